@@ -1,0 +1,132 @@
+# Objects, libraries, tools, install. Sources are found by wildcard: a new file needs no line here.
+
+OBJ  := $(OUT)/obj$(S)
+TOBJ := $(OUT)/obj-test$(S)
+LIB  := $(OUT)/lib$(S)
+BIN  := $(OUT)/bin$(S)
+
+# ---- sources ----
+MPI_ONLY   := src/transport/boot_mpi.c src/transport/net_mpi.c
+HOST_SRC   := $(wildcard src/host/*.c) $(filter-out $(MPI_ONLY),$(wildcard src/transport/*.c))
+MPI_SRC    := $(wildcard $(MPI_ONLY))
+REDUCE_SRC := $(wildcard src/device/reduce_host.c)
+DEVICE_SRC := $(filter-out src/device/reduce_host.c,$(wildcard src/device/*.c))
+# symm-perf is symm_perf.c and perf_*.c; perf_mpi.c is the part that needs mpi.h.
+PERF_SRC   := $(filter-out tools/perf_mpi.c,$(wildcard tools/symm_perf.c tools/perf_*.c))
+INFO_SRC   := $(wildcard tools/symm_info.c tools/info_*.c)
+
+# ---- one reduction, once per instruction set; the best one is picked at run time ----
+# -ffp-contract=off: a fused multiply-add would round differently from one instruction set to the next.
+ISAS       := base $(if $(filter x86_64,$(MACHINE)),avx2 avx512)
+ISA_base   :=
+ISA_avx2   := -mavx2 -mf16c
+ISA_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mf16c -mprefer-vector-width=512
+
+# ---- objects: $(1) is the object directory ----
+lib_objects = $(HOST_SRC:%.c=$(1)/%.o) $(DEVICE_SRC:%.c=$(1)/%.o) \
+              $(foreach isa,$(ISAS),$(REDUCE_SRC:%.c=$(1)/%.$(isa).o))
+LIB_OBJ  := $(call lib_objects,$(OBJ))
+TEST_OBJ := $(call lib_objects,$(TOBJ))
+MPI_OBJ  := $(MPI_SRC:%.c=$(OBJ)/%.o)
+TEST_MPI_OBJ := $(MPI_SRC:%.c=$(TOBJ)/%.o)
+PERF_OBJ := $(PERF_SRC:%.c=$(OBJ)/%.o) $(if $(HAVE_MPI),$(OBJ)/tools/perf_mpi.o)
+INFO_OBJ := $(INFO_SRC:%.c=$(OBJ)/%.o)
+OBJECTS  := $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO_OBJ)
+
+# What goes wrong otherwise: objects of two sets of flags in one library after `make CFLAGS=...`.
+FLAGS_USED = $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(OPT_DEVICE) mpi:$(HAVE_MPI)
+$(OBJ)/flags $(TOBJ)/flags: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' | cmp -s - $@ || printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' > $@
+
+# Arguments: object directory, extra flags of all objects in it.
+define object_rules
+$(1)/src/device/%.o: src/device/%.c $(1)/flags
+	@$$(call say,CC,$$@)
+	$(Q)$(CC) $$(ALL_CPPFLAGS) $(2) $$(ALL_CFLAGS) $(OPT_DEVICE) $$(DEPS) -c $$< -o $$@
+
+$(foreach isa,$(ISAS),
+$(1)/src/device/reduce_host.$(isa).o: src/device/reduce_host.c $(1)/flags
+	@$$(call say,CC,$$@)
+	$(Q)$(CC) $$(ALL_CPPFLAGS) $(2) -DSYMM_ISA=$(isa) $$(ALL_CFLAGS) $(OPT_DEVICE) -ffp-contract=off $(ISA_$(isa)) $$(DEPS) -c $$< -o $$@
+)
+
+$(MPI_ONLY:%.c=$(1)/%.o) $(1)/tools/perf_mpi.o: $(1)/%.o: %.c $(1)/flags
+	@$$(call say,MPICC,$$@)
+	$(Q)$(WITH_MPI) $$(ALL_CPPFLAGS) $(2) $$(ALL_CFLAGS) $$(DEPS) -c $$< -o $$@
+
+$(1)/%.o: %.c $(1)/flags
+	@$$(call say,CC,$$@)
+	$(Q)$(CC) $$(ALL_CPPFLAGS) $(2) $$(ALL_CFLAGS) $$(DEPS) -c $$< -o $$@
+endef
+$(eval $(call object_rules,$(OBJ),$(if $(HAVE_MPI),-DSYMM_HAVE_MPI)))
+# Test objects have the failpoints in.
+$(eval $(call object_rules,$(TOBJ),-DSYMM_TESTING -Itests))
+
+# ---- libraries ----
+SONAME     := libsymm.so.$(MAJOR)
+MPI_SONAME := libsymm-mpi.so.$(MAJOR)
+LIBRARIES  := $(LIB)/libsymm.so $(LIB)/libsymm.a $(if $(HAVE_MPI),$(LIB)/libsymm-mpi.so)
+
+# libX.so -> libX.so.MAJOR -> libX.so.VERSION: what the linker, the loader and the packager look for.
+$(LIB)/libsymm.so.$(VERSION): $(LIB_OBJ) src/libsymm.map
+	@$(call say,LD,$@)
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) $(NO_UNDEFINED) -Wl,--version-script=src/libsymm.map $(LIB_OBJ) $(ALL_LDFLAGS) -lrt -o $@
+	$(Q)ln -sf $(@F) $(LIB)/$(SONAME)
+
+$(LIB)/libsymm-mpi.so.$(VERSION): $(MPI_OBJ) $(LIB)/libsymm.so src/libsymm.map
+	@$(call say,LD,$@)
+	$(Q)$(WITH_MPI) -shared -Wl,-soname,$(MPI_SONAME) $(NO_UNDEFINED) -Wl,--version-script=src/libsymm.map -Wl,-rpath,'$$ORIGIN' \
+	  $(MPI_OBJ) -L$(LIB) -lsymm $(ALL_LDFLAGS) -o $@
+	$(Q)ln -sf $(@F) $(LIB)/$(MPI_SONAME)
+
+$(LIB)/%.so: $(LIB)/%.so.$(VERSION)
+	$(Q)ln -sf $(<F) $@
+
+# Removed first: ar would keep members whose source is gone.
+$(LIB)/libsymm.a: $(LIB_OBJ)
+	@$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $(LIB_OBJ)
+
+# ---- tools ----
+TOOLS := $(BIN)/symm-perf $(BIN)/symm-info
+
+# Found beside it, so that the tools run from build/ and from any prefix without a library path.
+RPATH := -Wl,-rpath,'$$ORIGIN/../lib$(S)'
+$(BIN)/symm-perf: $(PERF_OBJ) $(LIBRARIES)
+	@$(call say,LD,$@)
+	$(Q)$(if $(HAVE_MPI),$(WITH_MPI),$(CC)) $(PERF_OBJ) -L$(LIB) $(if $(HAVE_MPI),-lsymm-mpi) -lsymm $(RPATH) $(ALL_LDFLAGS) -lm -o $@
+
+# Static: it shows the library's tables, which the shared library keeps to itself.
+$(BIN)/symm-info: $(INFO_OBJ) $(LIB)/libsymm.a
+	@$(call say,LD,$@)
+	$(Q)$(CC) $(INFO_OBJ) $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -lm -o $@
+
+# ---- directories: order-only, their time stamps mean nothing ----
+DIRS := $(sort $(patsubst %/,%,$(dir $(OBJECTS))) $(LIB) $(BIN))
+$(DIRS):
+	$(Q)mkdir -p $@
+$(OBJECTS): | $(DIRS)
+$(LIBRARIES) $(LIB)/libsymm.so.$(VERSION) $(LIB)/libsymm-mpi.so.$(VERSION) $(TOOLS): | $(DIRS)
+
+-include $(OBJECTS:.o=.d)
+
+# ---- install ----
+PC := $(OUT)/symm.pc
+$(PC): FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: symm' \
+	  'Description: symmetric memory and collectives for ranks that share one memory domain' 'Version: $(VERSION)' \
+	  'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lsymm' 'Libs.private: -pthread -lrt' > $@
+
+to = $(DESTDIR)$(PREFIX)/$(1)
+install: all $(PC) ## headers, libraries, pkg-config file and tools into DESTDIR/PREFIX
+	$(Q)install -d $(call to,include) $(call to,lib/pkgconfig) $(call to,bin)
+	$(Q)install -m 644 include/symm.h $(if $(HAVE_MPI),include/symm_mpi.h) $(call to,include)
+	$(Q)install -m 644 $(LIB)/libsymm.a $(call to,lib)
+	$(Q)install -m 755 $(LIB)/libsymm.so.$(VERSION) $(if $(HAVE_MPI),$(LIB)/libsymm-mpi.so.$(VERSION)) $(call to,lib)
+	$(Q)cd $(call to,lib) && for l in symm $(if $(HAVE_MPI),symm-mpi); do \
+	  ln -sf lib$$l.so.$(VERSION) lib$$l.so.$(MAJOR) && ln -sf lib$$l.so.$(MAJOR) lib$$l.so; done
+	$(Q)install -m 644 $(PC) $(call to,lib/pkgconfig)
+	$(Q)install -m 755 $(TOOLS) $(call to,bin)
+	@$(call say,INSTALL,$(call to,))

@@ -1,0 +1,151 @@
+# Test programs, by wildcard:
+#   unit_*.c   pure parts            fault_*.c   bad input, dying ranks       thr_*.c   ranks as threads
+#   mp_*.c     ranks under mpirun    bench_*.c   figures, never a verdict     check_*.sh  the tree and the tools
+# They link the library's objects built with -DSYMM_TESTING (failpoints in), not the library: so they see its inside.
+
+#> NP='2 4'            rank counts of the mp_ tests (default 1 2 3 4 5 8)
+#> T_SLOW=3            multiplies every time limit of the tests
+#> REQUIRE=cuda,...    what must not be skipped
+#> FUZZ_SECONDS=60     how long each fuzzer runs
+NP           ?= 1 2 3 4 5 8
+FUZZ_SECONDS ?= 60
+TEST         := $(OUT)/test$(S)
+
+names         = $(patsubst tests/%.c,%,$(wildcard $(1:%=tests/%_*.c)))
+UNIT_TESTS   := $(call names,unit)
+FAULT_TESTS  := $(call names,fault)
+THR_TESTS    := $(call names,thr)
+MP_TESTS     := $(if $(HAVE_MPI),$(call names,mp))
+BENCHES      := $(call names,bench)
+CHECKS       := $(wildcard tests/check_*.sh)
+EXAMPLES     := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
+
+# Programs that want the MPI wrapper say so by their includes.
+uses_mpi      = $(if $(2),$(patsubst $(1)/%.c,%,$(shell grep -lE '^ *.include *[<"](symm_)?mpi\.h' $(2:%=$(1)/%.c))))
+MPI_BENCHES  := $(call uses_mpi,tests,$(BENCHES))
+MPI_EXAMPLES := $(call uses_mpi,examples,$(EXAMPLES))
+ifeq ($(HAVE_MPI),)
+BENCHES  := $(filter-out $(MPI_BENCHES),$(BENCHES))
+EXAMPLES := $(filter-out $(MPI_EXAMPLES),$(EXAMPLES))
+endif
+
+C_TESTS      := $(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(filter-out $(MPI_BENCHES),$(BENCHES))
+M_TESTS      := $(MP_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
+T_OBJ        := $(TOBJ)/tests/t.o
+TEST_PROGRAM_OBJ := $(patsubst %,$(TOBJ)/tests/%.o,t $(C_TESTS) $(M_TESTS))
+
+$(M_TESTS:%=$(TOBJ)/tests/%.o): $(TOBJ)/%.o: %.c $(TOBJ)/flags
+	@$(call say,MPICC,$@)
+	$(Q)$(WITH_MPI) $(ALL_CPPFLAGS) -DSYMM_TESTING -Itests $(ALL_CFLAGS) $(DEPS) -c $< -o $@
+
+# An archive, so that a program takes in what it tests and no more.
+TEST_LIB := $(TOBJ)/libsymm.a
+$(TEST_LIB): $(TEST_OBJ)
+	@$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(C_TESTS:%=$(TEST)/%): $(TEST)/%: $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_LIB)
+	@$(call say,LD,$@)
+	$(Q)$(CC) $^ $(ALL_LDFLAGS) -lrt -lm -o $@
+
+$(M_TESTS:%=$(TEST)/%): $(TEST)/%: $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_MPI_OBJ) $(TEST_LIB)
+	@$(call say,LD,$@)
+	$(Q)$(WITH_MPI) $^ $(ALL_LDFLAGS) -lrt -lm -o $@
+
+# Examples are what a user would write: the public headers and the shared library, nothing else.
+EXAMPLE_PROGRAMS := $(EXAMPLES:%=$(OUT)/examples$(S)/%)
+$(EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.c include/symm.h include/symm_mpi.h $(LIBRARIES)
+	@$(call say,EXAMPLE,$@)
+	$(Q)$(if $(filter $*,$(MPI_EXAMPLES)),$(WITH_MPI),$(CC)) -Iinclude $(OPT) $(CFLAGS) $(WARN) -std=gnu11 $(SAN_FLAGS) $< \
+	  -L$(LIB) $(if $(filter $*,$(MPI_EXAMPLES)),-lsymm-mpi) -lsymm $(RPATH) $(ALL_LDFLAGS) -lm -o $@
+
+TEST_DIRS := $(TOBJ)/tests $(TEST) $(OUT)/examples$(S)
+$(TEST_DIRS):
+	$(Q)mkdir -p $@
+$(TEST_PROGRAM_OBJ): | $(TOBJ)/tests
+$(patsubst %,$(TEST)/%,$(C_TESTS) $(M_TESTS)): | $(TEST)
+$(EXAMPLE_PROGRAMS): | $(OUT)/examples$(S)
+
+-include $(TEST_PROGRAM_OBJ:.o=.d)
+
+# ---- building test programs of one variant ----
+.PHONY: tests-plain tests-asan tests-tsan bench-programs examples
+BENCH_PROGRAMS := $(foreach b,$(BENCHES),$(if $(filter $(b),$(MPI_BENCHES)),np=2:)$(TEST)/$(b))
+bench-programs: $(BENCHES:%=$(TEST)/%)
+examples:    $(EXAMPLE_PROGRAMS)
+tests-plain: $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(MP_TESTS) $(BENCHES)) examples
+tests-asan:  $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(MP_TESTS))
+tests-tsan:  $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(THR_TESTS))
+
+# ---- running ----
+ASAN_TEST := $(OUT)/test-asan-ubsan
+TSAN_TEST := $(OUT)/test-tsan
+at = $(foreach n,$(1),$(2:%=np=$(n):%))
+
+PLAIN_LIST = $(CHECKS) $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS)) $(call at,$(NP),$(MP_TESTS:%=$(TEST)/%))
+ASAN_LIST  = $(patsubst %,$(ASAN_TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS)) $(call at,2 4,$(MP_TESTS:%=$(ASAN_TEST)/%))
+TSAN_LIST  = $(patsubst %,$(TSAN_TEST)/%,$(UNIT_TESTS) $(THR_TESTS))
+
+# The first race or bad access ends the test. What Open MPI itself leaks is listed in lsan.supp.
+# ThreadSanitizer of older compilers cannot place its shadow under more than 28 random bits of address: there the tests run
+# without address randomisation.
+SAN_ENV := TSAN_OPTIONS='halt_on_error=1 second_deadlock_stack=1' ASAN_OPTIONS='detect_stack_use_after_return=1' \
+           UBSAN_OPTIONS='print_stacktrace=1' LSAN_OPTIONS='suppressions=$(CURDIR)/tests/lsan.supp print_suppressions=0'
+RANDOM_BITS := $(shell cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)
+FIXED  = $(if $(filter-out 8 16 18 24 28,$(RANDOM_BITS)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
+RUN_SH = $(SAN_ENV) MPIRUN='$(MPIRUN)' CC='$(CC)' BUILD='$(OUT)' $(FIXED) tests/run.sh
+
+.PHONY: check check-full check-build check-run asan tsan asan-run tsan-run fuzz fuzz-run
+check: setup ## set-up, build, all tests; closes with `N passed, N failed, N skipped`
+	@$(SUBMAKE) check-build
+	@$(SUBMAKE) check-run
+
+# Sequential on purpose: each step uses all the cores that -j gives.
+check-build:
+	@echo 'building: library, tools, tests'
+	@$(SUBMAKE) all tests-plain
+	@echo 'building: tests under AddressSanitizer and UndefinedBehaviorSanitizer'
+	@$(SUBMAKE) ASAN=1 UBSAN=1 tests-asan
+	@echo 'building: tests under ThreadSanitizer'
+	@$(SUBMAKE) TSAN=1 tests-tsan
+
+check-run:
+	@$(RUN_SH) $(PLAIN_LIST) $(TSAN_LIST) $(ASAN_LIST)
+
+check-full: ## as check, without sampling: whole matrices, all rank counts, time limits tripled
+	@T_FULL=1 T_SLOW=$${T_SLOW:-3} $(MAKE) --no-print-directory check NP='1 2 3 4 5 6 7 8 12 16'
+
+asan: setup ## unit, fault and mp tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(SUBMAKE) ASAN=1 UBSAN=1 tests-asan
+	@$(SUBMAKE) asan-run
+asan-run:
+	@$(RUN_SH) $(ASAN_LIST)
+
+tsan: setup ## unit and thread-rank tests under ThreadSanitizer
+	@$(SUBMAKE) TSAN=1 tests-tsan
+	@$(SUBMAKE) tsan-run
+tsan-run:
+	@$(RUN_SH) $(TSAN_LIST)
+
+# ---- fuzzing: libFuzzer comes with clang ----
+FUZZERS     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/*.c))
+FUZZ_BIN    := $(OUT)/fuzz
+FUZZ_OBJ    := $(FUZZERS:%=$(TOBJ)/tests/fuzz/%.o)
+fuzz: ## run each fuzzer of tests/fuzz for FUZZ_SECONDS (needs clang)
+	@command -v clang >/dev/null || { echo 'symm: make fuzz needs clang (package clang)'; exit 2; }
+	@$(SUBMAKE) CC=clang FUZZ=1 ASAN=1 UBSAN=1 fuzz-run
+
+$(FUZZERS:%=$(FUZZ_BIN)/%): $(FUZZ_BIN)/%: $(TOBJ)/tests/fuzz/%.o $(TEST_LIB)
+	@$(call say,LD,$@)
+	$(Q)$(CC) $^ $(subst fuzzer-no-link,fuzzer,$(ALL_LDFLAGS)) -lrt -lm -o $@
+$(FUZZ_OBJ): | $(TOBJ)/tests/fuzz
+$(FUZZERS:%=$(FUZZ_BIN)/%): | $(FUZZ_BIN)
+$(TOBJ)/tests/fuzz $(FUZZ_BIN):
+	$(Q)mkdir -p $@
+-include $(FUZZ_OBJ:.o=.d)
+
+# New inputs go to build/; tests/fuzz/corpus/<name>, where it exists, is the seed.
+fuzz-run: $(FUZZERS:%=$(FUZZ_BIN)/%)
+	@for f in $(FUZZERS); do mkdir -p $(FUZZ_BIN)/corpus-$$f; seed=tests/fuzz/corpus/$$f; [ -d $$seed ] || seed=; \
+	  echo "fuzzing: $$f for $(FUZZ_SECONDS) s"; \
+	  $(FUZZ_BIN)/$$f -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(FUZZ_BIN)/$$f- $(FUZZ_BIN)/corpus-$$f $$seed || exit 1; done

@@ -1,0 +1,138 @@
+/* all_reduce.inl - all_reduce, four ways. Every way reduces in rank order, so all give the same bits. */
+
+/* Reduces `count` elements of srcs (rank order) and stores them to every dsts[r]; dsts[rank] is this rank's own and may be one
+ * of srcs. Blockwise through the caches: a block is reduced once and copied from cache to the others. */
+SYMM_DEV void symm_reduce_to(const symm_cta *c, char *const *dsts, const void *const *srcs, uint64_t count) {
+    const symm_args *a = c->a;
+    const int nt = (a->flags & SYMM_ARG_NT) != 0;
+    const uint64_t step = (nt ? SYMM_BLOCK_NT : SYMM_BLOCK) / a->esize;
+    symm_reduce_fn reduce = symm_reduce->reduce[a->type][a->op];
+    for (uint64_t i = 0; i < count; i += step) {
+        uint64_t len = count - i < step ? count - i : step, at = i * a->esize, bytes = len * a->esize;
+        const void *src[SYMM_MAX_RANKS];
+        for (int r = 0; r < a->nranks; r++) src[r] = (const char *)srcs[r] + at;
+        char *first = nt ? symm_block() : dsts[a->rank] + at;
+        reduce(first, src, a->nranks, len, c->scalars);
+        for (int q = nt ? 0 : 1; q < a->nranks; q++) symm_move(c, dsts[symm_peer(a, q)] + at, first, bytes);
+    }
+}
+
+/* As symm_reduce_to, but only to this rank's dst. */
+SYMM_DEV void symm_reduce_here(const symm_cta *c, char *dst, const void *const *srcs, uint64_t count) {
+    symm_reduce->reduce[c->a->type][c->a->op](dst, srcs, c->a->nranks, count, c->scalars);
+}
+
+SYMM_DEV void symm_body_ar_local(symm_cta *c) {
+    const void *src = c->a->src;
+    symm_reduce_here(c, (char *)c->a->dst, &src, c->a->count);
+}
+
+/* One-shot push: every rank sends everything to everyone and reduces everything itself. Packet k of the message is CTA
+ * k % nctas's. Reads the user's buffer and writes the user's buffer; only scratch is symmetric. */
+SYMM_DEV void symm_body_ar_push(symm_cta *c) {
+    const symm_args *a = c->a;
+    const uint64_t per = SYMM_PACKET_BYTES / a->esize, packets = symm_chunks(a->count, per);
+    const char *src = (const char *)a->src;
+    for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
+        symm_part part = symm_chunk_of(a->count, per, k);
+        for (int q = 1; q < a->nranks; q++) {
+            char *slot = symm_slot(c, symm_peer(a, q), 0, a->rank);
+            symm_packet_put(c, slot + k * SYMM_PACKET_STRIDE, src + part.at * a->esize, part.len * a->esize);
+        }
+    }
+    if (symm_scalars(c)) return;
+    for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
+        symm_part part = symm_chunk_of(a->count, per, k);
+        const void *srcs[SYMM_MAX_RANKS];
+        for (int p = 0; p < a->nranks; p++) {
+            char *packet = symm_slot(c, a->rank, 0, p) + k * SYMM_PACKET_STRIDE;
+            srcs[p] = p == a->rank ? src + part.at * a->esize : symm_packet_data(packet, part.len * a->esize);
+            if (p != a->rank && symm_packet_wait(c, packet, p)) return;
+        }
+        symm_reduce_here(c, (char *)a->dst + part.at * a->esize, srcs, part.len);
+    }
+}
+
+/* Sends `part` of the message at `from` to peer's slot of `phase`; CTA b sends packets b, b + nctas, ... */
+SYMM_DEV void symm_part_put(const symm_cta *c, int peer, int phase, const char *from, symm_part part) {
+    const uint64_t per = SYMM_PACKET_BYTES / c->a->esize, packets = symm_chunks(part.len, per);
+    char *slot = symm_slot(c, peer, phase, c->a->rank);
+    for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)c->a->nctas) {
+        symm_part p = symm_chunk_of(part.len, per, k);
+        symm_packet_put(c, slot + k * SYMM_PACKET_STRIDE, from + p.at * c->a->esize, p.len * c->a->esize);
+    }
+}
+
+/* Reduces this rank's slice from the packets of phase 0 into dst and sends the result on in phase 1. */
+SYMM_DEV int symm_slice_reduce(symm_cta *c, symm_part mine) {
+    const symm_args *a = c->a;
+    const uint64_t per = SYMM_PACKET_BYTES / a->esize, packets = symm_chunks(mine.len, per);
+    for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
+        symm_part p = symm_chunk_of(mine.len, per, k);
+        const uint64_t at = (mine.at + p.at) * a->esize, bytes = p.len * a->esize;
+        const void *srcs[SYMM_MAX_RANKS];
+        for (int r = 0; r < a->nranks; r++) {
+            char *packet = symm_slot(c, a->rank, 0, r) + k * SYMM_PACKET_STRIDE;
+            srcs[r] = r == a->rank ? (const char *)a->src + at : symm_packet_data(packet, bytes);
+            if (r != a->rank && symm_packet_wait(c, packet, r)) return 1;
+        }
+        symm_reduce_here(c, (char *)a->dst + at, srcs, p.len);
+        for (int q = 1; q < a->nranks; q++) {
+            char *slot = symm_slot(c, symm_peer(a, q), 1, a->rank);
+            symm_packet_put(c, slot + k * SYMM_PACKET_STRIDE, (char *)a->dst + at, bytes);
+        }
+    }
+    return 0;
+}
+
+/* Two-shot push, packets in both phases: 2(n-1)/n of the bytes of one-shot, one hop more. In place is safe: a slice of src is
+ * sent in phase 0 before anything is written over it in phase 1. */
+SYMM_DEV void symm_body_ar_twoshot(symm_cta *c) {
+    const symm_args *a = c->a;
+    const uint64_t per = SYMM_PACKET_BYTES / a->esize;
+    for (int q = 1; q < a->nranks; q++) {
+        symm_part part = symm_part_of(a->count, a->esize, a->nranks, symm_peer(a, q));
+        symm_part_put(c, symm_peer(a, q), 0, (const char *)a->src + part.at * a->esize, part);
+    }
+    if (symm_scalars(c)) return;
+    if (symm_slice_reduce(c, symm_part_of(a->count, a->esize, a->nranks, a->rank))) return;
+    for (int q = 1; q < a->nranks; q++) {
+        int peer = symm_peer(a, q);
+        symm_part part = symm_part_of(a->count, a->esize, a->nranks, peer);
+        uint64_t packets = symm_chunks(part.len, per);
+        for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
+            symm_part p = symm_chunk_of(part.len, per, k);
+            char *packet = symm_slot(c, a->rank, 1, peer) + k * SYMM_PACKET_STRIDE;
+            if (symm_packet_wait(c, packet, peer)) return;
+            symm_move_cached((char *)a->dst + (part.at + p.at) * a->esize,
+                             symm_packet_data(packet, p.len * a->esize), p.len * a->esize);
+        }
+    }
+}
+
+/* Zero-copy: for each chunk every rank reduces its slice straight from all sources and stores it straight to all
+ * destinations; a rank whose source or destination is not mapped puts chunks into staging instead (zerocopy.inl). */
+SYMM_DEV void symm_body_ar_zerocopy(symm_cta *c) {
+    const symm_args *a = c->a;
+    const uint64_t per = a->chunk / a->esize, mine = symm_share(symm_chunks(a->count, per), c->cta, a->nctas);
+    const uint64_t now = a->src_off != SYMM_STAGED && a->dst_off != SYMM_STAGED ? mine : 0;
+    if (now == mine) symm_ready(c, (uint32_t)mine);
+    if (symm_scalars(c)) return;
+    for (uint64_t k = 0; k < mine; k++) {
+        symm_part chunk = symm_chunk_of(a->count, per, (unsigned)c->cta + k * (unsigned)a->nctas);
+        const uint64_t at = chunk.at * a->esize, bytes = chunk.len * a->esize;
+        if (now != mine && symm_stage_in(c, k, (const char *)a->src + at, bytes)) return;
+        symm_part part = symm_part_of(chunk.len, a->esize, a->nranks, a->rank);
+        char *dsts[SYMM_MAX_RANKS];
+        const void *srcs[SYMM_MAX_RANKS];
+        for (int p = 0; p < a->nranks; p++) {
+            if (symm_ready_wait(c, p, k)) return;
+            srcs[p] = symm_source(c, p, k, at) + part.at * a->esize;
+            dsts[p] = symm_target(c, p, k, at) + part.at * a->esize;
+        }
+        symm_reduce_to(c, dsts, srcs, part.len);
+        symm_arrive(c, (uint32_t)(k + 1));
+        if (a->dst_off == SYMM_STAGED && symm_stage_out(c, k, (char *)a->dst + at, bytes, part)) return;
+    }
+    symm_arrive_wait(c, mine); /* every peer has stored to our dst and is done with our src */
+}

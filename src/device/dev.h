@@ -1,0 +1,124 @@
+/* dev.h - what a kernel body is written in: addresses, waiting, moving and reducing, for the backend that compiles it.
+ *
+ * A body (*.inl) says who sends what to whom, with which flag and after which wait; it is the same text for every
+ * backend. How a span is moved, how it is reduced, what a packet looks like and how one waits is here, and this is the only place
+ * that names memory order and scope. On the host a CTA is one thread, the grid runs CTA after CTA, and a CTA waits
+ * only for the same CTA of its peers, so running them in sequence cannot deadlock. */
+#ifndef SYMM_DEV_H_
+#define SYMM_DEV_H_
+
+#include "symm_types.h"
+
+#ifdef __CUDACC__
+#error "the GPU primitives are not part of this build"
+#endif
+
+#include <stddef.h>
+
+#include "symm.h"
+#include "reduce.h"
+
+#define SYMM_DEV static inline
+
+typedef struct { /* one CTA at work */
+    const symm_args *a;
+    symm_ctl *ctl;     /* own control block */
+    uint32_t epoch;    /* of this collective */
+    int cta;
+    symm_outcome *out; /* out->code != 0: the body is leaving */
+    uint64_t *scalars; /* premulsum: one per rank, filled by symm_scalars */
+} symm_cta;
+
+typedef void (*symm_body)(symm_cta *c);
+
+/* ---- memory order: every ordered access of the library's kernels ------------------------------------------- */
+
+/* Pairs with symm_st_release of a peer: what it wrote before is visible after. */
+SYMM_DEV uint64_t symm_ld_acquire(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+SYMM_DEV uint64_t symm_ld_relaxed(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+/* Pairs with symm_ld_acquire in the rank that owns *p. Stores past the caches are fenced where they are made. */
+SYMM_DEV void symm_st_release(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+SYMM_DEV void symm_st_relaxed(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+
+SYMM_DEV void symm_relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#else
+    __asm__ __volatile__("" ::: "memory");
+#endif
+}
+
+/* ---- addresses ----------------------------------------------------------------------------------------------- */
+
+SYMM_DEV char *symm_flat(const symm_args *a, int rank, uint64_t off) {
+    return (char *)(uintptr_t)(a->base + (uint64_t)rank * a->stride + off); /* modulo 2^64 on purpose */
+}
+SYMM_DEV symm_ctl *symm_ctl_of(const symm_args *a, int rank) { return (symm_ctl *)(void *)symm_flat(a, rank, 0); }
+/* My line in peer's control block, and peer's line in mine. */
+SYMM_DEV symm_inbox *symm_outbox(const symm_cta *c, int peer) {
+    return &symm_ctl_of(c->a, peer)->inbox[c->cta][c->a->rank];
+}
+SYMM_DEV symm_inbox *symm_inbox_of(const symm_cta *c, int peer) { return &c->ctl->inbox[c->cta][peer]; }
+/* The peers in a staggered order: q = 1..n-1 gives rank+1, rank+2, ..., so that no two ranks start on the same one. */
+SYMM_DEV int symm_peer(const symm_args *a, int q) {
+    int p = a->rank + q;
+    return p >= a->nranks ? p - a->nranks : p;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------------------------- */
+
+SYMM_DEV uint64_t symm_word(uint32_t epoch, uint32_t number) { return ((uint64_t)epoch << 32) | number; }
+
+/* The slow path of every wait (wait.c): looks at the abort word, the peers' signatures and states, the deadline; yields.
+ * *turns counts the calls of one wait. Returns 0 to go on waiting, else the code that is now in c->out. */
+int symm_wait_slow(symm_cta *c, int peer, int stage, uint64_t *turns);
+
+/* Waits until *p, a word that `peer` releases, is of `want`'s epoch and has reached its number. The difference must be
+ * small: a word from 2^31 epochs ago, or one never written, is far off, whichever way epochs have wrapped since.
+ * 0, or non-zero: leave the body. */
+SYMM_DEV int symm_wait_word(symm_cta *c, const uint64_t *p, uint64_t want, int peer, int stage) {
+    uint64_t turns = 0;
+    uint32_t i = 0;
+    while (symm_ld_acquire(p) - want >= 1ull << 32) {
+        if (++i < 32) continue; /* the first polls bare: a pause costs as much as the line's way here */
+        symm_relax();
+        if (i < c->a->spin) continue;
+        i = 0;
+        if (symm_wait_slow(c, peer, stage, &turns)) return 1;
+    }
+    return 0;
+}
+
+/* ---- spans ------------------------------------------------------------------------------------------------------ */
+
+SYMM_DEV void symm_move(const symm_cta *c, void *dst, const void *src, uint64_t bytes) {
+    if (dst == src || bytes == 0) return;
+    if (c->a->flags & SYMM_ARG_NT) symm_reduce->copy_nt(dst, src, bytes);
+    else symm_reduce->copy(dst, src, bytes);
+}
+SYMM_DEV void symm_move_cached(void *dst, const void *src, uint64_t bytes) {
+    if (dst != src && bytes) symm_reduce->copy(dst, src, bytes);
+}
+
+/* ---- packets: data and flag in one go, at fixed places ------------------------------------------------------------ */
+
+typedef struct { uint64_t flag; char data[SYMM_PACKET_INLINE]; } symm_packet_head;
+
+/* Slot of source `src` for phase 0 or 1 in rank's scratch, for this epoch. */
+SYMM_DEV char *symm_slot(const symm_cta *c, int rank, int phase, int src) {
+    const symm_scratch *s = &c->a->scratch;
+    uint64_t i = ((c->epoch & 1u) * 2u + (unsigned)phase) * (unsigned)c->a->nranks + (unsigned)src;
+    return symm_flat(c->a, rank, s->packet_off + i * s->packet_slot);
+}
+SYMM_DEV char *symm_packet_data(char *packet, uint64_t bytes) {
+    return bytes <= SYMM_PACKET_INLINE ? packet + 8 : packet + 64;
+}
+SYMM_DEV void symm_packet_put(const symm_cta *c, char *packet, const void *src, uint64_t bytes) {
+    symm_move_cached(symm_packet_data(packet, bytes), src, bytes);
+    symm_st_release((uint64_t *)(void *)packet, symm_word(c->epoch, 1)); /* pairs with symm_packet_wait */
+}
+SYMM_DEV int symm_packet_wait(symm_cta *c, const char *packet, int peer) {
+    return symm_wait_word(c, (const uint64_t *)(const void *)packet, symm_word(c->epoch, 1), peer, SYMM_STAGE_PACKET);
+}
+
+#endif

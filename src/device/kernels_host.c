@@ -1,0 +1,88 @@
+/* kernels_host.c - instantiates the rows of kernels.def for the CPU and runs them.
+ * Runs on the thread that calls symm_kernel_run: the user's for the NULL stream, a stream's worker else. No lock. */
+#include <string.h>
+
+#include "dev.h"
+#include "kernels.h"
+
+#define SYMM_BLOCK    (16u << 10) /* reduced and copied on while still in L1 */
+#define SYMM_BLOCK_NT (32u << 10) /* one store fence per block and destination: larger pays it less often */
+
+/* Where a block waits between its reduction and its stores past the caches. */
+SYMM_DEV char *symm_block(void) {
+    static __thread char block[SYMM_BLOCK_NT] __attribute__((aligned(64)));
+    return block;
+}
+
+#include "split.inl"
+#include "barrier.inl"
+#include "zerocopy.inl"
+#include "all_reduce.inl"
+#include "all_gather.inl"
+
+const symm_kernel_row symm_kernels[SYMM_KERNEL_COUNT] = {
+#define SYMM_KERNEL(id, name, coll, body, min_ranks, cap, flags, how) {name, how, coll, min_ranks, cap, flags},
+#include "kernels.def"
+#undef SYMM_KERNEL
+};
+
+static uint32_t next_epoch(uint32_t e) {
+    return e == UINT32_MAX ? 2 : e + 1; /* never 0, which is what unused words hold; the parity goes on */
+}
+
+static void read_scalar(symm_cta *c) {
+    uint64_t bits = c->a->scalar;
+    if (c->a->scalar_ptr) {
+        bits = 0;
+        memcpy(&bits, c->a->scalar_ptr, c->a->esize);
+    }
+    c->scalars[c->a->rank] = bits;
+}
+
+/* Tells the peers to leave too: whoever waits for us would wait for ever. */
+static void tell_peers(const symm_cta *c) {
+    uint64_t word = ((uint64_t)c->out->code << 32) | (uint32_t)(c->out->rank + 1);
+    for (int p = 0; p < c->a->nranks; p++) {
+        uint64_t none = 0; /* the first reason stays; pairs with the acquire in symm_wait_slow */
+        if (p != c->a->rank)
+            __atomic_compare_exchange_n(&symm_ctl_of(c->a, p)->abort, &none, word, 0, __ATOMIC_RELEASE,
+                                        __ATOMIC_RELAXED);
+    }
+}
+
+/* Exit of CTA 0: every peer must have meant the same collective. */
+static void check_signatures(symm_cta *c) {
+    for (int q = 1; q < c->a->nranks; q++)
+        if (symm_signature_wait(c, symm_peer(c->a, q), SYMM_STAGE_SIGNATURE)) return;
+}
+
+/* CTA b advances word b, CTA 0 also those beyond the grid, so all words always equal the one epoch. */
+static void advance(const symm_cta *c) {
+    c->ctl->epoch[c->cta] = c->epoch;
+    for (int b = c->a->nctas; c->cta == 0 && b < SYMM_MAX_CTAS; b++) c->ctl->epoch[b] = c->epoch;
+}
+
+static void run_body(symm_kernel_id id, symm_cta *c) {
+    switch (id) {
+#define SYMM_KERNEL(kid, name, coll, body, min_ranks, cap, flags, how) \
+    case SYMM_KERNEL_##kid: body(c); break;
+#include "kernels.def"
+#undef SYMM_KERNEL
+    case SYMM_KERNEL_COUNT: break;
+    }
+}
+
+void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out) {
+    uint64_t scalars[SYMM_MAX_RANKS];
+    symm_cta c = {.a = a, .ctl = symm_ctl_of(a, a->rank), .out = out, .scalars = scalars};
+    memset(out, 0, sizeof *out);
+    read_scalar(&c);
+    for (c.cta = 0; c.cta < a->nctas && !out->code; c.cta++) {
+        c.epoch = next_epoch(c.ctl->epoch[c.cta]);
+        if (c.cta == 0) symm_post_signature(&c);
+        run_body(id, &c);
+        if (c.cta == 0 && !out->code) check_signatures(&c);
+        if (!out->code) advance(&c);
+    }
+    if (out->code) tell_peers(&c);
+}

@@ -1,0 +1,295 @@
+/* reduce_host.c - reductions and copies of the host build, for one instruction set: compiled once per SYMM_ISA (base, avx2,
+ * avx512), each with that set's flags, always with -O3 -ffp-contract=off and never with -ffast-math. What comes out is one table,
+ * symm_reduce_<isa>. Pure, any thread, no lock. */
+#include "reduce.h"
+
+#ifndef SYMM_ISA
+#define SYMM_ISA base
+#endif
+#define ISA_NUMBER_base   0
+#define ISA_NUMBER_avx2   1
+#define ISA_NUMBER_avx512 2
+#define PASTE(a, b)       a##b
+#define GLUE(a, b)        PASTE(a, b)
+#define SYMM_ISA_AVX2     (GLUE(ISA_NUMBER_, SYMM_ISA) == 1)
+#define SYMM_ISA_AVX512   (GLUE(ISA_NUMBER_, SYMM_ISA) == 2)
+#if SYMM_ISA_AVX2 && !(defined(__AVX2__) && defined(__F16C__))
+#error "SYMM_ISA=avx2 needs -mavx2 -mf16c"
+#endif
+#if SYMM_ISA_AVX512 && !(defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__) && defined(__F16C__))
+#error "SYMM_ISA=avx512 needs -mavx512f -mavx512bw -mavx512vl -mavx512dq -mf16c"
+#endif
+#ifdef __FAST_MATH__
+#error "results are specified bit for bit: build this without -ffast-math"
+#endif
+
+/* Under a checker every byte is read and written by accesses that it sees: no masked ones, no streaming. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SYMM_CHECKED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define SYMM_CHECKED 1
+#endif
+#endif
+#ifndef SYMM_CHECKED
+#define SYMM_CHECKED 0
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define SYMM_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SYMM_TSAN 1
+#endif
+#endif
+
+#include "lanes.inl"
+
+/* Results must not depend on what the caller did to the processor's rounding mode, subnormal flushing or traps. Reading the
+ * mode costs a nanosecond or two, changing it much more, and almost nobody has changed it. */
+#ifdef __SSE2__
+enum { MODE_MASK = 0xffc0, MODE_DEFAULT = 0x1f80 };
+INLINE unsigned float_enter(void) {
+  const unsigned mode = _mm_getcsr();
+  if (__builtin_expect((mode & MODE_MASK) != MODE_DEFAULT, 0)) _mm_setcsr(MODE_DEFAULT);
+  __asm__ volatile("" ::: "memory"); /* the arithmetic is tied to loads and stores: they stay between enter and leave */
+  return mode;
+}
+INLINE void float_leave(unsigned mode) {
+  __asm__ volatile("" ::: "memory");
+  if (__builtin_expect((mode & MODE_MASK) != MODE_DEFAULT, 0)) _mm_setcsr(mode);
+}
+#else
+INLINE unsigned float_enter(void) { return 0; }
+INLINE void float_leave(unsigned mode) { (void)mode; }
+#endif
+
+/* ThreadSanitizer overlooks accesses wider than 16 bytes in code of some compilers: it is told the spans instead. */
+#if SYMM_TSAN
+extern void __tsan_read_range(void *addr, unsigned long size);
+extern void __tsan_write_range(void *addr, unsigned long size);
+INLINE void check_span(void *dst, const void *const *src, int n, size_t bytes) {
+  for (int r = 0; r < n; r++) __tsan_read_range((void *)src[r], bytes);
+  __tsan_write_range(dst, bytes);
+}
+#else
+INLINE void check_span(void *dst, const void *const *src, int n, size_t bytes) {
+  (void)dst, (void)src, (void)n, (void)bytes;
+}
+#endif
+
+/* Writing in place past the caches would evict lines that were just read. */
+INLINE int in_place(const void *dst, const void *const *src, int n) {
+  for (int r = 0; r < n; r++)
+    if (src[r] == dst) return 1;
+  return 0;
+}
+
+/* ---- the types --------------------------------------------------------------------------------------------- */
+
+#define TYPE    i8
+#define KIND    i8
+#define LANES   lanes_u8
+#define RAW     raw_full
+#define BYTES   1
+#define FLOATS  0
+#define AVERAGE 0
+#include "reduce_span.inl"
+
+#define TYPE    u8
+#define KIND    u8
+#define LANES   lanes_u8
+#define RAW     raw_full
+#define BYTES   1
+#define FLOATS  0
+#define AVERAGE 0
+#include "reduce_span.inl"
+
+#define TYPE    i8avg
+#define KIND    f32
+#define LANES   lanes_f32
+#define RAW     raw_quarter
+#define BYTES   1
+#define FLOATS  1
+#define AVERAGE 2
+#include "reduce_span.inl"
+
+#define TYPE    u8avg
+#define KIND    f32
+#define LANES   lanes_f32
+#define RAW     raw_quarter
+#define BYTES   1
+#define FLOATS  1
+#define AVERAGE 2
+#include "reduce_span.inl"
+
+#define TYPE    i32
+#define KIND    i32
+#define LANES   lanes_u32
+#define RAW     raw_full
+#define BYTES   4
+#define FLOATS  0
+#define AVERAGE 0
+#include "reduce_span.inl"
+
+#define TYPE    u32
+#define KIND    u32
+#define LANES   lanes_u32
+#define RAW     raw_full
+#define BYTES   4
+#define FLOATS  0
+#define AVERAGE 0
+#include "reduce_span.inl"
+
+#define TYPE    i32avg
+#define KIND    f64
+#define LANES   lanes_f64
+#define RAW     raw_half
+#define BYTES   4
+#define FLOATS  1
+#define AVERAGE 2
+#include "reduce_span.inl"
+
+#define TYPE    u32avg
+#define KIND    f64
+#define LANES   lanes_f64
+#define RAW     raw_half
+#define BYTES   4
+#define FLOATS  1
+#define AVERAGE 2
+#include "reduce_span.inl"
+
+#define TYPE    i64
+#define KIND    i64
+#define LANES   lanes_u64
+#define RAW     raw_full
+#define BYTES   8
+#define FLOATS  0
+#define AVERAGE 1
+#include "reduce_span.inl"
+
+#define TYPE    u64
+#define KIND    u64
+#define LANES   lanes_u64
+#define RAW     raw_full
+#define BYTES   8
+#define FLOATS  0
+#define AVERAGE 1
+#include "reduce_span.inl"
+
+#define TYPE    f16
+#define KIND    f32
+#define LANES   lanes_f32
+#define RAW     raw_half
+#define BYTES   2
+#define FLOATS  1
+#define AVERAGE 1
+#include "reduce_span.inl"
+
+#define TYPE    f32
+#define KIND    f32
+#define LANES   lanes_f32
+#define RAW     raw_full
+#define BYTES   4
+#define FLOATS  1
+#define AVERAGE 1
+#include "reduce_span.inl"
+
+#define TYPE    f64
+#define KIND    f64
+#define LANES   lanes_f64
+#define RAW     raw_full
+#define BYTES   8
+#define FLOATS  1
+#define AVERAGE 1
+#include "reduce_span.inl"
+
+#define TYPE    bf16
+#define KIND    pair
+#define LANES   lanes_pair
+#define RAW     raw_full
+#define BYTES   2
+#define FLOATS  1
+#define AVERAGE 1
+#include "reduce_span.inl"
+
+#define TYPE    e4m3
+#define KIND    f32
+#define LANES   lanes_f32
+#define RAW     raw_quarter
+#define BYTES   1
+#define FLOATS  1
+#define AVERAGE 1
+#include "reduce_span.inl"
+
+#define TYPE    e5m2
+#define KIND    f32
+#define LANES   lanes_f32
+#define RAW     raw_quarter
+#define BYTES   1
+#define FLOATS  1
+#define AVERAGE 1
+#include "reduce_span.inl"
+
+/* ---- copies -------------------------------------------------------------------------------------------------- */
+
+/* Up to four vectors the call of memcpy would be most of the time; beyond, it is as fast as anything at every size. */
+static void copy(void *dst, const void *src, size_t bytes) {
+    enum { W = SYMM_VECTOR };
+    char *to = dst;
+    const char *from = src;
+    if (SYMM_CHECKED || bytes > 4 * W) {
+        memcpy(dst, src, bytes);
+    } else if (bytes >= 2 * W) { /* from both ends; what lies between is written twice */
+        raw_full a = raw_full_load(from), b = raw_full_load(from + W);
+        raw_full c = raw_full_load(from + bytes - 2 * W), d = raw_full_load(from + bytes - W);
+        raw_full_store(to, a), raw_full_store(to + W, b);
+        raw_full_store(to + bytes - 2 * W, c), raw_full_store(to + bytes - W, d);
+    } else if (bytes >= W) {
+        raw_full a = raw_full_load(from), b = raw_full_load(from + bytes - W);
+        raw_full_store(to, a), raw_full_store(to + bytes - W, b);
+    } else if (bytes > 0) {
+        raw_full_store_part(to, raw_full_load_part(from, bytes), bytes);
+    }
+}
+
+/* Whole cache lines of dst go past the caches: a line that is written in full need not be read first. */
+static void copy_nt(void *dst, const void *src, size_t bytes) {
+    enum { LINE = 64, STEP = 4 * LINE };
+    const size_t head = (0 - (uintptr_t)dst) % LINE;
+    char *to = dst;
+    const char *from = src;
+    if (SYMM_CHECKED || bytes < head + STEP) {
+        copy(dst, src, bytes);
+        stream_fence();
+        return;
+    }
+    copy(to, from, head);
+    to += head, from += head, bytes -= head;
+    for (; bytes >= STEP; bytes -= STEP, to += STEP, from += STEP)
+        for (int i = 0; i < STEP; i += SYMM_VECTOR) raw_full_stream(to + i, raw_full_load(from + i));
+    copy(to, from, bytes);
+    stream_fence();
+}
+
+/* ---- the table ----------------------------------------------------------------------------------------------- */
+
+#define ISA_NAME(isa)  #isa
+#define ISA_TEXT(isa)  ISA_NAME(isa)
+#define ROW(type, nt)  {reduce_##type##_sum##nt, reduce_##type##_prod##nt, reduce_##type##_max##nt, reduce_##type##_min##nt, reduce_##type##_avg##nt, reduce_##type##_premul##nt}
+#define NARROW(type, nt)                                                                                                        \
+  {reduce_##type##_sum##nt, reduce_##type##_prod##nt, reduce_##type##_max##nt, reduce_##type##_min##nt, reduce_##type##avg_avg##nt, reduce_##type##_premul##nt}
+/* In the order of symmDataType_t. */
+#define TABLE(nt)                                                                                                               \
+  {                                                                                                                             \
+    NARROW(i8, nt), NARROW(u8, nt), NARROW(i32, nt), NARROW(u32, nt), ROW(i64, nt), ROW(u64, nt), ROW(f16, nt), ROW(f32, nt),   \
+        ROW(f64, nt), ROW(bf16, nt), ROW(e4m3, nt), ROW(e5m2, nt)                                                               \
+  }
+
+extern const symm_reduce_table GLUE(symm_reduce_, SYMM_ISA);
+const symm_reduce_table GLUE(symm_reduce_, SYMM_ISA) = {
+    .isa = ISA_TEXT(SYMM_ISA),
+    .reduce = TABLE(),
+    .reduce_nt = TABLE(_nt),
+    .copy = copy,
+    .copy_nt = copy_nt,
+};

@@ -1,0 +1,72 @@
+/* zerocopy.inl - ready and arrival words, and the staging of buffers that peers cannot reach.
+ *
+ * ready {e, k}: this rank's chunks 0..k-1 of its CTA's share may be read (src) and written (dst). It carries the flat offsets
+ *   of both, or SYMM_STAGED. A rank with nothing staged says so once, for all its chunks.
+ * arrive {e, k}: the sender has finished chunks 0..k-1: it reads this rank's source of those chunks no more, and what it had to
+ *   store into this rank's destination is there.
+ * A staged rank has two places for chunks going in and two for chunks going out. It fills place k & 1 again only after every
+ * peer has arrived at k-1 (so nobody reads chunk k-2 any more), and says ready k+1 only after it has copied
+ * chunk k-2 out, so nobody writes over it. */
+
+SYMM_DEV void symm_ready(const symm_cta *c, uint32_t chunks) {
+    for (int q = 1; q < c->a->nranks; q++) {
+        symm_inbox *box = symm_outbox(c, symm_peer(c->a, q));
+        symm_st_relaxed(&box->src_off, c->a->src_off);
+        symm_st_relaxed(&box->dst_off, c->a->dst_off);
+        symm_st_release(&box->ready, symm_word(c->epoch, chunks)); /* pairs with symm_ready_wait */
+    }
+}
+SYMM_DEV int symm_ready_wait(symm_cta *c, int peer, uint64_t k) {
+    if (peer == c->a->rank) return 0;
+    return symm_wait_word(c, &symm_inbox_of(c, peer)->ready, symm_word(c->epoch, (uint32_t)(k + 1)), peer,
+                          SYMM_STAGE_READY);
+}
+SYMM_DEV void symm_arrive(const symm_cta *c, uint32_t chunks) {
+    for (int q = 1; q < c->a->nranks; q++) /* pairs with symm_arrive_wait */
+        symm_st_release(&symm_outbox(c, symm_peer(c->a, q))->arrive, symm_word(c->epoch, chunks));
+}
+SYMM_DEV int symm_arrive_wait(symm_cta *c, uint64_t chunks) {
+    if (chunks == 0) return 0;
+    for (int q = 1; q < c->a->nranks; q++) {
+        int peer = symm_peer(c->a, q);
+        if (symm_wait_word(c, &symm_inbox_of(c, peer)->arrive, symm_word(c->epoch, (uint32_t)chunks), peer,
+                           SYMM_STAGE_ARRIVE))
+            return 1;
+    }
+    return 0;
+}
+
+/* Staging place of chunk k in rank's scratch; out: the destination's half. */
+SYMM_DEV char *symm_stage(const symm_cta *c, int rank, uint64_t k, int out) {
+    const symm_scratch *s = &c->a->scratch;
+    uint64_t place = ((unsigned)c->cta * 2u + (k & 1u)) * 2u + (unsigned)out;
+    return symm_flat(c->a, rank, s->stage_off + (c->epoch & 1u) * s->stage_bytes + place * c->a->chunk);
+}
+/* Where peer's chunk k, which begins at byte `at` of the message, is read from and written to. After symm_ready_wait. */
+SYMM_DEV const char *symm_source(const symm_cta *c, int peer, uint64_t k, uint64_t at) {
+    if (peer == c->a->rank) return (const char *)c->a->src + at; /* one address only for each local byte */
+    uint64_t off = symm_ld_relaxed(&symm_inbox_of(c, peer)->src_off);
+    return off == SYMM_STAGED ? symm_stage(c, peer, k, 0) : symm_flat(c->a, peer, off) + at;
+}
+SYMM_DEV char *symm_target(const symm_cta *c, int peer, uint64_t k, uint64_t at) {
+    if (peer == c->a->rank) return (char *)c->a->dst + at;
+    uint64_t off = symm_ld_relaxed(&symm_inbox_of(c, peer)->dst_off);
+    return off == SYMM_STAGED ? symm_stage(c, peer, k, 1) : symm_flat(c->a, peer, off) + at;
+}
+
+/* Puts chunk k of an unmapped source where peers can read it, then says ready. */
+SYMM_DEV int symm_stage_in(symm_cta *c, uint64_t k, const char *src, uint64_t bytes) {
+    if (k >= 2 && symm_arrive_wait(c, k - 1)) return 1;
+    if (c->a->src_off == SYMM_STAGED) symm_move_cached(symm_stage(c, c->a->rank, k, 0), src, bytes);
+    symm_ready(c, (uint32_t)(k + 1));
+    return 0;
+}
+/* Copies chunk k, once every peer has stored its slice, to an unmapped destination; `own` is already there. */
+SYMM_DEV int symm_stage_out(symm_cta *c, uint64_t k, char *dst, uint64_t bytes, symm_part own) {
+    if (symm_arrive_wait(c, k + 1)) return 1;
+    const char *from = symm_stage(c, c->a->rank, k, 1);
+    uint64_t lo = own.at * c->a->esize, hi = lo + own.len * c->a->esize;
+    symm_move_cached(dst, from, lo);
+    symm_move_cached(dst + hi, from + hi, bytes - hi);
+    return 0;
+}

@@ -1,0 +1,29 @@
+/* coll.h - a collective call on its way to a kernel. The communicator's user thread. */
+#ifndef SYMM_COLL_H_
+#define SYMM_COLL_H_
+
+#include "plan.h"
+#include "types.h"
+
+typedef struct { /* what the user asked for */
+    symmColl_t coll;
+    const void *src;
+    void *dst;
+    uint64_t count;
+    uint32_t type;
+    symmRedOp_t op;
+} symm_coll;
+
+typedef struct { /* checked, planned, ready to launch */
+    symm_comm *comm;
+    symm_win *src_win, *dst_win; /* NULL: staged */
+    symm_plan_env env;
+    symm_call call;
+    symm_plan plan;
+    symm_args args;
+} symm_launch;
+
+/* Checks arguments, finds windows, plans. Changes nothing but the order of the window list. */
+symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l);
+
+#endif

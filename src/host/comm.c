@@ -1,0 +1,218 @@
+/* comm.c - entering, failing and ending communicators. The user's thread, except symm_comm_fail (any thread; async_lock). */
+#define _GNU_SOURCE
+#include "comm.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "group.h"
+#include "handle.h"
+#include "log.h"
+#include "redop.h"
+#include "space.h"
+#include "stats.h"
+#include "watch.h"
+#include "window.h"
+
+static symmResult_t bad_handle(symmComm_t handle) {
+    return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)handle);
+}
+
+symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out) {
+    symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, handle);
+    if (__builtin_expect(!c, 0)) return bad_handle(handle);
+    int state = atomic_load_explicit(&c->state, memory_order_acquire);
+    if (state == SYMM_COMM_MAKING) {
+        symmResult_t r = (symmResult_t)atomic_load(&c->async);
+        return r ? symm_comm_async(c) : symmInProgress;
+    }
+    /* Pairs with the release in symm_comm_leave: the next thread sees what the last one did. */
+    if (__builtin_expect(atomic_exchange_explicit(&c->busy, 1, memory_order_acquire), 0))
+        return SYMM_ERR(symmInvalidUsage, "communicator %s is in use by another thread", c->name);
+    if (live && __builtin_expect(atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess, 0)) {
+        symm_comm_leave(c);
+        return symm_comm_async(c);
+    }
+    *out = c;
+    return symmSuccess;
+}
+
+symmResult_t symm_comm_async(symm_comm *c) {
+    symmResult_t code = (symmResult_t)atomic_load_explicit(&c->async, memory_order_acquire);
+    if (code == symmSuccess) return code;
+    pthread_mutex_lock(&c->async_lock);
+    symm_status_adopt(c->async_text);
+    pthread_mutex_unlock(&c->async_lock);
+    return code;
+}
+
+static void set_abort(symm_ctl *ctl, symmResult_t code, int rank) {
+    uint64_t none = 0, word = ((uint64_t)code << 32) | (uint32_t)(rank + 1);
+    /* Pairs with the acquire in symm_wait_slow; the first reason stays. */
+    __atomic_compare_exchange_n(&ctl->abort, &none, word, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text) {
+    pthread_mutex_lock(&c->async_lock);
+    if (atomic_load_explicit(&c->async, memory_order_relaxed) == symmSuccess) {
+        snprintf(c->async_text, sizeof c->async_text, "%s", text);
+        atomic_store_explicit(&c->async, code, memory_order_release); /* pairs with symm_comm_enter */
+    }
+    pthread_mutex_unlock(&c->async_lock);
+    symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* pairs with the release in comm_make.c */
+    if (ctl) set_abort(ctl, code, rank);
+}
+
+/* Polled while this thread waits in set-up: a revocation, or a peer whose connection has ended. */
+static symmResult_t check(void *arg) {
+    symm_comm *c = arg;
+    SYMM_TRY(symm_comm_async(c));
+    for (int p = 0; c->mesh && p < c->nranks; p++) {
+        if (p == c->rank || !symm_mesh_hung_up(c->mesh, p)) continue;
+        symm_mesh_mark_dead(c->mesh, p);
+        return SYMM_ERR(symmRemoteError, "rank %d died or left the communicator", p);
+    }
+    return symmSuccess;
+}
+
+symm_wait symm_comm_wait(symm_comm *c, const char *stage) {
+    uint64_t ms = c->config.timeoutMs != SYMM_CONFIG_UNDEF ? (uint64_t)c->config.timeoutMs : (uint64_t)c->params.setup_timeout_ms;
+    symm_wait w = {.deadline_ns = symm_now_ns() + ms * 1000000ull, .stage = stage, .check = check, .arg = c};
+    return w;
+}
+
+void symm_comm_ref(symm_comm *c) { atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed); }
+
+void symm_comm_unref(symm_comm *c) {
+    /* Release: what this user did comes before the free; acquire: the one who frees sees it all. */
+    if (atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) != 1) return;
+    symm_comm_unbuild(c);
+    pthread_mutex_destroy(&c->async_lock);
+    SYMM_STAT_ADD(comms, -1);
+    free(c);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------------------ */
+
+static symmResult_t drain(symm_comm *c) {
+    symm_order o = c->last_order;
+    symm_order_drop(&c->last_order);
+    return symm_order_wait(NULL, o);
+}
+
+/* Tells the peers that the end of our connection is no death. Whatever we wrote for them is visible to whoever reads it. */
+static void say_left(symm_comm *c) {
+    if (c->ctl) __atomic_store_n(&c->ctl->state, SYMM_STATE_LEFT, __ATOMIC_RELEASE);
+}
+
+/* The handle dies now. Captured calls keep control block and scratch alive until their graphs are destroyed, but replaying
+ * them is an error from now on (coll.c looks at `state`). */
+static symmResult_t end(symm_comm *c) {
+    symmResult_t r = drain(c);
+    atomic_store_explicit(&c->state, SYMM_COMM_FINAL, memory_order_release);
+    say_left(c);
+    symm_watch_stop(c);
+    symm_window_drop_all(c);
+    symm_redop_drop_all(c);
+    symm_mesh_close(c->mesh);
+    c->mesh = NULL;
+    symm_boot_close(c->boot);
+    c->boot = NULL;
+    symm_handle_close(SYMM_KIND_COMM, c->handle);
+    symm_handle_put(SYMM_KIND_COMM, c->handle); /* the handle's own reference: unrefs the communicator */
+    return r;
+}
+
+symmResult_t symmCommFinalize(symmComm_t comm) {
+    symm_comm *c;
+    SYMM_TRY(symm_comm_enter(comm, 0, &c));
+    symmResult_t r = drain(c);
+    if (r == symmSuccess) r = symm_comm_async(c);
+    symm_comm_leave(c);
+    return r;
+}
+
+symmResult_t symmCommDestroy(symmComm_t comm) {
+    symm_comm *c;
+    SYMM_TRY(symm_comm_enter(comm, 0, &c));
+    return end(c);
+}
+
+static void abort_everywhere(symm_comm *c, const char *what) {
+    char text[160];
+    snprintf(text, sizeof text, "rank %d called %s", c->rank, what);
+    for (int p = 0; p < c->nranks; p++)
+        if (p != c->rank) set_abort((symm_ctl *)(uintptr_t)(c->base + (uint64_t)p * c->stride), symmAborted, c->rank);
+    symm_comm_fail(c, symmAborted, c->rank, text);
+    if (c->mesh) symm_agree_revoke(c->mesh, symmAborted, c->rank, what, text);
+}
+
+/* Abort and revoke are for a communicator that may be stuck in another thread, so they do not ask whether it is busy. */
+static symmResult_t find_any(symmComm_t comm, symm_comm **out) {
+    symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
+    if (!c) return bad_handle(comm);
+    if (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING) return symmInProgress;
+    *out = c;
+    return symmSuccess;
+}
+
+symmResult_t symmCommRevoke(symmComm_t comm, int flags) {
+    symm_comm *c;
+    SYMM_TRY(find_any(comm, &c));
+    if (flags) return SYMM_ERR(symmInvalidArgument, "flags=%d: symmCommRevoke takes 0", flags);
+    abort_everywhere(c, "symmCommRevoke");
+    return symmSuccess;
+}
+
+symmResult_t symmCommAbort(symmComm_t comm) {
+    symm_comm *c;
+    SYMM_TRY(find_any(comm, &c));
+    abort_everywhere(c, "symmCommAbort");
+    while (atomic_exchange_explicit(&c->busy, 1, memory_order_acquire)) sched_yield(); /* a call in another thread is leaving */
+    end(c);
+    return symmSuccess;
+}
+
+/* ---- questions ---------------------------------------------------------------------------------------------------- */
+
+symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
+    symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
+    if (!c) return bad_handle(comm);
+    if (!asyncError) return SYMM_ERR(symmInvalidArgument, "asyncError is NULL");
+    symmResult_t r = symm_comm_async(c);
+    if (!r && atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING) r = symmInProgress;
+    *asyncError = r;
+    return symmSuccess;
+}
+
+static symmResult_t get_int(symmComm_t comm, int *out, const char *name, size_t at) {
+    symm_comm *c;
+    if (!out) return SYMM_ERR(symmInvalidArgument, "%s is NULL", name);
+    SYMM_TRY(find_any(comm, &c));
+    memcpy(out, (const char *)c + at, sizeof *out);
+    return symmSuccess;
+}
+
+symmResult_t symmCommCount(symmComm_t comm, int *count) { return get_int(comm, count, "count", offsetof(symm_comm, nranks)); }
+symmResult_t symmCommUserRank(symmComm_t comm, int *rank) { return get_int(comm, rank, "rank", offsetof(symm_comm, rank)); }
+symmResult_t symmCommDevice(symmComm_t comm, int *device) {
+    return get_int(comm, device, "device", offsetof(symm_comm, caps) + offsetof(symm_vmm_caps, device));
+}
+
+symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
+    symm_comm *c;
+    SYMM_TRY(find_any(comm, &c));
+    if (!info || info->size < sizeof *info)
+        return SYMM_ERR(symmInvalidArgument, "info is %s", info ? "of a smaller size than this library's" : "NULL");
+    symmCommInfo_t i = {.size = info->size, .rank = c->rank, .nranks = c->nranks, .device = c->caps.device,
+                        .domainSize = c->nranks, .threadRanks = c->threads, .oversubscribed = c->oversubscribed,
+                        .windows = c->nwindows, .base = c->base, .stride = c->stride, .scratchBytes = c->params.scratch};
+    for (symm_win *w = c->windows; w; w = w->next) i.usedBytes += w->bytes;
+    snprintf(i.backend, sizeof i.backend, "%s", c->vmm->name);
+    snprintf(i.bootstrap, sizeof i.bootstrap, "%s", c->boot->ops->name);
+    snprintf(i.name, sizeof i.name, "%s", c->name);
+    *info = i;
+    return symmSuccess;
+}

@@ -1,0 +1,34 @@
+/* comm.h - a communicator inside the library: entering it, failing it, its life.
+ * A communicator is used by one thread at a time; symm_comm_fail may be called by any thread. */
+#ifndef SYMM_COMM_H_
+#define SYMM_COMM_H_
+
+#include "types.h"
+
+/* Begins an API call: finds the communicator, refuses a second thread, a dead handle, and one still being made (symmInProgress).
+ * symm_comm_leave ends it. With `live`, a revoked communicator answers with the error that revoked it. */
+symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out);
+static inline void symm_comm_leave(symm_comm *c) { atomic_store_explicit(&c->busy, 0, memory_order_release); }
+
+/* Revokes: the first reason stays. Sets the own abort word, so running kernels leave. Any thread. */
+void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text);
+/* symmSuccess, or the reason with its text made this thread's last error. */
+symmResult_t symm_comm_async(symm_comm *c);
+
+/* How calls of this communicator wait for peers: set-up deadline, and a check that sees deaths and revocation. */
+symm_wait symm_comm_wait(symm_comm *c, const char *stage);
+
+void symm_comm_ref(symm_comm *c);
+void symm_comm_unref(symm_comm *c);
+
+/* comm_make.c */
+symmResult_t symm_config_check(const symmConfig_t *config, symmConfig_t *out);
+symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out);
+/* Builds everything over boot, which it owns from here on, and makes the communicator live. Fails alike on all ranks. */
+symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot);
+/* Undoes whatever build has done. */
+void symm_comm_unbuild(symm_comm *c);
+/* Shell, build (behind symmInProgress if config says so), publish. */
+symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmComm_t *out);
+
+#endif

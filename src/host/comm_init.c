@@ -1,0 +1,252 @@
+/* comm_init.c - the ways to create a communicator: unique id, callbacks, all ranks of a process, split, shrink.
+ * Runs on the caller's thread. Thread ranks of symmCommInitAll are made by one short-lived thread each. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm.h"
+#include "comm_create.h"
+#include "group.h"
+#include "log.h"
+#include "stats.h"
+
+static uint64_t setup_deadline(const symm_params *p, const symmConfig_t *config) {
+    uint64_t ms = config && config->timeoutMs != SYMM_CONFIG_UNDEF ? (uint64_t)config->timeoutMs : (uint64_t)p->setup_timeout_ms;
+    return symm_now_ns() + ms * 1000000ull;
+}
+
+symmResult_t symmGetUniqueId(symmUniqueId *id) {
+    symm_params p;
+    if (!id) return SYMM_ERR(symmInvalidArgument, "id is NULL");
+    SYMM_TRY(symm_param_load(&p));
+    return symm_boot_tcp_id(id, p.ifname);
+}
+
+static symmResult_t check_ranks(const symmComm_t *comm, int nranks, int rank) {
+    if (!comm) return SYMM_ERR(symmInvalidArgument, "comm is NULL");
+    if (nranks < 1 || nranks > SYMM_MAX_RANKS) return SYMM_ERR(symmInvalidArgument, "nranks=%d: must be 1 to %d", nranks, SYMM_MAX_RANKS);
+    if (rank < 0 || rank >= nranks) return SYMM_ERR(symmInvalidArgument, "rank=%d: must be 0 to %d", rank, nranks - 1);
+    return symmSuccess;
+}
+
+typedef struct {
+    symmComm_t *comm;
+    int nranks, rank;
+    symmUniqueId id;
+    const symmConfig_t *config;
+} rank_args;
+
+static symmResult_t init_rank(void *p) {
+    rank_args *a = p;
+    symm_params params;
+    symmConfig_t config;
+    symm_boot *boot;
+    SYMM_TRY(symm_config_check(a->config, &config));
+    symmResult_t bad = symm_param_load(&params); /* goes on to the exchange if it can, so that all ranks hear of it */
+    if (bad) params.setup_timeout_ms = 300000;
+    symm_wait w = {.deadline_ns = setup_deadline(&params, &config), .stage = "creating a communicator"};
+    SYMM_TRY(symm_boot_tcp_open(&a->id, a->rank, a->nranks, &w, &boot));
+    return symm_comm_open(boot, a->config, a->comm);
+}
+
+symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId id, int rank, const symmConfig_t *config) {
+    rank_args a = {comm, nranks, rank, id, config};
+    SYMM_TRY(check_ranks(comm, nranks, rank));
+    return symm_group_run(comm, SYMM_JOB_BLOCKS, init_rank, &a, sizeof a);
+}
+
+symmResult_t symmCommInitRank(symmComm_t *comm, int nranks, symmUniqueId id, int rank) {
+    return symmCommInitRankConfig(comm, nranks, id, rank, NULL);
+}
+
+typedef struct {
+    symmComm_t *comm;
+    int nranks, rank;
+    symmBoot_t cb;
+    const symmConfig_t *config;
+} boot_args;
+
+static symmResult_t init_boot(void *p) {
+    boot_args *a = p;
+    symm_boot *boot;
+    SYMM_TRY(symm_boot_user_open(&a->cb, a->rank, a->nranks, &boot));
+    return symm_comm_open(boot, a->config, a->comm);
+}
+
+symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank, const symmBoot_t *boot, const symmConfig_t *config) {
+    SYMM_TRY(check_ranks(comm, nranks, rank));
+    if (!boot || !boot->allgather) return SYMM_ERR(symmInvalidArgument, "%s is NULL", boot ? "boot->allgather" : "boot");
+    boot_args a = {comm, nranks, rank, *boot, config};
+    return symm_group_run(comm, SYMM_JOB_BLOCKS, init_boot, &a, sizeof a);
+}
+
+/* ---- all ranks of one process ------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    symm_boot_group *group;
+    symmComm_t comm;
+    symmResult_t result;
+    pthread_t thread;
+    int rank, started;
+    char text[SYMM_ERR_TEXT];
+} one_rank;
+
+static void *make_rank(void *p) {
+    one_rank *o = p;
+    symm_boot *boot;
+    o->result = symm_boot_threads_open(o->group, o->rank, &boot);
+    if (!o->result) o->result = symm_comm_open(boot, NULL, &o->comm);
+    if (o->result) memcpy(o->text, symm_status_text(), sizeof o->text);
+    return NULL;
+}
+
+static symmResult_t start_ranks(one_rank *ones, int n, symm_boot_group *group) {
+    for (int r = 0; r < n; r++) {
+        ones[r].group = group;
+        ones[r].rank = r;
+        int e = pthread_create(&ones[r].thread, NULL, make_rank, &ones[r]);
+        if (e) {
+            symm_boot_group_abandon(group);
+            return SYMM_ERR(symmSystemError, "cannot start a thread for rank %d: %s", r, strerror(e));
+        }
+        ones[r].started = 1;
+    }
+    return symmSuccess;
+}
+
+symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices) {
+    (void)devices; /* the host backend has none */
+    if (!comms) return SYMM_ERR(symmInvalidArgument, "comms is NULL");
+    if (n < 1 || n > SYMM_MAX_RANKS) return SYMM_ERR(symmInvalidArgument, "n=%d: must be 1 to %d", n, SYMM_MAX_RANKS);
+    symm_boot_group *group;
+    one_rank *ones = calloc((size_t)n, sizeof *ones);
+    if (!ones) return SYMM_ERR(symmOutOfMemory, "no memory to create %d ranks", n);
+    symmResult_t status = symm_boot_group_create(n, &group);
+    if (status) goto free_ones;
+    status = start_ranks(ones, n, group);
+    for (int r = 0; r < n; r++) {
+        if (ones[r].started) pthread_join(ones[r].thread, NULL);
+        if (ones[r].result && !status) {
+            status = ones[r].result;
+            symm_status_adopt(ones[r].text);
+        }
+    }
+    for (int r = 0; r < n; r++) {
+        if (!status) comms[r] = ones[r].comm;
+        else if (ones[r].comm) symmCommDestroy(ones[r].comm);
+    }
+free_ones:
+    free(ones);
+    return status;
+}
+
+/* ---- from a parent -------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    symmComm_t parent;
+    symmComm_t *out;
+    const symmConfig_t *config;
+    int color, key;
+    const int *exclude;
+    int nexclude;
+} child_args;
+
+/* The parent's set-up deadline where the child's config says nothing. */
+static symmConfig_t child_config(const symm_comm *parent, const symmConfig_t *config) {
+    symmConfig_t c = config ? *config : parent->config;
+    if (!config) c.commName = NULL;
+    if (c.timeoutMs == SYMM_CONFIG_UNDEF) c.timeoutMs = parent->config.timeoutMs;
+    return c;
+}
+
+static symmResult_t open_child(symm_comm *c, const int *members, int n, int rank, const symmConfig_t *config, symmComm_t *out) {
+    symm_boot *boot;
+    symmConfig_t cfg = child_config(c, config);
+    cfg.blocking = SYMM_CONFIG_UNDEF; /* the child's bootstrap is the parent's mesh: both cannot be in use at once */
+    SYMM_TRY(symm_boot_mesh_open(c->mesh, members, n, rank, &boot));
+    symmResult_t r = symm_comm_open(boot, &cfg, out);
+    symm_log_rank(c->rank);
+    return r;
+}
+
+typedef struct { int32_t color, key, code, pad; } wish;
+
+/* Members of `color` in order of (key, old rank). Returns how many, *mine: this rank's place. */
+static int sort_members(const wish *all, int nranks, int color, int self, int *members, int *mine) {
+    int n = 0;
+    for (int r = 0; r < nranks; r++) {
+        if (all[r].color != color) continue;
+        int at = n++;
+        while (at > 0 && all[members[at - 1]].key > all[r].key) {
+            members[at] = members[at - 1];
+            at--;
+        }
+        members[at] = r;
+    }
+    for (int i = 0; i < n; i++)
+        if (members[i] == self) *mine = i;
+    return n;
+}
+
+static symmResult_t split(symm_comm *c, const child_args *a) {
+    wish all[SYMM_MAX_RANKS], mine = {a->color, a->key, 0, 0};
+    int members[SYMM_MAX_RANKS], rank = 0;
+    symmConfig_t checked;
+    symmResult_t status = symm_config_check(a->config, &checked);
+    if (!status && !a->out) status = SYMM_ERR(symmInvalidArgument, "newcomm is NULL");
+    if (!status && a->color < 0 && a->color != SYMM_SPLIT_NOCOLOR)
+        status = SYMM_ERR(symmInvalidArgument, "color=%d: must not be negative, or SYMM_SPLIT_NOCOLOR", a->color);
+    mine.code = (int32_t)status;
+    symm_wait w = symm_comm_wait(c, "splitting a communicator");
+    SYMM_TRY(symm_boot_allgather(c->boot, &mine, all, sizeof mine, &w));
+    for (int r = 0; r < c->nranks; r++)
+        if (all[r].code) return symm_agree(c->mesh, status, &w, NULL);
+    if (a->color == SYMM_SPLIT_NOCOLOR) {
+        *a->out = NULL;
+        return symmSuccess;
+    }
+    int n = sort_members(all, c->nranks, a->color, c->rank, members, &rank);
+    return open_child(c, members, n, rank, a->config, a->out);
+}
+
+static symmResult_t split_job(void *p) {
+    child_args *a = p;
+    symm_comm *c;
+    SYMM_TRY(symm_comm_enter(a->parent, 1, &c));
+    symmResult_t r = split(c, a);
+    symm_comm_leave(c);
+    return r;
+}
+
+symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newcomm, const symmConfig_t *config) {
+    child_args a = {.parent = comm, .out = newcomm, .config = config, .color = color, .key = key};
+    return symm_group_run(comm, SYMM_JOB_BLOCKS, split_job, &a, sizeof a);
+}
+
+static symmResult_t shrink(symm_comm *c, const child_args *a) {
+    int gone[SYMM_MAX_RANKS] = {0}, members[SYMM_MAX_RANKS], n = 0, rank = -1;
+    symmConfig_t checked;
+    SYMM_TRY(symm_config_check(a->config, &checked));
+    for (int i = 0; i < a->nexclude; i++) {
+        int r = a->exclude[i];
+        if (r < 0 || r >= c->nranks) return SYMM_ERR(symmInvalidArgument, "excludeRanks[%d]=%d: the communicator has ranks 0 to %d", i, r, c->nranks - 1);
+        if (r == c->rank) return SYMM_ERR(symmInvalidArgument, "excludeRanks[%d]=%d is this rank", i, r);
+        gone[r] = 1;
+    }
+    for (int r = 0; r < c->nranks; r++) {
+        if (r == c->rank) rank = n;
+        if (!gone[r]) members[n++] = r;
+    }
+    return open_child(c, members, n, rank, a->config, a->out);
+}
+
+symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude, symmComm_t *newcomm, const symmConfig_t *config, int flags) {
+    symm_comm *c;
+    child_args a = {.parent = comm, .out = newcomm, .config = config, .exclude = excludeRanks, .nexclude = nExclude};
+    if (!newcomm) return SYMM_ERR(symmInvalidArgument, "newcomm is NULL");
+    if (flags) return SYMM_ERR(symmInvalidArgument, "flags=%d: symmCommShrink takes 0", flags);
+    if (nExclude < 0 || (nExclude && !excludeRanks)) return SYMM_ERR(symmInvalidArgument, "excludeRanks=%p, nExclude=%d", (const void *)excludeRanks, nExclude);
+    SYMM_TRY(symm_comm_enter(comm, 0, &c));
+    symmResult_t r = shrink(c, &a);
+    symm_comm_leave(c);
+    return r;
+}

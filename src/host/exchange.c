@@ -1,0 +1,233 @@
+/* exchange.c - registration's collective part: records by allgather, an offset all can take, handles, maps, agreement.
+ * Runs on the thread inside the API call. */
+#include "exchange.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm.h"
+#include "fail.h"
+#include "log.h"
+#include "space.h"
+#include "stats.h"
+
+typedef struct { /* one registration under way */
+    symm_comm *c;
+    const symm_bring *bring;
+    const char *stage;
+    symm_brought *all;
+    symm_slot *slot;
+    int fds[SYMM_MAX_SEGMENTS]; /* own segments, exported */
+    int nfds;
+    symmResult_t status; /* this rank's first soft error: it goes on until the agreement */
+} exchange;
+
+static symmResult_t gather(exchange *x, const symm_brought *mine) {
+    symm_wait w = symm_comm_wait(x->c, x->stage);
+    symmResult_t r = symm_boot_allgather(x->c->boot, mine, x->all, sizeof *mine, &w);
+    if (r) symm_comm_fail(x->c, r, -1, symm_status_text()); /* the bootstrap is unusable from here on */
+    return r;
+}
+
+/* Everybody's status becomes the worst of all. */
+static symmResult_t agree(exchange *x, symmResult_t mine) {
+    symm_wait w = symm_comm_wait(x->c, x->stage);
+    int dead = -1;
+    symmResult_t r = symm_agree(x->c->mesh, mine, &w, &dead);
+    if (dead >= 0 || r == symmTimeout) symm_comm_fail(x->c, r ? r : symmRemoteError, dead, symm_status_text());
+    return r;
+}
+
+static int any_failed(const exchange *x) {
+    for (int r = 0; r < x->c->nranks; r++)
+        if (x->all[r].code) return 1;
+    return 0;
+}
+
+/* ---- handles ------------------------------------------------------------------------------------------------- */
+
+static void close_fds(exchange *x) {
+    for (int i = 0; i < x->nfds; i++) close(x->fds[i]);
+    SYMM_STAT_ADD(fds, -x->nfds);
+    x->nfds = 0;
+}
+
+static symmResult_t export_own(exchange *x) {
+    const symm_vmm *v = x->c->vmm;
+    for (int i = 0; i < x->bring->count; i++) {
+        int cu = v->export_fd(x->bring->handles[i], &x->fds[i]);
+        if (cu) return symm_vmm_error(v, cu, "exporting segment %d of %d", i, x->bring->count);
+        x->nfds = i + 1;
+        SYMM_STAT_ADD(fds, 1);
+    }
+    return symmSuccess;
+}
+
+/* Sizes and fds of own segments from `first`, as many as one message takes. */
+static symmResult_t send_some(exchange *x, int peer, int first, const symm_wait *w) {
+    int n = x->bring->count - first < SYMM_MESH_FDS ? x->bring->count - first : SYMM_MESH_FDS;
+    return symm_mesh_send(x->c->mesh, peer, SYMM_MSG_HANDLES, &x->bring->bytes[first], (size_t)n * sizeof(uint64_t), &x->fds[first], n, w);
+}
+
+static symmResult_t send_handles(exchange *x, const symm_wait *w) {
+    for (int first = 0; first < x->bring->count; first += SYMM_MESH_FDS)
+        for (int p = 0; p < x->c->nranks; p++)
+            if (p != x->c->rank) SYMM_TRY(send_some(x, p, first, w));
+    return symmSuccess;
+}
+
+/* ---- maps ------------------------------------------------------------------------------------------------------- */
+
+static symmResult_t map_one(exchange *x, int rank, symm_vmm_handle *h, uint64_t bytes) {
+    const symm_vmm *v = x->c->vmm;
+    char *at = symm_space_addr(x->c->space, rank, x->slot->off + x->slot->rank_bytes[rank]);
+    int cu = v->map(at, bytes, 0, h);
+    if (cu) return symm_vmm_error(v, cu, "mapping %llu bytes of rank %d", (unsigned long long)bytes, rank);
+    x->slot->rank_bytes[rank] += bytes; /* from here on the slot unmaps it */
+    cu = v->set_access(at, bytes);
+    if (cu) return symm_vmm_error(v, cu, "giving access to %llu bytes of rank %d", (unsigned long long)bytes, rank);
+    return symmSuccess;
+}
+
+static symmResult_t map_fd(exchange *x, int rank, int fd, uint64_t bytes) {
+    symm_vmm_handle *h;
+    if (x->slot->rank_bytes[rank] + bytes < bytes || x->slot->rank_bytes[rank] + bytes > x->all[rank].total)
+        return SYMM_ERR(symmInternalError, "rank %d sent more memory than it announced", rank);
+    int cu = x->c->vmm->import_fd(fd, bytes, &h);
+    if (cu) return symm_vmm_error(x->c->vmm, cu, "importing %llu bytes of rank %d", (unsigned long long)bytes, rank);
+    symmResult_t r = map_one(x, rank, h, bytes);
+    x->c->vmm->release(h); /* the mapping holds the memory */
+    return r;
+}
+
+/* Receives and maps all of peer's segments. Soft errors go to x->status and the messages are still taken, so that the mesh stays
+ * in step; a return value says that the mesh is broken. */
+static symmResult_t take_handles(exchange *x, int peer, const symm_wait *w) {
+    uint64_t bytes[SYMM_MESH_FDS];
+    int fds[SYMM_MESH_FDS];
+    for (int left = x->all[peer].count; left > 0; left -= SYMM_MESH_FDS) {
+        int n = left < SYMM_MESH_FDS ? left : SYMM_MESH_FDS;
+        size_t got = 0;
+        symmResult_t r = symm_mesh_recv(x->c->mesh, peer, SYMM_MSG_HANDLES, bytes, sizeof bytes, &got, fds, n, w);
+        if (r == symmFdLimit) {
+            if (!x->status) x->status = r;
+            continue;
+        }
+        if (r) return r;
+        for (int i = 0; i < n; i++) {
+            if (!x->status && got == (size_t)n * sizeof bytes[0]) x->status = map_fd(x, peer, fds[i], bytes[i]);
+            close(fds[i]);
+        }
+        SYMM_STAT_ADD(fds, -n);
+        if (!x->status && got != (size_t)n * sizeof bytes[0])
+            x->status = SYMM_ERR(symmInternalError, "rank %d sent %zu bytes of sizes for %d segments", peer, got, n);
+    }
+    return symmSuccess;
+}
+
+static void map_own(exchange *x) {
+    for (int i = 0; i < x->bring->count && !x->status; i++) x->status = map_one(x, x->c->rank, x->bring->handles[i], x->bring->bytes[i]);
+}
+
+/* ---- offset ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t largest(const exchange *x) {
+    uint64_t most = 0;
+    for (int r = 0; r < x->c->nranks; r++)
+        if (x->all[r].total > most) most = x->all[r].total;
+    return most;
+}
+
+/* Every rank proposes the lowest range that is free there; the highest proposal is the next lower bound; until all are equal.
+ * A range that one rank has not dropped yet is never proposed by it, so it cannot be reused. */
+static symmResult_t settle_offset(exchange *x, symm_brought *mine) {
+    uint64_t bytes = largest(x), gran = x->c->caps.granularity;
+    bytes = (bytes + gran - 1) / gran * gran;
+    if (bytes == 0) bytes = gran; /* all ranks empty: a place all the same, so that the window has an offset */
+    mine->code = (int32_t)symm_slot_take(x->c->space, bytes, 0, &x->slot);
+    for (;;) {
+        mine->propose = mine->code ? SYMM_NO_OFFSET : x->slot->off;
+        SYMM_TRY(gather(x, mine));
+        if (any_failed(x)) return agree(x, (symmResult_t)mine->code);
+        uint64_t lo = SYMM_NO_OFFSET, hi = 0;
+        for (int r = 0; r < x->c->nranks; r++) {
+            if (x->all[r].propose < lo) lo = x->all[r].propose;
+            if (x->all[r].propose > hi) hi = x->all[r].propose;
+        }
+        if (lo == hi) return symmSuccess;
+        mine->code = (int32_t)symm_slot_move(x->c->space, x->slot, hi);
+    }
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------------ */
+
+/* 1 if every rank has its segments in the same slot already. */
+static int all_have(const exchange *x) {
+    for (int r = 0; r < x->c->nranks; r++)
+        if (x->all[r].slot == SYMM_NO_OFFSET || x->all[r].slot != x->all[0].slot) return 0;
+    return 1;
+}
+
+static int someone_has(const exchange *x) {
+    for (int r = 0; r < x->c->nranks; r++)
+        if (x->all[r].slot != SYMM_NO_OFFSET) return 1;
+    return 0;
+}
+
+static symmResult_t map_all(exchange *x) {
+    symm_wait w = symm_comm_wait(x->c, x->stage);
+    symmResult_t broken = send_handles(x, &w);
+    map_own(x);
+    for (int p = 0; p < x->c->nranks && !broken; p++)
+        if (p != x->c->rank) broken = take_handles(x, p, &w);
+    if (broken) { /* out of step with a peer: nobody can go on */
+        symm_agree_revoke(x->c->mesh, broken, x->c->rank, x->stage, symm_status_text());
+        symm_comm_fail(x->c, broken, x->c->rank, symm_status_text());
+        return broken;
+    }
+    if (!x->status && SYMM_FAIL_HERE(win_commit)) x->status = SYMM_ERR(symmSystemError, "failpoint win_commit");
+    return agree(x, x->status);
+}
+
+static symmResult_t map_new(exchange *x, symm_brought *mine, int late_export) {
+    if (late_export) { /* somebody believed it could be shared and has not exported yet */
+        symmResult_t r = x->nfds == x->bring->count ? symmSuccess : export_own(x);
+        SYMM_TRY(agree(x, r));
+    }
+    SYMM_TRY(settle_offset(x, mine));
+    SYMM_TRY(map_all(x));
+    symm_slot_publish(x->c->space, x->slot, x->bring->id);
+    return symmSuccess;
+}
+
+symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *bring, const char *stage, symm_brought *all,
+                           symm_slot **slot, int *shared) {
+    exchange x = {.c = c, .bring = bring, .stage = stage, .all = all};
+    symm_brought mine = {.count = bring->count, .total = bring->total, .user_bytes = bring->user_bytes, .user_off = bring->user_off,
+                         .slot = SYMM_NO_OFFSET, .propose = SYMM_NO_OFFSET};
+    symm_slot *have = status || !bring->count ? NULL : symm_slot_find(c->space, bring->id, bring->total);
+    if (have) mine.slot = have->off;
+    else if (!status) status = export_own(&x);
+    mine.code = (int32_t)status;
+    status = gather(&x, &mine);
+    if (!status && any_failed(&x)) {
+        status = agree(&x, (symmResult_t)mine.code);
+    } else if (!status && have && all_have(&x)) {
+        *shared = 1;
+        *slot = have;
+        return symmSuccess;
+    } else if (!status) {
+        status = map_new(&x, &mine, someone_has(&x));
+    }
+    close_fds(&x);
+    symm_slot_drop(c->space, have);
+    if (status) {
+        SYMM_STAT_ADD(rollbacks, 1);
+        symm_slot_drop(c->space, x.slot);
+        return status;
+    }
+    *shared = 0;
+    *slot = x.slot;
+    return symmSuccess;
+}

@@ -1,0 +1,31 @@
+/* exchange.h - maps one segment list of every rank into one slot on every rank, or nothing anywhere.
+ * Collective; runs on the thread inside the API call; takes the space's lock only for moments. */
+#ifndef SYMM_EXCHANGE_H_
+#define SYMM_EXCHANGE_H_
+
+#include "types.h"
+
+#define SYMM_MAX_SEGMENTS 1024
+
+typedef struct { /* what this rank brings */
+    symm_vmm_handle *handles[SYMM_MAX_SEGMENTS]; /* one reference each, the caller's */
+    uint64_t bytes[SYMM_MAX_SEGMENTS];
+    int count;
+    uint64_t total;      /* sum of bytes */
+    uint64_t id;         /* hash of the segments, never 0 if count */
+    uint64_t user_bytes; /* of the window, and where it begins in the first segment */
+    uint64_t user_off;
+} symm_bring;
+
+typedef struct { /* what every rank brought, after the exchange */
+    int32_t code, count;
+    uint64_t total, user_bytes, user_off, ptr, slot, propose, pad;
+} symm_brought;
+
+/* `mine` is this rank's status so far (its text the thread's last error): a rank that failed takes part all the same, and all
+ * return the worst. all[nranks]: the records. shared: 1 if an existing slot was referenced and nothing mapped.
+ * On error nothing has changed on any rank, unless a peer died: then the communicator is revoked as well. */
+symmResult_t symm_exchange(symm_comm *c, symmResult_t mine, const symm_bring *bring, const char *stage, symm_brought *all,
+                           symm_slot **slot, int *shared);
+
+#endif

@@ -1,0 +1,33 @@
+/* fail.h - failpoints. In test builds (SYMM_TESTING) SYMM_FAIL_HERE(name) evaluates to true when
+ * the environment variable SYMM_FAIL arms `name` with action `error` for this hit; `kill` ends the
+ * process with SIGKILL; `delay=MS` sleeps. In release builds it is the constant 0 and the variable
+ * is an unknown name. Any thread; one lock in test builds. SYMM_FAIL="name:action[:nth[:rank]]":
+ * nth hit counts from 1 (0 or absent: every hit); rank: only in threads or processes whose
+ * symm_log_rank is that rank (absent: all). */
+#ifndef SYMM_FAIL_H_
+#define SYMM_FAIL_H_
+
+enum {
+#define SYMM_FAILPOINT(name, help) symm_fp_##name,
+#include "fail.def"
+#undef SYMM_FAILPOINT
+    symm_fp_count
+};
+
+#ifdef SYMM_TESTING
+int symm_fail_hit(int point); /* 1: fail here */
+int symm_fail_arm(
+    const char *spec);         /* replaces everything armed; "" disarms; -1 if the spec is bad */
+int symm_fail_hits(int point); /* how often the point was reached since the last arm */
+const char *symm_fail_name(int point);
+int symm_fail_check(const char *spec); /* 0 if symm_fail_arm would take it, else -1. Pure */
+/* Arms `value` if it differs from the value that the environment armed last. symm_param_load calls
+ * it with SYMM_FAIL, and the first hit of a process does, so that what symm_fail_arm armed outlives
+ * later loads. */
+void symm_fail_env(const char *value);
+#define SYMM_FAIL_HERE(name) __builtin_expect(symm_fail_hit(symm_fp_##name), 0)
+#else
+#define SYMM_FAIL_HERE(name) 0
+#endif
+
+#endif

@@ -1,0 +1,19 @@
+/* group.h - calls queued between symmGroupStart and symmGroupEnd. Per thread; no lock. */
+#ifndef SYMM_GROUP_H_
+#define SYMM_GROUP_H_
+
+#include "types.h"
+
+typedef symmResult_t (*symm_job_fn)(void *args);
+
+/* Whether a job may wait for peers inside the call (set-up, inline kernels): jobs of several communicators then need a thread
+ * each, or they would wait for one another. */
+enum { SYMM_JOB_STREAM = 0, SYMM_JOB_BLOCKS = 1 };
+
+/* Runs fn(args) now, or, inside a group, copies args (at most 256 bytes) and queues it for key's communicator. Creation
+ * passes a key of its own, e.g. the address that the handle goes to. */
+symmResult_t symm_group_run(const void *key, int blocks, symm_job_fn fn, const void *args, size_t bytes);
+/* 1 between Start and End on this thread. */
+int symm_group_open(void);
+
+#endif

@@ -1,0 +1,194 @@
+/* handle.c - the table of live streams, events, graphs, communicators and windows. Any thread.
+ * Lock: the set-up lock guards the free lists and the growth of the table; a slot's state is one
+ * atomic word. Slots are never freed (a stale handle may look at one at any time), so memory
+ * follows the largest number alive. */
+#include "handle.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "stats.h"
+
+enum { CHUNK = 256, CHUNKS = 4096 }; /* 2^20 objects of a kind */
+#define INDEX_BITS 20
+
+/* state: generation << 32 | CLOSED | references. No references: the slot is free. */
+#define CLOSED         0x80000000u
+#define REFS(state)    ((uint32_t)(state) & (CLOSED - 1))
+#define GENERATION(st) ((uint32_t)((st) >> 32))
+
+struct slot {
+    _Atomic uint64_t state;
+    void *obj;
+    void (*free_obj)(void *);
+    struct slot *next_free;
+    uint32_t index;
+};
+
+struct table {
+    _Atomic(struct slot *) chunk[CHUNKS];
+    struct slot *free;
+    uint32_t slots;
+};
+
+static pthread_mutex_t setup_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+static struct table tables[SYMM_KIND_COUNT];
+/* The top byte makes a handle a non-canonical address (using one as a pointer faults) and differs
+ * between kinds. */
+static const uint8_t tags[SYMM_KIND_COUNT] = {0x53, 0x45, 0x47, 0x43, 0x57};
+
+/* Communicators and windows keep their own gauges. */
+static void count(int kind, int n) {
+    if (kind <= SYMM_KIND_GRAPH) SYMM_STAT_ADD(streams, n);
+}
+
+void symm_handle_lock(void) {
+    pthread_mutex_lock(&setup_lock);
+}
+void symm_handle_unlock(void) {
+    pthread_mutex_unlock(&setup_lock);
+}
+
+/* The child has none of the threads behind the objects: its handles go stale. References stay, so
+ * that pins which the forking thread holds can be put; the objects themselves are left alone. */
+static void forked(void) {
+    for (int kind = 0; kind < SYMM_KIND_COUNT; kind++)
+        for (uint32_t i = 0; i < tables[kind].slots; i++) {
+            struct slot *slot = &atomic_load(&tables[kind].chunk[i / CHUNK])[i % CHUNK];
+            uint64_t state = atomic_load(&slot->state);
+            if (!REFS(state)) continue;
+            atomic_store(&slot->state, state + (1ull << 32));
+            if (state & CLOSED) continue;
+            count(kind, -1);
+            if (kind == SYMM_KIND_STREAM) SYMM_STAT_ADD(threads, -1);
+        }
+    symm_handle_unlock();
+}
+
+static void watch_fork(void) {
+    pthread_atfork(symm_handle_lock, symm_handle_unlock, forked);
+}
+
+static void *encode(int kind, uint32_t generation, uint32_t index) {
+    return (void *)((uintptr_t)tags[kind] << 56 | (uintptr_t)generation << INDEX_BITS | index);
+}
+
+/* The slot that a handle points at, whatever generation lives there; NULL if it cannot be a handle
+ * of this kind. */
+static struct slot *decode(int kind, const void *handle, uint32_t *generation) {
+    uintptr_t h = (uintptr_t)handle;
+    if (h >> 56 != tags[kind] || (h >> (32 + INDEX_BITS) & 0xf)) return NULL;
+    *generation = (uint32_t)(h >> INDEX_BITS);
+    uint32_t index = h & ((1u << INDEX_BITS) - 1);
+    /* pairs with the release in grow: the chunk's slots are initialised */
+    struct slot *chunk =
+        atomic_load_explicit(&tables[kind].chunk[index / CHUNK], memory_order_acquire);
+    return chunk ? &chunk[index % CHUNK] : NULL;
+}
+
+static symmResult_t grow(struct table *t) {
+    if (t->slots == CHUNK * CHUNKS)
+        return SYMM_ERR(symmOutOfMemory, "%u objects of one kind are alive: no more fit",
+                        t->slots);
+    struct slot *chunk = calloc(CHUNK, sizeof *chunk);
+    if (!chunk) return SYMM_ERR(symmOutOfMemory, "no memory for a table of %d handles", CHUNK);
+    for (uint32_t i = CHUNK; i-- > 0;) {
+        chunk[i].index = t->slots + i;
+        chunk[i].next_free = t->free;
+        t->free = &chunk[i];
+    }
+    /* pairs with the acquire in decode */
+    atomic_store_explicit(&t->chunk[t->slots / CHUNK], chunk, memory_order_release);
+    t->slots += CHUNK;
+    return symmSuccess;
+}
+
+symmResult_t symm_handle_new(int kind, void *obj, void (*free_obj)(void *), void **handle) {
+    symmResult_t status = symmSuccess;
+    struct table *t = &tables[kind];
+    pthread_once(&fork_once, watch_fork);
+    symm_handle_lock();
+    if (!t->free) SYMM_TRY_GOTO(grow(t), unlock);
+    struct slot *slot = t->free;
+    t->free = slot->next_free;
+    slot->obj = obj;
+    slot->free_obj = free_obj;
+    uint32_t generation = GENERATION(atomic_load_explicit(&slot->state, memory_order_relaxed));
+    /* pairs with the acquire in pin: obj and free_obj are in place */
+    atomic_store_explicit(&slot->state, (uint64_t)generation << 32 | 1, memory_order_release);
+    count(kind, 1);
+    *handle = encode(kind, generation, slot->index);
+unlock:
+    symm_handle_unlock();
+    return status;
+}
+
+static void *pin(int kind, const void *handle, int closed_too) {
+    uint32_t generation;
+    struct slot *slot = decode(kind, handle, &generation);
+    if (!slot) return NULL;
+    uint64_t state = atomic_load_explicit(&slot->state, memory_order_relaxed);
+    do {
+        if (GENERATION(state) != generation || !REFS(state)) return NULL;
+        if ((state & CLOSED) && !closed_too) return NULL;
+        /* acquire pairs with the release in symm_handle_new */
+    } while (!atomic_compare_exchange_weak_explicit(&slot->state, &state, state + 1,
+                                                    memory_order_acquire, memory_order_relaxed));
+    return slot->obj;
+}
+
+void *symm_handle_get(int kind, const void *handle) {
+    return pin(kind, handle, 0);
+}
+void *symm_handle_find(int kind, const void *handle) {
+    return pin(kind, handle, 1);
+}
+
+void *symm_handle_peek(int kind, const void *handle) {
+    uint32_t generation;
+    struct slot *slot = decode(kind, handle, &generation);
+    if (!slot) return NULL;
+    /* acquire pairs with the release in symm_handle_new */
+    uint64_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
+    return GENERATION(state) == generation && REFS(state) && !(state & CLOSED) ? slot->obj : NULL;
+}
+
+int symm_handle_open(int kind, const void *handle) {
+    uint32_t generation;
+    struct slot *slot = decode(kind, handle, &generation);
+    if (!slot) return 0;
+    uint64_t state = atomic_load_explicit(&slot->state, memory_order_relaxed);
+    return GENERATION(state) == generation && REFS(state) && !(state & CLOSED);
+}
+
+int symm_handle_close(int kind, const void *handle) {
+    uint32_t generation;
+    struct slot *slot = decode(kind, handle, &generation);
+    if (!slot) return 0;
+    uint64_t state = atomic_load_explicit(&slot->state, memory_order_relaxed);
+    do {
+        if (GENERATION(state) != generation || !REFS(state) || (state & CLOSED)) return 0;
+    } while (!atomic_compare_exchange_weak_explicit(&slot->state, &state, state | CLOSED,
+                                                    memory_order_acq_rel, memory_order_relaxed));
+    count(kind, -1);
+    return 1;
+}
+
+void symm_handle_put(int kind, const void *handle) {
+    uint32_t generation;
+    struct slot *slot = decode(kind, handle, &generation);
+    /* release: what this user did comes before the free; acquire: the one who frees sees what all
+     * users did */
+    uint64_t state = atomic_fetch_sub_explicit(&slot->state, 1, memory_order_acq_rel) - 1;
+    if (REFS(state)) return;
+    slot->free_obj(slot->obj);
+    symm_handle_lock();
+    slot->obj = NULL;
+    atomic_store_explicit(&slot->state, (uint64_t)(GENERATION(state) + 1) << 32,
+                          memory_order_relaxed);
+    slot->next_free = tables[kind].free;
+    tables[kind].free = slot;
+    symm_handle_unlock();
+}

@@ -1,0 +1,43 @@
+/* param.h - the parsed SYMM_ variables. symm_param_load is called at every communicator creation
+ * (any thread, one lock) and reads the environment anew; readers take a copy into their
+ * communicator. */
+#ifndef SYMM_PARAM_H_
+#define SYMM_PARAM_H_
+
+#include <stdint.h>
+
+#include "status.h"
+
+typedef struct {
+#define SYMM_PARAM_INT(field, var, def, min, max, help)  int64_t field;
+#define SYMM_PARAM_SIZE(field, var, def, min, max, help) uint64_t field;
+#define SYMM_PARAM_ENUM(field, var, def, names, help)    int field;
+#define SYMM_PARAM_STR(field, var, help)                 char field[256];
+#include "params.def"
+#undef SYMM_PARAM_INT
+#undef SYMM_PARAM_SIZE
+#undef SYMM_PARAM_ENUM
+#undef SYMM_PARAM_STR
+} symm_params;
+
+/* Parses the environment into *out. A bad value: symmInvalidArgument naming variable, value and
+ * what is allowed
+ * (*out unchanged). An unknown SYMM_ name: one warning per name and process. Sets log level and
+ * file. */
+SYMM_API symmResult_t symm_param_load(symm_params *out);
+/* As load, but from `env` ("NAME=value" strings, NULL-terminated; of two with one name the first
+ * counts, as in getenv; an empty value is the default) and without side effects: unknown names are
+ * passed over, and of a bad value nothing is left but the calling thread's error text. Pure: for
+ * tests. */
+symmResult_t symm_param_parse(char *const *env, symm_params *out);
+/* Calls row(arg, variable, current value as text, default as text, allowed as text, help) for each
+ * parameter. */
+void symm_param_each(const symm_params *p,
+                     void (*row)(void *arg, const char *var, const char *value, const char *def,
+                                 const char *allowed, const char *help),
+                     void *arg);
+/* Hash of the parameters that decide which kernel runs or how memory is laid out; must agree
+ * between ranks. */
+uint64_t symm_param_hash(const symm_params *p);
+
+#endif

@@ -1,0 +1,53 @@
+/* plan.h - what to run for a call. Pure: depends only on its arguments, which are equal on all ranks; never on whether
+ * a buffer is registered. Any thread, no lock. */
+#ifndef SYMM_PLAN_H_
+#define SYMM_PLAN_H_
+
+#include "symm.h"
+#include "symm_types.h"
+#include "../device/kernels.h"
+
+typedef struct { /* the call */
+    symmColl_t coll;
+    uint64_t count; /* elements; all_gather: per rank */
+    uint32_t type, op, esize;
+} symm_call;
+
+typedef struct { /* what was agreed when the communicator was made */
+    int nranks, oversubscribed;
+    int min_ctas, max_ctas, ctas; /* ctas: forced, 0 none */
+    int deterministic;
+    const int16_t *forced;        /* [symmNumColls] kernel id or -1 */
+    symm_scratch scratch;
+} symm_plan_env;
+
+typedef struct {
+    symm_kernel_id kernel;
+    int ctas;
+    uint64_t chunk; /* bytes */
+    uint32_t flags; /* SYMM_ARG_NT */
+    int force_refused; /* the forced kernel cannot run this call */
+} symm_plan;
+
+/* Never fails: every call has a kernel. */
+symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call);
+/* Whether kernel could run this call; if not, *why (may be NULL) says so. */
+int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_id kernel, const char **why);
+/* Why plan's kernel, and why not others: one line each, into text. */
+void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const symm_plan *plan, char *text, size_t cap);
+
+/* How `bytes` of scratch behind the control block are divided for n ranks. */
+symm_scratch symm_plan_scratch(uint64_t bytes, int nranks);
+/* SYMM_ALGO: "name,collective:name,..." into forced[symmNumColls]; an unknown word is symmInvalidArgument naming it and what is allowed. */
+symmResult_t symm_plan_parse_algo(const char *text, int16_t *forced);
+/* Hash of table, thresholds and kernels: ranks that would plan differently must not meet. */
+uint64_t symm_plan_hash(void);
+
+const char *symm_coll_name(int coll);
+/* For symm-info. */
+void symm_plan_kernels(void (*row)(void *arg, const char *name, const char *coll, const char *types, const char *range, const char *how), void *arg);
+void symm_plan_table(int nranks, int oversubscribed,
+                     void (*row)(void *arg, const char *coll, const char *type_class, uint64_t from, uint64_t to, const char *kernel, int ctas),
+                     void *arg);
+
+#endif

@@ -1,0 +1,199 @@
+/* space.c - address space shared by communicators over the same ranks. Any thread; locks as in space.h. */
+#include "space.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "fail.h"
+#include "log.h"
+#include "stats.h"
+
+#define SPACE_ALIGN (512ull << 20)
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; /* spaces and their refs */
+static symm_space *spaces;
+
+static int same_members(const symm_space *s, const symm_uuid *members, int nranks, int rank) {
+    return s->nranks == nranks && s->rank == rank && !memcmp(s->members, members, sizeof *members * (size_t)nranks);
+}
+
+symm_space *symm_space_find(const symm_uuid *members, int nranks, int rank) {
+    pthread_mutex_lock(&list_lock);
+    symm_space *s = spaces;
+    while (s && !same_members(s, members, nranks, rank)) s = s->next;
+    if (s) s->refs++;
+    pthread_mutex_unlock(&list_lock);
+    return s;
+}
+
+symmResult_t symm_space_create(const symm_vmm *vmm, uint64_t granularity, const symm_uuid *members, int nranks, int rank,
+                               uint64_t stride, uint64_t id, symm_space **out) {
+    symm_space *s = calloc(1, sizeof *s);
+    symmResult_t status = symmOutOfMemory;
+    void *va;
+    if (!s || !(s->members = malloc(sizeof *members * (size_t)nranks))) {
+        status = SYMM_ERR(symmOutOfMemory, "no memory for the record of a space of %d ranks", nranks);
+        goto free_record;
+    }
+    memcpy(s->members, members, sizeof *members * (size_t)nranks);
+    s->refs = 1;
+    s->nranks = nranks;
+    s->rank = rank;
+    s->id = id;
+    s->vmm = vmm;
+    s->granularity = granularity;
+    s->stride = stride;
+    int cu = vmm->reserve(stride * (unsigned)nranks, SPACE_ALIGN, &va);
+    if (cu) {
+        status = symm_vmm_error(vmm, cu, "reserving %d x %llu MiB of addresses", nranks, (unsigned long long)(stride >> 20));
+        goto free_record;
+    }
+    s->base = (uint64_t)(uintptr_t)va;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_lock(&list_lock);
+    s->next = spaces;
+    spaces = s;
+    pthread_mutex_unlock(&list_lock);
+    *out = s;
+    return symmSuccess;
+free_record:
+    if (s) free(s->members);
+    free(s);
+    return status;
+}
+
+void symm_space_ref(symm_space *s) {
+    pthread_mutex_lock(&list_lock);
+    s->refs++;
+    pthread_mutex_unlock(&list_lock);
+}
+
+void symm_space_drop(symm_space *s) {
+    if (!s) return;
+    pthread_mutex_lock(&list_lock);
+    int last = --s->refs == 0;
+    for (symm_space **at = &spaces; last && *at; at = &(*at)->next)
+        if (*at == s) {
+            *at = s->next;
+            break;
+        }
+    pthread_mutex_unlock(&list_lock);
+    if (!last) return;
+    int cu = s->vmm->unreserve((void *)(uintptr_t)s->base, s->stride * (unsigned)s->nranks);
+    if (cu) symm_vmm_error(s->vmm, cu, "giving back the addresses of %d ranks", s->nranks);
+    pthread_mutex_destroy(&s->lock);
+    free(s->members);
+    free(s);
+}
+
+uint64_t symm_slot_fit(const symm_slot *list, uint64_t bytes, uint64_t from, uint64_t limit) {
+    uint64_t at = from;
+    if (bytes > limit) return SYMM_NO_OFFSET;
+    for (const symm_slot *s = list; s; s = s->next) {
+        if (s->off + s->bytes <= at) continue;
+        if (at <= s->off && s->off - at >= bytes) break;
+        at = s->off + s->bytes;
+    }
+    return at <= limit - bytes ? at : SYMM_NO_OFFSET;
+}
+
+static void insert(symm_space *s, symm_slot *slot) {
+    symm_slot **at = &s->slots;
+    while (*at && (*at)->off < slot->off) at = &(*at)->next;
+    slot->next = *at;
+    *at = slot;
+}
+
+static void take_out(symm_space *s, symm_slot *slot) {
+    symm_slot **at = &s->slots;
+    while (*at != slot) at = &(*at)->next;
+    *at = slot->next;
+}
+
+static symmResult_t no_room(const symm_space *s, uint64_t bytes) {
+    return SYMM_ERR(symmOutOfMemory, "%llu bytes do not fit in the window space of %llu bytes per rank (SYMM_WIN_STRIDE enlarges it)",
+                    (unsigned long long)bytes, (unsigned long long)s->stride);
+}
+
+symmResult_t symm_slot_take(symm_space *s, uint64_t bytes, uint64_t from, symm_slot **slot) {
+    symm_slot *n = calloc(1, sizeof *n);
+    uint64_t *rank_bytes = calloc((size_t)s->nranks, sizeof *rank_bytes);
+    if (!n || !rank_bytes || SYMM_FAIL_HERE(win_slot)) {
+        free(n);
+        free(rank_bytes);
+        return SYMM_ERR(symmOutOfMemory, "no memory for the record of a window slot");
+    }
+    n->rank_bytes = rank_bytes;
+    n->bytes = bytes;
+    n->refs = 1;
+    pthread_mutex_lock(&s->lock);
+    n->off = symm_slot_fit(s->slots, bytes, from, s->stride);
+    if (n->off != SYMM_NO_OFFSET) insert(s, n);
+    pthread_mutex_unlock(&s->lock);
+    if (n->off == SYMM_NO_OFFSET) {
+        free(rank_bytes);
+        free(n);
+        return no_room(s, bytes);
+    }
+    SYMM_STAT_ADD(slots, 1);
+    *slot = n;
+    return symmSuccess;
+}
+
+symmResult_t symm_slot_move(symm_space *s, symm_slot *slot, uint64_t from) {
+    pthread_mutex_lock(&s->lock);
+    take_out(s, slot);
+    uint64_t off = symm_slot_fit(s->slots, slot->bytes, from, s->stride);
+    if (off != SYMM_NO_OFFSET) slot->off = off;
+    insert(s, slot);
+    pthread_mutex_unlock(&s->lock);
+    return off == SYMM_NO_OFFSET ? no_room(s, slot->bytes) : symmSuccess;
+}
+
+symm_slot *symm_slot_find(symm_space *s, uint64_t id, uint64_t bytes) {
+    pthread_mutex_lock(&s->lock);
+    symm_slot *slot = s->slots;
+    while (slot && (slot->id != id || slot->rank_bytes[s->rank] != bytes)) slot = slot->next;
+    if (slot) slot->refs++;
+    pthread_mutex_unlock(&s->lock);
+    return slot;
+}
+
+void symm_slot_publish(symm_space *s, symm_slot *slot, uint64_t id) {
+    pthread_mutex_lock(&s->lock);
+    slot->id = id;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void symm_slot_drop(symm_space *s, symm_slot *slot) {
+    if (!slot) return;
+    pthread_mutex_lock(&s->lock);
+    int last = --slot->refs == 0;
+    if (last) slot->id = 0; /* no registration may find it any more; the range stays taken until it is unmapped */
+    pthread_mutex_unlock(&s->lock);
+    if (!last) return;
+    for (int r = 0; r < s->nranks; r++) {
+        if (!slot->rank_bytes[r]) continue;
+        int cu = s->vmm->unmap(symm_space_addr(s, r, slot->off), slot->rank_bytes[r]);
+        if (cu) symm_vmm_error(s->vmm, cu, "unmapping rank %d's part of the slot at offset %llu", r, (unsigned long long)slot->off);
+    }
+    pthread_mutex_lock(&s->lock);
+    take_out(s, slot);
+    pthread_mutex_unlock(&s->lock);
+    SYMM_STAT_ADD(slots, -1);
+    free(slot->rank_bytes);
+    free(slot);
+}
+
+int symm_slot_refs(symm_space *s, const symm_slot *slot) {
+    pthread_mutex_lock(&s->lock);
+    int refs = slot->refs;
+    pthread_mutex_unlock(&s->lock);
+    return refs;
+}
+
+void symm_slot_ref(symm_space *s, symm_slot *slot) {
+    pthread_mutex_lock(&s->lock);
+    slot->refs++;
+    pthread_mutex_unlock(&s->lock);
+}

@@ -1,0 +1,99 @@
+/* types.h - glossary, and the records that the files of src/host share.
+ *
+ *  rank     one process (or thread) of a communicator; domain: the ranks that can map each other's memory
+ *  segment  one piece of physical memory behind a handle of the memory driver
+ *  space    the reservation of nranks * stride bytes of addresses in this process; communicators over the same ranks share it
+ *  slot     a range [off, off + bytes) of the space, the same on every rank, in which rank r's segments are mapped
+ *           at base + r*stride + off. Counted: windows over the same memory share one slot
+ *  window   what the user registered: a piece of a slot, with this rank's pointer and every rank's offset
+ *  control  the slot of a communicator that holds its control block and scratch (symm_types.h); the communicator's base
+ *           is the address of rank 0's, so its offset is 0
+ *  thread ranks: all ranks are threads of this process and memory is mapped once; a flat "offset" is then whatever leads from
+ *           base + r*stride to the one address, modulo 2^64
+ *
+ * Prototypes stand in the header of the file that implements them. */
+#ifndef SYMM_HOST_TYPES_H_
+#define SYMM_HOST_TYPES_H_
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "symm.h"
+#include "symm_types.h"
+#include "../transport/boot.h"
+#include "../transport/mesh.h"
+#include "../transport/vmm.h"
+#include "../device/kernels.h"
+#include "param.h"
+#include "stream.h"
+
+typedef struct { uint64_t hi, lo; } symm_uuid;
+
+typedef struct symm_slot {
+    struct symm_slot *next; /* by offset, in the space's list */
+    uint64_t off, bytes;    /* bytes: the largest rank's, rounded up */
+    int refs;               /* windows (and the communicator, for control) that use it; the space's lock */
+    uint64_t id;            /* hash of this rank's segments: finds the slot again when they are registered again */
+    uint64_t *rank_bytes;   /* mapped bytes of each rank; the mappings hold the memory, no handle is kept */
+} symm_slot;
+
+typedef struct symm_space {
+    struct symm_space *next; /* process-wide list */
+    int refs;                /* communicators; the list's lock */
+    int nranks, rank, threads;
+    uint64_t id;             /* chosen by rank 0, equal on all ranks */
+    symm_uuid *members;      /* key: the ranks in order */
+    uint64_t base, stride;
+    const symm_vmm *vmm;
+    uint64_t granularity;
+    pthread_mutex_t lock;    /* slots */
+    symm_slot *slots;
+} symm_space;
+
+typedef struct symm_win {
+    struct symm_win *next; /* communicator's list of windows by address; the communicator's user thread only */
+    struct symm_comm *comm;
+    symm_slot *slot;       /* NULL with thread ranks */
+    symmWindow_t handle;
+    _Atomic int refs;      /* the user's handle and every captured call */
+    char *ptr;
+    uint64_t bytes;
+    uint64_t *off;         /* [nranks] flat offset of the window's first byte on each rank, relative to comm->base */
+    uint64_t *size;        /* [nranks] */
+} symm_win;
+
+enum { SYMM_COMM_MAKING, SYMM_COMM_LIVE, SYMM_COMM_FINAL };
+
+typedef struct symm_comm {
+    symmComm_t handle;
+    _Atomic int refs;        /* handle, captured calls */
+    _Atomic int state;
+    _Atomic int busy;        /* the thread that is inside; a second one is reported */
+    int rank, nranks, threads, oversubscribed;
+    char name[32];
+    symmConfig_t config;
+    symm_params params;
+    const symm_vmm *vmm;
+    symm_vmm_caps caps;
+    symm_boot *boot;
+    symm_mesh *mesh;
+    symm_space *space;
+    symm_slot *control;
+    uint64_t base, stride;
+    symm_ctl *ctl;           /* own control block */
+    symm_args proto;         /* what all calls' arguments have in common */
+    int16_t forced[symmNumColls]; /* kernel forced by SYMM_ALGO, -1 none */
+    symm_win *windows;       /* most recently used first */
+    int nwindows;
+    symmStream_t last_stream;
+    symm_order last_order;   /* end of the last call, when it was given to a stream */
+    struct symm_redop *redops;
+    int nredops;
+    _Atomic int async;       /* symmResult_t: why the communicator is revoked */
+    pthread_mutex_t async_lock;
+    char async_text[SYMM_ERR_TEXT];
+    struct symm_watch *watch;
+    _Atomic uint64_t launches[SYMM_KERNEL_COUNT];
+} symm_comm;
+
+#endif

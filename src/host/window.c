@@ -1,0 +1,260 @@
+/* window.c - register, deregister, query. Locks: none of its own (the communicator is one thread's). */
+#include "window.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm.h"
+#include "exchange.h"
+#include "fail.h"
+#include "group.h"
+#include "handle.h"
+#include "log.h"
+#include "space.h"
+#include "stats.h"
+
+/* ---- life ----------------------------------------------------------------------------------------------------------- */
+
+void symm_window_ref(symm_win *w) { atomic_fetch_add_explicit(&w->refs, 1, memory_order_relaxed); }
+
+void symm_window_unref(symm_win *w) {
+    /* Acquire and release: the one who unmaps comes after everyone's last use. */
+    if (atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1) return;
+    if (w->slot) symm_slot_drop(w->comm->space, w->slot);
+    symm_comm_unref(w->comm);
+    free(w->off);
+    free(w->size);
+    free(w);
+    SYMM_STAT_ADD(windows, -1);
+}
+
+static void handle_gone(void *obj) { symm_window_unref(obj); }
+
+static void unlink_window(symm_comm *c, symm_win *w) {
+    symm_win **at = &c->windows;
+    while (*at != w) at = &(*at)->next;
+    *at = w->next;
+    c->nwindows--;
+}
+
+static void close_window(symm_comm *c, symm_win *w) {
+    unlink_window(c, w);
+    if (symm_handle_close(SYMM_KIND_WINDOW, w->handle)) symm_handle_put(SYMM_KIND_WINDOW, w->handle);
+}
+
+void symm_window_drop_all(symm_comm *c) {
+    while (c->windows) close_window(c, c->windows);
+}
+
+symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
+    for (symm_win **at = &c->windows; *at; at = &(*at)->next) {
+        symm_win *w = *at;
+        uint64_t in = (uint64_t)((uintptr_t)ptr - (uintptr_t)w->ptr);
+        if (in > w->bytes || bytes > w->bytes - in) continue;
+        if (at != &c->windows && at != &c->windows->next) { /* keep the two that a collective uses in front */
+            *at = w->next;
+            w->next = c->windows;
+            c->windows = w;
+        }
+        return w;
+    }
+    return NULL;
+}
+
+static symmResult_t make_record(symm_comm *c, void *buff, size_t size, symm_win **out) {
+    symm_win *w = calloc(1, sizeof *w);
+    uint64_t *off = calloc((size_t)c->nranks, sizeof *off), *sizes = calloc((size_t)c->nranks, sizeof *sizes);
+    if (!w || !off || !sizes || SYMM_FAIL_HERE(win_alloc)) {
+        free(w);
+        free(off);
+        free(sizes);
+        return SYMM_ERR(symmOutOfMemory, "no memory for the record of a window");
+    }
+    w->off = off;
+    w->size = sizes;
+    w->comm = c;
+    w->ptr = buff;
+    w->bytes = size;
+    atomic_store(&w->refs, 1);
+    symm_comm_ref(c);
+    SYMM_STAT_ADD(windows, 1);
+    *out = w;
+    return symmSuccess;
+}
+
+/* ---- register -------------------------------------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t h, uint64_t v) {
+    h ^= v + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
+    return h * 0xff51afd7ed558ccdull;
+}
+
+/* Retains the segments that cover [buff, buff+size). */
+static symmResult_t find_segments(symm_comm *c, char *buff, size_t size, symm_bring *b) {
+    char *at = buff, *end = buff + size;
+    b->user_bytes = size;
+    while (at < end) {
+        void *base;
+        uint64_t bytes, id[2];
+        if (b->count == SYMM_MAX_SEGMENTS) return SYMM_ERR(symmNotSupported, "buff=%p, size=%zu lies in more than %d segments", (void *)buff, size, SYMM_MAX_SEGMENTS);
+        int cu = SYMM_FAIL_HERE(vmm_retain) ? SYMM_CU_UNKNOWN : c->vmm->retain(at, &b->handles[b->count], &base, &bytes);
+        if (cu == SYMM_CU_INVALID_VALUE)
+            return SYMM_ERR(symmInvalidArgument,
+                            "buff=%p, size=%zu: byte %zu is not memory that peers can map (symmMemAlloc makes such memory; "
+                            "other memory works in collectives all the same, staged through scratch)",
+                            (void *)buff, size, (size_t)(at - buff));
+        if (cu) return symm_vmm_error(c->vmm, cu, "finding the memory behind buff=%p", (void *)buff);
+        b->bytes[b->count] = bytes;
+        if (b->count++ == 0) b->user_off = (uint64_t)(buff - (char *)base);
+        b->total += bytes;
+        if (c->vmm->identify(b->handles[b->count - 1], &bytes, id) == SYMM_CU_SUCCESS) b->id = mix(mix(mix(b->id, id[0]), id[1]), bytes);
+        at = (char *)base + b->bytes[b->count - 1];
+    }
+    b->id |= 1; /* never 0 */
+    return symmSuccess;
+}
+
+static void let_go(symm_comm *c, symm_bring *b) {
+    for (int i = 0; i < b->count; i++) c->vmm->release(b->handles[i]);
+}
+
+/* Thread ranks: the user's pointer is the only mapping, so the flat offset is what leads to it. */
+static symmResult_t meet_threads(symm_comm *c, symmResult_t status, symm_win *w, symm_brought *all) {
+    symm_brought mine = {.code = (int32_t)status, .ptr = w ? (uint64_t)(uintptr_t)w->ptr : 0, .user_bytes = w ? w->bytes : 0};
+    symm_wait wait = symm_comm_wait(c, "registering a window");
+    SYMM_TRY(symm_boot_allgather(c->boot, &mine, all, sizeof mine, &wait));
+    for (int r = 0; r < c->nranks; r++)
+        if (all[r].code) return symm_agree(c->mesh, status, &wait, NULL);
+    for (int r = 0; r < c->nranks; r++) {
+        w->off[r] = all[r].ptr - (c->base + (uint64_t)r * c->stride);
+        w->size[r] = all[r].user_bytes;
+    }
+    return symmSuccess;
+}
+
+static symmResult_t meet_processes(symm_comm *c, symmResult_t status, symm_win *w, symm_bring *b, symm_brought *all) {
+    int shared = 0;
+    symm_slot *slot;
+    SYMM_TRY(symm_exchange(c, status, b, "registering a window", all, &slot, &shared));
+    w->slot = slot;
+    SYMM_STAT_ADD(registrations_shared, shared);
+    for (int r = 0; r < c->nranks; r++) {
+        w->off[r] = c->space->base + slot->off + all[r].user_off - c->base;
+        w->size[r] = all[r].user_bytes;
+    }
+    return symmSuccess;
+}
+
+static symmResult_t check_buffer(void *buff, size_t size, const symmWindow_t *win, int flags) {
+    if (!win) return SYMM_ERR(symmInvalidArgument, "win is NULL");
+    if (flags & ~SYMM_WIN_COLL_SYMMETRIC) return SYMM_ERR(symmInvalidArgument, "flags=%d: must be SYMM_WIN_DEFAULT or SYMM_WIN_COLL_SYMMETRIC", flags);
+    if (!buff && size) return SYMM_ERR(symmInvalidArgument, "buff is NULL but size=%zu", size);
+    if ((uintptr_t)buff + size < (uintptr_t)buff) return SYMM_ERR(symmInvalidArgument, "buff=%p, size=%zu: beyond the end of the address space", buff, size);
+    return symmSuccess;
+}
+
+/* A rank with a bad argument takes part all the same: only so do all ranks return its error. */
+static symmResult_t register_window(symm_comm *c, void *buff, size_t size, symmWindow_t *win, int flags) {
+    symm_win *w = NULL;
+    void *handle = NULL;
+    symm_bring *b = calloc(1, sizeof *b);
+    symm_brought *all = calloc((size_t)c->nranks, sizeof *all);
+    symmResult_t status = b && all ? check_buffer(buff, size, win, flags) : SYMM_ERR(symmOutOfMemory, "no memory to register a window");
+    if (!b || !all) goto free_lists; /* cannot even take part: the peers see the deadline */
+    if (!status) status = make_record(c, buff, size, &w);
+    if (!status) status = symm_handle_new(SYMM_KIND_WINDOW, w, handle_gone, &handle);
+    if (!status) status = find_segments(c, buff, size, b);
+    status = c->threads ? meet_threads(c, status, w, all) : meet_processes(c, status, w, b, all);
+    let_go(c, b);
+    if (status) goto drop_record;
+    w->handle = handle;
+    w->next = c->windows;
+    c->windows = w;
+    c->nwindows++;
+    SYMM_STAT_ADD(registrations, 1);
+    *win = handle;
+    goto free_lists;
+drop_record:
+    if (handle) {
+        symm_handle_close(SYMM_KIND_WINDOW, handle);
+        symm_handle_put(SYMM_KIND_WINDOW, handle);
+    } else if (w) {
+        symm_window_unref(w);
+    }
+free_lists:
+    free(b);
+    free(all);
+    return status;
+}
+
+typedef struct { symmComm_t comm; void *buff; size_t size; symmWindow_t *win; int flags; } register_args;
+
+static symmResult_t register_job(void *p) {
+    register_args *a = p;
+    symm_comm *c;
+    SYMM_TRY(symm_comm_enter(a->comm, 1, &c));
+    symm_log_rank(c->rank);
+    symmResult_t r = register_window(c, a->buff, a->size, a->win, a->flags);
+    symm_comm_leave(c);
+    return r;
+}
+
+symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size, symmWindow_t *win, int flags) {
+    register_args a = {comm, buff, size, win, flags};
+    return symm_group_run(comm, SYMM_JOB_BLOCKS, register_job, &a, sizeof a);
+}
+
+symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win) {
+    symm_comm *c;
+    SYMM_TRY(symm_comm_enter(comm, 0, &c));
+    symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, win);
+    symmResult_t r = symmSuccess;
+    if (!w) r = SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window (deregistered twice?)", (void *)win);
+    else if (w->comm != c) r = SYMM_ERR(symmInvalidArgument, "win=%p belongs to communicator %s, not to %s", (void *)win, w->comm->name, c->name);
+    else close_window(c, w);
+    symm_comm_leave(c);
+    return r;
+}
+
+/* ---- questions -------------------------------------------------------------------------------------------------------- */
+
+static symmResult_t find_window(symmWindow_t win, symm_win **out) {
+    symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, win);
+    if (!w) return SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window", (void *)win);
+    *out = w;
+    return symmSuccess;
+}
+
+symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info) {
+    symm_win *w;
+    SYMM_TRY(find_window(win, &w));
+    if (!info || info->size < sizeof *info)
+        return SYMM_ERR(symmInvalidArgument, "info is %s", info ? "of a smaller size than this library's" : "NULL");
+    symmWindowInfo_t i = {.size = info->size, .userPtr = w->ptr, .bytes = w->bytes, .offset = w->off[w->comm->rank], .references = 1};
+    if (w->slot) {
+        i.slotOffset = w->slot->off;
+        i.slotBytes = w->slot->bytes;
+        i.references = symm_slot_refs(w->comm->space, w->slot);
+    }
+    *info = i;
+    return symmSuccess;
+}
+
+symmResult_t symmWindowPeerPtr(symmWindow_t win, size_t offset, int rank, void **ptr) {
+    symm_win *w;
+    SYMM_TRY(find_window(win, &w));
+    if (!ptr) return SYMM_ERR(symmInvalidArgument, "ptr is NULL");
+    if (rank < 0 || rank >= w->comm->nranks) return SYMM_ERR(symmInvalidArgument, "rank=%d: the communicator has ranks 0 to %d", rank, w->comm->nranks - 1);
+    if (offset >= w->size[rank])
+        return SYMM_ERR(symmInvalidArgument, "offset=%zu: rank %d registered %llu bytes", offset, rank, (unsigned long long)w->size[rank]);
+    *ptr = (void *)(uintptr_t)(w->comm->base + (uint64_t)rank * w->comm->stride + w->off[rank] + offset);
+    return symmSuccess;
+}
+
+symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, void **ptr) {
+    symm_win *w;
+    (void)offset;
+    (void)ptr;
+    SYMM_TRY(find_window(win, &w));
+    return SYMM_ERR(symmNotSupported, "no multicast window: %s", w->comm->caps.multicast_reason);
+}

@@ -1,0 +1,20 @@
+/* window.h - what is registered with a communicator, and finding it again by address. The communicator's user thread; references
+ * that captured calls hold may be dropped by any thread. */
+#ifndef SYMM_WINDOW_H_
+#define SYMM_WINDOW_H_
+
+#include "types.h"
+
+/* The window that contains [ptr, ptr + bytes), or NULL. */
+symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes);
+void symm_window_ref(symm_win *w);
+/* The last reference unmaps. */
+void symm_window_unref(symm_win *w);
+void symm_window_drop_all(symm_comm *c);
+
+/* Flat offset of ptr on this rank, which lies in w. */
+static inline uint64_t symm_window_offset(const symm_win *w, int rank, const void *ptr) {
+    return w->off[rank] + (uint64_t)((const char *)ptr - w->ptr);
+}
+
+#endif

@@ -1,0 +1,142 @@
+/* boot_mesh.c - bootstrap through the control mesh of a living communicator, for its children
+ * (split, shrink). Runs in the thread that owns that mesh for the call; no lock. The mesh stays its
+ * owner's.
+ *
+ * Every member sends its block to every other, in pieces of one message: piece to all, piece from
+ * all, next piece. Nobody sends piece i+1 before it holds everybody's piece i, so at most two
+ * messages per pair are on their way and, of all ranks, the one that is furthest behind can always
+ * go on: no block is too big for that. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "../host/fail.h"
+#include "boot_text.h"
+#include "mesh.h"
+
+typedef struct {
+    symm_boot base;
+    symm_mesh *mesh;
+    uint32_t seq; /* number of the exchange */
+    int failed;
+    int members[]; /* mesh rank of each new rank */
+} boot_mesh;
+
+typedef struct { /* before each piece, on the wire (both ends are on one host) */
+    uint32_t seq, piece;
+    uint64_t bytes; /* of the whole block */
+} piece_head;
+
+#define PIECE_MAX (SYMM_MESH_MAX - sizeof(piece_head))
+
+static size_t piece_bytes(size_t bytes, size_t at) {
+    return bytes - at < PIECE_MAX ? bytes - at : PIECE_MAX;
+}
+
+/* Begins with the next rank, so that not all send to rank 0 first. */
+static symmResult_t send_piece(boot_mesh *b, const piece_head *h, const char *data, size_t bytes,
+                               const symm_wait *w) {
+    char message[SYMM_MESH_MAX];
+    memcpy(message, h, sizeof(*h));
+    if (bytes) memcpy(message + sizeof(*h), data, bytes);
+    int n = b->base.nranks;
+    for (int i = 1; i < n; i++)
+        SYMM_TRY(symm_mesh_send(b->mesh, b->members[(b->base.rank + i) % n], SYMM_MSG_BOOT, message,
+                                sizeof(*h) + bytes, NULL, 0, w));
+    return symmSuccess;
+}
+
+static symmResult_t recv_piece(boot_mesh *b, int r, const piece_head *h, char *data, size_t bytes,
+                               const symm_wait *w) {
+    char message[SYMM_MESH_MAX];
+    size_t got;
+    piece_head theirs;
+    SYMM_TRY(symm_mesh_recv(b->mesh, b->members[r], SYMM_MSG_BOOT, message, sizeof(message), &got,
+                            NULL, 0, w));
+    if (got < sizeof(theirs))
+        return SYMM_ERR(symmInternalError, "rank %d of the parent sent a piece of %zu bytes (%s)",
+                        b->members[r], got, symm_boot_stage(w));
+    memcpy(&theirs, message, sizeof(theirs));
+    if (theirs.seq != h->seq || theirs.piece != h->piece || theirs.bytes != h->bytes ||
+        got != sizeof(theirs) + bytes)
+        return SYMM_ERR(symmMismatch,
+                        "rank %d of the parent is at piece %u of a block of %llu bytes, rank %d at "
+                        "piece %u of %llu (%s)",
+                        b->members[r], theirs.piece, (unsigned long long)theirs.bytes,
+                        b->members[b->base.rank], h->piece, (unsigned long long)h->bytes,
+                        symm_boot_stage(w));
+    if (bytes) memcpy(data, message + sizeof(theirs), bytes);
+    return symmSuccess;
+}
+
+static symmResult_t exchange(boot_mesh *b, const char *send, char *recv, size_t bytes,
+                             const symm_wait *w) {
+    piece_head h = {++b->seq, 0, bytes};
+    SYMM_TRY(symm_boot_check(w));
+    if (SYMM_FAIL_HERE(boot_allgather))
+        return SYMM_ERR(symmSystemError, "failpoint boot_allgather on rank %d", b->base.rank);
+    char nothing;
+    if (!bytes) recv = &nothing; /* may be NULL, which no offset may be added to */
+    if (bytes) memmove(recv + (size_t)b->base.rank * bytes, send, bytes);
+    const char *own = recv + (size_t)b->base.rank * bytes; /* send may overlap what arrives */
+    size_t at = 0;
+    do {
+        size_t now = piece_bytes(bytes, at);
+        SYMM_TRY(send_piece(b, &h, own + at, now, w));
+        for (int r = 0; r < b->base.nranks; r++)
+            if (r != b->base.rank)
+                SYMM_TRY(recv_piece(b, r, &h, recv + (size_t)r * bytes + at, now, w));
+        at += now;
+        h.piece++;
+    } while (at < bytes);
+    return symmSuccess;
+}
+
+static symmResult_t mesh_allgather(symm_boot *base, const void *send, void *recv, size_t bytes,
+                                   const symm_wait *w) {
+    boot_mesh *b = (boot_mesh *)base;
+    if (b->failed)
+        return SYMM_ERR(symmInvalidUsage, "bootstrap parent: an exchange has failed before (%s)",
+                        symm_boot_stage(w));
+    symmResult_t status = exchange(b, send, recv, bytes, w);
+    b->failed = status != symmSuccess;
+    return status;
+}
+
+static void mesh_close(symm_boot *b) {
+    free(b);
+}
+
+static const symm_boot_ops mesh_ops = {"parent", mesh_allgather, mesh_close};
+
+static symmResult_t check_members(const symm_mesh *mesh, const int *members, int n, int rank) {
+    if (n < 1 || rank < 0 || rank >= n)
+        return SYMM_ERR(symmInternalError, "bootstrap parent: rank %d of %d members", rank, n);
+    for (int i = 0; i < n; i++) {
+        if (members[i] < 0 || members[i] >= symm_mesh_nranks(mesh))
+            return SYMM_ERR(symmInternalError, "bootstrap parent: member %d is rank %d of %d", i,
+                            members[i], symm_mesh_nranks(mesh));
+        for (int j = 0; j < i; j++)
+            if (members[j] == members[i])
+                return SYMM_ERR(symmInternalError, "bootstrap parent: rank %d is a member twice",
+                                members[i]);
+    }
+    if (members[rank] != symm_mesh_rank(mesh))
+        return SYMM_ERR(symmInternalError,
+                        "bootstrap parent: member %d is rank %d, this is rank %d", rank,
+                        members[rank], symm_mesh_rank(mesh));
+    return symmSuccess;
+}
+
+symmResult_t symm_boot_mesh_open(struct symm_mesh *mesh, const int *members, int nmembers, int rank,
+                                 symm_boot **out) {
+    SYMM_TRY(check_members(mesh, members, nmembers, rank));
+    if (SYMM_FAIL_HERE(boot_connect))
+        return SYMM_ERR(symmSystemError, "failpoint boot_connect on rank %d", rank);
+    boot_mesh *b = calloc(1, sizeof(*b) + (size_t)nmembers * sizeof(int));
+    if (!b) return SYMM_ERR(symmOutOfMemory, "bootstrap parent: out of memory (rank %d)", rank);
+    b->base = (symm_boot){&mesh_ops, rank, nmembers};
+    b->mesh = mesh;
+    memcpy(b->members, members, (size_t)nmembers * sizeof(int));
+    *out = &b->base;
+    return symmSuccess;
+}

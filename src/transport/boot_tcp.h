@@ -1,0 +1,121 @@
+/* boot_tcp.h - what the files of the TCP bootstrap share: the id, the frames and the object.
+ * Private to boot_tcp*.c. boot_tcp_id.c makes ids and keeps the listeners, boot_tcp_frame.c moves
+ * bytes, boot_tcp_root.c is rank 0, boot_tcp.c is every other rank and the public side. */
+#ifndef SYMM_BOOT_TCP_H_
+#define SYMM_BOOT_TCP_H_
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "boot.h"
+#include "boot_text.h"
+
+#define SYMM_TCP_VERSION 1
+#define SYMM_TCP_SECRET  16
+#define SYMM_TCP_HELLO   64 /* bytes of the first message of a connection */
+#define SYMM_TCP_FRAME   32 /* bytes of the header of every later one */
+#define SYMM_TCP_GRACE_MS \
+    1000 /* how long the last word of a peer is waited for when everything is over */
+
+/* ---- id (boot_tcp_id.c) ---------------------------------------------------------------------- */
+
+typedef struct {
+    struct sockaddr_storage addr;
+    socklen_t addrlen;
+    uint8_t secret[SYMM_TCP_SECRET];
+    uint32_t pid; /* of the process that made it; for messages */
+} symm_tcp_id;
+
+/* symmInvalidArgument for bytes that symmGetUniqueId did not write, symmVersionMismatch for another
+ * version's. */
+symmResult_t symm_tcp_id_parse(const symmUniqueId *id, symm_tcp_id *out);
+/* Takes the listener of this id out of the registry: the caller's to close. -1: not in this
+ * process, or used. */
+int symm_tcp_id_claim(const symm_tcp_id *id);
+/* For ranks other than 0: a listener that a fork copied here would keep the port open after rank
+ * 0's death. */
+void symm_tcp_id_forget(const symm_tcp_id *id);
+/* "10.0.0.1:4711"; returns buf. */
+const char *symm_tcp_id_text(const symm_tcp_id *id, char *buf, size_t cap);
+/* Bytes that nobody can guess. */
+symmResult_t symm_tcp_random(void *out, size_t bytes);
+
+/* ---- messages (boot_tcp_frame.c) ------------------------------------------------------------- */
+
+enum {
+    SYMM_TCP_SEEN = 1,   /* root: your hello was good; from here on my end of file means my death */
+    SYMM_TCP_GO = 2,     /* root: everybody is here */
+    SYMM_TCP_DATA = 3,   /* client: my block; root: all blocks */
+    SYMM_TCP_ERROR = 4,  /* root: it is over; code and text, the same for everybody */
+    SYMM_TCP_GIVEUP = 5, /* client: my deadline has passed, tell us all who is missing */
+    SYMM_TCP_TYPES = 6
+};
+
+typedef struct {
+    uint32_t type, code, seq;
+    uint64_t bytes; /* that follow */
+} symm_tcp_frame;
+
+typedef struct {
+    uint32_t version, pid;
+    int32_t rank, nranks;
+    uint64_t token; /* random per open: a second connection with the same one is the same rank
+                       trying again */
+    uint8_t secret[SYMM_TCP_SECRET];
+} symm_tcp_hello;
+
+typedef struct {
+    int fd; /* -1: none */
+    uint32_t pid;
+    uint64_t token;
+    uint8_t head[SYMM_TCP_FRAME];
+    size_t head_got;
+    uint64_t body_got, sent;
+    int busy; /* root: the header of a block was read, its bytes are coming */
+    int done; /* root: this rank's part of the exchange is complete */
+} symm_tcp_conn;
+
+/* Outcome of one step of input or output, none of which ever blocks. */
+enum { SYMM_TCP_BAD = -2, SYMM_TCP_GONE = -1, SYMM_TCP_AGAIN = 0, SYMM_TCP_DONE = 1 };
+
+void symm_tcp_hello_put(const symm_tcp_hello *h, uint8_t *out);
+/* 0 if `got` first bytes can no longer become a hello. */
+int symm_tcp_hello_plausible(const uint8_t *in, size_t got);
+int symm_tcp_hello_get(const uint8_t *in, symm_tcp_hello *h);
+
+int symm_tcp_read_head(symm_tcp_conn *c, symm_tcp_frame *f);
+int symm_tcp_read_body(symm_tcp_conn *c, void *buf, uint64_t bytes);
+/* Goes on where c->sent says; the caller sets that to 0 before the first step. */
+int symm_tcp_write(symm_tcp_conn *c, const symm_tcp_frame *f, const void *body);
+/* A small message in one go; waits for room until limit_ns. 0, or -1 if it did not go out whole. */
+int symm_tcp_send_small(symm_tcp_conn *c, const symm_tcp_frame *f, const void *body,
+                        uint64_t limit_ns);
+/* symm_now_ns() at the end of the grace that begins now. */
+static inline uint64_t symm_tcp_grace(void) {
+    return symm_now_ns() + SYMM_TCP_GRACE_MS * 1000000ull;
+}
+/* Options that every connection gets. */
+void symm_tcp_tune(int fd);
+/* Closes c->fd if there is one, and the gauge with it. */
+void symm_tcp_close(symm_tcp_conn *c);
+
+/* ---- object ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    symm_boot base; /* first: the object is known by its address */
+    symm_tcp_id id;
+    int listener;         /* root, while ranks are coming; -1 otherwise */
+    int failed;           /* an exchange failed: only close is left */
+    uint32_t seq;         /* number of the exchange that runs or ran last */
+    symm_tcp_conn *peers; /* root: one per rank, [0] unused; others: [0] is the root */
+    struct pollfd *polls; /* root: room for the listener, the pending and the ranks */
+} symm_boot_tcp;
+
+#define SYMM_TCP_PENDING 64 /* connections that have not said hello yet; more evict the oldest */
+
+/* Until every rank has come and knows it, or every rank that came has the same error. */
+symmResult_t symm_tcp_root_open(symm_boot_tcp *t, const symm_wait *w);
+symmResult_t symm_tcp_root_allgather(symm_boot_tcp *t, const void *send, void *recv, size_t bytes,
+                                     const symm_wait *w);
+
+#endif

@@ -1,0 +1,120 @@
+/* mesh_impl.h - what the files of the control mesh share: mesh.c (front), mesh_unix.c + mesh_join.c
+ * (processes), mesh_threads.c (thread ranks), agree.c. Private to them. The two kinds offer steps
+ * that never block; waiting, deadlines and texts are the front's, written once. Runs in the thread
+ * that owns the mesh. No lock here; the atomics are what other threads may look at. */
+#ifndef SYMM_MESH_IMPL_H_
+#define SYMM_MESH_IMPL_H_
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "mesh.h"
+#include "wire.h"
+
+#define MESH_SCM_MAX                                                                            \
+    253 /* fds that the kernel puts into one message: room for all, so that surplus is seen and \
+           closed */
+#define MESH_SLICE_MS 50 /* longest sleep; an event ends it early */
+#define MESH_CHECK_MS 5  /* the same where w->check must be polled */
+
+/* What a step found. BUSY: refused for want of a kernel resource; ask again a little later. */
+enum { MESH_NOTHING, MESH_READY, MESH_GONE, MESH_BUSY };
+
+/* What to wait for, per peer; LOST is the answer: the peer has hung up. */
+enum { MESH_IN = 1, MESH_OUT = 2, MESH_HUP = 4, MESH_LOST = 8 };
+
+/* The message taken last. Its fds belong to the mesh until somebody moves them out. */
+typedef struct {
+    symm_wire_msg head;
+    const char *why; /* not NULL: no valid message, and why */
+    int truncated;   /* the kernel dropped fds */
+    int nfds;        /* that came */
+    int fds[MESH_SCM_MAX];
+    uint8_t buf[SYMM_WIRE_HEADER + SYMM_MESH_MAX];
+} symm_mesh_in;
+
+typedef struct {
+    symmResult_t (*connect)(symm_mesh *m, const symm_mesh_addr *addrs, void *shared,
+                            const symm_wait *w);
+    /* One attempt to hand a message over; *state NOTHING: no room. Any thread. */
+    symmResult_t (*put)(symm_mesh *m, int peer, int type, const void *payload, size_t bytes,
+                        const int *fds, int nfds, int *state);
+    /* One attempt to take the next message of peer into m->in. GONE only after the last one was
+     * taken. */
+    symmResult_t (*take)(symm_mesh *m, int peer, int *state);
+    /* Sleeps until something of want[nranks] may be there, at most ms; sets MESH_LOST bits. */
+    void (*wait)(symm_mesh *m, uint8_t *want, int ms);
+    int (*hung_up)(const symm_mesh *m, int peer); /* any thread */
+    int (*fd)(const symm_mesh *m, int peer);      /* any thread */
+    void (*close)(symm_mesh *m);                  /* frees what the kind holds, not m's own parts */
+} symm_mesh_ops;
+
+struct symm_mesh { /* first member of each kind's own struct */
+    const symm_mesh_ops *ops;
+    int rank, nranks;
+    pid_t owner;         /* a forked child must not hang up its parent's connections */
+    _Atomic int blame;   /* the rank whose death ended the last step, -1 none */
+    _Atomic int revoked; /* a REVOKE was sent or obeyed: what is queued from before is skipped */
+    _Atomic uint8_t *dead;
+    uint8_t *want;    /* [nranks] for the front's waits */
+    uint8_t *pending; /* [nranks] for agree and for joining: who is awaited */
+    symm_mesh_in in;
+};
+
+/* AF_UNIX. fds are fixed once connect has returned, so any thread may read them from then on. */
+typedef struct {
+    symm_mesh base;
+    int listener;
+    int *fds; /* [nranks] -1: none */
+    struct pollfd *polls;
+    symm_mesh_addr mine;
+    uint64_t *nonces; /* [nranks] what each peer wants to see */
+} symm_mesh_unix;
+
+/* Single steps on one socket, for connections that are no peer's yet. Same states as put and take.
+ */
+symmResult_t symm_mesh_packet_put(int fd, const symm_wire_msg *head, const void *payload,
+                                  const int *fds, int *state);
+symmResult_t symm_mesh_packet_take(int fd, symm_mesh_in *in, int *state);
+/* A fresh SEQPACKET socket, or -1 with errno; the gauge counts it. symm_mesh_fd_close takes it back
+ * and leaves -1. */
+int symm_mesh_socket(void);
+void symm_mesh_fd_close(int *fd);
+/* mesh_join.c: the connect step. */
+symmResult_t symm_mesh_unix_join(symm_mesh *m, const symm_mesh_addr *addrs, void *shared,
+                                 const symm_wait *w);
+
+/* Fills the common part; frees it. */
+symmResult_t symm_mesh_init(symm_mesh *m, const symm_mesh_ops *ops, int rank, int nranks);
+void symm_mesh_fini(symm_mesh *m);
+
+symmResult_t symm_mesh_unix_listen(int rank, int nranks, symm_mesh_addr *mine, symm_mesh **out);
+symmResult_t symm_mesh_threads_listen(int rank, int nranks, symm_mesh_addr *mine, symm_mesh **out);
+
+/* One look at w->check and the deadline (symmTimeout names the peers with IN or OUT in `want`),
+ * then a sleep of at most ms. */
+symmResult_t symm_mesh_pause(symm_mesh *m, uint8_t *want, const symm_wait *w, int ms);
+/* The first half of it: milliseconds that may be slept, or the error. */
+symmResult_t symm_mesh_look(symm_mesh *m, const uint8_t *want, const symm_wait *w, int *ms);
+/* The peer is gone: says so (or what its last REVOKE says), marks it dead, returns the code. */
+symmResult_t symm_mesh_lost(symm_mesh *m, int peer, const symm_wait *w);
+/* w->check ended a wait with symmRemoteError: it may have seen somebody's end before the cause,
+ * which lies in that peer's queue. Returns the cause's code, or symmRemoteError as it was. */
+symmResult_t symm_mesh_cause(symm_mesh *m);
+/* m->in is a REVOKE of peer: records its text, marks the mesh, passes it on, returns its code. */
+symmResult_t symm_mesh_obey(symm_mesh *m, int peer);
+/* m->in is not what was expected: REVOKE is obeyed, everything stale on a revoked mesh skipped
+ * (*skip), else an error. */
+symmResult_t symm_mesh_unexpected(symm_mesh *m, int peer, int type, const symm_wait *w, int *skip);
+/* Closes the fds of m->in. */
+void symm_mesh_in_drop(symm_mesh_in *in);
+/* Fills *v; texts are cut to fit. */
+void symm_mesh_vote(symm_vote *v, symmResult_t code, int rank, const char *stage, const char *text);
+/* The rank that a REVOKE about `code` names: the dead one (-1 unknown), or this rank, which found
+ * the error. */
+int symm_mesh_about(const symm_mesh *m, symmResult_t code);
+/* After a failed step: tells the others once, unless it was them who told. */
+void symm_mesh_spread(symm_mesh *m, symmResult_t code, const symm_wait *w);
+
+#endif

@@ -1,0 +1,575 @@
+/* vmm_host.c - the host memory driver: a handle is a sealed memfd, a mapping is mmap inside a
+ * PROT_NONE reservation. It enforces CUDA's rules with CUDA's codes, so that what passes here
+ * passes there.
+ *
+ * Any thread. One lock (driver.lock) guards the four sets and every mmap call that must agree with
+ * them; it is never held while a memfd is closed (freeing gigabytes takes a while) nor while
+ * another lock is taken.
+ *
+ * A handle given out is a serial number in the shape of a pointer, never an address: a stale one is
+ * found missing in the set and cannot be mistaken for a newer handle that happens to live at the
+ * same place. Memory (struct memory) lives while it has references or mappings. What was created
+ * here keeps its fd all that time, for retain and export; what was imported gives its fd back with
+ * the last reference, since every peer's segment costs one. */
+#define _GNU_SOURCE 1 /* memfd_create, F_ADD_SEALS */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "../host/fail.h"
+#include "../host/stats.h"
+#include "span.h"
+#include "vmm.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+_Static_assert(sizeof(void *) == 8, "address arithmetic here is 64-bit");
+
+#define GRANULARITY (2ull << 20)
+#define SPACE       (1ull << 57) /* beyond any user address space: sums below cannot wrap */
+/* Not a canonical address: no data pointer is taken for a handle. */
+#define HANDLE_MARK 0x5379000000000000ull
+#define SEALS       (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define NO_WRITE    (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)
+#define RESERVED    (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
+
+struct memory {
+    symm_span handle; /* [serial, serial + 1), in driver.handles while refs > 0 */
+    uint64_t bytes, id[2];
+    int64_t refs, maps;
+    int fd; /* -1: given back */
+    int imported;
+};
+
+struct mapping {
+    symm_span span;
+    struct memory *memory;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    symm_span *reservations; /* plain symm_span, each its own allocation */
+    symm_span *mappings;     /* struct mapping */
+    symm_span *handles;      /* struct memory */
+    uint64_t serial;
+    void *spare; /* see drop_spare */
+} driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static atomic_int hugepages = 1; /* relaxed: a switch, orders nothing */
+static _Thread_local int last_errno;
+
+int symm_vmm_errno(void) {
+    return last_errno;
+}
+
+void symm_vmm_host_hugepages(int on) {
+    atomic_store_explicit(&hugepages, on != 0, memory_order_relaxed);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------- */
+
+static int refuse(int cu, int err) {
+    last_errno = err;
+    return cu;
+}
+
+static int refuse_os(int err) {
+    switch (err) {
+    case ENOMEM:
+    case ENOSPC: return refuse(SYMM_CU_OUT_OF_MEMORY, err);
+    case EPERM:
+    case EACCES: return refuse(SYMM_CU_NOT_PERMITTED, err);
+    default: return refuse(SYMM_CU_OS_ERROR, err);
+    }
+}
+
+static int bad_value(void) {
+    return refuse(SYMM_CU_INVALID_VALUE, 0);
+}
+
+static int size_ok(uint64_t bytes) {
+    return bytes != 0 && bytes % GRANULARITY == 0;
+}
+
+static int range_ok(const void *va, uint64_t bytes) {
+    uint64_t lo = (uintptr_t)va;
+    return lo != 0 && lo % GRANULARITY == 0 && size_ok(bytes) && lo < SPACE && bytes <= SPACE - lo;
+}
+
+static void *address(uint64_t at) {
+    return (void *)(uintptr_t)at;
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+/* Moves fd away from 0..2: in a process that closed its stdio, what it prints would land in the
+ * memory. */
+static int above_stdio(int fd) {
+    if (fd < 0 || fd > 2) return fd;
+    int moved = fcntl(fd, F_DUPFD_CLOEXEC, 3), err = errno;
+    close(fd);
+    errno = err;
+    return moved;
+}
+
+/* Kernels since 6.3 want to be told that the file is not to be executed; a hardened one insists.
+ * Older ones: EINVAL. */
+static int open_memfd(void) {
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    int fd = memfd_create("symm", flags | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL) fd = memfd_create("symm", flags);
+    return above_stdio(fd);
+}
+
+static void close_fd(int fd) {
+    if (fd < 0) return;
+    close(fd); /* on Linux the descriptor is gone whatever close returns */
+    SYMM_STAT_ADD(fds, -1);
+}
+
+static uint64_t machine_bytes(int with_swap) {
+    struct sysinfo info;
+    if (sysinfo(&info) != 0) return 0;
+    return ((uint64_t)info.totalram + (with_swap ? info.totalswap : 0)) * info.mem_unit;
+}
+
+/* A memfd takes pages only when they are touched, so a size that can never be had must be refused
+ * by its number. The file size limit is looked at first because ftruncate beyond it raises SIGXFSZ,
+ * whose default ends the process. */
+static int size_fits(uint64_t bytes) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) return 0;
+    return bytes <= INT64_MAX && bytes <= machine_bytes(1);
+}
+
+static int file_identity(int fd, uint64_t *bytes, uint64_t id[2]) {
+    struct stat st;
+    if (fstat(fd, &st) != 0) return errno;
+    if (!S_ISREG(st.st_mode) || st.st_size < 0) return EINVAL;
+    *bytes = (uint64_t)st.st_size;
+    id[0] = st.st_dev;
+    id[1] = st.st_ino;
+    return 0;
+}
+
+/* ---- memory and its handles ----------------------------------------------------------------- */
+
+/* All of these under driver.lock. */
+
+static symm_vmm_handle *handle_of(const struct memory *m) {
+    return (symm_vmm_handle *)address(m->handle.lo);
+}
+
+static struct memory *live(const symm_vmm_handle *h) {
+    uint64_t at = (uintptr_t)h;
+    symm_span *s = symm_span_floor(driver.handles, at);
+    return s && s->lo == at ? (struct memory *)s : NULL; /* handle is the first member */
+}
+
+/* The first reference: also after all had been dropped and only mappings were left. A new number
+ * each time, so that a handle that was released stays dead. */
+static void give_handle(struct memory *m) {
+    m->handle.lo = HANDLE_MARK | ++driver.serial;
+    m->handle.hi = m->handle.lo + 1;
+    m->refs = 1;
+    symm_span_insert(&driver.handles, &m->handle);
+}
+
+static void drop_handle(struct memory *m) {
+    symm_span_take(&driver.handles, m->handle.lo, m->handle.hi);
+}
+
+/* What is to be done once the lock is free, after a reference or mapping of m went. */
+struct leftovers {
+    struct memory *memory;
+    int fd;
+};
+
+static struct leftovers settle(struct memory *m) {
+    struct leftovers left = {NULL, -1};
+    if (m->refs == 0 && (m->maps == 0 || m->imported)) {
+        left.fd = m->fd;
+        m->fd = -1;
+    }
+    if (m->refs == 0 && m->maps == 0) left.memory = m;
+    return left;
+}
+
+/* Without the lock. */
+static void clear(struct leftovers left) {
+    close_fd(left.fd);
+    if (!left.memory) return;
+    free(left.memory);
+    SYMM_STAT_ADD(handles, -1);
+}
+
+/* Takes over fd, whose gauge is already counted; on refusal fd is closed. */
+static int adopt(int fd, uint64_t bytes, const uint64_t id[2], int imported, symm_vmm_handle **h) {
+    struct memory *m = calloc(1, sizeof *m);
+    if (!m) {
+        close_fd(fd);
+        return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    }
+    m->bytes = bytes;
+    m->id[0] = id[0];
+    m->id[1] = id[1];
+    m->fd = fd;
+    m->imported = imported;
+    SYMM_STAT_ADD(handles, 1);
+    pthread_mutex_lock(&driver.lock);
+    give_handle(m);
+    *h = handle_of(m);
+    pthread_mutex_unlock(&driver.lock);
+    return SYMM_CU_SUCCESS;
+}
+
+static int host_create(uint64_t bytes, symm_vmm_handle **h) {
+    uint64_t real = 0, id[2];
+    if (!h || !size_ok(bytes)) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_create)) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    if (!size_fits(bytes)) return refuse(SYMM_CU_OUT_OF_MEMORY, EFBIG);
+    int fd = open_memfd();
+    if (fd < 0) return refuse_os(errno);
+    SYMM_STAT_ADD(fds, 1);
+    int err = ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0 ? errno : 0;
+    if (!err) err = file_identity(fd, &real, id);
+    if (err) {
+        close_fd(fd);
+        return refuse_os(err);
+    }
+    return adopt(fd, bytes, id, 0, h);
+}
+
+static int host_release(symm_vmm_handle *h) {
+    struct leftovers left = {NULL, -1};
+    pthread_mutex_lock(&driver.lock);
+    struct memory *m = live(h);
+    if (m && --m->refs == 0) {
+        drop_handle(m);
+        left = settle(m);
+    }
+    pthread_mutex_unlock(&driver.lock);
+    clear(left);
+    return m ? SYMM_CU_SUCCESS : refuse(SYMM_CU_INVALID_HANDLE, 0);
+}
+
+static int host_retain(const void *va, symm_vmm_handle **h, void **base, uint64_t *bytes) {
+    uint64_t at = (uintptr_t)va;
+    int cu = SYMM_CU_SUCCESS;
+    if (!h || !base || !bytes || at >= SPACE) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_retain)) return refuse(SYMM_CU_UNKNOWN, 0);
+    pthread_mutex_lock(&driver.lock);
+    struct mapping *map = (struct mapping *)symm_span_around(driver.mappings, at, at + 1);
+    if (!map) {
+        cu = SYMM_CU_INVALID_VALUE;
+    } else if (map->memory->fd < 0) {
+        cu = SYMM_CU_NOT_SUPPORTED; /* a peer's memory, imported and released: it can be neither
+                                       mapped nor exported */
+    } else {
+        if (map->memory->refs > 0)
+            map->memory->refs++;
+        else
+            give_handle(map->memory);
+        *h = handle_of(map->memory);
+        *base = address(map->span.lo);
+        *bytes = map->span.hi - map->span.lo;
+    }
+    pthread_mutex_unlock(&driver.lock);
+    return cu ? refuse(cu, 0) : cu;
+}
+
+static int host_export(symm_vmm_handle *h, int *fd) {
+    int copy = -1, err = 0;
+    if (!fd) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_export)) return refuse(SYMM_CU_OS_ERROR, EMFILE);
+    pthread_mutex_lock(&driver.lock);
+    struct memory *m = live(h);
+    if (m) {
+        copy = fcntl(m->fd, F_DUPFD_CLOEXEC, 3); /* a live handle always has its fd */
+        err = errno;
+    }
+    pthread_mutex_unlock(&driver.lock);
+    if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
+    if (copy < 0) return refuse_os(err);
+    *fd = copy;
+    return SYMM_CU_SUCCESS;
+}
+
+/* Why a foreign file must not be mapped, as an errno; 0 if it may. The peer could cut away pages of
+ * a file that is not sealed, and our next access would be SIGBUS; a file sealed against writing or
+ * opened for reading cannot be mapped read-write; one whose seals are open could become such a file
+ * later. */
+static int inspect(int fd, uint64_t bytes, uint64_t id[2]) {
+    uint64_t real = 0;
+    int err = file_identity(fd, &real, id);
+    if (err) return err;
+    if (real != bytes) return EINVAL;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0) return errno;
+    if ((seals & SEALS) != SEALS || (seals & NO_WRITE) != 0) return EPERM;
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0) return errno;
+    return (flags & O_ACCMODE) == O_RDWR ? 0 : EACCES;
+}
+
+/* The copy is what gets inspected: the caller's number may by then stand for another file. */
+static int host_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
+    uint64_t id[2];
+    if (!h || fd < 0 || !size_ok(bytes)) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_import)) return refuse(SYMM_CU_UNKNOWN, 0);
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (copy < 0) return errno == EBADF ? refuse(SYMM_CU_INVALID_VALUE, EBADF) : refuse_os(errno);
+    SYMM_STAT_ADD(fds, 1);
+    int err = inspect(copy, bytes, id);
+    if (err) {
+        close_fd(copy);
+        return refuse(SYMM_CU_INVALID_VALUE, err);
+    }
+    return adopt(copy, bytes, id, 1, h);
+}
+
+static int host_identify(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]) {
+    if (!bytes || !id) return bad_value();
+    pthread_mutex_lock(&driver.lock);
+    struct memory *m = live(h);
+    if (m) {
+        *bytes = m->bytes;
+        id[0] = m->id[0];
+        id[1] = m->id[1];
+    }
+    pthread_mutex_unlock(&driver.lock);
+    return m ? SYMM_CU_SUCCESS : refuse(SYMM_CU_INVALID_HANDLE, 0);
+}
+
+/* ---- address space -------------------------------------------------------------------------- */
+
+/* A process that stands at vm.max_map_count can be one mapping above it, where the kernel refuses
+ * even the mmap that puts a reservation back, and memory could not be unmapped any more. So one
+ * page is kept mapped (shared: it merges with no neighbour) and dropped to make room for that call.
+ * Under driver.lock. */
+static void keep_spare(void) {
+    if (driver.spare) return;
+    void *page = mmap(NULL, 1, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page != MAP_FAILED) driver.spare = page;
+}
+
+static int drop_spare(void) {
+    if (!driver.spare) return 0;
+    munmap(driver.spare, 1);
+    driver.spare = NULL;
+    return 1;
+}
+
+/* Turns [lo, lo+bytes), whole mappings, back into reserved address space in one step, so that
+ * nobody else's mmap can get in between. Returns errno. */
+static int cover(uint64_t lo, uint64_t bytes) {
+    while (mmap(address(lo), bytes, PROT_NONE, RESERVED | MAP_FIXED, -1, 0) == MAP_FAILED)
+        if (errno != ENOMEM || !drop_spare()) return errno;
+    keep_spare();
+    return 0;
+}
+
+static int uncover(uint64_t lo, uint64_t bytes) {
+    while (munmap(address(lo), bytes) != 0)
+        if (errno != ENOMEM || !drop_spare()) return errno;
+    keep_spare();
+    return 0;
+}
+
+/* Reserves too much and cuts to the alignment: mmap itself promises only pages. */
+static int reserve_aligned(uint64_t bytes, uint64_t align, uint64_t *lo) {
+    uint64_t total = bytes + align;
+    void *raw = mmap(NULL, total, PROT_NONE, RESERVED, -1, 0);
+    if (raw == MAP_FAILED) return errno;
+    uint64_t start = (uintptr_t)raw, at = (start + align - 1) & ~(align - 1);
+    if (at > start) munmap(raw, at - start);
+    if (start + total > at + bytes) munmap(address(at + bytes), start + total - at - bytes);
+    *lo = at;
+    return 0;
+}
+
+static int host_reserve(uint64_t bytes, uint64_t align, void **va) {
+    if (!va || !size_ok(bytes) || (align & (align - 1)) != 0) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_reserve)) return refuse(SYMM_CU_UNKNOWN, 0);
+    if (align < GRANULARITY) align = GRANULARITY;
+    if (bytes > SPACE || align > SPACE) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    symm_span *s = calloc(1, sizeof *s);
+    if (!s) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    int err = reserve_aligned(bytes, align, &s->lo);
+    if (err) {
+        free(s);
+        return refuse_os(err);
+    }
+    s->hi = s->lo + bytes;
+    SYMM_STAT_ADD(va_bytes, (int64_t)bytes);
+    *va = address(s->lo);
+    pthread_mutex_lock(&driver.lock);
+    symm_span_insert(&driver.reservations, s);
+    keep_spare();
+    pthread_mutex_unlock(&driver.lock);
+    return SYMM_CU_SUCCESS;
+}
+
+static int host_unreserve(void *va, uint64_t bytes) {
+    if (!range_ok(va, bytes)) return bad_value();
+    uint64_t lo = (uintptr_t)va, hi = lo + bytes;
+    int err = 0;
+    pthread_mutex_lock(&driver.lock);
+    symm_span *s = symm_span_floor(driver.reservations, lo);
+    int exact = s && s->lo == lo && s->hi == hi && !symm_span_overlap(driver.mappings, lo, hi);
+    if (exact) {
+        err = uncover(lo, bytes);
+        if (!err) free(symm_span_take(&driver.reservations, lo, hi));
+    }
+    pthread_mutex_unlock(&driver.lock);
+    if (!exact) return bad_value();
+    if (err) return refuse_os(err);
+    SYMM_STAT_ADD(va_bytes, -(int64_t)bytes);
+    return SYMM_CU_SUCCESS;
+}
+
+/* ---- mappings ------------------------------------------------------------------------------- */
+
+/* Under driver.lock. Returns errno. mmap may have opened a hole before it failed (old kernels, out
+ * of kernel memory): it is closed again unless it never was there. */
+static int place(uint64_t lo, const struct memory *m) {
+    void *va = address(lo);
+    if (mmap(va, m->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, m->fd, 0) !=
+        MAP_FAILED)
+        return 0;
+    int err = errno;
+    mmap(va, m->bytes, PROT_NONE, RESERVED | MAP_FIXED_NOREPLACE, -1, 0);
+    return err;
+}
+
+/* Under driver.lock. */
+static int map_locked(struct mapping *map, uint64_t offset, symm_vmm_handle *h) {
+    uint64_t lo = map->span.lo, hi = map->span.hi;
+    struct memory *m = live(h);
+    if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
+    if (offset != 0 || hi - lo != m->bytes) return refuse(SYMM_CU_NOT_SUPPORTED, 0);
+    if (!symm_span_around(driver.reservations, lo, hi)) return bad_value();
+    if (symm_span_overlap(driver.mappings, lo, hi)) return bad_value();
+    int err = place(lo, m);
+    if (err) return refuse_os(err);
+    map->memory = m;
+    m->maps++;
+    symm_span_insert(&driver.mappings, &map->span);
+    return SYMM_CU_SUCCESS;
+}
+
+static int host_map(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *h) {
+    if (!range_ok(va, bytes)) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_map)) return refuse(SYMM_CU_UNKNOWN, 0);
+    struct mapping *map = calloc(1, sizeof *map);
+    if (!map) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    map->span.lo = (uintptr_t)va;
+    map->span.hi = map->span.lo + bytes;
+    pthread_mutex_lock(&driver.lock);
+    int cu = map_locked(map, offset, h);
+    pthread_mutex_unlock(&driver.lock);
+    if (cu)
+        free(map);
+    else
+        SYMM_STAT_ADD(maps, 1);
+    return cu;
+}
+
+/* The lock is held over mprotect: the range must not be unmapped and become somebody else's
+ * meanwhile. */
+static int host_set_access(void *va, uint64_t bytes) {
+    if (!range_ok(va, bytes)) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_access)) return refuse(SYMM_CU_UNKNOWN, 0);
+    uint64_t lo = (uintptr_t)va;
+    int err = 0;
+    pthread_mutex_lock(&driver.lock);
+    int whole = symm_span_tiles(driver.mappings, lo, lo + bytes);
+    if (whole && mprotect(va, bytes, PROT_READ | PROT_WRITE) != 0) err = errno;
+    if (whole && !err && atomic_load_explicit(&hugepages, memory_order_relaxed))
+        madvise(
+            va, bytes,
+            MADV_HUGEPAGE); /* many machines give shared memory huge pages only on this advice */
+    pthread_mutex_unlock(&driver.lock);
+    if (!whole) return bad_value();
+    return err ? refuse_os(err) : SYMM_CU_SUCCESS;
+}
+
+/* Drops a set of mappings that was taken out of the registry. */
+static void drop_mappings(symm_span *s) {
+    while (s) {
+        struct mapping *map = (struct mapping *)s;
+        symm_span *right = s->right;
+        drop_mappings(s->left);
+        pthread_mutex_lock(&driver.lock);
+        map->memory->maps--;
+        struct leftovers left = settle(map->memory);
+        pthread_mutex_unlock(&driver.lock);
+        clear(left);
+        free(map);
+        SYMM_STAT_ADD(maps, -1);
+        s = right;
+    }
+}
+
+static int host_unmap(void *va, uint64_t bytes) {
+    if (!range_ok(va, bytes)) return bad_value();
+    uint64_t lo = (uintptr_t)va, hi = lo + bytes;
+    symm_span *gone = NULL;
+    int err = 0;
+    pthread_mutex_lock(&driver.lock);
+    int whole = symm_span_tiles(driver.mappings, lo, hi);
+    if (whole) err = cover(lo, bytes);
+    if (whole && !err) gone = symm_span_take(&driver.mappings, lo, hi);
+    pthread_mutex_unlock(&driver.lock);
+    if (!whole) return bad_value();
+    if (err) return refuse_os(err);
+    drop_mappings(gone);
+    return SYMM_CU_SUCCESS;
+}
+
+/* ---- the driver ----------------------------------------------------------------------------- */
+
+static int host_query(symm_vmm_caps *caps) {
+    if (!caps) return bad_value();
+    *caps = (symm_vmm_caps){
+        .name = "host",
+        .device = -1,
+        .granularity = GRANULARITY,
+        .device_bytes = machine_bytes(0),
+        .fd_handles = 1,
+        .fabric_reason = "host memory reaches no other machine",
+        .multicast_reason = "host memory has no multicast objects",
+    };
+    return SYMM_CU_SUCCESS;
+}
+
+const symm_vmm symm_vmm_host = {
+    .name = "host",
+    .query = host_query,
+    .reserve = host_reserve,
+    .unreserve = host_unreserve,
+    .create = host_create,
+    .retain = host_retain,
+    .release = host_release,
+    .export_fd = host_export,
+    .import_fd = host_import,
+    .identify = host_identify,
+    .map = host_map,
+    .set_access = host_set_access,
+    .unmap = host_unmap,
+};

@@ -1,0 +1,48 @@
+#!/bin/bash
+# check_includes.sh - who may include whom (docs/design.md). Quoted includes are resolved to files of the tree; the rules are about those.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+. tests/tap.sh
+
+# Lines `file included-file`; what cannot be resolved keeps its name.
+edges() {
+    grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "$@" /dev/null | sed -E 's/^([^:]+):[0-9]+:.*"(.*)".*/\1 \2/' |
+        while read -r file name; do
+            for dir in "$(dirname "$file")" include src; do
+                [ -e "$dir/$name" ] && name=$(realpath --relative-to=. "$dir/$name") && break
+            done
+            echo "$file $name"
+        done
+}
+files() { find "$@" -type f \( -name '*.c' -o -name '*.h' -o -name '*.inl' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null | sort; }
+# Files under src and include whose includes match a pattern.
+includers() { files src include | xargs grep -lE "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]$1[>\"]" 2>/dev/null; }
+
+t_empty "src/device includes only include/ and itself" "$(edges $(files src/device) | grep -vE ' (include|src/device)/')"
+# boot_mpi.c is libsymm-mpi's own half: it comes back in through the one door made for it.
+t_empty "src/transport includes from src/host only status, log, param, stats, fail" "$(edges $(files src/transport) |
+    grep -vE ' (include/|src/transport/|src/host/((status|log|param|stats|fail)\.h|(params|stats|fail)\.def)$)' |
+    grep -vx 'src/transport/boot_mpi.c src/host/comm_create.h')"
+t_empty "include/ includes nothing else of the tree" "$(edges $(files include) | grep -vE ' include/')"
+t_empty "mpi.h only in boot_mpi.c, net_mpi.c and symm_mpi.h" "$(includers '(symm_)?mpi\.h' |
+    grep -vE '^(src/transport/(boot|net)_mpi\.c|include/symm_mpi\.h)$')"
+t_empty "cuda.h only in the CUDA drivers" "$(includers 'cuda[a-z_]*\.h' |
+    grep -vE '^src/(transport/(vmm_cuda|fabric)\.c|host/(cuda_api\.[ch]|launch_cuda\.c))$')"
+t_empty "no CUDA runtime" "$(includers 'cuda_runtime(_api)?\.h')"
+
+alone() { # compiler flags header...
+    local compiler=$1 flags=$2 header
+    shift 2
+    for header; do
+        # shellcheck disable=SC2086 # flags are words
+        echo "#include \"$header\"" | $compiler -Wall -Wextra -Werror -fsyntax-only -Iinclude -I. $flags - 2>&1 | head -n 3
+    done
+}
+t_empty "every header compiles alone" "$(alone "${CC:-gcc}" '-x c -std=gnu11' $(files src include | grep '\.h$' | grep -v symm_mpi))"
+t_empty "symm.h is plain C99" "$(alone "${CC:-gcc}" '-x c -std=c99 -pedantic' include/symm.h)"
+if command -v g++ >/dev/null 2>&1; then
+    t_empty "symm.h is C++" "$(alone g++ '-x c++ -std=c++11 -pedantic' include/symm.h)"
+else
+    t_skip "symm.h is C++" "there is no g++"
+fi
+t_done

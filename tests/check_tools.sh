@@ -1,0 +1,124 @@
+#!/bin/sh
+# check_tools.sh - symm-perf and symm-info as a user meets them: flags, exit codes, columns, files. How fast anything is plays no part.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+. tests/tap.sh
+. scripts/mpi.sh
+perf=${BUILD:-build}/bin/symm-perf
+info=${BUILD:-build}/bin/symm-info
+dir=$(mktemp -d) || exit 2
+trap 'rm -rf "$dir"' EXIT
+export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
+mpi=no
+nm -D "$perf" 2>/dev/null | grep -q MPI_Init && mpi=yes
+
+# run COMMAND...: keeps what it printed in $dir/out and $dir/err, its status in rc
+run() {
+    timeout 120 "$@" >"$dir/out" 2>"$dir/err"
+    rc=$?
+}
+ranks() { # N COMMAND...
+    timeout 120 sh -c '. scripts/mpi.sh; launch "$@"' - "$@" >"$dir/out" 2>"$dir/err"
+    rc=$?
+}
+out() { grep -cE -- "$1" "$dir/out"; }
+err() { grep -cE -- "$1" "$dir/err"; }
+expect() { # name, want, got
+    if [ "$2" = "$3" ]; then t_ok "$1"; else t_fail "$1" "wanted '$2', got '$3'
+$(cat "$dir/err" "$dir/out")"; fi
+}
+need_mpi() { [ $mpi = yes ] || { t_skip "$1" "needs mpi" && return 1; }; }
+
+# ---- symm-perf: flags ----
+refused() { # text, flags...
+    text=$1
+    shift
+    run "$perf" "$@"
+    expect "symm-perf $*: refused" "2 1" "$rc $(err "^symm-perf: .*$text")"
+}
+refused "which collective" -n 5
+refused "unknown collective 'all_red'" all_red
+refused "unknown flag --bogus" all_reduce --bogus
+refused "unknown flag -q" all_reduce -q
+refused "needs a value" all_reduce -b
+refused "minbytes: '1Q'" all_reduce -b 1Q
+refused "maxbytes: '-1'" all_reduce -e -1
+refused "minbytes 2097152 is more than --maxbytes 1048576" all_reduce -b 2M -e 1M
+refused "datatype: 'f17'" all_reduce -d f17
+refused "threads: '0'" all_reduce -t 0
+refused "vs: 'nccl'" all_reduce --vs nccl
+refused "limits measures between 2 ranks; there are 3" all_reduce --limits -t 3
+refused "root 9: there are 2 ranks" all_reduce -r 9 -t 2
+run "$perf" --help
+expect "symm-perf --help lists the flags" "0 1" "$rc $(out '--minbytes SIZE')"
+if need_mpi "under mpirun a bad flag is told once and every rank leaves"; then
+    ranks 3 "$perf" all_reduce --bogus
+    expect "under mpirun a bad flag is told once and every rank leaves" "2 1" "$rc $(err '^symm-perf: unknown flag')"
+fi
+
+# ---- symm-perf: runs ----
+run "$perf" all_reduce -t 3 -b 20 -e 100K -f 71 -d all -o all -n 2
+expect "all types and reductions are right, out of place and in place" "0 1 216" "$rc $(out 'Out of bounds values : 0 OK') $(out '^ .*  0$')"
+run "$perf" all_gather -t 2 -b 64 -e 64K -f 32 -d all -n 2 -u 1
+expect "all_gather, unaligned" "0 1" "$rc $(out 'Out of bounds values : 0 OK')"
+run "$perf" all_reduce -t 2 -b 4K -e 4K -R 0 -y 1 -z 1 -n 3 -m 2
+expect "no windows, a stream, groups" "0 1" "$rc $(out 'Out of bounds values : 0 OK')"
+run "$perf" all_reduce -t 2 -b 4K -e 4K -G 5 -n 3
+expect "captured and replayed" "0 1" "$rc $(out 'Out of bounds values : 0 OK')"
+run "$perf" barrier -t 2
+expect "barrier" "0 1" "$rc $(out '^ +0 +0 +none')"
+run "$perf" all_reduce -t 2 -b 1K -e 1K --corrupt
+expect "a spoilt element is found: exit 1" "1 1" "$rc $(out 'Out of bounds values : [1-9][0-9]* FAILED')"
+run "$perf" all_reduce -t 2 -b 1K -e 1K -c 0
+expect "no check where none is wanted" "0 1" "$rc $(out 'values : not checked')"
+run "$perf" all_reduce -t 2 -b 1K -e 1K -n 100000000 -T 1
+expect "a measurement that takes too long ends in a timeout: exit 3" "3 1" "$rc $(err 'timeout: all_reduce of 1024 bytes, out of place')"
+run "$perf" all_reduce -t 2 -b 256 -e 64K -f 16 --limits
+expect "bare loops stand beside it" "0 1" "$rc $(out '^# limit: a bare two-cache-line exchange takes [0-9.]+ us; calls under 1 KB')"
+run "$perf" all_reduce -t 2 -b 1K -e 1K --json /nonexistent/x.json
+expect "a file that cannot be written is a failure" "1 1" "$rc $(err 'cannot write /nonexistent/x.json: No such file')"
+
+run "$perf" all_gather -t 2 -b 1K -e 64K -f 4 --json "$dir/x.json" --plot "$dir/x.svg"
+if command -v python3 >/dev/null 2>&1; then
+    rows=$(python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(len(d["results"]), d["results"][0]["in_place"]["nwrong"], len(d["config"]["devices"]))' "$dir/x.json" 2>&1)
+    expect "the JSON is JSON" "0 4 0 2" "$rc $rows"
+    run python3 -c 'import sys, xml.dom.minidom; print(len(xml.dom.minidom.parse(sys.argv[1]).getElementsByTagName("polyline")))' "$dir/x.svg"
+    expect "the plot is SVG with a line per placement" "0 2" "$rc $(cat "$dir/out")"
+else
+    t_skip "the JSON is JSON" "needs python3"
+    t_skip "the plot is SVG" "needs python3"
+fi
+
+if need_mpi "beside MPI"; then
+    ranks 2 "$perf" all_reduce -b 1K -e 64K -f 8 --vs mpi --limits
+    expect "all_reduce beside MPI: a ratio per cell, and their mean" "0 1 3" \
+        "$rc $(out '^# Ratio to MPI +: [0-9.]+x geometric mean') $(out '[0-9]x .* [0-9]x ')"
+    ranks 2 "$perf" all_gather -b 4K -e 4K -d half --per-rank --vs mpi
+    expect "all_gather of a type MPI lacks, sizes per rank" "0 1 1" "$rc $(out '^# Ratio to MPI +: [0-9.]+x') $(out '^ +4096 +2048 +half')"
+    ranks 2 "$perf" all_reduce -b 4K -e 4K -d bfloat16 --vs mpi
+    expect "all_reduce of a type MPI lacks has no ratio" "0 1" "$rc $(out '^# Ratio to MPI +: N/A')"
+fi
+
+# ---- symm-info ----
+run "$info"
+for section in Machine Backends 'Instruction sets' 'Memory driver' Domain Parameters Kernels 'Plan for 4 ranks'; do
+    expect "symm-info shows: $section" "0 1" "$rc $(out "^$section")"
+done
+expect "each refusal has its reason" 0 "$(out 'refused:? *$')"
+run "$info" --ranks 5 plan
+expect "symm-info plan for 5 ranks" "0 1" "$rc $(out '^Plan for 5 ranks')"
+run "$info" --ranks x
+expect "symm-info refuses a bad number" "2 1" "$rc $(err "'x' is not a number")"
+run "$info" nonsense
+expect "symm-info refuses an unknown section" "2 1" "$rc $(err "what is 'nonsense'")"
+SYMM_CTAS=999 run "$info" params
+expect "symm-info names a bad variable" "1 1" "$rc $(out 'refused: .*SYMM_CTAS')"
+run "$info" --params-md
+# SYMM_FAIL is for test builds, which symm-info is not.
+expect "the Markdown table has a row per parameter" "$(grep '^SYMM_PARAM_' src/host/params.def | grep -vc '"SYMM_FAIL"')" "$(out '^\| `SYMM_')"
+if [ -e README.md ]; then
+    t_empty "README.md has the table as symm-info prints it" "$(grep -vxFf README.md "$dir/out")"
+else
+    t_skip "README.md has the table as symm-info prints it" "there is no README.md"
+fi
+t_done

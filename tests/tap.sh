@@ -1,0 +1,21 @@
+# shellcheck shell=sh
+# tap.sh - sourced by check_*.sh: prints TAP lines and keeps the verdict.
+#   t_ok NAME | t_fail NAME TEXT | t_skip NAME WHY | t_empty NAME TEXT (passes if TEXT is empty, else shows it) | t_done
+t_count=0
+t_failed=0
+t_line() {
+    t_count=$((t_count + 1))
+    echo "$1 $t_count - $2"
+}
+t_ok() { t_line ok "$1"; }
+t_skip() { t_line ok "$1 # SKIP $2"; }
+t_fail() {
+    t_failed=1
+    t_line 'not ok' "$1 # $(printf '%s' "$2" | head -n 1)"
+    printf '%s\n' "$2" | head -n 40 | sed 's/^/#   /'
+}
+t_empty() { if [ -z "$2" ]; then t_ok "$1"; else t_fail "$1" "$2"; fi; }
+t_done() {
+    echo "1..$t_count"
+    exit $t_failed
+}

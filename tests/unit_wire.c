@@ -1,0 +1,144 @@
+/* unit_wire.c - the wire format: its bytes, the round trip, every malformed field, every
+ * truncation. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "../src/transport/wire.h"
+#include "t.h"
+
+static const symm_wire_msg sample = {.type = 0x0102,
+                                     .nfds = 0x0304,
+                                     .bytes = 8,
+                                     .from = 0x05060708,
+                                     .to = 0x090a0b0c,
+                                     .nonce = 0x1112131415161718};
+
+/* The sample with its payload. */
+enum { LEN = SYMM_WIRE_HEADER + 8 };
+static void message(uint8_t *out) {
+    memset(out, 0xee, LEN);
+    symm_wire_put(&sample, out);
+}
+
+static const char *parsed(const uint8_t *buf, size_t len, symm_wire_msg *m) {
+    return symm_wire_parse(buf, len, 4096, UINT16_MAX, m);
+}
+
+/* It is refused with `part` in the reason, and *m is not touched. */
+static void refused(const uint8_t *buf, size_t len, size_t max_bytes, unsigned max_fds,
+                    const char *part) {
+    symm_wire_msg m, before;
+    memset(&m, 0x77, sizeof m);
+    before = m;
+    const char *why = symm_wire_parse(buf, len, max_bytes, max_fds, &m);
+    T_CHECK(why != NULL);
+    T_MSG(why, part);
+    T_EQ(memcmp(&m, &before, sizeof m), 0);
+}
+
+static void bytes_on_the_wire_are_fixed(void) {
+    static const uint8_t want[SYMM_WIRE_HEADER] = {'s',  'y',  'm',  'm',  1,    0,    0x02, 0x01,
+                                                   0x04, 0x03, 0,    0,    8,    0,    0,    0,
+                                                   0x08, 0x07, 0x06, 0x05, 0x0c, 0x0b, 0x0a, 0x09,
+                                                   0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11};
+    uint8_t got[LEN];
+    message(got);
+    for (int i = 0; i < SYMM_WIRE_HEADER; i++) T_EQ(got[i], want[i]);
+    for (int i = SYMM_WIRE_HEADER; i < LEN; i++) T_EQ(got[i], 0xee); /* writes no more */
+}
+
+static void same(const symm_wire_msg *a, const symm_wire_msg *b) {
+    T_EQ(a->type, b->type);
+    T_EQ(a->nfds, b->nfds);
+    T_EQ(a->bytes, b->bytes);
+    T_EQ(a->from, b->from);
+    T_EQ(a->to, b->to);
+    T_CHECK(a->nonce == b->nonce);
+}
+
+static void what_was_put_is_parsed(void) {
+    static const uint64_t values[] = {0,      1,          0x7f,       0x80,       0xff,
+                                      0x1234, 0x7fffffff, 0x80000000, UINT32_MAX, UINT64_MAX};
+    const int n = sizeof values / sizeof *values;
+    uint8_t buf[SYMM_WIRE_HEADER + 256] = {0};
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            symm_wire_msg out, in = {.type = (uint16_t)values[i],
+                                     .nfds = (uint16_t)values[j],
+                                     .bytes = (uint8_t)values[i],
+                                     .from = (uint32_t)values[j],
+                                     .to = (uint32_t)values[i],
+                                     .nonce = values[j] ^ values[i] << 32};
+            symm_wire_put(&in, buf + j % 3); /* at odd addresses too */
+            T_CHECK(parsed(buf + j % 3, SYMM_WIRE_HEADER + in.bytes, &out) == NULL);
+            same(&in, &out);
+        }
+}
+
+static void every_truncation_is_refused(void) {
+    uint8_t buf[LEN];
+    message(buf);
+    refused(NULL, 0, 4096, UINT16_MAX, "shorter");
+    refused(NULL, LEN, 4096, UINT16_MAX, "shorter");
+    for (size_t len = 0; len < LEN; len++) {
+        uint8_t *cut =
+            malloc(len + 1); /* ends where the message ends: reading on is seen by a sanitizer */
+        T_CHECK(cut != NULL);
+        memcpy(cut + 1, buf, len);
+        refused(cut + 1, len, 4096, UINT16_MAX,
+                len < SYMM_WIRE_HEADER ? "shorter than a header" : "length field");
+        free(cut);
+    }
+}
+
+static void surplus_bytes_are_refused(void) {
+    uint8_t buf[LEN + 8] = {0};
+    message(buf);
+    for (size_t len = LEN + 1; len <= sizeof buf; len++)
+        refused(buf, len, 4096, UINT16_MAX, "length field");
+}
+
+static void every_wrong_byte_of_a_checked_field_is_refused(void) {
+    static const struct {
+        int from, to;
+        const char *why;
+    } fields[] = {
+        {0, 4, "not a message"}, {4, 6, "version"}, {10, 12, "reserved"}, {12, 16, "length field"}};
+    symm_wire_msg m;
+    uint8_t buf[LEN];
+    for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
+        for (int i = fields[f].from; i < fields[f].to; i++)
+            for (int bit = 0; bit < 8; bit++) {
+                message(buf);
+                buf[i] ^= (uint8_t)(1 << bit);
+                refused(buf, LEN, SIZE_MAX, UINT16_MAX, fields[f].why);
+                buf[i] ^= (uint8_t)(1 << bit);
+                T_CHECK(parsed(buf, LEN, &m) == NULL);
+            }
+}
+
+static void limits_of_the_caller_hold(void) {
+    symm_wire_msg m;
+    uint8_t buf[LEN];
+    message(buf);
+    T_CHECK(symm_wire_parse(buf, LEN, 8, 0x0304, &m) == NULL); /* exactly at both */
+    refused(buf, LEN, 7, 0x0304, "payload");
+    refused(buf, LEN, 0, 0x0304, "payload");
+    refused(buf, LEN, 8, 0x0303, "file descriptors");
+    refused(buf, LEN, 8, 0, "file descriptors");
+}
+
+static void lengths_beyond_32_bits_do_not_wrap(void) {
+#if SIZE_MAX > UINT32_MAX
+    uint8_t buf[LEN];
+    message(buf);
+    refused(buf, (size_t)LEN + (1ull << 32), SIZE_MAX, UINT16_MAX,
+            "length field"); /* only the header is read */
+#else
+    T_SKIP("lengths have 32 bits here");
+#endif
+}
+
+T_MAIN(T(bytes_on_the_wire_are_fixed), T(what_was_put_is_parsed), T(every_truncation_is_refused),
+       T(surplus_bytes_are_refused), T(every_wrong_byte_of_a_checked_field_is_refused),
+       T(limits_of_the_caller_hold), T(lengths_beyond_32_bits_do_not_wrap))

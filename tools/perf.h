@@ -1,0 +1,185 @@
+/* perf.h - symm-perf: what its files share. Every rank runs the same code on data of its own
+ * (struct perf_rank), in a process under mpirun or in a thread with --threads; the only things they
+ * share are behind perf_world. No lock outside perf_world.c. */
+#ifndef PERF_H_
+#define PERF_H_
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "symm.h"
+
+typedef enum { PERF_ALL_REDUCE, PERF_ALL_GATHER, PERF_BARRIER, PERF_COLLS } perf_coll;
+
+enum { PERF_SUM, PERF_PROD, PERF_MAX, PERF_MIN, PERF_AVG, PERF_MULSUM, PERF_OPS };
+
+enum { PERF_EXIT_WRONG = 1, PERF_EXIT_USAGE = 2, PERF_EXIT_TIMEOUT = 3 };
+
+/* ---- arguments (perf_args.c) ---- */
+
+typedef struct {
+    perf_coll coll;
+    uint64_t min_bytes, max_bytes, step_bytes;
+    int step_factor; /* > 1: multiplies; else step_bytes is added */
+    int iters;       /* 0: as many as fill a round of 2 ms */
+    int warmup, check, cycles, agg;
+    int type, op; /* -1: all */
+    int root, graph, registered, unalign, blocking, stream;
+    int average; /* over ranks: 0 rank 0, 1 average, 2 minimum, 3 maximum; -1 not given */
+    int timeout_s;
+    int threads; /* thread ranks; 0: MPI's */
+    int vs_mpi, limits, per_rank, rounds;
+    int corrupt; /* spoils one element before each check */
+    int help;
+    const char *json, *plot;
+    int argc; /* as given, for the JSON */
+    char **argv;
+} perf_config;
+
+/* Pure. Fills *cfg; on a bad flag or value returns -1 with a line for the user in err. */
+int perf_args_parse(int argc, char **argv, perf_config *cfg, char *err, size_t cap);
+/* What can only be checked once the number of ranks is known. Pure. */
+int perf_args_check(const perf_config *cfg, int nranks, char *err, size_t cap);
+void perf_args_usage(FILE *f);
+
+extern const char *const perf_coll_names[PERF_COLLS];
+extern const char *const perf_type_names[symmNumTypes]; /* nccl-tests' names */
+extern const char *const perf_op_names[PERF_OPS];
+size_t perf_type_size(int type);
+
+/* ---- the ranks' meeting place (perf_world.c, perf_mpi.c) ---- */
+
+typedef struct perf_world perf_world;
+struct perf_world {
+    int rank, nranks;
+    const char *how; /* "mpi" or "threads" */
+    void *ctx;
+    void (*barrier)(perf_world *w);
+    /* recv holds nranks blocks of `bytes`. */
+    void (*allgather)(perf_world *w, const void *send, void *recv, size_t bytes);
+    symmResult_t (*comm_create)(perf_world *w, symmComm_t *comm);
+    void (*abort)(perf_world *w, int code) __attribute__((noreturn));
+    /* The rival; both NULL where there is none. offers: 1 if it has this collective for this type
+     * and op. */
+    int (*rival_offers)(perf_coll coll, int type, int op, uint64_t count);
+    void (*rival_call)(perf_coll coll, const void *send, void *recv, uint64_t count, int type,
+                       int op, int in_place);
+};
+
+/* Runs body(world, arg) in n threads of this process, one per rank; returns the largest of what
+ * they return. */
+int perf_world_threads(int n, int (*body)(perf_world *w, void *arg), void *arg);
+double perf_world_max(perf_world *w, double v);
+int64_t perf_world_sum(perf_world *w, int64_t v);
+
+#ifdef SYMM_HAVE_MPI
+void perf_mpi_open(int *argc, char ***argv, perf_world *w);
+void perf_mpi_close(void);
+#endif
+
+/* ---- data (perf_data.c): what is sent, and what must come back, bit for bit ---- */
+
+/* One pattern period of a type and reduction: every element is perf_pattern[i % period]. */
+typedef struct {
+    int type, op, nranks;
+    uint64_t round; /* other data for every round */
+    char *bytes;    /* scratch for one period, owned by the caller; PERF_PERIOD_BYTES */
+} perf_data;
+enum { PERF_PERIOD = 8191, PERF_PERIOD_BYTES = PERF_PERIOD * 8 };
+
+/* What rank sends: count elements at buf (any alignment). */
+void perf_data_fill(const perf_data *d, int rank, void *buf, uint64_t count);
+/* How many of count elements at buf differ from what `calls` all_reduces in place, one after the
+ * other, must leave there. */
+uint64_t perf_data_check_reduced(const perf_data *d, const void *buf, uint64_t count, int calls);
+/* The same against what rank `from` sent. */
+uint64_t perf_data_check_copied(const perf_data *d, int from, const void *buf, uint64_t count);
+/* How many calls in a row perf_data_check_reduced can predict for in-place use (at least 1, at most
+ * `most`). */
+int perf_data_calls(const perf_data *d, int most);
+/* Rank's factor for mulsum, in the element type's bits. */
+uint64_t perf_data_scalar(int type, int rank);
+
+/* ---- one rank's run (perf_run.c) ---- */
+
+typedef struct {
+    double time_us;            /* per call */
+    double alg_bw, bus_bw;     /* GB/s */
+    int64_t wrong;             /* -1: not checked */
+    double rival_us, limit_us; /* 0: not measured */
+} perf_cell;
+
+typedef struct {
+    uint64_t bytes, count;
+    int type, op, root; /* type, op -1: none */
+    perf_cell cell[2];  /* out of place, in place */
+} perf_row;
+
+typedef struct {
+    perf_row *row;
+    size_t n, cap;
+    double exchange_us; /* bare two-cache-line exchange, smallest seen; 0: not measured */
+    int64_t wrong;
+} perf_results;
+
+typedef struct perf_limits perf_limits;
+typedef struct {
+    const perf_config *cfg;
+    perf_world *world;
+    symmComm_t comm;
+    symmStream_t stream; /* NULL: calls run inline */
+    char *send, *recv;   /* allocations; send_bytes and recv_bytes long */
+    size_t send_bytes, recv_bytes;
+    symmWindow_t send_win, recv_win; /* NULL where not registered */
+    perf_limits *limits;             /* NULL unless --limits */
+    perf_data data;
+    perf_results results;
+} perf_rank;
+
+/* The whole benchmark of one rank; returns the exit code. */
+int perf_run(perf_world *w, const perf_config *cfg);
+/* Ends all ranks with a message if r is an error. */
+void perf_must(perf_rank *p, symmResult_t r, const char *what);
+#define PERF_MUST(p, call) perf_must((p), (call), #call)
+/* Median. Sorts v. */
+double perf_median(double *v, int n);
+
+/* One case: a size, type, reduction and placement. (perf_time.c) */
+typedef struct {
+    uint64_t count; /* elements each rank passes */
+    uint64_t bytes; /* of which the table speaks */
+    int type, op, in_place;
+    symmRedOp_t redop;
+    char *send, *recv; /* as passed to the call */
+} perf_case;
+
+void perf_call(perf_rank *p, const perf_case *c);
+/* Measures all contestants of a case, interleaved, and fills times. before_last: called before the
+ * last timed loop of ours. */
+void perf_time(perf_rank *p, const perf_case *c, perf_cell *cell,
+               void (*before_last)(perf_rank *p, const perf_case *c));
+
+/* ---- bare loops over the same mapping (perf_limits.c) ---- */
+
+enum { PERF_LIMIT_EXCHANGE, PERF_LIMIT_LOOP, PERF_LIMIT_LOOP_STREAM, PERF_LIMITS };
+void perf_limits_open(perf_rank *p);
+void perf_limits_close(perf_rank *p);
+/* k times what the collective cannot do without. */
+void perf_limits_loop(perf_rank *p, const perf_case *c, int which, int k);
+
+/* ---- output (perf_table.c, perf_json.c, perf_plot.c): rank 0 ---- */
+
+typedef struct {
+    char host[64];
+    int pid;
+} perf_place;
+
+void perf_table_head(const perf_rank *p, const perf_place *places);
+void perf_table_row(const perf_config *cfg, const perf_row *row);
+void perf_table_foot(const perf_config *cfg, const perf_results *r);
+/* Both return 0, or -1 with errno set. */
+int perf_json_write(const char *path, const perf_rank *p, const perf_place *places);
+int perf_plot_write(const char *path, const perf_rank *p);
+
+#endif

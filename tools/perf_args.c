@@ -1,0 +1,277 @@
+/* perf_args.c - symm-perf's flags: nccl-tests' letters and long names, and our own. Pure; runs in
+ * main before any rank does. */
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "perf.h"
+
+const char *const perf_coll_names[PERF_COLLS] = {"all_reduce", "all_gather", "barrier"};
+const char *const perf_type_names[symmNumTypes] = {"int8",   "uint8",    "int32",  "uint32",
+                                                   "int64",  "uint64",   "half",   "float",
+                                                   "double", "bfloat16", "f8e4m3", "f8e5m2"};
+const char *const perf_op_names[PERF_OPS] = {"sum", "prod", "max", "min", "avg", "mulsum"};
+
+size_t perf_type_size(int type) {
+    static const unsigned char size[symmNumTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+    return type >= 0 && type < symmNumTypes ? size[type] : 1;
+}
+
+enum { KIND_INT, KIND_SIZE, KIND_TEXT, KIND_TYPE, KIND_OP, KIND_ON, KIND_VS };
+
+/* One row per flag: feeds getopt, the parser and the usage text. */
+typedef struct {
+    char letter;
+    const char *name, *value;
+    int kind;
+    size_t field; /* offset in perf_config */
+    int64_t min, max;
+    const char *help;
+} flag_row;
+
+#define AT(field) offsetof(perf_config, field)
+static const flag_row flags[] = {
+    {'b', "minbytes", "SIZE", KIND_SIZE, AT(min_bytes), 0, INT64_MAX,
+     "smallest size (K, M, G suffixes; default 1K)"},
+    {'e', "maxbytes", "SIZE", KIND_SIZE, AT(max_bytes), 0, INT64_MAX, "largest size (default 64M)"},
+    {'i', "stepbytes", "SIZE", KIND_SIZE, AT(step_bytes), 1, INT64_MAX, "add this between sizes"},
+    {'f', "stepfactor", "N", KIND_INT, AT(step_factor), 1, 1 << 20,
+     "multiply by this between sizes (default 4)"},
+    {'n', "iters", "N", KIND_INT, AT(iters), 1, 100000000,
+     "calls per measurement (default: what fills 2 ms)"},
+    {'m', "agg_iters", "N", KIND_INT, AT(agg), 1, 1000, "calls per group (default 1)"},
+    {'w', "warmup_iters", "N", KIND_INT, AT(warmup), 0, 1000000,
+     "calls before each measurement (default 1)"},
+    {'N', "run_cycles", "N", KIND_INT, AT(cycles), 1, 1000000,
+     "print the table N times (default 1)"},
+    {'c', "check", "N", KIND_INT, AT(check), 0, 1000,
+     "check rounds per measurement; 0: none (default 1)"},
+    {'d', "datatype", "TYPE", KIND_TYPE, AT(type), 0, 0,
+     "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 all"},
+    {'o', "op", "OP", KIND_OP, AT(op), 0, 0, "sum prod max min avg mulsum all"},
+    {'r', "root", "RANK", KIND_INT, AT(root), 0, INT_MAX,
+     "accepted; these collectives have no root"},
+    {'R', "local_register", "0|1|2", KIND_INT, AT(registered), 0, 2,
+     "0: no windows; 1, 2: buffers are windows (default 2)"},
+    {'G', "graph", "N", KIND_INT, AT(graph), 0, 1000000,
+     "capture the calls in a graph and launch it N times"},
+    {'u', "unalign", "N", KIND_INT, AT(unalign), 0, 4096, "shift both buffers by N elements"},
+    {'z', "blocking", "0|1", KIND_INT, AT(blocking), 0, 1, "1: wait after each call"},
+    {'y', "stream", "0|1", KIND_INT, AT(stream), 0, 1,
+     "1: a stream of its own; 0: the NULL stream, inline (default)"},
+    {'a', "average", "0..3", KIND_INT, AT(average), 0, 3,
+     "over ranks: 0 rank 0, 1 average, 2 minimum, 3 maximum (default 1; --vs: 3)"},
+    {'T', "timeout", "SECONDS", KIND_INT, AT(timeout_s), 0, 1000000,
+     "give up when one measurement takes longer"},
+    {'t', "threads", "N", KIND_INT, AT(threads), 1, 1024, "N thread ranks in this process, no MPI"},
+    {'J', "json", "FILE", KIND_TEXT, AT(json), 0, 0, "write the results as JSON"},
+    {0, "plot", "FILE.svg", KIND_TEXT, AT(plot), 0, 0, "draw time over size"},
+    {0, "vs", "mpi", KIND_VS, AT(vs_mpi), 0, 0,
+     "measure Open MPI's collective in between, on the same buffers"},
+    {0, "rounds", "N", KIND_INT, AT(rounds), 1, 1001,
+     "interleaved rounds; their median counts (default 9 with --vs or --limits)"},
+    {0, "limits", NULL, KIND_ON, AT(limits), 0, 0,
+     "measure bare loops over the same mapping in between (2 ranks, float, sum)"},
+    {0, "per-rank", NULL, KIND_ON, AT(per_rank), 0, 0,
+     "all_gather: sizes are what each rank sends, not the total"},
+    {0, "corrupt", NULL, KIND_ON, AT(corrupt), 0, 0,
+     "spoil one element before each check: shows that the check works"},
+    {'h', "help", NULL, KIND_ON, AT(help), 0, 0, "this text"},
+};
+enum { NFLAGS = sizeof flags / sizeof *flags };
+
+void perf_args_usage(FILE *f) {
+    fprintf(f, "usage: symm-perf all_reduce|all_gather|barrier [flags]\n"
+               "Measures a collective over the ranks of mpirun (or --threads N) and checks its "
+               "results.\n");
+    for (int i = 0; i < NFLAGS; i++) {
+        char names[64];
+        snprintf(names, sizeof names, "%c%c%s--%s %s", flags[i].letter ? '-' : ' ',
+                 flags[i].letter ? flags[i].letter : ' ', flags[i].letter ? ", " : "  ",
+                 flags[i].name, flags[i].value ? flags[i].value : "");
+        fprintf(f, "  %-28s %s\n", names, flags[i].help);
+    }
+    fprintf(f, "Exit status: 0, 1 wrong results or a failed call, 2 bad flags, 3 timeout.\n");
+}
+
+/* "64K" as bytes; 0 on success. */
+static int parse_size(const char *s, int64_t *out) {
+    static const char units[] = "KMGT";
+    char *end;
+    errno = 0;
+    long long v = strtoll(s, &end, 10);
+    if (end == s || errno || v < 0) return -1;
+    const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
+    if (unit) {
+        int shift = 10 * (int)(unit - units + 1);
+        if (v > INT64_MAX >> shift) return -1;
+        v <<= shift;
+        end++;
+        if (*end == 'B' || *end == 'b') end++;
+    }
+    if (*end) return -1;
+    *out = v;
+    return 0;
+}
+
+static int parse_name(const char *s, const char *const *names, int n) {
+    if (!strcmp(s, "all")) return -1;
+    for (int i = 0; i < n; i++)
+        if (!strcmp(s, names[i])) return i;
+    return -2;
+}
+
+static int set_number(const flag_row *f, const char *text, void *field) {
+    int64_t v;
+    if (parse_size(text, &v) || v < f->min || v > f->max) return -1;
+    if (f->kind == KIND_SIZE)
+        *(uint64_t *)field = (uint64_t)v;
+    else
+        *(int *)field = (int)v;
+    return 0;
+}
+
+static int set_name(const flag_row *f, const char *text, void *field) {
+    int v = f->kind == KIND_TYPE ? parse_name(text, perf_type_names, symmNumTypes)
+                                 : parse_name(text, perf_op_names, PERF_OPS);
+    if (v == -2) return -1;
+    *(int *)field = v;
+    return 0;
+}
+
+static int set_flag(const flag_row *f, const char *text, perf_config *cfg) {
+    void *field = (char *)cfg + f->field;
+    switch (f->kind) {
+    case KIND_INT:
+    case KIND_SIZE: return set_number(f, text, field);
+    case KIND_TYPE:
+    case KIND_OP: return set_name(f, text, field);
+    case KIND_TEXT: *(const char **)field = text; return *text ? 0 : -1;
+    case KIND_VS: *(int *)field = 1; return strcmp(text, "mpi") ? -1 : 0;
+    default: *(int *)field = 1; return 0;
+    }
+}
+
+static void describe_range(const flag_row *f, char *out, size_t cap) {
+    if (f->kind == KIND_INT)
+        snprintf(out, cap, "a whole number from %lld to %lld", (long long)f->min,
+                 (long long)f->max);
+    else if (f->kind == KIND_SIZE)
+        snprintf(out, cap, "bytes, %lld or more, with K, M or G", (long long)f->min);
+    else if (f->kind == KIND_VS)
+        snprintf(out, cap, "mpi");
+    else if (f->kind == KIND_TEXT)
+        snprintf(out, cap, "a file name");
+    else
+        snprintf(out, cap, "one of %s", f->help);
+}
+
+/* getopt's tables from ours; long options return the row number behind `LONG`. */
+enum { LONG = 256 };
+static void getopt_tables(struct option *longs, char *shorts) {
+    *shorts++ = ':'; /* a missing value is told apart from an unknown flag */
+    for (int i = 0; i < NFLAGS; i++) {
+        longs[i] = (struct option){flags[i].name, flags[i].value ? required_argument : no_argument,
+                                   NULL, LONG + i};
+        if (!flags[i].letter) continue;
+        *shorts++ = flags[i].letter;
+        if (flags[i].value) *shorts++ = ':';
+    }
+    longs[NFLAGS] = (struct option){0};
+    *shorts = 0;
+}
+
+static const flag_row *find_flag(int c) {
+    if (c >= LONG) return &flags[c - LONG];
+    for (int i = 0; i < NFLAGS; i++)
+        if (flags[i].letter == c) return &flags[i];
+    return NULL;
+}
+
+static int parse_flags(int argc, char **argv, perf_config *cfg, char *err, size_t cap) {
+    struct option longs[NFLAGS + 1];
+    char shorts[2 * NFLAGS + 2];
+    getopt_tables(longs, shorts);
+    opterr = 0;
+    optind = 1;
+    for (int c; (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1;) {
+        const char *shown = argv[optind - 1];
+        const flag_row *f = c == '?' || c == ':' ? NULL : find_flag(c);
+        if (c == ':') return snprintf(err, cap, "flag %s needs a value", shown), -1;
+        if (!f && optopt) return snprintf(err, cap, "unknown flag -%c", optopt), -1;
+        if (!f) return snprintf(err, cap, "unknown flag %s", shown), -1;
+        if (!set_flag(f, optarg, cfg)) continue;
+        char range[256];
+        describe_range(f, range, sizeof range);
+        return snprintf(err, cap, "--%s: '%s' is not %s", f->name, optarg, range), -1;
+    }
+    return 0;
+}
+
+static int parse_collective(int argc, char **argv, perf_config *cfg, char *err, size_t cap) {
+    if (optind >= argc)
+        return snprintf(err, cap, "which collective? all_reduce, all_gather or barrier"), -1;
+    int i = parse_name(argv[optind], perf_coll_names, PERF_COLLS);
+    if (i < 0)
+        return snprintf(err, cap, "unknown collective '%s': all_reduce, all_gather or barrier",
+                        argv[optind]),
+               -1;
+    if (optind + 1 < argc)
+        return snprintf(err, cap, "'%s' is one argument too many", argv[optind + 1]), -1;
+    cfg->coll = (perf_coll)i;
+    return 0;
+}
+
+/* Flags that exclude or need each other, and the defaults that depend on others. */
+static int settle(perf_config *cfg, char *err, size_t cap) {
+    if (cfg->max_bytes < cfg->min_bytes)
+        return snprintf(err, cap, "--minbytes %llu is more than --maxbytes %llu",
+                        (unsigned long long)cfg->min_bytes, (unsigned long long)cfg->max_bytes),
+               -1;
+    if (cfg->step_factor == 0) cfg->step_factor = cfg->step_bytes ? 1 : 4;
+    if (cfg->step_factor == 1 && !cfg->step_bytes) cfg->step_bytes = 1 << 20;
+    if (cfg->vs_mpi && cfg->threads)
+        return snprintf(err, cap, "--vs mpi needs ranks under mpirun, not --threads"), -1;
+    if (cfg->limits && !cfg->registered)
+        return snprintf(err, cap, "--limits measures over windows: it needs -R 1 or 2"), -1;
+    if (cfg->limits && (cfg->type != symmFloat32 || cfg->op != PERF_SUM))
+        return snprintf(err, cap, "--limits needs -d float -o sum"), -1;
+    if (cfg->limits && cfg->coll == PERF_BARRIER)
+        return snprintf(err, cap, "--limits is for all_reduce and all_gather"), -1;
+    if (cfg->corrupt && !cfg->check)
+        return snprintf(err, cap, "--corrupt needs a check (-c 1)"), -1;
+    if (cfg->graph && cfg->blocking)
+        return snprintf(err, cap, "-z 1 cannot wait inside a graph (-G)"), -1;
+    if (cfg->graph) cfg->stream = 1;
+    if (cfg->graph && !cfg->iters) cfg->iters = 20;
+    int compares = cfg->vs_mpi || cfg->limits;
+    if (cfg->average < 0) cfg->average = compares ? 3 : 1;
+    if (!cfg->rounds) cfg->rounds = compares ? 9 : 1;
+    return 0;
+}
+
+int perf_args_parse(int argc, char **argv, perf_config *cfg, char *err, size_t cap) {
+    *cfg = (perf_config){.min_bytes = 1 << 10,
+                         .max_bytes = 64 << 20,
+                         .warmup = 1,
+                         .check = 1,
+                         .cycles = 1,
+                         .agg = 1,
+                         .type = symmFloat32,
+                         .op = PERF_SUM,
+                         .registered = 2,
+                         .average = -1};
+    if (parse_flags(argc, argv, cfg, err, cap)) return -1;
+    if (cfg->help) return 0;
+    return parse_collective(argc, argv, cfg, err, cap) || settle(cfg, err, cap) ? -1 : 0;
+}
+
+int perf_args_check(const perf_config *cfg, int nranks, char *err, size_t cap) {
+    if (cfg->root >= nranks)
+        return snprintf(err, cap, "--root %d: there are %d ranks", cfg->root, nranks), -1;
+    if (cfg->limits && nranks != 2)
+        return snprintf(err, cap, "--limits measures between 2 ranks; there are %d", nranks), -1;
+    return 0;
+}

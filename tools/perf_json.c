@@ -1,0 +1,136 @@
+/* perf_json.c - the results as JSON, with nccl-tests' names where it has them. Rank 0's thread
+ * only. */
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "perf.h"
+
+static void put_text(FILE *f, const char *s) {
+    putc('"', f);
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\')
+            fprintf(f, "\\%c", c);
+        else if (c < 0x20)
+            fprintf(f, "\\u%04x", c);
+        else
+            putc(c, f);
+    }
+    putc('"', f);
+}
+
+static void put_now(FILE *f) {
+    char text[32];
+    time_t t = time(NULL);
+    struct tm tm;
+    strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", localtime_r(&t, &tm));
+    put_text(f, text);
+}
+
+/* What decides the result: the library's and the MPI's own settings; the rest of the environment is
+ * nobody's business. */
+static void put_env(FILE *f) {
+    extern char **environ;
+    static const char *const prefixes[] = {"SYMM_", "OMPI_MCA_"};
+    int n = 0;
+    for (char **e = environ; *e; e++)
+        for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+            if (!strncmp(*e, prefixes[i], strlen(prefixes[i]))) {
+                if (n++) fputs(", ", f);
+                put_text(f, *e);
+            }
+}
+
+static void put_devices(FILE *f, const perf_rank *p, const perf_place *places) {
+    for (int r = 0; r < p->world->nranks; r++) {
+        fprintf(f, "%s\n    {\"rank\": %d, \"pid\": %d, \"hostname\": ", r ? "," : "", r,
+                places[r].pid);
+        put_text(f, places[r].host);
+        putc('}', f);
+    }
+}
+
+static void put_config(FILE *f, const perf_rank *p, const perf_place *places) {
+    const perf_config *c = p->cfg;
+    fprintf(f,
+            "  \"config\": {\"collective\": \"%s\", \"ranks\": %d, \"bootstrap\": \"%s\", "
+            "\"cores\": %ld,\n",
+            perf_coll_names[c->coll], p->world->nranks, p->world->how,
+            sysconf(_SC_NPROCESSORS_ONLN));
+    fprintf(f,
+            "   \"minimum_bytes\": %llu, \"maximum_bytes\": %llu, \"step_bytes\": %llu, "
+            "\"step_factor\": %d,\n",
+            (unsigned long long)c->min_bytes, (unsigned long long)c->max_bytes,
+            (unsigned long long)c->step_bytes, c->step_factor);
+    fprintf(f,
+            "   \"warmup_iterations\": %d, \"iterations\": %d, \"aggregated_iterations\": %d, "
+            "\"rounds\": %d, \"validation\": %d,\n",
+            c->warmup, c->iters, c->agg, c->rounds, c->check);
+    fprintf(f,
+            "   \"graph\": %d, \"blocking\": %d, \"unalign\": %d, \"registered\": %d, \"average\": "
+            "%d,\n   \"devices\": [",
+            c->graph, c->blocking, c->unalign, c->registered, c->average);
+    put_devices(f, p, places);
+    fprintf(f, "\n   ]},\n");
+}
+
+static void put_cell(FILE *f, const char *name, const perf_cell *c) {
+    fprintf(f, ",\n     \"%s\": {\"time\": %.6g, \"alg_bw\": %.6g, \"bus_bw\": %.6g, \"nwrong\": ",
+            name, c->time_us, c->alg_bw, c->bus_bw);
+    if (c->wrong < 0)
+        fputs("null", f);
+    else
+        fprintf(f, "%lld", (long long)c->wrong);
+    if (c->rival_us > 0)
+        fprintf(f, ", \"mpi_time\": %.6g, \"mpi_ratio\": %.6g", c->rival_us,
+                c->rival_us / c->time_us);
+    if (c->limit_us > 0)
+        fprintf(f, ", \"limit_time\": %.6g, \"limit_share\": %.6g", c->limit_us,
+                c->limit_us / c->time_us);
+    putc('}', f);
+}
+
+static void put_row(FILE *f, const perf_config *cfg, const perf_row *row) {
+    fprintf(f,
+            "    {\"size\": %llu, \"count\": %llu, \"type\": \"%s\", \"redop\": \"%s\", \"root\": "
+            "\"%d\"",
+            (unsigned long long)row->bytes, (unsigned long long)row->count,
+            row->type < 0 ? "none" : perf_type_names[row->type],
+            row->op < 0 ? "none" : perf_op_names[row->op], row->root);
+    put_cell(f, "out_of_place", &row->cell[0]);
+    if (cfg->coll != PERF_BARRIER) put_cell(f, "in_place", &row->cell[1]);
+    putc('}', f);
+}
+
+static void put_all(FILE *f, const perf_rank *p, const perf_place *places) {
+    const perf_results *r = &p->results;
+    fprintf(f, "{\n  \"version\": 3,\n  \"symm_version\": \"%d.%d.%d\",\n  \"args\": [", SYMM_MAJOR,
+            SYMM_MINOR, SYMM_PATCH);
+    for (int i = 0; i < p->cfg->argc; i++) {
+        if (i) fputs(", ", f);
+        put_text(f, p->cfg->argv[i]);
+    }
+    fputs("],\n  \"env\": [", f);
+    put_env(f);
+    fputs("],\n", f);
+    put_config(f, p, places);
+    fputs("  \"results\": [\n", f);
+    for (size_t i = 0; i < r->n; i++) {
+        put_row(f, p->cfg, &r->row[i]);
+        fputs(i + 1 < r->n ? ",\n" : "\n", f);
+    }
+    fprintf(f, "  ],\n  \"out_of_bounds\": %lld,\n", (long long)r->wrong);
+    if (r->exchange_us > 0) fprintf(f, "  \"exchange_time\": %.6g,\n", r->exchange_us);
+    fputs("  \"end_time\": ", f);
+    put_now(f);
+    fputs("\n}\n", f);
+}
+
+int perf_json_write(const char *path, const perf_rank *p, const perf_place *places) {
+    FILE *f = fopen(path, "w");
+    if (!f) return -1;
+    put_all(f, p, places);
+    int bad = ferror(f);
+    return fclose(f) || bad ? -1 : 0;
+}

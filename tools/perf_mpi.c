@@ -1,0 +1,98 @@
+/* perf_mpi.c - the ranks' meeting place when mpirun started them, and the rival: MPI's own
+ * collectives. Main thread only. */
+#include <limits.h>
+#include <stdlib.h>
+
+#include "perf.h"
+#include "symm_mpi.h"
+
+static void barrier(perf_world *w) {
+    (void)w;
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void gather(perf_world *w, const void *send, void *recv, size_t bytes) {
+    (void)w;
+    MPI_Allgather(send, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE, MPI_COMM_WORLD);
+}
+
+static symmResult_t create(perf_world *w, symmComm_t *comm) {
+    (void)w;
+    return symmCommInitMPI(comm, MPI_COMM_WORLD, NULL);
+}
+
+static __attribute__((noreturn)) void end_job(perf_world *w, int code) {
+    (void)w;
+    fflush(NULL);
+    MPI_Abort(MPI_COMM_WORLD, code);
+    abort();
+}
+
+/* MPI_DATATYPE_NULL: MPI has no such number. */
+static MPI_Datatype number(int type) {
+    switch (type) {
+    case symmInt8: return MPI_INT8_T;
+    case symmUint8: return MPI_UINT8_T;
+    case symmInt32: return MPI_INT32_T;
+    case symmUint32: return MPI_UINT32_T;
+    case symmInt64: return MPI_INT64_T;
+    case symmUint64: return MPI_UINT64_T;
+    case symmFloat32: return MPI_FLOAT;
+    case symmFloat64: return MPI_DOUBLE;
+    default: return MPI_DATATYPE_NULL;
+    }
+}
+
+/* For moving, an integer of the same size serves. */
+static MPI_Datatype container(int type) {
+    MPI_Datatype t = number(type);
+    return t != MPI_DATATYPE_NULL ? t : perf_type_size(type) == 2 ? MPI_UINT16_T : MPI_UINT8_T;
+}
+
+static MPI_Op reduction(int op) {
+    switch (op) {
+    case PERF_SUM: return MPI_SUM;
+    case PERF_PROD: return MPI_PROD;
+    case PERF_MAX: return MPI_MAX;
+    case PERF_MIN: return MPI_MIN;
+    default: return MPI_OP_NULL;
+    }
+}
+
+static int offers(perf_coll coll, int type, int op, uint64_t count) {
+    if (count > INT_MAX) return 0;
+    return coll != PERF_ALL_REDUCE ||
+           (number(type) != MPI_DATATYPE_NULL && reduction(op) != MPI_OP_NULL);
+}
+
+static void call(perf_coll coll, const void *send, void *recv, uint64_t count, int type, int op,
+                 int in_place) {
+    const void *from = in_place ? MPI_IN_PLACE : send;
+    int n = (int)count;
+    switch (coll) {
+    case PERF_ALL_REDUCE:
+        MPI_Allreduce(from, recv, n, number(type), reduction(op), MPI_COMM_WORLD);
+        break;
+    case PERF_ALL_GATHER:
+        MPI_Allgather(from, n, container(type), recv, n, container(type), MPI_COMM_WORLD);
+        break;
+    default: MPI_Barrier(MPI_COMM_WORLD);
+    }
+}
+
+void perf_mpi_open(int *argc, char ***argv, perf_world *w) {
+    MPI_Init(argc, argv);
+    *w = (perf_world){.how = "mpi",
+                      .barrier = barrier,
+                      .allgather = gather,
+                      .comm_create = create,
+                      .abort = end_job,
+                      .rival_offers = offers,
+                      .rival_call = call};
+    MPI_Comm_rank(MPI_COMM_WORLD, &w->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &w->nranks);
+}
+
+void perf_mpi_close(void) {
+    MPI_Finalize();
+}

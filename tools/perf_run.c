@@ -1,0 +1,268 @@
+/* perf_run.c - one rank's benchmark from communicator to closing line: sizes, buffers, data checks.
+ * Runs in the rank's own thread. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "perf.h"
+
+enum { LONGEST_BURST = 8 };
+
+void perf_must(perf_rank *p, symmResult_t r, const char *what) {
+    if (r == symmSuccess) return;
+    fprintf(stderr, "symm-perf: rank %d: %s: %s: %s\n", p->world->rank, what, symmGetErrorString(r),
+            symmGetLastError(p->comm));
+    p->world->abort(p->world, 1);
+}
+
+/* ---- -T: a measurement that takes too long ends the job ---- */
+
+static char timeout_text[160];
+
+static void timed_out(int sig) {
+    (void)sig;
+    ssize_t ignored = write(2, timeout_text, strlen(timeout_text));
+    (void)ignored;
+    _exit(PERF_EXIT_TIMEOUT);
+}
+
+/* A stuck rank holds up all of them, so rank 0's clock is enough; its exit makes mpirun end the
+ * others. */
+static void arm_timeout(const perf_rank *p, const perf_case *c) {
+    if (!p->cfg->timeout_s || p->world->rank) return;
+    alarm(0);
+    snprintf(timeout_text, sizeof timeout_text,
+             "symm-perf: timeout: %s of %llu bytes, %s, did not finish within %d s\n",
+             perf_coll_names[p->cfg->coll], (unsigned long long)c->bytes,
+             c->in_place ? "in place" : "out of place", p->cfg->timeout_s);
+    signal(SIGALRM, timed_out);
+    alarm((unsigned)p->cfg->timeout_s);
+}
+
+/* ---- sizes ---- */
+
+/* Elements that each rank passes. all_gather: the size is the total, as in nccl-tests, and blocks
+ * are whole 16-byte units. */
+static uint64_t elements(const perf_config *cfg, int nranks, uint64_t bytes, int type) {
+    uint64_t size = perf_type_size(type), n = bytes / size;
+    if (cfg->coll == PERF_BARRIER) return 0;
+    if (cfg->coll == PERF_ALL_REDUCE || cfg->per_rank) return n;
+    return n / (unsigned)nranks & ~(16 / size - 1);
+}
+
+static uint64_t shown_bytes(const perf_config *cfg, int nranks, uint64_t count, int type) {
+    uint64_t bytes = count * perf_type_size(type);
+    return cfg->coll == PERF_ALL_GATHER && !cfg->per_rank ? bytes * (unsigned)nranks : bytes;
+}
+
+/* 0 after the last one. */
+static int next_size(const perf_config *cfg, uint64_t *bytes) {
+    uint64_t next = cfg->step_factor > 1 ? (*bytes ? *bytes * (unsigned)cfg->step_factor : 1)
+                                         : *bytes + cfg->step_bytes;
+    if (next <= *bytes || next > cfg->max_bytes || cfg->coll == PERF_BARRIER) return 0;
+    *bytes = next;
+    return 1;
+}
+
+/* ---- buffers ---- */
+
+static void open_buffers(perf_rank *p) {
+    const perf_config *cfg = p->cfg;
+    size_t shift = (size_t)cfg->unalign * 8, block = cfg->max_bytes, n = (size_t)p->world->nranks;
+    if (cfg->coll == PERF_BARRIER) block = 0;
+    int gathers = cfg->coll == PERF_ALL_GATHER;
+    p->send_bytes = (gathers && !cfg->per_rank ? block / n : block) + shift + 16;
+    p->recv_bytes = (gathers && cfg->per_rank ? block * n : block) + shift + 16;
+    PERF_MUST(p, symmMemAlloc((void **)&p->send, p->send_bytes));
+    PERF_MUST(p, symmMemAlloc((void **)&p->recv, p->recv_bytes));
+    if (!cfg->registered) return;
+    PERF_MUST(p, symmWindowRegister(p->comm, p->send, p->send_bytes, &p->send_win,
+                                    SYMM_WIN_COLL_SYMMETRIC));
+    PERF_MUST(p, symmWindowRegister(p->comm, p->recv, p->recv_bytes, &p->recv_win,
+                                    SYMM_WIN_COLL_SYMMETRIC));
+}
+
+static void close_buffers(perf_rank *p) {
+    if (p->send_win) PERF_MUST(p, symmWindowDeregister(p->comm, p->send_win));
+    if (p->recv_win) PERF_MUST(p, symmWindowDeregister(p->comm, p->recv_win));
+    PERF_MUST(p, symmMemFree(p->send));
+    PERF_MUST(p, symmMemFree(p->recv));
+}
+
+/* ---- the check ---- */
+
+static uint64_t received(const perf_rank *p, const perf_case *c) {
+    return c->count * perf_type_size(c->type) *
+           (p->cfg->coll == PERF_ALL_GATHER ? (unsigned)p->world->nranks : 1);
+}
+
+/* What is not written shows. */
+static void poison(perf_rank *p, const perf_case *c) {
+    memset(c->recv, 0x5a, received(p, c));
+}
+
+static void fill(perf_rank *p, const perf_case *c) {
+    if (!c->in_place || p->cfg->coll == PERF_ALL_GATHER) poison(p, c);
+    perf_data_fill(&p->data, p->world->rank, c->send, c->count);
+}
+
+static int64_t count_wrong(perf_rank *p, const perf_case *c, int calls) {
+    uint64_t block = c->count * perf_type_size(c->type), wrong = 0;
+    if (p->cfg->corrupt && p->world->rank == 0 && block) c->recv[block / 2] ^= 1;
+    if (p->cfg->coll == PERF_ALL_REDUCE)
+        return (int64_t)perf_data_check_reduced(&p->data, c->recv, c->count, calls);
+    for (int r = 0; r < p->world->nranks; r++)
+        wrong += perf_data_check_copied(&p->data, r, c->recv + (uint64_t)r * block, c->count);
+    return (int64_t)wrong;
+}
+
+/* Fresh data, then as many calls in a row as stay predictable: in place each works on what the one
+ * before left. No rank waits for another between filling and calling: a call must not let a fast
+ * rank's data into a buffer that is still in use. */
+static int64_t check_round(perf_rank *p, const perf_case *c) {
+    int reduces_in_place = c->in_place && p->cfg->coll == PERF_ALL_REDUCE;
+    int calls = reduces_in_place ? perf_data_calls(&p->data, LONGEST_BURST) : LONGEST_BURST;
+    p->data.round++;
+    fill(p, c);
+    for (int i = 0; i < calls; i++) perf_call(p, c);
+    if (p->stream) PERF_MUST(p, symmStreamSynchronize(p->stream));
+    return count_wrong(p, c, reduces_in_place ? calls : 1);
+}
+
+/* After the timed loop the buffers still tell the result, except where a reduction in place was
+ * repeated too often. */
+static int loop_is_predictable(const perf_rank *p, const perf_case *c) {
+    return !c->in_place || p->cfg->coll == PERF_ALL_GATHER || c->op == PERF_MAX ||
+           c->op == PERF_MIN;
+}
+
+static void measure(perf_rank *p, const perf_case *c, perf_cell *cell) {
+    int checks = p->cfg->coll == PERF_BARRIER ? 0 : p->cfg->check;
+    int64_t wrong = 0;
+    arm_timeout(p, c);
+    for (int i = 0; i < checks; i++) wrong += check_round(p, c);
+    p->data.round++;
+    if (p->cfg->coll != PERF_BARRIER) fill(p, c);
+    perf_time(p, c, cell, checks && !c->in_place ? poison : NULL);
+    if (checks && loop_is_predictable(p, c)) wrong += count_wrong(p, c, 1);
+    if (checks) wrong += check_round(p, c);
+    cell->wrong = checks ? perf_world_sum(p->world, wrong) : -1;
+    if (checks) p->results.wrong += cell->wrong;
+    if (p->cfg->timeout_s && !p->world->rank) alarm(0);
+}
+
+/* ---- rows ---- */
+
+static symmRedOp_t make_redop(perf_rank *p, int type, int op) {
+    if (op < PERF_MULSUM) return (symmRedOp_t)(op < 0 ? 0 : op);
+    uint64_t scalar = perf_data_scalar(type, p->world->rank);
+    symmRedOp_t made;
+    PERF_MUST(p, symmRedOpCreatePreMulSum(&made, &scalar, (symmDataType_t)type,
+                                          symmScalarHostImmediate, p->comm));
+    return made;
+}
+
+static perf_row *add_row(perf_rank *p) {
+    perf_results *r = &p->results;
+    if (r->n == r->cap) {
+        size_t cap = r->cap ? 2 * r->cap : 64;
+        perf_row *row = realloc(r->row, cap * sizeof *row);
+        if (!row) perf_must(p, symmOutOfMemory, "the table");
+        r->row = row;
+        r->cap = cap;
+    }
+    r->row[r->n] = (perf_row){0};
+    return &r->row[r->n++];
+}
+
+static void run_row(perf_rank *p, uint64_t bytes, int type, int op, symmRedOp_t redop) {
+    const perf_config *cfg = p->cfg;
+    perf_row *row = add_row(p);
+    size_t size = perf_type_size(type), shift = (size_t)cfg->unalign * size;
+    uint64_t count = elements(cfg, p->world->nranks, bytes, type);
+    perf_case c = {.count = count,
+                   .bytes = shown_bytes(cfg, p->world->nranks, count, type),
+                   .type = type,
+                   .op = op,
+                   .redop = redop};
+    *row = (perf_row){.bytes = c.bytes,
+                      .count = count,
+                      .root = -1,
+                      .op = op,
+                      .type = cfg->coll == PERF_BARRIER ? -1 : type};
+    p->data.type = type;
+    p->data.op = op < 0 ? PERF_MAX : op; /* all_gather: any data will do */
+    for (int in_place = 0; in_place < (cfg->coll == PERF_BARRIER ? 1 : 2); in_place++) {
+        c.in_place = in_place;
+        c.recv = p->recv + shift;
+        c.send = !in_place                      ? p->send + shift
+                 : cfg->coll == PERF_ALL_GATHER ? c.recv + (size_t)p->world->rank * count * size
+                                                : c.recv;
+        measure(p, &c, &row->cell[in_place]);
+    }
+    if (p->world->rank == 0) perf_table_row(cfg, row);
+}
+
+static void run_type(perf_rank *p, int type) {
+    const perf_config *cfg = p->cfg;
+    int reduces = cfg->coll == PERF_ALL_REDUCE, from = cfg->op < 0 ? 0 : cfg->op,
+        to = cfg->op < 0 ? PERF_OPS - 1 : cfg->op;
+    for (int op = reduces ? from : -1; op <= (reduces ? to : -1); op++) {
+        symmRedOp_t redop = make_redop(p, type, op);
+        uint64_t bytes = cfg->min_bytes;
+        do run_row(p, bytes, type, op, redop);
+        while (next_size(cfg, &bytes));
+        if (op == PERF_MULSUM) PERF_MUST(p, symmRedOpDestroy(redop, p->comm));
+    }
+}
+
+static void run_table(perf_rank *p) {
+    int all = p->cfg->type < 0 && p->cfg->coll != PERF_BARRIER;
+    for (int cycle = 0; cycle < p->cfg->cycles; cycle++)
+        for (int type = all ? 0 : p->cfg->type; type <= (all ? symmNumTypes - 1 : p->cfg->type);
+             type++)
+            run_type(p, type);
+}
+
+static perf_place *gather_places(perf_rank *p) {
+    perf_place mine = {.pid = (int)getpid()}, *all = calloc((size_t)p->world->nranks, sizeof *all);
+    if (!all) perf_must(p, symmOutOfMemory, "the list of ranks");
+    gethostname(mine.host, sizeof mine.host - 1);
+    p->world->allgather(p->world, &mine, all, sizeof mine);
+    return all;
+}
+
+static int report(const perf_rank *p, const perf_place *places) {
+    int failed = 0;
+    perf_table_foot(p->cfg, &p->results);
+    if (p->cfg->json && perf_json_write(p->cfg->json, p, places))
+        failed = 1, fprintf(stderr, "symm-perf: cannot write %s: %m\n", p->cfg->json);
+    if (p->cfg->plot && perf_plot_write(p->cfg->plot, p))
+        failed = 1, fprintf(stderr, "symm-perf: cannot write %s: %m\n", p->cfg->plot);
+    return failed;
+}
+
+int perf_run(perf_world *w, const perf_config *cfg) {
+    perf_rank p = {.cfg = cfg, .world = w, .data = {.nranks = w->nranks}};
+    int failed = 0;
+    p.data.bytes = malloc(PERF_PERIOD_BYTES);
+    if (!p.data.bytes) perf_must(&p, symmOutOfMemory, "the data of the check");
+    PERF_MUST(&p, w->comm_create(w, &p.comm));
+    if (cfg->stream) PERF_MUST(&p, symmStreamCreate(&p.stream));
+    open_buffers(&p);
+    if (cfg->limits) perf_limits_open(&p);
+    perf_place *places = gather_places(&p);
+    if (w->rank == 0) perf_table_head(&p, places);
+    run_table(&p);
+    if (w->rank == 0) failed = report(&p, places);
+    free(places);
+    perf_limits_close(&p);
+    close_buffers(&p);
+    if (p.stream) PERF_MUST(&p, symmStreamDestroy(p.stream));
+    PERF_MUST(&p, symmCommDestroy(p.comm));
+    int wrong = p.results.wrong > 0;
+    free(p.results.row);
+    free(p.data.bytes);
+    return wrong || failed ? PERF_EXIT_WRONG : 0;
+}

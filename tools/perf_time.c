@@ -1,0 +1,224 @@
+/* perf_time.c - how long a call takes, and what its rivals take in the same minute on the same
+ * buffers.
+ *
+ * All contestants run in every round, in an order that turns round each time, so that a machine
+ * that slows down slows them all. A round is a back-to-back loop of k calls, k such that it lasts
+ * some milliseconds; what counts of it is the time per call, over the ranks as -a says; what counts
+ * of the rounds is the median. Each rank runs this in its own thread. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "perf.h"
+
+enum { OURS, RIVAL, EXCHANGE, LOOP, LOOP_STREAM, CONTESTANTS };
+enum { ROUND_US = 2000, MOST_CALLS = 1000000, PROGRESS_US = 2000000 };
+
+typedef struct {
+    perf_rank *p;
+    const perf_case *c;
+    symmGraph_t graph; /* -G: the captured calls */
+    int plays[CONTESTANTS];
+    int k[CONTESTANTS]; /* calls per loop */
+    double *us;         /* [contestant][round]: this rank's time per call */
+} contest;
+
+static double now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+void perf_call(perf_rank *p, const perf_case *c) {
+    symmResult_t r;
+    switch (p->cfg->coll) {
+    case PERF_ALL_REDUCE:
+        r = symmAllReduce(c->send, c->recv, c->count, (symmDataType_t)c->type, c->redop, p->comm,
+                          p->stream);
+        break;
+    case PERF_ALL_GATHER:
+        r = symmAllGather(c->send, c->recv, c->count, (symmDataType_t)c->type, p->comm, p->stream);
+        break;
+    default: r = symmBarrier(p->comm, p->stream);
+    }
+    if (r != symmSuccess) perf_must(p, r, perf_coll_names[p->cfg->coll]);
+}
+
+static void finish(perf_rank *p) {
+    if (p->stream) PERF_MUST(p, symmStreamSynchronize(p->stream));
+}
+
+static void call_many(perf_rank *p, const perf_case *c, int k) {
+    for (int i = 0; i < k; i++) {
+        if (p->cfg->agg > 1) PERF_MUST(p, symmGroupStart());
+        for (int m = 0; m < p->cfg->agg; m++) perf_call(p, c);
+        if (p->cfg->agg > 1) PERF_MUST(p, symmGroupEnd());
+        if (p->cfg->blocking) finish(p);
+    }
+}
+
+static void play(contest *t, int who, int k) {
+    perf_rank *p = t->p;
+    const perf_case *c = t->c;
+    if (who == OURS && t->graph) {
+        for (int i = 0; i < p->cfg->graph; i++) PERF_MUST(p, symmGraphLaunch(t->graph, p->stream));
+        finish(p);
+    } else if (who == OURS) {
+        call_many(p, c, k);
+        finish(p);
+    } else if (who == RIVAL) {
+        for (int i = 0; i < k; i++)
+            p->world->rival_call(p->cfg->coll, c->send, c->recv, c->count, c->type, c->op,
+                                 c->in_place);
+    } else {
+        perf_limits_loop(p, c, who - EXCHANGE, k);
+    }
+}
+
+static double calls_of(const contest *t, int who, int k) {
+    const perf_config *cfg = t->p->cfg;
+    if (who != OURS) return k;
+    return (double)k * cfg->agg * (t->graph ? cfg->graph : 1);
+}
+
+/* One loop, alone: the first calls after another contestant meet cold caches and are not counted.
+ */
+static double time_loop(contest *t, int who, int k) {
+    perf_world *w = t->p->world;
+    int warm = t->p->cfg->warmup < k / 10 + 1 ? t->p->cfg->warmup : k / 10 + 1;
+    if (warm) play(t, who, warm);
+    w->barrier(w);
+    double start = now_us();
+    play(t, who, k);
+    double us = (now_us() - start) / calls_of(t, who, k);
+    /* A bare loop ends when this rank's half is done; the other rank may still write into our
+     * buffers. */
+    if (who > RIVAL) w->barrier(w);
+    return us;
+}
+
+/* Every rank must come to the same number: it is made of the slowest rank's time. */
+static int calibrate(contest *t, int who) {
+    if (t->p->cfg->iters) return t->p->cfg->iters;
+    double best = INFINITY;
+    int k = 1;
+    for (int tries = 0; tries < 12; tries++) {
+        double us = perf_world_max(t->p->world, time_loop(t, who, k));
+        best = us < best ? us : best;
+        if (tries && us * k >= ROUND_US / 2) break;
+        double want = ROUND_US / (best > 0.01 ? best : 0.01);
+        k = want > 10.0 * k ? 10 * k : want < 1 ? 1 : (int)want;
+        if (k > MOST_CALLS) k = MOST_CALLS;
+        if (k == 1 && tries) break;
+    }
+    return k;
+}
+
+static void capture(contest *t) {
+    perf_rank *p = t->p;
+    PERF_MUST(p, symmStreamBeginCapture(p->stream));
+    call_many(p, t->c, p->cfg->iters);
+    PERF_MUST(p, symmStreamEndCapture(p->stream, &t->graph));
+}
+
+static void show_progress(const contest *t, int round, double since) {
+    const perf_rank *p = t->p;
+    if (p->world->rank || now_us() - since < PROGRESS_US || !isatty(2)) return;
+    fprintf(stderr, "\r# %llu B %s: round %d of %d ", (unsigned long long)t->c->bytes,
+            t->c->in_place ? "in place" : "out of place", round + 1, p->cfg->rounds);
+    if (round + 1 == p->cfg->rounds) fprintf(stderr, "\r%60s\r", "");
+}
+
+static void run_rounds(contest *t, void (*before_last)(perf_rank *p, const perf_case *c)) {
+    int rounds = t->p->cfg->rounds;
+    double since = now_us();
+    for (int round = 0; round < rounds; round++) {
+        int last = round + 1 == rounds,
+            backwards = (rounds - 1 - round) % 2 ==
+                        0; /* ours is first in the table: last in the last round */
+        show_progress(t, round, since);
+        for (int i = 0; i < CONTESTANTS; i++) {
+            int who = backwards ? CONTESTANTS - 1 - i : i;
+            if (!t->plays[who]) continue;
+            if (last && who == OURS && before_last) before_last(t->p, t->c);
+            t->us[who * rounds + round] = time_loop(t, who, t->k[who]);
+        }
+    }
+}
+
+double perf_median(double *v, int n) {
+    for (int i = 1; i < n; i++) {
+        double x = v[i];
+        int j = i;
+        for (; j > 0 && v[j - 1] > x; j--) v[j] = v[j - 1];
+        v[j] = x;
+    }
+    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+/* -a: one number from all ranks' times of one round. */
+static double over_ranks(const double *us, int nranks, size_t stride, int how) {
+    double sum = 0, least = us[0], most = us[0];
+    for (int r = 0; r < nranks; r++) {
+        double v = us[(size_t)r * stride];
+        sum += v;
+        least = v < least ? v : least;
+        most = v > most ? v : most;
+    }
+    return how == 0 ? us[0] : how == 1 ? sum / nranks : how == 2 ? least : most;
+}
+
+static void settle(contest *t, double *result) {
+    perf_world *w = t->p->world;
+    int rounds = t->p->cfg->rounds;
+    size_t mine = (size_t)rounds * CONTESTANTS;
+    double *all = malloc(mine * (size_t)w->nranks * sizeof *all);
+    if (!all) perf_must(t->p, symmOutOfMemory, "gathering the times");
+    w->allgather(w, t->us, all, mine * sizeof *all);
+    for (int who = 0; who < CONTESTANTS; who++) {
+        double *us = &t->us[who * rounds];
+        for (int i = 0; i < rounds; i++)
+            us[i] = over_ranks(&all[who * rounds + i], w->nranks, mine, t->p->cfg->average);
+        result[who] = t->plays[who] ? perf_median(us, rounds) : 0;
+    }
+    free(all);
+}
+
+static void fill_cell(perf_rank *p, const perf_case *c, const double *us, perf_cell *cell) {
+    int n = p->world->nranks;
+    double bytes = (double)(c->count * perf_type_size(c->type));
+    if (p->cfg->coll == PERF_ALL_GATHER) bytes *= n;
+    if (p->cfg->coll == PERF_BARRIER) bytes = 0;
+    double loop = us[LOOP] < us[LOOP_STREAM] ? us[LOOP] : us[LOOP_STREAM];
+    cell->time_us = us[OURS];
+    cell->alg_bw = us[OURS] > 0 ? bytes / us[OURS] / 1e3 : 0;
+    /* What each link carries, whatever the algorithm (as nccl-tests counts it). */
+    cell->bus_bw = cell->alg_bw * (p->cfg->coll == PERF_ALL_REDUCE ? 2.0 : 1.0) * (n - 1) / n;
+    cell->rival_us = us[RIVAL];
+    cell->limit_us = us[EXCHANGE] > loop ? us[EXCHANGE] : loop;
+    double *least = &p->results.exchange_us;
+    if (us[EXCHANGE] > 0 && (*least == 0 || us[EXCHANGE] < *least)) *least = us[EXCHANGE];
+}
+
+void perf_time(perf_rank *p, const perf_case *c, perf_cell *cell,
+               void (*before_last)(perf_rank *p, const perf_case *c)) {
+    perf_world *w = p->world;
+    double result[CONTESTANTS];
+    contest t = {.p = p, .c = c};
+    t.us = calloc((size_t)p->cfg->rounds * CONTESTANTS, sizeof *t.us);
+    if (!t.us) perf_must(p, symmOutOfMemory, "the table of times");
+    t.plays[OURS] = 1;
+    t.plays[RIVAL] = p->cfg->vs_mpi && w->rival_offers &&
+                     w->rival_offers(p->cfg->coll, c->type, c->op, c->count);
+    for (int who = EXCHANGE; who < CONTESTANTS; who++) t.plays[who] = p->cfg->limits;
+    if (p->cfg->graph) capture(&t);
+    for (int who = 0; who < CONTESTANTS; who++)
+        if (t.plays[who]) t.k[who] = calibrate(&t, who);
+    run_rounds(&t, before_last);
+    settle(&t, result);
+    fill_cell(p, c, result, cell);
+    if (t.graph) PERF_MUST(p, symmGraphDestroy(t.graph));
+    free(t.us);
+}
