@@ -39,7 +39,8 @@ typedef struct {
 
 /* Scratch, behind the control block. Packets: per parity of the epoch, phase and source one slot of fixed-place packets,
  * so that a flag never lies where data once lay. Staging: per parity and CTA, two chunks in and two chunks out. */
-#define SYMM_PACKET_BYTES  4096u
+#define SYMM_PACKET_LOG    12
+#define SYMM_PACKET_BYTES  (1u << SYMM_PACKET_LOG)
 #define SYMM_PACKET_INLINE 56u /* payload that fits beside the flag */
 #define SYMM_PACKET_STRIDE (SYMM_PACKET_BYTES + 64u)
 
@@ -55,12 +56,13 @@ typedef struct {
     void *dst;
     uint64_t src_off, dst_off; /* their flat offsets, or SYMM_STAGED */
     uint64_t count;            /* elements (all_gather: per rank) */
-    uint64_t chunk;            /* bytes per chunk of the chunked kernels */
+    uint64_t chunk;            /* bytes per chunk of the chunked kernels: 1 << chunk_log */
     uint64_t scalar;           /* premulsum: bits of this rank's scalar */
     const void *scalar_ptr;    /* or where to read it at run time; NULL: use scalar */
     symm_scratch scratch;
     int32_t rank, nranks, nctas;
-    uint32_t type, op, esize;
+    uint32_t type, op, esize; /* esize: 1 << esize_log */
+    uint32_t esize_log, chunk_log;
     uint32_t sig;      /* collective, count, type, reduction and root, hashed */
     uint32_t spin;     /* polls before the slow path of a wait; host backend */
     uint32_t flags;    /* SYMM_ARG_* */

@@ -1,6 +1,6 @@
-/* bench_reduce.c - not a test: how fast the reductions and copies of the host build are, per instruction set and size.
- * One thread, no lock. Each figure is the best of several rounds; GB/s count the bytes of one buffer, so that reducing n
- * sources moves n + 1 times as much.
+/* bench_reduce.c - not a test: how fast the reductions and copies of the host build are, per
+ * instruction set and size. One thread, no lock. Each figure is the best of several rounds; GB/s
+ * count the bytes of one buffer, so that reducing n sources moves n + 1 times as much.
  *
  *   bench_reduce            the main table and the latency of small counts
  *   bench_reduce types      every type and reduction at one size that fits the second-level cache
@@ -35,8 +35,10 @@ typedef struct {
 } job;
 
 static void run_once(const job *j) {
-    if (j->copy) j->copy(j->dst, j->src[0], j->bytes);
-    else j->reduce(j->dst, j->src, j->n, j->bytes / symm_type_size((unsigned)j->type), j->scalars);
+    if (j->copy)
+        j->copy(j->dst, j->src[0], j->bytes);
+    else
+        j->reduce(j->dst, j->src, j->n, j->bytes / symm_type_size((unsigned)j->type), j->scalars);
 }
 
 /* Seconds per call: the best of 7 rounds, each about 10 ms long. */
@@ -68,7 +70,9 @@ static char *buffer(size_t bytes) {
     return p;
 }
 
-static void bare_memcpy(void *dst, const void *src, size_t bytes) { memcpy(dst, src, bytes); }
+static void bare_memcpy(void *dst, const void *src, size_t bytes) {
+    memcpy(dst, src, bytes);
+}
 
 static void bare_rep_movsb(void *dst, const void *src, size_t bytes) {
 #if defined(__x86_64__)
@@ -149,7 +153,8 @@ static void small_table(job j) {
 }
 
 static void types_table(job j) {
-    static const char *const types[] = {"int8", "uint8", "int32", "uint32", "int64", "uint64", "f16", "f32", "f64", "bf16", "e4m3", "e5m2"};
+    static const char *const types[] = {"int8", "uint8", "int32", "uint32", "int64", "uint64",
+                                        "f16",  "f32",   "f64",   "bf16",   "e4m3",  "e5m2"};
     static const char *const ops[] = {"sum", "prod", "max", "min", "avg", "premul"};
     j.bytes = 65536;
     for (int k = 0; k < 3; k++) {
@@ -194,7 +199,8 @@ static void ranks_table(job j) {
 
 int main(int argc, char **argv) {
     job j = {.dst = buffer(LARGEST)};
-    /* Sources lie apart by an odd number of cache lines, so that they do not fight for the same sets. */
+    /* Sources lie apart by an odd number of cache lines, so that they do not fight for the same
+     * sets. */
     const size_t step = ((size_t)1 << 20) + 64 * 67;
     char *pool = buffer(2 * LARGEST + MOST_RANKS * step);
     j.src[0] = pool, j.src[1] = pool + LARGEST + step, j.src[2] = j.src[1] + step;

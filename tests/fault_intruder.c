@@ -232,7 +232,10 @@ static void duplicate_rank(int rank, int n, void *arg) {
     symm_wait w = kit_wait("connecting", KIT_MS);
     int64_t before = SYMM_STAT_GET(intruders);
     int s = -1;
-    if (rank == 2) kit_await_flag(k, 1); /* until then rank 0's listener is open */
+    if (rank == 2) { /* until it comes rank 0's listener is open */
+        kit_await_flag(k, 1);
+        kit_sleep(100); /* rank 0 sees the end of rank 1 first */
+    }
     if (rank == 1) {
         s = knock(&k->addrs[0]);
         greet(k, s, 1, k->addrs[0].nonce); /* this one is in order and is answered ... */

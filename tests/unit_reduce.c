@@ -1,229 +1,20 @@
-/* unit_reduce.c - the arithmetic of symm.h's "Numbers", bit for bit, on every instruction set that this machine has, against
- * a slow reference that shares no code with it: formats are decoded with ldexp and encoded by search for the nearest value,
- * float32 is computed in double and rounded once, float64 in 113 bits and rounded once. One thread per test but where a test
- * says otherwise; no lock. */
+/* unit_reduce.c - the arithmetic of symm.h's "Numbers", bit for bit, on every instruction set that
+ * this machine has, against the slow reference of reduce_kit.h. One thread per test but where a
+ * test says otherwise; no lock. */
 #include "t.h"
 
-#include <float.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #if defined(__SSE2__)
 #include <xmmintrin.h>
 #endif
 
-#include "../src/device/reduce.h"
 #include "../src/device/types.inl"
+#include "reduce_kit.h"
 
 enum { MOST = 4099, MOST_RANKS = 72, PAD = 192, NUM_ISAS = 3 };
 
 static const char *const isas[NUM_ISAS] = {"base", "avx2", "avx512"};
 static const char *const op_names[] = {"sum", "prod", "max", "min", "avg", "premul"};
-
-/* What there is to know of a format. mantissa 0: an integer. */
-typedef struct {
-    const char *name;
-    int bytes, is_signed, exponent, mantissa, has_inf;
-    uint64_t nan;
-} format;
-
-static const format formats[symmNumTypes] = {
-    [symmInt8] = {"int8", 1, 1, 0, 0, 0, 0},
-    [symmUint8] = {"uint8", 1, 0, 0, 0, 0, 0},
-    [symmInt32] = {"int32", 4, 1, 0, 0, 0, 0},
-    [symmUint32] = {"uint32", 4, 0, 0, 0, 0, 0},
-    [symmInt64] = {"int64", 8, 1, 0, 0, 0, 0},
-    [symmUint64] = {"uint64", 8, 0, 0, 0, 0, 0},
-    [symmFloat16] = {"float16", 2, 1, 5, 10, 1, 0x7e00},
-    [symmFloat32] = {"float32", 4, 1, 8, 23, 1, 0x7fc00000},
-    [symmFloat64] = {"float64", 8, 1, 11, 52, 1, 0x7ff8000000000000},
-    [symmBfloat16] = {"bfloat16", 2, 1, 8, 7, 1, 0x7fc0},
-    [symmFloat8e4m3] = {"e4m3", 1, 1, 4, 3, 0, 0x7f},
-    [symmFloat8e5m2] = {"e5m2", 1, 1, 5, 2, 1, 0x7f},
-};
-
-static uint64_t random_bits(void) { /* splitmix64: the same sequence in every run */
-    static uint64_t state;
-    uint64_t z = (state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static uint64_t low_bits(uint64_t v, int bytes) { return bytes == 8 ? v : v & ((1ull << 8 * bytes) - 1); }
-static uint64_t get(const void *p, int bytes) {
-    uint64_t v = 0;
-    memcpy(&v, p, (size_t)bytes);
-    return v;
-}
-static float float_of(uint64_t bits) {
-    uint32_t low = (uint32_t)bits;
-    float f;
-    memcpy(&f, &low, 4);
-    return f;
-}
-static double double_of(uint64_t bits) {
-    double d;
-    memcpy(&d, &bits, 8);
-    return d;
-}
-static uint32_t bits_of(float f) { return (uint32_t)get(&f, 4); }
-
-/* ---- the reference: formats ---- */
-
-/* Of a code without its sign; infinity too reads as the number that would follow the largest one. */
-static double magnitude_of(const format *f, uint64_t code) {
-    const int bias = (1 << (f->exponent - 1)) - 1;
-    int exponent = (int)(code >> f->mantissa);
-    uint64_t fraction = code & ((1ull << f->mantissa) - 1);
-    if (exponent == 0) exponent = 1;
-    else fraction |= 1ull << f->mantissa;
-    return ldexp((double)fraction, exponent - bias - f->mantissa);
-}
-
-/* The largest code of a finite number. */
-static uint64_t largest(const format *f) {
-    const uint64_t all = (1ull << (f->exponent + f->mantissa)) - 1;
-    return f->has_inf ? all - (1ull << f->mantissa) : all - 1;
-}
-
-static double decode(const format *f, uint64_t code) {
-    const uint64_t sign = 1ull << (8 * f->bytes - 1), magnitude = code & (sign - 1);
-    double v;
-    if (magnitude <= largest(f)) v = magnitude_of(f, magnitude);
-    else if (f->has_inf && magnitude == largest(f) + 1) v = INFINITY;
-    else return NAN;
-    return code & sign ? -v : v;
-}
-
-/* The format's nearest value to a float32, by halving the range of codes. */
-static uint64_t encode(const format *f, double v) {
-    const uint64_t sign = signbit(v) ? 1ull << (8 * f->bytes - 1) : 0, saturated = largest(f);
-    const int saturates = f->bytes == 1;
-    double m = fabs(v);
-    uint64_t low = 0, high = saturated + 1;
-    if (isnan(v)) return f->nan;
-    if (m >= magnitude_of(f, high)) return sign | (saturates ? saturated : high);
-    while (high - low > 1) {
-        uint64_t middle = (low + high) / 2;
-        if (magnitude_of(f, middle) <= m) low = middle;
-        else high = middle;
-    }
-    double below = m - magnitude_of(f, low), above = magnitude_of(f, high) - m; /* both exact */
-    uint64_t code = below < above || (below == above && low % 2 == 0) ? low : high;
-    return sign | (saturates && code > saturated ? saturated : code);
-}
-
-/* ---- the reference: arithmetic ---- */
-
-#if defined(__SIZEOF_FLOAT128__)
-typedef __float128 wide;
-#elif LDBL_MANT_DIG == 113
-typedef long double wide;
-#else
-typedef double wide;
-#endif
-
-/* Rounded first to twice the precision and more, then to the type: the same as rounding once. */
-static double apply(int is_double, char op, double a, double b) {
-    if (is_double) {
-        wide x = a, y = b;
-        return (double)(op == '+' ? x + y : op == '*' ? x * y : x / y);
-    }
-    return (float)(op == '+' ? a + b : op == '*' ? a * b : a / b);
-}
-
-static double choose(int op, double acc, double x) {
-    if (isnan(acc) || isnan(x)) return NAN;
-    return (op == SYMM_OP_MAX ? x > acc : x < acc) ? x : acc;
-}
-
-static double value_of(const format *f, uint64_t bits) {
-    return f->bytes == 8 ? double_of(bits) : f->bytes == 4 ? (double)float_of(bits) : decode(f, bits);
-}
-
-static uint64_t float_reference(const format *f, int op, int n, const uint64_t *x, const uint64_t *scalars) {
-    const int is_double = f->bytes == 8;
-    double acc = 0;
-    for (int r = 0; r < n; r++) {
-        double v = value_of(f, x[r]);
-        if (op == SYMM_OP_PREMUL) v = apply(is_double, '*', v, value_of(f, scalars[r]));
-        if (r == 0) acc = v;
-        else if (op == SYMM_OP_PROD) acc = apply(is_double, '*', acc, v);
-        else if (op == SYMM_OP_MAX || op == SYMM_OP_MIN) acc = choose(op, acc, v);
-        else acc = apply(is_double, '+', acc, v);
-    }
-    if (op == SYMM_OP_AVG) acc = apply(is_double, '/', acc, n);
-    if (f->bytes < 4) return encode(f, acc);
-    if (isnan(acc)) return f->nan;
-    return is_double ? get(&acc, 8) : bits_of((float)acc);
-}
-
-static uint64_t extend(const format *f, uint64_t v) {
-    const int shift = 64 - 8 * f->bytes;
-    return f->is_signed ? (uint64_t)((int64_t)(v << shift) >> shift) : v;
-}
-
-static uint64_t int_reference(const format *f, int op, int n, const uint64_t *x, const uint64_t *scalars) {
-    uint64_t acc = 0;
-    for (int r = 0; r < n; r++) {
-        uint64_t v = extend(f, x[r]);
-        if (op == SYMM_OP_PREMUL) v *= scalars[r];
-        int less = f->is_signed ? (int64_t)v < (int64_t)acc : v < acc;
-        if (r == 0) acc = v;
-        else if (op == SYMM_OP_PROD) acc *= v;
-        else if (op == SYMM_OP_MAX) acc = less ? acc : v;
-        else if (op == SYMM_OP_MIN) acc = less ? v : acc;
-        else acc += v;
-    }
-    if (op == SYMM_OP_AVG) acc = f->is_signed ? (uint64_t)((int64_t)acc / n) : acc / (uint64_t)n;
-    return low_bits(acc, f->bytes);
-}
-
-static uint64_t reference(int type, int op, int n, const uint64_t *x, const uint64_t *scalars) {
-    const format *f = &formats[type];
-    return f->mantissa ? float_reference(f, op, n, x, scalars) : int_reference(f, op, n, x, scalars);
-}
-
-/* ---- inputs ---- */
-
-static uint64_t special(const format *f) {
-    const int bits = 8 * f->bytes;
-    const uint64_t sign = random_bits() % 2 << (bits - 1), unit = f->mantissa ? 1ull << f->mantissa : 1;
-    const uint64_t top = (1ull << (bits - 1)) - 1;
-    switch (random_bits() % 10) {
-    case 0: return sign;
-    case 1: return sign | 1;
-    case 2: return sign | (unit - 1);
-    case 3: return sign | unit;
-    case 4: return f->mantissa ? sign | largest(f) : sign | top;
-    case 5: return f->mantissa ? sign | (largest(f) + 1) : sign | (top - 1);
-    case 6: return f->mantissa ? sign | (largest(f) + 2) : low_bits(~0ull, f->bytes); /* often a signalling NaN */
-    case 7: return sign | top;
-    default: return f->mantissa ? sign | unit * (uint64_t)((1 << (f->exponent - 1)) - 1) : sign | 2; /* 1.0 */
-    }
-}
-
-/* A value of about the size 2^power. */
-static uint64_t about(const format *f, int power) {
-    uint64_t v = random_bits();
-    if (!f->mantissa) return low_bits(v % 7 ? v % 100 : 0 - v % 100, f->bytes);
-    int exponent = (1 << (f->exponent - 1)) - 1 + power;
-    uint64_t sign = v >> 63 << (8 * f->bytes - 1);
-    return sign | (uint64_t)exponent << f->mantissa | (v & ((1ull << f->mantissa) - 1));
-}
-
-/* All ranks' elements of one place are of one kind, so that rounding, cancelling, overflow and NaN all come about. */
-static uint64_t element(const format *f, int kind) {
-    switch (kind % 8) {
-    case 0: return low_bits(random_bits(), f->bytes);
-    case 1: return special(f);
-    case 2: return about(f, f->mantissa ? (1 << (f->exponent - 1)) - 2 : 0);                  /* overflows */
-    case 3: return f->mantissa ? random_bits() & ((1ull << f->mantissa) - 1) : about(f, 0);   /* subnormal */
-    case 4: return about(f, (int)(random_bits() % 5) - 2);
-    default: return about(f, 0);
-    }
-}
 
 /* ---- formats ---- */
 
@@ -247,7 +38,8 @@ static void every_code_decodes(void) {
         for (uint32_t code = 0; code < 1u << 8 * f->bytes; code++) {
             float got = converters[k].decode(code), want = (float)decode(f, code);
             int same = isnan(want) ? isnan(got) : bits_of(got) == bits_of(want);
-            T_CHECKF(same, "%s 0x%x decodes to %a, not %a", f->name, code, (double)got, (double)want);
+            T_CHECKF(same, "%s 0x%x decodes to %a, not %a", f->name, code, (double)got,
+                     (double)want);
         }
     }
     T_EQ(bits_of(symm_e4m3_decode(0x7e)), bits_of(448.0f));
@@ -259,8 +51,8 @@ static void every_code_decodes(void) {
 static void check_encode(const converter *c, float v) {
     const format *f = &formats[c->type];
     uint64_t got = c->encode(v), want = encode(f, (double)v);
-    T_CHECKF(got == want, "%s: %a encodes to 0x%llx, not 0x%llx", f->name, (double)v, (unsigned long long)got,
-             (unsigned long long)want);
+    T_CHECKF(got == want, "%s: %a encodes to 0x%llx, not 0x%llx", f->name, (double)v,
+             (unsigned long long)got, (unsigned long long)want);
 }
 
 static void check_around(const converter *c, double v) {
@@ -278,7 +70,8 @@ static void every_boundary_encodes(void) {
             check_around(c, here);
             check_around(c, here + (next - here) / 2);
         }
-        static const uint32_t ends[] = {0x7f800000, 0x7f7fffff, 0x7f800001, 0x7fc00000, 0x7fffffff, 1, 0x7fffff, 0x800000};
+        static const uint32_t ends[] = {0x7f800000, 0x7f7fffff, 0x7f800001, 0x7fc00000,
+                                        0x7fffffff, 1,          0x7fffff,   0x800000};
         for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
             check_encode(c, float_of(ends[i])), check_encode(c, float_of(ends[i] | 0x80000000u));
         for (int i = 0; i < 300000; i++) check_encode(c, float_of(random_bits()));
@@ -288,14 +81,20 @@ static void every_boundary_encodes(void) {
 /* ---- the matrix ---- */
 
 static const int rank_counts[] = {1, 2, 3, 4, 5, 8, 9, MOST_RANKS};
-static const size_t counts[] = {0, 1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 255, 256, 257, 1023, 1025, MOST};
-enum { NUM_COUNTS = sizeof counts / sizeof *counts, NUM_RANK_COUNTS = sizeof rank_counts / sizeof *rank_counts };
+static const size_t counts[] = {0,  1,  2,  3,   7,   15,  16,   17,   31,  33,
+                                63, 64, 65, 255, 256, 257, 1023, 1025, MOST};
+enum {
+    NUM_COUNTS = sizeof counts / sizeof *counts,
+    NUM_RANK_COUNTS = sizeof rank_counts / sizeof *rank_counts
+};
 
 typedef struct {
     int type, op, n;
-    size_t bytes;             /* of one element */
-    char *input[MOST_RANKS];  /* as they were */
-    char *src[MOST_RANKS];    /* as the reduction gets them: misaligned, PAD free bytes on both sides */
+    size_t bytes;            /* of one element */
+    char *input[MOST_RANKS]; /* as they were */
+    char *room[MOST_RANKS +
+               1]; /* where src and, last, dst are placed, PAD free bytes before and after */
+    char *src[MOST_RANKS]; /* as the reduction gets them */
     char *dst, *expected;
     uint64_t scalars[MOST_RANKS];
 } matrix;
@@ -312,11 +111,9 @@ static void matrix_open(matrix *m, int type, char **blocks) {
     m->type = type;
     m->bytes = symm_type_size((unsigned)type);
     *blocks = memory((2 * MOST_RANKS + 2) * each);
-    for (int r = 0; r < MOST_RANKS; r++) {
-        m->input[r] = *blocks + (size_t)r * each;
-        m->src[r] = *blocks + (size_t)(MOST_RANKS + r) * each;
-    }
-    m->dst = *blocks + (size_t)(2 * MOST_RANKS) * each;
+    for (int r = 0; r < MOST_RANKS; r++) m->input[r] = *blocks + (size_t)r * each;
+    for (int r = 0; r <= MOST_RANKS; r++)
+        m->room[r] = *blocks + (size_t)(MOST_RANKS + r) * each + PAD;
     m->expected = *blocks + (size_t)(2 * MOST_RANKS + 1) * each;
     for (size_t i = 0; i < MOST; i++) {
         int kind = (int)(random_bits() % 8);
@@ -327,14 +124,17 @@ static void matrix_open(matrix *m, int type, char **blocks) {
     }
 }
 
-/* Lays the sources out: variant 0 aligned to cache lines, the others anyhow. The scalars' unused bytes are noise. */
+/* Lays the sources out: variant 0 aligned to cache lines, the others anyhow. The scalars' unused
+ * bytes are noise. */
 static void matrix_place(matrix *m, int variant) {
     const size_t line = 64;
-    for (int r = 0; r <= m->n; r++) {
-        char **p = r < m->n ? &m->src[r] : &m->dst;
-        size_t offset = variant ? random_bits() % line : 0;
-        *p += (line - (uintptr_t)*p % line) % line + offset;
-        if (r < m->n) memcpy(*p, m->input[r], MOST * m->bytes);
+    for (int r = 0; r <= MOST_RANKS; r++) {
+        char *p = m->room[r] + (line - (uintptr_t)m->room[r] % line) % line +
+                  (variant ? random_bits() % line : 0);
+        if (r == MOST_RANKS)
+            m->dst = p;
+        else
+            m->src[r] = memcpy(p, m->input[r], MOST * m->bytes);
     }
     for (int r = 0; r < m->n; r++) {
         uint64_t noise = m->bytes == 8 ? 0 : random_bits() << 8 * m->bytes;
@@ -352,11 +152,13 @@ static void matrix_expect(matrix *m) {
     }
 }
 
-static void matrix_fail(const matrix *m, const char *isa, const char *how, const char *got, size_t count) {
+static void matrix_fail(const matrix *m, const char *isa, const char *how, const char *got,
+                        size_t count) {
     size_t i = 0;
     while (i < count && memcmp(got + i * m->bytes, m->expected + i * m->bytes, m->bytes) == 0) i++;
-    T_CHECKF(0, "%s %s %s n=%d count=%zu %s: element %zu is 0x%llx, not 0x%llx (inputs 0x%llx 0x%llx)", isa,
-             formats[m->type].name, op_names[m->op], m->n, count, how, i,
+    T_CHECKF(0,
+             "%s %s %s n=%d count=%zu %s: element %zu is 0x%llx, not 0x%llx (inputs 0x%llx 0x%llx)",
+             isa, formats[m->type].name, op_names[m->op], m->n, count, how, i,
              (unsigned long long)get(got + i * m->bytes, (int)m->bytes),
              (unsigned long long)get(m->expected + i * m->bytes, (int)m->bytes),
              (unsigned long long)get(m->input[0] + i * m->bytes, (int)m->bytes),
@@ -371,17 +173,21 @@ static void check_apart(matrix *m, const symm_reduce_table *t, size_t count, int
     if (memcmp(m->dst, m->expected, bytes) != 0)
         matrix_fail(m, t->isa, nt ? "streaming" : "apart", m->dst, count);
     for (int i = 1; i <= 64; i++)
-        T_CHECKF((unsigned char)m->dst[-i] == 0xa5 && (unsigned char)m->dst[bytes + (size_t)i - 1] == 0xa5,
-                 "%s %s %s n=%d count=%zu writes outside", t->isa, formats[m->type].name, op_names[m->op], m->n, count);
+        T_CHECKF((unsigned char)m->dst[-i] == 0xa5 &&
+                     (unsigned char)m->dst[bytes + (size_t)i - 1] == 0xa5,
+                 "%s %s %s n=%d count=%zu writes outside", t->isa, formats[m->type].name,
+                 op_names[m->op], m->n, count);
 }
 
 static void check_in_place(matrix *m, const symm_reduce_table *t, size_t count, int r, int nt) {
     const size_t bytes = count * m->bytes, all = MOST * m->bytes;
     symm_reduce_fn fn = nt ? t->reduce_nt[m->type][m->op] : t->reduce[m->type][m->op];
     fn(m->src[r], (const void *const *)m->src, m->n, count, m->scalars);
-    if (memcmp(m->src[r], m->expected, bytes) != 0) matrix_fail(m, t->isa, "in place", m->src[r], count);
-    T_CHECKF(memcmp(m->src[r] + bytes, m->input[r] + bytes, all - bytes) == 0, "%s %s %s count=%zu writes beyond", t->isa,
-             formats[m->type].name, op_names[m->op], count);
+    if (memcmp(m->src[r], m->expected, bytes) != 0)
+        matrix_fail(m, t->isa, "in place", m->src[r], count);
+    T_CHECKF(memcmp(m->src[r] + bytes, m->input[r] + bytes, all - bytes) == 0,
+             "%s %s %s count=%zu writes beyond", t->isa, formats[m->type].name, op_names[m->op],
+             count);
     memcpy(m->src[r], m->input[r], bytes);
 }
 
@@ -391,7 +197,8 @@ static void check_counts(matrix *m, int in_place) {
         for (int c = 0; t && c < NUM_COUNTS; c++) {
             check_apart(m, t, counts[c], 0);
             check_apart(m, t, counts[c], 1);
-            for (int r = 0; in_place && r < m->n; r += m->n > 9 ? 35 : 1) check_in_place(m, t, counts[c], r, r == 1);
+            for (int r = 0; in_place && r<m->n; r += m->n> 9 ? 35 : 1)
+                check_in_place(m, t, counts[c], r, r == 1);
         }
     }
 }
@@ -413,15 +220,227 @@ static void check_type(int type) {
     free(blocks);
 }
 
-static void int8_is_exact(void) { check_type(symmInt8); }
-static void uint8_is_exact(void) { check_type(symmUint8); }
-static void int32_is_exact(void) { check_type(symmInt32); }
-static void uint32_is_exact(void) { check_type(symmUint32); }
-static void int64_is_exact(void) { check_type(symmInt64); }
-static void uint64_is_exact(void) { check_type(symmUint64); }
-static void float16_is_exact(void) { check_type(symmFloat16); }
-static void float32_is_exact(void) { check_type(symmFloat32); }
-static void float64_is_exact(void) { check_type(symmFloat64); }
-static void bfloat16_is_exact(void) { check_type(symmBfloat16); }
-static void e4m3_is_exact(void) { check_type(symmFloat8e4m3); }
-static void e5m2_is_exact(void) { check_type(symmFloat8e5m2); }
+static void int8_is_exact(void) {
+    check_type(symmInt8);
+}
+static void uint8_is_exact(void) {
+    check_type(symmUint8);
+}
+static void int32_is_exact(void) {
+    check_type(symmInt32);
+}
+static void uint32_is_exact(void) {
+    check_type(symmUint32);
+}
+static void int64_is_exact(void) {
+    check_type(symmInt64);
+}
+static void uint64_is_exact(void) {
+    check_type(symmUint64);
+}
+static void float16_is_exact(void) {
+    check_type(symmFloat16);
+}
+static void float32_is_exact(void) {
+    check_type(symmFloat32);
+}
+static void float64_is_exact(void) {
+    check_type(symmFloat64);
+}
+static void bfloat16_is_exact(void) {
+    check_type(symmBfloat16);
+}
+static void e4m3_is_exact(void) {
+    check_type(symmFloat8e4m3);
+}
+static void e5m2_is_exact(void) {
+    check_type(symmFloat8e5m2);
+}
+
+/* ---- rounding inside the vectors ---- */
+
+/* Sums and products of two narrow floats whose results fall on and right beside the boundaries
+ * between codes: each code with half of its unit, a little less and a little more, and with
+ * whatever comes. */
+static uint64_t partner(const format *f, uint64_t code, int which) {
+    const uint64_t sign = 1ull << (8 * f->bytes - 1), magnitude = code & (sign - 1);
+    if (which > 3 || magnitude > largest(f)) return low_bits(random_bits(), f->bytes);
+    double half = (magnitude_of(f, magnitude + 1) - magnitude_of(f, magnitude)) / 2;
+    uint64_t half_code = encode(f, half);
+    if (which == 1 && half_code > 0) half_code--;
+    if (which == 2) half_code++;
+    return half_code | (which == 3 ? sign : 0);
+}
+
+static void check_pairs(int type, int op, const uint16_t *x[2], size_t count) {
+    const format *f = &formats[type];
+    unsigned char *in[2] = {memory(count * 2), memory(count * 2)}, *want = memory(count * 2),
+                  *got = memory(count * 2);
+    const size_t bytes = (size_t)f->bytes;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t v[2] = {x[0][i], x[1][i]}, w = reference(type, op, 2, v, NULL);
+        memcpy(in[0] + i * bytes, &v[0], bytes), memcpy(in[1] + i * bytes, &v[1], bytes);
+        memcpy(want + i * bytes, &w, bytes);
+    }
+    for (int k = 0; k < NUM_ISAS; k++) {
+        const symm_reduce_table *t = symm_reduce_isa(isas[k]);
+        if (!t) continue;
+        t->reduce[type][op](got, (const void *[]){in[0], in[1]}, 2, count, NULL);
+        for (size_t i = 0; i < count; i++)
+            T_CHECKF(memcmp(got + i * bytes, want + i * bytes, bytes) == 0,
+                     "%s %s %s of 0x%x and 0x%x is 0x%llx, not 0x%llx", t->isa, f->name,
+                     op_names[op], x[0][i], x[1][i],
+                     (unsigned long long)get(got + i * bytes, f->bytes),
+                     (unsigned long long)get(want + i * bytes, f->bytes));
+    }
+    free(in[0]), free(in[1]), free(want), free(got);
+}
+
+static void every_pair_rounds(void) {
+    const size_t count = 65536;
+    uint16_t *x[2] = {memory(count * 2), memory(count * 2)};
+    for (int k = 0; k < NUM_CONVERTERS; k++) {
+        const format *f = &formats[converters[k].type];
+        for (int which = 0; which < (f->bytes == 1 ? 1 : 6); which++) {
+            for (size_t i = 0; i < count; i++) {
+                x[0][i] = (uint16_t)(f->bytes == 1 ? i >> 8 : i);
+                x[1][i] = (uint16_t)(f->bytes == 1 ? i & 0xff : partner(f, i, which));
+            }
+            for (int op = SYMM_OP_SUM; op <= SYMM_OP_AVG; op++)
+                check_pairs(converters[k].type, op, (const uint16_t **)x, count);
+        }
+    }
+    free(x[0]), free(x[1]);
+}
+
+/* Every sum of small integers by every number of ranks, so that no quotient is rounded up before it
+ * is truncated. */
+static void narrow_averages_truncate(void) {
+    enum { COUNT = 256 };
+    static const int types[] = {symmInt8, symmUint8};
+    uint8_t x[COUNT], extreme[COUNT], got[COUNT];
+    const void *src[MOST_RANKS];
+    uint64_t v[MOST_RANKS];
+    for (int i = 0; i < COUNT; i++) x[i] = (uint8_t)i;
+    for (int p = 0; p < 2 * NUM_ISAS; p++) {
+        const symm_reduce_table *t = symm_reduce_isa(isas[p / 2]);
+        for (int n = 1; t && n <= MOST_RANKS; n++) {
+            memset(extreme, n % 2 ? 0x80 : 0xff, COUNT);
+            for (int r = 0; r < n; r++) src[r] = r % 3 == 1 ? extreme : x;
+            t->reduce[types[p % 2]][SYMM_OP_AVG](got, src, n, COUNT, NULL);
+            for (int i = 0; i < COUNT; i++) {
+                for (int r = 0; r < n; r++) v[r] = ((const uint8_t *)src[r])[i];
+                T_EQ(got[i], reference(types[p % 2], SYMM_OP_AVG, n, v, NULL));
+            }
+        }
+    }
+}
+
+/* ---- the caller's floating-point mode ---- */
+
+static void the_callers_mode_changes_nothing(void) {
+#if defined(__SSE2__)
+    const unsigned flush = 0x8040, round_up = 0x4000, no_masks = 0;
+    const unsigned modes[] = {0x1f80 | flush, 0x1f80 | round_up, no_masks,
+                              0x1f80 | flush | round_up};
+    matrix m;
+    char *blocks;
+    for (int type = 0; type < symmNumTypes; type++) {
+        matrix_open(&m, type, &blocks);
+        m.n = 3;
+        matrix_place(&m, 1);
+        for (m.op = 0; m.op < SYMM_OP_COUNT; m.op++) {
+            matrix_expect(&m);
+            for (int k = 0; k < NUM_ISAS * 4; k++) {
+                const symm_reduce_table *t = symm_reduce_isa(isas[k / 4]);
+                const unsigned usual = _mm_getcsr();
+                if (!t) continue;
+                _mm_setcsr(modes[k % 4]);
+                t->reduce[type][m.op](m.dst, (const void *const *)m.src, m.n, MOST, m.scalars);
+                const unsigned after = _mm_getcsr();
+                t->reduce_nt[type][m.op](m.dst, (const void *const *)m.src, m.n, MOST, m.scalars);
+                _mm_setcsr(usual);
+                T_EQ(after, modes[k % 4]);
+                if (memcmp(m.dst, m.expected, MOST * m.bytes) != 0)
+                    matrix_fail(&m, t->isa, "in a mode", m.dst, MOST);
+            }
+        }
+        free(blocks);
+    }
+#else
+    T_SKIP("only x86 restores the mode");
+#endif
+}
+
+/* ---- copies ---- */
+
+static void check_copy(symm_copy_fn fn, const char *isa, char *dst, const char *src, size_t bytes) {
+    memset(dst - 64, 0xa5, bytes + 128);
+    fn(dst, src, bytes);
+    T_CHECKF(memcmp(dst, src, bytes) == 0, "%s: %zu bytes are not copied", isa, bytes);
+    for (int i = 1; i <= 64; i++)
+        T_CHECKF((unsigned char)dst[-i] == 0xa5 &&
+                     (unsigned char)dst[bytes + (size_t)i - 1] == 0xa5,
+                 "%s: a copy of %zu bytes writes outside", isa, bytes);
+}
+
+static void copies_copy(void) {
+    static const size_t large[] = {2048, 4095, 4096, 4097, 65536 + 13, 300001};
+    const size_t room = 300001 + 4 * PAD;
+    char *from = memory(room), *to = memory(room);
+    for (size_t i = 0; i < room; i++) from[i] = (char)random_bits();
+    for (int k = 0; k < 2 * NUM_ISAS; k++) {
+        const symm_reduce_table *t = symm_reduce_isa(isas[k / 2]);
+        if (!t) continue;
+        symm_copy_fn fn = k % 2 ? t->copy_nt : t->copy;
+        for (size_t bytes = 0; bytes <= 1100; bytes++)
+            check_copy(fn, t->isa, to + PAD + random_bits() % 64, from + random_bits() % 64, bytes);
+        for (size_t i = 0; i < sizeof large / sizeof *large; i++)
+            for (size_t off = 0; off < 64; off += 21)
+                check_copy(fn, t->isa, to + PAD + off, from + random_bits() % 64, large[i]);
+    }
+    free(from), free(to);
+}
+
+/* ---- the table ---- */
+
+static void init_once(int rank, int n, void *arg) {
+    (void)rank, (void)n, (void)arg;
+    symm_reduce_init();
+    T_CHECK(symm_reduce != NULL);
+    float a = 1, b = 2, sum = 0;
+    symm_reduce->reduce[symmFloat32][SYMM_OP_SUM](&sum, (const void *[]){&a, &b}, 2, 1, NULL);
+    T_CHECK(sum == 3);
+}
+
+static void the_best_table_is_picked(void) {
+    T_CHECK(symm_reduce == NULL);
+    T_THREADS(4, init_once, NULL);
+    const symm_reduce_table *best = NULL;
+    for (int k = 0; k < NUM_ISAS; k++) {
+        const symm_reduce_table *t = symm_reduce_isa(isas[k]);
+        if (!t) continue;
+        T_STREQ(t->isa, isas[k]);
+        best = t;
+        for (int i = 0; i < symmNumTypes * SYMM_OP_COUNT; i++)
+            T_CHECK(t->reduce[i / SYMM_OP_COUNT][i % SYMM_OP_COUNT] &&
+                    t->reduce_nt[i / SYMM_OP_COUNT][i % SYMM_OP_COUNT]);
+    }
+    T_CHECK(symm_reduce == best);
+    T_CHECK(symm_reduce_isa("base") != NULL);
+    T_CHECK(symm_reduce_isa("nonesuch") == NULL);
+}
+
+static void sizes_are_known(void) {
+    for (unsigned type = 0; type < symmNumTypes; type++)
+        T_EQ(symm_type_size(type), formats[type].bytes);
+    T_EQ(symm_type_size(symmNumTypes), 0);
+    T_EQ(symm_type_size(~0u), 0);
+}
+
+T_MAIN(T(every_code_decodes), T(every_boundary_encodes), T(int8_is_exact), T(uint8_is_exact),
+       T(int32_is_exact), T(uint32_is_exact), T(int64_is_exact), T(uint64_is_exact),
+       T(float16_is_exact), T(float32_is_exact), T(float64_is_exact), T(bfloat16_is_exact),
+       T(e4m3_is_exact), T(e5m2_is_exact), T(every_pair_rounds), T(narrow_averages_truncate),
+       T(the_callers_mode_changes_nothing), T(copies_copy), T(the_best_table_is_picked),
+       T(sizes_are_known))

@@ -143,7 +143,7 @@ static void print_limits(const perf_results *results) {
         for (int k = 0; k < 2; k++) {
             const perf_row *row = &results->row[i];
             const perf_cell *c = &row->cell[k];
-            double over = c->time_us - results->exchange_us, of = c->limit_us / c->time_us;
+            double over = c->time_us - c->limit_us, of = c->limit_us / c->time_us;
             if (row->bytes < SMALL && (!small++ || over > above)) above = over;
             if (row->bytes >= LARGE && (!large++ || of < share)) share = of;
         }

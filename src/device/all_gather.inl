@@ -9,9 +9,9 @@ SYMM_DEV void symm_body_ag_local(symm_cta *c) { symm_move(c, c->a->dst, c->a->sr
 /* Push: packets to every peer, then the own part, then what came. */
 SYMM_DEV void symm_body_ag_push(symm_cta *c) {
     const symm_args *a = c->a;
-    const uint64_t bytes = a->count * a->esize, packets = symm_chunks(bytes, SYMM_PACKET_BYTES);
+    const uint64_t bytes = a->count * a->esize, packets = symm_chunks(bytes, SYMM_PACKET_LOG);
     for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
-        symm_part part = symm_chunk_of(bytes, SYMM_PACKET_BYTES, k);
+        symm_part part = symm_chunk_of(bytes, SYMM_PACKET_LOG, k);
         for (int q = 1; q < a->nranks; q++) {
             char *slot = symm_slot(c, symm_peer(a, q), 0, a->rank);
             symm_packet_put(c, slot + k * SYMM_PACKET_STRIDE, (const char *)a->src + part.at, part.len);
@@ -21,7 +21,7 @@ SYMM_DEV void symm_body_ag_push(symm_cta *c) {
     for (int q = 1; q < a->nranks; q++) {
         int peer = symm_peer(a, q);
         for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
-            symm_part part = symm_chunk_of(bytes, SYMM_PACKET_BYTES, k);
+            symm_part part = symm_chunk_of(bytes, SYMM_PACKET_LOG, k);
             char *packet = symm_slot(c, a->rank, 0, peer) + k * SYMM_PACKET_STRIDE;
             if (symm_packet_wait(c, packet, peer)) return;
             symm_move_cached(symm_gather_place(c, peer) + part.at, symm_packet_data(packet, part.len), part.len);
@@ -33,19 +33,19 @@ SYMM_DEV void symm_body_ag_push(symm_cta *c) {
 SYMM_DEV void symm_body_ag_load(symm_cta *c) {
     const symm_args *a = c->a;
     const uint64_t bytes = a->count * a->esize;
-    const uint64_t mine = symm_share(symm_chunks(bytes, a->chunk), c->cta, a->nctas);
+    const uint64_t mine = symm_share(symm_chunks(bytes, a->chunk_log), c->cta, a->nctas);
     const int staged = a->src_off == SYMM_STAGED;
     if (!staged) symm_ready(c, (uint32_t)mine);
     for (uint64_t k = 0; k < mine; k++) {
-        symm_part chunk = symm_chunk_of(bytes, a->chunk, (unsigned)c->cta + k * (unsigned)a->nctas);
+        symm_part chunk = symm_chunk_of(bytes, a->chunk_log, (unsigned)c->cta + k * (unsigned)a->nctas);
         if (staged && symm_stage_in(c, k, (const char *)a->src + chunk.at, chunk.len)) return;
-        symm_move(c, symm_gather_place(c, a->rank) + chunk.at, (const char *)a->src + chunk.at, chunk.len);
         for (int q = 1; q < a->nranks; q++) {
             int peer = symm_peer(a, q);
             if (symm_ready_wait(c, peer, k)) return;
             symm_move(c, symm_gather_place(c, peer) + chunk.at, symm_source(c, peer, k, chunk.at), chunk.len);
         }
         symm_arrive(c, (uint32_t)(k + 1));
+        symm_move(c, symm_gather_place(c, a->rank) + chunk.at, (const char *)a->src + chunk.at, chunk.len);
     }
     symm_arrive_wait(c, mine); /* nobody reads our src any more */
 }

@@ -1,19 +1,35 @@
 /* all_reduce.inl - all_reduce, four ways. Every way reduces in rank order, so all give the same bits. */
 
-/* Reduces `count` elements of srcs (rank order) and stores them to every dsts[r]; dsts[rank] is this rank's own and may be one
- * of srcs. Blockwise through the caches: a block is reduced once and copied from cache to the others. */
+/* Reduces `count` elements of srcs (rank order) and stores them to every dsts[r]; dsts[rank] is this rank's own. A destination
+ * that is also its rank's source (in place) was read just now and is in the cache: it is written there. The others, where the
+ * message is too large to stay in the caches, are written past them, straight from the reduction: doing it again for each
+ * of a few destinations costs less than a way through memory. */
 SYMM_DEV void symm_reduce_to(const symm_cta *c, char *const *dsts, const void *const *srcs, uint64_t count) {
     const symm_args *a = c->a;
-    const int nt = (a->flags & SYMM_ARG_NT) != 0;
-    const uint64_t step = (nt ? SYMM_BLOCK_NT : SYMM_BLOCK) / a->esize;
-    symm_reduce_fn reduce = symm_reduce->reduce[a->type][a->op];
+    const uint64_t step = SYMM_BLOCK / a->esize;
+    symm_reduce_fn cached = symm_reduce->reduce[a->type][a->op], past = symm_reduce->reduce_nt[a->type][a->op];
     for (uint64_t i = 0; i < count; i += step) {
         uint64_t len = count - i < step ? count - i : step, at = i * a->esize, bytes = len * a->esize;
         const void *src[SYMM_MAX_RANKS];
+        int streamed = 0, keep = -1;
         for (int r = 0; r < a->nranks; r++) src[r] = (const char *)srcs[r] + at;
-        char *first = nt ? symm_block() : dsts[a->rank] + at;
-        reduce(first, src, a->nranks, len, c->scalars);
-        for (int q = nt ? 0 : 1; q < a->nranks; q++) symm_move(c, dsts[symm_peer(a, q)] + at, first, bytes);
+        for (int q = 0; q < a->nranks; q++) { /* those past the caches first: the sources are still whole */
+            int p = symm_peer(a, q);
+            int direct = (a->flags & SYMM_ARG_NT) && dsts[p] != srcs[p] && streamed < SYMM_STREAMS;
+            if (direct) past(dsts[p] + at, src, a->nranks, len, c->scalars), streamed++;
+            else if (keep < 0) keep = p;
+        }
+        if (keep < 0) continue;
+        char *first = streamed == 0 && keep == a->rank ? dsts[keep] + at : symm_block();
+        cached(first, src, a->nranks, len, c->scalars);
+        streamed = 0;
+        for (int q = 0; q < a->nranks; q++) {
+            int p = symm_peer(a, q);
+            int direct = (a->flags & SYMM_ARG_NT) && dsts[p] != srcs[p];
+            if (direct && streamed++ < SYMM_STREAMS) continue;
+            if (direct) symm_reduce->copy_nt(dsts[p] + at, first, bytes);
+            else symm_move_cached(dsts[p] + at, first, bytes);
+        }
     }
 }
 
@@ -31,7 +47,8 @@ SYMM_DEV void symm_body_ar_local(symm_cta *c) {
  * k % nctas's. Reads the user's buffer and writes the user's buffer; only scratch is symmetric. */
 SYMM_DEV void symm_body_ar_push(symm_cta *c) {
     const symm_args *a = c->a;
-    const uint64_t per = SYMM_PACKET_BYTES / a->esize, packets = symm_chunks(a->count, per);
+    const uint32_t per = SYMM_PACKET_LOG - a->esize_log;
+    const uint64_t packets = symm_chunks(a->count, per);
     const char *src = (const char *)a->src;
     for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
         symm_part part = symm_chunk_of(a->count, per, k);
@@ -49,13 +66,15 @@ SYMM_DEV void symm_body_ar_push(symm_cta *c) {
             srcs[p] = p == a->rank ? src + part.at * a->esize : symm_packet_data(packet, part.len * a->esize);
             if (p != a->rank && symm_packet_wait(c, packet, p)) return;
         }
+        c->heard = 1; /* all peers' packets of this epoch and signature are here */
         symm_reduce_here(c, (char *)a->dst + part.at * a->esize, srcs, part.len);
     }
 }
 
 /* Sends `part` of the message at `from` to peer's slot of `phase`; CTA b sends packets b, b + nctas, ... */
 SYMM_DEV void symm_part_put(const symm_cta *c, int peer, int phase, const char *from, symm_part part) {
-    const uint64_t per = SYMM_PACKET_BYTES / c->a->esize, packets = symm_chunks(part.len, per);
+    const uint32_t per = SYMM_PACKET_LOG - c->a->esize_log;
+    const uint64_t packets = symm_chunks(part.len, per);
     char *slot = symm_slot(c, peer, phase, c->a->rank);
     for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)c->a->nctas) {
         symm_part p = symm_chunk_of(part.len, per, k);
@@ -66,7 +85,8 @@ SYMM_DEV void symm_part_put(const symm_cta *c, int peer, int phase, const char *
 /* Reduces this rank's slice from the packets of phase 0 into dst and sends the result on in phase 1. */
 SYMM_DEV int symm_slice_reduce(symm_cta *c, symm_part mine) {
     const symm_args *a = c->a;
-    const uint64_t per = SYMM_PACKET_BYTES / a->esize, packets = symm_chunks(mine.len, per);
+    const uint32_t per = SYMM_PACKET_LOG - a->esize_log;
+    const uint64_t packets = symm_chunks(mine.len, per);
     for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
         symm_part p = symm_chunk_of(mine.len, per, k);
         const uint64_t at = (mine.at + p.at) * a->esize, bytes = p.len * a->esize;
@@ -89,16 +109,16 @@ SYMM_DEV int symm_slice_reduce(symm_cta *c, symm_part mine) {
  * sent in phase 0 before anything is written over it in phase 1. */
 SYMM_DEV void symm_body_ar_twoshot(symm_cta *c) {
     const symm_args *a = c->a;
-    const uint64_t per = SYMM_PACKET_BYTES / a->esize;
+    const uint32_t per = SYMM_PACKET_LOG - a->esize_log;
     for (int q = 1; q < a->nranks; q++) {
-        symm_part part = symm_part_of(a->count, a->esize, a->nranks, symm_peer(a, q));
+        symm_part part = symm_part_of(a->count, a->esize_log, a->nranks, symm_peer(a, q));
         symm_part_put(c, symm_peer(a, q), 0, (const char *)a->src + part.at * a->esize, part);
     }
     if (symm_scalars(c)) return;
-    if (symm_slice_reduce(c, symm_part_of(a->count, a->esize, a->nranks, a->rank))) return;
+    if (symm_slice_reduce(c, symm_part_of(a->count, a->esize_log, a->nranks, a->rank))) return;
     for (int q = 1; q < a->nranks; q++) {
         int peer = symm_peer(a, q);
-        symm_part part = symm_part_of(a->count, a->esize, a->nranks, peer);
+        symm_part part = symm_part_of(a->count, a->esize_log, a->nranks, peer);
         uint64_t packets = symm_chunks(part.len, per);
         for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
             symm_part p = symm_chunk_of(part.len, per, k);
@@ -114,7 +134,8 @@ SYMM_DEV void symm_body_ar_twoshot(symm_cta *c) {
  * destinations; a rank whose source or destination is not mapped puts chunks into staging instead (zerocopy.inl). */
 SYMM_DEV void symm_body_ar_zerocopy(symm_cta *c) {
     const symm_args *a = c->a;
-    const uint64_t per = a->chunk / a->esize, mine = symm_share(symm_chunks(a->count, per), c->cta, a->nctas);
+    const uint32_t per = a->chunk_log - a->esize_log;
+    const uint64_t mine = symm_share(symm_chunks(a->count, per), c->cta, a->nctas);
     const uint64_t now = a->src_off != SYMM_STAGED && a->dst_off != SYMM_STAGED ? mine : 0;
     if (now == mine) symm_ready(c, (uint32_t)mine);
     if (symm_scalars(c)) return;
@@ -122,7 +143,7 @@ SYMM_DEV void symm_body_ar_zerocopy(symm_cta *c) {
         symm_part chunk = symm_chunk_of(a->count, per, (unsigned)c->cta + k * (unsigned)a->nctas);
         const uint64_t at = chunk.at * a->esize, bytes = chunk.len * a->esize;
         if (now != mine && symm_stage_in(c, k, (const char *)a->src + at, bytes)) return;
-        symm_part part = symm_part_of(chunk.len, a->esize, a->nranks, a->rank);
+        symm_part part = symm_part_of(chunk.len, a->esize_log, a->nranks, a->rank);
         char *dsts[SYMM_MAX_RANKS];
         const void *srcs[SYMM_MAX_RANKS];
         for (int p = 0; p < a->nranks; p++) {

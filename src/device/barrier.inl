@@ -1,13 +1,16 @@
 /* barrier.inl - what every kernel does on entry and exit, which by itself is the barrier.
  *
- * Entry: CTA 0 stores {epoch, signature} to every peer. Exit: CTA 0 waits for every peer's and compares. So in every collective
- * each rank hears from each rank, and the double buffering of scratch needs no further proof than this one:
+ * Entry: CTA 0 stores {epoch, signature} to every peer. Exit: CTA 0 waits for every peer's and
+ * compares, unless its body has had a packet from every peer, whose flag is the same word. So in
+ * every collective each rank hears from each rank, and the double buffering of scratch needs no
+ * further proof than this one:
  *
- *   A rank writes epoch e into a peer's scratch of parity e & 1 only inside its kernel e. That kernel began after its kernel
- *   e-1 had ended (one order per communicator), which had waited for the peer's word of e-1. The peer had posted that word
- *   inside its kernel e-1, so its kernel e-2, the last user of this parity, had ended. The peer's word is a release and
- *   our wait an acquire, so its reads of e-2 happen before our writes of e. Nothing here depends on which kernels,
- *   how many CTAs or which sizes those were; a count of zero runs a kernel too. */
+ *   A rank writes epoch e into a peer's scratch of parity e & 1 only inside its kernel e. That
+ *   kernel began after its kernel e-1 had ended (one order per communicator), which had heard from
+ *   the peer in epoch e-1. The peer had spoken inside its kernel e-1, so its kernel e-2, the last
+ *   user of this parity, had ended. What it said is a release and our wait an acquire, so its reads
+ *   of e-2 happen before our writes of e. Nothing here depends on which kernels, how many CTAs or
+ *   which sizes those were; a count of zero runs a kernel too. */
 
 SYMM_DEV void symm_post_signature(const symm_cta *c) {
     for (int q = 1; q < c->a->nranks; q++) {

@@ -27,6 +27,7 @@ typedef struct { /* one CTA at work */
     int cta;
     symm_outcome *out; /* out->code != 0: the body is leaving */
     uint64_t *scalars; /* premulsum: one per rank, filled by symm_scalars */
+    int heard;         /* every peer's signature of this epoch has come with its packets */
 } symm_cta;
 
 typedef void (*symm_body)(symm_cta *c);
@@ -73,19 +74,22 @@ SYMM_DEV uint64_t symm_word(uint32_t epoch, uint32_t number) { return ((uint64_t
  * *turns counts the calls of one wait. Returns 0 to go on waiting, else the code that is now in c->out. */
 int symm_wait_slow(symm_cta *c, int peer, int stage, uint64_t *turns);
 
+/* One poll has failed: the i-th since the slow path was taken last. */
+SYMM_DEV int symm_wait_turn(symm_cta *c, uint32_t *i, int peer, int stage, uint64_t *turns) {
+    if (*i < 32) return 0; /* the first polls bare: a pause costs as much as the line's way here */
+    symm_relax();
+    if (*i < c->a->spin) return 0;
+    *i = 0;
+    return symm_wait_slow(c, peer, stage, turns);
+}
+
 /* Waits until *p, a word that `peer` releases, is of `want`'s epoch and has reached its number. The difference must be
  * small: a word from 2^31 epochs ago, or one never written, is far off, whichever way epochs have wrapped since.
  * 0, or non-zero: leave the body. */
 SYMM_DEV int symm_wait_word(symm_cta *c, const uint64_t *p, uint64_t want, int peer, int stage) {
     uint64_t turns = 0;
-    uint32_t i = 0;
-    while (symm_ld_acquire(p) - want >= 1ull << 32) {
-        if (++i < 32) continue; /* the first polls bare: a pause costs as much as the line's way here */
-        symm_relax();
-        if (i < c->a->spin) continue;
-        i = 0;
-        if (symm_wait_slow(c, peer, stage, &turns)) return 1;
-    }
+    for (uint32_t i = 1; symm_ld_acquire(p) - want >= 1ull << 32; i++)
+        if (symm_wait_turn(c, &i, peer, stage, &turns)) return 1;
     return 0;
 }
 
@@ -115,10 +119,16 @@ SYMM_DEV char *symm_packet_data(char *packet, uint64_t bytes) {
 }
 SYMM_DEV void symm_packet_put(const symm_cta *c, char *packet, const void *src, uint64_t bytes) {
     symm_move_cached(symm_packet_data(packet, bytes), src, bytes);
-    symm_st_release((uint64_t *)(void *)packet, symm_word(c->epoch, 1)); /* pairs with symm_packet_wait */
+    /* Pairs with symm_packet_wait. The flag carries the signature, so whoever got a packet need not look for it elsewhere. */
+    symm_st_release((uint64_t *)(void *)packet, symm_word(c->epoch, c->a->sig));
 }
+/* A packet of another signature is not ours: the wait goes on until its slow path has found who differs. */
 SYMM_DEV int symm_packet_wait(symm_cta *c, const char *packet, int peer) {
-    return symm_wait_word(c, (const uint64_t *)(const void *)packet, symm_word(c->epoch, 1), peer, SYMM_STAGE_PACKET);
+    const uint64_t *flag = (const uint64_t *)(const void *)packet, want = symm_word(c->epoch, c->a->sig);
+    uint64_t turns = 0;
+    for (uint32_t i = 1; symm_ld_acquire(flag) != want; i++)
+        if (symm_wait_turn(c, &i, peer, SYMM_STAGE_PACKET, &turns)) return 1;
+    return 0;
 }
 
 #endif

@@ -5,12 +5,12 @@
 #include "dev.h"
 #include "kernels.h"
 
-#define SYMM_BLOCK    (16u << 10) /* reduced and copied on while still in L1 */
-#define SYMM_BLOCK_NT (32u << 10) /* one store fence per block and destination: larger pays it less often */
+#define SYMM_BLOCK   (64u << 10) /* reduced for one destination after the other while the sources are still in L1 */
+#define SYMM_STREAMS 2           /* destinations that get a reduction of their own; the others a copy */
 
-/* Where a block waits between its reduction and its stores past the caches. */
+/* Where a block waits between its reduction and its copies. */
 SYMM_DEV char *symm_block(void) {
-    static __thread char block[SYMM_BLOCK_NT] __attribute__((aligned(64)));
+    static __thread char block[SYMM_BLOCK] __attribute__((aligned(64)));
     return block;
 }
 
@@ -52,6 +52,7 @@ static void tell_peers(const symm_cta *c) {
 
 /* Exit of CTA 0: every peer must have meant the same collective. */
 static void check_signatures(symm_cta *c) {
+    if (c->heard) return;
     for (int q = 1; q < c->a->nranks; q++)
         if (symm_signature_wait(c, symm_peer(c->a, q), SYMM_STAGE_SIGNATURE)) return;
 }
@@ -79,6 +80,7 @@ void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out) {
     read_scalar(&c);
     for (c.cta = 0; c.cta < a->nctas && !out->code; c.cta++) {
         c.epoch = next_epoch(c.ctl->epoch[c.cta]);
+        c.heard = 0;
         if (c.cta == 0) symm_post_signature(&c);
         run_body(id, &c);
         if (c.cta == 0 && !out->code) check_signatures(&c);

@@ -1,6 +1,7 @@
-/* reduce_host.c - reductions and copies of the host build, for one instruction set: compiled once per SYMM_ISA (base, avx2,
- * avx512), each with that set's flags, always with -O3 -ffp-contract=off and never with -ffast-math. What comes out is one table,
- * symm_reduce_<isa>. Pure, any thread, no lock. */
+/* reduce_host.c - reductions and copies of the host build, for one instruction set: compiled once
+ * per SYMM_ISA (base, avx2, avx512), each with that set's flags, always with -O3 -ffp-contract=off
+ * and never with -ffast-math. What comes out is one table, symm_reduce_<isa>. Pure, any thread, no
+ * lock. */
 #include "reduce.h"
 
 #ifndef SYMM_ISA
@@ -16,18 +17,21 @@
 #if SYMM_ISA_AVX2 && !(defined(__AVX2__) && defined(__F16C__))
 #error "SYMM_ISA=avx2 needs -mavx2 -mf16c"
 #endif
-#if SYMM_ISA_AVX512 && !(defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__) && defined(__F16C__))
+#if SYMM_ISA_AVX512 && !(defined(__AVX512BW__) && defined(__AVX512VL__) && \
+                         defined(__AVX512DQ__) && defined(__F16C__))
 #error "SYMM_ISA=avx512 needs -mavx512f -mavx512bw -mavx512vl -mavx512dq -mf16c"
 #endif
 #ifdef __FAST_MATH__
 #error "results are specified bit for bit: build this without -ffast-math"
 #endif
 
-/* Under a checker every byte is read and written by accesses that it sees: no masked ones, no streaming. */
+/* Under a checker every byte is read and written by accesses that it sees: no masked ones, no
+ * streaming. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SYMM_CHECKED 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+    __has_feature(memory_sanitizer)
 #define SYMM_CHECKED 1
 #endif
 #endif
@@ -44,47 +48,54 @@
 
 #include "lanes.inl"
 
-/* Results must not depend on what the caller did to the processor's rounding mode, subnormal flushing or traps. Reading the
- * mode costs a nanosecond or two, changing it much more, and almost nobody has changed it. */
-#ifdef __SSE2__
+/* Results must not depend on what the caller did to the processor's rounding mode, subnormal
+ * flushing or traps. Reading the mode costs a nanosecond or two, changing it much more, and almost
+ * nobody has changed it. Other processors than x86 are taken as they are. */
+#ifdef __x86_64__
 enum { MODE_MASK = 0xffc0, MODE_DEFAULT = 0x1f80 };
 INLINE unsigned float_enter(void) {
-  const unsigned mode = _mm_getcsr();
-  if (__builtin_expect((mode & MODE_MASK) != MODE_DEFAULT, 0)) _mm_setcsr(MODE_DEFAULT);
-  __asm__ volatile("" ::: "memory"); /* the arithmetic is tied to loads and stores: they stay between enter and leave */
-  return mode;
+    const unsigned mode = _mm_getcsr();
+    if (__builtin_expect((mode & MODE_MASK) != MODE_DEFAULT, 0)) _mm_setcsr(MODE_DEFAULT);
+    /* The arithmetic is tied to loads and stores, and these stay between enter and leave. */
+    __asm__ volatile("" ::: "memory");
+    return mode;
 }
 INLINE void float_leave(unsigned mode) {
-  __asm__ volatile("" ::: "memory");
-  if (__builtin_expect((mode & MODE_MASK) != MODE_DEFAULT, 0)) _mm_setcsr(mode);
+    __asm__ volatile("" ::: "memory");
+    if (__builtin_expect((mode & MODE_MASK) != MODE_DEFAULT, 0)) _mm_setcsr(mode);
 }
 #else
-INLINE unsigned float_enter(void) { return 0; }
-INLINE void float_leave(unsigned mode) { (void)mode; }
+INLINE unsigned float_enter(void) {
+    return 0;
+}
+INLINE void float_leave(unsigned mode) {
+    (void)mode;
+}
 #endif
 
-/* ThreadSanitizer overlooks accesses wider than 16 bytes in code of some compilers: it is told the spans instead. */
+/* ThreadSanitizer overlooks accesses wider than 16 bytes in code of some compilers: it is told the
+ * spans instead. */
 #if SYMM_TSAN
-extern void __tsan_read_range(void *addr, unsigned long size);
-extern void __tsan_write_range(void *addr, unsigned long size);
+extern void __tsan_read_range(void *addr, long size);
+extern void __tsan_write_range(void *addr, long size);
 INLINE void check_span(void *dst, const void *const *src, int n, size_t bytes) {
-  for (int r = 0; r < n; r++) __tsan_read_range((void *)src[r], bytes);
-  __tsan_write_range(dst, bytes);
+    for (int r = 0; r < n; r++) __tsan_read_range((void *)src[r], (long)bytes);
+    __tsan_write_range(dst, (long)bytes);
 }
 #else
 INLINE void check_span(void *dst, const void *const *src, int n, size_t bytes) {
-  (void)dst, (void)src, (void)n, (void)bytes;
+    (void)dst, (void)src, (void)n, (void)bytes;
 }
 #endif
 
 /* Writing in place past the caches would evict lines that were just read. */
 INLINE int in_place(const void *dst, const void *const *src, int n) {
-  for (int r = 0; r < n; r++)
-    if (src[r] == dst) return 1;
-  return 0;
+    for (int r = 0; r < n; r++)
+        if (src[r] == dst) return 1;
+    return 0;
 }
 
-/* ---- the types --------------------------------------------------------------------------------------------- */
+/* ---- the types ------------------------------------------------------------------------------- */
 
 #define TYPE    i8
 #define KIND    i8
@@ -230,9 +241,10 @@ INLINE int in_place(const void *dst, const void *const *src, int n) {
 #define AVERAGE 1
 #include "reduce_span.inl"
 
-/* ---- copies -------------------------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
-/* Up to four vectors the call of memcpy would be most of the time; beyond, it is as fast as anything at every size. */
+/* Up to four vectors the call of memcpy would be most of the time; beyond, it is as fast as
+ * anything at every size. */
 static void copy(void *dst, const void *src, size_t bytes) {
     enum { W = SYMM_VECTOR };
     char *to = dst;
@@ -252,7 +264,8 @@ static void copy(void *dst, const void *src, size_t bytes) {
     }
 }
 
-/* Whole cache lines of dst go past the caches: a line that is written in full need not be read first. */
+/* Whole cache lines of dst go past the caches: a line that is written in full need not be read
+ * first. */
 static void copy_nt(void *dst, const void *src, size_t bytes) {
     enum { LINE = 64, STEP = 4 * LINE };
     const size_t head = (0 - (uintptr_t)dst) % LINE;
@@ -266,24 +279,33 @@ static void copy_nt(void *dst, const void *src, size_t bytes) {
     copy(to, from, head);
     to += head, from += head, bytes -= head;
     for (; bytes >= STEP; bytes -= STEP, to += STEP, from += STEP)
-        for (int i = 0; i < STEP; i += SYMM_VECTOR) raw_full_stream(to + i, raw_full_load(from + i));
+        for (int i = 0; i < STEP; i += SYMM_VECTOR)
+            raw_full_stream(to + i, raw_full_load(from + i));
     copy(to, from, bytes);
     stream_fence();
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
-#define ISA_NAME(isa)  #isa
-#define ISA_TEXT(isa)  ISA_NAME(isa)
-#define ROW(type, nt)  {reduce_##type##_sum##nt, reduce_##type##_prod##nt, reduce_##type##_max##nt, reduce_##type##_min##nt, reduce_##type##_avg##nt, reduce_##type##_premul##nt}
-#define NARROW(type, nt)                                                                                                        \
-  {reduce_##type##_sum##nt, reduce_##type##_prod##nt, reduce_##type##_max##nt, reduce_##type##_min##nt, reduce_##type##avg_avg##nt, reduce_##type##_premul##nt}
+#define ISA_NAME(isa) #isa
+#define ISA_TEXT(isa) ISA_NAME(isa)
+#define ROW(type, nt)                                                                    \
+    {                                                                                    \
+        reduce_##type##_sum##nt, reduce_##type##_prod##nt, reduce_##type##_max##nt,      \
+            reduce_##type##_min##nt, reduce_##type##_avg##nt, reduce_##type##_premul##nt \
+    }
+#define NARROW(type, nt)                                                                    \
+    {                                                                                       \
+        reduce_##type##_sum##nt, reduce_##type##_prod##nt, reduce_##type##_max##nt,         \
+            reduce_##type##_min##nt, reduce_##type##avg_avg##nt, reduce_##type##_premul##nt \
+    }
 /* In the order of symmDataType_t. */
-#define TABLE(nt)                                                                                                               \
-  {                                                                                                                             \
-    NARROW(i8, nt), NARROW(u8, nt), NARROW(i32, nt), NARROW(u32, nt), ROW(i64, nt), ROW(u64, nt), ROW(f16, nt), ROW(f32, nt),   \
-        ROW(f64, nt), ROW(bf16, nt), ROW(e4m3, nt), ROW(e5m2, nt)                                                               \
-  }
+#define TABLE(nt)                                                                                 \
+    {                                                                                             \
+        NARROW(i8, nt), NARROW(u8, nt), NARROW(i32, nt), NARROW(u32, nt), ROW(i64, nt),           \
+            ROW(u64, nt), ROW(f16, nt), ROW(f32, nt), ROW(f64, nt), ROW(bf16, nt), ROW(e4m3, nt), \
+            ROW(e5m2, nt)                                                                         \
+    }
 
 extern const symm_reduce_table GLUE(symm_reduce_, SYMM_ISA);
 const symm_reduce_table GLUE(symm_reduce_, SYMM_ISA) = {

@@ -19,10 +19,11 @@ static const char *const stage_names[] = {"entering", "waiting for a ready word"
 /* ---- check ------------------------------------------------------------------------------------------------------------ */
 
 static symmResult_t check_counts(const symm_coll *k, int nranks) {
-    uint64_t most = (uint64_t)1 << 60, per = symm_type_size(k->type);
+    uint64_t per = symm_type_size(k->type), bytes;
     if (!per) return SYMM_ERR(symmInvalidArgument, "datatype=%u: must be 0 to %d", k->type, symmNumTypes - 1);
     if (k->coll == symmCollAllGather) per *= (unsigned)nranks;
-    if (k->count > most / per) return SYMM_ERR(symmInvalidArgument, "count=%llu elements of %zu bytes overflow", (unsigned long long)k->count, symm_type_size(k->type));
+    if (__builtin_mul_overflow(k->count, per, &bytes) || bytes >> 60)
+        return SYMM_ERR(symmInvalidArgument, "count=%llu elements of %zu bytes overflow", (unsigned long long)k->count, symm_type_size(k->type));
     return symmSuccess;
 }
 
@@ -94,6 +95,8 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     a->dst_off = l->dst_win ? symm_window_offset(l->dst_win, c->rank, k->dst) : SYMM_STAGED;
     a->count = k->count;
     a->chunk = l->plan.chunk;
+    a->chunk_log = (uint32_t)__builtin_ctzll(l->plan.chunk);
+    a->esize_log = (uint32_t)__builtin_ctz(esize);
     a->nctas = l->plan.ctas;
     a->flags |= l->plan.flags;
     a->type = k->type;
@@ -168,7 +171,9 @@ static symmResult_t capture(const task *t, symmStream_t stream) {
 
 /* Calls of a communicator run in issue order: a change of stream waits for what was given to the last one. */
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
-    atomic_fetch_add_explicit(&c->launches[l->plan.kernel], 1, memory_order_relaxed);
+    /* Written by this thread alone; symmStats may read it from another. */
+    uint64_t n = atomic_load_explicit(&c->launches[l->plan.kernel], memory_order_relaxed);
+    atomic_store_explicit(&c->launches[l->plan.kernel], n + 1, memory_order_relaxed);
     if (stream != c->last_stream) {
         SYMM_TRY(symm_stream_check(stream));
         if (!symm_stream_capturing(stream)) {
@@ -185,15 +190,38 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
     return symmSuccess;
 }
 
-typedef struct { symm_coll k; symmComm_t comm; symmStream_t stream; } call_args;
+typedef struct {
+    symm_coll k;
+    symmComm_t comm;
+    symmStream_t stream;
+} call_args;
+
+static int same_call(const symm_coll *a, const symm_coll *b) {
+    return a->src == b->src && a->dst == b->dst && a->count == b->count && a->coll == b->coll &&
+           a->type == b->type && a->op == b->op;
+}
+
+/* The call, checked and planned: remembered from last time, or now. */
+static symmResult_t prepare(symm_comm *c, const symm_coll *k, const symm_launch **out) {
+    uint64_t mix = ((uint64_t)(uintptr_t)k->src >> 6) + ((uint64_t)(uintptr_t)k->dst >> 7) + k->count + k->coll;
+    symm_memo *m = &c->memos[(mix ^ mix >> 3 ^ mix >> 9) % SYMM_MEMOS];
+    if (m->version != c->version || !same_call(&m->k, k)) {
+        m->version = 0;
+        SYMM_TRY(symm_coll_prepare(c, k, &m->l));
+        m->k = *k;
+        m->version = c->version;
+    }
+    *out = &m->l;
+    return symmSuccess;
+}
 
 static symmResult_t call_job(void *p) {
     call_args *a = p;
     symm_comm *c;
-    symm_launch l;
+    const symm_launch *l;
     SYMM_TRY(symm_comm_enter(a->comm, 1, &c));
-    symmResult_t r = symm_coll_prepare(c, &a->k, &l);
-    if (__builtin_expect(r == symmSuccess, 1)) r = launch(c, &l, a->stream);
+    symmResult_t r = prepare(c, &a->k, &l);
+    if (__builtin_expect(r == symmSuccess, 1)) r = launch(c, l, a->stream);
     symm_comm_leave(c);
     return r;
 }

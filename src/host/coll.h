@@ -23,6 +23,15 @@ typedef struct { /* checked, planned, ready to launch */
     symm_args args;
 } symm_launch;
 
+/* The last calls, prepared: a program calls with the same arguments again and again. Direct-mapped by the arguments; an entry
+ * is good while `version` is the communicator's, which changes with its windows and reductions. */
+enum { SYMM_MEMOS = 8 };
+typedef struct symm_memo {
+    symm_coll k;
+    uint64_t version; /* 0: empty */
+    symm_launch l;
+} symm_memo;
+
 /* Checks arguments, finds windows, plans. Changes nothing but the order of the window list. */
 symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l);
 

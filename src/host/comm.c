@@ -65,9 +65,21 @@ void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text)
     if (ctl) set_abort(ctl, code, rank);
 }
 
+/* A peer that broke or revoked the communicator has written so into our abort word. Kernels look at it; this is for the host. */
+static void adopt_abort(symm_comm *c) {
+    char text[160];
+    const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* pairs with the release in comm_make.c */
+    uint64_t word = ctl ? __atomic_load_n(&ctl->abort, __ATOMIC_ACQUIRE) : 0; /* pairs with the release in set_abort */
+    if (!word || atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess) return;
+    symmResult_t code = (symmResult_t)(word >> 32);
+    symm_comm_reason(code, (int)(uint32_t)word - 1, text, sizeof text);
+    symm_comm_fail(c, code, (int)(uint32_t)word - 1, text);
+}
+
 /* Polled while this thread waits in set-up: a revocation, or a peer whose connection has ended. */
 static symmResult_t check(void *arg) {
     symm_comm *c = arg;
+    adopt_abort(c);
     SYMM_TRY(symm_comm_async(c));
     for (int p = 0; c->mesh && p < c->nranks; p++) {
         if (p == c->rank || !symm_mesh_hung_up(c->mesh, p)) continue;
@@ -75,6 +87,62 @@ static symmResult_t check(void *arg) {
         return SYMM_ERR(symmRemoteError, "rank %d died or left the communicator", p);
     }
     return symmSuccess;
+}
+
+void symm_comm_reason(symmResult_t code, int rank, char *text, size_t cap) {
+    char who[32] = "a rank";
+    if (rank >= 0) snprintf(who, sizeof who, "rank %d", rank);
+    switch (code) {
+    case symmMismatch: snprintf(text, cap, "%s called another collective, count, type or reduction than this rank", who); break;
+    case symmTimeout: snprintf(text, cap, "%s did not come within SYMM_TIMEOUT", who); break;
+    case symmAborted: snprintf(text, cap, "%s aborted or revoked the communicator", who); break;
+    case symmRemoteError: snprintf(text, cap, "%s died or left the communicator", who); break;
+    default: snprintf(text, cap, "%s cannot go on: %s", who, symmGetErrorString(code)); break;
+    }
+}
+
+void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stage) {
+    char text[SYMM_ERR_TEXT];
+    snprintf(text, sizeof text, "%s", symm_status_text());
+    /* First the words of the message, then the bare code: who sees the code in set-up finds the message. */
+    if (c->mesh && !symm_mesh_revoked(c->mesh)) symm_agree_revoke(c->mesh, code, rank, stage, text);
+    for (int p = 0; c->ctl && p < c->nranks; p++)
+        if (p != c->rank) set_abort((symm_ctl *)(uintptr_t)(c->base + (uint64_t)p * c->stride), code, rank);
+    symm_comm_fail(c, code, rank, text);
+}
+
+/* Whom an error of the bootstrap is about: the dead peer, where one is, else this rank, which found it. */
+static int culprit(const symm_comm *c, symmResult_t code) {
+    if (code != symmRemoteError) return c->rank;
+    for (int p = 0; c->mesh && p < c->nranks; p++)
+        if (p != c->rank && (!symm_mesh_alive(c->mesh, p) || symm_mesh_hung_up(c->mesh, p))) return p;
+    return -1;
+}
+
+symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t bytes, const char *stage) {
+    symm_wait w = symm_comm_wait(c, stage);
+    symmResult_t r = symm_boot_allgather(c->boot, mine, all, bytes, &w);
+    if (r) symm_comm_break(c, r, culprit(c, r), stage); /* the bootstrap is unusable from here on */
+    return r;
+}
+
+symmResult_t symm_comm_agree(symm_comm *c, symmResult_t mine, const char *stage) {
+    symm_wait w = symm_comm_wait(c, stage);
+    int dead = -1;
+    symmResult_t r = symm_agree(c->mesh, mine, &w, &dead);
+    if (r && symm_mesh_revoked(c->mesh)) symm_comm_break(c, r, dead >= 0 ? dead : culprit(c, r), stage);
+    return r;
+}
+
+/* While the mesh is being connected: its own steps see deaths, and know the reason. */
+static symmResult_t check_revoked(void *arg) {
+    return symm_comm_async(arg);
+}
+
+symm_wait symm_comm_wait_early(symm_comm *c, const char *stage) {
+    symm_wait w = symm_comm_wait(c, stage);
+    w.check = check_revoked;
+    return w;
 }
 
 symm_wait symm_comm_wait(symm_comm *c, const char *stage) {
@@ -91,6 +159,7 @@ void symm_comm_unref(symm_comm *c) {
     symm_comm_unbuild(c);
     pthread_mutex_destroy(&c->async_lock);
     SYMM_STAT_ADD(comms, -1);
+    free(c->memos);
     free(c);
 }
 
@@ -143,7 +212,7 @@ symmResult_t symmCommDestroy(symmComm_t comm) {
 static void abort_everywhere(symm_comm *c, const char *what) {
     char text[160];
     snprintf(text, sizeof text, "rank %d called %s", c->rank, what);
-    for (int p = 0; p < c->nranks; p++)
+    for (int p = 0; c->ctl && p < c->nranks; p++) /* none: non-blocking creation has failed */
         if (p != c->rank) set_abort((symm_ctl *)(uintptr_t)(c->base + (uint64_t)p * c->stride), symmAborted, c->rank);
     symm_comm_fail(c, symmAborted, c->rank, text);
     if (c->mesh) symm_agree_revoke(c->mesh, symmAborted, c->rank, what, text);
@@ -166,9 +235,23 @@ symmResult_t symmCommRevoke(symmComm_t comm, int flags) {
     return symmSuccess;
 }
 
+/* The thread that creates it sees that in its next look, drops it and leaves; nobody waits for that here. */
+static void abort_creation(symm_comm *c) {
+    char text[64];
+    snprintf(text, sizeof text, "rank %d called symmCommAbort", c->rank);
+    symm_comm_fail(c, symmAborted, c->rank, text);
+    if (symm_handle_close(SYMM_KIND_COMM, c->handle)) symm_handle_put(SYMM_KIND_COMM, c->handle);
+}
+
 symmResult_t symmCommAbort(symmComm_t comm) {
-    symm_comm *c;
-    SYMM_TRY(find_any(comm, &c));
+    symm_comm *c = symm_handle_get(SYMM_KIND_COMM, comm); /* pinned: the thread that creates it may end meanwhile */
+    if (!c) return bad_handle(comm);
+    if (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING) {
+        abort_creation(c);
+        symm_handle_put(SYMM_KIND_COMM, comm);
+        return symmSuccess;
+    }
+    symm_handle_put(SYMM_KIND_COMM, comm);
     abort_everywhere(c, "symmCommAbort");
     while (atomic_exchange_explicit(&c->busy, 1, memory_order_acquire)) sched_yield(); /* a call in another thread is leaving */
     end(c);
@@ -181,6 +264,7 @@ symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     if (!c) return bad_handle(comm);
     if (!asyncError) return SYMM_ERR(symmInvalidArgument, "asyncError is NULL");
+    adopt_abort(c);
     symmResult_t r = symm_comm_async(c);
     if (!r && atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING) r = symmInProgress;
     *asyncError = r;
@@ -211,7 +295,7 @@ symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
                         .windows = c->nwindows, .base = c->base, .stride = c->stride, .scratchBytes = c->params.scratch};
     for (symm_win *w = c->windows; w; w = w->next) i.usedBytes += w->bytes;
     snprintf(i.backend, sizeof i.backend, "%s", c->vmm->name);
-    snprintf(i.bootstrap, sizeof i.bootstrap, "%s", c->boot->ops->name);
+    snprintf(i.bootstrap, sizeof i.bootstrap, "%s", c->boot ? c->boot->ops->name : "");
     snprintf(i.name, sizeof i.name, "%s", c->name);
     *info = i;
     return symmSuccess;

@@ -15,8 +15,19 @@ void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text)
 /* symmSuccess, or the reason with its text made this thread's last error. */
 symmResult_t symm_comm_async(symm_comm *c);
 
+/* In words, for an error that a peer has only told by code and rank (-1 unknown). */
+void symm_comm_reason(symmResult_t code, int rank, char *text, size_t cap);
+/* This rank cannot go on with the others, for the reason in the thread's last error: revokes the communicator here and on every
+ * peer, so that none waits for it. rank: whom the reason is about, -1 unknown. */
+void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stage);
+/* Bootstrap's allgather, and agreement. Where they fail for more than a rank's own status the communicator is broken. */
+symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t bytes, const char *stage);
+symmResult_t symm_comm_agree(symm_comm *c, symmResult_t mine, const char *stage);
+
 /* How calls of this communicator wait for peers: set-up deadline, and a check that sees deaths and revocation. */
 symm_wait symm_comm_wait(symm_comm *c, const char *stage);
+/* The same before the mesh is connected: sees revocation only. */
+symm_wait symm_comm_wait_early(symm_comm *c, const char *stage);
 
 void symm_comm_ref(symm_comm *c);
 void symm_comm_unref(symm_comm *c);
@@ -28,7 +39,13 @@ symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out);
 symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot);
 /* Undoes whatever build has done. */
 void symm_comm_unbuild(symm_comm *c);
-/* Shell, build (behind symmInProgress if config says so), publish. */
+/* Shell, build, publish. A rank that cannot make so much as the shell tells the others, so that all fail alike. */
 symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmComm_t *out);
+/* The same where ranks meet over TCP; behind symmInProgress if config says so, the meeting included. */
+typedef struct {
+    symmUniqueId id;
+    int rank, nranks;
+} symm_meeting;
+symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *config, symmComm_t *out);
 
 #endif

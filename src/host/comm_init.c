@@ -9,11 +9,6 @@
 #include "log.h"
 #include "stats.h"
 
-static uint64_t setup_deadline(const symm_params *p, const symmConfig_t *config) {
-    uint64_t ms = config && config->timeoutMs != SYMM_CONFIG_UNDEF ? (uint64_t)config->timeoutMs : (uint64_t)p->setup_timeout_ms;
-    return symm_now_ns() + ms * 1000000ull;
-}
-
 symmResult_t symmGetUniqueId(symmUniqueId *id) {
     symm_params p;
     if (!id) return SYMM_ERR(symmInvalidArgument, "id is NULL");
@@ -21,8 +16,8 @@ symmResult_t symmGetUniqueId(symmUniqueId *id) {
     return symm_boot_tcp_id(id, p.ifname);
 }
 
-static symmResult_t check_ranks(const symmComm_t *comm, int nranks, int rank) {
-    if (!comm) return SYMM_ERR(symmInvalidArgument, "comm is NULL");
+/* A rank without a place for the handle goes on to the exchange all the same, so that all ranks fail alike. */
+static symmResult_t check_ranks(int nranks, int rank) {
     if (nranks < 1 || nranks > SYMM_MAX_RANKS) return SYMM_ERR(symmInvalidArgument, "nranks=%d: must be 1 to %d", nranks, SYMM_MAX_RANKS);
     if (rank < 0 || rank >= nranks) return SYMM_ERR(symmInvalidArgument, "rank=%d: must be 0 to %d", rank, nranks - 1);
     return symmSuccess;
@@ -30,27 +25,18 @@ static symmResult_t check_ranks(const symmComm_t *comm, int nranks, int rank) {
 
 typedef struct {
     symmComm_t *comm;
-    int nranks, rank;
-    symmUniqueId id;
+    symm_meeting at;
     const symmConfig_t *config;
 } rank_args;
 
 static symmResult_t init_rank(void *p) {
     rank_args *a = p;
-    symm_params params;
-    symmConfig_t config;
-    symm_boot *boot;
-    SYMM_TRY(symm_config_check(a->config, &config));
-    symmResult_t bad = symm_param_load(&params); /* goes on to the exchange if it can, so that all ranks hear of it */
-    if (bad) params.setup_timeout_ms = 300000;
-    symm_wait w = {.deadline_ns = setup_deadline(&params, &config), .stage = "creating a communicator"};
-    SYMM_TRY(symm_boot_tcp_open(&a->id, a->rank, a->nranks, &w, &boot));
-    return symm_comm_open(boot, a->config, a->comm);
+    return symm_comm_open_tcp(&a->at, a->config, a->comm);
 }
 
 symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId id, int rank, const symmConfig_t *config) {
-    rank_args a = {comm, nranks, rank, id, config};
-    SYMM_TRY(check_ranks(comm, nranks, rank));
+    rank_args a = {comm, {id, rank, nranks}, config};
+    SYMM_TRY(check_ranks(nranks, rank));
     return symm_group_run(comm, SYMM_JOB_BLOCKS, init_rank, &a, sizeof a);
 }
 
@@ -73,7 +59,7 @@ static symmResult_t init_boot(void *p) {
 }
 
 symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank, const symmBoot_t *boot, const symmConfig_t *config) {
-    SYMM_TRY(check_ranks(comm, nranks, rank));
+    SYMM_TRY(check_ranks(nranks, rank));
     if (!boot || !boot->allgather) return SYMM_ERR(symmInvalidArgument, "%s is NULL", boot ? "boot->allgather" : "boot");
     boot_args a = {comm, nranks, rank, *boot, config};
     return symm_group_run(comm, SYMM_JOB_BLOCKS, init_boot, &a, sizeof a);
@@ -158,13 +144,13 @@ static symmConfig_t child_config(const symm_comm *parent, const symmConfig_t *co
     return c;
 }
 
-static symmResult_t open_child(symm_comm *c, const int *members, int n, int rank, const symmConfig_t *config, symmComm_t *out) {
-    symm_boot *boot;
+static symmResult_t open_child(symm_comm *c, symm_boot *boot, const symmConfig_t *config, symmComm_t *out) {
     symmConfig_t cfg = child_config(c, config);
     cfg.blocking = SYMM_CONFIG_UNDEF; /* the child's bootstrap is the parent's mesh: both cannot be in use at once */
-    SYMM_TRY(symm_boot_mesh_open(c->mesh, members, n, rank, &boot));
     symmResult_t r = symm_comm_open(boot, &cfg, out);
     symm_log_rank(c->rank);
+    /* The exchange failed half-way, so the parent's mesh is out of step: the parent is over. */
+    if (r && symm_mesh_revoked(c->mesh) && !symm_comm_async(c)) symm_comm_break(c, r, c->rank, "creating a communicator from it");
     return r;
 }
 
@@ -196,16 +182,22 @@ static symmResult_t split(symm_comm *c, const child_args *a) {
     if (!status && a->color < 0 && a->color != SYMM_SPLIT_NOCOLOR)
         status = SYMM_ERR(symmInvalidArgument, "color=%d: must not be negative, or SYMM_SPLIT_NOCOLOR", a->color);
     mine.code = (int32_t)status;
-    symm_wait w = symm_comm_wait(c, "splitting a communicator");
-    SYMM_TRY(symm_boot_allgather(c->boot, &mine, all, sizeof mine, &w));
+    SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, "splitting a communicator"));
     for (int r = 0; r < c->nranks; r++)
-        if (all[r].code) return symm_agree(c->mesh, status, &w, NULL);
-    if (a->color == SYMM_SPLIT_NOCOLOR) {
-        *a->out = NULL;
-        return symmSuccess;
+        if (all[r].code) return symm_comm_agree(c, status, "splitting a communicator");
+    symm_boot *boot = NULL;
+    if (a->color != SYMM_SPLIT_NOCOLOR) {
+        int n = sort_members(all, c->nranks, a->color, c->rank, members, &rank);
+        status = symm_boot_mesh_open(c->mesh, members, n, rank, &boot);
     }
-    int n = sort_members(all, c->nranks, a->color, c->rank, members, &rank);
-    return open_child(c, members, n, rank, a->config, a->out);
+    status = symm_comm_agree(c, status, "splitting a communicator"); /* nobody begins before all can */
+    if (status) {
+        symm_boot_close(boot);
+        return status;
+    }
+    if (boot) return open_child(c, boot, a->config, a->out);
+    *a->out = NULL;
+    return symmSuccess;
 }
 
 static symmResult_t split_job(void *p) {
@@ -236,7 +228,10 @@ static symmResult_t shrink(symm_comm *c, const child_args *a) {
         if (r == c->rank) rank = n;
         if (!gone[r]) members[n++] = r;
     }
-    return open_child(c, members, n, rank, a->config, a->out);
+    symm_boot *boot;
+    SYMM_TRY(symm_boot_mesh_open(c->mesh, members, n, rank, &boot));
+    symm_boot_mesh_survive(boot);
+    return open_child(c, boot, a->config, a->out);
 }
 
 symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude, symmComm_t *newcomm, const symmConfig_t *config, int flags) {

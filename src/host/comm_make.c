@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../device/reduce.h"
+#include "coll.h"
 #include "comm.h"
 #include "comm_create.h"
 #include "exchange.h"
@@ -23,6 +24,7 @@
 
 #define HELLO_MAGIC 0x6d6d79736f6c6c65ull
 #define MAX_CPUS    1024
+#define REFUSE_NS   10000000000ull /* how long a rank that cannot go on tries to tell the others */
 
 /* The first message between ranks. magic and version stand first and the size never changes, so that ranks built
  * differently understand at least that. */
@@ -113,7 +115,12 @@ symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out) {
     void *handle;
     SYMM_TRY(symm_config_check(config, &cfg));
     symm_comm *c = SYMM_FAIL_HERE(comm_alloc) ? NULL : calloc(1, sizeof *c);
-    if (!c) return SYMM_ERR(symmOutOfMemory, "no memory for a communicator");
+    if (c) c->memos = calloc(SYMM_MEMOS, sizeof *c->memos);
+    if (!c || !c->memos) {
+        free(c);
+        return SYMM_ERR(symmOutOfMemory, "no memory for a communicator");
+    }
+    c->version = 1;
     c->config = cfg;
     c->vmm = &symm_vmm_host;
     if (cfg.commName) snprintf(c->name, sizeof c->name, "%s", cfg.commName);
@@ -264,47 +271,49 @@ static symmResult_t take_space(symm_comm *c, const symm_uuid *members, const gre
     return symm_space_create(c->vmm, c->caps.granularity, members, c->nranks, c->rank, c->stride, all[0].new_id, &c->space);
 }
 
-static symmResult_t judge_greetings(symm_comm *c, const greeting *all) {
-    for (int r = 0; r < c->nranks; r++) {
-        if (!all[r].code) continue;
-        if (c->threads && all[0].space_share) { /* nobody adopts rank 0's offers */
-            if (c->rank) return SYMM_ERR((symmResult_t)all[r].code, "rank %d: %.*s", r, (int)sizeof all[r].text, all[r].text);
-            for (int p = 1; p < c->nranks; p++) {
-                symm_slot_drop(c->space, c->control);
-                symm_space_drop(c->space);
-            }
-            symm_mesh_unshare(all[0].mesh_share);
-        }
-        return SYMM_ERR((symmResult_t)all[r].code, "rank %d: %.*s", r, (int)sizeof all[r].text, all[r].text);
-    }
+static symmResult_t judge_greetings(const symm_comm *c, const greeting *all) {
+    for (int r = 0; r < c->nranks; r++)
+        if (all[r].code) return SYMM_ERR((symmResult_t)all[r].code, "rank %d: %.*s", r, (int)sizeof all[r].text, all[r].text);
     return symmSuccess;
+}
+
+/* Nobody adopts what rank 0 of thread ranks has offered. */
+static void withdraw(symm_comm *c, const greeting *mine) {
+    if (!mine->space_share) return;
+    for (int p = 1; p < c->nranks; p++) {
+        symm_slot_drop(c->space, c->control);
+        symm_space_drop(c->space);
+    }
+    symm_mesh_unshare(mine->mesh_share);
+}
+
+static symmResult_t trade_greetings(symm_comm *c, const greeting *mine, greeting *all) {
+    symm_wait w = symm_comm_wait_early(c, "creating a communicator");
+    SYMM_TRY(symm_boot_allgather(c->boot, mine, all, sizeof *mine, &w));
+    return judge_greetings(c, all);
+}
+
+/* Once every greeting says yes: nothing may fail before the mesh step, in which the peers wait for this rank. */
+static symmResult_t connect_ranks(symm_comm *c, const symm_uuid *members, const greeting *all) {
+    symm_mesh_addr addrs[SYMM_MAX_RANKS];
+    symmResult_t space = take_space(c, members, all); /* its status goes into the mesh's first agreement */
+    for (int r = 0; r < c->nranks; r++) addrs[r] = all[r].addr;
+    symm_wait w = symm_comm_wait_early(c, "creating a communicator");
+    SYMM_TRY(symm_mesh_connect(c->mesh, addrs, c->threads ? all[0].mesh_share : NULL, &w));
+    w = symm_comm_wait(c, "creating a communicator");
+    return symm_agree(c->mesh, space, &w, NULL);
 }
 
 static symmResult_t greet(symm_comm *c, const symm_uuid *members) {
     greeting mine = {.code = 0};
     greeting *all = calloc((size_t)c->nranks, sizeof *all);
-    symmResult_t status = all ? offer(c, members, &mine) : SYMM_ERR(symmOutOfMemory, "no memory to greet %d ranks", c->nranks);
+    if (!all) return SYMM_ERR(symmOutOfMemory, "no memory to greet %d ranks", c->nranks);
+    symmResult_t status = offer(c, members, &mine);
     mine.code = (int32_t)status;
     if (status) snprintf(mine.text, sizeof mine.text, "%s", symm_status_text());
-    if (!all) return status;
-    symm_wait w = symm_comm_wait(c, "creating a communicator");
-    w.check = NULL; /* the mesh is not connected yet */
-    SYMM_TRY_GOTO(symm_boot_allgather(c->boot, &mine, all, sizeof mine, &w), free_all);
-    SYMM_TRY_GOTO(judge_greetings(c, all), free_all);
-    symmResult_t space = take_space(c, members, all);
-    symm_mesh_addr *addrs = malloc((size_t)c->nranks * sizeof *addrs);
-    if (!addrs) {
-        status = SYMM_ERR(symmOutOfMemory, "no memory to connect %d ranks", c->nranks);
-        goto free_all;
-    }
-    for (int r = 0; r < c->nranks; r++) addrs[r] = all[r].addr;
-    status = symm_mesh_connect(c->mesh, addrs, c->threads ? all[0].mesh_share : NULL, &w);
-    free(addrs);
-    if (!status) {
-        w = symm_comm_wait(c, "creating a communicator");
-        status = symm_agree(c->mesh, space, &w, NULL);
-    }
-free_all:
+    status = trade_greetings(c, &mine, all);
+    if (status) withdraw(c, &mine);
+    else status = connect_ranks(c, members, all);
     free(all);
     return status;
 }
@@ -370,7 +379,7 @@ static symmResult_t say_hello(symm_comm *c, symm_uuid *members) {
     if (!all) return SYMM_ERR(symmOutOfMemory, "no memory to meet %d ranks", c->nranks);
     fill_hello(c, status, &mine);
     symm_wait w = symm_comm_wait(c, "creating a communicator");
-    if (!c->params.setup_timeout_ms && c->config.timeoutMs == SYMM_CONFIG_UNDEF) w.deadline_ns = symm_now_ns() + 10000000000ull; /* parameters were bad */
+    if (!c->params.setup_timeout_ms && c->config.timeoutMs == SYMM_CONFIG_UNDEF) w.deadline_ns = symm_now_ns() + REFUSE_NS; /* parameters were bad */
     status = symm_boot_allgather(c->boot, &mine, all, sizeof mine, &w);
     if (!status) status = judge(all, c->nranks);
     if (!status) learn(c, all);
@@ -400,6 +409,7 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     if (c->ctl) status = symm_agree(c->mesh, status, &w, NULL); /* without it, all ranks have agreed to fail already */
     SYMM_TRY(status);
     SYMM_TRY(symm_comm_async(c)); /* a death that the watcher saw before there was an abort word to set */
+    symm_boot_mesh_rehome(c->boot, c->mesh);
     SYMM_INFO("communicator %s: rank %d of %d, host backend, %s, bootstrap %s%s", c->name, c->rank, c->nranks,
               c->threads ? "thread ranks" : "processes", c->boot->ops->name, c->oversubscribed ? ", more ranks than cores" : "");
     atomic_store_explicit(&c->state, SYMM_COMM_LIVE, memory_order_release);
@@ -421,29 +431,77 @@ void symm_comm_unbuild(symm_comm *c) {
 
 /* ---- open -------------------------------------------------------------------------------------------------------------------- */
 
-typedef struct { symm_comm *c; symm_boot *boot; } making;
-
 static void drop_handle(symm_comm *c) {
     symm_handle_close(SYMM_KIND_COMM, c->handle);
     symm_handle_put(SYMM_KIND_COMM, c->handle);
 }
 
+/* This rank has no communicator to build: its hello says why, so that all ranks fail alike rather than wait for it. */
+static symmResult_t refuse(symm_boot *boot, symmResult_t status) {
+    hello mine = {.magic = HELLO_MAGIC, .version = SYMM_VERSION_CODE, .code = (int32_t)status};
+    hello *all = calloc((size_t)boot->nranks, sizeof *all);
+    char own[SYMM_ERR_TEXT];
+    snprintf(own, sizeof own, "%s", symm_status_text());
+    snprintf(mine.text, sizeof mine.text, "%.199s", own);
+    symm_wait w = {.deadline_ns = symm_now_ns() + REFUSE_NS, .stage = "creating a communicator"};
+    symmResult_t r = all ? symm_boot_allgather(boot, &mine, all, sizeof mine, &w) : status;
+    if (!r) r = judge(all, boot->nranks);
+    else symm_status_adopt(own);
+    free(all);
+    symm_boot_close(boot);
+    return r ? r : status;
+}
+
+symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmComm_t *out) {
+    symm_comm *c;
+    symm_log_rank(boot->rank);
+    symmResult_t r = out ? symm_comm_shell(config, &c) : SYMM_ERR(symmInvalidArgument, "comm is NULL");
+    if (r) return refuse(boot, r);
+    r = symm_comm_build(c, boot);
+    if (r) {
+        drop_handle(c);
+        return r;
+    }
+    *out = c->handle;
+    return symmSuccess;
+}
+
+symmResult_t symm_comm_create(struct symm_boot *boot, const symmConfig_t *config, symmComm_t *comm) {
+    return symm_comm_open(boot, config, comm);
+}
+
+/* ---- open behind ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct { symm_comm *c; symm_meeting at; } making;
+
+static symmResult_t meet_and_build(symm_comm *c, const symm_meeting *at) {
+    symm_boot *boot;
+    symm_params params;
+    symm_log_rank(at->rank);
+    symmResult_t bad = symm_param_load(&params); /* goes on to the hello, so that all ranks hear of it */
+    c->params.setup_timeout_ms = bad ? 300000 : params.setup_timeout_ms;
+    symm_wait w = symm_comm_wait_early(c, "creating a communicator");
+    SYMM_TRY(symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot));
+    return symm_comm_build(c, boot);
+}
+
+/* Failed: symmCommGetAsyncError tells, destroy cleans up. */
 static void *make_behind(void *arg) {
     making m = *(making *)arg;
     free(arg);
-    symmResult_t r = symm_comm_build(m.c, m.boot);
-    if (r) symm_comm_fail(m.c, r, -1, symm_status_text()); /* symmCommGetAsyncError tells; destroy cleans up */
+    symmResult_t r = meet_and_build(m.c, &m.at);
+    if (r) symm_comm_fail(m.c, r, -1, symm_status_text());
     if (r) atomic_store_explicit(&m.c->state, SYMM_COMM_LIVE, memory_order_release);
     symm_comm_unref(m.c);
     SYMM_STAT_ADD(threads, -1);
     return NULL;
 }
 
-static symmResult_t open_behind(symm_comm *c, symm_boot *boot) {
+static symmResult_t start_behind(symm_comm *c, const symm_meeting *at) {
     pthread_t t;
     making *m = malloc(sizeof *m);
     if (!m) return SYMM_ERR(symmOutOfMemory, "no memory to create a communicator");
-    *m = (making){c, boot};
+    *m = (making){c, *at};
     symm_comm_ref(c); /* the thread's */
     SYMM_STAT_ADD(threads, 1);
     int e = pthread_create(&t, NULL, make_behind, m);
@@ -453,31 +511,35 @@ static symmResult_t open_behind(symm_comm *c, symm_boot *boot) {
     }
     SYMM_STAT_ADD(threads, -1);
     free(m);
-    atomic_fetch_sub(&c->refs, 1);
+    symm_comm_unref(c);
     return SYMM_ERR(symmSystemError, "cannot start a thread for non-blocking creation: %s", strerror(e));
 }
 
-symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmComm_t *out) {
+static symmResult_t open_behind(const symm_meeting *at, const symmConfig_t *config, symmComm_t *out) {
     symm_comm *c;
-    symmResult_t r = symm_comm_shell(config, &c);
-    if (r) {
-        symm_boot_close(boot); /* the peers see it go */
-        return r;
-    }
-    int behind = c->config.blocking == 0;
-    r = behind ? open_behind(c, boot) : symm_comm_build(c, boot);
+    SYMM_TRY(symm_comm_shell(config, &c));
+    c->rank = at->rank;
+    c->nranks = at->nranks;
+    symmComm_t handle = c->handle; /* the thread may be done, and the user's abort as well, before this one goes on */
+    symmResult_t r = start_behind(c, at);
     if (r) {
         drop_handle(c);
         return r;
     }
-    *out = c->handle;
-    return behind ? symmInProgress : symmSuccess;
+    *out = handle;
+    return symmInProgress;
 }
 
-symmResult_t symm_comm_create(struct symm_boot *boot, const symmConfig_t *config, symmComm_t *comm) {
-    if (!comm) {
-        symm_boot_close(boot);
-        return SYMM_ERR(symmInvalidArgument, "comm is NULL");
-    }
-    return symm_comm_open(boot, config, comm);
+symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *config, symmComm_t *out) {
+    symm_boot *boot;
+    symm_params params;
+    symmConfig_t checked;
+    symmResult_t bad = symm_config_check(config, &checked);
+    if (!bad && out && checked.blocking == 0) return open_behind(at, config, out);
+    /* What is wrong here goes on to the hello, so that all ranks hear of it; it is found again there. */
+    int ms = symm_param_load(&params) ? 300000 : (int)params.setup_timeout_ms;
+    if (!bad && checked.timeoutMs != SYMM_CONFIG_UNDEF && config) ms = checked.timeoutMs;
+    symm_wait w = {.deadline_ns = symm_now_ns() + (uint64_t)ms * 1000000ull, .stage = "creating a communicator"};
+    SYMM_TRY(symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot));
+    return symm_comm_open(boot, config, out);
 }

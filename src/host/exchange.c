@@ -24,19 +24,12 @@ typedef struct { /* one registration under way */
 } exchange;
 
 static symmResult_t gather(exchange *x, const symm_brought *mine) {
-    symm_wait w = symm_comm_wait(x->c, x->stage);
-    symmResult_t r = symm_boot_allgather(x->c->boot, mine, x->all, sizeof *mine, &w);
-    if (r) symm_comm_fail(x->c, r, -1, symm_status_text()); /* the bootstrap is unusable from here on */
-    return r;
+    return symm_comm_gather(x->c, mine, x->all, sizeof *mine, x->stage);
 }
 
 /* Everybody's status becomes the worst of all. */
 static symmResult_t agree(exchange *x, symmResult_t mine) {
-    symm_wait w = symm_comm_wait(x->c, x->stage);
-    int dead = -1;
-    symmResult_t r = symm_agree(x->c->mesh, mine, &w, &dead);
-    if (dead >= 0 || r == symmTimeout) symm_comm_fail(x->c, r ? r : symmRemoteError, dead, symm_status_text());
-    return r;
+    return symm_comm_agree(x->c, mine, x->stage);
 }
 
 static int any_failed(const exchange *x) {
@@ -182,8 +175,7 @@ static symmResult_t map_all(exchange *x) {
     for (int p = 0; p < x->c->nranks && !broken; p++)
         if (p != x->c->rank) broken = take_handles(x, p, &w);
     if (broken) { /* out of step with a peer: nobody can go on */
-        symm_agree_revoke(x->c->mesh, broken, x->c->rank, x->stage, symm_status_text());
-        symm_comm_fail(x->c, broken, x->c->rank, symm_status_text());
+        symm_comm_break(x->c, broken, x->c->rank, x->stage);
         return broken;
     }
     if (!x->status && SYMM_FAIL_HERE(win_commit)) x->status = SYMM_ERR(symmSystemError, "failpoint win_commit");

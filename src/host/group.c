@@ -27,7 +27,8 @@ typedef struct lane { /* the jobs of one communicator, in order */
     char text[SYMM_ERR_TEXT];
 } lane;
 
-static __thread struct { int depth; job *first, **last; symmResult_t error; } group;
+/* initial-exec: every collective looks at it. */
+static __thread __attribute__((tls_model("initial-exec"))) struct { int depth; job *first, **last; symmResult_t error; } group;
 
 int symm_group_open(void) { return group.depth > 0; }
 
@@ -53,7 +54,10 @@ symmResult_t symmGroupStart(void) {
 
 static void *run_lane(void *arg) {
     lane *l = arg;
-    for (job *j = l->first; j && !l->result; j = j->next) l->result = j->fn(j->args);
+    for (job *j = l->first; j && (!l->result || l->result == symmInProgress); j = j->next) {
+        symmResult_t r = j->fn(j->args);
+        if (r) l->result = r; /* a creation that goes on behind is no failure: the queue goes on as well */
+    }
     memcpy(l->text, symm_status_text(), sizeof l->text);
     return NULL;
 }
@@ -116,7 +120,7 @@ symmResult_t symmGroupEnd(void) {
     if (!result) run_lanes(lanes);
     for (lane *l = lanes; l; l = next) {
         next = l->next;
-        if (l->result && !result) {
+        if (l->result && (!result || result == symmInProgress)) {
             result = l->result;
             if (l->text[0]) symm_status_adopt(l->text);
         }

@@ -30,12 +30,17 @@ static const table_row table[] = {
 enum { ROWS = sizeof table / sizeof table[0] };
 
 #define CHUNK_BYTES (512u << 10) /* two in, two out and their sources stay in a 2 MiB L2 */
-#define CHUNK_MIN   4096u
-#define NT_BYTES    (1u << 20) /* from here on the message does not stay in L2: store past it */
+#define NT_BYTES    (3u << 20) /* a rank that touches more than this pushes its L2 over: store past it */
 
 const char *symm_coll_name(int coll) {
     static const char *const names[symmNumColls] = {"all_reduce", "all_gather", "barrier"};
     return coll >= 0 && coll < symmNumColls ? names[coll] : "?";
+}
+
+/* Bytes of this rank's input. No division on the way to a plan: a call of a few bytes lasts 0.2 us. */
+static uint64_t message(const symm_call *call) {
+    uint64_t bytes;
+    return __builtin_mul_overflow(call->count, (uint64_t)call->esize, &bytes) ? UINT64_MAX : bytes;
 }
 
 static uint64_t packet_cap(const symm_plan_env *env, int cap) {
@@ -51,7 +56,7 @@ int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_i
     if (row->coll != call->coll) text = "is of another collective";
     else if (env->nranks < row->min_ranks) text = "needs more ranks";
     else if (row->min_ranks == 1 && env->nranks > 1 && call->coll != symmCollBarrier) text = "is for one rank";
-    else if (row->cap != SYMM_CAP_NONE && call->count > packet_cap(env, row->cap) / call->esize)
+    else if (row->cap != SYMM_CAP_NONE && message(call) > packet_cap(env, row->cap))
         text = "packets: the message is larger than the packet scratch (SYMM_SCRATCH)";
     else if (env->deterministic && !(row->flags & SYMM_K_ORDERED)) text = "does not reduce in rank order (SYMM_DETERMINISTIC=1)";
     if (why) *why = text;
@@ -59,7 +64,7 @@ int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_i
 }
 
 static symm_kernel_id pick(const symm_plan_env *env, const symm_call *call) {
-    uint64_t bytes = call->count > UINT64_MAX / call->esize ? UINT64_MAX : call->count * call->esize;
+    uint64_t bytes = message(call);
     for (int i = 0; i < ROWS; i++) {
         const table_row *r = &table[i];
         if (r->coll != call->coll || env->nranks < r->min_ranks || env->nranks > r->max_ranks) continue;
@@ -77,6 +82,19 @@ static int pick_ctas(const symm_plan_env *env) {
     return ctas < 1 ? 1 : ctas > SYMM_MAX_CTAS ? SYMM_MAX_CTAS : ctas;
 }
 
+/* Bytes that one rank reads and writes: all_reduce its slices of all sources and destinations, all_gather everything twice. */
+static uint64_t touched(const symm_plan_env *env, const symm_call *call) {
+    uint64_t per = 2u * (call->coll == symmCollAllGather ? (unsigned)env->nranks : 1u), bytes;
+    return __builtin_mul_overflow(message(call), per, &bytes) ? UINT64_MAX : bytes;
+}
+
+/* The largest power of two that leaves four chunks for every CTA. */
+static uint64_t pick_chunk(const symm_plan_env *env, int ctas) {
+    uint64_t chunk = CHUNK_BYTES;
+    while (chunk * 4u * (unsigned)ctas > env->scratch.stage_bytes) chunk /= 2;
+    return chunk;
+}
+
 symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
     symm_plan plan = {.kernel = SYMM_KERNEL_COUNT};
     int forced = env->forced ? env->forced[call->coll] : -1;
@@ -84,9 +102,8 @@ symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
     plan.force_refused = forced >= 0 && plan.kernel == SYMM_KERNEL_COUNT;
     if (plan.kernel == SYMM_KERNEL_COUNT) plan.kernel = pick(env, call);
     plan.ctas = pick_ctas(env);
-    plan.chunk = env->scratch.stage_bytes / (4u * (unsigned)plan.ctas) / 64 * 64;
-    if (plan.chunk > CHUNK_BYTES) plan.chunk = CHUNK_BYTES;
-    if (call->count >= NT_BYTES / call->esize) plan.flags |= SYMM_ARG_NT;
+    plan.chunk = pick_chunk(env, plan.ctas);
+    if (touched(env, call) >= NT_BYTES) plan.flags |= SYMM_ARG_NT;
     return plan;
 }
 

@@ -46,6 +46,7 @@ static symmResult_t create(symm_comm *c, symmRedOp_t *op, void *scalar, symmData
     if (residence == symmScalarDevice) r.ptr = scalar;
     else memcpy(&r.scalar, scalar, symm_type_size((unsigned)type));
     c->redops[i] = r;
+    c->version++; /* a remembered call may have meant an older reduction of this number */
     *op = (symmRedOp_t)(symmNumOps + i);
     return symmSuccess;
 }
@@ -64,7 +65,7 @@ symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm) {
     symmResult_t r = symmSuccess;
     symm_redop *o = (symm_redop *)symm_redop_find(c, op);
     if (!o) r = SYMM_ERR(symmInvalidArgument, "op=%d is not a reduction made for communicator %s", (int)op, c->name);
-    else o->live = 0;
+    else o->live = 0, c->version++;
     symm_comm_leave(c);
     return r;
 }

@@ -161,6 +161,9 @@ symm_slot *symm_slot_find(symm_space *s, uint64_t id, uint64_t bytes) {
 
 void symm_slot_publish(symm_space *s, symm_slot *slot, uint64_t id) {
     pthread_mutex_lock(&s->lock);
+    /* An older slot of the same memory is one that another rank has dropped: it must not be found before this one again. */
+    for (symm_slot *old = s->slots; old; old = old->next)
+        if (old->id == id) old->id = 0;
     slot->id = id;
     pthread_mutex_unlock(&s->lock);
 }

@@ -87,6 +87,8 @@ typedef struct symm_comm {
     int nwindows;
     symmStream_t last_stream;
     symm_order last_order;   /* end of the last call, when it was given to a stream */
+    struct symm_memo *memos; /* [SYMM_MEMOS] */
+    uint64_t version;        /* of windows and reductions; starts at 1 */
     struct symm_redop *redops;
     int nredops;
     _Atomic int async;       /* symmResult_t: why the communicator is revoked */

@@ -109,6 +109,35 @@ static void wake(void) {
     if (write(wake_fd, &one, sizeof one) < 0) SYMM_WARN("waking the watcher: %m");
 }
 
+/* ---- fork: the child has neither the thread nor any communicator (handle.c) -------------------------------------------------- */
+
+static void before_fork(void) {
+    pthread_mutex_lock(&life_lock);
+    pthread_mutex_lock(&watch_lock);
+}
+
+static void after_fork(void) {
+    pthread_mutex_unlock(&watch_lock);
+    pthread_mutex_unlock(&life_lock);
+}
+
+static void in_child(void) {
+    watched = NULL;
+    generation++;
+    if (running) {
+        running = 0;
+        close(wake_fd); /* the child's copy: a write to it would wake the parent's thread */
+        wake_fd = -1;
+        SYMM_STAT_ADD(fds, -1);
+        SYMM_STAT_ADD(threads, -1);
+    }
+    after_fork();
+}
+
+static void watch_forks(void) { pthread_atfork(before_fork, after_fork, in_child); }
+
+/* ---- the thread ---------------------------------------------------------------------------------------------------------------- */
+
 /* With the locks. Signals stay with the user's threads. */
 static symmResult_t start_thread(void) {
     sigset_t all, old;
@@ -130,7 +159,9 @@ static symmResult_t start_thread(void) {
 }
 
 symmResult_t symm_watch_start(symm_comm *c) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (c->threads || c->nranks == 1) return symmSuccess;
+    pthread_once(&once, watch_forks);
     struct symm_watch *w = malloc(sizeof *w);
     if (!w || SYMM_FAIL_HERE(comm_watch)) {
         free(w);

@@ -35,6 +35,7 @@ static void unlink_window(symm_comm *c, symm_win *w) {
     while (*at != w) at = &(*at)->next;
     *at = w->next;
     c->nwindows--;
+    c->version++; /* calls that are remembered must look again */
 }
 
 static void close_window(symm_comm *c, symm_win *w) {
@@ -121,10 +122,9 @@ static void let_go(symm_comm *c, symm_bring *b) {
 /* Thread ranks: the user's pointer is the only mapping, so the flat offset is what leads to it. */
 static symmResult_t meet_threads(symm_comm *c, symmResult_t status, symm_win *w, symm_brought *all) {
     symm_brought mine = {.code = (int32_t)status, .ptr = w ? (uint64_t)(uintptr_t)w->ptr : 0, .user_bytes = w ? w->bytes : 0};
-    symm_wait wait = symm_comm_wait(c, "registering a window");
-    SYMM_TRY(symm_boot_allgather(c->boot, &mine, all, sizeof mine, &wait));
+    SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, "registering a window"));
     for (int r = 0; r < c->nranks; r++)
-        if (all[r].code) return symm_agree(c->mesh, status, &wait, NULL);
+        if (all[r].code) return symm_comm_agree(c, status, "registering a window");
     for (int r = 0; r < c->nranks; r++) {
         w->off[r] = all[r].ptr - (c->base + (uint64_t)r * c->stride);
         w->size[r] = all[r].user_bytes;
@@ -160,7 +160,10 @@ static symmResult_t register_window(symm_comm *c, void *buff, size_t size, symmW
     symm_bring *b = calloc(1, sizeof *b);
     symm_brought *all = calloc((size_t)c->nranks, sizeof *all);
     symmResult_t status = b && all ? check_buffer(buff, size, win, flags) : SYMM_ERR(symmOutOfMemory, "no memory to register a window");
-    if (!b || !all) goto free_lists; /* cannot even take part: the peers see the deadline */
+    if (!b || !all) { /* cannot even take part: nobody shall wait for it */
+        symm_comm_break(c, status, c->rank, "registering a window");
+        goto free_lists;
+    }
     if (!status) status = make_record(c, buff, size, &w);
     if (!status) status = symm_handle_new(SYMM_KIND_WINDOW, w, handle_gone, &handle);
     if (!status) status = find_segments(c, buff, size, b);
@@ -171,6 +174,7 @@ static symmResult_t register_window(symm_comm *c, void *buff, size_t size, symmW
     w->next = c->windows;
     c->windows = w;
     c->nwindows++;
+    c->version++;
     SYMM_STAT_ADD(registrations, 1);
     *win = handle;
     goto free_lists;

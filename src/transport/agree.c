@@ -14,11 +14,13 @@
  * meeting a closed connection. */
 #include "mesh_impl.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "../host/fail.h"
 
+#define YIELDS          3            /* looks before the first sleep of a round */
 #define COMMIT_QUIET_NS 100000000ull /* w->check is not asked this early in round 2 */
 
 typedef struct {
@@ -120,7 +122,7 @@ static symmResult_t sleep_round(agreement *a, int type) {
 /* Sends this rank's message of one round to everybody and takes everybody's. */
 static symmResult_t exchange(agreement *a, int type, const void *payload, size_t bytes) {
     symm_mesh *m = a->m;
-    int left = m->nranks - 1, came;
+    int left = m->nranks - 1, came, yields = 0;
     for (int i = 1; i < m->nranks; i++) {
         int peer = (m->rank + i) % m->nranks; /* staggered, so that they do not all wake rank 0 */
         SYMM_TRY(symm_mesh_send(m, peer, type, payload, bytes, NULL, 0, a->w));
@@ -132,7 +134,12 @@ static symmResult_t exchange(agreement *a, int type, const void *payload, size_t
         SYMM_TRY(sweep(a, type, &came));
         left -= came;
         if (!left) return symmSuccess;
-        if (!came) SYMM_TRY(sleep_round(a, type));
+        if (came) continue;
+        /* More ranks than cores: let them speak, rather than sleep and be woken by each of them. */
+        if (yields++ < YIELDS)
+            sched_yield();
+        else
+            SYMM_TRY(sleep_round(a, type));
     }
 }
 

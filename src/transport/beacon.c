@@ -15,6 +15,8 @@
 #include "../host/stats.h"
 #include "beacon.h"
 
+#define LOOKS 64 /* that the kernel keeps; nobody answers them */
+
 struct symm_beacon {
     struct symm_beacon *next;
     symm_beacon_key key;
@@ -67,7 +69,7 @@ static symmResult_t open_light(const symm_beacon_key *key, int rank, int *out) {
     if (fd < 0)
         return SYMM_ERR(errno == EMFILE || errno == ENFILE ? symmFdLimit : symmSystemError,
                         "making the presence socket of rank %d failed: %s", rank, strerror(errno));
-    if (bind(fd, (struct sockaddr *)&a, len) == 0 && listen(fd, SOMAXCONN) == 0) {
+    if (bind(fd, (struct sockaddr *)&a, len) == 0 && listen(fd, LOOKS) == 0) {
         SYMM_STAT_ADD(fds, +1);
         *out = fd;
         return symmSuccess;

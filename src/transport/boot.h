@@ -44,6 +44,10 @@ symmResult_t symm_boot_user_open(const symmBoot_t *cb, int rank, int nranks, sym
 /* Through the control mesh of a living communicator: members[i] is the mesh rank of new rank i. Used by split and shrink. */
 struct symm_mesh;
 symmResult_t symm_boot_mesh_open(struct symm_mesh *mesh, const int *members, int nmembers, int rank, symm_boot **out);
+/* The child has a mesh of its own from here on: its exchanges go through that, and the parent may end. Other kinds: nothing. */
+void symm_boot_mesh_rehome(symm_boot *b, struct symm_mesh *own);
+/* For shrink: a member that has learnt of the parent's end only now, by a REVOKE in front of the first block, goes on. */
+void symm_boot_mesh_survive(symm_boot *b);
 
 static inline symmResult_t symm_boot_allgather(symm_boot *b, const void *send, void *recv, size_t bytes, const symm_wait *w) {
   return b->ops->allgather(b, send, recv, bytes, w);

@@ -18,6 +18,7 @@ typedef struct {
     symm_mesh *mesh;
     uint32_t seq; /* number of the exchange */
     int failed;
+    int survives; /* the parent's end, however late it is told, does not end the exchange */
     int members[]; /* mesh rank of each new rank */
 } boot_mesh;
 
@@ -45,13 +46,23 @@ static symmResult_t send_piece(boot_mesh *b, const piece_head *h, const char *da
     return symmSuccess;
 }
 
+/* The survivors of a death learn of it at different times: what one of them sent before it began to shrink may still be in the
+ * queue. The mesh skips it once it knows that it is revoked, which the REVOKE in front tells it. */
+static symmResult_t recv_message(boot_mesh *b, int peer, char *message, size_t *got,
+                                 const symm_wait *w) {
+    int before = symm_mesh_revoked(b->mesh);
+    symmResult_t r =
+        symm_mesh_recv(b->mesh, peer, SYMM_MSG_BOOT, message, SYMM_MESH_MAX, got, NULL, 0, w);
+    if (!r || !b->survives || before || !symm_mesh_revoked(b->mesh)) return r;
+    return symm_mesh_recv(b->mesh, peer, SYMM_MSG_BOOT, message, SYMM_MESH_MAX, got, NULL, 0, w);
+}
+
 static symmResult_t recv_piece(boot_mesh *b, int r, const piece_head *h, char *data, size_t bytes,
                                const symm_wait *w) {
     char message[SYMM_MESH_MAX];
     size_t got;
     piece_head theirs;
-    SYMM_TRY(symm_mesh_recv(b->mesh, b->members[r], SYMM_MSG_BOOT, message, sizeof(message), &got,
-                            NULL, 0, w));
+    SYMM_TRY(recv_message(b, b->members[r], message, &got, w));
     if (got < sizeof(theirs))
         return SYMM_ERR(symmInternalError, "rank %d of the parent sent a piece of %zu bytes (%s)",
                         b->members[r], got, symm_boot_stage(w));
@@ -99,6 +110,9 @@ static symmResult_t mesh_allgather(symm_boot *base, const void *send, void *recv
                         symm_boot_stage(w));
     symmResult_t status = exchange(b, send, recv, bytes, w);
     b->failed = status != symmSuccess;
+    /* The others wait for this rank's pieces, and later messages would be taken for them. */
+    if (status && !symm_mesh_revoked(b->mesh))
+        symm_agree_revoke(b->mesh, status, symm_mesh_rank(b->mesh), w->stage, symm_status_text());
     return status;
 }
 
@@ -107,6 +121,19 @@ static void mesh_close(symm_boot *b) {
 }
 
 static const symm_boot_ops mesh_ops = {"parent", mesh_allgather, mesh_close};
+
+void symm_boot_mesh_rehome(symm_boot *base, struct symm_mesh *own) {
+    boot_mesh *b = (boot_mesh *)base;
+    if (base->ops != &mesh_ops) return;
+    b->mesh = own;
+    b->seq = 0;
+    b->survives = 0;
+    for (int r = 0; r < base->nranks; r++) b->members[r] = r;
+}
+
+void symm_boot_mesh_survive(symm_boot *b) {
+    ((boot_mesh *)b)->survives = 1;
+}
 
 static symmResult_t check_members(const symm_mesh *mesh, const int *members, int n, int rank) {
     if (n < 1 || rank < 0 || rank >= n)

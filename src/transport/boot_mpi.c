@@ -26,14 +26,15 @@
 
 #include "../host/comm_create.h"
 #include "../host/fail.h"
-#include "../host/log.h"
 #include "../host/param.h"
 #include "beacon.h"
 #include "boot_mpi.h"
 #include "boot_text.h"
 
-#define HELLO_MAGIC 0x4d796d73u  /* "smyM" */
-#define PEEK_NS     500000000ull /* how often the others' beacons are looked at during an exchange */
+#define HELLO_MAGIC 0x4d796d73u /* "smyM" */
+/* When the others' beacons are looked at first; then at doubling distances. */
+#define PEEK_NS     50000000ull
+#define PEEK_MAX_NS 1000000000ull
 #define DARK_NS     5000000000ull /* dark for so long: gone, and not just done a little earlier */
 
 typedef struct { /* a rank's greeting; and, with seq and bytes, the head of each block */
@@ -43,10 +44,11 @@ typedef struct { /* a rank's greeting; and, with seq and bytes, the head of each
     uint64_t seq, bytes;
 } hello;
 
-typedef struct {
-    MPI_Comm dup;        /* generation `usable`, if that is not 0 */
-    MPI_Comm coming;     /* where MPI_Comm_idup puts the next one */
-    MPI_Request request; /* of the greeting or the duplication */
+typedef struct mpi_link {
+    struct mpi_link *next; /* among the stranded */
+    MPI_Comm dup;          /* generation `usable`, if that is not 0 */
+    MPI_Comm coming;       /* where MPI_Comm_idup puts the next one */
+    MPI_Request request;   /* of the greeting or the duplication */
     enum { IDLE, GREETING, DUPLICATING } state;
     int usable, last;
     uint64_t seq; /* exchanges begun on dup */
@@ -68,17 +70,18 @@ typedef struct {
     symm_beacon *beacon;
     symm_beacon_key key;
     int failed;
+    unsigned char *seen, *dark; /* [nranks] whose beacon was lit once; whose has gone out */
 } boot_mpi;
 
 static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
 static int link_keyval = MPI_KEYVAL_INVALID; /* under attach_lock */
-/* Exchanges that were given up. MPI still owns their buffers and may write into them whenever it is
- * entered, so they live as long as the process; they are listed only to be found in a debugger and
- * not to count as lost memory. */
+/* Exchanges that were given up, and links whose communicator went while something was outstanding. MPI still owns their buffers
+ * and may write into them whenever it is entered, so they live as long as the process; they are listed only to be found in a
+ * debugger and not to count as lost memory. */
 static _Atomic(round *) abandoned;
+static _Atomic(mpi_link *) stranded;
 
-/* ---- MPI's state
- * ---------------------------------------------------------------------------------------- */
+/* ---- MPI's state ---- */
 
 static symmResult_t mpi_result(int rc, const char *call, const symm_wait *w) {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -116,17 +119,32 @@ static symmResult_t check_comm(MPI_Comm comm) {
     return SYMM_ERR(symmInvalidArgument, "symmCommInitMPI: mpicomm is an intercommunicator");
 }
 
-/* ---- waiting
- * --------------------------------------------------------------------------------------------- */
+/* ---- waiting ---- */
 
-/* Sets dark[r] for each rank whose beacon is not lit; returns how many. */
-static int look_around(const boot_mpi *b, unsigned char *dark) {
-    int many = 0;
+typedef struct { /* one wait for the others */
+    boot_mpi *b;
+    const symm_wait *w;
+    int greeting; /* it is the greeting: some may not have come at all */
+    uint64_t start_ns, look_ns, peek_ns, spacing_ns;
+    uint64_t dark_ns; /* since when somebody is gone; 0: nobody is */
+} wait;
+
+/* The greeting: who was there once has come, whether or not it has given up since. Later: who was
+ * the first to go dark is the cause, those that followed gave up because of it. */
+static void peek(wait *x) {
+    boot_mpi *b = x->b;
+    int many = 0, keep = !x->greeting && x->dark_ns;
     for (int r = 0; r < b->base.nranks; r++) {
-        dark[r] = r != b->base.rank && symm_beacon_seen(&b->key, r) == 0;
-        many += dark[r];
+        int dark = 0;
+        if (r != b->base.rank && !(x->greeting && b->seen[r])) {
+            dark = symm_beacon_seen(&b->key, r) == 0;
+            b->seen[r] = !dark;
+        }
+        many += dark;
+        if (!keep) b->dark[r] = (unsigned char)dark;
     }
-    return many;
+    if (!many) x->dark_ns = 0;
+    if (many && !x->dark_ns) x->dark_ns = symm_now_ns();
 }
 
 /* Beacons end at the host: on several hosts a dark rank may only be far away. */
@@ -136,39 +154,34 @@ static const char *far_note(void) {
     return "; ranks of other hosts cannot be told from missing ones";
 }
 
-static symmResult_t deadline_reached(const boot_mpi *b, int greeting, uint64_t start_ns,
-                                     const symm_wait *w) {
-    unsigned char dark[b->base.nranks];
+static symmResult_t deadline_reached(wait *x) {
+    const boot_mpi *b = x->b;
     char ranks[256];
-    double waited = symm_boot_seconds(start_ns);
-    int many = look_around(b, dark);
-    symm_boot_ranks(dark, b->base.nranks, ranks, sizeof(ranks));
-    if (many && greeting)
+    double waited = symm_boot_seconds(x->start_ns);
+    if (x->greeting || !x->dark_ns) peek(x);
+    symm_boot_ranks(b->dark, b->base.nranks, ranks, sizeof(ranks));
+    if (x->dark_ns && x->greeting)
         return SYMM_ERR(symmTimeout, "%s never called symmCommInitMPI (waited %.1f s%s)", ranks,
                         waited, far_note());
-    if (many)
+    if (x->dark_ns)
         return SYMM_ERR(symmTimeout, "%s ended or gave up while %s (waited %.1f s%s)", ranks,
-                        symm_boot_stage(w), waited, far_note());
+                        symm_boot_stage(x->w), waited, far_note());
     return SYMM_ERR(symmTimeout,
                     "MPI did not complete an exchange within %.1f s though every rank is inside "
                     "symmCommInitMPI (rank %d, while %s)",
-                    waited, b->base.rank, symm_boot_stage(w));
+                    waited, b->base.rank, symm_boot_stage(x->w));
 }
 
 /* Once all have come, a beacon that stays dark is a rank that ended. Not at once: it may have its
  * result already, and ours is on the way. */
-static symmResult_t watch_peers(const boot_mpi *b, uint64_t *dark_ns, const symm_wait *w) {
-    unsigned char dark[b->base.nranks];
+static symmResult_t watch_peers(wait *x, uint64_t now) {
     char ranks[256];
-    if (!look_around(b, dark) || *far_note()) {
-        *dark_ns = 0;
-        return symmSuccess;
-    }
-    uint64_t now = symm_now_ns();
-    if (!*dark_ns) *dark_ns = now;
-    if (now - *dark_ns < DARK_NS) return symmSuccess;
-    symm_boot_ranks(dark, b->base.nranks, ranks, sizeof(ranks));
-    return SYMM_ERR(symmRemoteError, "%s ended or gave up while %s", ranks, symm_boot_stage(w));
+    x->peek_ns = now + x->spacing_ns;
+    if (x->spacing_ns < PEEK_MAX_NS) x->spacing_ns *= 2;
+    peek(x);
+    if (x->greeting || !x->dark_ns || now < x->dark_ns + DARK_NS || *far_note()) return symmSuccess;
+    symm_boot_ranks(x->b->dark, x->b->base.nranks, ranks, sizeof(ranks));
+    return SYMM_ERR(symmRemoteError, "%s ended or gave up while %s", ranks, symm_boot_stage(x->w));
 }
 
 /* Others need the cores in order to come: yield first, then sleep. */
@@ -181,31 +194,32 @@ static void rest(unsigned turn) {
 }
 
 /* Until the request is complete. On an error of ours it stays outstanding, *r says so. */
-static symmResult_t await_request(const boot_mpi *b, MPI_Request *r, int greeting,
-                                  const symm_wait *w) {
-    uint64_t start_ns = symm_now_ns(), look_ns = start_ns, peek_ns = start_ns + PEEK_NS;
-    uint64_t dark_ns = 0;
+static symmResult_t await_request(boot_mpi *b, MPI_Request *r, int greeting, const symm_wait *w) {
+    uint64_t start = symm_now_ns();
+    wait x = {b, w, greeting, start, start, start + PEEK_NS, PEEK_NS, 0};
     for (unsigned turn = 0;; turn++) {
         int done = 0;
         SYMM_TRY(mpi_result(MPI_Test(r, &done, MPI_STATUS_IGNORE), "MPI_Test", w));
         if (done) return symmSuccess;
         uint64_t now = symm_now_ns();
-        if (now >= look_ns) {
-            look_ns = now + 2000000;
+        if (now >= x.look_ns) {
+            x.look_ns = now + 2000000;
             SYMM_TRY(symm_boot_check(w));
         }
-        if (symm_wait_over(w)) return deadline_reached(b, greeting, start_ns, w);
-        if (!greeting && now >= peek_ns) {
-            peek_ns = now + PEEK_NS;
-            SYMM_TRY(watch_peers(b, &dark_ns, w));
-        }
+        if (symm_wait_over(w)) return deadline_reached(&x);
+        if (now >= x.peek_ns) SYMM_TRY(watch_peers(&x, now));
         rest(turn);
     }
 }
 
-/* ---- link
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- link ---- */
+
+static void strand(mpi_link *l) {
+    l->next = atomic_load_explicit(&stranded, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&stranded, &l->next, l, memory_order_relaxed,
+                                                  memory_order_relaxed)) {
+    }
+}
 
 /* MPI calls this when the user frees the communicator, which all its ranks do: so may we free the
  * duplicate, which is collective too. Predefined communicators go while MPI is being finalised,
@@ -222,7 +236,10 @@ static int drop_link(MPI_Comm comm, int keyval, void *value, void *extra) {
         return MPI_SUCCESS;
     }
     MPI_Finalized(&finalized);
-    if (l->state != IDLE) return MPI_SUCCESS; /* MPI writes into *l when its request completes */
+    if (l->state != IDLE) {
+        strand(l);
+        return MPI_SUCCESS;
+    }
     if (l->usable && !finalized && comm != MPI_COMM_WORLD && comm != MPI_COMM_SELF)
         MPI_Comm_free(&l->dup);
     free(l);
@@ -273,12 +290,13 @@ static void release_link(mpi_link *l) {
         atomic_store_explicit(&l->busy, 0, memory_order_release);
     else if (l->state == IDLE)
         free(l);
+    else
+        strand(l);
 }
 
-/* ---- coming together
- * --------------------------------------------------------------------------------------- */
+/* ---- coming together ---- */
 
-static symmResult_t begin_greeting(const boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
+static symmResult_t begin_greeting(boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
     mpi_link *l = b->link;
     l->mine = (hello){HELLO_MAGIC, SYMM_VERSION_CODE, l->usable, l->last, 0, 0};
     SYMM_TRY(mpi_result(MPI_Iallgather(&l->mine, sizeof(hello), MPI_BYTE, l->all, sizeof(hello),
@@ -289,7 +307,7 @@ static symmResult_t begin_greeting(const boot_mpi *b, MPI_Comm comm, const symm_
 }
 
 /* Everybody sees the same greetings, so everybody goes the same way from here. */
-static symmResult_t read_greetings(const boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
+static symmResult_t read_greetings(boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
     mpi_link *l = b->link;
     int same = 1;
     for (int r = 0; r < b->base.nranks; r++) {
@@ -325,14 +343,14 @@ static symmResult_t take_duplicate(mpi_link *l, const symm_wait *w) {
 
 /* Waits for what the link has outstanding; it stays so if we give up, and not if MPI itself failed.
  */
-static symmResult_t finish_step(const boot_mpi *b, int greeting, const symm_wait *w) {
+static symmResult_t finish_step(boot_mpi *b, int greeting, const symm_wait *w) {
     mpi_link *l = b->link;
     symmResult_t status = await_request(b, &l->request, greeting, w);
     if (!status || l->request == MPI_REQUEST_NULL) l->state = IDLE;
     return status;
 }
 
-static symmResult_t come_together(const boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
+static symmResult_t come_together(boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
     mpi_link *l = b->link;
     if (SYMM_FAIL_HERE(boot_connect))
         return SYMM_ERR(symmSystemError, "failpoint boot_connect on rank %d", b->base.rank);
@@ -348,9 +366,7 @@ static symmResult_t come_together(const boot_mpi *b, MPI_Comm comm, const symm_w
     return symmSuccess;
 }
 
-/* ---- exchange
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- exchange ---- */
 
 static void abandon(round *x) {
     x->next = atomic_load_explicit(&abandoned, memory_order_relaxed);
@@ -372,7 +388,7 @@ static symmResult_t check_head(const hello *mine, const hello *theirs, int r, co
                     r, symm_boot_stage(w));
 }
 
-static symmResult_t exchange(const boot_mpi *b, round *x, const hello *head, void *recv,
+static symmResult_t exchange(boot_mpi *b, round *x, const hello *head, void *recv,
                              const symm_wait *w) {
     size_t bytes = head->bytes, block = sizeof(hello) + bytes;
     char *all = x->data + block;
@@ -441,9 +457,7 @@ static void mpi_close(symm_boot *base) {
 
 static const symm_boot_ops mpi_ops = {"mpi", mpi_allgather, mpi_close};
 
-/* ---- opening
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 
 /* The group by the world ranks of its members: equal on all ranks, and no communication needed. */
 static symmResult_t hash_group(MPI_Comm comm, int nranks, uint64_t *out) {
@@ -465,15 +479,18 @@ symmResult_t symm_boot_mpi_open(const void *mpicomm, const symm_wait *w, symm_bo
     MPI_Comm comm = *(const MPI_Comm *)mpicomm;
     symmResult_t status;
     SYMM_TRY(check_comm(comm));
-    boot_mpi *b = calloc(1, sizeof(*b));
-    if (!b) return SYMM_ERR(symmOutOfMemory, "bootstrap mpi: out of memory");
-    b->base.ops = &mpi_ops;
-    MPI_Comm_rank(comm, &b->base.rank);
-    MPI_Comm_size(comm, &b->base.nranks);
+    int rank, nranks;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &nranks);
+    boot_mpi *b = calloc(1, sizeof(*b) + 2 * (size_t)nranks);
+    if (!b) return SYMM_ERR(symmOutOfMemory, "bootstrap mpi: out of memory (%d ranks)", nranks);
+    b->base = (symm_boot){&mpi_ops, rank, nranks};
+    b->seen = (unsigned char *)(b + 1);
+    b->dark = b->seen + nranks;
     b->key.job = symm_beacon_job();
-    SYMM_TRY_GOTO(hash_group(comm, b->base.nranks, &b->key.group), free_boot);
-    SYMM_TRY_GOTO(take_link(comm, b->base.nranks, w, &b->link), free_boot);
-    SYMM_TRY_GOTO(symm_beacon_light(&b->key, b->base.rank, &b->beacon), put_link_back);
+    SYMM_TRY_GOTO(hash_group(comm, nranks, &b->key.group), free_boot);
+    SYMM_TRY_GOTO(take_link(comm, nranks, w, &b->link), free_boot);
+    SYMM_TRY_GOTO(symm_beacon_light(&b->key, rank, &b->beacon), put_link_back);
     SYMM_TRY_GOTO(come_together(b, comm, w), douse_beacon);
     *out = &b->base;
     return symmSuccess;

@@ -76,8 +76,7 @@ static symmResult_t pause_for(call *c, int events, int *ready) {
     return symmSuccess;
 }
 
-/* ---- what rank 0 says
- * ------------------------------------------------------------------------------ */
+/* ---- what rank 0 says ---- */
 
 /* Success with *how DONE, GONE or BAD; an error is the deadline's or the check's. */
 static symmResult_t await_frame(call *c, symm_tcp_frame *f, int *how) {
@@ -116,8 +115,7 @@ static symmResult_t expect_frame(call *c, uint32_t type, symm_tcp_frame *f) {
     return f->type == type ? symmSuccess : root_malformed(c);
 }
 
-/* ---- coming in
- * --------------------------------------------------------------------------------------- */
+/* ---- coming in ---- */
 
 /* One try to connect. *err 0: connected; else the errno of a try that may be repeated. */
 static symmResult_t connect_once(call *c, int *err) {
@@ -207,8 +205,7 @@ static symmResult_t client_open(symm_boot_tcp *t, const symm_wait *w) {
     return expect_frame(&c, SYMM_TCP_GO, &f);
 }
 
-/* ---- exchange
- * ------------------------------------------------------------------------------------------ */
+/* ---- exchange ---- */
 
 /* Our block out. Rank 0 says something before it has all of it only if something is wrong. */
 static symmResult_t send_block(call *c, const void *send, size_t bytes) {
@@ -238,8 +235,7 @@ static symmResult_t client_allgather(symm_boot_tcp *t, const void *send, void *r
     return await_body(&c, recv, f.bytes);
 }
 
-/* ---- public side
- * ----------------------------------------------------------------------------------------- */
+/* ---- public side ---- */
 
 static symmResult_t tcp_allgather(symm_boot *b, const void *send, void *recv, size_t bytes,
                                   const symm_wait *w) {
@@ -314,7 +310,7 @@ static symmResult_t take_listener(symm_boot_tcp *t) {
 
 symmResult_t symm_boot_tcp_open(const symmUniqueId *id, int rank, int nranks, const symm_wait *w,
                                 symm_boot **out) {
-    if (nranks < 1 || rank < 0 || rank >= nranks)
+    if (nranks < 1 || nranks > SYMM_TCP_RANKS || rank < 0 || rank >= nranks)
         return SYMM_ERR(symmInvalidArgument, "rank %d of %d ranks: rank must be in [0, nranks)",
                         rank, nranks);
     symm_tcp_id parsed;

@@ -10,6 +10,7 @@
 #include "boot.h"
 #include "boot_text.h"
 
+#define SYMM_TCP_RANKS   65536 /* more is a mistake, and would not fit the stack either */
 #define SYMM_TCP_VERSION 1
 #define SYMM_TCP_SECRET  16
 #define SYMM_TCP_HELLO   64 /* bytes of the first message of a connection */
@@ -17,7 +18,7 @@
 #define SYMM_TCP_GRACE_MS \
     1000 /* how long the last word of a peer is waited for when everything is over */
 
-/* ---- id (boot_tcp_id.c) ---------------------------------------------------------------------- */
+/* ---- id (boot_tcp_id.c) ---- */
 
 typedef struct {
     struct sockaddr_storage addr;
@@ -40,7 +41,7 @@ const char *symm_tcp_id_text(const symm_tcp_id *id, char *buf, size_t cap);
 /* Bytes that nobody can guess. */
 symmResult_t symm_tcp_random(void *out, size_t bytes);
 
-/* ---- messages (boot_tcp_frame.c) ------------------------------------------------------------- */
+/* ---- messages (boot_tcp_frame.c) ---- */
 
 enum {
     SYMM_TCP_SEEN = 1,   /* root: your hello was good; from here on my end of file means my death */
@@ -99,7 +100,7 @@ void symm_tcp_tune(int fd);
 /* Closes c->fd if there is one, and the gauge with it. */
 void symm_tcp_close(symm_tcp_conn *c);
 
-/* ---- object ---------------------------------------------------------------------------------- */
+/* ---- object ---- */
 
 typedef struct {
     symm_boot base; /* first: the object is known by its address */

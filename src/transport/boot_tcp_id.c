@@ -76,8 +76,7 @@ symmResult_t symm_tcp_random(void *out, size_t bytes) {
     return symmSuccess;
 }
 
-/* ---- which address ----------------------------------------------------------------------------
- */
+/* ---- which address ---- */
 
 static socklen_t address_length(int family) {
     return family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
@@ -146,8 +145,7 @@ static void loopback_address(int family, struct sockaddr_storage *addr, socklen_
     *len = address_length(family);
 }
 
-/* ---- listener ---------------------------------------------------------------------------------
- */
+/* ---- listener ---- */
 
 /* An fd that listens at addr, whose port becomes the one the kernel chose; -1 with errno. */
 static int listen_at(struct sockaddr_storage *addr, socklen_t len) {
@@ -231,8 +229,7 @@ free_entry:
     return status;
 }
 
-/* ---- reading an id -----------------------------------------------------------------------------
- */
+/* ---- reading an id ---- */
 
 /* What is wrong with the bytes, NULL if nothing is. */
 static const char *id_defect(const uint8_t *id) {
@@ -298,8 +295,7 @@ const char *symm_tcp_id_text(const symm_tcp_id *id, char *buf, size_t cap) {
     return buf;
 }
 
-/* ---- registry ----------------------------------------------------------------------------------
- */
+/* ---- registry ---- */
 
 /* Unlinks the entry with this secret; inherited != 0: only one that another process made. */
 static entry *take_entry(const uint8_t *secret, int inherited) {

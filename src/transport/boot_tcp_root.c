@@ -52,8 +52,7 @@ static void broadcast_error(symm_boot_tcp *t, symmResult_t code, const char *tex
     }
 }
 
-/* ---- set-up: the verdict ------------------------------------------------------------------------
- */
+/* ---- set-up: the verdict ---- */
 
 /* The first error stands; the caller has just recorded its text with SYMM_ERR. */
 static void decide(setup *s, symmResult_t code) {
@@ -71,8 +70,7 @@ static void decide_missing(setup *s) {
                        symm_boot_seconds(s->start_ns), symm_boot_stage(s->w)));
 }
 
-/* ---- set-up: connections that have not said who they are
- * ------------------------------------------ */
+/* ---- set-up: connections that have not said who they are ---- */
 
 static void forget_pending(setup *s, int i) {
     s->npending--;
@@ -216,8 +214,7 @@ static void accept_some(setup *s) {
     }
 }
 
-/* ---- set-up: ranks that are in
- * --------------------------------------------------------------------- */
+/* ---- set-up: ranks that are in ---- */
 
 /* Before everybody is there a rank may only give up, or die. */
 static void hear_rank(setup *s, int r) {
@@ -235,6 +232,12 @@ static void hear_rank(setup *s, int r) {
                            c->pid));
 }
 
+/* poll takes no more entries than the process may have descriptors. */
+static symmResult_t poll_refused(int n) {
+    return SYMM_ERR(errno == EINVAL ? symmFdLimit : symmSystemError,
+                    "rank 0 cannot watch %d connections: %s", n, strerror(errno));
+}
+
 /* One turn of the loop: waits up to ms, then serves everything that is ready. */
 static void serve(setup *s, int ms) {
     symm_boot_tcp *t = s->t;
@@ -246,8 +249,10 @@ static void serve(setup *s, int ms) {
     /* After a verdict nobody that was told is listened to; poll skips negative fds. */
     for (int r = 1; r < nranks; r++)
         p[n++] = (struct pollfd){.fd = s->verdict ? -1 : t->peers[r].fd, .events = POLLIN};
-    if (poll(p, (nfds_t)n, ms) < 0)
-        return; /* EINTR, or short of memory: the next turn looks again */
+    if (poll(p, (nfds_t)n, ms) < 0) {
+        if (errno != EINTR && !s->verdict) decide(s, poll_refused(n));
+        return;
+    }
     for (int r = 1; r < nranks; r++)
         if (p[npending + r].revents) hear_rank(s, r);
     for (int i = npending - 1; i >= 0; i--) /* backwards: entries vanish */
@@ -303,8 +308,7 @@ symmResult_t symm_tcp_root_open(symm_boot_tcp *t, const symm_wait *w) {
     return s.verdict;
 }
 
-/* ---- exchange
- * -------------------------------------------------------------------------------------- */
+/* ---- exchange ---- */
 
 typedef struct {
     symm_boot_tcp *t;
@@ -372,6 +376,7 @@ static symmResult_t hear_block(exchange *x, int r) {
 /* Waits for something to do on any rank; the outcome of the caller's check and of the deadline. */
 static symmResult_t poll_ranks(exchange *x, int n, const char *late) {
     int k = poll(x->t->polls, (nfds_t)n, symm_boot_slice_ms(x->w, x->w->deadline_ns));
+    if (k < 0 && errno != EINTR) return poll_refused(n);
     if (k < 0)
         for (int i = 0; i < n; i++) x->t->polls[i].revents = 0;
     SYMM_TRY(symm_boot_check(x->w));

@@ -1,6 +1,7 @@
 /* boot_threads.c - bootstrap between ranks that are threads of one process: a meeting point in
- * memory. Each rank's calls run in that rank's thread, abandon in any. One lock per group; blocks
- * are copied under it, so a rank that fails or leaves never pulls memory away from another. */
+ * memory. Each rank's calls run in that rank's thread, abandon in any. One lock per group. Blocks
+ * are copied into memory of the exchange, so a rank that fails or leaves pulls none away from
+ * another. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -36,8 +37,7 @@ typedef struct {
     symm_boot_group *g;
 } boot_threads;
 
-/* ---- group
- * ---------------------------------------------------------------------------------------- */
+/* ---- group ---- */
 
 symmResult_t symm_boot_group_create(int nranks, symm_boot_group **out) {
     if (nranks < 1)
@@ -79,8 +79,7 @@ void symm_boot_group_abandon(symm_boot_group *g) {
     unlock_group(g);
 }
 
-/* ---- one exchange (all under the lock)
- * -------------------------------------------------------------- */
+/* ---- one exchange (all under the lock) ---- */
 
 static void decide(symm_boot_group *g, symmResult_t code) {
     if (g->verdict) return;
@@ -188,8 +187,7 @@ static symmResult_t await_round(symm_boot_group *g, round *x, const symm_wait *w
     }
 }
 
-/* ---- operations
- * -------------------------------------------------------------------------------------- */
+/* ---- operations ---- */
 
 static symmResult_t meet(symm_boot_group *g, int rank, const void *send, void *recv, size_t bytes,
                          const symm_wait *w) {
@@ -205,7 +203,8 @@ static symmResult_t meet(symm_boot_group *g, int rank, const void *send, void *r
     symmResult_t status = await_round(g, x, w);
     int complete = x->arrived == g->nranks;
     if (!status && complete && bytes) {
-        /* Complete blocks change no more, and stay until we leave: no need to make the others wait. */
+        /* Complete blocks change no more, and stay until we leave: no need to make the others wait.
+         */
         pthread_mutex_unlock(&g->lock);
         memcpy(recv, x->data, (size_t)g->nranks * bytes);
         pthread_mutex_lock(&g->lock);

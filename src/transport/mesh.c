@@ -94,6 +94,10 @@ void symm_mesh_mark_dead(symm_mesh *m, int peer) {
     if (is_peer(m, peer)) atomic_store_explicit(&m->dead[peer], 1, memory_order_release);
 }
 
+int symm_mesh_revoked(const symm_mesh *m) {
+    return atomic_load_explicit(&m->revoked, memory_order_relaxed);
+}
+
 int symm_mesh_hung_up(const symm_mesh *m, int peer) {
     return is_peer(m, peer) && m->ops->hung_up(m, peer);
 }

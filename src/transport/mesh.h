@@ -59,6 +59,8 @@ symmResult_t symm_mesh_recv(symm_mesh *m, int peer, int type, void *payload, siz
 int symm_mesh_fd(const symm_mesh *m, int peer);
 int symm_mesh_alive(const symm_mesh *m, int peer);
 void symm_mesh_mark_dead(symm_mesh *m, int peer);
+/* 1 after a REVOKE was sent or obeyed. Any thread. */
+int symm_mesh_revoked(const symm_mesh *m);
 /* True if the connection to peer has reached its end of file (the peer's process ended or closed its mesh). Never blocks. */
 int symm_mesh_hung_up(const symm_mesh *m, int peer);
 

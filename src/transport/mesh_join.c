@@ -21,12 +21,13 @@
 #include "../host/log.h"
 #include "../host/stats.h"
 
-#define HELD_EXTRA     16          /* silent connections that are kept beyond one per rank */
-#define ACCEPT_BURST   64          /* connections taken between two looks at the others */
-#define DIAL_TRIES     200         /* how often a living listener may turn this rank away */
-#define DIAL_MS        5           /* pause between attempts */
-#define WATCH_AFTER_NS 20000000ull /* then the processes of those who have not come are looked at \
-                                    */
+#define HELD_EXTRA   16  /* silent connections that are kept beyond one per rank */
+#define ACCEPT_BURST 64  /* connections taken between two looks at the others */
+#define DIAL_TRIES   200 /* how often a living listener may turn this rank away */
+#define DIAL_MS      5   /* pause between attempts */
+#define WATCH_AFTER_NS                                                         \
+    20000000ull /* then the processes of those who have not come are looked at \
+                 */
 
 /* What a pollfd stands for; AWAITED: the pidfd of a higher rank that has not connected yet. */
 enum { AT_ANSWER, AT_HELD, AT_UP, AT_AWAITED, AT_LISTENER };

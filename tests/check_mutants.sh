@@ -1,0 +1,140 @@
+#!/bin/sh
+# check_mutants.sh - whether the tests would notice: each mutant is one line of the library changed for the worse, in a copy; the test
+# named beside it must fail, or not end. A mutant whose line is not found any more is stale, and a failure.
+#
+# Only the files that a change reaches are compiled anew; the rest comes from the archives that `make check` has built. First every
+# program runs with the same files unchanged, and must pass: so it is the change that is found, and nothing else.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+. tests/tap.sh
+build=${BUILD:-build}
+out=$build/mutants
+cc=${CC:-gcc}
+flags="-std=gnu11 -O1 -g -fPIC -pthread -DSYMM_TESTING"
+seconds=20
+export SYMM_TIMEOUT=4000 SYMM_SETUP_TIMEOUT=4000 # a mutant that hangs is found out soon
+export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1}"
+export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_stack_use_after_return=1}"
+fixed=
+setarch -R true 2>/dev/null && fixed='setarch -R' # older ThreadSanitizers need their addresses where they expect them
+
+objects() { # kind: where its objects lie
+    if [ "$1" = tsan ]; then echo "$build/obj-test-tsan"; else echo "$build/obj-test"; fi
+}
+sanitizer() { [ "$1" != tsan ] || echo '-fsanitize=thread'; }
+
+# The sources that must be compiled when FILE has changed, as `source` or `source:instruction set`.
+reached() {
+    case $1 in
+    src/device/lanes.inl | src/device/types.inl) echo src/device/reduce_host.c:base ;;
+    src/device/*.inl) echo src/device/kernels_host.c ;;
+    src/device/dev.h) echo src/device/kernels_host.c src/device/wait.c ;;
+    *) echo "$1" ;;
+    esac
+}
+
+compile() { # directory, kind, sources: leaves objects in the directory, prints their names
+    tree=$1 kind=$2
+    shift 2
+    for source; do
+        isa=${source#*:}
+        [ "$isa" != "$source" ] && isa="-DSYMM_ISA=$isa -ffp-contract=off" || isa=
+        object=$tree/$(basename "${source%%:*}" .c).$kind.o
+        $cc $flags $(sanitizer "$kind") $isa -I"$tree/include" -I"$tree/src" -c "$tree/${source%%:*}" -o "$object" || return 1
+        echo "$object"
+    done
+}
+link() { # program, kind, test, objects
+    program=$1 at=$(objects "$2") kind=$2 test=$3
+    shift 3
+    $cc $(sanitizer "$kind") "$@" "$at/tests/$test.o" "$at/tests/t.o" "$at/libsymm.a" -pthread -lrt -lm -o "$program"
+}
+run() { # program, tests: 0 passed, 1 failed, 2 neither
+    program=$1
+    shift
+    case $program in *.tsan) set -- $fixed "$program" "$@" ;; *) set -- "$program" "$@" ;; esac
+    timeout -k 2 $seconds "$@" >"$program.log" 2>&1
+    case $? in 0) return 0 ;; 1 | 124 | 137) return 1 ;; *) return 2 ;; esac
+}
+have() { # kind, test
+    [ -e "$(objects "$1")/libsymm.a" ] && [ -e "$(objects "$1")/tests/$2.o" ] && [ -e "$(objects "$1")/tests/t.o" ]
+}
+copy() { # directory
+    rm -rf "${1:?}"
+    mkdir -p "$1" && cp -R src include "$1"
+}
+
+# The table: name, what is changed (files, comma-separated; a sed script), how it is built, which test must notice, its tests.
+mutants() {
+    cat <<'EOF'
+packet-without-release|src/device/dev.h|/symm_st_release((uint64_t \*)(void \*)packet/s/symm_st_release/symm_st_relaxed/|tsan|thr_order|pushed_packets
+ready-without-release|src/device/zerocopy.inl|/symm_st_release(&box->ready/s/symm_st_release/symm_st_relaxed/|tsan|thr_order|staged_chunks
+arrive-without-release|src/device/zerocopy.inl|/symm_st_release(&symm_outbox.*->arrive/s/symm_st_release/symm_st_relaxed/|tsan|thr_order|zero_copy
+signature-without-release|src/device/barrier.inl|/symm_st_release(&box->sig/s/symm_st_release/symm_st_relaxed/|tsan|thr_order|barriers_order_memory
+wait-without-acquire|src/device/dev.h|/symm_ld_acquire(const uint64_t/s/__ATOMIC_ACQUIRE/__ATOMIC_RELAXED/|tsan|thr_order|pushed_packets
+skipped-packet-wait|src/device/dev.h|/symm_packet_wait(symm_cta/,/^}/s/!= want/!= want \&\& 0/|plain|thr_order|pushed_packets
+skipped-ready-wait|src/device/zerocopy.inl|/if (peer == c->a->rank) return 0;/s/if (peer == c->a->rank) return 0;/if (k + 1) return 0;/|tsan|thr_order|zero_copy
+skipped-arrive-at-end|src/device/all_reduce.inl|/^ *symm_arrive_wait(c, mine);/d|tsan|thr_order|zero_copy
+skipped-arrive-of-gather|src/device/all_gather.inl|/^ *symm_arrive_wait(c, mine);/d|tsan|thr_order|gathered_loads
+skipped-signature-on-exit|src/device/kernels_host.c|/check_signatures(&c);/s/c.cta == 0/c.cta == -1/|plain|thr_order|barriers_order_memory
+staging-place-reused-early|src/device/zerocopy.inl|/if (k >= 2 && symm_arrive_wait/s/k >= 2/k >= 1000000/|tsan|thr_order|staged_chunks
+packet-parity-ignored|src/device/dev.h|/(c->epoch & 1u) \* 2u/s/c->epoch & 1u/0u/|tsan|thr_order|pushed_packets two_shots gathered_packets
+epoch-not-advanced|src/device/kernels_host.c|/c->ctl->epoch\[c->cta\] = c->epoch/s/= c->epoch/= c->epoch - 1/|plain|thr_order|pushed_packets
+reversed-order-one-shot|src/device/all_reduce.inl|s/srcs\[p\] = p == a->rank/srcs[a->nranks - 1 - p] = p == a->rank/|plain|thr_order|sums_go_in_rank_order
+reversed-order-zero-copy|src/device/all_reduce.inl|s/srcs\[p\] = symm_source/srcs[a->nranks - 1 - p] = symm_source/|plain|thr_order|sums_go_in_rank_order
+gap-between-parts|src/device/split.inl|/uint64_t at = (k \* per/s/: more)/: more + 1)/|plain|thr_order|zero_copy
+bf16-rounds-ties-up|src/device/types.inl,src/device/lanes.inl|/ rounded = /s/0x7fffu/0x8000u/|plain|unit_reduce|bfloat16_is_exact every_boundary_encodes
+leaked-own-descriptor|src/host/exchange.c|/for (int i = 0; i < x->nfds; i++) close(x->fds\[i\]);/d|plain|fault_rollback|windows_hold_no_descriptor
+leaked-peers-descriptor|src/host/exchange.c|/^ *close(fds\[i\]);/d|plain|fault_rollback|windows_hold_no_descriptor
+leaked-handle|src/host/exchange.c|/release(h); \/\* the mapping holds/d|plain|fault_rollback|windows_hold_no_descriptor
+no-agreement-on-maps|src/host/exchange.c|s/return agree(x, x->status);/return x->status;/|plain|fault_rollback|one_ranks_failure_is_everybodys
+no-rollback|src/host/exchange.c|/symm_slot_drop(c->space, x.slot);/d|plain|fault_rollback|one_ranks_failure_is_everybodys
+EOF
+}
+
+control() { # kind, test, "sources": runs all tests that mutants of this program name
+    have "$1" "$2" || return 0
+    name="unchanged: $2 ($1)"
+    made=$(compile "$out/unchanged" "$1" $3 2>"$out/log") && link "$out/$2.$1" "$1" "$2" $made 2>>"$out/log"
+    if [ $? -ne 0 ]; then t_fail "$name" "$(cat "$out/log")"; return; fi
+    tests=$(mutants | awk -F'|' -v k="$1" -v t="$2" '$4 == k && $5 == t { print $6 }' | tr ' ' '\n' | sort -u)
+    if run "$out/$2.$1" $tests; then t_ok "$name"; else t_fail "$name" "$(tail -n 20 "$out/$2.$1.log")"; fi
+}
+
+mutant() { # name, files, script, kind, test, tests
+    name=$1 kind=$4 test=$5
+    if ! have "$kind" "$test"; then
+        t_skip "$name" "needs $(objects "$kind")/libsymm.a and $test.o: make check builds them"
+        return
+    fi
+    tree=$out/$name
+    copy "$tree"
+    changed=
+    for file in $(echo "$2" | tr , ' '); do
+        sed -i "$3" "$tree/$file"
+        cmp -s "$file" "$tree/$file" || changed="$changed $file"
+    done
+    [ -n "$changed" ] || { t_fail "$name" "stale: the script changes nothing in $2: $3"; return; }
+    sources=
+    for file in $changed; do sources="$sources $(reached "$file")"; done
+    made=$(compile "$tree" "$kind" $(echo $sources | tr ' ' '\n' | sort -u) 2>"$out/log") && link "$tree/$test.$kind" "$kind" "$test" $made 2>>"$out/log"
+    if [ $? -ne 0 ]; then t_fail "$name" "does not build: $(cat "$out/log")"; return; fi
+    run "$tree/$test.$kind" $6
+    case $? in
+    0) t_fail "$name" "survived: $test passes ($6)" ;;
+    1) t_ok "$name" && rm -rf "$tree" ;;
+    *) t_fail "$name" "did not run: $(tail -n 20 "$tree/$test.$kind.log")" ;;
+    esac
+}
+
+copy "$out/unchanged" || exit 2
+kernels='src/device/kernels_host.c src/device/wait.c'
+control plain thr_order "$kernels"
+control tsan thr_order "$kernels"
+control plain unit_reduce src/device/reduce_host.c:base
+control plain fault_rollback src/host/exchange.c
+mutants >"$out/table"
+while IFS='|' read -r name files script kind test tests; do
+    mutant "$name" "$files" "$script" "$kind" "$test" "$tests" </dev/null
+done <"$out/table"
+t_done

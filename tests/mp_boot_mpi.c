@@ -1,0 +1,327 @@
+/* mp_boot_mpi.c - the MPI bootstrap under mpirun, any number of ranks: exchanges, what is
+ * duplicated and freed, a rank that never comes, exchanges that fail, and when MPI must not be
+ * entered. Runs in the ranks themselves; rank 0 prints the TAP. MPI calls that make and free
+ * communicators are counted on their way through. */
+#include <mpi.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "../src/host/fail.h"
+#include "../src/host/log.h"
+#include "../src/host/stats.h"
+#include "../src/transport/boot_mpi.h"
+#include "symm_mpi.h"
+#include "t.h"
+
+static int idups, frees;
+
+int MPI_Comm_idup(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request) {
+    idups++;
+    return PMPI_Comm_idup(comm, newcomm, request);
+}
+
+int MPI_Comm_free(MPI_Comm *comm) {
+    frees++;
+    return PMPI_Comm_free(comm);
+}
+
+static int my_rank, ranks;
+
+static symm_wait wait_ms(int ms) {
+    return (symm_wait){.deadline_ns = symm_now_ns() + (uint64_t)ms * 1000000, .stage = "testing"};
+}
+
+static symm_boot *open_over(MPI_Comm comm) {
+    symm_boot *b;
+    symm_wait w = wait_ms(30000);
+    T_OK(symm_boot_mpi_open(&comm, &w, &b));
+    return b;
+}
+
+static void exchange(symm_boot *b, size_t bytes, int salt) {
+    size_t n = (size_t)b->nranks;
+    unsigned char *send = malloc(bytes + 1), *recv = malloc(n * bytes + 1);
+    symm_wait w = wait_ms(30000);
+    T_CHECK(send && recv);
+    for (size_t i = 0; i < bytes; i++) send[i] = (unsigned char)(b->rank * 31 + salt + (int)i % 97);
+    T_OK(symm_boot_allgather(b, bytes ? send : NULL, bytes ? recv : NULL, bytes, &w));
+    for (size_t i = 0; i < n * bytes; i++)
+        T_EQ(recv[i], (unsigned char)((int)(i / bytes) * 31 + salt + (int)(i % bytes) % 97));
+    free(send);
+    free(recv);
+}
+
+/* ---- when all goes well ---- */
+
+static void blocks_of_all_sizes(void) {
+    static const size_t sizes[] = {0, 1, 64, 100000};
+    symm_boot *b = open_over(MPI_COMM_WORLD);
+    T_STREQ(b->ops->name, "mpi");
+    T_EQ(b->rank, my_rank);
+    T_EQ(b->nranks, ranks);
+    for (int i = 0; i < 24; i++) exchange(b, sizes[i % 4], i);
+    symm_boot_close(b);
+}
+
+static void one_duplicate_serves_all(void) {
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    idups = frees = 0;
+    for (int i = 0; i < 20; i++) {
+        symm_boot *b = open_over(comm);
+        exchange(b, (size_t)i * 7, i);
+        symm_boot_close(b);
+    }
+    T_EQ(idups, 1);
+    T_EQ(frees, 0);
+    MPI_Comm_free(&comm); /* takes the duplicate along */
+    T_EQ(frees, 2);
+}
+
+/* Halves in opposite orders, each with its own ranks; a communicator of one. */
+static void parts_of_the_world(void) {
+    MPI_Comm half;
+    MPI_Comm_split(MPI_COMM_WORLD, my_rank % 2, -my_rank, &half);
+    symm_boot *b = open_over(half), *alone = open_over(MPI_COMM_SELF);
+    T_EQ(alone->nranks, 1);
+    exchange(alone, 100, 1);
+    exchange(b, 1000, 5);
+    symm_boot_close(b);
+    symm_boot_close(alone);
+    MPI_Comm_free(&half);
+}
+
+/* Freed while a bootstrap still uses it: what it needs stays. */
+static void freed_under_a_bootstrap(void) {
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    symm_boot *b = open_over(comm);
+    MPI_Comm_free(&comm);
+    exchange(b, 64, 3);
+    symm_boot_close(b);
+}
+
+/* ---- a rank that does not come ---- */
+
+static void late_rank_is_named(void) {
+    if (ranks == 1) T_SKIP("needs 2 ranks");
+    T_EXPECT_WARNINGS();
+    int late = ranks > 2 ? 2 : 1;
+    char says[80];
+    snprintf(says, sizeof says, "rank %d never called symmCommInitMPI (waited 0.", late);
+    MPI_Comm comm, world = MPI_COMM_WORLD;
+    MPI_Comm_dup(world, &comm);
+    idups = 0;
+    for (int again = 0; again < 2; again++) {
+        symm_boot *b = NULL;
+        symm_wait w = wait_ms(400);
+        if (my_rank != late) {
+            T_ERR(symm_boot_mpi_open(&comm, &w, &b), symmTimeout);
+            T_MSG(symm_status_text(), says);
+            T_CHECK(b == NULL);
+            T_EQ(idups, 0); /* nothing that would hold up other users of MPI */
+        }
+        MPI_Barrier(world);
+    }
+    MPI_Comm other; /* MPI goes on serving everybody else */
+    MPI_Comm_dup(world, &other);
+    MPI_Comm_free(&other);
+    symm_boot *b = open_over(comm); /* now it comes: the others go on where they were */
+    exchange(b, 100, 9);
+    symm_boot_close(b);
+    b = open_over(comm);
+    exchange(b, 100, 10);
+    symm_boot_close(b);
+    T_EQ(idups, 1);
+    MPI_Comm_free(&comm);
+}
+
+/* The public call reads its deadline from the config. */
+static void init_times_out(void) {
+    if (ranks == 1) T_SKIP("needs 2 ranks");
+    T_EXPECT_WARNINGS();
+    symmComm_t comm = NULL;
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    MPI_Comm mine;
+    MPI_Comm_dup(MPI_COMM_WORLD, &mine);
+    config.timeoutMs = 300;
+    if (my_rank != ranks - 1) {
+        uint64_t start = symm_now_ns();
+        T_ERR(symmCommInitMPI(&comm, mine, &config), symmTimeout);
+        T_CHECK(symm_now_ns() - start < 5000000000ull);
+        T_CHECK(comm == NULL);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Comm_free(&mine); /* with the greeting still outstanding */
+}
+
+/* ---- exchanges that fail ---- */
+
+/* The victim fails before it enters MPI, or leaves; the others give up, and all can start anew. */
+static void failed_exchange(int leaves) {
+    MPI_Comm comm;
+    char all[64], one[1] = {1};
+    int victim = ranks - 1;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    symm_boot *b = open_over(comm);
+    exchange(b, 10, 1);
+    symm_wait w = wait_ms(500);
+    if (my_rank != victim) {
+        T_ERR(symm_boot_allgather(b, one, all, 1, &w), symmTimeout);
+        if (leaves) {
+            char says[64];
+            snprintf(says, sizeof says, "rank %d ended or gave up while testing", victim);
+            T_MSG(symm_status_text(), says);
+        }
+        T_ERR(symm_boot_allgather(b, one, all, 1, &w), symmInvalidUsage);
+    } else if (!leaves) {
+        T_EQ(symm_fail_arm("boot_allgather:error"), 0);
+        T_ERR(symm_boot_allgather(b, one, all, 1, &w), symmSystemError);
+        T_EQ(symm_fail_arm(""), 0);
+    }
+    if (my_rank == victim && leaves) symm_boot_close(b);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (my_rank != victim || !leaves) symm_boot_close(b);
+    idups = 0;
+    if (!leaves) { /* all know that it failed: all agree on a new duplicate */
+        b = open_over(comm);
+        T_EQ(idups, 1);
+        exchange(b, 30, 2);
+        symm_boot_close(b);
+    } else { /* one has a duplicate that it thinks well of: still all agree */
+        b = open_over(comm);
+        T_EQ(idups, 1);
+        exchange(b, 30, 3);
+        symm_boot_close(b);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Comm_free(&comm);
+}
+
+static void new_beginning_after_a_failure(void) {
+    if (ranks == 1) T_SKIP("needs 2 ranks");
+    if (ranks > 64) T_SKIP("buffers are for 64 ranks");
+    T_EXPECT_WARNINGS();
+    failed_exchange(0);
+    failed_exchange(1);
+}
+
+static void failpoint_in_open(void) {
+    T_EXPECT_WARNINGS();
+    MPI_Comm world = MPI_COMM_WORLD;
+    symm_boot *b = NULL;
+    symm_wait w = wait_ms(30000);
+    T_EQ(symm_fail_arm("boot_connect:error:1"), 0);
+    T_ERR(symm_boot_mpi_open(&world, &w, &b), symmSystemError);
+    T_CHECK(b == NULL);
+    T_EQ(symm_fail_arm(""), 0);
+    symm_boot_close(open_over(MPI_COMM_WORLD));
+}
+
+/* ---- wrong use ---- */
+
+static symmResult_t thread_result;
+
+static void *open_in_thread(void *arg) {
+    MPI_Comm self = MPI_COMM_SELF;
+    symm_wait w = wait_ms(1000);
+    symm_boot *b = NULL;
+    (void)arg;
+    thread_result = symm_boot_mpi_open(&self, &w, &b);
+    symm_boot_close(b);
+    return NULL;
+}
+
+static void wrong_thread(void) {
+    T_EXPECT_WARNINGS();
+    pthread_t t;
+    int level;
+    MPI_Query_thread(&level);
+    T_EQ(pthread_create(&t, NULL, open_in_thread, NULL), 0);
+    pthread_join(t, NULL);
+    T_EQ(thread_result, level < MPI_THREAD_SERIALIZED ? symmInvalidUsage : symmSuccess);
+}
+
+static void wrong_arguments(void) {
+    T_EXPECT_WARNINGS();
+    symmComm_t comm = NULL;
+    symm_boot *b = NULL;
+    symm_wait w = wait_ms(1000);
+    MPI_Comm null = MPI_COMM_NULL, inter;
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    T_ERR(symmCommInitMPI(NULL, MPI_COMM_WORLD, NULL), symmInvalidArgument);
+    T_ERR(symmCommInitMPI(&comm, MPI_COMM_NULL, NULL), symmInvalidArgument);
+    config.timeoutMs = 0;
+    T_ERR(symmCommInitMPI(&comm, MPI_COMM_WORLD, &config), symmInvalidArgument);
+    T_MSG(symm_status_text(), "timeoutMs");
+    T_ERR(symm_boot_mpi_open(&null, &w, &b), symmInvalidArgument);
+    if (ranks > 1) {
+        MPI_Comm half;
+        MPI_Comm_split(MPI_COMM_WORLD, my_rank % 2, my_rank, &half);
+        MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - my_rank % 2, 4, &inter);
+        T_ERR(symm_boot_mpi_open(&inter, &w, &b), symmInvalidArgument);
+        MPI_Comm_free(&inter);
+        MPI_Comm_free(&half);
+    }
+    T_CHECK(b == NULL && comm == NULL);
+}
+
+static void two_at_once(void) {
+    T_EXPECT_WARNINGS();
+    MPI_Comm self = MPI_COMM_SELF;
+    symm_boot *b = open_over(MPI_COMM_SELF), *other = NULL;
+    symm_wait w = wait_ms(1000);
+    T_ERR(symm_boot_mpi_open(&self, &w, &other), symmInvalidUsage);
+    T_MSG(symm_status_text(), "still running");
+    T_CHECK(other == NULL);
+    symm_boot_close(b);
+    symm_boot_close(open_over(MPI_COMM_SELF));
+}
+
+static symmResult_t before_init;
+
+static void before_mpi_init(void) {
+    T_EQ(before_init, symmInvalidUsage);
+}
+
+/* Leaves MPI_COMM_WORLD with an outstanding greeting, as a job has it whose last rank never came:
+ * finalising must get over that. The last test, for it cannot be taken back. */
+static void finalize_in_the_middle(void) {
+    T_EXPECT_WARNINGS();
+    MPI_Comm world = MPI_COMM_WORLD;
+    symm_boot *b = NULL;
+    symm_wait w = wait_ms(200);
+    if (ranks > 1 && my_rank != ranks - 1) T_ERR(symm_boot_mpi_open(&world, &w, &b), symmTimeout);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static const t_test tests[] = {
+    T(before_mpi_init),          T(blocks_of_all_sizes),
+    T(one_duplicate_serves_all), T(parts_of_the_world),
+    T(freed_under_a_bootstrap),  T(late_rank_is_named),
+    T(init_times_out),           T(new_beginning_after_a_failure),
+    T(failpoint_in_open),        T(wrong_thread),
+    T(wrong_arguments),          T(two_at_once),
+    T(finalize_in_the_middle),
+};
+
+int main(int argc, char **argv) {
+    MPI_Comm world = MPI_COMM_WORLD;
+    symm_wait w = wait_ms(1000);
+    symm_boot *b = NULL;
+    int level = symm_log_level;
+    symm_log_level = SYMM_LOG_NONE; /* outside of the tests nothing expects warnings */
+    before_init = symm_boot_mpi_open(&world, &w, &b);
+    symm_log_level = level;
+    if (MPI_Init(&argc, &argv) != MPI_SUCCESS) return 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &my_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    int rc = t_inline(argc, argv, tests, (int)(sizeof tests / sizeof *tests), my_rank);
+    MPI_Finalize();
+    symm_log_level = SYMM_LOG_NONE;
+    if (symm_boot_mpi_open(&world, &w, &b) != symmInvalidUsage || b) return 1;
+    return rc == 77 ? 0 : rc;
+}

@@ -1,0 +1,281 @@
+/* unit_plan.c - the planner: every call has a kernel that can run it, forced kernels are honoured or refused with a reason,
+ * SYMM_ALGO is parsed strictly. Pure; one thread. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../src/device/reduce.h"
+#include "../src/host/plan.h"
+#include "t.h"
+
+static const int16_t free_choice[symmNumColls] = {-1, -1, -1};
+
+static const uint64_t counts[] = {0,
+                                  1,
+                                  2,
+                                  7,
+                                  56,
+                                  57,
+                                  64,
+                                  112,
+                                  113,
+                                  448,
+                                  449,
+                                  512,
+                                  1023,
+                                  1024,
+                                  1025,
+                                  4096,
+                                  4097,
+                                  65536,
+                                  100003,
+                                  1ull << 20,
+                                  1ull << 24,
+                                  1ull << 32,
+                                  (1ull << 32) + 3,
+                                  1ull << 40};
+enum { COUNTS = sizeof counts / sizeof counts[0] };
+
+typedef void (*visit)(const symm_plan_env *env, const symm_call *call);
+
+static void each_call(const symm_plan_env *env, visit fn) {
+    static const uint32_t types[] = {symmUint8, symmFloat16, symmFloat32, symmFloat64};
+    for (int coll = 0; coll < symmNumColls; coll++)
+        for (int t = 0; t < 4; t++)
+            for (int i = 0; i < COUNTS; i++) {
+                uint32_t esize = (uint32_t)symm_type_size(types[t]);
+                symm_call call = {.coll = (symmColl_t)coll,
+                                  .count = counts[i],
+                                  .type = types[t],
+                                  .op = SYMM_OP_SUM,
+                                  .esize = esize};
+                if (coll == symmCollBarrier) call.count = 0;
+                fn(env, &call);
+            }
+}
+
+/* Ranks, scratch, cores, CTAs and determinism in all combinations. */
+static void each_environment(const int16_t *forced, visit fn) {
+    static const uint64_t scratch[] = {1ull << 20, 3ull << 20, 64ull << 20, 4ull << 30};
+    static const int ctas[] = {0, 1, 3, 64};
+    for (int n = 1; n <= SYMM_MAX_RANKS; n++)
+        for (int bits = 0; bits < 64; bits++) {
+            symm_plan_env env = {.nranks = n,
+                                 .oversubscribed = bits & 1,
+                                 .deterministic = bits >> 1 & 1,
+                                 .ctas = ctas[bits >> 2 & 3],
+                                 .forced = forced};
+            env.scratch = symm_plan_scratch(scratch[bits >> 4], n);
+            each_call(&env, fn);
+        }
+}
+
+static int same(const symm_plan *a, const symm_plan *b) {
+    return a->kernel == b->kernel && a->ctas == b->ctas && a->chunk == b->chunk &&
+           a->flags == b->flags && a->force_refused == b->force_refused;
+}
+
+static void is_sound(const symm_plan_env *env, const symm_call *call) {
+    const char *why = "unset";
+    symm_plan p = symm_plan_make(env, call), again = symm_plan_make(env, call);
+    T_CHECK(p.kernel < SYMM_KERNEL_COUNT);
+    T_EQ(symm_kernels[p.kernel].coll, call->coll);
+    T_CHECKF(symm_plan_can(env, call, p.kernel, &why), "%s planned for %d ranks, count %llu: %s",
+             symm_kernels[p.kernel].name, env->nranks, (unsigned long long)call->count, why);
+    T_CHECK(why == NULL);
+    T_CHECK(same(&p, &again));
+    T_CHECK(p.ctas >= 1 && p.ctas <= SYMM_MAX_CTAS);
+    if (env->ctas) T_EQ(p.ctas, env->ctas);
+    T_CHECK(p.chunk >= 64 && p.chunk % 64 == 0);
+    T_CHECK(4ull * (unsigned)p.ctas * p.chunk <= env->scratch.stage_bytes);
+    if (env->deterministic) T_CHECK(symm_kernels[p.kernel].flags & SYMM_K_ORDERED);
+}
+
+static void every_call_has_a_kernel(void) {
+    each_environment(free_choice, is_sound);
+}
+
+/* The kernel that env forces, or -1. */
+static int forced_kernel(const symm_plan_env *env, const symm_call *call) {
+    return env->forced[call->coll];
+}
+
+static void forcing_holds_or_says_why(const symm_plan_env *env, const symm_call *call) {
+    char text[512];
+    const char *why = NULL;
+    int k = forced_kernel(env, call);
+    is_sound(env, call);
+    symm_plan p = symm_plan_make(env, call);
+    symm_plan_reason(env, call, &p, text, sizeof text);
+    if (k < 0) {
+        T_EQ(p.force_refused, 0);
+    } else if (symm_plan_can(env, call, (symm_kernel_id)k, &why)) {
+        T_EQ(p.kernel, k);
+        T_EQ(p.force_refused, 0);
+        T_MSG(text, "SYMM_ALGO");
+    } else {
+        symm_plan_env open = *env;
+        open.forced = free_choice;
+        T_EQ(p.force_refused, 1);
+        T_EQ(p.kernel, symm_plan_make(&open, call).kernel);
+        T_CHECK(why != NULL && why[0]);
+        T_MSG(text, symm_kernels[k].name);
+        T_MSG(text, why);
+    }
+}
+
+static void forced_kernels_are_honoured_or_refused(void) {
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
+        int16_t forced[symmNumColls] = {-1, -1, -1};
+        forced[symm_kernels[k].coll] = (int16_t)k;
+        each_environment(forced, forcing_holds_or_says_why);
+    }
+}
+
+/* A packet kernel must be refused exactly where its packets would leave their slot. */
+static void packets_fit_their_slots(void) {
+    for (int n = 2; n <= SYMM_MAX_RANKS; n++)
+        for (uint64_t bytes = 1ull << 20; bytes <= 64ull << 20; bytes *= 2)
+            for (int i = 0; i < COUNTS; i++) {
+                symm_plan_env env = {
+                    .nranks = n, .forced = free_choice, .scratch = symm_plan_scratch(bytes, n)};
+                symm_call call = {
+                    .coll = symmCollAllReduce, .count = counts[i], .type = symmUint8, .esize = 1};
+                uint64_t packets = env.scratch.packet_slot / SYMM_PACKET_STRIDE;
+                uint64_t slice =
+                    (counts[i] + 63) / 64; /* in 64-byte units, as the kernel divides */
+                slice =
+                    (slice + (unsigned)n - 1) / (unsigned)n; /* of the first rank, the largest */
+                int one = symm_plan_can(&env, &call, SYMM_KERNEL_AR_PUSH, NULL),
+                    two = symm_plan_can(&env, &call, SYMM_KERNEL_AR_TWOSHOT, NULL);
+                T_EQ(one, counts[i] <= packets * SYMM_PACKET_BYTES);
+                if (two) T_CHECK(slice * 64 <= packets * SYMM_PACKET_BYTES || counts[i] == 0);
+            }
+}
+
+static void limits_of_ctas_hold(void) {
+    symm_call call = {.coll = symmCollAllReduce, .count = 100, .type = symmFloat32, .esize = 4};
+    symm_plan_env env = {
+        .nranks = 4, .forced = free_choice, .scratch = symm_plan_scratch(8 << 20, 4)};
+    env.min_ctas = 5;
+    T_EQ(symm_plan_make(&env, &call).ctas, 5);
+    env.ctas = 9;
+    T_EQ(symm_plan_make(&env, &call).ctas, 9);
+    env.max_ctas = 7;
+    T_EQ(symm_plan_make(&env, &call).ctas, 7);
+    env = (symm_plan_env){.nranks = 4, .ctas = 1000, .forced = free_choice, .scratch = env.scratch};
+    T_EQ(symm_plan_make(&env, &call).ctas, SYMM_MAX_CTAS);
+}
+
+/* ---- SYMM_ALGO ---- */
+
+static void parses(const char *text, int reduce, int gather, int barrier) {
+    int16_t forced[symmNumColls] = {99, 99, 99};
+    T_OK(symm_plan_parse_algo(text, forced));
+    T_EQ(forced[symmCollAllReduce], reduce);
+    T_EQ(forced[symmCollAllGather], gather);
+    T_EQ(forced[symmCollBarrier], barrier);
+}
+
+static void good_words(void) {
+    parses("", -1, -1, -1);
+    parses(",", -1, -1, -1);
+    parses("all_reduce_push_packet", SYMM_KERNEL_AR_PUSH, -1, -1);
+    parses("all_reduce:all_reduce_push_packet", SYMM_KERNEL_AR_PUSH, -1, -1);
+    parses("all_gather_load,all_reduce_load_store", SYMM_KERNEL_AR_ZEROCOPY, SYMM_KERNEL_AG_LOAD,
+           -1);
+    parses("all_reduce_push_packet,all_reduce_2shot_packet", SYMM_KERNEL_AR_TWOSHOT, -1, -1);
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
+        int16_t forced[symmNumColls];
+        T_OK(symm_plan_parse_algo(symm_kernels[k].name, forced));
+        T_EQ(forced[symm_kernels[k].coll], k);
+    }
+}
+
+static void refuses(const char *text, const char *word) {
+    int16_t forced[symmNumColls] = {99, 99, 99};
+    T_ERR(symm_plan_parse_algo(text, forced), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), word);
+    T_MSG(symmGetLastError(NULL), "SYMM_ALGO");
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++) T_MSG(symmGetLastError(NULL), symm_kernels[k].name);
+    for (int c = 0; c < symmNumColls; c++) T_EQ(forced[c], 99);
+}
+
+static void bad_words_are_named(void) {
+    T_EXPECT_WARNINGS();
+    refuses("ring", "'ring'");
+    refuses("all_reduce_push_packet,tree", "'tree'");
+    refuses("all_reduce", "'all_reduce'");
+    refuses("all_reduce_push_packe", "'all_reduce_push_packe'");
+    refuses("all_reduce_push_packets", "'all_reduce_push_packets'");
+    refuses("broadcast:all_reduce_push_packet", "'broadcast:all_reduce_push_packet'");
+    refuses("all_gather:all_reduce_push_packet", "'all_gather:all_reduce_push_packet'");
+    refuses("all_reduce:", "'all_reduce:'");
+    refuses(":all_reduce_push_packet", "':all_reduce_push_packet'");
+    refuses(" all_reduce_push_packet", "' all_reduce_push_packet'");
+}
+
+/* ---- what is shown ---- */
+
+static void hash_is_stable(void) {
+    uint64_t h = symm_plan_hash();
+    T_CHECK(h != 0);
+    symm_plan_env env = {
+        .nranks = 3, .forced = free_choice, .scratch = symm_plan_scratch(1 << 20, 3)};
+    each_call(&env, is_sound);
+    T_EQ(symm_plan_hash(), h);
+}
+
+static void count_kernel(void *arg, const char *name, const char *coll, const char *types,
+                         const char *range, const char *how) {
+    T_CHECK(name[0] && coll[0] && types[0] && range[0] && how[0]);
+    T_CHECK(strncmp(name, coll, strlen(coll)) == 0); /* names begin with the collective */
+    ++*(int *)arg;
+}
+
+typedef struct {
+    int nranks, oversubscribed;
+    uint64_t next;
+    char coll[32];
+} walk;
+
+/* Rows follow each other without a gap, and say what the planner says at both of their ends. */
+static void check_row(void *arg, const char *coll, const char *type_class, uint64_t from,
+                      uint64_t to, const char *kernel, int ctas) {
+    walk *w = arg;
+    symm_plan_env env = {.nranks = w->nranks,
+                         .oversubscribed = w->oversubscribed,
+                         .scratch = symm_plan_scratch(64ull << 20, w->nranks)};
+    if (strcmp(w->coll, coll)) w->next = 0;
+    snprintf(w->coll, sizeof w->coll, "%s", coll);
+    T_STREQ(type_class, "all");
+    T_EQ(from, w->next);
+    T_CHECK(to >= from && ctas >= 1);
+    for (int end = 0; end < 2; end++)
+        for (int c = 0; c < symmNumColls; c++) {
+            uint64_t bytes = !end ? from : to > 1ull << 40 ? 1ull << 40 : to;
+            symm_call call = {.coll = (symmColl_t)c, .count = bytes, .type = symmUint8, .esize = 1};
+            if (strcmp(symm_coll_name(c), coll) == 0)
+                T_STREQ(symm_kernels[symm_plan_make(&env, &call).kernel].name, kernel);
+        }
+    w->next = to + 1;
+}
+
+static void tables_say_what_is_done(void) {
+    int kernels = 0;
+    symm_plan_kernels(count_kernel, &kernels);
+    T_EQ(kernels, SYMM_KERNEL_COUNT);
+    for (int n = 1; n <= SYMM_MAX_RANKS; n++)
+        for (int over = 0; over < 2; over++) {
+            walk w = {.nranks = n, .oversubscribed = over};
+            symm_plan_table(n, over, check_row, &w);
+            T_STREQ(w.coll, "barrier");
+            T_EQ(w.next, 0); /* the last row ends at the largest number */
+        }
+    T_STREQ(symm_coll_name(-1), "?");
+    T_STREQ(symm_coll_name(symmNumColls), "?");
+}
+
+T_MAIN(T(every_call_has_a_kernel), T(forced_kernels_are_honoured_or_refused),
+       T(packets_fit_their_slots), T(limits_of_ctas_hold), T(good_words), T(bad_words_are_named),
+       T(hash_is_stable), T(tables_say_what_is_done))
