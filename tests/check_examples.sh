@@ -8,11 +8,11 @@ dir=$(mktemp -d) || exit 2
 trap 'rm -rf "$dir"' EXIT
 export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
 
-# prints NAME COMMAND...: what it prints, in any order of lines, is on standard input. Nothing else may go to either output.
+# prints NAME WANTED COMMAND...: the lines may come in any order; no word of the library's may be among the errors.
 prints() {
     name=$1
-    shift
-    sort >"$dir/want"
+    printf '%s\n' "$2" | sort >"$dir/want"
+    shift 2
     timeout 60 "$@" >"$dir/out" 2>"$dir/err"
     rc=$?
     sort "$dir/out" >"$dir/got"
@@ -34,18 +34,15 @@ is_built() { # example
     return 1
 }
 
+each() { seq 0 $(($1 - 1)) | sed "s/.*/$2/"; } # ranks, what rank & prints
+
 if is_built hello; then
-    for ranks in 1 4; do
-        sum=$((ranks * (ranks - 1) / 2))
-        seq 0 $((ranks - 1)) | sed "s/.*/rank &: the sum is $sum/" |
-            prints "hello on $ranks ranks" sh -c '. scripts/mpi.sh; launch "$@"' - $ranks "$examples/hello"
+    for n in 1 4; do
+        prints "hello on $n ranks" "$(each $n "rank &: the sum is $((n * (n - 1) / 2))")" \
+            sh -c '. scripts/mpi.sh; launch "$@"' - $n "$examples/hello"
     done
 fi
-if is_built threads; then
-    seq 0 3 | sed 's/.*/rank & gathered 1000 1001 1002 1003/' | prints threads "$examples/threads"
-fi
-if is_built peer_ptr; then
-    seq 0 2 | sed 's/.*/rank & found 10 20 30, sum 60/' | prints peer_ptr "$examples/peer_ptr"
-fi
+! is_built threads || prints threads "$(each 4 'rank & gathered 1000 1001 1002 1003')" "$examples/threads"
+! is_built peer_ptr || prints peer_ptr "$(each 3 'rank & found 10 20 30, sum 60')" "$examples/peer_ptr"
 t_empty "every example is run here" "$(for f in examples/*.c; do grep -q "is_built $(basename "$f" .c)" "$0" || echo "$f"; done)"
 t_done

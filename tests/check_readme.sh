@@ -33,6 +33,13 @@ missing() { # document
 for document in README.md CONTRIBUTING.md docs/*.md tests/README.md; do
     t_empty "$document names only files that are there" "$(missing "$document")"
 done
+# Tests that the table of faults names, as `program/test` or `program`.
+unknown() {
+    grep -oE '`(unit|thr|mp|fault)_[a-z0-9_]+(/[a-z0-9_]+)?`' tests/README.md | tr -d '`' | sort -u | while IFS=/ read -r program test; do
+        [ -e "tests/$program.c" ] && grep -qw -e "${test:-main}" -e "${test:-T_MAIN}" -e "${test:-T_MAIN_MPI}" "tests/$program.c" || echo "$program $test"
+    done
+}
+t_empty "tests/README.md names only tests that are there" "$(unknown)"
 t_empty "README.md has the output of both commands" "$(for c in 'make run' 'make check'; do
     [ "$(between "$c output" | wc -l)" -ge 3 ] || echo "no output of $c"; done)"
 t_done

@@ -11,11 +11,12 @@
 #include "t.h"
 
 enum { RANKS = 3, ROUNDS = 24 };
+enum { NOBODY, ALL, ALL_BUT_0 };
 
 typedef struct {
     const char *algo; /* SYMM_ALGO */
     symmColl_t coll;
-    int registered, in_place;
+    int registered, in_place; /* registered: who */
     size_t count;
     symmComm_t comms[RANKS];
 } plan;
@@ -54,30 +55,47 @@ static void rounds(const plan *p, int rank, int32_t *in, int32_t *out) {
     }
 }
 
-static void run_rank(int rank, int n, void *arg) {
-    const plan *p = arg;
-    const size_t bytes = p->count * sizeof(int32_t) * RANKS;
+static void unregistered(const plan *p, int rank, size_t bytes) {
+    int32_t *in = malloc(bytes), *out = malloc(bytes);
+    rounds(p, rank, in, out);
+    free(in);
+    free(out);
+}
+
+static void registered(const plan *p, int rank, size_t bytes) {
     int32_t *in, *out;
-    symmWindow_t win[2];
-    (void)n;
-    if (!p->registered) {
-        in = malloc(bytes);
-        out = malloc(bytes);
-        rounds(p, rank, in, out);
-        free(in);
-        free(out);
-        return;
-    }
     T_OK(symmMemAlloc((void **)&in, bytes));
     T_OK(symmMemAlloc((void **)&out, bytes));
+    symmWindow_t win[2];
     T_OK(symmWindowRegister(p->comms[rank], in, bytes, &win[0], SYMM_WIN_DEFAULT));
     T_OK(symmWindowRegister(p->comms[rank], out, bytes, &win[1], SYMM_WIN_DEFAULT));
     rounds(p, rank, in, out);
     for (int i = 0; i < 2; i++) T_OK(symmWindowDeregister(p->comms[rank], win[i]));
-    T_OK(symmBarrier(p->comms[rank],
-                     NULL)); /* thread ranks: one mapping for all, so it stays until all are done */
+    /* Thread ranks have one mapping for all, so it stays until all are done. */
+    T_OK(symmBarrier(p->comms[rank], NULL));
     T_OK(symmMemFree(in));
     T_OK(symmMemFree(out));
+}
+
+/* Takes part in the others' registration and brings nothing. */
+static void beside_registered(const plan *p, int rank, size_t bytes) {
+    symmWindow_t win[2];
+    for (int i = 0; i < 2; i++)
+        T_OK(symmWindowRegister(p->comms[rank], NULL, 0, &win[i], SYMM_WIN_DEFAULT));
+    unregistered(p, rank, bytes);
+    for (int i = 0; i < 2; i++) T_OK(symmWindowDeregister(p->comms[rank], win[i]));
+    T_OK(symmBarrier(p->comms[rank], NULL));
+}
+
+static void run_rank(int rank, int n, void *arg) {
+    const plan *p = arg;
+    const size_t bytes = p->count * sizeof(int32_t) * (size_t)n;
+    if (p->registered == NOBODY)
+        unregistered(p, rank, bytes);
+    else if (p->registered == ALL || rank)
+        registered(p, rank, bytes);
+    else
+        beside_registered(p, rank, bytes);
 }
 
 static void with_ranks(plan *p, t_rank_fn fn) {
@@ -113,6 +131,20 @@ static void zero_copy(void) {
 static void staged_chunks(void) {
     plan p = {.algo = "all_reduce_load_store", .coll = symmCollAllReduce, .count = 90001};
     plan g = {.algo = "all_gather_load", .coll = symmCollAllGather, .count = 90001};
+    with_ranks(&p, run_rank);
+    with_ranks(&g, run_rank);
+}
+
+/* Who has registered says ready once, for all chunks, so only arrivals hold the staged rank back. */
+static void staged_beside_registered(void) {
+    plan p = {.algo = "all_reduce_load_store",
+              .coll = symmCollAllReduce,
+              .registered = ALL_BUT_0,
+              .count = 90001};
+    plan g = {.algo = "all_gather_load",
+              .coll = symmCollAllGather,
+              .registered = ALL_BUT_0,
+              .count = 90001};
     with_ranks(&p, run_rank);
     with_ranks(&g, run_rank);
 }
@@ -174,5 +206,6 @@ static void sums_go_in_rank_order(void) {
     }
 }
 
-T_MAIN(T(pushed_packets), T(two_shots), T(zero_copy), T(staged_chunks), T(gathered_packets),
-       T(gathered_loads), T(several_ctas), T(barriers_order_memory), T(sums_go_in_rank_order))
+T_MAIN(T(pushed_packets), T(two_shots), T(zero_copy), T(staged_chunks), T(staged_beside_registered),
+       T(gathered_packets), T(gathered_loads), T(several_ctas), T(barriers_order_memory),
+       T(sums_go_in_rank_order))

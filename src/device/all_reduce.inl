@@ -1,35 +1,35 @@
 /* all_reduce.inl - all_reduce, four ways. Every way reduces in rank order, so all give the same bits. */
 
-/* Reduces `count` elements of srcs (rank order) and stores them to every dsts[r]; dsts[rank] is this rank's own. A destination
- * that is also its rank's source (in place) was read just now and is in the cache: it is written there. The others, where the
- * message is too large to stay in the caches, are written past them, straight from the reduction: doing it again for each
- * of a few destinations costs less than a way through memory. */
-SYMM_DEV void symm_reduce_to(const symm_cta *c, char *const *dsts, const void *const *srcs, uint64_t count) {
+/* Reduces `count` elements of srcs (rank order) and stores them to every dsts[r]; dsts[rank] is this
+ * rank's own. A destination that is also its rank's source (in place) was read just now and is in
+ * the cache: it is written there. The others, where the message is too large to stay in the caches,
+ * are written past them: two straight from the reduction, the rest from a block that stays in L1. */
+SYMM_DEV void symm_reduce_to(const symm_cta *c, char *const *dsts, const void *const *srcs,
+                             uint64_t count) {
     const symm_args *a = c->a;
-    const uint64_t step = SYMM_BLOCK / a->esize;
-    symm_reduce_fn cached = symm_reduce->reduce[a->type][a->op], past = symm_reduce->reduce_nt[a->type][a->op];
+    char *past[SYMM_MAX_RANKS], *near[SYMM_MAX_RANKS];
+    int npast = 0, nnear = 0;
+    for (int q = 0; q < a->nranks; q++) { /* the own first, then staggered */
+        int p = symm_peer(a, q);
+        if ((a->flags & SYMM_ARG_NT) && dsts[p] != srcs[p])
+            past[npast++] = dsts[p];
+        else
+            near[nnear++] = dsts[p];
+    }
+    if (npast == 2 && nnear == 0) {
+        symm_reduce->reduce_nt2[a->type][a->op](past[0], past[1], srcs, a->nranks, count, c->scalars);
+        return;
+    }
+    const uint64_t step = SYMM_BLOCK >> a->esize_log;
     for (uint64_t i = 0; i < count; i += step) {
-        uint64_t len = count - i < step ? count - i : step, at = i * a->esize, bytes = len * a->esize;
+        const uint64_t len = count - i < step ? count - i : step, at = i << a->esize_log;
         const void *src[SYMM_MAX_RANKS];
-        int streamed = 0, keep = -1;
         for (int r = 0; r < a->nranks; r++) src[r] = (const char *)srcs[r] + at;
-        for (int q = 0; q < a->nranks; q++) { /* those past the caches first: the sources are still whole */
-            int p = symm_peer(a, q);
-            int direct = (a->flags & SYMM_ARG_NT) && dsts[p] != srcs[p] && streamed < SYMM_STREAMS;
-            if (direct) past(dsts[p] + at, src, a->nranks, len, c->scalars), streamed++;
-            else if (keep < 0) keep = p;
-        }
-        if (keep < 0) continue;
-        char *first = streamed == 0 && keep == a->rank ? dsts[keep] + at : symm_block();
-        cached(first, src, a->nranks, len, c->scalars);
-        streamed = 0;
-        for (int q = 0; q < a->nranks; q++) {
-            int p = symm_peer(a, q);
-            int direct = (a->flags & SYMM_ARG_NT) && dsts[p] != srcs[p];
-            if (direct && streamed++ < SYMM_STREAMS) continue;
-            if (direct) symm_reduce->copy_nt(dsts[p] + at, first, bytes);
-            else symm_move_cached(dsts[p] + at, first, bytes);
-        }
+        char *first = npast || near[0] != dsts[a->rank] ? symm_block() : near[0] + at;
+        symm_reduce->reduce[a->type][a->op](first, src, a->nranks, len, c->scalars);
+        for (int k = 0; k < nnear; k++) symm_move_cached(near[k] + at, first, len << a->esize_log);
+        for (int k = 0; k < npast; k++)
+            symm_reduce->copy_nt(past[k] + at, first, len << a->esize_log);
     }
 }
 

@@ -5,8 +5,7 @@
 #include "dev.h"
 #include "kernels.h"
 
-#define SYMM_BLOCK   (64u << 10) /* reduced for one destination after the other while the sources are still in L1 */
-#define SYMM_STREAMS 2           /* destinations that get a reduction of their own; the others a copy */
+#define SYMM_BLOCK (16u << 10) /* reduced once and copied to all destinations while in L1 */
 
 /* Where a block waits between its reduction and its copies. */
 SYMM_DEV char *symm_block(void) {

@@ -16,6 +16,9 @@ enum { SYMM_OP_SUM = 0, SYMM_OP_PROD = 1, SYMM_OP_MAX = 2, SYMM_OP_MIN = 3, SYMM
  * scalars: SYMM_OP_PREMUL only: n values of the element type, each in the low bytes of a uint64_t; else ignored. */
 typedef void (*symm_reduce_fn)(void *dst, const void *const *src, int n, size_t count, const uint64_t *scalars);
 
+/* The same into two destinations, neither of which is a source. */
+typedef void (*symm_reduce2_fn)(void *dst, void *twin, const void *const *src, int n, size_t count, const uint64_t *scalars);
+
 /* bytes of memory, any alignment, no overlap. copy_nt writes past the caches and ends with the store fence that orders it
  * before later stores. */
 typedef void (*symm_copy_fn)(void *dst, const void *src, size_t bytes);
@@ -25,6 +28,7 @@ typedef struct {
   symm_reduce_fn reduce[12][SYMM_OP_COUNT];
   /* The same with stores past the caches where that is possible (falls back inside); ends with the store fence. */
   symm_reduce_fn reduce_nt[12][SYMM_OP_COUNT];
+  symm_reduce2_fn reduce_nt2[12][SYMM_OP_COUNT];
   symm_copy_fn copy, copy_nt;
 } symm_reduce_table;
 

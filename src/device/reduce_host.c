@@ -312,6 +312,7 @@ const symm_reduce_table GLUE(symm_reduce_, SYMM_ISA) = {
     .isa = ISA_TEXT(SYMM_ISA),
     .reduce = TABLE(),
     .reduce_nt = TABLE(_nt),
+    .reduce_nt2 = TABLE(_nt2),
     .copy = copy,
     .copy_nt = copy_nt,
 };

@@ -44,8 +44,8 @@
 
 /* Four vectors at once: enough independent work to hide an addition's latency, few enough to stay
  * in 16 registers. */
-INLINE void T_(_group)(int op, int n, int shift, char *dst, const char *const *src, size_t at,
-                       const uint64_t *scalars, int stream) {
+INLINE void T_(_group)(int op, int n, int shift, char *dst, char *twin, const char *const *src,
+                       size_t at, const uint64_t *scalars, int stream) {
     enum { W = sizeof(RAW) };
     const char *p = src[0] + at;
     LANES scale = SCALE(0);
@@ -65,13 +65,16 @@ INLINE void T_(_group)(int op, int n, int shift, char *dst, const char *const *s
     RAW rc = T_(_encode)(T_(_last)(op, c, n, shift)), rd = T_(_encode)(T_(_last)(op, d, n, shift));
     dst += at;
     if (stream) {
-        R_(_stream)
-        (dst, ra), R_(_stream)(dst + W, rb), R_(_stream)(dst + 2 * W, rc),
-            R_(_stream)(dst + 3 * W, rd);
+        R_(_stream)(dst, ra), R_(_stream)(dst + W, rb);
+        R_(_stream)(dst + 2 * W, rc), R_(_stream)(dst + 3 * W, rd);
     } else {
-        R_(_store)
-        (dst, ra), R_(_store)(dst + W, rb), R_(_store)(dst + 2 * W, rc),
-            R_(_store)(dst + 3 * W, rd);
+        R_(_store)(dst, ra), R_(_store)(dst + W, rb);
+        R_(_store)(dst + 2 * W, rc), R_(_store)(dst + 3 * W, rd);
+    }
+    if (twin) {
+        twin += at;
+        R_(_stream)(twin, ra), R_(_stream)(twin + W, rb);
+        R_(_stream)(twin + 2 * W, rc), R_(_stream)(twin + 3 * W, rd);
     }
 }
 
@@ -94,14 +97,15 @@ INLINE void T_(_single)(int op, int n, int shift, char *dst, const char *const *
 }
 
 /* Bytes [at, end) of every buffer. */
-INLINE void T_(_span)(int op, int n, char *dst, const char *const *src, size_t at, size_t end,
-                      const uint64_t *scalars, int stream) {
+INLINE void T_(_span)(int op, int n, char *dst, char *twin, const char *const *src, size_t at,
+                      size_t end, const uint64_t *scalars, int stream) {
     const int shift = (n & (n - 1)) == 0 ? __builtin_ctz((unsigned)n) : -1;
     for (; end - at >= 4 * sizeof(RAW); at += 4 * sizeof(RAW))
-        T_(_group)(op, n, shift, dst, src, at, scalars, stream);
+        T_(_group)(op, n, shift, dst, twin, src, at, scalars, stream);
     for (size_t bytes; at < end; at += bytes) {
         bytes = end - at < sizeof(RAW) ? end - at : sizeof(RAW);
         T_(_single)(op, n, shift, dst, src, at, bytes, scalars);
+        if (twin) T_(_single)(op, n, shift, twin, src, at, bytes, scalars);
     }
 }
 
@@ -114,9 +118,9 @@ INLINE void T_(_plain)(int op, void *dst, const void *const *src, int n, size_t 
     if (n == 2 && !SYMM_CHECKED) {
         /* In registers: for all the compiler knows, stores to dst change src. */
         const char *const two[2] = {from[0], from[1]};
-        T_(_span)(op, 2, dst, two, 0, end, scalars, 0);
+        T_(_span)(op, 2, dst, NULL, two, 0, end, scalars, 0);
     } else {
-        T_(_span)(op, n, dst, from, 0, end, scalars, 0);
+        T_(_span)(op, n, dst, NULL, from, 0, end, scalars, 0);
     }
     if (FLOATS) float_leave(environment);
 }
@@ -131,9 +135,33 @@ INLINE void T_(_streaming)(int op, symm_reduce_fn plain, void *dst, const void *
     } else {
         if (head) plain(dst, src, n, head / BYTES, scalars);
         const unsigned environment = FLOATS ? float_enter() : 0;
-        T_(_span)(op, n, dst, (const char *const *)src, head, end, scalars, 1);
+        T_(_span)(op, n, dst, NULL, (const char *const *)src, head, end, scalars, 1);
         if (FLOATS) float_leave(environment);
     }
+    stream_fence();
+}
+
+/* Two destinations at once: the stores to one do not wait for those to the other, nor the loads for
+ * either. Where their cache lines do not fall together, one after the other. */
+INLINE void T_(_twice)(int op, symm_reduce_fn plain, symm_reduce_fn once, void *dst, void *twin,
+                       const void *const *src, int n, size_t count, const uint64_t *scalars) {
+    const size_t head = (0 - (uintptr_t)dst) % 64, end = count * BYTES;
+    if (SYMM_CHECKED || ((uintptr_t)dst ^ (uintptr_t)twin) % 64 || head % BYTES != 0 ||
+        head + 4 * sizeof(RAW) > end) {
+        once(dst, src, n, count, scalars);
+        once(twin, src, n, count, scalars);
+        return;
+    }
+    if (head) plain(dst, src, n, head / BYTES, scalars), plain(twin, src, n, head / BYTES, scalars);
+    const unsigned environment = FLOATS ? float_enter() : 0;
+    const char *const *from = (const char *const *)src;
+    if (n == 2) {
+        const char *const two[2] = {from[0], from[1]};
+        T_(_span)(op, 2, dst, twin, two, head, end, scalars, 1);
+    } else {
+        T_(_span)(op, n, dst, twin, from, head, end, scalars, 1);
+    }
+    if (FLOATS) float_leave(environment);
     stream_fence();
 }
 
@@ -145,6 +173,10 @@ INLINE void T_(_streaming)(int op, symm_reduce_fn plain, void *dst, const void *
     static void E_(_##name##_nt)(void *dst, const void *const *src, int n, size_t count, \
                                  const uint64_t *scalars) {                              \
         T_(_streaming)(op, E_(_##name), dst, src, n, count, scalars);                    \
+    }                                                                                    \
+    static void E_(_##name##_nt2)(void *dst, void *twin, const void *const *src, int n,  \
+                                  size_t count, const uint64_t *scalars) {               \
+        T_(_twice)(op, E_(_##name), E_(_##name##_nt), dst, twin, src, n, count, scalars); \
     }
 #if AVERAGE != 2
 ENTRY(sum, SYMM_OP_SUM)

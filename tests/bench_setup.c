@@ -1,0 +1,93 @@
+/* bench_setup.c - what set-up costs: creating a communicator beyond MPI_Init, registering memory, registering it again.
+ * Not a test: `make bench` runs it; medians over rounds, the slowest rank counts. */
+#include <mpi.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "symm.h"
+#include "symm_mpi.h"
+
+enum { ROUNDS = 9 };
+
+static int rank, nranks;
+
+static void must(symmResult_t r, const char *what) {
+    if (!r) return;
+    fprintf(stderr, "rank %d: %s: %s\n", rank, what, symmGetLastError(NULL));
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void show(const char *what, double *seconds, int n) {
+    double slowest[ROUNDS * 64];
+    MPI_Reduce(seconds, slowest, n, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    if (rank) return;
+    qsort(slowest, (size_t)n, sizeof *slowest, by_value);
+    printf("%-44s median %10.1f us   min %10.1f   max %10.1f\n", what, slowest[n / 2] * 1e6, slowest[0] * 1e6,
+           slowest[n - 1] * 1e6);
+}
+
+static void creation(void) {
+    double create[ROUNDS], destroy[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        symmComm_t c;
+        MPI_Barrier(MPI_COMM_WORLD);
+        double t0 = MPI_Wtime();
+        must(symmCommInitMPI(&c, MPI_COMM_WORLD, NULL), "symmCommInitMPI");
+        double t1 = MPI_Wtime();
+        must(symmCommDestroy(c), "symmCommDestroy");
+        create[i] = t1 - t0;
+        destroy[i] = MPI_Wtime() - t1;
+    }
+    show("create a communicator", create, ROUNDS);
+    show("destroy it", destroy, ROUNDS);
+}
+
+static void registration(symmComm_t c, size_t bytes) {
+    double first[ROUNDS], again[ROUNDS], drop[ROUNDS];
+    char text[64];
+    for (int i = 0; i < ROUNDS; i++) {
+        void *p;
+        symmWindow_t a, b;
+        must(symmMemAlloc(&p, bytes), "symmMemAlloc");
+        memset(p, 1, bytes);
+        MPI_Barrier(MPI_COMM_WORLD);
+        double t0 = MPI_Wtime();
+        must(symmWindowRegister(c, p, bytes, &a, 0), "symmWindowRegister");
+        double t1 = MPI_Wtime();
+        must(symmWindowRegister(c, p, bytes, &b, 0), "symmWindowRegister");
+        double t2 = MPI_Wtime();
+        must(symmWindowDeregister(c, b), "symmWindowDeregister");
+        double t3 = MPI_Wtime();
+        must(symmWindowDeregister(c, a), "symmWindowDeregister");
+        must(symmMemFree(p), "symmMemFree");
+        first[i] = t1 - t0;
+        again[i] = t2 - t1;
+        drop[i] = t3 - t2;
+    }
+    snprintf(text, sizeof text, "register %zu MiB", bytes >> 20);
+    show(text, first, ROUNDS);
+    show("register it again (a reference)", again, ROUNDS);
+    show("deregister", drop, ROUNDS);
+}
+
+int main(int argc, char **argv) {
+    symmComm_t c;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &nranks);
+    if (!rank) printf("set-up, %d ranks\n", nranks);
+    creation();
+    must(symmCommInitMPI(&c, MPI_COMM_WORLD, NULL), "symmCommInitMPI");
+    registration(c, 2u << 20);
+    registration(c, 64u << 20);
+    must(symmCommDestroy(c), "symmCommDestroy");
+    MPI_Finalize();
+    return 0;
+}

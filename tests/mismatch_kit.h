@@ -1,0 +1,103 @@
+/* mismatch_kit.h - ranks that disagree: which calls, and what each rank must get. Used by
+ * fault_mismatch.c (processes) and thr_mismatch.c (threads). Each rank runs it on its own thread; no
+ * lock. */
+#ifndef MISMATCH_KIT_H_
+#define MISMATCH_KIT_H_
+
+#include <stdlib.h>
+
+#include "t.h"
+
+enum { MM_BYTES = 8 << 20 }; /* of each buffer; no call moves more */
+
+typedef struct {
+    symmColl_t coll;
+    size_t count;
+    symmDataType_t type;
+    symmRedOp_t op;
+} mm_call;
+
+typedef struct {
+    mm_call most, odd;
+    const char *what;
+} mm_case;
+
+/* Small counts are a packet, 20000 and more several, 1000000 goes without packets. */
+static const mm_case mm_cases[] = {
+    {{symmCollAllReduce, 8, symmInt32, symmSum},
+     {symmCollAllReduce, 9, symmInt32, symmSum},
+     "count, small"},
+    {{symmCollAllReduce, 0, symmInt32, symmSum},
+     {symmCollAllReduce, 8, symmInt32, symmSum},
+     "0 and n"},
+    {{symmCollAllReduce, 1000000, symmInt32, symmSum},
+     {symmCollAllReduce, 0, symmInt32, symmSum},
+     "n and 0"},
+    {{symmCollAllReduce, 8, symmInt32, symmSum},
+     {symmCollAllReduce, 1000000, symmInt32, symmSum},
+     "small and large"},
+    {{symmCollAllReduce, 1000000, symmInt32, symmSum},
+     {symmCollAllReduce, 20000, symmInt32, symmSum},
+     "large and middling"},
+    {{symmCollAllReduce, 500000, symmInt32, symmSum},
+     {symmCollAllReduce, 1000000, symmInt32, symmSum},
+     "large and larger"},
+    {{symmCollAllReduce, 100, symmInt32, symmSum},
+     {symmCollAllReduce, 100, symmFloat32, symmSum},
+     "type"},
+    {{symmCollAllReduce, 100, symmInt32, symmSum},
+     {symmCollAllReduce, 50, symmInt64, symmSum},
+     "type and count, the same bytes"},
+    {{symmCollAllReduce, 100, symmInt32, symmSum},
+     {symmCollAllReduce, 100, symmInt32, symmMax},
+     "reduction"},
+    {{symmCollAllReduce, 1000000, symmInt32, symmSum},
+     {symmCollAllReduce, 1000000, symmInt32, symmMin},
+     "reduction, large"},
+    {{symmCollAllReduce, 100, symmInt32, symmSum},
+     {symmCollAllGather, 100, symmInt32, symmSum},
+     "collective"},
+    {{symmCollAllGather, 50, symmInt32, symmSum},
+     {symmCollAllGather, 51, symmInt32, symmSum},
+     "gathered count"},
+    {{symmCollAllGather, 200000, symmInt32, symmSum},
+     {symmCollAllGather, 5, symmInt32, symmSum},
+     "gathered large and small"},
+    {{symmCollBarrier, 0, symmInt8, symmSum},
+     {symmCollAllReduce, 0, symmInt32, symmSum},
+     "barrier and nothing"},
+    {{symmCollAllReduce, 1000000, symmInt32, symmSum},
+     {symmCollBarrier, 0, symmInt8, symmSum},
+     "large and barrier"},
+};
+enum { MM_CASES = sizeof mm_cases / sizeof *mm_cases };
+
+static inline symmResult_t mm_run(const mm_call *k, void *send, void *recv, symmComm_t comm,
+                                  symmStream_t stream) {
+    symmResult_t r;
+    if (k->coll == symmCollBarrier)
+        r = symmBarrier(comm, stream);
+    else if (k->coll == symmCollAllGather)
+        r = symmAllGather(send, recv, k->count, k->type, comm, stream);
+    else
+        r = symmAllReduce(send, recv, k->count, k->type, k->op, comm, stream);
+    if (stream && r == symmSuccess) r = symmStreamSynchronize(stream);
+    return r;
+}
+
+/* One case on this rank; the communicator is over afterwards. */
+static inline void mm_disagree(const mm_case *c, int odd, void *send, void *recv, symmComm_t comm,
+                               symmStream_t stream) {
+    static const mm_call barrier = {symmCollBarrier, 0, symmInt8, symmSum};
+    symmResult_t first = mm_run(odd ? &c->odd : &c->most, send, recv, comm, stream), async;
+    symmResult_t next = mm_run(&barrier, send, recv, comm, stream);
+    T_CHECKF(first == symmSuccess || first == symmMismatch, "%s: code %d (%s)", c->what, first,
+             symmGetLastError(comm));
+    T_CHECKF(next == symmMismatch, "%s: the next call: code %d (%s)", c->what, next,
+             symmGetLastError(comm));
+    T_MSG(symmGetLastError(comm), "called another collective, count, type or reduction");
+    T_OK(symmCommGetAsyncError(comm, &async));
+    T_EQ(async, symmMismatch);
+}
+
+#endif
