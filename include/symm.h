@@ -32,9 +32,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SYMM_MAJOR 0
-#define SYMM_MINOR 1
-#define SYMM_PATCH 0
+#define SYMM_MAJOR        0
+#define SYMM_MINOR        1
+#define SYMM_PATCH        0
 #define SYMM_VERSION_CODE (SYMM_MAJOR * 10000 + SYMM_MINOR * 100 + SYMM_PATCH)
 
 #ifdef __cplusplus
@@ -51,56 +51,61 @@ extern "C" {
 
 /* Result codes; 0..7 have the numeric values of ncclResult_t. */
 typedef enum {
-  symmSuccess = 0,
-  symmUnhandledCudaError = 1,
-  symmSystemError = 2,
-  symmInternalError = 3,
-  symmInvalidArgument = 4,
-  symmInvalidUsage = 5,
-  symmRemoteError = 6,      /* a peer died, left or failed: the message names rank and stage */
-  symmInProgress = 7,
-  symmTimeout = 8,          /* a deadline passed: the message names who is missing */
-  symmMismatch = 9,         /* ranks disagree on collective, count, type, reduction or root */
-  symmOutOfMemory = 10,
-  symmFdLimit = 11,         /* the process (or a peer) may not open more file descriptors */
-  symmNotSupported = 12,
-  symmVersionMismatch = 13, /* ranks were built from different versions, ABIs or kernel tables */
-  symmAborted = 14,         /* symmCommAbort or symmCommRevoke was called here or on a peer */
-  symmNeedGrow = 15,
-  symmNumResults = 16
+    symmSuccess = 0,
+    symmUnhandledCudaError = 1,
+    symmSystemError = 2,
+    symmInternalError = 3,
+    symmInvalidArgument = 4,
+    symmInvalidUsage = 5,
+    symmRemoteError = 6, /* a peer died, left or failed: the message names rank and stage */
+    symmInProgress = 7,
+    symmTimeout = 8,  /* a deadline passed: the message names who is missing */
+    symmMismatch = 9, /* ranks disagree on collective, count, type, reduction or root */
+    symmOutOfMemory = 10,
+    symmFdLimit = 11, /* the process (or a peer) may not open more file descriptors */
+    symmNotSupported = 12,
+    symmVersionMismatch = 13, /* ranks were built from different versions, ABIs or kernel tables */
+    symmAborted = 14,         /* symmCommAbort or symmCommRevoke was called here or on a peer */
+    symmNeedGrow = 15,
+    symmNumResults = 16
 } symmResult_t;
 
 /* Element types; numeric values of ncclDataType_t. */
 typedef enum {
-  symmInt8 = 0, symmChar = 0,
-  symmUint8 = 1,
-  symmInt32 = 2, symmInt = 2,
-  symmUint32 = 3,
-  symmInt64 = 4,
-  symmUint64 = 5,
-  symmFloat16 = 6, symmHalf = 6,
-  symmFloat32 = 7, symmFloat = 7,
-  symmFloat64 = 8, symmDouble = 8,
-  symmBfloat16 = 9,
-  symmFloat8e4m3 = 10,
-  symmFloat8e5m2 = 11,
-  symmNumTypes = 12
+    symmInt8 = 0,
+    symmChar = 0,
+    symmUint8 = 1,
+    symmInt32 = 2,
+    symmInt = 2,
+    symmUint32 = 3,
+    symmInt64 = 4,
+    symmUint64 = 5,
+    symmFloat16 = 6,
+    symmHalf = 6,
+    symmFloat32 = 7,
+    symmFloat = 7,
+    symmFloat64 = 8,
+    symmDouble = 8,
+    symmBfloat16 = 9,
+    symmFloat8e4m3 = 10,
+    symmFloat8e5m2 = 11,
+    symmNumTypes = 12
 } symmDataType_t;
 
 /* Reductions; numeric values of ncclRedOp_t. Handles made by symmRedOpCreatePreMulSum are >= symmNumOps. */
 typedef enum {
-  symmSum = 0,
-  symmProd = 1,
-  symmMax = 2,
-  symmMin = 3,
-  symmAvg = 4,
-  symmNumOps = 5,
-  symmMaxRedOp = 0x7fffffff
+    symmSum = 0,
+    symmProd = 1,
+    symmMax = 2,
+    symmMin = 3,
+    symmAvg = 4,
+    symmNumOps = 5,
+    symmMaxRedOp = 0x7fffffff
 } symmRedOp_t;
 
 typedef enum {
-  symmScalarDevice = 0,       /* read when the collective executes */
-  symmScalarHostImmediate = 1 /* read inside symmRedOpCreatePreMulSum */
+    symmScalarDevice = 0,       /* read when the collective executes */
+    symmScalarHostImmediate = 1 /* read inside symmRedOpCreatePreMulSum */
 } symmScalarResidence_t;
 
 typedef struct symmComm *symmComm_t;
@@ -111,31 +116,39 @@ typedef struct CUevent_st *symmEvent_t;
 typedef struct CUgraphExec_st *symmGraph_t;
 
 #define SYMM_UNIQUE_ID_BYTES 128
-typedef struct { char internal[SYMM_UNIQUE_ID_BYTES]; } symmUniqueId;
+typedef struct {
+    char internal[SYMM_UNIQUE_ID_BYTES];
+} symmUniqueId;
 
-#define SYMM_WIN_DEFAULT 0
+#define SYMM_WIN_DEFAULT        0
 #define SYMM_WIN_COLL_SYMMETRIC 1 /* accepted for NCCL's sake; every window here is symmetric */
-#define SYMM_SPLIT_NOCOLOR (-1)
+#define SYMM_SPLIT_NOCOLOR      (-1)
 
 /* Passed to the *Config calls. Start from SYMM_CONFIG_INITIALIZER; fields left at INT32_MIN (or NULL) keep defaults. */
 typedef struct {
-  size_t size;          /* sizeof(symmConfig_t) of the caller */
-  uint32_t version;     /* SYMM_VERSION_CODE of the caller */
-  int32_t blocking;     /* 1 (default): calls return when done. 0: creation continues behind symmInProgress */
-  int32_t minCTAs;      /* 1..64 */
-  int32_t maxCTAs;      /* 1..64 */
-  int32_t timeoutMs;    /* set-up deadline, default 300000 */
-  const char *commName; /* copied; shown in the log, in errors and in symmCommDump */
+    size_t size;      /* sizeof(symmConfig_t) of the caller */
+    uint32_t version; /* SYMM_VERSION_CODE of the caller */
+    int32_t
+        blocking; /* 1 (default): calls return when done. 0: creation continues behind symmInProgress */
+    int32_t minCTAs;      /* 1..64 */
+    int32_t maxCTAs;      /* 1..64 */
+    int32_t timeoutMs;    /* set-up deadline, default 300000 */
+    const char *commName; /* copied; shown in the log, in errors and in symmCommDump */
 } symmConfig_t;
 #define SYMM_CONFIG_UNDEF INT32_MIN
-#define SYMM_CONFIG_INITIALIZER \
-  { sizeof(symmConfig_t), SYMM_VERSION_CODE, SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, NULL }
+#define SYMM_CONFIG_INITIALIZER                                                        \
+    {                                                                                  \
+        sizeof(symmConfig_t), SYMM_VERSION_CODE, SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, \
+            SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, NULL                                 \
+    }
 
 /* ---- versions and errors -------------------------------------------------------------------------------- */
 
-SYMM_API symmResult_t symmGetVersion(int *version);                   /* [local] */
-SYMM_API const char *symmGetErrorString(symmResult_t result);         /* [local] short fixed text, never NULL */
-SYMM_API const char *symmGetLastError(symmComm_t comm);               /* [local] this thread's last message, "" if none; comm may be NULL */
+SYMM_API symmResult_t symmGetVersion(int *version); /* [local] */
+SYMM_API const char *
+symmGetErrorString(symmResult_t result); /* [local] short fixed text, never NULL */
+SYMM_API const char *symmGetLastError(
+    symmComm_t comm); /* [local] this thread's last message, "" if none; comm may be NULL */
 
 /* ---- life of a communicator ----------------------------------------------------------------------------- */
 
@@ -146,16 +159,18 @@ SYMM_API symmResult_t symmGetUniqueId(symmUniqueId *id);
 /* Creates a communicator. Every rank passes the same id and nranks and its own rank. No MPI needed. [collective]
  * Errors on every rank alike: symmTimeout (names ranks that never came), symmVersionMismatch, symmRemoteError. */
 SYMM_API symmResult_t symmCommInitRank(symmComm_t *comm, int nranks, symmUniqueId id, int rank);
-SYMM_API symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId id, int rank, const symmConfig_t *config);
+SYMM_API symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId id,
+                                             int rank, const symmConfig_t *config);
 
 /* The caller's own exchange. Both callbacks return 0 on success and are entered only from inside API calls of the
  * thread that uses the communicator. allgather: every rank contributes `bytes` from send, recv holds nranks*bytes. */
 typedef struct {
-  int (*allgather)(void *ctx, const void *send, void *recv, size_t bytes);
-  int (*barrier)(void *ctx);
-  void *ctx;
+    int (*allgather)(void *ctx, const void *send, void *recv, size_t bytes);
+    int (*barrier)(void *ctx);
+    void *ctx;
 } symmBoot_t;
-SYMM_API symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank, const symmBoot_t *boot, const symmConfig_t *config);
+SYMM_API symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank,
+                                       const symmBoot_t *boot, const symmConfig_t *config);
 
 /* One process, n ranks: with GPUs comms[i] drives devices[i] (NULL: 0..n-1); on the host backend devices is ignored
  * and the ranks are thread ranks: drive each from a thread of its own, or several from one between
@@ -164,11 +179,13 @@ SYMM_API symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devic
 
 /* Ranks of one color get a new communicator, ordered by (key, old rank); SYMM_SPLIT_NOCOLOR gets *newcomm = NULL.
  * config NULL: the parent's. [collective] */
-SYMM_API symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newcomm, const symmConfig_t *config);
+SYMM_API symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newcomm,
+                                    const symmConfig_t *config);
 
 /* The survivors' way on: a new communicator without the listed ranks. Works on a revoked communicator.
  * Called by every rank that is not listed. flags must be 0. [collective over the remaining ranks] */
-SYMM_API symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude, symmComm_t *newcomm, const symmConfig_t *config, int flags);
+SYMM_API symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude,
+                                     symmComm_t *newcomm, const symmConfig_t *config, int flags);
 
 /* Finalize: waits until all work of this communicator that was given to streams has ended. [local] */
 SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
@@ -182,23 +199,24 @@ SYMM_API symmResult_t symmCommRevoke(symmComm_t comm, int flags);
 /* What went wrong asynchronously: symmSuccess, symmInProgress, or the error that revoked the communicator. [local] */
 SYMM_API symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError);
 
-SYMM_API symmResult_t symmCommCount(symmComm_t comm, int *count);      /* [local] */
-SYMM_API symmResult_t symmCommUserRank(symmComm_t comm, int *rank);    /* [local] */
-SYMM_API symmResult_t symmCommDevice(symmComm_t comm, int *device);    /* [local] -1 on the host backend */
+SYMM_API symmResult_t symmCommCount(symmComm_t comm, int *count);   /* [local] */
+SYMM_API symmResult_t symmCommUserRank(symmComm_t comm, int *rank); /* [local] */
+SYMM_API symmResult_t symmCommDevice(symmComm_t comm,
+                                     int *device); /* [local] -1 on the host backend */
 
 typedef struct {
-  size_t size;             /* in: sizeof(symmCommInfo_t) of the caller */
-  int rank, nranks, device;
-  int domainSize;          /* ranks that can map each other's memory */
-  int threadRanks;         /* 1: all ranks are threads of this process */
-  int oversubscribed;      /* 1: more ranks than cores: waiting yields early */
-  int multicast;           /* 1: NVLS windows */
-  int windows;             /* windows registered now */
-  uint64_t base, stride;   /* addr(rank, off) = base + rank*stride + off */
-  uint64_t scratchBytes, usedBytes;
-  char backend[16];        /* "host" or "cuda" */
-  char bootstrap[16];      /* "mpi", "tcp", "threads", "callbacks", "parent" */
-  char name[32];
+    size_t size; /* in: sizeof(symmCommInfo_t) of the caller */
+    int rank, nranks, device;
+    int domainSize;        /* ranks that can map each other's memory */
+    int threadRanks;       /* 1: all ranks are threads of this process */
+    int oversubscribed;    /* 1: more ranks than cores: waiting yields early */
+    int multicast;         /* 1: NVLS windows */
+    int windows;           /* windows registered now */
+    uint64_t base, stride; /* addr(rank, off) = base + rank*stride + off */
+    uint64_t scratchBytes, usedBytes;
+    char backend[16];   /* "host" or "cuda" */
+    char bootstrap[16]; /* "mpi", "tcp", "threads", "callbacks", "parent" */
+    char name[32];
 } symmCommInfo_t;
 SYMM_API symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info); /* [local] */
 
@@ -213,21 +231,22 @@ SYMM_API symmResult_t symmMemFree(void *ptr);
  * All ranks agree, or all are back where they were. Registering the same memory again takes a reference and maps
  * nothing. buff must be VMM-backed (symmMemAlloc); other memory is refused by name with symmInvalidArgument and
  * still works in collectives, staged through scratch. [collective] */
-SYMM_API symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size, symmWindow_t *win, int flags);
+SYMM_API symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size,
+                                         symmWindow_t *win, int flags);
 /* Drops the window here. Never waits for a peer; the caller's own work on it must have ended. [local] */
 SYMM_API symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win);
 
 typedef struct {
-  size_t size;           /* in: sizeof(symmWindowInfo_t) of the caller */
-  void *userPtr;
-  uint64_t bytes;        /* of this rank */
-  uint64_t slotOffset;   /* offset of the mapped slot, equal on all ranks */
-  uint64_t slotBytes;
-  uint64_t offset;       /* of userPtr: flat address = base + rank*stride + offset */
-  int references;        /* windows that share the mapping */
-  int multicast;
+    size_t size; /* in: sizeof(symmWindowInfo_t) of the caller */
+    void *userPtr;
+    uint64_t bytes;      /* of this rank */
+    uint64_t slotOffset; /* offset of the mapped slot, equal on all ranks */
+    uint64_t slotBytes;
+    uint64_t offset; /* of userPtr: flat address = base + rank*stride + offset */
+    int references;  /* windows that share the mapping */
+    int multicast;
 } symmWindowInfo_t;
-SYMM_API symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info);                        /* [local] */
+SYMM_API symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info); /* [local] */
 /* Address of byte `offset` of rank's part of the window, in this process. [local] */
 SYMM_API symmResult_t symmWindowPeerPtr(symmWindow_t win, size_t offset, int rank, void **ptr);
 /* Multicast address; symmNotSupported (with the reason) where there is none. [local] */
@@ -237,15 +256,17 @@ SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, vo
  * One kernel on `stream`, in issue order per communicator. Any count (0 too), any alignment, in place or not,
  * registered or not. The plan depends only on collective, count, type and reduction. [collective] */
 
-SYMM_API symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t count, symmDataType_t datatype,
-                                    symmRedOp_t op, symmComm_t comm, symmStream_t stream);
+SYMM_API symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t count,
+                                    symmDataType_t datatype, symmRedOp_t op, symmComm_t comm,
+                                    symmStream_t stream);
 /* recvbuff holds nranks*sendcount elements; in place when sendbuff == recvbuff + rank*sendcount. */
-SYMM_API symmResult_t symmAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, symmDataType_t datatype,
-                                    symmComm_t comm, symmStream_t stream);
+SYMM_API symmResult_t symmAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
+                                    symmDataType_t datatype, symmComm_t comm, symmStream_t stream);
 SYMM_API symmResult_t symmBarrier(symmComm_t comm, symmStream_t stream);
 
 /* out = sum over ranks of scalar*in. datatype is the type of the scalar and of every collective it is used with. [local] */
-SYMM_API symmResult_t symmRedOpCreatePreMulSum(symmRedOp_t *op, void *scalar, symmDataType_t datatype,
+SYMM_API symmResult_t symmRedOpCreatePreMulSum(symmRedOp_t *op, void *scalar,
+                                               symmDataType_t datatype,
                                                symmScalarResidence_t residence, symmComm_t comm);
 SYMM_API symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm); /* [local] */
 
@@ -257,19 +278,26 @@ SYMM_API symmResult_t symmGroupEnd(void);
 
 /* ---- seeing ----------------------------------------------------------------------------------------------- */
 
-typedef enum { symmCollAllReduce = 0, symmCollAllGather = 1, symmCollBarrier = 2, symmNumColls = 3 } symmColl_t;
+typedef enum {
+    symmCollAllReduce = 0,
+    symmCollAllGather = 1,
+    symmCollBarrier = 2,
+    symmNumColls = 3
+} symmColl_t;
 
 typedef struct {
-  size_t size;           /* in: sizeof(symmPlan_t) of the caller */
-  char kernel[48];       /* kernel that a call would run */
-  int ctas;
-  uint64_t chunkBytes;
-  int zeroCopySend, zeroCopyRecv; /* this rank's buffers: 1 used in place, 0 staged through scratch */
-  char reason[256];      /* why this kernel, why not a faster one, why staged */
+    size_t size;     /* in: sizeof(symmPlan_t) of the caller */
+    char kernel[48]; /* kernel that a call would run */
+    int ctas;
+    uint64_t chunkBytes;
+    int zeroCopySend,
+        zeroCopyRecv; /* this rank's buffers: 1 used in place, 0 staged through scratch */
+    char reason[256]; /* why this kernel, why not a faster one, why staged */
 } symmPlan_t;
 /* What symmAllReduce etc. would do with these arguments. Launches nothing. [local] */
-SYMM_API symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff, const void *recvbuff, size_t count,
-                                  symmDataType_t datatype, symmRedOp_t op, symmPlan_t *plan);
+SYMM_API symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
+                                  const void *recvbuff, size_t count, symmDataType_t datatype,
+                                  symmRedOp_t op, symmPlan_t *plan);
 /* Counters and gauges as JSON, NUL-terminated, truncated at cap; *needed (may be NULL) is the full size.
  * comm NULL: the process. [local] */
 SYMM_API symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed);
@@ -281,9 +309,11 @@ SYMM_API symmResult_t symmCommDump(symmComm_t comm, int fd);
  * The NULL stream runs calls inline, in the caller. On GPUs use CUDA's own. */
 
 SYMM_API symmResult_t symmStreamCreate(symmStream_t *stream);
-SYMM_API symmResult_t symmStreamDestroy(symmStream_t stream);      /* waits for its work */
-SYMM_API symmResult_t symmStreamSynchronize(symmStream_t stream);  /* returns the first error of its work since the last call */
-SYMM_API symmResult_t symmStreamQuery(symmStream_t stream);        /* symmInProgress while work is queued */
+SYMM_API symmResult_t symmStreamDestroy(symmStream_t stream); /* waits for its work */
+SYMM_API symmResult_t symmStreamSynchronize(
+    symmStream_t stream); /* returns the first error of its work since the last call */
+SYMM_API symmResult_t
+symmStreamQuery(symmStream_t stream); /* symmInProgress while work is queued */
 SYMM_API symmResult_t symmStreamWaitEvent(symmStream_t stream, symmEvent_t event);
 SYMM_API symmResult_t symmStreamHostFunc(symmStream_t stream, void (*fn)(void *), void *arg);
 SYMM_API symmResult_t symmEventCreate(symmEvent_t *event);

@@ -12,36 +12,39 @@
 
 #define SYMM_MAX_RANKS 72
 #define SYMM_MAX_CTAS  64
-#define SYMM_STAGED    (~0ull) /* in place of an offset: this buffer is not mapped by peers, use scratch */
+#define SYMM_STAGED \
+    (~0ull) /* in place of an offset: this buffer is not mapped by peers, use scratch */
 #define SYMM_CTL_MAGIC 0x4c544353u
 
 enum { SYMM_STATE_NONE = 0, SYMM_STATE_ALIVE = 1, SYMM_STATE_LEFT = 2 };
 
-/* One cache line per (CTA of the owner, source rank): written by the source, read by the owner.
+/* Two cache lines per (CTA of the owner, source rank): written by the source, read by the owner.
  * ready: {epoch, chunks of the source that may be used}; released after src_off, dst_off and staged bytes were written.
- * arrive: {epoch, chunks that the source has finished}; released after the source's last access to the owner's chunk.
  * sig, scalar: CTA 0 only, indexed by epoch & 1: what the source believes this collective to be. A source can be at
- * most one epoch ahead of the owner, so two places suffice. */
+ * most one epoch ahead of the owner, so two places suffice.
+ * arrive: {epoch, chunks that the source has finished}; released after the source's last access to the owner's chunk. It has
+ * a line of its own so that the source can take that line while the owner still reads the other. */
 typedef struct {
-    uint64_t ready, src_off, dst_off, arrive;
+    uint64_t ready, src_off, dst_off, pad0;
     uint64_t sig[2], scalar[2];
+    uint64_t arrive, pad1[7];
 } symm_inbox;
 
 typedef struct {
     uint32_t magic, state; /* state: written by the owner, read by peers */
-    uint64_t abort;        /* {symmResult_t << 32 | rank + 1}; 0 go on. Set by the owner's host side and by leaving peers */
+    uint64_t
+        abort; /* {symmResult_t << 32 | rank + 1}; 0 go on. Set by the owner's host side and by leaving peers */
     uint64_t pad0[6];
     uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
     symm_inbox inbox[SYMM_MAX_CTAS][SYMM_MAX_RANKS];
 } symm_ctl;
 
-#define SYMM_CTL_BYTES (512u << 10) /* room for symm_ctl; scratch begins here */
+#define SYMM_CTL_BYTES (1u << 20) /* room for symm_ctl; scratch begins here */
 
 /* Scratch, behind the control block. Packets: per parity of the epoch, phase and source one slot of fixed-place packets,
  * so that a flag never lies where data once lay. Staging: per parity and CTA, two chunks in and two chunks out. */
 #define SYMM_PACKET_LOG    12
 #define SYMM_PACKET_BYTES  (1u << SYMM_PACKET_LOG)
-#define SYMM_PACKET_INLINE 56u /* payload that fits beside the flag */
 #define SYMM_PACKET_STRIDE (SYMM_PACKET_BYTES + 64u)
 
 typedef struct {
@@ -63,9 +66,9 @@ typedef struct {
     int32_t rank, nranks, nctas;
     uint32_t type, op, esize; /* esize: 1 << esize_log */
     uint32_t esize_log, chunk_log;
-    uint32_t sig;      /* collective, count, type, reduction and root, hashed */
-    uint32_t spin;     /* polls before the slow path of a wait; host backend */
-    uint32_t flags;    /* SYMM_ARG_* */
+    uint32_t sig;        /* collective, count, type, reduction and root, hashed */
+    uint32_t spin;       /* polls before the slow path of a wait; host backend */
+    uint32_t flags;      /* SYMM_ARG_* */
     uint64_t timeout_ns; /* of one wait for a living peer; 0: none */
 } symm_args;
 
@@ -78,14 +81,21 @@ typedef struct {
     uint32_t epoch, stage;
 } symm_outcome;
 
-enum { SYMM_STAGE_ENTER, SYMM_STAGE_READY, SYMM_STAGE_PACKET, SYMM_STAGE_ARRIVE, SYMM_STAGE_SIGNATURE, SYMM_STAGE_SCALAR };
+enum {
+    SYMM_STAGE_ENTER,
+    SYMM_STAGE_READY,
+    SYMM_STAGE_PACKET,
+    SYMM_STAGE_ARRIVE,
+    SYMM_STAGE_SIGNATURE,
+    SYMM_STAGE_SCALAR
+};
 
 #ifdef __cplusplus
 #define SYMM_STATIC_ASSERT static_assert
 #else
 #define SYMM_STATIC_ASSERT _Static_assert
 #endif
-SYMM_STATIC_ASSERT(sizeof(symm_inbox) == 64, "one cache line per source");
+SYMM_STATIC_ASSERT(sizeof(symm_inbox) == 128, "two cache lines per source");
 SYMM_STATIC_ASSERT(sizeof(symm_ctl) <= SYMM_CTL_BYTES, "the control block fits before scratch");
 SYMM_STATIC_ASSERT(sizeof(symm_args) <= 256, "kernel arguments stay small");
 

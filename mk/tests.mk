@@ -32,7 +32,8 @@ endif
 C_TESTS      := $(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(filter-out $(MPI_BENCHES),$(BENCHES))
 M_TESTS      := $(MP_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
 T_OBJ        := $(TOBJ)/tests/t.o
-TEST_PROGRAM_OBJ := $(patsubst %,$(TOBJ)/tests/%.o,t $(C_TESTS) $(M_TESTS))
+MPI_LEAKS    := $(if $(filter address,$(SANITIZERS)),$(TOBJ)/tests/mpi_leaks.o)
+TEST_PROGRAM_OBJ := $(patsubst %,$(TOBJ)/tests/%.o,t $(C_TESTS) $(M_TESTS)) $(MPI_LEAKS)
 
 $(M_TESTS:%=$(TOBJ)/tests/%.o): $(TOBJ)/%.o: %.c $(TOBJ)/flags
 	@$(call say,MPICC,$@)
@@ -48,9 +49,9 @@ $(C_TESTS:%=$(TEST)/%): $(TEST)/%: $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_LIB)
 	@$(call say,LD,$@)
 	$(Q)$(CC) $^ $(ALL_LDFLAGS) -lrt -lm -o $@
 
-$(M_TESTS:%=$(TEST)/%): $(TEST)/%: $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_MPI_OBJ) $(TEST_LIB)
+$(M_TESTS:%=$(TEST)/%): $(TEST)/%: $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_MPI_OBJ) $(MPI_LEAKS) $(TEST_LIB)
 	@$(call say,LD,$@)
-	$(Q)$(WITH_MPI) $^ $(ALL_LDFLAGS) -lrt -lm -o $@
+	$(Q)$(WITH_MPI) $^ $(ALL_LDFLAGS) $(if $(MPI_LEAKS),-rdynamic) -lrt -lm -o $@
 
 # Examples are what a user would write: the public headers and the shared library, nothing else.
 EXAMPLE_PROGRAMS := $(EXAMPLES:%=$(OUT)/examples$(S)/%)
@@ -86,11 +87,11 @@ PLAIN_LIST = $(CHECKS) $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR
 ASAN_LIST  = $(patsubst %,$(ASAN_TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS)) $(call at,2 4,$(MP_TESTS:%=$(ASAN_TEST)/%))
 TSAN_LIST  = $(patsubst %,$(TSAN_TEST)/%,$(UNIT_TESTS) $(THR_TESTS))
 
-# The first race or bad access ends the test. What Open MPI itself leaks is listed in lsan.supp.
+# The first race or bad access ends the test.
+SAN_ENV := TSAN_OPTIONS='halt_on_error=1 second_deadlock_stack=1' ASAN_OPTIONS='detect_stack_use_after_return=1' \
+           UBSAN_OPTIONS='print_stacktrace=1'
 # ThreadSanitizer of older compilers cannot place its shadow under more than 28 random bits of address: there the tests run
 # without address randomisation.
-SAN_ENV := TSAN_OPTIONS='halt_on_error=1 second_deadlock_stack=1' ASAN_OPTIONS='detect_stack_use_after_return=1' \
-           UBSAN_OPTIONS='print_stacktrace=1' LSAN_OPTIONS='suppressions=$(CURDIR)/tests/lsan.supp print_suppressions=0'
 RANDOM_BITS := $(shell cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)
 FIXED  = $(if $(filter-out 8 16 18 24 28,$(RANDOM_BITS)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 RUN_SH = $(SAN_ENV) MPIRUN='$(MPIRUN)' CC='$(CC)' BUILD='$(OUT)' $(FIXED) tests/run.sh

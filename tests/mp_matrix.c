@@ -65,6 +65,13 @@ static void barrier_holds_all(void) {
     T_OK(symmMemFree(mine));
 }
 
+static void calls_follow_windows_and_scalars(void) {
+    same_seed();
+    symmComm_t comm = new_comm(CK_ALGOS - 1);
+    ck_follow(comm, rank, ranks, 24);
+    T_OK(symmCommDestroy(comm));
+}
+
 static void epochs_wrap(void) {
     uint64_t seed = same_seed();
     for (int env = 0; env < CK_ENVS; env++) {
@@ -79,4 +86,4 @@ static void epochs_wrap(void) {
     }
 }
 
-T_MAIN_MPI(T(matrix), T(barrier_holds_all), T(epochs_wrap))
+T_MAIN_MPI(T(matrix), T(barrier_holds_all), T(calls_follow_windows_and_scalars), T(epochs_wrap))

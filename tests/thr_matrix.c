@@ -88,6 +88,23 @@ static void barrier_holds_all(void) {
     }
 }
 
+/* ---- change ---- */
+
+static void follow_rank(int rank, int n, void *arg) {
+    job *j = arg;
+    ck_follow(j->comms[rank], rank, n, CK_SLOW ? 6 : 24);
+    T_OK(symmCommDestroy(j->comms[rank]));
+}
+
+static void calls_follow_windows_and_scalars(void) {
+    for (int n = 1; n <= 3; n++) {
+        job j = {.env = CK_ALGOS - 1};
+        ck_env(j.env);
+        T_OK(symmCommInitAll(j.comms, n, NULL));
+        T_THREADS(n, follow_rank, &j);
+    }
+}
+
 /* ---- wrap ---- */
 
 static void wrap_rank(int rank, int n, void *arg) {
@@ -115,4 +132,4 @@ static void epochs_wrap(void) {
 }
 
 T_MAIN(T(ranks_1), T(ranks_2), T(ranks_3), T(ranks_4), T(ranks_5), T(ranks_8), T(barrier_holds_all),
-       T(epochs_wrap))
+       T(calls_follow_windows_and_scalars), T(epochs_wrap))

@@ -87,7 +87,7 @@ static void is_sound(const symm_plan_env *env, const symm_call *call) {
     T_CHECK(same(&p, &again));
     T_CHECK(p.ctas >= 1 && p.ctas <= SYMM_MAX_CTAS);
     if (env->ctas) T_EQ(p.ctas, env->ctas);
-    T_CHECK(p.chunk >= 64 && p.chunk % 64 == 0);
+    T_CHECK(p.chunk >= 64 && (p.chunk & (p.chunk - 1)) == 0);
     T_CHECK(4ull * (unsigned)p.ctas * p.chunk <= env->scratch.stage_bytes);
     if (env->deterministic) T_CHECK(symm_kernels[p.kernel].flags & SYMM_K_ORDERED);
 }

@@ -7,6 +7,15 @@
 #include "../src/host/stats.h"
 #include "t.h"
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define UNDER_TSAN 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define UNDER_TSAN 1
+#endif
+
 static uint64_t state = 0x51a7;
 
 static uint64_t draw(uint64_t below) {
@@ -104,7 +113,7 @@ static void spaces_are_found_by_their_ranks(void) {
 
 /* 72 ranks of 192 GiB are addresses only. */
 static void large_reservation(void) {
-#if defined(__SANITIZE_THREAD__)
+#ifdef UNDER_TSAN
     T_SKIP("ThreadSanitizer leaves no 14 TiB of addresses");
 #endif
     symm_uuid m[72];

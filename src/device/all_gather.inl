@@ -4,7 +4,9 @@ SYMM_DEV char *symm_gather_place(const symm_cta *c, int rank) {
     return (char *)c->a->dst + (uint64_t)rank * c->a->count * c->a->esize;
 }
 
-SYMM_DEV void symm_body_ag_local(symm_cta *c) { symm_move(c, c->a->dst, c->a->src, c->a->count * c->a->esize); }
+SYMM_DEV void symm_body_ag_local(symm_cta *c) {
+    symm_move(c, c->a->dst, c->a->src, c->a->count * c->a->esize);
+}
 
 /* Push: packets to every peer, then the own part, then what came. */
 SYMM_DEV void symm_body_ag_push(symm_cta *c) {
@@ -14,9 +16,11 @@ SYMM_DEV void symm_body_ag_push(symm_cta *c) {
         symm_part part = symm_chunk_of(bytes, SYMM_PACKET_LOG, k);
         for (int q = 1; q < a->nranks; q++) {
             char *slot = symm_slot(c, symm_peer(a, q), 0, a->rank);
-            symm_packet_put(c, slot + k * SYMM_PACKET_STRIDE, (const char *)a->src + part.at, part.len);
+            symm_packet_put(c, slot + k * SYMM_PACKET_STRIDE, (const char *)a->src + part.at,
+                            part.len);
         }
-        symm_move_cached(symm_gather_place(c, a->rank) + part.at, (const char *)a->src + part.at, part.len);
+        symm_move_cached(symm_gather_place(c, a->rank) + part.at, (const char *)a->src + part.at,
+                         part.len);
     }
     for (int q = 1; q < a->nranks; q++) {
         int peer = symm_peer(a, q);
@@ -24,7 +28,8 @@ SYMM_DEV void symm_body_ag_push(symm_cta *c) {
             symm_part part = symm_chunk_of(bytes, SYMM_PACKET_LOG, k);
             char *packet = symm_slot(c, a->rank, 0, peer) + k * SYMM_PACKET_STRIDE;
             if (symm_packet_wait(c, packet, peer)) return;
-            symm_move_cached(symm_gather_place(c, peer) + part.at, symm_packet_data(packet, part.len), part.len);
+            symm_move_cached(symm_gather_place(c, peer) + part.at, symm_packet_data(packet),
+                             part.len);
         }
     }
 }
@@ -37,15 +42,19 @@ SYMM_DEV void symm_body_ag_load(symm_cta *c) {
     const int staged = a->src_off == SYMM_STAGED;
     if (!staged) symm_ready(c, (uint32_t)mine);
     for (uint64_t k = 0; k < mine; k++) {
-        symm_part chunk = symm_chunk_of(bytes, a->chunk_log, (unsigned)c->cta + k * (unsigned)a->nctas);
+        symm_part chunk =
+            symm_chunk_of(bytes, a->chunk_log, (unsigned)c->cta + k * (unsigned)a->nctas);
         if (staged && symm_stage_in(c, k, (const char *)a->src + chunk.at, chunk.len)) return;
         for (int q = 1; q < a->nranks; q++) {
             int peer = symm_peer(a, q);
             if (symm_ready_wait(c, peer, k)) return;
-            symm_move(c, symm_gather_place(c, peer) + chunk.at, symm_source(c, peer, k, chunk.at), chunk.len);
+            symm_move(c, symm_gather_place(c, peer) + chunk.at, symm_source(c, peer, k, chunk.at),
+                      chunk.len);
         }
         symm_arrive(c, (uint32_t)(k + 1));
-        symm_move(c, symm_gather_place(c, a->rank) + chunk.at, (const char *)a->src + chunk.at, chunk.len);
+        symm_move(c, symm_gather_place(c, a->rank) + chunk.at, (const char *)a->src + chunk.at,
+                  chunk.len);
     }
+    c->heard = mine > 0;       /* with each ready word */
     symm_arrive_wait(c, mine); /* nobody reads our src any more */
 }

@@ -17,7 +17,8 @@ SYMM_DEV void symm_reduce_to(const symm_cta *c, char *const *dsts, const void *c
             near[nnear++] = dsts[p];
     }
     if (npast == 2 && nnear == 0) {
-        symm_reduce->reduce_nt2[a->type][a->op](past[0], past[1], srcs, a->nranks, count, c->scalars);
+        symm_reduce->reduce_nt2[a->type][a->op](past[0], past[1], srcs, a->nranks, count,
+                                                c->scalars);
         return;
     }
     const uint64_t step = SYMM_BLOCK >> a->esize_log;
@@ -34,7 +35,8 @@ SYMM_DEV void symm_reduce_to(const symm_cta *c, char *const *dsts, const void *c
 }
 
 /* As symm_reduce_to, but only to this rank's dst. */
-SYMM_DEV void symm_reduce_here(const symm_cta *c, char *dst, const void *const *srcs, uint64_t count) {
+SYMM_DEV void symm_reduce_here(const symm_cta *c, char *dst, const void *const *srcs,
+                               uint64_t count) {
     symm_reduce->reduce[c->a->type][c->a->op](dst, srcs, c->a->nranks, count, c->scalars);
 }
 
@@ -54,7 +56,8 @@ SYMM_DEV void symm_body_ar_push(symm_cta *c) {
         symm_part part = symm_chunk_of(a->count, per, k);
         for (int q = 1; q < a->nranks; q++) {
             char *slot = symm_slot(c, symm_peer(a, q), 0, a->rank);
-            symm_packet_put(c, slot + k * SYMM_PACKET_STRIDE, src + part.at * a->esize, part.len * a->esize);
+            symm_packet_put(c, slot + k * SYMM_PACKET_STRIDE, src + part.at * a->esize,
+                            part.len * a->esize);
         }
     }
     if (symm_scalars(c)) return;
@@ -63,7 +66,7 @@ SYMM_DEV void symm_body_ar_push(symm_cta *c) {
         const void *srcs[SYMM_MAX_RANKS];
         for (int p = 0; p < a->nranks; p++) {
             char *packet = symm_slot(c, a->rank, 0, p) + k * SYMM_PACKET_STRIDE;
-            srcs[p] = p == a->rank ? src + part.at * a->esize : symm_packet_data(packet, part.len * a->esize);
+            srcs[p] = p == a->rank ? src + part.at * a->esize : symm_packet_data(packet);
             if (p != a->rank && symm_packet_wait(c, packet, p)) return;
         }
         c->heard = 1; /* all peers' packets of this epoch and signature are here */
@@ -72,13 +75,15 @@ SYMM_DEV void symm_body_ar_push(symm_cta *c) {
 }
 
 /* Sends `part` of the message at `from` to peer's slot of `phase`; CTA b sends packets b, b + nctas, ... */
-SYMM_DEV void symm_part_put(const symm_cta *c, int peer, int phase, const char *from, symm_part part) {
+SYMM_DEV void symm_part_put(const symm_cta *c, int peer, int phase, const char *from,
+                            symm_part part) {
     const uint32_t per = SYMM_PACKET_LOG - c->a->esize_log;
     const uint64_t packets = symm_chunks(part.len, per);
     char *slot = symm_slot(c, peer, phase, c->a->rank);
     for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)c->a->nctas) {
         symm_part p = symm_chunk_of(part.len, per, k);
-        symm_packet_put(c, slot + k * SYMM_PACKET_STRIDE, from + p.at * c->a->esize, p.len * c->a->esize);
+        symm_packet_put(c, slot + k * SYMM_PACKET_STRIDE, from + p.at * c->a->esize,
+                        p.len * c->a->esize);
     }
 }
 
@@ -93,7 +98,7 @@ SYMM_DEV int symm_slice_reduce(symm_cta *c, symm_part mine) {
         const void *srcs[SYMM_MAX_RANKS];
         for (int r = 0; r < a->nranks; r++) {
             char *packet = symm_slot(c, a->rank, 0, r) + k * SYMM_PACKET_STRIDE;
-            srcs[r] = r == a->rank ? (const char *)a->src + at : symm_packet_data(packet, bytes);
+            srcs[r] = r == a->rank ? (const char *)a->src + at : symm_packet_data(packet);
             if (r != a->rank && symm_packet_wait(c, packet, r)) return 1;
         }
         symm_reduce_here(c, (char *)a->dst + at, srcs, p.len);
@@ -124,8 +129,8 @@ SYMM_DEV void symm_body_ar_twoshot(symm_cta *c) {
             symm_part p = symm_chunk_of(part.len, per, k);
             char *packet = symm_slot(c, a->rank, 1, peer) + k * SYMM_PACKET_STRIDE;
             if (symm_packet_wait(c, packet, peer)) return;
-            symm_move_cached((char *)a->dst + (part.at + p.at) * a->esize,
-                             symm_packet_data(packet, p.len * a->esize), p.len * a->esize);
+            symm_move_cached((char *)a->dst + (part.at + p.at) * a->esize, symm_packet_data(packet),
+                             p.len * a->esize);
         }
     }
 }
@@ -153,7 +158,9 @@ SYMM_DEV void symm_body_ar_zerocopy(symm_cta *c) {
         }
         symm_reduce_to(c, dsts, srcs, part.len);
         symm_arrive(c, (uint32_t)(k + 1));
-        if (a->dst_off == SYMM_STAGED && symm_stage_out(c, k, (char *)a->dst + at, bytes, part)) return;
+        if (a->dst_off == SYMM_STAGED && symm_stage_out(c, k, (char *)a->dst + at, bytes, part))
+            return;
     }
+    c->heard = mine > 0;       /* with each ready word */
     symm_arrive_wait(c, mine); /* every peer has stored to our dst and is done with our src */
 }

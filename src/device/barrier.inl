@@ -21,16 +21,22 @@ SYMM_DEV void symm_post_signature(const symm_cta *c) {
     }
 }
 
-/* 0, or non-zero: c->out says who differs or is missing. */
-SYMM_DEV int symm_signature_wait(symm_cta *c, int peer, int stage) {
-    const uint64_t *word = &c->ctl->inbox[0][peer].sig[c->epoch & 1u];
-    if (symm_wait_word(c, word, symm_word(c->epoch, 0), peer, stage)) return 1;
-    if ((uint32_t)symm_ld_relaxed(word) == c->a->sig) return 0;
+/* Compares the signature that has come from peer. 0, or non-zero: c->out says who differs. */
+SYMM_DEV int symm_signature_differs(symm_cta *c, int peer) {
+    uint64_t word = symm_ld_relaxed(&c->ctl->inbox[0][peer].sig[c->epoch & 1u]);
+    if (word == symm_word(c->epoch, c->a->sig)) return 0;
     c->out->code = symmMismatch;
     c->out->rank = peer;
     c->out->epoch = c->epoch;
     c->out->stage = SYMM_STAGE_SIGNATURE;
     return 1;
+}
+
+/* 0, or non-zero: c->out says who differs or is missing. */
+SYMM_DEV int symm_signature_wait(symm_cta *c, int peer, int stage) {
+    const uint64_t *word = &c->ctl->inbox[0][peer].sig[c->epoch & 1u];
+    if (symm_wait_word(c, word, symm_word(c->epoch, 0), peer, stage)) return 1;
+    return symm_signature_differs(c, peer);
 }
 
 /* premulsum: collects every rank's scalar, which travels beside its signature. */
@@ -44,4 +50,6 @@ SYMM_DEV int symm_scalars(symm_cta *c) {
     return 0;
 }
 
-SYMM_DEV void symm_body_barrier(symm_cta *c) { (void)c; /* entry and exit are the barrier */ }
+SYMM_DEV void symm_body_barrier(symm_cta *c) {
+    (void)c; /* entry and exit are the barrier */
+}

@@ -22,8 +22,8 @@
 
 typedef struct { /* one CTA at work */
     const symm_args *a;
-    symm_ctl *ctl;     /* own control block */
-    uint32_t epoch;    /* of this collective */
+    symm_ctl *ctl;  /* own control block */
+    uint32_t epoch; /* of this collective */
     int cta;
     symm_outcome *out; /* out->code != 0: the body is leaving */
     uint64_t *scalars; /* premulsum: one per rank, filled by symm_scalars */
@@ -35,11 +35,19 @@ typedef void (*symm_body)(symm_cta *c);
 /* ---- memory order: every ordered access of the library's kernels ------------------------------------------- */
 
 /* Pairs with symm_st_release of a peer: what it wrote before is visible after. */
-SYMM_DEV uint64_t symm_ld_acquire(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
-SYMM_DEV uint64_t symm_ld_relaxed(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+SYMM_DEV uint64_t symm_ld_acquire(const uint64_t *p) {
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+SYMM_DEV uint64_t symm_ld_relaxed(const uint64_t *p) {
+    return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
 /* Pairs with symm_ld_acquire in the rank that owns *p. Stores past the caches are fenced where they are made. */
-SYMM_DEV void symm_st_release(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
-SYMM_DEV void symm_st_relaxed(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+SYMM_DEV void symm_st_release(uint64_t *p, uint64_t v) {
+    __atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+SYMM_DEV void symm_st_relaxed(uint64_t *p, uint64_t v) {
+    __atomic_store_n(p, v, __ATOMIC_RELAXED);
+}
 
 SYMM_DEV void symm_relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -49,17 +57,32 @@ SYMM_DEV void symm_relax(void) {
 #endif
 }
 
+/* Takes the cache line of *p for writing, ahead of a store: a line that a peer has read last would else make the store, and
+ * whoever waits for it, a round trip later. */
+SYMM_DEV void symm_own_line(void *p) {
+#if defined(__x86_64__)
+    __asm__ __volatile__("prefetchw %0" ::"m"(*(char *)p));
+#else
+    __builtin_prefetch(p, 1, 3);
+#endif
+}
+
 /* ---- addresses ----------------------------------------------------------------------------------------------- */
 
 SYMM_DEV char *symm_flat(const symm_args *a, int rank, uint64_t off) {
-    return (char *)(uintptr_t)(a->base + (uint64_t)rank * a->stride + off); /* modulo 2^64 on purpose */
+    return (char *)(uintptr_t)(a->base + (uint64_t)rank * a->stride +
+                               off); /* modulo 2^64 on purpose */
 }
-SYMM_DEV symm_ctl *symm_ctl_of(const symm_args *a, int rank) { return (symm_ctl *)(void *)symm_flat(a, rank, 0); }
+SYMM_DEV symm_ctl *symm_ctl_of(const symm_args *a, int rank) {
+    return (symm_ctl *)(void *)symm_flat(a, rank, 0);
+}
 /* My line in peer's control block, and peer's line in mine. */
 SYMM_DEV symm_inbox *symm_outbox(const symm_cta *c, int peer) {
     return &symm_ctl_of(c->a, peer)->inbox[c->cta][c->a->rank];
 }
-SYMM_DEV symm_inbox *symm_inbox_of(const symm_cta *c, int peer) { return &c->ctl->inbox[c->cta][peer]; }
+SYMM_DEV symm_inbox *symm_inbox_of(const symm_cta *c, int peer) {
+    return &c->ctl->inbox[c->cta][peer];
+}
 /* The peers in a staggered order: q = 1..n-1 gives rank+1, rank+2, ..., so that no two ranks start on the same one. */
 SYMM_DEV int symm_peer(const symm_args *a, int q) {
     int p = a->rank + q;
@@ -68,7 +91,9 @@ SYMM_DEV int symm_peer(const symm_args *a, int q) {
 
 /* ---- waiting --------------------------------------------------------------------------------------------------- */
 
-SYMM_DEV uint64_t symm_word(uint32_t epoch, uint32_t number) { return ((uint64_t)epoch << 32) | number; }
+SYMM_DEV uint64_t symm_word(uint32_t epoch, uint32_t number) {
+    return ((uint64_t)epoch << 32) | number;
+}
 
 /* The slow path of every wait (wait.c): looks at the abort word, the peers' signatures and states, the deadline; yields.
  * *turns counts the calls of one wait. Returns 0 to go on waiting, else the code that is now in c->out. */
@@ -97,8 +122,10 @@ SYMM_DEV int symm_wait_word(symm_cta *c, const uint64_t *p, uint64_t want, int p
 
 SYMM_DEV void symm_move(const symm_cta *c, void *dst, const void *src, uint64_t bytes) {
     if (dst == src || bytes == 0) return;
-    if (c->a->flags & SYMM_ARG_NT) symm_reduce->copy_nt(dst, src, bytes);
-    else symm_reduce->copy(dst, src, bytes);
+    if (c->a->flags & SYMM_ARG_NT)
+        symm_reduce->copy_nt(dst, src, bytes);
+    else
+        symm_reduce->copy(dst, src, bytes);
 }
 SYMM_DEV void symm_move_cached(void *dst, const void *src, uint64_t bytes) {
     if (dst != src && bytes) symm_reduce->copy(dst, src, bytes);
@@ -106,25 +133,25 @@ SYMM_DEV void symm_move_cached(void *dst, const void *src, uint64_t bytes) {
 
 /* ---- packets: data and flag in one go, at fixed places ------------------------------------------------------------ */
 
-typedef struct { uint64_t flag; char data[SYMM_PACKET_INLINE]; } symm_packet_head;
-
 /* Slot of source `src` for phase 0 or 1 in rank's scratch, for this epoch. */
 SYMM_DEV char *symm_slot(const symm_cta *c, int rank, int phase, int src) {
     const symm_scratch *s = &c->a->scratch;
     uint64_t i = ((c->epoch & 1u) * 2u + (unsigned)phase) * (unsigned)c->a->nranks + (unsigned)src;
     return symm_flat(c->a, rank, s->packet_off + i * s->packet_slot);
 }
-SYMM_DEV char *symm_packet_data(char *packet, uint64_t bytes) {
-    return bytes <= SYMM_PACKET_INLINE ? packet + 8 : packet + 64;
+/* The data begins a line after the flag: a line that its reader polls comes and goes between two stores to it. */
+SYMM_DEV char *symm_packet_data(char *packet) {
+    return packet + 64;
 }
 SYMM_DEV void symm_packet_put(const symm_cta *c, char *packet, const void *src, uint64_t bytes) {
-    symm_move_cached(symm_packet_data(packet, bytes), src, bytes);
+    symm_move_cached(symm_packet_data(packet), src, bytes);
     /* Pairs with symm_packet_wait. The flag carries the signature, so whoever got a packet need not look for it elsewhere. */
     symm_st_release((uint64_t *)(void *)packet, symm_word(c->epoch, c->a->sig));
 }
 /* A packet of another signature is not ours: the wait goes on until its slow path has found who differs. */
 SYMM_DEV int symm_packet_wait(symm_cta *c, const char *packet, int peer) {
-    const uint64_t *flag = (const uint64_t *)(const void *)packet, want = symm_word(c->epoch, c->a->sig);
+    const uint64_t *flag = (const uint64_t *)(const void *)packet,
+                   want = symm_word(c->epoch, c->a->sig);
     uint64_t turns = 0;
     for (uint32_t i = 1; symm_ld_acquire(flag) != want; i++)
         if (symm_wait_turn(c, &i, peer, SYMM_STAGE_PACKET, &turns)) return 1;

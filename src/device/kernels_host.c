@@ -5,6 +5,7 @@
 #include "dev.h"
 #include "kernels.h"
 
+#define SYMM_AHEAD 1024u       /* bytes of packets whose lines are taken ahead of the next call */
 #define SYMM_BLOCK (16u << 10) /* reduced once and copied to all destinations while in L1 */
 
 /* Where a block waits between its reduction and its copies. */
@@ -20,13 +21,16 @@ SYMM_DEV char *symm_block(void) {
 #include "all_gather.inl"
 
 const symm_kernel_row symm_kernels[SYMM_KERNEL_COUNT] = {
-#define SYMM_KERNEL(id, name, coll, body, min_ranks, cap, flags, how) {name, how, coll, min_ranks, cap, flags},
+#define SYMM_KERNEL(id, name, coll, body, min_ranks, cap, flags, how) \
+    {name, how, coll, min_ranks, cap, flags},
 #include "kernels.def"
 #undef SYMM_KERNEL
 };
 
 static uint32_t next_epoch(uint32_t e) {
-    return e == UINT32_MAX ? 2 : e + 1; /* never 0, which is what unused words hold; the parity goes on */
+    return e == UINT32_MAX
+               ? 2
+               : e + 1; /* never 0, which is what unused words hold; the parity goes on */
 }
 
 static void read_scalar(symm_cta *c) {
@@ -44,8 +48,8 @@ static void tell_peers(const symm_cta *c) {
     for (int p = 0; p < c->a->nranks; p++) {
         uint64_t none = 0; /* the first reason stays; pairs with the acquire in symm_wait_slow */
         if (p != c->a->rank)
-            __atomic_compare_exchange_n(&symm_ctl_of(c->a, p)->abort, &none, word, 0, __ATOMIC_RELEASE,
-                                        __ATOMIC_RELAXED);
+            __atomic_compare_exchange_n(&symm_ctl_of(c->a, p)->abort, &none, word, 0,
+                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED);
     }
 }
 
@@ -62,10 +66,27 @@ static void advance(const symm_cta *c) {
     for (int b = c->a->nctas; c->cta == 0 && b < SYMM_MAX_CTAS; b++) c->ctl->epoch[b] = c->epoch;
 }
 
+/* The lines that the next collective will write first: taken now, they are here when it comes. */
+static void expect_next(const symm_cta *c, int packets) {
+    symm_cta next = *c;
+    next.cta = 0;
+    next.epoch = c->epoch + 1;
+    uint64_t ahead = c->a->count << c->a->esize_log; /* calls tend to repeat */
+    if (ahead > SYMM_AHEAD) ahead = 0;
+    for (int q = 1; q < c->a->nranks; q++) {
+        int peer = symm_peer(c->a, q);
+        symm_own_line(symm_outbox(&next, peer));
+        char *packet = symm_slot(&next, peer, 0, c->a->rank);
+        for (uint64_t at = 0; packets && at < 64 + ahead; at += 64) symm_own_line(packet + at);
+    }
+}
+
 static void run_body(symm_kernel_id id, symm_cta *c) {
     switch (id) {
 #define SYMM_KERNEL(kid, name, coll, body, min_ranks, cap, flags, how) \
-    case SYMM_KERNEL_##kid: body(c); break;
+    case SYMM_KERNEL_##kid:                                            \
+        body(c);                                                       \
+        break;
 #include "kernels.def"
 #undef SYMM_KERNEL
     case SYMM_KERNEL_COUNT: break;
@@ -85,5 +106,8 @@ void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out) {
         if (c.cta == 0 && !out->code) check_signatures(&c);
         if (!out->code) advance(&c);
     }
-    if (out->code) tell_peers(&c);
+    if (out->code)
+        tell_peers(&c);
+    else
+        expect_next(&c, symm_kernels[id].cap == SYMM_CAP_PACKETS);
 }

@@ -55,10 +55,14 @@ VECTOR(raw_full, uint8_t, SYMM_VECTOR);
 VECTOR(raw_half, uint8_t, SYMM_VECTOR / 2);
 VECTOR(raw_quarter, uint8_t, SYMM_VECTOR / 4);
 
-#define RAW_ACCESS(raw)                                                    \
-    typedef raw raw##_any __attribute__((aligned(1), may_alias));          \
-    INLINE raw raw##_load(const void *p) { return *(const raw##_any *)p; } \
-    INLINE void raw##_store(void *p, raw v) { *(raw##_any *)p = v; }
+#define RAW_ACCESS(raw)                                           \
+    typedef raw raw##_any __attribute__((aligned(1), may_alias)); \
+    INLINE raw raw##_load(const void *p) {                        \
+        return *(const raw##_any *)p;                             \
+    }                                                             \
+    INLINE void raw##_store(void *p, raw v) {                     \
+        *(raw##_any *)p = v;                                      \
+    }
 RAW_ACCESS(raw_full)
 RAW_ACCESS(raw_half)
 RAW_ACCESS(raw_quarter)
@@ -151,21 +155,45 @@ INLINE void raw_quarter_store_part(void *p, raw_quarter v, size_t bytes) {
 
 /* p aligned to the width. Where there is no such store the plain one serves: it is a hint. */
 #if SYMM_ISA_AVX512
-INLINE void raw_full_stream(void *p, raw_full v) { _mm512_stream_si512(p, (__m512i)v); }
-INLINE void raw_half_stream(void *p, raw_half v) { _mm256_stream_si256(p, (__m256i)v); }
-INLINE void raw_quarter_stream(void *p, raw_quarter v) { _mm_stream_si128(p, (__m128i)v); }
+INLINE void raw_full_stream(void *p, raw_full v) {
+    _mm512_stream_si512(p, (__m512i)v);
+}
+INLINE void raw_half_stream(void *p, raw_half v) {
+    _mm256_stream_si256(p, (__m256i)v);
+}
+INLINE void raw_quarter_stream(void *p, raw_quarter v) {
+    _mm_stream_si128(p, (__m128i)v);
+}
 #elif SYMM_ISA_AVX2
-INLINE void raw_full_stream(void *p, raw_full v) { _mm256_stream_si256(p, (__m256i)v); }
-INLINE void raw_half_stream(void *p, raw_half v) { _mm_stream_si128(p, (__m128i)v); }
-INLINE void raw_quarter_stream(void *p, raw_quarter v) { _mm_stream_si64(p, (long long)v); }
+INLINE void raw_full_stream(void *p, raw_full v) {
+    _mm256_stream_si256(p, (__m256i)v);
+}
+INLINE void raw_half_stream(void *p, raw_half v) {
+    _mm_stream_si128(p, (__m128i)v);
+}
+INLINE void raw_quarter_stream(void *p, raw_quarter v) {
+    _mm_stream_si64(p, (long long)v);
+}
 #elif defined(__x86_64__)
-INLINE void raw_full_stream(void *p, raw_full v) { _mm_stream_si128(p, (__m128i)v); }
-INLINE void raw_half_stream(void *p, raw_half v) { raw_half_store(p, v); }
-INLINE void raw_quarter_stream(void *p, raw_quarter v) { raw_quarter_store(p, v); }
+INLINE void raw_full_stream(void *p, raw_full v) {
+    _mm_stream_si128(p, (__m128i)v);
+}
+INLINE void raw_half_stream(void *p, raw_half v) {
+    raw_half_store(p, v);
+}
+INLINE void raw_quarter_stream(void *p, raw_quarter v) {
+    raw_quarter_store(p, v);
+}
 #else
-INLINE void raw_full_stream(void *p, raw_full v) { raw_full_store(p, v); }
-INLINE void raw_half_stream(void *p, raw_half v) { raw_half_store(p, v); }
-INLINE void raw_quarter_stream(void *p, raw_quarter v) { raw_quarter_store(p, v); }
+INLINE void raw_full_stream(void *p, raw_full v) {
+    raw_full_store(p, v);
+}
+INLINE void raw_half_stream(void *p, raw_half v) {
+    raw_half_store(p, v);
+}
+INLINE void raw_quarter_stream(void *p, raw_quarter v) {
+    raw_quarter_store(p, v);
+}
 #endif
 
 /* Orders streaming stores before every later store; pairs with the acquire of whoever sees such a
@@ -210,7 +238,9 @@ INLINE mask_64 f64_above(lanes_f64 a, lanes_f64 b) {
 #else
 typedef lanes_i32 mask_32;
 typedef lanes_i64 mask_64;
-INLINE mask_32 u31_less(lanes_u32 a, lanes_u32 b) { return (mask_32)((lanes_i32)a < (lanes_i32)b); }
+INLINE mask_32 u31_less(lanes_u32 a, lanes_u32 b) {
+    return (mask_32)((lanes_i32)a < (lanes_i32)b);
+}
 #if SYMM_ISA_AVX2
 INLINE lanes_u32 u32_pick(mask_32 m, lanes_u32 a, lanes_u32 b) {
     return (lanes_u32)_mm256_blendv_epi8((__m256i)b, (__m256i)a, (__m256i)m);
@@ -232,10 +262,18 @@ INLINE lanes_f64 f64_pick(mask_64 m, lanes_f64 a, lanes_f64 b) {
     return (lanes_f64)(((mask_64)a & m) | ((mask_64)b & ~m));
 }
 #endif
-INLINE mask_32 f32_nan(lanes_f32 v) { return (mask_32)(v != v); }
-INLINE mask_64 f64_nan(lanes_f64 v) { return (mask_64)(v != v); }
-INLINE mask_32 f32_above(lanes_f32 a, lanes_f32 b) { return (mask_32)(a > b); }
-INLINE mask_64 f64_above(lanes_f64 a, lanes_f64 b) { return (mask_64)(a > b); }
+INLINE mask_32 f32_nan(lanes_f32 v) {
+    return (mask_32)(v != v);
+}
+INLINE mask_64 f64_nan(lanes_f64 v) {
+    return (mask_64)(v != v);
+}
+INLINE mask_32 f32_above(lanes_f32 a, lanes_f32 b) {
+    return (mask_32)(a > b);
+}
+INLINE mask_64 f64_above(lanes_f64 a, lanes_f64 b) {
+    return (mask_64)(a > b);
+}
 #endif
 
 /* Of values under 2^31. SSE2 lacks these for integers; floats are ordered as their bits are. */
@@ -261,16 +299,24 @@ INLINE lanes_u32 u31_most(lanes_u32 a, lanes_u32 b) {
     return (lanes_u32)_mm_max_ps((__m128)a, (__m128)b);
 }
 #else
-INLINE lanes_u32 u31_least(lanes_u32 a, lanes_u32 b) { return u32_pick(u31_less(a, b), a, b); }
-INLINE lanes_u32 u31_most(lanes_u32 a, lanes_u32 b) { return u32_pick(u31_less(a, b), b, a); }
+INLINE lanes_u32 u31_least(lanes_u32 a, lanes_u32 b) {
+    return u32_pick(u31_less(a, b), a, b);
+}
+INLINE lanes_u32 u31_most(lanes_u32 a, lanes_u32 b) {
+    return u32_pick(u31_less(a, b), b, a);
+}
 #endif
 
 /* ---- arithmetic: max, min, divide, splat per kind of lane ------------------------------------ */
 
 /* Built without contraction: a product is rounded before it is added. */
-#define SUM_AND_PRODUCT(kind, lanes)                            \
-    INLINE lanes kind##_add(lanes a, lanes b) { return a + b; } \
-    INLINE lanes kind##_mul(lanes a, lanes b) { return a * b; }
+#define SUM_AND_PRODUCT(kind, lanes)            \
+    INLINE lanes kind##_add(lanes a, lanes b) { \
+        return a + b;                           \
+    }                                           \
+    INLINE lanes kind##_mul(lanes a, lanes b) { \
+        return a * b;                           \
+    }
 
 /* x, the higher rank's value, is taken only where it is strictly beyond or NaN: the lower rank's
  * zero and NaN stay. */
@@ -339,16 +385,34 @@ INLINE lanes_u64 i64_divide(lanes_u64 sum, int n, int shift) {
 
 /* Zero-extends; narrowing takes values that fit (u16) or keeps the low byte (u8). */
 #if SYMM_ISA_AVX512
-INLINE lanes_u32 u16_widen(raw_half v) { return (lanes_u32)_mm512_cvtepu16_epi32((__m256i)v); }
-INLINE lanes_u32 u8_widen(raw_quarter v) { return (lanes_u32)_mm512_cvtepu8_epi32((__m128i)v); }
-INLINE lanes_i32 i8_widen(raw_quarter v) { return (lanes_i32)_mm512_cvtepi8_epi32((__m128i)v); }
-INLINE raw_half u16_narrow(lanes_u32 v) { return (raw_half)_mm512_cvtepi32_epi16((__m512i)v); }
-INLINE raw_quarter u8_narrow(lanes_u32 v) { return (raw_quarter)_mm512_cvtepi32_epi8((__m512i)v); }
+INLINE lanes_u32 u16_widen(raw_half v) {
+    return (lanes_u32)_mm512_cvtepu16_epi32((__m256i)v);
+}
+INLINE lanes_u32 u8_widen(raw_quarter v) {
+    return (lanes_u32)_mm512_cvtepu8_epi32((__m128i)v);
+}
+INLINE lanes_i32 i8_widen(raw_quarter v) {
+    return (lanes_i32)_mm512_cvtepi8_epi32((__m128i)v);
+}
+INLINE raw_half u16_narrow(lanes_u32 v) {
+    return (raw_half)_mm512_cvtepi32_epi16((__m512i)v);
+}
+INLINE raw_quarter u8_narrow(lanes_u32 v) {
+    return (raw_quarter)_mm512_cvtepi32_epi8((__m512i)v);
+}
 #elif SYMM_ISA_AVX2
-INLINE __m128i eight_bytes(raw_quarter v) { return _mm_cvtsi64_si128((long long)v); }
-INLINE lanes_u32 u16_widen(raw_half v) { return (lanes_u32)_mm256_cvtepu16_epi32((__m128i)v); }
-INLINE lanes_u32 u8_widen(raw_quarter v) { return (lanes_u32)_mm256_cvtepu8_epi32(eight_bytes(v)); }
-INLINE lanes_i32 i8_widen(raw_quarter v) { return (lanes_i32)_mm256_cvtepi8_epi32(eight_bytes(v)); }
+INLINE __m128i eight_bytes(raw_quarter v) {
+    return _mm_cvtsi64_si128((long long)v);
+}
+INLINE lanes_u32 u16_widen(raw_half v) {
+    return (lanes_u32)_mm256_cvtepu16_epi32((__m128i)v);
+}
+INLINE lanes_u32 u8_widen(raw_quarter v) {
+    return (lanes_u32)_mm256_cvtepu8_epi32(eight_bytes(v));
+}
+INLINE lanes_i32 i8_widen(raw_quarter v) {
+    return (lanes_i32)_mm256_cvtepi8_epi32(eight_bytes(v));
+}
 INLINE raw_half u16_narrow(lanes_u32 v) {
     __m256i packed = _mm256_packus_epi32((__m256i)v, (__m256i)v);
     return (raw_half)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
@@ -360,8 +424,12 @@ INLINE raw_quarter u8_narrow(lanes_u32 v) {
     return (raw_quarter)_mm_cvtsi128_si64(_mm256_castsi256_si128(eight));
 }
 #elif defined(__x86_64__)
-INLINE __m128i eight_bytes(raw_half v) { return _mm_cvtsi64_si128((long long)v); }
-INLINE __m128i four_bytes(raw_quarter v) { return _mm_cvtsi32_si128((int)v); }
+INLINE __m128i eight_bytes(raw_half v) {
+    return _mm_cvtsi64_si128((long long)v);
+}
+INLINE __m128i four_bytes(raw_quarter v) {
+    return _mm_cvtsi32_si128((int)v);
+}
 INLINE lanes_u32 u16_widen(raw_half v) {
     return (lanes_u32)_mm_unpacklo_epi16(eight_bytes(v), _mm_setzero_si128());
 }
@@ -382,22 +450,30 @@ INLINE raw_quarter u8_narrow(lanes_u32 v) {
     return (raw_quarter)_mm_cvtsi128_si32(_mm_packus_epi16(words, words));
 }
 #else
-INLINE lanes_u32 u16_widen(raw_half v) { return __builtin_convertvector((half_u16)v, lanes_u32); }
+INLINE lanes_u32 u16_widen(raw_half v) {
+    return __builtin_convertvector((half_u16)v, lanes_u32);
+}
 INLINE lanes_u32 u8_widen(raw_quarter v) {
     return __builtin_convertvector((quarter_u8)v, lanes_u32);
 }
 INLINE lanes_i32 i8_widen(raw_quarter v) {
     return __builtin_convertvector((quarter_i8)v, lanes_i32);
 }
-INLINE raw_half u16_narrow(lanes_u32 v) { return (raw_half) __builtin_convertvector(v, half_u16); }
+INLINE raw_half u16_narrow(lanes_u32 v) {
+    return (raw_half) __builtin_convertvector(v, half_u16);
+}
 INLINE raw_quarter u8_narrow(lanes_u32 v) {
     return (raw_quarter) __builtin_convertvector(v, quarter_u8);
 }
 #endif
 
-#define TYPE_AS_IS(type, lanes)                                 \
-    INLINE lanes type##_decode(raw_full v) { return (lanes)v; } \
-    INLINE raw_full type##_encode(lanes v) { return (raw_full)v; }
+#define TYPE_AS_IS(type, lanes)              \
+    INLINE lanes type##_decode(raw_full v) { \
+        return (lanes)v;                     \
+    }                                        \
+    INLINE raw_full type##_encode(lanes v) { \
+        return (raw_full)v;                  \
+    }
 TYPE_AS_IS(i8, lanes_u8)
 TYPE_AS_IS(u8, lanes_u8)
 TYPE_AS_IS(i32, lanes_u32)
@@ -405,13 +481,25 @@ TYPE_AS_IS(u32, lanes_u32)
 TYPE_AS_IS(i64, lanes_u64)
 TYPE_AS_IS(u64, lanes_u64)
 
-INLINE lanes_f32 f32_decode(raw_full v) { return (lanes_f32)v; }
-INLINE raw_full f32_encode(lanes_f32 v) { return (raw_full)f32_canonical(v); }
-INLINE lanes_f64 f64_decode(raw_full v) { return (lanes_f64)v; }
-INLINE raw_full f64_encode(lanes_f64 v) { return (raw_full)f64_canonical(v); }
+INLINE lanes_f32 f32_decode(raw_full v) {
+    return (lanes_f32)v;
+}
+INLINE raw_full f32_encode(lanes_f32 v) {
+    return (raw_full)f32_canonical(v);
+}
+INLINE lanes_f64 f64_decode(raw_full v) {
+    return (lanes_f64)v;
+}
+INLINE raw_full f64_encode(lanes_f64 v) {
+    return (raw_full)f64_canonical(v);
+}
 
-INLINE raw_quarter e4m3_encode(lanes_f32 v) { return u8_narrow(lanes_e4m3_encode(v)); }
-INLINE raw_quarter e5m2_encode(lanes_f32 v) { return u8_narrow(lanes_e5m2_encode(v)); }
+INLINE raw_quarter e4m3_encode(lanes_f32 v) {
+    return u8_narrow(lanes_e4m3_encode(v));
+}
+INLINE raw_quarter e5m2_encode(lanes_f32 v) {
+    return u8_narrow(lanes_e5m2_encode(v));
+}
 
 /* bfloat16 comes in pairs: the even elements of a full vector and the odd ones are widened by a
  * shift and a mask where they stand, and put together again by a blend, with nothing to permute. */
@@ -465,7 +553,9 @@ INLINE lanes_f32 opaque(lanes_f32 v) {
 /* The conversion instructions keep a NaN's payload, hence f32_canonical first; float8 e5m2 is the
  * high byte of a float16, and e4m3 one whose exponent lacks 8. */
 #if SYMM_ISA_AVX512
-INLINE lanes_f32 f16_decode(raw_half v) { return opaque((lanes_f32)_mm512_cvtph_ps((__m256i)v)); }
+INLINE lanes_f32 f16_decode(raw_half v) {
+    return opaque((lanes_f32)_mm512_cvtph_ps((__m256i)v));
+}
 INLINE raw_half f16_encode(lanes_f32 v) {
     return (raw_half)_mm512_cvtps_ph((__m512)f32_canonical(v),
                                      _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -482,7 +572,9 @@ INLINE lanes_f32 e4m3_decode(raw_quarter v) {
     return f32_pick(nan, (lanes_f32)((lanes_u32){0} + 0x7fc00000u), value);
 }
 #elif SYMM_ISA_AVX2
-INLINE lanes_f32 f16_decode(raw_half v) { return opaque((lanes_f32)_mm256_cvtph_ps((__m128i)v)); }
+INLINE lanes_f32 f16_decode(raw_half v) {
+    return opaque((lanes_f32)_mm256_cvtph_ps((__m128i)v));
+}
 INLINE raw_half f16_encode(lanes_f32 v) {
     return (raw_half)_mm256_cvtps_ph((__m256)f32_canonical(v),
                                      _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -499,10 +591,18 @@ INLINE lanes_f32 e4m3_decode(raw_quarter v) {
     return f32_pick(nan, (lanes_f32)((lanes_u32){0} + 0x7fc00000u), value);
 }
 #else
-INLINE lanes_f32 f16_decode(raw_half v) { return lanes_f16_decode(u16_widen(v)); }
-INLINE raw_half f16_encode(lanes_f32 v) { return u16_narrow(lanes_f16_encode(v)); }
-INLINE lanes_f32 e5m2_decode(raw_quarter v) { return lanes_e5m2_decode(u8_widen(v)); }
-INLINE lanes_f32 e4m3_decode(raw_quarter v) { return lanes_e4m3_decode(u8_widen(v)); }
+INLINE lanes_f32 f16_decode(raw_half v) {
+    return lanes_f16_decode(u16_widen(v));
+}
+INLINE raw_half f16_encode(lanes_f32 v) {
+    return u16_narrow(lanes_f16_encode(v));
+}
+INLINE lanes_f32 e5m2_decode(raw_quarter v) {
+    return lanes_e5m2_decode(u8_widen(v));
+}
+INLINE lanes_f32 e4m3_decode(raw_quarter v) {
+    return lanes_e4m3_decode(u8_widen(v));
+}
 #endif
 
 /* The average of narrow integers: every sum is exact in the float type (n <= 2^16), and a quotient
@@ -517,7 +617,9 @@ INLINE lanes_f32 u8avg_decode(raw_quarter v) {
 INLINE raw_quarter i8avg_encode(lanes_f32 v) {
     return u8_narrow((lanes_u32) __builtin_convertvector(v, lanes_i32));
 }
-INLINE raw_quarter u8avg_encode(lanes_f32 v) { return i8avg_encode(v); }
+INLINE raw_quarter u8avg_encode(lanes_f32 v) {
+    return i8avg_encode(v);
+}
 INLINE lanes_f64 i32avg_decode(raw_half v) {
     return __builtin_convertvector((half_i32)v, lanes_f64);
 }

@@ -9,27 +9,37 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SYMM_OP_SUM = 0, SYMM_OP_PROD = 1, SYMM_OP_MAX = 2, SYMM_OP_MIN = 3, SYMM_OP_AVG = 4, SYMM_OP_PREMUL = 5, SYMM_OP_COUNT = 6 };
+enum {
+    SYMM_OP_SUM = 0,
+    SYMM_OP_PROD = 1,
+    SYMM_OP_MAX = 2,
+    SYMM_OP_MIN = 3,
+    SYMM_OP_AVG = 4,
+    SYMM_OP_PREMUL = 5,
+    SYMM_OP_COUNT = 6
+};
 
 /* dst[i] = op over r = 0..n-1, in that order, of src[r][i], for i < count.
  * pre: n >= 1; src[r] and dst are aligned to nothing in particular; dst equals some src[r] exactly or overlaps none.
  * scalars: SYMM_OP_PREMUL only: n values of the element type, each in the low bytes of a uint64_t; else ignored. */
-typedef void (*symm_reduce_fn)(void *dst, const void *const *src, int n, size_t count, const uint64_t *scalars);
+typedef void (*symm_reduce_fn)(void *dst, const void *const *src, int n, size_t count,
+                               const uint64_t *scalars);
 
 /* The same into two destinations, neither of which is a source. */
-typedef void (*symm_reduce2_fn)(void *dst, void *twin, const void *const *src, int n, size_t count, const uint64_t *scalars);
+typedef void (*symm_reduce2_fn)(void *dst, void *twin, const void *const *src, int n, size_t count,
+                                const uint64_t *scalars);
 
 /* bytes of memory, any alignment, no overlap. copy_nt writes past the caches and ends with the store fence that orders it
  * before later stores. */
 typedef void (*symm_copy_fn)(void *dst, const void *src, size_t bytes);
 
 typedef struct {
-  const char *isa; /* "base", "avx2", "avx512" */
-  symm_reduce_fn reduce[12][SYMM_OP_COUNT];
-  /* The same with stores past the caches where that is possible (falls back inside); ends with the store fence. */
-  symm_reduce_fn reduce_nt[12][SYMM_OP_COUNT];
-  symm_reduce2_fn reduce_nt2[12][SYMM_OP_COUNT];
-  symm_copy_fn copy, copy_nt;
+    const char *isa; /* "base", "avx2", "avx512" */
+    symm_reduce_fn reduce[12][SYMM_OP_COUNT];
+    /* The same with stores past the caches where that is possible (falls back inside); ends with the store fence. */
+    symm_reduce_fn reduce_nt[12][SYMM_OP_COUNT];
+    symm_reduce2_fn reduce_nt2[12][SYMM_OP_COUNT];
+    symm_copy_fn copy, copy_nt;
 } symm_reduce_table;
 
 extern const symm_reduce_table *symm_reduce; /* NULL before init */
@@ -39,8 +49,8 @@ const symm_reduce_table *symm_reduce_isa(const char *isa);
 
 /* Bytes per element of a symmDataType_t value, 0 if out of range. */
 static inline size_t symm_type_size(unsigned type) {
-  static const uint8_t size[12] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
-  return type < 12 ? size[type] : 0;
+    static const uint8_t size[12] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+    return type < 12 ? size[type] : 0;
 }
 
 #endif

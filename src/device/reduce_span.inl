@@ -165,17 +165,17 @@ INLINE void T_(_twice)(int op, symm_reduce_fn plain, symm_reduce_fn once, void *
     stream_fence();
 }
 
-#define ENTRY(name, op)                                                                  \
-    static void E_(_##name)(void *dst, const void *const *src, int n, size_t count,      \
-                            const uint64_t *scalars) {                                   \
-        T_(_plain)(op, dst, src, n, count, scalars);                                     \
-    }                                                                                    \
-    static void E_(_##name##_nt)(void *dst, const void *const *src, int n, size_t count, \
-                                 const uint64_t *scalars) {                              \
-        T_(_streaming)(op, E_(_##name), dst, src, n, count, scalars);                    \
-    }                                                                                    \
-    static void E_(_##name##_nt2)(void *dst, void *twin, const void *const *src, int n,  \
-                                  size_t count, const uint64_t *scalars) {               \
+#define ENTRY(name, op)                                                                   \
+    static void E_(_##name)(void *dst, const void *const *src, int n, size_t count,       \
+                            const uint64_t *scalars) {                                    \
+        T_(_plain)(op, dst, src, n, count, scalars);                                      \
+    }                                                                                     \
+    static void E_(_##name##_nt)(void *dst, const void *const *src, int n, size_t count,  \
+                                 const uint64_t *scalars) {                               \
+        T_(_streaming)(op, E_(_##name), dst, src, n, count, scalars);                     \
+    }                                                                                     \
+    static void E_(_##name##_nt2)(void *dst, void *twin, const void *const *src, int n,   \
+                                  size_t count, const uint64_t *scalars) {                \
         T_(_twice)(op, E_(_##name), E_(_##name##_nt), dst, twin, src, n, count, scalars); \
     }
 #if AVERAGE != 2

@@ -67,7 +67,9 @@ SYMM_FN float symm_bits_float(uint32_t u) {
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-SYMM_FN SYMM_F32 SYMM_LANE(bf16_decode)(SYMM_U32 code) { return SYMM_FLOAT(code << 16); }
+SYMM_FN SYMM_F32 SYMM_LANE(bf16_decode)(SYMM_U32 code) {
+    return SYMM_FLOAT(code << 16);
+}
 
 /* A format with 5 exponent bits, bias 15, whose magnitude was shifted so that its exponent field
  * stands where float32 has its own. Subnormals get an exponent and lose the implicit one that it

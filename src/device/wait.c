@@ -6,7 +6,8 @@
 
 #include "dev.h"
 
-#define LEFT_GRACE_NS 1000000000ull /* how long a peer that destroyed its communicator may still owe us nothing */
+#define LEFT_GRACE_NS \
+    1000000000ull /* how long a peer that destroyed its communicator may still owe us nothing */
 
 static uint64_t now_ns(void) {
     struct timespec t;
@@ -26,7 +27,8 @@ static int leave(symm_cta *c, uint32_t code, int rank, int stage) {
 static int differing_rank(const symm_cta *c) {
     for (int p = 0; p < c->a->nranks; p++) {
         if (p == c->a->rank) continue;
-        uint64_t w = symm_ld_acquire(&c->ctl->inbox[0][p].sig[c->epoch & 1u]); /* pairs with post_signature */
+        uint64_t w = symm_ld_acquire(
+            &c->ctl->inbox[0][p].sig[c->epoch & 1u]); /* pairs with post_signature */
         if ((uint32_t)(w >> 32) == c->epoch && (uint32_t)w != c->a->sig) return p;
     }
     return -1;
@@ -39,13 +41,15 @@ static int check_clock(symm_cta *c, int peer, int stage, uint64_t *turns) {
     if (c->a->timeout_ns && waited > c->a->timeout_ns) return leave(c, symmTimeout, peer, stage);
     const symm_ctl *theirs = symm_ctl_of(c->a, peer);
     /* Pairs with the release in the peer's destroy: whatever it wrote for us before it left is visible by now. */
-    if (waited > LEFT_GRACE_NS && __atomic_load_n(&theirs->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT)
+    if (waited > LEFT_GRACE_NS &&
+        __atomic_load_n(&theirs->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT)
         return leave(c, symmRemoteError, peer, stage);
     return 0;
 }
 
 int symm_wait_slow(symm_cta *c, int peer, int stage, uint64_t *turns) {
-    uint64_t abort = symm_ld_acquire(&c->ctl->abort); /* pairs with symm_watch_abort and the peers' tell_peers */
+    uint64_t abort =
+        symm_ld_acquire(&c->ctl->abort); /* pairs with symm_watch_abort and the peers' tell_peers */
     if (abort) return leave(c, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, stage);
     int rank = differing_rank(c);
     if (rank >= 0) return leave(c, symmMismatch, rank, stage);

@@ -14,12 +14,17 @@ SYMM_DEV void symm_ready(const symm_cta *c, uint32_t chunks) {
         symm_st_relaxed(&box->src_off, c->a->src_off);
         symm_st_relaxed(&box->dst_off, c->a->dst_off);
         symm_st_release(&box->ready, symm_word(c->epoch, chunks)); /* pairs with symm_ready_wait */
+        symm_own_line(&box->arrive);
     }
 }
+/* A peer posts its signature before its first ready word: it is compared here, before anything is done with that word's offsets
+ * (CTAs run in turn, so CTA 0 looks for all). */
 SYMM_DEV int symm_ready_wait(symm_cta *c, int peer, uint64_t k) {
     if (peer == c->a->rank) return 0;
-    return symm_wait_word(c, &symm_inbox_of(c, peer)->ready, symm_word(c->epoch, (uint32_t)(k + 1)), peer,
-                          SYMM_STAGE_READY);
+    if (symm_wait_word(c, &symm_inbox_of(c, peer)->ready, symm_word(c->epoch, (uint32_t)(k + 1)),
+                       peer, SYMM_STAGE_READY))
+        return 1;
+    return c->cta == 0 && k == 0 && symm_signature_differs(c, peer);
 }
 SYMM_DEV void symm_arrive(const symm_cta *c, uint32_t chunks) {
     for (int q = 1; q < c->a->nranks; q++) /* pairs with symm_arrive_wait */
@@ -29,8 +34,8 @@ SYMM_DEV int symm_arrive_wait(symm_cta *c, uint64_t chunks) {
     if (chunks == 0) return 0;
     for (int q = 1; q < c->a->nranks; q++) {
         int peer = symm_peer(c->a, q);
-        if (symm_wait_word(c, &symm_inbox_of(c, peer)->arrive, symm_word(c->epoch, (uint32_t)chunks), peer,
-                           SYMM_STAGE_ARRIVE))
+        if (symm_wait_word(c, &symm_inbox_of(c, peer)->arrive,
+                           symm_word(c->epoch, (uint32_t)chunks), peer, SYMM_STAGE_ARRIVE))
             return 1;
     }
     return 0;
@@ -40,11 +45,13 @@ SYMM_DEV int symm_arrive_wait(symm_cta *c, uint64_t chunks) {
 SYMM_DEV char *symm_stage(const symm_cta *c, int rank, uint64_t k, int out) {
     const symm_scratch *s = &c->a->scratch;
     uint64_t place = ((unsigned)c->cta * 2u + (k & 1u)) * 2u + (unsigned)out;
-    return symm_flat(c->a, rank, s->stage_off + (c->epoch & 1u) * s->stage_bytes + place * c->a->chunk);
+    return symm_flat(c->a, rank,
+                     s->stage_off + (c->epoch & 1u) * s->stage_bytes + place * c->a->chunk);
 }
 /* Where peer's chunk k, which begins at byte `at` of the message, is read from and written to. After symm_ready_wait. */
 SYMM_DEV const char *symm_source(const symm_cta *c, int peer, uint64_t k, uint64_t at) {
-    if (peer == c->a->rank) return (const char *)c->a->src + at; /* one address only for each local byte */
+    if (peer == c->a->rank)
+        return (const char *)c->a->src + at; /* one address only for each local byte */
     uint64_t off = symm_ld_relaxed(&symm_inbox_of(c, peer)->src_off);
     return off == SYMM_STAGED ? symm_stage(c, peer, k, 0) : symm_flat(c->a, peer, off) + at;
 }

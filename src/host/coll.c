@@ -13,33 +13,44 @@
 #include "stats.h"
 #include "window.h"
 
-static const char *const stage_names[] = {"entering", "waiting for a ready word", "waiting for a packet", "waiting for an arrival word",
-                                          "comparing signatures", "waiting for a scalar"};
+static const char *const stage_names[] = {"entering",
+                                          "waiting for a ready word",
+                                          "waiting for a packet",
+                                          "waiting for an arrival word",
+                                          "comparing signatures",
+                                          "waiting for a scalar"};
 
 /* ---- check ------------------------------------------------------------------------------------------------------------ */
 
 static symmResult_t check_counts(const symm_coll *k, int nranks) {
     uint64_t per = symm_type_size(k->type), bytes;
-    if (!per) return SYMM_ERR(symmInvalidArgument, "datatype=%u: must be 0 to %d", k->type, symmNumTypes - 1);
+    if (!per)
+        return SYMM_ERR(symmInvalidArgument, "datatype=%u: must be 0 to %d", k->type,
+                        symmNumTypes - 1);
     if (k->coll == symmCollAllGather) per *= (unsigned)nranks;
     if (__builtin_mul_overflow(k->count, per, &bytes) || bytes >> 60)
-        return SYMM_ERR(symmInvalidArgument, "count=%llu elements of %zu bytes overflow", (unsigned long long)k->count, symm_type_size(k->type));
+        return SYMM_ERR(symmInvalidArgument, "count=%llu elements of %zu bytes overflow",
+                        (unsigned long long)k->count, symm_type_size(k->type));
     return symmSuccess;
 }
 
-static symmResult_t check_overlap(const symm_comm *c, const symm_coll *k, uint64_t in, uint64_t out) {
+static symmResult_t check_overlap(const symm_comm *c, const symm_coll *k, uint64_t in,
+                                  uint64_t out) {
     uintptr_t s = (uintptr_t)k->src, d = (uintptr_t)k->dst;
     uintptr_t place = k->coll == symmCollAllGather ? d + (uint64_t)c->rank * in : d;
     if (s == place || in == 0 || s + in <= d || d + out <= s) return symmSuccess;
-    return SYMM_ERR(symmInvalidArgument, "sendbuff=%p and recvbuff=%p overlap; in place means sendbuff == recvbuff%s", k->src, k->dst,
-                    k->coll == symmCollAllGather ? " + rank*sendcount" : "");
+    return SYMM_ERR(symmInvalidArgument,
+                    "sendbuff=%p and recvbuff=%p overlap; in place means sendbuff == recvbuff%s",
+                    k->src, k->dst, k->coll == symmCollAllGather ? " + rank*sendcount" : "");
 }
 
 static symmResult_t check_buffer(const char *name, const void *p, uint64_t bytes) {
     if (!p && bytes) return SYMM_ERR(symmInvalidArgument, "%s is NULL", name);
     /* Page 0 is never mapped and the upper half of the addresses is the kernel's: a wild pointer is caught here, not by a signal. */
-    if (bytes && ((uintptr_t)p < 4096 || (uintptr_t)p + bytes < (uintptr_t)p || ((uintptr_t)p + bytes) >> 56))
-        return SYMM_ERR(symmInvalidArgument, "%s=%p is not an address of %llu bytes", name, p, (unsigned long long)bytes);
+    if (bytes && ((uintptr_t)p < 4096 || (uintptr_t)p + bytes < (uintptr_t)p ||
+                  ((uintptr_t)p + bytes) >> 56))
+        return SYMM_ERR(symmInvalidArgument, "%s=%p is not an address of %llu bytes", name, p,
+                        (unsigned long long)bytes);
     return symmSuccess;
 }
 
@@ -47,8 +58,14 @@ static symmResult_t check_op(const symm_comm *c, const symm_coll *k, const symm_
     *user = NULL;
     if ((unsigned)k->op < symmNumOps) return symmSuccess;
     const symm_redop *o = symm_redop_find(c, k->op);
-    if (!o) return SYMM_ERR(symmInvalidArgument, "op=%d: neither 0 to %d nor made by symmRedOpCreatePreMulSum for this communicator", (int)k->op, symmNumOps - 1);
-    if (o->type != k->type) return SYMM_ERR(symmInvalidArgument, "datatype=%u: op=%d was made for datatype %u", k->type, (int)k->op, o->type);
+    if (!o)
+        return SYMM_ERR(
+            symmInvalidArgument,
+            "op=%d: neither 0 to %d nor made by symmRedOpCreatePreMulSum for this communicator",
+            (int)k->op, symmNumOps - 1);
+    if (o->type != k->type)
+        return SYMM_ERR(symmInvalidArgument, "datatype=%u: op=%d was made for datatype %u", k->type,
+                        (int)k->op, o->type);
     *user = o;
     return symmSuccess;
 }
@@ -64,9 +81,14 @@ static uint32_t signature(const symm_coll *k, uint32_t op) {
 }
 
 static symm_plan_env plan_env(const symm_comm *c) {
-    symm_plan_env e = {.nranks = c->nranks, .oversubscribed = c->oversubscribed, .ctas = (int)c->params.ctas,
-                       .min_ctas = c->config.minCTAs > 0 ? c->config.minCTAs : 0, .max_ctas = c->config.maxCTAs > 0 ? c->config.maxCTAs : 0,
-                       .deterministic = (int)c->params.deterministic, .forced = c->forced, .scratch = c->proto.scratch};
+    symm_plan_env e = {.nranks = c->nranks,
+                       .oversubscribed = c->oversubscribed,
+                       .ctas = (int)c->params.ctas,
+                       .min_ctas = c->config.minCTAs > 0 ? c->config.minCTAs : 0,
+                       .max_ctas = c->config.maxCTAs > 0 ? c->config.maxCTAs : 0,
+                       .deterministic = (int)c->params.deterministic,
+                       .forced = c->forced,
+                       .scratch = c->proto.scratch};
     return e;
 }
 
@@ -74,13 +96,15 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     const symm_redop *user;
     SYMM_TRY(check_counts(k, c->nranks));
     const uint32_t esize = (uint32_t)symm_type_size(k->type);
-    const uint64_t in = k->count * esize, out = k->coll == symmCollAllGather ? in * (unsigned)c->nranks : in;
+    const uint64_t in = k->count * esize,
+                   out = k->coll == symmCollAllGather ? in * (unsigned)c->nranks : in;
     SYMM_TRY(check_buffer("sendbuff", k->src, in));
     SYMM_TRY(check_buffer("recvbuff", k->dst, out));
     SYMM_TRY(check_overlap(c, k, in, out));
     SYMM_TRY(check_op(c, k, &user));
     const uint32_t op = user ? SYMM_OP_PREMUL : (uint32_t)k->op;
-    const symm_call call = {.coll = k->coll, .count = k->count, .type = k->type, .op = op, .esize = esize};
+    const symm_call call = {
+        .coll = k->coll, .count = k->count, .type = k->type, .op = op, .esize = esize};
     l->env = plan_env(c);
     l->call = call;
     l->plan = symm_plan_make(&l->env, &call);
@@ -110,18 +134,39 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
 
 /* ---- launch -------------------------------------------------------------------------------------------------------------- */
 
-typedef struct { symm_comm *comm; symm_win *src, *dst; symm_kernel_id kernel; symm_args args; } task;
+typedef struct {
+    symm_comm *comm;
+    symm_win *src, *dst;
+    symm_kernel_id kernel;
+    symm_args args;
+} task;
 
 static symmResult_t report(symm_comm *c, const symm_outcome *o) {
     char text[SYMM_ERR_TEXT];
-    const char *stage = o->stage < sizeof stage_names / sizeof stage_names[0] ? stage_names[o->stage] : "?";
+    const char *stage =
+        o->stage < sizeof stage_names / sizeof stage_names[0] ? stage_names[o->stage] : "?";
     symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
     if (known) return known;
     switch (o->code) {
-    case symmMismatch: snprintf(text, sizeof text, "rank %d called another collective, count, type or reduction than this rank (collective %u, %s)", o->rank, o->epoch, stage); break;
-    case symmTimeout: snprintf(text, sizeof text, "rank %d did not come within SYMM_TIMEOUT (collective %u, %s)", o->rank, o->epoch, stage); break;
-    case symmAborted: snprintf(text, sizeof text, "rank %d aborted or revoked the communicator (collective %u, %s)", o->rank, o->epoch, stage); break;
-    default: snprintf(text, sizeof text, "rank %d died or left the communicator (collective %u, %s)", o->rank, o->epoch, stage); break;
+    case symmMismatch:
+        snprintf(text, sizeof text,
+                 "rank %d called another collective, count, type or reduction than this rank "
+                 "(collective %u, %s)",
+                 o->rank, o->epoch, stage);
+        break;
+    case symmTimeout:
+        snprintf(text, sizeof text, "rank %d did not come within SYMM_TIMEOUT (collective %u, %s)",
+                 o->rank, o->epoch, stage);
+        break;
+    case symmAborted:
+        snprintf(text, sizeof text,
+                 "rank %d aborted or revoked the communicator (collective %u, %s)", o->rank,
+                 o->epoch, stage);
+        break;
+    default:
+        snprintf(text, sizeof text, "rank %d died or left the communicator (collective %u, %s)",
+                 o->rank, o->epoch, stage);
+        break;
     }
     symm_comm_fail(c, (symmResult_t)o->code, o->rank, text);
     return SYMM_ERR((symmResult_t)o->code, "communicator %s: %s", c->name, text);
@@ -137,15 +182,23 @@ static symmResult_t run_kernel(symm_comm *c, symm_kernel_id kernel, const symm_a
 static symmResult_t run_task(void *p) {
     task *t = p;
     if (atomic_load_explicit(&t->comm->state, memory_order_acquire) == SYMM_COMM_FINAL)
-        return SYMM_ERR(symmInvalidUsage, "a captured call is replayed after its communicator %s was destroyed", t->comm->name);
+        return SYMM_ERR(symmInvalidUsage,
+                        "a captured call is replayed after its communicator %s was destroyed",
+                        t->comm->name);
     SYMM_TRY(symm_comm_async(t->comm));
     return run_kernel(t->comm, t->kernel, &t->args);
 }
 
 /* What a captured call keeps alive until its graph is destroyed. */
-typedef struct { _Atomic int refs; symm_comm *comm; symm_win *src, *dst; } keep;
+typedef struct {
+    _Atomic int refs;
+    symm_comm *comm;
+    symm_win *src, *dst;
+} keep;
 
-static void keep_retain(void *p) { atomic_fetch_add_explicit(&((keep *)p)->refs, 1, memory_order_relaxed); }
+static void keep_retain(void *p) {
+    atomic_fetch_add_explicit(&((keep *)p)->refs, 1, memory_order_relaxed);
+}
 
 static void keep_release(void *p) {
     keep *k = p;
@@ -164,7 +217,8 @@ static symmResult_t capture(const task *t, symmStream_t stream) {
     symm_comm_ref(k->comm);
     if (k->src) symm_window_ref(k->src);
     if (k->dst) symm_window_ref(k->dst);
-    symmResult_t r = symm_stream_submit(stream, run_task, t, sizeof *t, k, keep_retain, keep_release);
+    symmResult_t r =
+        symm_stream_submit(stream, run_task, t, sizeof *t, k, keep_retain, keep_release);
     keep_release(k);
     return r;
 }
@@ -203,7 +257,8 @@ static int same_call(const symm_coll *a, const symm_coll *b) {
 
 /* The call, checked and planned: remembered from last time, or now. */
 static symmResult_t prepare(symm_comm *c, const symm_coll *k, const symm_launch **out) {
-    uint64_t mix = ((uint64_t)(uintptr_t)k->src >> 6) + ((uint64_t)(uintptr_t)k->dst >> 7) + k->count + k->coll;
+    uint64_t mix = ((uint64_t)(uintptr_t)k->src >> 6) + ((uint64_t)(uintptr_t)k->dst >> 7) +
+                   k->count + k->coll;
     symm_memo *m = &c->memos[(mix ^ mix >> 3 ^ mix >> 9) % SYMM_MEMOS];
     if (m->version != c->version || !same_call(&m->k, k)) {
         m->version = 0;
@@ -231,12 +286,15 @@ static symmResult_t submit(const symm_coll *k, symmComm_t comm, symmStream_t str
     return symm_group_run(comm, stream ? SYMM_JOB_STREAM : SYMM_JOB_BLOCKS, call_job, &a, sizeof a);
 }
 
-symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t count, symmDataType_t datatype, symmRedOp_t op, symmComm_t comm, symmStream_t stream) {
+symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t count,
+                           symmDataType_t datatype, symmRedOp_t op, symmComm_t comm,
+                           symmStream_t stream) {
     symm_coll k = {symmCollAllReduce, sendbuff, recvbuff, count, (uint32_t)datatype, op};
     return submit(&k, comm, stream);
 }
 
-symmResult_t symmAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, symmDataType_t datatype, symmComm_t comm, symmStream_t stream) {
+symmResult_t symmAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
+                           symmDataType_t datatype, symmComm_t comm, symmStream_t stream) {
     symm_coll k = {symmCollAllGather, sendbuff, recvbuff, sendcount, (uint32_t)datatype, symmSum};
     return submit(&k, comm, stream);
 }

@@ -31,7 +31,8 @@ symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out) {
     /* Pairs with the release in symm_comm_leave: the next thread sees what the last one did. */
     if (__builtin_expect(atomic_exchange_explicit(&c->busy, 1, memory_order_acquire), 0))
         return SYMM_ERR(symmInvalidUsage, "communicator %s is in use by another thread", c->name);
-    if (live && __builtin_expect(atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess, 0)) {
+    if (live &&
+        __builtin_expect(atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess, 0)) {
         symm_comm_leave(c);
         return symm_comm_async(c);
     }
@@ -58,18 +59,22 @@ void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text)
     pthread_mutex_lock(&c->async_lock);
     if (atomic_load_explicit(&c->async, memory_order_relaxed) == symmSuccess) {
         snprintf(c->async_text, sizeof c->async_text, "%s", text);
-        atomic_store_explicit(&c->async, code, memory_order_release); /* pairs with symm_comm_enter */
+        atomic_store_explicit(&c->async, code,
+                              memory_order_release); /* pairs with symm_comm_enter */
     }
     pthread_mutex_unlock(&c->async_lock);
-    symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* pairs with the release in comm_make.c */
+    symm_ctl *ctl =
+        __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* pairs with the release in comm_make.c */
     if (ctl) set_abort(ctl, code, rank);
 }
 
 /* A peer that broke or revoked the communicator has written so into our abort word. Kernels look at it; this is for the host. */
 static void adopt_abort(symm_comm *c) {
     char text[160];
-    const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* pairs with the release in comm_make.c */
-    uint64_t word = ctl ? __atomic_load_n(&ctl->abort, __ATOMIC_ACQUIRE) : 0; /* pairs with the release in set_abort */
+    const symm_ctl *ctl =
+        __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* pairs with the release in comm_make.c */
+    uint64_t word = ctl ? __atomic_load_n(&ctl->abort, __ATOMIC_ACQUIRE)
+                        : 0; /* pairs with the release in set_abort */
     if (!word || atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess) return;
     symmResult_t code = (symmResult_t)(word >> 32);
     symm_comm_reason(code, (int)(uint32_t)word - 1, text, sizeof text);
@@ -93,7 +98,10 @@ void symm_comm_reason(symmResult_t code, int rank, char *text, size_t cap) {
     char who[32] = "a rank";
     if (rank >= 0) snprintf(who, sizeof who, "rank %d", rank);
     switch (code) {
-    case symmMismatch: snprintf(text, cap, "%s called another collective, count, type or reduction than this rank", who); break;
+    case symmMismatch:
+        snprintf(text, cap, "%s called another collective, count, type or reduction than this rank",
+                 who);
+        break;
     case symmTimeout: snprintf(text, cap, "%s did not come within SYMM_TIMEOUT", who); break;
     case symmAborted: snprintf(text, cap, "%s aborted or revoked the communicator", who); break;
     case symmRemoteError: snprintf(text, cap, "%s died or left the communicator", who); break;
@@ -107,7 +115,8 @@ void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stag
     /* First the words of the message, then the bare code: who sees the code in set-up finds the message. */
     if (c->mesh && !symm_mesh_revoked(c->mesh)) symm_agree_revoke(c->mesh, code, rank, stage, text);
     for (int p = 0; c->ctl && p < c->nranks; p++)
-        if (p != c->rank) set_abort((symm_ctl *)(uintptr_t)(c->base + (uint64_t)p * c->stride), code, rank);
+        if (p != c->rank)
+            set_abort((symm_ctl *)(uintptr_t)(c->base + (uint64_t)p * c->stride), code, rank);
     symm_comm_fail(c, code, rank, text);
 }
 
@@ -115,11 +124,13 @@ void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stag
 static int culprit(const symm_comm *c, symmResult_t code) {
     if (code != symmRemoteError) return c->rank;
     for (int p = 0; c->mesh && p < c->nranks; p++)
-        if (p != c->rank && (!symm_mesh_alive(c->mesh, p) || symm_mesh_hung_up(c->mesh, p))) return p;
+        if (p != c->rank && (!symm_mesh_alive(c->mesh, p) || symm_mesh_hung_up(c->mesh, p)))
+            return p;
     return -1;
 }
 
-symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t bytes, const char *stage) {
+symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t bytes,
+                              const char *stage) {
     symm_wait w = symm_comm_wait(c, stage);
     symmResult_t r = symm_boot_allgather(c->boot, mine, all, bytes, &w);
     if (r) symm_comm_break(c, r, culprit(c, r), stage); /* the bootstrap is unusable from here on */
@@ -130,7 +141,8 @@ symmResult_t symm_comm_agree(symm_comm *c, symmResult_t mine, const char *stage)
     symm_wait w = symm_comm_wait(c, stage);
     int dead = -1;
     symmResult_t r = symm_agree(c->mesh, mine, &w, &dead);
-    if (r && symm_mesh_revoked(c->mesh)) symm_comm_break(c, r, dead >= 0 ? dead : culprit(c, r), stage);
+    if (r && symm_mesh_revoked(c->mesh))
+        symm_comm_break(c, r, dead >= 0 ? dead : culprit(c, r), stage);
     return r;
 }
 
@@ -146,12 +158,16 @@ symm_wait symm_comm_wait_early(symm_comm *c, const char *stage) {
 }
 
 symm_wait symm_comm_wait(symm_comm *c, const char *stage) {
-    uint64_t ms = c->config.timeoutMs != SYMM_CONFIG_UNDEF ? (uint64_t)c->config.timeoutMs : (uint64_t)c->params.setup_timeout_ms;
-    symm_wait w = {.deadline_ns = symm_now_ns() + ms * 1000000ull, .stage = stage, .check = check, .arg = c};
+    uint64_t ms = c->config.timeoutMs != SYMM_CONFIG_UNDEF ? (uint64_t)c->config.timeoutMs
+                                                           : (uint64_t)c->params.setup_timeout_ms;
+    symm_wait w = {
+        .deadline_ns = symm_now_ns() + ms * 1000000ull, .stage = stage, .check = check, .arg = c};
     return w;
 }
 
-void symm_comm_ref(symm_comm *c) { atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed); }
+void symm_comm_ref(symm_comm *c) {
+    atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
+}
 
 void symm_comm_unref(symm_comm *c) {
     /* Release: what this user did comes before the free; acquire: the one who frees sees it all. */
@@ -190,7 +206,8 @@ static symmResult_t end(symm_comm *c) {
     symm_boot_close(c->boot);
     c->boot = NULL;
     symm_handle_close(SYMM_KIND_COMM, c->handle);
-    symm_handle_put(SYMM_KIND_COMM, c->handle); /* the handle's own reference: unrefs the communicator */
+    symm_handle_put(SYMM_KIND_COMM,
+                    c->handle); /* the handle's own reference: unrefs the communicator */
     return r;
 }
 
@@ -213,7 +230,9 @@ static void abort_everywhere(symm_comm *c, const char *what) {
     char text[160];
     snprintf(text, sizeof text, "rank %d called %s", c->rank, what);
     for (int p = 0; c->ctl && p < c->nranks; p++) /* none: non-blocking creation has failed */
-        if (p != c->rank) set_abort((symm_ctl *)(uintptr_t)(c->base + (uint64_t)p * c->stride), symmAborted, c->rank);
+        if (p != c->rank)
+            set_abort((symm_ctl *)(uintptr_t)(c->base + (uint64_t)p * c->stride), symmAborted,
+                      c->rank);
     symm_comm_fail(c, symmAborted, c->rank, text);
     if (c->mesh) symm_agree_revoke(c->mesh, symmAborted, c->rank, what, text);
 }
@@ -222,7 +241,8 @@ static void abort_everywhere(symm_comm *c, const char *what) {
 static symmResult_t find_any(symmComm_t comm, symm_comm **out) {
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     if (!c) return bad_handle(comm);
-    if (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING) return symmInProgress;
+    if (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING)
+        return symmInProgress;
     *out = c;
     return symmSuccess;
 }
@@ -244,7 +264,8 @@ static void abort_creation(symm_comm *c) {
 }
 
 symmResult_t symmCommAbort(symmComm_t comm) {
-    symm_comm *c = symm_handle_get(SYMM_KIND_COMM, comm); /* pinned: the thread that creates it may end meanwhile */
+    symm_comm *c = symm_handle_get(SYMM_KIND_COMM,
+                                   comm); /* pinned: the thread that creates it may end meanwhile */
     if (!c) return bad_handle(comm);
     if (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING) {
         abort_creation(c);
@@ -253,7 +274,8 @@ symmResult_t symmCommAbort(symmComm_t comm) {
     }
     symm_handle_put(SYMM_KIND_COMM, comm);
     abort_everywhere(c, "symmCommAbort");
-    while (atomic_exchange_explicit(&c->busy, 1, memory_order_acquire)) sched_yield(); /* a call in another thread is leaving */
+    while (atomic_exchange_explicit(&c->busy, 1, memory_order_acquire))
+        sched_yield(); /* a call in another thread is leaving */
     end(c);
     return symmSuccess;
 }
@@ -266,7 +288,8 @@ symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
     if (!asyncError) return SYMM_ERR(symmInvalidArgument, "asyncError is NULL");
     adopt_abort(c);
     symmResult_t r = symm_comm_async(c);
-    if (!r && atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING) r = symmInProgress;
+    if (!r && atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING)
+        r = symmInProgress;
     *asyncError = r;
     return symmSuccess;
 }
@@ -279,20 +302,34 @@ static symmResult_t get_int(symmComm_t comm, int *out, const char *name, size_t 
     return symmSuccess;
 }
 
-symmResult_t symmCommCount(symmComm_t comm, int *count) { return get_int(comm, count, "count", offsetof(symm_comm, nranks)); }
-symmResult_t symmCommUserRank(symmComm_t comm, int *rank) { return get_int(comm, rank, "rank", offsetof(symm_comm, rank)); }
+symmResult_t symmCommCount(symmComm_t comm, int *count) {
+    return get_int(comm, count, "count", offsetof(symm_comm, nranks));
+}
+symmResult_t symmCommUserRank(symmComm_t comm, int *rank) {
+    return get_int(comm, rank, "rank", offsetof(symm_comm, rank));
+}
 symmResult_t symmCommDevice(symmComm_t comm, int *device) {
-    return get_int(comm, device, "device", offsetof(symm_comm, caps) + offsetof(symm_vmm_caps, device));
+    return get_int(comm, device, "device",
+                   offsetof(symm_comm, caps) + offsetof(symm_vmm_caps, device));
 }
 
 symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
     symm_comm *c;
     SYMM_TRY(find_any(comm, &c));
     if (!info || info->size < sizeof *info)
-        return SYMM_ERR(symmInvalidArgument, "info is %s", info ? "of a smaller size than this library's" : "NULL");
-    symmCommInfo_t i = {.size = info->size, .rank = c->rank, .nranks = c->nranks, .device = c->caps.device,
-                        .domainSize = c->nranks, .threadRanks = c->threads, .oversubscribed = c->oversubscribed,
-                        .windows = c->nwindows, .base = c->base, .stride = c->stride, .scratchBytes = c->params.scratch};
+        return SYMM_ERR(symmInvalidArgument, "info is %s",
+                        info ? "of a smaller size than this library's" : "NULL");
+    symmCommInfo_t i = {.size = info->size,
+                        .rank = c->rank,
+                        .nranks = c->nranks,
+                        .device = c->caps.device,
+                        .domainSize = c->nranks,
+                        .threadRanks = c->threads,
+                        .oversubscribed = c->oversubscribed,
+                        .windows = c->nwindows,
+                        .base = c->base,
+                        .stride = c->stride,
+                        .scratchBytes = c->params.scratch};
     for (symm_win *w = c->windows; w; w = w->next) i.usedBytes += w->bytes;
     snprintf(i.backend, sizeof i.backend, "%s", c->vmm->name);
     snprintf(i.bootstrap, sizeof i.bootstrap, "%s", c->boot ? c->boot->ops->name : "");

@@ -8,7 +8,9 @@
 /* Begins an API call: finds the communicator, refuses a second thread, a dead handle, and one still being made (symmInProgress).
  * symm_comm_leave ends it. With `live`, a revoked communicator answers with the error that revoked it. */
 symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out);
-static inline void symm_comm_leave(symm_comm *c) { atomic_store_explicit(&c->busy, 0, memory_order_release); }
+static inline void symm_comm_leave(symm_comm *c) {
+    atomic_store_explicit(&c->busy, 0, memory_order_release);
+}
 
 /* Revokes: the first reason stays. Sets the own abort word, so running kernels leave. Any thread. */
 void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text);
@@ -21,7 +23,8 @@ void symm_comm_reason(symmResult_t code, int rank, char *text, size_t cap);
  * peer, so that none waits for it. rank: whom the reason is about, -1 unknown. */
 void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stage);
 /* Bootstrap's allgather, and agreement. Where they fail for more than a rank's own status the communicator is broken. */
-symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t bytes, const char *stage);
+symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t bytes,
+                              const char *stage);
 symmResult_t symm_comm_agree(symm_comm *c, symmResult_t mine, const char *stage);
 
 /* How calls of this communicator wait for peers: set-up deadline, and a check that sees deaths and revocation. */
@@ -46,6 +49,7 @@ typedef struct {
     symmUniqueId id;
     int rank, nranks;
 } symm_meeting;
-symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *config, symmComm_t *out);
+symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *config,
+                                symmComm_t *out);
 
 #endif

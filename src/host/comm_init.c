@@ -18,8 +18,10 @@ symmResult_t symmGetUniqueId(symmUniqueId *id) {
 
 /* A rank without a place for the handle goes on to the exchange all the same, so that all ranks fail alike. */
 static symmResult_t check_ranks(int nranks, int rank) {
-    if (nranks < 1 || nranks > SYMM_MAX_RANKS) return SYMM_ERR(symmInvalidArgument, "nranks=%d: must be 1 to %d", nranks, SYMM_MAX_RANKS);
-    if (rank < 0 || rank >= nranks) return SYMM_ERR(symmInvalidArgument, "rank=%d: must be 0 to %d", rank, nranks - 1);
+    if (nranks < 1 || nranks > SYMM_MAX_RANKS)
+        return SYMM_ERR(symmInvalidArgument, "nranks=%d: must be 1 to %d", nranks, SYMM_MAX_RANKS);
+    if (rank < 0 || rank >= nranks)
+        return SYMM_ERR(symmInvalidArgument, "rank=%d: must be 0 to %d", rank, nranks - 1);
     return symmSuccess;
 }
 
@@ -34,7 +36,8 @@ static symmResult_t init_rank(void *p) {
     return symm_comm_open_tcp(&a->at, a->config, a->comm);
 }
 
-symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId id, int rank, const symmConfig_t *config) {
+symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId id, int rank,
+                                    const symmConfig_t *config) {
     rank_args a = {comm, {id, rank, nranks}, config};
     SYMM_TRY(check_ranks(nranks, rank));
     return symm_group_run(comm, SYMM_JOB_BLOCKS, init_rank, &a, sizeof a);
@@ -58,9 +61,11 @@ static symmResult_t init_boot(void *p) {
     return symm_comm_open(boot, a->config, a->comm);
 }
 
-symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank, const symmBoot_t *boot, const symmConfig_t *config) {
+symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank, const symmBoot_t *boot,
+                              const symmConfig_t *config) {
     SYMM_TRY(check_ranks(nranks, rank));
-    if (!boot || !boot->allgather) return SYMM_ERR(symmInvalidArgument, "%s is NULL", boot ? "boot->allgather" : "boot");
+    if (!boot || !boot->allgather)
+        return SYMM_ERR(symmInvalidArgument, "%s is NULL", boot ? "boot->allgather" : "boot");
     boot_args a = {comm, nranks, rank, *boot, config};
     return symm_group_run(comm, SYMM_JOB_BLOCKS, init_boot, &a, sizeof a);
 }
@@ -92,7 +97,8 @@ static symmResult_t start_ranks(one_rank *ones, int n, symm_boot_group *group) {
         int e = pthread_create(&ones[r].thread, NULL, make_rank, &ones[r]);
         if (e) {
             symm_boot_group_abandon(group);
-            return SYMM_ERR(symmSystemError, "cannot start a thread for rank %d: %s", r, strerror(e));
+            return SYMM_ERR(symmSystemError, "cannot start a thread for rank %d: %s", r,
+                            strerror(e));
         }
         ones[r].started = 1;
     }
@@ -102,7 +108,8 @@ static symmResult_t start_ranks(one_rank *ones, int n, symm_boot_group *group) {
 symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices) {
     (void)devices; /* the host backend has none */
     if (!comms) return SYMM_ERR(symmInvalidArgument, "comms is NULL");
-    if (n < 1 || n > SYMM_MAX_RANKS) return SYMM_ERR(symmInvalidArgument, "n=%d: must be 1 to %d", n, SYMM_MAX_RANKS);
+    if (n < 1 || n > SYMM_MAX_RANKS)
+        return SYMM_ERR(symmInvalidArgument, "n=%d: must be 1 to %d", n, SYMM_MAX_RANKS);
     symm_boot_group *group;
     one_rank *ones = calloc((size_t)n, sizeof *ones);
     if (!ones) return SYMM_ERR(symmOutOfMemory, "no memory to create %d ranks", n);
@@ -117,8 +124,10 @@ symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices) {
         }
     }
     for (int r = 0; r < n; r++) {
-        if (!status) comms[r] = ones[r].comm;
-        else if (ones[r].comm) symmCommDestroy(ones[r].comm);
+        if (!status)
+            comms[r] = ones[r].comm;
+        else if (ones[r].comm)
+            symmCommDestroy(ones[r].comm);
     }
 free_ones:
     free(ones);
@@ -144,17 +153,22 @@ static symmConfig_t child_config(const symm_comm *parent, const symmConfig_t *co
     return c;
 }
 
-static symmResult_t open_child(symm_comm *c, symm_boot *boot, const symmConfig_t *config, symmComm_t *out) {
+static symmResult_t open_child(symm_comm *c, symm_boot *boot, const symmConfig_t *config,
+                               symmComm_t *out) {
     symmConfig_t cfg = child_config(c, config);
-    cfg.blocking = SYMM_CONFIG_UNDEF; /* the child's bootstrap is the parent's mesh: both cannot be in use at once */
+    cfg.blocking =
+        SYMM_CONFIG_UNDEF; /* the child's bootstrap is the parent's mesh: both cannot be in use at once */
     symmResult_t r = symm_comm_open(boot, &cfg, out);
     symm_log_rank(c->rank);
     /* The exchange failed half-way, so the parent's mesh is out of step: the parent is over. */
-    if (r && symm_mesh_revoked(c->mesh) && !symm_comm_async(c)) symm_comm_break(c, r, c->rank, "creating a communicator from it");
+    if (r && symm_mesh_revoked(c->mesh) && !symm_comm_async(c))
+        symm_comm_break(c, r, c->rank, "creating a communicator from it");
     return r;
 }
 
-typedef struct { int32_t color, key, code, pad; } wish;
+typedef struct {
+    int32_t color, key, code, pad;
+} wish;
 
 /* Members of `color` in order of (key, old rank). Returns how many, *mine: this rank's place. */
 static int sort_members(const wish *all, int nranks, int color, int self, int *members, int *mine) {
@@ -180,7 +194,8 @@ static symmResult_t split(symm_comm *c, const child_args *a) {
     symmResult_t status = symm_config_check(a->config, &checked);
     if (!status && !a->out) status = SYMM_ERR(symmInvalidArgument, "newcomm is NULL");
     if (!status && a->color < 0 && a->color != SYMM_SPLIT_NOCOLOR)
-        status = SYMM_ERR(symmInvalidArgument, "color=%d: must not be negative, or SYMM_SPLIT_NOCOLOR", a->color);
+        status = SYMM_ERR(symmInvalidArgument,
+                          "color=%d: must not be negative, or SYMM_SPLIT_NOCOLOR", a->color);
     mine.code = (int32_t)status;
     SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, "splitting a communicator"));
     for (int r = 0; r < c->nranks; r++)
@@ -190,7 +205,8 @@ static symmResult_t split(symm_comm *c, const child_args *a) {
         int n = sort_members(all, c->nranks, a->color, c->rank, members, &rank);
         status = symm_boot_mesh_open(c->mesh, members, n, rank, &boot);
     }
-    status = symm_comm_agree(c, status, "splitting a communicator"); /* nobody begins before all can */
+    status =
+        symm_comm_agree(c, status, "splitting a communicator"); /* nobody begins before all can */
     if (status) {
         symm_boot_close(boot);
         return status;
@@ -209,7 +225,8 @@ static symmResult_t split_job(void *p) {
     return r;
 }
 
-symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newcomm, const symmConfig_t *config) {
+symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newcomm,
+                           const symmConfig_t *config) {
     child_args a = {.parent = comm, .out = newcomm, .config = config, .color = color, .key = key};
     return symm_group_run(comm, SYMM_JOB_BLOCKS, split_job, &a, sizeof a);
 }
@@ -220,8 +237,12 @@ static symmResult_t shrink(symm_comm *c, const child_args *a) {
     SYMM_TRY(symm_config_check(a->config, &checked));
     for (int i = 0; i < a->nexclude; i++) {
         int r = a->exclude[i];
-        if (r < 0 || r >= c->nranks) return SYMM_ERR(symmInvalidArgument, "excludeRanks[%d]=%d: the communicator has ranks 0 to %d", i, r, c->nranks - 1);
-        if (r == c->rank) return SYMM_ERR(symmInvalidArgument, "excludeRanks[%d]=%d is this rank", i, r);
+        if (r < 0 || r >= c->nranks)
+            return SYMM_ERR(symmInvalidArgument,
+                            "excludeRanks[%d]=%d: the communicator has ranks 0 to %d", i, r,
+                            c->nranks - 1);
+        if (r == c->rank)
+            return SYMM_ERR(symmInvalidArgument, "excludeRanks[%d]=%d is this rank", i, r);
         gone[r] = 1;
     }
     for (int r = 0; r < c->nranks; r++) {
@@ -234,12 +255,19 @@ static symmResult_t shrink(symm_comm *c, const child_args *a) {
     return open_child(c, boot, a->config, a->out);
 }
 
-symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude, symmComm_t *newcomm, const symmConfig_t *config, int flags) {
+symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude,
+                            symmComm_t *newcomm, const symmConfig_t *config, int flags) {
     symm_comm *c;
-    child_args a = {.parent = comm, .out = newcomm, .config = config, .exclude = excludeRanks, .nexclude = nExclude};
+    child_args a = {.parent = comm,
+                    .out = newcomm,
+                    .config = config,
+                    .exclude = excludeRanks,
+                    .nexclude = nExclude};
     if (!newcomm) return SYMM_ERR(symmInvalidArgument, "newcomm is NULL");
     if (flags) return SYMM_ERR(symmInvalidArgument, "flags=%d: symmCommShrink takes 0", flags);
-    if (nExclude < 0 || (nExclude && !excludeRanks)) return SYMM_ERR(symmInvalidArgument, "excludeRanks=%p, nExclude=%d", (const void *)excludeRanks, nExclude);
+    if (nExclude < 0 || (nExclude && !excludeRanks))
+        return SYMM_ERR(symmInvalidArgument, "excludeRanks=%p, nExclude=%d",
+                        (const void *)excludeRanks, nExclude);
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
     symmResult_t r = shrink(c, &a);
     symm_comm_leave(c);

@@ -2,6 +2,7 @@
  * creating call (or on a helper thread for non-blocking creation). Every step that may fail on one rank is followed by an exchange
  * that carries its status, so all ranks fail alike. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,12 +56,18 @@ static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 
 static void fill_random(void *p, size_t n) {
     if (getrandom(p, n, 0) == (ssize_t)n) return;
-    uint64_t seed[2] = {symm_now_ns(), (uint64_t)getpid()}; /* a kernel without it: unique is enough here, secret is not needed */
+    uint64_t seed[2] = {
+        symm_now_ns(),
+        (uint64_t)getpid()}; /* a kernel without it: unique is enough here, secret is not needed */
     memcpy(p, seed, n < sizeof seed ? n : sizeof seed);
 }
 
-static void make_process_id(void) { fill_random(&process_id, sizeof process_id); }
-static void renew_process_id(void) { make_process_id(); } /* a forked child is another process */
+static void make_process_id(void) {
+    fill_random(&process_id, sizeof process_id);
+}
+static void renew_process_id(void) {
+    make_process_id();
+} /* a forked child is another process */
 
 static void once(void) {
     make_process_id();
@@ -68,10 +75,12 @@ static void once(void) {
     symm_reduce_init();
 }
 
-static symm_uuid host_id(void) {
+/* Ranks of one host must find the same one: where there is no descriptor to read it with, none is made up. */
+static symmResult_t host_id(symm_uuid *out) {
     char text[64] = "";
     symm_uuid id = {0, 0};
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!f && (errno == EMFILE || errno == ENFILE)) return SYMM_ERR(symmFdLimit, "no file descriptor left to identify the host: %m (ulimit -n)");
     if (f) {
         if (!fgets(text, sizeof text, f)) text[0] = 0;
         fclose(f);
@@ -81,7 +90,8 @@ static symm_uuid host_id(void) {
         id.hi = (id.hi ^ (unsigned char)*p) * 0x100000001b3ull;
         id.lo = id.lo * 31 + (unsigned char)*p;
     }
-    return id;
+    *out = id;
+    return symmSuccess;
 }
 
 /* ---- config and shell ------------------------------------------------------------------------------------------------ */
@@ -94,20 +104,27 @@ static symmResult_t check_range(const char *name, int v, int lo, int hi) {
 symmResult_t symm_config_check(const symmConfig_t *config, symmConfig_t *out) {
     symmConfig_t c = SYMM_CONFIG_INITIALIZER;
     if (config) {
-        if (config->size < sizeof c) return SYMM_ERR(symmInvalidArgument, "config: size=%zu: start from SYMM_CONFIG_INITIALIZER (%zu)", config->size, sizeof c);
+        if (config->size < sizeof c)
+            return SYMM_ERR(symmInvalidArgument,
+                            "config: size=%zu: start from SYMM_CONFIG_INITIALIZER (%zu)",
+                            config->size, sizeof c);
         c = *config;
         SYMM_TRY(check_range("blocking", c.blocking, 0, 1));
         SYMM_TRY(check_range("minCTAs", c.minCTAs, 1, SYMM_MAX_CTAS));
         SYMM_TRY(check_range("maxCTAs", c.maxCTAs, 1, SYMM_MAX_CTAS));
         SYMM_TRY(check_range("timeoutMs", c.timeoutMs, 1, INT32_MAX));
-        if (c.minCTAs != SYMM_CONFIG_UNDEF && c.maxCTAs != SYMM_CONFIG_UNDEF && c.minCTAs > c.maxCTAs)
-            return SYMM_ERR(symmInvalidArgument, "config: minCTAs=%d is more than maxCTAs=%d", c.minCTAs, c.maxCTAs);
+        if (c.minCTAs != SYMM_CONFIG_UNDEF && c.maxCTAs != SYMM_CONFIG_UNDEF &&
+            c.minCTAs > c.maxCTAs)
+            return SYMM_ERR(symmInvalidArgument, "config: minCTAs=%d is more than maxCTAs=%d",
+                            c.minCTAs, c.maxCTAs);
     }
     *out = c;
     return symmSuccess;
 }
 
-static void handle_gone(void *obj) { symm_comm_unref(obj); }
+static void handle_gone(void *obj) {
+    symm_comm_unref(obj);
+}
 
 symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out) {
     static _Atomic int serial;
@@ -123,8 +140,10 @@ symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out) {
     c->version = 1;
     c->config = cfg;
     c->vmm = &symm_vmm_host;
-    if (cfg.commName) snprintf(c->name, sizeof c->name, "%s", cfg.commName);
-    else snprintf(c->name, sizeof c->name, "comm%d", atomic_fetch_add(&serial, 1));
+    if (cfg.commName)
+        snprintf(c->name, sizeof c->name, "%s", cfg.commName);
+    else
+        snprintf(c->name, sizeof c->name, "comm%d", atomic_fetch_add(&serial, 1));
     c->config.commName = c->name;
     pthread_mutex_init(&c->async_lock, NULL);
     atomic_store(&c->refs, 1);
@@ -144,25 +163,28 @@ symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out) {
 static symmResult_t prepare(symm_comm *c) {
     pthread_once(&process_once, once);
     SYMM_TRY(symm_param_load(&c->params));
-    if (c->params.backend == 2) return SYMM_ERR(symmNotSupported, "SYMM_BACKEND=cuda: this build has no CUDA backend");
+    if (c->params.backend == 2)
+        return SYMM_ERR(symmNotSupported, "SYMM_BACKEND=cuda: this build has no CUDA backend");
     SYMM_TRY(symm_plan_parse_algo(c->params.algo, c->forced));
     symm_vmm_host_hugepages((int)c->params.hugepages);
     int cu = c->vmm->query(&c->caps);
     if (cu) return symm_vmm_error(c->vmm, cu, "asking what the machine has");
-    if (c->nranks > SYMM_MAX_RANKS) return SYMM_ERR(symmInvalidArgument, "nranks=%d: one domain has at most %d ranks", c->nranks, SYMM_MAX_RANKS);
+    if (c->nranks > SYMM_MAX_RANKS)
+        return SYMM_ERR(symmInvalidArgument, "nranks=%d: one domain has at most %d ranks",
+                        c->nranks, SYMM_MAX_RANKS);
     return symmSuccess;
 }
 
 static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
     cpu_set_t set;
     memset(h, 0, sizeof *h);
+    if (!status) status = host_id(&h->host);
     h->magic = HELLO_MAGIC;
     h->version = SYMM_VERSION_CODE;
     h->abi = (uint32_t)(sizeof(symm_ctl) ^ (sizeof(symm_args) << 16) ^ sizeof(greeting));
     h->plan_hash = symm_plan_hash();
     h->param_hash = symm_param_hash(&c->params);
     h->process = process_id;
-    h->host = host_id();
     h->device_bytes = c->caps.device_bytes;
     h->scratch = c->params.scratch;
     h->nranks = c->nranks;
@@ -176,12 +198,28 @@ static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
 
 static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
     if (h->magic != mine->magic || h->version != mine->version)
-        return SYMM_ERR(symmVersionMismatch, "rank %d runs symm %u.%u.%u, this rank %d.%d.%d", r, h->version / 10000, h->version / 100 % 100, h->version % 100, SYMM_MAJOR, SYMM_MINOR, SYMM_PATCH);
+        return SYMM_ERR(symmVersionMismatch, "rank %d runs symm %u.%u.%u, this rank %d.%d.%d", r,
+                        h->version / 10000, h->version / 100 % 100, h->version % 100, SYMM_MAJOR,
+                        SYMM_MINOR, SYMM_PATCH);
     if (h->abi != mine->abi || h->plan_hash != mine->plan_hash)
-        return SYMM_ERR(symmVersionMismatch, "rank %d was built with other records or another kernel table than rank 0 (%016llx, %016llx)", r, (unsigned long long)h->plan_hash, (unsigned long long)mine->plan_hash);
-    if (h->nranks != mine->nranks) return SYMM_ERR(symmInvalidArgument, "rank %d says nranks=%d, rank 0 says %d", r, h->nranks, mine->nranks);
-    if (h->param_hash != mine->param_hash) return SYMM_ERR(symmInvalidUsage, "rank %d has other SYMM_ variables than rank 0 (those that decide kernels and layout must agree: SYMM_ALGO, SYMM_CTAS, SYMM_DETERMINISTIC, SYMM_SCRATCH, SYMM_WIN_STRIDE, SYMM_MULTICAST, SYMM_BACKEND)", r);
-    if (memcmp(&h->host, &mine->host, sizeof h->host)) return SYMM_ERR(symmNotSupported, "rank %d runs on another host than rank 0: one communicator spans one memory domain", r);
+        return SYMM_ERR(symmVersionMismatch,
+                        "rank %d was built with other records or another kernel table than rank 0 "
+                        "(%016llx, %016llx)",
+                        r, (unsigned long long)h->plan_hash, (unsigned long long)mine->plan_hash);
+    if (h->nranks != mine->nranks)
+        return SYMM_ERR(symmInvalidArgument, "rank %d says nranks=%d, rank 0 says %d", r, h->nranks,
+                        mine->nranks);
+    if (h->param_hash != mine->param_hash)
+        return SYMM_ERR(symmInvalidUsage,
+                        "rank %d has other SYMM_ variables than rank 0 (those that decide kernels "
+                        "and layout must agree: SYMM_ALGO, SYMM_CTAS, SYMM_DETERMINISTIC, "
+                        "SYMM_SCRATCH, SYMM_WIN_STRIDE, SYMM_MULTICAST, SYMM_BACKEND)",
+                        r);
+    if (memcmp(&h->host, &mine->host, sizeof h->host))
+        return SYMM_ERR(
+            symmNotSupported,
+            "rank %d runs on another host than rank 0: one communicator spans one memory domain",
+            r);
     return symmSuccess;
 }
 
@@ -189,7 +227,8 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
 static symmResult_t judge(const hello *all, int nranks) {
     for (int r = 0; r < nranks; r++)
         if (all[r].magic == HELLO_MAGIC && all[r].version == all[0].version && all[r].code)
-            return SYMM_ERR((symmResult_t)all[r].code, "rank %d: %.*s", r, (int)sizeof all[r].text, all[r].text);
+            return SYMM_ERR((symmResult_t)all[r].code, "rank %d: %.*s", r, (int)sizeof all[r].text,
+                            all[r].text);
     for (int r = 1; r < nranks; r++) SYMM_TRY(compare_hello(r, &all[r], &all[0]));
     return symmSuccess;
 }
@@ -209,7 +248,8 @@ static void learn(symm_comm *c, const hello *all) {
     c->stride = c->params.win_stride;
     for (int r = 0; r < c->nranks; r++) {
         if (memcmp(&all[r].process, &process_id, sizeof process_id)) c->threads = 0;
-        if (!c->params.win_stride && all[r].device_bytes > c->stride) c->stride = all[r].device_bytes;
+        if (!c->params.win_stride && all[r].device_bytes > c->stride)
+            c->stride = all[r].device_bytes;
     }
     /* Whole GiB, and room beside the device's memory for control blocks. */
     if (!c->params.win_stride) c->stride = (c->stride + (5ull << 30) - 1) >> 30 << 30;
@@ -238,8 +278,11 @@ static symmResult_t offer(symm_comm *c, const symm_uuid *members, greeting *g) {
     if (c->rank) return symmSuccess;
     SYMM_TRY(symm_mesh_share(c->nranks, &g->mesh_share));
     c->stride = control_bytes(c);
-    SYMM_TRY_GOTO(symm_space_create(c->vmm, c->caps.granularity, members, c->nranks, c->rank, c->stride, g->new_id, &c->space), unshare);
-    SYMM_TRY_GOTO(symm_slot_take(c->space, c->stride, 0, &c->control), unshare); /* unbuild drops the space */
+    SYMM_TRY_GOTO(symm_space_create(c->vmm, c->caps.granularity, members, c->nranks, c->rank,
+                                    c->stride, g->new_id, &c->space),
+                  unshare);
+    SYMM_TRY_GOTO(symm_slot_take(c->space, c->stride, 0, &c->control),
+                  unshare);               /* unbuild drops the space */
     for (int r = 1; r < c->nranks; r++) { /* each peer adopts one of either */
         symm_space_ref(c->space);
         symm_slot_ref(c->space, c->control);
@@ -268,12 +311,15 @@ static symmResult_t take_space(symm_comm *c, const symm_uuid *members, const gre
     }
     symm_space_drop(c->space);
     c->space = NULL;
-    return symm_space_create(c->vmm, c->caps.granularity, members, c->nranks, c->rank, c->stride, all[0].new_id, &c->space);
+    return symm_space_create(c->vmm, c->caps.granularity, members, c->nranks, c->rank, c->stride,
+                             all[0].new_id, &c->space);
 }
 
 static symmResult_t judge_greetings(const symm_comm *c, const greeting *all) {
     for (int r = 0; r < c->nranks; r++)
-        if (all[r].code) return SYMM_ERR((symmResult_t)all[r].code, "rank %d: %.*s", r, (int)sizeof all[r].text, all[r].text);
+        if (all[r].code)
+            return SYMM_ERR((symmResult_t)all[r].code, "rank %d: %.*s", r, (int)sizeof all[r].text,
+                            all[r].text);
     return symmSuccess;
 }
 
@@ -293,10 +339,25 @@ static symmResult_t trade_greetings(symm_comm *c, const greeting *mine, greeting
     return judge_greetings(c, all);
 }
 
+/* How connecting went, through the bootstrap: a mesh that is half connected cannot tell everybody. A cause stands before its
+ * consequences: that a peer had closed its door is believed only where nobody knows a better reason. */
+static symmResult_t settle_mesh(symm_comm *c, symmResult_t status) {
+    struct { int32_t code, pad; char text[200]; } mine = {.code = (int32_t)status}, all[SYMM_MAX_RANKS];
+    int worst = -1;
+    if (status) snprintf(mine.text, sizeof mine.text, "%s", symm_status_text());
+    symm_wait w = symm_comm_wait_early(c, "creating a communicator");
+    SYMM_TRY(symm_boot_allgather(c->boot, &mine, all, sizeof mine, &w));
+    for (int r = 0; r < c->nranks; r++)
+        if (all[r].code && (worst < 0 || (all[worst].code == symmRemoteError && all[r].code != symmRemoteError))) worst = r;
+    if (worst < 0) return symmSuccess;
+    return SYMM_ERR((symmResult_t)all[worst].code, "rank %d: %.*s", worst, (int)sizeof mine.text, all[worst].text);
+}
+
 /* Once every greeting says yes: nothing may fail before the mesh step, in which the peers wait for this rank. */
 static symmResult_t connect_ranks(symm_comm *c, const symm_uuid *members, const greeting *all) {
     symm_mesh_addr addrs[SYMM_MAX_RANKS];
-    symmResult_t space = take_space(c, members, all); /* its status goes into the mesh's first agreement */
+    symmResult_t space =
+        take_space(c, members, all); /* its status goes into the mesh's first agreement */
     for (int r = 0; r < c->nranks; r++) addrs[r] = all[r].addr;
     symm_wait w = symm_comm_wait_early(c, "creating a communicator");
     SYMM_TRY(symm_mesh_connect(c->mesh, addrs, c->threads ? all[0].mesh_share : NULL, &w));
@@ -312,8 +373,10 @@ static symmResult_t greet(symm_comm *c, const symm_uuid *members) {
     mine.code = (int32_t)status;
     if (status) snprintf(mine.text, sizeof mine.text, "%s", symm_status_text());
     status = trade_greetings(c, &mine, all);
-    if (status) withdraw(c, &mine);
-    else status = connect_ranks(c, members, all);
+    if (status)
+        withdraw(c, &mine);
+    else
+        status = connect_ranks(c, members, all);
     free(all);
     return status;
 }
@@ -324,11 +387,16 @@ static symmResult_t control_threads(symm_comm *c, uint64_t bytes, symmResult_t s
     symm_vmm_handle *h = NULL;
     void *at = symm_space_addr(c->space, c->rank, 0);
     int cu = 0;
-    if (!status && (cu = c->vmm->create(bytes, &h))) status = symm_vmm_error(c->vmm, cu, "making %llu bytes of control block and scratch", (unsigned long long)bytes);
-    if (!status && (cu = c->vmm->map(at, bytes, 0, h))) status = symm_vmm_error(c->vmm, cu, "mapping the control block");
+    if (!status && (cu = c->vmm->create(bytes, &h)))
+        status = symm_vmm_error(c->vmm, cu, "making %llu bytes of control block and scratch",
+                                (unsigned long long)bytes);
+    if (!status && (cu = c->vmm->map(at, bytes, 0, h)))
+        status = symm_vmm_error(c->vmm, cu, "mapping the control block");
     if (!status) {
-        c->control->rank_bytes[c->rank] = bytes; /* from here on the slot unmaps it, when the last rank has dropped it */
-        if ((cu = c->vmm->set_access(at, bytes))) status = symm_vmm_error(c->vmm, cu, "giving access to the control block");
+        c->control->rank_bytes[c->rank] =
+            bytes; /* from here on the slot unmaps it, when the last rank has dropped it */
+        if ((cu = c->vmm->set_access(at, bytes)))
+            status = symm_vmm_error(c->vmm, cu, "giving access to the control block");
     }
     if (h) c->vmm->release(h);
     c->base = c->space->base;
@@ -342,7 +410,9 @@ static symmResult_t control_processes(symm_comm *c, uint64_t bytes, symmResult_t
     symm_brought *all = calloc((size_t)c->nranks, sizeof *all);
     if (!b || !all) status = SYMM_ERR(symmOutOfMemory, "no memory to create a communicator");
     int cu = status ? 0 : c->vmm->create(bytes, &b->handles[0]);
-    if (cu) status = symm_vmm_error(c->vmm, cu, "making %llu bytes of control block and scratch", (unsigned long long)bytes);
+    if (cu)
+        status = symm_vmm_error(c->vmm, cu, "making %llu bytes of control block and scratch",
+                                (unsigned long long)bytes);
     if (!status) {
         *b = (symm_bring){.handles = {b->handles[0]}, .bytes = {bytes}, .count = 1, .total = bytes};
         fill_random(&b->id, sizeof b->id); /* found by nobody else */
@@ -361,11 +431,17 @@ static symmResult_t control_processes(symm_comm *c, uint64_t bytes, symmResult_t
 static void fill_proto(symm_comm *c) {
     symm_ctl *ctl = (symm_ctl *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
     ctl->magic = SYMM_CTL_MAGIC;
-    __atomic_store_n(&ctl->state, SYMM_STATE_ALIVE, __ATOMIC_RELEASE); /* pairs with the watchers' acquire */
-    __atomic_store_n(&c->ctl, ctl, __ATOMIC_RELEASE);                  /* pairs with the acquire in watch.c and comm.c */
-    c->proto = (symm_args){.base = c->base, .stride = c->stride, .rank = c->rank, .nranks = c->nranks,
-                           .scratch = symm_plan_scratch(control_bytes(c) - SYMM_CTL_BYTES, c->nranks),
-                           .timeout_ns = (uint64_t)c->params.timeout_ms * 1000000ull};
+    __atomic_store_n(&ctl->state, SYMM_STATE_ALIVE,
+                     __ATOMIC_RELEASE); /* pairs with the watchers' acquire */
+    __atomic_store_n(&c->ctl, ctl,
+                     __ATOMIC_RELEASE); /* pairs with the acquire in watch.c and comm.c */
+    c->proto =
+        (symm_args){.base = c->base,
+                    .stride = c->stride,
+                    .rank = c->rank,
+                    .nranks = c->nranks,
+                    .scratch = symm_plan_scratch(control_bytes(c) - SYMM_CTL_BYTES, c->nranks),
+                    .timeout_ns = (uint64_t)c->params.timeout_ms * 1000000ull};
     int64_t spin = c->params.spin >= 0 ? c->params.spin : c->oversubscribed ? 48 : 1000;
     c->proto.spin = (uint32_t)(spin < 1 ? 1 : spin);
     c->proto.flags = c->oversubscribed ? SYMM_ARG_OVERSUBSCRIBED : 0;
@@ -379,13 +455,15 @@ static symmResult_t say_hello(symm_comm *c, symm_uuid *members) {
     if (!all) return SYMM_ERR(symmOutOfMemory, "no memory to meet %d ranks", c->nranks);
     fill_hello(c, status, &mine);
     symm_wait w = symm_comm_wait(c, "creating a communicator");
-    if (!c->params.setup_timeout_ms && c->config.timeoutMs == SYMM_CONFIG_UNDEF) w.deadline_ns = symm_now_ns() + REFUSE_NS; /* parameters were bad */
+    if (!c->params.setup_timeout_ms && c->config.timeoutMs == SYMM_CONFIG_UNDEF)
+        w.deadline_ns = symm_now_ns() + REFUSE_NS; /* parameters were bad */
     status = symm_boot_allgather(c->boot, &mine, all, sizeof mine, &w);
     if (!status) status = judge(all, c->nranks);
     if (!status) learn(c, all);
     for (int r = 0; r < c->nranks; r++) {
         members[r] = all[r].process;
-        members[r].lo ^= (uint64_t)(r + 1) * 0x9e3779b97f4a7c15ull; /* ranks of one process differ */
+        members[r].lo ^=
+            (uint64_t)(r + 1) * 0x9e3779b97f4a7c15ull; /* ranks of one process differ */
     }
     free(all);
     return status;
@@ -397,21 +475,29 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     c->rank = boot->rank;
     c->nranks = boot->nranks;
     symm_log_rank(c->rank);
-    if (c->nranks > SYMM_MAX_RANKS) return SYMM_ERR(symmInvalidArgument, "nranks=%d: one domain has at most %d ranks", c->nranks, SYMM_MAX_RANKS);
+    if (c->nranks > SYMM_MAX_RANKS)
+        return SYMM_ERR(symmInvalidArgument, "nranks=%d: one domain has at most %d ranks",
+                        c->nranks, SYMM_MAX_RANKS);
     SYMM_TRY(say_hello(c, members));
     SYMM_TRY(greet(c, members));
-    symmResult_t status = symm_watch_start(c); /* the control block's agreement carries its status; the watcher needs c->base only after a death */
+    symmResult_t status = symm_watch_start(
+        c); /* the control block's agreement carries its status; the watcher needs c->base only after a death */
     uint64_t bytes = control_bytes(c);
     status = c->threads ? control_threads(c, bytes, status) : control_processes(c, bytes, status);
     if (!status) fill_proto(c);
-    if (!status && SYMM_FAIL_HERE(comm_ctl)) status = SYMM_ERR(symmSystemError, "failpoint comm_ctl");
+    if (!status && SYMM_FAIL_HERE(comm_ctl))
+        status = SYMM_ERR(symmSystemError, "failpoint comm_ctl");
     symm_wait w = symm_comm_wait(c, "creating a communicator");
-    if (c->ctl) status = symm_agree(c->mesh, status, &w, NULL); /* without it, all ranks have agreed to fail already */
+    if (c->ctl)
+        status = symm_agree(c->mesh, status, &w,
+                            NULL); /* without it, all ranks have agreed to fail already */
     SYMM_TRY(status);
-    SYMM_TRY(symm_comm_async(c)); /* a death that the watcher saw before there was an abort word to set */
+    SYMM_TRY(symm_comm_async(
+        c)); /* a death that the watcher saw before there was an abort word to set */
     symm_boot_mesh_rehome(c->boot, c->mesh);
-    SYMM_INFO("communicator %s: rank %d of %d, host backend, %s, bootstrap %s%s", c->name, c->rank, c->nranks,
-              c->threads ? "thread ranks" : "processes", c->boot->ops->name, c->oversubscribed ? ", more ranks than cores" : "");
+    SYMM_INFO("communicator %s: rank %d of %d, host backend, %s, bootstrap %s%s", c->name, c->rank,
+              c->nranks, c->threads ? "thread ranks" : "processes", c->boot->ops->name,
+              c->oversubscribed ? ", more ranks than cores" : "");
     atomic_store_explicit(&c->state, SYMM_COMM_LIVE, memory_order_release);
     return symmSuccess;
 }
@@ -445,8 +531,10 @@ static symmResult_t refuse(symm_boot *boot, symmResult_t status) {
     snprintf(mine.text, sizeof mine.text, "%.199s", own);
     symm_wait w = {.deadline_ns = symm_now_ns() + REFUSE_NS, .stage = "creating a communicator"};
     symmResult_t r = all ? symm_boot_allgather(boot, &mine, all, sizeof mine, &w) : status;
-    if (!r) r = judge(all, boot->nranks);
-    else symm_status_adopt(own);
+    if (!r)
+        r = judge(all, boot->nranks);
+    else
+        symm_status_adopt(own);
     free(all);
     symm_boot_close(boot);
     return r ? r : status;
@@ -455,7 +543,8 @@ static symmResult_t refuse(symm_boot *boot, symmResult_t status) {
 symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmComm_t *out) {
     symm_comm *c;
     symm_log_rank(boot->rank);
-    symmResult_t r = out ? symm_comm_shell(config, &c) : SYMM_ERR(symmInvalidArgument, "comm is NULL");
+    symmResult_t r =
+        out ? symm_comm_shell(config, &c) : SYMM_ERR(symmInvalidArgument, "comm is NULL");
     if (r) return refuse(boot, r);
     r = symm_comm_build(c, boot);
     if (r) {
@@ -466,19 +555,24 @@ symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmCom
     return symmSuccess;
 }
 
-symmResult_t symm_comm_create(struct symm_boot *boot, const symmConfig_t *config, symmComm_t *comm) {
+symmResult_t symm_comm_create(struct symm_boot *boot, const symmConfig_t *config,
+                              symmComm_t *comm) {
     return symm_comm_open(boot, config, comm);
 }
 
 /* ---- open behind ------------------------------------------------------------------------------------------------------------ */
 
-typedef struct { symm_comm *c; symm_meeting at; } making;
+typedef struct {
+    symm_comm *c;
+    symm_meeting at;
+} making;
 
 static symmResult_t meet_and_build(symm_comm *c, const symm_meeting *at) {
     symm_boot *boot;
     symm_params params;
     symm_log_rank(at->rank);
-    symmResult_t bad = symm_param_load(&params); /* goes on to the hello, so that all ranks hear of it */
+    symmResult_t bad =
+        symm_param_load(&params); /* goes on to the hello, so that all ranks hear of it */
     c->params.setup_timeout_ms = bad ? 300000 : params.setup_timeout_ms;
     symm_wait w = symm_comm_wait_early(c, "creating a communicator");
     SYMM_TRY(symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot));
@@ -512,15 +606,18 @@ static symmResult_t start_behind(symm_comm *c, const symm_meeting *at) {
     SYMM_STAT_ADD(threads, -1);
     free(m);
     symm_comm_unref(c);
-    return SYMM_ERR(symmSystemError, "cannot start a thread for non-blocking creation: %s", strerror(e));
+    return SYMM_ERR(symmSystemError, "cannot start a thread for non-blocking creation: %s",
+                    strerror(e));
 }
 
-static symmResult_t open_behind(const symm_meeting *at, const symmConfig_t *config, symmComm_t *out) {
+static symmResult_t open_behind(const symm_meeting *at, const symmConfig_t *config,
+                                symmComm_t *out) {
     symm_comm *c;
     SYMM_TRY(symm_comm_shell(config, &c));
     c->rank = at->rank;
     c->nranks = at->nranks;
-    symmComm_t handle = c->handle; /* the thread may be done, and the user's abort as well, before this one goes on */
+    symmComm_t handle =
+        c->handle; /* the thread may be done, and the user's abort as well, before this one goes on */
     symmResult_t r = start_behind(c, at);
     if (r) {
         drop_handle(c);
@@ -530,7 +627,8 @@ static symmResult_t open_behind(const symm_meeting *at, const symmConfig_t *conf
     return symmInProgress;
 }
 
-symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *config, symmComm_t *out) {
+symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *config,
+                                symmComm_t *out) {
     symm_boot *boot;
     symm_params params;
     symmConfig_t checked;
@@ -539,7 +637,8 @@ symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *conf
     /* What is wrong here goes on to the hello, so that all ranks hear of it; it is found again there. */
     int ms = symm_param_load(&params) ? 300000 : (int)params.setup_timeout_ms;
     if (!bad && checked.timeoutMs != SYMM_CONFIG_UNDEF && config) ms = checked.timeoutMs;
-    symm_wait w = {.deadline_ns = symm_now_ns() + (uint64_t)ms * 1000000ull, .stage = "creating a communicator"};
+    symm_wait w = {.deadline_ns = symm_now_ns() + (uint64_t)ms * 1000000ull,
+                   .stage = "creating a communicator"};
     SYMM_TRY(symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot));
     return symm_comm_open(boot, config, out);
 }

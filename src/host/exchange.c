@@ -60,7 +60,8 @@ static symmResult_t export_own(exchange *x) {
 /* Sizes and fds of own segments from `first`, as many as one message takes. */
 static symmResult_t send_some(exchange *x, int peer, int first, const symm_wait *w) {
     int n = x->bring->count - first < SYMM_MESH_FDS ? x->bring->count - first : SYMM_MESH_FDS;
-    return symm_mesh_send(x->c->mesh, peer, SYMM_MSG_HANDLES, &x->bring->bytes[first], (size_t)n * sizeof(uint64_t), &x->fds[first], n, w);
+    return symm_mesh_send(x->c->mesh, peer, SYMM_MSG_HANDLES, &x->bring->bytes[first],
+                          (size_t)n * sizeof(uint64_t), &x->fds[first], n, w);
 }
 
 static symmResult_t send_handles(exchange *x, const symm_wait *w) {
@@ -76,19 +77,26 @@ static symmResult_t map_one(exchange *x, int rank, symm_vmm_handle *h, uint64_t 
     const symm_vmm *v = x->c->vmm;
     char *at = symm_space_addr(x->c->space, rank, x->slot->off + x->slot->rank_bytes[rank]);
     int cu = v->map(at, bytes, 0, h);
-    if (cu) return symm_vmm_error(v, cu, "mapping %llu bytes of rank %d", (unsigned long long)bytes, rank);
+    if (cu)
+        return symm_vmm_error(v, cu, "mapping %llu bytes of rank %d", (unsigned long long)bytes,
+                              rank);
     x->slot->rank_bytes[rank] += bytes; /* from here on the slot unmaps it */
     cu = v->set_access(at, bytes);
-    if (cu) return symm_vmm_error(v, cu, "giving access to %llu bytes of rank %d", (unsigned long long)bytes, rank);
+    if (cu)
+        return symm_vmm_error(v, cu, "giving access to %llu bytes of rank %d",
+                              (unsigned long long)bytes, rank);
     return symmSuccess;
 }
 
 static symmResult_t map_fd(exchange *x, int rank, int fd, uint64_t bytes) {
     symm_vmm_handle *h;
-    if (x->slot->rank_bytes[rank] + bytes < bytes || x->slot->rank_bytes[rank] + bytes > x->all[rank].total)
+    if (x->slot->rank_bytes[rank] + bytes < bytes ||
+        x->slot->rank_bytes[rank] + bytes > x->all[rank].total)
         return SYMM_ERR(symmInternalError, "rank %d sent more memory than it announced", rank);
     int cu = x->c->vmm->import_fd(fd, bytes, &h);
-    if (cu) return symm_vmm_error(x->c->vmm, cu, "importing %llu bytes of rank %d", (unsigned long long)bytes, rank);
+    if (cu)
+        return symm_vmm_error(x->c->vmm, cu, "importing %llu bytes of rank %d",
+                              (unsigned long long)bytes, rank);
     symmResult_t r = map_one(x, rank, h, bytes);
     x->c->vmm->release(h); /* the mapping holds the memory */
     return r;
@@ -102,25 +110,29 @@ static symmResult_t take_handles(exchange *x, int peer, const symm_wait *w) {
     for (int left = x->all[peer].count; left > 0; left -= SYMM_MESH_FDS) {
         int n = left < SYMM_MESH_FDS ? left : SYMM_MESH_FDS;
         size_t got = 0;
-        symmResult_t r = symm_mesh_recv(x->c->mesh, peer, SYMM_MSG_HANDLES, bytes, sizeof bytes, &got, fds, n, w);
+        symmResult_t r = symm_mesh_recv(x->c->mesh, peer, SYMM_MSG_HANDLES, bytes, sizeof bytes,
+                                        &got, fds, n, w);
         if (r == symmFdLimit) {
             if (!x->status) x->status = r;
             continue;
         }
         if (r) return r;
         for (int i = 0; i < n; i++) {
-            if (!x->status && got == (size_t)n * sizeof bytes[0]) x->status = map_fd(x, peer, fds[i], bytes[i]);
+            if (!x->status && got == (size_t)n * sizeof bytes[0])
+                x->status = map_fd(x, peer, fds[i], bytes[i]);
             close(fds[i]);
         }
         SYMM_STAT_ADD(fds, -n);
         if (!x->status && got != (size_t)n * sizeof bytes[0])
-            x->status = SYMM_ERR(symmInternalError, "rank %d sent %zu bytes of sizes for %d segments", peer, got, n);
+            x->status = SYMM_ERR(symmInternalError,
+                                 "rank %d sent %zu bytes of sizes for %d segments", peer, got, n);
     }
     return symmSuccess;
 }
 
 static void map_own(exchange *x) {
-    for (int i = 0; i < x->bring->count && !x->status; i++) x->status = map_one(x, x->c->rank, x->bring->handles[i], x->bring->bytes[i]);
+    for (int i = 0; i < x->bring->count && !x->status; i++)
+        x->status = map_one(x, x->c->rank, x->bring->handles[i], x->bring->bytes[i]);
 }
 
 /* ---- offset ------------------------------------------------------------------------------------------------------ */
@@ -137,7 +149,8 @@ static uint64_t largest(const exchange *x) {
 static symmResult_t settle_offset(exchange *x, symm_brought *mine) {
     uint64_t bytes = largest(x), gran = x->c->caps.granularity;
     bytes = (bytes + gran - 1) / gran * gran;
-    if (bytes == 0) bytes = gran; /* all ranks empty: a place all the same, so that the window has an offset */
+    if (bytes == 0)
+        bytes = gran; /* all ranks empty: a place all the same, so that the window has an offset */
     mine->code = (int32_t)symm_slot_take(x->c->space, bytes, 0, &x->slot);
     for (;;) {
         mine->propose = mine->code ? SYMM_NO_OFFSET : x->slot->off;
@@ -178,7 +191,8 @@ static symmResult_t map_all(exchange *x) {
         symm_comm_break(x->c, broken, x->c->rank, x->stage);
         return broken;
     }
-    if (!x->status && SYMM_FAIL_HERE(win_commit)) x->status = SYMM_ERR(symmSystemError, "failpoint win_commit");
+    if (!x->status && SYMM_FAIL_HERE(win_commit))
+        x->status = SYMM_ERR(symmSystemError, "failpoint win_commit");
     return agree(x, x->status);
 }
 
@@ -193,14 +207,21 @@ static symmResult_t map_new(exchange *x, symm_brought *mine, int late_export) {
     return symmSuccess;
 }
 
-symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *bring, const char *stage, symm_brought *all,
-                           symm_slot **slot, int *shared) {
+symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *bring,
+                           const char *stage, symm_brought *all, symm_slot **slot, int *shared) {
     exchange x = {.c = c, .bring = bring, .stage = stage, .all = all};
-    symm_brought mine = {.count = bring->count, .total = bring->total, .user_bytes = bring->user_bytes, .user_off = bring->user_off,
-                         .slot = SYMM_NO_OFFSET, .propose = SYMM_NO_OFFSET};
-    symm_slot *have = status || !bring->count ? NULL : symm_slot_find(c->space, bring->id, bring->total);
-    if (have) mine.slot = have->off;
-    else if (!status) status = export_own(&x);
+    symm_brought mine = {.count = bring->count,
+                         .total = bring->total,
+                         .user_bytes = bring->user_bytes,
+                         .user_off = bring->user_off,
+                         .slot = SYMM_NO_OFFSET,
+                         .propose = SYMM_NO_OFFSET};
+    symm_slot *have =
+        status || !bring->count ? NULL : symm_slot_find(c->space, bring->id, bring->total);
+    if (have)
+        mine.slot = have->off;
+    else if (!status)
+        status = export_own(&x);
     mine.code = (int32_t)status;
     status = gather(&x, &mine);
     if (!status && any_failed(&x)) {

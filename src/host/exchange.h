@@ -7,7 +7,7 @@
 
 #define SYMM_MAX_SEGMENTS 1024
 
-typedef struct { /* what this rank brings */
+typedef struct {                                 /* what this rank brings */
     symm_vmm_handle *handles[SYMM_MAX_SEGMENTS]; /* one reference each, the caller's */
     uint64_t bytes[SYMM_MAX_SEGMENTS];
     int count;
@@ -25,7 +25,7 @@ typedef struct { /* what every rank brought, after the exchange */
 /* `mine` is this rank's status so far (its text the thread's last error): a rank that failed takes part all the same, and all
  * return the worst. all[nranks]: the records. shared: 1 if an existing slot was referenced and nothing mapped.
  * On error nothing has changed on any rank, unless a peer died: then the communicator is revoked as well. */
-symmResult_t symm_exchange(symm_comm *c, symmResult_t mine, const symm_bring *bring, const char *stage, symm_brought *all,
-                           symm_slot **slot, int *shared);
+symmResult_t symm_exchange(symm_comm *c, symmResult_t mine, const symm_bring *bring,
+                           const char *stage, symm_brought *all, symm_slot **slot, int *shared);
 
 #endif

@@ -13,20 +13,27 @@
 
 static void why_staged(const char *name, const symm_win *w, const void *p, char *text, size_t cap) {
     size_t at = strlen(text);
-    if (!w && p && at < cap) snprintf(text + at, cap - at, "; %s is in no window: staged through scratch (symmWindowRegister)", name);
+    if (!w && p && at < cap)
+        snprintf(text + at, cap - at,
+                 "; %s is in no window: staged through scratch (symmWindowRegister)", name);
 }
 
 static symmResult_t explain(symm_comm *c, const symm_coll *k, symmPlan_t *plan) {
     symm_launch l;
     SYMM_TRY(symm_coll_prepare(c, k, &l));
-    symmPlan_t p = {.size = plan->size, .ctas = l.plan.ctas, .chunkBytes = l.plan.chunk, .zeroCopySend = l.src_win != NULL, .zeroCopyRecv = l.dst_win != NULL};
+    symmPlan_t p = {.size = plan->size,
+                    .ctas = l.plan.ctas,
+                    .chunkBytes = l.plan.chunk,
+                    .zeroCopySend = l.src_win != NULL,
+                    .zeroCopyRecv = l.dst_win != NULL};
     const symm_kernel_row *row = &symm_kernels[l.plan.kernel];
     snprintf(p.kernel, sizeof p.kernel, "%s", row->name);
     symm_plan_reason(&l.env, &l.call, &l.plan, p.reason, sizeof p.reason);
     /* Packet kernels read and write the user's buffers themselves: nothing is staged. */
     if (row->cap == SYMM_CAP_NONE && row->min_ranks > 1) {
         why_staged("sendbuff", l.src_win, k->src, p.reason, sizeof p.reason);
-        if (l.plan.kernel == SYMM_KERNEL_AR_ZEROCOPY) why_staged("recvbuff", l.dst_win, k->dst, p.reason, sizeof p.reason);
+        if (l.plan.kernel == SYMM_KERNEL_AR_ZEROCOPY)
+            why_staged("recvbuff", l.dst_win, k->dst, p.reason, sizeof p.reason);
     } else {
         p.zeroCopySend = p.zeroCopyRecv = 1;
     }
@@ -34,17 +41,24 @@ static symmResult_t explain(symm_comm *c, const symm_coll *k, symmPlan_t *plan) 
     return symmSuccess;
 }
 
-symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff, const void *recvbuff, size_t count,
-                         symmDataType_t datatype, symmRedOp_t op, symmPlan_t *plan) {
+symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
+                         const void *recvbuff, size_t count, symmDataType_t datatype,
+                         symmRedOp_t op, symmPlan_t *plan) {
     symm_comm *c;
     SYMM_TRY(symm_comm_enter(comm, 1, &c));
     symmResult_t r;
     if ((unsigned)coll >= symmNumColls) {
         r = SYMM_ERR(symmInvalidArgument, "coll=%d: must be 0 to %d", (int)coll, symmNumColls - 1);
     } else if (!plan || plan->size < sizeof *plan) {
-        r = SYMM_ERR(symmInvalidArgument, "plan is %s", plan ? "of a smaller size than this library's" : "NULL");
+        r = SYMM_ERR(symmInvalidArgument, "plan is %s",
+                     plan ? "of a smaller size than this library's" : "NULL");
     } else {
-        symm_coll k = {coll, sendbuff, (void *)(uintptr_t)recvbuff, coll == symmCollBarrier ? 0 : count, (uint32_t)datatype, op};
+        symm_coll k = {coll,
+                       sendbuff,
+                       (void *)(uintptr_t)recvbuff,
+                       coll == symmCollBarrier ? 0 : count,
+                       (uint32_t)datatype,
+                       op};
         r = explain(c, &k, plan);
     }
     symm_comm_leave(c);
@@ -53,7 +67,10 @@ symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
 
 /* ---- text that grows ------------------------------------------------------------------------------------------------------ */
 
-typedef struct { char *buf; size_t cap, len; } writer;
+typedef struct {
+    char *buf;
+    size_t cap, len;
+} writer;
 
 static void put(writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void put(writer *w, const char *fmt, ...) {
@@ -68,14 +85,16 @@ static void put(writer *w, const char *fmt, ...) {
 static void put_launches(writer *w, symm_comm *c) {
     put(w, ",\"kernels\":{");
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
-        put(w, "%s\"%s\":%llu", k ? "," : "", symm_kernels[k].name, (unsigned long long)atomic_load(&c->launches[k]));
+        put(w, "%s\"%s\":%llu", k ? "," : "", symm_kernels[k].name,
+            (unsigned long long)atomic_load(&c->launches[k]));
     put(w, "}");
 }
 
 symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed) {
     writer w = {json, cap, 0};
     symm_comm *c = comm ? symm_handle_peek(SYMM_KIND_COMM, comm) : NULL;
-    if (comm && !c) return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)comm);
+    if (comm && !c)
+        return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)comm);
     if (!json && cap) return SYMM_ERR(symmInvalidArgument, "json is NULL but cap=%zu", cap);
     put(&w, "{");
     size_t room = w.len < cap ? cap - w.len : 0;
@@ -96,12 +115,16 @@ static void dump_peers(writer *w, symm_comm *c) {
     for (int r = 0; r < c->nranks; r++) {
         const symm_ctl *ctl = (const symm_ctl *)(uintptr_t)(c->base + (uint64_t)r * c->stride);
         uint32_t state = __atomic_load_n(&ctl->state, __ATOMIC_RELAXED);
-        put(w, "  rank %d%s: %s, collectives finished %u, abort word %llx", r, r == c->rank ? " (this)" : "", state < 3 ? states[state] : "?",
-            __atomic_load_n(&ctl->epoch[0], __ATOMIC_RELAXED), (unsigned long long)__atomic_load_n(&ctl->abort, __ATOMIC_RELAXED));
+        put(w, "  rank %d%s: %s, collectives finished %u, abort word %llx", r,
+            r == c->rank ? " (this)" : "", state < 3 ? states[state] : "?",
+            __atomic_load_n(&ctl->epoch[0], __ATOMIC_RELAXED),
+            (unsigned long long)__atomic_load_n(&ctl->abort, __ATOMIC_RELAXED));
         if (r != c->rank) {
             const symm_inbox *box = &c->ctl->inbox[0][r];
-            put(w, "; its words here: ready %llx, arrive %llx, signatures %llx %llx", (unsigned long long)__atomic_load_n(&box->ready, __ATOMIC_RELAXED),
-                (unsigned long long)__atomic_load_n(&box->arrive, __ATOMIC_RELAXED), (unsigned long long)__atomic_load_n(&box->sig[0], __ATOMIC_RELAXED),
+            put(w, "; its words here: ready %llx, arrive %llx, signatures %llx %llx",
+                (unsigned long long)__atomic_load_n(&box->ready, __ATOMIC_RELAXED),
+                (unsigned long long)__atomic_load_n(&box->arrive, __ATOMIC_RELAXED),
+                (unsigned long long)__atomic_load_n(&box->sig[0], __ATOMIC_RELAXED),
                 (unsigned long long)__atomic_load_n(&box->sig[1], __ATOMIC_RELAXED));
         }
         put(w, "\n");
@@ -109,9 +132,11 @@ static void dump_peers(writer *w, symm_comm *c) {
 }
 
 static void dump(writer *w, symm_comm *c) {
-    put(w, "communicator %s: rank %d of %d, %s, bootstrap %s, base %llx, stride %llx, scratch %llu\n", c->name, c->rank, c->nranks,
-        c->threads ? "thread ranks" : "processes", c->boot ? c->boot->ops->name : "-", (unsigned long long)c->base, (unsigned long long)c->stride,
-        (unsigned long long)c->params.scratch);
+    put(w,
+        "communicator %s: rank %d of %d, %s, bootstrap %s, base %llx, stride %llx, scratch %llu\n",
+        c->name, c->rank, c->nranks, c->threads ? "thread ranks" : "processes",
+        c->boot ? c->boot->ops->name : "-", (unsigned long long)c->base,
+        (unsigned long long)c->stride, (unsigned long long)c->params.scratch);
     symmResult_t async = (symmResult_t)atomic_load(&c->async);
     put(w, "  state: %s\n", async ? symmGetErrorString(async) : "live");
     dump_peers(w, c);
@@ -123,7 +148,8 @@ symmResult_t symmCommDump(symmComm_t comm, int fd) {
     char text[16384];
     writer w = {text, sizeof text, 0};
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
-    if (!c || atomic_load(&c->state) == SYMM_COMM_MAKING) return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)comm);
+    if (!c || atomic_load(&c->state) == SYMM_COMM_MAKING)
+        return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)comm);
     dump(&w, c);
     size_t n = w.len < sizeof text ? w.len : sizeof text - 1, at = 0;
     while (at < n) {

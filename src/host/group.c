@@ -28,11 +28,18 @@ typedef struct lane { /* the jobs of one communicator, in order */
 } lane;
 
 /* initial-exec: every collective looks at it. */
-static __thread __attribute__((tls_model("initial-exec"))) struct { int depth; job *first, **last; symmResult_t error; } group;
+static __thread __attribute__((tls_model("initial-exec"))) struct {
+    int depth;
+    job *first, **last;
+    symmResult_t error;
+} group;
 
-int symm_group_open(void) { return group.depth > 0; }
+int symm_group_open(void) {
+    return group.depth > 0;
+}
 
-symmResult_t symm_group_run(const void *key, int blocks, symm_job_fn fn, const void *args, size_t bytes) {
+symmResult_t symm_group_run(const void *key, int blocks, symm_job_fn fn, const void *args,
+                            size_t bytes) {
     if (__builtin_expect(group.depth == 0, 1)) return fn((void *)(uintptr_t)args);
     job *j = bytes <= JOB_BYTES ? malloc(sizeof *j) : NULL;
     if (!j) return group.error = SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group");
@@ -56,7 +63,9 @@ static void *run_lane(void *arg) {
     lane *l = arg;
     for (job *j = l->first; j && (!l->result || l->result == symmInProgress); j = j->next) {
         symmResult_t r = j->fn(j->args);
-        if (r) l->result = r; /* a creation that goes on behind is no failure: the queue goes on as well */
+        if (r)
+            l->result =
+                r; /* a creation that goes on behind is no failure: the queue goes on as well */
     }
     memcpy(l->text, symm_status_text(), sizeof l->text);
     return NULL;
@@ -102,7 +111,8 @@ static void run_lanes(lane *lanes) {
     for (lane *l = lanes; l; l = l->next) {
         if (blocking < 2 || !l->next) continue;
         l->threaded = pthread_create(&l->thread, NULL, run_lane, l) == 0;
-        if (!l->threaded) l->result = SYMM_ERR(symmSystemError, "no thread for a communicator of the group");
+        if (!l->threaded)
+            l->result = SYMM_ERR(symmSystemError, "no thread for a communicator of the group");
     }
     for (lane *l = lanes; l; l = l->next)
         if (!l->threaded && !l->result) run_lane(l);

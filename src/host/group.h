@@ -12,7 +12,8 @@ enum { SYMM_JOB_STREAM = 0, SYMM_JOB_BLOCKS = 1 };
 
 /* Runs fn(args) now, or, inside a group, copies args (at most 256 bytes) and queues it for key's communicator. Creation
  * passes a key of its own, e.g. the address that the handle goes to. */
-symmResult_t symm_group_run(const void *key, int blocks, symm_job_fn fn, const void *args, size_t bytes);
+symmResult_t symm_group_run(const void *key, int blocks, symm_job_fn fn, const void *args,
+                            size_t bytes);
 /* 1 between Start and End on this thread. */
 int symm_group_open(void);
 

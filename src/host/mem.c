@@ -10,4 +10,6 @@ symmResult_t symmMemAlloc(void **ptr, size_t size) {
     return symm_vmm_alloc(&symm_vmm_host, size, ptr);
 }
 
-symmResult_t symmMemFree(void *ptr) { return ptr ? symm_vmm_free(&symm_vmm_host, ptr) : symmSuccess; }
+symmResult_t symmMemFree(void *ptr) {
+    return ptr ? symm_vmm_free(&symm_vmm_host, ptr) : symmSuccess;
+}

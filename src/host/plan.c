@@ -18,11 +18,11 @@ typedef struct {
 
 static const table_row table[] = {
     {symmCollAllReduce, 1, 1, -1, ALWAYS, SYMM_KERNEL_AR_LOCAL},
-    {symmCollAllReduce, 2, SYMM_MAX_RANKS, 0, 448, SYMM_KERNEL_AR_PUSH},
+    {symmCollAllReduce, 2, SYMM_MAX_RANKS, 0, 640, SYMM_KERNEL_AR_PUSH},
     {symmCollAllReduce, 2, SYMM_MAX_RANKS, 1, 4096, SYMM_KERNEL_AR_PUSH},
     {symmCollAllReduce, 2, SYMM_MAX_RANKS, -1, ALWAYS, SYMM_KERNEL_AR_ZEROCOPY},
     {symmCollAllGather, 1, 1, -1, ALWAYS, SYMM_KERNEL_AG_LOCAL},
-    {symmCollAllGather, 2, SYMM_MAX_RANKS, 0, 448, SYMM_KERNEL_AG_PUSH},
+    {symmCollAllGather, 2, SYMM_MAX_RANKS, 0, 64, SYMM_KERNEL_AG_PUSH},
     {symmCollAllGather, 2, SYMM_MAX_RANKS, 1, 4096, SYMM_KERNEL_AG_PUSH},
     {symmCollAllGather, 2, SYMM_MAX_RANKS, -1, ALWAYS, SYMM_KERNEL_AG_LOAD},
     {symmCollBarrier, 1, SYMM_MAX_RANKS, -1, ALWAYS, SYMM_KERNEL_BARRIER},
@@ -30,7 +30,8 @@ static const table_row table[] = {
 enum { ROWS = sizeof table / sizeof table[0] };
 
 #define CHUNK_BYTES (512u << 10) /* two in, two out and their sources stay in a 2 MiB L2 */
-#define NT_BYTES    (3u << 20) /* a rank that touches more than this pushes its L2 over: store past it */
+#define NT_BYTES \
+    (3u << 20) /* a rank that touches more than this pushes its L2 over: store past it */
 
 const char *symm_coll_name(int coll) {
     static const char *const names[symmNumColls] = {"all_reduce", "all_gather", "barrier"};
@@ -50,15 +51,20 @@ static uint64_t packet_cap(const symm_plan_env *env, int cap) {
     return slot > 64 ? (slot - 64) * (unsigned)env->nranks : 0;
 }
 
-int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_id kernel, const char **why) {
+int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_id kernel,
+                  const char **why) {
     const symm_kernel_row *row = &symm_kernels[kernel];
     const char *text = NULL;
-    if (row->coll != call->coll) text = "is of another collective";
-    else if (env->nranks < row->min_ranks) text = "needs more ranks";
-    else if (row->min_ranks == 1 && env->nranks > 1 && call->coll != symmCollBarrier) text = "is for one rank";
+    if (row->coll != call->coll)
+        text = "is of another collective";
+    else if (env->nranks < row->min_ranks)
+        text = "needs more ranks";
+    else if (row->min_ranks == 1 && env->nranks > 1 && call->coll != symmCollBarrier)
+        text = "is for one rank";
     else if (row->cap != SYMM_CAP_NONE && message(call) > packet_cap(env, row->cap))
         text = "packets: the message is larger than the packet scratch (SYMM_SCRATCH)";
-    else if (env->deterministic && !(row->flags & SYMM_K_ORDERED)) text = "does not reduce in rank order (SYMM_DETERMINISTIC=1)";
+    else if (env->deterministic && !(row->flags & SYMM_K_ORDERED))
+        text = "does not reduce in rank order (SYMM_DETERMINISTIC=1)";
     if (why) *why = text;
     return text == NULL;
 }
@@ -67,7 +73,8 @@ static symm_kernel_id pick(const symm_plan_env *env, const symm_call *call) {
     uint64_t bytes = message(call);
     for (int i = 0; i < ROWS; i++) {
         const table_row *r = &table[i];
-        if (r->coll != call->coll || env->nranks < r->min_ranks || env->nranks > r->max_ranks) continue;
+        if (r->coll != call->coll || env->nranks < r->min_ranks || env->nranks > r->max_ranks)
+            continue;
         if (r->oversubscribed >= 0 && r->oversubscribed != !!env->oversubscribed) continue;
         if (bytes > r->upto || !symm_plan_can(env, call, r->kernel, NULL)) continue;
         return r->kernel;
@@ -76,7 +83,8 @@ static symm_kernel_id pick(const symm_plan_env *env, const symm_call *call) {
 }
 
 static int pick_ctas(const symm_plan_env *env) {
-    int ctas = env->ctas ? env->ctas : 1; /* a CTA is one thread here and they run in turn: more only cost */
+    int ctas = env->ctas ? env->ctas
+                         : 1; /* a CTA is one thread here and they run in turn: more only cost */
     if (env->min_ctas > ctas) ctas = env->min_ctas;
     if (env->max_ctas && env->max_ctas < ctas) ctas = env->max_ctas;
     return ctas < 1 ? 1 : ctas > SYMM_MAX_CTAS ? SYMM_MAX_CTAS : ctas;
@@ -98,7 +106,8 @@ static uint64_t pick_chunk(const symm_plan_env *env, int ctas) {
 symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
     symm_plan plan = {.kernel = SYMM_KERNEL_COUNT};
     int forced = env->forced ? env->forced[call->coll] : -1;
-    if (forced >= 0 && symm_plan_can(env, call, (symm_kernel_id)forced, NULL)) plan.kernel = (symm_kernel_id)forced;
+    if (forced >= 0 && symm_plan_can(env, call, (symm_kernel_id)forced, NULL))
+        plan.kernel = (symm_kernel_id)forced;
     plan.force_refused = forced >= 0 && plan.kernel == SYMM_KERNEL_COUNT;
     if (plan.kernel == SYMM_KERNEL_COUNT) plan.kernel = pick(env, call);
     plan.ctas = pick_ctas(env);
@@ -118,20 +127,25 @@ symm_scratch symm_plan_scratch(uint64_t bytes, int nranks) {
     return s;
 }
 
-static void append(char *text, size_t cap, size_t *at, const char *fmt, const char *a, const char *b) {
+static void append(char *text, size_t cap, size_t *at, const char *fmt, const char *a,
+                   const char *b) {
     if (*at >= cap) return;
     int n = snprintf(text + *at, cap - *at, fmt, a, b);
     if (n > 0) *at += (size_t)n;
 }
 
-void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const symm_plan *plan, char *text, size_t cap) {
+void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const symm_plan *plan,
+                      char *text, size_t cap) {
     size_t at = 0;
     const char *why = NULL;
     int forced = env->forced ? env->forced[call->coll] : -1;
     if (!cap) return;
     text[0] = 0;
-    if (forced >= 0 && !plan->force_refused) append(text, cap, &at, "%s%s", "forced by SYMM_ALGO", "");
-    else append(text, cap, &at, "%s%s", "the table's choice for this size", env->oversubscribed ? " (more ranks than cores)" : "");
+    if (forced >= 0 && !plan->force_refused)
+        append(text, cap, &at, "%s%s", "forced by SYMM_ALGO", "");
+    else
+        append(text, cap, &at, "%s%s", "the table's choice for this size",
+               env->oversubscribed ? " (more ranks than cores)" : "");
     if (plan->force_refused) {
         symm_plan_can(env, call, (symm_kernel_id)forced, &why);
         append(text, cap, &at, "; SYMM_ALGO's %s not used: %s", symm_kernels[forced].name, why);
@@ -139,13 +153,15 @@ void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const sym
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         if (symm_kernels[k].coll != call->coll || k == (int)plan->kernel || k == forced) continue;
         if (env->nranks > 1 && symm_kernels[k].min_ranks == 1) continue;
-        if (!symm_plan_can(env, call, (symm_kernel_id)k, &why)) append(text, cap, &at, "; not %s: %s", symm_kernels[k].name, why);
+        if (!symm_plan_can(env, call, (symm_kernel_id)k, &why))
+            append(text, cap, &at, "; not %s: %s", symm_kernels[k].name, why);
     }
 }
 
 static int find_kernel(const char *name, size_t len, int coll) {
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
-        if ((coll < 0 || (int)symm_kernels[k].coll == coll) && strlen(symm_kernels[k].name) == len && !memcmp(symm_kernels[k].name, name, len))
+        if ((coll < 0 || (int)symm_kernels[k].coll == coll) &&
+            strlen(symm_kernels[k].name) == len && !memcmp(symm_kernels[k].name, name, len))
             return k;
     return -1;
 }
@@ -153,8 +169,11 @@ static int find_kernel(const char *name, size_t len, int coll) {
 static symmResult_t bad_algo(const char *word, size_t len) {
     char names[384] = "";
     size_t at = 0;
-    for (int k = 0; k < SYMM_KERNEL_COUNT; k++) append(names, sizeof names, &at, "%s%s", k ? ", " : "", symm_kernels[k].name);
-    return SYMM_ERR(symmInvalidArgument, "SYMM_ALGO: '%.*s' is no kernel; allowed: [collective:]name of %s", (int)len, word, names);
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
+        append(names, sizeof names, &at, "%s%s", k ? ", " : "", symm_kernels[k].name);
+    return SYMM_ERR(symmInvalidArgument,
+                    "SYMM_ALGO: '%.*s' is no kernel; allowed: [collective:]name of %s", (int)len,
+                    word, names);
 }
 
 symmResult_t symm_plan_parse_algo(const char *text, int16_t *forced) {
@@ -166,7 +185,8 @@ symmResult_t symm_plan_parse_algo(const char *text, int16_t *forced) {
         int coll = -1;
         if (text[colon] == ':') {
             for (int c = 0; c < symmNumColls; c++)
-                if (strlen(symm_coll_name(c)) == colon && !memcmp(symm_coll_name(c), text, colon)) coll = c;
+                if (strlen(symm_coll_name(c)) == colon && !memcmp(symm_coll_name(c), text, colon))
+                    coll = c;
             if (coll < 0) return bad_algo(text, len);
             name = text + colon + 1;
         }
@@ -187,46 +207,65 @@ static uint64_t mix(uint64_t h, const void *p, size_t n) {
 
 uint64_t symm_plan_hash(void) {
     uint64_t h = 0xcbf29ce484222325ull;
-    uint64_t constants[] = {CHUNK_BYTES, NT_BYTES, SYMM_PACKET_BYTES, SYMM_CTL_BYTES, sizeof(symm_ctl), sizeof(symm_inbox)};
+    uint64_t constants[] = {CHUNK_BYTES,    NT_BYTES,         SYMM_PACKET_BYTES,
+                            SYMM_CTL_BYTES, sizeof(symm_ctl), sizeof(symm_inbox)};
     h = mix(h, constants, sizeof constants);
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         h = mix(h, symm_kernels[k].name, strlen(symm_kernels[k].name));
-        int v[] = {(int)symm_kernels[k].coll, symm_kernels[k].min_ranks, symm_kernels[k].cap, (int)symm_kernels[k].flags};
+        int v[] = {(int)symm_kernels[k].coll, symm_kernels[k].min_ranks, symm_kernels[k].cap,
+                   (int)symm_kernels[k].flags};
         h = mix(h, v, sizeof v);
     }
     for (int i = 0; i < ROWS; i++) {
-        uint64_t v[] = {table[i].coll, (uint64_t)table[i].min_ranks, (uint64_t)table[i].max_ranks, (uint64_t)table[i].oversubscribed, table[i].upto, table[i].kernel};
+        uint64_t v[] = {table[i].coll,
+                        (uint64_t)table[i].min_ranks,
+                        (uint64_t)table[i].max_ranks,
+                        (uint64_t)table[i].oversubscribed,
+                        table[i].upto,
+                        table[i].kernel};
         h = mix(h, v, sizeof v);
     }
     return h;
 }
 
-void symm_plan_kernels(void (*row)(void *arg, const char *name, const char *coll, const char *types, const char *range, const char *how), void *arg) {
-    static const char *const range[] = {"any size", "packet scratch of one rank", "packet scratch of all ranks"};
+void symm_plan_kernels(void (*row)(void *arg, const char *name, const char *coll, const char *types,
+                                   const char *range, const char *how),
+                       void *arg) {
+    static const char *const range[] = {"any size", "packet scratch of one rank",
+                                        "packet scratch of all ranks"};
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         const symm_kernel_row *r = &symm_kernels[k];
-        row(arg, r->name, symm_coll_name(r->coll), r->coll == symmCollBarrier ? "-" : "all 12", range[r->cap], r->how);
+        row(arg, r->name, symm_coll_name(r->coll), r->coll == symmCollBarrier ? "-" : "all 12",
+            range[r->cap], r->how);
     }
 }
 
 void symm_plan_table(int nranks, int oversubscribed,
-                     void (*row)(void *arg, const char *coll, const char *type_class, uint64_t from, uint64_t to, const char *kernel, int ctas),
+                     void (*row)(void *arg, const char *coll, const char *type_class, uint64_t from,
+                                 uint64_t to, const char *kernel, int ctas),
                      void *arg) {
-    symm_plan_env env = {.nranks = nranks, .oversubscribed = oversubscribed, .scratch = symm_plan_scratch(64ull << 20, nranks)};
+    symm_plan_env env = {.nranks = nranks,
+                         .oversubscribed = oversubscribed,
+                         .scratch = symm_plan_scratch(64ull << 20, nranks)};
     for (int c = 0; c < symmNumColls; c++) {
         uint64_t from = 0;
         int current = -1;
-        for (uint64_t at = 0;; at = at ? at * 2 : 64) { /* the table's limits are found between powers of two */
+        for (uint64_t at = 0;;
+             at = at ? at * 2 : 64) { /* the table's limits are found between powers of two */
             symm_call call = {.coll = (symmColl_t)c, .count = at, .type = symmUint8, .esize = 1};
             int now = at > 1ull << 40 ? -2 : (int)symm_plan_make(&env, &call).kernel;
             if (now == current) continue;
             uint64_t lo = at / 2, hi = at;
             while (current >= 0 && now != -2 && hi - lo > 1) {
                 call.count = lo + (hi - lo) / 2;
-                if ((int)symm_plan_make(&env, &call).kernel == current) lo = call.count;
-                else hi = call.count;
+                if ((int)symm_plan_make(&env, &call).kernel == current)
+                    lo = call.count;
+                else
+                    hi = call.count;
             }
-            if (current >= 0) row(arg, symm_coll_name(c), "all", from, now == -2 ? UINT64_MAX : hi - 1, symm_kernels[current].name, 1);
+            if (current >= 0)
+                row(arg, symm_coll_name(c), "all", from, now == -2 ? UINT64_MAX : hi - 1,
+                    symm_kernels[current].name, 1);
             if (now == -2) break;
             from = current >= 0 ? hi : 0;
             current = now;

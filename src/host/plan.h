@@ -17,24 +17,26 @@ typedef struct { /* what was agreed when the communicator was made */
     int nranks, oversubscribed;
     int min_ctas, max_ctas, ctas; /* ctas: forced, 0 none */
     int deterministic;
-    const int16_t *forced;        /* [symmNumColls] kernel id or -1 */
+    const int16_t *forced; /* [symmNumColls] kernel id or -1 */
     symm_scratch scratch;
 } symm_plan_env;
 
 typedef struct {
     symm_kernel_id kernel;
     int ctas;
-    uint64_t chunk; /* bytes */
-    uint32_t flags; /* SYMM_ARG_NT */
+    uint64_t chunk;    /* bytes */
+    uint32_t flags;    /* SYMM_ARG_NT */
     int force_refused; /* the forced kernel cannot run this call */
 } symm_plan;
 
 /* Never fails: every call has a kernel. */
 symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call);
 /* Whether kernel could run this call; if not, *why (may be NULL) says so. */
-int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_id kernel, const char **why);
+int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_id kernel,
+                  const char **why);
 /* Why plan's kernel, and why not others: one line each, into text. */
-void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const symm_plan *plan, char *text, size_t cap);
+void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const symm_plan *plan,
+                      char *text, size_t cap);
 
 /* How `bytes` of scratch behind the control block are divided for n ranks. */
 symm_scratch symm_plan_scratch(uint64_t bytes, int nranks);
@@ -45,9 +47,12 @@ uint64_t symm_plan_hash(void);
 
 const char *symm_coll_name(int coll);
 /* For symm-info. */
-void symm_plan_kernels(void (*row)(void *arg, const char *name, const char *coll, const char *types, const char *range, const char *how), void *arg);
+void symm_plan_kernels(void (*row)(void *arg, const char *name, const char *coll, const char *types,
+                                   const char *range, const char *how),
+                       void *arg);
 void symm_plan_table(int nranks, int oversubscribed,
-                     void (*row)(void *arg, const char *coll, const char *type_class, uint64_t from, uint64_t to, const char *kernel, int ctas),
+                     void (*row)(void *arg, const char *coll, const char *type_class, uint64_t from,
+                                 uint64_t to, const char *kernel, int ctas),
                      void *arg);
 
 #endif

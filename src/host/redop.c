@@ -34,24 +34,32 @@ static symmResult_t new_place(symm_comm *c, int *out) {
     return symmSuccess;
 }
 
-static symmResult_t create(symm_comm *c, symmRedOp_t *op, void *scalar, symmDataType_t type, symmScalarResidence_t residence) {
+static symmResult_t create(symm_comm *c, symmRedOp_t *op, void *scalar, symmDataType_t type,
+                           symmScalarResidence_t residence) {
     int i = -1;
     if (!op) return SYMM_ERR(symmInvalidArgument, "op is NULL");
     if (!scalar) return SYMM_ERR(symmInvalidArgument, "scalar is NULL");
-    if (!symm_type_size((unsigned)type)) return SYMM_ERR(symmInvalidArgument, "datatype=%d: must be 0 to %d", (int)type, symmNumTypes - 1);
+    if (!symm_type_size((unsigned)type))
+        return SYMM_ERR(symmInvalidArgument, "datatype=%d: must be 0 to %d", (int)type,
+                        symmNumTypes - 1);
     if (residence != symmScalarDevice && residence != symmScalarHostImmediate)
-        return SYMM_ERR(symmInvalidArgument, "residence=%d: must be symmScalarDevice or symmScalarHostImmediate", (int)residence);
+        return SYMM_ERR(symmInvalidArgument,
+                        "residence=%d: must be symmScalarDevice or symmScalarHostImmediate",
+                        (int)residence);
     SYMM_TRY(new_place(c, &i));
     symm_redop r = {.live = 1, .type = (uint32_t)type};
-    if (residence == symmScalarDevice) r.ptr = scalar;
-    else memcpy(&r.scalar, scalar, symm_type_size((unsigned)type));
+    if (residence == symmScalarDevice)
+        r.ptr = scalar;
+    else
+        memcpy(&r.scalar, scalar, symm_type_size((unsigned)type));
     c->redops[i] = r;
     c->version++; /* a remembered call may have meant an older reduction of this number */
     *op = (symmRedOp_t)(symmNumOps + i);
     return symmSuccess;
 }
 
-symmResult_t symmRedOpCreatePreMulSum(symmRedOp_t *op, void *scalar, symmDataType_t datatype, symmScalarResidence_t residence, symmComm_t comm) {
+symmResult_t symmRedOpCreatePreMulSum(symmRedOp_t *op, void *scalar, symmDataType_t datatype,
+                                      symmScalarResidence_t residence, symmComm_t comm) {
     symm_comm *c;
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
     symmResult_t r = create(c, op, scalar, datatype, residence);
@@ -64,8 +72,11 @@ symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm) {
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
     symmResult_t r = symmSuccess;
     symm_redop *o = (symm_redop *)symm_redop_find(c, op);
-    if (!o) r = SYMM_ERR(symmInvalidArgument, "op=%d is not a reduction made for communicator %s", (int)op, c->name);
-    else o->live = 0, c->version++;
+    if (!o)
+        r = SYMM_ERR(symmInvalidArgument, "op=%d is not a reduction made for communicator %s",
+                     (int)op, c->name);
+    else
+        o->live = 0, c->version++;
     symm_comm_leave(c);
     return r;
 }

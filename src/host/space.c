@@ -14,7 +14,8 @@ static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; /* spaces and thei
 static symm_space *spaces;
 
 static int same_members(const symm_space *s, const symm_uuid *members, int nranks, int rank) {
-    return s->nranks == nranks && s->rank == rank && !memcmp(s->members, members, sizeof *members * (size_t)nranks);
+    return s->nranks == nranks && s->rank == rank &&
+           !memcmp(s->members, members, sizeof *members * (size_t)nranks);
 }
 
 symm_space *symm_space_find(const symm_uuid *members, int nranks, int rank) {
@@ -26,13 +27,15 @@ symm_space *symm_space_find(const symm_uuid *members, int nranks, int rank) {
     return s;
 }
 
-symmResult_t symm_space_create(const symm_vmm *vmm, uint64_t granularity, const symm_uuid *members, int nranks, int rank,
-                               uint64_t stride, uint64_t id, symm_space **out) {
+symmResult_t symm_space_create(const symm_vmm *vmm, uint64_t granularity, const symm_uuid *members,
+                               int nranks, int rank, uint64_t stride, uint64_t id,
+                               symm_space **out) {
     symm_space *s = calloc(1, sizeof *s);
     symmResult_t status = symmOutOfMemory;
     void *va;
     if (!s || !(s->members = malloc(sizeof *members * (size_t)nranks))) {
-        status = SYMM_ERR(symmOutOfMemory, "no memory for the record of a space of %d ranks", nranks);
+        status =
+            SYMM_ERR(symmOutOfMemory, "no memory for the record of a space of %d ranks", nranks);
         goto free_record;
     }
     memcpy(s->members, members, sizeof *members * (size_t)nranks);
@@ -45,7 +48,8 @@ symmResult_t symm_space_create(const symm_vmm *vmm, uint64_t granularity, const 
     s->stride = stride;
     int cu = vmm->reserve(stride * (unsigned)nranks, SPACE_ALIGN, &va);
     if (cu) {
-        status = symm_vmm_error(vmm, cu, "reserving %d x %llu MiB of addresses", nranks, (unsigned long long)(stride >> 20));
+        status = symm_vmm_error(vmm, cu, "reserving %d x %llu MiB of addresses", nranks,
+                                (unsigned long long)(stride >> 20));
         goto free_record;
     }
     s->base = (uint64_t)(uintptr_t)va;
@@ -111,7 +115,9 @@ static void take_out(symm_space *s, symm_slot *slot) {
 }
 
 static symmResult_t no_room(const symm_space *s, uint64_t bytes) {
-    return SYMM_ERR(symmOutOfMemory, "%llu bytes do not fit in the window space of %llu bytes per rank (SYMM_WIN_STRIDE enlarges it)",
+    return SYMM_ERR(symmOutOfMemory,
+                    "%llu bytes do not fit in the window space of %llu bytes per rank "
+                    "(SYMM_WIN_STRIDE enlarges it)",
                     (unsigned long long)bytes, (unsigned long long)s->stride);
 }
 
@@ -172,13 +178,17 @@ void symm_slot_drop(symm_space *s, symm_slot *slot) {
     if (!slot) return;
     pthread_mutex_lock(&s->lock);
     int last = --slot->refs == 0;
-    if (last) slot->id = 0; /* no registration may find it any more; the range stays taken until it is unmapped */
+    if (last)
+        slot->id =
+            0; /* no registration may find it any more; the range stays taken until it is unmapped */
     pthread_mutex_unlock(&s->lock);
     if (!last) return;
     for (int r = 0; r < s->nranks; r++) {
         if (!slot->rank_bytes[r]) continue;
         int cu = s->vmm->unmap(symm_space_addr(s, r, slot->off), slot->rank_bytes[r]);
-        if (cu) symm_vmm_error(s->vmm, cu, "unmapping rank %d's part of the slot at offset %llu", r, (unsigned long long)slot->off);
+        if (cu)
+            symm_vmm_error(s->vmm, cu, "unmapping rank %d's part of the slot at offset %llu", r,
+                           (unsigned long long)slot->off);
     }
     pthread_mutex_lock(&s->lock);
     take_out(s, slot);

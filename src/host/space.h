@@ -11,8 +11,9 @@
 /* The living space of exactly these ranks with one more reference, or NULL. */
 symm_space *symm_space_find(const symm_uuid *members, int nranks, int rank);
 /* Reserves nranks * stride, one reference. post: base is aligned to 512 MiB. */
-symmResult_t symm_space_create(const symm_vmm *vmm, uint64_t granularity, const symm_uuid *members, int nranks, int rank,
-                               uint64_t stride, uint64_t id, symm_space **out);
+symmResult_t symm_space_create(const symm_vmm *vmm, uint64_t granularity, const symm_uuid *members,
+                               int nranks, int rank, uint64_t stride, uint64_t id,
+                               symm_space **out);
 void symm_space_ref(symm_space *s);
 /* The last reference takes back the reservation; no slot may be left. */
 void symm_space_drop(symm_space *s);

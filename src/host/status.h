@@ -10,10 +10,11 @@
 #define SYMM_ERR_TEXT 512
 
 /* Records code and text for symmGetLastError, logs at WARN with file:line, returns code. */
-SYMM_API symmResult_t symm_status_set(symmResult_t code, const char *file, int line, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
+SYMM_API symmResult_t symm_status_set(symmResult_t code, const char *file, int line,
+                                      const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* Logs one propagation step at TRACE (a free backtrace), returns code. */
-SYMM_API symmResult_t symm_status_pass(symmResult_t code, const char *file, int line, const char *expr);
+SYMM_API symmResult_t symm_status_pass(symmResult_t code, const char *file, int line,
+                                       const char *expr);
 /* The calling thread's last text, never NULL. */
 const char *symm_status_text(void);
 /* Replaces the calling thread's text without logging (a text that a peer or another thread already
@@ -23,13 +24,13 @@ void symm_status_adopt(const char *text);
 /* The code stands in the expression itself so that the compiler knows it is an error. */
 #define SYMM_ERR(code, ...) \
     (symm_status_set((code), __FILE__, __LINE__, __VA_ARGS__), (symmResult_t)(code))
-#define SYMM_TRY(x)                                                \
-    do {                                                           \
-        symmResult_t try_ = (x);                                   \
-        if (__builtin_expect(try_ != symmSuccess, 0)) {            \
-            symm_status_pass(try_, __FILE__, __LINE__, #x);        \
-            return try_;                                           \
-        }                                                          \
+#define SYMM_TRY(x)                                         \
+    do {                                                    \
+        symmResult_t try_ = (x);                            \
+        if (__builtin_expect(try_ != symmSuccess, 0)) {     \
+            symm_status_pass(try_, __FILE__, __LINE__, #x); \
+            return try_;                                    \
+        }                                                   \
     } while (0)
 /* `status` is a local symmResult_t; labels are named for what they undo, in reverse order. */
 #define SYMM_TRY_GOTO(x, label)                               \

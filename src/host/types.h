@@ -27,48 +27,54 @@
 #include "param.h"
 #include "stream.h"
 
-typedef struct { uint64_t hi, lo; } symm_uuid;
+typedef struct {
+    uint64_t hi, lo;
+} symm_uuid;
 
 typedef struct symm_slot {
     struct symm_slot *next; /* by offset, in the space's list */
     uint64_t off, bytes;    /* bytes: the largest rank's, rounded up */
-    int refs;               /* windows (and the communicator, for control) that use it; the space's lock */
-    uint64_t id;            /* hash of this rank's segments: finds the slot again when they are registered again */
-    uint64_t *rank_bytes;   /* mapped bytes of each rank; the mappings hold the memory, no handle is kept */
+    int refs; /* windows (and the communicator, for control) that use it; the space's lock */
+    uint64_t
+        id; /* hash of this rank's segments: finds the slot again when they are registered again */
+    uint64_t *
+        rank_bytes; /* mapped bytes of each rank; the mappings hold the memory, no handle is kept */
 } symm_slot;
 
 typedef struct symm_space {
     struct symm_space *next; /* process-wide list */
     int refs;                /* communicators; the list's lock */
     int nranks, rank, threads;
-    uint64_t id;             /* chosen by rank 0, equal on all ranks */
-    symm_uuid *members;      /* key: the ranks in order */
+    uint64_t id;        /* chosen by rank 0, equal on all ranks */
+    symm_uuid *members; /* key: the ranks in order */
     uint64_t base, stride;
     const symm_vmm *vmm;
     uint64_t granularity;
-    pthread_mutex_t lock;    /* slots */
+    pthread_mutex_t lock; /* slots */
     symm_slot *slots;
 } symm_space;
 
 typedef struct symm_win {
-    struct symm_win *next; /* communicator's list of windows by address; the communicator's user thread only */
+    struct symm_win
+        *next; /* communicator's list of windows by address; the communicator's user thread only */
     struct symm_comm *comm;
-    symm_slot *slot;       /* NULL with thread ranks */
+    symm_slot *slot; /* NULL with thread ranks */
     symmWindow_t handle;
-    _Atomic int refs;      /* the user's handle and every captured call */
+    _Atomic int refs; /* the user's handle and every captured call */
     char *ptr;
     uint64_t bytes;
-    uint64_t *off;         /* [nranks] flat offset of the window's first byte on each rank, relative to comm->base */
-    uint64_t *size;        /* [nranks] */
+    uint64_t *
+        off; /* [nranks] flat offset of the window's first byte on each rank, relative to comm->base */
+    uint64_t *size; /* [nranks] */
 } symm_win;
 
 enum { SYMM_COMM_MAKING, SYMM_COMM_LIVE, SYMM_COMM_FINAL };
 
 typedef struct symm_comm {
     symmComm_t handle;
-    _Atomic int refs;        /* handle, captured calls */
+    _Atomic int refs; /* handle, captured calls */
     _Atomic int state;
-    _Atomic int busy;        /* the thread that is inside; a second one is reported */
+    _Atomic int busy; /* the thread that is inside; a second one is reported */
     int rank, nranks, threads, oversubscribed;
     char name[32];
     symmConfig_t config;
@@ -80,10 +86,10 @@ typedef struct symm_comm {
     symm_space *space;
     symm_slot *control;
     uint64_t base, stride;
-    symm_ctl *ctl;           /* own control block */
-    symm_args proto;         /* what all calls' arguments have in common */
+    symm_ctl *ctl;                /* own control block */
+    symm_args proto;              /* what all calls' arguments have in common */
     int16_t forced[symmNumColls]; /* kernel forced by SYMM_ALGO, -1 none */
-    symm_win *windows;       /* most recently used first */
+    symm_win *windows;            /* most recently used first */
     int nwindows;
     symmStream_t last_stream;
     symm_order last_order;   /* end of the last call, when it was given to a stream */
@@ -91,7 +97,7 @@ typedef struct symm_comm {
     uint64_t version;        /* of windows and reductions; starts at 1 */
     struct symm_redop *redops;
     int nredops;
-    _Atomic int async;       /* symmResult_t: why the communicator is revoked */
+    _Atomic int async; /* symmResult_t: why the communicator is revoked */
     pthread_mutex_t async_lock;
     char async_text[SYMM_ERR_TEXT];
     struct symm_watch *watch;

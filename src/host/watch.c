@@ -33,8 +33,11 @@ static unsigned generation; /* grows when the list changes */
 static void hung_up(symm_comm *c, int peer) {
     char text[160];
     symm_mesh_mark_dead(c->mesh, peer);
-    if (__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) { /* set once base is: pairs with the release in comm_make.c */
-        const symm_ctl *theirs = (const symm_ctl *)(uintptr_t)(c->base + (uint64_t)peer * c->stride);
+    if (__atomic_load_n(
+            &c->ctl,
+            __ATOMIC_ACQUIRE)) { /* set once base is: pairs with the release in comm_make.c */
+        const symm_ctl *theirs =
+            (const symm_ctl *)(uintptr_t)(c->base + (uint64_t)peer * c->stride);
         /* Pairs with the release in comm.c's say_left. */
         if (__atomic_load_n(&theirs->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT) return;
     }
@@ -49,7 +52,12 @@ static int count_fds(void) {
     return n;
 }
 
-typedef struct { struct pollfd *fds; symm_comm **comm; int *peer; int n, cap; } poll_set;
+typedef struct {
+    struct pollfd *fds;
+    symm_comm **comm;
+    int *peer;
+    int n, cap;
+} poll_set;
 
 static int set_reserve(poll_set *s, int n) {
     if (n <= s->cap) return 1;
@@ -88,13 +96,17 @@ static void *watcher(void *arg) {
         unsigned seen = generation;
         set_fill(&s);
         pthread_mutex_unlock(&watch_lock);
-        int n = s.n ? poll(s.fds, (nfds_t)s.n, -1) : (usleep(10000), 0); /* no memory for the set: try again */
+        int n = s.n ? poll(s.fds, (nfds_t)s.n, -1)
+                    : (usleep(10000), 0); /* no memory for the set: try again */
         uint64_t drained;
-        if (n > 0 && s.fds[0].revents && read(wake_fd, &drained, sizeof drained) < 0 && errno != EAGAIN) usleep(1000);
+        if (n > 0 && s.fds[0].revents && read(wake_fd, &drained, sizeof drained) < 0 &&
+            errno != EAGAIN)
+            usleep(1000);
         pthread_mutex_lock(&watch_lock);
         if (seen != generation) continue; /* the communicators of this set may be gone */
         for (int i = 1; n > 0 && i < s.n; i++)
-            if (s.fds[i].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) hung_up(s.comm[i], s.peer[i]);
+            if (s.fds[i].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))
+                hung_up(s.comm[i], s.peer[i]);
     }
     pthread_mutex_unlock(&watch_lock);
     free(s.fds);
@@ -134,7 +146,9 @@ static void in_child(void) {
     after_fork();
 }
 
-static void watch_forks(void) { pthread_atfork(before_fork, after_fork, in_child); }
+static void watch_forks(void) {
+    pthread_atfork(before_fork, after_fork, in_child);
+}
 
 /* ---- the thread ---------------------------------------------------------------------------------------------------------------- */
 
@@ -142,7 +156,9 @@ static void watch_forks(void) { pthread_atfork(before_fork, after_fork, in_child
 static symmResult_t start_thread(void) {
     sigset_t all, old;
     wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (wake_fd < 0) return SYMM_ERR(errno == EMFILE || errno == ENFILE ? symmFdLimit : symmSystemError, "watcher: eventfd: %m");
+    if (wake_fd < 0)
+        return SYMM_ERR(errno == EMFILE || errno == ENFILE ? symmFdLimit : symmSystemError,
+                        "watcher: eventfd: %m");
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int e = pthread_create(&thread, NULL, watcher, NULL);
@@ -165,7 +181,8 @@ symmResult_t symm_watch_start(symm_comm *c) {
     struct symm_watch *w = malloc(sizeof *w);
     if (!w || SYMM_FAIL_HERE(comm_watch)) {
         free(w);
-        return SYMM_ERR(symmOutOfMemory, "no memory to watch the peers of communicator %s", c->name);
+        return SYMM_ERR(symmOutOfMemory, "no memory to watch the peers of communicator %s",
+                        c->name);
     }
     w->comm = c;
     symmResult_t status = symmSuccess;
@@ -174,12 +191,16 @@ symmResult_t symm_watch_start(symm_comm *c) {
     w->next = watched;
     watched = w; /* before the thread looks: it ends when the list is empty */
     if (!running) status = start_thread();
-    if (status) watched = w->next;
-    else wake();
+    if (status)
+        watched = w->next;
+    else
+        wake();
     pthread_mutex_unlock(&watch_lock);
     pthread_mutex_unlock(&life_lock);
-    if (status) free(w);
-    else c->watch = w;
+    if (status)
+        free(w);
+    else
+        c->watch = w;
     return status;
 }
 

@@ -15,7 +15,9 @@
 
 /* ---- life ----------------------------------------------------------------------------------------------------------- */
 
-void symm_window_ref(symm_win *w) { atomic_fetch_add_explicit(&w->refs, 1, memory_order_relaxed); }
+void symm_window_ref(symm_win *w) {
+    atomic_fetch_add_explicit(&w->refs, 1, memory_order_relaxed);
+}
 
 void symm_window_unref(symm_win *w) {
     /* Acquire and release: the one who unmaps comes after everyone's last use. */
@@ -28,7 +30,9 @@ void symm_window_unref(symm_win *w) {
     SYMM_STAT_ADD(windows, -1);
 }
 
-static void handle_gone(void *obj) { symm_window_unref(obj); }
+static void handle_gone(void *obj) {
+    symm_window_unref(obj);
+}
 
 static void unlink_window(symm_comm *c, symm_win *w) {
     symm_win **at = &c->windows;
@@ -40,7 +44,8 @@ static void unlink_window(symm_comm *c, symm_win *w) {
 
 static void close_window(symm_comm *c, symm_win *w) {
     unlink_window(c, w);
-    if (symm_handle_close(SYMM_KIND_WINDOW, w->handle)) symm_handle_put(SYMM_KIND_WINDOW, w->handle);
+    if (symm_handle_close(SYMM_KIND_WINDOW, w->handle))
+        symm_handle_put(SYMM_KIND_WINDOW, w->handle);
 }
 
 void symm_window_drop_all(symm_comm *c) {
@@ -52,7 +57,8 @@ symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
         symm_win *w = *at;
         uint64_t in = (uint64_t)((uintptr_t)ptr - (uintptr_t)w->ptr);
         if (in > w->bytes || bytes > w->bytes - in) continue;
-        if (at != &c->windows && at != &c->windows->next) { /* keep the two that a collective uses in front */
+        if (at != &c->windows &&
+            at != &c->windows->next) { /* keep the two that a collective uses in front */
             *at = w->next;
             w->next = c->windows;
             c->windows = w;
@@ -64,7 +70,8 @@ symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
 
 static symmResult_t make_record(symm_comm *c, void *buff, size_t size, symm_win **out) {
     symm_win *w = calloc(1, sizeof *w);
-    uint64_t *off = calloc((size_t)c->nranks, sizeof *off), *sizes = calloc((size_t)c->nranks, sizeof *sizes);
+    uint64_t *off = calloc((size_t)c->nranks, sizeof *off),
+             *sizes = calloc((size_t)c->nranks, sizeof *sizes);
     if (!w || !off || !sizes || SYMM_FAIL_HERE(win_alloc)) {
         free(w);
         free(off);
@@ -97,18 +104,26 @@ static symmResult_t find_segments(symm_comm *c, char *buff, size_t size, symm_br
     while (at < end) {
         void *base;
         uint64_t bytes, id[2];
-        if (b->count == SYMM_MAX_SEGMENTS) return SYMM_ERR(symmNotSupported, "buff=%p, size=%zu lies in more than %d segments", (void *)buff, size, SYMM_MAX_SEGMENTS);
-        int cu = SYMM_FAIL_HERE(vmm_retain) ? SYMM_CU_UNKNOWN : c->vmm->retain(at, &b->handles[b->count], &base, &bytes);
+        if (b->count == SYMM_MAX_SEGMENTS)
+            return SYMM_ERR(symmNotSupported, "buff=%p, size=%zu lies in more than %d segments",
+                            (void *)buff, size, SYMM_MAX_SEGMENTS);
+        int cu = SYMM_FAIL_HERE(vmm_retain)
+                     ? SYMM_CU_UNKNOWN
+                     : c->vmm->retain(at, &b->handles[b->count], &base, &bytes);
         if (cu == SYMM_CU_INVALID_VALUE)
-            return SYMM_ERR(symmInvalidArgument,
-                            "buff=%p, size=%zu: byte %zu is not memory that peers can map (symmMemAlloc makes such memory; "
-                            "other memory works in collectives all the same, staged through scratch)",
-                            (void *)buff, size, (size_t)(at - buff));
-        if (cu) return symm_vmm_error(c->vmm, cu, "finding the memory behind buff=%p", (void *)buff);
+            return SYMM_ERR(
+                symmInvalidArgument,
+                "buff=%p, size=%zu: byte %zu is not memory that peers can map (symmMemAlloc makes "
+                "such memory; "
+                "other memory works in collectives all the same, staged through scratch)",
+                (void *)buff, size, (size_t)(at - buff));
+        if (cu)
+            return symm_vmm_error(c->vmm, cu, "finding the memory behind buff=%p", (void *)buff);
         b->bytes[b->count] = bytes;
         if (b->count++ == 0) b->user_off = (uint64_t)(buff - (char *)base);
         b->total += bytes;
-        if (c->vmm->identify(b->handles[b->count - 1], &bytes, id) == SYMM_CU_SUCCESS) b->id = mix(mix(mix(b->id, id[0]), id[1]), bytes);
+        if (c->vmm->identify(b->handles[b->count - 1], &bytes, id) == SYMM_CU_SUCCESS)
+            b->id = mix(mix(mix(b->id, id[0]), id[1]), bytes);
         at = (char *)base + b->bytes[b->count - 1];
     }
     b->id |= 1; /* never 0 */
@@ -120,8 +135,11 @@ static void let_go(symm_comm *c, symm_bring *b) {
 }
 
 /* Thread ranks: the user's pointer is the only mapping, so the flat offset is what leads to it. */
-static symmResult_t meet_threads(symm_comm *c, symmResult_t status, symm_win *w, symm_brought *all) {
-    symm_brought mine = {.code = (int32_t)status, .ptr = w ? (uint64_t)(uintptr_t)w->ptr : 0, .user_bytes = w ? w->bytes : 0};
+static symmResult_t meet_threads(symm_comm *c, symmResult_t status, symm_win *w,
+                                 symm_brought *all) {
+    symm_brought mine = {.code = (int32_t)status,
+                         .ptr = w ? (uint64_t)(uintptr_t)w->ptr : 0,
+                         .user_bytes = w ? w->bytes : 0};
     SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, "registering a window"));
     for (int r = 0; r < c->nranks; r++)
         if (all[r].code) return symm_comm_agree(c, status, "registering a window");
@@ -132,7 +150,8 @@ static symmResult_t meet_threads(symm_comm *c, symmResult_t status, symm_win *w,
     return symmSuccess;
 }
 
-static symmResult_t meet_processes(symm_comm *c, symmResult_t status, symm_win *w, symm_bring *b, symm_brought *all) {
+static symmResult_t meet_processes(symm_comm *c, symmResult_t status, symm_win *w, symm_bring *b,
+                                   symm_brought *all) {
     int shared = 0;
     symm_slot *slot;
     SYMM_TRY(symm_exchange(c, status, b, "registering a window", all, &slot, &shared));
@@ -147,19 +166,25 @@ static symmResult_t meet_processes(symm_comm *c, symmResult_t status, symm_win *
 
 static symmResult_t check_buffer(void *buff, size_t size, const symmWindow_t *win, int flags) {
     if (!win) return SYMM_ERR(symmInvalidArgument, "win is NULL");
-    if (flags & ~SYMM_WIN_COLL_SYMMETRIC) return SYMM_ERR(symmInvalidArgument, "flags=%d: must be SYMM_WIN_DEFAULT or SYMM_WIN_COLL_SYMMETRIC", flags);
+    if (flags & ~SYMM_WIN_COLL_SYMMETRIC)
+        return SYMM_ERR(symmInvalidArgument,
+                        "flags=%d: must be SYMM_WIN_DEFAULT or SYMM_WIN_COLL_SYMMETRIC", flags);
     if (!buff && size) return SYMM_ERR(symmInvalidArgument, "buff is NULL but size=%zu", size);
-    if ((uintptr_t)buff + size < (uintptr_t)buff) return SYMM_ERR(symmInvalidArgument, "buff=%p, size=%zu: beyond the end of the address space", buff, size);
+    if ((uintptr_t)buff + size < (uintptr_t)buff)
+        return SYMM_ERR(symmInvalidArgument,
+                        "buff=%p, size=%zu: beyond the end of the address space", buff, size);
     return symmSuccess;
 }
 
 /* A rank with a bad argument takes part all the same: only so do all ranks return its error. */
-static symmResult_t register_window(symm_comm *c, void *buff, size_t size, symmWindow_t *win, int flags) {
+static symmResult_t register_window(symm_comm *c, void *buff, size_t size, symmWindow_t *win,
+                                    int flags) {
     symm_win *w = NULL;
     void *handle = NULL;
     symm_bring *b = calloc(1, sizeof *b);
     symm_brought *all = calloc((size_t)c->nranks, sizeof *all);
-    symmResult_t status = b && all ? check_buffer(buff, size, win, flags) : SYMM_ERR(symmOutOfMemory, "no memory to register a window");
+    symmResult_t status = b && all ? check_buffer(buff, size, win, flags)
+                                   : SYMM_ERR(symmOutOfMemory, "no memory to register a window");
     if (!b || !all) { /* cannot even take part: nobody shall wait for it */
         symm_comm_break(c, status, c->rank, "registering a window");
         goto free_lists;
@@ -191,7 +216,13 @@ free_lists:
     return status;
 }
 
-typedef struct { symmComm_t comm; void *buff; size_t size; symmWindow_t *win; int flags; } register_args;
+typedef struct {
+    symmComm_t comm;
+    void *buff;
+    size_t size;
+    symmWindow_t *win;
+    int flags;
+} register_args;
 
 static symmResult_t register_job(void *p) {
     register_args *a = p;
@@ -203,7 +234,8 @@ static symmResult_t register_job(void *p) {
     return r;
 }
 
-symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size, symmWindow_t *win, int flags) {
+symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size, symmWindow_t *win,
+                                int flags) {
     register_args a = {comm, buff, size, win, flags};
     return symm_group_run(comm, SYMM_JOB_BLOCKS, register_job, &a, sizeof a);
 }
@@ -213,9 +245,14 @@ symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win) {
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
     symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, win);
     symmResult_t r = symmSuccess;
-    if (!w) r = SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window (deregistered twice?)", (void *)win);
-    else if (w->comm != c) r = SYMM_ERR(symmInvalidArgument, "win=%p belongs to communicator %s, not to %s", (void *)win, w->comm->name, c->name);
-    else close_window(c, w);
+    if (!w)
+        r = SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window (deregistered twice?)",
+                     (void *)win);
+    else if (w->comm != c)
+        r = SYMM_ERR(symmInvalidArgument, "win=%p belongs to communicator %s, not to %s",
+                     (void *)win, w->comm->name, c->name);
+    else
+        close_window(c, w);
     symm_comm_leave(c);
     return r;
 }
@@ -233,8 +270,13 @@ symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info) {
     symm_win *w;
     SYMM_TRY(find_window(win, &w));
     if (!info || info->size < sizeof *info)
-        return SYMM_ERR(symmInvalidArgument, "info is %s", info ? "of a smaller size than this library's" : "NULL");
-    symmWindowInfo_t i = {.size = info->size, .userPtr = w->ptr, .bytes = w->bytes, .offset = w->off[w->comm->rank], .references = 1};
+        return SYMM_ERR(symmInvalidArgument, "info is %s",
+                        info ? "of a smaller size than this library's" : "NULL");
+    symmWindowInfo_t i = {.size = info->size,
+                          .userPtr = w->ptr,
+                          .bytes = w->bytes,
+                          .offset = w->off[w->comm->rank],
+                          .references = 1};
     if (w->slot) {
         i.slotOffset = w->slot->off;
         i.slotBytes = w->slot->bytes;
@@ -248,10 +290,14 @@ symmResult_t symmWindowPeerPtr(symmWindow_t win, size_t offset, int rank, void *
     symm_win *w;
     SYMM_TRY(find_window(win, &w));
     if (!ptr) return SYMM_ERR(symmInvalidArgument, "ptr is NULL");
-    if (rank < 0 || rank >= w->comm->nranks) return SYMM_ERR(symmInvalidArgument, "rank=%d: the communicator has ranks 0 to %d", rank, w->comm->nranks - 1);
+    if (rank < 0 || rank >= w->comm->nranks)
+        return SYMM_ERR(symmInvalidArgument, "rank=%d: the communicator has ranks 0 to %d", rank,
+                        w->comm->nranks - 1);
     if (offset >= w->size[rank])
-        return SYMM_ERR(symmInvalidArgument, "offset=%zu: rank %d registered %llu bytes", offset, rank, (unsigned long long)w->size[rank]);
-    *ptr = (void *)(uintptr_t)(w->comm->base + (uint64_t)rank * w->comm->stride + w->off[rank] + offset);
+        return SYMM_ERR(symmInvalidArgument, "offset=%zu: rank %d registered %llu bytes", offset,
+                        rank, (unsigned long long)w->size[rank]);
+    *ptr = (void *)(uintptr_t)(w->comm->base + (uint64_t)rank * w->comm->stride + w->off[rank] +
+                               offset);
     return symmSuccess;
 }
 

@@ -12,15 +12,16 @@
 
 typedef struct symm_boot symm_boot;
 typedef struct {
-  const char *name; /* "mpi", "tcp", "threads", "callbacks", "parent" */
-  /* pre: send has `bytes`, recv nranks*bytes; every rank passes the same `bytes`.
+    const char *name; /* "mpi", "tcp", "threads", "callbacks", "parent" */
+    /* pre: send has `bytes`, recv nranks*bytes; every rank passes the same `bytes`.
    * post: recv[r*bytes..] is rank r's block, on every rank. */
-  symmResult_t (*allgather)(symm_boot *b, const void *send, void *recv, size_t bytes, const symm_wait *w);
-  void (*close)(symm_boot *b); /* frees b; never blocks; waits for no peer */
+    symmResult_t (*allgather)(symm_boot *b, const void *send, void *recv, size_t bytes,
+                              const symm_wait *w);
+    void (*close)(symm_boot *b); /* frees b; never blocks; waits for no peer */
 } symm_boot_ops;
 struct symm_boot { /* first member of every kind's own struct */
-  const symm_boot_ops *ops;
-  int rank, nranks;
+    const symm_boot_ops *ops;
+    int rank, nranks;
 };
 
 /* TCP. id_create opens this process's listener and writes a 128-byte id (magic, version, address, port, 128-bit secret).
@@ -29,7 +30,8 @@ struct symm_boot { /* first member of every kind's own struct */
  * rank and nranks. Stray, slow and malformed connections are dropped and harm nothing; a duplicate rank or a differing
  * nranks is an error on every rank. Afterwards the root relays (star): allgather = send to root, root sends everything back. */
 symmResult_t symm_boot_tcp_id(symmUniqueId *id, const char *ifname);
-symmResult_t symm_boot_tcp_open(const symmUniqueId *id, int rank, int nranks, const symm_wait *w, symm_boot **out);
+symmResult_t symm_boot_tcp_open(const symmUniqueId *id, int rank, int nranks, const symm_wait *w,
+                                symm_boot **out);
 
 /* Threads of one process: `group` makes one shared meeting point, open joins it. The last close frees it.
  * abandon(group): ranks that never came are given up; waiting ranks get symmRemoteError. */
@@ -43,17 +45,19 @@ symmResult_t symm_boot_user_open(const symmBoot_t *cb, int rank, int nranks, sym
 
 /* Through the control mesh of a living communicator: members[i] is the mesh rank of new rank i. Used by split and shrink. */
 struct symm_mesh;
-symmResult_t symm_boot_mesh_open(struct symm_mesh *mesh, const int *members, int nmembers, int rank, symm_boot **out);
+symmResult_t symm_boot_mesh_open(struct symm_mesh *mesh, const int *members, int nmembers, int rank,
+                                 symm_boot **out);
 /* The child has a mesh of its own from here on: its exchanges go through that, and the parent may end. Other kinds: nothing. */
 void symm_boot_mesh_rehome(symm_boot *b, struct symm_mesh *own);
 /* For shrink: a member that has learnt of the parent's end only now, by a REVOKE in front of the first block, goes on. */
 void symm_boot_mesh_survive(symm_boot *b);
 
-static inline symmResult_t symm_boot_allgather(symm_boot *b, const void *send, void *recv, size_t bytes, const symm_wait *w) {
-  return b->ops->allgather(b, send, recv, bytes, w);
+static inline symmResult_t symm_boot_allgather(symm_boot *b, const void *send, void *recv,
+                                               size_t bytes, const symm_wait *w) {
+    return b->ops->allgather(b, send, recv, bytes, w);
 }
 static inline void symm_boot_close(symm_boot *b) {
-  if (b) b->ops->close(b);
+    if (b) b->ops->close(b);
 }
 
 #endif

@@ -16,29 +16,31 @@
 #define SYMM_MESH_FDS 64   /* fds of one message (the kernel takes 253) */
 
 enum { /* message types; a receiver that meets another type than it expects: REVOKE is obeyed, else symmInternalError */
-  SYMM_MSG_HELLO = 1,
-  SYMM_MSG_VOTE = 2,
-  SYMM_MSG_COMMIT = 3,
-  SYMM_MSG_HANDLES = 4,
-  SYMM_MSG_BOOT = 5,
-  SYMM_MSG_REVOKE = 6 /* payload: symm_vote of the death or error that revoked */
+       SYMM_MSG_HELLO = 1,
+       SYMM_MSG_VOTE = 2,
+       SYMM_MSG_COMMIT = 3,
+       SYMM_MSG_HANDLES = 4,
+       SYMM_MSG_BOOT = 5,
+       SYMM_MSG_REVOKE = 6 /* payload: symm_vote of the death or error that revoked */
 };
 
 typedef struct symm_mesh symm_mesh;
 
 /* What each rank tells the others about itself before the mesh exists; filled by symm_mesh_listen. 64 bytes, on the wire. */
 typedef struct {
-  uint64_t pidns;     /* inode of the pid namespace */
-  uint64_t nonce;     /* random; every connection to this rank must show it */
-  uint32_t pid, uid;
-  char name[40];      /* abstract socket name without the leading NUL; empty: thread ranks */
+    uint64_t pidns; /* inode of the pid namespace */
+    uint64_t nonce; /* random; every connection to this rank must show it */
+    uint32_t pid, uid;
+    char name[40]; /* abstract socket name without the leading NUL; empty: thread ranks */
 } symm_mesh_addr;
 
 /* Step 1, before the bootstrap's allgather: makes the listener and *mine. threads != 0: no socket. */
-symmResult_t symm_mesh_listen(int rank, int nranks, int threads, symm_mesh_addr *mine, symm_mesh **out);
+symmResult_t symm_mesh_listen(int rank, int nranks, int threads, symm_mesh_addr *mine,
+                              symm_mesh **out);
 /* Step 2, after it: addrs[nranks] in rank order. Connects to lower ranks, accepts higher ones, closes the listener.
  * threads: `shared` is one pointer equal on all ranks (see symm_mesh_share), else NULL. On error the caller closes the mesh. */
-symmResult_t symm_mesh_connect(symm_mesh *m, const symm_mesh_addr *addrs, void *shared, const symm_wait *w);
+symmResult_t symm_mesh_connect(symm_mesh *m, const symm_mesh_addr *addrs, void *shared,
+                               const symm_wait *w);
 /* Threads only: the mailbox block that rank 0 makes and passes by pointer; freed by the last mesh that closes. */
 symmResult_t symm_mesh_share(int nranks, void **shared);
 /* Rank 0, where symm_mesh_connect will not be called after all (the bootstrap failed). Else connect takes the block over. */
@@ -50,10 +52,12 @@ int symm_mesh_nranks(const symm_mesh *m);
 
 /* Sends payload (<= SYMM_MESH_MAX) and fds (<= SYMM_MESH_FDS) to peer. The fds stay the caller's.
  * A peer that is gone: symmRemoteError naming it and w->stage. fd limit in flight (ETOOMANYREFS): retried to the deadline. */
-symmResult_t symm_mesh_send(symm_mesh *m, int peer, int type, const void *payload, size_t bytes, const int *fds, int nfds, const symm_wait *w);
+symmResult_t symm_mesh_send(symm_mesh *m, int peer, int type, const void *payload, size_t bytes,
+                            const int *fds, int nfds, const symm_wait *w);
 /* Receives the next message of peer, which must have `type`. Exactly nfds fds must come (symmFdLimit if the kernel had to drop
  * some for want of descriptors: all that came are closed). *got <= cap. Received fds are CLOEXEC and the caller's (gauge fds). */
-symmResult_t symm_mesh_recv(symm_mesh *m, int peer, int type, void *payload, size_t cap, size_t *got, int *fds, int nfds, const symm_wait *w);
+symmResult_t symm_mesh_recv(symm_mesh *m, int peer, int type, void *payload, size_t cap,
+                            size_t *got, int *fds, int nfds, const symm_wait *w);
 
 /* The socket to peer for poll(2), -1 if none (self, thread ranks). Do not read from it. */
 int symm_mesh_fd(const symm_mesh *m, int peer);
@@ -67,11 +71,11 @@ int symm_mesh_hung_up(const symm_mesh *m, int peer);
 /* ---- agree (agree.c) ---------------------------------------------------------------------------------------- */
 
 #define SYMM_VOTE_TEXT 200
-typedef struct {        /* on the wire */
-  int32_t code;         /* symmResult_t */
-  int32_t rank;         /* who found it */
-  char stage[48];
-  char text[SYMM_VOTE_TEXT];
+typedef struct {  /* on the wire */
+    int32_t code; /* symmResult_t */
+    int32_t rank; /* who found it */
+    char stage[48];
+    char text[SYMM_VOTE_TEXT];
 } symm_vote;
 
 /* Status-carrying agreement [every rank of the mesh]. `mine` is this rank's status (its text is the thread's last error text).
@@ -86,6 +90,7 @@ symmResult_t symm_agree(symm_mesh *m, symmResult_t mine, const symm_wait *w, int
  * symmRemoteError (-1 unknown), else who found the error. A receiver passes it on once. From the first REVOKE on, sent or
  * obeyed, symm_agree answers symmAborted and symm_mesh_recv skips what has another type than it asks for, so that the
  * survivors can still talk (symmCommShrink). */
-void symm_agree_revoke(symm_mesh *m, symmResult_t code, int rank, const char *stage, const char *text);
+void symm_agree_revoke(symm_mesh *m, symmResult_t code, int rank, const char *stage,
+                       const char *text);
 
 #endif

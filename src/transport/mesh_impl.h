@@ -12,7 +12,7 @@
 #include "mesh.h"
 #include "wire.h"
 
-#define MESH_SCM_MAX                                                                            \
+#define MESH_SCM_MAX \
     253 /* fds that the kernel puts into one message: room for all, so that surplus is seen and \
            closed */
 #define MESH_SLICE_MS 50 /* longest sleep; an event ends it early */

@@ -14,55 +14,55 @@
 #include "../host/status.h"
 
 enum { /* the CUresult values the contract uses */
-  SYMM_CU_SUCCESS = 0,
-  SYMM_CU_INVALID_VALUE = 1,
-  SYMM_CU_OUT_OF_MEMORY = 2,
-  SYMM_CU_OS_ERROR = 304,
-  SYMM_CU_INVALID_HANDLE = 400,
-  SYMM_CU_NOT_PERMITTED = 800,
-  SYMM_CU_NOT_SUPPORTED = 801,
-  SYMM_CU_UNKNOWN = 999
+       SYMM_CU_SUCCESS = 0,
+       SYMM_CU_INVALID_VALUE = 1,
+       SYMM_CU_OUT_OF_MEMORY = 2,
+       SYMM_CU_OS_ERROR = 304,
+       SYMM_CU_INVALID_HANDLE = 400,
+       SYMM_CU_NOT_PERMITTED = 800,
+       SYMM_CU_NOT_SUPPORTED = 801,
+       SYMM_CU_UNKNOWN = 999
 };
 
 typedef struct symm_vmm_handle symm_vmm_handle; /* opaque, counted */
 
 typedef struct {
-  char name[16];          /* "host", "cuda" */
-  int device;             /* -1 on the host */
-  uint64_t granularity;   /* 2 MiB */
-  uint64_t device_bytes;  /* memory of the device (host: physical memory of the machine) */
-  int fd_handles, fabric_handles, multicast; /* capabilities */
-  char fabric_reason[96], multicast_reason[96]; /* why not, where the capability is 0 */
+    char name[16];         /* "host", "cuda" */
+    int device;            /* -1 on the host */
+    uint64_t granularity;  /* 2 MiB */
+    uint64_t device_bytes; /* memory of the device (host: physical memory of the machine) */
+    int fd_handles, fabric_handles, multicast;    /* capabilities */
+    char fabric_reason[96], multicast_reason[96]; /* why not, where the capability is 0 */
 } symm_vmm_caps;
 
 typedef struct {
-  const char *name;
-  int (*query)(symm_vmm_caps *caps);
-  /* Address space only. align: power of two or 0. No page is touched; 72 x 192 GiB must work. */
-  int (*reserve)(uint64_t bytes, uint64_t align, void **va);
-  /* pre: va, bytes exactly as reserved, nothing mapped inside (else INVALID_VALUE). */
-  int (*unreserve)(void *va, uint64_t bytes);
-  /* New physical memory, zero-filled, exportable. OUT_OF_MEMORY where it cannot be had. */
-  int (*create)(uint64_t bytes, symm_vmm_handle **h);
-  /* The handle mapped at va, one more reference; *base, *bytes: that mapping. INVALID_VALUE if va is not memory that this driver mapped;
+    const char *name;
+    int (*query)(symm_vmm_caps *caps);
+    /* Address space only. align: power of two or 0. No page is touched; 72 x 192 GiB must work. */
+    int (*reserve)(uint64_t bytes, uint64_t align, void **va);
+    /* pre: va, bytes exactly as reserved, nothing mapped inside (else INVALID_VALUE). */
+    int (*unreserve)(void *va, uint64_t bytes);
+    /* New physical memory, zero-filled, exportable. OUT_OF_MEMORY where it cannot be had. */
+    int (*create)(uint64_t bytes, symm_vmm_handle **h);
+    /* The handle mapped at va, one more reference; *base, *bytes: that mapping. INVALID_VALUE if va is not memory that this driver mapped;
    * NOT_SUPPORTED on the host for a peer's memory whose imported handle was released (its fd is gone). */
-  int (*retain)(const void *va, symm_vmm_handle **h, void **base, uint64_t *bytes);
-  /* Drops one reference. INVALID_HANDLE for one that is not live. */
-  int (*release)(symm_vmm_handle *h);
-  /* A new fd, CLOEXEC, the caller's to count and close. NOT_SUPPORTED for thread-rank handles. */
-  int (*export_fd)(symm_vmm_handle *h, int *fd);
-  /* Takes a reference to the memory behind fd, which stays the caller's. `bytes` must be the real size and the
+    int (*retain)(const void *va, symm_vmm_handle **h, void **base, uint64_t *bytes);
+    /* Drops one reference. INVALID_HANDLE for one that is not live. */
+    int (*release)(symm_vmm_handle *h);
+    /* A new fd, CLOEXEC, the caller's to count and close. NOT_SUPPORTED for thread-rank handles. */
+    int (*export_fd)(symm_vmm_handle *h, int *fd);
+    /* Takes a reference to the memory behind fd, which stays the caller's. `bytes` must be the real size and the
    * object sealed against shrinking (a peer could else cut our pages away): INVALID_VALUE otherwise. */
-  int (*import_fd)(int fd, uint64_t bytes, symm_vmm_handle **h);
-  /* Size and an identity that is equal for equal memory in every process of the host (host: st_dev, st_ino). */
-  int (*identify)(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]);
-  /* Maps the whole handle (bytes == its size, offset == 0, else NOT_SUPPORTED) at va inside a reservation.
+    int (*import_fd)(int fd, uint64_t bytes, symm_vmm_handle **h);
+    /* Size and an identity that is equal for equal memory in every process of the host (host: st_dev, st_ino). */
+    int (*identify)(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]);
+    /* Maps the whole handle (bytes == its size, offset == 0, else NOT_SUPPORTED) at va inside a reservation.
    * A map over a map: INVALID_VALUE. No access yet: touching it faults. One handle may be mapped many times. */
-  int (*map)(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *h);
-  /* Read-write access for whole mappings inside [va, va+bytes); a part of one: INVALID_VALUE. */
-  int (*set_access)(void *va, uint64_t bytes);
-  /* One or several whole mappings, all of the range mapped; else INVALID_VALUE. Never synchronises with running work. */
-  int (*unmap)(void *va, uint64_t bytes);
+    int (*map)(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *h);
+    /* Read-write access for whole mappings inside [va, va+bytes); a part of one: INVALID_VALUE. */
+    int (*set_access)(void *va, uint64_t bytes);
+    /* One or several whole mappings, all of the range mapped; else INVALID_VALUE. Never synchronises with running work. */
+    int (*unmap)(void *va, uint64_t bytes);
 } symm_vmm;
 
 extern const symm_vmm symm_vmm_host; /* vmm_host.c: sealed memfd + mmap */
@@ -72,7 +72,8 @@ void symm_vmm_host_hugepages(int on);
 /* Records the driver's refusal: "memory driver host: create of 2097152 bytes: out of memory (2)". Returns symmOutOfMemory for
  * OUT_OF_MEMORY, symmFdLimit where errno said EMFILE or ENFILE, symmInvalidArgument, symmNotSupported or symmUnhandledCudaError.
  * symm_vmm_errno: errno behind the calling thread's last refusal of the host driver, 0 if none. */
-symmResult_t symm_vmm_error(const symm_vmm *v, int cu, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+symmResult_t symm_vmm_error(const symm_vmm *v, int cu, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 int symm_vmm_errno(void);
 const char *symm_vmm_code_name(int cu);
 
