@@ -29,8 +29,8 @@ static void show(const char *what, double *seconds, int n) {
     MPI_Reduce(seconds, slowest, n, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     if (rank) return;
     qsort(slowest, (size_t)n, sizeof *slowest, by_value);
-    printf("%-44s median %10.1f us   min %10.1f   max %10.1f\n", what, slowest[n / 2] * 1e6, slowest[0] * 1e6,
-           slowest[n - 1] * 1e6);
+    printf("%-44s median %10.1f us   min %10.1f   max %10.1f\n", what, slowest[n / 2] * 1e6,
+           slowest[0] * 1e6, slowest[n - 1] * 1e6);
 }
 
 static void creation(void) {

@@ -27,7 +27,7 @@ sanitizer() { [ "$1" != tsan ] || echo '-fsanitize=thread'; }
 # The sources that must be compiled when FILE has changed, as `source` or `source:instruction set`.
 reached() {
     case $1 in
-    src/device/lanes.inl | src/device/types.inl) echo src/device/reduce_host.c:base ;;
+    src/device/lanes.inl | src/device/lanes_types.inl | src/device/types.inl) echo src/device/reduce_host.c:base ;;
     src/device/*.inl) echo src/device/kernels_host.c ;;
     src/device/dev.h) echo src/device/kernels_host.c src/device/wait.c ;;
     *) echo "$1" ;;
@@ -73,7 +73,7 @@ packet-without-release|src/device/dev.h|/symm_st_release((uint64_t \*)(void \*)p
 ready-without-release|src/device/zerocopy.inl|/symm_st_release(&box->ready/s/symm_st_release/symm_st_relaxed/|tsan|thr_order|staged_chunks
 arrive-without-release|src/device/zerocopy.inl|/symm_st_release(&symm_outbox.*->arrive/s/symm_st_release/symm_st_relaxed/|tsan|thr_order|zero_copy
 signature-without-release|src/device/barrier.inl|/symm_st_release(&box->sig/s/symm_st_release/symm_st_relaxed/|tsan|thr_order|barriers_order_memory
-wait-without-acquire|src/device/dev.h|/symm_ld_acquire(const uint64_t/s/__ATOMIC_ACQUIRE/__ATOMIC_RELAXED/|tsan|thr_order|pushed_packets
+wait-without-acquire|src/device/dev.h|s/__atomic_load_n(p, __ATOMIC_ACQUIRE)/__atomic_load_n(p, __ATOMIC_RELAXED)/|tsan|thr_order|pushed_packets
 skipped-packet-wait|src/device/dev.h|/symm_packet_wait(symm_cta/,/^}/s/!= want/!= want \&\& 0/|plain|thr_order|pushed_packets
 skipped-ready-wait|src/device/zerocopy.inl|/if (peer == c->a->rank) return 0;/s/if (peer == c->a->rank) return 0;/if (k + 1) return 0;/|tsan|thr_order|zero_copy
 skipped-arrive-at-end|src/device/all_reduce.inl|/^ *symm_arrive_wait(c, mine);/d|tsan|thr_order|zero_copy
@@ -85,7 +85,7 @@ epoch-not-advanced|src/device/kernels_host.c|/c->ctl->epoch\[c->cta\] = c->epoch
 reversed-order-one-shot|src/device/all_reduce.inl|s/srcs\[p\] = p == a->rank/srcs[a->nranks - 1 - p] = p == a->rank/|plain|thr_order|sums_go_in_rank_order
 reversed-order-zero-copy|src/device/all_reduce.inl|s/srcs\[p\] = symm_source/srcs[a->nranks - 1 - p] = symm_source/|plain|thr_order|sums_go_in_rank_order
 gap-between-parts|src/device/split.inl|/uint64_t at = (k \* per/s/: more)/: more + 1)/|plain|thr_order|zero_copy
-bf16-rounds-ties-up|src/device/types.inl,src/device/lanes.inl|/ rounded = /s/0x7fffu/0x8000u/|plain|unit_reduce|bfloat16_is_exact every_boundary_encodes
+bf16-rounds-ties-up|src/device/types.inl,src/device/lanes_types.inl|/ rounded = /s/0x7fffu/0x8000u/|plain|unit_reduce|bfloat16_is_exact every_boundary_encodes
 leaked-own-descriptor|src/host/exchange.c|/for (int i = 0; i < x->nfds; i++) close(x->fds\[i\]);/d|plain|fault_rollback|windows_hold_no_descriptor
 leaked-peers-descriptor|src/host/exchange.c|/^ *close(fds\[i\]);/d|plain|fault_rollback|windows_hold_no_descriptor
 leaked-handle|src/host/exchange.c|/release(h); \/\* the mapping holds/d|plain|fault_rollback|windows_hold_no_descriptor

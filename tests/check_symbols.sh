@@ -5,8 +5,8 @@ cd "$(dirname "$0")/.." || exit 2
 . tests/tap.sh
 lib=${BUILD:-build}/lib
 
-defined() { nm -D --defined-only "$1" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort -u; }
-declared() { grep -ohE '^SYMM_API [^(]*\(' "$1" | sed -E 's/.*[ *](symm[A-Za-z]+)\($/\1/' | sort -u; }
+defined() { nm -D --defined-only "$1" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | grep '^symm' | sort -u; }
+declared() { tr '\n' ' ' <"$1" | grep -oE ' SYMM_API [^(;]*\(' | sed -E 's/.*[ *](symm[A-Za-z]+)\($/\1/' | grep '^symm' | sort -u; }
 needed() { readelf -d "$1" | awk '/NEEDED/ { gsub(/[][]/, "", $NF); print $NF }'; }
 
 for name in libsymm libsymm-mpi; do

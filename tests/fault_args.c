@@ -370,6 +370,7 @@ CASE(nothing_on_one_rank) {
     REFUSED(symmWindowPeerPtr(win, 0, 0, &p), "rank 0 registered 0 bytes");
     T_OK(symmWindowPeerPtr(win, 5 * sizeof(int), 1, &p));
     T_EQ(*(volatile int *)p, 43);
+    kit_barrier(&x->f->k, x->n);
     fk_reduce(x->comm, x->rank, x->n, x->buf, x->buf + (1 << 19), 400000, NULL);
     T_OK(symmWindowDeregister(x->comm, win));
     T_OK(symmWindowRegister(x->comm, NULL, 0, &win, 0)); /* and on all of them */

@@ -352,6 +352,27 @@ static void communicators_share_a_reservation(void) {
     T_FORK(3, space_rank, fk_new(0, 0));
 }
 
+/* Registering again takes one exchange, and a rank that has its part of it may leave at once: the
+ * others, however slow, have theirs all the same. */
+static void hasty_rank(int rank, int n, void *arg) {
+    void *buf;
+    T_OK(symmMemAlloc(&buf, SMALL));
+    symmComm_t keep = fk_open(arg, rank, n);
+    symmWindow_t win;
+    T_OK(symmWindowRegister(keep, buf, SMALL, &win, 0));
+    for (int i = 0; i < 60; i++) {
+        symmComm_t comm = fk_open(arg, rank, n);
+        T_OK(symmWindowRegister(comm, buf, SMALL, &win, 0));
+        T_OK(symmCommDestroy(comm));
+    }
+    T_OK(symmCommDestroy(keep));
+    T_OK(symmMemFree(buf));
+}
+
+static void leaving_right_after_registration(void) {
+    T_FORK(3, hasty_rank, fk_new(0, 0));
+}
+
 /* 72 x 192 GiB, as 8 processes reserve it: 13.5 TiB of addresses each. */
 static void huge_rank(int rank, int n, void *arg) {
     symmCommInfo_t info = {.size = sizeof info};
@@ -443,5 +464,5 @@ T_MAIN(T(no_fd_for_registration), T(no_fd_for_creation), T(no_memory_on_one_rank
        T(no_room_in_the_space), T_TIMEOUT(one_buffer_many_times, 120),
        T(slots_are_reused_when_all_have_dropped_them),
        T(memory_that_one_rank_dropped_is_found_again), T(communicators_share_a_reservation),
-       T(a_reservation_for_72_large_gpus), T(a_fork_in_the_middle),
-       T(forked_children_have_communicators_of_their_own))
+       T(leaving_right_after_registration), T(a_reservation_for_72_large_gpus),
+       T(a_fork_in_the_middle), T(forked_children_have_communicators_of_their_own))

@@ -4,8 +4,7 @@
  *
  * Codes are the same on all ranks but in the stages in which a rank cannot tell the others:
  *   boot_connect    it never came, which is a missing rank or a closed door to them
- *   boot_allgather  it leaves the exchange, which is a rank that left to them
- *   mesh_connect, mesh_accept  those not connected yet meet a closed door */
+ *   boot_allgather  it leaves the exchange, which is a rank that left to them */
 #include "fault_kit.h"
 
 enum { CREATION, REGISTRATION, PHASES, SETUP_MS = 250, REG_BYTES = 2 << 20 };
@@ -16,8 +15,7 @@ static int last_nth(void) {
 }
 
 static int cannot_tell(int point) {
-    return point == symm_fp_boot_connect || point == symm_fp_boot_allgather ||
-           point == symm_fp_mesh_connect || point == symm_fp_mesh_accept;
+    return point == symm_fp_boot_connect || point == symm_fp_boot_allgather;
 }
 
 static void arm(int point, const char *action, int nth) {

@@ -191,6 +191,26 @@ static void check_apart(matrix *m, const symm_reduce_table *t, size_t count, int
                  op_names[m->op], m->n, count);
 }
 
+/* Two destinations, whose cache lines fall together or not. */
+static void check_twice(matrix *m, const symm_reduce_table *t, size_t count) {
+    static char block[MOST * 8 + 256] __attribute__((aligned(64)));
+    const size_t bytes = count * m->bytes, apart = count % 2 ? 0 : 8;
+    char *twin = block + 64 + ((uintptr_t)m->dst + apart) % 64;
+    memset(m->dst - 64, 0xa5, bytes + 128);
+    memset(block, 0xa5, sizeof block);
+    t->reduce_nt2[m->type][m->op](m->dst, twin, (const void *const *)m->src, m->n, count,
+                                  m->scalars);
+    if (memcmp(m->dst, m->expected, bytes) != 0) matrix_fail(m, t->isa, "first", m->dst, count);
+    if (memcmp(twin, m->expected, bytes) != 0) matrix_fail(m, t->isa, "twin", twin, count);
+    for (int i = 1; i <= 64; i++)
+        T_CHECKF((unsigned char)twin[-i] == 0xa5 &&
+                     (unsigned char)twin[bytes + (size_t)i - 1] == 0xa5 &&
+                     (unsigned char)m->dst[-i] == 0xa5 &&
+                     (unsigned char)m->dst[bytes + (size_t)i - 1] == 0xa5,
+                 "%s %s %s n=%d count=%zu writes outside", t->isa, formats[m->type].name,
+                 op_names[m->op], m->n, count);
+}
+
 static void check_in_place(matrix *m, const symm_reduce_table *t, size_t count, int r, int nt) {
     const size_t bytes = count * m->bytes, all = MOST * m->bytes;
     symm_reduce_fn fn = nt ? t->reduce_nt[m->type][m->op] : t->reduce[m->type][m->op];
@@ -209,6 +229,7 @@ static void check_counts(matrix *m, int in_place) {
         for (int c = 0; t && c < NUM_COUNTS; c += 1 + PART_ONLY) {
             check_apart(m, t, counts[c], 0);
             check_apart(m, t, counts[c], 1);
+            check_twice(m, t, counts[c]);
             for (int r = 0; in_place && r<m->n; r += m->n> 9 ? 35 : 1)
                 check_in_place(m, t, counts[c], r, r == 1);
         }

@@ -88,6 +88,8 @@ static double calls_of(const contest *t, int who, int k) {
 static double time_loop(contest *t, int who, int k) {
     perf_world *w = t->p->world;
     int warm = t->p->cfg->warmup < k / 10 + 1 ? t->p->cfg->warmup : k / 10 + 1;
+    /* A bare loop writes into the other rank's buffers: not before that one is done with them. */
+    if (who > RIVAL) w->barrier(w);
     if (warm) play(t, who, warm);
     w->barrier(w);
     double start = now_us();

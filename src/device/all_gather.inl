@@ -5,6 +5,7 @@ SYMM_DEV char *symm_gather_place(const symm_cta *c, int rank) {
 }
 
 SYMM_DEV void symm_body_ag_local(symm_cta *c) {
+    if (c->cta) return;
     symm_move(c, c->a->dst, c->a->src, c->a->count * c->a->esize);
 }
 

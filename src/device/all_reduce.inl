@@ -42,6 +42,7 @@ SYMM_DEV void symm_reduce_here(const symm_cta *c, char *dst, const void *const *
 
 SYMM_DEV void symm_body_ar_local(symm_cta *c) {
     const void *src = c->a->src;
+    if (c->cta) return; /* once: in place, a second time would apply a scalar twice */
     symm_reduce_here(c, (char *)c->a->dst, &src, c->a->count);
 }
 

@@ -47,6 +47,7 @@
 #endif
 
 #include "lanes.inl"
+#include "lanes_types.inl"
 
 /* Results must not depend on what the caller did to the processor's rounding mode, subnormal
  * flushing or traps. Reading the mode costs a nanosecond or two, changing it much more, and almost

@@ -142,32 +142,13 @@ typedef struct {
 } task;
 
 static symmResult_t report(symm_comm *c, const symm_outcome *o) {
-    char text[SYMM_ERR_TEXT];
+    char text[SYMM_ERR_TEXT], why[160];
     const char *stage =
         o->stage < sizeof stage_names / sizeof stage_names[0] ? stage_names[o->stage] : "?";
     symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
     if (known) return known;
-    switch (o->code) {
-    case symmMismatch:
-        snprintf(text, sizeof text,
-                 "rank %d called another collective, count, type or reduction than this rank "
-                 "(collective %u, %s)",
-                 o->rank, o->epoch, stage);
-        break;
-    case symmTimeout:
-        snprintf(text, sizeof text, "rank %d did not come within SYMM_TIMEOUT (collective %u, %s)",
-                 o->rank, o->epoch, stage);
-        break;
-    case symmAborted:
-        snprintf(text, sizeof text,
-                 "rank %d aborted or revoked the communicator (collective %u, %s)", o->rank,
-                 o->epoch, stage);
-        break;
-    default:
-        snprintf(text, sizeof text, "rank %d died or left the communicator (collective %u, %s)",
-                 o->rank, o->epoch, stage);
-        break;
-    }
+    symm_comm_reason((symmResult_t)o->code, o->rank, why, sizeof why);
+    snprintf(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, stage);
     symm_comm_fail(c, (symmResult_t)o->code, o->rank, text);
     return SYMM_ERR((symmResult_t)o->code, "communicator %s: %s", c->name, text);
 }
@@ -281,8 +262,19 @@ static symmResult_t call_job(void *p) {
     return r;
 }
 
+/* What waits in a group is checked at the call, like what runs at once. */
+static symmResult_t check_queued(const symm_coll *k, symmComm_t comm) {
+    symm_comm *c;
+    symm_launch l;
+    SYMM_TRY(symm_comm_enter(comm, 1, &c));
+    symmResult_t r = symm_coll_prepare(c, k, &l);
+    symm_comm_leave(c);
+    return r;
+}
+
 static symmResult_t submit(const symm_coll *k, symmComm_t comm, symmStream_t stream) {
     call_args a = {*k, comm, stream};
+    if (__builtin_expect(symm_group_open(), 0)) SYMM_TRY(check_queued(k, comm));
     return symm_group_run(comm, stream ? SYMM_JOB_STREAM : SYMM_JOB_BLOCKS, call_job, &a, sizeof a);
 }
 

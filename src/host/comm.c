@@ -16,6 +16,8 @@
 #include "watch.h"
 #include "window.h"
 
+#define LEFT_GRACE_NS 1000000000ull
+
 static symmResult_t bad_handle(symmComm_t handle) {
     return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)handle);
 }
@@ -81,13 +83,29 @@ static void adopt_abort(symm_comm *c) {
     symm_comm_fail(c, code, (int)(uint32_t)word - 1, text);
 }
 
+static int said_left(const symm_comm *c, int peer) {
+    if (!__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) return 0; /* as above */
+    const symm_ctl *theirs = (const symm_ctl *)(uintptr_t)(c->base + (uint64_t)peer * c->stride);
+    return __atomic_load_n(&theirs->state, __ATOMIC_ACQUIRE) ==
+           SYMM_STATE_LEFT; /* pairs with say_left */
+}
+
+/* Who left orderly may have done its part of this step first, and what it sent is still on its way here. Its absence counts
+ * only if the step does not end soon. */
+static int may_be_done(symm_comm *c, int peer) {
+    if (!said_left(c, peer)) return 0;
+    uint64_t now = symm_now_ns();
+    if (!c->left_ns) c->left_ns = now;
+    return now - c->left_ns < LEFT_GRACE_NS;
+}
+
 /* Polled while this thread waits in set-up: a revocation, or a peer whose connection has ended. */
 static symmResult_t check(void *arg) {
     symm_comm *c = arg;
     adopt_abort(c);
     SYMM_TRY(symm_comm_async(c));
     for (int p = 0; c->mesh && p < c->nranks; p++) {
-        if (p == c->rank || !symm_mesh_hung_up(c->mesh, p)) continue;
+        if (p == c->rank || !symm_mesh_hung_up(c->mesh, p) || may_be_done(c, p)) continue;
         symm_mesh_mark_dead(c->mesh, p);
         return SYMM_ERR(symmRemoteError, "rank %d died or left the communicator", p);
     }
@@ -133,6 +151,7 @@ symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t 
                               const char *stage) {
     symm_wait w = symm_comm_wait(c, stage);
     symmResult_t r = symm_boot_allgather(c->boot, mine, all, bytes, &w);
+    if (r == symmRemoteError && c->mesh) r = symm_mesh_cause(c->mesh);
     if (r) symm_comm_break(c, r, culprit(c, r), stage); /* the bootstrap is unusable from here on */
     return r;
 }
@@ -162,6 +181,7 @@ symm_wait symm_comm_wait(symm_comm *c, const char *stage) {
                                                            : (uint64_t)c->params.setup_timeout_ms;
     symm_wait w = {
         .deadline_ns = symm_now_ns() + ms * 1000000ull, .stage = stage, .check = check, .arg = c};
+    c->left_ns = 0;
     return w;
 }
 

@@ -85,6 +85,7 @@ static void *make_rank(void *p) {
     one_rank *o = p;
     symm_boot *boot;
     o->result = symm_boot_threads_open(o->group, o->rank, &boot);
+    if (o->result) symm_boot_group_abandon(o->group); /* the others shall not wait for this rank */
     if (!o->result) o->result = symm_comm_open(boot, NULL, &o->comm);
     if (o->result) memcpy(o->text, symm_status_text(), sizeof o->text);
     return NULL;
@@ -115,14 +116,18 @@ symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices) {
     if (!ones) return SYMM_ERR(symmOutOfMemory, "no memory to create %d ranks", n);
     symmResult_t status = symm_boot_group_create(n, &group);
     if (status) goto free_ones;
+    symm_boot_group_hold(group, 1);
     status = start_ranks(ones, n, group);
     for (int r = 0; r < n; r++) {
         if (ones[r].started) pthread_join(ones[r].thread, NULL);
-        if (ones[r].result && !status) {
+        /* The cause rather than what it looked like to the others. */
+        if (ones[r].result &&
+            (!status || (status == symmRemoteError && ones[r].result != status))) {
             status = ones[r].result;
             symm_status_adopt(ones[r].text);
         }
     }
+    symm_boot_group_hold(group, 0); /* no thread is left that could still come */
     for (int r = 0; r < n; r++) {
         if (!status)
             comms[r] = ones[r].comm;

@@ -8,7 +8,7 @@
 #include "comm.h"
 
 const symm_redop *symm_redop_find(const symm_comm *c, symmRedOp_t op) {
-    int i = (int)op - symmNumOps;
+    int64_t i = (int64_t)op - symmNumOps; /* op may be any int */
     return i >= 0 && i < c->nredops && c->redops[i].live ? &c->redops[i] : NULL;
 }
 

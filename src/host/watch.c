@@ -77,6 +77,13 @@ static void set_add(poll_set *s, int fd, short events, symm_comm *c, int peer) {
     s->peer[s->n++] = peer;
 }
 
+/* While it is being made the creating thread watches the mesh itself: there a peer's end often has a
+ * reason, which lies in its queue. */
+static int is_watched(const symm_comm *c, int peer) {
+    return atomic_load_explicit(&c->state, memory_order_acquire) != SYMM_COMM_MAKING &&
+           symm_mesh_fd(c->mesh, peer) >= 0 && symm_mesh_alive(c->mesh, peer);
+}
+
 /* With the lock. A peer that was found dead once is polled no more. */
 static void set_fill(poll_set *s) {
     s->n = 0;
@@ -84,7 +91,7 @@ static void set_fill(poll_set *s) {
     set_add(s, wake_fd, POLLIN, NULL, -1);
     for (struct symm_watch *w = watched; w; w = w->next)
         for (int p = 0; p < w->comm->nranks; p++)
-            if (symm_mesh_fd(w->comm->mesh, p) >= 0 && symm_mesh_alive(w->comm->mesh, p))
+            if (is_watched(w->comm, p))
                 set_add(s, symm_mesh_fd(w->comm->mesh, p), POLLRDHUP, w->comm, p);
 }
 
@@ -228,4 +235,10 @@ void symm_watch_stop(symm_comm *c) {
     pthread_mutex_unlock(&life_lock);
     free(c->watch);
     c->watch = NULL;
+}
+
+void symm_watch_look(void) {
+    pthread_mutex_lock(&watch_lock);
+    if (wake_fd >= 0) wake();
+    pthread_mutex_unlock(&watch_lock);
 }

@@ -8,5 +8,7 @@
 
 symmResult_t symm_watch_start(symm_comm *c);
 void symm_watch_stop(symm_comm *c);
+/* A communicator has become live: its peers are watched from here on, and those that have ended already are found. */
+void symm_watch_look(void);
 
 #endif

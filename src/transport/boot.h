@@ -39,6 +39,8 @@ typedef struct symm_boot_group symm_boot_group;
 symmResult_t symm_boot_group_create(int nranks, symm_boot_group **out);
 symmResult_t symm_boot_threads_open(symm_boot_group *g, int rank, symm_boot **out);
 void symm_boot_group_abandon(symm_boot_group *g);
+/* held 1: neither abandon nor the last close frees the group before a call with 0 (which may free it at once). */
+void symm_boot_group_hold(symm_boot_group *g, int held);
 
 /* The caller's callbacks. A callback that returns non-zero is symmSystemError. The deadline cannot interrupt it. */
 symmResult_t symm_boot_user_open(const symmBoot_t *cb, int rank, int nranks, symm_boot **out);

@@ -18,7 +18,7 @@ typedef struct {
     symm_mesh *mesh;
     uint32_t seq; /* number of the exchange */
     int failed;
-    int survives; /* the parent's end, however late it is told, does not end the exchange */
+    int survives;  /* the parent's end, however late it is told, does not end the exchange */
     int members[]; /* mesh rank of each new rank */
 } boot_mesh;
 

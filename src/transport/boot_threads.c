@@ -26,6 +26,7 @@ struct symm_boot_group {
     int nranks;
     int joined, closed;
     int abandoned;
+    int held;             /* by whom made the group and may still let ranks in: not freed before */
     unsigned char *state; /* [nranks] */
     round *now;           /* the exchange that ranks arrive at; NULL between two */
     symmResult_t verdict; /* what ended the group, for every rank alike */
@@ -63,13 +64,19 @@ symmResult_t symm_boot_group_create(int nranks, symm_boot_group **out) {
 
 /* Unlocks; frees the group when nobody is in it or can come any more. */
 static void unlock_group(symm_boot_group *g) {
-    int over = g->closed == (g->abandoned ? g->joined : g->nranks);
+    int over = !g->held && g->closed == (g->abandoned ? g->joined : g->nranks);
     pthread_mutex_unlock(&g->lock);
     if (!over) return;
     pthread_cond_destroy(&g->moved);
     pthread_mutex_destroy(&g->lock);
     free(g->state);
     free(g);
+}
+
+void symm_boot_group_hold(symm_boot_group *g, int held) {
+    pthread_mutex_lock(&g->lock);
+    g->held = held;
+    unlock_group(g);
 }
 
 void symm_boot_group_abandon(symm_boot_group *g) {

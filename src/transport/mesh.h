@@ -63,6 +63,9 @@ symmResult_t symm_mesh_recv(symm_mesh *m, int peer, int type, void *payload, siz
 int symm_mesh_fd(const symm_mesh *m, int peer);
 int symm_mesh_alive(const symm_mesh *m, int peer);
 void symm_mesh_mark_dead(symm_mesh *m, int peer);
+/* A wait ended with symmRemoteError because a peer had hung up: the cause may lie in that peer's queue. Returns the cause's code
+ * with its text, or symmRemoteError with the text as it was. What else was queued is lost. */
+symmResult_t symm_mesh_cause(symm_mesh *m);
 /* 1 after a REVOKE was sent or obeyed. Any thread. */
 int symm_mesh_revoked(const symm_mesh *m);
 /* True if the connection to peer has reached its end of file (the peer's process ended or closed its mesh). Never blocks. */

@@ -99,9 +99,6 @@ symmResult_t symm_mesh_pause(symm_mesh *m, uint8_t *want, const symm_wait *w, in
 symmResult_t symm_mesh_look(symm_mesh *m, const uint8_t *want, const symm_wait *w, int *ms);
 /* The peer is gone: says so (or what its last REVOKE says), marks it dead, returns the code. */
 symmResult_t symm_mesh_lost(symm_mesh *m, int peer, const symm_wait *w);
-/* w->check ended a wait with symmRemoteError: it may have seen somebody's end before the cause,
- * which lies in that peer's queue. Returns the cause's code, or symmRemoteError as it was. */
-symmResult_t symm_mesh_cause(symm_mesh *m);
 /* m->in is a REVOKE of peer: records its text, marks the mesh, passes it on, returns its code. */
 symmResult_t symm_mesh_obey(symm_mesh *m, int peer);
 /* m->in is not what was expected: REVOKE is obeyed, everything stale on a revoked mesh skipped

@@ -25,7 +25,7 @@
 #define ACCEPT_BURST 64  /* connections taken between two looks at the others */
 #define DIAL_TRIES   200 /* how often a living listener may turn this rank away */
 #define DIAL_MS      5   /* pause between attempts */
-#define WATCH_AFTER_NS                                                         \
+#define WATCH_AFTER_NS \
     20000000ull /* then the processes of those who have not come are looked at \
                  */
 

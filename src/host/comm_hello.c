@@ -1,0 +1,220 @@
+/* comm_hello.c - the first exchange of ranks that want to be a communicator: who are you, do we fit, how many
+ * cores do we share. Runs on the thread that creates the communicator; no lock. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "../device/reduce.h"
+#include "comm.h"
+#include "comm_make.h"
+#include "log.h"
+#include "plan.h"
+
+#define HELLO_MAGIC 0x6d6d79736f6c6c65ull
+#define MAX_CPUS    1024
+#define REFUSE_NS   10000000000ull /* how long a rank that cannot go on tries to tell the others */
+
+/* The first message between ranks. magic and version stand first and the size never changes, so that ranks built
+ * differently understand at least that. */
+typedef struct {
+    uint64_t magic;
+    uint32_t version, abi;
+    uint64_t plan_hash, param_hash;
+    symm_uuid process, host;
+    uint64_t device_bytes, scratch;
+    int32_t code, nranks;
+    char text[200];
+    uint64_t cpus[MAX_CPUS / 64];
+} hello;
+
+/* ---- this process --------------------------------------------------------------------------------------------------- */
+
+static symm_uuid process_id;
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+
+void symm_random_fill(void *p, size_t n) {
+    if (getrandom(p, n, 0) == (ssize_t)n) return;
+    uint64_t seed[2] = {
+        symm_now_ns(),
+        (uint64_t)getpid()}; /* a kernel without it: unique is enough here, secret is not needed */
+    memcpy(p, seed, n < sizeof seed ? n : sizeof seed);
+}
+
+static void make_process_id(void) {
+    symm_random_fill(&process_id, sizeof process_id);
+}
+
+/* A forked child is another process. */
+static void renew_process_id(void) {
+    make_process_id();
+}
+
+static void once(void) {
+    make_process_id();
+    pthread_atfork(NULL, NULL, renew_process_id);
+    symm_reduce_init();
+}
+
+/* Ranks of one host must find the same one: where there is no descriptor to read it with, none is made up. */
+static symmResult_t host_id(symm_uuid *out) {
+    char text[64] = "";
+    symm_uuid id = {0, 0};
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!f && (errno == EMFILE || errno == ENFILE))
+        return SYMM_ERR(symmFdLimit,
+                        "no file descriptor left to identify the host: %m (ulimit -n)");
+    if (f) {
+        if (!fgets(text, sizeof text, f)) text[0] = 0;
+        fclose(f);
+    }
+    if (!text[0]) gethostname(text, sizeof text - 1);
+    for (const char *p = text; *p; p++) {
+        id.hi = (id.hi ^ (unsigned char)*p) * 0x100000001b3ull;
+        id.lo = id.lo * 31 + (unsigned char)*p;
+    }
+    *out = id;
+    return symmSuccess;
+}
+
+/* ---- hello ------------------------------------------------------------------------------------------------------------- */
+
+static symmResult_t prepare(symm_comm *c) {
+    pthread_once(&process_once, once);
+    SYMM_TRY(symm_param_load(&c->params));
+    if (c->params.backend == 2)
+        return SYMM_ERR(symmNotSupported, "SYMM_BACKEND=cuda: this build has no CUDA backend");
+    SYMM_TRY(symm_plan_parse_algo(c->params.algo, c->forced));
+    symm_vmm_host_hugepages((int)c->params.hugepages);
+    int cu = c->vmm->query(&c->caps);
+    if (cu) return symm_vmm_error(c->vmm, cu, "asking what the machine has");
+    if (c->nranks > SYMM_MAX_RANKS)
+        return SYMM_ERR(symmInvalidArgument, "nranks=%d: one domain has at most %d ranks",
+                        c->nranks, SYMM_MAX_RANKS);
+    return symmSuccess;
+}
+
+static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
+    cpu_set_t set;
+    memset(h, 0, sizeof *h);
+    if (!status) status = host_id(&h->host);
+    h->magic = HELLO_MAGIC;
+    h->version = SYMM_VERSION_CODE;
+    h->abi = (uint32_t)(sizeof(symm_ctl) ^ (sizeof(symm_args) << 16) ^ sizeof(symm_greeting));
+    h->plan_hash = symm_plan_hash();
+    h->param_hash = symm_param_hash(&c->params);
+    h->process = process_id;
+    h->device_bytes = c->caps.device_bytes;
+    h->scratch = c->params.scratch;
+    h->nranks = c->nranks;
+    h->code = (int32_t)status;
+    if (status) snprintf(h->text, sizeof h->text, "%s", symm_status_text());
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        for (int i = 0; i < MAX_CPUS; i++)
+            if (CPU_ISSET(i, &set)) h->cpus[i / 64] |= 1ull << (i % 64);
+}
+
+static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
+    if (h->magic != mine->magic || h->version != mine->version)
+        return SYMM_ERR(symmVersionMismatch, "rank %d runs symm %u.%u.%u, this rank %d.%d.%d", r,
+                        h->version / 10000, h->version / 100 % 100, h->version % 100, SYMM_MAJOR,
+                        SYMM_MINOR, SYMM_PATCH);
+    if (h->abi != mine->abi || h->plan_hash != mine->plan_hash)
+        return SYMM_ERR(symmVersionMismatch,
+                        "rank %d was built with other records or another kernel table than rank 0 "
+                        "(%016llx, %016llx)",
+                        r, (unsigned long long)h->plan_hash, (unsigned long long)mine->plan_hash);
+    if (h->nranks != mine->nranks)
+        return SYMM_ERR(symmInvalidArgument, "rank %d says nranks=%d, rank 0 says %d", r, h->nranks,
+                        mine->nranks);
+    if (h->param_hash != mine->param_hash)
+        return SYMM_ERR(symmInvalidUsage,
+                        "rank %d has other SYMM_ variables than rank 0 (those that decide kernels "
+                        "and layout must agree: SYMM_ALGO, SYMM_CTAS, SYMM_DETERMINISTIC, "
+                        "SYMM_SCRATCH, SYMM_WIN_STRIDE, SYMM_MULTICAST, SYMM_BACKEND)",
+                        r);
+    if (memcmp(&h->host, &mine->host, sizeof h->host))
+        return SYMM_ERR(
+            symmNotSupported,
+            "rank %d runs on another host than rank 0: one communicator spans one memory domain",
+            r);
+    return symmSuccess;
+}
+
+/* Every rank looks at the same records in the same order, comparing with rank 0's, so all find the same first fault. */
+static symmResult_t judge(const hello *all, int nranks) {
+    for (int r = 0; r < nranks; r++)
+        if (all[r].magic == HELLO_MAGIC && all[r].version == all[0].version && all[r].code)
+            return SYMM_ERR((symmResult_t)all[r].code, "rank %d: %.*s", r, (int)sizeof all[r].text,
+                            all[r].text);
+    for (int r = 1; r < nranks; r++) SYMM_TRY(compare_hello(r, &all[r], &all[0]));
+    return symmSuccess;
+}
+
+static int count_cores(const hello *all, int nranks) {
+    int cores = 0;
+    for (int i = 0; i < MAX_CPUS / 64; i++) {
+        uint64_t any = 0;
+        for (int r = 0; r < nranks; r++) any |= all[r].cpus[i];
+        cores += __builtin_popcountll(any);
+    }
+    return cores;
+}
+
+static void learn(symm_comm *c, const hello *all) {
+    c->threads = c->nranks > 1;
+    c->stride = c->params.win_stride;
+    for (int r = 0; r < c->nranks; r++) {
+        if (memcmp(&all[r].process, &process_id, sizeof process_id)) c->threads = 0;
+        if (!c->params.win_stride && all[r].device_bytes > c->stride)
+            c->stride = all[r].device_bytes;
+    }
+    /* Whole GiB, and room beside the device's memory for control blocks. */
+    if (!c->params.win_stride) c->stride = (c->stride + (5ull << 30) - 1) >> 30 << 30;
+    c->stride = (c->stride + c->caps.granularity - 1) / c->caps.granularity * c->caps.granularity;
+    c->oversubscribed = c->nranks > count_cores(all, c->nranks);
+}
+
+/* ---- the exchange ---- */
+
+symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members) {
+    hello mine, *all = calloc((size_t)c->nranks, sizeof *all);
+    symmResult_t status = prepare(c);
+    if (!all) return SYMM_ERR(symmOutOfMemory, "no memory to meet %d ranks", c->nranks);
+    fill_hello(c, status, &mine);
+    symm_wait w = symm_comm_wait(c, "creating a communicator");
+    if (!c->params.setup_timeout_ms && c->config.timeoutMs == SYMM_CONFIG_UNDEF)
+        w.deadline_ns = symm_now_ns() + REFUSE_NS; /* parameters were bad */
+    status = symm_boot_allgather(c->boot, &mine, all, sizeof mine, &w);
+    if (!status) status = judge(all, c->nranks);
+    if (!status) learn(c, all);
+    for (int r = 0; r < c->nranks; r++) {
+        members[r] = all[r].process;
+        members[r].lo ^=
+            (uint64_t)(r + 1) * 0x9e3779b97f4a7c15ull; /* ranks of one process differ */
+    }
+    free(all);
+    return status;
+}
+
+symmResult_t symm_comm_refuse(symm_boot *boot, symmResult_t status) {
+    hello mine = {.magic = HELLO_MAGIC, .version = SYMM_VERSION_CODE, .code = (int32_t)status};
+    hello *all = calloc((size_t)boot->nranks, sizeof *all);
+    char own[SYMM_ERR_TEXT];
+    snprintf(own, sizeof own, "%s", symm_status_text());
+    snprintf(mine.text, sizeof mine.text, "%.199s", own);
+    symm_wait w = {.deadline_ns = symm_now_ns() + REFUSE_NS, .stage = "creating a communicator"};
+    symmResult_t r = all ? symm_boot_allgather(boot, &mine, all, sizeof mine, &w) : status;
+    if (!r)
+        r = judge(all, boot->nranks);
+    else
+        symm_status_adopt(own);
+    free(all);
+    symm_boot_close(boot);
+    return r ? r : status;
+}
