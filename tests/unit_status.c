@@ -53,8 +53,8 @@ static void an_error_keeps_its_text_and_counts_as_a_warning(void) {
 
 static void a_text_may_quote_the_last_one(void) {
     T_EXPECT_WARNINGS();
-    SYMM_ERR(symmSystemError, "inner");
-    SYMM_ERR(symmSystemError, "outer (%s)", symm_status_text());
+    T_EQ(SYMM_ERR(symmSystemError, "inner"), symmSystemError);
+    T_EQ(SYMM_ERR(symmSystemError, "outer (%s)", symm_status_text()), symmSystemError);
     T_STREQ(symm_status_text(), "outer (inner)");
     symm_status_adopt(symm_status_text() + 7);
     T_STREQ(symm_status_text(), "inner)");
@@ -62,7 +62,7 @@ static void a_text_may_quote_the_last_one(void) {
 
 static void a_long_text_is_cut(void) {
     T_EXPECT_WARNINGS();
-    SYMM_ERR(symmSystemError, "%*d", 4000, 1);
+    T_EQ(SYMM_ERR(symmSystemError, "%*d", 4000, 1), symmSystemError);
     T_EQ(strlen(symm_status_text()), SYMM_ERR_TEXT - 1);
     char text[2 * SYMM_ERR_TEXT];
     memset(text, 'x', sizeof text - 1);

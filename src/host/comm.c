@@ -106,7 +106,6 @@ static symmResult_t check(void *arg) {
     SYMM_TRY(symm_comm_async(c));
     for (int p = 0; c->mesh && p < c->nranks; p++) {
         if (p == c->rank || !symm_mesh_hung_up(c->mesh, p) || may_be_done(c, p)) continue;
-        symm_mesh_mark_dead(c->mesh, p);
         return SYMM_ERR(symmRemoteError, "rank %d died or left the communicator", p);
     }
     return symmSuccess;

@@ -98,14 +98,23 @@ static symmResult_t prepare(symm_comm *c) {
     return symmSuccess;
 }
 
+#ifdef SYMM_TESTING
+/* A test plays a rank that was built from another version, with other records or another kernel table. */
+int symm_test_skew[3];
+#define SKEW(i) symm_test_skew[i]
+#else
+#define SKEW(i) 0
+#endif
+
 static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
     cpu_set_t set;
     memset(h, 0, sizeof *h);
     if (!status) status = host_id(&h->host);
     h->magic = HELLO_MAGIC;
-    h->version = SYMM_VERSION_CODE;
-    h->abi = (uint32_t)(sizeof(symm_ctl) ^ (sizeof(symm_args) << 16) ^ sizeof(symm_greeting));
-    h->plan_hash = symm_plan_hash();
+    h->version = (uint32_t)(SYMM_VERSION_CODE + SKEW(0));
+    h->abi = (uint32_t)(sizeof(symm_ctl) ^ (sizeof(symm_args) << 16) ^ sizeof(symm_greeting)) +
+             (uint32_t)SKEW(1);
+    h->plan_hash = symm_plan_hash() + (uint64_t)SKEW(2);
     h->param_hash = symm_param_hash(&c->params);
     h->process = process_id;
     h->device_bytes = c->caps.device_bytes;
@@ -121,9 +130,9 @@ static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
 
 static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
     if (h->magic != mine->magic || h->version != mine->version)
-        return SYMM_ERR(symmVersionMismatch, "rank %d runs symm %u.%u.%u, this rank %d.%d.%d", r,
-                        h->version / 10000, h->version / 100 % 100, h->version % 100, SYMM_MAJOR,
-                        SYMM_MINOR, SYMM_PATCH);
+        return SYMM_ERR(symmVersionMismatch, "rank %d runs symm %u.%u.%u, rank 0 %u.%u.%u", r,
+                        h->version / 10000, h->version / 100 % 100, h->version % 100,
+                        mine->version / 10000, mine->version / 100 % 100, mine->version % 100);
     if (h->abi != mine->abi || h->plan_hash != mine->plan_hash)
         return SYMM_ERR(symmVersionMismatch,
                         "rank %d was built with other records or another kernel table than rank 0 "

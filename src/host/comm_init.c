@@ -165,9 +165,10 @@ static symmResult_t open_child(symm_comm *c, symm_boot *boot, const symmConfig_t
         SYMM_CONFIG_UNDEF; /* the child's bootstrap is the parent's mesh: both cannot be in use at once */
     symmResult_t r = symm_comm_open(boot, &cfg, out);
     symm_log_rank(c->rank);
-    /* The exchange failed half-way, so the parent's mesh is out of step: the parent is over. */
-    if (r && symm_mesh_revoked(c->mesh) && !symm_comm_async(c))
-        symm_comm_break(c, r, c->rank, "creating a communicator from it");
+    /* The exchange failed half-way, or shrink has learnt in it that a rank died: the parent is over. */
+    if (symm_mesh_revoked(c->mesh) && !symm_comm_async(c))
+        symm_comm_break(c, r ? r : symmRemoteError, r ? c->rank : -1,
+                        "creating a communicator from it");
     return r;
 }
 
