@@ -26,11 +26,11 @@ setup:
 	@CC='$(CC)' MPICC='$(MPICC)' MPIRUN='$(MPIRUN)' scripts/setup.sh
 
 run: setup ## set-up, build, then our time beside Open MPI's for all_reduce and all_gather
-	@$(SUBMAKE) all
+	+@$(SUBMAKE) all
 	@BIN=$(BIN) MPIRUN='$(MPIRUN)' scripts/run.sh
 
 bench: setup ## the performance figures of docs/performance.md: tables, JSON and SVG in build/bench
-	@$(SUBMAKE) all bench-programs
+	+@$(SUBMAKE) all bench-programs
 	@BIN=$(BIN) MPIRUN='$(MPIRUN)' scripts/bench.sh $(OUT)/bench $(BENCH_PROGRAMS)
 
 clean: ## remove build/

@@ -98,17 +98,17 @@ RUN_SH = $(SAN_ENV) MPIRUN='$(MPIRUN)' CC='$(CC)' BUILD='$(OUT)' $(FIXED) tests/
 
 .PHONY: check check-full check-build check-run asan tsan asan-run tsan-run fuzz fuzz-run
 check: setup ## set-up, build, all tests; closes with `N passed, N failed, N skipped`
-	@$(SUBMAKE) check-build
-	@$(SUBMAKE) check-run
+	+@$(SUBMAKE) check-build
+	+@$(SUBMAKE) check-run
 
 # Sequential on purpose: each step uses all the cores that -j gives.
 check-build:
 	@echo 'building: library, tools, tests'
-	@$(SUBMAKE) all tests-plain
+	+@$(SUBMAKE) all tests-plain
 	@echo 'building: tests under AddressSanitizer and UndefinedBehaviorSanitizer'
-	@$(SUBMAKE) ASAN=1 UBSAN=1 tests-asan
+	+@$(SUBMAKE) ASAN=1 UBSAN=1 tests-asan
 	@echo 'building: tests under ThreadSanitizer'
-	@$(SUBMAKE) TSAN=1 tests-tsan
+	+@$(SUBMAKE) TSAN=1 tests-tsan
 
 check-run:
 	@$(RUN_SH) $(PLAIN_LIST) $(TSAN_LIST) $(ASAN_LIST)
@@ -117,14 +117,14 @@ check-full: ## as check, without sampling: whole matrices, all rank counts, time
 	@T_FULL=1 T_SLOW=$${T_SLOW:-3} $(MAKE) --no-print-directory check NP='1 2 3 4 5 6 7 8 12 16'
 
 asan: setup ## unit, fault and mp tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	@$(SUBMAKE) ASAN=1 UBSAN=1 tests-asan
-	@$(SUBMAKE) asan-run
+	+@$(SUBMAKE) ASAN=1 UBSAN=1 tests-asan
+	+@$(SUBMAKE) asan-run
 asan-run:
 	@$(RUN_SH) $(ASAN_LIST)
 
 tsan: setup ## unit and thread-rank tests under ThreadSanitizer
-	@$(SUBMAKE) TSAN=1 tests-tsan
-	@$(SUBMAKE) tsan-run
+	+@$(SUBMAKE) TSAN=1 tests-tsan
+	+@$(SUBMAKE) tsan-run
 tsan-run:
 	@$(RUN_SH) $(TSAN_LIST)
 
@@ -134,7 +134,7 @@ FUZZ_BIN    := $(OUT)/fuzz
 FUZZ_OBJ    := $(FUZZERS:%=$(TOBJ)/tests/fuzz/%.o)
 fuzz: ## run each fuzzer of tests/fuzz for FUZZ_SECONDS (needs clang)
 	@command -v clang >/dev/null || { echo 'symm: make fuzz needs clang (package clang)'; exit 2; }
-	@$(SUBMAKE) CC=clang FUZZ=1 ASAN=1 UBSAN=1 fuzz-run
+	+@$(SUBMAKE) CC=clang FUZZ=1 ASAN=1 UBSAN=1 fuzz-run
 
 $(FUZZERS:%=$(FUZZ_BIN)/%): $(FUZZ_BIN)/%: $(TOBJ)/tests/fuzz/%.o $(TEST_LIB)
 	@$(call say,LD,$@)
