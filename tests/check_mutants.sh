@@ -71,7 +71,7 @@ mutants() {
     cat <<'EOF'
 packet-without-release|src/device/dev.h|/symm_st_release((uint64_t \*)(void \*)packet/s/symm_st_release/symm_st_relaxed/|tsan|thr_order|pushed_packets
 ready-without-release|src/device/zerocopy.inl|/symm_st_release(&box->ready/s/symm_st_release/symm_st_relaxed/|tsan|thr_order|staged_chunks
-arrive-without-release|src/device/zerocopy.inl|/symm_st_release(&symm_outbox.*->arrive/s/symm_st_release/symm_st_relaxed/|tsan|thr_order|zero_copy
+arrive-without-release|src/device/zerocopy.inl|/symm_st_release(arrive, /s/symm_st_release/symm_st_relaxed/|tsan|thr_order|zero_copy
 signature-without-release|src/device/barrier.inl|/symm_st_release(&box->sig/s/symm_st_release/symm_st_relaxed/|tsan|thr_order|barriers_order_memory
 wait-without-acquire|src/device/dev.h|s/__atomic_load_n(p, __ATOMIC_ACQUIRE)/__atomic_load_n(p, __ATOMIC_RELAXED)/|tsan|thr_order|pushed_packets
 skipped-packet-wait|src/device/dev.h|/symm_packet_wait(symm_cta/,/^}/s/!= want/!= want \&\& 0/|plain|thr_order|pushed_packets

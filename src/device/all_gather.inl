@@ -9,7 +9,7 @@ SYMM_DEV void symm_body_ag_local(symm_cta *c) {
     symm_move(c, c->a->dst, c->a->src, c->a->count * c->a->esize);
 }
 
-/* Push: packets to every peer, then the own part, then what came. */
+/* Push: packets to every peer, what came from them, then the own part. */
 SYMM_DEV void symm_body_ag_push(symm_cta *c) {
     const symm_args *a = c->a;
     const uint64_t bytes = a->count * a->esize, packets = symm_chunks(bytes, SYMM_PACKET_LOG);
@@ -20,8 +20,6 @@ SYMM_DEV void symm_body_ag_push(symm_cta *c) {
             symm_packet_put(c, slot + k * SYMM_PACKET_STRIDE, (const char *)a->src + part.at,
                             part.len);
         }
-        symm_move_cached(symm_gather_place(c, a->rank) + part.at, (const char *)a->src + part.at,
-                         part.len);
     }
     for (int q = 1; q < a->nranks; q++) {
         int peer = symm_peer(a, q);
@@ -33,9 +31,16 @@ SYMM_DEV void symm_body_ag_push(symm_cta *c) {
                              part.len);
         }
     }
+    c->heard =
+        packets > (unsigned)c->cta; /* a packet of this epoch and signature has come from each */
+    for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
+        symm_part part = symm_chunk_of(bytes, SYMM_PACKET_LOG, k);
+        symm_move_cached(symm_gather_place(c, a->rank) + part.at, (const char *)a->src + part.at,
+                         part.len);
+    }
 }
 
-/* Zero-copy: ready words out, the own part, then each peer's window loaded into dst. Only sources can be staged. */
+/* Zero-copy: ready words out, each peer's window loaded into dst, and the own part while the peers still read. Only sources can be staged. */
 SYMM_DEV void symm_body_ag_load(symm_cta *c) {
     const symm_args *a = c->a;
     const uint64_t bytes = a->count * a->esize;

@@ -50,6 +50,8 @@ SYMM_DEV int symm_scalars(symm_cta *c) {
     return 0;
 }
 
+/* Entry and exit are the barrier. */
 SYMM_DEV void symm_body_barrier(symm_cta *c) {
-    (void)c; /* entry and exit are the barrier */
+    for (int q = 1; c->cta == 0 && q < c->a->nranks; q++)
+        symm_give_line(symm_outbox(c, symm_peer(c->a, q)));
 }

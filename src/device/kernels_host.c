@@ -5,7 +5,6 @@
 #include "dev.h"
 #include "kernels.h"
 
-#define SYMM_AHEAD 1024u       /* bytes of packets whose lines are taken ahead of the next call */
 #define SYMM_BLOCK (16u << 10) /* reduced once and copied to all destinations while in L1 */
 
 /* Where a block waits between its reduction and its copies. */
@@ -72,7 +71,7 @@ static void expect_next(const symm_cta *c, int packets) {
     next.cta = 0;
     next.epoch = c->epoch + 1;
     uint64_t ahead = c->a->count << c->a->esize_log; /* calls tend to repeat */
-    if (ahead > SYMM_AHEAD) ahead = 0;
+    if (ahead > SYMM_HAND_OVER) ahead = 0;
     for (int q = 1; q < c->a->nranks; q++) {
         int peer = symm_peer(c->a, q);
         symm_own_line(symm_outbox(&next, peer));

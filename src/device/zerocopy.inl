@@ -14,6 +14,7 @@ SYMM_DEV void symm_ready(const symm_cta *c, uint32_t chunks) {
         symm_st_relaxed(&box->src_off, c->a->src_off);
         symm_st_relaxed(&box->dst_off, c->a->dst_off);
         symm_st_release(&box->ready, symm_word(c->epoch, chunks)); /* pairs with symm_ready_wait */
+        symm_give_line(box);
         symm_own_line(&box->arrive);
     }
 }
@@ -27,8 +28,11 @@ SYMM_DEV int symm_ready_wait(symm_cta *c, int peer, uint64_t k) {
     return c->cta == 0 && k == 0 && symm_signature_differs(c, peer);
 }
 SYMM_DEV void symm_arrive(const symm_cta *c, uint32_t chunks) {
-    for (int q = 1; q < c->a->nranks; q++) /* pairs with symm_arrive_wait */
-        symm_st_release(&symm_outbox(c, symm_peer(c->a, q))->arrive, symm_word(c->epoch, chunks));
+    for (int q = 1; q < c->a->nranks; q++) {
+        uint64_t *arrive = &symm_outbox(c, symm_peer(c->a, q))->arrive;
+        symm_st_release(arrive, symm_word(c->epoch, chunks)); /* pairs with symm_arrive_wait */
+        symm_give_line(arrive);
+    }
 }
 SYMM_DEV int symm_arrive_wait(symm_cta *c, uint64_t chunks) {
     if (chunks == 0) return 0;

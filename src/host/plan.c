@@ -22,7 +22,7 @@ static const table_row table[] = {
     {symmCollAllReduce, 2, SYMM_MAX_RANKS, 1, 4096, SYMM_KERNEL_AR_PUSH},
     {symmCollAllReduce, 2, SYMM_MAX_RANKS, -1, ALWAYS, SYMM_KERNEL_AR_ZEROCOPY},
     {symmCollAllGather, 1, 1, -1, ALWAYS, SYMM_KERNEL_AG_LOCAL},
-    {symmCollAllGather, 2, SYMM_MAX_RANKS, 0, 64, SYMM_KERNEL_AG_PUSH},
+    {symmCollAllGather, 2, SYMM_MAX_RANKS, 0, 576, SYMM_KERNEL_AG_PUSH},
     {symmCollAllGather, 2, SYMM_MAX_RANKS, 1, 4096, SYMM_KERNEL_AG_PUSH},
     {symmCollAllGather, 2, SYMM_MAX_RANKS, -1, ALWAYS, SYMM_KERNEL_AG_LOAD},
     {symmCollBarrier, 1, SYMM_MAX_RANKS, -1, ALWAYS, SYMM_KERNEL_BARRIER},
