@@ -71,7 +71,7 @@ $(EXAMPLE_PROGRAMS): | $(OUT)/examples$(S)
 
 # ---- building test programs of one variant ----
 .PHONY: tests-plain tests-asan tests-tsan bench-programs examples
-BENCH_PROGRAMS := $(foreach b,$(BENCHES),$(if $(filter $(b),$(MPI_BENCHES)),np=2:)$(TEST)/$(b))
+BENCH_PROGRAMS := $(foreach b,$(BENCHES),$(if $(filter $(b),$(MPI_BENCHES)),np=2:$(TEST)/$(b) np=4:$(TEST)/$(b),$(TEST)/$(b)))
 bench-programs: $(BENCHES:%=$(TEST)/%)
 examples:    $(EXAMPLE_PROGRAMS)
 tests-plain: $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(MP_TESTS) $(BENCHES)) examples

@@ -11,7 +11,7 @@
 #include "stats.h"
 
 enum { CHUNK = 256, CHUNKS = 1024 }; /* 262144 objects of a kind */
-#define INDEX_BITS 20 /* of the handle; 18 are used */
+#define INDEX_BITS 20                /* of the handle; 18 are used */
 
 /* state: generation << 32 | CLOSED | references. No references: the slot is free. */
 #define CLOSED         0x80000000u

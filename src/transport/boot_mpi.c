@@ -186,8 +186,8 @@ static symmResult_t watch_peers(wait *x, uint64_t now) {
 
 /* Others need the cores in order to come: yield first, then sleep. */
 static void rest(unsigned turn) {
-    struct timespec nap = {0, 50000};
-    if (turn < 1000)
+    struct timespec nap = {0, 20000};
+    if (turn < 100)
         sched_yield();
     else
         nanosleep(&nap, NULL);
