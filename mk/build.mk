@@ -74,9 +74,10 @@ $(LIB)/libsymm.so.$(VERSION): $(LIB_OBJ) src/libsymm.map
 	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) $(NO_UNDEFINED) -Wl,--version-script=src/libsymm.map $(LIB_OBJ) $(ALL_LDFLAGS) -lrt -o $@
 	$(Q)ln -sf $(@F) $(LIB)/$(SONAME)
 
+# nodelete: MPI calls back into it when a communicator is freed, or MPI itself, which may be after a dlclose.
 $(LIB)/libsymm-mpi.so.$(VERSION): $(MPI_OBJ) $(LIB)/libsymm.so src/libsymm.map
 	@$(call say,LD,$@)
-	$(Q)$(WITH_MPI) -shared -Wl,-soname,$(MPI_SONAME) $(NO_UNDEFINED) -Wl,--version-script=src/libsymm.map -Wl,-rpath,'$$ORIGIN' \
+	$(Q)$(WITH_MPI) -shared -Wl,-soname,$(MPI_SONAME) -Wl,-z,nodelete $(NO_UNDEFINED) -Wl,--version-script=src/libsymm.map -Wl,-rpath,'$$ORIGIN' \
 	  $(MPI_OBJ) -L$(LIB) -lsymm $(ALL_LDFLAGS) -o $@
 	$(Q)ln -sf $(@F) $(LIB)/$(MPI_SONAME)
 
