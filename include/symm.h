@@ -233,7 +233,8 @@ SYMM_API symmResult_t symmMemFree(void *ptr);
  * still works in collectives, staged through scratch. [collective] */
 SYMM_API symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size,
                                          symmWindow_t *win, int flags);
-/* Drops the window here. Never waits for a peer; the caller's own work on it must have ended. [local] */
+/* Drops the window here. Never waits for a peer; the caller's own work on it must have ended. Peers' parts are unmapped here as
+ * well: all ranks drop a window between the same two collectives, and none uses its memory in a collective in between. [local] */
 SYMM_API symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win);
 
 typedef struct {
@@ -271,7 +272,8 @@ SYMM_API symmResult_t symmRedOpCreatePreMulSum(symmRedOp_t *op, void *scalar,
 SYMM_API symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm); /* [local] */
 
 /* Calls between Start and the outermost End are queued: creation, split, registration and collectives alike, so one
- * thread may drive several ranks. Arguments are checked at the call; nothing blocks before End. Handles made in a
+ * thread may drive several ranks. Arguments are checked at the call; nothing blocks before End. If a call
+ * was refused, End runs none of them and returns the first refusal. Handles made in a
  * group (comm, window) are written by End. A communicator must exist before the group that registers on it. [local] */
 SYMM_API symmResult_t symmGroupStart(void);
 SYMM_API symmResult_t symmGroupEnd(void);

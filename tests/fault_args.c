@@ -497,11 +497,30 @@ static void nranks_that_differ(void) {
     T_FORK(3, nranks_rank, fk_new(1, 0));
 }
 
-T_MAIN(T(null_buffers), T(null_results), T(records_of_another_size), T(wild_buffers),
-       T(wild_handles), T(wrong_types), T(wrong_reductions), T(counts_that_overflow),
-       T(buffers_that_overlap), T(offsets_and_ranks_out_of_range), T(bad_flags_and_sizes),
-       T(no_multicast), T(window_of_another_communicator), T(double_deregister),
-       T(use_after_destroy), T(a_second_thread_inside), T(memory_that_cannot_be_mapped_on_one_rank),
+static void other_ctas_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = NULL;
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    T_EXPECT_WARNINGS();
+    fk_id(f, rank, n);
+    config.minCTAs = rank == f->victim ? 4 : 1;
+    fk_note(f, rank, symmCommInitRankConfig(&comm, n, f->id, rank, &config));
+    kit_barrier(&f->k, n);
+    fk_same(f, n, -1, symmInvalidUsage, "minCTAs");
+    T_CHECK(comm == NULL);
+}
+
+/* Ranks that planned other grids would wait for each other for ever. */
+static void configs_that_plan_differently(void) {
+    T_FORK(3, other_ctas_rank, fk_new(1, 0));
+}
+
+T_MAIN(T(configs_that_plan_differently), T(null_buffers), T(null_results),
+       T(records_of_another_size), T(wild_buffers), T(wild_handles), T(wrong_types),
+       T(wrong_reductions), T(counts_that_overflow), T(buffers_that_overlap),
+       T(offsets_and_ranks_out_of_range), T(bad_flags_and_sizes), T(no_multicast),
+       T(window_of_another_communicator), T(double_deregister), T(use_after_destroy),
+       T(a_second_thread_inside), T(memory_that_cannot_be_mapped_on_one_rank),
        T(a_buffer_that_ends_too_early_on_one_rank), T(bad_registration_arguments_on_one_rank),
        T(sizes_that_differ), T(nothing_on_one_rank), T(bad_split_on_one_rank),
        T(bad_config_on_one_rank), T(bad_variables_on_one_rank), T(nranks_that_differ))

@@ -301,14 +301,22 @@ static void group_rank(int rank, int n, void *arg) {
         T_OK(symmCommSplit(comm[i], 0, 0, &child[i], NULL));
     }
     T_OK(symmGroupEnd());
-    T_OK(symmGroupStart());
-    for (int i = 0; i < 3; i++) {
-        buf[i][0] = rank + i;
-        T_OK(symmAllReduce(buf[i], buf[i] + 64, 1, symmInt32, symmSum, comm[i], NULL));
-        T_ERR(symmAllReduce(buf[i], NULL, 1, symmInt32, symmSum, comm[i], NULL),
-              symmInvalidArgument); /* refused at the call, and not queued */
+    for (int refused = 1; refused >= 0; refused--) {
+        T_OK(symmGroupStart());
+        for (int i = 0; i < 3; i++) {
+            buf[i][0] = rank + i;
+            T_OK(symmAllReduce(buf[i], buf[i] + 64, 1, symmInt32, symmSum, comm[i], NULL));
+        }
+        if (refused) {
+            T_ERR(symmAllReduce(buf[0], NULL, 1, symmInt32, symmSum, comm[0], NULL),
+                  symmInvalidArgument); /* at the call, and End runs nothing */
+            T_ERR(symmGroupEnd(), symmInvalidArgument);
+            T_MSG(symmGetLastError(NULL), "recvbuff is NULL");
+            T_EQ(buf[0][64], 0);
+        } else {
+            T_OK(symmGroupEnd());
+        }
     }
-    T_OK(symmGroupEnd());
     for (int i = 0; i < 3; i++) {
         T_EQ(buf[i][64], n * i + n * (n - 1) / 2);
         T_OK(symmWindowDeregister(comm[i], win[i]));

@@ -395,8 +395,31 @@ static void a_second_thread_is_refused(void) {
     for (int i = 0; i < 2; i++) T_OK(symmCommDestroy(j.comm[0][i]));
 }
 
-T_MAIN(T(calls_are_asynchronous_and_in_order), T(a_change_of_stream_keeps_the_order),
-       T(two_communicators_on_two_streams), T(one_thread_drives_all_ranks),
-       T(a_thousand_replays_between_eager_calls), T(replays_of_three_ranks),
-       T(graphs_outlive_windows_and_communicators), T(destroy_waits_for_its_work),
-       T(a_second_thread_is_refused))
+/* One thread drives two ranks in a group, one on the NULL stream and one on a worker: whichever comes first. */
+static void a_group_mixes_null_and_worker_streams(void) {
+    symmComm_t comm[2];
+    symmStream_t s;
+    int in[2] = {3, 4}, out[2];
+    T_OK(symmCommInitAll(comm, 2, NULL));
+    T_OK(symmStreamCreate(&s));
+    for (int first = 0; first < 2; first++) {
+        out[0] = out[1] = 0;
+        T_OK(symmGroupStart());
+        for (int k = 0; k < 2; k++) {
+            int r = first ^ k;
+            T_OK(symmAllReduce(&in[r], &out[r], 1, symmInt32, symmSum, comm[r], r ? s : NULL));
+        }
+        T_OK(symmGroupEnd());
+        T_OK(symmStreamSynchronize(s));
+        T_EQ(out[0], 7);
+        T_EQ(out[1], 7);
+    }
+    for (int r = 0; r < 2; r++) T_OK(symmCommDestroy(comm[r]));
+    T_OK(symmStreamDestroy(s));
+}
+
+T_MAIN(T(a_group_mixes_null_and_worker_streams), T(calls_are_asynchronous_and_in_order),
+       T(a_change_of_stream_keeps_the_order), T(two_communicators_on_two_streams),
+       T(one_thread_drives_all_ranks), T(a_thousand_replays_between_eager_calls),
+       T(replays_of_three_ranks), T(graphs_outlive_windows_and_communicators),
+       T(destroy_waits_for_its_work), T(a_second_thread_is_refused))

@@ -25,9 +25,10 @@ typedef struct { /* one CTA at work */
     symm_ctl *ctl;  /* own control block */
     uint32_t epoch; /* of this collective */
     int cta;
-    symm_outcome *out; /* out->code != 0: the body is leaving */
-    uint64_t *scalars; /* premulsum: one per rank, filled by symm_scalars */
-    int heard;         /* every peer's signature of this epoch has come with its packets */
+    symm_outcome *out;  /* out->code != 0: the body is leaving */
+    uint64_t *scalars;  /* premulsum: one per rank, filled by symm_scalars */
+    uint64_t left_seen; /* the wait (by its start) in which an awaited peer was seen to have left */
+    int heard;          /* every peer's signature of this epoch has come with its packets */
 } symm_cta;
 
 typedef void (*symm_body)(symm_cta *c);

@@ -41,9 +41,12 @@ static int check_clock(symm_cta *c, int peer, int stage, uint64_t *turns) {
     if (c->a->timeout_ns && waited > c->a->timeout_ns) return leave(c, symmTimeout, peer, stage);
     const symm_ctl *theirs = symm_ctl_of(c->a, peer);
     /* Pairs with the release in the peer's destroy: whatever it wrote for us before it left is visible by now. */
-    if (waited > LEFT_GRACE_NS &&
-        __atomic_load_n(&theirs->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT)
-        return leave(c, symmRemoteError, peer, stage);
+    if (waited <= LEFT_GRACE_NS ||
+        __atomic_load_n(&theirs->state, __ATOMIC_ACQUIRE) != SYMM_STATE_LEFT)
+        return 0;
+    /* It may have written our word and left since we last looked: the word is polled once more before it counts as missing. */
+    if (c->left_seen == *turns) return leave(c, symmRemoteError, peer, stage);
+    c->left_seen = *turns;
     return 0;
 }
 

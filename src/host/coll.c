@@ -274,7 +274,10 @@ static symmResult_t check_queued(const symm_coll *k, symmComm_t comm) {
 
 static symmResult_t submit(const symm_coll *k, symmComm_t comm, symmStream_t stream) {
     call_args a = {*k, comm, stream};
-    if (__builtin_expect(symm_group_open(), 0)) SYMM_TRY(check_queued(k, comm));
+    if (__builtin_expect(symm_group_open(), 0)) {
+        symmResult_t r = check_queued(k, comm);
+        if (r) return symm_group_refuse(r);
+    }
     return symm_group_run(comm, stream ? SYMM_JOB_STREAM : SYMM_JOB_BLOCKS, call_job, &a, sizeof a);
 }
 

@@ -32,7 +32,10 @@ symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out) {
     }
     /* Pairs with the release in symm_comm_leave: the next thread sees what the last one did. */
     if (__builtin_expect(atomic_exchange_explicit(&c->busy, 1, memory_order_acquire), 0))
-        return SYMM_ERR(symmInvalidUsage, "communicator %s is in use by another thread", c->name);
+        return symm_comm_async(c)
+                   ? symm_comm_async(c) /* being aborted by that other thread */
+                   : SYMM_ERR(symmInvalidUsage, "communicator %s is in use by another thread",
+                              c->name);
     if (live &&
         __builtin_expect(atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess, 0)) {
         symm_comm_leave(c);
@@ -201,9 +204,10 @@ void symm_comm_unref(symm_comm *c) {
 /* ---- the end ------------------------------------------------------------------------------------------------------ */
 
 static symmResult_t drain(symm_comm *c) {
-    symm_order o = c->last_order;
+    SYMM_TRY(symm_order_wait(
+        NULL, c->last_order)); /* refused where a stream's task would wait for a stream */
     symm_order_drop(&c->last_order);
-    return symm_order_wait(NULL, o);
+    return symmSuccess;
 }
 
 /* Tells the peers that the end of our connection is no death. Whatever we wrote for them is visible to whoever reads it. */
@@ -215,6 +219,10 @@ static void say_left(symm_comm *c) {
  * them is an error from now on (coll.c looks at `state`). */
 static symmResult_t end(symm_comm *c) {
     symmResult_t r = drain(c);
+    if (r) { /* its kernels still run: nothing can be freed here and now */
+        symm_comm_leave(c);
+        return r;
+    }
     atomic_store_explicit(&c->state, SYMM_COMM_FINAL, memory_order_release);
     say_left(c);
     symm_watch_stop(c);
@@ -295,8 +303,7 @@ symmResult_t symmCommAbort(symmComm_t comm) {
     abort_everywhere(c, "symmCommAbort");
     while (atomic_exchange_explicit(&c->busy, 1, memory_order_acquire))
         sched_yield(); /* a call in another thread is leaving */
-    end(c);
-    return symmSuccess;
+    return end(c);
 }
 
 /* ---- questions ---------------------------------------------------------------------------------------------------- */

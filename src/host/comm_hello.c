@@ -115,7 +115,10 @@ static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
     h->abi = (uint32_t)(sizeof(symm_ctl) ^ (sizeof(symm_args) << 16) ^ sizeof(symm_greeting)) +
              (uint32_t)SKEW(1);
     h->plan_hash = symm_plan_hash() + (uint64_t)SKEW(2);
-    h->param_hash = symm_param_hash(&c->params);
+    /* What the planner goes by: had ranks other numbers of CTAs, they would wait for words that nobody writes. */
+    h->param_hash = symm_param_hash(&c->params) ^
+                    ((uint64_t)(uint32_t)c->config.minCTAs << 32 | (uint32_t)c->config.maxCTAs) *
+                        0x9e3779b97f4a7c15ull;
     h->process = process_id;
     h->device_bytes = c->caps.device_bytes;
     h->scratch = c->params.scratch;
@@ -142,11 +145,13 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
         return SYMM_ERR(symmInvalidArgument, "rank %d says nranks=%d, rank 0 says %d", r, h->nranks,
                         mine->nranks);
     if (h->param_hash != mine->param_hash)
-        return SYMM_ERR(symmInvalidUsage,
-                        "rank %d has other SYMM_ variables than rank 0 (those that decide kernels "
-                        "and layout must agree: SYMM_ALGO, SYMM_CTAS, SYMM_DETERMINISTIC, "
-                        "SYMM_SCRATCH, SYMM_WIN_STRIDE, SYMM_MULTICAST, SYMM_BACKEND)",
-                        r);
+        return SYMM_ERR(
+            symmInvalidUsage,
+            "rank %d has other SYMM_ variables than rank 0 (those that decide kernels "
+            "and layout must agree: SYMM_ALGO, SYMM_CTAS, SYMM_DETERMINISTIC, "
+            "SYMM_SCRATCH, SYMM_WIN_STRIDE, SYMM_MULTICAST, SYMM_BACKEND; and the config's "
+            "minCTAs and maxCTAs)",
+            r);
     if (memcmp(&h->host, &mine->host, sizeof h->host))
         return SYMM_ERR(
             symmNotSupported,

@@ -32,6 +32,7 @@ static __thread __attribute__((tls_model("initial-exec"))) struct {
     int depth;
     job *first, **last;
     symmResult_t error;
+    char text[SYMM_ERR_TEXT]; /* of error */
 } group;
 
 int symm_group_open(void) {
@@ -42,12 +43,21 @@ symmResult_t symm_group_run(const void *key, int blocks, symm_job_fn fn, const v
                             size_t bytes) {
     if (__builtin_expect(group.depth == 0, 1)) return fn((void *)(uintptr_t)args);
     job *j = bytes <= JOB_BYTES ? malloc(sizeof *j) : NULL;
-    if (!j) return group.error = SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group");
+    if (!j)
+        return symm_group_refuse(SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group"));
     *j = (job){.key = key, .blocks = blocks, .fn = fn};
     memcpy(j->args, args, bytes);
     *group.last = j;
     group.last = &j->next;
     return symmSuccess;
+}
+
+symmResult_t symm_group_refuse(symmResult_t r) {
+    if (group.depth && !group.error) {
+        group.error = r;
+        memcpy(group.text, symm_status_text(), sizeof group.text);
+    }
+    return r;
 }
 
 symmResult_t symmGroupStart(void) {
@@ -107,15 +117,20 @@ static symmResult_t sort_jobs(lane **lanes, job **rest) {
 /* Several communicators that may wait for each other: a thread each, but the last runs here. */
 static void run_lanes(lane *lanes) {
     int blocking = 0;
-    for (lane *l = lanes; l; l = l->next) blocking += l->blocks;
+    for (lane *l = lanes; l; l = l->next)
+        if (l->blocks)
+            blocking++;
+        else
+            run_lane(
+                l); /* what only gives work to streams goes first: the others may wait for it */
     for (lane *l = lanes; l; l = l->next) {
-        if (blocking < 2 || !l->next) continue;
+        if (!l->blocks || --blocking == 0) continue;
         l->threaded = pthread_create(&l->thread, NULL, run_lane, l) == 0;
         if (!l->threaded)
             l->result = SYMM_ERR(symmSystemError, "no thread for a communicator of the group");
     }
     for (lane *l = lanes; l; l = l->next)
-        if (!l->threaded && !l->result) run_lane(l);
+        if (l->blocks && !l->threaded && !l->result) run_lane(l);
     for (lane *l = lanes; l; l = l->next)
         if (l->threaded) pthread_join(l->thread, NULL);
 }
@@ -126,6 +141,7 @@ symmResult_t symmGroupEnd(void) {
     if (--group.depth) return symmSuccess;
     job *rest = group.first;
     symmResult_t result = group.error;
+    if (result) symm_status_adopt(group.text);
     if (!result) result = sort_jobs(&lanes, &rest);
     if (!result) run_lanes(lanes);
     for (lane *l = lanes; l; l = next) {

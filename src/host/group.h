@@ -14,6 +14,9 @@ enum { SYMM_JOB_STREAM = 0, SYMM_JOB_BLOCKS = 1 };
  * passes a key of its own, e.g. the address that the handle goes to. */
 symmResult_t symm_group_run(const void *key, int blocks, symm_job_fn fn, const void *args,
                             size_t bytes);
+/* A call was refused with r: inside a group, End will run nothing and return r, for half a group could wait for the other half
+ * for ever. Returns r. */
+symmResult_t symm_group_refuse(symmResult_t r);
 /* 1 between Start and End on this thread. */
 int symm_group_open(void);
 
