@@ -224,7 +224,8 @@ SYMM_API symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info); /* [
 
 /* Memory that can be registered. Rounded up to the granularity (2 MiB). [local, any thread] */
 SYMM_API symmResult_t symmMemAlloc(void **ptr, size_t size);
-/* The pointer symmMemAlloc returned. Memory that peers have mapped lives on until they drop it. NULL is a no-op. [local] */
+/* The pointer symmMemAlloc returned. Memory that is mapped for a window lives on until that mapping is freed, see
+ * symmWindowDeregister. NULL is a no-op. [local] */
 SYMM_API symmResult_t symmMemFree(void *ptr);
 
 /* Maps [buff, buff+size) of every rank into every process. Size may differ per rank (0 allowed, with buff NULL).
@@ -233,8 +234,12 @@ SYMM_API symmResult_t symmMemFree(void *ptr);
  * still works in collectives, staged through scratch. [collective] */
 SYMM_API symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size,
                                          symmWindow_t *win, int flags);
-/* Drops the window here. Never waits for a peer; the caller's own work on it must have ended. Peers' parts are unmapped here as
- * well: all ranks drop a window between the same two collectives, and none uses its memory in a collective in between. [local] */
+/* Drops the window here, whenever this rank likes and in any order between ranks. Never waits for a peer; the caller's own work
+ * on it must have ended. From then on this rank's collectives take the memory as not registered; peers that still have the window
+ * go on using it. What is mapped stays mapped, so it costs memory and addresses, also after symmMemFree, and registering it again
+ * maps nothing. It is freed by the next registration, or creation of a communicator, over the same ranks that maps something new
+ * and finds that every rank has dropped it (a window of nothing, buff NULL and size 0 on all ranks, is enough), or when the last
+ * communicator over these ranks ends. symmStats counts it as `dropped`. [local] */
 SYMM_API symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win);
 
 typedef struct {

@@ -90,7 +90,14 @@ leaked-own-descriptor|src/host/exchange.c|/for (int i = 0; i < x->nfds; i++) clo
 leaked-peers-descriptor|src/host/exchange.c|/^ *close(fds\[i\]);/d|plain|fault_rollback|windows_hold_no_descriptor
 leaked-handle|src/host/exchange.c|/release(h); \/\* the mapping holds/d|plain|fault_rollback|windows_hold_no_descriptor
 no-agreement-on-maps|src/host/exchange.c|s/return agree(x, x->status);/return x->status;/|plain|fault_rollback|one_ranks_failure_is_everybodys
-no-rollback|src/host/exchange.c|/symm_slot_drop(c->space, x.slot);/d|plain|fault_rollback|one_ranks_failure_is_everybodys
+no-rollback|src/host/exchange.c|/symm_slot_discard(c->space, x.slot);/d|plain|fault_rollback|one_ranks_failure_is_everybodys
+unmapped-at-once|src/host/window.c|s/symm_slot_drop(w->comm->space/symm_slot_discard(w->comm->space/|plain|fault_drop_order|every_order
+freed-while-one-has-it|src/host/space.c|s/slot->heard == s->nranks/slot->heard > 0/|plain|fault_drop_order|crosswise
+offered-though-in-use|src/host/space.c|/^void symm_slots_offer/,/^}/s/if (slot->state != SYMM_SLOT_DROPPED) continue;//|plain|fault_drop_order|crosswise
+found-while-offered|src/host/space.c|/^symm_slot \*symm_slot_find/,/^}/s/slot->state != SYMM_SLOT_DROPPED/slot->state == SYMM_SLOT_ENDING/|plain|unit_space|offers_free_what_all_have_named
+found-after-a-broken-offer|src/host/space.c|/^void symm_slots_withdraw/,/^}/s/slot->id = 0;//|plain|fault_drop_order|an_exchange_that_breaks_off
+dropped-and-never-freed|src/host/exchange.c|/if (most) symm_slots_settle(s, x);/d|plain|fault_drop_order|crosswise
+no-room-for-what-is-found|src/host/exchange.c|s/symm_slots_dropped(c->space, have)/symm_slots_dropped(c->space, NULL)/|plain|fault_drop_order|new_memory_on_one_rank
 EOF
 }
 
@@ -137,6 +144,8 @@ control plain thr_order "$kernels"
 control tsan thr_order "$kernels"
 control plain unit_reduce "" # as the archive has it: that file takes long to build
 control plain fault_rollback src/host/exchange.c
+control plain fault_drop_order "src/host/window.c src/host/space.c src/host/exchange.c"
+control plain unit_space src/host/space.c
 mutants >"$out/table"
 while IFS='|' read -r name files script kind test tests; do
     mutant "$name" "$files" "$script" "$kind" "$test" "$tests" </dev/null

@@ -25,11 +25,11 @@ static void case_rank(int rank, int n, void *arg) {
     T_OK(symmWindowRegister(x.comm, x.buf, BYTES, &x.win, SYMM_WIN_DEFAULT));
     fk_gauges before = fk_take();
     body(&x);
-    FK_UNCHANGED(&before);
+    FK_COLLECTED(x.comm, &before);
     kit_barrier(&x.f->k, n);
     fk_works(x.comm, rank, n);
     fk_registers(x.comm, rank, n);
-    FK_UNCHANGED(&before);
+    FK_COLLECTED(x.comm, &before);
     T_OK(symmWindowDeregister(x.comm, x.win));
     T_OK(symmCommDestroy(x.comm));
     T_OK(symmMemFree(x.buf));

@@ -81,6 +81,26 @@ static inline void fk_unchanged(const fk_gauges *before, int line) {
 }
 #define FK_UNCHANGED(before) fk_unchanged(before, __LINE__)
 
+/* Frees what all ranks have dropped: any registration that maps does, and one of nothing leaves only a slot without memory. [collective] */
+static inline void fk_collect(symmComm_t comm) {
+    symmWindow_t win;
+    T_OK(symmWindowRegister(comm, NULL, 0, &win, SYMM_WIN_DEFAULT));
+    T_OK(symmWindowDeregister(comm, win));
+}
+
+/* All that was dropped since `before`, when nothing was, can be freed: the slot of the empty window is all that is left. [collective] */
+static inline void fk_collected(symmComm_t comm, const fk_gauges *before, int line) {
+    const char *names[FK_GAUGES];
+    int64_t now[FK_GAUGES];
+    fk_gauges want = *before;
+    int n = symm_stats_gauges(now, names, FK_GAUGES);
+    for (int i = 0; i < n; i++)
+        want.value[i] += !strcmp(names[i], "slots") || !strcmp(names[i], "dropped");
+    fk_collect(comm);
+    fk_unchanged(&want, line);
+}
+#define FK_COLLECTED(comm, before) fk_collected(comm, before, __LINE__)
+
 /* all_reduce of `count` int32 values with sizes that suit each kernel; the result is checked. */
 static inline void fk_reduce(symmComm_t comm, int rank, int n, int *send, int *recv, size_t count,
                              symmStream_t stream) {
@@ -108,7 +128,7 @@ static inline void fk_works(symmComm_t comm, int rank, int n) {
     free(recv);
 }
 
-/* Registration works and the mapping is the peers' memory. */
+/* Registration works and the mapping is the peers' memory. Leaves what fk_collect leaves. */
 static inline void fk_registers(symmComm_t comm, int rank, int n) {
     symmWindow_t win;
     int *buf;
@@ -125,6 +145,7 @@ static inline void fk_registers(symmComm_t comm, int rank, int n) {
     fk_reduce(comm, rank, n, buf, buf + (1 << 18), 200000, NULL);
     T_OK(symmWindowDeregister(comm, win));
     T_OK(symmMemFree(buf));
+    fk_collect(comm);
 }
 
 #define FK_REFUSED(comm, call, code, part)   \

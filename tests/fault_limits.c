@@ -7,7 +7,24 @@
 
 #include "fault_kit.h"
 
-enum { SMALL = 2 << 20 };
+enum { SMALL = 2 << 20, LARGE = 20 << 20 };
+
+static uint64_t offset_of(symmWindow_t win) {
+    symmWindowInfo_t info = {.size = sizeof info};
+    T_OK(symmWindowQuery(win, &info));
+    return info.slotOffset;
+}
+
+static void check_peers(symmComm_t comm, symmWindow_t win, int *buf, int rank, int n, int salt) {
+    void *p;
+    buf[0] = salt + rank;
+    T_OK(symmBarrier(comm, NULL));
+    for (int r = 0; r < n; r++) {
+        T_OK(symmWindowPeerPtr(win, 0, r, &p));
+        T_EQ(*(volatile int *)p, salt + r);
+    }
+    T_OK(symmBarrier(comm, NULL));
+}
 
 /* ---- file descriptors ---- */
 
@@ -88,8 +105,9 @@ static void fd_registration_rank(int rank, int n, void *arg) {
         refused += f->k.code[rank] != 0;
         kit_barrier(&f->k, n);
         if (win) T_OK(symmWindowDeregister(comm, win));
-        FK_UNCHANGED(&before);
+        FK_COLLECTED(comm, &before);
         fk_registers(comm, rank, n); /* the communicator has not suffered */
+        FK_COLLECTED(comm, &before);
     }
     T_CHECKF(refused > 0 && refused < 5, "refused %d of 5 times", refused);
     T_OK(symmMemFree(buf));
@@ -242,50 +260,107 @@ static void one_buffer_many_times(void) {
     T_FORK(2, again_rank, fk_new(0, 0));
 }
 
+/* Dropped each time before it is registered again, so no other window keeps it mapped. */
+static void again_alone_rank(int rank, int n, void *arg) {
+    symmComm_t comm = fk_open(arg, rank, n);
+    symmWindowInfo_t first = {.size = sizeof first}, info = first;
+    symmWindow_t win;
+    void *buf;
+    T_OK(symmMemAlloc(&buf, SMALL));
+    T_OK(symmWindowRegister(comm, buf, SMALL, &win, 0));
+    T_OK(symmWindowQuery(win, &first));
+    fk_gauges before = fk_take();
+    int64_t mapped_anew = SYMM_STAT_GET(registrations) - SYMM_STAT_GET(registrations_shared);
+    int fds = open_fds();
+    for (int i = 1; i < 100000; i++) {
+        T_OK(symmWindowDeregister(comm, win));
+        T_OK(symmWindowRegister(comm, buf, SMALL, &win, 0));
+        if (i % 1000) continue;
+        T_OK(symmWindowQuery(win, &info));
+        T_EQ(info.offset, first.offset);
+        T_EQ(info.references, 1);
+        T_EQ(open_fds(), fds);
+        FK_UNCHANGED(&before);
+    }
+    T_EQ(SYMM_STAT_GET(registrations) - SYMM_STAT_GET(registrations_shared), mapped_anew);
+    fk_reduce(comm, rank, n, buf, (int *)buf + (1 << 18), 200000, NULL);
+    T_OK(symmCommDestroy(comm));
+    T_OK(symmMemFree(buf));
+}
+
+static void one_buffer_dropped_many_times(void) {
+    T_FORK(2, again_alone_rank, fk_new(0, 0));
+}
+
+/* New memory each time, in a space that has no room for a third: what all have dropped must make room first. The ranks drop
+ * in different orders. */
+static void many_buffers_rank(int rank, int n, void *arg) {
+    setenv("SYMM_WIN_STRIDE", "64M", 1);
+    setenv("SYMM_SCRATCH", "4M", 1);
+    symmComm_t comm = fk_open(arg, rank, n);
+    symmWindow_t win[2];
+    uint64_t place[2] = {0, 0};
+    void *buf[2];
+    fk_gauges before = fk_take(), full = before;
+    int fds = open_fds();
+    for (int i = 0; i < 300; i++) {
+        for (int k = 0; k < 2; k++) {
+            T_OK(symmMemAlloc(&buf[k], LARGE));
+            T_OK(symmWindowRegister(comm, buf[k], LARGE, &win[k], 0));
+            if (i == 0) place[k] = offset_of(win[k]);
+            T_EQ(offset_of(win[k]), place[k]);
+        }
+        if (i == 0) full = fk_take();
+        FK_UNCHANGED(&full); /* two windows' worth, however many there were */
+        if (i % 50 == 0) check_peers(comm, win[1], buf[1], rank, n, i);
+        for (int k = 0; k < 2; k++) T_OK(symmWindowDeregister(comm, win[k ^ (rank & 1)]));
+        for (int k = 0; k < 2; k++) T_OK(symmMemFree(buf[k]));
+    }
+    FK_COLLECTED(comm, &before);
+    T_EQ(open_fds(), fds);
+    T_OK(symmCommDestroy(comm));
+}
+
+static void many_buffers_in_a_small_space(void) {
+    T_FORK(2, many_buffers_rank, fk_new(0, 0));
+    T_FORK(3, many_buffers_rank, fk_new(0, 0));
+}
+
 /* ---- slots ---- */
 
-static uint64_t offset_of(symmWindow_t win) {
-    symmWindowInfo_t info = {.size = sizeof info};
-    T_OK(symmWindowQuery(win, &info));
-    return info.slotOffset;
-}
-
-static void check_peers(symmComm_t comm, symmWindow_t win, int *buf, int rank, int n, int salt) {
-    void *p;
-    buf[0] = salt + rank;
-    T_OK(symmBarrier(comm, NULL));
-    for (int r = 0; r < n; r++) {
-        T_OK(symmWindowPeerPtr(win, 0, r, &p));
-        T_EQ(*(volatile int *)p, salt + r);
-    }
-    T_OK(symmBarrier(comm, NULL));
-}
-
+/* A range that one rank has dropped is not used again before all have; then the next registration frees it and takes it. */
 static void slot_rank(int rank, int n, void *arg) {
     symmComm_t comm = fk_open(arg, rank, n);
     symmWindow_t a, b, c;
-    int *first, *second;
+    int *first, *second, *third;
     T_OK(symmMemAlloc((void **)&first, SMALL));
     T_OK(symmMemAlloc((void **)&second, SMALL));
+    T_OK(symmMemAlloc((void **)&third, SMALL));
+    fk_gauges before = fk_take();
     T_OK(symmWindowRegister(comm, first, SMALL, &a, 0));
     uint64_t old = offset_of(a);
-    if (rank == 0) T_OK(symmWindowDeregister(comm, a)); /* the others still have it mapped */
+    first[0] = 70 + rank;
+    T_OK(symmBarrier(comm, NULL));
+    if (rank == 0) T_OK(symmWindowDeregister(comm, a)); /* the others still have it */
     T_OK(symmWindowRegister(comm, second, SMALL, &b, 0));
     T_CHECKF(offset_of(b) != old, "the slot at %llu is taken", (unsigned long long)old);
     check_peers(comm, b, second, rank, n, 500);
-    if (rank != 0) { /* and the old one still shows the old memory */
+    for (int r = 0; rank != 0 && r < n; r++) { /* and the old one still shows the old memory */
         void *p;
-        T_OK(symmWindowPeerPtr(a, 0, rank, &p));
-        T_CHECK(p != NULL);
-        T_OK(symmWindowDeregister(comm, a));
+        T_OK(symmWindowPeerPtr(a, 0, r, &p));
+        T_EQ(*(volatile int *)p, 70 + r);
     }
-    T_OK(symmBarrier(comm, NULL)); /* all have dropped it: the lowest free range again */
-    T_OK(symmWindowRegister(comm, first, SMALL, &c, 0));
-    T_EQ(offset_of(c), old);
-    check_peers(comm, c, first, rank, n, 900);
+    if (rank != 0) T_OK(symmWindowDeregister(comm, a));
+    T_OK(symmWindowRegister(comm, third, SMALL, &c, 0));
+    T_EQ(offset_of(c), old); /* all have dropped it: the lowest free range again */
+    check_peers(comm, c, third, rank, n, 900);
+    T_OK(symmWindowDeregister(comm, b));
+    T_OK(symmWindowDeregister(comm, c));
+    FK_COLLECTED(comm, &before);
     T_OK(symmCommDestroy(comm));
     T_OK(symmMemFree(first));
     T_OK(symmMemFree(second));
+    T_OK(symmMemFree(third));
 }
 
 static void slots_are_reused_when_all_have_dropped_them(void) {
@@ -293,23 +368,23 @@ static void slots_are_reused_when_all_have_dropped_them(void) {
     T_FORK(3, slot_rank, fk_new(0, 0));
 }
 
-/* Rank 0 drops and registers the same memory while the others keep it: one new place, not one each time. */
+/* Rank 0 drops and registers the same memory while the others keep it: it is still there, each time. */
 static void one_sided_rank(int rank, int n, void *arg) {
     symmComm_t comm = fk_open(arg, rank, n);
     symmWindow_t win[8];
     int *buf;
     T_OK(symmMemAlloc((void **)&buf, SMALL));
     T_OK(symmWindowRegister(comm, buf, SMALL, &win[0], 0));
-    if (rank == 0) T_OK(symmWindowDeregister(comm, win[0]));
-    T_OK(symmWindowRegister(comm, buf, SMALL, &win[1], 0));
+    uint64_t first = offset_of(win[0]);
     fk_gauges before = fk_take();
-    for (int i = 2; i < 8; i++) {
+    for (int i = 1; i < 8; i++) {
+        if (rank == 0) T_OK(symmWindowDeregister(comm, win[i - 1]));
         T_OK(symmWindowRegister(comm, buf, SMALL, &win[i], 0));
-        T_EQ(offset_of(win[i]), offset_of(win[1]));
+        T_EQ(offset_of(win[i]), first);
         check_peers(comm, win[i], buf, rank, n, 10 * i);
-        T_OK(symmWindowDeregister(comm, win[i]));
+        if (rank != 0) T_OK(symmWindowDeregister(comm, win[i - 1]));
+        FK_UNCHANGED(&before);
     }
-    FK_UNCHANGED(&before);
     T_OK(symmCommDestroy(comm));
     T_OK(symmMemFree(buf));
 }
@@ -462,6 +537,7 @@ static void forked_children_have_communicators_of_their_own(void) {
 
 T_MAIN(T(no_fd_for_registration), T(no_fd_for_creation), T(no_memory_on_one_rank),
        T(no_room_in_the_space), T_TIMEOUT(one_buffer_many_times, 120),
+       T_TIMEOUT(one_buffer_dropped_many_times, 120), T(many_buffers_in_a_small_space),
        T(slots_are_reused_when_all_have_dropped_them),
        T(memory_that_one_rank_dropped_is_found_again), T(communicators_share_a_reservation),
        T(leaving_right_after_registration), T(a_reservation_for_72_large_gpus),

@@ -83,8 +83,12 @@ static void fail_registration(fk *f, int rank, int n, int point, int nth) {
     kit_barrier(&f->k, n);
     T_CHECK(judge(f, n, point, f->victim, nth) == (win == NULL));
     kit_barrier(&f->k, n);
-    if (win) T_OK(symmWindowDeregister(comm, win));
-    FK_UNCHANGED(&before);
+    if (win) {
+        T_OK(symmWindowDeregister(comm, win));
+        FK_COLLECTED(comm, &before);
+    } else {
+        FK_UNCHANGED(&before); /* what fails is undone at once */
+    }
     T_OK(symmCommGetAsyncError(comm, &async)); /* if it is over, it is over for all */
     atomic_store(&f->k.code[rank], (int)async);
     kit_barrier(&f->k, n);

@@ -1,5 +1,7 @@
 /* unit_space.c - address space and slots: first fit against a naive model, finding and sharing spaces, references, slots that are
- * published, found, moved and dropped, with real memory of the host driver behind them. One thread. */
+ * published, found, moved, dropped, offered and freed, with real memory of the host driver behind them. One thread but where
+ * several offer, find and drop at once. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,7 +149,7 @@ static void slots_fill_gaps(void) {
     T_EQ(a->off, 0);
     T_EQ(b->off, 8 * MIB);
     T_EQ(c->off, 16 * MIB);
-    symm_slot_drop(s, b);
+    symm_slot_discard(s, b);
     T_ERR(symm_slot_take(s, 10 * MIB, 0, &none), symmOutOfMemory);
     T_MSG(symmGetLastError(NULL), "SYMM_WIN_STRIDE");
     T_CHECK(none == NULL);
@@ -163,9 +165,10 @@ static void slots_fill_gaps(void) {
     symm_slot *at = s->slots;
     for (int i = 0; i < 4; i++, at = at->next) T_CHECK(at == in_order[i]);
     T_CHECK(at == NULL);
-    for (int i = 0; i < 4; i++) symm_slot_drop(s, in_order[i]);
+    for (int i = 0; i < 4; i++) symm_slot_discard(s, in_order[i]);
     T_CHECK(s->slots == NULL);
     symm_slot_drop(s, NULL);
+    symm_slot_discard(s, NULL);
     symm_space_drop(s);
 }
 
@@ -180,7 +183,7 @@ static void put_memory(symm_space *s, symm_slot *slot, int rank, uint64_t bytes)
     memset(at, rank + 1, bytes);
 }
 
-/* The last reference unmaps every rank's part, and only it; a slot is found by identity and size until then. */
+/* The last reference of discard unmaps every rank's part, and only it; a slot is found by identity and size until then. */
 static void references_keep_memory(void) {
     symm_uuid m[3] = {{2, 1}, {2, 2}, {2, 3}};
     symm_space *s = new_space(m, 3, 1, 64 * MIB);
@@ -199,15 +202,166 @@ static void references_keep_memory(void) {
     for (int i = 0; i < 3; i++) {
         T_EQ(SYMM_STAT_GET(maps), maps + 2);
         T_EQ(*symm_space_addr(s, 1, slot->off), 2);
-        symm_slot_drop(s, slot);
+        symm_slot_discard(s, slot);
     }
     T_EQ(SYMM_STAT_GET(maps), maps);
     T_CHECK(symm_slot_find(s, 77, 4 * MIB) == NULL);
     slot = take(s, 64 * MIB, 0); /* all of it is free again */
     T_EQ(slot->off, 0);
-    symm_slot_drop(s, slot);
+    symm_slot_discard(s, slot);
     symm_space_drop(s);
 }
 
+/* ---- dropped slots ---- */
+
+static symm_slot *mapped(symm_space *s, uint64_t id) {
+    symm_slot *slot = take(s, 2 * MIB, 0);
+    for (int r = 0; r < s->nranks; r++) put_memory(s, slot, r, 2 * MIB);
+    symm_slot_publish(s, slot, id);
+    return slot;
+}
+
+/* Mapped, in the way, and found: until the space ends. */
+static void dropped_slots_stay(void) {
+    symm_uuid m[2] = {{3, 1}, {3, 2}};
+    symm_space *s = new_space(m, 2, 0, 32 * MIB);
+    int64_t maps = SYMM_STAT_GET(maps), slots = SYMM_STAT_GET(slots);
+    symm_slot *a = mapped(s, 5), *b = mapped(s, 6);
+    T_EQ(symm_slots_dropped(s, NULL), 0);
+    T_EQ(symm_slots_dropped(s, a), 1); /* but for the caller's reference */
+    symm_slot_drop(s, a);
+    T_EQ(symm_slots_dropped(s, NULL), 1);
+    T_EQ(symm_slots_dropped(s, b), 2);
+    T_EQ(SYMM_STAT_GET(dropped), 1);
+    T_EQ(SYMM_STAT_GET(maps), maps + 4);
+    T_EQ(*symm_space_addr(s, 1, a->off), 2);
+    symm_slot *c = take(s, 2 * MIB, 0);
+    T_EQ(c->off, 4 * MIB);
+    T_CHECK(symm_slot_find(s, 5, 2 * MIB) == a);
+    T_EQ(symm_slot_refs(s, a), 1);
+    T_EQ(symm_slots_dropped(s, NULL), 0);
+    T_EQ(SYMM_STAT_GET(dropped), 0);
+    symm_slot_ref(s, a);
+    T_EQ(symm_slots_dropped(s, a), 0); /* somebody else's too */
+    symm_slot_drop(s, a);
+    symm_slot_drop(s, a);
+    symm_slot_publish(s, b, 5); /* the same memory, newer */
+    T_CHECK(symm_slot_find(s, 5, 2 * MIB) == b);
+    symm_slot_drop(s, b);
+    symm_slot_drop(s, b);
+    symm_slot_discard(s, c);
+    T_EQ(symm_slots_dropped(s, NULL), 2);
+    T_EQ(SYMM_STAT_GET(slots), slots + 2);
+    symm_space_drop(s);
+    T_EQ(SYMM_STAT_GET(maps), maps);
+    T_EQ(SYMM_STAT_GET(slots), slots);
+    T_EQ(SYMM_STAT_GET(dropped), 0);
+}
+
+/* An offer frees what all ranks have named and nothing else; what is offered is not found, nor offered by others. */
+static void offers_free_what_all_have_named(void) {
+    enum { N = 3, SLOTS = 7 };
+    symm_uuid m[N] = {{4, 1}, {4, 2}, {4, 3}};
+    symm_space *s = new_space(m, N, 2, 64 * MIB);
+    uint64_t off[4], other[4];
+    symm_slot *slot[SLOTS];
+    int me, them;
+    for (int i = 0; i < SLOTS; i++) slot[i] = mapped(s, 10 + (uint64_t)i);
+    for (int i = 0; i < SLOTS; i++)
+        if (i != 3) symm_slot_drop(s, slot[i]); /* slot 3 is in use */
+    symm_slots_offer(s, &me, 5);                /* slots 0 1 2 4 5 */
+    T_EQ(symm_slots_dropped(s, NULL), 1);
+    T_EQ(SYMM_STAT_GET(dropped), SLOTS - 1);
+    symm_slots_offer(s, &them, 5); /* slot 6 */
+    T_EQ(symm_slots_dropped(s, NULL), 0);
+    for (int i = 0; i < SLOTS; i++)
+        T_CHECK(!symm_slot_find(s, 10 + (uint64_t)i, 2 * MIB) == (i != 3));
+    symm_slot_drop(s, slot[3]);
+    uint64_t from = symm_slots_offered(s, &me, 0, off, 4);
+    T_CHECK(off[0] == 0 && off[1] == 2 * MIB && off[2] == 4 * MIB && off[3] == 8 * MIB);
+    for (int r = 0; r < N; r++)
+        symm_slots_heard(s, &me, off, r == 1 ? 3 : 4); /* rank 1: not slot 4 */
+    from = symm_slots_offered(s, &me, from, off, 4);
+    T_CHECK(off[0] == 10 * MIB && off[1] == SYMM_NO_OFFSET && off[3] == SYMM_NO_OFFSET);
+    T_EQ(symm_slots_offered(s, &me, from, other, 4), from);
+    T_EQ(other[0], SYMM_NO_OFFSET);
+    symm_slots_heard(s, &me, other, 4);
+    off[1] = 12 * MIB; /* slot 6, in another offer; and one that is not dropped here */
+    off[2] = 6 * MIB + 1;
+    for (int r = 0; r < N; r++) symm_slots_heard(s, &me, off, 3);
+    int64_t maps = SYMM_STAT_GET(maps);
+    symm_slots_settle(s, &me);
+    T_EQ(SYMM_STAT_GET(maps), maps - 4 * N); /* 0 1 2 5 */
+    for (int i = 0; i < SLOTS; i++) {
+        symm_slot *again = symm_slot_find(s, 10 + (uint64_t)i, 2 * MIB);
+        T_CHECKF((again != NULL) == (i == 3 || i == 4), "slot %d", i);
+        T_CHECK(!again || again == slot[i]);
+        if (again) T_EQ(*symm_space_addr(s, 1, again->off), 2);
+        if (again && i == 4) symm_slot_drop(s, again);
+    }
+    symm_slot *big = take(s, 6 * MIB, 0);
+    T_EQ(big->off, 0);             /* what was freed is one range again */
+    symm_slots_withdraw(s, &them); /* slot 6: dropped, but never found again */
+    T_EQ(symm_slots_dropped(s, NULL), 2);
+    T_CHECK(symm_slot_find(s, 16, 2 * MIB) == NULL);
+    symm_slots_offer(s, &me, 5);
+    symm_slots_offered(s, &me, 0, off, 4);
+    T_CHECK(off[0] == 8 * MIB && off[1] == 12 * MIB && off[2] == SYMM_NO_OFFSET);
+    for (int r = 0; r < N; r++) symm_slots_heard(s, &me, off, 4);
+    symm_slots_settle(s, &me);
+    T_CHECK(s->slots == big && big->next == slot[3] && !slot[3]->next);
+    symm_slot_discard(s, big);
+    symm_slot_discard(s, slot[3]);
+    T_EQ(SYMM_STAT_GET(dropped), 0);
+    symm_space_drop(s);
+}
+
+/* ---- several threads in one space ---- */
+
+typedef struct {
+    symm_space *space;
+    _Atomic int making[4]; /* of each identity: a thread maps it */
+} crowd;
+
+/* What a thread holds stays mapped, whatever the others offer and free. */
+static void *find_drop_offer(void *arg) {
+    crowd *c = arg;
+    symm_space *s = c->space;
+    uint64_t off[8];
+    for (int i = 0; i < 400; i++) {
+        int k = i % 4, by;
+        symm_slot *slot = symm_slot_find(s, 30 + (uint64_t)k, 2 * MIB);
+        if (slot) {
+            T_CHECK(*(volatile char *)symm_space_addr(s, 0, slot->off) == 1);
+            symm_slot_drop(s, slot);
+        } else if (atomic_exchange(&c->making[k], 1) == 0) { /* one thread makes it anew */
+            symm_slot_drop(s, mapped(s, 30 + (uint64_t)k));
+            atomic_store(&c->making[k], 0);
+        }
+        if (i % 3) continue;
+        symm_slots_offer(s, &by, 2);
+        symm_slots_offered(s, &by, 0, off, 8);
+        symm_slots_heard(s, &by, off, 8);
+        if (i % 2) symm_slots_heard(s, &by, off, 8); /* both ranks */
+        if (i % 33 == 0)
+            symm_slots_withdraw(s, &by);
+        else
+            symm_slots_settle(s, &by);
+    }
+    return NULL;
+}
+
+static void threads_find_and_free(void) {
+    symm_uuid m[2] = {{5, 1}, {5, 2}};
+    crowd c = {.space = new_space(m, 2, 0, 512 * MIB)};
+    pthread_t thread[3];
+    for (int i = 0; i < 3; i++) T_EQ(pthread_create(&thread[i], NULL, find_drop_offer, &c), 0);
+    for (int i = 0; i < 3; i++) T_EQ(pthread_join(thread[i], NULL), 0);
+    for (const symm_slot *slot = c.space->slots; slot; slot = slot->next)
+        T_CHECK(slot->state == SYMM_SLOT_DROPPED && slot->refs == 0);
+    symm_space_drop(c.space);
+}
+
 T_MAIN(T(fit_is_the_lowest), T(spaces_are_found_by_their_ranks), T(large_reservation),
-       T(too_large_is_refused), T(slots_fill_gaps), T(references_keep_memory))
+       T(too_large_is_refused), T(slots_fill_gaps), T(references_keep_memory),
+       T(dropped_slots_stay), T(offers_free_what_all_have_named), T(threads_find_and_free))

@@ -86,7 +86,7 @@ static symmResult_t judge_greetings(const symm_comm *c, const symm_greeting *all
 static void withdraw(symm_comm *c, const symm_greeting *mine) {
     if (!mine->space_share) return;
     for (int p = 1; p < c->nranks; p++) {
-        symm_slot_drop(c->space, c->control);
+        symm_slot_discard(c->space, c->control);
         symm_space_drop(c->space);
     }
     symm_mesh_unshare(mine->mesh_share);
@@ -256,7 +256,7 @@ void symm_comm_unbuild(symm_comm *c) {
     symm_boot_close(c->boot);
     c->boot = NULL;
     c->ctl = NULL;
-    if (c->control) symm_slot_drop(c->space, c->control);
+    if (c->control) symm_slot_discard(c->space, c->control);
     c->control = NULL;
     symm_space_drop(c->space);
     c->space = NULL;

@@ -1,4 +1,5 @@
-/* exchange.c - registration's collective part: records by allgather, an offset all can take, handles, maps, agreement.
+/* exchange.c - registration's collective part: records by allgather, freeing what all have dropped, an offset all can take,
+ * handles, maps, agreement.
  * Runs on the thread inside the API call. */
 #include "exchange.h"
 
@@ -11,6 +12,8 @@
 #include "log.h"
 #include "space.h"
 #include "stats.h"
+
+#define OFFER_SLOTS 32 /* in one message of an offer */
 
 typedef struct { /* one registration under way */
     symm_comm *c;
@@ -135,6 +138,38 @@ static void map_own(exchange *x) {
         x->status = map_one(x, x->c->rank, x->bring->handles[i], x->bring->bytes[i]);
 }
 
+/* ---- what all have dropped ------------------------------------------------------------------------------------------ */
+
+/* How many slots the rank with the most dropped ones has; 0 if a rank has none, for then nothing can be free everywhere. Read from
+ * the records of all only: every rank gets the same. */
+static uint64_t most_dropped(const exchange *x) {
+    uint64_t most = 0;
+    for (int r = 0; r < x->c->nranks; r++) {
+        if (x->all[r].dropped == 0) return 0;
+        if (x->all[r].dropped > most) most = x->all[r].dropped;
+    }
+    return most;
+}
+
+/* Frees the slots that all ranks have dropped, so that their ranges can be taken at once. A rank lists its own to the others, for as
+ * many messages as the longest list takes, and what is in all lists is nobody's any more. */
+static symmResult_t free_dropped(exchange *x) {
+    uint64_t mine[OFFER_SLOTS], all[SYMM_MAX_RANKS][OFFER_SLOTS], from = 0, most = most_dropped(x);
+    symm_space *s = x->c->space;
+    symm_slots_offer(s, x, most);
+    for (uint64_t at = 0; at < most; at += OFFER_SLOTS) {
+        from = symm_slots_offered(s, x, from, mine, OFFER_SLOTS);
+        symmResult_t r = symm_comm_gather(x->c, mine, all, sizeof mine, x->stage);
+        if (r) {
+            symm_slots_withdraw(s, x);
+            return r;
+        }
+        for (int p = 0; p < x->c->nranks; p++) symm_slots_heard(s, x, all[p], OFFER_SLOTS);
+    }
+    if (most) symm_slots_settle(s, x);
+    return symmSuccess;
+}
+
 /* ---- offset ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t largest(const exchange *x) {
@@ -145,7 +180,7 @@ static uint64_t largest(const exchange *x) {
 }
 
 /* Every rank proposes the lowest range that is free there; the highest proposal is the next lower bound; until all are equal.
- * A range that one rank has not dropped yet is never proposed by it, so it cannot be reused. */
+ * A range that is mapped on one rank is never proposed by it, so it cannot be reused. */
 static symmResult_t settle_offset(exchange *x, symm_brought *mine) {
     uint64_t bytes = largest(x), gran = x->c->caps.granularity;
     bytes = (bytes + gran - 1) / gran * gran;
@@ -201,6 +236,7 @@ static symmResult_t map_new(exchange *x, symm_brought *mine, int late_export) {
         symmResult_t r = x->nfds == x->bring->count ? symmSuccess : export_own(x);
         SYMM_TRY(agree(x, r));
     }
+    SYMM_TRY(free_dropped(x));
     SYMM_TRY(settle_offset(x, mine));
     SYMM_TRY(map_all(x));
     symm_slot_publish(x->c->space, x->slot, x->bring->id);
@@ -218,26 +254,29 @@ symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *
                          .propose = SYMM_NO_OFFSET};
     symm_slot *have =
         status || !bring->count ? NULL : symm_slot_find(c->space, bring->id, bring->total);
+    mine.dropped =
+        symm_slots_dropped(c->space, have); /* have is dropped again unless all have it */
     if (have)
         mine.slot = have->off;
     else if (!status)
         status = export_own(&x);
     mine.code = (int32_t)status;
     status = gather(&x, &mine);
-    if (!status && any_failed(&x)) {
-        status = agree(&x, (symmResult_t)mine.code);
-    } else if (!status && have && all_have(&x)) {
+    int good = !status && !any_failed(&x);
+    if (good && have && all_have(&x)) {
         *shared = 1;
         *slot = have;
         return symmSuccess;
-    } else if (!status) {
-        status = map_new(&x, &mine, someone_has(&x));
     }
-    close_fds(&x);
     symm_slot_drop(c->space, have);
+    if (good)
+        status = map_new(&x, &mine, someone_has(&x));
+    else if (!status)
+        status = agree(&x, (symmResult_t)mine.code);
+    close_fds(&x);
     if (status) {
         SYMM_STAT_ADD(rollbacks, 1);
-        symm_slot_drop(c->space, x.slot);
+        symm_slot_discard(c->space, x.slot); /* no collective has used it */
         return status;
     }
     *shared = 0;

@@ -19,12 +19,13 @@ typedef struct {                                 /* what this rank brings */
 
 typedef struct { /* what every rank brought, after the exchange */
     int32_t code, count;
-    uint64_t total, user_bytes, user_off, ptr, slot, propose, pad;
+    uint64_t total, user_bytes, user_off, ptr, slot, propose, dropped; /* dropped: how many slots */
 } symm_brought;
 
 /* `mine` is this rank's status so far (its text the thread's last error): a rank that failed takes part all the same, and all
  * return the worst. all[nranks]: the records. shared: 1 if an existing slot was referenced and nothing mapped.
- * On error nothing has changed on any rank, unless a peer died: then the communicator is revoked as well. */
+ * Where something is mapped, slots that every rank has dropped are freed before.
+ * On error nothing else has changed on any rank, unless a peer died: then the communicator is revoked as well. */
 symmResult_t symm_exchange(symm_comm *c, symmResult_t mine, const symm_bring *bring,
                            const char *stage, symm_brought *all, symm_slot **slot, int *shared);
 

@@ -13,6 +13,50 @@
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; /* spaces and their refs */
 static symm_space *spaces;
 
+/* ---- slots in the list -------------------------------------------------------------------------------------------- */
+
+static void insert(symm_space *s, symm_slot *slot) {
+    symm_slot **at = &s->slots;
+    while (*at && (*at)->off < slot->off) at = &(*at)->next;
+    slot->next = *at;
+    *at = slot;
+}
+
+static void take_out(symm_space *s, symm_slot *slot) {
+    symm_slot **at = &s->slots;
+    while (*at != slot) at = &(*at)->next;
+    *at = slot->next;
+}
+
+/* Under the lock. The gauge counts what is mapped for peers only. */
+static void set_state(symm_slot *slot, int state) {
+    int was = slot->state == SYMM_SLOT_DROPPED || slot->state == SYMM_SLOT_OFFERED;
+    int is = state == SYMM_SLOT_DROPPED || state == SYMM_SLOT_OFFERED;
+    slot->state = state;
+    SYMM_STAT_ADD(dropped, is - was);
+}
+
+/* Without the lock, of a slot that nobody else will touch: ending, or in a space that has no user. The range stays taken until it is
+ * unmapped. */
+static void end_slot(symm_space *s, symm_slot *slot) {
+    for (int r = 0; r < s->nranks; r++) {
+        if (!slot->rank_bytes[r]) continue;
+        int cu = s->vmm->unmap(symm_space_addr(s, r, slot->off), slot->rank_bytes[r]);
+        if (cu)
+            symm_vmm_error(s->vmm, cu, "unmapping rank %d's part of the slot at offset %llu", r,
+                           (unsigned long long)slot->off);
+    }
+    pthread_mutex_lock(&s->lock);
+    set_state(slot, SYMM_SLOT_ENDING);
+    take_out(s, slot);
+    pthread_mutex_unlock(&s->lock);
+    SYMM_STAT_ADD(slots, -1);
+    free(slot->rank_bytes);
+    free(slot);
+}
+
+/* ---- spaces --------------------------------------------------------------------------------------------------------- */
+
 static int same_members(const symm_space *s, const symm_uuid *members, int nranks, int rank) {
     return s->nranks == nranks && s->rank == rank &&
            !memcmp(s->members, members, sizeof *members * (size_t)nranks);
@@ -83,12 +127,16 @@ void symm_space_drop(symm_space *s) {
         }
     pthread_mutex_unlock(&list_lock);
     if (!last) return;
+    while (s->slots)
+        end_slot(s, s->slots); /* all are dropped: who has a reference has one to the space */
     int cu = s->vmm->unreserve((void *)(uintptr_t)s->base, s->stride * (unsigned)s->nranks);
     if (cu) symm_vmm_error(s->vmm, cu, "giving back the addresses of %d ranks", s->nranks);
     pthread_mutex_destroy(&s->lock);
     free(s->members);
     free(s);
 }
+
+/* ---- taking a range, and references -------------------------------------------------------------------------------- */
 
 uint64_t symm_slot_fit(const symm_slot *list, uint64_t bytes, uint64_t from, uint64_t limit) {
     uint64_t at = from;
@@ -99,19 +147,6 @@ uint64_t symm_slot_fit(const symm_slot *list, uint64_t bytes, uint64_t from, uin
         at = s->off + s->bytes;
     }
     return at <= limit - bytes ? at : SYMM_NO_OFFSET;
-}
-
-static void insert(symm_space *s, symm_slot *slot) {
-    symm_slot **at = &s->slots;
-    while (*at && (*at)->off < slot->off) at = &(*at)->next;
-    slot->next = *at;
-    *at = slot;
-}
-
-static void take_out(symm_space *s, symm_slot *slot) {
-    symm_slot **at = &s->slots;
-    while (*at != slot) at = &(*at)->next;
-    *at = slot->next;
 }
 
 static symmResult_t no_room(const symm_space *s, uint64_t bytes) {
@@ -159,15 +194,20 @@ symmResult_t symm_slot_move(symm_space *s, symm_slot *slot, uint64_t from) {
 symm_slot *symm_slot_find(symm_space *s, uint64_t id, uint64_t bytes) {
     pthread_mutex_lock(&s->lock);
     symm_slot *slot = s->slots;
-    while (slot && (slot->id != id || slot->rank_bytes[s->rank] != bytes)) slot = slot->next;
-    if (slot) slot->refs++;
+    while (slot && (slot->id != id || slot->rank_bytes[s->rank] != bytes ||
+                    (slot->state != SYMM_SLOT_USED && slot->state != SYMM_SLOT_DROPPED)))
+        slot = slot->next;
+    if (slot) {
+        slot->refs++;
+        set_state(slot, SYMM_SLOT_USED);
+    }
     pthread_mutex_unlock(&s->lock);
     return slot;
 }
 
 void symm_slot_publish(symm_space *s, symm_slot *slot, uint64_t id) {
     pthread_mutex_lock(&s->lock);
-    /* An older slot of the same memory is one that another rank has dropped: it must not be found before this one again. */
+    /* An older slot of the same memory is one that another rank cannot use for it: only the newest is found. */
     for (symm_slot *old = s->slots; old; old = old->next)
         if (old->id == id) old->id = 0;
     slot->id = id;
@@ -177,25 +217,17 @@ void symm_slot_publish(symm_space *s, symm_slot *slot, uint64_t id) {
 void symm_slot_drop(symm_space *s, symm_slot *slot) {
     if (!slot) return;
     pthread_mutex_lock(&s->lock);
-    int last = --slot->refs == 0;
-    if (last)
-        slot->id =
-            0; /* no registration may find it any more; the range stays taken until it is unmapped */
+    if (--slot->refs == 0) set_state(slot, SYMM_SLOT_DROPPED);
     pthread_mutex_unlock(&s->lock);
-    if (!last) return;
-    for (int r = 0; r < s->nranks; r++) {
-        if (!slot->rank_bytes[r]) continue;
-        int cu = s->vmm->unmap(symm_space_addr(s, r, slot->off), slot->rank_bytes[r]);
-        if (cu)
-            symm_vmm_error(s->vmm, cu, "unmapping rank %d's part of the slot at offset %llu", r,
-                           (unsigned long long)slot->off);
-    }
+}
+
+void symm_slot_discard(symm_space *s, symm_slot *slot) {
+    if (!slot) return;
     pthread_mutex_lock(&s->lock);
-    take_out(s, slot);
+    int last = --slot->refs == 0;
+    if (last) set_state(slot, SYMM_SLOT_ENDING); /* no registration may find or offer it any more */
     pthread_mutex_unlock(&s->lock);
-    SYMM_STAT_ADD(slots, -1);
-    free(slot->rank_bytes);
-    free(slot);
+    if (last) end_slot(s, slot);
 }
 
 int symm_slot_refs(symm_space *s, const symm_slot *slot) {
@@ -208,5 +240,77 @@ int symm_slot_refs(symm_space *s, const symm_slot *slot) {
 void symm_slot_ref(symm_space *s, symm_slot *slot) {
     pthread_mutex_lock(&s->lock);
     slot->refs++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- freeing what all have dropped ---------------------------------------------------------------------------------- */
+
+uint64_t symm_slots_dropped(symm_space *s, const symm_slot *also) {
+    pthread_mutex_lock(&s->lock);
+    uint64_t n = also && also->refs == 1;
+    for (const symm_slot *slot = s->slots; slot; slot = slot->next)
+        n += slot->state == SYMM_SLOT_DROPPED;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+void symm_slots_offer(symm_space *s, const void *by, uint64_t most) {
+    pthread_mutex_lock(&s->lock);
+    for (symm_slot *slot = s->slots; slot && most; slot = slot->next) {
+        if (slot->state != SYMM_SLOT_DROPPED) continue;
+        set_state(slot, SYMM_SLOT_OFFERED);
+        slot->offerer = by;
+        slot->heard = 0;
+        most--;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The next slot of this offer, from `slot` on; under the lock. */
+static symm_slot *next_offered(symm_slot *slot, const void *by) {
+    while (slot && (slot->state != SYMM_SLOT_OFFERED || slot->offerer != by)) slot = slot->next;
+    return slot;
+}
+
+uint64_t symm_slots_offered(symm_space *s, const void *by, uint64_t from, uint64_t *off, int cap) {
+    int n = 0;
+    pthread_mutex_lock(&s->lock);
+    for (symm_slot *slot = next_offered(s->slots, by); slot && n < cap;
+         slot = next_offered(slot->next, by))
+        if (slot->off >= from) off[n++] = slot->off;
+    pthread_mutex_unlock(&s->lock);
+    if (n) from = off[n - 1] + 1;
+    while (n < cap) off[n++] = SYMM_NO_OFFSET;
+    return from;
+}
+
+void symm_slots_heard(symm_space *s, const void *by, const uint64_t *off, int cap) {
+    pthread_mutex_lock(&s->lock);
+    symm_slot *slot = next_offered(s->slots, by);
+    for (int i = 0; i < cap && off[i] != SYMM_NO_OFFSET; i++) { /* both are in order */
+        while (slot && slot->off < off[i]) slot = next_offered(slot->next, by);
+        if (slot && slot->off == off[i]) slot->heard++;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void symm_slots_settle(symm_space *s, const void *by) {
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        symm_slot *slot = next_offered(s->slots, by);
+        int all = slot && slot->heard == s->nranks;
+        if (slot) set_state(slot, all ? SYMM_SLOT_ENDING : SYMM_SLOT_DROPPED);
+        pthread_mutex_unlock(&s->lock);
+        if (!slot) return;
+        if (all) end_slot(s, slot);
+    }
+}
+
+void symm_slots_withdraw(symm_space *s, const void *by) {
+    pthread_mutex_lock(&s->lock);
+    for (symm_slot *slot = s->slots; (slot = next_offered(slot, by)); slot = slot->next) {
+        set_state(slot, SYMM_SLOT_DROPPED);
+        slot->id = 0;
+    }
     pthread_mutex_unlock(&s->lock);
 }

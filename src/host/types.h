@@ -4,7 +4,8 @@
  *  segment  one piece of physical memory behind a handle of the memory driver
  *  space    the reservation of nranks * stride bytes of addresses in this process; communicators over the same ranks share it
  *  slot     a range [off, off + bytes) of the space, the same on every rank, in which rank r's segments are mapped
- *           at base + r*stride + off. Counted: windows over the same memory share one slot
+ *           at base + r*stride + off. Counted: windows over the same memory share one slot. Dropped: without a user here, mapped
+ *           until every rank has shown that it has none
  *  window   what the user registered: a piece of a slot, with this rank's pointer and every rank's offset
  *  control  the slot of a communicator that holds its control block and scratch (symm_types.h); the communicator's base
  *           is the address of rank 0's, so its offset is 0
@@ -31,12 +32,19 @@ typedef struct {
     uint64_t hi, lo;
 } symm_uuid;
 
+/* What a slot is here; only a used one has references. A dropped one is still mapped, for peers that have not dropped it may
+ * announce its offsets, and may be used again; one that is offered or ending is nobody's to use. */
+enum { SYMM_SLOT_USED, SYMM_SLOT_DROPPED, SYMM_SLOT_OFFERED, SYMM_SLOT_ENDING };
+
 typedef struct symm_slot {
     struct symm_slot *next; /* by offset, in the space's list */
     uint64_t off, bytes;    /* bytes: the largest rank's, rounded up */
-    int refs; /* windows (and the communicator, for control) that use it; the space's lock */
+    int refs;  /* windows (and the communicator, for control) that use it; the space's lock */
+    int state; /* SYMM_SLOT_*; the space's lock, as the two below */
+    const void *offerer; /* of an offered one: the registration whose exchange it is part of */
+    int heard;           /* ranks that have offered it in that exchange */
     uint64_t
-        id; /* hash of this rank's segments: finds the slot again when they are registered again */
+        id; /* hash of this rank's segments: finds the slot again when they are registered again; 0: never */
     uint64_t *
         rank_bytes; /* mapped bytes of each rank; the mappings hold the memory, no handle is kept */
 } symm_slot;

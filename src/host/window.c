@@ -20,9 +20,10 @@ void symm_window_ref(symm_win *w) {
 }
 
 void symm_window_unref(symm_win *w) {
-    /* Acquire and release: the one who unmaps comes after everyone's last use. */
+    /* Acquire and release: the one who gives it up comes after everyone's last use. */
     if (atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1) return;
-    if (w->slot) symm_slot_drop(w->comm->space, w->slot);
+    if (w->slot)
+        symm_slot_drop(w->comm->space, w->slot); /* mapped on: peers may still announce it */
     symm_comm_unref(w->comm);
     free(w->off);
     free(w->size);

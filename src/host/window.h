@@ -8,7 +8,7 @@
 /* The window that contains [ptr, ptr + bytes), or NULL. */
 symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes);
 void symm_window_ref(symm_win *w);
-/* The last reference unmaps. */
+/* The last reference frees the window and drops its slot, which unmaps nothing by itself. */
 void symm_window_unref(symm_win *w);
 void symm_window_drop_all(symm_comm *c);
 
