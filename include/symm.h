@@ -273,8 +273,9 @@ SYMM_API symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm); /* [loc
 
 /* Calls between Start and the outermost End are queued: creation, split, registration and collectives alike, so one
  * thread may drive several ranks. Arguments are checked at the call; nothing blocks before End. If a call
- * was refused, End runs none of them and returns the first refusal. Handles made in a
- * group (comm, window) are written by End. A communicator must exist before the group that registers on it. [local] */
+ * was refused, or a thread that a communicator needs cannot be started, End runs none of them and returns the first
+ * refusal. Handles made in a group (comm, window) are written by End. A communicator must exist before the group that
+ * registers on it. [local] */
 SYMM_API symmResult_t symmGroupStart(void);
 SYMM_API symmResult_t symmGroupEnd(void);
 

@@ -16,7 +16,7 @@ typedef struct {
     int alive;       /* ranks that meet at the barriers after a death */
     _Atomic uint64_t at_ns;
     char text[256];
-    _Atomic int hits[64];
+    _Atomic int hits[4]; /* of the failpoint that the test is about, per phase */
 } fk;
 
 static inline fk *fk_new(int victim, int how) {
@@ -125,6 +125,22 @@ static inline void fk_registers(symmComm_t comm, int rank, int n) {
     fk_reduce(comm, rank, n, buf, buf + (1 << 18), 200000, NULL);
     T_OK(symmWindowDeregister(comm, win));
     T_OK(symmMemFree(buf));
+}
+
+/* Is `scenario` among those that reach the failpoint? (fail.def) */
+static inline int fk_meets(int point, const char *scenario) {
+    size_t n = strlen(scenario);
+    for (const char *s = symm_fail_where(point); *s;) {
+        size_t word = strcspn(s, " ");
+        if (word == n && memcmp(s, scenario, n) == 0) return 1;
+        s += word + strspn(s + word, " ");
+    }
+    return 0;
+}
+
+/* The table says, behind a semicolon, how the library gets over that failure. */
+static inline int fk_survived(int point) {
+    return strchr(symm_fail_help(point), ';') != NULL;
 }
 
 #define FK_REFUSED(comm, call, code, part)   \

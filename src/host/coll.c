@@ -7,6 +7,7 @@
 #include "../device/reduce.h"
 #include "coll.h"
 #include "comm.h"
+#include "fail.h"
 #include "group.h"
 #include "log.h"
 #include "redop.h"
@@ -192,8 +193,11 @@ static void keep_release(void *p) {
 }
 
 static symmResult_t capture(const task *t, symmStream_t stream) {
-    keep *k = calloc(1, sizeof *k);
-    if (!k) return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective");
+    keep *k = SYMM_FAIL_ALLOC(capture_call, calloc(1, sizeof *k));
+    if (!k) {
+        symm_stream_lose_capture(stream);
+        return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective; the capture is lost");
+    }
     *k = (keep){1, t->comm, t->src, t->dst};
     symm_comm_ref(k->comm);
     if (k->src) symm_window_ref(k->src);

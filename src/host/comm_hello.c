@@ -12,6 +12,7 @@
 #include "../device/reduce.h"
 #include "comm.h"
 #include "comm_make.h"
+#include "fail.h"
 #include "log.h"
 #include "plan.h"
 
@@ -38,7 +39,7 @@ static symm_uuid process_id;
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 
 void symm_random_fill(void *p, size_t n) {
-    if (getrandom(p, n, 0) == (ssize_t)n) return;
+    if (SYMM_FAIL_CALL(comm_random, -1, ENOSYS, getrandom(p, n, 0)) == (ssize_t)n) return;
     uint64_t seed[2] = {
         symm_now_ns(),
         (uint64_t)getpid()}; /* a kernel without it: unique is enough here, secret is not needed */
@@ -64,7 +65,8 @@ static void once(void) {
 static symmResult_t host_id(symm_uuid *out) {
     char text[64] = "";
     symm_uuid id = {0, 0};
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    FILE *f =
+        SYMM_FAIL_CALL(comm_host, NULL, EMFILE, fopen("/proc/sys/kernel/random/boot_id", "re"));
     if (!f && (errno == EMFILE || errno == ENFILE))
         return SYMM_ERR(symmFdLimit,
                         "no file descriptor left to identify the host: %m (ulimit -n)");
@@ -197,9 +199,8 @@ static void learn(symm_comm *c, const hello *all) {
 /* ---- the exchange ---- */
 
 symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members) {
-    hello mine, *all = calloc((size_t)c->nranks, sizeof *all);
+    hello mine, all[SYMM_MAX_RANKS]; /* no allocation: a rank that has none could not tell so */
     symmResult_t status = prepare(c);
-    if (!all) return SYMM_ERR(symmOutOfMemory, "no memory to meet %d ranks", c->nranks);
     fill_hello(c, status, &mine);
     symm_wait w = symm_comm_wait(c, "creating a communicator");
     if (!c->params.setup_timeout_ms && c->config.timeoutMs == SYMM_CONFIG_UNDEF)
@@ -212,23 +213,25 @@ symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members) {
         members[r].lo ^=
             (uint64_t)(r + 1) * 0x9e3779b97f4a7c15ull; /* ranks of one process differ */
     }
-    free(all);
     return status;
 }
 
 symmResult_t symm_comm_refuse(symm_boot *boot, symmResult_t status) {
     hello mine = {.magic = HELLO_MAGIC, .version = SYMM_VERSION_CODE, .code = (int32_t)status};
-    hello *all = calloc((size_t)boot->nranks, sizeof *all);
+    hello all[SYMM_MAX_RANKS];
     char own[SYMM_ERR_TEXT];
+    if (boot->nranks > SYMM_MAX_RANKS) { /* which no rank meets the others for */
+        symm_boot_close(boot);
+        return status;
+    }
     snprintf(own, sizeof own, "%s", symm_status_text());
     snprintf(mine.text, sizeof mine.text, "%.199s", own);
     symm_wait w = {.deadline_ns = symm_now_ns() + REFUSE_NS, .stage = "creating a communicator"};
-    symmResult_t r = all ? symm_boot_allgather(boot, &mine, all, sizeof mine, &w) : status;
+    symmResult_t r = symm_boot_allgather(boot, &mine, all, sizeof mine, &w);
     if (!r)
         r = judge(all, boot->nranks);
     else
         symm_status_adopt(own);
-    free(all);
     symm_boot_close(boot);
     return r ? r : status;
 }

@@ -5,6 +5,7 @@
 
 #include "comm.h"
 #include "comm_create.h"
+#include "fail.h"
 #include "group.h"
 #include "log.h"
 #include "stats.h"
@@ -95,7 +96,8 @@ static symmResult_t start_ranks(one_rank *ones, int n, symm_boot_group *group) {
     for (int r = 0; r < n; r++) {
         ones[r].group = group;
         ones[r].rank = r;
-        int e = pthread_create(&ones[r].thread, NULL, make_rank, &ones[r]);
+        int e = SYMM_FAIL_CODE(all_thread, EAGAIN,
+                               pthread_create(&ones[r].thread, NULL, make_rank, &ones[r]));
         if (e) {
             symm_boot_group_abandon(group);
             return SYMM_ERR(symmSystemError, "cannot start a thread for rank %d: %s", r,
@@ -112,7 +114,7 @@ symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices) {
     if (n < 1 || n > SYMM_MAX_RANKS)
         return SYMM_ERR(symmInvalidArgument, "n=%d: must be 1 to %d", n, SYMM_MAX_RANKS);
     symm_boot_group *group;
-    one_rank *ones = calloc((size_t)n, sizeof *ones);
+    one_rank *ones = SYMM_FAIL_ALLOC(all_alloc, calloc((size_t)n, sizeof *ones));
     if (!ones) return SYMM_ERR(symmOutOfMemory, "no memory to create %d ranks", n);
     symmResult_t status = symm_boot_group_create(n, &group);
     if (status) goto free_ones;

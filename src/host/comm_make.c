@@ -133,8 +133,7 @@ static symmResult_t connect_ranks(symm_comm *c, const symm_uuid *members,
 
 static symmResult_t greet(symm_comm *c, const symm_uuid *members) {
     symm_greeting mine = {.code = 0};
-    symm_greeting *all = calloc((size_t)c->nranks, sizeof *all);
-    if (!all) return SYMM_ERR(symmOutOfMemory, "no memory to greet %d ranks", c->nranks);
+    symm_greeting all[SYMM_MAX_RANKS]; /* no allocation: a rank that has none could not tell so */
     symmResult_t status = offer(c, members, &mine);
     mine.code = (int32_t)status;
     if (status) snprintf(mine.text, sizeof mine.text, "%s", symm_status_text());
@@ -143,7 +142,6 @@ static symmResult_t greet(symm_comm *c, const symm_uuid *members) {
         withdraw(c, &mine);
     else
         status = connect_ranks(c, members, all);
-    free(all);
     return status;
 }
 
@@ -172,25 +170,21 @@ static symmResult_t control_threads(symm_comm *c, uint64_t bytes, symmResult_t s
 
 static symmResult_t control_processes(symm_comm *c, uint64_t bytes, symmResult_t status) {
     int shared;
-    symm_bring *b = calloc(1, sizeof *b);
-    symm_brought *all = calloc((size_t)c->nranks, sizeof *all);
-    if (!b || !all) status = SYMM_ERR(symmOutOfMemory, "no memory to create a communicator");
-    int cu = status ? 0 : c->vmm->create(bytes, &b->handles[0]);
+    symm_brought all[SYMM_MAX_RANKS]; /* neither allocated, as above */
+    symm_bring b = {.count = 0};
+    int cu = status ? 0 : c->vmm->create(bytes, &b.handles[0]);
     if (cu)
         status = symm_vmm_error(c->vmm, cu, "making %llu bytes of control block and scratch",
                                 (unsigned long long)bytes);
     if (!status) {
-        *b = (symm_bring){.handles = {b->handles[0]}, .bytes = {bytes}, .count = 1, .total = bytes};
-        symm_random_fill(&b->id, sizeof b->id); /* found by nobody else */
-        b->id |= 1;
+        b.bytes[0] = b.total = bytes;
+        b.count = 1;
+        symm_random_fill(&b.id, sizeof b.id); /* found by nobody else */
+        b.id |= 1;
     }
-    if (b && all) {
-        status = symm_exchange(c, status, b, "creating a communicator", all, &c->control, &shared);
-        if (b->count) c->vmm->release(b->handles[0]);
-    }
+    status = symm_exchange(c, status, &b, "creating a communicator", all, &c->control, &shared);
+    if (b.count) c->vmm->release(b.handles[0]);
     if (!status) c->base = c->space->base + c->control->off;
-    free(b);
-    free(all);
     return status;
 }
 

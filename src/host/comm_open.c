@@ -51,7 +51,7 @@ symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out) {
     void *handle;
     SYMM_TRY(symm_config_check(config, &cfg));
     symm_comm *c = SYMM_FAIL_HERE(comm_alloc) ? NULL : calloc(1, sizeof *c);
-    if (c) c->memos = calloc(SYMM_MEMOS, sizeof *c->memos);
+    if (c) c->memos = SYMM_FAIL_ALLOC(comm_memos, calloc(SYMM_MEMOS, sizeof *c->memos));
     if (!c || !c->memos) {
         free(c);
         return SYMM_ERR(symmOutOfMemory, "no memory for a communicator");
@@ -137,12 +137,12 @@ static void *make_behind(void *arg) {
 
 static symmResult_t start_behind(symm_comm *c, const symm_meeting *at) {
     pthread_t t;
-    making *m = malloc(sizeof *m);
+    making *m = SYMM_FAIL_ALLOC(behind_alloc, malloc(sizeof *m));
     if (!m) return SYMM_ERR(symmOutOfMemory, "no memory to create a communicator");
     *m = (making){c, *at};
     symm_comm_ref(c); /* the thread's */
     SYMM_STAT_ADD(threads, 1);
-    int e = pthread_create(&t, NULL, make_behind, m);
+    int e = SYMM_FAIL_CODE(behind_thread, EAGAIN, pthread_create(&t, NULL, make_behind, m));
     if (!e) {
         pthread_detach(t);
         return symmSuccess;
@@ -157,13 +157,18 @@ static symmResult_t start_behind(symm_comm *c, const symm_meeting *at) {
 static symmResult_t open_behind(const symm_meeting *at, const symmConfig_t *config,
                                 symmComm_t *out) {
     symm_comm *c;
-    SYMM_TRY(symm_comm_shell(config, &c));
+    symmResult_t r = symm_comm_shell(config, &c);
+    if (r) {
+        symm_boot_tcp_refuse(&at->id, at->rank);
+        return r;
+    }
     c->rank = at->rank;
     c->nranks = at->nranks;
     symmComm_t handle =
         c->handle; /* the thread may be done, and the user's abort as well, before this one goes on */
-    symmResult_t r = start_behind(c, at);
+    r = start_behind(c, at);
     if (r) {
+        symm_boot_tcp_refuse(&at->id, at->rank);
         drop_handle(c);
         return r;
     }

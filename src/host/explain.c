@@ -1,5 +1,6 @@
 /* explain.c - what would run and what did: symmExplain, symmStats, symmCommDump. The communicator's user thread (symmStats and
  * symmCommDump: any thread, they only read). No lock of its own. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 
 #include "coll.h"
 #include "comm.h"
+#include "fail.h"
 #include "handle.h"
 #include "log.h"
 #include "stats.h"
@@ -153,7 +155,8 @@ symmResult_t symmCommDump(symmComm_t comm, int fd) {
     dump(&w, c);
     size_t n = w.len < sizeof text ? w.len : sizeof text - 1, at = 0;
     while (at < n) {
-        ssize_t k = write(fd, text + at, n - at);
+        ssize_t k = SYMM_FAIL_CALL(dump_write, -1, EIO, write(fd, text + at, n - at));
+        if (k < 0 && errno == EINTR) continue;
         if (k <= 0) return SYMM_ERR(symmSystemError, "writing the dump to fd %d: %m", fd);
         at += (size_t)k;
     }

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "../host/fail.h"
 #include "span.h"
 #include "vmm.h"
 
@@ -21,6 +22,7 @@
 struct alloc {
     symm_span span;
     const symm_vmm *driver;
+    int unmapped; /* its free could not give the addresses back: the next one tries again */
 };
 
 static struct {
@@ -141,7 +143,7 @@ symmResult_t symm_vmm_alloc(const symm_vmm *v, uint64_t bytes, void **ptr) {
     uint64_t rounded = round_up(bytes, caps.granularity);
     if (rounded == 0)
         return SYMM_ERR(symmOutOfMemory, "allocation: no machine has %" PRIu64 " bytes", bytes);
-    struct alloc *a = calloc(1, sizeof *a);
+    struct alloc *a = SYMM_FAIL_ALLOC(mem_alloc, calloc(1, sizeof *a));
     if (!a) return SYMM_ERR(symmOutOfMemory, "allocation: no memory for its record");
     symmResult_t status = memory_alloc(v, rounded, &va);
     if (status != symmSuccess) {
@@ -189,6 +191,13 @@ static symmResult_t refuse_free(const symm_vmm *v, const void *ptr, const struct
                     near->driver->name, v->name);
 }
 
+/* What could not be freed can be freed later. */
+static void put_back(struct alloc *a) {
+    pthread_mutex_lock(&allocs.lock);
+    symm_span_insert(&allocs.live, &a->span);
+    pthread_mutex_unlock(&allocs.lock);
+}
+
 symmResult_t symm_vmm_free(const symm_vmm *v, void *ptr) {
     struct alloc near;
     if (!ptr) return symmSuccess;
@@ -196,15 +205,17 @@ symmResult_t symm_vmm_free(const symm_vmm *v, void *ptr) {
     struct alloc *a = claim(v, ptr, &near);
     if (!a) return refuse_free(v, ptr, &near);
     uint64_t bytes = a->span.hi - a->span.lo;
-    int cu = v->unmap(ptr, bytes);
-    if (cu) { /* nothing has changed: it can be freed later */
-        pthread_mutex_lock(&allocs.lock);
-        symm_span_insert(&allocs.live, &a->span);
-        pthread_mutex_unlock(&allocs.lock);
+    int cu = a->unmapped ? 0 : v->unmap(ptr, bytes);
+    if (cu) {
+        put_back(a);
         return symm_vmm_error(v, cu, "unmap of %" PRIu64 " bytes at %p", bytes, ptr);
     }
-    free(a);
+    a->unmapped = 1;
     cu = v->unreserve(ptr, bytes);
-    if (cu) return symm_vmm_error(v, cu, "return of %" PRIu64 " bytes at %p", bytes, ptr);
+    if (cu) {
+        put_back(a);
+        return symm_vmm_error(v, cu, "return of %" PRIu64 " bytes at %p", bytes, ptr);
+    }
+    free(a);
     return symmSuccess;
 }

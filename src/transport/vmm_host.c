@@ -121,7 +121,8 @@ static void *address(uint64_t at) {
  * memory. */
 static int above_stdio(int fd) {
     if (fd < 0 || fd > 2) return fd;
-    int moved = fcntl(fd, F_DUPFD_CLOEXEC, 3), err = errno;
+    int moved = SYMM_FAIL_CALL(vmm_stdio, -1, EMFILE, fcntl(fd, F_DUPFD_CLOEXEC, 3));
+    int err = errno;
     close(fd);
     errno = err;
     return moved;
@@ -131,7 +132,7 @@ static int above_stdio(int fd) {
  * Older ones: EINVAL. */
 static int open_memfd(void) {
     const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-    int fd = memfd_create("symm", flags | MFD_NOEXEC_SEAL);
+    int fd = SYMM_FAIL_CALL(vmm_memfd, -1, EMFILE, memfd_create("symm", flags | MFD_NOEXEC_SEAL));
     if (fd < 0 && errno == EINVAL) fd = memfd_create("symm", flags);
     return above_stdio(fd);
 }
@@ -159,7 +160,7 @@ static int size_fits(uint64_t bytes) {
 
 static int file_identity(int fd, uint64_t *bytes, uint64_t id[2]) {
     struct stat st;
-    if (fstat(fd, &st) != 0) return errno;
+    if (SYMM_FAIL_CALL(vmm_stat, -1, EOVERFLOW, fstat(fd, &st)) != 0) return errno;
     if (!S_ISREG(st.st_mode) || st.st_size < 0) return EINVAL;
     *bytes = (uint64_t)st.st_size;
     id[0] = st.st_dev;
@@ -220,7 +221,7 @@ static void clear(struct leftovers left) {
 
 /* Takes over fd, whose gauge is already counted; on refusal fd is closed. */
 static int adopt(int fd, uint64_t bytes, const uint64_t id[2], int imported, symm_vmm_handle **h) {
-    struct memory *m = calloc(1, sizeof *m);
+    struct memory *m = SYMM_FAIL_ALLOC(vmm_record, calloc(1, sizeof *m));
     if (!m) {
         close_fd(fd);
         return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
@@ -246,7 +247,10 @@ static int host_create(uint64_t bytes, symm_vmm_handle **h) {
     int fd = open_memfd();
     if (fd < 0) return refuse_os(errno);
     SYMM_STAT_ADD(fds, 1);
-    int err = ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0 ? errno : 0;
+    int err = SYMM_FAIL_CALL(vmm_size, -1, EFBIG, ftruncate(fd, (off_t)bytes)) != 0 ||
+                      SYMM_FAIL_CALL(vmm_seal, -1, EPERM, fcntl(fd, F_ADD_SEALS, SEALS)) != 0
+                  ? errno
+                  : 0;
     if (!err) err = file_identity(fd, &real, id);
     if (err) {
         close_fd(fd);
@@ -300,7 +304,9 @@ static int host_export(symm_vmm_handle *h, int *fd) {
     pthread_mutex_lock(&driver.lock);
     struct memory *m = live(h);
     if (m) {
-        copy = fcntl(m->fd, F_DUPFD_CLOEXEC, 3); /* a live handle always has its fd */
+        copy =
+            SYMM_FAIL_CALL(vmm_dup, -1, EMFILE,
+                           fcntl(m->fd, F_DUPFD_CLOEXEC, 3)); /* a live handle always has its fd */
         err = errno;
     }
     pthread_mutex_unlock(&driver.lock);
@@ -319,10 +325,10 @@ static int inspect(int fd, uint64_t bytes, uint64_t id[2]) {
     int err = file_identity(fd, &real, id);
     if (err) return err;
     if (real != bytes) return EINVAL;
-    int seals = fcntl(fd, F_GET_SEALS);
+    int seals = SYMM_FAIL_CALL(vmm_seals, -1, EINVAL, fcntl(fd, F_GET_SEALS));
     if (seals < 0) return errno;
     if ((seals & SEALS) != SEALS || (seals & NO_WRITE) != 0) return EPERM;
-    int flags = fcntl(fd, F_GETFL);
+    int flags = SYMM_FAIL_CALL(vmm_flags, -1, EBADF, fcntl(fd, F_GETFL));
     if (flags < 0) return errno;
     return (flags & O_ACCMODE) == O_RDWR ? 0 : EACCES;
 }
@@ -332,7 +338,7 @@ static int host_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
     uint64_t id[2];
     if (!h || fd < 0 || !size_ok(bytes)) return bad_value();
     if (SYMM_FAIL_HERE(vmm_import)) return refuse(SYMM_CU_UNKNOWN, 0);
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    int copy = SYMM_FAIL_CALL(vmm_copy, -1, EMFILE, fcntl(fd, F_DUPFD_CLOEXEC, 3));
     if (copy < 0) return errno == EBADF ? refuse(SYMM_CU_INVALID_VALUE, EBADF) : refuse_os(errno);
     SYMM_STAT_ADD(fds, 1);
     int err = inspect(copy, bytes, id);
@@ -364,7 +370,8 @@ static int host_identify(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]) {
  * Under driver.lock. */
 static void keep_spare(void) {
     if (driver.spare) return;
-    void *page = mmap(NULL, 1, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *page = SYMM_FAIL_CALL(vmm_spare, MAP_FAILED, ENOMEM,
+                                mmap(NULL, 1, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     if (page != MAP_FAILED) driver.spare = page;
 }
 
@@ -378,14 +385,16 @@ static int drop_spare(void) {
 /* Turns [lo, lo+bytes), whole mappings, back into reserved address space in one step, so that
  * nobody else's mmap can get in between. Returns errno. */
 static int cover(uint64_t lo, uint64_t bytes) {
-    while (mmap(address(lo), bytes, PROT_NONE, RESERVED | MAP_FIXED, -1, 0) == MAP_FAILED)
+    while (SYMM_FAIL_CALL(vmm_cover, MAP_FAILED, ENOMEM,
+                          mmap(address(lo), bytes, PROT_NONE, RESERVED | MAP_FIXED, -1, 0)) ==
+           MAP_FAILED)
         if (errno != ENOMEM || !drop_spare()) return errno;
     keep_spare();
     return 0;
 }
 
 static int uncover(uint64_t lo, uint64_t bytes) {
-    while (munmap(address(lo), bytes) != 0)
+    while (SYMM_FAIL_CALL(vmm_uncover, -1, ENOMEM, munmap(address(lo), bytes)) != 0)
         if (errno != ENOMEM || !drop_spare()) return errno;
     keep_spare();
     return 0;
@@ -394,7 +403,8 @@ static int uncover(uint64_t lo, uint64_t bytes) {
 /* Reserves too much and cuts to the alignment: mmap itself promises only pages. */
 static int reserve_aligned(uint64_t bytes, uint64_t align, uint64_t *lo) {
     uint64_t total = bytes + align;
-    void *raw = mmap(NULL, total, PROT_NONE, RESERVED, -1, 0);
+    void *raw = SYMM_FAIL_CALL(vmm_range, MAP_FAILED, ENOMEM,
+                               mmap(NULL, total, PROT_NONE, RESERVED, -1, 0));
     if (raw == MAP_FAILED) return errno;
     uint64_t start = (uintptr_t)raw, at = (start + align - 1) & ~(align - 1);
     if (at > start) munmap(raw, at - start);
@@ -408,7 +418,7 @@ static int host_reserve(uint64_t bytes, uint64_t align, void **va) {
     if (SYMM_FAIL_HERE(vmm_reserve)) return refuse(SYMM_CU_UNKNOWN, 0);
     if (align < GRANULARITY) align = GRANULARITY;
     if (bytes > SPACE || align > SPACE) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
-    symm_span *s = calloc(1, sizeof *s);
+    symm_span *s = SYMM_FAIL_ALLOC(vmm_span, calloc(1, sizeof *s));
     if (!s) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     int err = reserve_aligned(bytes, align, &s->lo);
     if (err) {
@@ -449,8 +459,9 @@ static int host_unreserve(void *va, uint64_t bytes) {
  * of kernel memory): it is closed again unless it never was there. */
 static int place(uint64_t lo, const struct memory *m) {
     void *va = address(lo);
-    if (mmap(va, m->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, m->fd, 0) !=
-        MAP_FAILED)
+    if (SYMM_FAIL_CALL(vmm_place, MAP_FAILED, ENOMEM,
+                       mmap(va, m->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, m->fd,
+                            0)) != MAP_FAILED)
         return 0;
     int err = errno;
     mmap(va, m->bytes, PROT_NONE, RESERVED | MAP_FIXED_NOREPLACE, -1, 0);
@@ -476,7 +487,7 @@ static int map_locked(struct mapping *map, uint64_t offset, symm_vmm_handle *h) 
 static int host_map(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *h) {
     if (!range_ok(va, bytes)) return bad_value();
     if (SYMM_FAIL_HERE(vmm_map)) return refuse(SYMM_CU_UNKNOWN, 0);
-    struct mapping *map = calloc(1, sizeof *map);
+    struct mapping *map = SYMM_FAIL_ALLOC(vmm_mapping, calloc(1, sizeof *map));
     if (!map) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     map->span.lo = (uintptr_t)va;
     map->span.hi = map->span.lo + bytes;
@@ -499,7 +510,9 @@ static int host_set_access(void *va, uint64_t bytes) {
     int err = 0;
     pthread_mutex_lock(&driver.lock);
     int whole = symm_span_tiles(driver.mappings, lo, lo + bytes);
-    if (whole && mprotect(va, bytes, PROT_READ | PROT_WRITE) != 0) err = errno;
+    if (whole &&
+        SYMM_FAIL_CALL(vmm_protect, -1, ENOMEM, mprotect(va, bytes, PROT_READ | PROT_WRITE)) != 0)
+        err = errno;
     if (whole && !err && atomic_load_explicit(&hugepages, memory_order_relaxed))
         madvise(
             va, bytes,
