@@ -46,7 +46,7 @@ BASE      := -std=gnu11 $(WARN) -fvisibility=hidden -fPIC -pthread $(SAN_FLAGS) 
 DEPS       = -MMD -MP -MT $@ -MF $(@:.o=.d)
 ALL_CFLAGS   = $(OPT) $(CFLAGS) $(BASE)
 ALL_CPPFLAGS = -Iinclude -Isrc $(CPPFLAGS)
-ALL_LDFLAGS  = $(LDFLAGS) -pthread $(SAN_FLAGS) $(if $(call on,COV),--coverage)
+ALL_LDFLAGS  = $(LDFLAGS) -pthread -ldl $(SAN_FLAGS) $(if $(call on,COV),--coverage)
 # The sanitizers' symbols are resolved by the program, not by the library.
 NO_UNDEFINED := $(if $(SANITIZERS),,-Wl$(comma)-z$(comma)defs)
 

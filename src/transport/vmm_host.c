@@ -17,6 +17,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -542,6 +543,21 @@ static int host_unmap(void *va, uint64_t bytes) {
     return SYMM_CU_SUCCESS;
 }
 
+/* ---- contents ------------------------------------------------------------------------------- */
+
+static int host_fill(void *va, uint64_t bytes, uint32_t word) {
+    uint32_t *at = va;
+    if (!va || bytes == 0 || ((uintptr_t)va | bytes) % sizeof word != 0) return bad_value();
+    for (uint64_t i = 0; i < bytes / sizeof word; i++) at[i] = word;
+    return SYMM_CU_SUCCESS;
+}
+
+static int host_copy(void *dst, const void *src, uint64_t bytes) {
+    if (!dst || !src || bytes == 0) return bad_value();
+    memcpy(dst, src, bytes);
+    return SYMM_CU_SUCCESS;
+}
+
 /* ---- the driver ----------------------------------------------------------------------------- */
 
 static int host_query(symm_vmm_caps *caps) {
@@ -572,4 +588,6 @@ const symm_vmm symm_vmm_host = {
     .map = host_map,
     .set_access = host_set_access,
     .unmap = host_unmap,
+    .fill = host_fill,
+    .copy = host_copy,
 };
