@@ -61,4 +61,9 @@ symmResult_t symm_cuda_primary(int device, cu_context *context);
  * for. Never wait in it for anything a user's kernel does. */
 cu_result symm_cuda_private_stream(int device, cu_stream *stream);
 
+#ifdef SYMM_TESTING
+/* After symm_cuda_inject: what was known of the devices before it. */
+void symm_cuda_device_forget(void);
+#endif
+
 #endif

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "cuda_driver.h"
 #include "span.h"
 #include "vmm.h"
 
@@ -31,16 +32,18 @@ static struct {
 /* ---- refusals ------------------------------------------------------------------------------- */
 
 const char *symm_vmm_code_name(int cu) {
+    const char *name;
     switch (cu) {
     case SYMM_CU_SUCCESS: return "success";
     case SYMM_CU_INVALID_VALUE: return "invalid value";
     case SYMM_CU_OUT_OF_MEMORY: return "out of memory";
+    case SYMM_CU_NOT_INITIALIZED: return "not initialised";
     case SYMM_CU_OS_ERROR: return "operating system error";
     case SYMM_CU_INVALID_HANDLE: return "invalid handle";
     case SYMM_CU_NOT_PERMITTED: return "not permitted";
     case SYMM_CU_NOT_SUPPORTED: return "not supported";
     case SYMM_CU_UNKNOWN: return "unknown error";
-    default: return "error";
+    default: name = symm_cuda_code_name(cu); return name ? name : "error";
     }
 }
 
@@ -55,6 +58,7 @@ static symmResult_t code_of(int cu, int err) {
     case SYMM_CU_OUT_OF_MEMORY: return symmOutOfMemory;
     case SYMM_CU_INVALID_VALUE:
     case SYMM_CU_INVALID_HANDLE: return symmInvalidArgument;
+    case SYMM_CU_NOT_INITIALIZED: /* there is no CUDA */
     case SYMM_CU_NOT_SUPPORTED: return symmNotSupported;
     default: return symmUnhandledCudaError;
     }
@@ -75,6 +79,12 @@ static void describe_errno(int err, char *out, size_t cap) {
         snprintf(out, cap, ": %s", what);
 }
 
+/* The errno of an earlier refusal of one driver says nothing about another's. */
+static int errno_of(const symm_vmm *v) {
+    if (v == &symm_vmm_host) return symm_vmm_errno();
+    return v == &symm_vmm_cuda ? symm_vmm_cuda_errno() : 0;
+}
+
 symmResult_t symm_vmm_error(const symm_vmm *v, int cu, const char *fmt, ...) {
     char what[256], os[160];
     va_list args;
@@ -82,11 +92,11 @@ symmResult_t symm_vmm_error(const symm_vmm *v, int cu, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
-    /* The errno of an earlier refusal of the host driver says nothing about another driver's. */
-    int err = v == &symm_vmm_host ? symm_vmm_errno() : 0;
+    int err = errno_of(v);
     describe_errno(err, os, sizeof os);
-    return SYMM_ERR(code_of(cu, err), "memory driver %s: %s: %s (%d)%s", v ? v->name : "(none)",
-                    what, symm_vmm_code_name(cu), cu, os);
+    const char *why = cu == SYMM_CU_NOT_INITIALIZED && v == &symm_vmm_cuda ? symm_cuda_why() : "";
+    return SYMM_ERR(code_of(cu, err), "memory driver %s: %s: %s (%d)%s%s%s", v ? v->name : "(none)",
+                    what, symm_vmm_code_name(cu), cu, os, *why ? ": no CUDA: " : "", why);
 }
 
 /* ---- allocations ---------------------------------------------------------------------------- */
