@@ -58,7 +58,7 @@ typedef struct {
 } cu_fabric_handle; /* CUmemFabricHandle */
 
 typedef union {
-    char pad[64];
+    uint64_t words[8];              /* its size, and the alignment that pointers in it have */
     int programmatic_serialization; /* programmaticStreamSerializationAllowed */
     int cooperative;
     int priority;
