@@ -31,9 +31,15 @@ endif
 
 C_TESTS      := $(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(filter-out $(MPI_BENCHES),$(BENCHES))
 M_TESTS      := $(MP_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
-T_OBJ        := $(TOBJ)/tests/t.o
+# What tests share; an archive, so that only those that use a part take it in.
+T_PARTS      := $(patsubst tests/%.c,$(TOBJ)/tests/%.o,$(wildcard tests/fake_*.c))
+T_OBJ        := $(TOBJ)/tests/t.o $(if $(T_PARTS),$(TOBJ)/tests/parts.a)
 MPI_LEAKS    := $(if $(filter address,$(SANITIZERS)),$(TOBJ)/tests/mpi_leaks.o)
-TEST_PROGRAM_OBJ := $(patsubst %,$(TOBJ)/tests/%.o,t $(C_TESTS) $(M_TESTS)) $(MPI_LEAKS)
+TEST_PROGRAM_OBJ := $(patsubst %,$(TOBJ)/tests/%.o,t $(C_TESTS) $(M_TESTS)) $(MPI_LEAKS) $(T_PARTS)
+
+$(TOBJ)/tests/parts.a: $(T_PARTS)
+	@$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(M_TESTS:%=$(TOBJ)/tests/%.o): $(TOBJ)/%.o: %.c $(TOBJ)/flags
 	@$(call say,MPICC,$@)

@@ -254,8 +254,19 @@ unreserve:
 
 /* ---- making and handing on ------------------------------------------------------------------ */
 
+/* Inside the device's scope: an allocation while some stream is being captured must not spoil that capture. */
+static int create(int device, const symm_cuda_memory *m, uint64_t bytes, cu_mem_handle *raw) {
+    cu_mem_prop prop = symm_cuda_prop(device, m->handle_types);
+    int cu = symm_cu.cuMemCreate(raw, bytes, &prop, 0);
+    if (cu) return cu;
+    cu = clear(device, *raw, bytes);
+    if (cu) symm_cu.cuMemRelease(*raw);
+    return cu;
+}
+
 static int cuda_create(uint64_t bytes, symm_vmm_handle **h) {
     const symm_cuda_memory *m;
+    symm_cuda_scope scope;
     cu_mem_handle raw = 0;
     int device, cu;
     if (!h) return bad_value();
@@ -263,14 +274,10 @@ static int cuda_create(uint64_t bytes, symm_vmm_handle **h) {
     if (bytes == 0 || bytes % m->granularity != 0) return bad_value();
     if (SYMM_FAIL_HERE(vmm_create)) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     if (bytes > m->bytes) return refuse(SYMM_CU_OUT_OF_MEMORY, 0);
-    cu_mem_prop prop = symm_cuda_prop(device, m->handle_types);
-    cu = symm_cu.cuMemCreate(&raw, bytes, &prop, 0);
-    if (cu) return refuse(cu, 0);
-    if ((cu = clear(device, raw, bytes)) != 0) {
-        symm_cu.cuMemRelease(raw);
-        return refuse(cu, 0);
-    }
-    return adopt(raw, bytes, device, h);
+    if ((cu = symm_cuda_push_cu(device, &scope)) != 0) return refuse(cu, 0);
+    cu = create(device, m, bytes, &raw);
+    symm_cuda_pop(&scope);
+    return cu ? refuse(cu, 0) : adopt(raw, bytes, device, h);
 }
 
 /* A mapping that was made here, by the set; any other by asking CUDA. */
