@@ -49,7 +49,7 @@ compile() { # directory, kind, sources: leaves objects in the directory, prints 
 link() { # program, kind, test, objects
     program=$1 at=$(objects "$2") kind=$2 test=$3
     shift 3
-    $cc $(sanitizer "$kind") "$@" "$at/tests/$test.o" "$at/tests/t.o" "$at/libsymm.a" -pthread -lrt -lm -o "$program"
+    $cc $(sanitizer "$kind") "$@" "$at/tests/$test.o" "$at/tests/t.o" "$at/tests/parts.a" "$at/libsymm.a" -pthread -ldl -lrt -lm -o "$program"
 }
 run() { # program, tests: 0 passed, 1 failed, 2 neither
     program=$1
@@ -91,6 +91,15 @@ leaked-peers-descriptor|src/host/exchange.c|/^ *close(fds\[i\]);/d|plain|fault_r
 leaked-handle|src/host/exchange.c|/release(h); \/\* the mapping holds/d|plain|fault_rollback|windows_hold_no_descriptor
 no-agreement-on-maps|src/host/exchange.c|s/return agree(x, x->status);/return x->status;/|plain|fault_rollback|one_ranks_failure_is_everybodys
 no-rollback|src/host/exchange.c|/symm_slot_drop(c->space, x.slot);/d|plain|fault_rollback|one_ranks_failure_is_everybodys
+memory-not-cleared|src/transport/vmm_cuda.c|/ cu = clear(device, /d|plain|unit_cuda_vmm|new_memory_is_clear
+reference-kept-twice|src/transport/vmm_cuda.c|/if (known .. !fresh) symm_cu.cuMemRelease/d|plain|unit_cuda_vmm|threads_may_use_it_at_once
+unreachable-device-included|src/transport/vmm_cuda.c|/!symm_cuda_reaches(d, owner)) continue/d|plain|unit_cuda_vmm|a_device_that_cannot_reach_is_left_out
+fabric-attribute-believed|src/transport/cuda_probe.c|/cu = try_handles(device, types, SYMM_CUDA_HANDLE_FABRIC/d|plain|unit_cuda_vmm|fabric_handles_are_tried_not_believed
+fill-on-the-null-stream|src/transport/cuda_copy.c|/cuMemsetD32Async/s/word, stream), stream/word, NULL), NULL/|plain|unit_cuda_vmm|contents_wait_for_no_kernel
+capture-mode-kept|src/transport/cuda_device.c|/scope = (symm_cuda_scope)/s/MODE_RELAXED/MODE_GLOBAL/|plain|unit_cuda_vmm|a_capture_is_not_spoilt
+descriptor-outlives-exec|src/transport/vmm_cuda.c|/F_SETFD, FD_CLOEXEC/d|plain|unit_cuda_share|export_and_import_give_the_same_memory
+memory-without-handles-taken|src/transport/vmm_cuda.c|s/if (cu .. !(types & SYMM_CUDA_HANDLE_FD))/if (cu)/|plain|unit_cuda_share|memory_of_another_allocator_is_found_piece_by_piece
+context-left-pushed|src/transport/cuda_device.c|/if (scope->pushed) symm_cu.cuCtxPopCurrent/d|plain|unit_cuda_driver|scopes_nest_and_restore
 EOF
 }
 
@@ -137,6 +146,9 @@ control plain thr_order "$kernels"
 control tsan thr_order "$kernels"
 control plain unit_reduce "" # as the archive has it: that file takes long to build
 control plain fault_rollback src/host/exchange.c
+control plain unit_cuda_vmm "src/transport/vmm_cuda.c src/transport/cuda_probe.c src/transport/cuda_copy.c src/transport/cuda_device.c"
+control plain unit_cuda_share src/transport/vmm_cuda.c
+control plain unit_cuda_driver src/transport/cuda_device.c
 mutants >"$out/table"
 while IFS='|' read -r name files script kind test tests; do
     mutant "$name" "$files" "$script" "$kind" "$test" "$tests" </dev/null

@@ -1,4 +1,5 @@
-/* fake_cuda.c - the fake driver's entrance: table, counts, planned failures, devices, contexts. See fake_cuda.h. */
+/* fake_cuda.c - the fake driver's entrance: table, counts, planned failures, devices, contexts. See
+ * fake_cuda.h. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

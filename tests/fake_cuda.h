@@ -1,14 +1,16 @@
-/* fake_cuda.h - a CUDA driver over host memory: every entry point of cuda_calls.def, without a GPU or a toolkit. It runs the
- * real vmm_cuda.c, cuda_device.c and whatever stands over them. As strict as CUDA: what it accepts is what the library may do.
+/* fake_cuda.h - a CUDA driver over host memory: every entry point of cuda_calls.def, without a GPU
+ * or a toolkit. It runs the real vmm_cuda.c, cuda_device.c and whatever stands over them. As strict
+ * as CUDA: what it accepts is what the library may do.
  *
- *     fake_cuda_install(NULL);                        defaults: 2 devices of 1 GiB that reach each other
- *     fake_cuda_fail("cuMemMap", 2, 700);             the second call from now is refused with 700
- *     T_EQ(fake_cuda_live(), 0);                      nothing of CUDA's is left
+ *     fake_cuda_install(NULL);              defaults: 2 devices of 1 GiB that reach each other
+ *     fake_cuda_fail("cuMemMap", 2, 700);   the second call from now is refused with 700
+ *     T_EQ(fake_cuda_live(), 0);            nothing of CUDA's is left
  *
- * Device memory is a memfd, so that descriptors can be handed to other processes and all addresses can be touched by the
- * test. Streams run what they are given at once, in the calling thread, unless `queued`: then each has a thread. Kernels are
- * functions of the test (fake_cuda_kernel). Any thread; one lock, held over no kernel, host function or destructor.
- * A process that forks gives its children the state as it was; queued streams do not survive a fork. */
+ * Device memory is a memfd, so that descriptors can be handed to other processes and all addresses
+ * can be touched by the test. Streams run what they are given at once, in the calling thread,
+ * unless `queued`: then each has a thread. Kernels are functions of the test (fake_cuda_kernel).
+ * Any thread; one lock, held over no kernel, host function or destructor. A process that forks
+ * gives its children the state as it was; queued streams do not survive a fork. */
 #ifndef FAKE_CUDA_H_
 #define FAKE_CUDA_H_
 
@@ -40,15 +42,15 @@ symm_cuda_table fake_cuda_table(void);
 /* An entry point by its exported symbol, NULL if the table has no such row. */
 void *fake_cuda_symbol(const char *symbol);
 
-/* The nth call of that entry point from now (0: every one) returns code and does nothing. One plan at a time; code 0: none.
- * A name that is no entry point ends the test. */
+/* The nth call of that entry point from now (0: every one) returns code and does nothing. One plan
+ * at a time; code 0: none. A name that is no entry point ends the test. */
 void fake_cuda_fail(const char *call, int nth, int code);
 /* Calls of an entry point since the install; NULL: of all. */
 int fake_cuda_calls(const char *call);
 const char *fake_cuda_call_name(int i); /* in table order, NULL past the end */
 
-/* Objects alive: reservations, mappings, handles, allocations, registrations, streams, events, graphs, libraries, user
- * objects. Primary contexts count in fake_cuda_contexts. */
+/* Objects alive: reservations, mappings, handles, allocations, registrations, streams, events,
+ * graphs, libraries, user objects. Primary contexts count in fake_cuda_contexts. */
 int fake_cuda_live(void);
 int fake_cuda_contexts(void);
 /* Devices that may access the mapping around va, bit d; 0 if nothing is mapped there. */
@@ -56,7 +58,8 @@ uint64_t fake_cuda_access(const void *va);
 /* A context that is not a primary one. */
 cu_context fake_cuda_context(int device);
 
-/* What a launch of `name` runs, with the sizes of its parameters: args[i] points to a copy of the i-th. */
+/* What a launch of `name` runs, with the sizes of its parameters: args[i] points to a copy of the
+ * i-th. */
 typedef void (*fake_cuda_fn)(const cu_launch_config *config, void **args);
 void fake_cuda_kernel(const char *name, fake_cuda_fn fn, int nargs, const size_t *sizes);
 

@@ -1,5 +1,6 @@
-/* fake_cuda_graph.c - what is put on the fake driver's streams: fills, copies, kernels, host functions, graphs; and the
- * libraries and user objects that belong to them. See fake_cuda.h, fake_cuda_work.h. */
+/* fake_cuda_graph.c - what is put on the fake driver's streams: fills, copies, kernels, host
+ * functions, graphs; and the libraries and user objects that belong to them. See fake_cuda.h,
+ * fake_cuda_work.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -317,7 +318,8 @@ cu_result fk_cuLaunchHostFunc(cu_stream stream, cu_host_fn fn, void *arg) {
 
 /* ---- user objects --------------------------------------------------------------------------- */
 
-/* Under the lock. Returns the object if nobody holds it any more: its destructor is the caller's to run. */
+/* Under the lock. Returns the object if nobody holds it any more: its destructor is the caller's to
+ * run. */
 static cu_user_object object_unref(cu_user_object object, unsigned count) {
     cu_user_object *at = &objects;
     T_CHECK(object->refs >= count);

@@ -1,4 +1,5 @@
-/* fake_cuda_int.h - what the parts of the fake driver share. All under fake_lock() unless said otherwise. */
+/* fake_cuda_int.h - what the parts of the fake driver share. All under fake_lock() unless said
+ * otherwise. */
 #ifndef FAKE_CUDA_INT_H_
 #define FAKE_CUDA_INT_H_
 
@@ -46,7 +47,8 @@ void fake_mem_reset(void);
 int fake_mem_live(void);
 /* Whether kernels of the device may touch all of [va, va+bytes). */
 int fake_device_memory(int device, cu_deviceptr va, uint64_t bytes);
-/* As a side of a copy: device memory with access, or memory that CUDA knows nothing of, which is the host's. */
+/* As a side of a copy: device memory with access, or memory that CUDA knows nothing of, which is
+ * the host's. */
 int fake_copy_side(int device, cu_deviceptr va, uint64_t bytes);
 
 /* fake_cuda_stream.c */

@@ -1,7 +1,8 @@
-/* fake_cuda_mem.c - the fake driver's memory: virtual memory management over memfd and mmap, plain allocations, registered
- * host memory, copies and fills. See fake_cuda.h.
+/* fake_cuda_mem.c - the fake driver's memory: virtual memory management over memfd and mmap, plain
+ * allocations, registered host memory, copies and fills. See fake_cuda.h.
  *
- * New memory is not clear, as CUDA does not promise it. A range is unmapped exactly as it was mapped, one mapping a call. */
+ * New memory is not clear, as CUDA does not promise it. A range is unmapped exactly as it was
+ * mapped, one mapping a call. */
 #define _GNU_SOURCE 1 /* memfd_create */
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +95,8 @@ static void settle(struct handle *gone) {
     free(gone);
 }
 
-/* Mappings and reservations of an earlier install stay where they are: nobody asks for them any more. */
+/* Mappings and reservations of an earlier install stay where they are: nobody asks for them any
+ * more. */
 void fake_mem_reset(void) {
     while (areas) drop_area(areas);
     while (handles) {

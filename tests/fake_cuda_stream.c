@@ -1,6 +1,8 @@
-/* fake_cuda_stream.c - the fake driver's streams and events, and capture. See fake_cuda.h, fake_cuda_work.h.
+/* fake_cuda_stream.c - the fake driver's streams and events, and capture. See fake_cuda.h,
+ * fake_cuda_work.h.
  *
- * An op runs without the lock: in the caller's thread, or in the stream's own where streams are queued. */
+ * An op runs without the lock: in the caller's thread, or in the stream's own where streams are
+ * queued. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,12 +184,22 @@ void fake_drain(cu_stream s) {
     fake_unlock();
 }
 
-/* A graph that is being captured is its stream's; one that was ended is the test's. */
+/* Graphs and libraries of an earlier install are the test's to destroy before; a sanitizer tells
+ * it. */
 void fake_stream_reset(void) {
     for (cu_stream s = streams; s; s = s->next) stop(s);
     fake_lock();
-    streams = NULL;
-    events = NULL;
+    while (streams) {
+        cu_stream next = streams->next;
+        if (streams->context->legacy == streams) streams->context->legacy = NULL;
+        free(streams);
+        streams = next;
+    }
+    while (events) {
+        cu_event next = events->next;
+        free(events);
+        events = next;
+    }
     fake_graph_reset();
     fake_unlock();
 }
@@ -320,8 +332,8 @@ cu_result fk_cuEventRecord(cu_event event, cu_stream stream) {
     return fake_enqueue(stream, op);
 }
 
-/* Under the lock. A stream that waits for a captured event joins its capture; the event's stream counts as joined if the
- * capture's first stream waits. */
+/* Under the lock. A stream that waits for a captured event joins its capture; the event's stream
+ * counts as joined if the capture's first stream waits. */
 static int join(cu_stream s, cu_event e) {
     if (s->capture && s->capture != e->captured) return SYMM_CUDA_ERROR_STREAM_CAPTURE_MERGE;
     s->capture = e->captured;

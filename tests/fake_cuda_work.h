@@ -1,4 +1,5 @@
-/* fake_cuda_work.h - work on the fake driver's streams: one piece is an op; a graph is a list of them. Under fake_lock(). */
+/* fake_cuda_work.h - work on the fake driver's streams: one piece is an op; a graph is a list of
+ * them. Under fake_lock(). */
 #ifndef FAKE_CUDA_WORK_H_
 #define FAKE_CUDA_WORK_H_
 

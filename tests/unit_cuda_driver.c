@@ -1,4 +1,5 @@
-/* unit_cuda_driver.c - finding the CUDA driver, or saying why there is none; devices and contexts. On the fake driver. */
+/* unit_cuda_driver.c - finding the CUDA driver, or saying why there is none; devices and contexts.
+ * On the fake driver. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* unit_cuda_share.c - the CUDA memory driver on the fake CUDA driver: handing memory on, memory of other allocators, every
- * refusal of every call. The rules of vmm.h: unit_cuda_vmm.c. */
+/* unit_cuda_share.c - the CUDA memory driver on the fake CUDA driver: handing memory on, memory of
+ * other allocators, every refusal of every call. The rules of vmm.h: unit_cuda_vmm.c. */
 #define _GNU_SOURCE 1
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,8 @@ static void unmapped(void *va, uint64_t bytes) {
     DONE(V->unreserve(va, bytes));
 }
 
-/* What the library keeps of CUDA's to the end of the process: a stream, once it has filled something. */
+/* What the library keeps of CUDA's to the end of the process: a stream, once it has filled
+ * something. */
 static int kept(void) {
     return fake_cuda_calls("cuStreamCreate");
 }
@@ -305,7 +306,8 @@ static int everything(void) {
     return cu;
 }
 
-/* Calls whose refusal may change nothing: those whose answer has a default, and those that put back what was current. */
+/* Calls whose refusal may change nothing: those whose answer has a default, and those that put back
+ * what was current. */
 static int may_pass(const char *call) {
     const char *const names[] = {"cuDeviceGetCount",
                                  "cuGetErrorName",
@@ -325,15 +327,15 @@ static int says_whose(const char *call) {
            strcmp(call, "cuMemGetAllocationPropertiesFromHandle") == 0;
 }
 
-/* What CUDA refuses to take back while new memory is cleared, or a handle that it does not release, cannot be given back by
- * anybody: the range with its mapping and its memory. */
+/* What CUDA refuses to take back while new memory is cleared, or a handle that it does not release,
+ * cannot be given back by anybody: the range with its mapping and its memory. */
 static int lost_with(const char *call) {
     if (strcmp(call, "cuMemUnmap") == 0) return 3;
     return strcmp(call, "cuMemRelease") == 0 || strcmp(call, "cuMemAddressFree") == 0;
 }
 
-/* Fails each call that `everything` makes, the first time, the second, ... once the device has been probed and the stream is
- * there. */
+/* Fails each call that `everything` makes, the first time, the second, ... once the device has been
+ * probed and the stream is there. */
 static void each_refusal_is_passed_on_and_leaves_nothing(void) {
     const int codes[] = {2, 201, 700, 800, 801, 999};
     int tried = 0;

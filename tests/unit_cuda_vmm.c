@@ -1,5 +1,6 @@
-/* unit_cuda_vmm.c - the CUDA memory driver on the fake CUDA driver: the rules of vmm.h, and what is CUDA's alone: what
- * a device can do, contents, several devices. Handing on and refusals: unit_cuda_share.c. */
+/* unit_cuda_vmm.c - the CUDA memory driver on the fake CUDA driver: the rules of vmm.h, and what is
+ * CUDA's alone: what a device can do, contents, several devices. Handing on and refusals:
+ * unit_cuda_share.c. */
 #define _GNU_SOURCE 1
 #include <stdio.h>
 
@@ -23,7 +24,8 @@ static void unmapped(void *va, uint64_t bytes) {
     DONE(V->unreserve(va, bytes));
 }
 
-/* What the library keeps of CUDA's to the end of the process: a stream, once it has filled something. */
+/* What the library keeps of CUDA's to the end of the process: a stream, once it has filled
+ * something. */
 static int kept(void) {
     return fake_cuda_calls("cuStreamCreate");
 }

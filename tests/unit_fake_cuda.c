@@ -1,5 +1,6 @@
-/* unit_fake_cuda.c - the fake CUDA driver's work: order on streams, events, capture, graphs, user objects. What tests of the
- * library believe of it must hold. Its memory is tested through the memory driver, unit_cuda_vmm.c. */
+/* unit_fake_cuda.c - the fake CUDA driver's work: order on streams, events, capture, graphs, user
+ * objects. What tests of the library believe of it must hold. Its memory is tested through the
+ * memory driver, unit_cuda_vmm.c. */
 #include <pthread.h>
 #include <unistd.h>
 

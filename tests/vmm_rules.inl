@@ -1,6 +1,6 @@
-/* vmm_rules.inl - the rules that every memory driver keeps (vmm.h), as tests: every rule of CUDA's, every code, and what a
- * caller finds changed after a refusal (nothing). Included by unit_vmm.c (the host) and unit_cuda_vmm.c (CUDA, on the fake
- * driver), which say before it
+/* vmm_rules.inl - the rules that every memory driver keeps (vmm.h), as tests: every rule of CUDA's,
+ * every code, and what a caller finds changed after a refusal (nothing). Included by unit_vmm.c
+ * (the host) and unit_cuda_vmm.c (CUDA, on the fake driver), which say before it
  *   V                the driver
  *   SAYS_ERRNO       the errno behind a refusal, or -1 where the driver has none
  *   MAPPINGS_COUNT   whether memory that only a mapping holds counts in the gauge `handles` */

@@ -1,10 +1,13 @@
-/* cuda_device.c - devices and contexts: which device a thread works with, its primary context, what can reach what.
+/* cuda_device.c - devices and contexts: which device a thread works with, its primary context, what
+ * can reach what.
  *
- * Any thread. devices.lock is held over the making of a device's context and stream, once each; both are published with a
- * release store that pairs with the acquire load of whoever finds them there. Neither is ever given back: other threads,
- * and mappings, may need them to the end of the process, which ends them.
+ * Any thread. devices.lock is held over the making of a device's context and stream, once each;
+ * both are published with a release store that pairs with the acquire load of whoever finds them
+ * there. Neither is ever given back: other threads, and mappings, may need them to the end of the
+ * process, which ends them.
  *
- * A device's handle (CUdevice) is its ordinal, as it has been in every driver; both are called `device` here. */
+ * A device's handle (CUdevice) is its ordinal, as it has been in every driver; both are called
+ * `device` here. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -155,8 +158,8 @@ static int local_rank(void) {
     return 0;
 }
 
-/* The device of a thread that has none. Launchers that already show each process its own devices come out right: there is
- * one, or the ranks share them evenly. */
+/* The device of a thread that has none. Launchers that already show each process its own devices
+ * come out right: there is one, or the ranks share them evenly. */
 static cu_result pick(int *device, char *why, size_t cap) {
     symm_params p;
     int count = symm_cuda_devices();

@@ -1,9 +1,10 @@
 /* cuda_driver.c - opens the CUDA driver and fills the table of its entry points.
  *
- * Any thread. load.lock makes the first caller do the work; load.state is what later callers look at. It is stored
- * (release) after the table and the reason were written and read (acquire) before either is. dlopen, cuInit and
- * cuDeviceGetCount run under the lock: they call nothing of the library. A driver that was
- * initialised is never closed: other threads may be inside it at any time. */
+ * Any thread. load.lock makes the first caller do the work; load.state is what later callers look
+ * at. It is stored (release) after the table and the reason were written and read (acquire) before
+ * either is. dlopen, cuInit and cuDeviceGetCount run under the lock: they call nothing of the
+ * library. A driver that was initialised is never closed: other threads may be inside it at any
+ * time. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -54,8 +55,8 @@ static int missing(const char *fmt, ...) {
     return MISSING;
 }
 
-/* Returns the first required symbol that was not found, or NULL. dlsym gives data pointers, which POSIX lets stand for
- * functions; memcpy says so without a cast that the compiler must not like. */
+/* Returns the first required symbol that was not found, or NULL. dlsym gives data pointers, which
+ * POSIX lets stand for functions; memcpy says so without a cast that the compiler must not like. */
 static const char *fill_table(symm_cuda_table *t, void *(*find)(void *from, const char *symbol),
                               void *from) {
     const char *lacks = NULL;
@@ -95,8 +96,8 @@ static int initialise(const symm_cuda_table *t, const char *lacks) {
 
 /* ---- forks ---------------------------------------------------------------------------------- */
 
-/* A forked child of a process that initialised CUDA can never use it; said here it is a reason, found out later it would be
- * a strange error of some call. */
+/* A forked child of a process that initialised CUDA can never use it; said here it is a reason,
+ * found out later it would be a strange error of some call. */
 static void before_fork(void) {
     pthread_mutex_lock(&load.lock);
 }

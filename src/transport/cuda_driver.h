@@ -1,6 +1,7 @@
-/* cuda_driver.h - the CUDA driver as the library sees it: libcuda.so.1 opened at run time, its entry points in one table, its
- * types and constants declared here and nowhere else. So nothing of CUDA is needed to build the library, and one build runs
- * with and without a GPU. tests/unit_cuda_abi compares every declaration with the toolkit's where there is one.
+/* cuda_driver.h - the CUDA driver as the library sees it: libcuda.so.1 opened at run time, its
+ * entry points in one table, its types and constants declared here and nowhere else. So nothing of
+ * CUDA is needed to build the library, and one build runs with and without a GPU.
+ * tests/check_cuda_abi.sh compares every declaration with the toolkit's where there is one.
  *
  * Any thread. symm_cuda_load fills the table once; after it succeeded the table is only read. */
 #ifndef SYMM_CUDA_DRIVER_H_
@@ -213,32 +214,36 @@ extern symm_cuda_table symm_cu;
 
 enum { SYMM_CUDA_OLDEST = 12000 }; /* cuLibraryLoadData */
 
-/* Opens the driver, fills the table, initialises it. The first call decides for the process; later ones repeat its outcome.
- * Without CUDA: symmNotSupported with symm_cuda_why() as the text, logged at INFO only, for a machine without GPUs is no
- * fault; a caller that was asked for CUDA makes its own error of it. */
+/* Opens the driver, fills the table, initialises it. The first call decides for the process; later
+ * ones repeat its outcome. Without CUDA: symmNotSupported with symm_cuda_why() as the text, logged
+ * at INFO only, for a machine without GPUs is no fault; a caller that was asked for CUDA makes its
+ * own error of it. */
 symmResult_t symm_cuda_load(void);
 /* The same, 1 or 0, and says nothing. */
 int symm_cuda_there(void);
-/* Why there is no CUDA ("no libcuda.so.1: ...", "driver 11.4 is too old: 12.0 is needed", "cuInit: CUDA_ERROR_NO_DEVICE (100)",
- * "0 devices"); "" where there is, and before the first load. */
+/* Why there is no CUDA ("no libcuda.so.1: ...", "driver 11.4 is too old: 12.0 is needed", "cuInit:
+ * CUDA_ERROR_NO_DEVICE (100)", "0 devices"); "" where there is, and before the first load. */
 const char *symm_cuda_why(void);
 /* The driver's version as CUDA counts it (12040 is 12.4); 0 without one. */
 int symm_cuda_version(void);
 
 /* "CUDA_ERROR_ILLEGAL_ADDRESS"; NULL where nobody knows the code or nothing is loaded. */
 const char *symm_cuda_code_name(cu_result cu);
-/* Records "CUDA: <what>: CUDA_ERROR_... (n)". Returns symmSuccess for 0, symmOutOfMemory, symmNotSupported, else
- * symmUnhandledCudaError. */
+/* Records "CUDA: <what>: CUDA_ERROR_... (n)". Returns symmSuccess for 0, symmOutOfMemory,
+ * symmNotSupported, else symmUnhandledCudaError. */
 symmResult_t symm_cuda_error(cu_result cu, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Capture of a stream by whichever entry point the driver has: status SYMM_CUDA_CAPTURE_*, the capture's id (unique in the
- * process) and its graph. id and graph are set only while it is active; either may be NULL. */
+/* Capture of a stream by whichever entry point the driver has: status SYMM_CUDA_CAPTURE_*, the
+ * capture's id (unique in the process) and its graph. id and graph are set only while it is active;
+ * either may be NULL. */
 cu_result symm_cuda_capture_info(cu_stream stream, int *status, uint64_t *id, cu_graph *graph);
 
 #ifdef SYMM_TESTING
-/* Puts `t` in the place of libcuda and forgets what was found before; NULL: back to libcuda. No other thread may be inside. */
+/* Puts `t` in the place of libcuda and forgets what was found before; NULL: back to libcuda. No
+ * other thread may be inside. */
 void symm_cuda_inject(const symm_cuda_table *t);
-/* As the loader does with dlsym, but by `find`: for tests of what is looked up and what may lack. */
+/* As the loader does with dlsym, but by `find`: for tests of what is looked up and what may
+ * lack. */
 symmResult_t symm_cuda_load_by(void *(*find)(const char *symbol));
 #endif
 

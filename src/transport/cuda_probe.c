@@ -1,7 +1,9 @@
-/* cuda_probe.c - makes one granule of memory with each kind of handle, hands it on to itself, and drops it.
+/* cuda_probe.c - makes one granule of memory with each kind of handle, hands it on to itself, and
+ * drops it.
  *
- * Any thread. probes.lock is held over a probe: whoever else wants that device's outcome waits for it anyway. `done` is
- * stored (release) after the outcome and loaded (acquire) before it is looked at. */
+ * Any thread. probes.lock is held over a probe: whoever else wants that device's outcome waits for
+ * it anyway. `done` is stored (release) after the outcome and loaded (acquire) before it is looked
+ * at. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

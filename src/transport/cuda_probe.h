@@ -1,6 +1,6 @@
-/* cuda_probe.h - what the memory of a CUDA device can do, found out by doing it: attributes promise handles that are then
- * refused (fabric handles without the right channel, descriptors inside some containers). Any thread; one lock, held while a
- * device is probed, once each. */
+/* cuda_probe.h - what the memory of a CUDA device can do, found out by doing it: attributes promise
+ * handles that are then refused (fabric handles without the right channel, descriptors inside some
+ * containers). Any thread; one lock, held while a device is probed, once each. */
 #ifndef SYMM_CUDA_PROBE_H_
 #define SYMM_CUDA_PROBE_H_
 

@@ -1,12 +1,15 @@
-/* vmm_cuda.c - the CUDA memory driver: CUDA's virtual memory management behind the contract of vmm.h.
+/* vmm_cuda.c - the CUDA memory driver: CUDA's virtual memory management behind the contract of
+ * vmm.h.
  *
- * Any thread; a call acts on the thread's current device. One lock (driver.lock) guards the four sets and is held over no
- * call of CUDA's: unmapping may wait for work of the device, and that work for another thread's call. So two calls about one
- * range at once are CUDA's to judge, and each set says what CUDA was told, not what it has done yet.
+ * Any thread; a call acts on the thread's current device. One lock (driver.lock) guards the four
+ * sets and is held over no call of CUDA's: unmapping may wait for work of the device, and that work
+ * for another thread's call. So two calls about one range at once are CUDA's to judge, and each set
+ * says what CUDA was told, not what it has done yet.
  *
- * Handles are serial numbers, as in vmm_host.c: a stale one is found missing. A record (struct memory) stands for one handle
- * of CUDA's and owns exactly one of CUDA's references to it, however often it is retained here; CUDA gives a mapped piece of
- * memory the same handle each time, so one piece has one record. Mappings hold their memory by themselves. */
+ * Handles are serial numbers, as in vmm_host.c: a stale one is found missing. A record (struct
+ * memory) stands for one handle of CUDA's and owns exactly one of CUDA's references to it, however
+ * often it is retained here; CUDA gives a mapped piece of memory the same handle each time, so one
+ * piece has one record. Mappings hold their memory by themselves. */
 #define _GNU_SOURCE 1 /* O_PATH */
 #include <errno.h>
 #include <fcntl.h>
@@ -118,7 +121,8 @@ static struct memory *hold(const symm_vmm_handle *h) {
     return m;
 }
 
-/* Under driver.lock. Returns m if that was the last reference: nobody finds it any more, and it is the caller's to finish. */
+/* Under driver.lock. Returns m if that was the last reference: nobody finds it any more, and it is
+ * the caller's to finish. */
 static struct memory *unref(struct memory *m) {
     if (--m->refs > 0) return NULL;
     symm_span_take(&driver.handles, m->handle.lo, m->handle.hi);
@@ -200,43 +204,24 @@ static int device_of(cu_mem_handle raw, int *handle_types) {
 
 /* ---- contents ------------------------------------------------------------------------------- */
 
-/* On the library's own stream: waiting for it waits for nothing of the user's. */
-static int fill(int device, cu_deviceptr va, uint64_t bytes, uint32_t word) {
-    symm_cuda_scope scope;
-    cu_stream stream;
-    int cu = symm_cuda_push_cu(device, &scope);
-    if (cu) return cu;
-    cu = symm_cuda_private_stream(device, &stream);
-    if (!cu) cu = symm_cu.cuMemsetD32Async(va, word, bytes / sizeof word, stream);
-    if (!cu) cu = symm_cu.cuStreamSynchronize(stream);
-    symm_cuda_pop(&scope);
-    return cu;
-}
-
 static int cuda_fill(void *va, uint64_t bytes, uint32_t word) {
     int device, cu;
     if (!va || bytes == 0 || ((uintptr_t)va | bytes) % sizeof word != 0) return bad_value();
     if ((cu = current(&device, NULL)) != 0) return cu;
-    cu = fill(device, (uintptr_t)va, bytes, word);
+    cu = symm_cuda_fill(device, (uintptr_t)va, bytes, word);
     return cu ? refuse(cu, 0) : cu;
 }
 
 static int cuda_copy(void *dst, const void *src, uint64_t bytes) {
-    symm_cuda_scope scope;
-    cu_stream stream;
     int device, cu;
     if (!dst || !src || bytes == 0) return bad_value();
     if ((cu = current(&device, NULL)) != 0) return cu;
-    if ((cu = symm_cuda_push_cu(device, &scope)) != 0) return refuse(cu, 0);
-    cu = symm_cuda_private_stream(device, &stream);
-    if (!cu) cu = symm_cu.cuMemcpyAsync((uintptr_t)dst, (uintptr_t)src, bytes, stream);
-    if (!cu) cu = symm_cu.cuStreamSynchronize(stream);
-    symm_cuda_pop(&scope);
+    cu = symm_cuda_copy(device, dst, src, bytes);
     return cu ? refuse(cu, 0) : cu;
 }
 
-/* CUDA does not promise that new memory is clear, and the epochs in a control block count on it. Nobody else knows this
- * memory yet, so it is mapped once to be cleared. */
+/* CUDA does not promise that new memory is clear, and the epochs in a control block count on it.
+ * Nobody else knows this memory yet, so it is mapped once to be cleared. */
 static int clear(int device, cu_mem_handle raw, uint64_t bytes) {
     const cu_mem_access access = {{SYMM_CUDA_LOCATION_DEVICE, device}, SYMM_CUDA_ACCESS_READWRITE};
     cu_deviceptr va = 0;
@@ -244,7 +229,7 @@ static int clear(int device, cu_mem_handle raw, uint64_t bytes) {
     if (cu) return cu;
     if ((cu = symm_cu.cuMemMap(va, bytes, 0, raw, 0)) != 0) goto unreserve;
     cu = symm_cu.cuMemSetAccess(va, bytes, &access, 1);
-    if (!cu) cu = fill(device, va, bytes, 0);
+    if (!cu) cu = symm_cuda_fill(device, va, bytes, 0);
     undone = symm_cu.cuMemUnmap(va, bytes);
     if (!cu) cu = undone;
 unreserve:
@@ -254,7 +239,8 @@ unreserve:
 
 /* ---- making and handing on ------------------------------------------------------------------ */
 
-/* Inside the device's scope: an allocation while some stream is being captured must not spoil that capture. */
+/* Inside the device's scope: an allocation while some stream is being captured must not spoil that
+ * capture. */
 static int create(int device, const symm_cuda_memory *m, uint64_t bytes, cu_mem_handle *raw) {
     cu_mem_prop prop = symm_cuda_prop(device, m->handle_types);
     int cu = symm_cu.cuMemCreate(raw, bytes, &prop, 0);
@@ -297,8 +283,8 @@ static int find_mapping(uint64_t at, void **base, uint64_t *bytes) {
     return cu;
 }
 
-/* Whatever CUDA calls memory that is not its VMM's (cudaMalloc, the host's, a pool's): one code. What ended the context must
- * not be taken for that. */
+/* Whatever CUDA calls memory that is not its VMM's (cudaMalloc, the host's, a pool's): one code.
+ * What ended the context must not be taken for that. */
 static int not_ours(int cu) {
     return cu == SYMM_CU_INVALID_VALUE || cu == SYMM_CU_INVALID_HANDLE ||
            cu == SYMM_CU_NOT_SUPPORTED || cu == SYMM_CUDA_ERROR_NOT_FOUND;
@@ -356,8 +342,8 @@ static int cuda_export(symm_vmm_handle *h, int *fd) {
     return SYMM_CU_SUCCESS;
 }
 
-/* Neither the size nor that it stays can be checked here: CUDA tells no size, but refuses to map more than there is, and its
- * memory cannot be cut by a peer that holds the descriptor. */
+/* Neither the size nor that it stays can be checked here: CUDA tells no size, but refuses to map
+ * more than there is, and its memory cannot be cut by a peer that holds the descriptor. */
 static int cuda_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
     const symm_cuda_memory *m;
     cu_mem_handle raw = 0;
@@ -488,7 +474,8 @@ static int cuda_map(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *
     return cu;
 }
 
-/* The current device and every other in use that can reach the memory: one that cannot would make CUDA refuse all. */
+/* The current device and every other in use that can reach the memory: one that cannot would make
+ * CUDA refuse all. */
 static int grant(uint64_t lo, uint64_t bytes, int owner, int device) {
     cu_mem_access access[SYMM_CUDA_MAX_DEVICES];
     uint64_t in_use = symm_cuda_in_use() | 1ull << device;
