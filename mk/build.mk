@@ -118,7 +118,7 @@ $(PC): FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: symm' \
 	  'Description: symmetric memory and collectives for ranks that share one memory domain' 'Version: $(VERSION)' \
-	  'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lsymm' 'Libs.private: -pthread -lrt' > $@
+	  'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lsymm' 'Libs.private: -pthread -lrt -ldl' > $@
 
 to = $(DESTDIR)$(PREFIX)/$(1)
 install: all $(PC) ## headers, libraries, pkg-config file and tools into DESTDIR/PREFIX
