@@ -92,13 +92,15 @@ $(LIB)/libsymm.a: $(LIB_OBJ)
 # ---- tools ----
 TOOLS := $(BIN)/symm-perf $(BIN)/symm-info
 
-# Found beside it, so that the tools run from build/ and from any prefix without a library path.
+# Found beside it, so that programs run from build/ and from any prefix without a library path.
 RPATH := -Wl,-rpath,'$$ORIGIN/../lib$(S)'
-$(BIN)/symm-perf: $(PERF_OBJ) $(LIBRARIES)
+# Both tools are static. symm-perf: it drives GPUs through the library's table of the driver's calls, which the shared library
+# keeps to itself.
+$(BIN)/symm-perf: $(PERF_OBJ) $(if $(HAVE_MPI),$(MPI_OBJ)) $(LIB)/libsymm.a
 	@$(call say,LD,$@)
-	$(Q)$(if $(HAVE_MPI),$(WITH_MPI),$(CC)) $(PERF_OBJ) -L$(LIB) $(if $(HAVE_MPI),-lsymm-mpi) -lsymm $(RPATH) $(ALL_LDFLAGS) -lm -o $@
+	$(Q)$(if $(HAVE_MPI),$(WITH_MPI),$(CC)) $(PERF_OBJ) $(if $(HAVE_MPI),$(MPI_OBJ)) $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -ldl -lm -o $@
 
-# Static: it shows the library's tables, which the shared library keeps to itself.
+# symm-info: it shows the library's tables.
 $(BIN)/symm-info: $(INFO_OBJ) $(LIB)/libsymm.a
 	@$(call say,LD,$@)
 	$(Q)$(CC) $(INFO_OBJ) $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -lm -o $@
