@@ -39,7 +39,8 @@ static void run(symmUniqueId id, int rank) {
 int main(void) {
     symmUniqueId id;
     int failed = 0, status;
-    ok(symmGetUniqueId(&id)); /* rank 0 stays in this process */
+    setenv("SYMM_BACKEND", "host", 1); /* the CPU reads and writes the memory */
+    ok(symmGetUniqueId(&id));          /* rank 0 stays in this process */
     for (int rank = 1; rank < RANKS; rank++) {
         if (fork()) continue;
         run(id, rank);

@@ -220,9 +220,14 @@ typedef struct {
 } symmCommInfo_t;
 SYMM_API symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info); /* [local] */
 
+/* GPUs: makes `device` the calling thread's current one, as cudaSetDevice does; for programs without the CUDA runtime. A thread
+ * that never chose gets SYMM_DEVICE, else its process's rank on the host modulo the devices. Nothing on the host backend. [local] */
+SYMM_API symmResult_t symmSetDevice(int device);
+
 /* ---- memory --------------------------------------------------------------------------------------------- */
 
-/* Memory that can be registered. Rounded up to the granularity (2 MiB). [local, any thread] */
+/* Memory that can be registered: of the current device, or of the host backend. Rounded up to the granularity (2 MiB).
+ * [local, any thread] */
 SYMM_API symmResult_t symmMemAlloc(void **ptr, size_t size);
 /* The pointer symmMemAlloc returned. Memory that is mapped for a window lives on until that mapping is freed, see
  * symmWindowDeregister. NULL is a no-op. [local] */
@@ -260,7 +265,9 @@ SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, vo
 
 /* ---- collectives ------------------------------------------------------------------------------------------
  * One kernel on `stream`, in issue order per communicator. Any count (0 too), any alignment, in place or not,
- * registered or not. The plan depends only on collective, count, type and reduction. [collective] */
+ * registered or not. The plan depends only on collective, count, type and reduction.
+ * GPUs: a call on another stream than the last one's is ordered behind it by an event, so a stream lives until the communicator's
+ * next call on another one has been made, or the communicator was finalized or destroyed. [collective] */
 
 SYMM_API symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                                     symmDataType_t datatype, symmRedOp_t op, symmComm_t comm,
@@ -278,8 +285,9 @@ SYMM_API symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm); /* [loc
 
 /* Calls between Start and the outermost End are queued: creation, split, registration and collectives alike, so one
  * thread may drive several ranks. Arguments are checked at the call; nothing blocks before End. If a call
- * was refused, End runs none of them and returns the first refusal. Handles made in a
- * group (comm, window) are written by End. A communicator must exist before the group that registers on it. [local] */
+ * was refused, or a thread that a communicator needs cannot be started, End runs none of them and returns the first
+ * refusal. Handles made in a group (comm, window) are written by End. A communicator must exist before the group that
+ * registers on it. [local] */
 SYMM_API symmResult_t symmGroupStart(void);
 SYMM_API symmResult_t symmGroupEnd(void);
 

@@ -34,12 +34,36 @@ typedef struct {
     uint32_t magic, state; /* state: written by the owner, read by peers */
     uint64_t
         abort; /* {symmResult_t << 32 | rank + 1}; 0 go on. Set by the owner's host side and by leaving peers */
-    uint64_t pad0[6];
+    uint64_t left; /* GPUs: {epoch << 32 | SYMM_STAGE_*} of the owner's kernel that set abort */
+    uint64_t pad0[5];
     uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
     symm_inbox inbox[SYMM_MAX_CTAS][SYMM_MAX_RANKS];
 } symm_ctl;
 
 #define SYMM_CTL_BYTES (1u << 20) /* room for symm_ctl; scratch begins here */
+
+/* GPUs: the words that kernels poll lie in device memory, in this record at the place of symm_ctl; a symm_ctl in host memory that
+ * all processes and GPUs of the domain see holds state and abort.
+ * All but arrive are indexed by epoch & 1. scalar, src_off, dst_off: {low, epoch, high, epoch}, so that they need no order.
+ * arrive: {epoch} of the source's CTA, released after its stores. */
+#define SYMM_GPU_MAX_CTAS 256
+/* Threads of a CTA that move data, at most; one warp more is for signatures. What the lines of four or eight ranks take in registers leaves room
+ * for fewer. */
+#define SYMM_GPU_THREADS     480
+#define SYMM_GPU_THREADS_FEW 352
+typedef struct {
+    uint64_t sig[2];
+    uint32_t scalar[2][4], src_off[2][4], dst_off[2][4];
+    uint64_t pad[2];
+} symm_gpu_inbox;
+
+typedef struct {
+    uint32_t epoch[SYMM_GPU_MAX_CTAS];
+    uint32_t done
+        [SYMM_GPU_MAX_CTAS]; /* owner only: serial of the last call, given eagerly, that CTA b has ended */
+    symm_gpu_inbox inbox[SYMM_MAX_RANKS];
+    uint64_t arrive[SYMM_GPU_MAX_CTAS][SYMM_MAX_RANKS];
+} symm_gpu_ctl;
 
 /* Scratch, behind the control block. Packets: per parity of the epoch, phase and source one slot of fixed-place packets,
  * so that a flag never lies where data once lay. Staging: per parity and CTA, two chunks in and two chunks out. */
@@ -48,8 +72,10 @@ typedef struct {
 #define SYMM_PACKET_STRIDE (SYMM_PACKET_BYTES + 64u)
 
 typedef struct {
-    uint64_t packet_off, packet_slot; /* bytes; slot: one (parity, phase, source) */
-    uint64_t stage_off, stage_bytes;  /* staging area of one parity */
+    uint64_t ll_off, ll_slot; /* GPUs: LL packets; slot: bytes of one (parity, source) */
+    /* packets, GPUs: lines; slot: bytes of one (parity, phase, source) */
+    uint64_t packet_off, packet_slot;
+    uint64_t stage_off, stage_bytes; /* staging area of one parity */
 } symm_scratch;
 
 /* Everything a kernel is told. By value at launch; the same record is replayed by graphs, so it holds no epoch. */
@@ -57,19 +83,24 @@ typedef struct {
     uint64_t base, stride; /* rank r's flat part begins at base + r*stride */
     const void *src;       /* this rank's own pointers */
     void *dst;
-    uint64_t src_off, dst_off; /* their flat offsets, or SYMM_STAGED */
-    uint64_t count;            /* elements (all_gather: per rank) */
-    uint64_t chunk;            /* bytes per chunk of the chunked kernels: 1 << chunk_log */
+    uint64_t count; /* elements (all_gather: per rank) */
+    int32_t rank, nranks;
+    symm_scratch scratch;
+    uint32_t op, esize; /* esize: 1 << esize_log */
+    uint32_t sig;       /* collective, count, type, reduction and root, hashed */
+    uint32_t type;
+    uint64_t chunk;            /* bytes, 1 << chunk_log; GPUs: lines of a warp and item */
+    uint64_t src_off, dst_off; /* flat offsets of src and dst, or SYMM_STAGED */
     uint64_t scalar;           /* premulsum: bits of this rank's scalar */
     const void *scalar_ptr;    /* or where to read it at run time; NULL: use scalar */
-    symm_scratch scratch;
-    int32_t rank, nranks, nctas;
-    uint32_t type, op, esize; /* esize: 1 << esize_log */
+    int32_t nctas;
     uint32_t esize_log, chunk_log;
-    uint32_t sig;        /* collective, count, type, reduction and root, hashed */
-    uint32_t spin;       /* polls before the slow path of a wait; host backend */
-    uint32_t flags;      /* SYMM_ARG_* */
-    uint64_t timeout_ns; /* of one wait for a living peer; 0: none */
+    uint32_t spin;  /* polls before the slow path of a wait; host backend */
+    uint32_t flags; /* SYMM_ARG_* */
+    uint32_t
+        serial; /* GPUs: number of an eager call, by which the host sees its end; 0: captured */
+    uint64_t timeout_ns;             /* of one wait for a living peer; 0: none */
+    uint64_t host_base, host_stride; /* GPUs: rank r's symm_ctl in host memory at base + r*stride */
 } symm_args;
 
 enum { SYMM_ARG_OVERSUBSCRIBED = 1, SYMM_ARG_NT = 2 /* stores past the caches pay at this size */ };
@@ -97,6 +128,8 @@ enum {
 #endif
 SYMM_STATIC_ASSERT(sizeof(symm_inbox) == 128, "two cache lines per source");
 SYMM_STATIC_ASSERT(sizeof(symm_ctl) <= SYMM_CTL_BYTES, "the control block fits before scratch");
+SYMM_STATIC_ASSERT(sizeof(symm_gpu_inbox) == 128, "a scalar lies at a multiple of 16 bytes");
+SYMM_STATIC_ASSERT(sizeof(symm_gpu_ctl) <= SYMM_CTL_BYTES, "the control block fits before scratch");
 SYMM_STATIC_ASSERT(sizeof(symm_args) <= 256, "kernel arguments stay small");
 
 #endif

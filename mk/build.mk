@@ -34,7 +34,7 @@ INFO_OBJ := $(INFO_SRC:%.c=$(OBJ)/%.o)
 OBJECTS  := $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO_OBJ)
 
 # What goes wrong otherwise: objects of two sets of flags in one library after `make CFLAGS=...`.
-FLAGS_USED = $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(OPT_DEVICE) mpi:$(HAVE_MPI)
+FLAGS_USED = $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(OPT_DEVICE) mpi:$(HAVE_MPI) nvcc:$(HAVE_NVCC)
 $(OBJ)/flags $(TOBJ)/flags: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' | cmp -s - $@ || printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' > $@
@@ -62,6 +62,36 @@ endef
 $(eval $(call object_rules,$(OBJ),$(if $(HAVE_MPI),-DSYMM_HAVE_MPI)))
 # Test objects have the failpoints in.
 $(eval $(call object_rules,$(TOBJ),-DSYMM_TESTING -Itests))
+
+# ---- GPU kernels: one fat binary per element type, and one for those that only move; all variants share them ----
+FATBINS  := $(OUT)/cuda
+GPU_DEPS := $(wildcard src/device/cuda/*.cuh) src/device/types.inl include/symm_types.h include/symm.h $(FATBINS)/flags
+gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
+# -fmad=false: a fused multiply-add rounds differently from the host. A spill is an error.
+NVCC_CMD  = $(NVCC) -std=c++17 -O3 -fmad=false $(gencode) -fatbin -Xptxas -v,-warn-spills,-warn-lmem-usage -Xcudafe --diag_suppress=177 $(NVCC_EXTRA)
+GPU_TYPES := i8:0 u8:1 i32:2 u32:3 i64:4 u64:5 f16:6 f32:7 f64:8 bf16:9 e4m3:10 e5m2:11
+FATBIN    := $(foreach t,$(GPU_TYPES),$(FATBINS)/$(firstword $(subst :, ,$(t))).fatbin) $(FATBINS)/move.fatbin
+
+$(FATBINS)/flags: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(NVCC_CMD)' | cmp -s - $@ || printf '%s\n' '$(NVCC_CMD)' > $@
+
+compile_gpu = $(NVCC_CMD) $(1) -o $@ > $@.log 2>&1 || { cat $@.log >&2; exit 1; }; \
+  if grep -qE '[1-9][0-9]* bytes spill' $@.log; then grep -B2 -E '[1-9][0-9]* bytes spill' $@.log >&2; \
+  echo 'a GPU kernel spills registers' >&2; rm -f $@; exit 1; fi
+define type_rule
+$(FATBINS)/$(1).fatbin: src/device/cuda/reduce.cu $(GPU_DEPS)
+	@$$(call say,NVCC,$$@)
+	$(Q)$$(call compile_gpu,-DSYMM_T=$(2) -DSYMM_TNAME=$(1) $$<)
+endef
+$(foreach t,$(GPU_TYPES),$(eval $(call type_rule,$(firstword $(subst :, ,$(t))),$(lastword $(subst :, ,$(t))))))
+$(FATBINS)/move.fatbin: src/device/cuda/move.cu $(GPU_DEPS)
+	@$(call say,NVCC,$@)
+	$(Q)$(call compile_gpu,$<)
+ifneq ($(HAVE_NVCC),)
+$(OBJ)/src/device/kernel_images.o $(TOBJ)/src/device/kernel_images.o: $(FATBIN)
+$(OBJ)/src/device/kernel_images.o $(TOBJ)/src/device/kernel_images.o: ALL_CPPFLAGS += -DSYMM_HAVE_KERNELS -DSYMM_FATBINS='"$(FATBINS)"' -DSYMM_ARCHS='"$(CUDA_ARCHS)"'
+endif
 
 # ---- libraries ----
 SONAME     := libsymm.so.$(MAJOR)
@@ -92,13 +122,15 @@ $(LIB)/libsymm.a: $(LIB_OBJ)
 # ---- tools ----
 TOOLS := $(BIN)/symm-perf $(BIN)/symm-info
 
-# Found beside it, so that the tools run from build/ and from any prefix without a library path.
+# Found beside it, so that programs run from build/ and from any prefix without a library path.
 RPATH := -Wl,-rpath,'$$ORIGIN/../lib$(S)'
-$(BIN)/symm-perf: $(PERF_OBJ) $(LIBRARIES)
+# Both tools are static. symm-perf: it drives GPUs through the library's table of the driver's calls, which the shared library
+# keeps to itself.
+$(BIN)/symm-perf: $(PERF_OBJ) $(if $(HAVE_MPI),$(MPI_OBJ)) $(LIB)/libsymm.a
 	@$(call say,LD,$@)
-	$(Q)$(if $(HAVE_MPI),$(WITH_MPI),$(CC)) $(PERF_OBJ) -L$(LIB) $(if $(HAVE_MPI),-lsymm-mpi) -lsymm $(RPATH) $(ALL_LDFLAGS) -lm -o $@
+	$(Q)$(if $(HAVE_MPI),$(WITH_MPI),$(CC)) $(PERF_OBJ) $(if $(HAVE_MPI),$(MPI_OBJ)) $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -ldl -lm -o $@
 
-# Static: it shows the library's tables, which the shared library keeps to itself.
+# symm-info: it shows the library's tables.
 $(BIN)/symm-info: $(INFO_OBJ) $(LIB)/libsymm.a
 	@$(call say,LD,$@)
 	$(Q)$(CC) $(INFO_OBJ) $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -lm -o $@
@@ -118,7 +150,7 @@ $(PC): FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: symm' \
 	  'Description: symmetric memory and collectives for ranks that share one memory domain' 'Version: $(VERSION)' \
-	  'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lsymm' 'Libs.private: -pthread -lrt' > $@
+	  'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lsymm' 'Libs.private: -pthread -lrt -ldl' > $@
 
 to = $(DESTDIR)$(PREFIX)/$(1)
 install: all $(PC) ## headers, libraries, pkg-config file and tools into DESTDIR/PREFIX

@@ -4,6 +4,9 @@
 #> CC=clang            compiler (default gcc)
 #> CFLAGS, CPPFLAGS, LDFLAGS   the user's, added to what the build needs
 #> DEBUG=1 ASAN=1 TSAN=1 UBSAN=1 COV=1   variants; each has its own directories, build/*-<variant>
+#> CUDA=auto|0|1        GPU kernels: where nvcc is, never, or else fail
+#> CUDA_ARCHS='90 100'  compute capabilities they are built for (default 90)
+#> NVCC=/path/to/nvcc  their compiler (default: of CUDA_HOME, of PATH, /usr/local/cuda's)
 #> PREFIX=/usr/local DESTDIR=   where install puts things
 #> V=1                 print whole commands
 CC        := $(if $(filter default undefined,$(origin CC)),gcc,$(CC))
@@ -46,7 +49,7 @@ BASE      := -std=gnu11 $(WARN) -fvisibility=hidden -fPIC -pthread $(SAN_FLAGS) 
 DEPS       = -MMD -MP -MT $@ -MF $(@:.o=.d)
 ALL_CFLAGS   = $(OPT) $(CFLAGS) $(BASE)
 ALL_CPPFLAGS = -Iinclude -Isrc $(CPPFLAGS)
-ALL_LDFLAGS  = $(LDFLAGS) -pthread $(SAN_FLAGS) $(if $(call on,COV),--coverage)
+ALL_LDFLAGS  = $(LDFLAGS) -pthread -ldl $(SAN_FLAGS) $(if $(call on,COV),--coverage)
 # The sanitizers' symbols are resolved by the program, not by the library.
 NO_UNDEFINED := $(if $(SANITIZERS),,-Wl$(comma)-z$(comma)defs)
 
@@ -56,6 +59,15 @@ MACHINE  := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
 HAVE_MPI := $(shell printf '\043include <mpi.h>\n' | $(MPICC) -x c -E - >/dev/null 2>&1 && echo 1)
 # Whatever compiler the wrapper was configured for, ours is used (Open MPI's and MPICH's names for that).
 WITH_MPI := OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC)
+
+# The CUDA compiler, where there is one: kernels go into the library as data, so nothing else of CUDA is needed, not even to link.
+CUDA       ?= auto
+CUDA_ARCHS ?= 90
+NVCC       ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+HAVE_NVCC  := $(if $(filter 0,$(CUDA)),,$(if $(NVCC),1))
+ifeq ($(CUDA)$(HAVE_NVCC),1)
+$(error CUDA=1, but no nvcc was found: put it on PATH, or set NVCC or CUDA_HOME)
+endif
 
 # ---- version: one source, the public header ----
 version  = $(shell awk '$$2 == "SYMM_$(1)" { print $$3 }' include/symm.h)

@@ -1,12 +1,14 @@
 # Test programs, by wildcard:
 #   unit_*.c   pure parts            fault_*.c   bad input, dying ranks       thr_*.c   ranks as threads
 #   mp_*.c     ranks under mpirun    bench_*.c   figures, never a verdict     check_*.sh  the tree and the tools
+#   gpu_*.c    ranks on GPUs         mpg_*.c     the same under mpirun: make check-gpu
 # They link the library's objects built with -DSYMM_TESTING (failpoints in), not the library: so they see its inside.
 
 #> NP='2 4'            rank counts of the mp_ tests (default 1 2 3 4 5 8)
 #> T_SLOW=3            multiplies every time limit of the tests
 #> REQUIRE=cuda,...    what must not be skipped
 #> FUZZ_SECONDS=60     how long each fuzzer runs
+#> GPU_DEVICES=1 GPU_CASES=48 T_SECONDS_TORTURE=20   of check-gpu: how many GPUs, cases of a matrix, how long the torture takes
 NP           ?= 1 2 3 4 5 8
 FUZZ_SECONDS ?= 60
 TEST         := $(OUT)/test$(S)
@@ -16,6 +18,8 @@ UNIT_TESTS   := $(call names,unit)
 FAULT_TESTS  := $(call names,fault)
 THR_TESTS    := $(call names,thr)
 MP_TESTS     := $(if $(HAVE_MPI),$(call names,mp))
+GPU_TESTS    := $(call names,gpu)
+MPG_TESTS    := $(if $(HAVE_MPI),$(call names,mpg))
 BENCHES      := $(call names,bench)
 CHECKS       := $(wildcard tests/check_*.sh)
 EXAMPLES     := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
@@ -29,11 +33,17 @@ BENCHES  := $(filter-out $(MPI_BENCHES),$(BENCHES))
 EXAMPLES := $(filter-out $(MPI_EXAMPLES),$(EXAMPLES))
 endif
 
-C_TESTS      := $(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(filter-out $(MPI_BENCHES),$(BENCHES))
-M_TESTS      := $(MP_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
-T_OBJ        := $(TOBJ)/tests/t.o
+C_TESTS      := $(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(GPU_TESTS) $(filter-out $(MPI_BENCHES),$(BENCHES))
+M_TESTS      := $(MP_TESTS) $(MPG_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
+# What tests share; an archive, so that only those that use a part take it in.
+T_PARTS      := $(patsubst tests/%.c,$(TOBJ)/tests/%.o,$(wildcard tests/fake_*.c))
+T_OBJ        := $(TOBJ)/tests/t.o $(if $(T_PARTS),$(TOBJ)/tests/parts.a)
 MPI_LEAKS    := $(if $(filter address,$(SANITIZERS)),$(TOBJ)/tests/mpi_leaks.o)
-TEST_PROGRAM_OBJ := $(patsubst %,$(TOBJ)/tests/%.o,t $(C_TESTS) $(M_TESTS)) $(MPI_LEAKS)
+TEST_PROGRAM_OBJ := $(patsubst %,$(TOBJ)/tests/%.o,t $(C_TESTS) $(M_TESTS)) $(MPI_LEAKS) $(T_PARTS)
+
+$(TOBJ)/tests/parts.a: $(T_PARTS)
+	@$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(M_TESTS:%=$(TOBJ)/tests/%.o): $(TOBJ)/%.o: %.c $(TOBJ)/flags
 	@$(call say,MPICC,$@)
@@ -70,11 +80,16 @@ $(EXAMPLE_PROGRAMS): | $(OUT)/examples$(S)
 -include $(TEST_PROGRAM_OBJ:.o=.d)
 
 # ---- building test programs of one variant ----
-.PHONY: tests-plain tests-asan tests-tsan bench-programs examples
+.PHONY: tests-plain tests-asan tests-tsan tests-gpu bench-programs examples
 BENCH_PROGRAMS := $(foreach b,$(BENCHES),$(if $(filter $(b),$(MPI_BENCHES)),np=2:$(TEST)/$(b) np=4:$(TEST)/$(b),$(TEST)/$(b)))
 bench-programs: $(BENCHES:%=$(TEST)/%)
 examples:    $(EXAMPLE_PROGRAMS)
-tests-plain: $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(MP_TESTS) $(BENCHES)) examples
+tests-plain: $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(MP_TESTS) $(BENCHES)) tests-gpu examples
+tests-gpu:   $(patsubst %,$(TEST)/%,$(GPU_TESTS) $(MPG_TESTS)) $(if $(HAVE_NVCC),$(FATBINS)/user.fatbin)
+# Kernels as a user would write them, for gpu_pdl.
+$(FATBINS)/user.fatbin: tests/cuda/user.cu $(FATBINS)/flags
+	@$(call say,NVCC,$@)
+	$(Q)$(call compile_gpu,$<)
 tests-asan:  $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(MP_TESTS))
 tests-tsan:  $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(THR_TESTS))
 
@@ -85,7 +100,8 @@ at = $(foreach n,$(1),$(2:%=np=$(n):%))
 
 PLAIN_LIST = $(CHECKS) $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS)) $(call at,$(NP),$(MP_TESTS:%=$(TEST)/%))
 ASAN_LIST  = $(patsubst %,$(ASAN_TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS)) $(call at,2 4,$(MP_TESTS:%=$(ASAN_TEST)/%))
-TSAN_LIST  = $(patsubst %,$(TSAN_TEST)/%,$(UNIT_TESTS) $(THR_TESTS))
+# unit_reduce is arithmetic of one thread: half a minute for nothing that ThreadSanitizer could see.
+TSAN_LIST  = $(patsubst %,$(TSAN_TEST)/%,$(filter-out unit_reduce,$(UNIT_TESTS)) $(THR_TESTS))
 
 # The first race or bad access ends the test.
 SAN_ENV := TSAN_OPTIONS='halt_on_error=1 second_deadlock_stack=1' ASAN_OPTIONS='detect_stack_use_after_return=1' \
@@ -127,6 +143,21 @@ tsan: setup ## unit and thread-rank tests under ThreadSanitizer
 	+@$(SUBMAKE) tsan-run
 tsan-run:
 	@$(RUN_SH) $(TSAN_LIST)
+
+# ---- GPUs: a machine without one, or a build without kernels, is a failure here ----
+CHECK_GPU = MPIRUN='$(MPIRUN)' BUILD='$(OUT)' scripts/check_gpu.sh
+.PHONY: check-gpu check-gpu-sanitizer check-gpu-fake
+check-gpu: setup ## tests on this machine's GPUs; closes with `N passed, N failed, N skipped`
+	+@$(SUBMAKE) all tests-gpu
+	@$(CHECK_GPU) run $(GPU_TESTS) $(MPG_TESTS)
+
+check-gpu-sanitizer: setup ## a few of them under compute-sanitizer: memcheck and initcheck
+	+@$(SUBMAKE) tests-gpu
+	@$(CHECK_GPU) sanitizer
+
+check-gpu-fake: setup ## the logic of these tests without a GPU, on a fake driver
+	+@$(SUBMAKE) tests-gpu
+	@$(CHECK_GPU) fake $(GPU_TESTS)
 
 # ---- fuzzing: libFuzzer comes with clang ----
 FUZZERS     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/*.c))

@@ -1,14 +1,52 @@
 #!/bin/sh
 # bench.sh - the figures of docs/performance.md. Usage: bench.sh DIRECTORY [benchmark programs]. Tables go to the screen, JSON and
 # SVG to DIRECTORY. Nothing else should run on the machine meanwhile.
+#
+# With two GPUs or more: the GPU tables, beside NCCL. A table whose JSON is there already is not made again (BENCH_FORCE=1: it is),
+# so that an interrupted run goes on where it was. Elsewhere, or with SYMM_BACKEND=host: the host backend, beside Open MPI, and the
+# benchmark programs.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/mpi.sh
+. scripts/gpu.sh
 
 out=$1
 shift
 mkdir -p "$out"
 status=0
+
+# gpu_table RANKS COLLECTIVE TYPE: JSON, SVG and the table itself. The JSON comes last, when all has gone well.
+gpu_table() {
+    name=$out/gpu-$2-$3-$1
+    if [ -s "$name.json" ] && [ "${BENCH_FORCE:-0}" != 1 ]; then
+        echo "# $name.json is there (BENCH_FORCE=1 makes it again)"
+        return 0
+    fi
+    rm -f "$name.json"
+    # shellcheck disable=SC2086 # vs is words
+    if launch_gpus "$1" "$BIN/symm-perf" "$2" -d "$3" -b 1K -e 1G -f 2 -R 2 -G 2 -n 40 --rounds 5 --limits $vs \
+        --json "$name.json.new" --plot "$name.svg" >"$name.txt"; then
+        mv "$name.json.new" "$name.json"
+    else
+        status=1
+    fi
+    cat "$name.txt"
+    echo
+}
+
+devices=$(gpus)
+if [ "$devices" -ge 2 ]; then
+    find_nccl
+    for ranks in 2 4 8; do
+        [ "$ranks" -le "$devices" ] || continue
+        for collective in all_reduce all_gather; do
+            for type in float bfloat16; do gpu_table $ranks $collective $type; done
+        done
+    done
+    exit $status
+fi
+
+export SYMM_BACKEND=host
 for collective in all_reduce all_gather; do
     per_rank=
     [ $collective = all_reduce ] || per_rank=--per-rank

@@ -26,8 +26,14 @@ t_empty "src/transport includes from src/host only status, log, param, stats, fa
 t_empty "include/ includes nothing else of the tree" "$(edges $(files include) | grep -vE ' include/')"
 t_empty "mpi.h only in boot_mpi.c, net_mpi.c and symm_mpi.h" "$(includers '(symm_)?mpi\.h' |
     grep -vE '^(src/transport/(boot|net)_mpi\.c|include/symm_mpi\.h)$')"
-t_empty "cuda.h only in the CUDA drivers" "$(includers 'cuda[a-z_]*\.h' |
-    grep -vE '^src/(transport/(vmm_cuda|fabric)\.c|host/(cuda_api\.[ch]|launch_cuda\.c))$')"
+# The driver's types and constants are declared in cuda_driver.h: the library is built without a toolkit.
+t_empty "cuda.h nowhere" "$(includers 'cuda\.h')"
+t_empty "cuda.h in the tests only where it is compared" "$(grep -rlE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]cuda\.h' tests tools examples | grep -vx tests/cuda_abi.cc)"
+# The rest of the host side is the same for both backends: it calls these, or goes through vmm.h.
+t_empty "src/host meets the CUDA driver only where GPUs differ" "$(edges $(files src/host) | grep -E ' src/transport/cuda_(driver|device)\.h$' |
+    grep -vE '^src/host/(gpu\.[ch]|pages\.c|backend\.[ch]|mem\.c|comm\.h|comm_(hello|init|make|open)\.c) ')"
+t_empty "the probes of CUDA memory are its driver's own" "$(edges $(files src) | grep -E ' src/transport/cuda_probe\.h$' |
+    grep -vE '^src/transport/(cuda_probe|vmm_cuda)\.c ')"
 t_empty "no CUDA runtime" "$(includers 'cuda_runtime(_api)?\.h')"
 
 alone() { # compiler flags header...

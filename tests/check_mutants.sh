@@ -49,7 +49,7 @@ compile() { # directory, kind, sources: leaves objects in the directory, prints 
 link() { # program, kind, test, objects
     program=$1 at=$(objects "$2") kind=$2 test=$3
     shift 3
-    $cc $(sanitizer "$kind") "$@" "$at/tests/$test.o" "$at/tests/t.o" "$at/libsymm.a" -pthread -lrt -lm -o "$program"
+    $cc $(sanitizer "$kind") "$@" "$at/tests/$test.o" "$at/tests/t.o" "$at/tests/parts.a" "$at/libsymm.a" -pthread -ldl -lrt -lm -o "$program"
 }
 run() { # program, tests: 0 passed, 1 failed, 2 neither
     program=$1
@@ -97,7 +97,28 @@ offered-though-in-use|src/host/space.c|/^void symm_slots_offer/,/^}/s/if (slot->
 found-while-offered|src/host/space.c|/^symm_slot \*symm_slot_find/,/^}/s/slot->state != SYMM_SLOT_DROPPED/slot->state == SYMM_SLOT_ENDING/|plain|unit_space|offers_free_what_all_have_named
 found-after-a-broken-offer|src/host/space.c|/^void symm_slots_withdraw/,/^}/s/slot->id = 0;//|plain|fault_drop_order|an_exchange_that_breaks_off
 dropped-and-never-freed|src/host/exchange.c|/if (most) symm_slots_settle(s, x);/d|plain|fault_drop_order|crosswise
+grid-larger-than-the-gpu|src/host/plan.c|s/if (e.ctas > e.sms)/if (0)/|plain|unit_plan|every_call_has_a_gpu_kernel
+host-kernels-on-gpus|src/host/plan.c|/^int symm_plan_can/,/^}/s/env->gpu ? SYMM_K_GPU : SYMM_K_HOST/SYMM_K_GPU + SYMM_K_HOST/|plain|unit_plan|no_kernel_runs_on_the_wrong_backend
+unsealed-files-are-mapped|src/transport/memfd.c|s/(seals & SEALS) != SEALS/seals < 0/|plain|unit_vmm_share|import_refuses_files_that_could_change_under_us
 no-room-for-what-is-found|src/host/exchange.c|s/symm_slots_dropped(c->space, have)/symm_slots_dropped(c->space, NULL)/|plain|fault_drop_order|new_memory_on_one_rank
+memory-not-cleared|src/transport/vmm_cuda.c|/ cu = clear(device, /d|plain|unit_cuda_vmm|new_memory_is_clear
+reference-kept-twice|src/transport/vmm_cuda.c|/if (known .. !fresh) symm_cu.cuMemRelease/d|plain|unit_cuda_vmm|threads_may_use_it_at_once
+unreachable-device-included|src/transport/vmm_cuda.c|/!symm_cuda_reaches(d, owner)) continue/d|plain|unit_cuda_vmm|a_device_that_cannot_reach_is_left_out
+fabric-attribute-believed|src/transport/cuda_probe.c|/cu = try_handles(device, types, SYMM_CUDA_HANDLE_FABRIC/d|plain|unit_cuda_vmm|fabric_handles_are_tried_not_believed
+fill-on-the-null-stream|src/transport/cuda_copy.c|/cuMemsetD32Async/s/word, stream), stream/word, NULL), NULL/|plain|unit_cuda_vmm|contents_wait_for_no_kernel
+capture-mode-kept|src/transport/cuda_device.c|/scope = (symm_cuda_scope)/s/MODE_RELAXED/MODE_GLOBAL/|plain|unit_cuda_vmm|a_capture_is_not_spoilt
+descriptor-outlives-exec|src/transport/vmm_cuda.c|/F_SETFD, FD_CLOEXEC/d|plain|unit_cuda_share|export_and_import_give_the_same_memory
+memory-without-handles-taken|src/transport/vmm_cuda.c|s/if (cu .. !(types & SYMM_CUDA_HANDLE_FD))/if (cu)/|plain|unit_cuda_share|memory_of_another_allocator_is_found_piece_by_piece
+context-left-pushed|src/transport/cuda_device.c|/if (scope->pushed) symm_cu.cuCtxPopCurrent/d|plain|unit_cuda_driver|scopes_nest_and_restore
+overlap-on-a-shared-gpu|src/host/comm_make.c|s/programmatic &= !c->gpu_shared/programmatic = 1/|plain|unit_gpu|ranks_of_one_gpu_launch_without_overlap
+change-of-stream-unordered|src/host/gpu.c|s/SYMM_TRY(follow(c, stream));/(void)follow;/|plain|unit_gpu|streams_are_in_order
+streams-of-threads-unordered|src/host/gpu.c|s/g->marked = cu == 0/g->marked = 0/|plain|unit_gpu|per_thread_streams_of_two_threads_are_in_order
+another-gpus-stream-taken|src/host/gpu.c|s/if (home == c->gpu->context)/if (home)/|plain|unit_gpu|wrong_streams_are_refused
+group-forgets-the-device|src/host/comm_init.c|s/symm_group_open() ? symm_backend_context() : NULL/NULL/|plain|unit_gpu|a_group_creates_each_rank_on_the_device_that_was_current
+child-on-another-gpu|src/host/comm_init.c|s/c->gpu ? c->gpu->context : NULL/NULL/|plain|unit_gpu|children_live_on_their_parents_gpus
+captured-call-holds-nothing|src/host/gpu.c|/SYMM_TRY(hold(graph, l));/d|plain|unit_gpu_graph|a_graph_keeps_windows_and_communicator
+ended-graphs-kept|src/host/comm.c|/if (gpus) symm_gpu_reap/d|plain|unit_gpu_graph|what_graphs_let_go_is_freed_soon
+registering-pages-spoils-a-capture|src/host/comm_make.c|/SYMM_TRY(symm_gpu_push(c, &scope));/,/symm_gpu_pop/{/symm_gpu_p[uo]/d}|plain|unit_gpu_graph|set_up_spoils_no_capture
 EOF
 }
 
@@ -146,6 +167,13 @@ control plain unit_reduce "" # as the archive has it: that file takes long to bu
 control plain fault_rollback src/host/exchange.c
 control plain fault_drop_order "src/host/window.c src/host/space.c src/host/exchange.c"
 control plain unit_space src/host/space.c
+control plain unit_cuda_vmm "src/transport/vmm_cuda.c src/transport/cuda_probe.c src/transport/cuda_copy.c src/transport/cuda_device.c"
+control plain unit_cuda_share src/transport/vmm_cuda.c
+control plain unit_cuda_driver src/transport/cuda_device.c
+control plain unit_gpu "src/host/gpu.c src/host/comm_make.c src/host/comm_init.c"
+control plain unit_gpu_graph "src/host/gpu.c src/host/comm.c src/host/comm_make.c"
+control plain unit_plan src/host/plan.c
+control plain unit_vmm_share src/transport/memfd.c
 mutants >"$out/table"
 while IFS='|' read -r name files script kind test tests; do
     mutant "$name" "$files" "$script" "$kind" "$test" "$tests" </dev/null

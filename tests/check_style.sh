@@ -4,12 +4,12 @@ set -u
 cd "$(dirname "$0")/.." || exit 2
 . tests/tap.sh
 
-sources() { find include src tests tools examples nccl-tests-plugin -type f \( -name '*.c' -o -name '*.h' \) 2>/dev/null | sort; }
+sources() { find include src tests tools examples nccl-tests-plugin -type f \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null | sort; }
 scripts() { find scripts tests .ci -type f \( -name '*.sh' -o -path '*/.ci/run' \) 2>/dev/null | sort; }
 texts() {
     sources
     scripts
-    find src tests tools nccl-tests-plugin -type f \( -name '*.inl' -o -name '*.cu' -o -name '*.cuh' -o -name '*.def' \) 2>/dev/null
+    find src tests tools nccl-tests-plugin -type f \( -name '*.inl' -o -name '*.cc' -o -name '*.def' \) 2>/dev/null
     ls Makefile mk/*.mk
 }
 

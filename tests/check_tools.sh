@@ -9,6 +9,7 @@ info=${BUILD:-build}/bin/symm-info
 dir=$(mktemp -d) || exit 2
 trap 'rm -rf "$dir"' EXIT
 export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
+export SYMM_BACKEND=host # also where there are GPUs: their part is at the end
 mpi=no
 nm -D "$perf" 2>/dev/null | grep -q MPI_Init && mpi=yes
 
@@ -46,7 +47,18 @@ refused "maxbytes: '-1'" all_reduce -e -1
 refused "minbytes 2097152 is more than --maxbytes 1048576" all_reduce -b 2M -e 1M
 refused "datatype: 'f17'" all_reduce -d f17
 refused "threads: '0'" all_reduce -t 0
-refused "vs: 'nccl'" all_reduce --vs nccl
+refused "vs: 'rccl' is not mpi or nccl" all_reduce --vs rccl
+refused "vs nccl needs GPUs" all_reduce --vs nccl -t 2
+refused "ngpus needs GPUs" all_reduce -g 2
+refused "ngpus needs GPUs" all_reduce -g 1 -t 2
+refused "ngpus: '0'" all_reduce -g 0
+refused "together make 2048 ranks" all_reduce -g 2 -t 1024
+refused "nccl /x.so is for --vs nccl" all_reduce --nccl /x.so -t 2
+refused "vs mpi needs ranks under mpirun" all_reduce --vs mpi -t 2
+refused "limits measures over windows" all_reduce --limits -t 2 -R 0
+refused "limits needs -d float -o sum" all_reduce --limits -t 2 -o max
+SYMM_BACKEND=auto run env CUDA_VISIBLE_DEVICES= "$perf" all_reduce -g 2
+expect "GPUs that are not there: one line says why" "2 1" "$rc $(err '^symm-perf: --ngpus needs GPUs: .+')"
 refused "limits measures between 2 ranks; there are 3" all_reduce --limits -t 3
 refused "root 9: there are 2 ranks" all_reduce -r 9 -t 2
 run "$perf" --help
@@ -54,6 +66,13 @@ expect "symm-perf --help lists the flags" "0 1" "$rc $(out '--minbytes SIZE')"
 if need_mpi "under mpirun a bad flag is told once and every rank leaves"; then
     ranks 3 "$perf" all_reduce --bogus
     expect "under mpirun a bad flag is told once and every rank leaves" "2 1" "$rc $(err '^symm-perf: unknown flag')"
+fi
+
+if need_mpi "under mpirun -g is for a single process"; then
+    ranks 2 "$perf" all_reduce -g 2
+    expect "under mpirun -g is for a single process" "2 1" "$rc $(err '^symm-perf: --ngpus 2 is for a single process; there are 2')"
+    ranks 2 "$perf" all_reduce --vs nccl
+    expect "under mpirun a refusal by the backend is told once" "2 1" "$rc $(err '^symm-perf: --vs nccl needs GPUs')"
 fi
 
 # ---- symm-perf: runs ----
@@ -99,16 +118,58 @@ if need_mpi "beside MPI"; then
     expect "all_reduce of a type MPI lacks has no ratio" "0 1" "$rc $(out '^# Ratio to MPI +: N/A')"
 fi
 
+# ---- symm-perf on GPUs ----
+if SYMM_BACKEND=cuda run "$perf" barrier -t 1 && [ "$rc" = 0 ]; then
+    export SYMM_BACKEND=cuda
+    run "$perf" all_reduce -g 1 -t 1 -b 20 -e 1M -f 71 -d all -o all -n 2
+    expect "one GPU: all types and reductions" "0 1" "$rc $(out 'Out of bounds values : 0 OK')"
+    run "$perf" all_reduce -t 1 -b 1K -e 64M -f 16 -G 3 -n 4 --limits --json "$dir/gpu.json"
+    expect "one GPU: captured and replayed, with the time to issue" "0 1 1" \
+        "$rc $(out 'Out of bounds values : 0 OK') $(grep -c '"backend": "cuda", "launch": "graph"' "$dir/gpu.json")"
+    run "$perf" all_gather -t 1 -b 1K -e 64M -f 16 -R 0 -u 1 --corrupt
+    expect "one GPU: a spoilt element is found" "1 1" "$rc $(out 'Out of bounds values : [1-9][0-9]* FAILED')"
+    run "$perf" all_reduce -g 1000 -t 1
+    expect "more GPUs than there are" "2 1" "$rc $(err 'there are [0-9]+ GPUs')"
+    run "$perf" all_reduce -t 1 --vs nccl --nccl /nonexistent/libnccl.so.2
+    expect "NCCL that is not there" "2 1" "$rc $(err '/nonexistent/libnccl.so.2: cannot open')"
+    export SYMM_BACKEND=host
+else
+    t_skip "symm-perf on GPUs" "needs cuda"
+fi
+
 # ---- symm-info ----
 run "$info"
-for section in Machine Backends 'Instruction sets' 'Memory driver' Domain Parameters Kernels 'Plan for 4 ranks'; do
+for section in Machine Backends 'Instruction sets' 'Memory driver of the host' Domain Parameters 'Kernels of the host backend' \
+    'Kernels for GPUs' 'Plan for 4 ranks' 'Plan for 4 GPUs of'; do
     expect "symm-info shows: $section" "0 1" "$rc $(out "^$section")"
 done
-expect "each refusal has its reason" 0 "$(out 'refused:? *$')"
+expect "each refusal has its reason" 0 "$(out 'refused( here)?:? *$')"
+expect "symm-info lists each kernel of kernels.def, those of both backends twice" \
+    "$(grep -cE '^SYMM_(GPU_)?KERNEL\(' src/device/kernels.def) $(grep -c 'SYMM_K_HOST | SYMM_K_GPU' src/device/kernels.def)" \
+    "$(grep -oE '^  (all_reduce|all_gather|barrier)_[a-z0-9_]+ +(all_reduce|all_gather|barrier) +(all 12|-) ' "$dir/out" |
+        awk '{ n[$1]++ } END { for (k in n) { all++; twice += n[k] == 2 } print all, twice }')"
 run "$info" --ranks 5 plan
-expect "symm-info plan for 5 ranks" "0 1" "$rc $(out '^Plan for 5 ranks')"
+expect "symm-info plan for 5 ranks" "0 1 1" "$rc $(out '^Plan for 5 ranks') $(out '^Plan for 5 GPUs of [0-9]+ multiprocessors')"
+SYMM_ALGO=all_gather_push_ll128,all_reduce_load_store SYMM_CTAS=3 SYMM_THREADS=64 run "$info" --ranks 4 plan
+expect "symm-info plans as the variables say" "0 1 1" \
+    "$rc $(out '^  all_gather +0 B .. any +all_gather_push_ll128 +3 x 64$') $(out '^  all_reduce +0 B .. any +all_reduce_load_store +3$')"
+SYMM_ALGO=ring run "$info" plan
+expect "symm-info names a kernel that is none" "1 1" "$rc $(out "refused: .*'ring' is no kernel")"
 run "$info" --ranks x
 expect "symm-info refuses a bad number" "2 1" "$rc $(err "'x' is not a number")"
+run "$info" --ranks 73
+expect "symm-info refuses more ranks than a communicator has" "2 1" "$rc $(err "'73' is not a number from 1 to 72")"
+SYMM_BACKEND=auto run "$info" memory
+backends="host is $(sed -n 's/^  host  *\([a-z]*\).*/\1/p' "$dir/out"), cuda is $(sed -n 's/^  cuda  *\([a-z]*\).*/\1/p' "$dir/out"), GPUs: $(out '^GPU [0-9]+$')"
+case $backends in
+'host is in, cuda is refused, GPUs: 0') t_ok "without GPUs symm-info says what is lacking" ;;
+'host is available, cuda is in, GPUs: '[1-9]*)
+    expect "each GPU has a name, a capability, memory and its handles" \
+        "$(out '^GPU [0-9]+$') $(out '^GPU [0-9]+$') $(out '^GPU [0-9]+$') $(($(out '^GPU [0-9]+$') + 1))" \
+        "$(out '^  device  .*GiB, [0-9a-fA-F:.]+$') $(out '^  capability +[0-9]+\.[0-9]') $(grep -A9 '^GPU' "$dir/out" | grep -c '^  sharing ') $(out '^  fabric handles +(yes|refused: .)')"
+    ;;
+*) t_fail "symm-info tells the backends" "$backends" ;;
+esac
 run "$info" nonsense
 expect "symm-info refuses an unknown section" "2 1" "$rc $(err "what is 'nonsense'")"
 SYMM_CTAS=999 run "$info" params

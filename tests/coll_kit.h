@@ -287,6 +287,18 @@ static inline int ck_guarded(const char *p, uint64_t bytes) {
  * smaller one inside. PARTS: a window for each half. SHIFTED: a window that begins and ends
  * elsewhere on each rank. */
 enum { CK_HEAP, CK_LOOSE, CK_WHOLE, CK_PARTS, CK_SHIFTED, CK_ARENAS };
+enum { CK_BYTES = 2 * CK_HALF + (1 << 20) }; /* of an arena */
+
+/* Memory that the host cannot touch (gpu_kit.h). A shadow of the host's is filled and checked in its
+ * place, one for all arenas, as a call's source and result lie in different halves; put and get are
+ * ordered on the world's stream, get has ended on return. */
+typedef struct {
+    char *(*heap)(uint64_t bytes), *(*shadow)(uint64_t bytes);
+    void (*free_heap)(char *heap), (*free_shadow)(char *shadow);
+    void (*put)(symmStream_t stream, char *device, const char *host, uint64_t bytes);
+    void (*get)(symmComm_t comm, symmStream_t stream, char *host, const char *device,
+                uint64_t bytes);
+} ck_device;
 
 typedef struct {
     int rank, n;
@@ -294,23 +306,37 @@ typedef struct {
     char *memory[CK_ARENAS], *half[CK_ARENAS][2];
     symmWindow_t win[8];
     int nwin, loose_even;
+    const ck_device *dev; /* NULL: host memory */
+    char *shadow;
+    symmStream_t stream; /* of all calls */
 } ck_world;
+
+/* Where the host finds what lies at p. */
+static inline char *ck_host(const ck_world *w, char *p) {
+    int a = 0;
+    while (w->dev && (uintptr_t)p - (uintptr_t)w->memory[a] >= CK_BYTES) a++;
+    return w->dev ? w->shadow + (p - w->memory[a]) : p;
+}
 
 static inline void ck_register(ck_world *w, char *p, uint64_t bytes) {
     T_OK(symmWindowRegister(w->comm, p, bytes, &w->win[w->nwin++], SYMM_WIN_DEFAULT));
 }
 
 /* Allocates and registers. [collective] */
-static inline void ck_open(ck_world *w, symmComm_t comm, int rank, int n, uint64_t seed) {
-    const uint64_t both = 2ull * CK_HALF, extra = 1 << 20;
+static inline void ck_open_on(ck_world *w, symmComm_t comm, int rank, int n, uint64_t seed,
+                              const ck_device *dev, symmStream_t stream) {
+    const uint64_t both = 2ull * CK_HALF;
     *w = (ck_world){.rank = rank, .n = n, .comm = comm, .loose_even = seed & 1};
+    w->dev = dev;
+    w->stream = stream;
+    if (dev) w->shadow = dev->shadow(CK_BYTES);
     for (int a = 0; a < CK_ARENAS; a++) {
         uint64_t h = ck_hash(seed, (uint64_t)rank, 3000 + (uint64_t)a);
         uint64_t shift = a == CK_SHIFTED ? h % 5000 * 8 : 0;
         if (a == CK_HEAP)
-            T_CHECK((w->memory[a] = malloc(both + extra)) != NULL);
+            T_CHECK((w->memory[a] = dev ? dev->heap(CK_BYTES) : malloc(CK_BYTES)) != NULL);
         else
-            T_OK(symmMemAlloc((void **)&w->memory[a], both + extra));
+            T_OK(symmMemAlloc((void **)&w->memory[a], CK_BYTES));
         w->half[a][0] = w->memory[a] + shift;
         w->half[a][1] = w->memory[a] + shift + CK_HALF;
         if (a == CK_LOOSE && w->loose_even) {
@@ -327,12 +353,20 @@ static inline void ck_open(ck_world *w, symmComm_t comm, int rank, int n, uint64
     }
 }
 
+static inline void ck_open(ck_world *w, symmComm_t comm, int rank, int n, uint64_t seed) {
+    ck_open_on(w, comm, rank, n, seed, NULL, NULL);
+}
+
 /* Every second time the windows are left to the communicator's destruction. */
 static inline void ck_close(ck_world *w, int deregister) {
     for (int i = 0; deregister && i < w->nwin; i++) T_OK(symmWindowDeregister(w->comm, w->win[i]));
     T_OK(symmCommDestroy(w->comm));
-    free(w->memory[CK_HEAP]);
+    if (w->dev)
+        w->dev->free_heap(w->memory[CK_HEAP]);
+    else
+        free(w->memory[CK_HEAP]);
     for (int a = CK_LOOSE; a < CK_ARENAS; a++) T_OK(symmMemFree(w->memory[a]));
+    if (w->dev) w->dev->free_shadow(w->shadow);
 }
 
 static inline int ck_arena(const ck_world *w, const ck_case *k, int is_dst) {
@@ -355,18 +389,35 @@ typedef struct {
     const ck_world *w;
     ck_case k;
     ck_data d;
-    char *src, *dst;
-    uint64_t es, in, out; /* bytes of an element, of src, of dst */
+    char *src, *dst, *hsrc, *hdst; /* h: as the host reaches them */
+    uint64_t es, in, out;          /* bytes of an element, of src, of dst */
     symmRedOp_t op;
 } ck_call;
+
+/* A buffer and what lies around it, to the device. */
+static inline void ck_put(const ck_world *w, char *p, const char *host, uint64_t bytes) {
+    if (w->dev) w->dev->put(w->stream, p - CK_GUARD, host - CK_GUARD, bytes + 2 * CK_GUARD);
+}
 
 static inline void ck_refill(ck_call *c) {
     const ck_case *k = &c->k;
     const uint64_t period = c->d.period * c->es;
-    if (!k->in_place) ck_guard(c->src, c->in);
-    ck_guard(c->dst, c->out);
-    memset(c->dst, 0x5a, c->out);
-    if (period) ck_fill(c->src, c->in, c->d.in + (unsigned)c->w->rank * period, period);
+    if (!k->in_place) ck_guard(c->hsrc, c->in);
+    ck_guard(c->hdst, c->out);
+    memset(c->hdst, 0x5a, c->out);
+    if (period) ck_fill(c->hsrc, c->in, c->d.in + (unsigned)c->w->rank * period, period);
+    if (!k->in_place) ck_put(c->w, c->src, c->hsrc, c->in);
+    ck_put(c->w, c->dst, c->hdst, c->out);
+}
+
+/* This rank's scalar as symmScalarDevice wants it: where the device can read it. */
+static inline void *ck_scalar_at(ck_call *c) {
+    const ck_world *w = c->w;
+    char *at = w->memory[CK_LOOSE] + CK_BYTES - 64;
+    if (!w->dev || !(c->k.seed & 1)) return &c->d.scalar[w->rank];
+    memcpy(ck_host(w, at), &c->d.scalar[w->rank], c->es);
+    w->dev->put(w->stream, at, ck_host(w, at), c->es);
+    return at;
 }
 
 /* Makes data and buffers of the case. */
@@ -379,9 +430,11 @@ static inline void ck_begin(ck_call *c, const ck_world *w, const ck_case *k) {
     ck_data_make(k, w->n, &c->d);
     c->dst = ck_place(w, k, 1);
     c->src = !k->in_place ? ck_place(w, k, 0) : c->dst + (gather ? (unsigned)w->rank * c->in : 0);
+    c->hsrc = ck_host(w, c->src);
+    c->hdst = ck_host(w, c->dst);
     ck_refill(c);
     if (k->op == SYMM_OP_PREMUL && !gather)
-        T_OK(symmRedOpCreatePreMulSum(&c->op, &c->d.scalar[w->rank], (symmDataType_t)k->type,
+        T_OK(symmRedOpCreatePreMulSum(&c->op, ck_scalar_at(c), (symmDataType_t)k->type,
                                       k->seed & 1 ? symmScalarDevice : symmScalarHostImmediate,
                                       w->comm));
 }
@@ -410,16 +463,25 @@ static inline void ck_same(const ck_call *c, const char *what, const char *p, co
              (unsigned long long)v, (unsigned long long)want);
 }
 
-/* After the call has ended: the result, the source, and what lies around both. */
+/* A buffer and what lies around it, from the device. */
+static inline void ck_get(const ck_world *w, char *host, const char *p, uint64_t bytes) {
+    if (w->dev)
+        w->dev->get(w->comm, w->stream, host - CK_GUARD, p - CK_GUARD, bytes + 2 * CK_GUARD);
+}
+
+/* After the call has ended, or its end in its stream: the result, the source, and what lies around
+ * both. */
 static inline void ck_check(const ck_call *c) {
     const uint64_t period = c->d.period * c->es;
     char text[256];
     const int gather = c->k.coll == symmCollAllGather;
-    if (!gather) ck_same(c, "the result", c->dst, c->d.want);
+    ck_get(c->w, c->hdst, c->dst, c->out);
+    if (!c->k.in_place) ck_get(c->w, c->hsrc, c->src, c->in);
+    if (!gather) ck_same(c, "the result", c->hdst, c->d.want);
     for (int r = 0; gather && r < c->w->n; r++)
-        ck_same(c, "a part", c->dst + (unsigned)r * c->in, c->d.in + (unsigned)r * period);
-    if (!c->k.in_place) ck_same(c, "the source", c->src, c->d.in + (unsigned)c->w->rank * period);
-    T_CHECKF(ck_guarded(c->dst, c->out) && (c->k.in_place || ck_guarded(c->src, c->in)),
+        ck_same(c, "a part", c->hdst + (unsigned)r * c->in, c->d.in + (unsigned)r * period);
+    if (!c->k.in_place) ck_same(c, "the source", c->hsrc, c->d.in + (unsigned)c->w->rank * period);
+    T_CHECKF(ck_guarded(c->hdst, c->out) && (c->k.in_place || ck_guarded(c->hsrc, c->in)),
              "%s: bytes around a buffer were written", ck_text(&c->k, c->w->n, text, sizeof text));
 }
 
@@ -432,7 +494,7 @@ static inline void ck_end(ck_call *c) {
 static inline void ck_run(const ck_world *w, const ck_case *k) {
     ck_call c;
     ck_begin(&c, w, k);
-    ck_issue(&c, NULL);
+    ck_issue(&c, w->stream);
     ck_check(&c);
     ck_end(&c);
 }
@@ -481,59 +543,7 @@ static inline void ck_matrix(symmComm_t comm, int rank, int n, uint64_t seed, in
     ck_close(&w, i & 1);
 }
 
-/* ---- the same call again and again while what it depends on changes ---- */
-
-/* One call with the same arguments twice; a scalar that changes under the same handle; results checked. */
-static inline void ck_same_call(symmComm_t comm, int rank, int n, uint32_t *src, int round) {
-    enum { LEN = 20000 };
-    uint32_t *dst = src + (64 << 10), scalar = (uint32_t)(round + rank);
-    for (int twice = 0; twice < 2; twice++) {
-        symmRedOp_t op = symmSum;
-        uint32_t want = 0;
-        if (twice)
-            T_OK(symmRedOpCreatePreMulSum(&op, &scalar, symmUint32, symmScalarHostImmediate, comm));
-        for (int r = 0; r < n; r++)
-            want += (uint32_t)(round * 100 + r) * (uint32_t)(twice ? round + r : 1);
-        for (int i = 0; i < LEN; i++) src[i] = (uint32_t)(round * 100 + rank);
-        memset(dst, 0x77, LEN * sizeof *dst);
-        for (int again = 0; again < 2; again++) {
-            T_OK(symmAllReduce(src, dst, LEN, symmUint32, op, comm, NULL));
-            uint32_t differs = 0;
-            for (int i = 0; i < LEN; i++) differs |= dst[i] ^ want;
-            T_EQ(differs, 0);
-        }
-        if (twice) T_OK(symmRedOpDestroy(op, comm));
-    }
-}
-
-/* Windows come, go and change places and halves under the buffers; in the end other memory is often at the same address. */
-static inline void ck_follow(symmComm_t comm, int rank, int n, int rounds) {
-    const uint64_t half = 256 << 10;
-    for (int round = 0; round < rounds; round++) {
-        symmWindow_t win[3];
-        char *p, *other;
-        T_OK(symmMemAlloc((void **)&other, 2 << 20));
-        T_OK(symmMemAlloc((void **)&p, 2 * half));
-        T_OK(symmWindowRegister(comm, other, 2 << 20, &win[0],
-                                0)); /* takes a place before the next */
-        ck_same_call(comm, rank, n, (uint32_t *)(void *)p, round);
-        T_OK(symmWindowRegister(comm, p, 2 * half, &win[1], 0));
-        ck_same_call(comm, rank, n, (uint32_t *)(void *)p, round + 1);
-        if (round % 2) T_OK(symmWindowDeregister(comm, win[0]));
-        T_OK(symmWindowDeregister(comm, win[1]));
-        ck_same_call(comm, rank, n, (uint32_t *)(void *)p, round + 2);
-        T_OK(symmWindowRegister(comm, p + (round % 3) * 4096, half, &win[1],
-                                0)); /* all of src, or a part */
-        ck_same_call(comm, rank, n, (uint32_t *)(void *)p, round + 3);
-        T_OK(symmWindowRegister(comm, p + half, half, &win[2], 0));
-        ck_same_call(comm, rank, n, (uint32_t *)(void *)p, round + 4);
-        T_OK(symmWindowDeregister(comm, win[1]));
-        T_OK(symmWindowDeregister(comm, win[2]));
-        if (round % 2 == 0) T_OK(symmWindowDeregister(comm, win[0]));
-        T_OK(symmMemFree(p));
-        T_OK(symmMemFree(other));
-    }
-}
+/* ---- epochs ---- */
 
 /* Every epoch word of this rank. Between two barriers that are not the communicator's. */
 static inline void ck_set_epochs(symmComm_t comm, uint32_t epoch) {

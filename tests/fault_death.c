@@ -1,6 +1,7 @@
 /* fault_death.c - ranks that die, leave, never come, stop, or give up: the others hear of it in time,
  * by name, nothing leaks, and they go on in a new communicator. Forked ranks; no lock. */
 #include <pthread.h>
+#include <sys/syscall.h>
 
 #include "../src/device/kernels.h"
 #include "fault_kit.h"
@@ -102,6 +103,7 @@ static void kernel_rank(int rank, int n, void *arg) {
 static void killed_inside_each_kernel(void) {
     T_EXPECT_WARNINGS();
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
+        if (!(symm_kernels[k].flags & SYMM_K_HOST)) continue;
         if (symm_kernels[k].min_ranks < 2 && symm_kernels[k].coll != symmCollBarrier) continue;
         setenv("SYMM_ALGO", symm_kernels[k].name, 1);
         for (int registered = 0; registered < 2; registered++)
@@ -165,6 +167,52 @@ static void killed_while_idle(void) {
 static void killed_under_a_stream(void) {
     T_EXPECT_WARNINGS();
     T_FORK_DIES(3, 1, elsewhere_rank, fk_new(1, ON_A_STREAM));
+}
+
+/* The dead rank leaves a child, which has copies of all its sockets: no connection ends. */
+static void survived_by_a_child(int rank, int n, void *arg) {
+    fk *f = arg;
+    if (rank != f->victim) {
+        elsewhere_rank(rank, n, arg);
+        if (rank == (f->victim == 0)) kill(atomic_load(&f->k.flag), SIGKILL);
+        return;
+    }
+    void *buf;
+    T_CHECK(fk_open(f, rank, n));
+    T_OK(symmMemAlloc(&buf, 2 << 20));
+    pid_t child = fork();
+    T_CHECK(child >= 0);
+    while (child == 0) pause();
+    atomic_store(&f->k.flag, (int)child);
+    kit_barrier(&f->k, n);
+    doom(f);
+    for (;;) pause();
+}
+
+static void a_child_does_not_hide_the_death(void) {
+#ifdef SYS_pidfd_open
+    int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    if (fd < 0) T_SKIP("needs pidfd_open: %s", strerror(errno));
+    close(fd);
+    T_EXPECT_WARNINGS();
+    T_FORK_DIES(3, 1, survived_by_a_child, fk_new(1, IDLE));
+    T_FORK_DIES(3, 0, survived_by_a_child, fk_new(0, IN_REGISTRATION));
+    T_FORK_DIES(2, 1, survived_by_a_child, fk_new(1, ON_A_STREAM));
+#else
+    T_SKIP("needs pidfd_open");
+#endif
+}
+
+/* The watcher's set cannot be polled, or not be had at once: it goes on without. */
+static void a_watcher_in_need_sees_deaths(void) {
+    static const char *const needs[] = {"watch_poll:error", "watch_set:error:1",
+                                        "watch_pidfd:error", "watch_who:error,watch_process:error"};
+    T_EXPECT_WARNINGS();
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+        T_EQ(symm_fail_arm(needs[i]), 0); /* the ranks inherit it */
+        T_FORK_DIES(3, 1, elsewhere_rank, fk_new(1, IDLE));
+    }
+    T_EQ(symm_fail_arm(""), 0);
 }
 
 /* Some survivors meet the death inside a call, others while idle. */
@@ -412,7 +460,8 @@ static void a_stopped_rank_is_too_late_for_a_limit(void) {
 }
 
 T_MAIN(T(killed_inside_each_kernel), T(killed_under_a_registering_peer), T(killed_while_idle),
-       T(killed_under_a_stream), T(killed_while_each_does_something_else),
+       T(killed_under_a_stream), T(a_child_does_not_hide_the_death),
+       T(a_watcher_in_need_sees_deaths), T(killed_while_each_does_something_else),
        T(a_rank_that_never_comes), T(a_rank_that_leaves_orderly), T(leaving_last_is_no_fault),
        T(abort_and_revoke_free_the_others), T(abort_from_another_thread),
        T(a_stopped_rank_is_late_not_dead), T(a_stopped_rank_is_too_late_for_a_limit))

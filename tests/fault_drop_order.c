@@ -466,9 +466,9 @@ static void a_graph_has_the_last_reference(void) {
 /* Registrations that fail on one rank, at any step, while there is something to free: the memory that was dropped can be registered
  * afterwards, whether it was freed or not. */
 static void failing_rank(int rank, int n, void *arg) {
-    static const char *const points[] = {"vmm_retain:error:1", "vmm_export:error:1",
-                                         "win_slot:error:1",   "vmm_import:error:1",
-                                         "vmm_map:error:1",    "win_commit:error:1"};
+    static const char *const points[] = {"vmm_retain:error:1",  "vmm_export:error:1",
+                                         "slot_record:error:1", "vmm_import:error:1",
+                                         "vmm_map:error:1",     "win_commit:error:1"};
     side s = open_side(arg, rank, n);
     void *fresh;
     T_OK(symmMemAlloc(&fresh, BYTES));

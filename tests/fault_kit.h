@@ -16,7 +16,7 @@ typedef struct {
     int alive;       /* ranks that meet at the barriers after a death */
     _Atomic uint64_t at_ns;
     char text[256];
-    _Atomic int hits[64];
+    _Atomic int hits[4]; /* of the failpoint that the test is about, per phase */
 } fk;
 
 static inline fk *fk_new(int victim, int how) {
@@ -146,6 +146,22 @@ static inline void fk_registers(symmComm_t comm, int rank, int n) {
     T_OK(symmWindowDeregister(comm, win));
     T_OK(symmMemFree(buf));
     fk_collect(comm);
+}
+
+/* Is `scenario` among those that reach the failpoint? (fail.def) */
+static inline int fk_meets(int point, const char *scenario) {
+    size_t n = strlen(scenario);
+    for (const char *s = symm_fail_where(point); *s;) {
+        size_t word = strcspn(s, " ");
+        if (word == n && memcmp(s, scenario, n) == 0) return 1;
+        s += word + strspn(s + word, " ");
+    }
+    return 0;
+}
+
+/* The table says, behind a semicolon, how the library gets over that failure. */
+static inline int fk_survived(int point) {
+    return strchr(symm_fail_help(point), ';') != NULL;
 }
 
 #define FK_REFUSED(comm, call, code, part)   \

@@ -162,8 +162,8 @@ static void no_fd_for_creation(void) {
 
 static void no_memory_rank(int rank, int n, void *arg) {
     static const char *const points[] = {"vmm_map:error:1", "vmm_import:error:1",
-                                         "vmm_access:error:1", "win_slot:error:1",
-                                         "win_alloc:error:1"};
+                                         "vmm_access:error:1", "slot_record:error:1",
+                                         "win_record:error:1"};
     fk *f = arg;
     symmComm_t comm = fk_open(f, rank, n);
     void *buf, *p = f;

@@ -65,9 +65,9 @@ static void fail_rank(int rank, int n, void *arg) {
 }
 
 static void one_ranks_failure_is_everybodys(void) {
-    static const char *const points[] = {"vmm_retain:error:1", "vmm_export:error:1",
-                                         "win_slot:error:1",   "vmm_import:error:1",
-                                         "vmm_map:error:1",    "win_commit:error:1"};
+    static const char *const points[] = {"vmm_retain:error:1",  "vmm_export:error:1",
+                                         "slot_record:error:1", "vmm_import:error:1",
+                                         "vmm_map:error:1",     "win_commit:error:1"};
     T_EXPECT_WARNINGS();
     for (int i = 0; i < 6 * RANKS; i++) {
         meeting *m = T_SHARED(sizeof *m);

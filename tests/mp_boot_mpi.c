@@ -221,6 +221,51 @@ static void failpoint_in_open(void) {
     symm_boot_close(open_over(MPI_COMM_WORLD));
 }
 
+/* How often the armed point is met by an opening and an exchange, the last rank being late: whom the others then look for. */
+static int meet_armed(MPI_Comm comm, const char *spec, symmResult_t *result) {
+    symm_boot *b = NULL;
+    symm_wait w = wait_ms(30000);
+    char one = 1, all[64];
+    T_EQ(symm_fail_arm(spec), 0);
+    if (my_rank == ranks - 1) usleep(120000);
+    *result = symm_boot_mpi_open(&comm, &w, &b);
+    T_CHECK((*result == symmSuccess) == (b != NULL));
+    if (b) {
+        *result = symm_boot_allgather(b, &one, all, 1, &w);
+        symm_boot_close(b);
+    }
+    int point = 0;
+    while (strncmp(spec, symm_fail_name(point), strlen(symm_fail_name(point))) != 0) point++;
+    int hits = symm_fail_hits(point);
+    T_EQ(symm_fail_arm(""), 0);
+    return hits;
+}
+
+/* On all ranks at once, before anything was begun that others would have to finish. */
+static void every_failpoint(void) {
+    if (ranks > 64) T_SKIP("buffers are for 64 ranks");
+    T_EXPECT_WARNINGS();
+    for (int point = 0; point < symm_fp_count; point++) {
+        char spec[64];
+        MPI_Comm comm;
+        symmResult_t result;
+        int looks = point == symm_fp_beacon_look;
+        if (strcmp(symm_fail_where(point), "mpi") != 0 || (looks && ranks == 1)) continue;
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        snprintf(spec, sizeof spec, "%s:error", symm_fail_name(point));
+        int64_t fds = SYMM_STAT_GET(fds);
+        int hits = meet_armed(comm, spec, &result);
+        T_EQ(SYMM_STAT_GET(fds), fds);
+        T_CHECKF(hits || (looks && my_rank == ranks - 1), "failpoint %s was not reached",
+                 symm_fail_name(point));
+        T_EQ(result != symmSuccess, !looks);
+        symm_boot *b = open_over(comm);
+        exchange(b, 20, point);
+        symm_boot_close(b);
+        MPI_Comm_free(&comm);
+    }
+}
+
 /* ---- wrong use ---- */
 
 static symmResult_t thread_result;
@@ -299,12 +344,19 @@ static void finalize_in_the_middle(void) {
 }
 
 static const t_test tests[] = {
-    T(before_mpi_init),          T(blocks_of_all_sizes),
-    T(one_duplicate_serves_all), T(parts_of_the_world),
-    T(freed_under_a_bootstrap),  T(late_rank_is_named),
-    T(init_times_out),           T(new_beginning_after_a_failure),
-    T(failpoint_in_open),        T(wrong_thread),
-    T(wrong_arguments),          T(two_at_once),
+    T(before_mpi_init),
+    T(blocks_of_all_sizes),
+    T(one_duplicate_serves_all),
+    T(parts_of_the_world),
+    T(freed_under_a_bootstrap),
+    T(late_rank_is_named),
+    T(init_times_out),
+    T(new_beginning_after_a_failure),
+    T(failpoint_in_open),
+    T(every_failpoint),
+    T(wrong_thread),
+    T(wrong_arguments),
+    T(two_at_once),
     T(finalize_in_the_middle),
 };
 

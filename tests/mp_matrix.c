@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-#include "coll_kit.h"
+#include "change_kit.h"
 #include "symm_mpi.h"
 
 static int rank, ranks;

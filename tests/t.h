@@ -34,6 +34,7 @@ typedef struct {
 typedef void (*t_rank_fn)(int rank, int n, void *arg);
 
 enum { T_SECONDS = 60, T_GRACE_SECONDS = 5 };
+enum { T_WARNINGS = 1, T_FDS = 2 };
 
 #define T(fn) \
     { #fn, fn, T_SECONDS }
@@ -76,7 +77,10 @@ enum { T_SECONDS = 60, T_GRACE_SECONDS = 5 };
 #define T_MSG(text, part) t_msg((text), (part), #text, __FILE__, __LINE__)
 #define T_SKIP(...)       t_skip(__VA_ARGS__)
 /* This process (and the ranks it forks from now on) may log warnings until the test ends. */
-#define T_EXPECT_WARNINGS() t_expect_warnings()
+#define T_EXPECT_WARNINGS() t_expect(T_WARNINGS)
+/* The same for file descriptors: a driver in this process opens its own when it likes. The library's
+ * are in its gauge all the same. */
+#define T_EXPECT_FDS() t_expect(T_FDS)
 
 /* Runs fn(rank, n, arg) in n forked processes, each checked for leaks and warnings as a test is.
  * When one fails, the others have T_GRACE_SECONDS to end before they are killed, and the test fails
@@ -100,7 +104,7 @@ void t_streq(const char *a, const char *b, const char *ea, const char *eb, const
              int line);
 void t_result(symmResult_t got, symmResult_t want, const char *call, const char *file, int line);
 void t_msg(const char *text, const char *part, const char *expr, const char *file, int line);
-void t_expect_warnings(void);
+void t_expect(int what);
 void t_fork(int n, int dying_rank, t_rank_fn fn, void *arg, const char *file, int line);
 void t_threads(int n, t_rank_fn fn, void *arg, const char *file, int line);
 void *t_shared(size_t size, const char *file, int line);

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "coll_kit.h"
+#include "change_kit.h"
 
 typedef struct {
     symmComm_t comms[SYMM_MAX_RANKS];

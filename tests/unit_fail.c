@@ -47,15 +47,15 @@ static void only_the_nth_hit_fails(void) {
 }
 
 static void arming_again_replaces_and_empty_disarms(void) {
-    T_EQ(symm_fail_arm("vmm_map:error,win_slot:error:2"), 0);
+    T_EQ(symm_fail_arm("vmm_map:error,slot_record:error:2"), 0);
     T_EQ(SYMM_FAIL_HERE(vmm_map), 1);
-    T_EQ(SYMM_FAIL_HERE(win_slot), 0);
-    T_EQ(SYMM_FAIL_HERE(win_slot), 1);
-    T_EQ(symm_fail_arm("win_alloc:error"), 0);
+    T_EQ(SYMM_FAIL_HERE(slot_record), 0);
+    T_EQ(SYMM_FAIL_HERE(slot_record), 1);
+    T_EQ(symm_fail_arm("win_record:error"), 0);
     T_EQ(SYMM_FAIL_HERE(vmm_map), 0);
-    T_EQ(SYMM_FAIL_HERE(win_alloc), 1);
+    T_EQ(SYMM_FAIL_HERE(win_record), 1);
     T_EQ(symm_fail_arm(""), 0);
-    T_EQ(SYMM_FAIL_HERE(win_alloc), 0);
+    T_EQ(SYMM_FAIL_HERE(win_record), 0);
 }
 
 static void one_point_can_be_armed_for_several_hits(void) {

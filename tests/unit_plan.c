@@ -235,48 +235,228 @@ static void count_kernel(void *arg, const char *name, const char *coll, const ch
 }
 
 typedef struct {
-    int nranks, oversubscribed;
+    symm_plan_env env;
     uint64_t next;
     char coll[32];
 } walk;
 
 /* Rows follow each other without a gap, and say what the planner says at both of their ends. */
-static void check_row(void *arg, const char *coll, const char *type_class, uint64_t from,
-                      uint64_t to, const char *kernel, int ctas) {
+static void check_row(void *arg, const char *coll, uint64_t from, uint64_t to,
+                      const symm_plan *most) {
     walk *w = arg;
-    symm_plan_env env = {.nranks = w->nranks,
-                         .oversubscribed = w->oversubscribed,
-                         .scratch = symm_plan_scratch(64ull << 20, w->nranks)};
-    if (strcmp(w->coll, coll)) w->next = 0;
-    snprintf(w->coll, sizeof w->coll, "%s", coll);
-    T_STREQ(type_class, "all");
+    if (strcmp(w->coll, coll)) {
+        T_EQ(w->next, 0); /* the last row of the one before ends at the largest number */
+        snprintf(w->coll, sizeof w->coll, "%s", coll);
+    }
     T_EQ(from, w->next);
-    T_CHECK(to >= from && ctas >= 1);
+    T_CHECK(to >= from);
     for (int end = 0; end < 2; end++)
         for (int c = 0; c < symmNumColls; c++) {
             uint64_t bytes = !end ? from : to > 1ull << 40 ? 1ull << 40 : to;
             symm_call call = {.coll = (symmColl_t)c, .count = bytes, .type = symmUint8, .esize = 1};
-            if (strcmp(symm_coll_name(c), coll) == 0)
-                T_STREQ(symm_kernels[symm_plan_make(&env, &call).kernel].name, kernel);
+            if (strcmp(symm_coll_name(c), coll)) continue;
+            if (c == symmCollBarrier) call.count = 0;
+            symm_plan p = symm_plan_make(&w->env, &call);
+            T_EQ(p.kernel, most->kernel);
+            if (end) T_CHECK(same(&p, most));
         }
     w->next = to + 1;
 }
 
+static void walk_table(symm_plan_env env) {
+    walk w = {.env = env};
+    symm_plan_table(&w.env, check_row, &w);
+    T_STREQ(w.coll, "barrier");
+    T_EQ(w.next, 0);
+}
+
 static void tables_say_what_is_done(void) {
-    int kernels = 0;
-    symm_plan_kernels(count_kernel, &kernels);
-    T_EQ(kernels, SYMM_KERNEL_COUNT);
-    for (int n = 1; n <= SYMM_MAX_RANKS; n++)
-        for (int over = 0; over < 2; over++) {
-            walk w = {.nranks = n, .oversubscribed = over};
-            symm_plan_table(n, over, check_row, &w);
-            T_STREQ(w.coll, "barrier");
-            T_EQ(w.next, 0); /* the last row ends at the largest number */
-        }
+    int kernels = 0, everywhere = 0;
+    for (int gpu = 0; gpu < 2; gpu++) symm_plan_kernels(gpu, count_kernel, &kernels);
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
+        everywhere +=
+            (symm_kernels[k].flags & (SYMM_K_HOST | SYMM_K_GPU)) == (SYMM_K_HOST | SYMM_K_GPU);
+    T_EQ(kernels, SYMM_KERNEL_COUNT + everywhere);
+    for (int n = 1; n <= SYMM_MAX_RANKS; n++) {
+        for (int over = 0; over < 2; over++)
+            walk_table((symm_plan_env){
+                .nranks = n, .oversubscribed = over, .scratch = symm_plan_scratch(64ull << 20, n)});
+        for (int sms = 1; sms <= 264; sms += 131)
+            walk_table((symm_plan_env){.nranks = n,
+                                       .gpu = 1,
+                                       .sms = sms,
+                                       .scratch = symm_plan_gpu_scratch(64ull << 20, n)});
+    }
     T_STREQ(symm_coll_name(-1), "?");
     T_STREQ(symm_coll_name(symmNumColls), "?");
 }
 
+/* ---- GPUs ---- */
+
+static const uint64_t gpu_scratch[] = {1ull << 20, (1ull << 20) + 4096, 3ull << 20, 64ull << 20,
+                                       4ull << 30};
+enum { GPU_SCRATCH = sizeof gpu_scratch / sizeof gpu_scratch[0] };
+
+/* Ranks, multiprocessors (a shared GPU's, an H200's, more than any grid has), what may be forced, scratch. Of the 150 combinations
+ * of the last two every 7th or 29th, which are as mixed; all with T_FULL=1. */
+static void each_gpu(const int16_t *forced, int many, visit fn) {
+    const char *full = getenv("T_FULL");
+    const int step = full && atoi(full) > 0 ? 1 : many ? 7 : 29;
+    static const int sms[] = {1, 3, 33, 132, 264}, ctas[] = {0, 1, 64},
+                     threads[] = {0, 1, 32, 97, 480};
+    for (int n = 1; n <= SYMM_MAX_RANKS; n += n < 9 ? 1 : many ? 7 : 63)
+        for (int s = 0; s < 5; s++)
+            for (int bits = 0; bits < 3 * 5 * 2 * GPU_SCRATCH; bits += step) {
+                symm_plan_env env = {.nranks = n,
+                                     .gpu = 1,
+                                     .sms = sms[s],
+                                     .ctas = ctas[bits % 3],
+                                     .threads = threads[bits / 3 % 5],
+                                     .deterministic = bits / 15 % 2,
+                                     .min_ctas = s == 2 ? 40 : 0,
+                                     .max_ctas = s == 3 ? 100 : 0,
+                                     .forced = forced};
+                env.scratch = symm_plan_gpu_scratch(gpu_scratch[bits / 30], n);
+                each_call(&env, fn);
+            }
+}
+
+static int min(int a, int b) {
+    return a < b ? a : b;
+}
+
+static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, const symm_plan *p) {
+    const int most = k->places && (env->nranks == 4 || env->nranks == 8) ? SYMM_GPU_THREADS_FEW
+                                                                         : SYMM_GPU_THREADS;
+    T_CHECK(p->ctas >= 1 && p->ctas <= SYMM_GPU_MAX_CTAS);
+    T_CHECKF(p->ctas <= env->sms, "%s: %d CTAs on %d multiprocessors: they wait for each other",
+             k->name, p->ctas, env->sms);
+    T_CHECK(p->threads >= 32 && p->threads % 32 == 0);
+    T_CHECKF(p->threads <= most, "%s, %d ranks: %d threads", k->name, env->nranks, p->threads);
+    if (env->max_ctas && !env->ctas) T_CHECK(p->ctas <= env->max_ctas);
+    /* Forced grids are kept, but where lines would not fit into scratch or CTAs on the GPU. */
+    if (env->ctas && !k->places) T_EQ(p->ctas, min(env->ctas, env->sms));
+    if (env->ctas) T_CHECK(p->ctas <= env->ctas);
+    if (env->threads >= 32) T_CHECK(p->threads <= env->threads);
+    T_CHECK(p->chunk >= 1);
+    if (!k->places) return;
+    uint64_t warps = (uint64_t)p->ctas * (unsigned)p->threads / 32;
+    T_CHECKF(p->chunk <= env->scratch.packet_slot / (512u * (unsigned)k->places * warps),
+             "%s, %d ranks: %llu lines of %llu warps in %d places leave their slot of %llu bytes",
+             k->name, env->nranks, (unsigned long long)p->chunk, (unsigned long long)warps,
+             k->places, (unsigned long long)env->scratch.packet_slot);
+}
+
+static void is_sound_on_gpus(const symm_plan_env *env, const symm_call *call) {
+    const char *why = "unset";
+    symm_plan p = symm_plan_make(env, call), again = symm_plan_make(env, call);
+    T_CHECK(p.kernel < SYMM_KERNEL_COUNT);
+    const symm_kernel_row *k = &symm_kernels[p.kernel];
+    T_EQ(k->coll, call->coll);
+    T_CHECKF(symm_plan_can(env, call, p.kernel, &why),
+             "%s planned for %d GPUs, %llu bytes of slot, count %llu: %s", k->name, env->nranks,
+             (unsigned long long)env->scratch.packet_slot, (unsigned long long)call->count, why);
+    T_CHECK(k->flags & SYMM_K_GPU);
+    T_CHECK(same(&p, &again) && p.threads == again.threads);
+    T_EQ(p.flags, 0); /* stores past the caches are the host's */
+    if (env->deterministic) T_CHECK(k->flags & SYMM_K_ORDERED);
+    grid_is_sound(env, k, &p);
+}
+
+static void every_call_has_a_gpu_kernel(void) {
+    each_gpu(free_choice, 1, is_sound_on_gpus);
+}
+
+static void forcing_holds_on_gpus_or_says_why(const symm_plan_env *env, const symm_call *call) {
+    char text[1024];
+    const char *why = NULL;
+    const int k = forced_kernel(env, call);
+    if (k < 0) return; /* another collective's, whose calls the test above has seen */
+    is_sound_on_gpus(env, call);
+    symm_plan p = symm_plan_make(env, call);
+    symm_plan_reason(env, call, &p, text, sizeof text);
+    if (symm_plan_can(env, call, (symm_kernel_id)k, &why)) {
+        T_EQ(p.kernel, k);
+        T_EQ(p.force_refused, 0);
+        T_MSG(text, "SYMM_ALGO");
+        return;
+    }
+    symm_plan_env open = *env;
+    open.forced = free_choice;
+    symm_plan chosen = symm_plan_make(&open, call);
+    T_EQ(p.force_refused, 1);
+    T_EQ(p.kernel, chosen.kernel);
+    T_EQ(p.ctas, chosen.ctas);
+    T_EQ(p.threads, chosen.threads);
+    T_CHECK(why != NULL && why[0]);
+    T_MSG(text, symm_kernels[k].name);
+    T_MSG(text, why);
+    if (!(symm_kernels[k].flags & SYMM_K_GPU)) T_MSG(text, "host backend");
+}
+
+static void forced_kernels_are_honoured_or_refused_on_gpus(void) {
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
+        int16_t forced[symmNumColls] = {-1, -1, -1};
+        forced[symm_kernels[k].coll] = (int16_t)k;
+        each_gpu(forced, 0, forcing_holds_on_gpus_or_says_why);
+    }
+}
+
+/* A kernel is on a table of its backend only, and each collective has one on both, for one rank and for more. */
+static void no_kernel_runs_on_the_wrong_backend(void) {
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
+        for (int gpu = 0; gpu < 2; gpu++)
+            for (int n = 1; n <= 2; n++) {
+                symm_plan_env env = {.nranks = n, .gpu = gpu, .sms = 132, .forced = free_choice};
+                env.scratch = (gpu ? symm_plan_gpu_scratch : symm_plan_scratch)(64 << 20, n);
+                symm_call call = {.coll = symm_kernels[k].coll, .type = symmUint8, .esize = 1};
+                const char *why = NULL;
+                int there = !!(symm_kernels[k].flags & (gpu ? SYMM_K_GPU : SYMM_K_HOST));
+                int can = symm_plan_can(&env, &call, (symm_kernel_id)k, &why);
+                if (!there) T_CHECK(!can);
+                if (!there) T_MSG(why, gpu ? "host backend" : "GPUs");
+            }
+}
+
+/* LL packets, then lines: each area in its place, no slot over another, none over the end. */
+static void gpu_scratch_is_divided(void) {
+    for (uint64_t bytes = 1ull << 20; bytes <= 4ull << 30; bytes += bytes / 3 & ~4095ull)
+        for (int n = 1; n <= SYMM_MAX_RANKS; n++) {
+            symm_scratch s = symm_plan_gpu_scratch(bytes, n);
+            uint64_t ranks = (unsigned)n, ll_end = s.ll_off + 2 * ranks * s.ll_slot,
+                     end = s.packet_off + 4 * ranks * s.packet_slot;
+            T_CHECK(s.ll_off >= sizeof(symm_gpu_ctl) && s.ll_off % 4096 == 0);
+            T_CHECK(s.ll_slot % 4096 == 0);
+            T_CHECK(s.packet_off >= ll_end && s.packet_off % 128 == 0);
+            T_CHECKF(end <= SYMM_CTL_BYTES + bytes, "%d ranks, %llu bytes: ends at %llu", n,
+                     (unsigned long long)bytes, (unsigned long long)end);
+            T_CHECKF(s.packet_slot >= 4 * 512 && s.packet_slot % (4 * 512) == 0,
+                     "%d ranks, %llu bytes: a slot of %llu holds no lines", n,
+                     (unsigned long long)bytes, (unsigned long long)s.packet_slot);
+            T_CHECK(s.stage_bytes == 0); /* the host's */
+        }
+}
+
+/* The LL kernels take what fits a slot of 8-byte data beside their flags, and not a byte more. */
+static void ll_messages_fit_their_slots(void) {
+    for (int n = 2; n <= SYMM_MAX_RANKS; n++)
+        for (int i = 0; i < GPU_SCRATCH; i++) {
+            symm_plan_env env = {.nranks = n, .gpu = 1, .sms = 132, .forced = free_choice};
+            env.scratch = symm_plan_gpu_scratch(gpu_scratch[i], n);
+            for (int more = 0; more < 2; more++) {
+                symm_call call = {.coll = symmCollAllReduce,
+                                  .count = env.scratch.ll_slot / 2 + (unsigned)more,
+                                  .type = symmUint8,
+                                  .esize = 1};
+                T_EQ(symm_plan_can(&env, &call, SYMM_KERNEL_AR_LL, NULL), !more);
+                call.coll = symmCollAllGather;
+                T_EQ(symm_plan_can(&env, &call, SYMM_KERNEL_AG_LL, NULL), !more);
+            }
+        }
+}
+
 T_MAIN(T(every_call_has_a_kernel), T(forced_kernels_are_honoured_or_refused),
        T(packets_fit_their_slots), T(limits_of_ctas_hold), T(good_words), T(bad_words_are_named),
-       T(hash_is_stable), T(tables_say_what_is_done))
+       T(hash_is_stable), T(tables_say_what_is_done), T(every_call_has_a_gpu_kernel),
+       T(forced_kernels_are_honoured_or_refused_on_gpus), T(no_kernel_runs_on_the_wrong_backend),
+       T(gpu_scratch_is_divided), T(ll_messages_fit_their_slots))

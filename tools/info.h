@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../src/transport/vmm.h"
+
 void info_head(const char *title);
 void info_row(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* "2 MiB" into out; returns out. */
@@ -12,5 +14,10 @@ const char *info_bytes(uint64_t bytes, char *out, size_t cap);
 
 void info_machine(void); /* info_machine.c */
 void info_memory(void);  /* info_memory.c */
+/* A driver's memory: on GPUs, of the current device. */
+void info_driver(const symm_vmm *v);
+void info_gpus(void); /* info_gpu.c */
+/* Multiprocessors of the first GPU, 0 without one. */
+int info_sms(void);
 
 #endif

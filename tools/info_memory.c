@@ -2,7 +2,6 @@
  * as what a probe found, with the reason where it is missing: an attribute alone may lie.
  * Everything that a probe takes it gives back. Main thread. */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -10,25 +9,27 @@
 #include <unistd.h>
 
 #include "../src/device/reduce.h"
+#include "../src/host/backend.h"
+#include "../src/transport/cuda_device.h"
 #include "../src/transport/vmm.h"
 #include "info.h"
 
-static int has_gpu(void) {
-    DIR *d = opendir("/proc/driver/nvidia/gpus");
-    int n = 0;
-    if (!d) return 0;
-    while (readdir(d)) n++;
-    closedir(d);
-    return n > 2;
-}
-
+/* Which one a program would use here, as SYMM_BACKEND says; what the other one is good for. */
 static void show_backends(void) {
+    symm_params p;
+    int cuda = 0;
+    const char *why = symm_backend_why();
     info_head("Backends");
-    info_row("host", "in use: ranks are processes or threads, device memory is memfd");
-    if (has_gpu())
-        info_row("cuda", "refused: this build has no CUDA kernels, though the machine has a GPU");
+    symmResult_t r = symm_param_load(&p);
+    if (!r) r = symm_backend_pick(&p, &cuda);
+    info_row("host", "%s: ranks are processes or threads, device memory is memfd",
+             r || cuda ? "available (SYMM_BACKEND=host)" : "in use");
+    if (*why)
+        info_row("cuda", "refused: %s", why);
     else
-        info_row("cuda", "refused: this build has no CUDA kernels, and the machine shows no GPU");
+        info_row("cuda", "%s: %d GPU%s", !r && cuda ? "in use" : "available (SYMM_BACKEND=cuda)",
+                 symm_cuda_devices(), symm_cuda_devices() == 1 ? "" : "s");
+    if (r) info_row("SYMM_BACKEND", "refused: %s", symmGetLastError(NULL));
 }
 
 static void show_isa(void) {
@@ -106,17 +107,15 @@ static void probe_channel(void) {
     info_row("channel", "AF_UNIX SEQPACKET with descriptor passing");
 }
 
-static void show_driver(const symm_vmm *v) {
+void info_driver(const symm_vmm *v) {
     symm_vmm_caps caps;
     char a[32];
     int cu = v->query(&caps);
-    info_head("Memory driver");
     if (cu) {
-        info_row("name", "%s, which refuses to be asked: %s", v->name, symm_vmm_code_name(cu));
+        info_row("memory driver", "%s, which refuses to be asked: %s", v->name,
+                 symm_vmm_code_name(cu));
         return;
     }
-    info_row("name", "%s", caps.name);
-    info_row("device", caps.device < 0 ? "none" : "%d", caps.device);
     info_row("device memory", "%s", info_bytes(caps.device_bytes, a, sizeof a));
     info_row("granularity", "%s", info_bytes(caps.granularity, a, sizeof a));
     const char *step = probe_sharing(v, caps.granularity, &cu);
@@ -132,9 +131,11 @@ static void show_driver(const symm_vmm *v) {
 
 void info_memory(void) {
     show_backends();
+    info_gpus();
     info_head("Instruction sets");
     show_isa();
-    show_driver(&symm_vmm_host);
+    info_head("Memory driver of the host");
+    info_driver(&symm_vmm_host);
     info_head("Domain");
     info_row("extent", "all ranks on this machine: each can map every other's memory");
     probe_channel();

@@ -14,6 +14,8 @@ typedef enum { PERF_ALL_REDUCE, PERF_ALL_GATHER, PERF_BARRIER, PERF_COLLS } perf
 
 enum { PERF_SUM, PERF_PROD, PERF_MAX, PERF_MIN, PERF_AVG, PERF_MULSUM, PERF_OPS };
 
+enum { PERF_VS_NONE, PERF_VS_MPI, PERF_VS_NCCL };
+
 enum { PERF_EXIT_WRONG = 1, PERF_EXIT_USAGE = 2, PERF_EXIT_TIMEOUT = 3 };
 
 /* ---- arguments (perf_args.c) ---- */
@@ -29,18 +31,24 @@ typedef struct {
     int average; /* over ranks: 0 rank 0, 1 average, 2 minimum, 3 maximum; -1 not given */
     int timeout_s;
     int threads; /* thread ranks; 0: MPI's */
-    int vs_mpi, limits, per_rank, rounds;
+    int gpus;    /* -g: GPUs per process; 0: not given */
+    int vs;      /* PERF_VS_* */
+    int limits, per_rank, rounds;
     int corrupt; /* spoils one element before each check */
     int help;
     const char *json, *plot;
-    int argc; /* as given, for the JSON */
+    const char *nccl; /* file name of NCCL's library; NULL: where it usually is */
+    int argc;         /* as given, for the JSON */
     char **argv;
 } perf_config;
 
 /* Pure. Fills *cfg; on a bad flag or value returns -1 with a line for the user in err. */
 int perf_args_parse(int argc, char **argv, perf_config *cfg, char *err, size_t cap);
-/* What can only be checked once the number of ranks is known. Pure. */
-int perf_args_check(const perf_config *cfg, int nranks, char *err, size_t cap);
+/* What can only be checked once the number of ranks is known; mpi: whether they are processes. Pure.
+ */
+int perf_args_check(const perf_config *cfg, int nranks, int mpi, char *err, size_t cap);
+/* What can only be checked once the library has chosen its backend. Pure. */
+int perf_args_backend(const perf_config *cfg, int nranks, int cuda, char *err, size_t cap);
 void perf_args_usage(FILE *f);
 
 extern const char *const perf_coll_names[PERF_COLLS];
@@ -50,26 +58,27 @@ size_t perf_type_size(int type);
 
 /* ---- the ranks' meeting place (perf_world.c, perf_mpi.c) ---- */
 
+typedef struct perf_rival perf_rival;
 typedef struct perf_world perf_world;
 struct perf_world {
     int rank, nranks;
     const char *how; /* "mpi" or "threads" */
+    int device;      /* that this rank drives; -1: none. Set before comm_create */
     void *ctx;
     void (*barrier)(perf_world *w);
     /* recv holds nranks blocks of `bytes`. */
     void (*allgather)(perf_world *w, const void *send, void *recv, size_t bytes);
     symmResult_t (*comm_create)(perf_world *w, symmComm_t *comm);
     void (*abort)(perf_world *w, int code) __attribute__((noreturn));
-    /* The rival; both NULL where there is none. offers: 1 if it has this collective for this type
-     * and op. */
-    int (*rival_offers)(perf_coll coll, int type, int op, uint64_t count);
-    void (*rival_call)(perf_coll coll, const void *send, void *recv, uint64_t count, int type,
-                       int op, int in_place);
+    const perf_rival *mpi; /* NULL where MPI does not run */
 };
 
 /* Runs body(world, arg) in n threads of this process, one per rank; returns the largest of what
  * they return. */
 int perf_world_threads(int n, int (*body)(perf_world *w, void *arg), void *arg);
+/* If any rank has something to say in err: rank 0 prints the first of them, and all return 1. */
+int perf_world_refuses(perf_world *w, const char *err);
+enum { PERF_ERR = 320 }; /* bytes of such a text */
 double perf_world_max(perf_world *w, double v);
 int64_t perf_world_sum(perf_world *w, int64_t v);
 
@@ -104,10 +113,11 @@ uint64_t perf_data_scalar(int type, int rank);
 /* ---- one rank's run (perf_run.c) ---- */
 
 typedef struct {
-    double time_us;            /* per call */
-    double alg_bw, bus_bw;     /* GB/s */
-    int64_t wrong;             /* -1: not checked */
-    double rival_us, limit_us; /* 0: not measured */
+    double time_us;                  /* per call */
+    double alg_bw, bus_bw;           /* GB/s */
+    int64_t wrong;                   /* -1: not checked */
+    double rival_us, limit_us;       /* 0: not measured */
+    double issue_us, rival_issue_us; /* the host's share of a call; 0: not measured */
 } perf_cell;
 
 typedef struct {
@@ -124,12 +134,17 @@ typedef struct {
 } perf_results;
 
 typedef struct perf_limits perf_limits;
+typedef struct perf_gpu perf_gpu;
+typedef struct perf_nccl perf_nccl;
 typedef struct {
     const perf_config *cfg;
     perf_world *world;
     symmComm_t comm;
-    symmStream_t stream; /* NULL: calls run inline */
-    char *send, *recv;   /* allocations; send_bytes and recv_bytes long */
+    symmStream_t stream;     /* NULL: calls run inline */
+    perf_gpu *gpu;           /* NULL on the host backend */
+    const perf_rival *rival; /* NULL unless --vs */
+    perf_nccl *nccl;         /* NULL unless --vs nccl */
+    char *send, *recv;       /* allocations; send_bytes and recv_bytes long */
     size_t send_bytes, recv_bytes;
     symmWindow_t send_win, recv_win; /* NULL where not registered */
     perf_limits *limits;             /* NULL unless --limits */
@@ -154,13 +169,48 @@ typedef struct {
     char *send, *recv; /* as passed to the call */
 } perf_case;
 
+/* Whom --vs names. */
+struct perf_rival {
+    const char *name; /* of at most 8 letters, as the table shows it */
+    const char *key;  /* as the JSON does */
+    int on_stream; /* 1: calls go to the rank's stream, grouped (-m) and captured (-G) like ours */
+    /* 1 if it has this collective for this type and reduction. */
+    int (*offers)(const perf_rank *p, const perf_case *c);
+    void (*call)(perf_rank *p, const perf_case *c);
+    void (*group)(perf_rank *p, int end); /* NULL: has no groups */
+};
+
+/* ---- the buffers, seen from the host (perf_mem.c) ---- */
+
+/* What this rank sends, into c->send. */
+void perf_mem_fill(perf_rank *p, const perf_case *c);
+void perf_mem_poison(perf_rank *p, void *at, uint64_t bytes);
+/* As perf_data_check_reduced and perf_data_check_copied. */
+uint64_t perf_mem_check_reduced(perf_rank *p, const char *at, uint64_t count, int calls);
+uint64_t perf_mem_check_copied(perf_rank *p, int from, const char *at, uint64_t count);
+/* Flips one bit. */
+void perf_mem_spoil(perf_rank *p, char *at);
+
+/* ---- streams and graphs of either backend (perf_stream.c) ---- */
+
+typedef struct perf_graph perf_graph;
+void perf_stream_open(perf_rank *p);
+void perf_stream_close(perf_rank *p);
+void perf_stream_finish(perf_rank *p); /* waits for what was given to it */
+void perf_graph_begin(perf_rank *p);   /* calls are captured until perf_graph_end */
+perf_graph *perf_graph_end(perf_rank *p);
+void perf_graph_free(perf_rank *p, perf_graph *g);
+/* n launches; returns how long they took, in us. */
+double perf_graph_play(perf_rank *p, perf_graph *g, int n);
+double perf_now_us(void);
+
 void perf_call(perf_rank *p, const perf_case *c);
 /* Measures all contestants of a case, interleaved, and fills times. before_last: called before the
  * last timed loop of ours. */
 void perf_time(perf_rank *p, const perf_case *c, perf_cell *cell,
                void (*before_last)(perf_rank *p, const perf_case *c));
 
-/* ---- bare loops over the same mapping (perf_limits.c) ---- */
+/* ---- bare loops over the same mapping (perf_limits.c); host backend only ---- */
 
 enum { PERF_LIMIT_EXCHANGE, PERF_LIMIT_LOOP, PERF_LIMIT_LOOP_STREAM, PERF_LIMITS };
 void perf_limits_open(perf_rank *p);
@@ -173,11 +223,13 @@ void perf_limits_loop(perf_rank *p, const perf_case *c, int which, int k);
 typedef struct {
     char host[64];
     int pid;
+    int device; /* -1 on the host backend; the rest is empty there */
+    char pci[16], gpu[64];
 } perf_place;
 
 void perf_table_head(const perf_rank *p, const perf_place *places);
-void perf_table_row(const perf_config *cfg, const perf_row *row);
-void perf_table_foot(const perf_config *cfg, const perf_results *r);
+void perf_table_row(const perf_rank *p, const perf_row *row);
+void perf_table_foot(const perf_rank *p);
 /* Both return 0, or -1 with errno set. */
 int perf_json_write(const char *path, const perf_rank *p, const perf_place *places);
 int perf_plot_write(const char *path, const perf_rank *p);

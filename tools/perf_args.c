@@ -60,20 +60,25 @@ static const flag_row flags[] = {
     {'u', "unalign", "N", KIND_INT, AT(unalign), 0, 4096, "shift both buffers by N elements"},
     {'z', "blocking", "0|1", KIND_INT, AT(blocking), 0, 1, "1: wait after each call"},
     {'y', "stream", "0|1", KIND_INT, AT(stream), 0, 1,
-     "1: a stream of its own; 0: the NULL stream, inline (default)"},
+     "1: a stream of its own; 0: the NULL stream, inline (default); GPUs: always 1"},
     {'a', "average", "0..3", KIND_INT, AT(average), 0, 3,
      "over ranks: 0 rank 0, 1 average, 2 minimum, 3 maximum (default 1; --vs: 3)"},
     {'T', "timeout", "SECONDS", KIND_INT, AT(timeout_s), 0, 1000000,
      "give up when one measurement takes longer"},
     {'t', "threads", "N", KIND_INT, AT(threads), 1, 1024, "N thread ranks in this process, no MPI"},
+    {'g', "ngpus", "N", KIND_INT, AT(gpus), 1, 1024,
+     "N GPUs in this process, a thread rank for each (with -t: N for each thread)"},
     {'J', "json", "FILE", KIND_TEXT, AT(json), 0, 0, "write the results as JSON"},
     {0, "plot", "FILE.svg", KIND_TEXT, AT(plot), 0, 0, "draw time over size"},
-    {0, "vs", "mpi", KIND_VS, AT(vs_mpi), 0, 0,
-     "measure Open MPI's collective in between, on the same buffers"},
+    {0, "vs", "mpi|nccl", KIND_VS, AT(vs), 0, 0,
+     "measure Open MPI's (or, on GPUs, NCCL's) collective in between, on the same buffers"},
+    {0, "nccl", "FILE", KIND_TEXT, AT(nccl), 0, 0,
+     "NCCL's library for --vs nccl (default: PERF_NCCL_LIB, else libnccl.so.2)"},
     {0, "rounds", "N", KIND_INT, AT(rounds), 1, 1001,
      "interleaved rounds; their median counts (default 9 with --vs or --limits)"},
     {0, "limits", NULL, KIND_ON, AT(limits), 0, 0,
-     "measure bare loops over the same mapping in between (2 ranks, float, sum)"},
+     "measure bare loops over the same mapping in between (2 ranks, float, sum); on GPUs: the "
+     "host's time to issue a call"},
     {0, "per-rank", NULL, KIND_ON, AT(per_rank), 0, 0,
      "all_gather: sizes are what each rank sends, not the total"},
     {0, "corrupt", NULL, KIND_ON, AT(corrupt), 0, 0,
@@ -141,6 +146,11 @@ static int set_name(const flag_row *f, const char *text, void *field) {
     return 0;
 }
 
+static int set_rival(const char *text, int *field) {
+    *field = !strcmp(text, "mpi") ? PERF_VS_MPI : !strcmp(text, "nccl") ? PERF_VS_NCCL : 0;
+    return *field ? 0 : -1;
+}
+
 static int set_flag(const flag_row *f, const char *text, perf_config *cfg) {
     void *field = (char *)cfg + f->field;
     switch (f->kind) {
@@ -149,7 +159,7 @@ static int set_flag(const flag_row *f, const char *text, perf_config *cfg) {
     case KIND_TYPE:
     case KIND_OP: return set_name(f, text, field);
     case KIND_TEXT: *(const char **)field = text; return *text ? 0 : -1;
-    case KIND_VS: *(int *)field = 1; return strcmp(text, "mpi") ? -1 : 0;
+    case KIND_VS: return set_rival(text, field);
     default: *(int *)field = 1; return 0;
     }
 }
@@ -161,7 +171,7 @@ static void describe_range(const flag_row *f, char *out, size_t cap) {
     else if (f->kind == KIND_SIZE)
         snprintf(out, cap, "bytes, %lld or more, with K, M or G", (long long)f->min);
     else if (f->kind == KIND_VS)
-        snprintf(out, cap, "mpi");
+        snprintf(out, cap, "mpi or nccl");
     else if (f->kind == KIND_TEXT)
         snprintf(out, cap, "a file name");
     else
@@ -232,12 +242,15 @@ static int settle(perf_config *cfg, char *err, size_t cap) {
                -1;
     if (cfg->step_factor == 0) cfg->step_factor = cfg->step_bytes ? 1 : 4;
     if (cfg->step_factor == 1 && !cfg->step_bytes) cfg->step_bytes = 1 << 20;
-    if (cfg->vs_mpi && cfg->threads)
+    if (cfg->gpus > 1 || cfg->threads) /* as in nccl-tests: -t threads with -g GPUs each */
+        cfg->threads = (cfg->threads ? cfg->threads : 1) * (cfg->gpus ? cfg->gpus : 1);
+    if (cfg->threads > 1024)
+        return snprintf(err, cap, "-t and -g together make %d ranks: at most 1024", cfg->threads),
+               -1;
+    if (cfg->vs == PERF_VS_MPI && cfg->threads)
         return snprintf(err, cap, "--vs mpi needs ranks under mpirun, not --threads"), -1;
-    if (cfg->limits && !cfg->registered)
-        return snprintf(err, cap, "--limits measures over windows: it needs -R 1 or 2"), -1;
-    if (cfg->limits && (cfg->type != symmFloat32 || cfg->op != PERF_SUM))
-        return snprintf(err, cap, "--limits needs -d float -o sum"), -1;
+    if (cfg->nccl && cfg->vs != PERF_VS_NCCL)
+        return snprintf(err, cap, "--nccl %s is for --vs nccl", cfg->nccl), -1;
     if (cfg->limits && cfg->coll == PERF_BARRIER)
         return snprintf(err, cap, "--limits is for all_reduce and all_gather"), -1;
     if (cfg->corrupt && !cfg->check)
@@ -246,7 +259,7 @@ static int settle(perf_config *cfg, char *err, size_t cap) {
         return snprintf(err, cap, "-z 1 cannot wait inside a graph (-G)"), -1;
     if (cfg->graph) cfg->stream = 1;
     if (cfg->graph && !cfg->iters) cfg->iters = 20;
-    int compares = cfg->vs_mpi || cfg->limits;
+    int compares = cfg->vs || cfg->limits;
     if (cfg->average < 0) cfg->average = compares ? 3 : 1;
     if (!cfg->rounds) cfg->rounds = compares ? 9 : 1;
     return 0;
@@ -268,10 +281,38 @@ int perf_args_parse(int argc, char **argv, perf_config *cfg, char *err, size_t c
     return parse_collective(argc, argv, cfg, err, cap) || settle(cfg, err, cap) ? -1 : 0;
 }
 
-int perf_args_check(const perf_config *cfg, int nranks, char *err, size_t cap) {
+int perf_args_check(const perf_config *cfg, int nranks, int mpi, char *err, size_t cap) {
     if (cfg->root >= nranks)
         return snprintf(err, cap, "--root %d: there are %d ranks", cfg->root, nranks), -1;
-    if (cfg->limits && nranks != 2)
-        return snprintf(err, cap, "--limits measures between 2 ranks; there are %d", nranks), -1;
+    if (mpi && cfg->gpus > 1 && nranks > 1)
+        return snprintf(err, cap,
+                        "--ngpus %d is for a single process; there are %d, and each drives one GPU",
+                        cfg->gpus, nranks),
+               -1;
     return 0;
+}
+
+/* --limits has another meaning on GPUs, where none of this is needed. */
+static int check_limits(const perf_config *cfg, int nranks, char *err, size_t cap) {
+    if (nranks != 2)
+        return snprintf(err, cap, "--limits measures between 2 ranks; there are %d", nranks), -1;
+    if (!cfg->registered)
+        return snprintf(err, cap, "--limits measures over windows: it needs -R 1 or 2"), -1;
+    if (cfg->type != symmFloat32 || cfg->op != PERF_SUM)
+        return snprintf(err, cap, "--limits needs -d float -o sum"), -1;
+    return 0;
+}
+
+int perf_args_backend(const perf_config *cfg, int nranks, int cuda, char *err, size_t cap) {
+    if (cuda && cfg->vs == PERF_VS_MPI)
+        return snprintf(err, cap,
+                        "--vs mpi compares on the host backend: SYMM_BACKEND=host, or --vs nccl"),
+               -1;
+    if (!cuda && cfg->gpus)
+        return snprintf(err, cap, "--ngpus %d needs GPUs; this is the host backend: --threads %d",
+                        cfg->gpus, cfg->gpus),
+               -1;
+    if (!cuda && cfg->vs == PERF_VS_NCCL)
+        return snprintf(err, cap, "--vs nccl needs GPUs; this is the host backend"), -1;
+    return !cuda && cfg->limits ? check_limits(cfg, nranks, err, cap) : 0;
 }

@@ -4,7 +4,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "perf.h"
+#include "perf_gpu.h"
+#include "perf_nccl.h"
 
 static void put_text(FILE *f, const char *s) {
     putc('"', f);
@@ -28,11 +29,11 @@ static void put_now(FILE *f) {
     put_text(f, text);
 }
 
-/* What decides the result: the library's and the MPI's own settings; the rest of the environment is
- * nobody's business. */
+/* What decides the result: the settings of the library, of MPI, NCCL and CUDA; the rest of the
+ * environment is nobody's business. */
 static void put_env(FILE *f) {
     extern char **environ;
-    static const char *const prefixes[] = {"SYMM_", "OMPI_MCA_"};
+    static const char *const prefixes[] = {"SYMM_", "OMPI_MCA_", "NCCL_", "CUDA_"};
     int n = 0;
     for (char **e = environ; *e; e++)
         for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
@@ -47,8 +48,30 @@ static void put_devices(FILE *f, const perf_rank *p, const perf_place *places) {
         fprintf(f, "%s\n    {\"rank\": %d, \"pid\": %d, \"hostname\": ", r ? "," : "", r,
                 places[r].pid);
         put_text(f, places[r].host);
+        if (p->gpu) {
+            fprintf(f, ", \"device\": %d, \"pci\": ", places[r].device);
+            put_text(f, places[r].pci);
+            fputs(", \"name\": ", f);
+            put_text(f, places[r].gpu);
+        }
         putc('}', f);
     }
+}
+
+static void put_backend(FILE *f, const perf_rank *p) {
+    fprintf(f, "   \"backend\": \"%s\", \"launch\": \"%s\"", p->gpu ? "cuda" : "host",
+            p->cfg->graph ? "graph" : "eager");
+    if (p->gpu) fprintf(f, ", \"cuda_driver\": %d", perf_gpu_driver(p));
+    if (p->nccl) {
+        perf_nccl_info n = perf_nccl_describe(p);
+        fprintf(f,
+                ",\n   \"nccl\": {\"version\": %d, \"registered\": \"%s\", \"own_memory\": %d, "
+                "\"path\": ",
+                n.version, n.registered, n.own_memory);
+        put_text(f, n.path);
+        putc('}', f);
+    }
+    fputs(",\n", f);
 }
 
 static void put_config(FILE *f, const perf_rank *p, const perf_place *places) {
@@ -58,6 +81,7 @@ static void put_config(FILE *f, const perf_rank *p, const perf_place *places) {
             "\"cores\": %ld,\n",
             perf_coll_names[c->coll], p->world->nranks, p->world->how,
             sysconf(_SC_NPROCESSORS_ONLN));
+    put_backend(f, p);
     fprintf(f,
             "   \"minimum_bytes\": %llu, \"maximum_bytes\": %llu, \"step_bytes\": %llu, "
             "\"step_factor\": %d,\n",
@@ -75,31 +99,41 @@ static void put_config(FILE *f, const perf_rank *p, const perf_place *places) {
     fprintf(f, "\n   ]},\n");
 }
 
-static void put_cell(FILE *f, const char *name, const perf_cell *c) {
+static void put_rival(FILE *f, const perf_rival *rival, const perf_cell *c) {
+    double ratio = c->rival_us / c->time_us;
+    fprintf(f, ", \"%s_time\": %.6g, \"%s_ratio\": %.6g", rival->key, c->rival_us, rival->key,
+            ratio);
+    if (rival->on_stream)
+        fprintf(f, ", \"%s_alg_bw\": %.6g, \"%s_bus_bw\": %.6g", rival->key, c->alg_bw / ratio,
+                rival->key, c->bus_bw / ratio);
+    if (c->rival_issue_us > 0)
+        fprintf(f, ", \"%s_issue_time\": %.6g", rival->key, c->rival_issue_us);
+}
+
+static void put_cell(FILE *f, const perf_rank *p, const char *name, const perf_cell *c) {
     fprintf(f, ",\n     \"%s\": {\"time\": %.6g, \"alg_bw\": %.6g, \"bus_bw\": %.6g, \"nwrong\": ",
             name, c->time_us, c->alg_bw, c->bus_bw);
     if (c->wrong < 0)
         fputs("null", f);
     else
         fprintf(f, "%lld", (long long)c->wrong);
-    if (c->rival_us > 0)
-        fprintf(f, ", \"mpi_time\": %.6g, \"mpi_ratio\": %.6g", c->rival_us,
-                c->rival_us / c->time_us);
+    if (c->rival_us > 0) put_rival(f, p->rival, c);
+    if (c->issue_us > 0) fprintf(f, ", \"issue_time\": %.6g", c->issue_us);
     if (c->limit_us > 0)
         fprintf(f, ", \"limit_time\": %.6g, \"limit_share\": %.6g", c->limit_us,
                 c->limit_us / c->time_us);
     putc('}', f);
 }
 
-static void put_row(FILE *f, const perf_config *cfg, const perf_row *row) {
+static void put_row(FILE *f, const perf_rank *p, const perf_row *row) {
     fprintf(f,
             "    {\"size\": %llu, \"count\": %llu, \"type\": \"%s\", \"redop\": \"%s\", \"root\": "
             "\"%d\"",
             (unsigned long long)row->bytes, (unsigned long long)row->count,
             row->type < 0 ? "none" : perf_type_names[row->type],
             row->op < 0 ? "none" : perf_op_names[row->op], row->root);
-    put_cell(f, "out_of_place", &row->cell[0]);
-    if (cfg->coll != PERF_BARRIER) put_cell(f, "in_place", &row->cell[1]);
+    put_cell(f, p, "out_of_place", &row->cell[0]);
+    if (p->cfg->coll != PERF_BARRIER) put_cell(f, p, "in_place", &row->cell[1]);
     putc('}', f);
 }
 
@@ -117,7 +151,7 @@ static void put_all(FILE *f, const perf_rank *p, const perf_place *places) {
     put_config(f, p, places);
     fputs("  \"results\": [\n", f);
     for (size_t i = 0; i < r->n; i++) {
-        put_row(f, p->cfg, &r->row[i]);
+        put_row(f, p, &r->row[i]);
         fputs(i + 1 < r->n ? ",\n" : "\n", f);
     }
     fprintf(f, "  ],\n  \"out_of_bounds\": %lld,\n", (long long)r->wrong);

@@ -59,26 +59,27 @@ static MPI_Op reduction(int op) {
     }
 }
 
-static int offers(perf_coll coll, int type, int op, uint64_t count) {
-    if (count > INT_MAX) return 0;
-    return coll != PERF_ALL_REDUCE ||
-           (number(type) != MPI_DATATYPE_NULL && reduction(op) != MPI_OP_NULL);
+static int offers(const perf_rank *p, const perf_case *c) {
+    if (c->count > INT_MAX) return 0;
+    return p->cfg->coll != PERF_ALL_REDUCE ||
+           (number(c->type) != MPI_DATATYPE_NULL && reduction(c->op) != MPI_OP_NULL);
 }
 
-static void call(perf_coll coll, const void *send, void *recv, uint64_t count, int type, int op,
-                 int in_place) {
-    const void *from = in_place ? MPI_IN_PLACE : send;
-    int n = (int)count;
-    switch (coll) {
+static void call(perf_rank *p, const perf_case *c) {
+    const void *from = c->in_place ? MPI_IN_PLACE : c->send;
+    int n = (int)c->count;
+    switch (p->cfg->coll) {
     case PERF_ALL_REDUCE:
-        MPI_Allreduce(from, recv, n, number(type), reduction(op), MPI_COMM_WORLD);
+        MPI_Allreduce(from, c->recv, n, number(c->type), reduction(c->op), MPI_COMM_WORLD);
         break;
     case PERF_ALL_GATHER:
-        MPI_Allgather(from, n, container(type), recv, n, container(type), MPI_COMM_WORLD);
+        MPI_Allgather(from, n, container(c->type), c->recv, n, container(c->type), MPI_COMM_WORLD);
         break;
     default: MPI_Barrier(MPI_COMM_WORLD);
     }
 }
+
+static const perf_rival rival = {.name = "MPI", .key = "mpi", .offers = offers, .call = call};
 
 void perf_mpi_open(int *argc, char ***argv, perf_world *w) {
     MPI_Init(argc, argv);
@@ -86,9 +87,9 @@ void perf_mpi_open(int *argc, char ***argv, perf_world *w) {
                       .barrier = barrier,
                       .allgather = gather,
                       .comm_create = create,
+                      .device = -1,
                       .abort = end_job,
-                      .rival_offers = offers,
-                      .rival_call = call};
+                      .mpi = &rival};
     MPI_Comm_rank(MPI_COMM_WORLD, &w->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &w->nranks);
 }

@@ -23,12 +23,12 @@ static double limit(const perf_cell *c) {
 }
 
 static const struct {
-    const char *name, *color, *dash;
+    const char *name, *color, *dash; /* name NULL: the rival's */
     int cell;
     value_fn value;
 } lines[] = {
     {"symm", "#0b6e4f", "none", 0, ours},       {"symm, in place", "#0b6e4f", "6 4", 1, ours},
-    {"MPI", "#c1121f", "none", 0, rival},       {"MPI, in place", "#c1121f", "6 4", 1, rival},
+    {NULL, "#c1121f", "none", 0, rival},        {NULL, "#c1121f", "6 4", 1, rival},
     {"bare loop", "#6c757d", "none", 0, limit}, {"bare loop, in place", "#6c757d", "6 4", 1, limit},
 };
 enum { NLINES = sizeof lines / sizeof *lines };
@@ -97,7 +97,15 @@ static void draw_axes(FILE *f, const range *g) {
             (TOP + HEIGHT - BOTTOM) / 2);
 }
 
-static void draw_line(FILE *f, const range *g, const perf_results *r, int k, int *legend) {
+static void put_name(FILE *f, const perf_rank *p, int k) {
+    if (lines[k].name)
+        fputs(lines[k].name, f);
+    else
+        fprintf(f, "%s%s", p->rival->name, lines[k].cell ? ", in place" : "");
+}
+
+static void draw_line(FILE *f, const range *g, const perf_rank *p, int k, int *legend) {
+    const perf_results *r = &p->results;
     int points = 0;
     for (size_t i = 0; i < r->n; i++) {
         double us = lines[k].value(&r->row[i].cell[lines[k].cell]);
@@ -115,7 +123,9 @@ static void draw_line(FILE *f, const range *g, const perf_results *r, int k, int
             "\"/>\n<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"%s\" stroke-width=\"2\" "
             "stroke-dasharray=\"%s\"/>\n",
             WIDTH - RIGHT + 16, y, WIDTH - RIGHT + 46, y, lines[k].color, lines[k].dash);
-    fprintf(f, "<text x=\"%d\" y=\"%d\">%s</text>\n", WIDTH - RIGHT + 52, y + 4, lines[k].name);
+    fprintf(f, "<text x=\"%d\" y=\"%d\">", WIDTH - RIGHT + 52, y + 4);
+    put_name(f, p, k);
+    fputs("</text>\n", f);
 }
 
 static void draw(FILE *f, const perf_rank *p) {
@@ -135,7 +145,7 @@ static void draw(FILE *f, const perf_rank *p) {
     int legend = 0;
     if (g.x0 < 64) {
         draw_axes(f, &g);
-        for (int k = 0; k < NLINES; k++) draw_line(f, &g, r, k, &legend);
+        for (int k = 0; k < NLINES; k++) draw_line(f, &g, p, k, &legend);
     }
     fputs("</svg>\n", f);
 }

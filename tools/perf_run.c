@@ -5,7 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "perf.h"
+#include "perf_gpu.h"
+#include "perf_nccl.h"
 
 enum { LONGEST_BURST = 8 };
 
@@ -99,21 +100,21 @@ static uint64_t received(const perf_rank *p, const perf_case *c) {
 
 /* What is not written shows. */
 static void poison(perf_rank *p, const perf_case *c) {
-    memset(c->recv, 0x5a, received(p, c));
+    perf_mem_poison(p, c->recv, received(p, c));
 }
 
 static void fill(perf_rank *p, const perf_case *c) {
     if (!c->in_place || p->cfg->coll == PERF_ALL_GATHER) poison(p, c);
-    perf_data_fill(&p->data, p->world->rank, c->send, c->count);
+    perf_mem_fill(p, c);
 }
 
 static int64_t count_wrong(perf_rank *p, const perf_case *c, int calls) {
     uint64_t block = c->count * perf_type_size(c->type), wrong = 0;
-    if (p->cfg->corrupt && p->world->rank == 0 && block) c->recv[block / 2] ^= 1;
+    if (p->cfg->corrupt && p->world->rank == 0 && block) perf_mem_spoil(p, c->recv + block / 2);
     if (p->cfg->coll == PERF_ALL_REDUCE)
-        return (int64_t)perf_data_check_reduced(&p->data, c->recv, c->count, calls);
+        return (int64_t)perf_mem_check_reduced(p, c->recv, c->count, calls);
     for (int r = 0; r < p->world->nranks; r++)
-        wrong += perf_data_check_copied(&p->data, r, c->recv + (uint64_t)r * block, c->count);
+        wrong += perf_mem_check_copied(p, r, c->recv + (uint64_t)r * block, c->count);
     return (int64_t)wrong;
 }
 
@@ -126,7 +127,7 @@ static int64_t check_round(perf_rank *p, const perf_case *c) {
     p->data.round++;
     fill(p, c);
     for (int i = 0; i < calls; i++) perf_call(p, c);
-    if (p->stream) PERF_MUST(p, symmStreamSynchronize(p->stream));
+    perf_stream_finish(p);
     return count_wrong(p, c, reduces_in_place ? calls : 1);
 }
 
@@ -135,6 +136,14 @@ static int64_t check_round(perf_rank *p, const perf_case *c) {
 static int loop_is_predictable(const perf_rank *p, const perf_case *c) {
     return !c->in_place || p->cfg->coll == PERF_ALL_GATHER || c->op == PERF_MAX ||
            c->op == PERF_MIN;
+}
+
+/* On a GPU a call that failed after its launch is told here, and by the data. */
+static void must_be_well(perf_rank *p) {
+    symmResult_t error = symmSuccess;
+    if (!p->gpu) return;
+    PERF_MUST(p, symmCommGetAsyncError(p->comm, &error));
+    if (error != symmInProgress) perf_must(p, error, perf_coll_names[p->cfg->coll]);
 }
 
 static void measure(perf_rank *p, const perf_case *c, perf_cell *cell) {
@@ -147,6 +156,7 @@ static void measure(perf_rank *p, const perf_case *c, perf_cell *cell) {
     perf_time(p, c, cell, checks && !c->in_place ? poison : NULL);
     if (checks && loop_is_predictable(p, c)) wrong += count_wrong(p, c, 1);
     if (checks) wrong += check_round(p, c);
+    must_be_well(p);
     cell->wrong = checks ? perf_world_sum(p->world, wrong) : -1;
     if (checks) p->results.wrong += cell->wrong;
     if (p->cfg->timeout_s && !p->world->rank) alarm(0);
@@ -201,7 +211,7 @@ static void run_row(perf_rank *p, uint64_t bytes, int type, int op, symmRedOp_t 
                                                 : c.recv;
         measure(p, &c, &row->cell[in_place]);
     }
-    if (p->world->rank == 0) perf_table_row(cfg, row);
+    if (p->world->rank == 0) perf_table_row(p, row);
 }
 
 static void run_type(perf_rank *p, int type) {
@@ -229,13 +239,15 @@ static perf_place *gather_places(perf_rank *p) {
     perf_place mine = {.pid = (int)getpid()}, *all = calloc((size_t)p->world->nranks, sizeof *all);
     if (!all) perf_must(p, symmOutOfMemory, "the list of ranks");
     gethostname(mine.host, sizeof mine.host - 1);
+    PERF_MUST(p, symmCommDevice(p->comm, &mine.device));
+    if (p->gpu) perf_gpu_describe(p, &mine);
     p->world->allgather(p->world, &mine, all, sizeof mine);
     return all;
 }
 
 static int report(const perf_rank *p, const perf_place *places) {
     int failed = 0;
-    perf_table_foot(p->cfg, &p->results);
+    perf_table_foot(p);
     if (p->cfg->json && perf_json_write(p->cfg->json, p, places))
         failed = 1, fprintf(stderr, "symm-perf: cannot write %s: %m\n", p->cfg->json);
     if (p->cfg->plot && perf_plot_write(p->cfg->plot, p))
@@ -243,24 +255,55 @@ static int report(const perf_rank *p, const perf_place *places) {
     return failed;
 }
 
+/* The communicator, once the device is settled; then what only its backend can tell. Returns 1, and
+ * rank 0 has said why, if this cannot be run. */
+static int open_comm(perf_rank *p) {
+    perf_world *w = p->world;
+    symmCommInfo_t info = {.size = sizeof info};
+    char err[PERF_ERR] = "";
+    perf_gpu_start(w, p->cfg, err, sizeof err);
+    if (perf_world_refuses(w, err)) return 1;
+    PERF_MUST(p, w->comm_create(w, &p->comm));
+    PERF_MUST(p, symmCommQuery(p->comm, &info));
+    int cuda = !strcmp(info.backend, "cuda");
+    if (!cuda) w->device = -1;
+    if (!perf_args_backend(p->cfg, w->nranks, cuda, err, sizeof err) && p->cfg->vs == PERF_VS_NCCL)
+        perf_nccl_load(p->cfg->nccl, err, sizeof err);
+    if (!perf_world_refuses(w, err)) return 0;
+    PERF_MUST(p, symmCommDestroy(p->comm));
+    return 1;
+}
+
+static void open_all(perf_rank *p) {
+    perf_stream_open(p);
+    open_buffers(p);
+    if (p->cfg->vs == PERF_VS_MPI) p->rival = p->world->mpi;
+    if (p->cfg->vs == PERF_VS_NCCL) perf_nccl_open(p);
+    if (p->cfg->limits && !p->gpu) perf_limits_open(p);
+}
+
+static void close_all(perf_rank *p) {
+    perf_limits_close(p);
+    perf_nccl_close(p);
+    close_buffers(p);
+    PERF_MUST(p, symmCommDestroy(p->comm));
+    p->comm = NULL;
+    perf_stream_close(p); /* it carried the communicator's work */
+}
+
 int perf_run(perf_world *w, const perf_config *cfg) {
     perf_rank p = {.cfg = cfg, .world = w, .data = {.nranks = w->nranks}};
     int failed = 0;
+    if (open_comm(&p)) return PERF_EXIT_USAGE;
     p.data.bytes = malloc(PERF_PERIOD_BYTES);
     if (!p.data.bytes) perf_must(&p, symmOutOfMemory, "the data of the check");
-    PERF_MUST(&p, w->comm_create(w, &p.comm));
-    if (cfg->stream) PERF_MUST(&p, symmStreamCreate(&p.stream));
-    open_buffers(&p);
-    if (cfg->limits) perf_limits_open(&p);
+    open_all(&p);
     perf_place *places = gather_places(&p);
     if (w->rank == 0) perf_table_head(&p, places);
     run_table(&p);
     if (w->rank == 0) failed = report(&p, places);
     free(places);
-    perf_limits_close(&p);
-    close_buffers(&p);
-    if (p.stream) PERF_MUST(&p, symmStreamDestroy(p.stream));
-    PERF_MUST(&p, symmCommDestroy(p.comm));
+    close_all(&p);
     int wrong = p.results.wrong > 0;
     free(p.results.row);
     free(p.data.bytes);

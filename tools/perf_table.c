@@ -4,36 +4,66 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "perf.h"
+#include "perf_gpu.h"
+#include "perf_nccl.h"
 
 enum { LARGE = 8 << 20, SMALL = 1 << 10 };
 
 static void print_ranks(const perf_rank *p, const perf_place *places) {
     symmCommInfo_t info = {.size = sizeof info};
-    int device = -1;
     PERF_MUST((perf_rank *)p, symmCommQuery(p->comm, &info));
-    PERF_MUST((perf_rank *)p, symmCommDevice(p->comm, &device));
-    printf("# backend %s, bootstrap %s, %d ranks on %ld cores%s\n", info.backend, info.bootstrap,
-           info.nranks, sysconf(_SC_NPROCESSORS_ONLN),
-           info.oversubscribed ? " (oversubscribed)" : "");
-    for (int r = 0; r < p->world->nranks; r++)
-        printf("#  Rank %2d Pid %6d on %s device %d\n", r, places[r].pid, places[r].host, device);
+    printf("# backend %s, bootstrap %s, %d ranks on ", info.backend, info.bootstrap, info.nranks);
+    if (p->gpu) {
+        int driver = perf_gpu_driver(p);
+        printf("GPUs, driver of CUDA %d.%d\n", driver / 1000, driver % 1000 / 10);
+    } else {
+        printf("%ld cores%s\n", sysconf(_SC_NPROCESSORS_ONLN),
+               info.oversubscribed ? " (oversubscribed)" : "");
+    }
+    for (int r = 0; r < p->world->nranks; r++) {
+        const perf_place *at = &places[r];
+        printf("#  Rank %2d Pid %6d on %s device %d", r, at->pid, at->host, at->device);
+        if (*at->gpu) printf(" [%s] %s", at->pci, at->gpu);
+        printf("\n");
+    }
+}
+
+static void print_nccl(const perf_rank *p) {
+    perf_nccl_info n = perf_nccl_describe(p);
+    printf("# NCCL %d.%d.%d (%s), registered: %s, memory: %s, on the same stream\n",
+           n.version / 10000, n.version / 100 % 100, n.version % 100, n.path, n.registered,
+           n.own_memory ? "its own" : "the same");
+}
+
+/* The rival has a bandwidth of its own where both are made of the same stuff. */
+static int shows_bandwidths(const perf_config *cfg) {
+    return cfg->vs == PERF_VS_NCCL;
 }
 
 /* The head of one cell: its name, the columns' names, their units. */
-static void print_cell_head(const perf_config *cfg, int line, const char *name) {
+static void print_cell_head(const perf_rank *p, int line, const char *name) {
+    const perf_config *cfg = p->cfg;
     static const char *const ours[] = {NULL, "     time   algbw   busbw  #wrong",
                                        "     (us)  (GB/s)  (GB/s)        "};
-    static const char *const rival[] = {"                ", "      MPI   ratio",
-                                        "     (us)        "};
     static const char *const limit[] = {"                ", "    limit    of it",
                                         "     (us)         "};
+    static const char *const bandwidths[] = {"", "   algbw   busbw", "  (GB/s)  (GB/s)"};
+    static const char *const ratio[] = {"", "   ratio", "        "};
+    static const char *const issue[] = {"", "    issue", "     (us)"};
+    int has_rival = p->rival != NULL;
     if (line)
         printf("%s", ours[line]);
     else
         printf("%21s%-12s", name, "");
-    if (cfg->vs_mpi) printf("%-17s", rival[line]);
-    if (cfg->limits) printf("%-18s", limit[line]);
+    if (has_rival) {
+        printf("%9s", line == 1 ? p->rival->name : line == 2 ? "(us)" : "");
+        if (shows_bandwidths(cfg)) printf("%-16s", bandwidths[line]);
+        printf("%-8s", ratio[line]);
+    }
+    if (cfg->limits && !p->gpu) printf("%-18s", limit[line]);
+    if (cfg->limits && p->gpu) printf("%-9s", issue[line]);
+    if (cfg->limits && p->gpu && has_rival)
+        printf("%9s", line == 1 ? p->rival->name : line == 2 ? "(us)" : "");
 }
 
 void perf_table_head(const perf_rank *p, const perf_place *places) {
@@ -52,11 +82,12 @@ void perf_table_head(const perf_rank *p, const perf_place *places) {
     printf(" agg iters: %d rounds: %d validation: %d graph: %d windows: %s\n#\n", cfg->agg,
            cfg->rounds, cfg->check, cfg->graph, cfg->registered ? "yes" : "no");
     print_ranks(p, places);
+    if (p->nccl) print_nccl(p);
     printf("#\n");
     for (int line = 0; line < 3; line++) {
         printf("%-52s", row[line]);
-        print_cell_head(cfg, line, "out-of-place");
-        if (cfg->coll != PERF_BARRIER) print_cell_head(cfg, line, "in-place");
+        print_cell_head(p, line, "out-of-place");
+        if (cfg->coll != PERF_BARRIER) print_cell_head(p, line, "in-place");
         printf("\n");
     }
     fflush(stdout);
@@ -70,32 +101,43 @@ static void print_us(double us) {
         printf("  %7.*f", us < 100 ? 3 - (us >= 10) : us < 10000 ? 1 : 0, us);
 }
 
-static void print_cell(const perf_config *cfg, const perf_cell *c) {
+static void print_rival(const perf_config *cfg, const perf_cell *c) {
+    double ratio = c->rival_us > 0 ? c->rival_us / c->time_us : 0;
+    print_us(c->rival_us);
+    if (shows_bandwidths(cfg) && ratio > 0)
+        printf("  %6.2f  %6.2f", c->alg_bw / ratio, c->bus_bw / ratio);
+    else if (shows_bandwidths(cfg))
+        printf("     N/A     N/A");
+    if (ratio > 0)
+        printf("  %5.2fx", ratio);
+    else
+        printf("     N/A");
+}
+
+static void print_cell(const perf_rank *p, const perf_cell *c) {
+    const perf_config *cfg = p->cfg;
     print_us(c->time_us);
     printf("  %6.2f  %6.2f", c->alg_bw, c->bus_bw);
     if (c->wrong < 0)
         printf("     N/A");
     else
         printf("  %6lld", (long long)c->wrong);
-    if (cfg->vs_mpi) {
-        print_us(c->rival_us);
-        if (c->rival_us > 0)
-            printf("  %5.2fx", c->rival_us / c->time_us);
-        else
-            printf("     N/A");
-    }
-    if (cfg->limits) {
+    if (p->rival) print_rival(cfg, c);
+    if (cfg->limits && p->gpu) {
+        print_us(c->issue_us);
+        if (p->rival) print_us(c->rival_issue_us);
+    } else if (cfg->limits) {
         print_us(c->limit_us);
         printf("  %6.1f%%", 100 * c->limit_us / c->time_us);
     }
 }
 
-void perf_table_row(const perf_config *cfg, const perf_row *row) {
+void perf_table_row(const perf_rank *p, const perf_row *row) {
     printf("%12llu  %12llu  %8s  %6s  %6d", (unsigned long long)row->bytes,
            (unsigned long long)row->count, row->type < 0 ? "none" : perf_type_names[row->type],
            row->op < 0 ? "none" : perf_op_names[row->op], row->root);
-    print_cell(cfg, &row->cell[0]);
-    if (cfg->coll != PERF_BARRIER) print_cell(cfg, &row->cell[1]);
+    print_cell(p, &row->cell[0]);
+    if (p->cfg->coll != PERF_BARRIER) print_cell(p, &row->cell[1]);
     printf("\n");
     fflush(stdout);
 }
@@ -119,7 +161,7 @@ static double mean(const ratios *r) {
     return r->n ? exp(r->log_sum / r->n) : 0;
 }
 
-static void print_ratios(const perf_results *results) {
+static void print_ratios(const char *rival, const perf_results *results) {
     ratios all = {.n = 0}, cell[2] = {{.n = 0}, {.n = 0}};
     for (size_t i = 0; i < results->n; i++)
         for (int k = 0; k < 2; k++) {
@@ -127,10 +169,10 @@ static void print_ratios(const perf_results *results) {
             add_ratio(&all, &results->row[i], &results->row[i].cell[k]);
         }
     if (!all.n) {
-        printf("# Ratio to MPI           : N/A (MPI has none of these)\n");
+        printf("# Ratio to %-13s : N/A (%s has none of these)\n", rival, rival);
         return;
     }
-    printf("# Ratio to MPI           : %.2fx geometric mean (out-of-place %.2fx", mean(&all),
+    printf("# Ratio to %-13s : %.2fx geometric mean (out-of-place %.2fx", rival, mean(&all),
            mean(&cell[0]));
     if (cell[1].n) printf(", in-place %.2fx", mean(&cell[1]));
     printf("), smallest %.2fx at %llu B\n", all.least, (unsigned long long)all.least_bytes);
@@ -155,7 +197,9 @@ static void print_limits(const perf_results *results) {
                100 * share);
 }
 
-void perf_table_foot(const perf_config *cfg, const perf_results *r) {
+void perf_table_foot(const perf_rank *p) {
+    const perf_config *cfg = p->cfg;
+    const perf_results *r = &p->results;
     double bus = 0;
     int cells = cfg->coll == PERF_BARRIER ? 1 : 2;
     for (size_t i = 0; i < r->n; i++)
@@ -166,7 +210,7 @@ void perf_table_foot(const perf_config *cfg, const perf_results *r) {
     else
         printf("# Out of bounds values : not checked\n");
     printf("# Avg bus bandwidth    : %g\n", r->n ? bus / (double)r->n / cells : 0);
-    if (cfg->vs_mpi) print_ratios(r);
-    if (cfg->limits) print_limits(r);
+    if (p->rival) print_ratios(p->rival->name, r);
+    if (cfg->limits && !p->gpu) print_limits(r);
     fflush(stdout);
 }

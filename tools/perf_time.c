@@ -4,32 +4,28 @@
  * All contestants run in every round, in an order that turns round each time, so that a machine
  * that slows down slows them all. A round is a back-to-back loop of k calls, k such that it lasts
  * some milliseconds; what counts of it is the time per call, over the ranks as -a says; what counts
- * of the rounds is the median. Each rank runs this in its own thread. */
+ * of the rounds is the median. With -G a round is n launches of a graph of calls; on GPUs the time
+ * between two events around them counts, as a contestant's own time on its stream. Each rank runs
+ * this in its own thread. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "perf.h"
 
-enum { OURS, RIVAL, EXCHANGE, LOOP, LOOP_STREAM, CONTESTANTS };
+enum { OURS, RIVAL, EXCHANGE, LOOP, LOOP_STREAM, ISSUE, RIVAL_ISSUE, CONTESTANTS };
 enum { ROUND_US = 2000, MOST_CALLS = 1000000, PROGRESS_US = 2000000 };
+enum { ISSUE_CALLS = 64 }; /* far fewer than a stream takes before it makes the host wait */
 
 typedef struct {
     perf_rank *p;
     const perf_case *c;
-    symmGraph_t graph; /* -G: the captured calls */
+    perf_graph *graph[RIVAL + 1]; /* -G: the captured calls; NULL: it calls */
     int plays[CONTESTANTS];
-    int k[CONTESTANTS]; /* calls per loop */
+    int k[CONTESTANTS]; /* per loop: calls, or launches of its graph */
     double *us;         /* [contestant][round]: this rank's time per call */
 } contest;
-
-static double now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
 
 void perf_call(perf_rank *p, const perf_case *c) {
     symmResult_t r;
@@ -46,41 +42,55 @@ void perf_call(perf_rank *p, const perf_case *c) {
     if (r != symmSuccess) perf_must(p, r, perf_coll_names[p->cfg->coll]);
 }
 
-static void finish(perf_rank *p) {
-    if (p->stream) PERF_MUST(p, symmStreamSynchronize(p->stream));
+static void call_ours(perf_rank *p, const perf_case *c) {
+    if (p->cfg->agg > 1) PERF_MUST(p, symmGroupStart());
+    for (int m = 0; m < p->cfg->agg; m++) perf_call(p, c);
+    if (p->cfg->agg > 1) PERF_MUST(p, symmGroupEnd());
 }
 
-static void call_many(perf_rank *p, const perf_case *c, int k) {
+static void call_rival(perf_rank *p, const perf_case *c) {
+    const perf_rival *r = p->rival;
+    int groups = r->group && p->cfg->agg > 1;
+    if (groups) r->group(p, 0);
+    for (int m = 0; m < (r->group ? p->cfg->agg : 1); m++) r->call(p, c);
+    if (groups) r->group(p, 1);
+}
+
+static void call_many(perf_rank *p, const perf_case *c, int who, int k) {
+    int waits = p->cfg->blocking && (who == OURS || p->rival->on_stream);
     for (int i = 0; i < k; i++) {
-        if (p->cfg->agg > 1) PERF_MUST(p, symmGroupStart());
-        for (int m = 0; m < p->cfg->agg; m++) perf_call(p, c);
-        if (p->cfg->agg > 1) PERF_MUST(p, symmGroupEnd());
-        if (p->cfg->blocking) finish(p);
+        if (who == OURS)
+            call_ours(p, c);
+        else
+            call_rival(p, c);
+        if (waits) perf_stream_finish(p);
     }
 }
 
-static void play(contest *t, int who, int k) {
+/* How long it took, in us. */
+static double play(contest *t, int who, int k) {
     perf_rank *p = t->p;
-    const perf_case *c = t->c;
-    if (who == OURS && t->graph) {
-        for (int i = 0; i < p->cfg->graph; i++) PERF_MUST(p, symmGraphLaunch(t->graph, p->stream));
-        finish(p);
-    } else if (who == OURS) {
-        call_many(p, c, k);
-        finish(p);
-    } else if (who == RIVAL) {
-        for (int i = 0; i < k; i++)
-            p->world->rival_call(p->cfg->coll, c->send, c->recv, c->count, c->type, c->op,
-                                 c->in_place);
-    } else {
-        perf_limits_loop(p, c, who - EXCHANGE, k);
+    if (who <= RIVAL && t->graph[who]) return perf_graph_play(p, t->graph[who], k);
+    double start = perf_now_us();
+    if (who >= ISSUE) {
+        call_many(p, t->c, who == ISSUE ? OURS : RIVAL, k);
+        double us = perf_now_us() - start;
+        perf_stream_finish(p);
+        return us;
     }
+    if (who > RIVAL)
+        perf_limits_loop(p, t->c, who - EXCHANGE, k);
+    else
+        call_many(p, t->c, who, k);
+    if (who == OURS || (who == RIVAL && p->rival->on_stream)) perf_stream_finish(p);
+    return perf_now_us() - start;
 }
 
 static double calls_of(const contest *t, int who, int k) {
     const perf_config *cfg = t->p->cfg;
-    if (who != OURS) return k;
-    return (double)k * cfg->agg * (t->graph ? cfg->graph : 1);
+    int is_rival = who == RIVAL || who == RIVAL_ISSUE, is_bare = who > RIVAL && who < ISSUE;
+    if (is_bare || (is_rival && !t->p->rival->group)) return k;
+    return (double)k * cfg->agg * (who <= RIVAL && t->graph[who] ? cfg->iters : 1);
 }
 
 /* One loop, alone: the first calls after another contestant meet cold caches and are not counted.
@@ -92,9 +102,7 @@ static double time_loop(contest *t, int who, int k) {
     if (who > RIVAL) w->barrier(w);
     if (warm) play(t, who, warm);
     w->barrier(w);
-    double start = now_us();
-    play(t, who, k);
-    double us = (now_us() - start) / calls_of(t, who, k);
+    double us = play(t, who, k) / calls_of(t, who, k);
     /* A bare loop ends when this rank's half is done; the other rank may still write into our
      * buffers. */
     if (who > RIVAL) w->barrier(w);
@@ -103,6 +111,8 @@ static double time_loop(contest *t, int who, int k) {
 
 /* Every rank must come to the same number: it is made of the slowest rank's time. */
 static int calibrate(contest *t, int who) {
+    if (who <= RIVAL && t->graph[who]) return t->p->cfg->graph;
+    if (who >= ISSUE) return ISSUE_CALLS / t->p->cfg->agg + 1;
     if (t->p->cfg->iters) return t->p->cfg->iters;
     double best = INFINITY;
     int k = 1;
@@ -118,16 +128,25 @@ static int calibrate(contest *t, int who) {
     return k;
 }
 
-static void capture(contest *t) {
+/* On a GPU one call goes ahead, for what must not be done inside a capture: loading of kernels, say.
+ * No rank launches before all have their graph: while one is made ready, nothing may run that waits
+ * for another rank. */
+static void capture(contest *t, int who) {
     perf_rank *p = t->p;
-    PERF_MUST(p, symmStreamBeginCapture(p->stream));
-    call_many(p, t->c, p->cfg->iters);
-    PERF_MUST(p, symmStreamEndCapture(p->stream, &t->graph));
+    if (p->gpu) {
+        call_many(p, t->c, who, 1);
+        perf_stream_finish(p);
+        p->world->barrier(p->world);
+    }
+    perf_graph_begin(p);
+    call_many(p, t->c, who, p->cfg->iters);
+    t->graph[who] = perf_graph_end(p);
+    if (p->gpu) p->world->barrier(p->world);
 }
 
 static void show_progress(const contest *t, int round, double since) {
     const perf_rank *p = t->p;
-    if (p->world->rank || now_us() - since < PROGRESS_US || !isatty(2)) return;
+    if (p->world->rank || perf_now_us() - since < PROGRESS_US || !isatty(2)) return;
     fprintf(stderr, "\r# %llu B %s: round %d of %d ", (unsigned long long)t->c->bytes,
             t->c->in_place ? "in place" : "out of place", round + 1, p->cfg->rounds);
     if (round + 1 == p->cfg->rounds) fprintf(stderr, "\r%60s\r", "");
@@ -135,7 +154,7 @@ static void show_progress(const contest *t, int round, double since) {
 
 static void run_rounds(contest *t, void (*before_last)(perf_rank *p, const perf_case *c)) {
     int rounds = t->p->cfg->rounds;
-    double since = now_us();
+    double since = perf_now_us();
     for (int round = 0; round < rounds; round++) {
         int last = round + 1 == rounds,
             backwards = (rounds - 1 - round) % 2 ==
@@ -199,28 +218,37 @@ static void fill_cell(perf_rank *p, const perf_case *c, const double *us, perf_c
     /* What each link carries, whatever the algorithm (as nccl-tests counts it). */
     cell->bus_bw = cell->alg_bw * (p->cfg->coll == PERF_ALL_REDUCE ? 2.0 : 1.0) * (n - 1) / n;
     cell->rival_us = us[RIVAL];
+    cell->issue_us = us[ISSUE];
+    cell->rival_issue_us = us[RIVAL_ISSUE];
     cell->limit_us = us[EXCHANGE] > loop ? us[EXCHANGE] : loop;
     double *least = &p->results.exchange_us;
     if (us[EXCHANGE] > 0 && (*least == 0 || us[EXCHANGE] < *least)) *least = us[EXCHANGE];
 }
 
+static void choose_contestants(contest *t) {
+    const perf_rank *p = t->p;
+    int issues = p->cfg->limits && p->gpu && !p->cfg->blocking;
+    t->plays[OURS] = 1;
+    t->plays[RIVAL] = p->rival && p->rival->offers(p, t->c);
+    for (int who = EXCHANGE; who <= LOOP_STREAM; who++) t->plays[who] = p->limits != NULL;
+    t->plays[ISSUE] = issues;
+    t->plays[RIVAL_ISSUE] = issues && t->plays[RIVAL];
+}
+
 void perf_time(perf_rank *p, const perf_case *c, perf_cell *cell,
                void (*before_last)(perf_rank *p, const perf_case *c)) {
-    perf_world *w = p->world;
     double result[CONTESTANTS];
     contest t = {.p = p, .c = c};
     t.us = calloc((size_t)p->cfg->rounds * CONTESTANTS, sizeof *t.us);
     if (!t.us) perf_must(p, symmOutOfMemory, "the table of times");
-    t.plays[OURS] = 1;
-    t.plays[RIVAL] = p->cfg->vs_mpi && w->rival_offers &&
-                     w->rival_offers(p->cfg->coll, c->type, c->op, c->count);
-    for (int who = EXCHANGE; who < CONTESTANTS; who++) t.plays[who] = p->cfg->limits;
-    if (p->cfg->graph) capture(&t);
+    choose_contestants(&t);
+    if (p->cfg->graph) capture(&t, OURS);
+    if (p->cfg->graph && t.plays[RIVAL] && p->rival->on_stream) capture(&t, RIVAL);
     for (int who = 0; who < CONTESTANTS; who++)
         if (t.plays[who]) t.k[who] = calibrate(&t, who);
     run_rounds(&t, before_last);
     settle(&t, result);
     fill_cell(p, c, result, cell);
-    if (t.graph) PERF_MUST(p, symmGraphDestroy(t.graph));
+    for (int who = OURS; who <= RIVAL; who++) perf_graph_free(p, t.graph[who]);
     free(t.us);
 }

@@ -36,7 +36,10 @@ static void gather(perf_world *w, const void *send, void *recv, size_t bytes) {
 
 static symmResult_t create(perf_world *w, symmComm_t *comm) {
     shared_world *s = w->ctx;
-    if (w->rank == 0) s->created = symmCommInitAll(s->comms, w->nranks, NULL);
+    int devices[w->nranks];
+    gather(w, &w->device, devices, sizeof w->device);
+    if (w->rank == 0)
+        s->created = symmCommInitAll(s->comms, w->nranks, w->device < 0 ? NULL : devices);
     meet(w);
     if (s->created == symmSuccess) *comm = s->comms[w->rank];
     return s->created;
@@ -63,6 +66,7 @@ static int run_threads(shared_world *s, rank_thread *t, pthread_t *id, int n,
                                        .nranks = n,
                                        .how = "threads",
                                        .ctx = s,
+                                       .device = -1,
                                        .barrier = meet,
                                        .allgather = gather,
                                        .comm_create = create,
@@ -98,6 +102,20 @@ int perf_world_threads(int n, int (*body)(perf_world *w, void *arg), void *arg) 
     free(s.comms);
     free(s.block);
     return code;
+}
+
+int perf_world_refuses(perf_world *w, const char *err) {
+    char mine[PERF_ERR] = "", all[w->nranks][PERF_ERR];
+    int r = 0;
+    snprintf(mine, sizeof mine, "%s", err);
+    w->allgather(w, mine, all, sizeof mine);
+    while (r < w->nranks && !*all[r]) r++;
+    if (r == w->nranks) return 0;
+    if (w->rank == 0 && r == 0) fprintf(stderr, "symm-perf: %s\n", all[0]);
+    if (w->rank == 0 && r > 0) fprintf(stderr, "symm-perf: rank %d: %s\n", r, all[r]);
+    fflush(stderr);
+    w->barrier(w); /* mpirun kills the others when the first one leaves */
+    return 1;
 }
 
 double perf_world_max(perf_world *w, double v) {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../src/host/backend.h"
 #include "../src/host/param.h"
 #include "../src/host/plan.h"
 #include "info.h"
@@ -85,10 +86,15 @@ static void kernel_row(void *arg, const char *name, const char *coll, const char
     printf("  %-26s %-11s %-7s %-30s %s\n", name, coll, types, range, how);
 }
 
+/* Of both backends: SYMM_ALGO takes all names everywhere. */
 static void show_kernels(void) {
-    info_head("Kernels");
-    printf("  %-26s %-11s %-7s %-30s %s\n", "name", "collective", "types", "sizes", "how");
-    symm_plan_kernels(kernel_row, NULL);
+    static const char *const titles[] = {"Kernels of the host backend", "Kernels for GPUs"};
+    for (int gpu = 0; gpu < 2; gpu++) {
+        info_head(titles[gpu]);
+        if (gpu && *symm_backend_why()) printf("  refused here: %s\n", symm_backend_why());
+        printf("  %-26s %-11s %-7s %-30s %s\n", "name", "collective", "types", "sizes", "how");
+        symm_plan_kernels(gpu, kernel_row, NULL);
+    }
 }
 
 /* A limit is shown to the byte: rounded it would not be one. */
@@ -99,22 +105,20 @@ static const char *exact_bytes(uint64_t bytes, char *out, size_t cap) {
     return out;
 }
 
-static void plan_row(void *arg, const char *coll, const char *type_class, uint64_t from,
-                     uint64_t to, const char *kernel, int ctas) {
-    char a[32], b[32];
-    (void)arg;
-    printf("  %-11s %-12s %12s .. %-12s %-28s %d\n", coll, type_class,
-           exact_bytes(from, a, sizeof a), exact_bytes(to, b, sizeof b), kernel, ctas);
+static void plan_row(void *arg, const char *coll, uint64_t from, uint64_t to,
+                     const symm_plan *most) {
+    const symm_plan_env *env = arg;
+    char a[32], b[32], grid[32];
+    snprintf(grid, sizeof grid, env->gpu ? "%d x %d" : "%d", most->ctas, most->threads);
+    printf("  %-11s %12s .. %-12s %-28s %s\n", coll, exact_bytes(from, a, sizeof a),
+           exact_bytes(to, b, sizeof b), symm_kernels[most->kernel].name, grid);
 }
 
-static void show_plan(int nranks, int oversubscribed) {
-    char title[64];
-    snprintf(title, sizeof title, "Plan for %d ranks%s", nranks,
-             oversubscribed ? ", more than cores" : "");
+static void show_plan(const char *title, symm_plan_env *env) {
     info_head(title);
-    printf("  %-11s %-12s %-28s %-28s %s\n", "collective", "types", "        from .. to", "kernel",
-           "CTAs");
-    symm_plan_table(nranks, oversubscribed, plan_row, NULL);
+    printf("  %-11s %-28s %-28s %s\n", "collective", "        from .. to", "kernel",
+           env->gpu ? "CTAs x threads, of the largest" : "CTAs");
+    symm_plan_table(env, plan_row, env);
 }
 
 /* ---- main ---- */
@@ -133,13 +137,47 @@ static int section_of(const char *name) {
     return 0;
 }
 
-static void show_plans(int ranks) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+static void show_host_plan(symm_plan_env env) {
+    char title[80];
+    env.oversubscribed = env.nranks > sysconf(_SC_NPROCESSORS_ONLN);
+    snprintf(title, sizeof title, "Plan for %d ranks%s", env.nranks,
+             env.oversubscribed ? ", more than cores" : "");
+    show_plan(title, &env);
+}
+
+/* The table goes by a rank's multiprocessors: those of the first GPU, each rank with one of its own. */
+static void show_gpu_plan(symm_plan_env env) {
+    enum { H200_SMS = 132 };
+    char title[80];
+    int sms = info_sms();
+    env.gpu = 1;
+    env.sms = sms ? sms : H200_SMS;
+    snprintf(title, sizeof title, "Plan for %d GPUs of %d multiprocessors%s", env.nranks, env.sms,
+             sms ? "" : " (there are none here)");
+    show_plan(title, &env);
+}
+
+/* As the variables have it: all ranks must have them alike. */
+static int show_plans(int ranks) {
     static const int some[] = {2, 4, 8};
-    for (int i = 0; i < (ranks ? 1 : 3); i++) {
-        int n = ranks ? ranks : some[i];
-        show_plan(n, n > cores);
+    int16_t forced[symmNumColls];
+    symm_params p;
+    if (symm_param_load(&p) || symm_plan_parse_algo(p.algo, forced)) {
+        info_head("Plan");
+        printf("  refused: %s\n", symmGetLastError(NULL));
+        return 1;
     }
+    for (int gpu = 0; gpu < 2; gpu++)
+        for (int i = 0; i < (ranks ? 1 : 3); i++) {
+            symm_plan_env env = {.nranks = ranks ? ranks : some[i],
+                                 .ctas = (int)p.ctas,
+                                 .threads = (int)p.threads,
+                                 .deterministic = (int)p.deterministic,
+                                 .forced = forced};
+            env.scratch = (gpu ? symm_plan_gpu_scratch : symm_plan_scratch)(p.scratch, env.nranks);
+            (gpu ? show_gpu_plan : show_host_plan)(env);
+        }
+    return 0;
 }
 
 static int show(int what, int ranks) {
@@ -150,7 +188,7 @@ static int show(int what, int ranks) {
     if (what & MEMORY) info_memory();
     if (what & PARAMS) failed = show_params();
     if (what & KERNELS) show_kernels();
-    if (what & PLAN) show_plans(ranks);
+    if (what & PLAN) failed |= show_plans(ranks);
     return failed;
 }
 
@@ -162,9 +200,9 @@ int main(int argc, char **argv) {
         if (!strcmp(argv[i], "--params-md")) return params_markdown();
         if (!strcmp(argv[i], "--ranks") && i + 1 < argc) {
             long n = strtol(argv[++i], &end, 10);
-            if (*end || n < 1 || n > 1024)
-                return fprintf(stderr, "symm-info: --ranks: '%s' is not a number from 1 to 1024\n",
-                               argv[i]),
+            if (*end || n < 1 || n > SYMM_MAX_RANKS)
+                return fprintf(stderr, "symm-info: --ranks: '%s' is not a number from 1 to %d\n",
+                               argv[i], SYMM_MAX_RANKS),
                        2;
             ranks = (int)n;
             continue;

@@ -28,14 +28,15 @@ static int help(perf_world *w) {
 
 typedef struct {
     perf_config cfg;
-    char err[320];
+    char err[PERF_ERR];
     int bad;
 } request;
 
 static int run_request(perf_world *w, request *q) {
     if (q->bad) return refuse(w, q->err);
     if (q->cfg.help) return help(w);
-    if (perf_args_check(&q->cfg, w->nranks, q->err, sizeof q->err)) return refuse(w, q->err);
+    if (perf_args_check(&q->cfg, w->nranks, w->mpi != NULL, q->err, sizeof q->err))
+        return refuse(w, q->err);
     return run_rank(w, &q->cfg);
 }
 
@@ -45,7 +46,7 @@ static int run_alone(perf_world *w, void *arg) {
 
 /* Thread ranks share one request: what it says of them is settled before they start. */
 static int run_threads(request *q) {
-    if (perf_args_check(&q->cfg, q->cfg.threads, q->err, sizeof q->err)) {
+    if (perf_args_check(&q->cfg, q->cfg.threads, 0, q->err, sizeof q->err)) {
         q->bad = 1;
         return perf_world_threads(1, run_alone, q);
     }
@@ -66,18 +67,40 @@ static int launched(void) {
 static int run_mpi(request *q, int *argc, char ***argv) {
     perf_world w;
     perf_mpi_open(argc, argv, &w);
-    int code = run_request(&w, q);
+    /* A single process with several GPUs: its threads are the ranks. */
+    int alone = !q->bad && !q->cfg.help && q->cfg.gpus > 1 && w.nranks == 1;
+    int code = alone ? run_threads(q) : run_request(&w, q);
     perf_mpi_close();
     return code;
 }
 #endif
+
+/* While there is one thread. PERF_NCCL_LIB is ours alone: the library would warn of a variable that
+ * it does not know. NVLS, NCCL's use of multicast, is left out unless somebody asks for it: ours
+ * does without. */
+static void settle_environment(perf_config *cfg) {
+    static char path[4096];
+    const char *lib = getenv("PERF_NCCL_LIB");
+    if (lib && *lib && !cfg->nccl) {
+        snprintf(path, sizeof path, "%s", lib);
+        cfg->nccl = path;
+    }
+    unsetenv("PERF_NCCL_LIB");
+    if (cfg->vs == PERF_VS_NCCL) setenv("NCCL_NVLS_ENABLE", "0", 0);
+}
 
 int main(int argc, char **argv) {
     static request q;
     q.bad = perf_args_parse(argc, argv, &q.cfg, q.err, sizeof q.err);
     q.cfg.argc = argc;
     q.cfg.argv = argv;
-    if (!q.bad && !q.cfg.help && q.cfg.threads) return run_threads(&q);
+    settle_environment(&q.cfg);
+#ifdef SYMM_HAVE_MPI
+    int processes = q.cfg.gpus > 1 && launched(); /* how many, MPI will tell */
+#else
+    int processes = 0;
+#endif
+    if (!q.bad && !q.cfg.help && q.cfg.threads && !processes) return run_threads(&q);
 #ifdef SYMM_HAVE_MPI
     if (launched() || (!q.bad && !q.cfg.help)) return run_mpi(&q, &argc, &argv);
 #else

@@ -5,24 +5,48 @@
 #include "symm.h"
 #include "symm_types.h"
 
-enum { SYMM_CAP_NONE, SYMM_CAP_PACKETS, SYMM_CAP_2PACKETS };
-enum { SYMM_K_ORDERED = 1 };
+enum { SYMM_CAP_NONE, SYMM_CAP_PACKETS, SYMM_CAP_2PACKETS, SYMM_CAP_LL };
+enum { SYMM_K_ORDERED = 1, SYMM_K_HOST = 2, SYMM_K_GPU = 4, SYMM_K_TYPED = 8 };
+#define SYMM_K_GPU_SUM (SYMM_K_ORDERED | SYMM_K_GPU | SYMM_K_TYPED)
 
 typedef enum {
 #define SYMM_KERNEL(id, name, coll, body, min_ranks, cap, flags, how) SYMM_KERNEL_##id,
+#define SYMM_GPU_KERNEL(id, name, coll, min_ranks, max_ranks, cap, flags, places, how) \
+    SYMM_KERNEL_##id,
 #include "kernels.def"
 #undef SYMM_KERNEL
+#undef SYMM_GPU_KERNEL
     SYMM_KERNEL_COUNT
 } symm_kernel_id;
 
 typedef struct {
     const char *name, *how;
     symmColl_t coll;
-    int min_ranks, cap;
+    int min_ranks, max_ranks, cap; /* max_ranks: 0 any */
     unsigned flags;
+    int places; /* in scratch that a kernel of 128-byte lines uses in turn; 0: it is none */
 } symm_kernel_row;
 
 extern const symm_kernel_row symm_kernels[SYMM_KERNEL_COUNT];
+
+/* The GPU kernels as the compiler left them: one image (a fat binary) per element type, and one for those that only move. None in a
+ * build without the CUDA compiler. */
+typedef struct {
+    const char *type; /* as in the kernels' names; "" moves */
+    const void *image;
+} symm_kernel_image;
+enum { SYMM_IMAGES = 13 };
+/* [0..11] by symmDataType_t, [12] moves */
+extern const symm_kernel_image symm_kernel_images[SYMM_IMAGES];
+/* 1 if this build has them. */
+int symm_kernel_have_images(void);
+/* The compute capabilities that they were compiled for, "90 100"; "" without. */
+const char *symm_kernel_archs(void);
+#ifdef SYMM_TESTING
+/* What it says: 0 or 1, -1 the truth. A test with a driver of its own needs no real ones: where the
+ * build has none, the table's point to a text. */
+extern int symm_test_images;
+#endif
 
 /* Runs kernel `id` with these arguments on the calling thread, CTA after CTA. out->code is 0 or the symmResult_t with which
  * the kernel left; it has then set its peers' abort words, and the communicator must not be used again. */

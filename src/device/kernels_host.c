@@ -20,10 +20,14 @@ SYMM_DEV char *symm_block(void) {
 #include "all_gather.inl"
 
 const symm_kernel_row symm_kernels[SYMM_KERNEL_COUNT] = {
-#define SYMM_KERNEL(id, name, coll, body, min_ranks, cap, flags, how) \
-    {name, how, coll, min_ranks, cap, flags},
+#define SYMM_KERNEL(id, name, coll, body, min_ranks, cap, flags, how)                     \
+    {name, how,   coll, min_ranks, min_ranks == 1 && cap == 0 && coll != symmCollBarrier, \
+     cap,  flags, 0},
+#define SYMM_GPU_KERNEL(id, name, coll, min_ranks, max_ranks, cap, flags, places, how) \
+    {name, how, coll, min_ranks, max_ranks, cap, flags, places},
 #include "kernels.def"
 #undef SYMM_KERNEL
+#undef SYMM_GPU_KERNEL
 };
 
 static uint32_t next_epoch(uint32_t e) {
@@ -88,7 +92,7 @@ static void run_body(symm_kernel_id id, symm_cta *c) {
         break;
 #include "kernels.def"
 #undef SYMM_KERNEL
-    case SYMM_KERNEL_COUNT: break;
+    default: break; /* a GPU's: the planner never picks it here */
     }
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fail.h"
 #include "stream_int.h"
 
 struct symm_capture {
@@ -27,7 +28,7 @@ static size_t clock_at(const struct symm_clock *c, int lane) {
 
 static int clock_reserve(struct symm_clock *c, int n) {
     if (n <= c->n) return 0;
-    size_t *tasks = realloc(c->tasks, (size_t)n * sizeof *tasks);
+    size_t *tasks = SYMM_FAIL_ALLOC(capture_clock, realloc(c->tasks, (size_t)n * sizeof *tasks));
     if (!tasks) return -1;
     memset(tasks + c->n, 0, (size_t)(n - c->n) * sizeof *tasks);
     c->tasks = tasks;
@@ -57,6 +58,15 @@ static symmResult_t out_of_memory(struct symm_capture *c, struct symm_stream *s)
     c->failed = 1;
     return SYMM_ERR(symmOutOfMemory, "stream %p: no memory to record a call; the capture is lost",
                     (void *)s->handle);
+}
+
+void symm_stream_lose_capture(symmStream_t stream) {
+    struct symm_stream *s = symm_handle_get(SYMM_KIND_STREAM, stream);
+    if (!s) return;
+    symm_handle_lock();
+    if (capture_of(s)) capture_of(s)->failed = 1;
+    symm_handle_unlock();
+    symm_stream_unpin(s);
 }
 
 static symmResult_t append(struct symm_capture *c, struct symm_stream *s,
@@ -226,7 +236,7 @@ symmResult_t symmStreamBeginCapture(symmStream_t stream) {
         return SYMM_ERR(symmInvalidUsage,
                         "symmStreamBeginCapture: the NULL stream cannot be captured");
     SYMM_TRY(symm_stream_pin(stream, &s));
-    struct symm_capture *c = calloc(1, sizeof *c);
+    struct symm_capture *c = SYMM_FAIL_ALLOC(capture_alloc, calloc(1, sizeof *c));
     if (c) c->graph = symm_graph_new();
     if (!c || !c->graph) {
         status = SYMM_ERR(symmOutOfMemory, "symmStreamBeginCapture: no memory");

@@ -7,18 +7,13 @@
 #include "../device/reduce.h"
 #include "coll.h"
 #include "comm.h"
+#include "fail.h"
+#include "gpu.h"
 #include "group.h"
 #include "log.h"
 #include "redop.h"
 #include "stats.h"
 #include "window.h"
-
-static const char *const stage_names[] = {"entering",
-                                          "waiting for a ready word",
-                                          "waiting for a packet",
-                                          "waiting for an arrival word",
-                                          "comparing signatures",
-                                          "waiting for a scalar"};
 
 /* ---- check ------------------------------------------------------------------------------------------------------------ */
 
@@ -83,6 +78,9 @@ static uint32_t signature(const symm_coll *k, uint32_t op) {
 static symm_plan_env plan_env(const symm_comm *c) {
     symm_plan_env e = {.nranks = c->nranks,
                        .oversubscribed = c->oversubscribed,
+                       .gpu = c->cuda,
+                       .sms = c->sms,
+                       .threads = (int)c->params.threads,
                        .ctas = (int)c->params.ctas,
                        .min_ctas = c->config.minCTAs > 0 ? c->config.minCTAs : 0,
                        .max_ctas = c->config.maxCTAs > 0 ? c->config.maxCTAs : 0,
@@ -111,6 +109,8 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     l->comm = c;
     l->src_win = in ? symm_window_at(c, k->src, in) : NULL;
     l->dst_win = out ? symm_window_at(c, k->dst, out) : NULL;
+    if (c->gpu && in && !l->src_win) SYMM_TRY(symm_gpu_check_buffer(c, "sendbuff", k->src));
+    if (c->gpu && out && !l->dst_win) SYMM_TRY(symm_gpu_check_buffer(c, "recvbuff", k->dst));
     symm_args *a = &l->args;
     *a = c->proto;
     a->src = k->src;
@@ -119,7 +119,7 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     a->dst_off = l->dst_win ? symm_window_offset(l->dst_win, c->rank, k->dst) : SYMM_STAGED;
     a->count = k->count;
     a->chunk = l->plan.chunk;
-    a->chunk_log = (uint32_t)__builtin_ctzll(l->plan.chunk);
+    a->chunk_log = c->cuda ? 0 : (uint32_t)__builtin_ctzll(l->plan.chunk);
     a->esize_log = (uint32_t)__builtin_ctz(esize);
     a->nctas = l->plan.ctas;
     a->flags |= l->plan.flags;
@@ -143,12 +143,10 @@ typedef struct {
 
 static symmResult_t report(symm_comm *c, const symm_outcome *o) {
     char text[SYMM_ERR_TEXT], why[160];
-    const char *stage =
-        o->stage < sizeof stage_names / sizeof stage_names[0] ? stage_names[o->stage] : "?";
     symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
     if (known) return known;
     symm_comm_reason((symmResult_t)o->code, o->rank, why, sizeof why);
-    snprintf(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, stage);
+    snprintf(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, symm_stage_name(o->stage));
     symm_comm_fail(c, (symmResult_t)o->code, o->rank, text);
     return SYMM_ERR((symmResult_t)o->code, "communicator %s: %s", c->name, text);
 }
@@ -181,7 +179,7 @@ static void keep_retain(void *p) {
     atomic_fetch_add_explicit(&((keep *)p)->refs, 1, memory_order_relaxed);
 }
 
-static void keep_release(void *p) {
+void symm_keep_release(void *p) {
     keep *k = p;
     /* Acquire and release: whoever frees comes after every replay. */
     if (atomic_fetch_sub_explicit(&k->refs, 1, memory_order_acq_rel) != 1) return;
@@ -191,16 +189,25 @@ static void keep_release(void *p) {
     free(k);
 }
 
-static symmResult_t capture(const task *t, symmStream_t stream) {
-    keep *k = calloc(1, sizeof *k);
-    if (!k) return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective");
-    *k = (keep){1, t->comm, t->src, t->dst};
+void *symm_keep_new(const symm_launch *l) {
+    keep *k = SYMM_FAIL_ALLOC(capture_call, calloc(1, sizeof *k));
+    if (!k) return NULL;
+    *k = (keep){1, l->comm, l->src_win, l->dst_win};
     symm_comm_ref(k->comm);
     if (k->src) symm_window_ref(k->src);
     if (k->dst) symm_window_ref(k->dst);
+    return k;
+}
+
+static symmResult_t capture(const symm_launch *l, const task *t, symmStream_t stream) {
+    keep *k = symm_keep_new(l);
+    if (!k) {
+        symm_stream_lose_capture(stream);
+        return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective; the capture is lost");
+    }
     symmResult_t r =
-        symm_stream_submit(stream, run_task, t, sizeof *t, k, keep_retain, keep_release);
-    keep_release(k);
+        symm_stream_submit(stream, run_task, t, sizeof *t, k, keep_retain, symm_keep_release);
+    symm_keep_release(k);
     return r;
 }
 
@@ -209,6 +216,7 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
     /* Written by this thread alone; symmStats may read it from another. */
     uint64_t n = atomic_load_explicit(&c->launches[l->plan.kernel], memory_order_relaxed);
     atomic_store_explicit(&c->launches[l->plan.kernel], n + 1, memory_order_relaxed);
+    if (c->cuda) return symm_gpu_launch(c, l, stream);
     if (stream != c->last_stream) {
         SYMM_TRY(symm_stream_check(stream));
         if (!symm_stream_capturing(stream)) {
@@ -219,7 +227,7 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
     if (!stream) return run_kernel(c, l->plan.kernel, &l->args);
     task t = {c, l->src_win, l->dst_win, l->plan.kernel, l->args};
     _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a launch fits a task");
-    if (symm_stream_capturing(stream)) return capture(&t, stream);
+    if (symm_stream_capturing(stream)) return capture(l, &t, stream);
     SYMM_TRY(symm_stream_submit(stream, run_task, &t, sizeof t, NULL, NULL, NULL));
     symm_order_take(stream, &c->last_order);
     return symmSuccess;

@@ -32,6 +32,11 @@ typedef struct symm_memo {
     symm_launch l;
 } symm_memo;
 
+/* What a captured call keeps alive until its graph is destroyed: communicator and windows, one reference to begin with. NULL: no
+ * memory. release: any thread that may free them. */
+void *symm_keep_new(const symm_launch *l);
+void symm_keep_release(void *keep);
+
 /* Checks arguments, finds windows, plans. Changes nothing but the order of the window list. */
 symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l);
 

@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu.h"
 #include "group.h"
 #include "handle.h"
 #include "log.h"
+#include "pages.h"
 #include "redop.h"
 #include "space.h"
 #include "stats.h"
@@ -18,8 +20,30 @@
 
 #define LEFT_GRACE_NS 1000000000ull
 
+symm_ctl *symm_comm_ctl(const symm_comm *c, int rank) {
+    if (c->pages) return symm_pages_ctl(c->pages, rank);
+    return (symm_ctl *)(uintptr_t)(c->base + (uint64_t)rank * c->stride);
+}
+
+const char *symm_stage_name(uint32_t stage) {
+    static const char *const names[] = {"entering",
+                                        "waiting for a ready word",
+                                        "waiting for a packet",
+                                        "waiting for an arrival word",
+                                        "comparing signatures",
+                                        "waiting for a scalar"};
+    return stage < sizeof names / sizeof names[0] ? names[stage] : "?";
+}
+
 static symmResult_t bad_handle(symmComm_t handle) {
     return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)handle);
+}
+
+static void adopt_abort(symm_comm *c);
+
+/* pairs with give8 in cuda/dev.cuh's leave, and with set_abort */
+static uint64_t abort_word(const symm_comm *c) {
+    return c->ctl ? __atomic_load_n(&c->ctl->abort, __ATOMIC_ACQUIRE) : 0;
 }
 
 symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out) {
@@ -38,6 +62,12 @@ symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out) {
                               c->name);
     if (live &&
         __builtin_expect(atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess, 0)) {
+        symm_comm_leave(c);
+        return symm_comm_async(c);
+    }
+    /* A kernel that left has written why into the abort word; nobody waited for it. */
+    if (live && c->cuda && __builtin_expect(abort_word(c) != 0, 0)) {
+        adopt_abort(c);
         symm_comm_leave(c);
         return symm_comm_async(c);
     }
@@ -83,12 +113,17 @@ static void adopt_abort(symm_comm *c) {
     if (!word || atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess) return;
     symmResult_t code = (symmResult_t)(word >> 32);
     symm_comm_reason(code, (int)(uint32_t)word - 1, text, sizeof text);
+    if (c->cuda && ctl->left) { /* own kernel: written before the word */
+        size_t at = strlen(text);
+        snprintf(text + at, sizeof text - at, " (collective %u, %s)", (uint32_t)(ctl->left >> 32),
+                 symm_stage_name((uint32_t)ctl->left));
+    }
     symm_comm_fail(c, code, (int)(uint32_t)word - 1, text);
 }
 
 static int said_left(const symm_comm *c, int peer) {
     if (!__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) return 0; /* as above */
-    const symm_ctl *theirs = (const symm_ctl *)(uintptr_t)(c->base + (uint64_t)peer * c->stride);
+    const symm_ctl *theirs = symm_comm_ctl(c, peer);
     return __atomic_load_n(&theirs->state, __ATOMIC_ACQUIRE) ==
            SYMM_STATE_LEFT; /* pairs with say_left */
 }
@@ -135,8 +170,7 @@ void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stag
     /* First the words of the message, then the bare code: who sees the code in set-up finds the message. */
     if (c->mesh && !symm_mesh_revoked(c->mesh)) symm_agree_revoke(c->mesh, code, rank, stage, text);
     for (int p = 0; c->ctl && p < c->nranks; p++)
-        if (p != c->rank)
-            set_abort((symm_ctl *)(uintptr_t)(c->base + (uint64_t)p * c->stride), code, rank);
+        if (p != c->rank) set_abort(symm_comm_ctl(c, p), code, rank);
     symm_comm_fail(c, code, rank, text);
 }
 
@@ -203,7 +237,10 @@ void symm_comm_unref(symm_comm *c) {
 
 /* ---- the end ------------------------------------------------------------------------------------------------------ */
 
-static symmResult_t drain(symm_comm *c) {
+/* *runs: after an error, whether something of it still runs. */
+static symmResult_t drain(symm_comm *c, int *runs) {
+    if (c->cuda) return symm_gpu_drain(c, runs);
+    *runs = 1;
     SYMM_TRY(symm_order_wait(
         NULL, c->last_order)); /* refused where a stream's task would wait for a stream */
     symm_order_drop(&c->last_order);
@@ -218,8 +255,10 @@ static void say_left(symm_comm *c) {
 /* The handle dies now. Captured calls keep control block and scratch alive until their graphs are destroyed, but replaying
  * them is an error from now on (coll.c looks at `state`). */
 static symmResult_t end(symm_comm *c) {
-    symmResult_t r = drain(c);
-    if (r) { /* its kernels still run: nothing can be freed here and now */
+    const int gpus = c->cuda;
+    int runs;
+    symmResult_t r = drain(c, &runs);
+    if (r && runs) { /* nothing can be freed here and now */
         symm_comm_leave(c);
         return r;
     }
@@ -235,13 +274,15 @@ static symmResult_t end(symm_comm *c) {
     symm_handle_close(SYMM_KIND_COMM, c->handle);
     symm_handle_put(SYMM_KIND_COMM,
                     c->handle); /* the handle's own reference: unrefs the communicator */
+    if (gpus) symm_gpu_reap();
     return r;
 }
 
 symmResult_t symmCommFinalize(symmComm_t comm) {
     symm_comm *c;
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
-    symmResult_t r = drain(c);
+    int runs;
+    symmResult_t r = drain(c, &runs);
     if (r == symmSuccess) r = symm_comm_async(c);
     symm_comm_leave(c);
     return r;
@@ -257,9 +298,7 @@ static void abort_everywhere(symm_comm *c, const char *what) {
     char text[160];
     snprintf(text, sizeof text, "rank %d called %s", c->rank, what);
     for (int p = 0; c->ctl && p < c->nranks; p++) /* none: non-blocking creation has failed */
-        if (p != c->rank)
-            set_abort((symm_ctl *)(uintptr_t)(c->base + (uint64_t)p * c->stride), symmAborted,
-                      c->rank);
+        if (p != c->rank) set_abort(symm_comm_ctl(c, p), symmAborted, c->rank);
     symm_comm_fail(c, symmAborted, c->rank, text);
     if (c->mesh) symm_agree_revoke(c->mesh, symmAborted, c->rank, what, text);
 }

@@ -3,6 +3,7 @@
 #ifndef SYMM_COMM_H_
 #define SYMM_COMM_H_
 
+#include "../transport/cuda_driver.h"
 #include "types.h"
 
 /* Begins an API call: finds the communicator, refuses a second thread, a dead handle, and one still being made (symmInProgress).
@@ -17,6 +18,8 @@ void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text)
 /* symmSuccess, or the reason with its text made this thread's last error. */
 symmResult_t symm_comm_async(symm_comm *c);
 
+/* In words, what a kernel was doing (SYMM_STAGE_*). */
+const char *symm_stage_name(uint32_t stage);
 /* In words, for an error that a peer has only told by code and rank (-1 unknown). */
 void symm_comm_reason(symmResult_t code, int rank, char *text, size_t cap);
 /* This rank cannot go on with the others, for the reason in the thread's last error: revokes the communicator here and on every
@@ -32,6 +35,9 @@ symm_wait symm_comm_wait(symm_comm *c, const char *stage);
 /* The same before the mesh is connected: sees revocation only. */
 symm_wait symm_comm_wait_early(symm_comm *c, const char *stage);
 
+/* Rank's control block as this process reaches it (GPUs: the part in host memory: state and abort word). After set-up. */
+symm_ctl *symm_comm_ctl(const symm_comm *c, int rank);
+
 void symm_comm_ref(symm_comm *c);
 void symm_comm_unref(symm_comm *c);
 
@@ -44,10 +50,14 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot);
 void symm_comm_unbuild(symm_comm *c);
 /* Shell, build, publish. A rank that cannot make so much as the shell tells the others, so that all fail alike. */
 symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmComm_t *out);
+/* The same with that context current meanwhile; NULL: as the thread has it. */
+symmResult_t symm_comm_open_in(cu_context context, symm_boot *boot, const symmConfig_t *config,
+                               symmComm_t *out);
 /* The same where ranks meet over TCP; behind symmInProgress if config says so, the meeting included. */
 typedef struct {
     symmUniqueId id;
     int rank, nranks;
+    cu_context context; /* GPUs: of the thread that asked, where another one does it */
 } symm_meeting;
 symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *config,
                                 symmComm_t *out);

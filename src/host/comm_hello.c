@@ -10,8 +10,11 @@
 #include <unistd.h>
 
 #include "../device/reduce.h"
+#include "../transport/cuda_device.h"
+#include "backend.h"
 #include "comm.h"
 #include "comm_make.h"
+#include "fail.h"
 #include "log.h"
 #include "plan.h"
 
@@ -27,7 +30,8 @@ typedef struct {
     uint64_t plan_hash, param_hash;
     symm_uuid process, host;
     uint64_t device_bytes, scratch;
-    int32_t code, nranks;
+    int32_t code, nranks, cuda, device, sms, pad;
+    symm_uuid gpu; /* the same in every process that sees it */
     char text[200];
     uint64_t cpus[MAX_CPUS / 64];
 } hello;
@@ -38,7 +42,7 @@ static symm_uuid process_id;
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 
 void symm_random_fill(void *p, size_t n) {
-    if (getrandom(p, n, 0) == (ssize_t)n) return;
+    if (SYMM_FAIL_CALL(comm_random, -1, ENOSYS, getrandom(p, n, 0)) == (ssize_t)n) return;
     uint64_t seed[2] = {
         symm_now_ns(),
         (uint64_t)getpid()}; /* a kernel without it: unique is enough here, secret is not needed */
@@ -64,7 +68,8 @@ static void once(void) {
 static symmResult_t host_id(symm_uuid *out) {
     char text[64] = "";
     symm_uuid id = {0, 0};
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    FILE *f =
+        SYMM_FAIL_CALL(comm_host, NULL, EMFILE, fopen("/proc/sys/kernel/random/boot_id", "re"));
     if (!f && (errno == EMFILE || errno == ENFILE))
         return SYMM_ERR(symmFdLimit,
                         "no file descriptor left to identify the host: %m (ulimit -n)");
@@ -86,8 +91,10 @@ static symmResult_t host_id(symm_uuid *out) {
 static symmResult_t prepare(symm_comm *c) {
     pthread_once(&process_once, once);
     SYMM_TRY(symm_param_load(&c->params));
-    if (c->params.backend == 2)
-        return SYMM_ERR(symmNotSupported, "SYMM_BACKEND=cuda: this build has no CUDA backend");
+    SYMM_TRY(symm_backend_pick(&c->params, &c->cuda));
+    c->vmm = symm_backend_vmm(c->cuda);
+    int device;
+    if (c->cuda) SYMM_TRY(symm_cuda_current(&device));
     SYMM_TRY(symm_plan_parse_algo(c->params.algo, c->forced));
     symm_vmm_host_hugepages((int)c->params.hugepages);
     int cu = c->vmm->query(&c->caps);
@@ -106,9 +113,20 @@ int symm_test_skew[3];
 #define SKEW(i) 0
 #endif
 
+static symmResult_t describe_gpu(const symm_comm *c, hello *h) {
+    symm_cuda_info info;
+    SYMM_TRY(symm_cuda_describe(c->caps.device, &info));
+    memcpy(&h->gpu, info.uuid, sizeof h->gpu);
+    h->device = info.device;
+    h->sms = info.sms;
+    return symmSuccess;
+}
+
 static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
     cpu_set_t set;
     memset(h, 0, sizeof *h);
+    h->cuda = c->cuda;
+    if (!status && c->cuda) status = describe_gpu(c, h);
     if (!status) status = host_id(&h->host);
     h->magic = HELLO_MAGIC;
     h->version = (uint32_t)(SYMM_VERSION_CODE + SKEW(0));
@@ -144,11 +162,15 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
     if (h->nranks != mine->nranks)
         return SYMM_ERR(symmInvalidArgument, "rank %d says nranks=%d, rank 0 says %d", r, h->nranks,
                         mine->nranks);
+    if (h->cuda != mine->cuda)
+        return SYMM_ERR(symmInvalidUsage, "rank %d uses %s, rank 0 %s (SYMM_BACKEND settles it)", r,
+                        h->cuda ? "a GPU" : "the host backend",
+                        mine->cuda ? "a GPU" : "the host backend");
     if (h->param_hash != mine->param_hash)
         return SYMM_ERR(
             symmInvalidUsage,
             "rank %d has other SYMM_ variables than rank 0 (those that decide kernels "
-            "and layout must agree: SYMM_ALGO, SYMM_CTAS, SYMM_DETERMINISTIC, "
+            "and layout must agree: SYMM_ALGO, SYMM_CTAS, SYMM_THREADS, SYMM_DETERMINISTIC, "
             "SYMM_SCRATCH, SYMM_WIN_STRIDE, SYMM_MULTICAST, SYMM_BACKEND; and the config's "
             "minCTAs and maxCTAs)",
             r);
@@ -180,6 +202,24 @@ static int count_cores(const hello *all, int nranks) {
     return cores;
 }
 
+/* Ranks that share a GPU share its multiprocessors: their kernels wait for each other, so all must fit. */
+static void learn_gpus(symm_comm *c, const hello *all) {
+    for (int r = 0; r < c->nranks; r++) {
+        int share = 0;
+        for (int p = 0; p < c->nranks; p++)
+            share += !memcmp(&all[p].gpu, &all[r].gpu, sizeof all[r].gpu);
+        if (r == 0 || all[r].sms / share < c->sms) c->sms = all[r].sms / share;
+        if (share > 1) c->gpu_shared = 1;
+    }
+    if (c->sms < 1) c->sms = 1;
+    cu_uuid here;
+    for (int d = symm_cuda_devices() - 1; d >= 0; d--) {
+        if (symm_cu.cuDeviceGetUuid(&here, d)) continue;
+        for (int r = 0; r < c->nranks; r++)
+            if (!memcmp(&here, &all[r].gpu, sizeof here)) c->gpus |= 1ull << d;
+    }
+}
+
 static void learn(symm_comm *c, const hello *all) {
     c->threads = c->nranks > 1;
     c->stride = c->params.win_stride;
@@ -191,15 +231,15 @@ static void learn(symm_comm *c, const hello *all) {
     /* Whole GiB, and room beside the device's memory for control blocks. */
     if (!c->params.win_stride) c->stride = (c->stride + (5ull << 30) - 1) >> 30 << 30;
     c->stride = (c->stride + c->caps.granularity - 1) / c->caps.granularity * c->caps.granularity;
-    c->oversubscribed = c->nranks > count_cores(all, c->nranks);
+    c->oversubscribed = !c->cuda && c->nranks > count_cores(all, c->nranks);
+    if (c->cuda) learn_gpus(c, all);
 }
 
 /* ---- the exchange ---- */
 
 symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members) {
-    hello mine, *all = calloc((size_t)c->nranks, sizeof *all);
+    hello mine, all[SYMM_MAX_RANKS]; /* no allocation: a rank that has none could not tell so */
     symmResult_t status = prepare(c);
-    if (!all) return SYMM_ERR(symmOutOfMemory, "no memory to meet %d ranks", c->nranks);
     fill_hello(c, status, &mine);
     symm_wait w = symm_comm_wait(c, "creating a communicator");
     if (!c->params.setup_timeout_ms && c->config.timeoutMs == SYMM_CONFIG_UNDEF)
@@ -211,24 +251,28 @@ symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members) {
         members[r] = all[r].process;
         members[r].lo ^=
             (uint64_t)(r + 1) * 0x9e3779b97f4a7c15ull; /* ranks of one process differ */
+        members[r].hi ^=
+            all[r].gpu.hi ^ all[r].gpu.lo * 3; /* and a space is of one memory driver, one device */
     }
-    free(all);
     return status;
 }
 
 symmResult_t symm_comm_refuse(symm_boot *boot, symmResult_t status) {
     hello mine = {.magic = HELLO_MAGIC, .version = SYMM_VERSION_CODE, .code = (int32_t)status};
-    hello *all = calloc((size_t)boot->nranks, sizeof *all);
+    hello all[SYMM_MAX_RANKS];
     char own[SYMM_ERR_TEXT];
+    if (boot->nranks > SYMM_MAX_RANKS) { /* which no rank meets the others for */
+        symm_boot_close(boot);
+        return status;
+    }
     snprintf(own, sizeof own, "%s", symm_status_text());
     snprintf(mine.text, sizeof mine.text, "%.199s", own);
     symm_wait w = {.deadline_ns = symm_now_ns() + REFUSE_NS, .stage = "creating a communicator"};
-    symmResult_t r = all ? symm_boot_allgather(boot, &mine, all, sizeof mine, &w) : status;
+    symmResult_t r = symm_boot_allgather(boot, &mine, all, sizeof mine, &w);
     if (!r)
         r = judge(all, boot->nranks);
     else
         symm_status_adopt(own);
-    free(all);
     symm_boot_close(boot);
     return r ? r : status;
 }

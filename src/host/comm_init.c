@@ -3,8 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../transport/cuda_device.h"
+#include "backend.h"
 #include "comm.h"
 #include "comm_create.h"
+#include "comm_make.h"
+#include "fail.h"
+#include "gpu.h"
 #include "group.h"
 #include "log.h"
 #include "stats.h"
@@ -25,6 +30,11 @@ static symmResult_t check_ranks(int nranks, int rank) {
     return symmSuccess;
 }
 
+/* A group runs its calls in threads of its own: each has what was current when it was made. */
+static cu_context callers_context(void) {
+    return symm_group_open() ? symm_backend_context() : NULL;
+}
+
 typedef struct {
     symmComm_t *comm;
     symm_meeting at;
@@ -38,7 +48,7 @@ static symmResult_t init_rank(void *p) {
 
 symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId id, int rank,
                                     const symmConfig_t *config) {
-    rank_args a = {comm, {id, rank, nranks}, config};
+    rank_args a = {comm, {id, rank, nranks, callers_context()}, config};
     SYMM_TRY(check_ranks(nranks, rank));
     return symm_group_run(comm, SYMM_JOB_BLOCKS, init_rank, &a, sizeof a);
 }
@@ -52,13 +62,14 @@ typedef struct {
     int nranks, rank;
     symmBoot_t cb;
     const symmConfig_t *config;
+    cu_context context;
 } boot_args;
 
 static symmResult_t init_boot(void *p) {
     boot_args *a = p;
     symm_boot *boot;
     SYMM_TRY(symm_boot_user_open(&a->cb, a->rank, a->nranks, &boot));
-    return symm_comm_open(boot, a->config, a->comm);
+    return symm_comm_open_in(a->context, boot, a->config, a->comm);
 }
 
 symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank, const symmBoot_t *boot,
@@ -66,7 +77,7 @@ symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank, const symm
     SYMM_TRY(check_ranks(nranks, rank));
     if (!boot || !boot->allgather)
         return SYMM_ERR(symmInvalidArgument, "%s is NULL", boot ? "boot->allgather" : "boot");
-    boot_args a = {comm, nranks, rank, *boot, config};
+    boot_args a = {comm, nranks, rank, *boot, config, callers_context()};
     return symm_group_run(comm, SYMM_JOB_BLOCKS, init_boot, &a, sizeof a);
 }
 
@@ -78,24 +89,54 @@ typedef struct {
     symmResult_t result;
     pthread_t thread;
     int rank, started;
+    int device; /* GPUs: -1 none asked for */
     char text[SYMM_ERR_TEXT];
 } one_rank;
 
 static void *make_rank(void *p) {
     one_rank *o = p;
     symm_boot *boot;
+    symmResult_t device = o->device >= 0 ? symm_cuda_set(o->device) : symmSuccess;
+    char why[SYMM_ERR_TEXT];
+    if (device) memcpy(why, symm_status_text(), sizeof why);
     o->result = symm_boot_threads_open(o->group, o->rank, &boot);
+    if (!o->result && device) { /* the others hear of it */
+        symm_status_adopt(why);
+        o->result = symm_comm_refuse(boot, device);
+        memcpy(o->text, symm_status_text(), sizeof o->text);
+        return NULL;
+    }
     if (o->result) symm_boot_group_abandon(o->group); /* the others shall not wait for this rank */
     if (!o->result) o->result = symm_comm_open(boot, NULL, &o->comm);
     if (o->result) memcpy(o->text, symm_status_text(), sizeof o->text);
     return NULL;
 }
 
+/* The device of each rank: as asked, else its number; -1 on the host backend. */
+static symmResult_t pick_devices(one_rank *ones, int n, const int *devices) {
+    symm_params p;
+    int cuda;
+    SYMM_TRY(symm_param_load(&p));
+    SYMM_TRY(symm_backend_pick(&p, &cuda));
+    const int there = cuda ? symm_cuda_devices() : 0;
+    for (int r = 0; r < n; r++) {
+        ones[r].device = !cuda ? -1 : devices ? devices[r] : r;
+        if (!cuda || (ones[r].device >= 0 && ones[r].device < there)) continue;
+        if (devices)
+            return SYMM_ERR(symmInvalidArgument, "devices[%d]=%d: there are GPUs 0 to %d", r,
+                            devices[r], there - 1);
+        return SYMM_ERR(symmInvalidArgument,
+                        "n=%d: there are %d GPUs (pass devices to let ranks share them)", n, there);
+    }
+    return symmSuccess;
+}
+
 static symmResult_t start_ranks(one_rank *ones, int n, symm_boot_group *group) {
     for (int r = 0; r < n; r++) {
         ones[r].group = group;
         ones[r].rank = r;
-        int e = pthread_create(&ones[r].thread, NULL, make_rank, &ones[r]);
+        int e = SYMM_FAIL_CODE(all_thread, EAGAIN,
+                               pthread_create(&ones[r].thread, NULL, make_rank, &ones[r]));
         if (e) {
             symm_boot_group_abandon(group);
             return SYMM_ERR(symmSystemError, "cannot start a thread for rank %d: %s", r,
@@ -107,14 +148,14 @@ static symmResult_t start_ranks(one_rank *ones, int n, symm_boot_group *group) {
 }
 
 symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices) {
-    (void)devices; /* the host backend has none */
     if (!comms) return SYMM_ERR(symmInvalidArgument, "comms is NULL");
     if (n < 1 || n > SYMM_MAX_RANKS)
         return SYMM_ERR(symmInvalidArgument, "n=%d: must be 1 to %d", n, SYMM_MAX_RANKS);
     symm_boot_group *group;
-    one_rank *ones = calloc((size_t)n, sizeof *ones);
+    one_rank *ones = SYMM_FAIL_ALLOC(all_alloc, calloc((size_t)n, sizeof *ones));
     if (!ones) return SYMM_ERR(symmOutOfMemory, "no memory to create %d ranks", n);
-    symmResult_t status = symm_boot_group_create(n, &group);
+    symmResult_t status = pick_devices(ones, n, devices);
+    if (!status) status = symm_boot_group_create(n, &group);
     if (status) goto free_ones;
     symm_boot_group_hold(group, 1);
     status = start_ranks(ones, n, group);
@@ -163,7 +204,7 @@ static symmResult_t open_child(symm_comm *c, symm_boot *boot, const symmConfig_t
     symmConfig_t cfg = child_config(c, config);
     cfg.blocking =
         SYMM_CONFIG_UNDEF; /* the child's bootstrap is the parent's mesh: both cannot be in use at once */
-    symmResult_t r = symm_comm_open(boot, &cfg, out);
+    symmResult_t r = symm_comm_open_in(c->gpu ? c->gpu->context : NULL, boot, &cfg, out);
     symm_log_rank(c->rank);
     /* The exchange failed half-way, or shrink has learnt in it that a rank died: the parent is over. */
     if (symm_mesh_revoked(c->mesh) && !symm_comm_async(c))

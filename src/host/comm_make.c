@@ -5,12 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm.h"
 #include "comm_make.h"
 #include "exchange.h"
 #include "fail.h"
+#include "gpu.h"
 #include "log.h"
+#include "pages.h"
 #include "plan.h"
 #include "space.h"
 #include "stats.h"
@@ -23,11 +26,24 @@ static uint64_t control_bytes(const symm_comm *c) {
     return (n + g - 1) / g * g;
 }
 
+/* This rank's GPU must reach all that this process sees of the others'; the rest show it when their memory is mapped. */
+static symmResult_t open_gpu(symm_comm *c) {
+    for (int d = 0; d < SYMM_CUDA_MAX_DEVICES; d++)
+        if (c->gpus >> d & 1) SYMM_TRY(symm_cuda_reach(c->caps.device, d));
+    return symm_gpu_open(c);
+}
+
 /* Thread ranks: rank 0 reserves for all, each rank maps its own control block there, once. */
 static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting *g) {
     symmResult_t status = symmSuccess;
     symm_random_fill(&g->new_id, sizeof g->new_id);
     g->new_id |= 1;
+    if (c->cuda && !c->threads && c->nranks > 1 && !c->caps.fd_handles)
+        return SYMM_ERR(symmNotSupported,
+                        "GPU %d makes no memory that other processes can map: its driver gives no "
+                        "file descriptors for it",
+                        c->caps.device);
+    if (c->cuda) SYMM_TRY(open_gpu(c));
     SYMM_TRY(symm_mesh_listen(c->rank, c->nranks, c->threads, &g->addr, &c->mesh));
     if (!c->threads) {
         c->space = symm_space_find(members, c->nranks, c->rank);
@@ -46,8 +62,18 @@ static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting 
         symm_space_ref(c->space);
         symm_slot_ref(c->space, c->control);
     }
+    if (c->cuda) {
+        SYMM_TRY_GOTO(symm_pages_new(c->nranks, NULL, &c->pages), unref);
+        for (int r = 1; r < c->nranks; r++) symm_pages_ref(c->pages);
+        g->pages_share = c->pages;
+    }
     g->space_share = c->space;
     return symmSuccess;
+unref:
+    for (int r = 1; r < c->nranks; r++) {
+        symm_slot_discard(c->space, c->control);
+        symm_space_drop(c->space);
+    }
 unshare:
     symm_mesh_unshare(g->mesh_share);
     g->mesh_share = NULL;
@@ -61,6 +87,7 @@ static symmResult_t take_space(symm_comm *c, const symm_uuid *members, const sym
         c->space = all[0].space_share;
         c->control = c->space->slots; /* the only slot of thread ranks' space */
         c->stride = c->space->stride;
+        c->pages = all[0].pages_share;
         return symmSuccess;
     }
     for (int r = 1; r < c->nranks; r++) same &= all[r].space_id == all[0].space_id;
@@ -88,6 +115,7 @@ static void withdraw(symm_comm *c, const symm_greeting *mine) {
     for (int p = 1; p < c->nranks; p++) {
         symm_slot_discard(c->space, c->control);
         symm_space_drop(c->space);
+        symm_pages_unref(mine->pages_share);
     }
     symm_mesh_unshare(mine->mesh_share);
 }
@@ -133,8 +161,7 @@ static symmResult_t connect_ranks(symm_comm *c, const symm_uuid *members,
 
 static symmResult_t greet(symm_comm *c, const symm_uuid *members) {
     symm_greeting mine = {.code = 0};
-    symm_greeting *all = calloc((size_t)c->nranks, sizeof *all);
-    if (!all) return SYMM_ERR(symmOutOfMemory, "no memory to greet %d ranks", c->nranks);
+    symm_greeting all[SYMM_MAX_RANKS]; /* no allocation: a rank that has none could not tell so */
     symmResult_t status = offer(c, members, &mine);
     mine.code = (int32_t)status;
     if (status) snprintf(mine.text, sizeof mine.text, "%s", symm_status_text());
@@ -143,7 +170,6 @@ static symmResult_t greet(symm_comm *c, const symm_uuid *members) {
         withdraw(c, &mine);
     else
         status = connect_ranks(c, members, all);
-    free(all);
     return status;
 }
 
@@ -172,42 +198,80 @@ static symmResult_t control_threads(symm_comm *c, uint64_t bytes, symmResult_t s
 
 static symmResult_t control_processes(symm_comm *c, uint64_t bytes, symmResult_t status) {
     int shared;
-    symm_bring *b = calloc(1, sizeof *b);
-    symm_brought *all = calloc((size_t)c->nranks, sizeof *all);
-    if (!b || !all) status = SYMM_ERR(symmOutOfMemory, "no memory to create a communicator");
-    int cu = status ? 0 : c->vmm->create(bytes, &b->handles[0]);
+    symm_brought all[SYMM_MAX_RANKS]; /* neither allocated, as above */
+    symm_bring b = {.count = 0};
+    int cu = status ? 0 : c->vmm->create(bytes, &b.handles[0]);
     if (cu)
         status = symm_vmm_error(c->vmm, cu, "making %llu bytes of control block and scratch",
                                 (unsigned long long)bytes);
     if (!status) {
-        *b = (symm_bring){.handles = {b->handles[0]}, .bytes = {bytes}, .count = 1, .total = bytes};
-        symm_random_fill(&b->id, sizeof b->id); /* found by nobody else */
-        b->id |= 1;
+        b.bytes[0] = b.total = bytes;
+        b.count = 1;
+        symm_random_fill(&b.id, sizeof b.id); /* found by nobody else */
+        b.id |= 1;
     }
-    if (b && all) {
-        status = symm_exchange(c, status, b, "creating a communicator", all, &c->control, &shared);
-        if (b->count) c->vmm->release(b->handles[0]);
-    }
+    status = symm_exchange(c, status, &b, "creating a communicator", all, &c->control, &shared);
+    if (b.count) c->vmm->release(b.handles[0]);
     if (!status) c->base = c->space->base + c->control->off;
-    free(b);
-    free(all);
     return status;
 }
 
+/* GPUs: one descriptor of pages from rank 0 to everybody. */
+static symmResult_t trade_pages(symm_comm *c, int *fd, const symm_wait *w) {
+    uint64_t bytes = (uint64_t)c->nranks * SYMM_PAGE_STRIDE;
+    size_t got = 0;
+    if (c->rank)
+        return symm_mesh_recv(c->mesh, 0, SYMM_MSG_HANDLES, &bytes, sizeof bytes, &got, fd, 1, w);
+    for (int p = 1; p < c->nranks; p++)
+        SYMM_TRY(symm_mesh_send(c->mesh, p, SYMM_MSG_HANDLES, &bytes, sizeof bytes, fd, 1, w));
+    return symmSuccess;
+}
+
+static symmResult_t share_pages(symm_comm *c) {
+    symm_wait w = symm_comm_wait(c, "creating a communicator");
+    int fd = -1;
+    if (!c->cuda || c->pages) return symmSuccess;
+    symmResult_t status = c->rank ? symmSuccess : symm_pages_new(c->nranks, &fd, &c->pages);
+    status = symm_agree(c->mesh, status, &w, NULL);
+    if (!status) status = trade_pages(c, &fd, &w);
+    if (!status && c->rank) status = symm_pages_map(c->nranks, fd, &c->pages);
+    if (fd >= 0) {
+        close(fd);
+        SYMM_STAT_ADD(fds, -1);
+    }
+    return status;
+}
+
+/* Device memory comes with what was in it; kernels expect zeros, and the pages' address. */
+static symmResult_t ready_gpu(symm_comm *c, uint64_t bytes) {
+    if (!c->cuda) return symmSuccess;
+    int cu = c->vmm->fill((void *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride), bytes, 0);
+    if (cu) return symm_vmm_error(c->vmm, cu, "clearing the control block");
+    c->gpu->programmatic &= !c->gpu_shared;
+    symm_cuda_scope scope;
+    SYMM_TRY(symm_gpu_push(c, &scope));
+    symmResult_t r = symm_pages_register(c->pages, &c->host_base);
+    symm_gpu_pop(c, &scope);
+    return r;
+}
+
 static void fill_proto(symm_comm *c) {
-    symm_ctl *ctl = (symm_ctl *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
+    symm_ctl *ctl = symm_comm_ctl(c, c->rank);
     ctl->magic = SYMM_CTL_MAGIC;
     __atomic_store_n(&ctl->state, SYMM_STATE_ALIVE,
                      __ATOMIC_RELEASE); /* pairs with the watchers' acquire */
     __atomic_store_n(&c->ctl, ctl,
                      __ATOMIC_RELEASE); /* pairs with the acquire in watch.c and comm.c */
-    c->proto =
-        (symm_args){.base = c->base,
-                    .stride = c->stride,
-                    .rank = c->rank,
-                    .nranks = c->nranks,
-                    .scratch = symm_plan_scratch(control_bytes(c) - SYMM_CTL_BYTES, c->nranks),
-                    .timeout_ns = (uint64_t)c->params.timeout_ms * 1000000ull};
+    c->proto = (symm_args){
+        .base = c->base,
+        .stride = c->stride,
+        .rank = c->rank,
+        .nranks = c->nranks,
+        .scratch = c->cuda ? symm_plan_gpu_scratch(control_bytes(c) - SYMM_CTL_BYTES, c->nranks)
+                           : symm_plan_scratch(control_bytes(c) - SYMM_CTL_BYTES, c->nranks),
+        .host_base = c->host_base,
+        .host_stride = SYMM_PAGE_STRIDE,
+        .timeout_ns = (uint64_t)c->params.timeout_ms * 1000000ull};
     int64_t spin = c->params.spin >= 0 ? c->params.spin : c->oversubscribed ? 48 : 1000;
     c->proto.spin = (uint32_t)(spin < 1 ? 1 : spin);
     c->proto.flags = c->oversubscribed ? SYMM_ARG_OVERSUBSCRIBED : 0;
@@ -225,12 +289,17 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
         return SYMM_ERR(symmInvalidArgument, "nranks=%d: one domain has at most %d ranks",
                         c->nranks, SYMM_MAX_RANKS);
     SYMM_TRY(symm_comm_hello(c, members));
+    if (c->cuda) symm_gpu_reap();
     SYMM_TRY(greet(c, members));
-    symmResult_t status = symm_watch_start(
-        c); /* the control block's agreement carries its status; the watcher needs c->base only after a death */
+    symmResult_t status = share_pages(c);
+    if (!status)
+        status = symm_watch_start(
+            c); /* the control block's agreement carries its status; the watcher needs c->base only after a death */
     uint64_t bytes = control_bytes(c);
     status = c->threads ? control_threads(c, bytes, status) : control_processes(c, bytes, status);
-    if (!status) fill_proto(c);
+    const int mapped = !status; /* on all ranks or on none */
+    if (mapped) status = ready_gpu(c, bytes);
+    if (mapped) fill_proto(c);
     if (!status && SYMM_FAIL_HERE(comm_ctl))
         status = SYMM_ERR(symmSystemError, "failpoint comm_ctl");
     symm_wait w = symm_comm_wait(c, "creating a communicator");
@@ -241,15 +310,18 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     SYMM_TRY(symm_comm_async(
         c)); /* a death that the watcher saw before there was an abort word to set */
     symm_boot_mesh_rehome(c->boot, c->mesh);
-    SYMM_INFO("communicator %s: rank %d of %d, host backend, %s, bootstrap %s%s", c->name, c->rank,
-              c->nranks, c->threads ? "thread ranks" : "processes", c->boot->ops->name,
-              c->oversubscribed ? ", more ranks than cores" : "");
+    SYMM_INFO("communicator %s: rank %d of %d, %s backend, %s, bootstrap %s%s", c->name, c->rank,
+              c->nranks, c->vmm->name, c->threads ? "thread ranks" : "processes",
+              c->boot->ops->name, c->oversubscribed ? ", more ranks than cores" : "");
     atomic_store_explicit(&c->state, SYMM_COMM_LIVE, memory_order_release);
     if (c->watch) symm_watch_look();
     return symmSuccess;
 }
 
 void symm_comm_unbuild(symm_comm *c) {
+    symm_cuda_scope scope;
+    const int inside = symm_gpu_push(c, &scope) == symmSuccess;
+    struct symm_gpu *gpu = c->gpu;
     symm_watch_stop(c);
     symm_mesh_close(c->mesh);
     c->mesh = NULL;
@@ -260,4 +332,8 @@ void symm_comm_unbuild(symm_comm *c) {
     c->control = NULL;
     symm_space_drop(c->space);
     c->space = NULL;
+    symm_pages_unref(c->pages);
+    c->pages = NULL;
+    symm_gpu_close(c);
+    if (inside && gpu) symm_cuda_pop(&scope);
 }

@@ -9,7 +9,7 @@
 typedef struct {
     symm_mesh_addr addr;
     uint64_t space_id, new_id;
-    void *mesh_share, *space_share;
+    void *mesh_share, *space_share, *pages_share;
     int32_t code, pad;
     char text[200];
 } symm_greeting;

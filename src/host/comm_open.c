@@ -4,11 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../transport/cuda_device.h"
+#include "backend.h"
 #include "coll.h"
 #include "comm.h"
 #include "comm_create.h"
 #include "comm_make.h"
 #include "fail.h"
+#include "gpu.h"
 #include "handle.h"
 #include "log.h"
 #include "stats.h"
@@ -49,9 +52,10 @@ symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out) {
     static _Atomic int serial;
     symmConfig_t cfg;
     void *handle;
+    symm_gpu_reap();
     SYMM_TRY(symm_config_check(config, &cfg));
     symm_comm *c = SYMM_FAIL_HERE(comm_alloc) ? NULL : calloc(1, sizeof *c);
-    if (c) c->memos = calloc(SYMM_MEMOS, sizeof *c->memos);
+    if (c) c->memos = SYMM_FAIL_ALLOC(comm_memos, calloc(SYMM_MEMOS, sizeof *c->memos));
     if (!c || !c->memos) {
         free(c);
         return SYMM_ERR(symmOutOfMemory, "no memory for a communicator");
@@ -99,6 +103,16 @@ symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmCom
     return symmSuccess;
 }
 
+symmResult_t symm_comm_open_in(cu_context context, symm_boot *boot, const symmConfig_t *config,
+                               symmComm_t *out) {
+    symm_cuda_scope scope;
+    symmResult_t r = context ? symm_cuda_push_context(context, &scope) : symmSuccess;
+    if (r) return symm_comm_refuse(boot, r);
+    r = symm_comm_open(boot, config, out);
+    if (context) symm_cuda_pop(&scope);
+    return r;
+}
+
 symmResult_t symm_comm_create(struct symm_boot *boot, const symmConfig_t *config,
                               symmComm_t *comm) {
     return symm_comm_open(boot, config, comm);
@@ -120,7 +134,12 @@ static symmResult_t meet_and_build(symm_comm *c, const symm_meeting *at) {
     c->params.setup_timeout_ms = bad ? 300000 : params.setup_timeout_ms;
     symm_wait w = symm_comm_wait_early(c, "creating a communicator");
     SYMM_TRY(symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot));
-    return symm_comm_build(c, boot);
+    symm_cuda_scope scope;
+    symmResult_t r = at->context ? symm_cuda_push_context(at->context, &scope) : symmSuccess;
+    if (r) return symm_comm_refuse(boot, r);
+    r = symm_comm_build(c, boot);
+    if (at->context) symm_cuda_pop(&scope);
+    return r;
 }
 
 /* Failed: symmCommGetAsyncError tells, destroy cleans up. */
@@ -137,12 +156,13 @@ static void *make_behind(void *arg) {
 
 static symmResult_t start_behind(symm_comm *c, const symm_meeting *at) {
     pthread_t t;
-    making *m = malloc(sizeof *m);
+    making *m = SYMM_FAIL_ALLOC(behind_alloc, malloc(sizeof *m));
     if (!m) return SYMM_ERR(symmOutOfMemory, "no memory to create a communicator");
     *m = (making){c, *at};
+    if (!m->at.context) m->at.context = symm_backend_context();
     symm_comm_ref(c); /* the thread's */
     SYMM_STAT_ADD(threads, 1);
-    int e = pthread_create(&t, NULL, make_behind, m);
+    int e = SYMM_FAIL_CODE(behind_thread, EAGAIN, pthread_create(&t, NULL, make_behind, m));
     if (!e) {
         pthread_detach(t);
         return symmSuccess;
@@ -157,13 +177,18 @@ static symmResult_t start_behind(symm_comm *c, const symm_meeting *at) {
 static symmResult_t open_behind(const symm_meeting *at, const symmConfig_t *config,
                                 symmComm_t *out) {
     symm_comm *c;
-    SYMM_TRY(symm_comm_shell(config, &c));
+    symmResult_t r = symm_comm_shell(config, &c);
+    if (r) {
+        symm_boot_tcp_refuse(&at->id, at->rank);
+        return r;
+    }
     c->rank = at->rank;
     c->nranks = at->nranks;
     symmComm_t handle =
         c->handle; /* the thread may be done, and the user's abort as well, before this one goes on */
-    symmResult_t r = start_behind(c, at);
+    r = start_behind(c, at);
     if (r) {
+        symm_boot_tcp_refuse(&at->id, at->rank);
         drop_handle(c);
         return r;
     }
@@ -184,5 +209,5 @@ symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *conf
     symm_wait w = {.deadline_ns = symm_now_ns() + (uint64_t)ms * 1000000ull,
                    .stage = "creating a communicator"};
     SYMM_TRY(symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot));
-    return symm_comm_open(boot, config, out);
+    return symm_comm_open_in(at->context, boot, config, out);
 }

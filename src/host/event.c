@@ -3,6 +3,7 @@
  * it. */
 #include <stdlib.h>
 
+#include "fail.h"
 #include "stream_int.h"
 
 struct event {
@@ -36,7 +37,7 @@ symmResult_t symmEventCreate(symmEvent_t *event) {
     symmResult_t status;
     void *handle;
     if (!event) return SYMM_ERR(symmInvalidArgument, "symmEventCreate: event is NULL");
-    struct event *e = calloc(1, sizeof *e);
+    struct event *e = SYMM_FAIL_ALLOC(event_alloc, calloc(1, sizeof *e));
     if (!e) return SYMM_ERR(symmOutOfMemory, "no memory for a host event");
     pthread_mutex_init(&e->lock, NULL);
     SYMM_TRY_GOTO(symm_handle_new(SYMM_KIND_EVENT, e, free_event, &handle), free_memory);

@@ -1,5 +1,6 @@
 /* explain.c - what would run and what did: symmExplain, symmStats, symmCommDump. The communicator's user thread (symmStats and
  * symmCommDump: any thread, they only read). No lock of its own. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +8,8 @@
 
 #include "coll.h"
 #include "comm.h"
+#include "fail.h"
+#include "gpu.h"
 #include "handle.h"
 #include "log.h"
 #include "stats.h"
@@ -29,10 +32,12 @@ static symmResult_t explain(symm_comm *c, const symm_coll *k, symmPlan_t *plan) 
     const symm_kernel_row *row = &symm_kernels[l.plan.kernel];
     snprintf(p.kernel, sizeof p.kernel, "%s", row->name);
     symm_plan_reason(&l.env, &l.call, &l.plan, p.reason, sizeof p.reason);
-    /* Packet kernels read and write the user's buffers themselves: nothing is staged. */
-    if (row->cap == SYMM_CAP_NONE && row->min_ranks > 1) {
+    /* Kernels of packets and lines read and write the user's buffers themselves: nothing is staged. */
+    const int direct =
+        l.plan.kernel == SYMM_KERNEL_AR_DIRECT || l.plan.kernel == SYMM_KERNEL_AG_DIRECT;
+    if (direct || (row->cap == SYMM_CAP_NONE && row->min_ranks > 1 && row->flags & SYMM_K_HOST)) {
         why_staged("sendbuff", l.src_win, k->src, p.reason, sizeof p.reason);
-        if (l.plan.kernel == SYMM_KERNEL_AR_ZEROCOPY)
+        if (direct || l.plan.kernel == SYMM_KERNEL_AR_ZEROCOPY)
             why_staged("recvbuff", l.dst_win, k->dst, p.reason, sizeof p.reason);
     } else {
         p.zeroCopySend = p.zeroCopyRecv = 1;
@@ -110,23 +115,46 @@ symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed) 
 
 /* ---- dump ------------------------------------------------------------------------------------------------------------------- */
 
+/* What this rank's words say of r, as far as a processor can see them: GPUs' are fetched. */
+static void dump_words(writer *w, symm_comm *c, int r) {
+    const char *text = "; its words here: ";
+    if (c->cuda) {
+        symm_gpu_inbox box;
+        const symm_gpu_ctl *ctl =
+            (const symm_gpu_ctl *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
+        if (!c->vmm->copy(&box, &ctl->inbox[r], sizeof box))
+            put(w, "%ssignatures %llx %llx", text, (unsigned long long)box.sig[0],
+                (unsigned long long)box.sig[1]);
+        return;
+    }
+    const symm_inbox *box = &c->ctl->inbox[0][r];
+    put(w, "%sready %llx, arrive %llx, signatures %llx %llx", text,
+        (unsigned long long)__atomic_load_n(&box->ready, __ATOMIC_RELAXED),
+        (unsigned long long)__atomic_load_n(&box->arrive, __ATOMIC_RELAXED),
+        (unsigned long long)__atomic_load_n(&box->sig[0], __ATOMIC_RELAXED),
+        (unsigned long long)__atomic_load_n(&box->sig[1], __ATOMIC_RELAXED));
+}
+
+/* Collectives that a rank has finished. */
+static uint32_t dump_epoch(symm_comm *c, int r) {
+    uint32_t epoch = 0;
+    const char *block = (const char *)(uintptr_t)(c->base + (uint64_t)r * c->stride);
+    if (!c->cuda)
+        return __atomic_load_n(&((const symm_ctl *)(const void *)block)->epoch[0],
+                               __ATOMIC_RELAXED);
+    c->vmm->copy(&epoch, block + offsetof(symm_gpu_ctl, epoch), sizeof epoch);
+    return epoch;
+}
+
 static void dump_peers(writer *w, symm_comm *c) {
     static const char *const states[] = {"not there yet", "alive", "left"};
     for (int r = 0; r < c->nranks; r++) {
-        const symm_ctl *ctl = (const symm_ctl *)(uintptr_t)(c->base + (uint64_t)r * c->stride);
+        const symm_ctl *ctl = symm_comm_ctl(c, r);
         uint32_t state = __atomic_load_n(&ctl->state, __ATOMIC_RELAXED);
         put(w, "  rank %d%s: %s, collectives finished %u, abort word %llx", r,
-            r == c->rank ? " (this)" : "", state < 3 ? states[state] : "?",
-            __atomic_load_n(&ctl->epoch[0], __ATOMIC_RELAXED),
+            r == c->rank ? " (this)" : "", state < 3 ? states[state] : "?", dump_epoch(c, r),
             (unsigned long long)__atomic_load_n(&ctl->abort, __ATOMIC_RELAXED));
-        if (r != c->rank) {
-            const symm_inbox *box = &c->ctl->inbox[0][r];
-            put(w, "; its words here: ready %llx, arrive %llx, signatures %llx %llx",
-                (unsigned long long)__atomic_load_n(&box->ready, __ATOMIC_RELAXED),
-                (unsigned long long)__atomic_load_n(&box->arrive, __ATOMIC_RELAXED),
-                (unsigned long long)__atomic_load_n(&box->sig[0], __ATOMIC_RELAXED),
-                (unsigned long long)__atomic_load_n(&box->sig[1], __ATOMIC_RELAXED));
-        }
+        if (r != c->rank) dump_words(w, c, r);
         put(w, "\n");
     }
 }
@@ -150,10 +178,14 @@ symmResult_t symmCommDump(symmComm_t comm, int fd) {
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     if (!c || atomic_load(&c->state) == SYMM_COMM_MAKING)
         return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)comm);
+    symm_cuda_scope scope;
+    SYMM_TRY(symm_gpu_push(c, &scope));
     dump(&w, c);
+    symm_gpu_pop(c, &scope);
     size_t n = w.len < sizeof text ? w.len : sizeof text - 1, at = 0;
     while (at < n) {
-        ssize_t k = write(fd, text + at, n - at);
+        ssize_t k = SYMM_FAIL_CALL(dump_write, -1, EIO, write(fd, text + at, n - at));
+        if (k < 0 && errno == EINTR) continue;
         if (k <= 0) return SYMM_ERR(symmSystemError, "writing the dump to fd %d: %m", fd);
         at += (size_t)k;
     }

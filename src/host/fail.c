@@ -42,13 +42,33 @@ static char env_spec[SPEC_BYTES]; /* what the environment armed last */
 static int env_seen;              /* the environment was looked at */
 
 static const char *const names[] = {
-#define SYMM_FAILPOINT(name, help) #name,
+#define SYMM_FAILPOINT(name, where, help) #name,
+#include "fail.def"
+#undef SYMM_FAILPOINT
+};
+
+static const char *const places[] = {
+#define SYMM_FAILPOINT(name, where, help) where,
+#include "fail.def"
+#undef SYMM_FAILPOINT
+};
+
+static const char *const helps[] = {
+#define SYMM_FAILPOINT(name, where, help) help,
 #include "fail.def"
 #undef SYMM_FAILPOINT
 };
 
 const char *symm_fail_name(int point) {
     return point >= 0 && point < symm_fp_count ? names[point] : "?";
+}
+
+const char *symm_fail_where(int point) {
+    return point >= 0 && point < symm_fp_count ? places[point] : "";
+}
+
+const char *symm_fail_help(int point) {
+    return point >= 0 && point < symm_fp_count ? helps[point] : "";
 }
 
 /* ---- specs -------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fail.h"
 #include "stats.h"
 #include "stream_int.h"
 
@@ -20,7 +21,7 @@ static _Thread_local const struct frame *frames;
 /* ---- building -------------------------------------------------------------------------------- */
 
 struct symm_graph *symm_graph_new(void) {
-    struct symm_graph *g = calloc(1, sizeof *g);
+    struct symm_graph *g = SYMM_FAIL_ALLOC(graph_alloc, calloc(1, sizeof *g));
     if (!g) return NULL;
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->moved, NULL);
@@ -28,7 +29,8 @@ struct symm_graph *symm_graph_new(void) {
 }
 
 int symm_graph_add_lane(struct symm_graph *g, struct symm_stream *stream) {
-    struct symm_lane *lanes = realloc(g->lanes, ((size_t)g->nlanes + 1) * sizeof *lanes);
+    struct symm_lane *lanes =
+        SYMM_FAIL_ALLOC(graph_lane, realloc(g->lanes, ((size_t)g->nlanes + 1) * sizeof *lanes));
     if (!lanes) return -1;
     g->lanes = lanes;
     lanes[g->nlanes] = (struct symm_lane){.stream = stream, .graph = g};
@@ -39,7 +41,10 @@ int symm_graph_reserve(struct symm_lane *lane, size_t n) {
     if (lane->cap - lane->n >= n) return 0;
     size_t cap = lane->cap + (lane->cap / 2 > n ? lane->cap / 2 : n);
     struct symm_step *steps;
-    if (posix_memalign((void **)&steps, _Alignof(struct symm_step), cap * sizeof *steps)) return -1;
+    if (SYMM_FAIL_CODE(
+            graph_steps, ENOMEM,
+            posix_memalign((void **)&steps, _Alignof(struct symm_step), cap * sizeof *steps)))
+        return -1;
     if (lane->n) memcpy(steps, lane->steps, lane->n * sizeof *steps);
     free(lane->steps);
     lane->steps = steps;

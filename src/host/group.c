@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fail.h"
 #include "log.h"
 
 #define JOB_BYTES 256
@@ -17,11 +18,18 @@ typedef struct job {
     _Alignas(16) char args[JOB_BYTES];
 } job;
 
+typedef struct { /* what the threads of a group wait at until all of them are there */
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    enum { SHUT, OPEN, CALLED_OFF } state; /* under lock */
+} gate;
+
 typedef struct lane { /* the jobs of one communicator, in order */
     struct lane *next;
     const void *key;
     int blocks, threaded;
     job *first, **last;
+    gate *gate;
     pthread_t thread;
     symmResult_t result;
     char text[SYMM_ERR_TEXT];
@@ -42,7 +50,7 @@ int symm_group_open(void) {
 symmResult_t symm_group_run(const void *key, int blocks, symm_job_fn fn, const void *args,
                             size_t bytes) {
     if (__builtin_expect(group.depth == 0, 1)) return fn((void *)(uintptr_t)args);
-    job *j = bytes <= JOB_BYTES ? malloc(sizeof *j) : NULL;
+    job *j = bytes <= JOB_BYTES ? SYMM_FAIL_ALLOC(group_job, malloc(sizeof *j)) : NULL;
     if (!j)
         return symm_group_refuse(SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group"));
     *j = (job){.key = key, .blocks = blocks, .fn = fn};
@@ -84,7 +92,7 @@ static void *run_lane(void *arg) {
 static lane *lane_of(lane **lanes, const void *key) {
     lane **at = lanes;
     while (*at && (*at)->key != key) at = &(*at)->next;
-    if (!*at && (*at = calloc(1, sizeof **at))) {
+    if (!*at && (*at = SYMM_FAIL_ALLOC(group_lane, calloc(1, sizeof **at)))) {
         (*at)->key = key;
         (*at)->last = &(*at)->first;
     }
@@ -114,25 +122,56 @@ static symmResult_t sort_jobs(lane **lanes, job **rest) {
     return symmSuccess;
 }
 
-/* Several communicators that may wait for each other: a thread each, but the last runs here. */
-static void run_lanes(lane *lanes) {
+static void *run_behind_gate(void *arg) {
+    lane *l = arg;
+    pthread_mutex_lock(&l->gate->lock);
+    while (l->gate->state == SHUT) pthread_cond_wait(&l->gate->moved, &l->gate->lock);
+    int runs = l->gate->state == OPEN;
+    pthread_mutex_unlock(&l->gate->lock);
+    return runs ? run_lane(l) : NULL;
+}
+
+/* A thread for each lane that may wait for another, but for one, which runs in the caller's. */
+static symmResult_t start_threads(lane *lanes, gate *g) {
     int blocking = 0;
-    for (lane *l = lanes; l; l = l->next)
-        if (l->blocks)
-            blocking++;
-        else
-            run_lane(
-                l); /* what only gives work to streams goes first: the others may wait for it */
+    for (lane *l = lanes; l; l = l->next) blocking += l->blocks;
     for (lane *l = lanes; l; l = l->next) {
         if (!l->blocks || --blocking == 0) continue;
-        l->threaded = pthread_create(&l->thread, NULL, run_lane, l) == 0;
-        if (!l->threaded)
-            l->result = SYMM_ERR(symmSystemError, "no thread for a communicator of the group");
+        l->gate = g;
+        int e = SYMM_FAIL_CODE(group_thread, EAGAIN,
+                               pthread_create(&l->thread, NULL, run_behind_gate, l));
+        if (e)
+            return SYMM_ERR(symmSystemError,
+                            "cannot start a thread for a communicator of the group: %s; none of "
+                            "its calls has run",
+                            strerror(e));
+        l->threaded = 1;
     }
-    for (lane *l = lanes; l; l = l->next)
-        if (l->blocks && !l->threaded && !l->result) run_lane(l);
+    return symmSuccess;
+}
+
+static void open_gate(gate *g, int state) {
+    pthread_mutex_lock(&g->lock);
+    g->state = state;
+    pthread_cond_broadcast(&g->moved);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* All or nothing: half a group could wait for the other half for ever. What only gives work to streams goes first: the others
+ * may wait for it. */
+static symmResult_t run_lanes(lane *lanes) {
+    gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, SHUT};
+    symmResult_t status = start_threads(lanes, &g);
+    for (lane *l = lanes; l && !status; l = l->next)
+        if (!l->blocks) run_lane(l);
+    open_gate(&g, status ? CALLED_OFF : OPEN);
+    for (lane *l = lanes; l && !status; l = l->next)
+        if (l->blocks && !l->threaded) run_lane(l);
     for (lane *l = lanes; l; l = l->next)
         if (l->threaded) pthread_join(l->thread, NULL);
+    pthread_cond_destroy(&g.moved);
+    pthread_mutex_destroy(&g.lock);
+    return status;
 }
 
 symmResult_t symmGroupEnd(void) {
@@ -143,7 +182,7 @@ symmResult_t symmGroupEnd(void) {
     symmResult_t result = group.error;
     if (result) symm_status_adopt(group.text);
     if (!result) result = sort_jobs(&lanes, &rest);
-    if (!result) run_lanes(lanes);
+    if (!result) result = run_lanes(lanes);
     for (lane *l = lanes; l; l = next) {
         next = l->next;
         if (l->result && (!result || result == symmInProgress)) {

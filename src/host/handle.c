@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "fail.h"
 #include "stats.h"
 
 enum { CHUNK = 256, CHUNKS = 1024 }; /* 262144 objects of a kind */
@@ -91,7 +92,7 @@ static struct slot *decode(int kind, const void *handle, uint32_t *generation) {
 static symmResult_t grow(struct table *t) {
     if (t->slots == CHUNK * CHUNKS)
         return SYMM_ERR(symmOutOfMemory, "%u objects of one kind are alive: no more fit", t->slots);
-    struct slot *chunk = calloc(CHUNK, sizeof *chunk);
+    struct slot *chunk = SYMM_FAIL_ALLOC(handle_grow, calloc(CHUNK, sizeof *chunk));
     if (!chunk) return SYMM_ERR(symmOutOfMemory, "no memory for a table of %d handles", CHUNK);
     for (uint32_t i = CHUNK; i-- > 0;) {
         chunk[i].index = t->slots + i;

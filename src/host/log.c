@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "fail.h"
 #include "stats.h"
 #include "symm.h"
 
@@ -87,7 +88,7 @@ static size_t add_head(char *line, int level, const char *file, int line_no) {
 static void put_line(const char *line, size_t len) {
     pthread_mutex_lock(&log_lock);
     while (len > 0) {
-        ssize_t n = write(log_fd, line, len);
+        ssize_t n = SYMM_FAIL_CALL(log_write, -1, ENOSPC, write(log_fd, line, len));
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) break; /* nobody left to tell */
         line += n;
@@ -156,7 +157,9 @@ void symm_log_setup(int level, const char *file) {
     if (is_current(file)) return;
     int fd = STDERR_FILENO;
     expand(file, path);
-    if (*file) fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (*file)
+        fd = SYMM_FAIL_CALL(log_open, -1, EACCES,
+                            open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     int err = errno;
     set_destination(fd < 0 ? STDERR_FILENO : fd, file);
     if (fd < 0) SYMM_WARN("SYMM_DEBUG_FILE=%s: cannot open %s: %s", file, path, strerror(err));

@@ -46,6 +46,7 @@ static uint64_t message(const symm_call *call) {
 
 static uint64_t packet_cap(const symm_plan_env *env, int cap) {
     uint64_t slot = env->scratch.packet_slot / SYMM_PACKET_STRIDE * SYMM_PACKET_BYTES;
+    if (cap == SYMM_CAP_LL) return env->scratch.ll_slot / 2;
     if (cap == SYMM_CAP_PACKETS) return slot;
     /* two-shot: a slice, rounded up to 64 bytes, must fit a slot */
     return slot > 64 ? (slot - 64) * (unsigned)env->nranks : 0;
@@ -57,12 +58,18 @@ int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_i
     const char *text = NULL;
     if (row->coll != call->coll)
         text = "is of another collective";
+    else if (!(row->flags & (env->gpu ? SYMM_K_GPU : SYMM_K_HOST)))
+        text = env->gpu ? "is the host backend's" : "is for GPUs";
     else if (env->nranks < row->min_ranks)
         text = "needs more ranks";
+    else if (row->max_ranks > 1 && env->nranks > row->max_ranks)
+        text = "is for fewer ranks";
     else if (row->min_ranks == 1 && env->nranks > 1 && call->coll != symmCollBarrier)
         text = "is for one rank";
     else if (row->cap != SYMM_CAP_NONE && message(call) > packet_cap(env, row->cap))
         text = "packets: the message is larger than the packet scratch (SYMM_SCRATCH)";
+    else if (row->places && env->scratch.packet_slot < (unsigned)row->places * 512u)
+        text = "lines: there is too little scratch (SYMM_SCRATCH)";
     else if (env->deterministic && !(row->flags & SYMM_K_ORDERED))
         text = "does not reduce in rank order (SYMM_DETERMINISTIC=1)";
     if (why) *why = text;
@@ -103,12 +110,24 @@ static uint64_t pick_chunk(const symm_plan_env *env, int ctas) {
     return chunk;
 }
 
+/* GPUs: the CTAs of a grid wait for those of other ranks, so all of it must run at once, whatever was asked for. */
+static symm_plan plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {
+    symm_plan_env e = *env;
+    if (e.ctas > e.sms) e.ctas = e.sms;
+    if (e.min_ctas > e.sms) e.min_ctas = e.sms;
+    return symm_plan_gpu(&e, call, kernel);
+}
+
 symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
     symm_plan plan = {.kernel = SYMM_KERNEL_COUNT};
     int forced = env->forced ? env->forced[call->coll] : -1;
     if (forced >= 0 && symm_plan_can(env, call, (symm_kernel_id)forced, NULL))
         plan.kernel = (symm_kernel_id)forced;
-    plan.force_refused = forced >= 0 && plan.kernel == SYMM_KERNEL_COUNT;
+    int refused = forced >= 0 && plan.kernel == SYMM_KERNEL_COUNT;
+    if (env->gpu)
+        plan = plan_gpu(env, call, plan.kernel == SYMM_KERNEL_COUNT ? -1 : (int)plan.kernel);
+    plan.force_refused = refused;
+    if (env->gpu) return plan;
     if (plan.kernel == SYMM_KERNEL_COUNT) plan.kernel = pick(env, call);
     plan.ctas = pick_ctas(env);
     plan.chunk = pick_chunk(env, plan.ctas);
@@ -153,6 +172,7 @@ void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const sym
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         if (symm_kernels[k].coll != call->coll || k == (int)plan->kernel || k == forced) continue;
         if (env->nranks > 1 && symm_kernels[k].min_ranks == 1) continue;
+        if (!(symm_kernels[k].flags & (env->gpu ? SYMM_K_GPU : SYMM_K_HOST))) continue;
         if (!symm_plan_can(env, call, (symm_kernel_id)k, &why))
             append(text, cap, &at, "; not %s: %s", symm_kernels[k].name, why);
     }
@@ -225,50 +245,60 @@ uint64_t symm_plan_hash(void) {
                         table[i].kernel};
         h = mix(h, v, sizeof v);
     }
-    return h;
+    return symm_plan_gpu_hash(h);
 }
 
-void symm_plan_kernels(void (*row)(void *arg, const char *name, const char *coll, const char *types,
+void symm_plan_kernels(int gpu,
+                       void (*row)(void *arg, const char *name, const char *coll, const char *types,
                                    const char *range, const char *how),
                        void *arg) {
     static const char *const range[] = {"any size", "packet scratch of one rank",
-                                        "packet scratch of all ranks"};
+                                        "packet scratch of all ranks", "LL scratch of one rank"};
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         const symm_kernel_row *r = &symm_kernels[k];
+        if (!(r->flags & (gpu ? SYMM_K_GPU : SYMM_K_HOST))) continue;
         row(arg, r->name, symm_coll_name(r->coll), r->coll == symmCollBarrier ? "-" : "all 12",
             range[r->cap], r->how);
     }
 }
 
-void symm_plan_table(int nranks, int oversubscribed,
-                     void (*row)(void *arg, const char *coll, const char *type_class, uint64_t from,
-                                 uint64_t to, const char *kernel, int ctas),
+static symm_plan plan_bytes(const symm_plan_env *env, int coll, uint64_t bytes) {
+    symm_call call = {.coll = (symmColl_t)coll, .count = bytes, .type = symmUint8, .esize = 1};
+    if (coll == symmCollBarrier) call.count = 0;
+    return symm_plan_make(env, &call);
+}
+
+/* The last size with the kernel of `lo`, between it and `hi`, which has another. */
+static uint64_t last_of(const symm_plan_env *env, int coll, uint64_t lo, uint64_t hi) {
+    const symm_kernel_id kernel = plan_bytes(env, coll, lo).kernel;
+    while (hi - lo > 1) {
+        uint64_t middle = lo + (hi - lo) / 2;
+        if (plan_bytes(env, coll, middle).kernel == kernel)
+            lo = middle;
+        else
+            hi = middle;
+    }
+    return lo;
+}
+
+void symm_plan_table(const symm_plan_env *env,
+                     void (*row)(void *arg, const char *coll, uint64_t from, uint64_t to,
+                                 const symm_plan *most),
                      void *arg) {
-    symm_plan_env env = {.nranks = nranks,
-                         .oversubscribed = oversubscribed,
-                         .scratch = symm_plan_scratch(64ull << 20, nranks)};
+    const uint64_t end = 1ull << 40; /* no table has a limit beyond */
     for (int c = 0; c < symmNumColls; c++) {
         uint64_t from = 0;
-        int current = -1;
-        for (uint64_t at = 0;;
-             at = at ? at * 2 : 64) { /* the table's limits are found between powers of two */
-            symm_call call = {.coll = (symmColl_t)c, .count = at, .type = symmUint8, .esize = 1};
-            int now = at > 1ull << 40 ? -2 : (int)symm_plan_make(&env, &call).kernel;
-            if (now == current) continue;
-            uint64_t lo = at / 2, hi = at;
-            while (current >= 0 && now != -2 && hi - lo > 1) {
-                call.count = lo + (hi - lo) / 2;
-                if ((int)symm_plan_make(&env, &call).kernel == current)
-                    lo = call.count;
-                else
-                    hi = call.count;
-            }
-            if (current >= 0)
-                row(arg, symm_coll_name(c), "all", from, now == -2 ? UINT64_MAX : hi - 1,
-                    symm_kernels[current].name, 1);
-            if (now == -2) break;
-            from = current >= 0 ? hi : 0;
-            current = now;
+        symm_plan last = plan_bytes(env, c, 0);
+        for (uint64_t at = 1; at <= end; at *= 2) { /* limits are found between powers of two */
+            if (plan_bytes(env, c, at).kernel == last.kernel) continue;
+            uint64_t to = last_of(env, c, from > at / 2 ? from : at / 2, at);
+            last = plan_bytes(env, c, to);
+            row(arg, symm_coll_name(c), from, to, &last);
+            from = to + 1;
+            last = plan_bytes(env, c, from);
+            at /= 2; /* there may be another limit before `at` */
         }
+        last = plan_bytes(env, c, end);
+        row(arg, symm_coll_name(c), from, UINT64_MAX, &last);
     }
 }

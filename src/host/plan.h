@@ -15,7 +15,9 @@ typedef struct { /* the call */
 
 typedef struct { /* what was agreed when the communicator was made */
     int nranks, oversubscribed;
+    int gpu, sms;                 /* GPUs: 1; multiprocessors that one rank may fill */
     int min_ctas, max_ctas, ctas; /* ctas: forced, 0 none */
+    int threads;                  /* GPUs, of a CTA: forced, 0 none */
     int deterministic;
     const int16_t *forced; /* [symmNumColls] kernel id or -1 */
     symm_scratch scratch;
@@ -24,7 +26,8 @@ typedef struct { /* what was agreed when the communicator was made */
 typedef struct {
     symm_kernel_id kernel;
     int ctas;
-    uint64_t chunk;    /* bytes */
+    int threads;       /* GPUs: of a CTA, those that move data */
+    uint64_t chunk;    /* bytes; GPUs: lines of a warp and item */
     uint32_t flags;    /* SYMM_ARG_NT */
     int force_refused; /* the forced kernel cannot run this call */
 } symm_plan;
@@ -40,19 +43,25 @@ void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const sym
 
 /* How `bytes` of scratch behind the control block are divided for n ranks. */
 symm_scratch symm_plan_scratch(uint64_t bytes, int nranks);
+/* The GPU's part of the planner (plan_gpu.c): its table, its division of scratch, its grid. kernel < 0: the table's choice. */
+symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel);
+symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks);
+uint64_t symm_plan_gpu_hash(uint64_t h);
 /* SYMM_ALGO: "name,collective:name,..." into forced[symmNumColls]; an unknown word is symmInvalidArgument naming it and what is allowed. */
 symmResult_t symm_plan_parse_algo(const char *text, int16_t *forced);
 /* Hash of table, thresholds and kernels: ranks that would plan differently must not meet. */
 uint64_t symm_plan_hash(void);
 
 const char *symm_coll_name(int coll);
-/* For symm-info. */
-void symm_plan_kernels(void (*row)(void *arg, const char *name, const char *coll, const char *types,
+/* For symm-info. The kernels of a backend (gpu: 0 or 1). */
+void symm_plan_kernels(int gpu,
+                       void (*row)(void *arg, const char *name, const char *coll, const char *types,
                                    const char *range, const char *how),
                        void *arg);
-void symm_plan_table(int nranks, int oversubscribed,
-                     void (*row)(void *arg, const char *coll, const char *type_class, uint64_t from,
-                                 uint64_t to, const char *kernel, int ctas),
+/* The choices of env by bytes of a rank's input, [from, to]; most: the plan of the largest message of the row. */
+void symm_plan_table(const symm_plan_env *env,
+                     void (*row)(void *arg, const char *coll, uint64_t from, uint64_t to,
+                                 const symm_plan *most),
                      void *arg);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "../device/reduce.h"
 #include "comm.h"
+#include "fail.h"
 
 const symm_redop *symm_redop_find(const symm_comm *c, symmRedOp_t op) {
     int64_t i = (int64_t)op - symmNumOps; /* op may be any int */
@@ -25,7 +26,7 @@ static symmResult_t new_place(symm_comm *c, int *out) {
             return symmSuccess;
         }
     int n = c->nredops ? 2 * c->nredops : 8;
-    symm_redop *more = realloc(c->redops, (size_t)n * sizeof *more);
+    symm_redop *more = SYMM_FAIL_ALLOC(redop_alloc, realloc(c->redops, (size_t)n * sizeof *more));
     if (!more) return SYMM_ERR(symmOutOfMemory, "no memory for a reduction");
     memset(more + c->nredops, 0, (size_t)(n - c->nredops) * sizeof *more);
     c->redops = more;

@@ -74,15 +74,16 @@ symm_space *symm_space_find(const symm_uuid *members, int nranks, int rank) {
 symmResult_t symm_space_create(const symm_vmm *vmm, uint64_t granularity, const symm_uuid *members,
                                int nranks, int rank, uint64_t stride, uint64_t id,
                                symm_space **out) {
-    symm_space *s = calloc(1, sizeof *s);
+    symm_space *s = SYMM_FAIL_ALLOC(space_record, calloc(1, sizeof *s));
     symmResult_t status = symmOutOfMemory;
+    const size_t bytes = sizeof *members * (size_t)nranks;
     void *va;
-    if (!s || !(s->members = malloc(sizeof *members * (size_t)nranks))) {
+    if (!s || !(s->members = SYMM_FAIL_ALLOC(space_members, malloc(bytes)))) {
         status =
             SYMM_ERR(symmOutOfMemory, "no memory for the record of a space of %d ranks", nranks);
         goto free_record;
     }
-    memcpy(s->members, members, sizeof *members * (size_t)nranks);
+    memcpy(s->members, members, bytes);
     s->refs = 1;
     s->nranks = nranks;
     s->rank = rank;
@@ -157,9 +158,10 @@ static symmResult_t no_room(const symm_space *s, uint64_t bytes) {
 }
 
 symmResult_t symm_slot_take(symm_space *s, uint64_t bytes, uint64_t from, symm_slot **slot) {
-    symm_slot *n = calloc(1, sizeof *n);
-    uint64_t *rank_bytes = calloc((size_t)s->nranks, sizeof *rank_bytes);
-    if (!n || !rank_bytes || SYMM_FAIL_HERE(win_slot)) {
+    symm_slot *n = SYMM_FAIL_ALLOC(slot_record, calloc(1, sizeof *n));
+    uint64_t *rank_bytes =
+        SYMM_FAIL_ALLOC(slot_parts, calloc((size_t)s->nranks, sizeof *rank_bytes));
+    if (!n || !rank_bytes) {
         free(n);
         free(rank_bytes);
         return SYMM_ERR(symmOutOfMemory, "no memory for the record of a window slot");

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fail.h"
 #include "stats.h"
 #include "stream_int.h"
 
@@ -137,7 +138,7 @@ symmResult_t symm_stream_thread(pthread_t *thread, void *(*fn)(void *), void *ar
     sigset_t old;
     pthread_once(&spin_once, count_cores);
     block_signals(&old);
-    int err = pthread_create(thread, NULL, fn, arg);
+    int err = SYMM_FAIL_CODE(stream_thread, EAGAIN, pthread_create(thread, NULL, fn, arg));
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (err) return SYMM_ERR(symmSystemError, "%s: cannot start a thread: %s", name, strerror(err));
     pthread_setname_np(*thread, name);
@@ -167,7 +168,9 @@ symmResult_t symm_stream_check(symmStream_t s) {
 /* Doubles the queue. Under the lock. -1: no memory, nothing changed. */
 static int grow(struct symm_stream *s, uint64_t submitted) {
     struct symm_task *ring;
-    if (posix_memalign((void **)&ring, 64, 2 * s->cap * sizeof *ring)) return -1;
+    if (SYMM_FAIL_CODE(stream_grow, ENOMEM,
+                       posix_memalign((void **)&ring, 64, 2 * s->cap * sizeof *ring)))
+        return -1;
     for (uint64_t i = s->taken; i < submitted; i++) {
         const struct symm_task *from = &s->ring[i & (s->cap - 1)];
         struct symm_task *to = &ring[i & (2 * s->cap - 1)];
@@ -322,8 +325,9 @@ static void init_lock(pthread_mutex_t *lock) {
 }
 
 static symmResult_t new_stream(struct symm_stream **out) {
-    struct symm_stream *s = calloc(1, sizeof *s);
-    if (s && posix_memalign((void **)&s->ring, 64, FIRST_TASKS * sizeof *s->ring)) {
+    struct symm_stream *s = SYMM_FAIL_ALLOC(stream_alloc, calloc(1, sizeof *s));
+    if (s && SYMM_FAIL_CODE(stream_ring, ENOMEM,
+                            posix_memalign((void **)&s->ring, 64, FIRST_TASKS * sizeof *s->ring))) {
         free(s);
         s = NULL;
     }

@@ -47,6 +47,8 @@ symmResult_t symm_stream_submit(symmStream_t s, symm_task_fn fn, const void *arg
 /* 1 while calls given to s are recorded; 0 for the NULL stream and for what is no stream. Never
  * logs. */
 int symm_stream_capturing(symmStream_t s);
+/* A call to s was lost for want of memory: a graph without it would be wrong, so its capture will not become one. */
+void symm_stream_lose_capture(symmStream_t s);
 
 /* symmInvalidArgument, naming the value, if s is neither NULL nor a live stream. */
 symmResult_t symm_stream_check(symmStream_t s);

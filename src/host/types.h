@@ -84,6 +84,13 @@ typedef struct symm_comm {
     _Atomic int state;
     _Atomic int busy; /* the thread that is inside; a second one is reported */
     int rank, nranks, threads, oversubscribed;
+    int cuda;             /* 1: GPUs; 0: the host backend */
+    uint64_t gpus;        /* GPUs: the ranks', as this process numbers those it sees; bit d */
+    int gpu_shared;       /* GPUs: some rank shares its GPU with another one */
+    int sms;              /* GPUs: multiprocessors that a rank may fill, on the poorest of them */
+    struct symm_gpu *gpu; /* kernels, context; NULL on the host */
+    uint64_t host_base;   /* GPUs: the pages as kernels see them */
+    struct symm_pages *pages; /* GPUs: where the control blocks lie that the host writes too */
     char name[32];
     symmConfig_t config;
     symm_params params;
@@ -94,7 +101,7 @@ typedef struct symm_comm {
     symm_space *space;
     symm_slot *control;
     uint64_t base, stride;
-    symm_ctl *ctl;                /* own control block */
+    symm_ctl *ctl;                /* own control block (GPUs: its part in host memory) */
     symm_args proto;              /* what all calls' arguments have in common */
     int16_t forced[symmNumColls]; /* kernel forced by SYMM_ALGO, -1 none */
     symm_win *windows;            /* most recently used first */

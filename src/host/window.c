@@ -7,6 +7,7 @@
 #include "comm.h"
 #include "exchange.h"
 #include "fail.h"
+#include "gpu.h"
 #include "group.h"
 #include "handle.h"
 #include "log.h"
@@ -70,10 +71,11 @@ symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
 }
 
 static symmResult_t make_record(symm_comm *c, void *buff, size_t size, symm_win **out) {
-    symm_win *w = calloc(1, sizeof *w);
-    uint64_t *off = calloc((size_t)c->nranks, sizeof *off),
-             *sizes = calloc((size_t)c->nranks, sizeof *sizes);
-    if (!w || !off || !sizes || SYMM_FAIL_HERE(win_alloc)) {
+    const size_t n = (size_t)c->nranks;
+    symm_win *w = SYMM_FAIL_ALLOC(win_record, calloc(1, sizeof *w));
+    uint64_t *off = SYMM_FAIL_ALLOC(win_offsets, calloc(n, sizeof *off)),
+             *sizes = SYMM_FAIL_ALLOC(win_sizes, calloc(n, sizeof *sizes));
+    if (!w || !off || !sizes) {
         free(w);
         free(off);
         free(sizes);
@@ -108,9 +110,7 @@ static symmResult_t find_segments(symm_comm *c, char *buff, size_t size, symm_br
         if (b->count == SYMM_MAX_SEGMENTS)
             return SYMM_ERR(symmNotSupported, "buff=%p, size=%zu lies in more than %d segments",
                             (void *)buff, size, SYMM_MAX_SEGMENTS);
-        int cu = SYMM_FAIL_HERE(vmm_retain)
-                     ? SYMM_CU_UNKNOWN
-                     : c->vmm->retain(at, &b->handles[b->count], &base, &bytes);
+        int cu = c->vmm->retain(at, &b->handles[b->count], &base, &bytes);
         if (cu == SYMM_CU_INVALID_VALUE)
             return SYMM_ERR(
                 symmInvalidArgument,
@@ -121,6 +121,13 @@ static symmResult_t find_segments(symm_comm *c, char *buff, size_t size, symm_br
         if (cu)
             return symm_vmm_error(c->vmm, cu, "finding the memory behind buff=%p", (void *)buff);
         b->bytes[b->count] = bytes;
+        /* Thread ranks reach it where it is: their devices may have come later than its access was set. */
+        cu = c->cuda && c->threads ? c->vmm->set_access(base, bytes) : 0;
+        if (cu) {
+            c->vmm->release(b->handles[b->count]);
+            return symm_vmm_error(
+                c->vmm, cu, "giving every GPU access to the memory behind buff=%p", (void *)buff);
+        }
         if (b->count++ == 0) b->user_off = (uint64_t)(buff - (char *)base);
         b->total += bytes;
         if (c->vmm->identify(b->handles[b->count - 1], &bytes, id) == SYMM_CU_SUCCESS)
@@ -177,22 +184,29 @@ static symmResult_t check_buffer(void *buff, size_t size, const symmWindow_t *wi
     return symmSuccess;
 }
 
-/* A rank with a bad argument takes part all the same: only so do all ranks return its error. */
-static symmResult_t register_window(symm_comm *c, void *buff, size_t size, symmWindow_t *win,
-                                    int flags) {
+typedef struct {
+    symmComm_t comm;
+    void *buff;
+    size_t size;
+    symmWindow_t *win;
+    int flags;
+} register_args;
+
+/* A rank that has failed, or with a bad argument, takes part all the same: only so do all ranks return its error. */
+static symmResult_t register_window(symm_comm *c, symmResult_t status, const register_args *a) {
     symm_win *w = NULL;
     void *handle = NULL;
-    symm_bring *b = calloc(1, sizeof *b);
-    symm_brought *all = calloc((size_t)c->nranks, sizeof *all);
-    symmResult_t status = b && all ? check_buffer(buff, size, win, flags)
-                                   : SYMM_ERR(symmOutOfMemory, "no memory to register a window");
+    symm_bring *b = SYMM_FAIL_ALLOC(win_segments, calloc(1, sizeof *b));
+    symm_brought *all = SYMM_FAIL_ALLOC(win_all, calloc((size_t)c->nranks, sizeof *all));
+    if (!b || !all) status = SYMM_ERR(symmOutOfMemory, "no memory to register a window");
+    if (!status) status = check_buffer(a->buff, a->size, a->win, a->flags);
     if (!b || !all) { /* cannot even take part: nobody shall wait for it */
         symm_comm_break(c, status, c->rank, "registering a window");
         goto free_lists;
     }
-    if (!status) status = make_record(c, buff, size, &w);
+    if (!status) status = make_record(c, a->buff, a->size, &w);
     if (!status) status = symm_handle_new(SYMM_KIND_WINDOW, w, handle_gone, &handle);
-    if (!status) status = find_segments(c, buff, size, b);
+    if (!status) status = find_segments(c, a->buff, a->size, b);
     status = c->threads ? meet_threads(c, status, w, all) : meet_processes(c, status, w, b, all);
     let_go(c, b);
     if (status) goto drop_record;
@@ -202,7 +216,7 @@ static symmResult_t register_window(symm_comm *c, void *buff, size_t size, symmW
     c->nwindows++;
     c->version++;
     SYMM_STAT_ADD(registrations, 1);
-    *win = handle;
+    *a->win = handle;
     goto free_lists;
 drop_record:
     if (handle) {
@@ -217,20 +231,16 @@ free_lists:
     return status;
 }
 
-typedef struct {
-    symmComm_t comm;
-    void *buff;
-    size_t size;
-    symmWindow_t *win;
-    int flags;
-} register_args;
-
 static symmResult_t register_job(void *p) {
     register_args *a = p;
     symm_comm *c;
+    symm_cuda_scope scope;
     SYMM_TRY(symm_comm_enter(a->comm, 1, &c));
     symm_log_rank(c->rank);
-    symmResult_t r = register_window(c, a->buff, a->size, a->win, a->flags);
+    if (c->cuda) symm_gpu_reap();
+    const symmResult_t inside = symm_gpu_push(c, &scope);
+    symmResult_t r = register_window(c, inside, a);
+    if (!inside) symm_gpu_pop(c, &scope);
     symm_comm_leave(c);
     return r;
 }

@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "../host/fail.h"
 #include "../host/log.h"
 #include "../host/stats.h"
 #include "beacon.h"
@@ -65,11 +66,13 @@ static socklen_t beacon_name(const symm_beacon_key *key, int rank, struct sockad
 static symmResult_t open_light(const symm_beacon_key *key, int rank, int *out) {
     struct sockaddr_un a;
     socklen_t len = beacon_name(key, rank, &a);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = SYMM_FAIL_CALL(beacon_socket, -1, EMFILE,
+                            socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return SYMM_ERR(errno == EMFILE || errno == ENFILE ? symmFdLimit : symmSystemError,
                         "making the presence socket of rank %d failed: %s", rank, strerror(errno));
-    if (bind(fd, (struct sockaddr *)&a, len) == 0 && listen(fd, LOOKS) == 0) {
+    if (SYMM_FAIL_CALL(beacon_bind, -1, ENOMEM, bind(fd, (struct sockaddr *)&a, len)) == 0 &&
+        SYMM_FAIL_CALL(beacon_listen, -1, ENOMEM, listen(fd, LOOKS)) == 0) {
         SYMM_STAT_ADD(fds, +1);
         *out = fd;
         return symmSuccess;
@@ -92,7 +95,7 @@ static symm_beacon *find_light(const symm_beacon_key *key, int rank) {
 }
 
 static symmResult_t new_light(const symm_beacon_key *key, int rank, symm_beacon **out) {
-    symm_beacon *b = calloc(1, sizeof(*b));
+    symm_beacon *b = SYMM_FAIL_ALLOC(beacon_alloc, calloc(1, sizeof(*b)));
     if (!b) return SYMM_ERR(symmOutOfMemory, "presence of rank %d: out of memory", rank);
     symmResult_t status = open_light(key, rank, &b->fd);
     if (status) {
@@ -148,7 +151,8 @@ static int ours(int fd) {
 int symm_beacon_seen(const symm_beacon_key *key, int rank) {
     struct sockaddr_un a;
     socklen_t len = beacon_name(key, rank, &a);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = SYMM_FAIL_CALL(beacon_look, -1, EMFILE,
+                            socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0) return -1;
     int seen;
     if (connect(fd, (struct sockaddr *)&a, len) == 0)

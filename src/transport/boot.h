@@ -32,6 +32,8 @@ struct symm_boot { /* first member of every kind's own struct */
 symmResult_t symm_boot_tcp_id(symmUniqueId *id, const char *ifname);
 symmResult_t symm_boot_tcp_open(const symmUniqueId *id, int rank, int nranks, const symm_wait *w,
                                 symm_boot **out);
+/* This process will not open the id: rank 0 gives up its listener, so that the others need not wait at it. */
+void symm_boot_tcp_refuse(const symmUniqueId *id, int rank);
 
 /* Threads of one process: `group` makes one shared meeting point, open joins it. The last close frees it.
  * abandon(group): ranks that never came are given up; waiting ranks get symmRemoteError. */

@@ -159,7 +159,8 @@ symmResult_t symm_boot_mesh_open(struct symm_mesh *mesh, const int *members, int
     SYMM_TRY(check_members(mesh, members, nmembers, rank));
     if (SYMM_FAIL_HERE(boot_connect))
         return SYMM_ERR(symmSystemError, "failpoint boot_connect on rank %d", rank);
-    boot_mesh *b = calloc(1, sizeof(*b) + (size_t)nmembers * sizeof(int));
+    boot_mesh *b =
+        SYMM_FAIL_ALLOC(boot_alloc, calloc(1, sizeof(*b) + (size_t)nmembers * sizeof(int)));
     if (!b) return SYMM_ERR(symmOutOfMemory, "bootstrap parent: out of memory (rank %d)", rank);
     b->base = (symm_boot){&mesh_ops, rank, nmembers};
     b->mesh = mesh;

@@ -256,7 +256,8 @@ static symmResult_t find_link(MPI_Comm comm, int nranks, const symm_wait *w, mpi
                        "MPI_Comm_create_keyval", w));
     SYMM_TRY(mpi_result(MPI_Comm_get_attr(comm, link_keyval, out, &there), "MPI_Comm_get_attr", w));
     if (there) return symmSuccess;
-    mpi_link *l = calloc(1, sizeof(*l) + (size_t)nranks * sizeof(l->all[0]));
+    mpi_link *l =
+        SYMM_FAIL_ALLOC(mpi_link, calloc(1, sizeof(*l) + (size_t)nranks * sizeof(l->all[0])));
     if (!l) return SYMM_ERR(symmOutOfMemory, "bootstrap mpi: out of memory (%d ranks)", nranks);
     l->request = MPI_REQUEST_NULL;
     symmResult_t status =
@@ -419,7 +420,7 @@ static symmResult_t allgather(boot_mpi *b, const void *send, void *recv, size_t 
         return SYMM_ERR(symmInvalidArgument, "bootstrap mpi: %zu bytes per rank are too many",
                         bytes);
     /* Buffers of our own: the caller's could not be left to MPI when the exchange is given up. */
-    round *x = malloc(sizeof(*x) + (n + 1) * (sizeof(hello) + bytes));
+    round *x = SYMM_FAIL_ALLOC(mpi_round, malloc(sizeof(*x) + (n + 1) * (sizeof(hello) + bytes)));
     if (!x)
         return SYMM_ERR(symmOutOfMemory, "bootstrap mpi: no memory for %zu blocks of %zu bytes", n,
                         bytes);
@@ -461,7 +462,7 @@ static const symm_boot_ops mpi_ops = {"mpi", mpi_allgather, mpi_close};
 
 /* The group by the world ranks of its members: equal on all ranks, and no communication needed. */
 static symmResult_t hash_group(MPI_Comm comm, int nranks, uint64_t *out) {
-    int *from = malloc(2 * (size_t)nranks * sizeof(int));
+    int *from = SYMM_FAIL_ALLOC(mpi_group, malloc(2 * (size_t)nranks * sizeof(int)));
     if (!from) return SYMM_ERR(symmOutOfMemory, "bootstrap mpi: out of memory (%d ranks)", nranks);
     MPI_Group group, world;
     for (int r = 0; r < nranks; r++) from[r] = r;
@@ -482,7 +483,7 @@ symmResult_t symm_boot_mpi_open(const void *mpicomm, const symm_wait *w, symm_bo
     int rank, nranks;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &nranks);
-    boot_mpi *b = calloc(1, sizeof(*b) + 2 * (size_t)nranks);
+    boot_mpi *b = SYMM_FAIL_ALLOC(mpi_alloc, calloc(1, sizeof(*b) + 2 * (size_t)nranks));
     if (!b) return SYMM_ERR(symmOutOfMemory, "bootstrap mpi: out of memory (%d ranks)", nranks);
     b->base = (symm_boot){&mpi_ops, rank, nranks};
     b->seen = (unsigned char *)(b + 1);

@@ -69,8 +69,12 @@ static symmResult_t deadline_reached(call *c) {
 /* Sleeps until the connection is ready for `events`, or a slice is over. */
 static symmResult_t pause_for(call *c, int events, int *ready) {
     struct pollfd p = {.fd = c->t->peers[0].fd, .events = (short)events};
-    int k = poll(&p, 1, symm_boot_slice_ms(c->w, c->limit_ns));
+    int k =
+        SYMM_FAIL_CALL(boot_wait, -1, ENOMEM, poll(&p, 1, symm_boot_slice_ms(c->w, c->limit_ns)));
     if (ready) *ready = k > 0 ? p.revents : 0;
+    if (k < 0 && errno != EINTR)
+        return SYMM_ERR(symmSystemError, "rank %d cannot wait for rank 0: %s (%s)", c->t->base.rank,
+                        strerror(errno), symm_boot_stage(c->w));
     SYMM_TRY(symm_boot_check(c->w));
     if (k <= 0 && c->limit_ns && symm_now_ns() >= c->limit_ns) SYMM_TRY(deadline_reached(c));
     return symmSuccess;
@@ -120,18 +124,24 @@ static symmResult_t expect_frame(call *c, uint32_t type, symm_tcp_frame *f) {
 /* One try to connect. *err 0: connected; else the errno of a try that may be repeated. */
 static symmResult_t connect_once(call *c, int *err) {
     symm_boot_tcp *t = c->t;
-    int fd = socket(t->id.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd =
+        SYMM_FAIL_CALL(boot_socket, -1, EMFILE,
+                       socket(t->id.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return SYMM_ERR(errno == EMFILE || errno == ENFILE ? symmFdLimit : symmSystemError,
                         "rank %d cannot make a socket: %s", t->base.rank, strerror(errno));
     SYMM_STAT_ADD(fds, +1);
     t->peers[0] = (symm_tcp_conn){.fd = fd};
     symm_tcp_tune(fd);
-    *err = connect(fd, (struct sockaddr *)&t->id.addr, t->id.addrlen) ? errno : 0;
+    *err = SYMM_FAIL_CALL(boot_dial, -1, EADDRNOTAVAIL,
+                          connect(fd, (struct sockaddr *)&t->id.addr, t->id.addrlen))
+               ? errno
+               : 0;
     if (*err != EINPROGRESS && *err != EINTR) return symmSuccess;
     for (int ready = 0; !ready;) SYMM_TRY(pause_for(c, POLLOUT, &ready));
     socklen_t len = sizeof(*err);
-    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, err, &len)) *err = errno;
+    if (SYMM_FAIL_CALL(boot_outcome, -1, ENOBUFS, getsockopt(fd, SOL_SOCKET, SO_ERROR, err, &len)))
+        *err = errno;
     return symmSuccess;
 }
 
@@ -147,7 +157,9 @@ static symmResult_t enroll(call *c, uint64_t token, int *err) {
     memcpy(h.secret, t->id.secret, sizeof(h.secret));
     symm_tcp_hello_put(&h, bytes);
     /* A new connection has room for that; if not, something is wrong with it. */
-    if (send(t->peers[0].fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != (ssize_t)sizeof(bytes)) {
+    if (SYMM_FAIL_CALL(boot_hello, -1, ENOBUFS,
+                       send(t->peers[0].fd, bytes, sizeof(bytes), MSG_NOSIGNAL)) !=
+        (ssize_t)sizeof(bytes)) {
         *err = ECONNRESET;
         return symmSuccess;
     }
@@ -277,7 +289,7 @@ static symmResult_t make_object(int rank, int nranks, symm_boot_tcp **out) {
     symm_boot_tcp *t = calloc(1, sizeof(*t));
     symm_tcp_conn *peers = calloc(npeers, sizeof(*peers));
     struct pollfd *polls = calloc(1 + SYMM_TCP_PENDING + npeers, sizeof(*polls));
-    if (!t || !peers || !polls) {
+    if (!t || !peers || !polls || SYMM_FAIL_HERE(boot_alloc)) {
         free(t);
         free(peers);
         free(polls);
@@ -308,6 +320,15 @@ static symmResult_t take_listener(symm_boot_tcp *t) {
         t->id.pid, (int)getpid());
 }
 
+void symm_boot_tcp_refuse(const symmUniqueId *id, int rank) {
+    symm_tcp_id parsed;
+    if (rank || symm_tcp_id_parse(id, &parsed)) return;
+    int fd = symm_tcp_id_claim(&parsed);
+    if (fd < 0) return;
+    close(fd);
+    SYMM_STAT_ADD(fds, -1);
+}
+
 symmResult_t symm_boot_tcp_open(const symmUniqueId *id, int rank, int nranks, const symm_wait *w,
                                 symm_boot **out) {
     if (nranks < 1 || nranks > SYMM_TCP_RANKS || rank < 0 || rank >= nranks)
@@ -317,7 +338,11 @@ symmResult_t symm_boot_tcp_open(const symmUniqueId *id, int rank, int nranks, co
     SYMM_TRY(symm_tcp_id_parse(id, &parsed));
     symm_boot_tcp *t = NULL;
     symmResult_t status;
-    SYMM_TRY(make_object(rank, nranks, &t));
+    status = make_object(rank, nranks, &t);
+    if (status) {
+        symm_boot_tcp_refuse(id, rank);
+        return status;
+    }
     t->id = parsed;
     SYMM_TRY_GOTO(take_listener(t), close_object);
     if (SYMM_FAIL_HERE(boot_connect)) {

@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "../host/fail.h"
 #include "../host/stats.h"
 #include "boot_tcp.h"
 
@@ -82,7 +83,7 @@ static int frame_get(const uint8_t *in, symm_tcp_frame *f) {
 /* One read of up to `want` bytes: > 0 how many, else an outcome. */
 static ssize_t read_some(int fd, void *buf, size_t want) {
     for (;;) {
-        ssize_t k = recv(fd, buf, want, MSG_DONTWAIT);
+        ssize_t k = SYMM_FAIL_CALL(boot_recv, -1, ECONNRESET, recv(fd, buf, want, MSG_DONTWAIT));
         if (k > 0) return k;
         if (k == 0) return SYMM_TCP_GONE;
         if (errno == EAGAIN || errno == EWOULDBLOCK) return SYMM_TCP_AGAIN;
@@ -121,7 +122,8 @@ int symm_tcp_write(symm_tcp_conn *c, const symm_tcp_frame *f, const void *body) 
         uint64_t from = c->sent > SYMM_TCP_FRAME ? c->sent - SYMM_TCP_FRAME : 0;
         if (from < f->bytes)
             v[m.msg_iovlen++] = (struct iovec){(char *)body + from, (size_t)(f->bytes - from)};
-        ssize_t k = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t k = SYMM_FAIL_CALL(boot_send, -1, ECONNRESET,
+                                   sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL));
         if (k >= 0)
             c->sent += (uint64_t)k;
         else if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)

@@ -13,6 +13,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "../host/fail.h"
 #include "../host/log.h"
 #include "../host/stats.h"
 #include "boot_tcp.h"
@@ -68,7 +69,8 @@ static uint32_t checksum(const uint8_t *p, size_t n) {
 
 symmResult_t symm_tcp_random(void *out, size_t bytes) {
     for (size_t got = 0; got < bytes;) {
-        ssize_t k = getrandom((char *)out + got, bytes - got, 0);
+        ssize_t k =
+            SYMM_FAIL_CALL(boot_random, -1, EIO, getrandom((char *)out + got, bytes - got, 0));
         if (k < 0 && errno != EINTR)
             return SYMM_ERR(symmSystemError, "getrandom failed: %s", strerror(errno));
         if (k > 0) got += (size_t)k;
@@ -112,7 +114,7 @@ static void list_interfaces(const struct ifaddrs *list, char *buf, size_t cap) {
 static symmResult_t choose_address(const char *ifname, struct sockaddr_storage *addr,
                                    socklen_t *len) {
     struct ifaddrs *list;
-    if (getifaddrs(&list))
+    if (SYMM_FAIL_CALL(id_interfaces, -1, ENOMEM, getifaddrs(&list)))
         return SYMM_ERR(symmSystemError, "listing network interfaces failed: %s", strerror(errno));
     const struct ifaddrs *best = NULL;
     for (const struct ifaddrs *i = list; i; i = i->ifa_next)
@@ -149,14 +151,16 @@ static void loopback_address(int family, struct sockaddr_storage *addr, socklen_
 
 /* An fd that listens at addr, whose port becomes the one the kernel chose; -1 with errno. */
 static int listen_at(struct sockaddr_storage *addr, socklen_t len) {
-    int fd = socket(addr->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = SYMM_FAIL_CALL(id_socket, -1, EMFILE,
+                            socket(addr->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0) return -1;
     if (addr->ss_family == AF_INET)
         ((struct sockaddr_in *)addr)->sin_port = 0;
     else
         ((struct sockaddr_in6 *)addr)->sin6_port = 0;
-    if (bind(fd, (struct sockaddr *)addr, len) || listen(fd, SOMAXCONN) ||
-        getsockname(fd, (struct sockaddr *)addr, &len)) {
+    if (SYMM_FAIL_CALL(id_bind, -1, EADDRNOTAVAIL, bind(fd, (struct sockaddr *)addr, len)) ||
+        SYMM_FAIL_CALL(id_listen, -1, EADDRINUSE, listen(fd, SOMAXCONN)) ||
+        SYMM_FAIL_CALL(id_address, -1, ENOBUFS, getsockname(fd, (struct sockaddr *)addr, &len))) {
         int e = errno;
         close(fd);
         errno = e;
@@ -211,7 +215,7 @@ static void write_id(const struct sockaddr_storage *addr, const uint8_t *secret,
 symmResult_t symm_boot_tcp_id(symmUniqueId *id, const char *ifname) {
     if (!id) return SYMM_ERR(symmInvalidArgument, "symmGetUniqueId: id is NULL");
     if (ifname && !ifname[0]) ifname = NULL;
-    entry *e = calloc(1, sizeof(*e));
+    entry *e = SYMM_FAIL_ALLOC(id_alloc, calloc(1, sizeof(*e)));
     if (!e) return SYMM_ERR(symmOutOfMemory, "unique id: out of memory");
     struct sockaddr_storage addr;
     symmResult_t status;

@@ -156,7 +156,9 @@ static void take_hello(setup *s, int i) {
 static void read_pending(setup *s, int i) {
     pending *p = &s->pend[i];
     while (p->got < SYMM_TCP_HELLO) {
-        ssize_t k = recv(p->fd, p->hello + p->got, SYMM_TCP_HELLO - p->got, MSG_DONTWAIT);
+        ssize_t k =
+            SYMM_FAIL_CALL(boot_greet, -1, ECONNRESET,
+                           recv(p->fd, p->hello + p->got, SYMM_TCP_HELLO - p->got, MSG_DONTWAIT));
         if (k < 0 && errno == EINTR) continue;
         if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             if (symm_now_ns() >= p->limit_ns) turn_away(s, i, "it did not say hello in time");
@@ -199,7 +201,8 @@ static int accept_failed(setup *s) {
 
 static void accept_some(setup *s) {
     for (int k = 0; k < SYMM_TCP_PENDING; k++) {
-        int fd = accept4(s->t->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = SYMM_FAIL_CALL(boot_accept, -1, EMFILE,
+                                accept4(s->t->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (fd < 0) {
             if (!accept_failed(s)) return;
             continue;
@@ -249,7 +252,7 @@ static void serve(setup *s, int ms) {
     /* After a verdict nobody that was told is listened to; poll skips negative fds. */
     for (int r = 1; r < nranks; r++)
         p[n++] = (struct pollfd){.fd = s->verdict ? -1 : t->peers[r].fd, .events = POLLIN};
-    if (poll(p, (nfds_t)n, ms) < 0) {
+    if (SYMM_FAIL_CALL(boot_door, -1, EINVAL, poll(p, (nfds_t)n, ms)) < 0) {
         if (errno != EINTR && !s->verdict) decide(s, poll_refused(n));
         return;
     }
@@ -375,7 +378,9 @@ static symmResult_t hear_block(exchange *x, int r) {
 
 /* Waits for something to do on any rank; the outcome of the caller's check and of the deadline. */
 static symmResult_t poll_ranks(exchange *x, int n, const char *late) {
-    int k = poll(x->t->polls, (nfds_t)n, symm_boot_slice_ms(x->w, x->w->deadline_ns));
+    int k =
+        SYMM_FAIL_CALL(boot_poll, -1, EINVAL,
+                       poll(x->t->polls, (nfds_t)n, symm_boot_slice_ms(x->w, x->w->deadline_ns)));
     if (k < 0 && errno != EINTR) return poll_refused(n);
     if (k < 0)
         for (int i = 0; i < n; i++) x->t->polls[i].revents = 0;

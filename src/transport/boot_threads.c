@@ -45,7 +45,7 @@ symmResult_t symm_boot_group_create(int nranks, symm_boot_group **out) {
         return SYMM_ERR(symmInvalidArgument, "a group of %d ranks: at least 1 is needed", nranks);
     symm_boot_group *g = calloc(1, sizeof(*g));
     unsigned char *state = calloc((size_t)nranks, 1);
-    if (!g || !state) {
+    if (!g || !state || SYMM_FAIL_HERE(boot_group)) {
         free(g);
         free(state);
         return SYMM_ERR(symmOutOfMemory, "bootstrap threads: out of memory (%d ranks)", nranks);
@@ -102,7 +102,7 @@ static symmResult_t enter_round(symm_boot_group *g, size_t bytes, round **out) {
         x = calloc(1, sizeof(*x));
         unsigned char *here = calloc(n, 1);
         unsigned char *data = malloc(n * bytes + 1);
-        if (!x || !here || !data) {
+        if (!x || !here || !data || SYMM_FAIL_HERE(boot_round)) {
             free(x);
             free(here);
             free(data);
@@ -281,7 +281,7 @@ static symmResult_t join(symm_boot_group *g, int rank) {
 }
 
 symmResult_t symm_boot_threads_open(symm_boot_group *g, int rank, symm_boot **out) {
-    boot_threads *b = calloc(1, sizeof(*b));
+    boot_threads *b = SYMM_FAIL_ALLOC(boot_alloc, calloc(1, sizeof(*b)));
     if (!b) return SYMM_ERR(symmOutOfMemory, "bootstrap threads: out of memory (rank %d)", rank);
     pthread_mutex_lock(&g->lock);
     symmResult_t status = join(g, rank);

@@ -55,7 +55,7 @@ symmResult_t symm_boot_user_open(const symmBoot_t *cb, int rank, int nranks, sym
                         rank, nranks);
     if (SYMM_FAIL_HERE(boot_connect))
         return SYMM_ERR(symmSystemError, "failpoint boot_connect on rank %d", rank);
-    boot_user *u = calloc(1, sizeof(*u));
+    boot_user *u = SYMM_FAIL_ALLOC(boot_alloc, calloc(1, sizeof(*u)));
     if (!u) return SYMM_ERR(symmOutOfMemory, "bootstrap callbacks: out of memory (rank %d)", rank);
     u->base = (symm_boot){&user_ops, rank, nranks};
     u->cb = *cb;

@@ -34,7 +34,7 @@ symmResult_t symm_mesh_init(symm_mesh *m, const symm_mesh_ops *ops, int rank, in
     m->dead = calloc((size_t)nranks, sizeof *m->dead);
     m->want = calloc((size_t)nranks, 1);
     m->pending = calloc((size_t)nranks, 1);
-    if (m->dead && m->want && m->pending) return symmSuccess;
+    if (m->dead && m->want && m->pending && !SYMM_FAIL_HERE(mesh_parts)) return symmSuccess;
     symm_mesh_fini(m);
     return SYMM_ERR(symmOutOfMemory, "no memory for a control mesh of %d ranks", nranks);
 }

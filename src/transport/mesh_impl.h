@@ -70,6 +70,8 @@ typedef struct {
     struct pollfd *polls;
     symm_mesh_addr mine;
     uint64_t *nonces; /* [nranks] what each peer wants to see */
+    struct symm_mesh_join
+        *join; /* what connecting needs, from the beginning; NULL once it is over */
 } symm_mesh_unix;
 
 /* Single steps on one socket, for connections that are no peer's yet. Same states as put and take.
@@ -81,7 +83,9 @@ symmResult_t symm_mesh_packet_take(int fd, symm_mesh_in *in, int *state);
  * and leaves -1. */
 int symm_mesh_socket(void);
 void symm_mesh_fd_close(int *fd);
-/* mesh_join.c: the connect step. */
+/* mesh_join.c: the connect step. Its memory is had before the peers wait for this rank. */
+symmResult_t symm_mesh_join_new(symm_mesh_unix *u);
+void symm_mesh_join_free(symm_mesh_unix *u);
 symmResult_t symm_mesh_unix_join(symm_mesh *m, const symm_mesh_addr *addrs, void *shared,
                                  const symm_wait *w);
 

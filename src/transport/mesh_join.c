@@ -32,7 +32,7 @@
 /* What a pollfd stands for; AWAITED: the pidfd of a higher rank that has not connected yet. */
 enum { AT_ANSWER, AT_HELD, AT_UP, AT_AWAITED, AT_LISTENER };
 
-typedef struct {
+typedef struct symm_mesh_join {
     symm_mesh_unix *u;
     const symm_mesh_addr *addrs;
     const symm_wait *w;
@@ -63,7 +63,10 @@ static int is_rank(const join *j, const struct ucred *c, int peer) {
 
 static int credentials(int fd, struct ucred *c) {
     socklen_t len = sizeof *c;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, c, &len) == 0 && len == sizeof *c;
+    *c = (struct ucred){.pid = -1, .uid = (uid_t)-1, .gid = (gid_t)-1};
+    return SYMM_FAIL_CALL(mesh_who, -1, ENOBUFS,
+                          getsockopt(fd, SOL_SOCKET, SO_PEERCRED, c, &len)) == 0 &&
+           len == sizeof *c;
 }
 
 static int awaits(const join *j, int peer) {
@@ -131,7 +134,7 @@ static int try_connect(const join *j, int peer) {
     socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
     int rc, fd = symm_mesh_socket();
     if (fd < 0) return -1;
-    do rc = connect(fd, (struct sockaddr *)&sa, len);
+    do rc = SYMM_FAIL_CALL(mesh_dial, -1, ENOMEM, connect(fd, (struct sockaddr *)&sa, len));
     while (rc != 0 && errno == EINTR);
     if (rc == 0) return fd;
     int why = errno;
@@ -169,7 +172,10 @@ static symmResult_t dial(join *j, int peer) {
     }
     j->dial[peer] = try_connect(j, peer);
     if (j->dial[peer] < 0) return connect_failed(j, peer);
-    if (!credentials(j->dial[peer], &c) || !is_rank(j, &c, peer)) {
+    if (!credentials(j->dial[peer], &c))
+        return SYMM_ERR(symmSystemError, "asking whose rank %d's control socket is: %m (%s)", peer,
+                        j->w->stage);
+    if (!is_rank(j, &c, peer)) {
         symm_mesh_fd_close(&j->dial[peer]);
         j->u->base.blame = peer;
         return SYMM_ERR(
@@ -303,7 +309,8 @@ static symmResult_t on_listener(join *j) {
         return SYMM_ERR(symmSystemError, "failpoint mesh_accept (%s)", j->w->stage);
     }
     for (int i = 0; i < ACCEPT_BURST && more && j->left; i++) {
-        int fd = accept4(j->u->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = SYMM_FAIL_CALL(mesh_take, -1, EMFILE,
+                                accept4(j->u->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (fd < 0) {
             SYMM_TRY(accept_failed(j, &more));
             continue;
@@ -324,7 +331,8 @@ static symmResult_t watch_awaited(join *j) {
         if (!awaits(j, p) || j->pidfds[p] != -2) continue;
         j->pidfds[p] = -1;
         if (!same_pidns(j, p) || j->addrs[p].pid == (uint32_t)getpid()) continue;
-        int fd = (int)syscall(SYS_pidfd_open, (pid_t)j->addrs[p].pid, 0);
+        int fd = SYMM_FAIL_CALL(mesh_pidfd, -1, EPERM,
+                                (int)syscall(SYS_pidfd_open, (pid_t)j->addrs[p].pid, 0));
         if (fd < 0 && errno == ESRCH) return died(j, p);
         if (fd < 0) continue;
         SYMM_STAT_ADD(fds, 1);
@@ -413,7 +421,7 @@ static symmResult_t join_all(join *j) {
         SYMM_TRY(symm_mesh_look(m, m->pending, j->w, &ms));
         SYMM_TRY(dial_all(j, &ms));
         nfds_t n = collect(j);
-        int found = poll(j->polls, n, ms);
+        int found = SYMM_FAIL_CALL(mesh_await, -1, ENOMEM, poll(j->polls, n, ms));
         if (found > 0) SYMM_TRY(dispatch(j, n));
         /* not worth its calls if everybody is on time */
         if (symm_now_ns() - start > WATCH_AFTER_NS) SYMM_TRY(watch_awaited(j));
@@ -435,11 +443,16 @@ static symmResult_t join_alloc(join *j) {
         if (j->dial) j->dial[p] = -1;
         if (j->pidfds) j->pidfds[p] = -2;
     }
-    if (j->dial && j->tries && j->pidfds && j->held && j->polls && j->at) return symmSuccess;
+    if (j->dial && j->tries && j->pidfds && j->held && j->polls && j->at &&
+        !SYMM_FAIL_HERE(join_parts))
+        return symmSuccess;
     return SYMM_ERR(symmOutOfMemory, "no memory to connect %d ranks", j->n);
 }
 
-static void join_free(join *j) {
+void symm_mesh_join_free(symm_mesh_unix *u) {
+    join *j = u->join;
+    u->join = NULL;
+    if (!j) return;
     for (int p = 0; p < j->n; p++) {
         if (j->dial) symm_mesh_fd_close(&j->dial[p]);
         if (j->pidfds) symm_mesh_fd_close(&j->pidfds[p]);
@@ -454,22 +467,32 @@ static void join_free(join *j) {
     free(j);
 }
 
+symmResult_t symm_mesh_join_new(symm_mesh_unix *u) {
+    join *j = SYMM_FAIL_ALLOC(join_alloc, calloc(1, sizeof *j));
+    if (!j) return SYMM_ERR(symmOutOfMemory, "no memory to connect %d ranks", u->base.nranks);
+    u->join = j;
+    j->u = u;
+    j->n = u->base.nranks;
+    j->rank = u->base.rank;
+    j->left = j->n - 1;
+    symmResult_t status = join_alloc(j);
+    if (status != symmSuccess) symm_mesh_join_free(u);
+    return status;
+}
+
 symmResult_t symm_mesh_unix_join(symm_mesh *m, const symm_mesh_addr *addrs, void *shared,
                                  const symm_wait *w) {
+    symm_mesh_unix *u = (symm_mesh_unix *)m;
+    join *j = u->join;
     (void)shared;
-    join *j = calloc(1, sizeof *j);
-    if (!j) return SYMM_ERR(symmOutOfMemory, "no memory to connect %d ranks", m->nranks);
-    j->u = (symm_mesh_unix *)m;
+    if (!j)
+        return SYMM_ERR(symmInternalError, "the control mesh was connected before (%s)", w->stage);
     j->addrs = addrs;
     j->w = w;
-    j->n = m->nranks;
-    j->rank = m->rank;
-    j->left = m->nranks - 1;
-    for (int p = 0; p < j->n; p++) j->u->nonces[p] = addrs[p].nonce;
-    symmResult_t status = join_alloc(j);
-    if (status == symmSuccess) status = join_all(j);
-    symm_mesh_fd_close(&j->u->listener);
-    if (status != symmSuccess && j->dial) farewell(j, status);
-    join_free(j);
+    for (int p = 0; p < j->n; p++) u->nonces[p] = addrs[p].nonce;
+    symmResult_t status = join_all(j);
+    symm_mesh_fd_close(&u->listener);
+    if (status != symmSuccess) farewell(j, status);
+    symm_mesh_join_free(u);
     return status;
 }

@@ -69,7 +69,7 @@ static void queue_clear(queue *q) {
 
 static symmResult_t box_init(box *x, int nranks) {
     pthread_condattr_t attr;
-    x->from = calloc((size_t)nranks, sizeof *x->from);
+    x->from = SYMM_FAIL_ALLOC(mesh_box, calloc((size_t)nranks, sizeof *x->from));
     if (!x->from) return SYMM_ERR(symmOutOfMemory, "no memory for mailboxes of %d ranks", nranks);
     pthread_mutex_init(&x->lock, NULL);
     pthread_condattr_init(&attr);
@@ -97,14 +97,14 @@ static void block_free(block *b) {
 
 symmResult_t symm_mesh_share(int nranks, void **shared) {
     symmResult_t status;
-    block *b = calloc(1, sizeof *b);
+    block *b = SYMM_FAIL_ALLOC(mesh_share, calloc(1, sizeof *b));
     if (!b) return SYMM_ERR(symmOutOfMemory, "no memory for mailboxes");
     b->nranks = nranks;
     b->refs = 1; /* rank 0's, which its connect takes over */
     b->boxes = calloc((size_t)nranks, sizeof *b->boxes);
     b->joined = calloc((size_t)nranks, sizeof *b->joined);
     b->closed = calloc((size_t)nranks, sizeof *b->closed);
-    if (!b->boxes || !b->joined || !b->closed) {
+    if (!b->boxes || !b->joined || !b->closed || SYMM_FAIL_HERE(mesh_boxes)) {
         status = SYMM_ERR(symmOutOfMemory, "no memory for mailboxes of %d ranks", nranks);
         goto free_block;
     }
@@ -225,7 +225,7 @@ static symmResult_t put(symm_mesh *m, int peer, int type, const void *payload, s
                         peer);
     }
     if (!b) return symmSuccess;
-    note *n = malloc(sizeof *n + bytes);
+    note *n = SYMM_FAIL_ALLOC(mesh_note, malloc(sizeof *n + bytes));
     if (!n) return SYMM_ERR(symmOutOfMemory, "no memory for a message to rank %d", peer);
     n->next = NULL;
     n->head = (symm_wire_msg){.type = (uint16_t)type,
@@ -390,7 +390,7 @@ symmResult_t symm_mesh_threads_listen(int rank, int nranks, symm_mesh_addr *mine
     if (SYMM_FAIL_HERE(mesh_socket)) {
         return SYMM_ERR(symmSystemError, "failpoint mesh_socket (rank %d)", rank);
     }
-    mesh_threads *t = calloc(1, sizeof *t);
+    mesh_threads *t = SYMM_FAIL_ALLOC(mesh_alloc, calloc(1, sizeof *t));
     if (!t) return SYMM_ERR(symmOutOfMemory, "no memory for a control mesh");
     symmResult_t status = symm_mesh_init(&t->base, &threads_ops, rank, nranks);
     if (status != symmSuccess) {

@@ -29,7 +29,8 @@
 /* ---- single sockets ---- */
 
 int symm_mesh_socket(void) {
-    int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int s = SYMM_FAIL_CALL(mesh_fd, -1, EMFILE,
+                           socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (s >= 0) SYMM_STAT_ADD(fds, 1);
     return s;
 }
@@ -73,7 +74,7 @@ symmResult_t symm_mesh_packet_put(int fd, const symm_wire_msg *head, const void 
         memcpy(CMSG_DATA(c), fds, bytes);
     }
     ssize_t n;
-    do n = sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    do n = SYMM_FAIL_CALL(mesh_sendmsg, -1, EIO, sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT));
     while (n < 0 && errno == EINTR);
     if (n < 0) return put_failed(state);
     *state = MESH_READY;
@@ -122,7 +123,8 @@ symmResult_t symm_mesh_packet_take(int fd, symm_mesh_in *in, int *state) {
     do {
         msg.msg_control = control;
         msg.msg_controllen = sizeof control;
-        n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        n = SYMM_FAIL_CALL(mesh_recvmsg, -1, EIO,
+                           recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT));
         if (n < 0) SYMM_TRY(take_failed(state, &again));
     } while (n < 0 && again);
     if (n < 0) return symmSuccess;
@@ -181,7 +183,8 @@ static void wait_unix(symm_mesh *m, uint8_t *want, int ms) {
         if (want[r] & MESH_OUT) events |= POLLOUT;
         u->polls[n++] = (struct pollfd){.fd = u->fds[r], .events = events};
     }
-    if (poll(u->polls, n, ms) <= 0) return; /* a signal: the caller looks and comes back */
+    /* A signal, or no memory: the caller looks and comes back. */
+    if (SYMM_FAIL_CALL(mesh_poll, -1, ENOMEM, poll(u->polls, n, ms)) <= 0) return;
     n = 0;
     for (int r = 0; r < m->nranks; r++) {
         if (!want[r] || u->fds[r] < 0) continue;
@@ -193,7 +196,7 @@ static int hung_up(const symm_mesh *m, int peer) {
     struct pollfd p = {.fd = ((const symm_mesh_unix *)m)->fds[peer], .events = POLLRDHUP};
     if (p.fd < 0) return 0;
     int n;
-    do n = poll(&p, 1, 0);
+    do n = SYMM_FAIL_CALL(mesh_probe, -1, ENOMEM, poll(&p, 1, 0));
     while (n < 0 && errno == EINTR);
     return n > 0 && (p.revents & (POLLRDHUP | POLLHUP)) != 0;
 }
@@ -207,6 +210,7 @@ static int peer_fd(const symm_mesh *m, int peer) {
 static void close_unix(symm_mesh *m) {
     symm_mesh_unix *u = (symm_mesh_unix *)m;
     int mine = getpid() == m->owner;
+    symm_mesh_join_free(u);
     symm_mesh_fd_close(&u->listener);
     for (int r = 0; r < m->nranks; r++) {
         if (mine && u->fds[r] >= 0) shutdown(u->fds[r], SHUT_RDWR);
@@ -231,7 +235,7 @@ static const symm_mesh_ops unix_ops = {
 
 static symmResult_t random_bytes(void *out, size_t bytes) {
     ssize_t n;
-    do n = getrandom(out, bytes, 0);
+    do n = SYMM_FAIL_CALL(mesh_random, -1, EIO, getrandom(out, bytes, 0));
     while (n < 0 && errno == EINTR);
     if (n != (ssize_t)bytes) return SYMM_ERR(symmSystemError, "getrandom of %zu bytes: %m", bytes);
     return symmSuccess;
@@ -243,7 +247,8 @@ static symmResult_t describe(symm_mesh_addr *a) {
     a->pid = (uint32_t)getpid();
     a->uid = (uint32_t)geteuid();
     /* 0 where /proc is missing: then pids are not compared */
-    if (stat("/proc/self/ns/pid", &st) == 0) a->pidns = (uint64_t)st.st_ino;
+    if (SYMM_FAIL_CALL(mesh_pidns, -1, ENOENT, stat("/proc/self/ns/pid", &st)) == 0)
+        a->pidns = (uint64_t)st.st_ino;
     return random_bytes(&a->nonce, sizeof a->nonce);
 }
 
@@ -257,7 +262,8 @@ static symmResult_t bind_name(int fd, symm_mesh_addr *a) {
                          (unsigned long long)r[1]);
         memcpy(sa.sun_path + 1, a->name, (size_t)n);
         socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-        if (bind(fd, (struct sockaddr *)&sa, len) == 0) return symmSuccess;
+        if (SYMM_FAIL_CALL(mesh_bind, -1, ENOMEM, bind(fd, (struct sockaddr *)&sa, len)) == 0)
+            return symmSuccess;
         if (errno != EADDRINUSE) break;
     }
     return SYMM_ERR(symmSystemError, "bind of the control mesh's socket: %m");
@@ -275,7 +281,8 @@ static symmResult_t open_listener(symm_mesh_unix *u) {
                         "no socket for the control mesh: %m%s", limit ? " (ulimit -n)" : "");
     }
     SYMM_TRY(bind_name(u->listener, &u->mine));
-    if (listen(u->listener, u->base.nranks + BACKLOG_EXTRA) != 0) {
+    if (SYMM_FAIL_CALL(mesh_listen, -1, ENOMEM,
+                       listen(u->listener, u->base.nranks + BACKLOG_EXTRA)) != 0) {
         return SYMM_ERR(symmSystemError, "listen on the control mesh's socket: %m");
     }
     return symmSuccess;
@@ -283,7 +290,7 @@ static symmResult_t open_listener(symm_mesh_unix *u) {
 
 symmResult_t symm_mesh_unix_listen(int rank, int nranks, symm_mesh_addr *mine, symm_mesh **out) {
     symmResult_t status;
-    symm_mesh_unix *u = calloc(1, sizeof *u);
+    symm_mesh_unix *u = SYMM_FAIL_ALLOC(mesh_alloc, calloc(1, sizeof *u));
     if (!u) return SYMM_ERR(symmOutOfMemory, "no memory for a control mesh");
     u->listener = -1;
     SYMM_TRY_GOTO(symm_mesh_init(&u->base, &unix_ops, rank, nranks), free_mesh);
@@ -291,11 +298,12 @@ symmResult_t symm_mesh_unix_listen(int rank, int nranks, symm_mesh_addr *mine, s
     u->fds = malloc(n * sizeof *u->fds);
     u->polls = malloc(n * sizeof *u->polls);
     u->nonces = calloc(n, sizeof *u->nonces);
-    if (!u->fds || !u->polls || !u->nonces) {
+    if (!u->fds || !u->polls || !u->nonces || SYMM_FAIL_HERE(mesh_peers)) {
         status = SYMM_ERR(symmOutOfMemory, "no memory for a control mesh of %d ranks", nranks);
         goto free_parts;
     }
     for (int r = 0; r < nranks; r++) u->fds[r] = -1;
+    SYMM_TRY_GOTO(symm_mesh_join_new(u), free_parts);
     SYMM_TRY_GOTO(open_listener(u), close_listener);
     *mine = u->mine;
     *out = &u->base;
@@ -303,6 +311,7 @@ symmResult_t symm_mesh_unix_listen(int rank, int nranks, symm_mesh_addr *mine, s
 
 close_listener:
     symm_mesh_fd_close(&u->listener);
+    symm_mesh_join_free(u);
 free_parts:
     free(u->fds);
     free(u->polls);

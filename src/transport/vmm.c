@@ -13,6 +13,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "../host/fail.h"
+#include "cuda_driver.h"
 #include "span.h"
 #include "vmm.h"
 
@@ -21,6 +23,7 @@
 struct alloc {
     symm_span span;
     const symm_vmm *driver;
+    int unmapped; /* its free could not give the addresses back: the next one tries again */
 };
 
 static struct {
@@ -31,16 +34,18 @@ static struct {
 /* ---- refusals ------------------------------------------------------------------------------- */
 
 const char *symm_vmm_code_name(int cu) {
+    const char *name;
     switch (cu) {
     case SYMM_CU_SUCCESS: return "success";
     case SYMM_CU_INVALID_VALUE: return "invalid value";
     case SYMM_CU_OUT_OF_MEMORY: return "out of memory";
+    case SYMM_CU_NOT_INITIALIZED: return "not initialised";
     case SYMM_CU_OS_ERROR: return "operating system error";
     case SYMM_CU_INVALID_HANDLE: return "invalid handle";
     case SYMM_CU_NOT_PERMITTED: return "not permitted";
     case SYMM_CU_NOT_SUPPORTED: return "not supported";
     case SYMM_CU_UNKNOWN: return "unknown error";
-    default: return "error";
+    default: name = symm_cuda_code_name(cu); return name ? name : "error";
     }
 }
 
@@ -55,6 +60,7 @@ static symmResult_t code_of(int cu, int err) {
     case SYMM_CU_OUT_OF_MEMORY: return symmOutOfMemory;
     case SYMM_CU_INVALID_VALUE:
     case SYMM_CU_INVALID_HANDLE: return symmInvalidArgument;
+    case SYMM_CU_NOT_INITIALIZED: /* there is no CUDA */
     case SYMM_CU_NOT_SUPPORTED: return symmNotSupported;
     default: return symmUnhandledCudaError;
     }
@@ -75,6 +81,12 @@ static void describe_errno(int err, char *out, size_t cap) {
         snprintf(out, cap, ": %s", what);
 }
 
+/* The errno of an earlier refusal of one driver says nothing about another's. */
+static int errno_of(const symm_vmm *v) {
+    if (v == &symm_vmm_host) return symm_vmm_errno();
+    return v == &symm_vmm_cuda ? symm_vmm_cuda_errno() : 0;
+}
+
 symmResult_t symm_vmm_error(const symm_vmm *v, int cu, const char *fmt, ...) {
     char what[256], os[160];
     va_list args;
@@ -82,11 +94,11 @@ symmResult_t symm_vmm_error(const symm_vmm *v, int cu, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
-    /* The errno of an earlier refusal of the host driver says nothing about another driver's. */
-    int err = v == &symm_vmm_host ? symm_vmm_errno() : 0;
+    int err = errno_of(v);
     describe_errno(err, os, sizeof os);
-    return SYMM_ERR(code_of(cu, err), "memory driver %s: %s: %s (%d)%s", v ? v->name : "(none)",
-                    what, symm_vmm_code_name(cu), cu, os);
+    const char *why = cu == SYMM_CU_NOT_INITIALIZED && v == &symm_vmm_cuda ? symm_cuda_why() : "";
+    return SYMM_ERR(code_of(cu, err), "memory driver %s: %s: %s (%d)%s%s%s", v ? v->name : "(none)",
+                    what, symm_vmm_code_name(cu), cu, os, *why ? ": no CUDA: " : "", why);
 }
 
 /* ---- allocations ---------------------------------------------------------------------------- */
@@ -141,7 +153,7 @@ symmResult_t symm_vmm_alloc(const symm_vmm *v, uint64_t bytes, void **ptr) {
     uint64_t rounded = round_up(bytes, caps.granularity);
     if (rounded == 0)
         return SYMM_ERR(symmOutOfMemory, "allocation: no machine has %" PRIu64 " bytes", bytes);
-    struct alloc *a = calloc(1, sizeof *a);
+    struct alloc *a = SYMM_FAIL_ALLOC(mem_alloc, calloc(1, sizeof *a));
     if (!a) return SYMM_ERR(symmOutOfMemory, "allocation: no memory for its record");
     symmResult_t status = memory_alloc(v, rounded, &va);
     if (status != symmSuccess) {
@@ -175,6 +187,15 @@ static struct alloc *claim(const symm_vmm *v, const void *ptr, struct alloc *nea
     return found;
 }
 
+const symm_vmm *symm_vmm_owner(const void *ptr) {
+    uint64_t at = (uintptr_t)ptr;
+    pthread_mutex_lock(&allocs.lock);
+    struct alloc *a = (struct alloc *)symm_span_floor(allocs.live, at);
+    const symm_vmm *v = a && at < a->span.hi ? a->driver : NULL;
+    pthread_mutex_unlock(&allocs.lock);
+    return v;
+}
+
 static symmResult_t refuse_free(const symm_vmm *v, const void *ptr, const struct alloc *near) {
     uint64_t at = (uintptr_t)ptr, lo = near->span.lo;
     if (near->span.hi == 0)
@@ -189,6 +210,13 @@ static symmResult_t refuse_free(const symm_vmm *v, const void *ptr, const struct
                     near->driver->name, v->name);
 }
 
+/* What could not be freed can be freed later. */
+static void put_back(struct alloc *a) {
+    pthread_mutex_lock(&allocs.lock);
+    symm_span_insert(&allocs.live, &a->span);
+    pthread_mutex_unlock(&allocs.lock);
+}
+
 symmResult_t symm_vmm_free(const symm_vmm *v, void *ptr) {
     struct alloc near;
     if (!ptr) return symmSuccess;
@@ -196,15 +224,17 @@ symmResult_t symm_vmm_free(const symm_vmm *v, void *ptr) {
     struct alloc *a = claim(v, ptr, &near);
     if (!a) return refuse_free(v, ptr, &near);
     uint64_t bytes = a->span.hi - a->span.lo;
-    int cu = v->unmap(ptr, bytes);
-    if (cu) { /* nothing has changed: it can be freed later */
-        pthread_mutex_lock(&allocs.lock);
-        symm_span_insert(&allocs.live, &a->span);
-        pthread_mutex_unlock(&allocs.lock);
+    int cu = a->unmapped ? 0 : v->unmap(ptr, bytes);
+    if (cu) {
+        put_back(a);
         return symm_vmm_error(v, cu, "unmap of %" PRIu64 " bytes at %p", bytes, ptr);
     }
-    free(a);
+    a->unmapped = 1;
     cu = v->unreserve(ptr, bytes);
-    if (cu) return symm_vmm_error(v, cu, "return of %" PRIu64 " bytes at %p", bytes, ptr);
+    if (cu) {
+        put_back(a);
+        return symm_vmm_error(v, cu, "return of %" PRIu64 " bytes at %p", bytes, ptr);
+    }
+    free(a);
     return symmSuccess;
 }

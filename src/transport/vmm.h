@@ -17,6 +17,7 @@ enum { /* the CUresult values the contract uses */
        SYMM_CU_SUCCESS = 0,
        SYMM_CU_INVALID_VALUE = 1,
        SYMM_CU_OUT_OF_MEMORY = 2,
+       SYMM_CU_NOT_INITIALIZED = 3,
        SYMM_CU_OS_ERROR = 304,
        SYMM_CU_INVALID_HANDLE = 400,
        SYMM_CU_NOT_PERMITTED = 800,
@@ -29,7 +30,7 @@ typedef struct symm_vmm_handle symm_vmm_handle; /* opaque, counted */
 typedef struct {
     char name[16];         /* "host", "cuda" */
     int device;            /* -1 on the host */
-    uint64_t granularity;  /* 2 MiB */
+    uint64_t granularity;  /* 2 MiB, or what the device recommends where that is more */
     uint64_t device_bytes; /* memory of the device (host: physical memory of the machine) */
     int fd_handles, fabric_handles, multicast;    /* capabilities */
     char fabric_reason[96], multicast_reason[96]; /* why not, where the capability is 0 */
@@ -52,9 +53,11 @@ typedef struct {
     /* A new fd, CLOEXEC, the caller's to count and close. NOT_SUPPORTED for thread-rank handles. */
     int (*export_fd)(symm_vmm_handle *h, int *fd);
     /* Takes a reference to the memory behind fd, which stays the caller's. `bytes` must be the real size and the
-   * object sealed against shrinking (a peer could else cut our pages away): INVALID_VALUE otherwise. */
+   * object sealed against shrinking (a peer could else cut our pages away): INVALID_VALUE otherwise. CUDA tells no size: there
+   * map refuses a size that is too large. */
     int (*import_fd)(int fd, uint64_t bytes, symm_vmm_handle **h);
-    /* Size and an identity that is equal for equal memory in every process of the host (host: st_dev, st_ino). */
+    /* Size and an identity that is equal for equal memory in this process (host: st_dev, st_ino, so in every process of the
+   * host; cuda: the driver's handle and the device. There, memory imported by the process that made it counts as other memory). */
     int (*identify)(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]);
     /* Maps the whole handle (bytes == its size, offset == 0, else NOT_SUPPORTED) at va inside a reservation.
    * A map over a map: INVALID_VALUE. No access yet: touching it faults. One handle may be mapped many times. */
@@ -63,22 +66,33 @@ typedef struct {
     int (*set_access)(void *va, uint64_t bytes);
     /* One or several whole mappings, all of the range mapped; else INVALID_VALUE. Never synchronises with running work. */
     int (*unmap)(void *va, uint64_t bytes);
+    /* Fills memory that has its access set with 32-bit words (va, bytes: multiples of 4). It has ended when this returns, and it
+   * waits for no other work of the device: it may be called while kernels spin. */
+    int (*fill)(void *va, uint64_t bytes, uint32_t word);
+    /* Copies; each side is memory of the driver with its access set, or plain host memory. As fill otherwise. */
+    int (*copy)(void *dst, const void *src, uint64_t bytes);
 } symm_vmm;
 
 extern const symm_vmm symm_vmm_host; /* vmm_host.c: sealed memfd + mmap */
+/* vmm_cuda.c: every call acts on the calling thread's current device (cuda_device.h). No CUDA: NOT_INITIALIZED everywhere. */
+extern const symm_vmm symm_vmm_cuda;
 /* Whether set_access of the host driver asks for huge pages (SYMM_HUGEPAGES). Process-wide, default on. */
 void symm_vmm_host_hugepages(int on);
 
 /* Records the driver's refusal: "memory driver host: create of 2097152 bytes: out of memory (2)". Returns symmOutOfMemory for
  * OUT_OF_MEMORY, symmFdLimit where errno said EMFILE or ENFILE, symmInvalidArgument, symmNotSupported or symmUnhandledCudaError.
- * symm_vmm_errno: errno behind the calling thread's last refusal of the host driver, 0 if none. */
+ * symm_vmm_errno: errno behind the calling thread's last refusal of the host driver, 0 if none; symm_vmm_cuda_errno: of the
+ * CUDA driver, which tells it only for descriptors. symm_vmm_code_name: names of CUDA's other codes as the driver words them. */
 symmResult_t symm_vmm_error(const symm_vmm *v, int cu, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int symm_vmm_errno(void);
+int symm_vmm_cuda_errno(void);
 const char *symm_vmm_code_name(int cu);
 
 /* symmMemAlloc / symmMemFree over a driver: reserve + create + map + set_access, and back. Registry inside; any thread. */
 symmResult_t symm_vmm_alloc(const symm_vmm *v, uint64_t bytes, void **ptr);
 symmResult_t symm_vmm_free(const symm_vmm *v, void *ptr);
+/* The driver of the allocation that holds ptr, NULL if none does. */
+const symm_vmm *symm_vmm_owner(const void *ptr);
 
 #endif

@@ -11,29 +11,22 @@
  * same place. Memory (struct memory) lives while it has references or mappings. What was created
  * here keeps its fd all that time, for retain and export; what was imported gives its fd back with
  * the last reference, since every peer's segment costs one. */
-#define _GNU_SOURCE 1 /* memfd_create, F_ADD_SEALS */
+#define _GNU_SOURCE 1 /* MAP_ANONYMOUS, F_DUPFD_CLOEXEC */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "../host/fail.h"
 #include "../host/stats.h"
+#include "memfd.h"
 #include "span.h"
 #include "vmm.h"
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U
-#endif
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
@@ -44,8 +37,6 @@ _Static_assert(sizeof(void *) == 8, "address arithmetic here is 64-bit");
 #define SPACE       (1ull << 57) /* beyond any user address space: sums below cannot wrap */
 /* Not a canonical address: no data pointer is taken for a handle. */
 #define HANDLE_MARK 0x5379000000000000ull
-#define SEALS       (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-#define NO_WRITE    (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)
 #define RESERVED    (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
 struct memory {
@@ -117,54 +108,10 @@ static void *address(uint64_t at) {
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-/* Moves fd away from 0..2: in a process that closed its stdio, what it prints would land in the
- * memory. */
-static int above_stdio(int fd) {
-    if (fd < 0 || fd > 2) return fd;
-    int moved = fcntl(fd, F_DUPFD_CLOEXEC, 3), err = errno;
-    close(fd);
-    errno = err;
-    return moved;
-}
-
-/* Kernels since 6.3 want to be told that the file is not to be executed; a hardened one insists.
- * Older ones: EINVAL. */
-static int open_memfd(void) {
-    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-    int fd = memfd_create("symm", flags | MFD_NOEXEC_SEAL);
-    if (fd < 0 && errno == EINVAL) fd = memfd_create("symm", flags);
-    return above_stdio(fd);
-}
-
 static void close_fd(int fd) {
     if (fd < 0) return;
     close(fd); /* on Linux the descriptor is gone whatever close returns */
     SYMM_STAT_ADD(fds, -1);
-}
-
-static uint64_t machine_bytes(int with_swap) {
-    struct sysinfo info;
-    if (sysinfo(&info) != 0) return 0;
-    return ((uint64_t)info.totalram + (with_swap ? info.totalswap : 0)) * info.mem_unit;
-}
-
-/* A memfd takes pages only when they are touched, so a size that can never be had must be refused
- * by its number. The file size limit is looked at first because ftruncate beyond it raises SIGXFSZ,
- * whose default ends the process. */
-static int size_fits(uint64_t bytes) {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) return 0;
-    return bytes <= INT64_MAX && bytes <= machine_bytes(1);
-}
-
-static int file_identity(int fd, uint64_t *bytes, uint64_t id[2]) {
-    struct stat st;
-    if (fstat(fd, &st) != 0) return errno;
-    if (!S_ISREG(st.st_mode) || st.st_size < 0) return EINVAL;
-    *bytes = (uint64_t)st.st_size;
-    id[0] = st.st_dev;
-    id[1] = st.st_ino;
-    return 0;
 }
 
 /* ---- memory and its handles ----------------------------------------------------------------- */
@@ -220,7 +167,7 @@ static void clear(struct leftovers left) {
 
 /* Takes over fd, whose gauge is already counted; on refusal fd is closed. */
 static int adopt(int fd, uint64_t bytes, const uint64_t id[2], int imported, symm_vmm_handle **h) {
-    struct memory *m = calloc(1, sizeof *m);
+    struct memory *m = SYMM_FAIL_ALLOC(vmm_record, calloc(1, sizeof *m));
     if (!m) {
         close_fd(fd);
         return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
@@ -239,19 +186,14 @@ static int adopt(int fd, uint64_t bytes, const uint64_t id[2], int imported, sym
 }
 
 static int host_create(uint64_t bytes, symm_vmm_handle **h) {
-    uint64_t real = 0, id[2];
+    uint64_t id[2];
+    int fd;
     if (!h || !size_ok(bytes)) return bad_value();
     if (SYMM_FAIL_HERE(vmm_create)) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
-    if (!size_fits(bytes)) return refuse(SYMM_CU_OUT_OF_MEMORY, EFBIG);
-    int fd = open_memfd();
-    if (fd < 0) return refuse_os(errno);
+    if (!symm_memfd_fits(bytes)) return refuse(SYMM_CU_OUT_OF_MEMORY, EFBIG);
+    int err = symm_memfd_make(bytes, &fd, id);
+    if (err) return refuse_os(err);
     SYMM_STAT_ADD(fds, 1);
-    int err = ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0 ? errno : 0;
-    if (!err) err = file_identity(fd, &real, id);
-    if (err) {
-        close_fd(fd);
-        return refuse_os(err);
-    }
     return adopt(fd, bytes, id, 0, h);
 }
 
@@ -300,7 +242,9 @@ static int host_export(symm_vmm_handle *h, int *fd) {
     pthread_mutex_lock(&driver.lock);
     struct memory *m = live(h);
     if (m) {
-        copy = fcntl(m->fd, F_DUPFD_CLOEXEC, 3); /* a live handle always has its fd */
+        copy =
+            SYMM_FAIL_CALL(vmm_dup, -1, EMFILE,
+                           fcntl(m->fd, F_DUPFD_CLOEXEC, 3)); /* a live handle always has its fd */
         err = errno;
     }
     pthread_mutex_unlock(&driver.lock);
@@ -310,32 +254,15 @@ static int host_export(symm_vmm_handle *h, int *fd) {
     return SYMM_CU_SUCCESS;
 }
 
-/* Why a foreign file must not be mapped, as an errno; 0 if it may. The peer could cut away pages of
- * a file that is not sealed, and our next access would be SIGBUS; a file sealed against writing or
- * opened for reading cannot be mapped read-write; one whose seals are open could become such a file
- * later. */
-static int inspect(int fd, uint64_t bytes, uint64_t id[2]) {
-    uint64_t real = 0;
-    int err = file_identity(fd, &real, id);
-    if (err) return err;
-    if (real != bytes) return EINVAL;
-    int seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0) return errno;
-    if ((seals & SEALS) != SEALS || (seals & NO_WRITE) != 0) return EPERM;
-    int flags = fcntl(fd, F_GETFL);
-    if (flags < 0) return errno;
-    return (flags & O_ACCMODE) == O_RDWR ? 0 : EACCES;
-}
-
 /* The copy is what gets inspected: the caller's number may by then stand for another file. */
 static int host_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
     uint64_t id[2];
     if (!h || fd < 0 || !size_ok(bytes)) return bad_value();
     if (SYMM_FAIL_HERE(vmm_import)) return refuse(SYMM_CU_UNKNOWN, 0);
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    int copy = SYMM_FAIL_CALL(vmm_copy, -1, EMFILE, fcntl(fd, F_DUPFD_CLOEXEC, 3));
     if (copy < 0) return errno == EBADF ? refuse(SYMM_CU_INVALID_VALUE, EBADF) : refuse_os(errno);
     SYMM_STAT_ADD(fds, 1);
-    int err = inspect(copy, bytes, id);
+    int err = symm_memfd_inspect(copy, bytes, id);
     if (err) {
         close_fd(copy);
         return refuse(SYMM_CU_INVALID_VALUE, err);
@@ -364,7 +291,8 @@ static int host_identify(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]) {
  * Under driver.lock. */
 static void keep_spare(void) {
     if (driver.spare) return;
-    void *page = mmap(NULL, 1, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *page = SYMM_FAIL_CALL(vmm_spare, MAP_FAILED, ENOMEM,
+                                mmap(NULL, 1, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     if (page != MAP_FAILED) driver.spare = page;
 }
 
@@ -378,14 +306,16 @@ static int drop_spare(void) {
 /* Turns [lo, lo+bytes), whole mappings, back into reserved address space in one step, so that
  * nobody else's mmap can get in between. Returns errno. */
 static int cover(uint64_t lo, uint64_t bytes) {
-    while (mmap(address(lo), bytes, PROT_NONE, RESERVED | MAP_FIXED, -1, 0) == MAP_FAILED)
+    while (SYMM_FAIL_CALL(vmm_cover, MAP_FAILED, ENOMEM,
+                          mmap(address(lo), bytes, PROT_NONE, RESERVED | MAP_FIXED, -1, 0)) ==
+           MAP_FAILED)
         if (errno != ENOMEM || !drop_spare()) return errno;
     keep_spare();
     return 0;
 }
 
 static int uncover(uint64_t lo, uint64_t bytes) {
-    while (munmap(address(lo), bytes) != 0)
+    while (SYMM_FAIL_CALL(vmm_uncover, -1, ENOMEM, munmap(address(lo), bytes)) != 0)
         if (errno != ENOMEM || !drop_spare()) return errno;
     keep_spare();
     return 0;
@@ -394,7 +324,8 @@ static int uncover(uint64_t lo, uint64_t bytes) {
 /* Reserves too much and cuts to the alignment: mmap itself promises only pages. */
 static int reserve_aligned(uint64_t bytes, uint64_t align, uint64_t *lo) {
     uint64_t total = bytes + align;
-    void *raw = mmap(NULL, total, PROT_NONE, RESERVED, -1, 0);
+    void *raw = SYMM_FAIL_CALL(vmm_range, MAP_FAILED, ENOMEM,
+                               mmap(NULL, total, PROT_NONE, RESERVED, -1, 0));
     if (raw == MAP_FAILED) return errno;
     uint64_t start = (uintptr_t)raw, at = (start + align - 1) & ~(align - 1);
     if (at > start) munmap(raw, at - start);
@@ -408,7 +339,7 @@ static int host_reserve(uint64_t bytes, uint64_t align, void **va) {
     if (SYMM_FAIL_HERE(vmm_reserve)) return refuse(SYMM_CU_UNKNOWN, 0);
     if (align < GRANULARITY) align = GRANULARITY;
     if (bytes > SPACE || align > SPACE) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
-    symm_span *s = calloc(1, sizeof *s);
+    symm_span *s = SYMM_FAIL_ALLOC(vmm_span, calloc(1, sizeof *s));
     if (!s) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     int err = reserve_aligned(bytes, align, &s->lo);
     if (err) {
@@ -449,8 +380,9 @@ static int host_unreserve(void *va, uint64_t bytes) {
  * of kernel memory): it is closed again unless it never was there. */
 static int place(uint64_t lo, const struct memory *m) {
     void *va = address(lo);
-    if (mmap(va, m->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, m->fd, 0) !=
-        MAP_FAILED)
+    if (SYMM_FAIL_CALL(vmm_place, MAP_FAILED, ENOMEM,
+                       mmap(va, m->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, m->fd,
+                            0)) != MAP_FAILED)
         return 0;
     int err = errno;
     mmap(va, m->bytes, PROT_NONE, RESERVED | MAP_FIXED_NOREPLACE, -1, 0);
@@ -476,7 +408,7 @@ static int map_locked(struct mapping *map, uint64_t offset, symm_vmm_handle *h) 
 static int host_map(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *h) {
     if (!range_ok(va, bytes)) return bad_value();
     if (SYMM_FAIL_HERE(vmm_map)) return refuse(SYMM_CU_UNKNOWN, 0);
-    struct mapping *map = calloc(1, sizeof *map);
+    struct mapping *map = SYMM_FAIL_ALLOC(vmm_mapping, calloc(1, sizeof *map));
     if (!map) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     map->span.lo = (uintptr_t)va;
     map->span.hi = map->span.lo + bytes;
@@ -499,7 +431,9 @@ static int host_set_access(void *va, uint64_t bytes) {
     int err = 0;
     pthread_mutex_lock(&driver.lock);
     int whole = symm_span_tiles(driver.mappings, lo, lo + bytes);
-    if (whole && mprotect(va, bytes, PROT_READ | PROT_WRITE) != 0) err = errno;
+    if (whole &&
+        SYMM_FAIL_CALL(vmm_protect, -1, ENOMEM, mprotect(va, bytes, PROT_READ | PROT_WRITE)) != 0)
+        err = errno;
     if (whole && !err && atomic_load_explicit(&hugepages, memory_order_relaxed))
         madvise(
             va, bytes,
@@ -542,6 +476,21 @@ static int host_unmap(void *va, uint64_t bytes) {
     return SYMM_CU_SUCCESS;
 }
 
+/* ---- contents ------------------------------------------------------------------------------- */
+
+static int host_fill(void *va, uint64_t bytes, uint32_t word) {
+    uint32_t *at = va;
+    if (!va || bytes == 0 || ((uintptr_t)va | bytes) % sizeof word != 0) return bad_value();
+    for (uint64_t i = 0; i < bytes / sizeof word; i++) at[i] = word;
+    return SYMM_CU_SUCCESS;
+}
+
+static int host_copy(void *dst, const void *src, uint64_t bytes) {
+    if (!dst || !src || bytes == 0) return bad_value();
+    memcpy(dst, src, bytes);
+    return SYMM_CU_SUCCESS;
+}
+
 /* ---- the driver ----------------------------------------------------------------------------- */
 
 static int host_query(symm_vmm_caps *caps) {
@@ -550,7 +499,7 @@ static int host_query(symm_vmm_caps *caps) {
         .name = "host",
         .device = -1,
         .granularity = GRANULARITY,
-        .device_bytes = machine_bytes(0),
+        .device_bytes = symm_memfd_machine_bytes(0),
         .fd_handles = 1,
         .fabric_reason = "host memory reaches no other machine",
         .multicast_reason = "host memory has no multicast objects",
@@ -572,4 +521,6 @@ const symm_vmm symm_vmm_host = {
     .map = host_map,
     .set_access = host_set_access,
     .unmap = host_unmap,
+    .fill = host_fill,
+    .copy = host_copy,
 };

@@ -1,0 +1,41 @@
+# shellcheck shell=sh
+# gpu.sh - sourced after mpi.sh: what scripts need to know of GPUs.
+
+# How many GPUs there are to measure; 0 where SYMM_BACKEND=host excludes them. The driver's own tool asks the driver.
+gpus() {
+    if [ "${SYMM_BACKEND:-auto}" = host ] || ! command -v nvidia-smi >/dev/null 2>&1; then
+        echo 0
+    else
+        nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true
+    fi
+}
+
+# Sets vs to the flags that compare with NCCL, where its library is found: by PERF_NCCL_LIB, the loader, or as a Python package.
+# Elsewhere vs is empty, and one line says why.
+# shellcheck disable=SC2034 # vs is the caller's
+find_nccl() {
+    vs='--vs nccl'
+    why=$(probe_nccl) && return 0
+    if [ -z "${PERF_NCCL_LIB:-}" ] &&
+        lib=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0] + "/lib/libnccl.so.2")' 2>/dev/null); then
+        export PERF_NCCL_LIB="$lib"
+        why=$(probe_nccl) && return 0
+    fi
+    echo "# without NCCL: $why"
+    vs=
+}
+# One rank, no collective that NCCL has: its library is opened and asked for a communicator, no more.
+# What it says on stderr is the answer.
+# shellcheck disable=SC2069
+probe_nccl() { "$BIN/symm-perf" barrier -t 1 -R 0 -n 1 -w 0 --rounds 1 --vs nccl 2>&1 >/dev/null; }
+
+# launch_gpus N program args: N ranks with a GPU each, as processes where there is mpirun, else as threads of one.
+launch_gpus() {
+    if command -v "${MPIRUN:-mpirun}" >/dev/null 2>&1 && [ "${BENCH_RANKS:-mpi}" != threads ]; then
+        launch "$@"
+    else
+        count=$1
+        shift
+        "$@" --threads "$count"
+    fi
+}

@@ -1,0 +1,401 @@
+/* dev.cuh - what the GPU kernels are written in: words with order and scope, packets, waits, the way out.
+ *
+ * The only GPU file that names memory order. A kernel runs in CTAs of `data` warps and one last warp, which in CTA 0
+ * exchanges the signatures (frame.cuh). CTA b waits only for the same CTA of its peers. Every thread passes
+ * griddepcontrol.wait before it touches memory, and every CTA ends through symm_close. */
+#ifndef SYMM_CUDA_DEV_CUH_
+#define SYMM_CUDA_DEV_CUH_
+
+#include <stdint.h>
+
+#include "../../../include/symm.h"
+#include "../../../include/symm_types.h"
+
+#define DEV static __device__ __forceinline__
+
+/* Polls of a word in this GPU's memory between two looks at the host's, about a millisecond: thousands of threads may be waiting, and
+ * what they ask of the host goes over one PCIe link. */
+#define SPIN_POLLS 4000u
+/* How long a peer that destroyed its communicator may still owe us nothing. */
+#define LEFT_GRACE_NS 1000000000ull
+
+struct run { /* one thread of a kernel at work */
+    const symm_args *a;
+    symm_gpu_ctl *ctl; /* own */
+    uint32_t epoch;    /* of this collective */
+    int left;          /* this thread is leaving: a reason is written */
+};
+
+/* ---- words ------------------------------------------------------------------------------------------------------ */
+
+/* Relaxed at system scope: they go to the memory they name and come back from it, past L1. What is read needs no further
+ * order, because it carries its own flag. */
+DEV void put16(void *p, uint4 v) {
+    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x),
+                 "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+DEV uint4 get16(const void *p) {
+    uint4 v;
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+DEV void put8(void *p, uint64_t v) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+DEV uint64_t get8(const void *p) {
+    uint64_t v;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+DEV uint32_t get4(const void *p) {
+    uint32_t v;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+/* Publishes what this thread, and through a barrier of the CTA the others, stored before; pairs with take8 in the rank that
+ * owns *p. */
+DEV void give8(void *p, uint64_t v) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+DEV uint64_t take8(const void *p) {
+    uint64_t v;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+DEV uint64_t clock_ns(void) {
+    uint64_t t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+
+/* Programmatic launch: the next kernel may be put in place now; what it reads it reads after its own wait, which is for
+ * our end. Nothing of ours precedes our wait. */
+DEV void enter_grid(void) {
+#if __CUDA_ARCH__ >= 900 /* older ones are launched when their predecessor has ended */
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* ---- addresses -------------------------------------------------------------------------------------------------- */
+
+DEV char *flat(const symm_args *a, int rank, uint64_t off) {
+    return (char *)(a->base + (uint64_t)rank * a->stride + off); /* modulo 2^64 on purpose */
+}
+DEV symm_gpu_ctl *ctl_of(const symm_args *a, int rank) {
+    return (symm_gpu_ctl *)flat(a, rank, 0);
+}
+/* The control block in host memory that rank's processor and all GPUs see: abort word, state. */
+DEV symm_ctl *host_of(const symm_args *a, int rank) {
+    return (symm_ctl *)(a->host_base + (uint64_t)rank * a->host_stride);
+}
+/* q = 1..n-1 gives rank+1, rank+2, ...: no two ranks start on the same peer. */
+DEV int peer_of(int rank, int n, int q) {
+    int p = rank + q;
+    return p >= n ? p - n : p;
+}
+
+/* ---- leaving early ---------------------------------------------------------------------------------------------- */
+
+/* Says why in this rank's host block and in every peer's, whose kernels would wait for ours for ever. Of several reasons one stays:
+ * a word that is set is left alone (two writers at once: either is true). */
+static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, uint32_t code,
+                                          int rank, int stage) {
+    const uint64_t word = (uint64_t)code << 32 | (uint32_t)(rank + 1);
+    symm_ctl *own = host_of(a, a->rank);
+    if (!get8(&own->abort)) {
+        put8(&own->left, (uint64_t)epoch << 32 | (uint32_t)stage);
+        give8(&own->abort,
+              word); /* pairs with the acquire in comm.c's adopt_abort: `left` is there */
+    }
+    for (int q = 1; q < a->nranks; q++) {
+        symm_ctl *theirs = host_of(a, peer_of(a->rank, a->nranks, q));
+        if (!get8(&theirs->abort)) give8(&theirs->abort, word);
+    }
+}
+
+/* Rank whose signature of this epoch has come and differs from ours, else -1: what we wait for will never come. */
+DEV int differing_rank(const symm_args *a, uint32_t epoch) {
+    const symm_gpu_ctl *ctl = ctl_of(a, a->rank);
+    for (int p = 0; p < a->nranks; p++) {
+        uint64_t w = get8(&ctl->inbox[p].sig[epoch & 1u]);
+        if (p != a->rank && (uint32_t)(w >> 32) == epoch && (uint32_t)w != a->sig) return p;
+    }
+    return -1;
+}
+
+#define LEAVING (~0ull)
+
+/* The slow path of a wait for `peer`, every SPIN_POLLS polls: abort word, signatures, deadline, a peer that is gone. since: 0 at
+ * the first call of one wait, then what this returned; LEAVING: the reason is written, leave. */
+static __device__ __noinline__ uint64_t wait_slow(const symm_args *a, uint32_t epoch, int peer,
+                                                  int stage, uint64_t since) {
+    /* pairs with set_abort in comm.c and with leave */
+    const uint64_t abort = take8(&host_of(a, a->rank)->abort), now = clock_ns();
+    uint32_t code = 0;
+    int rank = peer;
+    if (!since) since = now;
+    if (abort)
+        code = (uint32_t)(abort >> 32), rank = (int)(uint32_t)abort - 1;
+    else if ((rank = differing_rank(a, epoch)) >= 0)
+        code = symmMismatch;
+    else if (rank = peer, a->timeout_ns && now - since > a->timeout_ns)
+        code = symmTimeout;
+    else if (now - since > LEFT_GRACE_NS && get4(&host_of(a, peer)->state) == SYMM_STATE_LEFT)
+        code = symmRemoteError;
+    if (!code) return since;
+    leave(a, epoch, code, rank, stage);
+    return LEAVING;
+}
+
+/* One poll has failed. 1: leave. Of the threads of a warp that come here together one asks for all. */
+DEV int poll_again(run &r, uint32_t &polls, int peer, int stage, uint64_t &since) {
+    if (++polls < SPIN_POLLS) return 0;
+    const unsigned here = __activemask();
+    const int first = __ffs((int)here) - 1;
+    polls = 0;
+    if ((int)(threadIdx.x & 31u) == first) since = wait_slow(r.a, r.epoch, peer, stage, since);
+    since = __shfl_sync(here, since, first);
+    r.left |= since == LEAVING;
+    return since == LEAVING;
+}
+/* The same for a whole warp that polls together. */
+DEV int warp_poll_again(run &r, uint32_t &polls, int peer, int stage, uint64_t &since) {
+    if (++polls < SPIN_POLLS) return 0;
+    polls = 0;
+    if ((threadIdx.x & 31u) == 0) since = wait_slow(r.a, r.epoch, peer, stage, since);
+    since = __shfl_sync(0xffffffffu, since, 0);
+    r.left |= since == LEAVING;
+    return since == LEAVING;
+}
+
+/* ---- user memory: any alignment --------------------------------------------------------------------------------- */
+
+/* Largest power of two up to 16 of which p, and so every multiple of 16 bytes from it, is a multiple. */
+DEV int alignment(const void *p) {
+    uint32_t low = (uint32_t)(uintptr_t)p & 15u;
+    return low ? (int)(low & (0u - low)) : 16;
+}
+
+/* Loads of what an earlier kernel or a peer wrote: past L1; volatile, so that none is moved ahead of the wait of enter_grid. */
+DEV uint4 load16(const char *p) {
+    uint4 v;
+    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+DEV uint2 load8(const char *p) {
+    uint2 v;
+    asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p) : "memory");
+    return v;
+}
+DEV uint32_t load4(const char *p) {
+    uint32_t v;
+    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+DEV uint32_t pair_at(const char *p) {
+    unsigned short v;
+    asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(v) : "l"(p) : "memory");
+    return v;
+}
+DEV uint32_t byte_at(const char *p) {
+    uint32_t v;
+    asm volatile("ld.global.cg.u8 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+
+/* WORDS words at p in pieces as wide as their alignment allows, or the first `valid` bytes of them and 0 for the others. Not inlined: the
+ * ends of a message and unaligned buffers come here, and registers belong to the rest. Every way has all its loads under way at once. */
+template <int WORDS>
+static __device__ __noinline__ uint4 load_pieces(const char *p, int64_t valid, int align) {
+    uint32_t w[4] = {0, 0, 0, 0}, b[WORDS * 4];
+    if (valid >= WORDS * 4 && align >= 4) {
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) w[i] = load4(p + 4 * i);
+        return make_uint4(w[0], w[1], w[2], w[3]);
+    }
+    if (valid >= WORDS * 4 && align == 2) {
+#pragma unroll
+        for (int i = 0; i < WORDS * 2; i++) b[i] = pair_at(p + 2 * i);
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) w[i] = b[2 * i] | b[2 * i + 1] << 16;
+        return make_uint4(w[0], w[1], w[2], w[3]);
+    }
+#pragma unroll
+    for (int i = 0; i < WORDS * 4; i++) b[i] = i < valid ? byte_at(p + i) : 0;
+#pragma unroll
+    for (int i = 0; i < WORDS * 4; i++) w[i / 4] |= b[i] << (i % 4 * 8);
+    return make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+template <int WORDS>
+static __device__ __noinline__ void store_pieces(char *p, uint4 v, int64_t valid, int align) {
+    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+    if (valid >= WORDS * 4 && align >= 4) {
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) *(uint32_t *)(p + 4 * i) = w[i];
+    } else if (valid >= WORDS * 4 && align == 2) {
+#pragma unroll
+        for (int i = 0; i < WORDS * 2; i++)
+            *(unsigned short *)(p + 2 * i) = (unsigned short)(w[i / 2] >> (i % 2 * 16));
+    } else {
+#pragma unroll
+        for (int i = 0; i < WORDS * 4; i++)
+            if (i < valid) p[i] = (char)(w[i / 4] >> (i % 4 * 8));
+    }
+}
+
+DEV uint32_t two_pairs_at(const char *p) {
+    return pair_at(p) | pair_at(p + 2) << 16;
+}
+DEV void put_two_pairs(char *p, uint32_t w) {
+    *(unsigned short *)p = (unsigned short)w;
+    *(unsigned short *)(p + 2) = (unsigned short)(w >> 16);
+}
+
+/* 8 or 16 bytes at p, of which `valid` exist. align: of p, at least. */
+DEV void load_user(uint32_t (&w)[2], const char *p, int64_t valid, int align) {
+    if (valid >= 8 && align >= 8) {
+        const uint2 v = load8(p);
+        w[0] = v.x, w[1] = v.y;
+    } else if (valid >= 8 && align == 4) {
+        w[0] = load4(p), w[1] = load4(p + 4);
+    } else if (valid >= 8 && align == 2) {
+        w[0] = two_pairs_at(p), w[1] = two_pairs_at(p + 4);
+    } else if (valid <= 0) {
+        w[0] = w[1] = 0;
+    } else {
+        const uint4 v = load_pieces<2>(p, valid, align);
+        w[0] = v.x, w[1] = v.y;
+    }
+}
+DEV void load_user(uint32_t (&w)[4], const char *p, int64_t valid, int align) {
+    uint4 v = make_uint4(0, 0, 0, 0);
+    if (valid >= 16 && align >= 16)
+        v = load16(p);
+    else if (valid >= 16 && align >= 4)
+        v = make_uint4(load4(p), load4(p + 4), load4(p + 8), load4(p + 12));
+    else if (valid >= 16 && align == 2)
+        v = make_uint4(two_pairs_at(p), two_pairs_at(p + 4), two_pairs_at(p + 8),
+                       two_pairs_at(p + 12));
+    else if (valid > 0)
+        v = load_pieces<4>(p, valid, align);
+    w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
+}
+DEV void store_user(char *p, const uint32_t (&w)[2], int64_t valid, int align) {
+    if (valid >= 8 && align >= 8)
+        *(uint2 *)p = make_uint2(w[0], w[1]);
+    else if (valid >= 8 && align == 4)
+        *(uint32_t *)p = w[0], *(uint32_t *)(p + 4) = w[1];
+    else if (valid >= 8 && align == 2)
+        put_two_pairs(p, w[0]), put_two_pairs(p + 4, w[1]);
+    else if (valid > 0)
+        store_pieces<2>(p, make_uint4(w[0], w[1], 0, 0), valid, align);
+}
+DEV void store_user(char *p, const uint32_t (&w)[4], int64_t valid, int align) {
+    if (valid >= 16 && align >= 16)
+        *(uint4 *)p = make_uint4(w[0], w[1], w[2], w[3]);
+    else if (valid >= 16 && align >= 4)
+        for (int i = 0; i < 4; i++) *(uint32_t *)(p + 4 * i) = w[i];
+    else if (valid >= 16 && align == 2)
+        for (int i = 0; i < 4; i++) put_two_pairs(p + 4 * i, w[i]);
+    else if (valid > 0)
+        store_pieces<4>(p, make_uint4(w[0], w[1], w[2], w[3]), valid, align);
+}
+
+/* ---- LL: 8 bytes of data in 16, each half with a flag of its own ---------------------------------------------------- */
+
+/* What a packet of this epoch is marked with. Never 0, which unused scratch holds. */
+DEV uint32_t ll_flag(const run &r) {
+    return r.epoch;
+}
+DEV char *ll_slot(const run &r, int rank, int source) {
+    const symm_scratch *s = &r.a->scratch;
+    uint64_t i = (uint64_t)(r.epoch & 1u) * (unsigned)r.a->nranks + (unsigned)source;
+    return flat(r.a, rank, s->ll_off + i * s->ll_slot);
+}
+DEV void ll_put(char *slot, uint64_t item, const uint32_t (&w)[2], uint32_t flag) {
+    put16(slot + item * 16, make_uint4(w[0], flag, w[1], flag));
+}
+DEV int ll_is(uint4 v, uint32_t flag) {
+    return v.y == flag && v.w == flag;
+}
+
+/* ---- LL128: 120 bytes of data and 8 of flag in each line of 128, written and read by 8 lanes at once ------------------ */
+
+/* A warp moves 4 lines, 480 bytes of data. Lanes 7, 15, 23 and 31 hold the flag in their upper half. In every 16 lanes (240
+ * bytes) lane 7 has the lower half of the 16 bytes at 112 and lane 15 the upper, so that all other lanes have whole, aligned
+ * pieces. */
+#define LINE_DATA  480
+#define LINE_BYTES 512
+
+struct piece {
+    int at;    /* this lane's data in the warp's 480 bytes */
+    int flags; /* 1: this lane carries a flag, and only 8 bytes of data */
+};
+DEV piece lane_piece(int lane) {
+    int l = lane & 15;
+    piece p;
+    p.flags = (l & 7) == 7;
+    p.at = (lane >> 4) * 240 + (l == 7 ? 112 : l == 15 ? 120 : 16 * l);
+    return p;
+}
+/* Epoch and how often this place has been used in it. */
+DEV uint64_t line_flag(const run &r, uint32_t use) {
+    return (uint64_t)r.epoch << 32 | (use + 1);
+}
+DEV char *line_slot(const run &r, int rank, int phase, int source) {
+    const symm_scratch *s = &r.a->scratch;
+    uint64_t i = ((r.epoch & 1u) * 2u + (unsigned)phase) * (uint64_t)r.a->nranks + (unsigned)source;
+    return flat(r.a, rank, s->packet_off + i * s->packet_slot);
+}
+/* This lane's 16 bytes of a line: data, or half data and half flag. */
+DEV uint4 line_pack(const uint32_t (&w)[4], int flags, uint64_t flag) {
+    return flags ? make_uint4(w[0], w[1], (uint32_t)flag, (uint32_t)(flag >> 32))
+                 : make_uint4(w[0], w[1], w[2], w[3]);
+}
+DEV int line_stale(uint4 v, int flags, uint64_t flag) {
+    return flags && (v.z != (uint32_t)flag || v.w != (uint32_t)(flag >> 32));
+}
+/* A warp's store of its lines to a peer. A flag must not become visible before its data, and over a link only what one instruction
+ * stores arrives as one. So the store is made by all lanes together; a warp whose lanes are apart (compilers do not promise to bring
+ * them together, and __syncwarp does so for its own length only) stores the data first, and the flags behind a fence. */
+DEV void line_put(void *p, uint4 v, int flags) {
+    int apart;
+    asm volatile("{\n\t.reg .pred whole;\n\t.reg .b32 here;\n\t"
+                 "activemask.b32 here;\n\t"
+                 "setp.eq.u32 whole, here, 0xffffffff;\n\t"
+                 "@whole st.relaxed.sys.global.v4.u32 [%1], {%2, %3, %4, %5};\n\t"
+                 "selp.s32 %0, 0, 1, whole;\n\t}"
+                 : "=r"(apart)
+                 : "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+    if (!apart) return;
+    if (!flags) put16(p, v);
+    __threadfence_system(); /* pairs with line_wait: whoever sees the flags reads the line after them */
+    __syncwarp();
+    if (flags) put16(p, v);
+    __syncwarp();
+}
+/* Waits for one warp's line from `peer` and reads it. All lanes together. 1: leave. Only the flags are polled, a quarter of the
+ * bytes; the line is read after they were seen, so it does not matter whether a read of 128 bytes is one. */
+DEV int line_wait(run &r, const char *at, int flags, uint64_t flag, int peer, int stage, uint4 &v) {
+    uint32_t polls = 0;
+    uint64_t since = 0;
+    for (;;) {
+        if (flags) v = get16(at);
+        if (!__any_sync(0xffffffffu, line_stale(v, flags, flag))) break;
+        if (warp_poll_again(r, polls, peer, stage, since)) return 1;
+    }
+    v = get16(at);
+    return 0;
+}
+
+#endif

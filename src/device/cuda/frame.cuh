@@ -1,0 +1,118 @@
+/* frame.cuh - entry and exit of every GPU kernel.
+ *
+ * Entry: the last warp of CTA 0 stores {epoch, signature} to every peer. Exit: it has heard every peer's and compared. It does
+ * both beside the data. So in every collective each rank hears from each rank, which is the barrier that the double
+ * buffering of scratch rests on; the proof is that of barrier.inl:
+ *
+ *   A rank writes epoch e into a peer's scratch of parity e & 1 only inside its kernel e, which began after its kernel e-1 had
+ *   ended, which had heard from the peer in epoch e-1; the peer spoke inside its kernel e-1, so its kernel e-2, the last that read
+ *   this parity, had ended.
+ *
+ * Within a kernel a place of scratch is used again by the same warp two items later; each body says why it is free. */
+#ifndef SYMM_CUDA_FRAME_CUH_
+#define SYMM_CUDA_FRAME_CUH_
+
+#include "elem.cuh"
+
+/* ---- entry and exit ----------------------------------------------------------------------------------------------- */
+
+/* 1: this thread has data to move; 0: it is of the last warp, which is for the signatures. */
+DEV int is_data(void) {
+    return threadIdx.x < blockDim.x - 32;
+}
+DEV unsigned data_threads(void) {
+    return blockDim.x - 32;
+}
+
+DEV run open_kernel(const symm_args &a) {
+    run r;
+    r.a = &a;
+    r.ctl = ctl_of(&a, a.rank);
+    r.left = 0;
+    uint32_t e = get4(&r.ctl->epoch[blockIdx.x]);
+    r.epoch = e == 0xffffffffu ? 2u : e + 1u; /* never 0; the parity goes on */
+    return r;
+}
+
+DEV uint64_t own_scalar(const symm_args *a) {
+    if (!a->scalar_ptr) return a->scalar;
+    uint64_t bits = 0;
+    for (unsigned b = 0; b < a->esize; b++)
+        bits |= (uint64_t)byte_at((const char *)a->scalar_ptr + b) << (8 * b);
+    return bits;
+}
+
+/* Waits for peer's signature and compares. 1: leave. */
+DEV int signature_differs(run &r, int p) {
+    const symm_args *a = r.a;
+    const uint64_t want = (uint64_t)r.epoch << 32;
+    uint32_t polls = 0;
+    uint64_t since = 0, word;
+    /* A peer may be one epoch ahead, in the other place: in this one the difference is 0, or the word is old. */
+    while (((word = get8(&r.ctl->inbox[p].sig[r.epoch & 1u])) ^ want) >> 32)
+        if (poll_again(r, polls, p, SYMM_STAGE_SIGNATURE, since)) return 1;
+    if ((uint32_t)word == a->sig) return 0;
+    leave(a, r.epoch, symmMismatch, p, SYMM_STAGE_SIGNATURE);
+    r.left = 1;
+    return 1;
+}
+
+/* By the last warp of CTA 0, a lane per peer. */
+DEV void exchange_signatures(run &r) {
+    const symm_args *a = r.a;
+    const unsigned lane = threadIdx.x & 31u, at = r.epoch & 1u;
+    const uint64_t scalar = a->op == SYMM_OP_PREMUL ? own_scalar(a) : 0;
+    for (int p = (int)lane; p < a->nranks; p += 32) {
+        if (p == a->rank) continue;
+        symm_gpu_inbox *box = &ctl_of(a, p)->inbox[a->rank];
+        put8(&box->sig[at], (uint64_t)r.epoch << 32 | a->sig); /* pairs with signature_differs */
+        if (a->op == SYMM_OP_PREMUL)                           /* pairs with scalar_of */
+            put16(&box->scalar[at],
+                  make_uint4((uint32_t)scalar, r.epoch, (uint32_t)(scalar >> 32), r.epoch));
+    }
+    for (int p = (int)lane; p < a->nranks; p += 32)
+        if (p != a->rank && signature_differs(r, p)) return;
+}
+
+/* premulsum: waits until every rank's factor is in the inbox; they come beside the signatures. 1: leave. */
+DEV int scalars_wait(run &r) {
+    const symm_args *a = r.a;
+    if (a->op != SYMM_OP_PREMUL || a->nranks == 1) return 0;
+    for (int p = 0; p < a->nranks; p++) {
+        uint32_t polls = 0;
+        uint64_t since = 0;
+        while (p != a->rank && !ll_is(get16(&r.ctl->inbox[p].scalar[r.epoch & 1u]), r.epoch))
+            if (poll_again(r, polls, p, SYMM_STAGE_SCALAR, since)) return 1;
+    }
+    return 0;
+}
+/* After scalars_wait. Not inlined: for the one reduction in a thousand that needs it. */
+static __device__ __noinline__ uint64_t scalar_of(const symm_args *a, uint32_t epoch, int p) {
+    if (p == a->rank) return own_scalar(a);
+    const uint32_t *w = ctl_of(a, a->rank)->inbox[p].scalar[epoch & 1u];
+    return (uint64_t)get4(w + 2) << 32 | get4(w);
+}
+template <int T, int OP> DEV typename elem<T>::acc scale_of(const run &r, int p) {
+    return OP == ANY_OP && r.a->op == SYMM_OP_PREMUL ? elem<T>::scalar(scalar_of(r.a, r.epoch, p))
+                                                     : 0;
+}
+
+/* Every thread of every CTA comes here. CTA b advances word b, CTA 0 also those beyond the grid, so all always equal the one epoch.
+ * A kernel that leaves early advances none: the communicator is over. */
+DEV void close_kernel(run &r) {
+    if (blockIdx.x == 0 && !is_data() && r.a->nranks > 1) exchange_signatures(r);
+    if (!__syncthreads_or(r.left)) {
+        if (threadIdx.x == 0) r.ctl->epoch[blockIdx.x] = r.epoch;
+        if (blockIdx.x == 0)
+            for (unsigned b = gridDim.x + threadIdx.x; b < SYMM_GPU_MAX_CTAS; b += blockDim.x)
+                r.ctl->epoch[b] = r.epoch;
+    }
+    if (!r.a->serial) return;
+    __syncthreads(); /* the words above are written: nothing of this CTA comes after the next line */
+    if (threadIdx.x == 0)
+        asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(&r.ctl->done[blockIdx.x]),
+                     "r"(r.a->serial)
+                     : "memory"); /* read by symm_gpu_drain */
+}
+
+#endif

@@ -1,0 +1,354 @@
+/* lines.cuh - middle and large messages in lines of 128 bytes that end in a flag (LL128), one-shot and two-shot. Only scratch is shared. */
+#ifndef SYMM_CUDA_LINES_CUH_
+#define SYMM_CUDA_LINES_CUH_
+
+#include "frame.cuh"
+
+/* ---- middle and large: LL128 lines ----------------------------------------------------------------------------------- */
+
+/* A warp's share. The message (or a slice of it) is cut into items of warps * lines * LINE_DATA bytes; of item k warp w has `lines`
+ * lines from (k * warps + w) * lines on. Each item has a place in scratch, which item k + places uses again. */
+struct warp_work {
+    int lane, warp, warps;
+    unsigned lines, places;
+    piece mine;
+};
+DEV warp_work warp_of(const symm_args *a, unsigned places) {
+    warp_work w;
+    w.lane = (int)(threadIdx.x & 31u);
+    w.warp = (int)((threadIdx.x >> 5) * gridDim.x + blockIdx.x); /* neighbours on different SMs */
+    w.warps = (int)(gridDim.x * (data_threads() >> 5));
+    w.lines = (unsigned)a->chunk;
+    w.places = places;
+    w.mine = lane_piece(w.lane);
+    return w;
+}
+/* Where this lane's 16 bytes of the item's line j lie in a slot. Neighbouring warps' lines lie together. */
+DEV uint64_t line_at(const warp_work &w, uint32_t use, unsigned j) {
+    return (((uint64_t)(use % w.places) * w.lines + j) * (unsigned)w.warps + (unsigned)w.warp) *
+               LINE_BYTES +
+           (unsigned)w.lane * 16;
+}
+/* Byte of the message at which the item's line j of this warp begins. */
+DEV uint64_t data_at(const warp_work &w, uint32_t use, unsigned j) {
+    return (((uint64_t)use * w.lines + j) * (unsigned)w.warps + (unsigned)w.warp) * LINE_DATA;
+}
+/* Lines of the item that exist; the same for this warp on every rank. */
+DEV unsigned lines_of(const warp_work &w, uint32_t use, uint64_t bytes) {
+    const uint64_t first = data_at(w, use, 0), step = (uint64_t)(unsigned)w.warps * LINE_DATA;
+    if (first >= bytes) return 0;
+    const uint64_t n = (bytes - first + step - 1) / step;
+    return n < w.lines ? (unsigned)n : w.lines;
+}
+
+/* This lane's part of a line of user memory: [at, end) of base, of which the lane's piece. */
+DEV void load_line(uint32_t (&v)[4], const char *base, uint64_t at, uint64_t end, const piece &m,
+                   int align) {
+    const uint64_t from = at + (unsigned)m.at;
+    const int64_t valid = (int64_t)(end - from);
+    if (m.flags) {
+        uint32_t half[2];
+        load_user(half, base + from, valid, align);
+        v[0] = half[0], v[1] = half[1], v[2] = 0, v[3] = 0;
+    } else {
+        load_user(v, base + from, valid, align);
+    }
+}
+DEV void store_line(char *base, const uint32_t (&v)[4], uint64_t at, uint64_t end, const piece &m,
+                    int align) {
+    const uint64_t from = at + (unsigned)m.at;
+    const int64_t valid = (int64_t)(end - from);
+    if (m.flags) {
+        const uint32_t half[2] = {v[0], v[1]};
+        store_user(base + from, half, valid, align);
+    } else {
+        store_user(base + from, v, valid, align);
+    }
+}
+DEV void to_words(uint32_t (&w)[4], uint4 v) {
+    w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
+}
+
+template <int N>
+DEV void line_send(run &r, const warp_work &w, uint32_t use, unsigned j, int phase,
+                   const uint32_t (&v)[4]) {
+    const int n = N ? N : r.a->nranks;
+    const uint4 packed = line_pack(v, w.mine.flags, line_flag(r, use));
+    const uint64_t at = line_at(w, use, j);
+#pragma unroll
+    for (int q = 1; q < n; q++)
+        line_put(line_slot(r, peer_of(r.a->rank, n, q), phase, r.a->rank) + at, packed,
+                 w.mine.flags);
+}
+DEV int line_recv(run &r, const warp_work &w, uint32_t use, unsigned j, int phase, int p,
+                  uint32_t (&v)[4]) {
+    const char *at = line_slot(r, r.a->rank, phase, p) + line_at(w, use, j);
+    uint4 got;
+    if (line_wait(r, at, w.mine.flags, line_flag(r, use), p, SYMM_STAGE_PACKET, got)) return 1;
+    to_words(v, got);
+    return 0;
+}
+
+/* Line j of an item from ranks [from, from + G) at once, polled together; the own one is left alone. 1: leave. */
+template <int G>
+DEV int line_gather(run &r, const warp_work &w, uint32_t use, unsigned j, int phase, int from,
+                    uint4 (&v)[G]) {
+    const char *mine = line_slot(r, r.a->rank, phase, from) + line_at(w, use, j);
+    const uint64_t flag = line_flag(r, use);
+    const int own = r.a->rank - from;
+    uint32_t polls = 0;
+    uint64_t since = 0;
+    for (;;) {
+        int missing = -1;
+#pragma unroll
+        for (int i = 0; i < G; i++)
+            if (i != own && w.mine.flags)
+                v[i] = get16(mine + (uint64_t)i * r.a->scratch.packet_slot);
+#pragma unroll
+        for (int i = 0; i < G; i++)
+            if (i != own && line_stale(v[i], w.mine.flags, flag)) missing = from + i;
+        const unsigned who = __ballot_sync(0xffffffffu, missing >= 0);
+        if (!who) break;
+        missing = __shfl_sync(0xffffffffu, missing, __ffs((int)who) - 1);
+        if (warp_poll_again(r, polls, missing, SYMM_STAGE_PACKET, since)) return 1;
+    }
+#pragma unroll
+    for (int i = 0; i < G; i++) /* see line_wait */
+        if (i != own) v[i] = get16(mine + (uint64_t)i * r.a->scratch.packet_slot);
+    return 0;
+}
+
+/* Reduces line j of an item: own data and every peer's of phase 0. */
+template <int T, int N, int OP>
+DEV int line_reduce(run &r, const warp_work &w, uint32_t use, unsigned j, const uint32_t (&own)[4],
+                    uint32_t (&out)[4]) {
+    const symm_args *a = r.a;
+    reduction<T, 4, OP> sum;
+    if (N) {
+        uint4 v[N ? N : 1];
+        if (line_gather(r, w, use, j, 0, 0, v)) return 1;
+#pragma unroll
+        for (int p = 0; p < N; p++) {
+            uint32_t x[4];
+            to_words(x, v[p]);
+#pragma unroll
+            for (int i = 0; i < 4; i++) x[i] = p == a->rank ? own[i] : x[i];
+            if (p == 0)
+                sum.first((int)a->op, x, scale_of<T, OP>(r, p));
+            else
+                sum.step((int)a->op, x, scale_of<T, OP>(r, p));
+        }
+    } else {
+        for (int p = 0; p < a->nranks; p++) {
+            uint32_t x[4] = {own[0], own[1], own[2], own[3]};
+            if (p != a->rank && line_recv(r, w, use, j, 0, p, x)) return 1;
+            if (p == 0)
+                sum.first((int)a->op, x, scale_of<T, OP>(r, p));
+            else
+                sum.step((int)a->op, x, scale_of<T, OP>(r, p));
+        }
+    }
+    sum.last((int)a->op, a->nranks, out);
+    return 0;
+}
+
+/* All lines of item k to every peer, several loads under way at once. */
+template <int N>
+DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int in) {
+    const unsigned lines = lines_of(w, k, bytes);
+    unsigned j = 0;
+    for (; j + 4 <= lines; j += 4) {
+        uint32_t v[4][4];
+#pragma unroll
+        for (unsigned i = 0; i < 4; i++)
+            load_line(v[i], (const char *)r.a->src, data_at(w, k, j + i), bytes, w.mine, in);
+#pragma unroll
+        for (unsigned i = 0; i < 4; i++) line_send<N>(r, w, k, j + i, 0, v[i]);
+    }
+#pragma unroll 1
+    for (; j < lines; j++) {
+        uint32_t v[4];
+        load_line(v, (const char *)r.a->src, data_at(w, k, j), bytes, w.mine, in);
+        line_send<N>(r, w, k, j, 0, v);
+    }
+}
+
+/* One-shot push of lines, one item ahead. Item k+1 takes the place of item k-3: this warp has then read item k-1 of every peer's same
+ * warp, which that one sent after it had read item k-3 of ours. In place: an element is read for the last time by the thread that
+ * overwrites it. */
+#define PUSH_PLACES 4u
+template <int T, int N, int OP> DEV void ar_push(run &r) {
+    const symm_args *a = r.a;
+    const uint64_t bytes = a->count * a->esize;
+    const warp_work w = warp_of(a, PUSH_PLACES);
+    const int in = alignment(a->src), out = alignment(a->dst);
+    if (OP == ANY_OP && scalars_wait(r)) return;
+    item_send<N>(r, w, 0, bytes, in);
+    for (uint32_t k = 0; data_at(w, k, 0) < bytes; k++) {
+        item_send<N>(r, w, k + 1, bytes, in);
+        const unsigned lines = lines_of(w, k, bytes);
+#pragma unroll 1
+        for (unsigned j = 0; j < lines; j++) {
+            uint32_t own[4], sum[4];
+            load_line(own, (const char *)a->src, data_at(w, k, j), bytes, w.mine, in);
+            if (line_reduce<T, N, OP>(r, w, k, j, own, sum)) return;
+            store_line((char *)a->dst, sum, data_at(w, k, j), bytes, w.mine, out);
+        }
+    }
+}
+template <int T, int N> DEV void body_ar_push(run &r) {
+    if (HOT(T) && r.a->op == SYMM_OP_SUM)
+        ar_push<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r);
+    else
+        ar_push<T, N, ANY_OP>(r);
+}
+
+/* Slice p of the message: [at, end). All but the last are equally long, in whole 16 bytes. */
+struct slice {
+    uint64_t at, end;
+};
+DEV uint64_t slice_bytes(uint64_t bytes, int n) {
+    return ((bytes + (unsigned)n - 1) / (unsigned)n + 15) & ~15ull;
+}
+DEV slice slice_of(uint64_t bytes, uint64_t each, int p) {
+    slice s = {each * (unsigned)p, each * (unsigned)(p + 1)};
+    if (s.at > bytes) s.at = bytes;
+    if (s.end > bytes) s.end = bytes;
+    return s;
+}
+
+/* Item k of every peer's slice to that peer. */
+template <int N>
+DEV void slices_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, uint64_t each,
+                     int in) {
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+    const unsigned lines = lines_of(w, k, each);
+    const uint64_t flag = line_flag(r, k);
+#pragma unroll(N == 2 ? 4 : 1)
+    for (unsigned j = 0; j < lines; j++) {
+#pragma unroll(N == 8 ? 4 : 3)
+        for (int q = 1; q < n; q++) {
+            const int p = peer_of(a->rank, n, q);
+            const slice s = slice_of(bytes, each, p);
+            uint32_t v[4];
+            load_line(v, (const char *)a->src, s.at + data_at(w, k, j), s.end, w.mine, in);
+            line_put(line_slot(r, p, 0, a->rank) + line_at(w, k, j),
+                     line_pack(v, w.mine.flags, flag), w.mine.flags);
+        }
+    }
+}
+
+template <int T, int N, int OP>
+DEV int slice_reduce(run &r, const warp_work &w, uint32_t k, const slice &s, uint64_t each, int in,
+                     int out) {
+    const symm_args *a = r.a;
+    const unsigned lines = lines_of(w, k, each);
+#pragma unroll 1
+    for (unsigned j = 0; j < lines; j++) {
+        const uint64_t at = s.at + data_at(w, k, j);
+        uint32_t own[4], sum[4];
+        load_line(own, (const char *)a->src, at, s.end, w.mine, in);
+        if (line_reduce<T, N, OP>(r, w, k, j, own, sum)) return 1;
+        line_send<N>(r, w, k, j, 1, sum);
+        store_line((char *)a->dst, sum, at, s.end, w.mine, out);
+    }
+    return 0;
+}
+
+/* Line j of the slices of ranks [from, from + G). 1: leave. */
+template <int G>
+DEV int slices_line(run &r, const warp_work &w, uint32_t k, unsigned j, int from, uint64_t bytes,
+                    uint64_t each, int out) {
+    uint4 v[G];
+    if (line_gather(r, w, k, j, 1, from, v)) return 1;
+#pragma unroll
+    for (int i = 0; i < G; i++) {
+        if (from + i == r.a->rank) continue;
+        const slice s = slice_of(bytes, each, from + i);
+        uint32_t x[4];
+        to_words(x, v[i]);
+        store_line((char *)r.a->dst, x, s.at + data_at(w, k, j), s.end, w.mine, out);
+    }
+    return 0;
+}
+
+template <int N>
+DEV int slices_take(run &r, const warp_work &w, uint32_t k, uint64_t bytes, uint64_t each,
+                    int out) {
+    const int group = !N ? 1 : N < 4 ? N : 4; /* as many as the registers hold beside the rest */
+    const int n = N ? N : r.a->nranks;
+    const unsigned lines = lines_of(w, k, each);
+#pragma unroll 1
+    for (unsigned j = 0; j < lines; j++)
+#pragma unroll 1
+        for (int from = 0; from < n; from += group)
+            if ((group > 1 || from != r.a->rank) &&
+                slices_line<group>(r, w, k, j, from, bytes, each, out))
+                return 1;
+    return 0;
+}
+
+/* Two-shot push: each slice's lines to its owner, the owner reduces and sends the result to everybody; 2(n-1)/n of the bytes cross a
+ * link. An item's first half is sent one item ahead, so that the link works while the warp waits.
+ *   Phase 0, item k+2 over item k: sent after this warp has taken item k of every peer, which that peer sent after it had
+ *     read what we had sent it of item k.
+ *   Phase 1, item k+2 over item k: sent after this warp has read phase 0 of item k+2 from every peer, which that peer sent
+ *     after it had taken our item k.
+ * In place is safe: a warp reads and writes the same places of all slices, and of an item it has read all that it sends before it
+ * writes any. */
+#define SHOT_PLACES 2u
+template <int T, int N, int OP> DEV void ar_twoshot(run &r) {
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+    const uint64_t bytes = a->count * a->esize, each = slice_bytes(bytes, n);
+    const warp_work w = warp_of(a, SHOT_PLACES);
+    const int in = alignment(a->src), out = alignment(a->dst);
+    const slice mine = slice_of(bytes, each, a->rank);
+    if (OP == ANY_OP && scalars_wait(r)) return;
+    slices_send<N>(r, w, 0, bytes, each, in);
+    for (uint32_t k = 0; data_at(w, k, 0) < each; k++) {
+        slices_send<N>(r, w, k + 1, bytes, each, in);
+        if (slice_reduce<T, N, OP>(r, w, k, mine, each, in, out)) return;
+        if (slices_take<N>(r, w, k, bytes, each, out)) return;
+    }
+}
+template <int T, int N> DEV void body_ar_twoshot(run &r) {
+    if (HOT(T) && r.a->op == SYMM_OP_SUM)
+        ar_twoshot<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r);
+    else
+        ar_twoshot<T, N, ANY_OP>(r);
+}
+
+/* all_gather with lines; places as in ar_push. */
+template <int N> DEV void body_ag_push(run &r) {
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+    const uint64_t bytes = a->count * a->esize;
+    const warp_work w = warp_of(a, PUSH_PLACES);
+    char *own = (char *)a->dst + (uint64_t)a->rank * bytes;
+    const int in = alignment(a->src), to_own = alignment(own);
+    item_send<N>(r, w, 0, bytes, in);
+    for (uint32_t k = 0; data_at(w, k, 0) < bytes; k++) {
+        item_send<N>(r, w, k + 1, bytes, in);
+        const unsigned lines = lines_of(w, k, bytes);
+        uint32_t v[4];
+#pragma unroll 2
+        for (unsigned j = 0; j < lines && own != a->src; j++) {
+            load_line(v, (const char *)a->src, data_at(w, k, j), bytes, w.mine, in);
+            store_line(own, v, data_at(w, k, j), bytes, w.mine, to_own);
+        }
+#pragma unroll 1
+        for (int q = 1; q < n; q++) {
+            const int p = peer_of(a->rank, n, q);
+            char *to = (char *)a->dst + (uint64_t)p * bytes;
+            const int align = alignment(to);
+            for (unsigned j = 0; j < lines; j++) {
+                if (line_recv(r, w, k, j, 0, p, v)) return;
+                store_line(to, v, data_at(w, k, j), bytes, w.mine, align);
+            }
+        }
+    }
+}
+
+#endif

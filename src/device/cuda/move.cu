@@ -1,0 +1,42 @@
+/* move.cu - the GPU kernels that only move bytes, or nothing. Called symm_<row of kernels.def>_n<ranks>. */
+#include "direct.cuh"
+#include "small.cuh"
+
+#define KERNEL(row, tag, ...)                                              \
+    extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1) \
+        symm_##row##_##tag(const __grid_constant__ symm_args a) {          \
+        enter_grid();                                                      \
+        run r = open_kernel(a);                                            \
+        if (is_data()) __VA_ARGS__(r);                                     \
+        close_kernel(r);                                                   \
+    }
+
+/* The same, the thread's first words loaded before anything is waited for. */
+#define KERNEL_LL(row, tag, ...)                                           \
+    extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1) \
+        symm_##row##_##tag(const __grid_constant__ symm_args a) {          \
+        enter_grid();                                                      \
+        const first_words first = load_first(a);                           \
+        run r = open_kernel(a);                                            \
+        if (is_data()) __VA_ARGS__(r, first);                              \
+        close_kernel(r);                                                   \
+    }
+
+#define RANKS(N)                                         \
+    KERNEL_LL(all_gather_ll, n##N, body_ag_ll<N>)        \
+    KERNEL(all_gather_push_ll128, n##N, body_ag_push<N>) \
+    KERNEL(all_gather_direct, n##N, body_ag_direct<N>)
+
+RANKS(2)
+RANKS(4)
+RANKS(8)
+RANKS(0)
+
+/* For tools: what a launch alone costs. */
+extern "C" __global__ void symm_nothing(void) {
+    enter_grid();
+}
+
+DEV void body_barrier(run &) {} /* entry and exit are the barrier */
+KERNEL(all_gather_local, n1, body_ag_local)
+KERNEL(barrier_word, n0, body_barrier)

@@ -1,0 +1,47 @@
+/* reduce.cu - the GPU kernels that reduce, for one element type: compiled once per type with -DSYMM_T=<symmDataType_t> and
+ * -DSYMM_TNAME=<its name>. A kernel is called symm_<row of kernels.def>_<type>_n<ranks>; n0 serves any number of them. */
+#include "direct.cuh"
+#include "small.cuh"
+
+#define PASTE_(a, b, c, d) a##b##c##d
+#define PASTE(a, b, c, d)  PASTE_(a, b, c, d)
+
+/* The same, the thread's first words loaded before anything is waited for. */
+#define KERNEL_LL(row, tag, ...)                                                        \
+    extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1)              \
+        PASTE(symm_##row##_, SYMM_TNAME, _, tag)(const __grid_constant__ symm_args a) { \
+        enter_grid();                                                                   \
+        const first_words first = load_first(a);                                        \
+        run r = open_kernel(a);                                                         \
+        if (is_data()) __VA_ARGS__(r, first);                                           \
+        close_kernel(r);                                                                \
+    }
+/* bounds: data warps and the one for signatures. */
+#define KERNEL(row, tag, threads, ...)                                                  \
+    extern "C" __global__ void __launch_bounds__((threads) + 32, 1)                     \
+        PASTE(symm_##row##_, SYMM_TNAME, _, tag)(const __grid_constant__ symm_args a) { \
+        enter_grid();                                                                   \
+        run r = open_kernel(a);                                                         \
+        if (is_data()) __VA_ARGS__(r);                                                  \
+        close_kernel(r);                                                                \
+    }
+
+/* 16 elements in 16 bytes and 7 peers' lines at once do not fit the registers: there peer follows peer. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define WIDE(bytes) ((bytes) == 1 || (bytes) == 8)
+#else
+#define WIDE(bytes) ((bytes) == 1)
+#endif
+#define LINES(N)   (WIDE(elem<SYMM_T>::BYTES) && (N) == 8 ? 0 : (N))
+#define THREADS(N) ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
+#define RANKS(N)                                                                        \
+    KERNEL_LL(all_reduce_ll, n##N, body_ar_ll<SYMM_T, N>)                               \
+    KERNEL(all_reduce_push_ll128, n##N, THREADS(N), body_ar_push<SYMM_T, LINES(N)>)     \
+    KERNEL(all_reduce_2shot_ll128, n##N, THREADS(N), body_ar_twoshot<SYMM_T, LINES(N)>) \
+    KERNEL(all_reduce_direct, n##N, THREADS(N), body_ar_direct<SYMM_T, LINES(N)>)
+
+RANKS(2)
+RANKS(4)
+RANKS(8)
+RANKS(0)
+KERNEL(all_reduce_local, n1, SYMM_GPU_THREADS, body_ar_local<SYMM_T>)

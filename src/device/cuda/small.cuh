@@ -1,0 +1,178 @@
+/* small.cuh - small messages in LL packets: 8 bytes of data and two copies of the epoch in one store to each peer. One-shot; only
+ * scratch is shared, so the users' buffers may lie anywhere. And what one rank alone does. */
+#ifndef SYMM_CUDA_SMALL_CUH_
+#define SYMM_CUDA_SMALL_CUH_
+
+#include "frame.cuh"
+
+/* ---- small: one-shot, LL -------------------------------------------------------------------------------------------- */
+
+/* What a thread is told of its 8 bytes. */
+struct span8 {
+    uint64_t at;   /* byte of the message */
+    int64_t valid; /* bytes that exist, from there */
+};
+DEV span8 span8_of(uint64_t item, uint64_t bytes) {
+    span8 s = {item * 8, (int64_t)(bytes - item * 8)};
+    return s;
+}
+
+/* A thread's first 8 bytes, loaded while its epoch word is on the way. */
+struct first_words {
+    uint32_t w[2];
+};
+DEV first_words load_first(const symm_args &a) {
+    const uint64_t bytes = a.count * a.esize,
+                   item = (uint64_t)blockIdx.x * data_threads() + threadIdx.x;
+    const span8 s = span8_of(item, bytes);
+    first_words f = {{0, 0}};
+    if (is_data() && s.valid > 0)
+        load_user(f.w, (const char *)a.src + s.at, s.valid, alignment(a.src));
+    return f;
+}
+
+template <int N> DEV void ll_send(run &r, uint64_t item, const uint32_t (&w)[2]) {
+    const int n = N ? N : r.a->nranks;
+#pragma unroll
+    for (int q = 1; q < n; q++)
+        ll_put(ll_slot(r, peer_of(r.a->rank, n, q), r.a->rank), item, w, ll_flag(r));
+}
+DEV int ll_recv(run &r, int p, uint64_t item, uint32_t (&w)[2]) {
+    const char *at = ll_slot(r, r.a->rank, p) + item * 16;
+    uint32_t polls = 0;
+    uint64_t since = 0;
+    uint4 v;
+    while (!ll_is(v = get16(at), ll_flag(r)))
+        if (poll_again(r, polls, p, SYMM_STAGE_PACKET, since)) return 1;
+    w[0] = v.x, w[1] = v.z;
+    return 0;
+}
+
+/* All peers' packets of one item, polled together: N is known, so they are in registers. 1: leave. */
+template <int N> DEV int ll_gather(run &r, uint64_t item, uint32_t (&w)[N ? N : 1][2]) {
+    uint32_t polls = 0;
+    uint64_t since = 0;
+    const char *mine = ll_slot(r, r.a->rank, 0) + item * 16;
+    for (;;) {
+        int missing = -1;
+#pragma unroll
+        for (int p = 0; p < N; p++) {
+            if (p == r.a->rank) continue;
+            uint4 v = get16(mine + (uint64_t)p * r.a->scratch.ll_slot);
+            if (!ll_is(v, ll_flag(r))) missing = p;
+            w[p][0] = v.x, w[p][1] = v.z;
+        }
+        if (missing < 0) return 0;
+        if (poll_again(r, polls, missing, SYMM_STAGE_PACKET, since)) return 1;
+    }
+}
+
+template <int T, int N, int OP>
+DEV int ll_reduce(run &r, uint64_t item, const uint32_t (&own)[2], uint32_t (&out)[2]) {
+    const symm_args *a = r.a;
+    reduction<T, 2, OP> sum;
+    if (N) {
+        uint32_t w[N ? N : 1][2];
+        if (ll_gather<N>(r, item, w)) return 1;
+#pragma unroll
+        for (int p = 0; p < N; p++) {
+            const uint32_t x[2] = {p == a->rank ? own[0] : w[p][0],
+                                   p == a->rank ? own[1] : w[p][1]};
+            if (p == 0)
+                sum.first((int)a->op, x, scale_of<T, OP>(r, p));
+            else
+                sum.step((int)a->op, x, scale_of<T, OP>(r, p));
+        }
+    } else {
+        for (int p = 0; p < a->nranks; p++) {
+            uint32_t x[2] = {own[0], own[1]};
+            if (p != a->rank && ll_recv(r, p, item, x)) return 1;
+            if (p == 0)
+                sum.first((int)a->op, x, scale_of<T, OP>(r, p));
+            else
+                sum.step((int)a->op, x, scale_of<T, OP>(r, p));
+        }
+    }
+    sum.last((int)a->op, a->nranks, out);
+    return 0;
+}
+
+/* One-shot push: everything to everyone, everybody reduces everything. A place of scratch is used once per kernel. */
+template <int T, int N, int OP> DEV void ar_ll(run &r, const first_words &first) {
+    const symm_args *a = r.a;
+    uint32_t w[2] = {first.w[0], first.w[1]}, sum[2];
+    const uint64_t bytes = a->count * a->esize, items = (bytes + 7) / 8;
+    const int in = alignment(a->src), out = alignment(a->dst);
+    const uint64_t stride = (uint64_t)gridDim.x * data_threads();
+    if (OP == ANY_OP && scalars_wait(r)) return;
+    for (uint64_t i = (uint64_t)blockIdx.x * data_threads() + threadIdx.x; i < items; i += stride) {
+        const span8 s = span8_of(i, bytes), next = span8_of(i + stride, bytes);
+        ll_send<N>(r, i, w);
+        if (ll_reduce<T, N, OP>(r, i, w, sum)) return;
+        if (next.valid > 0) load_user(w, (const char *)a->src + next.at, next.valid, in);
+        store_user((char *)a->dst + s.at, sum, s.valid, out);
+    }
+}
+template <int T, int N> DEV void body_ar_ll(run &r, const first_words &first) {
+    if (HOT(T) && r.a->op == SYMM_OP_SUM)
+        ar_ll<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, first);
+    else
+        ar_ll<T, N, ANY_OP>(r, first);
+}
+
+template <int N> DEV void body_ag_ll(run &r, const first_words &first) {
+    const symm_args *a = r.a;
+    uint32_t w[2] = {first.w[0], first.w[1]}, got[2];
+    const uint64_t bytes = a->count * a->esize, items = (bytes + 7) / 8;
+    const int in = alignment(a->src);
+    const int n = N ? N : a->nranks;
+    const uint64_t stride = (uint64_t)gridDim.x * data_threads();
+    for (uint64_t i = (uint64_t)blockIdx.x * data_threads() + threadIdx.x; i < items; i += stride) {
+        const span8 s = span8_of(i, bytes), next = span8_of(i + stride, bytes);
+        ll_send<N>(r, i, w);
+        for (int q = 0; q < n; q++) { /* the own part first: its store waits for nobody */
+            const int p = peer_of(a->rank, n, q);
+            char *to = (char *)a->dst + (uint64_t)p * bytes + s.at;
+            if (q && ll_recv(r, p, i, got)) return;
+            if (q)
+                store_user(to, got, s.valid, alignment(to));
+            else
+                store_user(to, w, s.valid, alignment(to));
+        }
+        if (next.valid > 0) load_user(w, (const char *)a->src + next.at, next.valid, in);
+    }
+}
+
+/* ---- one rank -------------------------------------------------------------------------------------------------------- */
+
+/* The reduction's own arithmetic on the own buffer: averages by 1, scalars, canonical NaN. */
+template <int T> DEV void body_ar_local(run &r) {
+    const symm_args *a = r.a;
+    const uint64_t bytes = a->count * a->esize, items = (bytes + 15) / 16;
+    const int in = alignment(a->src), out = alignment(a->dst);
+    const uint64_t stride = (uint64_t)gridDim.x * data_threads();
+    const typename elem<T>::acc scale = scale_of<T, ANY_OP>(r, a->rank);
+    for (uint64_t i = (uint64_t)blockIdx.x * data_threads() + threadIdx.x; i < items; i += stride) {
+        uint32_t w[4], sum[4];
+        reduction<T, 4, ANY_OP> one;
+        load_user(w, (const char *)a->src + i * 16, (int64_t)(bytes - i * 16), in);
+        one.first((int)a->op, w, scale);
+        one.last((int)a->op, 1, sum);
+        store_user((char *)a->dst + i * 16, sum, (int64_t)(bytes - i * 16), out);
+    }
+}
+
+DEV void body_ag_local(run &r) {
+    const symm_args *a = r.a;
+    const uint64_t bytes = a->count * a->esize, items = (bytes + 15) / 16;
+    const int in = alignment(a->src), out = alignment(a->dst);
+    const uint64_t stride = (uint64_t)gridDim.x * data_threads();
+    if (a->src == a->dst) return;
+    for (uint64_t i = (uint64_t)blockIdx.x * data_threads() + threadIdx.x; i < items; i += stride) {
+        uint32_t w[4];
+        load_user(w, (const char *)a->src + i * 16, (int64_t)(bytes - i * 16), in);
+        store_user((char *)a->dst + i * 16, w, (int64_t)(bytes - i * 16), out);
+    }
+}
+
+#endif

@@ -1,0 +1,406 @@
+/* gpu.c - launching on GPUs. Threads as in gpu.h. Locks: images_lock, over loading; kept_lock, for the list of what graphs have let go,
+ * never with the other. */
+#include "gpu.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm.h"
+#include "log.h"
+#include "stats.h"
+
+/* ---- kernels --------------------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t images_lock = PTHREAD_MUTEX_INITIALIZER;
+static cu_library libraries[SYMM_IMAGES]; /* context-independent; kept to the end of the process */
+
+/* The driver says so when it loads an image, or only when it loads a kernel of it. */
+static symmResult_t no_kernels(int device) {
+    symm_cuda_info info;
+    SYMM_TRY(symm_cuda_describe(device, &info));
+    return SYMM_ERR(symmNotSupported,
+                    "GPU %d (%s, compute capability %d.%d): this build has no kernels for it (make "
+                    "CUDA_ARCHS=%d%d)",
+                    device, info.name, info.cc_major, info.cc_minor, info.cc_major, info.cc_minor);
+}
+
+static symmResult_t load_images(int device) {
+    cu_result cu = 0;
+    int i = 0;
+    pthread_mutex_lock(&images_lock);
+    for (; i < SYMM_IMAGES && !cu; i++)
+        if (!libraries[i])
+            cu = symm_cu.cuLibraryLoadData(&libraries[i], symm_kernel_images[i].image, NULL, NULL,
+                                           0, NULL, NULL, 0);
+    pthread_mutex_unlock(&images_lock);
+    if (cu == SYMM_CUDA_ERROR_NO_BINARY_FOR_GPU) return no_kernels(device);
+    if (cu) return symm_cuda_error(cu, "loading the kernels of image %d", i - 1);
+    return symmSuccess;
+}
+
+#ifdef SYMM_TESTING
+void symm_gpu_forget(void) {
+    for (int i = 0; i < SYMM_IMAGES; i++)
+        if (libraries[i]) symm_cu.cuLibraryUnload(libraries[i]);
+    memset(libraries, 0, sizeof libraries);
+}
+#endif
+
+/* Ranks for which a kernel is compiled; 0 any number. */
+static int variant(const symm_kernel_row *row, int nranks) {
+    if (row->min_ranks == 1) return row->coll == symmCollBarrier ? 0 : 1;
+    if (row->max_ranks == 2) return 2;
+    return nranks == 2 || nranks == 4 || nranks == 8 ? nranks : 0;
+}
+
+static symmResult_t find_kernel(symm_comm *c, int k, int type) {
+    char name[96];
+    cu_function loaded;
+    const symm_kernel_row *row = &symm_kernels[k];
+    const int image = row->flags & SYMM_K_TYPED ? type : SYMM_IMAGES - 1;
+    cu_kernel *slot = &c->gpu->kernel[k][type];
+    snprintf(name, sizeof name, "symm_%s%s%s_n%d", row->name, row->flags & SYMM_K_TYPED ? "_" : "",
+             symm_kernel_images[image].type, variant(row, c->nranks));
+    cu_result cu = symm_cu.cuLibraryGetKernel(slot, libraries[image], name);
+    /* Makes a driver that loads lazily load it now. */
+    if (!cu) cu = symm_cu.cuKernelGetFunction(&loaded, *slot);
+    if (cu == SYMM_CUDA_ERROR_NO_BINARY_FOR_GPU) return no_kernels(c->gpu->device);
+    if (cu) return symm_cuda_error(cu, "loading kernel %s", name);
+    return symmSuccess;
+}
+
+static int usable(const symm_kernel_row *row, int nranks) {
+    if (!(row->flags & SYMM_K_GPU) || nranks < row->min_ranks) return 0;
+    if (row->coll == symmCollBarrier) return 1;
+    return row->min_ranks == 1 ? nranks == 1 : !row->max_ranks || nranks <= row->max_ranks;
+}
+
+static symmResult_t find_kernels(symm_comm *c) {
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
+        if (!usable(&symm_kernels[k], c->nranks)) continue;
+        const int types = symm_kernels[k].flags & SYMM_K_TYPED ? symmNumTypes : 1;
+        for (int t = 0; t < types; t++) SYMM_TRY(find_kernel(c, k, t));
+    }
+    return symmSuccess;
+}
+
+static symmResult_t fill(symm_comm *c) {
+    struct symm_gpu *g = c->gpu;
+    cu_result cu = symm_cu.cuEventCreate(&g->order, SYMM_CUDA_EVENT_DISABLE_TIMING);
+    if (cu) return symm_cuda_error(cu, "an event on GPU %d", g->device);
+    symm_cuda_info info;
+    SYMM_TRY(symm_cuda_describe(g->device, &info));
+    g->programmatic = info.cc_major >= 9;
+    SYMM_TRY(load_images(g->device));
+    return find_kernels(c);
+}
+
+static symmResult_t find_home(struct symm_gpu *g) {
+    SYMM_TRY(symm_cuda_current(&g->device));
+    return symm_cuda_error(symm_cu.cuCtxGetCurrent(&g->context), "current context of this thread");
+}
+
+symmResult_t symm_gpu_open(symm_comm *c) {
+    symmResult_t status;
+    symm_cuda_scope scope;
+    struct symm_gpu *g = calloc(1, sizeof *g);
+    if (!g) return SYMM_ERR(symmOutOfMemory, "no memory for the kernels of a communicator");
+    c->gpu = g;
+    SYMM_TRY_GOTO(find_home(g), close);
+    SYMM_TRY_GOTO(symm_gpu_push(c, &scope), close);
+    status = fill(c);
+    symm_gpu_pop(c, &scope);
+    if (!status) return symmSuccess;
+close:
+    symm_gpu_close(c);
+    return status;
+}
+
+void symm_gpu_close(symm_comm *c) {
+    struct symm_gpu *g = c->gpu;
+    if (!g) return;
+    if (g->order) {
+        cu_result cu = symm_cu.cuEventDestroy(g->order);
+        if (cu) symm_cuda_error(cu, "destroying an event");
+    }
+    free(g);
+    c->gpu = NULL;
+}
+
+symmResult_t symm_gpu_enter(const symm_comm *c, symm_cuda_scope *scope) {
+    cu_context now = NULL;
+    scope->pushed = 0;
+    if (!c->gpu) return symmSuccess;
+    cu_result cu = symm_cu.cuCtxGetCurrent(&now);
+    if (cu) return symm_cuda_error(cu, "current context of this thread");
+    return now == c->gpu->context ? symmSuccess : symm_cuda_push_context(c->gpu->context, scope);
+}
+
+void symm_gpu_leave(symm_cuda_scope *scope) {
+    if (scope->pushed) symm_cuda_pop(scope);
+}
+
+symmResult_t symm_gpu_push(const symm_comm *c, symm_cuda_scope *scope) {
+    return c->gpu ? symm_cuda_push_context(c->gpu->context, scope) : symmSuccess;
+}
+
+void symm_gpu_pop(const symm_comm *c, symm_cuda_scope *scope) {
+    if (c->gpu) symm_cuda_pop(scope);
+}
+
+/* ---- captured calls ---------------------------------------------------------------------------------------------- */
+
+typedef struct kept {
+    struct kept *next;
+    void *keep;
+} kept;
+
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static kept *let_go;
+
+/* In a thread of the driver's, when the last graph that holds the call is gone: no CUDA call here. */
+static void graph_gone(void *arg) {
+    kept *k = arg;
+    pthread_mutex_lock(&kept_lock);
+    k->next = let_go;
+    let_go = k;
+    pthread_mutex_unlock(&kept_lock);
+}
+
+void symm_gpu_reap(void) {
+    pthread_mutex_lock(&kept_lock);
+    kept *k = let_go;
+    let_go = NULL;
+    pthread_mutex_unlock(&kept_lock);
+    while (k) {
+        kept *next = k->next;
+        symm_keep_release(k->keep);
+        free(k);
+        k = next;
+    }
+}
+
+/* The graph holds communicator and windows from now on. */
+static symmResult_t hold(cu_graph graph, const symm_launch *l) {
+    cu_user_object object;
+    kept *k = calloc(1, sizeof *k);
+    if (k) k->keep = symm_keep_new(l);
+    if (!k || !k->keep) {
+        free(k);
+        return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective");
+    }
+    cu_result cu = symm_cu.cuUserObjectCreate(&object, k, graph_gone, 1,
+                                              SYMM_CUDA_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+    if (cu) {
+        symm_keep_release(k->keep);
+        free(k);
+        return symm_cuda_error(cu, "making a captured call hold its windows");
+    }
+    cu = symm_cu.cuGraphRetainUserObject(graph, object, 1, SYMM_CUDA_GRAPH_USER_OBJECT_MOVE);
+    if (!cu) return symmSuccess;
+    symm_cu.cuUserObjectRelease(object, 1); /* ends in graph_gone */
+    return symm_cuda_error(cu, "making a captured call hold its windows");
+}
+
+/* ---- order and launch ------------------------------------------------------------------------------------------------ */
+
+/* The same handle, another stream in each thread. */
+static int is_per_thread(symmStream_t stream) {
+    return (cu_stream)(void *)stream == SYMM_CUDA_STREAM_PER_THREAD;
+}
+
+/* Of the current context's; the first two cannot be captured. */
+static int is_legacy(symmStream_t stream) {
+    return !stream || (cu_stream)(void *)stream == SYMM_CUDA_STREAM_LEGACY;
+}
+
+static int means_none(cu_result cu) {
+    return cu == SYMM_CUDA_ERROR_INVALID_HANDLE || cu == SYMM_CUDA_ERROR_INVALID_VALUE ||
+           cu == SYMM_CUDA_ERROR_INVALID_CONTEXT;
+}
+
+static symmResult_t bad_stream(cu_result cu, symmStream_t stream) {
+    if (means_none(cu))
+        return SYMM_ERR(symmInvalidArgument, "stream=%p is no stream of this communicator's GPU",
+                        (void *)stream);
+    return symm_cuda_error(cu, "stream %p", (void *)stream);
+}
+
+/* The graph that calls on this stream are recorded in, or NULL. */
+static symmResult_t capture_of(symmStream_t stream, cu_graph *graph) {
+    int status = SYMM_CUDA_CAPTURE_NONE;
+    *graph = NULL;
+    if (is_legacy(stream)) return symmSuccess;
+    cu_result cu = symm_cuda_capture_info((cu_stream)(void *)stream, &status, NULL, graph);
+    if (cu) return bad_stream(cu, stream);
+    if (status == SYMM_CUDA_CAPTURE_INVALIDATED)
+        return SYMM_ERR(symmInvalidUsage, "stream=%p: its capture has been invalidated",
+                        (void *)stream);
+    if (status == SYMM_CUDA_CAPTURE_NONE) *graph = NULL;
+    return symmSuccess;
+}
+
+/* A kernel runs where its stream is, so another GPU's must not pass. */
+static symmResult_t check_home(const symm_comm *c, symmStream_t stream) {
+    cu_context home = NULL;
+    if (is_legacy(stream) || is_per_thread(stream)) return symmSuccess;
+    cu_result cu = symm_cu.cuStreamGetCtx((cu_stream)(void *)stream, &home);
+    if (cu) return bad_stream(cu, stream);
+    if (home == c->gpu->context) return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument,
+                    "stream=%p is not of GPU %d, which communicator %s was made on (or of another "
+                    "context there)",
+                    (void *)stream, c->gpu->device, c->name);
+}
+
+/* For a stream that is gone: what it was given may still run. */
+static cu_result await_all(const symm_comm *c) {
+    symm_cuda_scope scope;
+    if (symm_gpu_push(c, &scope)) return SYMM_CUDA_ERROR_UNKNOWN;
+    cu_result cu = symm_cu.cuCtxSynchronize();
+    symm_gpu_pop(c, &scope);
+    return cu;
+}
+
+/* Marks the end of the last call in its stream. */
+static symmResult_t mark_end(symm_comm *c) {
+    struct symm_gpu *g = c->gpu;
+    int capture = SYMM_CUDA_CAPTURE_NONE;
+    cu_stream last = (cu_stream)(void *)c->last_stream;
+    if (g->marked) return symmSuccess;
+    cu_result cu =
+        is_legacy(c->last_stream) ? 0 : symm_cuda_capture_info(last, &capture, NULL, NULL);
+    if (!cu && capture != SYMM_CUDA_CAPTURE_NONE)
+        return SYMM_ERR(symmInvalidUsage,
+                        "stream %p has this communicator's last call and is being captured: a call "
+                        "on another stream "
+                        "cannot be ordered after it",
+                        (void *)c->last_stream);
+    if (!cu) cu = symm_cu.cuEventRecord(g->order, last);
+    if (means_none(cu)) cu = await_all(c);
+    return symm_cuda_error(cu, "marking the end of the last call");
+}
+
+symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const void *p) {
+    int type = 0, pageable = 0;
+    cu_result cu =
+        symm_cu.cuPointerGetAttribute(&type, SYMM_CUDA_POINTER_MEMORY_TYPE, (uintptr_t)p);
+    if (cu != SYMM_CUDA_ERROR_INVALID_VALUE)
+        return symmSuccess; /* known, or no answer: the launch will tell */
+    cu = symm_cu.cuDeviceGetAttribute(&pageable, SYMM_CUDA_ATTR_PAGEABLE_MEMORY_ACCESS,
+                                      c->gpu->device);
+    if (!cu && pageable) return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument,
+                    "%s=%p is memory that GPU %d cannot reach (host memory must come from "
+                    "cudaMallocHost or cudaHostRegister)",
+                    name, p, c->gpu->device);
+}
+
+static symmResult_t follow(symm_comm *c, symmStream_t stream) {
+    SYMM_TRY(mark_end(c));
+    return symm_cuda_error(symm_cu.cuStreamWaitEvent((cu_stream)(void *)stream, c->gpu->order, 0),
+                           "ordering stream %p after the last call", (void *)stream);
+}
+
+static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
+                           uint32_t serial) {
+    struct symm_gpu *g = c->gpu;
+    symm_args with = l->args;
+    with.serial = serial;
+    cu_launch_attr attr = {.id = SYMM_CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION,
+                           .value.programmatic_serialization = 1};
+    cu_launch_config config = {.grid_x = (unsigned)l->plan.ctas,
+                               .grid_y = 1,
+                               .grid_z = 1,
+                               .block_x =
+                                   (unsigned)l->plan.threads + 32, /* the warp for signatures */
+                               .block_y = 1,
+                               .block_z = 1,
+                               .stream = (cu_stream)(void *)stream,
+                               .attrs = &attr,
+                               .num_attrs = (unsigned)g->programmatic};
+    const int type = symm_kernels[l->plan.kernel].flags & SYMM_K_TYPED ? (int)l->args.type : 0;
+    void *args[] = {&with};
+    /* A kernel without a context may be passed for a function. */
+    cu_result cu = symm_cu.cuLaunchKernelEx(
+        &config, (cu_function)(void *)g->kernel[l->plan.kernel][type], args, NULL);
+    if (cu >= SYMM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+        cu <= SYMM_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
+        return SYMM_ERR(symmInvalidUsage, "stream=%p: a capture under way forbids this call (%s)",
+                        (void *)stream, symm_cuda_code_name(cu));
+    return symm_cuda_error(cu, "launching a kernel");
+}
+
+static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t stream) {
+    struct symm_gpu *g = c->gpu;
+    if (g->ran && (stream != c->last_stream || g->marked)) SYMM_TRY(follow(c, stream));
+    const uint32_t serial = g->serial == UINT32_MAX ? 1 : g->serial + 1;
+    SYMM_TRY(launch(c, l, stream, serial));
+    c->last_stream = stream;
+    g->ran = 1;
+    g->marked = 0;
+    g->serial = serial;
+    g->ctas = l->plan.ctas;
+    if (!is_per_thread(stream)) return symmSuccess;
+    /* Another thread could not name this stream any more. */
+    cu_result cu = symm_cu.cuEventRecord(g->order, SYMM_CUDA_STREAM_PER_THREAD);
+    g->marked = cu == 0;
+    return symm_cuda_error(cu, "marking the end of a call");
+}
+
+/* The graph holds what the call needs before it has the call. Who replays it orders it. */
+static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStream_t stream,
+                                    cu_graph graph) {
+    SYMM_TRY(hold(graph, l));
+    return launch(c, l, stream, 0);
+}
+
+static symmResult_t order_and_launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
+                                     cu_graph *graph) {
+    SYMM_TRY(capture_of(stream, graph));
+    if (!c->gpu->ran || stream != c->last_stream) SYMM_TRY(check_home(c, stream));
+    return *graph ? launch_captured(c, l, stream, *graph) : launch_now(c, l, stream);
+}
+
+symmResult_t symm_gpu_launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
+    symm_cuda_scope scope;
+    cu_graph graph = NULL;
+    symmResult_t r = symm_gpu_enter(c, &scope);
+    if (!r) {
+        r = order_and_launch(c, l, stream, &graph);
+        symm_gpu_leave(&scope);
+    }
+    if (r && r != symmInvalidArgument && r != symmInvalidUsage && !graph)
+        symm_comm_break(c, r, c->rank, "launching a kernel");
+    return r;
+}
+
+/* Every CTA of the last eager call has ended. */
+static int has_ended(symm_comm *c, int *cu) {
+    uint32_t done[SYMM_GPU_MAX_CTAS];
+    const char *ctl = (const char *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
+    const int n = c->gpu->ctas;
+    *cu = c->vmm->copy(done, ctl + offsetof(symm_gpu_ctl, done), (size_t)n * sizeof done[0]);
+    for (int b = 0; b < n && !*cu; b++)
+        if (done[b] != c->gpu->serial) return 0;
+    return 1;
+}
+
+symmResult_t symm_gpu_drain(symm_comm *c, int *runs) {
+    symm_cuda_scope scope;
+    int cu = 0;
+    *runs = 0;
+    if (!c->gpu || !c->gpu->ran) return symmSuccess;
+    symmResult_t r = symm_gpu_enter(c, &scope);
+    *runs = r != symmSuccess;
+    if (r) return r;
+    for (useconds_t nap = 20; !has_ended(c, &cu); nap = nap < 1000 ? nap * 2 : nap) usleep(nap);
+    /* A context that is beyond use runs nothing any more. */
+    if (cu) r = symm_vmm_error(c->vmm, cu, "waiting for the last call of communicator %s", c->name);
+    c->gpu->ran = c->gpu->marked = 0;
+    symm_gpu_leave(&scope);
+    return r;
+}

@@ -1,0 +1,50 @@
+/* gpu.h - a communicator's side of its GPU: kernels found at creation, one launch per call, order between streams, what captured calls
+ * keep alive. The communicator's user thread, except where said. */
+#ifndef SYMM_GPU_H_
+#define SYMM_GPU_H_
+
+#include "../transport/cuda_device.h"
+#include "coll.h"
+#include "types.h"
+
+struct symm_gpu {
+    int device;
+    cu_context context;
+    cu_event order;  /* end of the last call, when the stream changes */
+    int ran;         /* a call was launched: last_stream means something */
+    int marked;      /* order is that end already */
+    uint32_t serial; /* of the last eager call, and its CTAs */
+    int ctas;
+    int programmatic; /* launches may overlap their predecessor's end (PDL) */
+    cu_kernel kernel[SYMM_KERNEL_COUNT][12]; /* untyped ones in [0] */
+};
+
+/* Finds and loads every kernel that this communicator can launch, on the calling thread's device; nothing is loaded later, when
+ * kernels may be waiting for each other. [local] */
+symmResult_t symm_gpu_open(symm_comm *c);
+void symm_gpu_close(symm_comm *c);
+/* Whether kernels can reach p at all: ordinary host memory only where the GPU reads the process's page tables. */
+symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const void *p);
+/* One cuLaunchKernelEx. Errors: of the arguments (a stream that is none), symmInvalidUsage, CUDA's; after the latter the communicator
+ * is broken, as the peers wait for this rank, unless the call was being captured: then they do not. */
+symmResult_t symm_gpu_launch(symm_comm *c, const symm_launch *l, symmStream_t stream);
+/* Waits for the last eager call. Does not touch the stream it was given to, which may be gone. *runs: after an error, whether it
+ * may still run. */
+symmResult_t symm_gpu_drain(symm_comm *c, int *runs);
+
+/* Frees what graphs that are gone have kept: CUDA tells of their end in a thread that may not call it. Any thread that may. */
+void symm_gpu_reap(void);
+
+/* The communicator's device made current, where it is not, and back. For launches: a capture of the caller's is one here too. */
+symmResult_t symm_gpu_enter(const symm_comm *c, symm_cuda_scope *scope);
+void symm_gpu_leave(symm_cuda_scope *scope);
+/* The same for work of the library's own, which no capture forbids or takes. Nothing on the host backend. */
+symmResult_t symm_gpu_push(const symm_comm *c, symm_cuda_scope *scope);
+void symm_gpu_pop(const symm_comm *c, symm_cuda_scope *scope);
+
+#ifdef SYMM_TESTING
+/* Before symm_cuda_inject: unloads the kernels that the driver has loaded. No communicator is left. */
+void symm_gpu_forget(void);
+#endif
+
+#endif

@@ -1,0 +1,139 @@
+/* plan_gpu.c - the planner's part for GPUs: a measured table, grids, and how scratch is divided. Pure; any thread. */
+#include "plan.h"
+
+#define ALWAYS     UINT64_MAX
+#define LINE_DATA  480u /* of a warp's four lines: cuda/dev.cuh */
+#define LINE_BYTES 512u
+#define LL_MOST    (512u << 10) /* bytes of an LL slot: messages up to half of it */
+
+/* The first row that fits wins. upto: bytes of this rank's input. warps: of a CTA, as long as there are fewer than `ctas` of
+ * them; then more. Measured on H200; docs/performance.md. */
+typedef struct {
+    symmColl_t coll;
+    int max_ranks;
+    uint64_t upto;
+    symm_kernel_id kernel;
+    int warps, ctas;
+} table_row;
+
+static const table_row table[] = {
+    {symmCollAllReduce, 1, ALWAYS, SYMM_KERNEL_AR_LOCAL, 15, 256},
+    {symmCollAllReduce, 2, 128u << 10, SYMM_KERNEL_AR_LL, 4, 132},
+    {symmCollAllReduce, 2, 512u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
+    {symmCollAllReduce, 2, 8u << 20, SYMM_KERNEL_AR_2SHOT128, 2, 132},
+    {symmCollAllReduce, 2, ALWAYS, SYMM_KERNEL_AR_DIRECT, 15, 132},
+    {symmCollAllReduce, 4, 64u << 10, SYMM_KERNEL_AR_LL, 4, 132},
+    {symmCollAllReduce, 4, 128u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
+    {symmCollAllReduce, SYMM_MAX_RANKS, 32u << 10, SYMM_KERNEL_AR_LL, 4, 64},
+    {symmCollAllReduce, SYMM_MAX_RANKS, 64u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
+    {symmCollAllReduce, SYMM_MAX_RANKS, 16u << 20, SYMM_KERNEL_AR_2SHOT128, 2, 132},
+    {symmCollAllReduce, SYMM_MAX_RANKS, ALWAYS, SYMM_KERNEL_AR_DIRECT, 15, 132},
+    {symmCollAllGather, 1, ALWAYS, SYMM_KERNEL_AG_LOCAL, 15, 256},
+    {symmCollAllGather, 2, 128u << 10, SYMM_KERNEL_AG_LL, 4, 132},
+    {symmCollAllGather, SYMM_MAX_RANKS, 8u << 10, SYMM_KERNEL_AG_LL, 4, 64},
+    {symmCollAllGather, 2, 3u << 20, SYMM_KERNEL_AG_PUSH128, 2, 132},
+    {symmCollAllGather, SYMM_MAX_RANKS, 1u << 20, SYMM_KERNEL_AG_PUSH128, 2, 132},
+    {symmCollAllGather, SYMM_MAX_RANKS, ALWAYS, SYMM_KERNEL_AG_DIRECT, 15, 132},
+    {symmCollBarrier, SYMM_MAX_RANKS, ALWAYS, SYMM_KERNEL_BARRIER, 1, 1},
+};
+enum { ROWS = sizeof table / sizeof table[0] };
+
+static uint64_t message(const symm_call *call) {
+    uint64_t bytes;
+    return __builtin_mul_overflow(call->count, (uint64_t)call->esize, &bytes) ? UINT64_MAX : bytes;
+}
+
+static const table_row *row_for(const symm_plan_env *env, const symm_call *call, int kernel) {
+    const table_row *last = &table[ROWS - 1];
+    for (int i = 0; i < ROWS; i++) {
+        const table_row *r = &table[i];
+        if (r->coll != call->coll || env->nranks > r->max_ranks) continue;
+        if (kernel >= 0) { /* forced: its own row if there is one, for the grid */
+            if ((int)r->kernel == kernel) return r;
+            last = r;
+            continue;
+        }
+        if (message(call) <= r->upto && symm_plan_can(env, call, r->kernel, NULL)) return r;
+    }
+    return last;
+}
+
+/* What the kernel's warps share out between them: warps' worth of work, at least 1. */
+static uint64_t work(const symm_plan_env *env, const symm_call *call, const symm_kernel_row *k) {
+    uint64_t bytes = message(call),
+             per = k->places ? LINE_DATA : 32u * (k->cap == SYMM_CAP_LL ? 8u : 16u);
+    if (k == &symm_kernels[SYMM_KERNEL_AR_2SHOT128] || k == &symm_kernels[SYMM_KERNEL_AR_DIRECT])
+        bytes = bytes / (unsigned)env->nranks + 16; /* of one slice */
+    return bytes > per ? (bytes - 1) / per + 1 : 1;
+}
+
+static int clamp(int v, int lo, int hi) {
+    return v < lo ? lo : v > hi ? hi : v;
+}
+
+/* CTAs that a call may have. */
+static int most_ctas(const symm_plan_env *env, const table_row *row) {
+    int ctas = clamp(row->ctas, 1, env->sms > 0 ? env->sms : 1);
+    if (env->min_ctas > ctas) ctas = env->min_ctas;
+    if (env->max_ctas && env->max_ctas < ctas) ctas = env->max_ctas;
+    if (env->ctas) ctas = env->ctas;
+    return clamp(ctas, 1, SYMM_GPU_MAX_CTAS);
+}
+
+/* Warps of a CTA and CTAs for `need` warps' worth of work. */
+static void pick_grid(const symm_plan_env *env, const table_row *row, uint64_t need, symm_plan *p) {
+    const int few = symm_kernels[p->kernel].places && (env->nranks == 4 || env->nranks == 8);
+    const int most = (few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS) / 32;
+    int ctas = most_ctas(env, row),
+        warps = env->threads ? clamp(env->threads / 32, 1, most) : row->warps;
+    if (need < (unsigned)warps) warps = (int)need;
+    if (!env->ctas && need < (uint64_t)ctas * (unsigned)warps)
+        ctas = (int)((need + (unsigned)warps - 1) / (unsigned)warps);
+    const uint64_t each = (need + (unsigned)ctas - 1) / (unsigned)ctas;
+    if (!env->threads && each > (unsigned)warps) warps = each > (unsigned)most ? most : (int)each;
+    p->ctas = ctas;
+    p->threads = 32 * clamp(warps, 1, most);
+}
+
+/* Lines of an item: what makes the call one item, as far as there is scratch. Grids too large for it shrink. */
+static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint64_t need,
+                       symm_plan *p) {
+    const uint64_t room = env->scratch.packet_slot / ((unsigned)k->places * LINE_BYTES);
+    uint64_t warps = (uint64_t)p->ctas * (unsigned)p->threads / 32;
+    while (warps > room && p->ctas > 1) warps = (uint64_t)--p->ctas * (unsigned)p->threads / 32;
+    while (warps > room && p->threads > 32)
+        warps = (uint64_t)p->ctas * (unsigned)(p->threads -= 32) / 32;
+    const uint64_t want = (need + warps - 1) / warps;
+    p->chunk = want < room / warps ? want : room / warps;
+}
+
+symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {
+    const table_row *row = row_for(env, call, kernel);
+    symm_plan p = {.kernel = kernel >= 0 ? (symm_kernel_id)kernel : row->kernel, .chunk = 1};
+    const symm_kernel_row *k = &symm_kernels[p.kernel];
+    const uint64_t need = work(env, call, k);
+    pick_grid(env, row, need, &p);
+    if (k->places) pick_lines(env, k, need, &p);
+    return p;
+}
+
+/* LL packets first, then lines: [parity][phase][source] slots. */
+symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
+    symm_scratch s = {.ll_off = SYMM_CTL_BYTES};
+    const uint64_t n = (unsigned)nranks;
+    s.ll_slot = bytes / 8 / (2 * n) & ~4095ull;
+    if (s.ll_slot > LL_MOST) s.ll_slot = LL_MOST;
+    s.packet_off = s.ll_off + 2 * n * s.ll_slot;
+    s.packet_slot = (bytes - 2 * n * s.ll_slot) / (4 * n) & ~(4ull * LINE_BYTES - 1);
+    return s;
+}
+
+uint64_t symm_plan_gpu_hash(uint64_t h) {
+    for (int i = 0; i < ROWS; i++) {
+        const uint64_t v[] = {
+            table[i].coll,   (uint64_t)table[i].max_ranks, table[i].upto,
+            table[i].kernel, (uint64_t)table[i].warps,     (uint64_t)table[i].ctas};
+        for (unsigned k = 0; k < sizeof v / sizeof v[0]; k++) h = (h ^ v[k]) * 0x100000001b3ull;
+    }
+    return h;
+}

@@ -1,0 +1,47 @@
+#!/bin/bash
+# check_cuda_load.sh - the CUDA driver found as a shared library, by dlopen and dlsym: a stub of it that has every symbol, one that is
+# too old, one that lacks a symbol; and a fork, after which CUDA cannot be used any more.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+. tests/tap.sh
+build=${BUILD:-build} cc=${CC:-gcc}
+archive=$build/obj-test/libsymm.a
+if [ ! -e "$archive" ]; then
+    t_skip "a driver is loaded" "needs $archive: make check builds it"
+    t_done
+fi
+dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
+flags="-std=gnu11 -O1 -Wall -Wextra -Werror -Iinclude -Isrc -I$dir"
+sed -E '/^SYMM_CU_CALL\((cuDriverGetVersion|cuDeviceGetCount),/d' src/transport/cuda_calls.def >"$dir/cuda_rest.def"
+
+stub() { # version: libcuda.so.1 of that version
+    rm -f "$dir/libcuda.so.1"
+    $cc $flags -DSTUB="$1" -shared -fPIC tests/cuda_stub.c -o "$dir/libcuda.so.1" >"$dir/log" 2>&1 || { t_fail "the stub builds" "$(cat "$dir/log")"; t_done; }
+}
+says() { # name, what the program must say
+    local got
+    got=$(LD_LIBRARY_PATH=$dir timeout 20 "$dir/load" 2>&1)
+    if [ "$got" = "$2" ]; then t_ok "$1"; else t_fail "$1" "$got"; fi
+}
+
+$cc $flags tests/cuda_stub.c "$archive" -pthread -ldl -lrt -lm -o "$dir/load" >"$dir/log" 2>&1 || { t_fail "the program builds" "$(cat "$dir/log")"; t_done; }
+stub 12040
+says "a driver is loaded, and a forked child cannot use it" "load success, version 12040 devices 3 why []
+child not supported, devices 0 why [this process was forked from one that uses CUDA]
+after success, why []"
+stub 11080
+says "one that is too old says so" "load not supported, version 0 devices 0 why [driver 11.8 is too old: 12.0 is needed]
+child not supported, devices 0 why [driver 11.8 is too old: 12.0 is needed]
+after not supported, why [driver 11.8 is too old: 12.0 is needed]"
+sed -i '/^SYMM_CU_CALL(cuMemMap,/d' "$dir/cuda_rest.def"
+stub 12040
+says "one that lacks a symbol names it" "load not supported, version 0 devices 0 why [driver 12.4 lacks cuMemMap]
+child not supported, devices 0 why [driver 12.4 lacks cuMemMap]
+after not supported, why [driver 12.4 lacks cuMemMap]"
+echo 'not a library' >"$dir/libcuda.so.1"
+got=$(LD_LIBRARY_PATH=$dir timeout 20 "$dir/load" 2>&1 | head -n 1)
+case $got in
+"load not supported, version 0 devices 0 why [no libcuda.so.1: "*) t_ok "what is no library says so" ;;
+*) t_fail "what is no library says so" "$got" ;;
+esac
+t_done

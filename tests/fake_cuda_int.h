@@ -1,0 +1,60 @@
+/* fake_cuda_int.h - what the parts of the fake driver share. All under fake_lock() unless said
+ * otherwise. */
+#ifndef FAKE_CUDA_INT_H_
+#define FAKE_CUDA_INT_H_
+
+#include "fake_cuda.h"
+
+enum {
+#define SYMM_CU_CALL(name, symbol, required, params) call_##name,
+#include "transport/cuda_calls.def"
+#undef SYMM_CU_CALL
+    call_count
+};
+
+#define SYMM_CU_CALL(name, symbol, required, params) cu_result fk_##name params;
+#include "transport/cuda_calls.def"
+#undef SYMM_CU_CALL
+
+struct cu_context_st {
+    int device, refs, primary;
+    cu_stream legacy; /* the NULL stream */
+};
+
+extern fake_cuda_config fake;
+
+void fake_lock(void);
+void fake_unlock(void);
+void fake_wait(void); /* gives the lock away until somebody says fake_wake */
+void fake_wake(void);
+/* Counts the call; the code that it must return at once, or 0. Without the lock. */
+int fake_enter(int call);
+#define ENTER(name)                        \
+    do {                                   \
+        int cu_ = fake_enter(call_##name); \
+        if (cu_) return cu_;               \
+    } while (0)
+/* A call that CUDA forbids while a stream is captured in global mode. Without the lock. */
+int fake_unsafe(void);
+
+int fake_device_ok(int device);
+int fake_reaches(int from, int to);
+cu_context fake_current(void); /* of the calling thread, or NULL */
+int fake_capture_mode(void);   /* of the calling thread */
+
+/* fake_cuda_mem.c */
+void fake_mem_reset(void);
+int fake_mem_live(void);
+/* Whether kernels of the device may touch all of [va, va+bytes). */
+int fake_device_memory(int device, cu_deviceptr va, uint64_t bytes);
+/* As a side of a copy: device memory with access, or memory that CUDA knows nothing of, which is
+ * the host's. */
+int fake_copy_side(int device, cu_deviceptr va, uint64_t bytes);
+
+/* fake_cuda_stream.c */
+void fake_stream_reset(void);
+int fake_stream_live(void);
+int fake_stream_kept(void);
+int fake_any_global_capture(void); /* and spoils it, as CUDA does */
+
+#endif

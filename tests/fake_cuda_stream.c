@@ -1,0 +1,543 @@
+/* fake_cuda_stream.c - the fake driver's streams and events, and capture. See fake_cuda.h,
+ * fake_cuda_work.h.
+ *
+ * An op runs without the lock: in the caller's thread, or in the stream's own where streams are
+ * queued. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fake_cuda_work.h"
+#include "t.h"
+
+static cu_stream streams;
+static cu_event events;
+static uint64_t captures;
+
+/* ---- ops ------------------------------------------------------------------------------------ */
+
+struct op *fake_op(int kind) {
+    struct op *op = calloc(1, sizeof *op);
+    T_CHECK(op != NULL);
+    op->kind = kind;
+    return op;
+}
+
+struct op *fake_op_copy(const struct op *op) {
+    struct op *copy = fake_op(op->kind);
+    memcpy(copy, op, sizeof *copy);
+    copy->next = NULL;
+    return copy;
+}
+
+void fake_op_append(struct op **first, struct op **last, struct op *op) {
+    if (*first)
+        (*last)->next = op;
+    else
+        *first = op;
+    *last = op;
+}
+
+static double now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static void event_unref(cu_event e) {
+    cu_event *at = &events;
+    if (--e->refs > 0) return;
+    while (*at != e) at = &(*at)->next;
+    *at = e->next;
+    free(e);
+}
+
+static _Thread_local const char *running;
+
+const char *fake_cuda_running(void) {
+    return running;
+}
+
+static void run_kernel(struct op *op) {
+    void *args[FAKE_ARGS];
+    for (int i = 0; i < op->nargs; i++) args[i] = (char *)op->data + op->at[i];
+    op->config.attrs = op->attrs;
+    running = op->name;
+    op->kernel(&op->config, args);
+    running = NULL;
+}
+
+static void run_event(struct op *op) {
+    fake_lock();
+    while (op->kind == OP_WAIT && op->event->done < op->seq) fake_wait();
+    if (op->kind == OP_RECORD) {
+        op->event->done = op->seq;
+        op->event->ms = now_ms();
+        fake_wake();
+    }
+    event_unref(op->event);
+    fake_unlock();
+}
+
+/* Runs and frees it. */
+static void run(struct op *op) {
+    switch (op->kind) {
+    case OP_KERNEL: run_kernel(op); break;
+    case OP_HOST: op->host(op->arg); break;
+    case OP_SET8: memset(op->to, (int)op->value, op->count); break;
+    case OP_SET32:
+        for (uint64_t i = 0; i < op->count; i++) ((unsigned *)op->to)[i] = op->value;
+        break;
+    case OP_COPY: memmove(op->to, op->from, op->count); break;
+    default: run_event(op);
+    }
+    if (op->exec) fake_exec_unref(op->exec);
+    free(op);
+}
+
+/* ---- streams -------------------------------------------------------------------------------- */
+
+static void *worker(void *arg) {
+    cu_stream s = arg;
+    fake_lock();
+    for (;;) {
+        while (!s->first && !s->stop) fake_wait();
+        if (!s->first) break;
+        struct op *op = s->first;
+        s->first = op->next;
+        s->busy = 1;
+        fake_unlock();
+        run(op);
+        fake_lock();
+        s->busy = 0;
+        fake_wake();
+    }
+    fake_unlock();
+    return NULL;
+}
+
+static cu_stream new_stream(cu_context context, unsigned flags) {
+    cu_stream s = calloc(1, sizeof *s);
+    T_CHECK(s != NULL);
+    *s = (struct cu_stream_st){.next = streams, .context = context, .flags = flags};
+    s->threaded = fake.queued;
+    if (s->threaded) T_EQ(pthread_create(&s->thread, NULL, worker, s), 0);
+    return streams = s;
+}
+
+static void stop(cu_stream s) {
+    fake_lock();
+    s->stop = 1;
+    fake_wake();
+    fake_unlock();
+    if (s->threaded) pthread_join(s->thread, NULL);
+}
+
+static cu_stream implied(cu_context c) {
+    cu_stream s = new_stream(c, SYMM_CUDA_STREAM_DEFAULT);
+    s->implied = 1;
+    return s;
+}
+
+/* Each thread has one of its own in each context. */
+static cu_stream per_thread(cu_context c) {
+    for (cu_stream s = streams; s; s = s->next)
+        if (s->implied && s != c->legacy && s->context == c &&
+            pthread_equal(s->owner, pthread_self()))
+            return s;
+    cu_stream s = implied(c);
+    s->owner = pthread_self();
+    return s;
+}
+
+cu_stream fake_stream(cu_stream stream) {
+    cu_context c = fake_current();
+    if (stream == SYMM_CUDA_STREAM_PER_THREAD) return c ? per_thread(c) : NULL;
+    if ((uintptr_t)stream < (uintptr_t)SYMM_CUDA_STREAM_PER_THREAD) {
+        if (c && !c->legacy) c->legacy = implied(c);
+        return c ? c->legacy : NULL;
+    }
+    for (cu_stream s = streams; s; s = s->next)
+        if (s == stream) return s;
+    return NULL;
+}
+
+/* The handle's stream, or the code of a handle that means none. */
+static int find(cu_stream *stream) {
+    int implied = (uintptr_t)*stream <= (uintptr_t)SYMM_CUDA_STREAM_PER_THREAD;
+    if (implied && !fake_current()) return SYMM_CUDA_ERROR_INVALID_CONTEXT;
+    *stream = fake_stream(*stream);
+    return *stream ? SYMM_CUDA_SUCCESS : SYMM_CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* The NULL stream would wait for a blocking stream that is being captured. */
+static int implicit(cu_stream s) {
+    if (!s->context || s->context->legacy != s) return SYMM_CUDA_SUCCESS;
+    for (cu_stream other = streams; other; other = other->next) {
+        if (!other->capture || other->context != s->context) continue;
+        if (other->flags & SYMM_CUDA_STREAM_NON_BLOCKING) continue;
+        other->capture->status = SYMM_CUDA_CAPTURE_INVALIDATED;
+        return SYMM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
+    return SYMM_CUDA_SUCCESS;
+}
+
+int fake_enqueue(cu_stream stream, struct op *op) {
+    fake_lock();
+    int cu = find(&stream), now = 0;
+    if (!cu) cu = implicit(stream);
+    if (!cu && stream->capture && stream->capture->status != SYMM_CUDA_CAPTURE_ACTIVE)
+        cu = SYMM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (!cu && stream->capture) {
+        fake_op_append(&stream->capture->first, &stream->capture->last, op);
+        stream->placed++;
+    } else if (!cu && stream->threaded) {
+        fake_op_append(&stream->first, &stream->last, op);
+        fake_wake();
+    } else {
+        now = !cu;
+    }
+    fake_unlock();
+    if (now) run(op);
+    if (cu) free(op);
+    return cu;
+}
+
+void fake_drain(cu_stream s) {
+    fake_lock();
+    while (s->first || s->busy) fake_wait();
+    fake_unlock();
+}
+
+/* Graphs and libraries of an earlier install are the test's to destroy before; a sanitizer tells
+ * it. */
+void fake_stream_reset(void) {
+    for (cu_stream s = streams; s; s = s->next) stop(s);
+    fake_lock();
+    while (streams) {
+        cu_stream next = streams->next;
+        if (streams->context->legacy == streams) streams->context->legacy = NULL;
+        free(streams);
+        streams = next;
+    }
+    while (events) {
+        cu_event next = events->next;
+        free(events);
+        events = next;
+    }
+    fake_graph_reset();
+    fake_unlock();
+}
+
+int fake_stream_live(void) {
+    int n = fake_graph_live();
+    for (cu_event e = events; e; e = e->next) n++;
+    return n + fake_stream_kept();
+}
+
+int fake_stream_kept(void) {
+    int n = 0;
+    for (cu_stream s = streams; s; s = s->next) n += !s->implied;
+    return n;
+}
+
+cu_result fk_cuStreamCreate(cu_stream *stream, unsigned flags) {
+    ENTER(cuStreamCreate);
+    if (!stream || flags > SYMM_CUDA_STREAM_NON_BLOCKING) return SYMM_CUDA_ERROR_INVALID_VALUE;
+    if (!fake_current()) return SYMM_CUDA_ERROR_INVALID_CONTEXT;
+    fake_lock();
+    *stream = new_stream(fake_current(), flags);
+    fake_unlock();
+    return SYMM_CUDA_SUCCESS;
+}
+
+cu_result fk_cuStreamDestroy(cu_stream stream) {
+    ENTER(cuStreamDestroy);
+    if ((uintptr_t)stream <= (uintptr_t)SYMM_CUDA_STREAM_PER_THREAD)
+        return SYMM_CUDA_ERROR_INVALID_HANDLE;
+    fake_lock();
+    cu_stream s = fake_stream(stream), *at = &streams;
+    fake_unlock();
+    if (!s) return SYMM_CUDA_ERROR_INVALID_HANDLE;
+    stop(s);
+    fake_lock();
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
+    fake_unlock();
+    free(s);
+    return SYMM_CUDA_SUCCESS;
+}
+
+static int settled(cu_stream *stream) {
+    fake_lock();
+    int cu = find(stream);
+    if (!cu && (*stream)->capture) {
+        (*stream)->capture->status = SYMM_CUDA_CAPTURE_INVALIDATED;
+        cu = SYMM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    fake_unlock();
+    return cu;
+}
+
+cu_result fk_cuStreamSynchronize(cu_stream stream) {
+    ENTER(cuStreamSynchronize);
+    int cu = settled(&stream);
+    if (!cu) fake_drain(stream);
+    return cu;
+}
+
+cu_result fk_cuStreamQuery(cu_stream stream) {
+    ENTER(cuStreamQuery);
+    int cu = settled(&stream);
+    if (cu) return cu;
+    fake_lock();
+    cu = stream->first || stream->busy ? SYMM_CUDA_ERROR_NOT_READY : SYMM_CUDA_SUCCESS;
+    fake_unlock();
+    return cu;
+}
+
+cu_result fk_cuStreamGetCtx(cu_stream stream, cu_context *context) {
+    ENTER(cuStreamGetCtx);
+    fake_lock();
+    int cu = find(&stream);
+    if (!cu) *context = stream->context;
+    fake_unlock();
+    return cu;
+}
+
+cu_result fk_cuCtxSynchronize(void) {
+    cu_stream s;
+    ENTER(cuCtxSynchronize);
+    int cu = fake_current() ? fake_unsafe() : SYMM_CUDA_ERROR_INVALID_CONTEXT;
+    if (cu) return cu;
+    fake_lock();
+    for (s = streams; s; s = s->next)
+        while (s->context == fake_current() && (s->first || s->busy)) fake_wait();
+    fake_unlock();
+    return SYMM_CUDA_SUCCESS;
+}
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+cu_result fk_cuEventCreate(cu_event *event, unsigned flags) {
+    ENTER(cuEventCreate);
+    if (!event || flags > 7) return SYMM_CUDA_ERROR_INVALID_VALUE;
+    if (!fake_current()) return SYMM_CUDA_ERROR_INVALID_CONTEXT;
+    cu_event e = calloc(1, sizeof *e);
+    T_CHECK(e != NULL);
+    fake_lock();
+    *e = (struct cu_event_st){.next = events, .flags = flags, .refs = 1};
+    *event = events = e;
+    fake_unlock();
+    return SYMM_CUDA_SUCCESS;
+}
+
+/* Work that still waits for it keeps it. */
+cu_result fk_cuEventDestroy(cu_event event) {
+    ENTER(cuEventDestroy);
+    fake_lock();
+    event_unref(event);
+    fake_unlock();
+    return SYMM_CUDA_SUCCESS;
+}
+
+cu_result fk_cuEventRecord(cu_event event, cu_stream stream) {
+    ENTER(cuEventRecord);
+    fake_lock();
+    int cu = find(&stream), captured = !cu && stream->capture;
+    if (captured) {
+        event->captured = stream->capture;
+        event->stream = stream;
+        event->place = stream->placed;
+    } else if (!cu) {
+        event->captured = NULL;
+        event->recorded++;
+        event->refs++;
+    }
+    fake_unlock();
+    if (cu || captured) return cu;
+    struct op *op = fake_op(OP_RECORD);
+    op->event = event;
+    op->seq = event->recorded;
+    return fake_enqueue(stream, op);
+}
+
+/* Under the lock. A stream that waits for a captured event joins its capture; the event's stream
+ * counts as joined if the capture's first stream waits. */
+static int join(cu_stream s, cu_event e) {
+    if (s->capture && s->capture != e->captured) return SYMM_CUDA_ERROR_STREAM_CAPTURE_MERGE;
+    s->capture = e->captured;
+    if (s == s->capture->origin && e->place > e->stream->joined) e->stream->joined = e->place;
+    return SYMM_CUDA_SUCCESS;
+}
+
+cu_result fk_cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned flags) {
+    int done = 1;
+    ENTER(cuStreamWaitEvent);
+    if (flags > 1) return SYMM_CUDA_ERROR_INVALID_VALUE;
+    fake_lock();
+    int cu = find(&stream);
+    if (!cu && event->captured) {
+        cu = join(stream, event);
+    } else if (!cu && stream->capture) {
+        /* work outside of the capture cannot be waited for inside */
+        stream->capture->status = SYMM_CUDA_CAPTURE_INVALIDATED;
+        cu = SYMM_CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    } else if (!cu) {
+        done = event->done == event->recorded;
+        event->refs += !done;
+    }
+    fake_unlock();
+    if (cu || done) return cu;
+    struct op *op = fake_op(OP_WAIT);
+    op->event = event;
+    op->seq = event->recorded;
+    return fake_enqueue(stream, op);
+}
+
+cu_result fk_cuEventQuery(cu_event event) {
+    ENTER(cuEventQuery);
+    fake_lock();
+    int cu = event->captured                  ? SYMM_CUDA_ERROR_CAPTURED_EVENT
+             : event->done == event->recorded ? SYMM_CUDA_SUCCESS
+                                              : SYMM_CUDA_ERROR_NOT_READY;
+    fake_unlock();
+    return cu;
+}
+
+cu_result fk_cuEventSynchronize(cu_event event) {
+    ENTER(cuEventSynchronize);
+    fake_lock();
+    int cu = event->captured ? SYMM_CUDA_ERROR_CAPTURED_EVENT : SYMM_CUDA_SUCCESS;
+    while (!cu && event->done < event->recorded) fake_wait();
+    fake_unlock();
+    return cu;
+}
+
+cu_result fk_cuEventElapsedTime(float *ms, cu_event from, cu_event to) {
+    ENTER(cuEventElapsedTime);
+    fake_lock();
+    int cu = SYMM_CUDA_SUCCESS;
+    if (!from->recorded || !to->recorded || ((from->flags | to->flags) & 2))
+        cu = SYMM_CUDA_ERROR_INVALID_HANDLE;
+    else if (from->done < from->recorded || to->done < to->recorded)
+        cu = SYMM_CUDA_ERROR_NOT_READY;
+    else
+        *ms = (float)(to->ms - from->ms);
+    fake_unlock();
+    return cu;
+}
+
+/* ---- capture -------------------------------------------------------------------------------- */
+
+int fake_any_global_capture(void) {
+    int any = 0;
+    for (cu_stream s = streams; s; s = s->next) {
+        if (!s->capture || s->capture->mode == SYMM_CUDA_CAPTURE_MODE_RELAXED) continue;
+        if (s->capture->mode == SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL &&
+            !pthread_equal(s->capture->thread, pthread_self()))
+            continue;
+        s->capture->status = SYMM_CUDA_CAPTURE_INVALIDATED;
+        any = 1;
+    }
+    return any;
+}
+
+cu_result fk_cuStreamBeginCapture(cu_stream stream, int mode) {
+    ENTER(cuStreamBeginCapture);
+    if (mode < 0 || mode > SYMM_CUDA_CAPTURE_MODE_RELAXED) return SYMM_CUDA_ERROR_INVALID_VALUE;
+    fake_lock();
+    int cu = find(&stream);
+    if (!cu && (stream->context->legacy == stream || stream->capture))
+        cu = stream->capture ? SYMM_CUDA_ERROR_ILLEGAL_STATE
+                             : SYMM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (!cu) {
+        cu_graph g = fake_graph_new();
+        g->id = ++captures;
+        g->status = SYMM_CUDA_CAPTURE_ACTIVE;
+        g->mode = mode;
+        g->origin = stream;
+        g->thread = pthread_self();
+        stream->capture = g;
+        stream->placed = stream->joined = 0;
+    }
+    fake_unlock();
+    return cu;
+}
+
+/* Under the lock. All streams of the capture leave it. */
+static int end(cu_graph g) {
+    int cu = g->status == SYMM_CUDA_CAPTURE_ACTIVE ? SYMM_CUDA_SUCCESS
+                                                   : SYMM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    for (cu_stream s = streams; s; s = s->next) {
+        if (s->capture != g) continue;
+        if (!cu && s != g->origin && s->joined < s->placed)
+            cu = SYMM_CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+        s->capture = NULL;
+        s->placed = s->joined = 0;
+    }
+    for (cu_event e = events; e; e = e->next)
+        if (e->captured == g) e->captured = NULL;
+    g->status = SYMM_CUDA_CAPTURE_NONE;
+    return cu;
+}
+
+cu_result fk_cuStreamEndCapture(cu_stream stream, cu_graph *graph) {
+    cu_graph g = NULL;
+    ENTER(cuStreamEndCapture);
+    *graph = NULL;
+    fake_lock();
+    int cu = find(&stream);
+    if (!cu) g = stream->capture;
+    if (!cu && !g) cu = SYMM_CUDA_ERROR_ILLEGAL_STATE;
+    if (!cu && g->origin != stream) cu = SYMM_CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+    if (!cu && g->mode != SYMM_CUDA_CAPTURE_MODE_RELAXED &&
+        !pthread_equal(g->thread, pthread_self()))
+        cu = SYMM_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    int over = !cu;
+    if (over) cu = end(g);
+    fake_unlock();
+    if (over && cu) fake_graph_drop(g);
+    if (!cu) *graph = g;
+    return cu;
+}
+
+cu_result fk_cuStreamIsCapturing(cu_stream stream, int *status) {
+    ENTER(cuStreamIsCapturing);
+    fake_lock();
+    int cu = find(&stream);
+    if (!cu) cu = implicit(stream);
+    if (!cu) *status = stream->capture ? stream->capture->status : SYMM_CUDA_CAPTURE_NONE;
+    fake_unlock();
+    return cu;
+}
+
+static int capture_info(cu_stream stream, int *status, uint64_t *id, cu_graph *graph) {
+    fake_lock();
+    int cu = find(&stream);
+    if (!cu) cu = implicit(stream);
+    cu_graph g = cu ? NULL : stream->capture;
+    if (!cu) *status = g ? g->status : SYMM_CUDA_CAPTURE_NONE;
+    if (g && g->status == SYMM_CUDA_CAPTURE_ACTIVE) {
+        if (id) *id = g->id;
+        if (graph) *graph = g;
+    }
+    fake_unlock();
+    return cu;
+}
+
+cu_result fk_cuStreamGetCaptureInfo_v2(cu_stream stream, int *status, uint64_t *id, cu_graph *graph,
+                                       const cu_graph_node **nodes, size_t *count) {
+    ENTER(cuStreamGetCaptureInfo_v2);
+    if (nodes || count) return SYMM_CUDA_ERROR_NOT_SUPPORTED; /* this fake keeps none */
+    return capture_info(stream, status, id, graph);
+}
+
+cu_result fk_cuStreamGetCaptureInfo_v3(cu_stream stream, int *status, uint64_t *id, cu_graph *graph,
+                                       const cu_graph_node **nodes, const void **edges,
+                                       size_t *count) {
+    ENTER(cuStreamGetCaptureInfo_v3);
+    if (nodes || edges || count) return SYMM_CUDA_ERROR_NOT_SUPPORTED;
+    return capture_info(stream, status, id, graph);
+}

@@ -1,0 +1,88 @@
+/* fake_cuda_work.h - work on the fake driver's streams: one piece is an op; a graph is a list of
+ * them. Under fake_lock(). */
+#ifndef FAKE_CUDA_WORK_H_
+#define FAKE_CUDA_WORK_H_
+
+#include <pthread.h>
+
+#include "fake_cuda_int.h"
+
+enum { FAKE_DATA = 4096, FAKE_ATTRS = 4 };
+
+struct op {
+    struct op *next;
+    enum { OP_KERNEL, OP_HOST, OP_SET8, OP_SET32, OP_COPY, OP_RECORD, OP_WAIT } kind;
+    cu_host_fn host;
+    void *arg, *to;
+    const void *from;
+    uint64_t count, seq;
+    unsigned value;
+    cu_event event;
+    cu_graph_exec exec; /* the launch that it is part of */
+    fake_cuda_fn kernel;
+    const char *name; /* of the kernel */
+    cu_launch_config config;
+    cu_launch_attr attrs[FAKE_ATTRS];
+    int nargs;
+    uint32_t at[FAKE_ARGS]; /* of the i-th argument in data */
+    uint64_t data[FAKE_DATA / 8];
+};
+
+struct cu_event_st {
+    cu_event next;
+    unsigned flags;
+    int refs;
+    uint64_t recorded, done; /* counts of records asked for and carried out */
+    double ms;
+    cu_graph captured; /* recorded in this capture, at that stream and place */
+    cu_stream stream;
+    int place;
+};
+
+struct cu_stream_st {
+    cu_stream next;
+    cu_context context;
+    unsigned flags;
+    struct op *first, *last;
+    int busy, stop, threaded, implied; /* implied: a NULL or per-thread stream */
+    pthread_t thread;
+    pthread_t owner; /* of a per-thread stream */
+    cu_graph capture;
+    int placed,
+        joined; /* ops captured here; of these, how many the capture's first stream waits for */
+};
+
+struct held {
+    struct held *next;
+    cu_user_object object;
+    unsigned count;
+};
+
+struct cu_graph_st {
+    cu_graph next;
+    struct op *first, *last;
+    struct held *held;
+    /* while it is being captured */
+    uint64_t id;
+    int status, mode;
+    cu_stream origin;
+    pthread_t thread;
+};
+
+struct op *fake_op(int kind);
+struct op *fake_op_copy(const struct op *op);
+void fake_op_append(struct op **first, struct op **last, struct op *op);
+/* The stream that a handle means; NULL: none such. */
+cu_stream fake_stream(cu_stream stream);
+/* Puts op into the stream or its capture. Takes op over. Without the lock. */
+int fake_enqueue(cu_stream stream, struct op *op);
+/* Waits until all that was put into the stream has run. Without the lock. */
+void fake_drain(cu_stream stream);
+void fake_exec_unref(cu_graph_exec exec); /* without the lock */
+int fake_graph_live(void);
+int fake_libraries(void);
+void fake_graph_reset(void);
+cu_graph fake_graph_new(void);
+void fake_graph_drop(cu_graph graph); /* without the lock */
+
+#endif

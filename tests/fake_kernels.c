@@ -1,0 +1,201 @@
+/* fake_kernels.c - see fake_kernels.h. A kernel runs in its stream's thread. Ranks, threads or processes, meet through the control
+ * blocks that the real kernels use: signatures and scalars in the inbox, steps in the arrival words of CTA 0, errors in the
+ * host's pages. Data goes through scratch, chunk by chunk. */
+#include "fake_kernels.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../src/device/kernels.h"
+#include "../src/device/reduce.h"
+#include "../src/transport/wait.h"
+#include "fake_cuda.h"
+#include "t.h"
+
+enum { CHUNK = 256 << 10, NAMES = 512, NAP_US = 20 };
+#define LEFT_GRACE_NS 1000000000ull
+
+typedef struct {
+    const symm_args *a;
+    symm_gpu_ctl *ctl;
+    uint32_t epoch;
+} run;
+
+static char *flat(const symm_args *a, int rank, uint64_t off) {
+    return (char *)(uintptr_t)(a->base + (uint64_t)rank * a->stride + off);
+}
+static symm_gpu_ctl *ctl_of(const symm_args *a, int rank) {
+    return (symm_gpu_ctl *)(void *)flat(a, rank, 0);
+}
+static symm_ctl *host_of(const symm_args *a, int rank) {
+    return (symm_ctl *)(uintptr_t)(a->host_base + (uint64_t)rank * a->host_stride);
+}
+static void give(uint64_t *word, uint64_t v) {
+    __atomic_store_n(word, v, __ATOMIC_RELEASE);
+}
+static uint64_t take(const uint64_t *word) {
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+/* As dev.cuh's leave. */
+static int leave(const run *r, uint32_t code, int rank, int stage) {
+    const uint64_t word = (uint64_t)code << 32 | (uint32_t)(rank + 1);
+    symm_ctl *own = host_of(r->a, r->a->rank);
+    if (!take(&own->abort)) {
+        own->left = (uint64_t)r->epoch << 32 | (uint32_t)stage;
+        give(&own->abort, word);
+    }
+    for (int p = 0; p < r->a->nranks; p++)
+        if (!take(&host_of(r->a, p)->abort)) give(&host_of(r->a, p)->abort, word);
+    return 1;
+}
+
+static int differing(const run *r) {
+    for (int p = 0; p < r->a->nranks; p++) {
+        uint64_t w = take(&r->ctl->inbox[p].sig[r->epoch & 1]);
+        if (p != r->a->rank && (uint32_t)(w >> 32) == r->epoch && (uint32_t)w != r->a->sig)
+            return p;
+    }
+    return -1;
+}
+
+/* One look that found nothing. 1: leave. */
+static int again(const run *r, int peer, int stage, uint64_t since) {
+    const uint64_t abort = take(&host_of(r->a, r->a->rank)->abort), now = symm_now_ns();
+    if (abort) return leave(r, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, stage);
+    if (differing(r) >= 0) return leave(r, symmMismatch, differing(r), stage);
+    if (r->a->timeout_ns && now - since > r->a->timeout_ns)
+        return leave(r, symmTimeout, peer, stage);
+    if (now - since > LEFT_GRACE_NS &&
+        __atomic_load_n(&host_of(r->a, peer)->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT)
+        return leave(r, symmRemoteError, peer, stage);
+    usleep(NAP_US);
+    return 0;
+}
+
+/* {epoch, step} of a peer is there, or a later one. 1: leave. */
+static int await(const run *r, const uint64_t *word, int peer, uint32_t step, int stage) {
+    const uint64_t since = symm_now_ns();
+    for (;;) {
+        uint64_t w = take(word);
+        int32_t ahead = (int32_t)((uint32_t)(w >> 32) - r->epoch);
+        if (ahead > 0 || (ahead == 0 && (uint32_t)w >= step)) return 0;
+        if (again(r, peer, stage, since)) return 1;
+    }
+}
+
+static int meet(const run *r, uint32_t step) {
+    const symm_args *a = r->a;
+    for (int p = 0; p < a->nranks; p++)
+        give(&ctl_of(a, p)->arrive[0][a->rank], (uint64_t)r->epoch << 32 | step);
+    for (int p = 0; p < a->nranks; p++)
+        if (await(r, &r->ctl->arrive[0][p], p, step, SYMM_STAGE_ARRIVE)) return 1;
+    return 0;
+}
+
+static int signatures(const run *r, uint64_t *scalars) {
+    const symm_args *a = r->a;
+    const unsigned at = r->epoch & 1;
+    uint64_t mine = a->scalar;
+    if (a->scalar_ptr) memcpy(&mine, a->scalar_ptr, a->esize);
+    for (int p = 0; p < a->nranks; p++) {
+        symm_gpu_inbox *box = &ctl_of(a, p)->inbox[a->rank];
+        memcpy(box->scalar[at], &mine, sizeof mine);
+        give(&box->sig[at], (uint64_t)r->epoch << 32 | a->sig);
+    }
+    for (int p = 0; p < a->nranks; p++) {
+        const uint64_t *word = &r->ctl->inbox[p].sig[at];
+        if (await(r, word, p, 0, SYMM_STAGE_SIGNATURE)) return 1;
+        if ((uint32_t)take(word) != a->sig && (uint32_t)(take(word) >> 32) == r->epoch)
+            return leave(r, symmMismatch, p, SYMM_STAGE_SIGNATURE);
+        memcpy(&scalars[p], r->ctl->inbox[p].scalar[at], sizeof *scalars);
+    }
+    return 0;
+}
+
+static int open_run(run *r, void **args, uint64_t *scalars) {
+    r->a = args[0];
+    r->ctl = ctl_of(r->a, r->a->rank);
+    uint32_t e = r->ctl->epoch[0];
+    r->epoch = e == 0xffffffffu ? 2u : e + 1u;
+    return signatures(r, scalars);
+}
+
+static void close_run(run *r) {
+    for (int b = 0; b < SYMM_GPU_MAX_CTAS; b++) r->ctl->epoch[b] = r->epoch;
+}
+
+/* A chunk of every rank's source is in its scratch; `chunk` is where rank p's lies. */
+static void consume(const run *r, int gather, uint64_t at, uint64_t bytes, char *const *chunk,
+                    const uint64_t *scalars) {
+    const symm_args *a = r->a;
+    if (!gather)
+        symm_reduce_isa("base")->reduce[a->type][a->op](
+            (char *)a->dst + at, (const void *const *)chunk, a->nranks, bytes / a->esize, scalars);
+    for (int p = 0; gather && p < a->nranks; p++)
+        memcpy((char *)a->dst + (uint64_t)p * a->count * a->esize + at, chunk[p], bytes);
+}
+
+static void move(void **args, int gather) {
+    run r;
+    uint64_t scalars[SYMM_MAX_RANKS];
+    char *chunk[SYMM_MAX_RANKS];
+    if (open_run(&r, args, scalars)) return;
+    const uint64_t total = r.a->count * r.a->esize;
+    uint32_t step = 0;
+    for (uint64_t at = 0; at < total; at += CHUNK, step += 2) {
+        const uint64_t bytes = total - at < CHUNK ? total - at : CHUNK;
+        for (int p = 0; p < r.a->nranks; p++)
+            chunk[p] = flat(r.a, p, SYMM_CTL_BYTES + (at / CHUNK & 1) * CHUNK);
+        memcpy(chunk[r.a->rank], (const char *)r.a->src + at, bytes);
+        if (meet(&r, step + 1)) return;
+        consume(&r, gather, at, bytes, chunk, scalars);
+        if (meet(&r, step + 2)) return;
+    }
+    close_run(&r);
+}
+
+static void all_reduce(const cu_launch_config *config, void **args) {
+    (void)config;
+    move(args, 0);
+}
+static void all_gather(const cu_launch_config *config, void **args) {
+    (void)config;
+    move(args, 1);
+}
+static void barrier(const cu_launch_config *config, void **args) {
+    run r;
+    uint64_t scalars[SYMM_MAX_RANKS];
+    (void)config;
+    if (!open_run(&r, args, scalars)) close_run(&r);
+}
+
+static char names[NAMES][64];
+static int named;
+
+static void add(const symm_kernel_row *row, const char *type, int variant) {
+    static const fake_cuda_fn bodies[] = {all_reduce, all_gather, barrier};
+    const size_t size = sizeof(symm_args);
+    T_CHECK(named < NAMES);
+    snprintf(names[named], sizeof names[named], "symm_%s%s%s_n%d", row->name, *type ? "_" : "",
+             type, variant);
+    fake_cuda_kernel(names[named++], bodies[row->coll], 1, &size);
+}
+
+void fake_kernels_install(int devices) {
+    static const int variants[] = {0, 1, 2, 4, 8};
+    fake_cuda_config config = fake_cuda_defaults();
+    config.devices = devices;
+    config.bytes = 2ull << 30;
+    config.queued = 1;
+    fake_cuda_install(&config);
+    named = 0;
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
+        const symm_kernel_row *row = &symm_kernels[k];
+        if (!(row->flags & SYMM_K_GPU)) continue;
+        for (int v = 0; v < 5; v++)
+            for (int t = 0; t < (row->flags & SYMM_K_TYPED ? symmNumTypes : 1); t++)
+                add(row, row->flags & SYMM_K_TYPED ? symm_kernel_images[t].type : "", variants[v]);
+    }
+}

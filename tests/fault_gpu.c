@@ -1,0 +1,483 @@
+/* fault_gpu.c - every call of the CUDA driver that a communicator of GPUs makes, refused in turn,
+ * on each rank: all ranks say the same, nobody waits, nothing is left, and the same process makes a
+ * communicator that works. Ranks are forked, and threads. Machines that lack something:
+ * fault_gpu_machine.c. No lock: what ranks share stands behind barriers. */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fault_kit.h"
+#include "fgpu_kit.h"
+
+enum { RANKS = 2, CODE = SYMM_CUDA_ERROR_UNKNOWN, SLOW_MS = 5000, WIN = 3 << 20 };
+
+/* What gives something back. Refused, it leaves that behind: tested apart. The two of scopes cannot
+ * be refused by a driver that took the push. */
+static int gives_back(const char *call) {
+    static const char *const names[] = {"cuMemUnmap",          "cuMemAddressFree",
+                                        "cuMemRelease",        "cuEventDestroy",
+                                        "cuCtxPopCurrent",     "cuMemHostUnregister",
+                                        "cuUserObjectRelease", "cuThreadExchangeStreamCaptureMode"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], call) == 0) return 1;
+    return 0;
+}
+
+/* What only describes, or is tried and done without. */
+static int can_do_without(const char *call) {
+    static const char *const names[] = {
+        "cuGetErrorName",
+        "cuDeviceGetAttribute",  /* fabric handles: an attribute of newer drivers */
+        "cuDeviceGetUuid",       /* of other GPUs, to name a pair early */
+        "cuDeviceCanAccessPeer", /* as no access, where nobody needs it */
+        "cuMemGetAllocationPropertiesFromHandle", /* of imported memory: whose it is */
+        "cuDeviceGetCount",
+        "cuPointerGetAttribute"}; /* what a buffer is: without an answer the launch tells */
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], call) == 0) return 1;
+    return 0;
+}
+
+/* Which hits of a call that a phase makes `count` times are refused: the i-th, 0 at the end. */
+static int hit_of(int i, int count) {
+    const char *full = getenv("T_FULL");
+    if (full && atoi(full) > 0) return i < count ? i + 1 : 0;
+    if (i < 4) return i < count ? i + 1 : 0;
+    return i == 4 && count > 4 ? count : 0;
+}
+
+static int calls_of(const gk_calls *before, int call) {
+    return fake_cuda_calls(fake_cuda_call_name(call)) - before->n[call];
+}
+
+/* ---- one rank ------------------------------------------------------------------------------- */
+
+typedef struct {
+    fk k;
+    _Atomic int count[GK_CALLS]; /* calls of the phase, as the rank without a failure counts them */
+} shared;
+
+typedef struct {
+    symmComm_t comm;
+    symmWindow_t win;
+    void *mem;
+    cu_stream stream[2];
+} rank_of;
+
+static void fresh(int rank) {
+    char device[8];
+    snprintf(device, sizeof device, "%d", rank);
+    setenv("SYMM_DEVICE", device, 1);
+    gk_start(RANKS, 0);
+    setenv("SYMM_SETUP_TIMEOUT", "20000", 1);
+}
+
+static void make(fk *f, int rank, int n, rank_of *me) {
+    me->comm = fk_open(f, rank, n);
+    T_OK(symmMemAlloc(&me->mem, WIN));
+    for (int i = 0; i < 2; i++) me->stream[i] = gk_stream(rank);
+}
+
+static void works(symmComm_t comm, int rank, const char *name, int nth) {
+    int had = gk_last(rank).count;
+    symmResult_t r = symmBarrier(comm, NULL);
+    T_CHECKF(!r && gk_last(rank).count == had + 1, "%s %d: afterwards: %s", name, nth,
+             symmGetLastError(comm));
+}
+
+static void done(rank_of *me) {
+    if (me->win) T_OK(symmWindowDeregister(me->comm, me->win));
+    if (me->comm) T_OK(symmCommDestroy(me->comm));
+    if (me->mem) T_OK(symmMemFree(me->mem));
+}
+
+/* ---- phases --------------------------------------------------------------------------------- */
+
+static void before_nothing(fk *f, int rank, int n, rank_of *me) {
+    (void)me;
+    fk_id(f, rank, n);
+}
+
+static symmResult_t create(fk *f, int rank, rank_of *me) {
+    return symmCommInitRank(&me->comm, RANKS, f->id, rank);
+}
+
+static symmResult_t do_register(fk *f, int rank, rank_of *me) {
+    (void)f, (void)rank;
+    return symmWindowRegister(me->comm, me->mem, WIN, &me->win, SYMM_WIN_DEFAULT);
+}
+
+static symmResult_t all_reduce(rank_of *me, cu_stream stream) {
+    return symmAllReduce(me->mem, me->mem, 1000, symmFloat32, symmSum, me->comm, gk_user(stream));
+}
+
+/* The victim's calls; the others' come afterwards, and find the communicator broken. */
+static symmResult_t launch(fk *f, int rank, rank_of *me) {
+    symmResult_t r = symmSuccess;
+    if (rank == f->victim) {
+        for (int i = 0; i < 4 && !r; i++) r = all_reduce(me, me->stream[i / 2]);
+        if (!r) r = all_reduce(me, SYMM_CUDA_STREAM_PER_THREAD);
+        if (!r) r = all_reduce(me, NULL);
+    }
+    kit_barrier(&f->k, RANKS);
+    return rank == f->victim ? r : symmBarrier(me->comm, NULL);
+}
+
+typedef struct {
+    const char *name;
+    void (*before)(fk *f, int rank, int n, rank_of *me);
+    symmResult_t (*act)(fk *f, int rank, rank_of *me);
+    int breaks; /* a failure ends the communicator */
+} phase;
+
+static const phase creation = {"creation", before_nothing, create, 0};
+static const phase registration = {"registration", make, do_register, 0};
+static const phase launching = {"launching", make, launch, 1};
+
+/* ---- one refusal ---------------------------------------------------------------------------- */
+
+static void judge(const fk *f, int n, const phase *p, const char *call, int nth, int met) {
+    const int code = f->k.code[f->victim];
+    for (int r = 0; r < n; r++) {
+        T_CHECKF(f->k.code[r] == code,
+                 "%s: %s %d of rank %d: rank %d has %d (%s), the victim %d (%s)", p->name, call,
+                 nth, f->victim, r, f->k.code[r], f->k.text[r], code, f->k.text[f->victim]);
+        T_CHECKF(!code || strstr(f->k.text[r], "CUDA") || strstr(f->k.text[r], "memory driver") ||
+                     strstr(f->k.text[r], "device"),
+                 "%s: %s %d: rank %d says only \"%s\"", p->name, call, nth, r, f->k.text[r]);
+    }
+    T_CHECKF(!met || code || can_do_without(call), "%s: %s %d was refused and nothing came of it",
+             p->name, call, nth);
+}
+
+static int refuse(const phase *p, shared *s, int rank, int n, int call, int nth) {
+    fk *f = &s->k;
+    rank_of me = {NULL, NULL, NULL, {NULL, NULL}}, again = me;
+    const char *name = call < 0 ? "no call" : fake_cuda_call_name(call);
+    fk_gauges before = fk_take();
+    fresh(rank);
+    p->before(f, rank, n, &me);
+    kit_barrier(&f->k, n);
+    gk_calls counted = gk_count();
+    if (call >= 0 && rank == f->victim) fake_cuda_fail(name, nth, CODE);
+    uint64_t since = symm_now_ns();
+    fk_note(f, rank, p->act(f, rank, &me));
+    T_CHECKF(fk_ms_since(since) < SLOW_MS, "%s: %s %d: rank %d waited", p->name, name, nth, rank);
+    if (call < 0 && rank == f->victim)
+        for (int i = 0; fake_cuda_call_name(i); i++) s->count[i] = calls_of(&counted, i);
+    int met = rank == f->victim && call >= 0 && !fake_cuda_fail_waits();
+    fake_cuda_fail("cuInit", 1, 0);
+    kit_barrier(&f->k, n);
+    if (rank == f->victim) judge(f, n, p, name, nth, met);
+    const int failed = f->k.code[rank] != 0;
+    if (me.comm && !(failed && p->breaks)) works(me.comm, rank, name, nth);
+    kit_barrier(&f->k, n);
+    done(&me);
+    FK_UNCHANGED(&before);
+    GK_LEFT(0);
+    if (!failed) return met;
+    make(f, rank, n, &again);
+    T_OK(do_register(f, rank, &again));
+    works(again.comm, rank, name, nth);
+    kit_barrier(&f->k, n);
+    done(&again);
+    FK_UNCHANGED(&before);
+    GK_LEFT(0);
+    return met;
+}
+
+static void refuse_all(const phase *p, shared *s, int rank, int n) {
+    int met = 0;
+    T_EQ(refuse(p, s, rank, n, -1, 0), 0);
+    T_EQ(s->k.k.code[rank], 0);
+    for (int call = 0; fake_cuda_call_name(call); call++) {
+        if (gives_back(fake_cuda_call_name(call))) continue;
+        const int count = atomic_load(&s->count[call]);
+        for (int i = 0, nth; (nth = hit_of(i, count)) > 0; i++)
+            met += refuse(p, s, rank, n, call, nth);
+    }
+    if (rank == s->k.victim) T_CHECKF(met > 5, "%s: only %d refusals were met", p->name, met);
+}
+
+static void run_creation(int rank, int n, void *s) {
+    refuse_all(&creation, s, rank, n);
+}
+static void run_registration(int rank, int n, void *s) {
+    refuse_all(&registration, s, rank, n);
+}
+static void run_launching(int rank, int n, void *s) {
+    refuse_all(&launching, s, rank, n);
+}
+
+static void each_rank(t_rank_fn fn) {
+    T_EXPECT_WARNINGS();
+    for (int victim = 0; victim < RANKS; victim++) {
+        shared *s = T_SHARED(sizeof *s);
+        s->k.victim = victim;
+        T_FORK(RANKS, fn, s);
+    }
+}
+
+static void refusals_in_creation(void) {
+    each_rank(run_creation);
+}
+static void refusals_in_registration(void) {
+    each_rank(run_registration);
+}
+static void refusals_of_launches(void) {
+    each_rank(run_launching);
+}
+
+/* ---- thread ranks --------------------------------------------------------------------------- */
+
+static symmComm_t comms[RANKS];
+
+static symmResult_t register_all(void *const *mem, symmWindow_t *win) {
+    T_OK(symmGroupStart());
+    for (int r = 0; r < RANKS; r++)
+        T_OK(symmWindowRegister(comms[r], mem[r], WIN, &win[r], SYMM_WIN_DEFAULT));
+    return symmGroupEnd();
+}
+
+/* Refuses in the threads in which `device` is current (-1: anywhere), in creation. */
+static int refuse_in_threads(int device, const char *name, int nth) {
+    char text[SYMM_ERR_TEXT];
+    fk_gauges before = fk_take();
+    gk_start(RANKS, 0);
+    memset(comms, 0, sizeof comms);
+    fake_cuda_fail_at(device, name, nth, CODE);
+    uint64_t since = symm_now_ns();
+    symmResult_t r = symmCommInitAll(comms, RANKS, NULL);
+    snprintf(text, sizeof text, "%s", symmGetLastError(NULL));
+    int met = !fake_cuda_fail_waits();
+    fake_cuda_fail("cuInit", 1, 0);
+    T_CHECKF(fk_ms_since(since) < SLOW_MS, "%s %d: waited", name, nth);
+    T_CHECKF(!met || r || can_do_without(name), "%s %d: nothing came of it", name, nth);
+    T_CHECKF(r != symmTimeout && r != symmRemoteError, "%s %d: %s", name, nth, text);
+    T_CHECKF(!r || strstr(text, "CUDA") || strstr(text, "driver") || strstr(text, "device"),
+             "%s %d says only \"%s\"", name, nth, text);
+    for (int i = 0; i < RANKS; i++) T_EQ(comms[i] != NULL, r == 0);
+    if (!r) gk_close(comms, RANKS);
+    FK_UNCHANGED(&before);
+    GK_LEFT(0);
+    gk_open(comms, RANKS, NULL);
+    for (int i = 0; i < RANKS; i++) works(comms[i], i, name, nth);
+    gk_close(comms, RANKS);
+    FK_UNCHANGED(&before);
+    GK_LEFT(0);
+    return met;
+}
+
+static void refusals_in_creation_of_thread_ranks(void) {
+    int met = 0;
+    T_EXPECT_WARNINGS();
+    for (int device = -1; device < RANKS; device++) {
+        int count[GK_CALLS];
+        gk_start(RANKS, 0);
+        gk_open(comms, RANKS, NULL);
+        for (int i = 0; fake_cuda_call_name(i); i++)
+            count[i] = fake_cuda_calls_at(device, fake_cuda_call_name(i));
+        gk_close(comms, RANKS);
+        for (int call = 0; fake_cuda_call_name(call); call++) {
+            const char *name = fake_cuda_call_name(call);
+            if (gives_back(name) || strcmp(name, "cuInit") == 0) continue;
+            for (int i = 0, nth; (nth = hit_of(i, count[call])) > 0; i++)
+                met += refuse_in_threads(device, name, nth);
+        }
+    }
+    T_CHECKF(met > 60, "only %d refusals were met", met);
+}
+
+static int refuse_registration(int device, const char *name, int nth) {
+    void *mem[RANKS];
+    symmWindow_t win[RANKS] = {NULL, NULL};
+    gk_start(RANKS, 0);
+    fk_gauges none = fk_take();
+    gk_open(comms, RANKS, NULL);
+    for (int r = 0; r < RANKS; r++) mem[r] = gk_memory(r, WIN);
+    fk_gauges before = fk_take();
+    fake_cuda_fail_at(device, name, nth, CODE);
+    symmResult_t code = register_all(mem, win);
+    int met = !fake_cuda_fail_waits();
+    fake_cuda_fail("cuInit", 1, 0);
+    T_CHECKF(!met || code || can_do_without(name), "%s %d: nothing came of it", name, nth);
+    T_CHECKF(!code || strstr(symmGetLastError(NULL), "driver") ||
+                 strstr(symmGetLastError(NULL), "CUDA"),
+             "%s %d says only \"%s\"", name, nth, symmGetLastError(NULL));
+    for (int r = 0; r < RANKS; r++) T_EQ(win[r] != NULL, code == 0);
+    if (code) {
+        FK_UNCHANGED(&before);
+        T_OK(register_all(mem, win));
+    }
+    for (int r = 0; r < RANKS; r++) {
+        works(comms[r], r, name, nth);
+        T_OK(symmWindowDeregister(comms[r], win[r]));
+    }
+    gk_close(comms, RANKS);
+    for (int r = 0; r < RANKS; r++) T_OK(symmMemFree(mem[r]));
+    FK_UNCHANGED(&none);
+    GK_LEFT(0);
+    return met;
+}
+
+static void refusals_in_registration_of_thread_ranks(void) {
+    static const char *const calls[] = {"cuCtxGetCurrent", "cuCtxPushCurrent", "cuMemSetAccess",
+                                        "cuMemRetainAllocationHandle", "cuMemGetAddressRange"};
+    int met = 0;
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < 15; i++)
+        for (int nth = 1; nth <= 4; nth++) met += refuse_registration(i % 3 - 1, calls[i / 3], nth);
+    T_CHECKF(met > 8, "only %d refusals were met", met);
+}
+
+/* ---- memory, capture, the end --------------------------------------------------------------- */
+
+/* One process alone, which does it again and again. act: 1 if it failed. */
+static void refuse_alone(int (*act)(void), int at_least) {
+    int met = 0, count[GK_CALLS];
+    T_EXPECT_WARNINGS();
+    gk_start(RANKS, 0);
+    T_OK(symm_cuda_set(0));
+    gk_calls before = gk_count();
+    T_EQ(act(), 0);
+    for (int i = 0; fake_cuda_call_name(i); i++) count[i] = calls_of(&before, i);
+    for (int call = 0; fake_cuda_call_name(call); call++) {
+        const char *name = fake_cuda_call_name(call);
+        if (gives_back(name)) continue;
+        for (int i = 0, nth; (nth = hit_of(i, count[call])) > 0; i++) {
+            fk_gauges gauges = fk_take();
+            gk_start(RANKS, 0);
+            T_OK(symm_cuda_set(0));
+            fake_cuda_fail(name, nth, CODE);
+            int failed = act();
+            met += failed;
+            T_CHECKF(failed || can_do_without(name), "%s %d: nothing came of it", name, nth);
+            fake_cuda_fail("cuInit", 1, 0);
+            FK_UNCHANGED(&gauges);
+            GK_LEFT(0);
+            T_EQ(act(), 0);
+        }
+    }
+    T_CHECKF(met >= at_least, "only %d refusals were met", met);
+}
+
+static int allocate(void) {
+    void *p = NULL;
+    symmResult_t r = symmMemAlloc(&p, 100);
+    T_CHECK((r == symmSuccess) == (p != NULL));
+    fake_cuda_fail("cuInit", 1, 0);
+    if (r) T_CHECK(symmGetLastError(NULL)[0]);
+    T_OK(symmMemFree(p));
+    return r != symmSuccess;
+}
+
+static void refusals_of_allocation(void) {
+    refuse_alone(allocate, 10);
+}
+
+/* A captured call that is refused holds nothing, and the communicator lives on. */
+static void refuse_capture(const char *name, int nth) {
+    symmWindow_t win[RANKS] = {NULL, NULL};
+    void *mem[RANKS];
+    cu_graph graph = NULL;
+    fk_gauges gauges = fk_take();
+    gk_start(RANKS, 0);
+    gk_open(comms, RANKS, NULL);
+    for (int r = 0; r < RANKS; r++) mem[r] = gk_memory(r, WIN);
+    T_OK(register_all(mem, win));
+    cu_stream s = gk_stream(0);
+    T_EQ(symm_cu.cuStreamBeginCapture(s, SYMM_CUDA_CAPTURE_MODE_GLOBAL), 0);
+    fake_cuda_fail(name, nth, CODE);
+    symmResult_t code = symmAllReduce(mem[0], mem[0], 9, symmInt8, symmSum, comms[0], gk_user(s));
+    T_CHECKF(!fake_cuda_fail_waits() && code == symmUnhandledCudaError, "%s: %d", name, code);
+    T_MSG(symmGetLastError(comms[0]), "CUDA");
+    fake_cuda_fail("cuInit", 1, 0);
+    T_EQ(symm_cu.cuStreamEndCapture(s, &graph), 0);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    if (strcmp(name, "cuCtxGetCurrent") && strcmp(name, "cuCtxPushCurrent") &&
+        strncmp(name, "cuStreamGetCaptureInfo", 22))
+        for (int r = 0; r < RANKS; r++) works(comms[r], r, name, nth);
+    symm_gpu_reap();
+    T_OK(symmWindowDeregister(comms[0], win[0]));
+    T_OK(symmWindowDeregister(comms[1], win[1]));
+    T_EQ(SYMM_STAT_GET(windows), 0);
+    gk_close(comms, RANKS);
+    for (int r = 0; r < RANKS; r++) T_OK(symmMemFree(mem[r]));
+    FK_UNCHANGED(&gauges);
+    GK_LEFT(0);
+}
+
+static void refusals_of_captured_calls(void) {
+    static const char *const calls[] = {
+        "cuCtxGetCurrent",  "cuCtxPushCurrent",   "cuStreamGetCaptureInfo_v3", "cuStreamGetCtx",
+        "cuLaunchKernelEx", "cuUserObjectCreate", "cuGraphRetainUserObject"};
+    T_EXPECT_WARNINGS();
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) refuse_capture(calls[i], 1);
+}
+
+/* Destroy may be refused while work may run, and then be called again; it never frees half. */
+static void refuse_end(const char *name, int nth, int sticky) {
+    fk_gauges gauges = fk_take();
+    gk_start(RANKS, 0);
+    gk_open(comms, RANKS, NULL);
+    for (int r = 0; r < RANKS; r++) works(comms[r], r, name, nth);
+    fake_cuda_fail(name, sticky ? 0 : nth, CODE);
+    symmResult_t code = symmCommDestroy(comms[0]);
+    fake_cuda_fail("cuInit", 1, 0);
+    if (symm_handle_peek(SYMM_KIND_COMM, comms[0])) {
+        T_CHECKF(code != 0, "%s: done, and not done", name);
+        T_OK(symmCommDestroy(comms[0]));
+    }
+    T_ERR(symmCommDestroy(comms[0]), symmInvalidArgument);
+    T_OK(symmCommDestroy(comms[1]));
+    FK_UNCHANGED(&gauges);
+    GK_LEFT(0);
+}
+
+static void refusals_at_the_end(void) {
+    static const char *const calls[] = {"cuEventRecord", "cuEventSynchronize", "cuCtxSynchronize",
+                                        "cuCtxGetCurrent", "cuCtxPushCurrent"};
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < 5; i++)
+        for (int nth = 0; nth < 4; nth++) refuse_end(calls[i], nth, nth == 0);
+}
+
+/* Whatever CUDA will not take back, the rest is given back and nobody waits. In a process of its
+ * own, which ends with what is left. */
+static void refused_release(const char *name, int nth) {
+    pid_t child = fork();
+    int status = 0;
+    T_CHECK(child >= 0);
+    if (child == 0) {
+        alarm(20);
+        gk_start(RANKS, 0);
+        gk_open(comms, RANKS, NULL);
+        for (int r = 0; r < RANKS; r++) works(comms[r], r, name, nth);
+        fake_cuda_fail(name, nth, CODE);
+        for (int r = 0; r < RANKS; r++)
+            if (symmCommDestroy(comms[r]) && symm_handle_peek(SYMM_KIND_COMM, comms[r]))
+                T_OK(symmCommDestroy(comms[r])); /* not begun */
+        fake_cuda_fail("cuInit", 1, 0);
+        int left = fake_cuda_live() - fake_cuda_kept();
+        T_CHECKF(left <= 3, "%s %d: %d objects are left", name, nth, left);
+        T_CHECK(SYMM_STAT_GET(comms) == 0 && SYMM_STAT_GET(slots) == 0);
+        gk_open(comms, RANKS, NULL);
+        for (int r = 0; r < RANKS; r++) works(comms[r], r, name, nth);
+        _exit(0);
+    }
+    T_EQ(waitpid(child, &status, 0), child);
+    T_EQ(status, 0);
+}
+
+static void refused_releases_hold_up_nothing(void) {
+    static const char *const calls[] = {"cuMemUnmap",          "cuMemAddressFree",
+                                        "cuMemHostUnregister", "cuEventDestroy",
+                                        "cuCtxPopCurrent",     "cuThreadExchangeStreamCaptureMode"};
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < 6; i++)
+        for (int nth = 1; nth <= 3; nth++) refused_release(calls[i], nth);
+}
+
+T_MAIN(T_TIMEOUT(refusals_in_creation, 180), T_TIMEOUT(refusals_in_registration, 180),
+       T_TIMEOUT(refusals_of_launches, 180), T_TIMEOUT(refusals_in_creation_of_thread_ranks, 180),
+       T(refusals_in_registration_of_thread_ranks), T(refusals_of_allocation),
+       T(refusals_of_captured_calls), T(refusals_at_the_end), T(refused_releases_hold_up_nothing))

@@ -1,0 +1,203 @@
+/* fgpu_kit.h - what the tests of communicators on the fake CUDA driver share: its set-up, kernels that
+ * note how they were launched, ranks of one process. Notes: one lock; the rest is the test's own
+ * thread. */
+#ifndef FGPU_KIT_H_
+#define FGPU_KIT_H_
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../src/host/coll.h"
+#include "../src/host/comm.h"
+#include "../src/host/gpu.h"
+#include "../src/host/handle.h"
+#include "../src/host/pages.h"
+#include "../src/host/stats.h"
+#include "../src/transport/cuda_device.h"
+#include "fake_cuda.h"
+#include "t.h"
+
+enum { GK_RANKS = 16 };
+#define GK_MB (1ull << 20)
+
+typedef struct { /* the last launch of a rank */
+    int count, device;
+    char kernel[64];
+    cu_launch_config config;
+    cu_launch_attr attr;
+    symm_args args;
+} gk_launch;
+
+static gk_launch gk_seen[GK_RANKS];
+static pthread_mutex_t gk_lock = PTHREAD_MUTEX_INITIALIZER;
+static const char *const gk_types[] = {"i8",  "u8",  "i32", "u32",  "i64",  "u64",
+                                       "f16", "f32", "f64", "bf16", "e4m3", "e5m2"};
+
+/* What a real kernel does at its end, and all that the host sees of it. The host polls it by copies, as it does a GPU's
+ * memory; ThreadSanitizer would call that a race of two threads. */
+static void __attribute__((noinline, no_sanitize("thread")))
+gk_end(const symm_args *a, unsigned ctas) {
+    symm_gpu_ctl *ctl = (symm_gpu_ctl *)(uintptr_t)(a->base + (uint64_t)a->rank * a->stride);
+    for (unsigned b = 0; a->serial && b < ctas; b++) ctl->done[b] = a->serial;
+}
+
+static void gk_note(const cu_launch_config *config, void **args) {
+    const symm_args *a = args[0];
+    T_CHECK(a->rank >= 0 && a->rank < GK_RANKS);
+    pthread_mutex_lock(&gk_lock);
+    gk_launch *l = &gk_seen[a->rank];
+    l->count++;
+    snprintf(l->kernel, sizeof l->kernel, "%s", fake_cuda_running());
+    l->config = *config;
+    l->config.attrs = NULL;
+    if (config->num_attrs) l->attr = config->attrs[0];
+    memcpy(&l->args, a, sizeof *a);
+    gk_end(a, config->grid_x);
+    pthread_mutex_unlock(&gk_lock);
+}
+
+static inline gk_launch gk_last(int rank) {
+    pthread_mutex_lock(&gk_lock);
+    gk_launch l = gk_seen[rank];
+    pthread_mutex_unlock(&gk_lock);
+    return l;
+}
+
+static inline void gk_kernel(const char *row, const char *type, int ranks) {
+    const size_t size = sizeof(symm_args);
+    char name[64];
+    snprintf(name, sizeof name, "symm_%s%s%s_n%d", row, *type ? "_" : "", type, ranks);
+    fake_cuda_kernel(name, gk_note, 1, &size);
+}
+
+/* The kernels that src/device/cuda has: reduce.cu for each type, move.cu. */
+static inline void gk_kernels(void) {
+    static const char *const reduce[] = {"all_reduce_ll", "all_reduce_push_ll128",
+                                         "all_reduce_2shot_ll128", "all_reduce_direct"};
+    static const char *const move[] = {"all_gather_ll", "all_gather_push_ll128",
+                                       "all_gather_direct"};
+    static const int ranks[] = {2, 4, 8, 0};
+    for (int t = 0; t < symmNumTypes; t++) {
+        for (int i = 0; i < 16; i++) gk_kernel(reduce[i / 4], gk_types[t], ranks[i % 4]);
+        gk_kernel("all_reduce_local", gk_types[t], 1);
+    }
+    for (int i = 0; i < 12; i++) gk_kernel(move[i / 4], "", ranks[i % 4]);
+    gk_kernel("all_gather_local", "", 1);
+    gk_kernel("barrier_word", "", 0);
+}
+
+/* A fresh driver with `devices`, as a process finds it that has done nothing yet. */
+static inline void gk_install(const fake_cuda_config *config) {
+    symm_gpu_forget();
+    fake_cuda_install(config);
+    gk_kernels();
+    memset(gk_seen, 0, sizeof gk_seen);
+}
+
+static inline fake_cuda_config gk_config(int devices, int queued) {
+    fake_cuda_config config = fake_cuda_defaults();
+    config.devices = devices;
+    config.queued = queued;
+    return config;
+}
+
+static inline void gk_env(const char *backend) {
+    setenv("SYMM_BACKEND", backend, 1);
+    setenv("SYMM_SCRATCH", "1M", 1);
+    setenv("SYMM_SETUP_TIMEOUT", "30000", 1);
+    symm_test_images = 1;
+}
+
+static inline void gk_start(int devices, int queued) {
+    fake_cuda_config config = gk_config(devices, queued);
+    gk_env("cuda");
+    gk_install(&config);
+}
+
+/* Nothing of CUDA's is left but what is kept to the end of the process, and `more`. */
+#define GK_LEFT(more) T_EQ(fake_cuda_live(), fake_cuda_kept() + (more))
+
+/* Ranks in this process; NULL devices: a GPU each. */
+static inline void gk_open(symmComm_t *comms, int n, const int *devices) {
+    T_OK(symmCommInitAll(comms, n, devices));
+}
+
+static inline void gk_close(symmComm_t *comms, int n) {
+    for (int r = 0; r < n; r++) T_OK(symmCommDestroy(comms[r]));
+}
+
+static inline symm_comm *gk_inside(symmComm_t comm) {
+    symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
+    T_CHECK(c != NULL);
+    return c;
+}
+
+/* The device current in this thread, -1 none. */
+static inline int gk_device(void) {
+    cu_context context = NULL;
+    int device = -1;
+    T_EQ(symm_cu.cuCtxGetCurrent(&context), 0);
+    if (context) T_EQ(symm_cu.cuCtxGetDevice(&device), 0);
+    return device;
+}
+
+static inline cu_stream gk_stream(int device) {
+    symm_cuda_scope scope;
+    cu_stream stream = NULL;
+    T_OK(symm_cuda_push(device, &scope));
+    T_EQ(symm_cu.cuStreamCreate(&stream, SYMM_CUDA_STREAM_NON_BLOCKING), 0);
+    symm_cuda_pop(&scope);
+    return stream;
+}
+
+static inline symmStream_t gk_user(cu_stream stream) {
+    return (symmStream_t)(void *)stream;
+}
+
+/* Memory of that device that can be registered. */
+static inline char *gk_memory(int device, size_t bytes) {
+    symm_cuda_scope scope;
+    void *p = NULL;
+    T_OK(symm_cuda_push(device, &scope));
+    T_OK(symmMemAlloc(&p, bytes));
+    symm_cuda_pop(&scope);
+    return p;
+}
+
+/* All calls of the driver, by entry point. */
+enum { GK_CALLS = 128 };
+typedef struct {
+    int n[GK_CALLS];
+} gk_calls;
+
+static inline gk_calls gk_count(void) {
+    gk_calls c = {{0}};
+    for (int i = 0; fake_cuda_call_name(i); i++) {
+        T_CHECK(i < GK_CALLS);
+        c.n[i] = fake_cuda_calls(fake_cuda_call_name(i));
+    }
+    return c;
+}
+
+/* Since `before` there was exactly what `want` says: "cuEventRecord cuLaunchKernelEx*2 ...". */
+static inline void gk_exactly(const gk_calls *before, const char *want, int line) {
+    gk_calls now = gk_count();
+    for (int i = 0; fake_cuda_call_name(i); i++) {
+        const char *name = fake_cuda_call_name(i), *at = want;
+        size_t len = strlen(name);
+        int n = 0;
+        while ((at = strstr(at, name))) {
+            const char *end = at + len;
+            if ((at == want || at[-1] == ' ') && (*end == 0 || *end == ' ' || *end == '*'))
+                n = *end == '*' ? atoi(end + 1) : 1;
+            at = end;
+        }
+        T_CHECKF(now.n[i] - before->n[i] == n, "line %d: %d calls of %s, not %d", line,
+                 now.n[i] - before->n[i], name, n);
+    }
+}
+#define GK_EXACTLY(before, want) gk_exactly(before, want, __LINE__)
+
+#endif

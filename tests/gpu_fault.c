@@ -1,0 +1,432 @@
+/* gpu_fault.c - what goes wrong around running kernels: abort, ranks that disagree, that come too late, that have left, and bad
+ * pointers. Kernels leave in time, every rank hears the same, streams and the context stay usable, a new communicator works.
+ * Ranks are threads, each with its own stream; deaths of processes are in gpu_death.c. */
+#include "gpu_kit.h"
+#include "mismatch_kit.h"
+
+enum { SOON_MS = 1000, ABORT_MS = 100, WORDS = 60000 };
+
+/* What a rank needs, allocated while nothing runs. */
+typedef struct {
+    symmComm_t comm;
+    gk_bench bench;
+} rig;
+
+static rig set_up(gk_job *j, int rank) {
+    rig g = {.comm = j->comms[rank]};
+    T_OK(symmSetDevice(rank % j->devices));
+    g.bench = gk_bench_new();
+    gk_meet(j);
+    return g;
+}
+
+/* The next communicator over the same GPUs; rank 0 makes it. Meanwhile no kernel runs. */
+static void renew(gk_job *j, int rank) {
+    gk_meet(j);
+    if (rank == 0) gk_open(j);
+    gk_meet(j);
+}
+
+static void context_and_new_communicator_work(gk_job *j, int rank, rig *g) {
+    gk_context_works(&g->bench);
+    renew(j, rank);
+    g->comm = j->comms[rank];
+    gk_works(g->comm, rank, j->n, &g->bench);
+    gk_meet(j);
+    T_OK(symmCommDestroy(g->comm));
+    gk_meet(j);
+}
+
+/* The kernel that the caller gave its stream has left; all communicators say why, in words that have `part` in them. */
+static void left_with(const rig *g, symmResult_t code, const char *part) {
+    symmResult_t async = symmSuccess;
+    gk_cu(gk_wait_code(g->comm, g->bench.stream), "the stream after a kernel left", __FILE__,
+          __LINE__);
+    const uint64_t since = symm_now_ns();
+    while (!async && gk_ms_since(since) < SOON_MS) T_OK(symmCommGetAsyncError(g->comm, &async));
+    T_CHECKF(async == code, "the communicator says %d (%s), not %d", async,
+             async ? symmGetLastError(g->comm) : "", code);
+    T_MSG(symmGetLastError(g->comm), part);
+    T_ERR(symmBarrier(g->comm, gk_stream(g->bench.stream)), code);
+    T_MSG(symmGetLastError(g->comm), part);
+}
+
+static symmResult_t issue(const rig *g, symmColl_t coll, size_t count) {
+    int *in = g->bench.device;
+    symmStream_t stream = gk_stream(g->bench.stream);
+    if (coll == symmCollBarrier) return symmBarrier(g->comm, stream);
+    if (coll == symmCollAllGather)
+        return symmAllGather(in, in + GK_WORKS, count / 16, symmInt32, g->comm, stream);
+    return symmAllReduce(in, in + GK_WORKS, count, symmInt32, symmSum, g->comm, stream);
+}
+
+/* Each kernel in turn, given by `how`. */
+static int all_rows(int n, int *rows) {
+    int count = 0;
+    for (int coll = 0; coll < symmNumColls; coll++)
+        count += gk_rows((symmColl_t)coll, n, rows + count);
+    return count;
+}
+
+static void run(int n, t_rank_fn fn, int how) {
+    gk_job j = {.devices = gk_begin(), .how = how};
+    j.n = n;
+    gk_run(&j, fn);
+}
+
+/* ---- abort ---- */
+
+enum {
+    ABORT_MISSING,
+    ABORT_WAITING
+}; /* of the rank that did not call; of one whose kernel waits */
+
+typedef struct {
+    gk_job *j;
+    symmComm_t comm;
+    int revoke;
+} abort_call;
+
+static void *abort_it(void *arg) {
+    abort_call *a = arg;
+    atomic_store(&a->j->at_ns, symm_now_ns());
+    T_OK(a->revoke ? symmCommRevoke(a->comm, 0) : symmCommAbort(a->comm));
+    T_CHECKF(gk_ms_since(atomic_load(&a->j->at_ns)) < SOON_MS, "the abort took %d ms",
+             (int)gk_ms_since(atomic_load(&a->j->at_ns)));
+    return NULL;
+}
+
+static void abort_from_a_thread(gk_job *j, int of, int revoke) {
+    abort_call a = {j, j->comms[of], revoke};
+    pthread_t t;
+    T_EQ(pthread_create(&t, NULL, abort_it, &a), 0);
+    pthread_join(t, NULL);
+}
+
+/* The last rank does not call. Kernels of the others wait, until a thread that is nobody's aborts. */
+static void abort_once(gk_job *j, rig *g, int rank, int row, int who) {
+    const int n = j->n, missing = rank == n - 1, of = who == ABORT_MISSING ? n - 1 : 0;
+    const symmColl_t coll = symm_kernels[row].coll;
+    char name[32];
+    snprintf(name, sizeof name, "rank %d", of);
+    gk_force(g->comm, coll, row, 0, 0);
+    if (!missing) T_OK(issue(g, coll, WORDS));
+    usleep(20000);
+    if (!missing) T_EQ(symm_cu.cuStreamQuery(g->bench.stream), SYMM_CUDA_ERROR_NOT_READY);
+    gk_meet(j);
+    if (missing) abort_from_a_thread(j, of, 0);
+    if (!missing)
+        gk_cu(gk_wait_code(NULL, g->bench.stream), "the stream after an abort", __FILE__, __LINE__);
+    const uint64_t late = gk_ms_since(atomic_load(&j->at_ns));
+    T_CHECKF(missing || late < ABORT_MS, "%s: free %d ms after the abort", symm_kernels[row].name,
+             (int)late);
+    gk_meet(j);
+    if (rank == 0)
+        gk_figure("abort of %d ranks in %s: free after at most %d ms", n, symm_kernels[row].name,
+                  (int)late);
+    if (rank != of) left_with(g, symmAborted, name);
+    if (rank != of) T_OK(symmCommDestroy(g->comm));
+    if (rank == of) T_ERR(symmCommDestroy(g->comm), symmInvalidArgument); /* abort has freed it */
+    gk_context_works(&g->bench);
+}
+
+static void abort_rank(int rank, int n, void *arg) {
+    gk_job *j = arg;
+    int rows[SYMM_KERNEL_COUNT];
+    const int count = all_rows(n, rows);
+    rig g = set_up(j, rank);
+    for (int i = 0; i < count; i++) {
+        if (i) renew(j, rank);
+        g.comm = j->comms[rank];
+        abort_once(j, &g, rank, rows[i], j->how);
+    }
+    context_and_new_communicator_work(j, rank, &g);
+    gk_bench_free(&g.bench);
+}
+
+static void abort_frees_waiting_kernels(void) {
+    T_EXPECT_WARNINGS();
+    run(2, abort_rank, ABORT_MISSING);
+    run(3, abort_rank, ABORT_WAITING);
+}
+
+static void revoke_rank(int rank, int n, void *arg) {
+    gk_job *j = arg;
+    rig g = set_up(j, rank);
+    if (rank) T_OK(issue(&g, symmCollAllReduce, WORDS));
+    gk_meet(j);
+    if (rank == 0) abort_from_a_thread(j, 0, 1);
+    if (rank) left_with(&g, symmAborted, "rank 0");
+    gk_meet(j);
+    T_ERR(symmBarrier(g.comm, gk_stream(g.bench.stream)), symmAborted);
+    gk_meet(j);
+    symmComm_t next;
+    T_OK(symmCommShrink(g.comm, NULL, 0, &next, NULL, 0));
+    T_OK(symmCommDestroy(g.comm));
+    gk_meet(j);
+    gk_works(next, rank, n, &g.bench);
+    gk_meet(j);
+    T_OK(symmCommDestroy(next));
+    gk_bench_free(&g.bench);
+}
+
+static void a_revoked_communicator_has_a_successor(void) {
+    T_EXPECT_WARNINGS();
+    run(2, revoke_rank, 0);
+    run(3, revoke_rank, 0);
+}
+
+/* ---- ranks that disagree ---- */
+
+enum { LOOSE, REGISTERED, DIRECT };
+
+static symmResult_t call(const mm_call *k, void *in, void *out, const rig *g) {
+    symmStream_t stream = gk_stream(g->bench.stream);
+    if (k->coll == symmCollBarrier) return symmBarrier(g->comm, stream);
+    if (k->coll == symmCollAllGather)
+        return symmAllGather(in, out, k->count, k->type, g->comm, stream);
+    return symmAllReduce(in, out, k->count, k->type, k->op, g->comm, stream);
+}
+
+static void force_direct(gk_job *j, const rig *g) {
+    int rows[SYMM_KERNEL_COUNT];
+    for (int coll = 0; coll < symmCollBarrier; coll++) {
+        int count = gk_rows((symmColl_t)coll, j->n, rows);
+        for (int i = 0; i < count; i++)
+            if (strstr(symm_kernels[rows[i]].name, "direct"))
+                gk_force(g->comm, (symmColl_t)coll, rows[i], 0, 0);
+    }
+}
+
+/* As much memory as the call needs: beyond it, a peer that believed its own count would meet nothing. */
+static void *exact(const rig *g, size_t bytes, int registered) {
+    void *p = NULL;
+    symmWindow_t win;
+    if (bytes) T_OK(symmMemAlloc(&p, bytes));
+    if (registered) T_OK(symmWindowRegister(g->comm, p, bytes, &win, SYMM_WIN_DEFAULT));
+    return p;
+}
+
+static uint64_t worst_ms; /* rank 0's */
+
+static void disagree_once(gk_job *j, rig *g, int rank, int i) {
+    const mm_case *c = &mm_cases[i];
+    const mm_call *k = rank == i % j->n ? &c->odd : &c->most;
+    const size_t bytes = k->count * (k->type == symmInt64 ? 8 : 4),
+                 out = k->coll == symmCollAllGather ? bytes * (size_t)j->n : bytes;
+    void *src = exact(g, bytes, j->how != LOOSE), *dst = exact(g, out, j->how != LOOSE);
+    if (j->how == DIRECT) force_direct(j, g);
+    gk_meet(j);
+    const uint64_t since = symm_now_ns();
+    symmResult_t r = call(k, src, dst, g);
+    T_CHECKF(r == symmSuccess || r == symmMismatch, "%s: code %d (%s)", c->what, r,
+             symmGetLastError(g->comm));
+    left_with(g, symmMismatch, "called another collective, count, type or reduction");
+    const uint64_t late = gk_ms_since(since);
+    T_CHECKF(late < SOON_MS, "%s: heard of it after %d ms", c->what, (int)late);
+    if (rank == 0 && late > worst_ms) worst_ms = late;
+    gk_meet(j);
+    T_OK(symmCommDestroy(g->comm));
+    gk_meet(j);
+    T_OK(symmMemFree(src));
+    T_OK(symmMemFree(dst));
+}
+
+static void disagree_rank(int rank, int n, void *arg) {
+    gk_job *j = arg;
+    rig g = set_up(j, rank);
+    for (int i = 0; i < MM_CASES; i++) {
+        if (i) renew(j, rank);
+        g.comm = j->comms[rank];
+        fprintf(stderr, "rank %d: %s\n", rank, mm_cases[i].what);
+        disagree_once(j, &g, rank, i);
+    }
+    if (rank == 0)
+        gk_figure("%d ranks that disagree: heard of after at most %d ms", n, (int)worst_ms);
+    context_and_new_communicator_work(j, rank, &g);
+    gk_bench_free(&g.bench);
+}
+
+static void disagreement(int how) {
+    T_EXPECT_WARNINGS();
+    run(2, disagree_rank, how);
+    run(3, disagree_rank, how);
+}
+
+static void ranks_that_disagree(void) {
+    disagreement(LOOSE);
+}
+static void ranks_that_disagree_registered(void) {
+    disagreement(REGISTERED);
+}
+static void ranks_that_disagree_in_the_direct_kernels(void) {
+    disagreement(DIRECT);
+}
+
+/* ---- too late, gone ---- */
+
+enum { LIMIT_MS = 300 };
+
+static void late_once(gk_job *j, rig *g, int rank, int row) {
+    const symmColl_t coll = symm_kernels[row].coll;
+    const int last = j->n - 1;
+    char name[32];
+    snprintf(name, sizeof name, "rank %d did not come", last);
+    gk_force(g->comm, coll, row, 0, 0);
+    if (rank == last) usleep((LIMIT_MS + SOON_MS) * 1000);
+    const uint64_t since = symm_now_ns();
+    symmResult_t r = issue(g, coll, WORDS);
+    T_CHECKF(r == (rank == last ? symmTimeout : symmSuccess), "rank %d: code %d", rank, r);
+    left_with(g, symmTimeout, name);
+    const uint64_t ms = gk_ms_since(since);
+    T_CHECKF(rank == last || (ms + 1 >= LIMIT_MS && ms < LIMIT_MS + SOON_MS), "%s left after %d ms",
+             symm_kernels[row].name, (int)ms);
+    gk_meet(j);
+    T_OK(symmCommDestroy(g->comm));
+}
+
+static void late_rank(int rank, int n, void *arg) {
+    gk_job *j = arg;
+    int rows[SYMM_KERNEL_COUNT];
+    const int count = all_rows(n, rows);
+    rig g = set_up(j, rank);
+    for (int i = 0; i < count; i++) {
+        if (i) renew(j, rank);
+        g.comm = j->comms[rank];
+        late_once(j, &g, rank, rows[i]);
+    }
+    context_and_new_communicator_work(j, rank, &g);
+    gk_bench_free(&g.bench);
+}
+
+static void a_rank_that_is_too_late(void) {
+    char ms[16];
+    T_EXPECT_WARNINGS();
+    snprintf(ms, sizeof ms, "%d", LIMIT_MS);
+    setenv("SYMM_TIMEOUT", ms, 1);
+    run(2, late_rank, 0);
+    run(3, late_rank, 0);
+}
+
+static void leaver_rank(int rank, int n, void *arg) {
+    gk_job *j = arg;
+    rig g = set_up(j, rank);
+    gk_works(g.comm, rank, n, &g.bench);
+    gk_meet(j);
+    if (rank == n - 1) T_OK(symmCommDestroy(g.comm));
+    gk_meet(j);
+    if (rank < n - 1) {
+        const uint64_t since = symm_now_ns();
+        symmResult_t r = issue(&g, (symmColl_t)j->how, WORDS);
+        T_CHECK(r == symmSuccess || r == symmRemoteError);
+        left_with(&g, symmRemoteError, "left");
+        T_CHECKF(gk_ms_since(since) < 2500, "after %d ms", (int)gk_ms_since(since));
+    }
+    gk_meet(j);
+    if (rank < n - 1) T_OK(symmCommDestroy(g.comm));
+    context_and_new_communicator_work(j, rank, &g);
+    gk_bench_free(&g.bench);
+}
+
+static void a_rank_that_has_left(void) {
+    T_EXPECT_WARNINGS();
+    for (int coll = 0; coll < symmNumColls; coll++) run(2, leaver_rank, coll);
+    run(3, leaver_rank, symmCollAllReduce);
+}
+
+/* ---- pointers ---- */
+
+static void pointer_rank(int rank, int n, void *arg) {
+    gk_job *j = arg;
+    rig g = set_up(j, rank);
+    symmStream_t stream = gk_stream(g.bench.stream);
+    char *good = (char *)g.bench.device;
+    void *const bad[] = {NULL, (void *)16, (void *)(uintptr_t)(~0ull - 4096),
+                         (void *)(uintptr_t)(1ull << 60)};
+    for (int i = 0; i < 4; i++) {
+        T_ERR(symmAllReduce(bad[i], good, 100, symmInt32, symmSum, g.comm, stream),
+              symmInvalidArgument);
+        T_MSG(symmGetLastError(g.comm), "sendbuff");
+        T_ERR(symmAllReduce(good, bad[i], 100, symmInt32, symmSum, g.comm, stream),
+              symmInvalidArgument);
+        T_MSG(symmGetLastError(g.comm), "recvbuff");
+        T_ERR(symmAllGather(good, bad[i], 100, symmInt32, g.comm, stream), symmInvalidArgument);
+        T_MSG(symmGetLastError(g.comm), "recvbuff");
+    }
+    T_ERR(symmAllReduce(good, good + 4, 100, symmInt32, symmSum, g.comm, stream),
+          symmInvalidArgument);
+    T_MSG(symmGetLastError(g.comm), "overlap");
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++) T_EQ(gk_launches(g.comm, k), 0);
+    T_OK(symmAllReduce(NULL, NULL, 0, symmInt32, symmSum, g.comm, stream));
+    gk_works(g.comm, rank, n, &g.bench);
+    gk_meet(j);
+    T_OK(symmCommDestroy(g.comm));
+    gk_bench_free(&g.bench);
+}
+
+static void null_and_wild_pointers_are_refused(void) {
+    T_EXPECT_WARNINGS();
+    run(2, pointer_rank, 0);
+}
+
+typedef struct {
+    enum { NOTHING, REFUSED, WORKED, WRONG, FAULTED, UNSEEN } outcome;
+    int cu;
+    char text[200];
+} host_case;
+
+/* In a process of its own, which ends here: a kernel that faults takes the context with it. */
+static void host_pointer_rank(int rank, int n, void *arg) {
+    enum { LEN = 1 << 20 };
+    host_case *h = arg;
+    symmComm_t comm;
+    const char *why;
+    int device = 0;
+    (void)rank, (void)n;
+    gk_find(&why);
+    T_OK(symmCommInitAll(&comm, 1, &device));
+    T_OK(symmSetDevice(0));
+    cu_stream stream = gk_new_stream();
+    int *p = malloc(LEN * sizeof *p);
+    for (int i = 0; i < LEN; i++) p[i] = i;
+    symmResult_t r = symmAllReduce(p, p, LEN, symmInt32, symmSum, comm, gk_stream(stream));
+    h->outcome = REFUSED;
+    snprintf(h->text, sizeof h->text, "%s", r ? symmGetLastError(comm) : "");
+    if (r) _exit(r == symmInvalidArgument ? 0 : 1);
+    h->cu = gk_wait_code(NULL, stream);
+    if (!h->cu) {
+        h->outcome = WORKED;
+        for (int i = 0; i < LEN; i++)
+            if (p[i] != i) h->outcome = WRONG;
+        _exit(0);
+    }
+    r = symmBarrier(comm, gk_stream(stream));
+    snprintf(h->text, sizeof h->text, "%s", r ? symmGetLastError(comm) : "");
+    h->outcome = r ? FAULTED : UNSEEN;
+    _exit(0);
+}
+
+/* Memory of the host that CUDA was told nothing of: refused, or used rightly (where GPUs reach all memory), or a fault that the
+ * next call reports. Never a wrong result, a hang, or silence. */
+static void a_host_pointer(void) {
+    static const char *const texts[] = {"nothing came",
+                                        "refused",
+                                        "works",
+                                        "is WRONG",
+                                        "faults, and the next call says so",
+                                        "faults, and the next call says nothing"};
+    gk_begin_forked();
+    T_EXPECT_WARNINGS();
+    host_case *h = T_SHARED(sizeof *h);
+    T_FORK_DIES(1, 0, host_pointer_rank, h);
+    gk_figure("malloc'ed memory as a buffer: %s (CUDA code %d) %s", texts[h->outcome], h->cu,
+              h->text);
+    T_CHECKF(h->outcome == REFUSED || h->outcome == WORKED || h->outcome == FAULTED,
+             "%s (CUDA code %d)", texts[h->outcome], h->cu);
+}
+
+T_MAIN(T(abort_frees_waiting_kernels), T(a_revoked_communicator_has_a_successor),
+       T_TIMEOUT(ranks_that_disagree, 90), T_TIMEOUT(ranks_that_disagree_registered, 90),
+       T_TIMEOUT(ranks_that_disagree_in_the_direct_kernels, 90),
+       T_TIMEOUT(a_rank_that_is_too_late, 120), T(a_rank_that_has_left),
+       T(null_and_wild_pointers_are_refused), T(a_host_pointer))

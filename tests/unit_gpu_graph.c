@@ -1,0 +1,318 @@
+/* unit_gpu_graph.c - captured collectives on the fake CUDA driver: what the graph holds and for how
+ * long, what a capture forbids and what it must not be spoilt by. */
+#include <unistd.h>
+
+#include "fgpu_kit.h"
+
+static symmComm_t comms[GK_RANKS];
+static cu_stream streams[2];
+static char *buf[2];
+static symmWindow_t win[2];
+
+static void start(int ranks) {
+    gk_start(2, 0);
+    gk_open(comms, ranks, NULL);
+    T_OK(symmGroupStart());
+    for (int r = 0; r < ranks; r++) {
+        streams[r] = gk_stream(r);
+        buf[r] = gk_memory(r, 4 * GK_MB);
+        T_OK(symmWindowRegister(comms[r], buf[r], 4 * GK_MB, &win[r], SYMM_WIN_DEFAULT));
+    }
+    T_OK(symmGroupEnd());
+}
+
+static void all_reduce(int r, cu_stream stream) {
+    T_OK(symmAllReduce(buf[r], buf[r], 100, symmInt32, symmSum, comms[r], gk_user(stream)));
+}
+
+static void begin(int r) {
+    T_EQ(symm_cu.cuStreamBeginCapture(streams[r], SYMM_CUDA_CAPTURE_MODE_GLOBAL), 0);
+}
+
+static cu_graph end(int r) {
+    cu_graph graph = NULL;
+    T_EQ(symm_cu.cuStreamEndCapture(streams[r], &graph), 0);
+    T_CHECK(graph != NULL);
+    return graph;
+}
+
+static void finish(int ranks, int destroyed) {
+    for (int r = 0; r < ranks; r++) {
+        if (!destroyed) T_OK(symmCommDestroy(comms[r]));
+        T_OK(symmMemFree(buf[r]));
+    }
+    GK_LEFT(0);
+}
+
+/* ---- what is held --------------------------------------------------------------------------- */
+
+static void a_captured_call_costs_one_object_and_no_event(void) {
+    start(2);
+    T_OK(symm_cuda_set(0));
+    begin(0);
+    for (int i = 0; i < 3; i++) {
+        gk_calls before = gk_count();
+        all_reduce(0, streams[0]);
+        GK_EXACTLY(&before, "cuLaunchKernelEx cuStreamGetCaptureInfo_v3 cuStreamGetCtx "
+                            "cuCtxGetCurrent cuUserObjectCreate cuGraphRetainUserObject");
+    }
+    T_EQ(gk_last(0).count, 0); /* recorded, not run */
+    cu_graph graph = end(0);
+    T_EQ(gk_inside(comms[0])->gpu->ran, 0); /* who replays it orders it */
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    finish(2, 0);
+}
+
+static void a_graph_keeps_windows_and_communicator(void) {
+    cu_graph graph[2];
+    cu_graph_exec exec[2];
+    start(2);
+    for (int r = 0; r < 2; r++) {
+        begin(r);
+        all_reduce(r, streams[r]);
+        T_OK(symmAllGather(buf[r], buf[r] + GK_MB, 100, symmInt32, comms[r], gk_user(streams[r])));
+        T_OK(symmBarrier(comms[r], gk_user(streams[r])));
+        graph[r] = end(r);
+        T_EQ(symm_cu.cuGraphInstantiate(&exec[r], graph[r], 0), 0);
+        T_EQ(symm_cu.cuGraphDestroy(graph[r]), 0);
+    }
+    const uint64_t base = gk_inside(comms[0])->base;
+    for (int r = 0; r < 2; r++) T_OK(symmWindowDeregister(comms[r], win[r]));
+    T_EQ(SYMM_STAT_GET(windows), 2);
+    gk_close(comms, 2);
+    symm_gpu_reap();
+    T_CHECK(SYMM_STAT_GET(windows) == 2 && SYMM_STAT_GET(comms) == 2);
+    T_EQ(fake_cuda_access((void *)(uintptr_t)base), 3); /* the control block is still there */
+    for (int i = 0; i < 3; i++)
+        for (int r = 0; r < 2; r++) T_EQ(symm_cu.cuGraphLaunch(exec[r], streams[r]), 0);
+    for (int r = 0; r < 2; r++) {
+        T_EQ(gk_last(r).count, 9);
+        T_EQ(gk_last(r).args.base, base);
+        T_CHECK(gk_last(r).config.stream == streams[r]);
+        T_EQ(symm_cu.cuGraphExecDestroy(exec[r]), 0);
+    }
+    T_EQ(SYMM_STAT_GET(comms), 2); /* CUDA's callback frees nothing itself */
+    symm_gpu_reap();
+    T_CHECK(SYMM_STAT_GET(windows) == 0 && SYMM_STAT_GET(comms) == 0);
+    T_EQ(fake_cuda_access((void *)(uintptr_t)base), 0);
+    finish(2, 1);
+}
+
+/* What a graph has let go is freed by whichever of these comes next. */
+static void one_graph_is_gone(void) {
+    begin(0);
+    all_reduce(0, streams[0]);
+    T_OK(symmWindowDeregister(comms[0], win[0]));
+    cu_graph graph = end(0);
+    T_EQ(SYMM_STAT_GET(windows), 2);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    T_EQ(SYMM_STAT_GET(windows), 2);
+}
+
+static void what_graphs_let_go_is_freed_soon(void) {
+    symmComm_t more[2];
+    symmWindow_t again[2];
+    char *other;
+    for (int how = 0; how < 4; how++) {
+        start(2);
+        one_graph_is_gone();
+        switch (how) {
+        case 0: T_OK(symmMemFree(gk_memory(0, 1))); break;
+        case 1:
+            gk_open(more, 2, NULL);
+            gk_close(more, 2);
+            break;
+        case 2:
+            other = gk_memory(0, 1);
+            T_OK(symmGroupStart());
+            T_OK(symmWindowRegister(comms[0], other, 1, &again[0], SYMM_WIN_DEFAULT));
+            T_OK(symmWindowRegister(comms[1], NULL, 0, &again[1], SYMM_WIN_DEFAULT));
+            T_OK(symmGroupEnd());
+            for (int r = 0; r < 2; r++) T_OK(symmWindowDeregister(comms[r], again[r]));
+            T_OK(symmMemFree(other));
+            break;
+        default: gk_close(comms, 2); break;
+        }
+        T_EQ(SYMM_STAT_GET(windows), how < 3);
+        finish(2, how == 3);
+    }
+}
+
+/* ---- captures and eager calls --------------------------------------------------------------- */
+
+static void eager_work_cannot_follow_a_stream_under_capture(void) {
+    T_EXPECT_WARNINGS();
+    start(2);
+    cu_stream other = gk_stream(0);
+    all_reduce(0, streams[0]);
+    begin(0);
+    T_ERR(symmBarrier(comms[0], gk_user(other)), symmInvalidUsage);
+    T_MSG(symmGetLastError(comms[0]), "is being captured");
+    T_MSG(symmGetLastError(comms[0]), "cannot be ordered after it");
+    T_OK(symmCommFinalize(
+        comms[0])); /* looks at the call, not at its stream; the capture stays as it is */
+    all_reduce(0, streams[0]);
+    all_reduce(0, streams[0]); /* into the graph; nothing is broken */
+    cu_graph graph = end(0);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    T_OK(symmBarrier(comms[0], gk_user(other)));
+    T_EQ(gk_last(0).count, 2);
+    finish(2, 0);
+}
+
+/* Another stream that has joined the capture is in the same graph. */
+static void a_capture_may_spread(void) {
+    cu_event fork, join;
+    start(2);
+    T_OK(symm_cuda_set(0));
+    cu_stream other = gk_stream(0);
+    T_EQ(symm_cu.cuEventCreate(&fork, SYMM_CUDA_EVENT_DISABLE_TIMING), 0);
+    T_EQ(symm_cu.cuEventCreate(&join, SYMM_CUDA_EVENT_DISABLE_TIMING), 0);
+    all_reduce(0, streams[0]);
+    begin(0);
+    T_EQ(symm_cu.cuEventRecord(fork, streams[0]), 0);
+    T_EQ(symm_cu.cuStreamWaitEvent(other, fork, 0), 0);
+    all_reduce(0, other);
+    T_EQ(symm_cu.cuEventRecord(join, other), 0);
+    T_EQ(symm_cu.cuStreamWaitEvent(streams[0], join, 0), 0);
+    cu_graph graph = end(0);
+    cu_graph_exec exec;
+    T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
+    T_EQ(symm_cu.cuGraphLaunch(exec, other), 0);
+    T_EQ(gk_last(0).count, 2);
+    T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    T_EQ(symm_cu.cuEventDestroy(fork), 0);
+    T_EQ(symm_cu.cuEventDestroy(join), 0);
+    finish(2, 0);
+}
+
+static void spoilt_captures_are_usage_errors(void) {
+    cu_graph graph;
+    cu_stream blocking;
+    T_EXPECT_WARNINGS();
+    start(2);
+    T_OK(symm_cuda_set(0));
+    begin(0);
+    T_EQ(symm_cu.cuStreamQuery(streams[0]), SYMM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    T_ERR(symmBarrier(comms[0], gk_user(streams[0])), symmInvalidUsage);
+    T_MSG(symmGetLastError(comms[0]), "invalidated");
+    T_EQ(symm_cu.cuStreamEndCapture(streams[0], &graph),
+         SYMM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    /* The NULL stream would wait for a blocking stream that is captured. */
+    T_EQ(symm_cu.cuStreamCreate(&blocking, SYMM_CUDA_STREAM_DEFAULT), 0);
+    T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_RELAXED), 0);
+    T_ERR(symmBarrier(comms[0], NULL), symmInvalidUsage);
+    T_MSG(symmGetLastError(comms[0]), "capture");
+    T_CHECK(symm_cu.cuStreamEndCapture(blocking, &graph) != 0);
+    all_reduce(0, streams[0]); /* and the communicator lives */
+    T_OK(symmBarrier(comms[1], NULL));
+    finish(2, 0);
+}
+
+/* The library's own work, in this thread, belongs to no capture and spoils none. */
+static void set_up_spoils_no_capture(void) {
+    symmComm_t more[2];
+    symmWindow_t again[2];
+    void *mem;
+    start(2);
+    T_OK(symm_cuda_set(0));
+    begin(0);
+    T_OK(symmMemAlloc(&mem, GK_MB));
+    gk_open(more, 2, NULL);
+    T_OK(symmGroupStart());
+    T_OK(symmWindowRegister(more[0], mem, GK_MB, &again[0], SYMM_WIN_DEFAULT));
+    T_OK(symmWindowRegister(more[1], buf[1], GK_MB, &again[1], SYMM_WIN_DEFAULT));
+    T_OK(symmGroupEnd());
+    T_OK(symmCommDump(more[0], STDERR_FILENO));
+    cu_stream gone = gk_stream(0);
+    T_OK(symmBarrier(more[0], gk_user(gone)));
+    T_EQ(symm_cu.cuStreamDestroy(gone), 0);
+    gk_close(more, 2);
+    T_OK(symmMemFree(mem));
+    all_reduce(0, streams[0]);
+    T_EQ(symm_cu.cuGraphDestroy(end(0)), 0);
+    finish(2, 0);
+}
+
+/* A rank of its own thread is created on the device that is current there, by the callback door. */
+static int gather(void *ctx, const void *send, void *recv, size_t bytes) {
+    (void)ctx;
+    memcpy(recv, send, bytes);
+    return 0;
+}
+
+static int alone(void *ctx) {
+    (void)ctx;
+    return 0;
+}
+
+static void creation_in_a_captured_thread(void) {
+    const symmBoot_t boot = {gather, alone, NULL};
+    start(1);
+    T_OK(symm_cuda_set(0));
+    begin(0);
+    T_OK(symmCommInitBoot(&comms[1], 1, 0, &boot, NULL));
+    T_OK(symmCommDestroy(comms[1]));
+    T_EQ(symm_cu.cuGraphDestroy(end(0)), 0);
+    finish(1, 0);
+}
+
+/* ---- groups --------------------------------------------------------------------------------- */
+
+static void groups_launch_once_a_rank(void) {
+    start(2);
+    T_OK(symm_cuda_set(1));
+    for (int how = 0; how < 3; how++) {
+        gk_calls before = gk_count();
+        int had[2] = {gk_last(0).count, gk_last(1).count};
+        T_OK(symmGroupStart());
+        for (int r = 0; r < 2; r++) {
+            cu_stream s = how == 0 ? NULL : how == 1 ? SYMM_CUDA_STREAM_LEGACY : streams[r];
+            all_reduce(r, s);
+            T_OK(symmBarrier(comms[r], gk_user(s)));
+        }
+        T_EQ(gk_last(0).count, had[0]); /* not before the end */
+        T_OK(symmGroupEnd());
+        T_EQ(gk_device(), 1);
+        gk_calls now = gk_count();
+        int launches = 0, all = 0;
+        for (int i = 0; fake_cuda_call_name(i); i++) {
+            all += now.n[i] - before.n[i];
+            if (!strcmp(fake_cuda_call_name(i), "cuLaunchKernelEx"))
+                launches = now.n[i] - before.n[i];
+        }
+        T_EQ(launches, 4);
+        T_CHECK(all > launches);
+        for (int r = 0; r < 2; r++) {
+            T_EQ(gk_last(r).count, had[r] + 2);
+            T_STREQ(gk_last(r).kernel, "symm_barrier_word_n0"); /* in issue order */
+        }
+    }
+    finish(2, 0);
+}
+
+static void a_group_may_be_captured(void) {
+    cu_graph graph[2];
+    start(2);
+    for (int r = 0; r < 2; r++)
+        T_EQ(symm_cu.cuStreamBeginCapture(streams[r], SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
+    T_OK(symmGroupStart());
+    for (int r = 0; r < 2; r++) all_reduce(r, streams[r]);
+    T_OK(symmGroupEnd());
+    for (int r = 0; r < 2; r++) {
+        cu_graph_exec exec;
+        graph[r] = end(r);
+        T_EQ(symm_cu.cuGraphInstantiate(&exec, graph[r], 0), 0);
+        T_EQ(symm_cu.cuGraphLaunch(exec, streams[r]), 0);
+        T_EQ(gk_last(r).count, 1);
+        T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
+        T_EQ(symm_cu.cuGraphDestroy(graph[r]), 0);
+    }
+    finish(2, 0);
+}
+
+T_MAIN(T(a_captured_call_costs_one_object_and_no_event), T(a_graph_keeps_windows_and_communicator),
+       T(what_graphs_let_go_is_freed_soon), T(eager_work_cannot_follow_a_stream_under_capture),
+       T(a_capture_may_spread), T(spoilt_captures_are_usage_errors), T(set_up_spoils_no_capture),
+       T(creation_in_a_captured_thread), T(groups_launch_once_a_rank), T(a_group_may_be_captured))

@@ -1,0 +1,329 @@
+/* perf_nccl.c - see perf_nccl.h. NCCL works on our buffers and our stream. Where -R asks for windows
+ * and NCCL refuses them over our memory, it gets memory from ncclMemAlloc: it shall be measured at
+ * its best. The table of its functions is written once, under a lock, before any rank uses it. */
+#define _GNU_SOURCE /* dlinfo */
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "perf_gpu.h"
+#include "perf_nccl.h"
+
+/* ---- NCCL's side: what nccl.h declares; types and reductions have our numbers ---- */
+
+typedef struct {
+    char internal[128];
+} nccl_id;
+typedef void *nccl_comm, *nccl_window;
+enum { NCCL_WIN_COLL_SYMMETRIC = 1, NCCL_WINDOWS_SINCE = 22700, NCCL_FLOAT8_SINCE = 22400 };
+
+/* X(member, symbol, required, parameters); all return an ncclResult_t. */
+#define NCCL_CALLS(X)                                                                              \
+    X(version, "ncclGetVersion", 1, (int *))                                                       \
+    X(unique_id, "ncclGetUniqueId", 1, (nccl_id *))                                                \
+    X(init_rank, "ncclCommInitRank", 1, (nccl_comm *, int, nccl_id, int))                          \
+    X(destroy, "ncclCommDestroy", 1, (nccl_comm))                                                  \
+    X(all_reduce, "ncclAllReduce", 1, (const void *, void *, size_t, int, int, nccl_comm, void *)) \
+    X(all_gather, "ncclAllGather", 1, (const void *, void *, size_t, int, nccl_comm, void *))      \
+    X(abort, "ncclCommAbort", 1, (nccl_comm))                                                      \
+    X(group_start, "ncclGroupStart", 1, (void))                                                    \
+    X(group_end, "ncclGroupEnd", 1, (void))                                                        \
+    X(mem_alloc, "ncclMemAlloc", 0, (void **, size_t))                                             \
+    X(mem_free, "ncclMemFree", 0, (void *))                                                        \
+    X(comm_register, "ncclCommRegister", 0, (nccl_comm, void *, size_t, void **))                  \
+    X(comm_deregister, "ncclCommDeregister", 0, (nccl_comm, void *))                               \
+    X(window_register, "ncclCommWindowRegister", 0,                                                \
+      (nccl_comm, void *, size_t, nccl_window *, int))                                             \
+    X(window_deregister, "ncclCommWindowDeregister", 0, (nccl_comm, nccl_window))
+
+static struct {
+#define MEMBER(name, symbol, required, params) int(*name) params;
+    NCCL_CALLS(MEMBER)
+#undef MEMBER
+    const char *(*error_string)(int);
+    const char *(*last_error)(nccl_comm);
+    int number; /* of the version */
+    char path[1024];
+} lib;
+
+struct perf_nccl {
+    nccl_comm comm;
+    char *send, *recv; /* ours, or memory of its own */
+    size_t send_bytes, recv_bytes;
+    void *handle[2]; /* windows or registrations of both */
+    int windows, buffers, own;
+};
+
+/* ---- opening ---- */
+
+static void *open_library(const char *path) {
+    static const char *const usual[] = {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2",
+                                        "/usr/local/cuda/lib/libnccl.so.2"};
+    void *so = NULL;
+    if (path) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    for (size_t i = 0; i < sizeof usual / sizeof *usual && !so; i++)
+        so = dlopen(usual[i], RTLD_NOW | RTLD_LOCAL);
+    return so ? so : dlopen(usual[0], RTLD_NOW | RTLD_LOCAL); /* for its reason */
+}
+
+/* The name of the first required function that is missing; NULL: none. */
+static const char *look_up(void *so) {
+#define FIND(name, symbol, required, params) \
+    *(void **)&lib.name = dlsym(so, symbol); \
+    if (required && !lib.name) return symbol;
+    NCCL_CALLS(FIND)
+#undef FIND
+    *(void **)&lib.error_string = dlsym(so, "ncclGetErrorString");
+    *(void **)&lib.last_error = dlsym(so, "ncclGetLastError");
+    return lib.error_string ? NULL : "ncclGetErrorString";
+}
+
+static int load(const char *path, char *err, size_t cap) {
+    struct link_map *map = NULL;
+    void *so = open_library(path);
+    if (!so)
+        return snprintf(err, cap, "--vs nccl: %s (--nccl FILE or PERF_NCCL_LIB names another)",
+                        dlerror()),
+               -1;
+    if (!dlinfo(so, RTLD_DI_LINKMAP, &map) && map)
+        snprintf(lib.path, sizeof lib.path, "%s", map->l_name);
+    const char *missing = look_up(so);
+    int code = missing ? 0 : lib.version(&lib.number);
+    if (!missing && !code) return 0;
+    if (missing)
+        snprintf(err, cap, "--vs nccl: %.200s has no %s", lib.path, missing);
+    else
+        snprintf(err, cap, "--vs nccl: %.200s: ncclGetVersion: %.60s", lib.path,
+                 lib.error_string(code));
+    dlclose(so);
+    return -1;
+}
+
+int perf_nccl_load(const char *path, char *err, size_t cap) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static int done, result;
+    static char why[PERF_ERR];
+    pthread_mutex_lock(&lock);
+    if (!done++) result = load(path, why, sizeof why);
+    if (result) snprintf(err, cap, "%s", why);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+static void explain(nccl_comm comm, int code, char *out, size_t cap) {
+    const char *last = lib.last_error ? lib.last_error(comm) : NULL;
+    snprintf(out, cap, "%s%s%s", lib.error_string(code), last && *last ? ": " : "",
+             last ? last : "");
+}
+
+static void must(perf_rank *p, int code, const char *what) {
+    char why[512];
+    if (!code) return;
+    explain(p->nccl ? p->nccl->comm : NULL, code, why, sizeof why);
+    fprintf(stderr, "symm-perf: rank %d: NCCL: %s: %s\n", p->world->rank, what, why);
+    p->world->abort(p->world, PERF_EXIT_WRONG);
+}
+#define MUST(p, call, args) must((p), lib.call args, #call)
+
+/* ---- registration ---- */
+
+/* NCCL wants whole pages; our allocations are made of larger ones. */
+static size_t pages(size_t bytes) {
+    return (bytes + 4095) & ~(size_t)4095;
+}
+
+static __attribute__((format(printf, 2, 3))) void say(const perf_rank *p, const char *fmt, ...) {
+    va_list ap;
+    if (p->world->rank) return;
+    va_start(ap, fmt);
+    printf("# NCCL ");
+    vprintf(fmt, ap);
+    printf("\n");
+    va_end(ap);
+}
+
+/* One rank's refusal is everybody's: else some would run other kernels than the rest. Returns 1 if
+ * all have it; why is set on the ranks that were refused. */
+static int agree(perf_rank *p, int code, char *why, size_t cap) {
+    if (code > 0) explain(p->nccl->comm, code, why, cap);
+    if (code < 0) snprintf(why, cap, "it has no such call, or gave no handle");
+    if (!code) snprintf(why, cap, "refused on another rank");
+    return perf_world_sum(p->world, code != 0) == 0;
+}
+
+static void drop_handles(perf_nccl *n) {
+    for (int i = 0; i < 2; i++) {
+        if (!n->handle[i]) continue;
+        if (n->buffers)
+            lib.comm_deregister(n->comm, n->handle[i]);
+        else
+            lib.window_deregister(n->comm, n->handle[i]);
+        n->handle[i] = NULL;
+    }
+}
+
+/* 0, NCCL's code, or -1: not offered. The second window is tried whatever the first one gave: both
+ * calls are collective. */
+static int take_windows(perf_nccl *n) {
+    if (!lib.window_register || !lib.window_deregister || lib.number < NCCL_WINDOWS_SINCE)
+        return -1;
+    int a = lib.window_register(n->comm, n->send, pages(n->send_bytes), &n->handle[0],
+                                NCCL_WIN_COLL_SYMMETRIC);
+    int b = lib.window_register(n->comm, n->recv, pages(n->recv_bytes), &n->handle[1],
+                                NCCL_WIN_COLL_SYMMETRIC);
+    if (a || b) return a ? a : b;
+    return n->handle[0] && n->handle[1] ? 0 : -1;
+}
+
+static int take_buffers(perf_nccl *n) {
+    if (!lib.comm_register || !lib.comm_deregister) return -1;
+    int a = lib.comm_register(n->comm, n->send, pages(n->send_bytes), &n->handle[0]);
+    int b = lib.comm_register(n->comm, n->recv, pages(n->recv_bytes), &n->handle[1]);
+    return a ? a : b;
+}
+
+/* Rank 0's id counts. */
+static void join(perf_rank *p, perf_nccl *n) {
+    nccl_id mine = {{0}}, all[p->world->nranks];
+    if (p->world->rank == 0) MUST(p, unique_id, (&mine));
+    p->world->allgather(p->world, &mine, all, sizeof mine);
+    MUST(p, init_rank, (&n->comm, p->world->nranks, all[0], p->world->rank));
+}
+
+/* After a refusal NCCL's communicator is no longer of use. */
+static void rejoin(perf_rank *p, perf_nccl *n) {
+    drop_handles(n);
+    lib.abort(n->comm);
+    n->comm = NULL;
+    join(p, n);
+}
+
+static void use_our_memory(perf_rank *p, perf_nccl *n) {
+    n->send = p->send, n->recv = p->recv;
+    n->own = 0;
+}
+
+static void free_own_memory(perf_nccl *n) {
+    if (n->send) lib.mem_free(n->send);
+    if (n->recv) lib.mem_free(n->recv);
+}
+
+/* Returns 1 if all ranks have memory of NCCL's own. */
+static int use_own_memory(perf_rank *p, perf_nccl *n) {
+    char why[512];
+    int code = -1;
+    n->send = n->recv = NULL;
+    if (lib.mem_alloc && lib.mem_free) {
+        code = lib.mem_alloc((void **)&n->send, pages(n->send_bytes));
+        if (!code) code = lib.mem_alloc((void **)&n->recv, pages(n->recv_bytes));
+    }
+    if (agree(p, code, why, sizeof why)) {
+        perf_gpu_set(p, n->send, 0, n->send_bytes);
+        perf_gpu_set(p, n->recv, 0, n->recv_bytes);
+        n->own = 1;
+        return 1;
+    }
+    say(p, "has no memory of its own: %s", why);
+    free_own_memory(n);
+    use_our_memory(p, n);
+    return 0;
+}
+
+static void open_windows(perf_rank *p, perf_nccl *n) {
+    char why[512];
+    n->windows = agree(p, take_windows(n), why, sizeof why);
+    if (n->windows) return;
+    say(p, "refuses windows over this memory: %s", why);
+    rejoin(p, n);
+    if (!use_own_memory(p, n)) return;
+    n->windows = agree(p, take_windows(n), why, sizeof why);
+    if (n->windows) {
+        say(p, "works on memory of its own");
+        return;
+    }
+    say(p, "refuses windows over its own memory: %s", why);
+    rejoin(p, n);
+    free_own_memory(n);
+    use_our_memory(p, n);
+}
+
+static void open_buffers(perf_rank *p, perf_nccl *n) {
+    char why[512];
+    n->buffers = 1;
+    if (agree(p, take_buffers(n), why, sizeof why)) return;
+    say(p, "refuses to register the buffers: %s", why);
+    rejoin(p, n);
+    n->buffers = 0;
+}
+
+/* ---- the rival ---- */
+
+static int offers(const perf_rank *p, const perf_case *c) {
+    if (p->cfg->coll == PERF_ALL_GATHER) return 1;
+    int old = c->type >= symmFloat8e4m3 && lib.number < NCCL_FLOAT8_SINCE;
+    return p->cfg->coll == PERF_ALL_REDUCE && c->op < PERF_MULSUM && !old;
+}
+
+/* As far into its buffer as ours is into ours. */
+static char *its(const perf_rank *p, char *ours) {
+    const perf_nccl *n = p->nccl;
+    if (!n->own) return ours;
+    int in_recv = ours >= p->recv && ours < p->recv + p->recv_bytes;
+    return in_recv ? n->recv + (ours - p->recv) : n->send + (ours - p->send);
+}
+
+static void call(perf_rank *p, const perf_case *c) {
+    const char *send = its(p, c->send);
+    char *recv = its(p, c->recv);
+    nccl_comm comm = p->nccl->comm;
+    if (p->cfg->coll == PERF_ALL_REDUCE)
+        MUST(p, all_reduce, (send, recv, c->count, c->type, c->op, comm, p->stream));
+    else
+        MUST(p, all_gather, (send, recv, c->count, c->type, comm, p->stream));
+}
+
+static void group(perf_rank *p, int end) {
+    if (end)
+        MUST(p, group_end, ());
+    else
+        MUST(p, group_start, ());
+}
+
+static const perf_rival rival = {
+    .name = "NCCL", .key = "nccl", .on_stream = 1, .offers = offers, .call = call, .group = group};
+
+void perf_nccl_open(perf_rank *p) {
+    perf_nccl *n = calloc(1, sizeof *n);
+    if (!n) perf_must(p, symmOutOfMemory, "NCCL");
+    p->nccl = n;
+    join(p, n);
+    p->rival = &rival;
+    n->send_bytes = p->send_bytes;
+    n->recv_bytes = p->recv_bytes;
+    use_our_memory(p, n);
+    if (p->cfg->registered == 2) open_windows(p, n);
+    if (p->cfg->registered == 1) open_buffers(p, n);
+}
+
+void perf_nccl_close(perf_rank *p) {
+    perf_nccl *n = p->nccl;
+    if (!n) return;
+    drop_handles(n);
+    if (n->own) free_own_memory(n);
+    MUST(p, destroy, (n->comm));
+    p->nccl = NULL;
+    free(n);
+}
+
+perf_nccl_info perf_nccl_describe(const perf_rank *p) {
+    const perf_nccl *n = p->nccl;
+    return (perf_nccl_info){.version = lib.number,
+                            .path = lib.path,
+                            .registered = n->windows   ? "windows"
+                                          : n->buffers ? "buffers"
+                                                       : "no",
+                            .own_memory = n->own};
+}
