@@ -304,7 +304,7 @@ typedef struct {
     size_t size;     /* in: sizeof(symmPlan_t) of the caller */
     char kernel[48]; /* kernel that a call would run */
     int ctas;
-    uint64_t chunkBytes;
+    uint64_t chunkBytes; /* sent at once, before a wait; 0 where nothing is waited for in between */
     int zeroCopySend,
         zeroCopyRecv; /* this rank's buffers: 1 used in place, 0 staged through scratch */
     char reason[256]; /* why this kernel, why not a faster one, why staged */

@@ -90,8 +90,11 @@ tests-gpu:   $(patsubst %,$(TEST)/%,$(GPU_TESTS) $(MPG_TESTS)) $(if $(HAVE_NVCC)
 $(FATBINS)/user.fatbin: tests/cuda/user.cu $(FATBINS)/flags
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,$<)
-tests-asan:  $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(MP_TESTS))
-tests-tsan:  $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(THR_TESTS))
+# Not under sanitizers: the harness itself; not under ThreadSanitizer: arithmetic of one thread.
+ASAN_UNITS   := $(filter-out unit_harness,$(UNIT_TESTS))
+TSAN_UNITS   := $(filter-out unit_harness unit_reduce unit_plan,$(UNIT_TESTS))
+tests-asan:  $(patsubst %,$(TEST)/%,$(ASAN_UNITS) $(FAULT_TESTS) $(MP_TESTS))
+tests-tsan:  $(patsubst %,$(TEST)/%,$(TSAN_UNITS) $(THR_TESTS))
 
 # ---- running ----
 ASAN_TEST := $(OUT)/test-asan-ubsan
@@ -99,9 +102,8 @@ TSAN_TEST := $(OUT)/test-tsan
 at = $(foreach n,$(1),$(2:%=np=$(n):%))
 
 PLAIN_LIST = $(CHECKS) $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS)) $(call at,$(NP),$(MP_TESTS:%=$(TEST)/%))
-ASAN_LIST  = $(patsubst %,$(ASAN_TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS)) $(call at,2 4,$(MP_TESTS:%=$(ASAN_TEST)/%))
-# unit_reduce is arithmetic of one thread: half a minute for nothing that ThreadSanitizer could see.
-TSAN_LIST  = $(patsubst %,$(TSAN_TEST)/%,$(filter-out unit_reduce,$(UNIT_TESTS)) $(THR_TESTS))
+ASAN_LIST  = $(patsubst %,$(ASAN_TEST)/%,$(ASAN_UNITS) $(FAULT_TESTS)) $(call at,2 4,$(MP_TESTS:%=$(ASAN_TEST)/%))
+TSAN_LIST  = $(patsubst %,$(TSAN_TEST)/%,$(TSAN_UNITS) $(THR_TESTS))
 
 # The first race or bad access ends the test.
 SAN_ENV := TSAN_OPTIONS='halt_on_error=1 second_deadlock_stack=1' ASAN_OPTIONS='detect_stack_use_after_return=1' \
@@ -126,8 +128,9 @@ check-build:
 	@echo 'building: tests under ThreadSanitizer'
 	+@$(SUBMAKE) TSAN=1 tests-tsan
 
+# Two programs at a time: much of a test is waiting, for deadlines and for peers.
 check-run:
-	@$(RUN_SH) $(PLAIN_LIST) $(TSAN_LIST) $(ASAN_LIST)
+	@$(RUN_SH) -j 2 $(PLAIN_LIST) $(TSAN_LIST) $(ASAN_LIST)
 
 check-full: ## as check, without sampling: whole matrices, all rank counts, time limits tripled
 	@T_FULL=1 T_SLOW=$${T_SLOW:-3} $(MAKE) --no-print-directory check NP='1 2 3 4 5 6 7 8 12 16'

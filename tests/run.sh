@@ -3,7 +3,7 @@
 #
 #   tests/run.sh [-j J] PROGRAM...      PROGRAM is `path [args]`, `np=4:path [args]` (4 ranks under mpirun, TAP from
 #                                       rank 0) or `@file` (one such per line; blank lines and #... are passed over)
-#   J            programs at a time (default 1)
+#   J            programs at a time (default 1); those under mpirun come after the others, one by one
 #   TIMEOUT      seconds a program may take (default 600), multiplied by T_SLOW
 #   REQUIRE      comma-separated words: a skip whose reason begins with `needs WORD` is a failure
 #   MPIRUN       the launcher (default mpirun)
@@ -136,7 +136,11 @@ for spec in "$@"; do
 done >"$dir/specs" || exit 2
 
 count=$(wc -l <"$dir/specs")
-seq 1 "$count" | xargs -P "$jobs" -n 1 sh "$0" --one "$dir"
+numbers() { # pattern: which specs, by number
+    awk -v is="$1" -v jobs="$jobs" '(jobs > 1 ? ($0 ~ /^np=/ ? "mpi" : "other") : "other") == is { print NR }' "$dir/specs"
+}
+numbers other | xargs -r -P "$jobs" -n 1 sh "$0" --one "$dir"
+numbers mpi | xargs -r -n 1 sh "$0" --one "$dir"
 
 # A program whose runner itself was lost left no count, and has failed.
 awk -v count="$count" -v dir="$dir" '

@@ -26,7 +26,7 @@ static symmResult_t explain(symm_comm *c, const symm_coll *k, symmPlan_t *plan) 
     SYMM_TRY(symm_coll_prepare(c, k, &l));
     symmPlan_t p = {.size = plan->size,
                     .ctas = l.plan.ctas,
-                    .chunkBytes = l.plan.chunk,
+                    .chunkBytes = c->cuda ? symm_plan_gpu_chunk(&l.plan) : l.plan.chunk,
                     .zeroCopySend = l.src_win != NULL,
                     .zeroCopyRecv = l.dst_win != NULL};
     const symm_kernel_row *row = &symm_kernels[l.plan.kernel];

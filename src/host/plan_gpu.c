@@ -117,6 +117,10 @@ symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int ker
     return p;
 }
 
+uint64_t symm_plan_gpu_chunk(const symm_plan *plan) {
+    return symm_kernels[plan->kernel].places ? plan->chunk * LINE_DATA : 0;
+}
+
 /* LL packets first, then lines: [parity][phase][source] slots. */
 symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
     symm_scratch s = {.ll_off = SYMM_CTL_BYTES};

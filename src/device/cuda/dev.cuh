@@ -2,7 +2,7 @@
  *
  * The only GPU file that names memory order. A kernel runs in CTAs of `data` warps and one last warp, which in CTA 0
  * exchanges the signatures (frame.cuh). CTA b waits only for the same CTA of its peers. Every thread passes
- * griddepcontrol.wait before it touches memory, and every CTA ends through symm_close. */
+ * griddepcontrol.wait before it touches memory, and every CTA ends through close_kernel. */
 #ifndef SYMM_CUDA_DEV_CUH_
 #define SYMM_CUDA_DEV_CUH_
 
@@ -64,6 +64,18 @@ DEV void give8(void *p, uint64_t v) {
 DEV uint64_t take8(const void *p) {
     uint64_t v;
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+/* The same for a word of this GPU that its host reads by copying. */
+DEV void give4(void *p, uint32_t v) {
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+/* Data of a peer that has announced it: past L1, where nothing of it can be old. */
+DEV uint4 load_remote(const char *p) {
+    uint4 v;
+    asm volatile("ld.global.relaxed.sys.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
     return v;
 }
 DEV uint64_t clock_ns(void) {

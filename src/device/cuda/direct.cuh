@@ -86,14 +86,6 @@ DEV char *target_of(const symm_args *a, const places &at, int p) {
     return p == a->rank ? (char *)a->dst : flat(a, p, at.dst[p]);
 }
 
-DEV uint4 load_remote(const char *p) {
-    uint4 v; /* past L1, where nothing of it can be old */
-    asm volatile("ld.global.relaxed.sys.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p));
-    return v;
-}
-
 /* ---- all_reduce: every rank loads its slice from all, reduces, stores to all ------------------------------------------------ */
 
 /* U vectors of 16 bytes at once, `step` apart: vector i of them if i < some. */

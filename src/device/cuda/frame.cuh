@@ -8,7 +8,7 @@
  *   ended, which had heard from the peer in epoch e-1; the peer spoke inside its kernel e-1, so its kernel e-2, the last that read
  *   this parity, had ended.
  *
- * Within a kernel a place of scratch is used again by the same warp two items later; each body says why it is free. */
+ * Within a kernel a place of scratch is used again by the same warp a fixed number of items later; each body says why it is free. */
 #ifndef SYMM_CUDA_FRAME_CUH_
 #define SYMM_CUDA_FRAME_CUH_
 
@@ -109,10 +109,7 @@ DEV void close_kernel(run &r) {
     }
     if (!r.a->serial) return;
     __syncthreads(); /* the words above are written: nothing of this CTA comes after the next line */
-    if (threadIdx.x == 0)
-        asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(&r.ctl->done[blockIdx.x]),
-                     "r"(r.a->serial)
-                     : "memory"); /* read by symm_gpu_drain */
+    if (threadIdx.x == 0) give4(&r.ctl->done[blockIdx.x], r.a->serial); /* read by symm_gpu_drain */
 }
 
 #endif
