@@ -255,7 +255,10 @@ static void memory_of_another_allocator_is_found_piece_by_piece(void) {
         T_CHECK(base == (void *)(uintptr_t)(va + i * G) && bytes == G);
         DONE(V->export_fd(h[i], &fd));
         close(fd);
+        DONE(V->set_access(base, bytes)); /* devices may be in use that it was not made for */
+        IS(V->set_access(at(base, 4096), bytes - 4096), INVALID_VALUE);
     }
+    IS(V->set_access((void *)(uintptr_t)va, 2 * G), INVALID_VALUE); /* two of them */
     void *alias = mapped(h[1], G);
     *(volatile uint32_t *)(uintptr_t)(va + G) = 5;
     T_EQ(*(volatile uint32_t *)alias, 5);

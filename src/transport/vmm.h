@@ -62,7 +62,8 @@ typedef struct {
     /* Maps the whole handle (bytes == its size, offset == 0, else NOT_SUPPORTED) at va inside a reservation.
    * A map over a map: INVALID_VALUE. No access yet: touching it faults. One handle may be mapped many times. */
     int (*map)(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *h);
-    /* Read-write access for whole mappings inside [va, va+bytes); a part of one: INVALID_VALUE. */
+    /* Read-write access for whole mappings inside [va, va+bytes); a part of one: INVALID_VALUE. CUDA: also for one whole mapping that
+   * another allocator made, as retain found it. */
     int (*set_access)(void *va, uint64_t bytes);
     /* One or several whole mappings, all of the range mapped; else INVALID_VALUE. Never synchronises with running work. */
     int (*unmap)(void *va, uint64_t bytes);

@@ -507,6 +507,21 @@ static int mapping_at(uint64_t lo, struct mapping *map) {
     return found;
 }
 
+/* One whole mapping that another allocator made: other devices may be in use here than there. */
+static int share_foreign(uint64_t lo, uint64_t bytes, int device) {
+    cu_mem_handle raw = 0;
+    uint64_t size = 0;
+    void *start = NULL;
+    int owner, types, cu = symm_cu.cuMemRetainAllocationHandle(&raw, address(lo));
+    if (cu) return not_ours(cu) ? bad_value() : refuse(cu, 0);
+    cu = properties(raw, &owner, &types);
+    if (!cu) cu = find_mapping(lo, &start, &size);
+    symm_cu.cuMemRelease(raw);
+    if (cu || start != address(lo) || size != bytes) return bad_value();
+    cu = grant(lo, bytes, owner, device);
+    return cu ? refuse(cu, 0) : SYMM_CU_SUCCESS;
+}
+
 static int cuda_set_access(void *va, uint64_t bytes) {
     uint64_t lo = (uintptr_t)va, hi = lo + bytes;
     struct mapping map;
@@ -514,7 +529,7 @@ static int cuda_set_access(void *va, uint64_t bytes) {
     if (!range_ok(va, bytes)) return bad_value();
     if ((cu = current(&device, NULL)) != 0) return cu;
     if (SYMM_FAIL_HERE(vmm_access)) return refuse(SYMM_CU_UNKNOWN, 0);
-    if (!tiled(lo, hi)) return bad_value();
+    if (!tiled(lo, hi)) return share_foreign(lo, bytes, device);
     for (; lo < hi; lo = map.span.hi) {
         if (!mapping_at(lo, &map)) return bad_value();
         cu = grant(lo, map.span.hi - lo, map.device, device);
