@@ -13,7 +13,7 @@ include mk/flags.mk
 include mk/build.mk
 include mk/tests.mk
 
-.PHONY: all run bench setup install clean help FORCE
+.PHONY: all run bench bench-memory setup install clean help FORCE
 
 all: $(LIBRARIES) $(TOOLS) ## libraries and tools, whatever this machine can build (the default)
 ifeq ($(HAVE_MPI),)
@@ -32,6 +32,12 @@ run: setup ## set-up, build, then our time beside Open MPI's, on GPUs beside NCC
 bench: setup ## the performance figures of docs/performance.md: tables, JSON and SVG in build/bench
 	+@$(SUBMAKE) all bench-programs
 	@BIN=$(BIN) MPIRUN='$(MPIRUN)' scripts/bench.sh $(OUT)/bench $(BENCH_PROGRAMS)
+
+bench-memory: ## placement and arenas on allocators' traces, glibc malloc beside them: table, build/bench/memory.json
+	+@$(SUBMAKE) CUDA=0 $(TEST)/bench_memory
+	@mkdir -p $(OUT)/bench
+	@$(TEST)/bench_memory --json $(OUT)/bench/memory.json
+	@$(TEST)/bench_memory --write $(OUT)/bench/trace.csv --replay $(OUT)/bench/trace.csv
 
 clean: ## remove build/
 	@$(call say,CLEAN,$(OUT))

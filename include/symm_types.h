@@ -35,7 +35,9 @@ typedef struct {
     uint64_t
         abort; /* {symmResult_t << 32 | rank + 1}; 0 go on. Set by the owner's host side and by leaving peers */
     uint64_t left; /* GPUs: {epoch << 32 | SYMM_STAGE_*} of the owner's kernel that set abort */
-    uint64_t pad0[5];
+    uint64_t
+        issued; /* collectives that the owner has issued; for messages about ranks that differ */
+    uint64_t pad0[4];
     uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
     symm_inbox inbox[SYMM_MAX_CTAS][SYMM_MAX_RANKS];
 } symm_ctl;

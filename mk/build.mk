@@ -45,12 +45,6 @@ $(1)/src/device/%.o: src/device/%.c $(1)/flags
 	@$$(call say,CC,$$@)
 	$(Q)$(CC) $$(ALL_CPPFLAGS) $(2) $$(ALL_CFLAGS) $(OPT_DEVICE) $$(DEPS) -c $$< -o $$@
 
-$(foreach isa,$(ISAS),
-$(1)/src/device/reduce_host.$(isa).o: src/device/reduce_host.c $(1)/flags
-	@$$(call say,CC,$$@)
-	$(Q)$(CC) $$(ALL_CPPFLAGS) $(2) -DSYMM_ISA=$(isa) $$(ALL_CFLAGS) $(OPT_DEVICE) -ffp-contract=off $(ISA_$(isa)) $$(DEPS) -c $$< -o $$@
-)
-
 $(MPI_ONLY:%.c=$(1)/%.o) $(1)/tools/perf_mpi.o: $(1)/%.o: %.c $(1)/flags
 	@$$(call say,MPICC,$$@)
 	$(Q)$(WITH_MPI) $$(ALL_CPPFLAGS) $(2) $$(ALL_CFLAGS) $$(DEPS) -c $$< -o $$@
@@ -62,6 +56,15 @@ endef
 $(eval $(call object_rules,$(OBJ),$(if $(HAVE_MPI),-DSYMM_HAVE_MPI)))
 # Test objects have the failpoints in.
 $(eval $(call object_rules,$(TOBJ),-DSYMM_TESTING -Itests))
+# Every type times every reduction takes long to compile, and has no failpoints: once for both.
+define reduce_rule
+$(OBJ)/src/device/reduce_host.$(1).o: src/device/reduce_host.c $(OBJ)/flags
+	@$$(call say,CC,$$@)
+	$(Q)$(CC) $$(ALL_CPPFLAGS) -DSYMM_ISA=$(1) $$(ALL_CFLAGS) $(OPT_DEVICE) -ffp-contract=off $(ISA_$(1)) $$(DEPS) -c $$< -o $$@
+$(TOBJ)/src/device/reduce_host.$(1).o: $(OBJ)/src/device/reduce_host.$(1).o
+	$(Q)cp $$< $$@
+endef
+$(foreach isa,$(ISAS),$(eval $(call reduce_rule,$(isa))))
 
 # ---- GPU kernels: one fat binary per element type, and one for those that only move; all variants share them ----
 FATBINS  := $(OUT)/cuda
@@ -153,9 +156,11 @@ $(PC): FORCE
 	  'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lsymm' 'Libs.private: -pthread -lrt -ldl' > $@
 
 to = $(DESTDIR)$(PREFIX)/$(1)
+# symm_types.h is the library's own.
+PUBLIC := $(filter-out include/symm_mpi.h include/symm_types.h,$(wildcard include/*.h))
 install: all $(PC) ## headers, libraries, pkg-config file and tools into DESTDIR/PREFIX
 	$(Q)install -d $(call to,include) $(call to,lib/pkgconfig) $(call to,bin)
-	$(Q)install -m 644 include/symm.h $(if $(HAVE_MPI),include/symm_mpi.h) $(call to,include)
+	$(Q)install -m 644 $(PUBLIC) $(if $(HAVE_MPI),include/symm_mpi.h) $(call to,include)
 	$(Q)install -m 644 $(LIB)/libsymm.a $(call to,lib)
 	$(Q)install -m 755 $(LIB)/libsymm.so.$(VERSION) $(if $(HAVE_MPI),$(LIB)/libsymm-mpi.so.$(VERSION)) $(call to,lib)
 	$(Q)cd $(call to,lib) && for l in symm $(if $(HAVE_MPI),symm-mpi); do \

@@ -65,7 +65,7 @@ $(M_TESTS:%=$(TEST)/%): $(TEST)/%: $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_MPI_OBJ) $(
 
 # Examples are what a user would write: the public headers and the shared library, nothing else.
 EXAMPLE_PROGRAMS := $(EXAMPLES:%=$(OUT)/examples$(S)/%)
-$(EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.c include/symm.h include/symm_mpi.h $(LIBRARIES)
+$(EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.c $(wildcard include/*.h) $(LIBRARIES)
 	@$(call say,EXAMPLE,$@)
 	$(Q)$(if $(filter $*,$(MPI_EXAMPLES)),$(WITH_MPI),$(CC)) -Iinclude $(OPT) $(CFLAGS) $(WARN) -std=gnu11 $(SAN_FLAGS) $< \
 	  -L$(LIB) $(if $(filter $*,$(MPI_EXAMPLES)),-lsymm-mpi) -lsymm $(RPATH) $(ALL_LDFLAGS) -lm -o $@
@@ -92,7 +92,7 @@ $(FATBINS)/user.fatbin: tests/cuda/user.cu $(FATBINS)/flags
 	$(Q)$(call compile_gpu,$<)
 # Not under sanitizers: the harness itself; not under ThreadSanitizer: arithmetic of one thread.
 ASAN_UNITS   := $(filter-out unit_harness,$(UNIT_TESTS))
-TSAN_UNITS   := $(filter-out unit_harness unit_reduce unit_plan,$(UNIT_TESTS))
+TSAN_UNITS   := $(filter-out unit_harness unit_reduce unit_plan unit_place unit_place_small unit_gplan unit_cuda_share,$(UNIT_TESTS))
 tests-asan:  $(patsubst %,$(TEST)/%,$(ASAN_UNITS) $(FAULT_TESTS) $(MP_TESTS))
 tests-tsan:  $(patsubst %,$(TEST)/%,$(TSAN_UNITS) $(THR_TESTS))
 

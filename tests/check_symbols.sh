@@ -6,12 +6,12 @@ cd "$(dirname "$0")/.." || exit 2
 lib=${BUILD:-build}/lib
 
 defined() { nm -D --defined-only "$1" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | grep '^symm' | sort -u; }
-declared() { tr '\n' ' ' <"$1" | grep -oE ' SYMM_API [^(;]*\(' | sed -E 's/.*[ *](symm[A-Za-z]+)\($/\1/' | grep '^symm' | sort -u; }
+declared() { cat "$@" | tr '\n' ' ' | grep -oE ' SYMM_API [^(;]*\(' | sed -E 's/.*[ *](symm[A-Za-z]+)\($/\1/' | grep '^symm' | sort -u; }
 needed() { readelf -d "$1" | awk '/NEEDED/ { gsub(/[][]/, "", $NF); print $NF }'; }
 
 for name in libsymm libsymm-mpi; do
     so=$lib/$name.so
-    header=include/symm.h
+    header=$(find include -name '*.h' ! -name symm_mpi.h ! -name symm_types.h | sort)
     [ $name = libsymm ] || header=include/symm_mpi.h
     if [ ! -e "$so" ]; then
         [ $name = libsymm-mpi ] && t_skip "$name is built" "there is no MPI" && continue
@@ -23,7 +23,7 @@ for name in libsymm libsymm-mpi; do
     have=$(mktemp)
     declared $header >"$want"
     defined "$so" >"$have"
-    t_empty "$name shows all of $(basename $header)" "$(comm -23 "$want" "$have")"
+    t_empty "$name shows all of $(basename -a $header | tr '\n' ' ')" "$(comm -23 "$want" "$have")"
     t_empty "$name has a versioned name" "$(readelf -d "$so" | grep -qE "SONAME.*\[$name\.so\.[0-9]+\]" || echo 'no SONAME with a major version')"
     rm -f "$want" "$have"
 done

@@ -170,6 +170,21 @@ case $backends in
     ;;
 *) t_fail "symm-info tells the backends" "$backends" ;;
 esac
+run "$info" --heap --ranks 3 --svg "$dir/heap.svg"
+expect "symm-info makes a heap: limits, costs, layout" "0 1 1 4 1 1" \
+    "$rc $(out '^  granularity +[1-9]') $(out '^  ranks +3, backend host') $(out '^  (create|grow|trim|push) +[0-9.]+ [nu]s ') $(out '^  LOCAL pair +[0-9]+ ns$') $(out '^heap symm-info: rank 0 of 3')"
+if command -v python3 >/dev/null 2>&1; then
+    run python3 -c 'import sys, xml.dom.minidom; d = xml.dom.minidom.parse(sys.argv[1]); t = [e.firstChild.data for e in d.getElementsByTagName("title")]; print(len([x for x in t if x.startswith("user: ")]) > 3, len([x for x in t if x.startswith("synced: ")]) > 0)' "$dir/heap.svg"
+    expect "the heap's map is SVG and shows its blocks" "0 True True" "$rc $(cat "$dir/out")"
+else
+    t_skip "the heap's map is SVG" "needs python3"
+fi
+run "$info" --heap --svg /nonexistent/x.svg
+expect "a map that cannot be written is a failure" "1 1" "$rc $(err 'cannot write /nonexistent/x.svg: No such file')"
+run "$info" --svg "$dir/heap.svg"
+expect "a map of no heap is refused" "2 1" "$rc $(err '^symm-info: --svg goes with --heap')"
+SYMM_WIN_STRIDE=1 run "$info" --heap
+expect "symm-info says why there is no heap" "1 1" "$rc $(out '^  heap +refused: .')"
 run "$info" nonsense
 expect "symm-info refuses an unknown section" "2 1" "$rc $(err "what is 'nonsense'")"
 SYMM_CTAS=999 run "$info" params

@@ -27,6 +27,14 @@ extern "C" CUresult cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus *,
 extern "C" CUresult cuStreamGetCaptureInfo_v3(CUstream, CUstreamCaptureStatus *, cuuint64_t *,
                                               CUgraph *, const CUgraphNode **, const void **,
                                               size_t *);
+struct CUgraphEdgeData {
+    unsigned char from_port, to_port, type, reserved[5];
+};
+extern "C" CUresult cuGraphNodeGetDependencies_v2(CUgraphNode, CUgraphNode *, CUgraphEdgeData *,
+                                                  size_t *);
+extern "C" CUresult cuStreamUpdateCaptureDependencies_v2(CUstream, CUgraphNode *,
+                                                         const CUgraphEdgeData *, size_t,
+                                                         unsigned);
 #endif
 
 #ifndef OLDER
@@ -127,6 +135,9 @@ FIELD(cu_launch_value, cluster.z, CUlaunchAttributeValue, clusterDim.z);
 SAME_SIZE(cu_launch_attr, CUlaunchAttribute);
 FIELD(cu_launch_attr, id, CUlaunchAttribute, id);
 FIELD(cu_launch_attr, value, CUlaunchAttribute, value);
+SAME_SIZE(cu_graph_edge, CUgraphEdgeData);
+FIELD(cu_graph_edge, from_port, CUgraphEdgeData, from_port);
+FIELD(cu_graph_edge, type, CUgraphEdgeData, type);
 SAME_SIZE(cu_launch_config, CUlaunchConfig);
 FIELD(cu_launch_config, grid_x, CUlaunchConfig, gridDimX);
 FIELD(cu_launch_config, grid_y, CUlaunchConfig, gridDimY);

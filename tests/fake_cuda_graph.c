@@ -431,6 +431,55 @@ void fake_graph_drop(cu_graph graph) {
     free(graph);
 }
 
+/* Nodes of the graph: ops of its list. Under the lock. */
+static struct op *node_of(cu_graph graph, cu_graph_node node) {
+    for (struct op *op = graph->first; op; op = op->next)
+        if ((cu_graph_node)(void *)op == node) return op;
+    return NULL;
+}
+
+cu_result fk_cuGraphAddEmptyNode(cu_graph_node *node, cu_graph graph, const cu_graph_node *deps,
+                                 size_t count) {
+    struct deps before = {{NULL}, 0};
+    ENTER(cuGraphAddEmptyNode);
+    if (!node || !graph || (count && !deps) || count > FAKE_DEPS)
+        return SYMM_CUDA_ERROR_INVALID_VALUE;
+    fake_lock();
+    int ok = 1;
+    for (size_t i = 0; i < count; i++) {
+        ok = ok && node_of(graph, deps[i]) != NULL;
+        before.at[before.n++] = deps[i];
+    }
+    if (ok) {
+        struct op *op = fake_op(OP_EMPTY);
+        op->deps = before;
+        fake_op_append(&graph->first, &graph->last, op);
+        *node = (cu_graph_node)(void *)op;
+    }
+    fake_unlock();
+    return ok ? SYMM_CUDA_SUCCESS : SYMM_CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Programmatic launches leave edges that say so, which a caller must ask for. */
+cu_result fk_cuGraphNodeGetDependencies_v2(cu_graph_node node, cu_graph_node *deps,
+                                           cu_graph_edge *edges, size_t *count) {
+    ENTER(cuGraphNodeGetDependencies_v2);
+    if (!node || !count) return SYMM_CUDA_ERROR_INVALID_VALUE;
+    fake_lock();
+    struct op *op = NULL;
+    for (cu_graph g = graphs; g && !op; g = g->next) op = node_of(g, node);
+    int cu = op ? SYMM_CUDA_SUCCESS : SYMM_CUDA_ERROR_INVALID_VALUE;
+    if (op && deps && op->config.num_attrs && op->deps.n && !edges)
+        cu = SYMM_CUDA_ERROR_LOSSY_QUERY;
+    for (int i = 0; !cu && deps && i < op->deps.n && (size_t)i < *count; i++) {
+        deps[i] = op->deps.at[i];
+        if (edges) edges[i] = (cu_graph_edge){0};
+    }
+    if (!cu) *count = (size_t)op->deps.n;
+    fake_unlock();
+    return cu;
+}
+
 cu_result fk_cuGraphDestroy(cu_graph graph) {
     ENTER(cuGraphDestroy);
     if (!graph || graph->status != SYMM_CUDA_CAPTURE_NONE) return SYMM_CUDA_ERROR_INVALID_VALUE;

@@ -39,6 +39,16 @@ void fake_op_append(struct op **first, struct op **last, struct op *op) {
     *last = op;
 }
 
+void fake_deps_add(struct deps *to, const struct deps *more) {
+    for (int i = 0; i < more->n; i++) {
+        int k = 0;
+        while (k < to->n && to->at[k] != more->at[i]) k++;
+        if (k < to->n) continue;
+        T_CHECK(to->n < FAKE_DEPS);
+        to->at[to->n++] = more->at[i];
+    }
+}
+
 static double now_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -90,6 +100,7 @@ static void run(struct op *op) {
         for (uint64_t i = 0; i < op->count; i++) ((unsigned *)op->to)[i] = op->value;
         break;
     case OP_COPY: memmove(op->to, op->from, op->count); break;
+    case OP_EMPTY: break;
     default: run_event(op);
     }
     if (op->exec) fake_exec_unref(op->exec);
@@ -190,6 +201,8 @@ int fake_enqueue(cu_stream stream, struct op *op) {
     if (!cu && stream->capture && stream->capture->status != SYMM_CUDA_CAPTURE_ACTIVE)
         cu = SYMM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (!cu && stream->capture) {
+        op->deps = stream->deps;
+        stream->deps = (struct deps){{(cu_graph_node)(void *)op}, 1};
         fake_op_append(&stream->capture->first, &stream->capture->last, op);
         stream->placed++;
     } else if (!cu && stream->threaded) {
@@ -350,6 +363,7 @@ cu_result fk_cuEventRecord(cu_event event, cu_stream stream) {
         event->captured = stream->capture;
         event->stream = stream;
         event->place = stream->placed;
+        event->deps = stream->deps;
     } else if (!cu) {
         event->captured = NULL;
         event->recorded++;
@@ -367,7 +381,9 @@ cu_result fk_cuEventRecord(cu_event event, cu_stream stream) {
  * counts as joined if the capture's first stream waits. */
 static int join(cu_stream s, cu_event e) {
     if (s->capture && s->capture != e->captured) return SYMM_CUDA_ERROR_STREAM_CAPTURE_MERGE;
+    if (!s->capture) s->deps.n = 0;
     s->capture = e->captured;
+    fake_deps_add(&s->deps, &e->deps);
     if (s == s->capture->origin && e->place > e->stream->joined) e->stream->joined = e->place;
     return SYMM_CUDA_SUCCESS;
 }
@@ -461,6 +477,7 @@ cu_result fk_cuStreamBeginCapture(cu_stream stream, int mode) {
         g->thread = pthread_self();
         stream->capture = g;
         stream->placed = stream->joined = 0;
+        stream->deps.n = 0;
     }
     fake_unlock();
     return cu;
@@ -534,10 +551,41 @@ cu_result fk_cuStreamGetCaptureInfo_v2(cu_stream stream, int *status, uint64_t *
     return capture_info(stream, status, id, graph);
 }
 
+/* The array is the stream's own, as the driver's is: good until the next call on it. */
 cu_result fk_cuStreamGetCaptureInfo_v3(cu_stream stream, int *status, uint64_t *id, cu_graph *graph,
                                        const cu_graph_node **nodes, const void **edges,
                                        size_t *count) {
     ENTER(cuStreamGetCaptureInfo_v3);
-    if (nodes || edges || count) return SYMM_CUDA_ERROR_NOT_SUPPORTED;
-    return capture_info(stream, status, id, graph);
+    int cu = capture_info(stream, status, id, graph);
+    if (cu || *status != SYMM_CUDA_CAPTURE_ACTIVE) return cu;
+    fake_lock();
+    find(&stream);
+    if (nodes) *nodes = stream->deps.at;
+    if (edges) *edges = NULL;
+    if (count) *count = (size_t)stream->deps.n;
+    fake_unlock();
+    return cu;
+}
+
+cu_result fk_cuStreamUpdateCaptureDependencies_v2(cu_stream stream, cu_graph_node *deps,
+                                                  const cu_graph_edge *edges, size_t count,
+                                                  unsigned flags) {
+    struct deps set = {{NULL}, 0};
+    ENTER(cuStreamUpdateCaptureDependencies_v2);
+    if (flags > SYMM_CUDA_CAPTURE_SET_DEPENDENCIES || edges || (count && !deps) ||
+        count > FAKE_DEPS)
+        return SYMM_CUDA_ERROR_INVALID_VALUE;
+    fake_lock();
+    int cu = find(&stream);
+    if (!cu && !stream->capture) cu = SYMM_CUDA_ERROR_ILLEGAL_STATE;
+    for (size_t i = 0; i < count && !cu; i++) {
+        const struct op *op = stream->capture->first;
+        while (op && (cu_graph_node)(const void *)op != deps[i]) op = op->next;
+        if (!op) cu = SYMM_CUDA_ERROR_INVALID_VALUE;
+        set.at[set.n++] = deps[i];
+    }
+    if (!cu && flags == SYMM_CUDA_CAPTURE_SET_DEPENDENCIES) stream->deps.n = 0;
+    if (!cu) fake_deps_add(&stream->deps, &set);
+    fake_unlock();
+    return cu;
 }

@@ -7,11 +7,17 @@
 
 #include "fake_cuda_int.h"
 
-enum { FAKE_DATA = 4096, FAKE_ATTRS = 4 };
+enum { FAKE_DATA = 4096, FAKE_ATTRS = 4, FAKE_DEPS = 64 };
+
+/* What comes before: nodes of a graph being captured, each once. */
+struct deps {
+    cu_graph_node at[FAKE_DEPS];
+    int n;
+};
 
 struct op {
     struct op *next;
-    enum { OP_KERNEL, OP_HOST, OP_SET8, OP_SET32, OP_COPY, OP_RECORD, OP_WAIT } kind;
+    enum { OP_KERNEL, OP_HOST, OP_SET8, OP_SET32, OP_COPY, OP_RECORD, OP_WAIT, OP_EMPTY } kind;
     cu_host_fn host;
     void *arg, *to;
     const void *from;
@@ -23,6 +29,7 @@ struct op {
     const char *name; /* of the kernel */
     cu_launch_config config;
     cu_launch_attr attrs[FAKE_ATTRS];
+    struct deps deps; /* of a node: an op of a graph, whose address is its handle */
     int nargs;
     uint32_t at[FAKE_ARGS]; /* of the i-th argument in data */
     uint64_t data[FAKE_DATA / 8];
@@ -37,6 +44,7 @@ struct cu_event_st {
     cu_graph captured; /* recorded in this capture, at that stream and place */
     cu_stream stream;
     int place;
+    struct deps deps;
 };
 
 struct cu_stream_st {
@@ -50,6 +58,7 @@ struct cu_stream_st {
     cu_graph capture;
     int placed,
         joined; /* ops captured here; of these, how many the capture's first stream waits for */
+    struct deps deps; /* of the next op captured here */
 };
 
 struct held {
@@ -72,6 +81,8 @@ struct cu_graph_st {
 struct op *fake_op(int kind);
 struct op *fake_op_copy(const struct op *op);
 void fake_op_append(struct op **first, struct op **last, struct op *op);
+/* Adds what is not there yet. Under the lock. */
+void fake_deps_add(struct deps *to, const struct deps *more);
 /* The stream that a handle means; NULL: none such. */
 cu_stream fake_stream(cu_stream stream);
 /* Puts op into the stream or its capture. Takes op over. Without the lock. */

@@ -156,19 +156,27 @@ static void move(void **args, int gather) {
     close_run(&r);
 }
 
+/* As frame.cuh: every CTA says that it has ended. The host polls it by copies, as it does a GPU's memory; ThreadSanitizer would call that
+ * a race of two threads. */
+static void __attribute__((noinline, no_sanitize("thread")))
+ended(const cu_launch_config *config, const symm_args *a) {
+    for (unsigned b = 0; a->serial && b < config->grid_x; b++)
+        ctl_of(a, a->rank)->done[b] = a->serial;
+}
+
 static void all_reduce(const cu_launch_config *config, void **args) {
-    (void)config;
     move(args, 0);
+    ended(config, args[0]);
 }
 static void all_gather(const cu_launch_config *config, void **args) {
-    (void)config;
     move(args, 1);
+    ended(config, args[0]);
 }
 static void barrier(const cu_launch_config *config, void **args) {
     run r;
     uint64_t scalars[SYMM_MAX_RANKS];
-    (void)config;
     if (!open_run(&r, args, scalars)) close_run(&r);
+    ended(config, args[0]);
 }
 
 static char names[NAMES][64];

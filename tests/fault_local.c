@@ -3,9 +3,13 @@
  * every hit of every point that fail.def says it meets: a point that is not met fails the test, a failure must be reported unless
  * the table says how it is survived, and afterwards all gauges are as before and the scenario works. The test's thread; no lock. */
 #include <fcntl.h>
+#include <pthread.h>
 
 #include "../src/host/pages.h"
+#include "../src/host/place.h"
+#include "symm_arena.h"
 #include "fault_kit.h"
+#include "symm_synced.h"
 
 enum { TASKS = 100, COUNT = 256, GROUP_RANKS = 3, MAX_HITS = 200 };
 
@@ -71,6 +75,85 @@ static symmResult_t share_pages(void) {
     if (fd < 0) return result;
     close(fd);
     SYMM_STAT_ADD(fds, -1);
+    return result;
+}
+
+/* Two engines that grow until both have needed more nodes. What was placed comes back, whatever was refused. */
+static symmResult_t place(void) {
+    static uint64_t off[2][500];
+    symmResult_t result = symmSuccess;
+    for (int fit = 0; fit < 2 && !result; fit++) {
+        int n = 0, why = 0;
+        symm_place *p = symm_place_new(fit);
+        if (!p || symm_place_add(p, 0, 1ull << 40)) result = symmOutOfMemory;
+        for (; n < 500 && !result; n += !result)
+            if ((off[fit][n] = symm_place_take(p, 1, 512, 0, &why)) == SYMM_PLACE_NONE)
+                result = symmOutOfMemory;
+        T_CHECK(!why || why == ENOMEM);
+        while (n-- > 0) T_EQ(symm_place_give(p, off[fit][n]), SYMM_PLACE_UNIT);
+        symm_place_end(p);
+    }
+    return result ? SYMM_ERR(result, "no memory to place blocks") : result;
+}
+
+/* What a thread leaves in the arena when it ends. */
+static void *free_and_take(void *arg) {
+    void **p = arg;
+    for (int i = 1; i < 100; i++) (void)symmArenaFree(p[0], p[i], NULL);
+    return (void *)(uintptr_t)symmArenaAlloc(p[0], 1000, 0, NULL, &p[1]);
+}
+
+/* Of everybody's calls the first error; what the streams and the other thread free is freed in any case. */
+static symmResult_t use_arena(symmArena_t a, symmStream_t s, symmStream_t t) {
+    void *p[100] = {a}, *q[20] = {NULL};
+    pthread_t thread;
+    symmArenaInfo_t info = {.size = sizeof info};
+    symmResult_t result = symmSuccess;
+    for (int i = 1; i < 100; i++) STEP(symmArenaAlloc(a, 2000, 0, NULL, &p[i]));
+    for (int i = 0; i < 20; i++) STEP(symmArenaAlloc(a, i % 2 ? 1 << 20 : 500, 0, s, &q[i]));
+    for (int i = 0; i < 20; i++) T_OK(symmArenaFree(a, q[i], t));
+    T_EQ(pthread_create(&thread, NULL, free_and_take, p), 0);
+    void *r = NULL, *end;
+    T_EQ(pthread_join(thread, &end), 0);
+    STEP((symmResult_t)(uintptr_t)end);
+    STEP(symmArenaAlloc(a, 8 << 20, 0, s, &r));
+    T_OK(symmArenaFree(a, r, s));
+    T_OK(symmArenaFree(a, p[1], NULL));
+    T_OK(symmArenaTrim(a, NULL));
+    T_OK(symmArenaQuery(a, &info));
+    T_EQ(info.used, 0);
+    int fd = open("/dev/null", O_WRONLY);
+    STEP(symmArenaDump(a, fd));
+    close(fd);
+    return result;
+}
+
+static symmResult_t arena_of_heap(void) {
+    symmComm_t comm;
+    symmHeap_t heap;
+    symmStream_t s, t;
+    symmArena_t a = NULL, b = NULL;
+    symmHeapConfig_t h = SYMM_HEAP_CONFIG_INITIALIZER;
+    symmArenaConfig_t c = SYMM_ARENA_CONFIG_INITIALIZER;
+    h.reserve = 256 << 20;
+    h.localBytes = h.symBytes = 64 << 20;
+    setenv("SYMM_WIN_STRIDE", "1G", 1);
+    T_OK(symmCommInitAll(&comm, 1, NULL));
+    T_OK(symmHeapCreate(comm, &h, &heap));
+    T_OK(symmStreamCreate(&s));
+    T_OK(symmStreamCreate(&t));
+    symmResult_t result = symmArenaCreate(heap, NULL, &a);
+    if (a) result = use_arena(a, s, t);
+    c.flags = SYMM_ARENA_SYM;
+    c.stripes = 4;
+    c.bytes = 1 << 20;
+    STEP(symmArenaCreate(heap, &c, &b));
+    if (b) T_OK(symmArenaDestroy(b));
+    if (a) T_OK(symmArenaDestroy(a));
+    T_OK(symmStreamDestroy(t));
+    T_OK(symmStreamDestroy(s));
+    T_OK(symmHeapDestroy(heap));
+    T_OK(symmCommDestroy(comm));
     return result;
 }
 
@@ -222,6 +305,41 @@ static symmResult_t use_graphs(void) {
     return result;
 }
 
+/* ---- synced buffers and a heap's map ------------------------------------------------------------ */
+
+static symmResult_t look_at_heap(symmHeap_t heap, symmSynced_t s) {
+    int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    T_CHECK(fd >= 0);
+    symmResult_t result = symmSyncedDump(s, fd);
+    for (int format = SYMM_DUMP_TEXT; format <= SYMM_DUMP_JSON; format++)
+        STEP(symmHeapDump(heap, fd, format));
+    close(fd);
+    return result;
+}
+
+static symmResult_t use_synced(void) {
+    symmHeapConfig_t config = SYMM_HEAP_CONFIG_INITIALIZER;
+    symmComm_t comm;
+    symmHeap_t heap;
+    symmSynced_t s = NULL;
+    char *host = NULL;
+    const char *device = NULL;
+    config.localBytes = 2 << 20;
+    T_OK(symmCommInitAll(&comm, 1, NULL));
+    T_OK(symmHeapCreate(comm, &config, &heap));
+    symmResult_t result = symmSyncedCreate(heap, COUNT, SYMM_ALLOC_LOCAL, &s);
+    STEP(symmSyncedGpu(s, NULL, (const void **)&device));
+    STEP(symmSyncedMutableCpu(s, NULL, 1, (void **)&host));
+    if (!result) memset(host, 1, COUNT);
+    STEP(symmSyncedPush(s, NULL));
+    T_CHECK(result || device[COUNT - 1] == 1);
+    STEP(look_at_heap(heap, s));
+    if (s) T_OK(symmSyncedDestroy(s));
+    T_OK(symmHeapDestroy(heap));
+    T_OK(symmCommDestroy(comm));
+    return result;
+}
+
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 static symmResult_t reduce_in_group(symmComm_t *comm, int (*out)[COUNT]) {
@@ -361,11 +479,20 @@ static void captures(void) {
 static void graphs(void) {
     every_point_of("graph", use_graphs);
 }
+static void synced_buffers(void) {
+    every_point_of("synced", use_synced);
+}
 static void groups(void) {
     every_point_of("group", use_group);
 }
 static void pages(void) {
     every_point_of("pages", share_pages);
+}
+static void placements(void) {
+    every_point_of("place", place);
+}
+static void arenas(void) {
+    every_point_of("arena", arena_of_heap);
 }
 static void reductions(void) {
     every_point_of("redop", make_reduction);
@@ -406,8 +533,11 @@ static void late_ranks(void) {
 
 static void every_point_is_driven_somewhere(void) {
     static const char *const scenarios[] = {
-        "create", "register", "split", "threads", "id",   "alloc",  "stream",    "event", "capture",
-        "graph",  "group",    "redop", "behind",  "late", "report", "callbacks", "mpi",   "pages"};
+        "create",    "register", "split",        "threads",     "id",      "alloc",
+        "stream",    "event",    "capture",      "graph",       "group",   "redop",
+        "behind",    "late",     "report",       "callbacks",   "mpi",     "pages",
+        "place",     "heap",     "heap_threads", "window_grow", "vec",     "arena",
+        "arena_gpu", "synced",   "lane",         "lane_ranks",  "lane_gpu"};
     for (int p = 0; p < symm_fp_count; p++) {
         size_t known = 0;
         for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
@@ -418,6 +548,6 @@ static void every_point_is_driven_somewhere(void) {
     }
 }
 
-T_MAIN(T(ids), T(allocations), T(streams), T(events), T(captures), T(graphs), T(groups), T(pages),
-       T(reductions), T(reports), T(callbacks), T(behind), T(late_ranks),
-       T(every_point_is_driven_somewhere))
+T_MAIN(T(ids), T(allocations), T(streams), T(events), T(captures), T(graphs), T(synced_buffers),
+       T(groups), T(pages), T(placements), T(arenas), T(reductions), T(reports), T(callbacks),
+       T(behind), T(late_ranks), T(every_point_is_driven_somewhere))

@@ -1,5 +1,5 @@
 /* gpu_foreign.c - windows over memory that another allocator made: pieces mapped side by side, as an allocator with expandable segments has
- * them, and NCCL's ncclMemAlloc where there is an NCCL (SYMM_TEST_NCCL names another one). Thread ranks and processes; kernels must have
+ * them, and NCCL's ncclMemAlloc where there is an NCCL (PERF_NCCL_LIB names another one). Thread ranks and processes; kernels must have
  * gone straight to it. */
 #include <dlfcn.h>
 
@@ -47,7 +47,7 @@ static int (*nccl_alloc)(void **, size_t);
 static int (*nccl_free)(void *);
 
 static const char *find_nccl(void) {
-    const char *path = getenv("SYMM_TEST_NCCL");
+    const char *path = getenv("PERF_NCCL_LIB");
     void *so = dlopen(path ? path : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!so) return "no libnccl.so.2";
     *(void **)&nccl_alloc = dlsym(so, "ncclMemAlloc");

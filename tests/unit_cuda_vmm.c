@@ -173,6 +173,23 @@ static void more_than_the_device_has_is_out_of_memory(void) {
 
 /* ---- contents ------------------------------------------------------------------------------- */
 
+/* One call of CUDA's, and whatever it gives. */
+static void memory_as_it_is_takes_one_call(void) {
+    symm_vmm_handle *h = NULL;
+    DONE(V->release(created(G))); /* what is done once is done */
+    const int maps = fake_cuda_calls("cuMemMap"), made = fake_cuda_calls("cuMemCreate");
+    DONE(V->create_as_is(G, &h));
+    T_EQ(fake_cuda_calls("cuMemMap"), maps);
+    T_EQ(fake_cuda_calls("cuMemCreate"), made + 1);
+    void *va = mapped(h, G);
+    T_CHECK(((unsigned char *)va)[G / 2] != 0);
+    IS(V->create_as_is(G + 1, &h), INVALID_VALUE);
+    IS(V->create_as_is(G, NULL), INVALID_VALUE);
+    DONE(V->release(h));
+    unmapped(va, G);
+    NOTHING_LEFT();
+}
+
 /* The fake driver's new memory is not. */
 static void new_memory_is_clear(void) {
     symm_vmm_handle *h = created(4 * G);
@@ -347,6 +364,7 @@ int main(int argc, char **argv) {
                                    T(a_device_without_descriptors_still_has_memory),
                                    T(a_larger_granularity_is_kept_to),
                                    T(more_than_the_device_has_is_out_of_memory),
+                                   T(memory_as_it_is_takes_one_call),
                                    T(new_memory_is_clear),
                                    T(contents_need_access),
                                    T(contents_wait_for_no_kernel),

@@ -58,7 +58,7 @@ static int draw_slots(symm_slot *slots, char *taken) {
 static void fit_is_the_lowest(void) {
     symm_slot slots[CELLS];
     char taken[CELLS + 1];
-    for (int i = 0; i < 60000; i++) {
+    for (int i = 0; i < 20000; i++) {
         int n = draw_slots(slots, taken);
         uint64_t bytes = 1 + draw(12), from = draw(CELLS + 4), limit = CELLS - draw(2) * draw(10);
         T_EQ(symm_slot_fit(n ? slots : NULL, bytes, from, limit),

@@ -123,12 +123,15 @@ static void show_plan(const char *title, symm_plan_env *env) {
 
 /* ---- main ---- */
 
-static const char usage[] = "usage: symm-info [--ranks N] [--params-md] [section...]\n"
-                            "Sections: machine memory params kernels plan (default: all)\n"
-                            "  --ranks N     plan for N ranks (default 2, 4 and 8)\n"
-                            "  --params-md   the parameter table in Markdown, and nothing else\n";
+static const char usage[] =
+    "usage: symm-info [--ranks N] [--params-md] [--heap [--svg FILE]] [section...]\n"
+    "Sections: machine memory params kernels plan (default: all)\n"
+    "  --ranks N     plan for N ranks (default 2, 4 and 8)\n"
+    "  --params-md   the parameter table in Markdown, and nothing else\n"
+    "  --heap        makes a heap: limits, costs, layout; of N ranks (default: all GPUs, or 2)\n"
+    "  --svg FILE    writes its map\n";
 
-enum { MACHINE = 1, MEMORY = 2, PARAMS = 4, KERNELS = 8, PLAN = 16, ALL = 31 };
+enum { MACHINE = 1, MEMORY = 2, PARAMS = 4, KERNELS = 8, PLAN = 16, ALL = 31, HEAP = 32 };
 
 static int section_of(const char *name) {
     static const char *const names[] = {"machine", "memory", "params", "kernels", "plan"};
@@ -180,36 +183,56 @@ static int show_plans(int ranks) {
     return 0;
 }
 
-static int show(int what, int ranks) {
+typedef struct {
+    int what, ranks;
+    const char *svg;
+} request;
+
+static int show(const request *q) {
     int failed = 0;
     printf("symm %d.%d.%d\n", SYMM_MAJOR, SYMM_MINOR, SYMM_PATCH);
     sections = 1;
-    if (what & MACHINE) info_machine();
-    if (what & MEMORY) info_memory();
-    if (what & PARAMS) failed = show_params();
-    if (what & KERNELS) show_kernels();
-    if (what & PLAN) failed |= show_plans(ranks);
+    if (q->what & MACHINE) info_machine();
+    if (q->what & MEMORY) info_memory();
+    if (q->what & PARAMS) failed = show_params();
+    if (q->what & KERNELS) show_kernels();
+    if (q->what & PLAN) failed |= show_plans(q->ranks);
+    if (q->what & HEAP) failed |= info_heap(q->ranks, q->svg);
     return failed;
 }
 
-int main(int argc, char **argv) {
-    int what = 0, ranks = 0;
-    for (int i = 1; i < argc; i++) {
-        char *end = NULL;
-        if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) return fputs(usage, stdout), 0;
-        if (!strcmp(argv[i], "--params-md")) return params_markdown();
-        if (!strcmp(argv[i], "--ranks") && i + 1 < argc) {
-            long n = strtol(argv[++i], &end, 10);
-            if (*end || n < 1 || n > SYMM_MAX_RANKS)
-                return fprintf(stderr, "symm-info: --ranks: '%s' is not a number from 1 to %d\n",
-                               argv[i], SYMM_MAX_RANKS),
-                       2;
-            ranks = (int)n;
-            continue;
-        }
-        int section = section_of(argv[i]);
-        if (!section) return fprintf(stderr, "symm-info: what is '%s'?\n%s", argv[i], usage), 2;
-        what |= section;
+/* 0, or -1 and said why. */
+static int parse_ranks(const char *text, int *ranks) {
+    char *end = NULL;
+    long n = strtol(text, &end, 10);
+    if (*end || n < 1 || n > SYMM_MAX_RANKS) {
+        fprintf(stderr, "symm-info: --ranks: '%s' is not a number from 1 to %d\n", text,
+                SYMM_MAX_RANKS);
+        return -1;
     }
-    return show(what ? what : ALL, ranks);
+    *ranks = (int)n;
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    request q = {0, 0, NULL};
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i];
+        int section = section_of(arg);
+        if (!strcmp(arg, "-h") || !strcmp(arg, "--help")) return fputs(usage, stdout), 0;
+        if (!strcmp(arg, "--params-md")) return params_markdown();
+        if (!strcmp(arg, "--heap")) section = HEAP;
+        if (!strcmp(arg, "--svg") && i + 1 < argc) {
+            q.svg = argv[++i];
+        } else if (!strcmp(arg, "--ranks") && i + 1 < argc) {
+            if (parse_ranks(argv[++i], &q.ranks)) return 2;
+        } else if (!section) {
+            return fprintf(stderr, "symm-info: what is '%s'?\n%s", arg, usage), 2;
+        }
+        q.what |= section;
+    }
+    if (q.svg && !(q.what & HEAP))
+        return fprintf(stderr, "symm-info: --svg goes with --heap\n%s", usage), 2;
+    if (!q.what) q.what = ALL;
+    return show(&q);
 }

@@ -69,6 +69,61 @@ void symm_stream_lose_capture(symmStream_t stream) {
     symm_stream_unpin(s);
 }
 
+int symm_capture_id(struct symm_stream *s, uint64_t *id) {
+    symm_handle_lock();
+    const struct symm_capture *c = capture_of(s);
+    if (c) *id = c->id;
+    symm_handle_unlock();
+    return c != NULL;
+}
+
+/* A copy: the lane's own count, and what it comes after of the others. */
+static int copy_clock(const struct symm_stream *s, size_t **counts, int *n) {
+    const struct symm_lane *lane = &capture_of((struct symm_stream *)s)->graph->lanes[s->lane];
+    *n = lane->before.n > s->lane ? lane->before.n : s->lane + 1;
+    *counts = SYMM_FAIL_ALLOC(capture_point, calloc((size_t)*n, sizeof **counts));
+    if (!*counts) return -1;
+    for (int i = 0; i < *n; i++) (*counts)[i] = clock_at(&lane->before, i);
+    (*counts)[s->lane] = lane->tasks;
+    return 0;
+}
+
+int symm_stream_capture_clock(symmStream_t stream, size_t **counts, int *n) {
+    struct symm_stream *s = symm_handle_get(SYMM_KIND_STREAM, stream);
+    if (!s) return -1;
+    symm_handle_lock();
+    int r = capture_of(s) ? copy_clock(s, counts, n) : -1;
+    symm_handle_unlock();
+    symm_stream_unpin(s);
+    return r;
+}
+
+symmResult_t symm_stream_capture_hold(symmStream_t stream, void *obj, void (*retain)(void *),
+                                      void (*release)(void *)) {
+    struct symm_stream *s = symm_handle_get(SYMM_KIND_STREAM, stream);
+    struct symm_hold *h = SYMM_FAIL_ALLOC(capture_hold, malloc(sizeof *h));
+    int done = 0;
+    if (s && h) {
+        retain(obj); /* first: another thread may end the capture as soon as it is in */
+        symm_handle_lock();
+        struct symm_capture *c = capture_of(s);
+        if (c) {
+            *h = (struct symm_hold){c->graph->holds, obj, retain, release};
+            c->graph->holds = h;
+            done = 1;
+        }
+        symm_handle_unlock();
+        if (!done) release(obj);
+    }
+    if (s) symm_stream_unpin(s);
+    if (done) return symmSuccess;
+    symmResult_t r =
+        h ? SYMM_ERR(symmInvalidUsage, "stream %p is not under capture", (void *)stream)
+          : SYMM_ERR(symmOutOfMemory, "stream %p: no memory to record a call", (void *)stream);
+    free(h);
+    return r;
+}
+
 static symmResult_t append(struct symm_capture *c, struct symm_stream *s,
                            const struct symm_step *step) {
     struct symm_lane *lane = &c->graph->lanes[s->lane];
@@ -176,11 +231,19 @@ static int place(int lane, int into, int first) {
  * no harm. */
 static int make_room(struct symm_graph *to, int into, const struct symm_graph *from) {
     int first = to->nlanes;
+    struct symm_hold *holds = NULL;
+    if (symm_graph_copy_holds(from, &holds)) return -1;
     for (int i = 1; i < from->nlanes; i++)
-        if (symm_graph_add_lane(to, NULL) < 0) return -1;
+        if (symm_graph_add_lane(to, NULL) < 0) goto free_holds;
     for (int i = 0; i < from->nlanes; i++)
-        if (symm_graph_reserve(&to->lanes[place(i, into, first)], from->lanes[i].n)) return -1;
-    return clock_reserve(&to->lanes[into].before, to->nlanes);
+        if (symm_graph_reserve(&to->lanes[place(i, into, first)], from->lanes[i].n))
+            goto free_holds;
+    if (clock_reserve(&to->lanes[into].before, to->nlanes)) goto free_holds;
+    symm_graph_take_holds(to, holds);
+    return 0;
+free_holds:
+    symm_graph_drop_holds(holds);
+    return -1;
 }
 
 static void copy_lanes(struct symm_graph *to, int into, const struct symm_graph *from) {
@@ -223,7 +286,7 @@ static symmResult_t begin(struct symm_stream *s, struct symm_capture *c) {
                         "symmStreamBeginCapture: stream %p is under capture already",
                         (void *)s->handle);
     SYMM_TRY(enter(c, s));
-    c->id = ++last_id;
+    c->id = c->graph->capture = ++last_id;
     c->next = captures;
     captures = c;
     return symmSuccess;

@@ -10,7 +10,9 @@
 #include "fail.h"
 #include "gpu.h"
 #include "group.h"
+#include "heap_int.h"
 #include "log.h"
+#include "memlane.h"
 #include "redop.h"
 #include "stats.h"
 #include "window.h"
@@ -75,6 +77,11 @@ static uint32_t signature(const symm_coll *k, uint32_t op) {
     return (uint32_t)(h >> 32);
 }
 
+/* Ranks that have made different calls on heap memory mean different bytes by one offset: they disagree, as on a count. */
+static uint32_t with_heaps(uint32_t sig, uint64_t digest) {
+    return sig ^ (uint32_t)digest ^ (uint32_t)(digest >> 32);
+}
+
 static symm_plan_env plan_env(const symm_comm *c) {
     symm_plan_env e = {.nranks = c->nranks,
                        .oversubscribed = c->oversubscribed,
@@ -126,7 +133,8 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     a->type = k->type;
     a->op = op;
     a->esize = esize;
-    a->sig = signature(k, op);
+    l->sig = signature(k, op);
+    a->sig = with_heaps(l->sig, c->digest);
     a->scalar = user ? user->scalar : 0;
     a->scalar_ptr = user ? user->ptr : NULL;
     return symmSuccess;
@@ -142,10 +150,11 @@ typedef struct {
 } task;
 
 static symmResult_t report(symm_comm *c, const symm_outcome *o) {
-    char text[SYMM_ERR_TEXT], why[160];
+    char text[SYMM_ERR_TEXT], why[SYMM_ERR_TEXT - 80];
     symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
     if (known) return known;
-    symm_comm_reason((symmResult_t)o->code, o->rank, why, sizeof why);
+    if (o->code != symmMismatch || !symm_heap_explain(c, why, sizeof why))
+        symm_comm_reason((symmResult_t)o->code, o->rank, why, sizeof why);
     snprintf(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, symm_stage_name(o->stage));
     symm_comm_fail(c, (symmResult_t)o->code, o->rank, text);
     return SYMM_ERR((symmResult_t)o->code, "communicator %s: %s", c->name, text);
@@ -200,6 +209,7 @@ void *symm_keep_new(const symm_launch *l) {
 }
 
 static symmResult_t capture(const symm_launch *l, const task *t, symmStream_t stream) {
+    if (l->comm->memlanes) SYMM_TRY(symm_memplan_may_call(l->comm, stream));
     keep *k = symm_keep_new(l);
     if (!k) {
         symm_stream_lose_capture(stream);
@@ -208,6 +218,7 @@ static symmResult_t capture(const symm_launch *l, const task *t, symmStream_t st
     symmResult_t r =
         symm_stream_submit(stream, run_task, t, sizeof *t, k, keep_retain, symm_keep_release);
     symm_keep_release(k);
+    if (!r && l->comm->memlanes) symm_memlane_called(l->comm, l, stream, 1);
     return r;
 }
 
@@ -216,6 +227,7 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
     /* Written by this thread alone; symmStats may read it from another. */
     uint64_t n = atomic_load_explicit(&c->launches[l->plan.kernel], memory_order_relaxed);
     atomic_store_explicit(&c->launches[l->plan.kernel], n + 1, memory_order_relaxed);
+    __atomic_store_n(&c->ctl->issued, ++c->issued, __ATOMIC_RELAXED); /* read by ledger.c only */
     if (c->cuda) return symm_gpu_launch(c, l, stream);
     if (stream != c->last_stream) {
         SYMM_TRY(symm_stream_check(stream));
@@ -224,12 +236,17 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
             c->last_stream = stream;
         }
     }
-    if (!stream) return run_kernel(c, l->plan.kernel, &l->args);
+    if (!stream) {
+        symmResult_t r = run_kernel(c, l->plan.kernel, &l->args);
+        if (!r && c->memlanes) symm_memlane_called(c, l, stream, 0);
+        return r;
+    }
     task t = {c, l->src_win, l->dst_win, l->plan.kernel, l->args};
     _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a launch fits a task");
     if (symm_stream_capturing(stream)) return capture(l, &t, stream);
     SYMM_TRY(symm_stream_submit(stream, run_task, &t, sizeof t, NULL, NULL, NULL));
     symm_order_take(stream, &c->last_order);
+    if (c->memlanes) symm_memlane_called(c, l, stream, 0);
     return symmSuccess;
 }
 
@@ -254,9 +271,21 @@ static symmResult_t prepare(symm_comm *c, const symm_coll *k, const symm_launch 
         SYMM_TRY(symm_coll_prepare(c, k, &m->l));
         m->k = *k;
         m->version = c->version;
+        m->digest = c->digest;
+    }
+    if (m->digest != c->digest) {
+        m->l.args.sig = with_heaps(m->l.sig, c->digest);
+        m->digest = c->digest;
     }
     *out = &m->l;
     return symmSuccess;
+}
+
+symmResult_t symm_coll_barrier(symm_comm *c, symmStream_t stream) {
+    const symm_coll k = {symmCollBarrier, NULL, NULL, 0, symmUint8, symmSum};
+    const symm_launch *l;
+    SYMM_TRY(prepare(c, &k, &l));
+    return launch(c, l, stream);
 }
 
 static symmResult_t call_job(void *p) {

@@ -21,6 +21,7 @@ typedef struct { /* checked, planned, ready to launch */
     symm_call call;
     symm_plan plan;
     symm_args args;
+    uint32_t sig; /* of the call alone; args.sig has the digest of the heaps in it */
 } symm_launch;
 
 /* The last calls, prepared: a program calls with the same arguments again and again. Direct-mapped by the arguments; an entry
@@ -29,6 +30,7 @@ enum { SYMM_MEMOS = 8 };
 typedef struct symm_memo {
     symm_coll k;
     uint64_t version; /* 0: empty */
+    uint64_t digest;  /* of the heaps, that is in the signature */
     symm_launch l;
 } symm_memo;
 
@@ -39,5 +41,8 @@ void symm_keep_release(void *keep);
 
 /* Checks arguments, finds windows, plans. Changes nothing but the order of the window list. */
 symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l);
+
+/* symmBarrier from inside the library: the communicator is entered, no group is open. */
+symmResult_t symm_coll_barrier(symm_comm *c, symmStream_t stream);
 
 #endif

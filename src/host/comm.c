@@ -10,7 +10,9 @@
 #include "gpu.h"
 #include "group.h"
 #include "handle.h"
+#include "heap_int.h"
 #include "log.h"
+#include "memlane.h"
 #include "pages.h"
 #include "redop.h"
 #include "space.h"
@@ -105,14 +107,15 @@ void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text)
 
 /* A peer that broke or revoked the communicator has written so into our abort word. Kernels look at it; this is for the host. */
 static void adopt_abort(symm_comm *c) {
-    char text[160];
+    char text[SYMM_ERR_TEXT];
     const symm_ctl *ctl =
         __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* pairs with the release in comm_make.c */
     uint64_t word = ctl ? __atomic_load_n(&ctl->abort, __ATOMIC_ACQUIRE)
                         : 0; /* pairs with the release in set_abort */
     if (!word || atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess) return;
     symmResult_t code = (symmResult_t)(word >> 32);
-    symm_comm_reason(code, (int)(uint32_t)word - 1, text, sizeof text);
+    if (code != symmMismatch || !symm_heap_explain(c, text, sizeof text - 80))
+        symm_comm_reason(code, (int)(uint32_t)word - 1, text, sizeof text);
     if (c->cuda && ctl->left) { /* own kernel: written before the word */
         size_t at = strlen(text);
         snprintf(text + at, sizeof text - at, " (collective %u, %s)", (uint32_t)(ctl->left >> 32),
@@ -265,6 +268,8 @@ static symmResult_t end(symm_comm *c) {
     atomic_store_explicit(&c->state, SYMM_COMM_FINAL, memory_order_release);
     say_left(c);
     symm_watch_stop(c);
+    symm_heap_drop_all(c);
+    symm_memplan_reap(c);
     symm_window_drop_all(c);
     symm_redop_drop_all(c);
     symm_mesh_close(c->mesh);
@@ -396,6 +401,7 @@ symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
                         .stride = c->stride,
                         .scratchBytes = c->params.scratch};
     for (symm_win *w = c->windows; w; w = w->next) i.usedBytes += w->bytes;
+    i.usedBytes += symm_heap_all_bytes(c);
     snprintf(i.backend, sizeof i.backend, "%s", c->vmm->name);
     snprintf(i.bootstrap, sizeof i.bootstrap, "%s", c->boot ? c->boot->ops->name : "");
     snprintf(i.name, sizeof i.name, "%s", c->name);

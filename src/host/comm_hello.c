@@ -231,6 +231,7 @@ static void learn(symm_comm *c, const hello *all) {
     /* Whole GiB, and room beside the device's memory for control blocks. */
     if (!c->params.win_stride) c->stride = (c->stride + (5ull << 30) - 1) >> 30 << 30;
     c->stride = (c->stride + c->caps.granularity - 1) / c->caps.granularity * c->caps.granularity;
+    c->room = c->stride;
     c->oversubscribed = !c->cuda && c->nranks > count_cores(all, c->nranks);
     if (c->cuda) learn_gpus(c, all);
 }

@@ -205,7 +205,8 @@ static symmResult_t control_processes(symm_comm *c, uint64_t bytes, symmResult_t
         status = symm_vmm_error(c->vmm, cu, "making %llu bytes of control block and scratch",
                                 (unsigned long long)bytes);
     if (!status) {
-        b.bytes[0] = b.total = bytes;
+        b.parts[0] = (symm_part){0, bytes};
+        b.total = bytes;
         b.count = 1;
         symm_random_fill(&b.id, sizeof b.id); /* found by nobody else */
         b.id |= 1;

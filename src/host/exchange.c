@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "comm.h"
 #include "fail.h"
@@ -21,9 +20,8 @@ typedef struct { /* one registration under way */
     const char *stage;
     symm_brought *all;
     symm_slot *slot;
+    symm_trade trade;
     int fds[SYMM_MAX_SEGMENTS]; /* own segments, exported */
-    int nfds;
-    symmResult_t status; /* this rank's first soft error: it goes on until the agreement */
 } exchange;
 
 static symmResult_t gather(exchange *x, const symm_brought *mine) {
@@ -41,101 +39,27 @@ static int any_failed(const exchange *x) {
     return 0;
 }
 
-/* ---- handles ------------------------------------------------------------------------------------------------- */
-
-static void close_fds(exchange *x) {
-    for (int i = 0; i < x->nfds; i++) close(x->fds[i]);
-    SYMM_STAT_ADD(fds, -x->nfds);
-    x->nfds = 0;
-}
-
-static symmResult_t export_own(exchange *x) {
-    const symm_vmm *v = x->c->vmm;
-    for (int i = 0; i < x->bring->count; i++) {
-        int cu = v->export_fd(x->bring->handles[i], &x->fds[i]);
-        if (cu) return symm_vmm_error(v, cu, "exporting segment %d of %d", i, x->bring->count);
-        x->nfds = i + 1;
-        SYMM_STAT_ADD(fds, 1);
-    }
-    return symmSuccess;
-}
-
-/* Sizes and fds of own segments from `first`, as many as one message takes. */
-static symmResult_t send_some(exchange *x, int peer, int first, const symm_wait *w) {
-    int n = x->bring->count - first < SYMM_MESH_FDS ? x->bring->count - first : SYMM_MESH_FDS;
-    return symm_mesh_send(x->c->mesh, peer, SYMM_MSG_HANDLES, &x->bring->bytes[first],
-                          (size_t)n * sizeof(uint64_t), &x->fds[first], n, w);
-}
-
-static symmResult_t send_handles(exchange *x, const symm_wait *w) {
-    for (int first = 0; first < x->bring->count; first += SYMM_MESH_FDS)
-        for (int p = 0; p < x->c->nranks; p++)
-            if (p != x->c->rank) SYMM_TRY(send_some(x, p, first, w));
-    return symmSuccess;
-}
-
 /* ---- maps ------------------------------------------------------------------------------------------------------- */
 
-static symmResult_t map_one(exchange *x, int rank, symm_vmm_handle *h, uint64_t bytes) {
+/* A rank's segments follow each other from the beginning of the slot. */
+static symmResult_t map_one(void *arg, int rank, symm_vmm_handle *h, symm_part part) {
+    exchange *x = arg;
     const symm_vmm *v = x->c->vmm;
-    char *at = symm_space_addr(x->c->space, rank, x->slot->off + x->slot->rank_bytes[rank]);
-    int cu = v->map(at, bytes, 0, h);
+    uint64_t *mapped = &x->slot->rank_bytes[rank];
+    if (part.off != *mapped || *mapped + part.bytes < part.bytes ||
+        *mapped + part.bytes > x->all[rank].total)
+        return SYMM_ERR(symmInternalError, "rank %d sent other memory than it announced", rank);
+    char *at = symm_space_addr(x->c->space, rank, x->slot->off + part.off);
+    int cu = v->map(at, part.bytes, 0, h);
     if (cu)
-        return symm_vmm_error(v, cu, "mapping %llu bytes of rank %d", (unsigned long long)bytes,
-                              rank);
-    x->slot->rank_bytes[rank] += bytes; /* from here on the slot unmaps it */
-    cu = v->set_access(at, bytes);
+        return symm_vmm_error(v, cu, "mapping %llu bytes of rank %d",
+                              (unsigned long long)part.bytes, rank);
+    *mapped += part.bytes; /* from here on the slot unmaps it */
+    cu = v->set_access(at, part.bytes);
     if (cu)
         return symm_vmm_error(v, cu, "giving access to %llu bytes of rank %d",
-                              (unsigned long long)bytes, rank);
+                              (unsigned long long)part.bytes, rank);
     return symmSuccess;
-}
-
-static symmResult_t map_fd(exchange *x, int rank, int fd, uint64_t bytes) {
-    symm_vmm_handle *h;
-    if (x->slot->rank_bytes[rank] + bytes < bytes ||
-        x->slot->rank_bytes[rank] + bytes > x->all[rank].total)
-        return SYMM_ERR(symmInternalError, "rank %d sent more memory than it announced", rank);
-    int cu = x->c->vmm->import_fd(fd, bytes, &h);
-    if (cu)
-        return symm_vmm_error(x->c->vmm, cu, "importing %llu bytes of rank %d",
-                              (unsigned long long)bytes, rank);
-    symmResult_t r = map_one(x, rank, h, bytes);
-    x->c->vmm->release(h); /* the mapping holds the memory */
-    return r;
-}
-
-/* Receives and maps all of peer's segments. Soft errors go to x->status and the messages are still taken, so that the mesh stays
- * in step; a return value says that the mesh is broken. */
-static symmResult_t take_handles(exchange *x, int peer, const symm_wait *w) {
-    uint64_t bytes[SYMM_MESH_FDS];
-    int fds[SYMM_MESH_FDS];
-    for (int left = x->all[peer].count; left > 0; left -= SYMM_MESH_FDS) {
-        int n = left < SYMM_MESH_FDS ? left : SYMM_MESH_FDS;
-        size_t got = 0;
-        symmResult_t r = symm_mesh_recv(x->c->mesh, peer, SYMM_MSG_HANDLES, bytes, sizeof bytes,
-                                        &got, fds, n, w);
-        if (r == symmFdLimit) {
-            if (!x->status) x->status = r;
-            continue;
-        }
-        if (r) return r;
-        for (int i = 0; i < n; i++) {
-            if (!x->status && got == (size_t)n * sizeof bytes[0])
-                x->status = map_fd(x, peer, fds[i], bytes[i]);
-            close(fds[i]);
-        }
-        SYMM_STAT_ADD(fds, -n);
-        if (!x->status && got != (size_t)n * sizeof bytes[0])
-            x->status = SYMM_ERR(symmInternalError,
-                                 "rank %d sent %zu bytes of sizes for %d segments", peer, got, n);
-    }
-    return symmSuccess;
-}
-
-static void map_own(exchange *x) {
-    for (int i = 0; i < x->bring->count && !x->status; i++)
-        x->status = map_one(x, x->c->rank, x->bring->handles[i], x->bring->bytes[i]);
 }
 
 /* ---- what all have dropped ------------------------------------------------------------------------------------------ */
@@ -217,23 +141,17 @@ static int someone_has(const exchange *x) {
 }
 
 static symmResult_t map_all(exchange *x) {
-    symm_wait w = symm_comm_wait(x->c, x->stage);
-    symmResult_t broken = send_handles(x, &w);
-    map_own(x);
-    for (int p = 0; p < x->c->nranks && !broken; p++)
-        if (p != x->c->rank) broken = take_handles(x, p, &w);
-    if (broken) { /* out of step with a peer: nobody can go on */
-        symm_comm_break(x->c, broken, x->c->rank, x->stage);
-        return broken;
-    }
-    if (!x->status && SYMM_FAIL_HERE(win_commit))
-        x->status = SYMM_ERR(symmSystemError, "failpoint win_commit");
-    return agree(x, x->status);
+    int counts[SYMM_MAX_RANKS];
+    for (int r = 0; r < x->c->nranks; r++) counts[r] = x->all[r].count;
+    SYMM_TRY(symm_trade_run(&x->trade, counts));
+    if (!x->trade.status && SYMM_FAIL_HERE(win_commit))
+        x->trade.status = SYMM_ERR(symmSystemError, "failpoint win_commit");
+    return agree(x, x->trade.status);
 }
 
 static symmResult_t map_new(exchange *x, symm_brought *mine, int late_export) {
     if (late_export) { /* somebody believed it could be shared and has not exported yet */
-        symmResult_t r = x->nfds == x->bring->count ? symmSuccess : export_own(x);
+        symmResult_t r = symm_trade_export(&x->trade);
         SYMM_TRY(agree(x, r));
     }
     SYMM_TRY(free_dropped(x));
@@ -246,6 +164,14 @@ static symmResult_t map_new(exchange *x, symm_brought *mine, int late_export) {
 symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *bring,
                            const char *stage, symm_brought *all, symm_slot **slot, int *shared) {
     exchange x = {.c = c, .bring = bring, .stage = stage, .all = all};
+    x.trade = (symm_trade){.c = c,
+                           .stage = stage,
+                           .handles = bring->handles,
+                           .parts = bring->parts,
+                           .count = bring->count,
+                           .fds = x.fds,
+                           .map = map_one,
+                           .arg = &x};
     symm_brought mine = {.count = bring->count,
                          .total = bring->total,
                          .user_bytes = bring->user_bytes,
@@ -259,7 +185,7 @@ symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *
     if (have)
         mine.slot = have->off;
     else if (!status)
-        status = export_own(&x);
+        status = symm_trade_export(&x.trade);
     mine.code = (int32_t)status;
     status = gather(&x, &mine);
     int good = !status && !any_failed(&x);
@@ -273,7 +199,7 @@ symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *
         status = map_new(&x, &mine, someone_has(&x));
     else if (!status)
         status = agree(&x, (symmResult_t)mine.code);
-    close_fds(&x);
+    symm_trade_close(&x.trade);
     if (status) {
         SYMM_STAT_ADD(rollbacks, 1);
         symm_slot_discard(c->space, x.slot); /* no collective has used it */

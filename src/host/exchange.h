@@ -3,13 +3,13 @@
 #ifndef SYMM_EXCHANGE_H_
 #define SYMM_EXCHANGE_H_
 
-#include "types.h"
+#include "trade.h"
 
 #define SYMM_MAX_SEGMENTS 1024
 
 typedef struct {                                 /* what this rank brings */
     symm_vmm_handle *handles[SYMM_MAX_SEGMENTS]; /* one reference each, the caller's */
-    uint64_t bytes[SYMM_MAX_SEGMENTS];
+    symm_part parts[SYMM_MAX_SEGMENTS];          /* one behind the other */
     int count;
     uint64_t total;      /* sum of bytes */
     uint64_t id;         /* hash of the segments, never 0 if count */

@@ -10,6 +10,7 @@
 
 #include "comm.h"
 #include "log.h"
+#include "memlane.h"
 #include "stats.h"
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
@@ -155,7 +156,8 @@ void symm_gpu_pop(const symm_comm *c, symm_cuda_scope *scope) {
 
 typedef struct kept {
     struct kept *next;
-    void *keep;
+    void *obj;
+    void (*release)(void *obj);
 } kept;
 
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -177,32 +179,39 @@ void symm_gpu_reap(void) {
     pthread_mutex_unlock(&kept_lock);
     while (k) {
         kept *next = k->next;
-        symm_keep_release(k->keep);
+        k->release(k->obj);
         free(k);
         k = next;
     }
+    symm_memplan_reap(NULL);
 }
 
-/* The graph holds communicator and windows from now on. */
-static symmResult_t hold(cu_graph graph, const symm_launch *l) {
+symmResult_t symm_gpu_hold(cu_graph graph, void *obj, void (*release)(void *)) {
     cu_user_object object;
     kept *k = calloc(1, sizeof *k);
-    if (k) k->keep = symm_keep_new(l);
-    if (!k || !k->keep) {
-        free(k);
-        return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective");
+    if (!k) {
+        release(obj);
+        return SYMM_ERR(symmOutOfMemory, "no memory to keep what a captured call needs");
     }
+    *k = (kept){NULL, obj, release};
     cu_result cu = symm_cu.cuUserObjectCreate(&object, k, graph_gone, 1,
                                               SYMM_CUDA_USER_OBJECT_NO_DESTRUCTOR_SYNC);
     if (cu) {
-        symm_keep_release(k->keep);
+        release(obj);
         free(k);
-        return symm_cuda_error(cu, "making a captured call hold its windows");
+        return symm_cuda_error(cu, "making a graph hold what a captured call needs");
     }
     cu = symm_cu.cuGraphRetainUserObject(graph, object, 1, SYMM_CUDA_GRAPH_USER_OBJECT_MOVE);
     if (!cu) return symmSuccess;
     symm_cu.cuUserObjectRelease(object, 1); /* ends in graph_gone */
-    return symm_cuda_error(cu, "making a captured call hold its windows");
+    return symm_cuda_error(cu, "making a graph hold what a captured call needs");
+}
+
+/* The graph holds communicator and windows from now on. */
+static symmResult_t hold(cu_graph graph, const symm_launch *l) {
+    void *keep = symm_keep_new(l);
+    if (!keep) return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective");
+    return symm_gpu_hold(graph, keep, symm_keep_release);
 }
 
 /* ---- order and launch ------------------------------------------------------------------------------------------------ */
@@ -256,6 +265,11 @@ static symmResult_t check_home(const symm_comm *c, symmStream_t stream) {
                     (void *)stream, c->gpu->device, c->name);
 }
 
+symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, cu_graph *graph) {
+    SYMM_TRY(capture_of(stream, graph));
+    return check_home(c, stream);
+}
+
 /* For a stream that is gone: what it was given may still run. */
 static cu_result await_all(const symm_comm *c) {
     symm_cuda_scope scope;
@@ -305,6 +319,15 @@ static symmResult_t follow(symm_comm *c, symmStream_t stream) {
                            "ordering stream %p after the last call", (void *)stream);
 }
 
+symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream) {
+    struct symm_gpu *g = c->gpu;
+    if (g->ran && (stream != c->last_stream || g->marked)) SYMM_TRY(follow(c, stream));
+    c->last_stream = stream;
+    g->ran = 1;
+    g->marked = 0;
+    return symmSuccess;
+}
+
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
                            uint32_t serial) {
     struct symm_gpu *g = c->gpu;
@@ -344,6 +367,7 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
     g->marked = 0;
     g->serial = serial;
     g->ctas = l->plan.ctas;
+    if (c->memlanes) symm_memlane_called(c, l, stream, 0);
     if (!is_per_thread(stream)) return symmSuccess;
     /* Another thread could not name this stream any more. */
     cu_result cu = symm_cu.cuEventRecord(g->order, SYMM_CUDA_STREAM_PER_THREAD);
@@ -354,8 +378,11 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
 /* The graph holds what the call needs before it has the call. Who replays it orders it. */
 static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStream_t stream,
                                     cu_graph graph) {
+    if (c->memlanes) SYMM_TRY(symm_memplan_may_call(c, stream));
     SYMM_TRY(hold(graph, l));
-    return launch(c, l, stream, 0);
+    SYMM_TRY(launch(c, l, stream, 0));
+    if (c->memlanes) symm_memlane_called(c, l, stream, 1);
+    return symmSuccess;
 }
 
 static symmResult_t order_and_launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
@@ -383,6 +410,7 @@ static int has_ended(symm_comm *c, int *cu) {
     uint32_t done[SYMM_GPU_MAX_CTAS];
     const char *ctl = (const char *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
     const int n = c->gpu->ctas;
+    if (!n) return 1; /* only graphs were launched: who launches them waits for them */
     *cu = c->vmm->copy(done, ctl + offsetof(symm_gpu_ctl, done), (size_t)n * sizeof done[0]);
     for (int b = 0; b < n && !*cu; b++)
         if (done[b] != c->gpu->serial) return 0;

@@ -28,10 +28,17 @@ symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const v
 /* One cuLaunchKernelEx. Errors: of the arguments (a stream that is none), symmInvalidUsage, CUDA's; after the latter the communicator
  * is broken, as the peers wait for this rank, unless the call was being captured: then they do not. */
 symmResult_t symm_gpu_launch(symm_comm *c, const symm_launch *l, symmStream_t stream);
+/* A graph that holds calls of this communicator is about to be launched on the stream: as one call more, in issue order with the others.
+ * The context is current. */
+symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream);
 /* Waits for the last eager call. Does not touch the stream it was given to, which may be gone. *runs: after an error, whether it
  * may still run. */
 symmResult_t symm_gpu_drain(symm_comm *c, int *runs);
 
+/* Whether the stream is one of the communicator's GPU; *graph: what calls on it are recorded in, or NULL. Entered or pushed. */
+symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, cu_graph *graph);
+/* The graph keeps obj until it is gone: then, or if this fails, release(obj), by symm_gpu_reap. */
+symmResult_t symm_gpu_hold(cu_graph graph, void *obj, void (*release)(void *));
 /* Frees what graphs that are gone have kept: CUDA tells of their end in a thread that may not call it. Any thread that may. */
 void symm_gpu_reap(void);
 

@@ -58,6 +58,7 @@ void symm_graph_retain(const struct symm_graph *g) {
             const struct symm_step *step = &g->lanes[i].steps[k];
             if (step->retain) step->retain(step->obj);
         }
+    for (const struct symm_hold *h = g->holds; h; h = h->next) h->retain(h->obj);
 }
 
 void symm_graph_release(const struct symm_graph *g) {
@@ -66,10 +67,41 @@ void symm_graph_release(const struct symm_graph *g) {
             const struct symm_step *step = &g->lanes[i].steps[k];
             if (step->release) step->release(step->obj);
         }
+    for (const struct symm_hold *h = g->holds; h; h = h->next) h->release(h->obj);
+}
+
+int symm_graph_copy_holds(const struct symm_graph *from, struct symm_hold **holds) {
+    *holds = NULL;
+    for (const struct symm_hold *h = from->holds; h; h = h->next) {
+        struct symm_hold *copy = SYMM_FAIL_ALLOC(graph_hold, malloc(sizeof *copy));
+        if (!copy) {
+            symm_graph_drop_holds(*holds);
+            return -1;
+        }
+        *copy = *h;
+        copy->next = *holds;
+        *holds = copy;
+    }
+    return 0;
+}
+
+void symm_graph_take_holds(struct symm_graph *to, struct symm_hold *holds) {
+    struct symm_hold **end = &to->holds;
+    while (*end) end = &(*end)->next;
+    *end = holds;
+}
+
+void symm_graph_drop_holds(struct symm_hold *holds) {
+    while (holds) {
+        struct symm_hold *next = holds->next;
+        free(holds);
+        holds = next;
+    }
 }
 
 static void free_graph(void *obj) {
     struct symm_graph *g = obj;
+    symm_graph_drop_holds(g->holds);
     for (int i = 0; i < g->nlanes; i++) {
         free(g->lanes[i].steps);
         free(g->lanes[i].before.tasks);
@@ -211,6 +243,13 @@ static void unpin(struct symm_graph *g) {
 
 static symmResult_t being_destroyed(const struct symm_graph *g) {
     return SYMM_ERR(symmInvalidArgument, "graph: %p is being destroyed", (void *)g->handle);
+}
+
+uint64_t symm_graph_capture(symmGraph_t graph) {
+    struct symm_graph *g = symm_handle_get(SYMM_KIND_GRAPH, graph);
+    uint64_t id = g ? g->capture : 0;
+    if (g) unpin(g);
+    return id;
 }
 
 symmResult_t symmGraphDestroy(symmGraph_t graph) {

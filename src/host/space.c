@@ -46,11 +46,19 @@ static void end_slot(symm_space *s, symm_slot *slot) {
             symm_vmm_error(s->vmm, cu, "unmapping rank %d's part of the slot at offset %llu", r,
                            (unsigned long long)slot->off);
     }
+    for (int i = 0; i < slot->maps.n; i++) {
+        const symm_map *m = &slot->maps.at[i];
+        int cu = s->vmm->unmap(symm_space_addr(s, m->rank, slot->off + m->off), m->bytes);
+        if (cu)
+            symm_vmm_error(s->vmm, cu, "unmapping %llu bytes of rank %d",
+                           (unsigned long long)m->bytes, m->rank);
+    }
     pthread_mutex_lock(&s->lock);
     set_state(slot, SYMM_SLOT_ENDING);
     take_out(s, slot);
     pthread_mutex_unlock(&s->lock);
     SYMM_STAT_ADD(slots, -1);
+    symm_maps_end(&slot->maps);
     free(slot->rank_bytes);
     free(slot);
 }
@@ -242,6 +250,24 @@ int symm_slot_refs(symm_space *s, const symm_slot *slot) {
 void symm_slot_ref(symm_space *s, symm_slot *slot) {
     pthread_mutex_lock(&s->lock);
     slot->refs++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+int symm_slot_claim(symm_space *s, symm_slot *slot, uint64_t bytes, symm_claim *was) {
+    pthread_mutex_lock(&s->lock);
+    const uint64_t limit = slot->next ? slot->next->off : s->stride;
+    const int good = slot->refs == 1 && bytes <= limit - slot->off;
+    *was = (symm_claim){slot->bytes, slot->id};
+    if (good && bytes > slot->bytes) slot->bytes = bytes;
+    if (good) slot->id = 0;
+    pthread_mutex_unlock(&s->lock);
+    return good;
+}
+
+void symm_slot_unclaim(symm_space *s, symm_slot *slot, const symm_claim *was) {
+    pthread_mutex_lock(&s->lock);
+    slot->bytes = was->bytes;
+    slot->id = was->id;
     pthread_mutex_unlock(&s->lock);
 }
 

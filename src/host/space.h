@@ -33,6 +33,13 @@ void symm_slot_drop(symm_space *s, symm_slot *slot);
 /* Drops a reference; the last one unmaps every rank's part and frees the range at once. For slots that no peer can use any
  * more: of a registration that has failed, of a communicator that has ended. Waits for no peer. */
 void symm_slot_discard(symm_space *s, symm_slot *slot);
+/* Makes a slot that is the caller's alone longer where the addresses behind it are free, and hides it from symm_slot_find; 0 if it is not
+ * or they are not. *was: what symm_slot_unclaim needs to undo that; else symm_slot_publish ends it. */
+typedef struct {
+    uint64_t bytes, id;
+} symm_claim;
+int symm_slot_claim(symm_space *s, symm_slot *slot, uint64_t bytes, symm_claim *was);
+void symm_slot_unclaim(symm_space *s, symm_slot *slot, const symm_claim *was);
 void symm_slot_ref(symm_space *s, symm_slot *slot);
 int symm_slot_refs(symm_space *s, const symm_slot *slot);
 

@@ -248,6 +248,13 @@ int symm_stream_capturing(symmStream_t s) {
     return capturing;
 }
 
+int symm_stream_capture(symmStream_t s, uint64_t *capture) {
+    struct symm_stream *stream = s ? symm_handle_peek(SYMM_KIND_STREAM, s) : NULL;
+    if (!stream) return s ? -1 : 0;
+    return atomic_load_explicit(&stream->capture, memory_order_relaxed) != NULL &&
+           symm_capture_id(stream, capture);
+}
+
 /* ---- order points ---------------------------------------------------------------------------- */
 
 void symm_order_take(symmStream_t s, symm_order *o) {

@@ -47,6 +47,19 @@ symmResult_t symm_stream_submit(symmStream_t s, symm_task_fn fn, const void *arg
 /* 1 while calls given to s are recorded; 0 for the NULL stream and for what is no stream. Never
  * logs. */
 int symm_stream_capturing(symmStream_t s);
+/* -1: s is no stream; 0: calls given to it run; 1: they are recorded, and *capture is the capture's id, unique in
+ * the process. NULL runs. Never logs. No other thread destroys s meanwhile: it is not pinned. */
+int symm_stream_capture(symmStream_t s, uint64_t *capture);
+/* Where s stands inside its capture: for each stream of it how many of its calls come before what s is given next.
+ * *counts: the caller's to free. Two points are in order if no count of the one exceeds the other's. 0; -1: no memory,
+ * or no capture. */
+int symm_stream_capture_clock(symmStream_t s, size_t **counts, int *n);
+/* The graph that s is recorded into retains obj now and releases it when it is destroyed, as one of its calls would.
+ * Errors: symmInvalidUsage without a capture, symmOutOfMemory. */
+symmResult_t symm_stream_capture_hold(symmStream_t s, void *obj, void (*retain)(void *),
+                                      void (*release)(void *));
+/* The capture that a graph was made by; 0 for what is no live graph. */
+uint64_t symm_graph_capture(symmGraph_t graph);
 /* A call to s was lost for want of memory: a graph without it would be wrong, so its capture will not become one. */
 void symm_stream_lose_capture(symmStream_t s);
 
@@ -67,6 +80,8 @@ void symm_order_take(symmStream_t s, symm_order *o);
  * point is reached, or is of s itself; does nothing if s is under capture. symmInvalidUsage if a
  * task would have to wait here. */
 symmResult_t symm_order_wait(symmStream_t s, symm_order o);
+/* 1 if what the point stands for has ended; then all that it wrote is visible. Never waits. */
+int symm_order_reached(symm_order o);
 /* Forgets the point: *o is reached. */
 void symm_order_drop(symm_order *o);
 

@@ -55,7 +55,6 @@ symmResult_t symm_stream_thread(pthread_t *thread, void *(*fn)(void *), void *ar
  * only one core. */
 int symm_stream_spin(const _Atomic uint64_t *count, uint64_t until);
 
-int symm_order_reached(symm_order o);
 void symm_order_reach(symm_order o);
 
 /* ---- graph.c: recorded work ------------------------------------------------------------------ */
@@ -86,8 +85,18 @@ struct symm_lane {
     uint64_t done;    /* steps over all replays; the graph's lock */
 };
 
+/* What a graph keeps alive beside what its calls do. */
+struct symm_hold {
+    struct symm_hold *next;
+    void *obj;
+    void (*retain)(void *);
+    void (*release)(void *);
+};
+
 struct symm_graph {
     symmGraph_t handle;
+    uint64_t capture; /* that it was made by */
+    struct symm_hold *holds;
     struct symm_lane *lanes;
     int nlanes, threads;  /* lanes 1..threads have theirs */
     pthread_mutex_t lock; /* all below */
@@ -110,6 +119,10 @@ int symm_graph_reserve(struct symm_lane *lane, size_t n);
 symmResult_t symm_graph_seal(struct symm_graph *g, symmGraph_t *handle);
 /* Ends the lanes' threads, releases every recorded obj and frees. */
 void symm_graph_discard(struct symm_graph *g);
+/* What a graph holds, for a copy of it: a list of its own, then joined to the copy's. -1: no memory. */
+int symm_graph_copy_holds(const struct symm_graph *from, struct symm_hold **holds);
+void symm_graph_take_holds(struct symm_graph *to, struct symm_hold *holds);
+void symm_graph_drop_holds(struct symm_hold *holds);
 /* retain or release of every recorded obj. */
 void symm_graph_retain(const struct symm_graph *g);
 void symm_graph_release(const struct symm_graph *g);
@@ -131,6 +144,8 @@ int symm_capture_copy(struct symm_stream *s, struct symm_graph *g, symmResult_t 
 int symm_capture_event(struct symm_stream *s, struct symm_capture_mark *mark, symmResult_t *status);
 /* s comes after the mark; a stream that was not under capture joins it. */
 symmResult_t symm_capture_join(struct symm_stream *s, const struct symm_capture_mark *mark);
+/* 1 and its id while s is under capture. */
+int symm_capture_id(struct symm_stream *s, uint64_t *id);
 /* Closes the handle unless the stream is under capture. */
 symmResult_t symm_capture_close_stream(struct symm_stream *s);
 

@@ -7,6 +7,7 @@
  *           at base + r*stride + off. Counted: windows over the same memory share one slot. Dropped: without a user here, mapped
  *           until every rank has shown that it has none
  *  window   what the user registered: a piece of a slot, with this rank's pointer and every rank's offset
+ *  region   a slot that memory is mapped into piece by piece, while it is in use (region.h): what heaps are made of
  *  control  the slot of a communicator that holds its control block and scratch (symm_types.h); the communicator's base
  *           is the address of rank 0's, so its offset is 0
  *  thread ranks: all ranks are threads of this process and memory is mapped once; a flat "offset" is then whatever leads from
@@ -25,6 +26,7 @@
 #include "../transport/mesh.h"
 #include "../transport/vmm.h"
 #include "../device/kernels.h"
+#include "maps.h"
 #include "param.h"
 #include "stream.h"
 
@@ -47,6 +49,7 @@ typedef struct symm_slot {
         id; /* hash of this rank's segments: finds the slot again when they are registered again; 0: never */
     uint64_t *
         rank_bytes; /* mapped bytes of each rank; the mappings hold the memory, no handle is kept */
+    symm_maps maps; /* of a region: its pieces, instead of rank_bytes */
 } symm_slot;
 
 typedef struct symm_space {
@@ -62,6 +65,11 @@ typedef struct symm_space {
     symm_slot *slots;
 } symm_space;
 
+typedef struct symm_held { /* a slot that a window has left, and that captured calls of it know */
+    struct symm_held *next;
+    symm_slot *slot;
+} symm_held;
+
 typedef struct symm_win {
     struct symm_win
         *next; /* communicator's list of windows by address; the communicator's user thread only */
@@ -74,6 +82,8 @@ typedef struct symm_win {
     uint64_t *
         off; /* [nranks] flat offset of the window's first byte on each rank, relative to comm->base */
     uint64_t *size; /* [nranks] */
+    symm_held *held;
+    struct symm_heap *heap; /* whose memory this is; NULL: the user's */
 } symm_win;
 
 enum { SYMM_COMM_MAKING, SYMM_COMM_LIVE, SYMM_COMM_FINAL };
@@ -106,7 +116,18 @@ typedef struct symm_comm {
     int16_t forced[symmNumColls]; /* kernel forced by SYMM_ALGO, -1 none */
     symm_win *windows;            /* most recently used first */
     int nwindows;
+    struct symm_heap *heaps; /* most recently made first; the communicator's user thread only */
+    uint32_t heap_serial;    /* heaps so far, equal on all ranks */
+    uint64_t issued;         /* collectives so far, eager or captured */
+    uint64_t
+        digest; /* of all calls on SYM memory so far; equal on all ranks that keep to the rules */
+    uint64_t room; /* addresses per rank that windows have, or would have */
     symmStream_t last_stream;
+    struct symm_memlanes *memlanes; /* of its heaps; memlane.h */
+    uint64_t
+        heard; /* eager calls so far in which every rank hears from every rank; counted while there are memlanes */
+    symmStream_t heard_stream; /* of the last of them, where there was one */
+    int heard_any;
     symm_order last_order;   /* end of the last call, when it was given to a stream */
     struct symm_memo *memos; /* [SYMM_MEMOS] */
     uint64_t version;        /* of windows and reductions; starts at 1 */

@@ -10,6 +10,7 @@
 #include "gpu.h"
 #include "group.h"
 #include "handle.h"
+#include "heap_int.h"
 #include "log.h"
 #include "space.h"
 #include "stats.h"
@@ -17,14 +18,28 @@
 /* ---- life ----------------------------------------------------------------------------------------------------------- */
 
 void symm_window_ref(symm_win *w) {
+    if (w->heap) {
+        symm_heap_ref(w->heap);
+        return;
+    }
     atomic_fetch_add_explicit(&w->refs, 1, memory_order_relaxed);
 }
 
 void symm_window_unref(symm_win *w) {
+    if (w->heap) {
+        symm_heap_unref(w->heap);
+        return;
+    }
     /* Acquire and release: the one who gives it up comes after everyone's last use. */
     if (atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1) return;
     if (w->slot)
         symm_slot_drop(w->comm->space, w->slot); /* mapped on: peers may still announce it */
+    while (w->held) {
+        symm_held *held = w->held;
+        w->held = held->next;
+        symm_slot_drop(w->comm->space, held->slot);
+        free(held);
+    }
     symm_comm_unref(w->comm);
     free(w->off);
     free(w->size);
@@ -67,7 +82,7 @@ symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
         }
         return w;
     }
-    return NULL;
+    return symm_heap_window(c, ptr, bytes);
 }
 
 static symmResult_t make_record(symm_comm *c, void *buff, size_t size, symm_win **out) {
@@ -100,8 +115,7 @@ static uint64_t mix(uint64_t h, uint64_t v) {
     return h * 0xff51afd7ed558ccdull;
 }
 
-/* Retains the segments that cover [buff, buff+size). */
-static symmResult_t find_segments(symm_comm *c, char *buff, size_t size, symm_bring *b) {
+symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring *b) {
     char *at = buff, *end = buff + size;
     b->user_bytes = size;
     while (at < end) {
@@ -120,7 +134,7 @@ static symmResult_t find_segments(symm_comm *c, char *buff, size_t size, symm_br
                 (void *)buff, size, (size_t)(at - buff));
         if (cu)
             return symm_vmm_error(c->vmm, cu, "finding the memory behind buff=%p", (void *)buff);
-        b->bytes[b->count] = bytes;
+        b->parts[b->count] = (symm_part){b->total, bytes};
         /* Thread ranks reach it where it is: their devices may have come later than its access was set. */
         cu = c->cuda && c->threads ? c->vmm->set_access(base, bytes) : 0;
         if (cu) {
@@ -132,13 +146,13 @@ static symmResult_t find_segments(symm_comm *c, char *buff, size_t size, symm_br
         b->total += bytes;
         if (c->vmm->identify(b->handles[b->count - 1], &bytes, id) == SYMM_CU_SUCCESS)
             b->id = mix(mix(mix(b->id, id[0]), id[1]), bytes);
-        at = (char *)base + b->bytes[b->count - 1];
+        at = (char *)base + b->parts[b->count - 1].bytes;
     }
     b->id |= 1; /* never 0 */
     return symmSuccess;
 }
 
-static void let_go(symm_comm *c, symm_bring *b) {
+void symm_window_let_go(symm_comm *c, symm_bring *b) {
     for (int i = 0; i < b->count; i++) c->vmm->release(b->handles[i]);
 }
 
@@ -206,9 +220,9 @@ static symmResult_t register_window(symm_comm *c, symmResult_t status, const reg
     }
     if (!status) status = make_record(c, a->buff, a->size, &w);
     if (!status) status = symm_handle_new(SYMM_KIND_WINDOW, w, handle_gone, &handle);
-    if (!status) status = find_segments(c, a->buff, a->size, b);
+    if (!status) status = symm_window_find(c, a->buff, a->size, b);
     status = c->threads ? meet_threads(c, status, w, all) : meet_processes(c, status, w, b, all);
-    let_go(c, b);
+    symm_window_let_go(c, b);
     if (status) goto drop_record;
     w->handle = handle;
     w->next = c->windows;

@@ -3,6 +3,7 @@
 #ifndef SYMM_WINDOW_H_
 #define SYMM_WINDOW_H_
 
+#include "exchange.h"
 #include "types.h"
 
 /* The window that contains [ptr, ptr + bytes), or NULL. */
@@ -11,6 +12,10 @@ void symm_window_ref(symm_win *w);
 /* The last reference frees the window and drops its slot, which unmaps nothing by itself. */
 void symm_window_unref(symm_win *w);
 void symm_window_drop_all(symm_comm *c);
+
+/* Retains the segments that cover [buff, buff+size); let_go releases what find has retained, also where it failed. */
+symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring *b);
+void symm_window_let_go(symm_comm *c, symm_bring *b);
 
 /* Flat offset of ptr on this rank, which lies in w. */
 static inline uint64_t symm_window_offset(const symm_win *w, int rank, const void *ptr) {

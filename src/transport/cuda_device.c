@@ -79,6 +79,18 @@ int symm_cuda_reaches(int from, int to) {
     return from == to || (symm_cu.cuDeviceCanAccessPeer(&can, from, to) == 0 && can);
 }
 
+cu_result symm_cuda_grant(uint64_t lo, uint64_t bytes, int owner, int device) {
+    cu_mem_access access[SYMM_CUDA_MAX_DEVICES];
+    uint64_t in_use = symm_cuda_in_use() | 1ull << device;
+    size_t n = 0;
+    for (int d = 0; d < SYMM_CUDA_MAX_DEVICES; d++) {
+        if (!(in_use >> d & 1)) continue;
+        if (d != device && owner >= 0 && !symm_cuda_reaches(d, owner)) continue;
+        access[n++] = (cu_mem_access){{SYMM_CUDA_LOCATION_DEVICE, d}, SYMM_CUDA_ACCESS_READWRITE};
+    }
+    return symm_cu.cuMemSetAccess(lo, bytes, access, n);
+}
+
 static void name_of(int device, char *out, size_t cap) {
     char id[16] = "";
     if (symm_cu.cuDeviceGetPCIBusId(id, sizeof id, device) != 0) id[0] = 0;

@@ -45,6 +45,9 @@ uint64_t symm_cuda_in_use(void);
 symmResult_t symm_cuda_reach(int from, int to);
 /* The same, 1 or 0, and says nothing. */
 int symm_cuda_reaches(int from, int to);
+/* The current device and every other in use that can reach the memory: one that cannot would make
+ * CUDA refuse all. */
+cu_result symm_cuda_grant(uint64_t lo, uint64_t bytes, int owner, int device);
 
 /* A context made current for a while, whatever was current put back by pop. Inside, calls that CUDA
  * forbids while some stream of the process is being captured are allowed (capture mode RELAXED):

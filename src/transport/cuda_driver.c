@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../host/log.h"
@@ -200,6 +201,41 @@ cu_result symm_cuda_capture_info(cu_stream stream, int *status, uint64_t *id, cu
     if (symm_cu.cuStreamGetCaptureInfo_v3)
         return symm_cu.cuStreamGetCaptureInfo_v3(stream, status, id, graph, NULL, NULL, NULL);
     return symm_cu.cuStreamGetCaptureInfo_v2(stream, status, id, graph, NULL, NULL);
+}
+
+int symm_cuda_sees_graphs(void) {
+    return symm_cu.cuStreamGetCaptureInfo_v3 && symm_cu.cuGraphNodeGetDependencies_v2 &&
+           symm_cu.cuStreamUpdateCaptureDependencies_v2;
+}
+
+cu_result symm_cuda_capture_deps(cu_stream stream, cu_graph *graph, const cu_graph_node **deps,
+                                 size_t *count) {
+    const void *edges = NULL;
+    int status = SYMM_CUDA_CAPTURE_NONE;
+    *count = 0;
+    if (!symm_cuda_sees_graphs()) return SYMM_CUDA_ERROR_NOT_SUPPORTED;
+    cu_result cu =
+        symm_cu.cuStreamGetCaptureInfo_v3(stream, &status, NULL, graph, deps, &edges, count);
+    if (cu) return cu;
+    return status == SYMM_CUDA_CAPTURE_ACTIVE ? SYMM_CUDA_SUCCESS
+                                              : SYMM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+}
+
+cu_result symm_cuda_capture_set_deps(cu_stream stream, cu_graph_node *deps, size_t count) {
+    return symm_cu.cuStreamUpdateCaptureDependencies_v2(stream, deps, NULL, count,
+                                                        SYMM_CUDA_CAPTURE_SET_DEPENDENCIES);
+}
+
+/* Edges are asked for only because the driver refuses to leave out what they say. */
+cu_result symm_cuda_node_dependencies(cu_graph_node node, cu_graph_node *deps, size_t *count) {
+    cu_graph_edge few[16], *edges = few;
+    if (!symm_cuda_sees_graphs()) return SYMM_CUDA_ERROR_NOT_SUPPORTED;
+    if (!deps) return symm_cu.cuGraphNodeGetDependencies_v2(node, NULL, NULL, count);
+    if (*count > sizeof few / sizeof *few) edges = malloc(*count * sizeof *edges);
+    if (!edges) return SYMM_CUDA_ERROR_OUT_OF_MEMORY;
+    cu_result cu = symm_cu.cuGraphNodeGetDependencies_v2(node, deps, edges, count);
+    if (edges != few) free(edges);
+    return cu;
 }
 
 #ifdef SYMM_TESTING

@@ -75,6 +75,10 @@ typedef struct {
 } cu_launch_attr; /* CUlaunchAttribute */
 
 typedef struct {
+    unsigned char from_port, to_port, type, reserved[5];
+} cu_graph_edge; /* CUgraphEdgeData */
+
+typedef struct {
     unsigned grid_x, grid_y, grid_z;
     unsigned block_x, block_y, block_z;
     unsigned shared_bytes;
@@ -199,7 +203,8 @@ enum { /* kernels and graphs */
        SYMM_CUDA_FUNC_BINARY_VERSION = 6,
        SYMM_CUDA_FUNC_MAX_DYNAMIC_SHARED_BYTES = 8,
        SYMM_CUDA_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1,
-       SYMM_CUDA_GRAPH_USER_OBJECT_MOVE = 1
+       SYMM_CUDA_GRAPH_USER_OBJECT_MOVE = 1,
+       SYMM_CUDA_CAPTURE_SET_DEPENDENCIES = 1
 };
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -238,6 +243,17 @@ symmResult_t symm_cuda_error(cu_result cu, const char *fmt, ...)
  * capture's id (unique in the process) and its graph. id and graph are set only while it is active;
  * either may be NULL. */
 cu_result symm_cuda_capture_info(cu_stream stream, int *status, uint64_t *id, cu_graph *graph);
+
+/* Whether graphs can be asked for their nodes: the three below, and cuGraphAddEmptyNode. */
+int symm_cuda_sees_graphs(void);
+/* The graph that the stream is captured into, and what the next node there would depend on: the driver's array, good until the next
+ * call on the stream. */
+cu_result symm_cuda_capture_deps(cu_stream stream, cu_graph *graph, const cu_graph_node **deps,
+                                 size_t *count);
+/* The next node depends on these instead. */
+cu_result symm_cuda_capture_set_deps(cu_stream stream, cu_graph_node *deps, size_t count);
+/* What a node depends on; deps NULL: *count only, else room in and number out. */
+cu_result symm_cuda_node_dependencies(cu_graph_node node, cu_graph_node *deps, size_t *count);
 
 #ifdef SYMM_TESTING
 /* Puts `t` in the place of libcuda and forgets what was found before; NULL: back to libcuda. No

@@ -45,6 +45,8 @@ typedef struct {
     int (*unreserve)(void *va, uint64_t bytes);
     /* New physical memory, zero-filled, exportable. OUT_OF_MEMORY where it cannot be had. */
     int (*create)(uint64_t bytes, symm_vmm_handle **h);
+    /* The same with whatever is in it (host: zeros): on a GPU clearing means to map it once more. */
+    int (*create_as_is)(uint64_t bytes, symm_vmm_handle **h);
     /* The handle mapped at va, one more reference; *base, *bytes: that mapping. INVALID_VALUE if va is not memory that this driver mapped;
    * NOT_SUPPORTED on the host for a peer's memory whose imported handle was released (its fd is gone). */
     int (*retain)(const void *va, symm_vmm_handle **h, void **base, uint64_t *bytes);

@@ -242,16 +242,20 @@ unreserve:
 
 /* Inside the device's scope: an allocation while some stream is being captured must not spoil that
  * capture. */
-static int create(int device, const symm_cuda_memory *m, uint64_t bytes, cu_mem_handle *raw) {
+static int create(int device, const symm_cuda_memory *m, uint64_t bytes, int zeros,
+                  cu_mem_handle *raw) {
     cu_mem_prop prop = symm_cuda_prop(device, m->handle_types);
     int cu = symm_cu.cuMemCreate(raw, bytes, &prop, 0);
     if (cu) return cu;
-    cu = clear(device, *raw, bytes);
-    if (cu) symm_cu.cuMemRelease(*raw);
+    cu = zeros ? clear(device, *raw, bytes) : 0;
+    if (cu)
+        symm_cu.cuMemRelease(*raw);
+    else
+        SYMM_STAT_ADD(created_bytes, (int64_t)bytes);
     return cu;
 }
 
-static int cuda_create(uint64_t bytes, symm_vmm_handle **h) {
+static int make(uint64_t bytes, int zeros, symm_vmm_handle **h) {
     const symm_cuda_memory *m;
     symm_cuda_scope scope;
     cu_mem_handle raw = 0;
@@ -262,9 +266,17 @@ static int cuda_create(uint64_t bytes, symm_vmm_handle **h) {
     if (SYMM_FAIL_HERE(vmm_create)) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     if (bytes > m->bytes) return refuse(SYMM_CU_OUT_OF_MEMORY, 0);
     if ((cu = symm_cuda_push_cu(device, &scope)) != 0) return refuse(cu, 0);
-    cu = create(device, m, bytes, &raw);
+    cu = create(device, m, bytes, zeros, &raw);
     symm_cuda_pop(&scope);
     return cu ? refuse(cu, 0) : adopt(raw, bytes, device, h);
+}
+
+static int cuda_create(uint64_t bytes, symm_vmm_handle **h) {
+    return make(bytes, 1, h);
+}
+
+static int cuda_create_as_is(uint64_t bytes, symm_vmm_handle **h) {
+    return make(bytes, 0, h);
 }
 
 /* A mapping that was made here, by the set; any other by asking CUDA. */
@@ -476,20 +488,6 @@ static int cuda_map(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *
     return cu;
 }
 
-/* The current device and every other in use that can reach the memory: one that cannot would make
- * CUDA refuse all. */
-static int grant(uint64_t lo, uint64_t bytes, int owner, int device) {
-    cu_mem_access access[SYMM_CUDA_MAX_DEVICES];
-    uint64_t in_use = symm_cuda_in_use() | 1ull << device;
-    size_t n = 0;
-    for (int d = 0; d < SYMM_CUDA_MAX_DEVICES; d++) {
-        if (!(in_use >> d & 1)) continue;
-        if (d != device && owner >= 0 && !symm_cuda_reaches(d, owner)) continue;
-        access[n++] = (cu_mem_access){{SYMM_CUDA_LOCATION_DEVICE, d}, SYMM_CUDA_ACCESS_READWRITE};
-    }
-    return symm_cu.cuMemSetAccess(lo, bytes, access, n);
-}
-
 static int tiled(uint64_t lo, uint64_t hi) {
     pthread_mutex_lock(&driver.lock);
     int whole = symm_span_tiles(driver.mappings, lo, hi);
@@ -518,7 +516,7 @@ static int share_foreign(uint64_t lo, uint64_t bytes, int device) {
     if (!cu) cu = find_mapping(lo, &start, &size);
     symm_cu.cuMemRelease(raw);
     if (cu || start != address(lo) || size != bytes) return bad_value();
-    cu = grant(lo, bytes, owner, device);
+    cu = symm_cuda_grant(lo, bytes, owner, device);
     return cu ? refuse(cu, 0) : SYMM_CU_SUCCESS;
 }
 
@@ -532,7 +530,7 @@ static int cuda_set_access(void *va, uint64_t bytes) {
     if (!tiled(lo, hi)) return share_foreign(lo, bytes, device);
     for (; lo < hi; lo = map.span.hi) {
         if (!mapping_at(lo, &map)) return bad_value();
-        cu = grant(lo, map.span.hi - lo, map.device, device);
+        cu = symm_cuda_grant(lo, map.span.hi - lo, map.device, device);
         if (cu) return refuse(cu, 0);
     }
     return SYMM_CU_SUCCESS;
@@ -584,6 +582,7 @@ const symm_vmm symm_vmm_cuda = {
     .reserve = cuda_reserve,
     .unreserve = cuda_unreserve,
     .create = cuda_create,
+    .create_as_is = cuda_create_as_is,
     .retain = cuda_retain,
     .release = cuda_release,
     .export_fd = cuda_export,

@@ -194,6 +194,7 @@ static int host_create(uint64_t bytes, symm_vmm_handle **h) {
     int err = symm_memfd_make(bytes, &fd, id);
     if (err) return refuse_os(err);
     SYMM_STAT_ADD(fds, 1);
+    SYMM_STAT_ADD(created_bytes, (int64_t)bytes);
     return adopt(fd, bytes, id, 0, h);
 }
 
@@ -513,6 +514,7 @@ const symm_vmm symm_vmm_host = {
     .reserve = host_reserve,
     .unreserve = host_unreserve,
     .create = host_create,
+    .create_as_is = host_create, /* a new file is zeros */
     .retain = host_retain,
     .release = host_release,
     .export_fd = host_export,

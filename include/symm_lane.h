@@ -1,0 +1,159 @@
+/* symm_lane.h - memory of a heap in stream order and in graph order.
+ *
+ * A lane is a stream's door to a heap. What is freed on it is used again where the order of work allows: on the same stream at once, on
+ * another one behind an event, and for SYM blocks only after every rank's lane has passed its own free. Whether a call runs now or
+ * is recorded is decided by the stream: under capture, the block is part of the graph (its plan), at one address for the graph's life.
+ *
+ * What is chosen depends on the order of the calls, sizes and counts, on nothing else: no clock, no address, no query of an event.
+ *
+ * SYM blocks: every rank makes the same calls, on the lane of the same ordinal, in the same order, and at the same places among the calls of
+ * the communicator; a stream that carries a lane on one rank carries it on all. A call on a SYM block may put one barrier of the
+ * communicator on the lane's stream; it counts as a call of the communicator there. Then and only then ranks wait for each other.
+ * LOCAL blocks: this rank's own order. A peer that was sent a symmRef must have ended before the free, as with any memory.
+ *
+ * Thread rule: use of the communicator, one thread at a time. Not between symmGroupStart and symmGroupEnd (symmInvalidUsage): what the
+ * group has queued is on no stream yet. Conventions as in symm.h. */
+#ifndef SYMM_LANE_H_
+#define SYMM_LANE_H_
+
+#include "symm_heap.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct symmLane *symmLane_t;
+typedef struct symmGraphPlan *symmGraphPlan_t;
+/* The same C type as cudaGraphNode_t. On the host backend: a node of a plan made by symmPlanCreate. */
+typedef struct CUgraphNode_st *symmNode_t;
+
+/* ---- lanes ---------------------------------------------------------------------------------------------- */
+
+/* The lane's ordinal is the number of lanes made of this heap before, equal on all ranks. The stream may be NULL. [local, same order on
+ * all ranks] */
+SYMM_API symmResult_t symmLaneCreate(symmHeap_t heap, symmStream_t stream, symmLane_t *lane);
+/* What the lane had kept goes to the heap's other lanes, in order behind its stream. The last one waits for its own streams' work and gives
+ * all back, what is SYM at the next symmHeapCollect; blocks that are still allocated then: symmInvalidUsage, nothing changed (unless
+ * the heap is destroyed: then they went with it). Graphs keep what they use. [local, same order on all ranks] */
+SYMM_API symmResult_t symmLaneDestroy(symmLane_t lane);
+
+/* Beside SYMM_ALLOC_SYM and SYMM_ALLOC_LOCAL. For captured blocks that are not freed in their own graph: a place that no other graph of the
+ * lane uses, whenever it was captured. */
+#define SYMM_ALLOC_KEEP 4u
+
+/* Eager: memory for whatever is given to the lane's stream from here on. Captured: an address that the graph has for its whole life, used in
+ * it by what comes after this call. Uninitialised, aligned to 256 bytes. bytes 0: *ptr = NULL. symmNeedGrow, symmOutOfMemory as symmAlloc.
+ * symmInvalidArgument: the lane's stream is gone. [local; SYM: same on all ranks] */
+SYMM_API symmResult_t symmAllocAsync(symmLane_t lane, size_t bytes, unsigned flags, void **ptr);
+/* All use, on every stream and, of SYM blocks, by this rank in every rank's memory, is over before this point of the lane's stream: whole
+ * operations, a flag that a running kernel sets is not enough. Any lane of the heap will do. NULL: nothing. What does not begin a block
+ * of a lane, is freed already, or was freed in its own graph: symmInvalidArgument saying so, nothing changed.
+ * Captured: of blocks of this capture, and of blocks that outlive theirs. [local; SYM: same on all ranks] */
+SYMM_API symmResult_t symmFreeAsync(symmLane_t lane, void *ptr);
+/* Gives memory that no lane's block uses back to the heap, what is SYM at the next symmHeapCollect. Waits for what the lanes' streams have been
+ * given so far. *freed (may be NULL): bytes. [local, same order on all ranks] */
+SYMM_API symmResult_t symmLaneTrim(symmHeap_t heap, uint64_t *freed);
+
+typedef struct {
+    size_t size; /* in: sizeof(symmLaneInfo_t) of the caller */
+    int ordinal;
+    int pad;
+    uint64_t symLive, localLive; /* bytes in blocks of this lane */
+    uint64_t symKept, localKept; /* freed on this lane, which may use them at once */
+    uint64_t symPending;         /* freed on this lane; some rank may not have come so far */
+    uint64_t symReserved;        /* taken from the heap, by all lanes together */
+    uint64_t localReserved;
+    uint64_t allocs, frees;
+    uint64_t epochs;  /* barriers that were put on the stream */
+    uint64_t spared;  /* epochs that a collective of the program has ended instead */
+    uint64_t follows; /* waits for another lane's stream */
+} symmLaneInfo_t;
+SYMM_API symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info); /* [local] */
+
+/* ---- plans: the memory of a graph ----------------------------------------------------------------------- */
+
+/* Inside a graph a block lies where another one has ended only if it comes after that one's free along the graph's edges, and for SYM only if
+ * a collective or barrier in which every rank hears from every rank lies between; where one is needed to save memory the lane puts
+ * one into the graph, and one in front of the first SYM block, for a rank may still run the replay before. Graphs of one lane share
+ * offsets: they must not run at the same time. */
+
+#define SYMM_PLAN_AUTO_FREE 1u /* a launch frees what the last one left allocated */
+#define SYMM_PLAN_ALIAS \
+    2u /* one piece of memory under several graphs' addresses: symmNotSupported, saying why */
+
+/* The plan of what was captured on this lane, once the capture has ended. graph: host backend the symmGraph_t, GPUs the cudaGraph_t. Without it the
+ * graph works all the same, but nothing knows of its launches. [local, same order on all ranks] */
+SYMM_API symmResult_t symmPlanBind(symmLane_t lane, void *graph, unsigned flags,
+                                   symmGraphPlan_t *plan);
+/* A plan without a capture, for explicit nodes. graph: GPUs the cudaGraph_t that gets the nodes; host backend NULL. [local, same order on all
+ * ranks] */
+SYMM_API symmResult_t symmPlanCreate(symmLane_t lane, void *graph, unsigned flags,
+                                     symmGraphPlan_t *plan);
+/* Launches exec (host backend: the graph; GPUs: a cudaGraphExec_t of it) behind the lane's last launch, on whatever stream that was, and in
+ * issue order with the communicator's calls where the graph holds any, barriers of SYM blocks included. exec NULL: only notes the
+ * launch. Blocks that the last launch left allocated: symmInvalidUsage naming one, unless SYMM_PLAN_AUTO_FREE; so do blocks of other
+ * graphs that are allocated where this one has its own. [local; with SYM blocks same on all ranks] */
+SYMM_API symmResult_t symmPlanLaunch(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream);
+/* What a first launch would do besides running. The addresses are mapped since the heap has grown, so it is the driver's own upload. [local] */
+SYMM_API symmResult_t symmPlanUpload(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream);
+/* Ends the record. Frees no block: those that are allocated stay so until they are freed; the graph keeps its memory as long as it lives.
+ * [local, same order on all ranks] */
+SYMM_API symmResult_t symmPlanDestroy(symmGraphPlan_t plan);
+
+typedef struct {
+    size_t size; /* sizeof(symmAllocNode_t) of the caller */
+    uint64_t bytes;
+    unsigned flags;   /* SYMM_ALLOC_* */
+    int nranks;       /* length of ranks; 0: every rank may access */
+    const int *ranks; /* who may access the block beside this rank; copied */
+} symmAllocNode_t;
+/* Nodes of a plan made by symmPlanCreate. deps: nodes that come before, of the same graph; *ptr is known at once. SYM blocks are not placed where
+ * others have ended, as the plan knows of no collective between. [local, same order on all ranks] */
+SYMM_API symmResult_t symmGraphAddAllocNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
+                                            const symmAllocNode_t *params, symmNode_t *node,
+                                            void **ptr);
+/* ptr: of this plan, with an alloc node among what comes before; or a block that outlives its own graph. */
+SYMM_API symmResult_t symmGraphAddFreeNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
+                                           void *ptr, symmNode_t *node);
+/* A node that only orders: on the host backend it stands for the program's work. */
+SYMM_API symmResult_t symmGraphAddOrderNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
+                                            symmNode_t *node);
+
+/* Which ranks may access the blocks that this lane captures from now on; nranks 0: every one. Blocks that were captured keep what they have.
+ * Recorded, for whoever hands out references; what is mapped is mapped for all ranks. [local] */
+SYMM_API symmResult_t symmLaneSetAccess(symmLane_t lane, const int *ranks, int nranks);
+/* Whether `rank` may access a lane's or a graph's block. lane: any of the heap. [local] */
+SYMM_API symmResult_t symmLaneGetAccess(symmLane_t lane, const void *ptr, int rank, int *allowed);
+
+/* ---- footprint and support ------------------------------------------------------------------------------ */
+
+enum {
+    SYMM_GRAPH_MEM_USED = 0,      /* bytes that lie under blocks of plans, or are allocated */
+    SYMM_GRAPH_MEM_USED_HIGH = 1, /* most so far, or since it was set to 0 */
+    SYMM_GRAPH_MEM_RESERVED = 2,  /* bytes taken from the heap for graphs */
+    SYMM_GRAPH_MEM_RESERVED_HIGH = 3
+};
+/* Of one lane's graphs. [local] */
+SYMM_API symmResult_t symmGraphMemGet(symmLane_t lane, int attr, uint64_t *value);
+/* The two highs only, and to 0 only, which makes them what is current. [local] */
+SYMM_API symmResult_t symmGraphMemSet(symmLane_t lane, int attr, uint64_t value);
+/* Gives back what lies under no plan's and no allocated block; what is SYM, or under graphs that still live, at a later symmHeapCollect. *freed (may
+ * be NULL): bytes that left SYMM_GRAPH_MEM_RESERVED. [local, same order on all ranks] */
+SYMM_API symmResult_t symmGraphMemTrim(symmLane_t lane, uint64_t *freed);
+
+typedef struct {
+    size_t size;   /* in: sizeof(symmMemSupport_t) of the caller */
+    int driver;    /* of CUDA, as it counts (12040 is 12.4); 0: none, or too old to be used */
+    int lanes;     /* symmAllocAsync */
+    int graphs;    /* captured */
+    int nodes;     /* explicit nodes */
+    int alias;     /* SYMM_PLAN_ALIAS */
+    char why[128]; /* of the first 0 above */
+} symmMemSupport_t;
+/* What this machine's backend can do; never an error for an old driver or none. [local, any thread] */
+SYMM_API symmResult_t symmMemSupport(symmMemSupport_t *support);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,258 @@
+/* arena_core.c - an arena over any upstream: made, ended, blocks taken and given back. Any thread; locks as in arena_int.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "arena_int.h"
+#include "fail.h"
+
+/* Larger blocks come from the global part, unless superblocks are larger still: with those a stream would wait for others at each of them. */
+enum { SMALL = 32 << 10 };
+
+/* ---- made and ended -------------------------------------------------------------------------------------------------- */
+
+/* Untouched pages of the map cost nothing; so it is as long as the offsets are. */
+static int map_open(symm_arena *a) {
+    a->map_bytes = (a->up.limit / a->super + 1) * sizeof *a->map;
+    void *map = SYMM_FAIL_CALL(arena_map, MAP_FAILED, ENOMEM,
+                               mmap(NULL, a->map_bytes, PROT_READ | PROT_WRITE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    a->map = map == MAP_FAILED ? NULL : map;
+    return a->map ? 0 : -1;
+}
+
+static void free_supers(symm_arena *a) {
+    for (symm_super *super = a->all, *next; super; super = next) {
+        next = super->next;
+        free(super);
+    }
+}
+
+/* Stripe i gets superblocks i, i+K, ... of the one piece; what is left over at the end belongs to nobody. */
+static symmResult_t deal_stripes(symm_arena *a) {
+    uint64_t off, rounds = a->limit / a->super / (unsigned)a->stripes;
+    a->stripe = SYMM_FAIL_ALLOC(arena_stripes, calloc((size_t)a->stripes, sizeof *a->stripe));
+    if (!a->stripe) goto no_memory;
+    for (int i = 0; i < a->stripes; i++) {
+        a->stripe[i] = symm_sub_new(a, SYMM_SUB_STRIPE, NULL);
+        if (!a->stripe[i]) goto no_memory;
+        a->stripe[i]->ordinal = i;
+        a->stripe[i]->next = a->subs;
+        a->subs = a->stripe[i];
+        a->nsubs++;
+    }
+    SYMM_TRY(a->up.take(a->up.ctx, a->limit, &off));
+    symmResult_t status = symm_global_add(a, off, a->limit);
+    if (status) {
+        a->up.give(a->up.ctx, off);
+        return status;
+    }
+    for (uint64_t k = 0; k < rounds * (unsigned)a->stripes; k++) {
+        symm_sub *sub = a->stripe[k % (unsigned)a->stripes];
+        SYMM_TRY(symm_global_take(a, sub, NULL, a->super, a->super, &off));
+        if (symm_place_add(sub->place, off, a->super)) goto no_memory;
+        sub->supers++;
+    }
+    return symmSuccess;
+no_memory:
+    return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for the records of %d stripes", a->name,
+                    a->stripes);
+}
+
+symmResult_t symm_arena_new(const symm_upstream *up, const symm_arena_order *order,
+                            const symm_arena_options *o, symm_arena **out) {
+    symm_arena *a = SYMM_FAIL_ALLOC(arena_alloc, calloc(1, sizeof *a));
+    symmResult_t status;
+    if (!a) return SYMM_ERR(symmOutOfMemory, "no memory for the record of an arena");
+    a->up = *up;
+    a->order = *order;
+    a->super = o->superblock;
+    a->shift = (unsigned)__builtin_ctzll(a->super);
+    a->units = a->super / SYMM_ARENA_UNIT;
+    a->small = a->super / 2 > SMALL ? a->super / 2 : SMALL;
+    a->piece = o->piece;
+    a->limit = o->bytes;
+    a->sym = o->sym;
+    a->stripes = o->sym ? o->stripes : 0;
+    if (a->sym) a->limit &= -a->super;
+    strncpy(a->name, o->name ? o->name : "", sizeof a->name - 1);
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_mutex_init(&a->list_lock, NULL);
+    symm_arena_enlist(a);
+    if (map_open(a) || !(a->place = symm_place_new(SYMM_PLACE_FIRST)))
+        status = SYMM_ERR(symmOutOfMemory, "arena %s: no memory to place blocks", a->name);
+    else
+        status = a->sym ? deal_stripes(a) : symmSuccess;
+    if (status) {
+        symm_arena_end(a);
+        return status;
+    }
+    *out = a;
+    return symmSuccess;
+}
+
+void symm_arena_end(symm_arena *a) {
+    symm_arena_delist(a); /* threads that end later do not find it */
+    for (symm_sub *sub = a->subs, *next; sub; sub = next) {
+        next = sub->next;
+        symm_sub_free(sub);
+    }
+    symm_pending_clear(a, &a->pending);
+    for (int i = 0; i < a->npieces; i++) a->up.give(a->up.ctx, a->pieces[i].off);
+    free_supers(a);
+    if (a->map) munmap(a->map, a->map_bytes);
+    symm_place_end(a->place);
+    free(a->pieces);
+    free(a->stripe);
+    pthread_mutex_destroy(&a->lock);
+    pthread_mutex_destroy(&a->list_lock);
+    free(a);
+}
+
+/* ---- taking ---------------------------------------------------------------------------------------------------------- */
+
+/* The last block of that size which this thread freed. */
+static inline int take_kept(symm_arena *a, symm_sub *sub, uint64_t units, uint64_t *off) {
+    symm_bin *bin = &sub->bin[units];
+    if (!bin->n) return 0;
+    *off = bin->off[--bin->n];
+    symm_super *super = symm_super_at(a, *off);
+    atomic_store_explicit(&super->block[(*off & (a->super - 1)) / SYMM_ARENA_UNIT],
+                          SYMM_BLOCK_LIVE | (uint32_t)units, memory_order_relaxed);
+    uint64_t kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
+    atomic_store_explicit(&sub->kept, kept - units * SYMM_ARENA_UNIT, memory_order_relaxed);
+    return 1;
+}
+
+static symmResult_t too_much(const symm_arena *a, uint64_t bytes) {
+    return SYMM_ERR(symmOutOfMemory, "arena %s: %llu bytes are more than its limit of %llu",
+                    a->name, (unsigned long long)bytes, (unsigned long long)a->limit);
+}
+
+static symmResult_t take_once(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
+                              uint64_t align, uint64_t *off) {
+    if (bytes > a->small || align > a->super)
+        return symm_global_take(a, NULL, s, bytes, align, off);
+    return symm_sub_take(sub, bytes, align, off);
+}
+
+symmResult_t symm_arena_take(symm_arena *a, symmStream_t s, uint64_t bytes, uint64_t align,
+                             uint64_t *off) {
+    symm_sub *sub = s ? NULL : symm_sub_mine(a);
+    uint64_t units = (bytes + SYMM_ARENA_UNIT - 1) / SYMM_ARENA_UNIT;
+    if (__builtin_expect(bytes > a->limit, 0)) return too_much(a, bytes);
+    if (!sub) SYMM_TRY(symm_sub_for(a, s, &sub));
+    if (!s && units <= SYMM_KEEP_UNITS && align <= SYMM_ARENA_UNIT &&
+        (take_kept(a, sub, units, off) || (symm_sub_collect(sub) && take_kept(a, sub, units, off))))
+        return symmSuccess;
+    symmResult_t status = take_once(a, sub, s, bytes, align, off);
+    if (status != symmOutOfMemory && status != symmNeedGrow) return status;
+    if (!s) {
+        pthread_mutex_lock(&sub->lock);
+        symm_sub_flush(sub, 0);
+        pthread_mutex_unlock(&sub->lock);
+    }
+    symm_arena_defragment(a);
+    return take_once(a, sub, s, bytes, align, off);
+}
+
+symmResult_t symm_arena_take_on(symm_arena *a, int stripe, uint64_t bytes, uint64_t align,
+                                uint64_t *off) {
+    if (bytes > a->limit) return too_much(a, bytes);
+    return symm_sub_take(a->stripe[stripe], bytes, align, off);
+}
+
+/* ---- giving back ----------------------------------------------------------------------------------------------------- */
+
+static symmResult_t no_block(const symm_arena *a, uint64_t off, const char *why) {
+    return SYMM_ERR(symmInvalidArgument, "arena %s: no block begins at offset %llu: %s", a->name,
+                    (unsigned long long)off, why);
+}
+
+/* Why no block that lives begins at off, which is of that sub, or of the global part. */
+static symmResult_t why_not(symm_arena *a, symm_sub *sub, uint64_t off) {
+    symm_piece q = {0};
+    pthread_mutex_t *lock = sub ? &sub->lock : &a->lock;
+    pthread_mutex_lock(lock);
+    int found = symm_place_at(sub ? sub->place : a->place, off, &q) && q.off <= off;
+    pthread_mutex_unlock(lock);
+    if (found && q.used && q.off != off) return no_block(a, off, "it lies inside a block");
+    if (!found) return no_block(a, off, "it is no memory of this arena");
+    return no_block(a, off, "it is free, or was freed already");
+}
+
+/* Kept for this thread's next call. */
+static inline void keep(symm_sub *sub, uint64_t units, uint64_t off) {
+    symm_bin *bin = &sub->bin[units];
+    uint64_t kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
+    if (__builtin_expect(bin->n == SYMM_KEEP_EACH || kept > SYMM_KEEP_BYTES, 0)) {
+        pthread_mutex_lock(&sub->lock);
+        if (bin->n == SYMM_KEEP_EACH)
+            symm_sub_flush_bin(sub, (uint32_t)units, SYMM_KEEP_EACH - 16);
+        else
+            symm_sub_flush(sub, 2);
+        pthread_mutex_unlock(&sub->lock);
+        kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
+    }
+    bin->off[bin->n++] = off;
+    atomic_store_explicit(&sub->kept, kept + units * SYMM_ARENA_UNIT, memory_order_relaxed);
+}
+
+symmResult_t symm_arena_give(symm_arena *a, symmStream_t s, uint64_t off) {
+    symm_super *super = symm_super_at(a, off);
+    symm_sub *owner = super ? atomic_load_explicit(&super->owner, memory_order_acquire) : NULL;
+    if (off % SYMM_ARENA_UNIT) return why_not(a, owner, off);
+    if (!owner) return symm_global_give(a, NULL, s, off) ? why_not(a, NULL, off) : symmSuccess;
+    _Atomic uint32_t *block = &super->block[(off & (a->super - 1)) / SYMM_ARENA_UNIT];
+    uint32_t is = atomic_load_explicit(block, memory_order_relaxed);
+    /* One of two frees of a block wins, whatever threads they come from. */
+    if (!(is & SYMM_BLOCK_LIVE) || !atomic_compare_exchange_strong_explicit(
+                                       block, &is, (is & ~SYMM_BLOCK_LIVE) | SYMM_BLOCK_KEPT,
+                                       memory_order_acq_rel, memory_order_relaxed))
+        return why_not(a, owner, off);
+    uint64_t units = is & SYMM_BLOCK_UNITS;
+    if ((!s && owner == symm_sub_mine(a)) || a->sym || symm_sub_is(a, owner, s)) {
+        if (!s && !a->sym && units <= SYMM_KEEP_UNITS) {
+            keep(owner, units, off);
+            return symmSuccess;
+        }
+        atomic_store_explicit(block, 0, memory_order_relaxed);
+        symm_sub_give(owner, off);
+    } else {
+        symm_sub_give_far(owner, off, s);
+    }
+    return symmSuccess;
+}
+
+/* ---- tidying --------------------------------------------------------------------------------------------------------- */
+
+void symm_arena_stream_end(symm_arena *a, symmStream_t s) {
+    pthread_mutex_lock(&a->list_lock);
+    for (symm_sub *sub = s ? a->subs : NULL; sub; sub = sub->next)
+        if (symm_sub_stream(sub) == s) symm_sub_close(sub);
+    pthread_mutex_unlock(&a->list_lock);
+}
+
+void symm_arena_defragment(symm_arena *a) {
+    if (a->sym) return;
+    pthread_mutex_lock(&a->list_lock);
+    for (symm_sub *sub = a->subs; sub; sub = sub->next) {
+        pthread_mutex_lock(&sub->lock);
+        /* A thread waits for streams itself, when it needs what they freed. */
+        (void)symm_sub_drain(sub, atomic_load_explicit(&sub->kind, memory_order_relaxed) ==
+                                      SYMM_SUB_STREAM);
+        symm_sub_tidy(sub, 0);
+        pthread_mutex_unlock(&sub->lock);
+    }
+    pthread_mutex_unlock(&a->list_lock);
+}
+
+uint64_t symm_arena_trim(symm_arena *a) {
+    if (a->sym) return 0;
+    symm_arena_defragment(a);
+    pthread_mutex_lock(&a->lock);
+    uint64_t returned = symm_global_return(a, 0, UINT64_MAX, 0);
+    pthread_mutex_unlock(&a->lock);
+    return returned;
+}

@@ -1,0 +1,190 @@
+/* arena_global.c - the global part of an arena: pieces from upstream, out of which superblocks and large blocks come. Any thread; the
+ * global lock, not held while anybody waits. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena_int.h"
+#include "fail.h"
+
+symm_super *symm_super_make(symm_arena *a, uint64_t off) {
+    symm_super *super = symm_super_at(a, off);
+    if (super) return super;
+    size_t bytes = sizeof *super + sizeof *super->block * a->units;
+    super = SYMM_FAIL_ALLOC(arena_super, calloc(1, bytes));
+    if (!super) return NULL;
+    super->next = a->all; /* kept until the arena ends: whoever frees a wild pointer reads it */
+    a->all = super;
+    atomic_store_explicit(&a->map[off >> a->shift], super, memory_order_release);
+    return super;
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------------------------------- */
+
+symmResult_t symm_global_add(symm_arena *a, uint64_t off, uint64_t bytes) {
+    if (a->npieces == a->pieces_cap) {
+        int cap = a->pieces_cap ? 2 * a->pieces_cap : 16;
+        symm_range *more =
+            SYMM_FAIL_ALLOC(arena_pieces, realloc(a->pieces, sizeof *more * (unsigned)cap));
+        if (!more)
+            return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to list its pieces", a->name);
+        a->pieces = more;
+        a->pieces_cap = cap;
+    }
+    if (symm_place_add(a->place, off, bytes))
+        return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to place blocks", a->name);
+    int i = a->npieces++;
+    for (; i > 0 && a->pieces[i - 1].off > off; i--) a->pieces[i] = a->pieces[i - 1];
+    a->pieces[i] = (symm_range){off, bytes};
+    a->held += bytes;
+    if (a->held > a->held_peak) a->held_peak = a->held;
+    return symmSuccess;
+}
+
+static symmResult_t one_more_piece(symm_arena *a, uint64_t bytes, uint64_t align) {
+    uint64_t off, least = (bytes + a->super - 1) & -a->super;
+    if (align > a->super) least += align; /* wherever it lies */
+    uint64_t size = least > a->piece ? least : a->piece, left = a->limit - a->held;
+    if (size > left) size = left & -a->super;
+    if (size < least || least < bytes)
+        return SYMM_ERR(symmOutOfMemory,
+                        "arena %s: %llu bytes do not fit: it has %llu of at most %llu bytes",
+                        a->name, (unsigned long long)bytes, (unsigned long long)a->held,
+                        (unsigned long long)a->limit);
+    SYMM_TRY(a->up.take(a->up.ctx, size, &off));
+    symmResult_t status = symm_global_add(a, off, size);
+    if (status) a->up.give(a->up.ctx, off);
+    return status;
+}
+
+/* The first piece at or above off. */
+static int piece_at(const symm_arena *a, uint64_t off) {
+    int low = 0, high = a->npieces;
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        if (a->pieces[mid].off < off)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+uint64_t symm_global_return(symm_arena *a, uint64_t off, uint64_t end, uint64_t keep) {
+    symm_place_stats stats;
+    uint64_t returned = 0;
+    int first = piece_at(a, off), to = first, i = first;
+    symm_place_measure(a->place, &stats);
+    for (; i < a->npieces && a->pieces[i].off < end && stats.free - returned > keep; i++) {
+        symm_range r = a->pieces[i];
+        a->pieces[to++] = r;
+        /* The heap's other users know nothing of our streams. */
+        if (symm_pending_busy(a, &a->pending, r.off, r.off + r.bytes)) continue;
+        if (symm_place_cut(a->place, r.off, r.bytes)) continue; /* in use, or no memory to split */
+        to--;
+        a->held -= r.bytes;
+        returned += r.bytes;
+        a->up.give(a->up.ctx, r.off);
+    }
+    memmove(a->pieces + to, a->pieces + i, sizeof *a->pieces * (size_t)(a->npieces - i));
+    a->npieces -= i - to;
+    return returned;
+}
+
+/* ---- superblocks and large blocks ------------------------------------------------------------------------------------ */
+
+/* Under the lock: the opposite of the next. Returns the bytes; 0 if no block begins there. */
+static uint64_t unplace(symm_arena *a, uint64_t off, int is_super) {
+    uint64_t bytes = symm_place_give(a->place, off);
+    if (!bytes) return 0;
+    if (is_super) {
+        a->supers--;
+        atomic_store_explicit(&symm_super_at(a, off)->owner, NULL, memory_order_release);
+    } else {
+        a->larges--;
+    }
+    return bytes;
+}
+
+/* Under the lock: the block at off becomes superblocks of sub. -1: no memory; it is free again. */
+static int deal(symm_arena *a, symm_sub *sub, uint64_t off, uint64_t bytes) {
+    uint64_t end = off + bytes, at = off;
+    for (; at < end; at += a->super)
+        if (!symm_super_make(a, at)) break;
+    int made = at == end;
+    for (at = off; made && at + a->super < end; at += a->super)
+        if (symm_place_split(a->place, at, a->super)) break;
+    if (!made || at + a->super < end) {
+        for (; at >= off && at < end; at -= a->super) symm_place_give(a->place, at);
+        return -1;
+    }
+    for (at = off; at < end; at += a->super, a->supers++)
+        atomic_store_explicit(&symm_super_at(a, at)->owner, sub, memory_order_release);
+    return 0;
+}
+
+/* Under the lock: memory for the one or the other. */
+static symmResult_t place(symm_arena *a, symm_sub *sub, uint64_t bytes, uint64_t align,
+                          uint64_t *off) {
+    int why = ENOSPC;
+    *off = symm_place_take(a->place, bytes, align, 0, &why);
+    if (*off == SYMM_PLACE_NONE && why == ENOSPC) {
+        SYMM_TRY(one_more_piece(a, bytes, align));
+        *off = symm_place_take(a->place, bytes, align, 0, &why);
+    }
+    if (*off == SYMM_PLACE_NONE || (sub && deal(a, sub, *off, bytes)))
+        return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for the record of %llu bytes",
+                        a->name, (unsigned long long)bytes);
+    /* Of a large block the engine is all that knows: a record for each would be most of what is touched. */
+    if (!sub) a->larges++;
+    return symmSuccess;
+}
+
+symmResult_t symm_global_take(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
+                              uint64_t align, uint64_t *off) {
+    symm_pendings waits = {0};
+    pthread_mutex_lock(&a->lock);
+    symmResult_t status = place(a, sub, bytes, align, off);
+    if (!status) symm_pending_for(a, &a->pending, *off, *off + bytes, s, &waits);
+    pthread_mutex_unlock(&a->lock);
+    if (status || !waits.at) return status;
+    status = symm_pending_wait(a, &waits, s);
+    if (status) {
+        pthread_mutex_lock(&a->lock);
+        for (uint64_t at = *off; at < *off + bytes; at += sub ? a->super : bytes)
+            unplace(a, at, sub != NULL);
+        for (; waits.n; waits.n--) { /* it must still be waited for */
+            symm_pending *e = &waits.at[waits.n - 1];
+            symm_pending_add(a, &a->pending, e->off, e->end, e->stream);
+            a->order.drop(a->order.ctx, &e->point);
+        }
+        pthread_mutex_unlock(&a->lock);
+    }
+    symm_pending_clear(a, &waits);
+    return status;
+}
+
+/* Under the lock: the sub that has the superblock at off; NULL where none has. */
+static symm_sub *owner_at(const symm_arena *a, uint64_t off) {
+    symm_super *super = symm_super_at(a, off);
+    return super ? atomic_load_explicit(&super->owner, memory_order_relaxed) : NULL;
+}
+
+int symm_global_give(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t off) {
+    pthread_mutex_lock(&a->lock);
+    uint64_t bytes = owner_at(a, off) == sub ? unplace(a, off, sub != NULL) : 0;
+    if (!bytes) {
+        pthread_mutex_unlock(&a->lock);
+        return -1;
+    }
+    symm_pending_add(a, &a->pending, off, off + bytes, s);
+    symm_place_stats stats;
+    symm_piece hole;
+    symm_place_measure(a->place, &stats);
+    symm_place_at(a->place, off, &hole);
+    /* Half of what it holds may lie idle, for to come and go costs the heap's lock. */
+    if (!a->sym && hole.bytes >= a->piece && stats.free > stats.used + 8 * a->piece)
+        (void)symm_global_return(a, hole.off, hole.off + hole.bytes, stats.used + 4 * a->piece);
+    pthread_mutex_unlock(&a->lock);
+    return 0;
+}

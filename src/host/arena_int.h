@@ -1,0 +1,254 @@
+/* arena_int.h - the records of an arena, and what its files call of each other. Offsets only: an arena neither knows addresses nor touches
+ * its memory, which may be a GPU's.
+ *
+ *  upstream  gives pieces; a heap, or a test
+ *  global    the pieces, in one placement engine: superblocks and large blocks
+ *  super     the record of one superblock's worth of offsets: who owns it, which blocks begin in it. Found by offset, in one load
+ *  sub       a sub-arena: an engine over its superblocks, of a thread, a stream or a stripe
+ *
+ * Locks, in this order: the process's list of arenas, an arena's list of subs, a sub's, its far_lock, the global part's. None is held
+ * while a thread waits for a stream. */
+#ifndef SYMM_ARENA_INT_H_
+#define SYMM_ARENA_INT_H_
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "place.h"
+#include "stream.h"
+
+#define SYMM_ARENA_UNIT 256u
+
+/* ---- order between streams: the host backend's, or a GPU's ---------------------------------------------------------- */
+
+typedef struct {
+    symm_order host;
+    void *event;
+} symm_point;
+
+/* A point may be taken and waited for in any thread; every point taken is dropped once. */
+typedef struct {
+    /* The point behind everything given to s so far. 0: there is nothing to wait for, no point was taken. -1: cannot be taken; the
+     * work has ended instead. */
+    int (*take)(void *ctx, symmStream_t s, symm_point *p);
+    /* What is given to s later comes after p. The NULL stream of the host backend waits here. */
+    symmResult_t (*wait)(void *ctx, symmStream_t s, const symm_point *p);
+    symmResult_t (*reach)(void *ctx, const symm_point *p); /* this thread waits */
+    void (*share)(void *ctx, const symm_point *p);         /* it will be dropped once more */
+    void (*drop)(void *ctx, symm_point *p);
+    /* 1: what lies before the point has ended; 2: s itself has. p may be NULL: only the latter is asked. For tidying, never for placing. */
+    int (*idle)(void *ctx, symmStream_t s, const symm_point *p);
+    /* Whether s, which is not NULL, can be used: it lives, and is not being captured. */
+    symmResult_t (*check)(void *ctx, symmStream_t s);
+    void *ctx;
+} symm_arena_order;
+
+struct symm_comm;
+extern const symm_arena_order symm_arena_order_host;
+/* That of the communicator's streams (arena_gpu.c). */
+symm_arena_order symm_arena_order_of(struct symm_comm *c);
+
+/* ---- records ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    void *ctx;
+    uint64_t limit; /* of the offsets it gives */
+    uint64_t align; /* largest it gives */
+    /* pre: a multiple of the superblock; aligned to that. */
+    symmResult_t (*take)(void *ctx, uint64_t bytes, uint64_t *off);
+    void (*give)(void *ctx, uint64_t off);
+} symm_upstream;
+
+/* What a super knows of the unit at which a block begins; 0: none does. */
+enum {
+    SYMM_BLOCK_LIVE = 1u << 31,
+    SYMM_BLOCK_KEPT = 1u << 30,
+    SYMM_BLOCK_UNITS = SYMM_BLOCK_KEPT - 1
+};
+
+typedef struct symm_super {
+    _Atomic(struct symm_sub *) owner; /* NULL: the global part */
+    struct symm_super *next;          /* all of the arena's; the global lock */
+    _Atomic uint32_t block[];         /* [units] */
+} symm_super;
+
+/* Blocks that a thread freed last, by size in units; only that thread touches them. */
+enum { SYMM_KEEP_UNITS = 64, SYMM_KEEP_EACH = 62, SYMM_KEEP_BYTES = 256 << 10 };
+typedef struct {
+    uint32_t n, pad;
+    uint64_t off[SYMM_KEEP_EACH];
+} symm_bin;
+
+/* Memory that was freed on a stream, and the point behind which another stream may use it. */
+typedef struct {
+    uint64_t off, end;
+    symmStream_t stream;
+    symm_point point;
+} symm_pending;
+typedef struct {
+    symm_pending *at;
+    int n, cap;
+} symm_pendings;
+
+enum { SYMM_SUB_THREAD, SYMM_SUB_STREAM, SYMM_SUB_STRIPE, SYMM_SUB_ENDED };
+
+typedef struct symm_sub {
+    pthread_mutex_t lock; /* all below but what is marked */
+    struct symm_arena *arena;
+    struct symm_sub *next; /* arena's list lock */
+    symm_place *place;
+    _Atomic(symmStream_t) stream; /* of a SYMM_SUB_STREAM */
+    int ordinal;                  /* in order of creation: its name */
+    _Atomic int kind;
+    uint64_t supers;
+    pthread_mutex_t
+        far_lock; /* the three below: what others freed and this sub has not placed again yet */
+    uint64_t *far;
+    int nfar, far_cap;
+    symm_pendings waits; /* of those that other streams freed */
+    _Atomic uint64_t kept
+        __attribute__((aligned(64)));  /* bytes in bins; written by the thread alone */
+    symm_bin bin[SYMM_KEEP_UNITS + 1]; /* the thread alone */
+} symm_sub;
+
+typedef struct {
+    uint64_t off, bytes;
+} symm_range;
+
+typedef struct symm_arena {
+    uint64_t serial; /* never used again, unlike addresses */
+    struct symm_arena *next;
+    symm_upstream up;
+    symm_arena_order order;
+    char name[32];
+    uint64_t limit, super, units, piece;
+    uint64_t small; /* largest block of a sub */
+    unsigned shift; /* of super */
+    int sym, stripes;
+    _Atomic(symm_super *) *map; /* [up.limit / super] */
+    uint64_t map_bytes;
+    symm_super *all;
+    pthread_mutex_t list_lock;
+    symm_sub *subs;
+    symm_sub **stripe; /* [stripes] */
+    int nsubs;
+    pthread_mutex_t lock; /* the global part: all below */
+    symm_place *place;
+    symm_range *pieces; /* by offset */
+    int npieces, pieces_cap;
+    uint64_t held, held_peak, supers, larges;
+    symm_pendings pending;
+    _Atomic uint64_t waits;
+} symm_arena;
+
+typedef struct {
+    uint64_t bytes, superblock, piece;
+    int sym, stripes;
+    const char *name;
+} symm_arena_options;
+
+/* ---- arena_core.c ---------------------------------------------------------------------------------------------------- */
+
+symmResult_t symm_arena_new(const symm_upstream *up, const symm_arena_order *order,
+                            const symm_arena_options *o, symm_arena **arena);
+void symm_arena_end(symm_arena *a);
+symmResult_t symm_arena_take(symm_arena *a, symmStream_t s, uint64_t bytes, uint64_t align,
+                             uint64_t *off);
+symmResult_t symm_arena_take_on(symm_arena *a, int stripe, uint64_t bytes, uint64_t align,
+                                uint64_t *off);
+symmResult_t symm_arena_give(symm_arena *a, symmStream_t s, uint64_t off);
+void symm_arena_stream_end(symm_arena *a, symmStream_t s);
+/* Empty superblocks of all subs go to the global part. */
+void symm_arena_defragment(symm_arena *a);
+uint64_t symm_arena_trim(symm_arena *a);
+
+static inline symmStream_t symm_sub_stream(const symm_sub *sub) {
+    return atomic_load_explicit(&sub->stream, memory_order_relaxed);
+}
+
+/* ---- arena_threads.c ------------------------------------------------------------------------------------------------- */
+
+/* The sub of this thread (s NULL) or of a stream; found or made. */
+symmResult_t symm_sub_for(symm_arena *a, symmStream_t s, symm_sub **sub);
+/* 1 if it is that. */
+int symm_sub_is(symm_arena *a, const symm_sub *sub, symmStream_t s);
+
+/* The arena that this thread used last for the NULL stream, and its sub there, which is the thread's as long as it lives. Sixteen bytes at a
+ * fixed distance from the thread's pointer: a library that is loaded late has room for that, and a call costs no call. */
+typedef struct {
+    uint64_t serial;
+    symm_sub *sub;
+} symm_sub_last;
+extern _Thread_local symm_sub_last symm_last __attribute__((tls_model("initial-exec")));
+static inline symm_sub *symm_sub_mine(const symm_arena *a) {
+    return __builtin_expect(symm_last.serial == a->serial, 1) ? symm_last.sub : NULL;
+}
+/* The arena can be found by threads that end. */
+void symm_arena_enlist(symm_arena *a);
+void symm_arena_delist(symm_arena *a);
+
+/* ---- arena_sub.c ----------------------------------------------------------------------------------------------------- */
+
+symm_sub *symm_sub_new(symm_arena *a, int kind, symmStream_t s);
+void symm_sub_free(symm_sub *sub);
+/* Its thread or stream has ended: its superblocks go as they become empty, or another takes them over. list_lock. */
+void symm_sub_close(symm_sub *sub);
+/* What others freed is placed again, after the stream was made to wait for them, or (may_wait 0) once they are done. lock, given up in between
+ * where the thread must wait. */
+symmResult_t symm_sub_drain(symm_sub *sub, int may_wait);
+/* What others freed without a point to wait for goes into the bins of the sub's thread, as if it had freed it. The thread. Returns how many. */
+int symm_sub_collect(symm_sub *sub);
+/* Empty superblocks go to the global part, but for `keep` of them. lock. */
+void symm_sub_tidy(symm_sub *sub, uint64_t keep);
+symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, uint64_t *off);
+/* A block of this sub whose mark was taken away already. */
+void symm_sub_give(symm_sub *sub, uint64_t off);
+void symm_sub_give_far(symm_sub *sub, uint64_t off, symmStream_t s);
+/* Bins into the engine, but for the part `leave` of each (0, or 2 for a half). The thread; lock. */
+void symm_sub_flush(symm_sub *sub, uint32_t part);
+/* One bin, but for `leave` blocks. */
+void symm_sub_flush_bin(symm_sub *sub, uint32_t units, uint32_t leave);
+
+/* ---- arena_global.c -------------------------------------------------------------------------------------------------- */
+
+static inline symm_super *symm_super_at(const symm_arena *a, uint64_t off) {
+    /* pairs with the release in symm_super_make */
+    return off < a->up.limit ? atomic_load_explicit(&a->map[off >> a->shift], memory_order_acquire)
+                             : NULL;
+}
+/* Superblocks for sub, side by side, or a large block (sub NULL); s: who will use it. */
+symmResult_t symm_global_take(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
+                              uint64_t align, uint64_t *off);
+/* A superblock of sub, or a large block (sub NULL). -1: none begins there; nothing changed. */
+int symm_global_give(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t off);
+/* Records and engine know of [off, off+bytes). lock. */
+symmResult_t symm_global_add(symm_arena *a, uint64_t off, uint64_t bytes);
+/* Pieces in [off, end) that nothing uses go upstream until at most `keep` free bytes are left. lock. Returns bytes. */
+uint64_t symm_global_return(symm_arena *a, uint64_t off, uint64_t end, uint64_t keep);
+/* A record for the superblock at off; NULL: no memory. Only superblocks of subs have one. */
+symm_super *symm_super_make(symm_arena *a, uint64_t off);
+
+/* ---- arena_wait.c ---------------------------------------------------------------------------------------------------- */
+
+/* Notes that [off, end) was freed on s just now. Where that cannot be noted, s's work has been waited for. */
+void symm_pending_add(const symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
+                      symmStream_t s);
+/* Moves to *out what [off, end) waits for on other streams than s; entries that it covers leave the list. */
+void symm_pending_for(const symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
+                      symmStream_t s, symm_pendings *out);
+/* 1 if work on [off, end) may still run. Looks at streams: for tidying only. */
+int symm_pending_busy(const symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end);
+/* s waits for all of the list, which is empty afterwards. */
+symmResult_t symm_pending_wait(symm_arena *a, symm_pendings *list, symmStream_t s);
+void symm_pending_clear(const symm_arena *a, symm_pendings *list);
+
+/* ---- arena_dump.c ---------------------------------------------------------------------------------------------------- */
+
+struct symm_arena_counts {
+    uint64_t held, held_peak, assigned, used, kept, largest, supers, larges;
+    int subs[4]; /* by kind */
+};
+void symm_arena_count(symm_arena *a, struct symm_arena_counts *n);
+symmResult_t symm_arena_write(symm_arena *a, int fd);
+
+#endif

@@ -1,0 +1,175 @@
+/* arena_threads.c - which sub-arena a thread or a stream has. A thread remembers those that it used last; the arena's list is searched when it
+ * does not. When a thread ends, every arena that it used takes back its sub. Any thread; locks as in arena_int.h. */
+#include <stdlib.h>
+
+#include "arena_int.h"
+#include "fail.h"
+
+static pthread_mutex_t arenas_lock = PTHREAD_MUTEX_INITIALIZER; /* arenas that live */
+static symm_arena *arenas;
+static uint64_t last_serial;
+
+void symm_arena_enlist(symm_arena *a) {
+    pthread_mutex_lock(&arenas_lock);
+    a->serial = ++last_serial;
+    a->next = arenas;
+    arenas = a;
+    pthread_mutex_unlock(&arenas_lock);
+}
+
+void symm_arena_delist(symm_arena *a) {
+    pthread_mutex_lock(&arenas_lock);
+    symm_arena **at = &arenas;
+    while (*at != a) at = &(*at)->next;
+    *at = a->next;
+    pthread_mutex_unlock(&arenas_lock);
+}
+
+/* ---- threads that end ------------------------------------------------------------------------------------------------ */
+
+/* One for each arena that a thread used the NULL stream in. */
+typedef struct used {
+    struct used *next;
+    uint64_t serial;
+    symm_sub *sub;
+} used;
+
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static int key_made;
+
+static void thread_ends(void *arg) {
+    used *u = arg;
+    while (u) {
+        used *next = u->next;
+        pthread_mutex_lock(&arenas_lock); /* keeps the arena alive */
+        symm_arena *a = arenas;
+        while (a && a->serial != u->serial) a = a->next;
+        if (a) {
+            pthread_mutex_lock(&a->list_lock);
+            symm_sub_close(u->sub);
+            pthread_mutex_unlock(&a->list_lock);
+        }
+        pthread_mutex_unlock(&arenas_lock);
+        free(u);
+        u = next;
+    }
+}
+
+static void make_key(void) {
+    key_made = pthread_key_create(&key, thread_ends) == 0;
+}
+
+/* This thread's end will close sub. -1: no memory. */
+static int note_thread(symm_arena *a, symm_sub *sub) {
+    pthread_once(&key_once, make_key);
+    used *u = key_made ? SYMM_FAIL_ALLOC(arena_thread, malloc(sizeof *u)) : NULL;
+    if (!u) return -1;
+    *u = (used){pthread_getspecific(key), a->serial, sub};
+    if (!pthread_setspecific(key, u)) return 0;
+    free(u);
+    return -1;
+}
+
+/* ---- finding --------------------------------------------------------------------------------------------------------- */
+
+enum { RECENT = 64 };
+
+typedef struct {
+    uint64_t serial;
+    symmStream_t stream;
+    symm_sub *sub;
+} recent;
+
+static _Thread_local recent recents[RECENT];
+_Thread_local symm_sub_last symm_last;
+
+static inline recent *slot_of(const symm_arena *a, symmStream_t s) {
+    uint64_t h = ((uint64_t)(uintptr_t)s ^ a->serial << 40) * 0x9e3779b97f4a7c15ull;
+    return &recents[h >> 58];
+}
+
+/* Whether sub is still that stream's, or (s NULL) a thread's. */
+static inline int is_for(const symm_sub *sub, symmStream_t s) {
+    int kind = atomic_load_explicit(&sub->kind, memory_order_relaxed);
+    return kind == (s ? SYMM_SUB_STREAM : SYMM_SUB_THREAD) && symm_sub_stream(sub) == s;
+}
+
+static symm_sub *known(symm_arena *a, symmStream_t s) {
+    recent *r = slot_of(a, s);
+    if (r->serial == a->serial && r->stream == s && is_for(r->sub, s)) return r->sub;
+    symm_sub *sub = NULL;
+    if (s) {
+        pthread_mutex_lock(&a->list_lock);
+        for (sub = a->subs; sub && !is_for(sub, s);) sub = sub->next;
+        pthread_mutex_unlock(&a->list_lock);
+    } else {
+        pthread_once(&key_once, make_key);
+        for (used *u = key_made ? pthread_getspecific(key) : NULL; u && !sub; u = u->next)
+            if (u->serial == a->serial) sub = u->sub;
+    }
+    if (sub) *r = (recent){a->serial, s, sub};
+    return sub;
+}
+
+int symm_sub_is(symm_arena *a, const symm_sub *sub, symmStream_t s) {
+    if (s) return is_for(sub, s);
+    symm_sub *mine = known(a, NULL);
+    if (mine) symm_last = (symm_sub_last){a->serial, mine};
+    return mine == sub;
+}
+
+/* Takes over a sub whose thread or stream has ended, and what was freed in it too; under list_lock. */
+static symm_sub *adopt(symm_arena *a, int kind, symmStream_t s) {
+    for (symm_sub *sub = a->subs; sub; sub = sub->next) {
+        if (atomic_load_explicit(&sub->kind, memory_order_relaxed) != SYMM_SUB_ENDED) continue;
+        pthread_mutex_lock(&sub->lock);
+        (void)symm_sub_drain(sub, 0);
+        pthread_mutex_lock(&sub->far_lock);
+        int quiet = sub->waits.n == 0;
+        pthread_mutex_unlock(&sub->far_lock);
+        if (quiet) {
+            atomic_store_explicit(&sub->stream, s, memory_order_release);
+            atomic_store_explicit(&sub->kind, kind, memory_order_release);
+        }
+        pthread_mutex_unlock(&sub->lock);
+        if (quiet) return sub;
+    }
+    return NULL;
+}
+
+/* Streams that are gone leave their subs to others; under list_lock. */
+static void close_gone(symm_arena *a) {
+    for (symm_sub *sub = a->subs; sub; sub = sub->next)
+        if (atomic_load_explicit(&sub->kind, memory_order_relaxed) == SYMM_SUB_STREAM &&
+            a->order.idle(a->order.ctx, symm_sub_stream(sub), NULL) == 2)
+            symm_sub_close(sub);
+}
+
+symmResult_t symm_sub_for(symm_arena *a, symmStream_t s, symm_sub **out) {
+    symm_sub *sub = known(a, s);
+    *out = sub;
+    if (sub && !s) symm_last = (symm_sub_last){a->serial, sub};
+    if (sub) return symmSuccess;
+    int kind = s ? SYMM_SUB_STREAM : SYMM_SUB_THREAD;
+    pthread_mutex_lock(&a->list_lock);
+    for (sub = s ? a->subs : NULL; sub && !is_for(sub, s);) sub = sub->next; /* another thread's */
+    if (!sub) {
+        close_gone(a);
+        sub = adopt(a, kind, s);
+    }
+    if (!sub && (sub = symm_sub_new(a, kind, s))) {
+        sub->ordinal = a->nsubs++;
+        sub->next = a->subs;
+        a->subs = sub;
+    }
+    if (sub && !s && note_thread(a, sub)) {
+        symm_sub_close(sub); /* without its end being told nobody would ever get its memory */
+        sub = NULL;
+    }
+    pthread_mutex_unlock(&a->list_lock);
+    if (!sub) return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for a sub-arena", a->name);
+    *slot_of(a, s) = (recent){a->serial, s, sub};
+    *out = sub;
+    return symmSuccess;
+}

@@ -1,0 +1,60 @@
+/* gplan.h - where the blocks of a graph lie: a graph's points, who comes after whom, and offsets that follow from that. Pure: no memory
+ * but its own, no clock, no address, no CUDA. Equal calls give equal offsets in any process. Not thread-safe: the owner locks.
+ *
+ * Two blocks that may be alive at the same time never overlap. A block may lie where another one was if its first point comes after
+ * the other's last one; with SYM blocks of several ranks only if a HEAR point lies between, for another rank may not have come as far. */
+#ifndef SYMM_GPLAN_H_
+#define SYMM_GPLAN_H_
+
+#include <stdint.h>
+
+enum { SYMM_MEM_LOCAL, SYMM_MEM_SYM, SYMM_MEM_ZONES };
+#define SYMM_GPLAN_NONE UINT64_MAX
+/* Memory that may be left unused to spare a HEAR, at the least: see symm_gplan_alloc. */
+#define SYMM_GPLAN_FLOOR (32ull << 10)
+
+enum {
+    SYMM_POINT_PLAIN,
+    SYMM_POINT_HEAR /* every rank hears from every rank: who is behind it is behind what any rank did before it */
+};
+
+typedef struct symm_gplan symm_gplan;
+
+symm_gplan *symm_gplan_new(int nranks); /* NULL: no memory */
+void symm_gplan_end(symm_gplan *p);
+
+/* A point that comes after those given, and what they come after. Its number, counted from 0; -1: no memory. */
+int symm_gplan_point(symm_gplan *p, int kind, const int *after, int n);
+int symm_gplan_points(const symm_gplan *p);
+/* 1 if `point` is `earlier` or comes after it. */
+int symm_gplan_follows(const symm_gplan *p, int point, int earlier);
+/* 1 if a HEAR point is `point` or lies before it. */
+int symm_gplan_heard(const symm_gplan *p, int point);
+/* 1 if every HEAR point is `point` or lies before it. */
+int symm_gplan_after_all(const symm_gplan *p, int point);
+
+/* Blocks may lie in [off, off+bytes), which joins what it touches. -1: no memory. */
+int symm_gplan_offer(symm_gplan *p, int zone, uint64_t off, uint64_t bytes);
+/* Nothing may lie there, ever. -1: no memory. */
+int symm_gplan_bar(symm_gplan *p, int zone, uint64_t off, uint64_t bytes);
+
+enum { SYMM_GPLAN_SPACE, SYMM_GPLAN_MEMORY, SYMM_GPLAN_HEAR };
+/* A block that is alive from `point` on, at the lowest offset that no block that may be alive then has. bytes: a multiple of 256, not 0.
+ * *block: its number. SYMM_GPLAN_NONE and *why: SPACE, nothing offered holds it; MEMORY; HEAR, only where `hears`: a HEAR point is to be made
+ * in front of this one first. That is so before the first SYM block, and where it lets this block lie lower while what waits for one is more
+ * than an eighth of the zone's footprint and than SYMM_GPLAN_FLOOR. */
+uint64_t symm_gplan_alloc(symm_gplan *p, int point, int zone, uint64_t bytes, int hears, int *block,
+                          int *why);
+/* The block is dead behind `point`. 0; -1: freed already; -2: the point does not come after the block's first. */
+int symm_gplan_free(symm_gplan *p, int point, int block);
+/* Whether it has been freed. */
+int symm_gplan_freed(const symm_gplan *p, int block);
+
+/* Bytes of the zone under blocks (those barred not counted). */
+uint64_t symm_gplan_footprint(const symm_gplan *p, int zone);
+/* The k-th piece under blocks, by offset; 0 past the last. They may overlap. */
+int symm_gplan_piece(const symm_gplan *p, int zone, int k, uint64_t *off, uint64_t *bytes);
+/* Whether a block lies in any byte of [off, off+bytes). */
+int symm_gplan_touches(const symm_gplan *p, int zone, uint64_t off, uint64_t bytes);
+
+#endif

@@ -1,0 +1,62 @@
+/* heap.h - a heap as the objects made of it see it: arenas, lanes, graph plans, vectors, synced buffers take blocks here and nowhere else.
+ * Any thread where the public header says so; the heap's lock inside, held for one placement only, never while waiting or in a driver call. */
+#ifndef SYMM_HOST_HEAP_H_
+#define SYMM_HOST_HEAP_H_
+
+#include "symm_heap.h"
+#include "types.h"
+
+typedef struct symm_heap symm_heap;
+
+/* Who a block belongs to, besides its user: the tag of its placement. symmFree of a block whose owner is not the user is refused. */
+enum {
+    SYMM_OWNER_USER,
+    SYMM_OWNER_ARENA,
+    SYMM_OWNER_LANE,
+    SYMM_OWNER_GRAPH,
+    SYMM_OWNER_VEC,
+    SYMM_OWNER_SYNCED,
+    SYMM_OWNER_HEAP
+};
+
+/* Begins an API call on a heap that uses its communicator, as symm_comm_enter (live: refuses a revoked one); leave ends it. */
+symmResult_t symm_heap_enter(symmHeap_t handle, int live, symm_heap **out);
+void symm_heap_leave(symm_heap *h);
+/* For calls that may run in any thread beside others: pinned, communicator not entered. */
+symmResult_t symm_heap_pin(symmHeap_t handle, symm_heap **out);
+void symm_heap_unpin(symm_heap *h);
+/* Counted: objects made of a heap keep its record (and its memory) alive. */
+void symm_heap_ref(symm_heap *h);
+void symm_heap_unref(symm_heap *h);
+
+symm_comm *symm_heap_comm(const symm_heap *h);
+/* This process's address of a byte of rank's part; off as in symmRef. */
+char *symm_heap_addr(const symm_heap *h, int rank, uint64_t off);
+/* Offset of an own address, SYMM_NO_OFFSET if it is not of this heap. */
+uint64_t symm_heap_offset(const symm_heap *h, const void *ptr);
+uint64_t symm_heap_granularity(const symm_heap *h);
+
+/* A block. flags: SYMM_ALLOC_*. lane: ordinal for symmMemQuery, -1 none. SYM: enters the digest. site: call site for the ledger
+ * (__builtin_return_address(0) of the API call). As symmAlloc otherwise (bytes not 0). */
+symmResult_t symm_heap_take(symm_heap *h, uint64_t bytes, uint64_t align, unsigned flags, int owner,
+                            int lane, const void *site, uint64_t *off);
+/* Frees a block of that owner that begins at off. symmInvalidArgument saying why not. *bytes (may be NULL). */
+symmResult_t symm_heap_give(symm_heap *h, uint64_t off, int owner, const void *site,
+                            uint64_t *bytes);
+/* The same for a SYM block whose end has no order common to the ranks: it waits in limbo for symmHeapCollect. Any thread, no CUDA. */
+void symm_heap_give_later(symm_heap *h, uint64_t off);
+/* Bytes, owner and lane of the block that begins at off; symmInvalidArgument if none does. */
+symmResult_t symm_heap_block(symm_heap *h, uint64_t off, uint64_t *bytes, int *owner, int *lane);
+
+/* Bytes of the largest block that take could place now. Equal on all ranks for SYM. */
+uint64_t symm_heap_room(const symm_heap *h, unsigned flags);
+/* A call on SYM that an object made of the heap has answered out of what it holds: it enters the digest, and the ledger as a lane's. */
+void symm_heap_note(symm_heap *h, int freed, uint64_t bytes, int lane, uint64_t off,
+                    const void *site);
+/* Blocks of that owner hold smaller ones: symmMemQuery, symmRefOf and dumps ask `find` for the one that holds off. 1: found, and begin, bytes and
+ * lane (-1 none) written. NULL: none do. Called in the thread of the query. */
+typedef int (*symm_heap_inside)(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes,
+                                int *lane);
+void symm_heap_set_inside(symm_heap *h, int owner, symm_heap_inside find, void *arg);
+
+#endif

@@ -1,0 +1,349 @@
+/* heap_block.c - blocks of a heap: taking and giving back. Any thread where heap.h says so; h->lock inside. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "comm.h"
+#include "fail.h"
+#include "heap_int.h"
+#include "log.h"
+#include "space.h"
+
+/* A block's tag: owner, lane + 1, the red zone behind what was asked for, and whether it waits in limbo. */
+#define TAG(owner, lane, red) \
+    ((uint64_t)(owner) | (uint64_t)((lane) + 1) << 8 | (uint64_t)(red) << 32)
+#define TAG_OWNER 0xffull
+#define TAG_LIMBO (1ull << 63)
+#define TAG_BUSY  (1ull << 62) /* being freed by a thread without the lock */
+
+static const char *const owner_name[] = {"the user", "an arena",        "a lane",  "a graph",
+                                         "a vector", "a synced buffer", "the heap"};
+
+static int tag_owner(uint64_t tag) {
+    return (int)(tag & TAG_OWNER);
+}
+static int tag_lane(uint64_t tag) {
+    return (int)(tag >> 8 & 0xffffff) - 1;
+}
+static uint64_t tag_red(uint64_t tag) {
+    return tag >> 32 & 0x3fffffff;
+}
+
+int symm_heap_zone(const symm_heap *h, uint64_t off) {
+    if (off < symm_zone_extent(&h->zone[SYMM_ZONE_SYM])) return SYMM_ZONE_SYM;
+    if (off < h->reserve && off >= h->reserve - symm_zone_extent(&h->zone[SYMM_ZONE_LOCAL]))
+        return SYMM_ZONE_LOCAL;
+    return -1;
+}
+
+static void describe(const symm_heap *h, int zone, const symm_piece *piece, symm_block *b) {
+    const symm_piece p = *piece;
+    *b = (symm_block){.off = symm_zone_flip(h, zone, p.off, p.bytes),
+                      .bytes = p.bytes - tag_red(p.tag),
+                      .zone = zone,
+                      .owner = tag_owner(p.tag),
+                      .lane = tag_lane(p.tag),
+                      .limbo = p.tag & TAG_LIMBO  ? SYMM_LIMBO
+                               : p.tag & TAG_BUSY ? SYMM_LIMBO_BUSY
+                                                  : 0,
+                      .z = p.off,
+                      .room = p.bytes};
+}
+
+int symm_heap_find(const symm_heap *h, uint64_t off, symm_block *b) {
+    symm_piece p;
+    const int zone = symm_heap_zone(h, off);
+    if (zone < 0) return 0;
+    const uint64_t z = symm_zone_flip(h, zone, off, 1);
+    if (!symm_place_at(h->zone[zone].place, z, &p) || !p.used || p.off > z) return 0;
+    describe(h, zone, &p, b);
+    return 1;
+}
+
+/* ---- digest --------------------------------------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t h, uint64_t v) {
+    h = (h ^ v) * 0x9fb21c651e98df25ull;
+    return h ^ h >> 32;
+}
+
+void symm_heap_count(symm_heap *h, int op, uint64_t size, uint64_t align, int lane, uint64_t off,
+                     const void *site) {
+    h->calls++;
+    uint64_t d = mix(mix(h->digest, h->calls << 8 | (unsigned)op), size);
+    d = mix(mix(d, align << 32 | (uint32_t)lane), off);
+    h->digest = d;
+    /* A sum over heaps: which of two heaps is called first changes no offset. */
+    const uint64_t share = mix(h->id, d);
+    h->comm->digest += share - h->share;
+    h->share = share;
+    const symm_entry e = {h->calls, d, h->comm->issued, size, align, off, op, lane};
+    symm_ledger_note(h->ledger, &e, site);
+}
+
+/* ---- take ----------------------------------------------------------------------------------------------------------- */
+
+/* In LOCAL, where zone offsets run against addresses, the end of what is placed is what must be aligned: a whole number of
+ * alignments is taken, and what lies behind the block's last byte is given back. */
+static uint64_t take_local(symm_heap *h, uint64_t bytes, uint64_t align, uint64_t tag, int *why) {
+    symm_place *p = h->zone[SYMM_ZONE_LOCAL].place;
+    const uint64_t whole = (bytes + align - 1) & ~(align - 1);
+    uint64_t z = symm_place_take(p, whole, align, tag, why);
+    if (z == SYMM_PLACE_NONE || whole == bytes) return z;
+    symm_place_give(p, z);
+    if (symm_place_take_at(p, z + whole - bytes, bytes, tag) == 0) return z + whole - bytes;
+    *why = ENOMEM;
+    return SYMM_PLACE_NONE;
+}
+
+static uint64_t take(symm_heap *h, int zone, uint64_t bytes, uint64_t align, uint64_t tag,
+                     int *why) {
+    return zone == SYMM_ZONE_LOCAL ? take_local(h, bytes, align, tag, why)
+                                   : symm_place_take(h->zone[zone].place, bytes, align, tag, why);
+}
+
+static symmResult_t check_take(const symm_heap *h, uint64_t bytes, uint64_t align, unsigned flags) {
+    if (flags & ~SYMM_ALLOC_LOCAL)
+        return SYMM_ERR(symmInvalidArgument, "flags=%u: must be SYMM_ALLOC_SYM or SYMM_ALLOC_LOCAL",
+                        flags);
+    if (align & (align - 1))
+        return SYMM_ERR(symmInvalidArgument, "align=%llu: must be 0 or a power of two",
+                        (unsigned long long)align);
+    if (align > h->granularity)
+        return SYMM_ERR(symmInvalidArgument, "align=%llu: more than the granularity, %llu",
+                        (unsigned long long)align, (unsigned long long)h->granularity);
+    if (bytes > h->reserve)
+        return SYMM_ERR(symmOutOfMemory, "bytes=%llu: heap %s has addresses for %llu",
+                        (unsigned long long)bytes, h->name, (unsigned long long)h->reserve);
+    return symmSuccess;
+}
+
+static symmResult_t no_place(const symm_heap *h, int zone, uint64_t bytes, uint64_t align,
+                             int why) {
+    const symm_zone *z = &h->zone[zone];
+    const char *name = zone == SYMM_ZONE_SYM ? "SYM" : "LOCAL";
+    symm_place_stats s;
+    char text[256];
+    if (why == ENOMEM)
+        return SYMM_ERR(symmOutOfMemory, "no memory to note a block of heap %s", h->name);
+    symm_place_measure(z->place, &s);
+    if (!symm_heap_could(h, zone, bytes, align))
+        return SYMM_ERR(symmOutOfMemory,
+                        "%llu bytes do not fit in zone %s of heap %s, nor would they if it grew: "
+                        "%llu of %llu bytes of addresses are behind its zones",
+                        (unsigned long long)bytes, name, h->name,
+                        (unsigned long long)(h->zone[0].extent + h->zone[1].extent),
+                        (unsigned long long)h->reserve);
+    snprintf(
+        text, sizeof text,
+        "%llu bytes do not fit in zone %s of heap %s: %llu of its %llu bytes are free, %llu in "
+        "one piece (symmHeapGrow)",
+        (unsigned long long)bytes, name, h->name, (unsigned long long)s.free,
+        (unsigned long long)z->bytes, (unsigned long long)s.largest);
+    symm_status_adopt(text); /* the way of things, not a warning */
+    return symmNeedGrow;
+}
+
+/* Guard mode: the block's memory is poison still, or something wrote after it was freed. */
+static void guard_taken(symm_heap *h, uint64_t off, uint64_t bytes, uint64_t room) {
+    uint64_t at;
+    if (!symm_guard_intact(h, off, room, 1, &at)) {
+        char text[sizeof h->damage];
+        snprintf(text, sizeof text,
+                 "heap %s: the byte at offset %llu was written after it was freed", h->name,
+                 (unsigned long long)at);
+        SYMM_WARN("%s", text);
+        pthread_mutex_lock(&h->lock);
+        if (!h->damage[0]) snprintf(h->damage, sizeof h->damage, "%s", text);
+        pthread_mutex_unlock(&h->lock);
+    }
+    symm_guard_paint(h, off + bytes, room - bytes, 0);
+}
+
+symmResult_t symm_heap_take(symm_heap *h, uint64_t bytes, uint64_t align, unsigned flags, int owner,
+                            int lane, const void *site, uint64_t *off) {
+    const int zone = flags & SYMM_ALLOC_LOCAL ? SYMM_ZONE_LOCAL : SYMM_ZONE_SYM;
+    int why = ENOSPC;
+    SYMM_TRY(check_take(h, bytes, align, flags));
+    if (align < SYMM_PLACE_UNIT) align = SYMM_PLACE_UNIT;
+    uint64_t room = h->guard ? bytes + SYMM_RED_ZONE : bytes;
+    room = (room + SYMM_PLACE_UNIT - 1) & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
+    const uint64_t red = h->guard ? room - bytes : 0;
+    pthread_mutex_lock(&h->lock);
+    const uint64_t z = take(h, zone, room, align, TAG(owner, lane, red), &why);
+    if (__builtin_expect(z == SYMM_PLACE_NONE, 0)) {
+        symmResult_t r = no_place(h, zone, room, align, why);
+        pthread_mutex_unlock(&h->lock);
+        return r;
+    }
+    *off = symm_zone_flip(h, zone, z, room);
+    if (zone == SYMM_ZONE_SYM) symm_heap_count(h, SYMM_OP_ALLOC, bytes, align, lane, *off, site);
+    pthread_mutex_unlock(&h->lock);
+    if (__builtin_expect(h->guard, 0)) guard_taken(h, *off, bytes, room);
+    return symmSuccess;
+}
+
+/* ---- give ----------------------------------------------------------------------------------------------------------- */
+
+/* Why nothing that begins at off can be given back by that owner. With the lock. */
+static symmResult_t refuse(const symm_heap *h, uint64_t off, int owner) {
+    symm_block b;
+    if (!symm_heap_find(h, off, &b))
+        return SYMM_ERR(symmInvalidArgument,
+                        "offset %llu of heap %s is not in a block: freed already, or never "
+                        "allocated",
+                        (unsigned long long)off, h->name);
+    if (b.off != off)
+        return SYMM_ERR(symmInvalidArgument,
+                        "offset %llu of heap %s is inside the block of %llu bytes that begins at "
+                        "offset %llu",
+                        (unsigned long long)off, h->name, (unsigned long long)b.bytes,
+                        (unsigned long long)b.off);
+    if (b.limbo == SYMM_LIMBO)
+        return SYMM_ERR(symmInvalidArgument,
+                        "the block at offset %llu of heap %s is freed already: it waits for "
+                        "symmHeapCollect",
+                        (unsigned long long)off, h->name);
+    if (b.limbo)
+        return SYMM_ERR(symmInvalidArgument,
+                        "the block at offset %llu of heap %s is being freed by another thread",
+                        (unsigned long long)off, h->name);
+    return SYMM_ERR(symmInvalidArgument,
+                    "the block at offset %llu of heap %s belongs to %s, not to %s",
+                    (unsigned long long)off, h->name, owner_name[b.owner], owner_name[owner]);
+}
+
+/* Guard mode: nothing has written behind the block. It is nobody's now, and marked so that it cannot be freed twice meanwhile. */
+static symmResult_t guard_given(symm_heap *h, const symm_block *b) {
+    uint64_t at;
+    symmResult_t r = symmSuccess;
+    if (!symm_guard_intact(h, b->off + b->bytes, b->room - b->bytes, 0, &at))
+        r = SYMM_ERR(symmInvalidUsage,
+                     "heap %s: byte %llu was written, of a block of %llu bytes at offset %llu (it "
+                     "is freed all the same)",
+                     h->name, (unsigned long long)(at - b->off), (unsigned long long)b->bytes,
+                     (unsigned long long)b->off);
+    symm_guard_paint(h, b->off, b->room, 1);
+    return r;
+}
+
+static void mark(symm_heap *h, const symm_block *b, uint64_t bit) {
+    symm_place *p = h->zone[b->zone].place;
+    uint64_t tag = 0;
+    symm_place_block(p, b->z, &tag);
+    symm_place_set_tag(p, b->z, tag | bit);
+}
+
+/* Guard mode, and LOCAL, where zone offsets run against addresses. With the lock. */
+static symmResult_t give_found(symm_heap *h, uint64_t off, int owner, const void *site,
+                               uint64_t *bytes) {
+    symm_block b;
+    symmResult_t r = symmSuccess;
+    if (!symm_heap_find(h, off, &b) || b.off != off || b.limbo || b.owner != owner)
+        return refuse(h, off, owner);
+    if (h->guard) {
+        mark(h, &b, TAG_BUSY);
+        pthread_mutex_unlock(&h->lock);
+        r = guard_given(h, &b);
+        pthread_mutex_lock(&h->lock);
+    }
+    symm_place_give(h->zone[b.zone].place, b.z);
+    if (b.zone == SYMM_ZONE_SYM) symm_heap_count(h, SYMM_OP_FREE, b.bytes, 0, b.lane, off, site);
+    *bytes = b.bytes;
+    return r;
+}
+
+/* Zone offsets of SYM are the heap's: one look-up does it all. With the lock. */
+static symmResult_t give_sym(symm_heap *h, uint64_t off, int owner, const void *site,
+                             uint64_t *bytes) {
+    uint64_t tag = 0;
+    const uint64_t room = symm_place_give_if(
+        h->zone[SYMM_ZONE_SYM].place, off, TAG_OWNER | TAG_LIMBO | TAG_BUSY, (uint64_t)owner, &tag);
+    if (__builtin_expect(!room, 0)) return refuse(h, off, owner);
+    *bytes = room - tag_red(tag);
+    symm_heap_count(h, SYMM_OP_FREE, *bytes, 0, tag_lane(tag), off, site);
+    return symmSuccess;
+}
+
+symmResult_t symm_heap_give(symm_heap *h, uint64_t off, int owner, const void *site,
+                            uint64_t *bytes) {
+    uint64_t had = 0;
+    pthread_mutex_lock(&h->lock);
+    symmResult_t r = !h->guard && symm_heap_zone(h, off) == SYMM_ZONE_SYM
+                         ? give_sym(h, off, owner, site, &had)
+                         : give_found(h, off, owner, site, &had);
+    pthread_mutex_unlock(&h->lock);
+    if (bytes && had) *bytes = had;
+    return r;
+}
+
+void symm_heap_give_later(symm_heap *h, uint64_t off) {
+    symm_block b;
+    pthread_mutex_lock(&h->lock);
+    if (symm_heap_find(h, off, &b) && b.off == off && !b.limbo) {
+        mark(h, &b, TAG_LIMBO);
+        h->limbo_bytes += b.room;
+    }
+    pthread_mutex_unlock(&h->lock);
+}
+
+symmResult_t symm_heap_block(symm_heap *h, uint64_t off, uint64_t *bytes, int *owner, int *lane) {
+    symm_block b;
+    symmResult_t r = symmSuccess;
+    pthread_mutex_lock(&h->lock);
+    if (!symm_heap_find(h, off, &b) || b.off != off) {
+        r = SYMM_ERR(symmInvalidArgument, "no block of heap %s begins at offset %llu", h->name,
+                     (unsigned long long)off);
+    } else {
+        if (bytes) *bytes = b.bytes;
+        if (owner) *owner = b.owner;
+        if (lane) *lane = b.lane;
+    }
+    pthread_mutex_unlock(&h->lock);
+    return r;
+}
+
+symmResult_t symm_heap_resize(symm_heap *h, uint64_t bytes, const void *site) {
+    symm_place *p = h->zone[SYMM_ZONE_SYM].place;
+    const uint64_t room = (bytes + SYMM_PLACE_UNIT - 1) & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
+    const uint64_t tag = TAG(SYMM_OWNER_VEC, -1, room - bytes);
+    uint64_t old;
+    int bad = 0;
+    pthread_mutex_lock(&h->lock);
+    const uint64_t was = symm_place_block(p, 0, &old);
+    if (!room && was)
+        bad = !symm_place_give(p, 0);
+    else if (room && !was)
+        bad = symm_place_take_at(p, 0, room, tag);
+    else if (room && room != was)
+        bad = symm_place_resize(p, 0, room);
+    if (!bad && room) symm_place_set_tag(p, 0, tag);
+    if (!bad) symm_heap_count(h, SYMM_OP_RESIZE, bytes, 0, -1, 0, site);
+    pthread_mutex_unlock(&h->lock);
+    if (bad) return SYMM_ERR(symmOutOfMemory, "no memory to note the size of vector %s", h->name);
+    return symmSuccess;
+}
+
+/* ---- for owners whose blocks hold smaller ones ----------------------------------------------------------------------- */
+
+uint64_t symm_heap_room(const symm_heap *h, unsigned flags) {
+    symm_place_stats s;
+    pthread_mutex_t *lock = (pthread_mutex_t *)&h->lock;
+    pthread_mutex_lock(lock);
+    symm_place_measure(h->zone[flags & SYMM_ALLOC_LOCAL ? SYMM_ZONE_LOCAL : SYMM_ZONE_SYM].place,
+                       &s);
+    pthread_mutex_unlock(lock);
+    const uint64_t red = h->guard ? SYMM_RED_ZONE : 0;
+    return s.largest > red ? s.largest - red : 0;
+}
+
+void symm_heap_note(symm_heap *h, int freed, uint64_t bytes, int lane, uint64_t off,
+                    const void *site) {
+    pthread_mutex_lock(&h->lock);
+    symm_heap_count(h, freed ? SYMM_OP_FREE : SYMM_OP_ALLOC, bytes, 0, lane, off, site);
+    pthread_mutex_unlock(&h->lock);
+}
+
+void symm_heap_set_inside(symm_heap *h, int owner, symm_heap_inside find, void *arg) {
+    h->inside[owner].find = find;
+    h->inside[owner].arg = arg;
+}

@@ -1,0 +1,110 @@
+/* heap_guard.c - guard mode: red zones behind blocks, poison in free memory. Host memory is touched directly, GPU memory through the driver,
+ * in the communicator's context. Any thread; the callers keep the ranges to themselves (a block that is being taken or given). */
+#include <stdio.h>
+#include <string.h>
+
+#include "gpu.h"
+#include "heap_int.h"
+#include "log.h"
+
+enum { POISON = 0xdd, RED = 0xfd, PIECE = 16384 };
+
+static int paint_of(int poison) {
+    return poison ? POISON : RED;
+}
+
+static void paint_gpu(symm_heap *h, char *at, uint64_t bytes, int value) {
+    const symm_vmm *v = h->comm->vmm;
+    unsigned char ends[2 * SYMM_RED_ZONE];
+    int cu;
+    if (((uintptr_t)at | bytes) % 4 == 0) {
+        cu = v->fill(at, bytes, 0x01010101u * (unsigned)value);
+    } else { /* only a red zone begins at an odd byte */
+        memset(ends, value, bytes);
+        cu = v->copy(at, ends, bytes);
+    }
+    if (cu) symm_vmm_error(v, cu, "painting %llu bytes", (unsigned long long)bytes);
+}
+
+void symm_guard_paint(symm_heap *h, uint64_t off, uint64_t bytes, int poison) {
+    char *at = h->win.ptr + off;
+    symm_cuda_scope scope;
+    if (!h->comm->cuda) {
+        memset(at, paint_of(poison), bytes);
+        return;
+    }
+    if (symm_gpu_push(h->comm, &scope)) return;
+    paint_gpu(h, at, bytes, paint_of(poison));
+    symm_gpu_pop(h->comm, &scope);
+}
+
+/* The first byte that is not `value`, or n. */
+static size_t first_other(const unsigned char *p, size_t n, int value) {
+    size_t i = 0;
+    if (n && p[0] == value && !memcmp(p, p + 1, n - 1)) return n;
+    while (i < n && p[i] == value) i++;
+    return i;
+}
+
+/* In pieces, through a buffer where the CPU cannot read it. What cannot be read counts as intact: the driver has said why. */
+int symm_guard_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, uint64_t *at) {
+    unsigned char copy[PIECE];
+    symm_cuda_scope scope;
+    int good = 1;
+    if (h->comm->cuda && symm_gpu_push(h->comm, &scope)) return 1;
+    for (uint64_t done = 0; done < bytes && good; done += PIECE) {
+        const size_t n = bytes - done < PIECE ? (size_t)(bytes - done) : PIECE;
+        const unsigned char *p = (const unsigned char *)h->win.ptr + off + done;
+        if (h->comm->cuda) {
+            int cu = h->comm->vmm->copy(copy, p, n);
+            if (cu) {
+                symm_vmm_error(h->comm->vmm, cu, "reading %zu bytes", n);
+                break;
+            }
+            p = copy;
+        }
+        const size_t i = first_other(p, n, paint_of(poison));
+        good = i == n;
+        *at = off + done + i;
+    }
+    if (h->comm->cuda) symm_gpu_pop(h->comm, &scope);
+    return good;
+}
+
+/* The piece at or behind zone offset z, as the placement has it now. */
+static int look(symm_heap *h, int zone, uint64_t z, symm_piece *p, symm_block *b) {
+    pthread_mutex_lock(&h->lock);
+    int found = symm_place_at(h->zone[zone].place, z, p);
+    if (found && p->used) symm_heap_find(h, symm_zone_flip(h, zone, p->off, 1), b);
+    pthread_mutex_unlock(&h->lock);
+    return found;
+}
+
+symmResult_t symm_guard_check(symm_heap *h) {
+    char old[sizeof h->damage];
+    symm_piece p;
+    symm_block b = {0};
+    uint64_t at;
+    pthread_mutex_lock(&h->lock);
+    snprintf(old, sizeof old, "%s", h->damage);
+    pthread_mutex_unlock(&h->lock);
+    if (old[0]) return SYMM_ERR(symmInvalidUsage, "%s", old);
+    for (int zone = 0; zone < SYMM_ZONES; zone++)
+        for (uint64_t z = 0; look(h, zone, z, &p, &b); z = p.off + p.bytes) {
+            if (!p.used) {
+                if (!symm_guard_intact(h, symm_zone_flip(h, zone, p.off, p.bytes), p.bytes, 1, &at))
+                    return SYMM_ERR(symmInvalidUsage,
+                                    "heap %s: the byte at offset %llu was written after it was "
+                                    "freed",
+                                    h->name, (unsigned long long)at);
+                continue;
+            }
+            if (!symm_guard_intact(h, b.off + b.bytes, b.room - b.bytes, 0, &at))
+                return SYMM_ERR(symmInvalidUsage,
+                                "heap %s: byte %llu was written, of a block of %llu bytes at "
+                                "offset %llu",
+                                h->name, (unsigned long long)(at - b.off),
+                                (unsigned long long)b.bytes, (unsigned long long)b.off);
+        }
+    return symmSuccess;
+}

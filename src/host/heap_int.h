@@ -1,0 +1,138 @@
+/* heap_int.h - the record of a heap, for the files that are it: heap.c (life, finding), heap_block.c (blocks), heap_api.c (public calls on them),
+ * heap_grow.c (memory behind the zones), heap_tidy.c (trim, collect, check), heap_guard.c; and for the communicator, which ends its heaps.
+ *
+ * A zone counts its own offsets up from 0: those of SYM are the heap's, those of LOCAL run against them (zone offset z of a piece is
+ * reserve - off - bytes). So one code serves both.
+ * Lock: h->lock, over both zones, limbo and the digest; held for one placement. What only collective calls change (chunks,
+ * extents) is changed with the lock by the communicator's user thread, which may read it without. */
+#ifndef SYMM_HOST_HEAP_INT_H_
+#define SYMM_HOST_HEAP_INT_H_
+
+#include "heap.h"
+#include "ledger.h"
+#include "place.h"
+#include "region.h"
+#include "trade.h"
+
+enum { SYMM_ZONE_SYM, SYMM_ZONE_LOCAL, SYMM_ZONES };
+
+typedef struct {
+    symm_place *place;
+    symm_part *chunks; /* in zone offsets, in order */
+    int count, cap;
+    uint64_t bytes;  /* of all chunks */
+    uint64_t extent; /* end of the highest; also read without the lock, see symm_zone_extent */
+} symm_zone;
+
+/* Which zone an offset is in is asked before the lock is taken: a number, it orders nothing. */
+static inline uint64_t symm_zone_extent(const symm_zone *z) {
+    return __atomic_load_n(&z->extent, __ATOMIC_RELAXED);
+}
+static inline void symm_zone_set_extent(symm_zone *z, uint64_t extent) {
+    __atomic_store_n(&z->extent, extent, __ATOMIC_RELAXED);
+}
+
+typedef struct symm_left { /* pointers into it may still be in use */
+    struct symm_left *next;
+    symm_region region;
+} symm_left;
+
+struct symm_heap {
+    symm_win win;     /* what collectives find: the whole range; of it, only what is mapped */
+    _Atomic int refs; /* handle, windows of captured calls, objects made of it */
+    void *handle;
+    int kind;                   /* SYMM_KIND_HEAP, SYMM_KIND_VEC */
+    int fixed;                  /* a vector that must not move */
+    struct symm_heap *next;     /* communicator's list */
+    struct symm_heap *next_all; /* process's table */
+    symm_comm *comm;
+    symm_region region;
+    struct symm_left *left; /* regions that it has moved out of */
+    uint32_t id;            /* equal on all ranks */
+    int fit, guard;
+    uint64_t reserve, chunk, granularity;
+    char name[32];
+    pthread_mutex_t lock;
+    symm_zone zone[SYMM_ZONES];
+    uint64_t local_extent; /* of the rank with the most */
+    uint64_t limbo_bytes;
+    uint64_t calls, digest;
+    uint64_t share; /* of it in the communicator's digest */
+    symm_ledger *ledger;
+    struct { /* who knows the smaller blocks inside an owner's; the communicator's user thread */
+        symm_heap_inside find;
+        void *arg;
+    } inside[SYMM_OWNER_HEAP + 1];
+    char damage[256]; /* guard mode: the first that was found; with the lock */
+};
+
+/* What enters the digest. */
+enum { SYMM_OP_ALLOC = 1, SYMM_OP_FREE, SYMM_OP_COLLECT, SYMM_OP_RESIZE };
+
+/* ---- heap.c ---- */
+/* [collective] A heap, or the one of a vector: config checked here, its name copied. status: this rank's so far. */
+symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmHeapConfig_t *config,
+                              symm_heap **out);
+/* Out of the communicator's list; its handle's reference is put. */
+void symm_heap_close(symm_comm *c, symm_heap *h);
+symmResult_t symm_heap_enter_kind(int kind, const void *handle, int live, symm_heap **out);
+symmResult_t symm_heap_pin_kind(int kind, const void *handle, symm_heap **out);
+/* The heap is in `to` from now on; the region that it leaves is remembered in `left`. */
+void symm_heap_move(symm_heap *h, const symm_region *to, symm_left *left);
+/* Lets go of regions that were left, unless captured calls may know them. */
+void symm_heap_forget(symm_heap *h);
+symm_win *symm_heap_window(symm_comm *c, const void *ptr, uint64_t bytes);
+void symm_heap_drop_all(symm_comm *c);
+uint64_t symm_heap_all_bytes(const symm_comm *c);
+/* Ranks of c differ in their calls on some heap: 1, and text says where. Any thread. */
+int symm_heap_explain(symm_comm *c, char *text, size_t cap);
+/* The heap of this process whose own part holds ptr, with one more reference, or NULL. Any thread. */
+symm_heap *symm_heap_of(const void *ptr);
+
+/* ---- heap_block.c ---- */
+static inline uint64_t symm_zone_flip(const symm_heap *h, int zone, uint64_t z, uint64_t bytes) {
+    return zone == SYMM_ZONE_SYM ? z : h->reserve - z - bytes;
+}
+/* The zone that off lies in; -1 between them. */
+int symm_heap_zone(const symm_heap *h, uint64_t off);
+enum { SYMM_LIMBO = 1, SYMM_LIMBO_BUSY };
+typedef struct { /* a block as the heap knows it */
+    uint64_t off, bytes;
+    int zone, owner, lane, limbo;
+    uint64_t z, room; /* zone offset and size of what is placed */
+} symm_block;
+/* The block that holds off; 0 if none does. With the lock. */
+int symm_heap_find(const symm_heap *h, uint64_t off, symm_block *b);
+/* One more call on SYM. With the lock. */
+void symm_heap_count(symm_heap *h, int op, uint64_t size, uint64_t align, int lane, uint64_t off,
+                     const void *site);
+
+/* Vectors: the one block, at offset 0, gets that long. Memory lies behind it. */
+symmResult_t symm_heap_resize(symm_heap *h, uint64_t bytes, const void *site);
+
+/* ---- heap_grow.c ---- */
+/* As symm_heap_more, into a larger region: everything that SYM has is mapped there too. LOCAL has nothing. [collective] */
+symmResult_t symm_heap_relocate(symm_heap *h, symmResult_t mine, uint64_t reserve, uint64_t sym,
+                                const char *stage);
+/* heap_tidy.c: symmHeapTrim. [collective] */
+symmResult_t symm_heap_trim(symm_heap *h, symmResult_t status, uint64_t keep, uint64_t *freed);
+typedef struct {
+    uint64_t sym, local;
+} symm_more;
+/* [collective] mine: this rank's status so far. */
+symmResult_t symm_heap_more(symm_heap *h, symmResult_t mine, symm_more more, const char *stage);
+/* Every rank has entered a collective call on h: symmMismatch, alike on all, if their calls on SYM differ. */
+symmResult_t symm_heap_compare(const symm_heap *h, uint64_t digest0, uint64_t digest, int rank,
+                               const char *stage);
+/* Whether a block of that size would fit if memory lay behind every address that this zone could get. With the lock. */
+int symm_heap_could(const symm_heap *h, int zone, uint64_t bytes, uint64_t align);
+
+/* ---- heap_guard.c: guard mode. Without the lock: on GPUs these are driver calls. off: heap offsets of this rank ---- */
+enum { SYMM_RED_ZONE = 256 }; /* bytes behind a block, at least */
+void symm_guard_paint(symm_heap *h, uint64_t off, uint64_t bytes, int poison);
+/* 1 if it is painted still; else *at is the first byte that is not. */
+int symm_guard_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, uint64_t *at);
+/* Walks all blocks and holes; symmInvalidUsage naming the first damage, of now or before. */
+symmResult_t symm_guard_check(symm_heap *h);
+
+#endif

@@ -1,0 +1,197 @@
+/* memlane.h - what the files of lanes and graph plans share. The communicator's user thread; no lock.
+ *
+ * All lanes of a heap make up one set: memory comes from the heap in pieces, lies in the set's pool (a placement engine of its own per
+ * zone) and goes to the lanes block by block. A block that was freed is
+ *   pending  SYM only: on some rank its free may not have been reached; nobody may have it
+ *   kept     the lane that freed it may have it at once, for its stream is behind the free on all ranks
+ *   pooled   no block any more: bytes that any lane may take that has followed the lane which gave them
+ * Everything is decided by counts, bytes and the order of calls. docs/memory-lane.md has the proofs. */
+#ifndef SYMM_MEMLANE_H_
+#define SYMM_MEMLANE_H_
+
+#include "coll.h"
+#include "gplan.h"
+#include "gpu.h"
+#include "heap.h"
+#include "place.h"
+#include "symm_lane.h"
+#include "types.h"
+
+enum { SYMM_MEMLANE_BINS = 64, SYMM_MEMLANE_LOOKS = 8, SYMM_MEMLANE_WINDOW = 1024 };
+/* A lane keeps this much whatever its use, and waits for as much to be pending before it spends a barrier on it. */
+#define SYMM_MEMLANE_FLOOR (32ull << 10)
+
+enum { SYMM_REC_LIVE, SYMM_REC_KEPT, SYMM_REC_PENDING };
+
+typedef struct symm_memrec {
+    uint64_t off, bytes;
+    uint64_t stamp; /* PENDING: the communicator's calls that were heard by all when it was freed */
+    struct symm_memrec *next;
+    int lane; /* ordinal of the lane that took it */
+    uint8_t zone, state;
+} symm_memrec;
+
+/* Records by offset. */
+typedef struct {
+    symm_memrec **slots; /* open addressing; a power of two of them */
+    uint64_t n, cap;
+    symm_memrec *unused;
+    void **slabs;
+    int nslabs;
+} symm_memtable;
+
+typedef struct {
+    uint64_t off, bytes;
+} symm_mempiece;
+
+typedef struct {
+    symm_place *place;
+    symm_mempiece *pieces;
+    int npieces;
+    uint64_t reserved; /* bytes of the pieces */
+    uint64_t gives;    /* times that some lane has given bytes to the pool */
+} symm_mempool;
+
+/* A point of a lane's stream that other streams can be put behind. */
+typedef struct {
+    uint64_t seq; /* counts the marks; 0: none */
+    symm_order order;
+    cu_event event; /* GPUs */
+} symm_memmark;
+
+/* Ranks that may access a block. */
+typedef struct {
+    int some; /* 0: every rank */
+    uint64_t ranks[(SYMM_MAX_RANKS + 63) / 64];
+} symm_memaccess;
+
+struct symm_memlane;
+struct symm_memplan;
+
+typedef struct symm_memlanes {
+    struct symm_memlanes *next; /* of the communicator's sets */
+    symm_heap *heap;
+    symmHeap_t handle;
+    symm_comm *comm;
+    struct symm_memlane **lanes; /* by ordinal; NULL: destroyed */
+    int made, alive;
+    int refs; /* lanes, plans */
+    symm_mempool pool[SYMM_MEM_ZONES];
+    symm_memtable table;
+    uint64_t live;              /* eager blocks */
+    struct symm_memplan *plans; /* newest first */
+    uint64_t blind;             /* a capture of which a call could not be noted */
+} symm_memlanes;
+
+typedef struct {
+    uint64_t live, kept, pending; /* bytes */
+    uint64_t peak, peak_before;   /* most live in this window and the one before */
+    uint64_t calls;               /* in this window */
+    uint64_t gave;                /* pool.gives when this lane last gave; 0 never */
+    uint64_t followed; /* of pool.gives: all that was given until then is behind this lane */
+    symm_memmark given;
+    symm_memrec *bins[SYMM_MEMLANE_BINS];
+} symm_memzone;
+
+typedef struct symm_memlane {
+    symmLane_t handle;
+    symm_memlanes *set;
+    symmStream_t stream;
+    int ordinal;
+    symm_memzone zone[SYMM_MEM_ZONES];
+    symm_memrec *pending_first, *pending_last; /* in the order of their frees */
+    uint64_t allocs, frees, epochs, spared, follows;
+    struct symm_memregion *region; /* where its graphs' blocks lie; NULL before the first */
+    symm_memmark freed;            /* the last free, here, of a block that outlived its graph */
+    symm_memaccess access;         /* of what is captured from now on */
+} symm_memlane;
+
+/* ---- memlane.c ------------------------------------------------------------------------------------------- */
+
+/* Begins a call: the lane, its heap and communicator entered, no group open. leave ends it. */
+symmResult_t symm_memlane_enter(symmLane_t handle, const char *call, symm_memlane **out);
+void symm_memlane_leave(symm_memlane *l);
+symm_memlane *symm_memlane_peek(symmLane_t handle);
+void *symm_memlanes_address(const symm_memlanes *s, uint64_t off);
+void symm_memlanes_unref(symm_memlanes *s);
+static inline int symm_memlanes_flags(int zone) {
+    return zone == SYMM_MEM_SYM ? SYMM_ALLOC_SYM : SYMM_ALLOC_LOCAL;
+}
+
+/* ---- memlane_table.c ------------------------------------------------------------------------------------- */
+
+symm_memrec *symm_memtable_find(const symm_memtable *t, uint64_t off);
+/* A record that find will find; NULL: no memory. */
+symm_memrec *symm_memtable_add(symm_memtable *t, uint64_t off);
+/* Room for one more, so that the next add cannot fail. -1: no memory. */
+int symm_memtable_reserve(symm_memtable *t);
+void symm_memtable_drop(symm_memtable *t, symm_memrec *r);
+void symm_memtable_end(symm_memtable *t);
+
+/* ---- memlane_pool.c -------------------------------------------------------------------------------------- */
+
+/* A block for the lane, by all means there are short of growing the heap. */
+symmResult_t symm_mempool_take(symm_memlane *l, int zone, uint64_t bytes, const void *site,
+                               symm_memrec **out);
+/* Ends the lane's epoch: what is pending becomes kept, at the price of a barrier unless a call of the program has done it. */
+symmResult_t symm_memlane_close(symm_memlane *l);
+/* What calls of the program have ended since. Free of charge. */
+void symm_memlane_observe(symm_memlane *l);
+/* A block that is free on all ranks behind this lane's stream. */
+void symm_memlane_keep(symm_memlane *l, symm_memrec *r);
+/* `more` bytes are about to come to the lane, `live` of them in use: beyond an eighth more than it has used lately it gives what it keeps. */
+symmResult_t symm_memlane_limit(symm_memlane *l, int zone, uint64_t more, uint64_t live);
+/* Gives what the lane keeps to the pool. */
+symmResult_t symm_memlane_flush(symm_memlane *l, int zone);
+/* Gives whole pieces that hold no block back to the heap. The lanes' work on them has ended here. */
+uint64_t symm_mempool_shrink(symm_memlanes *s, int zone, const void *site);
+void symm_mempool_end(symm_mempool *p);
+
+/* ---- memlane_stream.c: both backends --------------------------------------------------------------------- */
+
+enum { SYMM_STREAM_EAGER, SYMM_STREAM_CAPTURED };
+typedef struct {
+    int how;          /* SYMM_STREAM_* */
+    uint64_t capture; /* its id; */
+    cu_graph graph;   /* GPUs */
+} symm_memstate;
+/* Whether calls on the stream run or are recorded. symmInvalidArgument: it is gone. */
+symmResult_t symm_mem_state(const symm_comm *c, symmStream_t stream, symm_memstate *st);
+/* 1 unless the stream is known to be gone. Never logs. */
+int symm_mem_alive(const symm_comm *c, symmStream_t stream);
+/* Marks the end of what stream was given so far. */
+symmResult_t symm_memmark_set(symm_comm *c, symm_memmark *m, symmStream_t stream);
+/* What is given to stream from now on starts behind the mark. */
+symmResult_t symm_memmark_follow(symm_comm *c, const symm_memmark *m, symmStream_t stream);
+/* Waits here until the mark is reached. */
+symmResult_t symm_memmark_reach(symm_comm *c, const symm_memmark *m);
+void symm_memmark_end(symm_comm *c, symm_memmark *m);
+
+/* ---- memplan.c: what is captured. memplan.h has the rest -------------------------------------------------- */
+
+symmResult_t symm_memplan_alloc(symm_memlane *l, const symm_memstate *st, uint64_t bytes,
+                                unsigned flags, const void *site, uint64_t *off);
+symmResult_t symm_memplan_free(symm_memlane *l, const symm_memstate *st, uint64_t off,
+                               const void *ptr);
+/* An eager free of a block that is none of the eager ones. */
+symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *ptr);
+/* Frees what graphs have let go, of this communicator (its thread); NULL: of all that are destroyed (any thread that may call CUDA). */
+void symm_memplan_reap(const symm_comm *c);
+/* A lane ends: what its captures hold lives on with their graphs. */
+void symm_memplan_orphan(symm_memlane *l);
+/* Blocks that outlive their graphs and are allocated; the heap has taken them along. */
+int symm_memplan_live(const symm_memlanes *s);
+void symm_memplan_forget(symm_memlanes *s);
+/* For symmMemQuery: see symm_heap_inside. */
+int symm_memplan_inside(void *set, uint64_t off, uint64_t *begin, uint64_t *bytes, int *lane);
+
+/* ---- for coll.c and gpu.c: only where the communicator has lanes --------------------------------------- */
+
+/* Before a call of the communicator is captured: may it be, beside the barriers that SYM blocks have put into the same graph? */
+symmResult_t symm_memplan_may_call(symm_comm *c, symmStream_t stream);
+/* A call has been given to the stream. */
+void symm_memlane_called(symm_comm *c, const symm_launch *l, symmStream_t stream, int captured);
+/* The captured ones of these. hears: every rank hears from every rank. */
+void symm_memplan_called(symm_comm *c, symmStream_t stream, int hears);
+
+#endif

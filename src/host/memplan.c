@@ -1,0 +1,430 @@
+/* memplan.c - the memory of a capture: where its blocks lie, which barriers they need, who frees them. The communicator's user thread. */
+#include "memplan.h"
+
+#include <stdlib.h>
+
+#include "comm.h"
+#include "fail.h"
+#include "space.h"
+
+enum { GROW_MIN = 32 << 10, GROW_MAX = 16 << 20 };
+
+static symmResult_t no_memory(void) {
+    return SYMM_ERR(symmOutOfMemory, "no memory for the plan of a graph");
+}
+
+/* ---- regions ---------------------------------------------------------------------------------------------- */
+
+static symmResult_t region_of(symm_memlane *l) {
+    if (l->region) return symmSuccess;
+    symm_memregion *r = SYMM_FAIL_ALLOC(memplan_region, calloc(1, sizeof *r));
+    if (!r) return no_memory();
+    r->set = l->set;
+    r->refs = 1;
+    l->region = r;
+    return symmSuccess;
+}
+
+/* Blocks of other graphs that may be allocated while this one runs. */
+static int bar_outliving(symm_memplan *p, const symm_memregion *r) {
+    for (const symm_memplan *o = p->set->plans; o; o = o->next)
+        for (int i = 0; o != p && o->region == r && o->held && i < o->nblocks; i++) {
+            const symm_memblock *b = &o->blocks[i];
+            if (b->no < 0 || b->freed) continue;
+            if (symm_gplan_bar(p->points, b->zone, b->off, b->bytes)) return -1;
+        }
+    return 0;
+}
+
+symmResult_t symm_memplan_settle_on(symm_memplan *p, symm_memlane *l) {
+    if (p->region) return symmSuccess;
+    SYMM_TRY(region_of(l));
+    symm_memregion *r = l->region;
+    for (int z = 0; z < SYMM_MEM_ZONES; z++)
+        for (int i = 0; i < r->npieces[z]; i++)
+            if (symm_gplan_offer(p->points, z, r->pieces[z][i].off, r->pieces[z][i].bytes))
+                return no_memory();
+    if (bar_outliving(p, r)) return no_memory();
+    p->region = r;
+    p->lane = l->ordinal;
+    p->held = 1;
+    r->refs++;
+    return symmSuccess;
+}
+
+static symmResult_t grow(symm_memplan *p, int zone, uint64_t bytes, const void *site) {
+    symm_memregion *r = p->region;
+    symm_heap *h = p->set->heap;
+    const unsigned flags = (unsigned)symm_memlanes_flags(zone);
+    const uint64_t unit = SYMM_PLACE_UNIT - 1, room = symm_heap_room(h, flags) & ~unit;
+    uint64_t step = r->reserved / 16 & ~unit, off;
+    step = step < GROW_MIN ? GROW_MIN : step > GROW_MAX ? GROW_MAX : step;
+    if (step < bytes || room < bytes) step = bytes;
+    if (step > room && room >= bytes) step = room;
+    symm_mempiece *more = SYMM_FAIL_ALLOC(
+        memplan_piece, realloc(r->pieces[zone], ((size_t)r->npieces[zone] + 1) * sizeof *more));
+    if (!more) return no_memory();
+    r->pieces[zone] = more;
+    SYMM_TRY(
+        symm_heap_take(h, step, SYMM_PLACE_UNIT, flags, SYMM_OWNER_GRAPH, p->lane, site, &off));
+    more[r->npieces[zone]++] = (symm_mempiece){off, step};
+    r->reserved += step;
+    if (r->reserved_high < r->reserved) r->reserved_high = r->reserved;
+    return symm_gplan_offer(p->points, zone, off, step) ? no_memory() : symmSuccess;
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------------------- */
+
+static symmResult_t add_block(symm_memplan *p, const symm_memblock *b, int *block) {
+    symm_memblock *more =
+        SYMM_FAIL_ALLOC(memplan_block, realloc(p->blocks, ((size_t)p->nblocks + 1) * sizeof *more));
+    if (!more) return no_memory();
+    p->blocks = more;
+    more[p->nblocks] = *b;
+    *block = p->nblocks++;
+    return symmSuccess;
+}
+
+/* A barrier in front, unless that would run beside another call of the communicator. */
+static symmResult_t put_barrier(symm_memplan *p, symm_memlane *l, int *point) {
+    for (int i = 0; i < p->ncalls; i++)
+        if (!symm_gplan_follows(p->points, *point, p->calls[i]))
+            return SYMM_ERR(symmInvalidUsage,
+                            "symmAllocAsync: a SYM block in a branch beside a captured call of the "
+                            "communicator: the barrier it needs cannot be put there. Allocate "
+                            "before the fork, or behind the join");
+    int *more = SYMM_FAIL_ALLOC(memplan_barrier,
+                                realloc(p->barriers, ((size_t)p->nbarriers + 1) * sizeof *more));
+    if (!more) return no_memory();
+    p->barriers = more;
+    SYMM_TRY(symm_coll_barrier(p->set->comm, l->stream)); /* notes itself: symm_memplan_called */
+    if (p->lost) return no_memory();
+    more[p->nbarriers++] = p->calls[p->ncalls - 1];
+    l->epochs++;
+    return symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, point);
+}
+
+static symmResult_t place(symm_memplan *p, symm_memlane *l, int *point, symm_memblock *b,
+                          const void *site) {
+    int why, hears = !p->explicit_nodes, grown = 0;
+    for (;;) {
+        b->off = symm_gplan_alloc(p->points, *point, b->zone, b->bytes, hears, &b->no, &why);
+        if (b->off != SYMM_GPLAN_NONE) return symmSuccess;
+        if (why == SYMM_GPLAN_MEMORY) return no_memory();
+        if (why == SYMM_GPLAN_HEAR) {
+            /* Where only memory is saved by it, a branch does without. */
+            const int needed = !symm_gplan_heard(p->points, *point);
+            if (!needed && !symm_gplan_after_all(p->points, *point)) {
+                hears = 0;
+                continue;
+            }
+            SYMM_TRY(put_barrier(p, l, point));
+        } else {
+            if (grown++) return SYMM_ERR(symmInternalError, "a region grew and holds no block");
+            SYMM_TRY(grow(p, b->zone, b->bytes, site));
+        }
+    }
+}
+
+symmResult_t symm_memplan_place(symm_memplan *p, symm_memlane *l, int point, uint64_t bytes,
+                                unsigned flags, const void *site, int *block) {
+    symmResult_t status;
+    symm_memblock b = {.bytes = bytes,
+                       .zone = flags & SYMM_ALLOC_LOCAL ? SYMM_MEM_LOCAL : SYMM_MEM_SYM,
+                       .access = l->access};
+    const int id = p->nblocks;
+    SYMM_TRY(add_block(p, &b, block));
+    if (flags & SYMM_ALLOC_KEEP) {
+        b.no = -1;
+        if (b.zone == SYMM_MEM_SYM && !p->explicit_nodes && p->set->comm->nranks > 1 &&
+            !symm_gplan_heard(p->points, point))
+            SYMM_TRY_GOTO(put_barrier(p, l, &point), drop);
+        SYMM_TRY_GOTO(symm_heap_take(p->set->heap, bytes, SYMM_PLACE_UNIT, flags & SYMM_ALLOC_LOCAL,
+                                     SYMM_OWNER_GRAPH, p->lane, site, &b.off),
+                      drop);
+        p->region->reserved += bytes;
+        if (p->region->reserved_high < p->region->reserved)
+            p->region->reserved_high = p->region->reserved;
+    } else {
+        SYMM_TRY_GOTO(place(p, l, &point, &b, site), drop);
+    }
+    b.from = point;
+    p->blocks[id] = b;
+    p->nleft++;
+    if (b.zone == SYMM_MEM_SYM) p->has_sym = 1;
+    return symmSuccess;
+drop:
+    p->nblocks = id;
+    return status;
+}
+
+/* ---- freeing --------------------------------------------------------------------------------------------- */
+
+/* The newest block of the plan that begins there, -1 none. */
+static int find_block(const symm_memplan *p, uint64_t off) {
+    for (int i = p->nblocks; i-- > 0;)
+        if (p->blocks[i].off == off) return i;
+    return -1;
+}
+
+static symmResult_t free_own(symm_memplan *p, int point, symm_memblock *b, const void *ptr) {
+    if (b->freed)
+        return SYMM_ERR(symmInvalidArgument, "ptr=%p is freed already in this graph", ptr);
+    int r = b->no < 0 ? (symm_gplan_follows(p->points, point, b->from) ? 0 : -2)
+                      : symm_gplan_free(p->points, point, b->no);
+    if (r == -2)
+        return SYMM_ERR(symmInvalidArgument,
+                        "ptr=%p is freed where its allocation does not come before", ptr);
+    b->freed = 1;
+    p->nleft--;
+    return symmSuccess;
+}
+
+/* A block of another graph that outlives it; *block -1: none, and *own: it was freed in its own. */
+static symm_memplan *find_outliving(const symm_memlanes *s, const symm_memplan *but, uint64_t off,
+                                    int *block, int *own) {
+    *own = 0;
+    for (symm_memplan *p = s->plans; p; p = p->next) {
+        int i = p == but ? -1 : find_block(p, off);
+        if (i < 0) continue;
+        if (p->blocks[i].freed) {
+            *own = 1;
+            continue;
+        }
+        *block = i;
+        return p;
+    }
+    return NULL;
+}
+
+static symmResult_t not_there(const symm_memlanes *s, int own, uint64_t off, const void *ptr) {
+    if (own)
+        return SYMM_ERR(symmInvalidArgument,
+                        "ptr=%p was freed in the graph that allocates it: it cannot be freed "
+                        "elsewhere",
+                        ptr);
+    if (symm_memtable_find(&s->table, off))
+        return SYMM_ERR(symmInvalidArgument,
+                        "ptr=%p was allocated outside of any graph: a captured free cannot free it",
+                        ptr);
+    return SYMM_ERR(symmInvalidArgument, "ptr=%p does not begin a block of a lane", ptr);
+}
+
+symmResult_t symm_memplan_free_at(symm_memplan *p, int point, uint64_t off, const void *ptr) {
+    int block = find_block(p, off), own;
+    if (block >= 0) return free_own(p, point, &p->blocks[block], ptr);
+    symm_memplan *o = find_outliving(p->set, p, off, &block, &own);
+    if (!o) return not_there(p->set, own, off, ptr);
+    for (int i = 0; i < p->nfrees; i++)
+        if (p->frees[i].plan == o && p->frees[i].block == block)
+            return SYMM_ERR(symmInvalidArgument, "ptr=%p is freed already in this graph", ptr);
+    struct foreign *more =
+        SYMM_FAIL_ALLOC(memplan_free, realloc(p->frees, ((size_t)p->nfrees + 1) * sizeof *more));
+    if (!more) return no_memory();
+    p->frees = more;
+    more[p->nfrees++] = (struct foreign){o, block};
+    return symmSuccess;
+}
+
+/* The next launch of the plan's graph comes behind what the lane's stream has been given so far. */
+static symmResult_t come_after(symm_memplan *p, symm_memlane *l) {
+    int known = 0;
+    for (int i = 0; i < p->nafter; i++) known |= p->after[i] == l->ordinal;
+    int *more = SYMM_FAIL_ALLOC(memplan_after_free,
+                                realloc(p->after, ((size_t)p->nafter + 1) * sizeof *more));
+    if (!more) return no_memory();
+    p->after = more;
+    SYMM_TRY(symm_memmark_set(l->set->comm, &l->freed, l->stream));
+    if (!known) more[p->nafter++] = l->ordinal;
+    return symmSuccess;
+}
+
+symmResult_t symm_memplan_inherit(symm_memlane *l, symm_memlane *heir) {
+    int any = 0;
+    for (symm_memplan *p = l->set->plans; p; p = p->next)
+        for (int i = 0; i < p->nafter; i++) {
+            if (p->after[i] != l->ordinal) continue;
+            p->after[i] = heir->ordinal;
+            any = 1;
+        }
+    return any ? symm_memmark_set(l->set->comm, &heir->freed, heir->stream) : symmSuccess;
+}
+
+symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *ptr) {
+    int block, own;
+    symm_memplan *p = find_outliving(l->set, NULL, off, &block, &own);
+    if (!p) return not_there(l->set, own, off, ptr);
+    if (!p->blocks[block].live)
+        return SYMM_ERR(symmInvalidArgument,
+                        "ptr=%p is not allocated: symmPlanLaunch has not launched its graph since "
+                        "it was freed",
+                        ptr);
+    SYMM_TRY(come_after(p, l));
+    p->blocks[block].live = 0;
+    p->nlive--;
+    l->frees++;
+    symm_memplan_settle(p);
+    return symmSuccess;
+}
+
+/* ---- captured calls -------------------------------------------------------------------------------------- */
+
+static symm_memplan *find_capture(const symm_memlanes *s, uint64_t capture) {
+    for (symm_memplan *p = s->plans; p; p = p->next)
+        if (p->capture == capture && !p->explicit_nodes) return p;
+    return NULL;
+}
+
+static symmResult_t plan_of(symm_memlanes *s, symmStream_t stream, const symm_memstate *st,
+                            symm_memplan **out) {
+    *out = find_capture(s, st->capture);
+    if (*out) return symmSuccess;
+    if (s->comm->cuda && !symm_cuda_sees_graphs())
+        return SYMM_ERR(symmNotSupported,
+                        "captured allocations need a CUDA driver of 12.3 or later, not %d.%d",
+                        symm_cuda_version() / 1000, symm_cuda_version() % 1000 / 10);
+    if (s->blind == st->capture) return no_memory();
+    symm_memplan_reap(s->comm);
+    SYMM_TRY(symm_memplan_new(s, out));
+    (*out)->capture = st->capture;
+    (*out)->graph = st->graph;
+    symm_memplan_retain(*out); /* so that it is let go in one way, whatever fails */
+    symmResult_t r = symm_memplan_hold(*out, stream);
+    symm_memplan_release(*out);
+    if (r) symm_memplan_reap(s->comm);
+    return r;
+}
+
+symmResult_t symm_memplan_alloc(symm_memlane *l, const symm_memstate *st, uint64_t bytes,
+                                unsigned flags, const void *site, uint64_t *off) {
+    symm_memplan *p;
+    int point, block;
+    SYMM_TRY(plan_of(l->set, l->stream, st, &p));
+    if (p->lost) return no_memory();
+    SYMM_TRY(symm_memplan_settle_on(p, l));
+    SYMM_TRY(symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, &point));
+    SYMM_TRY(symm_memplan_place(p, l, point, bytes, flags, site, &block));
+    l->allocs++;
+    *off = p->blocks[block].off;
+    if (p->blocks[block].zone == SYMM_MEM_SYM)
+        symm_heap_note(l->set->heap, 0, bytes, l->ordinal, *off, site);
+    return symmSuccess;
+}
+
+symmResult_t symm_memplan_free(symm_memlane *l, const symm_memstate *st, uint64_t off,
+                               const void *ptr) {
+    symm_memplan *p;
+    int point;
+    SYMM_TRY(plan_of(l->set, l->stream, st, &p));
+    if (p->lost) return no_memory();
+    SYMM_TRY(symm_memplan_settle_on(p, l));
+    SYMM_TRY(symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, &point));
+    SYMM_TRY(symm_memplan_free_at(p, point, off, ptr));
+    l->frees++;
+    return symmSuccess;
+}
+
+int symm_memplan_live(const symm_memlanes *s) {
+    int n = 0;
+    for (const symm_memplan *p = s->plans; p; p = p->next) n += p->nlive;
+    return n;
+}
+
+void symm_memplan_forget(symm_memlanes *s) {
+    symm_memplan *p = s->plans;
+    while (p) {
+        const int had = p->nlive;
+        for (int i = 0; had && i < p->nblocks; i++) p->blocks[i].live = 0;
+        p->nlive = 0;
+        if (had) symm_memplan_settle(p); /* which may free others */
+        p = had ? s->plans : p->next;
+    }
+}
+
+/* Nobody can bind a plan of the lane any more. Settling one may free others: each time the list is looked at anew. */
+static int orphan_one(symm_memlane *l) {
+    for (symm_memplan *p = l->set->plans; p; p = p->next) {
+        if (p->region != l->region || p->handle || p->destroyed) continue;
+        p->destroyed = 1;
+        symm_memplan_settle(p);
+        return 1;
+    }
+    return 0;
+}
+
+void symm_memplan_orphan(symm_memlane *l) {
+    symm_memplan_reap(l->set->comm);
+    if (!l->region) return;
+    while (orphan_one(l)) continue;
+    symm_memregion_unref(l->region);
+    l->region = NULL;
+}
+
+/* ---- the communicator's calls ---------------------------------------------------------------------------- */
+
+static symmResult_t add_call(symm_memplan *p, symmStream_t stream, int hears) {
+    int point;
+    int *more =
+        SYMM_FAIL_ALLOC(memplan_call, realloc(p->calls, ((size_t)p->ncalls + 1) * sizeof *more));
+    if (!more) return no_memory();
+    p->calls = more;
+    SYMM_TRY(symm_memplan_point(p, stream, hears ? SYMM_POINT_HEAR : SYMM_POINT_PLAIN, &point));
+    more[p->ncalls++] = point;
+    return symmSuccess;
+}
+
+/* The call itself is captured: what fails here makes later blocks of this capture fail. */
+void symm_memplan_called(symm_comm *c, symmStream_t stream, int hears) {
+    symm_memstate st;
+    if (symm_mem_state(c, stream, &st) || st.how != SYMM_STREAM_CAPTURED) return;
+    for (symm_memlanes *s = c->memlanes; s; s = s->next) {
+        symm_memplan *p;
+        if (plan_of(s, stream, &st, &p))
+            s->blind = st.capture;
+        else if (add_call(p, stream, hears))
+            p->lost = 1;
+    }
+}
+
+symmResult_t symm_memplan_may_call(symm_comm *c, symmStream_t stream) {
+    symm_memstate st;
+    SYMM_TRY(symm_mem_state(c, stream, &st));
+    for (symm_memlanes *s = c->memlanes; s; s = s->next) {
+        int point;
+        symm_memplan *p = find_capture(s, st.capture);
+        if (!p || !p->nbarriers) continue;
+        SYMM_TRY(symm_memplan_point(p, stream, SYMM_POINT_PLAIN, &point));
+        for (int i = 0; i < p->nbarriers; i++)
+            if (!symm_gplan_follows(p->points, point, p->barriers[i]))
+                return SYMM_ERR(symmInvalidUsage,
+                                "stream=%p: this call would run beside a barrier that a SYM block "
+                                "of the same capture needs: join its stream first",
+                                (void *)stream);
+    }
+    return symmSuccess;
+}
+
+void symm_memlane_called(symm_comm *c, const symm_launch *l, symmStream_t stream, int captured) {
+    const int hears = l->call.coll == symmCollBarrier || l->call.count > 0;
+    if (captured) {
+        if (!c->cuda || symm_cuda_sees_graphs()) symm_memplan_called(c, stream, hears);
+    } else if (hears) {
+        c->heard++;
+        c->heard_stream = stream;
+        c->heard_any = 1;
+    }
+}
+
+int symm_memplan_inside(void *set, uint64_t off, uint64_t *begin, uint64_t *bytes, int *lane) {
+    const symm_memlanes *s = set;
+    for (const symm_memplan *p = s->plans; p; p = p->next)
+        for (int i = p->nblocks; i-- > 0;) {
+            const symm_memblock *b = &p->blocks[i];
+            if (off - b->off >= b->bytes) continue;
+            *begin = b->off;
+            *bytes = b->bytes;
+            *lane = p->lane;
+            return 1;
+        }
+    return 0;
+}

@@ -1,0 +1,128 @@
+/* memplan.h - what the files of graph plans share. The communicator's user thread, except where said.
+ *
+ * A plan is the memory of one graph: made by the first call that is captured on a stream while the communicator has lanes, or for explicit
+ * nodes. It lives as long as its graph does or the program holds its handle, whichever is longer. A region is where the blocks of a
+ * lane's graphs lie: pieces of the heap. Every decision is of the order of calls: which graphs are gone is known late and differs between
+ * ranks, so it only says when memory can be given back, never where a block goes. */
+#ifndef SYMM_MEMPLAN_H_
+#define SYMM_MEMPLAN_H_
+
+#include "memlane.h"
+
+typedef struct symm_memregion {
+    symm_memlanes *set;
+    int refs; /* the lane, plans */
+    symm_mempiece *pieces[SYMM_MEM_ZONES];
+    int npieces[SYMM_MEM_ZONES];
+    struct symm_memretired *retired; /* trimmed, under graphs that still live */
+    uint64_t reserved, reserved_high, used_high;
+    symmStream_t launch_stream; /* of the last launch of one of its plans */
+    uint64_t launches;
+    symm_memmark launched; /* its end, made when the stream changes */
+} symm_memregion;
+
+typedef struct symm_memretired {
+    struct symm_memretired *next;
+    symm_mempiece piece;
+    int zone;
+} symm_memretired;
+
+typedef struct {
+    uint64_t off, bytes;
+    int zone;
+    int no;    /* of the planner; -1: KEEP, a block of the heap's own */
+    int from;  /* point */
+    int freed; /* by a node of its own graph */
+    int live;  /* outlives its graph, and has been launched since it was freed last */
+    symm_memaccess access;
+} symm_memblock;
+
+typedef struct symm_memplan {
+    struct symm_memplan *next; /* of the set */
+    symmGraphPlan_t handle;    /* NULL: not bound */
+    symm_memlanes *set;
+    symm_memregion *region; /* NULL: no block yet */
+    int lane;               /* ordinal */
+    int held; /* 1: by a handle, by the lane before it is bound, or by blocks that are allocated */
+    int destroyed;               /* the handle is gone */
+    _Atomic int graphs;          /* that hold it */
+    struct symm_memplan *let_go; /* list of those whose last graph has gone; gone_lock, as queued */
+    int queued;                  /* is in it */
+    int explicit_nodes;
+    int has_sym, lost;
+    unsigned flags;
+    uint64_t capture;
+    cu_graph graph; /* GPUs */
+    symm_gplan *points;
+    symm_memblock *blocks;
+    int nblocks, nlive; /* blocks; of those that outlive the graph, how many are allocated */
+    int nleft;          /* blocks that the graph does not free itself */
+    struct foreign {    /* frees of blocks that outlived another graph */
+        struct symm_memplan *plan;
+        int block;
+    } * frees;
+    int nfrees;
+    int *after; /* lanes (ordinals) whose last free the next launch comes behind */
+    int nafter;
+    int *barriers; /* points of those that SYM blocks have put in */
+    int *calls;    /* points of the communicator's calls, barriers too */
+    int nbarriers, ncalls;
+    uint64_t launches;
+    /* memplan_point.c */
+    struct symm_memclock { /* host: of each point */
+        size_t *counts;
+        int n;
+    } * clocks;
+    int nclocks;
+    struct symm_memnode { /* GPUs: the latest known point that a node is or follows */
+        cu_graph_node node;
+        int point;
+    } * nodes; /* open addressing */
+    uint64_t nnodes, node_cap;
+    int start; /* point that everything follows */
+} symm_memplan;
+
+/* ---- memplan_life.c, memplan.c --------------------------------------------------------------------------- */
+
+symmResult_t symm_memplan_new(symm_memlanes *s, symm_memplan **out);
+/* Frees it if nobody holds it. */
+void symm_memplan_settle(symm_memplan *p);
+/* As set-up lock for lanes and plans of communicators that are no more. */
+void symm_memplan_lock_dead(void);
+void symm_memplan_unlock_dead(void);
+/* A graph holds the plan: retained, and let go, by any thread. */
+void symm_memplan_retain(void *plan);
+void symm_memplan_release(void *plan);
+/* Gives the plan its lane's region, and the planner what it may use. */
+symmResult_t symm_memplan_settle_on(symm_memplan *p, symm_memlane *l);
+/* Places a block that begins at that point. hears: barriers may be put in front, on the lane's stream. */
+symmResult_t symm_memplan_place(symm_memplan *p, symm_memlane *l, int point, uint64_t bytes,
+                                unsigned flags, const void *site, int *block);
+/* Frees the block that begins at off, at that point: of this plan, or one that outlives its own. */
+symmResult_t symm_memplan_free_at(symm_memplan *p, int point, uint64_t off, const void *ptr);
+void symm_memregion_unref(symm_memregion *r);
+/* Another lane stands in for one that ends: its frees too. */
+symmResult_t symm_memplan_inherit(symm_memlane *l, symm_memlane *heir);
+/* Gives back what was trimmed and no graph is over any more. */
+void symm_memregion_sweep(symm_memregion *r);
+
+/* ---- memplan_mem.c --------------------------------------------------------------------------------------- */
+
+/* Brings the highs up to date; a plan is about to go, or has been filled. */
+void symm_memregion_measure(symm_memregion *r);
+/* nranks 0: every rank. symmInvalidArgument: a rank that is none. */
+symmResult_t symm_memaccess_set(symm_memaccess *a, const symm_comm *c, const int *ranks,
+                                int nranks);
+
+/* ---- memplan_point.c: both backends ---------------------------------------------------------------------- */
+
+/* The point where the stream stands in the capture. */
+symmResult_t symm_memplan_point(symm_memplan *p, symmStream_t stream, int kind, int *point);
+/* A point behind explicit nodes. */
+symmResult_t symm_memplan_point_after(symm_memplan *p, int kind, const symmNode_t *deps, int ndeps,
+                                      int *point, symmNode_t *node);
+/* The capture's graph holds the plan. */
+symmResult_t symm_memplan_hold(symm_memplan *p, symmStream_t stream);
+void symm_memplan_free_points(symm_memplan *p);
+
+#endif

@@ -1,0 +1,413 @@
+/* memplan_graph.c - plans as the program holds them: bound to a graph, launched, made of explicit nodes. The communicator's user thread. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm.h"
+#include "fail.h"
+#include "gpu.h"
+#include "handle.h"
+#include "memplan.h"
+#include "space.h"
+
+/* ---- making ---------------------------------------------------------------------------------------------- */
+
+static void free_nothing(void *obj) {
+    (void)obj; /* the plan lives on with its graph */
+}
+
+static symmResult_t check_flags(const char *call, unsigned flags) {
+    if (flags & SYMM_PLAN_ALIAS)
+        return SYMM_ERR(
+            symmNotSupported,
+            "%s: SYMM_PLAN_ALIAS: graphs of one lane share offsets, so they share memory "
+            "without a second mapping; addresses of their own are not made",
+            call);
+    if (flags & ~SYMM_PLAN_AUTO_FREE)
+        return SYMM_ERR(symmInvalidArgument, "%s: flags=0x%x", call, flags);
+    return symmSuccess;
+}
+
+static symmResult_t give_handle(symm_memplan *p, unsigned flags, symmGraphPlan_t *plan) {
+    void *handle;
+    SYMM_TRY(symm_handle_new(SYMM_KIND_PLAN, p, free_nothing, &handle));
+    p->handle = handle;
+    p->held = 1;
+    p->flags = flags;
+    *plan = p->handle;
+    return symmSuccess;
+}
+
+static symm_memplan *find_graph(const symm_memlane *l, void *graph) {
+    const uint64_t id = l->set->comm->cuda ? 0 : symm_graph_capture(graph);
+    for (symm_memplan *p = l->set->plans; p; p = p->next) {
+        const int same = l->set->comm->cuda ? (void *)p->graph == graph : id && p->capture == id;
+        if (same && !p->explicit_nodes && !p->handle && !p->destroyed &&
+            atomic_load_explicit(&p->graphs, memory_order_acquire))
+            return p;
+    }
+    return NULL;
+}
+
+static symmResult_t bind(symm_memlane *l, void *graph, unsigned flags, symmGraphPlan_t *plan) {
+    symm_memplan_reap(l->set->comm);
+    symm_memplan *p = find_graph(l, graph);
+    if (!p)
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmPlanBind: graph=%p has no call of a lane of this heap, is bound "
+                        "already, or is gone",
+                        graph);
+    if (p->lost) return SYMM_ERR(symmOutOfMemory, "symmPlanBind: memory ran out in the capture");
+    SYMM_TRY(symm_memplan_settle_on(p, l));
+    SYMM_TRY(give_handle(p, flags, plan));
+    symm_memregion_measure(p->region);
+    return symmSuccess;
+}
+
+symmResult_t symmPlanBind(symmLane_t lane, void *graph, unsigned flags, symmGraphPlan_t *plan) {
+    symm_memlane *l;
+    if (!plan || !graph)
+        return SYMM_ERR(symmInvalidArgument, "symmPlanBind: %s is NULL", plan ? "graph" : "plan");
+    SYMM_TRY(check_flags("symmPlanBind", flags));
+    SYMM_TRY(symm_memlane_enter(lane, "symmPlanBind", &l));
+    symmResult_t r = bind(l, graph, flags, plan);
+    symm_memlane_leave(l);
+    return r;
+}
+
+static symmResult_t create(symm_memlane *l, void *graph, unsigned flags, symmGraphPlan_t *plan) {
+    symm_memplan *p;
+    const int cuda = l->set->comm->cuda;
+    if (cuda != (graph != NULL))
+        return SYMM_ERR(symmInvalidArgument, "symmPlanCreate: graph=%p: %s", graph,
+                        cuda ? "on GPUs the graph that gets the nodes"
+                             : "the host backend has none");
+    if (cuda && !symm_cuda_sees_graphs())
+        return SYMM_ERR(symmNotSupported, "symmPlanCreate: needs a driver of 12.3 or later");
+    symm_memplan_reap(l->set->comm);
+    SYMM_TRY(symm_memplan_new(l->set, &p));
+    p->explicit_nodes = 1;
+    p->graph = graph;
+    symm_memplan_retain(p);
+    symmResult_t r = cuda ? symm_memplan_hold(p, NULL) : symmSuccess;
+    if (!r) r = symm_memplan_settle_on(p, l);
+    if (!r) r = give_handle(p, flags, plan);
+    if (r) p->held = 0;
+    symm_memplan_release(p);
+    if (r || !cuda) symm_memplan_reap(l->set->comm);
+    return r;
+}
+
+symmResult_t symmPlanCreate(symmLane_t lane, void *graph, unsigned flags, symmGraphPlan_t *plan) {
+    symm_memlane *l;
+    if (!plan) return SYMM_ERR(symmInvalidArgument, "symmPlanCreate: plan is NULL");
+    SYMM_TRY(check_flags("symmPlanCreate", flags));
+    SYMM_TRY(symm_memlane_enter(lane, "symmPlanCreate", &l));
+    symmResult_t r = create(l, graph, flags, plan);
+    symm_memlane_leave(l);
+    return r;
+}
+
+/* ---- entering -------------------------------------------------------------------------------------------- */
+
+static symmResult_t enter(symmGraphPlan_t plan, const char *call, symm_memplan **out) {
+    symm_heap *h;
+    symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
+    if (!p)
+        return SYMM_ERR(symmInvalidArgument, "%s: plan=%p is not a living plan", call,
+                        (void *)plan);
+    SYMM_TRY(symm_heap_enter(p->set->handle, 1, &h));
+    *out = p;
+    return symmSuccess;
+}
+
+static void leave(symm_memplan *p) {
+    symm_heap_leave(p->set->heap);
+}
+
+/* ---- launching ------------------------------------------------------------------------------------------- */
+
+static symmResult_t still_live(const symm_memplan *p) {
+    for (int i = 0; i < p->nblocks; i++)
+        if (p->blocks[i].live)
+            return SYMM_ERR(symmInvalidUsage,
+                            "symmPlanLaunch: ptr=%p (%llu bytes), which the last launch of this "
+                            "graph has left, is still allocated: free it, or bind with "
+                            "SYMM_PLAN_AUTO_FREE",
+                            symm_memlanes_address(p->set, p->blocks[i].off),
+                            (unsigned long long)p->blocks[i].bytes);
+    return symmSuccess;
+}
+
+/* Does a block that another graph has left lie where this one has its own? */
+static symmResult_t check_others(const symm_memplan *p) {
+    for (const symm_memplan *o = p->set->plans; o; o = o->next)
+        for (int i = 0; o != p && o->nlive && o->region == p->region && i < o->nblocks; i++) {
+            const symm_memblock *b = &o->blocks[i];
+            if (!b->live || !symm_gplan_touches(p->points, b->zone, b->off, b->bytes)) continue;
+            return SYMM_ERR(symmInvalidUsage,
+                            "symmPlanLaunch: ptr=%p (%llu bytes), which another graph of the lane "
+                            "has left allocated, lies in this graph's memory: free it first, or "
+                            "capture it with SYMM_ALLOC_KEEP",
+                            symm_memlanes_address(p->set, b->off), (unsigned long long)b->bytes);
+        }
+    return symmSuccess;
+}
+
+/* Blocks that this graph frees must be there. */
+static symmResult_t check_frees(const symm_memplan *p) {
+    for (int i = 0; i < p->nfrees; i++) {
+        const symm_memblock *b = &p->frees[i].plan->blocks[p->frees[i].block];
+        if (!b->live)
+            return SYMM_ERR(symmInvalidUsage,
+                            "symmPlanLaunch: ptr=%p, which this graph frees, is not allocated now",
+                            symm_memlanes_address(p->set, b->off));
+    }
+    return symmSuccess;
+}
+
+/* Behind the lane's last launch on another stream: all that one was given by now. */
+static symmResult_t follow_launch(symm_memregion *r, symmStream_t stream) {
+    symm_memstate st;
+    symm_comm *c = r->set->comm;
+    if (!r->launches || r->launch_stream == stream) return symmSuccess;
+    if (symm_mem_alive(c, r->launch_stream)) {
+        SYMM_TRY(symm_mem_state(c, r->launch_stream, &st));
+        if (st.how == SYMM_STREAM_CAPTURED)
+            return SYMM_ERR(symmInvalidUsage,
+                            "symmPlanLaunch: stream %p has the lane's last launch and is under "
+                            "capture: a launch on another stream cannot be ordered after it",
+                            (void *)r->launch_stream);
+    }
+    SYMM_TRY(symm_memmark_set(c, &r->launched, r->launch_stream));
+    return symm_memmark_follow(c, &r->launched, stream);
+}
+
+static symmResult_t order(symm_memplan *p, symmStream_t stream) {
+    symm_memlanes *s = p->set;
+    symm_memstate st;
+    SYMM_TRY(symm_mem_state(s->comm, stream, &st));
+    if (st.how == SYMM_STREAM_CAPTURED)
+        return SYMM_ERR(symmInvalidUsage,
+                        "symmPlanLaunch: stream=%p is under capture, and a graph that allocates "
+                        "cannot become part of another",
+                        (void *)stream);
+    SYMM_TRY(follow_launch(p->region, stream));
+    for (int i = 0; i < p->nafter; i++) {
+        const symm_memlane *l = s->lanes[p->after[i]];
+        if (l && l->stream != stream) SYMM_TRY(symm_memmark_follow(s->comm, &l->freed, stream));
+    }
+    p->nafter = 0;
+    /* Explicit SYM nodes have no barrier in the graph, so there is one in front. */
+    if (p->explicit_nodes && p->has_sym && s->comm->nranks > 1)
+        SYMM_TRY(symm_coll_barrier(s->comm, stream));
+    return symmSuccess;
+}
+
+/* A graph that holds calls of the communicator, barriers of SYM blocks too, comes behind its last call, and later ones come behind it. */
+static symmResult_t start_host(symm_memplan *p, symmGraph_t exec, symmStream_t stream) {
+    symm_comm *c = p->set->comm;
+    if (p->ncalls && stream != c->last_stream) {
+        SYMM_TRY(symm_order_wait(stream, c->last_order));
+        c->last_stream = stream;
+    }
+    SYMM_TRY(symmGraphLaunch(exec, stream));
+    if (p->ncalls) symm_order_take(stream, &c->last_order);
+    return symmSuccess;
+}
+
+static symmResult_t start(symm_memplan *p, symmGraph_t exec, symmStream_t stream) {
+    symm_cuda_scope scope;
+    symm_comm *c = p->set->comm;
+    cu_result cu = 0;
+    if (!exec) return symmSuccess;
+    if (!c->cuda) return start_host(p, exec, stream);
+    SYMM_TRY(symm_gpu_enter(c, &scope));
+    symmResult_t r = p->ncalls ? symm_gpu_replays(c, stream) : symmSuccess;
+    if (!r) cu = symm_cu.cuGraphLaunch((cu_graph_exec)(void *)exec, (cu_stream)(void *)stream);
+    symm_gpu_leave(&scope);
+    return r ? r : symm_cuda_error(cu, "launching graph %p", (void *)exec);
+}
+
+static void note_launch(symm_memplan *p) {
+    for (int i = 0; i < p->nfrees; i++) {
+        symm_memplan *o = p->frees[i].plan;
+        o->blocks[p->frees[i].block].live = 0;
+        o->nlive--;
+    }
+    p->nlive = 0;
+    for (int i = 0; i < p->nblocks; i++) {
+        p->blocks[i].live = !p->blocks[i].freed;
+        p->nlive += p->blocks[i].live;
+    }
+    p->launches++;
+}
+
+static symmResult_t launch(symm_memplan *p, symmGraph_t exec, symmStream_t stream) {
+    symm_memregion *r = p->region;
+    if (p->nlive && !(p->flags & SYMM_PLAN_AUTO_FREE)) return still_live(p);
+    SYMM_TRY(check_frees(p));
+    SYMM_TRY(check_others(p));
+    SYMM_TRY(order(p, stream));
+    SYMM_TRY(start(p, exec, stream));
+    if (p->nfrees || p->nleft)
+        note_launch(p);
+    else
+        p->launches++;
+    r->launch_stream = stream;
+    r->launches++;
+    return symmSuccess;
+}
+
+symmResult_t symmPlanLaunch(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream) {
+    symm_memplan *p;
+    SYMM_TRY(enter(plan, "symmPlanLaunch", &p));
+    symmResult_t r = launch(p, exec, stream);
+    leave(p);
+    return r;
+}
+
+symmResult_t symmPlanUpload(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream) {
+    symm_memplan *p;
+    symm_cuda_scope scope;
+    if (!exec) return SYMM_ERR(symmInvalidArgument, "symmPlanUpload: exec is NULL");
+    SYMM_TRY(enter(plan, "symmPlanUpload", &p));
+    const symm_comm *c = p->set->comm;
+    symmResult_t r = symmSuccess;
+    if (!c->cuda) {
+        r = symm_graph_capture(exec)
+                ? symmSuccess
+                : SYMM_ERR(symmInvalidArgument, "symmPlanUpload: exec=%p is no live host graph",
+                           (void *)exec);
+    } else if ((r = symm_gpu_enter(c, &scope)) == symmSuccess) {
+        r = symm_cuda_error(
+            symm_cu.cuGraphUpload((cu_graph_exec)(void *)exec, (cu_stream)(void *)stream),
+            "uploading graph %p", (void *)exec);
+        symm_gpu_leave(&scope);
+    }
+    leave(p);
+    return r;
+}
+
+/* ---- end ------------------------------------------------------------------------------------------------- */
+
+static void end_plan(symm_memplan *p) {
+    const symmGraphPlan_t handle = p->handle;
+    symm_memregion_measure(p->region);
+    p->destroyed = 1;
+    symm_handle_close(SYMM_KIND_PLAN, handle);
+    symm_memplan_settle(p);
+    symm_handle_put(SYMM_KIND_PLAN, handle);
+}
+
+symmResult_t symmPlanDestroy(symmGraphPlan_t plan) {
+    symm_heap *h;
+    symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
+    if (!p)
+        return SYMM_ERR(symmInvalidArgument, "symmPlanDestroy: plan=%p is not a living plan",
+                        (void *)plan);
+    if (!symm_handle_open(SYMM_KIND_HEAP, p->set->handle)) {
+        symm_memplan_lock_dead();
+        p->nlive = 0; /* the heap has taken its blocks along */
+        end_plan(p);
+        symm_memplan_unlock_dead();
+        return symmSuccess;
+    }
+    SYMM_TRY(symm_heap_enter(p->set->handle, 0, &h));
+    symm_heap_ref(h); /* the set may end here, and the heap with it */
+    symm_memplan_reap(symm_heap_comm(h));
+    end_plan(p);
+    symm_heap_leave(h);
+    symm_heap_unref(h);
+    return symmSuccess;
+}
+
+/* ---- explicit nodes -------------------------------------------------------------------------------------- */
+
+static symmResult_t check_nodes(const symm_memplan *p, const char *call, const symmNode_t *deps,
+                                int ndeps, const void *node) {
+    if (!p->explicit_nodes)
+        return SYMM_ERR(symmInvalidUsage,
+                        "%s: plan=%p is of a capture: explicit nodes go to one of symmPlanCreate",
+                        call, (void *)p->handle);
+    if (ndeps < 0 || (ndeps && !deps))
+        return SYMM_ERR(symmInvalidArgument, "%s: ndeps=%d, deps=%p", call, ndeps,
+                        (const void *)deps);
+    if (!node) return SYMM_ERR(symmInvalidArgument, "%s: node is NULL", call);
+    return symmSuccess;
+}
+
+static symm_memlane *lane_of(const symm_memplan *p) {
+    for (int i = 0; i < p->set->made; i++)
+        if (p->set->lanes[i] && p->set->lanes[i]->region == p->region) return p->set->lanes[i];
+    return NULL;
+}
+
+static symmResult_t add_alloc(symm_memplan *p, const symmNode_t *deps, int ndeps,
+                              const symmAllocNode_t *a, symmNode_t *node, void **ptr) {
+    symm_memaccess access = {0};
+    int point, block;
+    symmNode_t made;
+    symm_memlane *l = lane_of(p);
+    if (!l)
+        return SYMM_ERR(symmInvalidUsage, "symmGraphAddAllocNode: the plan's lane is destroyed");
+    if (!a || a->size < sizeof *a || !a->bytes || a->bytes > SIZE_MAX / 2 ||
+        (a->flags & ~(SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP)))
+        return SYMM_ERR(symmInvalidArgument, "symmGraphAddAllocNode: params: bytes=%llu flags=0x%x",
+                        a ? (unsigned long long)a->bytes : 0, a ? a->flags : 0);
+    SYMM_TRY(symm_memaccess_set(&access, p->set->comm, a->ranks, a->nranks));
+    const uint64_t bytes = (a->bytes + SYMM_PLACE_UNIT - 1) & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
+    SYMM_TRY(symm_memplan_point_after(p, SYMM_POINT_PLAIN, deps, ndeps, &point, &made));
+    SYMM_TRY(symm_memplan_place(p, l, point, bytes, a->flags, __builtin_return_address(0), &block));
+    p->blocks[block].access = access;
+    *node = made;
+    *ptr = symm_memlanes_address(p->set, p->blocks[block].off);
+    return symmSuccess;
+}
+
+symmResult_t symmGraphAddAllocNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
+                                   const symmAllocNode_t *params, symmNode_t *node, void **ptr) {
+    symm_memplan *p;
+    if (!ptr) return SYMM_ERR(symmInvalidArgument, "symmGraphAddAllocNode: ptr is NULL");
+    SYMM_TRY(enter(plan, "symmGraphAddAllocNode", &p));
+    symmResult_t r = check_nodes(p, "symmGraphAddAllocNode", deps, ndeps, node);
+    if (!r) r = add_alloc(p, deps, ndeps, params, node, ptr);
+    leave(p);
+    return r;
+}
+
+static symmResult_t add_free(symm_memplan *p, const symmNode_t *deps, int ndeps, void *ptr,
+                             symmNode_t *node) {
+    int point;
+    symmNode_t made;
+    const uint64_t off = symm_heap_offset(p->set->heap, ptr);
+    if (off == SYMM_NO_OFFSET)
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmGraphAddFreeNode: ptr=%p is not of the plan's heap", ptr);
+    SYMM_TRY(symm_memplan_point_after(p, SYMM_POINT_PLAIN, deps, ndeps, &point, &made));
+    SYMM_TRY(symm_memplan_free_at(p, point, off, ptr));
+    *node = made;
+    return symmSuccess;
+}
+
+symmResult_t symmGraphAddFreeNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
+                                  void *ptr, symmNode_t *node) {
+    symm_memplan *p;
+    SYMM_TRY(enter(plan, "symmGraphAddFreeNode", &p));
+    symmResult_t r = check_nodes(p, "symmGraphAddFreeNode", deps, ndeps, node);
+    if (!r) r = add_free(p, deps, ndeps, ptr, node);
+    leave(p);
+    return r;
+}
+
+symmResult_t symmGraphAddOrderNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
+                                   symmNode_t *node) {
+    symm_memplan *p;
+    int point;
+    symmNode_t made;
+    SYMM_TRY(enter(plan, "symmGraphAddOrderNode", &p));
+    symmResult_t r = check_nodes(p, "symmGraphAddOrderNode", deps, ndeps, node);
+    if (!r) r = symm_memplan_point_after(p, SYMM_POINT_PLAIN, deps, ndeps, &point, &made);
+    if (!r) *node = made;
+    leave(p);
+    return r;
+}

@@ -1,0 +1,58 @@
+/* arena_kit.h - an arena over an upstream of offsets: no heap, no memory. For unit_arena.c and bench_memory.c. Any thread may take and give
+ * upstream, under the kit's lock. */
+#ifndef ARENA_KIT_H_
+#define ARENA_KIT_H_
+
+#include <errno.h>
+#include <pthread.h>
+
+#include "../src/host/arena_int.h"
+
+#define AK_KB (1ull << 10)
+#define AK_MB (1ull << 20)
+#define AK_GB (1ull << 30)
+
+typedef struct {
+    symm_place *place;
+    pthread_mutex_t lock;
+    uint64_t takes, gives, bytes, super;
+} ak_upstream;
+
+static inline symmResult_t ak_take(void *ctx, uint64_t bytes, uint64_t *off) {
+    ak_upstream *u = ctx;
+    pthread_mutex_lock(&u->lock);
+    *off = symm_place_take(u->place, bytes, u->super, 0, NULL);
+    u->takes++;
+    pthread_mutex_unlock(&u->lock);
+    return *off == SYMM_PLACE_NONE
+               ? SYMM_ERR(symmNeedGrow, "upstream has not %llu bytes", (unsigned long long)bytes)
+               : symmSuccess;
+}
+
+static inline void ak_give(void *ctx, uint64_t off) {
+    ak_upstream *u = ctx;
+    pthread_mutex_lock(&u->lock);
+    if (symm_place_give(u->place, off)) u->gives++;
+    pthread_mutex_unlock(&u->lock);
+}
+
+static inline int ak_open(ak_upstream *u, uint64_t bytes) {
+    *u = (ak_upstream){.bytes = bytes, .place = symm_place_new(SYMM_PLACE_FIRST)};
+    pthread_mutex_init(&u->lock, NULL);
+    return u->place ? symm_place_add(u->place, 0, bytes) : -1;
+}
+
+static inline void ak_close(ak_upstream *u) {
+    symm_place_end(u->place);
+    pthread_mutex_destroy(&u->lock);
+}
+
+static inline symmResult_t ak_arena(ak_upstream *u, uint64_t limit, uint64_t super, uint64_t piece,
+                                    int stripes, symm_arena **a) {
+    symm_upstream up = {u, u->bytes, 2 * AK_MB, ak_take, ak_give};
+    symm_arena_options o = {limit, super, piece, stripes > 0, stripes, "test"};
+    u->super = super;
+    return symm_arena_new(&up, &symm_arena_order_host, &o, a);
+}
+
+#endif

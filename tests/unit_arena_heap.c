@@ -1,0 +1,380 @@
+/* unit_arena_heap.c - arenas over heaps: the public calls and what they refuse, memory that is written and read by peers, equal offsets on
+ * ranks that are processes and threads, a heap that grows and one that goes. */
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "heap_kit.h"
+#include "symm_arena.h"
+
+#define KB (1ull << 10)
+#define MB HK_MB
+
+static symmArenaInfo_t info(symmArena_t a) {
+    symmArenaInfo_t i = {.size = sizeof i};
+    T_OK(symmArenaQuery(a, &i));
+    return i;
+}
+
+static symmArenaConfig_t config(uint32_t flags, uint64_t bytes, int stripes) {
+    symmArenaConfig_t c = SYMM_ARENA_CONFIG_INITIALIZER;
+    c.flags = flags;
+    c.bytes = bytes;
+    c.stripes = stripes;
+    c.name = "tested";
+    return c;
+}
+
+static symmArena_t open_arena(symmHeap_t heap, uint32_t flags, uint64_t bytes, int stripes) {
+    symmArenaConfig_t c = config(flags, bytes, stripes);
+    symmArena_t a = NULL;
+    T_OK(symmArenaCreate(heap, &c, &a));
+    T_CHECK(a != NULL);
+    return a;
+}
+
+static void *take(symmArena_t a, size_t bytes, symmStream_t s) {
+    void *p = NULL;
+    T_OK(symmArenaAlloc(a, bytes, 0, s, &p));
+    T_CHECK(p && (uintptr_t)p % 256 == 0);
+    return p;
+}
+
+/* ---- arguments -------------------------------------------------------------------------------------------------------- */
+
+static void refused_configs(symmHeap_t heap) {
+    symmArena_t a = (symmArena_t)heap;
+    symmArenaConfig_t c = config(0, 8 * MB, 1);
+    T_ERR(symmArenaCreate(NULL, &c, &a), symmInvalidArgument); /* no upstream */
+    T_MSG(symmGetLastError(NULL), "heap is NULL");
+    T_CHECK(a == NULL);
+    T_ERR(symmArenaCreate(heap, &c, NULL), symmInvalidArgument);
+    static const struct {
+        uint64_t superblock, piece, bytes;
+        uint32_t flags;
+        int stripes;
+        const char *text;
+    } row[] = {{48 * KB, 0, 8 * MB, 0, 1, "superblock=49152"},
+               {8 * KB, 0, 8 * MB, 0, 1, "superblock=8192"},
+               {2 * MB, 0, 8 * MB, 0, 1, "superblock=2097152"},
+               {64 * KB, 100 * KB, 8 * MB, 0, 1, "piece=102400"},
+               {0, 0, 8 * MB, 8, 1, "flags=8"},
+               {0, 0, 8 * MB, 0, 2, "stripes=2"},
+               {0, 0, 8 * MB, SYMM_ARENA_SYM, 0, "stripes=0"},
+               {0, 0, 20 * KB, SYMM_ARENA_SYM, 2, "bytes=20480"}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        c = config(row[i].flags, row[i].bytes, row[i].stripes);
+        c.superblock = row[i].superblock;
+        c.piece = row[i].piece;
+        T_ERR(symmArenaCreate(heap, &c, &a), symmInvalidArgument);
+        T_MSG(symmGetLastError(NULL), row[i].text);
+        T_CHECK(a == NULL);
+    }
+    c = config(0, 8 * MB, 1);
+    c.size = 8;
+    T_ERR(symmArenaCreate(heap, &c, &a), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "config->size=8");
+}
+
+static void bad_arguments_rank(void *arg) {
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 64 * MB, 8 * MB, 16 * MB);
+    void *p = heap, *q;
+    int equal = 1;
+    T_EXPECT_WARNINGS();
+    refused_configs(heap);
+    symmArena_t a = open_arena(heap, 0, 8 * MB, 1), b = open_arena(heap, 0, 4 * MB, 1);
+    T_ERR(symmArenaAlloc(a, 1, 3, NULL, &p), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "align=3");
+    T_CHECK(p == NULL);
+    T_ERR(symmArenaAlloc(a, 1, 1ull << 40, NULL, &p), symmInvalidArgument);
+    T_ERR(symmArenaAlloc(a, 1, 0, NULL, NULL), symmInvalidArgument);
+    T_ERR(symmArenaAlloc(a, SIZE_MAX, 0, NULL, &p), symmOutOfMemory);
+    T_ERR(symmArenaAlloc(a, 1, 0, (symmStream_t)heap, &p), symmInvalidArgument); /* no stream */
+    T_ERR(symmArenaAllocOn(a, 0, 1, 0, &p), symmInvalidArgument);                /* no stripes */
+    T_OK(symmArenaAlloc(a, 0, 0, NULL, &p));
+    T_CHECK(p == NULL);
+    T_OK(symmArenaFree(a, NULL, NULL));
+    p = take(a, 1000, NULL);
+    T_ERR(symmArenaFree(b, p, NULL), symmInvalidArgument);
+    T_ERR(symmArenaFree(a, (char *)p + 1, NULL), symmInvalidArgument);
+    T_ERR(symmArenaFree(a, &equal, NULL), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "is not memory of arena tested's heap");
+    T_ERR(symmFree(heap, p), symmInvalidArgument); /* not the user's block */
+    q = hk_local(heap, 100);
+    T_ERR(symmArenaFree(a, q, NULL), symmInvalidArgument);
+    T_OK(symmFree(heap, q));
+    T_OK(symmArenaFree(a, p, NULL));
+    T_ERR(symmArenaFree(a, p, NULL), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "freed already");
+    T_OK(symmArenaEqual(a, a, &equal));
+    T_EQ(equal, 1);
+    T_OK(symmArenaEqual(a, b, &equal));
+    T_EQ(equal, 0);
+    symmArenaInfo_t i = {.size = 3};
+    T_ERR(symmArenaQuery(a, &i), symmInvalidArgument);
+    T_ERR(symmArenaDump(a, -1), symmSystemError);
+    T_OK(symmArenaDestroy(b));
+    T_ERR(symmArenaDestroy(b), symmInvalidArgument);
+    T_ERR(symmArenaAlloc(b, 1, 0, NULL, &p), symmInvalidArgument);
+    T_OK(symmArenaDestroy(a));
+    T_EQ(hk_info(heap).localUsed, 0);
+    T_OK(symmHeapDestroy(heap));
+}
+
+static void bad_arguments(void) {
+    hk_processes(1, bad_arguments_rank, NULL);
+}
+
+/* ---- one rank ----------------------------------------------------------------------------------------------------------- */
+
+static void blocks_hold_what_is_written_rank(void *arg) {
+    enum { N = 200 };
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 256 * MB, 8 * MB, 64 * MB);
+    symmArena_t a = open_arena(heap, 0, 0, 1);
+    unsigned char *p[N];
+    size_t bytes[N];
+    T_EQ(info(a).limit, 32 * MB); /* half of what is free */
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < N; i++) {
+            bytes[i] = (size_t)(i * i * 3 % 70000 + 1);
+            void *q = NULL;
+            T_OK(symmArenaAlloc(a, bytes[i], (size_t)256 << i % 6, NULL, &q));
+            T_EQ((uintptr_t)q % (256u << i % 6), 0);
+            p[i] = q;
+            memset(p[i], i + round, bytes[i]);
+        }
+        for (int i = 0; i < N; i++) {
+            for (size_t j = 0; j < bytes[i]; j++) T_EQ(p[i][j], (unsigned char)(i + round));
+            T_OK(symmArenaFree(a, p[i], NULL));
+        }
+    }
+    uint64_t freed = 0, held = info(a).held;
+    T_CHECK(held >= 6 * MB && hk_info(heap).localUsed == held);
+    T_EQ(info(a).used, 0);
+    T_OK(symmArenaDestroy(a));
+    a = open_arena(heap, 0, 0, 1);
+    T_OK(symmArenaFree(a, take(a, 40 * KB, NULL), NULL));
+    T_EQ(info(a).held, 2 * MB);
+    T_OK(symmArenaTrim(a, &freed));
+    T_EQ(freed, 2 * MB);
+    T_EQ(hk_info(heap).localUsed, 0);
+    T_OK(symmArenaDestroy(a));
+    T_OK(symmHeapDestroy(heap));
+}
+
+static void blocks_hold_what_is_written(void) {
+    hk_processes(1, blocks_hold_what_is_written_rank, NULL);
+}
+
+/* No growth inside a call: the caller is told, grows, and goes on. Exhaustion writes the table. */
+static void growth_is_the_callers_rank(void *arg) {
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 64 * MB, 4 * MB, 4 * MB);
+    symmArena_t a = NULL;
+    void *p;
+    char text[4096] = {0}, path[] = "/tmp/symm-arena-XXXXXX";
+    T_EXPECT_WARNINGS();
+    symmArenaConfig_t c = config(SYMM_ARENA_DUMP, 16 * MB, 1);
+    T_OK(symmArenaCreate(heap, &c, &a));
+    void *first = take(a, 3 * MB, NULL);
+    int fd = mkstemp(path), keep = dup(2);
+    T_CHECK(fd >= 0 && keep >= 0);
+    T_EQ(dup2(fd, 2), 2);
+    symmResult_t status = symmArenaAlloc(a, 3 * MB, 0, NULL, &p);
+    T_EQ(dup2(keep, 2), 2);
+    close(keep);
+    T_EQ(status, symmNeedGrow);
+    T_CHECK(p == NULL && pread(fd, text, sizeof text - 1, 0) > 0);
+    char *table = strstr(text, "arena tested: local, arena size 16777216");
+    T_CHECK(table != NULL);
+    T_MSG(table, "superblock size 16384");
+    close(fd);
+    unlink(path);
+    T_OK(symmHeapGrow(heap, 0, 8 * MB));
+    p = take(a, 3 * MB, NULL);
+    T_OK(symmArenaFree(a, p, NULL));
+    T_OK(symmArenaFree(a, first, NULL));
+    T_OK(symmArenaDestroy(a));
+    symmArenaConfig_t none = config(0, 0, 1);
+    p = hk_local(heap, 12 * MB - 16 * KB);
+    T_ERR(symmArenaCreate(heap, &none, &a), symmNeedGrow);
+    T_OK(symmFree(heap, p));
+    T_OK(symmHeapDestroy(heap));
+}
+
+static void growth_is_the_callers(void) {
+    hk_processes(1, growth_is_the_callers_rank, NULL);
+}
+
+/* The arena keeps the heap's memory until it ends itself. */
+static void an_arena_outlives_its_heaps_handle_rank(void *arg) {
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 64 * MB, 4 * MB, 4 * MB);
+    symmArena_t a = open_arena(heap, 0, 2 * MB, 1), b = open_arena(heap, SYMM_ARENA_SYM, 2 * MB, 2);
+    char *p = take(a, 1000, NULL);
+    memset(p, 7, 1000);
+    T_OK(symmArenaDestroy(b));
+    b = open_arena(heap, SYMM_ARENA_SYM, 2 * MB, 2);
+    T_OK(symmHeapDestroy(heap));
+    T_EQ(p[999], 7);
+    T_OK(symmArenaFree(a, p, NULL));
+    T_OK(symmArenaDestroy(a));
+    T_OK(symmArenaDestroy(b));
+}
+
+static void an_arena_outlives_its_heaps_handle(void) {
+    hk_processes(1, an_arena_outlives_its_heaps_handle_rank, NULL);
+}
+
+static void stream_fill(void *arg) {
+    memset(*(void **)arg, 0x5a, 1000);
+}
+
+static void streams_use_the_arena_rank(void *arg) {
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 64 * MB, 4 * MB, 16 * MB);
+    symmArena_t a = open_arena(heap, 0, 8 * MB, 1);
+    symmStream_t s[3];
+    static void *p[3][50];
+    for (int i = 0; i < 3; i++) T_OK(symmStreamCreate(&s[i]));
+    for (int i = 0; i < 50; i++)
+        for (int j = 0; j < 3; j++) {
+            p[j][i] = take(a, 1000 + (size_t)i * 100, s[j]);
+            T_OK(symmStreamHostFunc(s[j], stream_fill, &p[j][i]));
+            if (i) T_OK(symmArenaFree(a, p[(j + 1) % 3][i - 1], s[j]));
+        }
+    T_EQ(info(a).streams, 3);
+    for (int i = 0; i < 3; i++) T_OK(symmStreamSynchronize(s[i]));
+    T_OK(symmArenaStreamEnd(a, s[0]));
+    T_EQ(info(a).streams, 2);
+    for (int i = 0; i < 3; i++) T_OK(symmStreamDestroy(s[i]));
+    T_OK(symmArenaDestroy(a));
+    T_EQ(hk_info(heap).localUsed, 0);
+    T_OK(symmHeapDestroy(heap));
+}
+
+static void captured_streams_are_refused_rank(void *arg) {
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 64 * MB, 4 * MB, 16 * MB);
+    symmArena_t a = open_arena(heap, 0, 8 * MB, 1);
+    symmStream_t s;
+    symmGraph_t g;
+    void *p = take(a, 1000, NULL), *q;
+    T_EXPECT_WARNINGS();
+    T_OK(symmStreamCreate(&s));
+    T_OK(symmStreamBeginCapture(s));
+    T_ERR(symmArenaAlloc(a, 1000, 0, s, &q), symmInvalidUsage);
+    T_MSG(symmGetLastError(NULL), "being captured");
+    T_ERR(symmArenaFree(a, p, s), symmInvalidUsage);
+    T_OK(symmStreamEndCapture(s, &g));
+    T_OK(symmGraphDestroy(g));
+    T_OK(symmArenaFree(a, p, s));
+    T_OK(symmStreamDestroy(s));
+    T_OK(symmArenaDestroy(a));
+    T_OK(symmHeapDestroy(heap));
+}
+
+static void captured_streams_are_refused(void) {
+    hk_processes(1, captured_streams_are_refused_rank, NULL);
+}
+
+static void streams_use_the_arena(void) {
+    hk_processes(1, streams_use_the_arena_rank, NULL);
+}
+
+/* ---- several ranks ------------------------------------------------------------------------------------------------------ */
+
+enum { STRIPES = 3, CALLS = 400 };
+
+typedef struct {
+    symmArena_t arena;
+    int stripe, rank;
+    uint64_t base, sum;
+} worker;
+
+/* The same calls on each rank, at another pace. */
+static void *use_stripe(void *arg) {
+    worker *w = arg;
+    uint64_t state = 99 + (uint64_t)w->stripe, off;
+    void *p[20] = {NULL};
+    for (int i = 0; i < CALLS; i++) {
+        state = state * 6364136223846793005ull + 1442695040888963407ull;
+        void **q = &p[(state >> 33) % 20];
+        if ((i + w->rank) % (w->rank + w->stripe + 2) == 0) sched_yield();
+        if (*q) T_OK(symmArenaFree(w->arena, *q, NULL));
+        T_OK(symmArenaAllocOn(w->arena, w->stripe, (state >> 40) % 9000 + 1, 0, q));
+        off = (uint64_t)(uintptr_t)*q - w->base;
+        w->sum = (w->sum ^ off) * 0x9e3779b97f4a7c15ull;
+    }
+    return NULL;
+}
+
+static void symmetric_rank(void *arg) {
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 64 * MB, 16 * MB, 4 * MB);
+    symmArena_t a = open_arena(heap, SYMM_ARENA_SYM, 6 * MB, STRIPES);
+    symmHeapInfo_t i = hk_info(heap);
+    worker w[STRIPES];
+    pthread_t t[STRIPES];
+    for (int j = 0; j < STRIPES; j++) {
+        w[j] = (worker){a, j, k->rank, i.base + (uint64_t)k->rank * i.stride, 1};
+        T_EQ(pthread_create(&t[j], NULL, use_stripe, &w[j]), 0);
+    }
+    for (int j = 0; j < STRIPES; j++) T_EQ(pthread_join(t[j], NULL), 0);
+    for (int j = 0; j < STRIPES; j++) HK_ALIKE(k, w[j].sum);
+    T_OK(symmHeapCheck(heap));
+    T_EQ(hk_info(heap).calls, 1); /* of the arena's blocks the heap hears nothing */
+    void *p = NULL;
+    T_OK(symmArenaAllocOn(a, 0, 4096, 0, &p));
+    hk_fill(p, 4096, k->rank, 5);
+    hk_barrier(k);
+    for (int r = 0; r < k->n; r++) hk_holds(hk_peer(k, p, r), 4096, r, 5);
+    hk_barrier(k);
+    void *none;
+    T_ERR(symmArenaAlloc(a, 1, 0, NULL, &none), symmInvalidUsage);
+    T_ERR(symmArenaAllocOn(a, STRIPES, 1, 0, &none), symmInvalidArgument);
+    T_OK(symmArenaDestroy(a));
+    T_EQ(hk_info(heap).symUsed, 0);
+    T_OK(symmHeapCheck(heap));
+    T_OK(symmHeapDestroy(heap));
+}
+
+static void symmetric_offsets_on_processes(void) {
+    T_EXPECT_WARNINGS();
+    hk_processes(3, symmetric_rank, NULL);
+}
+
+static void symmetric_offsets_on_threads(void) {
+    T_EXPECT_WARNINGS();
+    hk_threads(3, symmetric_rank, NULL);
+}
+
+/* Each rank its own blocks, of its own sizes; a peer reads them through a reference. */
+static void local_rank(void *arg) {
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 64 * MB, 4 * MB, 8 * MB);
+    symmArena_t a = open_arena(heap, 0, 4 * MB, 1);
+    symmRef *refs = k->arg, ref;
+    for (int i = 0; i <= k->rank; i++) take(a, 5000, NULL);
+    void *p = take(a, 2000, NULL), *at;
+    hk_fill(p, 2000, k->rank, 9);
+    T_OK(symmRefOf(p, &ref));
+    refs[k->rank] = ref;
+    hk_barrier(k);
+    T_OK(symmRefPtr(k->comm, &refs[(k->rank + 1) % k->n], SYMM_REF_OWNER, &at));
+    hk_holds(at, 2000, (k->rank + 1) % k->n, 9);
+    hk_barrier(k);
+    T_OK(symmArenaDestroy(a));
+    T_OK(symmHeapDestroy(heap));
+}
+
+static void peers_read_local_blocks(void) {
+    hk_processes(3, local_rank, T_SHARED(3 * sizeof(symmRef)));
+}
+
+T_MAIN(T(bad_arguments), T(blocks_hold_what_is_written), T(growth_is_the_callers),
+       T(an_arena_outlives_its_heaps_handle), T(streams_use_the_arena),
+       T(captured_streams_are_refused), T(symmetric_offsets_on_processes),
+       T(symmetric_offsets_on_threads), T(peers_read_local_blocks))

@@ -1,0 +1,351 @@
+/* unit_arena_threads.c - the arena over offsets, used by several threads and streams: sub-arenas, what goes from one to another, stripes. */
+#include <sched.h>
+#include <unistd.h>
+
+#include "arena_fix.h"
+
+/* ---- threads ----------------------------------------------------------------------------------------------------------- */
+
+enum { THREADS = 4 };
+
+typedef struct {
+    fix *f;
+    symmStream_t stream[2];
+    _Atomic uint64_t slot[64]; /* offset + 1 */
+    _Atomic int turn;
+} crowd;
+
+/* A mark for each unit at which a block begins while somebody has it: two owners would meet. */
+static _Atomic unsigned char marks[256 * AK_MB / SYMM_ARENA_UNIT];
+
+static uint64_t take_marked(fix *f, uint64_t bytes) {
+    uint64_t off = take(f, bytes);
+    T_EQ(atomic_exchange(&marks[off / U], 1), 0);
+    return off;
+}
+
+static void give_marked(fix *f, uint64_t off) {
+    T_EQ(atomic_exchange(&marks[off / U], 0), 1);
+    give(f, off);
+}
+
+static void work_alone(int rank, int n, void *arg) {
+    crowd *c = arg;
+    uint64_t off[40] = {0}, state = 77 + (uint64_t)rank;
+    (void)n;
+    for (int i = 0; i < 4000; i++) {
+        uint64_t k = draw(&state, 40);
+        if (off[k]) {
+            give_marked(c->f, off[k] - 1);
+            off[k] = 0;
+        } else {
+            uint64_t bytes = draw(&state, 50) ? draw(&state, 20 * KB) + 1 : draw(&state, MB) + 1;
+            off[k] = take_marked(c->f, bytes) + 1;
+        }
+    }
+    for (int k = 0; k < 40; k++)
+        if (off[k]) give_marked(c->f, off[k] - 1);
+}
+
+static void four_threads_defragment(void) {
+    crowd c = {.f = open_fix(256 * MB, 64 * KB, 2 * MB, 0)};
+    T_THREADS(THREADS, work_alone, &c);
+    T_EQ(count(c.f).used, 0);
+    T_EQ(count(c.f).kept, 0); /* the threads have ended */
+    T_EQ(count(c.f).supers, 0);
+    T_EQ(count(c.f).subs[SYMM_SUB_THREAD], 0);
+    symm_arena_trim(c.f->a);
+    T_EQ(count(c.f).held, 0);
+    close_fix(c.f);
+}
+
+static void swap_blocks(int rank, int n, void *arg) {
+    crowd *c = arg;
+    uint64_t state = 5 + (uint64_t)rank;
+    (void)n;
+    for (int i = 0; i < 6000; i++) {
+        uint64_t bytes = draw(&state, 100) ? draw(&state, 9000) + 1 : 100 * KB;
+        uint64_t was = atomic_exchange(&c->slot[draw(&state, 64)], take_marked(c->f, bytes) + 1);
+        if (was) give_marked(c->f, was - 1);
+    }
+}
+
+static void blocks_freed_by_other_threads(void) {
+    static crowd c;
+    c.f = open_fix(256 * MB, 64 * KB, 2 * MB, 0);
+    T_THREADS(THREADS, swap_blocks, &c);
+    for (int k = 0; k < 64; k++)
+        if (c.slot[k]) give_marked(c.f, c.slot[k] - 1);
+    T_EQ(count(c.f).used, 0);
+    symm_arena_trim(c.f->a);
+    T_EQ(count(c.f).held, 0);
+    close_fix(c.f);
+}
+
+static void use_several(int rank, int n, void *arg) {
+    fix **f = arg;
+    (void)rank;
+    (void)n;
+    for (int i = 0; i < 3; i++) {
+        uint64_t a = take(f[i], 1000), b = take(f[i], 1000);
+        give(f[i], a);
+        (void)b;
+    }
+}
+
+/* Each arena gets back what a thread that ended had: in all arenas, not only in the first. */
+static void thread_exit_cleans_several_arenas(void) {
+    fix *f[3];
+    for (int i = 0; i < 3; i++) f[i] = open_fix(64 * MB, 64 * KB, 2 * MB, 0);
+    T_THREADS(2, use_several, f);
+    for (int i = 0; i < 3; i++) {
+        T_EQ(count(f[i]).kept, 0);
+        T_EQ(count(f[i]).subs[SYMM_SUB_THREAD], 0);
+        int ended = count(f[i]).subs[SYMM_SUB_ENDED]; /* the second may have had the first one's */
+        T_CHECK(ended == 1 || ended == 2);
+        T_EQ(count(f[i]).used, 2 * 1024);
+    }
+    symm_arena_end(f[1]->a); /* with what they left */
+    T_OK(ak_arena(&f[1]->up, 64 * MB, 64 * KB, 2 * MB, 0, &f[1]->a));
+    T_THREADS(2, use_several, f); /* these take over what is there */
+    T_CHECK(count(f[0]).subs[SYMM_SUB_ENDED] <= 2);
+    T_EQ(count(f[0]).subs[SYMM_SUB_THREAD], 0);
+    T_EQ(count(f[0]).used, 4 * 1024);
+    for (int i = 0; i < 3; i++) close_fix(f[i]);
+}
+
+/* ---- streams ----------------------------------------------------------------------------------------------------------- */
+
+static _Atomic int gate;
+
+static void wait_gate(void *arg) {
+    (void)arg;
+    while (!atomic_load(&gate)) usleep(50);
+}
+
+static void per_thread_to_stream_dealloc(void) {
+    fix *f = open_fix(64 * MB, 64 * KB, 2 * MB, 0);
+    symmStream_t s;
+    T_OK(symmStreamCreate(&s));
+    uint64_t a = take(f, 256), b = take_as(f, s, 256, U);
+    T_CHECK(a / (64 * KB) != b / (64 * KB));
+    T_OK(symm_arena_give(f->a, s, a)); /* the thread's block, freed on a stream */
+    give(f, b);                        /* the stream's block, freed by the thread */
+    uint64_t c = take(f, 256), d = take_as(f, s, 256, U);
+    T_OK(symm_arena_give(f->a, s, c));
+    T_OK(symm_arena_give(f->a, s, d));
+    symm_arena_stream_end(f->a, s);
+    T_OK(symmStreamDestroy(s));
+    symm_arena_trim(f->a);
+    T_EQ(count(f).used, 0);
+    T_EQ(count(f).held, 0);
+    close_fix(f);
+}
+
+static _Atomic int order, first_at, second_at;
+static void note_first(void *arg) {
+    (void)arg;
+    atomic_store(&first_at, atomic_fetch_add(&order, 1) + 1);
+}
+static void note_second(void *arg) {
+    (void)arg;
+    atomic_store(&second_at, atomic_fetch_add(&order, 1) + 1);
+}
+
+/* A large block freed on s and taken by t: t's later work comes after s's earlier work, and nobody waited for it here. */
+static void a_block_goes_from_stream_to_stream(void) {
+    fix *f = open_fix(4 * MB, 64 * KB, 4 * MB, 0);
+    symmStream_t s, t;
+    T_OK(symmStreamCreate(&s));
+    T_OK(symmStreamCreate(&t));
+    atomic_store(&gate, 0);
+    T_OK(symmStreamHostFunc(s, wait_gate, NULL));
+    T_OK(symmStreamHostFunc(s, note_first, NULL));
+    uint64_t a = take_as(f, s, 3 * MB, U);
+    T_OK(symm_arena_give(f->a, s, a)); /* returns though s has not come so far */
+    T_EQ(first_at, 0);
+    uint64_t again = take_as(f, s, 3 * MB, U); /* the same stream: at once, no wait */
+    T_EQ(again, a);
+    T_EQ(f->a->waits, 0);
+    T_OK(symm_arena_give(f->a, s, again));
+    T_EQ(take_as(f, t, 3 * MB, U), a);
+    T_EQ(f->a->waits, 1);
+    T_OK(symmStreamHostFunc(t, note_second, NULL));
+    usleep(2000);
+    T_EQ(second_at, 0);
+    atomic_store(&gate, 1);
+    T_OK(symmStreamSynchronize(t));
+    T_CHECK(first_at == 1 && second_at == 2);
+    T_OK(symmStreamDestroy(s));
+    T_OK(symmStreamDestroy(t));
+    close_fix(f);
+}
+
+/* A small block of t's sub, freed on s: t waits before it uses what s freed, and only then. */
+static void a_free_on_another_stream_is_waited_for(void) {
+    fix *f = open_fix(64 * KB, 64 * KB, 64 * KB, 0);
+    symmStream_t s, t;
+    T_OK(symmStreamCreate(&s));
+    T_OK(symmStreamCreate(&t));
+    atomic_store(&gate, 0);
+    T_OK(symmStreamHostFunc(s, wait_gate, NULL));
+    uint64_t a = take_as(f, t, 32 * KB, U), b = take_as(f, t, 16 * KB, U);
+    T_OK(symm_arena_give(f->a, s, a));
+    T_EQ(take_as(f, t, 16 * KB, U), b + 16 * KB); /* there is other room: no wait */
+    T_EQ(f->a->waits, 0);
+    T_EQ(take_as(f, t, 16 * KB, U), a);
+    T_EQ(f->a->waits, 1);
+    T_OK(symmStreamHostFunc(t, note_second, NULL));
+    usleep(1000);
+    T_EQ(second_at, 0);
+    atomic_store(&gate, 1);
+    T_OK(symmStreamSynchronize(t));
+    T_EQ(second_at, 1);
+    T_OK(symmStreamDestroy(s));
+    T_OK(symmStreamDestroy(t));
+    close_fix(f);
+}
+
+/* The first stream's superblock, which went back, is waited for by the second. */
+static void superblocks_carry_their_order(void) {
+    fix *f = open_fix(64 * KB, 64 * KB, 64 * KB, 0);
+    symmStream_t s, t;
+    T_OK(symmStreamCreate(&s));
+    T_OK(symmStreamCreate(&t));
+    atomic_store(&gate, 0);
+    T_OK(symmStreamHostFunc(s, wait_gate, NULL));
+    uint64_t a = take_as(f, s, 256, U);
+    T_OK(symm_arena_give(f->a, s, a));
+    symm_arena_defragment(f->a);
+    T_EQ(count(f).supers, 0);
+    T_EQ(take_as(f, t, 256, U), a);
+    T_EQ(f->a->waits, 1);
+    atomic_store(&gate, 1);
+    T_OK(symmStreamDestroy(s));
+    T_OK(symmStreamDestroy(t));
+    close_fix(f);
+}
+
+static void streams_that_are_gone_leave_their_keys(void) {
+    fix *f = open_fix(64 * MB, 64 * KB, 2 * MB, 0);
+    for (int i = 0; i < 50; i++) {
+        symmStream_t s;
+        T_OK(symmStreamCreate(&s));
+        uint64_t a = take_as(f, s, 256, U);
+        if (i % 2) T_OK(symm_arena_give(f->a, s, a));
+        T_OK(symmStreamDestroy(s));
+    }
+    struct symm_arena_counts n = count(f);
+    T_EQ(n.used, 25 * 256);
+    T_CHECK(f->a->nsubs <= 2);
+    T_EQ(n.subs[SYMM_SUB_STREAM], 1);
+    T_CHECK(n.supers <= 2);
+    close_fix(f);
+}
+
+/* 64 streams of small blocks hold little more than the blocks. */
+static void small_blocks_of_64_streams(void) {
+    enum { N = 64, EACH = 256 };
+    fix *f = open_fix(AK_GB, 64 * KB, 2 * MB, 0);
+    static uint64_t off[N][EACH];
+    symmStream_t s[N];
+    uint64_t state = 3, live = 0;
+    for (int i = 0; i < N; i++) T_OK(symmStreamCreate(&s[i]));
+    for (int k = 0; k < 4 * EACH; k++)
+        for (int i = 0; i < N; i++) {
+            uint64_t *o = &off[i][draw(&state, EACH)];
+            if (*o) T_OK(symm_arena_give(f->a, s[i], *o - 1));
+            *o = take_as(f, s[i], draw(&state, 2048) + 1, U) + 1;
+        }
+    live = count(f).used;
+    T_CHECKF(count(f).assigned * 10 <= live * 13, "%llu bytes are held for %llu live ones",
+             (unsigned long long)count(f).assigned, (unsigned long long)live);
+    for (int i = 0; i < N; i++) T_OK(symmStreamDestroy(s[i]));
+    close_fix(f);
+}
+
+static void produce_and_consume(int rank, int n, void *arg) {
+    crowd *c = arg;
+    (void)n;
+    for (int i = 0; i < 2000; i++) {
+        if (rank == 0) {
+            while (atomic_load(&c->slot[i % 64])) sched_yield();
+            atomic_store(&c->slot[i % 64], take_as(c->f, c->stream[0], 100 + (uint64_t)i, U) + 1);
+        } else {
+            uint64_t off;
+            while (!(off = atomic_exchange(&c->slot[i % 64], 0))) sched_yield();
+            T_OK(symm_arena_give(c->f->a, c->stream[1], off - 1));
+        }
+    }
+}
+
+static void producer_and_consumer_on_two_streams(void) {
+    static crowd c;
+    c.f = open_fix(256 * MB, 64 * KB, 2 * MB, 0);
+    for (int i = 0; i < 2; i++) T_OK(symmStreamCreate(&c.stream[i]));
+    T_THREADS(2, produce_and_consume, &c);
+    symm_arena_stream_end(c.f->a, c.stream[0]);
+    for (int i = 0; i < 2; i++) T_OK(symmStreamDestroy(c.stream[i]));
+    symm_arena_trim(c.f->a);
+    T_EQ(count(c.f).used, 0);
+    T_EQ(count(c.f).held, 0);
+    close_fix(c.f);
+}
+
+/* ---- stripes ------------------------------------------------------------------------------------------------------------ */
+
+enum { STRIPES = 4 };
+typedef struct {
+    fix *f;
+    uint64_t sum[STRIPES];
+    int skew;
+} striped;
+
+static void use_stripe(int rank, int n, void *arg) {
+    striped *x = arg;
+    uint64_t state = 11 + (uint64_t)rank, off[32] = {0};
+    (void)n;
+    for (int i = 0; i < 3000; i++) {
+        uint64_t k = draw(&state, 32);
+        if ((i + rank) % x->skew == 0) sched_yield();
+        if (off[k]) {
+            give(x->f, off[k] - 1);
+            off[k] = 0;
+        } else {
+            T_OK(symm_arena_take_on(x->f->a, rank, draw(&state, 16 * KB) + 1, U << draw(&state, 5),
+                                    &off[k]));
+            x->sum[rank] = (x->sum[rank] ^ ++off[k]) * 0x9e3779b97f4a7c15ull;
+        }
+    }
+}
+
+static void offsets_on_stripes_do_not_depend_on_timing(void) {
+    striped a = {.skew = 1}, b = {.skew = 7};
+    a.f = open_fix(64 * MB, 64 * KB, 2 * MB, STRIPES);
+    b.f = open_fix(64 * MB, 64 * KB, 2 * MB, STRIPES);
+    T_THREADS(STRIPES, use_stripe, &a);
+    T_THREADS(STRIPES, use_stripe, &b);
+    for (int i = 0; i < STRIPES; i++) T_CHECK(a.sum[i] == b.sum[i] && a.sum[i]);
+    close_fix(a.f);
+    close_fix(b.f);
+}
+
+static void stripe_i_owns_superblocks_i_and_i_plus_k(void) {
+    fix *f = open_fix(MB + 64 * KB, 64 * KB, 2 * MB, STRIPES); /* 17: one is left over */
+    for (int i = 0; i < STRIPES; i++) {
+        uint64_t off;
+        for (int k = 0; k < 4; k++) {
+            T_OK(symm_arena_take_on(f->a, i, 64 * KB, U, &off));
+            T_EQ(off, (uint64_t)(i + k * STRIPES) * 64 * KB);
+        }
+    }
+    T_EQ(count(f).supers, 16);
+    close_fix(f);
+}
+
+T_MAIN(T(four_threads_defragment), T(blocks_freed_by_other_threads),
+       T(thread_exit_cleans_several_arenas), T(per_thread_to_stream_dealloc),
+       T(a_block_goes_from_stream_to_stream), T(a_free_on_another_stream_is_waited_for),
+       T(superblocks_carry_their_order), T(streams_that_are_gone_leave_their_keys),
+       T(small_blocks_of_64_streams), T(producer_and_consumer_on_two_streams),
+       T(offsets_on_stripes_do_not_depend_on_timing), T(stripe_i_owns_superblocks_i_and_i_plus_k))

@@ -1,0 +1,388 @@
+/* unit_gpu_lane.c - lanes and graph plans on the fake CUDA driver: which calls of the driver they make and which not, what a capture gets
+ * from them, how long a graph holds its plan, and what is left when a call fails. Kernels only note that they were launched: order between
+ * ranks is shown by thr_lane.c and gpu_lane.c. */
+#include "../src/host/fail.h"
+#include "../src/host/memplan.h"
+#include "fgpu_kit.h"
+#include "symm_lane.h"
+
+enum { KB4 = 4096, BIG = 256 << 10 };
+
+static symmComm_t comms[GK_RANKS];
+static symmHeap_t heaps[GK_RANKS];
+static cu_stream streams[2];
+static symmLane_t lanes[2];
+
+/* Two streams and lanes, both of rank 0. */
+static void start(int ranks) {
+    symmHeapConfig_t c = SYMM_HEAP_CONFIG_INITIALIZER;
+    gk_start(2, 0);
+    gk_open(comms, ranks, NULL);
+    c.reserve = 256 * GK_MB;
+    c.symBytes = c.localBytes = 8 * GK_MB;
+    T_OK(symmGroupStart());
+    for (int r = 0; r < ranks; r++) T_OK(symmHeapCreate(comms[r], &c, &heaps[r]));
+    T_OK(symmGroupEnd());
+    T_OK(symm_cuda_set(0));
+    for (int i = 0; i < 2; i++) {
+        streams[i] = gk_stream(0);
+        T_OK(symmLaneCreate(heaps[0], gk_user(streams[i]), &lanes[i]));
+    }
+}
+
+static void finish(int ranks) {
+    for (int i = 0; i < 2; i++)
+        if (lanes[i]) T_OK(symmLaneDestroy(lanes[i]));
+    for (int r = 0; r < ranks; r++) T_OK(symmHeapDestroy(heaps[r]));
+    gk_close(comms, ranks);
+    symm_gpu_reap();
+    T_EQ(SYMM_STAT_GET(plans) + SYMM_STAT_GET(lanes), 0);
+    GK_LEFT(0);
+}
+
+static char *alloc(int lane, size_t bytes, unsigned flags) {
+    void *p = NULL;
+    T_OK(symmAllocAsync(lanes[lane], bytes, flags, &p));
+    T_CHECK(p != NULL);
+    return p;
+}
+static char *local(int lane, size_t bytes) {
+    return alloc(lane, bytes, SYMM_ALLOC_LOCAL);
+}
+static void drop(int lane, void *p) {
+    T_OK(symmFreeAsync(lanes[lane], p));
+}
+static void work(int i, char *p) {
+    T_EQ(symm_cu.cuMemsetD8Async((uintptr_t)p, 1, 64, streams[i]), 0);
+}
+static void begin(void) {
+    T_EQ(symm_cu.cuStreamBeginCapture(streams[0], SYMM_CUDA_CAPTURE_MODE_RELAXED), 0);
+}
+static cu_graph end(void) {
+    cu_graph graph = NULL;
+    T_EQ(symm_cu.cuStreamEndCapture(streams[0], &graph), 0);
+    return graph;
+}
+static void order(int from, int to) {
+    cu_event e;
+    T_EQ(symm_cu.cuEventCreate(&e, SYMM_CUDA_EVENT_DISABLE_TIMING), 0);
+    T_EQ(symm_cu.cuEventRecord(e, streams[from]), 0);
+    T_EQ(symm_cu.cuStreamWaitEvent(streams[to], e, 0), 0);
+    T_EQ(symm_cu.cuEventDestroy(e), 0);
+}
+
+/* ---- stream order ---------------------------------------------------------------------------------------- */
+
+static void the_steady_state_asks_for_the_capture_and_nothing_else(void) {
+    start(1);
+    drop(0, local(0, KB4));
+    gk_calls before = gk_count();
+    for (int i = 0; i < 1000; i++) drop(0, local(0, KB4));
+    GK_EXACTLY(&before, "cuStreamGetCaptureInfo_v3*2000");
+    drop(0, alloc(0, KB4, SYMM_ALLOC_SYM)); /* one rank: nobody to wait for */
+    before = gk_count();
+    for (int i = 0; i < 1000; i++) drop(0, alloc(0, KB4, SYMM_ALLOC_SYM));
+    GK_EXACTLY(&before, "cuStreamGetCaptureInfo_v3*2000");
+    finish(1);
+}
+
+static void an_epoch_is_one_kernel(void) {
+    start(2);
+    T_EQ(gk_last(0).count, 0);
+    const int synced = fake_cuda_calls("cuStreamSynchronize");
+    for (int i = 0; i < 1000; i++) drop(0, alloc(0, 1024, SYMM_ALLOC_SYM));
+    T_CHECK(gk_last(0).count > 0 && gk_last(0).count <= 1000 / 32);
+    T_STREQ(gk_last(0).kernel, "symm_barrier_word_n0");
+    T_CHECK(gk_last(0).config.stream == streams[0]);
+    T_EQ(fake_cuda_calls("cuStreamSynchronize"), synced);
+    finish(2);
+}
+
+static void another_lane_waits_once_on_the_device(void) {
+    start(1);
+    char *p = local(0, 5 * GK_MB);
+    drop(0, p);
+    gk_calls before = gk_count();
+    char *q = local(1, 5 * GK_MB);
+    T_CHECK(p == q);
+    GK_EXACTLY(&before, "cuStreamGetCaptureInfo_v3*3 cuCtxGetCurrent*2 cuEventCreate cuEventRecord "
+                        "cuStreamWaitEvent");
+    drop(1, q);
+    drop(1, local(1, KB4)); /* of what was kept; from here on there are both */
+    before = gk_count();
+    drop(1, local(1, KB4));
+    GK_EXACTLY(&before, "cuStreamGetCaptureInfo_v3*2");
+    finish(1);
+}
+
+/* The event cannot be recorded: told, and nothing is lost. */
+static void a_call_that_fails_changes_nothing(void) {
+    static const char *const calls[] = {"cuEventRecord", "cuStreamWaitEvent", "cuEventCreate"};
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < 3; i++) {
+        void *q = NULL;
+        start(1);
+        char *p = local(0, 5 * GK_MB);
+        drop(0, p);
+        fake_cuda_fail(calls[i], 1, SYMM_CUDA_ERROR_LAUNCH_FAILED);
+        T_ERR(symmAllocAsync(lanes[1], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q), symmUnhandledCudaError);
+        T_CHECK(q == NULL && !fake_cuda_fail_waits());
+        T_OK(symmAllocAsync(lanes[1], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q));
+        T_CHECK(q == p);
+        drop(1, q);
+        finish(1);
+    }
+}
+
+static void a_stream_that_is_gone_is_told(void) {
+    void *p = NULL;
+    T_EXPECT_WARNINGS();
+    start(1);
+    char *q = local(0, KB4);
+    T_EQ(symm_cu.cuStreamDestroy(streams[0]), 0);
+    T_ERR(symmAllocAsync(lanes[0], KB4, 0, &p), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "is gone");
+    T_ERR(symmFreeAsync(lanes[0], q), symmInvalidArgument);
+    T_OK(symmLaneDestroy(lanes[0])); /* its work is waited for with the whole context */
+    lanes[0] = NULL;
+    drop(1, q);
+    T_ERR(symmLaneCreate(heaps[0], gk_user(SYMM_CUDA_STREAM_PER_THREAD), &lanes[0]),
+          symmInvalidArgument);
+    T_OK(symmLaneCreate(heaps[0], NULL, &lanes[0])); /* the NULL stream is one */
+    drop(0, local(0, KB4));
+    finish(1);
+}
+
+/* ---- captures -------------------------------------------------------------------------------------------- */
+
+static void G_3_2_a_chain_adds_no_node_to_the_graph(void) {
+    cu_graph_exec exec;
+    symmGraphPlan_t plan;
+    start(1);
+    begin();
+    char *first = local(0, KB4);
+    work(0, first);
+    drop(0, first);
+    for (int i = 0; i < 50; i++) {
+        char *p = local(0, KB4);
+        T_CHECK(p == first);
+        work(0, p);
+        drop(0, p);
+    }
+    T_EQ(fake_cuda_calls("cuGraphAddEmptyNode"), 0);
+    T_EQ(fake_cuda_calls("cuStreamUpdateCaptureDependencies_v2"), 0);
+    T_EQ(fake_cuda_calls("cuUserObjectCreate"), 1); /* one for the graph */
+    /* Each node is walked once: it costs as many questions as there are nodes. */
+    T_CHECK(fake_cuda_calls("cuGraphNodeGetDependencies_v2") <= 2 * 51);
+    cu_graph graph = end();
+    T_OK(symmPlanBind(lanes[0], graph, 0, &plan));
+    T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
+    symmGraph_t e = (symmGraph_t)(void *)exec;
+    T_OK(symmPlanUpload(plan, e, gk_user(streams[0])));
+    gk_calls before = gk_count();
+    for (int i = 0; i < 100; i++) T_OK(symmPlanLaunch(plan, e, gk_user(streams[0])));
+    GK_EXACTLY(&before, "cuGraphLaunch*100 cuStreamGetCaptureInfo_v3*100 cuCtxGetCurrent*100");
+    T_OK(symmPlanLaunch(plan, e, gk_user(streams[1]))); /* behind the other stream */
+    before = gk_count();
+    T_OK(symmPlanLaunch(plan, e, gk_user(streams[0])));
+    GK_EXACTLY(&before, "cuGraphLaunch cuStreamGetCaptureInfo_v3*3 cuCtxGetCurrent*3 cuEventRecord "
+                        "cuStreamWaitEvent");
+    T_OK(symmPlanDestroy(plan));
+    T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    finish(1);
+}
+
+static void G_4_1_siblings_and_joins_by_the_graphs_own_edges(void) {
+    start(1);
+    begin();
+    char *a = local(0, KB4);
+    work(0, a);
+    order(0, 1);
+    char *b = local(1, KB4);
+    work(1, b);
+    drop(1, b);
+    char *c = local(0, KB4); /* beside b's free */
+    T_CHECK(a != b && b != c && a != c);
+    work(0, c);
+    char *d = local(1, KB4); /* behind b's free */
+    T_CHECK(d == b);
+    work(1, d);
+    drop(1, d);
+    order(1, 0);
+    drop(0, a); /* here two nodes come together: one empty one makes a place of them */
+    T_EQ(fake_cuda_calls("cuGraphAddEmptyNode"), 1);
+    drop(0, c);
+    char *e = local(0, KB4), *f = local(0, KB4), *g = local(0, KB4);
+    T_CHECK((e == a || e == b || e == c) && (f == a || f == b || f == c) && e != f);
+    T_CHECK((g == a || g == b || g == c) && g != e && g != f);
+    drop(0, e), drop(0, f), drop(0, g);
+    cu_graph graph = end();
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    finish(1);
+}
+
+/* Two places before any work: whatever comes later comes after them. */
+static void a_capture_that_begins_with_blocks(void) {
+    start(1);
+    begin();
+    char *a = local(0, KB4);
+    drop(0, a);
+    char *b = local(0, KB4);
+    T_CHECK(a == b);
+    work(0, b);
+    drop(0, b);
+    T_EQ(symm_cu.cuGraphDestroy(end()), 0);
+    finish(1);
+}
+
+static void captured_barriers_stand_where_ranks_must_be_heard(void) {
+    start(2);
+    begin();
+    char *p = alloc(0, BIG, SYMM_ALLOC_SYM);
+    work(0, p);
+    drop(0, p);
+    char *q = alloc(0, BIG, SYMM_ALLOC_SYM);
+    T_CHECK(p == q);
+    drop(0, q);
+    T_EQ(gk_last(0).count, 0);
+    T_EQ(fake_cuda_calls("cuLaunchKernelEx"), 2);
+    T_OK(symmBarrier(comms[0], gk_user(streams[0]))); /* the program's own does as well */
+    q = alloc(0, BIG, SYMM_ALLOC_SYM);
+    T_CHECK(p == q);
+    T_EQ(fake_cuda_calls("cuLaunchKernelEx"), 3);
+    drop(0, q);
+    T_EQ(symm_cu.cuGraphDestroy(end()), 0);
+    finish(2);
+}
+
+/* ---- how long -------------------------------------------------------------------------------------------- */
+
+static void G_6_memory_lives_as_long_as_graph_or_plan(void) {
+    cu_graph_exec exec;
+    symmGraphPlan_t plan;
+    symmHeapInfo_t i = {.size = sizeof i};
+    uint64_t freed;
+    start(1);
+    begin();
+    char *p = local(0, BIG);
+    work(0, p);
+    drop(0, p);
+    cu_graph graph = end();
+    T_OK(symmPlanBind(lanes[0], graph, 0, &plan));
+    T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    T_OK(symmPlanDestroy(plan));
+    T_OK(symmGraphMemTrim(lanes[0], &freed));
+    T_CHECK(freed >= BIG);
+    T_OK(symmHeapQuery(heaps[0], &i));
+    T_CHECK(i.localUsed >= BIG); /* the executable graph runs on it */
+    gk_calls before = gk_count();
+    T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
+    GK_EXACTLY(&before, "cuGraphExecDestroy"); /* the callback calls nothing */
+    T_OK(symmGraphMemTrim(lanes[0], &freed));
+    T_OK(symmHeapQuery(heaps[0], &i));
+    T_EQ(i.localUsed, 0);
+    finish(1);
+}
+
+static void graphs_may_outlive_lanes_heap_and_communicator(void) {
+    cu_graph_exec exec;
+    start(2);
+    begin();
+    char *p = alloc(0, BIG, SYMM_ALLOC_SYM);
+    work(0, p);
+    drop(0, p);
+    cu_graph graph = end();
+    T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
+    for (int i = 0; i < 2; i++) T_OK(symmLaneDestroy(lanes[i]));
+    gk_close(comms, 2);
+    T_EQ(SYMM_STAT_GET(plans), 1);
+    work(0, p); /* still mapped */
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
+    T_EQ(SYMM_STAT_GET(plans), 1);
+    symm_gpu_reap();
+    T_EQ(SYMM_STAT_GET(plans) + SYMM_STAT_GET(comms), 0);
+    GK_LEFT(0);
+}
+
+/* ---- old drivers, failures ------------------------------------------------------------------------------- */
+
+static void G_2_an_old_driver_is_no_error(void) {
+    symmMemSupport_t s = {.size = sizeof s};
+    void *p = NULL;
+    T_EXPECT_WARNINGS();
+    start(1);
+    T_OK(symmMemSupport(&s));
+    T_CHECK(s.graphs && s.nodes && s.lanes && s.driver == 12080);
+    symm_cu.cuGraphNodeGetDependencies_v2 = NULL; /* as a driver of 12.2 */
+    T_OK(symmMemSupport(&s));
+    T_CHECK(!s.graphs && !s.nodes && s.lanes);
+    T_MSG(s.why, "12.3");
+    begin();
+    T_ERR(symmAllocAsync(lanes[0], KB4, SYMM_ALLOC_LOCAL, &p), symmNotSupported);
+    T_EQ(symm_cu.cuGraphDestroy(end()), 0);
+    drop(0, local(0, KB4));
+    finish(1);
+}
+
+static symmResult_t capture_all(void) {
+    void *p = NULL, *q = NULL;
+    symmResult_t r = symmAllocAsync(lanes[0], BIG, SYMM_ALLOC_SYM, &p);
+    if (!r) work(0, p), order(0, 1), work(1, p), order(1, 0);
+    if (!r) r = symmFreeAsync(lanes[0], p);
+    if (!r) r = symmAllocAsync(lanes[0], BIG, SYMM_ALLOC_SYM, &q);
+    if (!r) r = symmFreeAsync(lanes[0], q);
+    return r;
+}
+
+#ifdef __SANITIZE_THREAD__
+enum { MOST = 2, FAULTS = 2 }; /* a start takes long there, and races are not looked for here */
+#else
+enum { MOST = 4, FAULTS = 14 };
+#endif
+
+/* Each call of the driver and each allocation fails in turn, in a capture. */
+static void captures_survive_every_failure(void) {
+    static const char *const calls[] = {"cuUserObjectCreate", "cuGraphRetainUserObject",
+                                        "cuGraphAddEmptyNode", "cuGraphNodeGetDependencies_v2",
+                                        "cuStreamUpdateCaptureDependencies_v2"};
+    static const char *const points[] = {"memplan_nodes", "memplan_walk",    "memplan_node_deps",
+                                         "memplan_join",  "memplan_barrier", "memplan_call",
+                                         "memplan_block", "memplan_piece",   "memplan_alloc"};
+    int seen = 0;
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < FAULTS; i++)
+        for (int nth = 1; nth < MOST; nth++) {
+            char spec[64];
+            start(2);
+            begin();
+            if (i < 5) fake_cuda_fail(calls[i], nth, SYMM_CUDA_ERROR_OUT_OF_MEMORY);
+            snprintf(spec, sizeof spec, "%s:error:%d", i < 5 ? "gplan_list" : points[i - 5], nth);
+            if (i >= 5) T_EQ(symm_fail_arm(spec), 0);
+            symmResult_t r = capture_all();
+            int waits = i < 5 && fake_cuda_fail_waits();
+            T_EQ(symm_fail_arm(""), 0);
+            fake_cuda_fail("cuGraphDestroy", 1, 0);
+            if (r) seen |= 1 << i;
+            T_CHECKF(r == symmSuccess || r == symmOutOfMemory, "%s %d: %d",
+                     i < 5 ? calls[i] : points[i - 5], nth, (int)r);
+            cu_graph graph = NULL;
+            if (symm_cu.cuStreamEndCapture(streams[0], &graph) == 0)
+                T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+            drop(0, local(0, KB4)); /* and lanes work */
+            finish(2);
+            if (!r && (waits || i >= 5)) break;
+        }
+    T_EQ(seen, (1 << FAULTS) - 1); /* each was met, and told */
+}
+
+T_MAIN(T(the_steady_state_asks_for_the_capture_and_nothing_else), T(an_epoch_is_one_kernel),
+       T(another_lane_waits_once_on_the_device), T(a_call_that_fails_changes_nothing),
+       T(a_stream_that_is_gone_is_told), T(G_3_2_a_chain_adds_no_node_to_the_graph),
+       T(G_4_1_siblings_and_joins_by_the_graphs_own_edges), T(a_capture_that_begins_with_blocks),
+       T(captured_barriers_stand_where_ranks_must_be_heard),
+       T(G_6_memory_lives_as_long_as_graph_or_plan),
+       T(graphs_may_outlive_lanes_heap_and_communicator), T(G_2_an_old_driver_is_no_error),
+       T(captures_survive_every_failure))
