@@ -129,8 +129,11 @@ check-build:
 	+@$(SUBMAKE) TSAN=1 tests-tsan
 
 # Two programs at a time: much of a test is waiting, for deadlines and for peers.
+# What takes longest under a sanitizer is left to `make asan`, `make tsan` and check-full.
+LONG_ASAN := $(if $(T_FULL),,$(ASAN_TEST)/fault_limits $(ASAN_TEST)/fault_boot)
+LONG_TSAN := $(if $(T_FULL),,$(TSAN_TEST)/unit_cuda_vmm)
 check-run:
-	@$(RUN_SH) -j 2 $(PLAIN_LIST) $(TSAN_LIST) $(ASAN_LIST)
+	@$(RUN_SH) -j 2 $(PLAIN_LIST) $(filter-out $(LONG_TSAN),$(TSAN_LIST)) $(filter-out $(LONG_ASAN),$(ASAN_LIST))
 
 check-full: ## as check, without sampling: whole matrices, all rank counts, time limits tripled
 	@T_FULL=1 T_SLOW=$${T_SLOW:-3} $(MAKE) --no-print-directory check NP='1 2 3 4 5 6 7 8 12 16'
