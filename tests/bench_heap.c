@@ -7,7 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "../src/transport/cuda_driver.h"
+#include "../src/transport/cuda_device.h"
+#include "../src/transport/cuda_probe.h"
 #include "symm_heap.h"
 #include "symm_mpi.h"
 #include "symm_vec.h"
@@ -177,6 +178,28 @@ static uint64_t grow_by_device_copy(void) {
     return t;
 }
 
+/* What the driver takes for the vector's steps, by itself and without peers: the least that growing can cost. */
+static uint64_t grow_by_driver(int device) {
+    const cu_mem_prop prop = symm_cuda_prop(device, SYMM_CUDA_HANDLE_FD);
+    const cu_mem_access access = {{SYMM_CUDA_LOCATION_DEVICE, device}, SYMM_CUDA_ACCESS_READWRITE};
+    cu_deviceptr va = 0;
+    cu_mem_handle h = 0;
+    int bad = symm_cu.cuMemAddressReserve(&va, STEPS * 64 * MB, 0, 0, 0);
+    uint64_t t = begin();
+    for (unsigned i = 0; i < STEPS && !bad; i++) {
+        const cu_deviceptr at = va + i * 64 * MB;
+        bad = symm_cu.cuMemCreate(&h, 64 * MB, &prop, 0);
+        if (!bad) bad = symm_cu.cuMemMap(at, 64 * MB, 0, h, 0);
+        if (!bad) bad = symm_cu.cuMemSetAccess(at, 64 * MB, &access, 1);
+        if (!bad) bad = symm_cu.cuMemRelease(h);
+    }
+    t = now_ns() - t;
+    if (bad || symm_cu.cuMemUnmap(va, STEPS * 64 * MB) ||
+        symm_cu.cuMemAddressFree(va, STEPS * 64 * MB))
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    return t;
+}
+
 static uint64_t grow_heap(symmComm_t comm, uint64_t bytes, uint64_t chunk) {
     symmHeapConfig_t c = SYMM_HEAP_CONFIG_INITIALIZER;
     symmHeap_t heap;
@@ -217,6 +240,8 @@ static void growth(symmComm_t comm) {
     must(symmCommDevice(comm, &device), "symmCommDevice");
     if (device >= 0) { /* ordinary code cannot write there */
         must(symmSetDevice(device), "symmSetDevice");
+        for (int i = 0; i < ROUNDS; i++) ns[i] = grow_by_driver(device);
+        show("the driver's calls for 16 pieces of 64 MiB, alone", ns);
         for (int i = 0; i < ROUNDS; i++) ns[i] = grow_by_device_copy();
         show("cuMemAlloc + copy + cuMemFree to 1 GiB in 64 MiB steps", ns);
         return;

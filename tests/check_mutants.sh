@@ -129,7 +129,8 @@ streams-of-threads-unordered|src/host/gpu.c|s/g->marked = cu == 0/g->marked = 0/
 another-gpus-stream-taken|src/host/gpu.c|s/if (home == c->gpu->context)/if (home)/|plain|unit_gpu|wrong_streams_are_refused
 group-forgets-the-device|src/host/comm_init.c|s/symm_group_open() ? symm_backend_context() : NULL/NULL/|plain|unit_gpu|a_group_creates_each_rank_on_the_device_that_was_current
 child-on-another-gpu|src/host/comm_init.c|s/c->gpu ? c->gpu->context : NULL/NULL/|plain|unit_gpu|children_live_on_their_parents_gpus
-captured-call-holds-nothing|src/host/gpu.c|/SYMM_TRY(hold(graph, l));/d|plain|unit_gpu_graph|a_graph_keeps_windows_and_communicator
+captured-call-holds-nothing|src/host/gpu.c|/SYMM_TRY(symm_gpu_hold_call(graph, l));/d|plain|unit_gpu_graph|a_graph_keeps_windows_and_communicator
+pins-taken-once-a-call|src/host/gpu_hold.c|s/comm \&\& is_pinned(c->gpu, obj)/0/|plain|unit_gpu_graph|the_communicator_may_keep_them_instead
 ended-graphs-kept|src/host/comm.c|/if (gpus) symm_gpu_reap/d|plain|unit_gpu_graph|what_graphs_let_go_is_freed_soon
 device-work-not-ordered|src/host/synced_move.c|s/: s->ops->follow(s, stream);/: symmSuccess;/|plain|unit_synced|a_reader_comes_after_a_push
 writer-over-a-push|src/host/synced.c|/a push may still read what the caller/d|plain|unit_synced|a_writer_waits_for_a_push
@@ -208,7 +209,7 @@ control plain unit_cuda_vmm "src/transport/vmm_cuda.c src/transport/cuda_probe.c
 control plain unit_cuda_share src/transport/vmm_cuda.c
 control plain unit_cuda_driver src/transport/cuda_device.c
 control plain unit_gpu "src/host/gpu.c src/host/comm_make.c src/host/comm_init.c"
-control plain unit_gpu_graph "src/host/gpu.c src/host/comm.c src/host/comm_make.c"
+control plain unit_gpu_graph "src/host/gpu.c src/host/gpu_hold.c src/host/comm.c src/host/comm_make.c"
 control plain unit_plan src/host/plan.c
 control plain unit_synced "src/host/synced.c src/host/synced_move.c"
 control plain unit_heap_dump src/host/heap_dump.c

@@ -21,19 +21,7 @@
 #include "../src/host/types.h"
 #include "t.h"
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define CK_TSAN 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__)
-#define CK_TSAN 1
-#endif
-#ifdef CK_TSAN
-enum { CK_SLOW = 1, CK_LARGE = 300007 };
-#else
-enum { CK_SLOW = 0, CK_LARGE = 1500007 };
-#endif
+enum { CK_SLOW = T_TSAN, CK_LARGE = T_TSAN ? 300007 : 1500007 };
 
 enum {
     CK_PERIOD = 1021,

@@ -489,12 +489,29 @@ static void launches(rig *g, const gk_graph *graph, symmGraphPlan_t plan, double
     *each = smallest(rows, TRIES);
 }
 
+/* A graph that holds a user object is launched at a lower rate, whatever else is in it: one such stands beside ours. */
+static void launch_costs(rig *g, int peer, const char *holder, alloc_fn a, free_fn f) {
+    static const char *const names[] = {"without allocations", "with ours", "with CUDA's",
+                                        "with ours, by symmPlanLaunch",
+                                        "without allocations, with a user object"};
+    double call, each;
+    for (int how = 0; how < 5; how++) {
+        symmGraphPlan_t plan = NULL;
+        if (how == 2 && !peer) continue;
+        gk_graph graph = fills(g, how == 3 ? 1 : how, g->pattern, a, f);
+        if (how == 3) T_OK(symmPlanBind(g->lane[0], graph.graph, 0, &plan));
+        launches(g, &graph, plan, &call, &each);
+        gk_figure("lane: graph of %d fills %s%s: launch call %.0f ns, in a row %.0f ns each", NODES,
+                  names[how], holder, call, each);
+        if (plan) T_OK(symmPlanDestroy(plan));
+        gk_drop(&graph);
+    }
+}
+
 static void costs_rank(int rank, int n, void *arg) {
     rig g = set_up(arg, rank, n);
     alloc_fn a = NULL;
     free_fn f = NULL;
-    symmGraphPlan_t plan;
-    double call, each;
     const int peer = cuda_pair(&a, &f);
     for (size_t bytes = 512; bytes <= 8 << 20; bytes *= 128) {
         gk_figure("lane: LOCAL pair of %zu bytes: %.0f ns", bytes,
@@ -505,26 +522,27 @@ static void costs_rank(int rank, int n, void *arg) {
             gk_figure("lane: cuMemAllocAsync + cuMemFreeAsync of %zu bytes: %.0f ns", bytes,
                       their_pair(&g, bytes, a, f));
     }
-    /* A graph that holds a user object is launched at a lower rate, whatever else is in it: one such stands beside ours. */
-    static const char *const names[] = {"without allocations", "with ours", "with CUDA's",
-                                        "with ours, by symmPlanLaunch",
-                                        "without allocations, with a user object"};
-    for (int how = 0; how < 5; how++) {
-        if (how == 2 && !peer) continue;
-        gk_graph graph = fills(&g, how == 3 ? 1 : how, g.pattern, a, f);
-        plan = NULL;
-        if (how == 3) T_OK(symmPlanBind(g.lane[0], graph.graph, 0, &plan));
-        launches(&g, &graph, plan, &call, &each);
-        gk_figure("lane: graph of %d fills %s: launch call %.0f ns, in a row %.0f ns each", NODES,
-                  names[how], call, each);
-        if (plan) T_OK(symmPlanDestroy(plan));
-        gk_drop(&graph);
-    }
+    launch_costs(&g, peer, "", a, f);
     tear_down(&g);
 }
 
 static void what_calls_and_launches_cost(void) {
     run(1, costs_rank);
+}
+
+static void launches_rank(int rank, int n, void *arg) {
+    rig g = set_up(arg, rank, n);
+    alloc_fn a = NULL;
+    free_fn f = NULL;
+    const int peer = cuda_pair(&a, &f);
+    launch_costs(&g, peer, " (SYMM_GRAPH_HOLD=comm)", a, f);
+    tear_down(&g);
+}
+
+static void what_launches_cost_when_the_communicator_keeps(void) {
+    setenv("SYMM_GRAPH_HOLD", "comm", 1);
+    run(1, launches_rank);
+    unsetenv("SYMM_GRAPH_HOLD");
 }
 
 /* SYM of several ranks: the barriers are part of it. */
@@ -551,4 +569,4 @@ static void what_pairs_of_several_ranks_cost(void) {
 T_MAIN(T(a_block_is_used_again_behind_every_ranks_free), T(lanes_come_one_behind_the_other),
        T(a_replay_waits_for_late_peers), T(forks_joins_and_shared_offsets),
        T(blocks_that_outlive_their_graph), T(explicit_nodes), T(what_calls_and_launches_cost),
-       T(what_pairs_of_several_ranks_cost))
+       T(what_launches_cost_when_the_communicator_keeps), T(what_pairs_of_several_ranks_cost))

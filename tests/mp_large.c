@@ -8,11 +8,6 @@
 #include "coll_kit.h"
 #include "symm_mpi.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
 #define GIB       (1ull << 30)
 #define COUNT     (4 * GIB + 3)
 #define NEEDS     (20 * GIB)
@@ -72,7 +67,7 @@ static void more_than_4_gib(void) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Allreduce(MPI_IN_PLACE, &enough, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     if (ranks != 2) T_SKIP("runs with 2 ranks only");
-    if (SANITIZED && !ck_full()) T_SKIP("takes 9 GiB: under sanitizers T_FULL=1 runs it");
+    if ((T_ASAN || T_TSAN) && !ck_full()) T_SKIP("takes 9 GiB: under sanitizers T_FULL=1 runs it");
     if (!enough) T_SKIP("needs memory: 20 GiB available");
     T_OK(symmCommInitMPI(&comm, MPI_COMM_WORLD, NULL));
     T_OK(symmMemAlloc((void **)&memory, COUNT + 4096));

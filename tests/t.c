@@ -26,15 +26,7 @@
 #include "../src/host/stats.h"
 #include "../src/host/status.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define T_ASAN 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define T_ASAN 1
-#endif
-#ifdef T_ASAN
+#if T_ASAN
 /* Leaks count whatever the platform's default is; each test's child looks for them at its exit. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) {

@@ -25,6 +25,23 @@
 
 #include "symm.h"
 
+/* Which checker this is built for, 0 or 1 each; tests do less where one makes more of the same slow. */
+#if defined(__has_feature)
+#define T_HAS(feature) __has_feature(feature)
+#else
+#define T_HAS(feature) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || T_HAS(address_sanitizer)
+#define T_ASAN 1
+#else
+#define T_ASAN 0
+#endif
+#if defined(__SANITIZE_THREAD__) || T_HAS(thread_sanitizer)
+#define T_TSAN 1
+#else
+#define T_TSAN 0
+#endif
+
 typedef struct {
     const char *name;
     void (*fn)(void);

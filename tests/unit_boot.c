@@ -48,7 +48,7 @@ static void big_rank(int rank, int n, void *arg) {
 }
 
 static void tcp_big_blocks(void) {
-    T_FORK(3, big_rank, job_new(0, 6 << 20, KIT_MS));
+    T_FORK(3, big_rank, job_new(0, T_TSAN ? 1 << 20 : 6 << 20, KIT_MS));
     T_FORK(8, big_rank, job_new(0, 1 << 20, KIT_MS));
 }
 
@@ -187,14 +187,14 @@ static void group_rank(int rank, int n, void *arg) {
 static void threads_meet(void) {
     static const int ranks[] = {1, 2, 3, 5, 8};
     for (int i = 0; i < 5; i++) {
-        group_arg a = {NULL, 100};
+        group_arg a = {NULL, T_TSAN ? 20 : 100};
         T_OK(symm_boot_group_create(ranks[i], &a.g));
         T_THREADS(ranks[i], group_rank, &a);
     }
 }
 
 static void threads_72(void) {
-    group_arg a = {NULL, 4};
+    group_arg a = {NULL, T_TSAN ? 2 : 4};
     T_OK(symm_boot_group_create(72, &a.g));
     T_THREADS(72, group_rank, &a);
 }

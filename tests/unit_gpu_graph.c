@@ -2,6 +2,7 @@
  * long, what a capture forbids and what it must not be spoilt by. */
 #include <unistd.h>
 
+#include "../src/host/fail.h"
 #include "fgpu_kit.h"
 
 static symmComm_t comms[GK_RANKS];
@@ -96,6 +97,66 @@ static void a_graph_keeps_windows_and_communicator(void) {
     T_CHECK(SYMM_STAT_GET(windows) == 0 && SYMM_STAT_GET(comms) == 0);
     T_EQ(fake_cuda_access((void *)(uintptr_t)base), 0);
     finish(2, 1);
+}
+
+/* SYMM_GRAPH_HOLD=comm: no object on the graph, and each window is kept once. */
+static void the_communicator_may_keep_them_instead(void) {
+    cu_graph graph[2];
+    cu_graph_exec exec[2];
+    setenv("SYMM_GRAPH_HOLD", "comm", 1);
+    start(2);
+    unsetenv("SYMM_GRAPH_HOLD");
+    const uint64_t base = gk_inside(comms[0])->base;
+    for (int r = 0; r < 2; r++) {
+        T_OK(symm_cuda_set(r));
+        T_EQ(symm_fail_arm("gpu_hold:error:2"), 0); /* a second window to keep would be refused */
+        begin(r);
+        for (int i = 0; i < 3; i++) {
+            gk_calls before = gk_count();
+            all_reduce(r, streams[r]);
+            GK_EXACTLY(&before,
+                       "cuLaunchKernelEx cuStreamGetCaptureInfo_v3 cuStreamGetCtx cuCtxGetCurrent");
+        }
+        T_OK(symmBarrier(comms[r], gk_user(streams[r])));
+        graph[r] = end(r);
+        T_EQ(symm_fail_arm(""), 0);
+        T_EQ(symm_cu.cuGraphInstantiate(&exec[r], graph[r], 0), 0);
+        T_EQ(symm_cu.cuGraphDestroy(graph[r]), 0);
+        T_OK(symmWindowDeregister(comms[r], win[r]));
+    }
+    symm_gpu_reap();
+    T_EQ(SYMM_STAT_GET(windows), 2);
+    for (int r = 0; r < 2; r++) {
+        T_EQ(symm_cu.cuGraphLaunch(exec[r], streams[r]), 0);
+        T_EQ(gk_last(r).count, 4);
+        T_EQ(symm_cu.cuGraphExecDestroy(exec[r]), 0);
+    }
+    symm_gpu_reap();
+    T_EQ(SYMM_STAT_GET(windows), 2); /* graphs come and go */
+    gk_close(comms, 2);
+    T_CHECK(SYMM_STAT_GET(windows) == 0 && SYMM_STAT_GET(comms) == 0);
+    T_EQ(fake_cuda_access((void *)(uintptr_t)base), 0);
+    finish(2, 1);
+}
+
+/* Whoever is to keep it: the call is refused, and the capture goes on. */
+static void no_memory_to_keep_what_a_call_needs(void) {
+    static const char *const who[] = {"graph", "comm"};
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < 2; i++) {
+        setenv("SYMM_GRAPH_HOLD", who[i], 1);
+        start(2);
+        unsetenv("SYMM_GRAPH_HOLD");
+        T_OK(symm_cuda_set(0));
+        begin(0);
+        T_EQ(symm_fail_arm("gpu_hold:error"), 0);
+        T_ERR(symmAllReduce(buf[0], buf[0], 100, symmInt32, symmSum, comms[0], gk_user(streams[0])),
+              symmOutOfMemory);
+        T_EQ(symm_fail_arm(""), 0);
+        all_reduce(0, streams[0]);
+        T_EQ(symm_cu.cuGraphDestroy(end(0)), 0);
+        finish(2, 0);
+    }
 }
 
 /* What a graph has let go is freed by whichever of these comes next. */
@@ -313,6 +374,7 @@ static void a_group_may_be_captured(void) {
 }
 
 T_MAIN(T(a_captured_call_costs_one_object_and_no_event), T(a_graph_keeps_windows_and_communicator),
+       T(the_communicator_may_keep_them_instead), T(no_memory_to_keep_what_a_call_needs),
        T(what_graphs_let_go_is_freed_soon), T(eager_work_cannot_follow_a_stream_under_capture),
        T(a_capture_may_spread), T(spoilt_captures_are_usage_errors), T(set_up_spoils_no_capture),
        T(creation_in_a_captured_thread), T(groups_launch_once_a_rank), T(a_group_may_be_captured))

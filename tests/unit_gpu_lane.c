@@ -193,6 +193,28 @@ static void G_3_2_a_chain_adds_no_node_to_the_graph(void) {
     finish(1);
 }
 
+/* SYMM_GRAPH_HOLD=comm: nothing hangs on the graph, and its plan's memory stays as long as the communicator. */
+static void a_plan_may_be_the_communicators(void) {
+    setenv("SYMM_GRAPH_HOLD", "comm", 1);
+    start(1);
+    unsetenv("SYMM_GRAPH_HOLD");
+    begin();
+    char *first = local(0, KB4);
+    work(0, first);
+    drop(0, first);
+    cu_graph graph = end();
+    T_EQ(fake_cuda_calls("cuUserObjectCreate"), 0);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    symm_gpu_reap();
+    uint64_t freed = 1, reserved = 0;
+    T_OK(symmGraphMemTrim(lanes[0], &freed));
+    T_OK(symmGraphMemGet(lanes[0], SYMM_GRAPH_MEM_RESERVED, &reserved));
+    T_CHECK(!freed && reserved >= KB4);
+    T_EQ(SYMM_STAT_GET(plans), 1);
+    finish(1);
+    T_EQ(SYMM_STAT_GET(plans), 0);
+}
+
 static void G_4_1_siblings_and_joins_by_the_graphs_own_edges(void) {
     start(1);
     begin();
@@ -337,11 +359,8 @@ static symmResult_t capture_all(void) {
     return r;
 }
 
-#ifdef __SANITIZE_THREAD__
-enum { MOST = 2, FAULTS = 2 }; /* a start takes long there, and races are not looked for here */
-#else
-enum { MOST = 4, FAULTS = 14 };
-#endif
+/* A start takes long under ThreadSanitizer, and races are not looked for here. */
+enum { MOST = T_TSAN ? 2 : 4, FAULTS = T_TSAN ? 2 : 14 };
 
 /* Each call of the driver and each allocation fails in turn, in a capture. */
 static void captures_survive_every_failure(void) {
@@ -381,8 +400,8 @@ static void captures_survive_every_failure(void) {
 T_MAIN(T(the_steady_state_asks_for_the_capture_and_nothing_else), T(an_epoch_is_one_kernel),
        T(another_lane_waits_once_on_the_device), T(a_call_that_fails_changes_nothing),
        T(a_stream_that_is_gone_is_told), T(G_3_2_a_chain_adds_no_node_to_the_graph),
-       T(G_4_1_siblings_and_joins_by_the_graphs_own_edges), T(a_capture_that_begins_with_blocks),
-       T(captured_barriers_stand_where_ranks_must_be_heard),
+       T(a_plan_may_be_the_communicators), T(G_4_1_siblings_and_joins_by_the_graphs_own_edges),
+       T(a_capture_that_begins_with_blocks), T(captured_barriers_stand_where_ranks_must_be_heard),
        T(G_6_memory_lives_as_long_as_graph_or_plan),
        T(graphs_may_outlive_lanes_heap_and_communicator), T(G_2_an_old_driver_is_no_error),
        T(captures_survive_every_failure))

@@ -18,21 +18,6 @@
 #include "../src/host/stats.h"
 #include "../src/host/status.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define HAS_ASAN 1
-#endif
-#if __has_feature(thread_sanitizer)
-#define HAS_TSAN 1
-#endif
-#endif
-#ifdef __SANITIZE_ADDRESS__
-#define HAS_ASAN 1
-#endif
-#ifdef __SANITIZE_THREAD__
-#define HAS_TSAN 1
-#endif
-
 /* ---- tests that misbehave ----------------------------------------------------------------- */
 
 static void bad_check(void) {
@@ -344,9 +329,9 @@ static void warnings_are_reported(void) {
 
 static void deaths_are_reported(void) {
     fails("bad_abort", "killed by signal 6 (Aborted)");
-#if defined(HAS_ASAN)
+#if T_ASAN
     fails("bad_access", "ended with exit status 1");
-#elif defined(HAS_TSAN)
+#elif T_TSAN
     fails("bad_access", "ended with exit status 66");
 #else
     fails("bad_access", "killed by signal 11 (Segmentation fault)");
@@ -389,7 +374,7 @@ static void ranks_that_fail_or_die_are_reported(void) {
 }
 
 static void lost_memory_is_reported(void) {
-#ifdef HAS_ASAN
+#if T_ASAN
     fails("bad_memory", "ended with exit status");
     T_MSG(output, "Direct leak of 1234 byte");
     fails("bad_rank_memory", "# rank 1: ");
@@ -399,7 +384,7 @@ static void lost_memory_is_reported(void) {
 }
 
 static void races_are_reported(void) {
-#ifdef HAS_TSAN
+#if T_TSAN
     fails("bad_race", "");
     T_MSG(output, "data race");
 #else

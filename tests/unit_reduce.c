@@ -12,16 +12,7 @@
 #include "reduce_kit.h"
 
 /* Checkers slow the matrix down without finding more in all of it than in a part. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define PART_ONLY 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define PART_ONLY 1
-#endif
-#endif
-#ifndef PART_ONLY
-#define PART_ONLY 0
-#endif
+enum { PART_ONLY = T_ASAN || T_TSAN };
 
 enum { MOST = 4099, MOST_RANKS = 72, PAD = 192, NUM_ISAS = 3 };
 

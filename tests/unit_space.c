@@ -9,15 +9,6 @@
 #include "../src/host/stats.h"
 #include "t.h"
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define UNDER_TSAN 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__)
-#define UNDER_TSAN 1
-#endif
-
 static uint64_t state = 0x51a7;
 
 static uint64_t draw(uint64_t below) {
@@ -115,7 +106,7 @@ static void spaces_are_found_by_their_ranks(void) {
 
 /* 72 ranks of 192 GiB are addresses only. */
 static void large_reservation(void) {
-#ifdef UNDER_TSAN
+#if T_TSAN
     T_SKIP("ThreadSanitizer leaves no 14 TiB of addresses");
 #endif
     symm_uuid m[72];
@@ -328,7 +319,7 @@ static void *find_drop_offer(void *arg) {
     crowd *c = arg;
     symm_space *s = c->space;
     uint64_t off[8];
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < (T_TSAN ? 100 : 400); i++) {
         int k = i % 4, by;
         symm_slot *slot = symm_slot_find(s, 30 + (uint64_t)k, 2 * MIB);
         if (slot) {

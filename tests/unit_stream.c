@@ -507,13 +507,7 @@ static void waits_inside_a_task_are_refused(void) {
     T_OK(symmEventDestroy(in.event));
 }
 
-#if defined(__SANITIZE_THREAD__)
-enum { CHILD_MAY_START_THREADS = 0 };
-#elif defined(__has_feature)
-enum { CHILD_MAY_START_THREADS = !__has_feature(thread_sanitizer) };
-#else
-enum { CHILD_MAY_START_THREADS = 1 };
-#endif
+enum { CHILD_MAY_START_THREADS = !T_TSAN };
 
 static void use_new_stream(void) {
     symmStream_t own = new_stream();

@@ -17,15 +17,6 @@
 #include "../src/transport/vmm.h"
 #include "t.h"
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define UNDER_SANITIZER 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define UNDER_SANITIZER 1
-#endif
-
 #define G              (2ull << 20)
 #define V              (&symm_vmm_host)
 #define IS(call, code) T_EQ((call), SYMM_CU_##code)
@@ -330,7 +321,7 @@ static long max_map_count(void) {
 /* At the limit a map is refused; unmapping and giving back, which the caller needs to get away from
  * it, are not. */
 static void the_limit_of_mappings_is_refused_and_left_again(void) {
-#ifdef UNDER_SANITIZER
+#if T_ASAN || T_TSAN
     T_SKIP("the sanitizer itself needs mappings");
 #endif
     long limit = max_map_count();

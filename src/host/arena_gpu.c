@@ -13,20 +13,16 @@ typedef struct {
     cu_event event;
 } point;
 
-static cu_stream cu_of(symmStream_t s) {
-    return (cu_stream)(void *)s;
-}
-
 /* In the context. NULL: no event; what was given to the stream has ended instead. */
 static point *record(symmStream_t s) {
     point *e = SYMM_FAIL_ALLOC(arena_point, malloc(sizeof *e));
     if (e && symm_cu.cuEventCreate(&e->event, SYMM_CUDA_EVENT_DISABLE_TIMING) == 0) {
         atomic_init(&e->refs, 1);
-        if (symm_cu.cuEventRecord(e->event, cu_of(s)) == 0) return e;
+        if (symm_cu.cuEventRecord(e->event, symm_gpu_stream(s)) == 0) return e;
         symm_cu.cuEventDestroy(e->event);
     }
     free(e);
-    (void)symm_cuda_error(symm_cu.cuStreamSynchronize(cu_of(s)), "waiting for stream %p",
+    (void)symm_cuda_error(symm_cu.cuStreamSynchronize(symm_gpu_stream(s)), "waiting for stream %p",
                           (void *)s);
     return NULL;
 }
@@ -44,7 +40,7 @@ static symmResult_t gpu_wait(void *ctx, symmStream_t s, const symm_point *p) {
     symm_cuda_scope scope;
     const point *e = p->event;
     SYMM_TRY(symm_gpu_enter(ctx, &scope));
-    cu_result cu = symm_cu.cuStreamWaitEvent(cu_of(s), e->event, 0);
+    cu_result cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(s), e->event, 0);
     symm_gpu_leave(&scope);
     return symm_cuda_error(cu, "putting stream %p behind what another one freed", (void *)s);
 }
@@ -91,12 +87,12 @@ static int gpu_idle(void *ctx, symmStream_t s, const symm_point *p) {
 static symmResult_t gpu_check(void *ctx, symmStream_t s) {
     symm_cuda_scope scope;
     int status = SYMM_CUDA_CAPTURE_NONE;
-    if (cu_of(s) == SYMM_CUDA_STREAM_PER_THREAD)
+    if (symm_gpu_is_per_thread(s))
         return SYMM_ERR(symmInvalidArgument,
                         "stream=%p is another stream in each thread: use one of cudaStreamCreate",
                         (void *)s);
     SYMM_TRY(symm_gpu_enter(ctx, &scope));
-    cu_result cu = symm_cu.cuStreamIsCapturing(cu_of(s), &status);
+    cu_result cu = symm_cu.cuStreamIsCapturing(symm_gpu_stream(s), &status);
     symm_gpu_leave(&scope);
     if (cu) return SYMM_ERR(symmInvalidArgument, "stream=%p is not a live stream", (void *)s);
     if (status != SYMM_CUDA_CAPTURE_NONE)

@@ -268,6 +268,7 @@ static symmResult_t end(symm_comm *c) {
     atomic_store_explicit(&c->state, SYMM_COMM_FINAL, memory_order_release);
     say_left(c);
     symm_watch_stop(c);
+    symm_gpu_unpin(c);
     symm_heap_drop_all(c);
     symm_memplan_reap(c);
     symm_window_drop_all(c);

@@ -1,5 +1,4 @@
-/* gpu.c - launching on GPUs. Threads as in gpu.h. Locks: images_lock, over loading; kept_lock, for the list of what graphs have let go,
- * never with the other. */
+/* gpu.c - launching on GPUs. Threads as in gpu.h. Lock: images_lock, over loading. */
 #include "gpu.h"
 
 #include <pthread.h>
@@ -152,87 +151,10 @@ void symm_gpu_pop(const symm_comm *c, symm_cuda_scope *scope) {
     if (c->gpu) symm_cuda_pop(scope);
 }
 
-/* ---- captured calls ---------------------------------------------------------------------------------------------- */
-
-typedef struct kept {
-    struct kept *next;
-    void *obj;
-    void (*release)(void *obj);
-} kept;
-
-static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
-static kept *let_go;
-
-/* In a thread of the driver's, when the last graph that holds the call is gone: no CUDA call here. */
-static void graph_gone(void *arg) {
-    kept *k = arg;
-    pthread_mutex_lock(&kept_lock);
-    k->next = let_go;
-    let_go = k;
-    pthread_mutex_unlock(&kept_lock);
-}
-
-void symm_gpu_reap(void) {
-    pthread_mutex_lock(&kept_lock);
-    kept *k = let_go;
-    let_go = NULL;
-    pthread_mutex_unlock(&kept_lock);
-    while (k) {
-        kept *next = k->next;
-        k->release(k->obj);
-        free(k);
-        k = next;
-    }
-    symm_memplan_reap(NULL);
-}
-
-symmResult_t symm_gpu_hold(cu_graph graph, void *obj, void (*release)(void *)) {
-    cu_user_object object;
-    kept *k = calloc(1, sizeof *k);
-    if (!k) {
-        release(obj);
-        return SYMM_ERR(symmOutOfMemory, "no memory to keep what a captured call needs");
-    }
-    *k = (kept){NULL, obj, release};
-    cu_result cu = symm_cu.cuUserObjectCreate(&object, k, graph_gone, 1,
-                                              SYMM_CUDA_USER_OBJECT_NO_DESTRUCTOR_SYNC);
-    if (cu) {
-        release(obj);
-        free(k);
-        return symm_cuda_error(cu, "making a graph hold what a captured call needs");
-    }
-    cu = symm_cu.cuGraphRetainUserObject(graph, object, 1, SYMM_CUDA_GRAPH_USER_OBJECT_MOVE);
-    if (!cu) return symmSuccess;
-    symm_cu.cuUserObjectRelease(object, 1); /* ends in graph_gone */
-    return symm_cuda_error(cu, "making a graph hold what a captured call needs");
-}
-
-/* The graph holds communicator and windows from now on. */
-static symmResult_t hold(cu_graph graph, const symm_launch *l) {
-    void *keep = symm_keep_new(l);
-    if (!keep) return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective");
-    return symm_gpu_hold(graph, keep, symm_keep_release);
-}
-
 /* ---- order and launch ------------------------------------------------------------------------------------------------ */
 
-/* The same handle, another stream in each thread. */
-static int is_per_thread(symmStream_t stream) {
-    return (cu_stream)(void *)stream == SYMM_CUDA_STREAM_PER_THREAD;
-}
-
-/* Of the current context's; the first two cannot be captured. */
-static int is_legacy(symmStream_t stream) {
-    return !stream || (cu_stream)(void *)stream == SYMM_CUDA_STREAM_LEGACY;
-}
-
-static int means_none(cu_result cu) {
-    return cu == SYMM_CUDA_ERROR_INVALID_HANDLE || cu == SYMM_CUDA_ERROR_INVALID_VALUE ||
-           cu == SYMM_CUDA_ERROR_INVALID_CONTEXT;
-}
-
 static symmResult_t bad_stream(cu_result cu, symmStream_t stream) {
-    if (means_none(cu))
+    if (symm_gpu_means_none(cu))
         return SYMM_ERR(symmInvalidArgument, "stream=%p is no stream of this communicator's GPU",
                         (void *)stream);
     return symm_cuda_error(cu, "stream %p", (void *)stream);
@@ -242,8 +164,8 @@ static symmResult_t bad_stream(cu_result cu, symmStream_t stream) {
 static symmResult_t capture_of(symmStream_t stream, cu_graph *graph) {
     int status = SYMM_CUDA_CAPTURE_NONE;
     *graph = NULL;
-    if (is_legacy(stream)) return symmSuccess;
-    cu_result cu = symm_cuda_capture_info((cu_stream)(void *)stream, &status, NULL, graph);
+    if (symm_gpu_is_legacy(stream)) return symmSuccess;
+    cu_result cu = symm_cuda_capture_info(symm_gpu_stream(stream), &status, NULL, graph);
     if (cu) return bad_stream(cu, stream);
     if (status == SYMM_CUDA_CAPTURE_INVALIDATED)
         return SYMM_ERR(symmInvalidUsage, "stream=%p: its capture has been invalidated",
@@ -255,8 +177,8 @@ static symmResult_t capture_of(symmStream_t stream, cu_graph *graph) {
 /* A kernel runs where its stream is, so another GPU's must not pass. */
 static symmResult_t check_home(const symm_comm *c, symmStream_t stream) {
     cu_context home = NULL;
-    if (is_legacy(stream) || is_per_thread(stream)) return symmSuccess;
-    cu_result cu = symm_cu.cuStreamGetCtx((cu_stream)(void *)stream, &home);
+    if (symm_gpu_is_legacy(stream) || symm_gpu_is_per_thread(stream)) return symmSuccess;
+    cu_result cu = symm_cu.cuStreamGetCtx(symm_gpu_stream(stream), &home);
     if (cu) return bad_stream(cu, stream);
     if (home == c->gpu->context) return symmSuccess;
     return SYMM_ERR(symmInvalidArgument,
@@ -283,10 +205,10 @@ static cu_result await_all(const symm_comm *c) {
 static symmResult_t mark_end(symm_comm *c) {
     struct symm_gpu *g = c->gpu;
     int capture = SYMM_CUDA_CAPTURE_NONE;
-    cu_stream last = (cu_stream)(void *)c->last_stream;
+    cu_stream last = symm_gpu_stream(c->last_stream);
     if (g->marked) return symmSuccess;
     cu_result cu =
-        is_legacy(c->last_stream) ? 0 : symm_cuda_capture_info(last, &capture, NULL, NULL);
+        symm_gpu_is_legacy(c->last_stream) ? 0 : symm_cuda_capture_info(last, &capture, NULL, NULL);
     if (!cu && capture != SYMM_CUDA_CAPTURE_NONE)
         return SYMM_ERR(symmInvalidUsage,
                         "stream %p has this communicator's last call and is being captured: a call "
@@ -294,7 +216,7 @@ static symmResult_t mark_end(symm_comm *c) {
                         "cannot be ordered after it",
                         (void *)c->last_stream);
     if (!cu) cu = symm_cu.cuEventRecord(g->order, last);
-    if (means_none(cu)) cu = await_all(c);
+    if (symm_gpu_means_none(cu)) cu = await_all(c);
     return symm_cuda_error(cu, "marking the end of the last call");
 }
 
@@ -315,7 +237,7 @@ symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const v
 
 static symmResult_t follow(symm_comm *c, symmStream_t stream) {
     SYMM_TRY(mark_end(c));
-    return symm_cuda_error(symm_cu.cuStreamWaitEvent((cu_stream)(void *)stream, c->gpu->order, 0),
+    return symm_cuda_error(symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), c->gpu->order, 0),
                            "ordering stream %p after the last call", (void *)stream);
 }
 
@@ -342,7 +264,7 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
                                    (unsigned)l->plan.threads + 32, /* the warp for signatures */
                                .block_y = 1,
                                .block_z = 1,
-                               .stream = (cu_stream)(void *)stream,
+                               .stream = symm_gpu_stream(stream),
                                .attrs = &attr,
                                .num_attrs = (unsigned)g->programmatic};
     const int type = symm_kernels[l->plan.kernel].flags & SYMM_K_TYPED ? (int)l->args.type : 0;
@@ -368,7 +290,7 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
     g->serial = serial;
     g->ctas = l->plan.ctas;
     if (c->memlanes) symm_memlane_called(c, l, stream, 0);
-    if (!is_per_thread(stream)) return symmSuccess;
+    if (!symm_gpu_is_per_thread(stream)) return symmSuccess;
     /* Another thread could not name this stream any more. */
     cu_result cu = symm_cu.cuEventRecord(g->order, SYMM_CUDA_STREAM_PER_THREAD);
     g->marked = cu == 0;
@@ -379,7 +301,7 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
 static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStream_t stream,
                                     cu_graph graph) {
     if (c->memlanes) SYMM_TRY(symm_memplan_may_call(c, stream));
-    SYMM_TRY(hold(graph, l));
+    SYMM_TRY(symm_gpu_hold_call(graph, l));
     SYMM_TRY(launch(c, l, stream, 0));
     if (c->memlanes) symm_memlane_called(c, l, stream, 1);
     return symmSuccess;

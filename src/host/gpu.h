@@ -7,6 +7,25 @@
 #include "coll.h"
 #include "types.h"
 
+static inline cu_stream symm_gpu_stream(symmStream_t stream) {
+    return (cu_stream)(void *)stream;
+}
+/* The same handle, another stream in each thread. */
+static inline int symm_gpu_is_per_thread(symmStream_t stream) {
+    return symm_gpu_stream(stream) == SYMM_CUDA_STREAM_PER_THREAD;
+}
+/* Of the current context's: these two cannot be captured. */
+static inline int symm_gpu_is_legacy(symmStream_t stream) {
+    return !stream || symm_gpu_stream(stream) == SYMM_CUDA_STREAM_LEGACY;
+}
+/* What the driver says of a stream that is gone. */
+static inline int symm_gpu_means_none(cu_result cu) {
+    return cu == SYMM_CUDA_ERROR_INVALID_HANDLE || cu == SYMM_CUDA_ERROR_INVALID_VALUE ||
+           cu == SYMM_CUDA_ERROR_INVALID_CONTEXT;
+}
+
+typedef struct symm_kept symm_kept; /* gpu_hold.c */
+
 struct symm_gpu {
     int device;
     cu_context context;
@@ -17,6 +36,7 @@ struct symm_gpu {
     int ctas;
     int programmatic; /* launches may overlap their predecessor's end (PDL) */
     cu_kernel kernel[SYMM_KERNEL_COUNT][12]; /* untyped ones in [0] */
+    symm_kept *pins; /* what captured calls need, under SYMM_GRAPH_HOLD=comm */
 };
 
 /* Finds and loads every kernel that this communicator can launch, on the calling thread's device; nothing is loaded later, when
@@ -37,8 +57,15 @@ symmResult_t symm_gpu_drain(symm_comm *c, int *runs);
 
 /* Whether the stream is one of the communicator's GPU; *graph: what calls on it are recorded in, or NULL. Entered or pushed. */
 symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, cu_graph *graph);
-/* The graph keeps obj until it is gone: then, or if this fails, release(obj), by symm_gpu_reap. */
-symmResult_t symm_gpu_hold(cu_graph graph, void *obj, void (*release)(void *));
+/* Whether it is the communicator that keeps what captured calls need (SYMM_GRAPH_HOLD). */
+int symm_gpu_pins(const symm_comm *c);
+/* The graph keeps obj until it is gone: then, or if this fails, release(obj), by symm_gpu_reap. A graph that has something to keep is
+ * launched at a lower rate; with symm_gpu_pins the communicator keeps it, each obj once, until symm_gpu_unpin. */
+symmResult_t symm_gpu_hold(symm_comm *c, cu_graph graph, void *obj, void (*release)(void *));
+/* The same for what a collective needs: its windows and, in the graph, the communicator. */
+symmResult_t symm_gpu_hold_call(cu_graph graph, const symm_launch *l);
+/* Lets go what the communicator keeps; no graph with its calls is launched any more. */
+void symm_gpu_unpin(symm_comm *c);
 /* Frees what graphs that are gone have kept: CUDA tells of their end in a thread that may not call it. Any thread that may. */
 void symm_gpu_reap(void);
 

@@ -7,6 +7,7 @@
 
 #include "comm.h"
 #include "fail.h"
+#include "gpu.h"
 #include "group.h"
 #include "handle.h"
 #include "space.h"
@@ -125,7 +126,7 @@ static void free_lane(void *obj) {
 
 static symmResult_t check_stream(const symm_comm *c, symmStream_t stream) {
     symm_memstate st;
-    if (c->cuda && (cu_stream)(void *)stream == SYMM_CUDA_STREAM_PER_THREAD)
+    if (c->cuda && symm_gpu_is_per_thread(stream))
         return SYMM_ERR(symmInvalidArgument,
                         "symmLaneCreate: stream=%p means another stream in each thread",
                         (void *)stream);
@@ -341,10 +342,12 @@ static symmResult_t alloc_now(symm_memlane *l, uint64_t bytes, int zone, const v
     return symmSuccess;
 }
 
-static symmResult_t check_alloc(const symm_memlane *l, size_t bytes, unsigned flags) {
-    (void)l;
+static symmResult_t check_alloc(size_t bytes, unsigned flags) {
     if (flags & ~(SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP))
-        return SYMM_ERR(symmInvalidArgument, "symmAllocAsync: flags=0x%x", flags);
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmAllocAsync: flags=0x%x: SYMM_ALLOC_SYM or SYMM_ALLOC_LOCAL, with "
+                        "SYMM_ALLOC_KEEP or without",
+                        flags);
     if (bytes > SIZE_MAX / 2)
         return SYMM_ERR(symmOutOfMemory, "symmAllocAsync: bytes=%zu is more than any heap", bytes);
     return symmSuccess;
@@ -355,7 +358,7 @@ static symmResult_t alloc(symm_memlane *l, size_t bytes, unsigned flags, const v
     symm_memstate st;
     const uint64_t rounded = (bytes + SYMM_PLACE_UNIT - 1) & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
     const int zone = flags & SYMM_ALLOC_LOCAL ? SYMM_MEM_LOCAL : SYMM_MEM_SYM;
-    SYMM_TRY(check_alloc(l, bytes, flags));
+    SYMM_TRY(check_alloc(bytes, flags));
     SYMM_TRY(symm_mem_state(l->set->comm, l->stream, &st));
     if (st.how == SYMM_STREAM_CAPTURED)
         return symm_memplan_alloc(l, &st, rounded, flags, site, off);

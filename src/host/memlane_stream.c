@@ -4,20 +4,6 @@
 #include "gpu.h"
 #include "memlane.h"
 
-static cu_stream cu_of(symmStream_t stream) {
-    return (cu_stream)(void *)stream;
-}
-
-/* These two cannot be captured. */
-static int is_legacy(symmStream_t stream) {
-    return !stream || cu_of(stream) == SYMM_CUDA_STREAM_LEGACY;
-}
-
-static int means_none(cu_result cu) {
-    return cu == SYMM_CUDA_ERROR_INVALID_HANDLE || cu == SYMM_CUDA_ERROR_INVALID_VALUE ||
-           cu == SYMM_CUDA_ERROR_INVALID_CONTEXT;
-}
-
 static symmResult_t gone(symmStream_t stream) {
     return SYMM_ERR(symmInvalidArgument, "stream=%p, which a lane was made for, is gone",
                     (void *)stream);
@@ -25,9 +11,10 @@ static symmResult_t gone(symmStream_t stream) {
 
 static symmResult_t state_gpu(symmStream_t stream, symm_memstate *st) {
     int status = SYMM_CUDA_CAPTURE_NONE;
-    if (is_legacy(stream)) return symmSuccess;
-    cu_result cu = symm_cuda_capture_info(cu_of(stream), &status, &st->capture, &st->graph);
-    if (means_none(cu)) return gone(stream);
+    if (symm_gpu_is_legacy(stream)) return symmSuccess;
+    cu_result cu =
+        symm_cuda_capture_info(symm_gpu_stream(stream), &status, &st->capture, &st->graph);
+    if (symm_gpu_means_none(cu)) return gone(stream);
     if (cu) return symm_cuda_error(cu, "stream %p of a lane", (void *)stream);
     if (status == SYMM_CUDA_CAPTURE_INVALIDATED)
         return SYMM_ERR(symmInvalidUsage, "stream=%p: its capture has been invalidated",
@@ -51,8 +38,8 @@ int symm_mem_alive(const symm_comm *c, symmStream_t stream) {
     int status;
     uint64_t id;
     if (!c->cuda) return symm_stream_capture(stream, &id) >= 0;
-    return is_legacy(stream) ||
-           !means_none(symm_cuda_capture_info(cu_of(stream), &status, &id, NULL));
+    return symm_gpu_is_legacy(stream) || !symm_gpu_means_none(symm_cuda_capture_info(
+                                             symm_gpu_stream(stream), &status, &id, NULL));
 }
 
 /* A stream that is gone runs what it was given; where is not known any more. */
@@ -61,8 +48,8 @@ static symmResult_t record(symm_memmark *m, symmStream_t stream) {
         cu_result cu = symm_cu.cuEventCreate(&m->event, SYMM_CUDA_EVENT_DISABLE_TIMING);
         if (cu) return symm_cuda_error(cu, "an event of a lane");
     }
-    cu_result cu = symm_cu.cuEventRecord(m->event, cu_of(stream));
-    if (means_none(cu)) cu = symm_cu.cuCtxSynchronize();
+    cu_result cu = symm_cu.cuEventRecord(m->event, symm_gpu_stream(stream));
+    if (symm_gpu_means_none(cu)) cu = symm_cu.cuCtxSynchronize();
     return symm_cuda_error(cu, "marking the end of a lane's work");
 }
 
@@ -85,7 +72,7 @@ symmResult_t symm_memmark_follow(symm_comm *c, const symm_memmark *m, symmStream
     if (!m->seq) return symmSuccess;
     if (!c->cuda) return symm_order_wait(stream, m->order);
     SYMM_TRY(symm_gpu_enter(c, &scope));
-    cu_result cu = symm_cu.cuStreamWaitEvent(cu_of(stream), m->event, 0);
+    cu_result cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), m->event, 0);
     symm_gpu_leave(&scope);
     return symm_cuda_error(cu, "putting stream %p behind a lane", (void *)stream);
 }

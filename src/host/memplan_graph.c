@@ -223,7 +223,7 @@ static symmResult_t start(symm_memplan *p, symmGraph_t exec, symmStream_t stream
     if (!c->cuda) return start_host(p, exec, stream);
     SYMM_TRY(symm_gpu_enter(c, &scope));
     symmResult_t r = p->ncalls ? symm_gpu_replays(c, stream) : symmSuccess;
-    if (!r) cu = symm_cu.cuGraphLaunch((cu_graph_exec)(void *)exec, (cu_stream)(void *)stream);
+    if (!r) cu = symm_cu.cuGraphLaunch((cu_graph_exec)(void *)exec, symm_gpu_stream(stream));
     symm_gpu_leave(&scope);
     return r ? r : symm_cuda_error(cu, "launching graph %p", (void *)exec);
 }
@@ -280,7 +280,7 @@ symmResult_t symmPlanUpload(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t
                            (void *)exec);
     } else if ((r = symm_gpu_enter(c, &scope)) == symmSuccess) {
         r = symm_cuda_error(
-            symm_cu.cuGraphUpload((cu_graph_exec)(void *)exec, (cu_stream)(void *)stream),
+            symm_cu.cuGraphUpload((cu_graph_exec)(void *)exec, symm_gpu_stream(stream)),
             "uploading graph %p", (void *)exec);
         symm_gpu_leave(&scope);
     }

@@ -218,7 +218,7 @@ static symmResult_t point_gpu(symm_memplan *p, symmStream_t stream, int kind, in
     cu_graph_node node;
     cu_graph graph = NULL;
     size_t n = 0;
-    cu_stream s = (cu_stream)(void *)stream;
+    cu_stream s = symm_gpu_stream(stream);
     cu_result cu = symm_cuda_capture_deps(s, &graph, &deps, &n);
     if (cu) return symm_cuda_error(cu, "what stream %p depends on in its capture", (void *)stream);
     if (n == 1) return point_at(p, deps[0], kind, point);
@@ -282,8 +282,14 @@ symmResult_t symm_memplan_point_after(symm_memplan *p, int kind, const symmNode_
 
 /* ---- the graph's hold ------------------------------------------------------------------------------------ */
 
+/* Without the list of symm_gpu_hold, where the graph keeps the plan: whoever asks must hear of the graph's end at once. */
 static symmResult_t hold_gpu(symm_memplan *p) {
+    symm_comm *c = p->set->comm;
     cu_user_object object;
+    if (symm_gpu_pins(c)) {
+        symm_memplan_retain(p);
+        return symm_gpu_hold(c, p->graph, p, symm_memplan_release);
+    }
     cu_result cu = symm_cu.cuUserObjectCreate(&object, p, symm_memplan_release, 1,
                                               SYMM_CUDA_USER_OBJECT_NO_DESTRUCTOR_SYNC);
     if (cu) return symm_cuda_error(cu, "making a graph hold its plan");

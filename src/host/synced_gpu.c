@@ -6,10 +6,6 @@
 #include "gpu.h"
 #include "synced.h"
 
-static cu_stream stream_of(symmStream_t stream) {
-    return (cu_stream)(void *)stream;
-}
-
 /* The event is made here, so that marking cannot fail for want of one. */
 static symmResult_t look(symm_synced *s, symmStream_t stream, int *capturing) {
     cu_graph graph;
@@ -56,13 +52,15 @@ static symmResult_t check_device(symm_synced *s, const void *p) {
 
 static symmResult_t copy(symm_synced *s, void *to, const void *from, uint64_t bytes,
                          symmStream_t stream) {
-    cu_result cu = symm_cu.cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, stream_of(stream));
+    cu_result cu =
+        symm_cu.cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, symm_gpu_stream(stream));
     return symm_cuda_error(cu, "copying %llu bytes of synced buffer %p", (unsigned long long)bytes,
                            (void *)s->handle);
 }
 
 static symmResult_t zero(symm_synced *s, uint64_t bytes, symmStream_t stream) {
-    cu_result cu = symm_cu.cuMemsetD8Async((uintptr_t)s->gpu.ptr, 0, bytes, stream_of(stream));
+    cu_result cu =
+        symm_cu.cuMemsetD8Async((uintptr_t)s->gpu.ptr, 0, bytes, symm_gpu_stream(stream));
     return symm_cuda_error(cu, "clearing synced buffer %p", (void *)s->handle);
 }
 
@@ -70,12 +68,12 @@ static symmResult_t zero(symm_synced *s, uint64_t bytes, symmStream_t stream) {
  * have ended and can be seen. */
 static symmResult_t write_word(symm_synced *s, uint32_t value, symmStream_t stream) {
     cu_result cu = symm_cu.cuMemsetD32Async((uintptr_t)(void *)symm_synced_word(s, s->comm->rank),
-                                            value, 1, stream_of(stream));
+                                            value, 1, symm_gpu_stream(stream));
     return symm_cuda_error(cu, "writing the generation of synced buffer %p", (void *)s->handle);
 }
 
 static symmResult_t mark(symm_synced *s, symmStream_t stream) {
-    cu_result cu = symm_cu.cuEventRecord(s->event, stream_of(stream));
+    cu_result cu = symm_cu.cuEventRecord(s->event, symm_gpu_stream(stream));
     if (cu) return symm_cuda_error(cu, "marking a copy of synced buffer %p", (void *)s->handle);
     s->pending = 1;
     return symmSuccess;
@@ -83,7 +81,7 @@ static symmResult_t mark(symm_synced *s, symmStream_t stream) {
 
 /* Also where it is the stream of the mark: handles of streams that are gone come back as others'. */
 static symmResult_t follow(symm_synced *s, symmStream_t stream) {
-    cu_result cu = symm_cu.cuStreamWaitEvent(stream_of(stream), s->event, 0);
+    cu_result cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), s->event, 0);
     return symm_cuda_error(cu, "ordering stream %p after synced buffer %p", (void *)stream,
                            (void *)s->handle);
 }
@@ -99,14 +97,14 @@ static int ended(symm_synced *s) {
 
 static void drain(symm_synced *s, symmStream_t stream) {
     (void)s;
-    symm_cu.cuStreamSynchronize(stream_of(stream));
+    symm_cu.cuStreamSynchronize(symm_gpu_stream(stream));
 }
 
 static symmResult_t hold(symm_synced *s, symmStream_t stream) {
     cu_graph graph;
     SYMM_TRY(symm_gpu_look(s->comm, stream, &graph));
     symm_synced_retain(s);
-    return symm_gpu_hold(graph, s, symm_synced_release);
+    return symm_gpu_hold(s->comm, graph, s, symm_synced_release);
 }
 
 static void end(symm_synced *s) {
