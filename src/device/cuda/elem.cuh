@@ -177,25 +177,44 @@ template <> struct elem<symmBfloat16> {
     DEV float scalar(uint64_t bits) { return symm_bf16_decode((uint32_t)bits & 0xffffu); }
 };
 
-template <> struct elem<symmFloat8e4m3> {
-    typedef float acc;
-    static const int BYTES = 1;
-    DEV float get(const uint32_t *w, int i) {
-        return symm_e4m3_decode(w[i / 4] >> (i % 4 * 8) & 0xffu);
+/* float8 by way of float16, which holds all of both formats: two codes and two halves at a time. Older GPUs calculate. */
+#if __CUDA_ARCH__ >= 890
+#define FP8_FORMAT(NAME, PTX)                                                                 \
+    struct fp8_##NAME {                                                                       \
+        DEV float decode(uint32_t pair, int upper) {                                          \
+            uint32_t halves;                                                                  \
+            asm("cvt.rn.f16x2." PTX " %0, %1;" : "=r"(halves) : "h"((unsigned short)pair));   \
+            return half_to_float(upper ? halves >> 16 : halves & 0xffffu);                    \
+        }                                                                                     \
+        DEV uint32_t encode(float v) {                                                        \
+            unsigned short pair;                                                              \
+            asm("cvt.rn.satfinite." PTX ".f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(v)); \
+            return v != v ? 0x7fu : pair & 0xffu;                                             \
+        }                                                                                     \
     }
-    DEV void set(uint32_t *w, int i, float v) { w[i / 4] |= symm_e4m3_encode(v) << (i % 4 * 8); }
-    DEV float scalar(uint64_t bits) { return symm_e4m3_decode((uint32_t)bits & 0xffu); }
-};
+#else
+#define FP8_FORMAT(NAME, PTX)                                                \
+    struct fp8_##NAME {                                                      \
+        DEV float decode(uint32_t pair, int upper) {                         \
+            return symm_##NAME##_decode((upper ? pair >> 8 : pair) & 0xffu); \
+        }                                                                    \
+        DEV uint32_t encode(float v) { return symm_##NAME##_encode(v); }     \
+    }
+#endif
+FP8_FORMAT(e4m3, "e4m3x2");
+FP8_FORMAT(e5m2, "e5m2x2");
 
-template <> struct elem<symmFloat8e5m2> {
+template <class F> struct elem_fp8 {
     typedef float acc;
     static const int BYTES = 1;
     DEV float get(const uint32_t *w, int i) {
-        return symm_e5m2_decode(w[i / 4] >> (i % 4 * 8) & 0xffu);
+        return F::decode(w[i / 4] >> (i % 4 / 2 * 16) & 0xffffu, i % 2);
     }
-    DEV void set(uint32_t *w, int i, float v) { w[i / 4] |= symm_e5m2_encode(v) << (i % 4 * 8); }
-    DEV float scalar(uint64_t bits) { return symm_e5m2_decode((uint32_t)bits & 0xffu); }
+    DEV void set(uint32_t *w, int i, float v) { w[i / 4] |= F::encode(v) << (i % 4 * 8); }
+    DEV float scalar(uint64_t bits) { return F::decode((uint32_t)bits & 0xffu, 0); }
 };
+template <> struct elem<symmFloat8e4m3> : elem_fp8<fp8_e4m3> {};
+template <> struct elem<symmFloat8e5m2> : elem_fp8<fp8_e5m2> {};
 
 /* ---- one reduction of WORDS words, rank after rank ------------------------------------------------------------------- */
 
