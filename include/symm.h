@@ -130,8 +130,8 @@ typedef struct {
     uint32_t version; /* SYMM_VERSION_CODE of the caller */
     int32_t
         blocking; /* 1 (default): calls return when done. 0: creation continues behind symmInProgress */
-    int32_t minCTAs;      /* 1..64 */
-    int32_t maxCTAs;      /* 1..64 */
+    int32_t minCTAs;      /* 1..256; the host backend takes 64 at most */
+    int32_t maxCTAs;      /* 1..256 */
     int32_t timeoutMs;    /* set-up deadline, default 300000 */
     const char *commName; /* copied; shown in the log, in errors and in symmCommDump */
 } symmConfig_t;

@@ -381,9 +381,9 @@ CASE(bad_split_on_one_rank) {
     symmComm_t child = NULL;
     symmConfig_t bad = SYMM_CONFIG_INITIALIZER;
     int odd = x->rank == 1;
-    bad.maxCTAs = 65;
+    bad.maxCTAs = 257;
     for (int i = 0; i < 3; i++) {
-        const char *part[] = {"color=-7", "newcomm is NULL", "maxCTAs=65"};
+        const char *part[] = {"color=-7", "newcomm is NULL", "maxCTAs=257"};
         fk_note(x->f, x->rank,
                 symmCommSplit(x->comm, odd && i == 0 ? -7 : 0, 0, odd && i == 1 ? NULL : &child,
                               odd && i == 2 ? &bad : NULL));
@@ -443,7 +443,7 @@ typedef struct {
 } variable;
 
 static const variable variables[] = {
-    {"SYMM_CTAS", "65", "SYMM_CTAS", symmInvalidArgument},
+    {"SYMM_CTAS", "257", "SYMM_CTAS", symmInvalidArgument},
     {"SYMM_SCRATCH", "12Q", "SYMM_SCRATCH", symmInvalidArgument},
     {"SYMM_DEBUG", "LOUD", "SYMM_DEBUG", symmInvalidArgument},
     {"SYMM_ALGO", "all_reduce:by_pigeon", "SYMM_ALGO", symmInvalidArgument},

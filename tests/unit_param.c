@@ -95,7 +95,7 @@ static void whole_numbers(void) {
     T_EQ(parsed("SYMM_CTAS=17").ctas, 17);
     T_EQ(parsed("SYMM_CTAS=007").ctas, 7);
     T_EQ(parsed("SYMM_SPIN=-1").spin, -1);
-    refused("SYMM_CTAS=99", "SYMM_CTAS=99: must be a whole number from 0 to 64");
+    refused("SYMM_CTAS=257", "SYMM_CTAS=257: must be a whole number from 0 to 256");
     refused("SYMM_SPIN=-2", "SYMM_SPIN=-2: must be a whole number from -1 to 1000000");
     static const char *const bad[] = {"4x",
                                       " 4",
@@ -111,7 +111,7 @@ static void whole_numbers(void) {
     char entry[64], text[128];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         snprintf(entry, sizeof entry, "SYMM_CTAS=%s", bad[i]);
-        snprintf(text, sizeof text, "%s: must be a whole number from 0 to 64", entry);
+        snprintf(text, sizeof text, "%s: must be a whole number from 0 to 256", entry);
         refused(entry, text);
     }
 }
@@ -341,7 +341,7 @@ static void each_lists_every_parameter(void) {
     symm_params p;
     T_OK(symm_param_parse(env, &p));
     symm_param_each(&p, add_row, &l);
-    T_MSG(l.text, "SYMM_CTAS=3 (0; 0 to 64)\n");
+    T_MSG(l.text, "SYMM_CTAS=3 (0; 0 to 256)\n");
     T_MSG(l.text, "SYMM_SCRATCH=3M (64M; 1M to 4G)\n");
     T_MSG(l.text, "SYMM_BACKEND=host (auto; auto, host, cuda)\n");
     T_MSG(l.text, "SYMM_ALGO=x,y (; text)\n");

@@ -32,8 +32,8 @@ symmResult_t symm_config_check(const symmConfig_t *config, symmConfig_t *out) {
                             config->size, sizeof c);
         c = *config;
         SYMM_TRY(check_range("blocking", c.blocking, 0, 1));
-        SYMM_TRY(check_range("minCTAs", c.minCTAs, 1, SYMM_MAX_CTAS));
-        SYMM_TRY(check_range("maxCTAs", c.maxCTAs, 1, SYMM_MAX_CTAS));
+        SYMM_TRY(check_range("minCTAs", c.minCTAs, 1, SYMM_GPU_MAX_CTAS));
+        SYMM_TRY(check_range("maxCTAs", c.maxCTAs, 1, SYMM_GPU_MAX_CTAS));
         SYMM_TRY(check_range("timeoutMs", c.timeoutMs, 1, INT32_MAX));
         if (c.minCTAs != SYMM_CONFIG_UNDEF && c.maxCTAs != SYMM_CONFIG_UNDEF &&
             c.minCTAs > c.maxCTAs)
