@@ -114,31 +114,49 @@ static symmResult_t take_failed(int *state, int *again) {
     return SYMM_ERR(symmSystemError, "recvmsg on the control mesh: %m");
 }
 
-symmResult_t symm_mesh_packet_take(int fd, symm_mesh_in *in, int *state) {
+/* One recvmsg. *n -1: nothing is there, *state says why. 0: the end of file, if no fds came; or a
+ * packet of no bytes, which nobody here sends. */
+static symmResult_t receive(int fd, symm_mesh_in *in, ssize_t *n, int *state) {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(MESH_SCM_MAX * sizeof(int))];
     struct iovec iov = {in->buf, sizeof in->buf};
     struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-    ssize_t n;
     int again = 0;
+    in->nfds = in->truncated = 0;
     do {
         msg.msg_control = control;
         msg.msg_controllen = sizeof control;
-        n = SYMM_FAIL_CALL(mesh_recvmsg, -1, EIO,
-                           recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT));
-        if (n < 0) SYMM_TRY(take_failed(state, &again));
-    } while (n < 0 && again);
-    if (n < 0) return symmSuccess;
-    in->nfds = 0;
+        *n = SYMM_FAIL_CALL(mesh_recvmsg, -1, EIO,
+                            recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT));
+        if (*n < 0) SYMM_TRY(take_failed(state, &again));
+    } while (*n < 0 && again);
+    if (*n < 0) return symmSuccess;
     collect_fds(&msg, in);
     in->truncated = (msg.msg_flags & MSG_CTRUNC) != 0;
-    if (n == 0 && !in->nfds && !in->truncated) { /* end of file; nobody here sends empty packets */
+    in->why = msg.msg_flags & MSG_TRUNC ? "longer than any message" : NULL;
+    return symmSuccess;
+}
+
+static int is_end(const symm_mesh_in *in, ssize_t n) {
+    return n == 0 && !in->nfds && !in->truncated;
+}
+
+symmResult_t symm_mesh_packet_take(int fd, symm_mesh_in *in, int *state) {
+    ssize_t n;
+    SYMM_TRY(receive(fd, in, &n, state));
+    if (n < 0) return symmSuccess;
+    /* The kernel looks into the queue, and where that is empty asks whether the peer has shut down. A
+     * peer that sends its last message and leaves in between is said to have ended while the message
+     * lies there; so the end counts once a look into the queue that came after it has found nothing. */
+    const int ended = is_end(in, n);
+    if (ended) SYMM_TRY(receive(fd, in, &n, state));
+    if (ended && is_end(in, n)) {
         *state = MESH_GONE;
         return symmSuccess;
     }
-    in->why = "longer than any message";
-    if (!(msg.msg_flags & MSG_TRUNC)) {
+    if (n < 0) /* it has not ended: a stranger's packet of no bytes */
+        in->why = "empty";
+    else if (!in->why)
         in->why = symm_wire_parse(in->buf, (size_t)n, SYMM_MESH_MAX, SYMM_MESH_FDS, &in->head);
-    }
     *state = MESH_READY;
     return symmSuccess;
 }
