@@ -31,7 +31,7 @@ static const table_row table[] = {
     {symmCollAllGather, 1, ALWAYS, SYMM_KERNEL_AG_LOCAL, 15, 256},
     {symmCollAllGather, 2, 128u << 10, SYMM_KERNEL_AG_LL, 4, 132},
     {symmCollAllGather, SYMM_MAX_RANKS, 8u << 10, SYMM_KERNEL_AG_LL, 4, 64},
-    {symmCollAllGather, 2, 3u << 20, SYMM_KERNEL_AG_PUSH128, 2, 132},
+    {symmCollAllGather, 2, 5u << 19, SYMM_KERNEL_AG_PUSH128, 2, 132},
     {symmCollAllGather, SYMM_MAX_RANKS, 1u << 20, SYMM_KERNEL_AG_PUSH128, 2, 132},
     {symmCollAllGather, SYMM_MAX_RANKS, ALWAYS, SYMM_KERNEL_AG_DIRECT, 15, 132},
     {symmCollBarrier, SYMM_MAX_RANKS, ALWAYS, SYMM_KERNEL_BARRIER, 1, 1},

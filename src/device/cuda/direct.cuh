@@ -10,6 +10,9 @@
 
 #include "lines.cuh"
 
+/* Measured on two H200; docs/performance.md. */
+enum { AG_WARPS = 4 };
+
 struct places { /* of all ranks' buffers; shared by the CTA */
     uint64_t src[SYMM_MAX_RANKS], dst[SYMM_MAX_RANKS];
     int left;
@@ -84,6 +87,13 @@ DEV const char *source_of(const symm_args *a, const places &at, int p) {
 }
 DEV char *target_of(const symm_args *a, const places &at, int p) {
     return p == a->rank ? (char *)a->dst : flat(a, p, at.dst[p]);
+}
+
+/* A chunk is a warp's, and the first of `warps` warps of all CTAs come before the second: what there is spreads over all
+ * multiprocessors. `none` for a warp that has no part in it. */
+DEV uint64_t first_chunk(unsigned warps, uint64_t none) {
+    const unsigned warp = threadIdx.x / 32u;
+    return warp < warps ? (uint64_t)warp * gridDim.x + blockIdx.x : none;
 }
 
 /* ---- all_reduce: every rank loads its slice from all, reduces, stores to all ------------------------------------------------ */
@@ -164,13 +174,16 @@ template <int T, int N, int OP> DEV void ar_direct(run &r, const places &at) {
     const int n = N ? N : a->nranks;
     const uint64_t bytes = a->count * a->esize, each = slice_bytes(bytes, n);
     const slice mine = slice_of(bytes, each, a->rank);
-    const uint64_t vectors = (mine.end - mine.at) / 16, step = data_threads(), block = step * U;
+    const uint64_t vectors = (mine.end - mine.at) / 16, block = 32u * U,
+                   chunks = (vectors + block - 1) / block;
+    const unsigned warps = data_threads() / 32u;
     if (OP == ANY_OP && scalars_wait(r)) return;
-    for (uint64_t b = blockIdx.x * block; b < vectors; b += gridDim.x * block) {
-        const uint64_t first = b + threadIdx.x;
-        const uint64_t left = first < vectors ? (vectors - first + step - 1) / step : 0;
+    for (uint64_t c = first_chunk(warps, chunks); c < chunks; c += (uint64_t)warps * gridDim.x) {
+        const uint64_t b = c * block;
+        const uint64_t first = b + threadIdx.x % 32u,
+                       left = first < vectors ? (vectors - first + 31u) / 32u : 0;
         if (left)
-            reduce_vectors<T, N, OP, U>(r, at, mine.at + first * 16, step * 16,
+            reduce_vectors<T, N, OP, U>(r, at, mine.at + first * 16, 32u * 16,
                                         left < U ? (int)left : U);
     }
     const uint64_t tail = (mine.end - mine.at) % 16;
@@ -211,11 +224,14 @@ template <int N> DEV void ag_direct(run &r, const places &at) {
     const unsigned n = (unsigned)(N ? N : a->nranks);
     const uint64_t bytes = a->count * a->esize, vectors = bytes / 16,
                    mine = (uint64_t)a->rank * bytes;
-    const uint64_t step = data_threads(), block = step * U, chunks = (vectors + block - 1) / block;
+    const uint64_t step = 32u, block = step * U, chunks = (vectors + block - 1) / block;
     const char *src = (const char *)a->src;
     char *own = (char *)a->dst + mine;
-    for (uint64_t w = blockIdx.x; w < chunks * (n - 1); w += gridDim.x) {
-        const uint64_t c = w / (n - 1), first = c * block + threadIdx.x;
+    const uint64_t all = chunks * (n - 1);
+    /* With more of them under way at once the link is no busier, and the message ends later. */
+    const unsigned has = data_threads() / 32u, warps = has < AG_WARPS ? has : AG_WARPS;
+    for (uint64_t w = first_chunk(warps, all); w < all; w += (uint64_t)warps * gridDim.x) {
+        const uint64_t c = w / (n - 1), first = c * block + threadIdx.x % 32u;
         const int q = 1 + (int)((w + c) % (n - 1));
         char *to = target_of(a, at, peer_of(a->rank, (int)n, q)) + mine;
         uint4 v[U];
