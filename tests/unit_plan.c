@@ -168,6 +168,24 @@ static void limits_of_ctas_hold(void) {
     T_EQ(symm_plan_make(&env, &call).ctas, SYMM_MAX_CTAS);
 }
 
+static void stores_go_past_the_caches_where_they_keep_no_more(void) {
+    symm_plan_env env = {
+        .nranks = 2, .forced = free_choice, .scratch = symm_plan_scratch(8 << 20, 2)};
+    static const struct {
+        uint64_t keeps,
+            bytes; /* of the message, of which all_gather of two ranks touches four times as much */
+        int past;
+    } rows[] = {{0, (3 << 18) - 4, 0},        {0, 3 << 18, 1},
+                {1 << 20, 3 << 18, 1},        {16 << 20, 4 << 20, 0},
+                {16 << 20, (4 << 20) + 4, 1}, {UINT64_MAX, 1ull << 40, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        symm_call call = {
+            .coll = symmCollAllGather, .count = rows[i].bytes / 4, .type = symmFloat32, .esize = 4};
+        env.keeps = rows[i].keeps;
+        T_EQ((symm_plan_make(&env, &call).flags & SYMM_ARG_NT) != 0, rows[i].past);
+    }
+}
+
 /* ---- SYMM_ALGO ---- */
 
 static void parses(const char *text, int reduce, int gather, int barrier) {
@@ -456,7 +474,8 @@ static void ll_messages_fit_their_slots(void) {
 }
 
 T_MAIN(T(every_call_has_a_kernel), T(forced_kernels_are_honoured_or_refused),
-       T(packets_fit_their_slots), T(limits_of_ctas_hold), T(good_words), T(bad_words_are_named),
+       T(packets_fit_their_slots), T(limits_of_ctas_hold),
+       T(stores_go_past_the_caches_where_they_keep_no_more), T(good_words), T(bad_words_are_named),
        T(hash_is_stable), T(tables_say_what_is_done), T(every_call_has_a_gpu_kernel),
        T(forced_kernels_are_honoured_or_refused_on_gpus), T(no_kernel_runs_on_the_wrong_backend),
        T(gpu_scratch_is_divided), T(ll_messages_fit_their_slots))

@@ -92,6 +92,7 @@ static symm_plan_env plan_env(const symm_comm *c) {
                        .min_ctas = c->config.minCTAs > 0 ? c->config.minCTAs : 0,
                        .max_ctas = c->config.maxCTAs > 0 ? c->config.maxCTAs : 0,
                        .deterministic = (int)c->params.deterministic,
+                       .keeps = c->keeps,
                        .forced = c->forced,
                        .scratch = c->proto.scratch};
     return e;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "caches.h"
 #include "comm.h"
 #include "comm_make.h"
 #include "exchange.h"
@@ -273,6 +274,7 @@ static void fill_proto(symm_comm *c) {
         .host_base = c->host_base,
         .host_stride = SYMM_PAGE_STRIDE,
         .timeout_ns = (uint64_t)c->params.timeout_ms * 1000000ull};
+    c->keeps = c->cuda ? 0 : symm_caches_keep(c->nranks);
     int64_t spin = c->params.spin >= 0 ? c->params.spin : c->oversubscribed ? 48 : 1000;
     c->proto.spin = (uint32_t)(spin < 1 ? 1 : spin);
     c->proto.flags = c->oversubscribed ? SYMM_ARG_OVERSUBSCRIBED : 0;

@@ -18,11 +18,11 @@ typedef struct {
 
 static const table_row table[] = {
     {symmCollAllReduce, 1, 1, -1, ALWAYS, SYMM_KERNEL_AR_LOCAL},
-    {symmCollAllReduce, 2, SYMM_MAX_RANKS, 0, 640, SYMM_KERNEL_AR_PUSH},
+    {symmCollAllReduce, 2, SYMM_MAX_RANKS, 0, 448, SYMM_KERNEL_AR_PUSH},
     {symmCollAllReduce, 2, SYMM_MAX_RANKS, 1, 4096, SYMM_KERNEL_AR_PUSH},
     {symmCollAllReduce, 2, SYMM_MAX_RANKS, -1, ALWAYS, SYMM_KERNEL_AR_ZEROCOPY},
     {symmCollAllGather, 1, 1, -1, ALWAYS, SYMM_KERNEL_AG_LOCAL},
-    {symmCollAllGather, 2, SYMM_MAX_RANKS, 0, 576, SYMM_KERNEL_AG_PUSH},
+    {symmCollAllGather, 2, SYMM_MAX_RANKS, 0, 256, SYMM_KERNEL_AG_PUSH},
     {symmCollAllGather, 2, SYMM_MAX_RANKS, 1, 4096, SYMM_KERNEL_AG_PUSH},
     {symmCollAllGather, 2, SYMM_MAX_RANKS, -1, ALWAYS, SYMM_KERNEL_AG_LOAD},
     {symmCollBarrier, 1, SYMM_MAX_RANKS, -1, ALWAYS, SYMM_KERNEL_BARRIER},
@@ -31,7 +31,7 @@ enum { ROWS = sizeof table / sizeof table[0] };
 
 #define CHUNK_BYTES (512u << 10) /* two in, two out and their sources stay in a 2 MiB L2 */
 #define NT_BYTES \
-    (3u << 20) /* a rank that touches more than this pushes its L2 over: store past it */
+    (3u << 20) /* a rank that touches as much as this pushes a 2 MiB L2 over: store past it */
 
 const char *symm_coll_name(int coll) {
     static const char *const names[symmNumColls] = {"all_reduce", "all_gather", "barrier"};
@@ -131,7 +131,8 @@ symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
     if (plan.kernel == SYMM_KERNEL_COUNT) plan.kernel = pick(env, call);
     plan.ctas = pick_ctas(env);
     plan.chunk = pick_chunk(env, plan.ctas);
-    if (touched(env, call) >= NT_BYTES) plan.flags |= SYMM_ARG_NT;
+    const uint64_t bytes = touched(env, call);
+    if (bytes >= NT_BYTES && bytes > env->keeps) plan.flags |= SYMM_ARG_NT;
     return plan;
 }
 

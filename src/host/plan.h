@@ -19,6 +19,8 @@ typedef struct { /* what was agreed when the communicator was made */
     int min_ctas, max_ctas, ctas; /* ctas: forced, 0 none */
     int threads;                  /* GPUs, of a CTA: forced, 0 none */
     int deterministic;
+    uint64_t
+        keeps; /* host backend: bytes that a rank touches and finds in its caches again; 0 not known. Need not be agreed */
     const int16_t *forced; /* [symmNumColls] kernel id or -1 */
     symm_scratch scratch;
 } symm_plan_env;

@@ -121,7 +121,8 @@ typedef struct symm_comm {
     uint64_t issued;         /* collectives so far, eager or captured */
     uint64_t
         digest; /* of all calls on SYM memory so far; equal on all ranks that keep to the rules */
-    uint64_t room; /* addresses per rank that windows have, or would have */
+    uint64_t keeps; /* caches.h */
+    uint64_t room;  /* addresses per rank that windows have, or would have */
     symmStream_t last_stream;
     struct symm_memlanes *memlanes; /* of its heaps; memlane.h */
     uint64_t
