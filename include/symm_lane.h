@@ -12,7 +12,7 @@
  * LOCAL blocks: this rank's own order. A peer that was sent a symmRef must have ended before the free, as with any memory.
  *
  * Thread rule: use of the communicator, one thread at a time. Not between symmGroupStart and symmGroupEnd (symmInvalidUsage): what the
- * group has queued is on no stream yet. Conventions as in symm.h. */
+ * group has queued is on no stream yet; but for symmLaneAlias and symmPlanUpload where that is collective. Conventions as in symm.h. */
 #ifndef SYMM_LANE_H_
 #define SYMM_LANE_H_
 
@@ -78,11 +78,24 @@ SYMM_API symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info); /* [
  * offsets: they must not run at the same time. */
 
 #define SYMM_PLAN_AUTO_FREE 1u /* a launch frees what the last one left allocated */
-#define SYMM_PLAN_ALIAS \
-    2u /* one piece of memory under several graphs' addresses: symmNotSupported, saying why */
+#define SYMM_PLAN_ALIAS     2u /* addresses of its own over memory that graphs share: symmLaneAlias */
+
+/* Sets `bytes` of memory (rounded up to the granularity) on each rank apart for the lane's graphs. Captures whose first call on the lane comes after
+ * it, and plans of symmPlanCreate with SYMM_PLAN_ALIAS, have SYM addresses that no other graph has, over this memory: one byte of it is under
+ * as many addresses as there are such graphs. So pointers of two graphs are never equal, and they need no more memory than the largest.
+ *  - They must not run at the same time, as always on one lane; what one leaves allocated keeps others off the same memory.
+ *  - The own part is there while capturing; what is under a peer's address (symmRefPtr) comes with symmPlanUpload. Collectives use it in place.
+ *  - What does not fit: symmNeedGrow, as the memory does not grow: call this again and capture anew. No addresses left: symmOutOfMemory.
+ *  - LOCAL blocks and SYMM_ALLOC_KEEP lie where they lie without it.
+ *  - Captures are the same on all ranks, as with any SYM block.
+ * Again: other memory for later captures; plans keep what they have. bytes 0: later captures are as before. Memory goes with its last plan, and
+ * addresses when the plan is destroyed and its graph gone on all ranks, at a symmHeapCollect. Neither symmHeapTrim nor symmGraphMemTrim takes
+ * it. On all ranks or on none. [collective] */
+SYMM_API symmResult_t symmLaneAlias(symmLane_t lane, uint64_t bytes);
 
 /* The plan of what was captured on this lane, once the capture has ended. graph: host backend the symmGraph_t, GPUs the cudaGraph_t. Without it the
- * graph works all the same, but nothing knows of its launches. [local, same order on all ranks] */
+ * graph works all the same, but nothing knows of its launches. SYMM_PLAN_ALIAS must stand there if the capture found symmLaneAlias's memory, and only
+ * then (symmInvalidUsage); such a graph must not be launched at all before symmPlanUpload. [local, same order on all ranks] */
 SYMM_API symmResult_t symmPlanBind(symmLane_t lane, void *graph, unsigned flags,
                                    symmGraphPlan_t *plan);
 /* A plan without a capture, for explicit nodes. graph: GPUs the cudaGraph_t that gets the nodes; host backend NULL. [local, same order on all
@@ -92,9 +105,11 @@ SYMM_API symmResult_t symmPlanCreate(symmLane_t lane, void *graph, unsigned flag
 /* Launches exec (host backend: the graph; GPUs: a cudaGraphExec_t of it) behind the lane's last launch, on whatever stream that was, and in
  * issue order with the communicator's calls where the graph holds any, barriers of SYM blocks included. exec NULL: only notes the
  * launch. Blocks that the last launch left allocated: symmInvalidUsage naming one, unless SYMM_PLAN_AUTO_FREE; so do blocks of other
- * graphs that are allocated where this one has its own. [local; with SYM blocks same on all ranks] */
+ * graphs that are allocated where this one has its own, and SYMM_PLAN_ALIAS before its upload. [local; with SYM blocks same on all ranks] */
 SYMM_API symmResult_t symmPlanLaunch(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream);
-/* What a first launch would do besides running. The addresses are mapped since the heap has grown, so it is the driver's own upload. [local] */
+/* What a first launch would do besides running. The addresses are mapped since the heap has grown, so it is the driver's own upload. [local]
+ * SYMM_PLAN_ALIAS: maps the memory of every rank behind the plan's addresses on every rank, or on none; then the driver's upload, unless exec is NULL.
+ * Where all of it is mapped already (no node was added since), no message is sent. symmMismatch: the ranks mean other plans. [collective] */
 SYMM_API symmResult_t symmPlanUpload(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream);
 /* Ends the record. Frees no block: those that are allocated stay so until they are freed; the graph keeps its memory as long as it lives.
  * [local, same order on all ranks] */
@@ -137,8 +152,8 @@ enum {
 SYMM_API symmResult_t symmGraphMemGet(symmLane_t lane, int attr, uint64_t *value);
 /* The two highs only, and to 0 only, which makes them what is current. [local] */
 SYMM_API symmResult_t symmGraphMemSet(symmLane_t lane, int attr, uint64_t value);
-/* Gives back what lies under no plan's and no allocated block; what is SYM, or under graphs that still live, at a later symmHeapCollect. *freed (may
- * be NULL): bytes that left SYMM_GRAPH_MEM_RESERVED. [local, same order on all ranks] */
+/* Gives back what lies under no plan's and no allocated block; what is SYM, or under graphs that still live, at a later symmHeapCollect. Not the
+ * memory of symmLaneAlias. *freed (may be NULL): bytes that left SYMM_GRAPH_MEM_RESERVED. [local, same order on all ranks] */
 SYMM_API symmResult_t symmGraphMemTrim(symmLane_t lane, uint64_t *freed);
 
 typedef struct {

@@ -80,8 +80,9 @@ static void random_blocks(symmComm_t comm, const char *name, unsigned flags, int
     for (int i = 0; i < OPS; i++) {
         const int at = (int)(next_random(&seed) % (unsigned)live);
         const size_t size = some_size(&seed, most);
+        void *const block = t.block[at]; /* a caller has it at hand */
         const uint64_t t0 = now_ns();
-        symmResult_t r = symmFree(t.heap, t.block[at]);
+        symmResult_t r = symmFree(t.heap, block);
         const uint64_t t1 = now_ns();
         must(r, "symmFree");
         const uint64_t t2 = now_ns();

@@ -73,16 +73,19 @@ static void must(int ok, const char *what) {
     exit(1);
 }
 
-static void *open_place(int fit) {
+static void *open_place(int fit, uint64_t bytes) {
     symm_place *p = symm_place_new(fit);
-    must(p && !symm_place_add(p, 0, 1ull << 44), "making an engine");
+    must(p && !symm_place_add(p, 0, bytes), "making an engine");
     return p;
 }
 static void *open_first(void) {
-    return open_place(SYMM_PLACE_FIRST);
+    return open_place(SYMM_PLACE_FIRST, 1ull << 38);
 }
 static void *open_best(void) {
-    return open_place(SYMM_PLACE_BEST);
+    return open_place(SYMM_PLACE_BEST, 1ull << 38);
+}
+static void *open_wide(void) { /* too much for words of 32 bits */
+    return open_place(SYMM_PLACE_FIRST, 1ull << 44);
 }
 static uint64_t place_take(void *x, uint64_t bytes, symmStream_t s) {
     (void)s;
@@ -157,6 +160,7 @@ static void no_close(void *x) {
 static const allocator allocators[] = {
     {"first fit", open_first, place_take, place_give, place_high, place_close},
     {"best fit", open_best, place_take, place_give, place_high, place_close},
+    {"first, 64 bit", open_wide, place_take, place_give, place_high, place_close},
     {"arena", open_arena, arena_take, arena_give, arena_high, arena_close},
     {"glibc malloc", open_malloc, malloc_take, malloc_give, no_high, no_close}};
 enum { ALLOCATORS = sizeof allocators / sizeof *allocators };
@@ -185,13 +189,13 @@ static double run_trace(const allocator *a, const trace *t, size_t from, const s
         const trace_event *e = &t->at[i];
         symmStream_t stream = s ? s[e->stream] : NULL;
         if (i == from) begin = now_ns();
-        uint64_t t0 = times ? ticks() : 0;
+        uint64_t b = block[e->id], t0 = times ? ticks() : 0; /* a caller has it at hand */
         if (e->op == TRACE_TAKE)
-            block[e->id] = a->take(x, e->bytes, stream);
+            b = a->take(x, e->bytes, stream);
         else
-            a->give(x, block[e->id], stream);
+            a->give(x, b, stream);
         if (times) times[i] = (uint32_t)(ticks() - t0);
-        if (e->op == TRACE_GIVE) block[e->id] = UINT64_MAX;
+        block[e->id] = e->op == TRACE_TAKE ? b : UINT64_MAX;
     }
     double ns = (double)(now_ns() - begin) / (double)(t->n - from);
     *high = (double)a->high(x) / (double)t->peak_live;
@@ -419,7 +423,7 @@ static void threads(void) {
            "%-16s %-8s %-13s %8s %8s %8s\n",
            "trace", "threads", "allocator", "ns/pair", "own ns", "linear");
     for (int remote = 0; remote < 2; remote++)
-        for (int i = 2; i < ALLOCATORS; i++) threads_of(&allocators[i], remote, cores);
+        for (int i = 3; i < ALLOCATORS; i++) threads_of(&allocators[i], remote, cores);
 }
 
 static void replay(const char *path) {

@@ -5,6 +5,8 @@
 # Only the files that a change reaches are compiled anew; the rest comes from the archives that `make check` has built. First every
 # program runs with the same files unchanged, and must pass: so it is the change that is found, and nothing else. KEEP=1 leaves the
 # copies and what the tests printed in build/mutants.
+#
+#   tests/check_mutants.sh [NAME...]    T_FULL=1: all of them; else some, drawn with T_SEED, or those that are named
 set -u
 cd "$(dirname "$0")/.." || exit 2
 . tests/tap.sh
@@ -29,6 +31,7 @@ reached() {
     case $1 in
     src/device/lanes.inl | src/device/lanes_types.inl | src/device/types.inl) echo src/device/reduce_host.c:base ;;
     src/device/*.inl) echo src/device/kernels_host.c ;;
+    src/host/place_*.inl) echo src/host/place_narrow.c ;;
     src/device/dev.h) echo src/device/kernels_host.c src/device/wait.c ;;
     *) echo "$1" ;;
     esac
@@ -151,18 +154,56 @@ graph-siblings-in-one-place|src/host/gplan.c|s/!symm_gplan_follows(p, point, b->
 graph-ranks-not-heard|src/host/gplan.c|s/return UNHEARD;/return FREE;/|plain|unit_gplan|random_graphs_never_put_two_lives_in_one_place
 graph-launches-unordered|src/host/memplan_graph.c|s/SYMM_TRY(follow_launch(p->region, stream));/(void)follow_launch;/|plain|unit_lane_graph|G_5_a_change_of_stream_keeps_the_order
 graph-launch-ignores-late-frees|src/host/memplan_graph.c|s/if (l && l->stream != stream) SYMM_TRY.*/(void)l;/|plain|unit_lane_graph|G_3_3_three_ways_to_order_what_outlives_its_graph
+alias-of-live-memory-unseen|src/host/memplan_graph.c|s/b->zone, b->at, b->bytes)) continue/b->zone, b->off, b->bytes)) continue/|plain|unit_lane_alias|G_4_2_live_memory_keeps_other_addresses_out
+alias-collected-under-work|src/host/memplan_alias.c|s/SYMM_TRY(symm_memmark_reach(c, .*));/;/|plain|unit_lane_alias|a_collect_waits_for_what_was_freed_behind_work
+alias-heir-knows-no-frees|src/host/memplan.c|/any .= l->freed.seq != 0;/d|plain|unit_lane_alias|a_collect_waits_for_what_was_freed_behind_work
+alias-without-peers|src/host/region.c|s/if (g->mine \&\& rank == g->r->c->rank)/if (g->mine)/|plain|unit_lane_alias|G_4_2_two_graphs_have_two_addresses_over_the_same_bytes
+zones-grow-over-tracts|src/host/heap_grow.c|s/symm_part next = symm_heap_next_tract(h, zone, at);/symm_part next = {UINT64_MAX, 0};/|plain|unit_lane_alias|zones_grow_around_it
+hole-joined-on-one-side|src/host/place_engine.inl|/^static inline void join(/,/^}/s/int down = (before > 0)/int down = 0/|plain|unit_place|give_tells_what_it_freed
+largest-hole-not-told-upwards|src/host/place_tree.inl|/^static inline void tell/,/^}/s/len = largest(c->node.level.);//|plain|unit_place|first_fit_beside_the_model
+arena-free-without-the-exchange|src/host/arena_core.c|/^symmResult_t symm_arena_give/,/^}/{s/!atomic_compare_exchange_strong_explicit(/(sched_yield(), atomic_store_explicit(/;s/block, &is, \(.*\),$/block, \1,/;s/memory_order_acq_rel, memory_order_relaxed))/memory_order_relaxed), 0))/};s/^#include <errno.h>/&\n#include <sched.h>/|plain|unit_arena_threads|one_of_two_frees_wins
+arena-large-block-not-waited-for|src/host/arena_wait.c|/^void symm_pending_for/,/^}/s/if (e.stream == s)/if (1)/|plain|unit_arena_threads|a_block_goes_from_stream_to_stream
+arena-far-free-not-waited-for|src/host/arena_sub.c|s/if (s != own) symm_pending_add(a, &sub->waits, 0, 1, s);//|plain|unit_arena_threads|a_free_on_another_stream_is_waited_for
+arena-superblock-without-its-point|src/host/arena_global.c|s/symm_pending_add(a, &a->pending, off, off + bytes, s);//|plain|unit_arena_threads|superblocks_carry_their_order
+arena-ended-stream-not-waited-for|src/host/arena_sub.c|/^void symm_sub_close/,/^}/s/symm_pending_add(a, &sub->waits, 0, 1, s);//|plain|unit_arena_threads|an_ended_streams_holes_wait_for_its_work
+arena-ended-streams-handle-believed|src/host/arena_core.c|s/symm_pending_disown(&a->pending, s);//|plain|unit_gpu_arena|the_handle_of_an_ended_stream_is_another_streams
+lane-gives-without-a-mark|src/host/memlane_pool.c|s/SYMM_TRY(symm_memmark_set(s->comm, &z->given, l->stream));//|plain|unit_lane|another_lane_comes_behind_the_free
+graph-auto-free-frees-nothing|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/p->nlive = 0;//|plain|unit_lane_graph|G_3_4_auto_free_on_launch
+synced-pull-leaves-the-state|src/host/synced_move.c|/^symmResult_t symm_synced_pull/,/^}/s/s->head = SYMM_SYNCED_SYNCED;//|plain|unit_synced|every_state_times_every_call
+vector-tells-its-size-too-early|src/host/vec.c|/^static symmResult_t grow(/,/^}/s/SYMM_TRY(check_room(h, bytes));/& symm_ledger_publish(h->ledger, bytes);/|plain|unit_vec|peers_read_while_it_grows
+first-end-of-file-believed|src/transport/mesh_unix.c|s/if (ended) SYMM_TRY(receive(fd, in, &n, state));//|plain|fault_mesh|an_end_that_is_told_too_early_loses_no_message
 graph-trimmed-while-it-lives|src/host/memplan_life.c|s/p->region == r &&$/0 \&\&/|plain|unit_lane_graph|G_6_trim_gives_back_what_no_plan_uses
 EOF
 }
 
+# The lines of the table that are to be run; as many as make check has the time for, others each time.
+some=32
+choose() { # names
+    seed=${T_SEED:-$(date +%s)}
+    if [ $# -gt 0 ]; then
+        for name; do
+            mutants | awk -F'|' -v n="$name" '$1 == n { print; found = 1 } END { exit !found }' || t_fail "$name" "no such mutant" >&2
+        done
+    elif [ -n "${T_FULL:-}" ]; then
+        mutants
+    else
+        mutants | awk -v seed="$seed" 'BEGIN { srand(seed) } { print rand() "\t" $0 }' | sort -n | cut -f2- | head -n "$some"
+    fi >"$out/table"
+    [ -n "${T_FULL:-}" ] || [ $# -gt 0 ] || echo "# $some of $(mutants | wc -l) mutants, T_SEED=$seed; T_FULL=1 takes all"
+}
+column() { # of the chosen mutants of a program: kind, test, number
+    awk -F'|' -v k="$1" -v t="$2" -v c="$3" '$4 == k && $5 == t { gsub(",", " ", $c); print $c }' "$out/table" | tr ' ' '\n' | sort -u
+}
+
 passing= # kind/test of what passes unchanged
-control() { # kind, test, "sources": runs all tests that mutants of this program name
+control() { # kind, test: runs the tests that its chosen mutants name, the files that they change compiled anew
     have "$1" "$2" || return 0
     name="unchanged: $2 ($1)"
-    made=$(compile "$out/unchanged" "$1" $3 2>"$out/log") && link "$out/$2.$1" "$1" "$2" $made 2>>"$out/log"
+    sources=$(for file in $(column "$1" "$2" 2); do reached "$file"; done | tr ' ' '\n' | sort -u)
+    [ "$2" != unit_reduce ] || sources= # as the archive has it: that file takes long to build
+    made=$(compile "$out/unchanged" "$1" $sources 2>"$out/log") && link "$out/$2.$1" "$1" "$2" $made 2>>"$out/log"
     if [ $? -ne 0 ]; then t_fail "$name" "$(cat "$out/log")"; return; fi
-    tests=$(mutants | awk -F'|' -v k="$1" -v t="$2" '$4 == k && $5 == t { print $6 }' | tr ' ' '\n' | sort -u)
-    if run "$out/$2.$1" $tests; then t_ok "$name" && passing="$passing $1/$2"; else t_fail "$name" "$(tail -n 20 "$out/$2.$1.log")"; fi
+    if run "$out/$2.$1" $(column "$1" "$2" 6); then t_ok "$name" && passing="$passing $1/$2"; else t_fail "$name" "$(tail -n 20 "$out/$2.$1.log")"; fi
 }
 
 mutant() { # name, files, script, kind, test, tests
@@ -193,41 +234,11 @@ mutant() { # name, files, script, kind, test, tests
 }
 
 copy "$out/unchanged" || exit 2
-kernels='src/device/kernels_host.c src/device/wait.c'
-control plain thr_order "$kernels"
-control tsan thr_order "$kernels"
-control plain unit_reduce "" # as the archive has it: that file takes long to build
-control plain fault_rollback "src/host/exchange.c src/host/trade.c"
-control plain fault_heap "src/host/region.c src/host/coll.c src/host/heap_block.c src/host/ledger.c"
-control plain unit_heap "src/host/heap_grow.c src/host/heap_block.c src/host/window.c"
-control plain unit_heap_tidy src/host/heap_tidy.c
-control plain unit_vec "src/host/heap.c src/host/region.c"
-control plain fault_window_grow src/host/space.c
-control plain fault_drop_order "src/host/window.c src/host/space.c src/host/exchange.c"
-control plain unit_space src/host/space.c
-control plain unit_cuda_vmm "src/transport/vmm_cuda.c src/transport/cuda_probe.c src/transport/cuda_copy.c src/transport/cuda_device.c"
-control plain unit_cuda_share src/transport/vmm_cuda.c
-control plain unit_cuda_driver src/transport/cuda_device.c
-control plain unit_gpu "src/host/gpu.c src/host/comm_make.c src/host/comm_init.c"
-control plain unit_gpu_graph "src/host/gpu.c src/host/gpu_hold.c src/host/comm.c src/host/comm_make.c"
-control plain unit_plan src/host/plan.c
-control plain unit_synced "src/host/synced.c src/host/synced_move.c"
-control plain unit_heap_dump src/host/heap_dump.c
-control plain unit_synced_use src/host/dirty.c
-control plain unit_gpu_synced src/host/synced_move.c
-control tsan thr_synced src/host/synced_host.c
-control plain thr_lane "src/host/memlane_pool.c src/host/memplan.c src/host/memplan_graph.c"
-control plain unit_lane "src/host/memlane_pool.c src/host/memlane.c"
-control plain unit_lane_graph "src/host/memplan_graph.c src/host/memplan_life.c"
-control plain unit_gplan src/host/gplan.c
-control plain unit_vmm_share src/transport/memfd.c
-# Every mutant in make check-full; else each third one of a shuffled table.
-seed=${T_SEED:-$(date +%s)}
-mutants | awk -v seed="$seed" 'BEGIN { srand(seed) } { print rand() "\t" $0 }' | sort -n | cut -f2- >"$out/table"
-if [ -z "${T_FULL:-}" ]; then
-    echo "# a third of the mutants, T_SEED=$seed; T_FULL=1 takes all"
-    sed -n 'p;n;n' "$out/table" >"$out/some" && mv "$out/some" "$out/table"
-fi
+choose "$@"
+awk -F'|' '{ print $4, $5 }' "$out/table" | sort -u >"$out/programs"
+while read -r kind test; do
+    control "$kind" "$test" </dev/null
+done <"$out/programs"
 while IFS='|' read -r name files script kind test tests; do
     mutant "$name" "$files" "$script" "$kind" "$test" "$tests" </dev/null
 done <"$out/table"

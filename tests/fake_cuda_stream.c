@@ -325,8 +325,13 @@ cu_result fk_cuCtxSynchronize(void) {
     int cu = fake_current() ? fake_unsafe() : SYMM_CUDA_ERROR_INVALID_CONTEXT;
     if (cu) return cu;
     fake_lock();
-    for (s = streams; s; s = s->next)
-        while (s->context == fake_current() && (s->first || s->busy)) fake_wait();
+    for (s = streams; s;)
+        if (s->context == fake_current() && (s->first || s->busy)) {
+            fake_wait();
+            s = streams; /* others may have destroyed it meanwhile */
+        } else {
+            s = s->next;
+        }
     fake_unlock();
     return SYMM_CUDA_SUCCESS;
 }

@@ -16,6 +16,15 @@ static void refused(int n, const int *devices, symmResult_t code, const char *pa
     GK_LEFT(0);
 }
 
+/* The same of one of the ranks that are processes. */
+static void refused_rank(fk *f, int rank, int n, symmResult_t code, const char *part) {
+    symmComm_t comm = NULL;
+    fk_id(f, rank, n);
+    T_ERR(symmCommInitRank(&comm, n, f->id, rank), code);
+    T_MSG(symmGetLastError(NULL), part);
+    GK_LEFT(0);
+}
+
 static void good(int n, const int *devices) {
     fk_gauges before = fk_take();
     gk_open(comms, n, devices);
@@ -177,15 +186,11 @@ static void devices_that_do_not_exist(void) {
 }
 
 static void no_such_device(int rank, int n, void *arg) {
-    fk *f = arg;
-    symmComm_t comm = NULL;
     gk_start(2, 0);
     setenv("SYMM_DEVICE", rank ? "5" : "0", 1);
-    fk_id(f, rank, n);
-    T_ERR(symmCommInitRank(&comm, n, f->id, rank), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "SYMM_DEVICE=5: this process sees 2 CUDA devices");
+    refused_rank(arg, rank, n, symmInvalidArgument,
+                 "SYMM_DEVICE=5: this process sees 2 CUDA devices");
     T_MSG(symmGetLastError(NULL), "rank 1");
-    GK_LEFT(0);
 }
 
 static void a_device_of_one_rank_that_does_not_exist(void) {
@@ -210,19 +215,19 @@ static void gpus_that_do_not_reach_each_other(void) {
     good(1, NULL);
 }
 
+static void refused_pair(int rank, int n, void *arg, const fake_cuda_config *config,
+                         const char *part) {
+    gk_env("cuda");
+    gk_install(config);
+    T_OK(symmSetDevice(rank));
+    refused_rank(arg, rank, n, symmNotSupported, part);
+}
+
 static void apart(int rank, int n, void *arg) {
-    fk *f = arg;
-    symmComm_t comm = NULL;
     fake_cuda_config config = gk_config(2, 0);
     config.apart = 1;
-    gk_env("cuda");
-    gk_install(&config);
-    T_OK(symmSetDevice(rank));
-    fk_id(f, rank, n);
-    T_ERR(symmCommInitRank(&comm, n, f->id, rank), symmNotSupported);
-    T_MSG(symmGetLastError(NULL), "device 0 (0000:10:00.0)");
+    refused_pair(rank, n, arg, &config, "device 0 (0000:10:00.0)");
     T_MSG(symmGetLastError(NULL), "device 1 (0000:11:00.0)");
-    GK_LEFT(0);
 }
 
 static void processes_name_the_pair_as_well(void) {
@@ -231,17 +236,9 @@ static void processes_name_the_pair_as_well(void) {
 }
 
 static void no_handles(int rank, int n, void *arg) {
-    fk *f = arg;
-    symmComm_t comm = NULL;
     fake_cuda_config config = gk_config(2, 0);
     config.fd = 0;
-    gk_env("cuda");
-    gk_install(&config);
-    T_OK(symmSetDevice(rank));
-    fk_id(f, rank, n);
-    T_ERR(symmCommInitRank(&comm, n, f->id, rank), symmNotSupported);
-    T_MSG(symmGetLastError(NULL), "makes no memory that other processes can map");
-    GK_LEFT(0);
+    refused_pair(rank, n, arg, &config, "makes no memory that other processes can map");
     good(2, NULL); /* threads need none */
 }
 
@@ -252,15 +249,12 @@ static void memory_without_descriptors_is_for_threads(void) {
 
 static void mixed(int rank, int n, void *arg) {
     fk *f = arg;
-    symmComm_t comm = NULL;
     gk_start(2, 0);
     setenv("SYMM_BACKEND", rank == f->victim ? "host" : "cuda", 1);
-    fk_id(f, rank, n);
-    T_ERR(symmCommInitRank(&comm, n, f->id, rank), symmInvalidUsage);
-    T_MSG(symmGetLastError(NULL), f->victim ? "rank 1 uses the host backend, rank 0 a GPU"
-                                            : "rank 1 uses a GPU, rank 0 the host backend");
+    refused_rank(f, rank, n, symmInvalidUsage,
+                 f->victim ? "rank 1 uses the host backend, rank 0 a GPU"
+                           : "rank 1 uses a GPU, rank 0 the host backend");
     T_MSG(symmGetLastError(NULL), "SYMM_BACKEND");
-    GK_LEFT(0);
 }
 
 static void backends_that_differ(void) {
@@ -271,15 +265,12 @@ static void backends_that_differ(void) {
 /* One rank finds no driver where the others have GPUs: under auto it would be the host. */
 static void lone(int rank, int n, void *arg) {
     fk *f = arg;
-    symmComm_t comm = NULL;
     fake_cuda_config config = gk_config(rank ? 2 : 0, 0);
     gk_env(f->how ? "auto" : "cuda");
     gk_install(&config);
-    fk_id(f, rank, n);
-    T_ERR(symmCommInitRank(&comm, n, f->id, rank), f->how ? symmInvalidUsage : symmNotSupported);
-    T_MSG(symmGetLastError(NULL),
-          f->how ? "rank 1 uses a GPU, rank 0 the host backend" : "rank 0: SYMM_BACKEND=cuda: 0");
-    GK_LEFT(0);
+    refused_rank(f, rank, n, f->how ? symmInvalidUsage : symmNotSupported,
+                 f->how ? "rank 1 uses a GPU, rank 0 the host backend"
+                        : "rank 0: SYMM_BACKEND=cuda: 0");
 }
 
 static void a_rank_without_a_gpu(void) {

@@ -360,6 +360,30 @@ static void divergence_is_found_among_threads(void) {
     divergence_is_found(1);
 }
 
+/* More places than the ledger has names for: those that came too late are told by their addresses. */
+static void from_many_places(void *arg) {
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 64 * HK_MB, 2 * HK_MB, 0);
+    symm_heap *h;
+    char late[32];
+    const uintptr_t here = (uintptr_t)&from_many_places;
+    T_OK(symm_heap_enter(heap, 1, &h));
+    for (uintptr_t i = 0; i < 1000; i++) symm_heap_note(h, 0, 64, -1, 0, (void *)(here + i));
+    symm_heap_note(h, 0, k->rank ? 99 : 98, -1, 0, (void *)(here + 1000));
+    symm_heap_leave(h);
+    T_ERR(symmHeapCheck(heap), symmMismatch);
+    const char *text = symmGetLastError(NULL);
+    snprintf(late, sizeof late, "from %p", (void *)(here + 1000));
+    T_CHECKF(strstr(text, "symmAlloc of 98 bytes") && strstr(text, "symmAlloc of 99 bytes"), "%s",
+             text);
+    T_CHECKF(k->rank || strstr(text, late), "\"%s\" does not say \"%s\"", text, late);
+}
+static void a_place_without_a_name_is_told_by_its_address(void) {
+    T_EXPECT_WARNINGS();
+    hk_processes(RANKS, from_many_places, NULL);
+    hk_threads(RANKS, from_many_places, NULL);
+}
+
 /* Orders that change nothing are no divergence. */
 static void two_heaps(void *arg) {
     hk *k = arg;
@@ -383,4 +407,4 @@ static void what_has_no_order_is_no_divergence(void) {
 
 T_MAIN(T(errors_in_processes), T(errors_in_thread_ranks), T(a_rank_killed_while_growing),
        T(divergence_is_found_among_processes), T(divergence_is_found_among_threads),
-       T(what_has_no_order_is_no_divergence))
+       T(a_place_without_a_name_is_told_by_its_address), T(what_has_no_order_is_no_divergence))

@@ -3,7 +3,7 @@
 #include "../src/host/space.h"
 #include "heap_kit.h"
 
-enum { RANKS = 3, SIDES = 4 };
+enum { RANKS = 3 };
 
 /* Memory of the user's that grows where it is: addresses of its own, pieces put behind each other. */
 typedef struct {
@@ -288,34 +288,8 @@ static void fail_one(hk *k, int point, int move) {
     release(&m);
 }
 
-static void failing_rank(int rank, int n, void *arg) {
-    fk *f = arg;
-    hk_env();
-    setenv("SYMM_SETUP_TIMEOUT", "8000", 1);
-    symm_log_rank(rank);
-    hk k = {.f = f, .rank = rank, .n = n};
-    for (int victim = 0; victim < n; victim++)
-        for (int move = 0; move < 2; move++) {
-            hk_barrier(&k);
-            f->victim = victim;
-            k.comm = fk_open(f, rank, n);
-            fail_one(&k, f->how, move);
-            T_OK(symmCommDestroy(k.comm));
-        }
-    hk_barrier(&k);
-    T_CHECKF(f->hits[0], "failpoint %s was not reached", symm_fail_name(f->how));
-}
-
-static void fail_side(int side, int sides, void *arg) {
-    (void)arg;
-    T_EXPECT_WARNINGS();
-    for (int point = 0, i = 0; point < symm_fp_count; point++)
-        if (fk_meets(point, "window_grow") && i++ % sides == side)
-            T_FORK(RANKS, failing_rank, fk_new(0, point));
-}
 static void a_failure_on_one_rank_changes_nothing(void) {
-    T_EXPECT_WARNINGS();
-    T_FORK(SIDES, fail_side, NULL);
+    hk_failpoints("window_grow", fail_one);
 }
 
 T_MAIN(T(a_window_grows_in_place), T(a_window_moves_where_addresses_are_taken),

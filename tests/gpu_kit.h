@@ -169,6 +169,38 @@ static inline void gk_free_pinned(char *p) {
     CU(cuMemFreeHost(p));
 }
 
+/* ---- work in a stream: late, and looked at ---- */
+
+static inline void gk_nap(void *arg) {
+    usleep((useconds_t)(uintptr_t)arg);
+}
+static inline void gk_delay(cu_stream stream, unsigned us) {
+    CU(cuLaunchHostFunc(stream, gk_nap, (void *)(uintptr_t)us));
+}
+static inline void gk_fill(cu_stream stream, void *p, size_t bytes, int value) {
+    CU(cuMemsetD8Async((uintptr_t)p, (unsigned char)value, bytes, stream));
+}
+
+typedef struct {
+    const unsigned char *seen;
+    size_t bytes;
+    unsigned char value;
+} gk_view;
+
+static inline void gk_view_check(void *arg) {
+    const gk_view *v = arg;
+    for (size_t i = 0; i < v->bytes; i++)
+        T_CHECKF(v->seen[i] == v->value, "byte %zu of %zu is %d, not %d", i, v->bytes, v->seen[i],
+                 v->value);
+}
+/* All bytes are `value`. In stream order; seen (pinned) and *v live until then, and as long as a graph has them. */
+static inline void gk_check(cu_stream stream, const void *p, size_t bytes, int value,
+                            unsigned char *seen, gk_view *v) {
+    *v = (gk_view){seen, bytes, (unsigned char)value};
+    CU(cuMemcpyDtoHAsync(seen, (uintptr_t)p, bytes, stream));
+    CU(cuLaunchHostFunc(stream, gk_view_check, v));
+}
+
 /* ---- coll_kit.h's worlds on the current device ---- */
 
 static inline void gk_dev_put(symmStream_t stream, char *device, const char *host, uint64_t bytes) {

@@ -65,15 +65,11 @@ static inline void gs_replay(gs_storm *s, int k) {
     s->calls += (unsigned)s->graph[k].calls;
 }
 
-static inline void gs_late(void *arg) {
-    usleep((useconds_t)(uintptr_t)arg);
-}
-
 /* This rank, or what it has given its stream, is held up: one call in thirty. */
 static inline void gs_delay(gs_storm *s, uint64_t i) {
     const uint64_t h = ck_hash(s->g->seed, i, 40 + (uint64_t)s->g->rank);
     if (h % 60 == 0) usleep((useconds_t)(h >> 8) % 1500);
-    if (h % 60 == 1) CU(cuLaunchHostFunc(s->stream, gs_late, (void *)(uintptr_t)((h >> 8) % 1500)));
+    if (h % 60 == 1) gk_delay(s->stream, (h >> 8) % 1500);
 }
 
 static inline void gs_case(gs_storm *s, uint64_t h) {

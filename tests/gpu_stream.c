@@ -25,10 +25,6 @@ static void run(int n, t_rank_fn fn) {
 
 /* ---- order ---- */
 
-static void late(void *arg) {
-    usleep((useconds_t)(uintptr_t)arg);
-}
-
 /* Each call reads what the one before wrote, on another stream that is held up, and nothing but the library orders them. */
 static void order_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
@@ -44,8 +40,7 @@ static void order_rank(int rank, int n, void *arg) {
         const uint64_t h = ck_hash(j->seed, (uint64_t)i, 1);
         cu_stream s = stream[h % 3];
         uint64_t count, at = gk_chain_range(&c, h, &count);
-        if ((h >> 50) % 4 == (unsigned)rank)
-            CU(cuLaunchHostFunc(s, late, (void *)(uintptr_t)(500 + h % 3000)));
+        if ((h >> 50) % 4 == (unsigned)rank) gk_delay(s, 500 + h % 3000);
         gk_chain_call(&c, at, count, s);
         if (i % 40 == 39)
             for (int k = 0; k < 3; k++) gk_wait(comm, stream[k]);
@@ -103,6 +98,9 @@ static void kinds_rank(int rank, int n, void *arg) {
     CU(cuStreamCreate(&blocking, SYMM_CUDA_STREAM_DEFAULT));
     cu_stream kinds[] = {NULL, SYMM_CUDA_STREAM_LEGACY, SYMM_CUDA_STREAM_PER_THREAD, blocking, own};
     void *buf = memory(WORDS * 4);
+    /* A thread's own stream is made at its first use: not while the kernels of ranks on the same GPU wait for this one. */
+    CU(cuMemsetD8Async((uintptr_t)buf, 0, 1, SYMM_CUDA_STREAM_PER_THREAD));
+    gk_wait(comm, SYMM_CUDA_STREAM_PER_THREAD);
     gk_chain c = gk_chain_new(comm, rank, n, symmUint32, buf, WORDS, own);
     gk_meet(j);
     for (int i = 0; i < rounds(200); i++) {

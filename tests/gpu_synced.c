@@ -70,10 +70,6 @@ static void every_state_times_every_call(void) {
 
 /* ---- copies under way ---- */
 
-static void nap(void *arg) {
-    usleep((useconds_t)(uintptr_t)arg);
-}
-
 /* The copy has not begun when the next call comes: a reader on another stream, a writer on the host, a writer on the device. */
 static void whoever_comes_next_is_in_order(void) {
     place p = place_new();
@@ -82,7 +78,7 @@ static void whoever_comes_next_is_in_order(void) {
     for (int i = 0; i < ROUNDS; i++) {
         const int value = i % 50 + 1;
         memset(sy_mut_cpu(s, gk_stream(p.a), 1), value, BIG);
-        CU(cuLaunchHostFunc(p.a, nap, (void *)(uintptr_t)1500));
+        gk_delay(p.a, 1500);
         T_OK(symmSyncedPush(s, gk_stream(p.a)));
         if (!gk_number("GPU_FAKE", 0)) T_EQ(sy_head(s), SYMM_SYNCED_PUSHING);
         if (i % 3 == 0) {
@@ -98,7 +94,7 @@ static void whoever_comes_next_is_in_order(void) {
         }
         gk_wait(NULL, p.b); /* the caller's own order, before the next round uses stream a */
     }
-    CU(cuLaunchHostFunc(p.a, nap, (void *)(uintptr_t)1500));
+    gk_delay(p.a, 1500);
     sy_mut_cpu(s, NULL, 1);
     T_OK(symmSyncedPush(s, gk_stream(p.a)));
     T_OK(symmSyncedDestroy(s)); /* waits */

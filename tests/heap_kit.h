@@ -149,4 +149,53 @@ static inline void *hk_peer(hk *k, const void *p, int rank) {
     return at;
 }
 
+/* ---- failpoints ---- */
+
+enum { HK_FAIL_RANKS = 3, HK_FAIL_SIDES = 4 };
+
+/* What a program does at each failpoint that `scenario` reaches. `one` arms it on rank f->victim, sets f->hits[0] once it was hit, and
+ * looks at what came of it; `variant` is 0 and 1. */
+typedef struct {
+    const char *scenario;
+    void (*one)(hk *k, int point, int variant);
+    fk *f; /* of one point; its number is f->how */
+} hk_failing;
+
+/* Each rank is the victim once in each variant, in a communicator of its own. */
+static inline void hk_fail_rank(int rank, int n, void *arg) {
+    const hk_failing *a = arg;
+    fk *f = a->f;
+    hk_env();
+    setenv("SYMM_SETUP_TIMEOUT", "8000", 1);
+    symm_log_rank(rank);
+    hk k = {.f = f, .rank = rank, .n = n};
+    for (int victim = 0; victim < n; victim++)
+        for (int variant = 0; variant < 2; variant++) {
+            hk_barrier(&k);
+            f->victim = victim;
+            k.comm = fk_open(f, rank, n);
+            a->one(&k, f->how, variant);
+            T_OK(symmCommDestroy(k.comm));
+        }
+    hk_barrier(&k);
+    T_CHECKF(f->hits[0], "failpoint %s was not reached", symm_fail_name(f->how));
+}
+
+static inline void hk_fail_side(int side, int sides, void *arg) {
+    hk_failing a = *(hk_failing *)arg;
+    T_EXPECT_WARNINGS();
+    for (int point = 0, i = 0; point < symm_fp_count; point++) {
+        if (!fk_meets(point, a.scenario) || i++ % sides != side) continue;
+        a.f = fk_new(0, point);
+        T_FORK(HK_FAIL_RANKS, hk_fail_rank, &a);
+    }
+}
+
+/* All points of the scenario, on each of three ranks that are processes; some points at a time. */
+static inline void hk_failpoints(const char *scenario, void (*one)(hk *k, int point, int variant)) {
+    hk_failing a = {scenario, one, NULL};
+    T_EXPECT_WARNINGS();
+    T_FORK(HK_FAIL_SIDES, hk_fail_side, &a);
+}
+
 #endif

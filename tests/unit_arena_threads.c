@@ -82,6 +82,42 @@ static void blocks_freed_by_other_threads(void) {
     close_fix(c.f);
 }
 
+enum { RACES = 500 };
+
+typedef struct {
+    fix *f;
+    uint64_t off[RACES];
+    _Atomic int there, wins[RACES];
+} race;
+
+/* Both threads free each block at the same moment. */
+static void free_all(int rank, int n, void *arg) {
+    race *x = arg;
+    (void)rank;
+    for (int i = 0; i < RACES; i++) {
+        atomic_fetch_add(&x->there, 1);
+        for (int spins = 0; atomic_load(&x->there) < n * (i + 1); spins++)
+            if (spins > 1000) sched_yield();
+        symmResult_t r = symm_arena_give(x->f->a, NULL, x->off[i]);
+        T_CHECKF(r == symmSuccess || r == symmInvalidArgument, "code %d", r);
+        if (!r) atomic_fetch_add(&x->wins[i], 1);
+    }
+}
+
+/* Whoever frees a block a second time is told, though the first free is still under way; and the block comes back once. */
+static void one_of_two_frees_wins(void) {
+    static race x;
+    T_EXPECT_WARNINGS();
+    x.f = open_fix(64 * MB, 64 * KB, 2 * MB, 0);
+    for (int i = 0; i < RACES; i++) x.off[i] = take(x.f, 512);
+    T_THREADS(2, free_all, &x);
+    for (int i = 0; i < RACES; i++)
+        T_CHECKF(x.wins[i] == 1, "%d threads have freed block %d", x.wins[i], i);
+    symm_arena_trim(x.f->a);
+    T_EQ(count(x.f).used, 0);
+    close_fix(x.f);
+}
+
 static void use_several(int rank, int n, void *arg) {
     fix **f = arg;
     (void)rank;
@@ -123,6 +159,27 @@ static void wait_gate(void *arg) {
     while (!atomic_load(&gate)) usleep(50);
 }
 
+/* An arena of one piece and two streams; s does not come on until the gate opens. */
+typedef struct {
+    fix *f;
+    symmStream_t s, t;
+} held;
+
+static held open_held(uint64_t bytes) {
+    held h = {.f = open_fix(bytes, 64 * KB, bytes, 0)};
+    T_OK(symmStreamCreate(&h.s));
+    T_OK(symmStreamCreate(&h.t));
+    atomic_store(&gate, 0);
+    T_OK(symmStreamHostFunc(h.s, wait_gate, NULL));
+    return h;
+}
+
+static void close_held(held *h) {
+    T_OK(symmStreamDestroy(h->s));
+    T_OK(symmStreamDestroy(h->t));
+    close_fix(h->f);
+}
+
 static void per_thread_to_stream_dealloc(void) {
     fix *f = open_fix(64 * MB, 64 * KB, 2 * MB, 0);
     symmStream_t s;
@@ -154,76 +211,73 @@ static void note_second(void *arg) {
 
 /* A large block freed on s and taken by t: t's later work comes after s's earlier work, and nobody waited for it here. */
 static void a_block_goes_from_stream_to_stream(void) {
-    fix *f = open_fix(4 * MB, 64 * KB, 4 * MB, 0);
-    symmStream_t s, t;
-    T_OK(symmStreamCreate(&s));
-    T_OK(symmStreamCreate(&t));
-    atomic_store(&gate, 0);
-    T_OK(symmStreamHostFunc(s, wait_gate, NULL));
-    T_OK(symmStreamHostFunc(s, note_first, NULL));
-    uint64_t a = take_as(f, s, 3 * MB, U);
-    T_OK(symm_arena_give(f->a, s, a)); /* returns though s has not come so far */
+    held h = open_held(4 * MB);
+    T_OK(symmStreamHostFunc(h.s, note_first, NULL));
+    uint64_t a = take_as(h.f, h.s, 3 * MB, U);
+    T_OK(symm_arena_give(h.f->a, h.s, a)); /* returns though s has not come so far */
     T_EQ(first_at, 0);
-    uint64_t again = take_as(f, s, 3 * MB, U); /* the same stream: at once, no wait */
+    uint64_t again = take_as(h.f, h.s, 3 * MB, U); /* the same stream: at once, no wait */
     T_EQ(again, a);
-    T_EQ(f->a->waits, 0);
-    T_OK(symm_arena_give(f->a, s, again));
-    T_EQ(take_as(f, t, 3 * MB, U), a);
-    T_EQ(f->a->waits, 1);
-    T_OK(symmStreamHostFunc(t, note_second, NULL));
+    T_EQ(h.f->a->waits, 0);
+    T_OK(symm_arena_give(h.f->a, h.s, again));
+    T_EQ(take_as(h.f, h.t, 3 * MB, U), a);
+    T_EQ(h.f->a->waits, 1);
+    T_OK(symmStreamHostFunc(h.t, note_second, NULL));
     usleep(2000);
     T_EQ(second_at, 0);
     atomic_store(&gate, 1);
-    T_OK(symmStreamSynchronize(t));
+    T_OK(symmStreamSynchronize(h.t));
     T_CHECK(first_at == 1 && second_at == 2);
-    T_OK(symmStreamDestroy(s));
-    T_OK(symmStreamDestroy(t));
-    close_fix(f);
+    close_held(&h);
 }
 
 /* A small block of t's sub, freed on s: t waits before it uses what s freed, and only then. */
 static void a_free_on_another_stream_is_waited_for(void) {
-    fix *f = open_fix(64 * KB, 64 * KB, 64 * KB, 0);
-    symmStream_t s, t;
-    T_OK(symmStreamCreate(&s));
-    T_OK(symmStreamCreate(&t));
-    atomic_store(&gate, 0);
-    T_OK(symmStreamHostFunc(s, wait_gate, NULL));
-    uint64_t a = take_as(f, t, 32 * KB, U), b = take_as(f, t, 16 * KB, U);
-    T_OK(symm_arena_give(f->a, s, a));
-    T_EQ(take_as(f, t, 16 * KB, U), b + 16 * KB); /* there is other room: no wait */
-    T_EQ(f->a->waits, 0);
-    T_EQ(take_as(f, t, 16 * KB, U), a);
-    T_EQ(f->a->waits, 1);
-    T_OK(symmStreamHostFunc(t, note_second, NULL));
+    held h = open_held(64 * KB);
+    uint64_t a = take_as(h.f, h.t, 32 * KB, U), b = take_as(h.f, h.t, 16 * KB, U);
+    T_OK(symm_arena_give(h.f->a, h.s, a));
+    T_EQ(take_as(h.f, h.t, 16 * KB, U), b + 16 * KB); /* there is other room: no wait */
+    T_EQ(h.f->a->waits, 0);
+    T_EQ(take_as(h.f, h.t, 16 * KB, U), a);
+    T_EQ(h.f->a->waits, 1);
+    T_OK(symmStreamHostFunc(h.t, note_second, NULL));
     usleep(1000);
     T_EQ(second_at, 0);
     atomic_store(&gate, 1);
-    T_OK(symmStreamSynchronize(t));
+    T_OK(symmStreamSynchronize(h.t));
     T_EQ(second_at, 1);
-    T_OK(symmStreamDestroy(s));
-    T_OK(symmStreamDestroy(t));
-    close_fix(f);
+    close_held(&h);
 }
 
 /* The first stream's superblock, which went back, is waited for by the second. */
 static void superblocks_carry_their_order(void) {
-    fix *f = open_fix(64 * KB, 64 * KB, 64 * KB, 0);
-    symmStream_t s, t;
-    T_OK(symmStreamCreate(&s));
-    T_OK(symmStreamCreate(&t));
-    atomic_store(&gate, 0);
-    T_OK(symmStreamHostFunc(s, wait_gate, NULL));
-    uint64_t a = take_as(f, s, 256, U);
-    T_OK(symm_arena_give(f->a, s, a));
-    symm_arena_defragment(f->a);
-    T_EQ(count(f).supers, 0);
-    T_EQ(take_as(f, t, 256, U), a);
-    T_EQ(f->a->waits, 1);
+    held h = open_held(64 * KB);
+    uint64_t a = take_as(h.f, h.s, 256, U);
+    T_OK(symm_arena_give(h.f->a, h.s, a));
+    symm_arena_defragment(h.f->a);
+    T_EQ(count(h.f).supers, 0);
+    T_EQ(take_as(h.f, h.t, 256, U), a);
+    T_EQ(h.f->a->waits, 1);
     atomic_store(&gate, 1);
-    T_OK(symmStreamDestroy(s));
-    T_OK(symmStreamDestroy(t));
-    close_fix(f);
+    close_held(&h);
+}
+
+/* A stream ends while its work runs, with a block left in its superblock: what it freed there is nobody's until that work is done. */
+static void an_ended_streams_holes_wait_for_its_work(void) {
+    held h = open_held(128 * KB);
+    uint64_t a = take_as(h.f, h.s, 256, U), left = take_as(h.f, h.s, 256, U);
+    T_OK(symm_arena_give(h.f->a, h.s, a));
+    symm_arena_stream_end(h.f->a, h.s);
+    T_EQ(count(h.f).subs[SYMM_SUB_ENDED], 1);
+    uint64_t other = take_as(h.f, h.t, 256, U);
+    T_CHECK(other / (64 * KB) != a / (64 * KB)); /* t could have it only behind s */
+    atomic_store(&gate, 1);
+    T_OK(symmStreamSynchronize(h.s));
+    T_EQ(take(h.f, 256), a); /* this thread has taken over what s left */
+    T_EQ(count(h.f).subs[SYMM_SUB_ENDED], 0);
+    T_EQ(h.f->a->waits, 0);
+    give(h.f, left);
+    close_held(&h);
 }
 
 static void streams_that_are_gone_leave_their_keys(void) {
@@ -343,9 +397,10 @@ static void stripe_i_owns_superblocks_i_and_i_plus_k(void) {
     close_fix(f);
 }
 
-T_MAIN(T(four_threads_defragment), T(blocks_freed_by_other_threads),
+T_MAIN(T(four_threads_defragment), T(blocks_freed_by_other_threads), T(one_of_two_frees_wins),
        T(thread_exit_cleans_several_arenas), T(per_thread_to_stream_dealloc),
        T(a_block_goes_from_stream_to_stream), T(a_free_on_another_stream_is_waited_for),
-       T(superblocks_carry_their_order), T(streams_that_are_gone_leave_their_keys),
-       T(small_blocks_of_64_streams), T(producer_and_consumer_on_two_streams),
-       T(offsets_on_stripes_do_not_depend_on_timing), T(stripe_i_owns_superblocks_i_and_i_plus_k))
+       T(superblocks_carry_their_order), T(an_ended_streams_holes_wait_for_its_work),
+       T(streams_that_are_gone_leave_their_keys), T(small_blocks_of_64_streams),
+       T(producer_and_consumer_on_two_streams), T(offsets_on_stripes_do_not_depend_on_timing),
+       T(stripe_i_owns_superblocks_i_and_i_plus_k))

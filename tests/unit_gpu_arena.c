@@ -36,6 +36,13 @@ static void end_stream(symmStream_t s) {
     symm_cuda_pop(&scope);
 }
 
+static void idle(void) {
+    symm_cuda_scope scope;
+    T_OK(symm_cuda_push(0, &scope));
+    T_EQ(symm_cu.cuCtxSynchronize(), 0);
+    symm_cuda_pop(&scope);
+}
+
 static void close_fix(fix *f) {
     T_OK(symmArenaStreamEnd(f->arena, f->s));
     T_OK(symmArenaStreamEnd(f->arena, f->t));
@@ -43,6 +50,7 @@ static void close_fix(fix *f) {
     end_stream(f->t);
     T_OK(symmArenaDestroy(f->arena));
     T_OK(symmHeapDestroy(f->heap));
+    idle(); /* a point of the legacy stream keeps its event until it is passed */
     gk_close(&f->comm, 1);
     GK_LEFT(0);
 }
@@ -104,6 +112,24 @@ static void small_blocks_freed_on_another_stream(void) {
     close_fix(&f);
 }
 
+/* A stream ends with its work still to come; CUDA gives the next one the same handle. That one waits like any other, for large blocks and
+ * for those of a sub-arena that s freed in. */
+static void the_handle_of_an_ended_stream_is_another_streams(void) {
+    fix f = open_fix(1);
+    void *p = take(&f, f.s, 3 * GK_MB), *small = take(&f, f.t, 1000);
+    T_OK(symmArenaFree(f.arena, p, f.s));
+    T_OK(symmArenaStreamEnd(f.arena, f.s));
+    T_CHECK(take(&f, f.s, 3 * GK_MB) == p);
+    T_EQ(waits(&f), 1);
+    T_OK(symmArenaFree(f.arena, small, f.s)); /* noted with the first s ... */
+    T_OK(symmArenaStreamEnd(f.arena, f.s));
+    small = take(&f, f.t, 1000);
+    T_OK(symmArenaFree(f.arena, small, f.s)); /* ... and with the second */
+    while (waits(&f) == 1) take(&f, f.t, 16000);
+    T_EQ(waits(&f), 3); /* for each of them */
+    close_fix(&f);
+}
+
 /* Without an event the stream is waited for, and all goes on. */
 static void refused_events_are_waited_for(void) {
     static const char *const call[] = {"cuEventCreate", "cuEventRecord", "arena_point:error"};
@@ -161,5 +187,6 @@ static void captures_and_per_thread_streams_are_refused(void) {
 }
 
 T_MAIN(T(a_streams_own_blocks_need_no_event), T(another_stream_waits_for_an_event),
-       T(small_blocks_freed_on_another_stream), T(refused_events_are_waited_for),
-       T(a_refused_wait_gives_nothing), T(captures_and_per_thread_streams_are_refused))
+       T(small_blocks_freed_on_another_stream), T(the_handle_of_an_ended_stream_is_another_streams),
+       T(refused_events_are_waited_for), T(a_refused_wait_gives_nothing),
+       T(captures_and_per_thread_streams_are_refused))

@@ -3,7 +3,7 @@
 #include "heap_kit.h"
 #include "symm_vec.h"
 
-enum { RANKS = 3, SIDES = 4 };
+enum { RANKS = 3 };
 
 static void both(void (*fn)(void *)) {
     hk_processes(RANKS, fn, NULL);
@@ -360,34 +360,8 @@ static void fail_one(hk *k, int point, int moves) {
     T_OK(symmVecDestroy(vec));
 }
 
-static void failing_rank(int rank, int n, void *arg) {
-    fk *f = arg;
-    hk_env();
-    setenv("SYMM_SETUP_TIMEOUT", "8000", 1);
-    symm_log_rank(rank);
-    hk k = {.f = f, .rank = rank, .n = n};
-    for (int victim = 0; victim < n; victim++)
-        for (int moves = 0; moves < 2; moves++) {
-            hk_barrier(&k);
-            f->victim = victim;
-            k.comm = fk_open(f, rank, n);
-            fail_one(&k, f->how, moves);
-            T_OK(symmCommDestroy(k.comm));
-        }
-    hk_barrier(&k);
-    T_CHECKF(f->hits[0], "failpoint %s was not reached", symm_fail_name(f->how));
-}
-
-static void fail_side(int side, int sides, void *arg) {
-    (void)arg;
-    T_EXPECT_WARNINGS();
-    for (int point = 0, i = 0; point < symm_fp_count; point++)
-        if (fk_meets(point, "vec") && i++ % sides == side)
-            T_FORK(RANKS, failing_rank, fk_new(0, point));
-}
 static void a_failure_on_one_rank_changes_nothing(void) {
-    T_EXPECT_WARNINGS();
-    T_FORK(SIDES, fail_side, NULL);
+    hk_failpoints("vec", fail_one);
 }
 
 T_MAIN(T(growth_in_place_moves_nothing_and_needs_the_new_bytes_only),

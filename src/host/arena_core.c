@@ -229,9 +229,18 @@ symmResult_t symm_arena_give(symm_arena *a, symmStream_t s, uint64_t off) {
 
 void symm_arena_stream_end(symm_arena *a, symmStream_t s) {
     pthread_mutex_lock(&a->list_lock);
-    for (symm_sub *sub = s ? a->subs : NULL; sub; sub = sub->next)
+    for (symm_sub *sub = s ? a->subs : NULL; sub; sub = sub->next) {
         if (symm_sub_stream(sub) == s) symm_sub_close(sub);
+        if (!a->order.recycles) continue;
+        pthread_mutex_lock(&sub->far_lock);
+        symm_pending_disown(&sub->waits, s);
+        pthread_mutex_unlock(&sub->far_lock);
+    }
     pthread_mutex_unlock(&a->list_lock);
+    if (!s || !a->order.recycles) return;
+    pthread_mutex_lock(&a->lock);
+    symm_pending_disown(&a->pending, s);
+    pthread_mutex_unlock(&a->lock);
 }
 
 void symm_arena_defragment(symm_arena *a) {

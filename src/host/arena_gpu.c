@@ -102,7 +102,7 @@ static symmResult_t gpu_check(void *ctx, symmStream_t s) {
 }
 
 symm_arena_order symm_arena_order_of(symm_comm *c) {
-    symm_arena_order order = {gpu_take, gpu_wait, gpu_reach, gpu_share,
-                              gpu_drop, gpu_idle, gpu_check, c};
+    symm_arena_order order = {gpu_take, gpu_wait,  gpu_reach, gpu_share, gpu_drop,
+                              gpu_idle, gpu_check, c,         1};
     return c->gpu ? order : symm_arena_order_host;
 }

@@ -41,6 +41,7 @@ typedef struct {
     /* Whether s, which is not NULL, can be used: it lives, and is not being captured. */
     symmResult_t (*check)(void *ctx, symmStream_t s);
     void *ctx;
+    int recycles; /* the handle of a stream that is gone may be another one's later */
 } symm_arena_order;
 
 struct symm_comm;
@@ -80,6 +81,7 @@ typedef struct {
 } symm_bin;
 
 /* Memory that was freed on a stream, and the point behind which another stream may use it. */
+#define SYMM_STREAM_GONE ((symmStream_t)(void *)UINTPTR_MAX) /* no stream has this handle */
 typedef struct {
     uint64_t off, end;
     symmStream_t stream;
@@ -236,6 +238,8 @@ void symm_pending_add(const symm_arena *a, symm_pendings *list, uint64_t off, ui
 /* Moves to *out what [off, end) waits for on other streams than s; entries that it covers leave the list. */
 void symm_pending_for(const symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
                       symmStream_t s, symm_pendings *out);
+/* s has ended: whoever gets its handle is another stream, and waits as others do. */
+void symm_pending_disown(symm_pendings *list, symmStream_t s);
 /* 1 if work on [off, end) may still run. Looks at streams: for tidying only. */
 int symm_pending_busy(const symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end);
 /* s waits for all of the list, which is empty afterwards. */

@@ -51,8 +51,8 @@ static int host_idle(void *ctx, symmStream_t s, const symm_point *p) {
     return p && symmStreamQuery(s) != symmInProgress;
 }
 
-const symm_arena_order symm_arena_order_host = {host_take, host_wait, host_reach, host_share,
-                                                host_drop, host_idle, host_check, NULL};
+const symm_arena_order symm_arena_order_host = {
+    host_take, host_wait, host_reach, host_share, host_drop, host_idle, host_check, NULL, 0};
 
 /* ---- lists ----------------------------------------------------------------------------------------------------------- */
 
@@ -120,6 +120,11 @@ void symm_pending_for(const symm_arena *a, symm_pendings *list, uint64_t off, ui
             a->order.share(a->order.ctx, &e.point);
         append(a, out, e);
     }
+}
+
+void symm_pending_disown(symm_pendings *list, symmStream_t s) {
+    for (int i = 0; i < list->n; i++)
+        if (list->at[i].stream == s) list->at[i].stream = SYMM_STREAM_GONE;
 }
 
 int symm_pending_busy(const symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end) {

@@ -48,14 +48,7 @@ static uint64_t abort_word(const symm_comm *c) {
     return c->ctl ? __atomic_load_n(&c->ctl->abort, __ATOMIC_ACQUIRE) : 0;
 }
 
-symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out) {
-    symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, handle);
-    if (__builtin_expect(!c, 0)) return bad_handle(handle);
-    int state = atomic_load_explicit(&c->state, memory_order_acquire);
-    if (state == SYMM_COMM_MAKING) {
-        symmResult_t r = (symmResult_t)atomic_load(&c->async);
-        return r ? symm_comm_async(c) : symmInProgress;
-    }
+symmResult_t symm_comm_enter_known(symm_comm *c, int live) {
     /* Pairs with the release in symm_comm_leave: the next thread sees what the last one did. */
     if (__builtin_expect(atomic_exchange_explicit(&c->busy, 1, memory_order_acquire), 0))
         return symm_comm_async(c)
@@ -73,6 +66,18 @@ symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out) {
         symm_comm_leave(c);
         return symm_comm_async(c);
     }
+    return symmSuccess;
+}
+
+symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out) {
+    symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, handle);
+    if (__builtin_expect(!c, 0)) return bad_handle(handle);
+    int state = atomic_load_explicit(&c->state, memory_order_acquire);
+    if (state == SYMM_COMM_MAKING) {
+        symmResult_t r = (symmResult_t)atomic_load(&c->async);
+        return r ? symm_comm_async(c) : symmInProgress;
+    }
+    SYMM_TRY(symm_comm_enter_known(c, live));
     *out = c;
     return symmSuccess;
 }

@@ -9,6 +9,8 @@
 /* Begins an API call: finds the communicator, refuses a second thread, a dead handle, and one still being made (symmInProgress).
  * symm_comm_leave ends it. With `live`, a revoked communicator answers with the error that revoked it. */
 symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out);
+/* The same by what lives only while its communicator does (a heap whose handle was just found open): no look-up. */
+symmResult_t symm_comm_enter_known(symm_comm *c, int live);
 static inline void symm_comm_leave(symm_comm *c) {
     atomic_store_explicit(&c->busy, 0, memory_order_release);
 }

@@ -223,7 +223,7 @@ uint64_t symm_gplan_alloc(symm_gplan *p, int point, int zone, uint64_t bytes, in
     if (hears && zone == SYMM_MEM_SYM && p->nranks > 1 && wants_hear(p, point, bytes, off))
         return SYMM_GPLAN_NONE;
     *why = SYMM_GPLAN_SPACE;
-    if (off == SYMM_GPLAN_NONE) return off;
+    if (off == SYMM_GPLAN_NONE || !block_no) return off;
     const block b = {off, bytes, point, -1};
     const int id = insert(p, zone, &b);
     *why = SYMM_GPLAN_MEMORY;

@@ -40,9 +40,9 @@ int symm_gplan_bar(symm_gplan *p, int zone, uint64_t off, uint64_t bytes);
 
 enum { SYMM_GPLAN_SPACE, SYMM_GPLAN_MEMORY, SYMM_GPLAN_HEAR };
 /* A block that is alive from `point` on, at the lowest offset that no block that may be alive then has. bytes: a multiple of 256, not 0.
- * *block: its number. SYMM_GPLAN_NONE and *why: SPACE, nothing offered holds it; MEMORY; HEAR, only where `hears`: a HEAR point is to be made
- * in front of this one first. That is so before the first SYM block, and where it lets this block lie lower while what waits for one is more
- * than an eighth of the zone's footprint and than SYMM_GPLAN_FLOOR. */
+ * *block: its number; NULL: only where it would lie is told, nothing changes. SYMM_GPLAN_NONE and *why: SPACE, nothing offered holds it;
+ * MEMORY; HEAR, only where `hears`: a HEAR point is to be made in front of this one first. That is so before the first SYM block, and where it
+ * lets this block lie lower while what waits for one is more than an eighth of the zone's footprint and than SYMM_GPLAN_FLOOR. */
 uint64_t symm_gplan_alloc(symm_gplan *p, int point, int zone, uint64_t bytes, int hears, int *block,
                           int *why);
 /* The block is dead behind `point`. 0; -1: freed already; -2: the point does not come after the block's first. */

@@ -2,9 +2,11 @@
  * Lock: table_lock guards the process's table of heaps; inside it references are taken, nothing else. */
 #include "heap_int.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "comm.h"
 #include "fail.h"
@@ -20,6 +22,20 @@
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static symm_heap *table;
 
+/* Held for one placement, so whoever has it goes on at once, unless it was interrupted: then this thread makes way, and sleeps in the end, for
+ * the other one may be of less importance to the system. */
+void symm_heap_wait(symm_heap *h) {
+    const struct timespec moment = {0, 50000};
+    int tries = 0;
+    do {
+        while (atomic_load_explicit(&h->lock, memory_order_relaxed))
+            if (tries++ < 1000)
+                sched_yield();
+            else
+                nanosleep(&moment, NULL);
+    } while (atomic_exchange_explicit(&h->lock, 1, memory_order_acquire));
+}
+
 /* ---- life ------------------------------------------------------------------------------------------------------------ */
 
 void symm_heap_ref(symm_heap *h) {
@@ -33,9 +49,9 @@ static void free_zone(symm_zone *z) {
 
 static void free_record(symm_heap *h) {
     for (int i = 0; i < SYMM_ZONES; i++) free_zone(&h->zone[i]);
-    pthread_mutex_destroy(&h->lock);
     free(h->win.off);
     free(h->win.size);
+    free(h->tracts);
     free(h);
     SYMM_STAT_ADD(heaps, -1);
 }
@@ -111,7 +127,7 @@ void symm_heap_drop_all(symm_comm *c) {
 uint64_t symm_heap_all_bytes(const symm_comm *c) {
     uint64_t sum = 0;
     for (const symm_heap *h = c->heaps; h; h = h->next)
-        sum += h->zone[SYMM_ZONE_SYM].bytes + h->zone[SYMM_ZONE_LOCAL].bytes;
+        sum += h->zone[SYMM_ZONE_SYM].bytes + h->zone[SYMM_ZONE_LOCAL].bytes + h->apart;
     return sum;
 }
 
@@ -173,10 +189,9 @@ static symmResult_t bad_handle(int kind, const void *handle) {
 }
 
 symmResult_t symm_heap_enter_kind(int kind, const void *handle, int live, symm_heap **out) {
-    symm_comm *c;
     symm_heap *h = symm_handle_peek(kind, handle);
     if (!h) return bad_handle(kind, handle);
-    SYMM_TRY(symm_comm_enter(h->comm->handle, live, &c));
+    SYMM_TRY(symm_comm_enter_known(h->comm, live));
     *out = h;
     return symmSuccess;
 }
@@ -264,7 +279,6 @@ static symmResult_t make_record(symm_comm *c, const symmHeapConfig_t *k, symm_he
     const size_t n = (size_t)c->nranks;
     symm_heap *h = SYMM_FAIL_ALLOC(heap_record, calloc(1, sizeof *h));
     if (!h) return SYMM_ERR(symmOutOfMemory, "no memory for the record of a heap");
-    pthread_mutex_init(&h->lock, NULL);
     SYMM_STAT_ADD(heaps, 1);
     h->comm = c;
     h->fit = k->fit;
@@ -345,11 +359,11 @@ void symm_heap_move(symm_heap *h, const symm_region *to, symm_left *left) {
     *left = (symm_left){h->left, h->region};
     h->left = left;
     pthread_mutex_lock(&table_lock); /* for symm_heap_of */
-    pthread_mutex_lock(&h->lock);    /* for symmVecPtr */
+    symm_heap_lock(h);               /* for symmVecPtr */
     h->region = *to;
     h->reserve = to->bytes;
     place_window(h);
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
     pthread_mutex_unlock(&table_lock);
     h->comm->version++;
 }

@@ -48,6 +48,12 @@ void symm_heap_give_later(symm_heap *h, uint64_t off);
 /* Bytes, owner and lane of the block that begins at off; symmInvalidArgument if none does. */
 symmResult_t symm_heap_block(symm_heap *h, uint64_t off, uint64_t *bytes, int *owner, int *lane);
 
+/* A tract: addresses at one offset on all ranks, of neither zone, into which whoever takes it maps memory. bytes: a multiple of the granularity. The
+ * communicator's user thread, in the same order on all ranks as calls on SYM. symmOutOfMemory: none are left; alike on all ranks. */
+symmResult_t symm_heap_tract_take(symm_heap *h, uint64_t bytes, int lane, uint64_t *off);
+/* It is unmapped and free at the symmHeapCollect by which every rank has said so. No CUDA. */
+void symm_heap_tract_later(symm_heap *h, uint64_t off);
+
 /* Bytes of the largest block that take could place now. Equal on all ranks for SYM. */
 uint64_t symm_heap_room(const symm_heap *h, unsigned flags);
 /* A call on SYM that an object made of the heap has answered out of what it holds: it enters the digest, and the ledger as a lane's. */

@@ -60,12 +60,11 @@ static symmResult_t not_ours(const symm_heap *h, const void *ptr) {
 
 /* A SYM block is freed as use of the communicator, a LOCAL one by any thread. */
 static symmResult_t free_at(symm_heap *h, uint64_t off, const void *site) {
-    symm_comm *c;
     if (symm_heap_zone(h, off) != SYMM_ZONE_SYM)
         return symm_heap_give(h, off, SYMM_OWNER_USER, site, NULL);
-    SYMM_TRY(symm_comm_enter(h->comm->handle, 0, &c));
+    SYMM_TRY(symm_comm_enter_known(h->comm, 0));
     symmResult_t r = symm_heap_give(h, off, SYMM_OWNER_USER, site, NULL);
-    symm_comm_leave(c);
+    symm_comm_leave(h->comm);
     return r;
 }
 
@@ -84,16 +83,25 @@ symmResult_t symmFree(symmHeap_t heap, void *ptr) {
 
 /* ---- references ----------------------------------------------------------------------------------------------------- */
 
-/* A block of an owner that divides its own is narrowed to the piece that holds off. */
-static void look_inside(const symm_heap *h, uint64_t off, symm_block *b) {
+/* A block of an owner that divides its own is narrowed to the piece that holds off; 0 where there is none. */
+static int look_inside(const symm_heap *h, uint64_t off, symm_block *b) {
     uint64_t begin, bytes;
     int lane;
     if (!h->inside[b->owner].find ||
         !h->inside[b->owner].find(h->inside[b->owner].arg, off, &begin, &bytes, &lane))
-        return;
+        return 0;
     b->off = begin;
     b->bytes = bytes;
     b->lane = lane;
+    return 1;
+}
+
+/* A tract is a graph's, as if it were its block of SYM; of it, only what lies in blocks of graphs. With the lock. */
+static int find_apart(const symm_heap *h, uint64_t off, symm_block *b) {
+    symm_tract t;
+    if (!symm_heap_tract_at(h, off, &t) || t.limbo) return 0;
+    *b = (symm_block){t.off, t.bytes, SYMM_ZONE_SYM, SYMM_OWNER_GRAPH, t.lane, 0, t.off, t.bytes};
+    return 1;
 }
 
 /* The heap and block that hold ptr, the heap with one more reference. */
@@ -103,11 +111,11 @@ static symmResult_t locate(const void *ptr, symm_heap **out, symm_block *b) {
         return SYMM_ERR(symmInvalidArgument,
                         "ptr=%p is not memory of this rank in a heap of this process", ptr);
     const uint64_t off = symm_heap_offset(h, ptr);
-    pthread_mutex_lock(&h->lock);
-    int found = symm_heap_find(h, off, b);
-    pthread_mutex_unlock(&h->lock);
-    if (found && !b->limbo && off < b->off + b->bytes) {
-        look_inside(h, off, b);
+    symm_heap_lock(h);
+    const int apart = find_apart(h, off, b);
+    const int found = apart || symm_heap_find(h, off, b);
+    symm_heap_unlock(h);
+    if (found && !b->limbo && off < b->off + b->bytes && (look_inside(h, off, b) || !apart)) {
         *out = h;
         return symmSuccess;
     }
@@ -132,9 +140,19 @@ symmResult_t symmRefOf(const void *ptr, symmRef *ref) {
     return symmSuccess;
 }
 
+/* Memory comes behind a tract on all ranks when its graph is uploaded; its addresses are known before. */
+static int has_tract(symm_heap *h, const symmRef *ref) {
+    symm_tract t;
+    symm_heap_lock(h);
+    const int in =
+        symm_heap_tract_at(h, ref->off, &t) && !t.limbo && ref->len <= t.off + t.bytes - ref->off;
+    symm_heap_unlock(h);
+    return in;
+}
+
 static symmResult_t check_ref(const symm_comm *c, const symmRef *ref, int rank,
                               const symm_heap **out) {
-    const symm_heap *h = c->heaps;
+    symm_heap *h = c->heaps;
     if (ref->rank < 0 || ref->rank >= c->nranks)
         return SYMM_ERR(symmInvalidArgument, "ref->rank=%d: the communicator has ranks 0 to %d",
                         ref->rank, c->nranks - 1);
@@ -152,7 +170,7 @@ static symmResult_t check_ref(const symm_comm *c, const symmRef *ref, int rank,
     if (!h)
         return SYMM_ERR(symmInvalidArgument, "ref->heap=%u: no heap of communicator %s (any more)",
                         ref->heap, c->name);
-    if (!symm_region_backed(&h->region, rank, ref->off, ref->len))
+    if (!symm_region_backed(&h->region, rank, ref->off, ref->len) && !has_tract(h, ref))
         return SYMM_ERR(symmInvalidArgument,
                         "ref->off=%llu, len=%llu: rank %d has no memory there in heap %s",
                         (unsigned long long)ref->off, (unsigned long long)ref->len, rank, h->name);
@@ -201,7 +219,7 @@ symmResult_t symmHeapQuery(symmHeap_t heap, symmHeapInfo_t *info) {
         return SYMM_ERR(symmInvalidArgument, "info is %s",
                         info ? "of a smaller size than this library's" : "NULL");
     SYMM_TRY(symm_heap_enter(heap, 0, &h));
-    pthread_mutex_lock(&h->lock);
+    symm_heap_lock(h);
     for (int i = 0; i < SYMM_ZONES; i++) symm_place_measure(h->zone[i].place, &s[i]);
     *info = (symmHeapInfo_t){.size = info->size,
                              .base = h->region.base,
@@ -220,7 +238,7 @@ symmResult_t symmHeapQuery(symmHeap_t heap, symmHeapInfo_t *info) {
                              .limbo = h->limbo_bytes,
                              .calls = h->calls,
                              .digest = h->digest};
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
     symm_heap_leave(h);
     return symmSuccess;
 }

@@ -152,9 +152,9 @@ static void guard_taken(symm_heap *h, uint64_t off, uint64_t bytes, uint64_t roo
                  "heap %s: the byte at offset %llu was written after it was freed", h->name,
                  (unsigned long long)at);
         SYMM_WARN("%s", text);
-        pthread_mutex_lock(&h->lock);
+        symm_heap_lock(h);
         if (!h->damage[0]) snprintf(h->damage, sizeof h->damage, "%s", text);
-        pthread_mutex_unlock(&h->lock);
+        symm_heap_unlock(h);
     }
     symm_guard_paint(h, off + bytes, room - bytes, 0);
 }
@@ -168,16 +168,16 @@ symmResult_t symm_heap_take(symm_heap *h, uint64_t bytes, uint64_t align, unsign
     uint64_t room = h->guard ? bytes + SYMM_RED_ZONE : bytes;
     room = (room + SYMM_PLACE_UNIT - 1) & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
     const uint64_t red = h->guard ? room - bytes : 0;
-    pthread_mutex_lock(&h->lock);
+    symm_heap_lock(h);
     const uint64_t z = take(h, zone, room, align, TAG(owner, lane, red), &why);
     if (__builtin_expect(z == SYMM_PLACE_NONE, 0)) {
         symmResult_t r = no_place(h, zone, room, align, why);
-        pthread_mutex_unlock(&h->lock);
+        symm_heap_unlock(h);
         return r;
     }
     *off = symm_zone_flip(h, zone, z, room);
     if (zone == SYMM_ZONE_SYM) symm_heap_count(h, SYMM_OP_ALLOC, bytes, align, lane, *off, site);
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
     if (__builtin_expect(h->guard, 0)) guard_taken(h, *off, bytes, room);
     return symmSuccess;
 }
@@ -242,9 +242,9 @@ static symmResult_t give_found(symm_heap *h, uint64_t off, int owner, const void
         return refuse(h, off, owner);
     if (h->guard) {
         mark(h, &b, TAG_BUSY);
-        pthread_mutex_unlock(&h->lock);
+        symm_heap_unlock(h);
         r = guard_given(h, &b);
-        pthread_mutex_lock(&h->lock);
+        symm_heap_lock(h);
     }
     symm_place_give(h->zone[b.zone].place, b.z);
     if (b.zone == SYMM_ZONE_SYM) symm_heap_count(h, SYMM_OP_FREE, b.bytes, 0, b.lane, off, site);
@@ -267,29 +267,29 @@ static symmResult_t give_sym(symm_heap *h, uint64_t off, int owner, const void *
 symmResult_t symm_heap_give(symm_heap *h, uint64_t off, int owner, const void *site,
                             uint64_t *bytes) {
     uint64_t had = 0;
-    pthread_mutex_lock(&h->lock);
+    symm_heap_lock(h);
     symmResult_t r = !h->guard && symm_heap_zone(h, off) == SYMM_ZONE_SYM
                          ? give_sym(h, off, owner, site, &had)
                          : give_found(h, off, owner, site, &had);
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
     if (bytes && had) *bytes = had;
     return r;
 }
 
 void symm_heap_give_later(symm_heap *h, uint64_t off) {
     symm_block b;
-    pthread_mutex_lock(&h->lock);
+    symm_heap_lock(h);
     if (symm_heap_find(h, off, &b) && b.off == off && !b.limbo) {
         mark(h, &b, TAG_LIMBO);
         h->limbo_bytes += b.room;
     }
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
 }
 
 symmResult_t symm_heap_block(symm_heap *h, uint64_t off, uint64_t *bytes, int *owner, int *lane) {
     symm_block b;
     symmResult_t r = symmSuccess;
-    pthread_mutex_lock(&h->lock);
+    symm_heap_lock(h);
     if (!symm_heap_find(h, off, &b) || b.off != off) {
         r = SYMM_ERR(symmInvalidArgument, "no block of heap %s begins at offset %llu", h->name,
                      (unsigned long long)off);
@@ -298,7 +298,7 @@ symmResult_t symm_heap_block(symm_heap *h, uint64_t off, uint64_t *bytes, int *o
         if (owner) *owner = b.owner;
         if (lane) *lane = b.lane;
     }
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
     return r;
 }
 
@@ -308,7 +308,7 @@ symmResult_t symm_heap_resize(symm_heap *h, uint64_t bytes, const void *site) {
     const uint64_t tag = TAG(SYMM_OWNER_VEC, -1, room - bytes);
     uint64_t old;
     int bad = 0;
-    pthread_mutex_lock(&h->lock);
+    symm_heap_lock(h);
     const uint64_t was = symm_place_block(p, 0, &old);
     if (!room && was)
         bad = !symm_place_give(p, 0);
@@ -318,7 +318,7 @@ symmResult_t symm_heap_resize(symm_heap *h, uint64_t bytes, const void *site) {
         bad = symm_place_resize(p, 0, room);
     if (!bad && room) symm_place_set_tag(p, 0, tag);
     if (!bad) symm_heap_count(h, SYMM_OP_RESIZE, bytes, 0, -1, 0, site);
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
     if (bad) return SYMM_ERR(symmOutOfMemory, "no memory to note the size of vector %s", h->name);
     return symmSuccess;
 }
@@ -327,20 +327,19 @@ symmResult_t symm_heap_resize(symm_heap *h, uint64_t bytes, const void *site) {
 
 uint64_t symm_heap_room(const symm_heap *h, unsigned flags) {
     symm_place_stats s;
-    pthread_mutex_t *lock = (pthread_mutex_t *)&h->lock;
-    pthread_mutex_lock(lock);
+    symm_heap_lock((symm_heap *)h);
     symm_place_measure(h->zone[flags & SYMM_ALLOC_LOCAL ? SYMM_ZONE_LOCAL : SYMM_ZONE_SYM].place,
                        &s);
-    pthread_mutex_unlock(lock);
+    symm_heap_unlock((symm_heap *)h);
     const uint64_t red = h->guard ? SYMM_RED_ZONE : 0;
     return s.largest > red ? s.largest - red : 0;
 }
 
 void symm_heap_note(symm_heap *h, int freed, uint64_t bytes, int lane, uint64_t off,
                     const void *site) {
-    pthread_mutex_lock(&h->lock);
+    symm_heap_lock(h);
     symm_heap_count(h, freed ? SYMM_OP_FREE : SYMM_OP_ALLOC, bytes, 0, lane, off, site);
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
 }
 
 void symm_heap_set_inside(symm_heap *h, int owner, symm_heap_inside find, void *arg) {

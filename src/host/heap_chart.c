@@ -109,6 +109,11 @@ void symm_chart_text(symm_text *t, const symm_chart *m) {
     symm_text_put(t, "  calls on SYM so far: %llu, digest %016llx\n", (ull)m->calls,
                   (ull)m->digest);
     for (int i = 0; i < 2; i++) put_zone(t, &m->zone[i]);
+    if (m->tracts || m->tract_memory)
+        symm_text_put(t, "  apart  %s for graphs, under %s of addresses in %d tract%s\n",
+                      symm_text_bytes(m->tract_memory, a, sizeof a),
+                      symm_text_bytes(m->tract_bytes, b, sizeof b), m->tracts,
+                      m->tracts == 1 ? "" : "s");
 }
 
 /* ---- JSON ---- */
@@ -149,9 +154,10 @@ void symm_chart_json(symm_text *t, const symm_chart *m) {
     put_string(t, m->name);
     symm_text_put(t,
                   ",\"rank\":%d,\"nranks\":%d,\"reserve\":%llu,\"granularity\":%llu,\"calls\":%llu,"
-                  "\"digest\":\"%016llx\",\n \"zones\":[",
+                  "\"digest\":\"%016llx\",\"tracts\":%d,\"tract_bytes\":%llu,"
+                  "\"tract_memory\":%llu,\n \"zones\":[",
                   m->rank, m->nranks, (ull)m->reserve, (ull)m->granularity, (ull)m->calls,
-                  (ull)m->digest);
+                  (ull)m->digest, m->tracts, (ull)m->tract_bytes, (ull)m->tract_memory);
     for (int i = 0; i < 2; i++) {
         if (i) symm_text_put(t, ",\n  ");
         put_zone_json(t, &m->zone[i]);

@@ -34,6 +34,8 @@ typedef struct {
     int rank, nranks;
     uint64_t reserve, granularity, calls, digest;
     symm_chart_zone zone[2]; /* SYM, LOCAL */
+    int tracts;              /* addresses that are neither's, and memory behind them */
+    uint64_t tract_bytes, tract_memory;
 } symm_chart;
 
 /* Sums over a zone's pieces. */

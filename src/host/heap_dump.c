@@ -72,23 +72,26 @@ static int note_zone(const symm_heap *h, int zone, picture *pic, size_t *chunk, 
 
 static int note(symm_heap *h, picture *pic) {
     size_t chunk = 0, piece = 0;
-    pthread_mutex_lock(&h->lock);
+    symm_heap_lock(h);
     pic->map = (symm_chart){.name = h->name,
                             .rank = h->comm->rank,
                             .nranks = h->comm->nranks,
                             .reserve = h->reserve,
                             .granularity = h->granularity,
                             .calls = h->calls,
-                            .digest = h->digest};
+                            .digest = h->digest,
+                            .tracts = h->ntracts,
+                            .tract_memory = h->apart};
+    for (int i = 0; i < h->ntracts; i++) pic->map.tract_bytes += h->tracts[i].bytes;
     const int all = note_zone(h, SYMM_ZONE_SYM, pic, &chunk, &piece) &&
                     note_zone(h, SYMM_ZONE_LOCAL, pic, &chunk, &piece);
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
     return all;
 }
 
 /* Room for what there is now, and some more: other threads go on. */
 static void measure(symm_heap *h, picture *pic) {
-    pthread_mutex_lock(&h->lock);
+    symm_heap_lock(h);
     pic->nchunks = 8;
     pic->npieces = 64;
     for (int i = 0; i < SYMM_ZONES; i++) {
@@ -97,7 +100,7 @@ static void measure(symm_heap *h, picture *pic) {
         pic->nchunks += (size_t)h->zone[i].count;
         pic->npieces += (size_t)((s.blocks + s.holes) * 5 / 4);
     }
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
 }
 
 static symmResult_t take_picture(symm_heap *h, picture *pic) {

@@ -24,25 +24,27 @@ typedef struct { /* one growth of a heap, on this rank */
 } plan;
 
 /* Lists pieces of at most a chunk for `bytes` more behind a zone, in the lowest gaps; counts them where list is NULL. Depends on the
- * zone's chunks and the size alone, so it is the same on all ranks for SYM. */
+ * zone's chunks, the heap's tracts and the size alone, so it is the same on all ranks for SYM. */
 static int list_parts(const symm_heap *h, int zone, uint64_t bytes, symm_part *list,
                       uint64_t *extent) {
     const symm_zone *z = &h->zone[zone];
     uint64_t at = 0;
-    int n = 0;
+    int n = 0, i = 0;
     *extent = z->extent;
-    for (int i = 0; bytes; i++) {
-        const uint64_t end = i < z->count ? z->chunks[i].off : UINT64_MAX;
-        while (bytes && at < end) {
+    while (bytes) {
+        symm_part next = symm_heap_next_tract(h, zone, at); /* what is in the way */
+        while (i < z->count && z->chunks[i].off + z->chunks[i].bytes <= at) i++;
+        if (i < z->count && z->chunks[i].off < next.off) next = z->chunks[i];
+        while (bytes && at < next.off) {
             uint64_t take = bytes < h->chunk ? bytes : h->chunk;
-            if (take > end - at) take = end - at;
+            if (take > next.off - at) take = next.off - at;
             if (list) list[n] = (symm_part){at, take};
             n++;
             at += take;
             bytes -= take;
             if (at > *extent) *extent = at;
         }
-        if (i < z->count) at = end + z->chunks[i].bytes;
+        at = next.off + next.bytes;
     }
     return n;
 }
@@ -129,11 +131,11 @@ static int add_free(plan *p) {
 static symmResult_t try_zones(void *arg) {
     plan *p = arg;
     symm_heap *h = p->h;
-    pthread_mutex_lock(&h->lock);
+    symm_heap_lock(h);
     int good = room_for(&h->zone[0], p->of[0]) && room_for(&h->zone[1], p->of[1]) && add_free(p);
     for (int i = p->count; good && i-- > 0;)
         good = !symm_place_cut(h->zone[zone_of(p, i)].place, p->zoned[i].off, p->zoned[i].bytes);
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
     if (!good) return SYMM_ERR(symmOutOfMemory, "no memory for the chunks of heap %s", h->name);
     return symmSuccess;
 }
@@ -143,11 +145,11 @@ static symmResult_t keep(plan *p, uint64_t local_extent) {
     symm_heap *h = p->h;
     for (int i = 0; h->guard && i < p->count; i++)
         symm_guard_paint(h, p->parts[i].off, p->parts[i].bytes, 1);
-    pthread_mutex_lock(&h->lock);
+    symm_heap_lock(h);
     const int good = add_free(p);
     for (int i = 0; i < p->count; i++) enter_chunk(&h->zone[zone_of(p, i)], p->zoned[i]);
     h->local_extent = local_extent;
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
     h->comm->version++;
     if (good) return symmSuccess;
     symmResult_t r = SYMM_ERR(symmOutOfMemory, "no memory to note what heap %s grew by", h->name);
@@ -286,13 +288,16 @@ int symm_heap_could(const symm_heap *h, int zone, uint64_t bytes, uint64_t align
         h->reserve - (zone == SYMM_ZONE_SYM ? h->local_extent : h->zone[SYMM_ZONE_SYM].extent);
     uint64_t at = 0;
     symm_piece p;
-    for (;;) { /* from block to block: everything between is, or could be, free */
+    for (;;) { /* from block to block: everything between, but for tracts, is, or could be, free */
         int found = symm_place_at(h->zone[zone].place, at, &p);
         while (found && !p.used) found = symm_place_at(h->zone[zone].place, p.off + p.bytes, &p);
-        const uint64_t end = found ? p.off : limit, from = (at + align - 1) & ~(align - 1);
-        if (from <= end && end - from >= bytes) return 1;
-        if (!found) return 0;
-        at = p.off + p.bytes;
+        symm_part next = found ? (symm_part){p.off, p.bytes} : (symm_part){limit, 0};
+        const symm_part tract = symm_heap_next_tract(h, zone, at);
+        if (tract.off < next.off) next = tract;
+        const uint64_t from = (at + align - 1) & ~(align - 1);
+        if (from <= next.off && next.off - from >= bytes) return 1;
+        if (!next.bytes) return 0;
+        at = next.off + next.bytes;
     }
 }
 

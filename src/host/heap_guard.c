@@ -73,10 +73,10 @@ int symm_guard_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, ui
 
 /* The piece at or behind zone offset z, as the placement has it now. */
 static int look(symm_heap *h, int zone, uint64_t z, symm_piece *p, symm_block *b) {
-    pthread_mutex_lock(&h->lock);
+    symm_heap_lock(h);
     int found = symm_place_at(h->zone[zone].place, z, p);
     if (found && p->used) symm_heap_find(h, symm_zone_flip(h, zone, p->off, 1), b);
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
     return found;
 }
 
@@ -85,9 +85,9 @@ symmResult_t symm_guard_check(symm_heap *h) {
     symm_piece p;
     symm_block b = {0};
     uint64_t at;
-    pthread_mutex_lock(&h->lock);
+    symm_heap_lock(h);
     snprintf(old, sizeof old, "%s", h->damage);
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
     if (old[0]) return SYMM_ERR(symmInvalidUsage, "%s", old);
     for (int zone = 0; zone < SYMM_ZONES; zone++)
         for (uint64_t z = 0; look(h, zone, z, &p, &b); z = p.off + p.bytes) {

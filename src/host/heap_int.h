@@ -1,5 +1,6 @@
 /* heap_int.h - the record of a heap, for the files that are it: heap.c (life, finding), heap_block.c (blocks), heap_api.c (public calls on them),
- * heap_grow.c (memory behind the zones), heap_tidy.c (trim, collect, check), heap_guard.c; and for the communicator, which ends its heaps.
+ * heap_grow.c (memory behind the zones), heap_tract.c (addresses of no zone), heap_tidy.c (trim, collect, check), heap_guard.c; and for the
+ * communicator, which ends its heaps.
  *
  * A zone counts its own offsets up from 0: those of SYM are the heap's, those of LOCAL run against them (zone offset z of a piece is
  * reserve - off - bytes). So one code serves both.
@@ -32,6 +33,11 @@ static inline void symm_zone_set_extent(symm_zone *z, uint64_t extent) {
     __atomic_store_n(&z->extent, extent, __ATOMIC_RELAXED);
 }
 
+typedef struct { /* heap_tract.c */
+    uint64_t off, bytes;
+    int lane, limbo;
+} symm_tract;
+
 typedef struct symm_left { /* pointers into it may still be in use */
     struct symm_left *next;
     symm_region region;
@@ -52,10 +58,13 @@ struct symm_heap {
     int fit, guard;
     uint64_t reserve, chunk, granularity;
     char name[32];
-    pthread_mutex_t lock;
+    _Atomic int lock;
     symm_zone zone[SYMM_ZONES];
     uint64_t local_extent; /* of the rank with the most */
     uint64_t limbo_bytes;
+    symm_tract *tracts; /* by offset; equal on all ranks but for who has given which back */
+    int ntracts, tract_cap;
+    uint64_t apart; /* bytes of memory that objects made of the heap have mapped in tracts */
     uint64_t calls, digest;
     uint64_t share; /* of it in the communicator's digest */
     symm_ledger *ledger;
@@ -70,6 +79,16 @@ struct symm_heap {
 enum { SYMM_OP_ALLOC = 1, SYMM_OP_FREE, SYMM_OP_COLLECT, SYMM_OP_RESIZE };
 
 /* ---- heap.c ---- */
+/* A mutex costs two locked instructions and two calls: a twelfth of the time of symmAlloc. */
+void symm_heap_wait(symm_heap *h);
+static inline void symm_heap_lock(symm_heap *h) {
+    /* Pairs with the release in symm_heap_unlock. */
+    if (__builtin_expect(atomic_exchange_explicit(&h->lock, 1, memory_order_acquire), 0))
+        symm_heap_wait(h);
+}
+static inline void symm_heap_unlock(symm_heap *h) {
+    atomic_store_explicit(&h->lock, 0, memory_order_release);
+}
 /* [collective] A heap, or the one of a vector: config checked here, its name copied. status: this rank's so far. */
 symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmHeapConfig_t *config,
                               symm_heap **out);
@@ -126,6 +145,14 @@ symmResult_t symm_heap_compare(const symm_heap *h, uint64_t digest0, uint64_t di
                                const char *stage);
 /* Whether a block of that size would fit if memory lay behind every address that this zone could get. With the lock. */
 int symm_heap_could(const symm_heap *h, int zone, uint64_t bytes, uint64_t align);
+
+/* ---- heap_tract.c ---- */
+/* The tract that holds off; 0 if none does. With the lock. */
+int symm_heap_tract_at(const symm_heap *h, uint64_t off, symm_tract *tract);
+/* The first one that ends behind `at`, in a zone's offsets; off UINT64_MAX: none. With the lock, or in the user thread. */
+symm_part symm_heap_next_tract(const symm_heap *h, int zone, uint64_t at);
+/* Every rank has given it back: what this one has mapped there is unmapped. The first error; the tract is gone all the same. */
+symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off);
 
 /* ---- heap_guard.c: guard mode. Without the lock: on GPUs these are driver calls. off: heap offsets of this rank ---- */
 enum { SYMM_RED_ZONE = 256 }; /* bytes behind a block, at least */

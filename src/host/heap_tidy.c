@@ -9,6 +9,7 @@
 #include "group.h"
 #include "heap_int.h"
 #include "log.h"
+#include "memlane.h"
 
 typedef struct { /* the first message of each */
     int32_t code, pad;
@@ -104,10 +105,10 @@ symmResult_t symm_heap_trim(symm_heap *h, symmResult_t status, uint64_t keep, ui
         free(all);
         return status;
     }
-    pthread_mutex_lock(&h->lock);
+    symm_heap_lock(h);
     const int nsym = take_out(h, SYMM_ZONE_SYM, keep, list);
     const int nlocal = take_out(h, SYMM_ZONE_LOCAL, keep, list + nsym);
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
     c->version++;
     for (int p = 0; p < c->nranks; p++) unmap_all(h, p, list, nsym, &status);
     symmResult_t r = trim_local(h, list + nsym, nlocal, all, &status);
@@ -121,7 +122,7 @@ symmResult_t symm_heap_trim(symm_heap *h, symmResult_t status, uint64_t keep, ui
 /* ---- collect ---------------------------------------------------------------------------------------------------------- */
 
 enum { OFFSETS = 62 };
-typedef struct { /* the next blocks of SYM that wait here, in order */
+typedef struct { /* the next blocks of SYM, or tracts, that wait here, in order */
     int32_t n, more;
     uint64_t pad, off[OFFSETS];
 } waiting;
@@ -142,25 +143,44 @@ static void list_limbo(const symm_heap *h, uint64_t from, waiting *w) {
     }
 }
 
+static void list_tracts(const symm_heap *h, uint64_t from, waiting *w) {
+    *w = (waiting){0};
+    for (int i = 0; i < h->ntracts; i++) {
+        const symm_tract *t = &h->tracts[i];
+        if (!t->limbo || t->off < from) continue;
+        if (w->n == OFFSETS) {
+            w->more = 1;
+            return;
+        }
+        w->off[w->n++] = t->off;
+    }
+}
+
 static int has(const waiting *w, uint64_t off) {
     for (int i = 0; i < w->n; i++)
         if (w->off[i] == off) return 1;
     return 0;
 }
 
-static void give_back(symm_heap *h, uint64_t off, const void *site) {
+static symmResult_t give_back(symm_heap *h, uint64_t off, const void *site) {
     symm_block b;
-    pthread_mutex_lock(&h->lock);
+    symm_heap_lock(h);
     if (symm_heap_find(h, off, &b) && b.limbo == SYMM_LIMBO) {
-        pthread_mutex_unlock(&h->lock);
+        symm_heap_unlock(h);
         if (h->guard) symm_guard_paint(h, b.off, b.room, 1);
-        pthread_mutex_lock(&h->lock);
+        symm_heap_lock(h);
         h->limbo_bytes -= b.room;
         symm_place_give(h->zone[b.zone].place, b.z);
         if (b.zone == SYMM_ZONE_SYM)
             symm_heap_count(h, SYMM_OP_COLLECT, b.bytes, 0, b.lane, off, site);
     }
-    pthread_mutex_unlock(&h->lock);
+    symm_heap_unlock(h);
+    return symmSuccess;
+}
+
+static symmResult_t end_tract(symm_heap *h, uint64_t off, const void *site) {
+    (void)site;
+    return symm_heap_tract_end(h, off);
 }
 
 /* LOCAL blocks have no order that ranks must share. */
@@ -169,31 +189,37 @@ static void collect_local(symm_heap *h, const void *site) {
     symm_piece p;
     symm_block b;
     for (;;) {
-        pthread_mutex_lock(&h->lock);
+        symm_heap_lock(h);
         int found = h->limbo_bytes && symm_place_at(h->zone[SYMM_ZONE_LOCAL].place, z, &p);
         int limbo = found && p.used &&
                     symm_heap_find(h, symm_zone_flip(h, SYMM_ZONE_LOCAL, p.off, 1), &b) &&
                     b.limbo == SYMM_LIMBO;
-        pthread_mutex_unlock(&h->lock);
+        symm_heap_unlock(h);
         if (!found) return;
-        if (limbo) give_back(h, b.off, site);
+        if (limbo) (void)give_back(h, b.off, site);
         z = p.off + p.bytes;
     }
 }
 
+static const char collecting[] = "collecting a heap";
+
+typedef struct { /* what waits for all ranks to have given it back */
+    void (*list)(const symm_heap *h, uint64_t from, waiting *w);
+    symmResult_t (*give)(symm_heap *h, uint64_t off, const void *site);
+} kind;
+
 /* All lists are known up to the lowest offset at which one that goes on has stopped: up to there, what is in all of them is returned, in
  * order, and the next messages begin behind it. Every rank sees the same messages. */
-static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site) {
+static symmResult_t collect_all(symm_heap *h, const kind *what, const void *site,
+                                symmResult_t *soft) {
     symm_comm *c = h->comm;
-    const char *stage = "collecting a heap";
     waiting mine, all[SYMM_MAX_RANKS];
     int more = 1;
-    SYMM_TRY(meet(h, status, 0, stage));
     for (uint64_t from = 0, upto = 0; more; from = upto + 1) {
-        pthread_mutex_lock(&h->lock);
-        list_limbo(h, from, &mine);
-        pthread_mutex_unlock(&h->lock);
-        SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, stage));
+        symm_heap_lock(h);
+        what->list(h, from, &mine);
+        symm_heap_unlock(h);
+        SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, collecting));
         upto = UINT64_MAX - 1;
         more = 0;
         for (int r = 0; r < c->nranks; r++) {
@@ -203,11 +229,26 @@ static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site)
         for (int i = 0; i < all[0].n && all[0].off[i] <= upto; i++) {
             int in = 1;
             for (int r = 1; r < c->nranks && in; r++) in = has(&all[r], all[0].off[i]);
-            if (in) give_back(h, all[0].off[i], site);
+            symmResult_t r = in ? what->give(h, all[0].off[i], site) : symmSuccess;
+            if (r && !*soft) *soft = r;
         }
     }
-    collect_local(h, site);
     return symmSuccess;
+}
+
+/* What lies in tracts is unmapped, so the work on it must have ended: that of graphs has, or they would hold them; that on blocks which
+ * they had left is waited for before the ranks meet. */
+static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site) {
+    static const kind blocks = {list_limbo, give_back}, tracts = {list_tracts, end_tract};
+    const int apart = h->ntracts; /* equal on all ranks */
+    symmResult_t soft = symmSuccess;
+    if (!status && apart) status = symm_memalias_settle(h->comm);
+    SYMM_TRY(meet(h, status, 0, collecting));
+    SYMM_TRY(collect_all(h, &blocks, site, &soft));
+    collect_local(h, site);
+    if (!apart) return symmSuccess;
+    SYMM_TRY(collect_all(h, &tracts, site, &soft));
+    return symm_comm_agree(h->comm, soft, collecting);
 }
 
 /* ---- public ------------------------------------------------------------------------------------------------------------ */

@@ -13,18 +13,24 @@
 #include "heap_int.h"
 
 enum {
-    WORDS = 16, /* of an entry: seq, digest, issued, size, align, off, op and lane, the site */
-    SITE = 7,
-    CACHE = 64,
-    HEAD = 4096, /* bytes before the ring */
+    WORDS =
+        8, /* of an entry, which is a cache line: seq, digest, issued, size, align, off, op and lane, the site */
+    SITES = 64,
+    PROBES = 8,
+    HEAD = 8192, /* bytes before the ring */
     PART = HEAD + SYMM_LEDGER_CALLS * WORDS * 8
 };
-_Static_assert((WORDS - SITE) * 8 == SYMM_LEDGER_SITE, "the site fills an entry");
+
+typedef struct { /* a place of the program, as text; never changed once site is stored */
+    _Atomic uint64_t site;
+    _Atomic uint64_t text[SYMM_LEDGER_SITE / 8];
+} named;
 
 typedef struct { /* a rank's part */
     _Atomic uint64_t count;
     _Atomic uint64_t size; /* of a vector */
-    char pad[HEAD - 16];
+    named sites[SITES];
+    char pad[HEAD - 16 - SITES * sizeof(named)];
     _Atomic uint64_t entry[SYMM_LEDGER_CALLS][WORDS];
 } ring;
 _Static_assert(sizeof(ring) == PART, "whole pages");
@@ -32,11 +38,8 @@ _Static_assert(sizeof(ring) == PART, "whole pages");
 struct symm_ledger {
     symm_shared *shared;
     const symm_comm *c;
-    int rank, nranks;
-    struct {
-        const void *site;
-        uint64_t text[WORDS - SITE];
-    } cache[CACHE];
+    ring *mine;
+    int nranks;
 };
 
 static ring *ring_of(const symm_ledger *l, int rank) {
@@ -55,7 +58,7 @@ symmResult_t symm_ledger_open(symm_comm *c, symmResult_t mine, const char *stage
     }
     l->shared = s;
     l->c = c;
-    l->rank = c->rank;
+    l->mine = ring_of(l, c->rank);
     l->nranks = c->nranks;
     *out = l;
     return symmSuccess;
@@ -67,28 +70,57 @@ void symm_ledger_close(symm_ledger *l) {
     free(l);
 }
 
-/* ---- writing ---------------------------------------------------------------------------------------------------------- */
+/* ---- places of the program --------------------------------------------------------------------------------------------- */
+
+/* Where that site is named in a rank's part, or would be; NULL if there is no room. */
+static named *find_site(ring *r, uint64_t site) {
+    size_t i = (size_t)(site >> 2 ^ site >> 9);
+    for (int k = 0; k < PROBES; k++, i++) {
+        named *n = &r->sites[i % SITES];
+        /* Pairs with the release in name_site. */
+        const uint64_t s = atomic_load_explicit(&n->site, memory_order_acquire);
+        if (s == site || !s) return n;
+    }
+    return NULL;
+}
 
 /* "program+0x123 (function)", looked up once per place. */
-static const uint64_t *site_text(symm_ledger *l, const void *site) {
-    const size_t i = ((uintptr_t)site >> 2 ^ (uintptr_t)site >> 9) % CACHE;
+static void name_site(named *n, const void *site) {
     Dl_info info;
+    uint64_t words[SYMM_LEDGER_SITE / 8] = {0};
     char text[SYMM_LEDGER_SITE] = {0};
-    if (l->cache[i].site == site) return l->cache[i].text;
     if (dladdr(site, &info) && info.dli_fname) {
         const char *slash = strrchr(info.dli_fname, '/');
         const char *base = slash ? slash + 1 : info.dli_fname;
         const unsigned long at = (unsigned long)((uintptr_t)site - (uintptr_t)info.dli_fbase);
-        int n = snprintf(text, sizeof text, "%.30s+0x%lx", base, at);
-        if (info.dli_sname && n > 0 && (size_t)n < sizeof text)
-            snprintf(text + n, sizeof text - (size_t)n, " (%s)", info.dli_sname);
+        int len = snprintf(text, sizeof text, "%.30s+0x%lx", base, at);
+        if (info.dli_sname && len > 0 && (size_t)len < sizeof text)
+            snprintf(text + len, sizeof text - (size_t)len, " (%s)", info.dli_sname);
     } else {
         snprintf(text, sizeof text, "%p", site);
     }
-    memcpy(l->cache[i].text, text, sizeof text);
-    l->cache[i].site = site;
-    return l->cache[i].text;
+    memcpy(words, text, sizeof text);
+    for (int i = 0; i < SYMM_LEDGER_SITE / 8; i++)
+        atomic_store_explicit(&n->text[i], words[i], memory_order_relaxed);
+    /* Pairs with the acquire in find_site: the text is there. */
+    atomic_store_explicit(&n->site, (uintptr_t)site, memory_order_release);
 }
+
+/* Of a site without a name, its address. */
+static void site_text(ring *r, uint64_t site, char *text) {
+    const named *n = find_site(r, site);
+    uint64_t words[SYMM_LEDGER_SITE / 8];
+    if (!n || !atomic_load_explicit(&n->site, memory_order_acquire)) {
+        snprintf(text, SYMM_LEDGER_SITE, "%p", (void *)(uintptr_t)site);
+        return;
+    }
+    for (int i = 0; i < SYMM_LEDGER_SITE / 8; i++)
+        words[i] = atomic_load_explicit(&n->text[i], memory_order_relaxed);
+    memcpy(text, words, sizeof words);
+    text[SYMM_LEDGER_SITE - 1] = 0;
+}
+
+/* ---- writing ---------------------------------------------------------------------------------------------------------- */
 
 /* Released after the clearing of seq; pairs with the acquire in get: who reads a new word sees that seq is no longer the old one. */
 static void put(_Atomic uint64_t *at, uint64_t v) {
@@ -96,9 +128,10 @@ static void put(_Atomic uint64_t *at, uint64_t v) {
 }
 
 void symm_ledger_note(symm_ledger *l, const symm_entry *e, const void *site) {
-    ring *mine = ring_of(l, l->rank);
-    _Atomic uint64_t *at = mine->entry[e->seq % SYMM_LEDGER_CALLS];
-    const uint64_t *text = site_text(l, site);
+    _Atomic uint64_t *at = l->mine->entry[e->seq % SYMM_LEDGER_CALLS];
+    named *n = find_site(l->mine, (uintptr_t)site);
+    if (__builtin_expect(n && !atomic_load_explicit(&n->site, memory_order_relaxed), 0))
+        name_site(n, site);
     put(&at[0], 0);
     put(&at[1], e->digest);
     put(&at[2], e->issued);
@@ -106,10 +139,10 @@ void symm_ledger_note(symm_ledger *l, const symm_entry *e, const void *site) {
     put(&at[4], e->align);
     put(&at[5], e->off);
     put(&at[6], (uint64_t)(uint32_t)e->lane << 32 | (uint32_t)e->op);
-    for (int i = SITE; i < WORDS; i++) put(&at[i], text[i - SITE]);
+    put(&at[7], (uintptr_t)site);
     /* Both pair with the acquires in get and symm_ledger_differ. */
     atomic_store_explicit(&at[0], e->seq, memory_order_release);
-    atomic_store_explicit(&mine->count, e->seq, memory_order_release);
+    atomic_store_explicit(&l->mine->count, e->seq, memory_order_release);
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------------- */
@@ -129,8 +162,7 @@ static int get(const symm_ledger *l, int rank, uint64_t seq, symm_entry *e, char
                       .off = w[5],
                       .op = (int)(uint32_t)w[6],
                       .lane = (int)(w[6] >> 32)};
-    memcpy(site, &w[SITE], SYMM_LEDGER_SITE);
-    site[SYMM_LEDGER_SITE - 1] = 0;
+    site_text(ring_of(l, rank), w[7], site);
     return 1;
 }
 
@@ -199,7 +231,7 @@ int symm_ledger_differ(const symm_ledger *l, char *text, size_t cap) {
 
 void symm_ledger_publish(symm_ledger *l, uint64_t size) {
     /* Pairs with the acquire in symm_ledger_size: what is mapped. */
-    atomic_store_explicit(&ring_of(l, l->rank)->size, size, memory_order_release);
+    atomic_store_explicit(&l->mine->size, size, memory_order_release);
 }
 
 uint64_t symm_ledger_size(const symm_ledger *l, int rank) {

@@ -81,6 +81,7 @@ typedef struct symm_memlanes {
     uint64_t live;              /* eager blocks */
     struct symm_memplan *plans; /* newest first */
     uint64_t blind;             /* a capture of which a call could not be noted */
+    uint64_t aliased;           /* bytes of memory for aliases, so far */
 } symm_memlanes;
 
 typedef struct {
@@ -182,6 +183,8 @@ void symm_memplan_orphan(symm_memlane *l);
 /* Blocks that outlive their graphs and are allocated; the heap has taken them along. */
 int symm_memplan_live(const symm_memlanes *s);
 void symm_memplan_forget(symm_memlanes *s);
+/* What graphs that are gone had left, and the program has freed since: its work on that has ended, of all lanes of the communicator. */
+symmResult_t symm_memalias_settle(symm_comm *c);
 /* For symmMemQuery: see symm_heap_inside. */
 int symm_memplan_inside(void *set, uint64_t off, uint64_t *begin, uint64_t *bytes, int *lane);
 

@@ -15,7 +15,7 @@ static symmResult_t no_memory(void) {
 
 /* ---- regions ---------------------------------------------------------------------------------------------- */
 
-static symmResult_t region_of(symm_memlane *l) {
+symmResult_t symm_memregion_of(symm_memlane *l) {
     if (l->region) return symmSuccess;
     symm_memregion *r = SYMM_FAIL_ALLOC(memplan_region, calloc(1, sizeof *r));
     if (!r) return no_memory();
@@ -31,25 +31,35 @@ static int bar_outliving(symm_memplan *p, const symm_memregion *r) {
         for (int i = 0; o != p && o->region == r && o->held && i < o->nblocks; i++) {
             const symm_memblock *b = &o->blocks[i];
             if (b->no < 0 || b->freed) continue;
-            if (symm_gplan_bar(p->points, b->zone, b->off, b->bytes)) return -1;
+            if (symm_gplan_bar(p->points, b->zone, b->at, b->bytes)) return -1;
         }
     return 0;
 }
 
+static int offer(symm_memplan *p, const symm_memregion *r) {
+    for (int z = 0; z < SYMM_MEM_ZONES; z++)
+        for (int i = 0; i < r->npieces[z] && !(p->alias && z == SYMM_MEM_SYM); i++)
+            if (symm_gplan_offer(p->points, z, r->pieces[z][i].off, r->pieces[z][i].bytes))
+                return -1;
+    return p->alias ? symm_gplan_offer(p->points, SYMM_MEM_SYM, p->alias->first, p->alias->bytes)
+                    : 0;
+}
+
 symmResult_t symm_memplan_settle_on(symm_memplan *p, symm_memlane *l) {
     if (p->region) return symmSuccess;
-    SYMM_TRY(region_of(l));
+    SYMM_TRY(symm_memregion_of(l));
     symm_memregion *r = l->region;
-    for (int z = 0; z < SYMM_MEM_ZONES; z++)
-        for (int i = 0; i < r->npieces[z]; i++)
-            if (symm_gplan_offer(p->points, z, r->pieces[z][i].off, r->pieces[z][i].bytes))
-                return no_memory();
-    if (bar_outliving(p, r)) return no_memory();
     p->region = r;
     p->lane = l->ordinal;
     p->held = 1;
     r->refs++;
-    return symmSuccess;
+    if (r->alias && (!p->explicit_nodes || p->flags & SYMM_PLAN_ALIAS)) {
+        p->alias = r->alias;
+        p->alias->refs++;
+    }
+    if (!offer(p, r) && !bar_outliving(p, r)) return symmSuccess;
+    p->lost = 1; /* the planner knows a part of it */
+    return no_memory();
 }
 
 static symmResult_t grow(symm_memplan *p, int zone, uint64_t bytes, const void *site) {
@@ -104,12 +114,22 @@ static symmResult_t put_barrier(symm_memplan *p, symm_memlane *l, int *point) {
     return symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, point);
 }
 
+/* Aliased: memory is mapped where the block will lie before it does, so that where it cannot be nothing has changed. */
 static symmResult_t place(symm_memplan *p, symm_memlane *l, int *point, symm_memblock *b,
                           const void *site) {
-    int why, hears = !p->explicit_nodes, grown = 0;
+    const int aliased = p->alias && b->zone == SYMM_MEM_SYM;
+    int why, hears = !p->explicit_nodes, grown = 0, backed = !aliased;
+    if (aliased) SYMM_TRY(symm_memalias_open(p));
     for (;;) {
-        b->off = symm_gplan_alloc(p->points, *point, b->zone, b->bytes, hears, &b->no, &why);
-        if (b->off != SYMM_GPLAN_NONE) return symmSuccess;
+        int *no = backed ? &b->no : NULL;
+        b->at = symm_gplan_alloc(p->points, *point, b->zone, b->bytes, hears, no, &why);
+        b->off = aliased ? symm_memalias_offset(p, b->at) : b->at;
+        if (b->at != SYMM_GPLAN_NONE && backed) return symmSuccess;
+        if (b->at != SYMM_GPLAN_NONE) {
+            SYMM_TRY(symm_memalias_back(p, b));
+            backed = 1; /* now for good: the same place */
+            continue;
+        }
         if (why == SYMM_GPLAN_MEMORY) return no_memory();
         if (why == SYMM_GPLAN_HEAR) {
             /* Where only memory is saved by it, a branch does without. */
@@ -119,6 +139,8 @@ static symmResult_t place(symm_memplan *p, symm_memlane *l, int *point, symm_mem
                 continue;
             }
             SYMM_TRY(put_barrier(p, l, point));
+        } else if (aliased) {
+            return symm_memalias_full(p, b->bytes);
         } else {
             if (grown++) return SYMM_ERR(symmInternalError, "a region grew and holds no block");
             SYMM_TRY(grow(p, b->zone, b->bytes, site));
@@ -142,6 +164,7 @@ symmResult_t symm_memplan_place(symm_memplan *p, symm_memlane *l, int point, uin
         SYMM_TRY_GOTO(symm_heap_take(p->set->heap, bytes, SYMM_PLACE_UNIT, flags & SYMM_ALLOC_LOCAL,
                                      SYMM_OWNER_GRAPH, p->lane, site, &b.off),
                       drop);
+        b.at = b.off;
         p->region->reserved += bytes;
         if (p->region->reserved_high < p->region->reserved)
             p->region->reserved_high = p->region->reserved;
@@ -247,6 +270,7 @@ symmResult_t symm_memplan_inherit(symm_memlane *l, symm_memlane *heir) {
             p->after[i] = heir->ordinal;
             any = 1;
         }
+    any |= l->freed.seq != 0; /* for symm_memalias_settle */
     return any ? symm_memmark_set(l->set->comm, &heir->freed, heir->stream) : symmSuccess;
 }
 
@@ -356,6 +380,8 @@ void symm_memplan_orphan(symm_memlane *l) {
     symm_memplan_reap(l->set->comm);
     if (!l->region) return;
     while (orphan_one(l)) continue;
+    symm_memalias_unref(l->region->alias);
+    l->region->alias = NULL;
     symm_memregion_unref(l->region);
     l->region = NULL;
 }

@@ -8,6 +8,19 @@
 #define SYMM_MEMPLAN_H_
 
 #include "memlane.h"
+#include "region.h"
+
+/* Memory that graphs share under addresses of their own (symmLaneAlias): this rank's pieces. Where a block lies in it is said in numbers from
+ * `first` on, past all offsets of the heap: blocks of two graphs lie in the same memory if they overlap in these, and for blocks that
+ * are not aliased the numbers are their offsets. */
+typedef struct symm_memalias {
+    struct symm_memregion *region;
+    int refs;              /* the region, plans */
+    uint64_t first, bytes; /* a multiple of the granularity */
+    uint64_t chunk;        /* of each piece, but for the last */
+    int count;
+    symm_vmm_handle **handles;
+} symm_memalias;
 
 typedef struct symm_memregion {
     symm_memlanes *set;
@@ -15,6 +28,7 @@ typedef struct symm_memregion {
     symm_mempiece *pieces[SYMM_MEM_ZONES];
     int npieces[SYMM_MEM_ZONES];
     struct symm_memretired *retired; /* trimmed, under graphs that still live */
+    symm_memalias *alias;            /* for the SYM blocks of what is captured from now on */
     uint64_t reserved, reserved_high, used_high;
     symmStream_t launch_stream; /* of the last launch of one of its plans */
     uint64_t launches;
@@ -29,6 +43,7 @@ typedef struct symm_memretired {
 
 typedef struct {
     uint64_t off, bytes;
+    uint64_t at; /* the planner's: off, unless it is aliased */
     int zone;
     int no;    /* of the planner; -1: KEEP, a block of the heap's own */
     int from;  /* point */
@@ -51,6 +66,10 @@ typedef struct symm_memplan {
     int explicit_nodes;
     int has_sym, lost;
     unsigned flags;
+    symm_memalias *alias;
+    uint64_t tract; /* its addresses; SYMM_NO_OFFSET: none yet */
+    int backed,
+        uploaded; /* pieces behind them, from the first: of this rank here; of every rank everywhere */
     uint64_t capture;
     cu_graph graph; /* GPUs */
     symm_gplan *points;
@@ -105,6 +124,29 @@ void symm_memregion_unref(symm_memregion *r);
 symmResult_t symm_memplan_inherit(symm_memlane *l, symm_memlane *heir);
 /* Gives back what was trimmed and no graph is over any more. */
 void symm_memregion_sweep(symm_memregion *r);
+
+/* symmPlan calls: the plan, its heap and communicator entered. leave ends it. */
+symmResult_t symm_memplan_enter(symmGraphPlan_t plan, const char *call, symm_memplan **out);
+void symm_memplan_leave(symm_memplan *p);
+/* The lane's region, made if there is none. */
+symmResult_t symm_memregion_of(symm_memlane *l);
+
+/* ---- memplan_alias.c ------------------------------------------------------------------------------------- */
+
+void symm_memalias_unref(symm_memalias *a);
+/* Addresses for the plan, if it has none. */
+symmResult_t symm_memalias_open(symm_memplan *p);
+static inline uint64_t symm_memalias_offset(const symm_memplan *p, uint64_t at) {
+    return p->tract + (at - p->alias->first);
+}
+/* This rank's memory behind a block. */
+symmResult_t symm_memalias_back(symm_memplan *p, const symm_memblock *b);
+/* symmNeedGrow, and why: the memory holds no block of that size. */
+symmResult_t symm_memalias_full(const symm_memplan *p, uint64_t bytes);
+/* No graph can use them any more. */
+void symm_memalias_close(symm_memplan *p);
+/* The memory of every rank, here too. status: this rank's so far. [collective where something is to be mapped] */
+symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status);
 
 /* ---- memplan_mem.c --------------------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include "comm.h"
 #include "fail.h"
 #include "gpu.h"
+#include "group.h"
 #include "handle.h"
 #include "memplan.h"
 #include "space.h"
@@ -16,13 +17,7 @@ static void free_nothing(void *obj) {
 }
 
 static symmResult_t check_flags(const char *call, unsigned flags) {
-    if (flags & SYMM_PLAN_ALIAS)
-        return SYMM_ERR(
-            symmNotSupported,
-            "%s: SYMM_PLAN_ALIAS: graphs of one lane share offsets, so they share memory "
-            "without a second mapping; addresses of their own are not made",
-            call);
-    if (flags & ~SYMM_PLAN_AUTO_FREE)
+    if (flags & ~(SYMM_PLAN_AUTO_FREE | SYMM_PLAN_ALIAS))
         return SYMM_ERR(symmInvalidArgument, "%s: flags=0x%x", call, flags);
     return symmSuccess;
 }
@@ -58,6 +53,13 @@ static symmResult_t bind(symm_memlane *l, void *graph, unsigned flags, symmGraph
                         graph);
     if (p->lost) return SYMM_ERR(symmOutOfMemory, "symmPlanBind: memory ran out in the capture");
     SYMM_TRY(symm_memplan_settle_on(p, l));
+    if (!p->alias != !(flags & SYMM_PLAN_ALIAS))
+        return SYMM_ERR(
+            symmInvalidUsage,
+            "symmPlanBind: flags=0x%x %s SYMM_PLAN_ALIAS, and the capture began %s lane "
+            "%d had memory for it (symmLaneAlias)",
+            flags, flags & SYMM_PLAN_ALIAS ? "has" : "lacks", p->alias ? "when" : "before",
+            p->lane);
     SYMM_TRY(give_handle(p, flags, plan));
     symm_memregion_measure(p->region);
     return symmSuccess;
@@ -83,10 +85,16 @@ static symmResult_t create(symm_memlane *l, void *graph, unsigned flags, symmGra
                              : "the host backend has none");
     if (cuda && !symm_cuda_sees_graphs())
         return SYMM_ERR(symmNotSupported, "symmPlanCreate: needs a driver of 12.3 or later");
+    if (flags & SYMM_PLAN_ALIAS && !(l->region && l->region->alias))
+        return SYMM_ERR(symmInvalidUsage,
+                        "symmPlanCreate: flags=0x%x: lane %d has no memory for SYMM_PLAN_ALIAS "
+                        "(symmLaneAlias)",
+                        flags, l->ordinal);
     symm_memplan_reap(l->set->comm);
     SYMM_TRY(symm_memplan_new(l->set, &p));
     p->explicit_nodes = 1;
     p->graph = graph;
+    p->flags = flags;
     symm_memplan_retain(p);
     symmResult_t r = cuda ? symm_memplan_hold(p, NULL) : symmSuccess;
     if (!r) r = symm_memplan_settle_on(p, l);
@@ -109,7 +117,7 @@ symmResult_t symmPlanCreate(symmLane_t lane, void *graph, unsigned flags, symmGr
 
 /* ---- entering -------------------------------------------------------------------------------------------- */
 
-static symmResult_t enter(symmGraphPlan_t plan, const char *call, symm_memplan **out) {
+symmResult_t symm_memplan_enter(symmGraphPlan_t plan, const char *call, symm_memplan **out) {
     symm_heap *h;
     symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
     if (!p)
@@ -120,7 +128,7 @@ static symmResult_t enter(symmGraphPlan_t plan, const char *call, symm_memplan *
     return symmSuccess;
 }
 
-static void leave(symm_memplan *p) {
+void symm_memplan_leave(symm_memplan *p) {
     symm_heap_leave(p->set->heap);
 }
 
@@ -143,7 +151,7 @@ static symmResult_t check_others(const symm_memplan *p) {
     for (const symm_memplan *o = p->set->plans; o; o = o->next)
         for (int i = 0; o != p && o->nlive && o->region == p->region && i < o->nblocks; i++) {
             const symm_memblock *b = &o->blocks[i];
-            if (!b->live || !symm_gplan_touches(p->points, b->zone, b->off, b->bytes)) continue;
+            if (!b->live || !symm_gplan_touches(p->points, b->zone, b->at, b->bytes)) continue;
             return SYMM_ERR(symmInvalidUsage,
                             "symmPlanLaunch: ptr=%p (%llu bytes), which another graph of the lane "
                             "has left allocated, lies in this graph's memory: free it first, or "
@@ -242,8 +250,16 @@ static void note_launch(symm_memplan *p) {
     p->launches++;
 }
 
+static symmResult_t not_uploaded(const symm_memplan *p) {
+    return SYMM_ERR(symmInvalidUsage,
+                    "symmPlanLaunch: plan=%p: of the %d pieces of memory under its addresses, %d "
+                    "are mapped on all ranks: symmPlanUpload on all of them first",
+                    (void *)p->handle, p->backed, p->uploaded);
+}
+
 static symmResult_t launch(symm_memplan *p, symmGraph_t exec, symmStream_t stream) {
     symm_memregion *r = p->region;
+    if (p->uploaded < p->backed) return not_uploaded(p);
     if (p->nlive && !(p->flags & SYMM_PLAN_AUTO_FREE)) return still_live(p);
     SYMM_TRY(check_frees(p));
     SYMM_TRY(check_others(p));
@@ -260,32 +276,55 @@ static symmResult_t launch(symm_memplan *p, symmGraph_t exec, symmStream_t strea
 
 symmResult_t symmPlanLaunch(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream) {
     symm_memplan *p;
-    SYMM_TRY(enter(plan, "symmPlanLaunch", &p));
+    SYMM_TRY(symm_memplan_enter(plan, "symmPlanLaunch", &p));
     symmResult_t r = launch(p, exec, stream);
-    leave(p);
+    symm_memplan_leave(p);
+    return r;
+}
+
+/* ---- uploading ------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    symmGraphPlan_t plan;
+    symmGraph_t exec;
+    symmStream_t stream;
+} upload_args;
+
+static symmResult_t check_exec(const symm_memplan *p, symmGraph_t exec) {
+    if (p->alias && !exec) return symmSuccess; /* maps, and no more */
+    if (!exec) return SYMM_ERR(symmInvalidArgument, "symmPlanUpload: exec is NULL");
+    if (!p->set->comm->cuda && !symm_graph_capture(exec))
+        return SYMM_ERR(symmInvalidArgument, "symmPlanUpload: exec=%p is no live host graph",
+                        (void *)exec);
+    return symmSuccess;
+}
+
+/* The driver's part. */
+static symmResult_t upload_exec(const symm_comm *c, symmGraph_t exec, symmStream_t stream) {
+    symm_cuda_scope scope;
+    if (!c->cuda || !exec) return symmSuccess;
+    SYMM_TRY(symm_gpu_enter(c, &scope));
+    cu_result cu = symm_cu.cuGraphUpload((cu_graph_exec)(void *)exec, symm_gpu_stream(stream));
+    symm_gpu_leave(&scope);
+    return symm_cuda_error(cu, "uploading graph %p", (void *)exec);
+}
+
+/* A rank with a bad argument takes part where something is to be mapped. */
+static symmResult_t upload_job(void *args) {
+    const upload_args *a = args;
+    symm_memplan *p;
+    SYMM_TRY(symm_memplan_enter(a->plan, "symmPlanUpload", &p));
+    symmResult_t r = symm_memalias_upload(p, check_exec(p, a->exec));
+    if (!r) r = upload_exec(p->set->comm, a->exec, a->stream);
+    symm_memplan_leave(p);
     return r;
 }
 
 symmResult_t symmPlanUpload(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream) {
-    symm_memplan *p;
-    symm_cuda_scope scope;
-    if (!exec) return SYMM_ERR(symmInvalidArgument, "symmPlanUpload: exec is NULL");
-    SYMM_TRY(enter(plan, "symmPlanUpload", &p));
-    const symm_comm *c = p->set->comm;
-    symmResult_t r = symmSuccess;
-    if (!c->cuda) {
-        r = symm_graph_capture(exec)
-                ? symmSuccess
-                : SYMM_ERR(symmInvalidArgument, "symmPlanUpload: exec=%p is no live host graph",
-                           (void *)exec);
-    } else if ((r = symm_gpu_enter(c, &scope)) == symmSuccess) {
-        r = symm_cuda_error(
-            symm_cu.cuGraphUpload((cu_graph_exec)(void *)exec, symm_gpu_stream(stream)),
-            "uploading graph %p", (void *)exec);
-        symm_gpu_leave(&scope);
-    }
-    leave(p);
-    return r;
+    upload_args a = {plan, exec, stream};
+    const symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
+    if (!p || !p->alias) return upload_job(&a);
+    return symm_group_run(p->set->comm->handle, SYMM_JOB_BLOCKS, upload_job, &a, sizeof a);
 }
 
 /* ---- end ------------------------------------------------------------------------------------------------- */
@@ -368,10 +407,10 @@ symmResult_t symmGraphAddAllocNode(symmGraphPlan_t plan, const symmNode_t *deps,
                                    const symmAllocNode_t *params, symmNode_t *node, void **ptr) {
     symm_memplan *p;
     if (!ptr) return SYMM_ERR(symmInvalidArgument, "symmGraphAddAllocNode: ptr is NULL");
-    SYMM_TRY(enter(plan, "symmGraphAddAllocNode", &p));
+    SYMM_TRY(symm_memplan_enter(plan, "symmGraphAddAllocNode", &p));
     symmResult_t r = check_nodes(p, "symmGraphAddAllocNode", deps, ndeps, node);
     if (!r) r = add_alloc(p, deps, ndeps, params, node, ptr);
-    leave(p);
+    symm_memplan_leave(p);
     return r;
 }
 
@@ -392,10 +431,10 @@ static symmResult_t add_free(symm_memplan *p, const symmNode_t *deps, int ndeps,
 symmResult_t symmGraphAddFreeNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
                                   void *ptr, symmNode_t *node) {
     symm_memplan *p;
-    SYMM_TRY(enter(plan, "symmGraphAddFreeNode", &p));
+    SYMM_TRY(symm_memplan_enter(plan, "symmGraphAddFreeNode", &p));
     symmResult_t r = check_nodes(p, "symmGraphAddFreeNode", deps, ndeps, node);
     if (!r) r = add_free(p, deps, ndeps, ptr, node);
-    leave(p);
+    symm_memplan_leave(p);
     return r;
 }
 
@@ -404,10 +443,10 @@ symmResult_t symmGraphAddOrderNode(symmGraphPlan_t plan, const symmNode_t *deps,
     symm_memplan *p;
     int point;
     symmNode_t made;
-    SYMM_TRY(enter(plan, "symmGraphAddOrderNode", &p));
+    SYMM_TRY(symm_memplan_enter(plan, "symmGraphAddOrderNode", &p));
     symmResult_t r = check_nodes(p, "symmGraphAddOrderNode", deps, ndeps, node);
     if (!r) r = symm_memplan_point_after(p, SYMM_POINT_PLAIN, deps, ndeps, &point, &made);
     if (!r) *node = made;
-    leave(p);
+    symm_memplan_leave(p);
     return r;
 }

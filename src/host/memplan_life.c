@@ -7,6 +7,7 @@
 #include "fail.h"
 #include "handle.h"
 #include "memplan.h"
+#include "space.h"
 #include "stats.h"
 
 static pthread_mutex_t gone_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -23,6 +24,7 @@ symmResult_t symm_memplan_new(symm_memlanes *s, symm_memplan **out) {
     }
     p->set = s;
     p->start = -1;
+    p->tract = SYMM_NO_OFFSET;
     p->next = s->plans;
     s->plans = p;
     s->refs++;
@@ -38,6 +40,8 @@ static void free_plan(symm_memplan *p) {
             *at = p->next;
             break;
         }
+    symm_memalias_close(p);
+    symm_memalias_unref(p->alias);
     if (p->region) symm_memregion_unref(p->region);
     symm_memplan_free_points(p);
     symm_gplan_end(p->points);
@@ -86,6 +90,7 @@ static int is_left(symm_memplan *p) {
 
 void symm_memplan_settle(symm_memplan *p) {
     if (p->held && p->destroyed && !p->nlive) p->held = 0;
+    if (!p->handle && is_left(p)) symm_memalias_close(p); /* nobody has bound it, or can */
     if (p->held || is_referred(p) || !is_left(p)) return;
     give_keeps(p);
     symm_memregion *r = p->region;
@@ -199,6 +204,7 @@ void symm_memregion_sweep(symm_memregion *r) {
 void symm_memregion_unref(symm_memregion *r) {
     if (--r->refs) return;
     symm_memregion_sweep(r);
+    symm_memalias_unref(r->alias);
     for (int z = 0; z < SYMM_MEM_ZONES; z++) {
         for (int i = 0; i < r->npieces[z]; i++) give_piece(r->set, z, &r->pieces[z][i]);
         free(r->pieces[z]);

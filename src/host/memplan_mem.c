@@ -282,12 +282,12 @@ symmResult_t symmMemSupport(symmMemSupport_t *support) {
     if (!support || support->size < sizeof *support)
         return SYMM_ERR(symmInvalidArgument, "symmMemSupport: support is %s",
                         support ? "of a smaller size than this library's" : "NULL");
-    symmMemSupport_t s = {.size = support->size, .lanes = 1, .graphs = 1, .nodes = 1};
-    const char *why = "graphs of one lane share offsets instead (SYMM_PLAN_ALIAS)";
+    symmMemSupport_t s = {.size = support->size, .lanes = 1, .graphs = 1, .nodes = 1, .alias = 1};
+    const char *why = "";
     if (symm_cuda_there()) { /* the version first: it says what may be asked */
         s.driver = symm_cuda_version();
         if (!symm_cuda_sees_graphs()) {
-            s.graphs = s.nodes = 0;
+            s.graphs = s.nodes = s.alias = 0;
             why = "captured allocations need a CUDA driver of 12.3 or later";
         }
     }

@@ -196,11 +196,33 @@ symmResult_t symm_region_unmap(symm_region *r, int rank, symm_part part) {
     return r->range && rank != r->c->rank ? symmSuccess : unmap(r, rank, part);
 }
 
-/* ---- growing ------------------------------------------------------------------------------------------------------------ */
+/* From `off` on, in the part of a rank whose mappings are this one's to take back. */
+static int next_map(symm_region *r, int rank, uint64_t off, symm_map *out) {
+    const symm_maps *m = lock_maps(r);
+    const int i = symm_maps_find(m, rank, off);
+    const int found = i < m->n && m->at[i].rank == rank;
+    if (found) *out = m->at[i];
+    unlock_maps(r);
+    return found;
+}
 
-static symmResult_t map_one(void *arg, int rank, symm_vmm_handle *h, symm_part part) {
-    symm_growth *g = arg;
-    symm_region *r = g->r;
+symmResult_t symm_region_clear(symm_region *r, uint64_t off, uint64_t bytes) {
+    symmResult_t first = symmSuccess;
+    symm_map m;
+    for (int rank = 0; rank < r->c->nranks; rank++) {
+        if (r->range && rank != r->c->rank) continue;
+        for (uint64_t at = off; next_map(r, rank, at, &m) && m.off < off + bytes;
+             at = m.off + m.bytes) {
+            symmResult_t e = unmap(r, rank, (symm_part){m.off, m.bytes});
+            if (e && !first) first = e;
+        }
+    }
+    return first;
+}
+
+/* fresh: of a growth, whose end undoes what was mapped before an error. */
+static symmResult_t map_at(symm_region *r, int rank, symm_vmm_handle *h, symm_part part,
+                           int fresh) {
     const symm_vmm *v = r->c->vmm;
     if (part.off + part.bytes < part.bytes || part.off + part.bytes > r->bytes)
         return SYMM_ERR(symmInternalError, "rank %d sent memory for offset %llu of %llu", rank,
@@ -210,17 +232,30 @@ static symmResult_t map_one(void *arg, int rank, symm_vmm_handle *h, symm_part p
     if (cu)
         return symm_vmm_error(v, cu, "mapping %llu bytes of rank %d",
                               (unsigned long long)part.bytes, rank);
-    int kept = symm_maps_add(lock_maps(r), (symm_map){part.off, part.bytes, rank, 1});
+    int kept = symm_maps_add(lock_maps(r), (symm_map){part.off, part.bytes, rank, fresh});
     unlock_maps(r);
     if (kept < 0) {
         v->unmap(at, part.bytes);
         return SYMM_ERR(symmOutOfMemory, "no memory to note a mapping");
     }
     cu = v->set_access(at, part.bytes);
-    if (cu)
-        return symm_vmm_error(v, cu, "giving access to %llu bytes of rank %d",
-                              (unsigned long long)part.bytes, rank);
-    return symmSuccess;
+    if (!cu) return symmSuccess;
+    symmResult_t e = symm_vmm_error(v, cu, "giving access to %llu bytes of rank %d",
+                                    (unsigned long long)part.bytes, rank);
+    if (!fresh) unmap(r, rank, part);
+    return e;
+}
+
+symmResult_t symm_region_map(symm_region *r, symm_part part, symm_vmm_handle *h) {
+    return map_at(r, r->c->rank, h, part, 0);
+}
+
+/* ---- growing ------------------------------------------------------------------------------------------------------------ */
+
+static symmResult_t map_one(void *arg, int rank, symm_vmm_handle *h, symm_part part) {
+    symm_growth *g = arg;
+    if (g->mine && rank == g->r->c->rank) return symmSuccess;
+    return map_at(g->r, rank, h, part, 1);
 }
 
 static symmResult_t make_part(symm_growth *g, int i) {
@@ -228,6 +263,10 @@ static symmResult_t make_part(symm_growth *g, int i) {
     const symm_vmm *v = g->r->c->vmm;
     uint64_t bytes;
     void *base;
+    if (g->mine) {
+        g->handles[i] = g->mine[i];
+        return symmSuccess;
+    }
     int cu = from ? v->retain(symm_region_addr(from, from->c->rank, g->parts[i].off),
                               &g->handles[i], &base, &bytes)
                   : v->create_as_is(g->parts[i].bytes, &g->handles[i]);
@@ -287,7 +326,7 @@ void symm_growth_end(symm_growth *g, int keep) {
     symm_map m = {0, 0, 0, 0};
     if (!keep) SYMM_STAT_ADD(rollbacks, 1);
     while (settle_next(g->r, keep, &m)) unmap(g->r, m.rank, (symm_part){m.off, m.bytes});
-    for (int i = 0; g->handles && i < g->count; i++)
+    for (int i = 0; g->handles && !g->mine && i < g->count; i++)
         if (g->handles[i]) g->r->c->vmm->release(g->handles[i]);
     symm_trade_close(&g->trade);
     free(g->trade.fds);

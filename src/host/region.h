@@ -44,6 +44,8 @@ typedef struct {
     /* The first `old` of them are memory that `from` has at the same offsets; the others are made. */
     int old;
     const symm_region *from;
+    /* Not NULL: they are these handles' memory, the caller's, which this rank has mapped there already (symm_region_map). */
+    symm_vmm_handle *const *mine;
     /* Called when all is mapped here, before the agreement; its error is everybody's. May be NULL. */
     symmResult_t (*ready)(void *arg);
     void *arg;
@@ -59,5 +61,9 @@ void symm_growth_end(symm_growth *g, int keep);
 /* Takes back one mapping: of any rank (processes), of this one (thread ranks: the others' mappings are theirs to take back, and
  * nothing is done). An error: it is still there. [local] */
 symmResult_t symm_region_unmap(symm_region *r, int rank, symm_part part);
+/* The same for all that is mapped in [off, off + bytes), of every rank. The first error; what it is about is still there. [local] */
+symmResult_t symm_region_clear(symm_region *r, uint64_t off, uint64_t bytes);
+/* One piece of own memory, outside of any growth: of the peers only thread ranks see it. An error: nothing is mapped. [local] */
+symmResult_t symm_region_map(symm_region *r, symm_part part, symm_vmm_handle *h);
 
 #endif

@@ -196,9 +196,9 @@ symmResult_t symmVecPtr(symmVec_t vec, int rank, void **ptr) {
         r = SYMM_ERR(symmInvalidArgument, "rank=%d: the communicator has ranks 0 to %d", rank,
                      h->comm->nranks - 1);
     } else {
-        pthread_mutex_lock(&h->lock);
+        symm_heap_lock(h);
         *ptr = symm_region_addr(&h->region, rank, 0);
-        pthread_mutex_unlock(&h->lock);
+        symm_heap_unlock(h);
     }
     symm_heap_unpin(h);
     return r;

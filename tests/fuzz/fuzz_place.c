@@ -1,4 +1,4 @@
-/* fuzz_place.c - libFuzzer entry for the placement engine: the first byte chooses the fit, every four bytes behind it are a call, made on
+/* fuzz_place.c - libFuzzer entry for the placement engine: the first byte chooses the fit and the words, every four bytes behind it are a call, made on
  * the engine and on the naive model of place_kit.h. Both must answer alike and hold the same pieces. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,6 +12,7 @@ static void pk_require(int ok) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { CALLS = 2000 };
+#define FAR (1ull << 50)
 
 /* Offsets of 16 bits, sizes of 8; off names a block where the call wants one and there is one. */
 static void call(symm_place *p, pk_model *m, const uint8_t *d) {
@@ -42,6 +43,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     m.peak = m.peak_used = 0;
     symm_place *p = symm_place_new(m.fit);
     pk_require(p != NULL);
+    if (data[0] & 4) /* with words of 64 bits */
+        pk_require(!symm_place_add(p, FAR, SYMM_PLACE_UNIT) &&
+                   !symm_place_cut(p, FAR, SYMM_PLACE_UNIT));
     if (data[0] & 2) pk_require(symm_place_add(p, 0, 1 << 24) == 0 && pk_add(&m, 0, 1 << 24) == 0);
     for (size_t i = 1, n = 0; i + 4 <= size && n < CALLS; i += 4, n++) {
         call(p, &m, data + i);

@@ -1,0 +1,290 @@
+/* memplan_alias.c - graphs with addresses of their own over memory that they share: each plan has a tract of the heap's addresses, and behind
+ * the tracts of all lie the same pieces of memory. The communicator's user thread.
+ *
+ * This rank's own pieces are mapped in its own part as blocks are captured, for CUDA wants to know what a captured copy or fill points at; the peers'
+ * come with symmPlanUpload, on all ranks or on none. Each graph has a barrier in front of its first SYM block and launches of a lane come one
+ * behind the other, so the same byte is never in use under two addresses. Tracts go by symmHeapCollect: see heap_tract.c. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "comm.h"
+#include "fail.h"
+#include "gpu.h"
+#include "group.h"
+#include "handle.h"
+#include "heap_int.h"
+#include "log.h"
+#include "memplan.h"
+#include "space.h"
+
+static const char setting[] = "setting memory apart for a lane's graphs";
+static const char uploading[] = "uploading a plan";
+
+/* ---- the memory ------------------------------------------------------------------------------------------ */
+
+static symm_part piece(const symm_memalias *a, int i) {
+    const uint64_t off = (uint64_t)i * a->chunk, left = a->bytes - off;
+    return (symm_part){off, left < a->chunk ? left : a->chunk};
+}
+
+static void free_pieces(symm_comm *c, symm_memalias *a) {
+    for (int i = 0; a->handles && i < a->count; i++)
+        if (a->handles[i]) c->vmm->release(a->handles[i]);
+    free(a->handles);
+    free(a);
+}
+
+/* What the heap's pictures show; they are taken by any thread. */
+static void count(symm_memregion *r, int64_t bytes) {
+    symm_heap *h = r->set->heap;
+    r->reserved += (uint64_t)bytes;
+    if (r->reserved_high < r->reserved) r->reserved_high = r->reserved;
+    symm_heap_lock(h);
+    h->apart += (uint64_t)bytes;
+    symm_heap_unlock(h);
+}
+
+/* Mappings hold the memory still; they go with the plans' tracts. */
+void symm_memalias_unref(symm_memalias *a) {
+    if (!a || --a->refs) return;
+    symm_comm *c = a->region->set->comm;
+    count(a->region, -(int64_t)a->bytes);
+    free_pieces(c, a);
+}
+
+static symmResult_t make_pieces(symm_comm *c, symm_memalias *a) {
+    a->handles = SYMM_FAIL_ALLOC(memalias_handles, calloc((size_t)a->count, sizeof *a->handles));
+    if (!a->handles) return SYMM_ERR(symmOutOfMemory, "no memory to list %d pieces", a->count);
+    for (int i = 0; i < a->count; i++) {
+        int cu = c->vmm->create_as_is(piece(a, i).bytes, &a->handles[i]);
+        if (!cu) continue;
+        a->handles[i] = NULL;
+        return symm_vmm_error(c->vmm, cu, "making %llu bytes of memory for a lane's graphs",
+                              (unsigned long long)piece(a, i).bytes);
+    }
+    return symmSuccess;
+}
+
+static symmResult_t make(symm_memlane *l, uint64_t bytes, symm_memalias **out) {
+    const symm_heap *h = l->set->heap;
+    if (bytes > h->reserve)
+        return SYMM_ERR(symmOutOfMemory,
+                        "symmLaneAlias: bytes=%llu: heap %s has addresses for %llu",
+                        (unsigned long long)bytes, h->name, (unsigned long long)h->reserve);
+    symm_memalias *a = SYMM_FAIL_ALLOC(memalias_record, calloc(1, sizeof *a));
+    if (!a) return SYMM_ERR(symmOutOfMemory, "no memory to note what a lane's graphs share");
+    a->refs = 1;
+    a->chunk = h->chunk;
+    a->bytes = (bytes + h->granularity - 1) / h->granularity * h->granularity;
+    a->count = (int)((a->bytes + a->chunk - 1) / a->chunk);
+    symmResult_t r = make_pieces(l->set->comm, a);
+    if (r)
+        free_pieces(l->set->comm, a);
+    else
+        *out = a;
+    return r;
+}
+
+typedef struct { /* what the ranks tell each other of a lane */
+    int32_t code, lane;
+    uint64_t bytes, digest;
+} offer;
+
+/* All see the same and say the same. */
+static symmResult_t agree_on(const symm_memlane *l, symmResult_t status, uint64_t bytes) {
+    const symm_heap *h = l->set->heap;
+    symm_comm *c = l->set->comm;
+    offer all[SYMM_MAX_RANKS];
+    const offer mine = {(int32_t)status, l->ordinal, bytes, h->digest};
+    SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, setting));
+    for (int r = 0; r < c->nranks; r++)
+        if (all[r].code) return symm_comm_agree(c, status, setting);
+    for (int r = 1; r < c->nranks; r++) {
+        if (all[r].lane != all[0].lane || all[r].bytes != all[0].bytes)
+            return SYMM_ERR(symmMismatch,
+                            "symmLaneAlias: rank 0 has lane %d and bytes=%llu, rank %d lane %d and "
+                            "bytes=%llu",
+                            all[0].lane, (unsigned long long)all[0].bytes, r, all[r].lane,
+                            (unsigned long long)all[r].bytes);
+        SYMM_TRY(symm_heap_compare(h, all[0].digest, all[r].digest, r, setting));
+    }
+    return symmSuccess;
+}
+
+/* Plans that have the memory before it keep that. */
+static void replace(symm_memlane *l, symm_memalias *next) {
+    symm_memregion *r = l->region;
+    symm_memalias_unref(r->alias);
+    r->alias = next;
+    if (!next) return;
+    next->region = r;
+    next->first = l->set->heap->reserve + l->set->aliased;
+    l->set->aliased += next->bytes;
+    count(r, (int64_t)next->bytes);
+}
+
+typedef struct {
+    symmLane_t lane;
+    uint64_t bytes;
+} alias_args;
+
+/* A rank that has failed, or with a bad argument, takes part all the same: only so do all ranks return its error. */
+static symmResult_t alias_job(void *args) {
+    const alias_args *a = args;
+    symm_memlane *l;
+    symm_cuda_scope scope;
+    symm_memalias *next = NULL;
+    SYMM_TRY(symm_memlane_enter(a->lane, "symmLaneAlias", &l));
+    symm_comm *c = l->set->comm;
+    symm_log_rank(c->rank);
+    if (c->cuda) symm_gpu_reap();
+    const symmResult_t inside = symm_gpu_push(c, &scope);
+    symmResult_t r = inside;
+    if (!r) r = symm_memregion_of(l);
+    if (!r && a->bytes) r = make(l, a->bytes, &next);
+    r = agree_on(l, r, a->bytes);
+    if (!r)
+        replace(l, next);
+    else if (next)
+        free_pieces(c, next);
+    if (!inside) symm_gpu_pop(c, &scope);
+    symm_memlane_leave(l);
+    return r;
+}
+
+symmResult_t symmLaneAlias(symmLane_t lane, uint64_t bytes) {
+    alias_args a = {lane, bytes};
+    const symm_memlane *l = symm_memlane_peek(lane);
+    if (!l) return alias_job(&a); /* which says so */
+    return symm_group_run(l->set->comm->handle, SYMM_JOB_BLOCKS, alias_job, &a, sizeof a);
+}
+
+/* ---- a plan's addresses ---------------------------------------------------------------------------------- */
+
+symmResult_t symm_memalias_open(symm_memplan *p) {
+    if (p->tract != SYMM_NO_OFFSET) return symmSuccess;
+    return symm_heap_tract_take(p->set->heap, p->alias->bytes, p->lane, &p->tract);
+}
+
+void symm_memalias_close(symm_memplan *p) {
+    if (p->tract == SYMM_NO_OFFSET) return;
+    if (symm_handle_open(SYMM_KIND_HEAP, p->set->handle))
+        symm_heap_tract_later(p->set->heap, p->tract);
+    p->tract = SYMM_NO_OFFSET;
+}
+
+static symm_part own_part(const symm_memplan *p, int i) {
+    symm_part part = piece(p->alias, i);
+    part.off += p->tract;
+    return part;
+}
+
+/* On, until so many bytes have memory; or not at all. */
+static symmResult_t map_own(symm_memplan *p, uint64_t bytes) {
+    symm_region *to = &p->set->heap->region;
+    const int had = p->backed, rank = p->set->comm->rank;
+    symmResult_t r = symmSuccess;
+    while (!r && (uint64_t)p->backed * p->alias->chunk < bytes) {
+        r = symm_region_map(to, own_part(p, p->backed), p->alias->handles[p->backed]);
+        if (!r) p->backed++;
+    }
+    while (r && p->backed > had) symm_region_unmap(to, rank, own_part(p, --p->backed));
+    p->set->comm->version++; /* remembered calls must look again */
+    return r;
+}
+
+symmResult_t symm_memalias_back(symm_memplan *p, const symm_memblock *b) {
+    symm_cuda_scope scope;
+    const symm_comm *c = p->set->comm;
+    const uint64_t bytes = b->at - p->alias->first + b->bytes;
+    if ((uint64_t)p->backed * p->alias->chunk >= bytes) return symmSuccess;
+    SYMM_TRY(symm_gpu_push(c, &scope));
+    symmResult_t r = map_own(p, bytes);
+    symm_gpu_pop(c, &scope);
+    return r;
+}
+
+symmResult_t symm_memalias_full(const symm_memplan *p, uint64_t bytes) {
+    char text[256];
+    snprintf(text, sizeof text,
+             "%llu bytes do not fit in the %llu bytes of memory that graphs of lane %d share, of "
+             "which %llu are this graph's (symmLaneAlias)",
+             (unsigned long long)bytes, (unsigned long long)p->alias->bytes, p->lane,
+             (unsigned long long)symm_gplan_footprint(p->points, SYMM_MEM_SYM));
+    symm_status_adopt(text); /* the way of things, not a warning */
+    return symmNeedGrow;
+}
+
+/* ---- uploading ------------------------------------------------------------------------------------------- */
+
+typedef struct { /* what the ranks tell each other of a plan */
+    int32_t code, backed, uploaded, pad;
+    uint64_t tract, digest;
+} state;
+
+static symmResult_t compare(const symm_heap *h, const state *all) {
+    for (int r = 1; r < h->comm->nranks; r++) {
+        if (all[r].tract != all[0].tract || all[r].backed != all[0].backed ||
+            all[r].uploaded != all[0].uploaded)
+            return SYMM_ERR(symmMismatch,
+                            "symmPlanUpload: rank 0 has pieces %d to %d at offset %llu, rank %d %d "
+                            "to %d at %llu",
+                            all[0].uploaded, all[0].backed, (unsigned long long)all[0].tract, r,
+                            all[r].uploaded, all[r].backed, (unsigned long long)all[r].tract);
+        SYMM_TRY(symm_heap_compare(h, all[0].digest, all[r].digest, r, uploading));
+    }
+    return symmSuccess;
+}
+
+static symmResult_t share(symm_memplan *p, symmResult_t status, symm_growth *g) {
+    const symm_heap *h = p->set->heap;
+    symm_comm *c = p->set->comm;
+    state all[SYMM_MAX_RANKS];
+    int counts[SYMM_MAX_RANKS];
+    const state mine = {(int32_t)status, p->backed, p->uploaded, 0, p->tract, h->digest};
+    SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, uploading));
+    for (int r = 0; r < c->nranks; r++)
+        if (all[r].code) return symm_comm_agree(c, status, uploading);
+    SYMM_TRY(compare(h, all));
+    for (int r = 0; r < c->nranks; r++) counts[r] = all[r].backed - all[r].uploaded;
+    return symm_growth_commit(g, counts);
+}
+
+static symmResult_t map_all(symm_memplan *p, symmResult_t status) {
+    const int n = p->backed - p->uploaded;
+    symm_part *parts = SYMM_FAIL_ALLOC(memalias_parts, calloc((size_t)n, sizeof *parts));
+    symm_growth g = {.r = &p->set->heap->region,
+                     .stage = uploading,
+                     .parts = parts,
+                     .count = parts ? n : 0,
+                     .mine = p->alias->handles + p->uploaded};
+    for (int i = 0; i < g.count; i++) parts[i] = own_part(p, p->uploaded + i);
+    if (!status && !parts) status = SYMM_ERR(symmOutOfMemory, "no memory to list %d pieces", n);
+    if (!status) status = symm_growth_prepare(&g);
+    status = share(p, status, &g);
+    symm_growth_end(&g, !status);
+    free(parts);
+    if (!status) p->uploaded = p->backed;
+    return status;
+}
+
+symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status) {
+    symm_cuda_scope scope;
+    symm_comm *c = p->set->comm;
+    if (p->uploaded == p->backed) return status;
+    symm_log_rank(c->rank);
+    const symmResult_t inside = symm_gpu_push(c, &scope);
+    symmResult_t r = map_all(p, status ? status : inside);
+    if (!inside) symm_gpu_pop(c, &scope);
+    return r;
+}
+
+/* ---- going ----------------------------------------------------------------------------------------------- */
+
+symmResult_t symm_memalias_settle(symm_comm *c) {
+    symm_memplan_reap(c);
+    for (symm_memlanes *s = c->memlanes; s; s = s->next)
+        for (int i = 0; i < s->made; i++)
+            if (s->lanes[i]) SYMM_TRY(symm_memmark_reach(c, &s->lanes[i]->freed));
+    return symmSuccess;
+}

@@ -1,0 +1,9 @@
+/* place_wide.c - the placement engine in words of 64 bits: for all that offsets of 64 bits can name. The thread that has the owner's lock. */
+#include <stdint.h>
+
+typedef int64_t word;
+#define WORD_BITS    64
+#define WORD_MAX     INT64_MAX
+#define WORD_MIN     INT64_MIN
+#define ENGINE(name) symm_wide_##name
+#include "place_engine.inl"
