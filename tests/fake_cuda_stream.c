@@ -97,9 +97,10 @@ static void run(struct op *op) {
     case OP_HOST: op->host(op->arg); break;
     case OP_SET8: memset(op->to, (int)op->value, op->count); break;
     case OP_SET32:
-        for (uint64_t i = 0; i < op->count; i++) ((unsigned *)op->to)[i] = op->value;
+        for (uint64_t i = 0; i < op->count; i++)
+            __atomic_store_n(&((unsigned *)op->to)[i], (unsigned)op->value, __ATOMIC_RELAXED);
         break;
-    case OP_COPY: memmove(op->to, op->from, op->count); break;
+    case OP_COPY: fake_move(op->to, op->from, op->count); break;
     case OP_EMPTY: break;
     default: run_event(op);
     }
@@ -325,13 +326,11 @@ cu_result fk_cuCtxSynchronize(void) {
     int cu = fake_current() ? fake_unsafe() : SYMM_CUDA_ERROR_INVALID_CONTEXT;
     if (cu) return cu;
     fake_lock();
-    for (s = streams; s;)
-        if (s->context == fake_current() && (s->first || s->busy)) {
-            fake_wait();
-            s = streams; /* others may have destroyed it meanwhile */
-        } else {
-            s = s->next;
-        }
+    for (s = streams; s;) { /* others may have destroyed it while this waited */
+        const int busy = s->context == fake_current() && (s->first || s->busy);
+        if (busy) fake_wait();
+        s = busy ? streams : s->next;
+    }
     fake_unlock();
     return SYMM_CUDA_SUCCESS;
 }

@@ -4,6 +4,7 @@
 #define FAKE_CUDA_WORK_H_
 
 #include <pthread.h>
+#include <string.h>
 
 #include "fake_cuda_int.h"
 
@@ -95,5 +96,14 @@ int fake_libraries(void);
 void fake_graph_reset(void);
 cu_graph fake_graph_new(void);
 void fake_graph_drop(cu_graph graph); /* without the lock */
+
+/* As on a GPU a word is copied whole, whatever another stream writes there meanwhile. */
+static inline void fake_move(void *to, const void *from, uint64_t bytes) {
+    if (bytes == 4 && ((uintptr_t)to | (uintptr_t)from) % 4 == 0)
+        __atomic_store_n((unsigned *)to, __atomic_load_n((const unsigned *)from, __ATOMIC_RELAXED),
+                         __ATOMIC_RELAXED);
+    else
+        memmove(to, from, bytes);
+}
 
 #endif
