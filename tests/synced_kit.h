@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "../src/host/stats.h"
 #include "symm_synced.h"
 #include "t.h"
 
@@ -79,6 +80,19 @@ static inline uint64_t sy_used(symmHeap_t heap) {
     symmHeapInfo_t info = {.size = sizeof info};
     T_OK(symmHeapQuery(heap, &info));
     return info.symUsed + info.localUsed;
+}
+
+/* One rank and its heap, on the host backend; and their end, which finds nothing left. */
+static inline symmHeap_t sy_world(symmComm_t *comm) {
+    setenv("SYMM_SCRATCH", "1M", 1);
+    T_OK(symmCommInitAll(comm, 1, NULL));
+    return sy_heap(*comm, 2 * SY_MB, 2 * SY_MB);
+}
+static inline void sy_world_end(symmComm_t comm, symmHeap_t heap) {
+    T_EQ(sy_used(heap), 0);
+    T_EQ(SYMM_STAT_GET(synced_bytes), 0);
+    T_OK(symmHeapDestroy(heap));
+    T_OK(symmCommDestroy(comm));
 }
 
 static inline symmSynced_t sy_new(symmHeap_t heap, size_t bytes) {

@@ -11,15 +11,10 @@ static symmComm_t comm;
 static symmHeap_t heap;
 
 static void start(void) {
-    setenv("SYMM_SCRATCH", "1M", 1);
-    T_OK(symmCommInitAll(&comm, 1, NULL));
-    heap = sy_heap(comm, 2 * SY_MB, 2 * SY_MB);
+    heap = sy_world(&comm);
 }
 static void stop(void) {
-    T_EQ(sy_used(heap), 0);
-    T_EQ(SYMM_STAT_GET(synced_bytes), 0);
-    T_OK(symmHeapDestroy(heap));
-    T_OK(symmCommDestroy(comm));
+    sy_world_end(comm, heap);
 }
 
 /* ---- states ---- */

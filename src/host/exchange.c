@@ -42,14 +42,13 @@ static int any_failed(const exchange *x) {
 /* ---- maps ------------------------------------------------------------------------------------------------------- */
 
 /* A rank's segments follow each other from the beginning of the slot. */
-static symmResult_t map_one(void *arg, int rank, symm_vmm_handle *h, symm_part part) {
-    exchange *x = arg;
-    const symm_vmm *v = x->c->vmm;
-    uint64_t *mapped = &x->slot->rank_bytes[rank];
-    if (part.off != *mapped || *mapped + part.bytes < part.bytes ||
-        *mapped + part.bytes > x->all[rank].total)
+symmResult_t symm_exchange_map(symm_comm *c, symm_slot *slot, uint64_t total, int rank,
+                               symm_vmm_handle *h, symm_part part) {
+    const symm_vmm *v = c->vmm;
+    uint64_t *mapped = &slot->rank_bytes[rank];
+    if (part.off != *mapped || *mapped + part.bytes < part.bytes || *mapped + part.bytes > total)
         return SYMM_ERR(symmInternalError, "rank %d sent other memory than it announced", rank);
-    char *at = symm_space_addr(x->c->space, rank, x->slot->off + part.off);
+    char *at = symm_space_addr(c->space, rank, slot->off + part.off);
     int cu = v->map(at, part.bytes, 0, h);
     if (cu)
         return symm_vmm_error(v, cu, "mapping %llu bytes of rank %d",
@@ -60,6 +59,11 @@ static symmResult_t map_one(void *arg, int rank, symm_vmm_handle *h, symm_part p
         return symm_vmm_error(v, cu, "giving access to %llu bytes of rank %d",
                               (unsigned long long)part.bytes, rank);
     return symmSuccess;
+}
+
+static symmResult_t map_one(void *arg, int rank, symm_vmm_handle *h, symm_part part) {
+    exchange *x = arg;
+    return symm_exchange_map(x->c, x->slot, x->all[rank].total, rank, h, part);
 }
 
 /* ---- what all have dropped ------------------------------------------------------------------------------------------ */

@@ -29,4 +29,9 @@ typedef struct { /* what every rank brought, after the exchange */
 symmResult_t symm_exchange(symm_comm *c, symmResult_t mine, const symm_bring *bring,
                            const char *stage, symm_brought *all, symm_slot **slot, int *shared);
 
+/* Maps the next segment of a rank, of `total` bytes in all, behind what the slot has of that rank. Also after an error the slot unmaps what
+ * rank_bytes counts. [local] */
+symmResult_t symm_exchange_map(symm_comm *c, symm_slot *slot, uint64_t total, int rank,
+                               symm_vmm_handle *h, symm_part part);
+
 #endif

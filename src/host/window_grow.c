@@ -107,23 +107,7 @@ static symmResult_t tell(growth *g, symmResult_t status, int fits) {
 
 static symmResult_t map_one(void *arg, int rank, symm_vmm_handle *h, symm_part part) {
     growth *g = arg;
-    symm_slot *slot = g->w->slot;
-    const symm_vmm *v = g->c->vmm;
-    uint64_t *mapped = &slot->rank_bytes[rank];
-    if (part.off != *mapped || part.off + part.bytes < part.bytes ||
-        part.off + part.bytes > g->all[rank].total)
-        return SYMM_ERR(symmInternalError, "rank %d sent other memory than it announced", rank);
-    char *at = symm_space_addr(g->c->space, rank, slot->off + part.off);
-    int cu = v->map(at, part.bytes, 0, h);
-    if (cu)
-        return symm_vmm_error(v, cu, "mapping %llu bytes of rank %d",
-                              (unsigned long long)part.bytes, rank);
-    *mapped += part.bytes;
-    cu = v->set_access(at, part.bytes);
-    if (cu)
-        return symm_vmm_error(v, cu, "giving access to %llu bytes of rank %d",
-                              (unsigned long long)part.bytes, rank);
-    return symmSuccess;
+    return symm_exchange_map(g->c, g->w->slot, g->all[rank].total, rank, h, part);
 }
 
 static void unmap_new(growth *g, const uint64_t *old) {
