@@ -81,16 +81,27 @@ static void control_blocks_and_pages_are_clear(void) {
 static void ranks_may_share_gpus(void) {
     static const int devices[] = {0, 0, 1, 0};
     static const int twice[] = {1, 1};
+    symmResult_t async;
     gk_start(2, 0);
     gk_open(comms, 4, devices);
     for (int r = 0; r < 4; r++) {
         symm_comm *c = gk_inside(comms[r]);
         T_CHECK(c->gpu_shared && c->sms == 132 / 3 && !c->gpu->programmatic);
         T_EQ(c->caps.device, devices[r]);
+        T_EQ(c->gpu_mate != 0, devices[r] == 0);
     }
     gk_close(comms, 4);
     gk_open(comms, 2, twice);
     T_EQ(gk_inside(comms[0])->sms, 66);
+    /* Their legacy stream is one stream: the second kernel would never start. */
+    const int launched = fake_cuda_calls("cuLaunchKernelEx");
+    T_EXPECT_WARNINGS();
+    T_EQ(symmBarrier(comms[0], NULL), symmInvalidUsage);
+    T_CHECK(
+        strstr(symmGetLastError(comms[0]), "rank 1 is a thread of this process on the same GPU 1"));
+    T_EQ(fake_cuda_calls("cuLaunchKernelEx"), launched);
+    T_OK(symmCommGetAsyncError(comms[0], &async));
+    T_EQ(async, symmSuccess);
     gk_close(comms, 2);
     GK_LEFT(0);
 }

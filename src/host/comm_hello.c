@@ -202,16 +202,27 @@ static int count_cores(const hello *all, int nranks) {
     return cores;
 }
 
+static int same_gpu(const hello *a, const hello *b) {
+    return !memcmp(&a->gpu, &b->gpu, sizeof a->gpu);
+}
+
 /* Ranks that share a GPU share its multiprocessors: their kernels wait for each other, so all must fit. */
 static void learn_gpus(symm_comm *c, const hello *all) {
+    const hello *mine = &all[c->rank];
     for (int r = 0; r < c->nranks; r++) {
         int share = 0;
-        for (int p = 0; p < c->nranks; p++)
-            share += !memcmp(&all[p].gpu, &all[r].gpu, sizeof all[r].gpu);
+        for (int p = 0; p < c->nranks; p++) share += same_gpu(&all[p], &all[r]);
         if (r == 0 || all[r].sms / share < c->sms) c->sms = all[r].sms / share;
         if (share > 1) c->gpu_shared = 1;
+        if (r != c->rank && same_gpu(&all[r], mine) &&
+            !memcmp(&all[r].process, &mine->process, sizeof mine->process))
+            c->gpu_mate = r + 1;
     }
     if (c->sms < 1) c->sms = 1;
+    if (c->gpu_mate)
+        SYMM_INFO("ranks %d and %d are threads of one process on one GPU: keep each to one stream, "
+                  "for streams that share a queue of the hardware wait for each other",
+                  c->rank, c->gpu_mate - 1);
     cu_uuid here;
     for (int d = symm_cuda_devices() - 1; d >= 0; d--) {
         if (symm_cu.cuDeviceGetUuid(&here, d)) continue;

@@ -187,6 +187,17 @@ static symmResult_t check_home(const symm_comm *c, symmStream_t stream) {
                     (void *)stream, c->gpu->device, c->name);
 }
 
+/* A GPU has one legacy stream a process: of two ranks there the first one's kernel would wait for the other's behind it. */
+static symmResult_t check_alone(const symm_comm *c, symmStream_t stream) {
+    if (!c->gpu_mate || !symm_gpu_is_legacy(stream)) return symmSuccess;
+    return SYMM_ERR(
+        symmInvalidUsage,
+        "stream=%p is the legacy stream, and rank %d is a thread of this process on the "
+        "same GPU %d: their kernels would wait for each other in it; give each rank a "
+        "stream of its own",
+        (void *)stream, c->gpu_mate - 1, c->gpu->device);
+}
+
 symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, cu_graph *graph) {
     SYMM_TRY(capture_of(stream, graph));
     return check_home(c, stream);
@@ -243,6 +254,7 @@ static symmResult_t follow(symm_comm *c, symmStream_t stream) {
 
 symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream) {
     struct symm_gpu *g = c->gpu;
+    SYMM_TRY(check_alone(c, stream));
     if (g->ran && (stream != c->last_stream || g->marked)) SYMM_TRY(follow(c, stream));
     c->last_stream = stream;
     g->ran = 1;
@@ -310,7 +322,10 @@ static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStre
 static symmResult_t order_and_launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
                                      cu_graph *graph) {
     SYMM_TRY(capture_of(stream, graph));
-    if (!c->gpu->ran || stream != c->last_stream) SYMM_TRY(check_home(c, stream));
+    if (!c->gpu->ran || stream != c->last_stream) {
+        SYMM_TRY(check_alone(c, stream));
+        SYMM_TRY(check_home(c, stream));
+    }
     return *graph ? launch_captured(c, l, stream, *graph) : launch_now(c, l, stream);
 }
 
