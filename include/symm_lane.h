@@ -79,6 +79,10 @@ SYMM_API symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info); /* [
 
 #define SYMM_PLAN_AUTO_FREE 1u /* a launch frees what the last one left allocated */
 #define SYMM_PLAN_ALIAS     2u /* addresses of its own over memory that graphs share: symmLaneAlias */
+/* GPUs: the graph itself holds nothing of what its calls use (blocks, windows, communicators); the plan does, from here to symmPlanDestroy, and by then
+ * neither the graph nor an executable of it is launched any more. A graph that holds something is launched at a lower rate: executables made after
+ * symmPlanBind with this flag are launched as fast as those of a graph without memory. Host backend: no difference. */
+#define SYMM_PLAN_HOLD 4u
 
 /* Sets `bytes` of memory (rounded up to the granularity) on each rank apart for the lane's graphs. Captures whose first call on the lane comes after
  * it, and plans of symmPlanCreate with SYMM_PLAN_ALIAS, have SYM addresses that no other graph has, over this memory: one byte of it is under

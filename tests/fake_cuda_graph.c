@@ -403,6 +403,26 @@ cu_result fk_cuGraphRetainUserObject(cu_graph graph, cu_user_object object, unsi
     return SYMM_CUDA_SUCCESS;
 }
 
+cu_result fk_cuGraphReleaseUserObject(cu_graph graph, cu_user_object object, unsigned count) {
+    ENTER(cuGraphReleaseUserObject);
+    if (!graph || !object || count == 0) return SYMM_CUDA_ERROR_INVALID_VALUE;
+    fake_lock();
+    struct held **at = &graph->held;
+    while (*at && (*at)->object != object) at = &(*at)->next;
+    struct held *h = *at;
+    if (!h || h->count < count) {
+        fake_unlock();
+        return SYMM_CUDA_ERROR_INVALID_VALUE;
+    }
+    h->count -= count;
+    if (!h->count) *at = h->next;
+    cu_user_object last = object_unref(object, count);
+    fake_unlock();
+    if (!h->count) free(h);
+    destroyed(last);
+    return SYMM_CUDA_SUCCESS;
+}
+
 /* ---- graphs --------------------------------------------------------------------------------- */
 
 cu_graph fake_graph_new(void) {

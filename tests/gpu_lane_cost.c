@@ -66,20 +66,25 @@ static void hold_nothing(cu_graph graph) {
     CU(cuGraphRetainUserObject(graph, object, 1, SYMM_CUDA_GRAPH_USER_OBJECT_MOVE));
 }
 
-/* A graph of NODES fills: on memory that was there (how 0; 4: with a user object), ours (1), CUDA's (2). */
-static gk_graph fills(rig *g, int how, char *fixed, alloc_fn a, free_fn f) {
+/* A graph of NODES fills: on memory that was there (how 0; 4: with a user object), ours (1; 3, 5: with a plan, which holds what the graph uses
+ * in 5), CUDA's (2). */
+static gk_graph fills(rig *g, int how, char *fixed, alloc_fn a, free_fn f, symmGraphPlan_t *plan) {
+    const int ours = how == 1 || how == 3 || how == 5;
     gk_graph graph = {NULL, NULL};
     gk_capture(g->stream[0], SYMM_CUDA_CAPTURE_MODE_RELAXED);
     for (int i = 0; i < NODES; i++) {
         cu_deviceptr va = (uintptr_t)fixed;
-        if (how == 1) va = (uintptr_t)alloc(g->lane[0], BLOCK, SYMM_ALLOC_LOCAL);
+        if (ours) va = (uintptr_t)alloc(g->lane[0], BLOCK, SYMM_ALLOC_LOCAL);
         if (how == 2) T_EQ(a(&va, BLOCK, g->stream[0]), 0);
         CU(cuMemsetD8Async(va, 1, 4096, g->stream[0]));
-        if (how == 1) drop(g->lane[0], (void *)(uintptr_t)va);
+        if (ours) drop(g->lane[0], (void *)(uintptr_t)va);
         if (how == 2) T_EQ(f(va, g->stream[0]), 0);
     }
     graph.graph = end_capture(g->stream[0]);
     if (how == 4) hold_nothing(graph.graph);
+    *plan = NULL;
+    if (how == 3 || how == 5)
+        T_OK(symmPlanBind(g->lane[0], graph.graph, how == 5 ? SYMM_PLAN_HOLD : 0, plan));
     CU(cuGraphInstantiate(&graph.exec, graph.graph, 0));
     CU(cuGraphUpload(graph.exec, g->stream[0]));
     CU(cuStreamSynchronize(g->stream[0]));
@@ -116,20 +121,22 @@ static void launches(rig *g, const gk_graph *graph, symmGraphPlan_t plan, double
 
 /* A graph that holds a user object is launched at a lower rate, whatever else is in it: one such stands beside ours. */
 static void launch_costs(rig *g, int peer, const char *holder, alloc_fn a, free_fn f) {
-    static const char *const names[] = {"without allocations", "with ours", "with CUDA's",
+    static const char *const names[] = {"without allocations",
+                                        "with ours",
+                                        "with CUDA's",
                                         "with ours, by symmPlanLaunch",
-                                        "without allocations, with a user object"};
+                                        "without allocations, with a user object",
+                                        "with ours, by symmPlanLaunch, held by the plan"};
     double call, each;
-    for (int how = 0; how < 5; how++) {
-        symmGraphPlan_t plan = NULL;
+    for (int how = 0; how < 6; how++) {
+        symmGraphPlan_t plan;
         if (how == 2 && !peer) continue;
-        gk_graph graph = fills(g, how == 3 ? 1 : how, g->pattern, a, f);
-        if (how == 3) T_OK(symmPlanBind(g->lane[0], graph.graph, 0, &plan));
+        gk_graph graph = fills(g, how, g->pattern, a, f, &plan);
         launches(g, &graph, plan, &call, &each);
         gk_figure("lane: graph of %d fills %s%s: launch call %.0f ns, in a row %.0f ns each", NODES,
                   names[how], holder, call, each);
-        if (plan) T_OK(symmPlanDestroy(plan));
         gk_drop(&graph);
+        if (plan) T_OK(symmPlanDestroy(plan));
     }
 }
 

@@ -160,17 +160,16 @@ static symmResult_t bad_stream(cu_result cu, symmStream_t stream) {
     return symm_cuda_error(cu, "stream %p", (void *)stream);
 }
 
-/* The graph that calls on this stream are recorded in, or NULL. */
-static symmResult_t capture_of(symmStream_t stream, cu_graph *graph) {
+static symmResult_t capture_of(symmStream_t stream, symm_gpu_capture *in) {
     int status = SYMM_CUDA_CAPTURE_NONE;
-    *graph = NULL;
+    *in = (symm_gpu_capture){NULL, 0};
     if (symm_gpu_is_legacy(stream)) return symmSuccess;
-    cu_result cu = symm_cuda_capture_info(symm_gpu_stream(stream), &status, NULL, graph);
+    cu_result cu = symm_cuda_capture_info(symm_gpu_stream(stream), &status, &in->id, &in->graph);
     if (cu) return bad_stream(cu, stream);
     if (status == SYMM_CUDA_CAPTURE_INVALIDATED)
         return SYMM_ERR(symmInvalidUsage, "stream=%p: its capture has been invalidated",
                         (void *)stream);
-    if (status == SYMM_CUDA_CAPTURE_NONE) *graph = NULL;
+    if (status == SYMM_CUDA_CAPTURE_NONE) *in = (symm_gpu_capture){NULL, 0};
     return symmSuccess;
 }
 
@@ -198,8 +197,8 @@ static symmResult_t check_alone(const symm_comm *c, symmStream_t stream) {
         (void *)stream, c->gpu_mate - 1, c->gpu->device);
 }
 
-symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, cu_graph *graph) {
-    SYMM_TRY(capture_of(stream, graph));
+symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, symm_gpu_capture *in) {
+    SYMM_TRY(capture_of(stream, in));
     return check_home(c, stream);
 }
 
@@ -311,33 +310,33 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
 
 /* The graph holds what the call needs before it has the call. Who replays it orders it. */
 static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStream_t stream,
-                                    cu_graph graph) {
+                                    const symm_gpu_capture *in) {
     if (c->memlanes) SYMM_TRY(symm_memplan_may_call(c, stream));
-    SYMM_TRY(symm_gpu_hold_call(graph, l));
+    SYMM_TRY(symm_gpu_hold_call(in, l));
     SYMM_TRY(launch(c, l, stream, 0));
     if (c->memlanes) symm_memlane_called(c, l, stream, 1);
     return symmSuccess;
 }
 
 static symmResult_t order_and_launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
-                                     cu_graph *graph) {
-    SYMM_TRY(capture_of(stream, graph));
+                                     symm_gpu_capture *in) {
+    SYMM_TRY(capture_of(stream, in));
     if (!c->gpu->ran || stream != c->last_stream) {
         SYMM_TRY(check_alone(c, stream));
         SYMM_TRY(check_home(c, stream));
     }
-    return *graph ? launch_captured(c, l, stream, *graph) : launch_now(c, l, stream);
+    return in->graph ? launch_captured(c, l, stream, in) : launch_now(c, l, stream);
 }
 
 symmResult_t symm_gpu_launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
     symm_cuda_scope scope;
-    cu_graph graph = NULL;
+    symm_gpu_capture in = {NULL, 0};
     symmResult_t r = symm_gpu_enter(c, &scope);
     if (!r) {
-        r = order_and_launch(c, l, stream, &graph);
+        r = order_and_launch(c, l, stream, &in);
         symm_gpu_leave(&scope);
     }
-    if (r && r != symmInvalidArgument && r != symmInvalidUsage && !graph)
+    if (r && r != symmInvalidArgument && r != symmInvalidUsage && !in.graph)
         symm_comm_break(c, r, c->rank, "launching a kernel");
     return r;
 }

@@ -26,6 +26,12 @@ static inline int symm_gpu_means_none(cu_result cu) {
 
 typedef struct symm_kept symm_kept; /* gpu_hold.c */
 
+/* What calls on a stream are recorded in; graph NULL: nothing, id 0. */
+typedef struct {
+    cu_graph graph;
+    uint64_t id;
+} symm_gpu_capture;
+
 struct symm_gpu {
     int device;
     cu_context context;
@@ -55,15 +61,22 @@ symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream);
  * may still run. */
 symmResult_t symm_gpu_drain(symm_comm *c, int *runs);
 
-/* Whether the stream is one of the communicator's GPU; *graph: what calls on it are recorded in, or NULL. Entered or pushed. */
-symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, cu_graph *graph);
+/* Whether the stream is one of the communicator's GPU, and what captures it. Entered or pushed. */
+symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, symm_gpu_capture *in);
 /* Whether it is the communicator that keeps what captured calls need (SYMM_GRAPH_HOLD). */
 int symm_gpu_pins(const symm_comm *c);
-/* The graph keeps obj until it is gone: then, or if this fails, release(obj), by symm_gpu_reap. A graph that has something to keep is
- * launched at a lower rate; with symm_gpu_pins the communicator keeps it, each obj once, until symm_gpu_unpin. */
-symmResult_t symm_gpu_hold(symm_comm *c, cu_graph graph, void *obj, void (*release)(void *));
+/* The graph keeps obj until it is gone: then, or if this fails, release(obj), by symm_gpu_reap; with at_once, for a release that calls
+ * nothing of CUDA's, in the thread that hears of the end. A graph that has something to keep is launched at a lower rate; with symm_gpu_pins the
+ * communicator keeps it, each obj once, until symm_gpu_unpin. */
+symmResult_t symm_gpu_hold(symm_comm *c, const symm_gpu_capture *in, void *obj,
+                           void (*release)(void *), int at_once);
 /* The same for what a collective needs: its windows and, in the graph, the communicator. */
-symmResult_t symm_gpu_hold_call(cu_graph graph, const symm_launch *l);
+symmResult_t symm_gpu_hold_call(const symm_gpu_capture *in, const symm_launch *l);
+/* What a graph keeps comes to the list, and executables made of the graph from here on keep nothing: all that the capture put into it, or
+ * without one (id 0) obj alone. After an error (no memory) nothing has changed. */
+symmResult_t symm_gpu_take(const symm_gpu_capture *in, const void *obj, symm_kept **list);
+/* Releases what is in the list, which is empty then. In a thread that may call CUDA. */
+void symm_gpu_let_go(symm_kept **list);
 /* Lets go what the communicator keeps; no graph with its calls is launched any more. */
 void symm_gpu_unpin(symm_comm *c);
 /* Frees what graphs that are gone have kept: CUDA tells of their end in a thread that may not call it. Any thread that may. */

@@ -71,7 +71,8 @@ typedef struct symm_memplan {
     int backed,
         uploaded; /* pieces behind them, from the first: of this rank here; of every rank everywhere */
     uint64_t capture;
-    cu_graph graph; /* GPUs */
+    cu_graph graph;  /* GPUs */
+    symm_kept *pins; /* what the graph has given to the program's hands: SYMM_PLAN_HOLD */
     symm_gplan *points;
     symm_memblock *blocks;
     int nblocks, nlive; /* blocks; of those that outlive the graph, how many are allocated */

@@ -17,7 +17,7 @@ static void free_nothing(void *obj) {
 }
 
 static symmResult_t check_flags(const char *call, unsigned flags) {
-    if (flags & ~(SYMM_PLAN_AUTO_FREE | SYMM_PLAN_ALIAS))
+    if (flags & ~(SYMM_PLAN_AUTO_FREE | SYMM_PLAN_ALIAS | SYMM_PLAN_HOLD))
         return SYMM_ERR(symmInvalidArgument, "%s: flags=0x%x", call, flags);
     return symmSuccess;
 }
@@ -30,6 +30,19 @@ static symmResult_t give_handle(symm_memplan *p, unsigned flags, symmGraphPlan_t
     p->flags = flags;
     *plan = p->handle;
     return symmSuccess;
+}
+
+/* With SYMM_PLAN_HOLD the graph gives what it holds, the plan itself too. */
+static symmResult_t take_hold(symm_memplan *p, unsigned flags, symmGraphPlan_t *plan) {
+    const symm_gpu_capture in = {p->graph, p->capture};
+    SYMM_TRY(give_handle(p, flags, plan));
+    if (!(flags & SYMM_PLAN_HOLD) || !p->set->comm->cuda) return symmSuccess;
+    symmResult_t r = symm_gpu_take(&in, p, &p->pins);
+    if (!r) return symmSuccess;
+    symm_handle_close(SYMM_KIND_PLAN, p->handle);
+    symm_handle_put(SYMM_KIND_PLAN, p->handle);
+    p->handle = NULL;
+    return r;
 }
 
 static symm_memplan *find_graph(const symm_memlane *l, void *graph) {
@@ -60,7 +73,7 @@ static symmResult_t bind(symm_memlane *l, void *graph, unsigned flags, symmGraph
             "%d had memory for it (symmLaneAlias)",
             flags, flags & SYMM_PLAN_ALIAS ? "has" : "lacks", p->alias ? "when" : "before",
             p->lane);
-    SYMM_TRY(give_handle(p, flags, plan));
+    SYMM_TRY(take_hold(p, flags, plan));
     symm_memregion_measure(p->region);
     return symmSuccess;
 }
@@ -98,7 +111,7 @@ static symmResult_t create(symm_memlane *l, void *graph, unsigned flags, symmGra
     symm_memplan_retain(p);
     symmResult_t r = cuda ? symm_memplan_hold(p, NULL) : symmSuccess;
     if (!r) r = symm_memplan_settle_on(p, l);
-    if (!r) r = give_handle(p, flags, plan);
+    if (!r) r = take_hold(p, flags, plan);
     if (r) p->held = 0;
     symm_memplan_release(p);
     if (r || !cuda) symm_memplan_reap(l->set->comm);
@@ -344,17 +357,24 @@ symmResult_t symmPlanDestroy(symmGraphPlan_t plan) {
     if (!p)
         return SYMM_ERR(symmInvalidArgument, "symmPlanDestroy: plan=%p is not a living plan",
                         (void *)plan);
+    symm_kept *pins = p->pins; /* with the plan itself among them, it lives on until they go */
     if (!symm_handle_open(SYMM_KIND_HEAP, p->set->handle)) {
         symm_memplan_lock_dead();
         p->nlive = 0; /* the heap has taken its blocks along */
+        p->pins = NULL;
         end_plan(p);
         symm_memplan_unlock_dead();
+        symm_gpu_let_go(&pins);
+        symm_memplan_reap(NULL);
         return symmSuccess;
     }
     SYMM_TRY(symm_heap_enter(p->set->handle, 0, &h));
     symm_heap_ref(h); /* the set may end here, and the heap with it */
     symm_memplan_reap(symm_heap_comm(h));
+    p->pins = NULL;
     end_plan(p);
+    symm_gpu_let_go(&pins);
+    symm_memplan_reap(symm_heap_comm(h));
     symm_heap_leave(h);
     symm_heap_unref(h);
     return symmSuccess;

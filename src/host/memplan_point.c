@@ -282,22 +282,11 @@ symmResult_t symm_memplan_point_after(symm_memplan *p, int kind, const symmNode_
 
 /* ---- the graph's hold ------------------------------------------------------------------------------------ */
 
-/* Without the list of symm_gpu_hold, where the graph keeps the plan: whoever asks must hear of the graph's end at once. */
+/* At once: whoever asks for memory must hear of the graph's end, not who next calls the library at large. */
 static symmResult_t hold_gpu(symm_memplan *p) {
-    symm_comm *c = p->set->comm;
-    cu_user_object object;
-    if (symm_gpu_pins(c)) {
-        symm_memplan_retain(p);
-        return symm_gpu_hold(c, p->graph, p, symm_memplan_release);
-    }
-    cu_result cu = symm_cu.cuUserObjectCreate(&object, p, symm_memplan_release, 1,
-                                              SYMM_CUDA_USER_OBJECT_NO_DESTRUCTOR_SYNC);
-    if (cu) return symm_cuda_error(cu, "making a graph hold its plan");
+    const symm_gpu_capture in = {p->graph, p->capture};
     symm_memplan_retain(p);
-    cu = symm_cu.cuGraphRetainUserObject(p->graph, object, 1, SYMM_CUDA_GRAPH_USER_OBJECT_MOVE);
-    if (!cu) return symmSuccess;
-    symm_cu.cuUserObjectRelease(object, 1); /* ends in symm_memplan_release */
-    return symm_cuda_error(cu, "making a graph hold its plan");
+    return symm_gpu_hold(p->set->comm, &in, p, symm_memplan_release, 1);
 }
 
 symmResult_t symm_memplan_hold(symm_memplan *p, symmStream_t stream) {

@@ -8,9 +8,9 @@
 
 /* The event is made here, so that marking cannot fail for want of one. */
 static symmResult_t look(symm_synced *s, symmStream_t stream, int *capturing) {
-    cu_graph graph;
-    SYMM_TRY(symm_gpu_look(s->comm, stream, &graph));
-    *capturing = graph != NULL;
+    symm_gpu_capture in;
+    SYMM_TRY(symm_gpu_look(s->comm, stream, &in));
+    *capturing = in.graph != NULL;
     if (s->event) return symmSuccess;
     cu_event event;
     cu_result cu = symm_cu.cuEventCreate(&event, SYMM_CUDA_EVENT_DISABLE_TIMING);
@@ -101,10 +101,10 @@ static void drain(symm_synced *s, symmStream_t stream) {
 }
 
 static symmResult_t hold(symm_synced *s, symmStream_t stream) {
-    cu_graph graph;
-    SYMM_TRY(symm_gpu_look(s->comm, stream, &graph));
+    symm_gpu_capture in;
+    SYMM_TRY(symm_gpu_look(s->comm, stream, &in));
     symm_synced_retain(s);
-    return symm_gpu_hold(s->comm, graph, s, symm_synced_release);
+    return symm_gpu_hold(s->comm, &in, s, symm_synced_release, 0);
 }
 
 static void end(symm_synced *s) {
