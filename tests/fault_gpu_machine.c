@@ -28,7 +28,10 @@ static void refused_rank(fk *f, int rank, int n, symmResult_t code, const char *
 static void good(int n, const int *devices) {
     fk_gauges before = fk_take();
     gk_open(comms, n, devices);
-    for (int r = 0; r < n; r++) T_OK(symmBarrier(comms[r], NULL));
+    for (int r = 0; r < n; r++) {
+        const int device = devices ? devices[r] : r;
+        T_OK(symmBarrier(comms[r], gk_user(gk_stream(device)))); /* ranks may share a GPU */
+    }
     gk_close(comms, n);
     FK_UNCHANGED(&before);
     GK_LEFT(0);

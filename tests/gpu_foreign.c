@@ -48,6 +48,7 @@ static int (*nccl_free)(void *);
 
 static const char *find_nccl(void) {
     const char *path = getenv("PERF_NCCL_LIB");
+    if (gk_number("GPU_FAKE", 0)) return "a GPU that is none";
     void *so = dlopen(path ? path : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!so) return "no libnccl.so.2";
     *(void **)&nccl_alloc = dlsym(so, "ncclMemAlloc");

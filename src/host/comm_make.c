@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "caches.h"
+#include "closer.h"
 #include "comm.h"
 #include "comm_make.h"
 #include "exchange.h"
@@ -338,5 +339,6 @@ void symm_comm_unbuild(symm_comm *c) {
     symm_pages_unref(c->pages);
     c->pages = NULL;
     symm_gpu_close(c);
+    if (c->cuda) symm_closer_wait(); /* no descriptor of this communicator is left */
     if (inside && gpu) symm_cuda_pop(&scope);
 }

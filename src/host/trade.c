@@ -3,14 +3,19 @@
 
 #include <unistd.h>
 
+#include "closer.h"
 #include "comm.h"
 #include "stats.h"
 
 _Static_assert(SYMM_MESH_FDS * sizeof(symm_part) <= SYMM_MESH_MAX, "a message takes its parts");
 
 void symm_trade_close(symm_trade *t) {
-    for (int i = 0; i < t->nfds; i++) close(t->fds[i]);
-    SYMM_STAT_ADD(fds, -t->nfds);
+    if (t->c->cuda) {
+        symm_closer_take(t->fds, t->nfds);
+    } else {
+        for (int i = 0; i < t->nfds; i++) close(t->fds[i]);
+        SYMM_STAT_ADD(fds, -t->nfds);
+    }
     t->nfds = 0;
 }
 
