@@ -63,6 +63,8 @@ typedef struct {
     uint32_t epoch[SYMM_GPU_MAX_CTAS];
     uint32_t done
         [SYMM_GPU_MAX_CTAS]; /* owner only: serial of the last call, given eagerly, that CTA b has ended */
+    uint32_t over; /* owner only: 1 once a kernel has left early; those behind it leave at once */
+    uint32_t pad[31];
     symm_gpu_inbox inbox[SYMM_MAX_RANKS];
     uint64_t arrive[SYMM_GPU_MAX_CTAS][SYMM_MAX_RANKS];
 } symm_gpu_ctl;
@@ -96,9 +98,9 @@ typedef struct {
     uint64_t scalar;           /* premulsum: bits of this rank's scalar */
     const void *scalar_ptr;    /* or where to read it at run time; NULL: use scalar */
     int32_t nctas;
-    uint32_t esize_log, chunk_log;
-    uint32_t spin;  /* polls before the slow path of a wait; host backend */
-    uint32_t flags; /* SYMM_ARG_* */
+    uint32_t esize_log, chunk_log; /* GPUs: chunk_log warps of a CTA move lines */
+    uint32_t spin;                 /* polls before the slow path of a wait; host backend */
+    uint32_t flags;                /* SYMM_ARG_* */
     uint32_t
         serial; /* GPUs: number of an eager call, by which the host sees its end; 0: captured */
     uint64_t timeout_ns;             /* of one wait for a living peer; 0: none */

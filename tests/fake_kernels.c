@@ -80,7 +80,8 @@ static int await(const run *r, const uint64_t *word, int peer, uint32_t step, in
     for (;;) {
         uint64_t w = take(word);
         int32_t ahead = (int32_t)((uint32_t)(w >> 32) - r->epoch);
-        if (ahead > 0 || (ahead == 0 && (uint32_t)w >= step)) return 0;
+        /* A peer is one epoch ahead at most, over the wrap 3; anything else is old. */
+        if ((ahead > 0 && ahead <= 3) || (ahead == 0 && (uint32_t)w >= step)) return 0;
         if (again(r, peer, stage, since)) return 1;
     }
 }

@@ -68,6 +68,15 @@ static int all_rows(int n, int *rows) {
     return count;
 }
 
+/* As much memory as the call needs: beyond it, a peer that believed its own count would meet nothing. */
+static void *exact(const rig *g, size_t bytes, int registered) {
+    void *p = NULL;
+    symmWindow_t win;
+    if (bytes) T_OK(symmMemAlloc(&p, bytes));
+    if (registered) T_OK(symmWindowRegister(g->comm, p, bytes, &win, SYMM_WIN_DEFAULT));
+    return p;
+}
+
 static void run(int n, t_rank_fn fn, int how) {
     gk_job j = {.devices = gk_begin(), .how = how};
     j.n = n;
@@ -76,10 +85,9 @@ static void run(int n, t_rank_fn fn, int how) {
 
 /* ---- abort ---- */
 
-enum {
-    ABORT_MISSING,
-    ABORT_WAITING
-}; /* of the rank that did not call; of one whose kernel waits */
+/* Of the rank that did not call; of one whose kernel waits; the same, with many calls queued behind it. */
+enum { ABORT_MISSING, ABORT_WAITING, ABORT_QUEUED };
+enum { QUEUED = 500 };
 
 typedef struct {
     gk_job *j;
@@ -110,7 +118,8 @@ static void abort_once(gk_job *j, rig *g, int rank, int row, int who) {
     char name[32];
     snprintf(name, sizeof name, "rank %d", of);
     gk_force(g->comm, coll, row, 0, 0);
-    if (!missing) T_OK(issue(g, coll, WORDS));
+    for (int i = 0; !missing && i < (who == ABORT_QUEUED ? QUEUED : 1); i++)
+        T_OK(issue(g, coll, WORDS));
     usleep(20000);
     if (!missing) T_EQ(symm_cu.cuStreamQuery(g->bench.stream), SYMM_CUDA_ERROR_NOT_READY);
     gk_meet(j);
@@ -122,8 +131,8 @@ static void abort_once(gk_job *j, rig *g, int rank, int row, int who) {
              (int)late);
     gk_meet(j);
     if (rank == 0)
-        gk_figure("abort of %d ranks in %s: free after at most %d ms", n, symm_kernels[row].name,
-                  (int)late);
+        gk_figure("abort of %d ranks in %s%s: free after at most %d ms", n, symm_kernels[row].name,
+                  who == ABORT_QUEUED ? ", 500 calls" : "", (int)late);
     if (rank != of) left_with(g, symmAborted, name);
     if (rank != of) T_OK(symmCommDestroy(g->comm));
     if (rank == of) T_ERR(symmCommDestroy(g->comm), symmInvalidArgument); /* abort has freed it */
@@ -148,6 +157,63 @@ static void abort_frees_waiting_kernels(void) {
     T_EXPECT_WARNINGS();
     run(2, abort_rank, ABORT_MISSING);
     run(3, abort_rank, ABORT_WAITING);
+}
+/* None of them waits for itself: each would take a millisecond to hear of the abort. */
+static void abort_frees_all_that_is_queued(void) {
+    T_EXPECT_WARNINGS();
+    run(2, abort_rank, ABORT_QUEUED);
+}
+
+/* Rank 0 has told rank 1 where its windows are, waits, and aborts; its memory is its own again. Then rank 1's call comes to its turn: it finds all that
+ * it waits for, and writes nothing. */
+static void after_abort_once(gk_job *j, rig *g, int rank, symmColl_t coll, int row) {
+    const size_t bytes = 1 << 20;
+    char *buf = exact(g, 2 * bytes, 1), *seen = malloc(2 * bytes);
+    symmStream_t stream = gk_stream(g->bench.stream);
+    T_CHECK(seen != NULL);
+    CU(cuMemsetD8Async((uintptr_t)buf, 1, 2 * bytes, g->bench.stream));
+    gk_wait(g->comm, g->bench.stream);
+    gk_force(g->comm, coll, row, 0, 0);
+    gk_meet(j);
+    if (rank) gk_delay(g->bench.stream, 400000);
+    if (coll == symmCollAllGather)
+        T_OK(symmAllGather(buf + (size_t)rank * bytes, buf, bytes, symmUint8, g->comm, stream));
+    else
+        T_OK(symmAllReduce(buf, buf, 2 * bytes, symmUint8, symmSum, g->comm, stream));
+    if (rank == 0) {
+        usleep(100000);
+        abort_from_a_thread(j, 0, 0);
+        gk_cu(gk_wait_code(NULL, g->bench.stream), "the stream after an abort", __FILE__, __LINE__);
+        CU(cuMemsetD8Async((uintptr_t)buf, 0x5a, 2 * bytes, g->bench.stream));
+    }
+    gk_cu(gk_wait_code(NULL, g->bench.stream), "the late stream", __FILE__, __LINE__);
+    gk_meet(j);
+    gk_get(NULL, g->bench.stream, seen, buf, 2 * bytes);
+    for (size_t i = 0; i < 2 * bytes; i++)
+        T_CHECKF(seen[i] == (rank ? 1 : 0x5a), "%s, rank %d: byte %zu is %#x",
+                 symm_kernels[row].name, rank, i, (unsigned)(unsigned char)seen[i]);
+    if (rank) left_with(g, symmAborted, "rank 0");
+    if (rank) T_OK(symmCommDestroy(g->comm));
+    gk_meet(j);
+    T_OK(symmMemFree(buf));
+    free(seen);
+}
+
+static void after_abort_rank(int rank, int n, void *arg) {
+    gk_job *j = arg;
+    rig g = set_up(j, rank);
+    (void)n;
+    after_abort_once(j, &g, rank, symmCollAllReduce, SYMM_KERNEL_AR_DIRECT);
+    renew(j, rank);
+    g.comm = j->comms[rank];
+    after_abort_once(j, &g, rank, symmCollAllGather, SYMM_KERNEL_AG_DIRECT);
+    context_and_new_communicator_work(j, rank, &g);
+    gk_bench_free(&g.bench);
+}
+
+static void whoever_comes_after_an_abort_writes_nothing(void) {
+    T_EXPECT_WARNINGS();
+    run(2, after_abort_rank, 0);
 }
 
 static void revoke_rank(int rank, int n, void *arg) {
@@ -196,15 +262,6 @@ static void force_direct(gk_job *j, const rig *g) {
             if (strstr(symm_kernels[rows[i]].name, "direct"))
                 gk_force(g->comm, (symmColl_t)coll, rows[i], 0, 0);
     }
-}
-
-/* As much memory as the call needs: beyond it, a peer that believed its own count would meet nothing. */
-static void *exact(const rig *g, size_t bytes, int registered) {
-    void *p = NULL;
-    symmWindow_t win;
-    if (bytes) T_OK(symmMemAlloc(&p, bytes));
-    if (registered) T_OK(symmWindowRegister(g->comm, p, bytes, &win, SYMM_WIN_DEFAULT));
-    return p;
 }
 
 static uint64_t worst_ms; /* rank 0's */
@@ -425,7 +482,8 @@ static void a_host_pointer(void) {
              "%s (CUDA code %d)", texts[h->outcome], h->cu);
 }
 
-T_MAIN(T(abort_frees_waiting_kernels), T(a_revoked_communicator_has_a_successor),
+T_MAIN(T(abort_frees_waiting_kernels), T(abort_frees_all_that_is_queued),
+       T(whoever_comes_after_an_abort_writes_nothing), T(a_revoked_communicator_has_a_successor),
        T_TIMEOUT(ranks_that_disagree, 90), T_TIMEOUT(ranks_that_disagree_registered, 90),
        T_TIMEOUT(ranks_that_disagree_in_the_direct_kernels, 90),
        T_TIMEOUT(a_rank_that_is_too_late, 120), T(a_rank_that_has_left),

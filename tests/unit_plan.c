@@ -358,7 +358,10 @@ static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, co
     if (env->threads >= 32) T_CHECK(p->threads <= env->threads);
     T_CHECK(p->chunk >= 1);
     if (!k->places) return;
-    uint64_t warps = (uint64_t)p->ctas * (unsigned)p->threads / 32;
+    const int direct = p->kernel == SYMM_KERNEL_AR_DIRECT || p->kernel == SYMM_KERNEL_AG_DIRECT;
+    T_CHECK(p->line_warps >= 1 && p->line_warps <= p->threads / 32);
+    if (!direct) T_EQ(p->line_warps, p->threads / 32);
+    uint64_t warps = (uint64_t)p->ctas * (unsigned)p->line_warps;
     T_CHECKF(p->chunk <= env->scratch.packet_slot / (512u * (unsigned)k->places * warps),
              "%s, %d ranks: %llu lines of %llu warps in %d places leave their slot of %llu bytes",
              k->name, env->nranks, (unsigned long long)p->chunk, (unsigned long long)warps,
@@ -436,6 +439,34 @@ static void no_kernel_runs_on_the_wrong_backend(void) {
             }
 }
 
+/* A large call is on every multiprocessor, however little scratch there is for each warp: direct kernels with all warps, others with at least
+ * as many as scratch has lines for. */
+static void large_calls_fill_the_gpu(void) {
+    static const symmColl_t colls[] = {symmCollAllReduce, symmCollAllGather};
+    for (int n = 2; n <= 16; n += n < 8 ? 1 : 8)
+        for (uint64_t mb = 16; mb <= 1024; mb *= 4)
+            for (int c = 0; c < 2; c++)
+                for (int small = 0; small < 2; small++) {
+                    symm_plan_env env = {.nranks = n, .gpu = 1, .sms = 132, .forced = free_choice};
+                    env.scratch = symm_plan_gpu_scratch(small ? 16 << 20 : 64 << 20, n);
+                    symm_call call = {.coll = colls[c],
+                                      .count = (mb << 20) / (c ? (unsigned)n : 1),
+                                      .type = symmUint8,
+                                      .esize = 1};
+                    symm_plan p = symm_plan_make(&env, &call);
+                    const int direct =
+                        p.kernel == SYMM_KERNEL_AR_DIRECT || p.kernel == SYMM_KERNEL_AG_DIRECT;
+                    const uint64_t room =
+                        env.scratch.packet_slot / (512u * (unsigned)symm_kernels[p.kernel].places);
+                    T_CHECKF(p.ctas == (room < 132 ? (int)room : 132),
+                             "%s of %llu MB, %d ranks: %s on %d CTAs",
+                             c ? "all_gather" : "all_reduce", (unsigned long long)mb, n,
+                             symm_kernels[p.kernel].name, p.ctas);
+                    if (direct && mb >= 64)
+                        T_EQ(p.threads, n == 4 || n == 8 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS);
+                }
+}
+
 /* LL packets, then lines: each area in its place, no slot over another, none over the end. */
 static void gpu_scratch_is_divided(void) {
     for (uint64_t bytes = 1ull << 20; bytes <= 4ull << 30; bytes += bytes / 3 & ~4095ull)
@@ -477,5 +508,6 @@ T_MAIN(T(every_call_has_a_kernel), T(forced_kernels_are_honoured_or_refused),
        T(packets_fit_their_slots), T(limits_of_ctas_hold),
        T(stores_go_past_the_caches_where_they_keep_no_more), T(good_words), T(bad_words_are_named),
        T(hash_is_stable), T(tables_say_what_is_done), T(every_call_has_a_gpu_kernel),
-       T(forced_kernels_are_honoured_or_refused_on_gpus), T(no_kernel_runs_on_the_wrong_backend),
-       T(gpu_scratch_is_divided), T(ll_messages_fit_their_slots))
+       T(large_calls_fill_the_gpu), T(forced_kernels_are_honoured_or_refused_on_gpus),
+       T(no_kernel_runs_on_the_wrong_backend), T(gpu_scratch_is_divided),
+       T(ll_messages_fit_their_slots))

@@ -127,7 +127,8 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     a->dst_off = l->dst_win ? symm_window_offset(l->dst_win, c->rank, k->dst) : SYMM_STAGED;
     a->count = k->count;
     a->chunk = l->plan.chunk;
-    a->chunk_log = c->cuda ? 0 : (uint32_t)__builtin_ctzll(l->plan.chunk);
+    a->chunk_log =
+        c->cuda ? (uint32_t)l->plan.line_warps : (uint32_t)__builtin_ctzll(l->plan.chunk);
     a->esize_log = (uint32_t)__builtin_ctz(esize);
     a->nctas = l->plan.ctas;
     a->flags |= l->plan.flags;

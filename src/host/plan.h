@@ -31,6 +31,7 @@ typedef struct {
     int threads;       /* GPUs: of a CTA, those that move data */
     uint64_t chunk;    /* bytes; GPUs: lines of a warp and item */
     uint32_t flags;    /* SYMM_ARG_NT */
+    int line_warps;    /* GPUs: of a CTA's, those that move lines */
     int force_refused; /* the forced kernel cannot run this call */
 } symm_plan;
 

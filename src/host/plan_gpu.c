@@ -7,7 +7,8 @@
 #define LL_MOST    (512u << 10) /* bytes of an LL slot: messages up to half of it */
 
 /* The first row that fits wins. upto: bytes of this rank's input. warps: of a CTA, as long as there are fewer than `ctas` of
- * them; then more. Measured on H200; docs/performance.md. */
+ * them; then more. Measured on two H200 (docs/performance.md); for more ranks by the bytes that leave a GPU: LL sends nearly twice those of lines and
+ * is 0.3 us shorter, so it wins up to 120 KB / (n-1); one-shot saves an exchange of 1.1 us and loses from 380 KB / (n-1)(1-2/n) on. */
 typedef struct {
     symmColl_t coll;
     int max_ranks;
@@ -22,15 +23,19 @@ static const table_row table[] = {
     {symmCollAllReduce, 2, 512u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
     {symmCollAllReduce, 2, 8u << 20, SYMM_KERNEL_AR_2SHOT128, 2, 132},
     {symmCollAllReduce, 2, ALWAYS, SYMM_KERNEL_AR_DIRECT, 15, 132},
-    {symmCollAllReduce, 4, 64u << 10, SYMM_KERNEL_AR_LL, 4, 132},
+    {symmCollAllReduce, 4, 32u << 10, SYMM_KERNEL_AR_LL, 4, 132},
     {symmCollAllReduce, 4, 128u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
-    {symmCollAllReduce, SYMM_MAX_RANKS, 32u << 10, SYMM_KERNEL_AR_LL, 4, 64},
-    {symmCollAllReduce, SYMM_MAX_RANKS, 64u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
+    {symmCollAllReduce, 8, 16u << 10, SYMM_KERNEL_AR_LL, 4, 132},
+    {symmCollAllReduce, 8, 64u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
+    {symmCollAllReduce, SYMM_MAX_RANKS, 4u << 10, SYMM_KERNEL_AR_LL, 4, 132},
+    {symmCollAllReduce, SYMM_MAX_RANKS, 16u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
     {symmCollAllReduce, SYMM_MAX_RANKS, 16u << 20, SYMM_KERNEL_AR_2SHOT128, 2, 132},
     {symmCollAllReduce, SYMM_MAX_RANKS, ALWAYS, SYMM_KERNEL_AR_DIRECT, 15, 132},
     {symmCollAllGather, 1, ALWAYS, SYMM_KERNEL_AG_LOCAL, 15, 256},
     {symmCollAllGather, 2, 128u << 10, SYMM_KERNEL_AG_LL, 4, 132},
-    {symmCollAllGather, SYMM_MAX_RANKS, 8u << 10, SYMM_KERNEL_AG_LL, 4, 64},
+    {symmCollAllGather, 4, 32u << 10, SYMM_KERNEL_AG_LL, 4, 132},
+    {symmCollAllGather, 8, 16u << 10, SYMM_KERNEL_AG_LL, 4, 132},
+    {symmCollAllGather, SYMM_MAX_RANKS, 4u << 10, SYMM_KERNEL_AG_LL, 4, 132},
     {symmCollAllGather, 2, 5u << 19, SYMM_KERNEL_AG_PUSH128, 2, 132},
     {symmCollAllGather, SYMM_MAX_RANKS, 1u << 20, SYMM_KERNEL_AG_PUSH128, 2, 132},
     {symmCollAllGather, SYMM_MAX_RANKS, ALWAYS, SYMM_KERNEL_AG_DIRECT, 15, 132},
@@ -95,16 +100,25 @@ static void pick_grid(const symm_plan_env *env, const table_row *row, uint64_t n
     p->threads = 32 * clamp(warps, 1, most);
 }
 
-/* Lines of an item: what makes the call one item, as far as there is scratch. Grids too large for it shrink. */
+/* Only where buffers are outside windows does a direct kernel move lines. */
+static int is_direct(const symm_plan *p) {
+    return p->kernel == SYMM_KERNEL_AR_DIRECT || p->kernel == SYMM_KERNEL_AG_DIRECT;
+}
+
+/* Warps that move lines, and lines of an item: what makes the call one item, as far as there is scratch. Where it does not do for all warps CTAs have
+ * fewer of them, so that the call stays on as many multiprocessors; a direct kernel keeps its others for what needs no scratch. */
 static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint64_t need,
                        symm_plan *p) {
     const uint64_t room = env->scratch.packet_slot / ((unsigned)k->places * LINE_BYTES);
-    uint64_t warps = (uint64_t)p->ctas * (unsigned)p->threads / 32;
-    while (warps > room && p->ctas > 1) warps = (uint64_t)--p->ctas * (unsigned)p->threads / 32;
-    while (warps > room && p->threads > 32)
-        warps = (uint64_t)p->ctas * (unsigned)(p->threads -= 32) / 32;
-    const uint64_t want = (need + warps - 1) / warps;
+    if ((uint64_t)p->ctas > room) p->ctas = room ? (int)room : 1;
+    const uint64_t each = room / (unsigned)p->ctas;
+    p->line_warps =
+        clamp(each < SYMM_GPU_THREADS / 32 ? (int)each : p->threads / 32, 1, p->threads / 32);
+    if (!is_direct(p)) p->threads = 32 * p->line_warps;
+    const uint64_t warps = (uint64_t)p->ctas * (unsigned)p->line_warps,
+                   want = (need + warps - 1) / warps;
     p->chunk = want < room / warps ? want : room / warps;
+    if (!p->chunk) p->chunk = 1;
 }
 
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {

@@ -24,6 +24,7 @@ struct run { /* one thread of a kernel at work */
     symm_gpu_ctl *ctl; /* own */
     uint32_t epoch;    /* of this collective */
     int left;          /* this thread is leaving: a reason is written */
+    int over; /* a kernel before this one has left, here or at a peer: whoever does not find what it waits for leaves */
 };
 
 /* ---- words ------------------------------------------------------------------------------------------------------ */
@@ -55,6 +56,9 @@ DEV uint32_t get4(const void *p) {
     uint32_t v;
     asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
+}
+DEV void put4(void *p, uint32_t v) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 /* Publishes what this thread, and through a barrier of the CTA the others, stored before; pairs with take8 in the rank that
  * owns *p. */
@@ -128,6 +132,9 @@ static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, ui
         symm_ctl *theirs = host_of(a, peer_of(a->rank, a->nranks, q));
         if (!get8(&theirs->abort)) give8(&theirs->abort, word);
     }
+    /* Kernels that come later need not ask the host, which takes a millisecond with many warps, and none that finds our announcements may write
+     * what is the user's again. After the reason; pairs with open_kernel. */
+    for (int p = 0; p < a->nranks; p++) put4(&ctl_of(a, p)->over, 1);
 }
 
 /* Rank whose signature of this epoch has come and differs from ours, else -1: what we wait for will never come. */
@@ -166,6 +173,7 @@ static __device__ __noinline__ uint64_t wait_slow(const symm_args *a, uint32_t e
 
 /* One poll has failed. 1: leave. Of the threads of a warp that come here together one asks for all. */
 DEV int poll_again(run &r, uint32_t &polls, int peer, int stage, uint64_t &since) {
+    if (r.over) return r.left = 1;
     if (++polls < SPIN_POLLS) return 0;
     const unsigned here = __activemask();
     const int first = __ffs((int)here) - 1;
@@ -177,6 +185,7 @@ DEV int poll_again(run &r, uint32_t &polls, int peer, int stage, uint64_t &since
 }
 /* The same for a whole warp that polls together. */
 DEV int warp_poll_again(run &r, uint32_t &polls, int peer, int stage, uint64_t &since) {
+    if (__any_sync(0xffffffffu, r.over)) return r.left = 1;
     if (++polls < SPIN_POLLS) return 0;
     polls = 0;
     if ((threadIdx.x & 31u) == 0) since = wait_slow(r.a, r.epoch, peer, stage, since);
@@ -391,9 +400,11 @@ DEV void line_put(void *p, uint4 v, int flags) {
                  : "memory");
     if (!apart) return;
     if (!flags) put16(p, v);
-    __threadfence_system(); /* pairs with line_wait: whoever sees the flags reads the line after them */
     __syncwarp();
-    if (flags) put16(p, v);
+    if (flags) {
+        __threadfence_system(); /* pairs with line_wait: whoever sees the flags reads the line after them */
+        put16(p, v);
+    }
     __syncwarp();
 }
 /* Waits for one warp's line from `peer` and reads it. All lanes together. 1: leave. Only the flags are polled, a quarter of the

@@ -56,6 +56,7 @@ DEV int trade_places(run &r, places &at) {
             take_offset(r, p, in->dst_off[parity], at.dst[p]) || signature_differs(r, p))
             at.left = 1;
     }
+    if (r.over) at.left = 1; /* what is announced here may have waited for us, and been let go */
     data_barrier();
     if (at.left) return -1;
     uint64_t bad = 0;
@@ -98,6 +99,24 @@ DEV uint64_t first_chunk(unsigned warps, uint64_t none) {
 
 /* ---- all_reduce: every rank loads its slice from all, reduces, stores to all ------------------------------------------------ */
 
+/* v[q] is of rank + q, modulo N, a power of two; after this v[p] is of rank p. Turned by 1, 2, 4 where rank has that bit: no register is
+ * chosen by a number that is not known. */
+template <int N, int U> DEV void by_rank(uint4 (&v)[N][U], int rank) {
+#pragma unroll
+    for (int by = 1; by < N; by *= 2) {
+        const int turn = rank & by;
+        uint4 was[N][U];
+#pragma unroll
+        for (int p = 0; p < N; p++)
+#pragma unroll
+            for (int i = 0; i < U; i++) was[p][i] = v[p][i];
+#pragma unroll
+        for (int p = 0; p < N; p++)
+#pragma unroll
+            for (int i = 0; i < U; i++) v[p][i] = turn ? was[(p + N - by) % N][i] : was[p][i];
+    }
+}
+
 /* U vectors of 16 bytes at once, `step` apart: vector i of them if i < some. */
 template <int T, int N, int OP, int U>
 DEV void reduce_vectors(const run &r, const places &at, uint64_t from, uint64_t step, int some) {
@@ -108,11 +127,14 @@ DEV void reduce_vectors(const run &r, const places &at, uint64_t from, uint64_t 
     if (N) {
         uint4 v[N ? N : 1][U];
 #pragma unroll
-        for (int q = 0; q < N; q++) /* in no order of ranks: in that which spreads over the links */
+        for (int q = 0; q < N;
+             q++) { /* each rank begins with another one, which spreads over the links */
+            const char *source = source_of(a, at, N == 2 ? q : peer_of(a->rank, N, q)) + from;
 #pragma unroll
             for (int i = 0; i < U; i++)
-                if (i < some)
-                    v[q][i] = load_remote(source_of(a, at, q) + from + (unsigned)i * step);
+                if (i < some) v[q][i] = load_remote(source + (unsigned)i * step);
+        }
+        if (N > 2) by_rank(v, a->rank);
 #pragma unroll
         for (int p = 0; p < N; p++)
 #pragma unroll
@@ -168,7 +190,7 @@ DEV void reduce_tail(const run &r, const places &at, uint64_t from, uint64_t byt
 }
 
 /* In place is safe: what lies in a rank's slice is read and written by that rank alone, by one thread, in this order. */
-template <int T, int N, int OP> DEV void ar_direct(run &r, const places &at) {
+template <int T, int N, int OP> DEV void ar_direct(run &r, places &at) {
     const int U = N == 2 && elem<T>::BYTES > 1 ? 4 : N == 2 || N == 4 ? 2 : 1;
     const symm_args *a = r.a;
     const int n = N ? N : a->nranks;
@@ -177,7 +199,12 @@ template <int T, int N, int OP> DEV void ar_direct(run &r, const places &at) {
     const uint64_t vectors = (mine.end - mine.at) / 16, block = 32u * U,
                    chunks = (vectors + block - 1) / block;
     const unsigned warps = data_threads() / 32u;
-    if (OP == ANY_OP && scalars_wait(r)) return;
+    if (OP == ANY_OP && a->op == SYMM_OP_PREMUL) {
+        if (scalars_wait(r))
+            at.left = 1; /* all leave together: the others wait at barriers of the CTA */
+        data_barrier();
+        if (at.left) return;
+    }
     for (uint64_t c = first_chunk(warps, chunks); c < chunks; c += (uint64_t)warps * gridDim.x) {
         const uint64_t b = c * block;
         const uint64_t first = b + threadIdx.x % 32u,
@@ -197,9 +224,9 @@ template <int T, int N> DEV void body_ar_direct(run &r) {
     const int way = trade_places(r, at);
     if (way < 0) {
         r.left = 1;
-    } else if (!way) {
-        ar_twoshot<T, 0, ANY_OP>(
-            r); /* once for all, to keep the kernel small: registered memory is what large messages are for */
+    } else if (
+        !way) { /* once for all, to keep the kernel small: registered memory is what large messages are for */
+        if (has_lines(r.a)) ar_twoshot<T, 0, ANY_OP>(r);
     } else if (HOT(T) && r.a->op == SYMM_OP_SUM) {
         ar_direct<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
     } else {
@@ -209,15 +236,7 @@ template <int T, int N> DEV void body_ar_direct(run &r) {
 
 /* ---- all_gather: every rank stores its part to all --------------------------------------------------------------------------- */
 
-/* The part's last bytes, fewer than 16, to everybody. */
-DEV void gather_tail(const symm_args *a, const places &at, uint64_t from, int bytes) {
-    const uint4 v = load_pieces<4>((const char *)a->src + from, bytes, 16);
-    for (int p = 0; p < a->nranks; p++)
-        store_pieces<4>(target_of(a, at, p) + (uint64_t)a->rank * a->count * a->esize + from, v,
-                        bytes, 16);
-}
-
-/* Chunk by chunk, each chunk to another peer first; the own copy beside the first of them, while the link works. */
+/* Whole vectors of 16 bytes only. Chunk by chunk, each chunk to another peer first; the own copy beside the first of them, while the link works. */
 template <int N> DEV void ag_direct(run &r, const places &at) {
     const int U = 8;
     const symm_args *a = r.a;
@@ -246,8 +265,6 @@ template <int N> DEV void ag_direct(run &r, const places &at) {
             if (q == 1 && own != src && first + i * step < vectors)
                 *((uint4 *)own + first + i * step) = v[i];
     }
-    if (bytes % 16 && blockIdx.x == 0 && threadIdx.x == 0)
-        gather_tail(a, at, vectors * 16, (int)(bytes % 16));
     arrive_and_wait(r);
 }
 
@@ -259,7 +276,7 @@ template <int N> DEV void body_ag_direct(run &r) {
         r.left = 1;
     else if (way && (r.a->count * r.a->esize) % 16 == 0)
         ag_direct<N>(r, at);
-    else
+    else if (has_lines(r.a))
         body_ag_push<N>(r);
 }
 

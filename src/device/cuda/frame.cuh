@@ -28,8 +28,11 @@ DEV run open_kernel(const symm_args &a) {
     run r;
     r.a = &a;
     r.ctl = ctl_of(&a, a.rank);
-    r.left = 0;
     uint32_t e = get4(&r.ctl->epoch[blockIdx.x]);
+    r.left = 0;
+    r.over = (int)get4(
+        &r.ctl
+             ->over); /* pairs with leave; awaited where a poll fails, and before the users' memory is written */
     r.epoch = e == 0xffffffffu ? 2u : e + 1u; /* never 0; the parity goes on */
     return r;
 }

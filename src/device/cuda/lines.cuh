@@ -9,15 +9,19 @@
 /* A warp's share. The message (or a slice of it) is cut into items of warps * lines * LINE_DATA bytes; of item k warp w has `lines`
  * lines from (k * warps + w) * lines on. Each item has a place in scratch, which item k + places uses again. */
 struct warp_work {
-    int lane, warp, warps;
+    int lane, warp, warps; /* of those that move lines */
     unsigned lines, places;
     piece mine;
 };
+/* A direct kernel has more warps than there is scratch for: those do not come here. */
+DEV int has_lines(const symm_args *a) {
+    return threadIdx.x >> 5 < a->chunk_log;
+}
 DEV warp_work warp_of(const symm_args *a, unsigned places) {
     warp_work w;
     w.lane = (int)(threadIdx.x & 31u);
     w.warp = (int)((threadIdx.x >> 5) * gridDim.x + blockIdx.x); /* neighbours on different SMs */
-    w.warps = (int)(gridDim.x * (data_threads() >> 5));
+    w.warps = (int)(gridDim.x * a->chunk_log);
     w.lines = (unsigned)a->chunk;
     w.places = places;
     w.mine = lane_piece(w.lane);
@@ -273,10 +277,15 @@ DEV int slices_line(run &r, const warp_work &w, uint32_t k, unsigned j, int from
     return 0;
 }
 
+/* Ranks whose lines are waited for together: as many as the registers hold beside the rest. */
+template <int N> constexpr DEV int line_group(void) {
+    return !N ? 1 : N < 4 ? N : 4;
+}
+
 template <int N>
 DEV int slices_take(run &r, const warp_work &w, uint32_t k, uint64_t bytes, uint64_t each,
                     int out) {
-    const int group = !N ? 1 : N < 4 ? N : 4; /* as many as the registers hold beside the rest */
+    constexpr int group = line_group<N>();
     const int n = N ? N : r.a->nranks;
     const unsigned lines = lines_of(w, k, each);
 #pragma unroll 1
@@ -320,6 +329,33 @@ template <int T, int N> DEV void body_ar_twoshot(run &r) {
         ar_twoshot<T, N, ANY_OP>(r);
 }
 
+/* Line j of the parts of ranks [from, from + G). 1: leave. */
+template <int G>
+DEV int parts_line(run &r, const warp_work &w, uint32_t k, unsigned j, int from, uint64_t bytes) {
+    uint4 v[G];
+    if (line_gather(r, w, k, j, 0, from, v)) return 1;
+#pragma unroll
+    for (int i = 0; i < G; i++) {
+        if (from + i == r.a->rank) continue;
+        char *to = (char *)r.a->dst + (uint64_t)(from + i) * bytes;
+        uint32_t x[4];
+        to_words(x, v[i]);
+        store_line(to, x, data_at(w, k, j), bytes, w.mine, alignment(to));
+    }
+    return 0;
+}
+/* The peers' lines of item k, several peers' together. 1: leave. */
+template <int N>
+DEV int parts_take(run &r, const warp_work &w, uint32_t k, uint64_t bytes, unsigned lines) {
+    constexpr int group = line_group<N>();
+#pragma unroll 1
+    for (unsigned j = 0; j < lines; j++)
+#pragma unroll 1
+        for (int from = 0; from < N; from += group)
+            if (parts_line<group>(r, w, k, j, from, bytes)) return 1;
+    return 0;
+}
+
 /* all_gather with lines; places as in ar_push. */
 template <int N> DEV void body_ag_push(run &r) {
     const symm_args *a = r.a;
@@ -338,8 +374,9 @@ template <int N> DEV void body_ag_push(run &r) {
             load_line(v, (const char *)a->src, data_at(w, k, j), bytes, w.mine, in);
             store_line(own, v, data_at(w, k, j), bytes, w.mine, to_own);
         }
+        if (N > 2 && parts_take<N>(r, w, k, bytes, lines)) return;
 #pragma unroll 1
-        for (int q = 1; q < n; q++) {
+        for (int q = 1; q < (N > 2 ? 1 : n); q++) {
             const int p = peer_of(a->rank, n, q);
             char *to = (char *)a->dst + (uint64_t)p * bytes;
             const int align = alignment(to);

@@ -37,6 +37,9 @@ extern "C" __global__ void symm_nothing(void) {
     enter_grid();
 }
 
-DEV void body_barrier(run &) {} /* entry and exit are the barrier */
 KERNEL(all_gather_local, n1, body_ag_local)
+
+/* Entry and exit are the barrier. What kernels before it have stored, over whatever link, is there before the signatures are sent: the wait of
+ * enter_grid, or the end of the kernel before, is until all its memory operations are performed. */
+DEV void body_barrier(run &) {}
 KERNEL(barrier_word, n0, body_barrier)

@@ -120,6 +120,18 @@ template <int T, int N> DEV void body_ar_ll(run &r, const first_words &first) {
         ar_ll<T, N, ANY_OP>(r, first);
 }
 
+/* The peers' 8 bytes of an item, polled together. 1: leave. */
+template <int N> DEV int gather_peers(run &r, uint64_t item, const span8 &s, uint64_t bytes) {
+    uint32_t w[N ? N : 1][2];
+    if (ll_gather<N>(r, item, w)) return 1;
+#pragma unroll
+    for (int p = 0; p < N; p++) {
+        char *to = (char *)r.a->dst + (uint64_t)p * bytes + s.at;
+        if (p != r.a->rank) store_user(to, w[p], s.valid, alignment(to));
+    }
+    return 0;
+}
+
 template <int N> DEV void body_ag_ll(run &r, const first_words &first) {
     const symm_args *a = r.a;
     uint32_t w[2] = {first.w[0], first.w[1]}, got[2];
@@ -130,7 +142,8 @@ template <int N> DEV void body_ag_ll(run &r, const first_words &first) {
     for (uint64_t i = (uint64_t)blockIdx.x * data_threads() + threadIdx.x; i < items; i += stride) {
         const span8 s = span8_of(i, bytes), next = span8_of(i + stride, bytes);
         ll_send<N>(r, i, w);
-        for (int q = 0; q < n; q++) { /* the own part first: its store waits for nobody */
+        /* The own part first: its store waits for nobody. Then peer after peer, where there are too many for the registers, or one. */
+        for (int q = 0; q < (N > 2 ? 1 : n); q++) {
             const int p = peer_of(a->rank, n, q);
             char *to = (char *)a->dst + (uint64_t)p * bytes + s.at;
             if (q && ll_recv(r, p, i, got)) return;
@@ -139,6 +152,7 @@ template <int N> DEV void body_ag_ll(run &r, const first_words &first) {
             else
                 store_user(to, w, s.valid, alignment(to));
         }
+        if (N > 2 && gather_peers<N>(r, i, s, bytes)) return;
         if (next.valid > 0) load_user(w, (const char *)a->src + next.at, next.valid, in);
     }
 }
