@@ -73,14 +73,24 @@ static symmResult_t call(const world *w) {
     return r;
 }
 
+/* Whether ranks may die without the job. tests/run.sh asks for it as Open MPI 4 wants it; others end all ranks. */
+static int recovers(void) {
+#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION < 5
+    const char *on = getenv("OMPI_MCA_orte_enable_recovery");
+    return on && strcmp(on, "1") == 0;
+#else
+    return 0;
+#endif
+}
+
 static void begin(world *w) {
-    const char *recovery = getenv("OMPI_MCA_orte_enable_recovery");
     const char *why = "";
     int none, any, devices = 0;
     T_EXPECT_WARNINGS();
     if (world_ranks < 2) T_SKIP("needs two ranks");
-    if (!recovery || strcmp(recovery, "1") != 0)
-        T_SKIP("needs recovery: OMPI_MCA_orte_enable_recovery=1, else mpirun ends all ranks");
+    if (!recovers())
+        T_SKIP("needs recovery: Open MPI 4 with OMPI_MCA_orte_enable_recovery=1 goes on without a "
+               "rank that dies");
     if (shared) T_SKIP("ranks have died in this launch");
     if (w->gpu) devices = gk_find(&why);
     none = *why != 0;
