@@ -265,9 +265,22 @@ SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, vo
 
 /* ---- collectives ------------------------------------------------------------------------------------------
  * One kernel on `stream`, in issue order per communicator. Any count (0 too), any alignment, in place or not,
- * registered or not. The plan depends only on collective, count, type and reduction.
- * GPUs: a call on another stream than the last one's is ordered behind it by an event, so a stream lives until the communicator's
- * next call on another one has been made, or the communicator was finalized or destroyed. [collective] */
+ * registered or not. The plan depends only on collective, count, type and reduction. [collective]
+ *
+ * GPUs:
+ *  - Streams. A call on another stream than the last one's is ordered behind it by an event recorded in that one. So the last call's
+ *    stream may be destroyed once a call on another one has been made, or where symmCommFinalize or symmCommDestroy comes next: those
+ *    wait for the call itself, touch no stream, and leave no last call. Destroyed earlier it is not noticed: CUDA leaves open what
+ *    becomes of its handle then, and drivers crash.
+ *  - Several communicators. A kernel waits for its peers', and a large call's fills its GPU: two that start in opposite order on two GPUs keep
+ *    each other's peers out, for ever where SYMM_TIMEOUT sets no limit. So collectives of different communicators are issued in the same
+ *    order on all their ranks and kept in it on the GPU, by one stream or by events between streams (graphs too); or they are cut so
+ *    that all that may run at once fit: their CTAs (maxCTAs of each symmConfig_t, SYMM_CTAS) together are no more than the GPU has
+ *    multiprocessors, divided by the ranks that share it. One communicator's own calls need neither: the library keeps their order.
+ *  - Programmatic launch (PDL, compute capability 9.0 and later). A collective's kernel lets the kernel behind it in at once, and itself
+ *    waits until all before it in the stream has ended. A kernel of yours that is launched with that attribute behind a collective
+ *    executes griddepcontrol.wait (cudaGridDependencySynchronize) before it touches sendbuff or recvbuff, and in any case before it ends:
+ *    without it nothing after it is behind the collective either. Kernels launched without the attribute need nothing. */
 
 SYMM_API symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                                     symmDataType_t datatype, symmRedOp_t op, symmComm_t comm,

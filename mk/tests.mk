@@ -114,6 +114,9 @@ RANDOM_BITS := $(shell cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)
 FIXED  = $(if $(filter-out 8 16 18 24 28,$(RANDOM_BITS)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 RUN_SH = $(SAN_ENV) MPIRUN='$(MPIRUN)' CC='$(CC)' BUILD='$(OUT)' $(FIXED) tests/run.sh
 
+# Ranks that die, under an mpirun that goes on without them: what mpg_death does on the host backend.
+DEATH_SPEC = $(if $(HAVE_MPI),'recover=4:$(TEST)/mpg_death host survivors_pass')
+
 .PHONY: check check-full check-build check-run asan tsan asan-run tsan-run fuzz fuzz-run
 check: setup ## set-up, build, all tests; closes with `N passed, N failed, N skipped`
 	+@$(SUBMAKE) check-build
@@ -133,7 +136,7 @@ check-build:
 LONG_ASAN := $(if $(T_FULL),,$(ASAN_TEST)/fault_limits $(ASAN_TEST)/fault_boot)
 LONG_TSAN := $(if $(T_FULL),,$(TSAN_TEST)/unit_cuda_vmm)
 check-run:
-	@$(RUN_SH) -j 2 $(PLAIN_LIST) $(filter-out $(LONG_TSAN),$(TSAN_LIST)) $(filter-out $(LONG_ASAN),$(ASAN_LIST))
+	@$(RUN_SH) -j 2 $(PLAIN_LIST) $(DEATH_SPEC) $(filter-out $(LONG_TSAN),$(TSAN_LIST)) $(filter-out $(LONG_ASAN),$(ASAN_LIST))
 
 check-full: ## as check, without sampling: whole matrices, all rank counts, time limits tripled
 	@T_FULL=1 T_SLOW=$${T_SLOW:-3} $(MAKE) --no-print-directory check NP='1 2 3 4 5 6 7 8 12 16'
@@ -163,7 +166,7 @@ check-gpu-sanitizer: setup ## a few of them under compute-sanitizer: memcheck an
 
 check-gpu-fake: setup ## the logic of these tests without a GPU, on a fake driver
 	+@$(SUBMAKE) tests-gpu
-	@$(CHECK_GPU) fake $(GPU_TESTS)
+	@$(CHECK_GPU) fake $(GPU_TESTS) $(filter mpg_death,$(MPG_TESTS))
 
 # ---- fuzzing: libFuzzer comes with clang ----
 FUZZERS     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/*.c))

@@ -20,14 +20,22 @@ dir=$(mktemp -d) || exit 2
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM HUP
 
-# Programs as tests/run.sh wants them: mpg_* under mpirun, a process per GPU, at least two.
+# Programs as tests/run.sh wants them: mpg_* under mpirun, a process per GPU, at least two; mpg_death with at least three, of which
+# some die.
 specs() {
     devices=$(gpus)
+    [ "${GPU_DEVICES:-0}" -eq 0 ] || [ "$GPU_DEVICES" -ge "$devices" ] || devices=$GPU_DEVICES
     for name in "$@"; do
         case $name in
+        mpg_death)
+            ranks=$((devices > 3 ? devices : 3))
+            echo "recover=$ranks:$BUILD/test/$name gpu survivors_pass"
+            ;;
         mpg_*)
             echo "np=2:$BUILD/test/$name"
-            [ "$devices" -lt 4 ] || echo "np=4:$BUILD/test/$name"
+            for ranks in $(printf '%s\n' 4 8 "$devices" | sort -nu); do
+                [ "$ranks" -lt 3 ] || [ "$ranks" -gt "$devices" ] || echo "np=$ranks:$BUILD/test/$name"
+            done
             ;;
         *) echo "$BUILD/test/$name" ;;
         esac

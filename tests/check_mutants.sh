@@ -113,7 +113,7 @@ vector-forgets-what-graphs-know|src/host/heap.c|s/if (atomic_load_explicit(&h->r
 vector-makes-what-it-has|src/host/region.c|s/i < g->old ? g->from : NULL/NULL/|plain|unit_vec|a_range_that_is_too_small_is_left_without_a_copy
 collect-takes-what-one-rank-has|src/host/heap_tidy.c|s/r < c->nranks \&\& in; r++) in = has/r < 1; r++) in = has/|plain|unit_heap_tidy|collect_returns_what_every_rank_has
 window-grows-over-its-neighbour|src/host/space.c|s/slot->next ? slot->next->off : s->stride/s->stride/|plain|fault_window_grow|a_window_moves_where_addresses_are_taken
-lines-take-ctas-before-warps|src/host/plan_gpu.c|s/if ((uint64_t)p->ctas > room) p->ctas = room/if ((uint64_t)p->ctas * (unsigned)p->threads > 32 * room) p->ctas = room > 64 ? 64/|plain|unit_plan|large_calls_fill_the_gpu
+scratch-cuts-direct-kernels|src/host/plan_gpu.c|s/if (!is_direct(p)) p->threads/p->threads/|plain|unit_plan|large_calls_fill_the_gpu
 grid-larger-than-the-gpu|src/host/plan.c|s/if (e.ctas > e.sms)/if (0)/|plain|unit_plan|every_call_has_a_gpu_kernel
 host-kernels-on-gpus|src/host/plan.c|/^int symm_plan_can/,/^}/s/env->gpu ? SYMM_K_GPU : SYMM_K_HOST/SYMM_K_GPU + SYMM_K_HOST/|plain|unit_plan|no_kernel_runs_on_the_wrong_backend
 unsealed-files-are-mapped|src/transport/memfd.c|s/(seals & SEALS) != SEALS/seals < 0/|plain|unit_vmm_share|import_refuses_files_that_could_change_under_us

@@ -367,6 +367,15 @@ cu_result fk_cuDeviceCanAccessPeer(int *can, cu_device from, cu_device to) {
     return SYMM_CUDA_SUCCESS;
 }
 
+cu_result fk_cuDeviceGetP2PAttribute(int *value, int attribute, cu_device from, cu_device to) {
+    ENTER(cuDeviceGetP2PAttribute);
+    if (!fake_device_ok(from) || !fake_device_ok(to) || from == to)
+        return SYMM_CUDA_ERROR_INVALID_DEVICE;
+    if (attribute != SYMM_CUDA_P2P_NATIVE_ATOMIC) return SYMM_CUDA_ERROR_INVALID_VALUE;
+    *value = fake_reaches(from, to) && !((fake.pcie >> from | fake.pcie >> to) & 1);
+    return SYMM_CUDA_SUCCESS;
+}
+
 /* ---- contexts ------------------------------------------------------------------------------- */
 
 cu_context fake_current(void) {

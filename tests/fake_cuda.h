@@ -32,6 +32,7 @@ typedef struct {
     int fabric_code;   /* of a creation with a fabric handle, NOT_PERMITTED (0: it works) */
     int queued;        /* 0 */
     int apart;         /* 1: no device reaches another */
+    unsigned pcie;     /* bit d: PCIe joins device d with the others, not NVLink */
 } fake_cuda_config;
 
 /* Forgets everything, takes `config` (NULL: the defaults), puts itself in the place of libcuda. */

@@ -238,6 +238,47 @@ static void processes_name_the_pair_as_well(void) {
     T_FORK(2, apart, fk_new(-1, 0));
 }
 
+/* Peer access without NVLink: each pair of which one is on PCIe alone is named, others work; the driver's refusal to say is no yes. */
+static void gpus_without_nvlink(void) {
+    static const int pairs[][2] = {{0, 2}, {2, 0}, {1, 2}}, joined[] = {0, 1, 3}, same[] = {2, 2};
+    fake_cuda_config config = gk_config(4, 0);
+    char name[32];
+    T_EXPECT_WARNINGS();
+    config.pcie = 1u << 2;
+    gk_env("cuda");
+    gk_install(&config);
+    for (int i = 0; i < 3; i++) {
+        refused(2, pairs[i], symmNotSupported, "not joined by NVLink");
+        for (int k = 0; k < 2; k++) {
+            snprintf(name, sizeof name, "device %d (0000:1%d:00.0)", pairs[i][k], pairs[i][k]);
+            T_MSG(symmGetLastError(NULL), name);
+        }
+    }
+    refused(4, NULL, symmNotSupported, "device 2 (0000:12:00.0)");
+    good(3, joined);
+    good(2, same); /* nothing lies between */
+    good(1, &same[0]);
+    fake_cuda_fail("cuDeviceGetP2PAttribute", 0, SYMM_CUDA_ERROR_UNKNOWN);
+    refused(2, joined, symmUnhandledCudaError, "asking how device 0 (0000:10:00.0) and device 1");
+    T_MSG(symmGetLastError(NULL), "CUDA_ERROR_UNKNOWN");
+    good(2, same);
+    fake_cuda_fail("cuDeviceGetP2PAttribute", 1, 0);
+    good(2, joined);
+}
+
+/* Ranks 0 and 1 see nothing wrong between their GPUs, and say what rank 2 says. */
+static void one_on_pcie(int rank, int n, void *arg) {
+    fake_cuda_config config = gk_config(3, 0);
+    config.pcie = rank == 2 ? 1u << 2 : 0;
+    refused_pair(rank, n, arg, &config, "rank 2: device 2 (0000:12:00.0) and device 0");
+    T_MSG(symmGetLastError(NULL), "not joined by NVLink");
+}
+
+static void a_pair_that_one_process_sees_is_refused_by_all(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(3, one_on_pcie, fk_new(-1, 0));
+}
+
 static void no_handles(int rank, int n, void *arg) {
     fake_cuda_config config = gk_config(2, 0);
     config.fd = 0;
@@ -365,6 +406,8 @@ T_MAIN(T(no_kernel_for_this_gpu), T(a_kernel_that_is_not_there_is_named),
        T(a_build_without_kernels), T(a_machine_without_gpus), T(a_driver_that_is_too_old),
        T(a_driver_that_does_not_start), T(auto_takes_gpus), T(devices_that_do_not_exist),
        T(a_device_of_one_rank_that_does_not_exist), T(gpus_that_do_not_reach_each_other),
-       T(processes_name_the_pair_as_well), T(memory_without_descriptors_is_for_threads),
-       T(backends_that_differ), T(a_rank_without_a_gpu), T(no_room_on_one_gpu),
-       T(no_room_on_the_gpu_of_one_process), T(multicast_is_never_looked_up))
+       T(processes_name_the_pair_as_well), T(gpus_without_nvlink),
+       T(a_pair_that_one_process_sees_is_refused_by_all),
+       T(memory_without_descriptors_is_for_threads), T(backends_that_differ),
+       T(a_rank_without_a_gpu), T(no_room_on_one_gpu), T(no_room_on_the_gpu_of_one_process),
+       T(multicast_is_never_looked_up))

@@ -391,6 +391,119 @@ static void a_rank_that_has_left(void) {
     run(3, leaver_rank, symmCollAllReduce);
 }
 
+/* ---- communicators in opposite order ---- */
+
+/* As many as fill a GPU twice with CTAs of 512 threads, four of which a multiprocessor holds at most. */
+enum { CROSSED = 8, CROSSED_WORDS = GK_WORKS / 5 };
+enum { ONE_STREAM, OWN_STREAMS };
+
+typedef struct {
+    symmComm_t comms[CROSSED][2]; /* by communicator and rank */
+    int code[CROSSED][2];
+    int many;
+} crossing;
+
+static void cross(crossing *x, int rank, const rig *g, const cu_stream *stream) {
+    int *in = g->bench.device;
+    for (int i = 0; i < x->many; i++) {
+        const int k = rank ? x->many - 1 - i : i;
+        symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, x->comms[k][rank]);
+        gk_force(x->comms[k][rank], symmCollAllReduce, SYMM_KERNEL_AR_DIRECT, c->sms,
+                 SYMM_GPU_THREADS);
+        symmResult_t r = symmAllReduce(in, in + (k + 1) * CROSSED_WORDS, CROSSED_WORDS, symmInt32,
+                                       symmSum, x->comms[k][rank], gk_stream(stream[k]));
+        /* A thread that was held up meets a communicator that its peer has given up. */
+        T_CHECKF(r == symmSuccess || r == symmTimeout, "rank %d, communicator %d: code %d", rank, k,
+                 r);
+    }
+    for (int k = 0; k < x->many; k++)
+        gk_cu(gk_wait_code(x->comms[k][rank], stream[k]), "a stream of crossed communicators",
+              __FILE__, __LINE__);
+}
+
+/* All kernels of all ranks have ended: what a communicator says now stays. Done right, or too late, and then it is said who. */
+static void judge_crossed(crossing *x, int rank, const rig *g) {
+    int *host = g->bench.host;
+    for (int k = 0; k < x->many; k++) {
+        symmResult_t async = symmSuccess;
+        T_OK(symmCommGetAsyncError(x->comms[k][rank], &async));
+        x->code[k][rank] = async;
+        if (async) {
+            T_EQ(async, symmTimeout);
+            T_MSG(symmGetLastError(x->comms[k][rank]), "did not come within SYMM_TIMEOUT");
+            T_MSG(symmGetLastError(x->comms[k][rank]), "rank ");
+            continue;
+        }
+        gk_get(NULL, g->bench.stream, host, g->bench.device + (k + 1) * CROSSED_WORDS,
+               CROSSED_WORDS * sizeof *host);
+        for (int i = 0; i < CROSSED_WORDS; i++)
+            T_CHECKF(host[i] == 2 * (i % 1000) + 7, "communicator %d, element %d: %d", k, i,
+                     host[i]);
+    }
+}
+
+static void crossed_rank(int rank, int n, void *arg) {
+    gk_job *j = arg;
+    crossing *x = j->shared;
+    cu_stream stream[CROSSED];
+    rig g = set_up(j, rank);
+    int late = 0;
+    (void)n;
+    x->comms[0][rank] = g.comm;
+    for (int k = 0; k < x->many; k++)
+        stream[k] = j->how == ONE_STREAM ? g.bench.stream : gk_new_stream();
+    for (int i = 0; i < CROSSED_WORDS; i++) g.bench.host[i] = i % 1000 + 7 * rank;
+    gk_put(g.bench.stream, g.bench.device, g.bench.host, CROSSED_WORDS * sizeof(int));
+    gk_wait(NULL, g.bench.stream);
+    gk_meet(j);
+    cross(x, rank, &g, stream);
+    gk_meet(j);
+    judge_crossed(x, rank, &g);
+    gk_meet(j);
+    for (int k = 0; k < x->many; k++) {
+        T_CHECKF(x->code[k][0] == x->code[k][1], "communicator %d: codes %d and %d", k,
+                 x->code[k][0], x->code[k][1]);
+        late += x->code[k][0] == symmTimeout;
+    }
+    if (j->how == ONE_STREAM) T_CHECK(late > 0);
+    if (rank == 0 && j->how == OWN_STREAMS)
+        gk_figure("%d communicators that fill two GPUs in opposite order: %d too late, the others "
+                  "right",
+                  x->many, late);
+    gk_meet(j);
+    for (int k = 0; k < x->many; k++) T_OK(symmCommDestroy(x->comms[k][rank]));
+    for (int k = 0; k < x->many && j->how == OWN_STREAMS; k++) CU(cuStreamDestroy(stream[k]));
+    context_and_new_communicator_work(j, rank, &g);
+    gk_bench_free(&g.bench);
+}
+
+/* Forbidden (symm.h), and yet no rank waits for ever where there is a limit. */
+static void crossed(int how, int many) {
+    char ms[16];
+    T_EXPECT_WARNINGS();
+    snprintf(ms, sizeof ms, "%d", LIMIT_MS);
+    setenv("SYMM_TIMEOUT", ms, 1);
+    crossing x = {.many = many};
+    gk_job j = {.n = 2, .devices = gk_begin(), .how = how, .shared = &x};
+    if (how == OWN_STREAMS && j.devices < 2)
+        T_SKIP("one GPU: ranks that share it have one stream each");
+    for (int k = 1; k < many; k++) {
+        gk_job more = j;
+        gk_open(&more);
+        memcpy(x.comms[k], more.comms, sizeof x.comms[k]);
+    }
+    gk_run(&j, crossed_rank);
+}
+
+/* Each rank's stream begins with the other's second call: they cannot meet. */
+static void communicators_in_opposite_order_in_one_stream(void) {
+    crossed(ONE_STREAM, 2);
+}
+/* Here they can where the GPU has room. */
+static void communicators_that_fill_the_gpu_in_opposite_order(void) {
+    crossed(OWN_STREAMS, CROSSED);
+}
+
 /* ---- pointers ---- */
 
 static void pointer_rank(int rank, int n, void *arg) {
@@ -487,4 +600,6 @@ T_MAIN(T(abort_frees_waiting_kernels), T(abort_frees_all_that_is_queued),
        T_TIMEOUT(ranks_that_disagree, 90), T_TIMEOUT(ranks_that_disagree_registered, 90),
        T_TIMEOUT(ranks_that_disagree_in_the_direct_kernels, 90),
        T_TIMEOUT(a_rank_that_is_too_late, 120), T(a_rank_that_has_left),
-       T(null_and_wild_pointers_are_refused), T(a_host_pointer))
+       T(communicators_in_opposite_order_in_one_stream),
+       T(communicators_that_fill_the_gpu_in_opposite_order), T(null_and_wild_pointers_are_refused),
+       T(a_host_pointer))

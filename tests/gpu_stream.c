@@ -67,7 +67,7 @@ static void a_change_of_stream_keeps_the_order(void) {
     run(3, order_rank);
 }
 
-/* A stream that is gone: what it was given comes first all the same. */
+/* A stream that goes after symmCommFinalize: what it was given comes first all the same. */
 static void gone_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
     symmComm_t comm = j->comms[rank];
@@ -130,7 +130,7 @@ static void legacy_per_thread_and_user_streams(void) {
     for (int n = 1; n <= 3 && n <= devices; n++) run(n, kinds_rank);
 }
 
-static void a_stream_that_is_gone(void) {
+static void a_stream_that_goes_after_finalize(void) {
     gk_begin();
     run(N, gone_rank);
 }
@@ -258,6 +258,6 @@ static void the_current_device_is_left_alone(void) {
     run(N, device_rank);
 }
 
-T_MAIN(T(a_change_of_stream_keeps_the_order), T(a_stream_that_is_gone),
+T_MAIN(T(a_change_of_stream_keeps_the_order), T(a_stream_that_goes_after_finalize),
        T(legacy_per_thread_and_user_streams), T(two_communicators_on_two_streams),
        T(the_current_device_is_left_alone))

@@ -2,7 +2,8 @@
 # run.sh - runs test programs, one line each, and closes with `N passed, N failed, N skipped`.
 #
 #   tests/run.sh [-j J] PROGRAM...      PROGRAM is `path [args]`, `np=4:path [args]` (4 ranks under mpirun, TAP from
-#                                       rank 0) or `@file` (one such per line; blank lines and #... are passed over)
+#                                       rank 0), the same with `recover=4:` (mpirun goes on when a rank dies: Open MPI) or
+#                                       `@file` (one such per line; blank lines and #... are passed over)
 #   J            programs at a time (default 1); those under mpirun come after the others, one by one
 #   TIMEOUT      seconds a program may take (default 600), multiplied by T_SLOW
 #   REQUIRE      comma-separated words: a skip whose reason begins with `needs WORD` is a failure
@@ -48,9 +49,10 @@ judge() {
 
 execute() { # spec; becomes the program, so that its caller has timeout's pid
     case $1 in
-    np=*:*)
+    np=*:* | recover=*:*)
         ranks=${1%%:*}
-        ranks=${ranks#np=}
+        ranks=${ranks#*=}
+        case $1 in recover=*) export OMPI_MCA_orte_enable_recovery=1 ;; esac
         # Shared memory only: without it the launcher looks for networks first.
         export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
         exec timeout -k 10 "$limit" \
@@ -137,7 +139,7 @@ done >"$dir/specs" || exit 2
 
 count=$(wc -l <"$dir/specs")
 numbers() { # pattern: which specs, by number
-    awk -v is="$1" -v jobs="$jobs" '(jobs > 1 ? ($0 ~ /^np=/ ? "mpi" : "other") : "other") == is { print NR }' "$dir/specs"
+    awk -v is="$1" -v jobs="$jobs" '(jobs > 1 ? ($0 ~ /^(np|recover)=/ ? "mpi" : "other") : "other") == is { print NR }' "$dir/specs"
 }
 numbers other | xargs -r -P "$jobs" -n 1 sh "$0" --one "$dir"
 numbers mpi | xargs -r -n 1 sh "$0" --one "$dir"

@@ -365,6 +365,28 @@ static void reach_names_both(void) {
           "1 (0000:11:00.0)");
 }
 
+static void what_is_not_joined_is_named(void) {
+    fake_cuda_config config = fake_cuda_defaults();
+    config.devices = 3;
+    config.pcie = 1u << 1;
+    fake_cuda_install(&config);
+    T_OK(symm_cuda_joined(0, 2));
+    T_OK(symm_cuda_joined(1, 1)); /* the driver is not asked: it would call that an error */
+    T_EQ(fake_cuda_calls("cuDeviceGetP2PAttribute"), 1);
+    T_EQ(symm_cuda_is_joined(2, 0), 1);
+    T_EQ(symm_cuda_is_joined(0, 1), 0);
+    T_EQ(symm_cuda_is_joined(0, 3), 0);
+    T_EXPECT_WARNINGS();
+    T_ERR(symm_cuda_joined(2, 1), symmNotSupported);
+    T_MSG(symm_status_text(), "device 2 (0000:12:00.0) and device 1 (0000:11:00.0) are not joined");
+    T_ERR(symm_cuda_joined(0, 3), symmInvalidArgument);
+    T_MSG(symm_status_text(), "device=3");
+    fake_cuda_fail("cuDeviceGetP2PAttribute", 0, 719);
+    T_EQ(symm_cuda_is_joined(0, 2), 0); /* silence is no yes */
+    T_ERR(symm_cuda_joined(0, 2), symmUnhandledCudaError);
+    T_MSG(symm_status_text(), "asking how device 0 (0000:10:00.0) and device 2 (0000:12:00.0)");
+}
+
 static void same_for_all(int rank, int n, void *arg) {
     cu_context context, *contexts = arg;
     cu_stream stream;
@@ -401,6 +423,7 @@ int main(int argc, char **argv) {
                                    T(scopes_nest_and_restore),
                                    T(a_push_that_fails_leaves_what_was),
                                    T(reach_names_both),
+                                   T(what_is_not_joined_is_named),
                                    T(threads_share_one_context_and_stream_a_device)};
     fake_cuda_install(NULL);
     return t_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests));

@@ -354,18 +354,27 @@ static void wrong_streams_are_refused(void) {
     gk_close(comms, 2);
 }
 
-/* A stream may be destroyed while the communicator lives: the next call waits for all there is. */
-static void the_last_stream_may_be_gone(void) {
+/* A stream may be destroyed while the communicator lives, where symm.h says so: no handle of one that is gone comes to the driver (the
+ * fake one would refuse it), and nobody waits for the whole GPU. */
+static void streams_may_go_when_they_are_not_needed(void) {
     gk_start(2, 0);
     gk_open(comms, 2, NULL);
     T_OK(symm_cuda_set(0));
-    cu_stream a = gk_stream(0), b = gk_stream(0);
+    cu_stream a = gk_stream(0), b = gk_stream(0), c = gk_stream(0);
     BARRIER(gk_user(a));
+    T_OK(symmCommFinalize(comms[0]));
     T_EQ(symm_cu.cuStreamDestroy(a), 0);
+    gk_calls before = gk_count();
     BARRIER(gk_user(b));
-    T_EQ(fake_cuda_calls("cuCtxSynchronize"), 1);
+    GK_EXACTLY(&before,
+               "cuLaunchKernelEx cuStreamGetCaptureInfo_v3 cuStreamGetCtx cuCtxGetCurrent");
+    BARRIER(gk_user(c)); /* behind what b has */
     T_EQ(symm_cu.cuStreamDestroy(b), 0);
-    gk_close(comms, 2); /* and says nothing of it: no warning */
+    BARRIER(gk_user(c));
+    T_EQ(symm_cu.cuStreamDestroy(c), 0);
+    T_EQ(fake_cuda_calls("cuCtxSynchronize"), 0);
+    gk_close(comms, 2); /* waits for the last call without its stream */
+    T_EQ(fake_cuda_calls("cuCtxSynchronize"), 0);
 }
 
 /* ---- contexts ------------------------------------------------------------------------------- */
@@ -523,7 +532,7 @@ T_MAIN(T(creation_loads_everything_once), T(one_rank_has_its_own_kernels),
        T(ranks_of_one_gpu_launch_without_overlap), T(a_change_of_stream_costs_one_event),
        T(streams_are_in_order), T(default_streams_work),
        T(per_thread_streams_of_two_threads_are_in_order), T(wrong_streams_are_refused),
-       T(the_last_stream_may_be_gone), T(calls_leave_the_context_as_it_was),
+       T(streams_may_go_when_they_are_not_needed), T(calls_leave_the_context_as_it_was),
        T(children_live_on_their_parents_gpus),
        T(a_group_creates_each_rank_on_the_device_that_was_current),
        T(creation_behind_takes_the_callers_device))

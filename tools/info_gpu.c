@@ -35,21 +35,29 @@ static void show_device(int device, const symm_cuda_info *info) {
         info_row("memory", "refused: %s", symmGetLastError(NULL));
 }
 
-/* One row per device that does not reach all. */
-static void show_reach(int n) {
+/* One row per device that is not so with all. */
+static int show_missing(int n, int (*is)(int from, int to), const char *what) {
     int all = 1;
     for (int from = 0; from < n; from++) {
         char name[24], missing[256] = "";
         size_t at = 0;
         for (int to = 0; to < n; to++)
-            if (!symm_cuda_reaches(from, to) && at < sizeof missing)
+            if (!is(from, to) && at < sizeof missing)
                 at += (size_t)snprintf(missing + at, sizeof missing - at, " %d", to);
         if (!at) continue;
         all = 0;
         snprintf(name, sizeof name, "GPU %d", from);
-        info_row(name, "refused: no peer access to GPU%s", missing);
+        info_row(name, "refused: no %s GPU%s", what, missing);
     }
-    if (all && n > 1) info_row("peer access", "every GPU reaches the memory of every other");
+    return all && n > 1;
+}
+
+/* What communicators need of every pair of GPUs. */
+static void show_pairs(int n) {
+    if (show_missing(n, symm_cuda_reaches, "peer access to"))
+        info_row("peer access", "every GPU reaches the memory of every other");
+    if (show_missing(n, symm_cuda_is_joined, "NVLink (native atomics) to"))
+        info_row("NVLink", "joins every GPU with every other");
 }
 
 void info_gpus(void) {
@@ -58,7 +66,7 @@ void info_gpus(void) {
     info_head("CUDA");
     info_row("driver", "%d.%d", symm_cuda_version() / 1000, symm_cuda_version() % 1000 / 10);
     info_row("kernels", "compiled for compute capability %s", symm_kernel_archs());
-    show_reach(n);
+    show_pairs(n);
     for (int d = 0; d < n; d++) {
         symm_cuda_info info;
         char title[32];

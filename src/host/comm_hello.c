@@ -206,6 +206,25 @@ static int same_gpu(const hello *a, const hello *b) {
     return !memcmp(&a->gpu, &b->gpu, sizeof a->gpu);
 }
 
+/* Which of the ranks' GPUs this process sees: of those alone the driver says what lies between them and ours. */
+static void see_gpus(symm_comm *c, const hello *all) {
+    uint8_t seen[SYMM_MAX_RANKS] = {0};
+    cu_uuid here;
+    for (int d = symm_cuda_devices() - 1; d >= 0; d--) {
+        if (symm_cu.cuDeviceGetUuid(&here, d)) continue;
+        for (int r = 0; r < c->nranks; r++) {
+            if (memcmp(&here, &all[r].gpu, sizeof here)) continue;
+            c->gpus |= 1ull << d;
+            seen[r] = 1;
+        }
+    }
+    for (int r = 0; r < c->nranks; r++)
+        if (!seen[r])
+            SYMM_INFO("rank %d's GPU is none that this process sees (CUDA_VISIBLE_DEVICES): that "
+                      "NVLink joins it with GPU %d is taken for granted",
+                      r, c->caps.device);
+}
+
 /* Ranks that share a GPU share its multiprocessors: their kernels wait for each other, so all must fit. */
 static void learn_gpus(symm_comm *c, const hello *all) {
     const hello *mine = &all[c->rank];
@@ -223,12 +242,7 @@ static void learn_gpus(symm_comm *c, const hello *all) {
         SYMM_INFO("ranks %d and %d are threads of one process on one GPU: keep each to one stream, "
                   "for streams that share a queue of the hardware wait for each other",
                   c->rank, c->gpu_mate - 1);
-    cu_uuid here;
-    for (int d = symm_cuda_devices() - 1; d >= 0; d--) {
-        if (symm_cu.cuDeviceGetUuid(&here, d)) continue;
-        for (int r = 0; r < c->nranks; r++)
-            if (!memcmp(&here, &all[r].gpu, sizeof here)) c->gpus |= 1ull << d;
-    }
+    see_gpus(c, all);
 }
 
 static void learn(symm_comm *c, const hello *all) {

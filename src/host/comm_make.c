@@ -28,10 +28,14 @@ static uint64_t control_bytes(const symm_comm *c) {
     return (n + g - 1) / g * g;
 }
 
-/* This rank's GPU must reach all that this process sees of the others'; the rest show it when their memory is mapped. */
+/* This rank's GPU must reach all that this process sees of the others', and over NVLink; what it cannot see shows whether it can be
+ * reached when its memory is mapped. One rank that sees a pair that does not fit is enough: its greeting refuses for all. */
 static symmResult_t open_gpu(symm_comm *c) {
-    for (int d = 0; d < SYMM_CUDA_MAX_DEVICES; d++)
-        if (c->gpus >> d & 1) SYMM_TRY(symm_cuda_reach(c->caps.device, d));
+    for (int d = 0; d < SYMM_CUDA_MAX_DEVICES; d++) {
+        if (!(c->gpus >> d & 1)) continue;
+        SYMM_TRY(symm_cuda_reach(c->caps.device, d));
+        SYMM_TRY(symm_cuda_joined(c->caps.device, d));
+    }
     return symm_gpu_open(c);
 }
 

@@ -202,16 +202,7 @@ symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, symm_gpu_cap
     return check_home(c, stream);
 }
 
-/* For a stream that is gone: what it was given may still run. */
-static cu_result await_all(const symm_comm *c) {
-    symm_cuda_scope scope;
-    if (symm_gpu_push(c, &scope)) return SYMM_CUDA_ERROR_UNKNOWN;
-    cu_result cu = symm_cu.cuCtxSynchronize();
-    symm_gpu_pop(c, &scope);
-    return cu;
-}
-
-/* Marks the end of the last call in its stream. */
+/* Marks the end of the last call in its stream, which is there still (symm.h): of one that is not, a driver need not say so. */
 static symmResult_t mark_end(symm_comm *c) {
     struct symm_gpu *g = c->gpu;
     int capture = SYMM_CUDA_CAPTURE_NONE;
@@ -226,7 +217,6 @@ static symmResult_t mark_end(symm_comm *c) {
                         "cannot be ordered after it",
                         (void *)c->last_stream);
     if (!cu) cu = symm_cu.cuEventRecord(g->order, last);
-    if (symm_gpu_means_none(cu)) cu = await_all(c);
     return symm_cuda_error(cu, "marking the end of the last call");
 }
 

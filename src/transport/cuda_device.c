@@ -110,6 +110,35 @@ symmResult_t symm_cuda_reach(int from, int to) {
                     a, b);
 }
 
+/* What CUDA says of a device and itself is an error. */
+static cu_result native_atomics(int from, int to, int *has) {
+    *has = from == to;
+    if (*has) return SYMM_CUDA_SUCCESS;
+    return symm_cu.cuDeviceGetP2PAttribute(has, SYMM_CUDA_P2P_NATIVE_ATOMIC, from, to);
+}
+
+int symm_cuda_is_joined(int from, int to) {
+    int has = 0;
+    return exists(from) && exists(to) && native_atomics(from, to, &has) == 0 && has;
+}
+
+symmResult_t symm_cuda_joined(int from, int to) {
+    char a[48], b[48];
+    int has = 0;
+    if (!exists(from)) return no_such(from);
+    if (!exists(to)) return no_such(to);
+    const cu_result cu = native_atomics(from, to, &has);
+    if (!cu && has) return symmSuccess;
+    name_of(from, a, sizeof a);
+    name_of(to, b, sizeof b);
+    if (cu) return symm_cuda_error(cu, "asking how %s and %s are joined", a, b);
+    return SYMM_ERR(symmNotSupported,
+                    "%s and %s are not joined by NVLink (no native atomics between them): over "
+                    "PCIe the kernels' lines of 128 bytes might arrive in parts "
+                    "(see nvidia-smi topo -m)",
+                    a, b);
+}
+
 /* ---- in use --------------------------------------------------------------------------------- */
 
 static void mark(int device) {

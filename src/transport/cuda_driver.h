@@ -148,6 +148,10 @@ enum { /* CUdevice_attribute */
        SYMM_CUDA_ATTR_HANDLE_FABRIC = 128
 };
 
+enum { /* CUdevice_P2PAttribute */
+       SYMM_CUDA_P2P_NATIVE_ATOMIC = 3
+};
+
 enum { /* memory: type, location, handle types, granularity, access */
        SYMM_CUDA_MEM_PINNED = 1,
        SYMM_CUDA_LOCATION_DEVICE = 1,
