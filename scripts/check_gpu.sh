@@ -28,6 +28,7 @@ specs() {
         mpg_*)
             echo "np=2:$BUILD/test/$name"
             [ "$devices" -lt 4 ] || echo "np=4:$BUILD/test/$name"
+            [ "$devices" -lt 8 ] || echo "np=8:$BUILD/test/$name"
             ;;
         *) echo "$BUILD/test/$name" ;;
         esac
