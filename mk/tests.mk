@@ -163,7 +163,7 @@ check-gpu-sanitizer: setup ## a few of them under compute-sanitizer: memcheck an
 
 check-gpu-fake: setup ## the logic of these tests without a GPU, on a fake driver
 	+@$(SUBMAKE) tests-gpu
-	@$(CHECK_GPU) fake $(GPU_TESTS)
+	@$(CHECK_GPU) fake $(GPU_TESTS) $(MPG_TESTS)
 
 # ---- fuzzing: libFuzzer comes with clang ----
 FUZZERS     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/*.c))

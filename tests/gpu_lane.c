@@ -277,6 +277,36 @@ static void blocks_are_freed_in_another_graph(void) {
     run_apart(N, elsewhere_rank);
 }
 
+/* A late free on another stream: not only its own graph's next launch comes behind it, but that of each graph whose blocks lie there. Two such
+ * take turns, on both streams; what the last launch of the lane was is not enough to go by. */
+static void late_free_rank(rig *g) {
+    cu_stream s = g->stream[0], t = g->stream[1];
+    left_block other[2], left;
+    gk_view v;
+    T_EXPECT_WARNINGS();
+    for (int k = 0; k < 2; k++) capture_local(g, &other[k], 0, 0, 0x21 + k, 1);
+    capture_local(g, &left, 0, 0, 9, 0);
+    T_CHECK(left.p == other[0].p && left.p == other[1].p);
+    for (int i = 0; i < ROUNDS; i++) {
+        left_block *next = &other[i & 1];
+        left_launch(g, &left);
+        late_local(g, left.p, 9, &v);
+        T_ERR(symmPlanLaunch(next->plan, (symmGraph_t)(void *)next->graph.exec, gk_stream(s)),
+              symmInvalidUsage);
+        drop(g->lane[1], left.p);
+        left_launch(g, next);
+        if (i % 3 == 0) left_launch(g, &other[!(i & 1)]);
+        if (i % 4 == 0) come_behind(s, t);
+    }
+    both_wait(g);
+    for (int k = 0; k < 2; k++) left_end(&other[k]);
+    left_end(&left);
+}
+
+static void a_late_free_orders_every_graph_over_that_memory(void) {
+    run_apart(N, late_free_rank);
+}
+
 typedef cu_result (*record_fn)(cu_event event, cu_stream stream, unsigned flags);
 enum { EXTERNAL = 1 }; /* CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL */
 
@@ -429,8 +459,8 @@ T_MAIN(T(a_block_is_used_again_behind_every_ranks_free), T(lanes_come_one_behind
        T(a_replay_waits_for_late_peers), T(forks_joins_and_shared_offsets),
        T(blocks_that_outlive_their_graph), T(a_producer_is_launched_again_with_its_block_allocated),
        T(kept_blocks_stay_while_other_graphs_run), T(blocks_are_freed_in_another_graph),
-       T(external_event_nodes_order_a_free), T(explicit_nodes),
-       T(graphs_with_addresses_of_their_own),
+       T(a_late_free_orders_every_graph_over_that_memory), T(external_event_nodes_order_a_free),
+       T(explicit_nodes), T(graphs_with_addresses_of_their_own),
        T(graphs_with_addresses_of_their_own_and_late_peers_between),
        T(launches_free_what_the_last_one_left), T(a_heap_grows_under_late_peers),
        T(a_vector_grows_while_peers_read_it))
