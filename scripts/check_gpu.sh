@@ -1,7 +1,7 @@
 #!/bin/sh
 # check_gpu.sh - behind `make check-gpu` and its relatives. BUILD is the build directory, MPIRUN the launcher.
 #
-#   scripts/check_gpu.sh run PROGRAM...    gpu_* and mpg_* programs on the GPUs of this machine; one line each with its seconds, then
+#   scripts/check_gpu.sh run PROGRAM...    gpu_* and mpg_* programs, and scripts with their path, on the GPUs of this machine; one line each with its seconds, then
 #                                          what they measured, then `N passed, N failed, N skipped`. No GPU is a failure.
 #   scripts/check_gpu.sh sanitizer         a few cases under compute-sanitizer's memcheck and initcheck
 #   scripts/check_gpu.sh fake PROGRAM...   the programs' own logic on a fake driver with two devices: no GPU, no kernel
@@ -30,6 +30,7 @@ specs() {
             [ "$devices" -lt 4 ] || echo "np=4:$BUILD/test/$name"
             [ "$devices" -lt 8 ] || echo "np=8:$BUILD/test/$name"
             ;;
+        */*) echo "$name" ;;
         *) echo "$BUILD/test/$name" ;;
         esac
     done
