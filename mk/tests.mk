@@ -8,6 +8,7 @@
 #> T_SLOW=3            multiplies every time limit of the tests
 #> REQUIRE=cuda,...    what must not be skipped
 #> FUZZ_SECONDS=60     how long each fuzzer runs
+#> BENCH=quick|all      of bench-memory: short traces, or every maximum of the random allocations
 #> GPU_DEVICES=1 GPU_CASES=48 T_SECONDS_TORTURE=20   of check-gpu: how many GPUs, cases of a matrix, how long the torture takes
 NP           ?= 1 2 3 4 5 8
 FUZZ_SECONDS ?= 60

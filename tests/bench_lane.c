@@ -1,6 +1,9 @@
 /* bench_lane.c - host time of stream-ordered memory on the host backend: AllocAsync+FreeAsync as a pair and at random, beside malloc and the
- * heap's own calls; lanes of small blocks against what they use; a graph with and without blocks. Figures, never a verdict. */
+ * heap's own calls; lanes of small blocks against what they use; a graph with and without blocks. Figures, never a verdict.
+ *
+ *   bench_lane [--json FILE] */
 #include "lane_kit.h"
+#include "bench_kit.h"
 #include "../src/transport/wait.h"
 
 enum { PAIRS = 400000, TRIES = 5 };
@@ -10,6 +13,11 @@ static double per(uint64_t since, int calls) {
 }
 static double best(double a, double b) {
     return a == 0 || b < a ? b : a;
+}
+
+static void show_pair(const char *name, size_t bytes, double ns) {
+    printf("%-44s %8zu bytes %8.1f ns a pair\n", name, bytes, ns);
+    row(name, "pair", "\"bytes\": %zu, \"pair_ns\": %.1f", bytes, ns);
 }
 
 static void pairs(lk *k, const char *name, size_t bytes, unsigned flags) {
@@ -23,7 +31,7 @@ static void pairs(lk *k, const char *name, size_t bytes, unsigned flags) {
         }
         ns = best(ns, per(at, PAIRS));
     }
-    printf("%-44s %8zu bytes %8.1f ns a pair\n", name, bytes, ns);
+    show_pair(name, bytes, ns);
 }
 
 static void heap_pairs(lk *k, size_t bytes) {
@@ -37,7 +45,7 @@ static void heap_pairs(lk *k, size_t bytes) {
         }
         ns = best(ns, per(at, PAIRS));
     }
-    printf("%-44s %8zu bytes %8.1f ns a pair\n", "symmAlloc + symmFree, LOCAL", bytes, ns);
+    show_pair("symmAlloc + symmFree, LOCAL", bytes, ns);
 }
 
 static void malloc_pairs(size_t bytes) {
@@ -50,7 +58,7 @@ static void malloc_pairs(size_t bytes) {
         }
         ns = best(ns, per(at, PAIRS));
     }
-    printf("%-44s %8zu bytes %8.1f ns a pair\n", "malloc + free", bytes, ns);
+    show_pair("malloc + free", bytes, ns);
 }
 
 /* 200 live, sizes at random: pairs do not fit each other. */
@@ -76,6 +84,8 @@ static void at_random(lk *k, unsigned flags, const char *name) {
     uint64_t has = flags ? i.localReserved : i.symReserved;
     printf("%-44s  1..65536 bytes %8.1f ns a pair, %.2f of the most in use reserved\n", name, ns,
            (double)has / (double)used);
+    row(name, "random", "\"pair_ns\": %.1f, \"reserved_over_used\": %.4f", ns,
+        (double)has / (double)used);
     for (int n = 0; n < LIVE; n++) lk_free(k->lane[0], live[n]), live[n] = NULL;
 }
 
@@ -105,11 +115,11 @@ static void launches(lk *k, int blocks, int by_plan) {
                 symmGraphLaunch(g, NULL);
         ns = best(ns, per(at, MANY));
     }
-    printf("%-44s %23.1f ns a replay\n",
-           !blocks   ? "graph of 8 calls, without blocks"
-           : by_plan ? "graph of 8 calls, 8 blocks, symmPlanLaunch"
-                     : "graph of 8 calls, 8 blocks, symmGraphLaunch",
-           ns);
+    const char *name = !blocks   ? "graph of 8 calls, without blocks"
+                       : by_plan ? "graph of 8 calls, 8 blocks, symmPlanLaunch"
+                                 : "graph of 8 calls, 8 blocks, symmGraphLaunch";
+    printf("%-44s %23.1f ns a replay\n", name, ns);
+    row(name, "replay", "\"replay_ns\": %.1f", ns);
     T_OK(symmGraphDestroy(g));
     if (plan) T_OK(symmPlanDestroy(plan));
 }
@@ -131,13 +141,17 @@ static void small_blocks(void) {
     for (int l = 0; l < LK_LANES; l++) live += lk_info(k.lane[l]).localLive;
     printf("%-44s %8.1f MiB live, %.2f of it reserved\n", "64 lanes of 256 to 1536 bytes",
            (double)live / (double)LK_MB, (double)lk_info(k.lane[0]).localReserved / (double)live);
+    row("64 lanes of 256 to 1536 bytes", "lanes",
+        "\"live_bytes\": %llu, \"reserved_over_live\": %.4f", (unsigned long long)live,
+        (double)lk_info(k.lane[0]).localReserved / (double)live);
     for (int l = 0; l < LK_LANES; l++)
         for (int i = 0; i < PER; i++) lk_free(k.lane[l], p[l][i]);
     lk_close(&k);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     lk k;
+    if (argc == 3 && !strcmp(argv[1], "--json")) json_open(argv[2]);
     lk_alone(&k, 1);
     for (size_t bytes = 512; bytes <= 1 << 20; bytes *= 2048) {
         pairs(&k, "symmAllocAsync + symmFreeAsync, LOCAL", bytes, SYMM_ALLOC_LOCAL);
@@ -152,5 +166,5 @@ int main(void) {
     launches(&k, 1, 1);
     lk_close(&k);
     small_blocks();
-    return 0;
+    return json_close();
 }
