@@ -155,6 +155,62 @@ static inline void case_alias(rig *g) {
     T_OK(symmHeapCollect(g->heap));
 }
 
+/* A late free on the other stream: each graph over that memory comes behind it on every rank, not only the one that left the block. */
+static inline void case_late_free(rig *g) {
+    cu_stream s = g->stream[0], t = g->stream[1];
+    left_block other, left;
+    gk_view v[SYMM_MAX_RANKS];
+    left_capture(g, &other, 10, 0, 1);
+    left_capture(g, &left, 30, 0, 0);
+    T_CHECK(left.p == other.p);
+    for (int i = 0; i < ROUNDS; i++) {
+        left_launch(g, &left);
+        if (t != s) come_behind(s, t);
+        late_reader(g, t, left.p, 30, v);
+        late_writer(g, t, left.p);
+        drop(g->lane[1], left.p);
+        left_launch(g, &other);
+    }
+    gk_wait(g->comm, s);
+    gk_wait(g->comm, t);
+    meet(g);
+    left_end(&other);
+    left_end(&left);
+}
+
+/* An explicit node's block is used outside of its graph, and again after the next launch, which waits for every rank. */
+static inline void case_nodes(rig *g) {
+    cu_stream s = g->stream[0];
+    symmAllocNode_t params = {.size = sizeof params, .bytes = BLOCK, .flags = SYMM_ALLOC_SYM};
+    symmGraphPlan_t plan;
+    cu_graph_exec exec;
+    symmNode_t node;
+    gk_view v;
+    void *p = NULL;
+    gk_capture(s, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL);
+    cu_graph graph = end_capture(s); /* an empty one */
+    T_OK(symmPlanCreate(g->lane[0], graph, 0, &plan));
+    T_OK(symmGraphAddAllocNode(plan, NULL, 0, &params, &node, &p));
+    meet(g);
+    CU(cuGraphInstantiate(&exec, graph, 0));
+    meet(g);
+    for (int i = 0; i < ROUNDS; i++) {
+        launch(plan, exec, s);
+        fill(s, p, 1 + i);
+        gk_delay(s, WAIT_US);
+        check(g, s, p, 1 + i, &v);
+        gk_wait(g->comm, s); /* v is used again */
+        T_OK(symmBarrier(g->comm, gk_stream(s)));
+        late_writer(g, s, p);
+        drop(g->lane[0], p);
+    }
+    gk_wait(g->comm, s);
+    meet(g);
+    T_OK(symmPlanDestroy(plan));
+    CU(cuGraphExecDestroy(exec));
+    CU(cuGraphDestroy(graph));
+}
+
 /* ---- growth ---------------------------------------------------------------------------------------------- */
 
 enum { GROWTHS = 5, HELD = 24 << 20, MARK = 0x20 };

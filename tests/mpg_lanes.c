@@ -24,6 +24,12 @@ static void launches_free_what_the_last_one_left(void) {
 static void graphs_with_addresses_of_their_own(void) {
     run_process(case_alias);
 }
+static void a_late_free_orders_every_graph_over_that_memory(void) {
+    run_process(case_late_free);
+}
+static void explicit_nodes_wait_for_late_peers(void) {
+    run_process(case_nodes);
+}
 static void a_heap_grows_under_late_peers(void) {
     run_process(case_grow);
 }
@@ -33,4 +39,6 @@ static void a_vector_grows_while_peers_read_it(void) {
 
 T_MAIN_MPI(T(a_block_is_used_again_behind_every_ranks_free), T(a_replay_waits_for_late_peers),
            T(launches_free_what_the_last_one_left), T(graphs_with_addresses_of_their_own),
-           T(a_heap_grows_under_late_peers), T(a_vector_grows_while_peers_read_it))
+           T(a_late_free_orders_every_graph_over_that_memory),
+           T(explicit_nodes_wait_for_late_peers), T(a_heap_grows_under_late_peers),
+           T(a_vector_grows_while_peers_read_it))
