@@ -307,7 +307,7 @@ static void a_late_free_orders_every_graph_over_that_memory(void) {
     run_apart(N, late_free_rank);
 }
 
-static void a_late_free_of_a_peer_orders_them_too(void) {
+static void a_graph_waits_for_every_ranks_late_free(void) {
     run_sizes(case_late_free);
 }
 
@@ -467,9 +467,10 @@ T_MAIN(T(a_block_is_used_again_behind_every_ranks_free), T(lanes_come_one_behind
        T(a_replay_waits_for_late_peers), T(forks_joins_and_shared_offsets),
        T(blocks_that_outlive_their_graph), T(a_producer_is_launched_again_with_its_block_allocated),
        T(kept_blocks_stay_while_other_graphs_run), T(blocks_are_freed_in_another_graph),
-       T(a_late_free_orders_every_graph_over_that_memory), T(a_late_free_of_a_peer_orders_them_too),
-       T(explicit_nodes_wait_for_late_peers), T(external_event_nodes_order_a_free),
-       T(explicit_nodes), T(graphs_with_addresses_of_their_own),
+       T(a_late_free_orders_every_graph_over_that_memory),
+       T(a_graph_waits_for_every_ranks_late_free), T(explicit_nodes_wait_for_late_peers),
+       T(external_event_nodes_order_a_free), T(explicit_nodes),
+       T(graphs_with_addresses_of_their_own),
        T(graphs_with_addresses_of_their_own_and_late_peers_between),
        T(launches_free_what_the_last_one_left), T(a_heap_grows_under_late_peers),
        T(a_vector_grows_while_peers_read_it))
