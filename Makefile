@@ -33,11 +33,12 @@ bench: setup ## the performance figures of docs/performance.md: tables, JSON and
 	+@$(SUBMAKE) all bench-programs
 	@BIN=$(BIN) MPIRUN='$(MPIRUN)' scripts/bench.sh $(OUT)/bench $(BENCH_PROGRAMS)
 
-bench-memory: ## placement and arenas on allocators' traces, glibc malloc beside them: table, build/bench/memory.json
-	+@$(SUBMAKE) CUDA=0 $(TEST)/bench_memory
-	@mkdir -p $(OUT)/bench
-	@$(TEST)/bench_memory --json $(OUT)/bench/memory.json
-	@$(TEST)/bench_memory --write $(OUT)/bench/trace.csv --replay $(OUT)/bench/trace.csv
+# Without a GPU no kernels are built for it; those that are there stay.
+BENCH_CUDA   = $(if $(wildcard $(FATBIN))$(shell nvidia-smi -L 2>/dev/null),,CUDA=0)
+BENCH_MEMORY := bench_memory bench_lane bench_memory_gpu gpu_lane_cost gpu_arena gpu_synced $(filter bench_heap,$(BENCHES))
+bench-memory: setup ## all figures of memory objects, beside malloc's and CUDA's: tables and JSON in build/bench
+	+@$(SUBMAKE) $(BENCH_CUDA) $(BENCH_MEMORY:%=$(TEST)/%)
+	@MPIRUN='$(MPIRUN)' scripts/bench_memory.sh $(OUT)/bench $(TEST)
 
 clean: ## remove build/
 	@$(call say,CLEAN,$(OUT))

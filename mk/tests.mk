@@ -8,6 +8,7 @@
 #> T_SLOW=3            multiplies every time limit of the tests
 #> REQUIRE=cuda,...    what must not be skipped
 #> FUZZ_SECONDS=60     how long each fuzzer runs
+#> BENCH=quick|all      of bench-memory: short traces, or every maximum of the random allocations
 #> GPU_DEVICES=1 GPU_CASES=48 T_SECONDS_TORTURE=20   of check-gpu: how many GPUs, cases of a matrix, how long the torture takes
 NP           ?= 1 2 3 4 5 8
 FUZZ_SECONDS ?= 60
@@ -23,6 +24,7 @@ MPG_TESTS    := $(if $(HAVE_MPI),$(call names,mpg))
 BENCHES      := $(call names,bench)
 CHECKS       := $(wildcard tests/check_*.sh)
 EXAMPLES     := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
+CU_EXAMPLES  := $(if $(HAVE_NVCC),$(patsubst examples/%.cu,%,$(wildcard examples/*.cu)))
 
 # Programs that want the MPI wrapper say so by their includes.
 uses_mpi      = $(if $(2),$(patsubst $(1)/%.c,%,$(shell grep -lE '^ *.include *[<"](symm_)?mpi\.h' $(2:%=$(1)/%.c))))
@@ -70,12 +72,19 @@ $(EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.c $(wildcard include/*.h)
 	$(Q)$(if $(filter $*,$(MPI_EXAMPLES)),$(WITH_MPI),$(CC)) -Iinclude $(OPT) $(CFLAGS) $(WARN) -std=gnu11 $(SAN_FLAGS) $< \
 	  -L$(LIB) $(if $(filter $*,$(MPI_EXAMPLES)),-lsymm-mpi) -lsymm $(RPATH) $(ALL_LDFLAGS) -lm -o $@
 
+# Those with kernels of their own: nvcc links the CUDA runtime in, so that they too need no more than the driver.
+CU_EXAMPLE_PROGRAMS := $(CU_EXAMPLES:%=$(OUT)/examples$(S)/%)
+$(CU_EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.cu $(wildcard include/*.h) $(LIBRARIES) $(FATBINS)/flags
+	@$(call say,NVCC,$@)
+	$(Q)$(NVCC) -std=c++17 -O2 $(gencode) -Iinclude -Xcompiler -Wall,-Wextra,-Werror $< -L$(LIB) -lsymm \
+	  -Xlinker -rpath -Xlinker '$$ORIGIN/../lib$(S)' -lpthread -o $@
+
 TEST_DIRS := $(TOBJ)/tests $(TEST) $(OUT)/examples$(S)
 $(TEST_DIRS):
 	$(Q)mkdir -p $@
 $(TEST_PROGRAM_OBJ): | $(TOBJ)/tests
 $(patsubst %,$(TEST)/%,$(C_TESTS) $(M_TESTS)): | $(TEST)
-$(EXAMPLE_PROGRAMS): | $(OUT)/examples$(S)
+$(EXAMPLE_PROGRAMS) $(CU_EXAMPLE_PROGRAMS): | $(OUT)/examples$(S)
 
 -include $(TEST_PROGRAM_OBJ:.o=.d)
 
@@ -83,7 +92,7 @@ $(EXAMPLE_PROGRAMS): | $(OUT)/examples$(S)
 .PHONY: tests-plain tests-asan tests-tsan tests-gpu bench-programs examples
 BENCH_PROGRAMS := $(foreach b,$(BENCHES),$(if $(filter $(b),$(MPI_BENCHES)),np=2:$(TEST)/$(b) np=4:$(TEST)/$(b),$(TEST)/$(b)))
 bench-programs: $(BENCHES:%=$(TEST)/%)
-examples:    $(EXAMPLE_PROGRAMS)
+examples:    $(EXAMPLE_PROGRAMS) $(CU_EXAMPLE_PROGRAMS)
 tests-plain: $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(MP_TESTS) $(BENCHES)) tests-gpu examples
 tests-gpu:   $(patsubst %,$(TEST)/%,$(GPU_TESTS) $(MPG_TESTS)) $(if $(HAVE_NVCC),$(FATBINS)/user.fatbin)
 # Kernels as a user would write them, for gpu_pdl.
@@ -157,8 +166,8 @@ tsan-run:
 CHECK_GPU = MPIRUN='$(MPIRUN)' BUILD='$(OUT)' scripts/check_gpu.sh
 .PHONY: check-gpu check-gpu-sanitizer check-gpu-fake
 check-gpu: setup ## tests on this machine's GPUs; closes with `N passed, N failed, N skipped`
-	+@$(SUBMAKE) all tests-gpu
-	@$(CHECK_GPU) run $(GPU_TESTS) $(MPG_TESTS)
+	+@$(SUBMAKE) all tests-gpu examples
+	@$(CHECK_GPU) run $(GPU_TESTS) $(MPG_TESTS) tests/check_gpu_examples.sh
 
 check-gpu-sanitizer: setup ## a few of them under compute-sanitizer: memcheck and initcheck
 	+@$(SUBMAKE) tests-gpu
@@ -166,7 +175,7 @@ check-gpu-sanitizer: setup ## a few of them under compute-sanitizer: memcheck an
 
 check-gpu-fake: setup ## the logic of these tests without a GPU, on a fake driver
 	+@$(SUBMAKE) tests-gpu
-	@$(CHECK_GPU) fake $(GPU_TESTS) $(filter mpg_death,$(MPG_TESTS))
+	@$(CHECK_GPU) fake $(GPU_TESTS) $(MPG_TESTS)
 
 # ---- fuzzing: libFuzzer comes with clang ----
 FUZZERS     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/*.c))

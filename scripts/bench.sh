@@ -3,8 +3,8 @@
 # SVG to DIRECTORY. Nothing else should run on the machine meanwhile.
 #
 # With two GPUs or more: the GPU tables, beside NCCL. A table whose JSON is there already is not made again (BENCH_FORCE=1: it is),
-# so that an interrupted run goes on where it was. Elsewhere, or with SYMM_BACKEND=host: the host backend, beside Open MPI, and the
-# benchmark programs.
+# so that an interrupted run goes on where it was. Elsewhere, or with SYMM_BACKEND=host: the host backend, beside Open MPI. Then, on every
+# machine, the benchmark programs: those of GPUs on a GPU where there is one, the others on the host backend.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/mpi.sh
@@ -34,8 +34,7 @@ gpu_table() {
     echo
 }
 
-devices=$(gpus)
-if [ "$devices" -ge 2 ]; then
+gpu_tables() {
     find_nccl
     for ranks in 2 4 8; do
         [ "$ranks" -le "$devices" ] || continue
@@ -43,28 +42,46 @@ if [ "$devices" -ge 2 ]; then
             for type in float bfloat16; do gpu_table $ranks $collective $type; done
         done
     done
-    exit $status
+}
+
+host_tables() {
+    for collective in all_reduce all_gather; do
+        per_rank=
+        [ $collective = all_reduce ] || per_rank=--per-rank
+        for ranks in 2 4 8; do
+            name=$out/$collective-$ranks
+            limits=
+            [ $ranks != 2 ] || limits=--limits
+            # shellcheck disable=SC2086 # empty or single words
+            launch $ranks "$BIN/symm-perf" $collective -b 1K -e 64M -f 2 $per_rank --vs mpi $limits --json "$name.json" \
+                --plot "$name.svg" || status=1
+            echo
+        done
+    done
+    # Below 1 KB only the distance to the bare exchange is asked for.
+    launch 2 "$BIN/symm-perf" all_reduce -b 4 -e 1K -f 2 --vs mpi --limits --json "$out/small.json" || status=1
+}
+
+devices=$(gpus)
+if [ "$devices" -ge 2 ]; then
+    gpu_tables
+    export SYMM_BACKEND=host
+else
+    export SYMM_BACKEND=host
+    host_tables
 fi
 
-export SYMM_BACKEND=host
-for collective in all_reduce all_gather; do
-    per_rank=
-    [ $collective = all_reduce ] || per_rank=--per-rank
-    for ranks in 2 4 8; do
-        name=$out/$collective-$ranks
-        limits=
-        [ $ranks != 2 ] || limits=--limits
-        # shellcheck disable=SC2086 # empty or single words
-        launch $ranks "$BIN/symm-perf" $collective -b 1K -e 64M -f 2 $per_rank --vs mpi $limits --json "$name.json" \
-            --plot "$name.svg" || status=1
-        echo
-    done
-done
-# Below 1 KB only the distance to the bare exchange is asked for.
-launch 2 "$BIN/symm-perf" all_reduce -b 4 -e 1K -f 2 --vs mpi --limits --json "$out/small.json" || status=1
-
 for program in "$@"; do
+    echo
+    echo "# $program"
     case $program in
+    */bench_gpu | */bench_memory_gpu)
+        if [ "$devices" -eq 0 ]; then
+            echo "# needs a GPU"
+        else
+            SYMM_BACKEND=cuda "$program" || status=1
+        fi
+        ;;
     np=*:*) ranks=${program%%:*} && launch "${ranks#np=}" "${program#*:}" || status=1 ;;
     *) "$program" || status=1 ;;
     esac

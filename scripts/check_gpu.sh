@@ -1,7 +1,7 @@
 #!/bin/sh
 # check_gpu.sh - behind `make check-gpu` and its relatives. BUILD is the build directory, MPIRUN the launcher.
 #
-#   scripts/check_gpu.sh run PROGRAM...    gpu_* and mpg_* programs on the GPUs of this machine; one line each with its seconds, then
+#   scripts/check_gpu.sh run PROGRAM...    gpu_* and mpg_* programs, and scripts with their path, on the GPUs of this machine; one line each with its seconds, then
 #                                          what they measured, then `N passed, N failed, N skipped`. No GPU is a failure.
 #   scripts/check_gpu.sh sanitizer         a few cases under compute-sanitizer's memcheck and initcheck
 #   scripts/check_gpu.sh fake PROGRAM...   the programs' own logic on a fake driver with two devices: no GPU, no kernel
@@ -37,6 +37,7 @@ specs() {
                 [ "$ranks" -lt 3 ] || [ "$ranks" -gt "$devices" ] || echo "np=$ranks:$BUILD/test/$name"
             done
             ;;
+        */*) echo "$name" ;;
         *) echo "$BUILD/test/$name" ;;
         esac
     done

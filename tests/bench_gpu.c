@@ -364,6 +364,10 @@ static void read_args(int argc, char **argv) {
 int main(int argc, char **argv) {
     read_args(argc, argv);
     setenv("SYMM_BACKEND", "cuda", 0);
+    if (!symm_cuda_devices()) {
+        printf("bench_gpu: nothing to measure: %s\n", symm_cuda_why());
+        return 0;
+    }
     open_all();
     for (uint64_t b = opt.from; b <= opt.to; b *= (unsigned)opt.factor) {
         if (opt.issue)

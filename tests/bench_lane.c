@@ -1,6 +1,9 @@
 /* bench_lane.c - host time of stream-ordered memory on the host backend: AllocAsync+FreeAsync as a pair and at random, beside malloc and the
- * heap's own calls; lanes of small blocks against what they use; a graph with and without blocks. Figures, never a verdict. */
+ * heap's own calls; lanes of small blocks against what they use; a graph with and without blocks. Figures, never a verdict.
+ *
+ *   bench_lane [--json FILE] */
 #include "lane_kit.h"
+#include "bench_kit.h"
 #include "../src/transport/wait.h"
 
 enum { PAIRS = 400000, TRIES = 5 };
@@ -10,6 +13,11 @@ static double per(uint64_t since, int calls) {
 }
 static double best(double a, double b) {
     return a == 0 || b < a ? b : a;
+}
+
+static void show_pair(const char *name, size_t bytes, double ns) {
+    printf("%-44s %8zu bytes %8.1f ns a pair\n", name, bytes, ns);
+    row(name, "pair", "\"bytes\": %zu, \"pair_ns\": %.1f", bytes, ns);
 }
 
 static void pairs(lk *k, const char *name, size_t bytes, unsigned flags) {
@@ -23,7 +31,7 @@ static void pairs(lk *k, const char *name, size_t bytes, unsigned flags) {
         }
         ns = best(ns, per(at, PAIRS));
     }
-    printf("%-44s %8zu bytes %8.1f ns a pair\n", name, bytes, ns);
+    show_pair(name, bytes, ns);
 }
 
 static void heap_pairs(lk *k, size_t bytes) {
@@ -37,7 +45,7 @@ static void heap_pairs(lk *k, size_t bytes) {
         }
         ns = best(ns, per(at, PAIRS));
     }
-    printf("%-44s %8zu bytes %8.1f ns a pair\n", "symmAlloc + symmFree, LOCAL", bytes, ns);
+    show_pair("symmAlloc + symmFree, LOCAL", bytes, ns);
 }
 
 static void malloc_pairs(size_t bytes) {
@@ -50,7 +58,7 @@ static void malloc_pairs(size_t bytes) {
         }
         ns = best(ns, per(at, PAIRS));
     }
-    printf("%-44s %8zu bytes %8.1f ns a pair\n", "malloc + free", bytes, ns);
+    show_pair("malloc + free", bytes, ns);
 }
 
 /* 200 live, sizes at random: pairs do not fit each other. */
@@ -76,6 +84,8 @@ static void at_random(lk *k, unsigned flags, const char *name) {
     uint64_t has = flags ? i.localReserved : i.symReserved;
     printf("%-44s  1..65536 bytes %8.1f ns a pair, %.2f of the most in use reserved\n", name, ns,
            (double)has / (double)used);
+    row(name, "random", "\"pair_ns\": %.1f, \"reserved_over_used\": %.4f", ns,
+        (double)has / (double)used);
     for (int n = 0; n < LIVE; n++) lk_free(k->lane[0], live[n]), live[n] = NULL;
 }
 
@@ -105,39 +115,58 @@ static void launches(lk *k, int blocks, int by_plan) {
                 symmGraphLaunch(g, NULL);
         ns = best(ns, per(at, MANY));
     }
-    printf("%-44s %23.1f ns a replay\n",
-           !blocks   ? "graph of 8 calls, without blocks"
-           : by_plan ? "graph of 8 calls, 8 blocks, symmPlanLaunch"
-                     : "graph of 8 calls, 8 blocks, symmGraphLaunch",
-           ns);
+    const char *name = !blocks   ? "graph of 8 calls, without blocks"
+                       : by_plan ? "graph of 8 calls, 8 blocks, symmPlanLaunch"
+                                 : "graph of 8 calls, 8 blocks, symmGraphLaunch";
+    printf("%-44s %23.1f ns a replay\n", name, ns);
+    row(name, "replay", "\"replay_ns\": %.1f", ns);
     T_OK(symmGraphDestroy(g));
     if (plan) T_OK(symmPlanDestroy(plan));
 }
 
-/* memory.md's case of many streams with small blocks. */
-static void small_blocks(void) {
-    enum { PER = 300 };
-    static void *p[LK_LANES][PER];
+/* memory.md's case of many streams with small blocks; over the bytes that were asked for, and over those as lanes count them, in 256s. */
+static void small_blocks(uint64_t most, int per) {
+    enum { MOST = 512 };
+    static struct {
+        void *at;
+        uint64_t bytes;
+    } b[LK_LANES][MOST];
     lk k;
-    uint64_t seed = 11, live = 0;
+    char what[64];
+    uint64_t seed = 11, asked = 0, live = 0;
+    memset(b, 0, sizeof b);
     lk_alone(&k, LK_LANES);
     for (int round = 0; round < 30; round++)
-        for (int i = 0; i < PER; i++)
+        for (int i = 0; i < per; i++)
             for (int l = 0; l < LK_LANES; l++) {
                 seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-                if (p[l][i] && (seed >> 60) < 12) lk_free(k.lane[l], p[l][i]), p[l][i] = NULL;
-                if (!p[l][i]) p[l][i] = lk_local(k.lane[l], 256 * (1 + (seed >> 33) % 6));
+                if (b[l][i].at && (seed >> 60) < 12) {
+                    lk_free(k.lane[l], b[l][i].at);
+                    asked -= b[l][i].bytes;
+                    b[l][i].at = NULL;
+                }
+                if (b[l][i].at) continue;
+                b[l][i].bytes = 1 + (seed >> 33) % most;
+                b[l][i].at = lk_local(k.lane[l], b[l][i].bytes);
+                asked += b[l][i].bytes;
             }
     for (int l = 0; l < LK_LANES; l++) live += lk_info(k.lane[l]).localLive;
-    printf("%-44s %8.1f MiB live, %.2f of it reserved\n", "64 lanes of 256 to 1536 bytes",
-           (double)live / (double)LK_MB, (double)lk_info(k.lane[0]).localReserved / (double)live);
+    const double held = (double)lk_info(k.lane[0]).localReserved;
+    printf("64 lanes of 1 to %5llu bytes: %5.1f MiB asked for, %.2f of it reserved, %.2f of it in "
+           "256s\n",
+           (unsigned long long)most, (double)asked / (double)LK_MB, held / (double)asked,
+           held / (double)live);
+    snprintf(what, sizeof what, "64 lanes of 1 to %llu bytes", (unsigned long long)most);
+    row(what, "lanes", "\"asked_bytes\": %llu, \"held_over_asked\": %.4f, \"held_over_256s\": %.4f",
+        (unsigned long long)asked, held / (double)asked, held / (double)live);
     for (int l = 0; l < LK_LANES; l++)
-        for (int i = 0; i < PER; i++) lk_free(k.lane[l], p[l][i]);
+        for (int i = 0; i < per; i++) lk_free(k.lane[l], b[l][i].at);
     lk_close(&k);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     lk k;
+    if (argc == 3 && !strcmp(argv[1], "--json")) json_open(argv[2]);
     lk_alone(&k, 1);
     for (size_t bytes = 512; bytes <= 1 << 20; bytes *= 2048) {
         pairs(&k, "symmAllocAsync + symmFreeAsync, LOCAL", bytes, SYMM_ALLOC_LOCAL);
@@ -151,6 +180,7 @@ int main(void) {
     launches(&k, 1, 0);
     launches(&k, 1, 1);
     lk_close(&k);
-    small_blocks();
-    return 0;
+    for (uint64_t most = 1024; most <= 16384; most *= 4)
+        small_blocks(most, (int)(512 * 1024 / most));
+    return json_close();
 }

@@ -46,5 +46,7 @@ fi
 ! is_built peer_ptr || prints peer_ptr "$(each 3 'rank & found 10 20 30, sum 60')" "$examples/peer_ptr"
 ! is_built step || prints step "$(each 2 'rank &: error 4.0000 before, 0.0000 after 20 steps; memory of the heap is used in place')" "$examples/step"
 ! is_built grow || prints grow "$(each 3 'rank &: 32 MiB of each rank, 0 elements wrong, at the same address')" "$examples/grow"
-t_empty "every example is run here" "$(for f in examples/*.c; do grep -q "is_built $(basename "$f" .c)" "$0" || echo "$f"; done)"
+t_empty "every example is run" "$(for f in examples/*.c examples/*.cu; do
+    grep -q "is_built $(basename "${f%.*}")" "$0" tests/check_gpu_examples.sh || echo "$f"
+done)"
 t_done

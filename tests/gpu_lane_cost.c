@@ -140,35 +140,31 @@ static void launch_costs(rig *g, int peer, const char *holder, alloc_fn a, free_
     }
 }
 
-static void costs_rank(int rank, int n, void *arg) {
-    rig g = set_up(arg, rank, n);
+static void costs_rank(rig *g) {
     alloc_fn a = NULL;
     free_fn f = NULL;
     const int peer = cuda_pair(&a, &f);
     for (size_t bytes = 512; bytes <= 8 << 20; bytes *= 128) {
         gk_figure("lane: LOCAL pair of %zu bytes: %.0f ns", bytes,
-                  our_pair(&g, bytes, SYMM_ALLOC_LOCAL));
+                  our_pair(g, bytes, SYMM_ALLOC_LOCAL));
         gk_figure("lane: SYM pair of %zu bytes, 1 rank: %.0f ns", bytes,
-                  our_pair(&g, bytes, SYMM_ALLOC_SYM));
+                  our_pair(g, bytes, SYMM_ALLOC_SYM));
         if (peer)
             gk_figure("lane: cuMemAllocAsync + cuMemFreeAsync of %zu bytes: %.0f ns", bytes,
-                      their_pair(&g, bytes, a, f));
+                      their_pair(g, bytes, a, f));
     }
-    launch_costs(&g, peer, "", a, f);
-    tear_down(&g);
+    launch_costs(g, peer, "", a, f);
 }
 
 static void what_calls_and_launches_cost(void) {
     run(1, costs_rank);
 }
 
-static void launches_rank(int rank, int n, void *arg) {
-    rig g = set_up(arg, rank, n);
+static void launches_rank(rig *g) {
     alloc_fn a = NULL;
     free_fn f = NULL;
     const int peer = cuda_pair(&a, &f);
-    launch_costs(&g, peer, " (SYMM_GRAPH_HOLD=comm)", a, f);
-    tear_down(&g);
+    launch_costs(g, peer, " (SYMM_GRAPH_HOLD=comm)", a, f);
 }
 
 static void what_launches_cost_when_the_communicator_keeps(void) {
@@ -178,20 +174,18 @@ static void what_launches_cost_when_the_communicator_keeps(void) {
 }
 
 /* SYM of several ranks: the barriers are part of it. */
-static void sym_costs_rank(int rank, int n, void *arg) {
-    rig g = set_up(arg, rank, n);
+static void sym_costs_rank(rig *g) {
     for (size_t bytes = 512; bytes <= 64 << 10; bytes *= 128) {
-        uint64_t epochs = info(g.lane[0]).epochs, at = symm_now_ns();
+        uint64_t epochs = info(g->lane[0]).epochs, at = symm_now_ns();
         for (int i = 0; i < PAIRS / 10; i++)
-            drop(g.lane[0], alloc(g.lane[0], bytes, SYMM_ALLOC_SYM));
+            drop(g->lane[0], alloc(g->lane[0], bytes, SYMM_ALLOC_SYM));
         double ns = since(at, PAIRS / 10);
-        gk_wait(g.comm, g.stream[0]);
-        if (rank == 0)
+        gk_wait(g->comm, g->stream[0]);
+        if (g->rank == 0)
             gk_figure("lane: SYM pair of %zu bytes, %d ranks: %.0f ns, %llu barriers in %d pairs",
-                      bytes, n, ns, (unsigned long long)(info(g.lane[0]).epochs - epochs),
+                      bytes, g->n, ns, (unsigned long long)(info(g->lane[0]).epochs - epochs),
                       PAIRS / 10);
     }
-    tear_down(&g);
 }
 
 static void what_pairs_of_several_ranks_cost(void) {

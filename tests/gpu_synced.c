@@ -4,7 +4,7 @@
 #include "gpu_kit.h"
 #include "synced_kit.h"
 
-enum { N = 2, BIG = 16 << 20, ROUNDS = 50 };
+enum { BIG = 16 << 20, ROUNDS = 50 };
 
 static void dev_set(void *dst, int value, size_t bytes, symmStream_t s) {
     CU(cuMemsetD8Async((uintptr_t)dst, (unsigned char)value, bytes, (cu_stream)(void *)s));
@@ -210,8 +210,11 @@ static void peer_rank(int rank, int n, void *arg) {
 }
 
 static void peers_poll_the_generation_and_read(void) {
-    gk_job j = {.n = N, .devices = gk_begin(), .seed = ck_seed()};
-    gk_run(&j, peer_rank);
+    static const int sizes[] = {2, 3, 5, 8};
+    for (int i = 0; i < 4; i++) {
+        gk_job j = {.n = sizes[i], .devices = gk_begin(), .seed = ck_seed()};
+        gk_run(&j, peer_rank);
+    }
 }
 
 /* ---- figures ---- */

@@ -159,13 +159,17 @@ static void other_streams_and_empty_calls_spare_none(void) {
 
 static void amortised(lk *k, void *arg) {
     enum { CALLS = 2000, BYTES = 1024 };
-    (void)arg;
+    job *j = arg;
+    const int64_t sent = SYMM_STAT_GET(messages);
+    meet(j);
     for (int i = 0; i < CALLS; i++) lk_free(k->lane[0], lk_sym(k->lane[0], BYTES));
     T_OK(symmStreamSynchronize(k->stream[0]));
     symmLaneInfo_t i = lk_info(k->lane[0]);
     T_CHECKF(i.epochs > 0 && i.epochs <= CALLS * BYTES / SYMM_MEMLANE_FLOOR, "%llu barriers",
              (unsigned long long)i.epochs);
     T_CHECK(i.symReserved <= 3 * SYMM_MEMLANE_FLOOR);
+    T_EQ(SYMM_STAT_GET(messages), sent); /* barriers are words in memory */
+    meet(j);
 }
 
 static void one_barrier_serves_many_small_blocks(void) {

@@ -346,6 +346,35 @@ static void addresses_of_ended_heaps_come_back(void) {
     both(many);
 }
 
+/* Neither a call on SYM nor one on LOCAL sends anything, or has memory made or mapped. */
+static void say_nothing(void *arg) {
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 64 * HK_MB, 8 * HK_MB, 4 * HK_MB);
+    void *live[16] = {NULL};
+    hk_barrier(k); /* thread ranks share the statistics: all have made it */
+    const int64_t sent = SYMM_STAT_GET(messages), made = SYMM_STAT_GET(created_bytes),
+                  maps = SYMM_STAT_GET(maps);
+    hk_barrier(k);
+    for (int i = 0; i < 1000; i++) {
+        void **p = &live[i * 7 % 16];
+        T_OK(symmFree(heap, *p));
+        *p = i % 3 ? hk_sym(heap, 1 + (size_t)i * 97 % 50000) : hk_local(heap, 1 + (size_t)i);
+    }
+    hk_barrier(k);
+    T_EQ(SYMM_STAT_GET(messages), sent);
+    T_EQ(SYMM_STAT_GET(created_bytes), made);
+    T_EQ(SYMM_STAT_GET(maps), maps);
+    hk_barrier(k);
+    T_OK(symmHeapGrow(heap, 4 * HK_MB, 0)); /* does, or the count would be of nothing */
+    T_CHECK(SYMM_STAT_GET(messages) > sent);
+    T_CHECK(SYMM_STAT_GET(created_bytes) > made);
+    hk_barrier(k);
+    T_OK(symmHeapDestroy(heap));
+}
+static void a_thousand_calls_send_no_message(void) {
+    both(say_nothing);
+}
+
 /* One thread drives all ranks. */
 static void one_thread_drives_several_ranks(void) {
     T_EXPECT_WARNINGS();
@@ -384,9 +413,9 @@ static void one_thread_drives_several_ranks(void) {
     T_OK(symmGroupEnd());
     for (int r = 0; r < RANKS; r++) T_OK(symmCommDestroy(comm[r]));
 }
-T_MAIN(T(one_thread_drives_several_ranks), T(a_heap_is_made_used_and_ended),
-       T(collectives_use_it_in_place_without_registration), T(growth_moves_nothing),
-       T(whether_growing_helps_is_the_same_on_all_ranks),
+T_MAIN(T(one_thread_drives_several_ranks), T(a_thousand_calls_send_no_message),
+       T(a_heap_is_made_used_and_ended), T(collectives_use_it_in_place_without_registration),
+       T(growth_moves_nothing), T(whether_growing_helps_is_the_same_on_all_ranks),
        T(a_reference_leads_peers_to_local_blocks), T(every_byte_knows_its_block),
        T(alignment_is_kept_and_leaks_nothing), T(wrong_calls_get_a_code_and_change_nothing),
        T(bad_configs_fail_every_rank_alike), T(the_communicator_ends_heaps_that_are_left),

@@ -290,7 +290,10 @@ symmResult_t symm_mesh_send(symm_mesh *m, int peer, int type, const void *payloa
         if (symm_mesh_alive(m, peer)) {
             SYMM_TRY(m->ops->put(m, peer, type, payload, bytes, fds, nfds, &state));
         }
-        if (state == MESH_READY) return symmSuccess;
+        if (state == MESH_READY) {
+            SYMM_STAT_ADD(messages, 1);
+            return symmSuccess;
+        }
         if (state == MESH_GONE) return symm_mesh_lost(m, peer, w);
         SYMM_TRY(send_step(m, peer, state, w));
     }
