@@ -166,6 +166,8 @@ arena-large-block-not-waited-for|src/host/arena_wait.c|/^void symm_pending_for/,
 arena-far-free-not-waited-for|src/host/arena_sub.c|s/if (s != own) symm_pending_add(a, &sub->waits, 0, 1, s);//|plain|unit_arena_threads|a_free_on_another_stream_is_waited_for
 arena-superblock-without-its-point|src/host/arena_global.c|s/symm_pending_add(a, &a->pending, off, off + bytes, s);//|plain|unit_arena_threads|superblocks_carry_their_order
 arena-ended-stream-not-waited-for|src/host/arena_sub.c|/^void symm_sub_close/,/^}/s/symm_pending_add(a, &sub->waits, 0, 1, s);//|plain|unit_arena_threads|an_ended_streams_holes_wait_for_its_work
+arena-ended-thread-keeps-its-sub|src/host/arena_threads.c|/^static void thread_ends/,/^}/{s/symm_last = (symm_sub_last){0};//;s/memset(recents, 0, sizeof recents);//}|plain|unit_arena_threads|a_destructor_that_runs_late_has_no_sub
+arena-ended-thread-gets-a-sub|src/host/arena_threads.c|/^static void thread_ends/,/^}/s/ending = 1;/ending = 0;/|plain|unit_arena_threads|a_destructor_that_runs_late_has_no_sub
 arena-ended-streams-handle-believed|src/host/arena_core.c|s/symm_pending_disown(&a->pending, s);//|plain|unit_gpu_arena|the_handle_of_an_ended_stream_is_another_streams
 lane-gives-without-a-mark|src/host/memlane_pool.c|s/SYMM_TRY(symm_memmark_set(s->comm, &z->given, l->stream));//|plain|unit_lane|another_lane_comes_behind_the_free
 graph-auto-free-frees-nothing|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/p->nlive = 0;//|plain|unit_lane_graph|G_3_4_auto_free_on_launch

@@ -150,6 +150,87 @@ static void thread_exit_cleans_several_arenas(void) {
     for (int i = 0; i < 3; i++) close_fix(f[i]);
 }
 
+/* ---- destructors that run behind the arena's ---------------------------------------------------------------------------- */
+
+enum {
+    PASSES = T_TSAN ? 3 : 6
+}; /* more than a thread gives its destructors; ThreadSanitizer ends in the fourth pass itself */
+
+typedef struct {
+    fix *f;
+    _Atomic int step;
+    _Atomic(symm_sub *) mine, others;
+    int passes, had_sub;
+} late;
+
+static pthread_key_t late_key;
+
+static void use_a_while(fix *f) {
+    uint64_t off[8] = {0};
+    for (int i = 0; i < 400; i++) {
+        if (off[i % 8]) give_marked(f, off[i % 8] - 1);
+        off[i % 8] = take_marked(f, 512) + 1;
+    }
+    for (int i = 0; i < 8; i++) give_marked(f, off[i] - 1);
+}
+
+/* The arena's destructor has run; in the first pass another thread takes over what this one had, and both go on. Sets its key again as long
+ * as the system takes notice. */
+static void late_end(void *arg) {
+    late *x = arg;
+    if (!x->passes++) {
+        atomic_store(&x->step, 1);
+        while (atomic_load(&x->step) != 2) usleep(50);
+    }
+    use_a_while(x->f);
+    uint64_t large = take(x->f, 100 * KB), left = take(x->f, 700);
+    T_CHECK(left % U == 0 && large % U == 0);
+    give(x->f, large);
+    give(x->f, left);
+    x->had_sub |= symm_sub_mine(x->f->a) != NULL;
+    if (x->passes < PASSES) T_EQ(pthread_setspecific(late_key, x), 0);
+}
+
+static void *end_late(void *arg) {
+    late *x = arg;
+    T_EQ(pthread_setspecific(late_key, x), 0);
+    give_marked(x->f, take_marked(x->f, 512));
+    take(x->f, 512); /* is left, so that its sub is worth taking over */
+    atomic_store(&x->mine, symm_sub_mine(x->f->a));
+    return NULL;
+}
+
+static void *take_over(void *arg) {
+    late *x = arg;
+    while (atomic_load(&x->step) != 1) usleep(50);
+    give_marked(x->f, take_marked(x->f, 512));
+    atomic_store(&x->others, symm_sub_mine(x->f->a));
+    atomic_store(&x->step, 2);
+    use_a_while(x->f);
+    return NULL;
+}
+
+/* A thread's sub may be another's before the thread's last destructor has run. That one gets memory, and gives it back, all the same. */
+static void a_destructor_that_runs_late_has_no_sub(void) {
+    static late x;
+    pthread_t a, b;
+    x.f = open_fix(64 * MB, 64 * KB, 2 * MB, 0);
+    give(x.f, take(x.f, 256)); /* the arena's key is made first, so its destructor runs first */
+    T_EQ(pthread_key_create(&late_key, late_end), 0);
+    T_EQ(pthread_create(&a, NULL, end_late, &x), 0);
+    T_EQ(pthread_create(&b, NULL, take_over, &x), 0);
+    pthread_join(a, NULL);
+    pthread_join(b, NULL);
+    T_CHECK(x.passes > 1);
+    T_CHECK(x.mine && x.mine == x.others); /* or this test shows nothing */
+    T_CHECKF(!x.had_sub, "a thread that has given up its sub has one");
+    T_EQ(count(x.f).subs[SYMM_SUB_THREAD], 1); /* this one's: none was made that nobody closes */
+    T_EQ(count(x.f).larges, 0);
+    T_EQ(count(x.f).used, 512);
+    T_EQ(pthread_key_delete(late_key), 0);
+    close_fix(x.f);
+}
+
 /* ---- streams ----------------------------------------------------------------------------------------------------------- */
 
 static _Atomic int gate;
@@ -398,9 +479,9 @@ static void stripe_i_owns_superblocks_i_and_i_plus_k(void) {
 }
 
 T_MAIN(T(four_threads_defragment), T(blocks_freed_by_other_threads), T(one_of_two_frees_wins),
-       T(thread_exit_cleans_several_arenas), T(per_thread_to_stream_dealloc),
-       T(a_block_goes_from_stream_to_stream), T(a_free_on_another_stream_is_waited_for),
-       T(superblocks_carry_their_order), T(an_ended_streams_holes_wait_for_its_work),
-       T(streams_that_are_gone_leave_their_keys), T(small_blocks_of_64_streams),
-       T(producer_and_consumer_on_two_streams), T(offsets_on_stripes_do_not_depend_on_timing),
-       T(stripe_i_owns_superblocks_i_and_i_plus_k))
+       T(thread_exit_cleans_several_arenas), T(a_destructor_that_runs_late_has_no_sub),
+       T(per_thread_to_stream_dealloc), T(a_block_goes_from_stream_to_stream),
+       T(a_free_on_another_stream_is_waited_for), T(superblocks_carry_their_order),
+       T(an_ended_streams_holes_wait_for_its_work), T(streams_that_are_gone_leave_their_keys),
+       T(small_blocks_of_64_streams), T(producer_and_consumer_on_two_streams),
+       T(offsets_on_stripes_do_not_depend_on_timing), T(stripe_i_owns_superblocks_i_and_i_plus_k))

@@ -170,7 +170,7 @@ static inline symmStream_t symm_sub_stream(const symm_sub *sub) {
 
 /* ---- arena_threads.c ------------------------------------------------------------------------------------------------- */
 
-/* The sub of this thread (s NULL) or of a stream; found or made. */
+/* The sub of this thread (s NULL) or of a stream; found or made. NULL for a thread that is ending. */
 symmResult_t symm_sub_for(symm_arena *a, symmStream_t s, symm_sub **sub);
 /* 1 if it is that. */
 int symm_sub_is(symm_arena *a, const symm_sub *sub, symmStream_t s);
