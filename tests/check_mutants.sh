@@ -172,6 +172,9 @@ arena-ended-streams-handle-believed|src/host/arena_core.c|s/symm_pending_disown(
 lane-gives-without-a-mark|src/host/memlane_pool.c|s/SYMM_TRY(symm_memmark_set(s->comm, &z->given, l->stream));//|plain|unit_lane|another_lane_comes_behind_the_free
 graph-auto-free-frees-nothing|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/p->nlive = 0;//|plain|unit_lane_graph|G_3_4_auto_free_on_launch
 synced-pull-leaves-the-state|src/host/synced_move.c|/^symmResult_t symm_synced_pull/,/^}/s/s->head = SYMM_SYNCED_SYNCED;//|plain|unit_synced|every_state_times_every_call
+vector-shrinks-before-all-can|src/host/heap_tidy.c|/^static symmResult_t trim(/,/^}/s/    status = meet(h, status, keep, stage);/if (s) shorten(h, s);\n&/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing ranks_that_shrink_to_other_sizes_are_told_at_once
+vector-size-not-tried-before-it-grows|src/host/vec.c|s/if (!status \&\& bytes > have) status = symm_heap_try_resize(h, bytes);//|plain|unit_vec|a_first_growth_that_fails_on_one_rank_changes_nothing
+vector-that-cannot-shrink-stays-away|src/host/heap_tidy.c|/^symmResult_t symm_heap_shorten/,/^}/s/if (!status) status = symm_heap_try_resize(h, bytes);/SYMM_TRY(symm_heap_try_resize(h, bytes));/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing
 vector-tells-its-size-too-early|src/host/vec.c|/^static symmResult_t grow(/,/^}/s/SYMM_TRY(check_room(h, bytes));/& symm_ledger_publish(h->ledger, bytes);/|plain|unit_vec|peers_read_while_it_grows
 first-end-of-file-believed|src/transport/mesh_unix.c|s/if (ended) SYMM_TRY(receive(fd, in, &n, state));//|plain|fault_mesh|an_end_that_is_told_too_early_loses_no_message
 graph-trimmed-while-it-lives|src/host/memplan_life.c|s/p->region == r &&$/0 \&\&/|plain|unit_lane_graph|G_6_trim_gives_back_what_no_plan_uses
