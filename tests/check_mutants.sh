@@ -162,12 +162,13 @@ zones-grow-over-tracts|src/host/heap_grow.c|s/symm_part next = symm_heap_next_tr
 hole-joined-on-one-side|src/host/place_engine.inl|/^static inline void join(/,/^}/s/int down = (before > 0)/int down = 0/|plain|unit_place|give_tells_what_it_freed
 largest-hole-not-told-upwards|src/host/place_tree.inl|/^static inline void tell/,/^}/s/len = largest(c->node.level.);//|plain|unit_place|first_fit_beside_the_model
 arena-free-without-the-exchange|src/host/arena_core.c|/^symmResult_t symm_arena_give/,/^}/{s/!atomic_compare_exchange_strong_explicit(/(sched_yield(), atomic_store_explicit(/;s/block, &is, \(.*\),$/block, \1,/;s/memory_order_acq_rel, memory_order_relaxed))/memory_order_relaxed), 0))/};s/^#include <errno.h>/&\n#include <sched.h>/|plain|unit_arena_threads|one_of_two_frees_wins
-arena-large-block-not-waited-for|src/host/arena_wait.c|/^void symm_pending_for/,/^}/s/if (e.stream == s)/if (1)/|plain|unit_arena_threads|a_block_goes_from_stream_to_stream
-arena-far-free-not-waited-for|src/host/arena_sub.c|s/if (s != own) symm_pending_add(a, &sub->waits, 0, 1, s);//|plain|unit_arena_threads|a_free_on_another_stream_is_waited_for
+arena-large-block-not-waited-for|src/host/arena_wait.c|/^void symm_pending_for/,/^}/s/if (e.stream == s)/if (1)/|plain|unit_arena_threads|a_block_goes_from_stream_to_stream producer_and_consumer_on_two_streams
+arena-far-free-not-waited-for|src/host/arena_sub.c|s/if (s != own) symm_pending_add(a, &sub->waits, 0, 1, s);//|plain|unit_arena_threads|a_free_on_another_stream_is_waited_for producer_and_consumer_on_two_streams
 arena-superblock-without-its-point|src/host/arena_global.c|s/symm_pending_add(a, &a->pending, off, off + bytes, s);//|plain|unit_arena_threads|superblocks_carry_their_order
 arena-ended-stream-not-waited-for|src/host/arena_sub.c|/^void symm_sub_close/,/^}/s/symm_pending_add(a, &sub->waits, 0, 1, s);//|plain|unit_arena_threads|an_ended_streams_holes_wait_for_its_work
 arena-ended-thread-keeps-its-sub|src/host/arena_threads.c|/^static void thread_ends/,/^}/{s/symm_last = (symm_sub_last){0};//;s/memset(recents, 0, sizeof recents);//}|plain|unit_arena_threads|a_destructor_that_runs_late_has_no_sub
 arena-ended-thread-gets-a-sub|src/host/arena_threads.c|/^static void thread_ends/,/^}/s/ending = 1;/ending = 0;/|plain|unit_arena_threads|a_destructor_that_runs_late_has_no_sub
+arena-streams-fit-badly|src/host/arena_sub.c|s/kind == SYMM_SUB_STREAM ? SYMM_PLACE_BEST : SYMM_PLACE_FIRST/SYMM_PLACE_FIRST/|plain|unit_arena_threads|small_blocks_of_64_streams
 arena-ended-streams-handle-believed|src/host/arena_core.c|s/symm_pending_disown(&a->pending, s);//|plain|unit_gpu_arena|the_handle_of_an_ended_stream_is_another_streams
 lane-gives-without-a-mark|src/host/memlane_pool.c|s/SYMM_TRY(symm_memmark_set(s->comm, &z->given, l->stream));//|plain|unit_lane|another_lane_comes_behind_the_free
 graph-auto-free-frees-nothing|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/p->nlive = 0;//|plain|unit_lane_graph|G_3_4_auto_free_on_launch
