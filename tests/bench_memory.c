@@ -154,8 +154,8 @@ static void *open_heap(void) {
     symmArenaConfig_t c = SYMM_ARENA_CONFIG_INITIALIZER;
     over_heap *x = calloc(1, sizeof *x);
     must(x != NULL, "calloc");
-    h.reserve = 40ull << 30;
-    h.localBytes = 32ull << 30; /* as no page of it is touched */
+    h.reserve = 96ull << 30;
+    h.localBytes = 80ull << 30; /* as no page of it is touched */
     h.chunk = 256 * MB;
     c.bytes = h.localBytes;
     must(!symmCommInitAll(&x->comm, 1, NULL), "making a communicator");
@@ -562,7 +562,7 @@ int main(int argc, char **argv) {
                     "[--replay FILE]");
     }
     setenv("SYMM_BACKEND", "host", 1);
-    setenv("SYMM_WIN_STRIDE", "64G", 1);
+    setenv("SYMM_WIN_STRIDE", "128G", 1);
     calibrate();
     printf("clock: %.1f ns for two readings, subtracted\n", (double)clock_cost * ns_per_tick);
     if (json) fprintf(json, "[");
