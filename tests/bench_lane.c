@@ -114,25 +114,39 @@ static void launches(lk *k, int blocks, int by_plan) {
     if (plan) T_OK(symmPlanDestroy(plan));
 }
 
-/* memory.md's case of many streams with small blocks. */
-static void small_blocks(void) {
-    enum { PER = 300 };
-    static void *p[LK_LANES][PER];
+/* memory.md's case of many streams with small blocks; over the bytes that were asked for, and over those as lanes count them, in 256s. */
+static void small_blocks(uint64_t most, int per) {
+    enum { MOST = 512 };
+    static struct {
+        void *at;
+        uint64_t bytes;
+    } b[LK_LANES][MOST];
     lk k;
-    uint64_t seed = 11, live = 0;
+    uint64_t seed = 11, asked = 0, live = 0;
+    memset(b, 0, sizeof b);
     lk_alone(&k, LK_LANES);
     for (int round = 0; round < 30; round++)
-        for (int i = 0; i < PER; i++)
+        for (int i = 0; i < per; i++)
             for (int l = 0; l < LK_LANES; l++) {
                 seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-                if (p[l][i] && (seed >> 60) < 12) lk_free(k.lane[l], p[l][i]), p[l][i] = NULL;
-                if (!p[l][i]) p[l][i] = lk_local(k.lane[l], 256 * (1 + (seed >> 33) % 6));
+                if (b[l][i].at && (seed >> 60) < 12) {
+                    lk_free(k.lane[l], b[l][i].at);
+                    asked -= b[l][i].bytes;
+                    b[l][i].at = NULL;
+                }
+                if (b[l][i].at) continue;
+                b[l][i].bytes = 1 + (seed >> 33) % most;
+                b[l][i].at = lk_local(k.lane[l], b[l][i].bytes);
+                asked += b[l][i].bytes;
             }
     for (int l = 0; l < LK_LANES; l++) live += lk_info(k.lane[l]).localLive;
-    printf("%-44s %8.1f MiB live, %.2f of it reserved\n", "64 lanes of 256 to 1536 bytes",
-           (double)live / (double)LK_MB, (double)lk_info(k.lane[0]).localReserved / (double)live);
+    const double held = (double)lk_info(k.lane[0]).localReserved;
+    printf("64 lanes of 1 to %5llu bytes: %5.1f MiB asked for, %.2f of it reserved, %.2f of it in "
+           "256s\n",
+           (unsigned long long)most, (double)asked / (double)LK_MB, held / (double)asked,
+           held / (double)live);
     for (int l = 0; l < LK_LANES; l++)
-        for (int i = 0; i < PER; i++) lk_free(k.lane[l], p[l][i]);
+        for (int i = 0; i < per; i++) lk_free(k.lane[l], b[l][i].at);
     lk_close(&k);
 }
 
@@ -151,6 +165,7 @@ int main(void) {
     launches(&k, 1, 0);
     launches(&k, 1, 1);
     lk_close(&k);
-    small_blocks();
+    for (uint64_t most = 1024; most <= 16384; most *= 4)
+        small_blocks(most, (int)(512 * 1024 / most));
     return 0;
 }
