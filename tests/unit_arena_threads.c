@@ -341,6 +341,22 @@ static void superblocks_carry_their_order(void) {
     close_held(&h);
 }
 
+/* Each stream gets the superblock again that it had, though a lower one is free: nobody waits. */
+static void a_stream_gets_its_own_superblocks_again(void) {
+    held h = open_held(128 * KB);
+    uint64_t low = take_as(h.f, h.t, 256, U), high = take_as(h.f, h.s, 256, U);
+    T_CHECK(low < high);
+    T_OK(symm_arena_give(h.f->a, h.t, low));
+    T_OK(symm_arena_give(h.f->a, h.s, high));
+    symm_arena_defragment(h.f->a);
+    T_EQ(count(h.f).supers, 0);
+    T_EQ(take_as(h.f, h.s, 256, U), high);
+    T_EQ(take_as(h.f, h.t, 256, U), low);
+    T_EQ(h.f->a->waits, 0);
+    atomic_store(&gate, 1);
+    close_held(&h);
+}
+
 /* A stream ends while its work runs, with a block left in its superblock: what it freed there is nobody's until that work is done. */
 static void an_ended_streams_holes_wait_for_its_work(void) {
     held h = open_held(128 * KB);
@@ -566,6 +582,7 @@ T_MAIN(T(four_threads_defragment), T(blocks_freed_by_other_threads), T(one_of_tw
        T(thread_exit_cleans_several_arenas), T(a_destructor_that_runs_late_has_no_sub),
        T(per_thread_to_stream_dealloc), T(a_block_goes_from_stream_to_stream),
        T(a_free_on_another_stream_is_waited_for), T(superblocks_carry_their_order),
-       T(an_ended_streams_holes_wait_for_its_work), T(streams_that_are_gone_leave_their_keys),
-       T(small_blocks_of_64_streams), T(producer_and_consumer_on_two_streams),
-       T(offsets_on_stripes_do_not_depend_on_timing), T(stripe_i_owns_superblocks_i_and_i_plus_k))
+       T(a_stream_gets_its_own_superblocks_again), T(an_ended_streams_holes_wait_for_its_work),
+       T(streams_that_are_gone_leave_their_keys), T(small_blocks_of_64_streams),
+       T(producer_and_consumer_on_two_streams), T(offsets_on_stripes_do_not_depend_on_timing),
+       T(stripe_i_owns_superblocks_i_and_i_plus_k))

@@ -123,11 +123,23 @@ static int deal(symm_arena *a, symm_sub *sub, uint64_t off, uint64_t bytes) {
     return 0;
 }
 
+/* Under the lock: superblocks that a stream gave back lately, if they are free still: it waits for nobody before it uses those, which it mostly would
+ * before the lowest. Depends on the calls alone, as all placing does. */
+static uint64_t place_again(symm_arena *a, symm_sub *sub, uint64_t bytes) {
+    for (unsigned k = sub->nleft < SYMM_SUB_LEFT ? sub->nleft : SYMM_SUB_LEFT; k > 0; k--) {
+        uint64_t off = sub->left[--sub->nleft % SYMM_SUB_LEFT];
+        if (!symm_place_take_at(a->place, off, bytes, 0)) return off;
+    }
+    sub->nleft = 0;
+    return SYMM_PLACE_NONE;
+}
+
 /* Under the lock: memory for the one or the other. */
-static symmResult_t place(symm_arena *a, symm_sub *sub, uint64_t bytes, uint64_t align,
-                          uint64_t *off) {
+static symmResult_t place(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
+                          uint64_t align, uint64_t *off) {
     int why = ENOSPC;
-    *off = symm_place_take(a->place, bytes, align, 0, &why);
+    *off = sub && s ? place_again(a, sub, bytes) : SYMM_PLACE_NONE;
+    if (*off == SYMM_PLACE_NONE) *off = symm_place_take(a->place, bytes, align, 0, &why);
     if (*off == SYMM_PLACE_NONE && why == ENOSPC) {
         SYMM_TRY(one_more_piece(a, bytes, align));
         *off = symm_place_take(a->place, bytes, align, 0, &why);
@@ -144,7 +156,7 @@ symmResult_t symm_global_take(symm_arena *a, symm_sub *sub, symmStream_t s, uint
                               uint64_t align, uint64_t *off) {
     symm_pendings waits = {0};
     pthread_mutex_lock(&a->lock);
-    symmResult_t status = place(a, sub, bytes, align, off);
+    symmResult_t status = place(a, sub, s, bytes, align, off);
     if (!status) symm_pending_for(a, &a->pending, *off, *off + bytes, s, &waits);
     pthread_mutex_unlock(&a->lock);
     if (status || !waits.at) return status;
@@ -177,6 +189,7 @@ int symm_global_give(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t off)
         pthread_mutex_unlock(&a->lock);
         return -1;
     }
+    if (sub && s) sub->left[sub->nleft++ % SYMM_SUB_LEFT] = off;
     symm_pending_add(a, &a->pending, off, off + bytes, s);
     symm_place_stats stats;
     symm_piece hole;

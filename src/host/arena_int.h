@@ -94,6 +94,7 @@ typedef struct {
 
 enum { SYMM_SUB_THREAD, SYMM_SUB_STREAM, SYMM_SUB_STRIPE, SYMM_SUB_ENDED };
 
+enum { SYMM_SUB_LEFT = 16 };
 typedef struct symm_sub {
     pthread_mutex_t lock; /* all below but what is marked */
     struct symm_arena *arena;
@@ -111,6 +112,9 @@ typedef struct symm_sub {
     _Atomic uint64_t kept
         __attribute__((aligned(64)));  /* bytes in bins; written by the thread alone */
     symm_bin bin[SYMM_KEEP_UNITS + 1]; /* the thread alone */
+    uint64_t
+        left[SYMM_SUB_LEFT]; /* of a stream: superblocks that it gave back last; the global lock */
+    unsigned nleft;
 } symm_sub;
 
 typedef struct {
