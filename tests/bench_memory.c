@@ -12,55 +12,14 @@
 #include <sched.h>
 #include <stdarg.h>
 #include <stdatomic.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "arena_kit.h"
+#include "bench_clock.h"
 #include "symm_arena.h"
 #include "trace.h"
 
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
-
 #define MB (1ull << 20)
-
-/* ---- clocks ------------------------------------------------------------------------------------------------------------ */
-
-static double ns_per_tick = 1;
-static uint64_t clock_cost;
-
-static uint64_t read_ns(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static uint64_t now_ns(void) {
-    return read_ns(CLOCK_MONOTONIC);
-}
-
-static inline uint64_t ticks(void) {
-#if defined(__x86_64__)
-    unsigned cpu;
-    return __rdtscp(&cpu);
-#else
-    return now_ns();
-#endif
-}
-
-static void calibrate(void) {
-    uint64_t a = now_ns(), t = ticks();
-    while (now_ns() - a < 50000000) {
-    }
-    uint64_t b = now_ns();
-    ns_per_tick = (double)(b - a) / (double)(ticks() - t);
-    clock_cost = UINT64_MAX;
-    for (int i = 0; i < 100000; i++) {
-        uint64_t x = ticks(), y = ticks();
-        if (y - x < clock_cost) clock_cost = y - x;
-    }
-}
 
 /* ---- allocators -------------------------------------------------------------------------------------------------------- */
 
@@ -356,42 +315,59 @@ static void traces(int quick) {
 
 /* ---- streams ------------------------------------------------------------------------------------------------------------ */
 
+typedef struct {
+    double ns, held, of_rounded; /* of the thread's own time, for others may run beside */
+    uint64_t waits;
+} stream_figures;
+
+static stream_figures run_streams(const trace *t, uint32_t n) {
+    over_offsets *x = open_arena();
+    symmStream_t s[64];
+    struct symm_arena_counts c;
+    uint64_t *block = malloc(t->ids * sizeof *block), live = 0;
+    must(block != NULL, "malloc");
+    for (uint32_t i = 0; i < n; i++) must(!symmStreamCreate(&s[i]), "symmStreamCreate");
+    uint64_t begin = read_ns(CLOCK_THREAD_CPUTIME_ID);
+    for (size_t i = 0; i < t->n; i++) {
+        const trace_event *e = &t->at[i];
+        live += e->op == TRACE_TAKE ? e->bytes : -e->bytes;
+        if (e->op == TRACE_TAKE)
+            block[e->id] = arena_take(x, e->bytes, s[e->stream]);
+        else
+            arena_give(x, block[e->id], s[e->stream]);
+    }
+    stream_figures f = {.ns = (double)(read_ns(CLOCK_THREAD_CPUTIME_ID) - begin) / (double)t->n};
+    symm_arena_count(x->arena, &c);
+    f.held = (double)c.assigned / (double)live;
+    f.of_rounded = (double)c.assigned / (double)c.used;
+    f.waits = x->arena->waits;
+    for (uint32_t i = 0; i < n; i++) must(!symmStreamDestroy(s[i]), "symmStreamDestroy");
+    arena_close(x);
+    free(block);
+    return f;
+}
+
 /* What streams hold for small blocks: superblocks of theirs over live bytes as asked for. Sizes of RMM's multi-stream case and below. */
 static void streams(void) {
-    printf("\nmulti_stream: small blocks, 16 MiB live over all streams, as asked for (arena, "
-           "offsets)\n%-10s %-12s %10s %10s %12s "
-           "%10s\n",
-           "streams", "sizes", "ns a call", "held/live", "of 256's", "waits");
+    printf(
+        "\nmulti_stream: small blocks, 16 MiB live as asked for over all streams (arena, offsets); "
+        "own time\n%-10s %-12s %10s %10s %12s %10s\n",
+        "streams", "sizes", "ns a call", "held/live", "of 256's", "waits");
     for (uint32_t n = 1; n <= 64; n *= 4)
         for (uint64_t max = 1024; max <= 16384; max *= 4) {
             trace t = trace_streams(n, 16 * MB / (max / 2) / n, 2000, max, 5);
-            over_offsets *x = open_arena();
-            symmStream_t s[64];
-            uint64_t *block = malloc(t.ids * sizeof *block), live = 0;
-            for (uint32_t i = 0; i < n; i++) must(!symmStreamCreate(&s[i]), "symmStreamCreate");
-            uint64_t begin = now_ns();
-            for (size_t i = 0; i < t.n; i++) {
-                const trace_event *e = &t.at[i];
-                live += e->op == TRACE_TAKE ? e->bytes : -e->bytes;
-                if (e->op == TRACE_TAKE)
-                    block[e->id] = arena_take(x, e->bytes, s[e->stream]);
-                else
-                    arena_give(x, block[e->id], s[e->stream]);
+            stream_figures f = run_streams(&t, n);
+            for (int k = 1; k < 5; k++) {
+                stream_figures again = run_streams(&t, n);
+                if (again.ns < f.ns) f = again;
             }
-            double ns = (double)(now_ns() - begin) / (double)t.n;
-            struct symm_arena_counts c;
-            symm_arena_count(x->arena, &c);
-            double held = (double)c.assigned / (double)live;
-            double used = (double)c.assigned / (double)c.used;
-            printf("%-10u <=%-10llu %10.0f %10.3f %12.3f %10llu\n", n, (unsigned long long)max, ns,
-                   held, used, (unsigned long long)x->arena->waits);
-            row("multi_stream", "arena",
+            printf("%-10u <=%-10llu %10.0f %10.3f %12.3f %10llu\n", n, (unsigned long long)max,
+                   f.ns, f.held, f.of_rounded, (unsigned long long)f.waits);
+            row("multi_stream", "arena, offsets",
                 "\"streams\": %u, \"max\": %llu, \"mean_ns\": %.1f, \"held_over_live\": %.4f, "
-                "\"held_over_rounded\": %.4f",
-                n, (unsigned long long)max, ns, held, used);
-            for (uint32_t i = 0; i < n; i++) must(!symmStreamDestroy(s[i]), "symmStreamDestroy");
-            arena_close(x);
-            free(block);
+                "\"held_over_rounded\": %.4f, \"waits\": %llu",
+                n, (unsigned long long)max, f.ns, f.held, f.of_rounded,
+                (unsigned long long)f.waits);
             free(t.at);
         }
 }
