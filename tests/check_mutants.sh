@@ -171,6 +171,8 @@ arena-ended-thread-gets-a-sub|src/host/arena_threads.c|/^static void thread_ends
 arena-streams-fit-badly|src/host/arena_sub.c|s/kind == SYMM_SUB_STREAM ? SYMM_PLACE_BEST : SYMM_PLACE_FIRST/SYMM_PLACE_FIRST/|plain|unit_arena_threads|small_blocks_of_64_streams
 arena-fails-without-its-table|src/host/arena.c|s/if (r->dump \&\& (status == symmOutOfMemory/if (r->dump \&\& 0 \&\& (status == symmOutOfMemory/|plain|unit_arena_heap|dump_log_on_failure
 arena-superblocks-change-streams|src/host/arena_global.c|s/\*off = sub \&\& s ? place_again(a, sub, bytes) : SYMM_PLACE_NONE;/*off = SYMM_PLACE_NONE;/|plain|unit_arena_threads|a_stream_gets_its_own_superblocks_again
+arena-begins-with-the-newest-memory|src/host/arena.c|s/r->align, !o->sym, heap_take/r->align, 0, heap_take/|plain|unit_arena_heap|what_is_held_is_filled
+arena-does-not-turn-its-offsets|src/host/arena_global.c|s/return a->up.down ? a->up.limit - off - bytes : off;/return off + 0 * (bytes + a->super);/|plain|unit_arena|highest_first_all_sizes highest_first_holds_no_more
 arena-ended-streams-handle-believed|src/host/arena_core.c|s/symm_pending_disown(&a->pending, s);//|plain|unit_gpu_arena|the_handle_of_an_ended_stream_is_another_streams
 lane-gives-without-a-mark|src/host/memlane_pool.c|s/SYMM_TRY(symm_memmark_set(s->comm, &z->given, l->stream));//|plain|unit_lane|another_lane_comes_behind_the_free
 graph-auto-free-frees-nothing|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/p->nlive = 0;//|plain|unit_lane_graph|G_3_4_auto_free_on_launch

@@ -252,6 +252,39 @@ static void growth_is_the_callers(void) {
     hk_processes(1, growth_is_the_callers_rank, NULL);
 }
 
+/* An arena fills the memory that it has before it takes more, though a heap gives the highest of its LOCAL zone first. */
+static void what_is_held_is_filled_rank(void *arg) {
+    enum { N = 400 };
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 512 * MB, 4 * MB, 256 * MB);
+    symmArena_t a = open_arena(heap, 0, 240 * MB, 1);
+    static struct {
+        char *at;
+        uint64_t bytes;
+    } b[N];
+    uint64_t state = 7, live = 0, peak = 0;
+    for (int i = 0; i < N; i++) {
+        state = state * 6364136223846793005ull + 1442695040888963407ull;
+        b[i].bytes = (state >> 33) % MB + 1;
+        b[i].at = take(a, b[i].bytes, NULL);
+        live += b[i].bytes;
+        if (live > peak) peak = live;
+        int other = (int)((state >> 20) % N);
+        if ((state >> 60) > 3 || !b[other].at) continue;
+        T_OK(symmArenaFree(a, b[other].at, NULL));
+        live -= b[other].bytes;
+        b[other].at = NULL;
+    }
+    T_CHECKF(info(a).heldPeak * 100 <= peak * 106, "%llu bytes were held for %llu at most",
+             (unsigned long long)info(a).heldPeak, (unsigned long long)peak);
+    T_OK(symmArenaDestroy(a));
+    T_OK(symmHeapDestroy(heap));
+}
+
+static void what_is_held_is_filled(void) {
+    hk_processes(1, what_is_held_is_filled_rank, NULL);
+}
+
 /* The arena keeps the heap's memory until it ends itself. */
 static void an_arena_outlives_its_heaps_handle_rank(void *arg) {
     hk *k = arg;
@@ -418,7 +451,7 @@ static void peers_read_local_blocks(void) {
     hk_processes(3, local_rank, T_SHARED(3 * sizeof(symmRef)));
 }
 
-T_MAIN(T(bad_arguments), T(blocks_hold_what_is_written), T(dump_log_on_failure),
-       T(growth_is_the_callers), T(an_arena_outlives_its_heaps_handle), T(streams_use_the_arena),
-       T(captured_streams_are_refused), T(symmetric_offsets_on_processes),
+T_MAIN(T(bad_arguments), T(blocks_hold_what_is_written), T(what_is_held_is_filled),
+       T(dump_log_on_failure), T(growth_is_the_callers), T(an_arena_outlives_its_heaps_handle),
+       T(streams_use_the_arena), T(captured_streams_are_refused), T(symmetric_offsets_on_processes),
        T(symmetric_offsets_on_threads), T(peers_read_local_blocks))

@@ -175,7 +175,8 @@ static symmResult_t why_not(symm_arena *a, symm_sub *sub, uint64_t off) {
     symm_piece q = {0};
     pthread_mutex_t *lock = sub ? &sub->lock : &a->lock;
     pthread_mutex_lock(lock);
-    int found = symm_place_at(sub ? sub->place : a->place, off, &q) && q.off <= off;
+    int found =
+        sub ? symm_place_at(sub->place, off, &q) && q.off <= off : symm_global_at(a, off, &q);
     pthread_mutex_unlock(lock);
     if (found && q.used && q.off != off) return no_block(a, off, "it lies inside a block");
     if (!found) return no_block(a, off, "it is no memory of this arena");
