@@ -4,18 +4,19 @@
  * "arena, offsets" is the arena's core over a synthetic upstream: neither handles nor addresses, and what the heap costs is not in it. "arena, heap"
  * is what a program has: symmArenaAlloc and symmArenaFree over a heap of the host backend. Memory is not touched.
  *
- *   bench_memory [--json FILE] [--quick] [--threads] [--write FILE] [--replay FILE]
+ *   bench_memory [--json FILE] [--quick] [--all] [--threads] [--write FILE] [--replay FILE]
+ *
+ * --all: the random allocations with every maximum of RMM's, not only 1 and 64 MiB; --quick: no trace of 100,000 allocations; --threads: that part
+ * alone.
  *
  * The time of a call is read from a clock twice around it, less what two readings cost; means are of whole traces without clocks. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 #include "arena_kit.h"
-#include "bench_clock.h"
+#include "bench_kit.h"
 #include "symm_arena.h"
 #include "trace.h"
 
@@ -32,12 +33,6 @@ typedef struct {
     void (*close)(void *x);
     void (*pairs)(void *x, int n); /* one block, again and again; NULL: not for threads */
 } allocator;
-
-static void must(int ok, const char *what) {
-    if (ok) return;
-    fprintf(stderr, "bench_memory: %s failed\n", what);
-    exit(1);
-}
 
 static void *open_place(int fit, uint64_t bytes) {
     symm_place *p = symm_place_new(fit);
@@ -146,7 +141,7 @@ static void heap_close(void *v) {
 }
 
 static void *open_malloc(void) {
-    return &clock_cost;
+    return &bk_json; /* any address */
 }
 static uint64_t malloc_take(void *x, uint64_t bytes, symmStream_t s) {
     (void)x;
@@ -190,17 +185,9 @@ enum { ALLOCATORS = sizeof allocators / sizeof *allocators };
 /* ---- one trace --------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    double mean, p50, p99, p999, high;
+    double mean, high;
+    percentiles each;
 } figures;
-
-static int by_value(const void *a, const void *b) {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-static double in_ns(uint32_t t) {
-    return t > clock_cost ? (double)(t - clock_cost) * ns_per_tick : 0;
-}
 
 /* times NULL: without a clock. from: the event behind the filling. */
 static double run_trace(const allocator *a, const trace *t, size_t from, const symmStream_t *s,
@@ -231,53 +218,32 @@ static double run_trace(const allocator *a, const trace *t, size_t from, const s
 static figures measure(const allocator *a, const trace *t, size_t from) {
     uint64_t *block = malloc((t->ids + 1) * sizeof *block);
     uint32_t *times = malloc(t->n * sizeof *times);
-    figures f = {1e30, 1e30, 1e30, 1e30, 0};
+    figures f = {1e30, 0, bk_none};
     must(block && times, "malloc");
     for (int round = 0; round < 3; round++) {
         memset(block, 0xff, (t->ids + 1) * sizeof *block);
-        double ns = run_trace(a, t, from, NULL, block, NULL, &f.high);
-        if (ns < f.mean) f.mean = ns;
+        keep_least(&f.mean, run_trace(a, t, from, NULL, block, NULL, &f.high));
         memset(block, 0xff, (t->ids + 1) * sizeof *block);
         run_trace(a, t, from, NULL, block, times, &f.high);
-        size_t n = t->n - from;
-        qsort(times + from, n, sizeof *times, by_value);
-        double p50 = in_ns(times[from + n / 2]), p99 = in_ns(times[from + n - 1 - n / 100]);
-        double p999 = in_ns(times[from + n - 1 - n / 1000]);
-        if (p50 < f.p50) f.p50 = p50;
-        if (p99 < f.p99) f.p99 = p99;
-        if (p999 < f.p999) f.p999 = p999;
+        keep_least_of(&f.each, percentiles_of(times + from, t->n - from));
     }
     free(block);
     free(times);
     return f;
 }
 
-static FILE *json;
-static int rows;
-
-static void row(const char *what, const char *who, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static void row(const char *what, const char *who, const char *fmt, ...) {
-    va_list ap;
-    if (!json) return;
-    fprintf(json, "%s\n  {\"trace\": \"%s\", \"allocator\": \"%s\", ", rows++ ? "," : "", what,
-            who);
-    va_start(ap, fmt);
-    vfprintf(json, fmt, ap);
-    va_end(ap);
-    fprintf(json, "}");
-}
-
 static void show(const char *what, const trace *t, size_t from) {
     for (int i = 0; i < ALLOCATORS; i++) {
+        progress("%s: %s", what, allocators[i].name);
         figures f = measure(&allocators[i], t, from);
-        printf("%-22s %-14s %8.0f %8.0f %8.0f %9.0f   ", what, allocators[i].name, f.mean, f.p50,
-               f.p99, f.p999);
+        progress_end();
+        printf("%-22s %-14s %8.0f %8.0f %8.0f %9.0f   ", what, allocators[i].name, f.mean,
+               f.each.p50, f.each.p99, f.each.p999);
         printf(f.high > 0 ? "%.3f\n" : "-\n", f.high);
         row(what, allocators[i].name,
             "\"mean_ns\": %.1f, \"p50_ns\": %.1f, \"p99_ns\": %.1f, \"p999_ns\": %.1f, "
             "\"high_over_live\": %.4f",
-            f.mean, f.p50, f.p99, f.p999, f.high);
+            f.mean, f.each.p50, f.each.p99, f.each.p999, f.high);
     }
     fflush(stdout);
 }
@@ -287,12 +253,15 @@ static void head(const char *title) {
            "p50", "p99", "p999", "high/live");
 }
 
-static void traces(int quick) {
+enum { QUICK = -1, SHORT = 0, ALL = 1 };
+
+static void traces(int how) {
     static const size_t n[] = {1000, 10000, 100000};
-    static const uint64_t max[] = {1, 64};
+    static const uint64_t max[] = {1, 64, 4, 256, 1024, 4096}; /* the first two always */
+    const int sizes = how == ALL ? 6 : 2, quick = how == QUICK;
     char what[64];
     head("random_allocations: 73 % allocations, at most 16000 MiB live");
-    for (int m = 0; m < 2; m++)
+    for (int m = 0; m < sizes; m++)
         for (int i = 0; i < 3 - quick; i++) {
             trace t = trace_random(n[i], max[m] * MB, 16000 * MB, 88172645463325252ull);
             snprintf(what, sizeof what, "%zuk x <=%llu MB", n[i] / 1000,
@@ -520,28 +489,30 @@ static void replay(const char *path) {
 
 int main(int argc, char **argv) {
     const char *read = NULL, *write = NULL;
-    int quick = 0, only_threads = 0;
+    int how = SHORT, only_threads = 0;
     for (int i = 1; i < argc; i++) {
         const char *next = i + 1 < argc ? argv[i + 1] : NULL;
         if (!strcmp(argv[i], "--quick"))
-            quick = 1;
+            how = QUICK;
+        else if (!strcmp(argv[i], "--all"))
+            how = ALL;
         else if (!strcmp(argv[i], "--threads"))
             only_threads = 1;
         else if (!strcmp(argv[i], "--json") && next)
-            must((json = fopen(argv[++i], "w")) != NULL, "opening the JSON file");
+            json_open(argv[++i]);
         else if (!strcmp(argv[i], "--write") && next)
             write = argv[++i];
         else if (!strcmp(argv[i], "--replay") && next)
             read = argv[++i];
         else
-            must(0, "reading the arguments: [--json FILE] [--quick] [--threads] [--write FILE] "
-                    "[--replay FILE]");
+            must(
+                0,
+                "reading the arguments: [--json FILE] [--quick] [--all] [--threads] [--write FILE] "
+                "[--replay FILE]");
     }
     setenv("SYMM_BACKEND", "host", 1);
     setenv("SYMM_WIN_STRIDE", "128G", 1);
     calibrate();
-    printf("clock: %.1f ns for two readings, subtracted\n", (double)clock_cost * ns_per_tick);
-    if (json) fprintf(json, "[");
     if (write) {
         trace t = trace_streams(4, 500, 5000, MB, 77);
         must(!trace_write(&t, write), "writing the trace");
@@ -550,10 +521,9 @@ int main(int argc, char **argv) {
     if (read) {
         replay(read);
     } else {
-        if (!only_threads) traces(quick);
+        if (!only_threads) traces(how);
         if (!only_threads) streams();
         threads();
     }
-    if (json) fprintf(json, "\n]\n");
-    return json && fclose(json) ? 1 : 0;
+    return json_close();
 }
