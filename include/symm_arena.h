@@ -1,7 +1,7 @@
 /* symm_arena.h - an arena: many blocks of all sizes out of a heap, for many threads and streams at once.
  *
  * Each thread (for work of the NULL stream) and each stream has a sub-arena: superblocks of its own, blocks in them at the lowest address
- * that fits, neighbours joined when freed. Superblocks come from the arena's global part and go back to it when empty; the global
+ * that fits (of a stream: in the smallest hole that fits, of these the lowest), neighbours joined when freed. Superblocks come from the arena's global part and go back to it when empty; the global
  * part takes its memory from the heap. Small blocks that a thread frees are kept for its next calls. Blocks larger than 32 KiB, or half
  * a superblock, come from the global part directly.
  *

@@ -44,7 +44,8 @@ SYMM_API symmResult_t symmVecReserve(symmVec_t vec, uint64_t bytes);
  * the rest is mapped on all ranks, or on none. Moves only where it has no addresses for it. After a move, pointers from before are good until
  * the next move or shrinking. symmInvalidArgument: it is longer already. [collective] */
 SYMM_API symmResult_t symmVecGrow(symmVec_t vec, uint64_t bytes);
-/* Makes it `bytes` long and gives back whole chunks behind them. The ranks' work on those bytes must have ended. [collective] */
+/* Makes it `bytes` long and gives back whole chunks behind them, on all ranks or on none. The ranks' work on those bytes must have ended.
+ * [collective] */
 SYMM_API symmResult_t symmVecShrink(symmVec_t vec, uint64_t bytes);
 
 /* Where this process reaches the first byte of rank's part, now. [local] */

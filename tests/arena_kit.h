@@ -16,7 +16,12 @@ typedef struct {
     symm_place *place;
     pthread_mutex_t lock;
     uint64_t takes, gives, bytes, super;
+    int down; /* the highest first, as a heap's LOCAL zone */
 } ak_upstream;
+
+static inline uint64_t ak_flip(const ak_upstream *u, uint64_t off, uint64_t bytes) {
+    return u->down ? u->bytes - off - bytes : off;
+}
 
 static inline symmResult_t ak_take(void *ctx, uint64_t bytes, uint64_t *off) {
     ak_upstream *u = ctx;
@@ -24,14 +29,17 @@ static inline symmResult_t ak_take(void *ctx, uint64_t bytes, uint64_t *off) {
     *off = symm_place_take(u->place, bytes, u->super, 0, NULL);
     u->takes++;
     pthread_mutex_unlock(&u->lock);
-    return *off == SYMM_PLACE_NONE
-               ? SYMM_ERR(symmNeedGrow, "upstream has not %llu bytes", (unsigned long long)bytes)
-               : symmSuccess;
+    if (*off == SYMM_PLACE_NONE)
+        return SYMM_ERR(symmNeedGrow, "upstream has not %llu bytes", (unsigned long long)bytes);
+    *off = ak_flip(u, *off, bytes);
+    return symmSuccess;
 }
 
 static inline void ak_give(void *ctx, uint64_t off) {
     ak_upstream *u = ctx;
     pthread_mutex_lock(&u->lock);
+    symm_piece q;
+    if (u->down && symm_place_at(u->place, ak_flip(u, off, SYMM_PLACE_UNIT), &q)) off = q.off;
     if (symm_place_give(u->place, off)) u->gives++;
     pthread_mutex_unlock(&u->lock);
 }
@@ -49,7 +57,7 @@ static inline void ak_close(ak_upstream *u) {
 
 static inline symmResult_t ak_arena(ak_upstream *u, uint64_t limit, uint64_t super, uint64_t piece,
                                     int stripes, symm_arena **a) {
-    symm_upstream up = {u, u->bytes, 2 * AK_MB, ak_take, ak_give};
+    symm_upstream up = {u, u->bytes, 2 * AK_MB, u->down, ak_take, ak_give};
     symm_arena_options o = {limit, super, piece, stripes > 0, stripes, "test"};
     u->super = super;
     return symm_arena_new(&up, &symm_arena_order_host, &o, a);

@@ -166,14 +166,24 @@ zones-grow-over-tracts|src/host/heap_grow.c|s/symm_part next = symm_heap_next_tr
 hole-joined-on-one-side|src/host/place_engine.inl|/^static inline void join(/,/^}/s/int down = (before > 0)/int down = 0/|plain|unit_place|give_tells_what_it_freed
 largest-hole-not-told-upwards|src/host/place_tree.inl|/^static inline void tell/,/^}/s/len = largest(c->node.level.);//|plain|unit_place|first_fit_beside_the_model
 arena-free-without-the-exchange|src/host/arena_core.c|/^symmResult_t symm_arena_give/,/^}/{s/!atomic_compare_exchange_strong_explicit(/(sched_yield(), atomic_store_explicit(/;s/block, &is, \(.*\),$/block, \1,/;s/memory_order_acq_rel, memory_order_relaxed))/memory_order_relaxed), 0))/};s/^#include <errno.h>/&\n#include <sched.h>/|plain|unit_arena_threads|one_of_two_frees_wins
-arena-large-block-not-waited-for|src/host/arena_wait.c|/^void symm_pending_for/,/^}/s/if (e.stream == s)/if (1)/|plain|unit_arena_threads|a_block_goes_from_stream_to_stream
-arena-far-free-not-waited-for|src/host/arena_sub.c|s/if (s != own) symm_pending_add(a, &sub->waits, 0, 1, s);//|plain|unit_arena_threads|a_free_on_another_stream_is_waited_for
+arena-large-block-not-waited-for|src/host/arena_wait.c|/^void symm_pending_for/,/^}/s/if (e.stream == s)/if (1)/|plain|unit_arena_threads|a_block_goes_from_stream_to_stream producer_and_consumer_on_two_streams
+arena-far-free-not-waited-for|src/host/arena_sub.c|s/if (s != own) symm_pending_add(a, &sub->waits, 0, 1, s);//|plain|unit_arena_threads|a_free_on_another_stream_is_waited_for producer_and_consumer_on_two_streams
 arena-superblock-without-its-point|src/host/arena_global.c|s/symm_pending_add(a, &a->pending, off, off + bytes, s);//|plain|unit_arena_threads|superblocks_carry_their_order
 arena-ended-stream-not-waited-for|src/host/arena_sub.c|/^void symm_sub_close/,/^}/s/symm_pending_add(a, &sub->waits, 0, 1, s);//|plain|unit_arena_threads|an_ended_streams_holes_wait_for_its_work
+arena-ended-thread-keeps-its-sub|src/host/arena_threads.c|/^static void thread_ends/,/^}/{s/symm_last = (symm_sub_last){0};//;s/memset(recents, 0, sizeof recents);//}|plain|unit_arena_threads|a_destructor_that_runs_late_has_no_sub
+arena-ended-thread-gets-a-sub|src/host/arena_threads.c|/^static void thread_ends/,/^}/s/ending = 1;/ending = 0;/|plain|unit_arena_threads|a_destructor_that_runs_late_has_no_sub
+arena-streams-fit-badly|src/host/arena_sub.c|s/kind == SYMM_SUB_STREAM ? SYMM_PLACE_BEST : SYMM_PLACE_FIRST/SYMM_PLACE_FIRST/|plain|unit_arena_threads|small_blocks_of_64_streams
+arena-fails-without-its-table|src/host/arena.c|s/if (r->dump \&\& (status == symmOutOfMemory/if (r->dump \&\& 0 \&\& (status == symmOutOfMemory/|plain|unit_arena_heap|dump_log_on_failure
+arena-superblocks-change-streams|src/host/arena_global.c|s/\*off = sub \&\& s ? place_again(a, sub, bytes) : SYMM_PLACE_NONE;/*off = SYMM_PLACE_NONE;/|plain|unit_arena_threads|a_stream_gets_its_own_superblocks_again
+arena-begins-with-the-newest-memory|src/host/arena.c|s/r->align, !o->sym, heap_take/r->align, 0, heap_take/|plain|unit_arena_heap|what_is_held_is_filled
+arena-does-not-turn-its-offsets|src/host/arena_global.c|s/return a->up.down ? a->up.limit - off - bytes : off;/return off + 0 * (bytes + a->super);/|plain|unit_arena|highest_first_all_sizes highest_first_holds_no_more
 arena-ended-streams-handle-believed|src/host/arena_core.c|s/symm_pending_disown(&a->pending, s);//|plain|unit_gpu_arena|the_handle_of_an_ended_stream_is_another_streams
 lane-gives-without-a-mark|src/host/memlane_pool.c|s/SYMM_TRY(symm_memmark_set(s->comm, &z->given, l->stream));//|plain|unit_lane|another_lane_comes_behind_the_free
 graph-auto-free-frees-nothing|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/p->nlive = 0;//|plain|unit_lane_graph|G_3_4_auto_free_on_launch
 synced-pull-leaves-the-state|src/host/synced_move.c|/^symmResult_t symm_synced_pull/,/^}/s/s->head = SYMM_SYNCED_SYNCED;//|plain|unit_synced|every_state_times_every_call
+vector-shrinks-before-all-can|src/host/heap_tidy.c|/^static symmResult_t trim(/,/^}/s/    status = meet(h, status, keep, stage);/if (s) shorten(h, s);\n&/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing ranks_that_shrink_to_other_sizes_are_told_at_once
+vector-size-not-tried-before-it-grows|src/host/vec.c|s/if (!status \&\& bytes > have) status = symm_heap_try_resize(h, bytes);//|plain|unit_vec|a_first_growth_that_fails_on_one_rank_changes_nothing
+vector-that-cannot-shrink-stays-away|src/host/heap_tidy.c|/^symmResult_t symm_heap_shorten/,/^}/s/if (!status) status = symm_heap_try_resize(h, bytes);/SYMM_TRY(symm_heap_try_resize(h, bytes));/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing
 vector-tells-its-size-too-early|src/host/vec.c|/^static symmResult_t grow(/,/^}/s/SYMM_TRY(check_room(h, bytes));/& symm_ledger_publish(h->ledger, bytes);/|plain|unit_vec|peers_read_while_it_grows
 first-end-of-file-believed|src/transport/mesh_unix.c|s/if (ended) SYMM_TRY(receive(fd, in, &n, state));//|plain|fault_mesh|an_end_that_is_told_too_early_loses_no_message
 graph-trimmed-while-it-lives|src/host/memplan_life.c|s/p->region == r &&$/0 \&\&/|plain|unit_lane_graph|G_6_trim_gives_back_what_no_plan_uses

@@ -377,7 +377,87 @@ static void mixed_random(void) {
     close_fix(f);
 }
 
-static void dump_log_on_failure(void) {
+/* ---- an upstream that gives the highest first ---------------------------------------------------------------------------- */
+
+static fix *open_down(uint64_t limit, uint64_t super, uint64_t piece) {
+    fix *f = open_fix(limit, super, piece, 0);
+    symm_arena_end(f->a);
+    f->up.down = 1;
+    T_OK(ak_arena(&f->up, limit, super, piece, 0, &f->a));
+    return f;
+}
+
+/* Blocks of all sizes and alignments, each apart from all others, each told apart from what is no block; then nothing is left. */
+static void highest_first_all_sizes(void) {
+    enum { MOST = 300 };
+    fix *f = open_down(AK_GB, 16 * KB, 2 * MB);
+    uint64_t off[MOST], bytes[MOST], state = 5, live = 0;
+    int n = 0;
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < 4000; i++) {
+        if (n == 0 || (n < MOST && draw(&state, 100) < 53)) {
+            uint64_t b = draw(&state, 2) ? draw(&state, 30 * KB) + 1 : draw(&state, 2 * MB) + 1;
+            uint64_t o = take_as(f, NULL, b, draw(&state, 3) ? U : U << draw(&state, 14));
+            for (int j = 0; j < n; j++) T_CHECK(o + b <= off[j] || off[j] + bytes[j] <= o);
+            if (b > U && i % 16 == 0)
+                T_ERR(symm_arena_give(f->a, NULL, o + U), symmInvalidArgument);
+            off[n] = o;
+            bytes[n++] = b;
+            live += (b + U - 1) / U * U;
+        } else {
+            int j = (int)draw(&state, (uint64_t)n);
+            give(f, off[j]);
+            if (i % 16 == 0) T_ERR(symm_arena_give(f->a, NULL, off[j]), symmInvalidArgument);
+            live -= (bytes[j] + U - 1) / U * U;
+            off[j] = off[--n];
+            bytes[j] = bytes[n];
+        }
+        if (i % 100 == 0) T_EQ(count(f).used, live);
+    }
+    while (n--) give(f, off[n]);
+    T_EQ(count(f).used, 0);
+    uint64_t held = count(f).held;
+    T_CHECK(symm_arena_trim(f->a) > 0 && count(f).held < held); /* what this thread keeps stays */
+    close_fix(f);
+}
+
+/* What is there is filled before more is taken, as with one that gives the lowest first: both hold the same for the same calls. */
+static void highest_first_holds_no_more(void) {
+    fix *f[2] = {open_fix(AK_GB, 16 * KB, 2 * MB, 0), open_down(AK_GB, 16 * KB, 2 * MB)};
+    static uint64_t off[2][800];
+    uint64_t state = 3;
+    for (int i = 0; i < 800; i++) {
+        uint64_t bytes = draw(&state, MB) + 1, k = draw(&state, 100) < 27 ? draw(&state, 800) : 800;
+        for (int x = 0; x < 2; x++) {
+            off[x][i] = take(f[x], bytes) + 1;
+            if (k == 800 || !off[x][k]) continue;
+            give(f[x], off[x][k] - 1);
+            off[x][k] = 0;
+        }
+    }
+    T_EQ(count(f[1]).used, count(f[0]).used);
+    T_EQ(count(f[1]).held_peak, count(f[0]).held_peak);
+    for (int x = 0; x < 2; x++) close_fix(f[x]);
+}
+
+/* Aligned blocks lie in any hole that has the room for them, whether or not there is more of it. */
+static void highest_first_alignment_leaks_nothing(void) {
+    fix *f = open_down(8 * MB, 16 * KB, 8 * MB);
+    uint64_t all = take(f, 8 * MB - 16 * KB);
+    give(f, all);
+    uint64_t odd = take_as(f, NULL, 5 * MB + 300 * KB, 2 * MB), used = count(f).used;
+    T_EQ(used, 5 * MB + 300 * KB);
+    uint64_t tail = take(f, 700 * KB), head = take_as(f, NULL, 1900 * KB, MB);
+    T_EQ(count(f).used, used + 2600 * KB);
+    give(f, odd);
+    give(f, tail);
+    give(f, head);
+    T_EQ(count(f).used, 0);
+    close_fix(f);
+}
+
+/* The table itself; a call that fails writes it: unit_arena_heap/dump_log_on_failure. */
+static void dump_table(void) {
     fix *f = open_fix(4 * MB, 64 * KB, 2 * MB, 0);
     char text[8192] = {0};
     int fd[2];
@@ -408,4 +488,5 @@ T_MAIN(T(align_to_size_class), T(superblock_empty), T(superblock_contains), T(su
        T(arena_allocate_and_deallocate), T(arena_deallocate_merges), T(arena_defragment),
        T(arena_exhaustion_defragments), T(size_smaller_than_superblock), T(ninety_percent),
        T(small_medium_large), T(memory_goes_back_when_much_is_idle), T(sizes_from_4_bytes_to_1_gib),
-       T(a_hundred_random_sizes), T(mixed_random), T(dump_log_on_failure))
+       T(a_hundred_random_sizes), T(mixed_random), T(highest_first_all_sizes),
+       T(highest_first_holds_no_more), T(highest_first_alignment_leaks_nothing), T(dump_table))

@@ -168,30 +168,74 @@ static void blocks_hold_what_is_written(void) {
     hk_processes(1, blocks_hold_what_is_written_rank, NULL);
 }
 
+/* A call that finds no memory; text: what it wrote to stderr meanwhile. */
+static symmResult_t take_and_read(symmArena_t a, size_t bytes, char *text, size_t room) {
+    char path[] = "/tmp/symm-arena-XXXXXX";
+    void *p = a;
+    int fd = mkstemp(path), keep = dup(2);
+    T_CHECK(fd >= 0 && keep >= 0);
+    T_EQ(dup2(fd, 2), 2);
+    symmResult_t status = symmArenaAlloc(a, bytes, 0, NULL, &p);
+    T_EQ(dup2(keep, 2), 2);
+    close(keep);
+    T_CHECK(p == NULL);
+    ssize_t got = pread(fd, text, room - 1, 0);
+    T_CHECK(got >= 0);
+    text[got] = 0;
+    close(fd);
+    unlink(path);
+    return status;
+}
+
+/* A call that fails for want of memory writes the table to stderr, where that is wanted; its reason stays the call's. */
+static void dump_log_on_failure_rank(void *arg) {
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 64 * MB, 4 * MB, 12 * MB);
+    symmArena_t a = NULL, quiet = open_arena(heap, 0, 4 * MB, 1);
+    char text[8192], *table;
+    T_EXPECT_WARNINGS();
+    symmArenaConfig_t c = config(SYMM_ARENA_DUMP, 4 * MB, 1);
+    c.superblock = 64 * KB;
+    T_OK(symmArenaCreate(heap, &c, &a));
+    void *hole = take(a, 20 * KB, NULL), *left = take(a, 1000, NULL), *large = take(a, MB, NULL);
+    T_OK(symmArenaFree(a, hole, NULL));
+    T_EQ(take_and_read(a, 4 * MB - 1, text, sizeof text), symmOutOfMemory);
+    T_MSG(symmGetLastError(NULL), "do not fit");
+    table = strstr(text, "arena tested: local, arena size 4194304, superblock size 65536");
+    T_CHECKF(table != NULL, "no table: %s", text);
+    T_MSG(table, "superblocks 1, large blocks 1");
+    T_MSG(table, "global: used 1114112, free");
+    T_MSG(table, "thread 0, 1 superblocks: used 1024, free 64512, largest 44032");
+    T_MSG(table, "used 1024, free 64512, largest 44032, blocks 1, holes 2, fragmentation 31.75 %");
+    T_EQ(take_and_read(a, 5 * MB, text, sizeof text), symmOutOfMemory); /* over the limit at once */
+    T_MSG(text, "arena tested: local, arena size 4194304");
+    T_EQ(take_and_read(quiet, 5 * MB, text, sizeof text), symmOutOfMemory);
+    T_CHECKF(!strstr(text, "arena size"), "not asked for: %s", text);
+    T_EQ(info(a).used, 1024 + MB);
+    T_OK(symmArenaFree(a, left, NULL));
+    T_OK(symmArenaFree(a, large, NULL));
+    T_OK(symmArenaDestroy(quiet));
+    T_OK(symmArenaDestroy(a));
+    T_OK(symmHeapDestroy(heap));
+}
+
+static void dump_log_on_failure(void) {
+    hk_processes(1, dump_log_on_failure_rank, NULL);
+}
+
 /* No growth inside a call: the caller is told, grows, and goes on. Exhaustion writes the table. */
 static void growth_is_the_callers_rank(void *arg) {
     hk *k = arg;
     symmHeap_t heap = hk_heap(k, 64 * MB, 4 * MB, 4 * MB);
     symmArena_t a = NULL;
     void *p;
-    char text[4096] = {0}, path[] = "/tmp/symm-arena-XXXXXX";
+    char text[4096];
     T_EXPECT_WARNINGS();
     symmArenaConfig_t c = config(SYMM_ARENA_DUMP, 16 * MB, 1);
     T_OK(symmArenaCreate(heap, &c, &a));
     void *first = take(a, 3 * MB, NULL);
-    int fd = mkstemp(path), keep = dup(2);
-    T_CHECK(fd >= 0 && keep >= 0);
-    T_EQ(dup2(fd, 2), 2);
-    symmResult_t status = symmArenaAlloc(a, 3 * MB, 0, NULL, &p);
-    T_EQ(dup2(keep, 2), 2);
-    close(keep);
-    T_EQ(status, symmNeedGrow);
-    T_CHECK(p == NULL && pread(fd, text, sizeof text - 1, 0) > 0);
-    char *table = strstr(text, "arena tested: local, arena size 16777216");
-    T_CHECK(table != NULL);
-    T_MSG(table, "superblock size 16384");
-    close(fd);
-    unlink(path);
+    T_EQ(take_and_read(a, 3 * MB, text, sizeof text), symmNeedGrow);
+    T_MSG(text, "arena tested: local, arena size 16777216, superblock size 16384");
     T_OK(symmHeapGrow(heap, 0, 8 * MB));
     p = take(a, 3 * MB, NULL);
     T_OK(symmArenaFree(a, p, NULL));
@@ -206,6 +250,39 @@ static void growth_is_the_callers_rank(void *arg) {
 
 static void growth_is_the_callers(void) {
     hk_processes(1, growth_is_the_callers_rank, NULL);
+}
+
+/* An arena fills the memory that it has before it takes more, though a heap gives the highest of its LOCAL zone first. */
+static void what_is_held_is_filled_rank(void *arg) {
+    enum { N = 400 };
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 512 * MB, 4 * MB, 256 * MB);
+    symmArena_t a = open_arena(heap, 0, 240 * MB, 1);
+    static struct {
+        char *at;
+        uint64_t bytes;
+    } b[N];
+    uint64_t state = 7, live = 0, peak = 0;
+    for (int i = 0; i < N; i++) {
+        state = state * 6364136223846793005ull + 1442695040888963407ull;
+        b[i].bytes = (state >> 33) % MB + 1;
+        b[i].at = take(a, b[i].bytes, NULL);
+        live += b[i].bytes;
+        if (live > peak) peak = live;
+        int other = (int)((state >> 20) % N);
+        if ((state >> 60) > 3 || !b[other].at) continue;
+        T_OK(symmArenaFree(a, b[other].at, NULL));
+        live -= b[other].bytes;
+        b[other].at = NULL;
+    }
+    T_CHECKF(info(a).heldPeak * 100 <= peak * 106, "%llu bytes were held for %llu at most",
+             (unsigned long long)info(a).heldPeak, (unsigned long long)peak);
+    T_OK(symmArenaDestroy(a));
+    T_OK(symmHeapDestroy(heap));
+}
+
+static void what_is_held_is_filled(void) {
+    hk_processes(1, what_is_held_is_filled_rank, NULL);
 }
 
 /* The arena keeps the heap's memory until it ends itself. */
@@ -374,7 +451,7 @@ static void peers_read_local_blocks(void) {
     hk_processes(3, local_rank, T_SHARED(3 * sizeof(symmRef)));
 }
 
-T_MAIN(T(bad_arguments), T(blocks_hold_what_is_written), T(growth_is_the_callers),
-       T(an_arena_outlives_its_heaps_handle), T(streams_use_the_arena),
-       T(captured_streams_are_refused), T(symmetric_offsets_on_processes),
+T_MAIN(T(bad_arguments), T(blocks_hold_what_is_written), T(what_is_held_is_filled),
+       T(dump_log_on_failure), T(growth_is_the_callers), T(an_arena_outlives_its_heaps_handle),
+       T(streams_use_the_arena), T(captured_streams_are_refused), T(symmetric_offsets_on_processes),
        T(symmetric_offsets_on_threads), T(peers_read_local_blocks))

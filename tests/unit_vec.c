@@ -315,20 +315,69 @@ static void other_sizes_are_found_at_the_next_collective(void) {
     both(diverge);
 }
 
+/* Who shrinks to another size is told at once, and nothing has happened. */
+static void shrink_apart(void *arg) {
+    hk *k = arg;
+    symmVec_t vec = make(k, 64 * HK_MB, 0);
+    T_OK(symmVecGrow(vec, 9 * HK_MB));
+    paint(k, vec, 0);
+    T_ERR(symmVecShrink(vec, k->rank == 1 ? 3 * HK_MB : 5 * HK_MB), symmMismatch);
+    T_MSG(symmGetLastError(NULL),
+          "shrinking a vector: keep is 5242880 on rank 0, 3145728 on rank 1");
+    T_EQ(size_of(vec), 9 * HK_MB);
+    seen(k, vec);
+    T_ERR(symmVecShrink(vec, k->rank == 1 ? 10 * HK_MB : 5 * HK_MB), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "bytes=10485760: vector v has 9437184 (symmVecGrow)");
+    T_EQ(size_of(vec), 9 * HK_MB);
+    seen(k, vec);
+    T_OK(symmVecShrink(vec, 5 * HK_MB));
+    seen(k, vec);
+    T_OK(symmVecDestroy(vec));
+}
+static void ranks_that_shrink_to_other_sizes_are_told_at_once(void) {
+    T_EXPECT_WARNINGS();
+    both(shrink_apart);
+}
+
 /* ---- failpoints ---- */
 
-static void fail_one(hk *k, int point, int moves) {
+/* One call on a vector, which fails on one rank. */
+typedef struct {
+    uint64_t max, had, want; /* MiB; addresses, size before, size asked for */
+    symmResult_t (*call)(symmVec_t, uint64_t);
+    uint64_t has; /* size afterwards */
+    int moves;
+} step;
+
+static void changed(hk *k, const step *s, symmVec_t vec, const char *at) {
+    T_EQ(size_of(vec), s->has * HK_MB);
+    T_CHECK((part(vec, k->rank) != at) == s->moves);
+    if (s->has > s->had) paint(k, vec, s->had * HK_MB);
+    seen(k, vec);
+    /* There is memory behind the size, on all ranks, whatever was refused before. */
+    T_OK(symmVecGrow(vec, 40 * HK_MB));
+    paint(k, vec, s->has * HK_MB);
+    seen(k, vec);
+}
+
+static void unchanged(hk *k, const step *s, symmVec_t vec, const char *at) {
+    T_CHECK(part(vec, k->rank) == at);
+    T_EQ(size_of(vec), s->had * HK_MB);
+    seen(k, vec);
+}
+
+static void fail_step(hk *k, int point, const step *s) {
     fk *f = k->f;
     char spec[96];
-    symmVec_t vec = make(k, moves ? 8 * HK_MB : 64 * HK_MB, 0);
-    T_OK(symmVecGrow(vec, 7 * HK_MB));
+    symmVec_t vec = make(k, s->max * HK_MB, 0);
+    if (s->had) T_OK(symmVecGrow(vec, s->had * HK_MB));
     paint(k, vec, 0);
     char *at = part(vec, k->rank);
     fk_gauges before = fk_take();
     snprintf(spec, sizeof spec, "%s:error:1:%d", symm_fail_name(point), f->victim);
     hk_barrier(k);
     if (k->rank == f->victim) T_EQ(symm_fail_arm(spec), 0);
-    fk_note(f, k->rank, symmVecGrow(vec, 15 * HK_MB));
+    fk_note(f, k->rank, s->call(vec, s->want * HK_MB));
     if (k->rank == f->victim && symm_fail_hits(point)) {
         atomic_store(&f->hits[0], 1);
         T_CHECKF(f->k.code[k->rank], "%s failed, and nothing came of it", symm_fail_name(point));
@@ -343,29 +392,52 @@ static void fail_one(hk *k, int point, int moves) {
     symmResult_t async;
     T_OK(symmCommGetAsyncError(k->comm, &async));
     if (async) { /* some failures of an agreement end the communicator, here as anywhere */
-        T_EQ(size_of(vec), 7 * HK_MB);
-        hk_holds(at, 64, k->rank, 0);
+        T_EQ(size_of(vec), s->had * HK_MB);
+        if (s->had) hk_holds(at, 64, k->rank, 0);
         return;
     }
     if (code) {
         FK_UNCHANGED(&before);
-        T_CHECK(part(vec, k->rank) == at);
-        T_EQ(size_of(vec), 7 * HK_MB);
-        seen(k, vec);
-        T_OK(symmVecGrow(vec, 15 * HK_MB));
+        unchanged(k, s, vec, at);
+        T_OK(s->call(vec, s->want * HK_MB));
     }
-    T_CHECK((part(vec, k->rank) != at) == moves);
-    paint(k, vec, 7 * HK_MB);
-    seen(k, vec);
+    changed(k, s, vec, at);
     T_OK(symmVecDestroy(vec));
 }
 
+static void fail_growth(hk *k, int point, int moves) {
+    fail_step(k, point, &(step){moves ? 8 : 64, 7, 15, symmVecGrow, 15, moves});
+}
+static void fail_first(hk *k, int point, int moves) {
+    fail_step(k, point, &(step){moves ? 8 : 64, 0, 15, symmVecGrow, 15, moves});
+}
+static void fail_reserve(hk *k, int point, int empty) {
+    fail_step(k, point, &(step){8, empty ? 0 : 7, 30, symmVecReserve, empty ? 0 : 7, 1});
+}
+static void fail_shrink(hk *k, int point, int all) {
+    fail_step(k, point, &(step){64, 15, all ? 0 : 3, symmVecShrink, all ? 0 : 3, 0});
+}
+
 static void a_failure_on_one_rank_changes_nothing(void) {
-    hk_failpoints("vec", fail_one);
+    hk_failpoints("vec", fail_growth);
+}
+static void a_first_growth_that_fails_on_one_rank_changes_nothing(void) {
+    hk_failpoints("vec_first", fail_first);
+}
+static void a_reservation_that_fails_on_one_rank_changes_nothing(void) {
+    hk_failpoints("vec_reserve", fail_reserve);
+}
+static void a_shrinking_that_fails_on_one_rank_changes_nothing(void) {
+    hk_failpoints("vec_shrink", fail_shrink);
 }
 
 T_MAIN(T(growth_in_place_moves_nothing_and_needs_the_new_bytes_only),
        T(a_range_that_is_too_small_is_left_without_a_copy),
        T(a_captured_call_keeps_the_range_it_knows), T(peers_read_while_it_grows),
        T(shrinking_gives_back_whole_pieces), T(wrong_calls_get_a_code_and_change_nothing),
-       T(other_sizes_are_found_at_the_next_collective), T(a_failure_on_one_rank_changes_nothing))
+       T(other_sizes_are_found_at_the_next_collective),
+       T(ranks_that_shrink_to_other_sizes_are_told_at_once),
+       T(a_failure_on_one_rank_changes_nothing),
+       T(a_first_growth_that_fails_on_one_rank_changes_nothing),
+       T(a_reservation_that_fails_on_one_rank_changes_nothing),
+       T(a_shrinking_that_fails_on_one_rank_changes_nothing))

@@ -111,7 +111,7 @@ static symmResult_t create(symm_heap *h, const symmArenaConfig_t *c, const symm_
                   .sym = o->sym,
                   .dump = (c->flags & SYMM_ARENA_DUMP) != 0};
     symm_heap_ref(h);
-    symm_upstream up = {r, reserve, r->align, heap_take, heap_give};
+    symm_upstream up = {r, reserve, r->align, !o->sym, heap_take, heap_give};
     symm_arena_order order = symm_arena_order_of(symm_heap_comm(h));
     symmResult_t status = symm_arena_new(&up, &order, o, &r->core);
     if (!status) {

@@ -132,7 +132,7 @@ static symmResult_t too_much(const symm_arena *a, uint64_t bytes) {
 
 static symmResult_t take_once(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
                               uint64_t align, uint64_t *off) {
-    if (bytes > a->small || align > a->super)
+    if (!sub || bytes > a->small || align > a->super)
         return symm_global_take(a, NULL, s, bytes, align, off);
     return symm_sub_take(sub, bytes, align, off);
 }
@@ -143,12 +143,12 @@ symmResult_t symm_arena_take(symm_arena *a, symmStream_t s, uint64_t bytes, uint
     uint64_t units = (bytes + SYMM_ARENA_UNIT - 1) / SYMM_ARENA_UNIT;
     if (__builtin_expect(bytes > a->limit, 0)) return too_much(a, bytes);
     if (!sub) SYMM_TRY(symm_sub_for(a, s, &sub));
-    if (!s && units <= SYMM_KEEP_UNITS && align <= SYMM_ARENA_UNIT &&
+    if (sub && !s && units <= SYMM_KEEP_UNITS && align <= SYMM_ARENA_UNIT &&
         (take_kept(a, sub, units, off) || (symm_sub_collect(sub) && take_kept(a, sub, units, off))))
         return symmSuccess;
     symmResult_t status = take_once(a, sub, s, bytes, align, off);
     if (status != symmOutOfMemory && status != symmNeedGrow) return status;
-    if (!s) {
+    if (sub && !s) {
         pthread_mutex_lock(&sub->lock);
         symm_sub_flush(sub, 0);
         pthread_mutex_unlock(&sub->lock);
@@ -175,7 +175,8 @@ static symmResult_t why_not(symm_arena *a, symm_sub *sub, uint64_t off) {
     symm_piece q = {0};
     pthread_mutex_t *lock = sub ? &sub->lock : &a->lock;
     pthread_mutex_lock(lock);
-    int found = symm_place_at(sub ? sub->place : a->place, off, &q) && q.off <= off;
+    int found =
+        sub ? symm_place_at(sub->place, off, &q) && q.off <= off : symm_global_at(a, off, &q);
     pthread_mutex_unlock(lock);
     if (found && q.used && q.off != off) return no_block(a, off, "it lies inside a block");
     if (!found) return no_block(a, off, "it is no memory of this arena");

@@ -19,6 +19,65 @@ symm_super *symm_super_make(symm_arena *a, uint64_t off) {
     return super;
 }
 
+/* ---- the engine's offsets -------------------------------------------------------------------------------------------- */
+
+/* What is taken from upstream next must lie behind what there is, for the engine takes the lowest that fits: else it would break into new
+ * memory before it fills the old. So where upstream gives the highest first, the engine counts from the top. Its own inverse. */
+static inline uint64_t flip(const symm_arena *a, uint64_t off, uint64_t bytes) {
+    return a->up.down ? a->up.limit - off - bytes : off;
+}
+
+int symm_global_at(const symm_arena *a, uint64_t off, symm_piece *piece) {
+    const uint64_t unit = off & -(uint64_t)SYMM_ARENA_UNIT;
+    if (off >= a->up.limit) return 0;
+    if (!symm_place_at(a->place, flip(a, unit, SYMM_ARENA_UNIT), piece)) return 0;
+    piece->off = flip(a, piece->off, piece->bytes);
+    return piece->off <= off && off - piece->off < piece->bytes;
+}
+
+/* Counting from the top, the engine aligns where blocks end. A block whose size is no multiple of its alignment is cut from a larger one, or
+ * found by a look at every hole. In the engine's offsets. */
+static uint64_t take_aligned(symm_arena *a, uint64_t bytes, uint64_t align, int *why) {
+    const uint64_t whole = (bytes + align - 1) & -align, rest = whole - bytes;
+    uint64_t at = symm_place_take(a->place, whole, align, 0, why);
+    symm_piece q;
+    if (!rest || (at == SYMM_PLACE_NONE && *why == ENOMEM)) return at;
+    if (at != SYMM_PLACE_NONE) {
+        const int bad = symm_place_split(a->place, at, rest);
+        symm_place_give(a->place, at);
+        if (!bad) return at + rest;
+        *why = ENOMEM;
+        return SYMM_PLACE_NONE;
+    }
+    for (at = 0; symm_place_at(a->place, at, &q); at = q.off + q.bytes) {
+        const uint64_t hole = flip(a, q.off, q.bytes), off = (hole + align - 1) & -align;
+        if (q.used || off + bytes > hole + q.bytes) continue;
+        if (!symm_place_take_at(a->place, flip(a, off, bytes), bytes, 0))
+            return flip(a, off, bytes);
+        *why = ENOMEM;
+        break;
+    }
+    return SYMM_PLACE_NONE;
+}
+
+static uint64_t engine_take(symm_arena *a, uint64_t bytes, uint64_t align, int *why) {
+    const uint64_t room = (bytes + SYMM_ARENA_UNIT - 1) & -(uint64_t)SYMM_ARENA_UNIT;
+    const uint64_t at = a->up.down && align > SYMM_ARENA_UNIT
+                            ? take_aligned(a, room, align, why)
+                            : symm_place_take(a->place, room, align, 0, why);
+    return at == SYMM_PLACE_NONE ? at : flip(a, at, room);
+}
+
+/* Frees the superblock, or (bytes 0) the large block, that begins at off. Its bytes; 0: none does. */
+static uint64_t engine_give(symm_arena *a, uint64_t off, uint64_t bytes) {
+    symm_piece q;
+    if (a->up.down && !bytes) {
+        if (!symm_global_at(a, off, &q) || !q.used || q.off != off) return 0;
+        bytes = q.bytes;
+    }
+    return symm_place_give(a->place, flip(a, off, bytes));
+}
+
 /* ---- pieces ---------------------------------------------------------------------------------------------------------- */
 
 symmResult_t symm_global_add(symm_arena *a, uint64_t off, uint64_t bytes) {
@@ -31,7 +90,7 @@ symmResult_t symm_global_add(symm_arena *a, uint64_t off, uint64_t bytes) {
         a->pieces = more;
         a->pieces_cap = cap;
     }
-    if (symm_place_add(a->place, off, bytes))
+    if (symm_place_add(a->place, flip(a, off, bytes), bytes))
         return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to place blocks", a->name);
     int i = a->npieces++;
     for (; i > 0 && a->pieces[i - 1].off > off; i--) a->pieces[i] = a->pieces[i - 1];
@@ -80,7 +139,8 @@ uint64_t symm_global_return(symm_arena *a, uint64_t off, uint64_t end, uint64_t 
         a->pieces[to++] = r;
         /* The heap's other users know nothing of our streams. */
         if (symm_pending_busy(a, &a->pending, r.off, r.off + r.bytes)) continue;
-        if (symm_place_cut(a->place, r.off, r.bytes)) continue; /* in use, or no memory to split */
+        if (symm_place_cut(a->place, flip(a, r.off, r.bytes), r.bytes))
+            continue; /* in use, or no memory to split */
         to--;
         a->held -= r.bytes;
         returned += r.bytes;
@@ -95,7 +155,7 @@ uint64_t symm_global_return(symm_arena *a, uint64_t off, uint64_t end, uint64_t 
 
 /* Under the lock: the opposite of the next. Returns the bytes; 0 if no block begins there. */
 static uint64_t unplace(symm_arena *a, uint64_t off, int is_super) {
-    uint64_t bytes = symm_place_give(a->place, off);
+    uint64_t bytes = engine_give(a, off, is_super ? a->super : 0);
     if (!bytes) return 0;
     if (is_super) {
         a->supers--;
@@ -108,14 +168,14 @@ static uint64_t unplace(symm_arena *a, uint64_t off, int is_super) {
 
 /* Under the lock: the block at off becomes superblocks of sub. -1: no memory; it is free again. */
 static int deal(symm_arena *a, symm_sub *sub, uint64_t off, uint64_t bytes) {
-    uint64_t end = off + bytes, at = off;
+    uint64_t end = off + bytes, at = off, from = flip(a, off, bytes), done = 0;
     for (; at < end; at += a->super)
         if (!symm_super_make(a, at)) break;
-    int made = at == end;
-    for (at = off; made && at + a->super < end; at += a->super)
-        if (symm_place_split(a->place, at, a->super)) break;
-    if (!made || at + a->super < end) {
-        for (; at >= off && at < end; at -= a->super) symm_place_give(a->place, at);
+    while (at == end && done + a->super < bytes &&
+           !symm_place_split(a->place, from + done, a->super))
+        done += a->super;
+    if (at < end || done + a->super < bytes) {
+        for (uint64_t k = 0; k <= done; k += a->super) symm_place_give(a->place, from + k);
         return -1;
     }
     for (at = off; at < end; at += a->super, a->supers++)
@@ -123,14 +183,26 @@ static int deal(symm_arena *a, symm_sub *sub, uint64_t off, uint64_t bytes) {
     return 0;
 }
 
+/* Under the lock: superblocks that a stream gave back lately, if they are free still: it waits for nobody before it uses those, which it mostly would
+ * before the lowest. Depends on the calls alone, as all placing does. */
+static uint64_t place_again(symm_arena *a, symm_sub *sub, uint64_t bytes) {
+    for (unsigned k = sub->nleft < SYMM_SUB_LEFT ? sub->nleft : SYMM_SUB_LEFT; k > 0; k--) {
+        uint64_t off = sub->left[--sub->nleft % SYMM_SUB_LEFT];
+        if (!symm_place_take_at(a->place, flip(a, off, bytes), bytes, 0)) return off;
+    }
+    sub->nleft = 0;
+    return SYMM_PLACE_NONE;
+}
+
 /* Under the lock: memory for the one or the other. */
-static symmResult_t place(symm_arena *a, symm_sub *sub, uint64_t bytes, uint64_t align,
-                          uint64_t *off) {
+static symmResult_t place(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
+                          uint64_t align, uint64_t *off) {
     int why = ENOSPC;
-    *off = symm_place_take(a->place, bytes, align, 0, &why);
+    *off = sub && s ? place_again(a, sub, bytes) : SYMM_PLACE_NONE;
+    if (*off == SYMM_PLACE_NONE) *off = engine_take(a, bytes, align, &why);
     if (*off == SYMM_PLACE_NONE && why == ENOSPC) {
         SYMM_TRY(one_more_piece(a, bytes, align));
-        *off = symm_place_take(a->place, bytes, align, 0, &why);
+        *off = engine_take(a, bytes, align, &why);
     }
     if (*off == SYMM_PLACE_NONE || (sub && deal(a, sub, *off, bytes)))
         return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for the record of %llu bytes",
@@ -144,7 +216,7 @@ symmResult_t symm_global_take(symm_arena *a, symm_sub *sub, symmStream_t s, uint
                               uint64_t align, uint64_t *off) {
     symm_pendings waits = {0};
     pthread_mutex_lock(&a->lock);
-    symmResult_t status = place(a, sub, bytes, align, off);
+    symmResult_t status = place(a, sub, s, bytes, align, off);
     if (!status) symm_pending_for(a, &a->pending, *off, *off + bytes, s, &waits);
     pthread_mutex_unlock(&a->lock);
     if (status || !waits.at) return status;
@@ -177,11 +249,12 @@ int symm_global_give(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t off)
         pthread_mutex_unlock(&a->lock);
         return -1;
     }
+    if (sub && s) sub->left[sub->nleft++ % SYMM_SUB_LEFT] = off;
     symm_pending_add(a, &a->pending, off, off + bytes, s);
     symm_place_stats stats;
     symm_piece hole;
     symm_place_measure(a->place, &stats);
-    symm_place_at(a->place, off, &hole);
+    (void)symm_global_at(a, off, &hole);
     /* Half of what it holds may lie idle, for to come and go costs the heap's lock. */
     if (!a->sym && hole.bytes >= a->piece && stats.free > stats.used + 8 * a->piece)
         (void)symm_global_return(a, hole.off, hole.off + hole.bytes, stats.used + 4 * a->piece);

@@ -55,6 +55,7 @@ typedef struct {
     void *ctx;
     uint64_t limit; /* of the offsets it gives */
     uint64_t align; /* largest it gives */
+    int down;       /* it gives the highest first; limit is a multiple of align then */
     /* pre: a multiple of the superblock; aligned to that. */
     symmResult_t (*take)(void *ctx, uint64_t bytes, uint64_t *off);
     void (*give)(void *ctx, uint64_t off);
@@ -94,6 +95,7 @@ typedef struct {
 
 enum { SYMM_SUB_THREAD, SYMM_SUB_STREAM, SYMM_SUB_STRIPE, SYMM_SUB_ENDED };
 
+enum { SYMM_SUB_LEFT = 16 };
 typedef struct symm_sub {
     pthread_mutex_t lock; /* all below but what is marked */
     struct symm_arena *arena;
@@ -111,6 +113,9 @@ typedef struct symm_sub {
     _Atomic uint64_t kept
         __attribute__((aligned(64)));  /* bytes in bins; written by the thread alone */
     symm_bin bin[SYMM_KEEP_UNITS + 1]; /* the thread alone */
+    uint64_t
+        left[SYMM_SUB_LEFT]; /* of a stream: superblocks that it gave back last; the global lock */
+    unsigned nleft;
 } symm_sub;
 
 typedef struct {
@@ -135,8 +140,8 @@ typedef struct symm_arena {
     symm_sub **stripe; /* [stripes] */
     int nsubs;
     pthread_mutex_t lock; /* the global part: all below */
-    symm_place *place;
-    symm_range *pieces; /* by offset */
+    symm_place *place;    /* in its own offsets: arena_global.c */
+    symm_range *pieces;   /* by offset */
     int npieces, pieces_cap;
     uint64_t held, held_peak, supers, larges;
     symm_pendings pending;
@@ -170,7 +175,7 @@ static inline symmStream_t symm_sub_stream(const symm_sub *sub) {
 
 /* ---- arena_threads.c ------------------------------------------------------------------------------------------------- */
 
-/* The sub of this thread (s NULL) or of a stream; found or made. */
+/* The sub of this thread (s NULL) or of a stream; found or made. NULL for a thread that is ending. */
 symmResult_t symm_sub_for(symm_arena *a, symmStream_t s, symm_sub **sub);
 /* 1 if it is that. */
 int symm_sub_is(symm_arena *a, const symm_sub *sub, symmStream_t s);
@@ -223,6 +228,8 @@ symmResult_t symm_global_take(symm_arena *a, symm_sub *sub, symmStream_t s, uint
                               uint64_t align, uint64_t *off);
 /* A superblock of sub, or a large block (sub NULL). -1: none begins there; nothing changed. */
 int symm_global_give(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t off);
+/* The piece, block or hole, that holds off. 0: it is no memory of the global part. lock. */
+int symm_global_at(const symm_arena *a, uint64_t off, symm_piece *piece);
 /* Records and engine know of [off, off+bytes). lock. */
 symmResult_t symm_global_add(symm_arena *a, uint64_t off, uint64_t bytes);
 /* Pieces in [off, end) that nothing uses go upstream until at most `keep` free bytes are left. lock. Returns bytes. */

@@ -1,6 +1,8 @@
 /* arena_threads.c - which sub-arena a thread or a stream has. A thread remembers those that it used last; the arena's list is searched when it
- * does not. When a thread ends, every arena that it used takes back its sub. Any thread; locks as in arena_int.h. */
+ * does not. When a thread ends, every arena that it used takes back its sub, and the thread gets no other: its later destructors take from the
+ * global part. Any thread; locks as in arena_int.h. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "arena_int.h"
 #include "fail.h"
@@ -25,6 +27,19 @@ void symm_arena_delist(symm_arena *a) {
     pthread_mutex_unlock(&arenas_lock);
 }
 
+/* ---- what a thread remembers ----------------------------------------------------------------------------------------- */
+
+enum { RECENT = 64 };
+
+typedef struct {
+    uint64_t serial;
+    symmStream_t stream;
+    symm_sub *sub;
+} recent;
+
+static _Thread_local recent recents[RECENT];
+_Thread_local symm_sub_last symm_last;
+
 /* ---- threads that end ------------------------------------------------------------------------------------------------ */
 
 /* One for each arena that a thread used the NULL stream in. */
@@ -37,9 +52,15 @@ typedef struct used {
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static int key_made;
+static _Thread_local int ending; /* this thread's subs are closed */
 
+/* Destructors of the program's that run later in this thread may use arenas still, but not its subs, which others may have by then; nor does it
+ * get new ones, for nobody would close them: destructors run a few times and then no more. */
 static void thread_ends(void *arg) {
     used *u = arg;
+    ending = 1;
+    symm_last = (symm_sub_last){0};
+    memset(recents, 0, sizeof recents);
     while (u) {
         used *next = u->next;
         pthread_mutex_lock(&arenas_lock); /* keeps the arena alive */
@@ -72,17 +93,6 @@ static int note_thread(symm_arena *a, symm_sub *sub) {
 }
 
 /* ---- finding --------------------------------------------------------------------------------------------------------- */
-
-enum { RECENT = 64 };
-
-typedef struct {
-    uint64_t serial;
-    symmStream_t stream;
-    symm_sub *sub;
-} recent;
-
-static _Thread_local recent recents[RECENT];
-_Thread_local symm_sub_last symm_last;
 
 static inline recent *slot_of(const symm_arena *a, symmStream_t s) {
     uint64_t h = ((uint64_t)(uintptr_t)s ^ a->serial << 40) * 0x9e3779b97f4a7c15ull;
@@ -150,7 +160,7 @@ symmResult_t symm_sub_for(symm_arena *a, symmStream_t s, symm_sub **out) {
     symm_sub *sub = known(a, s);
     *out = sub;
     if (sub && !s) symm_last = (symm_sub_last){a->serial, sub};
-    if (sub) return symmSuccess;
+    if (sub || (!s && ending)) return symmSuccess;
     int kind = s ? SYMM_SUB_STREAM : SYMM_SUB_THREAD;
     pthread_mutex_lock(&a->list_lock);
     for (sub = s ? a->subs : NULL; sub && !is_for(sub, s);) sub = sub->next; /* another thread's */

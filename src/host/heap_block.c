@@ -302,9 +302,40 @@ symmResult_t symm_heap_block(symm_heap *h, uint64_t off, uint64_t *bytes, int *o
     return r;
 }
 
+static uint64_t room_of(uint64_t bytes) {
+    return (bytes + SYMM_PLACE_UNIT - 1) & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
+}
+
+/* A block where there is none, in memory that need not be there yet. -1: no memory to note it. */
+static int try_first(symm_place *p) {
+    symm_piece hole;
+    const int known = symm_place_at(p, 0, &hole);
+    if (!known && symm_place_add(p, 0, SYMM_PLACE_UNIT)) return -1;
+    const int bad = symm_place_take_at(p, 0, SYMM_PLACE_UNIT, 0);
+    if (!bad) symm_place_give(p, 0);
+    if (!known) symm_place_cut(p, 0, SYMM_PLACE_UNIT);
+    return bad;
+}
+
+symmResult_t symm_heap_try_resize(symm_heap *h, uint64_t bytes) {
+    symm_place *p = h->zone[SYMM_ZONE_SYM].place;
+    const uint64_t room = room_of(bytes);
+    symm_heap_lock(h);
+    const uint64_t was = symm_place_block(p, 0, NULL);
+    int bad = SYMM_FAIL_HERE(vec_size);
+    if (!bad && room && !was) bad = try_first(p);
+    if (!bad && room && room < was) {
+        bad = symm_place_resize(p, 0, room);
+        if (!bad) symm_place_resize(p, 0, was);
+    }
+    symm_heap_unlock(h);
+    if (bad) return SYMM_ERR(symmOutOfMemory, "no memory to note the size of vector %s", h->name);
+    return symmSuccess;
+}
+
 symmResult_t symm_heap_resize(symm_heap *h, uint64_t bytes, const void *site) {
     symm_place *p = h->zone[SYMM_ZONE_SYM].place;
-    const uint64_t room = (bytes + SYMM_PLACE_UNIT - 1) & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
+    const uint64_t room = room_of(bytes);
     const uint64_t tag = TAG(SYMM_OWNER_VEC, -1, room - bytes);
     uint64_t old;
     int bad = 0;

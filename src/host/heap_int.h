@@ -126,8 +126,10 @@ int symm_heap_find(const symm_heap *h, uint64_t off, symm_block *b);
 void symm_heap_count(symm_heap *h, int op, uint64_t size, uint64_t align, int lane, uint64_t off,
                      const void *site);
 
-/* Vectors: the one block, at offset 0, gets that long. Memory lies behind it. */
+/* Vectors: the one block, at offset 0, gets that long. Memory lies behind it. Cannot fail behind try_resize. */
 symmResult_t symm_heap_resize(symm_heap *h, uint64_t bytes, const void *site);
+/* Whatever noting that size needs is in stock afterwards, whether or not memory lies behind it already; nothing else changes. */
+symmResult_t symm_heap_try_resize(symm_heap *h, uint64_t bytes);
 
 /* ---- heap_grow.c ---- */
 /* As symm_heap_more, into a larger region: everything that SYM has is mapped there too. LOCAL has nothing. [collective] */
@@ -135,6 +137,8 @@ symmResult_t symm_heap_relocate(symm_heap *h, symmResult_t mine, uint64_t reserv
                                 const char *stage);
 /* heap_tidy.c: symmHeapTrim. [collective] */
 symmResult_t symm_heap_trim(symm_heap *h, symmResult_t status, uint64_t keep, uint64_t *freed);
+/* A vector gets that short and its memory goes, on all ranks or on none. site: of the call. [collective] */
+symmResult_t symm_heap_shorten(symm_heap *h, symmResult_t status, uint64_t bytes, const void *site);
 typedef struct {
     uint64_t sym, local;
 } symm_more;

@@ -69,7 +69,7 @@ typedef struct {
 } leaving; /* LOCAL chunks of a rank; for as many messages as the longest list takes */
 
 static symmResult_t trim_local(symm_heap *h, const symm_part *list, int n, leaving *all,
-                               symmResult_t *soft) {
+                               const char *stage, symmResult_t *soft) {
     symm_comm *c = h->comm;
     leaving mine = {.extent = h->zone[SYMM_ZONE_LOCAL].extent};
     int more = 1;
@@ -78,7 +78,7 @@ static symmResult_t trim_local(symm_heap *h, const symm_part *list, int n, leavi
         memcpy(mine.list, list + at, (size_t)mine.n * sizeof *list);
         at += mine.n;
         mine.more = at < n;
-        SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, "trimming a heap"));
+        SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, stage));
         more = 0;
         h->local_extent = 0;
         for (int p = 0; p < c->nranks; p++) {
@@ -90,33 +90,62 @@ static symmResult_t trim_local(symm_heap *h, const symm_part *list, int n, leavi
     return symmSuccess;
 }
 
-symmResult_t symm_heap_trim(symm_heap *h, symmResult_t status, uint64_t keep, uint64_t *freed) {
+typedef struct { /* of a vector */
+    uint64_t bytes;
+    const void *site;
+} shorter;
+
+/* All ranks are going to. Peers see the size before the memory goes. */
+static void shorten(symm_heap *h, const shorter *s) {
+    symmResult_t r = symm_heap_resize(h, s->bytes, s->site);
+    if (r) symm_comm_break(h->comm, r, h->comm->rank, "shrinking a vector"); /* not to happen */
+    symm_ledger_publish(h->ledger, s->bytes);
+    symm_heap_forget(h); /* what it has left holds the memory too */
+}
+
+/* Everything that can be refused comes before the ranks meet. A vector (s not NULL) has its new size from there on, whatever stays mapped: all
+ * have unmapped what they can when the last message is here, and nobody is asked again. */
+static symmResult_t trim(symm_heap *h, symmResult_t status, uint64_t keep, const shorter *s,
+                         uint64_t *freed) {
     symm_comm *c = h->comm;
     symm_zone *sym = &h->zone[SYMM_ZONE_SYM], *local = &h->zone[SYMM_ZONE_LOCAL];
+    const char *stage = s ? "shrinking a vector" : "trimming a heap";
     const size_t room = (size_t)(sym->count + local->count) + 1;
     const uint64_t before = sym->bytes + local->bytes;
     symm_part *list = SYMM_FAIL_ALLOC(heap_lists, calloc(room, sizeof *list));
     leaving *all = SYMM_FAIL_ALLOC(heap_leaving, calloc((size_t)c->nranks, sizeof *all));
     if (!status && (!list || !all))
         status = SYMM_ERR(symmOutOfMemory, "no memory to list what heap %s trims", h->name);
-    status = meet(h, status, keep, "trimming a heap");
+    status = meet(h, status, keep, stage);
     if (status) {
         free(list);
         free(all);
         return status;
     }
+    if (s) shorten(h, s);
     symm_heap_lock(h);
     const int nsym = take_out(h, SYMM_ZONE_SYM, keep, list);
     const int nlocal = take_out(h, SYMM_ZONE_LOCAL, keep, list + nsym);
     symm_heap_unlock(h);
     c->version++;
     for (int p = 0; p < c->nranks; p++) unmap_all(h, p, list, nsym, &status);
-    symmResult_t r = trim_local(h, list + nsym, nlocal, all, &status);
-    if (!r) r = symm_comm_agree(c, status, "trimming a heap"); /* gone everywhere */
+    symmResult_t r = trim_local(h, list + nsym, nlocal, all, stage, &status);
+    if (!r && !s) r = symm_comm_agree(c, status, stage); /* gone everywhere */
     if (freed) *freed = before - sym->bytes - local->bytes;
     free(list);
     free(all);
     return r;
+}
+
+symmResult_t symm_heap_trim(symm_heap *h, symmResult_t status, uint64_t keep, uint64_t *freed) {
+    return trim(h, status, keep, NULL, freed);
+}
+
+symmResult_t symm_heap_shorten(symm_heap *h, symmResult_t status, uint64_t bytes,
+                               const void *site) {
+    const shorter s = {bytes, site};
+    if (!status) status = symm_heap_try_resize(h, bytes);
+    return trim(h, status, bytes, &s, NULL);
 }
 
 /* ---- collect ---------------------------------------------------------------------------------------------------------- */

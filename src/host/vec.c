@@ -121,13 +121,15 @@ static symmResult_t reserve(symm_heap *h, symmResult_t status, uint64_t bytes) {
     return move(h, status, bytes, 0);
 }
 
-/* Without a message where memory is there: a rank that differs is found by the digest. */
+/* Without a message where memory is there: a rank that differs is found by the digest. What notes the size is in stock then, since the first
+ * growth. */
 static symmResult_t grow(symm_heap *h, symmResult_t status, const change_args *a) {
     const uint64_t have = h->zone[SYMM_ZONE_SYM].bytes, bytes = a->bytes;
     if (bytes < own_size(h))
         return SYMM_ERR(symmInvalidArgument, "bytes=%llu: vector %s has %llu (symmVecShrink)",
                         (unsigned long long)bytes, h->name, (unsigned long long)own_size(h));
     SYMM_TRY(check_room(h, bytes));
+    if (!status && bytes > have) status = symm_heap_try_resize(h, bytes);
     if (bytes > h->reserve)
         SYMM_TRY(move(h, status, bytes, bytes - have));
     else if (bytes > have)
@@ -137,15 +139,11 @@ static symmResult_t grow(symm_heap *h, symmResult_t status, const change_args *a
     return symmSuccess;
 }
 
-/* Peers see the size before the memory goes. */
 static symmResult_t shrink(symm_heap *h, symmResult_t status, const change_args *a) {
-    if (a->bytes > own_size(h))
-        return SYMM_ERR(symmInvalidArgument, "bytes=%llu: vector %s has %llu (symmVecGrow)",
-                        (unsigned long long)a->bytes, h->name, (unsigned long long)own_size(h));
-    SYMM_TRY(symm_heap_resize(h, a->bytes, a->site));
-    symm_ledger_publish(h->ledger, a->bytes);
-    symm_heap_forget(h); /* what it has left holds the memory too */
-    return symm_heap_trim(h, status, a->bytes, NULL);
+    if (!status && a->bytes > own_size(h))
+        status = SYMM_ERR(symmInvalidArgument, "bytes=%llu: vector %s has %llu (symmVecGrow)",
+                          (unsigned long long)a->bytes, h->name, (unsigned long long)own_size(h));
+    return symm_heap_shorten(h, status, a->bytes, a->site);
 }
 
 static symmResult_t change_job(void *p) {
