@@ -195,16 +195,17 @@ static symmResult_t trim(symm_memregion *r, uint64_t *freed) {
     return symmSuccess;
 }
 
-/* What no graph runs over any more has ended with the last launch. */
+/* What no graph runs over any more has ended with the last launch, and with what used blocks that they had left. */
 static symmResult_t trim_region(symm_memlane *l, uint64_t *freed) {
     symm_memregion *r = l->region;
     symm_comm *c = l->set->comm;
     if (!r) return symmSuccess;
     symm_memregion_measure(r);
     if (r->launches) {
-        SYMM_TRY(symm_memmark_set(c, &r->launched, r->launch_stream));
+        SYMM_TRY(symm_memlate_mark(c, &r->launched, r->launch_stream));
         SYMM_TRY(symm_memmark_reach(c, &r->launched));
     }
+    SYMM_TRY(symm_memlate_reach(l->set, r));
     symmResult_t status = trim(r, freed);
     symm_memregion_sweep(r);
     return status;
