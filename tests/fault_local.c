@@ -533,12 +533,12 @@ static void late_ranks(void) {
 
 static void every_point_is_driven_somewhere(void) {
     static const char *const scenarios[] = {
-        "create",        "register",   "split",        "threads",     "id",       "alloc",
-        "stream",        "event",      "capture",      "graph",       "group",    "redop",
-        "behind",        "late",       "report",       "callbacks",   "mpi",      "pages",
-        "place",         "heap",       "heap_threads", "window_grow", "vec",      "arena",
-        "arena_gpu",     "synced",     "lane",         "lane_ranks",  "lane_gpu", "alias",
-        "alias_threads", "capture_gpu"};
+        "create",        "register",    "split",        "threads",     "id",       "alloc",
+        "stream",        "event",       "capture",      "graph",       "group",    "redop",
+        "behind",        "late",        "report",       "callbacks",   "mpi",      "pages",
+        "place",         "heap",        "heap_threads", "window_grow", "vec",      "arena",
+        "arena_gpu",     "synced",      "lane",         "lane_ranks",  "lane_gpu", "alias",
+        "alias_threads", "capture_gpu", "lane_keep"};
     for (int p = 0; p < symm_fp_count; p++) {
         size_t known = 0;
         for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)

@@ -28,8 +28,9 @@ typedef struct symm_memregion {
     int refs; /* the lane, plans */
     symm_mempiece *pieces[SYMM_MEM_ZONES];
     int npieces[SYMM_MEM_ZONES];
-    struct symm_memretired *retired; /* given up, under graphs that still live or work that was not waited for */
-    symm_memalias *alias;            /* for the SYM blocks of what is captured from now on */
+    struct symm_memretired
+        *retired; /* given up, under graphs that still live or work that was not waited for */
+    symm_memalias *alias; /* for the SYM blocks of what is captured from now on */
     uint64_t reserved, reserved_high, used_high;
     symmStream_t launch_stream; /* of the last launch of one of its plans */
     uint64_t launches;
@@ -55,18 +56,19 @@ typedef struct symm_memlate {
     int reached;               /* the host has waited for it */
     symmStream_t stream;
     symm_memmark mark;
-    uint64_t from[SYMM_MEM_ZONES], to[SYMM_MEM_ZONES]; /* bytes, in the planner's numbers; to 0: none */
+    uint64_t from[SYMM_MEM_ZONES],
+        to[SYMM_MEM_ZONES]; /* bytes, in the planner's numbers; to 0: none */
 } symm_memlate;
 
 typedef struct {
     uint64_t off, bytes;
     uint64_t at; /* the planner's: off, unless it is aliased */
     int zone;
-    int no;    /* of the planner; -1: KEEP, a block of the heap's own */
+    int no;          /* of the planner; -1: KEEP, a block of the heap's own */
     uint64_t serial; /* of the region's blocks */
-    int from;  /* point */
-    int freed; /* by a node of its own graph */
-    int live;  /* outlives its graph, and has been launched since it was freed last */
+    int from;        /* point */
+    int freed;       /* by a node of its own graph */
+    int live;        /* outlives its graph, and has been launched since it was freed last */
     symm_memaccess access;
 } symm_memblock;
 
@@ -101,8 +103,8 @@ typedef struct symm_memplan {
     int nfrees;
     uint64_t seen;     /* serial up to which it keeps off other graphs' blocks */
     uint64_t clear_of; /* of region->lates: a launch has nothing to wait for */
-    int *barriers; /* points of those that SYM blocks have put in */
-    int *calls;    /* points of the communicator's calls, barriers too */
+    int *barriers;     /* points of those that SYM blocks have put in */
+    int *calls;        /* points of the communicator's calls, barriers too */
     int nbarriers, ncalls;
     uint64_t launches;
     /* memplan_point.c */

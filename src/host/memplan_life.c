@@ -84,8 +84,7 @@ static void give_keeps(symm_memplan *p) {
         const symm_mempiece e = {b->off, b->bytes};
         if (b->no >= 0) continue;
         const int wait = used && b->zone == SYMM_MEM_LOCAL;
-        symm_memretired *t =
-            wait ? SYMM_FAIL_ALLOC(memplan_retire_keep, malloc(sizeof *t)) : NULL;
+        symm_memretired *t = wait ? SYMM_FAIL_ALLOC(memplan_retire_keep, malloc(sizeof *t)) : NULL;
         if (t) {
             *t = (symm_memretired){r->retired, e, b->zone};
             r->retired = t;
