@@ -452,9 +452,9 @@ static void late_free(lk *k, void *arg) {
     T_OK(symmStreamBeginCapture(s));
     char *p = lk_sym(k->lane[0], BLOCK);
     lk_fill(s, p, BLOCK, 1);
-    lk_free(k->lane[0], p);
     delay(s, 6000); /* longer than the peer is late: what it writes after all is found */
     lk_check(s, p, BLOCK, 1);
+    lk_free(k->lane[0], p);
     symmGraph_t g = lk_end(s);
     T_OK(symmStreamBeginCapture(s));
     char *left = lk_sym(k->lane[0], BLOCK);

@@ -90,7 +90,9 @@ static void G_3_3_another_graph_waits_for_a_free_on_another_stream(void) {
         look_late(&k, left, B, &gate);
         lk_free(k.lane[1], left);
         run(&k, c, i, 0); /* lies elsewhere: is held up by nobody */
-        T_OK(symmStreamSynchronize(k.stream[0]));
+        for (int n = 0; n < 5000 && symmStreamQuery(k.stream[0]) == symmInProgress; n++)
+            usleep(1000);
+        T_OK(symmStreamQuery(k.stream[0]));
         run(&k, a, g, 0);
         is_held(&k, 0, &gate);
     }
@@ -143,6 +145,76 @@ static void G_3_3_a_graph_captured_later_waits_too(void) {
         T_OK(symmPlanDestroy(a)), T_OK(symmGraphDestroy(g));
         lk_close(&k);
     }
+}
+
+/* Lanes come, free and go: what they had used is behind the lane that stands in for them, in one note with its own. */
+static void G_3_3_lanes_that_freed_and_ended_are_waited_for(void) {
+    enum { MANY = 20 };
+    lk k;
+    char *left[MANY];
+    symmGraph_t g[MANY];
+    symmGraphPlan_t plan[MANY];
+    symmStream_t stream[MANY];
+    lk_gate gate = {0};
+    lk_alone(&k, 2);
+    for (int i = 0; i < MANY; i++) T_OK(symmStreamCreate(&stream[i]));
+    for (int i = 0; i < MANY; i++) {
+        symmStream_t s = stream[i];
+        symmLane_t l;
+        int notes = 0;
+        g[i] = capture_left(&k, 0, B, SYMM_ALLOC_LOCAL, &left[i]);
+        plan[i] = lk_bind(k.lane[0], g[i], 0);
+        run(&k, plan[i], g[i], 1);
+        T_OK(symmLaneCreate(k.heap, s, &l));
+        lk_order(k.stream[1], s);
+        if (i == MANY / 2) lk_hold(s, &gate);
+        lk_check(s, left[i], B, 9);
+        lk_free(l, left[i]);
+        T_OK(symmLaneDestroy(l));
+        const symm_memlanes *set = symm_memlane_peek(k.lane[0])->set;
+        for (const symm_memlate *e = set->lates; e; e = e->next) notes++;
+        T_CHECKF(notes == 1, "%d notes", notes);
+    }
+    run(&k, plan[MANY / 2], g[MANY / 2], 1);
+    is_held(&k, 1, &gate);
+    lk_free(k.lane[1], left[MANY / 2]);
+    for (int i = 0; i < MANY; i++) {
+        T_OK(symmPlanDestroy(plan[i])), T_OK(symmGraphDestroy(g[i]));
+        T_OK(symmStreamDestroy(stream[i]));
+    }
+    lk_close(&k);
+}
+
+/* A plan that had nothing to wait for gets a block in bytes that are still read. */
+static void G_3_3_a_plan_waits_for_the_bytes_of_its_new_block(void) {
+    lk k;
+    char *left;
+    void *x, *y;
+    symmGraphPlan_t open;
+    symmNode_t n;
+    lk_gate gate = {0};
+    symmAllocNode_t params = {.size = sizeof params, .bytes = B, .flags = SYMM_ALLOC_LOCAL};
+    lk_alone(&k, 2);
+    T_OK(symmPlanCreate(k.lane[0], NULL, 0, &open));
+    T_OK(symmGraphAddAllocNode(open, NULL, 0, &params, &n, &x));
+    symmGraph_t h = capture_left(&k, 0, B, SYMM_ALLOC_LOCAL, &left);
+    symmGraphPlan_t b = lk_bind(k.lane[0], h, 0);
+    run(&k, b, h, 0);
+    T_OK(symmStreamSynchronize(k.stream[0]));
+    look_late(&k, left, B, &gate);
+    lk_free(k.lane[1], left);
+    T_OK(symmPlanDestroy(b)), T_OK(symmGraphDestroy(h));
+    T_OK(symmPlanLaunch(open, NULL, k.stream[0]));
+    T_OK(symmStreamSynchronize(k.stream[0])); /* lies elsewhere */
+    lk_free(k.lane[0], x);
+    T_OK(symmGraphAddAllocNode(open, NULL, 0, &params, &n, &y));
+    T_CHECK(y == left);
+    T_OK(symmPlanLaunch(open, NULL, k.stream[0]));
+    lk_fill(k.stream[0], y, B, 1);
+    is_held(&k, 0, &gate);
+    lk_free(k.lane[0], x), lk_free(k.lane[0], y);
+    T_OK(symmPlanDestroy(open));
+    lk_close(&k);
 }
 
 /* Another lane's graph frees the block, launched here or (NULL) by the program, which gives its work to the stream behind the call. */
@@ -288,6 +360,32 @@ static void G_6_collect_waits_for_a_late_free(void) {
     lk_close(&k);
 }
 
+/* What a trim gives back, a plan that is still being made had been offered too. */
+static void G_6_a_trim_takes_from_plans_that_are_open(void) {
+    lk k;
+    symmGraphPlan_t open;
+    symmNode_t n;
+    char *p;
+    void *x, *heaps;
+    symmAllocNode_t params = {.size = sizeof params, .bytes = BIG, .flags = SYMM_ALLOC_LOCAL};
+    lk_alone(&k, 1);
+    symmGraph_t g = capture_own(&k, 0, BIG, SYMM_ALLOC_LOCAL, &p);
+    symmGraphPlan_t a = lk_bind(k.lane[0], g, 0);
+    T_OK(symmPlanCreate(k.lane[0], NULL, 0, &open));
+    T_OK(symmPlanDestroy(a)), T_OK(symmGraphDestroy(g));
+    T_OK(symmGraphMemTrim(k.lane[0], NULL));
+    T_OK(symmAlloc(k.heap, BIG, 0, SYMM_ALLOC_LOCAL, &heaps));
+    T_CHECK(heaps == p);
+    T_OK(symmGraphAddAllocNode(open, NULL, 0, &params, &n, &x));
+    T_CHECK(x != p);
+    T_OK(symmFree(k.heap, heaps));
+    T_OK(symmGraphAddFreeNode(open, &n, 1, x, &n));
+    T_OK(symmPlanDestroy(open));
+    T_OK(symmGraphMemTrim(k.lane[0], NULL));
+    T_EQ(local_used(&k), 0);
+    lk_close(&k);
+}
+
 /* A block of the heap's own, LOCAL, goes with its plan: not while it is read. A trim brings it back, or a collect; where not even a record of it can
  * be had, the collect. */
 static void G_6_a_kept_block_goes_when_its_readers_have_ended(void) {
@@ -363,9 +461,8 @@ static void G_6_the_last_lane_waits_for_all_readers(void) {
         T_OK(symmPlanDestroy(c));
         T_OK(symmPlanDestroy(b)), T_OK(symmGraphDestroy(h));
         if (way == 0) T_OK(symmGraphMemTrim(k.lane[0], NULL));
-        for (int i = 0; way && i < 2; i++) T_OK(symmLaneDestroy(k.lane[i])), k.lane[i] = NULL;
+        for (int i = 2; way && i-- > 0;) T_OK(symmLaneDestroy(k.lane[i])), k.lane[i] = NULL;
         T_CHECK(atomic_load(&gate.open));
-        if (way == 1) T_OK(symmHeapCollect(k.heap)); /* the first lane's end did not wait */
         T_EQ(local_used(&k), 0);
         T_OK(symmStreamSynchronize(other));
         T_OK(symmStreamDestroy(other));
@@ -373,37 +470,45 @@ static void G_6_the_last_lane_waits_for_all_readers(void) {
     }
 }
 
-/* Nodes that no graph holds: the work that the plan stands for is the program's own, and may run when the plan has ended. */
+/* Nodes that no graph holds: the work that the plan stands for is the program's own, and may run when the plan has ended; also when no lane is left that
+ * would remember it. */
 static void G_6_explicit_nodes_keep_memory_until_their_work_has_ended(void) {
     lk k;
     symmGraphPlan_t plan;
     symmNode_t a, b;
     void *x;
-    lk_gate gate = {0};
     symmAllocNode_t params = {
         .size = sizeof params, .bytes = BIG, .flags = SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP};
-    lk_alone(&k, 2);
-    T_OK(symmPlanCreate(k.lane[0], NULL, 0, &plan));
-    T_OK(symmGraphAddAllocNode(plan, NULL, 0, &params, &a, &x));
-    T_OK(symmGraphAddFreeNode(plan, &a, 1, x, &b));
-    T_OK(symmPlanLaunch(plan, NULL, k.stream[1]));
-    lk_fill(k.stream[1], x, BIG, 9);
-    T_OK(symmStreamHostFunc(k.stream[1], moment, &gate));
-    lk_check(k.stream[1], x, BIG, 9);
-    T_OK(symmPlanDestroy(plan));
-    T_CHECK(!heap_gives(&k, x, BIG, SYMM_ALLOC_LOCAL));
-    T_OK(symmGraphMemTrim(k.lane[0], NULL));
-    T_CHECK(atomic_load(&gate.open));
-    T_EQ(local_used(&k), 0);
-    lk_close(&k);
+    for (int lanes = 2; lanes >= 0; lanes -= 2) {
+        lk_gate gate = {0};
+        lk_alone(&k, 2);
+        T_OK(symmPlanCreate(k.lane[0], NULL, 0, &plan));
+        T_OK(symmGraphAddAllocNode(plan, NULL, 0, &params, &a, &x));
+        T_OK(symmGraphAddFreeNode(plan, &a, 1, x, &b));
+        for (int i = 0; !lanes && i < 2; i++) T_OK(symmLaneDestroy(k.lane[i])), k.lane[i] = NULL;
+        T_OK(symmPlanLaunch(plan, NULL, k.stream[1]));
+        lk_fill(k.stream[1], x, BIG, 9);
+        T_OK(symmStreamHostFunc(k.stream[1], moment, &gate));
+        lk_check(k.stream[1], x, BIG, 9);
+        T_OK(symmPlanDestroy(plan));
+        if (lanes) T_CHECK(!heap_gives(&k, x, BIG, SYMM_ALLOC_LOCAL));
+        if (lanes) T_OK(symmGraphMemTrim(k.lane[0], NULL));
+        T_CHECK(atomic_load(&gate.open));
+        if (!lanes) T_OK(symmHeapCollect(k.heap));
+        T_EQ(local_used(&k), 0);
+        lk_close(&k);
+    }
 }
 
 T_MAIN(T(G_3_3_another_graph_waits_for_a_free_on_another_stream),
        T(G_3_3_a_kept_block_is_waited_for_by_its_own_graph),
        T(G_3_3_a_graph_captured_later_waits_too),
+       T(G_3_3_lanes_that_freed_and_ended_are_waited_for),
+       T(G_3_3_a_plan_waits_for_the_bytes_of_its_new_block),
        T(G_3_3_a_free_in_another_lanes_graph_is_waited_for), T(G_4_2_plans_open_at_once_keep_apart),
        T(G_3_3_the_block_that_is_allocated_is_freed), T(G_6_trim_waits_for_a_late_free),
-       T(G_6_collect_waits_for_a_late_free), T(G_6_a_kept_block_goes_when_its_readers_have_ended),
+       T(G_6_collect_waits_for_a_late_free), T(G_6_a_trim_takes_from_plans_that_are_open),
+       T(G_6_a_kept_block_goes_when_its_readers_have_ended),
        T(G_6_memory_of_a_lane_that_ends_waits_for_its_readers),
        T(G_6_the_last_lane_waits_for_all_readers),
        T(G_6_explicit_nodes_keep_memory_until_their_work_has_ended))

@@ -35,6 +35,8 @@ int symm_gplan_after_all(const symm_gplan *p, int point);
 
 /* Blocks may lie in [off, off+bytes), which joins what it touches. -1: no memory. */
 int symm_gplan_offer(symm_gplan *p, int zone, uint64_t off, uint64_t bytes);
+/* No block comes to lie there any more, unless it is offered again. -1: no memory. */
+int symm_gplan_withdraw(symm_gplan *p, int zone, uint64_t off, uint64_t bytes);
 /* Nothing may lie there, ever. -1: no memory. */
 int symm_gplan_bar(symm_gplan *p, int zone, uint64_t off, uint64_t bytes);
 
