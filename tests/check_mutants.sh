@@ -165,6 +165,7 @@ graph-free-in-a-graph-unnoted|src/host/memplan_graph.c|s/symm_memlate_launched(p
 graph-launched-by-the-program-marked-early|src/host/memplan_late.c|s/e->lazy = !here ||/e->lazy =/|plain|unit_lane_late|G_3_3_a_free_in_another_lanes_graph_is_waited_for
 graph-heir-loses-late-frees|src/host/memplan_late.c|/^static symmResult_t hand_on/,/^}/s/SYMM_TRY(symm_memmark_set(s->comm, &to->mark, heir->stream));//|plain|unit_lane_late|G_3_3_lanes_that_freed_and_ended_are_waited_for
 graph-notes-of-ended-lanes-pile-up|src/host/memlane.c|s/r = symm_memlate_inherit(l, heir);/r = symmSuccess;/|plain|unit_lane_late|G_3_3_lanes_that_freed_and_ended_are_waited_for
+graph-stale-block-found-first|src/host/memplan.c|s/(found \&\& !p->blocks\[i\].live)/found/|plain|unit_lane_late|G_3_3_a_plan_waits_for_the_bytes_of_its_new_block
 graph-plans-open-at-once-share|src/host/memplan.c|s/SYMM_TRY(keep_off(p));//|plain|unit_lane_late|G_4_2_plans_open_at_once_keep_apart
 graph-trim-waits-for-no-late-free|src/host/memplan_mem.c|s/SYMM_TRY(symm_memlate_reach(l->set, r));//|plain|unit_lane_late|G_6_trim_waits_for_a_late_free
 graph-trim-under-an-open-plan|src/host/memplan_mem.c|s/!t || withdraw(r, z, &e)/!t/|plain|unit_lane_late|G_6_a_trim_takes_from_plans_that_are_open

@@ -214,21 +214,23 @@ static symmResult_t free_own(symm_memplan *p, int point, symm_memblock *b, const
     return symmSuccess;
 }
 
-/* A block of another graph that outlives it; NULL: none, and *own: it was freed in its own. */
+/* A block of another graph that outlives it, one that is allocated before one whose plan is about to go; NULL: none, and *own: it was freed in its own. */
 static symm_memplan *find_outliving(const symm_memlanes *s, const symm_memplan *but, uint64_t off,
                                     int *block, int *own) {
+    symm_memplan *found = NULL;
     *own = 0;
     for (symm_memplan *p = s->plans; p; p = p->next) {
-        int i = p == but ? -1 : find_block(p, off);
-        if (i < 0) continue;
+        const int i = p == but ? -1 : find_block(p, off);
+        if (i < 0 || (found && !p->blocks[i].live)) continue;
         if (p->blocks[i].freed) {
             *own = 1;
             continue;
         }
         *block = i;
-        return p;
+        found = p;
+        if (p->blocks[i].live) break;
     }
-    return NULL;
+    return found;
 }
 
 static symmResult_t not_there(const symm_memlanes *s, int own, uint64_t off, const void *ptr) {
