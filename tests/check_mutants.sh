@@ -157,7 +157,7 @@ graph-launch-ignores-late-frees|src/host/memplan_graph.c|s/SYMM_TRY(symm_memlate
 graph-launch-ignores-late-frees-at-random|src/host/memplan_graph.c|s/SYMM_TRY(symm_memlate_follow(p, stream));//|plain|unit_lane_model|random_graphs_of_one_rank
 graph-barrier-not-behind-late-frees|src/host/memplan_graph.c|s/SYMM_TRY(symm_memlate_follow(p, stream));//|plain|thr_lane|G_3_3_another_graph_waits_for_every_ranks_free
 graph-launch-waits-for-all-late-frees|src/host/memplan_late.c|s/touches(p, e) ? BY_THIS_LAUNCH : NOT_YET/BY_THIS_LAUNCH/|plain|unit_lane_late|G_3_3_another_graph_waits_for_a_free_on_another_stream
-graph-late-free-seen-once|src/host/memplan_late.c|s/r->lates++;//|plain|unit_lane_late|G_3_3_another_graph_waits_for_a_free_on_another_stream
+graph-late-free-seen-once|src/host/memplan_late.c|s/if (e->followed == NOT_YET) r->lates++;//|plain|unit_lane_late|G_3_3_another_graph_waits_for_a_free_on_another_stream
 graph-new-block-thought-clear|src/host/memplan.c|s/p->clear_of = UINT64_MAX;//|plain|unit_lane_late|G_3_3_a_plan_waits_for_the_bytes_of_its_new_block
 graph-late-free-thought-behind|src/host/memplan_late.c|s/behind || !b ? FOLLOWED : NOT_YET/FOLLOWED/|plain|unit_lane_late|G_3_3_another_graph_waits_for_a_free_on_another_stream
 graph-kept-block-thought-alone|src/host/memplan_late.c|/^static int touches/,/^}/s/b->no < 0 \&\&/0 \&\&/|plain|unit_lane_late|G_3_3_a_kept_block_is_waited_for_by_its_own_graph

@@ -295,10 +295,10 @@ static void free_block(model *m, block *b) {
 /* ---- others who want memory ------------------------------------------------------------------------------ */
 
 /* Blocks of the program's, which it may use at once. */
-static void heap_blocks(model *m) {
-    void *p[4] = {NULL};
-    const unsigned flags = one_in(m, 3) ? SYMM_ALLOC_SYM : SYMM_ALLOC_LOCAL;
-    for (int i = 0; i < 4; i++) {
+static void heap_blocks(model *m, unsigned flags) {
+    enum { MANY = 6 };
+    void *p[MANY] = {NULL};
+    for (int i = 0; i < MANY; i++) {
         const size_t bytes = draw_bytes(m);
         T_OK(symmAlloc(m->k.heap, bytes, 0, flags, &p[i]));
         const block *b = new_block(m, -1, p[i], bytes, flags);
@@ -307,7 +307,7 @@ static void heap_blocks(model *m) {
                      (unsigned long long)(b->unit + u));
         m->nblocks--;
     }
-    for (int i = 0; i < 4; i++) T_OK(symmFree(m->k.heap, p[i]));
+    for (int i = 0; i < MANY; i++) T_OK(symmFree(m->k.heap, p[i]));
 }
 
 static void eager_block(model *m) {
@@ -342,8 +342,7 @@ static void tidy_slots(model *m) {
     }
 }
 
-static void end_lane(model *m) {
-    const int lane = (int)draw(&m->common, LANES);
+static void end_lane(model *m, int lane) {
     if (!m->k.lane[lane]) {
         T_OK(symmLaneCreate(m->k.heap, m->stream[lane], &m->k.lane[lane]));
         m->region[lane] = ++m->regions;
@@ -354,9 +353,31 @@ static void end_lane(model *m) {
     m->k.lane[lane] = NULL;
 }
 
-static void trim(model *m) {
-    const int lane = (int)draw(&m->common, LANES);
+static void trim(model *m, int lane) {
     if (m->k.lane[lane]) T_OK(symmGraphMemTrim(m->k.lane[lane], NULL));
+}
+
+/* All graphs of a region end while their blocks are still used, and at once the program wants memory. */
+static void let_go(model *m, int region, int lane) {
+    for (slot *s = m->slots; s < m->slots + SLOTS; s++) {
+        for (int i = 0; i < s->nleft && s->region == region; i++) {
+            block *b = s->left[i];
+            const int on = (int)draw(&m->common, STREAMS);
+            if (!b->live) continue;
+            behind_users(m, b, m->stream[on]);
+            b->streams |= 1u << on;
+            T_OK(symmStreamHostFunc(m->stream[on], nap, (void *)1000));
+            look(m, m->stream[on], b, 0);
+            free_block(m, b);
+        }
+        while (s->region == region && (s->plan || s->g)) end_something(m, s);
+    }
+    const unsigned what = draw(&m->common, 6);
+    if (what < 2) trim(m, lane);
+    if (what == 2) T_OK(symmHeapCollect(m->k.heap));
+    if (what == 3 && m->k.lane[lane] && m->region[lane] == region) end_lane(m, lane);
+    heap_blocks(m, SYMM_ALLOC_LOCAL);
+    heap_blocks(m, SYMM_ALLOC_SYM);
 }
 
 static void step(model *m) {
@@ -379,15 +400,17 @@ static void step(model *m) {
                m->region[s->lane] == s->region) {
         add_node(m, s);
     } else if (what < 84) {
-        trim(m);
+        trim(m, s->lane);
     } else if (what < 86) {
         T_OK(symmHeapCollect(m->k.heap));
     } else if (what < 94) {
-        heap_blocks(m);
-    } else if (what < 98) {
+        heap_blocks(m, one_in(m, 3) ? SYMM_ALLOC_SYM : SYMM_ALLOC_LOCAL);
+    } else if (what < 96) {
         eager_block(m);
+    } else if (what < 99) {
+        let_go(m, s->region, s->lane);
     } else {
-        end_lane(m);
+        end_lane(m, (int)draw(&m->common, LANES));
     }
     tidy_slots(m);
 }
@@ -449,7 +472,7 @@ static void games(int n, int rounds, int steps) {
 }
 
 static void random_graphs_of_one_rank(void) {
-    games(1, 4, T_TSAN || T_ASAN ? 500 : 1000);
+    games(1, T_TSAN || T_ASAN ? 4 : 10, 800);
 }
 
 static void random_graphs_of_two_ranks(void) {

@@ -36,7 +36,7 @@ typedef struct symm_memregion {
     uint64_t launches;
     symm_memmark launched; /* its end, made when the stream changes */
     uint64_t placed;       /* blocks, so far */
-    uint64_t lates;        /* uses that were noted, so far: memplan_late.c */
+    uint64_t lates;        /* uses that launches must follow, so far: memplan_late.c */
 } symm_memregion;
 
 typedef struct symm_memretired {

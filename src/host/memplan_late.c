@@ -60,7 +60,7 @@ static void note(symm_memlate *e, const symm_memblock *b, symmStream_t stream) {
     e->stream = stream;
     e->lazy = e->reached = 0;
     e->followed = behind || !b ? FOLLOWED : NOT_YET;
-    r->lates++;
+    if (e->followed == NOT_YET) r->lates++;
 }
 
 symmResult_t symm_memlate_freed(symm_memregion *r, const symm_memblock *b, symm_memlane *l) {
