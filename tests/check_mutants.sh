@@ -163,6 +163,7 @@ graph-late-free-thought-behind|src/host/memplan_late.c|s/behind || !b ? FOLLOWED
 graph-kept-block-thought-alone|src/host/memplan_late.c|/^static int touches/,/^}/s/b->no < 0 \&\&/0 \&\&/|plain|unit_lane_late|G_3_3_a_kept_block_is_waited_for_by_its_own_graph
 graph-free-in-a-graph-unnoted|src/host/memplan_graph.c|s/symm_memlate_launched(p, here, stream);//|plain|unit_lane_late|G_3_3_a_free_in_another_lanes_graph_is_waited_for
 graph-launched-by-the-program-marked-early|src/host/memplan_late.c|s/e->lazy = !here ||/e->lazy =/|plain|unit_lane_late|G_3_3_a_free_in_another_lanes_graph_is_waited_for
+graph-mark-that-failed-believed|src/host/memplan_late.c|s/e->lazy = !here ||\(.*\);/e->lazy = !here \&\&\1;/|plain|unit_gpu_lane|G_3_3_a_free_in_another_lanes_graph_is_marked
 graph-heir-loses-late-frees|src/host/memplan_late.c|/^static symmResult_t hand_on/,/^}/s/SYMM_TRY(symm_memmark_set(s->comm, &to->mark, heir->stream));//|plain|unit_lane_late|G_3_3_lanes_that_freed_and_ended_are_waited_for
 graph-notes-of-ended-lanes-pile-up|src/host/memlane.c|s/r = symm_memlate_inherit(l, heir);/r = symmSuccess;/|plain|unit_lane_late|G_3_3_lanes_that_freed_and_ended_are_waited_for
 graph-stale-block-found-first|src/host/memplan.c|s/(found \&\& !p->blocks\[i\].live)/found/|plain|unit_lane_late|G_3_3_a_plan_waits_for_the_bytes_of_its_new_block

@@ -476,7 +476,7 @@ static void random_graphs_of_one_rank(void) {
 }
 
 static void random_graphs_of_two_ranks(void) {
-    games(2, 2, T_TSAN || T_ASAN ? 200 : 400);
+    games(2, T_TSAN || T_ASAN ? 2 : 6, 400);
 }
 
 T_MAIN(T(random_graphs_of_one_rank), T(random_graphs_of_two_ranks))
