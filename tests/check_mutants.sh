@@ -159,17 +159,17 @@ graph-barrier-not-behind-late-frees|src/host/memplan_graph.c|s/SYMM_TRY(symm_mem
 graph-launch-waits-for-all-late-frees|src/host/memplan_late.c|s/touches(p, e) ? BY_THIS_LAUNCH : NOT_YET/BY_THIS_LAUNCH/|plain|unit_lane_late|G_3_3_another_graph_waits_for_a_free_on_another_stream
 graph-late-free-seen-once|src/host/memplan_late.c|s/if (e->followed == NOT_YET) r->lates++;//|plain|unit_lane_late|G_3_3_another_graph_waits_for_a_free_on_another_stream
 graph-new-block-thought-clear|src/host/memplan.c|s/p->clear_of = UINT64_MAX;//|plain|unit_lane_late|G_3_3_a_plan_waits_for_the_bytes_of_its_new_block
-graph-late-free-thought-behind|src/host/memplan_late.c|s/behind || !b ? FOLLOWED : NOT_YET/FOLLOWED/|plain|unit_lane_late|G_3_3_another_graph_waits_for_a_free_on_another_stream
+graph-late-free-thought-behind|src/host/memplan_late.c|s/e->followed = behind.*/e->followed = FOLLOWED;/|plain|unit_lane_late|G_3_3_another_graph_waits_for_a_free_on_another_stream
 graph-kept-block-thought-alone|src/host/memplan_late.c|/^static int touches/,/^}/s/b->no < 0 \&\&/0 \&\&/|plain|unit_lane_late|G_3_3_a_kept_block_is_waited_for_by_its_own_graph
 graph-free-in-a-graph-unnoted|src/host/memplan_graph.c|s/symm_memlate_launched(p, here, stream);//|plain|unit_lane_late|G_3_3_a_free_in_another_lanes_graph_is_waited_for
-graph-launched-by-the-program-marked-early|src/host/memplan_late.c|s/e->lazy = !here ||/e->lazy =/|plain|unit_lane_late|G_3_3_a_free_in_another_lanes_graph_is_waited_for
-graph-mark-that-failed-believed|src/host/memplan_late.c|s/e->lazy = !here ||\(.*\);/e->lazy = !here \&\&\1;/|plain|unit_gpu_lane|G_3_3_a_free_in_another_lanes_graph_is_marked
+graph-launched-by-the-program-marked-early|src/host/memplan_late.c|s/e->lazy = !here .. /e->lazy = /|plain|unit_lane_late|G_3_3_a_free_in_another_lanes_graph_is_waited_for
+graph-mark-that-failed-believed|src/host/memplan_late.c|s/e->lazy = !here .. symm_memmark_set/e->lazy = !here; (void)symm_memmark_set/|plain|unit_gpu_lane|G_3_3_a_free_in_another_lanes_graph_is_marked
 graph-heir-loses-late-frees|src/host/memplan_late.c|/^static symmResult_t hand_on/,/^}/s/SYMM_TRY(symm_memmark_set(s->comm, &to->mark, heir->stream));//|plain|unit_lane_late|G_3_3_lanes_that_freed_and_ended_are_waited_for
 graph-notes-of-ended-lanes-pile-up|src/host/memlane.c|s/r = symm_memlate_inherit(l, heir);/r = symmSuccess;/|plain|unit_lane_late|G_3_3_lanes_that_freed_and_ended_are_waited_for
 graph-stale-block-found-first|src/host/memplan.c|s/(found \&\& !p->blocks\[i\].live)/found/|plain|unit_lane_late|G_3_3_a_plan_waits_for_the_bytes_of_its_new_block
 graph-plans-open-at-once-share|src/host/memplan.c|s/SYMM_TRY(keep_off(p));//|plain|unit_lane_late|G_4_2_plans_open_at_once_keep_apart
 graph-trim-waits-for-no-late-free|src/host/memplan_mem.c|s/SYMM_TRY(symm_memlate_reach(l->set, r));//|plain|unit_lane_late|G_6_trim_waits_for_a_late_free
-graph-trim-under-an-open-plan|src/host/memplan_mem.c|s/!t || withdraw(r, z, &e)/!t/|plain|unit_lane_late|G_6_a_trim_takes_from_plans_that_are_open
+graph-trim-under-an-open-plan|src/host/memplan_mem.c|s/!t .. withdraw(r, z, &e)/!t/|plain|unit_lane_late|G_6_a_trim_takes_from_plans_that_are_open
 graph-kept-block-given-while-read|src/host/memplan_life.c|s/const int used = r \&\& symm_memlate_open(r);/const int used = 0;/|plain|unit_lane_late|G_6_a_kept_block_goes_when_its_readers_have_ended
 graph-kept-block-swept-while-read|src/host/memplan_life.c|/^void symm_memregion_sweep/,/^}/s/symm_memlate_open(r)/0/|plain|unit_lane_late|G_6_a_kept_block_goes_when_its_readers_have_ended
 graph-region-ends-while-read|src/host/memplan_life.c|/^void symm_memregion_unref/,/^}/s/symm_memlate_open(r)/0/|plain|unit_lane_late|G_6_memory_of_a_lane_that_ends_waits_for_its_readers
