@@ -239,6 +239,51 @@ static void blocks_that_outlive_their_graph(void) {
     run(N, outlive_rank);
 }
 
+/* Another graph over the same bytes is launched while the last rank's other stream, where the block is freed, has yet to write to it on every rank. */
+static void late_rank(int rank, int n, void *arg) {
+    rig g = set_up(arg, rank, n);
+    cu_stream s = g.stream[0], t = g.stream[1];
+    symmGraphPlan_t plan[2];
+    gk_graph graph[2];
+    char *p[2];
+    gk_view l;
+    cu_event e;
+    CU(cuEventCreate(&e, SYMM_CUDA_EVENT_DISABLE_TIMING));
+    for (int leaves = 0; leaves < 2; leaves++) {
+        gk_capture(s, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL);
+        p[leaves] = alloc(g.lane[0], BLOCK, SYMM_ALLOC_SYM);
+        fill(s, p[leaves], 1 + leaves);
+        if (!leaves) {
+            gk_delay(s, WAIT_US); /* what is written after all is found */
+            check(&g, s, p[0], 1, &l);
+            drop(g.lane[0], p[0]);
+        }
+        graph[leaves] = gk_captured(s);
+        T_OK(symmPlanBind(g.lane[0], graph[leaves].graph, 0, &plan[leaves]));
+    }
+    T_CHECK(p[0] == p[1]);
+    gk_meet(g.j);
+    for (int i = 0; i < ROUNDS; i++) {
+        T_OK(symmPlanLaunch(plan[1], (symmGraph_t)(void *)graph[1].exec, gk_stream(s)));
+        T_OK(symmBarrier(g.comm, gk_stream(s))); /* it lives on all ranks */
+        CU(cuEventRecord(e, s));
+        CU(cuStreamWaitEvent(t, e, 0));
+        late_writer(&g, t, p[1]);
+        drop(g.lane[1], p[1]);
+        T_OK(symmPlanLaunch(plan[0], (symmGraph_t)(void *)graph[0].exec, gk_stream(s)));
+        if (i % 4 == rank) gk_wait(g.comm, s);
+    }
+    for (int i = 0; i < 2; i++) gk_wait(g.comm, g.stream[i]);
+    gk_meet(g.j);
+    for (int i = 0; i < 2; i++) T_OK(symmPlanDestroy(plan[i])), gk_drop(&graph[i]);
+    CU(cuEventDestroy(e));
+    tear_down(&g);
+}
+
+static void a_graph_waits_for_every_ranks_late_free(void) {
+    run(N, late_rank);
+}
+
 static void nodes_rank(int rank, int n, void *arg) {
     rig g = set_up(arg, rank, n);
     cu_graph graph = NULL;
@@ -325,4 +370,5 @@ static void graphs_with_addresses_of_their_own(void) {
 
 T_MAIN(T(a_block_is_used_again_behind_every_ranks_free), T(lanes_come_one_behind_the_other),
        T(a_replay_waits_for_late_peers), T(forks_joins_and_shared_offsets),
-       T(blocks_that_outlive_their_graph), T(explicit_nodes), T(graphs_with_addresses_of_their_own))
+       T(blocks_that_outlive_their_graph), T(a_graph_waits_for_every_ranks_late_free),
+       T(explicit_nodes), T(graphs_with_addresses_of_their_own))
