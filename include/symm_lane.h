@@ -113,8 +113,8 @@ SYMM_API symmResult_t symmPlanLaunch(symmGraphPlan_t plan, symmGraph_t exec, sym
  * SYMM_PLAN_ALIAS: maps the memory of every rank behind the plan's addresses on every rank, or on none; then the driver's upload, unless exec is NULL.
  * Where all of it is mapped already (no node was added since), no message is sent. symmMismatch: the ranks mean other plans. [collective] */
 SYMM_API symmResult_t symmPlanUpload(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream);
-/* Ends the record. Frees no block: those that are allocated stay so until they are freed; the graph keeps its memory as long as it lives.
- * [local, same order on all ranks] */
+/* Ends the record. Frees no block: those that are allocated stay so until they are freed; the graph keeps its memory as long as it lives. Where no lane
+ * of the heap is left it may wait for work on such blocks. [local, same order on all ranks] */
 SYMM_API symmResult_t symmPlanDestroy(symmGraphPlan_t plan);
 
 typedef struct {

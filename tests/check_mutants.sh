@@ -169,6 +169,7 @@ graph-notes-of-ended-lanes-pile-up|src/host/memlane.c|s/r = symm_memlate_inherit
 graph-stale-block-found-first|src/host/memplan.c|s/(found \&\& !p->blocks\[i\].live)/found/|plain|unit_lane_late|G_3_3_a_plan_waits_for_the_bytes_of_its_new_block
 graph-plans-open-at-once-share|src/host/memplan.c|s/SYMM_TRY(keep_off(p));//|plain|unit_lane_late|G_4_2_plans_open_at_once_keep_apart
 graph-trim-waits-for-no-late-free|src/host/memplan_mem.c|s/SYMM_TRY(symm_memlate_reach(l->set, r));//|plain|unit_lane_late|G_6_trim_waits_for_a_late_free
+graph-withdraws-too-little|src/host/gplan.c|s/right = (range){end, last - end}/right = (range){end - 256, last - end + 256}/|plain|unit_gplan|G_6_what_is_withdrawn_is_not_used
 graph-trim-under-an-open-plan|src/host/memplan_mem.c|s/!t .. withdraw(r, z, &e)/!t/|plain|unit_lane_late|G_6_a_trim_takes_from_plans_that_are_open
 graph-kept-block-given-while-read|src/host/memplan_life.c|s/const int used = r \&\& symm_memlate_open(r);/const int used = 0;/|plain|unit_lane_late|G_6_a_kept_block_goes_when_its_readers_have_ended
 graph-kept-block-swept-while-read|src/host/memplan_life.c|/^void symm_memregion_sweep/,/^}/s/symm_memlate_open(r)/0/|plain|unit_lane_late|G_6_a_kept_block_goes_when_its_readers_have_ended
