@@ -169,6 +169,7 @@ graph-notes-of-ended-lanes-pile-up|src/host/memlane.c|s/r = symm_memlate_inherit
 graph-stale-block-found-first|src/host/memplan.c|s/(found \&\& !p->blocks\[i\].live)/found/|plain|unit_lane_late|G_3_3_a_plan_waits_for_the_bytes_of_its_new_block
 graph-plans-open-at-once-share|src/host/memplan.c|s/SYMM_TRY(keep_off(p));//|plain|unit_lane_late|G_4_2_plans_open_at_once_keep_apart
 graph-trim-waits-for-no-late-free|src/host/memplan_mem.c|s/SYMM_TRY(symm_memlate_reach(l->set, r));//|plain|unit_lane_late|G_6_trim_waits_for_a_late_free
+graph-bars-outlive-their-memory|src/host/gplan.c|s/lift_bars(p, z, off, end);//|plain|unit_gplan|G_6_what_is_withdrawn_is_barred_no_more
 graph-withdraws-too-little|src/host/gplan.c|s/right = (range){end, last - end}/right = (range){end - 256, last - end + 256}/|plain|unit_gplan|G_6_what_is_withdrawn_is_not_used
 graph-trim-under-an-open-plan|src/host/memplan_mem.c|s/!t .. withdraw(r, z, &e)/!t/|plain|unit_lane_late|G_6_a_trim_takes_from_plans_that_are_open
 graph-kept-block-given-while-read|src/host/memplan_life.c|s/const int used = r \&\& symm_memlate_open(r);/const int used = 0;/|plain|unit_lane_late|G_6_a_kept_block_goes_when_its_readers_have_ended
@@ -181,6 +182,8 @@ collect-waits-for-no-late-free|src/host/heap_tidy.c|s/status = symm_memlate_sett
 alias-of-live-memory-unseen|src/host/memplan_graph.c|s/b->zone, b->at, b->bytes)) continue/b->zone, b->off, b->bytes)) continue/|plain|unit_lane_alias|G_4_2_live_memory_keeps_other_addresses_out
 alias-collected-under-work|src/host/memplan_late.c|s/SYMM_TRY(symm_memmark_reach(s->comm, &e->mark));/;/|plain|unit_lane_alias|a_collect_waits_for_what_was_freed_behind_work
 alias-heir-knows-no-frees|src/host/memplan_late.c|/^symmResult_t symm_memlate_inherit/,/^}/s/if (e->reached)/if (1)/|plain|unit_lane_alias|a_collect_waits_for_what_was_freed_behind_work
+alias-late-free-noted-by-address|src/host/memplan_late.c|s/widen(e, b->zone, b->at, b->at + b->bytes)/widen(e, b->zone, b->off, b->off + b->bytes)/|plain|unit_lane_model|random_graphs_of_one_rank
+alias-live-block-barred-by-address|src/host/memplan.c|s/symm_gplan_bar(p->points, b->zone, b->at, b->bytes)/symm_gplan_bar(p->points, b->zone, b->off, b->bytes)/|plain|unit_lane_alias|G_4_2_live_memory_keeps_other_addresses_out
 alias-without-peers|src/host/region.c|s/if (g->mine \&\& rank == g->r->c->rank)/if (g->mine)/|plain|unit_lane_alias|G_4_2_two_graphs_have_two_addresses_over_the_same_bytes
 zones-grow-over-tracts|src/host/heap_grow.c|s/symm_part next = symm_heap_next_tract(h, zone, at);/symm_part next = {UINT64_MAX, 0};/|plain|unit_lane_alias|zones_grow_around_it
 hole-joined-on-one-side|src/host/place_engine.inl|/^static inline void join(/,/^}/s/int down = (before > 0)/int down = 0/|plain|unit_place|give_tells_what_it_freed

@@ -326,6 +326,19 @@ static void every_lack_of_memory_is_told(void) {
 
 /* ---- G.6 ------------------------------------------------------------------------------------------------ */
 
+static void G_6_what_is_withdrawn_is_barred_no_more(void) {
+    symm_gplan *p = new_plan(1, SYMM_MEM_LOCAL, 16 * KB);
+    int at = POINT(p), block;
+    T_EQ(symm_gplan_bar(p, SYMM_MEM_LOCAL, 2 * KB, 4 * KB), 0);
+    T_EQ(symm_gplan_bar(p, SYMM_MEM_LOCAL, 12 * KB, 2 * KB), 0);
+    refused(p, at, SYMM_MEM_LOCAL, 8 * KB, SYMM_GPLAN_SPACE);
+    T_EQ(symm_gplan_withdraw(p, SYMM_MEM_LOCAL, 4 * KB, 8 * KB), 0);
+    T_EQ(symm_gplan_offer(p, SYMM_MEM_LOCAL, 4 * KB, 8 * KB), 0); /* to another block's bytes */
+    T_EQ(take(p, at, SYMM_MEM_LOCAL, 12 * KB, &block), 0);
+    T_EQ(take(p, at, SYMM_MEM_LOCAL, 2 * KB, &block), 14 * KB); /* the other bar stands */
+    symm_gplan_end(p);
+}
+
 /* At random, against a map of units: what is offered and not withdrawn since is taken, unit by unit, and nothing else. */
 static void G_6_what_is_withdrawn_is_not_used(void) {
     enum { UNITS = 48, UNIT = 256 };
@@ -358,4 +371,4 @@ T_MAIN(T(G_4_1_a_chain_uses_one_place_again), T(G_4_1_a_sibling_gets_a_place_of_
        T(hears_are_asked_for_once_for_many_small_blocks),
        T(local_blocks_and_single_ranks_need_none), T(blocks_lie_in_what_is_offered_and_not_barred),
        T(random_graphs_never_put_two_lives_in_one_place), T(every_lack_of_memory_is_told),
-       T(G_6_what_is_withdrawn_is_not_used))
+       T(G_6_what_is_withdrawn_is_not_used), T(G_6_what_is_withdrawn_is_barred_no_more))

@@ -13,7 +13,9 @@
 #include "lane_kit.h"
 
 enum { LANES = 3, STREAMS = 4, SLOTS = 7, OWN = 4, LEFT = 3, BLOCKS = 8192, UNIT = 256, RANKS = 3 };
-enum { UNITS = 256 << 20 >> 8 };
+enum {
+    UNITS = 512 << 20 >> 8
+}; /* of the heap, and behind them those of memory with several addresses */
 
 typedef struct {
     char *at[RANKS]; /* this rank's, and the peers' */
@@ -44,10 +46,11 @@ typedef struct {
     block blocks[BLOCKS];
     int nblocks;
     uint64_t common, own; /* what is drawn alike, and alone */
-    int launches, refused, frees;
+    int launches, refused, frees, aliased;
 } model;
 
-static _Atomic int *owner; /* [rank][unit]: uses to come to an end; 0: free */
+static _Atomic int aliased; /* graphs with addresses of their own, in all games */
+static _Atomic int *owner;  /* [rank][unit]: uses to come to an end; 0: free */
 
 static unsigned draw(uint64_t *state, unsigned below) {
     *state = *state * 6364136223846793005ull + 1442695040888963407ull;
@@ -180,6 +183,32 @@ static void capture_block(model *m, slot *s, int leave) {
     lk_free(lane, b->at[b->rank]);
 }
 
+/* Where the blocks of a graph with addresses of its own lie in the memory that it shares. */
+static void find_bytes(slot *s) {
+    const symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, s->plan);
+    for (int i = 0; i < s->nown + s->nleft; i++) {
+        block *b = i < s->nown ? s->own[i] : s->left[i - s->nown];
+        for (int j = 0; j < p->nblocks; j++)
+            if (p->blocks[j].off == b->unit * UNIT) {
+                b->unit = p->blocks[j].at / UNIT;
+                break;
+            }
+        T_CHECK(b->unit + b->units <= UNITS);
+    }
+}
+
+static void bind_graph(model *m, slot *s) {
+    const symmStream_t on = m->stream[s->lane];
+    const symm_memlane *l = symm_memlane_peek(m->k.lane[s->lane]);
+    const int aliased = l->region->alias != NULL;
+    s->flags = one_in(m, 4) ? SYMM_PLAN_AUTO_FREE : 0;
+    s->plan = lk_bind(m->k.lane[s->lane], s->g, s->flags | (aliased ? SYMM_PLAN_ALIAS : 0));
+    if (!aliased) return;
+    T_OK(symmPlanUpload(s->plan, s->g, on));
+    find_bytes(s);
+    m->aliased++;
+}
+
 static void capture(model *m, slot *s) {
     const int lane = (int)draw(&m->common, LANES);
     if (!m->k.lane[lane]) return;
@@ -195,8 +224,7 @@ static void capture(model *m, slot *s) {
     }
     if (one_in(m, 2)) capture_block(m, s, 0);
     s->g = lk_end(m->stream[lane]);
-    s->flags = one_in(m, 4) ? SYMM_PLAN_AUTO_FREE : 0;
-    s->plan = lk_bind(m->k.lane[lane], s->g, s->flags);
+    bind_graph(m, s);
 }
 
 static void add_node(model *m, slot *s) {
@@ -403,6 +431,8 @@ static void step(model *m) {
         trim(m, s->lane);
     } else if (what < 86) {
         T_OK(symmHeapCollect(m->k.heap));
+        if (m->k.lane[0] && one_in(m, 2))
+            T_OK(symmLaneAlias(m->k.lane[0], one_in(m, 3) ? 0 : 4 << 20));
     } else if (what < 94) {
         heap_blocks(m, one_in(m, 3) ? SYMM_ALLOC_SYM : SYMM_ALLOC_LOCAL);
     } else if (what < 96) {
@@ -450,6 +480,7 @@ static void play(int rank, int n, void *arg) {
     }
     for (int i = 0; i < g->steps; i++) step(m);
     end_all(m);
+    atomic_fetch_add(&aliased, m->aliased);
     T_CHECK(m->launches > g->steps / 20 && m->refused > 0 && m->frees > g->steps / 40);
     T_OK(symmHeapDestroy(m->k.heap));
     T_OK(symmCommDestroy(m->k.comm));
@@ -469,6 +500,7 @@ static void games(int n, int rounds, int steps) {
         T_THREADS(n, play, &g);
     }
     free(owner);
+    T_CHECK(aliased > 0);
 }
 
 static void random_graphs_of_one_rank(void) {

@@ -127,6 +127,15 @@ int symm_gplan_offer(symm_gplan *p, int zone, uint64_t off, uint64_t bytes) {
     return 0;
 }
 
+static void lift_bars(const symm_gplan *p, struct zone *z, uint64_t off, uint64_t end) {
+    int n = 0;
+    for (int k = 0; k < z->nlist; k++) {
+        const block *b = &p->blocks[z->list[k]];
+        if (b->from >= 0 || b->off >= end || b->off + b->bytes <= off) z->list[n++] = z->list[k];
+    }
+    z->nlist = n;
+}
+
 int symm_gplan_withdraw(symm_gplan *p, int zone, uint64_t off, uint64_t bytes) {
     struct zone *z = &p->zones[zone];
     const uint64_t end = off + bytes;
@@ -144,6 +153,7 @@ int symm_gplan_withdraw(symm_gplan *p, int zone, uint64_t off, uint64_t bytes) {
         }
     }
     z->noffered = n;
+    lift_bars(p, z, off, end);
     return right.bytes ? symm_gplan_offer(p, zone, right.off, right.bytes) : 0;
 }
 
