@@ -478,6 +478,7 @@ static void play(int rank, int n, void *arg) {
         T_OK(symmLaneCreate(m->k.heap, m->stream[l], &m->k.lane[l]));
         m->region[l] = ++m->regions;
     }
+    if (g->seed & 1) T_OK(symmLaneAlias(m->k.lane[0], 4 << 20));
     for (int i = 0; i < g->steps; i++) step(m);
     end_all(m);
     atomic_fetch_add(&aliased, m->aliased);
