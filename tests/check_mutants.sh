@@ -161,6 +161,7 @@ graph-late-free-seen-once|src/host/memplan_late.c|s/if (e->followed == NOT_YET) 
 graph-new-block-thought-clear|src/host/memplan.c|s/p->clear_of = UINT64_MAX;//|plain|unit_lane_late|G_3_3_a_plan_waits_for_the_bytes_of_its_new_block
 graph-late-free-thought-behind|src/host/memplan_late.c|s/e->followed = behind.*/e->followed = FOLLOWED;/|plain|unit_lane_late|G_3_3_another_graph_waits_for_a_free_on_another_stream
 graph-kept-block-thought-alone|src/host/memplan_late.c|/^static int touches/,/^}/s/b->no < 0 \&\&/0 \&\&/|plain|unit_lane_late|G_3_3_a_kept_block_is_waited_for_by_its_own_graph
+graph-free-in-a-graph-holds-the-plan|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/symm_memplan_settle(o);//|plain|unit_lane_late|G_6_a_free_in_a_graph_lets_go_of_an_ended_plan
 graph-free-in-a-graph-unnoted|src/host/memplan_graph.c|s/symm_memlate_launched(p, here, stream);//|plain|unit_lane_late|G_3_3_a_free_in_another_lanes_graph_is_waited_for
 graph-launched-by-the-program-marked-early|src/host/memplan_late.c|s/e->lazy = !here .. /e->lazy = /|plain|unit_lane_late|G_3_3_a_free_in_another_lanes_graph_is_waited_for
 graph-mark-that-failed-believed|src/host/memplan_late.c|s/e->lazy = !here .. symm_memmark_set/e->lazy = !here; (void)symm_memmark_set/|plain|unit_gpu_lane|G_3_3_a_free_in_another_lanes_graph_is_marked

@@ -360,6 +360,34 @@ static void G_6_collect_waits_for_a_late_free(void) {
     lk_close(&k);
 }
 
+/* A plan that has ended holds its memory until its last block is freed, also by a graph: on all ranks from that launch on, whenever graphs go. */
+static void G_6_a_free_in_a_graph_lets_go_of_an_ended_plan(void) {
+    lk k;
+    char *left;
+    uint64_t freed = 0;
+    lk_alone(&k, 2);
+    symmGraph_t h = capture_left(&k, 0, BIG, SYMM_ALLOC_LOCAL, &left);
+    symmGraphPlan_t b = lk_bind(k.lane[0], h, 0);
+    T_OK(symmStreamBeginCapture(k.stream[1]));
+    lk_check(k.stream[1], left, BIG, 9);
+    lk_free(k.lane[1], left);
+    symmGraph_t f = lk_end(k.stream[1]);
+    symmGraphPlan_t c = lk_bind(k.lane[1], f, 0);
+    run(&k, b, h, 0);
+    T_OK(symmStreamSynchronize(k.stream[0]));
+    T_OK(symmPlanDestroy(b)), T_OK(symmGraphDestroy(h));
+    T_OK(symmGraphMemTrim(k.lane[0], &freed));
+    T_EQ(freed, 0);
+    run(&k, c, f, 1);
+    T_OK(symmGraphMemTrim(k.lane[0], &freed));
+    T_EQ(freed, BIG);
+    T_CHECK(local_used(&k) >= BIG); /* the graph that frees knows of it still */
+    T_OK(symmPlanDestroy(c)), T_OK(symmGraphDestroy(f));
+    T_OK(symmGraphMemTrim(k.lane[0], NULL));
+    T_EQ(local_used(&k), 0);
+    lk_close(&k);
+}
+
 /* What a trim gives back, a plan that is still being made had been offered too. */
 static void G_6_a_trim_takes_from_plans_that_are_open(void) {
     lk k;
@@ -514,7 +542,8 @@ T_MAIN(T(G_3_3_another_graph_waits_for_a_free_on_another_stream),
        T(G_3_3_a_plan_waits_for_the_bytes_of_its_new_block),
        T(G_3_3_a_free_in_another_lanes_graph_is_waited_for), T(G_4_2_plans_open_at_once_keep_apart),
        T(G_3_3_the_block_that_is_allocated_is_freed), T(G_6_trim_waits_for_a_late_free),
-       T(G_6_collect_waits_for_a_late_free), T(G_6_a_trim_takes_from_plans_that_are_open),
+       T(G_6_collect_waits_for_a_late_free), T(G_6_a_free_in_a_graph_lets_go_of_an_ended_plan),
+       T(G_6_a_trim_takes_from_plans_that_are_open),
        T(G_6_a_kept_block_goes_when_its_readers_have_ended),
        T(G_6_memory_of_a_lane_that_ends_waits_for_its_readers),
        T(G_6_the_last_lane_waits_for_all_readers),

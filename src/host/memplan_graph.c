@@ -228,6 +228,7 @@ static void note_launch(symm_memplan *p, int here, symmStream_t stream) {
         symm_memplan *o = p->frees[i].plan;
         o->blocks[p->frees[i].block].live = 0;
         o->nlive--;
+        symm_memplan_settle(o); /* it stays, as this one refers to it, but may hold nothing now */
     }
     p->nlive = 0;
     for (int i = 0; i < p->nblocks; i++) {
