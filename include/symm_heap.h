@@ -59,9 +59,9 @@ SYMM_API symmResult_t symmHeapGrow(symmHeap_t heap, uint64_t symBytes, uint64_t 
  * lie behind each zone; chunks in use are skipped. *freed (may be NULL): bytes of this rank. The ranks' work on the heap must
  * have ended. [collective] */
 SYMM_API symmResult_t symmHeapTrim(symmHeap_t heap, uint64_t keep, uint64_t *freed);
-/* Returns to SYM what was freed where the ranks have no common order (by graphs that are gone): as much as every rank has. Where graphs have had
- * addresses of their own (symmLaneAlias) it waits for this rank's work on what they had left, and unmaps those that every rank is done with.
- * [collective] */
+/* Returns to SYM what was freed where the ranks have no common order (by graphs that are gone): as much as every rank has. It waits for this rank's work
+ * on blocks that graphs had left and the program has freed (symmFreeAsync); addresses of graphs' own (symmLaneAlias) that every rank is done with
+ * are unmapped. [collective] */
 SYMM_API symmResult_t symmHeapCollect(symmHeap_t heap);
 /* symmMismatch on every rank, naming sequence, sizes and call site of the first call on SYM that differs, if one does. [collective] */
 SYMM_API symmResult_t symmHeapCheck(symmHeap_t heap);

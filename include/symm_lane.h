@@ -33,8 +33,9 @@ typedef struct CUgraphNode_st *symmNode_t;
  * all ranks] */
 SYMM_API symmResult_t symmLaneCreate(symmHeap_t heap, symmStream_t stream, symmLane_t *lane);
 /* What the lane had kept goes to the heap's other lanes, in order behind its stream. The last one waits for its own streams' work and gives
- * all back, what is SYM at the next symmHeapCollect; blocks that are still allocated then: symmInvalidUsage, nothing changed (unless
- * the heap is destroyed: then they went with it). Graphs keep what they use. [local, same order on all ranks] */
+ * all back, what is SYM at the next symmHeapCollect, and so memory of graphs that other streams still used when its lane ended; blocks that are still
+ * allocated then: symmInvalidUsage, nothing changed (unless the heap is destroyed: then they went with it). Graphs keep what they use. [local, same
+ * order on all ranks] */
 SYMM_API symmResult_t symmLaneDestroy(symmLane_t lane);
 
 /* Beside SYMM_ALLOC_SYM and SYMM_ALLOC_LOCAL. For captured blocks that are not freed in their own graph: a place that no other graph of the
@@ -49,7 +50,8 @@ SYMM_API symmResult_t symmAllocAsync(symmLane_t lane, size_t bytes, unsigned fla
 /* All use, on every stream and, of SYM blocks, by this rank in every rank's memory, is over before this point of the lane's stream: whole
  * operations, a flag that a running kernel sets is not enough. Any lane of the heap will do. NULL: nothing. What does not begin a block
  * of a lane, is freed already, or was freed in its own graph: symmInvalidArgument saying so, nothing changed.
- * Captured: of blocks of this capture, and of blocks that outlive theirs. [local; SYM: same on all ranks] */
+ * Captured: of blocks of this capture, and of blocks that outlive theirs. Whoever gets the bytes of such a block comes behind the free: graphs that
+ * symmPlanLaunch launches, and the heap's memory. [local; SYM: same on all ranks] */
 SYMM_API symmResult_t symmFreeAsync(symmLane_t lane, void *ptr);
 /* Gives memory that no lane's block uses back to the heap, what is SYM at the next symmHeapCollect. Waits for what the lanes' streams have been
  * given so far. *freed (may be NULL): bytes. [local, same order on all ranks] */
@@ -116,8 +118,8 @@ SYMM_API symmResult_t symmPlanLaunch(symmGraphPlan_t plan, symmGraph_t exec, sym
  * SYMM_PLAN_ALIAS: maps the memory of every rank behind the plan's addresses on every rank, or on none; then the driver's upload, unless exec is NULL.
  * Where all of it is mapped already (no node was added since), no message is sent. symmMismatch: the ranks mean other plans. [collective] */
 SYMM_API symmResult_t symmPlanUpload(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream);
-/* Ends the record. Frees no block: those that are allocated stay so until they are freed; the graph keeps its memory as long as it lives.
- * [local, same order on all ranks] */
+/* Ends the record. Frees no block: those that are allocated stay so until they are freed; the graph keeps its memory as long as it lives. Where no lane
+ * of the heap is left it may wait for work on such blocks. [local, same order on all ranks] */
 SYMM_API symmResult_t symmPlanDestroy(symmGraphPlan_t plan);
 
 typedef struct {
@@ -158,7 +160,8 @@ SYMM_API symmResult_t symmGraphMemGet(symmLane_t lane, int attr, uint64_t *value
 /* The two highs only, and to 0 only, which makes them what is current. [local] */
 SYMM_API symmResult_t symmGraphMemSet(symmLane_t lane, int attr, uint64_t value);
 /* Gives back what lies under no plan's and no allocated block; what is SYM, or under graphs that still live, at a later symmHeapCollect. Not the
- * memory of symmLaneAlias. *freed (may be NULL): bytes that left SYMM_GRAPH_MEM_RESERVED. [local, same order on all ranks] */
+ * memory of symmLaneAlias. Waits for the graphs' launches, and for what used blocks that they had left and the program has freed. symmInvalidUsage: a
+ * stream of such a launch is under capture. *freed (may be NULL): bytes that left SYMM_GRAPH_MEM_RESERVED. [local, same order on all ranks] */
 SYMM_API symmResult_t symmGraphMemTrim(symmLane_t lane, uint64_t *freed);
 
 typedef struct {

@@ -157,10 +157,38 @@ graph-block-without-barrier|src/host/memplan.c|s/SYMM_TRY(symm_coll_barrier(p->s
 graph-siblings-in-one-place|src/host/gplan.c|s/!symm_gplan_follows(p, point, b->to)/0/|plain|unit_gplan|random_graphs_never_put_two_lives_in_one_place
 graph-ranks-not-heard|src/host/gplan.c|s/return UNHEARD;/return FREE;/|plain|unit_gplan|random_graphs_never_put_two_lives_in_one_place
 graph-launches-unordered|src/host/memplan_graph.c|s/SYMM_TRY(follow_launch(p->region, stream));/(void)follow_launch;/|plain|unit_lane_graph|G_5_a_change_of_stream_keeps_the_order
-graph-launch-ignores-late-frees|src/host/memplan_graph.c|s/if (l && l->stream != stream) SYMM_TRY.*/(void)l;/|plain|unit_lane_graph|G_3_3_three_ways_to_order_what_outlives_its_graph
+graph-launch-ignores-late-frees|src/host/memplan_graph.c|s/SYMM_TRY(symm_memlate_follow(p, stream));//|plain|unit_lane_late|G_3_3_another_graph_waits_for_a_free_on_another_stream G_3_3_a_graph_captured_later_waits_too G_3_3_a_kept_block_is_waited_for_by_its_own_graph
+graph-launch-ignores-late-frees-at-random|src/host/memplan_graph.c|s/SYMM_TRY(symm_memlate_follow(p, stream));//|plain|unit_lane_model|random_graphs_of_one_rank
+graph-barrier-not-behind-late-frees|src/host/memplan_graph.c|s/SYMM_TRY(symm_memlate_follow(p, stream));//|plain|thr_lane|G_3_3_another_graph_waits_for_every_ranks_free
+graph-launch-waits-for-all-late-frees|src/host/memplan_late.c|s/touches(p, e) ? BY_THIS_LAUNCH : NOT_YET/BY_THIS_LAUNCH/|plain|unit_lane_late|G_3_3_another_graph_waits_for_a_free_on_another_stream
+graph-late-free-seen-once|src/host/memplan_late.c|s/if (e->followed == NOT_YET) r->lates++;//|plain|unit_lane_late|G_3_3_another_graph_waits_for_a_free_on_another_stream
+graph-new-block-thought-clear|src/host/memplan.c|s/p->clear_of = UINT64_MAX;//|plain|unit_lane_late|G_3_3_a_plan_waits_for_the_bytes_of_its_new_block
+graph-late-free-thought-behind|src/host/memplan_late.c|s/e->followed = behind.*/e->followed = FOLLOWED;/|plain|unit_lane_late|G_3_3_another_graph_waits_for_a_free_on_another_stream
+graph-kept-block-thought-alone|src/host/memplan_late.c|/^static int touches/,/^}/s/b->no < 0 \&\&/0 \&\&/|plain|unit_lane_late|G_3_3_a_kept_block_is_waited_for_by_its_own_graph
+graph-free-in-a-graph-holds-the-plan|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/symm_memplan_settle(o);//|plain|unit_lane_late|G_6_a_free_in_a_graph_lets_go_of_an_ended_plan
+graph-free-in-a-graph-unnoted|src/host/memplan_graph.c|s/symm_memlate_launched(p, here, stream);//|plain|unit_lane_late|G_3_3_a_free_in_another_lanes_graph_is_waited_for
+graph-launched-by-the-program-marked-early|src/host/memplan_late.c|s/e->lazy = !here .. /e->lazy = /|plain|unit_lane_late|G_3_3_a_free_in_another_lanes_graph_is_waited_for
+graph-mark-that-failed-believed|src/host/memplan_late.c|s/e->lazy = !here .. symm_memmark_set/e->lazy = !here; (void)symm_memmark_set/|plain|unit_gpu_lane|G_3_3_a_free_in_another_lanes_graph_is_marked
+graph-heir-loses-late-frees|src/host/memplan_late.c|/^static symmResult_t hand_on/,/^}/s/SYMM_TRY(symm_memmark_set(s->comm, &to->mark, heir->stream));//|plain|unit_lane_late|G_3_3_lanes_that_freed_and_ended_are_waited_for
+graph-notes-of-ended-lanes-pile-up|src/host/memlane.c|s/r = symm_memlate_inherit(l, heir);/r = symmSuccess;/|plain|unit_lane_late|G_3_3_lanes_that_freed_and_ended_are_waited_for
+graph-stale-block-found-first|src/host/memplan.c|s/(found \&\& !p->blocks\[i\].live)/found/|plain|unit_lane_late|G_3_3_a_plan_waits_for_the_bytes_of_its_new_block
+graph-plans-open-at-once-share|src/host/memplan.c|s/SYMM_TRY(keep_off(p));//|plain|unit_lane_late|G_4_2_plans_open_at_once_keep_apart
+graph-trim-waits-for-no-late-free|src/host/memplan_mem.c|s/SYMM_TRY(symm_memlate_reach(l->set, r));//|plain|unit_lane_late|G_6_trim_waits_for_a_late_free
+graph-bars-outlive-their-memory|src/host/gplan.c|s/lift_bars(p, z, off, end);//|plain|unit_gplan|G_6_what_is_withdrawn_is_barred_no_more
+graph-withdraws-too-little|src/host/gplan.c|s/right = (range){end, last - end}/right = (range){end - 256, last - end + 256}/|plain|unit_gplan|G_6_what_is_withdrawn_is_not_used
+graph-trim-under-an-open-plan|src/host/memplan_mem.c|s/!t .. withdraw(r, z, &e)/!t/|plain|unit_lane_late|G_6_a_trim_takes_from_plans_that_are_open
+graph-kept-block-given-while-read|src/host/memplan_life.c|s/const int used = r \&\& symm_memlate_open(r);/const int used = 0;/|plain|unit_lane_late|G_6_a_kept_block_goes_when_its_readers_have_ended
+graph-kept-block-swept-while-read|src/host/memplan_life.c|/^void symm_memregion_sweep/,/^}/s/symm_memlate_open(r)/0/|plain|unit_lane_late|G_6_a_kept_block_goes_when_its_readers_have_ended
+graph-region-ends-while-read|src/host/memplan_life.c|/^void symm_memregion_unref/,/^}/s/symm_memlate_open(r)/0/|plain|unit_lane_late|G_6_memory_of_a_lane_that_ends_waits_for_its_readers
+graph-last-lane-waits-for-itself|src/host/memlane.c|s/if (!r) r = symm_memlate_reach(s, NULL);//|plain|unit_lane_late|G_6_the_last_lane_waits_for_all_readers
+graph-set-ends-unwaited|src/host/memlane.c|s/(void)symm_memlate_reach(s, NULL);/;/|plain|unit_lane_late|G_6_explicit_nodes_keep_memory_until_their_work_has_ended
+graph-nodes-end-unnoted|src/host/memplan_late.c|s/if (i < 0) return p->explicit_nodes.*/if (i < 0) return NULL;/|plain|unit_lane_late|G_6_explicit_nodes_keep_memory_until_their_work_has_ended
+collect-waits-for-no-late-free|src/host/heap_tidy.c|s/status = symm_memlate_settle(h)/status = symmSuccess/|plain|unit_lane_late|G_6_collect_waits_for_a_late_free
 alias-of-live-memory-unseen|src/host/memplan_graph.c|s/b->zone, b->at, b->bytes)) continue/b->zone, b->off, b->bytes)) continue/|plain|unit_lane_alias|G_4_2_live_memory_keeps_other_addresses_out
-alias-collected-under-work|src/host/memplan_alias.c|s/SYMM_TRY(symm_memmark_reach(c, .*));/;/|plain|unit_lane_alias|a_collect_waits_for_what_was_freed_behind_work
-alias-heir-knows-no-frees|src/host/memplan.c|/any .= l->freed.seq != 0;/d|plain|unit_lane_alias|a_collect_waits_for_what_was_freed_behind_work
+alias-collected-under-work|src/host/memplan_late.c|s/SYMM_TRY(symm_memmark_reach(s->comm, &e->mark));/;/|plain|unit_lane_alias|a_collect_waits_for_what_was_freed_behind_work
+alias-heir-knows-no-frees|src/host/memplan_late.c|/^symmResult_t symm_memlate_inherit/,/^}/s/if (e->reached)/if (1)/|plain|unit_lane_alias|a_collect_waits_for_what_was_freed_behind_work
+alias-late-free-noted-by-address|src/host/memplan_late.c|s/widen(e, b->zone, b->at, b->at + b->bytes)/widen(e, b->zone, b->off, b->off + b->bytes)/|plain|unit_lane_model|random_graphs_of_one_rank
+alias-live-block-barred-by-address|src/host/memplan.c|s/symm_gplan_bar(p->points, b->zone, b->at, b->bytes)/symm_gplan_bar(p->points, b->zone, b->off, b->bytes)/|plain|unit_lane_alias|G_4_2_live_memory_keeps_other_addresses_out
 alias-without-peers|src/host/region.c|s/if (g->mine \&\& rank == g->r->c->rank)/if (g->mine)/|plain|unit_lane_alias|G_4_2_two_graphs_have_two_addresses_over_the_same_bytes
 zones-grow-over-tracts|src/host/heap_grow.c|s/symm_part next = symm_heap_next_tract(h, zone, at);/symm_part next = {UINT64_MAX, 0};/|plain|unit_lane_alias|zones_grow_around_it
 hole-joined-on-one-side|src/host/place_engine.inl|/^static inline void join(/,/^}/s/int down = (before > 0)/int down = 0/|plain|unit_place|give_tells_what_it_freed

@@ -448,6 +448,70 @@ static void explicit_nodes_of_several_ranks(void) {
     run(2, 1, 4 * LK_MB, explicit_nodes);
 }
 
+/* Each rank asked gives the same answer; a rank's own memory is its own always. */
+static void same_access(lk *k, void *arg) {
+    const int some[] = {2};
+    int allowed = -1;
+    (void)arg;
+    T_OK(symmLaneSetAccess(k->lane[0], some, 1));
+    T_OK(symmStreamBeginCapture(k->stream[0]));
+    char *p = lk_sym(k->lane[0], BLOCK);
+    T_OK(symmLaneSetAccess(k->lane[0], NULL, 0)); /* too late for p */
+    char *q = lk_sym(k->lane[0], BLOCK);
+    lk_free(k->lane[0], p), lk_free(k->lane[0], q);
+    symmGraph_t g = lk_end(k->stream[0]);
+    for (int r = 0; r < k->n; r++) {
+        T_OK(symmLaneGetAccess(k->lane[1], p, r, &allowed));
+        T_EQ(allowed, r == 2 || r == k->rank);
+        T_OK(symmLaneGetAccess(k->lane[1], q, r, &allowed));
+        T_EQ(allowed, 1);
+    }
+    T_OK(symmGraphDestroy(g));
+}
+
+static void G_7_all_ranks_answer_alike(void) {
+    run(3, 2, 4 * LK_MB, same_access);
+}
+
+/* A block outlives its graph; the last rank's other stream is late and still writes to it, on all ranks, when another graph with blocks in the same bytes
+ * is launched: the barrier in front of that one's first block is behind every rank's free. */
+static void late_free(lk *k, void *arg) {
+    symmStream_t s = k->stream[0], t = k->stream[1];
+    (void)arg;
+    T_OK(symmStreamBeginCapture(s));
+    char *p = lk_sym(k->lane[0], BLOCK);
+    lk_fill(s, p, BLOCK, 1);
+    delay(s, 6000); /* longer than the peer is late: what it writes after all is found */
+    lk_check(s, p, BLOCK, 1);
+    lk_free(k->lane[0], p);
+    symmGraph_t g = lk_end(s);
+    T_OK(symmStreamBeginCapture(s));
+    char *left = lk_sym(k->lane[0], BLOCK);
+    lk_fill(s, left, BLOCK, 9);
+    symmGraph_t h = lk_end(s);
+    symmGraphPlan_t a = lk_bind(k->lane[0], g, 0), b = lk_bind(k->lane[0], h, 0);
+    T_CHECK(left == p);
+    for (int i = 0; i < ROUNDS / 2; i++) {
+        T_OK(symmPlanLaunch(b, h, s));
+        T_OK(symmBarrier(k->comm, s)); /* the block lives on all ranks */
+        lk_order(s, t);
+        if (k->rank == k->n - 1) {
+            delay(t, 3000);
+            for (int r = 0; r < k->n; r++) lk_fill(t, at_rank(k, left, r), BLOCK, 0xaa);
+        }
+        lk_free(k->lane[1], left);
+        T_OK(symmPlanLaunch(a, g, s));
+    }
+    T_OK(symmStreamSynchronize(s));
+    T_OK(symmStreamSynchronize(t));
+    T_OK(symmPlanDestroy(a)), T_OK(symmPlanDestroy(b));
+    T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h));
+}
+
+static void G_3_3_another_graph_waits_for_every_ranks_free(void) {
+    run(2, 2, 4 * LK_MB, late_free);
+}
+
 T_MAIN(T(a_late_peer_does_not_write_into_a_block_used_again),
        T(a_collective_behind_the_free_spares_the_barrier),
        T(other_streams_and_empty_calls_spare_none), T(one_barrier_serves_many_small_blocks),
@@ -455,4 +519,5 @@ T_MAIN(T(a_late_peer_does_not_write_into_a_block_used_again),
        T(lanes_end_with_blocks_that_peers_still_write), T(ranks_that_differ_are_told),
        T(G_3_3_a_replay_waits_for_late_peers), T(captured_collectives_spare_barriers),
        T(replays_are_ordered_with_eager_barriers), T(barriers_are_not_put_beside_other_calls),
-       T(explicit_nodes_of_several_ranks))
+       T(explicit_nodes_of_several_ranks), T(G_7_all_ranks_answer_alike),
+       T(G_3_3_another_graph_waits_for_every_ranks_free))

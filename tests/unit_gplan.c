@@ -324,9 +324,51 @@ static void every_lack_of_memory_is_told(void) {
     T_EQ(symm_fail_arm(""), 0);
 }
 
+/* ---- G.6 ------------------------------------------------------------------------------------------------ */
+
+static void G_6_what_is_withdrawn_is_barred_no_more(void) {
+    symm_gplan *p = new_plan(1, SYMM_MEM_LOCAL, 16 * KB);
+    int at = POINT(p), block;
+    T_EQ(symm_gplan_bar(p, SYMM_MEM_LOCAL, 2 * KB, 4 * KB), 0);
+    T_EQ(symm_gplan_bar(p, SYMM_MEM_LOCAL, 12 * KB, 2 * KB), 0);
+    refused(p, at, SYMM_MEM_LOCAL, 8 * KB, SYMM_GPLAN_SPACE);
+    T_EQ(symm_gplan_withdraw(p, SYMM_MEM_LOCAL, 4 * KB, 8 * KB), 0);
+    T_EQ(symm_gplan_offer(p, SYMM_MEM_LOCAL, 4 * KB, 8 * KB), 0); /* to another block's bytes */
+    T_EQ(take(p, at, SYMM_MEM_LOCAL, 12 * KB, &block), 0);
+    T_EQ(take(p, at, SYMM_MEM_LOCAL, 2 * KB, &block), 14 * KB); /* the other bar stands */
+    symm_gplan_end(p);
+}
+
+/* At random, against a map of units: what is offered and not withdrawn since is taken, unit by unit, and nothing else. */
+static void G_6_what_is_withdrawn_is_not_used(void) {
+    enum { UNITS = 48, UNIT = 256 };
+    uint64_t state = 1;
+    for (int trial = 0; trial < 300; trial++) {
+        int map[UNITS] = {0}, why = 0, block;
+        symm_gplan *p = symm_gplan_new(1);
+        T_CHECK(p != NULL);
+        const int at = POINT(p);
+        for (int i = 0; i < 12; i++) {
+            state = state * 6364136223846793005ull + 1442695040888963407ull;
+            const unsigned off = (unsigned)(state >> 33) % UNITS;
+            const unsigned n = 1 + (unsigned)(state >> 45) % (UNITS - off), give = state >> 60 & 1;
+            T_EQ((give ? symm_gplan_offer : symm_gplan_withdraw)(p, SYMM_MEM_LOCAL, off * UNIT,
+                                                                 n * UNIT),
+                 0);
+            for (unsigned u = off; u < off + n; u++) map[u] = (int)give;
+        }
+        for (int u = 0; u < UNITS; u++)
+            if (map[u]) T_EQ(take(p, at, SYMM_MEM_LOCAL, UNIT, &block), (uint64_t)u * UNIT);
+        T_EQ(symm_gplan_alloc(p, at, SYMM_MEM_LOCAL, UNIT, 1, &block, &why), SYMM_GPLAN_NONE);
+        T_EQ(why, SYMM_GPLAN_SPACE);
+        symm_gplan_end(p);
+    }
+}
+
 T_MAIN(T(G_4_1_a_chain_uses_one_place_again), T(G_4_1_a_sibling_gets_a_place_of_its_own),
        T(G_4_1_order_passes_through_any_path), T(G_3_1_a_free_comes_after_its_alloc),
        T(G_3_3_other_ranks_must_have_been_heard), T(G_3_3_a_call_beside_the_free_does_not_count),
        T(hears_are_asked_for_once_for_many_small_blocks),
        T(local_blocks_and_single_ranks_need_none), T(blocks_lie_in_what_is_offered_and_not_barred),
-       T(random_graphs_never_put_two_lives_in_one_place), T(every_lack_of_memory_is_told))
+       T(random_graphs_never_put_two_lives_in_one_place), T(every_lack_of_memory_is_told),
+       T(G_6_what_is_withdrawn_is_not_used), T(G_6_what_is_withdrawn_is_barred_no_more))

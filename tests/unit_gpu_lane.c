@@ -278,6 +278,164 @@ static void captured_barriers_stand_where_ranks_must_be_heard(void) {
     finish(2);
 }
 
+/* ---- memory that outlives its graph ---------------------------------------------------------------------- */
+
+typedef struct {
+    cu_graph graph;
+    cu_graph_exec exec;
+    symmGraphPlan_t plan;
+    char *p;
+} bound;
+
+/* A graph of lane 0 with a block, which it leaves or frees. */
+static bound bind_one(int leave, unsigned flags) {
+    bound b;
+    begin();
+    b.p = alloc(0, KB4, SYMM_ALLOC_LOCAL | flags);
+    work(0, b.p);
+    if (!leave) drop(0, b.p);
+    b.graph = end();
+    T_OK(symmPlanBind(lanes[0], b.graph, 0, &b.plan));
+    T_EQ(symm_cu.cuGraphInstantiate(&b.exec, b.graph, 0), 0);
+    return b;
+}
+static symmResult_t launch(const bound *b, int stream) {
+    return symmPlanLaunch(b->plan, (symmGraph_t)(void *)b->exec, gk_user(streams[stream]));
+}
+static void unbind(const bound *b) {
+    T_OK(symmPlanDestroy(b->plan));
+    T_EQ(symm_cu.cuGraphExecDestroy(b->exec), 0);
+    T_EQ(symm_cu.cuGraphDestroy(b->graph), 0);
+}
+
+#define LAUNCH "cuGraphLaunch cuStreamGetCaptureInfo_v3 cuCtxGetCurrent"
+
+/* A free on another stream is marked once; of the launches that follow, one waits for it, and only one that has blocks there. */
+static void G_3_3_a_late_free_costs_one_event_and_one_wait(void) {
+    start(1);
+    bound own = bind_one(0, 0), left = bind_one(1, 0), apart = bind_one(0, SYMM_ALLOC_KEEP);
+    T_CHECK(own.p == left.p && apart.p != own.p);
+    for (int i = 0; i < 3; i++) {
+        T_OK(launch(&left, 0));
+        order(0, 1);
+        gk_calls before = gk_count();
+        drop(1, left.p);
+        GK_EXACTLY(&before, i ? "cuStreamGetCaptureInfo_v3 cuCtxGetCurrent cuEventRecord"
+                              : "cuStreamGetCaptureInfo_v3 cuCtxGetCurrent cuEventCreate "
+                                "cuEventRecord");
+        before = gk_count();
+        T_OK(launch(&apart, 0));
+        GK_EXACTLY(&before, LAUNCH);
+        before = gk_count();
+        T_OK(launch(&own, 0));
+        GK_EXACTLY(&before, "cuGraphLaunch cuStreamGetCaptureInfo_v3 cuCtxGetCurrent*2 "
+                            "cuStreamWaitEvent");
+        before = gk_count();
+        T_OK(launch(&left, 0));
+        GK_EXACTLY(&before, LAUNCH); /* behind the one that waited */
+        drop(0, left.p);             /* on the stream of the last launch */
+        before = gk_count();
+        T_OK(launch(&own, 0));
+        GK_EXACTLY(&before, LAUNCH);
+    }
+    unbind(&own), unbind(&left), unbind(&apart);
+    finish(1);
+}
+
+/* A call that fails is told and nothing has changed: the block is allocated still, the launch has not been, the memory is not given back. */
+static void late_frees_survive_every_failure(void) {
+    uint64_t freed = 0;
+    T_EXPECT_WARNINGS();
+    start(1);
+    bound own = bind_one(0, 0), left = bind_one(1, 0);
+    T_OK(launch(&left, 0));
+    order(0, 1);
+    fake_cuda_fail("cuEventCreate", 1, SYMM_CUDA_ERROR_OUT_OF_MEMORY);
+    T_ERR(symmFreeAsync(lanes[1], left.p), symmOutOfMemory);
+    fake_cuda_fail("cuEventRecord", 1, SYMM_CUDA_ERROR_LAUNCH_FAILED);
+    T_ERR(symmFreeAsync(lanes[1], left.p), symmUnhandledCudaError);
+    T_ERR(launch(&own, 0), symmInvalidUsage); /* it is allocated */
+    drop(1, left.p);
+    gk_calls before = gk_count();
+    fake_cuda_fail("cuStreamWaitEvent", 1, SYMM_CUDA_ERROR_LAUNCH_FAILED);
+    T_ERR(launch(&own, 0), symmUnhandledCudaError);
+    fake_cuda_fail("cuGraphLaunch", 1, SYMM_CUDA_ERROR_LAUNCH_FAILED);
+    T_ERR(launch(&own, 0), symmUnhandledCudaError);
+    T_OK(launch(&own, 0)); /* which waits, for none of those has been launched */
+    GK_EXACTLY(&before, "cuGraphLaunch*2 cuStreamGetCaptureInfo_v3*3 cuCtxGetCurrent*5 "
+                        "cuStreamWaitEvent*3 cuGetErrorName*2");
+    T_OK(launch(&left, 0));
+    order(0, 1);
+    drop(1, left.p);
+    unbind(&own), unbind(&left);
+    fake_cuda_fail("cuEventSynchronize", 2,
+                   SYMM_CUDA_ERROR_LAUNCH_FAILED); /* behind the launches' */
+    T_ERR(symmGraphMemTrim(lanes[0], &freed), symmUnhandledCudaError);
+    fake_cuda_fail("cuEventSynchronize", 1, SYMM_CUDA_ERROR_LAUNCH_FAILED);
+    T_ERR(symmHeapCollect(heaps[0]), symmUnhandledCudaError);
+    T_CHECK(!freed);
+    T_OK(symmGraphMemTrim(lanes[0], &freed));
+    T_CHECK(freed >= KB4);
+    finish(1);
+}
+
+/* Another lane's graph frees the block. Where its launch cannot be marked, the mark is made when somebody asks for it. */
+static void G_3_3_a_free_in_another_lanes_graph_is_marked(void) {
+    T_EXPECT_WARNINGS();
+    start(1);
+    bound left = bind_one(1, 0), frees;
+    T_OK(launch(&left, 0));
+    T_EQ(symm_cu.cuStreamBeginCapture(streams[1], SYMM_CUDA_CAPTURE_MODE_RELAXED), 0);
+    work(1, left.p);
+    drop(1, left.p);
+    T_EQ(symm_cu.cuStreamEndCapture(streams[1], &frees.graph), 0);
+    T_OK(symmPlanBind(lanes[1], frees.graph, 0, &frees.plan));
+    T_EQ(symm_cu.cuGraphInstantiate(&frees.exec, frees.graph, 0), 0);
+    for (int fails = 0; fails < 2; fails++) {
+        order(0, 1);
+        if (fails) fake_cuda_fail("cuEventRecord", 1, SYMM_CUDA_ERROR_LAUNCH_FAILED);
+        gk_calls before = gk_count();
+        T_OK(launch(&frees, 1));
+        T_OK(launch(&left, 0));
+        if (fails)
+            GK_EXACTLY(&before, "cuGraphLaunch*2 cuStreamGetCaptureInfo_v3*4 cuCtxGetCurrent*5 "
+                                "cuEventRecord*2 cuStreamWaitEvent cuGetErrorName");
+        else
+            GK_EXACTLY(&before, "cuGraphLaunch*2 cuStreamGetCaptureInfo_v3*2 cuCtxGetCurrent*4 "
+                                "cuEventCreate cuEventRecord cuStreamWaitEvent");
+    }
+    drop(0, left.p);
+    unbind(&frees), unbind(&left);
+    finish(1);
+}
+
+/* Two executable graphs of one captured graph: the same addresses, and each holds the memory. */
+static void G_1_a_graph_is_instantiated_twice(void) {
+    symmHeapInfo_t i = {.size = sizeof i};
+    cu_graph_exec again;
+    start(1);
+    bound b = bind_one(0, 0);
+    T_EQ(symm_cu.cuGraphInstantiate(&again, b.graph, 0), 0);
+    bound other = b;
+    other.exec = again;
+    for (int n = 0; n < 6; n++) {
+        memset(b.p, 0, 64);
+        T_OK(launch(n & 1 ? &other : &b, n % 3 == 0));
+        T_EQ(symm_cu.cuCtxSynchronize(), 0);
+        for (int k = 0; k < 64; k++) T_EQ(b.p[k], 1);
+    }
+    unbind(&b);
+    T_OK(symmGraphMemTrim(lanes[0], NULL));
+    T_OK(symmHeapQuery(heaps[0], &i));
+    T_CHECK(i.localUsed >= KB4); /* the second one's */
+    T_EQ(symm_cu.cuGraphLaunch(again, streams[0]), 0);
+    T_EQ(symm_cu.cuGraphExecDestroy(again), 0);
+    T_OK(symmGraphMemTrim(lanes[0], NULL));
+    T_OK(symmHeapQuery(heaps[0], &i));
+    T_EQ(i.localUsed, 0);
+    finish(1);
+}
+
 /* ---- how long -------------------------------------------------------------------------------------------- */
 
 static void G_6_memory_lives_as_long_as_graph_or_plan(void) {
@@ -526,6 +684,8 @@ T_MAIN(T(the_steady_state_asks_for_the_capture_and_nothing_else), T(an_epoch_is_
        T(a_stream_that_is_gone_is_told), T(G_3_2_a_chain_adds_no_node_to_the_graph),
        T(a_plan_may_be_the_communicators), T(G_4_1_siblings_and_joins_by_the_graphs_own_edges),
        T(a_capture_that_begins_with_blocks), T(captured_barriers_stand_where_ranks_must_be_heard),
+       T(G_3_3_a_late_free_costs_one_event_and_one_wait), T(late_frees_survive_every_failure),
+       T(G_3_3_a_free_in_another_lanes_graph_is_marked), T(G_1_a_graph_is_instantiated_twice),
        T(G_6_memory_lives_as_long_as_graph_or_plan),
        T(graphs_may_outlive_lanes_heap_and_communicator),
        T(a_plan_that_holds_makes_executables_light), T(a_plan_that_holds_may_be_bound_late),

@@ -455,6 +455,35 @@ static void G_7_access_is_what_it_was_at_capture(void) {
     }
 }
 
+/* A graph that is launched into a capture becomes part of that one: the memory stays until both are gone, and the plan's end frees nothing too early. */
+static void D_a_copy_holds_the_memory(void) {
+    enum { BIG = 512 << 10 };
+    lk k;
+    char *p, *q;
+    symmHeapInfo_t i = {.size = sizeof i};
+    lk_alone(&k, 2);
+    symmGraph_t g = capture_chain(&k, 0, 2, BIG, &p);
+    symmGraphPlan_t plan = lk_bind(k.lane[0], g, 0);
+    T_OK(symmStreamBeginCapture(k.stream[1]));
+    T_OK(symmGraphLaunch(g, k.stream[1]));
+    symmGraph_t copy = lk_end(k.stream[1]);
+    run(&k, plan, g, 0);
+    T_OK(symmPlanDestroy(plan)), T_OK(symmGraphDestroy(g));
+    T_OK(symmGraphMemTrim(k.lane[0], NULL));
+    T_OK(symmHeapQuery(k.heap, &i));
+    T_CHECK(i.localUsed >= BIG);
+    symmGraph_t h =
+        capture_chain(&k, 0, 1, BIG, &q); /* other memory: the copy may run at any time */
+    T_CHECK(q + BIG <= p || p + BIG <= q);
+    T_OK(symmGraphLaunch(copy, k.stream[1]));
+    T_OK(symmGraphLaunch(h, k.stream[0]));
+    T_OK(symmGraphDestroy(copy)), T_OK(symmGraphDestroy(h));
+    T_OK(symmLaneDestroy(k.lane[0])), k.lane[0] = NULL;
+    T_OK(symmHeapQuery(k.heap, &i));
+    T_EQ(i.localUsed, 0);
+    lk_close(&k);
+}
+
 static void D_frees_that_are_none(void) {
     lk k;
     char *p, *own;
@@ -549,4 +578,5 @@ T_MAIN(T(G_1_an_address_is_fixed_for_the_graphs_life), T(G_2_support_is_asked_wi
        T(G_4_1_reuse_in_a_graph_follows_its_edges), T(G_4_2_graphs_of_a_lane_share_memory),
        T(G_4_2_live_memory_keeps_other_graphs_out), T(G_5_a_change_of_stream_keeps_the_order),
        T(G_6_trim_gives_back_what_no_plan_uses), T(G_6_used_and_reserved_have_highs),
-       T(G_7_access_is_what_it_was_at_capture), T(D_frees_that_are_none), T(ends_in_any_order))
+       T(G_7_access_is_what_it_was_at_capture), T(D_a_copy_holds_the_memory),
+       T(D_frees_that_are_none), T(ends_in_any_order))

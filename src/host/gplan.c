@@ -127,6 +127,36 @@ int symm_gplan_offer(symm_gplan *p, int zone, uint64_t off, uint64_t bytes) {
     return 0;
 }
 
+static void lift_bars(const symm_gplan *p, struct zone *z, uint64_t off, uint64_t end) {
+    int n = 0;
+    for (int k = 0; k < z->nlist; k++) {
+        const block *b = &p->blocks[z->list[k]];
+        if (b->from >= 0 || b->off >= end || b->off + b->bytes <= off) z->list[n++] = z->list[k];
+    }
+    z->nlist = n;
+}
+
+int symm_gplan_withdraw(symm_gplan *p, int zone, uint64_t off, uint64_t bytes) {
+    struct zone *z = &p->zones[zone];
+    const uint64_t end = off + bytes;
+    int n = 0;
+    range right = {0, 0}; /* what is left of the range that holds its end */
+    if (room((void **)&z->offered, z->noffered, sizeof *z->offered)) return -1;
+    for (int i = 0; i < z->noffered; i++) {
+        const range r = z->offered[i];
+        const uint64_t last = r.off + r.bytes;
+        if (r.off < end && end < last) right = (range){end, last - end};
+        if (last > off && r.off < end) {
+            if (r.off < off) z->offered[n++] = (range){r.off, off - r.off};
+        } else {
+            z->offered[n++] = r;
+        }
+    }
+    z->noffered = n;
+    lift_bars(p, z, off, end);
+    return right.bytes ? symm_gplan_offer(p, zone, right.off, right.bytes) : 0;
+}
+
 static int insert(symm_gplan *p, int zone, const block *b) {
     struct zone *z = &p->zones[zone];
     int at = z->nlist;

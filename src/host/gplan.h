@@ -35,7 +35,9 @@ int symm_gplan_after_all(const symm_gplan *p, int point);
 
 /* Blocks may lie in [off, off+bytes), which joins what it touches. -1: no memory. */
 int symm_gplan_offer(symm_gplan *p, int zone, uint64_t off, uint64_t bytes);
-/* Nothing may lie there, ever. -1: no memory. */
+/* No block comes to lie there any more, unless it is offered again; what barred some of it is gone with it. -1: no memory. */
+int symm_gplan_withdraw(symm_gplan *p, int zone, uint64_t off, uint64_t bytes);
+/* Nothing may lie there, until it is withdrawn. -1: no memory. */
 int symm_gplan_bar(symm_gplan *p, int zone, uint64_t off, uint64_t bytes);
 
 enum { SYMM_GPLAN_SPACE, SYMM_GPLAN_MEMORY, SYMM_GPLAN_HEAR };

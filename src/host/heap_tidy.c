@@ -265,13 +265,13 @@ static symmResult_t collect_all(symm_heap *h, const kind *what, const void *site
     return symmSuccess;
 }
 
-/* What lies in tracts is unmapped, so the work on it must have ended: that of graphs has, or they would hold them; that on blocks which
- * they had left is waited for before the ranks meet. */
+/* What was given back must not be in use any more: the work of graphs has ended, or they would hold it; that of streams on blocks which graphs had
+ * left is waited for before the ranks meet. */
 static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site) {
     static const kind blocks = {list_limbo, give_back}, tracts = {list_tracts, end_tract};
     const int apart = h->ntracts; /* equal on all ranks */
     symmResult_t soft = symmSuccess;
-    if (!status && apart) status = symm_memalias_settle(h->comm);
+    if (!status) status = symm_memlate_settle(h);
     SYMM_TRY(meet(h, status, 0, collecting));
     SYMM_TRY(collect_all(h, &blocks, site, &soft));
     collect_local(h, site);

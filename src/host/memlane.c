@@ -33,6 +33,7 @@ static int inside(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes, int
 }
 
 static void end_set(symm_memlanes *s) {
+    symm_memlate_end(s);
     for (int z = 0; z < SYMM_MEM_ZONES; z++) symm_mempool_end(&s->pool[z]);
     symm_memtable_end(&s->table);
     free(s->lanes);
@@ -41,6 +42,8 @@ static void end_set(symm_memlanes *s) {
 
 void symm_memlanes_unref(symm_memlanes *s) {
     if (--s->refs) return;
+    if (symm_handle_open(SYMM_KIND_HEAP, s->handle)) /* launched when no lane was left */
+        (void)symm_memlate_reach(s, NULL);
     for (symm_memlanes **at = &s->comm->memlanes; *at; at = &(*at)->next)
         if (*at == s) {
             *at = s->next;
@@ -195,7 +198,7 @@ static symmResult_t inherit(symm_memlane *l, symm_memlane *heir) {
         if (!r) heir->zone[z].gave = ++l->set->pool[z].gives;
     }
     symm_memmark_end(c, &now);
-    if (!r) r = symm_memplan_inherit(l, heir);
+    if (!r) r = symm_memlate_inherit(l, heir);
     SYMM_TRY(r);
     for (symm_memrec *m = l->pending_first; m; m = m->next) m->stamp = c->heard;
     if (l->pending_first) {
@@ -244,13 +247,17 @@ static symmResult_t hand_over(symm_memlane *l, const void *site) {
     }
     for (int z = 0; z < SYMM_MEM_ZONES; z++) SYMM_TRY(symm_memlane_flush(l, z));
     if (heir) return inherit(l, heir);
-    SYMM_TRY(symm_memmark_set(s->comm, &l->freed, l->stream));
-    SYMM_TRY(symm_memmark_reach(s->comm, &l->freed));
+    symm_memmark now = {0};
+    symmResult_t r = symm_memmark_set(s->comm, &now, l->stream);
+    if (!r) r = symm_memmark_reach(s->comm, &now);
+    symm_memmark_end(s->comm, &now);
+    if (!r) r = symm_memlate_reach(s, NULL);
+    SYMM_TRY(r);
     while (l->pending_first) { /* local work on it has ended; limbo waits for the peers' */
-        symm_memrec *r = l->pending_first;
-        l->pending_first = r->next;
-        symm_place_give(s->pool[SYMM_MEM_SYM].place, r->off);
-        symm_memtable_drop(&s->table, r);
+        symm_memrec *m = l->pending_first;
+        l->pending_first = m->next;
+        symm_place_give(s->pool[SYMM_MEM_SYM].place, m->off);
+        symm_memtable_drop(&s->table, m);
     }
     l->pending_last = NULL;
     l->zone[SYMM_MEM_SYM].pending = 0;
@@ -263,7 +270,6 @@ static void end_lane(symm_memlane *l) {
     const symmLane_t handle = l->handle;
     symm_memplan_orphan(l);
     for (int z = 0; z < SYMM_MEM_ZONES; z++) symm_memmark_end(s->comm, &l->zone[z].given);
-    symm_memmark_end(s->comm, &l->freed);
     s->lanes[l->ordinal] = NULL;
     s->alive--;
     symm_handle_close(SYMM_KIND_LANE, handle);

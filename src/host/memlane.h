@@ -80,6 +80,8 @@ typedef struct symm_memlanes {
     symm_memtable table;
     uint64_t live;              /* eager blocks */
     struct symm_memplan *plans; /* newest first */
+    struct symm_memregion *regions;
+    struct symm_memlate *lates; /* memplan_late.c */
     uint64_t blind;             /* a capture of which a call could not be noted */
     uint64_t aliased;           /* bytes of memory for aliases, so far */
 } symm_memlanes;
@@ -103,7 +105,6 @@ typedef struct symm_memlane {
     symm_memrec *pending_first, *pending_last; /* in the order of their frees */
     uint64_t allocs, frees, epochs, spared, follows;
     struct symm_memregion *region; /* where its graphs' blocks lie; NULL before the first */
-    symm_memmark freed;            /* the last free, here, of a block that outlived its graph */
     symm_memaccess access;         /* of what is captured from now on */
 } symm_memlane;
 
@@ -183,8 +184,13 @@ void symm_memplan_orphan(symm_memlane *l);
 /* Blocks that outlive their graphs and are allocated; the heap has taken them along. */
 int symm_memplan_live(const symm_memlanes *s);
 void symm_memplan_forget(symm_memlanes *s);
-/* What graphs that are gone had left, and the program has freed since: its work on that has ended, of all lanes of the communicator. */
-symmResult_t symm_memalias_settle(symm_comm *c);
+/* The program's work on blocks of the heap's graphs that it has freed since has ended: waits for it. Memory that waited for that goes back. */
+symmResult_t symm_memlate_settle(symm_heap *h);
+/* Waits for the same of one region, or of all. */
+symmResult_t symm_memlate_reach(symm_memlanes *s, const struct symm_memregion *r);
+/* Another lane stands in for one that ends, and its stream is behind that one's. */
+symmResult_t symm_memlate_inherit(symm_memlane *l, const symm_memlane *heir);
+void symm_memlate_end(symm_memlanes *s);
 /* For symmMemQuery: see symm_heap_inside. */
 int symm_memplan_inside(void *set, uint64_t off, uint64_t *begin, uint64_t *bytes, int *lane);
 

@@ -21,19 +21,10 @@ symmResult_t symm_memregion_of(symm_memlane *l) {
     if (!r) return no_memory();
     r->set = l->set;
     r->refs = 1;
+    r->next = l->set->regions;
+    l->set->regions = r;
     l->region = r;
     return symmSuccess;
-}
-
-/* Blocks of other graphs that may be allocated while this one runs. */
-static int bar_outliving(symm_memplan *p, const symm_memregion *r) {
-    for (const symm_memplan *o = p->set->plans; o; o = o->next)
-        for (int i = 0; o != p && o->region == r && o->held && i < o->nblocks; i++) {
-            const symm_memblock *b = &o->blocks[i];
-            if (b->no < 0 || b->freed) continue;
-            if (symm_gplan_bar(p->points, b->zone, b->at, b->bytes)) return -1;
-        }
-    return 0;
 }
 
 static int offer(symm_memplan *p, const symm_memregion *r) {
@@ -57,7 +48,7 @@ symmResult_t symm_memplan_settle_on(symm_memplan *p, symm_memlane *l) {
         p->alias = r->alias;
         p->alias->refs++;
     }
-    if (!offer(p, r) && !bar_outliving(p, r)) return symmSuccess;
+    if (!offer(p, r)) return symmSuccess;
     p->lost = 1; /* the planner knows a part of it */
     return no_memory();
 }
@@ -95,6 +86,22 @@ static symmResult_t add_block(symm_memplan *p, const symm_memblock *b, int *bloc
     return symmSuccess;
 }
 
+/* Off the blocks that other graphs of the lane have got since this plan looked last and do not free: they may be allocated while this one runs. */
+static symmResult_t keep_off(symm_memplan *p) {
+    const symm_memregion *r = p->region;
+    if (p->seen == r->placed) return symmSuccess;
+    for (const symm_memplan *o = p->set->plans; o; o = o->next) {
+        if (o == p || o->region != r || !o->held) continue;
+        for (int i = o->nblocks; i-- > 0 && o->blocks[i].serial > p->seen;) {
+            const symm_memblock *b = &o->blocks[i];
+            if (b->no < 0 || b->freed) continue;
+            if (symm_gplan_bar(p->points, b->zone, b->at, b->bytes)) return no_memory();
+        }
+    }
+    p->seen = r->placed;
+    return symmSuccess;
+}
+
 /* A barrier in front, unless that would run beside another call of the communicator. */
 static symmResult_t put_barrier(symm_memplan *p, symm_memlane *l, int *point) {
     for (int i = 0; i < p->ncalls; i++)
@@ -119,6 +126,7 @@ static symmResult_t place(symm_memplan *p, symm_memlane *l, int *point, symm_mem
                           const void *site) {
     const int aliased = p->alias && b->zone == SYMM_MEM_SYM;
     int why, hears = !p->explicit_nodes, grown = 0, backed = !aliased;
+    SYMM_TRY(keep_off(p));
     if (aliased) SYMM_TRY(symm_memalias_open(p));
     for (;;) {
         int *no = backed ? &b->no : NULL;
@@ -172,6 +180,9 @@ symmResult_t symm_memplan_place(symm_memplan *p, symm_memlane *l, int point, uin
         SYMM_TRY_GOTO(place(p, l, &point, &b, site), drop);
     }
     b.from = point;
+    b.serial = ++p->region->placed;
+    if (p->seen == b.serial - 1) p->seen = b.serial;
+    p->clear_of = UINT64_MAX;
     p->blocks[id] = b;
     p->nleft++;
     if (b.zone == SYMM_MEM_SYM) p->has_sym = 1;
@@ -203,21 +214,23 @@ static symmResult_t free_own(symm_memplan *p, int point, symm_memblock *b, const
     return symmSuccess;
 }
 
-/* A block of another graph that outlives it; *block -1: none, and *own: it was freed in its own. */
+/* A block of another graph that outlives it, one that is allocated before one whose plan is about to go; NULL: none, and *own: it was freed in its own. */
 static symm_memplan *find_outliving(const symm_memlanes *s, const symm_memplan *but, uint64_t off,
                                     int *block, int *own) {
+    symm_memplan *found = NULL;
     *own = 0;
     for (symm_memplan *p = s->plans; p; p = p->next) {
-        int i = p == but ? -1 : find_block(p, off);
-        if (i < 0) continue;
+        const int i = p == but ? -1 : find_block(p, off);
+        if (i < 0 || (found && !p->blocks[i].live)) continue;
         if (p->blocks[i].freed) {
             *own = 1;
             continue;
         }
         *block = i;
-        return p;
+        found = p;
+        if (p->blocks[i].live) break;
     }
-    return NULL;
+    return found;
 }
 
 static symmResult_t not_there(const symm_memlanes *s, int own, uint64_t off, const void *ptr) {
@@ -249,31 +262,6 @@ symmResult_t symm_memplan_free_at(symm_memplan *p, int point, uint64_t off, cons
     return symmSuccess;
 }
 
-/* The next launch of the plan's graph comes behind what the lane's stream has been given so far. */
-static symmResult_t come_after(symm_memplan *p, symm_memlane *l) {
-    int known = 0;
-    for (int i = 0; i < p->nafter; i++) known |= p->after[i] == l->ordinal;
-    int *more = SYMM_FAIL_ALLOC(memplan_after_free,
-                                realloc(p->after, ((size_t)p->nafter + 1) * sizeof *more));
-    if (!more) return no_memory();
-    p->after = more;
-    SYMM_TRY(symm_memmark_set(l->set->comm, &l->freed, l->stream));
-    if (!known) more[p->nafter++] = l->ordinal;
-    return symmSuccess;
-}
-
-symmResult_t symm_memplan_inherit(symm_memlane *l, symm_memlane *heir) {
-    int any = 0;
-    for (symm_memplan *p = l->set->plans; p; p = p->next)
-        for (int i = 0; i < p->nafter; i++) {
-            if (p->after[i] != l->ordinal) continue;
-            p->after[i] = heir->ordinal;
-            any = 1;
-        }
-    any |= l->freed.seq != 0; /* for symm_memalias_settle */
-    return any ? symm_memmark_set(l->set->comm, &heir->freed, heir->stream) : symmSuccess;
-}
-
 symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *ptr) {
     int block, own;
     symm_memplan *p = find_outliving(l->set, NULL, off, &block, &own);
@@ -283,7 +271,7 @@ symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *pt
                         "ptr=%p is not allocated: symmPlanLaunch has not launched its graph since "
                         "it was freed",
                         ptr);
-    SYMM_TRY(come_after(p, l));
+    SYMM_TRY(symm_memlate_freed(p->region, &p->blocks[block], l));
     p->blocks[block].live = 0;
     p->nlive--;
     l->frees++;

@@ -23,16 +23,20 @@ typedef struct symm_memalias {
 } symm_memalias;
 
 typedef struct symm_memregion {
+    struct symm_memregion *next; /* of the set */
     symm_memlanes *set;
     int refs; /* the lane, plans */
     symm_mempiece *pieces[SYMM_MEM_ZONES];
     int npieces[SYMM_MEM_ZONES];
-    struct symm_memretired *retired; /* trimmed, under graphs that still live */
-    symm_memalias *alias;            /* for the SYM blocks of what is captured from now on */
+    struct symm_memretired
+        *retired; /* given up, under graphs that still live or work that was not waited for */
+    symm_memalias *alias; /* for the SYM blocks of what is captured from now on */
     uint64_t reserved, reserved_high, used_high;
     symmStream_t launch_stream; /* of the last launch of one of its plans */
     uint64_t launches;
     symm_memmark launched; /* its end, made when the stream changes */
+    uint64_t placed;       /* blocks, so far */
+    uint64_t lates;        /* uses that launches must follow, so far: memplan_late.c */
 } symm_memregion;
 
 typedef struct symm_memretired {
@@ -41,14 +45,30 @@ typedef struct symm_memretired {
     int zone;
 } symm_memretired;
 
+/* Until where a lane's stream has used blocks of a region that outlived their graphs. */
+typedef struct symm_memlate {
+    struct symm_memlate *next; /* of the set */
+    symm_memregion *region;    /* NULL: gone; what it had waits in limbo */
+    int lane;                  /* ordinal */
+    int launched;              /* up to the last launch of the lane's graphs, not a free on it */
+    int lazy;                  /* the mark is still to be made, at the stream's end */
+    int followed;              /* launches over the region come behind it: memplan_late.c */
+    int reached;               /* the host has waited for it */
+    symmStream_t stream;
+    symm_memmark mark;
+    uint64_t from[SYMM_MEM_ZONES],
+        to[SYMM_MEM_ZONES]; /* bytes, in the planner's numbers; to 0: none */
+} symm_memlate;
+
 typedef struct {
     uint64_t off, bytes;
     uint64_t at; /* the planner's: off, unless it is aliased */
     int zone;
-    int no;    /* of the planner; -1: KEEP, a block of the heap's own */
-    int from;  /* point */
-    int freed; /* by a node of its own graph */
-    int live;  /* outlives its graph, and has been launched since it was freed last */
+    int no;          /* of the planner; -1: KEEP, a block of the heap's own */
+    uint64_t serial; /* of the region's blocks */
+    int from;        /* point */
+    int freed;       /* by a node of its own graph */
+    int live;        /* outlives its graph, and has been launched since it was freed last */
     symm_memaccess access;
 } symm_memblock;
 
@@ -82,10 +102,10 @@ typedef struct symm_memplan {
         int block;
     } * frees;
     int nfrees;
-    int *after; /* lanes (ordinals) whose last free the next launch comes behind */
-    int nafter;
-    int *barriers; /* points of those that SYM blocks have put in */
-    int *calls;    /* points of the communicator's calls, barriers too */
+    uint64_t seen;     /* serial up to which it keeps off other graphs' blocks */
+    uint64_t clear_of; /* of region->lates: a launch has nothing to wait for */
+    int *barriers;     /* points of those that SYM blocks have put in */
+    int *calls;        /* points of the communicator's calls, barriers too */
     int nbarriers, ncalls;
     uint64_t launches;
     /* memplan_point.c */
@@ -121,8 +141,6 @@ symmResult_t symm_memplan_place(symm_memplan *p, symm_memlane *l, int point, uin
 /* Frees the block that begins at off, at that point: of this plan, or one that outlives its own. */
 symmResult_t symm_memplan_free_at(symm_memplan *p, int point, uint64_t off, const void *ptr);
 void symm_memregion_unref(symm_memregion *r);
-/* Another lane stands in for one that ends: its frees too. */
-symmResult_t symm_memplan_inherit(symm_memlane *l, symm_memlane *heir);
 /* Gives back what was trimmed and no graph is over any more. */
 void symm_memregion_sweep(symm_memregion *r);
 
@@ -131,6 +149,24 @@ symmResult_t symm_memplan_enter(symmGraphPlan_t plan, const char *call, symm_mem
 void symm_memplan_leave(symm_memplan *p);
 /* The lane's region, made if there is none. */
 symmResult_t symm_memregion_of(symm_memlane *l);
+
+/* ---- memplan_late.c -------------------------------------------------------------------------------------- */
+
+/* A block that outlived its graph is freed on the lane's stream, where all its uses have ended. */
+symmResult_t symm_memlate_freed(symm_memregion *r, const symm_memblock *b, symm_memlane *l);
+/* Before a launch: room for what symm_memlate_launched notes of blocks that the graph frees. here: it was given to the stream by now. */
+symmResult_t symm_memlate_reserve(const symm_memplan *p);
+void symm_memlate_launched(const symm_memplan *p, int here, symmStream_t stream);
+/* The stream is behind all uses of bytes under the plan's blocks that no launch over its region is behind yet; once that launch was given to
+ * it, they are followed. */
+symmResult_t symm_memlate_follow(const symm_memplan *p, symmStream_t stream);
+void symm_memlate_followed(symm_memplan *p);
+/* Whether some use of the region's blocks has not been waited for. */
+int symm_memlate_open(const symm_memregion *r);
+/* Marks the end of what was given to a stream that launches; symmInvalidUsage: it is under capture. */
+symmResult_t symm_memlate_mark(symm_comm *c, symm_memmark *m, symmStream_t stream);
+/* The region ends. */
+void symm_memlate_leave(const symm_memregion *r);
 
 /* ---- memplan_alias.c ------------------------------------------------------------------------------------- */
 

@@ -278,13 +278,3 @@ symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status) {
     if (!inside) symm_gpu_pop(c, &scope);
     return r;
 }
-
-/* ---- going ----------------------------------------------------------------------------------------------- */
-
-symmResult_t symm_memalias_settle(symm_comm *c) {
-    symm_memplan_reap(c);
-    for (symm_memlanes *s = c->memlanes; s; s = s->next)
-        for (int i = 0; i < s->made; i++)
-            if (s->lanes[i]) SYMM_TRY(symm_memmark_reach(c, &s->lanes[i]->freed));
-    return symmSuccess;
-}

@@ -188,19 +188,9 @@ static symmResult_t check_frees(const symm_memplan *p) {
 
 /* Behind the lane's last launch on another stream: all that one was given by now. */
 static symmResult_t follow_launch(symm_memregion *r, symmStream_t stream) {
-    symm_memstate st;
-    symm_comm *c = r->set->comm;
     if (!r->launches || r->launch_stream == stream) return symmSuccess;
-    if (symm_mem_alive(c, r->launch_stream)) {
-        SYMM_TRY(symm_mem_state(c, r->launch_stream, &st));
-        if (st.how == SYMM_STREAM_CAPTURED)
-            return SYMM_ERR(symmInvalidUsage,
-                            "symmPlanLaunch: stream %p has the lane's last launch and is under "
-                            "capture: a launch on another stream cannot be ordered after it",
-                            (void *)r->launch_stream);
-    }
-    SYMM_TRY(symm_memmark_set(c, &r->launched, r->launch_stream));
-    return symm_memmark_follow(c, &r->launched, stream);
+    SYMM_TRY(symm_memlate_mark(r->set->comm, &r->launched, r->launch_stream));
+    return symm_memmark_follow(r->set->comm, &r->launched, stream);
 }
 
 static symmResult_t order(symm_memplan *p, symmStream_t stream) {
@@ -213,11 +203,7 @@ static symmResult_t order(symm_memplan *p, symmStream_t stream) {
                         "cannot become part of another",
                         (void *)stream);
     SYMM_TRY(follow_launch(p->region, stream));
-    for (int i = 0; i < p->nafter; i++) {
-        const symm_memlane *l = s->lanes[p->after[i]];
-        if (l && l->stream != stream) SYMM_TRY(symm_memmark_follow(s->comm, &l->freed, stream));
-    }
-    p->nafter = 0;
+    SYMM_TRY(symm_memlate_follow(p, stream));
     /* Explicit SYM nodes have no barrier in the graph, so there is one in front. */
     if (p->explicit_nodes && p->has_sym && s->comm->nranks > 1)
         SYMM_TRY(symm_coll_barrier(s->comm, stream));
@@ -249,11 +235,13 @@ static symmResult_t start(symm_memplan *p, symmGraph_t exec, symmStream_t stream
     return r ? r : symm_cuda_error(cu, "launching graph %p", (void *)exec);
 }
 
-static void note_launch(symm_memplan *p) {
+static void note_launch(symm_memplan *p, int here, symmStream_t stream) {
+    symm_memlate_launched(p, here, stream);
     for (int i = 0; i < p->nfrees; i++) {
         symm_memplan *o = p->frees[i].plan;
         o->blocks[p->frees[i].block].live = 0;
         o->nlive--;
+        symm_memplan_settle(o); /* it stays, as this one refers to it, but may hold nothing now */
     }
     p->nlive = 0;
     for (int i = 0; i < p->nblocks; i++) {
@@ -277,9 +265,11 @@ static symmResult_t launch(symm_memplan *p, symmGraph_t exec, symmStream_t strea
     SYMM_TRY(check_frees(p));
     SYMM_TRY(check_others(p));
     SYMM_TRY(order(p, stream));
+    SYMM_TRY(symm_memlate_reserve(p));
     SYMM_TRY(start(p, exec, stream));
-    if (p->nfrees || p->nleft)
-        note_launch(p);
+    symm_memlate_followed(p);
+    if (p->nfrees || p->nleft || p->explicit_nodes)
+        note_launch(p, exec != NULL, stream);
     else
         p->launches++;
     r->launch_stream = stream;

@@ -47,7 +47,6 @@ static void free_plan(symm_memplan *p) {
     symm_gplan_end(p->points);
     free(p->blocks);
     free(p->frees);
-    free(p->after);
     free(p->barriers);
     free(p->calls);
     free(p);
@@ -67,16 +66,32 @@ static int heap_lives(const symm_memlanes *s) {
     return symm_handle_open(SYMM_KIND_HEAP, s->handle);
 }
 
-/* A block of the heap's own goes when its plan does. */
+/* Back to the heap. What may still be used, on this rank or for SYM on another one, waits there for a symmHeapCollect. */
+static void give_piece(symm_memlanes *s, int zone, const symm_mempiece *e, int used) {
+    if (!heap_lives(s)) return;
+    if (used || zone == SYMM_MEM_SYM)
+        symm_heap_give_later(s->heap, e->off);
+    else
+        symm_heap_give(s->heap, e->off, SYMM_OWNER_GRAPH, NULL, NULL);
+}
+
+/* A block of the heap's own goes when its plan does; LOCAL behind work that nobody has waited for, when somebody has. */
 static void give_keeps(symm_memplan *p) {
+    symm_memregion *r = p->region;
+    const int used = r && symm_memlate_open(r);
     for (int i = 0; i < p->nblocks; i++) {
         const symm_memblock *b = &p->blocks[i];
-        if (b->no >= 0 || !heap_lives(p->set)) continue;
-        if (b->zone == SYMM_MEM_SYM)
-            symm_heap_give_later(p->set->heap, b->off);
-        else
-            symm_heap_give(p->set->heap, b->off, SYMM_OWNER_GRAPH, NULL, NULL);
-        p->region->reserved -= b->bytes;
+        const symm_mempiece e = {b->off, b->bytes};
+        if (b->no >= 0) continue;
+        const int wait = used && b->zone == SYMM_MEM_LOCAL;
+        symm_memretired *t = wait ? SYMM_FAIL_ALLOC(memplan_retire_keep, malloc(sizeof *t)) : NULL;
+        if (t) {
+            *t = (symm_memretired){r->retired, e, b->zone};
+            r->retired = t;
+        } else {
+            give_piece(p->set, b->zone, &e, used);
+        }
+        r->reserved -= b->bytes;
     }
 }
 
@@ -176,18 +191,11 @@ void symm_memplan_unlock_dead(void) {
 
 /* ---- regions --------------------------------------------------------------------------------------------- */
 
-static void give_piece(symm_memlanes *s, int zone, const symm_mempiece *e) {
-    if (!heap_lives(s)) return;
-    if (zone == SYMM_MEM_SYM)
-        symm_heap_give_later(s->heap, e->off);
-    else
-        symm_heap_give(s->heap, e->off, SYMM_OWNER_GRAPH, NULL, NULL);
-}
-
 void symm_memregion_sweep(symm_memregion *r) {
+    const int open = symm_memlate_open(r);
     for (symm_memretired **at = &r->retired; *at;) {
         symm_memretired *t = *at;
-        int used = 0;
+        int used = open && t->zone == SYMM_MEM_LOCAL && r->refs;
         for (const symm_memplan *p = r->set->plans; p && !used; p = p->next)
             used = p->region == r &&
                    symm_gplan_touches(p->points, t->zone, t->piece.off, t->piece.bytes);
@@ -196,19 +204,24 @@ void symm_memregion_sweep(symm_memregion *r) {
             continue;
         }
         *at = t->next;
-        give_piece(r->set, t->zone, &t->piece);
+        give_piece(r->set, t->zone, &t->piece, open);
         free(t);
     }
 }
 
 void symm_memregion_unref(symm_memregion *r) {
     if (--r->refs) return;
+    const int used = symm_memlate_open(r);
     symm_memregion_sweep(r);
     symm_memalias_unref(r->alias);
     for (int z = 0; z < SYMM_MEM_ZONES; z++) {
-        for (int i = 0; i < r->npieces[z]; i++) give_piece(r->set, z, &r->pieces[z][i]);
+        for (int i = 0; i < r->npieces[z]; i++) give_piece(r->set, z, &r->pieces[z][i], used);
         free(r->pieces[z]);
     }
+    symm_memlate_leave(r);
+    symm_memregion **at = &r->set->regions;
+    while (*at != r) at = &(*at)->next;
+    *at = r->next;
     symm_memmark_end(r->set->comm, &r->launched);
     free(r);
 }

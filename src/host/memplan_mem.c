@@ -177,13 +177,25 @@ static int is_held(const symm_memregion *r, int zone, const symm_mempiece *e) {
     return 0;
 }
 
+/* Graphs that are being made must not have blocks there later. */
+static int withdraw(const symm_memregion *r, int zone, const symm_mempiece *e) {
+    for (symm_memplan *p = r->set->plans; p; p = p->next) {
+        if (p->region != r || !p->held || (p->handle && !p->explicit_nodes)) continue;
+        if (symm_gplan_withdraw(p->points, zone, e->off, e->bytes)) return -1;
+    }
+    return 0;
+}
+
 static symmResult_t trim(symm_memregion *r, uint64_t *freed) {
     for (int z = 0; z < SYMM_MEM_ZONES; z++)
         for (int i = r->npieces[z]; i-- > 0;) {
             const symm_mempiece e = r->pieces[z][i];
             if (is_held(r, z, &e)) continue;
             symm_memretired *t = SYMM_FAIL_ALLOC(memplan_retire, malloc(sizeof *t));
-            if (!t) return SYMM_ERR(symmOutOfMemory, "symmGraphMemTrim: no memory");
+            if (!t || withdraw(r, z, &e)) {
+                free(t);
+                return SYMM_ERR(symmOutOfMemory, "symmGraphMemTrim: no memory");
+            }
             *t = (symm_memretired){r->retired, e, z};
             r->retired = t;
             memmove(&r->pieces[z][i], &r->pieces[z][i + 1],
@@ -195,16 +207,17 @@ static symmResult_t trim(symm_memregion *r, uint64_t *freed) {
     return symmSuccess;
 }
 
-/* What no graph runs over any more has ended with the last launch. */
+/* What no graph runs over any more has ended with the last launch, and with what used blocks that they had left. */
 static symmResult_t trim_region(symm_memlane *l, uint64_t *freed) {
     symm_memregion *r = l->region;
     symm_comm *c = l->set->comm;
     if (!r) return symmSuccess;
     symm_memregion_measure(r);
     if (r->launches) {
-        SYMM_TRY(symm_memmark_set(c, &r->launched, r->launch_stream));
+        SYMM_TRY(symm_memlate_mark(c, &r->launched, r->launch_stream));
         SYMM_TRY(symm_memmark_reach(c, &r->launched));
     }
+    SYMM_TRY(symm_memlate_reach(l->set, r));
     symmResult_t status = trim(r, freed);
     symm_memregion_sweep(r);
     return status;
