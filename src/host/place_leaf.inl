@@ -26,13 +26,13 @@ typedef struct symm_node {
     word off[ROOM]; /* inner: of the first entry below */
     word len[ROOM];
     union {
-        uint64_t tag[ROOM];            /* leaves */
-        struct symm_node *child[ROOM]; /* inner */
+        uint64_t tag[FAN];            /* leaves */
+        struct symm_node *child[FAN]; /* inner */
     };
-    uint8_t next[ROOM], prev[ROOM]; /* leaves */
     struct symm_node *parent;       /* NULL: the root. Of spare nodes: the next */
     int slot;                       /* which of the parent's it is */
     int count;                      /* leaves: entries; else 0 */
+    uint8_t next[ROOM], prev[ROOM]; /* leaves */
 } __attribute__((aligned(64))) symm_node;
 
 static void clear(symm_node *n) {

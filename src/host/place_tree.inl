@@ -1,6 +1,7 @@
 /* place_tree.inl - the pieces of a placement engine in order of offset: a B+ tree in which every inner entry knows the largest hole
  * below it. One cache miss a level and four levels for 100,000 blocks, where a binary tree has twenty; none but the leaf's where a hint says
  * which leaf it is. Included by place_engine.inl, which says what a word is. The thread that has the engine's lock. */
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -129,10 +130,10 @@ static void tree_close(symm_tree *t) {
 
 /* All that a call may touch of a leaf, at once: it is far away. */
 static inline void fetch(const symm_node *n) {
-    for (size_t k = 0; k < sizeof n->off + sizeof n->len; k += 64)
+    for (size_t k = 0; k < offsetof(symm_node, tag); k += 64)
         __builtin_prefetch((const char *)n + k, 1);
-    for (size_t k = sizeof n->off + sizeof n->len + sizeof n->tag; k < sizeof *n; k += 64)
-        __builtin_prefetch((const char *)n + k, 1);
+    __builtin_prefetch(&n->parent, 1);
+    __builtin_prefetch(n->next, 1);
 }
 
 /* The last entry at or below off; 0 if there is none (at is END). pre: off < WORD_MAX. */
@@ -240,13 +241,17 @@ static inline void tell(symm_node *n, word old, word len) {
     }
 }
 
-/* The same, where the largest of n is known. */
+/* The same, where the largest of n is known. What has just been written is not read in vectors: they would wait for it. */
 static inline void tell_largest(symm_node *n, word len) {
-    if (!n->parent) return;
-    word *slot = &n->parent->len[n->slot], old = *slot;
-    if (len == old) return;
-    *slot = len;
-    tell(n->parent, old, len);
+    for (symm_node *up; (up = n->parent); n = up) {
+        const word old = up->len[n->slot], most = up->parent ? up->parent->len[up->slot] : 0;
+        word others = 0;
+        if (len == old) return;
+        if (len < old && old == most) others = largest_but(up, n->slot);
+        up->len[n->slot] = len;
+        if (len < old ? old < most : len <= most) return;
+        if (len < others) len = others;
+    }
 }
 
 /* The first entry of n begins at off: keys are exact, so that each entry has one place where it is found. */
