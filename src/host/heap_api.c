@@ -66,6 +66,12 @@ static symmResult_t free_sym(symm_heap *h, uint64_t off, const void *site) {
     return r;
 }
 
+static symmResult_t free_at(symm_heap *h, uint64_t off, const void *site) {
+    return symm_heap_zone(h, off) == SYMM_ZONE_SYM
+               ? free_sym(h, off, site)
+               : symm_heap_give(h, off, SYMM_OWNER_USER, site, NULL);
+}
+
 /* A SYM block is freed as use of the communicator, so its heap stays without a pin, as in symmAlloc; a LOCAL one by any thread. */
 symmResult_t symmFree(symmHeap_t heap, void *ptr) {
     symm_heap *h = symm_handle_peek_at(SYMM_KIND_HEAP, heap, ptr);
@@ -76,7 +82,7 @@ symmResult_t symmFree(symmHeap_t heap, void *ptr) {
     if (ptr && off == SYMM_NO_OFFSET)
         r = not_ours(h, ptr);
     else if (ptr)
-        r = symm_heap_give(h, off, SYMM_OWNER_USER, __builtin_return_address(0), NULL);
+        r = free_at(h, off, __builtin_return_address(0));
     symm_heap_unpin(h);
     return r;
 }
