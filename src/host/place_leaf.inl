@@ -2,7 +2,7 @@
  * engine's lock.
  *
  * An entry is {off, len, tag}, in units. len > 0: a hole of that length; len < 0: a block of -len; in inner nodes the largest len
- * below. Places without an entry are off = WORD_MAX, len = WORD_MIN, so that searches need not know which they are.
+ * below. Places without an entry are off = WORD_MAX, len = 0, so that searches need not know which they are.
  * Inner nodes are sorted by off. Entries of a leaf lie anywhere in it, in a ring of links by off: what comes and goes all the time moves no other entry. */
 #include <string.h>
 #if defined(__SSE2__)
@@ -15,7 +15,7 @@
 #endif
 enum {
     FAN = SYMM_TREE_FAN,
-    ROOM = FAN + 2,
+    ROOM = (FAN + 5) / 4 * 4, /* whole vectors, with the two below */
     LEAST = FAN / 4 < 2 ? 2 : FAN / 4,
     NOWHERE =
         FAN, /* a place that is written to where nothing is to be written: its entry stays none */
@@ -38,7 +38,7 @@ typedef struct symm_node {
 static void clear(symm_node *n) {
     for (int i = 0; i < ROOM; i++) {
         n->off[i] = WORD_MAX;
-        n->len[i] = WORD_MIN;
+        n->len[i] = 0;
     }
     n->next[END] = n->prev[END] = END;
     n->count = 0;
@@ -46,60 +46,83 @@ static void clear(symm_node *n) {
 
 /* ---- searching in a node ------------------------------------------------------------------------------------------- */
 
+/* Vectors of any machine, so in 64 bits too. */
+typedef word vector __attribute__((vector_size(16), may_alias));
+typedef word unaligned __attribute__((vector_size(16), may_alias, aligned(sizeof(word))));
+enum { LANES = 16 / sizeof(word), VECTORS = ROOM / LANES };
+_Static_assert(ROOM <= 32 && VECTORS % 2 == 0, "a bit for each entry, whole vectors");
+
+#if WORD_BITS == 32
+typedef uint32_t bits __attribute__((vector_size(16)));
+static inline bits is_above(vector a, vector b) {
+    return (bits)(a > b) >> 31;
+}
+static inline bits is_equal(vector a, vector b) {
+    return (bits)(a == b) >> 31;
+}
+static inline vector greater(vector a, vector b) {
+    const vector m = (vector)(a > b);
+    return (a & m) | (b & ~m);
+}
+#else
+/* What is compared lies within 2^62, but for WORD_MAX, so differences have a sign: x86-64 need not have comparisons of 64 bits in vectors. */
+typedef uint64_t bits __attribute__((vector_size(16)));
+static inline bits is_above(vector a, vector b) {
+    return (bits)(b - a) >> 63;
+}
+static inline bits is_equal(vector a, vector b) {
+    const bits d = (bits)(a ^ b);
+    return ((d | -d) >> 63) ^ 1;
+}
+static inline vector greater(vector a, vector b) {
+    const vector d = a - b;
+    return b + (d & (vector)(((bits)d >> 63) - 1));
+}
+#endif
+
 #if WORD_BITS == 32 && SYMM_TREE_FAN == 30 && defined(__SSE2__)
-/* Comparisons of all entries, as bits. A tenth of the engine's time less than what compilers make of the loops below. */
-#define BITS(compare, at, x)                                                       \
-    const __m128i *v = (const __m128i *)(const void *)(at), w = _mm_set1_epi32(x); \
-    const __m128i a = _mm_packs_epi32(compare(v[0], w), compare(v[1], w));         \
-    const __m128i b = _mm_packs_epi32(compare(v[2], w), compare(v[3], w));         \
-    const __m128i c = _mm_packs_epi32(compare(v[4], w), compare(v[5], w));         \
-    const __m128i d = _mm_packs_epi32(compare(v[6], w), compare(v[7], w));         \
+/* A tenth of the engine's time less than what compilers make of the loop below. */
+#define BITS(is, op, at, x)                                                        \
+    const vector *v = (const vector *)(const void *)(at), w = (vector){0} + (x);   \
+    const __m128i a = _mm_packs_epi32((__m128i)(v[0] op w), (__m128i)(v[1] op w)); \
+    const __m128i b = _mm_packs_epi32((__m128i)(v[2] op w), (__m128i)(v[3] op w)); \
+    const __m128i c = _mm_packs_epi32((__m128i)(v[4] op w), (__m128i)(v[5] op w)); \
+    const __m128i d = _mm_packs_epi32((__m128i)(v[6] op w), (__m128i)(v[7] op w)); \
     return (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(a, b)) |                    \
            (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(c, d)) << 16
+#else
+#define BITS(is, op, at, x)                                                      \
+    const vector *v = (const vector *)(const void *)(at), w = (vector){0} + (x); \
+    bits all = {0};                                                              \
+    uint32_t found = 0;                                                          \
+    for (int k = 0; k < VECTORS; k++) all |= is(v[k], w) << (k * LANES);         \
+    for (int k = 0; k < LANES; k++) found |= (uint32_t)all[k] << k;              \
+    return found
+#endif
+/* Bits of the entries of which it is so: all of them are compared, with no branch to be guessed and no load that waits for another. */
 static inline uint32_t above(const word *at, word x) {
-    BITS(_mm_cmpgt_epi32, at, x);
+    BITS(is_above, >, at, x);
 }
 static inline uint32_t equal(const word *at, word x) {
-    BITS(_mm_cmpeq_epi32, at, x);
+    BITS(is_equal, ==, at, x);
 }
-static inline __m128i greater(__m128i a, __m128i b) {
-    const __m128i m = _mm_cmpgt_epi32(a, b);
-    return _mm_or_si128(_mm_and_si128(m, a), _mm_andnot_si128(m, b));
-}
+
 /* The largest len but that of entry i; 0 if there is no hole. */
 static inline word largest_but(const symm_node *n, int i) {
     static const word mask[2 * ROOM] = {
         [0 ... ROOM - 1] = -1, [ROOM] = 0, [ROOM + 1 ... 2 * ROOM - 1] = -1};
-    const word *m = mask + ROOM - i;
-    const __m128i *v = (const __m128i *)(const void *)n->len;
-#define LEN(k) _mm_and_si128(v[k], _mm_loadu_si128((const __m128i *)(const void *)(m + 4 * (k))))
-    __m128i a = greater(LEN(0), LEN(1)), b = greater(LEN(2), LEN(3)), c = greater(LEN(4), LEN(5)),
-            d = greater(LEN(6), LEN(7));
-#undef LEN
-    a = greater(greater(a, b), greater(c, d));
-    a = greater(a, _mm_shuffle_epi32(a, 0x4e));
-    a = greater(a, _mm_shuffle_epi32(a, 0xb1));
-    const word most = _mm_cvtsi128_si32(a);
-    return most > 0 ? most : 0;
-}
-#else
-static inline uint32_t above(const word *at, word x) {
-    uint32_t bits = 0;
-    for (int k = 0; k < ROOM; k++) bits |= (uint32_t)(at[k] > x) << k;
-    return bits;
-}
-static inline uint32_t equal(const word *at, word x) {
-    uint32_t bits = 0;
-    for (int k = 0; k < ROOM; k++) bits |= (uint32_t)(at[k] == x) << k;
-    return bits;
-}
-static inline word largest_but(const symm_node *n, int i) {
-    word most = 0;
-    for (int k = 0; k < ROOM; k++) most = n->len[k] > most && k != i ? n->len[k] : most;
+    const vector *v = (const vector *)(const void *)n->len;
+    const unaligned *m = (const unaligned *)(const void *)(mask + ROOM - i);
+    vector a = {0}, b = {0}; /* two, so that one need not wait for the other */
+    for (int k = 0; k < VECTORS; k += 2) {
+        a = greater(v[k] & m[k], a);
+        b = greater(v[k + 1] & m[k + 1], b);
+    }
+    a = greater(a, b);
+    word most = a[0];
+    for (int k = 1; k < LANES; k++) most = a[k] > most ? a[k] : most;
     return most;
 }
-#endif
-_Static_assert(ROOM <= 32, "a bit for each entry");
 
 static inline word largest(const symm_node *n) {
     return largest_but(n, END);
@@ -136,7 +159,7 @@ static void remove_entries(symm_node *from, int i, int n) {
     memmove(from->child + i, from->child + i + n, rest * sizeof *from->child);
     for (int k = all - n; k < all; k++) {
         from->off[k] = WORD_MAX;
-        from->len[k] = WORD_MIN;
+        from->len[k] = 0;
     }
     adopt(from, i);
 }
@@ -240,7 +263,7 @@ static inline void link_entry(symm_node *n, int i, int before, word off, word le
 
 static void unlink_entry(symm_node *n, int i) {
     n->off[i] = WORD_MAX;
-    n->len[i] = WORD_MIN;
+    n->len[i] = 0;
     n->next[n->prev[i]] = n->next[i];
     n->prev[n->next[i]] = n->prev[i];
     n->count--;
@@ -260,7 +283,7 @@ static inline void take_front(symm_node *n, int i, word len, uint64_t tag) {
     n->len[i] = -len;
     n->tag[i] = tag;
     n->off[rest] = WORD_MAX ^ ((WORD_MAX ^ end) & yes);
-    n->len[rest] = WORD_MIN ^ ((WORD_MIN ^ (whole - len)) & yes);
+    n->len[rest] = (whole - len) & yes;
     n->next[rest] = (uint8_t)behind;
     n->prev[rest] = (uint8_t)i;
     n->next[i] = (uint8_t)either(more, rest, behind);
@@ -274,7 +297,7 @@ static inline void unite(symm_node *n, int i, int down, int up, word len) {
     const int hole = either(down, before, i), gone = either(down, i, NOWHERE);
     const int gone2 = either(up, next, NOWHERE);
     n->off[gone] = n->off[gone2] = WORD_MAX;
-    n->len[gone] = n->len[gone2] = WORD_MIN;
+    n->len[gone] = n->len[gone2] = 0;
     n->len[hole] = len;
     n->next[hole] = (uint8_t)behind;
     n->prev[behind] = (uint8_t)hole;

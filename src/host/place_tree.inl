@@ -227,7 +227,7 @@ static int tree_prev(symm_cursor *c) {
 
 /* ---- changing ----------------------------------------------------------------------------------------------------------- */
 
-/* An entry of n was `old` and is `len` (WORD_MIN: is not there); the nodes above learn of it as far as it matters to them. */
+/* An entry of n was `old` and is `len` (0: is not there); the nodes above learn of it as far as it matters to them. */
 static inline void tell(symm_node *n, word old, word len) {
     for (; n->parent; n = n->parent) {
         word *slot = &n->parent->len[n->slot];
@@ -299,7 +299,7 @@ static void put(symm_tree *t, symm_node *n, int i, symm_node *child, int leaf) {
     const word off = first_off(child, leaf);
     if (n->off[FAN - 1] == WORD_MAX) {
         put_child(n, i, child, off);
-        tell(n, WORD_MIN, n->len[i]);
+        tell(n, 0, n->len[i]);
         return;
     }
     const int keep = split_at(i);
@@ -320,7 +320,7 @@ static int tree_insert(symm_tree *t, symm_cursor *c, word off, word len, uint64_
     if (c->at == END) tell_first(leaf, off);
     if (leaf->count < FAN) {
         link_entry(leaf, vacant(leaf), c->at, off, len, tag);
-        tell(leaf, WORD_MIN, len);
+        tell(leaf, 0, len);
         return 1;
     }
     unload(leaf, all);
@@ -402,7 +402,7 @@ static int tree_erase(symm_tree *t, symm_cursor *c) {
     const int first = leaf->prev[c->at] == END;
     const word old = len_of(c);
     unlink_entry(leaf, c->at);
-    tell(leaf, old, WORD_MIN);
+    tell(leaf, old, 0);
     if (first) tell_first(leaf, first_off(leaf, 1));
     if (leaf->count >= LEAST || !leaf->parent) return 1;
     even_out(t, leaf, 1);
@@ -413,6 +413,6 @@ static int tree_erase(symm_tree *t, symm_cursor *c) {
 static inline void tree_unite(symm_tree *t, symm_cursor *c, int down, int up, word len) {
     symm_node *leaf = c->leaf;
     unite(leaf, c->at, down, up, len);
-    tell(leaf, WORD_MIN, len);
+    tell(leaf, 0, len);
     if (__builtin_expect(leaf->count < LEAST, 0) && leaf->parent) even_out(t, leaf, 1);
 }
