@@ -107,6 +107,12 @@ static inline uint32_t equal(const word *at, word x) {
     BITS(is_equal, ==, at, x);
 }
 
+static inline word largest_in(vector a) {
+    word most = a[0];
+    for (int k = 1; k < LANES; k++) most = a[k] > most ? a[k] : most;
+    return most;
+}
+
 /* The largest len but that of entry i; 0 if there is no hole. */
 static inline word largest_but(const symm_node *n, int i) {
     static const word mask[2 * ROOM] = {
@@ -118,10 +124,7 @@ static inline word largest_but(const symm_node *n, int i) {
         a = greater(v[k] & m[k], a);
         b = greater(v[k + 1] & m[k + 1], b);
     }
-    a = greater(a, b);
-    word most = a[0];
-    for (int k = 1; k < LANES; k++) most = a[k] > most ? a[k] : most;
-    return most;
+    return largest_in(greater(a, b));
 }
 
 static inline word largest(const symm_node *n) {
@@ -227,11 +230,14 @@ static void load(symm_node *n, const entry *e, int count) {
 
 /* The last entry at or below off; END if there is none. */
 static inline int leaf_at(const symm_node *n, word off) {
-    const uint32_t same = equal(n->off, off);
+    const vector *v = (const vector *)(const void *)n->off, w = (vector){0} + off;
+    uint32_t same = equal(n->off, off);
     if (same) return __builtin_ctz(same);
-    int i = n->prev[END];
-    while (i != END && n->off[i] > off) i = n->prev[i];
-    return i;
+    vector a = {0};
+    for (int k = 0; k < VECTORS; k++)
+        a = greater((vector)((bits)v[k] & (is_above(v[k], w) - 1)), a);
+    same = equal(n->off, largest_in(a));
+    return same ? __builtin_ctz(same) : END;
 }
 
 /* The lowest of the entries in bits, which are some. */

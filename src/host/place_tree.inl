@@ -28,9 +28,9 @@ static inline uint64_t *tag_of(const symm_cursor *c) {
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Nodes lie in chunks. Each but the first has a table of hints before them, and the last one's is used: for a piece of the addresses the leaf
- * in which a block there was last seen, as bits 6 to 37 of its address, for so the table keeps to the cache next to the
- * processor. A hint may be wrong, but always names a node. */
+/* Nodes lie in chunks, behind a table of hints; the last chunk's is used. For a piece of the addresses it has the leaf in which a block there was last
+ * seen, as bits 6 to 37 of its address, so that the table keeps to the caches. A hint may be wrong, but always names a
+ * node, and what begins at an offset is in that leaf or is not. */
 typedef struct chunk {
     struct chunk *next;
 } chunk;
