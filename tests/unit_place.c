@@ -400,56 +400,42 @@ static void best_fit_beside_the_model(void) {
     beside_the_model(SYMM_PLACE_BEST, 2000, 20, 4000);
 }
 
-/* Where first fit puts a block, by walking. */
-static uint64_t lowest_hole(const symm_place *p, uint64_t bytes) {
-    symm_piece q;
-    for (uint64_t at = 0; symm_place_at(p, at, &q); at = q.off + q.bytes)
-        if (!q.used && q.bytes >= bytes) return q.off;
-    return SYMM_PLACE_NONE;
-}
-
-/* Enough blocks for several levels: no overlap, nothing lost, and now and then the lowest hole by walking. */
-static void large_tree(int fit, uint64_t units) {
-    enum { N = 30000 };
+/* Enough blocks for several levels, in words of 32 bits and of 64: no overlap, nothing lost, and now and then the lowest hole by walking. */
+static void large_trees_keep_their_order(void) {
+    enum { N = 20000 };
     uint64_t *off = malloc(sizeof *off * N);
     T_CHECK(off != NULL);
     start();
-    symm_place *p = new_place(fit, units);
-    for (int i = 0; i < N; i++) off[i] = symm_place_take(p, draw(1 << 20) + 1, U, off[i], NULL);
-    for (int i = 0; i < 4 * N; i++) {
-        uint64_t k = draw(N), tag;
-        T_CHECK(symm_place_block(p, off[k], &tag) > 0);
-        T_CHECK(symm_place_give(p, off[k]) > 0);
-        const uint64_t bytes = draw(1 << 20) + 1;
-        const uint64_t lowest = i % 1000 || fit ? 0 : lowest_hole(p, bytes);
-        off[k] = symm_place_take(p, bytes, U, 0, NULL);
-        T_CHECK(off[k] != SYMM_PLACE_NONE);
-        if (i % 1000 == 0 && !fit) T_EQ(off[k], lowest);
+    for (int kind = 0; kind < 3; kind++) {
+        const uint64_t units = 1ull << (kind ? 32 : 30), fit = kind == 2;
+        symm_place *p = new_place((int)fit, units);
+        for (int i = 0; i < N; i++) off[i] = symm_place_take(p, draw(1 << 20) + 1, U, off[i], NULL);
+        for (int i = 0; i < 4 * N; i++) {
+            uint64_t k = draw(N), tag;
+            T_CHECK(symm_place_block(p, off[k], &tag) > 0);
+            T_CHECK(symm_place_give(p, off[k]) > 0);
+            const uint64_t n = draw(1 << 20) + 1, low = i % 1000 || fit ? 0 : pk_lowest(p, n);
+            off[k] = symm_place_take(p, n, U, 0, NULL);
+            T_CHECK(off[k] != SYMM_PLACE_NONE && (off[k] == low || i % 1000 || fit));
+        }
+        symm_piece q;
+        uint64_t at = 0, blocks = 0, holes = 0;
+        int was_hole = 0;
+        for (; symm_place_at(p, at, &q); at = q.off + q.bytes) {
+            T_EQ(q.off, at);
+            T_CHECK(q.used || !was_hole);
+            was_hole = !q.used;
+            *(q.used ? &blocks : &holes) += 1;
+        }
+        T_EQ(at, units * U);
+        T_EQ(blocks, N);
+        T_EQ(holes, measure(p).holes);
+        for (int i = 0; i < N; i++) T_CHECK(symm_place_give(p, off[i]) > 0);
+        T_EQ(measure(p).largest, units * U);
+        T_EQ(measure(p).holes, 1);
+        symm_place_end(p);
     }
-    symm_piece q;
-    uint64_t at = 0, blocks = 0, holes = 0;
-    int was_hole = 0;
-    for (; symm_place_at(p, at, &q); at = q.off + q.bytes) {
-        T_EQ(q.off, at);
-        T_CHECK(q.used || !was_hole);
-        was_hole = !q.used;
-        *(q.used ? &blocks : &holes) += 1;
-    }
-    T_EQ(at, units * U);
-    T_EQ(blocks, N);
-    T_EQ(holes, measure(p).holes);
-    for (int i = 0; i < N; i++) T_CHECK(symm_place_give(p, off[i]) > 0);
-    T_EQ(measure(p).largest, units * U);
-    T_EQ(measure(p).holes, 1);
-    symm_place_end(p);
     free(off);
-}
-
-/* Words of 32 bits, and of 64. */
-static void large_trees_keep_their_order(void) {
-    large_tree(SYMM_PLACE_FIRST, 1ull << 30);
-    large_tree(SYMM_PLACE_FIRST, 1ull << 32);
-    large_tree(SYMM_PLACE_BEST, 1ull << 32);
 }
 
 static uint64_t run_trace(int fit, uint64_t from) {
