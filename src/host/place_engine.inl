@@ -87,9 +87,12 @@ static inline word end_of(const symm_cursor *c) {
 /* Splits the hole at c: n units of it, from off on, get `len`, what lies before and behind stays a hole. len 0: an entry is not made. */
 static void carve(symm_place *p, symm_cursor *c, word off, word n, word len, uint64_t tag) {
     word begin = off_of(c), whole = len_of(c), head = off - begin, tail = whole - head - n;
-    if (!head && len && !p->sizes && tree_front(&p->tree, c, n, tag)) { /* as it mostly is */
+    if (!head && len && tree_front(&p->tree, c, n, tag)) { /* as it mostly is */
         p->free -= (uint64_t)n;
         p->holes -= tail == 0;
+        if (!p->sizes) return;
+        symm_sizes_drop(p->sizes, (uint64_t)whole * UNIT, (uint64_t)begin * UNIT);
+        if (tail) symm_sizes_add(p->sizes, (uint64_t)tail * UNIT, (uint64_t)(off + n) * UNIT);
         return;
     }
     hole_goes(p, begin, whole);
