@@ -192,7 +192,9 @@ alias-live-block-barred-by-address|src/host/memplan.c|s/symm_gplan_bar(p->points
 alias-without-peers|src/host/region.c|s/if (g->mine \&\& rank == g->r->c->rank)/if (g->mine)/|plain|unit_lane_alias|G_4_2_two_graphs_have_two_addresses_over_the_same_bytes
 zones-grow-over-tracts|src/host/heap_grow.c|s/symm_part next = symm_heap_next_tract(h, zone, at);/symm_part next = {UINT64_MAX, 0};/|plain|unit_lane_alias|zones_grow_around_it
 hole-joined-on-one-side|src/host/place_engine.inl|/^static inline void join(/,/^}/s/int down = (before > 0)/int down = 0/|plain|unit_place|give_tells_what_it_freed
-largest-hole-not-told-upwards|src/host/place_tree.inl|/^static inline void tell/,/^}/s/len = largest(c->node.level.);//|plain|unit_place|first_fit_beside_the_model
+largest-hole-not-told-upwards|src/host/place_tree.inl|/^static inline void tell/,/^}/s/len = largest(n);//|plain|unit_place|first_fit_beside_the_model
+largest-hole-not-told-by-takes|src/host/place_tree.inl|s/if (len < others) len = others;//|plain|unit_place|large_trees_keep_their_order
+hint-of-a-leaf-that-is-gone|src/host/place_tree.inl|s/if (__builtin_expect(!same .. !leaf->count, 0)) return 0;/if (!same) return 0;/|plain|unit_place|first_fit_beside_the_model
 arena-free-without-the-exchange|src/host/arena_core.c|/^symmResult_t symm_arena_give/,/^}/{s/!atomic_compare_exchange_strong_explicit(/(sched_yield(), atomic_store_explicit(/;s/block, &is, \(.*\),$/block, \1,/;s/memory_order_acq_rel, memory_order_relaxed))/memory_order_relaxed), 0))/};s/^#include <errno.h>/&\n#include <sched.h>/|plain|unit_arena_threads|one_of_two_frees_wins
 arena-large-block-not-waited-for|src/host/arena_wait.c|/^void symm_pending_for/,/^}/s/if (e.stream == s)/if (1)/|plain|unit_arena_threads|a_block_goes_from_stream_to_stream producer_and_consumer_on_two_streams
 arena-far-free-not-waited-for|src/host/arena_sub.c|s/if (s != own) symm_pending_add(a, &sub->waits, 0, 1, s);//|plain|unit_arena_threads|a_free_on_another_stream_is_waited_for producer_and_consumer_on_two_streams

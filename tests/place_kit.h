@@ -193,4 +193,12 @@ static void pk_compare(const symm_place *p, const pk_model *m) {
     pk_require(s.peak == want.peak && s.peak_used == want.peak_used);
 }
 
+/* Where first fit puts a block, by walking the engine itself: for more pieces than the model has. */
+static inline uint64_t pk_lowest(const symm_place *p, uint64_t bytes) {
+    symm_piece q;
+    uint64_t at = 0;
+    while (symm_place_at(p, at, &q) && (q.used || q.bytes < bytes)) at = q.off + q.bytes;
+    return q.off;
+}
+
 #endif

@@ -400,21 +400,23 @@ static void best_fit_beside_the_model(void) {
     beside_the_model(SYMM_PLACE_BEST, 2000, 20, 4000);
 }
 
-/* Enough blocks for several levels, each checked against what the model of one call needs: no overlap, lowest hole by walking. */
+/* Enough blocks for several levels, in words of 32 bits and of 64: no overlap, nothing lost, and now and then the lowest hole by walking. */
 static void large_trees_keep_their_order(void) {
-    enum { N = 30000 };
+    enum { N = 20000 };
     uint64_t *off = malloc(sizeof *off * N);
     T_CHECK(off != NULL);
     start();
-    for (int fit = 0; fit < 2; fit++) {
-        symm_place *p = new_place(fit, 1ull << 32);
+    for (int kind = 0; kind < 3; kind++) {
+        const uint64_t units = 1ull << (kind ? 32 : 30), fit = kind == 2;
+        symm_place *p = new_place((int)fit, units);
         for (int i = 0; i < N; i++) off[i] = symm_place_take(p, draw(1 << 20) + 1, U, off[i], NULL);
         for (int i = 0; i < 4 * N; i++) {
             uint64_t k = draw(N), tag;
             T_CHECK(symm_place_block(p, off[k], &tag) > 0);
             T_CHECK(symm_place_give(p, off[k]) > 0);
-            off[k] = symm_place_take(p, draw(1 << 20) + 1, U, 0, NULL);
-            T_CHECK(off[k] != SYMM_PLACE_NONE);
+            const uint64_t n = draw(1 << 20) + 1, low = i % 1000 || fit ? 0 : pk_lowest(p, n);
+            off[k] = symm_place_take(p, n, U, 0, NULL);
+            T_CHECK(off[k] != SYMM_PLACE_NONE && (off[k] == low || i % 1000 || fit));
         }
         symm_piece q;
         uint64_t at = 0, blocks = 0, holes = 0;
@@ -425,11 +427,11 @@ static void large_trees_keep_their_order(void) {
             was_hole = !q.used;
             *(q.used ? &blocks : &holes) += 1;
         }
-        T_EQ(at, U << 32);
+        T_EQ(at, units * U);
         T_EQ(blocks, N);
         T_EQ(holes, measure(p).holes);
         for (int i = 0; i < N; i++) T_CHECK(symm_place_give(p, off[i]) > 0);
-        T_EQ(measure(p).largest, U << 32);
+        T_EQ(measure(p).largest, units * U);
         T_EQ(measure(p).holes, 1);
         symm_place_end(p);
     }

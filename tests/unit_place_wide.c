@@ -3,5 +3,5 @@
 #define SYMM_TREE_FAN 4
 #include "../src/host/place_wide.c"
 #undef HUGE_PAGE
-#define FAR (1ull << 60)
+#define FAR 0x1000000000000000ull
 #include "unit_place.c"

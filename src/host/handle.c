@@ -25,6 +25,7 @@ struct slot {
     void (*free_obj)(void *);
     struct slot *next_free;
     uint32_t index;
+    _Atomic uint64_t lo, bytes; /* see symm_handle_set_range */
 };
 
 struct table {
@@ -116,6 +117,7 @@ symmResult_t symm_handle_new(int kind, void *obj, void (*free_obj)(void *), void
     t->free = slot->next_free;
     slot->obj = obj;
     slot->free_obj = free_obj;
+    atomic_store_explicit(&slot->bytes, 0, memory_order_relaxed);
     uint32_t generation = GENERATION(atomic_load_explicit(&slot->state, memory_order_relaxed));
     /* pairs with the acquire in pin: obj and free_obj are in place */
     atomic_store_explicit(&slot->state, (uint64_t)generation << 32 | 1, memory_order_release);
@@ -147,13 +149,34 @@ void *symm_handle_find(int kind, const void *handle) {
     return pin(kind, handle, 1);
 }
 
-void *symm_handle_peek(int kind, const void *handle) {
-    uint32_t generation;
-    struct slot *slot = decode(kind, handle, &generation);
-    if (!slot) return NULL;
+/* The object of an open slot. */
+static void *peek(const struct slot *slot, uint32_t generation) {
     /* acquire pairs with the release in symm_handle_new */
     uint64_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
     return GENERATION(state) == generation && REFS(state) && !(state & CLOSED) ? slot->obj : NULL;
+}
+
+void *symm_handle_peek(int kind, const void *handle) {
+    uint32_t generation;
+    const struct slot *slot = decode(kind, handle, &generation);
+    return slot ? peek(slot, generation) : NULL;
+}
+
+void *symm_handle_peek_at(int kind, const void *handle, const void *p) {
+    uint32_t generation;
+    const struct slot *slot = decode(kind, handle, &generation);
+    if (!slot) return NULL;
+    /* Numbers that order nothing: whoever has such an address got it after they were stored. */
+    const uint64_t lo = atomic_load_explicit(&slot->lo, memory_order_relaxed);
+    if ((uintptr_t)p - lo >= atomic_load_explicit(&slot->bytes, memory_order_relaxed)) return NULL;
+    return peek(slot, generation);
+}
+
+void symm_handle_set_range(int kind, const void *handle, const void *lo, uint64_t bytes) {
+    uint32_t generation;
+    struct slot *slot = decode(kind, handle, &generation);
+    atomic_store_explicit(&slot->lo, (uintptr_t)lo, memory_order_relaxed);
+    atomic_store_explicit(&slot->bytes, bytes, memory_order_relaxed);
 }
 
 int symm_handle_open(int kind, const void *handle) {

@@ -37,6 +37,10 @@ void *symm_handle_get(int kind, const void *handle);
 /* The object without a pin, or NULL: for a caller whose own rules keep it alive (a communicator is used, and destroyed, by one
  * thread at a time). Two loads. */
 void *symm_handle_peek(int kind, const void *handle);
+/* Of the object's addresses those in [lo, lo + bytes) are used, and the object is then destroyed, by one thread at a time: said by that thread.
+ * peek_at is peek where p is one of them, else NULL. */
+void symm_handle_set_range(int kind, const void *handle, const void *lo, uint64_t bytes);
+void *symm_handle_peek_at(int kind, const void *handle, const void *p);
 /* As get, but also while the object is being closed. */
 void *symm_handle_find(int kind, const void *handle);
 /* 1 if the handle names an open object of this kind. */

@@ -156,6 +156,11 @@ int symm_heap_explain(symm_comm *c, char *text, size_t cap) {
     return found;
 }
 
+void symm_heap_say_range(const symm_heap *h) {
+    if (h->handle)
+        symm_handle_set_range(h->kind, h->handle, h->win.ptr, h->zone[SYMM_ZONE_SYM].extent);
+}
+
 symm_heap *symm_heap_of(const void *ptr) {
     pthread_mutex_lock(&table_lock);
     symm_heap *h = table;
@@ -391,6 +396,7 @@ symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmH
     if (status) goto discard;
     h->handle = handle;
     h->kind = kind;
+    symm_heap_say_range(h);
     symm_comm_ref(c);
     link_heap(c, h);
     *out = h;

@@ -58,18 +58,24 @@ static symmResult_t not_ours(const symm_heap *h, const void *ptr) {
     return r;
 }
 
-/* A SYM block is freed as use of the communicator, a LOCAL one by any thread. */
-static symmResult_t free_at(symm_heap *h, uint64_t off, const void *site) {
-    if (symm_heap_zone(h, off) != SYMM_ZONE_SYM)
-        return symm_heap_give(h, off, SYMM_OWNER_USER, site, NULL);
+/* As use of the communicator. */
+static symmResult_t free_sym(symm_heap *h, uint64_t off, const void *site) {
     SYMM_TRY(symm_comm_enter_known(h->comm, 0));
     symmResult_t r = symm_heap_give(h, off, SYMM_OWNER_USER, site, NULL);
     symm_comm_leave(h->comm);
     return r;
 }
 
+static symmResult_t free_at(symm_heap *h, uint64_t off, const void *site) {
+    return symm_heap_zone(h, off) == SYMM_ZONE_SYM
+               ? free_sym(h, off, site)
+               : symm_heap_give(h, off, SYMM_OWNER_USER, site, NULL);
+}
+
+/* A SYM block is freed as use of the communicator, so its heap stays without a pin, as in symmAlloc; a LOCAL one by any thread. */
 symmResult_t symmFree(symmHeap_t heap, void *ptr) {
-    symm_heap *h;
+    symm_heap *h = symm_handle_peek_at(SYMM_KIND_HEAP, heap, ptr);
+    if (h) return free_sym(h, symm_heap_offset(h, ptr), __builtin_return_address(0));
     SYMM_TRY(symm_heap_pin(heap, &h));
     const uint64_t off = symm_heap_offset(h, ptr);
     symmResult_t r = symmSuccess;

@@ -150,6 +150,7 @@ static symmResult_t keep(plan *p, uint64_t local_extent) {
     for (int i = 0; i < p->count; i++) enter_chunk(&h->zone[zone_of(p, i)], p->zoned[i]);
     h->local_extent = local_extent;
     symm_heap_unlock(h);
+    symm_heap_say_range(h);
     h->comm->version++;
     if (good) return symmSuccess;
     symmResult_t r = SYMM_ERR(symmOutOfMemory, "no memory to note what heap %s grew by", h->name);

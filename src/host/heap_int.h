@@ -100,6 +100,8 @@ symmResult_t symm_heap_pin_kind(int kind, const void *handle, symm_heap **out);
 void symm_heap_move(symm_heap *h, const symm_region *to, symm_left *left);
 /* Lets go of regions that were left, unless captured calls may know them. */
 void symm_heap_forget(symm_heap *h);
+/* Memory lies behind other addresses of SYM than before: they are told to whom symmFree asks for them. The communicator's user thread. */
+void symm_heap_say_range(const symm_heap *h);
 symm_win *symm_heap_window(symm_comm *c, const void *ptr, uint64_t bytes);
 void symm_heap_drop_all(symm_comm *c);
 uint64_t symm_heap_all_bytes(const symm_comm *c);

@@ -127,6 +127,7 @@ static symmResult_t trim(symm_heap *h, symmResult_t status, uint64_t keep, const
     const int nsym = take_out(h, SYMM_ZONE_SYM, keep, list);
     const int nlocal = take_out(h, SYMM_ZONE_LOCAL, keep, list + nsym);
     symm_heap_unlock(h);
+    symm_heap_say_range(h);
     c->version++;
     for (int p = 0; p < c->nranks; p++) unmap_all(h, p, list, nsym, &status);
     symmResult_t r = trim_local(h, list + nsym, nlocal, all, stage, &status);

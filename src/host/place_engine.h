@@ -12,6 +12,9 @@ typedef struct {
     struct symm_node *spare;
     uint64_t spares, nodes; /* nodes: those ever made */
     void *chunks;           /* list of what the nodes lie in */
+    uint32_t *hint;         /* place_tree.inl */
+    uint64_t hint_mask, window;
+    unsigned hint_shift;
 } symm_tree;
 
 struct symm_place {

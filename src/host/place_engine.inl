@@ -65,7 +65,7 @@ static inline void block_comes(symm_place *p, word off, word len) {
 
 /* Memory for as many pieces more. */
 static inline int reserve(symm_place *p, int pieces) {
-    if (tree_reserve(&p->tree, pieces)) return -1;
+    if (tree_reserve(&p->tree, pieces, p->peak)) return -1;
     return p->sizes ? symm_sizes_reserve(p->sizes, p->blocks + p->holes + (unsigned)pieces) : 0;
 }
 
@@ -87,9 +87,16 @@ static inline word end_of(const symm_cursor *c) {
 /* Splits the hole at c: n units of it, from off on, get `len`, what lies before and behind stays a hole. len 0: an entry is not made. */
 static void carve(symm_place *p, symm_cursor *c, word off, word n, word len, uint64_t tag) {
     word begin = off_of(c), whole = len_of(c), head = off - begin, tail = whole - head - n;
+    if (!head && len && tree_front(&p->tree, c, n, tag)) { /* as it mostly is */
+        p->free -= (uint64_t)n;
+        p->holes -= tail == 0;
+        if (!p->sizes) return;
+        symm_sizes_drop(p->sizes, (uint64_t)whole * UNIT, (uint64_t)begin * UNIT);
+        if (tail) symm_sizes_add(p->sizes, (uint64_t)tail * UNIT, (uint64_t)(off + n) * UNIT);
+        return;
+    }
     hole_goes(p, begin, whole);
     if (tail) hole_comes(p, off + n, tail);
-    if (!head && tail && len && tree_divide(c, n, tag)) return; /* as it mostly is */
     /* What is behind comes first: the largest hole of the nodes is looked for once. */
     if (tail && !tree_insert(&p->tree, c, off + n, tail, 0)) seek(p, begin, c);
     if (head) {
@@ -106,14 +113,14 @@ static void carve(symm_place *p, symm_cursor *c, word off, word n, word len, uin
 
 /* c: an entry that is no hole. Whether a hole of *len touches its end, with d on it. */
 static int hole_behind(const symm_cursor *c, symm_cursor *d, word *len) {
-    cursor_copy(d, c);
+    *d = *c;
     if (!tree_next(d) || len_of(d) <= 0 || off_of(d) != end_of(c)) return 0;
     *len = len_of(d);
     return 1;
 }
 
 static int hole_before(const symm_cursor *c, symm_cursor *d, word *len) {
-    cursor_copy(d, c);
+    *d = *c;
     if (!tree_prev(d) || len_of(d) <= 0 || end_of(d) != off_of(c)) return 0;
     *len = len_of(d);
     return 1;
@@ -133,7 +140,7 @@ static void join_apart(symm_place *p, symm_cursor *c) {
         hole_goes(p, off, len);
         n += len;
         if (tree_erase(&p->tree, c))
-            cursor_copy(c, &d);
+            *c = d;
         else
             seek(p, off, c);
     }
@@ -143,26 +150,26 @@ static void join_apart(symm_place *p, symm_cursor *c) {
 
 /* Whether a hole in another leaf touches the entry at c, which is no hole. */
 static int touches_apart(const symm_cursor *c) {
-    const symm_node *leaf = c->node[c->leaf];
-    int i = c->at[c->leaf];
+    const symm_node *leaf = c->leaf;
+    int i = c->at;
     symm_cursor d;
     word len;
-    return (i == 0 && hole_before(c, &d, &len)) ||
-           (leaf->off[i + 1] == WORD_MAX && hole_behind(c, &d, &len));
+    return (leaf->prev[i] == END && hole_before(c, &d, &len)) ||
+           (leaf->next[i] == END && hole_behind(c, &d, &len));
 }
 
 /* The same, where what it is joined with is in the same leaf, as it mostly is. Which of the neighbours are holes nobody can guess: so
  * no branch asks. */
 static inline void join(symm_place *p, symm_cursor *c) {
-    const symm_node *leaf = c->node[c->leaf];
-    int i = c->at[c->leaf], j = i - (i > 0);
-    if ((i == 0 || leaf->off[i + 1] == WORD_MAX) && touches_apart(c)) {
+    const symm_node *leaf = c->leaf;
+    const int i = c->at, j = leaf->prev[i], k = leaf->next[i];
+    if ((j == END || k == END) && touches_apart(c)) {
         join_apart(p, c);
         return;
     }
     word off = leaf->off[i], n = size_of(leaf->len[i]), before = leaf->len[j],
-         behind = leaf->len[i + 1];
-    int up = (behind > 0) & (leaf->off[i + 1] == off + n);
+         behind = leaf->len[k];
+    int up = (behind > 0) & (leaf->off[k] == off + n);
     int down = (before > 0) & (leaf->off[j] == off - before);
     if (p->sizes) {
         if (up) symm_sizes_drop(p->sizes, (uint64_t)behind * UNIT, (uint64_t)(off + n) * UNIT);
@@ -173,8 +180,9 @@ static inline void join(symm_place *p, symm_cursor *c) {
     p->holes++;
     n += (behind & -(word)up) + (before & -(word)down);
     if (p->sizes)
-        symm_sizes_add(p->sizes, (uint64_t)n * UNIT, (uint64_t)leaf->off[i - down] * UNIT);
-    tree_unite(&p->tree, c, i - down, up + down, n);
+        symm_sizes_add(p->sizes, (uint64_t)n * UNIT,
+                       (uint64_t)(off - (before & -(word)down)) * UNIT);
+    tree_unite(&p->tree, c, down, up, n);
 }
 
 /* ---- ranges ---------------------------------------------------------------------------------------------------------- */
@@ -188,10 +196,8 @@ int ENGINE(add)(symm_place *p, uint64_t off, uint64_t bytes) {
     if (tree_next(&d) && off_of(&d) - at < n) return -1;
     if (reserve(p, 1)) return -1;
     /* As a block first: what joins blocks with holes does the rest. */
-    if (!tree_insert(&p->tree, &c, at, -n, 0) || c.at[c.leaf] < 0)
-        seek(p, at, &c);
-    else
-        c.at[c.leaf]++;
+    tree_insert(&p->tree, &c, at, -n, 0);
+    seek(p, at, &c);
     join(p, &c);
     return 0;
 }
@@ -276,7 +282,15 @@ int ENGINE(take_at)(symm_place *p, uint64_t off, uint64_t bytes, uint64_t tag) {
 /* The units of the block that begins at off, with c on it; 0 if none does. */
 static inline word find_block(const symm_place *p, uint64_t off, symm_cursor *c) {
     const uint64_t most = (uint64_t)WORD_MAX - 1, at = off / UNIT < most ? off / UNIT : most;
-    if (!tree_find(&p->tree, (word)at, c) || (uint64_t)off_of(c) * UNIT != off) return 0;
+    if (!tree_guess(&p->tree, (word)at, c)) {
+        if (!tree_find(&p->tree, (word)at, c) || off_of(c) != (word)at) return 0;
+        hint(&p->tree, (word)at, c->leaf);
+#ifdef CNT
+        extern long misses;
+        misses++;
+#endif
+    }
+    if (at * UNIT != off) return 0;
     word len = len_of(c);
     return len < 0 ? -len : 0;
 }

@@ -4,6 +4,5 @@
 typedef int32_t word;
 #define WORD_BITS    32
 #define WORD_MAX     INT32_MAX
-#define WORD_MIN     INT32_MIN
 #define ENGINE(name) symm_narrow_##name
 #include "place_engine.inl"

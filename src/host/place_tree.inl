@@ -1,98 +1,88 @@
 /* place_tree.inl - the pieces of a placement engine in order of offset: a B+ tree in which every inner entry knows the largest hole
- * below it. One cache miss a level and four levels for 100,000 blocks, where a binary tree has twenty. Included by place_engine.inl, which
- * says what a word is. The thread that has the engine's lock.
- *
- * An entry is {off, len, tag}, in units. len > 0: a hole of that length; len < 0: a block of -len; in inner nodes the largest len
- * below. Entries behind a node's last are off = WORD_MAX, len = WORD_MIN, so that nobody needs to know how many there are, and so are
- * the last two of each node always: at most two entries go at once, and what moves up behind them need not ask for an end. */
+ * below it. One cache miss a level and four levels for 100,000 blocks, where a binary tree has twenty; none but the leaf's where a hint says
+ * which leaf it is. Included by place_engine.inl, which says what a word is. The thread that has the engine's lock. */
+#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 
 #include "fail.h"
+#include "place_leaf.inl"
 
-#ifndef SYMM_TREE_FAN
-#define SYMM_TREE_FAN \
-    26 /* with the two behind them whole vectors; measured: docs/memory-place.md */
-#endif
-enum {
-    FAN = SYMM_TREE_FAN,
-    ROOM = FAN + 2,
-    LEAST = FAN / 4 < 2 ? 2 : FAN / 4,
-    /* Inner nodes have at least a quarter of their entries, and two: enough for 2^40 pieces. */
-    DEPTH = FAN >= 24 ? 16 : 40
-};
-
-typedef struct symm_node {
-    word off[ROOM]; /* inner: of the first entry below */
-    word len[ROOM];
-    union {
-        uint64_t tag[ROOM];            /* leaves */
-        struct symm_node *child[ROOM]; /* inner */
-    };
-} __attribute__((aligned(64))) symm_node;
-
-/* An entry, and the way to it: node[0] is the root, node[leaf] the leaf. at[leaf] is -1 where the entry sought would be the
- * first. Any change of the tree but set voids it. */
+/* An entry; at is END where the entry sought would be the first. Any change of the tree but set voids it. */
 typedef struct {
-    symm_node *node[DEPTH];
-    int at[DEPTH];
-    int leaf; /* height */
+    symm_node *leaf;
+    int at;
 } symm_cursor;
 
-static inline void cursor_copy(symm_cursor *to, const symm_cursor *c) {
-    for (int level = 0; level <= c->leaf; level++) {
-        to->node[level] = c->node[level];
-        to->at[level] = c->at[level];
-    }
-    to->leaf = c->leaf;
-}
 static inline word off_of(const symm_cursor *c) {
-    return c->node[c->leaf]->off[c->at[c->leaf]];
+    return c->leaf->off[c->at];
 }
 static inline word len_of(const symm_cursor *c) {
-    return c->node[c->leaf]->len[c->at[c->leaf]];
+    return c->leaf->len[c->at];
 }
 static inline uint64_t *tag_of(const symm_cursor *c) {
-    return &c->node[c->leaf]->tag[c->at[c->leaf]];
+    return &c->leaf->tag[c->at];
 }
 
 /* ---- nodes ---------------------------------------------------------------------------------------------------------- */
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
+/* Nodes lie in chunks, behind a table of hints; the last chunk's is used. For a piece of the addresses it has the leaf in which a block there was last
+ * seen, as bits 6 to 37 of its address, so that the table keeps to the caches. A hint may be wrong, but always names a
+ * node, and what begins at an offset is in that leaf or is not. */
 typedef struct chunk {
     struct chunk *next;
 } chunk;
 
-static void clear(symm_node *n) {
-    for (int i = 0; i < ROOM; i++) {
-        n->off[i] = WORD_MAX;
-        n->len[i] = WORD_MIN;
-    }
+enum { HINTS = 8 }; /* a node */
+#define WINDOW_BITS 38
+
+static inline symm_node *hinted(const symm_tree *t, word off) {
+    const uint64_t low = t->hint[(uint64_t)off >> t->hint_shift & t->hint_mask];
+    return (symm_node *)(void *)(uintptr_t)(t->window | low << 6);
+}
+
+static inline void hint(const symm_tree *t, word off, const symm_node *leaf) {
+    const uint64_t at = (uintptr_t)leaf;
+    if (__builtin_expect(at >> WINDOW_BITS != t->window >> WINDOW_BITS, 0)) return;
+    t->hint[(uint64_t)off >> t->hint_shift & t->hint_mask] = (uint32_t)(at >> 6);
+}
+
+/* The table grows with the nodes. end: of the highest block so far, when half of them are in use. */
+static void place_hints(symm_tree *t, uint32_t *table, uint64_t count, symm_node *any,
+                        uint64_t end) {
+    const uint64_t at = (uintptr_t)any;
+    t->window = at >> WINDOW_BITS << WINDOW_BITS;
+    t->hint = table;
+    t->hint_mask = count - 1;
+    t->hint_shift = 0;
+    while (2 * end >> t->hint_shift > count) t->hint_shift++;
+    for (uint64_t i = 0; i < count; i++) table[i] = (uint32_t)(at >> 6);
 }
 
 /* Chunks double, so that they are few; large ones lie in huge pages where the system has them, for the tree is walked at random. */
-static int more_nodes(symm_tree *t, uint64_t wanted) {
-    uint64_t n = t->nodes < 4 ? 4 : t->nodes;
+static int more_nodes(symm_tree *t, uint64_t wanted, uint64_t end) {
+    uint64_t n = t->nodes < 4 ? 4 : t->nodes, hints = 16;
     if (n < wanted) n = wanted;
-    size_t bytes = (n + 1) * sizeof(symm_node);
-    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : sizeof(symm_node[1]) & -sizeof(symm_node[1]);
+    while (hints * 2 <= HINTS * (t->nodes + n)) hints *= 2;
+    const size_t head = (sizeof(chunk) + hints * sizeof(uint32_t) + 63) & ~(size_t)63;
+    size_t bytes = head + n * sizeof(symm_node);
+    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : 64;
     bytes = (bytes + align - 1) & -align;
     chunk *c = SYMM_FAIL_ALLOC(place_nodes, aligned_alloc(align, bytes));
     if (!c) return -1;
     if (align == HUGE_PAGE) (void)madvise(c, bytes, MADV_HUGEPAGE); /* a wish; slower without */
     c->next = t->chunks;
     t->chunks = c;
-    n = bytes / sizeof(symm_node) - 1;
-    symm_node *first = (symm_node *)(void *)c + 1;
+    n = (bytes - head) / sizeof(symm_node);
+    symm_node *first = (symm_node *)(void *)((char *)c + head);
     for (uint64_t i = n; i-- > 0;) { /* the lowest is used first */
-        first[i].child[0] = t->spare;
+        first[i].count = 0;
+        first[i].parent = t->spare;
         t->spare = &first[i];
     }
+    place_hints(t, (uint32_t *)(c + 1), hints, first, end);
     t->nodes += n;
     t->spares += n;
     return 0;
@@ -100,29 +90,31 @@ static int more_nodes(symm_tree *t, uint64_t wanted) {
 
 static symm_node *new_node(symm_tree *t) {
     symm_node *n = t->spare;
-    t->spare = n->child[0];
+    t->spare = n->parent;
     t->spares--;
+    n->parent = NULL;
     clear(n);
     return n;
 }
 
 static void drop_node(symm_tree *t, symm_node *n) {
-    n->child[0] = t->spare;
+    n->count = 0; /* hints may name it */
+    n->parent = t->spare;
     t->spare = n;
     t->spares++;
 }
 
 /* The next `inserts` insertions need no memory. -1: no memory; nothing changed. */
-static inline int tree_reserve(symm_tree *t, int inserts) {
+static inline int tree_reserve(symm_tree *t, int inserts, uint64_t end) {
     /* Each may split one node a level and make a root, which is a level more for the next. */
     uint64_t wanted = (uint64_t)inserts * (unsigned)(t->height + inserts + 1);
-    return t->spares >= wanted ? 0 : more_nodes(t, wanted);
+    return t->spares >= wanted ? 0 : more_nodes(t, wanted, end);
 }
 
 /* -1: no memory. */
 static int tree_open(symm_tree *t) {
     *t = (symm_tree){0};
-    if (more_nodes(t, 1)) return -1;
+    if (more_nodes(t, 1, 0)) return -1;
     t->root = new_node(t);
     return 0;
 }
@@ -134,199 +126,114 @@ static void tree_close(symm_tree *t) {
     }
 }
 
-/* ---- one node --------------------------------------------------------------------------------------------------------- */
-
-/* Bits of the entries above x: all of them are compared, with no branch to be guessed and no load that waits for another. */
-static inline uint32_t above(const word *at, word x) {
-    _Static_assert(ROOM <= 32, "a bit for each entry");
-#if WORD_BITS == 32 && SYMM_TREE_FAN == 26 && defined(__SSE2__)
-    /* A tenth of the engine's time less than what compilers make of the loop. */
-    const __m128i *v = (const __m128i *)(const void *)at, w = _mm_set1_epi32(x);
-    const __m128i a = _mm_packs_epi32(_mm_cmpgt_epi32(v[0], w), _mm_cmpgt_epi32(v[1], w));
-    const __m128i b = _mm_packs_epi32(_mm_cmpgt_epi32(v[2], w), _mm_cmpgt_epi32(v[3], w));
-    const __m128i c = _mm_packs_epi32(_mm_cmpgt_epi32(v[4], w), _mm_cmpgt_epi32(v[5], w));
-    const __m128i d = _mm_packs_epi32(_mm_cmpgt_epi32(v[6], w), _mm_setzero_si128());
-    return (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(a, b)) |
-           (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(c, d)) << 16;
-#else
-    uint32_t mask = 0;
-    for (int k = 0; k < ROOM; k++) mask |= (uint32_t)(at[k] > x) << k;
-    return mask;
-#endif
-}
-
-/* Index of the last entry at or below off, -1 if none. pre: off < WORD_MAX, so that there is one above. */
-static inline int last_at(const symm_node *n, word off) {
-    return __builtin_ctz(above(n->off, off)) - 1;
-}
-
-static int count_of(const symm_node *n) {
-    return last_at(n, WORD_MAX - 1) + 1;
-}
-static inline int is_full(const symm_node *n) {
-    return n->off[FAN - 1] != WORD_MAX;
-}
-static inline int is_poor(const symm_node *n) {
-    return n->off[LEAST - 1] == WORD_MAX;
-}
-
-/* Bits of the entries with at least len. */
-static inline uint32_t long_ones(const symm_node *n, word len) {
-    return above(n->len, len - 1);
-}
-
-static word largest(const symm_node *n) {
-    word most = WORD_MIN;
-    for (int k = 0; k < ROOM; k++) most = n->len[k] > most ? n->len[k] : most;
-    return most;
-}
-
-/* Entries [i, i+n) of `from` to the place j of `to`, whose own from there on move up. */
-static void move_entries(symm_node *to, int j, symm_node *from, int i, int n) {
-    size_t some = (size_t)n, rest = (size_t)(count_of(to) - j);
-    memmove(to->off + j + n, to->off + j, rest * sizeof(word));
-    memmove(to->len + j + n, to->len + j, rest * sizeof(word));
-    memmove(to->tag + j + n, to->tag + j, rest * sizeof(uint64_t));
-    memcpy(to->off + j, from->off + i, some * sizeof(word));
-    memcpy(to->len + j, from->len + i, some * sizeof(word));
-    memcpy(to->tag + j, from->tag + i, some * sizeof(uint64_t));
-}
-
-static void remove_entries(symm_node *from, int i, int n) {
-    int all = count_of(from);
-    size_t rest = (size_t)(all - i - n);
-    memmove(from->off + i, from->off + i + n, rest * sizeof(word));
-    memmove(from->len + i, from->len + i + n, rest * sizeof(word));
-    memmove(from->tag + i, from->tag + i + n, rest * sizeof(uint64_t));
-    for (int k = all - n; k < all; k++) {
-        from->off[k] = WORD_MAX;
-        from->len[k] = WORD_MIN;
-    }
-}
-
-/* The same for at most two, as it is done all the time. */
-static inline void close_gap(symm_node *n, int i, int gone) {
-    for (; n->off[i] != WORD_MAX; i++) {
-        n->off[i] = n->off[i + gone];
-        n->len[i] = n->len[i + gone];
-        n->tag[i] = n->tag[i + gone];
-    }
-}
-
-/* pre: not full. Each entry from i on takes the place of the next. */
-static inline void put_entry(symm_node *n, int i, word off, word len, uint64_t tag) {
-    for (; off != WORD_MAX; i++) {
-        word o = n->off[i], l = n->len[i];
-        uint64_t t = n->tag[i];
-        n->off[i] = off;
-        n->len[i] = len;
-        n->tag[i] = tag;
-        off = o;
-        len = l;
-        tag = t;
-    }
-}
-
-/* What a call will touch of a leaf besides what it searches: fetched meanwhile. */
-static inline void fetch(const void *array, size_t bytes) {
-    for (size_t k = 0; k < bytes; k += 64) __builtin_prefetch((const char *)array + k, 1);
-}
-
 /* ---- searching ---------------------------------------------------------------------------------------------------------- */
 
-/* The last entry at or below off; 0 if there is none (at is -1). pre: off < WORD_MAX. */
-static inline int tree_find(const symm_tree *t, word off, symm_cursor *c) {
-    symm_node *n = t->root;
-    c->leaf = t->height;
-    for (int level = 0; level < t->height; level++) {
-        int i = last_at(n, off);
-        c->node[level] = n;
-        c->at[level] = i = i < 0 ? 0 : i;
-        __builtin_prefetch(&n->len[i], 1);
-        n = n->child[i];
-    }
-    fetch(n->len, sizeof n->len);
-    fetch(n->tag, sizeof n->tag);
-    c->node[t->height] = n;
-    c->at[t->height] = last_at(n, off);
-    return c->at[t->height] >= 0;
+/* All that a call may touch of a leaf, at once: it is far away. */
+static inline void fetch(const symm_node *n) {
+    for (size_t k = 0; k < offsetof(symm_node, tag); k += 64)
+        __builtin_prefetch((const char *)n + k, 1);
+    __builtin_prefetch(&n->parent, 1);
+    __builtin_prefetch(n->next, 1);
 }
 
-/* Goes on below `level`, whose entry is known to hold a hole that fits. */
-static inline void descend(symm_cursor *c, int level, word len) {
-    while (level < c->leaf) {
-        symm_node *n = c->node[level]->child[c->at[level]];
-        level++;
-        if (level == c->leaf) {
-            fetch(n->off, sizeof n->off);
-            fetch(n->tag, sizeof n->tag);
-        }
-        c->node[level] = n;
-        c->at[level] = __builtin_ctz(long_ones(n, len));
+/* The last entry at or below off; 0 if there is none (at is END). pre: off < WORD_MAX. */
+static inline int tree_find(const symm_tree *t, word off, symm_cursor *c) {
+    symm_node *n = t->root;
+    /* Keys are exact: what is not below the first key of the root is not below that of any node on its way. */
+    const word key = t->height && off < n->off[0] ? n->off[0] : off;
+    for (int level = t->height; level > 0; level--) {
+        for (size_t k = 0; k < sizeof n->child; k += 64)
+            __builtin_prefetch((const char *)n->child + k);
+        n = n->child[last_at(n, key)];
     }
+    fetch(n);
+    c->leaf = n;
+    c->at = leaf_at(n, off);
+    return c->at != END;
+}
+
+/* The entry that begins at off, where the hint is right. 0: it is not, or there is none. */
+static inline int tree_guess(const symm_tree *t, word off, symm_cursor *c) {
+    symm_node *leaf = hinted(t, off);
+    fetch(leaf);
+    const uint32_t same = equal(leaf->off, off);
+    if (__builtin_expect(!same || !leaf->count, 0)) return 0;
+    *c = (symm_cursor){leaf, __builtin_ctz(same)};
+    return 1;
+}
+
+/* The first hole of at least len below n, `height` levels above the leaves, which is known to have one. */
+static inline void descend(symm_node *n, int height, word len, symm_cursor *c) {
+    for (; height > 0; height--) {
+        for (size_t k = 0; k < sizeof n->child; k += 64)
+            __builtin_prefetch((const char *)n->child + k);
+        n = n->child[__builtin_ctz(long_ones(n, len))];
+    }
+    fetch(n);
+    c->leaf = n;
+    c->at = lowest(n, long_ones(n, len));
 }
 
 /* The first hole of at least len. 0: none. */
 static inline int tree_fit(const symm_tree *t, word len, symm_cursor *c) {
-    uint32_t found = long_ones(t->root, len);
-    c->leaf = t->height;
-    c->node[0] = t->root;
-    if (!found) return 0;
-    c->at[0] = __builtin_ctz(found);
-    descend(c, 0, len);
+    if (!long_ones(t->root, len)) return 0;
+    descend(t->root, t->height, len, c);
     return 1;
 }
 
 /* The same from c on, c's entry included. */
 static int tree_fit_from(word len, symm_cursor *c) {
-    int from = c->at[c->leaf];
-    for (int level = c->leaf; level >= 0; level--) {
-        uint32_t found = from < ROOM ? long_ones(c->node[level], len) >> from << from : 0;
-        if (found) {
-            c->at[level] = __builtin_ctz(found);
-            descend(c, level, len);
-            return 1;
-        }
-        if (level) from = c->at[level - 1] + 1;
+    symm_node *n = c->leaf;
+    int i = c->at, height = 0;
+    while (i != END && n->len[i] < len) i = n->next[i];
+    c->at = i;
+    if (i != END) return 1;
+    for (; n->parent; n = n->parent, height++) {
+        const int from = n->slot + 1;
+        const uint32_t found = long_ones(n->parent, len) >> from << from;
+        if (!found) continue;
+        descend(n->parent->child[__builtin_ctz(found)], height, len, c);
+        return 1;
     }
     return 0;
 }
 
 /* The neighbouring entry. 0: none; c is void then. */
 static int tree_next(symm_cursor *c) {
-    int level = c->leaf;
-    while (level >= 0 && c->node[level]->off[c->at[level] + 1] == WORD_MAX) level--;
-    if (level < 0) return 0;
-    c->at[level]++;
-    for (; level < c->leaf; level++) {
-        c->node[level + 1] = c->node[level]->child[c->at[level]];
-        c->at[level + 1] = 0;
-    }
+    symm_node *n = c->leaf;
+    int height = 0;
+    c->at = n->next[c->at];
+    if (c->at != END) return 1;
+    while (n->parent && n->parent->off[n->slot + 1] == WORD_MAX) n = n->parent, height++;
+    if (!n->parent) return 0;
+    n = n->parent->child[n->slot + 1];
+    while (height-- > 0) n = n->child[0];
+    *c = (symm_cursor){n, n->next[END]};
     return 1;
 }
 
 static int tree_prev(symm_cursor *c) {
-    int level = c->leaf;
-    while (level >= 0 && c->at[level] <= 0) level--;
-    if (level < 0) return 0;
-    c->at[level]--;
-    for (; level < c->leaf; level++) {
-        c->node[level + 1] = c->node[level]->child[c->at[level]];
-        c->at[level + 1] = count_of(c->node[level + 1]) - 1;
-    }
+    symm_node *n = c->leaf;
+    int height = 0;
+    c->at = n->prev[c->at];
+    if (c->at != END) return 1;
+    while (n->parent && n->slot == 0) n = n->parent, height++;
+    if (!n->parent) return 0;
+    n = n->parent->child[n->slot - 1];
+    while (height-- > 0) n = n->child[count_of(n) - 1];
+    *c = (symm_cursor){n, n->prev[END]};
     return 1;
 }
 
 /* ---- changing ----------------------------------------------------------------------------------------------------------- */
 
-/* An entry of the node at `level` was `old` and is `len` (WORD_MIN: is not there); the levels above learn of it as far as it
- * matters to them. */
-static inline void tell(symm_cursor *c, int level, word old, word len) {
-    for (; level > 0; level--) {
-        word *slot = &c->node[level - 1]->len[c->at[level - 1]];
+/* An entry of n was `old` and is `len` (0: is not there); the nodes above learn of it as far as it matters to them. */
+static inline void tell(symm_node *n, word old, word len) {
+    for (; n->parent; n = n->parent) {
+        word *slot = &n->parent->len[n->slot];
         if (len < *slot) {
             if (old != *slot) return;
-            len = largest(c->node[level]);
+            len = largest(n);
         }
         if (len == *slot) return;
         old = *slot;
@@ -334,126 +241,178 @@ static inline void tell(symm_cursor *c, int level, word old, word len) {
     }
 }
 
-/* The first entry of c's leaf begins at off: keys are exact, so that each entry has one place where it is found. */
-static void tell_first(symm_cursor *c, word off) {
-    for (int level = c->leaf - 1; level >= 0; level--) {
-        c->node[level]->off[c->at[level]] = off;
-        if (c->at[level]) return;
+/* The same, where the largest of n is known. What has just been written is not read in vectors: they would wait for it. */
+static inline void tell_largest(symm_node *n, word len) {
+    for (symm_node *up; (up = n->parent); n = up) {
+        const word old = up->len[n->slot], most = up->parent ? up->parent->len[up->slot] : 0;
+        word others = 0;
+        if (len == old) return;
+        if (len < old && old == most) others = largest_but(up, n->slot);
+        up->len[n->slot] = len;
+        if (len < old ? old < most : len <= most) return;
+        if (len < others) len = others;
+    }
+}
+
+/* The first entry of n begins at off: keys are exact, so that each entry has one place where it is found. */
+static void tell_first(symm_node *n, word off) {
+    for (; n->parent; n = n->parent) {
+        n->parent->off[n->slot] = off;
+        if (n->slot) return;
     }
 }
 
 static void tree_set(symm_cursor *c, word len) {
-    word *slot = &c->node[c->leaf]->len[c->at[c->leaf]], old = *slot;
-    *slot = len;
-    tell(c, c->leaf, old, len);
+    const word old = len_of(c);
+    c->leaf->len[c->at] = len;
+    tell(c->leaf, old, len);
 }
 
 /* The entry now begins at off, which lies between its neighbours. */
 static void tree_move(symm_cursor *c, word off) {
-    c->node[c->leaf]->off[c->at[c->leaf]] = off;
-    if (c->at[c->leaf] == 0) tell_first(c, off);
+    c->leaf->off[c->at] = off;
+    if (c->leaf->prev[c->at] == END) tell_first(c->leaf, off);
 }
 
-/* Puts an entry into the node at `level`, which may split it and those above. 1: nothing was split. */
-static int put(symm_tree *t, symm_cursor *c, int level, int i, word off, word len, uint64_t tag) {
-    symm_node *left = c->node[level];
-    if (!is_full(left)) {
-        put_entry(left, i, off, len, tag);
-        tell(c, level, WORD_MIN, len);
-        return 1;
-    }
-    /* Where a heap grows at its end, what is left behind stays as it is: full. */
-    int keep = i == FAN ? FAN - LEAST : FAN / 2;
-    symm_node *right = new_node(t);
-    move_entries(right, 0, left, keep, FAN - keep);
-    remove_entries(left, keep, FAN - keep);
-    if (i <= keep)
-        put_entry(left, i, off, len, tag);
-    else
-        put_entry(right, i - keep, off, len, tag);
-    if (level) {
-        tell(c, level - 1, WORD_MIN, len);
-        c->node[level - 1]->len[c->at[level - 1]] = largest(left);
-        put(t, c, level - 1, c->at[level - 1] + 1, right->off[0], largest(right),
-            (uint64_t)(uintptr_t)right);
-        return 0;
+/* Where a heap grows at its end, what is left behind stays as it is: full. */
+static int split_at(int i) {
+    return i == FAN ? FAN - LEAST : FAN / 2;
+}
+
+static void put(symm_tree *t, symm_node *n, int i, symm_node *child, int leaf);
+
+/* left is split: what has left it is in right. */
+static void put_split(symm_tree *t, symm_node *left, symm_node *right, int leaf) {
+    if (left->parent) {
+        tell_largest(left, largest(left));
+        put(t, left->parent, left->slot + 1, right, leaf);
+        return;
     }
     t->root = new_node(t);
     t->height++;
-    put_entry(t->root, 0, left->off[0], largest(left), (uint64_t)(uintptr_t)left);
-    put_entry(t->root, 1, right->off[0], largest(right), (uint64_t)(uintptr_t)right);
-    return 0;
+    put_child(t->root, 0, left, first_off(left, leaf));
+    put_child(t->root, 1, right, first_off(right, leaf));
+}
+
+/* Puts a child into the inner node n, which may split it and those above. leaf: whether the child is one. */
+static void put(symm_tree *t, symm_node *n, int i, symm_node *child, int leaf) {
+    const word off = first_off(child, leaf);
+    if (n->off[FAN - 1] == WORD_MAX) {
+        put_child(n, i, child, off);
+        tell(n, 0, n->len[i]);
+        return;
+    }
+    const int keep = split_at(i);
+    symm_node *right = new_node(t);
+    move_entries(right, 0, n, keep, FAN - keep);
+    if (i <= keep)
+        put_child(n, i, child, off);
+    else
+        put_child(right, i - keep, child, off);
+    put_split(t, n, right, 0);
 }
 
 /* A new entry right behind c's. pre: reserved. 1: c still names its entry, 0: c is void. */
 static int tree_insert(symm_tree *t, symm_cursor *c, word off, word len, uint64_t tag) {
-    int i = c->at[c->leaf] + 1;
-    if (i == 0) tell_first(c, off);
-    return put(t, c, c->leaf, i, off, len, tag);
+    symm_node *leaf = c->leaf;
+    entry all[FAN + 1];
+    int i = 0;
+    if (c->at == END) tell_first(leaf, off);
+    if (leaf->count < FAN) {
+        link_entry(leaf, vacant(leaf), c->at, off, len, tag);
+        tell(leaf, 0, len);
+        return 1;
+    }
+    unload(leaf, all);
+    while (i < FAN && all[i].off < off) i++;
+    memmove(all + i + 1, all + i, sizeof *all * (size_t)(FAN - i));
+    all[i] = (entry){off, len, tag};
+    const int keep = split_at(i) + (i <= split_at(i));
+    symm_node *right = new_node(t);
+    load(leaf, all, keep);
+    load(right, all + keep, FAN + 1 - keep);
+    put_split(t, leaf, right, 1);
+    return 0;
 }
 
 /* The hole at c becomes a block of its first n units, and a hole behind it. 0: the leaf is full; nothing changed. */
-static inline int tree_divide(symm_cursor *c, word n, uint64_t tag) {
-    symm_node *leaf = c->node[c->leaf];
-    int i = c->at[c->leaf];
-    word off = leaf->off[i], whole = leaf->len[i];
-    if (is_full(leaf)) return 0;
-    leaf->off[i] = off + n;
-    leaf->len[i] = whole - n;
-    put_entry(leaf, i, off, -n, tag);
-    tell(c, c->leaf, whole, whole - n);
+static inline int tree_front(symm_tree *t, symm_cursor *c, word n, uint64_t tag) {
+    symm_node *leaf = c->leaf;
+    const word rest = len_of(c) - n, others = largest_but(leaf, c->at);
+    if (leaf->count == FAN && rest) return 0;
+    hint(t, off_of(c), leaf);
+    take_front(leaf, c->at, n, tag);
+    tell_largest(leaf, others > rest ? others : rest);
     return 1;
 }
 
-/* The node at `level` has too few entries: one with a neighbour, or as many as that. */
-static void even_out(symm_tree *t, symm_cursor *c, int level) {
-    symm_node *parent = c->node[level - 1];
-    int j = c->at[level - 1] ? c->at[level - 1] - 1 : 0;
+/* As many entries in each, or all in left: 1. */
+static int even_leaves(symm_node *left, symm_node *right) {
+    entry all[2 * FAN];
+    int n = unload(left, all), sum = n + unload(right, all + n);
+    if (sum <= FAN * 3 / 4) {
+        load(left, all, sum);
+        return 1;
+    }
+    load(left, all, sum / 2);
+    load(right, all + sum / 2, sum - sum / 2);
+    return 0;
+}
+
+static int even_nodes(symm_node *left, symm_node *right) {
+    const int n = count_of(left), sum = n + count_of(right), move = sum / 2 - n;
+    if (sum <= FAN * 3 / 4) {
+        move_entries(left, n, right, 0, sum - n);
+        return 1;
+    }
+    if (move > 0)
+        move_entries(left, n, right, 0, move);
+    else
+        move_entries(right, 0, left, n + move, -move);
+    return 0;
+}
+
+/* n, which is not the root, has too few entries: one with a neighbour, or as many as that. */
+static void even_out(symm_tree *t, symm_node *n, int leaf) {
+    symm_node *parent = n->parent;
+    const int j = n->slot ? n->slot - 1 : 0;
     symm_node *left = parent->child[j], *right = parent->child[j + 1];
-    int n = count_of(left), sum = n + count_of(right), move = sum / 2 - n;
-    if (sum > FAN * 3 / 4) {
-        if (move > 0) {
-            move_entries(left, n, right, 0, move);
-            remove_entries(right, 0, move);
-        } else {
-            move_entries(right, 0, left, n + move, -move);
-            remove_entries(left, n + move, -move);
-        }
-        parent->off[j + 1] = right->off[0];
-        parent->len[j] = largest(left);
+    const int one = leaf ? even_leaves(left, right) : even_nodes(left, right);
+    parent->len[j] = largest(left);
+    if (!one) {
+        parent->off[j + 1] = first_off(right, leaf);
         parent->len[j + 1] = largest(right);
         return;
     }
-    move_entries(left, n, right, 0, sum - n);
     drop_node(t, right);
     remove_entries(parent, j + 1, 1);
-    parent->len[j] = largest(left);
-    if (level > 1) {
-        if (is_poor(parent)) even_out(t, c, level - 1);
+    if (parent->parent) {
+        if (parent->off[LEAST - 1] == WORD_MAX) even_out(t, parent, 0);
     } else if (parent->off[1] == WORD_MAX) {
         t->root = left;
         t->height--;
+        left->parent = NULL;
         drop_node(t, parent);
     }
 }
 
-/* 1: c names the place of the erased entry (whatever is there now); 0: c is void. */
+/* 1: other cursors are as they were; 0: they are void. */
 static int tree_erase(symm_tree *t, symm_cursor *c) {
-    symm_node *leaf = c->node[c->leaf];
-    word old = leaf->len[c->at[c->leaf]];
-    remove_entries(leaf, c->at[c->leaf], 1);
-    tell(c, c->leaf, old, WORD_MIN);
-    if (c->at[c->leaf] == 0) tell_first(c, leaf->off[0]);
-    if (!is_poor(leaf) || c->leaf == 0) return 1;
-    even_out(t, c, c->leaf);
+    symm_node *leaf = c->leaf;
+    const int first = leaf->prev[c->at] == END;
+    const word old = len_of(c);
+    unlink_entry(leaf, c->at);
+    tell(leaf, old, 0);
+    if (first) tell_first(leaf, first_off(leaf, 1));
+    if (leaf->count >= LEAST || !leaf->parent) return 1;
+    even_out(t, leaf, 1);
     return 0;
 }
 
-/* Entry `first` of c's leaf and the `gone` (at most two) behind it become one, a hole larger than all of them. c is void. */
-static inline void tree_unite(symm_tree *t, symm_cursor *c, int first, int gone, word len) {
-    symm_node *leaf = c->node[c->leaf];
-    leaf->len[first] = len;
-    if (gone) close_gap(leaf, first + 1, gone);
-    tell(c, c->leaf, WORD_MIN, len);
-    if (__builtin_expect(is_poor(leaf), 0) && c->leaf) even_out(t, c, c->leaf);
+/* c's entry becomes a hole of len, and with it the one before (down) and the one behind (up), where it is so: those in its leaf. c is void. */
+static inline void tree_unite(symm_tree *t, symm_cursor *c, int down, int up, word len) {
+    symm_node *leaf = c->leaf;
+    unite(leaf, c->at, down, up, len);
+    tell(leaf, 0, len);
+    if (__builtin_expect(leaf->count < LEAST, 0) && leaf->parent) even_out(t, leaf, 1);
 }

@@ -4,6 +4,5 @@
 typedef int64_t word;
 #define WORD_BITS    64
 #define WORD_MAX     INT64_MAX
-#define WORD_MIN     INT64_MIN
 #define ENGINE(name) symm_wide_##name
 #include "place_engine.inl"
