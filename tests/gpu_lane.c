@@ -307,8 +307,9 @@ static void a_late_free_orders_every_graph_over_that_memory(void) {
     run_apart(N, late_free_rank);
 }
 
+/* Late on another stream, so with a GPU for each rank. */
 static void a_graph_waits_for_every_ranks_late_free(void) {
-    run_sizes(case_late_free);
+    run_apart(N, case_late_free);
 }
 
 static void explicit_nodes_wait_for_late_peers(void) {
