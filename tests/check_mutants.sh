@@ -133,9 +133,9 @@ streams-of-threads-unordered|src/host/gpu.c|s/g->marked = cu == 0/g->marked = 0/
 another-gpus-stream-taken|src/host/gpu.c|s/if (home == c->gpu->context)/if (home)/|plain|unit_gpu|wrong_streams_are_refused
 group-forgets-the-device|src/host/comm_init.c|s/symm_group_open() ? symm_backend_context() : NULL/NULL/|plain|unit_gpu|a_group_creates_each_rank_on_the_device_that_was_current
 child-on-another-gpu|src/host/comm_init.c|s/c->gpu ? c->gpu->context : NULL/NULL/|plain|unit_gpu|children_live_on_their_parents_gpus
-plan-hold-leaves-the-graph-its-objects|src/host/gpu_hold.c|s/cu_result cu = symm_cu.cuGraphReleaseUserObject(.*;/cu_result cu = 0;/|plain|unit_gpu_lane|a_plan_that_holds_makes_executables_light
-plan-hold-never-let-go|src/host/memplan_graph.c|/symm_gpu_let_go(&pins);/d|plain|unit_gpu_lane|a_plan_that_holds_may_be_bound_late
-plan-hold-let-go-twice|src/host/gpu_hold.c|s/if (!k->taken) k->release/k->release/|plain|unit_gpu_lane|a_plan_that_holds_may_be_bound_late
+plan-hold-leaves-the-graph-its-objects|src/host/gpu_hold.c|s/cu_result cu = symm_cu.cuGraphReleaseUserObject(.*;/cu_result cu = 0;/|plain|unit_gpu_hold|a_plan_that_holds_makes_executables_light
+plan-hold-never-let-go|src/host/memplan_graph.c|/symm_gpu_let_go(&pins);/d|plain|unit_gpu_hold|a_plan_that_holds_may_be_bound_late
+plan-hold-let-go-twice|src/host/gpu_hold.c|s/if (!k->taken) k->release/k->release/|plain|unit_gpu_hold|a_plan_that_holds_may_be_bound_late
 captured-call-holds-nothing|src/host/gpu.c|/SYMM_TRY(symm_gpu_hold_call(in, l));/d|plain|unit_gpu_graph|a_graph_keeps_windows_and_communicator
 pins-taken-once-a-call|src/host/gpu_hold.c|s/comm \&\& is_pinned(c->gpu, obj)/0/|plain|unit_gpu_graph|the_communicator_may_keep_them_instead
 ended-graphs-kept|src/host/comm.c|/if (gpus) symm_gpu_reap/d|plain|unit_gpu_graph|what_graphs_let_go_is_freed_soon

@@ -10,6 +10,7 @@
 _Static_assert(SYMM_MESH_FDS * sizeof(symm_part) <= SYMM_MESH_MAX, "a message takes its parts");
 
 void symm_trade_close(symm_trade *t) {
+    if (!t->nfds) return; /* perhaps before it was filled in */
     if (t->c->cuda) {
         symm_closer_take(t->fds, t->nfds);
     } else {
