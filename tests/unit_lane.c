@@ -120,6 +120,35 @@ static void a_block_may_be_freed_on_another_lane(void) {
     T_OK(symmCommDestroy(k.comm));
 }
 
+static symmResult_t nap_task(void *args) {
+    usleep(*(useconds_t *)args);
+    return symmSuccess;
+}
+static void nap(symmStream_t s, useconds_t us) {
+    T_OK(symm_stream_submit(s, nap_task, &us, sizeof us, NULL, NULL, NULL));
+}
+
+/* The stream that is waited for is gone when its turn comes; what it did is there all the same. */
+static void a_stream_that_has_ended_is_still_before(void) {
+    lk k;
+    lk_alone(&k, 2);
+    char *a = lk_local(k.lane[0], 4096);
+    nap(k.stream[0], 20000);
+    lk_fill(k.stream[0], a, 4096, 7);
+    nap(k.stream[1], 120000);
+    lk_order(k.stream[0], k.stream[1]);
+    lk_check(k.stream[1], a, 4096, 7);
+    lk_free(k.lane[1], a);
+    T_OK(symmLaneDestroy(k.lane[0]));
+    T_OK(symmStreamDestroy(k.stream[0]));
+    usleep(250000); /* not a lock of the other stream meanwhile, which would order the two */
+    T_OK(symmStreamSynchronize(k.stream[1]));
+    T_OK(symmLaneDestroy(k.lane[1]));
+    T_OK(symmStreamDestroy(k.stream[1]));
+    T_OK(symmHeapDestroy(k.heap));
+    T_OK(symmCommDestroy(k.comm));
+}
+
 static void a_lane_that_ends_hands_over_what_it_had(void) {
     enum { BYTES = 48 << 20, PART = 64 << 10 };
     lk k;
@@ -367,8 +396,9 @@ static void lanes_may_outlive_heap_and_communicator(void) {
 T_MAIN(T(what_a_lane_frees_it_has_again_at_once), T(a_thousand_calls_take_nothing_from_the_heap),
        T(nothing_and_null_are_no_work), T(queries_know_a_lanes_blocks),
        T(another_lane_comes_behind_the_free), T(a_block_may_be_freed_on_another_lane),
-       T(a_lane_that_ends_hands_over_what_it_had), T(random_work_on_several_streams_never_meets),
-       T(lanes_of_small_blocks_are_tight), T(trim_and_the_last_lane_give_all_back),
-       T(what_does_not_fit_is_told_and_changes_nothing), T(bad_pointers_are_refused_by_name),
-       T(bad_lanes_streams_and_flags_are_refused), T(lanes_without_streams_end_in_any_order),
-       T(a_lane_of_the_null_stream_is_synchronous), T(lanes_may_outlive_heap_and_communicator))
+       T(a_stream_that_has_ended_is_still_before), T(a_lane_that_ends_hands_over_what_it_had),
+       T(random_work_on_several_streams_never_meets), T(lanes_of_small_blocks_are_tight),
+       T(trim_and_the_last_lane_give_all_back), T(what_does_not_fit_is_told_and_changes_nothing),
+       T(bad_pointers_are_refused_by_name), T(bad_lanes_streams_and_flags_are_refused),
+       T(lanes_without_streams_end_in_any_order), T(a_lane_of_the_null_stream_is_synchronous),
+       T(lanes_may_outlive_heap_and_communicator))

@@ -132,13 +132,14 @@ static void *pin(int kind, const void *handle, int closed_too) {
     uint32_t generation;
     struct slot *slot = decode(kind, handle, &generation);
     if (!slot) return NULL;
-    uint64_t state = atomic_load_explicit(&slot->state, memory_order_relaxed);
+    /* acquire, found or not: who finds that the object is gone may count on what its last user did (symm_order_reach); pairs with symm_handle_put */
+    uint64_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
     do {
         if (GENERATION(state) != generation || !REFS(state)) return NULL;
         if ((state & CLOSED) && !closed_too) return NULL;
         /* acquire pairs with the release in symm_handle_new */
     } while (!atomic_compare_exchange_weak_explicit(&slot->state, &state, state + 1,
-                                                    memory_order_acquire, memory_order_relaxed));
+                                                    memory_order_acquire, memory_order_acquire));
     return slot->obj;
 }
 
@@ -210,8 +211,9 @@ void symm_handle_put(int kind, const void *handle) {
     slot->free_obj(slot->obj);
     symm_handle_lock();
     slot->obj = NULL;
+    /* release: pairs with the acquire in pin of a handle that is gone */
     atomic_store_explicit(&slot->state, (uint64_t)(GENERATION(state) + 1) << 32,
-                          memory_order_relaxed);
+                          memory_order_release);
     slot->next_free = tables[kind].free;
     tables[kind].free = slot;
     symm_handle_unlock();
