@@ -46,13 +46,15 @@ typedef struct {
 
 /* GPUs: the words that kernels poll lie in device memory, in this record at the place of symm_ctl; a symm_ctl in host memory that
  * all processes and GPUs of the domain see holds state and abort.
- * All but arrive are indexed by epoch & 1. scalar, src_off, dst_off: {low, epoch, high, epoch}, so that they need no order.
- * arrive: {epoch} of the source's CTA, released after its stores. */
+ * All but arrive and posted are indexed by epoch & 1. scalar, src_off, dst_off: {low, epoch, high, epoch}, so that they need no order.
+ * arrive: {epoch} of the source's CTA, released after its stores; posted: {epoch, pieces that it has staged here}, likewise. */
 #define SYMM_GPU_MAX_CTAS 256
 /* Threads of a CTA that move data, at most; one warp more is for signatures. What the lines of four or eight ranks take in registers leaves room
  * for fewer. */
 #define SYMM_GPU_THREADS     480
 #define SYMM_GPU_THREADS_FEW 352
+/* Pieces of a CTA that may be in staging at once, from each rank: cuda/staged.cuh. */
+#define SYMM_GPU_STAGE_PLACES 4
 typedef struct {
     uint64_t sig[2];
     uint32_t scalar[2][4], src_off[2][4], dst_off[2][4];
@@ -67,10 +69,12 @@ typedef struct {
     uint32_t pad[31];
     symm_gpu_inbox inbox[SYMM_MAX_RANKS];
     uint64_t arrive[SYMM_GPU_MAX_CTAS][SYMM_MAX_RANKS];
+    uint64_t posted[SYMM_GPU_MAX_CTAS][SYMM_MAX_RANKS];
 } symm_gpu_ctl;
 
 /* Scratch, behind the control block. Packets: per parity of the epoch, phase and source one slot of fixed-place packets,
- * so that a flag never lies where data once lay. Staging: per parity and CTA, two chunks in and two chunks out. */
+ * so that a flag never lies where data once lay. Staging: per parity and CTA, two chunks in and two chunks out;
+ * GPUs: per source, place, CTA and warp a few rows of 512 bytes. */
 #define SYMM_PACKET_LOG    12
 #define SYMM_PACKET_BYTES  (1u << SYMM_PACKET_LOG)
 #define SYMM_PACKET_STRIDE (SYMM_PACKET_BYTES + 64u)
@@ -79,7 +83,7 @@ typedef struct {
     uint64_t ll_off, ll_slot; /* GPUs: LL packets; slot: bytes of one (parity, source) */
     /* packets, GPUs: lines; slot: bytes of one (parity, phase, source) */
     uint64_t packet_off, packet_slot;
-    uint64_t stage_off, stage_bytes; /* staging area of one parity */
+    uint64_t stage_off, stage_bytes; /* staging area of one parity; GPUs: all of it */
 } symm_scratch;
 
 /* Everything a kernel is told. By value at launch; the same record is replayed by graphs, so it holds no epoch. */
@@ -99,8 +103,10 @@ typedef struct {
     const void *scalar_ptr;    /* or where to read it at run time; NULL: use scalar */
     int32_t nctas;
     uint32_t esize_log, chunk_log; /* GPUs: chunk_log warps of a CTA move lines */
-    uint32_t spin;                 /* polls before the slow path of a wait; host backend */
-    uint32_t flags;                /* SYMM_ARG_* */
+    uint32_t stage_warps,
+        stage_rows; /* GPUs: warps of a CTA that have staging, and rows of 512 bytes of each and piece */
+    uint32_t spin;  /* polls before the slow path of a wait; host backend */
+    uint32_t flags; /* SYMM_ARG_* */
     uint32_t
         serial; /* GPUs: number of an eager call, by which the host sees its end; 0: captured */
     uint64_t timeout_ns;             /* of one wait for a living peer; 0: none */
@@ -122,7 +128,8 @@ enum {
     SYMM_STAGE_PACKET,
     SYMM_STAGE_ARRIVE,
     SYMM_STAGE_SIGNATURE,
-    SYMM_STAGE_SCALAR
+    SYMM_STAGE_SCALAR,
+    SYMM_STAGE_POST
 };
 
 #ifdef __cplusplus

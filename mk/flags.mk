@@ -2,6 +2,7 @@
 # from the command line as well as from the environment (appending to an exported CFLAGS would grow it in each sub-make).
 
 #> CC=clang            compiler (default gcc)
+#> CXX=clang++         compiler of unit_kernels, which is left out without one (default g++)
 #> CFLAGS, CPPFLAGS, LDFLAGS   the user's, added to what the build needs
 #> DEBUG=1 ASAN=1 TSAN=1 UBSAN=1 COV=1   variants; each has its own directories, build/*-<variant>
 #> CUDA=auto|0|1        GPU kernels: where nvcc is, never, or else fail
@@ -10,6 +11,7 @@
 #> PREFIX=/usr/local DESTDIR=   where install puts things
 #> V=1                 print whole commands
 CC        := $(if $(filter default undefined,$(origin CC)),gcc,$(CC))
+CXX       := $(if $(filter default undefined,$(origin CXX)),g++,$(CXX))
 AR        := $(if $(filter default undefined,$(origin AR)),ar,$(AR))
 MPICC     ?= mpicc
 MPIRUN    ?= mpirun

@@ -15,7 +15,8 @@ FUZZ_SECONDS ?= 60
 TEST         := $(OUT)/test$(S)
 
 names         = $(patsubst tests/%.c,%,$(wildcard $(1:%=tests/%_*.c)))
-UNIT_TESTS   := $(call names,unit)
+HAVE_CXX     := $(shell command -v $(CXX) 2>/dev/null)
+UNIT_TESTS   := $(filter-out $(if $(HAVE_CXX),,unit_kernels),$(call names,unit))
 FAULT_TESTS  := $(call names,fault)
 THR_TESTS    := $(call names,thr)
 MP_TESTS     := $(if $(HAVE_MPI),$(call names,mp))
@@ -39,9 +40,11 @@ C_TESTS      := $(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(GPU_TESTS) $(filter-
 M_TESTS      := $(MP_TESTS) $(MPG_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
 # What tests share; an archive, so that only those that use a part take it in.
 T_PARTS      := $(patsubst tests/%.c,$(TOBJ)/tests/%.o,$(wildcard tests/fake_*.c))
+# The GPU kernels on fibers, which unit_kernels runs.
+EMU_OBJ      := $(patsubst %,$(TOBJ)/tests/%.o,emu_run emu_kernels)
 T_OBJ        := $(TOBJ)/tests/t.o $(if $(T_PARTS),$(TOBJ)/tests/parts.a)
 MPI_LEAKS    := $(if $(filter address,$(SANITIZERS)),$(TOBJ)/tests/mpi_leaks.o)
-TEST_PROGRAM_OBJ := $(patsubst %,$(TOBJ)/tests/%.o,t $(C_TESTS) $(M_TESTS)) $(MPI_LEAKS) $(T_PARTS)
+TEST_PROGRAM_OBJ := $(patsubst %,$(TOBJ)/tests/%.o,t $(C_TESTS) $(M_TESTS)) $(MPI_LEAKS) $(T_PARTS) $(EMU_OBJ)
 
 $(TOBJ)/tests/parts.a: $(T_PARTS)
 	@$(call say,AR,$@)
@@ -64,6 +67,12 @@ $(C_TESTS:%=$(TEST)/%): $(TEST)/%: $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_LIB)
 $(M_TESTS:%=$(TEST)/%): $(TEST)/%: $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_MPI_OBJ) $(MPI_LEAKS) $(TEST_LIB)
 	@$(call say,LD,$@)
 	$(Q)$(WITH_MPI) $^ $(ALL_LDFLAGS) $(if $(MPI_LEAKS),-rdynamic) -lrt -lm -o $@
+
+$(TEST)/unit_kernels: $(EMU_OBJ)
+$(TOBJ)/tests/emu_kernels.o: tests/emu_kernels.cc $(TOBJ)/flags
+	@$(call say,CXX,$@)
+	$(Q)$(CXX) -std=c++17 -O1 -g $(WARN) -Wno-unknown-pragmas $(if $(findstring clang,$(CXX)),-Wno-pass-failed) -ffp-contract=off -fno-exceptions -fno-rtti -Iinclude -Itests \
+	  $(DEPS) -c $< -o $@
 
 # Examples are what a user would write: the public headers and the shared library, nothing else.
 EXAMPLE_PROGRAMS := $(EXAMPLES:%=$(OUT)/examples$(S)/%)
@@ -99,9 +108,9 @@ tests-gpu:   $(patsubst %,$(TEST)/%,$(GPU_TESTS) $(MPG_TESTS)) $(if $(HAVE_NVCC)
 $(FATBINS)/user.fatbin: tests/cuda/user.cu $(FATBINS)/flags
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,$<)
-# Not under sanitizers: the harness itself; not under ThreadSanitizer: arithmetic of one thread.
-ASAN_UNITS   := $(filter-out unit_harness,$(UNIT_TESTS))
-TSAN_UNITS   := $(filter-out unit_harness unit_reduce unit_plan unit_place unit_place_small unit_place_wide unit_gplan unit_cuda_share unit_caches,$(UNIT_TESTS))
+# Not under sanitizers: the harness itself, and fibers, whose stacks they do not know; not under ThreadSanitizer: arithmetic of one thread.
+ASAN_UNITS   := $(filter-out unit_harness unit_kernels,$(UNIT_TESTS))
+TSAN_UNITS   := $(filter-out unit_harness unit_kernels unit_reduce unit_plan unit_place unit_place_small unit_place_wide unit_gplan unit_cuda_share unit_caches,$(UNIT_TESTS))
 tests-asan:  $(patsubst %,$(TEST)/%,$(ASAN_UNITS) $(FAULT_TESTS) $(MP_TESTS))
 tests-tsan:  $(patsubst %,$(TEST)/%,$(TSAN_UNITS) $(THR_TESTS))
 

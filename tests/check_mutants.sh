@@ -32,6 +32,8 @@ reached() {
     src/device/lanes.inl | src/device/lanes_types.inl | src/device/types.inl) echo src/device/reduce_host.c:base ;;
     src/device/*.inl) echo src/device/kernels_host.c ;;
     src/host/place_*.inl) echo src/host/place_narrow.c ;;
+    src/device/cuda/*) echo tests/emu_kernels.cc ;;
+    include/symm_types.h) echo tests/emu_kernels.cc src/host/plan_gpu.c ;;
     src/device/dev.h) echo src/device/kernels_host.c src/device/wait.c ;;
     *) echo "$1" ;;
     esac
@@ -45,6 +47,12 @@ compile() { # directory, kind, sources: leaves objects in the directory, prints 
         # Every type times every reduction: optimised, that one file would take longer than all else here.
         [ "$isa" != "$source" ] && isa="-DSYMM_ISA=$isa -ffp-contract=off -Og" || isa=
         object=$tree/$(basename "${source%%:*}" .c).$kind.o
+        case $source in *.cc)
+            ${CXX:-g++} -std=c++17 -O1 -g -w -ffp-contract=off -fno-exceptions -fno-rtti -I"$tree/include" -I"$tree/tests" -c "$tree/$source" -o "$object" || return 1
+            echo "$object"
+            continue
+            ;;
+        esac
         $cc $flags $(sanitizer "$kind") $isa -I"$tree/include" -I"$tree/src" -c "$tree/${source%%:*}" -o "$object" || return 1
         echo "$object"
     done
@@ -52,6 +60,10 @@ compile() { # directory, kind, sources: leaves objects in the directory, prints 
 link() { # program, kind, test, objects
     program=$1 at=$(objects "$2") kind=$2 test=$3
     shift 3
+    if [ "$test" = unit_kernels ]; then
+        case $* in *emu_kernels*) ;; *) set -- "$@" "$at/tests/emu_kernels.o" ;; esac
+        set -- "$@" "$at/tests/emu_run.o"
+    fi
     $cc $(sanitizer "$kind") "$@" "$at/tests/$test.o" "$at/tests/t.o" "$at/tests/parts.a" "$at/libsymm.a" -pthread -ldl -lrt -lm -o "$program"
 }
 run() { # program, tests: 0 passed, 1 failed, 2 neither
@@ -66,7 +78,7 @@ have() { # kind, test
 }
 copy() { # directory
     rm -rf "${1:?}"
-    mkdir -p "$1" && cp -R src include "$1"
+    mkdir -p "$1/tests" && cp -R src include "$1" && cp tests/emu* "$1/tests"
 }
 
 # The table: name, what is changed (files, comma-separated; a sed script), how it is built, which test must notice, its tests.
@@ -113,6 +125,16 @@ vector-forgets-what-graphs-know|src/host/heap.c|s/if (atomic_load_explicit(&h->r
 vector-makes-what-it-has|src/host/region.c|s/i < g->old ? g->from : NULL/NULL/|plain|unit_vec|a_range_that_is_too_small_is_left_without_a_copy
 collect-takes-what-one-rank-has|src/host/heap_tidy.c|s/r < c->nranks \&\& in; r++) in = has/r < 1; r++) in = has/|plain|unit_heap_tidy|collect_returns_what_every_rank_has
 window-grows-over-its-neighbour|src/host/space.c|s/slot->next ? slot->next->off : s->stride/s->stride/|plain|fault_window_grow|a_window_moves_where_addresses_are_taken
+staging-leaves-scratch|src/host/plan_gpu.c|s/(int)(warps \* (unsigned)rows <= room ? warps : .*/(int)warps;/|plain|unit_plan|every_call_has_a_gpu_kernel
+gpu-staging-used-again-early|include/symm_types.h|s/SYMM_GPU_STAGE_PLACES 4/SYMM_GPU_STAGE_PLACES 3/|plain|unit_kernels|every_kernel_in_any_order
+gpu-pieces-not-waited-for|src/device/cuda/staged.cuh|s/if (!k .. posts_wait(r, w, k - 1)) continue;/if (!k) continue;/|plain|unit_kernels|every_kernel_in_any_order
+gpu-posted-before-all-have-stored|src/device/cuda/staged.cuh|s/return meet(2, w.warps \* 32u, left);/return left;/|plain|unit_kernels|every_kernel_in_any_order
+gpu-lines-used-again-early|src/device/cuda/lines.cuh|s/PUSH_PLACES 4u/PUSH_PLACES 3u/|plain|unit_kernels|every_kernel_in_any_order
+gpu-slices-used-again-early|src/device/cuda/lines.cuh|s/SHOT_PLACES 2u/SHOT_PLACES 1u/|plain|unit_kernels|every_kernel_in_any_order
+gpu-arrivals-not-waited-for|src/device/cuda/direct.cuh|s/while (p != a->rank \&\& (uint32_t)take8/while (0 \&\& (uint32_t)take8/|plain|unit_kernels|every_kernel_in_any_order
+gpu-scratch-without-parity|src/device/cuda/dev.cuh|s/(r.epoch \& 1u) \* 2u/0u/|plain|unit_kernels|every_kernel_in_any_order
+gpu-flags-before-their-data|src/device/cuda/dev.cuh|/^DEV void line_put/,/^}/s/if (!flags) put16/put16/|plain|unit_kernels|every_kernel_in_any_order
+gpu-lanes-leave-one-by-one|src/device/cuda/lines.cuh|s/r.left = __any_sync(0xffffffffu, scalars_wait(r))/scalars_wait(r)/|plain|unit_kernels|ranks_that_differ_all_leave an_abort_at_any_step_ends_all_kernels
 scratch-cuts-direct-kernels|src/host/plan_gpu.c|s/if (!is_direct(p)) p->threads/p->threads/|plain|unit_plan|large_calls_fill_the_gpu
 grid-larger-than-the-gpu|src/host/plan.c|s/if (e.ctas > e.sms)/if (0)/|plain|unit_plan|every_call_has_a_gpu_kernel
 host-kernels-on-gpus|src/host/plan.c|/^int symm_plan_can/,/^}/s/env->gpu ? SYMM_K_GPU : SYMM_K_HOST/SYMM_K_GPU + SYMM_K_HOST/|plain|unit_plan|no_kernel_runs_on_the_wrong_backend
@@ -149,7 +171,7 @@ local-pieces-unturned|src/host/heap_dump.c|/turn(pieces, n);/d|plain|unit_heap_d
 copy-that-is-lost-sight-of|src/host/synced_move.c|/if (r) s->ops->drain(s, stream);/d|plain|unit_gpu_synced|a_copy_that_cannot_be_marked_is_waited_for
 registering-pages-spoils-a-capture|src/host/comm_make.c|/SYMM_TRY(symm_gpu_push(c, &scope));/,/symm_gpu_pop/{/symm_gpu_p[uo]/d}|plain|unit_gpu_graph|set_up_spoils_no_capture
 lane-epoch-without-barrier|src/host/memlane_pool.c|s/SYMM_TRY(symm_coll_barrier(l->set->comm, l->stream));//|plain|thr_lane|a_late_peer_does_not_write_into_a_block_used_again
-lane-follows-nobody|src/host/memlane_pool.c|/symm_memmark_follow(s->comm, &o->zone/d|plain|unit_lane|another_lane_comes_behind_the_free
+lane-follows-nobody|src/host/memlane_pool.c|/symm_memmark_follow(l->set->comm, &g->given/d|plain|unit_lane|another_lane_comes_behind_the_free
 lane-spared-by-another-stream|src/host/memlane_pool.c|s/c->heard_stream != l->stream/0/|plain|thr_lane|other_streams_and_empty_calls_spare_none
 lane-spared-by-an-empty-call|src/host/memplan.c|s/l->call.count > 0/1/|plain|thr_lane|other_streams_and_empty_calls_spare_none
 lane-heir-not-behind|src/host/memlane.c|s/r = symm_memmark_follow(c, &now, heir->stream);/r = symmSuccess;/|plain|unit_lane|a_lane_that_ends_hands_over_what_it_had
@@ -196,10 +218,16 @@ largest-hole-not-told-upwards|src/host/place_tree.inl|/^static inline void tell/
 largest-hole-not-told-by-takes|src/host/place_tree.inl|s/if (len < others) len = others;//|plain|unit_place|large_trees_keep_their_order
 hint-of-a-leaf-that-is-gone|src/host/place_tree.inl|s/if (__builtin_expect(!same .. !leaf->count, 0)) return 0;/if (!same) return 0;/|plain|unit_place|first_fit_beside_the_model
 arena-free-without-the-exchange|src/host/arena_core.c|/^symmResult_t symm_arena_give/,/^}/{s/!atomic_compare_exchange_strong_explicit(/(sched_yield(), atomic_store_explicit(/;s/block, &is, \(.*\),$/block, \1,/;s/memory_order_acq_rel, memory_order_relaxed))/memory_order_relaxed), 0))/};s/^#include <errno.h>/&\n#include <sched.h>/|plain|unit_arena_threads|one_of_two_frees_wins
-arena-large-block-not-waited-for|src/host/arena_wait.c|/^void symm_pending_for/,/^}/s/if (e.stream == s)/if (1)/|plain|unit_arena_threads|a_block_goes_from_stream_to_stream producer_and_consumer_on_two_streams
-arena-far-free-not-waited-for|src/host/arena_sub.c|s/if (s != own) symm_pending_add(a, &sub->waits, 0, 1, s);//|plain|unit_arena_threads|a_free_on_another_stream_is_waited_for producer_and_consumer_on_two_streams
-arena-superblock-without-its-point|src/host/arena_global.c|s/symm_pending_add(a, &a->pending, off, off + bytes, s);//|plain|unit_arena_threads|superblocks_carry_their_order
+arena-large-block-not-waited-for|src/host/arena_wait.c|/^void symm_pending_for/,/^}/s/own = e.stream == s/own = 1/|plain|unit_arena_threads|a_block_goes_from_stream_to_stream producer_and_consumer_on_two_streams
+arena-far-free-not-waited-for|src/host/arena_sub.c|s/if (others) symm_pending_add(a, &sub->waits, 0, 1, s);//|plain|unit_arena_threads|a_free_on_another_stream_is_waited_for producer_and_consumer_on_two_streams
+arena-superblock-without-its-point|src/host/arena_global.c|s/symm_pending_add(a, &a->pending, off, off + bytes, s);/(void)s;/|plain|unit_arena_threads|superblocks_carry_their_order
 arena-ended-stream-not-waited-for|src/host/arena_sub.c|/^void symm_sub_close/,/^}/s/symm_pending_add(a, &sub->waits, 0, 1, s);//|plain|unit_arena_threads|an_ended_streams_holes_wait_for_its_work
+arena-lone-stream-forgotten|src/host/arena_global.c|/^static void note_loose/,/^}/s/loose = 1/loose = 0/|plain|unit_gpu_arena|a_second_stream_comes_behind_the_first
+arena-lone-stream-asked-in-its-capture|src/host/arena_gpu.c|/^static int gpu_able/,/^}/s/status == SYMM_CUDA_CAPTURE_NONE;/1;/|plain|unit_gpu_arena|the_lone_stream_is_captured
+arena-lone-stream-ends-without-its-point|src/host/arena_global.c|/^void symm_global_stream_end/,/^}/s/symm_pending_settle(a, &a->pending, s);//|plain|unit_gpu_arena|the_lone_stream_ends
+arena-lone-streams-memory-to-the-heap|src/host/arena_global.c|/^static void note_loose/,/^}/s/loose = 1/loose = 0/|plain|unit_gpu_arena|trim_asks_the_lone_stream
+arena-wait-refused-forgets-others|src/host/arena_wait.c|/^void symm_pending_return/,/^}/s/i < from->n/i < from->n - 1/|plain|unit_gpu_arena|a_refused_second_wait_forgets_neither
+arena-older-point-waited-for|src/host/arena_wait.c|/^static inline int behind/,/^}/s/e->seq >= other->seq/e->seq <= other->seq/|plain|unit_gpu_arena|the_newest_point_is_waited_for
 arena-ended-thread-keeps-its-sub|src/host/arena_threads.c|/^static void thread_ends/,/^}/{s/symm_last = (symm_sub_last){0};//;s/memset(recents, 0, sizeof recents);//}|plain|unit_arena_threads|a_destructor_that_runs_late_has_no_sub
 arena-ended-thread-gets-a-sub|src/host/arena_threads.c|/^static void thread_ends/,/^}/s/ending = 1;/ending = 0;/|plain|unit_arena_threads|a_destructor_that_runs_late_has_no_sub
 arena-streams-fit-badly|src/host/arena_sub.c|s/kind == SYMM_SUB_STREAM ? SYMM_PLACE_BEST : SYMM_PLACE_FIRST/SYMM_PLACE_FIRST/|plain|unit_arena_threads|small_blocks_of_64_streams
@@ -207,8 +235,8 @@ arena-fails-without-its-table|src/host/arena.c|s/if (r->dump \&\& (status == sym
 arena-superblocks-change-streams|src/host/arena_global.c|s/\*off = sub \&\& s ? place_again(a, sub, bytes) : SYMM_PLACE_NONE;/*off = SYMM_PLACE_NONE;/|plain|unit_arena_threads|a_stream_gets_its_own_superblocks_again
 arena-begins-with-the-newest-memory|src/host/arena.c|s/r->align, !o->sym, heap_take/r->align, 0, heap_take/|plain|unit_arena_heap|what_is_held_is_filled
 arena-does-not-turn-its-offsets|src/host/arena_global.c|s/return a->up.down ? a->up.limit - off - bytes : off;/return off + 0 * (bytes + a->super);/|plain|unit_arena|highest_first_all_sizes highest_first_holds_no_more
-arena-ended-streams-handle-believed|src/host/arena_core.c|s/symm_pending_disown(&a->pending, s);//|plain|unit_gpu_arena|the_handle_of_an_ended_stream_is_another_streams
-lane-gives-without-a-mark|src/host/memlane_pool.c|s/SYMM_TRY(symm_memmark_set(s->comm, &z->given, l->stream));//|plain|unit_lane|another_lane_comes_behind_the_free
+arena-ended-streams-handle-believed|src/host/arena_global.c|s/symm_pending_disown(&a->pending, s);//|plain|unit_gpu_arena|the_handle_of_an_ended_stream_is_another_streams
+lane-gives-without-a-mark|src/host/memlane_pool.c|s/SYMM_TRY(symm_memmark_set(l->set->comm, &z->given, l->stream));//|plain|unit_lane|another_lane_comes_behind_the_free
 graph-auto-free-frees-nothing|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/p->nlive = 0;//|plain|unit_lane_graph|G_3_4_auto_free_on_launch
 synced-pull-leaves-the-state|src/host/synced_move.c|/^symmResult_t symm_synced_pull/,/^}/s/s->head = SYMM_SYNCED_SYNCED;//|plain|unit_synced|every_state_times_every_call
 vector-shrinks-before-all-can|src/host/heap_tidy.c|/^static symmResult_t trim(/,/^}/s/    status = meet(h, status, keep, stage);/if (s) shorten(h, s);\n&/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing ranks_that_shrink_to_other_sizes_are_told_at_once
@@ -221,7 +249,7 @@ EOF
 }
 
 # The lines of the table that are to be run; as many as make check has the time for, others each time.
-some=32
+some=24
 choose() { # names
     seed=${T_SEED:-$(date +%s)}
     if [ $# -gt 0 ]; then

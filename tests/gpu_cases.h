@@ -46,7 +46,7 @@ static inline int gc_envs(int n) {
  * scratch. forced: the kernel per collective, -1 none. */
 static inline void gc_env(int i, int n, int devices, int *forced) {
     static const int ctas[] = {0, 1, 3, 16}, threads[] = {0, 32, 96, 480};
-    static const char *const scratch[] = {"64M", "1M", "4M", "16M"};
+    static const char *const scratch[] = {"112M", "1M", "4M", "16M"};
     int ar[SYMM_KERNEL_COUNT], ag[SYMM_KERNEL_COUNT];
     const int nar = gk_rows(symmCollAllReduce, n, ar), nag = gk_rows(symmCollAllGather, n, ag);
     const int a = i % gc_algos(n), b = i / gc_algos(n);

@@ -311,7 +311,7 @@ static void tables_say_what_is_done(void) {
 
 /* ---- GPUs ---- */
 
-static const uint64_t gpu_scratch[] = {1ull << 20, (1ull << 20) + 4096, 3ull << 20, 64ull << 20,
+static const uint64_t gpu_scratch[] = {1ull << 20, (1ull << 20) + 4096, 3ull << 20, 112ull << 20,
                                        4ull << 30};
 enum { GPU_SCRATCH = sizeof gpu_scratch / sizeof gpu_scratch[0] };
 
@@ -343,6 +343,19 @@ static int min(int a, int b) {
     return a < b ? a : b;
 }
 
+/* What all CTAs keep in staging fits there; as many loads are under way as the kernel means to have. */
+static void staging_is_sound(const symm_plan_env *env, const symm_plan *p) {
+    const uint64_t n = (unsigned)env->nranks,
+                   rows = (uint64_t)p->ctas * (unsigned)p->stage_warps * (unsigned)p->stage_rows;
+    T_CHECK(p->stage_warps >= 0 && p->stage_warps <= p->threads / 32);
+    T_CHECK(p->stage_rows >= 1);
+    if (n == 2 || n == 4) T_EQ(p->stage_rows % 2, 0);
+    T_CHECKF(rows * 512 * n * SYMM_GPU_STAGE_PLACES <= env->scratch.stage_bytes,
+             "%d ranks: %d CTAs of %d warps of %d rows leave the %llu bytes of staging",
+             env->nranks, p->ctas, p->stage_warps, p->stage_rows,
+             (unsigned long long)env->scratch.stage_bytes);
+}
+
 static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, const symm_plan *p) {
     const int most = k->places && (env->nranks == 4 || env->nranks == 8) ? SYMM_GPU_THREADS_FEW
                                                                          : SYMM_GPU_THREADS;
@@ -357,6 +370,7 @@ static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, co
     if (env->ctas) T_CHECK(p->ctas <= env->ctas);
     if (env->threads >= 32) T_CHECK(p->threads <= env->threads);
     T_CHECK(p->chunk >= 1);
+    if (p->kernel == SYMM_KERNEL_AR_DIRECT) staging_is_sound(env, p);
     if (!k->places) return;
     const int direct = p->kernel == SYMM_KERNEL_AR_DIRECT || p->kernel == SYMM_KERNEL_AG_DIRECT;
     T_CHECK(p->line_warps >= 1 && p->line_warps <= p->threads / 32);
@@ -448,7 +462,7 @@ static void large_calls_fill_the_gpu(void) {
             for (int c = 0; c < 2; c++)
                 for (int small = 0; small < 2; small++) {
                     symm_plan_env env = {.nranks = n, .gpu = 1, .sms = 132, .forced = free_choice};
-                    env.scratch = symm_plan_gpu_scratch(small ? 16 << 20 : 64 << 20, n);
+                    env.scratch = symm_plan_gpu_scratch(small ? 16 << 20 : 112 << 20, n);
                     symm_call call = {.coll = colls[c],
                                       .count = (mb << 20) / (c ? (unsigned)n : 1),
                                       .type = symmUint8,
@@ -464,10 +478,13 @@ static void large_calls_fill_the_gpu(void) {
                              symm_kernels[p.kernel].name, p.ctas);
                     if (direct && mb >= 64)
                         T_EQ(p.threads, n == 4 || n == 8 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS);
+                    if (p.kernel == SYMM_KERNEL_AR_DIRECT && !small && n <= 4)
+                        T_CHECKF(p.stage_warps == p.threads / 32, "%d ranks: %d of %d warps", n,
+                                 p.stage_warps, p.threads / 32);
                 }
 }
 
-/* LL packets, then lines: each area in its place, no slot over another, none over the end. */
+/* LL packets, then lines, then staging: each area in its place, no slot over another, none over the end. */
 static void gpu_scratch_is_divided(void) {
     for (uint64_t bytes = 1ull << 20; bytes <= 4ull << 30; bytes += bytes / 3 & ~4095ull)
         for (int n = 1; n <= SYMM_MAX_RANKS; n++) {
@@ -482,7 +499,9 @@ static void gpu_scratch_is_divided(void) {
             T_CHECKF(s.packet_slot >= 4 * 512 && s.packet_slot % (4 * 512) == 0,
                      "%d ranks, %llu bytes: a slot of %llu holds no lines", n,
                      (unsigned long long)bytes, (unsigned long long)s.packet_slot);
-            T_CHECK(s.stage_bytes == 0); /* the host's */
+            T_CHECK(s.stage_off >= end && s.stage_off % 128 == 0);
+            T_CHECK(s.stage_bytes % 4096 == 0 && s.stage_bytes >= bytes / 7 * 3 - 4096);
+            T_CHECK(s.stage_off + s.stage_bytes <= SYMM_CTL_BYTES + bytes);
         }
 }
 

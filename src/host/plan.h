@@ -28,11 +28,12 @@ typedef struct { /* what was agreed when the communicator was made */
 typedef struct {
     symm_kernel_id kernel;
     int ctas;
-    int threads;       /* GPUs: of a CTA, those that move data */
-    uint64_t chunk;    /* bytes; GPUs: lines of a warp and item */
-    uint32_t flags;    /* SYMM_ARG_NT */
-    int line_warps;    /* GPUs: of a CTA's, those that move lines */
-    int force_refused; /* the forced kernel cannot run this call */
+    int threads;                 /* GPUs: of a CTA, those that move data */
+    uint64_t chunk;              /* bytes; GPUs: lines of a warp and item */
+    uint32_t flags;              /* SYMM_ARG_NT */
+    int line_warps;              /* GPUs: of a CTA's, those that move lines */
+    int stage_warps, stage_rows; /* GPUs: those that have staging, 0: there is none; rows of each */
+    int force_refused;           /* the forced kernel cannot run this call */
 } symm_plan;
 
 /* Never fails: every call has a kernel. */

@@ -4,11 +4,13 @@
 #define ALWAYS     UINT64_MAX
 #define LINE_DATA  480u /* of a warp's four lines: cuda/dev.cuh */
 #define LINE_BYTES 512u
+#define STAGE_ROW  512u
+#define FNV        0x100000001b3ull
 #define LL_MOST    (512u << 10) /* bytes of an LL slot: messages up to half of it */
 
 /* The first row that fits wins. upto: bytes of this rank's input. warps: of a CTA, as long as there are fewer than `ctas` of
- * them; then more. Measured on two H200 (docs/performance.md); for more ranks by the bytes that leave a GPU: LL sends nearly twice those of lines and
- * is 0.3 us shorter, so it wins up to 120 KB / (n-1); one-shot saves an exchange of 1.1 us and loses from 380 KB / (n-1)(1-2/n) on. */
+ * them; then more. Measured on two and four H200 (docs/performance.md); for eight by the bytes that leave a GPU: LL sends nearly twice those of lines and
+ * is 0.3 us shorter, and wins up to some 300 KB / (n-1); one-shot saves an exchange of 1.1 us and loses from 380 KB / (n-1)(1-2/n) on. */
 typedef struct {
     symmColl_t coll;
     int max_ranks;
@@ -21,15 +23,13 @@ static const table_row table[] = {
     {symmCollAllReduce, 1, ALWAYS, SYMM_KERNEL_AR_LOCAL, 15, 256},
     {symmCollAllReduce, 2, 128u << 10, SYMM_KERNEL_AR_LL, 4, 132},
     {symmCollAllReduce, 2, 512u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
-    {symmCollAllReduce, 2, 8u << 20, SYMM_KERNEL_AR_2SHOT128, 2, 132},
-    {symmCollAllReduce, 2, ALWAYS, SYMM_KERNEL_AR_DIRECT, 15, 132},
-    {symmCollAllReduce, 4, 32u << 10, SYMM_KERNEL_AR_LL, 4, 132},
-    {symmCollAllReduce, 4, 128u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
-    {symmCollAllReduce, 8, 16u << 10, SYMM_KERNEL_AR_LL, 4, 132},
+    {symmCollAllReduce, 4, 64u << 10, SYMM_KERNEL_AR_LL, 4, 132},
+    {symmCollAllReduce, 4, 256u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
+    {symmCollAllReduce, 8, 32u << 10, SYMM_KERNEL_AR_LL, 4, 132},
     {symmCollAllReduce, 8, 64u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
     {symmCollAllReduce, SYMM_MAX_RANKS, 4u << 10, SYMM_KERNEL_AR_LL, 4, 132},
     {symmCollAllReduce, SYMM_MAX_RANKS, 16u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
-    {symmCollAllReduce, SYMM_MAX_RANKS, 16u << 20, SYMM_KERNEL_AR_2SHOT128, 2, 132},
+    {symmCollAllReduce, SYMM_MAX_RANKS, 8u << 20, SYMM_KERNEL_AR_2SHOT128, 2, 132},
     {symmCollAllReduce, SYMM_MAX_RANKS, ALWAYS, SYMM_KERNEL_AR_DIRECT, 15, 132},
     {symmCollAllGather, 1, ALWAYS, SYMM_KERNEL_AG_LOCAL, 15, 256},
     {symmCollAllGather, 2, 128u << 10, SYMM_KERNEL_AG_LL, 4, 132},
@@ -100,13 +100,13 @@ static void pick_grid(const symm_plan_env *env, const table_row *row, uint64_t n
     p->threads = 32 * clamp(warps, 1, most);
 }
 
-/* Only where buffers are outside windows does a direct kernel move lines. */
+/* A direct kernel moves lines only where buffers are outside windows or there is no staging. */
 static int is_direct(const symm_plan *p) {
     return p->kernel == SYMM_KERNEL_AR_DIRECT || p->kernel == SYMM_KERNEL_AG_DIRECT;
 }
 
 /* Warps that move lines, and lines of an item: what makes the call one item, as far as there is scratch. Where it does not do for all warps CTAs have
- * fewer of them, so that the call stays on as many multiprocessors; a direct kernel keeps its others for what needs no scratch. */
+ * fewer of them, so that the call stays on as many multiprocessors; a direct kernel keeps its others for its other way. */
 static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint64_t need,
                        symm_plan *p) {
     const uint64_t room = env->scratch.packet_slot / ((unsigned)k->places * LINE_BYTES);
@@ -121,6 +121,20 @@ static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint6
     if (!p->chunk) p->chunk = 1;
 }
 
+/* Staging of a direct all_reduce. A post waits for all that the CTA has stored, so the more it covers the better; measured up to four rows of a warp
+ * for each of three peers (docs/performance.md). Where scratch is short there are fewer rows, then fewer warps, then lines. */
+static void pick_stage(const symm_plan_env *env, symm_plan *p) {
+    const uint64_t n = (unsigned)env->nranks, warps = (unsigned)p->threads / 32u,
+                   room = env->scratch.stage_bytes /
+                          (SYMM_GPU_STAGE_PLACES * n * STAGE_ROW * (unsigned)p->ctas);
+    const int least =
+        n <= 4 ? 2 : 1; /* of two and four ranks, two loads are under way at once: ar_staged */
+    int rows = n <= 4 ? 4 : n <= 8 ? 2 : 1;
+    while (rows > least && warps * (unsigned)rows > room) rows /= 2;
+    p->stage_rows = rows;
+    p->stage_warps = (int)(warps * (unsigned)rows <= room ? warps : room / (unsigned)rows);
+}
+
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {
     const table_row *row = row_for(env, call, kernel);
     symm_plan p = {.kernel = kernel >= 0 ? (symm_kernel_id)kernel : row->kernel, .chunk = 1};
@@ -128,6 +142,7 @@ symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int ker
     const uint64_t need = work(env, call, k);
     pick_grid(env, row, need, &p);
     if (k->places) pick_lines(env, k, need, &p);
+    if (p.kernel == SYMM_KERNEL_AR_DIRECT) pick_stage(env, &p);
     return p;
 }
 
@@ -135,15 +150,34 @@ uint64_t symm_plan_gpu_chunk(const symm_plan *plan) {
     return symm_kernels[plan->kernel].places ? plan->chunk * LINE_DATA : 0;
 }
 
-/* LL packets first, then lines: [parity][phase][source] slots. */
+/* LL packets first, then lines: [parity][phase][source] slots; then staging. */
 symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
-    symm_scratch s = {.ll_off = SYMM_CTL_BYTES};
-    const uint64_t n = (unsigned)nranks;
-    s.ll_slot = bytes / 8 / (2 * n) & ~4095ull;
+    symm_scratch s = {.ll_off = SYMM_CTL_BYTES, .stage_bytes = bytes / 7 * 3 & ~4095ull};
+    const uint64_t n = (unsigned)nranks, rest = bytes - s.stage_bytes;
+    s.ll_slot = rest / 8 / (2 * n) & ~4095ull;
     if (s.ll_slot > LL_MOST) s.ll_slot = LL_MOST;
     s.packet_off = s.ll_off + 2 * n * s.ll_slot;
-    s.packet_slot = (bytes - 2 * n * s.ll_slot) / (4 * n) & ~(4ull * LINE_BYTES - 1);
+    s.packet_slot = (rest - 2 * n * s.ll_slot) / (4 * n) & ~(4ull * LINE_BYTES - 1);
+    s.stage_off = s.packet_off + 4 * n * s.packet_slot;
     return s;
+}
+
+/* What no field of a call tells: ranks that divide scratch or staging in other ways must not meet. */
+static uint64_t layout(uint64_t h) {
+    static const uint64_t bytes[] = {1ull << 20, 112ull << 20};
+    static const int ranks[] = {2, 4, 8, 72};
+    const uint64_t fixed[] = {LINE_DATA, STAGE_ROW, SYMM_GPU_STAGE_PLACES, sizeof(symm_gpu_ctl)};
+    for (unsigned i = 0; i < sizeof fixed / sizeof fixed[0]; i++) h = (h ^ fixed[i]) * FNV;
+    for (unsigned i = 0; i < 8; i++) {
+        symm_plan_env env = {.nranks = ranks[i / 2], .gpu = 1, .sms = 132};
+        env.scratch = symm_plan_gpu_scratch(bytes[i % 2], env.nranks);
+        symm_plan p = {.ctas = 132, .threads = SYMM_GPU_THREADS_FEW};
+        pick_stage(&env, &p);
+        const uint64_t v[] = {env.scratch.ll_slot, env.scratch.packet_slot, env.scratch.stage_bytes,
+                              (uint64_t)p.stage_warps, (uint64_t)p.stage_rows};
+        for (unsigned k = 0; k < sizeof v / sizeof v[0]; k++) h = (h ^ v[k]) * FNV;
+    }
+    return h;
 }
 
 uint64_t symm_plan_gpu_hash(uint64_t h) {
@@ -151,7 +185,7 @@ uint64_t symm_plan_gpu_hash(uint64_t h) {
         const uint64_t v[] = {
             table[i].coll,   (uint64_t)table[i].max_ranks, table[i].upto,
             table[i].kernel, (uint64_t)table[i].warps,     (uint64_t)table[i].ctas};
-        for (unsigned k = 0; k < sizeof v / sizeof v[0]; k++) h = (h ^ v[k]) * 0x100000001b3ull;
+        for (unsigned k = 0; k < sizeof v / sizeof v[0]; k++) h = (h ^ v[k]) * FNV;
     }
-    return h;
+    return layout(h);
 }

@@ -1,6 +1,6 @@
 /* dev.cuh - what the GPU kernels are written in: words with order and scope, packets, waits, the way out.
  *
- * The only GPU file that names memory order. A kernel runs in CTAs of `data` warps and one last warp, which in CTA 0
+ * A kernel runs in CTAs of `data` warps and one last warp, which in CTA 0
  * exchanges the signatures (frame.cuh). CTA b waits only for the same CTA of its peers. Every thread passes
  * griddepcontrol.wait before it touches memory, and every CTA ends through close_kernel. */
 #ifndef SYMM_CUDA_DEV_CUH_
@@ -10,12 +10,13 @@
 
 #include "../../../include/symm.h"
 #include "../../../include/symm_types.h"
-
-#define DEV static __device__ __forceinline__
+#include "ptx.cuh"
 
 /* Polls of a word in this GPU's memory between two looks at the host's, about a millisecond: thousands of threads may be waiting, and
  * what they ask of the host goes over one PCIe link. */
+#ifndef SPIN_POLLS
 #define SPIN_POLLS 4000u
+#endif
 /* How long a peer that destroyed its communicator may still owe us nothing. */
 #define LEFT_GRACE_NS 1000000000ull
 
@@ -26,76 +27,6 @@ struct run { /* one thread of a kernel at work */
     int left;          /* this thread is leaving: a reason is written */
     int over; /* a kernel before this one has left, here or at a peer: whoever does not find what it waits for leaves */
 };
-
-/* ---- words ------------------------------------------------------------------------------------------------------ */
-
-/* Relaxed at system scope: they go to the memory they name and come back from it, past L1. What is read needs no further
- * order, because it carries its own flag. */
-DEV void put16(void *p, uint4 v) {
-    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x),
-                 "r"(v.y), "r"(v.z), "r"(v.w)
-                 : "memory");
-}
-DEV uint4 get16(const void *p) {
-    uint4 v;
-    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p)
-                 : "memory");
-    return v;
-}
-DEV void put8(void *p, uint64_t v) {
-    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
-}
-DEV uint64_t get8(const void *p) {
-    uint64_t v;
-    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
-    return v;
-}
-DEV uint32_t get4(const void *p) {
-    uint32_t v;
-    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-    return v;
-}
-DEV void put4(void *p, uint32_t v) {
-    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
-}
-/* Publishes what this thread, and through a barrier of the CTA the others, stored before; pairs with take8 in the rank that
- * owns *p. */
-DEV void give8(void *p, uint64_t v) {
-    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
-}
-DEV uint64_t take8(const void *p) {
-    uint64_t v;
-    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
-    return v;
-}
-/* The same for a word of this GPU that its host reads by copying. */
-DEV void give4(void *p, uint32_t v) {
-    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
-}
-/* Data of a peer that has announced it: past L1, where nothing of it can be old. */
-DEV uint4 load_remote(const char *p) {
-    uint4 v;
-    asm volatile("ld.global.relaxed.sys.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p));
-    return v;
-}
-DEV uint64_t clock_ns(void) {
-    uint64_t t;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-    return t;
-}
-
-/* Programmatic launch: the next kernel may be put in place now; what it reads it reads after its own wait, which is for
- * our end. Nothing of ours precedes our wait. */
-DEV void enter_grid(void) {
-#if __CUDA_ARCH__ >= 900 /* older ones are launched when their predecessor has ended */
-    asm volatile("griddepcontrol.launch_dependents;");
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
 
 /* ---- addresses -------------------------------------------------------------------------------------------------- */
 
@@ -200,36 +131,6 @@ DEV int warp_poll_again(run &r, uint32_t &polls, int peer, int stage, uint64_t &
 DEV int alignment(const void *p) {
     uint32_t low = (uint32_t)(uintptr_t)p & 15u;
     return low ? (int)(low & (0u - low)) : 16;
-}
-
-/* Loads of what an earlier kernel or a peer wrote: past L1; volatile, so that none is moved ahead of the wait of enter_grid. */
-DEV uint4 load16(const char *p) {
-    uint4 v;
-    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p)
-                 : "memory");
-    return v;
-}
-DEV uint2 load8(const char *p) {
-    uint2 v;
-    asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p) : "memory");
-    return v;
-}
-DEV uint32_t load4(const char *p) {
-    uint32_t v;
-    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-    return v;
-}
-DEV uint32_t pair_at(const char *p) {
-    unsigned short v;
-    asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(v) : "l"(p) : "memory");
-    return v;
-}
-DEV uint32_t byte_at(const char *p) {
-    uint32_t v;
-    asm volatile("ld.global.cg.u8 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-    return v;
 }
 
 /* WORDS words at p in pieces as wide as their alignment allows, or the first `valid` bytes of them and 0 for the others. Not inlined: the
@@ -389,16 +290,7 @@ DEV int line_stale(uint4 v, int flags, uint64_t flag) {
  * stores arrives as one. So the store is made by all lanes together; a warp whose lanes are apart (compilers do not promise to bring
  * them together, and __syncwarp does so for its own length only) stores the data first, and the flags behind a fence. */
 DEV void line_put(void *p, uint4 v, int flags) {
-    int apart;
-    asm volatile("{\n\t.reg .pred whole;\n\t.reg .b32 here;\n\t"
-                 "activemask.b32 here;\n\t"
-                 "setp.eq.u32 whole, here, 0xffffffff;\n\t"
-                 "@whole st.relaxed.sys.global.v4.u32 [%1], {%2, %3, %4, %5};\n\t"
-                 "selp.s32 %0, 0, 1, whole;\n\t}"
-                 : "=r"(apart)
-                 : "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
-                 : "memory");
-    if (!apart) return;
+    if (!put_whole_warp(p, v)) return;
     if (!flags) put16(p, v);
     __syncwarp();
     if (flags) {

@@ -1,4 +1,4 @@
-/* direct.cuh - large messages: straight between the users' windows, no scratch, no flag in the data.
+/* direct.cuh - large messages: straight into the users' windows, no flag in the data. all_gather; what all_reduce (staged.cuh) shares with it.
  *
  * Every rank tells every peer where its buffers lie (ready); once all have, each knows whether all buffers of all ranks are in windows
  * and aligned. All come to the same answer from the same words: if so they load and store there, else all take the way through
@@ -10,17 +10,16 @@
 
 #include "lines.cuh"
 
-/* Measured on two H200; docs/performance.md. */
-enum { AG_WARPS = 4 };
+/* Measured on two and four H200; docs/performance.md. */
+#define AG_WARPS 4u
 
 struct places { /* of all ranks' buffers; shared by the CTA */
     uint64_t src[SYMM_MAX_RANKS], dst[SYMM_MAX_RANKS];
-    int left;
 };
 
-/* The data warps of a CTA alone: the last warp is busy with signatures. */
-DEV void data_barrier(void) {
-    asm volatile("bar.sync 1, %0;" ::"r"(data_threads()) : "memory");
+/* The data warps alone: the last warp is busy with signatures. */
+DEV int data_barrier(int left) {
+    return meet(1, data_threads(), left);
 }
 
 DEV void put_offset(uint32_t *to, uint64_t off, uint32_t epoch) {
@@ -41,8 +40,7 @@ DEV int take_offset(run &r, int p, const uint32_t *from, uint64_t &off) {
 DEV int trade_places(run &r, places &at) {
     const symm_args *a = r.a;
     const unsigned parity = r.epoch & 1u;
-    if (threadIdx.x == 0) at.left = 0;
-    data_barrier();
+    int left = r.over; /* what is announced here may have waited for us, and been let go */
     for (int p = (int)threadIdx.x; p < a->nranks; p += (int)data_threads()) {
         symm_gpu_inbox *out = &ctl_of(a, p)->inbox[a->rank], *in = &r.ctl->inbox[p];
         at.src[p] = a->src_off, at.dst[p] = a->dst_off;
@@ -54,11 +52,9 @@ DEV int trade_places(run &r, places &at) {
         /* Who means another call must not be let into these buffers, nor we into its. */
         if (take_offset(r, p, in->src_off[parity], at.src[p]) ||
             take_offset(r, p, in->dst_off[parity], at.dst[p]) || signature_differs(r, p))
-            at.left = 1;
+            left = 1;
     }
-    if (r.over) at.left = 1; /* what is announced here may have waited for us, and been let go */
-    data_barrier();
-    if (at.left) return -1;
+    if (data_barrier(left)) return -1;
     uint64_t bad = 0;
     for (int p = 0; p < a->nranks; p++)
         bad |= at.src[p] == SYMM_STAGED || at.dst[p] == SYMM_STAGED ? 1u
@@ -69,7 +65,11 @@ DEV int trade_places(run &r, places &at) {
 /* After the CTA's last load and store. */
 DEV void arrive_and_wait(run &r) {
     const symm_args *a = r.a;
-    data_barrier(); /* the others' stores come before the release below, which is cumulative */
+    /* The others' stores come before the release below, which is cumulative. Where one of us has not stored all, no peer is to think so. */
+    if (data_barrier(r.left)) {
+        r.left = 1;
+        return;
+    }
     for (int p = (int)threadIdx.x; p < a->nranks; p += (int)data_threads())
         if (p != a->rank)
             give8(&ctl_of(a, p)->arrive[blockIdx.x][a->rank],
@@ -95,143 +95,6 @@ DEV char *target_of(const symm_args *a, const places &at, int p) {
 DEV uint64_t first_chunk(unsigned warps, uint64_t none) {
     const unsigned warp = threadIdx.x / 32u;
     return warp < warps ? (uint64_t)warp * gridDim.x + blockIdx.x : none;
-}
-
-/* ---- all_reduce: every rank loads its slice from all, reduces, stores to all ------------------------------------------------ */
-
-/* v[q] is of rank + q, modulo N, a power of two; after this v[p] is of rank p. Turned by 1, 2, 4 where rank has that bit: no register is
- * chosen by a number that is not known. */
-template <int N, int U> DEV void by_rank(uint4 (&v)[N][U], int rank) {
-#pragma unroll
-    for (int by = 1; by < N; by *= 2) {
-        const int turn = rank & by;
-        uint4 was[N][U];
-#pragma unroll
-        for (int p = 0; p < N; p++)
-#pragma unroll
-            for (int i = 0; i < U; i++) was[p][i] = v[p][i];
-#pragma unroll
-        for (int p = 0; p < N; p++)
-#pragma unroll
-            for (int i = 0; i < U; i++) v[p][i] = turn ? was[(p + N - by) % N][i] : was[p][i];
-    }
-}
-
-/* U vectors of 16 bytes at once, `step` apart: vector i of them if i < some. */
-template <int T, int N, int OP, int U>
-DEV void reduce_vectors(const run &r, const places &at, uint64_t from, uint64_t step, int some) {
-    const symm_args *a = r.a;
-    const int n = N ? N : a->nranks;
-    reduction<T, 4, OP> sum[U];
-    uint32_t out[4];
-    if (N) {
-        uint4 v[N ? N : 1][U];
-#pragma unroll
-        for (int q = 0; q < N;
-             q++) { /* each rank begins with another one, which spreads over the links */
-            const char *source = source_of(a, at, N == 2 ? q : peer_of(a->rank, N, q)) + from;
-#pragma unroll
-            for (int i = 0; i < U; i++)
-                if (i < some) v[q][i] = load_remote(source + (unsigned)i * step);
-        }
-        if (N > 2) by_rank(v, a->rank);
-#pragma unroll
-        for (int p = 0; p < N; p++)
-#pragma unroll
-            for (int i = 0; i < U; i++) {
-                uint32_t x[4];
-                to_words(x, v[p][i]);
-                if (p == 0)
-                    sum[i].first((int)a->op, x, scale_of<T, OP>(r, p));
-                else
-                    sum[i].step((int)a->op, x, scale_of<T, OP>(r, p));
-            }
-    } else {
-        for (int p = 0; p < n; p++)
-#pragma unroll
-            for (int i = 0; i < U; i++) {
-                uint32_t x[4] = {0, 0, 0, 0};
-                if (i < some)
-                    to_words(x, load_remote(source_of(a, at, p) + from + (unsigned)i * step));
-                if (p == 0)
-                    sum[i].first((int)a->op, x, scale_of<T, OP>(r, p));
-                else
-                    sum[i].step((int)a->op, x, scale_of<T, OP>(r, p));
-            }
-    }
-#pragma unroll
-    for (int i = 0; i < U; i++) {
-        sum[i].last((int)a->op, n, out);
-#pragma unroll
-        for (int q = 0; q < n; q++)
-            if (i < some)
-                *(uint4 *)(target_of(a, at, peer_of(a->rank, n, q)) + from + (unsigned)i * step) =
-                    make_uint4(out[0], out[1], out[2], out[3]);
-    }
-}
-
-/* The last bytes of the message, fewer than 16; by one thread of the last slice's owner. */
-template <int T, int OP>
-DEV void reduce_tail(const run &r, const places &at, uint64_t from, uint64_t bytes) {
-    const symm_args *a = r.a;
-    reduction<T, 4, OP> sum;
-    uint32_t x[4], out[4];
-    for (int p = 0; p < a->nranks; p++) {
-        to_words(x, load_pieces<4>(source_of(a, at, p) + from, (int64_t)bytes, 16));
-        if (p == 0)
-            sum.first((int)a->op, x, scale_of<T, OP>(r, p));
-        else
-            sum.step((int)a->op, x, scale_of<T, OP>(r, p));
-    }
-    sum.last((int)a->op, a->nranks, out);
-    for (int p = 0; p < a->nranks; p++)
-        store_pieces<4>(target_of(a, at, p) + from, make_uint4(out[0], out[1], out[2], out[3]),
-                        (int64_t)bytes, 16);
-}
-
-/* In place is safe: what lies in a rank's slice is read and written by that rank alone, by one thread, in this order. */
-template <int T, int N, int OP> DEV void ar_direct(run &r, places &at) {
-    const int U = N == 2 && elem<T>::BYTES > 1 ? 4 : N == 2 || N == 4 ? 2 : 1;
-    const symm_args *a = r.a;
-    const int n = N ? N : a->nranks;
-    const uint64_t bytes = a->count * a->esize, each = slice_bytes(bytes, n);
-    const slice mine = slice_of(bytes, each, a->rank);
-    const uint64_t vectors = (mine.end - mine.at) / 16, block = 32u * U,
-                   chunks = (vectors + block - 1) / block;
-    const unsigned warps = data_threads() / 32u;
-    if (OP == ANY_OP && a->op == SYMM_OP_PREMUL) {
-        if (scalars_wait(r))
-            at.left = 1; /* all leave together: the others wait at barriers of the CTA */
-        data_barrier();
-        if (at.left) return;
-    }
-    for (uint64_t c = first_chunk(warps, chunks); c < chunks; c += (uint64_t)warps * gridDim.x) {
-        const uint64_t b = c * block;
-        const uint64_t first = b + threadIdx.x % 32u,
-                       left = first < vectors ? (vectors - first + 31u) / 32u : 0;
-        if (left)
-            reduce_vectors<T, N, OP, U>(r, at, mine.at + first * 16, 32u * 16,
-                                        left < U ? (int)left : U);
-    }
-    const uint64_t tail = (mine.end - mine.at) % 16;
-    if (tail && blockIdx.x == 0 && threadIdx.x == 0)
-        reduce_tail<T, OP>(r, at, mine.end - tail, tail);
-    arrive_and_wait(r);
-}
-
-template <int T, int N> DEV void body_ar_direct(run &r) {
-    __shared__ places at;
-    const int way = trade_places(r, at);
-    if (way < 0) {
-        r.left = 1;
-    } else if (
-        !way) { /* once for all, to keep the kernel small: registered memory is what large messages are for */
-        if (has_lines(r.a)) ar_twoshot<T, 0, ANY_OP>(r);
-    } else if (HOT(T) && r.a->op == SYMM_OP_SUM) {
-        ar_direct<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
-    } else {
-        ar_direct<T, N, ANY_OP>(r, at);
-    }
 }
 
 /* ---- all_gather: every rank stores its part to all --------------------------------------------------------------------------- */
@@ -269,7 +132,7 @@ template <int N> DEV void ag_direct(run &r, const places &at) {
 }
 
 template <int N> DEV void body_ag_direct(run &r) {
-    __shared__ places at;
+    CTA_SHARED(places, at);
     const int way = trade_places(r, at);
     /* A part begins at a multiple of its length. */
     if (way < 0)

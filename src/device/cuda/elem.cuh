@@ -140,6 +140,7 @@ template <> struct elem<symmFloat64> {
     DEV double scalar(uint64_t bits) { return __longlong_as_double((long long)bits); }
 };
 
+#ifdef __CUDACC__
 /* Hardware conversions where they give the same bits: only the canonical NaN of theirs differs from ours. */
 DEV float half_to_float(uint32_t code) {
     float f;
@@ -156,6 +157,11 @@ DEV uint32_t float_to_bf16(float v) {
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(v));
     return v != v ? 0x7fc0u : h;
 }
+#else
+#define half_to_float symm_f16_decode
+#define float_to_half symm_f16_encode
+#define float_to_bf16 symm_bf16_encode
+#endif
 
 template <> struct elem<symmFloat16> {
     typedef float acc;

@@ -8,6 +8,7 @@
  *   ended, which had heard from the peer in epoch e-1; the peer spoke inside its kernel e-1, so its kernel e-2, the last that read
  *   this parity, had ended.
  *
+ * Staging has no parity: staged.cuh says why it needs none.
  * Within a kernel a place of scratch is used again by the same warp a fixed number of items later; each body says why it is free. */
 #ifndef SYMM_CUDA_FRAME_CUH_
 #define SYMM_CUDA_FRAME_CUH_

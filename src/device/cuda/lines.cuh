@@ -93,6 +93,11 @@ DEV int line_recv(run &r, const warp_work &w, uint32_t use, unsigned j, int phas
     return 0;
 }
 
+/* scalars_wait of a warp that goes on together: lanes that left would wait at the CTA's barrier for the others, and those for them in a vote. */
+DEV int warp_scalars_wait(run &r) {
+    return r.left = __any_sync(0xffffffffu, scalars_wait(r));
+}
+
 /* Line j of an item from ranks [from, from + G) at once, polled together; the own one is left alone. 1: leave. */
 template <int G>
 DEV int line_gather(run &r, const warp_work &w, uint32_t use, unsigned j, int phase, int from,
@@ -186,7 +191,7 @@ template <int T, int N, int OP> DEV void ar_push(run &r) {
     const uint64_t bytes = a->count * a->esize;
     const warp_work w = warp_of(a, PUSH_PLACES);
     const int in = alignment(a->src), out = alignment(a->dst);
-    if (OP == ANY_OP && scalars_wait(r)) return;
+    if (OP == ANY_OP && warp_scalars_wait(r)) return;
     item_send<N>(r, w, 0, bytes, in);
     for (uint32_t k = 0; data_at(w, k, 0) < bytes; k++) {
         item_send<N>(r, w, k + 1, bytes, in);
@@ -314,7 +319,7 @@ template <int T, int N, int OP> DEV void ar_twoshot(run &r) {
     const warp_work w = warp_of(a, SHOT_PLACES);
     const int in = alignment(a->src), out = alignment(a->dst);
     const slice mine = slice_of(bytes, each, a->rank);
-    if (OP == ANY_OP && scalars_wait(r)) return;
+    if (OP == ANY_OP && warp_scalars_wait(r)) return;
     slices_send<N>(r, w, 0, bytes, each, in);
     for (uint32_t k = 0; data_at(w, k, 0) < each; k++) {
         slices_send<N>(r, w, k + 1, bytes, each, in);

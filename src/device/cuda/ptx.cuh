@@ -1,0 +1,142 @@
+/* ptx.cuh - what the kernels say in PTX: words with order and scope, loads, barriers. The only file that names memory order.
+ * unit_kernels puts other definitions in its place, for processors. */
+#ifndef SYMM_CUDA_PTX_CUH_
+#define SYMM_CUDA_PTX_CUH_
+
+#include <stdint.h>
+
+#define DEV static __device__ __forceinline__
+/* A variable that the threads of a CTA share. */
+#define CTA_SHARED(type, name) __shared__ type name
+
+/* ---- words ------------------------------------------------------------------------------------------------------ */
+
+/* Relaxed at system scope: they go to the memory they name and come back from it, past L1. What is read needs no further
+ * order, because it carries its own flag. */
+DEV void put16(void *p, uint4 v) {
+    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x),
+                 "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+DEV uint4 get16(const void *p) {
+    uint4 v;
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+DEV void put8(void *p, uint64_t v) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+DEV uint64_t get8(const void *p) {
+    uint64_t v;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+DEV uint32_t get4(const void *p) {
+    uint32_t v;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+DEV void put4(void *p, uint32_t v) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+/* Publishes what this thread, and through a barrier of the CTA the others, stored before; pairs with take8 in the rank that
+ * owns *p. */
+DEV void give8(void *p, uint64_t v) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+DEV uint64_t take8(const void *p) {
+    uint64_t v;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+/* The same for a word of this GPU that its host reads by copying. */
+DEV void give4(void *p, uint32_t v) {
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+/* Data of a peer that has announced it: past L1, where nothing of it can be old. */
+DEV uint4 load_remote(const char *p) {
+    uint4 v;
+    asm volatile("ld.global.relaxed.sys.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+DEV uint64_t clock_ns(void) {
+    uint64_t t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+
+/* Programmatic launch: the next kernel may be put in place now; what it reads it reads after its own wait, which is for
+ * our end. Nothing of ours precedes our wait. */
+DEV void enter_grid(void) {
+#if __CUDA_ARCH__ >= 900 /* older ones are launched when their predecessor has ended */
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* ---- loads of user memory --------------------------------------------------------------------------------------- */
+
+/* Loads of what an earlier kernel or a peer wrote: past L1; volatile, so that none is moved ahead of the wait of enter_grid. */
+DEV uint4 load16(const char *p) {
+    uint4 v;
+    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+DEV uint2 load8(const char *p) {
+    uint2 v;
+    asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p) : "memory");
+    return v;
+}
+DEV uint32_t load4(const char *p) {
+    uint32_t v;
+    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+DEV uint32_t pair_at(const char *p) {
+    unsigned short v;
+    asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(v) : "l"(p) : "memory");
+    return v;
+}
+DEV uint32_t byte_at(const char *p) {
+    uint32_t v;
+    asm volatile("ld.global.cg.u8 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+
+/* ---- meeting ---------------------------------------------------------------------------------------------------- */
+
+/* `threads` of a CTA meet at one of its barriers; 1: one of them is leaving, so all do, at the same place. What they stored before comes before
+ * what any of them releases after. */
+DEV int meet(int barrier, unsigned threads, int left) {
+    int any;
+    asm volatile("{\n\t.reg .pred mine, any;\n\tsetp.ne.s32 mine, %1, 0;\n\t"
+                 "barrier.cta.red.or.pred any, %3, %2, mine;\n\tselp.s32 %0, 1, 0, any;\n\t}"
+                 : "=r"(any)
+                 : "r"(left), "r"(threads), "r"(barrier)
+                 : "memory");
+    return any;
+}
+
+/* One store of 16 bytes by each lane, all by one instruction, if the whole warp is here together; 1: it is not, and nothing was stored. */
+DEV int put_whole_warp(void *p, uint4 v) {
+    int apart;
+    asm volatile("{\n\t.reg .pred whole;\n\t.reg .b32 here;\n\t"
+                 "activemask.b32 here;\n\t"
+                 "setp.eq.u32 whole, here, 0xffffffff;\n\t"
+                 "@whole st.relaxed.sys.global.v4.u32 [%1], {%2, %3, %4, %5};\n\t"
+                 "selp.s32 %0, 0, 1, whole;\n\t}"
+                 : "=r"(apart)
+                 : "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+    return apart;
+}
+
+#endif

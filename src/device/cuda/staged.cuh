@@ -1,0 +1,231 @@
+/* staged.cuh - all_reduce of large messages, by stores alone: but for the last bytes nobody loads over a link, which is slower than to store.
+ *
+ * Every rank owns a slice of the message. A CTA stores its piece of each slice into the staging of the slice's owner, posts that it
+ * has, waits for the posts of the same CTA of all peers, reduces what they have staged here, and stores the result straight into
+ * all windows. A post is a release, which waits until the CTA's stores have arrived, so there is one for all warps of a CTA and pieces are
+ * sent one ahead.
+ *
+ * Staging is used again after STAGE_PLACES pieces. A warp sends piece k after it has reduced piece k-2, so after its peer's post of k-2; before
+ * that post all warps of the peer's CTA had met, each behind its reduction of piece k-4: piece k may take the place of k-4.
+ * Nor has the next call, whatever its grid, to wait: a kernel ends only after each of its CTAs has the arrival word of the same CTA of every
+ * peer, released behind that CTA's last look at staging and at posts. One that leaves early lets no later kernel past trade_places. */
+#ifndef SYMM_CUDA_STAGED_CUH_
+#define SYMM_CUDA_STAGED_CUH_
+
+#include "direct.cuh"
+
+#define STAGE_PLACES SYMM_GPU_STAGE_PLACES
+#define ROW          512u /* bytes that a warp loads or stores at once */
+
+struct share {                  /* a warp's */
+    unsigned lane, warp, warps; /* of those of the CTA that have staging */
+    unsigned rows;              /* of a warp and piece */
+    uint64_t bytes, each;       /* of the message; of a slice */
+    slice mine;
+};
+
+DEV share share_of(const symm_args *a) {
+    share w;
+    w.lane = threadIdx.x % 32u;
+    w.warp = threadIdx.x / 32u;
+    w.warps = a->stage_warps;
+    w.rows = a->stage_rows;
+    w.bytes = a->count * a->esize;
+    w.each = slice_bytes(w.bytes, a->nranks);
+    w.mine = slice_of(w.bytes, w.each, a->rank);
+    return w;
+}
+/* Pieces of this CTA: the same for all its warps, and on every rank. */
+DEV uint32_t pieces_of(const share &w) {
+    const uint64_t piece = (uint64_t)w.warps * w.rows * ROW, first = blockIdx.x * piece,
+                   round = gridDim.x * piece;
+    return first < w.each ? (uint32_t)((w.each - first + round - 1) / round) : 0;
+}
+/* This lane's 16 bytes of row j of the warp's part of piece k: in a slice, and in the staging of `rank` for what `source` sends. */
+DEV uint64_t row_at(const share &w, uint32_t k, unsigned j) {
+    const uint64_t part = ((uint64_t)k * gridDim.x + blockIdx.x) * w.warps + w.warp;
+    return (part * w.rows + j) * ROW + w.lane * 16;
+}
+DEV char *staged_at(const symm_args *a, const share &w, int rank, int source, uint32_t k,
+                    unsigned j) {
+    const uint64_t place = (unsigned)source * STAGE_PLACES + k % STAGE_PLACES,
+                   part = (place * gridDim.x + blockIdx.x) * w.warps + w.warp;
+    return flat(a, rank, a->scratch.stage_off + (part * w.rows + j) * ROW + w.lane * 16);
+}
+
+/* U rows of piece k of every peer's slice to that peer; all loads before the first store. */
+template <int N, int U>
+DEV void rows_send(const symm_args *a, const share &w, uint32_t k, unsigned j) {
+    const int n = N ? N : a->nranks;
+    const uint64_t at = row_at(w, k, j);
+    uint4 v[N ? N : 1][U];
+#pragma unroll
+    for (int q = 1; q < N; q++) {
+        const slice s = slice_of(w.bytes, w.each, peer_of(a->rank, n, q));
+#pragma unroll
+        for (int i = 0; i < U; i++)
+            if (s.at + at + i * ROW + 16 <= s.end)
+                v[q][i] = load16((const char *)a->src + s.at + at + i * ROW);
+    }
+#pragma unroll
+    for (int q = 1; q < n; q++) {
+        const int p = peer_of(a->rank, n, q);
+        const slice s = slice_of(w.bytes, w.each, p);
+        char *to = staged_at(a, w, p, a->rank, k, j);
+#pragma unroll
+        for (int i = 0; i < U; i++)
+            if (s.at + at + i * ROW + 16 <= s.end)
+                *(uint4 *)(to + i * ROW) =
+                    N ? v[N ? q : 0][i] : load16((const char *)a->src + s.at + at + i * ROW);
+    }
+}
+
+/* By one warp, behind a barrier of all that sent: the release covers their stores. Pairs with posts_wait. */
+DEV void post(const run &r, const share &w, uint32_t k) {
+    const symm_args *a = r.a;
+    for (int q = 1 + (int)w.lane; q < a->nranks; q += 32)
+        give8(&ctl_of(a, peer_of(a->rank, a->nranks, q))->posted[blockIdx.x][a->rank],
+              (uint64_t)r.epoch << 32 | (k + 1));
+}
+/* Every peer's post of piece k or a later one, a lane per peer. 1: this warp is leaving. */
+DEV int posts_wait(run &r, const share &w, uint32_t k) {
+    const symm_args *a = r.a;
+    for (int q = 1 + (int)w.lane; q < a->nranks && !r.left; q += 32) {
+        const int p = peer_of(a->rank, a->nranks, q);
+        uint32_t polls = 0;
+        uint64_t since = 0, word;
+        while (word = take8(&r.ctl->posted[blockIdx.x][p]),
+               (uint32_t)(word >> 32) != r.epoch || (uint32_t)word <= k)
+            if (poll_again(r, polls, p, SYMM_STAGE_POST, since)) break;
+    }
+    r.left = __any_sync(0xffffffffu, r.left);
+    __syncwarp(); /* a vote orders no memory: what one lane has acquired the others may now read, and overwrite */
+    return r.left;
+}
+
+/* Where rank p's rows of the own slice lie: the own ones in the source, at `from`. */
+DEV const char *rows_of(const symm_args *a, const share &w, int p, uint64_t from, uint32_t k,
+                        unsigned j) {
+    return p == a->rank ? (const char *)a->src + from : staged_at(a, w, a->rank, p, k, j);
+}
+
+/* U rows of piece k of the own slice, in rank order. */
+template <int T, int N, int OP, int U>
+DEV void rows_sum(const run &r, const share &w, uint32_t k, unsigned j, uint64_t from,
+                  uint4 (&out)[U]) {
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+    reduction<T, 4, OP> sum[U];
+    uint4 v[N ? N : 1][U];
+#pragma unroll
+    for (int p = 0; p < N; p++) {
+        const char *rows = rows_of(a, w, p, from, k, j);
+#pragma unroll
+        for (int i = 0; i < U; i++)
+            if (from + i * ROW + 16 <= w.mine.end) v[p][i] = load_remote(rows + i * ROW);
+    }
+#pragma unroll
+    for (int p = 0; p < n; p++) {
+        const char *rows = rows_of(a, w, p, from, k, j);
+#pragma unroll
+        for (int i = 0; i < U; i++) {
+            uint32_t x[4] = {0, 0, 0, 0};
+            if (N)
+                to_words(x, v[N ? p : 0][i]);
+            else if (from + i * ROW + 16 <= w.mine.end)
+                to_words(x, load_remote(rows + i * ROW));
+            if (p == 0)
+                sum[i].first((int)a->op, x, scale_of<T, OP>(r, p));
+            else
+                sum[i].step((int)a->op, x, scale_of<T, OP>(r, p));
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < U; i++) {
+        uint32_t x[4];
+        sum[i].last((int)a->op, n, x);
+        out[i] = make_uint4(x[0], x[1], x[2], x[3]);
+    }
+}
+template <int T, int N, int OP, int U>
+DEV void rows_reduce(const run &r, const share &w, const places &at, uint32_t k, unsigned j) {
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+    const uint64_t from = w.mine.at + row_at(w, k, j);
+    uint4 out[U];
+    rows_sum<T, N, OP, U>(r, w, k, j, from, out);
+#pragma unroll
+    for (int q = 0; q < n; q++) {
+        char *to = target_of(a, at, peer_of(a->rank, n, q)) + from;
+#pragma unroll
+        for (int i = 0; i < U; i++)
+            if (from + i * ROW + 16 <= w.mine.end) *(uint4 *)(to + i * ROW) = out[i];
+    }
+}
+
+/* The last bytes of the message, fewer than 16; by one thread of the last slice's owner, which loads them from the peers: their sources are
+ * announced, and theirs until CTA 0 has said that it is done. */
+template <int T, int OP>
+DEV void reduce_tail(const run &r, const places &at, uint64_t from, uint64_t bytes) {
+    const symm_args *a = r.a;
+    reduction<T, 4, OP> sum;
+    uint32_t x[4], out[4];
+    for (int p = 0; p < a->nranks; p++) {
+        to_words(x, load_pieces<4>(source_of(a, at, p) + from, (int64_t)bytes, 16));
+        if (p == 0)
+            sum.first((int)a->op, x, scale_of<T, OP>(r, p));
+        else
+            sum.step((int)a->op, x, scale_of<T, OP>(r, p));
+    }
+    sum.last((int)a->op, a->nranks, out);
+    for (int p = 0; p < a->nranks; p++)
+        store_pieces<4>(target_of(a, at, p) + from, make_uint4(out[0], out[1], out[2], out[3]),
+                        (int64_t)bytes, 16);
+}
+
+/* All warps with staging; the others wait at data_barrier. */
+DEV int share_barrier(const share &w, int left) {
+    return meet(2, w.warps * 32u, left);
+}
+
+/* In place is safe: a slice's bytes at a rank are overwritten by the slice's owner, after this rank's post, which follows its loads of
+ * them; its own slice by the thread that has loaded it. Warps without staging wait at the end. */
+template <int T, int N, int OP> DEV void ar_staged(run &r, const places &at) {
+    const int U = N == 2 || N == 4 ? 2 : 1;
+    const symm_args *a = r.a;
+    const share w = share_of(a);
+    if (OP == ANY_OP && a->op == SYMM_OP_PREMUL && data_barrier(scalars_wait(r))) return;
+    const uint32_t pieces = w.warp < w.warps ? pieces_of(w) : 0;
+    for (uint32_t k = 0; pieces && k <= pieces; k++) {
+        for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j += U)
+            rows_send<N, U>(a, w, k, j);
+        if (share_barrier(w, r.left)) {
+            r.left = 1;
+            break;
+        }
+        if (k < pieces && w.warp == k % w.warps) post(r, w, k); /* in turn: who posts waits long */
+        if (!k || posts_wait(r, w, k - 1)) continue;
+        for (unsigned j = 0; j < w.rows; j += U) rows_reduce<T, N, OP, U>(r, w, at, k - 1, j);
+    }
+    const uint64_t tail = (w.mine.end - w.mine.at) % 16;
+    if (tail && !r.left && blockIdx.x == 0 && threadIdx.x == 0)
+        reduce_tail<T, OP>(r, at, w.mine.end - tail, tail);
+    arrive_and_wait(r);
+}
+
+template <int T, int N> DEV void body_ar_direct(run &r) {
+    CTA_SHARED(places, at);
+    const int way = trade_places(r, at);
+    if (way < 0) {
+        r.left = 1;
+    } else if (!way || !r.a->stage_warps) {
+        /* once for all, to keep the kernel small: registered memory is what large messages are for */
+        if (has_lines(r.a)) ar_twoshot<T, 0, ANY_OP>(r);
+    } else if (HOT(T) && r.a->op == SYMM_OP_SUM) {
+        ar_staged<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
+    } else {
+        ar_staged<T, N, ANY_OP>(r, at);
+    }
+}
+
+#endif

@@ -1,0 +1,372 @@
+/* emu_run.c - the fibers of emu.h: one for each thread of each kernel under way, and a draw which goes on. One thread. */
+#define _GNU_SOURCE 1
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include "emu.h"
+
+enum { STACK = 64 << 10, WARP = 32, BARRIERS = 16, PIECES = 64, RANKS = 8, SHARED = 4096 };
+/* So many steps without a store, for each fiber: whoever waits then waits for ever. */
+enum { PATIENCE = 3000 };
+
+typedef struct { /* a barrier of a CTA, or the lanes of a warp */
+    unsigned arrived, expected, any, result;
+    uint64_t phase;
+} meeting;
+
+typedef struct {
+    uint32_t mask, here, ballot;
+    uint64_t phase, value[WARP], was[WARP];
+    void *to[WARP];
+    unsigned char data[WARP][16];
+    int apart;
+} warp;
+
+typedef struct {
+    meeting at[BARRIERS];
+    unsigned char *shared;
+    size_t shared_bytes;
+    warp *warps;
+} cta;
+
+typedef struct {
+    emu_place place;
+    ucontext_t context; /* for its beginning; from then on: */
+    jmp_buf here;
+    int begun;
+    const emu_launch *launch;
+    cta *cta;
+    int rank, slow, waits, at; /* at: in the list of those that can go on */
+} fiber;
+
+typedef struct {
+    const emu_launch *next;
+    int left; /* launches after the one under way */
+    unsigned running;
+    fiber *fibers;
+    cta *ctas;
+    unsigned nfibers, nctas;
+} rank_state;
+
+static struct {
+    uint64_t random, steps, since_store;
+    jmp_buf main;
+    fiber *self, **ready;
+    unsigned nready, fibers;
+    rank_state rank[RANKS];
+    struct {
+        const char *p;
+        size_t bytes;
+    } piece[PIECES];
+    int pieces, failed;
+    void **stack; /* those that no fiber has */
+    size_t stacks, made;
+    char why[256];
+    void (*between)(void *, uint64_t);
+    void *arg;
+} e;
+
+const emu_place *emu_self;
+
+static uint32_t draw(uint32_t n) {
+    e.random ^= e.random << 13, e.random ^= e.random >> 7, e.random ^= e.random << 17;
+    return (uint32_t)((e.random >> 32) * n >> 32);
+}
+
+/* ---- switching ------------------------------------------------------------------------------------------------------ */
+
+/* Contexts would ask the system for its signals each time. */
+static void to_main(void) {
+    if (!_setjmp(e.self->here)) _longjmp(e.main, 1);
+}
+static void go_on(fiber *f) {
+    if (_setjmp(e.main)) return;
+    if (f->begun++) _longjmp(f->here, 1);
+    setcontext(&f->context);
+}
+
+__attribute__((format(printf, 1, 2))) static void fail(const char *fmt, ...) {
+    va_list args;
+    const emu_place *p = emu_self;
+    int n = snprintf(e.why, sizeof e.why, "rank %d, CTA %u, thread %u: ", e.self->rank, p->block.x,
+                     p->thread.x);
+    va_start(args, fmt);
+    vsnprintf(e.why + n, sizeof e.why - (size_t)n, fmt, args);
+    va_end(args);
+    e.failed = 1;
+    for (;;) to_main(); /* never goes on */
+}
+
+static void make_ready(fiber *f) {
+    f->waits = 0;
+    f->at = (int)e.nready;
+    e.ready[e.nready++] = f;
+}
+static void not_ready(fiber *f) {
+    fiber *last = e.ready[--e.nready];
+    e.ready[f->at] = last;
+    last->at = f->at;
+    f->waits = 1;
+}
+
+void emu_turn(int one_in) {
+    if (one_in == EMU_STORES) e.since_store = 0;
+    if (!draw((uint32_t)one_in)) to_main();
+}
+
+uint64_t emu_clock(void) {
+    return e.steps;
+}
+
+void emu_memory(const void *p, size_t bytes) {
+    if (e.pieces == PIECES) abort();
+    e.piece[e.pieces].p = p;
+    e.piece[e.pieces++].bytes = bytes;
+}
+void emu_forget(void) {
+    e.pieces = 0;
+}
+void emu_between(void (*fn)(void *arg, uint64_t step), void *arg) {
+    e.between = fn;
+    e.arg = arg;
+}
+void *emu_at(const void *p, size_t bytes) {
+    const char *at = p;
+    for (int i = 0; i < e.pieces; i++)
+        if (at >= e.piece[i].p && at + bytes <= e.piece[i].p + e.piece[i].bytes) return (void *)at;
+    const char *stack = e.self->context.uc_stack.ss_sp;
+    if (at >= stack && at < stack + STACK) return (void *)at;
+    fail("%zu bytes at %p are nobody's memory", bytes, p);
+    return NULL;
+}
+int emu_on_stack(const void *p) {
+    const char *at = p, *stack = e.self->context.uc_stack.ss_sp;
+    return at >= stack && at < stack + STACK;
+}
+void *emu_shared(size_t bytes) {
+    cta *c = e.self->cta;
+    if (bytes > SHARED) fail("%zu bytes of shared memory", bytes);
+    if (c->shared_bytes && c->shared_bytes != bytes) fail("two shared variables");
+    c->shared_bytes = bytes;
+    return c->shared;
+}
+
+/* ---- meeting -------------------------------------------------------------------------------------------------------- */
+
+static void release(cta *c, const warp *w) {
+    fiber *first = NULL;
+    unsigned n = 0;
+    const rank_state *r = &e.rank[e.self->rank];
+    if (w) {
+        first = r->fibers + (size_t)(c - r->ctas) * e.self->place.threads.x +
+                (size_t)(w - c->warps) * WARP;
+        n = WARP;
+    } else {
+        first = r->fibers + (size_t)(c - r->ctas) * e.self->place.threads.x;
+        n = e.self->place.threads.x;
+    }
+    for (unsigned i = 0; i < n; i++)
+        if (first[i].waits) first[i].waits = 2; /* looks whether it was meant */
+    for (unsigned i = 0; i < n; i++)
+        if (first[i].waits == 2) make_ready(&first[i]);
+}
+
+int emu_meet(int barrier, unsigned threads, int left) {
+    meeting *m = &e.self->cta->at[barrier];
+    if (m->arrived && m->expected != threads)
+        fail("barrier %d is for %u threads and for %u", barrier, m->expected, threads);
+    const uint64_t phase = m->phase;
+    m->expected = threads;
+    m->any |= (unsigned)left;
+    if (++m->arrived == threads) {
+        m->result = m->any;
+        m->arrived = m->any = 0;
+        m->phase++;
+        release(e.self->cta, NULL);
+        return (int)m->result;
+    }
+    while (m->phase == phase) {
+        not_ready(e.self);
+        to_main();
+    }
+    return (int)m->result;
+}
+
+/* The lanes of mask, all of them or the caller alone. to: what each would store. */
+static warp *meet_lanes(uint32_t mask, uint64_t value, void *to, const void *data) {
+    const unsigned lane = e.self->place.thread.x % WARP;
+    warp *w = &e.self->cta->warps[e.self->place.thread.x / WARP];
+    if (w->here && w->mask != mask) fail("lanes meet for %x and for %x", w->mask, mask);
+    const uint64_t phase = w->phase;
+    w->mask = mask;
+    w->here |= 1u << lane;
+    w->value[lane] = value;
+    w->to[lane] = to;
+    if (data) memcpy(w->data[lane], data, 16);
+    if (w->here == mask) {
+        w->ballot = 0;
+        for (unsigned i = 0; i < WARP; i++) {
+            w->was[i] = w->value[i];
+            if (mask >> i & 1 && w->value[i]) w->ballot |= 1u << i;
+        }
+        w->apart = to ? !draw(4) : 0;
+        for (unsigned i = 0; to && !w->apart && i < WARP; i++) memcpy(w->to[i], w->data[i], 16);
+        if (to) e.since_store = 0;
+        w->here = 0;
+        w->phase++;
+        release(e.self->cta, w);
+        return w;
+    }
+    while (w->phase == phase) {
+        not_ready(e.self);
+        to_main();
+    }
+    return w;
+}
+
+emu_vote emu_warp(uint32_t mask, uint64_t value, int lane) {
+    emu_vote v = {.any = value != 0, .from = value};
+    if (mask == 1u << e.self->place.thread.x % WARP) {
+        v.ballot = value ? mask : 0;
+        return v;
+    }
+    const warp *w = meet_lanes(mask, value, NULL, NULL);
+    v.ballot = w->ballot;
+    v.any = w->ballot != 0;
+    v.from = w->was[lane];
+    return v;
+}
+
+int emu_warp_store(void *p, const void *sixteen) {
+    return meet_lanes(~0u, 0, p, sixteen)->apart;
+}
+
+/* ---- launches --------------------------------------------------------------------------------------------------------- */
+
+static void enter(void) {
+    fiber *f = e.self;
+    f->launch->kernel(f->launch->args);
+    not_ready(f);
+    f->waits = 0; /* for ever */
+    e.rank[f->rank].running--;
+    e.since_store = 0;
+    for (;;) to_main();
+}
+
+static void drop(rank_state *r) {
+    for (unsigned i = 0; i < r->nfibers; i++)
+        e.stack[e.stacks++] = r->fibers[i].context.uc_stack.ss_sp;
+    for (unsigned i = 0; i < r->nctas; i++) {
+        free(r->ctas[i].shared);
+        free(r->ctas[i].warps);
+    }
+    free(r->fibers);
+    free(r->ctas);
+    e.fibers -= r->nfibers;
+    r->fibers = NULL, r->ctas = NULL, r->nfibers = r->nctas = 0;
+}
+
+static void *need(void *p) {
+    if (!p || p == MAP_FAILED) abort();
+    return p;
+}
+
+/* They are used again; the list has room for all. */
+static void *new_stack(void) {
+    e.stack = need(realloc(e.stack, ++e.made * sizeof *e.stack));
+    return need(mmap(NULL, STACK, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+}
+
+static void start(fiber *f, emu_place place, const emu_launch *l, cta *c, int rank, int slow) {
+    *f = (fiber){.place = place, .launch = l, .cta = c, .rank = rank};
+    f->slow = slow + (place.thread.x % WARP ? f[-1].slow > slow : !draw(6)); /* whole warps */
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = e.stacks ? e.stack[--e.stacks] : new_stack();
+    f->context.uc_stack.ss_size = STACK;
+    f->context.uc_link = NULL; /* enter never returns */
+    makecontext(&f->context, enter, 0);
+    make_ready(f);
+}
+
+static void launch(int rank) {
+    rank_state *r = &e.rank[rank];
+    drop(r);
+    const emu_launch *l = r->next++;
+    r->left--;
+    r->nctas = l->ctas;
+    r->nfibers = r->running = l->ctas * l->threads;
+    r->ctas = need(calloc(r->nctas, sizeof *r->ctas));
+    r->fibers = need(calloc(r->nfibers, sizeof *r->fibers));
+    e.fibers += r->nfibers;
+    e.ready = need(realloc(e.ready, (e.fibers + 1) * sizeof *e.ready));
+    const int slow_rank = !draw(4);
+    for (unsigned b = 0; b < l->ctas; b++) {
+        cta *c = &r->ctas[b];
+        c->shared = need(malloc(SHARED));
+        memset(c->shared, 0xa5, SHARED);
+        c->warps = need(calloc(l->threads / WARP, sizeof *c->warps));
+        const int slow_cta = !draw(6);
+        for (unsigned t = 0; t < l->threads; t++)
+            start(&r->fibers[b * l->threads + t], (emu_place){{t}, {b}, {l->threads}, {l->ctas}}, l,
+                  c, rank, slow_rank + slow_cta);
+    }
+}
+
+static fiber *choose(void) {
+    fiber *f = e.ready[draw(e.nready)];
+    for (int i = 0; f->slow && i < 2 * f->slow && draw(8); i++) f = e.ready[draw(e.nready)];
+    return f;
+}
+
+/* 1: something is still to be done. */
+static int next_launches(int ranks) {
+    int more = 0;
+    for (int r = 0; r < ranks; r++) {
+        if (!e.rank[r].running && e.rank[r].left) launch(r);
+        more |= e.rank[r].running != 0;
+    }
+    return more;
+}
+
+static void stands_still(void) {
+    int n = snprintf(e.why, sizeof e.why, "nothing goes on;");
+    for (int r = 0; r < RANKS; r++)
+        if (e.rank[r].running)
+            n += snprintf(e.why + n, sizeof e.why - (size_t)n,
+                          " rank %d has %u threads and %d calls left;", r, e.rank[r].running,
+                          e.rank[r].left);
+    e.failed = 1;
+}
+
+int emu_run(const emu_launch *launches, int ranks, int calls, uint64_t seed, char *why,
+            size_t cap) {
+    if (ranks > RANKS) abort();
+    e.random = seed * 2 + 1;
+    e.failed = 0, e.nready = 0, e.since_store = 0, e.steps = 0;
+    memset(e.rank, 0, sizeof e.rank);
+    for (int i = 0; i < 16; i++) draw(2);
+    for (int r = 0; r < ranks; r++)
+        e.rank[r] = (rank_state){.next = launches + (size_t)r * (unsigned)calls, .left = calls};
+    while (!e.failed && next_launches(ranks)) {
+        if (!e.nready || e.since_store++ > (uint64_t)PATIENCE * e.fibers) {
+            stands_still();
+            break;
+        }
+        e.self = choose();
+        emu_self = &e.self->place;
+        e.steps++;
+        go_on(e.self);
+        if (e.between) e.between(e.arg, e.steps);
+    }
+    for (int r = 0; r < ranks; r++) drop(&e.rank[r]);
+    free(e.ready);
+    e.ready = NULL;
+    if (e.failed) snprintf(why, cap, "%s", e.why);
+    return e.failed ? -1 : 0;
+}

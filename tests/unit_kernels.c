@@ -1,0 +1,343 @@
+/* unit_kernels.c - the GPU kernels themselves, on fibers (emu.h): calls of all kernels on 2 to 8 ranks, drawn, with the planner's own division of
+ * scratch, one call behind the other while ranks run apart; every byte of all windows compared with what the calls mean. And kernels that
+ * must leave. T_SEED: the first case; T_CASES: how many. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emu.h"
+#include "device/kernels.h"
+#include "host/plan.h"
+#include "device/reduce.h"
+#include "t.h"
+
+enum { RANKS = 8, CALLS = 5, SCRATCH = 1 << 20, WINDOW = 192 << 10, GUARD = 256 };
+#define STRIDE ((uint64_t)SYMM_CTL_BYTES + SCRATCH + WINDOW)
+
+typedef struct { /* a call as all ranks make it, but for their places */
+    symm_call call;
+    symm_plan plan;
+    uint64_t src[RANKS], dst[RANKS]; /* offsets in the window */
+    int staged[RANKS];
+    uint64_t scalar[RANKS];
+} sample;
+
+static struct {
+    int n, calls;
+    uint64_t random;
+    unsigned char *flat, *model; /* all ranks' parts; windows as they should be */
+    symm_ctl *host;
+    sample call[CALLS];
+    emu_launch launch[RANKS * CALLS];
+} k;
+
+static uint32_t draw(uint32_t n) {
+    k.random ^= k.random << 13, k.random ^= k.random >> 7, k.random ^= k.random << 17;
+    return (uint32_t)((k.random >> 32) * n >> 32);
+}
+
+static unsigned char *window(int rank) {
+    return k.flat + (uint64_t)rank * STRIDE + SYMM_CTL_BYTES + SCRATCH;
+}
+static unsigned char *modelled(int rank) {
+    return k.model + (size_t)rank * WINDOW;
+}
+
+static void begin(int n) {
+    k.n = n;
+    k.flat = calloc((size_t)n, STRIDE);
+    k.model = malloc((size_t)n * WINDOW);
+    k.host = calloc((size_t)n, sizeof *k.host);
+    T_CHECK(k.flat && k.model && k.host);
+    emu_forget();
+    emu_memory(k.flat, (size_t)n * STRIDE);
+    emu_memory(k.host, (size_t)n * sizeof *k.host);
+    const uint32_t epoch = draw(4) ? draw(1000) : 0xfffffffeu - draw(CALLS);
+    for (int r = 0; r < n; r++) {
+        symm_gpu_ctl *ctl = (symm_gpu_ctl *)(void *)(k.flat + (uint64_t)r * STRIDE);
+        for (int b = 0; b < SYMM_GPU_MAX_CTAS; b++) ctl->epoch[b] = epoch;
+        uint32_t *w = (uint32_t *)(void *)window(r);
+        for (unsigned i = 0; i < WINDOW / 4; i++)
+            w[i] = draw(8) ? draw(1u << 20) + 0x3f000000u : draw(~0u);
+        memcpy(modelled(r), w, WINDOW);
+    }
+}
+
+static void end(void) {
+    free(k.flat);
+    free(k.model);
+    free(k.host);
+}
+
+/* ---- drawing a call ----------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    symmDataType_t type;
+    const char *name;
+    uint32_t size;
+} types[] = {{symmFloat32, "f32", 4}, {symmBfloat16, "bf16", 2}, {symmUint8, "u8", 1}};
+
+static symm_kernel_id kernel_of(symmColl_t coll) {
+    for (;;) {
+        const symm_kernel_id id = (symm_kernel_id)draw(SYMM_KERNEL_COUNT);
+        const symm_kernel_row *row = &symm_kernels[id];
+        if (row->coll == coll && row->flags & SYMM_K_GPU &&
+            (row->min_ranks > 1 || coll == symmCollBarrier))
+            return id;
+    }
+}
+
+/* Room for both buffers on every rank, apart. */
+static void place(sample *s, uint64_t in, uint64_t out) {
+    const uint64_t half = WINDOW / 2 - GUARD;
+    const int chained =
+                  s > k.call && s[-1].call.count && draw(3), /* reads what the call before wrote */
+        in_place = !draw(3),
+              shift = draw(4)   ? 16
+                      : draw(2) ? (int)s->call.esize
+                                : 1;
+    for (int r = 0; r < k.n; r++) {
+        const int swap = chained ? s[-1].dst[r] >= WINDOW / 2 : (int)draw(2);
+        uint64_t a = draw((uint32_t)((half - in) / 16 + 1)) * 16u,
+                 b = draw((uint32_t)((half - out) / 16 + 1)) * 16u;
+        a += a + in + 16 < half ? (unsigned)shift % 16 : 0;
+        b += b + out + 16 < half ? (unsigned)shift % 16 : 0;
+        s->src[r] = a + (swap ? WINDOW / 2 : 0);
+        s->dst[r] = b + (swap ? 0 : WINDOW / 2);
+        if (chained && s[-1].dst[r] % (WINDOW / 2) + in < half) s->src[r] = s[-1].dst[r];
+        if (in_place)
+            s->src[r] = s->dst[r] + (s->call.coll == symmCollAllGather ? (unsigned)r * in : 0);
+        s->staged[r] = !draw(24);
+        s->scalar[r] = s->call.type == symmFloat32    ? 0x3f800000u + (draw(3) << 22)
+                       : s->call.type == symmBfloat16 ? 0x3f80u + (draw(3) << 6)
+                                                      : draw(5);
+    }
+}
+
+static void draw_call(sample *s, const symm_plan_env *base) {
+    const int t = (int)draw(3), ops = draw(2) ? SYMM_OP_SUM + 1 : SYMM_OP_COUNT;
+    const uint32_t what = draw(10), esize = types[t].size, most = draw(3) ? 3000u : 80000u;
+    memset(s, 0, sizeof *s);
+    s->call.coll = what < 6 ? symmCollAllReduce : what < 9 ? symmCollAllGather : symmCollBarrier;
+    s->call.type = types[t].type;
+    s->call.esize = esize;
+    s->call.op = s->call.coll == symmCollAllReduce ? draw((uint32_t)ops) : 0;
+    s->call.count =
+        s->call.coll == symmCollBarrier
+            ? 0
+            : 1 + draw(most / esize / (s->call.coll == symmCollAllGather ? (unsigned)k.n : 1));
+    int16_t forced[symmNumColls] = {-1, -1, -1};
+    forced[s->call.coll] = (int16_t)kernel_of(s->call.coll);
+    symm_plan_env env = *base;
+    env.forced = forced;
+    env.ctas = 1 + (int)draw(2);
+    env.threads = 32 * (1 + (int)draw(3));
+    s->plan = symm_plan_make(&env, &s->call);
+    const uint64_t in = s->call.count * esize,
+                   out = in * (s->call.coll == symmCollAllGather ? (unsigned)k.n : 1);
+    if (in) place(s, in, out);
+}
+
+static void launch_call(const sample *s, const symm_plan_env *env, int rank, emu_launch *l) {
+    const symm_kernel_row *row = &symm_kernels[s->plan.kernel];
+    char name[96], type[16] = "";
+    for (unsigned t = 0; t < 3; t++)
+        if (row->flags & SYMM_K_TYPED && types[t].type == s->call.type)
+            snprintf(type, sizeof type, "_%s", types[t].name);
+    snprintf(name, sizeof name, "symm_%s%s_n%d", row->name, type,
+             s->call.coll != symmCollBarrier && (k.n == 2 || k.n == 4 || k.n == 8) ? k.n : 0);
+    l->kernel = emu_find(name);
+    T_CHECKF(l->kernel != NULL, "%s is not compiled in", name);
+    l->ctas = (unsigned)s->plan.ctas;
+    l->threads = (unsigned)s->plan.threads + 32;
+    l->args = (symm_args){.base = (uint64_t)(uintptr_t)k.flat,
+                          .stride = STRIDE,
+                          .src = window(rank) + s->src[rank],
+                          .dst = window(rank) + s->dst[rank],
+                          .count = s->call.count,
+                          .rank = rank,
+                          .nranks = k.n,
+                          .scratch = env->scratch,
+                          .op = s->call.op,
+                          .esize = s->call.esize,
+                          .sig = (uint32_t)s->call.count * 2654435761u + s->call.op +
+                                 (uint32_t)s->call.coll * 64,
+                          .type = s->call.type,
+                          .chunk = s->plan.chunk,
+                          .chunk_log = (uint32_t)s->plan.line_warps,
+                          .stage_warps = (uint32_t)s->plan.stage_warps,
+                          .stage_rows = (uint32_t)s->plan.stage_rows,
+                          .src_off = SYMM_STAGED,
+                          .dst_off = SYMM_STAGED,
+                          .scalar = s->scalar[rank],
+                          .nctas = s->plan.ctas,
+                          .host_base = (uint64_t)(uintptr_t)k.host,
+                          .host_stride = sizeof *k.host};
+    if (s->staged[rank]) return;
+    l->args.src_off = SYMM_CTL_BYTES + SCRATCH + s->src[rank];
+    l->args.dst_off = SYMM_CTL_BYTES + SCRATCH + s->dst[rank];
+}
+
+/* ---- what it means ------------------------------------------------------------------------------------------------------ */
+
+static void model_call(const sample *s) {
+    static unsigned char out[WINDOW];
+    const uint64_t in = s->call.count * s->call.esize;
+    const void *src[RANKS];
+    for (int r = 0; r < k.n; r++) src[r] = modelled(r) + s->src[r];
+    if (s->call.coll == symmCollAllReduce)
+        symm_reduce->reduce[s->call.type][s->call.op](out, src, k.n, s->call.count, s->scalar);
+    for (int r = 0; s->call.coll == symmCollAllGather && r < k.n; r++)
+        memcpy(out + (unsigned)r * in, src[r], in);
+    for (int r = 0; r < k.n && in; r++)
+        memcpy(modelled(r) + s->dst[r], out,
+               s->call.coll == symmCollAllGather ? in * (unsigned)k.n : in);
+}
+
+static void describe(char *text, size_t cap) {
+    size_t at = 0;
+    for (int c = 0; c < k.calls && at < cap; c++) {
+        const sample *s = &k.call[c];
+        at += (size_t)snprintf(
+            text + at, cap - at,
+            " %s type %d op %u count %llu, %d CTAs of %d threads, chunk %llu, staging %d x %d;",
+            symm_kernels[s->plan.kernel].name, (int)s->call.type, s->call.op,
+            (unsigned long long)s->call.count, s->plan.ctas, s->plan.threads,
+            (unsigned long long)s->plan.chunk, s->plan.stage_warps, s->plan.stage_rows);
+    }
+}
+
+static void windows_are_as_modelled(uint64_t seed) {
+    char text[1024] = "";
+    for (int r = 0; r < k.n; r++) {
+        const unsigned char *is = window(r), *want = modelled(r);
+        unsigned i = 0;
+        while (i < WINDOW && is[i] == want[i]) i++;
+        if (i == WINDOW) continue;
+        describe(text, sizeof text);
+        T_CHECKF(0, "T_SEED=%llu: rank %d of %d, byte %u: %02x, not %02x;%s",
+                 (unsigned long long)seed, r, k.n, i, is[i], want[i], text);
+        return;
+    }
+}
+
+static symm_plan_env draw_calls(uint64_t seed) {
+    static const int ranks[] = {2, 2, 3, 4, 4, 5, 8};
+    k.random = seed * 0x9e3779b97f4a7c15ull | 1;
+    for (int i = 0; i < 8; i++) draw(2);
+    begin(ranks[draw(7)]);
+    const symm_plan_env env = {.nranks = k.n,
+                               .gpu = 1,
+                               .sms = 2,
+                               .scratch =
+                                   symm_plan_gpu_scratch(draw(2) ? SCRATCH : SCRATCH / 5, k.n)};
+    k.calls = 2 + (int)draw(CALLS - 1);
+    for (int c = 0; c < k.calls; c++) {
+        draw_call(&k.call[c], &env);
+        for (int r = 0; r < k.n; r++) launch_call(&k.call[c], &env, r, &k.launch[r * k.calls + c]);
+    }
+    return env;
+}
+
+static int cases(int usual) {
+    const char *n = getenv("T_CASES"), *full = getenv("T_FULL");
+    return n ? atoi(n) : full && atoi(full) > 0 ? 10 * usual : usual;
+}
+static uint64_t first_seed(void) {
+    const char *s = getenv("T_SEED");
+    return s ? strtoull(s, NULL, 0) : 1;
+}
+
+static void every_kernel_in_any_order(void) {
+    char why[256] = "", text[1024];
+    int seen[SYMM_KERNEL_COUNT] = {0}, staged = 0;
+    symm_reduce_init();
+    for (int i = 0; i < cases(60); i++) {
+        const uint64_t seed = first_seed() + (unsigned)i;
+        draw_calls(seed);
+        for (int c = 0; c < k.calls; c++) {
+            model_call(&k.call[c]);
+            seen[k.call[c].plan.kernel]++;
+            staged += k.call[c].plan.stage_warps > 0;
+        }
+        const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
+        describe(text, sizeof text);
+        T_CHECKF(!r, "T_SEED=%llu, %d ranks: %s;%s", (unsigned long long)seed, k.n, why, text);
+        if (!r) windows_are_as_modelled(seed);
+        end();
+    }
+    for (int id = 0; cases(60) >= 60 && id < SYMM_KERNEL_COUNT; id++)
+        if (symm_kernels[id].flags & SYMM_K_GPU &&
+            (symm_kernels[id].min_ranks > 1 || symm_kernels[id].coll == symmCollBarrier))
+            T_CHECKF(seen[id], "%s was never drawn", symm_kernels[id].name);
+    T_CHECK(cases(60) < 60 || staged > 5);
+}
+
+/* ---- kernels that leave ------------------------------------------------------------------------------------------------- */
+
+static struct {
+    uint64_t at;
+    int rank, done;
+} spoiler;
+
+/* As symmCommAbort does it: the reason, in the own block first, then in the peers'. */
+static void abort_at(void *arg, uint64_t step) {
+    (void)arg;
+    if (spoiler.done || step < spoiler.at) return;
+    spoiler.done = 1;
+    for (int q = 0; q < k.n; q++)
+        k.host[(spoiler.rank + q) % k.n].abort =
+            (uint64_t)symmAborted << 32 | (uint32_t)(spoiler.rank + 1);
+}
+
+static uint64_t steps_so_far;
+static void count_steps(void *arg, uint64_t step) {
+    (void)arg;
+    steps_so_far = step;
+}
+
+/* Wherever an abort comes, all kernels end, those that were begun after it too. */
+static void an_abort_at_any_step_ends_all_kernels(void) {
+    char why[256] = "", text[1024];
+    for (int i = -1; i < cases(25); i++) {
+        /* first the one that found lanes which left a warp one by one */
+        const uint64_t seed = i < 0 ? 8304 : 7000 + first_seed() + (unsigned)i;
+        draw_calls(seed);
+        emu_between(count_steps, NULL);
+        T_CHECK(!emu_run(k.launch, k.n, k.calls, seed, why, sizeof why));
+        end();
+        draw_calls(seed);
+        spoiler.at = 1 + draw((uint32_t)steps_so_far), spoiler.rank = (int)draw((uint32_t)k.n),
+        spoiler.done = 0;
+        emu_between(abort_at, NULL);
+        const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
+        emu_between(NULL, NULL);
+        describe(text, sizeof text);
+        T_CHECKF(!r, "T_SEED=%llu, %d ranks: %s;%s", (unsigned long long)seed - 7000, k.n, why,
+                 text);
+        T_CHECK(spoiler.done);
+        end();
+    }
+}
+
+/* One rank means another call: every rank's kernel ends and says so. */
+static void ranks_that_differ_all_leave(void) {
+    char why[256] = "", text[1024];
+    for (int i = -1; i < cases(25); i++) {
+        const uint64_t seed = i < 0 ? 10008 : 9000 + first_seed() + (unsigned)i; /* see above */
+        draw_calls(seed);
+        const int call = (int)draw((uint32_t)k.calls), rank = (int)draw((uint32_t)k.n);
+        k.launch[rank * k.calls + call].args.sig ^= 1;
+        const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
+        describe(text, sizeof text);
+        T_CHECKF(!r, "T_SEED=%llu, %d ranks, call %d of rank %d: %s;%s",
+                 (unsigned long long)seed - 9000, k.n, call, rank, why, text);
+        for (int p = 0; p < k.n; p++)
+            T_CHECKF(k.host[p].abort >> 32 == symmMismatch, "T_SEED=%llu: rank %d heard %llx",
+                     (unsigned long long)seed - 9000, p, (unsigned long long)k.host[p].abort);
+        end();
+    }
+}
+
+T_MAIN(T(every_kernel_in_any_order), T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),
+       T(ranks_that_differ_all_leave))
