@@ -8,6 +8,10 @@
  * Stream order. A block may be freed as soon as the last work on it was given to `stream`; what is freed so may be handed out at once to
  * later work of the same stream. Where memory goes to another stream, that one waits for the point of the free, in stream order: nobody
  * synchronises, and no stream is asked how far it is. The NULL stream of the host backend is the caller itself: there alloc waits.
+ * GPUs: a free of a large block records an event. With SYMM_ARENA_LATE, as long as one stream alone has used the arena, it makes no call of the
+ * driver but one question; when a second stream makes its first call, what was freed until then gets the point at which the first one is in
+ * that moment. So with that flag a stream whose work may wait for another's (a kernel or a host function that waits for something which the
+ * other one does later) is given such work only when both have made a call.
  *
  * Symmetric arenas (SYMM_ARENA_SYM) have stripes in the place of threads and streams: stripe i owns superblocks i, i+K, i+2K... of one block
  * of SYM memory. Offsets on a stripe depend on the calls on that stripe alone, so threads that each use a stripe of their own, alike on all
@@ -28,8 +32,9 @@ typedef struct symmArena *symmArena_t;
 
 enum {
     SYMM_ARENA_LOCAL = 0,
-    SYMM_ARENA_SYM = 1, /* equal offsets on all ranks; config equal on all ranks */
-    SYMM_ARENA_DUMP = 2 /* a call that finds no memory writes symmArenaDump to stderr */
+    SYMM_ARENA_SYM = 1,  /* equal offsets on all ranks; config equal on all ranks */
+    SYMM_ARENA_DUMP = 2, /* a call that finds no memory writes symmArenaDump to stderr */
+    SYMM_ARENA_LATE = 4  /* GPUs: no events as long as one stream is alone; see above */
 };
 
 /* Start from SYMM_ARENA_CONFIG_INITIALIZER. */

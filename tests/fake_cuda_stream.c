@@ -60,6 +60,7 @@ static void event_unref(cu_event e) {
     if (--e->refs > 0) return;
     while (*at != e) at = &(*at)->next;
     *at = e->next;
+    fake_record_unref(e->last);
     free(e);
 }
 
@@ -80,13 +81,14 @@ static void run_kernel(struct op *op) {
 
 static void run_event(struct op *op) {
     fake_lock();
-    while (op->kind == OP_WAIT && op->event->done < op->seq) fake_wait();
+    while (op->kind == OP_WAIT && !op->when->done) fake_wait();
     if (op->kind == OP_RECORD) {
-        op->event->done = op->seq;
-        op->event->ms = now_ms();
+        op->when->done = 1;
+        op->when->ms = now_ms();
         fake_wake();
+        event_unref(op->event);
     }
-    event_unref(op->event);
+    fake_record_unref(op->when);
     fake_unlock();
 }
 
@@ -237,6 +239,7 @@ void fake_stream_reset(void) {
     }
     while (events) {
         cu_event next = events->next;
+        fake_record_unref(events->last);
         free(events);
         events = next;
     }
@@ -350,7 +353,6 @@ cu_result fk_cuEventCreate(cu_event *event, unsigned flags) {
     return SYMM_CUDA_SUCCESS;
 }
 
-/* Work that still waits for it keeps it. */
 cu_result fk_cuEventDestroy(cu_event event) {
     ENTER(cuEventDestroy);
     fake_lock();
@@ -361,6 +363,10 @@ cu_result fk_cuEventDestroy(cu_event event) {
 
 cu_result fk_cuEventRecord(cu_event event, cu_stream stream) {
     ENTER(cuEventRecord);
+    struct op *op = fake_op(OP_RECORD);
+    struct record *when = calloc(1, sizeof *when);
+    T_CHECK(when != NULL);
+    when->refs = 2;
     fake_lock();
     int cu = find(&stream), captured = !cu && stream->capture;
     if (captured) {
@@ -370,15 +376,16 @@ cu_result fk_cuEventRecord(cu_event event, cu_stream stream) {
         event->deps = stream->deps;
     } else if (!cu) {
         event->captured = NULL;
-        event->recorded++;
         event->refs++;
+        fake_record_unref(event->last);
+        op->event = event;
+        op->when = event->last = when;
     }
     fake_unlock();
-    if (cu || captured) return cu;
-    struct op *op = fake_op(OP_RECORD);
-    op->event = event;
-    op->seq = event->recorded;
-    return fake_enqueue(stream, op);
+    if (!cu && !captured) return fake_enqueue(stream, op);
+    free(op);
+    free(when);
+    return cu;
 }
 
 /* Under the lock. A stream that waits for a captured event joins its capture; the event's stream
@@ -393,7 +400,7 @@ static int join(cu_stream s, cu_event e) {
 }
 
 cu_result fk_cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned flags) {
-    int done = 1;
+    struct record *when = NULL;
     ENTER(cuStreamWaitEvent);
     if (flags > 1) return SYMM_CUDA_ERROR_INVALID_VALUE;
     fake_lock();
@@ -405,23 +412,21 @@ cu_result fk_cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned flags)
         stream->capture->status = SYMM_CUDA_CAPTURE_INVALIDATED;
         cu = SYMM_CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     } else if (!cu) {
-        done = event->done == event->recorded;
-        event->refs += !done;
+        if (event->last && !event->last->done) when = event->last;
+        if (when) when->refs++;
     }
     fake_unlock();
-    if (cu || done) return cu;
+    if (!when) return cu;
     struct op *op = fake_op(OP_WAIT);
-    op->event = event;
-    op->seq = event->recorded;
+    op->when = when;
     return fake_enqueue(stream, op);
 }
 
 cu_result fk_cuEventQuery(cu_event event) {
     ENTER(cuEventQuery);
     fake_lock();
-    int cu = event->captured                  ? SYMM_CUDA_ERROR_CAPTURED_EVENT
-             : event->done == event->recorded ? SYMM_CUDA_SUCCESS
-                                              : SYMM_CUDA_ERROR_NOT_READY;
+    int cu = fake_is_passed(event) ? SYMM_CUDA_SUCCESS : SYMM_CUDA_ERROR_NOT_READY;
+    if (event->captured) cu = SYMM_CUDA_ERROR_CAPTURED_EVENT;
     fake_unlock();
     return cu;
 }
@@ -430,7 +435,7 @@ cu_result fk_cuEventSynchronize(cu_event event) {
     ENTER(cuEventSynchronize);
     fake_lock();
     int cu = event->captured ? SYMM_CUDA_ERROR_CAPTURED_EVENT : SYMM_CUDA_SUCCESS;
-    while (!cu && event->done < event->recorded) fake_wait();
+    while (!cu && !fake_is_passed(event)) fake_wait();
     fake_unlock();
     return cu;
 }
@@ -439,12 +444,12 @@ cu_result fk_cuEventElapsedTime(float *ms, cu_event from, cu_event to) {
     ENTER(cuEventElapsedTime);
     fake_lock();
     int cu = SYMM_CUDA_SUCCESS;
-    if (!from->recorded || !to->recorded || ((from->flags | to->flags) & 2))
+    if (!from->last || !to->last || ((from->flags | to->flags) & 2))
         cu = SYMM_CUDA_ERROR_INVALID_HANDLE;
-    else if (from->done < from->recorded || to->done < to->recorded)
+    else if (!fake_is_passed(from) || !fake_is_passed(to))
         cu = SYMM_CUDA_ERROR_NOT_READY;
     else
-        *ms = (float)(to->ms - from->ms);
+        *ms = (float)(to->last->ms - from->last->ms);
     fake_unlock();
     return cu;
 }

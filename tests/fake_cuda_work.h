@@ -22,10 +22,11 @@ struct op {
     cu_host_fn host;
     void *arg, *to;
     const void *from;
-    uint64_t count, seq;
+    uint64_t count;
     unsigned value;
-    cu_event event;
-    cu_graph_exec exec; /* the launch that it is part of */
+    cu_event event;      /* of a record */
+    struct record *when; /* of a record or a wait */
+    cu_graph_exec exec;  /* the launch that it is part of */
     fake_cuda_fn kernel;
     const char *name; /* of the kernel */
     cu_launch_config config;
@@ -36,17 +37,30 @@ struct op {
     uint64_t data[FAKE_DATA / 8];
 };
 
+/* One cuEventRecord. Who waits waits for the record that was the last one then, whatever stream the event is recorded on later. */
+struct record {
+    int refs, done;
+    double ms;
+};
+
 struct cu_event_st {
     cu_event next;
     unsigned flags;
     int refs;
-    uint64_t recorded, done; /* counts of records asked for and carried out */
-    double ms;
-    cu_graph captured; /* recorded in this capture, at that stream and place */
+    struct record *last; /* NULL: never recorded */
+    cu_graph captured;   /* recorded in this capture, at that stream and place */
     cu_stream stream;
     int place;
     struct deps deps;
 };
+
+/* Both under the lock. */
+static inline void fake_record_unref(struct record *r) {
+    if (r && --r->refs == 0) free(r);
+}
+static inline int fake_is_passed(cu_event e) {
+    return !e->last || e->last->done;
+}
 
 struct cu_stream_st {
     cu_stream next;

@@ -328,6 +328,19 @@ static void a_free_on_another_stream_is_waited_for(void) {
     close_held(&h);
 }
 
+static void later_work_is_not_waited_for(void) {
+    held h = open_held(4 * MB);
+    atomic_store(&gate, 1);
+    T_OK(symm_arena_give(h.f->a, h.s, take_as(h.f, h.s, 3 * MB, U)));
+    T_OK(symmStreamSynchronize(h.s));
+    atomic_store(&gate, 0);
+    T_OK(symmStreamHostFunc(h.s, wait_gate, NULL));
+    take_as(h.f, h.t, 3 * MB, U);     /* the same */
+    T_OK(symmStreamSynchronize(h.t)); /* though the gate is shut: the point is that of the free */
+    atomic_store(&gate, 1);
+    close_held(&h);
+}
+
 /* The first stream's superblock, which went back, is waited for by the second. */
 static void superblocks_carry_their_order(void) {
     held h = open_held(64 * KB);
@@ -447,9 +460,8 @@ typedef struct {
 } trade;
 
 static trade market;
-static uint32_t content
-    [STORE /
-     SYMM_ARENA_UNIT]; /* a word of each unit; not atomic: streams have an order, or ThreadSanitizer says so */
+/* A word of each unit; not atomic: streams have an order, or ThreadSanitizer says so. */
+static uint32_t content[STORE / SYMM_ARENA_UNIT];
 
 static void fill(void *arg) {
     const goods *g = arg;
@@ -581,8 +593,8 @@ static void stripe_i_owns_superblocks_i_and_i_plus_k(void) {
 T_MAIN(T(four_threads_defragment), T(blocks_freed_by_other_threads), T(one_of_two_frees_wins),
        T(thread_exit_cleans_several_arenas), T(a_destructor_that_runs_late_has_no_sub),
        T(per_thread_to_stream_dealloc), T(a_block_goes_from_stream_to_stream),
-       T(a_free_on_another_stream_is_waited_for), T(superblocks_carry_their_order),
-       T(a_stream_gets_its_own_superblocks_again), T(an_ended_streams_holes_wait_for_its_work),
-       T(streams_that_are_gone_leave_their_keys), T(small_blocks_of_64_streams),
-       T(producer_and_consumer_on_two_streams), T(offsets_on_stripes_do_not_depend_on_timing),
-       T(stripe_i_owns_superblocks_i_and_i_plus_k))
+       T(a_free_on_another_stream_is_waited_for), T(later_work_is_not_waited_for),
+       T(superblocks_carry_their_order), T(a_stream_gets_its_own_superblocks_again),
+       T(an_ended_streams_holes_wait_for_its_work), T(streams_that_are_gone_leave_their_keys),
+       T(small_blocks_of_64_streams), T(producer_and_consumer_on_two_streams),
+       T(offsets_on_stripes_do_not_depend_on_timing), T(stripe_i_owns_superblocks_i_and_i_plus_k))

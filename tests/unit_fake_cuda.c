@@ -151,6 +151,32 @@ static void events_order_streams(void) {
 }
 
 static int destroyed;
+/* Who waits for an event waits for its last record at that time, though it is recorded again on another stream that comes to it before. */
+static void an_event_is_recorded_again_elsewhere(void) {
+    cu_event e;
+    start(1);
+    cu_stream first = stream_of(0), second = stream_of(0), third = stream_of(0);
+    OK(symm_cu.cuEventCreate(&e, SYMM_CUDA_EVENT_DISABLE_TIMING));
+    OK(symm_cu.cuLaunchHostFunc(first, wait_for_gate, NULL));
+    OK(launch(first, 1));
+    OK(symm_cu.cuEventRecord(e, first));
+    OK(symm_cu.cuStreamWaitEvent(second, e, 0));
+    OK(launch(second, 2));
+    OK(symm_cu.cuEventRecord(e, third));
+    OK(symm_cu.cuEventSynchronize(e)); /* the third has come to it */
+    usleep(20000);
+    T_EQ(seen_count, 0);
+    __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
+    OK(symm_cu.cuStreamSynchronize(second));
+    OK(symm_cu.cuEventQuery(e)); /* the first one's late record takes nothing back */
+    T_CHECK(seen_count == 2 && seen[0] == 1 && seen[1] == 2);
+    OK(symm_cu.cuEventDestroy(e));
+    OK(symm_cu.cuStreamDestroy(first));
+    OK(symm_cu.cuStreamDestroy(second));
+    OK(symm_cu.cuStreamDestroy(third));
+    done();
+}
+
 static void count_destroyed(void *arg) {
     destroyed += *(int *)arg;
 }
@@ -270,5 +296,6 @@ static void memory_of_the_host_is_registered_once(void) {
 }
 
 T_MAIN(T(launches_take_copies_and_keep_order), T(bad_launches_are_refused), T(events_order_streams),
-       T(a_graph_replays_and_holds_its_objects), T(capture_spreads_over_events_and_must_be_joined),
-       T(what_capture_forbids_spoils_it), T(memory_of_the_host_is_registered_once))
+       T(an_event_is_recorded_again_elsewhere), T(a_graph_replays_and_holds_its_objects),
+       T(capture_spreads_over_events_and_must_be_joined), T(what_capture_forbids_spoils_it),
+       T(memory_of_the_host_is_registered_once))

@@ -49,6 +49,55 @@ static void another_lane_waits_once_on_the_device(void) {
     finish(1);
 }
 
+/* However many lanes have had the bytes: each turn is one mark, of who had them before, and one wait, for he has waited for the others. */
+static void many_lanes_in_turns_are_one_mark_and_one_wait_each(void) {
+    enum { MANY = 16, LAPS = 3 };
+    symmLane_t lane[MANY];
+    cu_stream stream[MANY];
+    void *p = NULL;
+    gk_calls before;
+    start(1);
+    for (int i = 0; i < MANY; i++) {
+        stream[i] = gk_stream(0);
+        T_OK(symmLaneCreate(heaps[0], gk_user(stream[i]), &lane[i]));
+    }
+    for (int turn = 0; turn < LAPS * MANY; turn++) {
+        before = gk_count();
+        T_OK(symmAllocAsync(lane[turn % MANY], 5 * GK_MB, SYMM_ALLOC_LOCAL, &p));
+        if (turn > MANY)
+            GK_EXACTLY(&before, "cuStreamGetCaptureInfo_v3*3 cuCtxGetCurrent*2 cuEventRecord "
+                                "cuStreamWaitEvent");
+        T_OK(symmFreeAsync(lane[turn % MANY], p));
+    }
+    for (int i = 0; i < MANY; i++) T_OK(symmLaneDestroy(lane[i]));
+    for (int i = 0; i < MANY; i++) T_EQ(symm_cu.cuStreamDestroy(stream[i]), 0);
+    finish(1);
+}
+
+/* Two lanes have given and neither had followed the other. Where the second wait fails, the next call makes both. */
+static void a_wait_that_fails_is_made_again(void) {
+    void *r = NULL;
+    T_EXPECT_WARNINGS();
+    start(1);
+    cu_stream third = gk_stream(0);
+    symmLane_t lane;
+    T_OK(symmLaneCreate(heaps[0], gk_user(third), &lane));
+    char *p = local(0, 3 * GK_MB), *q = local(1, 3 * GK_MB);
+    drop(0, p);
+    drop(1, q);
+    gk_calls before = gk_count();
+    fake_cuda_fail("cuStreamWaitEvent", 2, SYMM_CUDA_ERROR_LAUNCH_FAILED);
+    T_ERR(symmAllocAsync(lane, 6 * GK_MB, SYMM_ALLOC_LOCAL, &r), symmUnhandledCudaError);
+    T_OK(symmAllocAsync(lane, 6 * GK_MB, SYMM_ALLOC_LOCAL, &r));
+    T_CHECK(r == (p < q ? p : q));
+    GK_EXACTLY(&before, "cuStreamGetCaptureInfo_v3*6 cuCtxGetCurrent*6 cuEventCreate*2 "
+                        "cuEventRecord*2 cuStreamWaitEvent*4 cuGetErrorName");
+    T_OK(symmFreeAsync(lane, r));
+    T_OK(symmLaneDestroy(lane));
+    T_EQ(symm_cu.cuStreamDestroy(third), 0);
+    finish(1);
+}
+
 /* The event cannot be recorded: told, and nothing is lost. */
 static void a_call_that_fails_changes_nothing(void) {
     static const char *const calls[] = {"cuEventRecord", "cuStreamWaitEvent", "cuEventCreate"};
@@ -491,6 +540,7 @@ static void captures_survive_every_failure(void) {
 
 T_MAIN(T(the_steady_state_asks_for_the_capture_and_nothing_else), T(an_epoch_is_one_kernel),
        T(another_lane_waits_once_on_the_device), T(a_call_that_fails_changes_nothing),
+       T(many_lanes_in_turns_are_one_mark_and_one_wait_each), T(a_wait_that_fails_is_made_again),
        T(a_stream_that_is_gone_is_told), T(G_3_2_a_chain_adds_no_node_to_the_graph),
        T(a_plan_may_be_the_communicators), T(G_4_1_siblings_and_joins_by_the_graphs_own_edges),
        T(a_capture_that_begins_with_blocks), T(captured_barriers_stand_where_ranks_must_be_heard),

@@ -13,6 +13,7 @@
 
 struct symm_arena_handle {
     symm_arena *core;
+    symm_arena_events events; /* the core's */
     symm_heap *heap;
     symmHeap_t heap_handle;
     const void *site; /* of the call that creates or destroys: for the heap's ledger */
@@ -43,7 +44,7 @@ static void heap_give(void *ctx, uint64_t off) {
 static symmResult_t check_config(const symmArenaConfig_t *c, uint64_t granularity) {
     if (c->size != sizeof *c)
         return SYMM_ERR(symmInvalidArgument, "config->size=%zu: must be %zu", c->size, sizeof *c);
-    if (c->flags & ~(SYMM_ARENA_SYM | SYMM_ARENA_DUMP))
+    if (c->flags & ~(SYMM_ARENA_SYM | SYMM_ARENA_DUMP | SYMM_ARENA_LATE))
         return SYMM_ERR(symmInvalidArgument, "config->flags=%u: unknown", c->flags);
     uint64_t s = c->superblock;
     if (s && (s & (s - 1) || s < LEAST || s > MOST || s > granularity))
@@ -80,6 +81,7 @@ static symmResult_t options_of(const symmArenaConfig_t *c, symmHeap_t heap, symm
                               .piece = c->piece ? c->piece : DEFAULT_PIECE,
                               .sym = sym,
                               .stripes = c->stripes,
+                              .late = (c->flags & SYMM_ARENA_LATE) != 0,
                               .name = c->name};
     *reserve = info.reserve;
     uint64_t left = sym ? info.symBytes - info.symUsed : info.localBytes - info.localUsed;
@@ -112,7 +114,7 @@ static symmResult_t create(symm_heap *h, const symmArenaConfig_t *c, const symm_
                   .dump = (c->flags & SYMM_ARENA_DUMP) != 0};
     symm_heap_ref(h);
     symm_upstream up = {r, reserve, r->align, !o->sym, heap_take, heap_give};
-    symm_arena_order order = symm_arena_order_of(symm_heap_comm(h));
+    symm_arena_order order = symm_arena_order_of(symm_heap_comm(h), &r->events);
     symmResult_t status = symm_arena_new(&up, &order, o, &r->core);
     if (!status) {
         status = symm_handle_new(SYMM_KIND_ARENA, r, free_record, (void **)out);

@@ -75,6 +75,8 @@ symmResult_t symm_arena_new(const symm_upstream *up, const symm_arena_order *ord
     a->limit = o->bytes;
     a->sym = o->sym;
     a->stripes = o->sym ? o->stripes : 0;
+    atomic_init(&a->only,
+                order->dear && o->late && !a->sym ? SYMM_STREAM_NOBODY : SYMM_STREAM_MANY);
     if (a->sym) a->limit &= -a->super;
     strncpy(a->name, o->name ? o->name : "", sizeof a->name - 1);
     pthread_mutex_init(&a->lock, NULL);
@@ -99,6 +101,7 @@ void symm_arena_end(symm_arena *a) {
         symm_sub_free(sub);
     }
     symm_pending_clear(a, &a->pending);
+    a->order.end(a->order.ctx);
     for (int i = 0; i < a->npieces; i++) a->up.give(a->up.ctx, a->pieces[i].off);
     free_supers(a);
     if (a->map) munmap(a->map, a->map_bytes);
@@ -142,6 +145,7 @@ symmResult_t symm_arena_take(symm_arena *a, symmStream_t s, uint64_t bytes, uint
     symm_sub *sub = s ? NULL : symm_sub_mine(a);
     uint64_t units = (bytes + SYMM_ARENA_UNIT - 1) / SYMM_ARENA_UNIT;
     if (__builtin_expect(bytes > a->limit, 0)) return too_much(a, bytes);
+    SYMM_TRY(symm_arena_meet(a, s));
     if (!sub) SYMM_TRY(symm_sub_for(a, s, &sub));
     if (sub && !s && units <= SYMM_KEEP_UNITS && align <= SYMM_ARENA_UNIT &&
         (take_kept(a, sub, units, off) || (symm_sub_collect(sub) && take_kept(a, sub, units, off))))
@@ -204,6 +208,7 @@ symmResult_t symm_arena_give(symm_arena *a, symmStream_t s, uint64_t off) {
     symm_super *super = symm_super_at(a, off);
     symm_sub *owner = super ? atomic_load_explicit(&super->owner, memory_order_acquire) : NULL;
     if (off % SYMM_ARENA_UNIT) return why_not(a, owner, off);
+    SYMM_TRY(symm_arena_meet(a, s));
     if (!owner) return symm_global_give(a, NULL, s, off) ? why_not(a, NULL, off) : symmSuccess;
     _Atomic uint32_t *block = &super->block[(off & (a->super - 1)) / SYMM_ARENA_UNIT];
     uint32_t is = atomic_load_explicit(block, memory_order_relaxed);
@@ -238,10 +243,7 @@ void symm_arena_stream_end(symm_arena *a, symmStream_t s) {
         pthread_mutex_unlock(&sub->far_lock);
     }
     pthread_mutex_unlock(&a->list_lock);
-    if (!s || !a->order.recycles) return;
-    pthread_mutex_lock(&a->lock);
-    symm_pending_disown(&a->pending, s);
-    pthread_mutex_unlock(&a->lock);
+    if (s && a->order.recycles) symm_global_stream_end(a, s);
 }
 
 void symm_arena_defragment(symm_arena *a) {
@@ -249,10 +251,14 @@ void symm_arena_defragment(symm_arena *a) {
     pthread_mutex_lock(&a->list_lock);
     for (symm_sub *sub = a->subs; sub; sub = sub->next) {
         pthread_mutex_lock(&sub->lock);
-        /* A thread waits for streams itself, when it needs what they freed. */
-        (void)symm_sub_drain(sub, atomic_load_explicit(&sub->kind, memory_order_relaxed) ==
-                                      SYMM_SUB_STREAM);
-        symm_sub_tidy(sub, 0);
+        const int stream =
+            atomic_load_explicit(&sub->kind, memory_order_relaxed) == SYMM_SUB_STREAM;
+        /* A stream that is being captured can neither be made to wait nor say where it is. */
+        if (!stream || a->order.able(a->order.ctx, symm_sub_stream(sub))) {
+            /* A thread waits for streams itself, when it needs what they freed. */
+            (void)symm_sub_drain(sub, stream);
+            symm_sub_tidy(sub, 0);
+        }
         pthread_mutex_unlock(&sub->lock);
     }
     pthread_mutex_unlock(&a->list_lock);

@@ -40,14 +40,24 @@ typedef struct {
     int (*idle)(void *ctx, symmStream_t s, const symm_point *p);
     /* Whether s, which is not NULL, can be used: it lives, and is not being captured. */
     symmResult_t (*check)(void *ctx, symmStream_t s);
+    /* Whether a point of s can be taken, and s be made to wait, in a call that is not on s: 0 while it is being captured. */
+    int (*able)(void *ctx, symmStream_t s);
+    void (*end)(void *ctx); /* all points were dropped */
     void *ctx;
     int recycles; /* the handle of a stream that is gone may be another one's later */
+    int dear;     /* a point costs calls of a driver: none is taken while one stream is alone */
 } symm_arena_order;
 
 struct symm_comm;
 extern const symm_arena_order symm_arena_order_host;
-/* That of the communicator's streams (arena_gpu.c). */
-symm_arena_order symm_arena_order_of(struct symm_comm *c);
+/* Events that no point has now, for the next ones: making one costs more than recording it. */
+typedef struct {
+    struct symm_comm *comm;
+    pthread_mutex_t lock;
+    void *unused;
+} symm_arena_events;
+/* That of the communicator's streams (arena_gpu.c). e is the arena's own, and lives as long. */
+symm_arena_order symm_arena_order_of(struct symm_comm *c, symm_arena_events *e);
 
 /* ---- records ------------------------------------------------------------------------------------------------------- */
 
@@ -81,16 +91,24 @@ typedef struct {
     uint64_t off[SYMM_KEEP_EACH];
 } symm_bin;
 
+/* No stream has these handles. */
+#define SYMM_STREAM_GONE   ((symmStream_t)(void *)UINTPTR_MAX)
+#define SYMM_STREAM_NOBODY ((symmStream_t)(void *)(UINTPTR_MAX - 1))
+#define SYMM_STREAM_MANY   ((symmStream_t)(void *)(UINTPTR_MAX - 2))
 /* Memory that was freed on a stream, and the point behind which another stream may use it. */
-#define SYMM_STREAM_GONE ((symmStream_t)(void *)UINTPTR_MAX) /* no stream has this handle */
 typedef struct {
     uint64_t off, end;
     symmStream_t stream;
+    uint64_t seq; /* of the point: of one stream, the higher is behind the lower; equal: the same */
     symm_point point;
+    int loose; /* no point was taken yet */
 } symm_pending;
 typedef struct {
     symm_pending *at;
     int n, cap;
+    int loose;     /* so many are */
+    int look_at;   /* with so many entries it is worth asking how far streams are */
+    unsigned hand; /* which is asked about next */
 } symm_pendings;
 
 enum { SYMM_SUB_THREAD, SYMM_SUB_STREAM, SYMM_SUB_STRIPE, SYMM_SUB_ENDED };
@@ -120,10 +138,13 @@ typedef struct symm_sub {
 
 typedef struct {
     uint64_t off, bytes;
+    int loose; /* the lone stream freed in it since a point of it was taken */
 } symm_range;
 
 typedef struct symm_arena {
     uint64_t serial; /* never used again, unlike addresses */
+    /* The stream that alone has used the arena; SYMM_STREAM_NOBODY, SYMM_STREAM_MANY. Written under the global lock. */
+    _Atomic(symmStream_t) only;
     struct symm_arena *next;
     symm_upstream up;
     symm_arena_order order;
@@ -144,13 +165,15 @@ typedef struct symm_arena {
     symm_range *pieces;   /* by offset */
     int npieces, pieces_cap;
     uint64_t held, held_peak, supers, larges;
+    uint64_t lately,
+        look_after; /* bytes given since it was tried to return some; before the next */
     symm_pendings pending;
-    _Atomic uint64_t waits;
+    _Atomic uint64_t waits, points;
 } symm_arena;
 
 typedef struct {
     uint64_t bytes, superblock, piece;
-    int sym, stripes;
+    int sym, stripes, late; /* late: SYMM_ARENA_LATE */
     const char *name;
 } symm_arena_options;
 
@@ -228,6 +251,15 @@ symmResult_t symm_global_take(symm_arena *a, symm_sub *sub, symmStream_t s, uint
                               uint64_t align, uint64_t *off);
 /* A superblock of sub, or a large block (sub NULL). -1: none begins there; nothing changed. */
 int symm_global_give(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t off);
+/* s uses the arena. Memory: symmOutOfMemory, and nothing has changed. */
+symmResult_t symm_global_meet(symm_arena *a, symmStream_t s);
+static inline symmResult_t symm_arena_meet(symm_arena *a, symmStream_t s) {
+    const symmStream_t only = atomic_load_explicit(&a->only, memory_order_relaxed);
+    return __builtin_expect(only == SYMM_STREAM_MANY || only == s, 1) ? symmSuccess
+                                                                      : symm_global_meet(a, s);
+}
+/* s has ended. */
+void symm_global_stream_end(symm_arena *a, symmStream_t s);
 /* The piece, block or hole, that holds off. 0: it is no memory of the global part. lock. */
 int symm_global_at(const symm_arena *a, uint64_t off, symm_piece *piece);
 /* Records and engine know of [off, off+bytes). lock. */
@@ -240,16 +272,29 @@ symm_super *symm_super_make(symm_arena *a, uint64_t off);
 /* ---- arena_wait.c ---------------------------------------------------------------------------------------------------- */
 
 /* Notes that [off, end) was freed on s just now. Where that cannot be noted, s's work has been waited for. */
-void symm_pending_add(const symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
+void symm_pending_add(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
                       symmStream_t s);
-/* Moves to *out what [off, end) waits for on other streams than s; entries that it covers leave the list. */
-void symm_pending_for(const symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
+/* Notes that [off, end) was freed on s some time ago; the point is taken when one is needed, or at the next add of s. -1: no memory. */
+int symm_pending_loose(symm_pendings *list, uint64_t off, uint64_t end, symmStream_t s);
+/* Takes that point now. */
+void symm_pending_settle(symm_arena *a, symm_pendings *list, symmStream_t s);
+/* 1 if [off, end) is not to be had for s now: it was freed on another stream, of which a point is needed and cannot be taken. */
+int symm_pending_barred(const symm_arena *a, const symm_pendings *list, uint64_t off, uint64_t end,
+                        symmStream_t s);
+/* [off, end) becomes the property of s: no entry of the list is on it any more. *out has those of other streams. */
+void symm_pending_for(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
                       symmStream_t s, symm_pendings *out);
+/* All of *from, which is empty then, goes (back) to the list, points as they are. */
+void symm_pending_return(symm_arena *a, symm_pendings *list, symm_pendings *from);
 /* s has ended: whoever gets its handle is another stream, and waits as others do. */
 void symm_pending_disown(symm_pendings *list, symmStream_t s);
-/* 1 if work on [off, end) may still run. Looks at streams: for tidying only. */
-int symm_pending_busy(const symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end);
-/* s waits for all of the list, which is empty afterwards. */
+/* 1 if work on [off, end) may still run. Looks at streams: for tidying only. *stands, from SYMM_PENDING_NONE on: what was not reached the last time, and
+ * is not asked about again. */
+#define SYMM_PENDING_NONE \
+    { .loose = 1 }
+int symm_pending_busy(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
+                      symm_pending *stands);
+/* s waits for all of the list, which is empty afterwards; after an error it is as before. */
 symmResult_t symm_pending_wait(symm_arena *a, symm_pendings *list, symmStream_t s);
 void symm_pending_clear(const symm_arena *a, symm_pendings *list);
 

@@ -109,25 +109,27 @@ static int far_room(symm_sub *sub) {
 
 void symm_sub_give_far(symm_sub *sub, uint64_t off, symmStream_t s) {
     symm_arena *a = sub->arena;
-    symmStream_t own = symm_sub_stream(sub);
     symm_point point;
     pthread_mutex_lock(&sub->far_lock);
+    symmStream_t own = symm_sub_stream(sub);
+    int kind = atomic_load_explicit(&sub->kind, memory_order_acquire);
     int noted = far_room(sub), many = sub->nfar >= FAR_MOST;
+    const int others = s != own || kind == SYMM_SUB_ENDED; /* whoever takes that over */
     if (noted) {
         sub->far[sub->nfar++] = off;
-        if (s != own) symm_pending_add(a, &sub->waits, 0, 1, s);
+        if (others) symm_pending_add(a, &sub->waits, 0, 1, s);
     }
     pthread_mutex_unlock(&sub->far_lock);
-    int kind = atomic_load_explicit(&sub->kind, memory_order_acquire);
     if (!noted) { /* no memory to queue it: it is waited for, and placed, here */
-        if (s != own && a->order.take(a->order.ctx, s, &point) > 0) {
+        if (others && a->order.take(a->order.ctx, s, &point) > 0) {
             (void)a->order.reach(a->order.ctx, &point);
             a->order.drop(a->order.ctx, &point);
         }
         symm_sub_give(sub, off);
     } else if (kind == SYMM_SUB_ENDED || many) {
         pthread_mutex_lock(&sub->lock);
-        (void)symm_sub_drain(sub, kind == SYMM_SUB_STREAM); /* else the blocks stay queued */
+        if (kind != SYMM_SUB_STREAM || s == own || a->order.able(a->order.ctx, own))
+            (void)symm_sub_drain(sub, kind == SYMM_SUB_STREAM); /* else the blocks stay queued */
         pthread_mutex_unlock(&sub->lock);
     }
 }
@@ -156,15 +158,6 @@ int symm_sub_collect(symm_sub *sub) {
     return n - left;
 }
 
-/* Entries of `list` go back, to be waited for another time. */
-static void wait_later(symm_sub *sub, symm_pendings *list) {
-    pthread_mutex_lock(&sub->far_lock);
-    for (int i = 0; i < list->n; i++)
-        symm_pending_add(sub->arena, &sub->waits, list->at[i].off, list->at[i].end,
-                         list->at[i].stream);
-    pthread_mutex_unlock(&sub->far_lock);
-}
-
 /* Streams are made to wait under the lock, so that none of the stream's users gets a block before; a thread waits itself, and only it
  * takes blocks of its sub. */
 symmResult_t symm_sub_drain(symm_sub *sub, int may_wait) {
@@ -173,9 +166,10 @@ symmResult_t symm_sub_drain(symm_sub *sub, int may_wait) {
     symmStream_t stream = symm_sub_stream(sub);
     for (;;) {
         symm_pendings waits = {0};
+        symm_pending stands = SYMM_PENDING_NONE;
         symmResult_t status = symmSuccess;
         pthread_mutex_lock(&sub->far_lock);
-        if (!may_wait && symm_pending_busy(a, &sub->waits, 0, UINT64_MAX)) {
+        if (!may_wait && symm_pending_busy(a, &sub->waits, 0, UINT64_MAX, &stands)) {
             pthread_mutex_unlock(&sub->far_lock); /* another time */
             return symmSuccess;
         }
@@ -186,7 +180,9 @@ symmResult_t symm_sub_drain(symm_sub *sub, int may_wait) {
         if (kind != SYMM_SUB_STREAM) pthread_mutex_unlock(&sub->lock);
         status = symm_pending_wait(a, &waits, stream);
         if (kind != SYMM_SUB_STREAM) pthread_mutex_lock(&sub->lock);
-        if (status) wait_later(sub, &waits);
+        pthread_mutex_lock(&sub->far_lock);
+        symm_pending_return(a, &sub->waits, &waits); /* after an error: for another time */
+        pthread_mutex_unlock(&sub->far_lock);
         symm_pending_clear(a, &waits);
         if (status) return status;
     }
@@ -266,9 +262,9 @@ void symm_sub_close(symm_sub *sub) {
     /* What is left has holes that were freed on s: whoever takes the sub over waits for that. */
     pthread_mutex_lock(&sub->far_lock);
     symm_pending_add(a, &sub->waits, 0, 1, s);
-    pthread_mutex_unlock(&sub->far_lock);
     atomic_store_explicit(&sub->kind, SYMM_SUB_ENDED, memory_order_release);
     atomic_store_explicit(&sub->stream, NULL, memory_order_release);
+    pthread_mutex_unlock(&sub->far_lock);
     (void)symm_sub_drain(sub, 0);
     symm_sub_tidy(sub, 0);
     pthread_mutex_unlock(&sub->lock);

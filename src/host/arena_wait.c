@@ -6,7 +6,7 @@
 #include "fail.h"
 #include "handle.h"
 
-enum { TIDY_AT = 32 };
+enum { LOOK_AT = 32 };
 
 /* ---- the host backend's order ---------------------------------------------------------------------------------------- */
 
@@ -51,13 +51,35 @@ static int host_idle(void *ctx, symmStream_t s, const symm_point *p) {
     return p && symmStreamQuery(s) != symmInProgress;
 }
 
-const symm_arena_order symm_arena_order_host = {
-    host_take, host_wait, host_reach, host_share, host_drop, host_idle, host_check, NULL, 0};
+static int host_able(void *ctx, symmStream_t s) {
+    (void)ctx;
+    return !symm_stream_capturing(s);
+}
+
+static void host_end(void *ctx) {
+    (void)ctx;
+}
+
+const symm_arena_order symm_arena_order_host = {.take = host_take,
+                                                .wait = host_wait,
+                                                .reach = host_reach,
+                                                .share = host_share,
+                                                .drop = host_drop,
+                                                .idle = host_idle,
+                                                .check = host_check,
+                                                .able = host_able,
+                                                .end = host_end};
 
 /* ---- lists ----------------------------------------------------------------------------------------------------------- */
 
+static inline int overlaps(const symm_pending *e, uint64_t off, uint64_t end) {
+    return e->end > off && e->off < end;
+}
+
 static void leave(const symm_arena *a, symm_pendings *list, int i, int drop) {
-    if (drop) a->order.drop(a->order.ctx, &list->at[i].point);
+    symm_pending *e = &list->at[i];
+    list->loose -= e->loose;
+    if (drop && !e->loose) a->order.drop(a->order.ctx, &e->point);
     list->at[i] = list->at[--list->n];
 }
 
@@ -72,15 +94,37 @@ static int has_room(symm_pendings *list) {
     return 1;
 }
 
-/* What is reached needs no entry. Decides nothing but how long the list is. */
-static void tidy(const symm_arena *a, symm_pendings *list) {
-    for (int i = list->n; i-- > 0;)
-        if (a->order.idle(a->order.ctx, list->at[i].stream, &list->at[i].point))
-            leave(a, list, i, 1);
+/* Whether the one point is behind the other: one stream comes to its points in their order. */
+static inline int behind(const symm_pending *e, const symm_pending *other) {
+    if (e->loose || other->loose || e->stream != other->stream) return 0;
+    return e->stream == SYMM_STREAM_GONE ? e->seq == other->seq : e->seq >= other->seq;
+}
+
+/* If entry i is reached, so is what lies before it, and none of them is needed. One question. */
+static int is_reached(const symm_arena *a, symm_pendings *list, int i) {
+    const symm_pending e = list->at[i];
+    if (!a->order.idle(a->order.ctx, e.stream, &e.point)) return 0;
+    for (int k = list->n; k-- > 0;)
+        if (behind(&e, &list->at[k])) leave(a, list, k, 1);
+    return 1;
+}
+
+/* Decides nothing but how long the list is. Where a question is dear, one at a time: a list that streams keep up with loses at least as many
+ * entries as it gets. Where they do not keep up, questions become rare. */
+static void look(const symm_arena *a, symm_pendings *list) {
+    int reached = 0;
+    for (int i = list->n; !a->order.dear && i-- > 0;)
+        if (i < list->n && !list->at[i].loose) reached |= is_reached(a, list, i);
+    if (a->order.dear) {
+        const int i = (int)(list->hand++ % (unsigned)list->n);
+        reached = !list->at[i].loose && is_reached(a, list, i);
+    }
+    list->look_at = reached ? LOOK_AT : list->n + list->n / 2;
 }
 
 static void append(const symm_arena *a, symm_pendings *list, symm_pending entry) {
-    if (list->n >= TIDY_AT && list->n == list->cap) tidy(a, list);
+    if (list->look_at > 4 * list->n) list->look_at = LOOK_AT; /* it has become short */
+    if (list->n >= LOOK_AT && list->n >= list->look_at) look(a, list);
     if (has_room(list)) {
         list->at[list->n++] = entry;
         return;
@@ -90,10 +134,43 @@ static void append(const symm_arena *a, symm_pendings *list, symm_pending entry)
     a->order.drop(a->order.ctx, &entry.point);
 }
 
-void symm_pending_add(const symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
+/* ---- points ---------------------------------------------------------------------------------------------------------- */
+
+static int take(symm_arena *a, symmStream_t s, symm_pending *e) {
+    e->seq = atomic_fetch_add_explicit(&a->points, 1, memory_order_relaxed) + 1;
+    return a->order.take(a->order.ctx, s, &e->point);
+}
+
+/* What s freed without one gets the point of `from`, which s has come to later. */
+static void tie(const symm_arena *a, symm_pendings *list, const symm_pending *from) {
+    for (int i = 0; list->loose && i < list->n; i++) {
+        symm_pending *e = &list->at[i];
+        if (!e->loose || e->stream != from->stream) continue;
+        a->order.share(a->order.ctx, &from->point);
+        e->point = from->point;
+        e->seq = from->seq;
+        e->loose = 0;
+        list->loose--;
+    }
+}
+
+void symm_pending_settle(symm_arena *a, symm_pendings *list, symmStream_t s) {
+    symm_pending now = {.stream = s};
+    if (!list->loose) return;
+    if (take(a, s, &now) > 0) {
+        tie(a, list, &now);
+        a->order.drop(a->order.ctx, &now.point);
+        return;
+    }
+    for (int i = list->n; i-- > 0;) /* its work has ended instead */
+        if (list->at[i].loose && list->at[i].stream == s) leave(a, list, i, 0);
+}
+
+void symm_pending_add(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
                       symmStream_t s) {
     symm_pending entry = {.off = off, .end = end, .stream = s};
-    if (a->order.take(a->order.ctx, s, &entry.point) <= 0) return;
+    if (take(a, s, &entry) <= 0) return;
+    tie(a, list, &entry);
     for (int i = list->n; i-- > 0;) { /* the newer point comes after the older one */
         symm_pending *e = &list->at[i];
         if (e->stream != s || e->end < off || e->off > end) continue;
@@ -104,22 +181,68 @@ void symm_pending_add(const symm_arena *a, symm_pendings *list, uint64_t off, ui
     append(a, list, entry);
 }
 
-void symm_pending_for(const symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
+int symm_pending_loose(symm_pendings *list, uint64_t off, uint64_t end, symmStream_t s) {
+    if (!has_room(list)) return -1;
+    list->at[list->n++] = (symm_pending){.off = off, .end = end, .stream = s, .loose = 1};
+    list->loose++;
+    return 0;
+}
+
+/* ---- who waits ------------------------------------------------------------------------------------------------------- */
+
+/* An entry without a point, of another stream, on [off, end); -1: none. */
+static int loose_in(const symm_pendings *list, uint64_t off, uint64_t end, symmStream_t s) {
+    for (int i = 0; list->loose && i < list->n; i++)
+        if (list->at[i].loose && list->at[i].stream != s && overlaps(&list->at[i], off, end))
+            return i;
+    return -1;
+}
+
+int symm_pending_barred(const symm_arena *a, const symm_pendings *list, uint64_t off, uint64_t end,
+                        symmStream_t s) {
+    const int i = loose_in(list, off, end, s);
+    return i >= 0 && !a->order.able(a->order.ctx, list->at[i].stream);
+}
+
+/* Entry i without [off, end). Where there is no memory for a second part it stays whole: somebody waits for more than he must. */
+static void cut(const symm_arena *a, symm_pendings *list, int i, uint64_t off, uint64_t end) {
+    symm_pending rest = list->at[i];
+    if (rest.off < off && rest.end > end) {
+        if (!has_room(list)) return;
+        if (!rest.loose) a->order.share(a->order.ctx, &rest.point);
+        list->loose += rest.loose;
+        rest.off = end;
+        list->at[list->n++] = rest;
+    }
+    if (list->at[i].off < off)
+        list->at[i].end = off;
+    else
+        list->at[i].off = end;
+}
+
+void symm_pending_for(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
                       symmStream_t s, symm_pendings *out) {
+    for (int i; (i = loose_in(list, off, end, s)) >= 0;)
+        symm_pending_settle(a, list, list->at[i].stream);
     for (int i = list->n; i-- > 0;) {
         symm_pending e = list->at[i];
-        if (e.end <= off || e.off >= end) continue;
-        int covered = e.off >= off && e.end <= end;
-        if (e.stream == s) {
-            if (covered) leave(a, list, i, 1);
-            continue;
-        }
+        const int covered = e.off >= off && e.end <= end, own = e.stream == s;
+        if (!overlaps(&e, off, end)) continue;
+        if (!covered && !own) a->order.share(a->order.ctx, &e.point);
         if (covered)
-            leave(a, list, i, 0);
+            leave(a, list, i, own);
         else
-            a->order.share(a->order.ctx, &e.point);
+            cut(a, list, i, off, end);
+        if (own) continue;
+        if (e.off < off) e.off = off;
+        if (e.end > end) e.end = end;
         append(a, out, e);
     }
+}
+
+void symm_pending_return(symm_arena *a, symm_pendings *list, symm_pendings *from) {
+    for (int i = 0; i < from->n; i++) append(a, list, from->at[i]);
+    from->n = 0;
 }
 
 void symm_pending_disown(symm_pendings *list, symmStream_t s) {
@@ -127,19 +250,39 @@ void symm_pending_disown(symm_pendings *list, symmStream_t s) {
         if (list->at[i].stream == s) list->at[i].stream = SYMM_STREAM_GONE;
 }
 
-int symm_pending_busy(const symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end) {
-    tidy(a, list);
-    for (int i = 0; i < list->n; i++)
-        if (list->at[i].end > off && list->at[i].off < end) return 1;
+int symm_pending_busy(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
+                      symm_pending *stands) {
+    for (int i = list->n; i-- > 0;) {
+        const symm_pending *e = &list->at[i];
+        if (!overlaps(e, off, end)) continue;
+        if (e->loose) {
+            if (!a->order.able(a->order.ctx, e->stream)) return 1;
+            symm_pending_settle(a, list, e->stream);
+        } else if (behind(e, stands) || !is_reached(a, list, i)) {
+            *stands = list->at[i];
+            return 1;
+        }
+        i = list->n; /* entries have moved */
+    }
+    return 0;
+}
+
+/* Another entry's point will do, or the same one's was waited for. */
+static int spared(const symm_pendings *list, int i) {
+    for (int k = 0; k < list->n; k++)
+        if (k != i && behind(&list->at[k], &list->at[i]) &&
+            (k < i || !behind(&list->at[i], &list->at[k])))
+            return 1;
     return 0;
 }
 
 symmResult_t symm_pending_wait(symm_arena *a, symm_pendings *list, symmStream_t s) {
-    while (list->n) {
-        SYMM_TRY(a->order.wait(a->order.ctx, s, &list->at[list->n - 1].point));
+    for (int i = 0; i < list->n; i++) {
+        if (spared(list, i)) continue;
+        SYMM_TRY(a->order.wait(a->order.ctx, s, &list->at[i].point));
         atomic_fetch_add_explicit(&a->waits, 1, memory_order_relaxed);
-        leave(a, list, list->n - 1, 1);
     }
+    while (list->n) leave(a, list, list->n - 1, 1);
     return symmSuccess;
 }
 

@@ -192,11 +192,8 @@ static symmResult_t inherit(symm_memlane *l, symm_memlane *heir) {
         r = symm_memmark_reach(c, &now); /* it takes no more work */
     else if (!r && heir->stream != l->stream)
         r = symm_memmark_follow(c, &now, heir->stream);
-    for (int z = 0; z < SYMM_MEM_ZONES && !r; z++) {
-        if (!l->zone[z].gave) continue;
-        r = symm_memmark_set(c, &heir->zone[z].given, heir->stream);
-        if (!r) heir->zone[z].gave = ++l->set->pool[z].gives;
-    }
+    for (int z = 0; z < SYMM_MEM_ZONES && !r; z++)
+        if (l->zone[z].gave) r = symm_memlane_mark(heir, z);
     symm_memmark_end(c, &now);
     if (!r) r = symm_memlate_inherit(l, heir);
     SYMM_TRY(r);
@@ -269,7 +266,7 @@ static void end_lane(symm_memlane *l) {
     symm_memlanes *s = l->set;
     const symmLane_t handle = l->handle;
     symm_memplan_orphan(l);
-    for (int z = 0; z < SYMM_MEM_ZONES; z++) symm_memmark_end(s->comm, &l->zone[z].given);
+    for (int z = 0; z < SYMM_MEM_ZONES; z++) symm_memlane_unmark(l, z);
     s->lanes[l->ordinal] = NULL;
     s->alive--;
     symm_handle_close(SYMM_KIND_LANE, handle);

@@ -17,7 +17,13 @@
 #include "symm_lane.h"
 #include "types.h"
 
-enum { SYMM_MEMLANE_BINS = 64, SYMM_MEMLANE_LOOKS = 8, SYMM_MEMLANE_WINDOW = 1024 };
+enum {
+    SYMM_MEMLANE_BINS = 64,
+    SYMM_MEMLANE_LOOKS = 8,
+    SYMM_MEMLANE_WINDOW = 1024,
+    SYMM_MEMLANE_GIVEN = 128, /* blocks given to the pool that are known one by one */
+    SYMM_MEMLANE_FEW = 4      /* lanes; more of them keep less each */
+};
 /* A lane keeps this much whatever its use, and waits for as much to be pending before it spends a barrier on it. */
 #define SYMM_MEMLANE_FLOOR (32ull << 10)
 
@@ -44,12 +50,21 @@ typedef struct {
     uint64_t off, bytes;
 } symm_mempiece;
 
+/* A block whose bytes went to the pool. */
+typedef struct {
+    uint64_t off, bytes, seq; /* of pool.gives */
+    int lane;                 /* ordinal of the one that gave it */
+} symm_memgiven;
+
 typedef struct {
     symm_place *place;
     symm_mempiece *pieces;
     int npieces;
-    uint64_t reserved; /* bytes of the pieces */
-    uint64_t gives;    /* times that some lane has given bytes to the pool */
+    uint64_t reserved;                       /* bytes of the pieces */
+    uint64_t gives;                          /* times that some lane has given bytes to the pool */
+    symm_memgiven given[SYMM_MEMLANE_GIVEN]; /* the last ones: a ring */
+    uint64_t ngiven;
+    struct symm_memlane *newest; /* gave last; the others that have given behind it, by older */
 } symm_mempool;
 
 /* A point of a lane's stream that other streams can be put behind. */
@@ -91,8 +106,10 @@ typedef struct {
     uint64_t peak, peak_before;   /* most live in this window and the one before */
     uint64_t calls;               /* in this window */
     uint64_t gave;                /* pool.gives when this lane last gave; 0 never */
-    uint64_t followed; /* of pool.gives: all that was given until then is behind this lane */
+    uint64_t followed; /* of pool.gives: this lane is behind all that was given until then */
     symm_memmark given;
+    uint64_t behind; /* followed as it was at that mark: who follows the mark is behind that too */
+    struct symm_memlane *newer, *older; /* that have given */
     symm_memrec *bins[SYMM_MEMLANE_BINS];
 } symm_memzone;
 
@@ -145,6 +162,10 @@ void symm_memlane_keep(symm_memlane *l, symm_memrec *r);
 symmResult_t symm_memlane_limit(symm_memlane *l, int zone, uint64_t more, uint64_t live);
 /* Gives what the lane keeps to the pool. */
 symmResult_t symm_memlane_flush(symm_memlane *l, int zone);
+/* Marks the end of what the lane was given so far as the point behind which its bytes in the pool may be used. */
+symmResult_t symm_memlane_mark(symm_memlane *l, int zone);
+/* Others follow the lane's marks no more: it ends. */
+void symm_memlane_unmark(symm_memlane *l, int zone);
 /* Gives whole pieces that hold no block back to the heap. The lanes' work on them has ended here. */
 uint64_t symm_mempool_shrink(symm_memlanes *s, int zone, const void *site);
 void symm_mempool_end(symm_mempool *p);

@@ -64,36 +64,87 @@ symmResult_t symm_memlane_close(symm_memlane *l) {
 
 /* ---- giving ---------------------------------------------------------------------------------------------- */
 
+/* Out of the list of those who have given. */
+static void unlist(symm_memlane *l, int zone) {
+    symm_memzone *z = &l->zone[zone];
+    if (!z->gave) return;
+    *(z->newer ? &z->newer->zone[zone].older : &l->set->pool[zone].newest) = z->older;
+    if (z->older) z->older->zone[zone].newer = z->newer;
+    z->newer = z->older = NULL;
+}
+
+symmResult_t symm_memlane_mark(symm_memlane *l, int zone) {
+    symm_mempool *p = &l->set->pool[zone];
+    symm_memzone *z = &l->zone[zone];
+    SYMM_TRY(symm_memmark_set(l->set->comm, &z->given, l->stream));
+    unlist(l, zone);
+    if (p->newest) p->newest->zone[zone].newer = l;
+    z->older = p->newest;
+    p->newest = l;
+    z->behind = z->followed;
+    z->gave = ++p->gives;
+    if (z->followed == z->gave - 1) z->followed = z->gave; /* all but its own it has followed */
+    return symmSuccess;
+}
+
+void symm_memlane_unmark(symm_memlane *l, int zone) {
+    unlist(l, zone);
+    l->zone[zone].gave = 0;
+    symm_memmark_end(l->set->comm, &l->zone[zone].given);
+}
+
+/* The pool has the block's bytes; the lane has been marked. */
+static void give(symm_memlane *l, symm_memrec *r) {
+    symm_mempool *p = &l->set->pool[r->zone];
+    p->given[p->ngiven++ % SYMM_MEMLANE_GIVEN] =
+        (symm_memgiven){r->off, r->bytes, p->gives, l->ordinal};
+    symm_place_give(p->place, r->off);
+    symm_memtable_drop(&l->set->table, r);
+}
+
 symmResult_t symm_memlane_flush(symm_memlane *l, int zone) {
-    symm_memlanes *s = l->set;
     symm_memzone *z = &l->zone[zone];
     if (!z->kept) return symmSuccess;
-    SYMM_TRY(symm_memmark_set(s->comm, &z->given, l->stream));
+    SYMM_TRY(symm_memlane_mark(l, zone));
     for (int i = 0; i < SYMM_MEMLANE_BINS; i++) {
         for (symm_memrec *r = z->bins[i], *next; r; r = next) {
             next = r->next;
-            symm_place_give(s->pool[zone].place, r->off);
-            symm_memtable_drop(&s->table, r);
+            give(l, r);
         }
         z->bins[i] = NULL;
     }
     z->kept = 0;
-    z->gave = ++s->pool[zone].gives;
     return symmSuccess;
 }
 
-/* Behind all that others have given since the last time: one wait for each of them. */
+/* Behind all that others have given since the last time. The mark of one who had followed others when he gave stands for theirs: newest first,
+ * until what is left is behind a mark that was followed. A lane that takes comes behind all of them in any case; where it gives as well, it follows
+ * first, so that its mark stands for theirs. Then, where lanes take and give in turns, the next one waits for the newest alone. */
 static symmResult_t follow_others(symm_memlane *l, int zone) {
-    symm_memlanes *s = l->set;
+    symm_mempool *p = &l->set->pool[zone];
     symm_memzone *z = &l->zone[zone];
-    for (int i = 0; i < s->made && z->followed != s->pool[zone].gives; i++) {
-        symm_memlane *o = s->lanes[i];
-        if (!o || o == l || o->zone[zone].gave <= z->followed || o->stream == l->stream) continue;
-        SYMM_TRY(symm_memmark_follow(s->comm, &o->zone[zone].given, l->stream));
+    uint64_t behind = z->followed;
+    for (symm_memlane *o = p->newest; o && o->zone[zone].gave > behind; o = o->zone[zone].older) {
+        const symm_memzone *g = &o->zone[zone];
+        behind = most(behind, g->behind);
+        if (o->stream == l->stream) continue; /* where it is, this one is */
+        SYMM_TRY(symm_memmark_follow(l->set->comm, &g->given, l->stream));
         l->follows++;
     }
-    z->followed = s->pool[zone].gives;
+    z->followed = p->gives;
     return symmSuccess;
+}
+
+/* Whether another lane has given some of these bytes since this one last followed all. 1 also where the ring does not reach back that far. */
+static int given_since(const symm_memlane *l, int zone, uint64_t off, uint64_t bytes) {
+    const symm_mempool *p = &l->set->pool[zone];
+    for (uint64_t i = p->ngiven; i-- > 0;) {
+        const symm_memgiven *g = &p->given[i % SYMM_MEMLANE_GIVEN];
+        if (p->ngiven - i > SYMM_MEMLANE_GIVEN) return 1;
+        if (g->seq <= l->zone[zone].followed) return 0;
+        if (g->lane != l->ordinal && g->off < off + bytes && off < g->off + g->bytes) return 1;
+    }
+    return 0;
 }
 
 /* ---- pieces ---------------------------------------------------------------------------------------------- */
@@ -177,6 +228,7 @@ static symmResult_t take_anew(symm_memlane *l, int zone, uint64_t bytes, const v
     if (*off != SYMM_PLACE_NONE) return symmSuccess;
     if (l->zone[zone]
             .kept) { /* of other sizes; together they may hold it, and the pool need not grow */
+        SYMM_TRY(follow_others(l, zone));
         SYMM_TRY(symm_memlane_flush(l, zone));
         SYMM_TRY(take_pooled(l, zone, bytes, off));
         if (*off != SYMM_PLACE_NONE) return symmSuccess;
@@ -200,10 +252,19 @@ static int many_pending(const symm_memlane *l) {
     return z->pending && z->pending >= slack(z);
 }
 
+/* More than it has used lately and an eighth of that. Of many lanes each uses most at another time, and together they would keep far more than the most
+ * that they use at once: between what it uses and what it has used lately each stops halfway. */
+static int over_limit(const symm_memlane *l, int zone, uint64_t more, uint64_t live) {
+    const symm_memzone *z = &l->zone[zone];
+    const uint64_t used = z->live + live;
+    uint64_t most_used = most(peak(z), used);
+    if (l->set->alive > SYMM_MEMLANE_FEW) most_used = (most_used + used) / 2;
+    return z->live + z->kept + z->pending + more > most_used + slack(z);
+}
+
 symmResult_t symm_memlane_limit(symm_memlane *l, int zone, uint64_t more, uint64_t live) {
     const symm_memzone *z = &l->zone[zone];
-    const uint64_t holds = z->live + z->kept + z->pending + more;
-    if (holds <= most(peak(z), z->live + live) + slack(z)) return symmSuccess;
+    if (!over_limit(l, zone, more, live)) return symmSuccess;
     if (z->pending > slack(z) / 2) SYMM_TRY(symm_memlane_close(l));
     return symm_memlane_flush(l, zone);
 }
@@ -220,10 +281,14 @@ symmResult_t symm_mempool_take(symm_memlane *l, int zone, uint64_t bytes, const 
         *out = take_kept(&l->zone[zone], bytes);
         if (*out) return symmSuccess;
     }
-    SYMM_TRY(symm_memlane_limit(l, zone, bytes, bytes));
+    if (over_limit(l, zone, bytes, bytes)) {
+        SYMM_TRY(follow_others(l, zone));
+        SYMM_TRY(symm_memlane_limit(l, zone, bytes, bytes));
+    }
     if (symm_memtable_reserve(&s->table)) return no_memory();
     SYMM_TRY(take_anew(l, zone, bytes, site, &off));
-    SYMM_TRY_GOTO(follow_others(l, zone), give_back);
+    /* Bytes that nobody gave lately need no wait, nor does it make the lane wait for others' work. */
+    if (given_since(l, zone, off, bytes)) SYMM_TRY_GOTO(follow_others(l, zone), give_back);
     *out = symm_memtable_add(&s->table, off);
     (*out)->bytes = bytes;
     (*out)->zone = (uint8_t)zone;
