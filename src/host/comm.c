@@ -21,6 +21,8 @@
 #include "window.h"
 
 #define LEFT_GRACE_NS 1000000000ull
+/* The mesh shows within a few milliseconds why the bootstrap has lost a peer. */
+#define CAUSE_MS 1000
 
 symm_ctl *symm_comm_ctl(const symm_comm *c, int rank) {
     if (c->pages) return symm_pages_ctl(c->pages, rank);
@@ -33,7 +35,8 @@ const char *symm_stage_name(uint32_t stage) {
                                         "waiting for a packet",
                                         "waiting for an arrival word",
                                         "comparing signatures",
-                                        "waiting for a scalar"};
+                                        "waiting for a scalar",
+                                        "waiting for a piece"};
     return stage < sizeof names / sizeof names[0] ? names[stage] : "?";
 }
 
@@ -191,11 +194,25 @@ static int culprit(const symm_comm *c, symmResult_t code) {
     return -1;
 }
 
+/* The bootstrap names whose connection ended first, which may be a rank that left because of another. What was told by code
+ * alone, in the abort word, has its words in the mesh already. */
+static symmResult_t cause_of(symm_comm *c, symmResult_t code, const char *stage) {
+    char who[32];
+    int told = atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess;
+    int wait_ms = code == symmRemoteError && !told ? CAUSE_MS : 0;
+    symmResult_t r = symm_mesh_cause_within(c->mesh, code, wait_ms);
+    int dead = culprit(c, r);
+    if (r != symmRemoteError || symm_mesh_revoked(c->mesh) || dead < 0) return r;
+    snprintf(who, sizeof who, "rank %d ", dead);
+    if (!strncmp(symm_status_text(), who, strlen(who))) return r;
+    return SYMM_ERR(r, "%sdied or left while %s", who, stage);
+}
+
 symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t bytes,
                               const char *stage) {
     symm_wait w = symm_comm_wait(c, stage);
     symmResult_t r = symm_boot_allgather(c->boot, mine, all, bytes, &w);
-    if (r == symmRemoteError && c->mesh) r = symm_mesh_cause(c->mesh);
+    if (r && c->mesh) r = cause_of(c, r, stage);
     if (r) symm_comm_break(c, r, culprit(c, r), stage); /* the bootstrap is unusable from here on */
     return r;
 }

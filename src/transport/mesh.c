@@ -225,6 +225,34 @@ symmResult_t symm_mesh_cause(symm_mesh *m) {
     return symmRemoteError;
 }
 
+/* The peers' queues, up to the first REVOKE. The communicator ends here: what else they held is lost. */
+static symmResult_t any_revoke(symm_mesh *m) {
+    for (int p = 0, found; p < m->nranks; p++) {
+        if (!is_peer(m, p)) continue;
+        SYMM_TRY(find_revoke(m, p, &found));
+        if (found) return symm_mesh_obey(m, p);
+    }
+    return symmSuccess;
+}
+
+static int any_gone(const symm_mesh *m) {
+    for (int p = 0; p < m->nranks; p++)
+        if (is_peer(m, p) && (!symm_mesh_alive(m, p) || symm_mesh_hung_up(m, p))) return 1;
+    return 0;
+}
+
+symmResult_t symm_mesh_cause_within(symm_mesh *m, symmResult_t code, int ms) {
+    const struct timespec nap = {0, 1000000};
+    uint64_t end = symm_now_ns() + (uint64_t)ms * 1000000;
+    while (!symm_mesh_revoked(m)) {
+        SYMM_TRY(any_revoke(m));
+        if (any_gone(m)) return code == symmRemoteError ? symm_mesh_cause(m) : code;
+        if (symm_now_ns() >= end) break;
+        nanosleep(&nap, NULL);
+    }
+    return code;
+}
+
 symmResult_t symm_mesh_unexpected(symm_mesh *m, int peer, int type, const symm_wait *w, int *skip) {
     symm_mesh_in *in = &m->in;
     *skip = 0;

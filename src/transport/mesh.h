@@ -66,6 +66,10 @@ void symm_mesh_mark_dead(symm_mesh *m, int peer);
 /* A wait ended with symmRemoteError because a peer had hung up: the cause may lie in that peer's queue. Returns the cause's code
  * with its text, or symmRemoteError with the text as it was. What else was queued is lost. */
 symmResult_t symm_mesh_cause(symm_mesh *m);
+/* An exchange of the bootstrap has failed, with the text as it is. A peer's REVOKE may tell more, now or within ms: the bootstrap
+ * knows connections but no reasons, and a rank that gives up closes its own before it tells why, perhaps because of a death that
+ * has not been seen here. Returns code with the text as it was where no REVOKE comes until a connection of the mesh ends. */
+symmResult_t symm_mesh_cause_within(symm_mesh *m, symmResult_t code, int ms);
 /* 1 after a REVOKE was sent or obeyed. Any thread. */
 int symm_mesh_revoked(const symm_mesh *m);
 /* True if the connection to peer has reached its end of file (the peer's process ended or closed its mesh). Never blocks. */
