@@ -347,9 +347,8 @@ static int min(int a, int b) {
 static void staging_is_sound(const symm_plan_env *env, const symm_plan *p) {
     const uint64_t n = (unsigned)env->nranks,
                    rows = (uint64_t)p->ctas * (unsigned)p->stage_warps * (unsigned)p->stage_rows;
-    T_CHECK(p->stage_warps >= 0 && p->stage_warps <= p->threads / 32);
-    T_CHECK(p->stage_rows >= 1);
-    if (n == 2 || n == 4) T_EQ(p->stage_rows % 2, 0);
+    T_CHECK(p->stage_warps >= 1 && p->stage_warps <= p->threads / 32);
+    T_CHECK(p->stage_rows >= 2 && p->stage_rows % 2 == 0); /* half of them for results */
     T_CHECKF(rows * 512 * n * SYMM_GPU_STAGE_PLACES <= env->scratch.stage_bytes,
              "%d ranks: %d CTAs of %d warps of %d rows leave the %llu bytes of staging",
              env->nranks, p->ctas, p->stage_warps, p->stage_rows,
@@ -357,24 +356,24 @@ static void staging_is_sound(const symm_plan_env *env, const symm_plan *p) {
 }
 
 static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, const symm_plan *p) {
-    const int most = k->places && (env->nranks == 4 || env->nranks == 8) ? SYMM_GPU_THREADS_FEW
-                                                                         : SYMM_GPU_THREADS;
+    const int wide = k->places || p->kernel == SYMM_KERNEL_AR_DIRECT,
+              few = wide && (env->nranks == 4 || env->nranks == 8),
+              most = few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS;
     T_CHECK(p->ctas >= 1 && p->ctas <= SYMM_GPU_MAX_CTAS);
     T_CHECKF(p->ctas <= env->sms, "%s: %d CTAs on %d multiprocessors: they wait for each other",
              k->name, p->ctas, env->sms);
     T_CHECK(p->threads >= 32 && p->threads % 32 == 0);
     T_CHECKF(p->threads <= most, "%s, %d ranks: %d threads", k->name, env->nranks, p->threads);
     if (env->max_ctas && !env->ctas) T_CHECK(p->ctas <= env->max_ctas);
-    /* Forced grids are kept, but where lines would not fit into scratch or CTAs on the GPU. */
-    if (env->ctas && !k->places) T_EQ(p->ctas, min(env->ctas, env->sms));
+    /* Forced grids are kept, but where lines or pieces would not fit into scratch or CTAs on the GPU. */
+    if (env->ctas && !wide) T_EQ(p->ctas, min(env->ctas, env->sms));
     if (env->ctas) T_CHECK(p->ctas <= env->ctas);
     if (env->threads >= 32) T_CHECK(p->threads <= env->threads);
     T_CHECK(p->chunk >= 1);
     if (p->kernel == SYMM_KERNEL_AR_DIRECT) staging_is_sound(env, p);
     if (!k->places) return;
-    const int direct = p->kernel == SYMM_KERNEL_AR_DIRECT || p->kernel == SYMM_KERNEL_AG_DIRECT;
     T_CHECK(p->line_warps >= 1 && p->line_warps <= p->threads / 32);
-    if (!direct) T_EQ(p->line_warps, p->threads / 32);
+    if (p->kernel != SYMM_KERNEL_AG_DIRECT) T_EQ(p->line_warps, p->threads / 32);
     uint64_t warps = (uint64_t)p->ctas * (unsigned)p->line_warps;
     T_CHECKF(p->chunk <= env->scratch.packet_slot / (512u * (unsigned)k->places * warps),
              "%s, %d ranks: %llu lines of %llu warps in %d places leave their slot of %llu bytes",
@@ -470,8 +469,12 @@ static void large_calls_fill_the_gpu(void) {
                     symm_plan p = symm_plan_make(&env, &call);
                     const int direct =
                         p.kernel == SYMM_KERNEL_AR_DIRECT || p.kernel == SYMM_KERNEL_AG_DIRECT;
-                    const uint64_t room =
-                        env.scratch.packet_slot / (512u * (unsigned)symm_kernels[p.kernel].places);
+                    const uint64_t staged = p.kernel == SYMM_KERNEL_AR_DIRECT,
+                                   room =
+                                       staged
+                                           ? env.scratch.stage_bytes / (4096u * (unsigned)n)
+                                           : env.scratch.packet_slot /
+                                                 (512u * (unsigned)symm_kernels[p.kernel].places);
                     T_CHECKF(p.ctas == (room < 132 ? (int)room : 132),
                              "%s of %llu MB, %d ranks: %s on %d CTAs",
                              c ? "all_gather" : "all_reduce", (unsigned long long)mb, n,

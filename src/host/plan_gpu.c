@@ -87,7 +87,8 @@ static int most_ctas(const symm_plan_env *env, const table_row *row) {
 
 /* Warps of a CTA and CTAs for `need` warps' worth of work. */
 static void pick_grid(const symm_plan_env *env, const table_row *row, uint64_t need, symm_plan *p) {
-    const int few = symm_kernels[p->kernel].places && (env->nranks == 4 || env->nranks == 8);
+    const int wide = symm_kernels[p->kernel].places || p->kernel == SYMM_KERNEL_AR_DIRECT,
+              few = wide && (env->nranks == 4 || env->nranks == 8);
     const int most = (few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS) / 32;
     int ctas = most_ctas(env, row),
         warps = env->threads ? clamp(env->threads / 32, 1, most) : row->warps;
@@ -100,13 +101,9 @@ static void pick_grid(const symm_plan_env *env, const table_row *row, uint64_t n
     p->threads = 32 * clamp(warps, 1, most);
 }
 
-/* A direct kernel moves lines only where buffers are outside windows or there is no staging. */
-static int is_direct(const symm_plan *p) {
-    return p->kernel == SYMM_KERNEL_AR_DIRECT || p->kernel == SYMM_KERNEL_AG_DIRECT;
-}
-
 /* Warps that move lines, and lines of an item: what makes the call one item, as far as there is scratch. Where it does not do for all warps CTAs have
- * fewer of them, so that the call stays on as many multiprocessors; a direct kernel keeps its others for its other way. */
+ * fewer of them, so that the call stays on as many multiprocessors; all_gather's direct kernel, which moves lines only where a buffer is
+ * in no window, keeps its others. */
 static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint64_t need,
                        symm_plan *p) {
     const uint64_t room = env->scratch.packet_slot / ((unsigned)k->places * LINE_BYTES);
@@ -114,7 +111,7 @@ static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint6
     const uint64_t each = room / (unsigned)p->ctas;
     p->line_warps =
         clamp(each < SYMM_GPU_THREADS / 32 ? (int)each : p->threads / 32, 1, p->threads / 32);
-    if (!is_direct(p)) p->threads = 32 * p->line_warps;
+    if (p->kernel != SYMM_KERNEL_AG_DIRECT) p->threads = 32 * p->line_warps;
     const uint64_t warps = (uint64_t)p->ctas * (unsigned)p->line_warps,
                    want = (need + warps - 1) / warps;
     p->chunk = want < room / warps ? want : room / warps;
@@ -122,17 +119,19 @@ static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint6
 }
 
 /* Staging of a direct all_reduce. A post waits for all that the CTA has stored, so the more it covers the better; measured up to four rows of a warp
- * for each of three peers (docs/performance.md). Where scratch is short there are fewer rows, then fewer warps, then lines. */
+ * for each of three peers (docs/performance.md). At least two, for where results go through staging as well. Where scratch is short there are
+ * fewer rows, then fewer warps, then fewer CTAs; the least scratch has room for one warp of 72 ranks. */
 static void pick_stage(const symm_plan_env *env, symm_plan *p) {
     const uint64_t n = (unsigned)env->nranks, warps = (unsigned)p->threads / 32u,
-                   room = env->scratch.stage_bytes /
-                          (SYMM_GPU_STAGE_PLACES * n * STAGE_ROW * (unsigned)p->ctas);
-    const int least =
-        n <= 4 ? 2 : 1; /* of two and four ranks, two loads are under way at once: ar_staged */
-    int rows = n <= 4 ? 4 : n <= 8 ? 2 : 1;
-    while (rows > least && warps * (unsigned)rows > room) rows /= 2;
-    p->stage_rows = rows;
-    p->stage_warps = (int)(warps * (unsigned)rows <= room ? warps : room / (unsigned)rows);
+                   room = env->scratch.stage_bytes / (SYMM_GPU_STAGE_PLACES * n * STAGE_ROW);
+    uint64_t rows = n <= 4 ? 4 : 2, each = room / (unsigned)p->ctas;
+    while (rows > 2 && warps * rows > each) rows /= 2;
+    if (each < rows) {
+        p->ctas = (int)(room / rows);
+        each = rows;
+    }
+    p->stage_rows = (int)rows;
+    p->stage_warps = (int)(warps * rows <= each ? warps : each / rows);
 }
 
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {
@@ -147,6 +146,8 @@ symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int ker
 }
 
 uint64_t symm_plan_gpu_chunk(const symm_plan *plan) {
+    if (plan->kernel == SYMM_KERNEL_AR_DIRECT)
+        return (uint64_t)(unsigned)plan->stage_warps * (unsigned)plan->stage_rows * STAGE_ROW;
     return symm_kernels[plan->kernel].places ? plan->chunk * LINE_DATA : 0;
 }
 

@@ -1,7 +1,7 @@
 /* reduce.cu - the GPU kernels that reduce, for one element type: compiled once per type with -DSYMM_T=<symmDataType_t> and
  * -DSYMM_TNAME=<its name>. A kernel is called symm_<row of kernels.def>_<type>_n<ranks>; n0 serves any number of them. */
 #include "small.cuh"
-#include "staged.cuh"
+#include "relayed.cuh"
 
 #define PASTE_(a, b, c, d) a##b##c##d
 #define PASTE(a, b, c, d)  PASTE_(a, b, c, d)

@@ -1,4 +1,5 @@
-/* staged.cuh - all_reduce of large messages, by stores alone: but for the last bytes nobody loads over a link, which is slower than to store.
+/* staged.cuh - all_reduce of large messages in windows, by stores alone: but for the last bytes nobody loads over a link, which is slower
+ * than to store.
  *
  * Every rank owns a slice of the message. A CTA stores its piece of each slice into the staging of the slice's owner, posts that it
  * has, waits for the posts of the same CTA of all peers, reduces what they have staged here, and stores the result straight into
@@ -19,17 +20,19 @@
 
 struct share {                  /* a warp's */
     unsigned lane, warp, warps; /* of those of the CTA that have staging */
-    unsigned rows;              /* of a warp and piece */
-    uint64_t bytes, each;       /* of the message; of a slice */
+    unsigned phases; /* kinds of pieces in staging: what is to be reduced; results (relayed.cuh) */
+    unsigned rows;   /* of a warp, piece and phase */
+    uint64_t bytes, each; /* of the message; of a slice */
     slice mine;
 };
 
-DEV share share_of(const symm_args *a) {
+DEV share share_of(const symm_args *a, unsigned phases) {
     share w;
+    w.phases = phases;
     w.lane = threadIdx.x % 32u;
     w.warp = threadIdx.x / 32u;
     w.warps = a->stage_warps;
-    w.rows = a->stage_rows;
+    w.rows = a->stage_rows / phases;
     w.bytes = a->count * a->esize;
     w.each = slice_bytes(w.bytes, a->nranks);
     w.mine = slice_of(w.bytes, w.each, a->rank);
@@ -47,8 +50,8 @@ DEV uint64_t row_at(const share &w, uint32_t k, unsigned j) {
     return (part * w.rows + j) * ROW + w.lane * 16;
 }
 DEV char *staged_at(const symm_args *a, const share &w, int rank, int source, uint32_t k,
-                    unsigned j) {
-    const uint64_t place = (unsigned)source * STAGE_PLACES + k % STAGE_PLACES,
+                    unsigned j, unsigned phase = 0) {
+    const uint64_t place = ((unsigned)source * w.phases + phase) * STAGE_PLACES + k % STAGE_PLACES,
                    part = (place * gridDim.x + blockIdx.x) * w.warps + w.warp;
     return flat(a, rank, a->scratch.stage_off + (part * w.rows + j) * ROW + w.lane * 16);
 }
@@ -193,7 +196,7 @@ DEV int share_barrier(const share &w, int left) {
 template <int T, int N, int OP> DEV void ar_staged(run &r, const places &at) {
     const int U = N == 2 || N == 4 ? 2 : 1;
     const symm_args *a = r.a;
-    const share w = share_of(a);
+    const share w = share_of(a, 1);
     if (OP == ANY_OP && a->op == SYMM_OP_PREMUL && data_barrier(scalars_wait(r))) return;
     const uint32_t pieces = w.warp < w.warps ? pieces_of(w) : 0;
     for (uint32_t k = 0; pieces && k <= pieces; k++) {
@@ -211,21 +214,6 @@ template <int T, int N, int OP> DEV void ar_staged(run &r, const places &at) {
     if (tail && !r.left && blockIdx.x == 0 && threadIdx.x == 0)
         reduce_tail<T, OP>(r, at, w.mine.end - tail, tail);
     arrive_and_wait(r);
-}
-
-template <int T, int N> DEV void body_ar_direct(run &r) {
-    CTA_SHARED(places, at);
-    const int way = trade_places(r, at);
-    if (way < 0) {
-        r.left = 1;
-    } else if (!way || !r.a->stage_warps) {
-        /* once for all, to keep the kernel small: registered memory is what large messages are for */
-        if (has_lines(r.a)) ar_twoshot<T, 0, ANY_OP>(r);
-    } else if (HOT(T) && r.a->op == SYMM_OP_SUM) {
-        ar_staged<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
-    } else {
-        ar_staged<T, N, ANY_OP>(r, at);
-    }
 }
 
 #endif

@@ -1,0 +1,144 @@
+/* relayed.cuh - all_reduce of large messages wherever the users' buffers lie: as staged.cuh, but results go through staging too.
+ *
+ * A rank stores the results of its slice into its own buffer and into every peer's staging, beside what that has for its own slice, and
+ * the peer copies them out. Nobody needs another rank's buffer, so it may be in no window and at any address; only the
+ * rank itself takes bytes one by one where they are not aligned.
+ *
+ * One post stands for both: in turn k a CTA sends piece k, posts k, waits for the posts k-1, reduces piece k-1 and takes the results of piece
+ * k-3. A peer stored those in its turn k-2, before it posted k-1.
+ * Results of piece k+4 come over those of piece k: their owner stores them in its turn k+5, behind our post k+4, which we made when all
+ * our warps had ended turn k+3, in which they took piece k. What is sent is as safe as in staged.cuh, and so is the next call. */
+#ifndef SYMM_CUDA_RELAYED_CUH_
+#define SYMM_CUDA_RELAYED_CUH_
+
+#include "staged.cuh"
+
+enum { PHASE_PARTS, PHASE_RESULTS, PHASES };
+
+/* Bytes that there are of the 16 at `from`; below 1: none. */
+DEV int64_t valid_at(uint64_t from, const slice &s) {
+    return (int64_t)(s.end - from);
+}
+
+/* Row j of piece k of every peer's slice to that peer; all loads before the first store. */
+template <int N>
+DEV void relay_send(const symm_args *a, const share &w, uint32_t k, unsigned j, int align) {
+    const int n = N ? N : a->nranks;
+    const uint64_t at = row_at(w, k, j);
+    uint32_t v[N ? N : 1][4];
+#pragma unroll
+    for (int q = 1; q < N; q++) {
+        const slice s = slice_of(w.bytes, w.each, peer_of(a->rank, n, q));
+        load_user(v[q], (const char *)a->src + s.at + at, valid_at(s.at + at, s), align);
+    }
+#pragma unroll
+    for (int q = 1; q < n; q++) {
+        const int p = peer_of(a->rank, n, q);
+        const slice s = slice_of(w.bytes, w.each, p);
+        uint32_t(&x)[4] = v[N ? q : 0];
+        if (valid_at(s.at + at, s) <= 0) continue;
+        if (!N) load_user(x, (const char *)a->src + s.at + at, valid_at(s.at + at, s), align);
+        *(uint4 *)staged_at(a, w, p, a->rank, k, j, PHASE_PARTS) =
+            make_uint4(x[0], x[1], x[2], x[3]);
+    }
+}
+
+/* Row j of piece k of the own slice, in rank order. */
+template <int T, int N>
+DEV void relay_sum(const run &r, const share &w, uint32_t k, unsigned j, const uint32_t (&own)[4],
+                   uint32_t (&out)[4]) {
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+    reduction<T, 4, ANY_OP> sum;
+    uint4 v[N ? N : 1];
+#pragma unroll
+    for (int p = 0; p < N; p++)
+        if (p != a->rank) v[p] = load_remote(staged_at(a, w, a->rank, p, k, j, PHASE_PARTS));
+#pragma unroll
+    for (int p = 0; p < n; p++) {
+        uint32_t x[4] = {own[0], own[1], own[2], own[3]};
+        if (p != a->rank)
+            to_words(x, N ? v[N ? p : 0]
+                          : load_remote(staged_at(a, w, a->rank, p, k, j, PHASE_PARTS)));
+        if (p == 0)
+            sum.first((int)a->op, x, scale_of<T, ANY_OP>(r, p));
+        else
+            sum.step((int)a->op, x, scale_of<T, ANY_OP>(r, p));
+    }
+    sum.last((int)a->op, n, out);
+}
+template <int T, int N>
+DEV void relay_reduce(const run &r, const share &w, uint32_t k, unsigned j, int in, int out) {
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+    const uint64_t from = w.mine.at + row_at(w, k, j);
+    const int64_t valid = valid_at(from, w.mine);
+    uint32_t own[4], sum[4];
+    if (valid <= 0) return;
+    load_user(own, (const char *)a->src + from, valid, in);
+    relay_sum<T, N>(r, w, k, j, own, sum);
+    store_user((char *)a->dst + from, sum, valid, out);
+#pragma unroll
+    for (int q = 1; q < n; q++)
+        *(uint4 *)staged_at(a, w, peer_of(a->rank, n, q), a->rank, k, j, PHASE_RESULTS) =
+            make_uint4(sum[0], sum[1], sum[2], sum[3]);
+}
+
+/* Row j of the results of piece k of every peer's slice. */
+template <int N>
+DEV void relay_take(const symm_args *a, const share &w, uint32_t k, unsigned j, int align) {
+    const int n = N ? N : a->nranks;
+    const uint64_t at = row_at(w, k, j);
+    uint4 v[N ? N : 1];
+#pragma unroll
+    for (int q = 1; q < N; q++)
+        v[q] = load_remote(staged_at(a, w, a->rank, peer_of(a->rank, n, q), k, j, PHASE_RESULTS));
+#pragma unroll
+    for (int q = 1; q < n; q++) {
+        const int p = peer_of(a->rank, n, q);
+        const slice s = slice_of(w.bytes, w.each, p);
+        uint32_t x[4];
+        to_words(x,
+                 N ? v[N ? q : 0] : load_remote(staged_at(a, w, a->rank, p, k, j, PHASE_RESULTS)));
+        store_user((char *)a->dst + s.at + at, x, valid_at(s.at + at, s), align);
+    }
+}
+
+/* In place is safe: of each 16 bytes the thread that sends or loads them is the one that overwrites them, in a later turn. */
+template <int T, int N> DEV void ar_relayed(run &r) {
+    const symm_args *a = r.a;
+    const share w = share_of(a, PHASES);
+    const int in = alignment(a->src), out = alignment(a->dst);
+    if (a->op == SYMM_OP_PREMUL && data_barrier(scalars_wait(r))) return;
+    const uint32_t pieces = w.warp < w.warps ? pieces_of(w) : 0;
+    for (uint32_t k = 0; pieces && k < pieces + 3; k++) {
+        for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j++)
+            relay_send<N>(a, w, k, j, in);
+        if (share_barrier(w, r.left)) {
+            r.left = 1;
+            break;
+        }
+        if (k < pieces + 2 && w.warp == k % w.warps) post(r, w, k);
+        if (!k || posts_wait(r, w, k - 1)) continue;
+        for (unsigned j = 0; k <= pieces && j < w.rows; j++)
+            relay_reduce<T, N>(r, w, k - 1, j, in, out);
+        for (unsigned j = 0; k >= 3 && j < w.rows; j++) relay_take<N>(a, w, k - 3, j, out);
+    }
+    arrive_and_wait(r);
+}
+
+/* Every call of large messages, where all ranks have windows and where some have not. */
+template <int T, int N> DEV void body_ar_direct(run &r) {
+    CTA_SHARED(places, at);
+    const int way = trade_places(r, at);
+    if (way < 0)
+        r.left = 1;
+    else if (!way) /* once for all reductions, to keep the kernel small */
+        ar_relayed<T, N>(r);
+    else if (HOT(T) && r.a->op == SYMM_OP_SUM)
+        ar_staged<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
+    else
+        ar_staged<T, N, ANY_OP>(r, at);
+}
+
+#endif
