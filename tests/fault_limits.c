@@ -491,6 +491,7 @@ static void fork_rank(int rank, int n, void *arg) {
     int *buf, status = -1;
     T_OK(symmMemAlloc((void **)&buf, SMALL));
     T_OK(symmWindowRegister(comm, buf, SMALL, &win, 0));
+    T_LET_THREADS_REST();
     pid_t pid = fork();
     if (pid == 0) child_of(comm, win, buf);
     check_peers(comm, win, buf, rank, n, 40);
@@ -522,6 +523,7 @@ static void two_generations_rank(int rank, int n, void *arg) {
     fk *f = arg;
     symmComm_t comm = fk_open(f, rank, n);
     int status = -1;
+    T_LET_THREADS_REST();
     pid_t pid = fork();
     if (pid == 0) grandchild_rank(rank, n, f);
     T_EQ(waitpid(pid, &status, 0), pid);

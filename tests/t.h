@@ -22,6 +22,7 @@
 
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "symm.h"
 
@@ -41,6 +42,12 @@
 #else
 #define T_TSAN 0
 #endif
+/* Before a fork beside threads of the library. AddressSanitizer's allocator (of GCC before 14) minds no forks: if one of them
+ * is inside it just then, the child finds it locked for ever. */
+#define T_LET_THREADS_REST()        \
+    do {                            \
+        if (T_ASAN) usleep(100000); \
+    } while (0)
 
 typedef struct {
     const char *name;

@@ -116,9 +116,10 @@ static void from_several_threads(void) {
 /* The child has no thread to wait for, and one of its own when it needs it. */
 static void a_child_begins_anew(void) {
     int status;
-    T_EQ(symm_fail_arm("closer_close:delay=100"), 0);
+    T_EQ(symm_fail_arm("closer_close:delay=200"), 0);
     pipes a = make();
     symm_closer_take(a.write, EACH);
+    T_LET_THREADS_REST();
     const pid_t child = fork();
     if (!child) {
         int fd[2];

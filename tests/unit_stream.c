@@ -523,6 +523,7 @@ static void forked_child_has_no_streams(void) {
     symmEvent_t e = new_event();
     T_OK(give_note(s, &trail, 0));
     T_EXPECT_WARNINGS();
+    T_LET_THREADS_REST();
     pid_t pid = fork();
     T_CHECK(pid >= 0);
     if (pid == 0) {

@@ -24,7 +24,7 @@ enum {
     SYMM_MEMLANE_GIVEN = 128, /* blocks given to the pool that are known one by one */
     SYMM_MEMLANE_FEW = 4      /* lanes; more of them keep less each */
 };
-/* A lane keeps this much whatever its use, and waits for as much to be pending before it spends a barrier on it. */
+/* A lane keeps this much whatever its use, half of it where there are many, and waits for as much to be pending before it spends a barrier on it. */
 #define SYMM_MEMLANE_FLOOR (32ull << 10)
 
 enum { SYMM_REC_LIVE, SYMM_REC_KEPT, SYMM_REC_PENDING };

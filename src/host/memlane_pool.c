@@ -243,29 +243,35 @@ static symmResult_t take_anew(symm_memlane *l, int zone, uint64_t bytes, const v
     return take_pooled(l, zone, bytes, off);
 }
 
-static uint64_t slack(const symm_memzone *z) {
-    return most(peak(z) / 8, SYMM_MEMLANE_FLOOR);
+static int are_many(const symm_memlane *l) {
+    return l->set->alive > SYMM_MEMLANE_FEW;
+}
+
+static uint64_t slack(const symm_memlane *l, int zone) {
+    const uint64_t used = peak(&l->zone[zone]);
+    return are_many(l) ? most(used / 12, SYMM_MEMLANE_FLOOR / 2)
+                       : most(used / 8, SYMM_MEMLANE_FLOOR);
 }
 
 static int many_pending(const symm_memlane *l) {
-    const symm_memzone *z = &l->zone[SYMM_MEM_SYM];
-    return z->pending && z->pending >= slack(z);
+    const uint64_t pending = l->zone[SYMM_MEM_SYM].pending;
+    return pending && pending >= slack(l, SYMM_MEM_SYM);
 }
 
-/* More than it has used lately and an eighth of that. Of many lanes each uses most at another time, and together they would keep far more than the most
+/* More than it has used lately and a part of that. Of many lanes each uses most at another time, and together they would keep far more than the most
  * that they use at once: between what it uses and what it has used lately each stops halfway. */
 static int over_limit(const symm_memlane *l, int zone, uint64_t more, uint64_t live) {
     const symm_memzone *z = &l->zone[zone];
     const uint64_t used = z->live + live;
     uint64_t most_used = most(peak(z), used);
-    if (l->set->alive > SYMM_MEMLANE_FEW) most_used = (most_used + used) / 2;
-    return z->live + z->kept + z->pending + more > most_used + slack(z);
+    if (are_many(l)) most_used = (most_used + used) / 2;
+    return z->live + z->kept + z->pending + more > most_used + slack(l, zone);
 }
 
 symmResult_t symm_memlane_limit(symm_memlane *l, int zone, uint64_t more, uint64_t live) {
     const symm_memzone *z = &l->zone[zone];
     if (!over_limit(l, zone, more, live)) return symmSuccess;
-    if (z->pending > slack(z) / 2) SYMM_TRY(symm_memlane_close(l));
+    if (z->pending > slack(l, zone) / 2) SYMM_TRY(symm_memlane_close(l));
     return symm_memlane_flush(l, zone);
 }
 
