@@ -356,8 +356,8 @@ static void staging_is_sound(const symm_plan_env *env, const symm_plan *p) {
 }
 
 static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, const symm_plan *p) {
-    const int wide = k->places || p->kernel == SYMM_KERNEL_AR_DIRECT,
-              few = wide && (env->nranks == 4 || env->nranks == 8),
+    const int direct = p->kernel == SYMM_KERNEL_AR_DIRECT || p->kernel == SYMM_KERNEL_AG_DIRECT,
+              wide = k->places || direct, few = wide && (env->nranks == 4 || env->nranks == 8),
               most = few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS;
     T_CHECK(p->ctas >= 1 && p->ctas <= SYMM_GPU_MAX_CTAS);
     T_CHECKF(p->ctas <= env->sms, "%s: %d CTAs on %d multiprocessors: they wait for each other",
@@ -370,10 +370,10 @@ static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, co
     if (env->ctas) T_CHECK(p->ctas <= env->ctas);
     if (env->threads >= 32) T_CHECK(p->threads <= env->threads);
     T_CHECK(p->chunk >= 1);
-    if (p->kernel == SYMM_KERNEL_AR_DIRECT) staging_is_sound(env, p);
+    if (direct) staging_is_sound(env, p);
     if (!k->places) return;
-    T_CHECK(p->line_warps >= 1 && p->line_warps <= p->threads / 32);
-    if (p->kernel != SYMM_KERNEL_AG_DIRECT) T_EQ(p->line_warps, p->threads / 32);
+    T_CHECK(p->line_warps >= 1);
+    T_EQ(p->line_warps, p->threads / 32);
     uint64_t warps = (uint64_t)p->ctas * (unsigned)p->line_warps;
     T_CHECKF(p->chunk <= env->scratch.packet_slot / (512u * (unsigned)k->places * warps),
              "%s, %d ranks: %llu lines of %llu warps in %d places leave their slot of %llu bytes",
@@ -469,19 +469,17 @@ static void large_calls_fill_the_gpu(void) {
                     symm_plan p = symm_plan_make(&env, &call);
                     const int direct =
                         p.kernel == SYMM_KERNEL_AR_DIRECT || p.kernel == SYMM_KERNEL_AG_DIRECT;
-                    const uint64_t staged = p.kernel == SYMM_KERNEL_AR_DIRECT,
-                                   room =
-                                       staged
-                                           ? env.scratch.stage_bytes / (4096u * (unsigned)n)
-                                           : env.scratch.packet_slot /
-                                                 (512u * (unsigned)symm_kernels[p.kernel].places);
+                    const uint64_t room =
+                        direct ? env.scratch.stage_bytes / (4096u * (unsigned)n)
+                               : env.scratch.packet_slot /
+                                     (512u * (unsigned)symm_kernels[p.kernel].places);
                     T_CHECKF(p.ctas == (room < 132 ? (int)room : 132),
                              "%s of %llu MB, %d ranks: %s on %d CTAs",
                              c ? "all_gather" : "all_reduce", (unsigned long long)mb, n,
                              symm_kernels[p.kernel].name, p.ctas);
                     if (direct && mb >= 64)
                         T_EQ(p.threads, n == 4 || n == 8 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS);
-                    if (p.kernel == SYMM_KERNEL_AR_DIRECT && !small && n <= 4)
+                    if (direct && !small && n <= 4)
                         T_CHECKF(p.stage_warps == p.threads / 32, "%d ranks: %d of %d warps", n,
                                  p.stage_warps, p.threads / 32);
                 }

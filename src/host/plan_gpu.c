@@ -85,10 +85,14 @@ static int most_ctas(const symm_plan_env *env, const table_row *row) {
     return clamp(ctas, 1, SYMM_GPU_MAX_CTAS);
 }
 
+static int is_direct(const symm_plan *p) {
+    return p->kernel == SYMM_KERNEL_AR_DIRECT || p->kernel == SYMM_KERNEL_AG_DIRECT;
+}
+
 /* Warps of a CTA and CTAs for `need` warps' worth of work. */
 static void pick_grid(const symm_plan_env *env, const table_row *row, uint64_t need, symm_plan *p) {
-    const int wide = symm_kernels[p->kernel].places || p->kernel == SYMM_KERNEL_AR_DIRECT,
-              few = wide && (env->nranks == 4 || env->nranks == 8);
+    const int few =
+        (symm_kernels[p->kernel].places || is_direct(p)) && (env->nranks == 4 || env->nranks == 8);
     const int most = (few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS) / 32;
     int ctas = most_ctas(env, row),
         warps = env->threads ? clamp(env->threads / 32, 1, most) : row->warps;
@@ -102,8 +106,7 @@ static void pick_grid(const symm_plan_env *env, const table_row *row, uint64_t n
 }
 
 /* Warps that move lines, and lines of an item: what makes the call one item, as far as there is scratch. Where it does not do for all warps CTAs have
- * fewer of them, so that the call stays on as many multiprocessors; all_gather's direct kernel, which moves lines only where a buffer is
- * in no window, keeps its others. */
+ * fewer of them, so that the call stays on as many multiprocessors. */
 static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint64_t need,
                        symm_plan *p) {
     const uint64_t room = env->scratch.packet_slot / ((unsigned)k->places * LINE_BYTES);
@@ -111,14 +114,14 @@ static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint6
     const uint64_t each = room / (unsigned)p->ctas;
     p->line_warps =
         clamp(each < SYMM_GPU_THREADS / 32 ? (int)each : p->threads / 32, 1, p->threads / 32);
-    if (p->kernel != SYMM_KERNEL_AG_DIRECT) p->threads = 32 * p->line_warps;
+    p->threads = 32 * p->line_warps;
     const uint64_t warps = (uint64_t)p->ctas * (unsigned)p->line_warps,
                    want = (need + warps - 1) / warps;
     p->chunk = want < room / warps ? want : room / warps;
     if (!p->chunk) p->chunk = 1;
 }
 
-/* Staging of a direct all_reduce. A post waits for all that the CTA has stored, so the more it covers the better; measured up to four rows of a warp
+/* Staging of a direct kernel. A post waits for all that the CTA has stored, so the more it covers the better; measured up to four rows of a warp
  * for each of three peers (docs/performance.md). At least two, for where results go through staging as well. Where scratch is short there are
  * fewer rows, then fewer warps, then fewer CTAs; the least scratch has room for one warp of 72 ranks. */
 static void pick_stage(const symm_plan_env *env, symm_plan *p) {
@@ -141,12 +144,12 @@ symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int ker
     const uint64_t need = work(env, call, k);
     pick_grid(env, row, need, &p);
     if (k->places) pick_lines(env, k, need, &p);
-    if (p.kernel == SYMM_KERNEL_AR_DIRECT) pick_stage(env, &p);
+    if (is_direct(&p)) pick_stage(env, &p);
     return p;
 }
 
 uint64_t symm_plan_gpu_chunk(const symm_plan *plan) {
-    if (plan->kernel == SYMM_KERNEL_AR_DIRECT)
+    if (is_direct(plan))
         return (uint64_t)(unsigned)plan->stage_warps * (unsigned)plan->stage_rows * STAGE_ROW;
     return symm_kernels[plan->kernel].places ? plan->chunk * LINE_DATA : 0;
 }

@@ -131,16 +131,4 @@ template <int N> DEV void ag_direct(run &r, const places &at) {
     arrive_and_wait(r);
 }
 
-template <int N> DEV void body_ag_direct(run &r) {
-    CTA_SHARED(places, at);
-    const int way = trade_places(r, at);
-    /* A part begins at a multiple of its length. */
-    if (way < 0)
-        r.left = 1;
-    else if (way && (r.a->count * r.a->esize) % 16 == 0)
-        ag_direct<N>(r, at);
-    else if (has_lines(r.a))
-        body_ag_push<N>(r);
-}
-
 #endif

@@ -13,10 +13,6 @@ struct warp_work {
     unsigned lines, places;
     piece mine;
 };
-/* A direct kernel has more warps than there is scratch for: those do not come here. */
-DEV int has_lines(const symm_args *a) {
-    return threadIdx.x >> 5 < a->chunk_log;
-}
 DEV warp_work warp_of(const symm_args *a, unsigned places) {
     warp_work w;
     w.lane = (int)(threadIdx.x & 31u);

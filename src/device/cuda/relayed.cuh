@@ -1,13 +1,16 @@
-/* relayed.cuh - all_reduce of large messages wherever the users' buffers lie: as staged.cuh, but results go through staging too.
+/* relayed.cuh - large messages wherever the users' buffers lie: what others need goes through staging, both ways.
  *
- * A rank stores the results of its slice into its own buffer and into every peer's staging, beside what that has for its own slice, and
+ * all_reduce goes as in staged.cuh, but a rank stores the results of its slice into its own buffer and into every peer's staging, beside what that has for its own slice, and
  * the peer copies them out. Nobody needs another rank's buffer, so it may be in no window and at any address; only the
  * rank itself takes bytes one by one where they are not aligned.
  *
  * One post stands for both: in turn k a CTA sends piece k, posts k, waits for the posts k-1, reduces piece k-1 and takes the results of piece
  * k-3. A peer stored those in its turn k-2, before it posted k-1.
  * Results of piece k+4 come over those of piece k: their owner stores them in its turn k+5, behind our post k+4, which we made when all
- * our warps had ended turn k+3, in which they took piece k. What is sent is as safe as in staged.cuh, and so is the next call. */
+ * our warps had ended turn k+3, in which they took piece k. What is sent is as safe as in staged.cuh, and so is the next call.
+ *
+ * all_gather sends pieces of the rank's part to all, and in turn k takes the peers' pieces k-1: as safe, with a taking in the place of each
+ * reduction. */
 #ifndef SYMM_CUDA_RELAYED_CUH_
 #define SYMM_CUDA_RELAYED_CUH_
 
@@ -19,6 +22,8 @@ enum { PHASE_PARTS, PHASE_RESULTS, PHASES };
 DEV int64_t valid_at(uint64_t from, const slice &s) {
     return (int64_t)(s.end - from);
 }
+
+/* ---- all_reduce ----------------------------------------------------------------------------------------------------------- */
 
 /* Row j of piece k of every peer's slice to that peer; all loads before the first store. */
 template <int N>
@@ -127,7 +132,79 @@ template <int T, int N> DEV void ar_relayed(run &r) {
     arrive_and_wait(r);
 }
 
-/* Every call of large messages, where all ranks have windows and where some have not. */
+/* ---- all_gather ----------------------------------------------------------------------------------------------------------- */
+
+/* Row j of piece k of the own part to every peer, and where it belongs here. */
+template <int N>
+DEV void part_send(const symm_args *a, const share &w, uint32_t k, unsigned j, int in, char *own,
+                   int to_own) {
+    const int n = N ? N : a->nranks;
+    const uint64_t at = row_at(w, k, j);
+    const int64_t valid = (int64_t)(w.each - at);
+    uint32_t v[4];
+    if (valid <= 0) return;
+    load_user(v, (const char *)a->src + at, valid, in);
+#pragma unroll
+    for (int q = 1; q < n; q++)
+        *(uint4 *)staged_at(a, w, peer_of(a->rank, n, q), a->rank, k, j) =
+            make_uint4(v[0], v[1], v[2], v[3]);
+    if (own != a->src) store_user(own + at, v, valid, to_own);
+}
+
+/* Row j of piece k of every peer's part. */
+template <int N>
+DEV void parts_take_staged(const symm_args *a, const share &w, uint32_t k, unsigned j) {
+    const int n = N ? N : a->nranks;
+    const uint64_t at = row_at(w, k, j);
+    uint4 v[N ? N : 1];
+#pragma unroll
+    for (int q = 1; q < N; q++)
+        v[q] = load_remote(staged_at(a, w, a->rank, peer_of(a->rank, n, q), k, j));
+#pragma unroll
+    for (int q = 1; q < n; q++) {
+        const int p = peer_of(a->rank, n, q);
+        char *to = (char *)a->dst + (unsigned)p * w.each;
+        uint32_t x[4];
+        to_words(x, N ? v[N ? q : 0] : load_remote(staged_at(a, w, a->rank, p, k, j)));
+        store_user(to + at, x, (int64_t)(w.each - at), alignment(to));
+    }
+}
+
+template <int N> DEV void ag_relayed(run &r) {
+    const symm_args *a = r.a;
+    share w = share_of(a, 1);
+    w.each = w.bytes;
+    char *own = (char *)a->dst + (unsigned)a->rank * w.each;
+    const int in = alignment(a->src), to_own = alignment(own);
+    const uint32_t pieces = w.warp < w.warps ? pieces_of(w) : 0;
+    for (uint32_t k = 0; pieces && k <= pieces; k++) {
+        for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j++)
+            part_send<N>(a, w, k, j, in, own, to_own);
+        if (share_barrier(w, r.left)) {
+            r.left = 1;
+            break;
+        }
+        if (k < pieces && w.warp == k % w.warps) post(r, w, k);
+        if (!k || posts_wait(r, w, k - 1)) continue;
+        for (unsigned j = 0; j < w.rows; j++) parts_take_staged<N>(a, w, k - 1, j);
+    }
+    arrive_and_wait(r);
+}
+
+/* ---- large messages, where all ranks have windows and where some have not ---------------------------------------------------- */
+
+template <int N> DEV void body_ag_direct(run &r) {
+    CTA_SHARED(places, at);
+    const int way = trade_places(r, at);
+    if (way < 0)
+        r.left = 1;
+    else if (way &&
+             (r.a->count * r.a->esize) % 16 == 0) /* a part begins at a multiple of its length */
+        ag_direct<N>(r, at);
+    else
+        ag_relayed<N>(r);
+}
+
 template <int T, int N> DEV void body_ar_direct(run &r) {
     CTA_SHARED(places, at);
     const int way = trade_places(r, at);
