@@ -102,11 +102,11 @@ typedef struct {
     uint64_t scalar;           /* premulsum: bits of this rank's scalar */
     const void *scalar_ptr;    /* or where to read it at run time; NULL: use scalar */
     int32_t nctas;
-    uint32_t esize_log, chunk_log; /* GPUs: chunk_log warps of a CTA move lines */
-    uint32_t stage_warps,
-        stage_rows; /* GPUs: warps of a CTA that have staging, and rows of 512 bytes of each and piece */
-    uint32_t spin;  /* polls before the slow path of a wait; host backend */
-    uint32_t flags; /* SYMM_ARG_* */
+    uint32_t esize_log, chunk_log;    /* GPUs: chunk_log warps of a CTA move lines */
+    uint32_t stage_ctas, stage_warps; /* GPUs: CTAs that have staging, and warps of each */
+    uint32_t stage_rows;              /* rows of 512 bytes of a warp and piece */
+    uint32_t spin;                    /* polls before the slow path of a wait; host backend */
+    uint32_t flags;                   /* SYMM_ARG_* */
     uint32_t
         serial; /* GPUs: number of an eager call, by which the host sees its end; 0: captured */
     uint64_t timeout_ns;             /* of one wait for a living peer; 0: none */

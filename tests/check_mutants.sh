@@ -129,16 +129,16 @@ staging-leaves-scratch|src/host/plan_gpu.c|s/(int)(warps \* rows <= each ? warps
 gpu-staging-used-again-early|include/symm_types.h|s/SYMM_GPU_STAGE_PLACES 4/SYMM_GPU_STAGE_PLACES 3/|plain|unit_kernels|every_kernel_in_any_order
 gpu-pieces-not-waited-for|src/device/cuda/staged.cuh|s/if (!k .. posts_wait(r, w, k - 1)) continue;/if (!k) continue;/|plain|unit_kernels|every_kernel_in_any_order
 gpu-posted-before-all-have-stored|src/device/cuda/staged.cuh|s/return meet(2, w.warps \* 32u, left);/return left;/|plain|unit_kernels|every_kernel_in_any_order
-gpu-results-taken-early|src/device/cuda/relayed.cuh|s/k >= 3 \&\& j < w.rows; j++) relay_take<N>(a, w, k - 3/k >= 2 \&\& j < w.rows; j++) relay_take<N>(a, w, k - 2/|plain|unit_kernels|every_kernel_in_any_order
+gpu-results-taken-early|src/device/cuda/relayed.cuh|s/k >= 3 \(.*\) relay_take<N, U>(a, w, k - 3/k >= 2 \1 relay_take<N, U>(a, w, k - 2/|plain|unit_kernels|every_kernel_in_any_order
 gpu-relayed-pieces-not-waited-for|src/device/cuda/relayed.cuh|s/if (!k .. posts_wait(r, w, k - 1)) continue;/if (!k) continue;/|plain|unit_kernels|every_kernel_in_any_order
-gpu-results-over-parts|src/device/cuda/relayed.cuh|s/a->rank, k, j, PHASE_RESULTS)/a->rank, k, j, PHASE_PARTS)/;s/peer_of(a->rank, n, q), k, j, PHASE_RESULTS)/peer_of(a->rank, n, q), k, j, PHASE_PARTS)/|plain|unit_kernels|every_kernel_in_any_order
+gpu-results-over-parts|src/device/cuda/relayed.cuh|s/, PHASE_RESULTS)/, PHASE_PARTS)/|plain|unit_kernels|every_kernel_in_any_order
 gpu-lines-used-again-early|src/device/cuda/lines.cuh|s/PUSH_PLACES 4u/PUSH_PLACES 3u/|plain|unit_kernels|every_kernel_in_any_order
 gpu-slices-used-again-early|src/device/cuda/lines.cuh|s/SHOT_PLACES 2u/SHOT_PLACES 1u/|plain|unit_kernels|every_kernel_in_any_order
 gpu-arrivals-not-waited-for|src/device/cuda/direct.cuh|s/while (p != a->rank \&\& (uint32_t)take8/while (0 \&\& (uint32_t)take8/|plain|unit_kernels|every_kernel_in_any_order
 gpu-scratch-without-parity|src/device/cuda/dev.cuh|s/(r.epoch \& 1u) \* 2u/0u/|plain|unit_kernels|every_kernel_in_any_order
 gpu-flags-before-their-data|src/device/cuda/dev.cuh|/^DEV void line_put/,/^}/s/if (!flags) put16/put16/|plain|unit_kernels|every_kernel_in_any_order
 gpu-lanes-leave-one-by-one|src/device/cuda/lines.cuh|s/r.left = __any_sync(0xffffffffu, scalars_wait(r))/scalars_wait(r)/|plain|unit_kernels|ranks_that_differ_all_leave an_abort_at_any_step_ends_all_kernels
-scratch-cuts-direct-kernels|src/host/plan_gpu.c|s/(int)(room . rows)/1/|plain|unit_plan|large_calls_fill_the_gpu
+scratch-cuts-direct-kernels|src/host/plan_gpu.c|s/p->stage_ctas = (int)ctas;/p->ctas = p->stage_ctas = (int)ctas;/|plain|unit_plan|large_calls_fill_the_gpu
 grid-larger-than-the-gpu|src/host/plan.c|s/if (e.ctas > e.sms)/if (0)/|plain|unit_plan|every_call_has_a_gpu_kernel
 host-kernels-on-gpus|src/host/plan.c|/^int symm_plan_can/,/^}/s/env->gpu ? SYMM_K_GPU : SYMM_K_HOST/SYMM_K_GPU + SYMM_K_HOST/|plain|unit_plan|no_kernel_runs_on_the_wrong_backend
 unsealed-files-are-mapped|src/transport/memfd.c|s/(seals & SEALS) != SEALS/seals < 0/|plain|unit_vmm_share|import_refuses_files_that_could_change_under_us

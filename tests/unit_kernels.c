@@ -165,6 +165,7 @@ static void launch_call(const sample *s, const symm_plan_env *env, int rank, emu
                           .type = s->call.type,
                           .chunk = s->plan.chunk,
                           .chunk_log = (uint32_t)s->plan.line_warps,
+                          .stage_ctas = (uint32_t)s->plan.stage_ctas,
                           .stage_warps = (uint32_t)s->plan.stage_warps,
                           .stage_rows = (uint32_t)s->plan.stage_rows,
                           .src_off = SYMM_STAGED,
@@ -198,12 +199,13 @@ static void describe(char *text, size_t cap) {
     size_t at = 0;
     for (int c = 0; c < k.calls && at < cap; c++) {
         const sample *s = &k.call[c];
-        at += (size_t)snprintf(
-            text + at, cap - at,
-            " %s type %d op %u count %llu, %d CTAs of %d threads, chunk %llu, staging %d x %d;",
-            symm_kernels[s->plan.kernel].name, (int)s->call.type, s->call.op,
-            (unsigned long long)s->call.count, s->plan.ctas, s->plan.threads,
-            (unsigned long long)s->plan.chunk, s->plan.stage_warps, s->plan.stage_rows);
+        at += (size_t)snprintf(text + at, cap - at,
+                               " %s type %d op %u count %llu, %d CTAs of %d threads, chunk %llu, "
+                               "staging %d x %d x %d;",
+                               symm_kernels[s->plan.kernel].name, (int)s->call.type, s->call.op,
+                               (unsigned long long)s->call.count, s->plan.ctas, s->plan.threads,
+                               (unsigned long long)s->plan.chunk, s->plan.stage_ctas,
+                               s->plan.stage_warps, s->plan.stage_rows);
     }
 }
 

@@ -343,21 +343,23 @@ static int min(int a, int b) {
     return a < b ? a : b;
 }
 
-/* What all CTAs keep in staging fits there; as many loads are under way as the kernel means to have. */
+/* What all CTAs keep in staging fits there; half of the rows may be for results; the grid is what it would be without. */
 static void staging_is_sound(const symm_plan_env *env, const symm_plan *p) {
-    const uint64_t n = (unsigned)env->nranks,
-                   rows = (uint64_t)p->ctas * (unsigned)p->stage_warps * (unsigned)p->stage_rows;
+    const uint64_t n = (unsigned)env->nranks, rows = (uint64_t)(unsigned)p->stage_ctas *
+                                                     (unsigned)p->stage_warps *
+                                                     (unsigned)p->stage_rows;
+    T_CHECK(p->stage_ctas >= 1 && p->stage_ctas <= p->ctas);
     T_CHECK(p->stage_warps >= 1 && p->stage_warps <= p->threads / 32);
-    T_CHECK(p->stage_rows >= 2 && p->stage_rows % 2 == 0); /* half of them for results */
+    T_CHECK(p->stage_rows >= 2 && p->stage_rows % 2 == 0);
     T_CHECKF(rows * 512 * n * SYMM_GPU_STAGE_PLACES <= env->scratch.stage_bytes,
              "%d ranks: %d CTAs of %d warps of %d rows leave the %llu bytes of staging",
-             env->nranks, p->ctas, p->stage_warps, p->stage_rows,
+             env->nranks, p->stage_ctas, p->stage_warps, p->stage_rows,
              (unsigned long long)env->scratch.stage_bytes);
 }
 
 static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, const symm_plan *p) {
     const int direct = p->kernel == SYMM_KERNEL_AR_DIRECT || p->kernel == SYMM_KERNEL_AG_DIRECT,
-              wide = k->places || direct, few = wide && (env->nranks == 4 || env->nranks == 8),
+              few = (k->places || direct) && (env->nranks == 4 || env->nranks == 8),
               most = few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS;
     T_CHECK(p->ctas >= 1 && p->ctas <= SYMM_GPU_MAX_CTAS);
     T_CHECKF(p->ctas <= env->sms, "%s: %d CTAs on %d multiprocessors: they wait for each other",
@@ -365,8 +367,8 @@ static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, co
     T_CHECK(p->threads >= 32 && p->threads % 32 == 0);
     T_CHECKF(p->threads <= most, "%s, %d ranks: %d threads", k->name, env->nranks, p->threads);
     if (env->max_ctas && !env->ctas) T_CHECK(p->ctas <= env->max_ctas);
-    /* Forced grids are kept, but where lines or pieces would not fit into scratch or CTAs on the GPU. */
-    if (env->ctas && !wide) T_EQ(p->ctas, min(env->ctas, env->sms));
+    /* Forced grids are kept, but where lines would not fit into scratch or CTAs on the GPU. */
+    if (env->ctas && !k->places) T_EQ(p->ctas, min(env->ctas, env->sms));
     if (env->ctas) T_CHECK(p->ctas <= env->ctas);
     if (env->threads >= 32) T_CHECK(p->threads <= env->threads);
     T_CHECK(p->chunk >= 1);
@@ -470,7 +472,7 @@ static void large_calls_fill_the_gpu(void) {
                     const int direct =
                         p.kernel == SYMM_KERNEL_AR_DIRECT || p.kernel == SYMM_KERNEL_AG_DIRECT;
                     const uint64_t room =
-                        direct ? env.scratch.stage_bytes / (4096u * (unsigned)n)
+                        direct ? 132
                                : env.scratch.packet_slot /
                                      (512u * (unsigned)symm_kernels[p.kernel].places);
                     T_CHECKF(p.ctas == (room < 132 ? (int)room : 132),
@@ -479,9 +481,15 @@ static void large_calls_fill_the_gpu(void) {
                              symm_kernels[p.kernel].name, p.ctas);
                     if (direct && mb >= 64)
                         T_EQ(p.threads, n == 4 || n == 8 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS);
+                    if (direct && !small) T_EQ(p.stage_ctas, 132);
                     if (direct && !small && n <= 4)
                         T_CHECKF(p.stage_warps == p.threads / 32, "%d ranks: %d of %d warps", n,
                                  p.stage_warps, p.threads / 32);
+                    /* Staged pieces of all_gather spread over the GPU too: each CTA with staging has one at least. */
+                    if (p.kernel == SYMM_KERNEL_AG_DIRECT && !small && n <= 4 && mb > 16)
+                        T_CHECK((uint64_t)p.stage_ctas * (unsigned)p.stage_warps *
+                                    (unsigned)p.stage_rows * 512 <=
+                                call.count);
                 }
 }
 

@@ -129,6 +129,7 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     a->chunk = l->plan.chunk;
     a->chunk_log =
         c->cuda ? (uint32_t)l->plan.line_warps : (uint32_t)__builtin_ctzll(l->plan.chunk);
+    a->stage_ctas = (uint32_t)l->plan.stage_ctas;
     a->stage_warps = (uint32_t)l->plan.stage_warps;
     a->stage_rows = (uint32_t)l->plan.stage_rows;
     a->esize_log = (uint32_t)__builtin_ctz(esize);

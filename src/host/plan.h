@@ -32,7 +32,8 @@ typedef struct {
     uint64_t chunk;              /* bytes; GPUs: lines of a warp and item */
     uint32_t flags;              /* SYMM_ARG_NT */
     int line_warps;              /* GPUs: of a CTA's, those that move lines */
-    int stage_warps, stage_rows; /* GPUs: those that have staging, 0: there is none; rows of each */
+    int stage_ctas, stage_warps; /* GPUs: direct kernels' that have staging; */
+    int stage_rows;              /* rows of each warp */
     int force_refused;           /* the forced kernel cannot run this call */
 } symm_plan;
 

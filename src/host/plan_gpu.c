@@ -122,19 +122,22 @@ static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint6
 }
 
 /* Staging of a direct kernel. A post waits for all that the CTA has stored, so the more it covers the better; measured up to four rows of a warp
- * for each of three peers (docs/performance.md). At least two, for where results go through staging as well. Where scratch is short there are
- * fewer rows, then fewer warps, then fewer CTAs; the least scratch has room for one warp of 72 ranks. */
-static void pick_stage(const symm_plan_env *env, symm_plan *p) {
+ * for each of three peers (docs/performance.md). At least two, for where results go through staging as well; all_gather, which stages only where a buffer
+ * is in no window, has two where four would leave multiprocessors without work. Where scratch is short there are fewer rows, then fewer warps, then
+ * fewer CTAs that have some; the least scratch has room for one warp of 72 ranks. */
+static void pick_stage(const symm_plan_env *env, uint64_t need, symm_plan *p) {
     const uint64_t n = (unsigned)env->nranks, warps = (unsigned)p->threads / 32u,
                    room = env->scratch.stage_bytes / (SYMM_GPU_STAGE_PLACES * n * STAGE_ROW);
-    uint64_t rows = n <= 4 ? 4 : 2, each = room / (unsigned)p->ctas;
-    while (rows > 2 && warps * rows > each) rows /= 2;
+    uint64_t rows = n <= 4 ? 4 : 2, ctas = (unsigned)p->ctas, each = room / ctas;
+    const int few = p->kernel == SYMM_KERNEL_AG_DIRECT && need < ctas * warps * rows;
+    while (rows > 2 && (few || warps * rows > each)) rows /= 2;
     if (each < rows) {
-        p->ctas = (int)(room / rows);
+        ctas = room / rows;
         each = rows;
     }
-    p->stage_rows = (int)rows;
+    p->stage_ctas = (int)ctas;
     p->stage_warps = (int)(warps * rows <= each ? warps : each / rows);
+    p->stage_rows = (int)rows;
 }
 
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {
@@ -144,12 +147,12 @@ symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int ker
     const uint64_t need = work(env, call, k);
     pick_grid(env, row, need, &p);
     if (k->places) pick_lines(env, k, need, &p);
-    if (is_direct(&p)) pick_stage(env, &p);
+    if (is_direct(&p)) pick_stage(env, need, &p);
     return p;
 }
 
 uint64_t symm_plan_gpu_chunk(const symm_plan *plan) {
-    if (is_direct(plan))
+    if (plan->kernel == SYMM_KERNEL_AR_DIRECT)
         return (uint64_t)(unsigned)plan->stage_warps * (unsigned)plan->stage_rows * STAGE_ROW;
     return symm_kernels[plan->kernel].places ? plan->chunk * LINE_DATA : 0;
 }
@@ -166,18 +169,23 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
     return s;
 }
 
+/* Raised by whoever changes what a kernel's body sends or waits for: 2, direct kernels stage what is in no window instead of sending lines. */
+enum { PROTOCOL = 2 };
+
 /* What no field of a call tells: ranks that divide scratch or staging in other ways must not meet. */
 static uint64_t layout(uint64_t h) {
     static const uint64_t bytes[] = {1ull << 20, 112ull << 20};
     static const int ranks[] = {2, 4, 8, 72};
-    const uint64_t fixed[] = {LINE_DATA, STAGE_ROW, SYMM_GPU_STAGE_PLACES, sizeof(symm_gpu_ctl)};
+    const uint64_t fixed[] = {PROTOCOL, LINE_DATA, STAGE_ROW, SYMM_GPU_STAGE_PLACES,
+                              sizeof(symm_gpu_ctl)};
     for (unsigned i = 0; i < sizeof fixed / sizeof fixed[0]; i++) h = (h ^ fixed[i]) * FNV;
     for (unsigned i = 0; i < 8; i++) {
         symm_plan_env env = {.nranks = ranks[i / 2], .gpu = 1, .sms = 132};
         env.scratch = symm_plan_gpu_scratch(bytes[i % 2], env.nranks);
         symm_plan p = {.ctas = 132, .threads = SYMM_GPU_THREADS_FEW};
-        pick_stage(&env, &p);
-        const uint64_t v[] = {env.scratch.ll_slot, env.scratch.packet_slot, env.scratch.stage_bytes,
+        pick_stage(&env, UINT64_MAX, &p);
+        const uint64_t v[] = {env.scratch.ll_slot,     env.scratch.packet_slot,
+                              env.scratch.stage_bytes, (uint64_t)p.stage_ctas,
                               (uint64_t)p.stage_warps, (uint64_t)p.stage_rows};
         for (unsigned k = 0; k < sizeof v / sizeof v[0]; k++) h = (h ^ v[k]) * FNV;
     }

@@ -45,7 +45,8 @@ DEV int trade_places(run &r, places &at) {
         symm_gpu_inbox *out = &ctl_of(a, p)->inbox[a->rank], *in = &r.ctl->inbox[p];
         at.src[p] = a->src_off, at.dst[p] = a->dst_off;
         if (p == a->rank) continue;
-        if (blockIdx.x == 0) {
+        /* Who leaves lets nobody in: its own program may touch these buffers soon. Peers find the reason instead. */
+        if (blockIdx.x == 0 && !r.over) {
             put_offset(out->src_off[parity], a->src_off, r.epoch);
             put_offset(out->dst_off[parity], a->dst_off, r.epoch);
         }

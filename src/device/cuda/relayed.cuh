@@ -18,52 +18,58 @@
 
 enum { PHASE_PARTS, PHASE_RESULTS, PHASES };
 
-/* Bytes that there are of the 16 at `from`; below 1: none. */
-DEV int64_t valid_at(uint64_t from, const slice &s) {
-    return (int64_t)(s.end - from);
+/* Bytes that there are of the 16 at `from` of row j; below 1: none. */
+DEV int64_t has_row(const share &w, unsigned j, uint64_t from, const slice &s) {
+    return j < w.rows ? (int64_t)(s.end - from) : 0;
+}
+DEV void stage(char *to, const uint32_t (&v)[4]) {
+    *(uint4 *)to = make_uint4(v[0], v[1], v[2], v[3]);
 }
 
 /* ---- all_reduce ----------------------------------------------------------------------------------------------------------- */
 
-/* Row j of piece k of every peer's slice to that peer; all loads before the first store. */
-template <int N>
+/* U rows of piece k of every peer's slice to that peer; the loads of all of them before the first store. */
+template <int N, int U>
 DEV void relay_send(const symm_args *a, const share &w, uint32_t k, unsigned j, int align) {
     const int n = N ? N : a->nranks;
-    const uint64_t at = row_at(w, k, j);
-    uint32_t v[N ? N : 1][4];
+    uint32_t v[N ? N : 1][U][4];
 #pragma unroll
     for (int q = 1; q < N; q++) {
         const slice s = slice_of(w.bytes, w.each, peer_of(a->rank, n, q));
-        load_user(v[q], (const char *)a->src + s.at + at, valid_at(s.at + at, s), align);
+#pragma unroll
+        for (unsigned i = 0; i < U; i++) {
+            const uint64_t from = s.at + row_at(w, k, j + i);
+            load_user(v[q][i], (const char *)a->src + from, has_row(w, j + i, from, s), align);
+        }
     }
 #pragma unroll
     for (int q = 1; q < n; q++) {
         const int p = peer_of(a->rank, n, q);
         const slice s = slice_of(w.bytes, w.each, p);
-        uint32_t(&x)[4] = v[N ? q : 0];
-        if (valid_at(s.at + at, s) <= 0) continue;
-        if (!N) load_user(x, (const char *)a->src + s.at + at, valid_at(s.at + at, s), align);
-        *(uint4 *)staged_at(a, w, p, a->rank, k, j, PHASE_PARTS) =
-            make_uint4(x[0], x[1], x[2], x[3]);
+#pragma unroll
+        for (unsigned i = 0; i < U; i++) {
+            const uint64_t from = s.at + row_at(w, k, j + i);
+            const int64_t valid = has_row(w, j + i, from, s);
+            uint32_t(&x)[4] = v[N ? q : 0][i];
+            if (valid <= 0) continue;
+            if (!N) load_user(x, (const char *)a->src + from, valid, align);
+            stage(staged_at(a, w, p, a->rank, k, j + i, PHASE_PARTS), x);
+        }
     }
 }
 
-/* Row j of piece k of the own slice, in rank order. */
+/* Row j of piece k of the own slice, in rank order; parts: of the others. */
 template <int T, int N>
 DEV void relay_sum(const run &r, const share &w, uint32_t k, unsigned j, const uint32_t (&own)[4],
-                   uint32_t (&out)[4]) {
+                   const uint4 (&parts)[N ? N : 1], uint32_t (&out)[4]) {
     const symm_args *a = r.a;
     const int n = N ? N : a->nranks;
     reduction<T, 4, ANY_OP> sum;
-    uint4 v[N ? N : 1];
-#pragma unroll
-    for (int p = 0; p < N; p++)
-        if (p != a->rank) v[p] = load_remote(staged_at(a, w, a->rank, p, k, j, PHASE_PARTS));
 #pragma unroll
     for (int p = 0; p < n; p++) {
         uint32_t x[4] = {own[0], own[1], own[2], own[3]};
         if (p != a->rank)
-            to_words(x, N ? v[N ? p : 0]
+            to_words(x, N ? parts[N ? p : 0]
                           : load_remote(staged_at(a, w, a->rank, p, k, j, PHASE_PARTS)));
         if (p == 0)
             sum.first((int)a->op, x, scale_of<T, ANY_OP>(r, p));
@@ -72,121 +78,161 @@ DEV void relay_sum(const run &r, const share &w, uint32_t k, unsigned j, const u
     }
     sum.last((int)a->op, n, out);
 }
-template <int T, int N>
+/* U rows of piece k of the own slice: into the own buffer and every peer's staging. */
+template <int T, int N, int U>
 DEV void relay_reduce(const run &r, const share &w, uint32_t k, unsigned j, int in, int out) {
     const symm_args *a = r.a;
     const int n = N ? N : a->nranks;
-    const uint64_t from = w.mine.at + row_at(w, k, j);
-    const int64_t valid = valid_at(from, w.mine);
-    uint32_t own[4], sum[4];
-    if (valid <= 0) return;
-    load_user(own, (const char *)a->src + from, valid, in);
-    relay_sum<T, N>(r, w, k, j, own, sum);
-    store_user((char *)a->dst + from, sum, valid, out);
+    uint4 parts[U][N ? N : 1];
+    uint32_t own[U][4], sum[4];
 #pragma unroll
-    for (int q = 1; q < n; q++)
-        *(uint4 *)staged_at(a, w, peer_of(a->rank, n, q), a->rank, k, j, PHASE_RESULTS) =
-            make_uint4(sum[0], sum[1], sum[2], sum[3]);
+    for (unsigned i = 0; i < U; i++) {
+        const uint64_t from = w.mine.at + row_at(w, k, j + i);
+        const int64_t valid = has_row(w, j + i, from, w.mine);
+#pragma unroll
+        for (int p = 0; p < N; p++)
+            if (p != a->rank && valid > 0)
+                parts[i][p] = load_remote(staged_at(a, w, a->rank, p, k, j + i, PHASE_PARTS));
+        load_user(own[i], (const char *)a->src + from, valid, in);
+    }
+#pragma unroll
+    for (unsigned i = 0; i < U; i++) {
+        const uint64_t from = w.mine.at + row_at(w, k, j + i);
+        const int64_t valid = has_row(w, j + i, from, w.mine);
+        if (valid <= 0) continue;
+        relay_sum<T, N>(r, w, k, j + i, own[i], parts[i], sum);
+        store_user((char *)a->dst + from, sum, valid, out);
+#pragma unroll
+        for (int q = 1; q < n; q++)
+            stage(staged_at(a, w, peer_of(a->rank, n, q), a->rank, k, j + i, PHASE_RESULTS), sum);
+    }
 }
 
-/* Row j of the results of piece k of every peer's slice. */
-template <int N>
+/* U rows of the results of piece k of every peer's slice. */
+template <int N, int U>
 DEV void relay_take(const symm_args *a, const share &w, uint32_t k, unsigned j, int align) {
     const int n = N ? N : a->nranks;
-    const uint64_t at = row_at(w, k, j);
-    uint4 v[N ? N : 1];
+    uint4 v[N ? N : 1][U];
 #pragma unroll
     for (int q = 1; q < N; q++)
-        v[q] = load_remote(staged_at(a, w, a->rank, peer_of(a->rank, n, q), k, j, PHASE_RESULTS));
+#pragma unroll
+        for (unsigned i = 0; i < U; i++)
+            if (j + i < w.rows)
+                v[q][i] = load_remote(
+                    staged_at(a, w, a->rank, peer_of(a->rank, n, q), k, j + i, PHASE_RESULTS));
 #pragma unroll
     for (int q = 1; q < n; q++) {
         const int p = peer_of(a->rank, n, q);
         const slice s = slice_of(w.bytes, w.each, p);
-        uint32_t x[4];
-        to_words(x,
-                 N ? v[N ? q : 0] : load_remote(staged_at(a, w, a->rank, p, k, j, PHASE_RESULTS)));
-        store_user((char *)a->dst + s.at + at, x, valid_at(s.at + at, s), align);
+#pragma unroll
+        for (unsigned i = 0; i < U; i++) {
+            const uint64_t from = s.at + row_at(w, k, j + i);
+            const int64_t valid = has_row(w, j + i, from, s);
+            uint32_t x[4];
+            if (valid <= 0) continue;
+            to_words(x, N ? v[N ? q : 0][i]
+                          : load_remote(staged_at(a, w, a->rank, p, k, j + i, PHASE_RESULTS)));
+            store_user((char *)a->dst + from, x, valid, align);
+        }
     }
 }
 
-/* In place is safe: of each 16 bytes the thread that sends or loads them is the one that overwrites them, in a later turn. */
+/* In place is safe: of each 16 bytes the thread that sends or loads them is the one that overwrites them, afterwards. */
 template <int T, int N> DEV void ar_relayed(run &r) {
+    const unsigned U = N == 2 || N == 4 ? 2 : 1;
     const symm_args *a = r.a;
     const share w = share_of(a, PHASES);
     const int in = alignment(a->src), out = alignment(a->dst);
     if (a->op == SYMM_OP_PREMUL && data_barrier(scalars_wait(r))) return;
-    const uint32_t pieces = w.warp < w.warps ? pieces_of(w) : 0;
+    const uint32_t pieces = pieces_of(w);
     for (uint32_t k = 0; pieces && k < pieces + 3; k++) {
-        for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j++)
-            relay_send<N>(a, w, k, j, in);
+        for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j += U)
+            relay_send<N, U>(a, w, k, j, in);
         if (share_barrier(w, r.left)) {
             r.left = 1;
             break;
         }
         if (k < pieces + 2 && w.warp == k % w.warps) post(r, w, k);
         if (!k || posts_wait(r, w, k - 1)) continue;
-        for (unsigned j = 0; k <= pieces && j < w.rows; j++)
-            relay_reduce<T, N>(r, w, k - 1, j, in, out);
-        for (unsigned j = 0; k >= 3 && j < w.rows; j++) relay_take<N>(a, w, k - 3, j, out);
+        for (unsigned j = 0; k <= pieces && j < w.rows; j += U)
+            relay_reduce<T, N, U>(r, w, k - 1, j, in, out);
+        for (unsigned j = 0; k >= 3 && j < w.rows; j += U) relay_take<N, U>(a, w, k - 3, j, out);
     }
     arrive_and_wait(r);
 }
 
 /* ---- all_gather ----------------------------------------------------------------------------------------------------------- */
 
-/* Row j of piece k of the own part to every peer, and where it belongs here. */
-template <int N>
+/* U rows of piece k of the own part to every peer, and where they belong here. */
+template <int N, int U>
 DEV void part_send(const symm_args *a, const share &w, uint32_t k, unsigned j, int in, char *own,
                    int to_own) {
     const int n = N ? N : a->nranks;
-    const uint64_t at = row_at(w, k, j);
-    const int64_t valid = (int64_t)(w.each - at);
-    uint32_t v[4];
-    if (valid <= 0) return;
-    load_user(v, (const char *)a->src + at, valid, in);
+    uint32_t v[U][4];
 #pragma unroll
-    for (int q = 1; q < n; q++)
-        *(uint4 *)staged_at(a, w, peer_of(a->rank, n, q), a->rank, k, j) =
-            make_uint4(v[0], v[1], v[2], v[3]);
-    if (own != a->src) store_user(own + at, v, valid, to_own);
+    for (unsigned i = 0; i < U; i++) {
+        const uint64_t from = row_at(w, k, j + i);
+        load_user(v[i], (const char *)a->src + from, has_row(w, j + i, from, w.mine), in);
+    }
+#pragma unroll
+    for (unsigned i = 0; i < U; i++) {
+        const uint64_t from = row_at(w, k, j + i);
+        const int64_t valid = has_row(w, j + i, from, w.mine);
+        if (valid <= 0) continue;
+#pragma unroll
+        for (int q = 1; q < n; q++)
+            stage(staged_at(a, w, peer_of(a->rank, n, q), a->rank, k, j + i), v[i]);
+        if (own != a->src) store_user(own + from, v[i], valid, to_own);
+    }
 }
 
-/* Row j of piece k of every peer's part. */
-template <int N>
-DEV void parts_take_staged(const symm_args *a, const share &w, uint32_t k, unsigned j) {
+/* U rows of piece k of every peer's part. */
+template <int N, int U>
+DEV void part_take(const symm_args *a, const share &w, uint32_t k, unsigned j) {
     const int n = N ? N : a->nranks;
-    const uint64_t at = row_at(w, k, j);
-    uint4 v[N ? N : 1];
+    uint4 v[N ? N : 1][U];
 #pragma unroll
     for (int q = 1; q < N; q++)
-        v[q] = load_remote(staged_at(a, w, a->rank, peer_of(a->rank, n, q), k, j));
+#pragma unroll
+        for (unsigned i = 0; i < U; i++)
+            if (j + i < w.rows)
+                v[q][i] = load_remote(staged_at(a, w, a->rank, peer_of(a->rank, n, q), k, j + i));
 #pragma unroll
     for (int q = 1; q < n; q++) {
         const int p = peer_of(a->rank, n, q);
-        char *to = (char *)a->dst + (unsigned)p * w.each;
-        uint32_t x[4];
-        to_words(x, N ? v[N ? q : 0] : load_remote(staged_at(a, w, a->rank, p, k, j)));
-        store_user(to + at, x, (int64_t)(w.each - at), alignment(to));
+        char *to = (char *)a->dst + (unsigned)p * w.bytes;
+        const int align = alignment(to);
+#pragma unroll
+        for (unsigned i = 0; i < U; i++) {
+            const uint64_t from = row_at(w, k, j + i);
+            const int64_t valid = has_row(w, j + i, from, w.mine);
+            uint32_t x[4];
+            if (valid <= 0) continue;
+            to_words(x, N ? v[N ? q : 0][i] : load_remote(staged_at(a, w, a->rank, p, k, j + i)));
+            store_user(to + from, x, valid, align);
+        }
     }
 }
 
 template <int N> DEV void ag_relayed(run &r) {
+    const unsigned SENT = N ? 4 : 1, TAKEN = N == 2 || N == 4 ? 2 : 1;
     const symm_args *a = r.a;
     share w = share_of(a, 1);
-    w.each = w.bytes;
-    char *own = (char *)a->dst + (unsigned)a->rank * w.each;
+    w.each = w.bytes; /* there is one slice, the part */
+    w.mine.at = 0, w.mine.end = w.bytes;
+    char *own = (char *)a->dst + (unsigned)a->rank * w.bytes;
     const int in = alignment(a->src), to_own = alignment(own);
-    const uint32_t pieces = w.warp < w.warps ? pieces_of(w) : 0;
+    const uint32_t pieces = pieces_of(w);
     for (uint32_t k = 0; pieces && k <= pieces; k++) {
-        for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j++)
-            part_send<N>(a, w, k, j, in, own, to_own);
+        for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j += SENT)
+            part_send<N, SENT>(a, w, k, j, in, own, to_own);
         if (share_barrier(w, r.left)) {
             r.left = 1;
             break;
         }
         if (k < pieces && w.warp == k % w.warps) post(r, w, k);
         if (!k || posts_wait(r, w, k - 1)) continue;
-        for (unsigned j = 0; j < w.rows; j++) parts_take_staged<N>(a, w, k - 1, j);
+        for (unsigned j = 0; j < w.rows; j += TAKEN) part_take<N, TAKEN>(a, w, k - 1, j);
     }
     arrive_and_wait(r);
 }

@@ -20,6 +20,7 @@
 
 struct share {                  /* a warp's */
     unsigned lane, warp, warps; /* of those of the CTA that have staging */
+    unsigned ctas;              /* that have some: the first */
     unsigned phases; /* kinds of pieces in staging: what is to be reduced; results (relayed.cuh) */
     unsigned rows;   /* of a warp, piece and phase */
     uint64_t bytes, each; /* of the message; of a slice */
@@ -32,27 +33,30 @@ DEV share share_of(const symm_args *a, unsigned phases) {
     w.lane = threadIdx.x % 32u;
     w.warp = threadIdx.x / 32u;
     w.warps = a->stage_warps;
+    w.ctas = a->stage_ctas;
     w.rows = a->stage_rows / phases;
     w.bytes = a->count * a->esize;
     w.each = slice_bytes(w.bytes, a->nranks);
     w.mine = slice_of(w.bytes, w.each, a->rank);
     return w;
 }
-/* Pieces of this CTA: the same for all its warps, and on every rank. */
+/* Pieces of this CTA: the same for all its warps that have staging, and on every rank. */
 DEV uint32_t pieces_of(const share &w) {
     const uint64_t piece = (uint64_t)w.warps * w.rows * ROW, first = blockIdx.x * piece,
-                   round = gridDim.x * piece;
-    return first < w.each ? (uint32_t)((w.each - first + round - 1) / round) : 0;
+                   round = w.ctas * piece;
+    return w.warp < w.warps && blockIdx.x < w.ctas && first < w.each
+               ? (uint32_t)((w.each - first + round - 1) / round)
+               : 0;
 }
 /* This lane's 16 bytes of row j of the warp's part of piece k: in a slice, and in the staging of `rank` for what `source` sends. */
 DEV uint64_t row_at(const share &w, uint32_t k, unsigned j) {
-    const uint64_t part = ((uint64_t)k * gridDim.x + blockIdx.x) * w.warps + w.warp;
+    const uint64_t part = ((uint64_t)k * w.ctas + blockIdx.x) * w.warps + w.warp;
     return (part * w.rows + j) * ROW + w.lane * 16;
 }
 DEV char *staged_at(const symm_args *a, const share &w, int rank, int source, uint32_t k,
                     unsigned j, unsigned phase = 0) {
     const uint64_t place = ((unsigned)source * w.phases + phase) * STAGE_PLACES + k % STAGE_PLACES,
-                   part = (place * gridDim.x + blockIdx.x) * w.warps + w.warp;
+                   part = (place * w.ctas + blockIdx.x) * w.warps + w.warp;
     return flat(a, rank, a->scratch.stage_off + (part * w.rows + j) * ROW + w.lane * 16);
 }
 
@@ -198,7 +202,7 @@ template <int T, int N, int OP> DEV void ar_staged(run &r, const places &at) {
     const symm_args *a = r.a;
     const share w = share_of(a, 1);
     if (OP == ANY_OP && a->op == SYMM_OP_PREMUL && data_barrier(scalars_wait(r))) return;
-    const uint32_t pieces = w.warp < w.warps ? pieces_of(w) : 0;
+    const uint32_t pieces = pieces_of(w);
     for (uint32_t k = 0; pieces && k <= pieces; k++) {
         for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j += U)
             rows_send<N, U>(a, w, k, j);
