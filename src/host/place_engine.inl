@@ -285,10 +285,6 @@ static inline word find_block(const symm_place *p, uint64_t off, symm_cursor *c)
     if (!tree_guess(&p->tree, (word)at, c)) {
         if (!tree_find(&p->tree, (word)at, c) || off_of(c) != (word)at) return 0;
         hint(&p->tree, (word)at, c->leaf);
-#ifdef CNT
-        extern long misses;
-        misses++;
-#endif
     }
     if (at * UNIT != off) return 0;
     word len = len_of(c);
