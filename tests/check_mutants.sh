@@ -62,7 +62,7 @@ link() { # program, kind, test, objects
     shift 3
     if [ "$test" = unit_kernels ]; then
         case $* in *emu_kernels*) ;; *) set -- "$@" "$at/tests/emu_kernels.o" ;; esac
-        set -- "$@" "$at/tests/emu_run.o"
+        set -- "$@" "$at/tests/emu_run.o" "$at/tests/emu_late.o"
     fi
     $cc $(sanitizer "$kind") "$@" "$at/tests/$test.o" "$at/tests/t.o" "$at/tests/parts.a" "$at/libsymm.a" -pthread -ldl -lrt -lm -o "$program"
 }
@@ -139,6 +139,10 @@ gpu-scratch-without-parity|src/device/cuda/dev.cuh|s/(r.epoch \& 1u) \* 2u/0u/|p
 gpu-flags-before-their-data|src/device/cuda/dev.cuh|/^DEV void line_put/,/^}/s/if (!flags) put16/put16/|plain|unit_kernels|every_kernel_in_any_order
 gpu-lanes-leave-one-by-one|src/device/cuda/lines.cuh|s/r.left = __any_sync(0xffffffffu, scalars_wait(r))/scalars_wait(r)/|plain|unit_kernels|ranks_that_differ_all_leave an_abort_at_any_step_ends_all_kernels
 scratch-cuts-direct-kernels|src/host/plan_gpu.c|s/p->stage_ctas = (int)ctas;/p->ctas = p->stage_ctas = (int)ctas;/|plain|unit_plan|large_calls_fill_the_gpu
+gpu-posted-without-release|src/device/cuda/staged.cuh|/^DEV void post(/,/^}/s/give8/put8/|plain|unit_kernels|every_kernel_in_any_order
+gpu-arrived-without-release|src/device/cuda/direct.cuh|/^DEV void arrive_and_wait/,/^}/s/give8/put8/|plain|unit_kernels|every_kernel_in_any_order
+gpu-flags-without-fence|src/device/cuda/dev.cuh|/^DEV void line_put/,/^}/s/__threadfence_system();/;/|plain|unit_kernels|every_kernel_in_any_order
+gpu-fence-of-one-lane|src/device/cuda/dev.cuh|/^DEV void line_put/,/^}/{/if (!flags)/,/__syncwarp/s/__syncwarp()/(void)__any_sync(0xffffffffu, 0)/;}|plain|unit_kernels|every_kernel_in_any_order
 grid-larger-than-the-gpu|src/host/plan.c|s/if (e.ctas > e.sms)/if (0)/|plain|unit_plan|every_call_has_a_gpu_kernel
 host-kernels-on-gpus|src/host/plan.c|/^int symm_plan_can/,/^}/s/env->gpu ? SYMM_K_GPU : SYMM_K_HOST/SYMM_K_GPU + SYMM_K_HOST/|plain|unit_plan|no_kernel_runs_on_the_wrong_backend
 unsealed-files-are-mapped|src/transport/memfd.c|s/(seals & SEALS) != SEALS/seals < 0/|plain|unit_vmm_share|import_refuses_files_that_could_change_under_us

@@ -42,7 +42,14 @@ extern const emu_place *emu_self;
 
 enum { EMU_LOOKS = 2, EMU_STORES = 8 }; /* another fiber's turn in one of so many */
 void emu_turn(int one_in);
+/* The same for a look that may be in vain, and be made again. A run in which there is nothing else stands still. */
+void emu_poll(int one_in);
 void *emu_at(const void *p, size_t bytes);
+/* The same, and what precedes the load there is in memory. */
+void *emu_loaded(const void *p, size_t bytes);
+enum { EMU_RELAXED, EMU_PLAIN };
+void emu_store(void *p, const void *data, size_t bytes, int plain); /* at most 16 */
+void emu_release(void); /* what precedes it is seen before what follows */
 uint64_t emu_clock(void);
 void *emu_shared(size_t bytes); /* the same for all threads of a CTA */
 int emu_meet(int barrier, unsigned threads, int left);
@@ -50,9 +57,29 @@ typedef struct {
     uint32_t any, ballot;
     uint64_t from;
 } emu_vote;
-emu_vote emu_warp(uint32_t mask, uint64_t value, int lane);
+emu_vote emu_warp(uint32_t mask, uint64_t value, int lane); /* orders no stores */
+void emu_sync_warp(void);
 int emu_on_stack(const void *p);
 int emu_warp_store(void *p, const void *sixteen);
+
+/* ---- for emu_run.c: stores of one CTA that are seen later (emu_late.c) ------------------------------------------------- */
+
+enum { EMU_THREADS = 256, EMU_LINE = 128 }; /* the most of a CTA; bytes of one store */
+typedef struct {
+    uint64_t in[EMU_THREADS / 64];
+} emu_threads;
+void emu_threads_add(emu_threads *s, unsigned thread);
+
+typedef struct emu_late emu_late;
+emu_late *emu_late_new(void); /* to be freed; NULL: no memory */
+/* Of threads [thread, thread + threads), as one. */
+void emu_late_store(emu_late *l, int plain, unsigned thread, unsigned threads, void *to,
+                    const void *data, size_t bytes);
+void emu_late_precede(emu_late *l, unsigned thread, const void *p, size_t bytes); /* a load there */
+void emu_late_release(emu_late *l, unsigned thread);
+void emu_late_meet(emu_late *l, const emu_threads *who);
+int emu_late_some(emu_late *l, uint32_t which); /* 1: one is seen */
+void emu_late_all(emu_late *l);
 
 #ifdef __cplusplus
 }

@@ -11,12 +11,13 @@
 #include "emu.h"
 
 enum { STACK = 64 << 10, WARP = 32, BARRIERS = 16, PIECES = 64, RANKS = 8, SHARED = 4096 };
-/* So many steps without a store, for each fiber: whoever waits then waits for ever. */
+/* So many steps in which nobody has done more than poll, for each fiber: whoever waits then waits for ever. */
 enum { PATIENCE = 3000 };
 
 typedef struct { /* a barrier of a CTA, or the lanes of a warp */
     unsigned arrived, expected, any, result;
     uint64_t phase;
+    emu_threads who;
 } meeting;
 
 typedef struct {
@@ -24,14 +25,16 @@ typedef struct {
     uint64_t phase, value[WARP], was[WARP];
     void *to[WARP];
     unsigned char data[WARP][16];
-    int apart;
+    int apart, why;
 } warp;
+enum { VOTE, SYNC, STORE }; /* why lanes meet */
 
 typedef struct {
     meeting at[BARRIERS];
     unsigned char *shared;
     size_t shared_bytes;
     warp *warps;
+    emu_late *late;
 } cta;
 
 typedef struct {
@@ -54,7 +57,8 @@ typedef struct {
 } rank_state;
 
 static struct {
-    uint64_t random, steps, since_store;
+    uint64_t random, steps, idle;
+    uint32_t late; /* one store is seen in so many steps, of a CTA that is drawn; 0: at once */
     jmp_buf main;
     fiber *self, **ready;
     unsigned nready, fibers;
@@ -114,9 +118,12 @@ static void not_ready(fiber *f) {
     f->waits = 1;
 }
 
-void emu_turn(int one_in) {
-    if (one_in == EMU_STORES) e.since_store = 0;
+void emu_poll(int one_in) {
     if (!draw((uint32_t)one_in)) to_main();
+}
+void emu_turn(int one_in) {
+    e.idle = 0;
+    emu_poll(one_in);
 }
 
 uint64_t emu_clock(void) {
@@ -137,6 +144,7 @@ void emu_between(void (*fn)(void *arg, uint64_t step), void *arg) {
 }
 void *emu_at(const void *p, size_t bytes) {
     const char *at = p;
+    if ((uintptr_t)p % bytes) fail("%zu bytes at %p, which is no multiple of them", bytes, p);
     for (int i = 0; i < e.pieces; i++)
         if (at >= e.piece[i].p && at + bytes <= e.piece[i].p + e.piece[i].bytes) return (void *)at;
     const char *stack = e.self->context.uc_stack.ss_sp;
@@ -154,6 +162,36 @@ void *emu_shared(size_t bytes) {
     if (c->shared_bytes && c->shared_bytes != bytes) fail("two shared variables");
     c->shared_bytes = bytes;
     return c->shared;
+}
+
+/* ---- stores --------------------------------------------------------------------------------------------------------- */
+
+void *emu_loaded(const void *p, size_t bytes) {
+    void *at = emu_at(p, bytes);
+    emu_late_precede(e.self->cta->late, e.self->place.thread.x, p, bytes);
+    return at;
+}
+
+/* By neighbouring threads, as one. */
+static void store(int plain, unsigned thread, unsigned threads, void *p, const void *data,
+                  size_t bytes) {
+    if (e.late)
+        emu_late_store(e.self->cta->late, plain, thread, threads, p, data, bytes);
+    else
+        memcpy(p, data, bytes);
+}
+void emu_store(void *p, const void *data, size_t bytes, int plain) {
+    store(plain, e.self->place.thread.x, 1, emu_at(p, bytes), data, bytes);
+}
+
+void emu_release(void) {
+    emu_late_release(e.self->cta->late, e.self->place.thread.x);
+}
+
+static void show_some(int ranks) {
+    if (!e.late || draw(e.late)) return;
+    const rank_state *r = &e.rank[draw((uint32_t)ranks)];
+    if (r->nctas && emu_late_some(r->ctas[draw(r->nctas)].late, draw(1u << 16))) e.idle = 0;
 }
 
 /* ---- meeting -------------------------------------------------------------------------------------------------------- */
@@ -183,9 +221,12 @@ int emu_meet(int barrier, unsigned threads, int left) {
     const uint64_t phase = m->phase;
     m->expected = threads;
     m->any |= (unsigned)left;
+    emu_threads_add(&m->who, e.self->place.thread.x);
     if (++m->arrived == threads) {
         m->result = m->any;
         m->arrived = m->any = 0;
+        emu_late_meet(e.self->cta->late, &m->who);
+        memset(&m->who, 0, sizeof m->who);
         m->phase++;
         release(e.self->cta, NULL);
         return (int)m->result;
@@ -197,13 +238,34 @@ int emu_meet(int barrier, unsigned threads, int left) {
     return (int)m->result;
 }
 
+static void order_lanes(const warp *w) {
+    const unsigned first = (unsigned)(w - e.self->cta->warps) * WARP;
+    emu_threads all = {{0}};
+    for (unsigned i = 0; i < WARP; i++) emu_threads_add(&all, first + i);
+    emu_late_meet(e.self->cta->late, &all);
+}
+
+/* What all lanes store at once: sometimes they are apart. Lines of 128 bytes arrive as one. */
+static void store_lines(warp *w) {
+    const unsigned first = (unsigned)(w - e.self->cta->warps) * WARP, lanes = EMU_LINE / 16;
+    w->apart = !draw(4);
+    e.idle = 0;
+    for (unsigned i = 0; !w->apart && i < WARP; i += lanes) {
+        for (unsigned j = i; j < i + lanes; j++)
+            if (w->to[j] != (char *)w->to[i] + (j - i) * 16) fail("a line that is in pieces");
+        store(EMU_RELAXED, first + i, lanes, w->to[i], w->data[i], EMU_LINE);
+    }
+}
+
 /* The lanes of mask, all of them or the caller alone. to: what each would store. */
-static warp *meet_lanes(uint32_t mask, uint64_t value, void *to, const void *data) {
+static warp *meet_lanes(uint32_t mask, uint64_t value, int why, void *to, const void *data) {
     const unsigned lane = e.self->place.thread.x % WARP;
     warp *w = &e.self->cta->warps[e.self->place.thread.x / WARP];
     if (w->here && w->mask != mask) fail("lanes meet for %x and for %x", w->mask, mask);
+    if (w->here && w->why != why) fail("lanes meet at different places");
     const uint64_t phase = w->phase;
     w->mask = mask;
+    w->why = why;
     w->here |= 1u << lane;
     w->value[lane] = value;
     w->to[lane] = to;
@@ -214,9 +276,8 @@ static warp *meet_lanes(uint32_t mask, uint64_t value, void *to, const void *dat
             w->was[i] = w->value[i];
             if (mask >> i & 1 && w->value[i]) w->ballot |= 1u << i;
         }
-        w->apart = to ? !draw(4) : 0;
-        for (unsigned i = 0; to && !w->apart && i < WARP; i++) memcpy(w->to[i], w->data[i], 16);
-        if (to) e.since_store = 0;
+        if (why == STORE) store_lines(w);
+        if (why == SYNC) order_lanes(w);
         w->here = 0;
         w->phase++;
         release(e.self->cta, w);
@@ -235,15 +296,19 @@ emu_vote emu_warp(uint32_t mask, uint64_t value, int lane) {
         v.ballot = value ? mask : 0;
         return v;
     }
-    const warp *w = meet_lanes(mask, value, NULL, NULL);
+    const warp *w = meet_lanes(mask, value, VOTE, NULL, NULL);
     v.ballot = w->ballot;
     v.any = w->ballot != 0;
     v.from = w->was[lane];
     return v;
 }
 
+void emu_sync_warp(void) {
+    meet_lanes(~0u, 0, SYNC, NULL, NULL);
+}
+
 int emu_warp_store(void *p, const void *sixteen) {
-    return meet_lanes(~0u, 0, p, sixteen)->apart;
+    return meet_lanes(~0u, 0, STORE, p, sixteen)->apart;
 }
 
 /* ---- launches --------------------------------------------------------------------------------------------------------- */
@@ -253,8 +318,10 @@ static void enter(void) {
     f->launch->kernel(f->launch->args);
     not_ready(f);
     f->waits = 0; /* for ever */
-    e.rank[f->rank].running--;
-    e.since_store = 0;
+    rank_state *r = &e.rank[f->rank];
+    r->running--;
+    for (unsigned i = 0; !r->running && i < r->nctas; i++) emu_late_all(r->ctas[i].late);
+    e.idle = 0;
     for (;;) to_main();
 }
 
@@ -263,6 +330,7 @@ static void drop(rank_state *r) {
         e.stack[e.stacks++] = r->fibers[i].context.uc_stack.ss_sp;
     for (unsigned i = 0; i < r->nctas; i++) {
         free(r->ctas[i].shared);
+        free(r->ctas[i].late);
         free(r->ctas[i].warps);
     }
     free(r->fibers);
@@ -306,10 +374,12 @@ static void launch(int rank) {
     e.fibers += r->nfibers;
     e.ready = need(realloc(e.ready, (e.fibers + 1) * sizeof *e.ready));
     const int slow_rank = !draw(4);
+    if (l->threads > EMU_THREADS) abort();
     for (unsigned b = 0; b < l->ctas; b++) {
         cta *c = &r->ctas[b];
         c->shared = need(malloc(SHARED));
         memset(c->shared, 0xa5, SHARED);
+        c->late = need(emu_late_new());
         c->warps = need(calloc(l->threads / WARP, sizeof *c->warps));
         const int slow_cta = !draw(6);
         for (unsigned t = 0; t < l->threads; t++)
@@ -348,13 +418,14 @@ int emu_run(const emu_launch *launches, int ranks, int calls, uint64_t seed, cha
             size_t cap) {
     if (ranks > RANKS) abort();
     e.random = seed * 2 + 1;
-    e.failed = 0, e.nready = 0, e.since_store = 0, e.steps = 0;
+    e.failed = 0, e.nready = 0, e.idle = 0, e.steps = 0;
     memset(e.rank, 0, sizeof e.rank);
     for (int i = 0; i < 16; i++) draw(2);
+    e.late = draw(3) ? 2u << draw(4) : 0;
     for (int r = 0; r < ranks; r++)
         e.rank[r] = (rank_state){.next = launches + (size_t)r * (unsigned)calls, .left = calls};
     while (!e.failed && next_launches(ranks)) {
-        if (!e.nready || e.since_store++ > (uint64_t)PATIENCE * e.fibers) {
+        if (!e.nready || e.idle++ > (uint64_t)PATIENCE * e.fibers) {
             stands_still();
             break;
         }
@@ -362,6 +433,7 @@ int emu_run(const emu_launch *launches, int ranks, int calls, uint64_t seed, cha
         emu_self = &e.self->place;
         e.steps++;
         go_on(e.self);
+        show_some(ranks);
         if (e.between) e.between(e.arg, e.steps);
     }
     for (int r = 0; r < ranks; r++) drop(&e.rank[r]);
