@@ -6,7 +6,7 @@ LIB  := $(OUT)/lib$(S)
 BIN  := $(OUT)/bin$(S)
 
 # ---- sources ----
-MPI_ONLY   := src/transport/boot_mpi.c src/transport/net_mpi.c
+MPI_ONLY   := src/transport/boot_mpi.c
 HOST_SRC   := $(wildcard src/host/*.c) $(filter-out $(MPI_ONLY),$(wildcard src/transport/*.c))
 MPI_SRC    := $(wildcard $(MPI_ONLY))
 REDUCE_SRC := $(wildcard src/device/reduce_host.c)
@@ -148,12 +148,17 @@ $(LIBRARIES) $(LIB)/libsymm.so.$(VERSION) $(LIB)/libsymm-mpi.so.$(VERSION) $(TOO
 -include $(OBJECTS:.o=.d)
 
 # ---- install ----
-PC := $(OUT)/symm.pc
-$(PC): FORCE
+PC := $(OUT)/symm.pc $(if $(HAVE_MPI),$(OUT)/symm-mpi.pc)
+$(OUT)/symm.pc: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: symm' \
 	  'Description: symmetric memory and collectives for ranks that share one memory domain' 'Version: $(VERSION)' \
 	  'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lsymm' 'Libs.private: -pthread -lrt -ldl' > $@
+$(OUT)/symm-mpi.pc: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: symm-mpi' \
+	  'Description: symm for programs with MPI (symmCommInitMPI); compile with mpicc' 'Version: $(VERSION)' 'Requires: symm' \
+	  'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lsymm-mpi' > $@
 
 to = $(DESTDIR)$(PREFIX)/$(1)
 # symm_types.h is the library's own.

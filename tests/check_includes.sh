@@ -24,8 +24,8 @@ t_empty "src/transport includes from src/host only status, log, param, stats, fa
     grep -vE ' (include/|src/transport/|src/host/((status|log|param|stats|fail)\.h|(params|stats|fail)\.def)$)' |
     grep -vx 'src/transport/boot_mpi.c src/host/comm_create.h')"
 t_empty "include/ includes nothing else of the tree" "$(edges $(files include) | grep -vE ' include/')"
-t_empty "mpi.h only in boot_mpi.c, net_mpi.c and symm_mpi.h" "$(includers '(symm_)?mpi\.h' |
-    grep -vE '^(src/transport/(boot|net)_mpi\.c|include/symm_mpi\.h)$')"
+t_empty "mpi.h only in boot_mpi.c and symm_mpi.h" "$(includers '(symm_)?mpi\.h' |
+    grep -vE '^(src/transport/boot_mpi\.c|include/symm_mpi\.h)$')"
 # The driver's types and constants are declared in cuda_driver.h: the library is built without a toolkit.
 t_empty "cuda.h nowhere" "$(includers 'cuda\.h')"
 t_empty "cuda.h in the tests only where it is compared" "$(grep -rlE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]cuda\.h' tests tools examples | grep -vx tests/cuda_abi.cc)"

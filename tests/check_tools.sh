@@ -52,7 +52,7 @@ refused "vs nccl needs GPUs" all_reduce --vs nccl -t 2
 refused "ngpus needs GPUs" all_reduce -g 2
 refused "ngpus needs GPUs" all_reduce -g 1 -t 2
 refused "ngpus: '0'" all_reduce -g 0
-refused "together make 2048 ranks" all_reduce -g 2 -t 1024
+refused "together make 144 ranks" all_reduce -g 2 -t 72
 refused "nccl /x.so is for --vs nccl" all_reduce --nccl /x.so -t 2
 refused "vs mpi needs ranks under mpirun" all_reduce --vs mpi -t 2
 refused "limits measures over windows" all_reduce --limits -t 2 -R 0

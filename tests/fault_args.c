@@ -85,10 +85,10 @@ CASE(records_of_another_size) {
     symmCommInfo_t info = {.size = 8};
     symmWindowInfo_t win = {.size = 0};
     symmPlan_t plan = {.size = sizeof plan - 1};
-    REFUSED(symmCommQuery(x->comm, &info), "smaller size");
-    REFUSED(symmWindowQuery(x->win, &win), "smaller size");
+    REFUSED(symmCommQuery(x->comm, &info), "without its size");
+    REFUSED(symmWindowQuery(x->win, &win), "without its size");
     REFUSED(symmExplain(x->comm, symmCollBarrier, NULL, NULL, 0, symmInt32, symmSum, &plan),
-            "smaller size");
+            "without its size");
 }
 
 CASE(wild_buffers) {

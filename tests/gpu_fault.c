@@ -278,7 +278,7 @@ static void disagree_once(gk_job *j, rig *g, int rank, int i) {
     symmResult_t r = call(k, src, dst, g);
     T_CHECKF(r == symmSuccess || r == symmMismatch, "%s: code %d (%s)", c->what, r,
              symmGetLastError(g->comm));
-    left_with(g, symmMismatch, "called another collective, count, type or reduction");
+    left_with(g, symmMismatch, "called different collectives, counts, types or reductions");
     const uint64_t late = gk_ms_since(since);
     T_CHECKF(late < SOON_MS, "%s: heard of it after %d ms", c->what, (int)late);
     if (rank == 0 && late > worst_ms) worst_ms = late;
@@ -430,7 +430,7 @@ static void judge_crossed(crossing *x, int rank, const rig *g) {
         x->code[k][rank] = async;
         if (async) {
             T_EQ(async, symmTimeout);
-            T_MSG(symmGetLastError(x->comms[k][rank]), "did not come within SYMM_TIMEOUT");
+            T_MSG(symmGetLastError(x->comms[k][rank]), "did not come before a deadline");
             T_MSG(symmGetLastError(x->comms[k][rank]), "rank ");
             continue;
         }

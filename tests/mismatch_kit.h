@@ -95,7 +95,7 @@ static inline void mm_disagree(const mm_case *c, int odd, void *send, void *recv
              symmGetLastError(comm));
     T_CHECKF(next == symmMismatch, "%s: the next call: code %d (%s)", c->what, next,
              symmGetLastError(comm));
-    T_MSG(symmGetLastError(comm), "called another collective, count, type or reduction");
+    T_MSG(symmGetLastError(comm), "called different collectives, counts, types or reductions");
     T_OK(symmCommGetAsyncError(comm, &async));
     T_EQ(async, symmMismatch);
 }

@@ -124,7 +124,7 @@ static void a_stream_that_is_gone_is_told(void) {
     char *q = local(0, KB4);
     T_EQ(symm_cu.cuStreamDestroy(streams[0]), 0);
     T_ERR(symmAllocAsync(lanes[0], KB4, 0, &p), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "is gone");
+    T_MSG(symmGetLastError(NULL), "no living stream");
     T_ERR(symmFreeAsync(lanes[0], q), symmInvalidArgument);
     T_OK(symmLaneDestroy(lanes[0])); /* its work is waited for with the whole context */
     lanes[0] = NULL;

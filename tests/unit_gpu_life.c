@@ -28,10 +28,9 @@ static const struct {
     uint32_t stage;
     const char *text, *where;
 } reasons[] = {
-    {symmTimeout, 2, SYMM_STAGE_PACKET, "rank 2 did not come within SYMM_TIMEOUT",
+    {symmTimeout, 2, SYMM_STAGE_PACKET, "rank 2 did not come before a deadline",
      "(collective 9, waiting for a packet)"},
-    {symmMismatch, 1, SYMM_STAGE_SIGNATURE,
-     "rank 1 called another collective, count, type or reduction",
+    {symmMismatch, 1, SYMM_STAGE_SIGNATURE, "rank 1 and another rank called different collectives",
      "(collective 9, comparing signatures)"},
     {symmRemoteError, 2, SYMM_STAGE_ARRIVE, "rank 2 died or left the communicator",
      "(collective 9, waiting for an arrival word)"},

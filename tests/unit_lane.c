@@ -327,7 +327,7 @@ static void bad_lanes_streams_and_flags_are_refused(void) {
     T_OK(symmStreamDestroy(k.stream[1]));
     k.stream[1] = NULL;
     T_ERR(symmFreeAsync(k.lane[1], a), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "is gone");
+    T_MSG(symmGetLastError(NULL), "no living stream");
     T_ERR(symmAllocAsync(k.lane[1], 64, 0, &p), symmInvalidArgument);
     T_OK(symmLaneDestroy(k.lane[1]));
     T_ERR(symmLaneDestroy(k.lane[1]), symmInvalidArgument);

@@ -65,8 +65,8 @@ static const flag_row flags[] = {
      "over ranks: 0 rank 0, 1 average, 2 minimum, 3 maximum (default 1; --vs: 3)"},
     {'T', "timeout", "SECONDS", KIND_INT, AT(timeout_s), 0, 1000000,
      "give up when one measurement takes longer"},
-    {'t', "threads", "N", KIND_INT, AT(threads), 1, 1024, "N thread ranks in this process, no MPI"},
-    {'g', "ngpus", "N", KIND_INT, AT(gpus), 1, 1024,
+    {'t', "threads", "N", KIND_INT, AT(threads), 1, 72, "N thread ranks in this process, no MPI"},
+    {'g', "ngpus", "N", KIND_INT, AT(gpus), 1, 72,
      "N GPUs in this process, a thread rank for each (with -t: N for each thread)"},
     {'J', "json", "FILE", KIND_TEXT, AT(json), 0, 0, "write the results as JSON"},
     {0, "plot", "FILE.svg", KIND_TEXT, AT(plot), 0, 0, "draw time over size"},
@@ -103,7 +103,7 @@ void perf_args_usage(FILE *f) {
 
 /* "64K" as bytes; 0 on success. */
 static int parse_size(const char *s, int64_t *out) {
-    static const char units[] = "KMGT";
+    static const char units[] = "KMG";
     char *end;
     errno = 0;
     long long v = strtoll(s, &end, 10);
@@ -244,9 +244,8 @@ static int settle(perf_config *cfg, char *err, size_t cap) {
     if (cfg->step_factor == 1 && !cfg->step_bytes) cfg->step_bytes = 1 << 20;
     if (cfg->gpus > 1 || cfg->threads) /* as in nccl-tests: -t threads with -g GPUs each */
         cfg->threads = (cfg->threads ? cfg->threads : 1) * (cfg->gpus ? cfg->gpus : 1);
-    if (cfg->threads > 1024)
-        return snprintf(err, cap, "-t and -g together make %d ranks: at most 1024", cfg->threads),
-               -1;
+    if (cfg->threads > 72)
+        return snprintf(err, cap, "-t and -g together make %d ranks: at most 72", cfg->threads), -1;
     if (cfg->vs == PERF_VS_MPI && cfg->threads)
         return snprintf(err, cap, "--vs mpi needs ranks under mpirun, not --threads"), -1;
     if (cfg->nccl && cfg->vs != PERF_VS_NCCL)

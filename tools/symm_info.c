@@ -226,6 +226,10 @@ int main(int argc, char **argv) {
             q.svg = argv[++i];
         } else if (!strcmp(arg, "--ranks") && i + 1 < argc) {
             if (parse_ranks(argv[++i], &q.ranks)) return 2;
+        } else if (!strcmp(arg, "--svg") || !strcmp(arg, "--ranks")) {
+            return fprintf(stderr, "symm-info: %s needs a %s\n", arg,
+                           arg[2] == 's' ? "FILE" : "number of ranks"),
+                   2;
         } else if (!section) {
             return fprintf(stderr, "symm-info: what is '%s'?\n%s", arg, usage), 2;
         }

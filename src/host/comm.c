@@ -165,10 +165,16 @@ void symm_comm_reason(symmResult_t code, int rank, char *text, size_t cap) {
     if (rank >= 0) snprintf(who, sizeof who, "rank %d", rank);
     switch (code) {
     case symmMismatch:
-        snprintf(text, cap, "%s called another collective, count, type or reduction than this rank",
+        /* Who told it may be the one that differs. */
+        snprintf(text, cap,
+                 "%s and another rank called different collectives, counts, types or reductions",
                  who);
         break;
-    case symmTimeout: snprintf(text, cap, "%s did not come within SYMM_TIMEOUT", who); break;
+    case symmTimeout:
+        snprintf(text, cap,
+                 "%s did not come before a deadline (SYMM_TIMEOUT; in set-up SYMM_SETUP_TIMEOUT)",
+                 who);
+        break;
     case symmAborted: snprintf(text, cap, "%s aborted or revoked the communicator", who); break;
     case symmRemoteError: snprintf(text, cap, "%s died or left the communicator", who); break;
     default: snprintf(text, cap, "%s cannot go on: %s", who, symmGetErrorString(code)); break;
@@ -410,8 +416,7 @@ symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
     symm_comm *c;
     SYMM_TRY(find_any(comm, &c));
     if (!info || info->size < sizeof *info)
-        return SYMM_ERR(symmInvalidArgument, "info is %s",
-                        info ? "of a smaller size than this library's" : "NULL");
+        return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
     symmCommInfo_t i = {.size = info->size,
                         .rank = c->rank,
                         .nranks = c->nranks,

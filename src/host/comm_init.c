@@ -312,9 +312,10 @@ symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclu
                     .nexclude = nExclude};
     if (!newcomm) return SYMM_ERR(symmInvalidArgument, "newcomm is NULL");
     if (flags) return SYMM_ERR(symmInvalidArgument, "flags=%d: symmCommShrink takes 0", flags);
-    if (nExclude < 0 || (nExclude && !excludeRanks))
-        return SYMM_ERR(symmInvalidArgument, "excludeRanks=%p, nExclude=%d",
-                        (const void *)excludeRanks, nExclude);
+    if (nExclude < 0)
+        return SYMM_ERR(symmInvalidArgument, "nExclude=%d: must not be negative", nExclude);
+    if (nExclude && !excludeRanks)
+        return SYMM_ERR(symmInvalidArgument, "excludeRanks is NULL, nExclude=%d", nExclude);
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
     symmResult_t r = shrink(c, &a);
     symm_comm_leave(c);

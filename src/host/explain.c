@@ -18,7 +18,7 @@ static void why_staged(const char *name, const symm_win *w, const void *p, char 
     size_t at = strlen(text);
     if (!w && p && at < cap)
         snprintf(text + at, cap - at,
-                 "; %s is in no window: staged through scratch (symmWindowRegister)", name);
+                 "%s is in no window: staged through scratch (symmWindowRegister); ", name);
 }
 
 static symmResult_t explain(symm_comm *c, const symm_coll *k, symmPlan_t *plan) {
@@ -31,8 +31,8 @@ static symmResult_t explain(symm_comm *c, const symm_coll *k, symmPlan_t *plan) 
                     .zeroCopyRecv = l.dst_win != NULL};
     const symm_kernel_row *row = &symm_kernels[l.plan.kernel];
     snprintf(p.kernel, sizeof p.kernel, "%s", row->name);
-    symm_plan_reason(&l.env, &l.call, &l.plan, p.reason, sizeof p.reason);
-    /* Kernels of packets and lines read and write the user's buffers themselves: nothing is staged. */
+    /* What the caller can change comes first: the text may be cut at its end. Kernels of packets and lines read and write the user's
+     * buffers themselves: nothing is staged. */
     const int direct =
         l.plan.kernel == SYMM_KERNEL_AR_DIRECT || l.plan.kernel == SYMM_KERNEL_AG_DIRECT;
     if (direct || (row->cap == SYMM_CAP_NONE && row->min_ranks > 1 && row->flags & SYMM_K_HOST)) {
@@ -42,6 +42,8 @@ static symmResult_t explain(symm_comm *c, const symm_coll *k, symmPlan_t *plan) 
     } else {
         p.zeroCopySend = p.zeroCopyRecv = 1;
     }
+    const size_t at = strlen(p.reason);
+    symm_plan_reason(&l.env, &l.call, &l.plan, p.reason + at, sizeof p.reason - at);
     *plan = p;
     return symmSuccess;
 }
@@ -55,8 +57,7 @@ symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
     if ((unsigned)coll >= symmNumColls) {
         r = SYMM_ERR(symmInvalidArgument, "coll=%d: must be 0 to %d", (int)coll, symmNumColls - 1);
     } else if (!plan || plan->size < sizeof *plan) {
-        r = SYMM_ERR(symmInvalidArgument, "plan is %s",
-                     plan ? "of a smaller size than this library's" : "NULL");
+        r = SYMM_ERR(symmInvalidArgument, "plan is %s", plan ? SYMM_NO_SIZE : "NULL");
     } else {
         symm_coll k = {coll,
                        sendbuff,

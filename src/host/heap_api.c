@@ -203,8 +203,7 @@ symmResult_t symmMemQuery(const void *ptr, symmMemInfo_t *info) {
     symm_heap *h;
     symm_block b;
     if (!info || info->size < sizeof *info)
-        return SYMM_ERR(symmInvalidArgument, "info is %s",
-                        info ? "of a smaller size than this library's" : "NULL");
+        return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
     SYMM_TRY(locate(ptr, &h, &b));
     *info = (symmMemInfo_t){.size = info->size,
                             .heap = h->kind == SYMM_KIND_HEAP ? h->handle : NULL,
@@ -222,8 +221,7 @@ symmResult_t symmHeapQuery(symmHeap_t heap, symmHeapInfo_t *info) {
     symm_heap *h;
     symm_place_stats s[SYMM_ZONES];
     if (!info || info->size < sizeof *info)
-        return SYMM_ERR(symmInvalidArgument, "info is %s",
-                        info ? "of a smaller size than this library's" : "NULL");
+        return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
     SYMM_TRY(symm_heap_enter(heap, 0, &h));
     symm_heap_lock(h);
     for (int i = 0; i < SYMM_ZONES; i++) symm_place_measure(h->zone[i].place, &s[i]);

@@ -5,7 +5,9 @@
 #include "memlane.h"
 
 static symmResult_t gone(symmStream_t stream) {
-    return SYMM_ERR(symmInvalidArgument, "stream=%p, which a lane was made for, is gone",
+    return SYMM_ERR(symmInvalidArgument,
+                    "stream=%p is no living stream; blocks of a lane whose stream is gone are "
+                    "freed on another lane of the heap",
                     (void *)stream);
 }
 

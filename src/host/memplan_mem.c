@@ -17,7 +17,7 @@ symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info) {
     symm_memlane *l;
     if (!info || info->size < sizeof *info)
         return SYMM_ERR(symmInvalidArgument, "symmLaneQuery: info is %s",
-                        info ? "of a smaller size than this library's" : "NULL");
+                        info ? SYMM_NO_SIZE : "NULL");
     SYMM_TRY(symm_memlane_enter(lane, "symmLaneQuery", &l));
     const symm_memzone *sym = &l->zone[SYMM_MEM_SYM], *local = &l->zone[SYMM_MEM_LOCAL];
     *info = (symmLaneInfo_t){.size = info->size,
@@ -294,7 +294,7 @@ symmResult_t symmLaneGetAccess(symmLane_t lane, const void *ptr, int rank, int *
 symmResult_t symmMemSupport(symmMemSupport_t *support) {
     if (!support || support->size < sizeof *support)
         return SYMM_ERR(symmInvalidArgument, "symmMemSupport: support is %s",
-                        support ? "of a smaller size than this library's" : "NULL");
+                        support ? SYMM_NO_SIZE : "NULL");
     symmMemSupport_t s = {.size = support->size, .lanes = 1, .graphs = 1, .nodes = 1, .alias = 1};
     const char *why = "";
     if (symm_cuda_there()) { /* the version first: it says what may be asked */

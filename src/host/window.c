@@ -295,8 +295,7 @@ symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info) {
     symm_win *w;
     SYMM_TRY(find_window(win, &w));
     if (!info || info->size < sizeof *info)
-        return SYMM_ERR(symmInvalidArgument, "info is %s",
-                        info ? "of a smaller size than this library's" : "NULL");
+        return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
     symmWindowInfo_t i = {.size = info->size,
                           .userPtr = w->ptr,
                           .bytes = w->bytes,

@@ -313,11 +313,13 @@ static symmResult_t take_listener(symm_boot_tcp *t) {
     }
     t->listener = symm_tcp_id_claim(&t->id);
     if (t->listener >= 0) return symmSuccess;
-    return SYMM_ERR(
-        symmInvalidUsage,
-        "rank 0 must be in the process that called symmGetUniqueId (process %u, this is "
-        "%d), and an id serves one communicator",
-        t->id.pid, (int)getpid());
+    if (t->id.pid == (uint32_t)getpid())
+        return SYMM_ERR(symmInvalidUsage, "this id has been used: an id serves one communicator, "
+                                          "symmGetUniqueId makes another");
+    return SYMM_ERR(symmInvalidUsage,
+                    "rank 0 must be in the process that called symmGetUniqueId (process %u, this "
+                    "is %d)",
+                    t->id.pid, (int)getpid());
 }
 
 void symm_boot_tcp_refuse(const symmUniqueId *id, int rank) {
