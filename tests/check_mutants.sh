@@ -117,7 +117,7 @@ growth-without-agreement|src/host/region.c|s/return symm_comm_agree(g->r->c, t->
 digest-not-in-the-signature|src/host/coll.c|s/return sig ^ (uint32_t)digest.*/return digest ? sig : sig;/|plain|fault_heap|divergence_is_found_among_threads
 digest-noticed-by-new-calls-only|src/host/coll.c|s/if (m->digest != c->digest) {/if (0) {/|plain|fault_heap|divergence_is_found_among_threads
 alignment-not-in-the-digest|src/host/heap_block.c|s/align << 32 . (uint32_t)lane/(uint32_t)lane/|plain|fault_heap|divergence_is_found_among_threads
-who-is-late-is-not-asked|src/host/ledger.c|s/if (issued(l, a) <= e.issued) continue;/if (1) continue;/|plain|fault_heap|divergence_is_found_among_threads
+who-is-late-is-not-asked|src/host/ledger.c|s/if (!met .. issued(l, a) <= e.issued) continue;/if (1) continue;/|plain|fault_heap|divergence_is_found_among_threads
 ranks-answer-by-their-own-zones|src/host/heap_grow.c|s/SYMM_ZONE_SYM ? h->local_extent/SYMM_ZONE_SYM ? h->zone[SYMM_ZONE_LOCAL].extent/|plain|unit_heap|whether_growing_helps_is_the_same_on_all_ranks
 local-blocks-unaligned|src/host/heap_block.c|s/(bytes + align - 1) \& ~(align - 1);/bytes;/|plain|unit_heap|alignment_is_kept_and_leaks_nothing
 captured-call-loses-the-heap|src/host/window.c|/^void symm_window_ref/,/^}/s/symm_heap_ref(w->heap);/;/|plain|unit_heap|a_captured_call_holds_the_memory

@@ -147,7 +147,7 @@ int symm_heap_explain(symm_comm *c, char *text, size_t cap) {
     int found = 0;
     pthread_mutex_lock(&c->async_lock);
     for (const symm_heap *h = c->heaps; h && !found; h = h->next) {
-        found = symm_ledger_differ(h->ledger, call, sizeof call);
+        found = symm_ledger_differ(h->ledger, 0, call, sizeof call);
         if (found)
             snprintf(text, cap, "the ranks differ in their calls on zone SYM of heap %s: %s",
                      h->name, call);

@@ -195,9 +195,10 @@ static symmResult_t refuse(const symm_heap *h, uint64_t off, int owner) {
     if (b.off != off)
         return SYMM_ERR(symmInvalidArgument,
                         "offset %llu of heap %s is inside the block of %llu bytes that begins at "
-                        "offset %llu",
+                        "offset %llu%s%s",
                         (unsigned long long)off, h->name, (unsigned long long)b.bytes,
-                        (unsigned long long)b.off);
+                        (unsigned long long)b.off, b.owner != owner ? " and belongs to " : "",
+                        b.owner != owner ? owner_name[b.owner] : "");
     if (b.limbo == SYMM_LIMBO)
         return SYMM_ERR(symmInvalidArgument,
                         "the block at offset %llu of heap %s is freed already: it waits for "

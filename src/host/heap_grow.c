@@ -169,7 +169,7 @@ symmResult_t symm_heap_compare(const symm_heap *h, uint64_t digest0, uint64_t di
                                const char *stage) {
     char text[SYMM_ERR_TEXT];
     if (digest == digest0) return symmSuccess;
-    if (!symm_ledger_differ(h->ledger, text, sizeof text))
+    if (!symm_ledger_differ(h->ledger, 1, text, sizeof text))
         snprintf(text, sizeof text, "ranks 0 and %d, longer ago than the last %d calls", rank,
                  SYMM_LEDGER_CALLS);
     return SYMM_ERR(symmMismatch, "%s: the ranks differ in their calls on zone SYM of heap %s: %s",
@@ -180,7 +180,8 @@ symmResult_t symm_heap_compare(const symm_heap *h, uint64_t digest0, uint64_t di
 static symmResult_t compare(const symm_heap *h, const offer *all, const char *stage) {
     for (int r = 1; r < h->comm->nranks; r++) {
         if (all[r].sym != all[0].sym)
-            return SYMM_ERR(symmMismatch, "%s: symBytes is %llu on rank 0, %llu on rank %d", stage,
+            return SYMM_ERR(symmMismatch,
+                            "%s: by %llu bytes of zone SYM on rank 0, by %llu on rank %d", stage,
                             (unsigned long long)all[0].sym, (unsigned long long)all[r].sym, r);
         SYMM_TRY(symm_heap_compare(h, all[0].digest, all[r].digest, r, stage));
     }

@@ -201,14 +201,15 @@ static uint64_t issued(const symm_ledger *l, int rank) {
 }
 
 /* The ranks agree in the calls that they have made. Who has made one more than another differs from it, if that one has issued a collective
- * which comes after it; else it may just be late. -1: it has made calls meanwhile, look again. */
-static int find_extra(const symm_ledger *l, const uint64_t *count, char *text, size_t cap) {
+ * which comes after it, or if they have met since; else it may just be late. -1: it has made calls meanwhile, look again. */
+static int find_extra(const symm_ledger *l, int met, const uint64_t *count, char *text,
+                      size_t cap) {
     symm_entry e;
     char site[SYMM_LEDGER_SITE], words[200];
     for (int a = 0; a < l->nranks; a++)
         for (int b = 0; b < l->nranks; b++) {
             if (count[b] <= count[a] || !get(l, b, count[a] + 1, &e, site)) continue;
-            if (issued(l, a) <= e.issued) continue;
+            if (!met && issued(l, a) <= e.issued) continue;
             /* It may have made the call, and issued that collective, since its calls were counted. */
             if (atomic_load_explicit(&ring_of(l, a)->count, memory_order_acquire) != count[a])
                 return -1;
@@ -220,7 +221,7 @@ static int find_extra(const symm_ledger *l, const uint64_t *count, char *text, s
     return 0;
 }
 
-static int look(const symm_ledger *l, char *text, size_t cap) {
+static int look(const symm_ledger *l, int met, char *text, size_t cap) {
     uint64_t count[SYMM_MAX_RANKS], most = 0;
     for (int r = 0; r < l->nranks; r++) {
         count[r] = atomic_load_explicit(&ring_of(l, r)->count, memory_order_acquire);
@@ -229,12 +230,12 @@ static int look(const symm_ledger *l, char *text, size_t cap) {
     const uint64_t first = most > SYMM_LEDGER_CALLS ? most - SYMM_LEDGER_CALLS + 1 : 1;
     for (uint64_t seq = first; seq <= most; seq++)
         if (compare(l, seq, seq == first, text, cap)) return 1;
-    return find_extra(l, count, text, cap);
+    return find_extra(l, met, count, text, cap);
 }
 
-int symm_ledger_differ(const symm_ledger *l, char *text, size_t cap) {
-    int found = look(l, text, cap);
-    while (found < 0) found = look(l, text, cap); /* each time a rank has made a call more */
+int symm_ledger_differ(const symm_ledger *l, int met, char *text, size_t cap) {
+    int found = look(l, met, text, cap);
+    while (found < 0) found = look(l, met, text, cap); /* each time a rank has made a call more */
     return found;
 }
 

@@ -23,8 +23,8 @@ symmResult_t symm_ledger_open(symm_comm *c, symmResult_t mine, const char *stage
 void symm_ledger_close(symm_ledger *l); /* NULL is a no-op */
 void symm_ledger_note(symm_ledger *l, const symm_entry *e, const void *site);
 /* 1 if the ranks' calls differ: text says which is the first that does, on which ranks, and where it was made. 0 also where that can
- * not be known any more. */
-int symm_ledger_differ(const symm_ledger *l, char *text, size_t cap);
+ * not be known any more. met: all ranks are in one exchange, so that none is only late. */
+int symm_ledger_differ(const symm_ledger *l, int met, char *text, size_t cap);
 /* A word of each rank's beside its calls: the size of a vector. size: any thread. */
 void symm_ledger_publish(symm_ledger *l, uint64_t size);
 uint64_t symm_ledger_size(const symm_ledger *l, int rank);
