@@ -181,8 +181,10 @@ static symmResult_t await_round(symm_boot_group *g, round *x, const symm_wait *w
         if (x->arrived == g->nranks) return symmSuccess;
         judge_missing(g, x, w);
         if (g->verdict) return symmSuccess;
-        SYMM_TRY(check_unlocked(g, w));
+        const symmResult_t status = check_unlocked(g, w);
+        /* What is complete counts: a peer may have gone on, and ended it all, in the meantime. */
         if (x->arrived == g->nranks || g->verdict) continue;
+        if (status) return status;
         if (symm_wait_over(w)) {
             char ranks[256];
             missing_text(g, x, -1, ranks, sizeof(ranks));
