@@ -7,8 +7,8 @@
  * Conventions of this header
  *  - Every call returns a symmResult_t; nothing prints except the log (SYMM_DEBUG=WARN|INFO|TRACE).
  *  - Out-parameters are written only on success; they stand where NCCL has them, else last.
- *  - A collective that is refused on one rank (symmInvalidArgument, symmInvalidUsage) was not made there: the others wait for it.
- *    symmCommAbort or symmCommRevoke ends that.
+ *  - A collective that is refused on one rank (symmInvalidArgument, symmInvalidUsage) was not made there: the others
+ *    wait for it. symmCommAbort or symmCommRevoke ends that.
  *  - [collective] every rank of the communicator calls it, in the same order; [local] no other rank is involved.
  *  - Thread rule: one communicator is used by one thread at a time (a second one entering is reported as
  *    symmInvalidUsage); different communicators may be used by different threads at once.
@@ -154,9 +154,9 @@ SYMM_API const char *symmGetLastError(
 
 /* ---- life of a communicator ----------------------------------------------------------------------------- */
 
-/* Makes the id, in the process of rank 0 (with NCCL any process may), which hands it to the others by any means it likes. An id serves one
- * communicator. Opens a TCP listener in this process
- * (address: SYMM_SOCKET_IFNAME, else loopback or the first interface that is up). [local] */
+/* Makes the id, in the process of rank 0 (with NCCL any process may), which hands it to the others by any means it
+ * likes. An id serves one communicator. Opens a TCP listener in this process (address: SYMM_SOCKET_IFNAME, else
+ * loopback or the first interface that is up). [local] */
 SYMM_API symmResult_t symmGetUniqueId(symmUniqueId *id);
 
 /* Creates a communicator. Every rank passes the same id and nranks and its own rank. No MPI needed. [collective]
@@ -232,8 +232,9 @@ SYMM_API symmResult_t symmSetDevice(int device);
 /* Memory that can be registered: of the current device, or of the host backend. Rounded up to the granularity (2 MiB).
  * [local, any thread] */
 SYMM_API symmResult_t symmMemAlloc(void **ptr, size_t size);
-/* The pointer symmMemAlloc returned, which is gone at once: no collective may be given it afterwards, and no graph replayed that was captured
- * with it. What peers reach of it (symmWindowPeerPtr) lives on until that mapping is freed, see symmWindowDeregister. NULL is a no-op. [local] */
+/* The pointer symmMemAlloc returned, which is gone at once: no collective may be given it afterwards, and no graph
+ * replayed that was captured with it. What peers reach of it (symmWindowPeerPtr) lives on until that mapping is freed,
+ * see symmWindowDeregister. NULL is a no-op. [local] */
 SYMM_API symmResult_t symmMemFree(void *ptr);
 
 /* Maps [buff, buff+size) of every rank into every process. Size may differ per rank (0 allowed, with buff NULL).
@@ -323,7 +324,7 @@ typedef struct {
     uint64_t chunkBytes; /* sent at once, before a wait; 0 where nothing is waited for in between */
     int zeroCopySend,
         zeroCopyRecv; /* this rank's buffers: 1 used in place, 0 staged through scratch */
-    char reason[256]; /* why this kernel, why not a faster one, why staged */
+    char reason[256]; /* what is staged and why, why this kernel, why not a faster one */
 } symmPlan_t;
 /* What symmAllReduce etc. would do with these arguments. Launches nothing. [local] */
 SYMM_API symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
@@ -353,7 +354,8 @@ SYMM_API symmResult_t symmEventRecord(symmEvent_t event, symmStream_t stream);
 SYMM_API symmResult_t symmEventSynchronize(symmEvent_t event);
 SYMM_API symmResult_t symmEventQuery(symmEvent_t event);
 /* Between Begin and End, calls given to the stream are recorded, not run; the graph replays them in order. Windows
- * used by captured calls stay mapped until the graph is destroyed; the memory behind their pointers must not be freed before. The NULL stream cannot be captured. */
+ * used by captured calls stay mapped until the graph is destroyed; the memory behind their pointers must not be freed
+ * before. The NULL stream cannot be captured. */
 SYMM_API symmResult_t symmStreamBeginCapture(symmStream_t stream);
 SYMM_API symmResult_t symmStreamEndCapture(symmStream_t stream, symmGraph_t *graph);
 SYMM_API symmResult_t symmGraphLaunch(symmGraph_t graph, symmStream_t stream);

@@ -129,7 +129,7 @@ staging-leaves-scratch|src/host/plan_gpu.c|s/(int)(warps \* rows <= each ? warps
 gpu-staging-used-again-early|include/symm_types.h|s/SYMM_GPU_STAGE_PLACES 4/SYMM_GPU_STAGE_PLACES 3/|plain|unit_kernels|every_kernel_in_any_order
 gpu-pieces-not-waited-for|src/device/cuda/staged.cuh|s/if (!k .. posts_wait(r, w, k - 1)) continue;/if (!k) continue;/|plain|unit_kernels|every_kernel_in_any_order
 gpu-posted-before-all-have-stored|src/device/cuda/staged.cuh|s/return meet(2, w.warps \* 32u, left);/return left;/|plain|unit_kernels|every_kernel_in_any_order
-gpu-results-taken-early|src/device/cuda/relayed.cuh|s/k >= 3 \(.*\) relay_take<N, U>(a, w, k - 3/k >= 2 \1 relay_take<N, U>(a, w, k - 2/|plain|unit_kernels|every_kernel_in_any_order
+gpu-results-taken-early|src/device/cuda/relayed.cuh|s/k >= 3 \&\& j/k >= 2 \&\& j/;s/relay_take<N, U>(a, w, k - 3/relay_take<N, U>(a, w, k - 2/|plain|unit_kernels|every_kernel_in_any_order
 gpu-relayed-pieces-not-waited-for|src/device/cuda/relayed.cuh|s/if (!k .. posts_wait(r, w, k - 1)) continue;/if (!k) continue;/|plain|unit_kernels|every_kernel_in_any_order
 gpu-results-over-parts|src/device/cuda/relayed.cuh|s/, PHASE_RESULTS)/, PHASE_PARTS)/|plain|unit_kernels|every_kernel_in_any_order
 gpu-lines-used-again-early|src/device/cuda/lines.cuh|s/PUSH_PLACES 4u/PUSH_PLACES 3u/|plain|unit_kernels|every_kernel_in_any_order

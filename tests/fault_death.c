@@ -174,6 +174,25 @@ static void who_gives_up_is_not_taken_for_dead(void) {
     for (int victim = 0; victim < 4; victim++) T_FORK(4, gives_up_rank, fk_new(victim, 0));
 }
 
+/* Whoever ends behind an error that it has told is that error, also for a rank that was in no call then. */
+static void tells_and_dies_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = fk_open(f, rank, n);
+    kit_barrier(&f->k, n);
+    if (rank == f->victim) {
+        T_OK(symmCommRevoke(comm, 0));
+        kill(getpid(), SIGKILL);
+    }
+    kit_sleep(300); /* the watcher has seen the end by now */
+    T_ERR(symmBarrier(comm, NULL), symmAborted);
+    T_OK(symmCommDestroy(comm));
+}
+
+static void told_before_the_end(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK_DIES(3, 1, tells_and_dies_rank, fk_new(1, 0));
+}
+
 static void killed_under_a_registering_peer(void) {
     T_EXPECT_WARNINGS();
     for (int victim = 0; victim < 3; victim++) /* rank 0 relays the bootstrap */
@@ -483,9 +502,9 @@ static void a_stopped_rank_is_too_late_for_a_limit(void) {
 }
 
 T_MAIN(T(killed_inside_each_kernel), T(killed_under_a_registering_peer),
-       T(who_gives_up_is_not_taken_for_dead), T(killed_while_idle), T(killed_under_a_stream),
-       T(a_child_does_not_hide_the_death), T(a_watcher_in_need_sees_deaths),
-       T(killed_while_each_does_something_else), T(a_rank_that_never_comes),
-       T(a_rank_that_leaves_orderly), T(leaving_last_is_no_fault),
+       T(who_gives_up_is_not_taken_for_dead), T(told_before_the_end), T(killed_while_idle),
+       T(killed_under_a_stream), T(a_child_does_not_hide_the_death),
+       T(a_watcher_in_need_sees_deaths), T(killed_while_each_does_something_else),
+       T(a_rank_that_never_comes), T(a_rank_that_leaves_orderly), T(leaving_last_is_no_fault),
        T(abort_and_revoke_free_the_others), T(abort_from_another_thread),
        T(a_stopped_rank_is_late_not_dead), T(a_stopped_rank_is_too_late_for_a_limit))

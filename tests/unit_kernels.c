@@ -164,7 +164,7 @@ static void launch_call(const sample *s, const symm_plan_env *env, int rank, emu
                                  (uint32_t)s->call.coll * 64,
                           .type = s->call.type,
                           .chunk = s->plan.chunk,
-                          .chunk_log = (uint32_t)s->plan.line_warps,
+                          .chunk_log = (uint32_t)s->plan.threads / 32u,
                           .stage_ctas = (uint32_t)s->plan.stage_ctas,
                           .stage_warps = (uint32_t)s->plan.stage_warps,
                           .stage_rows = (uint32_t)s->plan.stage_rows,

@@ -374,9 +374,7 @@ static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, co
     T_CHECK(p->chunk >= 1);
     if (direct) staging_is_sound(env, p);
     if (!k->places) return;
-    T_CHECK(p->line_warps >= 1);
-    T_EQ(p->line_warps, p->threads / 32);
-    uint64_t warps = (uint64_t)p->ctas * (unsigned)p->line_warps;
+    uint64_t warps = (uint64_t)p->ctas * (unsigned)p->threads / 32;
     T_CHECKF(p->chunk <= env->scratch.packet_slot / (512u * (unsigned)k->places * warps),
              "%s, %d ranks: %llu lines of %llu warps in %d places leave their slot of %llu bytes",
              k->name, env->nranks, (unsigned long long)p->chunk, (unsigned long long)warps,

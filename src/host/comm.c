@@ -44,8 +44,6 @@ static symmResult_t bad_handle(symmComm_t handle) {
     return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)handle);
 }
 
-static void adopt_abort(symm_comm *c);
-
 /* pairs with give8 in cuda/dev.cuh's leave, and with set_abort */
 static uint64_t abort_word(const symm_comm *c) {
     return c->ctl ? __atomic_load_n(&c->ctl->abort, __ATOMIC_ACQUIRE) : 0;
@@ -65,7 +63,7 @@ symmResult_t symm_comm_enter_known(symm_comm *c, int live) {
     }
     /* A kernel that left has written why into the abort word; nobody waited for it. */
     if (live && c->cuda && __builtin_expect(abort_word(c) != 0, 0)) {
-        adopt_abort(c);
+        symm_comm_adopt_abort(c);
         symm_comm_leave(c);
         return symm_comm_async(c);
     }
@@ -113,8 +111,7 @@ void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text)
     if (ctl) set_abort(ctl, code, rank);
 }
 
-/* A peer that broke or revoked the communicator has written so into our abort word. Kernels look at it; this is for the host. */
-static void adopt_abort(symm_comm *c) {
+void symm_comm_adopt_abort(symm_comm *c) {
     char text[SYMM_ERR_TEXT];
     const symm_ctl *ctl =
         __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* pairs with the release in comm_make.c */
@@ -151,7 +148,7 @@ static int may_be_done(symm_comm *c, int peer) {
 /* Polled while this thread waits in set-up: a revocation, or a peer whose connection has ended. */
 static symmResult_t check(void *arg) {
     symm_comm *c = arg;
-    adopt_abort(c);
+    symm_comm_adopt_abort(c);
     SYMM_TRY(symm_comm_async(c));
     for (int p = 0; c->mesh && p < c->nranks; p++) {
         if (p == c->rank || !symm_mesh_hung_up(c->mesh, p) || may_be_done(c, p)) continue;
@@ -385,7 +382,7 @@ symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     if (!c) return bad_handle(comm);
     if (!asyncError) return SYMM_ERR(symmInvalidArgument, "asyncError is NULL");
-    adopt_abort(c);
+    symm_comm_adopt_abort(c);
     symmResult_t r = symm_comm_async(c);
     if (!r && atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING)
         r = symmInProgress;

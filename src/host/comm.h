@@ -19,6 +19,8 @@ static inline void symm_comm_leave(symm_comm *c) {
 void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text);
 /* symmSuccess, or the reason with its text made this thread's last error. */
 symmResult_t symm_comm_async(symm_comm *c);
+/* A peer that broke or revoked the communicator has written so into our abort word. Kernels look at it; this is for the host. Any thread. */
+void symm_comm_adopt_abort(symm_comm *c);
 
 /* In words, what a kernel was doing (SYMM_STAGE_*). */
 const char *symm_stage_name(uint32_t stage);

@@ -31,7 +31,6 @@ typedef struct {
     int threads;                 /* GPUs: of a CTA, those that move data */
     uint64_t chunk;              /* bytes; GPUs: lines of a warp and item */
     uint32_t flags;              /* SYMM_ARG_NT */
-    int line_warps;              /* GPUs: of a CTA's, those that move lines */
     int stage_ctas, stage_warps; /* GPUs: direct kernels' that have staging; */
     int stage_rows;              /* rows of each warp */
     int force_refused;           /* the forced kernel cannot run this call */

@@ -112,10 +112,9 @@ static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint6
     const uint64_t room = env->scratch.packet_slot / ((unsigned)k->places * LINE_BYTES);
     if ((uint64_t)p->ctas > room) p->ctas = room ? (int)room : 1;
     const uint64_t each = room / (unsigned)p->ctas;
-    p->line_warps =
-        clamp(each < SYMM_GPU_THREADS / 32 ? (int)each : p->threads / 32, 1, p->threads / 32);
-    p->threads = 32 * p->line_warps;
-    const uint64_t warps = (uint64_t)p->ctas * (unsigned)p->line_warps,
+    const int most = p->threads / 32, fit = each < (unsigned)most ? (int)each : most;
+    p->threads = 32 * clamp(fit, 1, most);
+    const uint64_t warps = (uint64_t)p->ctas * (unsigned)p->threads / 32u,
                    want = (need + warps - 1) / warps;
     p->chunk = want < room / warps ? want : room / warps;
     if (!p->chunk) p->chunk = 1;

@@ -21,10 +21,10 @@ const char *symm_status_text(void);
  * logged). */
 void symm_status_adopt(const char *text);
 
-/* The code stands in the expression itself so that the compiler knows it is an error. */
-/* Of a record whose first field is its size. */
-#define SYMM_NO_SIZE "without its size (set .size to sizeof before the call), or an older library's"
+/* What is wrong with a record whose first field is its size: "info is ...". */
+#define SYMM_NO_SIZE "without its size (set .size to sizeof before the call), or from an older header"
 
+/* The code stands in the expression itself so that the compiler knows it is an error. */
 #define SYMM_ERR(code, ...) \
     (symm_status_set((code), __FILE__, __LINE__, __VA_ARGS__), (symmResult_t)(code))
 #define SYMM_TRY(x)                                         \

@@ -46,19 +46,6 @@ static pthread_t thread;
 static int running, wake_fd = -1;
 static unsigned generation; /* grows when the list changes */
 
-/* A peer that has found an error wrote it into our abort word before it ended: then that is what happened. */
-static int told(symm_comm *c) {
-    char text[160];
-    const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as below */
-    /* Pairs with the release in comm.c's set_abort. */
-    const uint64_t word = ctl ? __atomic_load_n(&ctl->abort, __ATOMIC_ACQUIRE) : 0;
-    if (!word) return 0;
-    const int rank = (int)(uint32_t)word - 1;
-    symm_comm_reason((symmResult_t)(word >> 32), rank, text, sizeof text);
-    symm_comm_fail(c, (symmResult_t)(word >> 32), rank, text);
-    return 1;
-}
-
 /* The peer's end of file: orderly if it said so in its control block before it closed, else a death. */
 static void hung_up(symm_comm *c, int peer) {
     char text[160];
@@ -70,7 +57,7 @@ static void hung_up(symm_comm *c, int peer) {
         /* Pairs with the release in comm.c's say_left. */
         if (__atomic_load_n(&theirs->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT) return;
     }
-    if (told(c)) return;
+    symm_comm_adopt_abort(c); /* if it ended behind an error that it had told, that is the reason */
     snprintf(text, sizeof text, "rank %d died", peer);
     SYMM_WARN("communicator %s: %s", c->name, text);
     symm_comm_fail(c, symmRemoteError, peer, text);

@@ -206,8 +206,10 @@ static symmResult_t await_request(boot_mpi *b, MPI_Request *r, int greeting, con
             x.look_ns = now + 2000000;
             const symmResult_t status = symm_boot_check(w);
             /* What is complete counts: a peer may have gone on, and ended it all, in the meantime. */
-            if (status) SYMM_TRY(mpi_result(MPI_Test(r, &done, MPI_STATUS_IGNORE), "MPI_Test", w));
-            if (status) return done ? symmSuccess : status;
+            if (status) {
+                SYMM_TRY(mpi_result(MPI_Test(r, &done, MPI_STATUS_IGNORE), "MPI_Test", w));
+                return done ? symmSuccess : status;
+            }
         }
         if (symm_wait_over(w)) return deadline_reached(&x);
         if (now >= x.peek_ns) SYMM_TRY(watch_peers(&x, now));

@@ -76,8 +76,9 @@ static symmResult_t pause_for(call *c, int events, int *ready) {
         return SYMM_ERR(symmSystemError, "rank %d cannot wait for rank 0: %s (%s)", c->t->base.rank,
                         strerror(errno), symm_boot_stage(c->w));
     /* What has come counts: rank 0 may have gone on, and ended it all, in the meantime. */
-    if (k <= 0) SYMM_TRY(symm_boot_check(c->w));
-    if (k <= 0 && c->limit_ns && symm_now_ns() >= c->limit_ns) SYMM_TRY(deadline_reached(c));
+    if (k > 0) return symmSuccess;
+    SYMM_TRY(symm_boot_check(c->w));
+    if (c->limit_ns && symm_now_ns() >= c->limit_ns) SYMM_TRY(deadline_reached(c));
     return symmSuccess;
 }
 

@@ -57,7 +57,7 @@ static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, ui
     if (!get8(&own->abort)) {
         put8(&own->left, (uint64_t)epoch << 32 | (uint32_t)stage);
         give8(&own->abort,
-              word); /* pairs with the acquire in comm.c's adopt_abort: `left` is there */
+              word); /* pairs with the acquire in symm_comm_adopt_abort: `left` is there */
     }
     for (int q = 1; q < a->nranks; q++) {
         symm_ctl *theirs = host_of(a, peer_of(a->rank, a->nranks, q));

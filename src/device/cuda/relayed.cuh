@@ -1,8 +1,8 @@
 /* relayed.cuh - large messages wherever the users' buffers lie: what others need goes through staging, both ways.
  *
- * all_reduce goes as in staged.cuh, but a rank stores the results of its slice into its own buffer and into every peer's staging, beside what that has for its own slice, and
- * the peer copies them out. Nobody needs another rank's buffer, so it may be in no window and at any address; only the
- * rank itself takes bytes one by one where they are not aligned.
+ * all_reduce goes as in staged.cuh, but a rank stores the results of its slice into its own buffer and into every peer's staging, beside
+ * what that has for its own slice, and the peer copies them out. Nobody needs another rank's buffer, so it may be in no window and at any
+ * address; where it is not aligned, the rank alone moves smaller pieces.
  *
  * One post stands for both: in turn k a CTA sends piece k, posts k, waits for the posts k-1, reduces piece k-1 and takes the results of piece
  * k-3. A peer stored those in its turn k-2, before it posted k-1.
@@ -24,6 +24,36 @@ DEV int64_t has_row(const share &w, unsigned j, uint64_t from, const slice &s) {
 }
 DEV void stage(char *to, const uint32_t (&v)[4]) {
     *(uint4 *)to = make_uint4(v[0], v[1], v[2], v[3]);
+}
+
+/* U rows of what every peer has staged here of piece k of its slice, to where they belong. */
+template <int N, int U>
+DEV void relay_take(const symm_args *a, const share &w, uint32_t k, unsigned j, unsigned phase) {
+    const int n = N ? N : a->nranks;
+    uint4 v[N ? N : 1][U];
+#pragma unroll
+    for (int q = 1; q < N; q++)
+#pragma unroll
+        for (unsigned i = 0; i < U; i++)
+            if (j + i < w.rows)
+                v[q][i] =
+                    load_remote(staged_at(a, w, a->rank, peer_of(a->rank, n, q), k, j + i, phase));
+#pragma unroll
+    for (int q = 1; q < n; q++) {
+        const int p = peer_of(a->rank, n, q);
+        const slice s = slice_of(w.bytes, w.each, p);
+        const int align = alignment((char *)a->dst + s.at);
+#pragma unroll
+        for (unsigned i = 0; i < U; i++) {
+            const uint64_t from = s.at + row_at(w, k, j + i);
+            const int64_t valid = has_row(w, j + i, from, s);
+            uint32_t x[4];
+            if (valid <= 0) continue;
+            to_words(x, N ? v[N ? q : 0][i]
+                          : load_remote(staged_at(a, w, a->rank, p, k, j + i, phase)));
+            store_user((char *)a->dst + from, x, valid, align);
+        }
+    }
 }
 
 /* ---- all_reduce ----------------------------------------------------------------------------------------------------------- */
@@ -108,35 +138,6 @@ DEV void relay_reduce(const run &r, const share &w, uint32_t k, unsigned j, int 
     }
 }
 
-/* U rows of the results of piece k of every peer's slice. */
-template <int N, int U>
-DEV void relay_take(const symm_args *a, const share &w, uint32_t k, unsigned j, int align) {
-    const int n = N ? N : a->nranks;
-    uint4 v[N ? N : 1][U];
-#pragma unroll
-    for (int q = 1; q < N; q++)
-#pragma unroll
-        for (unsigned i = 0; i < U; i++)
-            if (j + i < w.rows)
-                v[q][i] = load_remote(
-                    staged_at(a, w, a->rank, peer_of(a->rank, n, q), k, j + i, PHASE_RESULTS));
-#pragma unroll
-    for (int q = 1; q < n; q++) {
-        const int p = peer_of(a->rank, n, q);
-        const slice s = slice_of(w.bytes, w.each, p);
-#pragma unroll
-        for (unsigned i = 0; i < U; i++) {
-            const uint64_t from = s.at + row_at(w, k, j + i);
-            const int64_t valid = has_row(w, j + i, from, s);
-            uint32_t x[4];
-            if (valid <= 0) continue;
-            to_words(x, N ? v[N ? q : 0][i]
-                          : load_remote(staged_at(a, w, a->rank, p, k, j + i, PHASE_RESULTS)));
-            store_user((char *)a->dst + from, x, valid, align);
-        }
-    }
-}
-
 /* In place is safe: of each 16 bytes the thread that sends or loads them is the one that overwrites them, afterwards. */
 template <int T, int N> DEV void ar_relayed(run &r) {
     const unsigned U = N == 2 || N == 4 ? 2 : 1;
@@ -156,61 +157,35 @@ template <int T, int N> DEV void ar_relayed(run &r) {
         if (!k || posts_wait(r, w, k - 1)) continue;
         for (unsigned j = 0; k <= pieces && j < w.rows; j += U)
             relay_reduce<T, N, U>(r, w, k - 1, j, in, out);
-        for (unsigned j = 0; k >= 3 && j < w.rows; j += U) relay_take<N, U>(a, w, k - 3, j, out);
+        for (unsigned j = 0; k >= 3 && j < w.rows; j += U)
+            relay_take<N, U>(a, w, k - 3, j, PHASE_RESULTS);
     }
     arrive_and_wait(r);
 }
 
 /* ---- all_gather ----------------------------------------------------------------------------------------------------------- */
 
-/* U rows of piece k of the own part to every peer, and where they belong here. */
+/* U rows of piece k of the own part to every peer, and to where they belong here. */
 template <int N, int U>
-DEV void part_send(const symm_args *a, const share &w, uint32_t k, unsigned j, int in, char *own,
-                   int to_own) {
+DEV void part_send(const symm_args *a, const share &w, uint32_t k, unsigned j) {
     const int n = N ? N : a->nranks;
+    char *own = (char *)a->dst + w.mine.at;
     uint32_t v[U][4];
 #pragma unroll
     for (unsigned i = 0; i < U; i++) {
         const uint64_t from = row_at(w, k, j + i);
-        load_user(v[i], (const char *)a->src + from, has_row(w, j + i, from, w.mine), in);
+        load_user(v[i], (const char *)a->src + from, has_row(w, j + i, w.mine.at + from, w.mine),
+                  alignment(a->src));
     }
 #pragma unroll
     for (unsigned i = 0; i < U; i++) {
         const uint64_t from = row_at(w, k, j + i);
-        const int64_t valid = has_row(w, j + i, from, w.mine);
+        const int64_t valid = has_row(w, j + i, w.mine.at + from, w.mine);
         if (valid <= 0) continue;
 #pragma unroll
         for (int q = 1; q < n; q++)
-            stage(staged_at(a, w, peer_of(a->rank, n, q), a->rank, k, j + i), v[i]);
-        if (own != a->src) store_user(own + from, v[i], valid, to_own);
-    }
-}
-
-/* U rows of piece k of every peer's part. */
-template <int N, int U>
-DEV void part_take(const symm_args *a, const share &w, uint32_t k, unsigned j) {
-    const int n = N ? N : a->nranks;
-    uint4 v[N ? N : 1][U];
-#pragma unroll
-    for (int q = 1; q < N; q++)
-#pragma unroll
-        for (unsigned i = 0; i < U; i++)
-            if (j + i < w.rows)
-                v[q][i] = load_remote(staged_at(a, w, a->rank, peer_of(a->rank, n, q), k, j + i));
-#pragma unroll
-    for (int q = 1; q < n; q++) {
-        const int p = peer_of(a->rank, n, q);
-        char *to = (char *)a->dst + (unsigned)p * w.bytes;
-        const int align = alignment(to);
-#pragma unroll
-        for (unsigned i = 0; i < U; i++) {
-            const uint64_t from = row_at(w, k, j + i);
-            const int64_t valid = has_row(w, j + i, from, w.mine);
-            uint32_t x[4];
-            if (valid <= 0) continue;
-            to_words(x, N ? v[N ? q : 0][i] : load_remote(staged_at(a, w, a->rank, p, k, j + i)));
-            store_user(to + from, x, valid, align);
-        }
+            stage(staged_at(a, w, peer_of(a->rank, n, q), a->rank, k, j + i, PHASE_PARTS), v[i]);
+        if (own != a->src) store_user(own + from, v[i], valid, alignment(own));
     }
 }
 
@@ -218,21 +193,21 @@ template <int N> DEV void ag_relayed(run &r) {
     const unsigned SENT = N ? 4 : 1, TAKEN = N == 2 || N == 4 ? 2 : 1;
     const symm_args *a = r.a;
     share w = share_of(a, 1);
-    w.each = w.bytes; /* there is one slice, the part */
-    w.mine.at = 0, w.mine.end = w.bytes;
-    char *own = (char *)a->dst + (unsigned)a->rank * w.bytes;
-    const int in = alignment(a->src), to_own = alignment(own);
+    w.each = w.bytes; /* a slice of the destination is a rank's part */
+    w.bytes *= (unsigned)a->nranks;
+    w.mine = slice_of(w.bytes, w.each, a->rank);
     const uint32_t pieces = pieces_of(w);
     for (uint32_t k = 0; pieces && k <= pieces; k++) {
         for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j += SENT)
-            part_send<N, SENT>(a, w, k, j, in, own, to_own);
+            part_send<N, SENT>(a, w, k, j);
         if (share_barrier(w, r.left)) {
             r.left = 1;
             break;
         }
         if (k < pieces && w.warp == k % w.warps) post(r, w, k);
         if (!k || posts_wait(r, w, k - 1)) continue;
-        for (unsigned j = 0; j < w.rows; j += TAKEN) part_take<N, TAKEN>(a, w, k - 1, j);
+        for (unsigned j = 0; j < w.rows; j += TAKEN)
+            relay_take<N, TAKEN>(a, w, k - 1, j, PHASE_PARTS);
     }
     arrive_and_wait(r);
 }
