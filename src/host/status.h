@@ -22,7 +22,8 @@ const char *symm_status_text(void);
 void symm_status_adopt(const char *text);
 
 /* What is wrong with a record whose first field is its size: "info is ...". */
-#define SYMM_NO_SIZE "without its size (set .size to sizeof before the call), or from an older header"
+#define SYMM_NO_SIZE \
+    "without its size (set .size to sizeof before the call), or from an older header"
 
 /* The code stands in the expression itself so that the compiler knows it is an error. */
 #define SYMM_ERR(code, ...) \
