@@ -42,16 +42,16 @@ DEV void relay_take(const symm_args *a, const share &w, uint32_t k, unsigned j, 
     for (int q = 1; q < n; q++) {
         const int p = peer_of(a->rank, n, q);
         const slice s = slice_of(w.bytes, w.each, p);
-        const int align = alignment((char *)a->dst + s.at);
 #pragma unroll
         for (unsigned i = 0; i < U; i++) {
             const uint64_t from = s.at + row_at(w, k, j + i);
             const int64_t valid = has_row(w, j + i, from, s);
+            char *to = (char *)a->dst + from;
             uint32_t x[4];
             if (valid <= 0) continue;
             to_words(x, N ? v[N ? q : 0][i]
                           : load_remote(staged_at(a, w, a->rank, p, k, j + i, phase)));
-            store_user((char *)a->dst + from, x, valid, align);
+            store_user(to, x, valid, alignment(to));
         }
     }
 }
