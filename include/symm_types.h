@@ -30,6 +30,23 @@ typedef struct {
     uint64_t arrive, pad1[7];
 } symm_inbox;
 
+/* What a rank called last and is doing now, for messages about ranks that differ (doing.h). Written by the owner's host side, read by
+ * peers; an entry's seq is cleared before it changes and stored, released, at its end. */
+#define SYMM_DOING_CALLS 64
+#define SYMM_DOING_STEPS 4
+#define SYMM_DOING_TEXT  56
+typedef struct {
+    uint64_t seq, count, what; /* what: collective << 32 | type << 16 | reduction */
+} symm_doing_call;
+typedef struct {
+    uint64_t seq, text[SYMM_DOING_TEXT / 8]; /* text: the set-up that it belongs to */
+} symm_doing_step;
+typedef struct {
+    uint64_t calls, step, ended, pad; /* collectives issued; steps of set-up begun and ended */
+    symm_doing_step steps[SYMM_DOING_STEPS];
+    symm_doing_call ring[SYMM_DOING_CALLS];
+} symm_doing;
+
 typedef struct {
     uint32_t magic, state; /* state: written by the owner, read by peers */
     uint64_t
@@ -38,6 +55,7 @@ typedef struct {
     uint64_t
         issued; /* collectives that the owner has issued; for messages about ranks that differ */
     uint64_t pad0[4];
+    symm_doing doing;
     uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
     symm_inbox inbox[SYMM_MAX_CTAS][SYMM_MAX_RANKS];
 } symm_ctl;

@@ -118,6 +118,11 @@ digest-not-in-the-signature|src/host/coll.c|s/return sig ^ (uint32_t)digest.*/re
 digest-noticed-by-new-calls-only|src/host/coll.c|s/if (m->digest != c->digest) {/if (0) {/|plain|fault_heap|divergence_is_found_among_threads
 alignment-not-in-the-digest|src/host/heap_block.c|s/align << 32 . (uint32_t)lane/(uint32_t)lane/|plain|fault_heap|divergence_is_found_among_threads
 who-is-late-is-not-asked|src/host/ledger.c|s/if (!met .. issued(l, a) <= e.issued) continue;/if (1) continue;/|plain|fault_heap|divergence_is_found_among_threads
+call-that-found-no-room-counts|src/host/coll.c|/^static symmResult_t give/,/^}/s/symm_doing_undo(c);/;/|plain|fault_astray|a_call_that_found_no_room_was_not_made
+captured-call-counts|src/host/coll.c|/^static symmResult_t give/,/^}/s/if (symm_stream_capturing/symm_doing_begin(c, \&l->call); if (symm_stream_capturing/|plain|fault_astray|what_is_captured_does_not_count
+who-has-come-is-astray|src/host/doing.c|s/ahead > get(&x->calls) && get(&y->step) < step/ahead > get(\&x->calls)/|plain|unit_doing|who_is_ahead_or_late_does_not_differ
+astray-at-once|src/host/doing.c|s/now - c->astray_ns < ASTRAY_NS/0/|plain|unit_doing|a_peer_in_a_collective_is_given_time
+nobody-looks-where-the-others-are|src/host/comm.c|s/return symm_doing_look(c);/return symmSuccess;/|plain|fault_astray|one_is_in_a_collective
 ranks-answer-by-their-own-zones|src/host/heap_grow.c|s/SYMM_ZONE_SYM ? h->local_extent/SYMM_ZONE_SYM ? h->zone[SYMM_ZONE_LOCAL].extent/|plain|unit_heap|whether_growing_helps_is_the_same_on_all_ranks
 local-blocks-unaligned|src/host/heap_block.c|s/(bytes + align - 1) \& ~(align - 1);/bytes;/|plain|unit_heap|alignment_is_kept_and_leaks_nothing
 captured-call-loses-the-heap|src/host/window.c|/^void symm_window_ref/,/^}/s/symm_heap_ref(w->heap);/;/|plain|unit_heap|a_captured_call_holds_the_memory

@@ -204,6 +204,28 @@ CASE(offsets_and_ranks_out_of_range) {
     T_OK(symmWindowPeerPtr(x->win, BYTES - 1, 1, &p));
 }
 
+/* One rank's bad argument is everybody's error, at once; the parent goes on. */
+CASE(shrink_refused_by_one_rank) {
+    static const int none[] = {7};
+    symmConfig_t strange = SYMM_CONFIG_INITIALIZER;
+    symmComm_t comm = NULL;
+    const int odd = x->rank == 1;
+    strange.timeoutMs = -9;
+    const uint64_t since = symm_now_ns();
+    REFUSED(symmCommShrink(x->comm, NULL, 0, odd ? NULL : &comm, NULL, 0),
+            "rank 1: newcomm is NULL");
+    REFUSED(symmCommShrink(x->comm, NULL, 0, &comm, NULL, odd), "rank 1: flags=1");
+    REFUSED(symmCommShrink(x->comm, NULL, odd ? -3 : 0, &comm, NULL, 0), "rank 1: nExclude=-3");
+    REFUSED(symmCommShrink(x->comm, NULL, odd, &comm, NULL, 0), "rank 1: excludeRanks is NULL");
+    REFUSED(symmCommShrink(x->comm, none, odd, &comm, NULL, 0), "rank 1: excludeRanks[0]=7");
+    REFUSED(symmCommShrink(x->comm, NULL, 0, &comm, odd ? &strange : NULL, 0), "rank 1: ");
+    T_CHECKF(fk_ms_since(since) < 5000, "after %d ms", (int)fk_ms_since(since));
+    T_CHECK(comm == NULL);
+    T_OK(symmCommShrink(x->comm, NULL, 0, &comm, NULL, 0));
+    fk_works(comm, x->rank, x->n);
+    T_OK(symmCommDestroy(comm));
+}
+
 CASE(bad_flags_and_sizes) {
     symmComm_t comm = NULL;
     symmUniqueId junk = {"no id at all"};
@@ -522,9 +544,9 @@ static void configs_that_plan_differently(void) {
 T_MAIN(T(configs_that_plan_differently), T(null_buffers), T(null_results),
        T(records_of_another_size), T(wild_buffers), T(wild_handles), T(wrong_types),
        T(wrong_reductions), T(counts_that_overflow), T(buffers_that_overlap),
-       T(offsets_and_ranks_out_of_range), T(bad_flags_and_sizes), T(no_multicast),
-       T(window_of_another_communicator), T(double_deregister), T(use_after_destroy),
-       T(a_second_thread_inside), T(memory_that_cannot_be_mapped_on_one_rank),
+       T(offsets_and_ranks_out_of_range), T(shrink_refused_by_one_rank), T(bad_flags_and_sizes),
+       T(no_multicast), T(window_of_another_communicator), T(double_deregister),
+       T(use_after_destroy), T(a_second_thread_inside), T(memory_that_cannot_be_mapped_on_one_rank),
        T(a_buffer_that_ends_too_early_on_one_rank), T(bad_registration_arguments_on_one_rank),
        T(sizes_that_differ), T(nothing_on_one_rank), T(bad_split_on_one_rank),
        T(bad_config_on_one_rank), T(bad_variables_on_one_rank), T(nranks_that_differ))

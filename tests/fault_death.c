@@ -30,6 +30,20 @@ static void names_the_dead(const fk *f, symmComm_t comm) {
     T_CHECKF(late < SOON_MS, "heard of the death after %d ms", (int)late);
 }
 
+/* One survivor names a rank that never was, or nobody at all: all hear of it, and can try again. */
+static void shrink_with_a_mistake(fk *f, int rank, int n, symmComm_t comm) {
+    const int odd = (f->victim + 1) % n, strange[] = {f->victim, 99};
+    symmComm_t next;
+    char said[40];
+    snprintf(said, sizeof said, "rank %d: excludeRanks", odd > f->victim ? odd - 1 : odd);
+    T_ERR(symmCommShrink(comm, strange, rank == odd ? 2 : 1, &next, NULL, 0), symmInvalidArgument);
+    T_MSG(symmGetLastError(comm), said);
+    T_MSG(symmGetLastError(comm), "[1]=99");
+    T_ERR(symmCommShrink(comm, rank == odd ? NULL : strange, 1, &next, NULL, 0),
+          symmInvalidArgument);
+    T_MSG(symmGetLastError(comm), said);
+}
+
 /* The survivors go on without the dead one. Destroys both. */
 static void go_on(fk *f, int rank, int n, symmComm_t comm) {
     symmComm_t next;
@@ -38,6 +52,7 @@ static void go_on(fk *f, int rank, int n, symmComm_t comm) {
     T_EQ(async, symmRemoteError);
     T_ERR(symmBarrier(comm, NULL), symmRemoteError);
     kit_barrier(&f->k, n - 1);
+    shrink_with_a_mistake(f, rank, n, comm);
     T_OK(symmCommShrink(comm, &f->victim, 1, &next, NULL, 0));
     int mine = rank > f->victim ? rank - 1 : rank, is = -1;
     T_OK(symmCommUserRank(next, &is));

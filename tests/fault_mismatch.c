@@ -16,14 +16,14 @@ static void *exact(symmComm_t comm, size_t bytes) {
 }
 
 static void one_case(fk *f, const mm_case *c, int rank, int n, int odd, symmStream_t stream) {
-    const mm_call *k = odd ? &c->odd : &c->most;
+    const mm_call *k = rank == odd ? &c->odd : &c->most;
     symmComm_t comm = fk_open(f, rank, n);
     size_t bytes = k->count * (k->type == symmInt64 ? 8 : 4);
     size_t out = k->coll == symmCollAllGather ? bytes * (size_t)n : bytes;
     int registered = f->how & REGISTERED;
     void *send = registered ? exact(comm, bytes) : malloc(bytes + 1);
     void *recv = registered ? exact(comm, out) : malloc(out + 1);
-    mm_disagree(c, odd, send, recv, comm, stream);
+    mm_disagree(c, rank, odd, send, recv, comm, stream);
     T_OK(symmCommDestroy(comm));
     if (registered) {
         T_OK(symmMemFree(send));
@@ -40,7 +40,7 @@ static void mismatch_rank(int rank, int n, void *arg) {
     setenv("SYMM_SCRATCH", "8M", 1);
     if (f->how & WORKER) T_OK(symmStreamCreate(&stream));
     for (int i = 0; i < MM_CASES; i++)
-        one_case(f, &mm_cases[i], rank, n, rank == (f->victim + i) % n, stream);
+        one_case(f, &mm_cases[i], rank, n, (f->victim + i) % n, stream);
     symmComm_t comm = fk_open(f, rank, n);
     fk_works(comm, rank, n);
     T_OK(symmCommDestroy(comm));

@@ -280,6 +280,7 @@ static void disagree_once(gk_job *j, rig *g, int rank, int i) {
              symmGetLastError(g->comm));
     left_with(g, symmMismatch, "called different collectives, counts, types or reductions");
     const uint64_t late = gk_ms_since(since);
+    mm_told(symmGetLastError(g->comm), c, i % j->n, 1);
     T_CHECKF(late < SOON_MS, "%s: heard of it after %d ms", c->what, (int)late);
     if (rank == 0 && late > worst_ms) worst_ms = late;
     gk_meet(j);

@@ -4,6 +4,7 @@
 #ifndef MISMATCH_KIT_H_
 #define MISMATCH_KIT_H_
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "t.h"
@@ -85,17 +86,45 @@ static inline symmResult_t mm_run(const mm_call *k, void *send, void *recv, symm
     return r;
 }
 
-/* One case on this rank; the communicator is over afterwards. */
-static inline void mm_disagree(const mm_case *c, int odd, void *send, void *recv, symmComm_t comm,
-                               symmStream_t stream) {
+/* As errors word it. */
+static inline const char *mm_words(const mm_call *k, char *text, size_t cap) {
+    const char *type = k->type == symmInt64     ? "int64"
+                       : k->type == symmFloat32 ? "float32"
+                                                : "int32",
+               *op = k->op == symmMax   ? "max"
+                     : k->op == symmMin ? "min"
+                                        : "sum";
+    if (k->coll == symmCollBarrier)
+        snprintf(text, cap, "symmBarrier");
+    else if (k->coll == symmCollAllGather)
+        snprintf(text, cap, "symmAllGather of %zu %s", k->count, type);
+    else
+        snprintf(text, cap, "symmAllReduce of %zu %s (%s)", k->count, type, op);
+    return text;
+}
+
+/* What a rank is told when the `seq`th call was the case c: who called what. The ranks between that had not come yet are not named. */
+static inline void mm_told(const char *text, const mm_case *c, int odd, int seq) {
+    char words[128], most[100], lone[100];
+    T_MSG(text, "called different collectives, counts, types or reductions");
+    snprintf(words, sizeof words, "call %d: ", seq);
+    T_MSG(text, words);
+    snprintf(words, sizeof words, "rank %d: %s", odd, mm_words(&c->odd, lone, sizeof lone));
+    T_MSG(text, words);
+    T_MSG(text, mm_words(&c->most, most, sizeof most));
+}
+
+/* One case on this rank; the communicator is over afterwards. odd: the rank that differs. */
+static inline void mm_disagree(const mm_case *c, int rank, int odd, void *send, void *recv,
+                               symmComm_t comm, symmStream_t stream) {
     static const mm_call barrier = {symmCollBarrier, 0, symmInt8, symmSum};
-    symmResult_t first = mm_run(odd ? &c->odd : &c->most, send, recv, comm, stream), async;
+    symmResult_t first = mm_run(rank == odd ? &c->odd : &c->most, send, recv, comm, stream), async;
     symmResult_t next = mm_run(&barrier, send, recv, comm, stream);
     T_CHECKF(first == symmSuccess || first == symmMismatch, "%s: code %d (%s)", c->what, first,
              symmGetLastError(comm));
     T_CHECKF(next == symmMismatch, "%s: the next call: code %d (%s)", c->what, next,
              symmGetLastError(comm));
-    T_MSG(symmGetLastError(comm), "called different collectives, counts, types or reductions");
+    mm_told(symmGetLastError(comm), c, odd, 1);
     T_OK(symmCommGetAsyncError(comm, &async));
     T_EQ(async, symmMismatch);
 }

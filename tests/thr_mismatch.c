@@ -16,7 +16,7 @@ static void rank_thread(int rank, int n, void *arg) {
     (void)n;
     T_CHECK(send && recv);
     if (m->worker) T_OK(symmStreamCreate(&stream));
-    mm_disagree(m->c, rank == m->odd, send, recv, m->comm[rank], stream);
+    mm_disagree(m->c, rank, m->odd, send, recv, m->comm[rank], stream);
     if (stream) T_OK(symmStreamDestroy(stream));
     free(send);
     free(recv);

@@ -7,6 +7,7 @@
 #include "../device/reduce.h"
 #include "coll.h"
 #include "comm.h"
+#include "doing.h"
 #include "fail.h"
 #include "gpu.h"
 #include "group.h"
@@ -158,8 +159,7 @@ static symmResult_t report(symm_comm *c, const symm_outcome *o) {
     char text[SYMM_ERR_TEXT], why[SYMM_ERR_TEXT - 80];
     symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
     if (known) return known;
-    if (o->code != symmMismatch || !symm_heap_explain(c, why, sizeof why))
-        symm_comm_reason((symmResult_t)o->code, o->rank, why, sizeof why);
+    symm_comm_reason(c, (symmResult_t)o->code, o->rank, why, sizeof why);
     snprintf(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, symm_stage_name(o->stage));
     symm_comm_fail(c, (symmResult_t)o->code, o->rank, text);
     return SYMM_ERR((symmResult_t)o->code, "communicator %s: %s", c->name, text);
@@ -227,6 +227,21 @@ static symmResult_t capture(const symm_launch *l, const task *t, symmStream_t st
     return r;
 }
 
+static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream) {
+    task t = {c, l->src_win, l->dst_win, l->plan.kernel, l->args};
+    _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a launch fits a task");
+    if (symm_stream_capturing(stream)) return capture(l, &t, stream);
+    symm_doing_begin(c, &l->call);
+    symmResult_t r = symm_stream_submit(stream, run_task, &t, sizeof t, NULL, NULL, NULL);
+    if (r) {
+        symm_doing_undo(c);
+        return r;
+    }
+    symm_order_take(stream, &c->last_order);
+    if (c->memlanes) symm_memlane_called(c, l, stream, 0);
+    return symmSuccess;
+}
+
 /* Calls of a communicator run in issue order: a change of stream waits for what was given to the last one. */
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
     /* Written by this thread alone; symmStats may read it from another. */
@@ -241,16 +256,9 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
             c->last_stream = stream;
         }
     }
-    if (!stream) {
-        symmResult_t r = run_kernel(c, l->plan.kernel, &l->args);
-        if (!r && c->memlanes) symm_memlane_called(c, l, stream, 0);
-        return r;
-    }
-    task t = {c, l->src_win, l->dst_win, l->plan.kernel, l->args};
-    _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a launch fits a task");
-    if (symm_stream_capturing(stream)) return capture(l, &t, stream);
-    SYMM_TRY(symm_stream_submit(stream, run_task, &t, sizeof t, NULL, NULL, NULL));
-    symm_order_take(stream, &c->last_order);
+    if (stream) return give(c, l, stream);
+    symm_doing_begin(c, &l->call);
+    SYMM_TRY(run_kernel(c, l->plan.kernel, &l->args)); /* a failure ends the communicator */
     if (c->memlanes) symm_memlane_called(c, l, stream, 0);
     return symmSuccess;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "doing.h"
 #include "gpu.h"
 #include "group.h"
 #include "handle.h"
@@ -119,8 +120,7 @@ void symm_comm_adopt_abort(symm_comm *c) {
                         : 0; /* pairs with the release in set_abort */
     if (!word || atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess) return;
     symmResult_t code = (symmResult_t)(word >> 32);
-    if (code != symmMismatch || !symm_heap_explain(c, text, sizeof text - 80))
-        symm_comm_reason(code, (int)(uint32_t)word - 1, text, sizeof text);
+    symm_comm_reason(c, code, (int)(uint32_t)word - 1, text, sizeof text - 80);
     if (c->cuda && ctl->left) { /* own kernel: written before the word */
         size_t at = strlen(text);
         snprintf(text + at, sizeof text - at, " (collective %u, %s)", (uint32_t)(ctl->left >> 32),
@@ -154,23 +154,33 @@ static symmResult_t check(void *arg) {
         if (p == c->rank || !symm_mesh_hung_up(c->mesh, p) || may_be_done(c, p)) continue;
         return SYMM_ERR(symmRemoteError, "rank %d died or left the communicator", p);
     }
-    return symmSuccess;
+    return symm_doing_look(c);
 }
 
-void symm_comm_reason(symmResult_t code, int rank, char *text, size_t cap) {
-    char who[32] = "a rank";
+/* rank: who told it, or whose call it was; it may be the one that differs. */
+static void mismatch_reason(symm_comm *c, const char *who, char *text, size_t cap) {
+    static const char what[] = "called different collectives, counts, types or reductions";
+    char calls[SYMM_ERR_TEXT - 160];
+    if (symm_heap_explain(c, text, cap)) return;
+    if (!symm_doing_differ(c, calls, sizeof calls))
+        snprintf(text, cap, "%s and another rank %s", who, what);
+    else if (!strncmp(calls, "call ", 5))
+        snprintf(text, cap, "the ranks %s: %s", what, calls);
+    else
+        snprintf(text, cap, "%s", calls);
+}
+
+void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, size_t cap) {
+    char who[32] = "a rank", does[200];
     if (rank >= 0) snprintf(who, sizeof who, "rank %d", rank);
     switch (code) {
-    case symmMismatch:
-        /* Who told it may be the one that differs. */
-        snprintf(text, cap,
-                 "%s and another rank called different collectives, counts, types or reductions",
-                 who);
-        break;
+    case symmMismatch: mismatch_reason(c, who, text, cap); break;
     case symmTimeout:
         snprintf(text, cap,
-                 "%s did not come before a deadline (SYMM_TIMEOUT; in set-up SYMM_SETUP_TIMEOUT)",
-                 who);
+                 "%s did not come before a deadline (SYMM_TIMEOUT; in set-up SYMM_SETUP_TIMEOUT)"
+                 "%s%s",
+                 who, rank >= 0 ? "; it has issued " : "",
+                 rank >= 0 ? symm_doing_text(c, rank, does, sizeof does) : "");
         break;
     case symmAborted: snprintf(text, cap, "%s aborted or revoked the communicator", who); break;
     case symmRemoteError: snprintf(text, cap, "%s died or left the communicator", who); break;
@@ -211,21 +221,45 @@ static symmResult_t cause_of(symm_comm *c, symmResult_t code, const char *stage)
     return SYMM_ERR(r, "%sdied or left while %s", who, stage);
 }
 
+/* To the deadline's text: what the late rank has done so far. */
+static void explain_timeout(symm_comm *c) {
+    char text[SYMM_ERR_TEXT], does[200];
+    const int late = symm_doing_late(c);
+    if (late < 0) return;
+    snprintf(text, sizeof text, "%.280s; rank %d has issued %s", symm_status_text(), late,
+             symm_doing_text(c, late, does, sizeof does));
+    symm_status_adopt(text);
+}
+
 symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t bytes,
                               const char *stage) {
     symm_wait w = symm_comm_wait(c, stage);
+    symm_doing_enter(c, stage);
     symmResult_t r = symm_boot_allgather(c->boot, mine, all, bytes, &w);
     if (r && c->mesh) r = cause_of(c, r, stage);
-    if (r) symm_comm_break(c, r, culprit(c, r), stage); /* the bootstrap is unusable from here on */
+    /* A bootstrap tells calls apart by bytes only. */
+    if (!r || (r == symmMismatch && !strstr(symm_status_text(), SYMM_DOING_DIFFERENT))) {
+        symmResult_t calls = symm_doing_look(c);
+        if (calls) r = calls;
+    }
+    if (r == symmTimeout) explain_timeout(c);
+    if (r)
+        symm_comm_break(c, r, culprit(c, r), stage); /* the bootstrap is unusable from here on */
+    else
+        symm_doing_leave(c);
     return r;
 }
 
 symmResult_t symm_comm_agree(symm_comm *c, symmResult_t mine, const char *stage) {
     symm_wait w = symm_comm_wait(c, stage);
     int dead = -1;
+    symm_doing_enter(c, stage);
     symmResult_t r = symm_agree(c->mesh, mine, &w, &dead);
+    if (r == symmTimeout) explain_timeout(c);
     if (r && symm_mesh_revoked(c->mesh))
         symm_comm_break(c, r, dead >= 0 ? dead : culprit(c, r), stage);
+    else
+        symm_doing_leave(c);
     return r;
 }
 
@@ -245,7 +279,7 @@ symm_wait symm_comm_wait(symm_comm *c, const char *stage) {
                                                            : (uint64_t)c->params.setup_timeout_ms;
     symm_wait w = {
         .deadline_ns = symm_now_ns() + ms * 1000000ull, .stage = stage, .check = check, .arg = c};
-    c->left_ns = 0;
+    c->left_ns = c->astray_ns = 0;
     return w;
 }
 

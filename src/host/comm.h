@@ -24,8 +24,8 @@ void symm_comm_adopt_abort(symm_comm *c);
 
 /* In words, what a kernel was doing (SYMM_STAGE_*). */
 const char *symm_stage_name(uint32_t stage);
-/* In words, for an error that a peer has only told by code and rank (-1 unknown). */
-void symm_comm_reason(symmResult_t code, int rank, char *text, size_t cap);
+/* In words, for an error that a peer or a kernel has only told by code and rank (-1 unknown). Where ranks disagree: in what. */
+void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, size_t cap);
 /* This rank cannot go on with the others, for the reason in the thread's last error: revokes the communicator here and on every
  * peer, so that none waits for it. rank: whom the reason is about, -1 unknown. */
 void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stage);

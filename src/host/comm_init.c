@@ -188,7 +188,7 @@ typedef struct {
     const symmConfig_t *config;
     int color, key;
     const int *exclude;
-    int nexclude;
+    int nexclude, flags;
 } child_args;
 
 /* The parent's set-up deadline where the child's config says nothing. */
@@ -199,15 +199,21 @@ static symmConfig_t child_config(const symm_comm *parent, const symmConfig_t *co
     return c;
 }
 
-static symmResult_t open_child(symm_comm *c, symm_boot *boot, const symmConfig_t *config,
-                               symmComm_t *out) {
-    symmConfig_t cfg = child_config(c, config);
+static symmResult_t open_over(symm_comm *c, symm_boot *boot, const child_args *a) {
+    symmConfig_t cfg = child_config(c, a->config);
     cfg.blocking =
         SYMM_CONFIG_UNDEF; /* the child's bootstrap is the parent's mesh: both cannot be in use at once */
-    symmResult_t r = symm_comm_open_in(c->gpu ? c->gpu->context : NULL, boot, &cfg, out);
+    return symm_comm_open_in(c->gpu ? c->gpu->context : NULL, boot, &cfg, a->out);
+}
+
+/* status: what is wrong here; it goes to the others, who wait in the child's first exchange. */
+static symmResult_t open_child(symm_comm *c, symm_boot *boot, symmResult_t status,
+                               const child_args *a) {
+    symmResult_t r = status ? symm_comm_refuse(boot, status) : open_over(c, boot, a);
     symm_log_rank(c->rank);
     /* The exchange failed half-way, or shrink has learnt in it that a rank died: the parent is over. */
-    if (symm_mesh_revoked(c->mesh) && !symm_comm_async(c))
+    if (symm_mesh_revoked(c->mesh) &&
+        atomic_load_explicit(&c->async, memory_order_acquire) == symmSuccess)
         symm_comm_break(c, r ? r : symmRemoteError, r ? c->rank : -1,
                         "creating a communicator from it");
     return r;
@@ -258,7 +264,7 @@ static symmResult_t split(symm_comm *c, const child_args *a) {
         symm_boot_close(boot);
         return status;
     }
-    if (boot) return open_child(c, boot, a->config, a->out);
+    if (boot) return open_child(c, boot, symmSuccess, a);
     *a->out = NULL;
     return symmSuccess;
 }
@@ -278,28 +284,46 @@ symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newc
     return symm_group_run(comm, SYMM_JOB_BLOCKS, split_job, &a, sizeof a);
 }
 
-static symmResult_t shrink(symm_comm *c, const child_args *a) {
-    int gone[SYMM_MAX_RANKS] = {0}, members[SYMM_MAX_RANKS], n = 0, rank = -1;
+/* What is wrong with this rank's arguments. gone: whom they leave out, as far as they can be read. */
+static symmResult_t shrink_args(const symm_comm *c, const child_args *a, int *gone) {
     symmConfig_t checked;
-    SYMM_TRY(symm_config_check(a->config, &checked));
+    symmResult_t status = symm_config_check(a->config, &checked);
+    if (!a->out) status = SYMM_ERR(symmInvalidArgument, "newcomm is NULL");
+    if (a->flags)
+        status = SYMM_ERR(symmInvalidArgument, "flags=%d: symmCommShrink takes 0", a->flags);
+    if (a->nexclude < 0)
+        status = SYMM_ERR(symmInvalidArgument, "nExclude=%d: must not be negative", a->nexclude);
+    if (a->nexclude > 0 && !a->exclude)
+        return SYMM_ERR(symmInvalidArgument, "excludeRanks is NULL, nExclude=%d", a->nexclude);
     for (int i = 0; i < a->nexclude; i++) {
-        int r = a->exclude[i];
+        const int r = a->exclude[i];
         if (r < 0 || r >= c->nranks)
-            return SYMM_ERR(symmInvalidArgument,
-                            "excludeRanks[%d]=%d: the communicator has ranks 0 to %d", i, r,
-                            c->nranks - 1);
+            status = SYMM_ERR(symmInvalidArgument,
+                              "excludeRanks[%d]=%d: the communicator has ranks 0 to %d", i, r,
+                              c->nranks - 1);
+        else
+            gone[r] = 1;
         if (r == c->rank)
             return SYMM_ERR(symmInvalidArgument, "excludeRanks[%d]=%d is this rank", i, r);
-        gone[r] = 1;
     }
+    return status;
+}
+
+static symmResult_t shrink(symm_comm *c, const child_args *a) {
+    int gone[SYMM_MAX_RANKS] = {0}, members[SYMM_MAX_RANKS], n = 0, rank = -1;
+    symmResult_t status = shrink_args(c, a, gone);
+    if (gone[c->rank]) return status; /* for whom the others do not wait either */
     for (int r = 0; r < c->nranks; r++) {
-        if (r == c->rank) rank = n;
+        if (r == c->rank)
+            rank = n;
+        else if (status && (!symm_mesh_alive(c->mesh, r) || symm_mesh_hung_up(c->mesh, r)))
+            gone[r] = 1; /* the others, whose arguments are better, will have named it */
         if (!gone[r]) members[n++] = r;
     }
     symm_boot *boot;
     SYMM_TRY(symm_boot_mesh_open(c->mesh, members, n, rank, &boot));
     symm_boot_mesh_survive(boot);
-    return open_child(c, boot, a->config, a->out);
+    return open_child(c, boot, status, a);
 }
 
 symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude,
@@ -309,13 +333,8 @@ symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclu
                     .out = newcomm,
                     .config = config,
                     .exclude = excludeRanks,
-                    .nexclude = nExclude};
-    if (!newcomm) return SYMM_ERR(symmInvalidArgument, "newcomm is NULL");
-    if (flags) return SYMM_ERR(symmInvalidArgument, "flags=%d: symmCommShrink takes 0", flags);
-    if (nExclude < 0)
-        return SYMM_ERR(symmInvalidArgument, "nExclude=%d: must not be negative", nExclude);
-    if (nExclude && !excludeRanks)
-        return SYMM_ERR(symmInvalidArgument, "excludeRanks is NULL, nExclude=%d", nExclude);
+                    .nexclude = nExclude,
+                    .flags = flags};
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
     symmResult_t r = shrink(c, &a);
     symm_comm_leave(c);

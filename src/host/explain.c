@@ -8,6 +8,7 @@
 
 #include "coll.h"
 #include "comm.h"
+#include "doing.h"
 #include "fail.h"
 #include "gpu.h"
 #include "handle.h"
@@ -149,6 +150,7 @@ static uint32_t dump_epoch(symm_comm *c, int r) {
 
 static void dump_peers(writer *w, symm_comm *c) {
     static const char *const states[] = {"not there yet", "alive", "left"};
+    char does[200];
     for (int r = 0; r < c->nranks; r++) {
         const symm_ctl *ctl = symm_comm_ctl(c, r);
         uint32_t state = __atomic_load_n(&ctl->state, __ATOMIC_RELAXED);
@@ -156,7 +158,7 @@ static void dump_peers(writer *w, symm_comm *c) {
             r == c->rank ? " (this)" : "", state < 3 ? states[state] : "?", dump_epoch(c, r),
             (unsigned long long)__atomic_load_n(&ctl->abort, __ATOMIC_RELAXED));
         if (r != c->rank) dump_words(w, c, r);
-        put(w, "\n");
+        put(w, "; has issued %s\n", symm_doing_text(c, r, does, sizeof does));
     }
 }
 
@@ -174,7 +176,7 @@ static void dump(writer *w, symm_comm *c) {
 
 /* The epoch words are read without order while kernels run: a picture, not a measurement. */
 symmResult_t symmCommDump(symmComm_t comm, int fd) {
-    char text[16384];
+    char text[32768];
     writer w = {text, sizeof text, 0};
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     if (!c || atomic_load(&c->state) == SYMM_COMM_MAKING)

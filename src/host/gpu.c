@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "comm.h"
+#include "doing.h"
 #include "log.h"
 #include "memlane.h"
 #include "stats.h"
@@ -284,7 +285,12 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
     struct symm_gpu *g = c->gpu;
     if (g->ran && (stream != c->last_stream || g->marked)) SYMM_TRY(follow(c, stream));
     const uint32_t serial = g->serial == UINT32_MAX ? 1 : g->serial + 1;
-    SYMM_TRY(launch(c, l, stream, serial));
+    symm_doing_begin(c, &l->call);
+    symmResult_t r = launch(c, l, stream, serial);
+    if (r) {
+        symm_doing_undo(c);
+        return r;
+    }
     c->last_stream = stream;
     g->ran = 1;
     g->marked = 0;

@@ -1,15 +1,17 @@
 /* pages.h - GPUs: one page of host memory per rank that every process and every GPU of the communicator sees; the head of a
- * symm_ctl lies in each (state, abort word). A kernel polls its own seldom; a leaving kernel writes its peers'.
+ * symm_ctl lies in each (state, abort word, what the rank is doing). A kernel polls its own seldom; a leaving kernel writes its peers'.
  * Counted, because thread ranks share one. The thread that creates or ends a communicator. */
 #ifndef SYMM_PAGES_H_
 #define SYMM_PAGES_H_
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "status.h"
 #include "symm_types.h"
 
 #define SYMM_PAGE_STRIDE 4096u
+_Static_assert(offsetof(symm_ctl, epoch) <= SYMM_PAGE_STRIDE, "what GPUs' ranks use of it fits");
 
 typedef struct symm_pages symm_pages;
 

@@ -139,7 +139,8 @@ typedef struct symm_comm {
     pthread_mutex_t async_lock;
     char async_text[SYMM_ERR_TEXT];
     struct symm_watch *watch;
-    uint64_t left_ns; /* when a wait of set-up first saw that a peer had left; the user's thread */
+    /* When a wait of set-up first saw that a peer had left, or was in a collective instead; the user's thread. */
+    uint64_t left_ns, astray_ns;
     _Atomic uint64_t launches[SYMM_KERNEL_COUNT];
 } symm_comm;
 
