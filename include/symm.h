@@ -8,8 +8,9 @@
  *  - Every call returns a symmResult_t; nothing prints except the log (SYMM_DEBUG=WARN|INFO|TRACE).
  *  - Out-parameters are written only on success; they stand where NCCL has them, else last.
  *  - A collective that is refused on one rank (symmInvalidArgument, symmInvalidUsage) was not made there: the others
- *    wait for it. symmCommAbort or symmCommRevoke ends that.
+ *    wait for it. symmCommAbort or symmCommRevoke ends that, and so does its next call if that is another one.
  *  - [collective] every rank of the communicator calls it, in the same order; [local] no other rank is involved.
+ *    Ranks that differ get symmMismatch, with who called what in its text, and the communicator is over.
  *  - Thread rule: one communicator is used by one thread at a time (a second one entering is reported as
  *    symmInvalidUsage); different communicators may be used by different threads at once.
  *  - The text behind the last error of this thread is symmGetLastError(comm): it names argument and value.

@@ -31,18 +31,20 @@ typedef struct {
 } symm_inbox;
 
 /* What a rank called last and is doing now, for messages about ranks that differ (doing.h). Written by the owner's host side, read by
- * peers; an entry's seq is cleared before it changes and stored, released, at its end. */
+ * peers; an entry's seq is cleared before it changes and stored, released, at its end. Whole cache lines: what follows lies in lines too. */
 #define SYMM_DOING_CALLS 64
 #define SYMM_DOING_STEPS 4
 #define SYMM_DOING_TEXT  56
 typedef struct {
-    uint64_t seq, count, what; /* what: collective << 32 | type << 16 | reduction */
+    uint64_t seq, count,
+        what; /* seq: refused << 48 | number; what: collective << 32 | type << 16 | reduction */
 } symm_doing_call;
 typedef struct {
     uint64_t seq, text[SYMM_DOING_TEXT / 8]; /* text: the set-up that it belongs to */
 } symm_doing_step;
 typedef struct {
-    uint64_t calls, step, ended, pad; /* collectives issued; steps of set-up begun and ended */
+    uint64_t calls, captured, refused; /* collectives issued; captured; taken back */
+    uint64_t step, ended, pad[3];      /* steps of set-up begun and ended */
     symm_doing_step steps[SYMM_DOING_STEPS];
     symm_doing_call ring[SYMM_DOING_CALLS];
 } symm_doing;
@@ -157,6 +159,7 @@ enum {
 #endif
 SYMM_STATIC_ASSERT(sizeof(symm_inbox) == 128, "two cache lines per source");
 SYMM_STATIC_ASSERT(sizeof(symm_ctl) <= SYMM_CTL_BYTES, "the control block fits before scratch");
+SYMM_STATIC_ASSERT(sizeof(symm_doing) % 64 == 0, "inboxes lie in lines of their own");
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_inbox) == 128, "a scalar lies at a multiple of 16 bytes");
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_ctl) <= SYMM_CTL_BYTES, "the control block fits before scratch");
 SYMM_STATIC_ASSERT(sizeof(symm_args) <= 256, "kernel arguments stay small");

@@ -119,7 +119,7 @@ digest-noticed-by-new-calls-only|src/host/coll.c|s/if (m->digest != c->digest) {
 alignment-not-in-the-digest|src/host/heap_block.c|s/align << 32 . (uint32_t)lane/(uint32_t)lane/|plain|fault_heap|divergence_is_found_among_threads
 who-is-late-is-not-asked|src/host/ledger.c|s/if (!met .. issued(l, a) <= e.issued) continue;/if (1) continue;/|plain|fault_heap|divergence_is_found_among_threads
 call-that-found-no-room-counts|src/host/coll.c|/^static symmResult_t give/,/^}/s/symm_doing_undo(c);/;/|plain|fault_astray|a_call_that_found_no_room_was_not_made
-captured-call-counts|src/host/coll.c|/^static symmResult_t give/,/^}/s/if (symm_stream_capturing/symm_doing_begin(c, \&l->call); if (symm_stream_capturing/|plain|fault_astray|what_is_captured_does_not_count
+who-replays-is-astray|src/host/doing.c|s/if (get(&x->captured) .. get(&y->captured)) return 0;/;/|plain|fault_astray|one_may_replay_what_others_call
 who-has-come-is-astray|src/host/doing.c|s/ahead > get(&x->calls) && get(&y->step) < step/ahead > get(\&x->calls)/|plain|unit_doing|who_is_ahead_or_late_does_not_differ
 astray-at-once|src/host/doing.c|s/now - c->astray_ns < ASTRAY_NS/0/|plain|unit_doing|a_peer_in_a_collective_is_given_time
 nobody-looks-where-the-others-are|src/host/comm.c|s/return symm_doing_look(c);/return symmSuccess;/|plain|fault_astray|one_is_in_a_collective

@@ -112,6 +112,20 @@ static void what_was_refused_was_not_called(void) {
     world_free(w);
 }
 
+/* Who reads while a call is taken back and another one is written under its number does not take the one's count for the other's. */
+static void a_number_that_is_used_again_is_told_apart(void) {
+    world *w = world_new(2);
+    calls(w, 0, symmCollBarrier, 0, symmUint8, symmSum);
+    const uint64_t first = w->ctl[0].doing.ring[1].seq;
+    symm_doing_undo(&w->c[0]);
+    calls(w, 0, symmCollBarrier, 0, symmUint8, symmSum);
+    T_CHECK(w->ctl[0].doing.ring[1].seq != first);
+    T_EQ(w->ctl[0].doing.calls, 1);
+    calls(w, 1, symmCollBarrier, 0, symmUint8, symmSum);
+    told(w, 2, "");
+    world_free(w);
+}
+
 static void every_call_has_words(void) {
     char seen[symmNumTypes * (SYMM_OP_PREMUL + 1)][CAP];
     int n = 0;
@@ -126,6 +140,21 @@ static void every_call_has_words(void) {
         }
 }
 
+/* One rank may replay what another calls: numbers say less. */
+static void graphs_are_not_counted(void) {
+    world *w = world_new(2);
+    symm_doing_capture(&w->c[0]);
+    calls(w, 1, symmCollBarrier, 0, symmUint8, symmSum);
+    symm_doing_enter(&w->c[0], "registering a window");
+    w->c[0].astray_ns = 1;
+    T_OK(symm_doing_look(&w->c[0]));
+    T_EQ(w->c[0].astray_ns, 0);
+    told(w, 2, "");
+    calls(w, 0, symmCollAllGather, 1, symmInt8, symmSum);
+    told(w, 2, "call 1, graphs not counted: rank 0: symmAllGather of 1 int8; rank 1: symmBarrier");
+    world_free(w);
+}
+
 /* Another process can write there what it likes; and while it writes, nothing is read. */
 static void strange_words_do_no_harm(void) {
     world *w = world_new(2);
@@ -133,7 +162,7 @@ static void strange_words_do_no_harm(void) {
     all_call(w, 2, 4);
     w->ctl[1].doing.ring[1].what = ~0ull;
     told(w, 2, "call 1: rank 0: symmAllReduce of 4 float32 (sum); rank 1: ?");
-    w->ctl[1].doing.ring[1].seq = 0;
+    w->ctl[1].doing.ring[1].seq = 0; /* as while it is written */
     told(w, 2, "");
     T_STREQ(symm_doing_text(&w->c[0], 1, text, sizeof text), "1 collectives");
     memset(w->ctl[1].doing.steps, 0xff, sizeof w->ctl[1].doing.steps);
@@ -158,6 +187,9 @@ static void steps_that_differ_are_named(void) {
         for (int r = 0; r < 5; r++) steps(w, r, i % 2 ? "growing a heap" : "creating a heap");
     for (int r = 0; r < 4; r++)
         symm_doing_enter(&w->c[r], r == 2 ? "growing a heap" : "registering a window");
+    told(w, 5,
+         "the ranks are in different calls: ranks 0, 1, 3: registering a window; rank 2: growing a "
+         "heap"); /* rank 4 too, which is in neither */
     for (int r = 0; r < 4; r++) {
         T_ERR(symm_doing_look(&w->c[r]), symmMismatch);
         T_STREQ(symmGetLastError(NULL), "the ranks are in different calls: ranks 0, 1, 3: "
@@ -229,6 +261,7 @@ static void what_a_rank_does_is_told(void) {
 
 T_MAIN(T(who_is_alone_is_named), T(two_are_named_both), T(several_sides_are_two_of_them),
        T(what_the_ring_has_forgotten_is_said), T(what_was_refused_was_not_called),
-       T(every_call_has_words), T(strange_words_do_no_harm), T(steps_that_differ_are_named),
+       T(a_number_that_is_used_again_is_told_apart), T(every_call_has_words),
+       T(graphs_are_not_counted), T(strange_words_do_no_harm), T(steps_that_differ_are_named),
        T(who_is_ahead_or_late_does_not_differ), T(a_peer_in_a_collective_is_given_time),
        T(what_a_rank_does_is_told))

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "../src/host/doing.h"
 #include "fault_kit.h"
 #include "fgpu_kit.h"
 
@@ -221,6 +222,9 @@ static void dump_reads_the_blocks_of_all_gpus(void) {
         ctl->epoch[0] = 40 + (uint32_t)r;
         ctl->inbox[(r + 1) % 3].sig[0] = 0xabc0 + (unsigned)r;
     }
+    const symm_call barrier = {.coll = symmCollBarrier};
+    symm_doing_begin(gk_inside(comms[0]), &barrier);
+    symm_doing_enter(gk_inside(comms[2]), "growing a heap");
     leave_as_kernel(gk_inside(comms[2]), symmTimeout, 0, 42, SYMM_STAGE_PACKET);
     dump_of(1, text, sizeof text);
     T_MSG(text, "rank 1 of 3, thread ranks");
@@ -228,6 +232,8 @@ static void dump_reads_the_blocks_of_all_gpus(void) {
     T_MSG(text, "rank 1 (this): alive, collectives finished 41, abort word 800000001");
     T_MSG(text, "rank 2: alive, collectives finished 42");
     T_MSG(text, "signatures abc1 0");
+    T_MSG(text, "; has issued 1 collectives, the last symmBarrier\n");
+    T_MSG(text, "; has issued 0 collectives; growing a heap\n");
     T_EQ(gk_device(), 3);
     gk_close(comms, 3);
     GK_LEFT(0);

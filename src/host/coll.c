@@ -223,8 +223,10 @@ static symmResult_t capture(const symm_launch *l, const task *t, symmStream_t st
     symmResult_t r =
         symm_stream_submit(stream, run_task, t, sizeof *t, k, keep_retain, symm_keep_release);
     symm_keep_release(k);
-    if (!r && l->comm->memlanes) symm_memlane_called(l->comm, l, stream, 1);
-    return r;
+    if (r) return r;
+    symm_doing_capture(l->comm);
+    if (l->comm->memlanes) symm_memlane_called(l->comm, l, stream, 1);
+    return symmSuccess;
 }
 
 static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream) {

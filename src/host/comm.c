@@ -198,9 +198,10 @@ void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stag
     symm_comm_fail(c, code, rank, text);
 }
 
-/* Whom an error of the bootstrap is about: the dead peer, where one is, else this rank, which found it. */
+/* Whom an error of the bootstrap is about: the dead peer or the late one, where one is, else this rank, which found it. */
 static int culprit(const symm_comm *c, symmResult_t code) {
-    if (code != symmRemoteError) return c->rank;
+    const int late = code == symmTimeout ? symm_doing_late(c) : -1;
+    if (code != symmRemoteError) return late >= 0 ? late : c->rank;
     for (int p = 0; c->mesh && p < c->nranks; p++)
         if (p != c->rank && (!symm_mesh_alive(c->mesh, p) || symm_mesh_hung_up(c->mesh, p)))
             return p;
@@ -225,10 +226,19 @@ static symmResult_t cause_of(symm_comm *c, symmResult_t code, const char *stage)
 static void explain_timeout(symm_comm *c) {
     char text[SYMM_ERR_TEXT], does[200];
     const int late = symm_doing_late(c);
-    if (late < 0) return;
+    if (late < 0 || strstr(symm_status_text(), "has issued")) return;
     snprintf(text, sizeof text, "%.280s; rank %d has issued %s", symm_status_text(), late,
              symm_doing_text(c, late, does, sizeof does));
     symm_status_adopt(text);
+}
+
+/* Whatever an exchange came to: ranks that are in different ones are told apart by bytes there, if at all. */
+static symmResult_t see_calls(symm_comm *c, symmResult_t r) {
+    if (r && (strstr(symm_status_text(), SYMM_DOING_DIFFERENT) ||
+              atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess))
+        return r; /* known, and said */
+    symmResult_t calls = symm_doing_look(c);
+    return calls ? calls : r;
 }
 
 symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t bytes,
@@ -237,11 +247,7 @@ symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t 
     symm_doing_enter(c, stage);
     symmResult_t r = symm_boot_allgather(c->boot, mine, all, bytes, &w);
     if (r && c->mesh) r = cause_of(c, r, stage);
-    /* A bootstrap tells calls apart by bytes only. */
-    if (!r || (r == symmMismatch && !strstr(symm_status_text(), SYMM_DOING_DIFFERENT))) {
-        symmResult_t calls = symm_doing_look(c);
-        if (calls) r = calls;
-    }
+    r = see_calls(c, r);
     if (r == symmTimeout) explain_timeout(c);
     if (r)
         symm_comm_break(c, r, culprit(c, r), stage); /* the bootstrap is unusable from here on */

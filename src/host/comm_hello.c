@@ -284,6 +284,10 @@ symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members) {
 }
 
 symmResult_t symm_comm_refuse(symm_boot *boot, symmResult_t status) {
+    return symm_comm_refuse_by(boot, status, symm_now_ns() + REFUSE_NS);
+}
+
+symmResult_t symm_comm_refuse_by(symm_boot *boot, symmResult_t status, uint64_t deadline_ns) {
     hello mine = {.magic = HELLO_MAGIC, .version = SYMM_VERSION_CODE, .code = (int32_t)status};
     hello all[SYMM_MAX_RANKS];
     char own[SYMM_ERR_TEXT];
@@ -293,12 +297,11 @@ symmResult_t symm_comm_refuse(symm_boot *boot, symmResult_t status) {
     }
     snprintf(own, sizeof own, "%s", symm_status_text());
     snprintf(mine.text, sizeof mine.text, "%.199s", own);
-    symm_wait w = {.deadline_ns = symm_now_ns() + REFUSE_NS, .stage = "creating a communicator"};
-    symmResult_t r = symm_boot_allgather(boot, &mine, all, sizeof mine, &w);
-    if (!r)
-        r = judge(all, boot->nranks);
-    else
+    symm_wait w = {.deadline_ns = deadline_ns, .stage = "creating a communicator"};
+    if (symm_boot_allgather(boot, &mine, all, sizeof mine, &w))
         symm_status_adopt(own);
+    else
+        status = judge(all, boot->nranks); /* the same on all ranks */
     symm_boot_close(boot);
-    return r ? r : status;
+    return status;
 }

@@ -1,5 +1,6 @@
 /* comm_init.c - the ways to create a communicator: unique id, callbacks, all ranks of a process, split, shrink.
  * Runs on the caller's thread. Thread ranks of symmCommInitAll are made by one short-lived thread each. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,16 +207,32 @@ static symmResult_t open_over(symm_comm *c, symm_boot *boot, const child_args *a
     return symm_comm_open_in(c->gpu ? c->gpu->context : NULL, boot, &cfg, a->out);
 }
 
-/* status: what is wrong here; it goes to the others, who wait in the child's first exchange. */
+/* What is wrong here goes to the others, who wait in the child's first exchange. Whose list cannot be read does not know who they are,
+ * and waits for a few seconds only. */
+static symmResult_t refuse_child(symm_comm *c, symm_boot *boot, symmResult_t status,
+                                 const child_args *a) {
+    if (a->nexclude < 0 || (a->nexclude && !a->exclude)) return symm_comm_refuse(boot, status);
+    return symm_comm_refuse_by(boot, status,
+                               symm_comm_wait(c, "creating a communicator").deadline_ns);
+}
+
+/* status: of the caller's arguments. */
 static symmResult_t open_child(symm_comm *c, symm_boot *boot, symmResult_t status,
                                const child_args *a) {
-    symmResult_t r = status ? symm_comm_refuse(boot, status) : open_over(c, boot, a);
+    symmResult_t r = status ? refuse_child(c, boot, status, a) : open_over(c, boot, a);
     symm_log_rank(c->rank);
     /* The exchange failed half-way, or shrink has learnt in it that a rank died: the parent is over. */
     if (symm_mesh_revoked(c->mesh) &&
-        atomic_load_explicit(&c->async, memory_order_acquire) == symmSuccess)
-        symm_comm_break(c, r ? r : symmRemoteError, r ? c->rank : -1,
+        atomic_load_explicit(&c->async, memory_order_acquire) == symmSuccess) {
+        const int other = !r || r == symmInvalidArgument; /* than this rank's */
+        char text[SYMM_ERR_TEXT], own[SYMM_ERR_TEXT];
+        snprintf(own, sizeof own, "%s", symm_status_text());
+        symm_comm_reason(c, symmRemoteError, -1, text, sizeof text);
+        if (other) symm_status_adopt(text);
+        symm_comm_break(c, other ? symmRemoteError : r, other ? -1 : c->rank,
                         "creating a communicator from it");
+        symm_status_adopt(own);
+    }
     return r;
 }
 

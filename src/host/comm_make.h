@@ -21,5 +21,7 @@ symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members);
 /* This rank has no communicator to build: its hello says why, so that all ranks fail alike rather than wait for it. Closes boot.
  * status: why, with the text in the thread's last error. */
 symmResult_t symm_comm_refuse(symm_boot *boot, symmResult_t status);
+/* The same where the others may come late. */
+symmResult_t symm_comm_refuse_by(symm_boot *boot, symmResult_t status, uint64_t deadline_ns);
 
 #endif

@@ -13,7 +13,7 @@
  * that. */
 #define ASTRAY_NS 1000000000ull
 
-enum { WORDS = SYMM_DOING_TEXT / 8, CALL_TEXT = 96 };
+enum { WORDS = SYMM_DOING_TEXT / 8, CALL_TEXT = 96, SEQ_BITS = 48 };
 
 /* Released, each behind the clearing of seq; pairs with get: who reads a new word sees that seq is no longer the old one. */
 static void put(uint64_t *at, uint64_t v) {
@@ -35,7 +35,7 @@ void symm_doing_begin(symm_comm *c, const symm_call *k) {
     put(&e->seq, 0);
     put(&e->count, k->count);
     put(&e->what, (uint64_t)k->coll << 32 | k->type << 16 | k->op);
-    put(&e->seq, seq);
+    put(&e->seq, d->refused << SEQ_BITS | seq);
     put(&d->calls, seq);
 }
 
@@ -43,7 +43,12 @@ void symm_doing_undo(symm_comm *c) {
     symm_doing *d = &c->ctl->doing;
     const uint64_t seq = d->calls;
     put(&d->ring[seq % SYMM_DOING_CALLS].seq, 0);
+    put(&d->refused, d->refused + 1); /* the next call has the same number, in other words */
     put(&d->calls, seq - 1);
+}
+
+void symm_doing_capture(symm_comm *c) {
+    put(&c->ctl->doing.captured, c->ctl->doing.captured + 1);
 }
 
 void symm_doing_enter(symm_comm *c, const char *stage) {
@@ -72,10 +77,11 @@ typedef struct {
 /* 0 if it is not there (any more). */
 static int get_call(const symm_doing *d, uint64_t seq, called *k) {
     const symm_doing_call *e = &d->ring[seq % SYMM_DOING_CALLS];
-    if (!seq || get(&e->seq) != seq) return 0;
+    const uint64_t tag = get(&e->seq);
+    if (!seq || (tag & ((1ull << SEQ_BITS) - 1)) != seq) return 0;
     k->count = get(&e->count);
     k->what = get(&e->what);
-    return __atomic_load_n(&e->seq, __ATOMIC_RELAXED) == seq;
+    return __atomic_load_n(&e->seq, __ATOMIC_RELAXED) == tag;
 }
 
 static int get_step(const symm_doing *d, uint64_t seq, char *text) {
@@ -143,17 +149,20 @@ static int call_differs(const symm_comm *c, uint64_t seq, int oldest, char *text
     called said[SYMM_MAX_RANKS] = {{0, 0}};
     unsigned char have[SYMM_MAX_RANKS], most[SYMM_MAX_RANKS], odd[SYMM_MAX_RANKS];
     char a[CALL_TEXT], b[CALL_TEXT], ra[60], rb[60];
-    int who[2];
-    for (int r = 0; r < c->nranks; r++) have[r] = (unsigned char)get_call(of(c, r), seq, &said[r]);
+    int who[2], graphs = 0;
+    for (int r = 0; r < c->nranks; r++) {
+        have[r] = (unsigned char)get_call(of(c, r), seq, &said[r]);
+        graphs |= get(&of(c, r)->captured) != 0;
+    }
     if (!two_sides(said, sizeof said[0], have, c->nranks, most, odd, who)) return 0;
-    snprintf(text, cap, "call %llu%s: %s: %s; %s: %s", (unsigned long long)seq,
-             oldest && seq > 1 ? " (or an older one)" : "",
+    snprintf(text, cap, "call %llu%s%s: %s: %s; %s: %s", (unsigned long long)seq,
+             oldest && seq > 1 ? " (or an older one)" : "", graphs ? ", graphs not counted" : "",
              symm_boot_ranks(most, c->nranks, ra, sizeof ra), call_text(&said[who[0]], a),
              symm_boot_ranks(odd, c->nranks, rb, sizeof rb), call_text(&said[who[1]], b));
     return 1;
 }
 
-/* The step of set-up that this rank is in, among those who have begun it. */
+/* A step of set-up, among those who have begun it. */
 static int step_differs(const symm_comm *c, uint64_t seq, char *text, size_t cap) {
     char said[SYMM_MAX_RANKS][SYMM_DOING_TEXT] = {{0}}, ra[60], rb[60];
     unsigned char have[SYMM_MAX_RANKS], most[SYMM_MAX_RANKS], odd[SYMM_MAX_RANKS];
@@ -171,6 +180,7 @@ static int step_differs(const symm_comm *c, uint64_t seq, char *text, size_t cap
 static int is_astray(const symm_comm *c, int a, int b) {
     const symm_doing *x = of(c, a), *y = of(c, b);
     const uint64_t ahead = get(&y->calls), step = get(&x->step);
+    if (get(&x->captured) || get(&y->captured)) return 0;
     return step != get(&x->ended) && ahead > get(&x->calls) && get(&y->step) < step;
 }
 
@@ -221,6 +231,10 @@ int symm_doing_differ(const symm_comm *c, char *text, size_t cap) {
     const uint64_t first = last > SYMM_DOING_CALLS ? last - SYMM_DOING_CALLS + 1 : 1;
     for (uint64_t seq = first; seq <= last; seq++)
         if (call_differs(c, seq, seq == first, text, cap)) return 1;
+    for (int r = 0; r < c->nranks; r++) {
+        const uint64_t step = get(&of(c, r)->step);
+        if (step != get(&of(c, r)->ended) && step_differs(c, step, text, cap)) return 1;
+    }
     for (int a = 0; a < c->nranks; a++)
         for (int b = 0; b < c->nranks; b++)
             if (is_astray(c, a, b) && astray_text(c, a, b, text, cap)) return 1;

@@ -10,10 +10,13 @@
 /* How the text begins where set-up is concerned. */
 #define SYMM_DOING_DIFFERENT "the ranks are in different calls"
 
-/* A collective is about to be issued (not captured: graphs run when their owner says so, not in this order). */
+/* A collective is about to be issued. */
 void symm_doing_begin(symm_comm *c, const symm_call *k);
 /* It was refused here after all, and the communicator goes on. */
 void symm_doing_undo(symm_comm *c);
+/* A collective has been captured: its graph runs when its owner says so, so it has no number. From then on numbers of calls do not say
+ * which rank is ahead, as one may replay what another calls. */
+void symm_doing_capture(symm_comm *c);
 
 /* This rank enters, and ends, an exchange of set-up, of which every rank has the same ones in the same order. Nothing before there is a
  * control block. */

@@ -310,6 +310,7 @@ static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStre
     if (c->memlanes) SYMM_TRY(symm_memplan_may_call(c, stream));
     SYMM_TRY(symm_gpu_hold_call(in, l));
     SYMM_TRY(launch(c, l, stream, 0));
+    symm_doing_capture(c);
     if (c->memlanes) symm_memlane_called(c, l, stream, 1);
     return symmSuccess;
 }
