@@ -15,16 +15,26 @@ shift
 mkdir -p "$out"
 status=0
 
-# gpu_table RANKS COLLECTIVE TYPE: JSON, SVG and the table itself. The JSON comes last, when all has gone well.
+# gpu_table RANKS COLLECTIVE TYPE [PLACE FLAGS...]: JSON, SVG and the table itself. The JSON comes last, when all has gone well.
+# PLACE: where the buffers lie, if not in windows and aligned.
 gpu_table() {
-    name=$out/gpu-$2-$3-$1
+    name=$out/gpu-$2-$3-$1${4:+-$4}
+    place=${4:-}
     if [ -s "$name.json" ] && [ "${BENCH_FORCE:-0}" != 1 ]; then
         echo "# $name.json is there (BENCH_FORCE=1 makes it again)"
         return 0
     fi
     rm -f "$name.json"
+    ranks=$1 collective=$2 type=$3
+    shift 3
+    if [ -n "$place" ]; then
+        shift
+        set -- -f 4 "$@"
+    else
+        set -- -f 2 -R 2 --limits
+    fi
     # shellcheck disable=SC2086 # vs is words
-    if launch_gpus "$1" "$BIN/symm-perf" "$2" -d "$3" -b 1K -e 1G -f 2 -R 2 -G 2 -n 40 --rounds 5 --limits $vs \
+    if launch_gpus "$ranks" "$BIN/symm-perf" "$collective" -d "$type" -b 1K -e 1G -G 2 -n 40 --rounds 5 $vs "$@" \
         --json "$name.json.new" --plot "$name.svg" >"$name.txt"; then
         mv "$name.json.new" "$name.json"
     else
@@ -39,7 +49,9 @@ gpu_tables() {
     for ranks in 2 4 8; do
         [ "$ranks" -le "$devices" ] || continue
         for collective in all_reduce all_gather; do
-            for type in float bfloat16; do gpu_table $ranks $collective $type; done
+            for type in float bfloat16; do gpu_table "$ranks" "$collective" "$type"; done
+            gpu_table "$ranks" "$collective" float loose -R 0
+            gpu_table "$ranks" "$collective" bfloat16 off -R 2 -u 1
         done
     done
 }
