@@ -41,7 +41,7 @@ static void shrink_with_a_mistake(fk *f, int rank, int n, symmComm_t comm) {
     T_MSG(symmGetLastError(comm), "[1]=99");
     T_ERR(symmCommShrink(comm, rank == odd ? NULL : strange, 1, &next, NULL, 0),
           symmInvalidArgument);
-    T_MSG(symmGetLastError(comm), said);
+    T_MSG(symmGetLastError(comm), "excludeRanks is NULL, nExclude=1");
 }
 
 /* The survivors go on without the dead one. Destroys both. */

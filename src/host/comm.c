@@ -112,6 +112,11 @@ void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text)
     if (ctl) set_abort(ctl, code, rank);
 }
 
+int symm_comm_dead(const symm_comm *c) {
+    const uint64_t word = abort_word(c);
+    return word >> 32 == symmRemoteError ? (int)(uint32_t)word - 1 : -1;
+}
+
 void symm_comm_adopt_abort(symm_comm *c) {
     char text[SYMM_ERR_TEXT];
     const symm_ctl *ctl =

@@ -22,6 +22,9 @@ symmResult_t symm_comm_async(symm_comm *c);
 /* A peer that broke or revoked the communicator has written so into our abort word. Kernels look at it; this is for the host. Any thread. */
 void symm_comm_adopt_abort(symm_comm *c);
 
+/* The rank whose death revoked the communicator, as far as this rank was told; -1 none. */
+int symm_comm_dead(const symm_comm *c);
+
 /* In words, what a kernel was doing (SYMM_STAGE_*). */
 const char *symm_stage_name(uint32_t stage);
 /* In words, for an error that a peer or a kernel has only told by code and rank (-1 unknown). Where ranks disagree: in what. */

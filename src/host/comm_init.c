@@ -333,7 +333,8 @@ static symmResult_t shrink(symm_comm *c, const child_args *a) {
     for (int r = 0; r < c->nranks; r++) {
         if (r == c->rank)
             rank = n;
-        else if (status && (!symm_mesh_alive(c->mesh, r) || symm_mesh_hung_up(c->mesh, r)))
+        else if (status && (r == symm_comm_dead(c) || !symm_mesh_alive(c->mesh, r) ||
+                            symm_mesh_hung_up(c->mesh, r)))
             gone[r] = 1; /* the others, whose arguments are better, will have named it */
         if (!gone[r]) members[n++] = r;
     }
