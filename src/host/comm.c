@@ -335,12 +335,14 @@ static symmResult_t end(symm_comm *c) {
         symm_comm_leave(c);
         return r;
     }
+    symm_memplan_lock_dead(); /* from FINAL on others settle its plans too: behind us */
     atomic_store_explicit(&c->state, SYMM_COMM_FINAL, memory_order_release);
     say_left(c);
     symm_watch_stop(c);
     symm_gpu_unpin(c);
     symm_heap_drop_all(c);
     symm_memplan_reap(c);
+    symm_memplan_unlock_dead();
     symm_window_drop_all(c);
     symm_redop_drop_all(c);
     symm_mesh_close(c->mesh);

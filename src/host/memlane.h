@@ -200,6 +200,9 @@ symmResult_t symm_memplan_free(symm_memlane *l, const symm_memstate *st, uint64_
 symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *ptr);
 /* Frees what graphs have let go, of this communicator (its thread); NULL: of all that are destroyed (any thread that may call CUDA). */
 void symm_memplan_reap(const symm_comm *c);
+/* Over lanes and plans of communicators that are no more; their own thread has it while they end. */
+void symm_memplan_lock_dead(void);
+void symm_memplan_unlock_dead(void);
 /* A lane ends: what its captures hold lives on with their graphs. */
 void symm_memplan_orphan(symm_memlane *l);
 /* Blocks that outlive their graphs and are allocated; the heap has taken them along. */

@@ -127,9 +127,6 @@ typedef struct symm_memplan {
 symmResult_t symm_memplan_new(symm_memlanes *s, symm_memplan **out);
 /* Frees it if nobody holds it. */
 void symm_memplan_settle(symm_memplan *p);
-/* As set-up lock for lanes and plans of communicators that are no more. */
-void symm_memplan_lock_dead(void);
-void symm_memplan_unlock_dead(void);
 /* A graph holds the plan: retained, and let go, by any thread. */
 void symm_memplan_retain(void *plan);
 void symm_memplan_release(void *plan);

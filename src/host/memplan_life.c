@@ -1,6 +1,6 @@
 /* memplan_life.c - how long plans and regions live: held by graphs, by the program, by blocks that are allocated. Threads as in memplan.h;
  * symm_memplan_release alone runs in any, the driver's too, where it may only note that the graph is gone (gone_lock). dead_lock: over
- * plans and lanes of communicators that are destroyed, which have no thread of their own any more. */
+ * plans and lanes of communicators that are destroyed, which have no thread of their own any more; while one is being destroyed its thread has it. */
 #include <stdlib.h>
 
 #include "comm.h"
