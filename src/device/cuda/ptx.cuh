@@ -113,15 +113,18 @@ DEV uint32_t byte_at(const char *p) {
 
 /* ---- meeting ---------------------------------------------------------------------------------------------------- */
 
-/* `threads` of a CTA meet at one of its barriers; 1: one of them is leaving, so all do, at the same place. What they stored before comes before
- * what any of them releases after. */
+/* `threads` of a CTA, whole warps, meet at one of its barriers; 1: one of them is leaving, so all do, at the same place. What they stored before
+ * comes before what any of them releases after. The lanes of a warp come to the barrier together: at one that lets them come one by one (no
+ * .aligned) some went on without the others, who then waited for ever. */
 DEV int meet(int barrier, unsigned threads, int left) {
     int any;
-    asm volatile("{\n\t.reg .pred mine, any;\n\tsetp.ne.s32 mine, %1, 0;\n\t"
-                 "barrier.cta.red.or.pred any, %3, %2, mine;\n\tselp.s32 %0, 1, 0, any;\n\t}"
-                 : "=r"(any)
-                 : "r"(left), "r"(threads), "r"(barrier)
-                 : "memory");
+    __syncwarp();
+    asm volatile(
+        "{\n\t.reg .pred mine, any;\n\tsetp.ne.s32 mine, %1, 0;\n\t"
+        "barrier.cta.red.or.aligned.pred any, %3, %2, mine;\n\tselp.s32 %0, 1, 0, any;\n\t}"
+        : "=r"(any)
+        : "r"(left), "r"(threads), "r"(barrier)
+        : "memory");
     return any;
 }
 
