@@ -47,6 +47,7 @@ static inline int gc_envs(int n) {
 static inline void gc_env(int i, int n, int devices, int *forced) {
     static const int ctas[] = {0, 1, 3, 16}, threads[] = {0, 32, 96, 480};
     static const char *const scratch[] = {"112M", "1M", "4M", "16M"};
+    static const char *const relay[] = {"auto", "staging", "lines", "staging"};
     int ar[SYMM_KERNEL_COUNT], ag[SYMM_KERNEL_COUNT];
     const int nar = gk_rows(symmCollAllReduce, n, ar), nag = gk_rows(symmCollAllGather, n, ag);
     const int a = i % gc_algos(n), b = i / gc_algos(n);
@@ -64,6 +65,7 @@ static inline void gc_env(int i, int n, int devices, int *forced) {
     snprintf(number, sizeof number, "%d", threads[(a + 3 * b + 1) % 4]);
     setenv("SYMM_THREADS", number, 1);
     setenv("SYMM_SCRATCH", scratch[(a + 2 * b + b / 2) % 4], 1);
+    setenv("SYMM_RELAY", relay[b % 4], 1);
 }
 
 static inline void gc_env_none(void) {
@@ -71,6 +73,7 @@ static inline void gc_env_none(void) {
     unsetenv("SYMM_CTAS");
     unsetenv("SYMM_THREADS");
     unsetenv("SYMM_SCRATCH");
+    unsetenv("SYMM_RELAY");
 }
 
 /* ---- cases ---- */

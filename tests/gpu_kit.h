@@ -265,6 +265,12 @@ static inline void gk_force(symmComm_t comm, symmColl_t coll, int kernel, int ct
     c->params.threads = threads;
     c->version++; /* remembered calls are planned again */
 }
+/* How direct kernels go where a buffer is in no window or not aligned: SYMM_RELAY_. */
+static inline void gk_relay(symmComm_t comm, int relay) {
+    symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
+    c->params.relay = relay;
+    c->version++;
+}
 static inline uint64_t gk_launches(symmComm_t comm, int kernel) {
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     return atomic_load(&c->launches[kernel]);

@@ -40,6 +40,7 @@ static inline void gs_force(gs_storm *s, uint64_t h) {
         gk_force(s->comm, (symmColl_t)coll, pick < s->nrows[coll] ? s->rows[coll][pick] : -1,
                  gk_fit(ctas[(h >> 40) % 6], s->g->n, s->g->devices), threads[(h >> 48) % 6]);
     }
+    gk_relay(s->comm, (int)(h >> 56) % 3);
 }
 
 static inline void gs_capture(gs_storm *s, int k) {

@@ -331,6 +331,7 @@ static void each_gpu(const int16_t *forced, int many, visit fn) {
                                      .ctas = ctas[bits % 3],
                                      .threads = threads[bits / 3 % 5],
                                      .deterministic = bits / 15 % 2,
+                                     .relay = bits / 45 % 3,
                                      .min_ctas = s == 2 ? 40 : 0,
                                      .max_ctas = s == 3 ? 100 : 0,
                                      .forced = forced};
@@ -357,6 +358,23 @@ static void staging_is_sound(const symm_plan_env *env, const symm_plan *p) {
              (unsigned long long)env->scratch.stage_bytes);
 }
 
+/* What all warps send before they wait fits into a slot. A direct kernel has the places of the kernel whose lines it sends. */
+static void lines_are_sound(const symm_plan_env *env, const symm_kernel_row *k,
+                            const symm_plan *p) {
+    const int places = p->kernel == SYMM_KERNEL_AR_DIRECT   ? 2
+                       : p->kernel == SYMM_KERNEL_AG_DIRECT ? 4
+                                                            : k->places;
+    const uint64_t warps = (uint64_t)p->ctas * (unsigned)p->line_warps;
+    T_CHECK(p->line_warps >= 0 && p->line_warps <= p->threads / 32);
+    if (k->places) T_EQ(p->line_warps, p->threads / 32);
+    if (!places) T_EQ(p->line_warps, 0);
+    if (!p->line_warps) return;
+    T_CHECKF(p->chunk <= env->scratch.packet_slot / (512u * (unsigned)places * warps),
+             "%s, %d ranks: %llu lines of %llu warps in %d places leave their slot of %llu bytes",
+             k->name, env->nranks, (unsigned long long)p->chunk, (unsigned long long)warps, places,
+             (unsigned long long)env->scratch.packet_slot);
+}
+
 static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, const symm_plan *p) {
     const int direct = p->kernel == SYMM_KERNEL_AR_DIRECT || p->kernel == SYMM_KERNEL_AG_DIRECT,
               few = (k->places || direct) && (env->nranks == 4 || env->nranks == 8),
@@ -373,12 +391,7 @@ static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, co
     if (env->threads >= 32) T_CHECK(p->threads <= env->threads);
     T_CHECK(p->chunk >= 1);
     if (direct) staging_is_sound(env, p);
-    if (!k->places) return;
-    uint64_t warps = (uint64_t)p->ctas * (unsigned)p->threads / 32;
-    T_CHECKF(p->chunk <= env->scratch.packet_slot / (512u * (unsigned)k->places * warps),
-             "%s, %d ranks: %llu lines of %llu warps in %d places leave their slot of %llu bytes",
-             k->name, env->nranks, (unsigned long long)p->chunk, (unsigned long long)warps,
-             k->places, (unsigned long long)env->scratch.packet_slot);
+    lines_are_sound(env, k, p);
 }
 
 static void is_sound_on_gpus(const symm_plan_env *env, const symm_call *call) {
@@ -491,6 +504,31 @@ static void large_calls_fill_the_gpu(void) {
                 }
 }
 
+/* Buffers in no window go in lines up to 32 MB of result, beyond through staging; or as SYMM_RELAY says, but for all_reduce of eight, which has no lines. */
+static void direct_kernels_relay_by_size(void) {
+    static const symmColl_t colls[] = {symmCollAllReduce, symmCollAllGather};
+    for (int n = 2; n <= 8; n++)
+        for (int c = 0; c < 2; c++)
+            for (int relay = 0; relay < 3; relay++)
+                for (int more = 0; more < 2; more++) {
+                    symm_plan_env env = {
+                        .nranks = n, .gpu = 1, .sms = 132, .relay = relay, .forced = free_choice};
+                    env.scratch = symm_plan_gpu_scratch(112 << 20, n);
+                    const uint64_t each = (32ull << 20) / (c ? (unsigned)n : 1) + (unsigned)more;
+                    symm_call call = {
+                        .coll = colls[c], .count = each, .type = symmUint8, .esize = 1};
+                    symm_plan p = symm_plan_make(&env, &call);
+                    T_EQ(p.kernel, c ? SYMM_KERNEL_AG_DIRECT : SYMM_KERNEL_AR_DIRECT);
+                    T_EQ(p.line_warps > 0, (c || n != 8) && (relay == SYMM_RELAY_LINES ||
+                                                             (relay == SYMM_RELAY_AUTO && !more)));
+                    if (p.line_warps) T_CHECK(p.line_warps * 4 >= p.threads / 32);
+                    env.scratch = symm_plan_gpu_scratch(1 << 20, n); /* no line for each CTA */
+                    p = symm_plan_make(&env, &call);
+                    T_EQ(p.ctas, 132);
+                    T_EQ(p.line_warps, 0);
+                }
+}
+
 /* LL packets, then lines, then staging: each area in its place, no slot over another, none over the end. */
 static void gpu_scratch_is_divided(void) {
     for (uint64_t bytes = 1ull << 20; bytes <= 4ull << 30; bytes += bytes / 3 & ~4095ull)
@@ -534,6 +572,6 @@ T_MAIN(T(every_call_has_a_kernel), T(forced_kernels_are_honoured_or_refused),
        T(packets_fit_their_slots), T(limits_of_ctas_hold),
        T(stores_go_past_the_caches_where_they_keep_no_more), T(good_words), T(bad_words_are_named),
        T(hash_is_stable), T(tables_say_what_is_done), T(every_call_has_a_gpu_kernel),
-       T(large_calls_fill_the_gpu), T(forced_kernels_are_honoured_or_refused_on_gpus),
-       T(no_kernel_runs_on_the_wrong_backend), T(gpu_scratch_is_divided),
-       T(ll_messages_fit_their_slots))
+       T(large_calls_fill_the_gpu), T(direct_kernels_relay_by_size),
+       T(forced_kernels_are_honoured_or_refused_on_gpus), T(no_kernel_runs_on_the_wrong_backend),
+       T(gpu_scratch_is_divided), T(ll_messages_fit_their_slots))

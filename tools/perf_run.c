@@ -131,11 +131,11 @@ static int64_t check_round(perf_rank *p, const perf_case *c) {
     return count_wrong(p, c, reduces_in_place ? calls : 1);
 }
 
-/* After the timed loop the buffers still tell the result, except where a reduction in place was
- * repeated too often. */
+/* After the timed loop the buffers still tell the result, except where a reduction in place was repeated too often, or a rival has worked
+ * in place in between: its mistakes are not ours. */
 static int loop_is_predictable(const perf_rank *p, const perf_case *c) {
-    return !c->in_place || p->cfg->coll == PERF_ALL_GATHER || c->op == PERF_MAX ||
-           c->op == PERF_MIN;
+    return !c->in_place || (!p->rival && (p->cfg->coll == PERF_ALL_GATHER || c->op == PERF_MAX ||
+                                          c->op == PERF_MIN));
 }
 
 /* On a GPU a call that failed after its launch is told here, and by the data. */

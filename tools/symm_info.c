@@ -175,6 +175,7 @@ static int show_plans(int ranks) {
             symm_plan_env env = {.nranks = ranks ? ranks : some[i],
                                  .ctas = (int)p.ctas,
                                  .threads = (int)p.threads,
+                                 .relay = (int)p.relay,
                                  .deterministic = (int)p.deterministic,
                                  .forced = forced};
             env.scratch = (gpu ? symm_plan_gpu_scratch : symm_plan_scratch)(p.scratch, env.nranks);

@@ -89,6 +89,7 @@ static symm_plan_env plan_env(const symm_comm *c) {
                        .gpu = c->cuda,
                        .sms = c->sms,
                        .threads = (int)c->params.threads,
+                       .relay = (int)c->params.relay,
                        .ctas = (int)c->params.ctas,
                        .min_ctas = c->config.minCTAs > 0 ? c->config.minCTAs : 0,
                        .max_ctas = c->config.maxCTAs > 0 ? c->config.maxCTAs : 0,
@@ -129,7 +130,7 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     a->count = k->count;
     a->chunk = l->plan.chunk;
     a->chunk_log =
-        c->cuda ? (uint32_t)l->plan.threads / 32u : (uint32_t)__builtin_ctzll(l->plan.chunk);
+        c->cuda ? (uint32_t)l->plan.line_warps : (uint32_t)__builtin_ctzll(l->plan.chunk);
     a->stage_ctas = (uint32_t)l->plan.stage_ctas;
     a->stage_warps = (uint32_t)l->plan.stage_warps;
     a->stage_rows = (uint32_t)l->plan.stage_rows;

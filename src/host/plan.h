@@ -18,6 +18,7 @@ typedef struct { /* what was agreed when the communicator was made */
     int gpu, sms;                 /* GPUs: 1; multiprocessors that one rank may fill */
     int min_ctas, max_ctas, ctas; /* ctas: forced, 0 none */
     int threads;                  /* GPUs, of a CTA: forced, 0 none */
+    int relay;                    /* GPUs: SYMM_RELAY_ */
     int deterministic;
     uint64_t
         keeps; /* host backend: bytes that a rank touches and finds in its caches again; 0 not known. Need not be agreed */
@@ -25,10 +26,14 @@ typedef struct { /* what was agreed when the communicator was made */
     symm_scratch scratch;
 } symm_plan_env;
 
+/* How direct kernels go where a buffer is in no window or not aligned: by size, in lines, through staging. As in params.def. */
+enum { SYMM_RELAY_AUTO, SYMM_RELAY_LINES, SYMM_RELAY_STAGING };
+
 typedef struct {
     symm_kernel_id kernel;
     int ctas;
-    int threads;                 /* GPUs: of a CTA, those that move data */
+    int threads;    /* GPUs: of a CTA, those that move data */
+    int line_warps; /* GPUs: of a CTA, those that may move lines; 0: a direct kernel stages instead */
     uint64_t chunk;              /* bytes; GPUs: lines of a warp and item */
     uint32_t flags;              /* SYMM_ARG_NT */
     int stage_ctas, stage_warps; /* GPUs: direct kernels' that have staging; */

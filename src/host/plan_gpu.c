@@ -7,6 +7,9 @@
 #define STAGE_ROW  512u
 #define FNV        0x100000001b3ull
 #define LL_MOST    (512u << 10) /* bytes of an LL slot: messages up to half of it */
+/* Bytes of a result up to which direct kernels move lines where a buffer is in no window or not aligned. Measured on two H200: at 32 MB lines win, at
+ * 64 MB staging does (docs/performance.md). */
+#define LINES_UPTO (32ull << 20)
 
 /* The first row that fits wins. upto: bytes of this rank's input. warps: of a CTA, as long as there are fewer than `ctas` of
  * them; then more. Measured on two and four H200 (docs/performance.md); for eight by the bytes that leave a GPU: LL sends nearly twice those of lines and
@@ -105,19 +108,31 @@ static void pick_grid(const symm_plan_env *env, const table_row *row, uint64_t n
     p->threads = 32 * clamp(warps, 1, most);
 }
 
-/* Warps that move lines, and lines of an item: what makes the call one item, as far as there is scratch. Where it does not do for all warps CTAs have
- * fewer of them, so that the call stays on as many multiprocessors. */
-static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint64_t need,
-                       symm_plan *p) {
-    const uint64_t room = env->scratch.packet_slot / ((unsigned)k->places * LINE_BYTES);
+/* Warps that move lines, and lines of an item: what makes the call one item, as far as there is scratch, in which an item has `places`. Where it does not
+ * do for all warps CTAs have fewer of them, so that the call stays on as many multiprocessors. */
+static void pick_lines(const symm_plan_env *env, int places, uint64_t need, symm_plan *p) {
+    const uint64_t room = env->scratch.packet_slot / ((unsigned)places * LINE_BYTES);
     if ((uint64_t)p->ctas > room) p->ctas = room ? (int)room : 1;
     const uint64_t each = room / (unsigned)p->ctas;
     const int most = p->threads / 32, fit = each < (unsigned)most ? (int)each : most;
-    p->threads = 32 * clamp(fit, 1, most);
-    const uint64_t warps = (uint64_t)p->ctas * (unsigned)p->threads / 32u,
+    p->line_warps = clamp(fit, 1, most);
+    const uint64_t warps = (uint64_t)p->ctas * (unsigned)p->line_warps,
                    want = (need + warps - 1) / warps;
     p->chunk = want < room / warps ? want : room / warps;
     if (!p->chunk) p->chunk = 1;
+}
+
+/* Lines of a direct kernel, which keeps its grid: where scratch has none for each CTA, it has none. Nor has all_reduce of eight ranks: relayed.cuh. */
+static void pick_relay(const symm_plan_env *env, const symm_call *call, symm_plan *p) {
+    const int gather = p->kernel == SYMM_KERNEL_AG_DIRECT;
+    const symm_kernel_row *k =
+        &symm_kernels[gather ? SYMM_KERNEL_AG_PUSH128 : SYMM_KERNEL_AR_2SHOT128];
+    const uint64_t bytes = message(call), ranks = gather ? (unsigned)env->nranks : 1;
+    if (env->relay == SYMM_RELAY_STAGING || (env->nranks == 8 && !gather)) return;
+    if (env->relay == SYMM_RELAY_AUTO && bytes > LINES_UPTO / ranks) return;
+    symm_plan lines = *p;
+    pick_lines(env, k->places, work(env, call, k), &lines);
+    if (lines.ctas == p->ctas) p->line_warps = lines.line_warps, p->chunk = lines.chunk;
 }
 
 /* Staging of a direct kernel. A post waits for all that the CTA has stored, so the more it covers the better; measured up to four rows of a warp
@@ -145,8 +160,13 @@ symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int ker
     const symm_kernel_row *k = &symm_kernels[p.kernel];
     const uint64_t need = work(env, call, k);
     pick_grid(env, row, need, &p);
-    if (k->places) pick_lines(env, k, need, &p);
-    if (is_direct(&p)) pick_stage(env, need, &p);
+    if (k->places) {
+        pick_lines(env, k->places, need, &p);
+        p.threads = 32 * p.line_warps;
+    } else if (is_direct(&p)) {
+        pick_stage(env, need, &p);
+        pick_relay(env, call, &p);
+    }
     return p;
 }
 
@@ -168,15 +188,15 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
     return s;
 }
 
-/* Raised by whoever changes what a kernel's body sends or waits for: 2, direct kernels stage what is in no window instead of sending lines. */
-enum { PROTOCOL = 2 };
+/* Raised by whoever changes what a kernel's body sends or waits for: 3, direct kernels send lines or stage what is in no window, as the plan says. */
+enum { PROTOCOL = 3 };
 
 /* What no field of a call tells: ranks that divide scratch or staging in other ways must not meet. */
 static uint64_t layout(uint64_t h) {
     static const uint64_t bytes[] = {1ull << 20, 112ull << 20};
     static const int ranks[] = {2, 4, 8, 72};
-    const uint64_t fixed[] = {PROTOCOL, LINE_DATA, STAGE_ROW, SYMM_GPU_STAGE_PLACES,
-                              sizeof(symm_gpu_ctl)};
+    const uint64_t fixed[] = {
+        PROTOCOL, LINE_DATA, LINES_UPTO, STAGE_ROW, SYMM_GPU_STAGE_PLACES, sizeof(symm_gpu_ctl)};
     for (unsigned i = 0; i < sizeof fixed / sizeof fixed[0]; i++) h = (h ^ fixed[i]) * FNV;
     for (unsigned i = 0; i < 8; i++) {
         symm_plan_env env = {.nranks = ranks[i / 2], .gpu = 1, .sms = 132};

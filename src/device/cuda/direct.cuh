@@ -1,7 +1,8 @@
 /* direct.cuh - large messages: straight into the users' windows, no flag in the data. all_gather; what all_reduce (staged.cuh) shares with it.
  *
  * Every rank tells every peer where its buffers lie (ready); once all have, each knows whether all buffers of all ranks are in windows
- * and aligned. All come to the same answer from the same words: if so they load and store there, else all take the way through
+ * and lie alike: at addresses that leave the same rest when divided by 16. All come to the same answer from the same words: if so they
+ * load and store there, 16 bytes at once but for those before the first multiple of 16 and behind the last, else all take the way through
  * scratch. A ready word also says that its sender's kernel has begun, so its buffers may be read and written.
  * At its end a CTA has an arrival word released on every peer, behind its stores, and waits for those of the same CTA of all
  * peers: then nobody reads its source any more, and what was stored here is here. */
@@ -36,8 +37,9 @@ DEV int take_offset(run &r, int p, const uint32_t *from, uint64_t &off) {
     return 0;
 }
 
-/* Trades the offsets. 1: all are in windows and aligned; 0: some are not; -1: leave. All data threads. */
-DEV int trade_places(run &r, places &at) {
+/* Trades the offsets. 1: all are in windows and lie alike, where rank p's source belongs p * part bytes into a result, and no element of `unit` bytes
+ * lies across a multiple of 16; 0: not so; -1: leave. All data threads. */
+DEV int trade_places(run &r, places &at, uint64_t part, unsigned unit) {
     const symm_args *a = r.a;
     const unsigned parity = r.epoch & 1u;
     int left = r.over; /* what is announced here may have waited for us, and been let go */
@@ -56,10 +58,12 @@ DEV int trade_places(run &r, places &at) {
             left = 1;
     }
     if (data_barrier(left)) return -1;
-    uint64_t bad = 0;
+    const uint64_t at0 = at.dst[0];
+    uint64_t bad = at0 & (unit - 1);
     for (int p = 0; p < a->nranks; p++)
-        bad |= at.src[p] == SYMM_STAGED || at.dst[p] == SYMM_STAGED ? 1u
-                                                                    : (at.src[p] | at.dst[p]) & 15u;
+        bad |= at.src[p] == SYMM_STAGED || at.dst[p] == SYMM_STAGED
+                   ? 1u
+                   : ((at.dst[p] - at0) | (at.src[p] - at0 - (unsigned)p * part)) & 15u;
     return !bad;
 }
 
@@ -100,17 +104,33 @@ DEV uint64_t first_chunk(unsigned warps, uint64_t none) {
 
 /* ---- all_gather: every rank stores its part to all --------------------------------------------------------------------------- */
 
-/* Whole vectors of 16 bytes only. Chunk by chunk, each chunk to another peer first; the own copy beside the first of them, while the link works. */
+/* The part's bytes before its first multiple of 16 and behind its last, by one warp: at most 30. */
+DEV void ag_ends(const symm_args *a, const places &at, unsigned n, uint64_t mine, unsigned lead,
+                 unsigned tail) {
+    const uint64_t bytes = a->count * a->esize;
+    const unsigned lane = threadIdx.x;
+    const uint64_t i = lane < lead ? lane : bytes - tail + (lane - lead);
+    if (blockIdx.x || lane >= lead + tail) return;
+    const char v = (char)byte_at((const char *)a->src + i);
+    for (unsigned q = 0; q < n; q++) {
+        char *to = target_of(a, at, peer_of(a->rank, (int)n, (int)q)) + mine;
+        if (q || to != a->src) to[i] = v;
+    }
+}
+
+/* Chunk by chunk, each chunk to another peer first; the own copy beside the first of them, while the link works. */
 template <int N> DEV void ag_direct(run &r, const places &at) {
     const int U = 8;
     const symm_args *a = r.a;
     const unsigned n = (unsigned)(N ? N : a->nranks);
-    const uint64_t bytes = a->count * a->esize, vectors = bytes / 16,
-                   mine = (uint64_t)a->rank * bytes;
+    const uint64_t bytes = a->count * a->esize, part = (uint64_t)a->rank * bytes;
+    const unsigned lead = lead_of(a->src, bytes);
+    const uint64_t vectors = (bytes - lead) / 16, mine = part + lead;
     const uint64_t step = 32u, block = step * U, chunks = (vectors + block - 1) / block;
-    const char *src = (const char *)a->src;
+    const char *src = (const char *)a->src + lead;
     char *own = (char *)a->dst + mine;
     const uint64_t all = chunks * (n - 1);
+    ag_ends(a, at, n, part, lead, (unsigned)(bytes - lead) % 16u);
     /* With more of them under way at once the link is no busier, and the message ends later. */
     const unsigned has = data_threads() / 32u, warps = has < AG_WARPS ? has : AG_WARPS;
     for (uint64_t w = first_chunk(warps, all); w < all; w += (uint64_t)warps * gridDim.x) {

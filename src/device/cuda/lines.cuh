@@ -13,6 +13,10 @@ struct warp_work {
     unsigned lines, places;
     piece mine;
 };
+/* A direct kernel may have more warps than there are lines in scratch for: those do not come here. */
+DEV int has_lines(const symm_args *a) {
+    return threadIdx.x >> 5 < a->chunk_log;
+}
 DEV warp_work warp_of(const symm_args *a, unsigned places) {
     warp_work w;
     w.lane = (int)(threadIdx.x & 31u);
@@ -357,6 +361,31 @@ DEV int parts_take(run &r, const warp_work &w, uint32_t k, uint64_t bytes, unsig
     return 0;
 }
 
+/* Bytes from an address to the next multiple of 16, as far as there are so many. */
+DEV unsigned lead_of(const void *at, uint64_t bytes) {
+    const unsigned lead = (unsigned)(0 - (uintptr_t)at) & 15u;
+    return lead < bytes ? lead : (unsigned)bytes;
+}
+
+/* A line of the own part, to where it belongs: where both places lie alike in whole vectors, which then begin `lead` bytes further on; the bytes before
+ * the first of them go with the first line. */
+DEV void own_line(const symm_args *a, char *own, uint64_t at, uint64_t bytes, const warp_work &w,
+                  int in, int out) {
+    const char *src = (const char *)a->src;
+    uint32_t v[4];
+    if (((uintptr_t)src - (uintptr_t)own) % 16) {
+        load_line(v, src, at, bytes, w.mine, in);
+        store_line(own, v, at, bytes, w.mine, out);
+        return;
+    }
+    const unsigned lead = lead_of(src, bytes);
+    const uint64_t from = at + lead + (unsigned)w.lane * 16u;
+    const int64_t valid = w.lane < LINE_DATA / 16 ? (int64_t)(bytes - from) : 0;
+    load_user(v, src + from, valid, 16);
+    store_user(own + from, v, valid, 16);
+    if (!at && (unsigned)w.lane < lead) own[w.lane] = (char)byte_at(src + w.lane);
+}
+
 /* all_gather with lines; places as in ar_push. */
 template <int N> DEV void body_ag_push(run &r) {
     const symm_args *a = r.a;
@@ -371,10 +400,8 @@ template <int N> DEV void body_ag_push(run &r) {
         const unsigned lines = lines_of(w, k, bytes);
         uint32_t v[4];
 #pragma unroll 2
-        for (unsigned j = 0; j < lines && own != a->src; j++) {
-            load_line(v, (const char *)a->src, data_at(w, k, j), bytes, w.mine, in);
-            store_line(own, v, data_at(w, k, j), bytes, w.mine, to_own);
-        }
+        for (unsigned j = 0; j < lines && own != a->src; j++)
+            own_line(a, own, data_at(w, k, j), bytes, w, in, to_own);
         if (N > 2 && parts_take<N>(r, w, k, bytes, lines)) return;
 #pragma unroll 1
         for (int q = 1; q < (N > 2 ? 1 : n); q++) {

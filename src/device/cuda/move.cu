@@ -2,13 +2,14 @@
 #include "relayed.cuh"
 #include "small.cuh"
 
-#define KERNEL(row, tag, ...)                                              \
-    extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1) \
-        symm_##row##_##tag(const __grid_constant__ symm_args a) {          \
-        enter_grid();                                                      \
-        run r = open_kernel(a);                                            \
-        if (is_data()) __VA_ARGS__(r);                                     \
-        close_kernel(r);                                                   \
+/* bounds: data warps and the one for signatures. */
+#define KERNEL(row, tag, threads, ...)                              \
+    extern "C" __global__ void __launch_bounds__((threads) + 32, 1) \
+        symm_##row##_##tag(const __grid_constant__ symm_args a) {   \
+        enter_grid();                                               \
+        run r = open_kernel(a);                                     \
+        if (is_data()) __VA_ARGS__(r);                              \
+        close_kernel(r);                                            \
     }
 
 /* The same, the thread's first words loaded before anything is waited for. */
@@ -22,10 +23,12 @@
         close_kernel(r);                                                   \
     }
 
-#define RANKS(N)                                         \
-    KERNEL_LL(all_gather_ll, n##N, body_ag_ll<N>)        \
-    KERNEL(all_gather_push_ll128, n##N, body_ag_push<N>) \
-    KERNEL(all_gather_direct, n##N, body_ag_direct<N>)
+/* What plan_gpu.c keeps to. */
+#define THREADS(N) ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
+#define RANKS(N)                                                     \
+    KERNEL_LL(all_gather_ll, n##N, body_ag_ll<N>)                    \
+    KERNEL(all_gather_push_ll128, n##N, THREADS(N), body_ag_push<N>) \
+    KERNEL(all_gather_direct, n##N, THREADS(N), body_ag_direct<N>)
 
 RANKS(2)
 RANKS(4)
@@ -37,9 +40,9 @@ extern "C" __global__ void symm_nothing(void) {
     enter_grid();
 }
 
-KERNEL(all_gather_local, n1, body_ag_local)
+KERNEL(all_gather_local, n1, SYMM_GPU_THREADS, body_ag_local)
 
 /* Entry and exit are the barrier. What kernels before it have stored, over whatever link, is there before the signatures are sent: the wait of
  * enter_grid, or the end of the kernel before, is until all its memory operations are performed. */
 DEV void body_barrier(run &) {}
-KERNEL(barrier_word, n0, body_barrier)
+KERNEL(barrier_word, n0, SYMM_GPU_THREADS, body_barrier)

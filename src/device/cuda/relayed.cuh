@@ -1,4 +1,5 @@
-/* relayed.cuh - large messages wherever the users' buffers lie: what others need goes through staging, both ways.
+/* relayed.cuh - large messages wherever the users' buffers lie: what others need goes through staging, both ways; or, where the message is not so
+ * large that this is the faster way (plan_gpu.c), in lines.
  *
  * all_reduce goes as in staged.cuh, but a rank stores the results of its slice into its own buffer and into every peer's staging, beside
  * what that has for its own slice, and the peer copies them out. Nobody needs another rank's buffer, so it may be in no window and at any
@@ -142,7 +143,7 @@ DEV void relay_reduce(const run &r, const share &w, uint32_t k, unsigned j, int 
 template <int T, int N> DEV void ar_relayed(run &r) {
     const unsigned U = N == 2 || N == 4 ? 2 : 1;
     const symm_args *a = r.a;
-    const share w = share_of(a, PHASES);
+    const share w = share_of(a, PHASES, 0);
     const int in = alignment(a->src), out = alignment(a->dst);
     if (a->op == SYMM_OP_PREMUL && data_barrier(scalars_wait(r))) return;
     const uint32_t pieces = pieces_of(w);
@@ -192,7 +193,7 @@ DEV void part_send(const symm_args *a, const share &w, uint32_t k, unsigned j) {
 template <int N> DEV void ag_relayed(run &r) {
     const unsigned SENT = N ? 4 : 1, TAKEN = N == 2 || N == 4 ? 2 : 1;
     const symm_args *a = r.a;
-    share w = share_of(a, 1);
+    share w = share_of(a, 1, 0);
     w.each = w.bytes; /* a slice of the destination is a rank's part */
     w.bytes *= (unsigned)a->nranks;
     w.mine = slice_of(w.bytes, w.each, a->rank);
@@ -212,27 +213,35 @@ template <int N> DEV void ag_relayed(run &r) {
     arrive_and_wait(r);
 }
 
-/* ---- large messages, where all ranks have windows and where some have not ---------------------------------------------------- */
+/* ---- large messages, where all buffers are in windows and lie alike, and where not ---------------------------------------------------- */
 
 template <int N> DEV void body_ag_direct(run &r) {
     CTA_SHARED(places, at);
-    const int way = trade_places(r, at);
+    const int way = trade_places(r, at, r.a->count * r.a->esize, 1);
     if (way < 0)
         r.left = 1;
-    else if (way &&
-             (r.a->count * r.a->esize) % 16 == 0) /* a part begins at a multiple of its length */
+    else if (way)
         ag_direct<N>(r, at);
-    else
+    else if (!r.a->chunk_log)
         ag_relayed<N>(r);
+    else if (has_lines(r.a))
+        body_ag_push<N>(r);
 }
 
+/* Once for all reductions, to keep the kernel small; eight ranks' has no registers for lines beside the rest. */
+template <int T, int N> DEV void ar_elsewhere(run &r) {
+    if (N == 8 || !r.a->chunk_log)
+        ar_relayed<T, N>(r);
+    else if (has_lines(r.a))
+        ar_twoshot<T, N == 8 ? 0 : N, ANY_OP>(r);
+}
 template <int T, int N> DEV void body_ar_direct(run &r) {
     CTA_SHARED(places, at);
-    const int way = trade_places(r, at);
+    const int way = trade_places(r, at, 0, r.a->esize);
     if (way < 0)
         r.left = 1;
-    else if (!way) /* once for all reductions, to keep the kernel small */
-        ar_relayed<T, N>(r);
+    else if (!way)
+        ar_elsewhere<T, N>(r);
     else if (HOT(T) && r.a->op == SYMM_OP_SUM)
         ar_staged<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
     else

@@ -23,11 +23,17 @@ struct share {                  /* a warp's */
     unsigned ctas;              /* that have some: the first */
     unsigned phases; /* kinds of pieces in staging: what is to be reduced; results (relayed.cuh) */
     unsigned rows;   /* of a warp, piece and phase */
-    uint64_t bytes, each; /* of the message; of a slice */
+    unsigned lead;   /* bytes of the message before its first multiple of 16: of no slice */
+    uint64_t bytes, each; /* of the message behind them; of a slice */
     slice mine;
 };
 
-DEV share share_of(const symm_args *a, unsigned phases) {
+DEV slice slice_at(const share &w, int p) {
+    slice s = slice_of(w.bytes, w.each, p);
+    s.at += w.lead, s.end += w.lead;
+    return s;
+}
+DEV share share_of(const symm_args *a, unsigned phases, unsigned lead) {
     share w;
     w.phases = phases;
     w.lane = threadIdx.x % 32u;
@@ -35,9 +41,10 @@ DEV share share_of(const symm_args *a, unsigned phases) {
     w.warps = a->stage_warps;
     w.ctas = a->stage_ctas;
     w.rows = a->stage_rows / phases;
-    w.bytes = a->count * a->esize;
+    w.lead = lead;
+    w.bytes = a->count * a->esize - lead;
     w.each = slice_bytes(w.bytes, a->nranks);
-    w.mine = slice_of(w.bytes, w.each, a->rank);
+    w.mine = slice_at(w, a->rank);
     return w;
 }
 /* Pieces of this CTA: the same for all its warps that have staging, and on every rank. */
@@ -68,7 +75,7 @@ DEV void rows_send(const symm_args *a, const share &w, uint32_t k, unsigned j) {
     uint4 v[N ? N : 1][U];
 #pragma unroll
     for (int q = 1; q < N; q++) {
-        const slice s = slice_of(w.bytes, w.each, peer_of(a->rank, n, q));
+        const slice s = slice_at(w, peer_of(a->rank, n, q));
 #pragma unroll
         for (int i = 0; i < U; i++)
             if (s.at + at + i * ROW + 16 <= s.end)
@@ -77,7 +84,7 @@ DEV void rows_send(const symm_args *a, const share &w, uint32_t k, unsigned j) {
 #pragma unroll
     for (int q = 1; q < n; q++) {
         const int p = peer_of(a->rank, n, q);
-        const slice s = slice_of(w.bytes, w.each, p);
+        const slice s = slice_at(w, p);
         char *to = staged_at(a, w, p, a->rank, k, j);
 #pragma unroll
         for (int i = 0; i < U; i++)
@@ -170,15 +177,15 @@ DEV void rows_reduce(const run &r, const share &w, const places &at, uint32_t k,
     }
 }
 
-/* The last bytes of the message, fewer than 16; by one thread of the last slice's owner, which loads them from the peers: their sources are
- * announced, and theirs until CTA 0 has said that it is done. */
+/* Bytes at an end of the message, fewer than 16; by one thread of one rank, which loads them from the peers: their sources are announced, and
+ * theirs until CTA 0 has said that it is done. */
 template <int T, int OP>
-DEV void reduce_tail(const run &r, const places &at, uint64_t from, uint64_t bytes) {
+DEV void reduce_end(const run &r, const places &at, uint64_t from, uint64_t bytes) {
     const symm_args *a = r.a;
     reduction<T, 4, OP> sum;
     uint32_t x[4], out[4];
     for (int p = 0; p < a->nranks; p++) {
-        to_words(x, load_pieces<4>(source_of(a, at, p) + from, (int64_t)bytes, 16));
+        to_words(x, load_bytes<4>(source_of(a, at, p) + from, (int64_t)bytes));
         if (p == 0)
             sum.first((int)a->op, x, scale_of<T, OP>(r, p));
         else
@@ -186,8 +193,8 @@ DEV void reduce_tail(const run &r, const places &at, uint64_t from, uint64_t byt
     }
     sum.last((int)a->op, a->nranks, out);
     for (int p = 0; p < a->nranks; p++)
-        store_pieces<4>(target_of(a, at, p) + from, make_uint4(out[0], out[1], out[2], out[3]),
-                        (int64_t)bytes, 16);
+        store_bytes<4>(target_of(a, at, p) + from, make_uint4(out[0], out[1], out[2], out[3]),
+                       (int64_t)bytes);
 }
 
 /* All warps with staging; the others wait at data_barrier. */
@@ -200,7 +207,7 @@ DEV int share_barrier(const share &w, int left) {
 template <int T, int N, int OP> DEV void ar_staged(run &r, const places &at) {
     const int U = N == 2 || N == 4 ? 2 : 1;
     const symm_args *a = r.a;
-    const share w = share_of(a, 1);
+    const share w = share_of(a, 1, lead_of(a->src, a->count * a->esize));
     if (OP == ANY_OP && a->op == SYMM_OP_PREMUL && data_barrier(scalars_wait(r))) return;
     const uint32_t pieces = pieces_of(w);
     for (uint32_t k = 0; pieces && k <= pieces; k++) {
@@ -215,8 +222,10 @@ template <int T, int N, int OP> DEV void ar_staged(run &r, const places &at) {
         for (unsigned j = 0; j < w.rows; j += U) rows_reduce<T, N, OP, U>(r, w, at, k - 1, j);
     }
     const uint64_t tail = (w.mine.end - w.mine.at) % 16;
-    if (tail && !r.left && blockIdx.x == 0 && threadIdx.x == 0)
-        reduce_tail<T, OP>(r, at, w.mine.end - tail, tail);
+    if (!r.left && blockIdx.x == 0 && threadIdx.x == 0) {
+        if (w.lead && a->rank == 0) reduce_end<T, OP>(r, at, 0, w.lead);
+        if (tail) reduce_end<T, OP>(r, at, w.mine.end - tail, tail);
+    }
     arrive_and_wait(r);
 }
 
