@@ -265,7 +265,7 @@ static inline void gk_force(symmComm_t comm, symmColl_t coll, int kernel, int ct
     c->params.threads = threads;
     c->version++; /* remembered calls are planned again */
 }
-/* How direct kernels go where a buffer is in no window or not aligned: SYMM_RELAY_. */
+/* How direct kernels go where a buffer is in no window or buffers do not lie alike: SYMM_RELAY_. */
 static inline void gk_relay(symmComm_t comm, int relay) {
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     c->params.relay = relay;

@@ -26,7 +26,7 @@ typedef struct { /* what was agreed when the communicator was made */
     symm_scratch scratch;
 } symm_plan_env;
 
-/* How direct kernels go where a buffer is in no window or not aligned: by size, in lines, through staging. As in params.def. */
+/* How direct kernels go where a buffer is in no window or buffers do not lie alike: by size, in lines, through staging. As in params.def. */
 enum { SYMM_RELAY_AUTO, SYMM_RELAY_LINES, SYMM_RELAY_STAGING };
 
 typedef struct {
