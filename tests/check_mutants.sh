@@ -144,6 +144,12 @@ gpu-scratch-without-parity|src/device/cuda/dev.cuh|s/(r.epoch \& 1u) \* 2u/0u/|p
 gpu-flags-before-their-data|src/device/cuda/dev.cuh|/^DEV void line_put/,/^}/s/if (!flags) put16/put16/|plain|unit_kernels|every_kernel_in_any_order
 gpu-lanes-leave-one-by-one|src/device/cuda/lines.cuh|s/r.left = __any_sync(0xffffffffu, scalars_wait(r))/scalars_wait(r)/|plain|unit_kernels|ranks_that_differ_all_leave an_abort_at_any_step_ends_all_kernels
 scratch-cuts-direct-kernels|src/host/plan_gpu.c|s/p->stage_ctas = (int)ctas;/p->ctas = p->stage_ctas = (int)ctas;/|plain|unit_plan|large_calls_fill_the_gpu
+gpu-first-bytes-left-out|src/device/cuda/staged.cuh|s/if (w.lead \&\& a->rank == 0) .*/;/|plain|unit_kernels|every_kernel_in_any_order
+gpu-ends-of-parts-left-out|src/device/cuda/direct.cuh|s/^    ag_ends(a, at, n, part, lead.*/;/|plain|unit_kernels|every_kernel_in_any_order
+gpu-own-first-bytes-left-out|src/device/cuda/lines.cuh|s/if (!at \&\& (unsigned)w.lane < lead) .*/;/|plain|unit_kernels|every_kernel_in_any_order
+gpu-some-lie-otherwise|src/device/cuda/direct.cuh|s/((at.dst\[p\] - at0) . (at.src\[p\] - at0 - (unsigned)p \* part)) \& 15u/(at.dst[p] - at0) \& 15u/|plain|unit_kernels|every_kernel_in_any_order
+gpu-halves-the-wrong-way|src/device/cuda/dev.cuh|s/return low >> 16 . high << 16/return (high >> 16) + (low << 16)/|plain|unit_kernels|every_kernel_in_any_order
+gpu-lines-however-large|src/host/plan_gpu.c|s/env->relay == SYMM_RELAY_AUTO \&\& bytes > LINES_UPTO/env->relay == SYMM_RELAY_AUTO \&\& 0 > LINES_UPTO/|plain|unit_plan|direct_kernels_relay_by_size
 gpu-posted-without-release|src/device/cuda/staged.cuh|/^DEV void post(/,/^}/s/give8/put8/|plain|unit_kernels|every_kernel_in_any_order
 gpu-arrived-without-release|src/device/cuda/direct.cuh|/^DEV void arrive_and_wait/,/^}/s/give8/put8/|plain|unit_kernels|every_kernel_in_any_order
 gpu-flags-without-fence|src/device/cuda/dev.cuh|/^DEV void line_put/,/^}/s/__threadfence_system();/;/|plain|unit_kernels|every_kernel_in_any_order
