@@ -148,6 +148,8 @@ gpu-first-bytes-left-out|src/device/cuda/staged.cuh|s/if (w.lead \&\& a->rank ==
 gpu-ends-of-parts-left-out|src/device/cuda/direct.cuh|s/^    ag_ends(a, at, n, part, lead.*/;/|plain|unit_kernels|every_kernel_in_any_order
 gpu-own-first-bytes-left-out|src/device/cuda/lines.cuh|s/if (!at \&\& (unsigned)w.lane < lead) .*/;/|plain|unit_kernels|every_kernel_in_any_order
 gpu-some-lie-otherwise|src/device/cuda/direct.cuh|s/((at.dst\[p\] - at0) . (at.src\[p\] - at0 - (unsigned)p \* part)) \& 15u/(at.dst[p] - at0) \& 15u/|plain|unit_kernels|every_kernel_in_any_order
+gpu-all-warps-send-lines|src/device/cuda/lines.cuh|s/return threadIdx.x >> 5 < a->chunk_log;/return 1;/|plain|unit_kernels|every_kernel_in_any_order
+relay-need-not-agree|src/host/param.c|s/(uint64_t)p->relay, /0, /|plain|unit_param|the_hash_covers_what_ranks_must_share
 gpu-halves-the-wrong-way|src/device/cuda/dev.cuh|s/return low >> 16 . high << 16/return (high >> 16) + (low << 16)/|plain|unit_kernels|every_kernel_in_any_order
 gpu-lines-however-large|src/host/plan_gpu.c|s/env->relay == SYMM_RELAY_AUTO \&\& bytes > LINES_UPTO/env->relay == SYMM_RELAY_AUTO \&\& 0 > LINES_UPTO/|plain|unit_plan|direct_kernels_relay_by_size
 gpu-posted-without-release|src/device/cuda/staged.cuh|/^DEV void post(/,/^}/s/give8/put8/|plain|unit_kernels|every_kernel_in_any_order

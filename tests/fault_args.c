@@ -472,6 +472,7 @@ static const variable variables[] = {
     {"SYMM_BACKEND", "cuda", "SYMM_BACKEND", symmNotSupported},
     /* good values, but they decide kernels or layout and differ between the ranks */
     {"SYMM_THREADS", "64", "other SYMM_ variables", symmInvalidUsage},
+    {"SYMM_RELAY", "staging", "other SYMM_ variables", symmInvalidUsage},
     {"SYMM_CTAS", "2", "rank 1 has other SYMM_ variables", symmInvalidUsage},
     {"SYMM_DETERMINISTIC", "1", "other SYMM_ variables", symmInvalidUsage},
     {"SYMM_SCRATCH", "32M", "other SYMM_ variables", symmInvalidUsage},

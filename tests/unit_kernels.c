@@ -127,14 +127,20 @@ static void draw_call(sample *s, const symm_plan_env *base) {
         s->call.coll == symmCollBarrier
             ? 0
             : 1 + draw(most / esize / (s->call.coll == symmCollAllGather ? (unsigned)k.n : 1));
+    if (s->call.coll == symmCollAllGather &&
+        draw(2)) /* parts that begin at a multiple of 16, or all alike off it */
+        s->call.count = (s->call.count * esize + 15) / 16 * 16 / esize;
     int16_t forced[symmNumColls] = {-1, -1, -1};
     forced[s->call.coll] = (int16_t)kernel_of(s->call.coll);
     symm_plan_env env = *base;
     env.forced = forced;
     env.ctas = 1 + (int)draw(2);
     env.threads = 32 * (1 + (int)draw(3));
-    env.relay = draw(3) ? SYMM_RELAY_STAGING : SYMM_RELAY_AUTO;
+    env.relay = draw(2) ? SYMM_RELAY_STAGING : SYMM_RELAY_AUTO;
     s->plan = symm_plan_make(&env, &s->call);
+    /* as where scratch is short */
+    if (!symm_kernels[s->plan.kernel].places && s->plan.line_warps && draw(4))
+        s->plan.line_warps = 1;
     const uint64_t in = s->call.count * esize,
                    out = in * (s->call.coll == symmCollAllGather ? (unsigned)k.n : 1);
     if (in) place(s, in, out);
@@ -243,13 +249,23 @@ static symm_plan_env draw_calls(uint64_t seed) {
     return env;
 }
 
-/* Between windows: all buffers are in some and lie alike (all_reduce). */
-static int all_in_windows(const sample *s) {
+/* The ways of direct kernels. */
+enum { STRAIGHT, STRAIGHT_OFF, LINES, FEW_LINES, STAGED, WAYS };
+static const char *const way_names[] = {"between windows", "the same, off a multiple of 16",
+                                        "lines", "lines of some warps", "staging"};
+
+/* Between windows, where all buffers are in some and lie alike. */
+static int way_of(const sample *s) {
+    const uint64_t first = s->dst[0], part = s->call.count * s->call.esize;
+    const int gathers = s->call.coll == symmCollAllGather;
+    int alike = gathers || first % s->call.esize == 0;
     for (int r = 0; r < k.n; r++)
-        if (s->staged[r] || (s->src[r] - s->dst[0]) % 16 || (s->dst[r] - s->dst[0]) % 16 ||
-            s->dst[0] % s->call.esize)
-            return 0;
-    return 1;
+        alike &= !s->staged[r] && (s->dst[r] - first) % 16 == 0 &&
+                 (s->src[r] - first - (gathers ? (unsigned)r * part : 0)) % 16 == 0;
+    if (alike) return first % 16 ? STRAIGHT_OFF : STRAIGHT;
+    return !s->plan.line_warps                         ? STAGED
+           : s->plan.line_warps < s->plan.threads / 32 ? FEW_LINES
+                                                       : LINES;
 }
 
 static int cases(int usual) {
@@ -261,20 +277,22 @@ static uint64_t first_seed(void) {
     return s ? strtoull(s, NULL, 0) : 1;
 }
 
+enum { USUAL = 100 }; /* enough to see every kernel go every way */
+
 static void every_kernel_in_any_order(void) {
     char why[256] = "", text[1024];
-    int seen[SYMM_KERNEL_COUNT] = {0}, staged = 0, relayed = 0, lines = 0;
+    int seen[SYMM_KERNEL_COUNT] = {0}, ways[2][WAYS] = {{0}};
     symm_reduce_init();
-    for (int i = 0; i < cases(60); i++) {
+    for (int i = 0; i < cases(USUAL); i++) {
         const uint64_t seed = first_seed() + (unsigned)i;
         draw_calls(seed);
         for (int c = 0; c < k.calls; c++) {
             model_call(&k.call[c]);
             seen[k.call[c].plan.kernel]++;
-            if (k.call[c].plan.kernel == SYMM_KERNEL_AR_DIRECT)
-                *(all_in_windows(&k.call[c])  ? &staged
-                  : k.call[c].plan.line_warps ? &lines
-                                              : &relayed) += 1;
+            const int direct = k.call[c].plan.kernel == SYMM_KERNEL_AR_DIRECT   ? 1
+                               : k.call[c].plan.kernel == SYMM_KERNEL_AG_DIRECT ? 2
+                                                                                : 0;
+            if (direct) ways[direct - 1][way_of(&k.call[c])]++;
         }
         const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
         describe(text, sizeof text);
@@ -282,12 +300,13 @@ static void every_kernel_in_any_order(void) {
         if (!r) windows_are_as_modelled(seed);
         end();
     }
-    for (int id = 0; cases(60) >= 60 && id < SYMM_KERNEL_COUNT; id++)
+    for (int id = 0; cases(USUAL) >= USUAL && id < SYMM_KERNEL_COUNT; id++)
         if (symm_kernels[id].flags & SYMM_K_GPU &&
             (symm_kernels[id].min_ranks > 1 || symm_kernels[id].coll == symmCollBarrier))
             T_CHECKF(seen[id], "%s was never drawn", symm_kernels[id].name);
-    T_CHECKF(cases(60) < 60 || (staged > 3 && relayed > 3 && lines > 1),
-             "%d staged, %d relayed, %d in lines", staged, relayed, lines);
+    for (int i = 0; cases(USUAL) >= USUAL && i < 2 * WAYS; i++)
+        T_CHECKF(ways[i / WAYS][i % WAYS] > 0, "direct %s was never drawn to go so: %s",
+                 i / WAYS ? "all_gather" : "all_reduce", way_names[i % WAYS]);
 }
 
 /* ---- kernels that leave ------------------------------------------------------------------------------------------------- */

@@ -363,12 +363,13 @@ static uint64_t hash_of(const char *entry) {
 
 static void the_hash_covers_what_ranks_must_share(void) {
     static const char *const shared[] = {
-        "PATH=/",           "SYMM_CTAS=3",      "SYMM_CTAS=4",        "SYMM_THREADS=3",
-        "SYMM_THREADS=64",  "SYMM_ALGO=a",      "SYMM_ALGO=b",        "SYMM_DETERMINISTIC=1",
-        "SYMM_SCRATCH=16M", "SYMM_MULTICAST=1", "SYMM_WIN_STRIDE=1G", "SYMM_BACKEND=host"};
-    static const char *const own[] = {"SYMM_DEBUG=INFO", "SYMM_DEBUG_FILE=x",     "SYMM_SPIN=5",
-                                      "SYMM_TIMEOUT=7",  "SYMM_SOCKET_IFNAME=lo", "SYMM_CTAS=0",
-                                      "SYMM_HUGEPAGES=0"};
+        "PATH=/",           "SYMM_CTAS=3",       "SYMM_CTAS=4",        "SYMM_THREADS=3",
+        "SYMM_THREADS=64",  "SYMM_ALGO=a",       "SYMM_ALGO=b",        "SYMM_DETERMINISTIC=1",
+        "SYMM_SCRATCH=16M", "SYMM_MULTICAST=1",  "SYMM_WIN_STRIDE=1G", "SYMM_BACKEND=host",
+        "SYMM_RELAY=lines", "SYMM_RELAY=staging"};
+    static const char *const own[] = {"SYMM_DEBUG=INFO",  "SYMM_DEBUG_FILE=x",     "SYMM_SPIN=5",
+                                      "SYMM_TIMEOUT=7",   "SYMM_SOCKET_IFNAME=lo", "SYMM_CTAS=0",
+                                      "SYMM_HUGEPAGES=0", "SYMM_RELAY=auto"};
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
         for (size_t k = 0; k < i; k++)
             T_CHECKF(hash_of(shared[i]) != hash_of(shared[k]), "%s, %s", shared[i], shared[k]);

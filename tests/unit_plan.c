@@ -73,7 +73,8 @@ static void each_environment(const int16_t *forced, int all_ranks, visit fn) {
 
 static int same(const symm_plan *a, const symm_plan *b) {
     return a->kernel == b->kernel && a->ctas == b->ctas && a->chunk == b->chunk &&
-           a->flags == b->flags && a->force_refused == b->force_refused;
+           a->line_warps == b->line_warps && a->flags == b->flags &&
+           a->force_refused == b->force_refused;
 }
 
 static void is_sound(const symm_plan_env *env, const symm_call *call) {
@@ -315,27 +316,27 @@ static const uint64_t gpu_scratch[] = {1ull << 20, (1ull << 20) + 4096, 3ull << 
                                        4ull << 30};
 enum { GPU_SCRATCH = sizeof gpu_scratch / sizeof gpu_scratch[0] };
 
-/* Ranks, multiprocessors (a shared GPU's, an H200's, more than any grid has), what may be forced, scratch. Of the 150 combinations
- * of the last two every 7th or 29th, which are as mixed; all with T_FULL=1. */
+/* Ranks, multiprocessors (a shared GPU's, an H200's, more than any grid has), what may be forced, scratch. Of the 450 combinations
+ * of the last two every 19th or 89th, which are as mixed; all with T_FULL=1. */
 static void each_gpu(const int16_t *forced, int many, visit fn) {
     const char *full = getenv("T_FULL");
-    const int step = full && atoi(full) > 0 ? 1 : many ? 7 : 29;
+    const int step = full && atoi(full) > 0 ? 1 : many ? 19 : 89;
     static const int sms[] = {1, 3, 33, 132, 264}, ctas[] = {0, 1, 64},
                      threads[] = {0, 1, 32, 97, 480};
     for (int n = 1; n <= SYMM_MAX_RANKS; n += n < 9 ? 1 : many ? 7 : 63)
         for (int s = 0; s < 5; s++)
-            for (int bits = 0; bits < 3 * 5 * 2 * GPU_SCRATCH; bits += step) {
+            for (int bits = 0; bits < 3 * 5 * 2 * GPU_SCRATCH * 3; bits += step) {
                 symm_plan_env env = {.nranks = n,
                                      .gpu = 1,
                                      .sms = sms[s],
                                      .ctas = ctas[bits % 3],
                                      .threads = threads[bits / 3 % 5],
                                      .deterministic = bits / 15 % 2,
-                                     .relay = bits / 45 % 3,
+                                     .relay = bits / 30 / GPU_SCRATCH,
                                      .min_ctas = s == 2 ? 40 : 0,
                                      .max_ctas = s == 3 ? 100 : 0,
                                      .forced = forced};
-                env.scratch = symm_plan_gpu_scratch(gpu_scratch[bits / 30], n);
+                env.scratch = symm_plan_gpu_scratch(gpu_scratch[bits / 30 % GPU_SCRATCH], n);
                 each_call(&env, fn);
             }
 }

@@ -170,7 +170,8 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
         return SYMM_ERR(
             symmInvalidUsage,
             "rank %d has other SYMM_ variables than rank 0 (those that decide kernels "
-            "and layout must agree: SYMM_ALGO, SYMM_CTAS, SYMM_THREADS, SYMM_DETERMINISTIC, "
+            "and layout must agree: SYMM_ALGO, SYMM_CTAS, SYMM_THREADS, SYMM_RELAY, "
+            "SYMM_DETERMINISTIC, "
             "SYMM_SCRATCH, SYMM_WIN_STRIDE, SYMM_MULTICAST, SYMM_BACKEND; and the config's "
             "minCTAs and maxCTAs)",
             r);

@@ -55,7 +55,7 @@ symm_scratch symm_plan_scratch(uint64_t bytes, int nranks);
 /* The GPU's part of the planner (plan_gpu.c): its table, its division of scratch, its grid. kernel < 0: the table's choice. */
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel);
 symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks);
-/* Bytes that a warp of this plan's kernel sends before it waits; 0: it waits for nothing but the beginning and the end. */
+/* Bytes that a warp of this plan's kernel sends before it waits, direct kernels between windows; 0: it waits for nothing but the beginning and the end. */
 uint64_t symm_plan_gpu_chunk(const symm_plan *plan);
 uint64_t symm_plan_gpu_hash(uint64_t h);
 /* SYMM_ALGO: "name,collective:name,..." into forced[symmNumColls]; an unknown word is symmInvalidArgument naming it and what is allowed. */

@@ -1,4 +1,4 @@
-/* staged.cuh - all_reduce of large messages in windows, by stores alone: but for the last bytes nobody loads over a link, which is slower
+/* staged.cuh - all_reduce of large messages in windows, by stores alone: but for bytes at its ends nobody loads over a link, which is slower
  * than to store.
  *
  * Every rank owns a slice of the message. A CTA stores its piece of each slice into the staging of the slice's owner, posts that it
