@@ -131,11 +131,19 @@ static int64_t check_round(perf_rank *p, const perf_case *c) {
     return count_wrong(p, c, reduces_in_place ? calls : 1);
 }
 
-/* After the timed loop the buffers still tell the result, except where a reduction in place was repeated too often, or a rival has worked
- * in place in between: its mistakes are not ours. */
+/* After the timed loop the buffers still tell the result, except where a reduction in place was
+ * repeated too often. */
 static int loop_is_predictable(const perf_rank *p, const perf_case *c) {
-    return !c->in_place || (!p->rival && (p->cfg->coll == PERF_ALL_GATHER || c->op == PERF_MAX ||
-                                          c->op == PERF_MIN));
+    return !c->in_place || p->cfg->coll == PERF_ALL_GATHER || c->op == PERF_MAX ||
+           c->op == PERF_MIN;
+}
+
+/* Before our last loop: what a rival has left, right or wrong, must not stand for what we leave. */
+static void refresh(perf_rank *p, const perf_case *c) {
+    if (!c->in_place)
+        poison(p, c);
+    else if (loop_is_predictable(p, c))
+        fill(p, c);
 }
 
 /* On a GPU a call that failed after its launch is told here, and by the data. */
@@ -153,7 +161,7 @@ static void measure(perf_rank *p, const perf_case *c, perf_cell *cell) {
     for (int i = 0; i < checks; i++) wrong += check_round(p, c);
     p->data.round++;
     if (p->cfg->coll != PERF_BARRIER) fill(p, c);
-    perf_time(p, c, cell, checks && !c->in_place ? poison : NULL);
+    perf_time(p, c, cell, checks ? refresh : NULL);
     if (checks && loop_is_predictable(p, c)) wrong += count_wrong(p, c, 1);
     if (checks) wrong += check_round(p, c);
     must_be_well(p);

@@ -7,8 +7,8 @@
 #define STAGE_ROW  512u
 #define FNV        0x100000001b3ull
 #define LL_MOST    (512u << 10) /* bytes of an LL slot: messages up to half of it */
-/* Bytes of a result up to which direct kernels move lines where a buffer is in no window or buffers do not lie alike. Measured on two H200: at 32 MB the two are within 2 %, at
- * 64 MB staging does (docs/performance.md). */
+/* Bytes of a result up to which direct kernels move lines where a buffer is in no window or buffers do not lie alike.
+ * Measured on two H200: at 32 MB the two are within 4 %, at 64 MB staging wins (docs/performance.md). */
 #define LINES_UPTO (32ull << 20)
 
 /* The first row that fits wins. upto: bytes of this rank's input. warps: of a CTA, as long as there are fewer than `ctas` of
