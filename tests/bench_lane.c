@@ -124,7 +124,7 @@ static void launches(lk *k, int blocks, int by_plan) {
     if (plan) T_OK(symmPlanDestroy(plan));
 }
 
-/* memory.md's case of many streams with small blocks; over the bytes that were asked for, and over those as lanes count them, in 256s. */
+/* memory.md's case of many streams with small blocks; over the bytes that were asked for, and over those as lanes round them. */
 static void small_blocks(uint64_t most, int per) {
     enum { MOST = 512 };
     static struct {
@@ -152,12 +152,13 @@ static void small_blocks(uint64_t most, int per) {
             }
     for (int l = 0; l < LK_LANES; l++) live += lk_info(k.lane[l]).localLive;
     const double held = (double)lk_info(k.lane[0]).localReserved;
-    printf("64 lanes of 1 to %5llu bytes: %5.1f MiB asked for, %.2f of it reserved, %.2f of it in "
-           "256s\n",
+    printf("64 lanes of 1 to %5llu bytes: %5.1f MiB asked for, %.2f of it reserved, %.2f of it "
+           "rounded\n",
            (unsigned long long)most, (double)asked / (double)LK_MB, held / (double)asked,
            held / (double)live);
     snprintf(what, sizeof what, "64 lanes of 1 to %llu bytes", (unsigned long long)most);
-    row(what, "lanes", "\"asked_bytes\": %llu, \"held_over_asked\": %.4f, \"held_over_256s\": %.4f",
+    row(what, "lanes",
+        "\"asked_bytes\": %llu, \"held_over_asked\": %.4f, \"held_over_rounded\": %.4f",
         (unsigned long long)asked, held / (double)asked, held / (double)live);
     for (int l = 0; l < LK_LANES; l++)
         for (int i = 0; i < per; i++) lk_free(k.lane[l], b[l][i].at);

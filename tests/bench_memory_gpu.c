@@ -2,12 +2,13 @@
  * in turns within one run. Host time of a call, most reserved over most alive, calls of the driver that ours make. Figures, never
  * a verdict.
  *
- *   bench_memory_gpu [--json FILE] [--quick] [--all]
+ *   bench_memory_gpu [--json FILE] [--quick] [--all] [--streams]
  *
  * CUDA's pool is made anew for each trace and keeps what it has (release threshold). "cold" is its first run of a trace, in which it maps
  * memory; a heap has its memory before. "warm" are later runs: nobody maps anything. RMM calls that prewarmed. Driver calls are counted
  * in a run of their own, by functions put in front of those of symm_cu that memory objects call at all; that there are no others is
- * tested on the fake driver, which counts all (unit_gpu_lane, unit_gpu_arena). One thread. GPU_FAKE=1: the logic without a GPU. */
+ * tested on the fake driver, which counts all (unit_gpu_lane, unit_gpu_arena). --streams: only what has streams, not the traces at random,
+ * which take minutes with CUDA's pool. One thread. GPU_FAKE=1: the logic without a GPU. */
 #include <dlfcn.h>
 
 #include "bench_kit.h"
@@ -499,16 +500,18 @@ static void close_all(void) {
 
 int main(int argc, char **argv) {
     const char *why, *path = NULL;
-    int how = SHORT;
+    int how = SHORT, streams_only = 0;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--quick"))
             how = QUICK;
         else if (!strcmp(argv[i], "--all"))
             how = ALL;
+        else if (!strcmp(argv[i], "--streams"))
+            streams_only = 1;
         else if (!strcmp(argv[i], "--json") && i + 1 < argc)
             path = argv[++i];
         else
-            must(0, "reading the arguments: [--json FILE] [--quick] [--all]");
+            must(0, "reading the arguments: [--json FILE] [--quick] [--all] [--streams]");
     }
     gk_find(&why);
     if (*why) {
@@ -519,7 +522,7 @@ int main(int argc, char **argv) {
     open_all();
     calibrate();
     if (!cuda.found) printf("cuMemAllocAsync: this driver has no pools\n");
-    random_allocations(how);
+    if (!streams_only) random_allocations(how);
     stream_traces(how);
     multi_stream();
     close_all();

@@ -256,6 +256,8 @@ arena-superblocks-change-streams|src/host/arena_global.c|s/\*off = sub \&\& s ? 
 arena-begins-with-the-newest-memory|src/host/arena.c|s/r->align, !o->sym, heap_take/r->align, 0, heap_take/|plain|unit_arena_heap|what_is_held_is_filled
 arena-does-not-turn-its-offsets|src/host/arena_global.c|s/return a->up.down ? a->up.limit - off - bytes : off;/return off + 0 * (bytes + a->super);/|plain|unit_arena|highest_first_all_sizes highest_first_holds_no_more
 arena-ended-streams-handle-believed|src/host/arena_global.c|s/symm_pending_disown(&a->pending, s);//|plain|unit_gpu_arena|the_handle_of_an_ended_stream_is_another_streams
+lane-large-blocks-at-lines|src/host/memlane_pool.c|s/symm_mempool_fine(symm_memlane_unit(bytes))/symm_mempool_fine(SYMM_MEMLANE_UNIT)/|plain|unit_lane|small_blocks_are_whole_lines
+lane-pieces-of-a-quarter|src/host/memlane_pool.c|s,reserved / 64 &,reserved / 4 \&,|plain|unit_lane|lanes_of_small_blocks_are_tight
 lane-gives-without-a-mark|src/host/memlane_pool.c|s/SYMM_TRY(symm_memmark_set(l->set->comm, &z->given, l->stream));//|plain|unit_lane|another_lane_comes_behind_the_free
 graph-auto-free-frees-nothing|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/p->nlive = 0;//|plain|unit_lane_graph|G_3_4_auto_free_on_launch
 synced-pull-leaves-the-state|src/host/synced_move.c|/^symmResult_t symm_synced_pull/,/^}/s/s->head = SYMM_SYNCED_SYNCED;//|plain|unit_synced|every_state_times_every_call

@@ -262,7 +262,11 @@ static void register_rank(int rank, int n, void *arg) {
     gk_meet(j);
     T_EQ(cu, status == SYMM_CUDA_CAPTURE_ACTIVE ? 0 : SYMM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     if (r == symmSuccess) T_EQ(status, SYMM_CUDA_CAPTURE_ACTIVE);
-    if (!cu) CU(cuGraphInstantiate(&graph.exec, graph.graph, 0));
+    if (!cu) { /* a first launch may wait for the GPU, where a peer's kernel may wait for this one */
+        CU(cuGraphInstantiate(&graph.exec, graph.graph, 0));
+        CU(cuGraphUpload(graph.exec, g.stream));
+        CU(cuStreamSynchronize(g.stream));
+    }
     gk_meet(j);
     for (int i = 0; i < 10; i++) {
         if (!cu) CU(cuGraphLaunch(graph.exec, g.stream));

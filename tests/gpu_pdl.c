@@ -49,6 +49,17 @@ static void launch(const user *u, cu_kernel k, void **args) {
     CU(cuLaunchKernelEx(&config, (cu_function)(void *)k, args, NULL));
 }
 
+/* The driver loads a kernel when it is first launched, and may wait for the GPU then: where ranks share one, for a peer's kernel that waits for ours. */
+static void load_kernels(user *u) {
+    unsigned long long none = 0;
+    float zero = 0;
+    void *fill[] = {&u->send, &none, &zero, &none},
+         *check[] = {&u->recv, &none, &zero, &zero, &u->wrong};
+    launch(u, u->fill, fill);
+    launch(u, u->check, check);
+    CU(cuStreamSynchronize(u->stream));
+}
+
 /* Fill, reduce, check: the next turn's fill may not begin before the check has read, nor the reduce before the fill has written. */
 static void turn(user *u, int i) {
     unsigned long long n = u->j->count, delay = i % 3 ? 0 : 20000;
@@ -92,6 +103,7 @@ static void user_rank(int rank, int n, void *arg) {
     user u = {.j = j, .rank = rank};
     symmWindow_t in, out;
     cu_library lib;
+    symmResult_t async;
     unsigned wrong = 1;
     (void)n;
     T_OK(symmSetDevice(rank % symm_cuda_devices()));
@@ -103,6 +115,7 @@ static void user_rank(int rank, int n, void *arg) {
     CU(cuMemsetD32Async(u.wrong, 0, 1, u.stream));
     T_OK(symmMemAlloc((void **)&u.send, j->count * 4));
     T_OK(symmMemAlloc((void **)&u.recv, j->count * 4));
+    load_kernels(&u); /* before the ranks meet */
     T_OK(symmWindowRegister(j->comms[rank], u.send, j->count * 4, &in, 0));
     T_OK(symmWindowRegister(j->comms[rank], u.recv, j->count * 4, &out, 0));
     if (j->graph)
@@ -110,6 +123,8 @@ static void user_rank(int rank, int n, void *arg) {
     else
         run_turns(&u);
     CU(cuStreamSynchronize(u.stream));
+    T_OK(symmCommGetAsyncError(j->comms[rank], &async));
+    T_CHECKF(!async, "a kernel left: %s", symmGetLastError(j->comms[rank]));
     CU(cuMemcpyDtoHAsync(&wrong, u.wrong, sizeof wrong, u.stream));
     CU(cuStreamSynchronize(u.stream));
     T_EQ(wrong, 0);
@@ -122,7 +137,9 @@ static void user_rank(int rank, int n, void *arg) {
 
 static void between_user_kernels(int graph) {
     static const size_t counts[] = {256, 40000, 300000, 1500000, 6000000};
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("SYMM_BACKEND", "cuda", 1);
+    setenv("SYMM_TIMEOUT", "15000", 0);
     T_EXPECT_FDS(); /* CUDA opens descriptors of its own */
     if (symm_cuda_devices() < 1) T_SKIP("no GPU: %s", symm_cuda_why());
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {

@@ -70,7 +70,7 @@ static inline void lk_close(lk *k) {
 static inline char *lk_alloc(symmLane_t lane, size_t bytes, unsigned flags) {
     void *p = NULL;
     T_OK(symmAllocAsync(lane, bytes, flags, &p));
-    T_CHECK(p != NULL && (uintptr_t)p % 256 == 0);
+    T_CHECK(p != NULL && (uintptr_t)p % (bytes < 1024 ? 128 : 256) == 0);
     return p;
 }
 #define lk_local(lane, bytes) lk_alloc(lane, bytes, SYMM_ALLOC_LOCAL)

@@ -93,6 +93,12 @@ static void ranks_may_share_gpus(void) {
     gk_close(comms, 4);
     gk_open(comms, 2, twice);
     T_EQ(gk_inside(comms[0])->sms, 66);
+    char text[SYMM_ERR_TEXT];
+    symm_comm_reason(gk_inside(comms[0]), symmTimeout, 1, text, sizeof text);
+    T_CHECK(strstr(text, "rank 1 did not come") &&
+            strstr(text, "thread of this process on the same GPU"));
+    symm_comm_reason(gk_inside(comms[0]), symmTimeout, 0, text, sizeof text);
+    T_CHECK(!strstr(text, "same GPU"));
     /* Their legacy stream is one stream: the second kernel would never start. */
     const int launched = fake_cuda_calls("cuLaunchKernelEx");
     T_EXPECT_WARNINGS();

@@ -12,9 +12,9 @@
 #include "../src/host/heap.h"
 #include "lane_kit.h"
 
-enum { LANES = 3, STREAMS = 4, SLOTS = 7, OWN = 4, LEFT = 3, BLOCKS = 8192, UNIT = 256, RANKS = 3 };
+enum { LANES = 3, STREAMS = 4, SLOTS = 7, OWN = 4, LEFT = 3, BLOCKS = 8192, UNIT = 128, RANKS = 3 };
 enum {
-    UNITS = 512 << 20 >> 8
+    UNITS = 512 << 20 >> 7
 }; /* of the heap, and behind them those of memory with several addresses */
 
 typedef struct {

@@ -238,7 +238,7 @@ static void the_heir_stands_for_a_lane_that_has_ended(void) {
 
 /* ---- at random ------------------------------------------------------------------------------------------- */
 
-enum { LANES = 12, LIVE = 6, UNIT = 256, UNITS = 256 << 20 >> 8 };
+enum { LANES = 12, LIVE = 6, UNIT = 128, UNITS = 256 << 20 >> 7 };
 
 typedef struct {
     char *at;
@@ -287,7 +287,8 @@ static void nap(void *arg) {
 }
 
 static void take(game *g, int lane, block *b) {
-    const size_t bytes = (1 + draw(g, draw(g, 3) ? 16 : 256)) * 4 * (size_t)UNIT;
+    const size_t small = draw(g, 5) ? 8 : 1; /* lanes give these smaller units */
+    const size_t bytes = (1 + draw(g, draw(g, 3) ? 16 : 256)) * small * UNIT;
     const symm_memlane *l = symm_memlane_peek(g->k.lane[lane]);
     b->at = lk_alloc(g->k.lane[lane], bytes, draw(g, 4) ? SYMM_ALLOC_LOCAL : SYMM_ALLOC_SYM);
     b->unit = symm_heap_offset(l->set->heap, b->at) / UNIT;

@@ -183,9 +183,13 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
     case symmTimeout:
         snprintf(text, cap,
                  "%s did not come before a deadline (SYMM_TIMEOUT; in set-up SYMM_SETUP_TIMEOUT)"
-                 "%s%s",
+                 "%s%s%s",
                  who, rank >= 0 ? "; it has issued " : "",
-                 rank >= 0 ? symm_doing_text(c, rank, does, sizeof does) : "");
+                 rank >= 0 ? symm_doing_text(c, rank, does, sizeof does) : "",
+                 rank >= 0 && c->gpu_mate == rank + 1
+                     ? "; it is a thread of this process on the same GPU: keep each rank to one "
+                       "stream, and let the driver load kernels and graphs before ranks wait"
+                     : "");
         break;
     case symmAborted: snprintf(text, cap, "%s aborted or revoked the communicator", who); break;
     case symmRemoteError: snprintf(text, cap, "%s died or left the communicator", who); break;

@@ -20,9 +20,10 @@ static int inside(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes, int
     const symm_memlanes *s = arg;
     symm_piece piece;
     for (int z = 0; z < SYMM_MEM_ZONES; z++) {
-        if (!symm_place_at(s->pool[z].place, off, &piece) || !piece.used || piece.off > off)
+        const uint64_t fine = symm_mempool_fine(off);
+        if (!symm_place_at(s->pool[z].place, fine, &piece) || !piece.used || piece.off > fine)
             continue;
-        const symm_memrec *r = symm_memtable_find(&s->table, piece.off);
+        const symm_memrec *r = symm_memtable_find(&s->table, symm_mempool_bytes(piece.off));
         if (!r) return 0;
         *begin = r->off;
         *bytes = r->bytes;
@@ -253,7 +254,7 @@ static symmResult_t hand_over(symm_memlane *l, const void *site) {
     while (l->pending_first) { /* local work on it has ended; limbo waits for the peers' */
         symm_memrec *m = l->pending_first;
         l->pending_first = m->next;
-        symm_place_give(s->pool[SYMM_MEM_SYM].place, m->off);
+        symm_place_give(s->pool[SYMM_MEM_SYM].place, symm_mempool_fine(m->off));
         symm_memtable_drop(&s->table, m);
     }
     l->pending_last = NULL;
@@ -356,16 +357,19 @@ static symmResult_t check_alloc(size_t bytes, unsigned flags) {
     return symmSuccess;
 }
 
+static uint64_t round_up(uint64_t bytes, uint64_t unit) {
+    return (bytes + unit - 1) & ~(unit - 1);
+}
+
 static symmResult_t alloc(symm_memlane *l, size_t bytes, unsigned flags, const void *site,
                           uint64_t *off) {
     symm_memstate st;
-    const uint64_t rounded = (bytes + SYMM_PLACE_UNIT - 1) & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
     const int zone = flags & SYMM_ALLOC_LOCAL ? SYMM_MEM_LOCAL : SYMM_MEM_SYM;
     SYMM_TRY(check_alloc(bytes, flags));
     SYMM_TRY(symm_mem_state(l->set->comm, l->stream, &st));
     if (st.how == SYMM_STREAM_CAPTURED)
-        return symm_memplan_alloc(l, &st, rounded, flags, site, off);
-    return alloc_now(l, rounded, zone, site, off);
+        return symm_memplan_alloc(l, &st, round_up(bytes, SYMM_PLACE_UNIT), flags, site, off);
+    return alloc_now(l, round_up(bytes, symm_memlane_unit(bytes)), zone, site, off);
 }
 
 symmResult_t symmAllocAsync(symmLane_t lane, size_t bytes, unsigned flags, void **ptr) {

@@ -27,6 +27,14 @@ enum {
 /* A lane keeps this much whatever its use, half of it where there are many, and waits for as much to be pending before it spends a barrier on it. */
 #define SYMM_MEMLANE_FLOOR (32ull << 10)
 
+/* Size and place of eager blocks under SYMM_MEMLANE_SMALL bytes are multiples of this: a line of a GPU's caches, so no two share one. Those of others
+ * are multiples of SYMM_PLACE_UNIT, as all of the heap's. */
+#define SYMM_MEMLANE_UNIT  128u
+#define SYMM_MEMLANE_SMALL 1024u
+static inline uint64_t symm_memlane_unit(uint64_t bytes) {
+    return bytes < SYMM_MEMLANE_SMALL ? SYMM_MEMLANE_UNIT : SYMM_PLACE_UNIT;
+}
+
 enum { SYMM_REC_LIVE, SYMM_REC_KEPT, SYMM_REC_PENDING };
 
 typedef struct symm_memrec {
@@ -57,7 +65,7 @@ typedef struct {
 } symm_memgiven;
 
 typedef struct {
-    symm_place *place;
+    symm_place *place; /* counts in units of its own: see symm_mempool_fine */
     symm_mempiece *pieces;
     int npieces;
     uint64_t reserved;                       /* bytes of the pieces */
@@ -146,6 +154,14 @@ symm_memrec *symm_memtable_add(symm_memtable *t, uint64_t off);
 int symm_memtable_reserve(symm_memtable *t);
 void symm_memtable_drop(symm_memtable *t, symm_memrec *r);
 void symm_memtable_end(symm_memtable *t);
+
+/* Bytes as the pool's placement engine counts them: so many that its unit is ours. */
+static inline uint64_t symm_mempool_fine(uint64_t bytes) {
+    return bytes * (SYMM_PLACE_UNIT / SYMM_MEMLANE_UNIT);
+}
+static inline uint64_t symm_mempool_bytes(uint64_t fine) {
+    return fine / (SYMM_PLACE_UNIT / SYMM_MEMLANE_UNIT);
+}
 
 /* ---- memlane_pool.c -------------------------------------------------------------------------------------- */
 

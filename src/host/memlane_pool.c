@@ -19,7 +19,7 @@ static uint64_t peak(const symm_memzone *z) {
 }
 
 static symm_memrec **bin(symm_memzone *z, uint64_t bytes) {
-    return &z->bins[(bytes >> 8) * 0x9e3779b97f4a7c15ull >> 58];
+    return &z->bins[bytes / SYMM_MEMLANE_UNIT * 0x9e3779b97f4a7c15ull >> 58];
 }
 
 /* ---- epochs ---------------------------------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ static void give(symm_memlane *l, symm_memrec *r) {
     symm_mempool *p = &l->set->pool[r->zone];
     p->given[p->ngiven++ % SYMM_MEMLANE_GIVEN] =
         (symm_memgiven){r->off, r->bytes, p->gives, l->ordinal};
-    symm_place_give(p->place, r->off);
+    symm_place_give(p->place, symm_mempool_fine(r->off));
     symm_memtable_drop(&l->set->table, r);
 }
 
@@ -164,7 +164,7 @@ static symmResult_t add_piece(symm_memlane *l, int zone, uint64_t bytes, const v
     p->pieces = more;
     SYMM_TRY(symm_heap_take(s->heap, bytes, SYMM_PLACE_UNIT, (unsigned)symm_memlanes_flags(zone),
                             SYMM_OWNER_LANE, l->ordinal, site, &off));
-    if (symm_place_add(p->place, off, bytes)) {
+    if (symm_place_add(p->place, symm_mempool_fine(off), symm_mempool_fine(bytes))) {
         SYMM_TRY_GOTO(no_memory(), give_back);
     }
     more[p->npieces++] = (symm_mempiece){off, bytes};
@@ -175,10 +175,10 @@ give_back:
     return status;
 }
 
-/* Enough for a block of `bytes` and a sixteenth of what there is, where the heap has that. 0: it has not even the block. */
+/* Enough for a block of `bytes` and a sixty-fourth of what there is, where the heap has that. 0: it has not even the block. */
 static uint64_t piece_for(const symm_memlanes *s, int zone, uint64_t bytes) {
     const uint64_t room = symm_heap_room(s->heap, (unsigned)symm_memlanes_flags(zone));
-    uint64_t step = s->pool[zone].reserved / 16 & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
+    uint64_t step = s->pool[zone].reserved / 64 & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
     step = step < STEP_MIN ? STEP_MIN : step > STEP_MAX ? STEP_MAX : step;
     step = most(step, bytes);
     return room < bytes ? 0 : step < room ? step : room & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
@@ -216,8 +216,10 @@ static symm_memrec *take_kept(symm_memzone *z, uint64_t bytes) {
 /* *off SYMM_PLACE_NONE: the pool does not hold it. */
 static symmResult_t take_pooled(symm_memlane *l, int zone, uint64_t bytes, uint64_t *off) {
     int why = 0;
-    *off = symm_place_take(l->set->pool[zone].place, bytes, SYMM_PLACE_UNIT, 0, &why);
-    if (*off == SYMM_PLACE_NONE && why == ENOMEM) return no_memory();
+    const uint64_t at = symm_place_take(l->set->pool[zone].place, symm_mempool_fine(bytes),
+                                        symm_mempool_fine(symm_memlane_unit(bytes)), 0, &why);
+    if (at == SYMM_PLACE_NONE && why == ENOMEM) return no_memory();
+    *off = at == SYMM_PLACE_NONE ? SYMM_PLACE_NONE : symm_mempool_bytes(at);
     return symmSuccess;
 }
 
@@ -300,7 +302,7 @@ symmResult_t symm_mempool_take(symm_memlane *l, int zone, uint64_t bytes, const 
     (*out)->zone = (uint8_t)zone;
     return symmSuccess;
 give_back:
-    symm_place_give(s->pool[zone].place, off);
+    symm_place_give(s->pool[zone].place, symm_mempool_fine(off));
     return status;
 }
 
@@ -312,7 +314,7 @@ uint64_t symm_mempool_shrink(symm_memlanes *s, int zone, const void *site) {
     int n = 0;
     for (int i = 0; i < p->npieces; i++) {
         const symm_mempiece *e = &p->pieces[i];
-        if (symm_place_cut(p->place, e->off, e->bytes)) {
+        if (symm_place_cut(p->place, symm_mempool_fine(e->off), symm_mempool_fine(e->bytes))) {
             p->pieces[n++] = *e;
             continue;
         }

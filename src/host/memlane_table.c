@@ -8,7 +8,7 @@
 enum { SLAB = 256, FIRST_SLOTS = 256 };
 
 static uint64_t home(const symm_memtable *t, uint64_t off) {
-    return (off >> 8) * 0x9e3779b97f4a7c15ull >> 20 & (t->cap - 1);
+    return off / SYMM_MEMLANE_UNIT * 0x9e3779b97f4a7c15ull >> 20 & (t->cap - 1);
 }
 
 symm_memrec *symm_memtable_find(const symm_memtable *t, uint64_t off) {
