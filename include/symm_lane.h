@@ -43,9 +43,9 @@ SYMM_API symmResult_t symmLaneDestroy(symmLane_t lane);
 #define SYMM_ALLOC_KEEP 4u
 
 /* Eager: memory for whatever is given to the lane's stream from here on. Captured: an address that the graph has for its whole life, used in
- * it by what comes after this call. Uninitialised, aligned to 256 bytes (eager ones under 1 KiB: to 128). bytes 0: *ptr = NULL. symmNeedGrow, symmOutOfMemory as symmAlloc.
- * symmInvalidArgument: the lane's stream is gone. That is sure on the host backend only: a stream of CUDA's lives until its lane is destroyed, since
- * the driver may crash over the handle of one that does not. [local; SYM: same on all ranks] */
+ * it by what comes after this call. Uninitialised, aligned to 256 bytes (eager ones under 1 KiB: to 128). bytes 0: *ptr = NULL.
+ * symmNeedGrow, symmOutOfMemory as symmAlloc. symmInvalidArgument: the lane's stream is gone. That is sure on the host backend only: a stream of
+ * CUDA's lives until its lane is destroyed, since the driver may crash over the handle of one that does not. [local; SYM: same on all ranks] */
 SYMM_API symmResult_t symmAllocAsync(symmLane_t lane, size_t bytes, unsigned flags, void **ptr);
 /* All use, on every stream and, of SYM blocks, by this rank in every rank's memory, is over before this point of the lane's stream: whole
  * operations, a flag that a running kernel sets is not enough. Any lane of the heap will do. NULL: nothing. What does not begin a block

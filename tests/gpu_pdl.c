@@ -18,6 +18,7 @@ typedef struct {
     size_t count;
     int graph;
     char *image;
+    pthread_barrier_t *meet;
 } job;
 
 typedef struct {
@@ -84,6 +85,9 @@ static void replay_turns(user *u) {
     run_turns(u);
     CU(cuStreamEndCapture(u->stream, &graph));
     CU(cuGraphInstantiate(&exec, graph, 0));
+    CU(cuGraphUpload(exec, u->stream)); /* before a peer's kernel waits for ours, as load_kernels */
+    CU(cuStreamSynchronize(u->stream));
+    pthread_barrier_wait(u->j->meet);
     for (int i = 0; i < 5; i++) CU(cuGraphLaunch(exec, u->stream));
     CU(cuStreamSynchronize(u->stream));
     CU(cuGraphExecDestroy(exec));
@@ -143,11 +147,14 @@ static void between_user_kernels(int graph) {
     T_EXPECT_FDS(); /* CUDA opens descriptors of its own */
     if (symm_cuda_devices() < 1) T_SKIP("no GPU: %s", symm_cuda_why());
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        job j = {.count = counts[i], .graph = graph, .image = read_image()};
+        pthread_barrier_t meet;
+        job j = {.count = counts[i], .graph = graph, .image = read_image(), .meet = &meet};
         int devices[RANKS];
+        pthread_barrier_init(&meet, NULL, RANKS);
         for (int r = 0; r < RANKS; r++) devices[r] = r % symm_cuda_devices();
         T_OK(symmCommInitAll(j.comms, RANKS, devices));
         T_THREADS(RANKS, user_rank, &j);
+        pthread_barrier_destroy(&meet);
         free(j.image);
     }
     if (graph) await_graphs();

@@ -202,8 +202,7 @@ static void random_work_on_several_streams_never_meets(void) {
     lk_close(&k);
 }
 
-/* 64 lanes of small blocks, 16 MiB in use: at most 1.3 times that is taken from the heap. */
-/* Over the bytes that were asked for, not over what a block takes. */
+/* 64 lanes of small blocks, 16 MiB in use: at most 1.3 times what was asked for is taken from the heap. */
 static void are_tight(size_t most, int per) {
     enum { PER = 512, ROUNDS = 20 };
     static char *p[LK_LANES][PER];

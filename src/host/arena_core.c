@@ -225,9 +225,15 @@ symmResult_t symm_arena_give(symm_arena *a, symmStream_t s, uint64_t off) {
         }
         atomic_store_explicit(block, 0, memory_order_relaxed);
         symm_sub_give(owner, off);
-    } else {
-        symm_sub_give_far(owner, off, s);
+        return symmSuccess;
     }
+    /* Another thread's; the NULL stream is one for both. */
+    symm_sub *mine = s ? NULL : symm_sub_mine(a);
+    if (mine && units <= SYMM_KEEP_UNITS &&
+        atomic_load_explicit(&owner->kind, memory_order_relaxed) == SYMM_SUB_THREAD)
+        keep(mine, units, off);
+    else
+        symm_sub_give_far(owner, off, s);
     return symmSuccess;
 }
 

@@ -18,12 +18,13 @@ void symm_arena_count(symm_arena *a, struct symm_arena_counts *n) {
         pthread_mutex_lock(&sub->lock);
         symm_place_measure(sub->place, &s);
         uint64_t kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
-        n->used += s.used > kept ? s.used - kept : 0;
-        n->kept += kept;
+        n->used += s.used;
+        n->kept += kept; /* also of other threads' blocks */
         n->subs[atomic_load_explicit(&sub->kind, memory_order_relaxed)]++;
         pthread_mutex_unlock(&sub->lock);
     }
     pthread_mutex_unlock(&a->list_lock);
+    n->used = n->used > n->kept ? n->used - n->kept : 0;
     pthread_mutex_lock(&a->lock);
     symm_place_measure(a->place, &s);
     n->assigned = s.used;

@@ -84,7 +84,7 @@ typedef struct symm_super {
     _Atomic uint32_t block[];         /* [units] */
 } symm_super;
 
-/* Blocks that a thread freed last, by size in units; only that thread touches them. */
+/* Blocks that a thread freed last, its own and other threads', by size in units; only that thread touches them. */
 enum { SYMM_KEEP_UNITS = 64, SYMM_KEEP_EACH = 62, SYMM_KEEP_BYTES = 256 << 10 };
 typedef struct {
     uint32_t n, pad;
@@ -234,7 +234,8 @@ symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, uint64
 /* A block of this sub whose mark was taken away already. */
 void symm_sub_give(symm_sub *sub, uint64_t off);
 void symm_sub_give_far(symm_sub *sub, uint64_t off, symmStream_t s);
-/* Bins into the engine, but for the part `leave` of each (0, or 2 for a half). The thread; lock. */
+/* Bins into the engine, other threads' blocks to these, but for the part `leave` of each (0, or 2 for a half). The thread; lock, which may be
+ * given up in between. */
 void symm_sub_flush(symm_sub *sub, uint32_t part);
 /* One bin, but for `leave` blocks. */
 void symm_sub_flush_bin(symm_sub *sub, uint32_t units, uint32_t leave);

@@ -1,5 +1,6 @@
 /* arena_sub.c - sub-arenas: blocks in superblocks, what their thread keeps for its next calls, what others free. Any thread; a sub's lock
- * for its engine, its far_lock for what others free. Bins are touched by the sub's thread alone, without a lock. */
+ * for its engine, its far_lock for what others free. Bins are touched by the sub's thread alone, without a lock. A thread keeps other threads' blocks
+ * as well, and their owners get what is too much: who frees for others mostly takes as much. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,15 +80,28 @@ void symm_sub_tidy(symm_sub *sub, uint64_t keep) {
 
 void symm_sub_flush_bin(symm_sub *sub, uint32_t units, uint32_t leave) {
     symm_bin *bin = &sub->bin[units];
+    uint64_t others[SYMM_KEEP_EACH], kept;
+    int n = 0;
     while (bin->n > leave) {
-        uint64_t off = bin->off[--bin->n];
+        uint64_t off = bin->off[--bin->n], unit = (off & (sub->arena->super - 1)) / SYMM_ARENA_UNIT;
         symm_super *super = symm_super_at(sub->arena, off);
-        uint64_t unit = (off & (sub->arena->super - 1)) / SYMM_ARENA_UNIT;
-        atomic_store_explicit(&super->block[unit], 0, memory_order_relaxed);
-        uint64_t kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
+        kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
         atomic_store_explicit(&sub->kept, kept - units * SYMM_ARENA_UNIT, memory_order_relaxed);
+        if (atomic_load_explicit(&super->owner, memory_order_relaxed) != sub) {
+            others[n++] = off;
+            continue;
+        }
+        atomic_store_explicit(&super->block[unit], 0, memory_order_relaxed);
         give_locked(sub, off, UINT64_MAX);
     }
+    if (!n) return;
+    pthread_mutex_unlock(&sub->lock); /* their owners' locks may be taken */
+    while (n-- > 0) {
+        symm_super *super = symm_super_at(sub->arena, others[n]);
+        symm_sub_give_far(atomic_load_explicit(&super->owner, memory_order_relaxed), others[n],
+                          NULL);
+    }
+    pthread_mutex_lock(&sub->lock);
 }
 
 void symm_sub_flush(symm_sub *sub, uint32_t part) {

@@ -186,7 +186,7 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
                  "%s%s%s",
                  who, rank >= 0 ? "; it has issued " : "",
                  rank >= 0 ? symm_doing_text(c, rank, does, sizeof does) : "",
-                 rank >= 0 && c->gpu_mate == rank + 1
+                 rank >= 0 && c->gpu_mates[rank / 64] >> rank % 64 & 1
                      ? "; it is a thread of this process on the same GPU: keep each rank to one "
                        "stream, and let the driver load kernels and graphs before ranks wait"
                      : "");

@@ -235,8 +235,10 @@ static void learn_gpus(symm_comm *c, const hello *all) {
         if (r == 0 || all[r].sms / share < c->sms) c->sms = all[r].sms / share;
         if (share > 1) c->gpu_shared = 1;
         if (r != c->rank && same_gpu(&all[r], mine) &&
-            !memcmp(&all[r].process, &mine->process, sizeof mine->process))
+            !memcmp(&all[r].process, &mine->process, sizeof mine->process)) {
             c->gpu_mate = r + 1;
+            c->gpu_mates[r / 64] |= 1ull << r % 64;
+        }
     }
     if (c->sms < 1) c->sms = 1;
     if (c->gpu_mate)

@@ -94,10 +94,11 @@ typedef struct symm_comm {
     _Atomic int state;
     _Atomic int busy; /* the thread that is inside; a second one is reported */
     int rank, nranks, threads, oversubscribed;
-    int cuda;             /* 1: GPUs; 0: the host backend */
-    uint64_t gpus;        /* GPUs: the ranks', as this process numbers those it sees; bit d */
-    int gpu_shared;       /* GPUs: some rank shares its GPU with another one */
-    int gpu_mate;         /* GPUs: 1 + a rank of this process on the same GPU; 0: none */
+    int cuda;       /* 1: GPUs; 0: the host backend */
+    uint64_t gpus;  /* GPUs: the ranks', as this process numbers those it sees; bit d */
+    int gpu_shared; /* GPUs: some rank shares its GPU with another one */
+    int gpu_mate;   /* GPUs: 1 + a rank of this process on the same GPU; 0: none */
+    uint64_t gpu_mates[(SYMM_MAX_RANKS + 63) / 64]; /* all of them, by bits */
     int sms;              /* GPUs: multiprocessors that a rank may fill, on the poorest of them */
     struct symm_gpu *gpu; /* kernels, context; NULL on the host */
     uint64_t host_base;   /* GPUs: the pages as kernels see them */
