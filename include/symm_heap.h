@@ -38,7 +38,7 @@ typedef struct {
     uint64_t
         chunk; /* memory comes in pieces of at most this size, a multiple of the granularity; 0: 64 MiB */
     int32_t
-        guard; /* 1: poison freed blocks, check red zones; SYMM_HEAP_GUARD=1 does so for all heaps */
+        guard; /* 1: poison freed blocks, check red zones (not inside arenas, lanes and graphs); SYMM_HEAP_GUARD=1 does so for all heaps */
     int32_t pad;
     const char *name; /* copied; shown in errors and dumps */
 } symmHeapConfig_t;

@@ -57,7 +57,7 @@ static inline void ak_close(ak_upstream *u) {
 
 static inline symmResult_t ak_arena(ak_upstream *u, uint64_t limit, uint64_t super, uint64_t piece,
                                     int stripes, symm_arena **a) {
-    symm_upstream up = {u, u->bytes, 2 * AK_MB, u->down, ak_take, ak_give};
+    symm_upstream up = {u, u->bytes, 2 * AK_MB, u->down, ak_take, ak_give, NULL};
     symm_arena_options o = {limit, super, piece, stripes > 0, stripes, 0, "test"};
     u->super = super;
     return symm_arena_new(&up, &symm_arena_order_host, &o, a);

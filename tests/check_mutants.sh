@@ -238,6 +238,10 @@ largest-hole-not-told-upwards|src/host/place_tree.inl|/^static inline void tell/
 largest-hole-not-told-by-takes|src/host/place_tree.inl|s/if (len < others) len = others;//|plain|unit_place|large_trees_keep_their_order
 hint-of-a-leaf-that-is-gone|src/host/place_tree.inl|s/if (__builtin_expect(!same .. !leaf->count, 0)) return 0;/if (!same) return 0;/|plain|unit_place|first_fit_beside_the_model
 arena-free-without-the-exchange|src/host/arena_core.c|/^symmResult_t symm_arena_give/,/^}/{s/!atomic_compare_exchange_strong_explicit(/(sched_yield(), atomic_store_explicit(/;s/block, &is, \(.*\),$/block, \1,/;s/memory_order_acq_rel, memory_order_relaxed))/memory_order_relaxed), 0))/};s/^#include <errno.h>/&\n#include <sched.h>/|plain|unit_arena_threads|one_of_two_frees_wins
+arena-blocks-unknown-to-queries|src/host/arena.c|s/symm_heap_set_inside(h, SYMM_OWNER_ARENA, inside, h);//|plain|unit_arena_query|queries_and_references_know_blocks
+arena-freed-blocks-known|src/host/arena_core.c|s/return (is & SYMM_BLOCK_LIVE) != 0;/return is != 0;/|plain|unit_arena_query|queries_and_references_know_blocks
+arena-whole-pieces-only|src/host/arena_global.c|s/if (size > least .. a->up.room)/if (0)/|plain|unit_arena_query|the_heaps_last_bytes_are_taken
+lane-freed-blocks-known|src/host/memlane.c|s/r->state != SYMM_REC_LIVE) return 0;/0) return 0;/|plain|unit_lane|small_blocks_are_whole_lines
 arena-others-blocks-taken-for-own|src/host/arena_sub.c|s/memory_order_relaxed) != sub) {/memory_order_relaxed) == NULL) {/|plain|unit_arena_shared|what_is_too_much_goes_to_its_owner the_keeper_ends_first
 arena-others-blocks-not-kept|src/host/arena_core.c|s/symm_sub \*mine = s ? NULL : symm_sub_mine(a);/symm_sub *mine = NULL;/|plain|unit_arena_shared|what_a_thread_frees_it_takes_again
 arena-keeps-of-what-has-ended|src/host/arena_core.c|s/&owner->kind, memory_order_relaxed) == SYMM_SUB_THREAD)/\&owner->kind, memory_order_relaxed) < 9)/|plain|unit_arena_shared|the_owner_ends_first

@@ -258,6 +258,7 @@ static void small_blocks_are_whole_lines(void) {
     T_ERR(symmFreeAsync(k.lane[0], two + 128), symmInvalidArgument);
     char *p[] = {one, line, two, most, large};
     for (int i = 0; i < 5; i++) lk_free(k.lane[0], p[i]);
+    T_ERR(symmMemQuery(line, &m), symmInvalidArgument); /* though the lane keeps it */
     lk_close(&k);
 }
 

@@ -34,6 +34,17 @@ static symmResult_t heap_take(void *ctx, uint64_t bytes, uint64_t *off) {
                           SYMM_OWNER_ARENA, -1, r->site, off);
 }
 
+static uint64_t heap_room(void *ctx) {
+    const record *r = ctx;
+    return symm_heap_room(r->heap, r->sym ? SYMM_ALLOC_SYM : SYMM_ALLOC_LOCAL);
+}
+
+/* For symmMemQuery and symmRefOf. */
+static int inside(void *heap, uint64_t off, uint64_t *begin, uint64_t *bytes, int *lane) {
+    *lane = -1;
+    return symm_arenas_find(heap, off, begin, bytes);
+}
+
 static void heap_give(void *ctx, uint64_t off) {
     record *r = ctx;
     (void)symm_heap_give(r->heap, off, SYMM_OWNER_ARENA, r->site, NULL);
@@ -113,10 +124,12 @@ static symmResult_t create(symm_heap *h, const symmArenaConfig_t *c, const symm_
                   .sym = o->sym,
                   .dump = (c->flags & SYMM_ARENA_DUMP) != 0};
     symm_heap_ref(h);
-    symm_upstream up = {r, reserve, r->align, !o->sym, heap_take, heap_give};
+    symm_upstream up = {r, reserve, r->align, !o->sym, heap_take, heap_give, heap_room};
     symm_arena_order order = symm_arena_order_of(symm_heap_comm(h), &r->events);
     symmResult_t status = symm_arena_new(&up, &order, o, &r->core);
     if (!status) {
+        symm_heap_set_inside(h, SYMM_OWNER_ARENA, inside, h);
+        symm_arena_is_of(r->core, h);
         status = symm_handle_new(SYMM_KIND_ARENA, r, free_record, (void **)out);
         if (status) symm_arena_end(r->core);
     }

@@ -164,6 +164,12 @@ symmResult_t symm_arena_take(symm_arena *a, symmStream_t s, uint64_t bytes, uint
 symmResult_t symm_arena_take_on(symm_arena *a, int stripe, uint64_t bytes, uint64_t align,
                                 uint64_t *off) {
     if (bytes > a->limit) return too_much(a, bytes);
+    if (bytes > a->super && a->stripes > 1)
+        return SYMM_ERR(symmOutOfMemory,
+                        "arena %s: %llu bytes are more than a superblock of %llu, and no two of a "
+                        "stripe lie side by side where there are %d stripes",
+                        a->name, (unsigned long long)bytes, (unsigned long long)a->super,
+                        a->stripes);
     return symm_sub_take(a->stripe[stripe], bytes, align, off);
 }
 
@@ -185,6 +191,24 @@ static symmResult_t why_not(symm_arena *a, symm_sub *sub, uint64_t off) {
     if (found && q.used && q.off != off) return no_block(a, off, "it lies inside a block");
     if (!found) return no_block(a, off, "it is no memory of this arena");
     return no_block(a, off, "it is free, or was freed already");
+}
+
+int symm_arena_block(symm_arena *a, uint64_t off, uint64_t *begin, uint64_t *bytes) {
+    const symm_super *super = symm_super_at(a, off);
+    symm_sub *owner = super ? atomic_load_explicit(&super->owner, memory_order_acquire) : NULL;
+    pthread_mutex_t *lock = owner ? &owner->lock : &a->lock;
+    symm_piece q = {0};
+    pthread_mutex_lock(lock);
+    int found = owner ? symm_place_at(owner->place, off, &q) : symm_global_at(a, off, &q);
+    pthread_mutex_unlock(lock);
+    if (!found || !q.used || q.off > off) return 0;
+    *begin = q.off;
+    *bytes = q.bytes;
+    if (!owner) return 1;
+    super = symm_super_at(a, q.off); /* it may begin in the one before */
+    const uint32_t is = atomic_load_explicit(
+        &super->block[(q.off & (a->super - 1)) / SYMM_ARENA_UNIT], memory_order_relaxed);
+    return (is & SYMM_BLOCK_LIVE) != 0;
 }
 
 /* Kept for this thread's next call. */

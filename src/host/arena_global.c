@@ -110,6 +110,11 @@ static symmResult_t one_more_piece(symm_arena *a, uint64_t bytes, uint64_t align
                         "arena %s: %llu bytes do not fit: it has %llu of at most %llu bytes",
                         a->name, (unsigned long long)bytes, (unsigned long long)a->held,
                         (unsigned long long)a->limit);
+    if (size > least && a->up.room) { /* less than a piece, rather than none; it may lie askew */
+        const uint64_t room = a->up.room(a->up.ctx),
+                       fits = room > a->super ? (room - a->super) & -a->super : 0;
+        if (size > fits) size = fits > least ? fits : least;
+    }
     SYMM_TRY(a->up.take(a->up.ctx, size, &off));
     symmResult_t status = symm_global_add(a, off, size);
     if (status) a->up.give(a->up.ctx, off);

@@ -69,6 +69,8 @@ typedef struct {
     /* pre: a multiple of the superblock; aligned to that. */
     symmResult_t (*take)(void *ctx, uint64_t bytes, uint64_t *off);
     void (*give)(void *ctx, uint64_t off);
+    /* Bytes of the largest piece that take might find now. NULL: any. */
+    uint64_t (*room)(void *ctx);
 } symm_upstream;
 
 /* What a super knows of the unit at which a block begins; 0: none does. */
@@ -147,6 +149,7 @@ typedef struct symm_arena {
     _Atomic(symmStream_t) only;
     struct symm_arena *next;
     symm_upstream up;
+    const void *of; /* whose offsets these are, once it is told; the process's list's lock */
     symm_arena_order order;
     char name[32];
     uint64_t limit, super, units, piece;
@@ -187,6 +190,8 @@ symmResult_t symm_arena_take(symm_arena *a, symmStream_t s, uint64_t bytes, uint
 symmResult_t symm_arena_take_on(symm_arena *a, int stripe, uint64_t bytes, uint64_t align,
                                 uint64_t *off);
 symmResult_t symm_arena_give(symm_arena *a, symmStream_t s, uint64_t off);
+/* The block of somebody that holds off. 0: none does. */
+int symm_arena_block(symm_arena *a, uint64_t off, uint64_t *begin, uint64_t *bytes);
 void symm_arena_stream_end(symm_arena *a, symmStream_t s);
 /* Empty superblocks of all subs go to the global part. */
 void symm_arena_defragment(symm_arena *a);
@@ -216,6 +221,10 @@ static inline symm_sub *symm_sub_mine(const symm_arena *a) {
 /* The arena can be found by threads that end. */
 void symm_arena_enlist(symm_arena *a);
 void symm_arena_delist(symm_arena *a);
+/* Its offsets are those of `of`, and symm_arenas_find looks in it. */
+void symm_arena_is_of(symm_arena *a, const void *of);
+/* The block that holds off, of all arenas whose offsets are of's. 0: none does. */
+int symm_arenas_find(const void *of, uint64_t off, uint64_t *begin, uint64_t *bytes);
 
 /* ---- arena_sub.c ----------------------------------------------------------------------------------------------------- */
 

@@ -27,6 +27,21 @@ void symm_arena_delist(symm_arena *a) {
     pthread_mutex_unlock(&arenas_lock);
 }
 
+void symm_arena_is_of(symm_arena *a, const void *of) {
+    pthread_mutex_lock(&arenas_lock);
+    a->of = of;
+    pthread_mutex_unlock(&arenas_lock);
+}
+
+int symm_arenas_find(const void *of, uint64_t off, uint64_t *begin, uint64_t *bytes) {
+    int found = 0;
+    pthread_mutex_lock(&arenas_lock); /* keeps them alive */
+    for (symm_arena *a = arenas; a && !found; a = a->next)
+        if (a->of == of) found = symm_arena_block(a, off, begin, bytes);
+    pthread_mutex_unlock(&arenas_lock);
+    return found;
+}
+
 /* ---- what a thread remembers ----------------------------------------------------------------------------------------- */
 
 enum { RECENT = 64 };

@@ -89,13 +89,16 @@ symmResult_t symmFree(symmHeap_t heap, void *ptr) {
 
 /* ---- references ----------------------------------------------------------------------------------------------------- */
 
-/* A block of an owner that divides its own is narrowed to the piece that holds off; 0 where there is none. */
-static int look_inside(const symm_heap *h, uint64_t off, symm_block *b) {
+/* A block of an owner that divides its own is narrowed to the piece that holds off. 0: none does. -1: nobody knows of pieces. */
+static int look_inside(symm_heap *h, uint64_t off, symm_block *b) {
     uint64_t begin, bytes;
     int lane;
-    if (!h->inside[b->owner].find ||
-        !h->inside[b->owner].find(h->inside[b->owner].arg, off, &begin, &bytes, &lane))
-        return 0;
+    symm_heap_lock(h);
+    const symm_heap_inside find = h->inside[b->owner].find;
+    void *arg = h->inside[b->owner].arg;
+    symm_heap_unlock(h);
+    if (!find) return -1;
+    if (!find(arg, off, &begin, &bytes, &lane)) return 0;
     b->off = begin;
     b->bytes = bytes;
     b->lane = lane;
@@ -110,6 +113,15 @@ static int find_apart(const symm_heap *h, uint64_t off, symm_block *b) {
     return 1;
 }
 
+/* Whether off is in a block of somebody's, to which *b is narrowed. What arenas and lanes hold and have not given out is nobody's; what a graph
+ * holds may be in use though its plan is gone, but for tracts, where nothing is. */
+static int is_given(symm_heap *h, uint64_t off, symm_block *b, int apart) {
+    const int in = look_inside(h, off, b);
+    if (in > 0) return 1;
+    if (apart) return 0;
+    return in < 0 || (b->owner != SYMM_OWNER_ARENA && b->owner != SYMM_OWNER_LANE);
+}
+
 /* The heap and block that hold ptr, the heap with one more reference. */
 static symmResult_t locate(const void *ptr, symm_heap **out, symm_block *b) {
     symm_heap *h = symm_heap_of(ptr);
@@ -121,7 +133,7 @@ static symmResult_t locate(const void *ptr, symm_heap **out, symm_block *b) {
     const int apart = find_apart(h, off, b);
     const int found = apart || symm_heap_find(h, off, b);
     symm_heap_unlock(h);
-    if (found && !b->limbo && off < b->off + b->bytes && (look_inside(h, off, b) || !apart)) {
+    if (found && !b->limbo && off < b->off + b->bytes && is_given(h, off, b, apart)) {
         *out = h;
         return symmSuccess;
     }

@@ -375,6 +375,8 @@ void symm_heap_note(symm_heap *h, int freed, uint64_t bytes, int lane, uint64_t 
 }
 
 void symm_heap_set_inside(symm_heap *h, int owner, symm_heap_inside find, void *arg) {
+    symm_heap_lock(h);
     h->inside[owner].find = find;
     h->inside[owner].arg = arg;
+    symm_heap_unlock(h);
 }

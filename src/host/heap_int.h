@@ -68,7 +68,7 @@ struct symm_heap {
     uint64_t calls, digest;
     uint64_t share; /* of it in the communicator's digest */
     symm_ledger *ledger;
-    struct { /* who knows the smaller blocks inside an owner's; the communicator's user thread */
+    struct { /* who knows the smaller blocks inside an owner's; with the lock */
         symm_heap_inside find;
         void *arg;
     } inside[SYMM_OWNER_HEAP + 1];

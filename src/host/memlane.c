@@ -24,10 +24,10 @@ static int inside(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes, int
         if (!symm_place_at(s->pool[z].place, fine, &piece) || !piece.used || piece.off > fine)
             continue;
         const symm_memrec *r = symm_memtable_find(&s->table, symm_mempool_bytes(piece.off));
-        if (!r) return 0;
+        if (!r || r->state != SYMM_REC_LIVE) return 0;
         *begin = r->off;
         *bytes = r->bytes;
-        *lane = r->state == SYMM_REC_LIVE ? r->lane : -1;
+        *lane = r->lane;
         return 1;
     }
     return 0;
