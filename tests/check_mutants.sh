@@ -262,6 +262,8 @@ arena-ended-streams-handle-believed|src/host/arena_global.c|s/symm_pending_disow
 lane-large-blocks-at-lines|src/host/memlane_pool.c|s/symm_mempool_fine(symm_memlane_unit(bytes))/symm_mempool_fine(SYMM_MEMLANE_UNIT)/|plain|unit_lane|small_blocks_are_whole_lines
 lane-pieces-of-a-quarter|src/host/memlane_pool.c|s,reserved / 64 &,reserved / 4 \&,|plain|unit_lane|lanes_of_small_blocks_are_tight
 lane-gives-without-a-mark|src/host/memlane_pool.c|s/SYMM_TRY(symm_memmark_set(l->set->comm, &z->given, l->stream));//|plain|unit_lane|another_lane_comes_behind_the_free
+ledger-leaves-no-marks|src/host/ledger.c|s/leave_marks(l->mine, e->seq, e->digest);/(void)leave_marks;/|plain|fault_heap|a_call_of_long_ago_is_told_by_marks
+ledger-shows-what-does-not-differ|src/host/ledger.c|s/if (!is_first(l, first, r, seq))/if (0 \&\& !is_first(l, first, r, seq))/|plain|fault_heap|a_call_of_long_ago_is_told_by_marks
 graph-nodes-are-not-noted|src/host/memplan_graph.c|/^static symmResult_t add_alloc/,/^}/s/symm_memplan_note(.*);//|plain|thr_lane|ranks_whose_graphs_differ_are_told
 graph-auto-free-frees-nothing|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/p->nlive = 0;//|plain|unit_lane_graph|G_3_4_auto_free_on_launch
 synced-pull-leaves-the-state|src/host/synced_move.c|/^symmResult_t symm_synced_pull/,/^}/s/s->head = SYMM_SYNCED_SYNCED;//|plain|unit_synced|every_state_times_every_call
