@@ -262,6 +262,8 @@ arena-ended-streams-handle-believed|src/host/arena_global.c|s/symm_pending_disow
 lane-large-blocks-at-lines|src/host/memlane_pool.c|s/symm_mempool_fine(symm_memlane_unit(bytes))/symm_mempool_fine(SYMM_MEMLANE_UNIT)/|plain|unit_lane|small_blocks_are_whole_lines
 lane-pieces-of-a-quarter|src/host/memlane_pool.c|s,reserved / 64 &,reserved / 4 \&,|plain|unit_lane|lanes_of_small_blocks_are_tight
 lane-gives-without-a-mark|src/host/memlane_pool.c|s/SYMM_TRY(symm_memmark_set(l->set->comm, &z->given, l->stream));//|plain|unit_lane|another_lane_comes_behind_the_free
+arena-stripes-are-not-compared|src/host/heap_tidy.c|s/return alike ?/return alike >= 0 ?/|plain|unit_arena_heap|ranks_that_differ_on_a_stripe_are_told
+arena-frees-are-not-tallied|src/host/arena_sub.c|s/tally(sub, 0, 0, off);/(void)0;/|plain|unit_arena_heap|ranks_that_differ_on_a_stripe_are_told
 ledger-leaves-no-marks|src/host/ledger.c|s/leave_marks(l->mine, e->seq, e->digest);/(void)leave_marks;/|plain|fault_heap|a_call_of_long_ago_is_told_by_marks
 ledger-shows-what-does-not-differ|src/host/ledger.c|s/if (!is_first(l, first, r, seq))/if (0 \&\& !is_first(l, first, r, seq))/|plain|fault_heap|a_call_of_long_ago_is_told_by_marks
 graph-nodes-are-not-noted|src/host/memplan_graph.c|/^static symmResult_t add_alloc/,/^}/s/symm_memplan_note(.*);//|plain|thr_lane|ranks_whose_graphs_differ_are_told
