@@ -117,7 +117,7 @@ growth-without-agreement|src/host/region.c|s/return symm_comm_agree(g->r->c, t->
 digest-not-in-the-signature|src/host/coll.c|s/return sig ^ (uint32_t)digest.*/return digest ? sig : sig;/|plain|fault_heap|divergence_is_found_among_threads
 digest-noticed-by-new-calls-only|src/host/coll.c|s/if (m->digest != c->digest) {/if (0) {/|plain|fault_heap|divergence_is_found_among_threads
 alignment-not-in-the-digest|src/host/heap_block.c|s/align << 32 . (uint32_t)lane/(uint32_t)lane/|plain|fault_heap|divergence_is_found_among_threads
-who-is-late-is-not-asked|src/host/ledger.c|s/if (!met .. issued(l, a) <= e.issued) continue;/if (1) continue;/|plain|fault_heap|divergence_is_found_among_threads
+who-is-late-is-not-asked|src/host/ledger.c|s/if (!met .. (!kept .. issued(l, a) <= e.issued)) continue;/if (1) continue;/|plain|fault_heap|divergence_is_found_among_threads
 call-that-found-no-room-counts|src/host/coll.c|/^static symmResult_t give/,/^}/s/symm_doing_undo(c);/;/|plain|fault_astray|a_call_that_found_no_room_was_not_made
 who-replays-is-astray|src/host/doing.c|s/if (get(&x->captured) .. get(&y->captured)) return 0;/;/|plain|fault_astray|one_may_replay_what_others_call
 who-has-come-is-astray|src/host/doing.c|s/ahead > get(&x->calls) && get(&y->step) < step/ahead > get(\&x->calls)/|plain|unit_doing|who_is_ahead_or_late_does_not_differ
@@ -269,7 +269,7 @@ ledger-shows-what-does-not-differ|src/host/ledger.c|s/if (!is_first(l, first, r,
 graph-nodes-are-not-noted|src/host/memplan_graph.c|/^static symmResult_t add_alloc/,/^}/s/symm_memplan_note(.*);//|plain|thr_lane|ranks_whose_graphs_differ_are_told
 graph-auto-free-frees-nothing|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/p->nlive = 0;//|plain|unit_lane_graph|G_3_4_auto_free_on_launch
 synced-pull-leaves-the-state|src/host/synced_move.c|/^symmResult_t symm_synced_pull/,/^}/s/s->head = SYMM_SYNCED_SYNCED;//|plain|unit_synced|every_state_times_every_call
-vector-shrinks-before-all-can|src/host/heap_tidy.c|/^static symmResult_t trim(/,/^}/s/    status = meet(h, status, keep, stage);/if (s) shorten(h, s);\n&/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing ranks_that_shrink_to_other_sizes_are_told_at_once
+vector-shrinks-before-all-can|src/host/heap_tidy.c|/^static symmResult_t trim(/,/^}/s/    status = meet(h, status, keep, 0, stage);/if (s) shorten(h, s);\n&/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing ranks_that_shrink_to_other_sizes_are_told_at_once
 vector-size-not-tried-before-it-grows|src/host/vec.c|s/if (!status \&\& bytes > have) status = symm_heap_try_resize(h, bytes);//|plain|unit_vec|a_first_growth_that_fails_on_one_rank_changes_nothing
 vector-that-cannot-shrink-stays-away|src/host/heap_tidy.c|/^symmResult_t symm_heap_shorten/,/^}/s/if (!status) status = symm_heap_try_resize(h, bytes);/SYMM_TRY(symm_heap_try_resize(h, bytes));/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing
 vector-tells-its-size-too-early|src/host/vec.c|/^static symmResult_t grow(/,/^}/s/SYMM_TRY(check_room(h, bytes));/& symm_ledger_publish(h->ledger, bytes);/|plain|unit_vec|peers_read_while_it_grows
