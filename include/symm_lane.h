@@ -134,7 +134,8 @@ typedef struct {
 SYMM_API symmResult_t symmGraphAddAllocNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
                                             const symmAllocNode_t *params, symmNode_t *node,
                                             void **ptr);
-/* ptr: of this plan, with an alloc node among what comes before; or a block that outlives its own graph. */
+/* ptr: of this plan, with an alloc node among what comes before; or a block that outlives its own graph. Both calls are calls on SYM if the block is:
+ * ranks that differ in them are told (symm_heap.h). [local, same order on all ranks] */
 SYMM_API symmResult_t symmGraphAddFreeNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
                                            void *ptr, symmNode_t *node);
 /* A node that only orders: on the host backend it stands for the program's work. */

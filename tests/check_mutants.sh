@@ -117,7 +117,7 @@ growth-without-agreement|src/host/region.c|s/return symm_comm_agree(g->r->c, t->
 digest-not-in-the-signature|src/host/coll.c|s/return sig ^ (uint32_t)digest.*/return digest ? sig : sig;/|plain|fault_heap|divergence_is_found_among_threads
 digest-noticed-by-new-calls-only|src/host/coll.c|s/if (m->digest != c->digest) {/if (0) {/|plain|fault_heap|divergence_is_found_among_threads
 alignment-not-in-the-digest|src/host/heap_block.c|s/align << 32 . (uint32_t)lane/(uint32_t)lane/|plain|fault_heap|divergence_is_found_among_threads
-who-is-late-is-not-asked|src/host/ledger.c|s/if (!met .. issued(l, a) <= e.issued) continue;/if (1) continue;/|plain|fault_heap|divergence_is_found_among_threads
+who-is-late-is-not-asked|src/host/ledger.c|s/if (!met .. (!kept .. issued(l, a) <= e.issued)) continue;/if (1) continue;/|plain|fault_heap|divergence_is_found_among_threads
 call-that-found-no-room-counts|src/host/coll.c|/^static symmResult_t give/,/^}/s/symm_doing_undo(c);/;/|plain|fault_astray|a_call_that_found_no_room_was_not_made
 who-replays-is-astray|src/host/doing.c|s/if (get(&x->captured) .. get(&y->captured)) return 0;/;/|plain|fault_astray|one_may_replay_what_others_call
 who-has-come-is-astray|src/host/doing.c|s/ahead > get(&x->calls) && get(&y->step) < step/ahead > get(\&x->calls)/|plain|unit_doing|who_is_ahead_or_late_does_not_differ
@@ -266,9 +266,14 @@ arena-ended-streams-handle-believed|src/host/arena_global.c|s/symm_pending_disow
 lane-large-blocks-at-lines|src/host/memlane_pool.c|s/symm_mempool_fine(symm_memlane_unit(bytes))/symm_mempool_fine(SYMM_MEMLANE_UNIT)/|plain|unit_lane|small_blocks_are_whole_lines
 lane-pieces-of-a-quarter|src/host/memlane_pool.c|s,reserved / 64 &,reserved / 4 \&,|plain|unit_lane|lanes_of_small_blocks_are_tight
 lane-gives-without-a-mark|src/host/memlane_pool.c|s/SYMM_TRY(symm_memmark_set(l->set->comm, &z->given, l->stream));//|plain|unit_lane|another_lane_comes_behind_the_free
+arena-stripes-are-not-compared|src/host/heap_tidy.c|s/return alike ?/return alike >= 0 ?/|plain|unit_arena_heap|ranks_that_differ_on_a_stripe_are_told
+arena-frees-are-not-tallied|src/host/arena_sub.c|s/tally(sub, 0, 0, off);/(void)0;/|plain|unit_arena_heap|ranks_that_differ_on_a_stripe_are_told
+ledger-leaves-no-marks|src/host/ledger.c|s/leave_marks(l->mine, e->seq, e->digest);/(void)leave_marks;/|plain|fault_heap|a_call_of_long_ago_is_told_by_marks
+ledger-shows-what-does-not-differ|src/host/ledger.c|s/if (!is_first(l, first, r, seq))/if (0 \&\& !is_first(l, first, r, seq))/|plain|fault_heap|a_call_of_long_ago_is_told_by_marks
+graph-nodes-are-not-noted|src/host/memplan_graph.c|/^static symmResult_t add_alloc/,/^}/s/symm_memplan_note(.*);//|plain|thr_lane|ranks_whose_graphs_differ_are_told
 graph-auto-free-frees-nothing|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/p->nlive = 0;//|plain|unit_lane_graph|G_3_4_auto_free_on_launch
 synced-pull-leaves-the-state|src/host/synced_move.c|/^symmResult_t symm_synced_pull/,/^}/s/s->head = SYMM_SYNCED_SYNCED;//|plain|unit_synced|every_state_times_every_call
-vector-shrinks-before-all-can|src/host/heap_tidy.c|/^static symmResult_t trim(/,/^}/s/    status = meet(h, status, keep, stage);/if (s) shorten(h, s);\n&/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing ranks_that_shrink_to_other_sizes_are_told_at_once
+vector-shrinks-before-all-can|src/host/heap_tidy.c|/^static symmResult_t trim(/,/^}/s/    status = meet(h, status, keep, 0, stage);/if (s) shorten(h, s);\n&/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing ranks_that_shrink_to_other_sizes_are_told_at_once
 vector-size-not-tried-before-it-grows|src/host/vec.c|s/if (!status \&\& bytes > have) status = symm_heap_try_resize(h, bytes);//|plain|unit_vec|a_first_growth_that_fails_on_one_rank_changes_nothing
 vector-that-cannot-shrink-stays-away|src/host/heap_tidy.c|/^symmResult_t symm_heap_shorten/,/^}/s/if (!status) status = symm_heap_try_resize(h, bytes);/SYMM_TRY(symm_heap_try_resize(h, bytes));/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing
 vector-tells-its-size-too-early|src/host/vec.c|/^static symmResult_t grow(/,/^}/s/SYMM_TRY(check_room(h, bytes));/& symm_ledger_publish(h->ledger, bytes);/|plain|unit_vec|peers_read_while_it_grows

@@ -384,12 +384,71 @@ static void a_place_without_a_name_is_told_by_its_address(void) {
     hk_threads(RANKS, from_many_places, NULL);
 }
 
+/* The ranks differ in call 7 and make `then` equal calls behind it; last: rank 1 makes so many more. */
+typedef struct {
+    int then, last;
+    const char *says, *never;
+} old_call;
+
+static void long_ago(void *arg) {
+    hk *k = arg;
+    const old_call *o = k->arg;
+    symmHeap_t heap = hk_heap(k, 64 * HK_MB, 2 * HK_MB, 0);
+    symm_heap *h;
+    const char *text;
+    T_OK(symm_heap_enter(heap, 1, &h));
+    for (int i = 1; i <= 6; i++) symm_heap_note(h, 0, 64, -1, 0, NULL);
+    symm_heap_note(h, 0, k->rank == 1 && !o->last ? 99 : 98, -1, 0, NULL);
+    for (int i = 0; i < o->then; i++) symm_heap_note(h, 0, 64, -1, 0, NULL);
+    for (int i = 0; k->rank == 1 && i < o->last; i++) symm_heap_note(h, 0, 77, -1, 0, NULL);
+    symm_heap_leave(h);
+    T_ERR(symmHeapCheck(heap), symmMismatch);
+    text = symmGetLastError(NULL);
+    T_CHECKF(strstr(text, o->says), "%d calls: \"%s\" does not say \"%s\"", o->then, text, o->says);
+    T_CHECKF(!strstr(text, o->never), "%d calls: \"%s\" says \"%s\"", o->then, text, o->never);
+}
+static void a_call_of_long_ago_is_told_by_marks(void) {
+    static const char said[] = "longer ago than";
+    static const old_call jobs[] = {
+        {400, 0, "call 7: rank 0: symmAlloc of 98 bytes", said},
+        {1022, 0, "call 7: rank 0: symmAlloc of 98 bytes", said},
+        {1023, 0, "the last 1023 calls, between calls 1 and 7", "of 98 bytes"},
+        {1024, 0, "the last 1023 calls, between calls 1 and 8", "of 64 bytes"},
+        {1200, 0, "the last 1023 calls, between calls 1 and 128", "of 64 bytes"},
+        {100000, 0, "the last 1023 calls, between calls 1 and 8192", "of 64 bytes"},
+        {0, 50, "call 8: rank 1: symmAlloc of 77 bytes", said},
+        {0, 2000, "call 8: rank 1: one of 2000 more, longer ago", "of 77 bytes"}};
+    T_EXPECT_WARNINGS();
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        old_call o = jobs[i];
+        hk_threads(RANKS, long_ago, &o);
+    }
+}
+
+/* Also where the ranks had agreed for long: to an eighth of how long ago it is. */
+static void late_divergence(void *arg) {
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 64 * HK_MB, 2 * HK_MB, 0);
+    symm_heap *h;
+    T_OK(symm_heap_enter(heap, 1, &h));
+    for (int i = 1; i <= 60000; i++)
+        symm_heap_note(h, 0, i == 50000 && k->rank == 2 ? 99 : 64, -1, 0, NULL);
+    symm_heap_leave(h);
+    T_ERR(symmHeapCheck(heap), symmMismatch);
+    T_MSG(symmGetLastError(NULL), "ranks 0 and 2, ");
+    T_MSG(symmGetLastError(NULL), "between calls 49153 and 50176");
+}
+static void marks_are_closer_the_later_they_are(void) {
+    T_EXPECT_WARNINGS();
+    hk_processes(RANKS, late_divergence, NULL);
+}
+
 /* Orders that change nothing are no divergence. */
 static void two_heaps(void *arg) {
     hk *k = arg;
     symmHeap_t a = hk_heap(k, 64 * HK_MB, 2 * HK_MB, 2 * HK_MB),
                b = hk_heap(k, 64 * HK_MB, 2 * HK_MB, 2 * HK_MB);
-    for (int i = 0; i < 300; i++) { /* longer than the ledger */
+    for (int i = 0; i < 1200; i++) { /* longer than the ledger */
         symmHeap_t first = k->rank == 1 ? b : a, second = k->rank == 1 ? a : b;
         hk_sym(first, 64);
         hk_sym(second, 64);
@@ -407,4 +466,5 @@ static void what_has_no_order_is_no_divergence(void) {
 
 T_MAIN(T(errors_in_processes), T(errors_in_thread_ranks), T(a_rank_killed_while_growing),
        T(divergence_is_found_among_processes), T(divergence_is_found_among_threads),
-       T(a_place_without_a_name_is_told_by_its_address), T(what_has_no_order_is_no_divergence))
+       T(a_place_without_a_name_is_told_by_its_address), T(a_call_of_long_ago_is_told_by_marks),
+       T(marks_are_closer_the_later_they_are), T(what_has_no_order_is_no_divergence))

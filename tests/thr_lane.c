@@ -29,13 +29,17 @@ static void rank_thread(int rank, int n, void *arg) {
     if (k.comm) lk_close(&k);
 }
 
+static void run_job(int n, job *j) {
+    lk_env();
+    T_OK(symmCommInitAll(j->comms, n, NULL));
+    pthread_barrier_init(&j->meet, NULL, (unsigned)n);
+    T_THREADS(n, rank_thread, j);
+    pthread_barrier_destroy(&j->meet);
+}
+
 static void run(int n, int lanes, uint64_t sym, void (*fn)(lk *, void *)) {
     job j = {.fn = fn, .lanes = lanes, .sym = sym};
-    lk_env();
-    T_OK(symmCommInitAll(j.comms, n, NULL));
-    pthread_barrier_init(&j.meet, NULL, (unsigned)n);
-    T_THREADS(n, rank_thread, &j);
-    pthread_barrier_destroy(&j.meet);
+    run_job(n, &j);
 }
 
 /* The same value on every rank. */
@@ -289,6 +293,63 @@ static void ranks_that_differ_are_told(void) {
     run(2, 1, 4 * LK_MB, diverging);
 }
 
+enum { NODE_SIZE, NODE_FREE, CAPTURED_FREE, LATER_FREE, GRAPHS };
+
+/* The ranks' graphs differ in one call. */
+static void bend_graph(lk *k, int how) {
+    symmStream_t s = k->stream[0];
+    symmAllocNode_t a = {.size = sizeof a, .bytes = k->rank && how == NODE_SIZE ? 768 : 256};
+    symmGraphPlan_t plan;
+    symmNode_t node;
+    void *p, *q;
+    if (how < CAPTURED_FREE) {
+        T_OK(symmPlanCreate(k->lane[0], NULL, 0, &plan));
+        T_OK(symmGraphAddAllocNode(plan, NULL, 0, &a, &node, &p));
+        if (how == NODE_FREE && k->rank)
+            T_OK(symmGraphAddFreeNode(plan, &node, 1, p, &node));
+        else if (how == NODE_FREE)
+            T_OK(symmGraphAddAllocNode(plan, &node, 1, &a, &node, &q));
+        T_OK(symmPlanDestroy(plan));
+        return;
+    }
+    T_OK(symmStreamBeginCapture(s));
+    p = lk_sym(k->lane[0], 256);
+    if (how == CAPTURED_FREE && k->rank) lk_free(k->lane[0], p);
+    if (how == CAPTURED_FREE && !k->rank) lk_sym(k->lane[0], 768);
+    symmGraph_t g = lk_end(s);
+    if (how == LATER_FREE) {
+        plan = lk_bind(k->lane[0], g, 0);
+        T_OK(symmPlanLaunch(plan, g, s));
+        if (k->rank) lk_free(k->lane[0], p);
+        lk_sym(k->lane[0], 256);
+        if (!k->rank) lk_free(k->lane[0], p);
+        T_OK(symmPlanDestroy(plan));
+    }
+    T_OK(symmGraphDestroy(g));
+}
+
+static void diverging_graph(lk *k, void *arg) {
+    job *j = arg;
+    const int how = (int)atomic_load(&j->word[0]);
+    bend_graph(k, how);
+    meet(j);
+    T_ERR(symmHeapCheck(k->heap), symmMismatch);
+    T_MSG(symmGetLastError(k->comm), how == NODE_SIZE ? "symmAlloc of 768" : "symmFree of 256");
+    T_MSG(symmGetLastError(k->comm), "from thr_lane");
+    T_OK(symmCommAbort(k->comm));
+    T_OK(symmLaneDestroy(k->lane[0]));
+    T_OK(symmStreamDestroy(k->stream[0]));
+    k->comm = NULL;
+}
+
+static void ranks_whose_graphs_differ_are_told(void) {
+    T_EXPECT_WARNINGS();
+    for (int how = 0; how < GRAPHS; how++) {
+        job j = {.fn = diverging_graph, .lanes = 1, .sym = 4 * LK_MB, .word = {(uint64_t)how}};
+        run_job(2, &j);
+    }
+}
+
 /* ---- graph order ----------------------------------------------------------------------------------------- */
 
 /* Alloc, late writes of a peer, free, and the same place again; many replays, at every rank's own pace. */
@@ -517,7 +578,7 @@ T_MAIN(T(a_late_peer_does_not_write_into_a_block_used_again),
        T(other_streams_and_empty_calls_spare_none), T(one_barrier_serves_many_small_blocks),
        T(a_lane_takes_anothers_bytes_behind_its_epoch), T(offsets_do_not_depend_on_the_ranks_pace),
        T(lanes_end_with_blocks_that_peers_still_write), T(ranks_that_differ_are_told),
-       T(G_3_3_a_replay_waits_for_late_peers), T(captured_collectives_spare_barriers),
-       T(replays_are_ordered_with_eager_barriers), T(barriers_are_not_put_beside_other_calls),
-       T(explicit_nodes_of_several_ranks), T(G_7_all_ranks_answer_alike),
-       T(G_3_3_another_graph_waits_for_every_ranks_free))
+       T(ranks_whose_graphs_differ_are_told), T(G_3_3_a_replay_waits_for_late_peers),
+       T(captured_collectives_spare_barriers), T(replays_are_ordered_with_eager_barriers),
+       T(barriers_are_not_put_beside_other_calls), T(explicit_nodes_of_several_ranks),
+       T(G_7_all_ranks_answer_alike), T(G_3_3_another_graph_waits_for_every_ranks_free))

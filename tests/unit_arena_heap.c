@@ -428,6 +428,70 @@ static void symmetric_offsets_on_threads(void) {
     hk_threads(3, symmetric_rank, NULL);
 }
 
+/* The last rank differs on stripe `stripe`: in a size, a free, the order, the number of calls. */
+enum { OTHER_SIZE, OTHER_FREE, OTHER_ORDER, ONE_MORE, BENT };
+
+static void bend(symmArena_t a, int stripe, int how, int other) {
+    void *p, *q, *r;
+    T_OK(symmArenaAllocOn(a, stripe, how == OTHER_SIZE && other ? 300 : 200, 0, &p));
+    T_OK(symmArenaAllocOn(a, stripe, how == OTHER_ORDER && other ? 5000 : 2000, 0, &q));
+    T_OK(symmArenaAllocOn(a, stripe, how == OTHER_ORDER && other ? 2000 : 5000, 0, &r));
+    T_OK(symmArenaFree(a, how == OTHER_FREE && other ? p : q, NULL));
+    if (how == ONE_MORE && other) T_OK(symmArenaFree(a, r, NULL));
+}
+
+static void differing_rank(void *arg) {
+    hk *k = arg;
+    const int how = *(const int *)k->arg, stripe = how == ONE_MORE ? 0 : 30 + how;
+    char says[80];
+    symmHeap_t heap = hk_heap(k, 64 * MB, 16 * MB, 4 * MB);
+    symmArena_t first = open_arena(heap, SYMM_ARENA_SYM, MB, 2);
+    symmArena_t a = open_arena(heap, SYMM_ARENA_SYM, 2 * MB, 40);
+    void *p;
+    for (int i = 0; i < 2; i++) T_OK(symmArenaAllocOn(first, i ^ (k->rank & 1), 999, 0, &p));
+    T_OK(symmHeapCheck(heap)); /* between stripes there is no order */
+    bend(a, stripe, how, k->rank == k->n - 1);
+    hk_barrier(k);
+    if (how == ONE_MORE) {
+        T_OK(symmHeapGrow(heap, 2 * MB, 0)); /* it may be on its way */
+        T_OK(symmHeapCollect(heap));
+        snprintf(says, sizeof says, "rank 0 has made 4, rank %d 5", k->n - 1);
+    } else {
+        T_ERR(symmHeapGrow(heap, 2 * MB, 0), symmMismatch);
+        T_ERR(symmHeapCollect(heap), symmMismatch);
+        snprintf(says, sizeof says, "rank 0 has made 4, rank %d 4, of other", k->n - 1);
+    }
+    T_ERR(symmHeapCheck(heap), symmMismatch);
+    T_MSG(symmGetLastError(NULL), says);
+    snprintf(says, sizeof says, "on stripe %d of symmetric arena 2 ", stripe);
+    T_MSG(symmGetLastError(NULL), says);
+    T_OK(symmArenaDestroy(a));
+    T_OK(symmHeapCheck(heap)); /* gone with it */
+    T_OK(symmArenaDestroy(first));
+    T_OK(symmHeapDestroy(heap));
+}
+
+static void other_stripes_rank(void *arg) {
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 64 * MB, 16 * MB, 4 * MB);
+    symmArena_t a = open_arena(heap, SYMM_ARENA_SYM, MB, k->rank ? 3 : 2);
+    void *p;
+    T_OK(symmArenaAllocOn(a, 0, 100, 0, &p));
+    T_ERR(symmHeapCheck(heap), symmMismatch);
+    T_MSG(symmGetLastError(NULL), "another number of stripes on rank 1 than on rank 0");
+    T_OK(symmArenaDestroy(a));
+    T_OK(symmHeapDestroy(heap));
+}
+
+static void ranks_that_differ_on_a_stripe_are_told(void) {
+    T_EXPECT_WARNINGS();
+    for (int how = 0; how < BENT; how++) {
+        hk_threads(3, differing_rank, &how);
+        hk_processes(2, differing_rank, &how);
+    }
+    hk_threads(2, other_stripes_rank, NULL);
+}
+
 /* Each rank its own blocks, of its own sizes; a peer reads them through a reference. */
 static void local_rank(void *arg) {
     hk *k = arg;
@@ -454,4 +518,5 @@ static void peers_read_local_blocks(void) {
 T_MAIN(T(bad_arguments), T(blocks_hold_what_is_written), T(what_is_held_is_filled),
        T(dump_log_on_failure), T(growth_is_the_callers), T(an_arena_outlives_its_heaps_handle),
        T(streams_use_the_arena), T(captured_streams_are_refused), T(symmetric_offsets_on_processes),
-       T(symmetric_offsets_on_threads), T(peers_read_local_blocks))
+       T(symmetric_offsets_on_threads), T(ranks_that_differ_on_a_stripe_are_told),
+       T(peers_read_local_blocks))

@@ -21,6 +21,7 @@ struct symm_arena_handle {
     uint64_t align;   /* largest: the granularity */
     uint64_t superblock;
     int sym, dump;
+    symm_stripes stripes; /* sym: what the heap's ranks compare */
 };
 typedef struct symm_arena_handle record;
 
@@ -48,6 +49,17 @@ static int inside(void *heap, uint64_t off, uint64_t *begin, uint64_t *bytes, in
 static void heap_give(void *ctx, uint64_t off) {
     record *r = ctx;
     (void)symm_heap_give(r->heap, off, SYMM_OWNER_ARENA, r->site, NULL);
+}
+
+static void look_at_stripe(void *ctx, int stripe, uint64_t *calls, uint64_t *digest) {
+    const record *r = ctx;
+    symm_sub_tally(r->core->stripe[stripe], calls, digest);
+}
+
+static void show_stripes(record *r) {
+    r->stripes = (symm_stripes){
+        .count = r->core->stripes, .name = r->core->name, .look = look_at_stripe, .ctx = r};
+    symm_heap_watch(r->heap, &r->stripes);
 }
 
 /* ---- create and destroy ---------------------------------------------------------------------------------------------- */
@@ -133,7 +145,10 @@ static symmResult_t create(symm_heap *h, const symmArenaConfig_t *c, const symm_
         status = symm_handle_new(SYMM_KIND_ARENA, r, free_record, (void **)out);
         if (status) symm_arena_end(r->core);
     }
-    if (status) free_record(r);
+    if (status)
+        free_record(r);
+    else if (o->sym)
+        show_stripes(r);
     return status;
 }
 
@@ -181,6 +196,7 @@ symmResult_t symmArenaDestroy(symmArena_t arena) {
     if (entered) SYMM_TRY(symm_heap_enter(r->heap_handle, 0, &h));
     if (symm_handle_close(SYMM_KIND_ARENA, arena)) {
         r->site = __builtin_return_address(0);
+        if (r->sym) symm_heap_unwatch(r->heap, &r->stripes);
         symm_arena_end(r->core);
         symm_handle_put(SYMM_KIND_ARENA, arena);
     }

@@ -125,6 +125,7 @@ typedef struct symm_sub {
     int ordinal;                  /* in order of creation: its name */
     _Atomic int kind;
     uint64_t supers;
+    uint64_t calls, digest; /* of a stripe */
     pthread_mutex_t
         far_lock; /* the three below: what others freed and this sub has not placed again yet */
     uint64_t *far;
@@ -240,6 +241,8 @@ int symm_sub_collect(symm_sub *sub);
 /* Empty superblocks go to the global part, but for `keep` of them. lock. */
 void symm_sub_tidy(symm_sub *sub, uint64_t keep);
 symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, uint64_t *off);
+/* How many calls there were on a stripe that changed it, and a digest of them, which are equal on ranks that keep to one order. */
+void symm_sub_tally(symm_sub *sub, uint64_t *calls, uint64_t *digest);
 /* A block of this sub whose mark was taken away already. */
 void symm_sub_give(symm_sub *sub, uint64_t off);
 void symm_sub_give_far(symm_sub *sub, uint64_t off, symmStream_t s);

@@ -65,8 +65,25 @@ static void give_locked(symm_sub *sub, uint64_t off, uint64_t ended) {
     if (kind != SYMM_SUB_STRIPE) release_at(sub, off, kind == SYMM_SUB_ENDED ? ended : 1);
 }
 
+/* Of a stripe; bytes 0: a free. With the lock. */
+static void tally(symm_sub *sub, uint64_t bytes, uint64_t align, uint64_t off) {
+    uint64_t d = (sub->digest ^ bytes) * 0x9fb21c651e98df25ull;
+    d = (d ^ d >> 32 ^ align) * 0x9fb21c651e98df25ull;
+    d = (d ^ d >> 32 ^ off) * 0x9fb21c651e98df25ull;
+    sub->digest = d ^ d >> 32 ^ ++sub->calls;
+}
+
+void symm_sub_tally(symm_sub *sub, uint64_t *calls, uint64_t *digest) {
+    pthread_mutex_lock(&sub->lock);
+    *calls = sub->calls;
+    *digest = sub->digest;
+    pthread_mutex_unlock(&sub->lock);
+}
+
 void symm_sub_give(symm_sub *sub, uint64_t off) {
     pthread_mutex_lock(&sub->lock);
+    if (atomic_load_explicit(&sub->kind, memory_order_relaxed) == SYMM_SUB_STRIPE)
+        tally(sub, 0, 0, off);
     give_locked(sub, off, UINT64_MAX);
     pthread_mutex_unlock(&sub->lock);
 }
@@ -248,6 +265,7 @@ symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, uint64
         pthread_mutex_lock(&sub->lock);
         *off = place_here(sub, bytes, align, &why);
         symmResult_t status = symmSuccess;
+        if (stripe && *off != SYMM_PLACE_NONE) tally(sub, bytes, align, *off);
         if (*off == SYMM_PLACE_NONE && !stripe) {
             status = symm_sub_drain(sub, 1);
             if (!status) *off = place_here(sub, bytes, align, &why);

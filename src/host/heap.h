@@ -59,6 +59,19 @@ uint64_t symm_heap_room(const symm_heap *h, unsigned flags);
 /* A call on SYM that an object made of the heap has answered out of what it holds: it enters the digest, and the ledger as a lane's. */
 void symm_heap_note(symm_heap *h, int freed, uint64_t bytes, int lane, uint64_t off,
                     const void *site);
+/* Stripes of an object made of the heap, calls on each of which have one order on all ranks, but none with those on others. look: how many calls this
+ * rank has made on one, and their digest. Where the ranks meet about the heap they compare; no call sends a message. */
+typedef struct symm_stripes {
+    struct symm_stripes *next;
+    uint32_t id; /* from 1; given by watch */
+    int count;
+    const char *name;
+    void (*look)(void *ctx, int stripe, uint64_t *calls, uint64_t *digest);
+    void *ctx;
+} symm_stripes;
+/* The communicator's user thread, in the same order on all ranks. s stays where it is until unwatch, which may come behind the end of the heap's handle. */
+void symm_heap_watch(symm_heap *h, symm_stripes *s);
+void symm_heap_unwatch(symm_heap *h, symm_stripes *s);
 /* Blocks of that owner hold smaller ones: symmMemQuery, symmRefOf and dumps ask `find` for the one that holds off. 1: found, and begin, bytes and
  * lane (-1 none) written. NULL: none do. Called in the thread of the query. */
 typedef int (*symm_heap_inside)(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes,

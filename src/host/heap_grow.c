@@ -162,7 +162,7 @@ static symmResult_t keep(plan *p, uint64_t local_extent) {
 
 typedef struct { /* what the ranks tell each other */
     int32_t code, count;
-    uint64_t sym, local_extent, digest;
+    uint64_t sym, local_extent, digest, stripes;
 } offer;
 
 symmResult_t symm_heap_compare(const symm_heap *h, uint64_t digest0, uint64_t digest, int rank,
@@ -177,15 +177,17 @@ symmResult_t symm_heap_compare(const symm_heap *h, uint64_t digest0, uint64_t di
 }
 
 /* All see the same offers and say the same. */
-static symmResult_t compare(const symm_heap *h, const offer *all, const char *stage) {
+static symmResult_t compare(symm_heap *h, const offer *all, const char *stage) {
+    int alike = 1;
     for (int r = 1; r < h->comm->nranks; r++) {
         if (all[r].sym != all[0].sym)
             return SYMM_ERR(symmMismatch,
                             "%s: by %llu bytes of zone SYM on rank 0, by %llu on rank %d", stage,
                             (unsigned long long)all[0].sym, (unsigned long long)all[r].sym, r);
         SYMM_TRY(symm_heap_compare(h, all[0].digest, all[r].digest, r, stage));
+        alike &= all[r].stripes == all[0].stripes;
     }
-    return symmSuccess;
+    return alike ? symmSuccess : symm_heap_stripes_compare(h, 0, stage);
 }
 
 static symmResult_t grow(symm_heap *h, symmResult_t status, symm_growth *g, plan *p, symm_more more,
@@ -197,7 +199,8 @@ static symmResult_t grow(symm_heap *h, symmResult_t status, symm_growth *g, plan
                   .count = g->count,
                   .sym = more.sym,
                   .local_extent = p->extent[SYMM_ZONE_LOCAL],
-                  .digest = h->digest};
+                  .digest = h->digest,
+                  .stripes = symm_heap_stripes_word(h)};
     SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, g->stage));
     for (int r = 0; r < c->nranks; r++)
         if (all[r].code) return symm_comm_agree(c, status, g->stage);

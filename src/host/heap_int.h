@@ -1,5 +1,5 @@
 /* heap_int.h - the record of a heap, for the files that are it: heap.c (life, finding), heap_block.c (blocks), heap_api.c (public calls on them),
- * heap_grow.c (memory behind the zones), heap_tract.c (addresses of no zone), heap_tidy.c (trim, collect, check), heap_guard.c; and for the
+ * heap_grow.c (memory behind the zones), heap_tract.c (addresses of no zone), heap_tidy.c (trim, collect, check), heap_stripes.c (calls on stripes), heap_guard.c; and for the
  * communicator, which ends its heaps.
  *
  * A zone counts its own offsets up from 0: those of SYM are the heap's, those of LOCAL run against them (zone offset z of a piece is
@@ -68,6 +68,8 @@ struct symm_heap {
     uint64_t calls, digest;
     uint64_t share; /* of it in the communicator's digest */
     symm_ledger *ledger;
+    symm_stripes *stripes; /* heap_stripes.c; by age */
+    uint32_t stripes_made;
     struct { /* who knows the smaller blocks inside an owner's; with the lock */
         symm_heap_inside find;
         void *arg;
@@ -151,6 +153,13 @@ symmResult_t symm_heap_compare(const symm_heap *h, uint64_t digest0, uint64_t di
                                const char *stage);
 /* Whether a block of that size would fit if memory lay behind every address that this zone could get. With the lock. */
 int symm_heap_could(const symm_heap *h, int zone, uint64_t bytes, uint64_t align);
+
+/* ---- heap_stripes.c ---- */
+/* Equal where the ranks have made the same calls on every stripe. */
+uint64_t symm_heap_stripes_word(const symm_heap *h);
+/* The words differ between ranks, which all know: symmMismatch, alike on all, that names the stripe. still: no thread uses stripes meanwhile; else
+ * only those on which the ranks have made as many calls can be compared. [collective] */
+symmResult_t symm_heap_stripes_compare(symm_heap *h, int still, const char *stage);
 
 /* ---- heap_tract.c ---- */
 /* The tract that holds off; 0 if none does. With the lock. */

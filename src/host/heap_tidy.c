@@ -13,14 +13,19 @@
 
 typedef struct { /* the first message of each */
     int32_t code, pad;
-    uint64_t digest, keep;
+    uint64_t digest, keep, stripes;
 } hello;
 
-/* All ranks are here, none has failed, and they mean the same. Their work on the heap has ended before they came. */
-static symmResult_t meet(symm_heap *h, symmResult_t status, uint64_t keep, const char *stage) {
+/* All ranks are here, none has failed, and they mean the same. still: as in symm_heap_stripes_compare. Their work on the heap has ended before they came. */
+static symmResult_t meet(symm_heap *h, symmResult_t status, uint64_t keep, int still,
+                         const char *stage) {
     symm_comm *c = h->comm;
+    int alike = 1;
     hello all[SYMM_MAX_RANKS];
-    hello mine = {.code = (int32_t)status, .digest = h->digest, .keep = keep};
+    hello mine = {.code = (int32_t)status,
+                  .digest = h->digest,
+                  .keep = keep,
+                  .stripes = symm_heap_stripes_word(h)};
     SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, stage));
     for (int r = 0; r < c->nranks; r++)
         if (all[r].code) return symm_comm_agree(c, status, stage);
@@ -29,8 +34,9 @@ static symmResult_t meet(symm_heap *h, symmResult_t status, uint64_t keep, const
             return SYMM_ERR(symmMismatch, "%s: keep is %llu on rank 0, %llu on rank %d", stage,
                             (unsigned long long)all[0].keep, (unsigned long long)all[r].keep, r);
         SYMM_TRY(symm_heap_compare(h, all[0].digest, all[r].digest, r, stage));
+        alike &= all[r].stripes == all[0].stripes;
     }
-    return symmSuccess;
+    return alike ? symmSuccess : symm_heap_stripes_compare(h, still, stage);
 }
 
 /* ---- trim ------------------------------------------------------------------------------------------------------------- */
@@ -116,7 +122,7 @@ static symmResult_t trim(symm_heap *h, symmResult_t status, uint64_t keep, const
     leaving *all = SYMM_FAIL_ALLOC(heap_leaving, calloc((size_t)c->nranks, sizeof *all));
     if (!status && (!list || !all))
         status = SYMM_ERR(symmOutOfMemory, "no memory to list what heap %s trims", h->name);
-    status = meet(h, status, keep, stage);
+    status = meet(h, status, keep, 0, stage);
     if (status) {
         free(list);
         free(all);
@@ -273,7 +279,7 @@ static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site)
     const int apart = h->ntracts; /* equal on all ranks */
     symmResult_t soft = symmSuccess;
     if (!status) status = symm_memlate_settle(h);
-    SYMM_TRY(meet(h, status, 0, collecting));
+    SYMM_TRY(meet(h, status, 0, 0, collecting));
     SYMM_TRY(collect_all(h, &blocks, site, &soft));
     collect_local(h, site);
     if (!apart) return symmSuccess;
@@ -293,7 +299,7 @@ typedef struct {
 
 static symmResult_t check(symm_heap *h, symmResult_t status) {
     if (!status && h->guard) status = symm_guard_check(h);
-    return meet(h, status, 0, "checking a heap");
+    return meet(h, status, 0, 1, "checking a heap");
 }
 
 static symmResult_t tidy_job(void *p) {

@@ -18,7 +18,12 @@ enum {
     SITES = 64,
     PROBES = 8,
     HEAD = 8192, /* bytes before the ring */
-    PART = HEAD + SYMM_LEDGER_CALLS * WORDS * 8
+    /* Marks: the digests after the last 16 multiples of 128 calls, of 256, ... So of a call that the ring has lost it is known
+     * where it lies to an eighth of how long ago it is; and all the way back to the first. */
+    STEP = 7,
+    LEVELS = 32,
+    EACH = 16,
+    PART = HEAD + LEVELS * EACH * 16 + SYMM_LEDGER_CALLS * WORDS * 8
 };
 
 typedef struct { /* a place of the program, as text; never changed once site is stored */
@@ -26,11 +31,16 @@ typedef struct { /* a place of the program, as text; never changed once site is 
     _Atomic uint64_t text[SYMM_LEDGER_SITE / 8];
 } named;
 
+typedef struct {
+    _Atomic uint64_t seq, digest;
+} mark;
+
 typedef struct { /* a rank's part */
     _Atomic uint64_t count;
     _Atomic uint64_t size; /* of a vector */
     named sites[SITES];
     char pad[HEAD - 16 - SITES * sizeof(named)];
+    mark marks[LEVELS][EACH];
     _Atomic uint64_t entry[SYMM_LEDGER_CALLS][WORDS];
 } ring;
 _Static_assert(sizeof(ring) == PART, "whole pages");
@@ -127,6 +137,20 @@ static void put(_Atomic uint64_t *at, uint64_t v) {
     atomic_store_explicit(at, v, memory_order_release);
 }
 
+static mark *mark_of(ring *r, uint64_t seq, int level) {
+    return &r->marks[level][(seq >> (STEP + level)) % EACH];
+}
+
+/* In words as an entry is; once in 128 calls, two marks on average. */
+static void leave_marks(ring *r, uint64_t seq, uint64_t digest) {
+    for (int i = 0; i < LEVELS && seq % (1ull << (STEP + i)) == 0; i++) {
+        mark *m = mark_of(r, seq, i);
+        put(&m->seq, 0);
+        put(&m->digest, digest);
+        put(&m->seq, seq);
+    }
+}
+
 void symm_ledger_note(symm_ledger *l, const symm_entry *e, const void *site) {
     _Atomic uint64_t *at = l->mine->entry[e->seq % SYMM_LEDGER_CALLS];
     named *n = find_site(l->mine, (uintptr_t)site);
@@ -140,6 +164,7 @@ void symm_ledger_note(symm_ledger *l, const symm_entry *e, const void *site) {
     put(&at[5], e->off);
     put(&at[6], (uint64_t)(uint32_t)e->lane << 32 | (uint32_t)e->op);
     put(&at[7], (uintptr_t)site);
+    if (__builtin_expect(e->seq % (1u << STEP) == 0, 0)) leave_marks(l->mine, e->seq, e->digest);
     /* Both pair with the acquires in get and symm_ledger_differ. */
     atomic_store_explicit(&at[0], e->seq, memory_order_release);
     atomic_store_explicit(&l->mine->count, e->seq, memory_order_release);
@@ -179,18 +204,72 @@ static void word_call(char *out, size_t cap, const symm_entry *e, const char *si
     if (n > 0 && (size_t)n < cap) snprintf(out + n, cap - (size_t)n, ", from %s", site);
 }
 
+/* The digest after call seq, which is a mark of that level; 0 if it is not there (any more). */
+static int get_mark(const symm_ledger *l, int rank, uint64_t seq, int level, uint64_t *digest) {
+    mark *m = mark_of(ring_of(l, rank), seq, level);
+    if (atomic_load_explicit(&m->seq, memory_order_acquire) != seq) return 0;
+    *digest = atomic_load_explicit(&m->digest, memory_order_acquire);
+    return atomic_load_explicit(&m->seq, memory_order_relaxed) == seq;
+}
+
+/* Ranks a and b agree in call *lo and differ in call *hi, as far as is known: the marks that both have bring the two together. */
+static void narrow(const symm_ledger *l, int a, int b, uint64_t *lo, uint64_t *hi) {
+    uint64_t da, db;
+    for (int level = 0; level < LEVELS; level++)
+        for (int i = 0; i < EACH; i++) {
+            const uint64_t seq =
+                atomic_load_explicit(&ring_of(l, a)->marks[level][i].seq, memory_order_acquire);
+            if (seq <= *lo || seq >= *hi || !get_mark(l, a, seq, level, &da) ||
+                !get_mark(l, b, seq, level, &db))
+                continue;
+            *(da == db ? lo : hi) = seq;
+        }
+}
+
+/* Is call seq the first in which ranks a and b differ, who differ in it? */
+static int is_first(const symm_ledger *l, int a, int b, uint64_t seq) {
+    symm_entry ea, eb;
+    char site[SYMM_LEDGER_SITE];
+    uint64_t lo = 0, hi = seq;
+    if (get(l, a, seq - 1, &ea, site) && get(l, b, seq - 1, &eb, site))
+        return ea.digest == eb.digest;
+    narrow(l, a, b, &lo, &hi);
+    return lo == seq - 1;
+}
+
+/* What marks tell of ranks that differ from rank a: of the one that does so first. known differs in call hi; -1: nobody is known to yet. */
+static int older(const symm_ledger *l, int a, int known, uint64_t hi, char *text, size_t cap) {
+    uint64_t first = UINT64_MAX, behind = 0;
+    int who = -1;
+    for (int b = 0; b < l->nranks; b++) {
+        uint64_t lo = 0, to = hi;
+        if (b != a) narrow(l, a, b, &lo, &to);
+        if ((to == hi && b != known) || to >= first) continue;
+        first = to;
+        behind = lo;
+        who = b;
+    }
+    if (who < 0) return 0;
+    snprintf(text, cap,
+             "ranks %d and %d, longer ago than the last %d calls, between calls %llu and %llu",
+             a < who ? a : who, a < who ? who : a, SYMM_LEDGER_CALLS - 1,
+             (unsigned long long)behind + 1, (unsigned long long)first);
+    return 1;
+}
+
 /* 1 if call seq differs between two of the ranks that have made it: the others may be on their way. */
-static int compare(const symm_ledger *l, uint64_t seq, int oldest, char *text, size_t cap) {
+static int compare(const symm_ledger *l, uint64_t seq, char *text, size_t cap) {
     symm_entry a = {0}, b;
     char sa[SYMM_LEDGER_SITE], sb[SYMM_LEDGER_SITE], wa[200], wb[200];
     int first = 0;
     while (first < l->nranks && !get(l, first, seq, &a, sa)) first++;
     for (int r = first + 1; r < l->nranks; r++) {
         if (!get(l, r, seq, &b, sb) || b.digest == a.digest) continue;
+        if (!is_first(l, first, r, seq)) return older(l, first, r, seq, text, cap);
         word_call(wa, sizeof wa, &a, sa);
         word_call(wb, sizeof wb, &b, sb);
-        snprintf(text, cap, "call %llu%s: rank %d: %s; rank %d: %s", (unsigned long long)seq,
-                 oldest && seq > 1 ? " (or an older one)" : "", first, wa, r, wb);
+        snprintf(text, cap, "call %llu: rank %d: %s; rank %d: %s", (unsigned long long)seq, first,
+                 wa, r, wb);
         return 1;
     }
     return 0;
@@ -208,12 +287,17 @@ static int find_extra(const symm_ledger *l, int met, const uint64_t *count, char
     char site[SYMM_LEDGER_SITE], words[200];
     for (int a = 0; a < l->nranks; a++)
         for (int b = 0; b < l->nranks; b++) {
-            if (count[b] <= count[a] || !get(l, b, count[a] + 1, &e, site)) continue;
-            if (!met && issued(l, a) <= e.issued) continue;
+            if (count[b] <= count[a]) continue;
+            const int kept = get(l, b, count[a] + 1, &e, site);
+            if (!met && (!kept || issued(l, a) <= e.issued)) continue;
             /* It may have made the call, and issued that collective, since its calls were counted. */
             if (atomic_load_explicit(&ring_of(l, a)->count, memory_order_acquire) != count[a])
                 return -1;
-            word_call(words, sizeof words, &e, site);
+            if (kept)
+                word_call(words, sizeof words, &e, site);
+            else
+                snprintf(words, sizeof words, "one of %llu more, longer ago than the last %d",
+                         (unsigned long long)(count[b] - count[a]), SYMM_LEDGER_CALLS);
             snprintf(text, cap, "call %llu: rank %d: %s; rank %d: none",
                      (unsigned long long)count[a] + 1, b, words, a);
             return 1;
@@ -229,7 +313,9 @@ static int look(const symm_ledger *l, int met, char *text, size_t cap) {
     }
     const uint64_t first = most > SYMM_LEDGER_CALLS ? most - SYMM_LEDGER_CALLS + 1 : 1;
     for (uint64_t seq = first; seq <= most; seq++)
-        if (compare(l, seq, seq == first, text, cap)) return 1;
+        if (compare(l, seq, text, cap)) return 1;
+    for (int a = 0; first > 1 && a < l->nranks; a++)
+        if (older(l, a, -1, UINT64_MAX, text, cap)) return 1;
     return find_extra(l, met, count, text, cap);
 }
 

@@ -1,11 +1,11 @@
-/* ledger.h - the last calls on a heap's SYM zone, where every rank can read every other's: so that ranks that differ can say where.
+/* ledger.h - the last calls on a heap's SYM zone, and digests of older ones, where every rank can read every other's: so that ranks that differ can say where.
  * note: with the heap's lock. differ: any thread. */
 #ifndef SYMM_LEDGER_H_
 #define SYMM_LEDGER_H_
 
 #include "shared.h"
 
-enum { SYMM_LEDGER_CALLS = 256, SYMM_LEDGER_SITE = 72 };
+enum { SYMM_LEDGER_CALLS = 1024, SYMM_LEDGER_SITE = 72 };
 
 typedef struct symm_ledger symm_ledger;
 
@@ -22,8 +22,8 @@ symmResult_t symm_ledger_open(symm_comm *c, symmResult_t mine, const char *stage
                               symm_ledger **out);
 void symm_ledger_close(symm_ledger *l); /* NULL is a no-op */
 void symm_ledger_note(symm_ledger *l, const symm_entry *e, const void *site);
-/* 1 if the ranks' calls differ: text says which is the first that does, on which ranks, and where it was made. 0 also where that can
- * not be known any more. met: all ranks are in one exchange, so that none is only late. */
+/* 1 if the ranks' calls differ: text says which is the first that does, on which ranks, and where it was made; or, where that call is not kept any more, between which
+ * calls it lies. 0 also where nothing of it is known any more. met: all ranks are in one exchange, so that none is only late. */
 int symm_ledger_differ(const symm_ledger *l, int met, char *text, size_t cap);
 /* A word of each rank's beside its calls: the size of a vector. size: any thread. */
 void symm_ledger_publish(symm_ledger *l, uint64_t size);

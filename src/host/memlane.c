@@ -404,7 +404,7 @@ static symmResult_t bad_free(const symm_memlane *l, const symm_memrec *r, const 
 static symmResult_t free_now(symm_memlane *l, uint64_t off, const void *ptr, const void *site) {
     symm_memlanes *s = l->set;
     symm_memrec *r = symm_memtable_find(&s->table, off);
-    if (!r) return symm_memplan_free_now(l, off, ptr);
+    if (!r) return symm_memplan_free_now(l, off, ptr, site);
     if (__builtin_expect(r->state != SYMM_REC_LIVE, 0)) return bad_free(l, r, ptr);
     const int zone = r->zone;
     symm_memlane *from = s->lanes[r->lane];
@@ -429,7 +429,7 @@ static symmResult_t free_any(symm_memlane *l, void *ptr, const void *site) {
     if (off == SYMM_NO_OFFSET)
         return SYMM_ERR(symmInvalidArgument, "symmFreeAsync: ptr=%p is not of the heap of lane %d",
                         ptr, l->ordinal);
-    if (st.how == SYMM_STREAM_CAPTURED) return symm_memplan_free(l, &st, off, ptr);
+    if (st.how == SYMM_STREAM_CAPTURED) return symm_memplan_free(l, &st, off, ptr, site);
     return free_now(l, off, ptr, site);
 }
 

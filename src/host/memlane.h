@@ -211,9 +211,10 @@ void symm_memmark_end(symm_comm *c, symm_memmark *m);
 symmResult_t symm_memplan_alloc(symm_memlane *l, const symm_memstate *st, uint64_t bytes,
                                 unsigned flags, const void *site, uint64_t *off);
 symmResult_t symm_memplan_free(symm_memlane *l, const symm_memstate *st, uint64_t off,
-                               const void *ptr);
+                               const void *ptr, const void *site);
 /* An eager free of a block that is none of the eager ones. */
-symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *ptr);
+symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *ptr,
+                                   const void *site);
 /* Frees what graphs have let go, of this communicator (its thread); NULL: of all that are destroyed (any thread that may call CUDA). */
 void symm_memplan_reap(const symm_comm *c);
 /* Over lanes and plans of communicators that are no more; their own thread has it while they end. */

@@ -246,9 +246,19 @@ static symmResult_t not_there(const symm_memlanes *s, int own, uint64_t off, con
     return SYMM_ERR(symmInvalidArgument, "ptr=%p does not begin a block of a lane", ptr);
 }
 
-symmResult_t symm_memplan_free_at(symm_memplan *p, int point, uint64_t off, const void *ptr) {
+void symm_memplan_note(const symm_memplan *p, int block, int freed, int lane, const void *site) {
+    const symm_memblock *b = &p->blocks[block];
+    if (b->zone == SYMM_MEM_SYM) symm_heap_note(p->set->heap, freed, b->bytes, lane, b->off, site);
+}
+
+symmResult_t symm_memplan_free_at(symm_memplan *p, int point, uint64_t off, const void *ptr,
+                                  const void *site) {
     int block = find_block(p, off), own;
-    if (block >= 0) return free_own(p, point, &p->blocks[block], ptr);
+    if (block >= 0) {
+        SYMM_TRY(free_own(p, point, &p->blocks[block], ptr));
+        symm_memplan_note(p, block, 1, p->lane, site);
+        return symmSuccess;
+    }
     symm_memplan *o = find_outliving(p->set, p, off, &block, &own);
     if (!o) return not_there(p->set, own, off, ptr);
     for (int i = 0; i < p->nfrees; i++)
@@ -259,10 +269,12 @@ symmResult_t symm_memplan_free_at(symm_memplan *p, int point, uint64_t off, cons
     if (!more) return no_memory();
     p->frees = more;
     more[p->nfrees++] = (struct foreign){o, block};
+    symm_memplan_note(o, block, 1, p->lane, site);
     return symmSuccess;
 }
 
-symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *ptr) {
+symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *ptr,
+                                   const void *site) {
     int block, own;
     symm_memplan *p = find_outliving(l->set, NULL, off, &block, &own);
     if (!p) return not_there(l->set, own, off, ptr);
@@ -275,6 +287,7 @@ symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *pt
     p->blocks[block].live = 0;
     p->nlive--;
     l->frees++;
+    symm_memplan_note(p, block, 1, l->ordinal, site);
     symm_memplan_settle(p);
     return symmSuccess;
 }
@@ -318,20 +331,19 @@ symmResult_t symm_memplan_alloc(symm_memlane *l, const symm_memstate *st, uint64
     SYMM_TRY(symm_memplan_place(p, l, point, bytes, flags, site, &block));
     l->allocs++;
     *off = p->blocks[block].off;
-    if (p->blocks[block].zone == SYMM_MEM_SYM)
-        symm_heap_note(l->set->heap, 0, bytes, l->ordinal, *off, site);
+    symm_memplan_note(p, block, 0, l->ordinal, site);
     return symmSuccess;
 }
 
 symmResult_t symm_memplan_free(symm_memlane *l, const symm_memstate *st, uint64_t off,
-                               const void *ptr) {
+                               const void *ptr, const void *site) {
     symm_memplan *p;
     int point;
     SYMM_TRY(plan_of(l->set, l->stream, st, &p));
     if (p->lost) return no_memory();
     SYMM_TRY(symm_memplan_settle_on(p, l));
     SYMM_TRY(symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, &point));
-    SYMM_TRY(symm_memplan_free_at(p, point, off, ptr));
+    SYMM_TRY(symm_memplan_free_at(p, point, off, ptr, site));
     l->frees++;
     return symmSuccess;
 }

@@ -136,7 +136,10 @@ symmResult_t symm_memplan_settle_on(symm_memplan *p, symm_memlane *l);
 symmResult_t symm_memplan_place(symm_memplan *p, symm_memlane *l, int point, uint64_t bytes,
                                 unsigned flags, const void *site, int *block);
 /* Frees the block that begins at off, at that point: of this plan, or one that outlives its own. */
-symmResult_t symm_memplan_free_at(symm_memplan *p, int point, uint64_t off, const void *ptr);
+symmResult_t symm_memplan_free_at(symm_memplan *p, int point, uint64_t off, const void *ptr,
+                                  const void *site);
+/* A call on that block enters the heap's digest, if it is SYM. */
+void symm_memplan_note(const symm_memplan *p, int block, int freed, int lane, const void *site);
 void symm_memregion_unref(symm_memregion *r);
 /* Gives back what was trimmed and no graph is over any more. */
 void symm_memregion_sweep(symm_memregion *r);

@@ -392,7 +392,8 @@ static symm_memlane *lane_of(const symm_memplan *p) {
 }
 
 static symmResult_t add_alloc(symm_memplan *p, const symmNode_t *deps, int ndeps,
-                              const symmAllocNode_t *a, symmNode_t *node, void **ptr) {
+                              const symmAllocNode_t *a, const void *site, symmNode_t *node,
+                              void **ptr) {
     symm_memaccess access = {0};
     int point, block;
     symmNode_t made;
@@ -406,8 +407,9 @@ static symmResult_t add_alloc(symm_memplan *p, const symmNode_t *deps, int ndeps
     SYMM_TRY(symm_memaccess_set(&access, p->set->comm, a->ranks, a->nranks));
     const uint64_t bytes = (a->bytes + SYMM_PLACE_UNIT - 1) & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
     SYMM_TRY(symm_memplan_point_after(p, SYMM_POINT_PLAIN, deps, ndeps, &point, &made));
-    SYMM_TRY(symm_memplan_place(p, l, point, bytes, a->flags, __builtin_return_address(0), &block));
+    SYMM_TRY(symm_memplan_place(p, l, point, bytes, a->flags, site, &block));
     p->blocks[block].access = access;
+    symm_memplan_note(p, block, 0, p->lane, site);
     *node = made;
     *ptr = symm_memlanes_address(p->set, p->blocks[block].off);
     return symmSuccess;
@@ -419,13 +421,13 @@ symmResult_t symmGraphAddAllocNode(symmGraphPlan_t plan, const symmNode_t *deps,
     if (!ptr) return SYMM_ERR(symmInvalidArgument, "symmGraphAddAllocNode: ptr is NULL");
     SYMM_TRY(symm_memplan_enter(plan, "symmGraphAddAllocNode", &p));
     symmResult_t r = check_nodes(p, "symmGraphAddAllocNode", deps, ndeps, node);
-    if (!r) r = add_alloc(p, deps, ndeps, params, node, ptr);
+    if (!r) r = add_alloc(p, deps, ndeps, params, __builtin_return_address(0), node, ptr);
     symm_memplan_leave(p);
     return r;
 }
 
 static symmResult_t add_free(symm_memplan *p, const symmNode_t *deps, int ndeps, void *ptr,
-                             symmNode_t *node) {
+                             const void *site, symmNode_t *node) {
     int point;
     symmNode_t made;
     const uint64_t off = symm_heap_offset(p->set->heap, ptr);
@@ -433,7 +435,7 @@ static symmResult_t add_free(symm_memplan *p, const symmNode_t *deps, int ndeps,
         return SYMM_ERR(symmInvalidArgument,
                         "symmGraphAddFreeNode: ptr=%p is not of the plan's heap", ptr);
     SYMM_TRY(symm_memplan_point_after(p, SYMM_POINT_PLAIN, deps, ndeps, &point, &made));
-    SYMM_TRY(symm_memplan_free_at(p, point, off, ptr));
+    SYMM_TRY(symm_memplan_free_at(p, point, off, ptr, site));
     *node = made;
     return symmSuccess;
 }
@@ -443,7 +445,7 @@ symmResult_t symmGraphAddFreeNode(symmGraphPlan_t plan, const symmNode_t *deps, 
     symm_memplan *p;
     SYMM_TRY(symm_memplan_enter(plan, "symmGraphAddFreeNode", &p));
     symmResult_t r = check_nodes(p, "symmGraphAddFreeNode", deps, ndeps, node);
-    if (!r) r = add_free(p, deps, ndeps, ptr, node);
+    if (!r) r = add_free(p, deps, ndeps, ptr, __builtin_return_address(0), node);
     symm_memplan_leave(p);
     return r;
 }
