@@ -15,9 +15,10 @@
  *
  * Symmetric arenas (SYMM_ARENA_SYM) have stripes in the place of threads and streams: stripe i owns superblocks i, i+K, i+2K... of one block
  * of SYM memory. Offsets on a stripe depend on the calls on that stripe alone, so threads that each use a stripe of their own, alike on all
- * ranks, get equal offsets whatever their timing. No message is sent. Of several stripes none has a block larger than a superblock. Ranks whose calls on a stripe differ (frees count) are told by symmHeapCheck, with
- * the arena, the stripe and how many calls each has made; and by symmHeapGrow, symmHeapTrim and symmHeapCollect where the ranks have made as many. Threads
- * may use stripes during those three, but not during symmHeapCheck, before which all ranks have made the same calls.
+ * ranks, get equal offsets whatever their timing. No message is sent. Of several stripes none has a block larger than a superblock.
+ * Ranks whose calls on a stripe differ (frees count) are told by symmHeapCheck, with the arena, the stripe and how many calls each has made; and by
+ * symmHeapGrow, symmHeapTrim and symmHeapCollect where the ranks have made as many. Threads may use stripes during those three, but not
+ * during symmHeapCheck, before which all ranks have made the same calls.
  *
  * Thread rule: every call may be made by any thread beside others, but for create and destroy. Calls on one stripe: one order on all ranks.
  * Conventions as in symm.h. */

@@ -1,8 +1,13 @@
-/* fault_heap.c - what can go wrong while a heap is made, grown and trimmed: each failpoint on each rank, as an error and as a death. All
- * ranks return an error, the heap is as it was, nothing leaks, and the next growth works. Forked ranks and thread ranks; no lock. */
+/* fault_heap.c - what can go wrong while a heap is made, grown and trimmed: each failpoint on each rank, at its first hits, as an error and as a
+ * death. All ranks return an error, the heap is as it was, nothing leaks, and the next growth works. Forked ranks and thread ranks; no lock. */
 #include "heap_kit.h"
 
-enum { MAKE, GROW, TRIM, PHASES, RANKS = 3, SIDES = 4, SETUP_MS = 4000 };
+enum { MAKE, GROW, TRIM, PHASES, RANKS = 3, SIDES = 4, HITS = 3, SETUP_MS = 4000 };
+
+/* A failure: that hit of that failpoint, on rank f->victim. */
+typedef struct {
+    int point, phase, hit;
+} failure;
 
 static const char *const phase_name[PHASES] = {"making", "growing", "trimming"};
 
@@ -24,9 +29,9 @@ static int may_split(int point, int code) {
            code == symmSuccess;
 }
 
-static void arm(int point, const char *action, int victim) {
+static void arm(int point, const char *action, int hit, int victim) {
     char spec[96];
-    snprintf(spec, sizeof spec, "%s:%s:1:%d", symm_fail_name(point), action, victim);
+    snprintf(spec, sizeof spec, "%s:%s:%d:%d", symm_fail_name(point), action, hit, victim);
     T_EQ(symm_fail_arm(spec), 0);
 }
 
@@ -79,18 +84,19 @@ static void grows(hk *k, symmHeap_t heap) {
     T_OK(symmFree(heap, p));
 }
 
-static void judge(hk *k, int point, int phase) {
-    const int victim = k->f->victim, failed = k->f->k.code[victim] != symmSuccess;
+static void judge(hk *k, const failure *what) {
+    const int point = what->point, victim = k->f->victim,
+              failed = k->f->k.code[victim] != symmSuccess;
     hk_barrier(k);
     for (int r = 0; r < k->n; r++) {
         const int code = k->f->k.code[r];
         T_CHECKF((code != symmSuccess) == failed || may_split(point, code),
-                 "%s of rank %d, %s: rank %d has code %d (%s)", symm_fail_name(point), victim,
-                 phase_name[phase], r, code, k->f->k.text[r]);
+                 "%s %d of rank %d, %s: rank %d has code %d (%s)", symm_fail_name(point), what->hit,
+                 victim, phase_name[what->phase], r, code, k->f->k.text[r]);
         T_CHECKF(cannot_tell(point) || code == k->f->k.code[victim] || may_split(point, code),
-                 "%s of rank %d, %s: rank %d has code %d (%s), the victim %d (%s)",
-                 symm_fail_name(point), victim, phase_name[phase], r, code, k->f->k.text[r],
-                 k->f->k.code[victim], k->f->k.text[victim]);
+                 "%s %d of rank %d, %s: rank %d has code %d (%s), the victim %d (%s)",
+                 symm_fail_name(point), what->hit, victim, phase_name[what->phase], r, code,
+                 k->f->k.text[r], k->f->k.code[victim], k->f->k.text[victim]);
     }
     hk_barrier(k);
 }
@@ -115,31 +121,37 @@ static int is_over(hk *k, int point) {
     return async != symmSuccess;
 }
 
-static void try_one(hk *k, int point, int phase) {
+/* The victim's, behind the attempt: was that hit reached, and did something come of it? Thread ranks: others' hits count too. */
+static void see_hits(hk *k, const failure *what) {
     fk *f = k->f;
+    const int reached = symm_fail_hits(what->point) >= what->hit;
+    atomic_store(&f->hits[1], reached);
+    if (reached) atomic_store(&f->hits[0], 1);
+    T_CHECKF(f->k.code[f->victim] || k->threads || !reached || fk_survived(what->point),
+             "%s %d of rank %d failed, %s, and nothing came of it", symm_fail_name(what->point),
+             what->hit, f->victim, phase_name[what->phase]);
+    T_EQ(symm_fail_arm(""), 0);
+}
+
+static void try_one(hk *k, const failure *what) {
+    fk *f = k->f;
+    const int phase = what->phase;
     holding h = {NULL};
     if (phase != MAKE) h = hold(k);
     fk_gauges before = fk_take();
     hk_barrier(k);
-    if (k->rank == f->victim) arm(point, "error", f->victim);
+    if (k->rank == f->victim) arm(what->point, "error", what->hit, f->victim);
     hk_barrier(k);
     fk_note(f, k->rank, attempt(k, phase, &h));
     hk_barrier(k);
-    if (k->rank == f->victim) {
-        if (symm_fail_hits(point)) atomic_store(&f->hits[0], 1);
-        /* Thread ranks: another one's hit counts too. */
-        T_CHECKF(f->k.code[f->victim] || k->threads || !symm_fail_hits(point) || fk_survived(point),
-                 "%s of rank %d failed, %s, and nothing came of it", symm_fail_name(point),
-                 f->victim, phase_name[phase]);
-        T_EQ(symm_fail_arm(""), 0);
-    }
+    if (k->rank == f->victim) see_hits(k, what);
     hk_barrier(k);
-    judge(k, point, phase);
+    judge(k, what);
     const int failed = f->k.code[k->rank] != symmSuccess;
     hk_barrier(k);
     if (failed && phase != TRIM && (k->rank == 0 || !k->threads)) FK_UNCHANGED(&before);
     T_CHECK(phase != MAKE || failed == (h.heap == NULL));
-    const int over = is_over(k, point);
+    const int over = is_over(k, what->point);
     if (failed && phase == GROW) intact(k, &h, over);
     if (phase == TRIM) trimmed(k, &h, over);
     if (!over && h.heap) grows(k, h.heap);
@@ -150,7 +162,17 @@ static void try_one(hk *k, int point, int phase) {
     }
 }
 
-/* Each rank is the victim in each phase; a communicator each, for some points end it. */
+/* The phase's next hit, or the next phase's first. */
+static void next(const fk *f, failure *what) {
+    if (f->hits[1] && what->hit < HITS) {
+        what->hit++;
+    } else {
+        what->phase++;
+        what->hit = 1;
+    }
+}
+
+/* Each rank is the victim in each phase, at each hit up to the first that is not reached; a communicator each, for some points end it. */
 static void process_rank(int rank, int n, void *arg) {
     fk *f = arg;
     char limit[16];
@@ -160,12 +182,13 @@ static void process_rank(int rank, int n, void *arg) {
     symm_log_rank(rank);
     hk k = {.f = f, .rank = rank, .n = n};
     for (int victim = 0; victim < n; victim++)
-        for (int phase = 0; phase < PHASES; phase++) {
+        for (failure what = {f->how, 0, 1}; what.phase < PHASES;) {
             hk_barrier(&k);
             f->victim = victim;
             k.comm = fk_open(f, rank, n);
-            try_one(&k, f->how, phase);
+            try_one(&k, &what);
             T_OK(symmCommDestroy(k.comm));
+            next(f, &what);
         }
     hk_barrier(&k);
     T_CHECKF(f->hits[0] || !fk_meets(f->how, "heap"), "failpoint %s was not reached",
@@ -187,14 +210,14 @@ static void errors_in_processes(void) {
 typedef struct {
     fk *f;
     symmComm_t comm[RANKS];
-    int phase;
+    failure what;
 } threads_case;
 
 static void thread_rank(int rank, int n, void *arg) {
     threads_case *c = arg;
     symm_log_rank(rank);
     hk k = {.f = c->f, .rank = rank, .n = n, .threads = 1, .comm = c->comm[rank]};
-    try_one(&k, c->f->how, c->phase);
+    try_one(&k, &c->what);
 }
 
 static void threads_of(int one, int of, void *arg) {
@@ -207,8 +230,8 @@ static void threads_of(int one, int of, void *arg) {
     hk_env();
     setenv("SYMM_SETUP_TIMEOUT", limit, 1);
     for (int victim = 0; victim < RANKS; victim++)
-        for (int phase = 0; phase < PHASES; phase++) {
-            threads_case c = {.f = f, .phase = phase};
+        for (failure what = {f->how, 0, 1}; what.phase < PHASES; next(f, &what)) {
+            threads_case c = {.f = f, .what = what};
             f->victim = victim;
             T_OK(symmCommInitAll(c.comm, RANKS, NULL));
             T_THREADS(RANKS, thread_rank, &c);
@@ -224,6 +247,8 @@ static void errors_in_thread_ranks(void) {
 
 /* ---- deaths ---- */
 
+/* f->hits: the hit of which the victim dies; 1 if it was not reached, and it died behind the growth. */
+
 static void dying_rank(int rank, int n, void *arg) {
     fk *f = arg;
     symmComm_t next;
@@ -234,9 +259,12 @@ static void dying_rank(int rank, int n, void *arg) {
     k.comm = fk_open(f, rank, n);
     holding h = hold(&k);
     hk_barrier(&k);
-    if (rank == f->victim) arm(f->how, "kill", rank);
+    if (rank == f->victim) arm(f->how, "kill", f->hits[0], rank);
     symmResult_t r = symmHeapGrow(h.heap, 8 * HK_MB, 4 * HK_MB);
-    if (rank == f->victim) kill(getpid(), SIGKILL);
+    if (rank == f->victim) {
+        atomic_store(&f->hits[1], 1);
+        kill(getpid(), SIGKILL);
+    }
     const int grown = !r;
     if (grown) r = symmBarrier(k.comm, NULL); /* behind the last confirmation */
     T_CHECKF(r == symmRemoteError, "%s: code %d (%s)", symm_fail_name(f->how), r,
@@ -260,14 +288,21 @@ static void dying_rank(int rank, int n, void *arg) {
     T_OK(symmCommDestroy(next));
 }
 
+static void dies_of(int point, int victim) {
+    for (int hit = 1, late = 0; hit <= HITS && !late; hit++) {
+        fk *f = fk_new(victim, point);
+        f->hits[0] = hit;
+        T_FORK_DIES(RANKS, victim, dying_rank, f);
+        late = f->hits[1];
+    }
+}
+
 static void deaths_side(int side, int sides, void *arg) {
     (void)arg;
     T_EXPECT_WARNINGS();
     for (int point = 0, i = 0; point < symm_fp_count; point++)
-        if (fk_meets(point, "heap") && !cannot_tell(point) && i++ % sides == side) {
-            fk *f = fk_new(i % RANKS, point);
-            T_FORK_DIES(RANKS, f->victim, dying_rank, f);
-        }
+        if (fk_meets(point, "heap") && !cannot_tell(point) && i++ % sides == side)
+            for (int victim = 0; victim < RANKS; victim++) dies_of(point, victim);
 }
 static void a_rank_killed_while_growing(void) {
     T_EXPECT_WARNINGS();
