@@ -128,6 +128,10 @@ local-blocks-unaligned|src/host/heap_block.c|s/(bytes + align - 1) \& ~(align - 
 captured-call-loses-the-heap|src/host/window.c|/^void symm_window_ref/,/^}/s/symm_heap_ref(w->heap);/;/|plain|unit_heap|a_captured_call_holds_the_memory
 vector-forgets-what-graphs-know|src/host/heap.c|s/if (atomic_load_explicit(&h->refs, memory_order_acquire) == 1) drop_left/drop_left/|plain|unit_vec|a_captured_call_keeps_the_range_it_knows
 vector-makes-what-it-has|src/host/region.c|s/i < g->old ? g->from : NULL/NULL/|plain|unit_vec|a_range_that_is_too_small_is_left_without_a_copy
+guard-judges-what-is-being-painted|src/host/heap_guard.c|s/s->b.limbo == SYMM_LIMBO_BUSY/0/|plain|unit_heap_tidy|guard_mode_checks_beside_threads
+guard-looks-once-on-gpus|src/host/heap_guard.c|s/, s->poison, at)) return 1;/, s->poison, at)) return 1; else return 0;/|plain|unit_gpu_life|guard_mode_checks_beside_threads
+guard-taken-unmarked|src/host/heap_block.c|s/h->guard ? tag . TAG_BUSY : tag/tag/|plain|unit_heap_tidy|guard_mode_checks_beside_threads
+guard-looks-without-the-lock|src/host/heap_guard.c|/^static int spot_intact/,/^}/s/if (h->comm->cuda) {/if (1) {/;/^static int spot_intact/,/^}/s/poison, at)) return 1;/poison, at)) return 1; else return 0;/|tsan|unit_heap_tidy|guard_mode_checks_beside_threads
 collect-takes-what-one-rank-has|src/host/heap_tidy.c|s/r < c->nranks \&\& in; r++) in = has/r < 1; r++) in = has/|plain|unit_heap_tidy|collect_returns_what_every_rank_has
 window-grows-over-its-neighbour|src/host/space.c|s/slot->next ? slot->next->off : s->stride/s->stride/|plain|fault_window_grow|a_window_moves_where_addresses_are_taken
 staging-leaves-scratch|src/host/plan_gpu.c|s/(int)(warps \* rows <= each ? warps : .*/(int)warps;/|plain|unit_plan|every_call_has_a_gpu_kernel
