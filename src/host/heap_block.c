@@ -83,15 +83,32 @@ void symm_heap_count(symm_heap *h, int op, uint64_t size, uint64_t align, int la
 
 /* ---- take ----------------------------------------------------------------------------------------------------------- */
 
+/* The lowest place for a block of LOCAL whose end is aligned. */
+static uint64_t find_end(const symm_place *p, uint64_t bytes, uint64_t align) {
+    symm_piece q;
+    for (uint64_t z = 0; symm_place_at(p, z, &q); z = q.off + q.bytes) {
+        const uint64_t end = symm_round_align(q.off + bytes, align);
+        if (!q.used && end <= q.off + q.bytes) return end - bytes;
+    }
+    return SYMM_PLACE_NONE;
+}
+
 /* In LOCAL, where zone offsets run against addresses, the end of what is placed is what must be aligned: a whole number of
- * alignments is taken, and what lies behind the block's last byte is given back. */
+ * alignments is taken, and what lies behind the block's last byte is given back. Where none fits, there may still be a hole for the block
+ * alone: the rule that symm_heap_could follows too, else growth would be asked for that does not help. */
 static uint64_t take_local(symm_heap *h, uint64_t bytes, uint64_t align, uint64_t tag, int *why) {
     symm_place *p = h->zone[SYMM_ZONE_LOCAL].place;
-    const uint64_t whole = (bytes + align - 1) & ~(align - 1);
+    const uint64_t whole = symm_round_align(bytes, align);
     uint64_t z = symm_place_take(p, whole, align, tag, why);
-    if (z == SYMM_PLACE_NONE || whole == bytes) return z;
-    symm_place_give(p, z);
-    if (symm_place_take_at(p, z + whole - bytes, bytes, tag) == 0) return z + whole - bytes;
+    if (whole == bytes || (z == SYMM_PLACE_NONE && *why == ENOMEM)) return z;
+    if (z != SYMM_PLACE_NONE) {
+        symm_place_give(p, z);
+        z += whole - bytes;
+    } else {
+        z = find_end(p, bytes, align);
+        if (z == SYMM_PLACE_NONE) return z;
+    }
+    if (symm_place_take_at(p, z, bytes, tag) == 0) return z;
     *why = ENOMEM;
     return SYMM_PLACE_NONE;
 }
