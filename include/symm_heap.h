@@ -88,7 +88,7 @@ typedef struct {
 /* ptr: any byte of a block of a heap of this process; the reference reaches from there to the end of the block. [local] */
 SYMM_API symmResult_t symmRefOf(const void *ptr, symmRef *ref);
 /* Where this process reaches what ref names, on `rank` (SYMM_REF_OWNER, or for SYM blocks any rank). Maps nothing, sends nothing. comm: that of the
- * heap. [local] */
+ * heap. symmInvalidArgument: bytes outside the heap's addresses, or (len not 0) without memory. [local] */
 SYMM_API symmResult_t symmRefPtr(symmComm_t comm, const symmRef *ref, int rank, void **ptr);
 
 typedef struct {

@@ -140,6 +140,13 @@ static void send_refs(void *arg) {
     bad = all[0];
     bad.len = 1ull << 40;
     T_ERR(symmRefPtr(k->comm, &bad, SYMM_REF_OWNER, &at), symmInvalidArgument);
+    for (uint64_t off = 64 * HK_MB + 1; off; off = off < 1ull << 60 ? 1ull << 60 : 0) {
+        bad = (symmRef){.off = off, .heap = mine.heap, .flags = SYMM_ALLOC_LOCAL};
+        T_ERR(symmRefPtr(k->comm, &bad, SYMM_REF_OWNER, &at), symmInvalidArgument);
+        T_MSG(symmGetLastError(NULL), "has addresses for 67108864 bytes");
+    }
+    bad.off = all[0].off + all[0].len; /* what follows the last byte: nothing of it is read */
+    T_OK(symmRefPtr(k->comm, &bad, SYMM_REF_OWNER, &at));
     bad = all[0];
     bad.rank = RANKS;
     T_ERR(symmRefPtr(k->comm, &bad, SYMM_REF_OWNER, &at), symmInvalidArgument);

@@ -176,6 +176,12 @@ static symmResult_t check_ref(const symm_comm *c, const symmRef *ref, int rank,
     if (!h)
         return SYMM_ERR(symmInvalidArgument, "ref->heap=%u: no heap of communicator %s (any more)",
                         ref->heap, c->name);
+    /* An empty one needs no memory, but a place. */
+    if (ref->off > h->reserve || ref->len > h->reserve - ref->off)
+        return SYMM_ERR(symmInvalidArgument,
+                        "ref->off=%llu, len=%llu: heap %s has addresses for %llu bytes",
+                        (unsigned long long)ref->off, (unsigned long long)ref->len, h->name,
+                        (unsigned long long)h->reserve);
     if (!symm_region_backed(&h->region, rank, ref->off, ref->len) && !has_tract(h, ref))
         return SYMM_ERR(symmInvalidArgument,
                         "ref->off=%llu, len=%llu: rank %d has no memory there in heap %s",
