@@ -56,8 +56,8 @@ SYMM_API symmResult_t symmHeapDestroy(symmHeap_t heap);
  * moves, nothing is copied. On all ranks or on none. symmOutOfMemory: no memory on some rank, or no addresses left. [collective] */
 SYMM_API symmResult_t symmHeapGrow(symmHeap_t heap, uint64_t symBytes, uint64_t localBytes);
 /* Gives back memory that no block uses, whole chunks, from the top of SYM and from the bottom of LOCAL first, until at most `keep` bytes
- * lie behind each zone; chunks in use are skipped. *freed (may be NULL): bytes of this rank. The ranks' work on the heap must
- * have ended. [collective] */
+ * lie behind each zone; chunks in use are skipped, and counted (symSkipped and localSkipped of symmHeapInfo_t). *freed (may be NULL): bytes of this
+ * rank. The ranks' work on the heap must have ended. [collective] */
 SYMM_API symmResult_t symmHeapTrim(symmHeap_t heap, uint64_t keep, uint64_t *freed);
 /* Returns to SYM what was freed where the ranks have no common order (by graphs that are gone): as much as every rank has. It waits for this rank's work
  * on blocks that graphs had left and the program has freed (symmFreeAsync); addresses of graphs' own (symmLaneAlias) that every rank is done with
@@ -113,9 +113,10 @@ typedef struct {
     uint64_t symPeak, localPeak;   /* most used so far */
     uint64_t symLargest, localLargest; /* largest free piece */
     uint64_t blocks, chunks;
-    uint64_t limbo;  /* bytes that wait for symmHeapCollect */
-    uint64_t calls;  /* calls on SYM so far; equal on all ranks */
-    uint64_t digest; /* of them */
+    uint64_t limbo;                    /* bytes that wait for symmHeapCollect */
+    uint64_t calls;                    /* calls on SYM so far; equal on all ranks */
+    uint64_t digest;                   /* of them */
+    uint64_t symSkipped, localSkipped; /* bytes of chunks that the last symmHeapTrim found in use */
 } symmHeapInfo_t;
 SYMM_API symmResult_t symmHeapQuery(symmHeap_t heap, symmHeapInfo_t *info); /* [local] */
 

@@ -126,6 +126,7 @@ nobody-looks-where-the-others-are|src/host/comm.c|s/return symm_doing_look(c);/r
 ranks-answer-by-their-own-zones|src/host/heap_grow.c|s/SYMM_ZONE_SYM ? h->local_extent/SYMM_ZONE_SYM ? h->zone[SYMM_ZONE_LOCAL].extent/|plain|unit_heap|whether_growing_helps_is_the_same_on_all_ranks
 local-blocks-unaligned|src/host/heap_block.c|s/whole = symm_round_align(bytes, align)/whole = bytes/|plain|unit_heap|alignment_is_kept_and_leaks_nothing
 empty-reference-to-anywhere|src/host/heap_api.c|s/if (ref->off > h->reserve .. /if (/|plain|unit_heap|a_reference_leads_peers_to_local_blocks
+trim-counts-no-skipped-chunks|src/host/heap_tidy.c|s/z->skipped += chunk.bytes;//|plain|unit_heap_tidy|trim_gives_back_what_no_block_uses
 local-holes-not-walked|src/host/heap_block.c|s/z = find_end(p, bytes, align);//|plain|unit_heap|local_alignment_finds_every_hole
 growing-helps-by-another-rule|src/host/heap_grow.c|s/: symm_round_align(at + bytes, align)/: symm_round_align(at, align) + bytes/|plain|unit_heap|local_alignment_finds_every_hole
 captured-call-loses-the-heap|src/host/window.c|/^void symm_window_ref/,/^}/s/symm_heap_ref(w->heap);/;/|plain|unit_heap|a_captured_call_holds_the_memory

@@ -23,11 +23,14 @@ static void trim(void *arg) {
     T_OK(symmHeapTrim(heap, 12 * HK_MB, &freed));
     T_EQ(freed, 4 * HK_MB);
     T_EQ(hk_info(heap).symBytes, 12 * HK_MB);
+    T_EQ(hk_info(heap).symSkipped, 0);
     T_EQ(hk_info(heap).localBytes, (uint64_t)(k->rank + 1) * 4 * HK_MB);
     T_OK(symmHeapTrim(heap, 0, &freed)); /* in use: chunk 1 of SYM, the first of LOCAL */
     T_EQ(freed, 8 * HK_MB + (uint64_t)k->rank * 4 * HK_MB);
     T_EQ(hk_info(heap).symBytes, 4 * HK_MB);
     T_EQ(hk_info(heap).localBytes, 4 * HK_MB);
+    T_EQ(hk_info(heap).symSkipped, 4 * HK_MB);
+    T_EQ(hk_info(heap).localSkipped, 4 * HK_MB);
     T_OK(symmHeapTrim(heap, 0, NULL));
     T_EQ(hk_info(heap).chunks, 2);
     hk_barrier(k);

@@ -247,7 +247,9 @@ symmResult_t symmHeapQuery(symmHeap_t heap, symmHeapInfo_t *info) {
                              .chunks = (uint64_t)(h->zone[0].count + h->zone[1].count),
                              .limbo = h->limbo_bytes,
                              .calls = h->calls,
-                             .digest = h->digest};
+                             .digest = h->digest,
+                             .symSkipped = h->zone[SYMM_ZONE_SYM].skipped,
+                             .localSkipped = h->zone[SYMM_ZONE_LOCAL].skipped};
     symm_heap_unlock(h);
     symm_heap_leave(h);
     return symmSuccess;

@@ -21,8 +21,9 @@ typedef struct {
     symm_place *place;
     symm_part *chunks; /* in zone offsets, in order */
     int count, cap;
-    uint64_t bytes;  /* of all chunks */
-    uint64_t extent; /* end of the highest; also read without the lock, see symm_zone_extent */
+    uint64_t bytes;   /* of all chunks */
+    uint64_t skipped; /* of those that the last trim found in use; with the lock */
+    uint64_t extent;  /* end of the highest; also read without the lock, see symm_zone_extent */
 } symm_zone;
 
 /* Which zone an offset is in is asked before the lock is taken: a number, it orders nothing. */
