@@ -127,6 +127,7 @@ ranks-answer-by-their-own-zones|src/host/heap_grow.c|s/SYMM_ZONE_SYM ? h->local_
 local-blocks-unaligned|src/host/heap_block.c|s/whole = symm_round_align(bytes, align)/whole = bytes/|plain|unit_heap|alignment_is_kept_and_leaks_nothing
 empty-reference-to-anywhere|src/host/heap_api.c|s/if (ref->off > h->reserve .. /if (/|plain|unit_heap|a_reference_leads_peers_to_local_blocks
 trim-counts-no-skipped-chunks|src/host/heap_tidy.c|s/z->skipped += chunk.bytes;//|plain|unit_heap_tidy|trim_gives_back_what_no_block_uses
+free-addresses-miscounted|src/host/space.c|s,return s->stride > at.*,return most;,|plain|unit_vec|what_to_set_is_said_where_addresses_run_out
 local-holes-not-walked|src/host/heap_block.c|s/z = find_end(p, bytes, align);//|plain|unit_heap|local_alignment_finds_every_hole
 growing-helps-by-another-rule|src/host/heap_grow.c|s/: symm_round_align(at + bytes, align)/: symm_round_align(at, align) + bytes/|plain|unit_heap|local_alignment_finds_every_hole
 captured-call-loses-the-heap|src/host/window.c|/^void symm_window_ref/,/^}/s/symm_heap_ref(w->heap);/;/|plain|unit_heap|a_captured_call_holds_the_memory
