@@ -63,7 +63,8 @@ SYMM_API symmResult_t symmHeapTrim(symmHeap_t heap, uint64_t keep, uint64_t *fre
  * on blocks that graphs had left and the program has freed (symmFreeAsync); addresses of graphs' own (symmLaneAlias) that every rank is done with
  * are unmapped. [collective] */
 SYMM_API symmResult_t symmHeapCollect(symmHeap_t heap);
-/* symmMismatch on every rank, naming sequence, sizes and call site of the first call on SYM that differs, if one does. [collective] */
+/* symmMismatch on every rank, naming sequence, sizes and call site of the first call on SYM that differs, if one does. In guard mode all red zones and
+ * all free memory are looked at too (symmInvalidUsage: damage); other threads may allocate and free LOCAL blocks meanwhile. [collective] */
 SYMM_API symmResult_t symmHeapCheck(symmHeap_t heap);
 
 #define SYMM_ALLOC_SYM   0u /* equal offsets on all ranks; every rank makes the same call */
