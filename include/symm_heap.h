@@ -56,15 +56,16 @@ SYMM_API symmResult_t symmHeapDestroy(symmHeap_t heap);
  * moves, nothing is copied. On all ranks or on none. symmOutOfMemory: no memory on some rank, or no addresses left. [collective] */
 SYMM_API symmResult_t symmHeapGrow(symmHeap_t heap, uint64_t symBytes, uint64_t localBytes);
 /* Gives back memory that no block uses, whole chunks, from the top of SYM and from the bottom of LOCAL first, until at most `keep` bytes
- * lie behind each zone; chunks in use are skipped. *freed (may be NULL): bytes of this rank. The ranks' work on the heap must
- * have ended. [collective] */
+ * lie behind each zone; chunks in use are skipped, and counted (symSkipped and localSkipped of symmHeapInfo_t). *freed (may be NULL): bytes of this
+ * rank. The ranks' work on the heap must have ended. [collective] */
 SYMM_API symmResult_t symmHeapTrim(symmHeap_t heap, uint64_t keep, uint64_t *freed);
 /* Returns to SYM what was freed where the ranks have no common order (by graphs that are gone): as much as every rank has. It waits for this rank's work
  * on blocks that graphs had left and the program has freed (symmFreeAsync); addresses of graphs' own (symmLaneAlias) that every rank is done with
  * are unmapped. [collective] */
 SYMM_API symmResult_t symmHeapCollect(symmHeap_t heap);
 /* symmMismatch on every rank, naming sequence, sizes and call site of the first call on SYM that differs, if one does; of a call of long ago, between which
- * calls it lies. Then the same for the stripes of symmetric arenas (symm_arena.h), naming one: no thread uses them meanwhile. [collective] */
+ * calls it lies. Then the same for the stripes of symmetric arenas (symm_arena.h), naming one: no thread uses them meanwhile. In guard mode all red
+ * zones and all free memory are looked at too (symmInvalidUsage: damage); other threads may allocate and free LOCAL blocks meanwhile. [collective] */
 SYMM_API symmResult_t symmHeapCheck(symmHeap_t heap);
 
 #define SYMM_ALLOC_SYM   0u /* equal offsets on all ranks; every rank makes the same call */
@@ -89,7 +90,7 @@ typedef struct {
 /* ptr: any byte of a block of a heap of this process; the reference reaches from there to the end of the block. [local] */
 SYMM_API symmResult_t symmRefOf(const void *ptr, symmRef *ref);
 /* Where this process reaches what ref names, on `rank` (SYMM_REF_OWNER, or for SYM blocks any rank). Maps nothing, sends nothing. comm: that of the
- * heap. [local] */
+ * heap. symmInvalidArgument: bytes outside the heap's addresses, or (len not 0) without memory. [local] */
 SYMM_API symmResult_t symmRefPtr(symmComm_t comm, const symmRef *ref, int rank, void **ptr);
 
 typedef struct {
@@ -114,9 +115,10 @@ typedef struct {
     uint64_t symPeak, localPeak;   /* most used so far */
     uint64_t symLargest, localLargest; /* largest free piece */
     uint64_t blocks, chunks;
-    uint64_t limbo;  /* bytes that wait for symmHeapCollect */
-    uint64_t calls;  /* calls on SYM so far; equal on all ranks */
-    uint64_t digest; /* of them */
+    uint64_t limbo;                    /* bytes that wait for symmHeapCollect */
+    uint64_t calls;                    /* calls on SYM so far; equal on all ranks */
+    uint64_t digest;                   /* of them */
+    uint64_t symSkipped, localSkipped; /* bytes of chunks that the last symmHeapTrim found in use */
 } symmHeapInfo_t;
 SYMM_API symmResult_t symmHeapQuery(symmHeap_t heap, symmHeapInfo_t *info); /* [local] */
 

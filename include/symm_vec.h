@@ -26,7 +26,7 @@ typedef struct {
     uint32_t version; /* SYMM_VERSION_CODE of the caller */
     uint32_t flags;   /* SYMM_VEC_* */
     uint64_t
-        max; /* addresses reserved: so far it grows in place. 0: a quarter of the window space */
+        max; /* addresses reserved: so far it grows in place. 0: a quarter of the window space (SYMM_WIN_STRIDE): three such vectors use it up */
     uint64_t chunk;   /* memory comes in pieces of at most this size; 0: 64 MiB */
     const char *name; /* copied; shown in errors */
 } symmVecConfig_t;

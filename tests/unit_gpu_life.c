@@ -1,12 +1,14 @@
 /* unit_gpu_life.c - communicators of GPUs on the fake CUDA driver, in one process and in several:
  * reasons that kernels leave in the pages, abort and revoke, the end, what symmExplain and
- * symmCommDump say, registration. */
+ * symmCommDump say, registration, heaps in guard mode. */
 #include <fcntl.h>
 #include <unistd.h>
 
 #include "../src/host/doing.h"
+#include "../src/host/heap_int.h"
 #include "fault_kit.h"
 #include "fgpu_kit.h"
+#include "symm_heap.h"
 
 static symmComm_t comms[GK_RANKS];
 
@@ -397,8 +399,58 @@ static void the_end_crosses_processes(void) {
     T_FORK(2, end_in_a_process, fk_new(-1, 0));
 }
 
+/* ---- guard mode ----------------------------------------------------------------------------- */
+
+static symm_vmm driver; /* the communicator's, but for its copies */
+static int (*real_copy)(void *dst, const void *src, uint64_t bytes);
+static symmHeap_t checked;
+static char *beside; /* a block that another thread takes while a hole is being read */
+static int arm;
+
+static int copy_late(void *dst, const void *src, uint64_t bytes) {
+    if (arm && bytes > SYMM_RED_ZONE * 2) { /* a part of a hole */
+        arm = 0;
+        T_OK(symmAlloc(checked, 3000, 0, SYMM_ALLOC_LOCAL, (void **)&beside));
+        memset(beside, 7, 3000); /* the fake's memory is the CPU's */
+    }
+    return real_copy(dst, src, bytes);
+}
+
+static void guard_mode_checks_beside_threads(void) {
+    char *p;
+    symm_heap *h;
+    symmHeapConfig_t k = SYMM_HEAP_CONFIG_INITIALIZER;
+    T_EXPECT_WARNINGS();
+    gk_start(1, 0);
+    setenv("SYMM_WIN_STRIDE", "1G", 1);
+    k.localBytes = 2 * GK_MB;
+    k.guard = 1;
+    gk_open(comms, 1, NULL);
+    T_OK(symmHeapCreate(comms[0], &k, &checked));
+    T_OK(symmAlloc(checked, 500, 0, SYMM_ALLOC_LOCAL, (void **)&p));
+    h = symm_heap_of(p);
+    const symm_vmm *own = h->comm->vmm;
+    driver = *own;
+    real_copy = own->copy;
+    driver.copy = copy_late;
+    h->comm->vmm = &driver;
+    arm = 1;
+    T_OK(symmHeapCheck(checked));
+    T_CHECK(beside && !arm);
+    T_OK(symmFree(checked, beside));
+    T_OK(symmHeapCheck(checked));
+    memset(p + 500, 9, 1);
+    T_ERR(symmHeapCheck(checked), symmInvalidUsage);
+    T_MSG(symmGetLastError(NULL), "byte 500 was written, of a block of 500 bytes");
+    T_ERR(symmFree(checked, p), symmInvalidUsage);
+    h->comm->vmm = own;
+    symm_heap_unref(h);
+    T_OK(symmHeapDestroy(checked));
+    T_OK(symmCommDestroy(comms[0]));
+}
+
 T_MAIN(T(a_reason_in_the_pages_reaches_every_rank), T(shrink_learns_it_from_the_pages),
        T(abort_and_revoke_reach_all_pages), T(the_end_says_left),
        T(explain_says_what_a_launch_does), T(dump_reads_the_blocks_of_all_gpus),
        T(thread_ranks_register_pieces), T(processes_register_pieces), T(reasons_cross_processes),
-       T(the_end_crosses_processes))
+       T(the_end_crosses_processes), T(guard_mode_checks_beside_threads))

@@ -140,6 +140,13 @@ static void send_refs(void *arg) {
     bad = all[0];
     bad.len = 1ull << 40;
     T_ERR(symmRefPtr(k->comm, &bad, SYMM_REF_OWNER, &at), symmInvalidArgument);
+    for (uint64_t off = 64 * HK_MB + 1; off; off = off < 1ull << 60 ? 1ull << 60 : 0) {
+        bad = (symmRef){.off = off, .heap = mine.heap, .flags = SYMM_ALLOC_LOCAL};
+        T_ERR(symmRefPtr(k->comm, &bad, SYMM_REF_OWNER, &at), symmInvalidArgument);
+        T_MSG(symmGetLastError(NULL), "has addresses for 67108864 bytes");
+    }
+    bad.off = all[0].off + all[0].len; /* what follows the last byte: nothing of it is read */
+    T_OK(symmRefPtr(k->comm, &bad, SYMM_REF_OWNER, &at));
     bad = all[0];
     bad.rank = RANKS;
     T_ERR(symmRefPtr(k->comm, &bad, SYMM_REF_OWNER, &at), symmInvalidArgument);
@@ -200,6 +207,32 @@ static void align(void *arg) {
 }
 static void alignment_is_kept_and_leaks_nothing(void) {
     both(align);
+}
+
+/* Where it does not fit with what alignment would leave, it may fit alone; and growth is asked for only where it helps. */
+static void align_full(void *arg) {
+    hk *k = arg;
+    symmHeapConfig_t c = hk_config(2 * HK_MB, 0, 2 * HK_MB);
+    for (int fit = 0; fit < 2; fit++) {
+        symmHeap_t heap;
+        void *p, *q, *more;
+        c.fit = fit;
+        T_OK(symmHeapCreate(k->comm, &c, &heap));
+        T_OK(symmAlloc(heap, 256, 0, SYMM_ALLOC_LOCAL, &p));
+        T_OK(symmAlloc(heap, 256, HK_MB, SYMM_ALLOC_LOCAL, &p));
+        T_OK(symmAlloc(heap, 256, HK_MB, SYMM_ALLOC_LOCAL, &q));
+        T_CHECK(p != q && (uintptr_t)p % HK_MB == 0 && (uintptr_t)q % HK_MB == 0);
+        T_ERR(symmAlloc(heap, 256, HK_MB, SYMM_ALLOC_LOCAL, &more), symmOutOfMemory);
+        T_EQ(hk_info(heap).localUsed, 768);
+        T_OK(symmFree(heap, p));
+        T_OK(symmFree(heap, q));
+        T_OK(symmAlloc(heap, 2 * HK_MB - 256, HK_MB, SYMM_ALLOC_LOCAL, &p)); /* the whole hole */
+        T_OK(symmHeapDestroy(heap));
+    }
+}
+static void local_alignment_finds_every_hole(void) {
+    T_EXPECT_WARNINGS();
+    both(align_full);
 }
 
 /* ---- what is refused ---- */
@@ -417,6 +450,7 @@ T_MAIN(T(one_thread_drives_several_ranks), T(a_thousand_calls_send_no_message),
        T(a_heap_is_made_used_and_ended), T(collectives_use_it_in_place_without_registration),
        T(growth_moves_nothing), T(whether_growing_helps_is_the_same_on_all_ranks),
        T(a_reference_leads_peers_to_local_blocks), T(every_byte_knows_its_block),
-       T(alignment_is_kept_and_leaks_nothing), T(wrong_calls_get_a_code_and_change_nothing),
-       T(bad_configs_fail_every_rank_alike), T(the_communicator_ends_heaps_that_are_left),
-       T(a_captured_call_holds_the_memory), T(addresses_of_ended_heaps_come_back))
+       T(alignment_is_kept_and_leaks_nothing), T(local_alignment_finds_every_hole),
+       T(wrong_calls_get_a_code_and_change_nothing), T(bad_configs_fail_every_rank_alike),
+       T(the_communicator_ends_heaps_that_are_left), T(a_captured_call_holds_the_memory),
+       T(addresses_of_ended_heaps_come_back))

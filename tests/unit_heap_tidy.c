@@ -23,11 +23,14 @@ static void trim(void *arg) {
     T_OK(symmHeapTrim(heap, 12 * HK_MB, &freed));
     T_EQ(freed, 4 * HK_MB);
     T_EQ(hk_info(heap).symBytes, 12 * HK_MB);
+    T_EQ(hk_info(heap).symSkipped, 0);
     T_EQ(hk_info(heap).localBytes, (uint64_t)(k->rank + 1) * 4 * HK_MB);
     T_OK(symmHeapTrim(heap, 0, &freed)); /* in use: chunk 1 of SYM, the first of LOCAL */
     T_EQ(freed, 8 * HK_MB + (uint64_t)k->rank * 4 * HK_MB);
     T_EQ(hk_info(heap).symBytes, 4 * HK_MB);
     T_EQ(hk_info(heap).localBytes, 4 * HK_MB);
+    T_EQ(hk_info(heap).symSkipped, 4 * HK_MB);
+    T_EQ(hk_info(heap).localSkipped, 4 * HK_MB);
     T_OK(symmHeapTrim(heap, 0, NULL));
     T_EQ(hk_info(heap).chunks, 2);
     hk_barrier(k);
@@ -292,7 +295,54 @@ static void threads_take_local_blocks_while_the_heap_grows(void) {
     hk_threads(2, local_and_growth, NULL);
 }
 
+/* ---- guard mode beside threads ---- */
+
+typedef struct {
+    symmHeap_t heap;
+    char *overrun;
+    _Atomic int over;
+} churn;
+
+/* Writes every byte that it owns, and none else. */
+static void guard_side(int t, int n, void *arg) {
+    churn *c = arg;
+    if (t < n - 1) {
+        for (size_t i = 0; !atomic_load(&c->over); i++) {
+            char *p = hk_local(c->heap, 3000 + i % 7 * 100);
+            memset(p, t, 3000 + i % 7 * 100);
+            T_OK(symmFree(c->heap, p));
+        }
+        return;
+    }
+    for (int i = 0; i < 200; i++) T_OK(symmHeapCheck(c->heap));
+    c->overrun[500] = 9;
+    for (int i = 0; i < 20; i++) {
+        T_ERR(symmHeapCheck(c->heap), symmInvalidUsage);
+        T_MSG(symmGetLastError(NULL), "byte 500 was written, of a block of 500 bytes");
+    }
+    atomic_store(&c->over, 1);
+}
+
+static void check_beside_threads(void *arg) {
+    hk *k = arg;
+    churn c = {.overrun = NULL};
+    c.heap = hk_heap(k, 128 * HK_MB, 0, 2 * HK_MB);
+    c.overrun = hk_local(c.heap, 500);
+    T_THREADS(3, guard_side, &c);
+    T_ERR(symmFree(c.heap, c.overrun), symmInvalidUsage);
+    T_OK(symmHeapCheck(c.heap));
+    T_OK(symmHeapDestroy(c.heap));
+}
+static void guard_mode_checks_beside_threads(void) {
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_HEAP_GUARD", "1", 1);
+    hk_processes(2, check_beside_threads, NULL);
+    hk_threads(1, check_beside_threads, NULL);
+    unsetenv("SYMM_HEAP_GUARD");
+}
+
 T_MAIN(T(trim_gives_back_what_no_block_uses), T(ranks_that_ask_for_different_things),
        T(a_call_that_one_rank_made_more_is_named), T(collect_returns_what_every_rank_has),
        T(a_block_is_freed_by_its_owner_only), T(guard_mode_finds_an_overrun),
-       T(guard_mode_finds_a_write_after_free), T(threads_take_local_blocks_while_the_heap_grows))
+       T(guard_mode_finds_a_write_after_free), T(threads_take_local_blocks_while_the_heap_grows),
+       T(guard_mode_checks_beside_threads))

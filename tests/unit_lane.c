@@ -421,6 +421,40 @@ static void lanes_may_outlive_heap_and_communicator(void) {
     }
 }
 
+/* Memory in use stays, and the log says how much. */
+static void trims_say_what_they_leave(void) {
+    char path[] = "/tmp/symm-unit-XXXXXX", text[8192] = "", *p, *q;
+    const int fd = mkstemp(path);
+    symm_params defaults;
+    lk k;
+    setenv("SYMM_DEBUG", "INFO", 1);
+    setenv("SYMM_DEBUG_FILE", path, 1);
+    lk_alone(&k, 1);
+    p = lk_local(k.lane[0], 5000);
+    T_OK(symmStreamBeginCapture(k.stream[0]));
+    q = lk_local(k.lane[0], 5000);
+    lk_free(k.lane[0], q);
+    symmGraph_t g = lk_end(k.stream[0]);
+    symmGraphPlan_t a = lk_bind(k.lane[0], g, 0);
+    T_OK(symmLaneTrim(k.heap, NULL));
+    T_OK(symmGraphMemTrim(k.lane[0], NULL));
+    T_OK(symmHeapTrim(k.heap, 0, NULL));
+    T_CHECK(read(fd, text, sizeof text - 1) > 0);
+    T_MSG(text, "INFO lanes trimmed by 0 bytes; pieces of ");
+    T_MSG(text, "INFO graphs of lane 0 trimmed by 0 bytes; pieces of ");
+    T_MSG(text,
+          "INFO heap 1: trimmed by 67108864 bytes; chunks of 0 bytes of SYM and 67108864 of LOCAL");
+    lk_free(k.lane[0], p);
+    T_OK(symmPlanDestroy(a));
+    T_OK(symmGraphDestroy(g));
+    lk_close(&k);
+    unsetenv("SYMM_DEBUG_FILE");
+    unsetenv("SYMM_DEBUG");
+    T_OK(symm_param_load(&defaults)); /* closes the file */
+    close(fd);
+    unlink(path);
+}
+
 T_MAIN(T(what_a_lane_frees_it_has_again_at_once), T(a_thousand_calls_take_nothing_from_the_heap),
        T(nothing_and_null_are_no_work), T(queries_know_a_lanes_blocks),
        T(another_lane_comes_behind_the_free), T(a_block_may_be_freed_on_another_lane),
@@ -429,4 +463,5 @@ T_MAIN(T(what_a_lane_frees_it_has_again_at_once), T(a_thousand_calls_take_nothin
        T(small_blocks_are_whole_lines), T(trim_and_the_last_lane_give_all_back),
        T(what_does_not_fit_is_told_and_changes_nothing), T(bad_pointers_are_refused_by_name),
        T(bad_lanes_streams_and_flags_are_refused), T(lanes_without_streams_end_in_any_order),
-       T(a_lane_of_the_null_stream_is_synchronous), T(lanes_may_outlive_heap_and_communicator))
+       T(a_lane_of_the_null_stream_is_synchronous), T(lanes_may_outlive_heap_and_communicator),
+       T(trims_say_what_they_leave))

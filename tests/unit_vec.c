@@ -259,6 +259,34 @@ static void shrinking_gives_back_whole_pieces(void) {
     both(shrink);
 }
 
+/* Vectors with the default `max` use the window space up; the error says what to set. */
+static void defaults(void *arg) {
+    hk *k = arg;
+    symmVec_t vec[4], small;
+    symmVecConfig_t c = SYMM_VEC_CONFIG_INITIALIZER;
+    for (int i = 0; i < 3; i++) T_OK(symmVecCreate(k->comm, NULL, &vec[i]));
+    T_ERR(symmVecCreate(k->comm, NULL, &vec[3]), symmOutOfMemory);
+    T_MSG(symmGetLastError(NULL),
+          "1073741824 bytes do not fit in the window space (4294967296 per");
+    unsigned long long hole = 0; /* all of the last quarter but for the communicator's own */
+    sscanf(strstr(symmGetLastError(NULL), "per rank, "), "per rank, %llu", &hole);
+    T_CHECK(hole > 900 * HK_MB && hole < 1024 * HK_MB);
+    T_MSG(symmGetLastError(NULL), " free in one piece): raise SYMM_WIN_STRIDE, or lower config.");
+    T_MSG(symmGetLastError(NULL), "config.max of vectors");
+    c.max = 64 * HK_MB;
+    T_OK(symmVecCreate(k->comm, &c, &small));
+    T_OK(symmVecGrow(small, HK_MB));
+    c.max = 1ull << 40;
+    T_ERR(symmVecCreate(k->comm, &c, &vec[3]), symmOutOfMemory);
+    T_MSG(symmGetLastError(NULL), "config.max=1099511627776");
+    T_OK(symmVecDestroy(small));
+    for (int i = 0; i < 3; i++) T_OK(symmVecDestroy(vec[i]));
+}
+static void what_to_set_is_said_where_addresses_run_out(void) {
+    T_EXPECT_WARNINGS();
+    hk_processes(RANKS, defaults, NULL);
+}
+
 static void refused(void *arg) {
     hk *k = arg;
     symmVecConfig_t c = SYMM_VEC_CONFIG_INITIALIZER;
@@ -434,7 +462,8 @@ static void a_shrinking_that_fails_on_one_rank_changes_nothing(void) {
 T_MAIN(T(growth_in_place_moves_nothing_and_needs_the_new_bytes_only),
        T(a_range_that_is_too_small_is_left_without_a_copy),
        T(a_captured_call_keeps_the_range_it_knows), T(peers_read_while_it_grows),
-       T(shrinking_gives_back_whole_pieces), T(wrong_calls_get_a_code_and_change_nothing),
+       T(shrinking_gives_back_whole_pieces), T(what_to_set_is_said_where_addresses_run_out),
+       T(wrong_calls_get_a_code_and_change_nothing),
        T(other_sizes_are_found_at_the_next_collective),
        T(ranks_that_shrink_to_other_sizes_are_told_at_once),
        T(a_failure_on_one_rank_changes_nothing),

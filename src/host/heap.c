@@ -242,7 +242,7 @@ static uint64_t round_up(uint64_t n, uint64_t to) {
     return (n + to - 1) / to * to;
 }
 
-static symmResult_t check_config(const symm_comm *c, const symmHeapConfig_t *k) {
+static symmResult_t check_config(const symm_comm *c, const symmHeapConfig_t *k, int kind) {
     const uint64_t g = c->caps.granularity, most = c->room;
     if (k->size != sizeof *k)
         return SYMM_ERR(symmInvalidArgument,
@@ -258,10 +258,11 @@ static symmResult_t check_config(const symm_comm *c, const symmHeapConfig_t *k) 
                         (unsigned long long)k->chunk, (unsigned long long)g);
     if (k->reserve > most || k->symBytes > most || k->localBytes > most)
         return SYMM_ERR(symmOutOfMemory,
-                        "config.reserve=%llu, symBytes=%llu, localBytes=%llu: the window space has "
+                        "config.%s=%llu, symBytes=%llu, localBytes=%llu: the window space has "
                         "%llu bytes per rank (SYMM_WIN_STRIDE enlarges it)",
-                        (unsigned long long)k->reserve, (unsigned long long)k->symBytes,
-                        (unsigned long long)k->localBytes, (unsigned long long)most);
+                        kind == SYMM_KIND_VEC ? "max" : "reserve", (unsigned long long)k->reserve,
+                        (unsigned long long)k->symBytes, (unsigned long long)k->localBytes,
+                        (unsigned long long)most);
     if (k->reserve &&
         round_up(k->symBytes, g) + round_up(k->localBytes, g) > round_up(k->reserve, g))
         return SYMM_ERR(symmInvalidArgument,
@@ -383,7 +384,7 @@ symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmH
     symm_heap *h = NULL;
     void *handle = NULL;
     c->heap_serial++;
-    if (!status) status = check_config(c, k);
+    if (!status) status = check_config(c, k, kind);
     if (!status) settle_config(c, k, kind);
     if (!status) status = make_record(c, k, &h);
     if (!status) status = symm_handle_new(kind, h, handle_gone, &handle);

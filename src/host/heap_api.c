@@ -188,6 +188,12 @@ static symmResult_t check_ref(const symm_comm *c, const symmRef *ref, int rank,
     if (!h)
         return SYMM_ERR(symmInvalidArgument, "ref->heap=%u: no heap of communicator %s (any more)",
                         ref->heap, c->name);
+    /* An empty one needs no memory, but a place. */
+    if (ref->off > h->reserve || ref->len > h->reserve - ref->off)
+        return SYMM_ERR(symmInvalidArgument,
+                        "ref->off=%llu, len=%llu: heap %s has addresses for %llu bytes",
+                        (unsigned long long)ref->off, (unsigned long long)ref->len, h->name,
+                        (unsigned long long)h->reserve);
     if (!symm_region_backed(&h->region, rank, ref->off, ref->len) && !has_tract(h, ref))
         return SYMM_ERR(symmInvalidArgument,
                         "ref->off=%llu, len=%llu: rank %d has no memory there in heap %s",
@@ -253,7 +259,9 @@ symmResult_t symmHeapQuery(symmHeap_t heap, symmHeapInfo_t *info) {
                              .chunks = (uint64_t)(h->zone[0].count + h->zone[1].count),
                              .limbo = h->limbo_bytes,
                              .calls = h->calls,
-                             .digest = h->digest};
+                             .digest = h->digest,
+                             .symSkipped = h->zone[SYMM_ZONE_SYM].skipped,
+                             .localSkipped = h->zone[SYMM_ZONE_LOCAL].skipped};
     symm_heap_unlock(h);
     symm_heap_leave(h);
     return symmSuccess;

@@ -13,7 +13,8 @@
     ((uint64_t)(owner) | (uint64_t)((lane) + 1) << 8 | (uint64_t)(red) << 32)
 #define TAG_OWNER 0xffull
 #define TAG_LIMBO (1ull << 63)
-#define TAG_BUSY  (1ull << 62) /* being freed by a thread without the lock */
+#define TAG_BUSY \
+    (1ull << 62) /* being painted by a thread without the lock: taken or given just now */
 
 static const char *const owner_name[] = {"the user", "an arena",        "a lane",  "a graph",
                                          "a vector", "a synced buffer", "the heap"};
@@ -82,15 +83,32 @@ void symm_heap_count(symm_heap *h, int op, uint64_t size, uint64_t align, int la
 
 /* ---- take ----------------------------------------------------------------------------------------------------------- */
 
+/* The lowest place for a block of LOCAL whose end is aligned. */
+static uint64_t find_end(const symm_place *p, uint64_t bytes, uint64_t align) {
+    symm_piece q;
+    for (uint64_t z = 0; symm_place_at(p, z, &q); z = q.off + q.bytes) {
+        const uint64_t end = symm_round_align(q.off + bytes, align);
+        if (!q.used && end <= q.off + q.bytes) return end - bytes;
+    }
+    return SYMM_PLACE_NONE;
+}
+
 /* In LOCAL, where zone offsets run against addresses, the end of what is placed is what must be aligned: a whole number of
- * alignments is taken, and what lies behind the block's last byte is given back. */
+ * alignments is taken, and what lies behind the block's last byte is given back. Where none fits, there may still be a hole for the block
+ * alone: the rule that symm_heap_could follows too, else growth would be asked for that does not help. */
 static uint64_t take_local(symm_heap *h, uint64_t bytes, uint64_t align, uint64_t tag, int *why) {
     symm_place *p = h->zone[SYMM_ZONE_LOCAL].place;
-    const uint64_t whole = (bytes + align - 1) & ~(align - 1);
+    const uint64_t whole = symm_round_align(bytes, align);
     uint64_t z = symm_place_take(p, whole, align, tag, why);
-    if (z == SYMM_PLACE_NONE || whole == bytes) return z;
-    symm_place_give(p, z);
-    if (symm_place_take_at(p, z + whole - bytes, bytes, tag) == 0) return z + whole - bytes;
+    if (whole == bytes || (z == SYMM_PLACE_NONE && *why == ENOMEM)) return z;
+    if (z != SYMM_PLACE_NONE) {
+        symm_place_give(p, z);
+        z += whole - bytes;
+    } else {
+        z = find_end(p, bytes, align);
+        if (z == SYMM_PLACE_NONE) return z;
+    }
+    if (symm_place_take_at(p, z, bytes, tag) == 0) return z;
     *why = ENOMEM;
     return SYMM_PLACE_NONE;
 }
@@ -143,10 +161,17 @@ static symmResult_t no_place(const symm_heap *h, int zone, uint64_t bytes, uint6
     return symmNeedGrow;
 }
 
-/* Guard mode: the block's memory is poison still, or something wrote after it was freed. */
-static void guard_taken(symm_heap *h, uint64_t off, uint64_t bytes, uint64_t room) {
+static void mark(symm_heap *h, const symm_block *b, uint64_t bit, int on) {
+    symm_place *p = h->zone[b->zone].place;
+    uint64_t tag = 0;
+    symm_place_block(p, b->z, &tag);
+    symm_place_set_tag(p, b->z, on ? tag | bit : tag & ~bit);
+}
+
+/* Guard mode: the block's memory is poison still, or something wrote after it was freed. It was marked while its red zone is not painted yet. */
+static void guard_taken(symm_heap *h, const symm_block *b) {
     uint64_t at;
-    if (!symm_guard_intact(h, off, room, 1, &at)) {
+    if (!symm_guard_intact(h, b->off, b->room, 1, &at)) {
         char text[sizeof h->damage];
         snprintf(text, sizeof text,
                  "heap %s: the byte at offset %llu was written after it was freed", h->name,
@@ -156,7 +181,10 @@ static void guard_taken(symm_heap *h, uint64_t off, uint64_t bytes, uint64_t roo
         if (!h->damage[0]) snprintf(h->damage, sizeof h->damage, "%s", text);
         symm_heap_unlock(h);
     }
-    symm_guard_paint(h, off + bytes, room - bytes, 0);
+    symm_guard_paint(h, b->off + b->bytes, b->room - b->bytes, 0);
+    symm_heap_lock(h);
+    mark(h, b, TAG_BUSY, 0);
+    symm_heap_unlock(h);
 }
 
 symmResult_t symm_heap_take(symm_heap *h, uint64_t bytes, uint64_t align, unsigned flags, int owner,
@@ -167,9 +195,9 @@ symmResult_t symm_heap_take(symm_heap *h, uint64_t bytes, uint64_t align, unsign
     if (align < SYMM_PLACE_UNIT) align = SYMM_PLACE_UNIT;
     uint64_t room = h->guard ? bytes + SYMM_RED_ZONE : bytes;
     room = (room + SYMM_PLACE_UNIT - 1) & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
-    const uint64_t red = h->guard ? room - bytes : 0;
+    const uint64_t tag = TAG(owner, lane, h->guard ? room - bytes : 0);
     symm_heap_lock(h);
-    const uint64_t z = take(h, zone, room, align, TAG(owner, lane, red), &why);
+    const uint64_t z = take(h, zone, room, align, h->guard ? tag | TAG_BUSY : tag, &why);
     if (__builtin_expect(z == SYMM_PLACE_NONE, 0)) {
         symmResult_t r = no_place(h, zone, room, align, why);
         symm_heap_unlock(h);
@@ -178,7 +206,9 @@ symmResult_t symm_heap_take(symm_heap *h, uint64_t bytes, uint64_t align, unsign
     *off = symm_zone_flip(h, zone, z, room);
     if (zone == SYMM_ZONE_SYM) symm_heap_count(h, SYMM_OP_ALLOC, bytes, align, lane, *off, site);
     symm_heap_unlock(h);
-    if (__builtin_expect(h->guard, 0)) guard_taken(h, *off, bytes, room);
+    if (__builtin_expect(h->guard, 0))
+        guard_taken(h,
+                    &(symm_block){.off = *off, .bytes = bytes, .zone = zone, .z = z, .room = room});
     return symmSuccess;
 }
 
@@ -205,9 +235,10 @@ static symmResult_t refuse(const symm_heap *h, uint64_t off, int owner) {
                         "symmHeapCollect",
                         (unsigned long long)off, h->name);
     if (b.limbo)
-        return SYMM_ERR(symmInvalidArgument,
-                        "the block at offset %llu of heap %s is being freed by another thread",
-                        (unsigned long long)off, h->name);
+        return SYMM_ERR(
+            symmInvalidArgument,
+            "the block at offset %llu of heap %s is being taken or freed by another thread",
+            (unsigned long long)off, h->name);
     return SYMM_ERR(symmInvalidArgument,
                     "the block at offset %llu of heap %s belongs to %s, not to %s",
                     (unsigned long long)off, h->name, owner_name[b.owner], owner_name[owner]);
@@ -227,13 +258,6 @@ static symmResult_t guard_given(symm_heap *h, const symm_block *b) {
     return r;
 }
 
-static void mark(symm_heap *h, const symm_block *b, uint64_t bit) {
-    symm_place *p = h->zone[b->zone].place;
-    uint64_t tag = 0;
-    symm_place_block(p, b->z, &tag);
-    symm_place_set_tag(p, b->z, tag | bit);
-}
-
 /* Guard mode, and LOCAL, where zone offsets run against addresses. With the lock. */
 static symmResult_t give_found(symm_heap *h, uint64_t off, int owner, const void *site,
                                uint64_t *bytes) {
@@ -242,7 +266,7 @@ static symmResult_t give_found(symm_heap *h, uint64_t off, int owner, const void
     if (!symm_heap_find(h, off, &b) || b.off != off || b.limbo || b.owner != owner)
         return refuse(h, off, owner);
     if (h->guard) {
-        mark(h, &b, TAG_BUSY);
+        mark(h, &b, TAG_BUSY, 1);
         symm_heap_unlock(h);
         r = guard_given(h, &b);
         symm_heap_lock(h);
@@ -281,7 +305,7 @@ void symm_heap_give_later(symm_heap *h, uint64_t off) {
     symm_block b;
     symm_heap_lock(h);
     if (symm_heap_find(h, off, &b) && b.off == off && !b.limbo) {
-        mark(h, &b, TAG_LIMBO);
+        mark(h, &b, TAG_LIMBO, 1);
         h->limbo_bytes += b.room;
     }
     symm_heap_unlock(h);

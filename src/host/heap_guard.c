@@ -71,40 +71,76 @@ int symm_guard_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, ui
     return good;
 }
 
-/* The piece at or behind zone offset z, as the placement has it now. */
-static int look(symm_heap *h, int zone, uint64_t z, symm_piece *p, symm_block *b) {
+/* Where a check has come to. */
+typedef struct {
+    uint64_t next; /* zone offset behind what is looked at */
+    uint64_t off, bytes;
+    int poison; /* a part of a hole; else the red zone of b */
+    symm_block b;
+} spot;
+
+/* What must be painted at or behind zone offset z, as the placement has it now; of a hole not more than a piece. A block whose owner is painting
+ * it (taken or given just now) is passed over: that owner has looked at it. 0: nothing is left. With the lock. */
+static int find_spot(const symm_heap *h, int zone, uint64_t z, spot *s) {
+    symm_piece p;
+    *s = (spot){0};
+    if (!symm_place_at(h->zone[zone].place, z, &p)) return 0;
+    s->next = p.off + p.bytes;
+    if (p.used) {
+        if (!symm_heap_find(h, symm_zone_flip(h, zone, p.off, 1), &s->b)) return 1;
+        s->off = s->b.off + s->b.bytes;
+        s->bytes = s->b.limbo == SYMM_LIMBO_BUSY ? 0 : s->b.room - s->b.bytes;
+        return 1;
+    }
+    if (p.off > z) z = p.off;
+    if (s->next - z > PIECE) s->next = z + PIECE;
+    s->poison = 1;
+    s->bytes = s->next - z;
+    s->off = symm_zone_flip(h, zone, z, s->bytes);
+    return 1;
+}
+
+/* 0 if it is damaged: *at says where. What a hole is now, another thread may take and write to in the next moment. So host memory is looked at
+ * with the lock. The driver's calls are longer, and are made with it only where what was read without it was not as it should be. */
+static int spot_intact(symm_heap *h, int zone, uint64_t z, spot *s, uint64_t *at) {
+    int good = 1;
+    if (h->comm->cuda) {
+        symm_heap_lock(h);
+        find_spot(h, zone, z, s);
+        symm_heap_unlock(h);
+        if (symm_guard_intact(h, s->off, s->bytes, s->poison, at)) return 1;
+    }
     symm_heap_lock(h);
-    int found = symm_place_at(h->zone[zone].place, z, p);
-    if (found && p->used) symm_heap_find(h, symm_zone_flip(h, zone, p->off, 1), b);
+    if (find_spot(h, zone, z, s)) good = symm_guard_intact(h, s->off, s->bytes, s->poison, at);
     symm_heap_unlock(h);
-    return found;
+    return good;
+}
+
+static symmResult_t damaged(const symm_heap *h, const spot *s, uint64_t at) {
+    if (s->poison)
+        return SYMM_ERR(symmInvalidUsage,
+                        "heap %s: the byte at offset %llu was written after it was freed", h->name,
+                        (unsigned long long)at);
+    return SYMM_ERR(symmInvalidUsage,
+                    "heap %s: byte %llu was written, of a block of %llu bytes at offset %llu",
+                    h->name, (unsigned long long)(at - s->b.off), (unsigned long long)s->b.bytes,
+                    (unsigned long long)s->b.off);
 }
 
 symmResult_t symm_guard_check(symm_heap *h) {
     char old[sizeof h->damage];
-    symm_piece p;
-    symm_block b = {0};
+    spot s;
     uint64_t at;
     symm_heap_lock(h);
     snprintf(old, sizeof old, "%s", h->damage);
     symm_heap_unlock(h);
     if (old[0]) return SYMM_ERR(symmInvalidUsage, "%s", old);
-    for (int zone = 0; zone < SYMM_ZONES; zone++)
-        for (uint64_t z = 0; look(h, zone, z, &p, &b); z = p.off + p.bytes) {
-            if (!p.used) {
-                if (!symm_guard_intact(h, symm_zone_flip(h, zone, p.off, p.bytes), p.bytes, 1, &at))
-                    return SYMM_ERR(symmInvalidUsage,
-                                    "heap %s: the byte at offset %llu was written after it was "
-                                    "freed",
-                                    h->name, (unsigned long long)at);
-                continue;
-            }
-            if (!symm_guard_intact(h, b.off + b.bytes, b.room - b.bytes, 0, &at))
-                return SYMM_ERR(symmInvalidUsage,
-                                "heap %s: byte %llu was written, of a block of %llu bytes at "
-                                "offset %llu",
-                                h->name, (unsigned long long)(at - b.off),
-                                (unsigned long long)b.bytes, (unsigned long long)b.off);
-        }
+    for (int zone = 0; zone < SYMM_ZONES; zone++) {
+        uint64_t z = 0;
+        do {
+            if (!spot_intact(h, zone, z, &s, &at)) return damaged(h, &s, at);
+            z = s.next;
+        } while (z);
+    }
     return symmSuccess;
 }

@@ -4,7 +4,7 @@
  *
  * A zone counts its own offsets up from 0: those of SYM are the heap's, those of LOCAL run against them (zone offset z of a piece is
  * reserve - off - bytes). So one code serves both.
- * Lock: h->lock, over both zones, limbo and the digest; held for one placement. What only collective calls change (chunks,
+ * Lock: h->lock, over both zones, limbo and the digest; held for one placement, or in guard mode for a look at 16 KiB. What only collective calls change (chunks,
  * extents) is changed with the lock by the communicator's user thread, which may read it without. */
 #ifndef SYMM_HOST_HEAP_INT_H_
 #define SYMM_HOST_HEAP_INT_H_
@@ -21,8 +21,9 @@ typedef struct {
     symm_place *place;
     symm_part *chunks; /* in zone offsets, in order */
     int count, cap;
-    uint64_t bytes;  /* of all chunks */
-    uint64_t extent; /* end of the highest; also read without the lock, see symm_zone_extent */
+    uint64_t bytes;   /* of all chunks */
+    uint64_t skipped; /* of those that the last trim found in use; with the lock */
+    uint64_t extent;  /* end of the highest; also read without the lock, see symm_zone_extent */
 } symm_zone;
 
 /* Which zone an offset is in is asked before the lock is taken: a number, it orders nothing. */
@@ -116,10 +117,13 @@ symm_heap *symm_heap_of(const void *ptr);
 static inline uint64_t symm_zone_flip(const symm_heap *h, int zone, uint64_t z, uint64_t bytes) {
     return zone == SYMM_ZONE_SYM ? z : h->reserve - z - bytes;
 }
+static inline uint64_t symm_round_align(uint64_t n, uint64_t align) { /* a power of two */
+    return (n + align - 1) & ~(align - 1);
+}
 /* The zone that off lies in; -1 between them. */
 int symm_heap_zone(const symm_heap *h, uint64_t off);
-enum { SYMM_LIMBO = 1, SYMM_LIMBO_BUSY };
-typedef struct { /* a block as the heap knows it */
+enum { SYMM_LIMBO = 1, SYMM_LIMBO_BUSY }; /* busy: taken or given just now, guard mode paints it */
+typedef struct {                          /* a block as the heap knows it */
     uint64_t off, bytes;
     int zone, owner, lane, limbo;
     uint64_t z, room; /* zone offset and size of what is placed */
@@ -169,12 +173,13 @@ symm_part symm_heap_next_tract(const symm_heap *h, int zone, uint64_t at);
 /* Every rank has given it back: what this one has mapped there is unmapped. The first error; the tract is gone all the same. */
 symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off);
 
-/* ---- heap_guard.c: guard mode. Without the lock: on GPUs these are driver calls. off: heap offsets of this rank ---- */
+/* ---- heap_guard.c: guard mode. Painting without the lock, on blocks that are marked: on GPUs these are driver calls. off: heap offsets of this
+ * rank ---- */
 enum { SYMM_RED_ZONE = 256 }; /* bytes behind a block, at least */
 void symm_guard_paint(symm_heap *h, uint64_t off, uint64_t bytes, int poison);
 /* 1 if it is painted still; else *at is the first byte that is not. */
 int symm_guard_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, uint64_t *at);
-/* Walks all blocks and holes; symmInvalidUsage naming the first damage, of now or before. */
+/* Walks all blocks and holes, while other threads take and give LOCAL ones; symmInvalidUsage naming the first damage, of now or before. */
 symmResult_t symm_guard_check(symm_heap *h);
 
 #endif

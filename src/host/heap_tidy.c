@@ -46,9 +46,13 @@ static symmResult_t meet(symm_heap *h, symmResult_t status, uint64_t keep, int s
 static int take_out(symm_heap *h, int zone, uint64_t keep, symm_part *list) {
     symm_zone *z = &h->zone[zone];
     int n = 0;
+    z->skipped = 0;
     for (int i = z->count; i-- > 0 && z->bytes > keep;) {
         const symm_part chunk = z->chunks[i];
-        if (symm_place_cut(z->place, chunk.off, chunk.bytes)) continue; /* in use */
+        if (symm_place_cut(z->place, chunk.off, chunk.bytes)) { /* in use */
+            z->skipped += chunk.bytes;
+            continue;
+        }
         list[n++] = (symm_part){symm_zone_flip(h, zone, chunk.off, chunk.bytes), chunk.bytes};
         z->bytes -= chunk.bytes;
         z->count--;
@@ -109,6 +113,15 @@ static void shorten(symm_heap *h, const shorter *s) {
     symm_heap_forget(h); /* what it has left holds the memory too */
 }
 
+static void say_skipped(const symm_heap *h, uint64_t freed) {
+    const symm_zone *sym = &h->zone[SYMM_ZONE_SYM], *local = &h->zone[SYMM_ZONE_LOCAL];
+    if (!sym->skipped && !local->skipped) return;
+    SYMM_INFO("heap %s: trimmed by %llu bytes; chunks of %llu bytes of SYM and %llu of LOCAL stay, "
+              "in use",
+              h->name, (unsigned long long)freed, (unsigned long long)sym->skipped,
+              (unsigned long long)local->skipped);
+}
+
 /* Everything that can be refused comes before the ranks meet. A vector (s not NULL) has its new size from there on, whatever stays mapped: all
  * have unmapped what they can when the last message is here, and nobody is asked again. */
 static symmResult_t trim(symm_heap *h, symmResult_t status, uint64_t keep, const shorter *s,
@@ -139,6 +152,7 @@ static symmResult_t trim(symm_heap *h, symmResult_t status, uint64_t keep, const
     symmResult_t r = trim_local(h, list + nsym, nlocal, all, stage, &status);
     if (!r && !s) r = symm_comm_agree(c, status, stage); /* gone everywhere */
     if (freed) *freed = before - sym->bytes - local->bytes;
+    if (!r && !s) say_skipped(h, before - sym->bytes - local->bytes);
     free(list);
     free(all);
     return r;

@@ -8,6 +8,7 @@
 #include "comm.h"
 #include "fail.h"
 #include "handle.h"
+#include "log.h"
 #include "memplan.h"
 #include "space.h"
 
@@ -60,11 +61,17 @@ static symmResult_t trim_lanes(symm_memlanes *s, uint64_t *freed, const void *si
 
 symmResult_t symmLaneTrim(symmHeap_t heap, uint64_t *freed) {
     symm_heap *h;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, left = 0;
     symmResult_t r = symmSuccess;
     SYMM_TRY(symm_heap_enter(heap, 1, &h));
-    for (symm_memlanes *s = symm_heap_comm(h)->memlanes; s && !r; s = s->next)
-        if (s->heap == h) r = trim_lanes(s, &bytes, __builtin_return_address(0));
+    for (symm_memlanes *s = symm_heap_comm(h)->memlanes; s && !r; s = s->next) {
+        if (s->heap != h) continue;
+        r = trim_lanes(s, &bytes, __builtin_return_address(0));
+        for (int z = 0; z < SYMM_MEM_ZONES; z++) left += s->pool[z].reserved;
+    }
+    if (!r && left)
+        SYMM_INFO("lanes trimmed by %llu bytes; pieces of %llu bytes stay, in use",
+                  (unsigned long long)bytes, (unsigned long long)left);
     symm_heap_leave(h);
     if (!r && freed) *freed = bytes;
     return r;
@@ -229,6 +236,9 @@ symmResult_t symmGraphMemTrim(symmLane_t lane, uint64_t *freed) {
     SYMM_TRY(symm_memlane_enter(lane, "symmGraphMemTrim", &l));
     symm_memplan_reap(l->set->comm);
     symmResult_t r = trim_region(l, &bytes);
+    if (!r && l->region && l->region->reserved)
+        SYMM_INFO("graphs of lane %d trimmed by %llu bytes; pieces of %llu bytes stay, in use",
+                  l->ordinal, (unsigned long long)bytes, (unsigned long long)l->region->reserved);
     symm_memlane_leave(l);
     if (!r && freed) *freed = bytes;
     return r;

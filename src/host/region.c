@@ -34,8 +34,10 @@ static symmResult_t range_new(symm_comm *c, uint64_t bytes, symm_range **out) {
     int cu = c->vmm->reserve(bytes * (unsigned)c->nranks, 0, &va);
     if (cu) {
         free(g);
-        return symm_vmm_error(c->vmm, cu, "reserving %d x %llu MiB of addresses", c->nranks,
-                              (unsigned long long)(bytes >> 20));
+        return symm_vmm_error(c->vmm, cu,
+                              "reserving %d x %llu MiB of addresses (config.reserve of a heap, "
+                              "config.max of a vector)",
+                              c->nranks, (unsigned long long)(bytes >> 20));
     }
     g->vmm = c->vmm;
     g->nranks = c->nranks;

@@ -158,11 +158,25 @@ uint64_t symm_slot_fit(const symm_slot *list, uint64_t bytes, uint64_t from, uin
     return at <= limit - bytes ? at : SYMM_NO_OFFSET;
 }
 
-static symmResult_t no_room(const symm_space *s, uint64_t bytes) {
+static uint64_t largest_hole(symm_space *s) {
+    uint64_t at = 0, most = 0;
+    pthread_mutex_lock(&s->lock);
+    for (const symm_slot *t = s->slots; t; t = t->next) {
+        if (t->off > at && t->off - at > most) most = t->off - at;
+        if (t->off + t->bytes > at) at = t->off + t->bytes;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return s->stride > at && s->stride - at > most ? s->stride - at : most;
+}
+
+/* Heaps and vectors that were made with defaults are the first to use it up. Short: peers are told 190 characters of it. */
+static symmResult_t no_room(symm_space *s, uint64_t bytes) {
     return SYMM_ERR(symmOutOfMemory,
-                    "%llu bytes do not fit in the window space of %llu bytes per rank "
-                    "(SYMM_WIN_STRIDE enlarges it)",
-                    (unsigned long long)bytes, (unsigned long long)s->stride);
+                    "%llu bytes do not fit in the window space (%llu per rank, %llu free in one "
+                    "piece): raise SYMM_WIN_STRIDE, or lower config.reserve of heaps, config.max "
+                    "of vectors",
+                    (unsigned long long)bytes, (unsigned long long)s->stride,
+                    (unsigned long long)largest_hole(s));
 }
 
 symmResult_t symm_slot_take(symm_space *s, uint64_t bytes, uint64_t from, symm_slot **slot) {
