@@ -118,6 +118,14 @@ static void refusals_in_creation_of_thread_ranks(void) {
     T_CHECKF(met > 60, "only %d refusals were met", met);
 }
 
+/* Not in the caller's own loop: there GCC 12 with both sanitizers takes win[1] for win[0]. */
+static void __attribute__((noinline)) end_windows(symmWindow_t *win, const char *name, int nth) {
+    for (int r = 0; r < RANKS; r++) {
+        works(comms[r], r, name, nth);
+        T_OK(symmWindowDeregister(comms[r], win[r]));
+    }
+}
+
 static int refuse_registration(int device, const char *name, int nth) {
     void *mem[RANKS];
     symmWindow_t win[RANKS] = {NULL, NULL};
@@ -139,10 +147,7 @@ static int refuse_registration(int device, const char *name, int nth) {
         FK_UNCHANGED(&before);
         T_OK(register_all(mem, win));
     }
-    for (int r = 0; r < RANKS; r++) {
-        works(comms[r], r, name, nth);
-        T_OK(symmWindowDeregister(comms[r], win[r]));
-    }
+    end_windows(win, name, nth);
     gk_close(comms, RANKS);
     for (int r = 0; r < RANKS; r++) T_OK(symmMemFree(mem[r]));
     FK_UNCHANGED(&none);
