@@ -124,12 +124,12 @@ who-has-come-is-astray|src/host/doing.c|s/ahead > get(&x->calls) && get(&y->step
 astray-at-once|src/host/doing.c|s/now - c->astray_ns < ASTRAY_NS/0/|plain|unit_doing|a_peer_in_a_collective_is_given_time
 nobody-looks-where-the-others-are|src/host/comm.c|s/return symm_doing_look(c);/return symmSuccess;/|plain|fault_astray|one_is_in_a_collective
 ranks-answer-by-their-own-zones|src/host/heap_grow.c|s/SYMM_ZONE_SYM ? h->local_extent/SYMM_ZONE_SYM ? h->zone[SYMM_ZONE_LOCAL].extent/|plain|unit_heap|whether_growing_helps_is_the_same_on_all_ranks
-local-blocks-unaligned|src/host/heap_block.c|s/whole = symm_round_align(bytes, align)/whole = bytes/|plain|unit_heap|alignment_is_kept_and_leaks_nothing
+local-blocks-unaligned|src/host/heap_block.c|s/whole = symm_round_up(bytes, align)/whole = bytes/|plain|unit_heap|alignment_is_kept_and_leaks_nothing
 empty-reference-to-anywhere|src/host/heap_api.c|s/if (ref->off > h->reserve .. /if (/|plain|unit_heap|a_reference_leads_peers_to_local_blocks
 trim-counts-no-skipped-chunks|src/host/heap_tidy.c|s/z->skipped += chunk.bytes;//|plain|unit_heap_tidy|trim_gives_back_what_no_block_uses
 free-addresses-miscounted|src/host/space.c|s,return s->stride > at.*,return most;,|plain|unit_vec|what_to_set_is_said_where_addresses_run_out
 local-holes-not-walked|src/host/heap_block.c|s/z = find_end(p, bytes, align);//|plain|unit_heap|local_alignment_finds_every_hole
-growing-helps-by-another-rule|src/host/heap_grow.c|s/: symm_round_align(at + bytes, align)/: symm_round_align(at, align) + bytes/|plain|unit_heap|local_alignment_finds_every_hole
+growing-helps-by-another-rule|src/host/heap_grow.c|s/: symm_round_up(at + bytes, align)/: symm_round_up(at, align) + bytes/|plain|unit_heap|local_alignment_finds_every_hole
 captured-call-loses-the-heap|src/host/window.c|/^void symm_window_ref/,/^}/s/symm_heap_ref(w->heap);/;/|plain|unit_heap|a_captured_call_holds_the_memory
 vector-forgets-what-graphs-know|src/host/heap.c|s/if (atomic_load_explicit(&h->refs, memory_order_acquire) == 1) drop_left/drop_left/|plain|unit_vec|a_captured_call_keeps_the_range_it_knows
 vector-makes-what-it-has|src/host/region.c|s/i < g->old ? g->from : NULL/NULL/|plain|unit_vec|a_range_that_is_too_small_is_left_without_a_copy

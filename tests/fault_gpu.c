@@ -118,7 +118,7 @@ static void refusals_in_creation_of_thread_ranks(void) {
     T_CHECKF(met > 60, "only %d refusals were met", met);
 }
 
-/* Not in the caller's own loop: there GCC 12 with both sanitizers takes win[1] for win[0]. */
+/* Not in the caller's own loop: there GCC 12.2 with both sanitizers takes win[1] for win[0] (not with -fno-ivopts). */
 static void __attribute__((noinline)) end_windows(symmWindow_t *win, const char *name, int nth) {
     for (int r = 0; r < RANKS; r++) {
         works(comms[r], r, name, nth);

@@ -87,7 +87,7 @@ void symm_heap_count(symm_heap *h, int op, uint64_t size, uint64_t align, int la
 static uint64_t find_end(const symm_place *p, uint64_t bytes, uint64_t align) {
     symm_piece q;
     for (uint64_t z = 0; symm_place_at(p, z, &q); z = q.off + q.bytes) {
-        const uint64_t end = symm_round_align(q.off + bytes, align);
+        const uint64_t end = symm_round_up(q.off + bytes, align);
         if (!q.used && end <= q.off + q.bytes) return end - bytes;
     }
     return SYMM_PLACE_NONE;
@@ -98,7 +98,7 @@ static uint64_t find_end(const symm_place *p, uint64_t bytes, uint64_t align) {
  * alone: the rule that symm_heap_could follows too, else growth would be asked for that does not help. */
 static uint64_t take_local(symm_heap *h, uint64_t bytes, uint64_t align, uint64_t tag, int *why) {
     symm_place *p = h->zone[SYMM_ZONE_LOCAL].place;
-    const uint64_t whole = symm_round_align(bytes, align);
+    const uint64_t whole = symm_round_up(bytes, align);
     uint64_t z = symm_place_take(p, whole, align, tag, why);
     if (whole == bytes || (z == SYMM_PLACE_NONE && *why == ENOMEM)) return z;
     if (z != SYMM_PLACE_NONE) {
@@ -194,7 +194,7 @@ symmResult_t symm_heap_take(symm_heap *h, uint64_t bytes, uint64_t align, unsign
     SYMM_TRY(check_take(h, bytes, align, flags));
     if (align < SYMM_PLACE_UNIT) align = SYMM_PLACE_UNIT;
     uint64_t room = h->guard ? bytes + SYMM_RED_ZONE : bytes;
-    room = (room + SYMM_PLACE_UNIT - 1) & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
+    room = symm_round_up(room, SYMM_PLACE_UNIT);
     const uint64_t tag = TAG(owner, lane, h->guard ? room - bytes : 0);
     symm_heap_lock(h);
     const uint64_t z = take(h, zone, room, align, h->guard ? tag | TAG_BUSY : tag, &why);
@@ -328,7 +328,7 @@ symmResult_t symm_heap_block(symm_heap *h, uint64_t off, uint64_t *bytes, int *o
 }
 
 static uint64_t room_of(uint64_t bytes) {
-    return (bytes + SYMM_PLACE_UNIT - 1) & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
+    return symm_round_up(bytes, SYMM_PLACE_UNIT);
 }
 
 /* A block where there is none, in memory that need not be there yet. -1: no memory to note it. */

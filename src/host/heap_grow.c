@@ -300,8 +300,8 @@ int symm_heap_could(const symm_heap *h, int zone, uint64_t bytes, uint64_t align
         const symm_part tract = symm_heap_next_tract(h, zone, at);
         if (tract.off < next.off) next = tract;
         /* As blocks are placed: in SYM the beginning is aligned, in LOCAL, which runs against addresses, the end. */
-        const uint64_t end = zone == SYMM_ZONE_SYM ? symm_round_align(at, align) + bytes
-                                                   : symm_round_align(at + bytes, align);
+        const uint64_t end = zone == SYMM_ZONE_SYM ? symm_round_up(at, align) + bytes
+                                                   : symm_round_up(at + bytes, align);
         if (end <= next.off) return 1;
         if (!next.bytes) return 0;
         at = next.off + next.bytes;

@@ -117,9 +117,6 @@ symm_heap *symm_heap_of(const void *ptr);
 static inline uint64_t symm_zone_flip(const symm_heap *h, int zone, uint64_t z, uint64_t bytes) {
     return zone == SYMM_ZONE_SYM ? z : h->reserve - z - bytes;
 }
-static inline uint64_t symm_round_align(uint64_t n, uint64_t align) { /* a power of two */
-    return (n + align - 1) & ~(align - 1);
-}
 /* The zone that off lies in; -1 between them. */
 int symm_heap_zone(const symm_heap *h, uint64_t off);
 enum { SYMM_LIMBO = 1, SYMM_LIMBO_BUSY }; /* busy: taken or given just now, guard mode paints it */

@@ -357,10 +357,6 @@ static symmResult_t check_alloc(size_t bytes, unsigned flags) {
     return symmSuccess;
 }
 
-static uint64_t round_up(uint64_t bytes, uint64_t unit) {
-    return (bytes + unit - 1) & ~(unit - 1);
-}
-
 static symmResult_t alloc(symm_memlane *l, size_t bytes, unsigned flags, const void *site,
                           uint64_t *off) {
     symm_memstate st;
@@ -368,8 +364,8 @@ static symmResult_t alloc(symm_memlane *l, size_t bytes, unsigned flags, const v
     SYMM_TRY(check_alloc(bytes, flags));
     SYMM_TRY(symm_mem_state(l->set->comm, l->stream, &st));
     if (st.how == SYMM_STREAM_CAPTURED)
-        return symm_memplan_alloc(l, &st, round_up(bytes, SYMM_PLACE_UNIT), flags, site, off);
-    return alloc_now(l, round_up(bytes, symm_memlane_unit(bytes)), zone, site, off);
+        return symm_memplan_alloc(l, &st, symm_round_up(bytes, SYMM_PLACE_UNIT), flags, site, off);
+    return alloc_now(l, symm_round_up(bytes, symm_memlane_unit(bytes)), zone, site, off);
 }
 
 symmResult_t symmAllocAsync(symmLane_t lane, size_t bytes, unsigned flags, void **ptr) {

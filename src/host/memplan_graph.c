@@ -405,7 +405,7 @@ static symmResult_t add_alloc(symm_memplan *p, const symmNode_t *deps, int ndeps
         return SYMM_ERR(symmInvalidArgument, "symmGraphAddAllocNode: params: bytes=%llu flags=0x%x",
                         a ? (unsigned long long)a->bytes : 0, a ? a->flags : 0);
     SYMM_TRY(symm_memaccess_set(&access, p->set->comm, a->ranks, a->nranks));
-    const uint64_t bytes = (a->bytes + SYMM_PLACE_UNIT - 1) & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
+    const uint64_t bytes = symm_round_up(a->bytes, SYMM_PLACE_UNIT);
     SYMM_TRY(symm_memplan_point_after(p, SYMM_POINT_PLAIN, deps, ndeps, &point, &made));
     SYMM_TRY(symm_memplan_place(p, l, point, bytes, a->flags, site, &block));
     p->blocks[block].access = access;

@@ -9,6 +9,11 @@
 #define SYMM_PLACE_NONE UINT64_MAX
 #define SYMM_PLACE_UNIT 256u /* offsets and sizes are multiples of it */
 
+/* to: a power of two. */
+static inline uint64_t symm_round_up(uint64_t n, uint64_t to) {
+    return (n + to - 1) & ~(to - 1);
+}
+
 typedef struct symm_place symm_place;
 
 enum { SYMM_PLACE_FIRST = 0, SYMM_PLACE_BEST = 1 };
