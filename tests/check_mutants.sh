@@ -179,6 +179,7 @@ descriptor-outlives-exec|src/transport/vmm_cuda.c|/F_SETFD, FD_CLOEXEC/d|plain|u
 memory-without-handles-taken|src/transport/vmm_cuda.c|s/if (cu .. !(types & SYMM_CUDA_HANDLE_FD))/if (cu)/|plain|unit_cuda_share|memory_of_another_allocator_is_found_piece_by_piece
 context-left-pushed|src/transport/cuda_device.c|/if (scope->pushed) symm_cu.cuCtxPopCurrent/d|plain|unit_cuda_driver|scopes_nest_and_restore
 overlap-on-a-shared-gpu|src/host/comm_make.c|s/programmatic &= !c->gpu_shared/programmatic = 1/|plain|unit_gpu|ranks_of_one_gpu_launch_without_overlap
+shared-gpu-not-said|src/host/comm_make.c|s/c->gpu_shared ? SYMM_ARG_SHARED_GPU : 0/0/|plain|unit_gpu|ranks_of_one_gpu_launch_without_overlap
 change-of-stream-unordered|src/host/gpu.c|s/SYMM_TRY(follow(c, stream));/(void)follow;/|plain|unit_gpu|streams_are_in_order
 streams-of-threads-unordered|src/host/gpu.c|s/g->marked = cu == 0/g->marked = 0/|plain|unit_gpu|per_thread_streams_of_two_threads_are_in_order
 another-gpus-stream-taken|src/host/gpu.c|s/if (home == c->gpu->context)/if (home)/|plain|unit_gpu|wrong_streams_are_refused

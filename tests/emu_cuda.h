@@ -118,7 +118,7 @@ EMU_STORE(give4, uint32_t, emu_release())
 DEV uint64_t clock_ns(void) {
     return emu_clock();
 }
-DEV void enter_grid(void) {}
+DEV void enter_grid(uint32_t) {}
 
 /* ---- meeting ------------------------------------------------------------------------------------------------------- */
 

@@ -9,14 +9,14 @@
 #include "../src/transport/cuda_device.h"
 #include "t.h"
 
-enum { RANKS = 2, TURNS = 40 };
+enum { RANKS = 2, TURNS = 40, NARROW = 4, WIDE = 8192 /* CTAs: more than a GPU has room for */ };
 
 #define CU(call) T_EQ(symm_cu.call, 0)
 
 typedef struct {
     symmComm_t comms[RANKS];
     size_t count;
-    int graph;
+    int graph, wide; /* wide: what follows a collective fills the GPU */
     char *image;
     pthread_barrier_t *meet;
 } job;
@@ -43,10 +43,10 @@ static char *read_image(void) {
     return image;
 }
 
-static void launch(const user *u, cu_kernel k, void **args) {
+static void launch(const user *u, cu_kernel k, unsigned ctas, void **args) {
     cu_launch_attr attr = {.id = SYMM_CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION,
                            .value.programmatic_serialization = 1};
-    cu_launch_config config = {4, 1, 1, 128, 1, 1, 0, u->stream, &attr, 1};
+    cu_launch_config config = {ctas, 1, 1, 128, 1, 1, 0, u->stream, &attr, 1};
     CU(cuLaunchKernelEx(&config, (cu_function)(void *)k, args, NULL));
 }
 
@@ -56,8 +56,8 @@ static void load_kernels(user *u) {
     float zero = 0;
     void *fill[] = {&u->send, &none, &zero, &none},
          *check[] = {&u->recv, &none, &zero, &zero, &u->wrong};
-    launch(u, u->fill, fill);
-    launch(u, u->check, check);
+    launch(u, u->fill, NARROW, fill);
+    launch(u, u->check, NARROW, check);
     CU(cuStreamSynchronize(u->stream));
 }
 
@@ -68,14 +68,18 @@ static void turn(user *u, int i) {
     for (int r = 0; r < RANKS; r++) want += (float)(r + 1 + i);
     void *fill[] = {&u->send, &n, &value, &delay},
          *check[] = {&u->recv, &n, &want, &scale, &u->wrong};
-    launch(u, u->fill, fill);
+    launch(u, u->fill, NARROW, fill);
     T_OK(symmAllReduce(u->send, u->recv, n, symmFloat32, symmSum, u->j->comms[u->rank],
                        (symmStream_t)(void *)u->stream));
-    launch(u, u->check, check);
+    launch(u, u->check, u->j->wide ? WIDE : NARROW, check);
 }
 
+/* With wide kernels the one rank is late: its peer's have found their places by then. */
 static void run_turns(user *u) {
-    for (int i = 0; i < TURNS; i++) turn(u, i);
+    for (int i = 0; i < TURNS; i++) {
+        if (u->j->wide && u->rank == i % 2 && i < 4) usleep(30000);
+        turn(u, i);
+    }
 }
 
 static void replay_turns(user *u) {
@@ -139,32 +143,43 @@ static void user_rank(int rank, int n, void *arg) {
     T_OK(symmMemFree(u.recv));
 }
 
-static void between_user_kernels(int graph) {
-    static const size_t counts[] = {256, 40000, 300000, 1500000, 6000000};
+static void ranks_of(size_t count, int graph, int wide) {
+    pthread_barrier_t meet;
+    job j = {.count = count, .graph = graph, .wide = wide, .image = read_image(), .meet = &meet};
+    int devices[RANKS];
+    pthread_barrier_init(&meet, NULL, RANKS);
+    for (int r = 0; r < RANKS; r++) devices[r] = r % symm_cuda_devices();
+    T_OK(symmCommInitAll(j.comms, RANKS, devices));
+    T_THREADS(RANKS, user_rank, &j);
+    pthread_barrier_destroy(&meet);
+    free(j.image);
+}
+
+static void begin(void) {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("SYMM_BACKEND", "cuda", 1);
     setenv("SYMM_TIMEOUT", "15000", 0);
     T_EXPECT_FDS(); /* CUDA opens descriptors of its own */
     if (symm_cuda_devices() < 1) T_SKIP("no GPU: %s", symm_cuda_why());
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        pthread_barrier_t meet;
-        job j = {.count = counts[i], .graph = graph, .image = read_image(), .meet = &meet};
-        int devices[RANKS];
-        pthread_barrier_init(&meet, NULL, RANKS);
-        for (int r = 0; r < RANKS; r++) devices[r] = r % symm_cuda_devices();
-        T_OK(symmCommInitAll(j.comms, RANKS, devices));
-        T_THREADS(RANKS, user_rank, &j);
-        pthread_barrier_destroy(&meet);
-        free(j.image);
-    }
-    if (graph) await_graphs();
 }
+
+static const size_t counts[] = {256, 40000, 300000, 1500000, 6000000};
 
 static void eager(void) {
-    between_user_kernels(0);
-}
-static void replayed(void) {
-    between_user_kernels(1);
+    begin();
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) ranks_of(counts[i], 0, 0);
 }
 
-T_MAIN(T(eager), T(replayed))
+static void replayed(void) {
+    begin();
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) ranks_of(counts[i], 1, 0);
+    await_graphs();
+}
+
+/* Where ranks share a GPU, what is let in behind the one's collective may fill it, and the other's has no place then. */
+static void a_kernel_as_large_as_the_gpu_behind(void) {
+    begin();
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) ranks_of(counts[i], 0, 1);
+}
+
+T_MAIN(T(eager), T(replayed), T(a_kernel_as_large_as_the_gpu_behind))

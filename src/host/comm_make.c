@@ -282,7 +282,7 @@ static void fill_proto(symm_comm *c) {
     c->keeps = c->cuda ? 0 : symm_caches_keep(c->nranks);
     int64_t spin = c->params.spin >= 0 ? c->params.spin : c->oversubscribed ? 48 : 1000;
     c->proto.spin = (uint32_t)(spin < 1 ? 1 : spin);
-    c->proto.flags = c->oversubscribed ? SYMM_ARG_OVERSUBSCRIBED : 0;
+    c->proto.flags = c->gpu_shared ? SYMM_ARG_SHARED_GPU : 0;
 }
 
 /* ---- build ---- */

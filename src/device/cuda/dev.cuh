@@ -28,6 +28,11 @@ struct run { /* one thread of a kernel at work */
     int over; /* a kernel before this one has left, here or at a peer: whoever does not find what it waits for leaves */
 };
 
+/* First thing in every kernel. */
+DEV void enter(const symm_args &a) {
+    enter_grid(a.flags & SYMM_ARG_SHARED_GPU);
+}
+
 /* ---- addresses -------------------------------------------------------------------------------------------------- */
 
 DEV char *flat(const symm_args *a, int rank, uint64_t off) {

@@ -6,7 +6,7 @@
 #define KERNEL(row, tag, threads, ...)                              \
     extern "C" __global__ void __launch_bounds__((threads) + 32, 1) \
         symm_##row##_##tag(const __grid_constant__ symm_args a) {   \
-        enter_grid();                                               \
+        enter(a);                                                   \
         run r = open_kernel(a);                                     \
         if (is_data()) __VA_ARGS__(r);                              \
         close_kernel(r);                                            \
@@ -16,7 +16,7 @@
 #define KERNEL_LL(row, tag, ...)                                           \
     extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1) \
         symm_##row##_##tag(const __grid_constant__ symm_args a) {          \
-        enter_grid();                                                      \
+        enter(a);                                                          \
         const first_words first = load_first(a);                           \
         run r = open_kernel(a);                                            \
         if (is_data()) __VA_ARGS__(r, first);                              \
@@ -37,7 +37,7 @@ RANKS(0)
 
 /* For tools: what a launch alone costs. */
 extern "C" __global__ void symm_nothing(void) {
-    enter_grid();
+    enter_grid(0);
 }
 
 KERNEL(all_gather_local, n1, SYMM_GPU_THREADS, body_ag_local)

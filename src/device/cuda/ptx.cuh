@@ -70,11 +70,12 @@ DEV uint64_t clock_ns(void) {
     return t;
 }
 
-/* Programmatic launch: the next kernel may be put in place now; what it reads it reads after its own wait, which is for
- * our end. Nothing of ours precedes our wait. */
-DEV void enter_grid(void) {
+/* Programmatic launch: the next kernel may be put in place now, or with `apart` when this one has ended; what it reads it reads
+ * after its own wait, which is for our end. Nothing of ours precedes our wait. */
+DEV void enter_grid(uint32_t apart) {
 #if __CUDA_ARCH__ >= 900 /* older ones are launched when their predecessor has ended */
-    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("{\n\t.reg .pred early;\n\tsetp.eq.u32 early, %0, 0;\n\t"
+                 "@early griddepcontrol.launch_dependents;\n\t}" ::"r"(apart));
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }

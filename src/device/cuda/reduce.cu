@@ -10,7 +10,7 @@
 #define KERNEL_LL(row, tag, ...)                                                        \
     extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1)              \
         PASTE(symm_##row##_, SYMM_TNAME, _, tag)(const __grid_constant__ symm_args a) { \
-        enter_grid();                                                                   \
+        enter(a);                                                                       \
         const first_words first = load_first(a);                                        \
         run r = open_kernel(a);                                                         \
         if (is_data()) __VA_ARGS__(r, first);                                           \
@@ -20,7 +20,7 @@
 #define KERNEL(row, tag, threads, ...)                                                  \
     extern "C" __global__ void __launch_bounds__((threads) + 32, 1)                     \
         PASTE(symm_##row##_, SYMM_TNAME, _, tag)(const __grid_constant__ symm_args a) { \
-        enter_grid();                                                                   \
+        enter(a);                                                                       \
         run r = open_kernel(a);                                                         \
         if (is_data()) __VA_ARGS__(r);                                                  \
         close_kernel(r);                                                                \
