@@ -311,6 +311,53 @@ static void replays_of_three_ranks(void) {
     run(N, replay_rank, 1);
 }
 
+/* Two streams part before the calls. The first call stands behind something slow, and the second builds on its result. */
+static void stand(void *arg) {
+    (void)arg;
+    usleep(20000);
+}
+
+static void follow(symmStream_t first, symmStream_t then) {
+    symmEvent_t e;
+    T_OK(symmEventCreate(&e));
+    T_OK(symmEventRecord(e, first));
+    T_OK(symmStreamWaitEvent(then, e));
+    T_OK(symmEventDestroy(e));
+}
+
+static void forked_rank(int rank, int n, void *arg) {
+    job *j = arg;
+    symmComm_t comm = j->comm[0][rank];
+    vectors *v = new_vectors();
+    symmStream_t s = new_stream(), t = new_stream();
+    symmGraph_t g;
+    memset(v, 0, sizeof *v);
+    sum(v->all, v->all, SMALL, comm, t);
+    T_OK(symmStreamBeginCapture(s));
+    follow(s, t);
+    T_OK(symmStreamHostFunc(s, stand, NULL));
+    sum(v->a, v->b, COUNT, comm, s);
+    sum(v->b, v->b, COUNT, comm, t);
+    sum(v->b, v->b, COUNT, comm, t);
+    sum(v->b, v->b, COUNT, comm, s); /* joins them as well */
+    T_OK(symmStreamEndCapture(s, &g));
+    for (int round = 0; round < 5; round++) {
+        fill(v->a, COUNT, rank, round);
+        T_OK(symmGraphLaunch(g, round % 2 ? s : t));
+        T_OK(symmStreamSynchronize(round % 2 ? s : t));
+        expect(v->b, COUNT, n, round, 3);
+    }
+    T_OK(symmGraphDestroy(g));
+    T_OK(symmStreamDestroy(s));
+    T_OK(symmStreamDestroy(t));
+    T_OK(symmCommDestroy(comm));
+    T_OK(symmMemFree(v));
+}
+
+static void captured_calls_of_two_streams_keep_their_order(void) {
+    run(2, forked_rank, 1);
+}
+
 /* The graph's reference keeps the window; the graph outlives the communicator, but does not run any more. */
 static void outlive_rank(int rank, int n, void *arg) {
     job *j = arg;
@@ -421,5 +468,6 @@ static void a_group_mixes_null_and_worker_streams(void) {
 T_MAIN(T(a_group_mixes_null_and_worker_streams), T(calls_are_asynchronous_and_in_order),
        T(a_change_of_stream_keeps_the_order), T(two_communicators_on_two_streams),
        T(one_thread_drives_all_ranks), T(a_thousand_replays_between_eager_calls),
-       T(replays_of_three_ranks), T(graphs_outlive_windows_and_communicators),
-       T(destroy_waits_for_its_work), T(a_second_thread_is_refused))
+       T(replays_of_three_ranks), T(captured_calls_of_two_streams_keep_their_order),
+       T(graphs_outlive_windows_and_communicators), T(destroy_waits_for_its_work),
+       T(a_second_thread_is_refused))

@@ -36,6 +36,8 @@ struct symm_gpu {
     int device;
     cu_context context;
     cu_event order;  /* end of the last call, when the stream changes */
+    cu_event inside; /* the same among captured calls; NULL until it is needed */
+    int inside_marked;
     int ran;         /* a call was launched: last_stream means something */
     int marked;      /* order is that end already */
     uint32_t serial; /* of the last eager call, and its CTAs */
