@@ -483,6 +483,33 @@ static void grouped_calls_of_two_communicators_keep_their_order(void) {
     finish(2, 0);
 }
 
+/* Found when End came to it, the other rank's kernel would be waiting already. */
+static void a_group_checks_streams_at_the_call(void) {
+    T_EXPECT_WARNINGS();
+    start(2);
+    for (int how = 0; how < 3; how++) {
+        gk_calls before = gk_count();
+        T_OK(symmGroupStart());
+        all_reduce(1, streams[1]);
+        if (how == 2) begin(0);
+        if (how == 2)
+            T_EQ(symm_cu.cuStreamQuery(streams[0]), SYMM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        cu_stream bad = how == 0 ? streams[1] : how == 1 ? (cu_stream)(void *)&before : streams[0];
+        const symmResult_t want = how == 2 ? symmInvalidUsage : symmInvalidArgument;
+        T_ERR(symmAllReduce(buf[0], buf[0], 100, symmInt32, symmSum, comms[0], gk_user(bad)), want);
+        T_ERR(symmGroupEnd(), want);
+        T_MSG(symmGetLastError(comms[0]), "stream=");
+        T_CHECK(gk_last(0).count == 0 && gk_last(1).count == 0);
+    }
+    cu_graph graph;
+    T_CHECK(symm_cu.cuStreamEndCapture(streams[0], &graph) != 0);
+    T_OK(symmGroupStart());
+    for (int r = 0; r < 2; r++) all_reduce(r, streams[r]);
+    T_OK(symmGroupEnd());
+    T_CHECK(gk_last(0).count == 1 && gk_last(1).count == 1);
+    finish(2, 0);
+}
+
 static void hold_back(void *gate) {
     while (!__atomic_load_n((int *)gate, __ATOMIC_ACQUIRE)) usleep(200);
 }
@@ -543,6 +570,7 @@ T_MAIN(T(a_captured_call_costs_one_object_and_no_event), T(a_graph_keeps_windows
        T(captured_calls_of_two_streams_keep_their_order),
        T(a_legacy_stream_is_left_alone_while_others_are_captured), T(set_up_spoils_no_capture),
        T(creation_in_a_captured_thread), T(groups_launch_once_a_rank), T(a_group_may_be_captured),
+       T(a_group_checks_streams_at_the_call),
        T(grouped_calls_of_two_communicators_keep_their_order),
        T(a_group_means_the_callers_per_thread_stream),
        T(a_failed_registration_ends_its_communicators_calls))

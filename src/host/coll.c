@@ -340,6 +340,7 @@ static symmResult_t check_queued(const symm_coll *k, symmComm_t comm, symmStream
     symm_launch l;
     SYMM_TRY(symm_comm_enter(comm, 1, &c));
     symmResult_t r = symm_coll_prepare(c, k, &l);
+    if (!r) r = c->cuda ? symm_gpu_check_stream(c, stream) : symm_stream_check(stream);
     *kind = job_kind(c, stream);
     symm_comm_leave(c);
     return r;

@@ -221,6 +221,16 @@ static symmResult_t order_error(cu_result cu, symmStream_t stream) {
     return symm_cuda_error(cu, "ordering stream %p after the last call", (void *)stream);
 }
 
+symmResult_t symm_gpu_check_stream(const symm_comm *c, symmStream_t stream) {
+    symm_cuda_scope scope;
+    symm_gpu_capture in;
+    SYMM_TRY(symm_gpu_enter(c, &scope));
+    symmResult_t r = symm_gpu_look(c, stream, &in);
+    if (!r) r = check_alone(c, stream);
+    symm_gpu_leave(&scope);
+    return r;
+}
+
 /* Whether calls given to the last call's stream would be recorded, or spoil a capture: the legacy stream may not be used at all while a
  * blocking one is captured. Asking spoils nothing. */
 static cu_result in_a_capture(symmStream_t last, int *yes) {
