@@ -247,6 +247,25 @@ static void ranks_of_one_gpu_launch_without_overlap(void) {
 #define STAY            "cuLaunchKernelEx cuStreamGetCaptureInfo_v3 cuCtxGetCurrent"
 #define BARRIER(stream) T_OK(symmBarrier(comms[0], stream))
 
+/* Communicators that are to fit side by side (symm.h): no kernel of theirs is let in while the one before it waits for peers. */
+static void cut_communicators_launch_without_overlap(void) {
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    symmUniqueId id;
+    for (int how = 0; how < 3; how++) {
+        gk_start(1, 0);
+        T_OK(symm_cuda_set(0));
+        config.maxCTAs = how == 0 ? 8 : SYMM_CONFIG_UNDEF;
+        if (how == 1) setenv("SYMM_CTAS", "8", 1);
+        T_OK(symmGetUniqueId(&id));
+        T_OK(symmCommInitRankConfig(&comms[0], 1, id, 0, &config));
+        unsetenv("SYMM_CTAS");
+        BARRIER(NULL);
+        T_EQ(gk_last(0).config.num_attrs, how == 2);
+        gk_close(comms, 1);
+        GK_LEFT(0);
+    }
+}
+
 static void a_change_of_stream_costs_one_event(void) {
     gk_start(2, 0);
     gk_open(comms, 2, NULL);
@@ -561,8 +580,8 @@ static void creation_behind_takes_the_callers_device(void) {
 T_MAIN(T(creation_loads_everything_once), T(one_rank_has_its_own_kernels),
        T(control_blocks_and_pages_are_clear), T(ranks_may_share_gpus),
        T(two_ranks_launch_what_is_planned), T(three_ranks_launch_what_is_planned),
-       T(ranks_of_one_gpu_launch_without_overlap), T(a_change_of_stream_costs_one_event),
-       T(streams_are_in_order), T(default_streams_work),
+       T(ranks_of_one_gpu_launch_without_overlap), T(cut_communicators_launch_without_overlap),
+       T(a_change_of_stream_costs_one_event), T(streams_are_in_order), T(default_streams_work),
        T(per_thread_streams_of_two_threads_are_in_order), T(wrong_streams_are_refused),
        T(host_memory_is_refused_by_name), T(streams_may_go_when_they_are_not_needed),
        T(calls_leave_the_context_as_it_was), T(children_live_on_their_parents_gpus),
