@@ -310,10 +310,11 @@ SYMM_API symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm); /* [loc
 /* Calls between Start and the outermost End are queued: creation, split, registration and collectives alike, so one
  * thread may drive several ranks. Arguments are checked at the call; nothing blocks before End. If a call
  * was refused, or a thread that a communicator needs cannot be started, End runs none of them and returns the first
- * refusal. Calls that only give work to streams (on GPUs all collectives) are made by the thread that calls End, in the order in which
- * they were queued, whatever their communicators; where creation, split or registration of the same communicator stands in the group,
- * its calls keep their own order only, and those on the per-thread stream still mean the caller's. Handles made in a group (comm, window) are written by End. A communicator must exist before the group that
- * registers on it. [local] */
+ * refusal. Calls that only give work to streams (on GPUs all collectives, else those on other streams than NULL) are
+ * made by the thread that calls End, in the order in which they were queued, whatever their communicators. Where
+ * creation, split or registration of the same communicator stands in the group, its calls keep their own order only;
+ * those on the per-thread stream still mean the caller's. Handles made in a group (comm, window) are written by End. A
+ * communicator must exist before the group that registers on it. [local] */
 SYMM_API symmResult_t symmGroupStart(void);
 SYMM_API symmResult_t symmGroupEnd(void);
 
