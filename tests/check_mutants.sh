@@ -196,6 +196,7 @@ group-takes-any-stream|src/host/coll.c|s/? symm_gpu_check_stream(c, stream)/? sy
 group-takes-any-host-stream|src/host/coll.c|s/: symm_stream_check(stream);/: symmSuccess;/|plain|thr_stream|a_group_checks_streams_at_the_call
 scalar-of-the-host-taken|src/host/redop.c|s/if (c->cuda \&\& residence == symmScalarDevice)/if (0)/|plain|unit_gpu|host_memory_is_refused_by_name
 overlap-of-cut-grids|src/host/comm_make.c|s/ \&\& !is_cut(c);/; (void)is_cut;/|plain|unit_gpu|cut_communicators_launch_without_overlap
+end-waits-for-a-context-that-is-gone|src/host/gpu.c|s/\*runs = r \&\& !context_is_gone(c);/*runs = r \&\& (!context_is_gone(c) || 1);/|plain|fault_gpu|a_context_that_is_gone_holds_up_no_end
 captured-call-holds-nothing|src/host/gpu.c|/SYMM_TRY(symm_gpu_hold_call(in, l));/d|plain|unit_gpu_graph|a_graph_keeps_windows_and_communicator
 pins-taken-once-a-call|src/host/gpu_hold.c|s/comm \&\& is_pinned(c->gpu, obj)/0/|plain|unit_gpu_graph|the_communicator_may_keep_them_instead
 ended-graphs-kept|src/host/comm.c|/if (gpus) symm_gpu_reap/d|plain|unit_gpu_graph|what_graphs_let_go_is_freed_soon

@@ -421,13 +421,23 @@ static int has_ended(symm_comm *c, int *cu) {
     return 1;
 }
 
+/* The program has ended the communicator's context (cudaDeviceReset, cuCtxDestroy), or the driver itself has ended: its kernels went with
+ * it, and no later try would find it. */
+static int context_is_gone(const symm_comm *c) {
+    cu_context popped;
+    cu_result cu = symm_cu.cuCtxPushCurrent(c->gpu->context);
+    if (!cu) symm_cu.cuCtxPopCurrent(&popped);
+    return cu == SYMM_CUDA_ERROR_CONTEXT_IS_DESTROYED || cu == SYMM_CUDA_ERROR_INVALID_CONTEXT ||
+           cu == SYMM_CUDA_ERROR_DEINITIALIZED;
+}
+
 symmResult_t symm_gpu_drain(symm_comm *c, int *runs) {
     symm_cuda_scope scope;
     int cu = 0;
     *runs = 0;
     if (!c->gpu || !c->gpu->ran) return symmSuccess;
     symmResult_t r = symm_gpu_enter(c, &scope);
-    *runs = r != symmSuccess;
+    *runs = r && !context_is_gone(c);
     if (r) return r;
     for (useconds_t nap = 20; !has_ended(c, &cu); nap = nap < 1000 ? nap * 2 : nap) usleep(nap);
     /* A context that is beyond use runs nothing any more. */
