@@ -277,15 +277,21 @@ SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, vo
  *    stream may be destroyed once a call on another one has been made, or where symmCommFinalize or symmCommDestroy comes next: those
  *    wait for the call itself, touch no stream, and leave no last call. Destroyed earlier it is not noticed: CUDA leaves open what
  *    becomes of its handle then, and drivers crash.
+ *    A call on CUDA's legacy stream is such a last call too: while a blocking stream is captured nobody may use it, and a call on
+ *    another stream is symmInvalidUsage. On the per-thread stream each call records the event at once, for another thread may be next.
+ *  - Captures. Calls on several streams of one capture are ordered in the same way, by edges of the graph. Who launches a graph orders
+ *    it after the communicator's other work, and that after the graph.
  *  - Several communicators. A kernel waits for its peers', and a large call's fills its GPU: two that start in opposite order on two GPUs keep
  *    each other's peers out, for ever where SYMM_TIMEOUT sets no limit. So collectives of different communicators are issued in the same
  *    order on all their ranks and kept in it on the GPU, by one stream or by events between streams (graphs too); or they are cut so
  *    that all that may run at once fit: their CTAs (maxCTAs of each symmConfig_t, SYMM_CTAS) together are no more than the GPU has
  *    multiprocessors, divided by the ranks that share it. One communicator's own calls need neither: the library keeps their order.
- *  - Programmatic launch (PDL, compute capability 9.0 and later). A collective's kernel lets the kernel behind it in at once, and itself
- *    waits until all before it in the stream has ended. A kernel of yours that is launched with that attribute behind a collective
- *    executes griddepcontrol.wait (cudaGridDependencySynchronize) before it touches sendbuff or recvbuff, and in any case before it ends:
- *    without it nothing after it is behind the collective either. Kernels launched without the attribute need nothing. */
+ *    A communicator that is cut launches its kernels without overlap (below), for those that wait behind one would not fit.
+ *  - Programmatic launch (PDL, compute capability 9.0 and later). A collective's kernel overlaps the end of the one before it: it lets
+ *    the kernel behind it in at once, and itself waits until all before it in the stream has ended. A kernel of yours that is launched
+ *    with that attribute behind a collective executes griddepcontrol.wait (cudaGridDependencySynchronize) before it touches sendbuff or
+ *    recvbuff, and in any case before it ends: without it nothing after it is behind the collective either. Kernels launched without
+ *    the attribute need nothing. */
 
 SYMM_API symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                                     symmDataType_t datatype, symmRedOp_t op, symmComm_t comm,
@@ -304,8 +310,11 @@ SYMM_API symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm); /* [loc
 /* Calls between Start and the outermost End are queued: creation, split, registration and collectives alike, so one
  * thread may drive several ranks. Arguments are checked at the call; nothing blocks before End. If a call
  * was refused, or a thread that a communicator needs cannot be started, End runs none of them and returns the first
- * refusal. Handles made in a group (comm, window) are written by End. A communicator must exist before the group that
- * registers on it. [local] */
+ * refusal. Calls that only give work to streams (on GPUs all collectives, else those on other streams than NULL) are
+ * made by the thread that calls End, in the order in which they were queued, whatever their communicators. Where
+ * creation, split or registration of the same communicator stands in the group, its calls keep their own order only;
+ * those on the per-thread stream still mean the caller's. Handles made in a group (comm, window) are written by End. A
+ * communicator must exist before the group that registers on it. [local] */
 SYMM_API symmResult_t symmGroupStart(void);
 SYMM_API symmResult_t symmGroupEnd(void);
 

@@ -188,6 +188,16 @@ child-on-another-gpu|src/host/comm_init.c|s/c->gpu ? c->gpu->context : NULL/NULL
 plan-hold-leaves-the-graph-its-objects|src/host/gpu_hold.c|s/cu_result cu = symm_cu.cuGraphReleaseUserObject(.*;/cu_result cu = 0;/|plain|unit_gpu_hold|a_plan_that_holds_makes_executables_light
 plan-hold-never-let-go|src/host/memplan_graph.c|/symm_gpu_let_go(&pins);/d|plain|unit_gpu_hold|a_plan_that_holds_may_be_bound_late
 plan-hold-let-go-twice|src/host/gpu_hold.c|s/if (!k->taken) k->release/k->release/|plain|unit_gpu_hold|a_plan_that_holds_may_be_bound_late
+captured-calls-side-by-side|src/host/gpu.c|s/SYMM_TRY(follow_captured(c, stream, in));/(void)follow_captured;/|plain|unit_gpu_graph|captured_calls_of_two_streams_keep_their_order
+captured-calls-side-by-side-on-the-host|src/host/coll.c|s/SYMM_TRY(follow_captured(l->comm, stream));/(void)follow_captured;/|plain|thr_stream|captured_calls_of_two_streams_keep_their_order
+legacy-stream-marked-in-a-capture|src/host/gpu.c|s/cu == SYMM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT/0/|plain|unit_gpu_graph|a_legacy_stream_is_left_alone_while_others_are_captured
+group-sorts-by-communicator|src/host/group.c|s/goes_on(j->lane)) run_job(j);/j == j->lane->first) run_lane(j->lane);/|plain|unit_gpu_graph|grouped_calls_of_two_communicators_keep_their_order
+group-means-another-threads-stream|src/host/group.c|s/l->threaded \&\& j->kind == SYMM_JOB_HERE/0/|plain|unit_gpu_graph|a_group_means_the_callers_per_thread_stream
+group-takes-any-stream|src/host/coll.c|s/? symm_gpu_check_stream(c, stream)/? symmSuccess/|plain|unit_gpu_graph|a_group_checks_streams_at_the_call
+group-takes-any-host-stream|src/host/coll.c|s/: symm_stream_check(stream);/: symmSuccess;/|plain|thr_stream|a_group_checks_streams_at_the_call
+scalar-of-the-host-taken|src/host/redop.c|s/if (c->cuda \&\& residence == symmScalarDevice)/if (0)/|plain|unit_gpu|host_memory_is_refused_by_name
+overlap-of-cut-grids|src/host/comm_make.c|s/ \&\& !is_cut(c);/; (void)is_cut;/|plain|unit_gpu|cut_communicators_launch_without_overlap
+end-waits-for-a-context-that-is-gone|src/host/gpu.c|s/\*runs = r \&\& !context_is_gone(c);/*runs = r \&\& (!context_is_gone(c) || 1);/|plain|fault_gpu|a_context_that_is_gone_holds_up_no_end
 captured-call-holds-nothing|src/host/gpu.c|/SYMM_TRY(symm_gpu_hold_call(in, l));/d|plain|unit_gpu_graph|a_graph_keeps_windows_and_communicator
 pins-taken-once-a-call|src/host/gpu_hold.c|s/comm \&\& is_pinned(c->gpu, obj)/0/|plain|unit_gpu_graph|the_communicator_may_keep_them_instead
 ended-graphs-kept|src/host/comm.c|/if (gpus) symm_gpu_reap/d|plain|unit_gpu_graph|what_graphs_let_go_is_freed_soon

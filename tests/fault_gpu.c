@@ -215,13 +215,22 @@ static void refuse_capture(const char *name, int nth) {
     symmWindow_t win[RANKS] = {NULL, NULL};
     void *mem[RANKS];
     cu_graph graph = NULL;
+    cu_event event = NULL;
     fk_gauges gauges = fk_take();
     gk_start(RANKS, 0);
     gk_open(comms, RANKS, NULL);
     for (int r = 0; r < RANKS; r++) mem[r] = gk_memory(r, WIN);
     T_OK(register_all(mem, win));
-    cu_stream s = gk_stream(0);
+    cu_stream s = gk_stream(0), t = gk_stream(0);
+    T_OK(symm_cuda_set(0));
+    T_EQ(symm_cu.cuEventCreate(&event, SYMM_CUDA_EVENT_DISABLE_TIMING), 0);
+    T_OK(symm_cuda_set(1));
     T_EQ(symm_cu.cuStreamBeginCapture(s, SYMM_CUDA_CAPTURE_MODE_GLOBAL), 0);
+    T_EQ(symm_cu.cuEventRecord(event, s), 0);
+    T_EQ(symm_cu.cuStreamWaitEvent(t, event, 0), 0);
+    T_OK(symmAllReduce(mem[0], mem[0], 9, symmInt8, symmSum, comms[0], gk_user(t)));
+    T_EQ(symm_cu.cuEventRecord(event, t), 0);
+    T_EQ(symm_cu.cuStreamWaitEvent(s, event, 0), 0);
     fake_cuda_fail(name, nth, CODE);
     symmResult_t code = symmAllReduce(mem[0], mem[0], 9, symmInt8, symmSum, comms[0], gk_user(s));
     T_CHECKF(!fake_cuda_fail_waits() && code == symmUnhandledCudaError, "%s: %d", name, code);
@@ -229,6 +238,7 @@ static void refuse_capture(const char *name, int nth) {
     fake_cuda_fail("cuInit", 1, 0);
     T_EQ(symm_cu.cuStreamEndCapture(s, &graph), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    T_EQ(symm_cu.cuEventDestroy(event), 0);
     if (strcmp(name, "cuCtxGetCurrent") && strcmp(name, "cuCtxPushCurrent") &&
         strncmp(name, "cuStreamGetCaptureInfo", 22))
         for (int r = 0; r < RANKS; r++) works(comms[r], r, name, nth);
@@ -245,7 +255,8 @@ static void refuse_capture(const char *name, int nth) {
 static void refusals_of_captured_calls(void) {
     static const char *const calls[] = {
         "cuCtxGetCurrent",  "cuCtxPushCurrent",   "cuStreamGetCaptureInfo_v3", "cuStreamGetCtx",
-        "cuLaunchKernelEx", "cuUserObjectCreate", "cuGraphRetainUserObject"};
+        "cuLaunchKernelEx", "cuUserObjectCreate", "cuGraphRetainUserObject",   "cuEventCreate",
+        "cuEventRecord",    "cuStreamWaitEvent"};
     T_EXPECT_WARNINGS();
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) refuse_capture(calls[i], 1);
 }
@@ -275,6 +286,31 @@ static void refusals_at_the_end(void) {
     T_EXPECT_WARNINGS();
     for (int i = 0; i < 5; i++)
         for (int nth = 0; nth < 4; nth++) refuse_end(calls[i], nth, nth == 0);
+}
+
+/* The program has ended the context first: nothing runs there any more, so the communicator ends, and its peers hear of it. Later it
+ * would find no better time. */
+static void a_context_that_is_gone_holds_up_no_end(void) {
+    static const int codes[] = {SYMM_CUDA_ERROR_CONTEXT_IS_DESTROYED,
+                                SYMM_CUDA_ERROR_INVALID_CONTEXT, SYMM_CUDA_ERROR_DEINITIALIZED};
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < 3; i++) {
+        fk_gauges gauges = fk_take();
+        gk_start(RANKS, 0);
+        gk_open(comms, RANKS, NULL);
+        for (int r = 0; r < RANKS; r++) works(comms[r], r, "cuCtxPushCurrent", i);
+        const symm_ctl *said = symm_comm_ctl(gk_inside(comms[1]), 0);
+        T_OK(symm_cuda_set(1));
+        fake_cuda_fail("cuCtxPushCurrent", 0, codes[i]);
+        T_ERR(symmCommDestroy(comms[0]), symmUnhandledCudaError);
+        fake_cuda_fail("cuInit", 1, 0);
+        T_CHECKF(!symm_handle_peek(SYMM_KIND_COMM, comms[0]), "code %d: it is still there",
+                 codes[i]);
+        T_EQ(said->state, SYMM_STATE_LEFT);
+        T_OK(symmCommDestroy(comms[1]));
+        FK_UNCHANGED(&gauges);
+        GK_LEFT(0);
+    }
 }
 
 /* Whatever CUDA will not take back, the rest is given back and nobody waits. In a process of its
@@ -316,4 +352,5 @@ static void refused_releases_hold_up_nothing(void) {
 T_MAIN(T_TIMEOUT(refusals_in_creation, 180), T_TIMEOUT(refusals_in_registration, 180),
        T_TIMEOUT(refusals_of_launches, 180), T_TIMEOUT(refusals_in_creation_of_thread_ranks, 180),
        T(refusals_in_registration_of_thread_ranks), T(refusals_of_allocation),
-       T(refusals_of_captured_calls), T(refusals_at_the_end), T(refused_releases_hold_up_nothing))
+       T(refusals_of_captured_calls), T(refusals_at_the_end),
+       T(a_context_that_is_gone_holds_up_no_end), T(refused_releases_hold_up_nothing))

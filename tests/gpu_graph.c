@@ -161,6 +161,41 @@ static void a_capture_forks_and_joins(void) {
     run(N, fork_rank, 0);
 }
 
+/* The streams part before the calls, so that nothing of the program's orders them: the library does, as it does eager calls. */
+static void apart_rank(int rank, int n, void *arg) {
+    gk_job *j = arg;
+    rig g = set_up(j, rank, 1);
+    cu_stream side = gk_new_stream();
+    cu_event event;
+    (void)n;
+    CU(cuEventCreate(&event, SYMM_CUDA_EVENT_DISABLE_TIMING));
+    gk_meet(j);
+    gk_capture(g.stream, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL);
+    CU(cuEventRecord(event, g.stream));
+    CU(cuStreamWaitEvent(side, event, 0));
+    for (int i = 0; i < 6; i++)
+        gk_chain_issue(&g.chain, 0, i % 3 ? WORDS : WORDS / 2, i % 2 ? side : g.stream);
+    CU(cuEventRecord(event, side));
+    CU(cuStreamWaitEvent(g.stream, event, 0));
+    gk_graph graph = gk_captured(g.stream);
+    gk_meet(j);
+    for (int i = 0; i < rounds(200); i++) {
+        CU(cuGraphLaunch(graph.exec, g.stream));
+        for (int k = 0; k < 6; k++) gk_chain_note(&g.chain, 0, k % 3 ? WORDS : WORDS / 2, 1);
+        if (i % 20 == 19) gk_wait(g.comm, g.stream);
+    }
+    gk_chain_check(&g.chain, g.stream);
+    gk_meet(j);
+    gk_drop(&graph);
+    CU(cuEventDestroy(event));
+    CU(cuStreamDestroy(side));
+    tear_down(j, &g);
+}
+
+static void captured_streams_that_part_keep_the_order(void) {
+    run(N, apart_rank, 0);
+}
+
 /* ---- several graphs ---- */
 
 static void several_rank(int rank, int n, void *arg) {
@@ -342,5 +377,6 @@ static void a_graph_keeps_its_windows_and_communicator(void) {
 T_MAIN(T(a_thousand_replays_captured_in_global_mode),
        T(a_thousand_replays_captured_in_thread_local_mode),
        T(a_thousand_replays_captured_in_relaxed_mode), T(a_capture_forks_and_joins),
-       T(several_graphs_in_turn), T(a_scalar_on_the_device_is_read_at_each_replay),
-       T(registration_inside_a_capture), T(a_graph_keeps_its_windows_and_communicator))
+       T(captured_streams_that_part_keep_the_order), T(several_graphs_in_turn),
+       T(a_scalar_on_the_device_is_read_at_each_replay), T(registration_inside_a_capture),
+       T(a_graph_keeps_its_windows_and_communicator))

@@ -311,6 +311,53 @@ static void replays_of_three_ranks(void) {
     run(N, replay_rank, 1);
 }
 
+/* Two streams part before the calls. The first call stands behind something slow, and the second builds on its result. */
+static void stand(void *arg) {
+    (void)arg;
+    usleep(20000);
+}
+
+static void follow(symmStream_t first, symmStream_t then) {
+    symmEvent_t e;
+    T_OK(symmEventCreate(&e));
+    T_OK(symmEventRecord(e, first));
+    T_OK(symmStreamWaitEvent(then, e));
+    T_OK(symmEventDestroy(e));
+}
+
+static void forked_rank(int rank, int n, void *arg) {
+    job *j = arg;
+    symmComm_t comm = j->comm[0][rank];
+    vectors *v = new_vectors();
+    symmStream_t s = new_stream(), t = new_stream();
+    symmGraph_t g;
+    memset(v, 0, sizeof *v);
+    sum(v->all, v->all, SMALL, comm, t);
+    T_OK(symmStreamBeginCapture(s));
+    follow(s, t);
+    T_OK(symmStreamHostFunc(s, stand, NULL));
+    sum(v->a, v->b, COUNT, comm, s);
+    sum(v->b, v->b, COUNT, comm, t);
+    sum(v->b, v->b, COUNT, comm, t);
+    sum(v->b, v->b, COUNT, comm, s); /* joins them as well */
+    T_OK(symmStreamEndCapture(s, &g));
+    for (int round = 0; round < 5; round++) {
+        fill(v->a, COUNT, rank, round);
+        T_OK(symmGraphLaunch(g, round % 2 ? s : t));
+        T_OK(symmStreamSynchronize(round % 2 ? s : t));
+        expect(v->b, COUNT, n, round, 3);
+    }
+    T_OK(symmGraphDestroy(g));
+    T_OK(symmStreamDestroy(s));
+    T_OK(symmStreamDestroy(t));
+    T_OK(symmCommDestroy(comm));
+    T_OK(symmMemFree(v));
+}
+
+static void captured_calls_of_two_streams_keep_their_order(void) {
+    run(2, forked_rank, 1);
+}
+
 /* The graph's reference keeps the window; the graph outlives the communicator, but does not run any more. */
 static void outlive_rank(int rank, int n, void *arg) {
     job *j = arg;
@@ -418,8 +465,36 @@ static void a_group_mixes_null_and_worker_streams(void) {
     T_OK(symmStreamDestroy(s));
 }
 
-T_MAIN(T(a_group_mixes_null_and_worker_streams), T(calls_are_asynchronous_and_in_order),
-       T(a_change_of_stream_keeps_the_order), T(two_communicators_on_two_streams),
-       T(one_thread_drives_all_ranks), T(a_thousand_replays_between_eager_calls),
-       T(replays_of_three_ranks), T(graphs_outlive_windows_and_communicators),
-       T(destroy_waits_for_its_work), T(a_second_thread_is_refused))
+/* A stream that is none is found at the call: at the end the other rank would wait in its kernel already. */
+static void a_group_checks_streams_at_the_call(void) {
+    symmComm_t comm[2];
+    symmStream_t s, gone;
+    int in[2] = {3, 4}, out[2] = {0, 0};
+    T_EXPECT_WARNINGS();
+    T_OK(symmCommInitAll(comm, 2, NULL));
+    T_OK(symmStreamCreate(&s));
+    T_OK(symmStreamCreate(&gone));
+    T_OK(symmStreamDestroy(gone));
+    T_OK(symmGroupStart());
+    T_OK(symmAllReduce(&in[0], &out[0], 1, symmInt32, symmSum, comm[0], s));
+    T_ERR(symmAllReduce(&in[1], &out[1], 1, symmInt32, symmSum, comm[1], gone),
+          symmInvalidArgument);
+    T_ERR(symmGroupEnd(), symmInvalidArgument);
+    T_OK(symmStreamSynchronize(s)); /* nothing was given to it */
+    T_OK(symmGroupStart());
+    for (int r = 0; r < 2; r++)
+        T_OK(symmAllReduce(&in[r], &out[r], 1, symmInt32, symmSum, comm[r], r ? NULL : s));
+    T_OK(symmGroupEnd());
+    T_OK(symmStreamSynchronize(s));
+    T_CHECK(out[0] == 7 && out[1] == 7);
+    for (int r = 0; r < 2; r++) T_OK(symmCommDestroy(comm[r]));
+    T_OK(symmStreamDestroy(s));
+}
+
+T_MAIN(T(a_group_mixes_null_and_worker_streams), T(a_group_checks_streams_at_the_call),
+       T(calls_are_asynchronous_and_in_order), T(a_change_of_stream_keeps_the_order),
+       T(two_communicators_on_two_streams), T(one_thread_drives_all_ranks),
+       T(a_thousand_replays_between_eager_calls), T(replays_of_three_ranks),
+       T(captured_calls_of_two_streams_keep_their_order),
+       T(graphs_outlive_windows_and_communicators), T(destroy_waits_for_its_work),
+       T(a_second_thread_is_refused))

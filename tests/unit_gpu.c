@@ -248,6 +248,25 @@ static void ranks_of_one_gpu_launch_without_overlap(void) {
 #define STAY            "cuLaunchKernelEx cuStreamGetCaptureInfo_v3 cuCtxGetCurrent"
 #define BARRIER(stream) T_OK(symmBarrier(comms[0], stream))
 
+/* Communicators that are to fit side by side (symm.h): no kernel of theirs is let in while the one before it waits for peers. */
+static void cut_communicators_launch_without_overlap(void) {
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    symmUniqueId id;
+    for (int how = 0; how < 3; how++) {
+        gk_start(1, 0);
+        T_OK(symm_cuda_set(0));
+        config.maxCTAs = how == 0 ? 8 : SYMM_CONFIG_UNDEF;
+        if (how == 1) setenv("SYMM_CTAS", "8", 1);
+        T_OK(symmGetUniqueId(&id));
+        T_OK(symmCommInitRankConfig(&comms[0], 1, id, 0, &config));
+        unsetenv("SYMM_CTAS");
+        BARRIER(NULL);
+        T_EQ(gk_last(0).config.num_attrs, how == 2);
+        gk_close(comms, 1);
+        GK_LEFT(0);
+    }
+}
+
 static void a_change_of_stream_costs_one_event(void) {
     gk_start(2, 0);
     gk_open(comms, 2, NULL);
@@ -383,6 +402,31 @@ static void streams_may_go_when_they_are_not_needed(void) {
     T_EQ(fake_cuda_calls("cuCtxSynchronize"), 0);
     gk_close(comms, 2); /* waits for the last call without its stream */
     T_EQ(fake_cuda_calls("cuCtxSynchronize"), 0);
+}
+
+/* Memory of the program's that CUDA knows nothing of: a kernel would end the context. */
+static void host_memory_is_refused_by_name(void) {
+    symmRedOp_t op;
+    float *host = calloc(4, sizeof *host), *mine;
+    T_EXPECT_WARNINGS();
+    gk_start(2, 0);
+    gk_open(comms, 2, NULL);
+    mine = (float *)(void *)gk_memory(0, 4096);
+    T_ERR(symmAllReduce(host, mine, 1, symmFloat32, symmSum, comms[0], NULL), symmInvalidArgument);
+    T_MSG(symmGetLastError(comms[0]), "sendbuff=");
+    T_MSG(symmGetLastError(comms[0]), "GPU 0 cannot reach");
+    T_ERR(symmAllReduce(mine, host, 1, symmFloat32, symmSum, comms[0], NULL), symmInvalidArgument);
+    T_MSG(symmGetLastError(comms[0]), "recvbuff=");
+    T_ERR(symmRedOpCreatePreMulSum(&op, host, symmFloat32, symmScalarDevice, comms[0]),
+          symmInvalidArgument);
+    T_MSG(symmGetLastError(comms[0]), "scalar=");
+    T_OK(symmRedOpCreatePreMulSum(&op, host, symmFloat32, symmScalarHostImmediate, comms[0]));
+    T_OK(symmRedOpCreatePreMulSum(&op, mine, symmFloat32, symmScalarDevice, comms[0]));
+    T_EQ(gk_last(0).count, 0);
+    gk_close(comms, 2);
+    T_OK(symmMemFree(mine));
+    free(host);
+    GK_LEFT(0);
 }
 
 /* ---- contexts ------------------------------------------------------------------------------- */
@@ -537,10 +581,10 @@ static void creation_behind_takes_the_callers_device(void) {
 T_MAIN(T(creation_loads_everything_once), T(one_rank_has_its_own_kernels),
        T(control_blocks_and_pages_are_clear), T(ranks_may_share_gpus),
        T(two_ranks_launch_what_is_planned), T(three_ranks_launch_what_is_planned),
-       T(ranks_of_one_gpu_launch_without_overlap), T(a_change_of_stream_costs_one_event),
-       T(streams_are_in_order), T(default_streams_work),
+       T(ranks_of_one_gpu_launch_without_overlap), T(cut_communicators_launch_without_overlap),
+       T(a_change_of_stream_costs_one_event), T(streams_are_in_order), T(default_streams_work),
        T(per_thread_streams_of_two_threads_are_in_order), T(wrong_streams_are_refused),
-       T(streams_may_go_when_they_are_not_needed), T(calls_leave_the_context_as_it_was),
-       T(children_live_on_their_parents_gpus),
+       T(host_memory_is_refused_by_name), T(streams_may_go_when_they_are_not_needed),
+       T(calls_leave_the_context_as_it_was), T(children_live_on_their_parents_gpus),
        T(a_group_creates_each_rank_on_the_device_that_was_current),
        T(creation_behind_takes_the_callers_device))

@@ -271,6 +271,90 @@ static void spoilt_captures_are_usage_errors(void) {
     finish(2, 0);
 }
 
+static int depends_on(cu_graph_node node, cu_graph_node on) {
+    cu_graph_node deps[16];
+    cu_graph_edge edges[16];
+    size_t n = 16;
+    T_EQ(symm_cu.cuGraphNodeGetDependencies_v2(node, deps, edges, &n), 0);
+    for (size_t i = 0; i < n; i++)
+        if (deps[i] == on || depends_on(deps[i], on)) return 1;
+    return 0;
+}
+
+static cu_graph_node newest(cu_stream s) {
+    const cu_graph_node *deps;
+    cu_graph graph;
+    size_t n;
+    T_EQ(symm_cuda_capture_deps(s, &graph, &deps, &n), 0);
+    T_EQ(n, 1);
+    return deps[0];
+}
+
+/* Streams that part before the calls: nothing of the program's orders one call after the other, and they share epochs and scratch. */
+static void captured_calls_of_two_streams_keep_their_order(void) {
+    cu_event event;
+    cu_graph_node call[4];
+    start(2);
+    T_OK(symm_cuda_set(0));
+    T_EQ(symm_cu.cuEventCreate(&event, SYMM_CUDA_EVENT_DISABLE_TIMING), 0);
+    for (int how = 0; how < 2; how++) {
+        cu_stream other = how ? SYMM_CUDA_STREAM_PER_THREAD : gk_stream(0);
+        cu_stream s[4] = {streams[0], other, other, streams[0]};
+        all_reduce(0, other); /* eager; its end is no business of the capture's */
+        begin(0);
+        T_EQ(symm_cu.cuEventRecord(event, streams[0]), 0);
+        T_EQ(symm_cu.cuStreamWaitEvent(other, event, 0), 0);
+        for (int i = 0; i < 4; i++) {
+            gk_calls before = gk_count();
+            all_reduce(0, s[i]);
+            if (!how && i == 2) /* the same stream: nothing more */
+                GK_EXACTLY(&before, "cuLaunchKernelEx cuStreamGetCaptureInfo_v3 cuCtxGetCurrent "
+                                    "cuUserObjectCreate cuGraphRetainUserObject");
+            call[i] = newest(s[i]);
+            for (int k = 0; k < i; k++) T_CHECKF(depends_on(call[i], call[k]), "%d, %d", i, k);
+        }
+        T_EQ(symm_cu.cuGraphDestroy(end(0)), 0); /* and all is joined */
+        /* Another graph has nothing to do with this one. */
+        begin(0);
+        gk_calls before = gk_count();
+        all_reduce(0, streams[0]);
+        GK_EXACTLY(&before, "cuLaunchKernelEx cuStreamGetCaptureInfo_v3 cuStreamGetCtx "
+                            "cuCtxGetCurrent cuUserObjectCreate cuGraphRetainUserObject");
+        T_EQ(symm_cu.cuGraphDestroy(end(0)), 0);
+        all_reduce(0, streams[0]);
+    }
+    T_EQ(symm_cu.cuEventDestroy(event), 0);
+    finish(2, 0);
+}
+
+/* The last call was on the legacy stream, which nobody may touch while a blocking stream is captured: not for this call either. */
+static void a_legacy_stream_is_left_alone_while_others_are_captured(void) {
+    cu_stream blocking;
+    cu_graph graph;
+    symmResult_t async;
+    T_EXPECT_WARNINGS();
+    start(2);
+    T_OK(symm_cuda_set(0));
+    T_EQ(symm_cu.cuStreamCreate(&blocking, SYMM_CUDA_STREAM_DEFAULT), 0);
+    T_OK(symmBarrier(comms[0], NULL));
+    T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
+    T_ERR(symmBarrier(comms[0], gk_user(streams[0])), symmInvalidUsage);
+    T_MSG(symmGetLastError(comms[0]), "waits for blocking streams");
+    all_reduce(0, blocking);
+    T_EQ(symm_cu.cuStreamEndCapture(blocking, &graph), 0); /* unharmed */
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    all_reduce(0, streams[0]);
+    /* From another stream to it: CUDA spoils the capture, as for any use of it; the communicator lives. */
+    T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
+    T_ERR(symmBarrier(comms[0], NULL), symmInvalidUsage);
+    T_MSG(symmGetLastError(comms[0]), "capture under way");
+    T_CHECK(symm_cu.cuStreamEndCapture(blocking, &graph) != 0);
+    T_OK(symmCommGetAsyncError(comms[0], &async));
+    T_EQ(async, symmSuccess);
+    T_OK(symmBarrier(comms[0], NULL));
+    finish(2, 0);
+}
+
 /* The library's own work, in this thread, belongs to no capture and spoils none. */
 static void set_up_spoils_no_capture(void) {
     symmComm_t more[2];
@@ -373,8 +457,120 @@ static void a_group_may_be_captured(void) {
     finish(2, 0);
 }
 
+/* One thread issues A, B, A: on one stream that is an order which ranks that use no group keep as well, so it is kept here. */
+static void grouped_calls_of_two_communicators_keep_their_order(void) {
+    symmComm_t more[2];
+    start(2);
+    gk_open(more, 2, NULL);
+    const uint64_t base[2] = {gk_inside(comms[0])->base, gk_inside(more[0])->base};
+    T_OK(symm_cuda_set(0));
+    for (int how = 0; how < 6; how++) {
+        symmStream_t s = gk_user(how % 3 == 0   ? NULL
+                                 : how % 3 == 1 ? SYMM_CUDA_STREAM_PER_THREAD
+                                                : streams[0]);
+        const int first = how / 3, had = gk_last(0).count;
+        gk_calls before = gk_count();
+        T_OK(symmGroupStart());
+        for (int i = 0; i < 3; i++) T_OK(symmBarrier((first + i) % 2 ? more[0] : comms[0], s));
+        T_OK(symmGroupEnd());
+        gk_calls now = gk_count();
+        for (int i = 0; fake_cuda_call_name(i); i++) /* a launch never waits: it needs no thread */
+            if (!strcmp(fake_cuda_call_name(i), "cuCtxPushCurrent")) T_EQ(now.n[i], before.n[i]);
+        T_EQ(gk_last(0).count, had + 3);
+        T_EQ(gk_last(0).args.base, base[first]);
+    }
+    gk_close(more, 2);
+    finish(2, 0);
+}
+
+/* Found when End came to it, the other rank's kernel would be waiting already. */
+static void a_group_checks_streams_at_the_call(void) {
+    T_EXPECT_WARNINGS();
+    start(2);
+    for (int how = 0; how < 3; how++) {
+        gk_calls before = gk_count();
+        T_OK(symmGroupStart());
+        all_reduce(1, streams[1]);
+        if (how == 2) begin(0);
+        if (how == 2)
+            T_EQ(symm_cu.cuStreamQuery(streams[0]), SYMM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        cu_stream bad = how == 0 ? streams[1] : how == 1 ? (cu_stream)(void *)&before : streams[0];
+        const symmResult_t want = how == 2 ? symmInvalidUsage : symmInvalidArgument;
+        T_ERR(symmAllReduce(buf[0], buf[0], 100, symmInt32, symmSum, comms[0], gk_user(bad)), want);
+        T_ERR(symmGroupEnd(), want);
+        T_MSG(symmGetLastError(comms[0]), "stream=");
+        T_CHECK(gk_last(0).count == 0 && gk_last(1).count == 0);
+    }
+    cu_graph graph;
+    T_CHECK(symm_cu.cuStreamEndCapture(streams[0], &graph) != 0);
+    T_OK(symmGroupStart());
+    for (int r = 0; r < 2; r++) all_reduce(r, streams[r]);
+    T_OK(symmGroupEnd());
+    T_CHECK(gk_last(0).count == 1 && gk_last(1).count == 1);
+    finish(2, 0);
+}
+
+static void hold_back(void *gate) {
+    while (!__atomic_load_n((int *)gate, __ATOMIC_ACQUIRE)) usleep(200);
+}
+
+/* Registrations wait for each other in threads of the group; whose stream this is must not depend on that. */
+static void a_group_means_the_callers_per_thread_stream(void) {
+    int gate = 0;
+    gk_start(2, 1);
+    gk_open(comms, 2, NULL);
+    for (int r = 0; r < 2; r++) {
+        buf[r] = gk_memory(r, 4 * GK_MB);
+        T_OK(symm_cuda_set(r));
+        T_EQ(symm_cu.cuLaunchHostFunc(SYMM_CUDA_STREAM_PER_THREAD, hold_back, &gate), 0);
+    }
+    T_OK(symmGroupStart());
+    for (int r = 0; r < 2; r++) {
+        all_reduce(r, SYMM_CUDA_STREAM_PER_THREAD);
+        T_OK(symmWindowRegister(comms[r], buf[r], 4 * GK_MB, &win[r], SYMM_WIN_DEFAULT));
+        all_reduce(r, SYMM_CUDA_STREAM_PER_THREAD);
+    }
+    T_OK(symmGroupEnd());
+    usleep(50000);
+    const int early = gk_last(0).count + gk_last(1).count;
+    __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
+    for (int r = 0; r < 2; r++) {
+        T_OK(symm_cuda_set(r));
+        T_EQ(symm_cu.cuStreamSynchronize(SYMM_CUDA_STREAM_PER_THREAD), 0);
+        T_EQ(gk_last(r).count, 2);
+        T_EQ(gk_last(r).args.dst_off != SYMM_STAGED, 1); /* behind the registration */
+    }
+    T_EQ(early, 0);
+    finish(2, 0);
+}
+
+/* A refusal ends the calls of its communicator, not the others'. */
+static void a_failed_registration_ends_its_communicators_calls(void) {
+    int not_vmm[4];
+    T_EXPECT_WARNINGS();
+    gk_start(2, 0);
+    gk_open(comms, 2, NULL);
+    for (int r = 0; r < 2; r++) buf[r] = gk_memory(r, 4 * GK_MB);
+    T_OK(symmGroupStart());
+    for (int r = 0; r < 2; r++) {
+        T_OK(symmWindowRegister(comms[r], r ? (void *)not_vmm : buf[r], 16, &win[r],
+                                SYMM_WIN_DEFAULT));
+        all_reduce(r, SYMM_CUDA_STREAM_PER_THREAD);
+    }
+    T_ERR(symmGroupEnd(), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "not memory that peers can map");
+    T_CHECK(gk_last(0).count == 0 && gk_last(1).count == 0);
+    finish(2, 0);
+}
+
 T_MAIN(T(a_captured_call_costs_one_object_and_no_event), T(a_graph_keeps_windows_and_communicator),
        T(the_communicator_may_keep_them_instead), T(no_memory_to_keep_what_a_call_needs),
        T(what_graphs_let_go_is_freed_soon), T(eager_work_cannot_follow_a_stream_under_capture),
-       T(a_capture_may_spread), T(spoilt_captures_are_usage_errors), T(set_up_spoils_no_capture),
-       T(creation_in_a_captured_thread), T(groups_launch_once_a_rank), T(a_group_may_be_captured))
+       T(a_capture_may_spread), T(spoilt_captures_are_usage_errors),
+       T(captured_calls_of_two_streams_keep_their_order),
+       T(a_legacy_stream_is_left_alone_while_others_are_captured), T(set_up_spoils_no_capture),
+       T(creation_in_a_captured_thread), T(groups_launch_once_a_rank), T(a_group_may_be_captured),
+       T(a_group_checks_streams_at_the_call),
+       T(grouped_calls_of_two_communicators_keep_their_order),
+       T(a_group_means_the_callers_per_thread_stream),
+       T(a_failed_registration_ends_its_communicators_calls))

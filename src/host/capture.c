@@ -206,6 +206,20 @@ symmResult_t symm_capture_join(struct symm_stream *s, const struct symm_capture_
     return status;
 }
 
+symmResult_t symm_stream_follow_captured(symmStream_t stream, symmStream_t last) {
+    struct symm_stream *s = NULL, *from = NULL;
+    struct symm_capture_mark mark = {.capture = 0};
+    symmResult_t status = symmSuccess;
+    SYMM_TRY(symm_stream_pin(stream, &s));
+    SYMM_TRY_GOTO(symm_stream_pin(last, &from), unpin);
+    if (symm_capture_event(from, &mark, &status) && !status) status = symm_capture_join(s, &mark);
+    clock_free(&mark.before);
+    symm_stream_unpin(from);
+unpin:
+    symm_stream_unpin(s);
+    return status;
+}
+
 symmResult_t symm_capture_close_stream(struct symm_stream *s) {
     symmResult_t status = symmSuccess;
     symm_handle_lock();

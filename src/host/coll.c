@@ -214,8 +214,20 @@ void *symm_keep_new(const symm_launch *l) {
     return k;
 }
 
+/* Captured calls keep their order as eager ones do, where one graph has both. */
+static symmResult_t follow_captured(symm_comm *c, symmStream_t stream) {
+    uint64_t id = 0;
+    if (symm_stream_capture(stream, &id) != 1) return symmSuccess;
+    if (id == c->captured && stream != c->captured_stream)
+        SYMM_TRY(symm_stream_follow_captured(stream, c->captured_stream));
+    c->captured = id;
+    c->captured_stream = stream;
+    return symmSuccess;
+}
+
 static symmResult_t capture(const symm_launch *l, const task *t, symmStream_t stream) {
     if (l->comm->memlanes) SYMM_TRY(symm_memplan_may_call(l->comm, stream));
+    SYMM_TRY(follow_captured(l->comm, stream));
     keep *k = symm_keep_new(l);
     if (!k) {
         symm_stream_lose_capture(stream);
@@ -315,23 +327,33 @@ static symmResult_t call_job(void *p) {
     return r;
 }
 
+/* A kernel on the host's NULL stream runs in the call. */
+static int job_kind(const symm_comm *c, symmStream_t stream) {
+    if (!c->cuda) return stream ? SYMM_JOB_STREAM : SYMM_JOB_BLOCKS;
+    return symm_gpu_is_per_thread(stream) ? SYMM_JOB_HERE : SYMM_JOB_STREAM;
+}
+
 /* What waits in a group is checked at the call, like what runs at once. */
-static symmResult_t check_queued(const symm_coll *k, symmComm_t comm) {
+static symmResult_t check_queued(const symm_coll *k, symmComm_t comm, symmStream_t stream,
+                                 int *kind) {
     symm_comm *c;
     symm_launch l;
     SYMM_TRY(symm_comm_enter(comm, 1, &c));
     symmResult_t r = symm_coll_prepare(c, k, &l);
+    if (!r) r = c->cuda ? symm_gpu_check_stream(c, stream) : symm_stream_check(stream);
+    *kind = job_kind(c, stream);
     symm_comm_leave(c);
     return r;
 }
 
 static symmResult_t submit(const symm_coll *k, symmComm_t comm, symmStream_t stream) {
     call_args a = {*k, comm, stream};
+    int kind = SYMM_JOB_STREAM;
     if (__builtin_expect(symm_group_open(), 0)) {
-        symmResult_t r = check_queued(k, comm);
+        symmResult_t r = check_queued(k, comm, stream, &kind);
         if (r) return symm_group_refuse(r);
     }
-    return symm_group_run(comm, stream ? SYMM_JOB_STREAM : SYMM_JOB_BLOCKS, call_job, &a, sizeof a);
+    return symm_group_run(comm, kind, call_job, &a, sizeof a);
 }
 
 symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t count,

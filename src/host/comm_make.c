@@ -249,12 +249,18 @@ static symmResult_t share_pages(symm_comm *c) {
     return status;
 }
 
+/* Grids that were cut so that several communicators' kernels fit side by side: a successor that waits in its place, and those behind it,
+ * would take what the others count on. */
+static int is_cut(const symm_comm *c) {
+    return c->config.maxCTAs > 0 || c->params.ctas > 0;
+}
+
 /* Device memory comes with what was in it; kernels expect zeros, and the pages' address. */
 static symmResult_t ready_gpu(symm_comm *c, uint64_t bytes) {
     if (!c->cuda) return symmSuccess;
     int cu = c->vmm->fill((void *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride), bytes, 0);
     if (cu) return symm_vmm_error(c->vmm, cu, "clearing the control block");
-    c->gpu->programmatic &= !c->gpu_shared;
+    c->gpu->programmatic &= !c->gpu_shared && !is_cut(c);
     symm_cuda_scope scope;
     SYMM_TRY(symm_gpu_push(c, &scope));
     symmResult_t r = symm_pages_register(c->pages, &c->host_base);

@@ -120,13 +120,16 @@ close:
     return status;
 }
 
+static void destroy_event(cu_event event) {
+    cu_result cu = event ? symm_cu.cuEventDestroy(event) : 0;
+    if (cu) symm_cuda_error(cu, "destroying an event");
+}
+
 void symm_gpu_close(symm_comm *c) {
     struct symm_gpu *g = c->gpu;
     if (!g) return;
-    if (g->order) {
-        cu_result cu = symm_cu.cuEventDestroy(g->order);
-        if (cu) symm_cuda_error(cu, "destroying an event");
-    }
+    destroy_event(g->order);
+    destroy_event(g->inside);
     free(g);
     c->gpu = NULL;
 }
@@ -203,22 +206,59 @@ symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, symm_gpu_cap
     return check_home(c, stream);
 }
 
-/* Marks the end of the last call in its stream, which is there still (symm.h): of one that is not, a driver need not say so. */
-static symmResult_t mark_end(symm_comm *c) {
-    struct symm_gpu *g = c->gpu;
-    int capture = SYMM_CUDA_CAPTURE_NONE;
-    cu_stream last = symm_gpu_stream(c->last_stream);
-    if (g->marked) return symmSuccess;
-    cu_result cu =
-        symm_gpu_is_legacy(c->last_stream) ? 0 : symm_cuda_capture_info(last, &capture, NULL, NULL);
-    if (!cu && capture != SYMM_CUDA_CAPTURE_NONE)
+/* What a capture under way forbids is the caller's doing, and breaks nothing. */
+static int is_of_capture(cu_result cu) {
+    return cu >= SYMM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+           cu <= SYMM_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
+static symmResult_t order_error(cu_result cu, symmStream_t stream) {
+    if (is_of_capture(cu))
         return SYMM_ERR(symmInvalidUsage,
-                        "stream %p has this communicator's last call and is being captured: a call "
-                        "on another stream "
-                        "cannot be ordered after it",
-                        (void *)c->last_stream);
-    if (!cu) cu = symm_cu.cuEventRecord(g->order, last);
-    return symm_cuda_error(cu, "marking the end of the last call");
+                        "stream=%p: a capture under way forbids to order this call after the last "
+                        "one (%s)",
+                        (void *)stream, symm_cuda_code_name(cu));
+    return symm_cuda_error(cu, "ordering stream %p after the last call", (void *)stream);
+}
+
+symmResult_t symm_gpu_check_stream(const symm_comm *c, symmStream_t stream) {
+    symm_cuda_scope scope;
+    symm_gpu_capture in;
+    SYMM_TRY(symm_gpu_enter(c, &scope));
+    symmResult_t r = symm_gpu_look(c, stream, &in);
+    if (!r) r = check_alone(c, stream);
+    symm_gpu_leave(&scope);
+    return r;
+}
+
+/* Whether calls given to the last call's stream would be recorded, or spoil a capture: the legacy stream may not be used at all while a
+ * blocking one is captured. Asking spoils nothing. */
+static cu_result in_a_capture(symmStream_t last, int *yes) {
+    int capture = SYMM_CUDA_CAPTURE_NONE;
+    cu_result cu = symm_gpu_is_legacy(last)
+                       ? symm_cu.cuStreamIsCapturing(symm_gpu_stream(last), &capture)
+                       : symm_cuda_capture_info(symm_gpu_stream(last), &capture, NULL, NULL);
+    *yes =
+        cu == SYMM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || (!cu && capture != SYMM_CUDA_CAPTURE_NONE);
+    return *yes ? 0 : cu;
+}
+
+/* Marks the end of the last call in its stream, which is there still (symm.h): of one that is not, a driver need not say so. */
+static symmResult_t mark_end(symm_comm *c, symmStream_t stream) {
+    struct symm_gpu *g = c->gpu;
+    int captured;
+    if (g->marked) return symmSuccess;
+    cu_result cu = in_a_capture(c->last_stream, &captured);
+    if (!cu && captured)
+        return SYMM_ERR(symmInvalidUsage,
+                        "stream %p has this communicator's last call and %s: a call on another "
+                        "stream cannot be ordered after it",
+                        (void *)c->last_stream,
+                        symm_gpu_is_legacy(c->last_stream)
+                            ? "waits for blocking streams, of which one is being captured"
+                            : "is being captured");
+    if (!cu) cu = symm_cu.cuEventRecord(g->order, symm_gpu_stream(c->last_stream));
+    return order_error(cu, stream);
 }
 
 symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const void *p) {
@@ -237,9 +277,9 @@ symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const v
 }
 
 static symmResult_t follow(symm_comm *c, symmStream_t stream) {
-    SYMM_TRY(mark_end(c));
-    return symm_cuda_error(symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), c->gpu->order, 0),
-                           "ordering stream %p after the last call", (void *)stream);
+    SYMM_TRY(mark_end(c, stream));
+    return order_error(symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), c->gpu->order, 0),
+                       stream);
 }
 
 symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream) {
@@ -274,8 +314,7 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
     /* A kernel without a context may be passed for a function. */
     cu_result cu = symm_cu.cuLaunchKernelEx(
         &config, (cu_function)(void *)g->kernel[l->plan.kernel][type], args, NULL);
-    if (cu >= SYMM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
-        cu <= SYMM_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
+    if (is_of_capture(cu))
         return SYMM_ERR(symmInvalidUsage, "stream=%p: a capture under way forbids this call (%s)",
                         (void *)stream, symm_cuda_code_name(cu));
     return symm_cuda_error(cu, "launching a kernel");
@@ -304,12 +343,44 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
     return symm_cuda_error(cu, "marking the end of a call");
 }
 
+/* Few programs need the event, so it is made by the first call that does; a capture does not mind. */
+static cu_result mark_captured(struct symm_gpu *g, cu_stream stream) {
+    cu_result cu =
+        g->inside ? 0 : symm_cu.cuEventCreate(&g->inside, SYMM_CUDA_EVENT_DISABLE_TIMING);
+    return cu ? cu : symm_cu.cuEventRecord(g->inside, stream);
+}
+
+/* Streams of one capture: as eager calls, by an edge of the graph. The last call's stream is in the capture still. */
+static symmResult_t follow_captured(symm_comm *c, symmStream_t stream, const symm_gpu_capture *in) {
+    struct symm_gpu *g = c->gpu;
+    cu_result cu = 0;
+    if (in->id != c->captured || (stream == c->captured_stream && !g->inside_marked))
+        return symmSuccess;
+    if (!g->inside_marked) cu = mark_captured(g, symm_gpu_stream(c->captured_stream));
+    if (!cu) cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), g->inside, 0);
+    return order_error(cu, stream);
+}
+
+static symmResult_t note_captured(symm_comm *c, symmStream_t stream, const symm_gpu_capture *in) {
+    struct symm_gpu *g = c->gpu;
+    c->captured = in->id;
+    c->captured_stream = stream;
+    g->inside_marked = 0;
+    if (!symm_gpu_is_per_thread(stream)) return symmSuccess;
+    cu_result cu = mark_captured(g, symm_gpu_stream(stream)); /* another thread could not name it */
+    g->inside_marked = cu == 0;
+    if (cu) c->captured = 0;
+    return order_error(cu, stream);
+}
+
 /* The graph holds what the call needs before it has the call. Who replays it orders it. */
 static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStream_t stream,
                                     const symm_gpu_capture *in) {
     if (c->memlanes) SYMM_TRY(symm_memplan_may_call(c, stream));
     SYMM_TRY(symm_gpu_hold_call(in, l));
+    SYMM_TRY(follow_captured(c, stream, in));
     SYMM_TRY(launch(c, l, stream, 0));
+    SYMM_TRY(note_captured(c, stream, in));
     symm_doing_capture(c);
     if (c->memlanes) symm_memlane_called(c, l, stream, 1);
     return symmSuccess;
@@ -350,13 +421,23 @@ static int has_ended(symm_comm *c, int *cu) {
     return 1;
 }
 
+/* The program has ended the communicator's context (cudaDeviceReset, cuCtxDestroy), or the driver itself has ended: its kernels went with
+ * it, and no later try would find it. */
+static int context_is_gone(const symm_comm *c) {
+    cu_context popped;
+    cu_result cu = symm_cu.cuCtxPushCurrent(c->gpu->context);
+    if (!cu) symm_cu.cuCtxPopCurrent(&popped);
+    return cu == SYMM_CUDA_ERROR_CONTEXT_IS_DESTROYED || cu == SYMM_CUDA_ERROR_INVALID_CONTEXT ||
+           cu == SYMM_CUDA_ERROR_DEINITIALIZED;
+}
+
 symmResult_t symm_gpu_drain(symm_comm *c, int *runs) {
     symm_cuda_scope scope;
     int cu = 0;
     *runs = 0;
     if (!c->gpu || !c->gpu->ran) return symmSuccess;
     symmResult_t r = symm_gpu_enter(c, &scope);
-    *runs = r != symmSuccess;
+    *runs = r && !context_is_gone(c);
     if (r) return r;
     for (useconds_t nap = 20; !has_ended(c, &cu); nap = nap < 1000 ? nap * 2 : nap) usleep(nap);
     /* A context that is beyond use runs nothing any more. */

@@ -36,6 +36,8 @@ struct symm_gpu {
     int device;
     cu_context context;
     cu_event order;  /* end of the last call, when the stream changes */
+    cu_event inside; /* the same among captured calls; NULL until it is needed */
+    int inside_marked;
     int ran;         /* a call was launched: last_stream means something */
     int marked;      /* order is that end already */
     uint32_t serial; /* of the last eager call, and its CTAs */
@@ -51,6 +53,8 @@ symmResult_t symm_gpu_open(symm_comm *c);
 void symm_gpu_close(symm_comm *c);
 /* Whether kernels can reach p at all: ordinary host memory only where the GPU reads the process's page tables. */
 symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const void *p);
+/* What symm_gpu_launch would say of the stream: for calls that are queued, where the others of a group shall not run either. */
+symmResult_t symm_gpu_check_stream(const symm_comm *c, symmStream_t stream);
 /* One cuLaunchKernelEx. Errors: of the arguments (a stream that is none), symmInvalidUsage, CUDA's; after the latter the communicator
  * is broken, as the peers wait for this rank, unless the call was being captured: then they do not. */
 symmResult_t symm_gpu_launch(symm_comm *c, const symm_launch *l, symmStream_t stream);

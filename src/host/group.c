@@ -1,5 +1,5 @@
 /* group.c - the queue of a group, and running it so that one thread can drive several ranks.
- * Per thread; the threads that End starts are joined before it returns. No lock. */
+ * Per thread; the threads that End starts are joined before it returns. Lock: the gate's, over what they and the caller tell each other. */
 #include "group.h"
 
 #include <stdlib.h>
@@ -11,9 +11,11 @@
 #define JOB_BYTES 256
 
 typedef struct job {
-    struct job *next;
+    struct job *next;  /* of its lane */
+    struct job *later; /* in the order of the calls */
+    struct lane *lane;
     const void *key;
-    int blocks;
+    int kind;
     symm_job_fn fn;
     _Alignas(16) char args[JOB_BYTES];
 } job;
@@ -21,7 +23,8 @@ typedef struct job {
 typedef struct { /* what the threads of a group wait at until all of them are there */
     pthread_mutex_t lock;
     pthread_cond_t moved;
-    enum { SHUT, OPEN, CALLED_OFF } state; /* under lock */
+    enum { SHUT, OPEN, CALLED_OFF } state; /* under lock, as the rest */
+    int threads;                           /* that have not ended */
 } gate;
 
 typedef struct lane { /* the jobs of one communicator, in order */
@@ -30,6 +33,7 @@ typedef struct lane { /* the jobs of one communicator, in order */
     int blocks, threaded;
     job *first, **last;
     gate *gate;
+    job *handed; /* to the caller's thread, which this one waits for; under the gate's lock */
     pthread_t thread;
     symmResult_t result;
     char text[SYMM_ERR_TEXT];
@@ -47,16 +51,16 @@ int symm_group_open(void) {
     return group.depth > 0;
 }
 
-symmResult_t symm_group_run(const void *key, int blocks, symm_job_fn fn, const void *args,
+symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const void *args,
                             size_t bytes) {
     if (__builtin_expect(group.depth == 0, 1)) return fn((void *)(uintptr_t)args);
     job *j = bytes <= JOB_BYTES ? SYMM_FAIL_ALLOC(group_job, malloc(sizeof *j)) : NULL;
     if (!j)
         return symm_group_refuse(SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group"));
-    *j = (job){.key = key, .blocks = blocks, .fn = fn};
+    *j = (job){.key = key, .kind = kind, .fn = fn};
     memcpy(j->args, args, bytes);
     *group.last = j;
-    group.last = &j->next;
+    group.last = &j->later;
     return symmSuccess;
 }
 
@@ -77,16 +81,35 @@ symmResult_t symmGroupStart(void) {
     return symmSuccess;
 }
 
-static void *run_lane(void *arg) {
-    lane *l = arg;
-    for (job *j = l->first; j && (!l->result || l->result == symmInProgress); j = j->next) {
-        symmResult_t r = j->fn(j->args);
-        if (r)
-            l->result =
-                r; /* a creation that goes on behind is no failure: the queue goes on as well */
-    }
+static void run_job(job *j) {
+    lane *l = j->lane;
+    symmResult_t r = j->fn(j->args);
+    if (!r) return;
+    l->result = r;
     memcpy(l->text, symm_status_text(), sizeof l->text);
-    return NULL;
+}
+
+/* A creation that goes on behind is no failure: the queue goes on as well. */
+static int goes_on(const lane *l) {
+    return !l->result || l->result == symmInProgress;
+}
+
+/* To the thread that made the call; this one waits until it is done. */
+static void hand_over(job *j) {
+    gate *g = j->lane->gate;
+    pthread_mutex_lock(&g->lock);
+    j->lane->handed = j;
+    pthread_cond_broadcast(&g->moved);
+    while (j->lane->handed) pthread_cond_wait(&g->moved, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void run_lane(lane *l) {
+    for (job *j = l->first; j && goes_on(l); j = j->next)
+        if (l->threaded && j->kind == SYMM_JOB_HERE)
+            hand_over(j);
+        else
+            run_job(j);
 }
 
 static lane *lane_of(lane **lanes, const void *key) {
@@ -101,21 +124,18 @@ static lane *lane_of(lane **lanes, const void *key) {
 
 static void free_jobs(job *j) {
     while (j) {
-        job *next = j->next;
+        job *later = j->later;
         free(j);
-        j = next;
+        j = later;
     }
 }
 
-/* Sorts the queue by communicator. On failure nothing is lost: the jobs stay in the lanes made so far and in `rest`. */
-static symmResult_t sort_jobs(lane **lanes, job **rest) {
-    while (*rest) {
-        lane *l = lane_of(lanes, (*rest)->key);
+/* Sorts the queue by communicator. The jobs stay in the order of the calls as well, and whoever frees them goes by that. */
+static symmResult_t sort_jobs(lane **lanes, job *all) {
+    for (job *j = all; j; j = j->later) {
+        lane *l = j->lane = lane_of(lanes, j->key);
         if (!l) return SYMM_ERR(symmOutOfMemory, "no memory to run a group");
-        job *j = *rest;
-        *rest = j->next;
-        j->next = NULL;
-        l->blocks |= j->blocks;
+        l->blocks |= j->kind == SYMM_JOB_BLOCKS;
         *l->last = j;
         l->last = &j->next;
     }
@@ -128,24 +148,42 @@ static void *run_behind_gate(void *arg) {
     while (l->gate->state == SHUT) pthread_cond_wait(&l->gate->moved, &l->gate->lock);
     int runs = l->gate->state == OPEN;
     pthread_mutex_unlock(&l->gate->lock);
-    return runs ? run_lane(l) : NULL;
+    if (runs) run_lane(l);
+    pthread_mutex_lock(&l->gate->lock);
+    l->gate->threads--;
+    pthread_cond_broadcast(&l->gate->moved);
+    pthread_mutex_unlock(&l->gate->lock);
+    return NULL;
 }
 
-/* A thread for each lane that may wait for another, but for one, which runs in the caller's. */
-static symmResult_t start_threads(lane *lanes, gate *g) {
+/* Whether a lane that needs a thread has a call that only the caller's may make, which then must have no lane of its own to wait in. */
+static int must_serve(const job *all) {
+    for (; all; all = all->later)
+        if (all->kind == SYMM_JOB_HERE && all->lane->blocks) return 1;
+    return 0;
+}
+
+/* A thread for each lane that may wait for another, but for one, which runs in the caller's where that has nothing else to do. */
+static symmResult_t start_threads(lane *lanes, int serve, gate *g) {
     int blocking = 0;
     for (lane *l = lanes; l; l = l->next) blocking += l->blocks;
+    if (blocking > 1) blocking += serve;
     for (lane *l = lanes; l; l = l->next) {
         if (!l->blocks || --blocking == 0) continue;
         l->gate = g;
+        l->threaded = 1; /* before its thread looks */
         int e = SYMM_FAIL_CODE(group_thread, EAGAIN,
                                pthread_create(&l->thread, NULL, run_behind_gate, l));
-        if (e)
+        if (e) {
+            l->threaded = 0;
             return SYMM_ERR(symmSystemError,
                             "cannot start a thread for a communicator of the group: %s; none of "
                             "its calls has run",
                             strerror(e));
-        l->threaded = 1;
+        }
+        pthread_mutex_lock(&g->lock);
+        g->threads++;
+        pthread_mutex_unlock(&g->lock);
     }
     return symmSuccess;
 }
@@ -157,16 +195,42 @@ static void open_gate(gate *g, int state) {
     pthread_mutex_unlock(&g->lock);
 }
 
+static job *handed(lane *lanes) {
+    for (lane *l = lanes; l; l = l->next)
+        if (l->handed) return l->handed;
+    return NULL;
+}
+
+/* Makes the calls that the lanes' threads may not make, until all have ended. */
+static void serve_lanes(lane *lanes, gate *g) {
+    pthread_mutex_lock(&g->lock);
+    while (g->threads) {
+        job *j = handed(lanes);
+        if (!j) {
+            pthread_cond_wait(&g->moved, &g->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&g->lock);
+        run_job(j);
+        pthread_mutex_lock(&g->lock);
+        j->lane->handed = NULL;
+        pthread_cond_broadcast(&g->moved);
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
 /* All or nothing: half a group could wait for the other half for ever. What only gives work to streams goes first: the others
- * may wait for it. */
-static symmResult_t run_lanes(lane *lanes) {
-    gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, SHUT};
-    symmResult_t status = start_threads(lanes, &g);
-    for (lane *l = lanes; l && !status; l = l->next)
-        if (!l->blocks) run_lane(l);
+ * may wait for it. It goes in the order of the calls, whosever they are: on one stream that is an order among communicators, and a
+ * rank that calls without a group keeps the same. */
+static symmResult_t run_lanes(lane *lanes, job *all) {
+    gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, SHUT, 0};
+    symmResult_t status = start_threads(lanes, must_serve(all), &g);
+    for (job *j = all; j && !status; j = j->later)
+        if (!j->lane->blocks && goes_on(j->lane)) run_job(j);
     open_gate(&g, status ? CALLED_OFF : OPEN);
     for (lane *l = lanes; l && !status; l = l->next)
         if (l->blocks && !l->threaded) run_lane(l);
+    serve_lanes(lanes, &g);
     for (lane *l = lanes; l; l = l->next)
         if (l->threaded) pthread_join(l->thread, NULL);
     pthread_cond_destroy(&g.moved);
@@ -178,20 +242,19 @@ symmResult_t symmGroupEnd(void) {
     lane *lanes = NULL, *next;
     if (group.depth == 0) return SYMM_ERR(symmInvalidUsage, "symmGroupEnd without symmGroupStart");
     if (--group.depth) return symmSuccess;
-    job *rest = group.first;
+    job *all = group.first;
     symmResult_t result = group.error;
     if (result) symm_status_adopt(group.text);
-    if (!result) result = sort_jobs(&lanes, &rest);
-    if (!result) result = run_lanes(lanes);
+    if (!result) result = sort_jobs(&lanes, all);
+    if (!result) result = run_lanes(lanes, all);
     for (lane *l = lanes; l; l = next) {
         next = l->next;
         if (l->result && (!result || result == symmInProgress)) {
             result = l->result;
             if (l->text[0]) symm_status_adopt(l->text);
         }
-        free_jobs(l->first);
         free(l);
     }
-    free_jobs(rest);
+    free_jobs(all);
     return result;
 }

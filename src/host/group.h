@@ -6,13 +6,14 @@
 
 typedef symmResult_t (*symm_job_fn)(void *args);
 
-/* Whether a job may wait for peers inside the call (set-up, inline kernels): jobs of several communicators then need a thread
- * each, or they would wait for one another. */
-enum { SYMM_JOB_STREAM = 0, SYMM_JOB_BLOCKS = 1 };
+/* BLOCKS: a job that may wait for peers inside the call (set-up, inline kernels): jobs of several communicators then need a thread
+ * each, or they would wait for one another. STREAM: it only gives work to a stream. HERE: so too, and means something else in
+ * another thread, as the per-thread stream does. */
+enum { SYMM_JOB_STREAM = 0, SYMM_JOB_BLOCKS = 1, SYMM_JOB_HERE = 2 };
 
 /* Runs fn(args) now, or, inside a group, copies args (at most 256 bytes) and queues it for key's communicator. Creation
  * passes a key of its own, e.g. the address that the handle goes to. */
-symmResult_t symm_group_run(const void *key, int blocks, symm_job_fn fn, const void *args,
+symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const void *args,
                             size_t bytes);
 /* A call was refused with r: inside a group, End will run nothing and return r, for half a group could wait for the other half
  * for ever. Returns r. */

@@ -7,6 +7,7 @@
 #include "../device/reduce.h"
 #include "comm.h"
 #include "fail.h"
+#include "gpu.h"
 
 const symm_redop *symm_redop_find(const symm_comm *c, symmRedOp_t op) {
     int64_t i = (int64_t)op - symmNumOps; /* op may be any int */
@@ -47,6 +48,8 @@ static symmResult_t create(symm_comm *c, symmRedOp_t *op, void *scalar, symmData
         return SYMM_ERR(symmInvalidArgument,
                         "residence=%d: must be symmScalarDevice or symmScalarHostImmediate",
                         (int)residence);
+    if (c->cuda && residence == symmScalarDevice)
+        SYMM_TRY(symm_gpu_check_buffer(c, "scalar", scalar)); /* a kernel will read it */
     SYMM_TRY(new_place(c, &i));
     symm_redop r = {.live = 1, .type = (uint32_t)type};
     if (residence == symmScalarDevice)

@@ -54,6 +54,8 @@ int symm_stream_capture(symmStream_t s, uint64_t *capture);
  * *counts: the caller's to free. Two points are in order if no count of the one exceeds the other's. 0; -1: no memory,
  * or no capture. */
 int symm_stream_capture_clock(symmStream_t s, size_t **counts, int *n);
+/* Both are recorded into one capture: what s is given next comes behind what `last` has, as by an event. */
+symmResult_t symm_stream_follow_captured(symmStream_t s, symmStream_t last);
 /* The graph that s is recorded into retains obj now and releases it when it is destroyed, as one of its calls would.
  * Errors: symmInvalidUsage without a capture, symmOutOfMemory. */
 symmResult_t symm_stream_capture_hold(symmStream_t s, void *obj, void (*retain)(void *),
