@@ -286,9 +286,10 @@ SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, vo
  *    order on all their ranks and kept in it on the GPU, by one stream or by events between streams (graphs too); or they are cut so
  *    that all that may run at once fit: their CTAs (maxCTAs of each symmConfig_t, SYMM_CTAS) together are no more than the GPU has
  *    multiprocessors, divided by the ranks that share it. One communicator's own calls need neither: the library keeps their order.
- *    A communicator that is cut launches its kernels without overlap (below), for those that wait behind one would not fit.
+ *    A communicator that is cut launches its kernels without overlap, and lets none of yours overlap them (below): those that wait
+ *    behind one would not fit.
  *  - Programmatic launch (PDL, compute capability 9.0 and later). A collective's kernel overlaps the end of the one before it: it lets
- *    the kernel behind it in at once, and itself waits until all before it in the stream has ended. A kernel of yours that is launched
+ *    the kernel behind it in at once (but where ranks share the GPU, or the communicator is cut), and itself waits until all before it in the stream has ended. A kernel of yours that is launched
  *    with that attribute behind a collective executes griddepcontrol.wait (cudaGridDependencySynchronize) before it touches sendbuff or
  *    recvbuff, and in any case before it ends: without it nothing after it is behind the collective either. Kernels launched without
  *    the attribute need nothing. */

@@ -132,9 +132,9 @@ typedef struct {
     uint64_t host_base, host_stride; /* GPUs: rank r's symm_ctl in host memory at base + r*stride */
 } symm_args;
 
-/* SHARED_GPU: some ranks share a GPU. There no successor may wait in place: it could keep a peer's
- * kernel out. NT: stores past the caches pay at this size. */
-enum { SYMM_ARG_SHARED_GPU = 1, SYMM_ARG_NT = 2 };
+/* APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor may wait
+ * in place: it could keep a peer's kernel out. NT: stores past the caches pay at this size. */
+enum { SYMM_ARG_APART = 1, SYMM_ARG_NT = 2 };
 
 /* What a kernel leaves behind when it could not finish. */
 typedef struct {

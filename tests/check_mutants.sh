@@ -178,8 +178,8 @@ capture-mode-kept|src/transport/cuda_device.c|/scope = (symm_cuda_scope)/s/MODE_
 descriptor-outlives-exec|src/transport/vmm_cuda.c|/F_SETFD, FD_CLOEXEC/d|plain|unit_cuda_share|export_and_import_give_the_same_memory
 memory-without-handles-taken|src/transport/vmm_cuda.c|s/if (cu .. !(types & SYMM_CUDA_HANDLE_FD))/if (cu)/|plain|unit_cuda_share|memory_of_another_allocator_is_found_piece_by_piece
 context-left-pushed|src/transport/cuda_device.c|/if (scope->pushed) symm_cu.cuCtxPopCurrent/d|plain|unit_cuda_driver|scopes_nest_and_restore
-overlap-on-a-shared-gpu|src/host/comm_make.c|s/programmatic &= !c->gpu_shared/programmatic = 1/|plain|unit_gpu|ranks_of_one_gpu_launch_without_overlap
-shared-gpu-not-said|src/host/comm_make.c|s/c->gpu_shared ? SYMM_ARG_SHARED_GPU : 0/0/|plain|unit_gpu|ranks_of_one_gpu_launch_without_overlap
+overlap-on-a-shared-gpu|src/host/comm_make.c|s/return c->gpu_shared .. is_cut(c)/return is_cut(c)/|plain|unit_gpu|ranks_of_one_gpu_launch_without_overlap
+shared-gpu-not-said|src/host/comm_make.c|s/goes_apart(c) ? SYMM_ARG_APART : 0/0/|plain|unit_gpu|ranks_of_one_gpu_launch_without_overlap
 change-of-stream-unordered|src/host/gpu.c|s/SYMM_TRY(follow(c, stream));/(void)follow;/|plain|unit_gpu|streams_are_in_order
 streams-of-threads-unordered|src/host/gpu.c|s/g->marked = cu == 0/g->marked = 0/|plain|unit_gpu|per_thread_streams_of_two_threads_are_in_order
 another-gpus-stream-taken|src/host/gpu.c|s/if (home == c->gpu->context)/if (home)/|plain|unit_gpu|wrong_streams_are_refused
@@ -196,7 +196,8 @@ group-means-another-threads-stream|src/host/group.c|s/l->threaded \&\& j->kind =
 group-takes-any-stream|src/host/coll.c|s/? symm_gpu_check_stream(c, stream)/? symmSuccess/|plain|unit_gpu_graph|a_group_checks_streams_at_the_call
 group-takes-any-host-stream|src/host/coll.c|s/: symm_stream_check(stream);/: symmSuccess;/|plain|thr_stream|a_group_checks_streams_at_the_call
 scalar-of-the-host-taken|src/host/redop.c|s/if (c->cuda \&\& residence == symmScalarDevice)/if (0)/|plain|unit_gpu|host_memory_is_refused_by_name
-overlap-of-cut-grids|src/host/comm_make.c|s/ \&\& !is_cut(c);/; (void)is_cut;/|plain|unit_gpu|cut_communicators_launch_without_overlap
+overlap-of-cut-grids|src/host/comm_make.c|s/return c->gpu_shared .. is_cut(c)/(void)is_cut; return c->gpu_shared/|plain|unit_gpu|cut_communicators_launch_without_overlap
+overlap-asked-for-by-the-host|src/host/comm_make.c|s/programmatic &= !goes_apart(c)/programmatic \&= 1/|plain|unit_gpu|cut_communicators_launch_without_overlap
 end-waits-for-a-context-that-is-gone|src/host/gpu.c|s/\*runs = r \&\& !context_is_gone(c);/*runs = r \&\& (!context_is_gone(c) || 1);/|plain|fault_gpu|a_context_that_is_gone_holds_up_no_end
 captured-call-holds-nothing|src/host/gpu.c|/SYMM_TRY(symm_gpu_hold_call(in, l));/d|plain|unit_gpu_graph|a_graph_keeps_windows_and_communicator
 pins-taken-once-a-call|src/host/gpu_hold.c|s/comm \&\& is_pinned(c->gpu, obj)/0/|plain|unit_gpu_graph|the_communicator_may_keep_them_instead

@@ -168,7 +168,7 @@ static void check_launch(const symm_launch *l, int rank, cu_stream stream, int p
     T_EQ(got.config.num_attrs, pdl);
     T_CHECK(!pdl || (got.attr.id == SYMM_CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION &&
                      got.attr.value.programmatic_serialization == 1));
-    T_EQ((got.args.flags & SYMM_ARG_SHARED_GPU) != 0, gk_inside(comms[rank])->gpu_shared);
+    T_EQ((got.args.flags & SYMM_ARG_APART) != 0, gk_inside(comms[rank])->gpu_shared);
     symm_args want = l->args;
     T_CHECK(got.args.serial != 0); /* eager: the host will look for its end */
     want.serial = got.args.serial;
@@ -262,6 +262,7 @@ static void cut_communicators_launch_without_overlap(void) {
         unsetenv("SYMM_CTAS");
         BARRIER(NULL);
         T_EQ(gk_last(0).config.num_attrs, how == 2);
+        T_EQ((gk_last(0).args.flags & SYMM_ARG_APART) != 0, how != 2);
         gk_close(comms, 1);
         GK_LEFT(0);
     }

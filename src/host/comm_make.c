@@ -255,12 +255,17 @@ static int is_cut(const symm_comm *c) {
     return c->config.maxCTAs > 0 || c->params.ctas > 0;
 }
 
+/* No kernel may wait in place behind one that waits for peers, neither ours nor the program's. */
+static int goes_apart(const symm_comm *c) {
+    return c->gpu_shared || is_cut(c);
+}
+
 /* Device memory comes with what was in it; kernels expect zeros, and the pages' address. */
 static symmResult_t ready_gpu(symm_comm *c, uint64_t bytes) {
     if (!c->cuda) return symmSuccess;
     int cu = c->vmm->fill((void *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride), bytes, 0);
     if (cu) return symm_vmm_error(c->vmm, cu, "clearing the control block");
-    c->gpu->programmatic &= !c->gpu_shared && !is_cut(c);
+    c->gpu->programmatic &= !goes_apart(c);
     symm_cuda_scope scope;
     SYMM_TRY(symm_gpu_push(c, &scope));
     symmResult_t r = symm_pages_register(c->pages, &c->host_base);
@@ -288,7 +293,7 @@ static void fill_proto(symm_comm *c) {
     c->keeps = c->cuda ? 0 : symm_caches_keep(c->nranks);
     int64_t spin = c->params.spin >= 0 ? c->params.spin : c->oversubscribed ? 48 : 1000;
     c->proto.spin = (uint32_t)(spin < 1 ? 1 : spin);
-    c->proto.flags = c->gpu_shared ? SYMM_ARG_SHARED_GPU : 0;
+    c->proto.flags = goes_apart(c) ? SYMM_ARG_APART : 0;
 }
 
 /* ---- build ---- */

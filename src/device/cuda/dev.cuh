@@ -30,7 +30,7 @@ struct run { /* one thread of a kernel at work */
 
 /* First thing in every kernel. */
 DEV void enter(const symm_args &a) {
-    enter_grid(a.flags & SYMM_ARG_SHARED_GPU);
+    enter_grid(a.flags & SYMM_ARG_APART);
 }
 
 /* ---- addresses -------------------------------------------------------------------------------------------------- */
