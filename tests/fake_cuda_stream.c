@@ -185,13 +185,13 @@ static int find(cu_stream *stream) {
     return *stream ? SYMM_CUDA_SUCCESS : SYMM_CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* The NULL stream would wait for a blocking stream that is being captured. */
-static int implicit(cu_stream s) {
+/* The NULL stream would wait for a blocking stream that is being captured. Who only asks gets the same answer. */
+static int implicit(cu_stream s, int spoils) {
     if (!s->context || s->context->legacy != s) return SYMM_CUDA_SUCCESS;
     for (cu_stream other = streams; other; other = other->next) {
         if (!other->capture || other->context != s->context) continue;
         if (other->flags & SYMM_CUDA_STREAM_NON_BLOCKING) continue;
-        other->capture->status = SYMM_CUDA_CAPTURE_INVALIDATED;
+        if (spoils) other->capture->status = SYMM_CUDA_CAPTURE_INVALIDATED;
         return SYMM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     }
     return SYMM_CUDA_SUCCESS;
@@ -200,7 +200,7 @@ static int implicit(cu_stream s) {
 int fake_enqueue(cu_stream stream, struct op *op) {
     fake_lock();
     int cu = find(&stream), now = 0;
-    if (!cu) cu = implicit(stream);
+    if (!cu) cu = implicit(stream, 1);
     if (!cu && stream->capture && stream->capture->status != SYMM_CUDA_CAPTURE_ACTIVE)
         cu = SYMM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (!cu && stream->capture) {
@@ -533,7 +533,7 @@ cu_result fk_cuStreamIsCapturing(cu_stream stream, int *status) {
     ENTER(cuStreamIsCapturing);
     fake_lock();
     int cu = find(&stream);
-    if (!cu) cu = implicit(stream);
+    if (!cu) cu = implicit(stream, 0);
     if (!cu) *status = stream->capture ? stream->capture->status : SYMM_CUDA_CAPTURE_NONE;
     fake_unlock();
     return cu;
@@ -542,7 +542,7 @@ cu_result fk_cuStreamIsCapturing(cu_stream stream, int *status) {
 static int capture_info(cu_stream stream, int *status, uint64_t *id, cu_graph *graph) {
     fake_lock();
     int cu = find(&stream);
-    if (!cu) cu = implicit(stream);
+    if (!cu) cu = implicit(stream, 1);
     cu_graph g = cu ? NULL : stream->capture;
     if (!cu) *status = g ? g->status : SYMM_CUDA_CAPTURE_NONE;
     if (g && g->status == SYMM_CUDA_CAPTURE_ACTIVE) {
