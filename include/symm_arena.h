@@ -20,6 +20,14 @@
  * symmHeapGrow, symmHeapTrim and symmHeapCollect where the ranks have made as many. Threads may use stripes during those three, but not
  * during symmHeapCheck, before which all ranks have made the same calls.
  *
+ * Guard mode (of the heap: symm_heap.h). 256 bytes or more behind the last byte of a block that was asked for are painted, and freed blocks are
+ * poisoned. symmArenaFree of a block with a painted byte changed: symmInvalidUsage saying which, and the block is freed all the same. A freed byte that is
+ * written to is found by symmHeapCheck, or when it is handed out again: that is a warning, and an error of symmHeapCheck from then on. For this
+ * symmArenaFree waits for the work that its stream was given: a program whose stream waits for what the same thread does behind the free hangs. Where
+ * it cannot wait (the NULL stream while another stream that waits for it is captured; a function that a stream of the host backend runs) that block is not looked
+ * at, nor is any memory between it and others that were freed so, until the arena ends. Each block takes 256 bytes more: of several stripes none has a
+ * block larger than a superblock less 256 bytes. Offsets are others than without guard mode, and alike on all ranks.
+ *
  * Thread rule: every call may be made by any thread beside others, but for create and destroy. Calls on one stripe: one order on all ranks.
  * Conventions as in symm.h. */
 #ifndef SYMM_ARENA_H_
@@ -88,7 +96,7 @@ typedef struct {
     uint64_t held;  /* taken from the heap */
     uint64_t heldPeak;
     uint64_t assigned; /* of these, in superblocks of sub-arenas and in large blocks */
-    uint64_t used;     /* of these, in blocks, rounded to 256 */
+    uint64_t used;     /* of these, in blocks, rounded to 256, without guard mode's red zones */
     uint64_t cached;   /* freed, kept by threads for their next calls */
     uint64_t largest;  /* largest free piece of the global part */
     uint64_t superblocks, largeBlocks;

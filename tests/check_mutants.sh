@@ -137,6 +137,24 @@ guard-judges-what-is-being-painted|src/host/heap_guard.c|s/s->b.limbo == SYMM_LI
 guard-looks-once-on-gpus|src/host/heap_guard.c|s/, s->poison, at)) return 1;/, s->poison, at)) return 1; else return 0;/|plain|unit_gpu_life|guard_mode_checks_beside_threads
 guard-taken-unmarked|src/host/heap_block.c|s/h->guard ? tag . TAG_BUSY : tag/tag/|plain|unit_heap_tidy|guard_mode_checks_beside_threads
 guard-looks-without-the-lock|src/host/heap_guard.c|/^static int spot_intact/,/^}/s/if (h->comm->cuda) {/if (1) {/;/^static int spot_intact/,/^}/s/poison, at)) return 1;/poison, at)) return 1; else return 0;/|tsan|unit_heap_tidy|guard_mode_checks_beside_threads
+arena-guard-sees-no-overrun|src/host/arena_guard.c|s/if (!symm_guard_intact(h, off + bytes, red, 0, &at))/if (0)/|plain|unit_arena_guard|an_overrun_by_one_byte_is_found
+arena-guard-leaves-freed-blocks|src/host/arena_guard.c|/symm_guard_paint(h, off, room, 1);/d|plain|unit_arena_guard|an_overrun_by_one_byte_is_found
+arena-guard-takes-unlooked|src/host/arena_guard.c|s/if (!symm_guard_intact(h, off, room, 1, &at))/if (0)/|plain|unit_arena_guard|a_write_after_free_is_found
+arena-guard-is-not-asked|src/host/heap_guard.c|s/return check_inside(h);/return symmSuccess;/|plain|unit_arena_guard|a_write_after_free_is_found
+arena-guard-red-zone-is-the-block|src/host/arena_guard.c|s/return off - begin < \*bytes;/return 1;/|plain|unit_arena_guard|queries_end_where_the_program_asked
+arena-guard-red-zone-is-used|src/host/arena_dump.c|/n->used -= red/d|plain|unit_arena_guard|queries_end_where_the_program_asked
+arena-guard-sizes-overflow|src/host/arena_guard.c|s/bytes > a->limit ? bytes : //|plain|unit_arena_guard|alignment_is_kept
+arena-guard-keeps-what-it-cannot-note|src/host/arena_guard.c|s/(void)symm_arena_give(a, s, \*off);//|plain|unit_arena_guard|a_block_that_cannot_be_noted_is_not_taken
+arena-guard-frees-twice|src/host/arena_guard.c|/if (tag & TAG_BUSY) room = 0;/d|plain|unit_gpu_guard|a_block_that_is_taken_or_freed_is_passed_over
+arena-guard-judges-what-is-being-painted|src/host/arena_guard.c|s/p.tag & TAG_BUSY .. is_dark/is_dark/|plain|unit_gpu_guard|a_block_that_is_taken_or_freed_is_passed_over
+arena-guard-looks-without-the-lock|src/host/arena_guard.c|s/int locked = !symm_heap_comm(g->heap)->cuda/int locked = 0/|tsan|unit_arena_guard|threads_free_each_others_blocks_beside_a_check
+arena-guard-looks-at-what-ends|src/host/arena_threads.c|/while (a->looks) pthread_cond_wait/d|tsan|unit_arena_guard|arenas_end_beside_a_check
+arena-guard-does-not-wait|src/host/arena_guard.c|s/if (a->sym) return 1;/return 1;/|plain|unit_arena_guard|work_of_a_stream_is_waited_for
+arena-guard-waits-for-captures|src/host/arena_guard.c|/if (!a->order.still(/d|plain|unit_gpu_guard|what_cannot_be_waited_for_is_left_alone
+arena-guard-judges-what-is-not-over|src/host/arena_guard.c|/if (!over) darken/d|plain|unit_arena_guard|what_cannot_be_waited_for_is_left_alone
+arena-guard-paints-what-is-not-over|src/host/arena_guard.c|s/if (!dark) look_and_paint/look_and_paint/|plain|unit_gpu_guard|what_cannot_be_waited_for_is_left_alone
+arena-guard-shows-what-is-being-taken|src/host/arena_guard.c|s/if (!room .. tag & TAG_BUSY) return 0;/if (!room) return 0;/|plain|unit_gpu_guard|a_block_that_is_taken_or_freed_is_passed_over
+arena-guard-looks-once-on-gpus|src/host/arena_guard.c|s/if (good .. locked) return good;/return good;/|plain|unit_gpu_guard|a_check_beside_other_calls_finds_nothing
 collect-takes-what-one-rank-has|src/host/heap_tidy.c|s/r < c->nranks \&\& in; r++) in = has/r < 1; r++) in = has/|plain|unit_heap_tidy|collect_returns_what_every_rank_has
 window-grows-over-its-neighbour|src/host/space.c|s/slot->next ? slot->next->off : s->stride/s->stride/|plain|fault_window_grow|a_window_moves_where_addresses_are_taken
 staging-leaves-scratch|src/host/plan_gpu.c|s/(int)(warps \* rows <= each ? warps : .*/(int)warps;/|plain|unit_plan|every_call_has_a_gpu_kernel

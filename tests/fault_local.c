@@ -128,6 +128,21 @@ static symmResult_t use_arena(symmArena_t a, symmStream_t s, symmStream_t t) {
     return result;
 }
 
+static symmResult_t guarded_arena(symmComm_t comm) {
+    symmHeap_t heap;
+    symmArena_t a;
+    symmHeapConfig_t h = SYMM_HEAP_CONFIG_INITIALIZER;
+    h.localBytes = 16 << 20;
+    h.reserve = 64 << 20;
+    h.guard = 1;
+    T_OK(symmHeapCreate(comm, &h, &heap));
+    symmResult_t result = symmArenaCreate(heap, NULL, &a);
+    if (a) T_OK(symmArenaDestroy(a));
+    T_OK(symmHeapCheck(heap));
+    T_OK(symmHeapDestroy(heap));
+    return result;
+}
+
 static symmResult_t arena_of_heap(void) {
     symmComm_t comm;
     symmHeap_t heap;
@@ -152,6 +167,7 @@ static symmResult_t arena_of_heap(void) {
     if (a) T_OK(symmArenaDestroy(a));
     T_OK(symmStreamDestroy(t));
     T_OK(symmStreamDestroy(s));
+    STEP(guarded_arena(comm));
     T_OK(symmHeapDestroy(heap));
     T_OK(symmCommDestroy(comm));
     return result;

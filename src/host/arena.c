@@ -51,6 +51,10 @@ static void heap_give(void *ctx, uint64_t off) {
     (void)symm_heap_give(r->heap, off, SYMM_OWNER_ARENA, r->site, NULL);
 }
 
+static symmResult_t check_arenas(void *heap) {
+    return symm_arenas_check(heap);
+}
+
 static void look_at_stripe(void *ctx, int stripe, uint64_t *calls, uint64_t *digest) {
     const record *r = ctx;
     symm_sub_tally(r->core->stripe[stripe], calls, digest);
@@ -140,9 +144,11 @@ static symmResult_t create(symm_heap *h, const symmArenaConfig_t *c, const symm_
     symm_arena_order order = symm_arena_order_of(symm_heap_comm(h), &r->events);
     symmResult_t status = symm_arena_new(&up, &order, o, &r->core);
     if (!status) {
+        status = symm_arena_guard_new(r->core, h);
         symm_heap_set_inside(h, SYMM_OWNER_ARENA, inside, h);
-        symm_arena_is_of(r->core, h);
-        status = symm_handle_new(SYMM_KIND_ARENA, r, free_record, (void **)out);
+        symm_heap_set_check(h, SYMM_OWNER_ARENA, check_arenas, h);
+        if (!status) symm_arena_is_of(r->core, h);
+        if (!status) status = symm_handle_new(SYMM_KIND_ARENA, r, free_record, (void **)out);
         if (status) symm_arena_end(r->core);
     }
     if (status)
@@ -225,7 +231,9 @@ static symmResult_t check_stream(const record *r, symmStream_t stream) {
 static symmResult_t take_striped(const record *r, int stripe, size_t bytes, size_t align,
                                  void **ptr) {
     uint64_t off;
-    symmResult_t status = symm_arena_take_on(r->core, stripe, bytes, align, &off);
+    symmResult_t status = __builtin_expect(r->core->guard != NULL, 0)
+                              ? symm_arena_guard_take(r->core, stripe, NULL, bytes, align, &off)
+                              : symm_arena_take_on(r->core, stripe, bytes, align, &off);
     if (status) return without(r, status);
     *ptr = r->base + off;
     return symmSuccess;
@@ -242,7 +250,9 @@ symmResult_t symmArenaAlloc(symmArena_t arena, size_t bytes, size_t align, symmS
     if (!bytes) return symmSuccess;
     if (!r->sym) {
         if (stream) SYMM_TRY(check_stream(r, stream));
-        symmResult_t status = symm_arena_take(r->core, stream, bytes, align, &off);
+        symmResult_t status = __builtin_expect(r->core->guard != NULL, 0)
+                                  ? symm_arena_guard_take(r->core, 0, stream, bytes, align, &off)
+                                  : symm_arena_take(r->core, stream, bytes, align, &off);
         if (__builtin_expect(status != symmSuccess, 0)) return without(r, status);
         *ptr = r->base + off;
         return symmSuccess;
@@ -279,7 +289,9 @@ symmResult_t symmArenaFree(symmArena_t arena, void *ptr, symmStream_t stream) {
     if (off == SYMM_NO_OFFSET)
         return SYMM_ERR(symmInvalidArgument, "ptr=%p is not memory of arena %s's heap", ptr,
                         r->core->name);
-    return symm_arena_give(r->core, r->sym ? NULL : stream, off);
+    if (r->sym) stream = NULL;
+    return __builtin_expect(r->core->guard != NULL, 0) ? symm_arena_guard_give(r->core, stream, off)
+                                                       : symm_arena_give(r->core, stream, off);
 }
 
 /* ---- the rest -------------------------------------------------------------------------------------------------------- */

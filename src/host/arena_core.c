@@ -106,6 +106,7 @@ void symm_arena_end(symm_arena *a) {
     free_supers(a);
     if (a->map) munmap(a->map, a->map_bytes);
     symm_place_end(a->place);
+    symm_arena_guard_end(a->guard);
     free(a->pieces);
     free(a->stripe);
     pthread_mutex_destroy(&a->lock);
@@ -193,7 +194,13 @@ static symmResult_t why_not(symm_arena *a, symm_sub *sub, uint64_t off) {
     return no_block(a, off, "it is free, or was freed already");
 }
 
-int symm_arena_block(symm_arena *a, uint64_t off, uint64_t *begin, uint64_t *bytes) {
+symmResult_t symm_arena_refuse(symm_arena *a, uint64_t off) {
+    const symm_super *super = symm_super_at(a, off);
+    return why_not(a, super ? atomic_load_explicit(&super->owner, memory_order_acquire) : NULL,
+                   off);
+}
+
+static int block_at(symm_arena *a, uint64_t off, uint64_t *begin, uint64_t *bytes) {
     const symm_super *super = symm_super_at(a, off);
     symm_sub *owner = super ? atomic_load_explicit(&super->owner, memory_order_acquire) : NULL;
     pthread_mutex_t *lock = owner ? &owner->lock : &a->lock;
@@ -209,6 +216,11 @@ int symm_arena_block(symm_arena *a, uint64_t off, uint64_t *begin, uint64_t *byt
     const uint32_t is = atomic_load_explicit(
         &super->block[(q.off & (a->super - 1)) / SYMM_ARENA_UNIT], memory_order_relaxed);
     return (is & SYMM_BLOCK_LIVE) != 0;
+}
+
+int symm_arena_block(symm_arena *a, uint64_t off, uint64_t *begin, uint64_t *bytes) {
+    return block_at(a, off, begin, bytes) &&
+           (!a->guard || symm_arena_guard_narrow(a->guard, *begin, off, bytes));
 }
 
 /* Kept for this thread's next call. */

@@ -36,6 +36,8 @@ void symm_arena_count(symm_arena *a, struct symm_arena_counts *n) {
     pthread_mutex_unlock(&a->lock);
     uint64_t supers = n->supers * a->super;
     n->used += n->assigned > supers ? n->assigned - supers : 0;
+    const uint64_t red = a->guard ? symm_arena_guard_red(a->guard) : 0;
+    n->used -= red < n->used ? red : n->used;
 }
 
 /* ---- text ------------------------------------------------------------------------------------------------------------ */
@@ -143,6 +145,9 @@ symmResult_t symm_arena_write(symm_arena *a, int fd) {
         (unsigned long long)a->super, (unsigned long long)a->supers, (unsigned long long)a->larges);
     symm_place_measure(a->place, &s);
     pthread_mutex_unlock(&a->lock);
+    if (a->guard)
+        say(&t, "  guard mode: of what is used, %llu bytes are red zones\n",
+            (unsigned long long)symm_arena_guard_red(a->guard));
     say_stats(&t, "  global", &s);
     say_subs(&t, a);
     symmResult_t status =

@@ -144,6 +144,13 @@ static int gpu_able(void *ctx, symmStream_t s) {
            status == SYMM_CUDA_CAPTURE_NONE;
 }
 
+/* The legacy stream waits for the context's others, and answers with an error while one of those is being captured, which it may not wait for. */
+static int gpu_still(void *ctx, symmStream_t s) {
+    const symm_arena_events *e = ctx;
+    int status = SYMM_CUDA_CAPTURE_NONE;
+    return !capturing(e->comm, s, &status) && status == SYMM_CUDA_CAPTURE_NONE;
+}
+
 static void gpu_end(void *ctx) {
     symm_arena_events *e = ctx;
     symm_cuda_scope scope;
@@ -168,6 +175,7 @@ symm_arena_order symm_arena_order_of(symm_comm *c, symm_arena_events *e) {
                               .idle = gpu_idle,
                               .check = gpu_check,
                               .able = gpu_able,
+                              .still = gpu_still,
                               .end = gpu_end,
                               .ctx = e,
                               .recycles = 1,

@@ -5,8 +5,9 @@
  *  global    the pieces, in one placement engine: superblocks and large blocks
  *  super     the record of one superblock's worth of offsets: who owns it, which blocks begin in it. Found by offset, in one load
  *  sub       a sub-arena: an engine over its superblocks, of a thread, a stream or a stripe
+ *  guard     guard mode, around all of it: the one file that looks at memory
  *
- * Locks, in this order: the process's list of arenas, an arena's list of subs, a sub's, its far_lock, the global part's. None is held
+ * Locks, in this order: the process's list of arenas, an arena's list of subs, a sub's, its far_lock, the global part's, guard mode's. None is held
  * while a thread waits for a stream. */
 #ifndef SYMM_ARENA_INT_H_
 #define SYMM_ARENA_INT_H_
@@ -42,6 +43,8 @@ typedef struct {
     symmResult_t (*check)(void *ctx, symmStream_t s);
     /* Whether a point of s can be taken, and s be made to wait, in a call that is not on s: 0 while it is being captured. */
     int (*able)(void *ctx, symmStream_t s);
+    /* Whether this thread may wait for s, NULL too: no capture of it, or of what the legacy stream would wait for, is in its way. */
+    int (*still)(void *ctx, symmStream_t s);
     void (*end)(void *ctx); /* all points were dropped */
     void *ctx;
     int recycles; /* the handle of a stream that is gone may be another one's later */
@@ -151,6 +154,8 @@ typedef struct symm_arena {
     struct symm_arena *next;
     symm_upstream up;
     const void *of; /* whose offsets these are, once it is told; the process's list's lock */
+    struct symm_arena_guard *guard; /* guard mode; else NULL */
+    int looks;                      /* symm_arenas_check is in it; the process's list's lock */
     symm_arena_order order;
     char name[32];
     uint64_t limit, super, units, piece;
@@ -191,6 +196,8 @@ symmResult_t symm_arena_take(symm_arena *a, symmStream_t s, uint64_t bytes, uint
 symmResult_t symm_arena_take_on(symm_arena *a, int stripe, uint64_t bytes, uint64_t align,
                                 uint64_t *off);
 symmResult_t symm_arena_give(symm_arena *a, symmStream_t s, uint64_t off);
+/* No block that lives begins at off: symmInvalidArgument saying why. */
+symmResult_t symm_arena_refuse(symm_arena *a, uint64_t off);
 /* The block of somebody that holds off. 0: none does. */
 int symm_arena_block(symm_arena *a, uint64_t off, uint64_t *begin, uint64_t *bytes);
 void symm_arena_stream_end(symm_arena *a, symmStream_t s);
@@ -226,6 +233,8 @@ void symm_arena_delist(symm_arena *a);
 void symm_arena_is_of(symm_arena *a, const void *of);
 /* The block that holds off, of all arenas whose offsets are of's. 0: none does. */
 int symm_arenas_find(const void *of, uint64_t off, uint64_t *begin, uint64_t *bytes);
+/* symm_arena_guard_check of all of these that are in guard mode. They live as long as it looks. */
+symmResult_t symm_arenas_check(const void *of);
 
 /* ---- arena_sub.c ----------------------------------------------------------------------------------------------------- */
 
@@ -310,6 +319,24 @@ int symm_pending_busy(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t
 /* s waits for all of the list, which is empty afterwards; after an error it is as before. */
 symmResult_t symm_pending_wait(symm_arena *a, symm_pendings *list, symmStream_t s);
 void symm_pending_clear(const symm_arena *a, symm_pendings *list);
+
+/* ---- arena_guard.c --------------------------------------------------------------------------------------------------- */
+
+typedef struct symm_arena_guard symm_arena_guard;
+struct symm_heap;
+/* a is in guard mode from now on if its heap h is. After an error symm_arena_end ends what there is. */
+symmResult_t symm_arena_guard_new(symm_arena *a, struct symm_heap *h);
+void symm_arena_guard_end(symm_arena_guard *g);
+/* As symm_arena_take, take_on (of a symmetric arena) and give, in guard mode. give waits for what s was given. */
+symmResult_t symm_arena_guard_take(symm_arena *a, int stripe, symmStream_t s, uint64_t bytes,
+                                   uint64_t align, uint64_t *off);
+symmResult_t symm_arena_guard_give(symm_arena *a, symmStream_t s, uint64_t off);
+/* Of the block that begins there: what was asked for. 0: off is behind that, or the block is being taken or given. */
+int symm_arena_guard_narrow(symm_arena_guard *g, uint64_t begin, uint64_t off, uint64_t *bytes);
+/* Bytes that blocks are larger by, rounded as they are. */
+uint64_t symm_arena_guard_red(symm_arena_guard *g);
+/* Red zones and holes, while other threads take and give. symmInvalidUsage naming the first damage. */
+symmResult_t symm_arena_guard_check(symm_arena *a);
 
 /* ---- arena_dump.c ---------------------------------------------------------------------------------------------------- */
 

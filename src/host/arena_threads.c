@@ -8,6 +8,7 @@
 #include "fail.h"
 
 static pthread_mutex_t arenas_lock = PTHREAD_MUTEX_INITIALIZER; /* arenas that live */
+static pthread_cond_t looked_at = PTHREAD_COND_INITIALIZER;     /* looks of one is 0 */
 static symm_arena *arenas;
 static uint64_t last_serial;
 
@@ -24,6 +25,7 @@ void symm_arena_delist(symm_arena *a) {
     symm_arena **at = &arenas;
     while (*at != a) at = &(*at)->next;
     *at = a->next;
+    while (a->looks) pthread_cond_wait(&looked_at, &arenas_lock);
     pthread_mutex_unlock(&arenas_lock);
 }
 
@@ -40,6 +42,37 @@ int symm_arenas_find(const void *of, uint64_t off, uint64_t *begin, uint64_t *by
         if (a->of == of) found = symm_arena_block(a, off, begin, bytes);
     pthread_mutex_unlock(&arenas_lock);
     return found;
+}
+
+/* The first arena behind that serial which is in guard mode; it stays until done_with. */
+static symm_arena *next_guarded(const void *of, uint64_t behind) {
+    symm_arena *next = NULL;
+    pthread_mutex_lock(&arenas_lock);
+    for (symm_arena *a = arenas; a; a = a->next)
+        if (a->of == of && a->guard && a->serial > behind && (!next || a->serial < next->serial))
+            next = a;
+    if (next) next->looks++;
+    pthread_mutex_unlock(&arenas_lock);
+    return next;
+}
+
+static void done_with(symm_arena *a) {
+    pthread_mutex_lock(&arenas_lock);
+    if (!--a->looks) pthread_cond_broadcast(&looked_at);
+    pthread_mutex_unlock(&arenas_lock);
+}
+
+/* Not with the lock: threads that end need it. */
+symmResult_t symm_arenas_check(const void *of) {
+    symmResult_t status = symmSuccess;
+    uint64_t serial = 0;
+    symm_arena *a;
+    while (!status && (a = next_guarded(of, serial))) {
+        serial = a->serial;
+        status = symm_arena_guard_check(a);
+        done_with(a);
+    }
+    return status;
 }
 
 /* ---- what a thread remembers ----------------------------------------------------------------------------------------- */

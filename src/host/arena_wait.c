@@ -56,6 +56,11 @@ static int host_able(void *ctx, symmStream_t s) {
     return !symm_stream_capturing(s);
 }
 
+/* Who is told to wait for the NULL stream has nothing to wait for. */
+static int host_still(void *ctx, symmStream_t s) {
+    return !s || host_able(ctx, s);
+}
+
 static void host_end(void *ctx) {
     (void)ctx;
 }
@@ -68,6 +73,7 @@ const symm_arena_order symm_arena_order_host = {.take = host_take,
                                                 .idle = host_idle,
                                                 .check = host_check,
                                                 .able = host_able,
+                                                .still = host_still,
                                                 .end = host_end};
 
 /* ---- lists ----------------------------------------------------------------------------------------------------------- */

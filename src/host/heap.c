@@ -187,6 +187,14 @@ uint64_t symm_heap_granularity(const symm_heap *h) {
     return h->granularity;
 }
 
+const char *symm_heap_name(const symm_heap *h) {
+    return h->name;
+}
+
+int symm_heap_guarded(const symm_heap *h) {
+    return h->guard;
+}
+
 static symmResult_t bad_handle(int kind, const void *handle) {
     const char *name = kind == SYMM_KIND_VEC ? "vec" : "heap";
     return SYMM_ERR(symmInvalidArgument, "%s=%p is not a living one (destroyed already?)", name,

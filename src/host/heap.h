@@ -35,6 +35,7 @@ char *symm_heap_addr(const symm_heap *h, int rank, uint64_t off);
 /* Offset of an own address, SYMM_NO_OFFSET if it is not of this heap. */
 uint64_t symm_heap_offset(const symm_heap *h, const void *ptr);
 uint64_t symm_heap_granularity(const symm_heap *h);
+const char *symm_heap_name(const symm_heap *h);
 
 /* A block. flags: SYMM_ALLOC_*. lane: ordinal for symmMemQuery, -1 none. SYM: enters the digest. site: call site for the ledger
  * (__builtin_return_address(0) of the API call). As symmAlloc otherwise (bytes not 0). */
@@ -77,5 +78,18 @@ void symm_heap_unwatch(symm_heap *h, symm_stripes *s);
 typedef int (*symm_heap_inside)(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes,
                                 int *lane);
 void symm_heap_set_inside(symm_heap *h, int owner, symm_heap_inside find, void *arg);
+/* Guard mode: symmHeapCheck has them look at the smaller ones too. symmInvalidUsage naming the damage. In the thread of the check, without locks. */
+typedef symmResult_t (*symm_heap_look)(void *arg);
+void symm_heap_set_check(symm_heap *h, int owner, symm_heap_look check, void *arg);
+
+/* Guard mode (heap_guard.c). Painting without the heap's lock, on memory that is the caller's: on GPUs these are driver calls, which wait for nothing
+ * of the user's. off: heap offsets of this rank. */
+enum { SYMM_RED_ZONE = 256 }; /* bytes behind a block, at least; less than twice as many */
+int symm_heap_guarded(const symm_heap *h);
+void symm_guard_paint(symm_heap *h, uint64_t off, uint64_t bytes, int poison);
+/* 1 if it is painted still; else *at is the first byte that is not. */
+int symm_guard_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, uint64_t *at);
+/* Damage that the call which found it does not return: a warning, and symmHeapCheck says the first. */
+void symm_guard_note(symm_heap *h, const char *text);
 
 #endif

@@ -5,7 +5,6 @@
 #include "comm.h"
 #include "fail.h"
 #include "heap_int.h"
-#include "log.h"
 #include "space.h"
 
 /* A block's tag: owner, lane + 1, the red zone behind what was asked for, and whether it waits in limbo. */
@@ -176,10 +175,7 @@ static void guard_taken(symm_heap *h, const symm_block *b) {
         snprintf(text, sizeof text,
                  "heap %s: the byte at offset %llu was written after it was freed", h->name,
                  (unsigned long long)at);
-        SYMM_WARN("%s", text);
-        symm_heap_lock(h);
-        if (!h->damage[0]) snprintf(h->damage, sizeof h->damage, "%s", text);
-        symm_heap_unlock(h);
+        symm_guard_note(h, text);
     }
     symm_guard_paint(h, b->off + b->bytes, b->room - b->bytes, 0);
     symm_heap_lock(h);
@@ -402,5 +398,12 @@ void symm_heap_set_inside(symm_heap *h, int owner, symm_heap_inside find, void *
     symm_heap_lock(h);
     h->inside[owner].find = find;
     h->inside[owner].arg = arg;
+    symm_heap_unlock(h);
+}
+
+void symm_heap_set_check(symm_heap *h, int owner, symm_heap_look check, void *arg) {
+    symm_heap_lock(h);
+    h->inside[owner].check = check;
+    h->inside[owner].check_arg = arg;
     symm_heap_unlock(h);
 }

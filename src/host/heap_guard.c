@@ -127,6 +127,25 @@ static symmResult_t damaged(const symm_heap *h, const spot *s, uint64_t at) {
                     (unsigned long long)s->b.off);
 }
 
+void symm_guard_note(symm_heap *h, const char *text) {
+    SYMM_WARN("%s", text);
+    symm_heap_lock(h);
+    if (!h->damage[0]) snprintf(h->damage, sizeof h->damage, "%s", text);
+    symm_heap_unlock(h);
+}
+
+/* Blocks inside an owner's: he looks at them. */
+static symmResult_t check_inside(symm_heap *h) {
+    for (int owner = 0; owner <= SYMM_OWNER_HEAP; owner++) {
+        symm_heap_lock(h);
+        const symm_heap_look check = h->inside[owner].check;
+        void *arg = h->inside[owner].check_arg;
+        symm_heap_unlock(h);
+        if (check) SYMM_TRY(check(arg));
+    }
+    return symmSuccess;
+}
+
 symmResult_t symm_guard_check(symm_heap *h) {
     char old[sizeof h->damage];
     spot s;
@@ -142,5 +161,5 @@ symmResult_t symm_guard_check(symm_heap *h) {
             z = s.next;
         } while (z);
     }
-    return symmSuccess;
+    return check_inside(h);
 }

@@ -73,7 +73,8 @@ struct symm_heap {
     uint32_t stripes_made;
     struct { /* who knows the smaller blocks inside an owner's; with the lock */
         symm_heap_inside find;
-        void *arg;
+        symm_heap_look check;
+        void *arg, *check_arg;
     } inside[SYMM_OWNER_HEAP + 1];
     char damage[256]; /* guard mode: the first that was found; with the lock */
 };
@@ -170,12 +171,7 @@ symm_part symm_heap_next_tract(const symm_heap *h, int zone, uint64_t at);
 /* Every rank has given it back: what this one has mapped there is unmapped. The first error; the tract is gone all the same. */
 symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off);
 
-/* ---- heap_guard.c: guard mode. Painting without the lock, on blocks that are marked: on GPUs these are driver calls. off: heap offsets of this
- * rank ---- */
-enum { SYMM_RED_ZONE = 256 }; /* bytes behind a block, at least */
-void symm_guard_paint(symm_heap *h, uint64_t off, uint64_t bytes, int poison);
-/* 1 if it is painted still; else *at is the first byte that is not. */
-int symm_guard_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, uint64_t *at);
+/* ---- heap_guard.c; heap.h has what paints ---- */
 /* Walks all blocks and holes, while other threads take and give LOCAL ones; symmInvalidUsage naming the first damage, of now or before. */
 symmResult_t symm_guard_check(symm_heap *h);
 
