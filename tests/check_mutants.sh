@@ -181,6 +181,8 @@ context-left-pushed|src/transport/cuda_device.c|/if (scope->pushed) symm_cu.cuCt
 overlap-on-a-shared-gpu|src/host/comm_make.c|s/programmatic &= !c->gpu_shared/programmatic = 1/|plain|unit_gpu|ranks_of_one_gpu_launch_without_overlap
 change-of-stream-unordered|src/host/gpu.c|s/SYMM_TRY(follow(c, stream));/(void)follow;/|plain|unit_gpu|streams_are_in_order
 streams-of-threads-unordered|src/host/gpu.c|s/g->marked = cu == 0/g->marked = 0/|plain|unit_gpu|per_thread_streams_of_two_threads_are_in_order
+host-pointer-taken|src/host/gpu.c|s/if (cu != SYMM_CUDA_ERROR_INVALID_VALUE)/if (1)/|plain|fault_gpu_machine|a_host_pointer_is_refused_by_name
+reachable-host-memory-refused|src/host/gpu.c|s/if (!cu \&\& pageable) return symmSuccess;//|plain|fault_gpu_machine|a_host_pointer_is_refused_by_name
 another-gpus-stream-taken|src/host/gpu.c|s/if (home == c->gpu->context)/if (home)/|plain|unit_gpu|wrong_streams_are_refused
 group-forgets-the-device|src/host/comm_init.c|s/symm_group_open() ? symm_backend_context() : NULL/NULL/|plain|unit_gpu|a_group_creates_each_rank_on_the_device_that_was_current
 child-on-another-gpu|src/host/comm_init.c|s/c->gpu ? c->gpu->context : NULL/NULL/|plain|unit_gpu|children_live_on_their_parents_gpus

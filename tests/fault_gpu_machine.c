@@ -364,6 +364,47 @@ static void no_room_on_the_gpu_of_one_process(void) {
     for (int victim = 0; victim < 2; victim++) T_FORK(2, no_room, fk_new(victim, 0));
 }
 
+/* Memory of the host that CUDA was told nothing of: either buffer is named, before anything runs. */
+static void no_host_pointer(symmComm_t comm, char *good, char *host) {
+    const int launches = fake_cuda_calls("cuLaunchKernelEx");
+    T_ERR(symmAllReduce(host, good, 10, symmInt32, symmSum, comm, NULL), symmInvalidArgument);
+    T_MSG(symmGetLastError(comm), "sendbuff=");
+    T_MSG(symmGetLastError(comm), "is memory that GPU 0 cannot reach");
+    T_ERR(symmAllReduce(good, host, 10, symmInt32, symmSum, comm, NULL), symmInvalidArgument);
+    T_MSG(symmGetLastError(comm), "recvbuff=");
+    T_ERR(symmAllGather(host, good, 10, symmInt32, comm, NULL), symmInvalidArgument);
+    T_MSG(symmGetLastError(comm), "sendbuff=");
+    T_ERR(symmAllGather(good, host, 10, symmInt32, comm, NULL), symmInvalidArgument);
+    T_MSG(symmGetLastError(comm), "recvbuff=");
+    T_EQ(fake_cuda_calls("cuLaunchKernelEx"), launches);
+}
+
+static void a_host_pointer_is_refused_by_name(void) {
+    fake_cuda_config config = gk_config(2, 0);
+    char *host = malloc(4096);
+    void *pinned;
+    T_EXPECT_WARNINGS();
+    for (config.pageable = 0; config.pageable < 2; config.pageable++) {
+        gk_env("cuda");
+        gk_install(&config);
+        gk_open(comms, 2, NULL);
+        char *good = gk_memory(0, 4096);
+        if (!config.pageable) no_host_pointer(comms[0], good, host);
+        T_OK(symmSetDevice(0));
+        T_EQ(symm_cu.cuMemAllocHost(&pinned, 4096), 0);
+        /* The communicator has taken no harm, and what the GPU reaches is a buffer. */
+        T_OK(symmAllReduce(pinned, good, 10, symmInt32, symmSum, comms[0], NULL));
+        T_OK(symmAllGather(good, pinned, 10, symmInt32, comms[0], NULL));
+        if (config.pageable)
+            T_OK(symmAllReduce(host, host, 10, symmInt32, symmSum, comms[0], NULL));
+        gk_close(comms, 2);
+        T_EQ(symm_cu.cuMemFreeHost(pinned), 0);
+        T_OK(symmMemFree(good));
+        GK_LEFT(0);
+    }
+    free(host);
+}
+
 /* ---- what is looked up ---------------------------------------------------------------------- */
 
 static char looked_up[256][64];
@@ -410,4 +451,4 @@ T_MAIN(T(no_kernel_for_this_gpu), T(a_kernel_that_is_not_there_is_named),
        T(a_pair_that_one_process_sees_is_refused_by_all),
        T(memory_without_descriptors_is_for_threads), T(backends_that_differ),
        T(a_rank_without_a_gpu), T(no_room_on_one_gpu), T(no_room_on_the_gpu_of_one_process),
-       T(multicast_is_never_looked_up))
+       T(a_host_pointer_is_refused_by_name), T(multicast_is_never_looked_up))
