@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../src/host/backend.h"
 #include "../src/host/param.h"
 #include "../src/transport/cuda_device.h"
 #include "perf_gpu.h"
@@ -56,9 +57,9 @@ int perf_gpu_start(perf_world *w, const perf_config *cfg, char *err, size_t cap)
     const char *asked = wish(cfg, &params);
     if (params.backend == 1 && asked)
         return snprintf(err, cap, "%s needs GPUs, and SYMM_BACKEND=host excludes them", asked), -1;
-    int devices = params.backend == 1 ? 0 : symm_cuda_devices();
-    if (!devices && asked)
-        return snprintf(err, cap, "%s needs GPUs: %s", asked, symm_cuda_why()), -1;
+    const char *why = params.backend == 1 ? "" : symm_backend_why();
+    int devices = params.backend == 1 || *why ? 0 : symm_cuda_devices();
+    if (!devices && asked) return snprintf(err, cap, "%s needs GPUs: %s", asked, why), -1;
     if (!devices) return 0;
     if (cfg->gpus && !strcmp(w->how, "threads") && w->nranks > devices)
         return snprintf(err, cap, "%d ranks with a GPU each (-g): there are %d GPUs", w->nranks,
