@@ -67,6 +67,9 @@ found "all_gather leaves what the call before it left" stale 2 all_gather -b 1K 
 found "the same in messages that are looked at once" stale 2 all_gather -b 4M -e 4M
 found "a replay leaves a wrong bit in all_reduce" replay 1 all_reduce -b 1K -e 1K -G 2
 found "a replay leaves a wrong bit in all_gather" replay 2 all_gather -b 1K -e 1K -G 2
+found "calls one behind the other leave a wrong bit in all_reduce" burst 1 all_reduce -b 1K -e 1K
+found "calls one behind the other leave a wrong bit in all_gather" burst 2 all_gather -b 1K -e 1K
+found "the same in a graph" burst 2 all_gather -b 1K -e 1K -G 2
 
 # ---- beside NCCL ----
 nccl all_reduce -g 2 -b 1K -e 64K -f 8 -G 2 --limits --json "$dir/x.json"

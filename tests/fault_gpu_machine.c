@@ -107,7 +107,9 @@ static void host_work(void) {
     for (int r = 0; r < 2; r++) T_OK(symmMemFree(buf[r]));
 }
 
-static void without_gpus(const fake_cuda_config *config, int images, const char *why) {
+/* level: of the one line under auto. A driver that cannot be used is told to everybody, a machine without one to who asks. */
+static void without_gpus(const fake_cuda_config *config, int images, const char *level,
+                         const char *why) {
     char path[64];
     void *p = NULL;
     symm_params params;
@@ -126,7 +128,7 @@ static void without_gpus(const fake_cuda_config *config, int images, const char 
     setenv("SYMM_DEBUG_FILE", path, 1);
     host_work();
     host_work();
-    T_EQ(lines_with(path, "INFO", "host backend: "), 1);
+    T_EQ(lines_with(path, level, "host backend: "), 1);
     T_EQ(lines_with(path, "host backend: ", why), 1);
     setenv("SYMM_BACKEND", "host", 1);
     host_work();
@@ -139,24 +141,30 @@ static void without_gpus(const fake_cuda_config *config, int images, const char 
 
 static void a_build_without_kernels(void) {
     const fake_cuda_config config = gk_config(2, 0);
-    without_gpus(&config, 0, "this build has no GPU kernels");
+    without_gpus(&config, 0, "INFO", "this build has no GPU kernels");
 }
 
 static void a_machine_without_gpus(void) {
     const fake_cuda_config config = gk_config(0, 0);
-    without_gpus(&config, 1, "0 devices");
+    without_gpus(&config, 1, "INFO", "0 devices");
 }
 
 static void a_driver_that_is_too_old(void) {
     fake_cuda_config config = gk_config(2, 0);
     config.version = 11040;
-    without_gpus(&config, 1, "driver 11.4 is too old");
+    without_gpus(&config, 1, "WARN", "driver 11.4 is too old");
 }
 
 static void a_driver_that_does_not_start(void) {
     fake_cuda_config config = gk_config(2, 0);
+    config.init_code = SYMM_CUDA_ERROR_UNKNOWN;
+    without_gpus(&config, 1, "WARN", "cuInit: CUDA_ERROR_UNKNOWN");
+}
+
+static void a_driver_that_finds_no_gpus(void) {
+    fake_cuda_config config = gk_config(2, 0);
     config.init_code = SYMM_CUDA_ERROR_NO_DEVICE;
-    without_gpus(&config, 1, "cuInit: CUDA_ERROR_NO_DEVICE");
+    without_gpus(&config, 1, "INFO", "cuInit: CUDA_ERROR_NO_DEVICE");
 }
 
 static void auto_takes_gpus(void) {
@@ -445,10 +453,10 @@ static void multicast_is_never_looked_up(void) {
 
 T_MAIN(T(no_kernel_for_this_gpu), T(a_kernel_that_is_not_there_is_named),
        T(a_build_without_kernels), T(a_machine_without_gpus), T(a_driver_that_is_too_old),
-       T(a_driver_that_does_not_start), T(auto_takes_gpus), T(devices_that_do_not_exist),
-       T(a_device_of_one_rank_that_does_not_exist), T(gpus_that_do_not_reach_each_other),
-       T(processes_name_the_pair_as_well), T(gpus_without_nvlink),
-       T(a_pair_that_one_process_sees_is_refused_by_all),
+       T(a_driver_that_does_not_start), T(a_driver_that_finds_no_gpus), T(auto_takes_gpus),
+       T(devices_that_do_not_exist), T(a_device_of_one_rank_that_does_not_exist),
+       T(gpus_that_do_not_reach_each_other), T(processes_name_the_pair_as_well),
+       T(gpus_without_nvlink), T(a_pair_that_one_process_sees_is_refused_by_all),
        T(memory_without_descriptors_is_for_threads), T(backends_that_differ),
        T(a_rank_without_a_gpu), T(no_room_on_one_gpu), T(no_room_on_the_gpu_of_one_process),
        T(a_host_pointer_is_refused_by_name), T(multicast_is_never_looked_up))

@@ -2,6 +2,7 @@
  * with GPU_FAKE devices. PERF_WRONG spoils what kernels leave, as a bad kernel would:
  *   stale    every call leaves what the call before it left there (the first: its own)
  *   replay   calls out of a graph leave one bit wrong, eager ones none
+ *   burst    calls issued behind others, without a wait in between, leave one bit wrong
  * PERF_BLOCKS: blocks that a call leaves (1; the ranks, where it gathers). PERF_IMAGES=0: a build without kernels. The spoiling runs in the streams' threads, each for its own buffer; records are taken under lock. */
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,6 +16,10 @@ enum { PLACES = 64 };
 
 typedef struct {
     symm_args args;
+    int behind; /* others of its thread, not waited for */
+} call;
+
+typedef struct {
     char *dst; /* NULL: free */
     char *last;
     uint64_t bytes;
@@ -24,7 +29,9 @@ static place places[PLACES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cu_result (*launch)(const cu_launch_config *config, cu_function function, void **args,
                            void **extra);
+static cu_result (*synchronize)(cu_stream stream);
 static const char *wrong;
+static _Thread_local int issued;
 static uint64_t blocks = 1;
 
 /* What the last call of this size left at this place. */
@@ -39,13 +46,14 @@ static place *find(char *dst, uint64_t bytes) {
 }
 
 static void spoil(void *arg) {
-    const symm_args *a = arg;
+    const call *c = arg;
+    const symm_args *a = &c->args;
     char *dst = a->dst;
     const uint64_t bytes = a->count * a->esize * blocks;
     if (!bytes) return;
-    if (!strcmp(wrong, "replay")) {
+    if (strcmp(wrong, "stale")) {
         static _Thread_local uint64_t times; /* never the same bit twice in a row */
-        if (!a->serial) dst[4 * times++ % bytes] ^= 1;
+        if (!strcmp(wrong, "replay") ? !a->serial : c->behind) dst[4 * times++ % bytes] ^= 1;
         return;
     }
     place *p = find(dst, bytes);
@@ -59,9 +67,15 @@ static void spoil(void *arg) {
 static cu_result launch_and_spoil(const cu_launch_config *config, cu_function function, void **args,
                                   void **extra) {
     cu_result cu = launch(config, function, args, extra);
-    symm_args *copy = malloc(sizeof *copy); /* graphs play it again: kept */
-    memcpy(copy, args[0], sizeof *copy);
+    call *copy = malloc(sizeof *copy); /* graphs play it again: kept */
+    memcpy(&copy->args, args[0], sizeof copy->args);
+    copy->behind = issued++ > 0;
     return cu ? cu : symm_cu.cuLaunchHostFunc(config->stream, spoil, copy);
+}
+
+static cu_result synchronize_and_note(cu_stream stream) {
+    issued = 0;
+    return synchronize(stream);
 }
 
 __attribute__((constructor)) static void begin(void) {
@@ -72,7 +86,10 @@ __attribute__((constructor)) static void begin(void) {
     symm_test_images = images ? atoi(images) : 1;
     fake_kernels_install(devices ? atoi(devices) : 2);
     launch = symm_cu.cuLaunchKernelEx;
-    if (wrong) symm_cu.cuLaunchKernelEx = launch_and_spoil;
+    synchronize = symm_cu.cuStreamSynchronize;
+    if (!wrong) return;
+    symm_cu.cuLaunchKernelEx = launch_and_spoil;
+    symm_cu.cuStreamSynchronize = synchronize_and_note;
 }
 
 /* For nccl_stub.c, whose collectives are host functions of the stream. */
