@@ -57,22 +57,27 @@ bench() { # programs...
 files() { find "$top/bench" -name "$1" | wc -l; }
 
 FAIL='all_gather -d bfloat16*threads 4' bench "$top/bin/good"
-expect "a table that fails fails the whole, and the rest is made" "1 16 14 1" "$rc $tables $(files '*.json') $(grep -c '^good' "$top/out")"
+cp "$top/calls" "$top/calls0"
+expect "a table that fails fails the whole, and the rest is made" "1 32 30 1" "$rc $tables $(files '*.json') $(grep -c '^good' "$top/out")"
 bench
-expect "what failed is made again, the rest is there" "0 2 16" "$rc $tables $(files '*.json')"
+expect "what failed is made again, the rest is there" "0 2 32" "$rc $tables $(files '*.json')"
+expect "tables of odd sizes, eager calls, other places" "4 4 4 4" "$(grep -c -- '-b 1000 -e 1000' "$top/calls0") $(grep -c -- '-G 0' "$top/calls0") $(grep -c -- '-R 0.*--json' "$top/calls0") $(grep -c -- '-u 1' "$top/calls0")"
+command_file "$top/bin/bench_gpu" 'case $SYMM_BACKEND,$* in cuda,) echo sweep ;; cuda,-i*) echo "host time" && exit 1 ;; esac'
+bench "$top/bin/bench_gpu"
+expect "a sweep of the kernels, and the host time of a call" "1 1 1" "$rc $(grep -c '^sweep' "$top/out") $(grep -c '^host time' "$top/out")"
 bench "$top/bin/bad" "$top/bin/good"
 expect "a program that fails fails the whole" "1 0 1" "$rc $tables $(grep -c '^good' "$top/out")"
 BENCH_FORCE=1 bench
-expect "all is made again where that is asked for" "0 16" "$rc $tables"
+expect "all is made again where that is asked for" "0 32" "$rc $tables"
 rm -rf "$top/bench"
 NCCL=0 bench
-expect "without NCCL: said, and tables of ours alone" "0 16 1 0" "$rc $tables $(grep -c '^# without NCCL: symm-perf: --vs nccl: no such library' "$top/out") $(grep -lr nccl "$top/bench" | wc -l)"
+expect "without NCCL: said, and tables of ours alone" "0 32 1 0" "$rc $tables $(grep -c '^# without NCCL: symm-perf: --vs nccl: no such library' "$top/out") $(grep -lr nccl "$top/bench" | wc -l)"
 NCCL=0 bench
 expect "they are there as long as there is none" "0 0" "$rc $tables"
 bench
-expect "and are made again beside NCCL once it is there" "0 16 16" "$rc $tables $(grep -l nccl "$top"/bench/*.json | wc -l)"
+expect "and are made again beside NCCL once it is there" "0 32 32" "$rc $tables $(grep -l nccl "$top"/bench/*.json | wc -l)"
 NCCL=0 bench
-expect "tables beside NCCL are kept without it" "0 0 16" "$rc $tables $(grep -l nccl "$top"/bench/*.json | wc -l)"
+expect "tables beside NCCL are kept without it" "0 0 32" "$rc $tables $(grep -l nccl "$top"/bench/*.json | wc -l)"
 CUDA_VISIBLE_DEVICES=1,0 BENCH_FORCE=1 bench
-expect "no more ranks than visible GPUs" "0 8 8" "$rc $tables $(grep -c -- '--threads 2' "$top/calls")"
+expect "no more ranks than visible GPUs" "0 16 16" "$rc $tables $(grep -c -- '--threads 2' "$top/calls")"
 t_done
