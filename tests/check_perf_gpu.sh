@@ -132,4 +132,27 @@ refused '-z 1 cannot wait inside a graph' all_reduce -g 2 -G 2 -z 1
 PERF_IMAGES=0 SYMM_BACKEND=auto refused '--ngpus needs GPUs: this build has no GPU kernels' all_reduce -g 2
 PERF_IMAGES=0 SYMM_BACKEND=auto refused '--vs nccl needs GPUs: this build has no GPU kernels' all_reduce -t 2 --vs nccl
 GPU_FAKE=0 refused 'SYMM_BACKEND=cuda needs GPUs: 0 devices' all_reduce -t 2
+
+# ---- processes ----
+mpi=$objects/src/transport/boot_mpi.o
+if [ -e "$mpi" ] && command -v "${MPICC:-mpicc}" >/dev/null 2>&1 && command -v "${MPIRUN:-mpirun}" >/dev/null 2>&1; then
+    # shellcheck disable=SC2086
+    OMPI_CC=$cc MPICH_CC=$cc ${MPICC:-mpicc} $flags -DSYMM_HAVE_MPI -rdynamic tests/perf_stub.c $sources tools/perf_mpi.c "$mpi" "$objects/tests/t.o" \
+        "$objects/tests/parts.a" "$objects/libsymm.a" "$objects/tests/parts.a" -ldl -lrt -lm -o "$perf" >"$dir/log" 2>&1 ||
+        { t_fail "symm-perf builds with the fake driver and MPI" "$(cat "$dir/log")" && t_done; }
+    export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}" GPU_FAKE=2
+    ranks() { # N flags...
+        timeout 60 sh -c '. scripts/mpi.sh; launch "$@"' - "$1" "$perf" "$2" -b 1K -e 64K -f 8 -n 3 $3 >"$dir/out" 2>"$dir/err"
+        rc=$?
+    }
+    ranks 2 all_reduce "-g 1 -G 2"
+    expect "processes with a GPU each" "0 1 2" "$rc $(out 'Out of bounds values : 0 OK') $(out '^# +Rank +[01] .* device [01] ')"
+    ranks 3 all_gather ""
+    expect "processes that share a GPU" "0 1 2" "$rc $(out 'Out of bounds values : 0 OK') $(out '^# +Rank .* device 0 ')"
+    ranks 3 all_gather "-g 1"
+    expect "refused where -g asks for one each" "2 1 0" \
+        "$rc $(err '^symm-perf: rank 2: it and rank 0 have the same GPU \(0000:10:00.0\), and -g asks for one each') $(out '^#')"
+else
+    t_skip "processes on the fake driver" "needs mpi"
+fi
 t_done

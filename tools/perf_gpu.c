@@ -70,6 +70,23 @@ int perf_gpu_start(perf_world *w, const perf_config *cfg, char *err, size_t cap)
     return 0;
 }
 
+int perf_gpu_apart(perf_world *w, char *err, size_t cap) {
+    symm_cuda_info mine, all[w->nranks];
+    memset(&mine, 0, sizeof mine);
+    const int known = symm_cuda_describe(w->device, &mine) == symmSuccess;
+    w->allgather(w, &mine, all, sizeof mine);
+    if (!known) return snprintf(err, cap, "%s", symmGetLastError(NULL)), -1;
+    for (int r = 0; r < w->rank; r++)
+        if (!memcmp(all[r].uuid, mine.uuid, sizeof mine.uuid))
+            return snprintf(
+                       err, cap,
+                       "it and rank %d have the same GPU (%s), and -g asks for one each: start "
+                       "fewer ranks, or leave -g out",
+                       r, mine.pci),
+                   -1;
+    return 0;
+}
+
 void perf_gpu_open(perf_rank *p) {
     perf_gpu *g = calloc(1, sizeof *g);
     cu_stream stream;

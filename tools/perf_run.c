@@ -315,8 +315,9 @@ static int open_comm(perf_rank *p) {
     PERF_MUST(p, symmCommQuery(p->comm, &info));
     int cuda = !strcmp(info.backend, "cuda");
     if (!cuda) w->device = -1;
-    if (!perf_args_backend(p->cfg, w->nranks, cuda, err, sizeof err) && p->cfg->vs == PERF_VS_NCCL)
-        perf_nccl_load(p->cfg->nccl, err, sizeof err);
+    int bad = perf_args_backend(p->cfg, w->nranks, cuda, err, sizeof err);
+    if (!bad && cuda && p->cfg->gpus) bad = perf_gpu_apart(w, err, sizeof err);
+    if (!bad && p->cfg->vs == PERF_VS_NCCL) perf_nccl_load(p->cfg->nccl, err, sizeof err);
     if (!perf_world_refuses(w, err)) return 0;
     PERF_MUST(p, symmCommDestroy(p->comm));
     return 1;
