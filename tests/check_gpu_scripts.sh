@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_gpu_scripts.sh - what the scripts make of a machine with GPUs: how many count, and what make bench does when a part fails, is
-# interrupted or finds no NCCL. The machine is a directory of impostors; symm-perf is one that writes down how it was called.
+# check_gpu_scripts.sh - what the scripts make of a machine with GPUs: how many count, and what make bench and make bench-memory do when a
+# part fails, is interrupted or finds no NCCL. The machine is a directory of impostors; symm-perf is one that writes down how it was called.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 . tests/tap.sh
@@ -80,4 +80,13 @@ NCCL=0 bench
 expect "tables beside NCCL are kept without it" "0 0 32" "$rc $tables $(grep -l nccl "$top"/bench/*.json | wc -l)"
 CUDA_VISIBLE_DEVICES=1,0 BENCH_FORCE=1 bench
 expect "no more ranks than visible GPUs" "0 16 16" "$rc $tables $(grep -c -- '--threads 2' "$top/calls")"
+
+# ---- make bench-memory ----
+command_file "$top/bin/bench_memory" 'exit 3'
+command_file "$top/bin/bench_lane" 'echo lanes'
+mkdir "$top/memory"
+for part in place replay lane; do echo ok >"$top/memory/memory-$part.status"; done # as an interrupted run leaves them
+SYMM_BACKEND=host scripts/bench_memory.sh "$top/memory" "$top/bin" >"$top/out" 2>&1
+rc=$?
+expect "a part that fails fails the whole, whatever an earlier run has left" "1 2 1" "$rc $(grep -c '^==== failed' "$top/out") $(grep -c '^lanes' "$top/out")"
 t_done
