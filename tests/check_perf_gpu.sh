@@ -117,6 +117,11 @@ nccl all_reduce -g 2 -b 4K -e 4K -o mulsum
 expect "what NCCL has not has no ratio" "0 1" "$rc $(out '^# Ratio to NCCL +: N/A')"
 run "$perf" all_reduce -t 1 --vs nccl --nccl "$dir/none.so"
 expect "NCCL that is not there" "2 1" "$rc $(err 'none.so: cannot open')"
+echo 'int ncclGetVersion(int *v) { return *v = 0; }' | $cc -shared -fPIC -x c - -o "$dir/part.so"
+run "$perf" all_reduce -t 1 --vs nccl --nccl "$dir/part.so"
+expect "NCCL that lacks a function" "2 1" "$rc $(err '^symm-perf: --vs nccl: .*part.so has no ncclGetUniqueId')"
+PERF_NCCL_LIB=$dir/libnccl.so run "$perf" all_reduce -g 2 -b 4K -e 4K -n 2 --rounds 1 --vs nccl
+expect "NCCL by PERF_NCCL_LIB, of which the library does not warn" "0 1 0" "$rc $(out 'registered: windows') $(err .)"
 
 # ---- refused ----
 refused() { # text, flags...
