@@ -3,8 +3,9 @@
 # SVG to DIRECTORY. Nothing else should run on the machine meanwhile.
 #
 # With two GPUs or more: the GPU tables, beside NCCL. A table whose JSON is there already is not made again (BENCH_FORCE=1: it is),
-# so that an interrupted run goes on where it was. Elsewhere, or with SYMM_BACKEND=host: the host backend, beside Open MPI. Then, on every
-# machine, the benchmark programs: those of GPUs on a GPU where there is one, the others on the host backend.
+# so that an interrupted run goes on where it was; one that lacks NCCL is, where there is NCCL. Elsewhere, or with SYMM_BACKEND=host: the
+# host backend, beside Open MPI. Then, on every machine, the benchmark programs: those of GPUs on a GPU where there is one, the others on
+# the host backend.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/mpi.sh
@@ -15,12 +16,15 @@ shift
 mkdir -p "$out"
 status=0
 
+# A table of ours alone is made again once there is NCCL to stand beside it.
+is_made() { [ -s "$1" ] && { [ -z "$vs" ] || grep -q '"nccl":' "$1"; }; }
+
 # gpu_table RANKS COLLECTIVE TYPE [PLACE FLAGS...]: JSON, SVG and the table itself. The JSON comes last, when all has gone well.
-# PLACE: where the buffers lie, if not in windows and aligned.
+# PLACE: what is not as usual, buffers in windows and aligned, sizes in powers of two, graphs.
 gpu_table() {
     name=$out/gpu-$2-$3-$1${4:+-$4}
     place=${4:-}
-    if [ -s "$name.json" ] && [ "${BENCH_FORCE:-0}" != 1 ]; then
+    if [ "${BENCH_FORCE:-0}" != 1 ] && is_made "$name.json"; then
         echo "# $name.json is there (BENCH_FORCE=1 makes it again)"
         return 0
     fi
@@ -52,6 +56,8 @@ gpu_tables() {
             for type in float bfloat16; do gpu_table "$ranks" "$collective" "$type"; done
             gpu_table "$ranks" "$collective" float loose -R 0
             gpu_table "$ranks" "$collective" bfloat16 off -R 2 -u 1
+            for bytes in 1000 24592 3145732; do gpu_table "$ranks" "$collective" float "$bytes" -b "$bytes" -e "$bytes"; done
+            gpu_table "$ranks" "$collective" float eager -e 1M -G 0 --limits
         done
     done
 }
@@ -92,6 +98,8 @@ for program in "$@"; do
             echo "# needs a GPU"
         else
             SYMM_BACKEND=cuda "$program" || status=1
+            # Host time of a call, beside that of an empty launch.
+            [ "${program##*/}" != bench_gpu ] || SYMM_BACKEND=cuda "$program" -i -e 1K || status=1
         fi
         ;;
     np=*:*) ranks=${program%%:*} && launch "${ranks#np=}" "${program#*:}" || status=1 ;;

@@ -31,6 +31,7 @@ part() {
     shift 2
     echo
     echo "==== $title"
+    rm -f "$out/memory-$name.status" # of a run that was interrupted
     { "$@" && echo ok >"$out/memory-$name.status"; } 2>&1 | tee "$out/memory-$name.txt"
     if [ "$(cat "$out/memory-$name.status" 2>/dev/null)" != ok ]; then
         echo "==== failed: $title"

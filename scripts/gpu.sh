@@ -1,13 +1,24 @@
 # shellcheck shell=sh
 # gpu.sh - sourced after mpi.sh: what scripts need to know of GPUs.
 
-# How many GPUs there are to measure; 0 where SYMM_BACKEND=host excludes them. The driver's own tool asks the driver.
+# How many GPUs there are to measure; 0 where SYMM_BACKEND=host excludes them. The driver's own tool asks the driver, but shows those too
+# that CUDA_VISIBLE_DEVICES hides from programs.
 gpus() {
     if [ "${SYMM_BACKEND:-auto}" = host ] || ! command -v nvidia-smi >/dev/null 2>&1; then
         echo 0
-    else
-        nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true
+        return
     fi
+    all=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true)
+    if [ -z "${CUDA_VISIBLE_DEVICES+set}" ]; then
+        echo "$all"
+    else
+        visible "$all"
+    fi
+}
+# As CUDA reads it: numbers and UUIDs, up to the first that is none of its GPUs.
+visible() {
+    printf '%s\n' "$CUDA_VISIBLE_DEVICES" | tr , '\n' |
+        awk -v all="$1" '{ gsub(/ /, "") } /^[0-9]+$/ ? $0 + 0 >= all : !/^(GPU|MIG)-/ { exit } { n++ } END { print n + 0 }'
 }
 
 # Sets vs to the flags that compare with NCCL, where its library is found: by PERF_NCCL_LIB, the loader, or as a Python package.

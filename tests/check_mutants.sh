@@ -200,6 +200,12 @@ overlap-on-a-shared-gpu|src/host/comm_make.c|s/return c->gpu_shared .. is_cut(c)
 shared-gpu-not-said|src/host/comm_make.c|s/goes_apart(c) ? SYMM_ARG_APART : 0/0/|plain|unit_gpu|ranks_of_one_gpu_launch_without_overlap
 change-of-stream-unordered|src/host/gpu.c|s/SYMM_TRY(follow(c, stream));/(void)follow;/|plain|unit_gpu|streams_are_in_order
 streams-of-threads-unordered|src/host/gpu.c|s/g->marked = cu == 0/g->marked = 0/|plain|unit_gpu|per_thread_streams_of_two_threads_are_in_order
+broken-driver-told-to-nobody|src/host/backend.c|s/symm_kernel_have_images() \&\& symm_cuda_broken()/0/|plain|fault_gpu_machine|a_driver_that_is_too_old
+no-gpus-told-to-everybody|src/transport/cuda_driver.c|s/load.broken = !is_without_devices(cu);/load.broken = 1;/|plain|fault_gpu_machine|a_driver_that_finds_no_gpus
+call-number-zero|src/host/gpu.c|s/g->serial == UINT32_MAX ? 1 : g->serial + 1/g->serial + 1/|plain|unit_gpu|calls_are_never_number_zero
+refused-launch-counted|src/host/gpu.c|s/symm_doing_undo(c);/;/|plain|unit_gpu_life|a_refused_launch_was_no_call
+host-pointer-taken|src/host/gpu.c|s/if (cu != SYMM_CUDA_ERROR_INVALID_VALUE)/if (1)/|plain|fault_gpu_machine|a_host_pointer_is_refused_by_name
+reachable-host-memory-refused|src/host/gpu.c|s/if (!cu \&\& pageable) return symmSuccess;//|plain|fault_gpu_machine|a_host_pointer_is_refused_by_name
 another-gpus-stream-taken|src/host/gpu.c|s/if (home == c->gpu->context)/if (home)/|plain|unit_gpu|wrong_streams_are_refused
 group-forgets-the-device|src/host/comm_init.c|s/symm_group_open() ? symm_backend_context() : NULL/NULL/|plain|unit_gpu|a_group_creates_each_rank_on_the_device_that_was_current
 child-on-another-gpu|src/host/comm_init.c|s/c->gpu ? c->gpu->context : NULL/NULL/|plain|unit_gpu|children_live_on_their_parents_gpus

@@ -55,6 +55,10 @@ refused "ngpus: '0'" all_reduce -g 0
 refused "together make 144 ranks" all_reduce -g 2 -t 72
 refused "nccl /x.so is for --vs nccl" all_reduce --nccl /x.so -t 2
 refused "vs mpi needs ranks under mpirun" all_reduce --vs mpi -t 2
+refused "stepbytes adds, --stepfactor multiplies" all_reduce -i 1K -f 2 -t 2
+refused "per-rank is for all_gather" all_reduce --per-rank -t 2
+refused "corrupt needs a check" barrier --corrupt -t 2
+refused "corrupt needs a check" all_reduce --corrupt -c 0 -t 2
 refused "limits measures over windows" all_reduce --limits -t 2 -R 0
 refused "limits needs -d float -o sum" all_reduce --limits -t 2 -o max
 SYMM_BACKEND=auto run env CUDA_VISIBLE_DEVICES= "$perf" all_reduce -g 2
@@ -71,6 +75,11 @@ fi
 if need_mpi "under mpirun -g is for a single process"; then
     ranks 2 "$perf" all_reduce -g 2
     expect "under mpirun -g is for a single process" "2 1" "$rc $(err '^symm-perf: --ngpus 2 is for a single process; there are 2')"
+    ranks 2 "$perf" all_reduce -t 2
+    expect "under mpirun -t is for a single process" "2 1 0" \
+        "$rc $(err '^symm-perf: --threads 2 is for a single process; there are 2') $(out '^# nRanks')"
+    ranks 1 "$perf" all_reduce -t 2 -b 1K -e 1K
+    expect "which mpirun may start" "0 1" "$rc $(out '^# nRanks 2 ')"
     ranks 2 "$perf" all_reduce --vs nccl
     expect "under mpirun a refusal by the backend is told once" "2 1" "$rc $(err '^symm-perf: --vs nccl needs GPUs')"
 fi
@@ -101,6 +110,10 @@ run "$perf" all_gather -t 2 -b 1K -e 64K -f 4 --json "$dir/x.json" --plot "$dir/
 if command -v python3 >/dev/null 2>&1; then
     rows=$(python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(len(d["results"]), d["results"][0]["in_place"]["nwrong"], len(d["config"]["devices"]))' "$dir/x.json" 2>&1)
     expect "the JSON is JSON" "0 4 0 2" "$rc $rows"
+    name=$dir/$(printf 'v\303\244r \344 \355\240\200 "\\')
+    run "$perf" all_reduce -t 2 -b 1K -e 1K -c 0 --json "$name"
+    said=$(python3 -c 'import json, sys; d = json.load(open(sys.argv[1].encode("utf-8", "surrogateescape"), encoding="utf-8")); print(d["out_of_bounds"], d["results"][0]["in_place"]["nwrong"], ascii(d["args"][-2].rsplit("/", 1)[1]), d["args"][-1])' "$name" 2>&1)
+    expect "whatever bytes it shows, and what was not checked is not right" "0 None None 'v\\xe4r \\xe4 \\xed\\xa0\\x80 \"\\\\' all_reduce" "$rc $said"
     run python3 -c 'import sys, xml.dom.minidom; print(len(xml.dom.minidom.parse(sys.argv[1]).getElementsByTagName("polyline")))' "$dir/x.svg"
     expect "the plot is SVG with a line per placement" "0 2" "$rc $(cat "$dir/out")"
 else

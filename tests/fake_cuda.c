@@ -327,6 +327,7 @@ cu_result fk_cuDeviceGetAttribute(int *value, int attribute, cu_device device) {
     case SYMM_CUDA_ATTR_HOST_REGISTER: *value = 1; break;
     case SYMM_CUDA_ATTR_MAX_SHARED_MEMORY_OPTIN: *value = 227 << 10; break;
     case SYMM_CUDA_ATTR_VMM: *value = fake.vmm; break;
+    case SYMM_CUDA_ATTR_PAGEABLE_MEMORY_ACCESS: *value = fake.pageable; break;
     case SYMM_CUDA_ATTR_HANDLE_FD: *value = fake.fd; break;
     case SYMM_CUDA_ATTR_RDMA_WITH_VMM: *value = 0; break;
     case SYMM_CUDA_ATTR_HANDLE_FABRIC:

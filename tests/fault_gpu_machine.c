@@ -107,7 +107,9 @@ static void host_work(void) {
     for (int r = 0; r < 2; r++) T_OK(symmMemFree(buf[r]));
 }
 
-static void without_gpus(const fake_cuda_config *config, int images, const char *why) {
+/* level: of the one line under auto. A driver that cannot be used is told to everybody, a machine without one to who asks. */
+static void without_gpus(const fake_cuda_config *config, int images, const char *level,
+                         const char *why) {
     char path[64];
     void *p = NULL;
     symm_params params;
@@ -126,7 +128,7 @@ static void without_gpus(const fake_cuda_config *config, int images, const char 
     setenv("SYMM_DEBUG_FILE", path, 1);
     host_work();
     host_work();
-    T_EQ(lines_with(path, "INFO", "host backend: "), 1);
+    T_EQ(lines_with(path, level, "host backend: "), 1);
     T_EQ(lines_with(path, "host backend: ", why), 1);
     setenv("SYMM_BACKEND", "host", 1);
     host_work();
@@ -139,24 +141,30 @@ static void without_gpus(const fake_cuda_config *config, int images, const char 
 
 static void a_build_without_kernels(void) {
     const fake_cuda_config config = gk_config(2, 0);
-    without_gpus(&config, 0, "this build has no GPU kernels");
+    without_gpus(&config, 0, "INFO", "this build has no GPU kernels");
 }
 
 static void a_machine_without_gpus(void) {
     const fake_cuda_config config = gk_config(0, 0);
-    without_gpus(&config, 1, "0 devices");
+    without_gpus(&config, 1, "INFO", "0 devices");
 }
 
 static void a_driver_that_is_too_old(void) {
     fake_cuda_config config = gk_config(2, 0);
     config.version = 11040;
-    without_gpus(&config, 1, "driver 11.4 is too old");
+    without_gpus(&config, 1, "WARN", "driver 11.4 is too old");
 }
 
 static void a_driver_that_does_not_start(void) {
     fake_cuda_config config = gk_config(2, 0);
+    config.init_code = SYMM_CUDA_ERROR_UNKNOWN;
+    without_gpus(&config, 1, "WARN", "cuInit: CUDA_ERROR_UNKNOWN");
+}
+
+static void a_driver_that_finds_no_gpus(void) {
+    fake_cuda_config config = gk_config(2, 0);
     config.init_code = SYMM_CUDA_ERROR_NO_DEVICE;
-    without_gpus(&config, 1, "cuInit: CUDA_ERROR_NO_DEVICE");
+    without_gpus(&config, 1, "INFO", "cuInit: CUDA_ERROR_NO_DEVICE");
 }
 
 static void auto_takes_gpus(void) {
@@ -364,6 +372,47 @@ static void no_room_on_the_gpu_of_one_process(void) {
     for (int victim = 0; victim < 2; victim++) T_FORK(2, no_room, fk_new(victim, 0));
 }
 
+/* Memory of the host that CUDA was told nothing of: either buffer is named, before anything runs. */
+static void no_host_pointer(symmComm_t comm, char *good, char *host) {
+    const int launches = fake_cuda_calls("cuLaunchKernelEx");
+    T_ERR(symmAllReduce(host, good, 10, symmInt32, symmSum, comm, NULL), symmInvalidArgument);
+    T_MSG(symmGetLastError(comm), "sendbuff=");
+    T_MSG(symmGetLastError(comm), "is memory that GPU 0 cannot reach");
+    T_ERR(symmAllReduce(good, host, 10, symmInt32, symmSum, comm, NULL), symmInvalidArgument);
+    T_MSG(symmGetLastError(comm), "recvbuff=");
+    T_ERR(symmAllGather(host, good, 10, symmInt32, comm, NULL), symmInvalidArgument);
+    T_MSG(symmGetLastError(comm), "sendbuff=");
+    T_ERR(symmAllGather(good, host, 10, symmInt32, comm, NULL), symmInvalidArgument);
+    T_MSG(symmGetLastError(comm), "recvbuff=");
+    T_EQ(fake_cuda_calls("cuLaunchKernelEx"), launches);
+}
+
+static void a_host_pointer_is_refused_by_name(void) {
+    fake_cuda_config config = gk_config(2, 0);
+    char *host = malloc(4096);
+    void *pinned;
+    T_EXPECT_WARNINGS();
+    for (config.pageable = 0; config.pageable < 2; config.pageable++) {
+        gk_env("cuda");
+        gk_install(&config);
+        gk_open(comms, 2, NULL);
+        char *good = gk_memory(0, 4096);
+        if (!config.pageable) no_host_pointer(comms[0], good, host);
+        T_OK(symmSetDevice(0));
+        T_EQ(symm_cu.cuMemAllocHost(&pinned, 4096), 0);
+        /* The communicator has taken no harm, and what the GPU reaches is a buffer. */
+        T_OK(symmAllReduce(pinned, good, 10, symmInt32, symmSum, comms[0], NULL));
+        T_OK(symmAllGather(good, pinned, 10, symmInt32, comms[0], NULL));
+        if (config.pageable)
+            T_OK(symmAllReduce(host, host, 10, symmInt32, symmSum, comms[0], NULL));
+        gk_close(comms, 2);
+        T_EQ(symm_cu.cuMemFreeHost(pinned), 0);
+        T_OK(symmMemFree(good));
+        GK_LEFT(0);
+    }
+    free(host);
+}
+
 /* ---- what is looked up ---------------------------------------------------------------------- */
 
 static char looked_up[256][64];
@@ -404,10 +453,10 @@ static void multicast_is_never_looked_up(void) {
 
 T_MAIN(T(no_kernel_for_this_gpu), T(a_kernel_that_is_not_there_is_named),
        T(a_build_without_kernels), T(a_machine_without_gpus), T(a_driver_that_is_too_old),
-       T(a_driver_that_does_not_start), T(auto_takes_gpus), T(devices_that_do_not_exist),
-       T(a_device_of_one_rank_that_does_not_exist), T(gpus_that_do_not_reach_each_other),
-       T(processes_name_the_pair_as_well), T(gpus_without_nvlink),
-       T(a_pair_that_one_process_sees_is_refused_by_all),
+       T(a_driver_that_does_not_start), T(a_driver_that_finds_no_gpus), T(auto_takes_gpus),
+       T(devices_that_do_not_exist), T(a_device_of_one_rank_that_does_not_exist),
+       T(gpus_that_do_not_reach_each_other), T(processes_name_the_pair_as_well),
+       T(gpus_without_nvlink), T(a_pair_that_one_process_sees_is_refused_by_all),
        T(memory_without_descriptors_is_for_threads), T(backends_that_differ),
        T(a_rank_without_a_gpu), T(no_room_on_one_gpu), T(no_room_on_the_gpu_of_one_process),
-       T(multicast_is_never_looked_up))
+       T(a_host_pointer_is_refused_by_name), T(multicast_is_never_looked_up))

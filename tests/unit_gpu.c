@@ -430,6 +430,19 @@ static void host_memory_is_refused_by_name(void) {
     GK_LEFT(0);
 }
 
+/* 0 is the number of captured calls, whose end nobody looks for: an eager one that had it would be waited for without end. */
+static void calls_are_never_number_zero(void) {
+    gk_start(2, 0);
+    gk_open(comms, 2, NULL);
+    T_OK(symm_cuda_set(0));
+    gk_inside(comms[0])->gpu->serial = UINT32_MAX - 1;
+    BARRIER(NULL);
+    T_EQ(gk_last(0).args.serial, UINT32_MAX);
+    BARRIER(NULL);
+    T_EQ(gk_last(0).args.serial, 1);
+    gk_close(comms, 2);
+}
+
 /* ---- contexts ------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -586,6 +599,7 @@ T_MAIN(T(creation_loads_everything_once), T(one_rank_has_its_own_kernels),
        T(a_change_of_stream_costs_one_event), T(streams_are_in_order), T(default_streams_work),
        T(per_thread_streams_of_two_threads_are_in_order), T(wrong_streams_are_refused),
        T(host_memory_is_refused_by_name), T(streams_may_go_when_they_are_not_needed),
-       T(calls_leave_the_context_as_it_was), T(children_live_on_their_parents_gpus),
+       T(calls_are_never_number_zero), T(calls_leave_the_context_as_it_was),
+       T(children_live_on_their_parents_gpus),
        T(a_group_creates_each_rank_on_the_device_that_was_current),
        T(creation_behind_takes_the_callers_device))

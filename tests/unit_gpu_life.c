@@ -241,6 +241,27 @@ static void dump_reads_the_blocks_of_all_gpus(void) {
     GK_LEFT(0);
 }
 
+/* The communicator goes on, and nobody is told of a call that never was. */
+static void a_refused_launch_was_no_call(void) {
+    char text[4096];
+    T_EXPECT_WARNINGS();
+    gk_start(2, 0);
+    gk_open(comms, 2, NULL);
+    char *buf = gk_memory(0, 4096);
+    T_OK(symmBarrier(comms[0], NULL));
+    fake_cuda_fail("cuLaunchKernelEx", 1, SYMM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    T_ERR(symmAllReduce(buf, buf, 8, symmInt32, symmSum, comms[0], NULL), symmInvalidUsage);
+    T_MSG(symmGetLastError(comms[0]), "a capture under way forbids this call");
+    dump_of(1, text, sizeof text);
+    T_MSG(text, "; has issued 1 collectives, the last symmBarrier\n");
+    T_OK(symmBarrier(comms[0], NULL));
+    dump_of(1, text, sizeof text);
+    T_MSG(text, "; has issued 2 collectives, the last symmBarrier\n");
+    gk_close(comms, 2);
+    T_OK(symmMemFree(buf));
+    GK_LEFT(0);
+}
+
 /* ---- registration --------------------------------------------------------------------------- */
 
 /* Two pieces of memory side by side. */
@@ -452,5 +473,6 @@ static void guard_mode_checks_beside_threads(void) {
 T_MAIN(T(a_reason_in_the_pages_reaches_every_rank), T(shrink_learns_it_from_the_pages),
        T(abort_and_revoke_reach_all_pages), T(the_end_says_left),
        T(explain_says_what_a_launch_does), T(dump_reads_the_blocks_of_all_gpus),
-       T(thread_ranks_register_pieces), T(processes_register_pieces), T(reasons_cross_processes),
-       T(the_end_crosses_processes), T(guard_mode_checks_beside_threads))
+       T(a_refused_launch_was_no_call), T(thread_ranks_register_pieces),
+       T(processes_register_pieces), T(reasons_cross_processes), T(the_end_crosses_processes),
+       T(guard_mode_checks_beside_threads))

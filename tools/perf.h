@@ -197,8 +197,9 @@ typedef struct perf_graph perf_graph;
 void perf_stream_open(perf_rank *p);
 void perf_stream_close(perf_rank *p);
 void perf_stream_finish(perf_rank *p); /* waits for what was given to it */
-void perf_graph_begin(perf_rank *p);   /* calls are captured until perf_graph_end */
-perf_graph *perf_graph_end(perf_rank *p);
+typedef void (*perf_call_fn)(perf_rank *p, const perf_case *c);
+/* A graph of n calls. All ranks together. */
+perf_graph *perf_graph_of(perf_rank *p, const perf_case *c, perf_call_fn call, int n);
 void perf_graph_free(perf_rank *p, perf_graph *g);
 /* n launches; returns how long they took, in us. */
 double perf_graph_play(perf_rank *p, perf_graph *g, int n);

@@ -240,6 +240,9 @@ static int settle(perf_config *cfg, char *err, size_t cap) {
         return snprintf(err, cap, "--minbytes %llu is more than --maxbytes %llu",
                         (unsigned long long)cfg->min_bytes, (unsigned long long)cfg->max_bytes),
                -1;
+    if (cfg->step_bytes && cfg->step_factor > 1)
+        return snprintf(err, cap, "--stepbytes adds, --stepfactor multiplies: give one of them"),
+               -1;
     if (cfg->step_factor == 0) cfg->step_factor = cfg->step_bytes ? 1 : 4;
     if (cfg->step_factor == 1 && !cfg->step_bytes) cfg->step_bytes = 1 << 20;
     if (cfg->gpus > 1 || cfg->threads) /* as in nccl-tests: -t threads with -g GPUs each */
@@ -252,8 +255,10 @@ static int settle(perf_config *cfg, char *err, size_t cap) {
         return snprintf(err, cap, "--nccl %s is for --vs nccl", cfg->nccl), -1;
     if (cfg->limits && cfg->coll == PERF_BARRIER)
         return snprintf(err, cap, "--limits is for all_reduce and all_gather"), -1;
-    if (cfg->corrupt && !cfg->check)
-        return snprintf(err, cap, "--corrupt needs a check (-c 1)"), -1;
+    if (cfg->per_rank && cfg->coll != PERF_ALL_GATHER)
+        return snprintf(err, cap, "--per-rank is for all_gather"), -1;
+    if (cfg->corrupt && (!cfg->check || cfg->coll == PERF_BARRIER))
+        return snprintf(err, cap, "--corrupt needs a check (-c 1) of data"), -1;
     if (cfg->graph && cfg->blocking)
         return snprintf(err, cap, "-z 1 cannot wait inside a graph (-G)"), -1;
     if (cfg->graph) cfg->stream = 1;
@@ -288,6 +293,11 @@ int perf_args_check(const perf_config *cfg, int nranks, int mpi, char *err, size
                         "--ngpus %d is for a single process; there are %d, and each drives one GPU",
                         cfg->gpus, nranks),
                -1;
+    if (mpi && cfg->threads && nranks > 1)
+        return snprintf(err, cap,
+                        "--threads %d is for a single process; there are %d, and each is a rank",
+                        cfg->threads, nranks),
+               -1;
     return 0;
 }
 
@@ -303,6 +313,11 @@ static int check_limits(const perf_config *cfg, int nranks, char *err, size_t ca
 }
 
 int perf_args_backend(const perf_config *cfg, int nranks, int cuda, char *err, size_t cap) {
+    if (cuda && cfg->limits && cfg->blocking)
+        return snprintf(err, cap,
+                        "--limits measures the host's time to issue a call: not with -z 1, which "
+                        "waits for it"),
+               -1;
     if (cuda && cfg->vs == PERF_VS_MPI)
         return snprintf(err, cap,
                         "--vs mpi compares on the host backend: SYMM_BACKEND=host, or --vs nccl"),

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../src/host/backend.h"
 #include "../src/host/param.h"
 #include "../src/transport/cuda_device.h"
 #include "perf_gpu.h"
@@ -56,9 +57,9 @@ int perf_gpu_start(perf_world *w, const perf_config *cfg, char *err, size_t cap)
     const char *asked = wish(cfg, &params);
     if (params.backend == 1 && asked)
         return snprintf(err, cap, "%s needs GPUs, and SYMM_BACKEND=host excludes them", asked), -1;
-    int devices = params.backend == 1 ? 0 : symm_cuda_devices();
-    if (!devices && asked)
-        return snprintf(err, cap, "%s needs GPUs: %s", asked, symm_cuda_why()), -1;
+    const char *why = params.backend == 1 ? "" : symm_backend_why();
+    int devices = params.backend == 1 || *why ? 0 : symm_cuda_devices();
+    if (!devices && asked) return snprintf(err, cap, "%s needs GPUs: %s", asked, why), -1;
     if (!devices) return 0;
     if (cfg->gpus && !strcmp(w->how, "threads") && w->nranks > devices)
         return snprintf(err, cap, "%d ranks with a GPU each (-g): there are %d GPUs", w->nranks,
@@ -66,6 +67,23 @@ int perf_gpu_start(perf_world *w, const perf_config *cfg, char *err, size_t cap)
                -1;
     if (choose(w, devices) != symmSuccess)
         return snprintf(err, cap, "no GPU for this rank: %s", symmGetLastError(NULL)), -1;
+    return 0;
+}
+
+int perf_gpu_apart(perf_world *w, char *err, size_t cap) {
+    symm_cuda_info mine, all[w->nranks];
+    memset(&mine, 0, sizeof mine);
+    const int known = symm_cuda_describe(w->device, &mine) == symmSuccess;
+    w->allgather(w, &mine, all, sizeof mine);
+    if (!known) return snprintf(err, cap, "%s", symmGetLastError(NULL)), -1;
+    for (int r = 0; r < w->rank; r++)
+        if (!memcmp(all[r].uuid, mine.uuid, sizeof mine.uuid))
+            return snprintf(
+                       err, cap,
+                       "it and rank %d have the same GPU (%s), and -g asks for one each: start "
+                       "fewer ranks, or leave -g out",
+                       r, mine.pci),
+                   -1;
     return 0;
 }
 

@@ -7,16 +7,31 @@
 #include "perf_gpu.h"
 #include "perf_nccl.h"
 
+/* Bytes of the UTF-8 sequence at s, 0 if there is none: overlong ones, surrogates and what lies past
+ * U+10FFFF are none. */
+static int sequence(const unsigned char *s) {
+    const int n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    if (s[0] > 0xf4) return 0;
+    for (int i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0;
+    if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0;
+    return n;
+}
+
+/* File names and the environment may hold any bytes: those that are no text are shown as Latin-1. */
 static void put_text(FILE *f, const char *s) {
     putc('"', f);
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
+    while (*s) {
+        const unsigned char c = (unsigned char)*s;
+        const int n = sequence((const unsigned char *)s);
         if (c == '"' || c == '\\')
             fprintf(f, "\\%c", c);
-        else if (c < 0x20)
+        else if (c < 0x20 || !n)
             fprintf(f, "\\u%04x", c);
         else
-            putc(c, f);
+            fwrite(s, 1, (size_t)n, f);
+        s += n ? n : 1;
     }
     putc('"', f);
 }
@@ -110,13 +125,18 @@ static void put_rival(FILE *f, const perf_rival *rival, const perf_cell *c) {
         fprintf(f, ", \"%s_issue_time\": %.6g", rival->key, c->rival_issue_us);
 }
 
+/* -1: not checked. */
+static void put_wrong(FILE *f, int64_t wrong) {
+    if (wrong < 0)
+        fputs("null", f);
+    else
+        fprintf(f, "%lld", (long long)wrong);
+}
+
 static void put_cell(FILE *f, const perf_rank *p, const char *name, const perf_cell *c) {
     fprintf(f, ",\n     \"%s\": {\"time\": %.6g, \"alg_bw\": %.6g, \"bus_bw\": %.6g, \"nwrong\": ",
             name, c->time_us, c->alg_bw, c->bus_bw);
-    if (c->wrong < 0)
-        fputs("null", f);
-    else
-        fprintf(f, "%lld", (long long)c->wrong);
+    put_wrong(f, c->wrong);
     if (c->rival_us > 0) put_rival(f, p->rival, c);
     if (c->issue_us > 0) fprintf(f, ", \"issue_time\": %.6g", c->issue_us);
     if (c->limit_us > 0)
@@ -154,7 +174,9 @@ static void put_all(FILE *f, const perf_rank *p, const perf_place *places) {
         put_row(f, p, &r->row[i]);
         fputs(i + 1 < r->n ? ",\n" : "\n", f);
     }
-    fprintf(f, "  ],\n  \"out_of_bounds\": %lld,\n", (long long)r->wrong);
+    fputs("  ],\n  \"out_of_bounds\": ", f);
+    put_wrong(f, p->cfg->check && p->cfg->coll != PERF_BARRIER ? r->wrong : -1);
+    fputs(",\n", f);
     if (r->exchange_us > 0) fprintf(f, "  \"exchange_time\": %.6g,\n", r->exchange_us);
     fputs("  \"end_time\": ", f);
     put_now(f);

@@ -8,7 +8,7 @@
 #include "perf_gpu.h"
 #include "perf_nccl.h"
 
-enum { LONGEST_BURST = 8 };
+enum { LONGEST_BURST = 8, CHECKED_EACH = 1 << 20 };
 
 void perf_must(perf_rank *p, symmResult_t r, const char *what) {
     if (r == symmSuccess) return;
@@ -118,17 +118,57 @@ static int64_t count_wrong(perf_rank *p, const perf_case *c, int calls) {
     return (int64_t)wrong;
 }
 
-/* Fresh data, then as many calls in a row as stay predictable: in place each works on what the one
- * before left. No rank waits for another between filling and calling: a call must not let a fast
- * rank's data into a buffer that is still in use. */
-static int64_t check_round(perf_rank *p, const perf_case *c) {
-    int reduces_in_place = c->in_place && p->cfg->coll == PERF_ALL_REDUCE;
-    int calls = reduces_in_place ? perf_data_calls(&p->data, LONGEST_BURST) : LONGEST_BURST;
+/* Calls as the timed loop makes them: with -G out of a graph. */
+typedef struct {
+    perf_rank *p;
+    const perf_case *c;
+    perf_graph *graph;
+} caller;
+
+static caller make_caller(perf_rank *p, const perf_case *c, int calls) {
+    caller by = {.p = p, .c = c};
+    if (p->cfg->graph) by.graph = perf_graph_of(p, c, perf_call, calls);
+    return by;
+}
+
+static void run_calls(const caller *by, int calls) {
+    if (by->graph)
+        perf_graph_play(by->p, by->graph, 1);
+    else
+        for (int i = 0; i < calls; i++) perf_call(by->p, by->c);
+    perf_stream_finish(by->p);
+}
+
+/* Each call reduces what the one before left: other data every time. As many as stay predictable. */
+static int64_t check_chain(perf_rank *p, const perf_case *c) {
+    const int calls = perf_data_calls(&p->data, LONGEST_BURST);
+    caller by = make_caller(p, c, calls);
     p->data.round++;
     fill(p, c);
-    for (int i = 0; i < calls; i++) perf_call(p, c);
-    perf_stream_finish(p);
-    return count_wrong(p, c, reduces_in_place ? calls : 1);
+    run_calls(&by, calls);
+    perf_graph_free(p, by.graph);
+    return count_wrong(p, c, calls);
+}
+
+/* Other data for every call, so that what a call finds of the one before is wrong. Large messages are looked at after the last one. */
+static int64_t check_series(perf_rank *p, const perf_case *c) {
+    int64_t wrong = 0;
+    caller by = make_caller(p, c, 1);
+    for (int i = 1; i <= LONGEST_BURST; i++) {
+        p->data.round++;
+        fill(p, c);
+        run_calls(&by, 1);
+        if (i == LONGEST_BURST || received(p, c) <= CHECKED_EACH) wrong += count_wrong(p, c, 1);
+    }
+    perf_graph_free(p, by.graph);
+    return wrong;
+}
+
+/* No rank waits for another between filling and calling: a call must not let a fast rank's data
+ * into a buffer that is still in use. */
+static int64_t check_round(perf_rank *p, const perf_case *c) {
+    const int chain = c->in_place && p->cfg->coll == PERF_ALL_REDUCE;
+    return chain ? check_chain(p, c) : check_series(p, c);
 }
 
 /* After the timed loop the buffers still tell the result, except where a reduction in place was
@@ -275,8 +315,9 @@ static int open_comm(perf_rank *p) {
     PERF_MUST(p, symmCommQuery(p->comm, &info));
     int cuda = !strcmp(info.backend, "cuda");
     if (!cuda) w->device = -1;
-    if (!perf_args_backend(p->cfg, w->nranks, cuda, err, sizeof err) && p->cfg->vs == PERF_VS_NCCL)
-        perf_nccl_load(p->cfg->nccl, err, sizeof err);
+    int bad = perf_args_backend(p->cfg, w->nranks, cuda, err, sizeof err);
+    if (!bad && cuda && p->cfg->gpus) bad = perf_gpu_apart(w, err, sizeof err);
+    if (!bad && p->cfg->vs == PERF_VS_NCCL) perf_nccl_load(p->cfg->nccl, err, sizeof err);
     if (!perf_world_refuses(w, err)) return 0;
     PERF_MUST(p, symmCommDestroy(p->comm));
     return 1;

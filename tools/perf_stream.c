@@ -38,20 +38,36 @@ void perf_stream_finish(perf_rank *p) {
         PERF_MUST(p, symmStreamSynchronize(p->stream));
 }
 
-void perf_graph_begin(perf_rank *p) {
+static void begin(perf_rank *p) {
     if (p->gpu)
         perf_gpu_capture(p);
     else
         PERF_MUST(p, symmStreamBeginCapture(p->stream));
 }
 
-perf_graph *perf_graph_end(perf_rank *p) {
+static perf_graph *end(perf_rank *p) {
     perf_graph *g = calloc(1, sizeof *g);
     if (!g) perf_must(p, symmOutOfMemory, "a graph");
     if (p->gpu)
         g->exec = perf_gpu_captured(p);
     else
         PERF_MUST(p, symmStreamEndCapture(p->stream, &g->host));
+    return g;
+}
+
+/* On a GPU one call goes ahead, for what must not be done inside a capture: loading of kernels, say.
+ * No rank launches before all have their graph: while one is made ready, nothing may run that waits
+ * for another rank. */
+perf_graph *perf_graph_of(perf_rank *p, const perf_case *c, perf_call_fn call, int n) {
+    if (p->gpu) {
+        call(p, c);
+        perf_stream_finish(p);
+        p->world->barrier(p->world);
+    }
+    begin(p);
+    for (int i = 0; i < n; i++) call(p, c);
+    perf_graph *g = end(p);
+    if (p->gpu) p->world->barrier(p->world);
     return g;
 }
 

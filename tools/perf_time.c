@@ -128,20 +128,9 @@ static int calibrate(contest *t, int who) {
     return k;
 }
 
-/* On a GPU one call goes ahead, for what must not be done inside a capture: loading of kernels, say.
- * No rank launches before all have their graph: while one is made ready, nothing may run that waits
- * for another rank. */
 static void capture(contest *t, int who) {
-    perf_rank *p = t->p;
-    if (p->gpu) {
-        call_many(p, t->c, who, 1);
-        perf_stream_finish(p);
-        p->world->barrier(p->world);
-    }
-    perf_graph_begin(p);
-    call_many(p, t->c, who, p->cfg->iters);
-    t->graph[who] = perf_graph_end(p);
-    if (p->gpu) p->world->barrier(p->world);
+    t->graph[who] =
+        perf_graph_of(t->p, t->c, who == OURS ? call_ours : call_rival, t->p->cfg->iters);
 }
 
 static void show_progress(const contest *t, int round, double since) {

@@ -64,11 +64,21 @@ static int launched(void) {
     return 0;
 }
 
+/* With -t one of several is refused, and one alone need not trouble MPI: a shell of a resource manager's is none of several. */
+static int several(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *n = getenv(names[i]);
+        if (n && atoi(n) > 1) return 1;
+    }
+    return 0;
+}
+
 static int run_mpi(request *q, int *argc, char ***argv) {
     perf_world w;
     perf_mpi_open(argc, argv, &w);
-    /* A single process with several GPUs: its threads are the ranks. */
-    int alone = !q->bad && !q->cfg.help && q->cfg.gpus > 1 && w.nranks == 1;
+    /* A single process: its threads are the ranks. */
+    int alone = !q->bad && !q->cfg.help && q->cfg.threads && w.nranks == 1;
     int code = alone ? run_threads(q) : run_request(&w, q);
     perf_mpi_close();
     return code;
@@ -96,9 +106,10 @@ int main(int argc, char **argv) {
     q.cfg.argv = argv;
     settle_environment(&q.cfg);
 #ifdef SYMM_HAVE_MPI
-    int processes = q.cfg.gpus > 1 && launched(); /* how many, MPI will tell */
+    int processes = q.cfg.gpus > 1 ? launched() : several(); /* how many, MPI will tell */
 #else
     int processes = 0;
+    if (q.cfg.gpus && !q.cfg.threads) q.cfg.threads = 1; /* -g 1: the only rank */
 #endif
     if (!q.bad && !q.cfg.help && q.cfg.threads && !processes) return run_threads(&q);
 #ifdef SYMM_HAVE_MPI

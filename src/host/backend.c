@@ -17,10 +17,15 @@ const char *symm_backend_why(void) {
     return symm_cuda_there() ? "" : symm_cuda_why();
 }
 
-/* Every call that makes or allocates something asks; once is enough to say. */
+/* Every call that makes or allocates something asks; once is enough to say. That there is no GPU is news for nobody; that there is a
+ * driver which cannot be used is. */
 static void say_host(const char *why) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    if (!atomic_flag_test_and_set(&said)) SYMM_INFO("host backend: %s", why);
+    if (atomic_flag_test_and_set(&said)) return;
+    if (symm_kernel_have_images() && symm_cuda_broken())
+        SYMM_WARN("host backend: %s; GPUs are not used (SYMM_BACKEND=host if that is meant)", why);
+    else
+        SYMM_INFO("host backend: %s", why);
 }
 
 symmResult_t symm_backend_pick(const symm_params *p, int *cuda) {

@@ -26,6 +26,7 @@ static struct {
     int version;
     int watches_forks;
     int injected; /* tests: the table is theirs, and stands in forked children as well */
+    int broken; /* MISSING, though there is a driver, for another reason than that it has no devices */
     char why[256];
 } load = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -71,10 +72,16 @@ static const char *fill_table(symm_cuda_table *t, void *(*find)(void *from, cons
 
 /* ---- initialising --------------------------------------------------------------------------- */
 
+/* Codes of cuInit on a machine that has no GPUs, or only the toolkit's stub of a driver. */
+static int is_without_devices(cu_result cu) {
+    return cu == SYMM_CUDA_ERROR_NO_DEVICE || cu == SYMM_CUDA_ERROR_STUB_LIBRARY;
+}
+
 /* Under load.lock. What a table gives; `lacks`: the symbol that it should have and has not. */
 static int initialise(const symm_cuda_table *t, const char *lacks) {
     int version = 0, count = 0, cu;
     const char *name = NULL;
+    load.broken = 1;
     if (!t->cuDriverGetVersion || !t->cuInit || !t->cuGetErrorName || !t->cuDeviceGetCount)
         return missing("the driver lacks %s", lacks);
     cu = t->cuDriverGetVersion(&version);
@@ -85,10 +92,12 @@ static int initialise(const symm_cuda_table *t, const char *lacks) {
                        version % 1000 / 10, SYMM_CUDA_OLDEST / 1000, SYMM_CUDA_OLDEST % 1000 / 10);
     if (lacks) return missing("driver %d.%d lacks %s", version / 1000, version % 1000 / 10, lacks);
     cu = t->cuInit(0);
+    load.broken = !is_without_devices(cu);
     if (cu && (t->cuGetErrorName(cu, &name) != 0 || !name)) name = "error";
     if (cu) return missing("cuInit: %s (%d)", name, cu);
     cu = t->cuDeviceGetCount(&count);
     if (cu) return missing("cuDeviceGetCount: error %d", cu);
+    load.broken = 0;
     if (count <= 0) return missing("0 devices");
     load.version = version;
     symm_cu = *t;
@@ -110,6 +119,7 @@ static void parent_after_fork(void) {
 static void child_after_fork(void) {
     if (atomic_load_explicit(&load.state, memory_order_relaxed) == THERE && !load.injected) {
         strcpy(load.why, "this process was forked from one that uses CUDA");
+        load.broken = 1;
         atomic_store_explicit(&load.state, MISSING, memory_order_relaxed); /* one thread is left */
     }
     pthread_mutex_unlock(&load.lock);
@@ -167,6 +177,10 @@ symmResult_t symm_cuda_load(void) {
 
 const char *symm_cuda_why(void) {
     return atomic_load_explicit(&load.state, memory_order_acquire) == MISSING ? load.why : "";
+}
+
+int symm_cuda_broken(void) {
+    return atomic_load_explicit(&load.state, memory_order_acquire) == MISSING && load.broken;
 }
 
 int symm_cuda_version(void) {
@@ -244,6 +258,7 @@ static void forget(void) {
     atomic_store_explicit(&load.state, UNKNOWN, memory_order_relaxed);
     load.injected = 0;
     load.version = 0;
+    load.broken = 0;
     load.why[0] = 0;
     memset(&symm_cu, 0, sizeof symm_cu);
 }
