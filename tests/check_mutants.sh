@@ -219,7 +219,7 @@ group-sorts-by-communicator|src/host/group.c|s/goes_on(j->lane)) run_job(j);/j =
 group-means-another-threads-stream|src/host/group.c|s/l->threaded \&\& j->kind == SYMM_JOB_HERE/0/|plain|unit_gpu_graph|a_group_means_the_callers_per_thread_stream
 group-takes-any-stream|src/host/coll.c|s/? symm_gpu_check_stream(c, stream)/? symmSuccess/|plain|unit_gpu_graph|a_group_checks_streams_at_the_call
 group-takes-any-host-stream|src/host/coll.c|s/: symm_stream_check(stream);/: symmSuccess;/|plain|thr_stream|a_group_checks_streams_at_the_call
-scalar-of-the-host-taken|src/host/redop.c|s/if (c->cuda \&\& residence == symmScalarDevice)/if (0)/|plain|unit_gpu|host_memory_is_refused_by_name
+scalar-of-the-host-taken|src/host/redop.c|s/if (c->cuda \&\& residence == symmScalarDevice)/if (0)/|plain|unit_gpu|a_device_scalar_in_host_memory_is_refused
 overlap-of-cut-grids|src/host/comm_make.c|s/return c->gpu_shared .. is_cut(c)/(void)is_cut; return c->gpu_shared/|plain|unit_gpu|cut_communicators_launch_without_overlap
 overlap-asked-for-by-the-host|src/host/comm_make.c|s/programmatic &= !goes_apart(c)/programmatic \&= 1/|plain|unit_gpu|cut_communicators_launch_without_overlap
 end-waits-for-a-context-that-is-gone|src/host/gpu.c|s/\*runs = r \&\& !context_is_gone(c);/*runs = r \&\& (!context_is_gone(c) || 1);/|plain|fault_gpu|a_context_that_is_gone_holds_up_no_end
