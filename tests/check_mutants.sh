@@ -220,6 +220,8 @@ group-means-another-threads-stream|src/host/group.c|s/l->threaded \&\& j->kind =
 group-takes-any-stream|src/host/coll.c|s/? symm_gpu_check_stream(c, stream)/? symmSuccess/|plain|unit_gpu_graph|a_group_checks_streams_at_the_call
 group-takes-any-host-stream|src/host/coll.c|s/: symm_stream_check(stream);/: symmSuccess;/|plain|thr_stream|a_group_checks_streams_at_the_call
 scalar-of-the-host-taken|src/host/redop.c|s/if (c->cuda \&\& residence == symmScalarDevice)/if (0)/|plain|unit_gpu|a_device_scalar_in_host_memory_is_refused
+lane-on-a-shut-stream-marked|src/host/memlane_stream.c|s/if (!symm_mem_shut(c, stream)) return/if (1) return/|plain|unit_gpu_lane|a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured
+lane-on-a-shut-stream-gives|src/host/memlane_pool.c|s/ .. symm_mem_shut(s->comm, o->stream)))/))/|plain|unit_gpu_lane|a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured
 overlap-of-cut-grids|src/host/comm_make.c|s/return c->gpu_shared .. is_cut(c)/(void)is_cut; return c->gpu_shared/|plain|unit_gpu|cut_communicators_launch_without_overlap
 overlap-asked-for-by-the-host|src/host/comm_make.c|s/programmatic &= !goes_apart(c)/programmatic \&= 1/|plain|unit_gpu|cut_communicators_launch_without_overlap
 end-waits-for-a-context-that-is-gone|src/host/gpu.c|s/\*runs = r \&\& !context_is_gone(c);/*runs = r \&\& (!context_is_gone(c) || 1);/|plain|fault_gpu|a_context_that_is_gone_holds_up_no_end

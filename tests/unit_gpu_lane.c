@@ -117,6 +117,33 @@ static void a_call_that_fails_changes_nothing(void) {
     }
 }
 
+/* A lane on it has bytes to give: whoever needs them takes others meanwhile, for to mark their end would spoil the capture. */
+static void a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured(void) {
+    void *p = NULL, *q = NULL;
+    symmLane_t legacy;
+    cu_stream blocking;
+    cu_graph graph;
+    T_EXPECT_WARNINGS();
+    start(1);
+    T_OK(symm_cuda_set(0));
+    T_EQ(symm_cu.cuStreamCreate(&blocking, SYMM_CUDA_STREAM_DEFAULT), 0);
+    T_OK(symmLaneCreate(heaps[0], NULL, &legacy));
+    T_OK(symmAllocAsync(legacy, 5 * GK_MB, SYMM_ALLOC_LOCAL, &p));
+    T_OK(symmFreeAsync(legacy, p));
+    T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
+    T_ERR(symmAllocAsync(lanes[0], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q), symmNeedGrow);
+    T_ERR(symmLaneDestroy(legacy), symmInvalidUsage);
+    T_MSG(symmGetLastError(NULL), "waits for blocking streams");
+    T_EQ(symm_cu.cuStreamEndCapture(blocking, &graph), 0); /* unharmed */
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    T_OK(symmAllocAsync(lanes[0], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q));
+    T_CHECK(q == p);
+    drop(0, q);
+    T_OK(symmLaneDestroy(legacy));
+    T_EQ(symm_cu.cuStreamDestroy(blocking), 0);
+    finish(1);
+}
+
 static void a_stream_that_is_gone_is_told(void) {
     void *p = NULL;
     T_EXPECT_WARNINGS();
@@ -541,9 +568,11 @@ static void captures_survive_every_failure(void) {
 T_MAIN(T(the_steady_state_asks_for_the_capture_and_nothing_else), T(an_epoch_is_one_kernel),
        T(another_lane_waits_once_on_the_device), T(a_call_that_fails_changes_nothing),
        T(many_lanes_in_turns_are_one_mark_and_one_wait_each), T(a_wait_that_fails_is_made_again),
-       T(a_stream_that_is_gone_is_told), T(G_3_2_a_chain_adds_no_node_to_the_graph),
-       T(a_plan_may_be_the_communicators), T(G_4_1_siblings_and_joins_by_the_graphs_own_edges),
-       T(a_capture_that_begins_with_blocks), T(captured_barriers_stand_where_ranks_must_be_heard),
+       T(a_stream_that_is_gone_is_told),
+       T(a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured),
+       T(G_3_2_a_chain_adds_no_node_to_the_graph), T(a_plan_may_be_the_communicators),
+       T(G_4_1_siblings_and_joins_by_the_graphs_own_edges), T(a_capture_that_begins_with_blocks),
+       T(captured_barriers_stand_where_ranks_must_be_heard),
        T(G_3_3_a_late_free_costs_one_event_and_one_wait), T(late_frees_survive_every_failure),
        T(G_3_3_a_free_in_another_lanes_graph_is_marked), T(G_1_a_graph_is_instantiated_twice),
        T(G_6_memory_lives_as_long_as_graph_or_plan),

@@ -231,13 +231,11 @@ symmResult_t symm_gpu_check_stream(const symm_comm *c, symmStream_t stream) {
     return r;
 }
 
-/* Whether calls given to the last call's stream would be recorded, or spoil a capture: the legacy stream may not be used at all while a
- * blocking one is captured. Asking spoils nothing. */
-static cu_result in_a_capture(symmStream_t last, int *yes) {
+cu_result symm_gpu_in_a_capture(symmStream_t stream, int *yes) {
     int capture = SYMM_CUDA_CAPTURE_NONE;
-    cu_result cu = symm_gpu_is_legacy(last)
-                       ? symm_cu.cuStreamIsCapturing(symm_gpu_stream(last), &capture)
-                       : symm_cuda_capture_info(symm_gpu_stream(last), &capture, NULL, NULL);
+    cu_result cu = symm_gpu_is_legacy(stream)
+                       ? symm_cu.cuStreamIsCapturing(symm_gpu_stream(stream), &capture)
+                       : symm_cuda_capture_info(symm_gpu_stream(stream), &capture, NULL, NULL);
     *yes =
         cu == SYMM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || (!cu && capture != SYMM_CUDA_CAPTURE_NONE);
     return *yes ? 0 : cu;
@@ -248,7 +246,7 @@ static symmResult_t mark_end(symm_comm *c, symmStream_t stream) {
     struct symm_gpu *g = c->gpu;
     int captured;
     if (g->marked) return symmSuccess;
-    cu_result cu = in_a_capture(c->last_stream, &captured);
+    cu_result cu = symm_gpu_in_a_capture(c->last_stream, &captured);
     if (!cu && captured)
         return SYMM_ERR(symmInvalidUsage,
                         "stream %p has this communicator's last call and %s: a call on another "

@@ -198,7 +198,9 @@ typedef struct {
 symmResult_t symm_mem_state(const symm_comm *c, symmStream_t stream, symm_memstate *st);
 /* 1 unless the stream is known to be gone. Never logs. */
 int symm_mem_alive(const symm_comm *c, symmStream_t stream);
-/* Marks the end of what stream was given so far. */
+/* 1: the legacy stream, while a blocking stream is captured. Nobody may use it then, and whoever does spoils that capture. */
+int symm_mem_shut(symm_comm *c, symmStream_t stream);
+/* Marks the end of what stream was given so far. symmInvalidUsage: it is shut. */
 symmResult_t symm_memmark_set(symm_comm *c, symm_memmark *m, symmStream_t stream);
 /* What is given to stream from now on starts behind the mark. */
 symmResult_t symm_memmark_follow(symm_comm *c, const symm_memmark *m, symmStream_t stream);

@@ -44,6 +44,23 @@ int symm_mem_alive(const symm_comm *c, symmStream_t stream) {
                                              symm_gpu_stream(stream), &status, &id, NULL));
 }
 
+int symm_mem_shut(symm_comm *c, symmStream_t stream) {
+    symm_cuda_scope scope;
+    int yes = 0;
+    if (!c->cuda || !symm_gpu_is_legacy(stream) || symm_gpu_enter(c, &scope)) return 0;
+    if (symm_gpu_in_a_capture(stream, &yes)) yes = 0; /* whatever it is, the call itself will say */
+    symm_gpu_leave(&scope);
+    return yes;
+}
+
+static symmResult_t check_open(symm_comm *c, symmStream_t stream) {
+    if (!symm_mem_shut(c, stream)) return symmSuccess;
+    return SYMM_ERR(symmInvalidUsage,
+                    "stream=%p: the legacy stream, which a lane of this heap is on, waits for "
+                    "blocking streams, of which one is being captured",
+                    (void *)stream);
+}
+
 /* A stream that is gone runs what it was given; where is not known any more. */
 static symmResult_t record(symm_memmark *m, symmStream_t stream) {
     if (!m->event) {
@@ -62,6 +79,7 @@ symmResult_t symm_memmark_set(symm_comm *c, symm_memmark *m, symmStream_t stream
         m->seq++;
         return symmSuccess;
     }
+    SYMM_TRY(check_open(c, stream));
     SYMM_TRY(symm_gpu_enter(c, &scope));
     symmResult_t r = record(m, stream);
     symm_gpu_leave(&scope);
@@ -73,6 +91,7 @@ symmResult_t symm_memmark_follow(symm_comm *c, const symm_memmark *m, symmStream
     symm_cuda_scope scope;
     if (!m->seq) return symmSuccess;
     if (!c->cuda) return symm_order_wait(stream, m->order);
+    SYMM_TRY(check_open(c, stream));
     SYMM_TRY(symm_gpu_enter(c, &scope));
     cu_result cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), m->event, 0);
     symm_gpu_leave(&scope);
