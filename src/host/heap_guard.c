@@ -13,6 +13,17 @@ static int paint_of(int poison) {
     return poison ? POISON : RED;
 }
 
+int symm_guard_byte(int poison) {
+    return paint_of(poison);
+}
+
+void symm_guard_remember(symm_heap *h, const char *text) {
+    SYMM_WARN("%s", text);
+    symm_heap_lock(h);
+    if (!h->damage[0]) snprintf(h->damage, sizeof h->damage, "%s", text);
+    symm_heap_unlock(h);
+}
+
 static void paint_gpu(symm_heap *h, char *at, uint64_t bytes, int value) {
     const symm_vmm *v = h->comm->vmm;
     unsigned char ends[2 * SYMM_RED_ZONE];

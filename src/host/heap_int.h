@@ -174,6 +174,10 @@ symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off);
  * rank ---- */
 enum { SYMM_RED_ZONE = 256 }; /* bytes behind a block, at least */
 void symm_guard_paint(symm_heap *h, uint64_t off, uint64_t bytes, int poison);
+/* What red zones, or poison, are painted with. */
+int symm_guard_byte(int poison);
+/* Damage that no call of its own tells: in the log now, and from every symmHeapCheck. The first is kept. */
+void symm_guard_remember(symm_heap *h, const char *text);
 /* 1 if it is painted still; else *at is the first byte that is not. */
 int symm_guard_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, uint64_t *at);
 /* Walks all blocks and holes, while other threads take and give LOCAL ones; symmInvalidUsage naming the first damage, of now or before. */

@@ -313,6 +313,7 @@ typedef struct {
 
 static symmResult_t check(symm_heap *h, symmResult_t status) {
     if (!status && h->guard) status = symm_guard_check(h);
+    if (!status && h->guard) status = symm_memguard_check(h);
     return meet(h, status, 0, 1, "checking a heap");
 }
 

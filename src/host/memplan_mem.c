@@ -23,8 +23,8 @@ symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info) {
     const symm_memzone *sym = &l->zone[SYMM_MEM_SYM], *local = &l->zone[SYMM_MEM_LOCAL];
     *info = (symmLaneInfo_t){.size = info->size,
                              .ordinal = l->ordinal,
-                             .symLive = sym->live,
-                             .localLive = local->live,
+                             .symLive = sym->live - sym->red,
+                             .localLive = local->live - local->red,
                              .symKept = sym->kept,
                              .localKept = local->kept,
                              .symPending = sym->pending,
@@ -55,6 +55,7 @@ static symmResult_t trim_lanes(symm_memlanes *s, uint64_t *freed, const void *si
     for (int i = 0; i < s->made; i++)
         for (int z = 0; z < SYMM_MEM_ZONES && s->lanes[i]; z++)
             SYMM_TRY(symm_memmark_reach(s->comm, &s->lanes[i]->zone[z].given));
+    if (s->guard) symm_memguard_look(s);
     for (int z = 0; z < SYMM_MEM_ZONES; z++) *freed += symm_mempool_shrink(s, z, site);
     return symmSuccess;
 }
