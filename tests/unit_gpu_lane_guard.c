@@ -88,5 +88,35 @@ static void another_streams_capture_goes_on(void) {
     finish(1);
 }
 
+/* The graph paints; a free in it poisons, and one outside looks. */
+static void a_block_that_a_graph_left_is_looked_at(void) {
+    symmGraphPlan_t plan;
+    cu_graph_exec exec;
+    unsigned char seen = 0;
+    T_EXPECT_WARNINGS();
+    guarded(1);
+    begin();
+    char *p = local(0, 1001), *q = local(0, 300);
+    put(0, q, 1);
+    drop(0, q);
+    cu_graph graph = end();
+    T_OK(symmPlanBind(lanes[0], graph, 0, &plan));
+    T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
+    for (int over = 0; over < 2; over++) {
+        T_OK(symmPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
+        put(0, p + 1000 + over, 1);
+        T_EQ(symmFreeAsync(lanes[0], p), over ? symmInvalidUsage : symmSuccess);
+    }
+    T_MSG(symmGetLastError(NULL), "byte 1001 was written, of a block of 1001 bytes at offset ");
+    T_EQ(symm_cu.cuMemcpyDtoH(&seen, (uintptr_t)q, 1), 0);
+    T_EQ(seen, 0xdd);
+    T_OK(symmHeapCheck(heaps[0]));
+    T_OK(symmPlanDestroy(plan));
+    T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    finish(1);
+}
+
 T_MAIN(T(an_overrun_is_told_by_the_free), T(a_write_after_the_free_is_found),
-       T(a_driver_that_fails_is_no_damage), T(another_streams_capture_goes_on))
+       T(a_driver_that_fails_is_no_damage), T(another_streams_capture_goes_on),
+       T(a_block_that_a_graph_left_is_looked_at))

@@ -242,6 +242,108 @@ static void random_work_is_no_damage(void) {
     lk_close(&k);
 }
 
+/* ---- graphs ---------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    symmGraph_t g;
+    symmGraphPlan_t plan;
+} graph;
+
+static graph end_graph(lk *k) {
+    const symmGraph_t g = lk_end(k->stream[0]);
+    return (graph){g, lk_bind(k->lane[0], g, 0)};
+}
+static void launch(lk *k, const graph *g, int on) {
+    T_OK(symmPlanLaunch(g->plan, g->g, k->stream[on]));
+}
+static void drop_graph(const graph *g) {
+    T_OK(symmPlanDestroy(g->plan));
+    T_OK(symmGraphDestroy(g->g));
+}
+
+static void a_graph_looks_where_it_frees(void) {
+    T_EXPECT_WARNINGS();
+    for (int over = 0; over < 2; over++) {
+        lk k;
+        alone(&k, 1);
+        T_OK(symmStreamBeginCapture(k.stream[0]));
+        char *p = lk_local(k.lane[0], 1001), *q = lk_sym(k.lane[0], 77);
+        lk_fill(k.stream[0], p, 1001, 1), lk_fill(k.stream[0], q, 77, 2);
+        if (over) write_byte(k.stream[0], p + 1001);
+        lk_check(k.stream[0], p, 1001, 1), lk_check(k.stream[0], q, 77, 2);
+        lk_free(k.lane[0], p), lk_free(k.lane[0], q);
+        T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_USED), 1078);
+        const graph g = end_graph(&k);
+        for (int i = 0; i < 3; i++) launch(&k, &g, 0);
+        T_OK(symmStreamSynchronize(k.stream[0]));
+        T_CHECK((unsigned char)p[0] == POISON && (unsigned char)q[76] == POISON);
+        T_EQ(symmHeapCheck(k.heap), over ? symmInvalidUsage : symmSuccess);
+        if (over) {
+            T_MSG(symmGetLastError(NULL), "byte 1001 was written, of a block of 1001 bytes at ");
+            T_MSG(symmGetLastError(NULL), ", in a graph of lane 0");
+        }
+        drop_graph(&g);
+        lk_close(&k);
+    }
+}
+
+/* What a graph does where it frees is a part of its use: nobody beside it has the bytes. */
+static void a_graphs_look_is_before_the_next_block(void) {
+    lk k;
+    alone(&k, 2);
+    T_OK(symmStreamBeginCapture(k.stream[0]));
+    char *p = lk_local(k.lane[0], 1000);
+    lk_fill(k.stream[0], p, 1000, 1);
+    lk_order(k.stream[0], k.stream[1]);
+    lk_free(k.lane[0], p);
+    char *q = lk_local(k.lane[1], 1000); /* behind all of p's use, not behind the free */
+    T_CHECK(q != p);
+    lk_fill(k.stream[1], q, 1000, 2);
+    lk_check(k.stream[1], q, 1000, 2);
+    lk_free(k.lane[1], q);
+    lk_order(k.stream[1], k.stream[0]);
+    char *r = lk_local(k.lane[0], 1000);
+    T_CHECK(r == (p < q ? p : q));
+    lk_free(k.lane[0], r);
+    const graph g = end_graph(&k);
+    for (int i = 0; i < 20; i++) launch(&k, &g, 0);
+    T_OK(symmStreamSynchronize(k.stream[0]));
+    T_OK(symmHeapCheck(k.heap));
+    drop_graph(&g);
+    lk_close(&k);
+}
+
+/* A block that outlives its graph is looked at by its free, wherever the graph runs. */
+static void a_block_that_a_graph_left_is_looked_at(void) {
+    lk k;
+    lk_gate gate = {0};
+    symmMemInfo_t i = {.size = sizeof i};
+    T_EXPECT_WARNINGS();
+    alone(&k, 2);
+    T_OK(symmStreamBeginCapture(k.stream[0]));
+    char *p = lk_local(k.lane[0], 1001);
+    const graph g = end_graph(&k);
+    launch(&k, &g, 0);
+    T_OK(symmMemQuery(p + 1000, &i));
+    T_CHECK(i.block == p && i.bytes == 1001);
+    lk_fill(k.stream[0], p, 1001, 3);
+    lk_free(k.lane[0], p);
+    launch(&k, &g, 0);
+    lk_fill(k.stream[0], p, 1002, 3);
+    T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidUsage);
+    T_MSG(symmGetLastError(NULL), "byte 1001 was written, of a block of 1001 bytes at offset ");
+    T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument); /* it was freed */
+    memset(p + 1001, 0, 100);
+    lk_hold(k.stream[1], &gate);
+    launch(&k, &g, 1);     /* it has not painted yet */
+    lk_free(k.lane[0], p); /* nobody used it */
+    atomic_store(&gate.open, 1);
+    T_OK(symmStreamSynchronize(k.stream[1]));
+    T_OK(symmHeapCheck(k.heap));
+    drop_graph(&g);
+    lk_close(&k);
+}
+
 /* ---- several ranks --------------------------------------------------------------------------------------- */
 
 enum { RANKS = 3, BLOCK = 64 << 10 };
@@ -308,11 +410,13 @@ static void late_peer(lk *k, void *arg) {
         char *p = lk_sym(k->lane[0], BLOCK - 3);
         alike(k, j, p);
         if (k->rank == RANKS - 1) {
-            T_OK(symmStreamHostFunc(k->stream[0], nap, (void *)(uintptr_t)3000));
-            for (int r = 0; r < k->n; r++) {
+            for (int r = 0; r < k->n; r++)
                 lk_fill(k->stream[0], at_rank(k, p, r), BLOCK - 3, 40 + round);
+            T_OK(symmStreamHostFunc(k->stream[0], nap, (void *)(uintptr_t)6000));
+            for (int r = 0; r < k->n; r++)
                 lk_check(k->stream[0], at_rank(k, p, r), BLOCK - 3, 40 + round);
-            }
+        } else { /* it has written by then, and will look again */
+            T_OK(symmStreamHostFunc(k->stream[0], nap, (void *)(uintptr_t)2000));
         }
         lk_free(k->lane[0], p);
         if (round == 2) T_OK(symmBarrier(k->comm, k->stream[0])); /* spares none */
@@ -408,6 +512,7 @@ T_MAIN(T(an_overrun_of_one_byte_is_told_by_the_free), T(all_that_lies_behind_a_b
        T(questions_do_not_see_what_lies_behind), T(a_write_after_the_free_is_found),
        T(what_leaves_the_lanes_is_looked_at), T(poison_comes_behind_the_work),
        T(a_red_zone_never_comes_late), T(a_block_outlives_the_lane_that_painted_it),
-       T(random_work_is_no_damage), T(peers_that_are_late_do_no_damage),
-       T(poison_is_there_before_a_peer_writes), T(what_peers_damage_is_found),
-       T(no_memory_for_the_guard_is_told))
+       T(random_work_is_no_damage), T(a_graph_looks_where_it_frees),
+       T(a_graphs_look_is_before_the_next_block), T(a_block_that_a_graph_left_is_looked_at),
+       T(peers_that_are_late_do_no_damage), T(poison_is_there_before_a_peer_writes),
+       T(what_peers_damage_is_found), T(no_memory_for_the_guard_is_told))

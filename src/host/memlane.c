@@ -375,8 +375,7 @@ static symmResult_t alloc(symm_memlane *l, size_t bytes, unsigned flags, const v
     const int zone = flags & SYMM_ALLOC_LOCAL ? SYMM_MEM_LOCAL : SYMM_MEM_SYM;
     SYMM_TRY(check_alloc(bytes, flags));
     SYMM_TRY(symm_mem_state(l->set->comm, l->stream, &st));
-    if (st.how == SYMM_STREAM_CAPTURED)
-        return symm_memplan_alloc(l, &st, symm_round_up(bytes, SYMM_PLACE_UNIT), flags, site, off);
+    if (st.how == SYMM_STREAM_CAPTURED) return symm_memplan_alloc(l, &st, bytes, flags, site, off);
     return alloc_now(l, bytes, zone, site, off);
 }
 

@@ -239,6 +239,12 @@ symmResult_t symm_memguard_taken(symm_memlane *l, symm_memrec *r, uint64_t asked
 /* r is about to be freed on the lane: what is behind it is looked at (*found: damage, which has been told), and it is poisoned where its free here is
  * its free everywhere. An error: nothing has changed. */
 symmResult_t symm_memguard_freed(symm_memlane *l, symm_memrec *r, symmResult_t *found);
+/* In the order of the lane's stream, or as a part of what it captures. */
+symmResult_t symm_memguard_paint(const symm_memlane *l, uint64_t off, uint64_t bytes, int poison);
+/* Whether the lane's stream has done what it was given; off is for the log. It is waited for, but not for ever, for it may wait for what the caller does
+ * next; and once only: while it stands where it was found standing no call waits again. */
+enum { SYMM_MEMGUARD_WAIT_MS = 1000 };
+int symm_memguard_caught_up(symm_memlane *l, uint64_t off);
 /* Every rank has freed what is pending, and the lane's stream is behind that: poisons it, and lets the ranks meet once more. */
 symmResult_t symm_memguard_heard(symm_memlane *l);
 /* symmInvalidUsage naming damage to eager blocks, or to memory of the heap's lanes that is no block's. */

@@ -11,8 +11,6 @@
 #include "log.h"
 #include "memlane.h"
 
-enum { WAIT_MS = 1000 };
-
 /* ---- life ------------------------------------------------------------------------------------------------ */
 
 symmResult_t symm_memguard_new(symm_memlanes *s) {
@@ -66,8 +64,7 @@ static symmResult_t brush_gpu(const symm_memlane *l, const brush *b) {
     return symm_cuda_error(cu, "painting %llu bytes", (unsigned long long)b->bytes);
 }
 
-/* In the order of the lane's stream. */
-static symmResult_t paint(const symm_memlane *l, uint64_t off, uint64_t bytes, int poison) {
+symmResult_t symm_memguard_paint(const symm_memlane *l, uint64_t off, uint64_t bytes, int poison) {
     const symm_memlanes *s = l->set;
     const brush b = {symm_memlanes_address(s, off), bytes, symm_guard_byte(poison)};
     if (s->comm->cuda) return brush_gpu(l, &b);
@@ -82,14 +79,12 @@ static symmResult_t mark(symm_memlane *l) {
 
 /* ---- looking --------------------------------------------------------------------------------------------- */
 
-/* Whether the lane's stream has done what it was given. It is waited for, but not for ever, for it may wait for what the caller does next; and
- * once only: while it stands where it was found standing no call waits again. */
-static int caught_up(symm_memlane *l, uint64_t off) {
+int symm_memguard_caught_up(symm_memlane *l, uint64_t off) {
     symm_memlanes *s = l->set;
     struct symm_memguarded *g = &s->guard->lanes[l->ordinal];
     if (g->stands) g->stands = !symm_memmark_soon(s->comm, &g->now, 0);
     if (!g->stands && !symm_memmark_set(s->comm, &g->now, l->stream)) {
-        g->stands = !symm_memmark_soon(s->comm, &g->now, WAIT_MS);
+        g->stands = !symm_memmark_soon(s->comm, &g->now, SYMM_MEMGUARD_WAIT_MS);
         if (!g->stands) return 1;
     }
     SYMM_INFO("guard mode: the block at offset %llu is not looked at: the stream of lane %d has "
@@ -133,12 +128,12 @@ symmResult_t symm_memguard_taken(symm_memlane *l, symm_memrec *r, uint64_t asked
     uint64_t at;
     char text[256];
     r->painted = 0;
-    if (poisoned && is_alone(s, r->zone) && caught_up(l, r->off) &&
+    if (poisoned && is_alone(s, r->zone) && symm_memguard_caught_up(l, r->off) &&
         !is_poison(s, r->off, r->bytes, &at)) {
         say_late(s, at, text, sizeof text);
         symm_guard_remember(s->heap, text);
     }
-    symmResult_t status = paint(l, r->off + asked, r->bytes - asked, 0);
+    symmResult_t status = symm_memguard_paint(l, r->off + asked, r->bytes - asked, 0);
     if (!status) status = mark(l);
     if (status) {
         symm_memlane_keep(l, r);
@@ -158,11 +153,11 @@ symmResult_t symm_memguard_freed(symm_memlane *l, symm_memrec *r, symmResult_t *
     char text[256];
     if (from != l) /* the red zone may not be painted yet: not over what the bytes become next */
         SYMM_TRY(symm_memmark_follow(s->comm, &s->guard->lanes[r->lane].painted, l->stream));
-    if (caught_up(l, r->off) && !is_red(s, r, &at)) {
+    if (symm_memguard_caught_up(l, r->off) && !is_red(s, r, &at)) {
         say_overrun(s, r, at, text, sizeof text);
         *found = SYMM_ERR(symmInvalidUsage, "%s (it is freed all the same)", text);
     }
-    r->painted = is_alone(s, r->zone) && !paint(l, r->off, r->bytes, 1) && !mark(l);
+    r->painted = is_alone(s, r->zone) && !symm_memguard_paint(l, r->off, r->bytes, 1) && !mark(l);
     if (from) from->zone[r->zone].red -= r->red;
     s->red -= r->red;
     return symmSuccess;
@@ -172,7 +167,7 @@ symmResult_t symm_memguard_freed(symm_memlane *l, symm_memrec *r, symmResult_t *
 symmResult_t symm_memguard_heard(symm_memlane *l) {
     int bad = 0;
     for (symm_memrec *r = l->pending_first; r; r = r->next)
-        r->painted = !paint(l, r->off, r->bytes, 1);
+        r->painted = !symm_memguard_paint(l, r->off, r->bytes, 1);
     bad = mark(l) != symmSuccess;
     for (symm_memrec *r = l->pending_first; r && bad; r = r->next) r->painted = 0;
     return symm_coll_barrier(l->set->comm, l->stream); /* whatever this rank could paint */
@@ -202,7 +197,7 @@ static int spot_good(const symm_memlanes *s, int zone, const symm_piece *p, char
 static int all_good(symm_memlanes *s, char *text, size_t cap) {
     symm_piece p;
     for (int i = 0; i < s->guard->n; i++)
-        if (!symm_memmark_soon(s->comm, &s->guard->lanes[i].painted, WAIT_MS)) {
+        if (!symm_memmark_soon(s->comm, &s->guard->lanes[i].painted, SYMM_MEMGUARD_WAIT_MS)) {
             SYMM_INFO("guard mode: the lanes of heap %s are not looked at: the stream of lane %d "
                       "has not come to what it was to paint",
                       s->heap->name, i);

@@ -89,17 +89,20 @@ static int by_offset(const void *a, const void *b) {
     return x->off < y->off ? -1 : x->off > y->off;
 }
 
+/* Guard mode: by the plans' own lists, which tell blocks from what is behind them. */
 static size_t spans_of(const symm_memregion *r, span *out) {
+    const int guard = r->set->guard != NULL;
     size_t n = 0;
     uint64_t off, bytes;
     for (const symm_memplan *p = r->set->plans; p; p = p->next) {
         if (p->region != r || !p->held) continue;
         for (int z = 0; z < SYMM_MEM_ZONES; z++)
-            for (int k = 0; symm_gplan_piece(p->points, z, k, &off, &bytes); k++, n++)
+            for (int k = 0; !guard && symm_gplan_piece(p->points, z, k, &off, &bytes); k++, n++)
                 if (out) out[n] = (span){off, off + bytes};
         for (int i = 0; i < p->nblocks; i++) {
-            if (p->blocks[i].no >= 0) continue;
-            if (out) out[n] = (span){p->blocks[i].off, p->blocks[i].off + p->blocks[i].bytes};
+            const symm_memblock *b = &p->blocks[i];
+            if (b->no >= 0 && !guard) continue;
+            if (out) out[n] = (span){b->at, b->at + b->bytes - b->red};
             n++;
         }
     }
@@ -279,7 +282,7 @@ static symmResult_t find_access(const symm_memlane *l, const void *ptr, int rank
     for (const symm_memplan *p = s->plans; p; p = p->next)
         for (int i = p->nblocks; off != SYMM_NO_OFFSET && i-- > 0;) {
             const symm_memblock *b = &p->blocks[i];
-            if (off - b->off >= b->bytes) continue;
+            if (off - b->off >= b->bytes - b->red) continue;
             *allowed = !b->access.some || rank == s->comm->rank ||
                        (b->access.ranks[rank / 64] >> (rank % 64) & 1);
             return symmSuccess;
