@@ -452,6 +452,34 @@ static void poison_is_there_before_a_peer_writes(void) {
     ranks(16 * LK_MB, painted_in_time);
 }
 
+/* Rank 0 takes memory, of the heap and then of what the lanes hold, that the others have taken, and written to, before. */
+static void late_taker(lk *k, void *arg) {
+    job *j = arg;
+    char *p[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        const size_t bytes = i ? 3000 : 20000;
+        for (int late = 0; late < 2; late++) {
+            if ((k->rank == 0) == late) {
+                T_OK(symmLaneTrim(k->heap, NULL));
+                p[i] = lk_sym(k->lane[0], bytes);
+            }
+            if (k->rank == 1 && !late) {
+                lk_fill(k->stream[0], at_rank(k, p[i], 0), bytes, 6);
+                T_OK(symmStreamSynchronize(k->stream[0]));
+            }
+            meet(j);
+        }
+        alike(k, j, p[i]);
+        if (k->rank == 0) lk_check(k->stream[0], p[i], bytes, 6);
+        T_OK(symmHeapCheck(k->heap));
+    }
+    T_EQ(lk_info(k->lane[0]).symReserved, 32 * LK_KB); /* both are of one piece */
+    lk_free(k->lane[0], p[0]), lk_free(k->lane[0], p[1]);
+}
+static void a_peer_may_have_its_block_earlier(void) {
+    ranks(4 * LK_MB, late_taker);
+}
+
 /* What a peer writes behind the block of rank 0, and into what all have freed. */
 static void peers_damage(lk *k, void *arg) {
     job *j = arg;
@@ -459,6 +487,7 @@ static void peers_damage(lk *k, void *arg) {
     char *p = lk_sym(k->lane[0], 5000), *theirs = at_rank(k, p, 0);
     const uint64_t off = alike(k, j, p);
     char text[64];
+    T_OK(symmBarrier(k->comm, k->stream[0])); /* it is painted */
     if (k->rank == 1) write_byte(k->stream[0], theirs + 5000);
     T_OK(symmBarrier(k->comm, k->stream[0]));
     if (k->rank == 0) {
@@ -515,4 +544,5 @@ T_MAIN(T(an_overrun_of_one_byte_is_told_by_the_free), T(all_that_lies_behind_a_b
        T(random_work_is_no_damage), T(a_graph_looks_where_it_frees),
        T(a_graphs_look_is_before_the_next_block), T(a_block_that_a_graph_left_is_looked_at),
        T(peers_that_are_late_do_no_damage), T(poison_is_there_before_a_peer_writes),
-       T(what_peers_damage_is_found), T(no_memory_for_the_guard_is_told))
+       T(a_peer_may_have_its_block_earlier), T(what_peers_damage_is_found),
+       T(no_memory_for_the_guard_is_told))

@@ -175,9 +175,9 @@ symmResult_t symm_memguard_heard(symm_memlane *l) {
 
 /* ---- all of them ----------------------------------------------------------------------------------------- */
 
-/* The record is not there where the piece is none of a block. */
-static int spot_good(const symm_memlanes *s, int zone, const symm_piece *p, char *text,
-                     size_t cap) {
+/* together: all ranks are at the same call. Else a peer may have taken a SYM block already that is free here, and write to it. */
+static int spot_good(const symm_memlanes *s, int zone, const symm_piece *p, int together,
+                     char *text, size_t cap) {
     const uint64_t off = symm_mempool_bytes(p->off), bytes = symm_mempool_bytes(p->bytes);
     const symm_memrec *r = p->used ? symm_memtable_find(&s->table, off) : NULL;
     uint64_t at;
@@ -188,13 +188,14 @@ static int spot_good(const symm_memlanes *s, int zone, const symm_piece *p, char
     }
     if (p->used ? !r || r->state != SYMM_REC_KEPT || !r->painted : s->guard->unpainted[zone])
         return 1;
+    if (!together && !is_alone(s, zone)) return 1;
     if (is_poison(s, off, bytes, &at)) return 1;
     say_late(s, at, text, cap);
     return 0;
 }
 
 /* 0 and where the first damage is. What is painted must have been: else nothing is looked at. */
-static int all_good(symm_memlanes *s, char *text, size_t cap) {
+static int all_good(symm_memlanes *s, int together, char *text, size_t cap) {
     symm_piece p;
     for (int i = 0; i < s->guard->n; i++)
         if (!symm_memmark_soon(s->comm, &s->guard->lanes[i].painted, SYMM_MEMGUARD_WAIT_MS)) {
@@ -205,19 +206,19 @@ static int all_good(symm_memlanes *s, char *text, size_t cap) {
         }
     for (int z = 0; z < SYMM_MEM_ZONES; z++)
         for (uint64_t at = 0; symm_place_at(s->pool[z].place, at, &p); at = p.off + p.bytes)
-            if (!spot_good(s, z, &p, text, cap)) return 0;
+            if (!spot_good(s, z, &p, together, text, cap)) return 0;
     return 1;
 }
 
 symmResult_t symm_memguard_check(symm_heap *h) {
     char text[256];
     for (symm_memlanes *s = h->comm->memlanes; s; s = s->next)
-        if (s->heap == h && s->guard && !all_good(s, text, sizeof text))
+        if (s->heap == h && s->guard && !all_good(s, 1, text, sizeof text))
             return SYMM_ERR(symmInvalidUsage, "%s", text);
     return symmSuccess;
 }
 
 void symm_memguard_look(symm_memlanes *s) {
     char text[256];
-    if (!all_good(s, text, sizeof text)) symm_guard_remember(s->heap, text);
+    if (!all_good(s, 0, text, sizeof text)) symm_guard_remember(s->heap, text);
 }
