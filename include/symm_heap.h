@@ -38,7 +38,7 @@ typedef struct {
     uint64_t
         chunk; /* memory comes in pieces of at most this size, a multiple of the granularity; 0: 64 MiB */
     int32_t
-        guard; /* 1: poison freed blocks, check red zones (in arenas too, not inside lanes and graphs); SYMM_HEAP_GUARD=1 does so for all heaps */
+        guard; /* 1: poison freed blocks, check red zones, in arenas, lanes and graphs too (symm_arena.h, symm_lane.h); SYMM_HEAP_GUARD=1 does so for all heaps */
     int32_t pad;
     const char *name; /* copied; shown in errors and dumps */
 } symmHeapConfig_t;
@@ -65,7 +65,8 @@ SYMM_API symmResult_t symmHeapTrim(symmHeap_t heap, uint64_t keep, uint64_t *fre
 SYMM_API symmResult_t symmHeapCollect(symmHeap_t heap);
 /* symmMismatch on every rank, naming sequence, sizes and call site of the first call on SYM that differs, if one does; of a call of long ago, between which
  * calls it lies. Then the same for the stripes of symmetric arenas (symm_arena.h), naming one: no thread uses them meanwhile. In guard mode all red
- * zones and all free memory are looked at too, also inside arenas (symmInvalidUsage: damage); other threads may allocate and free LOCAL blocks meanwhile. [collective] */
+ * zones and all free memory are looked at too, also inside arenas, and those of lanes if their streams come within a second to what they were given
+ * (symmInvalidUsage: damage); other threads may allocate and free LOCAL blocks meanwhile. [collective] */
 SYMM_API symmResult_t symmHeapCheck(symmHeap_t heap);
 
 #define SYMM_ALLOC_SYM   0u /* equal offsets on all ranks; every rank makes the same call */

@@ -11,6 +11,15 @@
  * communicator on the lane's stream; it counts as a call of the communicator there. Then and only then ranks wait for each other.
  * LOCAL blocks: this rank's own order. A peer that was sent a symmRef must have ended before the free, as with any memory.
  *
+ * Guard mode of the heap (symm_heap.h): behind each block is a red zone, which no question counts, and freed blocks are poisoned; offsets differ from those
+ * without it, alike on all ranks. symmFreeAsync waits for the lane's stream and looks at the red zone: symmInvalidUsage naming the first byte that was
+ * written; the block is freed all the same. A block that was written after its free is found where it is handed out again (LOCAL, or one rank), where
+ * the lanes give memory back (the same), and by symmHeapCheck, which tells of all three and looks at the red zones of blocks that live. A stream that
+ * stands still is waited for no longer than a second, and what was to be looked at is not. An epoch takes two barriers then, and no collective spares one.
+ * Graphs: blocks that are captured have a red zone; what was written there is told by an eager free of a block that outlives its graph, and on the
+ * host backend, where its own graph frees it, by symmHeapCheck after the launch.
+ * Not looked at: explicit nodes, frees in another graph, writes into a graph's memory after the free.
+ *
  * Thread rule: use of the communicator, one thread at a time. Not between symmGroupStart and symmGroupEnd (symmInvalidUsage): what the
  * group has queued is on no stream yet; but for symmLaneAlias and symmPlanUpload where that is collective. Conventions as in symm.h. */
 #ifndef SYMM_LANE_H_

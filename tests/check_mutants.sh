@@ -155,6 +155,26 @@ arena-guard-judges-what-is-not-over|src/host/arena_guard.c|/if (!over) darken/d|
 arena-guard-paints-what-is-not-over|src/host/arena_guard.c|s/if (!dark) look_and_paint/look_and_paint/|plain|unit_gpu_guard|what_cannot_be_waited_for_is_left_alone
 arena-guard-shows-what-is-being-taken|src/host/arena_guard.c|s/if (!room .. tag & TAG_BUSY) return 0;/if (!room) return 0;/|plain|unit_gpu_guard|a_block_that_is_taken_or_freed_is_passed_over
 arena-guard-looks-once-on-gpus|src/host/arena_guard.c|s/if (good .. locked) return good;/return good;/|plain|unit_gpu_guard|a_check_beside_other_calls_finds_nothing
+guard-lane-overrun-unseen|src/host/memlane_guard.c|s/!is_red(s, r, &at)) {/0) {/|plain|unit_lane_guard|an_overrun_of_one_byte_is_told_by_the_free
+guard-lane-nothing-poisoned|src/host/memlane_guard.c|s/r->painted = is_alone(s, r->zone) \&\&/r->painted = 0 \&\&/|plain|unit_lane_guard|a_write_after_the_free_is_found
+guard-lane-poison-under-a-late-peer|src/host/memlane_guard.c|s/return zone == SYMM_MEM_LOCAL.*/return zone >= 0;/|plain|unit_lane_guard|peers_that_are_late_do_no_damage
+guard-lane-poison-over-a-peers-write|src/host/memlane_guard.c|s/return symm_coll_barrier(l->set->comm, l->stream);.*/return symmSuccess;/|plain|unit_lane_guard|poison_is_there_before_a_peer_writes
+guard-lane-spares-a-barrier|src/host/memlane_pool.c|s/if (l->set->guard) return; .*//|plain|unit_lane_guard|peers_that_are_late_do_no_damage
+guard-lane-red-zone-comes-late|src/host/memlane_guard.c|/SYMM_TRY(symm_memmark_follow/d|plain|unit_lane_guard|a_red_zone_never_comes_late
+guard-lane-judges-what-is-not-painted|src/host/memlane_guard.c|/^static int all_good/,/^}/s/if (!symm_memmark_soon(/if (0 \&\& !symm_memmark_soon(/|plain|unit_lane_guard|poison_comes_behind_the_work
+guard-lane-unpainted-bytes-judged|src/host/memlane_pool.c|s/l->set->guard->unpainted\[r->zone\] = 1;/;/|plain|unit_gpu_lane_guard|a_driver_that_fails_is_no_damage
+guard-lane-query-reaches-the-red-zone|src/host/memlane.c|/in its red zone/d|plain|unit_lane_guard|questions_do_not_see_what_lies_behind
+guard-lane-pool-unseen|src/host/memlane_guard.c|s/: s->guard->unpainted\[zone\])/: 1)/|plain|unit_lane_guard|a_write_after_the_free_is_found
+guard-lane-leaves-unseen|src/host/memlane.c|s/if (s->guard) symm_memguard_look(s);//|plain|unit_lane_guard|what_leaves_the_lanes_is_looked_at
+guard-lane-handed-out-unseen|src/host/memlane_guard.c|/^symmResult_t symm_memguard_taken/,/^}/s/symm_guard_note(s->heap, text);/;/|plain|unit_lane_guard|a_write_after_the_free_is_found
+guard-graph-overrun-unseen|src/host/memplan_guard.c|s/symm_guard_note(w->heap, text);/;/|plain|unit_lane_guard|a_graph_looks_where_it_frees
+guard-graph-look-behind-the-free|src/host/memplan.c|/^static symmResult_t guard_free/,/^}/s/return symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, point);/return symmSuccess;/|plain|unit_lane_guard|a_graphs_look_is_before_the_next_block
+guard-graph-left-block-unseen|src/host/memplan.c|s/l->set->guard ? symm_memguard_left/0 ? symm_memguard_left/|plain|unit_lane_guard|a_block_that_a_graph_left_is_looked_at
+guard-graph-launch-not-waited-for|src/host/memplan_guard.c|s/ .. !has_run(p->region)//|plain|unit_lane_guard|a_block_that_a_graph_left_is_looked_at
+guard-graph-used-counts-red-zones|src/host/memplan_mem.c|s/b->at + b->bytes - b->red}/b->at + b->bytes}/|plain|unit_lane_guard|a_graph_looks_where_it_frees
+guard-graph-nothing-painted|src/host/memplan_guard.c|s/symm_memguard_paint(l, b->off + asked, b->red, 0)/symmSuccess/|plain|unit_gpu_lane_guard|a_block_that_a_graph_left_is_looked_at
+guard-lane-piece-judged-under-a-peer|src/host/heap_block.c|s/if (!shared \&\& !symm_guard_intact/if (!symm_guard_intact/|plain|unit_lane_guard|a_peer_may_have_its_block_earlier
+guard-lane-trim-judges-what-a-peer-has|src/host/memlane_guard.c|s/if (!together .. !is_alone(s, zone)) return 1;//|plain|unit_lane_guard|a_peer_may_have_its_block_earlier
 collect-takes-what-one-rank-has|src/host/heap_tidy.c|s/r < c->nranks \&\& in; r++) in = has/r < 1; r++) in = has/|plain|unit_heap_tidy|collect_returns_what_every_rank_has
 window-grows-over-its-neighbour|src/host/space.c|s/slot->next ? slot->next->off : s->stride/s->stride/|plain|fault_window_grow|a_window_moves_where_addresses_are_taken
 staging-leaves-scratch|src/host/plan_gpu.c|s/(int)(warps \* rows <= each ? warps : .*/(int)warps;/|plain|unit_plan|every_call_has_a_gpu_kernel

@@ -22,7 +22,7 @@ typedef struct {
     uint64_t unit, units;
     size_t bytes;
     unsigned flags;
-    int id, region, live;
+    int id, region, live, red;
     unsigned streams; /* that have used it since it began to live */
     _Atomic int begun;
     int rank, n; /* n 1: LOCAL */
@@ -49,6 +49,7 @@ typedef struct {
     int launches, refused, frees, aliased;
 } model;
 
+static int guard;
 static _Atomic int aliased; /* graphs with addresses of their own, in all games */
 static _Atomic int *owner;  /* [rank][unit]: uses to come to an end; 0: free */
 
@@ -172,6 +173,7 @@ static void capture_block(model *m, slot *s, int leave) {
     const unsigned flags = draw_flags(m);
     const size_t bytes = draw_bytes(m);
     block *b = new_block(m, s->region, lk_alloc(lane, bytes, flags), bytes, flags);
+    b->red = guard;
     begin(on, b);
     if (leave) {
         s->left[s->nleft++] = b;
@@ -244,9 +246,13 @@ static void make_nodes(model *m, slot *s) {
     add_node(m, s);
 }
 
+/* With what lies behind it in guard mode, of captured blocks. */
+static uint64_t end_of(const block *b) {
+    return b->unit + (b->red ? symm_round_up(b->bytes + 256, 256) / UNIT : b->units);
+}
+
 static int overlap(const block *a, const block *b) {
-    return !((a->flags | b->flags) & SYMM_ALLOC_KEEP) && a->unit < b->unit + b->units &&
-           b->unit < a->unit + a->units;
+    return !((a->flags | b->flags) & SYMM_ALLOC_KEEP) && a->unit < end_of(b) && b->unit < end_of(a);
 }
 
 static int lies_under(const slot *s, const block *b) {
@@ -431,6 +437,7 @@ static void step(model *m) {
         trim(m, s->lane);
     } else if (what < 86) {
         T_OK(symmHeapCollect(m->k.heap));
+        T_OK(symmHeapCheck(m->k.heap));
         if (m->k.lane[0] && one_in(m, 2))
             T_OK(symmLaneAlias(m->k.lane[0], one_in(m, 3) ? 0 : 4 << 20));
     } else if (what < 94) {
@@ -454,6 +461,7 @@ static void end_all(model *m) {
         if (m->k.lane[l]) T_OK(symmLaneDestroy(m->k.lane[l]));
     for (int s = 0; s < STREAMS; s++) T_OK(symmStreamSynchronize(m->stream[s]));
     T_OK(symmHeapCollect(m->k.heap));
+    T_OK(symmHeapCheck(m->k.heap));
     T_OK(symmHeapQuery(m->k.heap, &i));
     T_EQ(i.symUsed + i.localUsed + i.limbo, 0);
     for (uint64_t u = 0; u < UNITS; u++) T_EQ(atomic_load(unit(m->k.rank, u)), 0);
@@ -492,6 +500,7 @@ static void games(int n, int rounds, int steps) {
     const char *seed = getenv("T_SEED");
     T_EXPECT_WARNINGS();
     lk_env();
+    setenv("SYMM_HEAP_GUARD", guard ? "1" : "0", 1);
     owner = calloc((size_t)n * UNITS, sizeof *owner);
     T_CHECK(owner != NULL);
     for (int i = 0; i < rounds; i++) {
@@ -512,4 +521,11 @@ static void random_graphs_of_two_ranks(void) {
     games(2, T_TSAN || T_ASAN ? 2 : 6, 400);
 }
 
-T_MAIN(T(random_graphs_of_one_rank), T(random_graphs_of_two_ranks))
+/* None of it is damage, and nothing that is painted comes into a block. */
+static void random_graphs_in_guard_mode(void) {
+    guard = 1;
+    games(1, T_TSAN || T_ASAN ? 2 : 6, 800);
+    games(2, T_TSAN || T_ASAN ? 1 : 4, 400);
+}
+
+T_MAIN(T(random_graphs_of_one_rank), T(random_graphs_of_two_ranks), T(random_graphs_in_guard_mode))

@@ -223,7 +223,11 @@ symmResult_t symm_heap_more(symm_heap *h, symmResult_t mine, symm_more more, con
     if (!mine) mine = symm_growth_prepare(&g);
     symmResult_t r = grow(h, mine, &g, &p, more, &local_extent);
     symm_growth_end(&g, !r);
-    if (!r) r = keep(&p, local_extent);
+    if (!r) {
+        r = keep(&p, local_extent);
+        /* Peers write here as soon as they go on: not before it is painted. */
+        if (h->guard) r = symm_comm_agree(h->comm, r, stage);
+    }
     free(p.parts);
     free(p.zoned);
     return r;

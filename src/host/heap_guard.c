@@ -13,6 +13,10 @@ static int paint_of(int poison) {
     return poison ? POISON : RED;
 }
 
+int symm_guard_byte(int poison) {
+    return paint_of(poison);
+}
+
 static void paint_gpu(symm_heap *h, char *at, uint64_t bytes, int value) {
     const symm_vmm *v = h->comm->vmm;
     unsigned char ends[2 * SYMM_RED_ZONE];

@@ -172,6 +172,8 @@ symm_part symm_heap_next_tract(const symm_heap *h, int zone, uint64_t at);
 symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off);
 
 /* ---- heap_guard.c; heap.h has what paints ---- */
+/* What red zones, or poison, are painted with. */
+int symm_guard_byte(int poison);
 /* Walks all blocks and holes, while other threads take and give LOCAL ones; symmInvalidUsage naming the first damage, of now or before. */
 symmResult_t symm_guard_check(symm_heap *h);
 

@@ -296,9 +296,9 @@ static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site)
     SYMM_TRY(meet(h, status, 0, 0, collecting));
     SYMM_TRY(collect_all(h, &blocks, site, &soft));
     collect_local(h, site);
-    if (!apart) return symmSuccess;
-    SYMM_TRY(collect_all(h, &tracts, site, &soft));
-    return symm_comm_agree(h->comm, soft, collecting);
+    if (apart) SYMM_TRY(collect_all(h, &tracts, site, &soft));
+    /* Guard mode: no peer writes into what this rank paints still. */
+    return apart || h->guard ? symm_comm_agree(h->comm, soft, collecting) : symmSuccess;
 }
 
 /* ---- public ------------------------------------------------------------------------------------------------------------ */
@@ -313,6 +313,7 @@ typedef struct {
 
 static symmResult_t check(symm_heap *h, symmResult_t status) {
     if (!status && h->guard) status = symm_guard_check(h);
+    if (!status && h->guard) status = symm_memguard_check(h);
     return meet(h, status, 0, 1, "checking a heap");
 }
 

@@ -25,8 +25,9 @@ static int inside(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes, int
             continue;
         const symm_memrec *r = symm_memtable_find(&s->table, symm_mempool_bytes(piece.off));
         if (!r || r->state != SYMM_REC_LIVE) return 0;
+        if (off - r->off >= r->bytes - r->red) return 0; /* in its red zone */
         *begin = r->off;
-        *bytes = r->bytes;
+        *bytes = r->bytes - r->red;
         *lane = r->lane;
         return 1;
     }
@@ -35,6 +36,7 @@ static int inside(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes, int
 
 static void end_set(symm_memlanes *s) {
     symm_memlate_end(s);
+    symm_memguard_end(s);
     for (int z = 0; z < SYMM_MEM_ZONES; z++) symm_mempool_end(&s->pool[z]);
     symm_memtable_end(&s->table);
     free(s->lanes);
@@ -63,9 +65,15 @@ static symmResult_t new_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **
     s->heap = heap;
     s->handle = handle;
     s->comm = symm_heap_comm(heap);
+    symmResult_t r = symm_memguard_new(s);
+    if (r) {
+        free(s);
+        return r;
+    }
     for (int z = 0; z < SYMM_MEM_ZONES; z++)
         if (!(s->pool[z].place = SYMM_FAIL_ALLOC(memlane_pool, symm_place_new(SYMM_PLACE_FIRST)))) {
             for (int k = 0; k < z; k++) symm_mempool_end(&s->pool[k]);
+            symm_memguard_end(s);
             free(s);
             return SYMM_ERR(symmOutOfMemory, "no memory for a lane's pool");
         }
@@ -144,6 +152,7 @@ static symmResult_t add_lane(symm_memlanes *s, symmStream_t stream, symm_memlane
         SYMM_FAIL_ALLOC(memlane_list, realloc(s->lanes, ((size_t)s->made + 1) * sizeof *lanes));
     if (!lanes) return SYMM_ERR(symmOutOfMemory, "no memory for a lane");
     s->lanes = lanes;
+    if (s->guard) SYMM_TRY(symm_memguard_add(s));
     symm_memlane *l = SYMM_FAIL_ALLOC(memlane_alloc, calloc(1, sizeof *l));
     if (!l) return SYMM_ERR(symmOutOfMemory, "no memory for a lane");
     l->set = s;
@@ -241,7 +250,7 @@ static symmResult_t hand_over(symm_memlane *l, const void *site) {
         return SYMM_ERR(symmInvalidUsage,
                         "symmLaneDestroy: %llu bytes of this heap's lanes and %d blocks of graphs "
                         "are allocated and lane %d is the last one",
-                        (unsigned long long)s->live, symm_memplan_live(s), l->ordinal);
+                        (unsigned long long)(s->live - s->red), symm_memplan_live(s), l->ordinal);
     }
     for (int z = 0; z < SYMM_MEM_ZONES; z++) SYMM_TRY(symm_memlane_flush(l, z));
     if (heir) return inherit(l, heir);
@@ -251,6 +260,7 @@ static symmResult_t hand_over(symm_memlane *l, const void *site) {
     symm_memmark_end(s->comm, &now);
     if (!r) r = symm_memlate_reach(s, NULL);
     SYMM_TRY(r);
+    if (s->guard) symm_memguard_look(s);
     while (l->pending_first) { /* local work on it has ended; limbo waits for the peers' */
         symm_memrec *m = l->pending_first;
         l->pending_first = m->next;
@@ -332,14 +342,16 @@ static void count_taken(symm_memlane *l, symm_memrec *r) {
 
 static void note(symm_memlane *l, const symm_memrec *r, int freed, const void *site) {
     if (r->zone == SYMM_MEM_SYM)
-        symm_heap_note(l->set->heap, freed, r->bytes, l->ordinal, r->off, site);
+        symm_heap_note(l->set->heap, freed, r->bytes - r->red, l->ordinal, r->off, site);
 }
 
-static symmResult_t alloc_now(symm_memlane *l, uint64_t bytes, int zone, const void *site,
+static symmResult_t alloc_now(symm_memlane *l, uint64_t asked, int zone, const void *site,
                               uint64_t *off) {
     symm_memrec *r;
+    const uint64_t bytes = l->set->guard ? asked + SYMM_MEMLANE_RED : asked;
     if (zone == SYMM_MEM_SYM) symm_memlane_observe(l);
-    SYMM_TRY(symm_mempool_take(l, zone, bytes, site, &r));
+    SYMM_TRY(symm_mempool_take(l, zone, symm_round_up(bytes, symm_memlane_unit(bytes)), site, &r));
+    if (__builtin_expect(l->set->guard != NULL, 0)) SYMM_TRY(symm_memguard_taken(l, r, asked));
     count_taken(l, r);
     note(l, r, 0, site);
     *off = r->off;
@@ -363,9 +375,8 @@ static symmResult_t alloc(symm_memlane *l, size_t bytes, unsigned flags, const v
     const int zone = flags & SYMM_ALLOC_LOCAL ? SYMM_MEM_LOCAL : SYMM_MEM_SYM;
     SYMM_TRY(check_alloc(bytes, flags));
     SYMM_TRY(symm_mem_state(l->set->comm, l->stream, &st));
-    if (st.how == SYMM_STREAM_CAPTURED)
-        return symm_memplan_alloc(l, &st, symm_round_up(bytes, SYMM_PLACE_UNIT), flags, site, off);
-    return alloc_now(l, symm_round_up(bytes, symm_memlane_unit(bytes)), zone, site, off);
+    if (st.how == SYMM_STREAM_CAPTURED) return symm_memplan_alloc(l, &st, bytes, flags, site, off);
+    return alloc_now(l, bytes, zone, site, off);
 }
 
 symmResult_t symmAllocAsync(symmLane_t lane, size_t bytes, unsigned flags, void **ptr) {
@@ -394,7 +405,7 @@ static void push_pending(symm_memlane *l, symm_memrec *r) {
 static symmResult_t bad_free(const symm_memlane *l, const symm_memrec *r, const void *ptr) {
     return SYMM_ERR(symmInvalidArgument,
                     "symmFreeAsync: ptr=%p (%llu bytes, lane %d) is freed already", ptr,
-                    (unsigned long long)r->bytes, l->ordinal);
+                    (unsigned long long)(r->bytes - r->red), l->ordinal);
 }
 
 static symmResult_t free_now(symm_memlane *l, uint64_t off, const void *ptr, const void *site) {
@@ -404,7 +415,9 @@ static symmResult_t free_now(symm_memlane *l, uint64_t off, const void *ptr, con
     if (__builtin_expect(r->state != SYMM_REC_LIVE, 0)) return bad_free(l, r, ptr);
     const int zone = r->zone;
     symm_memlane *from = s->lanes[r->lane];
+    symmResult_t found = symmSuccess;
     if (from != l) SYMM_TRY(symm_memlane_limit(l, zone, r->bytes, 0));
+    if (__builtin_expect(s->guard != NULL, 0)) SYMM_TRY(symm_memguard_freed(l, r, &found));
     if (from) from->zone[zone].live -= r->bytes;
     s->live -= r->bytes;
     l->frees++;
@@ -415,7 +428,7 @@ static symmResult_t free_now(symm_memlane *l, uint64_t off, const void *ptr, con
         symm_memlane_observe(l);
         push_pending(l, r);
     }
-    return symmSuccess;
+    return found;
 }
 
 static symmResult_t free_any(symm_memlane *l, void *ptr, const void *site) {

@@ -35,6 +35,8 @@ static inline uint64_t symm_memlane_unit(uint64_t bytes) {
     return bytes < SYMM_MEMLANE_SMALL ? SYMM_MEMLANE_UNIT : SYMM_PLACE_UNIT;
 }
 
+enum { SYMM_MEMLANE_RED = 256 }; /* guard mode: bytes behind a block, at least */
+
 enum { SYMM_REC_LIVE, SYMM_REC_KEPT, SYMM_REC_PENDING };
 
 typedef struct symm_memrec {
@@ -43,6 +45,8 @@ typedef struct symm_memrec {
     struct symm_memrec *next;
     int lane; /* ordinal of the lane that took it */
     uint8_t zone, state;
+    /* Guard mode. red: the last of its bytes, behind those that were asked for. painted: LIVE these, KEPT all of it */
+    uint16_t red : 15, painted : 1;
 } symm_memrec;
 
 /* Records by offset. */
@@ -88,6 +92,17 @@ typedef struct {
     uint64_t ranks[(SYMM_MAX_RANKS + 63) / 64];
 } symm_memaccess;
 
+/* Guard mode: what lanes have painted in their streams. */
+typedef struct {
+    struct symm_memguarded {
+        symm_memmark painted; /* behind the last of it */
+        symm_memmark now;     /* the end that was waited for last */
+        int stands;           /* and that was not reached in time */
+    } * lanes;                /* by ordinal, of those that have ended too */
+    int n;
+    int unpainted[SYMM_MEM_ZONES]; /* the pool has bytes that could not be painted */
+} symm_memguard;
+
 struct symm_memlane;
 struct symm_memplan;
 
@@ -102,6 +117,8 @@ typedef struct symm_memlanes {
     symm_mempool pool[SYMM_MEM_ZONES];
     symm_memtable table;
     uint64_t live;              /* eager blocks */
+    uint64_t red;               /* of them, in red zones */
+    symm_memguard *guard;       /* NULL: not in guard mode */
     struct symm_memplan *plans; /* newest first */
     struct symm_memregion *regions;
     struct symm_memlate *lates; /* memplan_late.c */
@@ -111,6 +128,7 @@ typedef struct symm_memlanes {
 
 typedef struct {
     uint64_t live, kept, pending; /* bytes */
+    uint64_t red;                 /* of those live, in red zones */
     uint64_t peak, peak_before;   /* most live in this window and the one before */
     uint64_t calls;               /* in this window */
     uint64_t gave;                /* pool.gives when this lane last gave; 0 never */
@@ -206,7 +224,35 @@ symmResult_t symm_memmark_set(symm_comm *c, symm_memmark *m, symmStream_t stream
 symmResult_t symm_memmark_follow(symm_comm *c, const symm_memmark *m, symmStream_t stream);
 /* Waits here until the mark is reached. */
 symmResult_t symm_memmark_reach(symm_comm *c, const symm_memmark *m);
+/* The same for so many ms at most: 1 if it is reached. */
+int symm_memmark_soon(symm_comm *c, const symm_memmark *m, int ms);
 void symm_memmark_end(symm_comm *c, symm_memmark *m);
+
+/* ---- memlane_guard.c: where the set has a guard ----------------------------------------------------------- */
+
+/* The set gets one if its heap is in guard mode. */
+symmResult_t symm_memguard_new(symm_memlanes *s);
+/* Room for one lane more. */
+symmResult_t symm_memguard_add(symm_memlanes *s);
+void symm_memguard_end(symm_memlanes *s);
+/* The lane has got r, of which `asked` bytes are the caller's: looks whether what is there was written after it was freed, and paints what is behind.
+ * An error: the lane keeps r. */
+symmResult_t symm_memguard_taken(symm_memlane *l, symm_memrec *r, uint64_t asked);
+/* r is about to be freed on the lane: what is behind it is looked at (*found: damage, which has been told), and it is poisoned where its free here is
+ * its free everywhere. An error: nothing has changed. */
+symmResult_t symm_memguard_freed(symm_memlane *l, symm_memrec *r, symmResult_t *found);
+/* In the order of the lane's stream, or as a part of what it captures. */
+symmResult_t symm_memguard_paint(const symm_memlane *l, uint64_t off, uint64_t bytes, int poison);
+/* Whether the lane's stream has done what it was given; off is for the log. It is waited for, but not for ever, for it may wait for what the caller does
+ * next; and once only: while it stands where it was found standing no call waits again. */
+enum { SYMM_MEMGUARD_WAIT_MS = 1000 };
+int symm_memguard_caught_up(symm_memlane *l, uint64_t off);
+/* Every rank has freed what is pending, and the lane's stream is behind that: poisons it, and lets the ranks meet once more. */
+symmResult_t symm_memguard_heard(symm_memlane *l);
+/* symmInvalidUsage naming damage to eager blocks, or to memory of the heap's lanes that is no block's. */
+symmResult_t symm_memguard_check(symm_heap *h);
+/* The same where memory is about to leave the lanes; it is noted for symmHeapCheck. */
+void symm_memguard_look(symm_memlanes *s);
 
 /* ---- memplan.c: what is captured. memplan.h has the rest -------------------------------------------------- */
 

@@ -47,6 +47,7 @@ static void keep_until(symm_memlane *l, uint64_t heard) {
 
 void symm_memlane_observe(symm_memlane *l) {
     const symm_comm *c = l->set->comm;
+    if (l->set->guard) return; /* poison is put between two barriers: symm_memguard_heard */
     if (!l->pending_first || c->heard_stream != l->stream || !c->heard_any) return;
     if (l->pending_first->stamp >= c->heard) return;
     keep_until(l, c->heard);
@@ -57,6 +58,7 @@ symmResult_t symm_memlane_close(symm_memlane *l) {
     symm_memlane_observe(l);
     if (!l->pending_first) return symmSuccess;
     SYMM_TRY(symm_coll_barrier(l->set->comm, l->stream));
+    if (l->set->guard) SYMM_TRY(symm_memguard_heard(l));
     keep_until(l, UINT64_MAX);
     l->epochs++;
     return symmSuccess;
@@ -98,6 +100,7 @@ static void give(symm_memlane *l, symm_memrec *r) {
     symm_mempool *p = &l->set->pool[r->zone];
     p->given[p->ngiven++ % SYMM_MEMLANE_GIVEN] =
         (symm_memgiven){r->off, r->bytes, p->gives, l->ordinal};
+    if (l->set->guard && !r->painted) l->set->guard->unpainted[r->zone] = 1;
     symm_place_give(p->place, symm_mempool_fine(r->off));
     symm_memtable_drop(&l->set->table, r);
 }

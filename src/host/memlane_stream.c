@@ -1,5 +1,8 @@
 /* memlane_stream.c - streams as lanes see them, on both backends: captured or not, marked, followed. The communicator's thread. GPUs: the
  * communicator's context is made current where the call needs one; what asks for the capture needs none. */
+#include <unistd.h>
+
+#include "../transport/wait.h"
 #include "comm.h"
 #include "gpu.h"
 #include "memlane.h"
@@ -106,6 +109,26 @@ symmResult_t symm_memmark_reach(symm_comm *c, const symm_memmark *m) {
     cu_result cu = symm_cu.cuEventSynchronize(m->event);
     symm_gpu_leave(&scope);
     return symm_cuda_error(cu, "waiting for a lane's work");
+}
+
+static int is_reached(symm_comm *c, const symm_memmark *m) {
+    symm_cuda_scope scope;
+    if (!c->cuda) return symm_order_reached(m->order);
+    if (symm_gpu_push(c, &scope)) return 0;
+    const cu_result cu = symm_cu.cuEventQuery(m->event);
+    symm_gpu_pop(c, &scope);
+    return cu == 0;
+}
+
+int symm_memmark_soon(symm_comm *c, const symm_memmark *m, int ms) {
+    enum { NAP_US = 50 };
+    const uint64_t until = symm_now_ns() + (uint64_t)ms * 1000000;
+    if (!m->seq) return 1;
+    while (!is_reached(c, m)) {
+        if (symm_now_ns() >= until) return 0;
+        usleep(NAP_US);
+    }
+    return 1;
 }
 
 void symm_memmark_end(symm_comm *c, symm_memmark *m) {

@@ -248,7 +248,8 @@ static symmResult_t not_there(const symm_memlanes *s, int own, uint64_t off, con
 
 void symm_memplan_note(const symm_memplan *p, int block, int freed, int lane, const void *site) {
     const symm_memblock *b = &p->blocks[block];
-    if (b->zone == SYMM_MEM_SYM) symm_heap_note(p->set->heap, freed, b->bytes, lane, b->off, site);
+    if (b->zone == SYMM_MEM_SYM)
+        symm_heap_note(p->set->heap, freed, b->bytes - b->red, lane, b->off, site);
 }
 
 symmResult_t symm_memplan_free_at(symm_memplan *p, int point, uint64_t off, const void *ptr,
@@ -283,13 +284,15 @@ symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *pt
                         "ptr=%p is not allocated: symmPlanLaunch has not launched its graph since "
                         "it was freed",
                         ptr);
+    const symmResult_t found =
+        l->set->guard ? symm_memguard_left(l, p, &p->blocks[block]) : symmSuccess;
     SYMM_TRY(symm_memlate_freed(p->region, &p->blocks[block], l));
     p->blocks[block].live = 0;
     p->nlive--;
     l->frees++;
     symm_memplan_note(p, block, 1, l->ordinal, site);
     symm_memplan_settle(p);
-    return symmSuccess;
+    return found;
 }
 
 /* ---- captured calls -------------------------------------------------------------------------------------- */
@@ -320,8 +323,10 @@ static symmResult_t plan_of(symm_memlanes *s, symmStream_t stream, const symm_me
     return r;
 }
 
-symmResult_t symm_memplan_alloc(symm_memlane *l, const symm_memstate *st, uint64_t bytes,
+symmResult_t symm_memplan_alloc(symm_memlane *l, const symm_memstate *st, uint64_t asked,
                                 unsigned flags, const void *site, uint64_t *off) {
+    const uint64_t bytes =
+        symm_round_up(l->set->guard ? asked + SYMM_MEMLANE_RED : asked, SYMM_PLACE_UNIT);
     symm_memplan *p;
     int point, block;
     SYMM_TRY(plan_of(l->set, l->stream, st, &p));
@@ -329,10 +334,21 @@ symmResult_t symm_memplan_alloc(symm_memlane *l, const symm_memstate *st, uint64
     SYMM_TRY(symm_memplan_settle_on(p, l));
     SYMM_TRY(symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, &point));
     SYMM_TRY(symm_memplan_place(p, l, point, bytes, flags, site, &block));
+    if (l->set->guard) SYMM_TRY(symm_memguard_captured(l, p, &p->blocks[block], asked));
     l->allocs++;
     *off = p->blocks[block].off;
     symm_memplan_note(p, block, 0, l->ordinal, site);
     return symmSuccess;
+}
+
+/* Guard mode: what the graph does with its own block comes before the free's point. What cannot be freed there is left to whoever says so. */
+static symmResult_t guard_free(symm_memplan *p, symm_memlane *l, uint64_t off, int *point) {
+    const int i = find_block(p, off);
+    const symm_memblock *b = i < 0 ? NULL : &p->blocks[i];
+    if (!b || !b->red || b->freed || !symm_gplan_follows(p->points, *point, b->from))
+        return symmSuccess;
+    SYMM_TRY(symm_memguard_uncaptured(l, p, b));
+    return symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, point);
 }
 
 symmResult_t symm_memplan_free(symm_memlane *l, const symm_memstate *st, uint64_t off,
@@ -343,6 +359,7 @@ symmResult_t symm_memplan_free(symm_memlane *l, const symm_memstate *st, uint64_
     if (p->lost) return no_memory();
     SYMM_TRY(symm_memplan_settle_on(p, l));
     SYMM_TRY(symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, &point));
+    if (l->set->guard) SYMM_TRY(guard_free(p, l, off, &point));
     SYMM_TRY(symm_memplan_free_at(p, point, off, ptr, site));
     l->frees++;
     return symmSuccess;
@@ -446,9 +463,9 @@ int symm_memplan_inside(void *set, uint64_t off, uint64_t *begin, uint64_t *byte
     for (const symm_memplan *p = s->plans; p; p = p->next)
         for (int i = p->nblocks; i-- > 0;) {
             const symm_memblock *b = &p->blocks[i];
-            if (off - b->off >= b->bytes) continue;
+            if (off - b->off >= b->bytes - b->red) continue;
             *begin = b->off;
-            *bytes = b->bytes;
+            *bytes = b->bytes - b->red;
             *lane = p->lane;
             return 1;
         }

@@ -64,6 +64,7 @@ typedef struct {
     uint64_t off, bytes;
     uint64_t at; /* the planner's: off, unless it is aliased */
     int zone;
+    uint32_t red;    /* guard mode: the last of bytes, behind those that were asked for */
     int no;          /* of the planner; -1: KEEP, a block of the heap's own */
     uint64_t serial; /* of the region's blocks */
     int from;        /* point */
@@ -167,6 +168,17 @@ int symm_memlate_open(const symm_memregion *r);
 symmResult_t symm_memlate_mark(symm_comm *c, symm_memmark *m, symmStream_t stream);
 /* The region ends. */
 void symm_memlate_leave(const symm_memregion *r);
+
+/* ---- memplan_guard.c: where the set has a guard ----------------------------------------------------------- */
+
+/* The block, of which `asked` bytes are the caller's, has just been captured on the lane: the graph paints what is behind. */
+symmResult_t symm_memguard_captured(symm_memlane *l, symm_memplan *p, symm_memblock *b,
+                                    uint64_t asked);
+/* A captured free of the plan's own block comes next on the lane: what its graph does before. */
+symmResult_t symm_memguard_uncaptured(symm_memlane *l, const symm_memplan *p,
+                                      const symm_memblock *b);
+/* An eager free of a block that outlived its graph: symmInvalidUsage naming what was written behind it. */
+symmResult_t symm_memguard_left(symm_memlane *l, const symm_memplan *p, const symm_memblock *b);
 
 /* ---- memplan_alias.c ------------------------------------------------------------------------------------- */
 

@@ -155,7 +155,7 @@ static symmResult_t still_live(const symm_memplan *p) {
                             "graph has left, is still allocated: free it, or bind with "
                             "SYMM_PLAN_AUTO_FREE",
                             symm_memlanes_address(p->set, p->blocks[i].off),
-                            (unsigned long long)p->blocks[i].bytes);
+                            (unsigned long long)(p->blocks[i].bytes - p->blocks[i].red));
     return symmSuccess;
 }
 
@@ -169,7 +169,8 @@ static symmResult_t check_others(const symm_memplan *p) {
                             "symmPlanLaunch: ptr=%p (%llu bytes), which another graph of the lane "
                             "has left allocated, lies in this graph's memory: free it first, or "
                             "capture it with SYMM_ALLOC_KEEP",
-                            symm_memlanes_address(p->set, b->off), (unsigned long long)b->bytes);
+                            symm_memlanes_address(p->set, b->off),
+                            (unsigned long long)(b->bytes - b->red));
         }
     return symmSuccess;
 }

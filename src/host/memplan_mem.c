@@ -23,8 +23,8 @@ symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info) {
     const symm_memzone *sym = &l->zone[SYMM_MEM_SYM], *local = &l->zone[SYMM_MEM_LOCAL];
     *info = (symmLaneInfo_t){.size = info->size,
                              .ordinal = l->ordinal,
-                             .symLive = sym->live,
-                             .localLive = local->live,
+                             .symLive = sym->live - sym->red,
+                             .localLive = local->live - local->red,
                              .symKept = sym->kept,
                              .localKept = local->kept,
                              .symPending = sym->pending,
@@ -55,6 +55,7 @@ static symmResult_t trim_lanes(symm_memlanes *s, uint64_t *freed, const void *si
     for (int i = 0; i < s->made; i++)
         for (int z = 0; z < SYMM_MEM_ZONES && s->lanes[i]; z++)
             SYMM_TRY(symm_memmark_reach(s->comm, &s->lanes[i]->zone[z].given));
+    if (s->guard) symm_memguard_look(s);
     for (int z = 0; z < SYMM_MEM_ZONES; z++) *freed += symm_mempool_shrink(s, z, site);
     return symmSuccess;
 }
@@ -88,17 +89,20 @@ static int by_offset(const void *a, const void *b) {
     return x->off < y->off ? -1 : x->off > y->off;
 }
 
+/* Guard mode: by the plans' own lists, which tell blocks from what is behind them. */
 static size_t spans_of(const symm_memregion *r, span *out) {
+    const int guard = r->set->guard != NULL;
     size_t n = 0;
     uint64_t off, bytes;
     for (const symm_memplan *p = r->set->plans; p; p = p->next) {
         if (p->region != r || !p->held) continue;
         for (int z = 0; z < SYMM_MEM_ZONES; z++)
-            for (int k = 0; symm_gplan_piece(p->points, z, k, &off, &bytes); k++, n++)
+            for (int k = 0; !guard && symm_gplan_piece(p->points, z, k, &off, &bytes); k++, n++)
                 if (out) out[n] = (span){off, off + bytes};
         for (int i = 0; i < p->nblocks; i++) {
-            if (p->blocks[i].no >= 0) continue;
-            if (out) out[n] = (span){p->blocks[i].off, p->blocks[i].off + p->blocks[i].bytes};
+            const symm_memblock *b = &p->blocks[i];
+            if (b->no >= 0 && !guard) continue;
+            if (out) out[n] = (span){b->at, b->at + b->bytes - b->red};
             n++;
         }
     }
@@ -278,7 +282,7 @@ static symmResult_t find_access(const symm_memlane *l, const void *ptr, int rank
     for (const symm_memplan *p = s->plans; p; p = p->next)
         for (int i = p->nblocks; off != SYMM_NO_OFFSET && i-- > 0;) {
             const symm_memblock *b = &p->blocks[i];
-            if (off - b->off >= b->bytes) continue;
+            if (off - b->off >= b->bytes - b->red) continue;
             *allowed = !b->access.some || rank == s->comm->rank ||
                        (b->access.ranks[rank / 64] >> (rank % 64) & 1);
             return symmSuccess;

@@ -1,0 +1,224 @@
+/* memlane_guard.c - guard mode of lanes: a red zone behind each eager block, poison in those that were freed. The communicator's thread; painting is work
+ * of the lanes' streams, looking is the caller's, behind that work. docs/memory-lane.md has the rules and why they give no false alarm. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm.h"
+#include "fail.h"
+#include "gpu.h"
+#include "heap_int.h"
+#include "log.h"
+#include "memlane.h"
+
+/* ---- life ------------------------------------------------------------------------------------------------ */
+
+symmResult_t symm_memguard_new(symm_memlanes *s) {
+    if (!s->heap->guard) return symmSuccess;
+    s->guard = SYMM_FAIL_ALLOC(memlane_guard, calloc(1, sizeof *s->guard));
+    return s->guard ? symmSuccess : SYMM_ERR(symmOutOfMemory, "no memory for a lane's guard");
+}
+
+symmResult_t symm_memguard_add(symm_memlanes *s) {
+    symm_memguard *g = s->guard;
+    struct symm_memguarded *more =
+        SYMM_FAIL_ALLOC(memlane_guard, realloc(g->lanes, ((size_t)s->made + 1) * sizeof *more));
+    if (!more) return SYMM_ERR(symmOutOfMemory, "no memory for a lane's guard");
+    g->lanes = more;
+    if (g->n == s->made) more[g->n++] = (struct symm_memguarded){.stands = 0};
+    return symmSuccess;
+}
+
+void symm_memguard_end(symm_memlanes *s) {
+    symm_memguard *g = s->guard;
+    if (!g) return;
+    for (int i = 0; i < g->n; i++) {
+        symm_memmark_end(s->comm, &g->lanes[i].painted);
+        symm_memmark_end(s->comm, &g->lanes[i].now);
+    }
+    free(g->lanes);
+    free(g);
+    s->guard = NULL;
+}
+
+/* ---- painting -------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    char *at;
+    uint64_t bytes;
+    int value;
+} brush;
+
+static symmResult_t brush_task(void *args) {
+    const brush *b = args;
+    memset(b->at, b->value, b->bytes);
+    return symmSuccess;
+}
+
+static symmResult_t brush_gpu(const symm_memlane *l, const brush *b) {
+    symm_cuda_scope scope;
+    SYMM_TRY(symm_gpu_enter(l->set->comm, &scope));
+    cu_result cu = symm_cu.cuMemsetD8Async((uintptr_t)b->at, (unsigned char)b->value, b->bytes,
+                                           symm_gpu_stream(l->stream));
+    symm_gpu_leave(&scope);
+    return symm_cuda_error(cu, "painting %llu bytes", (unsigned long long)b->bytes);
+}
+
+symmResult_t symm_memguard_paint(const symm_memlane *l, uint64_t off, uint64_t bytes, int poison) {
+    const symm_memlanes *s = l->set;
+    const brush b = {symm_memlanes_address(s, off), bytes, symm_guard_byte(poison)};
+    if (s->comm->cuda) return brush_gpu(l, &b);
+    return symm_stream_submit(l->stream, brush_task, &b, sizeof b, NULL, NULL, NULL);
+}
+
+/* Whoever follows the mark, or has seen it reached, is behind all that the lane has painted. */
+static symmResult_t mark(symm_memlane *l) {
+    symm_memlanes *s = l->set;
+    return symm_memmark_set(s->comm, &s->guard->lanes[l->ordinal].painted, l->stream);
+}
+
+/* ---- looking --------------------------------------------------------------------------------------------- */
+
+int symm_memguard_caught_up(symm_memlane *l, uint64_t off) {
+    symm_memlanes *s = l->set;
+    struct symm_memguarded *g = &s->guard->lanes[l->ordinal];
+    if (g->stands) g->stands = !symm_memmark_soon(s->comm, &g->now, 0);
+    if (!g->stands && !symm_memmark_set(s->comm, &g->now, l->stream)) {
+        g->stands = !symm_memmark_soon(s->comm, &g->now, SYMM_MEMGUARD_WAIT_MS);
+        if (!g->stands) return 1;
+    }
+    SYMM_INFO("guard mode: the block at offset %llu is not looked at: the stream of lane %d has "
+              "not come to its end",
+              (unsigned long long)off, l->ordinal);
+    return 0;
+}
+
+static void say_overrun(const symm_memlanes *s, const symm_memrec *r, uint64_t at, char *text,
+                        size_t cap) {
+    snprintf(text, cap,
+             "heap %s: byte %llu was written, of a block of %llu bytes at offset %llu, lane %d",
+             s->heap->name, (unsigned long long)(at - r->off),
+             (unsigned long long)(r->bytes - r->red), (unsigned long long)r->off, r->lane);
+}
+
+static void say_late(const symm_memlanes *s, uint64_t at, char *text, size_t cap) {
+    snprintf(text, cap, "heap %s: the byte at offset %llu was written after it was freed on a lane",
+             s->heap->name, (unsigned long long)at);
+}
+
+static int is_red(const symm_memlanes *s, const symm_memrec *r, uint64_t *at) {
+    return symm_guard_intact(s->heap, r->off + r->bytes - r->red, r->red, 0, at);
+}
+
+static int is_poison(const symm_memlanes *s, uint64_t off, uint64_t bytes, uint64_t *at) {
+    return symm_guard_intact(s->heap, off, bytes, 1, at);
+}
+
+/* Nobody but this rank knows the block, or this rank is the only one: its own stream's order is all there is. */
+static int is_alone(const symm_memlanes *s, int zone) {
+    return zone == SYMM_MEM_LOCAL || s->comm->nranks == 1;
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------------------- */
+
+symmResult_t symm_memguard_taken(symm_memlane *l, symm_memrec *r, uint64_t asked) {
+    symm_memlanes *s = l->set;
+    const int poisoned =
+        r->state == SYMM_REC_KEPT ? r->painted : !s->guard->unpainted[r->zone]; /* else pooled */
+    uint64_t at;
+    char text[256];
+    r->painted = 0;
+    if (poisoned && is_alone(s, r->zone) && symm_memguard_caught_up(l, r->off) &&
+        !is_poison(s, r->off, r->bytes, &at)) {
+        say_late(s, at, text, sizeof text);
+        symm_guard_note(s->heap, text);
+    }
+    symmResult_t status = symm_memguard_paint(l, r->off + asked, r->bytes - asked, 0);
+    if (!status) status = mark(l);
+    if (status) {
+        symm_memlane_keep(l, r);
+        return status;
+    }
+    r->painted = 1;
+    r->red = (uint16_t)(r->bytes - asked);
+    l->zone[r->zone].red += r->red;
+    s->red += r->red;
+    return symmSuccess;
+}
+
+symmResult_t symm_memguard_freed(symm_memlane *l, symm_memrec *r, symmResult_t *found) {
+    symm_memlanes *s = l->set;
+    symm_memlane *from = s->lanes[r->lane];
+    uint64_t at;
+    char text[256];
+    if (from != l) /* the red zone may not be painted yet: not over what the bytes become next */
+        SYMM_TRY(symm_memmark_follow(s->comm, &s->guard->lanes[r->lane].painted, l->stream));
+    if (symm_memguard_caught_up(l, r->off) && !is_red(s, r, &at)) {
+        say_overrun(s, r, at, text, sizeof text);
+        *found = SYMM_ERR(symmInvalidUsage, "%s (it is freed all the same)", text);
+    }
+    r->painted = is_alone(s, r->zone) && !symm_memguard_paint(l, r->off, r->bytes, 1) && !mark(l);
+    if (from) from->zone[r->zone].red -= r->red;
+    s->red -= r->red;
+    return symmSuccess;
+}
+
+/* Behind the first barrier no rank uses what is pending; nobody gets it before the second, which ends after every rank has painted its own. */
+symmResult_t symm_memguard_heard(symm_memlane *l) {
+    int bad = 0;
+    for (symm_memrec *r = l->pending_first; r; r = r->next)
+        r->painted = !symm_memguard_paint(l, r->off, r->bytes, 1);
+    bad = mark(l) != symmSuccess;
+    for (symm_memrec *r = l->pending_first; r && bad; r = r->next) r->painted = 0;
+    return symm_coll_barrier(l->set->comm, l->stream); /* whatever this rank could paint */
+}
+
+/* ---- all of them ----------------------------------------------------------------------------------------- */
+
+/* together: all ranks are at the same call. Else a peer may have taken a SYM block already that is free here, and write to it. */
+static int spot_good(const symm_memlanes *s, int zone, const symm_piece *p, int together,
+                     char *text, size_t cap) {
+    const uint64_t off = symm_mempool_bytes(p->off), bytes = symm_mempool_bytes(p->bytes);
+    const symm_memrec *r = p->used ? symm_memtable_find(&s->table, off) : NULL;
+    uint64_t at;
+    if (r && r->state == SYMM_REC_LIVE) {
+        if (!r->painted || is_red(s, r, &at)) return 1;
+        say_overrun(s, r, at, text, cap);
+        return 0;
+    }
+    if (p->used ? !r || r->state != SYMM_REC_KEPT || !r->painted : s->guard->unpainted[zone])
+        return 1;
+    if (!together && !is_alone(s, zone)) return 1;
+    if (is_poison(s, off, bytes, &at)) return 1;
+    say_late(s, at, text, cap);
+    return 0;
+}
+
+/* 0 and where the first damage is. What is painted must have been: else nothing is looked at. */
+static int all_good(symm_memlanes *s, int together, char *text, size_t cap) {
+    symm_piece p;
+    for (int i = 0; i < s->guard->n; i++)
+        if (!symm_memmark_soon(s->comm, &s->guard->lanes[i].painted, SYMM_MEMGUARD_WAIT_MS)) {
+            SYMM_INFO("guard mode: the lanes of heap %s are not looked at: the stream of lane %d "
+                      "has not come to what it was to paint",
+                      s->heap->name, i);
+            return 1;
+        }
+    for (int z = 0; z < SYMM_MEM_ZONES; z++)
+        for (uint64_t at = 0; symm_place_at(s->pool[z].place, at, &p); at = p.off + p.bytes)
+            if (!spot_good(s, z, &p, together, text, cap)) return 0;
+    return 1;
+}
+
+symmResult_t symm_memguard_check(symm_heap *h) {
+    char text[256];
+    for (symm_memlanes *s = h->comm->memlanes; s; s = s->next)
+        if (s->heap == h && s->guard && !all_good(s, 1, text, sizeof text))
+            return SYMM_ERR(symmInvalidUsage, "%s", text);
+    return symmSuccess;
+}
+
+void symm_memguard_look(symm_memlanes *s) {
+    char text[256];
+    if (!all_good(s, 0, text, sizeof text)) symm_guard_note(s->heap, text);
+}
