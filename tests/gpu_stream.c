@@ -185,6 +185,48 @@ static void two_communicators_on_two_streams(void) {
     gk_run(&j, two_rank);
 }
 
+/* Each rank queues all its calls of one communicator, and then those of the other: kernels that wait in their places behind the
+ * first would keep the second communicator's out, on each GPU another's. */
+static void queues_rank(int rank, int n, void *arg) {
+    enum { CALLS = 60, LARGE = 1 << 20 };
+    gk_job *j = arg;
+    symmComm_t comm[2] = {j->comms[rank], ((second *)j->shared)->more[rank]};
+    cu_stream stream[2];
+    gk_chain c[2];
+    void *buf[2];
+    T_OK(symmSetDevice(rank % j->devices));
+    for (int k = 0; k < 2; k++) {
+        stream[k] = gk_new_stream();
+        buf[k] = memory(LARGE * 4);
+        c[k] = gk_chain_new(comm[k], rank, n, symmUint32, buf[k], LARGE, stream[k]);
+    }
+    gk_meet(j);
+    for (int k = 0; k < 2; k++) {
+        const int which = (k + rank) % 2;
+        for (int i = 0; i < CALLS; i++) gk_chain_call(&c[which], 0, LARGE, stream[which]);
+        usleep(50000); /* until they have their places, on both GPUs */
+    }
+    for (int k = 0; k < 2; k++) gk_wait(comm[k], stream[k]);
+    for (int k = 0; k < 2; k++) gk_chain_check(&c[k], stream[k]);
+    gk_meet(j);
+    for (int k = 0; k < 2; k++) {
+        gk_chain_free(&c[k]);
+        T_OK(symmCommDestroy(comm[k]));
+        T_OK(symmMemFree(buf[k]));
+        CU(cuStreamDestroy(stream[k]));
+    }
+}
+
+static void communicators_cut_to_fit_with_calls_queued(void) {
+    second s;
+    gk_job j = {.n = N, .devices = gk_begin(), .seed = ck_seed(), .shared = &s}, other = j;
+    if (j.devices < N) T_SKIP("one GPU: ranks that share it have one stream each");
+    setenv("SYMM_CTAS", "48", 1); /* twice that is what the GPU has room for at once */
+    gk_open(&other);
+    memcpy(s.more, other.comms, sizeof s.more);
+    gk_run(&j, queues_rank);
+}
+
 /* ---- the current device ---- */
 
 static void current_is(cu_context want, const char *after) {
@@ -260,4 +302,4 @@ static void the_current_device_is_left_alone(void) {
 
 T_MAIN(T(a_change_of_stream_keeps_the_order), T(a_stream_that_goes_after_finalize),
        T(legacy_per_thread_and_user_streams), T(two_communicators_on_two_streams),
-       T(the_current_device_is_left_alone))
+       T(communicators_cut_to_fit_with_calls_queued), T(the_current_device_is_left_alone))
