@@ -288,11 +288,15 @@ SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, vo
  *    multiprocessors, divided by the ranks that share it. One communicator's own calls need neither: the library keeps their order.
  *    A communicator that is cut launches its kernels without overlap, and lets none of yours overlap them (below): those that wait
  *    behind one would not fit.
+ *  - Ranks that share a GPU. Processes take turns on it. Threads of one process are for tests: CUDA promises their streams no queues of
+ *    their own, and where two ranks' streams come to share one, a collective stands still until SYMM_TIMEOUT ends it. Keep each such
+ *    rank to one stream, set CUDA_DEVICE_MAX_CONNECTIONS=32, and have kernels and graphs of yours loaded (cudaGraphUpload) before the
+ *    ranks' kernels wait for each other.
  *  - Programmatic launch (PDL, compute capability 9.0 and later). A collective's kernel overlaps the end of the one before it: it lets
- *    the kernel behind it in at once (but where ranks share the GPU, or the communicator is cut), and itself waits until all before it in the stream has ended. A kernel of yours that is launched
- *    with that attribute behind a collective executes griddepcontrol.wait (cudaGridDependencySynchronize) before it touches sendbuff or
- *    recvbuff, and in any case before it ends: without it nothing after it is behind the collective either. Kernels launched without
- *    the attribute need nothing. */
+ *    the kernel behind it in at once (but where ranks share the GPU, or the communicator is cut), and itself waits until all before it
+ *    in the stream has ended. A kernel of yours that is launched with that attribute behind a collective executes griddepcontrol.wait
+ *    (cudaGridDependencySynchronize) before it touches sendbuff or recvbuff, and in any case before it ends: without it nothing after
+ *    it is behind the collective either. Kernels launched without the attribute need nothing. */
 
 SYMM_API symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                                     symmDataType_t datatype, symmRedOp_t op, symmComm_t comm,
