@@ -120,7 +120,7 @@ static void a_call_that_fails_changes_nothing(void) {
 /* A lane on it has bytes to give: whoever needs them takes others meanwhile, for to mark their end would spoil the capture. */
 static void a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured(void) {
     void *p = NULL, *q = NULL;
-    symmLane_t legacy;
+    symmLane_t legacy, last;
     cu_stream blocking;
     cu_graph graph;
     T_EXPECT_WARNINGS();
@@ -128,18 +128,23 @@ static void a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured(
     T_OK(symm_cuda_set(0));
     T_EQ(symm_cu.cuStreamCreate(&blocking, SYMM_CUDA_STREAM_DEFAULT), 0);
     T_OK(symmLaneCreate(heaps[0], NULL, &legacy));
+    T_OK(symmLaneCreate(heaps[0], gk_user(gk_stream(0)), &last));
+    T_OK(symmLaneDestroy(lanes[1]));
     T_OK(symmAllocAsync(legacy, 5 * GK_MB, SYMM_ALLOC_LOCAL, &p));
     T_OK(symmFreeAsync(legacy, p));
     T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
     T_ERR(symmAllocAsync(lanes[0], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q), symmNeedGrow);
     T_ERR(symmLaneDestroy(legacy), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "waits for blocking streams");
+    T_OK(symmLaneDestroy(lanes[0]));                       /* what it leaves goes to another lane */
     T_EQ(symm_cu.cuStreamEndCapture(blocking, &graph), 0); /* unharmed */
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
-    T_OK(symmAllocAsync(lanes[0], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q));
+    T_OK(symmAllocAsync(last, 5 * GK_MB, SYMM_ALLOC_LOCAL, &q));
     T_CHECK(q == p);
-    drop(0, q);
+    T_OK(symmFreeAsync(last, q));
     T_OK(symmLaneDestroy(legacy));
+    T_OK(symmLaneDestroy(last));
+    lanes[0] = lanes[1] = NULL;
     T_EQ(symm_cu.cuStreamDestroy(blocking), 0);
     finish(1);
 }

@@ -57,6 +57,7 @@ void symm_memlane_observe(symm_memlane *l) {
 symmResult_t symm_memlane_close(symm_memlane *l) {
     symm_memlane_observe(l);
     if (!l->pending_first) return symmSuccess;
+    SYMM_TRY(symm_mem_open(l->set->comm, l->stream));
     SYMM_TRY(symm_coll_barrier(l->set->comm, l->stream));
     if (l->set->guard) SYMM_TRY(symm_memguard_heard(l));
     keep_until(l, UINT64_MAX);
