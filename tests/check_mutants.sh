@@ -246,8 +246,9 @@ lane-on-a-shut-stream-marked|src/host/memlane_stream.c|s/if (!symm_mem_shut(c, s
 lane-on-a-shut-stream-inherits|src/host/memlane.c|s/ .. symm_mem_shut(s->comm, o->stream)) continue/) continue/|plain|unit_gpu_lane|a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured
 lane-on-a-shut-stream-has-a-barrier|src/host/memlane_pool.c|s/SYMM_TRY(symm_mem_open(l->set->comm, l->stream));/;/|plain|unit_gpu_lane_guard|a_lane_on_a_stream_that_is_shut_spoils_no_capture
 lane-on-a-shut-stream-painted|src/host/memlane_guard.c|s/SYMM_TRY(symm_mem_open(l->set->comm, l->stream));/;/|plain|unit_gpu_lane_guard|a_lane_on_a_stream_that_is_shut_spoils_no_capture
+lane-on-a-shut-stream-is-passed-over|src/host/memlane_pool.c|s/zone == SYMM_MEM_LOCAL .. symm_mem_shut/symm_mem_shut/|plain|unit_gpu_lane_guard|a_lane_on_a_stream_that_is_shut_spoils_no_capture
 plan-on-any-threads-stream|src/host/memplan_graph.c|s/if (!c->cuda .. !symm_gpu_is_per_thread(stream)) return/if (1) return/|plain|unit_gpu_lane|a_plan_is_not_launched_on_the_per_thread_stream
-lane-on-a-shut-stream-gives|src/host/memlane_pool.c|s/ .. symm_mem_shut(s->comm, o->stream)))/))/|plain|unit_gpu_lane|a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured
+lane-on-a-shut-stream-gives|src/host/memlane_pool.c|s/if (alive .. zone == SYMM_MEM_LOCAL .. symm_mem_shut(s->comm, o->stream))/if (0)/|plain|unit_gpu_lane|a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured
 overlap-of-cut-grids|src/host/comm_make.c|s/return c->gpu_shared .. is_cut(c)/(void)is_cut; return c->gpu_shared/|plain|unit_gpu|cut_communicators_launch_without_overlap
 overlap-asked-for-by-the-host|src/host/comm_make.c|s/programmatic &= !goes_apart(c)/programmatic \&= 1/|plain|unit_gpu|cut_communicators_launch_without_overlap
 end-waits-for-a-context-that-is-gone|src/host/gpu.c|s/\*runs = r \&\& !context_is_gone(c);/*runs = r \&\& (!context_is_gone(c) || 1);/|plain|fault_gpu|a_context_that_is_gone_holds_up_no_end

@@ -132,11 +132,13 @@ static void a_lane_on_a_stream_that_is_shut_spoils_no_capture(void) {
         T_OK(symm_cuda_set(0));
         T_EQ(symm_cu.cuStreamCreate(&blocking, SYMM_CUDA_STREAM_DEFAULT), 0);
         T_OK(symmLaneCreate(heaps[0], NULL, &legacy));
+        T_OK(symmAllocAsync(legacy, 5 * GK_MB, SYMM_ALLOC_SYM, &p));
+        T_OK(symmFreeAsync(legacy, p));
         T_OK(symmAllocAsync(legacy, 1024, SYMM_ALLOC_SYM, &q));
         T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
         int refused = 0;
         for (int i = 0; i < 200 && !refused; i++) {
-            const symmResult_t r = symmAllocAsync(legacy, 1024, SYMM_ALLOC_SYM, &p);
+            const symmResult_t r = symmAllocAsync(legacy, BIG, SYMM_ALLOC_SYM, &p);
             if (r == symmSuccess) {
                 T_OK(symmFreeAsync(legacy, p));
                 continue;
@@ -146,11 +148,15 @@ static void a_lane_on_a_stream_that_is_shut_spoils_no_capture(void) {
             refused = 1;
         }
         T_CHECK(refused);
+        /* Another lane's neither: its peers, where nothing is shut, would get those bytes. */
+        T_ERR(symmAllocAsync(lanes[0], 5 * GK_MB, SYMM_ALLOC_SYM, &p), symmInvalidUsage);
+        T_MSG(symmGetLastError(NULL), "waits for blocking streams");
         T_OK(symmFreeAsync(legacy, q));
         T_EQ(symm_cu.cuStreamEndCapture(blocking, &graph), 0); /* unharmed */
         T_EQ(symm_cu.cuGraphDestroy(graph), 0);
         T_OK(symmAllocAsync(legacy, 1024, SYMM_ALLOC_SYM, &p));
         T_OK(symmFreeAsync(legacy, p));
+        drop(0, alloc(0, 5 * GK_MB, SYMM_ALLOC_SYM));
         T_OK(symmLaneDestroy(legacy));
         T_EQ(symm_cu.cuStreamDestroy(blocking), 0);
         finish(2);
