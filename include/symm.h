@@ -279,8 +279,8 @@ SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, vo
  *    becomes of its handle then, and drivers crash.
  *    A call on CUDA's legacy stream is such a last call too: while a blocking stream is captured nobody may use it, and a call on
  *    another stream is symmInvalidUsage. On the per-thread stream each call records the event at once, for another thread may be next.
- *  - Captures. Calls on several streams of one capture are ordered in the same way, by edges of the graph. Who launches a graph orders
- *    it after the communicator's other work, and that after the graph.
+ *  - Captures. Calls on several streams of one capture are ordered in the same way, by edges of the graph, also where up to 7 other
+ *    captures have calls in between. Who launches a graph orders it after the communicator's other work, and that after the graph.
  *  - Several communicators. A kernel waits for its peers', and a large call's fills its GPU: two that start in opposite order on two GPUs keep
  *    each other's peers out, for ever where SYMM_TIMEOUT sets no limit. So collectives of different communicators are issued in the same
  *    order on all their ranks and kept in it on the GPU, by one stream or by events between streams (graphs too); or they are cut so

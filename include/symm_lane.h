@@ -119,8 +119,8 @@ SYMM_API symmResult_t symmPlanBind(symmLane_t lane, void *graph, unsigned flags,
 SYMM_API symmResult_t symmPlanCreate(symmLane_t lane, void *graph, unsigned flags,
                                      symmGraphPlan_t *plan);
 /* Launches exec (host backend: the graph; GPUs: a cudaGraphExec_t of it) behind the lane's last launch, on whatever stream that was, and in
- * issue order with the communicator's calls where the graph holds any, barriers of SYM blocks included. exec NULL: only notes the
- * launch. Blocks that the last launch left allocated: symmInvalidUsage naming one, unless SYMM_PLAN_AUTO_FREE; so do blocks of other
+ * issue order with the communicator's calls where the graph holds any, barriers of SYM blocks included. Not on CUDA's per-thread stream, as
+ * lanes are not (symmInvalidArgument): another thread could not be put behind it. exec NULL: only notes the launch. Blocks that the last launch left allocated: symmInvalidUsage naming one, unless SYMM_PLAN_AUTO_FREE; so do blocks of other
  * graphs that are allocated where this one has its own, and SYMM_PLAN_ALIAS before its upload. [local; with SYM blocks same on all ranks] */
 SYMM_API symmResult_t symmPlanLaunch(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream);
 /* What a first launch would do besides running. The addresses are mapped since the heap has grown, so it is the driver's own upload. [local]

@@ -233,6 +233,8 @@ plan-hold-leaves-the-graph-its-objects|src/host/gpu_hold.c|s/cu_result cu = symm
 plan-hold-never-let-go|src/host/memplan_graph.c|/symm_gpu_let_go(&pins);/d|plain|unit_gpu_hold|a_plan_that_holds_may_be_bound_late
 plan-hold-let-go-twice|src/host/gpu_hold.c|s/if (!k->taken) k->release/k->release/|plain|unit_gpu_hold|a_plan_that_holds_may_be_bound_late
 captured-calls-side-by-side|src/host/gpu.c|s/SYMM_TRY(follow_captured(c, stream, in));/(void)follow_captured;/|plain|unit_gpu_graph|captured_calls_of_two_streams_keep_their_order
+captures-in-turns-forgotten|src/host/coll.c|s/if (c->captured\[i\].no < at->no) at = &c->captured\[i\];/;/|plain|unit_gpu_graph|captures_in_turns_keep_an_order_each
+captures-in-turns-forgotten-on-the-host|src/host/coll.c|s/if (c->captured\[i\].no < at->no) at = &c->captured\[i\];/;/|plain|thr_stream|captures_in_turns_keep_an_order_each
 captured-calls-side-by-side-on-the-host|src/host/coll.c|s/SYMM_TRY(follow_captured(l->comm, stream));/(void)follow_captured;/|plain|thr_stream|captured_calls_of_two_streams_keep_their_order
 legacy-stream-marked-in-a-capture|src/host/gpu.c|s/cu == SYMM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT/0/|plain|unit_gpu_graph|a_legacy_stream_is_left_alone_while_others_are_captured
 group-sorts-by-communicator|src/host/group.c|s/goes_on(j->lane)) run_job(j);/j == j->lane->first) run_lane(j->lane);/|plain|unit_gpu_graph|grouped_calls_of_two_communicators_keep_their_order
@@ -241,7 +243,12 @@ group-takes-any-stream|src/host/coll.c|s/? symm_gpu_check_stream(c, stream)/? sy
 group-takes-any-host-stream|src/host/coll.c|s/: symm_stream_check(stream);/: symmSuccess;/|plain|thr_stream|a_group_checks_streams_at_the_call
 scalar-of-the-host-taken|src/host/redop.c|s/if (c->cuda \&\& residence == symmScalarDevice)/if (0)/|plain|unit_gpu|a_device_scalar_in_host_memory_is_refused
 lane-on-a-shut-stream-marked|src/host/memlane_stream.c|s/if (!symm_mem_shut(c, stream)) return/if (1) return/|plain|unit_gpu_lane|a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured
-lane-on-a-shut-stream-gives|src/host/memlane_pool.c|s/ .. symm_mem_shut(s->comm, o->stream)))/))/|plain|unit_gpu_lane|a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured
+lane-on-a-shut-stream-inherits|src/host/memlane.c|s/ .. symm_mem_shut(s->comm, o->stream)) continue/) continue/|plain|unit_gpu_lane|a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured
+lane-on-a-shut-stream-has-a-barrier|src/host/memlane_pool.c|s/SYMM_TRY(symm_mem_open(l->set->comm, l->stream));/;/|plain|unit_gpu_lane_guard|a_lane_on_a_stream_that_is_shut_spoils_no_capture
+lane-on-a-shut-stream-painted|src/host/memlane_guard.c|s/SYMM_TRY(symm_mem_open(l->set->comm, l->stream));/;/|plain|unit_gpu_lane_guard|a_lane_on_a_stream_that_is_shut_spoils_no_capture
+lane-on-a-shut-stream-is-passed-over|src/host/memlane_pool.c|s/zone == SYMM_MEM_LOCAL .. symm_mem_shut/symm_mem_shut/|plain|unit_gpu_lane_guard|a_lane_on_a_stream_that_is_shut_spoils_no_capture
+plan-on-any-threads-stream|src/host/memplan_graph.c|s/if (!c->cuda .. !symm_gpu_is_per_thread(stream)) return/if (1) return/|plain|unit_gpu_lane|a_plan_is_not_launched_on_the_per_thread_stream
+lane-on-a-shut-stream-gives|src/host/memlane_pool.c|s/if (alive .. zone == SYMM_MEM_LOCAL .. symm_mem_shut(s->comm, o->stream))/if (0)/|plain|unit_gpu_lane|a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured
 overlap-of-cut-grids|src/host/comm_make.c|s/return c->gpu_shared .. is_cut(c)/(void)is_cut; return c->gpu_shared/|plain|unit_gpu|cut_communicators_launch_without_overlap
 overlap-asked-for-by-the-host|src/host/comm_make.c|s/programmatic &= !goes_apart(c)/programmatic \&= 1/|plain|unit_gpu|cut_communicators_launch_without_overlap
 end-waits-for-a-context-that-is-gone|src/host/gpu.c|s/\*runs = r \&\& !context_is_gone(c);/*runs = r \&\& (!context_is_gone(c) || 1);/|plain|fault_gpu|a_context_that_is_gone_holds_up_no_end

@@ -152,6 +152,15 @@ static inline cu_stream gk_stream(int device) {
     return stream;
 }
 
+/* What `to` is given from now on starts behind what `from` has. Their device is current. */
+static inline void gk_order(cu_stream from, cu_stream to) {
+    cu_event e;
+    T_EQ(symm_cu.cuEventCreate(&e, SYMM_CUDA_EVENT_DISABLE_TIMING), 0);
+    T_EQ(symm_cu.cuEventRecord(e, from), 0);
+    T_EQ(symm_cu.cuStreamWaitEvent(to, e, 0), 0);
+    T_EQ(symm_cu.cuEventDestroy(e), 0);
+}
+
 static inline symmStream_t gk_user(cu_stream stream) {
     return (symmStream_t)(void *)stream;
 }

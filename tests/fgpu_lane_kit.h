@@ -63,11 +63,7 @@ static inline cu_graph end(void) {
     return graph;
 }
 static inline void order(int from, int to) {
-    cu_event e;
-    T_EQ(symm_cu.cuEventCreate(&e, SYMM_CUDA_EVENT_DISABLE_TIMING), 0);
-    T_EQ(symm_cu.cuEventRecord(e, streams[from]), 0);
-    T_EQ(symm_cu.cuStreamWaitEvent(streams[to], e, 0), 0);
-    T_EQ(symm_cu.cuEventDestroy(e), 0);
+    gk_order(streams[from], streams[to]);
 }
 
 #endif

@@ -358,6 +358,46 @@ static void captured_calls_of_two_streams_keep_their_order(void) {
     run(2, forked_rank, 1);
 }
 
+/* Two captures under way, with calls in turns: each keeps the order of its own. */
+static void turns_rank(int rank, int n, void *arg) {
+    enum { GRAPHS = 2 };
+    job *j = arg;
+    symmComm_t comm = j->comm[0][rank];
+    vectors *v[GRAPHS];
+    symmStream_t s[GRAPHS][2];
+    symmGraph_t g[GRAPHS];
+    for (int i = 0; i < GRAPHS; i++) {
+        v[i] = new_vectors();
+        fill(v[i]->a, COUNT, rank, i);
+        memset(v[i]->b, 0, sizeof v[i]->b);
+        for (int k = 0; k < 2; k++) s[i][k] = new_stream();
+        T_OK(symmStreamBeginCapture(s[i][0]));
+        follow(s[i][0], s[i][1]);
+        T_OK(symmStreamHostFunc(s[i][0], stand, NULL));
+    }
+    for (int turn = 0; turn < 4 * GRAPHS; turn++) {
+        const int i = turn % GRAPHS;
+        sum(turn < GRAPHS ? v[i]->a : v[i]->b, v[i]->b, COUNT, comm, s[i][turn / GRAPHS % 2]);
+    }
+    for (int i = 0; i < GRAPHS; i++) {
+        follow(s[i][1], s[i][0]);
+        T_OK(symmStreamEndCapture(s[i][0], &g[i]));
+        T_OK(symmGraphLaunch(g[i], s[i][0]));
+        T_OK(symmStreamSynchronize(s[i][0]));
+        expect(v[i]->b, COUNT, n, i, 3);
+    }
+    T_OK(symmCommDestroy(comm));
+    for (int i = 0; i < GRAPHS; i++) {
+        T_OK(symmGraphDestroy(g[i]));
+        for (int k = 0; k < 2; k++) T_OK(symmStreamDestroy(s[i][k]));
+        T_OK(symmMemFree(v[i]));
+    }
+}
+
+static void captures_in_turns_keep_an_order_each(void) {
+    run(2, turns_rank, 1);
+}
+
 /* The graph's reference keeps the window; the graph outlives the communicator, but does not run any more. */
 static void outlive_rank(int rank, int n, void *arg) {
     job *j = arg;
@@ -495,6 +535,6 @@ T_MAIN(T(a_group_mixes_null_and_worker_streams), T(a_group_checks_streams_at_the
        T(calls_are_asynchronous_and_in_order), T(a_change_of_stream_keeps_the_order),
        T(two_communicators_on_two_streams), T(one_thread_drives_all_ranks),
        T(a_thousand_replays_between_eager_calls), T(replays_of_three_ranks),
-       T(captured_calls_of_two_streams_keep_their_order),
+       T(captured_calls_of_two_streams_keep_their_order), T(captures_in_turns_keep_an_order_each),
        T(graphs_outlive_windows_and_communicators), T(destroy_waits_for_its_work),
        T(a_second_thread_is_refused))

@@ -292,18 +292,15 @@ static cu_graph_node newest(cu_stream s) {
 
 /* Streams that part before the calls: nothing of the program's orders one call after the other, and they share epochs and scratch. */
 static void captured_calls_of_two_streams_keep_their_order(void) {
-    cu_event event;
     cu_graph_node call[4];
     start(2);
     T_OK(symm_cuda_set(0));
-    T_EQ(symm_cu.cuEventCreate(&event, SYMM_CUDA_EVENT_DISABLE_TIMING), 0);
     for (int how = 0; how < 2; how++) {
         cu_stream other = how ? SYMM_CUDA_STREAM_PER_THREAD : gk_stream(0);
         cu_stream s[4] = {streams[0], other, other, streams[0]};
         all_reduce(0, other); /* eager; its end is no business of the capture's */
         begin(0);
-        T_EQ(symm_cu.cuEventRecord(event, streams[0]), 0);
-        T_EQ(symm_cu.cuStreamWaitEvent(other, event, 0), 0);
+        gk_order(streams[0], other);
         for (int i = 0; i < 4; i++) {
             gk_calls before = gk_count();
             all_reduce(0, s[i]);
@@ -323,7 +320,34 @@ static void captured_calls_of_two_streams_keep_their_order(void) {
         T_EQ(symm_cu.cuGraphDestroy(end(0)), 0);
         all_reduce(0, streams[0]);
     }
-    T_EQ(symm_cu.cuEventDestroy(event), 0);
+    finish(2, 0);
+}
+
+/* Captures under way at once have calls in turns: each keeps its own order. Those that have ended make room. */
+static void captures_in_turns_keep_an_order_each(void) {
+    start(2);
+    T_OK(symm_cuda_set(0));
+    for (int lap = 0; lap < 4; lap++) {
+        cu_graph_node last[3];
+        cu_graph graph;
+        cu_stream s[3][2];
+        for (int i = 0; i < 3; i++) {
+            s[i][0] = gk_stream(0);
+            s[i][1] = i ? gk_stream(0) : SYMM_CUDA_STREAM_PER_THREAD;
+            T_EQ(symm_cu.cuStreamBeginCapture(s[i][0], SYMM_CUDA_CAPTURE_MODE_GLOBAL), 0);
+            gk_order(s[i][0], s[i][1]);
+        }
+        for (int turn = 0; turn < 4 * 3; turn++) {
+            const int i = turn % 3, at = turn / 3 % 2 == 0;
+            all_reduce(0, s[i][at]);
+            T_CHECKF(turn < 3 || depends_on(newest(s[i][at]), last[i]), "call %d", turn);
+            last[i] = newest(s[i][at]);
+        }
+        for (int i = 0; i < 3; i++) {
+            T_EQ(symm_cu.cuStreamEndCapture(s[i][0], &graph), 0);
+            T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+        }
+    }
     finish(2, 0);
 }
 
@@ -567,7 +591,7 @@ T_MAIN(T(a_captured_call_costs_one_object_and_no_event), T(a_graph_keeps_windows
        T(the_communicator_may_keep_them_instead), T(no_memory_to_keep_what_a_call_needs),
        T(what_graphs_let_go_is_freed_soon), T(eager_work_cannot_follow_a_stream_under_capture),
        T(a_capture_may_spread), T(spoilt_captures_are_usage_errors),
-       T(captured_calls_of_two_streams_keep_their_order),
+       T(captured_calls_of_two_streams_keep_their_order), T(captures_in_turns_keep_an_order_each),
        T(a_legacy_stream_is_left_alone_while_others_are_captured), T(set_up_spoils_no_capture),
        T(creation_in_a_captured_thread), T(groups_launch_once_a_rank), T(a_group_may_be_captured),
        T(a_group_checks_streams_at_the_call),

@@ -120,7 +120,7 @@ static void a_call_that_fails_changes_nothing(void) {
 /* A lane on it has bytes to give: whoever needs them takes others meanwhile, for to mark their end would spoil the capture. */
 static void a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured(void) {
     void *p = NULL, *q = NULL;
-    symmLane_t legacy;
+    symmLane_t legacy, last;
     cu_stream blocking;
     cu_graph graph;
     T_EXPECT_WARNINGS();
@@ -128,18 +128,23 @@ static void a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured(
     T_OK(symm_cuda_set(0));
     T_EQ(symm_cu.cuStreamCreate(&blocking, SYMM_CUDA_STREAM_DEFAULT), 0);
     T_OK(symmLaneCreate(heaps[0], NULL, &legacy));
+    T_OK(symmLaneCreate(heaps[0], gk_user(gk_stream(0)), &last));
+    T_OK(symmLaneDestroy(lanes[1]));
     T_OK(symmAllocAsync(legacy, 5 * GK_MB, SYMM_ALLOC_LOCAL, &p));
     T_OK(symmFreeAsync(legacy, p));
     T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
     T_ERR(symmAllocAsync(lanes[0], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q), symmNeedGrow);
     T_ERR(symmLaneDestroy(legacy), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "waits for blocking streams");
+    T_OK(symmLaneDestroy(lanes[0]));                       /* what it leaves goes to another lane */
     T_EQ(symm_cu.cuStreamEndCapture(blocking, &graph), 0); /* unharmed */
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
-    T_OK(symmAllocAsync(lanes[0], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q));
+    T_OK(symmAllocAsync(last, 5 * GK_MB, SYMM_ALLOC_LOCAL, &q));
     T_CHECK(q == p);
-    drop(0, q);
+    T_OK(symmFreeAsync(last, q));
     T_OK(symmLaneDestroy(legacy));
+    T_OK(symmLaneDestroy(last));
+    lanes[0] = lanes[1] = NULL;
     T_EQ(symm_cu.cuStreamDestroy(blocking), 0);
     finish(1);
 }
@@ -319,6 +324,19 @@ static void unbind(const bound *b) {
 }
 
 #define LAUNCH "cuGraphLaunch cuStreamGetCaptureInfo_v3 cuCtxGetCurrent"
+
+/* By its name another thread's work could not be put behind the launch. */
+static void a_plan_is_not_launched_on_the_per_thread_stream(void) {
+    T_EXPECT_WARNINGS();
+    start(1);
+    bound b = bind_one(0, 0);
+    symmStream_t own = gk_user(SYMM_CUDA_STREAM_PER_THREAD);
+    T_ERR(symmPlanLaunch(b.plan, (symmGraph_t)(void *)b.exec, own), symmInvalidArgument);
+    T_ERR(symmPlanLaunch(b.plan, NULL, own), symmInvalidArgument);
+    T_OK(launch(&b, 0));
+    unbind(&b);
+    finish(1);
+}
 
 /* A free on another stream is marked once; of the launches that follow, one waits for it, and only one that has blocks there. */
 static void G_3_3_a_late_free_costs_one_event_and_one_wait(void) {
@@ -573,6 +591,7 @@ T_MAIN(T(the_steady_state_asks_for_the_capture_and_nothing_else), T(an_epoch_is_
        T(G_3_2_a_chain_adds_no_node_to_the_graph), T(a_plan_may_be_the_communicators),
        T(G_4_1_siblings_and_joins_by_the_graphs_own_edges), T(a_capture_that_begins_with_blocks),
        T(captured_barriers_stand_where_ranks_must_be_heard),
+       T(a_plan_is_not_launched_on_the_per_thread_stream),
        T(G_3_3_a_late_free_costs_one_event_and_one_wait), T(late_frees_survive_every_failure),
        T(G_3_3_a_free_in_another_lanes_graph_is_marked), T(G_1_a_graph_is_instantiated_twice),
        T(G_6_memory_lives_as_long_as_graph_or_plan),

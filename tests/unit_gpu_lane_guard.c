@@ -117,6 +117,52 @@ static void a_block_that_a_graph_left_is_looked_at(void) {
     finish(1);
 }
 
-T_MAIN(T(an_overrun_is_told_by_the_free), T(a_write_after_the_free_is_found),
-       T(a_driver_that_fails_is_no_damage), T(another_streams_capture_goes_on),
-       T(a_block_that_a_graph_left_is_looked_at))
+/* The lane's own calls neither: not those that need a barrier, nor those that paint. */
+static void a_lane_on_a_stream_that_is_shut_spoils_no_capture(void) {
+    symmLane_t legacy;
+    cu_stream blocking;
+    cu_graph graph;
+    void *p, *q;
+    T_EXPECT_WARNINGS();
+    for (int guard = 0; guard < 2; guard++) {
+        if (guard)
+            guarded(2);
+        else
+            start(2);
+        T_OK(symm_cuda_set(0));
+        T_EQ(symm_cu.cuStreamCreate(&blocking, SYMM_CUDA_STREAM_DEFAULT), 0);
+        T_OK(symmLaneCreate(heaps[0], NULL, &legacy));
+        T_OK(symmAllocAsync(legacy, 5 * GK_MB, SYMM_ALLOC_SYM, &p));
+        T_OK(symmFreeAsync(legacy, p));
+        T_OK(symmAllocAsync(legacy, 1024, SYMM_ALLOC_SYM, &q));
+        T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
+        int refused = 0;
+        for (int i = 0; i < 200 && !refused; i++) {
+            const symmResult_t r = symmAllocAsync(legacy, BIG, SYMM_ALLOC_SYM, &p);
+            if (r == symmSuccess) {
+                T_OK(symmFreeAsync(legacy, p));
+                continue;
+            }
+            T_EQ(r, symmInvalidUsage);
+            T_MSG(symmGetLastError(NULL), "waits for blocking streams");
+            refused = 1;
+        }
+        T_CHECK(refused);
+        /* Another lane's neither: its peers, where nothing is shut, would get those bytes. */
+        T_ERR(symmAllocAsync(lanes[0], 5 * GK_MB, SYMM_ALLOC_SYM, &p), symmInvalidUsage);
+        T_MSG(symmGetLastError(NULL), "waits for blocking streams");
+        T_OK(symmFreeAsync(legacy, q));
+        T_EQ(symm_cu.cuStreamEndCapture(blocking, &graph), 0); /* unharmed */
+        T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+        T_OK(symmAllocAsync(legacy, 1024, SYMM_ALLOC_SYM, &p));
+        T_OK(symmFreeAsync(legacy, p));
+        drop(0, alloc(0, 5 * GK_MB, SYMM_ALLOC_SYM));
+        T_OK(symmLaneDestroy(legacy));
+        T_EQ(symm_cu.cuStreamDestroy(blocking), 0);
+        finish(2);
+    }
+}
+
+T_MAIN(T(a_lane_on_a_stream_that_is_shut_spoils_no_capture), T(an_overrun_is_told_by_the_free),
+       T(a_write_after_the_free_is_found), T(a_driver_that_fails_is_no_damage),
+       T(another_streams_capture_goes_on), T(a_block_that_a_graph_left_is_looked_at))

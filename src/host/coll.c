@@ -214,14 +214,30 @@ void *symm_keep_new(const symm_launch *l) {
     return k;
 }
 
+symm_captured *symm_captured_find(symm_comm *c, uint64_t id) {
+    for (int i = 0; id && i < SYMM_CAPTURES; i++)
+        if (c->captured[i].id == id) return &c->captured[i];
+    return NULL;
+}
+
+symm_captured *symm_captured_note(symm_comm *c, uint64_t id, symmStream_t stream) {
+    symm_captured *at = symm_captured_find(c, id);
+    if (!at) { /* one that is free, or was silent longest */
+        at = c->captured;
+        for (int i = 1; i < SYMM_CAPTURES; i++)
+            if (c->captured[i].no < at->no) at = &c->captured[i];
+    }
+    *at = (symm_captured){id, ++c->ncaptured, stream};
+    return at;
+}
+
 /* Captured calls keep their order as eager ones do, where one graph has both. */
 static symmResult_t follow_captured(symm_comm *c, symmStream_t stream) {
     uint64_t id = 0;
     if (symm_stream_capture(stream, &id) != 1) return symmSuccess;
-    if (id == c->captured && stream != c->captured_stream)
-        SYMM_TRY(symm_stream_follow_captured(stream, c->captured_stream));
-    c->captured = id;
-    c->captured_stream = stream;
+    const symm_captured *last = symm_captured_find(c, id);
+    if (last && last->stream != stream) SYMM_TRY(symm_stream_follow_captured(stream, last->stream));
+    symm_captured_note(c, id, stream);
     return symmSuccess;
 }
 

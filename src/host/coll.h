@@ -42,6 +42,11 @@ void symm_keep_release(void *keep);
 /* Checks arguments, finds windows, plans. Changes nothing but the order of the window list. */
 symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l);
 
+/* What the communicator knows of a capture; NULL if nothing. */
+symm_captured *symm_captured_find(symm_comm *c, uint64_t id);
+/* A call was captured there: the last one. */
+symm_captured *symm_captured_note(symm_comm *c, uint64_t id, symmStream_t stream);
+
 /* symmBarrier from inside the library: the communicator is entered, no group is open. */
 symmResult_t symm_coll_barrier(symm_comm *c, symmStream_t stream);
 

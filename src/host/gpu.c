@@ -129,7 +129,7 @@ void symm_gpu_close(symm_comm *c) {
     struct symm_gpu *g = c->gpu;
     if (!g) return;
     destroy_event(g->order);
-    destroy_event(g->inside);
+    for (int i = 0; i < SYMM_CAPTURES; i++) destroy_event(g->inside[i].end);
     free(g);
     c->gpu = NULL;
 }
@@ -342,32 +342,30 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
 }
 
 /* Few programs need the event, so it is made by the first call that does; a capture does not mind. */
-static cu_result mark_captured(struct symm_gpu *g, cu_stream stream) {
-    cu_result cu =
-        g->inside ? 0 : symm_cu.cuEventCreate(&g->inside, SYMM_CUDA_EVENT_DISABLE_TIMING);
-    return cu ? cu : symm_cu.cuEventRecord(g->inside, stream);
+static cu_result mark_captured(symm_gpu_inside *at, symmStream_t stream) {
+    cu_result cu = at->end ? 0 : symm_cu.cuEventCreate(&at->end, SYMM_CUDA_EVENT_DISABLE_TIMING);
+    return cu ? cu : symm_cu.cuEventRecord(at->end, symm_gpu_stream(stream));
 }
 
 /* Streams of one capture: as eager calls, by an edge of the graph. The last call's stream is in the capture still. */
 static symmResult_t follow_captured(symm_comm *c, symmStream_t stream, const symm_gpu_capture *in) {
-    struct symm_gpu *g = c->gpu;
-    cu_result cu = 0;
-    if (in->id != c->captured || (stream == c->captured_stream && !g->inside_marked))
-        return symmSuccess;
-    if (!g->inside_marked) cu = mark_captured(g, symm_gpu_stream(c->captured_stream));
-    if (!cu) cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), g->inside, 0);
+    const symm_captured *last = symm_captured_find(c, in->id);
+    if (!last) return symmSuccess;
+    symm_gpu_inside *at = &c->gpu->inside[last - c->captured];
+    if (stream == last->stream && !at->marked) return symmSuccess;
+    cu_result cu = at->marked ? 0 : mark_captured(at, last->stream);
+    if (!cu) cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), at->end, 0);
     return order_error(cu, stream);
 }
 
 static symmResult_t note_captured(symm_comm *c, symmStream_t stream, const symm_gpu_capture *in) {
-    struct symm_gpu *g = c->gpu;
-    c->captured = in->id;
-    c->captured_stream = stream;
-    g->inside_marked = 0;
+    symm_captured *last = symm_captured_note(c, in->id, stream);
+    symm_gpu_inside *at = &c->gpu->inside[last - c->captured];
+    at->marked = 0;
     if (!symm_gpu_is_per_thread(stream)) return symmSuccess;
-    cu_result cu = mark_captured(g, symm_gpu_stream(stream)); /* another thread could not name it */
-    g->inside_marked = cu == 0;
-    if (cu) c->captured = 0;
+    cu_result cu = mark_captured(at, stream); /* another thread could not name it */
+    at->marked = cu == 0;
+    if (cu) last->id = 0;
     return order_error(cu, stream);
 }
 

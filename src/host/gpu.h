@@ -32,12 +32,17 @@ typedef struct {
     uint64_t id;
 } symm_gpu_capture;
 
+/* The end of the last call in the capture of the same number (symm_captured_find). */
+typedef struct {
+    cu_event end; /* NULL until it is needed */
+    int marked;   /* it is that end already */
+} symm_gpu_inside;
+
 struct symm_gpu {
     int device;
     cu_context context;
-    cu_event order;  /* end of the last call, when the stream changes */
-    cu_event inside; /* the same among captured calls; NULL until it is needed */
-    int inside_marked;
+    cu_event order; /* end of the last call, when the stream changes */
+    symm_gpu_inside inside[SYMM_CAPTURES];
     int ran;         /* a call was launched: last_stream means something */
     int marked;      /* order is that end already */
     uint32_t serial; /* of the last eager call, and its CTAs */

@@ -230,14 +230,16 @@ static symmResult_t find_heir(const symm_memlane *l, symm_memlane **heir) {
             continue;
         }
         SYMM_TRY(symm_mem_state(s->comm, o->stream, &st));
-        if (st.how != SYMM_STREAM_EAGER) continue;
+        if (st.how != SYMM_STREAM_EAGER || symm_mem_shut(s->comm, o->stream)) continue;
         *heir = o;
         return symmSuccess;
     }
     if (*heir) return symmSuccess;
-    return SYMM_ERR(symmInvalidUsage,
-                    "symmLaneDestroy: lane %d: all other lanes' streams are under capture",
-                    l->ordinal);
+    return SYMM_ERR(
+        symmInvalidUsage,
+        "symmLaneDestroy: lane %d: all other lanes' streams are under capture, or the legacy "
+        "stream beside one that is",
+        l->ordinal);
 }
 
 /* What it keeps becomes the pool's; then either another lane stands in for it, or the pool is given back. */

@@ -218,6 +218,8 @@ symmResult_t symm_mem_state(const symm_comm *c, symmStream_t stream, symm_memsta
 int symm_mem_alive(const symm_comm *c, symmStream_t stream);
 /* 1: the legacy stream, while a blocking stream is captured. Nobody may use it then, and whoever does spoils that capture. */
 int symm_mem_shut(symm_comm *c, symmStream_t stream);
+/* symmInvalidUsage: it is shut. */
+symmResult_t symm_mem_open(symm_comm *c, symmStream_t stream);
 /* Marks the end of what stream was given so far. symmInvalidUsage: it is shut. */
 symmResult_t symm_memmark_set(symm_comm *c, symm_memmark *m, symmStream_t stream);
 /* What is given to stream from now on starts behind the mark. */

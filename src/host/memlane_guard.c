@@ -57,6 +57,7 @@ static symmResult_t brush_task(void *args) {
 
 static symmResult_t brush_gpu(const symm_memlane *l, const brush *b) {
     symm_cuda_scope scope;
+    SYMM_TRY(symm_mem_open(l->set->comm, l->stream));
     SYMM_TRY(symm_gpu_enter(l->set->comm, &scope));
     cu_result cu = symm_cu.cuMemsetD8Async((uintptr_t)b->at, (unsigned char)b->value, b->bytes,
                                            symm_gpu_stream(l->stream));

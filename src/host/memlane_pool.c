@@ -57,6 +57,7 @@ void symm_memlane_observe(symm_memlane *l) {
 symmResult_t symm_memlane_close(symm_memlane *l) {
     symm_memlane_observe(l);
     if (!l->pending_first) return symmSuccess;
+    SYMM_TRY(symm_mem_open(l->set->comm, l->stream));
     SYMM_TRY(symm_coll_barrier(l->set->comm, l->stream));
     if (l->set->guard) SYMM_TRY(symm_memguard_heard(l));
     keep_until(l, UINT64_MAX);
@@ -187,7 +188,8 @@ static uint64_t piece_for(const symm_memlanes *s, int zone, uint64_t bytes) {
     return room < bytes ? 0 : step < room ? step : room & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
 }
 
-/* All lanes give what they can. Those under capture cannot: their streams take no eager work. Nor can those on a stream that is shut. */
+/* All lanes give what they can. Those under capture cannot: their streams take no eager work. Nor can those on a stream that is shut; there SYM
+ * memory is refused, as other ranks, where nothing is shut, would be given it. */
 static symmResult_t reclaim(symm_memlanes *s, int zone) {
     for (int i = 0; i < s->made; i++) {
         symm_memstate st;
@@ -195,8 +197,8 @@ static symmResult_t reclaim(symm_memlanes *s, int zone) {
         if (!o || (!o->zone[zone].kept && !(zone == SYMM_MEM_SYM && o->pending_first))) continue;
         const int alive = symm_mem_alive(s->comm, o->stream);
         if (alive) SYMM_TRY(symm_mem_state(s->comm, o->stream, &st));
-        if (alive && (st.how == SYMM_STREAM_CAPTURED || symm_mem_shut(s->comm, o->stream)))
-            continue;
+        if (alive && st.how == SYMM_STREAM_CAPTURED) continue;
+        if (alive && zone == SYMM_MEM_LOCAL && symm_mem_shut(s->comm, o->stream)) continue;
         if (alive && zone == SYMM_MEM_SYM) SYMM_TRY(symm_memlane_close(o));
         SYMM_TRY(symm_memlane_flush(o, zone));
     }

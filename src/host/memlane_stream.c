@@ -56,7 +56,7 @@ int symm_mem_shut(symm_comm *c, symmStream_t stream) {
     return yes;
 }
 
-static symmResult_t check_open(symm_comm *c, symmStream_t stream) {
+symmResult_t symm_mem_open(symm_comm *c, symmStream_t stream) {
     if (!symm_mem_shut(c, stream)) return symmSuccess;
     return SYMM_ERR(symmInvalidUsage,
                     "stream=%p: the legacy stream, which a lane of this heap is on, waits for "
@@ -82,7 +82,7 @@ symmResult_t symm_memmark_set(symm_comm *c, symm_memmark *m, symmStream_t stream
         m->seq++;
         return symmSuccess;
     }
-    SYMM_TRY(check_open(c, stream));
+    SYMM_TRY(symm_mem_open(c, stream));
     SYMM_TRY(symm_gpu_enter(c, &scope));
     symmResult_t r = record(m, stream);
     symm_gpu_leave(&scope);
@@ -94,7 +94,7 @@ symmResult_t symm_memmark_follow(symm_comm *c, const symm_memmark *m, symmStream
     symm_cuda_scope scope;
     if (!m->seq) return symmSuccess;
     if (!c->cuda) return symm_order_wait(stream, m->order);
-    SYMM_TRY(check_open(c, stream));
+    SYMM_TRY(symm_mem_open(c, stream));
     SYMM_TRY(symm_gpu_enter(c, &scope));
     cu_result cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), m->event, 0);
     symm_gpu_leave(&scope);

@@ -259,8 +259,17 @@ static symmResult_t not_uploaded(const symm_memplan *p) {
                     (void *)p->handle, p->backed, p->uploaded);
 }
 
+/* Later work, of whichever thread, is put behind a launch by its stream's name. */
+static symmResult_t check_name(const symm_comm *c, symmStream_t stream) {
+    if (!c->cuda || !symm_gpu_is_per_thread(stream)) return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument,
+                    "symmPlanLaunch: stream=%p means another stream in each thread",
+                    (void *)stream);
+}
+
 static symmResult_t launch(symm_memplan *p, symmGraph_t exec, symmStream_t stream) {
     symm_memregion *r = p->region;
+    SYMM_TRY(check_name(p->set->comm, stream));
     if (p->uploaded < p->backed) return not_uploaded(p);
     if (p->nlive && !(p->flags & SYMM_PLAN_AUTO_FREE)) return still_live(p);
     SYMM_TRY(check_frees(p));

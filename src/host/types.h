@@ -88,6 +88,15 @@ typedef struct symm_win {
 
 enum { SYMM_COMM_MAKING, SYMM_COMM_LIVE, SYMM_COMM_FINAL };
 
+/* A capture under way, or one that has ended: which stream of it has the last call. Several may be under way, and have calls in turns; of more
+ * than these the ones that had a call lately are known. */
+enum { SYMM_CAPTURES = 8 };
+typedef struct {
+    uint64_t id; /* 0: none */
+    uint64_t no; /* of that call, among all captured ones */
+    symmStream_t stream;
+} symm_captured;
+
 typedef struct symm_comm {
     symmComm_t handle;
     _Atomic int refs; /* handle, captured calls */
@@ -131,10 +140,7 @@ typedef struct symm_comm {
         heard; /* eager calls so far in which every rank hears from every rank; counted while there are memlanes */
     symmStream_t heard_stream; /* of the last of them, where there was one */
     int heard_any;
-    symm_order last_order; /* end of the last call, when it was given to a stream */
-    uint64_t
-        captured; /* the capture that the last captured call is in, by its id, and on which stream of it */
-    symmStream_t captured_stream;
+    symm_order last_order;   /* end of the last call, when it was given to a stream */
     struct symm_memo *memos; /* [SYMM_MEMOS] */
     uint64_t version;        /* of windows and reductions; starts at 1 */
     struct symm_redop *redops;
@@ -145,6 +151,8 @@ typedef struct symm_comm {
     struct symm_watch *watch;
     /* When a wait of set-up first saw that a peer had left, or was in a collective instead; the user's thread. */
     uint64_t left_ns, astray_ns;
+    symm_captured captured[SYMM_CAPTURES]; /* symm_captured_find */
+    uint64_t ncaptured;                    /* calls so far */
     _Atomic uint64_t launches[SYMM_KERNEL_COUNT];
 } symm_comm;
 
