@@ -171,6 +171,11 @@ guard-graph-overrun-unseen|src/host/memplan_guard.c|s/symm_guard_note(w->heap, t
 guard-graph-look-behind-the-free|src/host/memplan.c|/^static symmResult_t guard_free/,/^}/s/return symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, point);/return symmSuccess;/|plain|unit_lane_guard|a_graphs_look_is_before_the_next_block
 guard-graph-left-block-unseen|src/host/memplan.c|s/l->set->guard ? symm_memguard_left/0 ? symm_memguard_left/|plain|unit_lane_guard|a_block_that_a_graph_left_is_looked_at
 guard-graph-launch-not-waited-for|src/host/memplan_guard.c|s/ .. !has_run(p->region)//|plain|unit_lane_guard|a_block_that_a_graph_left_is_looked_at
+guard-lane-paints-on-a-shut-stream|src/host/memlane_guard.c|s/return !symm_mem_shut(l->set->comm, l->stream);/return 1;/|plain|unit_gpu_lane_guard|a_lane_on_the_legacy_stream_paints_nothing_while_others_are_captured
+guard-lane-paints-what-is-gone|src/host/memlane_guard.c|s/if (is_over(s->comm, g, SYMM_MEMGUARD_WAIT_MS)) {/if (1) {/|plain|unit_lane_guard_late|a_heap_ends_before_its_streams_paint
+guard-graph-waits-each-time|src/host/memplan_guard.c|/if (r->stands \&\& /d|plain|unit_lane_guard_late|a_graph_that_stands_is_waited_for_once
+guard-graph-frees-beside-the-painting|src/host/memplan_guard.c|/who frees is behind/s/r = symm_memplan_point([^;]*;/r = symmSuccess;/|plain|unit_lane_guard_late|a_branch_beside_the_painting_frees_nothing
+arena-guard-judges-what-is-not-painted|src/host/arena_guard.c|s/darken_now(a->guard, off, room);/(void)darken_now;/|plain|unit_gpu_guard|what_could_not_be_painted_is_no_damage
 guard-graph-used-counts-red-zones|src/host/memplan_mem.c|s/b->at + b->bytes - b->red}/b->at + b->bytes}/|plain|unit_lane_guard|a_graph_looks_where_it_frees
 guard-graph-nothing-painted|src/host/memplan_guard.c|s/symm_memguard_paint(l, b->off + asked, b->red, 0)/symmSuccess/|plain|unit_gpu_lane_guard|a_block_that_a_graph_left_is_looked_at
 guard-lane-piece-judged-under-a-peer|src/host/heap_block.c|s/if (!shared \&\& !symm_guard_intact/if (!symm_guard_intact/|plain|unit_lane_guard|a_peer_may_have_its_block_earlier

@@ -180,7 +180,7 @@ static void guard_taken(symm_heap *h, const symm_block *b) {
                  (unsigned long long)at);
         symm_guard_note(h, text);
     }
-    symm_guard_paint(h, b->off + b->bytes, b->room - b->bytes, 0);
+    (void)symm_guard_paint(h, b->off + b->bytes, b->room - b->bytes, 0);
     symm_heap_lock(h);
     mark(h, b, TAG_BUSY, 0);
     symm_heap_unlock(h);
@@ -255,7 +255,7 @@ static symmResult_t guard_given(symm_heap *h, const symm_block *b) {
                      "is freed all the same)",
                      h->name, (unsigned long long)(at - b->off), (unsigned long long)b->bytes,
                      (unsigned long long)b->off);
-    symm_guard_paint(h, b->off, b->room, 1);
+    (void)symm_guard_paint(h, b->off, b->room, 1);
     return r;
 }
 
