@@ -178,7 +178,7 @@ guard-graph-frees-beside-the-painting|src/host/memplan_guard.c|/who frees is beh
 arena-guard-judges-what-is-not-painted|src/host/arena_guard.c|s/darken_now(a->guard, off, room);/(void)darken_now;/|plain|unit_gpu_guard|what_could_not_be_painted_is_no_damage
 guard-graph-used-counts-red-zones|src/host/memplan_mem.c|s/b->at + b->bytes - b->red}/b->at + b->bytes}/|plain|unit_lane_guard|a_graph_looks_where_it_frees
 guard-graph-nothing-painted|src/host/memplan_guard.c|s/symm_memguard_paint(l, b->off + asked, b->red, 0)/symmSuccess/|plain|unit_gpu_lane_guard|a_block_that_a_graph_left_is_looked_at
-guard-lane-piece-judged-under-a-peer|src/host/heap_block.c|s/if (!shared \&\& !symm_guard_intact/if (!symm_guard_intact/|plain|unit_lane_guard|a_peer_may_have_its_block_earlier
+guard-lane-piece-used-under-a-peer|src/host/memlane_pool.c|s/if (s->guard \&\& zone == SYMM_MEM_SYM/if (0 \&\& zone == SYMM_MEM_SYM/|plain|unit_lane_guard|a_peer_may_have_its_block_earlier
 guard-lane-trim-judges-what-a-peer-has|src/host/memlane_guard.c|s/if (!together .. !is_alone(s, zone)) return 1;//|plain|unit_lane_guard|a_peer_may_have_its_block_earlier
 collect-takes-what-one-rank-has|src/host/heap_tidy.c|s/r < c->nranks \&\& in; r++) in = has/r < 1; r++) in = has/|plain|unit_heap_tidy|collect_returns_what_every_rank_has
 window-grows-over-its-neighbour|src/host/space.c|s/slot->next ? slot->next->off : s->stride/s->stride/|plain|fault_window_grow|a_window_moves_where_addresses_are_taken
