@@ -24,9 +24,10 @@
  * poisoned. symmArenaFree of a block with a painted byte changed: symmInvalidUsage saying which, and the block is freed all the same. A freed byte that is
  * written to is found by symmHeapCheck, or when it is handed out again: that is a warning, and an error of symmHeapCheck from then on. For this
  * symmArenaFree waits for the work that its stream was given: a program whose stream waits for what the same thread does behind the free hangs. Where
- * it cannot wait (the NULL stream while another stream that waits for it is captured; a function that a stream of the host backend runs) that block is not looked
+ * it cannot wait (the NULL stream while another stream that waits for it is captured; a function that a stream of the host backend runs), or the driver fails to paint, that block is not looked
  * at, nor is any memory between it and others that were freed so, until the arena ends. Each block takes 256 bytes more: of several stripes none has a
  * block larger than a superblock less 256 bytes. Offsets are others than without guard mode, and alike on all ranks.
+ * Symmetric arenas: a peer writes to this rank's part of a block only when this rank has taken it too, as with symmAlloc.
  *
  * Thread rule: every call may be made by any thread beside others, but for create and destroy. Calls on one stripe: one order on all ranks.
  * Conventions as in symm.h. */

@@ -138,7 +138,7 @@ guard-looks-once-on-gpus|src/host/heap_guard.c|s/, s->poison, at)) return 1;/, s
 guard-taken-unmarked|src/host/heap_block.c|s/h->guard ? tag . TAG_BUSY : tag/tag/|plain|unit_heap_tidy|guard_mode_checks_beside_threads
 guard-looks-without-the-lock|src/host/heap_guard.c|/^static int spot_intact/,/^}/s/if (h->comm->cuda) {/if (1) {/;/^static int spot_intact/,/^}/s/poison, at)) return 1;/poison, at)) return 1; else return 0;/|tsan|unit_heap_tidy|guard_mode_checks_beside_threads
 arena-guard-sees-no-overrun|src/host/arena_guard.c|s/if (!symm_guard_intact(h, off + bytes, red, 0, &at))/if (0)/|plain|unit_arena_guard|an_overrun_by_one_byte_is_found
-arena-guard-leaves-freed-blocks|src/host/arena_guard.c|/symm_guard_paint(h, off, room, 1);/d|plain|unit_arena_guard|an_overrun_by_one_byte_is_found
+arena-guard-leaves-freed-blocks|src/host/arena_guard.c|s/if (symm_guard_paint(h, off, room, 1))/if (0)/|plain|unit_arena_guard|an_overrun_by_one_byte_is_found
 arena-guard-takes-unlooked|src/host/arena_guard.c|s/if (!symm_guard_intact(h, off, room, 1, &at))/if (0)/|plain|unit_arena_guard|a_write_after_free_is_found
 arena-guard-is-not-asked|src/host/heap_guard.c|s/return check_inside(h);/return symmSuccess;/|plain|unit_arena_guard|a_write_after_free_is_found
 arena-guard-red-zone-is-the-block|src/host/arena_guard.c|s/return off - begin < \*bytes;/return 1;/|plain|unit_arena_guard|queries_end_where_the_program_asked
@@ -156,11 +156,11 @@ arena-guard-paints-what-is-not-over|src/host/arena_guard.c|s/if (!dark) look_and
 arena-guard-shows-what-is-being-taken|src/host/arena_guard.c|s/if (!room .. tag & TAG_BUSY) return 0;/if (!room) return 0;/|plain|unit_gpu_guard|a_block_that_is_taken_or_freed_is_passed_over
 arena-guard-looks-once-on-gpus|src/host/arena_guard.c|s/if (good .. locked) return good;/return good;/|plain|unit_gpu_guard|a_check_beside_other_calls_finds_nothing
 guard-lane-overrun-unseen|src/host/memlane_guard.c|s/!is_red(s, r, &at)) {/0) {/|plain|unit_lane_guard|an_overrun_of_one_byte_is_told_by_the_free
-guard-lane-nothing-poisoned|src/host/memlane_guard.c|s/r->painted = is_alone(s, r->zone) \&\&/r->painted = 0 \&\&/|plain|unit_lane_guard|a_write_after_the_free_is_found
+guard-lane-nothing-poisoned|src/host/memlane_guard.c|s/open \&\& is_alone(s, r->zone) \&\&/0 \&\&/|plain|unit_lane_guard|a_write_after_the_free_is_found
 guard-lane-poison-under-a-late-peer|src/host/memlane_guard.c|s/return zone == SYMM_MEM_LOCAL.*/return zone >= 0;/|plain|unit_lane_guard|peers_that_are_late_do_no_damage
 guard-lane-poison-over-a-peers-write|src/host/memlane_guard.c|s/return symm_coll_barrier(l->set->comm, l->stream);.*/return symmSuccess;/|plain|unit_lane_guard|poison_is_there_before_a_peer_writes
 guard-lane-spares-a-barrier|src/host/memlane_pool.c|s/if (l->set->guard) return; .*//|plain|unit_lane_guard|peers_that_are_late_do_no_damage
-guard-lane-red-zone-comes-late|src/host/memlane_guard.c|/SYMM_TRY(symm_memmark_follow/d|plain|unit_lane_guard|a_red_zone_never_comes_late
+guard-lane-red-zone-comes-late|src/host/memlane_guard.c|s/SYMM_TRY(symm_memmark_follow.*/(void)painted;/|plain|unit_lane_guard|a_red_zone_never_comes_late
 guard-lane-judges-what-is-not-painted|src/host/memlane_guard.c|/^static int all_good/,/^}/s/if (!symm_memmark_soon(/if (0 \&\& !symm_memmark_soon(/|plain|unit_lane_guard|poison_comes_behind_the_work
 guard-lane-unpainted-bytes-judged|src/host/memlane_pool.c|s/l->set->guard->unpainted\[r->zone\] = 1;/;/|plain|unit_gpu_lane_guard|a_driver_that_fails_is_no_damage
 guard-lane-query-reaches-the-red-zone|src/host/memlane.c|/in its red zone/d|plain|unit_lane_guard|questions_do_not_see_what_lies_behind
@@ -171,9 +171,14 @@ guard-graph-overrun-unseen|src/host/memplan_guard.c|s/symm_guard_note(w->heap, t
 guard-graph-look-behind-the-free|src/host/memplan.c|/^static symmResult_t guard_free/,/^}/s/return symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, point);/return symmSuccess;/|plain|unit_lane_guard|a_graphs_look_is_before_the_next_block
 guard-graph-left-block-unseen|src/host/memplan.c|s/l->set->guard ? symm_memguard_left/0 ? symm_memguard_left/|plain|unit_lane_guard|a_block_that_a_graph_left_is_looked_at
 guard-graph-launch-not-waited-for|src/host/memplan_guard.c|s/ .. !has_run(p->region)//|plain|unit_lane_guard|a_block_that_a_graph_left_is_looked_at
+guard-lane-paints-on-a-shut-stream|src/host/memlane_guard.c|s/return !symm_mem_shut(l->set->comm, l->stream);/return 1;/|plain|unit_gpu_lane_guard|a_lane_on_the_legacy_stream_paints_nothing_while_others_are_captured
+guard-lane-paints-what-is-gone|src/host/memlane_guard.c|s/if (is_over(s->comm, g, SYMM_MEMGUARD_WAIT_MS)) {/if (1) {/|plain|unit_lane_guard_late|a_heap_ends_before_its_streams_paint
+guard-graph-waits-each-time|src/host/memplan_guard.c|/if (r->stands \&\& /d|plain|unit_lane_guard_late|a_graph_that_stands_is_waited_for_once
+guard-graph-frees-beside-the-painting|src/host/memplan_guard.c|/who frees is behind/s/r = symm_memplan_point([^;]*;/r = symmSuccess;/|plain|unit_lane_guard_late|a_branch_beside_the_painting_frees_nothing
+arena-guard-judges-what-is-not-painted|src/host/arena_guard.c|s/darken_now(a->guard, off, room);/(void)darken_now;/|plain|unit_gpu_guard|what_could_not_be_painted_is_no_damage
 guard-graph-used-counts-red-zones|src/host/memplan_mem.c|s/b->at + b->bytes - b->red}/b->at + b->bytes}/|plain|unit_lane_guard|a_graph_looks_where_it_frees
 guard-graph-nothing-painted|src/host/memplan_guard.c|s/symm_memguard_paint(l, b->off + asked, b->red, 0)/symmSuccess/|plain|unit_gpu_lane_guard|a_block_that_a_graph_left_is_looked_at
-guard-lane-piece-judged-under-a-peer|src/host/heap_block.c|s/if (!shared \&\& !symm_guard_intact/if (!symm_guard_intact/|plain|unit_lane_guard|a_peer_may_have_its_block_earlier
+guard-lane-piece-used-under-a-peer|src/host/memlane_pool.c|s/if (s->guard \&\& zone == SYMM_MEM_SYM/if (0 \&\& zone == SYMM_MEM_SYM/|plain|unit_lane_guard|a_peer_may_have_its_block_earlier
 guard-lane-trim-judges-what-a-peer-has|src/host/memlane_guard.c|s/if (!together .. !is_alone(s, zone)) return 1;//|plain|unit_lane_guard|a_peer_may_have_its_block_earlier
 collect-takes-what-one-rank-has|src/host/heap_tidy.c|s/r < c->nranks \&\& in; r++) in = has/r < 1; r++) in = has/|plain|unit_heap_tidy|collect_returns_what_every_rank_has
 window-grows-over-its-neighbour|src/host/space.c|s/slot->next ? slot->next->off : s->stride/s->stride/|plain|fault_window_grow|a_window_moves_where_addresses_are_taken
@@ -245,7 +250,6 @@ scalar-of-the-host-taken|src/host/redop.c|s/if (c->cuda \&\& residence == symmSc
 lane-on-a-shut-stream-marked|src/host/memlane_stream.c|s/if (!symm_mem_shut(c, stream)) return/if (1) return/|plain|unit_gpu_lane|a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured
 lane-on-a-shut-stream-inherits|src/host/memlane.c|s/ .. symm_mem_shut(s->comm, o->stream)) continue/) continue/|plain|unit_gpu_lane|a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured
 lane-on-a-shut-stream-has-a-barrier|src/host/memlane_pool.c|s/SYMM_TRY(symm_mem_open(l->set->comm, l->stream));/;/|plain|unit_gpu_lane_guard|a_lane_on_a_stream_that_is_shut_spoils_no_capture
-lane-on-a-shut-stream-painted|src/host/memlane_guard.c|s/SYMM_TRY(symm_mem_open(l->set->comm, l->stream));/;/|plain|unit_gpu_lane_guard|a_lane_on_a_stream_that_is_shut_spoils_no_capture
 lane-on-a-shut-stream-is-passed-over|src/host/memlane_pool.c|s/zone == SYMM_MEM_LOCAL .. symm_mem_shut/symm_mem_shut/|plain|unit_gpu_lane_guard|a_lane_on_a_stream_that_is_shut_spoils_no_capture
 plan-on-any-threads-stream|src/host/memplan_graph.c|s/if (!c->cuda .. !symm_gpu_is_per_thread(stream)) return/if (1) return/|plain|unit_gpu_lane|a_plan_is_not_launched_on_the_per_thread_stream
 lane-on-a-shut-stream-gives|src/host/memlane_pool.c|s/if (alive .. zone == SYMM_MEM_LOCAL .. symm_mem_shut(s->comm, o->stream))/if (0)/|plain|unit_gpu_lane|a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured

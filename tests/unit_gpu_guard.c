@@ -162,6 +162,31 @@ static void what_cannot_be_waited_for_is_left_alone(void) {
     close_fix(&f);
 }
 
+/* Where the driver does not paint, a red zone at the take or poison at the free, nobody is told of damage later. */
+static void what_could_not_be_painted_is_no_damage(void) {
+    T_EXPECT_WARNINGS();
+    for (int nth = 1; nth <= 2; nth++) {
+        fix f = open_fix(0);
+        char *q = take(&f, f.s, 1000), *other = take(&f, f.s, 1000);
+        memset(q, 7, 1000);
+        T_OK(give(&f, q, f.s)); /* poison */
+        fake_cuda_fail("cuMemsetD32Async", nth, SYMM_CUDA_ERROR_LAUNCH_FAILED);
+        char *p = take(&f, f.s, 500);
+        memset(p, 7, 500);
+        if (nth == 1) T_CHECK(!fake_cuda_fail_waits());
+        T_OK(symmHeapCheck(f.heap));
+        T_OK(give(&f, p, f.s));
+        T_CHECK(!fake_cuda_fail_waits());
+        T_OK(symmHeapCheck(f.heap));
+        p = take(&f, f.s, 900);
+        T_OK(symmHeapCheck(f.heap));
+        T_OK(give(&f, p, f.s));
+        other[1000] = 1; /* others are looked at */
+        T_ERR(give(&f, other, f.s), symmInvalidUsage);
+        close_fix(&f);
+    }
+}
+
 /* ---- a check beside calls of another thread ----------------------------------------------------------------------------- */
 
 static symm_vmm driver; /* the communicator's, but for its copies */
@@ -250,5 +275,5 @@ static void a_block_that_is_taken_or_freed_is_passed_over(void) {
 
 T_MAIN(T(work_of_a_stream_is_waited_for), T(a_write_after_free_is_found),
        T(captures_of_others_are_unharmed), T(what_cannot_be_waited_for_is_left_alone),
-       T(a_check_beside_other_calls_finds_nothing),
+       T(what_could_not_be_painted_is_no_damage), T(a_check_beside_other_calls_finds_nothing),
        T(a_block_that_is_taken_or_freed_is_passed_over))

@@ -88,6 +88,38 @@ static void another_streams_capture_goes_on(void) {
     finish(1);
 }
 
+/* The legacy stream may not be touched while a blocking one is captured: its lane works on, and nothing is painted, or looked at later. */
+static void a_lane_on_the_legacy_stream_paints_nothing_while_others_are_captured(void) {
+    void *p = NULL, *q = NULL, *r = NULL;
+    symmLane_t legacy;
+    cu_stream blocking;
+    cu_graph graph;
+    guarded(1);
+    T_OK(symm_cuda_set(0));
+    T_EQ(symm_cu.cuStreamCreate(&blocking, SYMM_CUDA_STREAM_DEFAULT), 0);
+    T_OK(symmLaneCreate(heaps[0], NULL, &legacy));
+    T_OK(symmAllocAsync(legacy, 5000, SYMM_ALLOC_LOCAL, &p));
+    char *other = local(0, 3000);
+    T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
+    T_OK(symmAllocAsync(legacy, 700, SYMM_ALLOC_LOCAL, &q));
+    T_OK(symmFreeAsync(legacy, p));
+    T_OK(symmFreeAsync(legacy, other));
+    T_OK(symmAllocAsync(legacy, 5000, SYMM_ALLOC_LOCAL, &r));
+    T_CHECK(r == p);
+    T_OK(symmFreeAsync(legacy, r));
+    T_OK(symmHeapCheck(heaps[0]));
+    T_EQ(symm_cu.cuStreamEndCapture(blocking, &graph), 0); /* unharmed */
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    T_OK(symmHeapCheck(heaps[0]));
+    T_OK(symmAllocAsync(legacy, 5000, SYMM_ALLOC_LOCAL, &r));
+    T_OK(symmFreeAsync(legacy, q));
+    T_OK(symmFreeAsync(legacy, r));
+    T_OK(symmLaneDestroy(legacy));
+    T_OK(symmHeapCheck(heaps[0]));
+    T_EQ(symm_cu.cuStreamDestroy(blocking), 0);
+    finish(1);
+}
+
 /* The graph paints; a free in it poisons, and one outside looks. */
 static void a_block_that_a_graph_left_is_looked_at(void) {
     symmGraphPlan_t plan;
@@ -165,4 +197,6 @@ static void a_lane_on_a_stream_that_is_shut_spoils_no_capture(void) {
 
 T_MAIN(T(a_lane_on_a_stream_that_is_shut_spoils_no_capture), T(an_overrun_is_told_by_the_free),
        T(a_write_after_the_free_is_found), T(a_driver_that_fails_is_no_damage),
-       T(another_streams_capture_goes_on), T(a_block_that_a_graph_left_is_looked_at))
+       T(another_streams_capture_goes_on),
+       T(a_lane_on_the_legacy_stream_paints_nothing_while_others_are_captured),
+       T(a_block_that_a_graph_left_is_looked_at))

@@ -452,23 +452,31 @@ static void poison_is_there_before_a_peer_writes(void) {
     ranks(16 * LK_MB, painted_in_time);
 }
 
-/* Rank 0 takes memory, of the heap and then of what the lanes hold, that the others have taken, and written to, before. */
+/* Rank 0 takes memory, of the heap and then of what the lanes hold, that the others have taken before, and what the lanes hold they have written to. Of the
+ * heap's, rank 0 has not even freed what was there last. */
 static void late_taker(lk *k, void *arg) {
     job *j = arg;
     char *p[2] = {NULL, NULL};
+    void *last = NULL;
+    T_OK(symmAlloc(k->heap, 1000, 0, SYMM_ALLOC_SYM, &last));
+    T_OK(symmBarrier(k->comm, NULL)); /* all use of it is over */
     for (int i = 0; i < 2; i++) {
         const size_t bytes = i ? 3000 : 20000;
         for (int late = 0; late < 2; late++) {
             if ((k->rank == 0) == late) {
                 T_OK(symmLaneTrim(k->heap, NULL));
+                T_OK(symmFree(k->heap, i ? NULL : last));
                 p[i] = lk_sym(k->lane[0], bytes);
             }
             if (k->rank == 1 && !late) {
                 lk_fill(k->stream[0], at_rank(k, p[i], 0), bytes, 6);
-                T_OK(symmStreamSynchronize(k->stream[0]));
+                if (i) T_OK(symmStreamSynchronize(k->stream[0]));
             }
             meet(j);
         }
+        T_CHECK(i || p[i] == last);
+        T_OK(symmStreamSynchronize(k->stream[0]));
+        meet(j);
         alike(k, j, p[i]);
         if (k->rank == 0) lk_check(k->stream[0], p[i], bytes, 6);
         T_OK(symmHeapCheck(k->heap));

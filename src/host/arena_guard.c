@@ -20,7 +20,7 @@ struct symm_arena_guard {
     symm_heap *heap;
     symm_place *blocks; /* that live; a hole over all other offsets */
     uint64_t dark,
-        dark_end; /* some of it was freed while its stream could not be waited for: not painted, not looked at */
+        dark_end; /* some of it was freed while its stream could not be waited for, or the driver did not paint it: not looked at */
 };
 
 symmResult_t symm_arena_guard_new(symm_arena *a, struct symm_heap *h) {
@@ -52,6 +52,12 @@ static void darken(symm_arena_guard *g, uint64_t off, uint64_t bytes) {
     if (off + bytes > g->dark_end) g->dark_end = off + bytes;
 }
 
+static void darken_now(symm_arena_guard *g, uint64_t off, uint64_t bytes) {
+    pthread_mutex_lock(&g->lock);
+    darken(g, off, bytes);
+    pthread_mutex_unlock(&g->lock);
+}
+
 /* ---- taking ---------------------------------------------------------------------------------------------------------- */
 
 /* The block is in the table, busy. -1: no memory. */
@@ -74,7 +80,7 @@ static void look_and_paint(const symm_arena *a, uint64_t off, uint64_t room, uin
                  symm_heap_name(h), a->name, (unsigned long long)at);
         symm_guard_note(h, text);
     }
-    symm_guard_paint(h, off + room - red, red, 0);
+    if (symm_guard_paint(h, off + room - red, red, 0)) darken_now(a->guard, off, room);
 }
 
 symmResult_t symm_arena_guard_take(symm_arena *a, int stripe, symmStream_t s, uint64_t bytes,
@@ -133,7 +139,7 @@ static symmResult_t given(const symm_arena *a, uint64_t off, uint64_t room, uint
                      "%llu (it is freed all the same)",
                      symm_heap_name(h), a->name, (unsigned long long)(at - off),
                      (unsigned long long)bytes, (unsigned long long)off);
-    symm_guard_paint(h, off, room, 1);
+    if (symm_guard_paint(h, off, room, 1)) darken_now(a->guard, off, room);
     return r;
 }
 

@@ -86,7 +86,8 @@ void symm_heap_set_check(symm_heap *h, int owner, symm_heap_look check, void *ar
  * of the user's. off: heap offsets of this rank. */
 enum { SYMM_RED_ZONE = 256 }; /* bytes behind a block, at least; less than twice as many */
 int symm_heap_guarded(const symm_heap *h);
-void symm_guard_paint(symm_heap *h, uint64_t off, uint64_t bytes, int poison);
+/* -1: the driver refused, and has said why. */
+int symm_guard_paint(symm_heap *h, uint64_t off, uint64_t bytes, int poison);
 /* 1 if it is painted still; else *at is the first byte that is not. */
 int symm_guard_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, uint64_t *at);
 /* Damage that the call which found it does not return: a warning, and symmHeapCheck says the first. */

@@ -170,17 +170,14 @@ static void mark(symm_heap *h, const symm_block *b, uint64_t bit, int on) {
 /* Guard mode: the block's memory is poison still, or something wrote after it was freed. It was marked while its red zone is not painted yet. */
 static void guard_taken(symm_heap *h, const symm_block *b) {
     uint64_t at;
-    /* A lane's SYM block is peers' to write as soon as they have it, which may be before this rank has. */
-    const int shared =
-        b->owner == SYMM_OWNER_LANE && b->zone == SYMM_ZONE_SYM && h->comm->nranks > 1;
-    if (!shared && !symm_guard_intact(h, b->off, b->room, 1, &at)) {
+    if (!symm_guard_intact(h, b->off, b->room, 1, &at)) {
         char text[sizeof h->damage];
         snprintf(text, sizeof text,
                  "heap %s: the byte at offset %llu was written after it was freed", h->name,
                  (unsigned long long)at);
         symm_guard_note(h, text);
     }
-    symm_guard_paint(h, b->off + b->bytes, b->room - b->bytes, 0);
+    (void)symm_guard_paint(h, b->off + b->bytes, b->room - b->bytes, 0);
     symm_heap_lock(h);
     mark(h, b, TAG_BUSY, 0);
     symm_heap_unlock(h);
@@ -206,10 +203,8 @@ symmResult_t symm_heap_take(symm_heap *h, uint64_t bytes, uint64_t align, unsign
     if (zone == SYMM_ZONE_SYM) symm_heap_count(h, SYMM_OP_ALLOC, bytes, align, lane, *off, site);
     symm_heap_unlock(h);
     if (__builtin_expect(h->guard, 0))
-        guard_taken(
-            h,
-            &(symm_block){
-                .off = *off, .bytes = bytes, .zone = zone, .owner = owner, .z = z, .room = room});
+        guard_taken(h,
+                    &(symm_block){.off = *off, .bytes = bytes, .zone = zone, .z = z, .room = room});
     return symmSuccess;
 }
 
@@ -255,7 +250,7 @@ static symmResult_t guard_given(symm_heap *h, const symm_block *b) {
                      "is freed all the same)",
                      h->name, (unsigned long long)(at - b->off), (unsigned long long)b->bytes,
                      (unsigned long long)b->off);
-    symm_guard_paint(h, b->off, b->room, 1);
+    (void)symm_guard_paint(h, b->off, b->room, 1);
     return r;
 }
 

@@ -144,7 +144,7 @@ static symmResult_t try_zones(void *arg) {
 static symmResult_t keep(plan *p, uint64_t local_extent) {
     symm_heap *h = p->h;
     for (int i = 0; h->guard && i < p->count; i++)
-        symm_guard_paint(h, p->parts[i].off, p->parts[i].bytes, 1);
+        (void)symm_guard_paint(h, p->parts[i].off, p->parts[i].bytes, 1);
     symm_heap_lock(h);
     const int good = add_free(p);
     for (int i = 0; i < p->count; i++) enter_chunk(&h->zone[zone_of(p, i)], p->zoned[i]);

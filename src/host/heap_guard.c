@@ -17,7 +17,7 @@ int symm_guard_byte(int poison) {
     return paint_of(poison);
 }
 
-static void paint_gpu(symm_heap *h, char *at, uint64_t bytes, int value) {
+static int paint_gpu(symm_heap *h, char *at, uint64_t bytes, int value) {
     const symm_vmm *v = h->comm->vmm;
     unsigned char ends[2 * SYMM_RED_ZONE];
     int cu;
@@ -28,18 +28,20 @@ static void paint_gpu(symm_heap *h, char *at, uint64_t bytes, int value) {
         cu = v->copy(at, ends, bytes);
     }
     if (cu) symm_vmm_error(v, cu, "painting %llu bytes", (unsigned long long)bytes);
+    return cu ? -1 : 0;
 }
 
-void symm_guard_paint(symm_heap *h, uint64_t off, uint64_t bytes, int poison) {
+int symm_guard_paint(symm_heap *h, uint64_t off, uint64_t bytes, int poison) {
     char *at = h->win.ptr + off;
     symm_cuda_scope scope;
     if (!h->comm->cuda) {
         memset(at, paint_of(poison), bytes);
-        return;
+        return 0;
     }
-    if (symm_gpu_push(h->comm, &scope)) return;
-    paint_gpu(h, at, bytes, paint_of(poison));
+    if (symm_gpu_push(h->comm, &scope)) return -1;
+    const int bad = paint_gpu(h, at, bytes, paint_of(poison));
     symm_gpu_pop(h->comm, &scope);
+    return bad;
 }
 
 /* The first byte that is not `value`, or n. */

@@ -217,7 +217,7 @@ static symmResult_t give_back(symm_heap *h, uint64_t off, const void *site) {
     symm_heap_lock(h);
     if (symm_heap_find(h, off, &b) && b.limbo == SYMM_LIMBO) {
         symm_heap_unlock(h);
-        if (h->guard) symm_guard_paint(h, b.off, b.room, 1);
+        if (h->guard) (void)symm_guard_paint(h, b.off, b.room, 1);
         symm_heap_lock(h);
         h->limbo_bytes -= b.room;
         symm_place_give(h->zone[b.zone].place, b.z);

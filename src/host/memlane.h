@@ -93,7 +93,7 @@ typedef struct {
 } symm_memaccess;
 
 /* Guard mode: what lanes have painted in their streams. */
-typedef struct {
+typedef struct symm_memguard {
     struct symm_memguarded {
         symm_memmark painted; /* behind the last of it */
         symm_memmark now;     /* the end that was waited for last */
@@ -101,6 +101,8 @@ typedef struct {
     } * lanes;                /* by ordinal, of those that have ended too */
     int n;
     int unpainted[SYMM_MEM_ZONES]; /* the pool has bytes that could not be painted */
+    struct symm_memguard *next;    /* its lanes have ended before they have painted, */
+    symm_heap *heap;               /* and this is kept for that */
 } symm_memguard;
 
 struct symm_memlane;
@@ -236,6 +238,7 @@ void symm_memmark_end(symm_comm *c, symm_memmark *m);
 symmResult_t symm_memguard_new(symm_memlanes *s);
 /* Room for one lane more. */
 symmResult_t symm_memguard_add(symm_memlanes *s);
+/* Where the lanes' streams do not come within a second to what they are to paint, the heap's memory outlives that, and goes with a later guard. */
 void symm_memguard_end(symm_memlanes *s);
 /* The lane has got r, of which `asked` bytes are the caller's: looks whether what is there was written after it was freed, and paints what is behind.
  * An error: the lane keeps r. */

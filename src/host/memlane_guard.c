@@ -1,9 +1,11 @@
 /* memlane_guard.c - guard mode of lanes: a red zone behind each eager block, poison in those that were freed. The communicator's thread; painting is work
  * of the lanes' streams, looking is the caller's, behind that work. docs/memory-lane.md has the rules and why they give no false alarm. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../transport/wait.h"
 #include "comm.h"
 #include "fail.h"
 #include "gpu.h"
@@ -13,8 +15,59 @@
 
 /* ---- life ------------------------------------------------------------------------------------------------ */
 
+/* Of heaps that streams were still to paint in when all else of them had ended. Any thread. */
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static symm_memguard *kept;
+
+/* 0: some stream has not come to what it is to paint. */
+static int is_over(symm_comm *c, const symm_memguard *g, int wait_ms) {
+    const uint64_t until = symm_now_ns() + (uint64_t)wait_ms * 1000000;
+    int over = 1;
+    for (int i = 0; i < g->n; i++) {
+        const uint64_t now = symm_now_ns();
+        const int ms = now < until ? (int)((until - now) / 1000000) : 0;
+        over &= symm_memmark_soon(c, &g->lanes[i].painted, ms);
+    }
+    return over;
+}
+
+static void free_guard(symm_comm *c, symm_memguard *g) {
+    for (int i = 0; i < g->n; i++) {
+        symm_memmark_end(c, &g->lanes[i].painted);
+        symm_memmark_end(c, &g->lanes[i].now);
+    }
+    free(g->lanes);
+    free(g);
+}
+
+static void keep(symm_memguard *g) {
+    pthread_mutex_lock(&kept_lock);
+    g->next = kept;
+    kept = g;
+    pthread_mutex_unlock(&kept_lock);
+}
+
+/* Lets go of heaps whose streams have painted since. */
+static void reap(void) {
+    pthread_mutex_lock(&kept_lock);
+    symm_memguard *g = kept, *next;
+    kept = NULL;
+    pthread_mutex_unlock(&kept_lock);
+    for (; g; g = next) {
+        next = g->next;
+        symm_heap *h = g->heap;
+        if (!is_over(h->comm, g, 0)) {
+            keep(g);
+            continue;
+        }
+        free_guard(h->comm, g);
+        symm_heap_unref(h);
+    }
+}
+
 symmResult_t symm_memguard_new(symm_memlanes *s) {
     if (!s->heap->guard) return symmSuccess;
+    reap();
     s->guard = SYMM_FAIL_ALLOC(memlane_guard, calloc(1, sizeof *s->guard));
     return s->guard ? symmSuccess : SYMM_ERR(symmOutOfMemory, "no memory for a lane's guard");
 }
@@ -32,13 +85,19 @@ symmResult_t symm_memguard_add(symm_memlanes *s) {
 void symm_memguard_end(symm_memlanes *s) {
     symm_memguard *g = s->guard;
     if (!g) return;
-    for (int i = 0; i < g->n; i++) {
-        symm_memmark_end(s->comm, &g->lanes[i].painted);
-        symm_memmark_end(s->comm, &g->lanes[i].now);
-    }
-    free(g->lanes);
-    free(g);
     s->guard = NULL;
+    reap();
+    if (is_over(s->comm, g, SYMM_MEMGUARD_WAIT_MS)) {
+        free_guard(s->comm, g);
+        return;
+    }
+    SYMM_INFO(
+        "guard mode: the memory of heap %s is kept: the stream of a lane has not come to what "
+        "it is to paint there",
+        s->heap->name);
+    symm_heap_ref(s->heap);
+    g->heap = s->heap;
+    keep(g);
 }
 
 /* ---- painting -------------------------------------------------------------------------------------------- */
@@ -57,7 +116,6 @@ static symmResult_t brush_task(void *args) {
 
 static symmResult_t brush_gpu(const symm_memlane *l, const brush *b) {
     symm_cuda_scope scope;
-    SYMM_TRY(symm_mem_open(l->set->comm, l->stream));
     SYMM_TRY(symm_gpu_enter(l->set->comm, &scope));
     cu_result cu = symm_cu.cuMemsetD8Async((uintptr_t)b->at, (unsigned char)b->value, b->bytes,
                                            symm_gpu_stream(l->stream));
@@ -72,6 +130,11 @@ symmResult_t symm_memguard_paint(const symm_memlane *l, uint64_t off, uint64_t b
     return symm_stream_submit(l->stream, brush_task, &b, sizeof b, NULL, NULL, NULL);
 }
 
+/* To use a stream that is shut would spoil somebody's capture: what would be painted there is not, and is not looked at. */
+static int is_open(const symm_memlane *l) {
+    return !symm_mem_shut(l->set->comm, l->stream);
+}
+
 /* Whoever follows the mark, or has seen it reached, is behind all that the lane has painted. */
 static symmResult_t mark(symm_memlane *l) {
     symm_memlanes *s = l->set;
@@ -84,7 +147,7 @@ int symm_memguard_caught_up(symm_memlane *l, uint64_t off) {
     symm_memlanes *s = l->set;
     struct symm_memguarded *g = &s->guard->lanes[l->ordinal];
     if (g->stands) g->stands = !symm_memmark_soon(s->comm, &g->now, 0);
-    if (!g->stands && !symm_memmark_set(s->comm, &g->now, l->stream)) {
+    if (!g->stands && is_open(l) && !symm_memmark_set(s->comm, &g->now, l->stream)) {
         g->stands = !symm_memmark_soon(s->comm, &g->now, SYMM_MEMGUARD_WAIT_MS);
         if (!g->stands) return 1;
     }
@@ -134,13 +197,16 @@ symmResult_t symm_memguard_taken(symm_memlane *l, symm_memrec *r, uint64_t asked
         say_late(s, at, text, sizeof text);
         symm_guard_note(s->heap, text);
     }
-    symmResult_t status = symm_memguard_paint(l, r->off + asked, r->bytes - asked, 0);
-    if (!status) status = mark(l);
+    symmResult_t status = symmSuccess;
+    if (is_open(l)) {
+        status = symm_memguard_paint(l, r->off + asked, r->bytes - asked, 0);
+        if (!status) status = mark(l);
+        r->painted = !status;
+    }
     if (status) {
         symm_memlane_keep(l, r);
         return status;
     }
-    r->painted = 1;
     r->red = (uint16_t)(r->bytes - asked);
     l->zone[r->zone].red += r->red;
     s->red += r->red;
@@ -152,13 +218,17 @@ symmResult_t symm_memguard_freed(symm_memlane *l, symm_memrec *r, symmResult_t *
     symm_memlane *from = s->lanes[r->lane];
     uint64_t at;
     char text[256];
-    if (from != l) /* the red zone may not be painted yet: not over what the bytes become next */
-        SYMM_TRY(symm_memmark_follow(s->comm, &s->guard->lanes[r->lane].painted, l->stream));
-    if (symm_memguard_caught_up(l, r->off) && !is_red(s, r, &at)) {
+    const symm_memmark *painted = &s->guard->lanes[r->lane].painted;
+    const int open = is_open(l);
+    /* The red zone may not be painted yet: not over what the bytes become next. Where it is, a stream that is shut need not follow. */
+    if (from != l && (open || !symm_memmark_soon(s->comm, painted, 0)))
+        SYMM_TRY(symm_memmark_follow(s->comm, painted, l->stream));
+    if (r->painted && symm_memguard_caught_up(l, r->off) && !is_red(s, r, &at)) {
         say_overrun(s, r, at, text, sizeof text);
         *found = SYMM_ERR(symmInvalidUsage, "%s (it is freed all the same)", text);
     }
-    r->painted = is_alone(s, r->zone) && !symm_memguard_paint(l, r->off, r->bytes, 1) && !mark(l);
+    r->painted =
+        open && is_alone(s, r->zone) && !symm_memguard_paint(l, r->off, r->bytes, 1) && !mark(l);
     if (from) from->zone[r->zone].red -= r->red;
     s->red -= r->red;
     return symmSuccess;

@@ -168,6 +168,9 @@ static symmResult_t add_piece(symm_memlane *l, int zone, uint64_t bytes, const v
     p->pieces = more;
     SYMM_TRY(symm_heap_take(s->heap, bytes, SYMM_PLACE_UNIT, (unsigned)symm_memlanes_flags(zone),
                             SYMM_OWNER_LANE, l->ordinal, site, &off));
+    /* Guard mode: on a peer its last block may not have been freed yet, and be painted then. */
+    if (s->guard && zone == SYMM_MEM_SYM && s->comm->nranks > 1)
+        SYMM_TRY_GOTO(symm_coll_barrier(s->comm, l->stream), give_back);
     if (symm_place_add(p->place, symm_mempool_fine(off), symm_mempool_fine(bytes))) {
         SYMM_TRY_GOTO(no_memory(), give_back);
     }

@@ -204,8 +204,8 @@ static int find_block(const symm_memplan *p, uint64_t off) {
 static symmResult_t free_own(symm_memplan *p, int point, symm_memblock *b, const void *ptr) {
     if (b->freed)
         return SYMM_ERR(symmInvalidArgument, "ptr=%p is freed already in this graph", ptr);
-    int r = b->no < 0 ? (symm_gplan_follows(p->points, point, b->from) ? 0 : -2)
-                      : symm_gplan_free(p->points, point, b->no);
+    int r = (b->no < 0 || b->red) && !symm_gplan_follows(p->points, point, b->from) ? -2 : 0;
+    if (!r && b->no >= 0) r = symm_gplan_free(p->points, point, b->no);
     if (r == -2)
         return SYMM_ERR(symmInvalidArgument,
                         "ptr=%p is freed where its allocation does not come before", ptr);

@@ -35,6 +35,7 @@ typedef struct symm_memregion {
     symmStream_t launch_stream; /* of the last launch of one of its plans */
     uint64_t launches;
     symm_memmark launched; /* its end, made when the stream changes */
+    int stands;            /* guard mode: it was not reached in time */
     uint64_t placed;       /* blocks, so far */
     uint64_t lates;        /* uses that launches must follow, so far: memplan_late.c */
 } symm_memregion;

@@ -36,7 +36,7 @@ static symmResult_t look_task(void *args) {
         say(w, at, text, sizeof text);
         symm_guard_note(w->heap, text);
     }
-    if (w->poison) symm_guard_paint(w->heap, w->off, w->bytes + w->red, 1);
+    if (w->poison) (void)symm_guard_paint(w->heap, w->off, w->bytes + w->red, 1);
     return symmSuccess;
 }
 
@@ -45,6 +45,8 @@ symmResult_t symm_memguard_captured(symm_memlane *l, symm_memplan *p, symm_membl
                                     uint64_t asked) {
     b->red = (uint32_t)(b->bytes - asked);
     symmResult_t r = symm_memguard_paint(l, b->off + asked, b->red, 0);
+    if (!r)
+        r = symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, &b->from); /* who frees is behind */
     if (r) p->lost = 1;
     return r;
 }
@@ -57,15 +59,19 @@ symmResult_t symm_memguard_uncaptured(symm_memlane *l, const symm_memplan *p,
     return w.poison ? symm_memguard_paint(l, b->off, b->bytes, 1) : symmSuccess;
 }
 
-/* Launches of a region come one behind the other: the end of the last one is behind those that painted. */
+/* Launches of a region come one behind the other: the end of the last one is behind those that painted. While that stream stands where it was found
+ * standing no call waits again; one that is gone is not asked, for a driver that does not know it waits for all there is. */
 static int has_run(symm_memregion *r) {
     symm_memstate st;
     symm_comm *c = r->set->comm;
     const symmStream_t s = r->launch_stream;
+    if (r->stands && !symm_memmark_soon(c, &r->launched, 0)) return 0;
+    if ((c->cuda && !symm_mem_alive(c, s)) || symm_mem_shut(c, s)) return 0;
     if (symm_mem_alive(c, s) && (symm_mem_state(c, s, &st) || st.how == SYMM_STREAM_CAPTURED))
         return 0;
-    return !symm_memmark_set(c, &r->launched, s) &&
-           symm_memmark_soon(c, &r->launched, SYMM_MEMGUARD_WAIT_MS);
+    if (symm_memmark_set(c, &r->launched, s)) return 0;
+    r->stands = !symm_memmark_soon(c, &r->launched, SYMM_MEMGUARD_WAIT_MS);
+    return !r->stands;
 }
 
 symmResult_t symm_memguard_left(symm_memlane *l, const symm_memplan *p, const symm_memblock *b) {
