@@ -24,6 +24,11 @@ trap 'exit 130' INT TERM HUP
 # some die.
 specs() {
     devices=$(gpus)
+    case ${GPU_DEVICES:-0} in *[!0-9]*)
+        echo "GPU_DEVICES='$GPU_DEVICES' is no number" >&2
+        return 2
+        ;;
+    esac
     [ "${GPU_DEVICES:-0}" -eq 0 ] || [ "$GPU_DEVICES" -ge "$devices" ] || devices=$GPU_DEVICES
     for name in "$@"; do
         case $name in
@@ -52,7 +57,7 @@ limits() {
 # What was measured comes before the last line, which is said again.
 run() {
     limits
-    specs "$@" >"$dir/specs"
+    specs "$@" >"$dir/specs" || exit
     { sh tests/run.sh "@$dir/specs"; echo $? >"$dir/status"; } | tee "$dir/said"
     if [ -s "$dir/figures" ]; then
         echo

@@ -2,13 +2,14 @@
 # gpu.sh - sourced after mpi.sh: what scripts need to know of GPUs.
 
 # How many GPUs there are to measure; 0 where SYMM_BACKEND=host excludes them. The driver's own tool asks the driver, but shows those too
-# that CUDA_VISIBLE_DEVICES hides from programs.
+# that CUDA_VISIBLE_DEVICES hides from programs. Containers often lack the tool; the kernel's list is there all the same.
 gpus() {
-    if [ "${SYMM_BACKEND:-auto}" = host ] || ! command -v nvidia-smi >/dev/null 2>&1; then
+    if [ "${SYMM_BACKEND:-auto}" = host ]; then
         echo 0
         return
     fi
     all=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true)
+    [ "$all" -gt 0 ] || all=$(find "${GPU_PROC:-/proc/driver/nvidia/gpus}" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)
     if [ -z "${CUDA_VISIBLE_DEVICES+set}" ]; then
         echo "$all"
     else

@@ -356,6 +356,10 @@ static void read_args(int argc, char **argv) {
             exit(2);
         }
     }
+    if (opt.factor < 2) {
+        fprintf(stderr, "bench_gpu: -f %d: sizes would not grow\n", opt.factor);
+        exit(2);
+    }
     char ctas[] = "1,2,4,8,16,32,64,128", threads[] = "32,64,128,256,480";
     if (!opt.nctas) opt.nctas = numbers(ctas, opt.ctas);
     if (!opt.nthreads) opt.nthreads = numbers(threads, opt.threads);

@@ -25,6 +25,12 @@ $(cat "$top/out" 2>/dev/null)"; fi
 gpus() { sh -c '. scripts/gpu.sh && gpus'; }
 expect "all GPUs" 4 "$(gpus)"
 expect "none where the host is asked for" 0 "$(SYMM_BACKEND=host gpus)"
+mkdir -p "$top/proc/0000:1b:00.0" "$top/proc/0000:43:00.0" "$top/toolless"
+command_file "$top/toolless/nvidia-smi" 'exit 127'
+expect "without the driver's tool" 2 "$(PATH=$top/toolless:$PATH GPU_PROC=$top/proc gpus)"
+expect "without tool and driver" 0 "$(PATH=$top/toolless:$PATH GPU_PROC=$top/none gpus)"
+GPU_DEVICES=one scripts/check_gpu.sh run gpu_life >"$top/out" 2>&1
+expect "GPU_DEVICES that is no number" "2 GPU_DEVICES='one' is no number" "$? $(cat "$top/out")"
 seen() { # CUDA_VISIBLE_DEVICES, how many the driver shows then
     expect "CUDA_VISIBLE_DEVICES='$1'" "$2" "$(CUDA_VISIBLE_DEVICES=$1 gpus)"
 }
