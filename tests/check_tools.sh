@@ -114,8 +114,12 @@ if command -v python3 >/dev/null 2>&1; then
     run "$perf" all_reduce -t 2 -b 1K -e 1K -c 0 --json "$name"
     said=$(python3 -c 'import json, sys; d = json.load(open(sys.argv[1].encode("utf-8", "surrogateescape"), encoding="utf-8")); print(d["out_of_bounds"], d["results"][0]["in_place"]["nwrong"], ascii(d["args"][-2].rsplit("/", 1)[1]), d["args"][-1])' "$name" 2>&1)
     expect "whatever bytes it shows, and what was not checked is not right" "0 None None 'v\\xe4r \\xe4 \\xed\\xa0\\x80 \"\\\\' all_reduce" "$rc $said"
-    run python3 -c 'import sys, xml.dom.minidom; print(len(xml.dom.minidom.parse(sys.argv[1]).getElementsByTagName("polyline")))' "$dir/x.svg"
-    expect "the plot is SVG with a line per placement" "0 2" "$rc $(cat "$dir/out")"
+    lines='import sys, xml.dom.minidom; print(*[p.getAttribute("d").count("M") for p in xml.dom.minidom.parse(sys.argv[1]).getElementsByTagName("path")])'
+    run python3 -c "$lines" "$dir/x.svg"
+    expect "the plot is SVG with a line per placement" "0 1 1" "$rc $(cat "$dir/out")"
+    "$perf" all_gather -t 2 -b 1K -e 16K -f 4 -N 2 --plot "$dir/x.svg" >"$dir/out" 2>&1
+    run python3 -c "$lines" "$dir/x.svg"
+    expect "measured twice, a line is drawn twice, not back" "0 2 2" "$rc $(cat "$dir/out")"
 else
     t_skip "the JSON is JSON" "needs python3"
     t_skip "the plot is SVG" "needs python3"

@@ -104,18 +104,22 @@ static void put_name(FILE *f, const perf_rank *p, int k) {
         fprintf(f, "%s%s", p->rival->name, lines[k].cell ? ", in place" : "");
 }
 
+/* Each time the table is measured again (-N) the line begins again. */
 static void draw_line(FILE *f, const range *g, const perf_rank *p, int k, int *legend) {
     const perf_results *r = &p->results;
     int points = 0;
+    uint64_t last = 0;
     for (size_t i = 0; i < r->n; i++) {
         double us = lines[k].value(&r->row[i].cell[lines[k].cell]);
         if (!is_drawn(r, &r->row[i]) || us <= 0) continue;
         if (!points++)
             fprintf(f,
-                    "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" "
-                    "stroke-dasharray=\"%s\" points=\"",
+                    "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\" "
+                    "stroke-dasharray=\"%s\" d=\"",
                     lines[k].color, lines[k].dash);
-        fprintf(f, "%.1f,%.1f ", at_x(g, (double)r->row[i].bytes), at_y(g, us));
+        fprintf(f, "%c%.1f,%.1f ", r->row[i].bytes > last && last ? 'L' : 'M',
+                at_x(g, (double)r->row[i].bytes), at_y(g, us));
+        last = r->row[i].bytes;
     }
     if (!points) return;
     int y = TOP + 20 * (*legend)++;
