@@ -141,45 +141,64 @@ typedef struct {
     symmComm_t more[SYMM_MAX_RANKS];
 } second;
 
-/* Issued in another order on each rank: they do not wait for each other, as long as both fit on the GPU. */
-static void two_rank(int rank, int n, void *arg) {
-    gk_job *j = arg;
-    symmComm_t comm[2] = {j->comms[rank], ((second *)j->shared)->more[rank]};
+/* What a rank has of both: a stream, and a chain over memory of its own. */
+typedef struct {
+    gk_job *j;
+    symmComm_t comm[2];
     cu_stream stream[2];
     gk_chain c[2];
     void *buf[2];
+} both;
+
+static both open_both(gk_job *j, int rank, uint64_t words) {
+    both b = {.j = j, .comm = {j->comms[rank], ((second *)j->shared)->more[rank]}};
     T_OK(symmSetDevice(rank % j->devices));
     for (int k = 0; k < 2; k++) {
-        stream[k] = gk_new_stream();
-        buf[k] = memory(WORDS * 4);
-        c[k] = gk_chain_new(comm[k], rank, n, symmUint32, buf[k], WORDS, stream[k]);
+        b.stream[k] = gk_new_stream();
+        b.buf[k] = memory(words * 4);
+        b.c[k] = gk_chain_new(b.comm[k], rank, j->n, symmUint32, b.buf[k], words, b.stream[k]);
     }
     gk_meet(j);
+    return b;
+}
+
+static void wait_both(both *b) {
+    for (int k = 0; k < 2; k++) gk_wait(b->comm[k], b->stream[k]);
+}
+
+static void close_both(both *b) {
+    for (int k = 0; k < 2; k++) gk_chain_check(&b->c[k], b->stream[k]);
+    gk_meet(b->j);
+    for (int k = 0; k < 2; k++) {
+        gk_chain_free(&b->c[k]);
+        T_OK(symmCommDestroy(b->comm[k]));
+        T_OK(symmMemFree(b->buf[k]));
+        CU(cuStreamDestroy(b->stream[k]));
+    }
+}
+
+/* Issued in another order on each rank: they do not wait for each other, as long as both fit on the GPU. */
+static void two_rank(int rank, int n, void *arg) {
+    gk_job *j = arg;
+    both b = open_both(j, rank, WORDS);
+    (void)n;
     for (int i = 0; i < rounds(300); i++) {
         for (int k = 0; k < 2; k++) {
             const int which = (k + rank) % 2;
-            uint64_t count, at = gk_chain_range(
-                                &c[which], ck_hash(j->seed, (uint64_t)i, (uint64_t)which), &count);
-            gk_chain_call(&c[which], at, count, stream[which]);
+            const uint64_t h = ck_hash(j->seed, (uint64_t)i, (uint64_t)which);
+            uint64_t count, at = gk_chain_range(&b.c[which], h, &count);
+            gk_chain_call(&b.c[which], at, count, b.stream[which]);
         }
-        if (i % 50 == 49)
-            for (int k = 0; k < 2; k++) gk_wait(comm[k], stream[k]);
+        if (i % 50 == 49) wait_both(&b);
     }
-    for (int k = 0; k < 2; k++) gk_chain_check(&c[k], stream[k]);
-    gk_meet(j);
-    for (int k = 0; k < 2; k++) {
-        gk_chain_free(&c[k]);
-        T_OK(symmCommDestroy(comm[k]));
-        T_OK(symmMemFree(buf[k]));
-        CU(cuStreamDestroy(stream[k]));
-    }
+    close_both(&b);
 }
 
 static void two_communicators_on_two_streams(void) {
     second s;
     gk_job j = {.n = N, .devices = gk_begin(), .seed = ck_seed(), .shared = &s}, other = j;
-    setenv("SYMM_CTAS", "8",
-           1); /* a kernel that fills a GPU would keep the other communicator's out */
+    /* A kernel that fills a GPU would keep the other communicator's out. */
+    setenv("SYMM_CTAS", "8", 1);
     gk_open(&other);
     memcpy(s.more, other.comms, sizeof s.more);
     gk_run(&j, two_rank);
@@ -189,32 +208,15 @@ static void two_communicators_on_two_streams(void) {
  * first would keep the second communicator's out, on each GPU another's. */
 static void queues_rank(int rank, int n, void *arg) {
     enum { CALLS = 60, LARGE = 1 << 20 };
-    gk_job *j = arg;
-    symmComm_t comm[2] = {j->comms[rank], ((second *)j->shared)->more[rank]};
-    cu_stream stream[2];
-    gk_chain c[2];
-    void *buf[2];
-    T_OK(symmSetDevice(rank % j->devices));
-    for (int k = 0; k < 2; k++) {
-        stream[k] = gk_new_stream();
-        buf[k] = memory(LARGE * 4);
-        c[k] = gk_chain_new(comm[k], rank, n, symmUint32, buf[k], LARGE, stream[k]);
-    }
-    gk_meet(j);
+    both b = open_both(arg, rank, LARGE);
+    (void)n;
     for (int k = 0; k < 2; k++) {
         const int which = (k + rank) % 2;
-        for (int i = 0; i < CALLS; i++) gk_chain_call(&c[which], 0, LARGE, stream[which]);
+        for (int i = 0; i < CALLS; i++) gk_chain_call(&b.c[which], 0, LARGE, b.stream[which]);
         usleep(50000); /* until they have their places, on both GPUs */
     }
-    for (int k = 0; k < 2; k++) gk_wait(comm[k], stream[k]);
-    for (int k = 0; k < 2; k++) gk_chain_check(&c[k], stream[k]);
-    gk_meet(j);
-    for (int k = 0; k < 2; k++) {
-        gk_chain_free(&c[k]);
-        T_OK(symmCommDestroy(comm[k]));
-        T_OK(symmMemFree(buf[k]));
-        CU(cuStreamDestroy(stream[k]));
-    }
+    wait_both(&b);
+    close_both(&b);
 }
 
 static void communicators_cut_to_fit_with_calls_queued(void) {
