@@ -9,12 +9,8 @@
 
 enum { POISON = 0xdd, RED = 0xfd, PIECE = 16384 };
 
-static int paint_of(int poison) {
-    return poison ? POISON : RED;
-}
-
 int symm_guard_byte(int poison) {
-    return paint_of(poison);
+    return poison ? POISON : RED;
 }
 
 static int paint_gpu(symm_heap *h, char *at, uint64_t bytes, int value) {
@@ -35,11 +31,11 @@ int symm_guard_paint(symm_heap *h, uint64_t off, uint64_t bytes, int poison) {
     char *at = h->win.ptr + off;
     symm_cuda_scope scope;
     if (!h->comm->cuda) {
-        memset(at, paint_of(poison), bytes);
+        memset(at, symm_guard_byte(poison), bytes);
         return 0;
     }
     if (symm_gpu_push(h->comm, &scope)) return -1;
-    const int bad = paint_gpu(h, at, bytes, paint_of(poison));
+    const int bad = paint_gpu(h, at, bytes, symm_guard_byte(poison));
     symm_gpu_pop(h->comm, &scope);
     return bad;
 }
@@ -69,7 +65,7 @@ int symm_guard_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, ui
             }
             p = copy;
         }
-        const size_t i = first_other(p, n, paint_of(poison));
+        const size_t i = first_other(p, n, symm_guard_byte(poison));
         good = i == n;
         *at = off + done + i;
     }
