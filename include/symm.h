@@ -288,10 +288,12 @@ SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, vo
  *    multiprocessors, divided by the ranks that share it. One communicator's own calls need neither: the library keeps their order.
  *    A communicator that is cut launches its kernels without overlap, and lets none of yours overlap them (below): those that wait
  *    behind one would not fit.
- *  - Ranks that share a GPU. Processes take turns on it. Threads of one process are for tests: CUDA promises their streams no queues of
- *    their own, and where two ranks' streams come to share one, a collective stands still until SYMM_TIMEOUT ends it. Keep each such
- *    rank to one stream, set CUDA_DEVICE_MAX_CONNECTIONS=32, and have kernels and graphs of yours loaded (cudaGraphUpload) before the
- *    ranks' kernels wait for each other.
+ *  - Ranks that share a GPU. Processes take turns on it. Threads of one process are for tests: they share a CUDA context and its queues,
+ *    where what waits for a rank may stand in front of what that rank is to do, until SYMM_TIMEOUT ends it. Set
+ *    CUDA_DEVICE_MAX_CONNECTIONS=32 and have fewer streams than that. Before any of these ranks' collectives may wait, run a kernel on
+ *    each of their streams (a cudaMemsetAsync is one), load your kernels and graphs (cudaGraphUpload), and be done with what waits for
+ *    the whole GPU (cudaMalloc, cudaFree). Where streams or graphs have host functions, wait for them every few calls: a launch that
+ *    finds no room for more of those waits, and keeps all threads of the context from launching.
  *  - Programmatic launch (PDL, compute capability 9.0 and later). A collective's kernel overlaps the end of the one before it: it lets
  *    the kernel behind it in at once (but where ranks share the GPU, or the communicator is cut), and itself waits until all before it
  *    in the stream has ended. A kernel of yours that is launched with that attribute behind a collective executes griddepcontrol.wait

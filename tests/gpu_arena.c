@@ -29,9 +29,7 @@ static rig set_up(gk_job *j, int rank, int n) {
     c.symBytes = 16 * MB;
     c.localBytes = 64 * MB;
     T_OK(symmHeapCreate(g.comm, &c, &g.heap));
-    for (int i = 0; i < STREAMS;
-         i++) /* how: one stream (docs/design.md, "Ranks that share a GPU") */
-        g.stream[i] = i && j->how ? g.stream[0] : gk_new_stream();
+    for (int i = 0; i < STREAMS; i++) g.stream[i] = gk_new_stream();
     g.seen = (unsigned char *)gk_pinned(SEEN);
     gk_meet(j);
     return g;
@@ -41,7 +39,7 @@ static void tear_down(rig *g) {
     for (int i = 0; i < STREAMS; i++) gk_wait(g->comm, g->stream[i]);
     gk_meet(g->j);
     gk_free_pinned((char *)g->seen);
-    for (int i = 0; i < (g->j->how ? 1 : STREAMS); i++) CU(cuStreamDestroy(g->stream[i]));
+    for (int i = 0; i < STREAMS; i++) CU(cuStreamDestroy(g->stream[i]));
     T_OK(symmHeapDestroy(g->heap));
     gk_meet(g->j);
     T_OK(symmCommDestroy(g->comm));
@@ -516,7 +514,6 @@ static void symmetric_blocks_are_met_by_peers(void) {
     _Atomic uint64_t sums[8][STRIPES];
     for (int i = 0; i < 4; i++) {
         gk_job j = {.devices = gk_begin(), .n = sizes[i], .shared = sums};
-        j.how = j.n > j.devices;
         gk_run(&j, symmetric_rank);
     }
 }

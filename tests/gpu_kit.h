@@ -2,9 +2,9 @@
  * coll_kit.h's cases in device memory.
  *
  * CUDA does not survive a fork: gk_begin is called by the test itself (each is a forked child) or by each rank of T_FORK, never
- * before. Thread ranks drive GPU rank % devices; several may share one. So each rank has a stream of its own, for two ranks'
- * kernels on one stream would wait for each other, and nothing that may wait for the whole GPU (allocations, frees) stands between
- * two ranks' calls of one collective: gk_meet before and after.
+ * before. Thread ranks drive GPU rank % devices; several may share one. So each rank has streams of its own, for two ranks'
+ * kernels on one stream would wait for each other; nothing that may wait for the whole GPU (allocations, frees, new streams) stands
+ * between two ranks' calls of one collective: gk_meet before and after; and no rank gets far ahead with host functions (gk_near).
  *
  * GPU_FAKE=devices runs everything on the fake driver: the tests' own logic, no kernel. GPU_DEVICES=n uses the first n GPUs. */
 #ifndef GPU_KIT_H_
@@ -43,7 +43,7 @@ static inline int gk_find(const char **why) {
     char ms[16];
     const int fake = gk_number("GPU_FAKE", 0), few = gk_number("GPU_DEVICES", 0);
     snprintf(ms, sizeof ms, "%d", GK_TIMEOUT_MS);
-    /* Streams of several ranks on one GPU must not share a queue of the hardware. */
+    /* Streams of several ranks on one GPU must not share a queue of the hardware: as many as there can be. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("SYMM_BACKEND", "cuda", 1);
     setenv("SYMM_TIMEOUT", ms, 0);
@@ -112,9 +112,19 @@ static inline void gk_cu(cu_result cu, const char *call, const char *file, int l
 static inline symmStream_t gk_stream(cu_stream stream) {
     return (symmStream_t)(void *)stream;
 }
+/* While no kernel waits. A stream takes its queue with its first kernel (a fill is one), and may take one in which another rank's
+ * kernel waits, so that comes here and not with the first collective. */
+static inline void gk_first_kernel(cu_stream stream) {
+    cu_deviceptr word = 0;
+    CU(cuMemAlloc(&word, sizeof(int)));
+    CU(cuMemsetD32Async(word, 0, 1, stream));
+    CU(cuStreamSynchronize(stream));
+    CU(cuMemFree(word));
+}
 static inline cu_stream gk_new_stream(void) {
     cu_stream stream = NULL;
     CU(cuStreamCreate(&stream, SYMM_CUDA_STREAM_NON_BLOCKING));
+    gk_first_kernel(stream);
     return stream;
 }
 
@@ -139,6 +149,13 @@ static inline void gk_wait(symmComm_t comm, cu_stream stream) {
     if (async) symmCommDump(comm, 2);
     T_CHECKF(!async, "a kernel left: %s (%s)", symmGetErrorString(async), symmGetLastError(comm));
     gk_cu(cu, "waiting for a stream", __FILE__, __LINE__);
+}
+
+/* Call this once a round where ranks may share a GPU and streams have host functions. Some dozens of them, or of graphs with such, and
+ * the driver's launches wait for room, and keep all threads from launching there, those too that are waited for. */
+static inline void gk_near(symmComm_t comm, cu_stream stream, int round) {
+    enum { AHEAD = 3 };
+    if (round % AHEAD == AHEAD - 1) gk_wait(comm, stream);
 }
 
 static inline void gk_put(cu_stream stream, void *to, const void *from, uint64_t bytes) {

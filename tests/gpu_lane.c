@@ -307,9 +307,8 @@ static void a_late_free_orders_every_graph_over_that_memory(void) {
     run_apart(N, late_free_rank);
 }
 
-/* Late on another stream, so with a GPU for each rank. */
 static void a_graph_waits_for_every_ranks_late_free(void) {
-    run_apart(N, case_late_free);
+    run_sizes(case_late_free);
 }
 
 static void explicit_nodes_wait_for_late_peers(void) {
@@ -433,9 +432,11 @@ static void alias_rank(rig *g) {
     check(g, s, p[1], 60 + g->rank, &(gk_view){0});
     gk_wait(g->comm, s);
     meet(g);
-    for (int i = 0; i < ROUNDS; i++)
-        T_OK(symmPlanLaunch(plan[i & 1], (symmGraph_t)(void *)graph[i & 1].exec,
-                            gk_stream(g->stream[i % 3 == 0])));
+    for (int i = 0; i < ROUNDS; i++) {
+        cu_stream at = g->stream[i % 3 == 0];
+        launch(plan[i & 1], graph[i & 1].exec, at);
+        gk_near(g->comm, at, i);
+    }
     for (int i = 0; i < 2; i++) gk_wait(g->comm, g->stream[i]);
     meet(g);
     for (int i = 0; i < 2; i++) T_OK(symmPlanDestroy(plan[i])), gk_drop(&graph[i]);

@@ -1,6 +1,6 @@
 /* gpu_lane_cases.h - SYM blocks of lanes and graphs, heaps and vectors that grow, while the last rank is late: bodies for thread ranks (gpu_lane.c)
- * and for processes (mpg_lanes.c). Waiting kernels are on stream 0 alone, so that ranks may share a GPU. A peer is made late by a
- * host function in its stream; whoever takes a block too early finds its bytes, or it those of others. */
+ * and for processes (mpg_lanes.c). A peer is made late by a host function in its stream; whoever takes a block too early finds its
+ * bytes, or it those of others. */
 #ifndef GPU_LANE_CASES_H_
 #define GPU_LANE_CASES_H_
 
@@ -115,6 +115,7 @@ static inline void case_auto_free(rig *g) {
         left_launch(g, &b);
         late_reader(g, s, b.p, 5, v);
         if (i % 4 == 1) drop(g->lane[0], b.p);
+        gk_near(g->comm, s, i);
     }
     gk_wait(g->comm, s);
     meet(g);
@@ -138,7 +139,8 @@ static inline void case_alias(rig *g) {
     for (int i = 0; i < ROUNDS; i++) {
         left_launch(g, &a);
         left_launch(g, &b);
-        check(g, s, a.p, 30 + g->rank, &mine); /* one memory */
+        check(g, s, a.p, 30 + g->rank, &mine);    /* one memory */
+        T_OK(symmBarrier(g->comm, gk_stream(s))); /* all have looked before the last rank writes */
         late_reader(g, s, b.p, 30, v);
         late_writer(g, s, b.p);
         if (i == 3)
@@ -165,11 +167,12 @@ static inline void case_late_free(rig *g) {
     T_CHECK(left.p == other.p);
     for (int i = 0; i < ROUNDS; i++) {
         left_launch(g, &left);
-        if (t != s) come_behind(s, t);
+        come_behind(s, t);
         late_reader(g, t, left.p, 30, v);
         late_writer(g, t, left.p);
         drop(g->lane[1], left.p);
         left_launch(g, &other);
+        gk_near(g->comm, s, i);
     }
     gk_wait(g->comm, s);
     gk_wait(g->comm, t);

@@ -1,5 +1,4 @@
-/* gpu_lane_kit.h - a rank with a heap, two streams and a lane on each, for the tests of lanes on GPUs. A rig is its rank's. Thread ranks
- * that share a GPU have one stream each, which both lanes are of (docs/design.md, "Ranks that share a GPU"). */
+/* gpu_lane_kit.h - a rank with a heap, two streams and a lane on each, for the tests of lanes on GPUs. A rig is its rank's. */
 #ifndef GPU_LANE_KIT_H_
 #define GPU_LANE_KIT_H_
 
@@ -16,7 +15,7 @@ typedef struct {
     int rank, n;
     symmComm_t comm;
     symmHeap_t heap;
-    cu_stream stream[2]; /* one and the same where thread ranks share a GPU */
+    cu_stream stream[2];
     symmLane_t lane[2];
     char *pattern; /* BLOCK bytes of 0xaa */
     unsigned char *seen;
@@ -38,14 +37,14 @@ static inline void settle_plans(void) {
 }
 
 /* rank, n, comm, meet and arg are set; the rank's GPU is the thread's. */
-static inline void set_up(rig *g, int streams) {
+static inline void set_up(rig *g) {
     symmHeapConfig_t c = SYMM_HEAP_CONFIG_INITIALIZER;
     void *p = NULL;
     c.reserve = 256ull << 20;
     c.symBytes = c.localBytes = 32ull << 20;
     T_OK(symmHeapCreate(g->comm, &c, &g->heap));
     for (int i = 0; i < 2; i++) {
-        g->stream[i] = i < streams ? gk_new_stream() : g->stream[0];
+        g->stream[i] = gk_new_stream();
         T_OK(symmLaneCreate(g->heap, gk_stream(g->stream[i]), &g->lane[i]));
     }
     T_OK(symmAlloc(g->heap, BLOCK, 0, SYMM_ALLOC_LOCAL, &p));
@@ -62,8 +61,7 @@ static inline void tear_down(rig *g) {
     T_OK(symmFree(g->heap, g->pattern));
     gk_free_pinned((char *)g->seen);
     for (int i = 1; i >= 0; i--) T_OK(symmLaneDestroy(g->lane[i]));
-    if (g->stream[1] != g->stream[0]) CU(cuStreamDestroy(g->stream[1]));
-    CU(cuStreamDestroy(g->stream[0]));
+    for (int i = 1; i >= 0; i--) CU(cuStreamDestroy(g->stream[i]));
     T_OK(symmHeapDestroy(g->heap));
     meet(g);
     T_OK(symmCommDestroy(g->comm));
@@ -81,7 +79,7 @@ static inline void thread_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
     rig g = {.meet = meet_threads, .arg = j, .rank = rank, .n = n, .comm = j->comms[rank]};
     T_OK(symmSetDevice(rank % j->devices));
-    set_up(&g, n > j->devices ? 1 : 2);
+    set_up(&g);
     rig_current(&g);
     tear_down(&g);
 }
@@ -91,7 +89,7 @@ static inline void run(int n, rig_body fn) {
     gk_run(&j, thread_rank);
     settle_plans();
 }
-/* What needs both streams: as many ranks as there are GPUs, `most` of them. */
+/* What peers have no part in: as many ranks as there are GPUs, `most` of them. */
 static inline void run_apart(int most, rig_body fn) {
     const int devices = gk_begin();
     run(devices < most ? devices : most, fn);

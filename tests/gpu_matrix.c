@@ -131,6 +131,7 @@ static void barrier_rank(int rank, int n, void *arg) {
     const int rounds = 50;
     T_OK(symmSetDevice(rank % j->devices));
     cu_stream stream = gk_new_stream();
+    gk_meet(j);
     for (int i = 0; i < rounds; i++) {
         if (ck_hash(j->seed, (uint64_t)i, 1) % (unsigned)n == (unsigned)rank) usleep(2000);
         CU(cuLaunchHostFunc(stream, note_entry,

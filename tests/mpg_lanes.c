@@ -6,7 +6,7 @@
 static void run_process(rig_body fn) {
     const mpg_rank m = mpg_self();
     rig g = {.meet = mpg_meet, .rank = m.rank, .n = m.n, .comm = mpg_comm(&m)};
-    set_up(&g, 2);
+    set_up(&g);
     fn(&g);
     tear_down(&g);
     settle_plans();

@@ -187,8 +187,9 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
                  who, rank >= 0 ? "; it has issued " : "",
                  rank >= 0 ? symm_doing_text(c, rank, does, sizeof does) : "",
                  rank >= 0 && c->gpu_mates[rank / 64] >> rank % 64 & 1
-                     ? "; it is a thread of this process on the same GPU: keep each rank to one "
-                       "stream, and let the driver load kernels and graphs before ranks wait"
+                     ? "; it is a thread of this process on the same GPU: before ranks wait let "
+                       "each stream run a kernel and the driver load kernels and graphs, and let "
+                       "no rank get far ahead (symm.h, \"Ranks that share a GPU\")"
                      : "");
         break;
     case symmAborted: snprintf(text, cap, "%s aborted or revoked the communicator", who); break;
