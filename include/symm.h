@@ -289,7 +289,8 @@ SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, vo
  *    A communicator that is cut launches its kernels without overlap, and lets none of yours overlap them (below): those that wait
  *    behind one would not fit.
  *  - Ranks that share a GPU. Processes take turns on it. Threads of one process are for tests: they share a CUDA context and its queues,
- *    where what waits for a rank may stand in front of what that rank is to do, until SYMM_TIMEOUT ends it. Set
+ *    where what waits for a rank may stand in front of what that rank is to do, until SYMM_TIMEOUT ends it. Each rank has streams of its
+ *    own (symmInvalidUsage, where two come to one by eager calls; the legacy stream is one for all). Set
  *    CUDA_DEVICE_MAX_CONNECTIONS=32 and have fewer streams than that. Before any of these ranks' collectives may wait, run a kernel on
  *    each of their streams (a cudaMemsetAsync is one), load your kernels and graphs (cudaGraphUpload), and be done with what waits for
  *    the whole GPU (cudaMalloc, cudaFree). Where streams or graphs have host functions, wait for them every few calls: a launch that

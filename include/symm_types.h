@@ -55,7 +55,9 @@ typedef struct {
     uint64_t left; /* GPUs: {epoch << 32 | SYMM_STAGE_*} of the owner's kernel that set abort */
     uint64_t
         issued; /* collectives that the owner has issued; for messages about ranks that differ */
-    uint64_t pad0[4];
+    uint64_t
+        stream; /* GPUs, thread ranks that share one: the stream of the owner's last eager call */
+    uint64_t pad0[3];
     symm_doing doing;
     uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
     symm_inbox inbox[SYMM_MAX_CTAS][SYMM_MAX_RANKS];

@@ -223,6 +223,12 @@ memory-without-handles-taken|src/transport/vmm_cuda.c|s/if (cu .. !(types & SYMM
 context-left-pushed|src/transport/cuda_device.c|/if (scope->pushed) symm_cu.cuCtxPopCurrent/d|plain|unit_cuda_driver|scopes_nest_and_restore
 overlap-on-a-shared-gpu|src/host/comm_make.c|s/return c->gpu_shared .. is_cut(c)/return is_cut(c)/|plain|unit_gpu|ranks_of_one_gpu_launch_without_overlap
 shared-gpu-not-said|src/host/comm_make.c|s/goes_apart(c) ? SYMM_ARG_APART : 0/0/|plain|unit_gpu|ranks_of_one_gpu_launch_without_overlap
+mates-not-asked|src/host/gpu.c|s/c->gpu_mate ? check_mates(c, stream) : symmSuccess/symmSuccess/;s/^static symmResult_t check_mates/__attribute__((unused)) &/|plain|unit_gpu_life|thread_ranks_of_one_gpu_have_streams_of_their_own
+mates-once-there-in-the-way|src/host/gpu.c|/doing.calls, __ATOMIC_ACQUIRE) < calls) continue;/d|plain|unit_gpu_life|thread_ranks_of_one_gpu_have_streams_of_their_own
+mates-two-ahead-not-seen|src/host/gpu.c|s/__ATOMIC_ACQUIRE) < calls) continue/__ATOMIC_ACQUIRE) != calls) continue/|plain|unit_gpu_life|thread_ranks_of_one_gpu_have_streams_of_their_own
+mates-per-thread-stream-is-one|src/host/gpu.c|s/(uintptr_t)pthread_self() . 1/1/|plain|unit_gpu_life|thread_ranks_of_one_gpu_have_streams_of_their_own
+mates-replays-not-minded|src/host/gpu.c|/if (captured .. __atomic_load_n(&ctl->doing.captured/d;s/, captured = c->ctl->doing.captured//|plain|unit_gpu_life|thread_ranks_of_one_gpu_have_streams_of_their_own
+mates-own-capture-not-minded|src/host/gpu.c|s/if (captured .. __atomic/if (__atomic/;s/, captured = c->ctl->doing.captured//|plain|unit_gpu_life|thread_ranks_of_one_gpu_have_streams_of_their_own
 change-of-stream-unordered|src/host/gpu.c|s/SYMM_TRY(follow(c, stream));/(void)follow;/|plain|unit_gpu|streams_are_in_order
 streams-of-threads-unordered|src/host/gpu.c|s/g->marked = cu == 0/g->marked = 0/|plain|unit_gpu|per_thread_streams_of_two_threads_are_in_order
 broken-driver-told-to-nobody|src/host/backend.c|s/symm_kernel_have_images() \&\& symm_cuda_broken()/0/|plain|fault_gpu_machine|a_driver_that_is_too_old

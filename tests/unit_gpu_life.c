@@ -241,6 +241,64 @@ static void dump_reads_the_blocks_of_all_gpus(void) {
     GK_LEFT(0);
 }
 
+/* The second kernel would wait in the stream behind the first, which waits for it. The rank can call again, on another. */
+static void is_refused(int rank, cu_stream stream, const char *part) {
+    const int launched = fake_cuda_calls("cuLaunchKernelEx");
+    symmResult_t async;
+    T_EQ(symmBarrier(comms[rank], gk_user(stream)), symmInvalidUsage);
+    T_CHECKF(strstr(symmGetLastError(comms[rank]), part) != NULL, "%s",
+             symmGetLastError(comms[rank]));
+    T_EQ(fake_cuda_calls("cuLaunchKernelEx"), launched);
+    T_OK(symmCommGetAsyncError(comms[rank], &async));
+    T_EQ(async, symmSuccess);
+}
+
+static void *other_thread(void *arg) {
+    T_OK(symmBarrier(comms[1], arg));
+    return NULL;
+}
+
+static void thread_ranks_of_one_gpu_have_streams_of_their_own(void) {
+    static const int devices[] = {1, 1, 0};
+    cu_stream s[3];
+    pthread_t thread;
+    T_EXPECT_WARNINGS();
+    gk_start(2, 0);
+    gk_open(comms, 3, devices);
+    for (int i = 0; i < 3; i++) s[i] = gk_stream(devices[i]);
+    T_OK(symmBarrier(comms[0], gk_user(s[0])));
+    is_refused(1, s[0], "has rank 0's call in it that waits for this one");
+    T_OK(symmBarrier(comms[1], gk_user(s[1])));
+    T_OK(symmBarrier(comms[2], gk_user(s[2])));
+    /* One that the peer has called on is free again for who comes first. */
+    T_OK(symmBarrier(comms[0], gk_user(s[1])));
+    is_refused(1, s[1], "rank 0's call");
+    T_OK(symmBarrier(comms[1], gk_user(s[0])));
+    T_OK(symmBarrier(comms[2], gk_user(s[2])));
+    /* Two calls ahead. */
+    for (int i = 0; i < 2; i++) T_OK(symmBarrier(comms[0], gk_user(s[0])));
+    is_refused(1, s[0], "rank 0's call");
+    for (int i = 0; i < 2; i++) T_OK(symmBarrier(comms[1], gk_user(s[1])));
+    for (int i = 0; i < 2; i++) T_OK(symmBarrier(comms[2], gk_user(s[2])));
+    /* The per-thread stream is one only in a thread. */
+    T_OK(symmBarrier(comms[0], gk_user(SYMM_CUDA_STREAM_PER_THREAD)));
+    is_refused(1, SYMM_CUDA_STREAM_PER_THREAD, "rank 0's call");
+    T_EQ(pthread_create(&thread, NULL, other_thread, gk_user(SYMM_CUDA_STREAM_PER_THREAD)), 0);
+    T_EQ(pthread_join(thread, NULL), 0);
+    T_OK(symmBarrier(comms[2], gk_user(s[2])));
+    /* Who replays what others call is not behind them. */
+    for (int r = 0; r < 2; r++) {
+        symm_doing *d = &gk_inside(comms[r])->ctl->doing;
+        T_OK(symmBarrier(comms[0], gk_user(s[0])));
+        d->captured = 1;
+        T_OK(symmBarrier(comms[1], gk_user(s[0])));
+        T_OK(symmBarrier(comms[2], gk_user(s[2])));
+        d->captured = 0;
+    }
+    gk_close(comms, 3);
+    GK_LEFT(0);
+}
+
 /* The communicator goes on, and nobody is told of a call that never was. */
 static void a_refused_launch_was_no_call(void) {
     char text[4096];
@@ -473,6 +531,6 @@ static void guard_mode_checks_beside_threads(void) {
 T_MAIN(T(a_reason_in_the_pages_reaches_every_rank), T(shrink_learns_it_from_the_pages),
        T(abort_and_revoke_reach_all_pages), T(the_end_says_left),
        T(explain_says_what_a_launch_does), T(dump_reads_the_blocks_of_all_gpus),
-       T(a_refused_launch_was_no_call), T(thread_ranks_register_pieces),
-       T(processes_register_pieces), T(reasons_cross_processes), T(the_end_crosses_processes),
-       T(guard_mode_checks_beside_threads))
+       T(thread_ranks_of_one_gpu_have_streams_of_their_own), T(a_refused_launch_was_no_call),
+       T(thread_ranks_register_pieces), T(processes_register_pieces), T(reasons_cross_processes),
+       T(the_end_crosses_processes), T(guard_mode_checks_beside_threads))

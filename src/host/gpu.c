@@ -318,12 +318,36 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
     return symm_cuda_error(cu, "launching a kernel");
 }
 
+/* Thread ranks of one GPU that have come to one stream: the second one's kernel would wait there behind the first one's, which waits for
+ * it. A call is counted and its stream written before the others' are looked at, so of two at once one sees the other at least. Who has
+ * captured may replay what others call: their numbers say nothing then. */
+static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
+    const uint64_t own =
+        symm_gpu_is_per_thread(stream) ? (uintptr_t)pthread_self() | 1 : (uintptr_t)stream;
+    const uint64_t calls = c->ctl->doing.calls, captured = c->ctl->doing.captured;
+    __atomic_store_n(&c->ctl->stream, own, __ATOMIC_SEQ_CST); /* pairs with the load below */
+    for (int p = 0; p < c->nranks; p++) {
+        const symm_ctl *ctl = symm_comm_ctl(c, p);
+        if (!(c->gpu_mates[p / 64] >> p % 64 & 1)) continue;
+        if (__atomic_load_n(&ctl->stream, __ATOMIC_SEQ_CST) != own) continue;
+        if (__atomic_load_n(&ctl->doing.calls, __ATOMIC_ACQUIRE) < calls) continue;
+        if (captured || __atomic_load_n(&ctl->doing.captured, __ATOMIC_ACQUIRE)) continue;
+        return SYMM_ERR(
+            symmInvalidUsage,
+            "stream=%p has rank %d's call in it that waits for this one (both ranks are "
+            "threads of this process on GPU %d): give each rank a stream of its own",
+            (void *)stream, p, c->gpu->device);
+    }
+    return symmSuccess;
+}
+
 static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t stream) {
     struct symm_gpu *g = c->gpu;
     if (g->ran && (stream != c->last_stream || g->marked)) SYMM_TRY(follow(c, stream));
     const uint32_t serial = g->serial == UINT32_MAX ? 1 : g->serial + 1;
     symm_doing_begin(c, &l->call);
-    symmResult_t r = launch(c, l, stream, serial);
+    symmResult_t r = c->gpu_mate ? check_mates(c, stream) : symmSuccess;
+    if (!r) r = launch(c, l, stream, serial);
     if (r) {
         symm_doing_undo(c);
         return r;
