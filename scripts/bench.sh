@@ -48,12 +48,35 @@ gpu_table() {
     echo
 }
 
+# gpu_best RANKS COLLECTIVE TYPE: a table for each of NCCL's settings that may make it faster, for it reads them once a process; then
+# its best beside ours. BENCH_NCCL= leaves them out, and names others.
+gpu_best() {
+    ranks=$1 collective=$2 type=$3 stem=$out/gpu-$2-$3-$1
+    settings=${BENCH_NCCL-NCCL_SYM_CTAS=16 NCCL_SYM_CTAS=32 NCCL_SYM_CTAS=64 NCCL_GRAPH_MIXING_SUPPORT=0 NCCL_CTA_POLICY=2}
+    [ -n "$vs" ] && [ -n "$settings" ] || return 0
+    set --
+    [ ! -s "$stem.json" ] || set -- "$stem.json"
+    for setting in $settings; do
+        (
+            status=0
+            export "${setting?}"
+            gpu_table "$ranks" "$collective" "$type" "$setting" -R 2
+            exit $status
+        ) || status=1
+        [ ! -s "$stem-$setting.json" ] || set -- "$@" "$stem-$setting.json"
+    done
+    awk -v stem="$stem" -f scripts/best.awk "$@" >"$stem-best.txt" || status=1
+    cat "$stem-best.txt"
+    echo
+}
+
 gpu_tables() {
     find_nccl
     for ranks in 2 4 8; do
         [ "$ranks" -le "$devices" ] || continue
         for collective in all_reduce all_gather; do
             for type in float bfloat16; do gpu_table "$ranks" "$collective" "$type"; done
+            gpu_best "$ranks" "$collective" float
             gpu_table "$ranks" "$collective" float loose -R 0
             gpu_table "$ranks" "$collective" bfloat16 off -R 2 -u 1
             for bytes in 1000 24592 3145732; do gpu_table "$ranks" "$collective" float "$bytes" -b "$bytes" -e "$bytes"; done

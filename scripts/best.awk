@@ -1,0 +1,45 @@
+# best.awk - NCCL's best beside ours. Input: JSON of `symm-perf --vs nccl`, a file for each of NCCL's settings, STEM.json and
+# STEM-SETTING.json (-v stem=STEM). Output: size by size the run in which ours was least ahead; sizes that every file has. Times are those
+# of that run, and so is the ratio, for only what ran in turns compares.
+function value(key, text) {
+    if (!match($0, "\"" key "\": [^,}]+")) return ""
+    text = substr($0, RSTART, RLENGTH)
+    sub(/.*: /, "", text)
+    return text
+}
+function setting(text) {
+    text = substr(FILENAME, length(stem) + 2)
+    sub(/\.?json$/, "", text)
+    return text == "" ? "as it comes" : text
+}
+FNR == 1 { files++ }
+/"size": / {
+    size = value("size")
+    if (!(size in known)) sizes[++many] = size
+    known[size] = 1
+}
+/"(out_of|in)_place": / && value("nccl_ratio") != "" {
+    place = $0 ~ /"in_place"/ ? "in" : "out"
+    at = size SUBSEP place
+    seen[at]++
+    if (at in ratio && ratio[at] <= value("nccl_ratio") + 0) next
+    ratio[at] = value("nccl_ratio") + 0
+    ours[at] = value("time")
+    theirs[at] = value("nccl_time")
+    by[at] = setting()
+}
+END {
+    printf "# %d settings of NCCL: the run in which ours is least ahead\n", files
+    printf "# %10s %6s %12s %12s %7s  %s\n", "size", "place", "time (us)", "NCCL (us)", "ratio", "setting"
+    for (i = 1; i <= many; i++)
+        for (k = 1; k <= 2; k++) {
+            place = k == 1 ? "out" : "in"
+            at = sizes[i] SUBSEP place
+            if (seen[at] != files) continue
+            printf "%12s %6s %12.2f %12.2f %6.2fx  %s\n", sizes[i], place, ours[at], theirs[at], ratio[at], by[at]
+            sum += log(ratio[at])
+            if (!n++ || ratio[at] < least) least = ratio[at]
+        }
+    if (n) printf "# geometric mean %.2fx, smallest %.2fx\n", exp(sum / n), least
+    exit n == 0
+}
