@@ -487,7 +487,7 @@ static void crossed(int how, int many) {
     crossing x = {.many = many};
     gk_job j = {.n = 2, .devices = gk_begin(), .how = how, .shared = &x};
     if (how == OWN_STREAMS && j.devices < 2)
-        T_SKIP("one GPU: ranks that share it have one stream each");
+        T_SKIP("one GPU: no room for all communicators' kernels of both ranks");
     for (int k = 1; k < many; k++) {
         gk_job more = j;
         gk_open(&more);
