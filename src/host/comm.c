@@ -480,7 +480,7 @@ symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
     for (symm_win *w = c->windows; w; w = w->next) i.usedBytes += w->bytes;
     i.usedBytes += symm_heap_all_bytes(c);
     snprintf(i.backend, sizeof i.backend, "%s", c->vmm->name);
-    snprintf(i.bootstrap, sizeof i.bootstrap, "%s", c->boot ? c->boot->ops->name : "");
+    snprintf(i.bootstrap, sizeof i.bootstrap, "%s", c->bootstrap ? c->bootstrap : "");
     snprintf(i.name, sizeof i.name, "%s", c->name);
     *info = i;
     return symmSuccess;

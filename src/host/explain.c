@@ -166,7 +166,7 @@ static void dump(writer *w, symm_comm *c) {
     put(w,
         "communicator %s: rank %d of %d, %s, bootstrap %s, base %llx, stride %llx, scratch %llu\n",
         c->name, c->rank, c->nranks, c->threads ? "thread ranks" : "processes",
-        c->boot ? c->boot->ops->name : "-", (unsigned long long)c->base,
+        c->bootstrap ? c->bootstrap : "-", (unsigned long long)c->base,
         (unsigned long long)c->stride, (unsigned long long)c->params.scratch);
     symmResult_t async = (symmResult_t)atomic_load(&c->async);
     put(w, "  state: %s\n", async ? symmGetErrorString(async) : "live");

@@ -118,6 +118,8 @@ typedef struct symm_comm {
     const symm_vmm *vmm;
     symm_vmm_caps caps;
     symm_boot *boot;
+    symm_boot *over_mesh;  /* takes boot's place where that only serves to meet */
+    const char *bootstrap; /* name of the first; NULL before */
     symm_mesh *mesh;
     symm_space *space;
     symm_slot *control;

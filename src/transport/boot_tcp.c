@@ -284,7 +284,7 @@ static void tcp_close(symm_boot *b) {
     free(t);
 }
 
-static const symm_boot_ops tcp_ops = {"tcp", tcp_allgather, tcp_close};
+static const symm_boot_ops tcp_ops = {"tcp", tcp_allgather, tcp_close, 0};
 
 static symmResult_t make_object(int rank, int nranks, symm_boot_tcp **out) {
     size_t npeers = rank == 0 ? (size_t)nranks : 1;
