@@ -10,8 +10,9 @@
  * symm_comm_leave ends it. live: which of the ends of a communicator are answered with their error. */
 enum {
     SYMM_ENTER_ANY = 0,
-    SYMM_ENTER_LIVE = 1, /* what this rank knows; exchanges of set-up look for more, with its words */
-    SYMM_ENTER_COLL = 2  /* also what peers have told by the abort word alone */
+    SYMM_ENTER_LIVE =
+        1, /* what this rank knows; exchanges of set-up look for more, with its words */
+    SYMM_ENTER_COLL = 2 /* also what peers have told by the abort word alone */
 };
 symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out);
 /* The same by what lives only while its communicator does (a heap whose handle was just found open): no look-up. */
