@@ -196,9 +196,18 @@ SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
 /* Finalize, then free everything, windows included. Waits for no peer. The handle is dead afterwards; using it
  * again is answered with symmInvalidArgument. [local] */
 SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
-/* Makes running and future collectives of this communicator end with symmAborted on every rank, then frees. [local] */
+/* Ends the communicator on every rank, then frees it here. Once this has returned:
+ *  - A call that begins after it, on any rank, ends with symmAborted: collectives, registration, growth, split,
+ *    symmExplain, symmCommFinalize, and on host streams tasks and replays that begin to run. Calls that need no peer
+ *    (queries, symmWindowDeregister, symmCommDestroy) and symmCommShrink go on working for the other ranks.
+ *  - A call that had begun ends with symmAborted when it waits for a peer the next time. One that has all it waits for
+ *    may still succeed, so ranks may differ in whether the last call before the abort succeeded.
+ *  - On GPUs a kernel has begun when it was given to its stream, and a graph when it was launched.
+ *  - Such a call of a peer may still write into recvbuff and windows of this rank until that next wait.
+ *    This rank's own calls have ended. [local, any thread] */
 SYMM_API symmResult_t symmCommAbort(symmComm_t comm);
-/* As abort, but the communicator stays valid for queries, symmCommShrink and symmCommDestroy. [local] */
+/* As abort, but the communicator stays valid for queries, symmCommShrink and symmCommDestroy, and does not wait for this
+ * rank's own calls: those of other threads and of streams end as a peer's do. flags must be 0. [local, any thread] */
 SYMM_API symmResult_t symmCommRevoke(symmComm_t comm, int flags);
 /* What went wrong asynchronously: symmSuccess, symmInProgress, or the error that revoked the communicator. [local] */
 SYMM_API symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError);

@@ -122,6 +122,8 @@ call-that-found-no-room-counts|src/host/coll.c|/^static symmResult_t give/,/^}/s
 who-replays-is-astray|src/host/doing.c|s/if (get(&x->captured) .. get(&y->captured)) return 0;/;/|plain|fault_astray|one_may_replay_what_others_call
 who-has-come-is-astray|src/host/doing.c|s/ahead > get(&x->calls) && get(&y->step) < step/ahead > get(\&x->calls)/|plain|unit_doing|who_is_ahead_or_late_does_not_differ
 astray-at-once|src/host/doing.c|s/now - c->astray_ns < ASTRAY_NS/0/|plain|unit_doing|a_peer_in_a_collective_is_given_time
+abort-word-not-read-on-entry|src/host/comm.c|s/live == SYMM_ENTER_COLL .. c->cuda/0/|plain|fault_revoke|every_next_call_of_threads
+abort-word-not-read-by-tasks|src/host/coll.c|s/symm_comm_told(t->comm)/symm_comm_async(t->comm)/|plain|fault_revoke|a_call_that_waits_in_a_stream
 nobody-looks-where-the-others-are|src/host/comm.c|s/return symm_doing_look(c);/return symmSuccess;/|plain|fault_astray|one_is_in_a_collective
 ranks-answer-by-their-own-zones|src/host/heap_grow.c|s/SYMM_ZONE_SYM ? h->local_extent/SYMM_ZONE_SYM ? h->zone[SYMM_ZONE_LOCAL].extent/|plain|unit_heap|whether_growing_helps_is_the_same_on_all_ranks
 local-blocks-unaligned|src/host/heap_block.c|s/whole = symm_round_up(bytes, align)/whole = bytes/|plain|unit_heap|alignment_is_kept_and_leaks_nothing

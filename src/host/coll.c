@@ -179,7 +179,7 @@ static symmResult_t run_task(void *p) {
         return SYMM_ERR(symmInvalidUsage,
                         "a captured call is replayed after its communicator %s was destroyed",
                         t->comm->name);
-    SYMM_TRY(symm_comm_async(t->comm));
+    SYMM_TRY(symm_comm_told(t->comm)); /* it may have waited in its stream for long */
     return run_kernel(t->comm, t->kernel, &t->args);
 }
 
@@ -336,7 +336,7 @@ static symmResult_t call_job(void *p) {
     call_args *a = p;
     symm_comm *c;
     const symm_launch *l;
-    SYMM_TRY(symm_comm_enter(a->comm, 1, &c));
+    SYMM_TRY(symm_comm_enter(a->comm, SYMM_ENTER_COLL, &c));
     symmResult_t r = prepare(c, &a->k, &l);
     if (__builtin_expect(r == symmSuccess, 1)) r = launch(c, l, a->stream);
     symm_comm_leave(c);
@@ -354,7 +354,7 @@ static symmResult_t check_queued(const symm_coll *k, symmComm_t comm, symmStream
                                  int *kind) {
     symm_comm *c;
     symm_launch l;
-    SYMM_TRY(symm_comm_enter(comm, 1, &c));
+    SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
     symmResult_t r = symm_coll_prepare(c, k, &l);
     if (!r) r = c->cuda ? symm_gpu_check_stream(c, stream) : symm_stream_check(stream);
     *kind = job_kind(c, stream);

@@ -53,7 +53,7 @@ symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
                          const void *recvbuff, size_t count, symmDataType_t datatype,
                          symmRedOp_t op, symmPlan_t *plan) {
     symm_comm *c;
-    SYMM_TRY(symm_comm_enter(comm, 1, &c));
+    SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
     symmResult_t r;
     if ((unsigned)coll >= symmNumColls) {
         r = SYMM_ERR(symmInvalidArgument, "coll=%d: must be 0 to %d", (int)coll, symmNumColls - 1);
