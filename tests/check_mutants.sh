@@ -327,7 +327,7 @@ arena-freed-blocks-known|src/host/arena_core.c|s/return (is & SYMM_BLOCK_LIVE) !
 arena-whole-pieces-only|src/host/arena_more.c|s/if (size > least && size > fits)/if (0)/|plain|unit_arena_query|the_heaps_last_bytes_are_taken
 arena-extends-nothing|src/host/arena_more.c|s/.. !extend(a, bytes, align)//|plain|unit_arena_limit|a_free_neighbour_is_extended
 arena-returns-nothing-first|src/host/arena_more.c|s/if (symm_global_return_parts(a) &&/if (0 \&\&/|plain|unit_arena_limit|what_is_left_beside_blocks
-arena-returns-whole-pieces|src/host/arena_more.c|s/if (part_with(a, i, from, to)) continue;/if (from > r.off ? 1 : part_with(a, i, from, to)) continue;/|plain|unit_arena_limit|blocks_pin_superblocks_only
+arena-returns-whole-pieces|src/host/arena_more.c|s/if (part_with(a, i, from, to)) continue;/if (to - from < end - r.off ? 1 : part_with(a, i, from, to)) continue;/|plain|unit_arena_limit|blocks_pin_superblocks_only
 arena-returns-what-is-in-use|src/host/arena_more.c|s/ .. symm_pending_busy(a, &a->pending, from, to, stands)//|plain|unit_arena_limit|before_it_refuses_it_waits
 arena-refuses-at-once|src/host/arena_core.c|s/if (last) symm_arena_await(a);//|plain|unit_arena_limit|before_it_refuses_it_waits
 lane-freed-blocks-known|src/host/memlane.c|s/r->state != SYMM_REC_LIVE) return 0;/0) return 0;/|plain|unit_lane|small_blocks_are_whole_lines
