@@ -13,6 +13,13 @@
  * that moment. So with that flag a stream whose work may wait for another's (a kernel or a host function that waits for something which the
  * other one does later) is given such work only when both have made a call.
  *
+ * The limit. A LOCAL arena gives what fits into its limit beside what is in use, whatever was taken and
+ * freed before: a free piece is extended, and superblocks that nothing uses are changed for others in the
+ * heap. The limit counts whole superblocks: one in which a block lies is in use. Live blocks, of the arena
+ * or of others, may leave no room in one piece; then the call says symmNeedGrow. Before a call refuses, it
+ * waits for the work that streams were given before they freed memory of the arena, unless a capture or a
+ * function that a stream runs forbids that.
+ *
  * Symmetric arenas (SYMM_ARENA_SYM) have stripes in the place of threads and streams: stripe i owns superblocks i, i+K, i+2K... of one block
  * of SYM memory. Offsets on a stripe depend on the calls on that stripe alone, so threads that each use a stripe of their own, alike on all
  * ranks, get equal offsets whatever their timing. No message is sent. Of several stripes none has a block larger than a superblock.
@@ -73,7 +80,7 @@ SYMM_API symmResult_t symmArenaCreate(symmHeap_t heap, const symmArenaConfig_t *
 SYMM_API symmResult_t symmArenaDestroy(symmArena_t arena);
 
 /* align: 0 (256) or a power of two up to the granularity. bytes 0: *ptr = NULL. symmNeedGrow: the heap has not the memory, and growing it
- * might help; symmOutOfMemory: the arena's limit, or more than it can ever hold. SYM: stream NULL, and the arena has one stripe. [local] */
+ * might help; symmOutOfMemory: the arena's limit, or more than the heap can ever hold. SYM: stream NULL, and the arena has one stripe. [local] */
 SYMM_API symmResult_t symmArenaAlloc(symmArena_t arena, size_t bytes, size_t align,
                                      symmStream_t stream, void **ptr);
 /* SYM: from a stripe. [local] */
@@ -86,7 +93,8 @@ SYMM_API symmResult_t symmArenaFree(symmArena_t arena, void *ptr, symmStream_t s
 /* No thread gives work to this stream any more (GPUs: before it is destroyed): its superblocks are for others then. Streams of the host
  * backend and threads that ended are noticed without it. [local] */
 SYMM_API symmResult_t symmArenaStreamEnd(symmArena_t arena, symmStream_t stream);
-/* Empty superblocks go to the global part, and memory that no block uses to the heap. What other threads keep for their next calls stays.
+/* Empty superblocks go to the global part, and superblocks in which no block lies to the heap, where no work
+ * may still use them. The caller keeps nothing for its next calls. What other threads keep for their next calls stays.
  * *freed (may be NULL): bytes. SYM: nothing, 0. [local] */
 SYMM_API symmResult_t symmArenaTrim(symmArena_t arena, uint64_t *freed);
 

@@ -326,7 +326,12 @@ hint-of-a-leaf-that-is-gone|src/host/place_tree.inl|s/if (__builtin_expect(!same
 arena-free-without-the-exchange|src/host/arena_core.c|/^symmResult_t symm_arena_give/,/^}/{s/!atomic_compare_exchange_strong_explicit(/(sched_yield(), atomic_store_explicit(/;s/block, &is, \(.*\),$/block, \1,/;s/memory_order_acq_rel, memory_order_relaxed))/memory_order_relaxed), 0))/};s/^#include <errno.h>/&\n#include <sched.h>/|plain|unit_arena_threads|one_of_two_frees_wins
 arena-blocks-unknown-to-queries|src/host/arena.c|s/symm_heap_set_inside(h, SYMM_OWNER_ARENA, inside, h);//|plain|unit_arena_query|queries_and_references_know_blocks
 arena-freed-blocks-known|src/host/arena_core.c|s/return (is & SYMM_BLOCK_LIVE) != 0;/return is != 0;/|plain|unit_arena_query|queries_and_references_know_blocks
-arena-whole-pieces-only|src/host/arena_global.c|s/if (size > least .. a->up.room)/if (0)/|plain|unit_arena_query|the_heaps_last_bytes_are_taken
+arena-whole-pieces-only|src/host/arena_more.c|s/if (size > least && size > fits)/if (0)/|plain|unit_arena_query|the_heaps_last_bytes_are_taken
+arena-extends-nothing|src/host/arena_more.c|s/.. !extend(a, bytes, align)//|plain|unit_arena_limit|a_free_neighbour_is_extended
+arena-returns-nothing-first|src/host/arena_more.c|s/if (symm_global_return_parts(a) &&/if (0 \&\&/|plain|unit_arena_limit|what_is_left_beside_blocks
+arena-returns-whole-pieces|src/host/arena_more.c|s/if (part_with(a, i, from, to)) continue;/if (to - from < end - r.off ? 1 : part_with(a, i, from, to)) continue;/|plain|unit_arena_limit|blocks_pin_superblocks_only
+arena-returns-what-is-in-use|src/host/arena_more.c|s/ .. symm_pending_busy(a, &a->pending, from, to, stands)//|plain|unit_arena_limit|before_it_refuses_it_waits
+arena-refuses-at-once|src/host/arena_core.c|s/if (last) symm_arena_await(a);//|plain|unit_arena_limit|before_it_refuses_it_waits
 lane-freed-blocks-known|src/host/memlane.c|s/r->state != SYMM_REC_LIVE) return 0;/0) return 0;/|plain|unit_lane|small_blocks_are_whole_lines
 arena-others-blocks-taken-for-own|src/host/arena_sub.c|s/memory_order_relaxed) != sub) {/memory_order_relaxed) == NULL) {/|plain|unit_arena_shared|what_is_too_much_goes_to_its_owner the_keeper_ends_first
 arena-others-blocks-not-kept|src/host/arena_core.c|s/symm_sub \*mine = s ? NULL : symm_sub_mine(a);/symm_sub *mine = NULL;/|plain|unit_arena_shared|what_a_thread_frees_it_takes_again

@@ -42,15 +42,15 @@ static symmResult_t deal_stripes(symm_arena *a) {
         a->subs = a->stripe[i];
         a->nsubs++;
     }
-    SYMM_TRY(a->up.take(a->up.ctx, a->limit, &off));
+    SYMM_TRY(a->up.take(a->up.ctx, a->limit, a->super, &off));
     symmResult_t status = symm_global_add(a, off, a->limit);
     if (status) {
-        a->up.give(a->up.ctx, off);
+        a->up.give(a->up.ctx, off, a->limit);
         return status;
     }
     for (uint64_t k = 0; k < rounds * (unsigned)a->stripes; k++) {
         symm_sub *sub = a->stripe[k % (unsigned)a->stripes];
-        SYMM_TRY(symm_global_take(a, sub, NULL, a->super, a->super, &off));
+        SYMM_TRY(symm_global_take(a, sub, NULL, a->super, a->super, 1, &off));
         if (symm_place_add(sub->place, off, a->super)) goto no_memory;
         sub->supers++;
     }
@@ -102,7 +102,8 @@ void symm_arena_end(symm_arena *a) {
     }
     symm_pending_clear(a, &a->pending);
     a->order.end(a->order.ctx);
-    for (int i = 0; i < a->npieces; i++) a->up.give(a->up.ctx, a->pieces[i].off);
+    for (int i = 0; i < a->npieces; i++)
+        a->up.give(a->up.ctx, a->pieces[i].off, a->pieces[i].bytes);
     free_supers(a);
     if (a->map) munmap(a->map, a->map_bytes);
     symm_place_end(a->place);
@@ -135,10 +136,35 @@ static symmResult_t too_much(const symm_arena *a, uint64_t bytes) {
 }
 
 static symmResult_t take_once(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
-                              uint64_t align, uint64_t *off) {
+                              uint64_t align, int last, uint64_t *off) {
     if (!sub || bytes > a->small || align > a->super)
-        return symm_global_take(a, NULL, s, bytes, align, off);
-    return symm_sub_take(sub, bytes, align, off);
+        return symm_global_take(a, NULL, s, bytes, align, last, off);
+    return symm_sub_take(sub, bytes, align, last, off);
+}
+
+static int is_exhausted(symmResult_t status) {
+    return status == symmOutOfMemory || status == symmNeedGrow;
+}
+
+static void flush_own(symm_arena *a) {
+    symm_sub *mine = symm_sub_own(a);
+    if (!mine) return;
+    pthread_mutex_lock(&mine->lock);
+    symm_sub_flush(mine, 0);
+    pthread_mutex_unlock(&mine->lock);
+}
+
+/* Behind a try that found no memory: one more with all that nobody uses, then one behind all work that streams have still to do with it. */
+static symmResult_t take_exhausted(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
+                                   uint64_t align, uint64_t *off) {
+    symmResult_t status = symmOutOfMemory;
+    for (int last = 0; last < 2 && is_exhausted(status); last++) {
+        if (last) symm_arena_await(a);
+        flush_own(a);
+        symm_arena_defragment(a);
+        status = take_once(a, sub, s, bytes, align, last, off);
+    }
+    return status;
 }
 
 symmResult_t symm_arena_take(symm_arena *a, symmStream_t s, uint64_t bytes, uint64_t align,
@@ -151,15 +177,9 @@ symmResult_t symm_arena_take(symm_arena *a, symmStream_t s, uint64_t bytes, uint
     if (sub && !s && units <= SYMM_KEEP_UNITS && align <= SYMM_ARENA_UNIT &&
         (take_kept(a, sub, units, off) || (symm_sub_collect(sub) && take_kept(a, sub, units, off))))
         return symmSuccess;
-    symmResult_t status = take_once(a, sub, s, bytes, align, off);
-    if (status != symmOutOfMemory && status != symmNeedGrow) return status;
-    if (sub && !s) {
-        pthread_mutex_lock(&sub->lock);
-        symm_sub_flush(sub, 0);
-        pthread_mutex_unlock(&sub->lock);
-    }
-    symm_arena_defragment(a);
-    return take_once(a, sub, s, bytes, align, off);
+    symmResult_t status = take_once(a, sub, s, bytes, align, 0, off);
+    return __builtin_expect(is_exhausted(status), 0) ? take_exhausted(a, sub, s, bytes, align, off)
+                                                     : status;
 }
 
 symmResult_t symm_arena_take_on(symm_arena *a, int stripe, uint64_t bytes, uint64_t align,
@@ -171,7 +191,7 @@ symmResult_t symm_arena_take_on(symm_arena *a, int stripe, uint64_t bytes, uint6
                         "stripe lie side by side where there are %d stripes",
                         a->name, (unsigned long long)bytes, (unsigned long long)a->super,
                         a->stripes);
-    return symm_sub_take(a->stripe[stripe], bytes, align, off);
+    return symm_sub_take(a->stripe[stripe], bytes, align, 1, off);
 }
 
 /* ---- giving back ----------------------------------------------------------------------------------------------------- */
@@ -308,9 +328,10 @@ void symm_arena_defragment(symm_arena *a) {
 
 uint64_t symm_arena_trim(symm_arena *a) {
     if (a->sym) return 0;
+    flush_own(a);
     symm_arena_defragment(a);
     pthread_mutex_lock(&a->lock);
-    uint64_t returned = symm_global_return(a, 0, UINT64_MAX, 0);
+    uint64_t returned = symm_global_return_parts(a);
     pthread_mutex_unlock(&a->lock);
     return returned;
 }

@@ -69,11 +69,17 @@ typedef struct {
     uint64_t limit; /* of the offsets it gives */
     uint64_t align; /* largest it gives */
     int down;       /* it gives the highest first; limit is a multiple of align then */
-    /* pre: a multiple of the superblock; aligned to that. */
-    symmResult_t (*take)(void *ctx, uint64_t bytes, uint64_t *off);
-    void (*give)(void *ctx, uint64_t off);
+    /* bytes: a multiple of the superblock. align: at least that. */
+    symmResult_t (*take)(void *ctx, uint64_t bytes, uint64_t align, uint64_t *off);
+    /* [off, off+bytes), which begins and ends where something that was taken does, or where it was parted. */
+    void (*give)(void *ctx, uint64_t off, uint64_t bytes);
     /* Bytes of the largest piece that take might find now. NULL: any. */
     uint64_t (*room)(void *ctx);
+    /* The three below: NULL where upstream is asked once. take_at: exactly these bytes; -1: not all are to be had. part: what was taken
+     * may go back up to off, and from there; -1: it cannot, nothing changed. hole: what is free around off; 0: it is not. */
+    int (*take_at)(void *ctx, uint64_t off, uint64_t bytes);
+    int (*part)(void *ctx, uint64_t off);
+    int (*hole)(void *ctx, uint64_t off, uint64_t *begin, uint64_t *end);
 } symm_upstream;
 
 /* What a super knows of the unit at which a block begins; 0: none does. */
@@ -213,6 +219,8 @@ static inline symmStream_t symm_sub_stream(const symm_sub *sub) {
 
 /* The sub of this thread (s NULL) or of a stream; found or made. NULL for a thread that is ending. */
 symmResult_t symm_sub_for(symm_arena *a, symmStream_t s, symm_sub **sub);
+/* This thread's, if it has one. */
+symm_sub *symm_sub_own(symm_arena *a);
 /* 1 if it is that. */
 int symm_sub_is(symm_arena *a, const symm_sub *sub, symmStream_t s);
 
@@ -249,7 +257,7 @@ symmResult_t symm_sub_drain(symm_sub *sub, int may_wait);
 int symm_sub_collect(symm_sub *sub);
 /* Empty superblocks go to the global part, but for `keep` of them. lock. */
 void symm_sub_tidy(symm_sub *sub, uint64_t keep);
-symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, uint64_t *off);
+symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, int last, uint64_t *off);
 /* How many calls there were on a stripe that changed it, and a digest of them, which are equal on ranks that keep to one order. */
 void symm_sub_tally(symm_sub *sub, uint64_t *calls, uint64_t *digest);
 /* A block of this sub whose mark was taken away already. */
@@ -268,9 +276,10 @@ static inline symm_super *symm_super_at(const symm_arena *a, uint64_t off) {
     return off < a->up.limit ? atomic_load_explicit(&a->map[off >> a->shift], memory_order_acquire)
                              : NULL;
 }
-/* Superblocks for sub, side by side, or a large block (sub NULL); s: who will use it. */
+/* Superblocks for sub, side by side, or a large block (sub NULL); s: who will use it. last: nothing is tried behind this, so a refusal says
+ * why; else it is symmOutOfMemory without a text. */
 symmResult_t symm_global_take(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
-                              uint64_t align, uint64_t *off);
+                              uint64_t align, int last, uint64_t *off);
 /* A superblock of sub, or a large block (sub NULL). -1: none begins there; nothing changed. */
 int symm_global_give(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t off);
 /* s uses the arena. Memory: symmOutOfMemory, and nothing has changed. */
@@ -286,10 +295,25 @@ void symm_global_stream_end(symm_arena *a, symmStream_t s);
 int symm_global_at(const symm_arena *a, uint64_t off, symm_piece *piece);
 /* Records and engine know of [off, off+bytes). lock. */
 symmResult_t symm_global_add(symm_arena *a, uint64_t off, uint64_t bytes);
+/* The list of pieces has room for one more. -1: no memory. lock. */
+int symm_global_room(symm_arena *a);
+/* [off, off+bytes) is not held any more. -1: something uses it, or no memory; nothing changed. lock. */
+int symm_global_cut(symm_arena *a, uint64_t off, uint64_t bytes);
+/* What the lone stream has freed in the piece becomes entries. -1: no memory. lock. */
+int symm_global_list(symm_arena *a, symm_range *r);
 /* Pieces in [off, end) that nothing uses go upstream until at most `keep` free bytes are left. lock. Returns bytes. */
 uint64_t symm_global_return(symm_arena *a, uint64_t off, uint64_t end, uint64_t keep);
 /* A record for the superblock at off; NULL: no memory. Only superblocks of subs have one. */
 symm_super *symm_super_make(symm_arena *a, uint64_t off);
+
+/* ---- arena_more.c ---------------------------------------------------------------------------------------------------- */
+
+/* Room for the block comes from upstream; or beside a hole; or for memory that nobody uses and that goes upstream for it. last as above. lock. */
+symmResult_t symm_global_more(symm_arena *a, uint64_t bytes, uint64_t align, int last);
+/* All superblocks that nothing uses go upstream. lock. Returns bytes. */
+uint64_t symm_global_return_parts(symm_arena *a);
+/* This thread waits for all work that comes before a free, where it may; no locks. */
+void symm_arena_await(symm_arena *a);
 
 /* ---- arena_wait.c ---------------------------------------------------------------------------------------------------- */
 
@@ -318,6 +342,10 @@ int symm_pending_busy(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t
                       symm_pending *stands);
 /* s waits for all of the list, which is empty afterwards; after an error it is as before. */
 symmResult_t symm_pending_wait(symm_arena *a, symm_pendings *list, symmStream_t s);
+/* Entries of the list that have a point, or can get one now, are in *out too; as many as there is memory for. */
+void symm_pending_copy(symm_arena *a, symm_pendings *list, symm_pendings *out);
+/* This thread waits for all of the list that it may wait for; the list is empty afterwards. */
+void symm_pending_reach(const symm_arena *a, symm_pendings *list);
 void symm_pending_clear(const symm_arena *a, symm_pendings *list);
 
 /* ---- arena_guard.c --------------------------------------------------------------------------------------------------- */

@@ -243,11 +243,11 @@ static uint64_t place_here(symm_sub *sub, uint64_t bytes, uint64_t align, int *w
 }
 
 /* A superblock more, or as many as the block needs. They are the sub's when its stream waits for whoever used them before. */
-static symmResult_t one_more_super(symm_sub *sub, uint64_t need) {
+static symmResult_t one_more_super(symm_sub *sub, uint64_t need, int last) {
     symm_arena *a = sub->arena;
     symmStream_t s = symm_sub_stream(sub);
     uint64_t off, bytes = (need + a->super - 1) & -a->super;
-    SYMM_TRY(symm_global_take(a, sub, s, bytes, a->super, &off));
+    SYMM_TRY(symm_global_take(a, sub, s, bytes, a->super, last, &off));
     pthread_mutex_lock(&sub->lock);
     int added = symm_place_add(sub->place, off, bytes);
     if (!added) sub->supers += bytes >> a->shift;
@@ -257,7 +257,7 @@ static symmResult_t one_more_super(symm_sub *sub, uint64_t need) {
     return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to place blocks", a->name);
 }
 
-symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, uint64_t *off) {
+symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, int last, uint64_t *off) {
     symm_arena *a = sub->arena;
     int stripe = atomic_load_explicit(&sub->kind, memory_order_relaxed) == SYMM_SUB_STRIPE;
     for (;;) {
@@ -279,7 +279,7 @@ symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, uint64
                             "arena %s: %llu bytes do not fit in stripe %d of %d, %llu bytes",
                             a->name, (unsigned long long)bytes, sub->ordinal, a->stripes,
                             (unsigned long long)(sub->supers * a->super));
-        SYMM_TRY(one_more_super(sub, bytes));
+        SYMM_TRY(one_more_super(sub, bytes, last));
     }
 }
 
