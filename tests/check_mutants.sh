@@ -247,6 +247,9 @@ plan-hold-never-let-go|src/host/memplan_graph.c|/symm_gpu_let_go(&pins);/d|plain
 plan-hold-let-go-twice|src/host/gpu_hold.c|s/if (!k->taken) k->release/k->release/|plain|unit_gpu_hold|a_plan_that_holds_may_be_bound_late
 captured-calls-side-by-side|src/host/gpu.c|s/SYMM_TRY(follow_captured(c, stream, in));/(void)follow_captured;/|plain|unit_gpu_graph|captured_calls_of_two_streams_keep_their_order
 captures-in-turns-forgotten|src/host/coll.c|s/if (c->captured\[i\].no < at->no) at = &c->captured\[i\];/;/|plain|unit_gpu_graph|captures_in_turns_keep_an_order_each
+ends-without-its-replays|src/host/comm.c|s/return await_replays(c);/return (void)await_replays, symmSuccess;/|plain|fault_replay|finalize_and_destroy_wait_for_launches
+ends-without-replays-of-copies|src/host/graph.c|/^int symm_graph_copy_holds/,/^}/s/\*copy = \*h;/*copy = *h, copy->user.begin = NULL;/|plain|fault_replay|a_graph_in_a_graph_is_waited_for
+replays-of-the-dead-begin|src/host/coll.c|s/if (atomic_load(&c->state) != SYMM_COMM_FINAL) return symmSuccess;/if (1) return symmSuccess;/|plain|fault_replay|a_graph_of_a_destroyed_communicator_is_refused
 captures-in-turns-forgotten-on-the-host|src/host/coll.c|s/if (c->captured\[i\].no < at->no) at = &c->captured\[i\];/;/|plain|thr_stream|captures_in_turns_keep_an_order_each
 captured-calls-side-by-side-on-the-host|src/host/coll.c|s/SYMM_TRY(follow_captured(l->comm, stream));/(void)follow_captured;/|plain|thr_stream|captured_calls_of_two_streams_keep_their_order
 legacy-stream-marked-in-a-capture|src/host/gpu.c|s/cu == SYMM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT/0/|plain|unit_gpu_graph|a_legacy_stream_is_left_alone_while_others_are_captured

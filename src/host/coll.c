@@ -241,10 +241,36 @@ static symmResult_t follow_captured(symm_comm *c, symmStream_t stream) {
     return symmSuccess;
 }
 
+static void retain_comm(void *c) {
+    symm_comm_ref(c);
+}
+static void release_comm(void *c) {
+    symm_comm_unref(c);
+}
+
+static void launch_ended(void *p) {
+    /* Pairs with the acquire in comm.c's drain: what the replay wrote is visible to who waited for it. */
+    atomic_fetch_sub_explicit(&((symm_comm *)p)->replays, 1, memory_order_release);
+}
+
+/* Counted before `state` is read: a Destroy that another thread makes meanwhile waits, or is seen here or in run_task. */
+static symmResult_t launch_begins(void *p) {
+    symm_comm *c = p;
+    atomic_fetch_add(&c->replays, 1);
+    if (atomic_load(&c->state) != SYMM_COMM_FINAL) return symmSuccess;
+    launch_ended(c);
+    return SYMM_ERR(symmInvalidUsage,
+                    "a graph that holds calls of communicator %s is launched after that was "
+                    "destroyed",
+                    c->name);
+}
+
+static const symm_graph_user replayed = {retain_comm, release_comm, launch_begins, launch_ended};
+
 static symmResult_t capture(const symm_launch *l, const task *t, symmStream_t stream) {
     if (l->comm->memlanes) SYMM_TRY(symm_memplan_may_call(l->comm, stream));
     SYMM_TRY(follow_captured(l->comm, stream));
-    keep *k = symm_keep_new(l);
+    keep *k = symm_stream_capture_tell(stream, l->comm, &replayed) ? NULL : symm_keep_new(l);
     if (!k) {
         symm_stream_lose_capture(stream);
         return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective; the capture is lost");

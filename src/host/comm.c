@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "doing.h"
 #include "gpu.h"
@@ -322,6 +323,19 @@ void symm_comm_unref(symm_comm *c) {
 
 /* ---- the end ------------------------------------------------------------------------------------------------------ */
 
+/* Launches of graphs are counted, not ordered: they may be on any streams. The watcher still runs, so a replay that waits for a
+ * peer hears of its death. */
+static symmResult_t await_replays(symm_comm *c) {
+    const useconds_t longest = 1000;
+    /* acquire pairs with the release in coll.c's launch_ended */
+    for (useconds_t nap = 20; atomic_load_explicit(&c->replays, memory_order_acquire);) {
+        SYMM_TRY(symm_stream_may_wait("ending a communicator whose calls a graph replays"));
+        usleep(nap);
+        nap = nap < longest ? nap * 2 : nap;
+    }
+    return symmSuccess;
+}
+
 /* *runs: after an error, whether something of it still runs. */
 static symmResult_t drain(symm_comm *c, int *runs) {
     if (c->cuda) return symm_gpu_drain(c, runs);
@@ -329,7 +343,7 @@ static symmResult_t drain(symm_comm *c, int *runs) {
     SYMM_TRY(symm_order_wait(
         NULL, c->last_order)); /* refused where a stream's task would wait for a stream */
     symm_order_drop(&c->last_order);
-    return symmSuccess;
+    return await_replays(c);
 }
 
 /* Tells the peers that the end of our connection is no death. Whatever we wrote for them is visible to whoever reads it. */

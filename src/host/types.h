@@ -142,7 +142,8 @@ typedef struct symm_comm {
         heard; /* eager calls so far in which every rank hears from every rank; counted while there are memlanes */
     symmStream_t heard_stream; /* of the last of them, where there was one */
     int heard_any;
-    symm_order last_order;   /* end of the last call, when it was given to a stream */
+    symm_order last_order; /* end of the last call, when it was given to a stream */
+    _Atomic int replays;   /* host backend: launches of graphs with its calls that have not ended */
     struct symm_memo *memos; /* [SYMM_MEMOS] */
     uint64_t version;        /* of windows and reductions; starts at 1 */
     struct symm_redop *redops;
