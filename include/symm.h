@@ -250,15 +250,24 @@ SYMM_API symmResult_t symmSetDevice(int device);
 /* Memory that can be registered: of the current device, or of the host backend. Rounded up to the granularity (2 MiB).
  * [local, any thread] */
 SYMM_API symmResult_t symmMemAlloc(void **ptr, size_t size);
-/* The pointer symmMemAlloc returned, which is gone at once: no collective may be given it afterwards, and no graph
- * replayed that was captured with it. What peers reach of it (symmWindowPeerPtr) lives on until that mapping is freed,
- * see symmWindowDeregister. NULL is a no-op. [local] */
+/* The pointer symmMemAlloc returned, which is gone at once: no collective may be given it
+ * afterwards, and no graph replayed that was captured with it (symmInvalidUsage from the host
+ * backend's streams; on GPUs nobody sees it). What peers reach of it (symmWindowPeerPtr) lives on
+ * until that mapping is freed, see symmWindowDeregister. Windows over it may be deregistered before
+ * or after, see symmWindowRegister. NULL is a no-op. [local] */
 SYMM_API symmResult_t symmMemFree(void *ptr);
 
 /* Maps [buff, buff+size) of every rank into every process. Size may differ per rank (0 allowed, with buff NULL).
  * All ranks agree, or all are back where they were. Registering the same memory again takes a reference and maps
  * nothing. buff must be VMM-backed (symmMemAlloc); other memory is refused by name with symmInvalidArgument and
- * still works in collectives, staged through scratch. [collective] */
+ * still works in collectives, staged through scratch. [collective]
+ * A window speaks for the memory that was registered, not for addresses. Where that memory ends
+ * (symmMemFree, symmHeapTrim), this rank's collectives take whatever comes to lie there as in no
+ * window, until it is registered itself. The rest of the window stays one, and the handle lives
+ * until it is deregistered. Memory that another allocator of the process has mapped (GPUs) is told
+ * apart by CUDA's number of its allocation, at each call; where a driver has no such numbers for
+ * mapped memory, at the first call after a registration, a deregistration, or an end of our own
+ * memory. */
 SYMM_API symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size,
                                          symmWindow_t *win, int flags);
 /* Drops the window here, whenever this rank likes and in any order between ranks. Never waits for a peer; the caller's own work

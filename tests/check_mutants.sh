@@ -97,6 +97,12 @@ skipped-signature-on-exit|src/device/kernels_host.c|/check_signatures(&c);/s/c.c
 staging-place-reused-early|src/device/zerocopy.inl|/if (k >= 2 && symm_arrive_wait/s/k >= 2/k >= 1000000/|tsan|thr_order|staged_beside_registered
 packet-parity-ignored|src/device/dev.h|/(c->epoch & 1u) \* 2u/s/c->epoch & 1u/0u/|tsan|thr_order|pushed_packets two_shots gathered_packets
 epoch-not-advanced|src/device/kernels_host.c|/c->ctl->epoch\[c->cta\] = c->epoch/s/= c->epoch/= c->epoch - 1/|plain|thr_order|pushed_packets
+end-of-a-mapping-uncounted|src/transport/vmm_host.c|/^ *symm_vmm_note_end();/d|plain|fault_window_end|other_memory_at_the_same_addresses
+end-of-a-gpus-mapping-uncounted|src/transport/vmm_cuda.c|/^ *symm_vmm_note_end();/d|plain|unit_gpu_window|other_memory_of_ours
+mappings-alike|src/transport/vmm_host.c|s/map->life = ++driver.lives;/map->life = 1;/|plain|fault_window_end|other_memory_at_the_same_addresses
+remembered-though-memory-ended|src/host/coll.c|s/ || m->ends != ends / /|plain|fault_window_end|other_memory_at_the_same_addresses
+remembered-though-another-allocators|src/host/coll.c|s/return !w || !w->foreign;/return 1;/|plain|unit_gpu_window|other_memory_of_theirs
+replayed-though-memory-ended|src/host/coll.c|s/t->kept && !keep_lives(t->kept)/0/|plain|fault_window_end|captured_calls_do_not_outlive_their_memory
 reversed-order-one-shot|src/device/all_reduce.inl|s/srcs\[p\] = p == a->rank/srcs[a->nranks - 1 - p] = p == a->rank/|plain|thr_order|sums_go_in_rank_order
 reversed-order-zero-copy|src/device/all_reduce.inl|s/srcs\[p\] = symm_source/srcs[a->nranks - 1 - p] = symm_source/|plain|thr_order|sums_go_in_rank_order
 gap-between-parts|src/device/split.inl|/uint64_t at = (k \* per/s/: more)/: more + 1)/|plain|thr_order|zero_copy

@@ -70,6 +70,12 @@ typedef struct symm_held { /* a slot that a window has left, and that captured c
     symm_slot *slot;
 } symm_held;
 
+typedef struct { /* a piece of memory under a window */
+    uint64_t lo, hi;
+    uint64_t life; /* vmm.h */
+    int gone;      /* it has ended; other memory may lie there */
+} symm_lived;
+
 typedef struct symm_win {
     struct symm_win
         *next; /* communicator's list of windows by address; the communicator's user thread only */
@@ -83,6 +89,10 @@ typedef struct symm_win {
         off; /* [nranks] flat offset of the window's first byte on each rank, relative to comm->base */
     uint64_t *size; /* [nranks] */
     symm_held *held;
+    /* window_life.c; the communicator's user thread only */
+    symm_lived *lived;
+    int nlived, gone, foreign, dear; /* how many of them are */
+    uint64_t looked_ends, looked_version;
     struct symm_heap *heap; /* whose memory this is; NULL: the user's */
 } symm_win;
 
