@@ -59,7 +59,8 @@ SYMM_API symmResult_t symmHeapGrow(symmHeap_t heap, uint64_t symBytes, uint64_t 
  * lie behind each zone; chunks in use are skipped, and counted (symSkipped and localSkipped of symmHeapInfo_t). *freed (may be NULL): bytes of this
  * rank. The ranks' work on the heap must have ended. [collective] */
 SYMM_API symmResult_t symmHeapTrim(symmHeap_t heap, uint64_t keep, uint64_t *freed);
-/* Returns to SYM what was freed where the ranks have no common order (by graphs that are gone): as much as every rank has. It waits for this rank's work
+/* Returns to SYM what was freed where the ranks have no common order (by graphs that are gone): as much as every rank has. Lets go
+ * of captures' memory that was never bound to a plan (symm_lane.h), where every rank's graph is gone. It waits for this rank's work
  * on blocks that graphs had left and the program has freed (symmFreeAsync); addresses of graphs' own (symmLaneAlias) that every rank is done with
  * are unmapped. [collective] */
 SYMM_API symmResult_t symmHeapCollect(symmHeap_t heap);

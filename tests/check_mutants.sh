@@ -255,7 +255,7 @@ captured-calls-side-by-side|src/host/gpu.c|s/SYMM_TRY(follow_captured(c, stream,
 captures-in-turns-forgotten|src/host/coll.c|s/if (c->captured\[i\].no < at->no) at = &c->captured\[i\];/;/|plain|unit_gpu_graph|captures_in_turns_keep_an_order_each
 ends-without-its-replays|src/host/comm.c|s/return await_replays(c);/return (void)await_replays, symmSuccess;/|plain|fault_replay|finalize_and_destroy_wait_for_launches
 ends-without-replays-of-copies|src/host/graph.c|/^int symm_graph_copy_holds/,/^}/s/\*copy = \*h;/*copy = *h, copy->user.begin = NULL;/|plain|fault_replay|a_graph_in_a_graph_is_waited_for
-replays-of-the-dead-begin|src/host/coll.c|s/if (atomic_load(&c->state) != SYMM_COMM_FINAL) return symmSuccess;/if (1) return symmSuccess;/|plain|fault_replay|a_graph_of_a_destroyed_communicator_is_refused
+replays-of-the-dead-begin|src/host/coll.c|/^static symmResult_t may_launch/,/^}/s/if (.*) return/if (1) return/|plain|fault_replay|a_graph_of_a_destroyed_communicator_is_refused
 captures-in-turns-forgotten-on-the-host|src/host/coll.c|s/if (c->captured\[i\].no < at->no) at = &c->captured\[i\];/;/|plain|thr_stream|captures_in_turns_keep_an_order_each
 captured-calls-side-by-side-on-the-host|src/host/coll.c|s/SYMM_TRY(follow_captured(l->comm, stream));/(void)follow_captured;/|plain|thr_stream|captured_calls_of_two_streams_keep_their_order
 legacy-stream-marked-in-a-capture|src/host/gpu.c|s/cu == SYMM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT/0/|plain|unit_gpu_graph|a_legacy_stream_is_left_alone_while_others_are_captured
@@ -371,6 +371,12 @@ arena-frees-are-not-tallied|src/host/arena_sub.c|s/tally(sub, 0, 0, off);/(void)
 ledger-leaves-no-marks|src/host/ledger.c|s/leave_marks(l->mine, e->seq, e->digest);/(void)leave_marks;/|plain|fault_heap|a_call_of_long_ago_is_told_by_marks
 ledger-shows-what-does-not-differ|src/host/ledger.c|s/if (!is_first(l, first, r, seq))/if (0 \&\& !is_first(l, first, r, seq))/|plain|fault_heap|a_call_of_long_ago_is_told_by_marks
 graph-nodes-are-not-noted|src/host/memplan_graph.c|/^static symmResult_t add_alloc/,/^}/s/symm_memplan_note(.*);//|plain|thr_lane|ranks_whose_graphs_differ_are_told
+loose-graphs-held-for-ever|src/host/memplan_life.c|s/(left \&\& symm_memloose_is_own(p))/0/|plain|unit_lane_loose|memory_comes_back
+loose-graphs-let-go-under-their-blocks|src/host/memplan_life.c|s/out = p->nlive .. symm_memloose_any(p);/out = p->nlive;/|plain|unit_lane_loose|what_it_leaves_is_freed_as_any_block
+loose-graphs-let-go-by-one-rank|src/host/memplan_loose.c|s/(!p->sym_no .. p->set->comm->nranks == 1)/1/|plain|unit_lane_loose|ranks_agree_which_graphs_are_gone
+loose-graphs-not-agreed-on|src/host/heap_tidy.c|s/^    if (graphs)$/    if (0)/|plain|unit_lane_loose|ranks_agree_which_graphs_are_gone
+loose-frees-of-an-ended-graph-forgotten|src/host/memplan_life.c|s/^    symm_memloose_ends(p);//|plain|unit_lane_loose|another_graph_frees_what_it_leaves
+region-step-by-both-zones|src/host/memplan.c|s/uint64_t step = have \/ 16/uint64_t step = r->reserved \/ 16/|plain|unit_lane_loose|local_blocks_move_no_symmetric_ones
 graph-auto-free-frees-nothing|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/p->nlive = 0;//|plain|unit_lane_graph|G_3_4_auto_free_on_launch
 synced-pull-leaves-the-state|src/host/synced_move.c|/^symmResult_t symm_synced_pull/,/^}/s/s->head = SYMM_SYNCED_SYNCED;//|plain|unit_synced|every_state_times_every_call
 vector-shrinks-before-all-can|src/host/heap_tidy.c|/^static symmResult_t trim(/,/^}/s/    status = meet(h, status, keep, 0, stage);/if (s) shorten(h, s);\n&/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing ranks_that_shrink_to_other_sizes_are_told_at_once

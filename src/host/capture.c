@@ -141,16 +141,19 @@ static symmResult_t hold(symmStream_t stream, void *obj, const symm_graph_user *
 
 symmResult_t symm_stream_capture_hold(symmStream_t stream, void *obj, void (*retain)(void *),
                                       void (*release)(void *)) {
-    const symm_graph_user user = {retain, release, NULL, NULL};
+    const symm_graph_user user = {.retain = retain, .release = release};
     int done;
     SYMM_TRY(hold(stream, obj, &user, &done));
     if (done == TAKEN) return symmSuccess;
     return SYMM_ERR(symmInvalidUsage, "stream %p is not under capture", (void *)stream);
 }
 
-symmResult_t symm_stream_capture_tell(symmStream_t stream, void *obj, const symm_graph_user *user) {
+symmResult_t symm_stream_capture_tell(symmStream_t stream, void *obj, const symm_graph_user *user,
+                                      int *told) {
     int done;
-    return hold(stream, obj, user, &done);
+    SYMM_TRY(hold(stream, obj, user, &done));
+    if (told) *told = done != NO_CAPTURE;
+    return symmSuccess;
 }
 
 static symmResult_t append(struct symm_capture *c, struct symm_stream *s,

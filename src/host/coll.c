@@ -288,24 +288,30 @@ static void launch_ended(void *p) {
     atomic_fetch_sub_explicit(&((symm_comm *)p)->replays, 1, memory_order_release);
 }
 
-/* Counted before `state` is read: a Destroy that another thread makes meanwhile waits, or is seen here or in run_task. */
-static symmResult_t launch_begins(void *p) {
-    symm_comm *c = p;
-    atomic_fetch_add(&c->replays, 1);
+static symmResult_t may_launch(void *p) {
+    const symm_comm *c = p;
     if (atomic_load(&c->state) != SYMM_COMM_FINAL) return symmSuccess;
-    launch_ended(c);
     return SYMM_ERR(symmInvalidUsage,
                     "a graph that holds calls of communicator %s is launched after that was "
                     "destroyed",
                     c->name);
 }
 
-static const symm_graph_user replayed = {retain_comm, release_comm, launch_begins, launch_ended};
+/* Counted before `state` is read: a Destroy that another thread makes meanwhile waits, or is seen here or in run_task. */
+static symmResult_t launch_begins(void *c) {
+    atomic_fetch_add(&((symm_comm *)c)->replays, 1);
+    symmResult_t r = may_launch(c);
+    if (r) launch_ended(c);
+    return r;
+}
+
+static const symm_graph_user replayed = {retain_comm, release_comm, launch_begins, launch_ended,
+                                         may_launch};
 
 static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) {
     if (l->comm->memlanes) SYMM_TRY(symm_memplan_may_call(l->comm, stream));
     SYMM_TRY(follow_captured(l->comm, stream));
-    keep *k = symm_stream_capture_tell(stream, l->comm, &replayed) ? NULL : symm_keep_new(l);
+    keep *k = symm_stream_capture_tell(stream, l->comm, &replayed, NULL) ? NULL : symm_keep_new(l);
     if (!k) {
         symm_stream_lose_capture(stream);
         return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective; the capture is lost");

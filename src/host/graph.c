@@ -281,7 +281,7 @@ struct replay_task {
 
 static void tell_end(const struct symm_graph *g, const struct symm_hold *upto) {
     for (const struct symm_hold *h = g->holds; h != upto; h = h->next)
-        if (h->user.begin) h->user.end(h->obj);
+        if (h->user.end) h->user.end(h->obj);
 }
 
 /* All are told, or none. Without the graph's lock: a sealed graph's list does not change. */
@@ -322,11 +322,10 @@ unpin:
     return status;
 }
 
-/* Who would refuse the launch refuses the copy. */
 static symmResult_t launch_captured(struct symm_graph *g, struct symm_stream *s) {
     symmResult_t status;
-    SYMM_TRY(tell_begin(g));
-    tell_end(g, NULL);
+    for (const struct symm_hold *h = g->holds; h; h = h->next)
+        if (h->user.allow) SYMM_TRY(h->user.allow(h->obj));
     pthread_mutex_lock(&g->lock);
     int closing = g->closing;
     if (!closing) g->copies++;

@@ -63,6 +63,8 @@ void symm_heap_tract_later(symm_heap *h, uint64_t off);
 
 /* Bytes of the largest block that take could place now. Equal on all ranks for SYM. */
 uint64_t symm_heap_room(const symm_heap *h, unsigned flags);
+/* Calls on SYM so far; equal on all ranks. The communicator's user thread. */
+uint64_t symm_heap_calls(const symm_heap *h);
 /* A call on SYM that an object made of the heap has answered out of what it holds: it enters the digest, and the ledger as a lane's. */
 void symm_heap_note(symm_heap *h, int freed, uint64_t bytes, int lane, uint64_t off,
                     const void *site);

@@ -427,6 +427,10 @@ uint64_t symm_heap_room(const symm_heap *h, unsigned flags) {
     return s.largest > red ? s.largest - red : 0;
 }
 
+uint64_t symm_heap_calls(const symm_heap *h) {
+    return h->calls;
+}
+
 void symm_heap_note(symm_heap *h, int freed, uint64_t bytes, int lane, uint64_t off,
                     const void *site) {
     symm_heap_lock(h);
