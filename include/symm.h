@@ -13,6 +13,8 @@
  *    Ranks that differ get symmMismatch, with who called what in its text, and the communicator is over.
  *  - Thread rule: one communicator is used by one thread at a time (a second one entering is reported as
  *    symmInvalidUsage); different communicators may be used by different threads at once.
+ *  - fork(): the child has none of the parent's communicators (symmInvalidArgument), and may make its own. It keeps
+ *    nothing alive of what peers see: the death of the parent is found while the child lives.
  *  - The text behind the last error of this thread is symmGetLastError(comm): it names argument and value.
  *
  * Numbers (what a result is, bit for bit; the host backend and the GPU agree)
