@@ -35,6 +35,7 @@
  * it cannot wait (the NULL stream while another stream that waits for it is captured; a function that a stream of the host backend runs), or the driver fails to paint, that block is not looked
  * at, nor is any memory between it and others that were freed so, until the arena ends. Each block takes 256 bytes more: of several stripes none has a
  * block larger than a superblock less 256 bytes. Offsets are others than without guard mode, and alike on all ranks.
+ * A LOCAL arena's limit does not count them: what fits without guard mode fits with it, if the heap has the memory, and `held` may be more than `limit`.
  * Symmetric arenas: a peer writes to this rank's part of a block only when this rank has taken it too, as with symmAlloc.
  *
  * Thread rule: every call may be made by any thread beside others, but for create and destroy. Calls on one stripe: one order on all ranks.

@@ -330,6 +330,10 @@ arena-returns-nothing-first|src/host/arena_more.c|s/if (symm_global_return_parts
 arena-returns-whole-pieces|src/host/arena_more.c|s/if (part_with(a, i, from, to)) continue;/if (to - from < end - r.off ? 1 : part_with(a, i, from, to)) continue;/|plain|unit_arena_limit|blocks_pin_superblocks_only
 arena-returns-what-is-in-use|src/host/arena_more.c|s/ .. symm_pending_busy(a, &a->pending, from, to, stands)//|plain|unit_arena_limit|before_it_refuses_it_waits
 arena-refuses-at-once|src/host/arena_core.c|s/if (last) symm_arena_await(a);//|plain|unit_arena_limit|before_it_refuses_it_waits
+alias-guard-nothing-on-top|src/host/memplan_alias.c|s/top = l->set->guard ? a->bytes : 0;/top = 0;/|plain|unit_lane_alias_guard|what_fits_without_guard_mode_fits_with_it
+alias-guard-past-its-addresses|src/host/memplan_alias.c|/if (bytes > p->tract_bytes)/d|plain|unit_lane_alias_guard|scarce_addresses_are_enough_for_smaller_blocks
+arena-guard-nothing-on-top|src/host/arena_guard.c|/if (!a->sym) a->most = /d|plain|unit_arena_guard|what_fits_without_guard_mode_fits_with_it
+arena-guard-hides-too-much|src/host/arena_guard.c|/if (!a->sym) SYMM_TRY(fits(a, bytes));/d|plain|unit_arena_guard|what_fits_without_guard_mode_fits_with_it
 arena-idle-threads-keep|src/host/arena_bins.c|s/const int barred = sub != mine .. symm_bins_bar(sub);/const int barred = 0;/|plain|unit_arena_bins|idle_threads_give_back
 arena-trim-leaves-the-callers-bins|src/host/arena_bins.c|s/if (barred .. sub == mine)/if (barred)/|plain|unit_arena_bins|trim_empties_the_callers_bins
 arena-keeps-what-is-not-needed|src/host/arena_bins.c|s/symm_sub_flush_bin(sub, units, bin->n - bin->low);//|plain|unit_arena_bins|unused_blocks_leave_the_bins

@@ -78,6 +78,7 @@ symmResult_t symm_arena_new(const symm_upstream *up, const symm_arena_order *ord
     atomic_init(&a->only,
                 order->dear && o->late && !a->sym ? SYMM_STREAM_NOBODY : SYMM_STREAM_MANY);
     if (a->sym) a->limit &= -a->super;
+    a->most = a->limit;
     strncpy(a->name, o->name ? o->name : "", sizeof a->name - 1);
     pthread_mutex_init(&a->lock, NULL);
     pthread_mutex_init(&a->list_lock, NULL);
@@ -173,7 +174,7 @@ symmResult_t symm_arena_take(symm_arena *a, symmStream_t s, uint64_t bytes, uint
                              uint64_t *off) {
     symm_sub *sub = s ? NULL : symm_sub_mine(a);
     uint64_t units = (bytes + SYMM_ARENA_UNIT - 1) / SYMM_ARENA_UNIT;
-    if (__builtin_expect(bytes > a->limit, 0)) return too_much(a, bytes);
+    if (__builtin_expect(bytes > a->most, 0)) return too_much(a, bytes);
     SYMM_TRY(symm_arena_meet(a, s));
     if (!sub) SYMM_TRY(symm_sub_for(a, s, &sub));
     if (sub && !s && units <= SYMM_KEEP_UNITS && align <= SYMM_ARENA_UNIT &&

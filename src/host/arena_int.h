@@ -174,6 +174,7 @@ typedef struct symm_arena {
     symm_arena_order order;
     char name[32];
     uint64_t limit, super, units, piece;
+    uint64_t most;  /* that it may hold: the limit; in guard mode red zones come on top */
     uint64_t small; /* largest block of a sub */
     unsigned shift; /* of super */
     int sym, stripes;
