@@ -2,7 +2,8 @@
  *
  * Each thread (for work of the NULL stream) and each stream has a sub-arena: superblocks of its own, blocks in them at the lowest address
  * that fits (of a stream: in the smallest hole that fits, of these the lowest), neighbours joined when freed. Superblocks come from the arena's global part and go back to it when empty; the global
- * part takes its memory from the heap. Small blocks that a thread frees are kept for its next calls. Blocks larger than 32 KiB, or half
+ * part takes its memory from the heap. Small blocks that a thread frees are kept for its next calls: about 256 KiB, and what its last
+ * 2,048 frees of such blocks did not need goes back. A call that finds no memory takes it from all threads. Blocks larger than 32 KiB, or half
  * a superblock, come from the global part directly.
  *
  * Stream order. A block may be freed as soon as the last work on it was given to `stream`; what is freed so may be handed out at once to
@@ -34,6 +35,7 @@
  * it cannot wait (the NULL stream while another stream that waits for it is captured; a function that a stream of the host backend runs), or the driver fails to paint, that block is not looked
  * at, nor is any memory between it and others that were freed so, until the arena ends. Each block takes 256 bytes more: of several stripes none has a
  * block larger than a superblock less 256 bytes. Offsets are others than without guard mode, and alike on all ranks.
+ * A LOCAL arena's limit does not count them: what fits without guard mode fits with it, if the heap has the memory, and `held` may be more than `limit`.
  * Symmetric arenas: a peer writes to this rank's part of a block only when this rank has taken it too, as with symmAlloc.
  *
  * Thread rule: every call may be made by any thread beside others, but for create and destroy. Calls on one stripe: one order on all ranks.
@@ -93,8 +95,8 @@ SYMM_API symmResult_t symmArenaFree(symmArena_t arena, void *ptr, symmStream_t s
 /* No thread gives work to this stream any more (GPUs: before it is destroyed): its superblocks are for others then. Streams of the host
  * backend and threads that ended are noticed without it. [local] */
 SYMM_API symmResult_t symmArenaStreamEnd(symmArena_t arena, symmStream_t stream);
-/* Empty superblocks go to the global part, and superblocks in which no block lies to the heap, where no work
- * may still use them. The caller keeps nothing for its next calls. What other threads keep for their next calls stays.
+/* Threads keep nothing for their next calls, empty superblocks go to the global part, and superblocks in which
+ * no block lies to the heap, where no work may still use them.
  * *freed (may be NULL): bytes. SYM: nothing, 0. [local] */
 SYMM_API symmResult_t symmArenaTrim(symmArena_t arena, uint64_t *freed);
 

@@ -9,7 +9,7 @@ static uint64_t up_to(uint64_t n, uint64_t unit) {
 
 /* What the limit leaves, in whole superblocks. */
 static uint64_t left_of(const symm_arena *a) {
-    return (a->limit - a->held) & -a->super;
+    return (a->most - a->held) & -a->super;
 }
 
 static symmResult_t add(symm_arena *a, uint64_t off, uint64_t bytes) {
@@ -183,7 +183,7 @@ symmResult_t symm_global_more(symm_arena *a, uint64_t bytes, uint64_t align, int
     return SYMM_ERR(symmOutOfMemory,
                     "arena %s: %llu bytes do not fit: it has %llu of at most %llu bytes", a->name,
                     (unsigned long long)bytes, (unsigned long long)a->held,
-                    (unsigned long long)a->limit);
+                    (unsigned long long)a->most);
 }
 
 /* What is waited for stays listed: it leaves when it is looked at next. */

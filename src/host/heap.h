@@ -58,6 +58,8 @@ symmResult_t symm_heap_block(symm_heap *h, uint64_t off, uint64_t *bytes, int *o
 /* A tract: addresses at one offset on all ranks, of neither zone, into which whoever takes it maps memory. bytes: a multiple of the granularity. The
  * communicator's user thread, in the same order on all ranks as calls on SYM. symmOutOfMemory: none are left; alike on all ranks. */
 symmResult_t symm_heap_tract_take(symm_heap *h, uint64_t bytes, int lane, uint64_t *off);
+/* Whether take would find addresses; alike on all ranks. */
+int symm_heap_tract_fits(const symm_heap *h, uint64_t bytes);
 /* It is unmapped and free at the symmHeapCollect by which every rank has said so. No CUDA. */
 void symm_heap_tract_later(symm_heap *h, uint64_t off);
 
