@@ -102,12 +102,13 @@ MPI_SONAME := libsymm-mpi.so.$(MAJOR)
 LIBRARIES  := $(LIB)/libsymm.so $(LIB)/libsymm.a $(if $(HAVE_MPI),$(LIB)/libsymm-mpi.so)
 
 # libX.so -> libX.so.MAJOR -> libX.so.VERSION: what the linker, the loader and the packager look for.
+# nodelete: at the end of a thread that has used it, and at a fork, it is called, which may be after a dlclose.
 $(LIB)/libsymm.so.$(VERSION): $(LIB_OBJ) src/libsymm.map
 	@$(call say,LD,$@)
-	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) $(NO_UNDEFINED) -Wl,--version-script=src/libsymm.map $(LIB_OBJ) $(ALL_LDFLAGS) -lrt -o $@
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete $(NO_UNDEFINED) -Wl,--version-script=src/libsymm.map $(LIB_OBJ) $(ALL_LDFLAGS) -lrt -o $@
 	$(Q)ln -sf $(@F) $(LIB)/$(SONAME)
 
-# nodelete: MPI calls back into it when a communicator is freed, or MPI itself, which may be after a dlclose.
+# nodelete, as above: MPI calls back into it when a communicator is freed, or MPI itself, which may be after a dlclose.
 $(LIB)/libsymm-mpi.so.$(VERSION): $(MPI_OBJ) $(LIB)/libsymm.so src/libsymm.map
 	@$(call say,LD,$@)
 	$(Q)$(WITH_MPI) -shared -Wl,-soname,$(MPI_SONAME) -Wl,-z,nodelete $(NO_UNDEFINED) -Wl,--version-script=src/libsymm.map -Wl,-rpath,'$$ORIGIN' \

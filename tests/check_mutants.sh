@@ -263,6 +263,7 @@ group-sorts-by-communicator|src/host/group.c|s/goes_on(j->lane)) run_job(j);/j =
 group-means-another-threads-stream|src/host/group.c|s/l->threaded \&\& j->kind == SYMM_JOB_HERE/0/|plain|unit_gpu_graph|a_group_means_the_callers_per_thread_stream
 group-takes-any-stream|src/host/coll.c|s/? symm_gpu_check_stream(c, stream)/? symmSuccess/|plain|unit_gpu_graph|a_group_checks_streams_at_the_call
 group-takes-any-host-stream|src/host/coll.c|s/: symm_stream_check(stream);/: symmSuccess;/|plain|thr_stream|a_group_checks_streams_at_the_call
+group-is-not-seen|src/host/group.c|/atomic_fetch_add_explicit(open_here/d|plain|thr_stream|a_group_checks_streams_at_the_call
 scalar-of-the-host-taken|src/host/redop.c|s/if (c->cuda \&\& residence == symmScalarDevice)/if (0)/|plain|unit_gpu|a_device_scalar_in_host_memory_is_refused
 lane-on-a-shut-stream-marked|src/host/memlane_stream.c|s/if (!symm_mem_shut(c, stream)) return/if (1) return/|plain|unit_gpu_lane|a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured
 lane-on-a-shut-stream-inherits|src/host/memlane.c|s/ .. symm_mem_shut(s->comm, o->stream)) continue/) continue/|plain|unit_gpu_lane|a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured
@@ -364,8 +365,9 @@ arena-lone-stream-ends-without-its-point|src/host/arena_global.c|/^void symm_glo
 arena-lone-streams-memory-to-the-heap|src/host/arena_global.c|/^static void note_loose/,/^}/s/loose = 1/loose = 0/|plain|unit_gpu_arena|trim_asks_the_lone_stream
 arena-wait-refused-forgets-others|src/host/arena_wait.c|/^void symm_pending_return/,/^}/s/i < from->n/i < from->n - 1/|plain|unit_gpu_arena|a_refused_second_wait_forgets_neither
 arena-older-point-waited-for|src/host/arena_wait.c|/^static inline int behind/,/^}/s/e->seq >= other->seq/e->seq <= other->seq/|plain|unit_gpu_arena|the_newest_point_is_waited_for
-arena-ended-thread-keeps-its-sub|src/host/arena_threads.c|/^static void thread_ends/,/^}/{s/symm_last = (symm_sub_last){0};//;s/memset(recents, 0, sizeof recents);//}|plain|unit_arena_threads|a_destructor_that_runs_late_has_no_sub
 arena-ended-thread-gets-a-sub|src/host/arena_threads.c|/^static void thread_ends/,/^}/s/ending = 1;/ending = 0;/|plain|unit_arena_threads|a_destructor_that_runs_late_has_no_sub
+arena-ended-thread-keeps-its-name|src/host/arena_threads.c|/^static void thread_ends/,/^}/{/thread.self, 0,/d}|plain|unit_arena_shared|a_threads_address_is_not_its_name
+arena-thread-is-not-looked-for|src/host/arena_threads.c|/^symm_sub .symm_sub_look/,/^}/s/= known(a, NULL)/= NULL/|plain|unit_arena_shared|each_of_many_threads_has_its_own
 arena-streams-fit-badly|src/host/arena_sub.c|s/kind == SYMM_SUB_STREAM ? SYMM_PLACE_BEST : SYMM_PLACE_FIRST/SYMM_PLACE_FIRST/|plain|unit_arena_threads|small_blocks_of_64_streams
 arena-fails-without-its-table|src/host/arena.c|s/if (r->dump \&\& (status == symmOutOfMemory/if (r->dump \&\& 0 \&\& (status == symmOutOfMemory/|plain|unit_arena_heap|dump_log_on_failure
 arena-superblocks-change-streams|src/host/arena_global.c|s/\*off = sub \&\& s ? place_again(a, sub, bytes) : SYMM_PLACE_NONE;/*off = SYMM_PLACE_NONE;/|plain|unit_arena_threads|a_stream_gets_its_own_superblocks_again

@@ -161,5 +161,53 @@ static void a_stream_has_the_owners_place(void) {
     close_pair(p);
 }
 
+/* ---- more threads than an arena knows by their addresses, and threads that get the addresses of others ----------------- */
+
+enum { CROWD = SYMM_THREAD_SLOTS + 16, IN_A_ROW = 100 };
+
+static void one_of_many(int rank, int n, void *arg) {
+    pair *p = arg;
+    (void)n;
+    have_a_sub(p);
+    symm_sub *mine = symm_sub_mine(p->f->a);
+    T_CHECK(mine && symm_sub_is(mine, NULL));
+    p->off[rank] = take(p->f, BYTES);
+    meet(p);
+    if (rank == 0) T_EQ(count(p->f).subs[SYMM_SUB_THREAD], CROWD);
+    for (int i = 0; i < CROWD; i++) T_CHECK(i == rank || p->off[i] != p->off[rank]);
+    for (int i = 0; i < 100; i++) { /* what it freed last is what it gets, and nobody else */
+        uint64_t off = take(p->f, BYTES);
+        give(p->f, off);
+        T_EQ(take(p->f, BYTES), off);
+        give(p->f, off);
+    }
+    T_CHECK(symm_sub_mine(p->f->a) == mine);
+    meet(p);
+    give(p->f, p->off[(rank + 1) % CROWD]);
+}
+static void each_of_many_threads_has_its_own(void) {
+    pair *p = open_pair();
+    pthread_barrier_destroy(&p->meet);
+    pthread_barrier_init(&p->meet, NULL, CROWD);
+    T_THREADS(CROWD, one_of_many, p);
+    close_pair(p);
+}
+
+static void *comes_and_goes(void *arg) {
+    pair *p = arg;
+    T_CHECK(symm_sub_mine(p->f->a) == NULL);
+    have_a_sub(p);
+    T_CHECK(symm_sub_mine(p->f->a) != NULL);
+    return NULL;
+}
+static void a_threads_address_is_not_its_name(void) {
+    pair *p = open_pair();
+    for (int i = 0; i < IN_A_ROW; i++) in_a_thread(comes_and_goes, p);
+    T_EQ(count(p->f).subs[SYMM_SUB_THREAD], 0);
+    T_EQ(count(p->f).subs[SYMM_SUB_ENDED], 1);
+    close_pair(p);
+}
+
 T_MAIN(T(what_a_thread_frees_it_takes_again), T(what_is_too_much_goes_to_its_owner),
-       T(the_keeper_ends_first), T(the_owner_ends_first), T(a_stream_has_the_owners_place))
+       T(the_keeper_ends_first), T(the_owner_ends_first), T(a_stream_has_the_owners_place),
+       T(each_of_many_threads_has_its_own), T(a_threads_address_is_not_its_name))

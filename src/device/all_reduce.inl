@@ -1,5 +1,26 @@
 /* all_reduce.inl - all_reduce, four ways. Every way reduces in rank order, so all give the same bits. */
 
+/* By blocks: each is reduced to the own destination (own: it is near[0]), else to one on the stack
+ * that stays in L1, and copied from there. */
+static __attribute__((noinline)) void symm_reduce_blocks(const symm_cta *c, char *const *near,
+                                                         int nnear, char *const *past, int npast,
+                                                         int own, const void *const *srcs,
+                                                         uint64_t count) {
+    char block[SYMM_BLOCK] __attribute__((aligned(64)));
+    const symm_args *a = c->a;
+    const uint64_t step = SYMM_BLOCK >> a->esize_log;
+    for (uint64_t i = 0; i < count; i += step) {
+        const uint64_t len = count - i < step ? count - i : step, at = i << a->esize_log;
+        const void *src[SYMM_MAX_RANKS];
+        for (int r = 0; r < a->nranks; r++) src[r] = (const char *)srcs[r] + at;
+        char *first = own ? near[0] + at : block;
+        symm_reduce->reduce[a->type][a->op](first, src, a->nranks, len, c->scalars);
+        for (int k = 0; k < nnear; k++) symm_move_cached(near[k] + at, first, len << a->esize_log);
+        for (int k = 0; k < npast; k++)
+            symm_reduce->copy_nt(past[k] + at, first, len << a->esize_log);
+    }
+}
+
 /* Reduces `count` elements of srcs (rank order) and stores them to every dsts[r]; dsts[rank] is this
  * rank's own. A destination that is also its rank's source (in place) was read just now and is in
  * the cache: it is written there. The others, where the message is too large to stay in the caches,
@@ -21,17 +42,8 @@ SYMM_DEV void symm_reduce_to(const symm_cta *c, char *const *dsts, const void *c
                                                 c->scalars);
         return;
     }
-    const uint64_t step = SYMM_BLOCK >> a->esize_log;
-    for (uint64_t i = 0; i < count; i += step) {
-        const uint64_t len = count - i < step ? count - i : step, at = i << a->esize_log;
-        const void *src[SYMM_MAX_RANKS];
-        for (int r = 0; r < a->nranks; r++) src[r] = (const char *)srcs[r] + at;
-        char *first = npast || near[0] != dsts[a->rank] ? symm_block() : near[0] + at;
-        symm_reduce->reduce[a->type][a->op](first, src, a->nranks, len, c->scalars);
-        for (int k = 0; k < nnear; k++) symm_move_cached(near[k] + at, first, len << a->esize_log);
-        for (int k = 0; k < npast; k++)
-            symm_reduce->copy_nt(past[k] + at, first, len << a->esize_log);
-    }
+    symm_reduce_blocks(c, near, nnear, past, npast, !npast && near[0] == dsts[a->rank], srcs,
+                       count);
 }
 
 /* As symm_reduce_to, but only to this rank's dst. */

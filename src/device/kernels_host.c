@@ -5,13 +5,10 @@
 #include "dev.h"
 #include "kernels.h"
 
-#define SYMM_BLOCK (16u << 10) /* reduced once and copied to all destinations while in L1 */
-
-/* Where a block waits between its reduction and its copies. */
-SYMM_DEV char *symm_block(void) {
-    static __thread char block[SYMM_BLOCK] __attribute__((aligned(64)));
-    return block;
-}
+/* Reduced once and copied to all destinations while in L1. On the stack of the one function that
+ * needs it: a thread-local block would be in every thread of the process, and more than a library
+ * that is opened late may have. */
+#define SYMM_BLOCK (16u << 10)
 
 #include "split.inl"
 #include "barrier.inl"

@@ -287,7 +287,7 @@ symmResult_t symm_arena_give(symm_arena *a, symmStream_t s, uint64_t off) {
                                        memory_order_acq_rel, memory_order_relaxed))
         return why_not(a, owner, off);
     uint64_t units = is & SYMM_BLOCK_UNITS;
-    if ((!s && owner == symm_sub_mine(a)) || a->sym || symm_sub_is(a, owner, s)) {
+    if (a->sym || symm_sub_is(owner, s)) {
         if (!s && !a->sym && units <= SYMM_KEEP_UNITS) {
             keep(owner, units, off);
             return symmSuccess;

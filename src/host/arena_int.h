@@ -17,6 +17,7 @@
 
 #include "place.h"
 #include "stream.h"
+#include "thread.h"
 
 #define SYMM_ARENA_UNIT 256u
 
@@ -132,7 +133,12 @@ enum { SYMM_SUB_THREAD, SYMM_SUB_STREAM, SYMM_SUB_STRIPE, SYMM_SUB_ENDED };
 
 enum { SYMM_SUB_LEFT = 16 };
 typedef struct symm_sub {
-    pthread_mutex_t lock; /* all below but what is marked */
+    /* symm_thread_self of the thread whose NULL stream it is for; 0: none. On a line of its own,
+     * which many threads read. */
+    struct {
+        _Atomic uintptr_t self;
+    } thread __attribute__((aligned(64)));
+    pthread_mutex_t lock __attribute__((aligned(64))); /* all below but what is marked */
     struct symm_arena *arena;
     struct symm_sub *next; /* arena's list lock */
     symm_place *place;
@@ -167,6 +173,7 @@ typedef struct symm_arena {
     /* The stream that alone has used the arena; SYMM_STREAM_NOBODY, SYMM_STREAM_MANY. Written under the global lock. */
     _Atomic(symmStream_t) only;
     struct symm_arena *next;
+    _Atomic(symm_sub *) mine[SYMM_THREAD_SLOTS]; /* see symm_sub_mine */
     symm_upstream up;
     const void *of; /* whose offsets these are, once it is told; the process's list's lock */
     struct symm_arena_guard *guard; /* guard mode; else NULL */
@@ -229,20 +236,24 @@ static inline symmStream_t symm_sub_stream(const symm_sub *sub) {
 
 /* The sub of this thread (s NULL) or of a stream; found or made. NULL for a thread that is ending. */
 symmResult_t symm_sub_for(symm_arena *a, symmStream_t s, symm_sub **sub);
-/* This thread's, if it has one. */
-symm_sub *symm_sub_own(symm_arena *a);
-/* 1 if it is that. */
-int symm_sub_is(symm_arena *a, const symm_sub *sub, symmStream_t s);
-
-/* The arena that this thread used last for the NULL stream, and its sub there, which is the thread's as long as it lives. Sixteen bytes at a
- * fixed distance from the thread's pointer: a library that is loaded late has room for that, and a call costs no call. */
-typedef struct {
-    uint64_t serial;
-    symm_sub *sub;
-} symm_sub_last;
-extern _Thread_local symm_sub_last symm_last __attribute__((tls_model("initial-exec")));
-static inline symm_sub *symm_sub_mine(const symm_arena *a) {
-    return __builtin_expect(symm_last.serial == a->serial, 1) ? symm_last.sub : NULL;
+/* 1 if sub is for this thread's NULL stream, as long as the thread lives and is not ending. */
+static inline int symm_sub_is_mine(const symm_sub *sub) {
+    return atomic_load_explicit(&sub->thread.self, memory_order_relaxed) == symm_thread_self();
+}
+/* Whether it is still that stream's, or (s NULL) this thread's. */
+static inline int symm_sub_is(const symm_sub *sub, symmStream_t s) {
+    if (!s) return symm_sub_is_mine(sub);
+    return atomic_load_explicit(&sub->kind, memory_order_relaxed) == SYMM_SUB_STREAM &&
+           symm_sub_stream(sub) == s;
+}
+/* This thread's, NULL if it has none. The arena's table knows those of the threads that came first,
+ * without a call and without a thread-local variable; the others are looked for. */
+symm_sub *symm_sub_look(symm_arena *a);
+static inline symm_sub *symm_sub_mine(symm_arena *a) {
+    /* pairs with the release in remember: what it points to is whole */
+    symm_sub *sub =
+        atomic_load_explicit(&a->mine[symm_thread_slot(symm_thread_self())], memory_order_acquire);
+    return __builtin_expect(sub && symm_sub_is_mine(sub), 1) ? sub : symm_sub_look(a);
 }
 /* The arena can be found by threads that end. */
 void symm_arena_enlist(symm_arena *a);

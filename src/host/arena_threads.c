@@ -2,7 +2,6 @@
  * does not. When a thread ends, every arena that it used takes back its sub, and the thread gets no other: its later destructors take from the
  * global part. Any thread; locks as in arena_int.h. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "arena_int.h"
 #include "fail.h"
@@ -86,7 +85,15 @@ typedef struct {
 } recent;
 
 static _Thread_local recent recents[RECENT];
-_Thread_local symm_sub_last symm_last;
+
+/* This thread's sub gets the place in the arena's table that symm_sub_mine looks at, unless a living
+ * thread's has it: two threads that took it from each other would both be slow. */
+static void remember(symm_arena *a, symm_sub *sub) {
+    _Atomic(symm_sub *) *at = &a->mine[symm_thread_slot(symm_thread_self())];
+    symm_sub *has = atomic_load_explicit(at, memory_order_acquire); /* as in symm_sub_mine */
+    if (!has || !atomic_load_explicit(&has->thread.self, memory_order_relaxed))
+        atomic_store_explicit(at, sub, memory_order_release); /* pairs with symm_sub_mine */
+}
 
 /* ---- threads that end ------------------------------------------------------------------------------------------------ */
 
@@ -107,8 +114,6 @@ static _Thread_local int ending; /* this thread's subs are closed */
 static void thread_ends(void *arg) {
     used *u = arg;
     ending = 1;
-    symm_last = (symm_sub_last){0};
-    memset(recents, 0, sizeof recents);
     while (u) {
         used *next = u->next;
         pthread_mutex_lock(&arenas_lock); /* keeps the arena alive */
@@ -116,6 +121,7 @@ static void thread_ends(void *arg) {
         while (a && a->serial != u->serial) a = a->next;
         if (a) {
             pthread_mutex_lock(&a->list_lock);
+            atomic_store_explicit(&u->sub->thread.self, 0, memory_order_relaxed);
             symm_sub_close(u->sub);
             pthread_mutex_unlock(&a->list_lock);
         }
@@ -147,19 +153,13 @@ static inline recent *slot_of(const symm_arena *a, symmStream_t s) {
     return &recents[h >> 58];
 }
 
-/* Whether sub is still that stream's, or (s NULL) a thread's. */
-static inline int is_for(const symm_sub *sub, symmStream_t s) {
-    int kind = atomic_load_explicit(&sub->kind, memory_order_relaxed);
-    return kind == (s ? SYMM_SUB_STREAM : SYMM_SUB_THREAD) && symm_sub_stream(sub) == s;
-}
-
 static symm_sub *known(symm_arena *a, symmStream_t s) {
     recent *r = slot_of(a, s);
-    if (r->serial == a->serial && r->stream == s && is_for(r->sub, s)) return r->sub;
+    if (r->serial == a->serial && r->stream == s && symm_sub_is(r->sub, s)) return r->sub;
     symm_sub *sub = NULL;
     if (s) {
         pthread_mutex_lock(&a->list_lock);
-        for (sub = a->subs; sub && !is_for(sub, s);) sub = sub->next;
+        for (sub = a->subs; sub && !symm_sub_is(sub, s);) sub = sub->next;
         pthread_mutex_unlock(&a->list_lock);
     } else {
         pthread_once(&key_once, make_key);
@@ -170,15 +170,10 @@ static symm_sub *known(symm_arena *a, symmStream_t s) {
     return sub;
 }
 
-symm_sub *symm_sub_own(symm_arena *a) {
-    return known(a, NULL);
-}
-
-int symm_sub_is(symm_arena *a, const symm_sub *sub, symmStream_t s) {
-    if (s) return is_for(sub, s);
-    symm_sub *mine = known(a, NULL);
-    if (mine) symm_last = (symm_sub_last){a->serial, mine};
-    return mine == sub;
+symm_sub *symm_sub_look(symm_arena *a) {
+    symm_sub *sub = known(a, NULL);
+    if (sub) remember(a, sub);
+    return sub;
 }
 
 /* Takes over a sub whose thread or stream has ended, and what was freed in it too; under list_lock. */
@@ -211,11 +206,11 @@ static void close_gone(symm_arena *a) {
 symmResult_t symm_sub_for(symm_arena *a, symmStream_t s, symm_sub **out) {
     symm_sub *sub = known(a, s);
     *out = sub;
-    if (sub && !s) symm_last = (symm_sub_last){a->serial, sub};
     if (sub || (!s && ending)) return symmSuccess;
     int kind = s ? SYMM_SUB_STREAM : SYMM_SUB_THREAD;
     pthread_mutex_lock(&a->list_lock);
-    for (sub = s ? a->subs : NULL; sub && !is_for(sub, s);) sub = sub->next; /* another thread's */
+    for (sub = s ? a->subs : NULL; sub && !symm_sub_is(sub, s);)
+        sub = sub->next; /* another thread's */
     if (!sub) {
         close_gone(a);
         sub = adopt(a, kind, s);
@@ -232,6 +227,10 @@ symmResult_t symm_sub_for(symm_arena *a, symmStream_t s, symm_sub **out) {
     pthread_mutex_unlock(&a->list_lock);
     if (!sub) return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for a sub-arena", a->name);
     *slot_of(a, s) = (recent){a->serial, s, sub};
+    if (!s) { /* from now on it is found by the thread's address, until thread_ends */
+        atomic_store_explicit(&sub->thread.self, symm_thread_self(), memory_order_relaxed);
+        remember(a, sub);
+    }
     *out = sub;
     return symmSuccess;
 }

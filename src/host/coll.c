@@ -443,8 +443,9 @@ static symmResult_t submit(const symm_coll *k, symmComm_t comm, symmStream_t str
     if (__builtin_expect(symm_group_open(), 0)) {
         symmResult_t r = check_queued(k, comm, stream, &kind);
         if (r) return symm_group_refuse(r);
+        return symm_group_run(comm, kind, call_job, &a, sizeof a);
     }
-    return symm_group_run(comm, kind, call_job, &a, sizeof a);
+    return call_job(&a);
 }
 
 symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t count,

@@ -39,21 +39,26 @@ typedef struct lane { /* the jobs of one communicator, in order */
     char text[SYMM_ERR_TEXT];
 } lane;
 
-/* initial-exec: every collective looks at it. */
-static __thread __attribute__((tls_model("initial-exec"))) struct {
+static _Thread_local struct {
     int depth;
     job *first, **last;
     symmResult_t error;
     char text[SYMM_ERR_TEXT]; /* of error */
 } group;
 
-int symm_group_open(void) {
+symm_open_groups symm_groups[SYMM_THREAD_SLOTS];
+
+static _Atomic int *open_here(void) {
+    return &symm_groups[symm_thread_slot(symm_thread_self())].n;
+}
+
+int symm_group_is_open(void) {
     return group.depth > 0;
 }
 
 symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const void *args,
                             size_t bytes) {
-    if (__builtin_expect(group.depth == 0, 1)) return fn((void *)(uintptr_t)args);
+    if (__builtin_expect(!symm_group_open(), 1)) return fn((void *)(uintptr_t)args);
     job *j = bytes <= JOB_BYTES ? SYMM_FAIL_ALLOC(group_job, malloc(sizeof *j)) : NULL;
     if (!j)
         return symm_group_refuse(SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group"));
@@ -74,6 +79,7 @@ symmResult_t symm_group_refuse(symmResult_t r) {
 
 symmResult_t symmGroupStart(void) {
     if (group.depth++ == 0) {
+        atomic_fetch_add_explicit(open_here(), 1, memory_order_relaxed);
         group.first = NULL;
         group.last = &group.first;
         group.error = symmSuccess;
@@ -225,12 +231,13 @@ static void serve_lanes(lane *lanes, gate *g) {
 static symmResult_t run_lanes(lane *lanes, job *all) {
     gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, SHUT, 0};
     symmResult_t status = start_threads(lanes, must_serve(all), &g);
+    const int threads = g.threads; /* none has come through the gate: nobody else writes it */
     for (job *j = all; j && !status; j = j->later)
         if (!j->lane->blocks && goes_on(j->lane)) run_job(j);
-    open_gate(&g, status ? CALLED_OFF : OPEN);
+    if (threads) open_gate(&g, status ? CALLED_OFF : OPEN);
     for (lane *l = lanes; l && !status; l = l->next)
         if (l->blocks && !l->threaded) run_lane(l);
-    serve_lanes(lanes, &g);
+    if (threads) serve_lanes(lanes, &g);
     for (lane *l = lanes; l; l = l->next)
         if (l->threaded) pthread_join(l->thread, NULL);
     pthread_cond_destroy(&g.moved);
@@ -242,6 +249,7 @@ symmResult_t symmGroupEnd(void) {
     lane *lanes = NULL, *next;
     if (group.depth == 0) return SYMM_ERR(symmInvalidUsage, "symmGroupEnd without symmGroupStart");
     if (--group.depth) return symmSuccess;
+    atomic_fetch_sub_explicit(open_here(), 1, memory_order_relaxed);
     job *all = group.first;
     symmResult_t result = group.error;
     if (result) symm_status_adopt(group.text);

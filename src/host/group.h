@@ -2,6 +2,9 @@
 #ifndef SYMM_GROUP_H_
 #define SYMM_GROUP_H_
 
+#include <stdatomic.h>
+
+#include "thread.h"
 #include "types.h"
 
 typedef symmResult_t (*symm_job_fn)(void *args);
@@ -18,7 +21,20 @@ symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const voi
 /* A call was refused with r: inside a group, End will run nothing and return r, for half a group could wait for the other half
  * for ever. Returns r. */
 symmResult_t symm_group_refuse(symmResult_t r);
-/* 1 between Start and End on this thread. */
-int symm_group_open(void);
+
+/* How many of the threads that share a slot have a group open. */
+typedef struct {
+    _Alignas(64) _Atomic int n;
+} symm_open_groups;
+extern symm_open_groups symm_groups[SYMM_THREAD_SLOTS];
+/* Of this thread; the loader is asked for its variables. */
+int symm_group_is_open(void);
+/* 1 between Start and End on this thread. Every collective asks. Relaxed is enough: a thread sees its
+ * own additions. */
+static inline int symm_group_open(void) {
+    const symm_open_groups *here = &symm_groups[symm_thread_slot(symm_thread_self())];
+    return __builtin_expect(atomic_load_explicit(&here->n, memory_order_relaxed) != 0, 0) &&
+           symm_group_is_open();
+}
 
 #endif
