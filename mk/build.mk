@@ -34,7 +34,8 @@ INFO_OBJ := $(INFO_SRC:%.c=$(OBJ)/%.o)
 OBJECTS  := $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO_OBJ)
 
 # What goes wrong otherwise: objects of two sets of flags in one library after `make CFLAGS=...`.
-FLAGS_USED = $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(OPT_DEVICE) mpi:$(HAVE_MPI) nvcc:$(HAVE_NVCC)
+# -Werror changes no object: `make` and `make check` share them.
+FLAGS_USED = $(CC) $(ALL_CPPFLAGS) $(filter-out -Werror,$(ALL_CFLAGS)) $(OPT_DEVICE) mpi:$(HAVE_MPI) nvcc:$(HAVE_NVCC)$(CUDA_OFF)
 $(OBJ)/flags $(TOBJ)/flags: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' | cmp -s - $@ || printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' > $@
@@ -91,6 +92,9 @@ $(foreach t,$(GPU_TYPES),$(eval $(call type_rule,$(firstword $(subst :, ,$(t))),
 $(FATBINS)/move.fatbin: src/device/cuda/move.cu $(GPU_DEPS)
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,$<)
+# Why there are none: the compiler was not asked for, or not found.
+CUDA_OFF := $(if $(filter 0,$(CUDA)),-DSYMM_CUDA_OFF)
+$(OBJ)/src/device/kernel_images.o $(TOBJ)/src/device/kernel_images.o: ALL_CPPFLAGS += $(CUDA_OFF)
 ifneq ($(HAVE_NVCC),)
 $(OBJ)/src/device/kernel_images.o $(TOBJ)/src/device/kernel_images.o: $(FATBIN)
 $(OBJ)/src/device/kernel_images.o $(TOBJ)/src/device/kernel_images.o: ALL_CPPFLAGS += -DSYMM_HAVE_KERNELS -DSYMM_FATBINS='"$(FATBINS)"' -DSYMM_ARCHS='"$(CUDA_ARCHS)"'
