@@ -168,7 +168,9 @@ $(OUT)/symm-mpi.pc: FORCE
 to = $(DESTDIR)$(PREFIX)/$(1)
 # symm_types.h is the library's own.
 PUBLIC := $(filter-out include/symm_mpi.h include/symm_types.h,$(wildcard include/*.h))
-install: all $(PC) ## headers, libraries, pkg-config file and tools into DESTDIR/PREFIX
+# As they lie in the tree, so that what they say of each other's places is true there too.
+DOC_DIR := share/doc/symm
+install: all $(PC) ## headers, libraries, pkg-config file, tools, documents and examples into DESTDIR/PREFIX
 	$(Q)install -d $(call to,include) $(call to,lib/pkgconfig) $(call to,bin)
 	$(Q)install -m 644 $(PUBLIC) $(if $(HAVE_MPI),include/symm_mpi.h) $(call to,include)
 	$(Q)install -m 644 $(LIB)/libsymm.a $(call to,lib)
@@ -177,4 +179,8 @@ install: all $(PC) ## headers, libraries, pkg-config file and tools into DESTDIR
 	  ln -sf lib$$l.so.$(VERSION) lib$$l.so.$(MAJOR) && ln -sf lib$$l.so.$(MAJOR) lib$$l.so; done
 	$(Q)install -m 644 $(PC) $(call to,lib/pkgconfig)
 	$(Q)install -m 755 $(TOOLS) $(call to,bin)
+	$(Q)install -d $(call to,$(DOC_DIR)/docs) $(call to,$(DOC_DIR)/examples)
+	$(Q)install -m 644 README.md CHANGELOG.md LICENSE $(call to,$(DOC_DIR))
+	$(Q)install -m 644 $(wildcard docs/*.md) $(call to,$(DOC_DIR)/docs)
+	$(Q)install -m 644 $(wildcard examples/*.c examples/*.cu) $(call to,$(DOC_DIR)/examples)
 	@$(call say,INSTALL,$(call to,))

@@ -3,9 +3,10 @@
 set -u
 cd "$(dirname "$0")/.." || exit 2
 . tests/tap.sh
-build=${BUILD:-build} cc=${CC:-gcc}
+cc=${CC:-gcc}
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
-# What `make check` itself was given is not meant here.
+# What `make check` itself was given is meant for what it has built alone.
+given=${MAKEFLAGS:-}
 unset MAKEFLAGS MFLAGS GNUMAKEFLAGS WERROR
 
 # One object, in a build directory of its own. NVCC is a name only: this object needs no compiler of CUDA's to be there.
@@ -45,4 +46,21 @@ why() { # make's arguments: what the object says
 is() { if [ "$2" = "$3" ]; then t_ok "$1"; else t_fail "$1" "$3"; fi; }
 is "without nvcc there are no kernels for want of one" "this build has no GPU kernels (no CUDA compiler was found)" "$(why NVCC=)"
 is "with CUDA=0 because they were not wanted" "this build has no GPU kernels (it was made with CUDA=0)" "$(why CUDA=0 NVCC=/bin/false)"
+
+# ---- what is installed: documents and examples as they lie in the tree, and what the README says of them works ----
+to=$dir/prefix doc=$dir/prefix/share/doc/symm
+if ! MAKEFLAGS=$given make --no-print-directory CC="$cc" OUT="${BUILD:-build}" PREFIX="$to" DESTDIR= install >"$dir/log" 2>&1; then
+    t_fail "make install" "$(cat "$dir/log")"
+    t_done
+fi
+t_empty "documents and examples are installed, and nothing else" "$(diff <(cd "$doc" && find . -type f | sort) \
+    <(find ./README.md ./CHANGELOG.md ./LICENSE ./docs/*.md ./examples/*.c ./examples/*.cu -type f | sort))"
+t_empty "and are the same" "$(cd "$doc" && find . -type f | while read -r file; do cmp "$file" "$OLDPWD/$file"; done 2>&1)"
+t_empty "with DESTDIR they go there" "$(make -n --no-print-directory CC="$cc" OUT="${BUILD:-build}" PREFIX=/usr DESTDIR="$dir/dest" install 2>/dev/null |
+    grep 'install -m' | grep -v " $dir/dest/usr/[a-z/]*\$")"
+for example in threads peer_ptr; do
+    $cc -I"$to/include" "$doc/examples/$example.c" -L"$to/lib" -lsymm -Wl,-rpath,"$to/lib" -pthread -o "$dir/$example" >"$dir/log" 2>&1 && "$dir/$example" >>"$dir/log" 2>&1
+    rc=$?
+    if [ $rc -eq 0 ]; then t_ok "$example is built and runs from there"; else t_fail "$example is built and runs from there" "$(cat "$dir/log")"; fi
+done
 t_done
