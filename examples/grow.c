@@ -24,6 +24,15 @@ static void ok(symmResult_t r) {
     exit(1);
 }
 
+/* The CPU touches the memory, so it must not be a GPU's. */
+static void needs_host(symmComm_t comm) {
+    int gpu;
+    ok(symmCommDevice(comm, &gpu));
+    if (gpu < 0) return;
+    fprintf(stderr, "%s: memory would be on a GPU: leave SYMM_BACKEND unset, or host\n", __FILE__);
+    exit(1);
+}
+
 static int element(int rank, size_t i) {
     return (int)(i * 3) + rank;
 }
@@ -61,6 +70,7 @@ static void run(symmUniqueId id, int rank) {
     pthread_t reader;
     void *before, *after;
     ok(symmCommInitRank(&comm, RANKS, id, rank));
+    needs_host(comm);
     config.max = 64 << 20; /* addresses only: as long as they suffice it stays where it is */
     ok(symmVecCreate(comm, &config, &s.vec));
     ok(symmVecGrow(s.vec, 4096));
@@ -80,7 +90,7 @@ static void run(symmUniqueId id, int rank) {
 int main(void) {
     symmUniqueId id;
     int failed = 0, status;
-    setenv("SYMM_BACKEND", "host", 1); /* the CPU reads and writes the memory */
+    setenv("SYMM_BACKEND", "host", 0); /* the CPU reads and writes the memory */
     ok(symmGetUniqueId(&id));          /* rank 0 stays in this process */
     for (int rank = 1; rank < RANKS; rank++) {
         if (fork()) continue;

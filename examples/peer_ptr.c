@@ -16,11 +16,21 @@ static void ok(symmResult_t r) {
     exit(1);
 }
 
+/* The CPU touches the memory, so it must not be a GPU's. */
+static void needs_host(symmComm_t comm) {
+    int gpu;
+    ok(symmCommDevice(comm, &gpu));
+    if (gpu < 0) return;
+    fprintf(stderr, "%s: memory would be on a GPU: leave SYMM_BACKEND unset, or host\n", __FILE__);
+    exit(1);
+}
+
 static void run(symmUniqueId id, int rank) {
     symmComm_t comm;
     symmWindow_t win;
     int *mine, *theirs, sum = 0;
     ok(symmCommInitRank(&comm, RANKS, id, rank));
+    needs_host(comm);
     ok(symmMemAlloc((void **)&mine, RANKS * sizeof *mine)); /* zero-filled */
     ok(symmWindowRegister(comm, mine, RANKS * sizeof *mine, &win, SYMM_WIN_DEFAULT));
     for (int peer = 0; peer < RANKS; peer++) {
@@ -39,7 +49,7 @@ static void run(symmUniqueId id, int rank) {
 int main(void) {
     symmUniqueId id;
     int failed = 0, status;
-    setenv("SYMM_BACKEND", "host", 1); /* the CPU reads and writes the memory */
+    setenv("SYMM_BACKEND", "host", 0); /* the CPU reads and writes the memory */
     ok(symmGetUniqueId(&id));          /* rank 0 stays in this process */
     for (int rank = 1; rank < RANKS; rank++) {
         if (fork()) continue;

@@ -20,6 +20,15 @@ static void ok(symmResult_t r) {
     exit(1);
 }
 
+/* The CPU touches the memory, so it must not be a GPU's. */
+static void needs_host(symmComm_t comm) {
+    int gpu;
+    ok(symmCommDevice(comm, &gpu));
+    if (gpu < 0) return;
+    fprintf(stderr, "%s: memory would be on a GPU: leave SYMM_BACKEND unset, or host\n", __FILE__);
+    exit(1);
+}
+
 static void gather(rank_state *s, symmStream_t stream) {
     ok(symmAllGather(&s->number, s->all, 1, symmInt, s->comm, stream));
 }
@@ -48,8 +57,9 @@ int main(void) {
     symmComm_t comms[RANKS];
     pthread_t threads[RANKS];
     rank_state ranks[RANKS];
-    setenv("SYMM_BACKEND", "host", 1); /* streams and memory are the host's */
+    setenv("SYMM_BACKEND", "host", 0); /* streams and memory are the host's */
     ok(symmCommInitAll(comms, RANKS, NULL));
+    needs_host(comms[0]);
     for (int r = 0; r < RANKS; r++) {
         ranks[r] = (rank_state){.comm = comms[r], .rank = r, .number = r};
         pthread_create(&threads[r], NULL, drive, &ranks[r]);

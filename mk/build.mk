@@ -34,7 +34,8 @@ INFO_OBJ := $(INFO_SRC:%.c=$(OBJ)/%.o)
 OBJECTS  := $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO_OBJ)
 
 # What goes wrong otherwise: objects of two sets of flags in one library after `make CFLAGS=...`.
-FLAGS_USED = $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(OPT_DEVICE) mpi:$(HAVE_MPI) nvcc:$(HAVE_NVCC)
+# -Werror changes no object: `make` and `make check` share them.
+FLAGS_USED = $(CC) $(ALL_CPPFLAGS) $(filter-out -Werror,$(ALL_CFLAGS)) $(OPT_DEVICE) mpi:$(HAVE_MPI) nvcc:$(HAVE_NVCC)$(CUDA_OFF)
 $(OBJ)/flags $(TOBJ)/flags: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' | cmp -s - $@ || printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' > $@
@@ -91,6 +92,9 @@ $(foreach t,$(GPU_TYPES),$(eval $(call type_rule,$(firstword $(subst :, ,$(t))),
 $(FATBINS)/move.fatbin: src/device/cuda/move.cu $(GPU_DEPS)
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,$<)
+# Why there are none: the compiler was not asked for, or not found.
+CUDA_OFF := $(if $(filter 0,$(CUDA)),-DSYMM_CUDA_OFF)
+$(OBJ)/src/device/kernel_images.o $(TOBJ)/src/device/kernel_images.o: ALL_CPPFLAGS += $(CUDA_OFF)
 ifneq ($(HAVE_NVCC),)
 $(OBJ)/src/device/kernel_images.o $(TOBJ)/src/device/kernel_images.o: $(FATBIN)
 $(OBJ)/src/device/kernel_images.o $(TOBJ)/src/device/kernel_images.o: ALL_CPPFLAGS += -DSYMM_HAVE_KERNELS -DSYMM_FATBINS='"$(FATBINS)"' -DSYMM_ARCHS='"$(CUDA_ARCHS)"'
@@ -164,7 +168,9 @@ $(OUT)/symm-mpi.pc: FORCE
 to = $(DESTDIR)$(PREFIX)/$(1)
 # symm_types.h is the library's own.
 PUBLIC := $(filter-out include/symm_mpi.h include/symm_types.h,$(wildcard include/*.h))
-install: all $(PC) ## headers, libraries, pkg-config file and tools into DESTDIR/PREFIX
+# As they lie in the tree, so that what they say of each other's places is true there too.
+DOC_DIR := share/doc/symm
+install: all $(PC) ## headers, libraries, pkg-config file, tools, documents and examples into DESTDIR/PREFIX
 	$(Q)install -d $(call to,include) $(call to,lib/pkgconfig) $(call to,bin)
 	$(Q)install -m 644 $(PUBLIC) $(if $(HAVE_MPI),include/symm_mpi.h) $(call to,include)
 	$(Q)install -m 644 $(LIB)/libsymm.a $(call to,lib)
@@ -173,4 +179,8 @@ install: all $(PC) ## headers, libraries, pkg-config file and tools into DESTDIR
 	  ln -sf lib$$l.so.$(VERSION) lib$$l.so.$(MAJOR) && ln -sf lib$$l.so.$(MAJOR) lib$$l.so; done
 	$(Q)install -m 644 $(PC) $(call to,lib/pkgconfig)
 	$(Q)install -m 755 $(TOOLS) $(call to,bin)
+	$(Q)install -d $(call to,$(DOC_DIR)/docs) $(call to,$(DOC_DIR)/examples)
+	$(Q)install -m 644 README.md CHANGELOG.md LICENSE $(call to,$(DOC_DIR))
+	$(Q)install -m 644 $(wildcard docs/*.md) $(call to,$(DOC_DIR)/docs)
+	$(Q)install -m 644 $(wildcard examples/*.c examples/*.cu) $(call to,$(DOC_DIR)/examples)
 	@$(call say,INSTALL,$(call to,))

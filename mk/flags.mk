@@ -4,6 +4,7 @@
 #> CC=clang            compiler (default gcc)
 #> CXX=clang++         compiler of unit_kernels, which is left out without one (default g++)
 #> CFLAGS, CPPFLAGS, LDFLAGS   the user's, added to what the build needs
+#> WERROR=1            warnings are errors (make check sets it; never for who only builds)
 #> DEBUG=1 ASAN=1 TSAN=1 UBSAN=1 COV=1   variants; each has its own directories, build/*-<variant>
 #> CUDA=auto|0|1        GPU kernels: where nvcc is, never, or else fail
 #> CUDA_ARCHS='90 100'  compute capabilities they are built for (default 90)
@@ -46,7 +47,7 @@ OPT        := $(if $(call on,DEBUG),-O0,-O2)
 OPT_DEVICE := $(if $(call on,DEBUG),-O0,-O3)
 
 CFLAGS ?= -g
-WARN      := -Wall -Wextra -Werror
+WARN      := -Wall -Wextra$(if $(call on,WERROR), -Werror)
 BASE      := -std=gnu11 $(WARN) -fvisibility=hidden -fPIC -pthread $(SAN_FLAGS) $(if $(call on,COV),--coverage)
 DEPS       = -MMD -MP -MT $@ -MF $(@:.o=.d)
 ALL_CFLAGS   = $(OPT) $(CFLAGS) $(BASE)

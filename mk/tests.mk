@@ -85,7 +85,7 @@ $(EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.c $(wildcard include/*.h)
 CU_EXAMPLE_PROGRAMS := $(CU_EXAMPLES:%=$(OUT)/examples$(S)/%)
 $(CU_EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.cu $(wildcard include/*.h) $(LIBRARIES) $(FATBINS)/flags
 	@$(call say,NVCC,$@)
-	$(Q)$(NVCC) -std=c++17 -O2 $(gencode) -Iinclude -Xcompiler -Wall,-Wextra,-Werror $< -L$(LIB) -lsymm \
+	$(Q)$(NVCC) -std=c++17 -O2 $(gencode) -Iinclude -Xcompiler $(subst $(space),$(comma),$(strip $(WARN))) $< -L$(LIB) -lsymm \
 	  -Xlinker -rpath -Xlinker '$$ORIGIN/../lib$(S)' -lpthread -o $@
 
 TEST_DIRS := $(TOBJ)/tests $(TEST) $(OUT)/examples$(S)
@@ -137,7 +137,7 @@ DEATH_SPEC = $(if $(HAVE_MPI),'recover=4:$(TEST)/mpg_death host survivors_pass')
 
 .PHONY: check check-full check-build check-run asan tsan asan-run tsan-run fuzz fuzz-run
 check: setup ## set-up, build, all tests; closes with `N passed, N failed, N skipped`
-	+@$(SUBMAKE) check-build
+	+@$(SUBMAKE) WERROR=1 check-build
 	+@$(SUBMAKE) check-run
 
 # Sequential on purpose: each step uses all the cores that -j gives.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # check_cuda_load.sh - the CUDA driver found as a shared library, by dlopen and dlsym: a stub of it that has every symbol, one that is
-# too old, one that lacks a symbol; and a fork, after which CUDA cannot be used any more.
+# too old, one that lacks a symbol; its cuInit forks, as the real one may; and a fork, after which CUDA cannot be used any more.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 . tests/tap.sh
@@ -12,23 +12,36 @@ if [ ! -e "$archive" ]; then
 fi
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
 flags="-std=gnu11 -O1 -Wall -Wextra -Werror -Iinclude -Isrc -I$dir"
-sed -E '/^SYMM_CU_CALL\((cuDriverGetVersion|cuDeviceGetCount),/d' src/transport/cuda_calls.def >"$dir/cuda_rest.def"
+sed -E '/^SYMM_CU_CALL\((cuDriverGetVersion|cuDeviceGetCount|cuInit),/d' src/transport/cuda_calls.def >"$dir/cuda_rest.def"
 
-stub() { # version: libcuda.so.1 of that version
+stub() { # version [what its cuInit returns]: libcuda.so.1 of that version
     rm -f "$dir/libcuda.so.1"
-    $cc $flags -DSTUB="$1" -shared -fPIC tests/cuda_stub.c -o "$dir/libcuda.so.1" >"$dir/log" 2>&1 || { t_fail "the stub builds" "$(cat "$dir/log")"; t_done; }
+    $cc $flags -DSTUB="$1" -DINIT="${2:-0}" -shared -fPIC tests/cuda_stub.c -o "$dir/libcuda.so.1" -ldl >"$dir/log" 2>&1 || { t_fail "the stub builds" "$(cat "$dir/log")"; t_done; }
 }
-says() { # name, what the program must say
-    local got
-    got=$(LD_LIBRARY_PATH=$dir timeout 20 "$dir/load" 2>&1)
-    if [ "$got" = "$2" ]; then t_ok "$1"; else t_fail "$1" "$got"; fi
+says() { # name, what the program must say, its arguments
+    local got name=$1 want=$2
+    shift 2
+    got=$(LD_LIBRARY_PATH=$dir timeout $((20 * ${T_SLOW:-1})) "$dir/load" "$@" 2>&1 || echo "exit status $?")
+    if [ "$got" = "$want" ]; then t_ok "$name"; else t_fail "$name" "$got"; fi
 }
 
-$cc $flags tests/cuda_stub.c "$archive" -pthread -ldl -lrt -lm -o "$dir/load" >"$dir/log" 2>&1 || { t_fail "the program builds" "$(cat "$dir/log")"; t_done; }
+$cc $flags tests/cuda_stub.c "$archive" -pthread -ldl -lrt -lm -rdynamic -o "$dir/load" >"$dir/log" 2>&1 || { t_fail "the program builds" "$(cat "$dir/log")"; t_done; }
 stub 12040
 says "a driver is loaded, and a forked child cannot use it" "load success, version 12040 devices 3 why []
 child not supported, devices 0 why [this process was forked from one that uses CUDA]
 after success, why []"
+says "several threads at once, and a fork meanwhile" "child not supported, why [this process was forked while another thread was starting CUDA]
+4 of 4 threads, version 12040" threads
+stub 12040 100
+says "one without devices says so" "load not supported, version 0 devices 0 why [cuInit: error (100)]
+child not supported, devices 0 why [cuInit: error (100)]
+after not supported, why [cuInit: error (100)]"
+got=$(LD_LIBRARY_PATH=$dir timeout $((20 * ${T_SLOW:-1})) "$build/bin/symm-info" 2>&1 || echo "exit status $?")
+case $got in
+*"exit status"*) t_fail "where cuInit forks and finds nothing, programs get the host backend" "$got" ;;
+*"host"*"cuInit: error (100)"*) t_ok "where cuInit forks and finds nothing, programs get the host backend" ;;
+*) t_fail "where cuInit forks and finds nothing, programs get the host backend" "$got" ;;
+esac
 stub 11080
 says "one that is too old says so" "load not supported, version 0 devices 0 why [driver 11.8 is too old: 12.0 is needed]
 child not supported, devices 0 why [driver 11.8 is too old: 12.0 is needed]

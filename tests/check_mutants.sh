@@ -240,7 +240,7 @@ mates-own-capture-not-minded|src/host/gpu.c|s/if (captured .. __atomic/if (__ato
 change-of-stream-unordered|src/host/gpu.c|s/SYMM_TRY(follow(c, stream));/(void)follow;/|plain|unit_gpu|streams_are_in_order
 streams-of-threads-unordered|src/host/gpu.c|s/g->marked = cu == 0/g->marked = 0/|plain|unit_gpu|per_thread_streams_of_two_threads_are_in_order
 broken-driver-told-to-nobody|src/host/backend.c|s/symm_kernel_have_images() \&\& symm_cuda_broken()/0/|plain|fault_gpu_machine|a_driver_that_is_too_old
-no-gpus-told-to-everybody|src/transport/cuda_driver.c|s/load.broken = !is_without_devices(cu);/load.broken = 1;/|plain|fault_gpu_machine|a_driver_that_finds_no_gpus
+no-gpus-told-to-everybody|src/transport/cuda_driver.c|s/o->broken = !is_without_devices(cu);/o->broken = 1;/|plain|fault_gpu_machine|a_driver_that_finds_no_gpus
 call-number-zero|src/host/gpu.c|s/g->serial == UINT32_MAX ? 1 : g->serial + 1/g->serial + 1/|plain|unit_gpu|calls_are_never_number_zero
 refused-launch-counted|src/host/gpu.c|s/symm_doing_undo(c);/;/|plain|unit_gpu_life|a_refused_launch_was_no_call
 host-pointer-taken|src/host/gpu.c|s/if (cu != SYMM_CUDA_ERROR_INVALID_VALUE)/if (1)/|plain|fault_gpu_machine|a_host_pointer_is_refused_by_name

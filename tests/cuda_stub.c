@@ -1,6 +1,10 @@
 /* cuda_stub.c - built twice by check_cuda_load.sh. As a library (-DSTUB) it is a libcuda.so.1 that
  * has every symbol of cuda_calls.def and does nothing: what the loader finds by dlopen and dlsym.
- * As a program it is who loads it. */
+ * Its cuInit forks, waits for the child and calls back into the program, if that lets it.
+ * As a program it is who loads it: once, or (`threads`) from several threads at once. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -25,7 +29,23 @@ cu_result stub_cuDeviceGetCount(int *count) {
     return 0;
 }
 
-/* All others: made from the same rows by the script, which leaves out the two above. */
+#ifndef INIT
+#define INIT 0
+#endif
+/* As libcuda's where devices have no nodes yet: it runs nvidia-modprobe. */
+cu_result stub_cuInit(unsigned flags) {
+    void (*back)(void);
+    void *symbol = dlsym(RTLD_DEFAULT, "while_initialising");
+    pid_t child = fork();
+    (void)flags;
+    if (child == 0) _exit(0);
+    waitpid(child, NULL, 0);
+    memcpy(&back, &symbol, sizeof back);
+    if (symbol) back();
+    return INIT;
+}
+
+/* All others: made from the same rows by the script, which leaves out the three above. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define SYMM_CU_CALL(name, symbol, required, params) \
     cu_result stub_##name params {                   \
@@ -40,7 +60,41 @@ static const char *name(symmResult_t result) {
                                         : "other";
 }
 
-int main(void) {
+static int slow; /* `threads`: cuInit takes its time */
+__attribute__((visibility("default"))) void while_initialising(void) {
+    if (slow) usleep(300000);
+    if (!slow && symm_cuda_there()) printf("there while it is initialised\n");
+}
+
+static void *load(void *arg) {
+    *(symmResult_t *)arg = symm_cuda_load();
+    return NULL;
+}
+
+/* All get the driver; a child that was forked meanwhile does not, and does not wait for it. */
+static int from_threads(void) {
+    enum { N = 4 };
+    pthread_t thread[N];
+    symmResult_t result[N];
+    int good = 0, status;
+    slow = 1;
+    for (int i = 0; i < N; i++) pthread_create(&thread[i], NULL, load, &result[i]);
+    usleep(100000);
+    pid_t child = fork();
+    if (child == 0) {
+        printf("child %s, why [%s]\n", name(symm_cuda_load()), symm_cuda_why());
+        fflush(stdout);
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    for (int i = 0; i < N; i++) pthread_join(thread[i], NULL);
+    for (int i = 0; i < N; i++) good += result[i] == symmSuccess;
+    printf("%d of %d threads, version %d\n", good, N, symm_cuda_version());
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], "threads")) return from_threads();
     symmResult_t first = symm_cuda_load();
     printf("load %s, version %d devices %d why [%s]\n", name(first), symm_cuda_version(),
            symm_cuda_devices(), symm_cuda_why());

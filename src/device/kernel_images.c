@@ -54,6 +54,16 @@ const char *symm_kernel_archs(void) {
 }
 #endif
 
+/* SYMM_CUDA_OFF: the build was told so. */
+const char *symm_kernel_why_none(void) {
+    if (symm_kernel_have_images()) return "";
+#ifdef SYMM_CUDA_OFF
+    return "this build has no GPU kernels (it was made with CUDA=0)";
+#else
+    return "this build has no GPU kernels (no CUDA compiler was found)";
+#endif
+}
+
 const symm_kernel_image symm_kernel_images[SYMM_IMAGES] = {
     {"i8", AT(i8)},     {"u8", AT(u8)},     {"i32", AT(i32)}, {"u32", AT(u32)}, {"i64", AT(i64)},
     {"u64", AT(u64)},   {"f16", AT(f16)},   {"f32", AT(f32)}, {"f64", AT(f64)}, {"bf16", AT(bf16)},

@@ -40,6 +40,8 @@ enum { SYMM_IMAGES = 13 };
 extern const symm_kernel_image symm_kernel_images[SYMM_IMAGES];
 /* 1 if this build has them. */
 int symm_kernel_have_images(void);
+/* Why not; "" if it has. */
+const char *symm_kernel_why_none(void);
 /* The compute capabilities that they were compiled for, "90 100"; "" without. */
 const char *symm_kernel_archs(void);
 #ifdef SYMM_TESTING

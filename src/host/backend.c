@@ -12,8 +12,7 @@
 enum { AUTO, HOST, CUDA }; /* SYMM_BACKEND */
 
 const char *symm_backend_why(void) {
-    if (!symm_kernel_have_images())
-        return "this build has no GPU kernels (no CUDA compiler was found)";
+    if (!symm_kernel_have_images()) return symm_kernel_why_none();
     return symm_cuda_there() ? "" : symm_cuda_why();
 }
 

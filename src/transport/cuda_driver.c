@@ -1,10 +1,11 @@
 /* cuda_driver.c - opens the CUDA driver and fills the table of its entry points.
  *
- * Any thread. load.lock makes the first caller do the work; load.state is what later callers look
- * at. It is stored (release) after the table and the reason were written and read (acquire) before
- * either is. dlopen, cuInit and cuDeviceGetCount run under the lock: they call nothing of the
- * library. A driver that was initialised is never closed: other threads may be inside it at any
- * time. */
+ * Any thread. load.state is what callers look at. It is stored (release) after the table and the
+ * reason were written and read (acquire) before either is. Whoever finds it UNKNOWN looks for the
+ * driver, several threads at once if they come at once; the first to know writes it down, under
+ * load.lock. dlopen and cuInit run without that lock: cuInit may fork (it runs nvidia-modprobe), and
+ * our own handlers of forks take it; what they load may call us back. A driver that was initialised
+ * is never closed: other threads may be inside it at any time. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -20,15 +21,25 @@ enum { UNKNOWN, THERE, MISSING };
 
 symm_cuda_table symm_cu;
 
+/* What looking for the driver found. */
+typedef struct {
+    symm_cuda_table table;
+    int version;
+    int broken; /* MISSING, though there is a driver, for another reason than that it has no devices */
+    char why[256];
+} outcome;
+
 static struct {
     pthread_mutex_t lock;
     atomic_int state;
-    int version;
-    int watches_forks;
+    int starting; /* threads inside cuInit; under the lock, as all below until state is known */
     int injected; /* tests: the table is theirs, and stands in forked children as well */
-    int broken; /* MISSING, though there is a driver, for another reason than that it has no devices */
+    int version;
+    int broken;
     char why[256];
 } load = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Thread_local int looking; /* this thread looks for the driver: it has been called back */
 
 /* ---- a table out of symbols ----------------------------------------------------------------- */
 
@@ -48,11 +59,11 @@ static const struct row rows[] = {
 _Static_assert(sizeof(symm_cuda_table) == sizeof rows / sizeof *rows * sizeof(void *),
                "a table is its rows");
 
-static int missing(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static int missing(const char *fmt, ...) {
+static int missing(outcome *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int missing(outcome *o, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    vsnprintf(load.why, sizeof load.why, fmt, args);
+    vsnprintf(o->why, sizeof o->why, fmt, args);
     va_end(args);
     return MISSING;
 }
@@ -77,37 +88,39 @@ static int is_without_devices(cu_result cu) {
     return cu == SYMM_CUDA_ERROR_NO_DEVICE || cu == SYMM_CUDA_ERROR_STUB_LIBRARY;
 }
 
-/* Under load.lock. What a table gives; `lacks`: the symbol that it should have and has not. */
-static int initialise(const symm_cuda_table *t, const char *lacks) {
+/* What o->table gives; `lacks`: the symbol that it should have and has not. */
+static int initialise(outcome *o, const char *lacks) {
+    const symm_cuda_table *t = &o->table;
     int version = 0, count = 0, cu;
     const char *name = NULL;
-    load.broken = 1;
+    o->broken = 1;
     if (!t->cuDriverGetVersion || !t->cuInit || !t->cuGetErrorName || !t->cuDeviceGetCount)
-        return missing("the driver lacks %s", lacks);
+        return missing(o, "the driver lacks %s", lacks);
     cu = t->cuDriverGetVersion(&version);
-    if (cu) return missing("cuDriverGetVersion: error %d", cu);
+    if (cu) return missing(o, "cuDriverGetVersion: error %d", cu);
     /* Before what is lacking: an old driver lacks much, and its age is the reason. */
     if (version < SYMM_CUDA_OLDEST)
-        return missing("driver %d.%d is too old: %d.%d is needed", version / 1000,
+        return missing(o, "driver %d.%d is too old: %d.%d is needed", version / 1000,
                        version % 1000 / 10, SYMM_CUDA_OLDEST / 1000, SYMM_CUDA_OLDEST % 1000 / 10);
-    if (lacks) return missing("driver %d.%d lacks %s", version / 1000, version % 1000 / 10, lacks);
+    if (lacks)
+        return missing(o, "driver %d.%d lacks %s", version / 1000, version % 1000 / 10, lacks);
     cu = t->cuInit(0);
-    load.broken = !is_without_devices(cu);
+    o->broken = !is_without_devices(cu);
     if (cu && (t->cuGetErrorName(cu, &name) != 0 || !name)) name = "error";
-    if (cu) return missing("cuInit: %s (%d)", name, cu);
+    if (cu) return missing(o, "cuInit: %s (%d)", name, cu);
     cu = t->cuDeviceGetCount(&count);
-    if (cu) return missing("cuDeviceGetCount: error %d", cu);
-    load.broken = 0;
-    if (count <= 0) return missing("0 devices");
-    load.version = version;
-    symm_cu = *t;
+    if (cu) return missing(o, "cuDeviceGetCount: error %d", cu);
+    o->broken = 0;
+    if (count <= 0) return missing(o, "0 devices");
+    o->version = version;
     return THERE;
 }
 
 /* ---- forks ---------------------------------------------------------------------------------- */
 
 /* A forked child of a process that initialised CUDA can never use it; said here it is a reason,
- * found out later it would be a strange error of some call. */
+ * found out later it would be a strange error of some call, or, where the fork came while another
+ * thread was inside cuInit, no end of the child's. */
 static void before_fork(void) {
     pthread_mutex_lock(&load.lock);
 }
@@ -117,9 +130,13 @@ static void parent_after_fork(void) {
 }
 
 static void child_after_fork(void) {
-    if (atomic_load_explicit(&load.state, memory_order_relaxed) == THERE && !load.injected) {
-        strcpy(load.why, "this process was forked from one that uses CUDA");
+    const int there = atomic_load_explicit(&load.state, memory_order_relaxed) == THERE;
+    if (!load.injected && (there || load.starting)) {
+        strcpy(load.why, there ? "this process was forked from one that uses CUDA"
+                               : "this process was forked while another thread was starting CUDA");
         load.broken = 1;
+        load.version = 0;
+        load.starting = 0;
         atomic_store_explicit(&load.state, MISSING, memory_order_relaxed); /* one thread is left */
     }
     pthread_mutex_unlock(&load.lock);
@@ -127,50 +144,72 @@ static void child_after_fork(void) {
 
 /* ---- loading -------------------------------------------------------------------------------- */
 
-/* Under load.lock. */
-static int open_driver(void) {
-    symm_cuda_table t;
+static void watch_forks(void) {
+    pthread_atfork(before_fork, parent_after_fork, child_after_fork);
+}
+
+static void count_starting(int n) {
+    pthread_mutex_lock(&load.lock);
+    load.starting += n;
+    pthread_mutex_unlock(&load.lock);
+}
+
+static int open_driver(outcome *o) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!lib) {
         const char *text = dlerror();
-        return missing("no libcuda.so.1: %s", text ? text : "dlopen says nothing");
+        return missing(o, "no libcuda.so.1: %s", text ? text : "dlopen says nothing");
     }
-    if (!load.watches_forks)
-        load.watches_forks = pthread_atfork(before_fork, parent_after_fork, child_after_fork) == 0;
-    const char *lacks = fill_table(&t, dlsym, lib);
-    int state = initialise(&t, lacks);
+    pthread_once(&once, watch_forks);
+    const char *lacks = fill_table(&o->table, dlsym, lib);
+    count_starting(1);
+    int state = initialise(o, lacks);
+    count_starting(-1);
     /* One that was never initialised has no threads or state; any other stays. */
     if (state == MISSING && lacks) dlclose(lib);
     return state;
 }
 
-static int decide(int state) {
-    if (state == THERE) {
-        load.why[0] = 0;
-        SYMM_INFO("CUDA driver %d.%d", load.version / 1000, load.version % 1000 / 10);
-    } else {
-        load.version = 0;
-        SYMM_INFO("no CUDA: %s", load.why);
-    }
+/* Under load.lock. */
+static void decide(int state, const outcome *o) {
+    if (state == THERE) symm_cu = o->table;
+    load.version = state == THERE ? o->version : 0;
+    load.broken = o->broken;
+    memcpy(load.why, o->why, sizeof load.why);
     atomic_store_explicit(&load.state, state, memory_order_release);
+}
+
+/* Returns the state: what this thread has found, or what another one has written down before. */
+static int look(void) {
+    outcome o = {.broken = 0};
+    if (looking) return MISSING; /* and nothing is known yet */
+    looking = 1;
+    const int found = open_driver(&o);
+    looking = 0;
+    pthread_mutex_lock(&load.lock);
+    int state = atomic_load_explicit(&load.state, memory_order_relaxed);
+    const int first = state == UNKNOWN;
+    if (first) decide(state = found, &o);
+    pthread_mutex_unlock(&load.lock);
+    if (first && state == THERE)
+        SYMM_INFO("CUDA driver %d.%d", o.version / 1000, o.version % 1000 / 10);
+    else if (first)
+        SYMM_INFO("no CUDA: %s", o.why);
     return state;
 }
 
 int symm_cuda_there(void) {
     int state = atomic_load_explicit(&load.state, memory_order_acquire);
-    if (__builtin_expect(state == UNKNOWN, 0)) {
-        pthread_mutex_lock(&load.lock);
-        state = atomic_load_explicit(&load.state, memory_order_relaxed);
-        if (state == UNKNOWN) state = decide(open_driver());
-        pthread_mutex_unlock(&load.lock);
-    }
+    if (__builtin_expect(state == UNKNOWN, 0)) state = look();
     return state == THERE;
 }
 
 symmResult_t symm_cuda_load(void) {
     char text[SYMM_ERR_TEXT];
     if (symm_cuda_there()) return symmSuccess;
-    snprintf(text, sizeof text, "no CUDA: %s", load.why);
+    const char *why = symm_cuda_why();
+    snprintf(text, sizeof text, "no CUDA: %s", *why ? why : "this thread is starting it");
     symm_status_adopt(text); /* already in the log, once */
     return symmNotSupported;
 }
@@ -273,10 +312,16 @@ static const char *first_lack(const symm_cuda_table *t) {
 }
 
 void symm_cuda_inject(const symm_cuda_table *t) {
+    outcome o = {.broken = 0};
+    int state = UNKNOWN;
+    if (t) {
+        o.table = *t;
+        state = initialise(&o, first_lack(t));
+    }
     pthread_mutex_lock(&load.lock);
     forget();
     load.injected = t != NULL;
-    if (t) decide(initialise(t, first_lack(t)));
+    if (t) decide(state, &o);
     pthread_mutex_unlock(&load.lock);
 }
 
@@ -287,13 +332,15 @@ static void *found_by(void *find, const char *symbol) {
 }
 
 symmResult_t symm_cuda_load_by(void *(*find)(const char *symbol)) {
-    symm_cuda_table t;
+    outcome o = {.broken = 0};
     void *from;
     memcpy(&from, &find, sizeof from);
+    const char *lacks = fill_table(&o.table, found_by, from);
+    const int state = initialise(&o, lacks);
     pthread_mutex_lock(&load.lock);
     forget();
     load.injected = 1;
-    decide(initialise(&t, fill_table(&t, found_by, from)));
+    decide(state, &o);
     pthread_mutex_unlock(&load.lock);
     return symm_cuda_load();
 }
