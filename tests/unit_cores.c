@@ -1,5 +1,5 @@
-/* unit_cores.c - processors on machines with more of them than a cpu_set_t has room for. This program has a sched_getaffinity of its
- * own, which is such a machine. Ranks are threads. */
+/* unit_cores.c - processors on machines with more of them than a cpu_set_t has room for. This
+ * program has a sched_getaffinity of its own, which is such a machine. Ranks are threads. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -66,7 +66,8 @@ static void a_rank_each_is_enough(void) {
     T_EQ(lacking(MOST), 0);
 }
 
-/* Each its own, of which none has enough for all; far apart, and not told apart by their last bits. */
+/* Each its own, of which none has enough for all; far apart, and not told apart by their last
+ * bits. */
 static void cores_of_several_ranks_add_up(void) {
     static const int far[MOST] = {1, 1025, 2049, 4097, 8, 8001, 12, 8100};
     together = 0, cores = 1;

@@ -1,4 +1,5 @@
-/* unit_first_touch.c - the pages that a rank polls are there before any peer writes: made by their owner. Ranks are threads. */
+/* unit_first_touch.c - the pages that a rank polls are there before any peer writes: made by
+ * their owner. Ranks are threads. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -10,6 +10,7 @@
 
 #include "../device/reduce.h"
 #include "../transport/cuda_device.h"
+#include "../transport/fd.h"
 #include "backend.h"
 #include "comm.h"
 #include "comm_make.h"
@@ -69,7 +70,7 @@ static symmResult_t host_id(symm_uuid *out) {
     char text[64] = "";
     symm_uuid id = {0, 0};
     FILE *f =
-        SYMM_FAIL_CALL(comm_host, NULL, EMFILE, fopen("/proc/sys/kernel/random/boot_id", "re"));
+        SYMM_FAIL_CALL(comm_host, NULL, EMFILE, symm_fd_read("/proc/sys/kernel/random/boot_id"));
     if (!f && (errno == EMFILE || errno == ENFILE))
         return SYMM_ERR(symmFdLimit,
                         "no file descriptor left to identify the host: %m (ulimit -n)");

@@ -1,4 +1,5 @@
-/* cores.h - which processors the calling thread may use, however many the machine has. Any thread, no lock. */
+/* cores.h - which processors the calling thread may use, however many the machine has. Any
+ * thread, no lock. */
 #ifndef SYMM_CORES_H_
 #define SYMM_CORES_H_
 

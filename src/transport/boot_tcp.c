@@ -12,6 +12,7 @@
 #include "../host/log.h"
 #include "../host/stats.h"
 #include "boot_tcp.h"
+#include "fd.h"
 
 #define REFUSED_MS \
     2000 /* nobody listens for so long: rank 0 has ended (the id was made after listen) */
@@ -126,9 +127,9 @@ static symmResult_t expect_frame(call *c, uint32_t type, symm_tcp_frame *f) {
 /* One try to connect. *err 0: connected; else the errno of a try that may be repeated. */
 static symmResult_t connect_once(call *c, int *err) {
     symm_boot_tcp *t = c->t;
-    int fd =
-        SYMM_FAIL_CALL(boot_socket, -1, EMFILE,
-                       socket(t->id.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    int fd = symm_fd_above(SYMM_FAIL_CALL(
+        boot_socket, -1, EMFILE,
+        socket(t->id.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
     if (fd < 0)
         return SYMM_ERR(errno == EMFILE || errno == ENFILE ? symmFdLimit : symmSystemError,
                         "rank %d cannot make a socket: %s", t->base.rank, strerror(errno));

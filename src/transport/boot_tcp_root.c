@@ -12,6 +12,7 @@
 #include "../host/log.h"
 #include "../host/stats.h"
 #include "boot_tcp.h"
+#include "fd.h"
 
 #define HELLO_MS 2000 /* a connection that has not said hello by then is a stray */
 
@@ -201,8 +202,9 @@ static int accept_failed(setup *s) {
 
 static void accept_some(setup *s) {
     for (int k = 0; k < SYMM_TCP_PENDING; k++) {
-        int fd = SYMM_FAIL_CALL(boot_accept, -1, EMFILE,
-                                accept4(s->t->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        int fd = symm_fd_above(
+            SYMM_FAIL_CALL(boot_accept, -1, EMFILE,
+                           accept4(s->t->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)));
         if (fd < 0) {
             if (!accept_failed(s)) return;
             continue;
