@@ -185,6 +185,36 @@ static void a_receiver_at_its_fd_limit_says_so(void) {
     kit_run(0, 2, fd_limit_rank, 0);
 }
 
+/* What comes as descriptor 0 is moved; where that cannot be, it is the limit that was met. */
+static void stdio_rank(int rank, int n, void *arg) {
+    symm_mesh *m = kit_open(arg, rank, n);
+    symm_wait w = kit_wait("handles", KIT_MS);
+    int files[2];
+    size_t got;
+    if (rank == 0) {
+        for (int i = 0; i < 2; i++) files[i] = make_file(i);
+        for (int i = 0; i < 2; i++)
+            T_OK(symm_mesh_send(m, 1, SYMM_MSG_HANDLES, NULL, 0, files, 2, &w));
+        for (int i = 0; i < 2; i++) close(files[i]);
+    } else {
+        int keep = fcntl(0, F_DUPFD_CLOEXEC, 100);
+        close(0);
+        T_EQ(symm_fail_arm("fd_stdio:error:1"), 0);
+        T_ERR(symm_mesh_recv(m, 0, SYMM_MSG_HANDLES, NULL, 0, &got, files, 2, &w), symmFdLimit);
+        T_OK(symm_mesh_recv(m, 0, SYMM_MSG_HANDLES, NULL, 0, &got, files, 2, &w));
+        T_EQ(fcntl(0, F_GETFD), -1);
+        for (int i = 0; i < 2; i++) take_file(files[i], i);
+        T_EQ(dup2(keep, 0), 0);
+        close(keep);
+    }
+    symm_mesh_close(m);
+}
+
+static void a_received_descriptor_is_moved_or_refused(void) {
+    T_EXPECT_WARNINGS();
+    kit_run(0, 2, stdio_rank, 0);
+}
+
 static void no_fd_for_a_listener(void) {
     symm_mesh_addr mine;
     symm_mesh *m;
@@ -446,7 +476,8 @@ static void shared_mailboxes_end_with_their_users(void) {
 
 T_MAIN(T(processes_exchange_messages_and_fds), T(threads_exchange_messages),
        T(threads_are_seventy_two), T(sockets_serve_threads), T(bursts_arrive_whole_and_in_order),
-       T(signals_interrupt_nothing), T(a_receiver_at_its_fd_limit_says_so), T(no_fd_for_a_listener),
+       T(signals_interrupt_nothing), T(a_receiver_at_its_fd_limit_says_so),
+       T(a_received_descriptor_is_moved_or_refused), T(no_fd_for_a_listener),
        T(no_fd_for_a_connection), T(surplus_and_unexpected_are_refused), T(misuse_is_refused),
        T(missing_ranks_are_named), T(waits_end_by_deadline_and_check),
        T(a_revocation_is_obeyed_and_then_passed_over), T(failpoints_fail_with_their_name),

@@ -363,11 +363,44 @@ static void narrow_averages_truncate(void) {
 
 /* ---- the caller's floating-point mode ---- */
 
-static void the_callers_mode_changes_nothing(void) {
 #if defined(__SSE2__)
-    const unsigned flush = 0x8040, round_up = 0x4000, no_masks = 0;
-    const unsigned modes[] = {0x1f80 | flush, 0x1f80 | round_up, no_masks,
-                              0x1f80 | flush | round_up};
+typedef unsigned float_mode;
+enum { FLUSH = 0x8040, ROUND_UP = 0x4000, ROUND_DOWN = 0x2000, TRAPS = 0x1f80 };
+static float_mode mode_get(void) {
+    return _mm_getcsr();
+}
+static void mode_set(float_mode mode) {
+    _mm_setcsr(mode);
+}
+static float_mode mode_with(unsigned bits) { /* TRAPS: those that are on do not stay masked */
+    return 0x1f80 ^ bits;
+}
+#elif defined(__aarch64__)
+typedef uint64_t float_mode;
+enum {
+    FLUSH = 1 << 24,
+    ROUND_UP = 1 << 22,
+    ROUND_DOWN = 2 << 22,
+    TRAPS = 1 << 25 /* default NaN */
+};
+static float_mode mode_get(void) {
+    float_mode mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+    return mode;
+}
+static void mode_set(float_mode mode) {
+    __asm__ volatile("msr fpcr, %0" ::"r"(mode) : "memory");
+}
+static float_mode mode_with(unsigned bits) {
+    return bits;
+}
+#endif
+
+static void the_callers_mode_changes_nothing(void) {
+#if defined(__SSE2__) || defined(__aarch64__)
+    const float_mode modes[] = {mode_with(FLUSH), mode_with(ROUND_UP), mode_with(TRAPS),
+                                mode_with(FLUSH | ROUND_UP), mode_with(ROUND_DOWN)};
+    enum { MODES = sizeof modes / sizeof *modes };
     matrix m;
     char *blocks;
     for (int type = 0; type < symmNumTypes; type++) {
@@ -376,16 +409,16 @@ static void the_callers_mode_changes_nothing(void) {
         matrix_place(&m, 1);
         for (m.op = 0; m.op < SYMM_OP_COUNT; m.op++) {
             matrix_expect(&m);
-            for (int k = 0; k < NUM_ISAS * 4; k++) {
-                const symm_reduce_table *t = symm_reduce_isa(isas[k / 4]);
-                const unsigned usual = _mm_getcsr();
+            for (int k = 0; k < NUM_ISAS * MODES; k++) {
+                const symm_reduce_table *t = symm_reduce_isa(isas[k / MODES]);
+                const float_mode usual = mode_get(), mode = modes[k % MODES];
                 if (!t) continue;
-                _mm_setcsr(modes[k % 4]);
+                mode_set(mode);
                 t->reduce[type][m.op](m.dst, (const void *const *)m.src, m.n, MOST, m.scalars);
-                const unsigned after = _mm_getcsr();
+                const float_mode after = mode_get();
                 t->reduce_nt[type][m.op](m.dst, (const void *const *)m.src, m.n, MOST, m.scalars);
-                _mm_setcsr(usual);
-                T_EQ(after, modes[k % 4]);
+                mode_set(usual);
+                T_EQ(after, mode);
                 if (memcmp(m.dst, m.expected, MOST * m.bytes) != 0)
                     matrix_fail(&m, t->isa, "in a mode", m.dst, MOST);
             }
@@ -393,7 +426,7 @@ static void the_callers_mode_changes_nothing(void) {
         free(blocks);
     }
 #else
-    T_SKIP("only x86 restores the mode");
+    T_SKIP("nothing restores the mode on this processor");
 #endif
 }
 

@@ -2,7 +2,6 @@
  * changed. Main thread. */
 #define _GNU_SOURCE
 #include <ctype.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "../src/host/cores.h"
 #include "info.h"
 
 /* First line of a file without its newline; 0 if there is none. */
@@ -80,11 +80,6 @@ static void show_caches(void) {
     info_row("caches", "%s", *text ? text : "unknown");
 }
 
-static int allowed_cores(void) {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) ? 0 : CPU_COUNT(&set);
-}
-
 static void show_limits(void) {
     char maps[32] = "unknown", thp[96] = "not supported by this kernel";
     struct rlimit fds, as;
@@ -112,7 +107,7 @@ void info_machine(void) {
     }
     info_row("processor", "%s", model);
     info_row("cores", "%ld online, %d for this process", sysconf(_SC_NPROCESSORS_ONLN),
-             allowed_cores());
+             symm_cores(NULL, 0));
     show_caches();
     show_memory();
     show_limits();

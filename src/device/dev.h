@@ -53,6 +53,8 @@ SYMM_DEV void symm_st_relaxed(uint64_t *p, uint64_t v) {
 SYMM_DEV void symm_relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("isb" ::: "memory"); /* yield does nothing on most cores */
 #else
     __asm__ __volatile__("" ::: "memory");
 #endif

@@ -43,6 +43,14 @@ typedef struct {
     symm_copy_fn copy_vectors; /* what copy does where libc's memcpy crawls; for measuring */
 } symm_reduce_table;
 
+/* Whether the processor has stores past the caches that we use. Where it has not, what is called _nt
+ * makes ordinary ones, with more ado: it is not to be asked for. */
+#if defined(__x86_64__)
+enum { SYMM_PAST_CACHES = 1 };
+#else
+enum { SYMM_PAST_CACHES = 0 };
+#endif
+
 extern const symm_reduce_table *symm_reduce; /* NULL before init */
 void symm_reduce_init(void);
 /* For tests: the table of one instruction set, NULL if this CPU or build has not got it. */

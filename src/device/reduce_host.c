@@ -51,28 +51,51 @@
 
 /* Results must not depend on what the caller did to the processor's rounding mode, subnormal
  * flushing or traps. Reading the mode costs a nanosecond or two, changing it much more, and almost
- * nobody has changed it. Other processors than x86 are taken as they are. */
-#ifdef __x86_64__
+ * nobody has changed it. MXCSR's low bits are flags of what has happened; FPCR has none. Other
+ * processors than these are taken as they are. */
+#if defined(__x86_64__)
+typedef unsigned float_mode;
 enum { MODE_MASK = 0xffc0, MODE_DEFAULT = 0x1f80 };
-INLINE unsigned float_enter(void) {
-    const unsigned mode = _mm_getcsr();
-    if (__builtin_expect((mode & MODE_MASK) != MODE_DEFAULT, 0)) _mm_setcsr(MODE_DEFAULT);
+INLINE float_mode float_get(void) {
+    return _mm_getcsr();
+}
+INLINE void float_set(float_mode mode) {
+    _mm_setcsr(mode);
+}
+#elif defined(__aarch64__)
+typedef uint64_t float_mode;
+#define MODE_MASK    (~0ull)
+#define MODE_DEFAULT 0ull
+INLINE float_mode float_get(void) {
+    float_mode mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+    return mode;
+}
+INLINE void float_set(float_mode mode) {
+    __asm__ volatile("msr fpcr, %0" ::"r"(mode));
+}
+#else
+typedef unsigned float_mode;
+enum { MODE_MASK = 0, MODE_DEFAULT = 0 };
+INLINE float_mode float_get(void) {
+    return 0;
+}
+INLINE void float_set(float_mode mode) {
+    (void)mode;
+}
+#endif
+
+INLINE float_mode float_enter(void) {
+    const float_mode mode = float_get();
+    if (__builtin_expect((mode & MODE_MASK) != MODE_DEFAULT, 0)) float_set(MODE_DEFAULT);
     /* The arithmetic is tied to loads and stores, and these stay between enter and leave. */
     __asm__ volatile("" ::: "memory");
     return mode;
 }
-INLINE void float_leave(unsigned mode) {
+INLINE void float_leave(float_mode mode) {
     __asm__ volatile("" ::: "memory");
-    if (__builtin_expect((mode & MODE_MASK) != MODE_DEFAULT, 0)) _mm_setcsr(mode);
+    if (__builtin_expect((mode & MODE_MASK) != MODE_DEFAULT, 0)) float_set(mode);
 }
-#else
-INLINE unsigned float_enter(void) {
-    return 0;
-}
-INLINE void float_leave(unsigned mode) {
-    (void)mode;
-}
-#endif
 
 /* ThreadSanitizer overlooks accesses wider than 16 bytes in code of some compilers: it is told the
  * spans instead. */

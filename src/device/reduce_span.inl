@@ -112,7 +112,7 @@ INLINE void T_(_span)(int op, int n, char *dst, char *twin, const char *const *s
 INLINE void T_(_plain)(int op, void *dst, const void *const *src, int n, size_t count,
                        const uint64_t *scalars) {
     const char *const *from = (const char *const *)src;
-    const unsigned environment = FLOATS ? float_enter() : 0;
+    const float_mode environment = FLOATS ? float_enter() : 0;
     const size_t end = count * BYTES;
     check_span(dst, src, n, end);
     if (n == 2 && !SYMM_CHECKED) {
@@ -134,7 +134,7 @@ INLINE void T_(_streaming)(int op, symm_reduce_fn plain, void *dst, const void *
         plain(dst, src, n, count, scalars);
     } else {
         if (head) plain(dst, src, n, head / BYTES, scalars);
-        const unsigned environment = FLOATS ? float_enter() : 0;
+        const float_mode environment = FLOATS ? float_enter() : 0;
         T_(_span)(op, n, dst, NULL, (const char *const *)src, head, end, scalars, 1);
         if (FLOATS) float_leave(environment);
     }
@@ -153,7 +153,7 @@ INLINE void T_(_twice)(int op, symm_reduce_fn plain, symm_reduce_fn once, void *
         return;
     }
     if (head) plain(dst, src, n, head / BYTES, scalars), plain(twin, src, n, head / BYTES, scalars);
-    const unsigned environment = FLOATS ? float_enter() : 0;
+    const float_mode environment = FLOATS ? float_enter() : 0;
     const char *const *from = (const char *const *)src;
     if (n == 2) {
         const char *const two[2] = {from[0], from[1]};

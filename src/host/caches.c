@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../transport/fd.h"
+
 enum { LEVEL = 3, TEXT = 256 };
 
 uint64_t symm_caches_size(const char *text) {
@@ -40,7 +42,7 @@ int symm_caches_cpus(const char *text) {
 static int read_line(const char *name, char *line) {
     char path[96];
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", LEVEL, name);
-    FILE *f = fopen(path, "re");
+    FILE *f = symm_fd_read(path);
     if (!f) return 0;
     const int got = fgets(line, TEXT, f) != NULL;
     fclose(f);

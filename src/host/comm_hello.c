@@ -2,7 +2,6 @@
  * cores do we share. Runs on the thread that creates the communicator; no lock. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +10,16 @@
 
 #include "../device/reduce.h"
 #include "../transport/cuda_device.h"
+#include "../transport/fd.h"
 #include "backend.h"
 #include "comm.h"
 #include "comm_make.h"
+#include "cores.h"
 #include "fail.h"
 #include "log.h"
 #include "plan.h"
 
 #define HELLO_MAGIC 0x6d6d79736f6c6c65ull
-#define MAX_CPUS    1024
 #define REFUSE_NS   10000000000ull /* how long a rank that cannot go on tries to tell the others */
 
 /* The first message between ranks. magic and version stand first and the size never changes, so that ranks built
@@ -30,10 +30,11 @@ typedef struct {
     uint64_t plan_hash, param_hash;
     symm_uuid process, host;
     uint64_t device_bytes, scratch;
-    int32_t code, nranks, cuda, device, sms, pad;
+    int32_t code, nranks, cuda, device, sms;
+    int32_t cores; /* that the rank may use; as many of them as there can be ranks are in cpus */
     symm_uuid gpu; /* the same in every process that sees it */
     char text[200];
-    uint64_t cpus[MAX_CPUS / 64];
+    uint16_t cpus[SYMM_MAX_RANKS];
 } hello;
 
 /* ---- this process --------------------------------------------------------------------------------------------------- */
@@ -69,7 +70,7 @@ static symmResult_t host_id(symm_uuid *out) {
     char text[64] = "";
     symm_uuid id = {0, 0};
     FILE *f =
-        SYMM_FAIL_CALL(comm_host, NULL, EMFILE, fopen("/proc/sys/kernel/random/boot_id", "re"));
+        SYMM_FAIL_CALL(comm_host, NULL, EMFILE, symm_fd_read("/proc/sys/kernel/random/boot_id"));
     if (!f && (errno == EMFILE || errno == ENFILE))
         return SYMM_ERR(symmFdLimit,
                         "no file descriptor left to identify the host: %m (ulimit -n)");
@@ -123,7 +124,6 @@ static symmResult_t describe_gpu(const symm_comm *c, hello *h) {
 }
 
 static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
-    cpu_set_t set;
     memset(h, 0, sizeof *h);
     h->cuda = c->cuda;
     if (!status && c->cuda) status = describe_gpu(c, h);
@@ -143,10 +143,7 @@ static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
     h->nranks = c->nranks;
     h->code = (int32_t)status;
     if (status) snprintf(h->text, sizeof h->text, "%s", symm_status_text());
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        for (int i = 0; i < MAX_CPUS; i++)
-            if (CPU_ISSET(i, &set)) h->cpus[i / 64] |= 1ull << (i % 64);
+    h->cores = symm_cores(h->cpus, SYMM_MAX_RANKS);
 }
 
 static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
@@ -193,14 +190,20 @@ static symmResult_t judge(const hello *all, int nranks) {
     return symmSuccess;
 }
 
-static int count_cores(const hello *all, int nranks) {
+/* Whether the ranks have fewer cores than they are, together. A rank whose list is full has enough
+ * for all; if none is, the lists are complete. */
+static int lack_cores(const hello *all, int nranks) {
+    uint8_t seen[(UINT16_MAX + 1) / 8] = {0};
     int cores = 0;
-    for (int i = 0; i < MAX_CPUS / 64; i++) {
-        uint64_t any = 0;
-        for (int r = 0; r < nranks; r++) any |= all[r].cpus[i];
-        cores += __builtin_popcountll(any);
+    for (int r = 0; r < nranks; r++) {
+        if (all[r].cores >= nranks) return 0;
+        for (int i = 0; i < all[r].cores; i++) {
+            const unsigned cpu = all[r].cpus[i];
+            cores += !(seen[cpu / 8] >> cpu % 8 & 1);
+            seen[cpu / 8] |= (uint8_t)(1u << cpu % 8);
+        }
     }
-    return cores;
+    return cores < nranks;
 }
 
 static int same_gpu(const hello *a, const hello *b) {
@@ -261,7 +264,7 @@ static void learn(symm_comm *c, const hello *all) {
     if (!c->params.win_stride) c->stride = (c->stride + (5ull << 30) - 1) >> 30 << 30;
     c->stride = (c->stride + c->caps.granularity - 1) / c->caps.granularity * c->caps.granularity;
     c->room = c->stride;
-    c->oversubscribed = !c->cuda && c->nranks > count_cores(all, c->nranks);
+    c->oversubscribed = !c->cuda && lack_cores(all, c->nranks);
     if (c->cuda) learn_gpus(c, all);
 }
 

@@ -337,7 +337,7 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     status = c->threads ? control_threads(c, bytes, status) : control_processes(c, bytes, status);
     const int mapped = !status; /* on all ranks or on none */
     if (mapped) status = ready_gpu(c, bytes);
-    if (mapped) fill_proto(c);
+    if (mapped) fill_proto(c), symm_comm_first_touch(c);
     if (!status && SYMM_FAIL_HERE(comm_ctl))
         status = SYMM_ERR(symmSystemError, "failpoint comm_ctl");
     symm_wait w = symm_comm_wait(c, "creating a communicator");

@@ -18,6 +18,8 @@ typedef struct {
 void symm_random_fill(void *p, size_t n);
 /* Trades hellos: the same error on every rank where one is not fit. Fills members[nranks] and what c learns from the others. */
 symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members);
+/* Host backend: makes the pages that this rank polls (first_touch.c). */
+void symm_comm_first_touch(const symm_comm *c);
 /* This rank has no communicator to build: its hello says why, so that all ranks fail alike rather than wait for it. Closes boot.
  * status: why, with the text in the thread's last error. */
 symmResult_t symm_comm_refuse(symm_boot *boot, symmResult_t status);

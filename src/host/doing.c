@@ -147,7 +147,7 @@ static int two_sides(const void *said, size_t bytes, const unsigned char *have, 
 
 static int call_differs(const symm_comm *c, uint64_t seq, int oldest, char *text, size_t cap) {
     called said[SYMM_MAX_RANKS] = {{0, 0}};
-    unsigned char have[SYMM_MAX_RANKS], most[SYMM_MAX_RANKS], odd[SYMM_MAX_RANKS];
+    unsigned char have[SYMM_MAX_RANKS] = {0}, most[SYMM_MAX_RANKS], odd[SYMM_MAX_RANKS];
     char a[CALL_TEXT], b[CALL_TEXT], ra[60], rb[60];
     int who[2], graphs = 0;
     for (int r = 0; r < c->nranks; r++) {
@@ -165,7 +165,7 @@ static int call_differs(const symm_comm *c, uint64_t seq, int oldest, char *text
 /* A step of set-up, among those who have begun it. */
 static int step_differs(const symm_comm *c, uint64_t seq, char *text, size_t cap) {
     char said[SYMM_MAX_RANKS][SYMM_DOING_TEXT] = {{0}}, ra[60], rb[60];
-    unsigned char have[SYMM_MAX_RANKS], most[SYMM_MAX_RANKS], odd[SYMM_MAX_RANKS];
+    unsigned char have[SYMM_MAX_RANKS] = {0}, most[SYMM_MAX_RANKS], odd[SYMM_MAX_RANKS];
     int who[2];
     for (int r = 0; r < c->nranks; r++) have[r] = (unsigned char)get_step(of(c, r), seq, said[r]);
     if (!two_sides(said, sizeof said[0], have, c->nranks, most, odd, who)) return 0;

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../transport/fd.h"
 #include "fail.h"
 #include "param.h"
 #include "stats.h"
@@ -170,8 +171,8 @@ void symm_log_setup(int level, const char *file) {
     int fd = STDERR_FILENO;
     expand(file, path);
     if (*file)
-        fd = SYMM_FAIL_CALL(log_open, -1, EACCES,
-                            open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+        fd = symm_fd_above(SYMM_FAIL_CALL(
+            log_open, -1, EACCES, open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)));
     int err = errno;
     set_destination(fd < 0 ? STDERR_FILENO : fd, file);
     if (fd < 0) SYMM_WARN("SYMM_DEBUG_FILE=%s: cannot open %s: %s", file, path, strerror(err));

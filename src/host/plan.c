@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../device/reduce.h"
 #include "status.h"
 
 #define ALWAYS UINT64_MAX
@@ -132,7 +133,7 @@ symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
     plan.ctas = pick_ctas(env);
     plan.chunk = pick_chunk(env, plan.ctas);
     const uint64_t bytes = touched(env, call);
-    if (bytes >= NT_BYTES && bytes > env->keeps) plan.flags |= SYMM_ARG_NT;
+    if (SYMM_PAST_CACHES && bytes >= NT_BYTES && bytes > env->keeps) plan.flags |= SYMM_ARG_NT;
     return plan;
 }
 

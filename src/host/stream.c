@@ -2,17 +2,17 @@
  * Any thread calls in; `worker` runs in the stream's own thread. Lock: the stream's, never while a
  * task runs. A task costs no allocation unless the queue is longer than it ever was. */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* sched_getaffinity, pthread_setname_np, adaptive mutexes */
+#define _GNU_SOURCE /* pthread_setname_np, adaptive mutexes */
 #endif
 #include "stream.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cores.h"
 #include "fail.h"
 #include "stats.h"
 #include "stream_int.h"
@@ -36,17 +36,15 @@ static int spin_polls;
 /* Cores that this process may use, not cores of the machine: a rank bound to one core must not
  * spin. */
 static void count_cores(void) {
-    cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                            : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    spin_polls = cores > 1 ? POLLS : 0;
+    const int cores = symm_cores(NULL, 0);
+    spin_polls = (cores ? cores : (int)sysconf(_SC_NPROCESSORS_ONLN)) > 1 ? POLLS : 0;
 }
 
 static void pause_core(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    __asm__ __volatile__("yield");
+    __asm__ __volatile__("isb" ::: "memory"); /* yield does nothing on most cores */
 #endif
 }
 

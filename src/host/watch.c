@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../transport/fd.h"
 #include "comm.h"
 #include "fail.h"
 #include "log.h"
@@ -179,7 +180,8 @@ static int is_over(int pidfd) {
 
 static int open_pidfd(pid_t pid) {
 #ifdef SYS_pidfd_open
-    return SYMM_FAIL_CALL(watch_pidfd, -1, EPERM, (int)syscall(SYS_pidfd_open, pid, 0));
+    return symm_fd_above(
+        SYMM_FAIL_CALL(watch_pidfd, -1, EPERM, (int)syscall(SYS_pidfd_open, pid, 0)));
 #else
     (void)pid;
     return -1;
@@ -269,7 +271,8 @@ static void watch_forks(void) {
 /* With the locks. Signals stay with the user's threads. */
 static symmResult_t start_thread(void) {
     sigset_t all, old;
-    wake_fd = SYMM_FAIL_CALL(watch_event, -1, EMFILE, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    wake_fd = symm_fd_above(
+        SYMM_FAIL_CALL(watch_event, -1, EMFILE, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
     if (wake_fd < 0)
         return SYMM_ERR(errno == EMFILE || errno == ENFILE ? symmFdLimit : symmSystemError,
                         "watcher: eventfd: %m");

@@ -15,6 +15,7 @@
 #include "../host/log.h"
 #include "../host/stats.h"
 #include "beacon.h"
+#include "fd.h"
 #include "lifeline.h"
 
 #define LOOKS 64 /* that the kernel keeps; nobody answers them */
@@ -68,8 +69,9 @@ static symmResult_t open_light(const symm_beacon_key *key, int rank, int *out) {
     struct sockaddr_un a;
     socklen_t len = beacon_name(key, rank, &a);
     symm_lifeline_lock();
-    int fd = SYMM_FAIL_CALL(beacon_socket, -1, EMFILE,
-                            socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    int fd = symm_fd_above(
+        SYMM_FAIL_CALL(beacon_socket, -1, EMFILE,
+                       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
     symm_lifeline_add(fd);
     symm_lifeline_unlock();
     if (fd < 0)
@@ -155,8 +157,9 @@ static int ours(int fd) {
 int symm_beacon_seen(const symm_beacon_key *key, int rank) {
     struct sockaddr_un a;
     socklen_t len = beacon_name(key, rank, &a);
-    int fd = SYMM_FAIL_CALL(beacon_look, -1, EMFILE,
-                            socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    int fd = symm_fd_above(
+        SYMM_FAIL_CALL(beacon_look, -1, EMFILE,
+                       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
     if (fd < 0) return -1;
     int seen;
     if (connect(fd, (struct sockaddr *)&a, len) == 0)

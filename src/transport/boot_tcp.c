@@ -12,6 +12,7 @@
 #include "../host/log.h"
 #include "../host/stats.h"
 #include "boot_tcp.h"
+#include "fd.h"
 #include "lifeline.h"
 
 #define REFUSED_MS \
@@ -128,9 +129,9 @@ static symmResult_t expect_frame(call *c, uint32_t type, symm_tcp_frame *f) {
 static symmResult_t connect_once(call *c, int *err) {
     symm_boot_tcp *t = c->t;
     symm_lifeline_lock();
-    int fd =
-        SYMM_FAIL_CALL(boot_socket, -1, EMFILE,
-                       socket(t->id.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    int fd = symm_fd_above(SYMM_FAIL_CALL(
+        boot_socket, -1, EMFILE,
+        socket(t->id.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
     symm_lifeline_add(fd);
     symm_lifeline_unlock();
     if (fd < 0)

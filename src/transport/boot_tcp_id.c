@@ -17,6 +17,7 @@
 #include "../host/log.h"
 #include "../host/stats.h"
 #include "boot_tcp.h"
+#include "fd.h"
 
 /* Layout of an id, little-endian. What is not named is zero. */
 enum {
@@ -151,8 +152,9 @@ static void loopback_address(int family, struct sockaddr_storage *addr, socklen_
 
 /* An fd that listens at addr, whose port becomes the one the kernel chose; -1 with errno. */
 static int listen_at(struct sockaddr_storage *addr, socklen_t len) {
-    int fd = SYMM_FAIL_CALL(id_socket, -1, EMFILE,
-                            socket(addr->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    int fd = symm_fd_above(
+        SYMM_FAIL_CALL(id_socket, -1, EMFILE,
+                       socket(addr->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
     if (fd < 0) return -1;
     if (addr->ss_family == AF_INET)
         ((struct sockaddr_in *)addr)->sin_port = 0;

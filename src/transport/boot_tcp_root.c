@@ -12,6 +12,7 @@
 #include "../host/log.h"
 #include "../host/stats.h"
 #include "boot_tcp.h"
+#include "fd.h"
 #include "lifeline.h"
 
 #define HELLO_MS 2000 /* a connection that has not said hello by then is a stray */
@@ -203,8 +204,9 @@ static int accept_failed(setup *s) {
 static void accept_some(setup *s) {
     for (int k = 0; k < SYMM_TCP_PENDING; k++) {
         symm_lifeline_lock();
-        int fd = SYMM_FAIL_CALL(boot_accept, -1, EMFILE,
-                                accept4(s->t->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        int fd = symm_fd_above(
+            SYMM_FAIL_CALL(boot_accept, -1, EMFILE,
+                           accept4(s->t->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)));
         symm_lifeline_add(fd);
         symm_lifeline_unlock();
         if (fd < 0) {

@@ -12,6 +12,8 @@
 
 #include "cuda_device.h"
 #include "cuda_probe.h"
+#include "fd.h"
+#include "vmm.h"
 
 #define SMALLEST (2ull << 20) /* what the rest of the library aligns to at least */
 
@@ -47,6 +49,7 @@ static cu_result hand_on(cu_mem_handle handle, int type, const char **step) {
     int cu = symm_cu.cuMemExportToShareableHandle(is_fd ? (void *)&fd : (void *)&fabric, handle,
                                                   type, 0);
     if (cu) return cu;
+    if (is_fd && (fd = symm_fd_above(fd)) < 0) return SYMM_CU_OS_ERROR;
     *step = "import";
     cu = symm_cu.cuMemImportFromShareableHandle(
         &again, is_fd ? (void *)(intptr_t)fd : (void *)&fabric, type);

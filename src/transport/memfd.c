@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "../host/fail.h"
+#include "fd.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -23,24 +24,14 @@
 #define SEALS    (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define NO_WRITE (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)
 
-/* Moves fd away from 0..2: in a process that closed its stdio, what it prints would land in the
- * memory. */
-static int above_stdio(int fd) {
-    if (fd < 0 || fd > 2) return fd;
-    int moved = SYMM_FAIL_CALL(vmm_stdio, -1, EMFILE, fcntl(fd, F_DUPFD_CLOEXEC, 3));
-    int err = errno;
-    close(fd);
-    errno = err;
-    return moved;
-}
-
 /* Kernels since 6.3 want to be told that the file is not to be executed; a hardened one insists.
  * Older ones: EINVAL. */
 static int open_memfd(void) {
     const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-    int fd = SYMM_FAIL_CALL(vmm_memfd, -1, EMFILE, memfd_create("symm", flags | MFD_NOEXEC_SEAL));
-    if (fd < 0 && errno == EINVAL) fd = memfd_create("symm", flags);
-    return above_stdio(fd);
+    int fd = symm_fd_above(
+        SYMM_FAIL_CALL(vmm_memfd, -1, EMFILE, memfd_create("symm", flags | MFD_NOEXEC_SEAL)));
+    if (fd < 0 && errno == EINVAL) fd = symm_fd_above(memfd_create("symm", flags));
+    return fd;
 }
 
 uint64_t symm_memfd_machine_bytes(int with_swap) {

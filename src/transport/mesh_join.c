@@ -20,6 +20,7 @@
 #include "../host/fail.h"
 #include "../host/log.h"
 #include "../host/stats.h"
+#include "fd.h"
 #include "lifeline.h"
 
 #define HELD_EXTRA   16  /* silent connections that are kept beyond one per rank */
@@ -311,8 +312,9 @@ static symmResult_t on_listener(join *j) {
     }
     for (int i = 0; i < ACCEPT_BURST && more && j->left; i++) {
         symm_lifeline_lock();
-        int fd = SYMM_FAIL_CALL(mesh_take, -1, EMFILE,
-                                accept4(j->u->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        int fd = symm_fd_above(
+            SYMM_FAIL_CALL(mesh_take, -1, EMFILE,
+                           accept4(j->u->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)));
         symm_lifeline_add(fd);
         symm_lifeline_unlock();
         if (fd < 0) {
@@ -335,8 +337,8 @@ static symmResult_t watch_awaited(join *j) {
         if (!awaits(j, p) || j->pidfds[p] != -2) continue;
         j->pidfds[p] = -1;
         if (!same_pidns(j, p) || j->addrs[p].pid == (uint32_t)getpid()) continue;
-        int fd = SYMM_FAIL_CALL(mesh_pidfd, -1, EPERM,
-                                (int)syscall(SYS_pidfd_open, (pid_t)j->addrs[p].pid, 0));
+        int fd = symm_fd_above(SYMM_FAIL_CALL(
+            mesh_pidfd, -1, EPERM, (int)syscall(SYS_pidfd_open, (pid_t)j->addrs[p].pid, 0)));
         if (fd < 0 && errno == ESRCH) return died(j, p);
         if (fd < 0) continue;
         SYMM_STAT_ADD(fds, 1);

@@ -20,6 +20,7 @@
 
 #include "../host/fail.h"
 #include "../host/stats.h"
+#include "fd.h"
 #include "lifeline.h"
 
 /* Room in the queue beside the ranks, so that strangers do not fill it at once; a full one is
@@ -31,8 +32,8 @@
 
 int symm_mesh_socket(void) {
     symm_lifeline_lock();
-    int s = SYMM_FAIL_CALL(mesh_fd, -1, EMFILE,
-                           socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    int s = symm_fd_above(SYMM_FAIL_CALL(
+        mesh_fd, -1, EMFILE, socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
     symm_lifeline_add(s);
     symm_lifeline_unlock();
     if (s >= 0) SYMM_STAT_ADD(fds, 1);
@@ -92,7 +93,10 @@ static void collect_fds(struct msghdr *msg, symm_mesh_in *in) {
         for (int i = 0; i < n; i++) {
             int fd;
             memcpy(&fd, CMSG_DATA(c) + (size_t)i * sizeof fd, sizeof fd);
-            if (in->nfds < MESH_SCM_MAX) {
+            fd = symm_fd_above(fd);
+            if (fd < 0) { /* the limit of descriptors is met: as if the kernel had met it */
+                in->truncated = 1;
+            } else if (in->nfds < MESH_SCM_MAX) {
                 in->fds[in->nfds++] = fd;
                 SYMM_STAT_ADD(fds, 1);
             } else {
@@ -135,7 +139,7 @@ static symmResult_t receive(int fd, symm_mesh_in *in, ssize_t *n, int *state) {
     } while (*n < 0 && again);
     if (*n < 0) return symmSuccess;
     collect_fds(&msg, in);
-    in->truncated = (msg.msg_flags & MSG_CTRUNC) != 0;
+    in->truncated |= (msg.msg_flags & MSG_CTRUNC) != 0;
     in->why = msg.msg_flags & MSG_TRUNC ? "longer than any message" : NULL;
     return symmSuccess;
 }

@@ -23,6 +23,7 @@
 #include "../host/stats.h"
 #include "cuda_device.h"
 #include "cuda_probe.h"
+#include "fd.h"
 #include "span.h"
 #include "vmm.h"
 
@@ -73,7 +74,7 @@ static int bad_value(void) {
 
 /* CUDA does not say that it wanted a descriptor and got none. */
 static int refuse_fd(int cu) {
-    int fd = open("/", O_PATH | O_CLOEXEC), err = errno;
+    int fd = symm_fd_above(open("/", O_PATH | O_CLOEXEC)), err = errno;
     if (fd >= 0) close(fd);
     return refuse(cu, fd < 0 && (err == EMFILE || err == ENFILE) ? err : 0);
 }
@@ -311,18 +312,6 @@ static int cuda_retain(const void *va, symm_vmm_handle **h, void **base, uint64_
     return SYMM_CU_SUCCESS;
 }
 
-/* CUDA's descriptors outlive an exec, and may take the place of a closed stdio. */
-static int keep_private(int fd) {
-    if (fd > 2) {
-        fcntl(fd, F_SETFD, FD_CLOEXEC);
-        return fd;
-    }
-    int moved = fcntl(fd, F_DUPFD_CLOEXEC, 3), err = errno;
-    close(fd);
-    errno = err;
-    return moved;
-}
-
 static int cuda_export(symm_vmm_handle *h, int *fd) {
     int got = -1, cu;
     if (!fd) return bad_value();
@@ -333,8 +322,9 @@ static int cuda_export(symm_vmm_handle *h, int *fd) {
     cu = symm_cu.cuMemExportToShareableHandle(&got, m->raw.lo, SYMM_CUDA_HANDLE_FD, 0);
     let_go(m);
     if (cu) return refuse_fd(cu);
-    got = keep_private(got);
+    got = symm_fd_above(got);
     if (got < 0) return refuse(SYMM_CU_OS_ERROR, errno);
+    fcntl(got, F_SETFD, FD_CLOEXEC); /* CUDA's outlive an exec */
     *fd = got;
     return SYMM_CU_SUCCESS;
 }

@@ -1,0 +1,11 @@
+/* cores.h - which processors the calling thread may use, however many the machine has. Any
+ * thread, no lock. */
+#ifndef SYMM_CORES_H_
+#define SYMM_CORES_H_
+
+#include <stdint.h>
+
+/* How many; the first `most` of their numbers go to list. 0: the system does not say. */
+int symm_cores(uint16_t *list, int most);
+
+#endif
