@@ -188,8 +188,14 @@ SYMM_API symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devic
 SYMM_API symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newcomm,
                                     const symmConfig_t *config);
 
-/* The survivors' way on: a new communicator without the listed ranks. Works on a revoked communicator.
- * Called by every rank that is not listed. flags must be 0. [collective over the remaining ranks] */
+/* The survivors' way on: a new communicator without the listed ranks. Works on a revoked communicator. flags must be 0.
+ * Requires: called by every rank that is not listed, with the same list. [collective over the remaining ranks]
+ * Errors on every one of them alike, after which all may call again, with another list, as often as they like:
+ *  - symmRemoteError: ranks that are gone and not listed, all by name, or a rank that died meanwhile;
+ *  - symmMismatch: lists that differ, with both; symmTimeout: a rank that did not come; a bad argument of one rank.
+ * A rank that dies in the very last messages may leave some ranks with a new communicator and others with an error. So a program
+ * that is to live through that calls symmBarrier on the new one. A rank whose barrier fails destroys it and shrinks the old one
+ * again, as those do that had the error. A rank that was left out alive does not call until the others' call has returned. */
 SYMM_API symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude,
                                      symmComm_t *newcomm, const symmConfig_t *config, int flags);
 

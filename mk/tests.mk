@@ -110,7 +110,7 @@ $(FATBINS)/user.fatbin: tests/cuda/user.cu $(FATBINS)/flags
 	$(Q)$(call compile_gpu,$<)
 # Not under sanitizers: the harness itself, and fibers, whose stacks they do not know; not under ThreadSanitizer: arithmetic of one thread.
 ASAN_UNITS   := $(filter-out unit_harness unit_kernels,$(UNIT_TESTS))
-TSAN_UNITS   := $(filter-out unit_harness unit_kernels unit_reduce unit_plan unit_place unit_place_small unit_place_wide unit_gplan unit_cuda_share unit_caches,$(UNIT_TESTS))
+TSAN_UNITS   := $(filter-out unit_harness unit_kernels unit_survive unit_reduce unit_plan unit_place unit_place_small unit_place_wide unit_gplan unit_cuda_share unit_caches,$(UNIT_TESTS))
 tests-asan:  $(patsubst %,$(TEST)/%,$(ASAN_UNITS) $(FAULT_TESTS) $(MP_TESTS))
 tests-tsan:  $(patsubst %,$(TEST)/%,$(TSAN_UNITS) $(THR_TESTS))
 

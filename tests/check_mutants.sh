@@ -390,6 +390,13 @@ loose-frees-of-an-ended-graph-forgotten|src/host/memplan_life.c|s/^    symm_meml
 region-step-by-both-zones|src/host/memplan.c|s/uint64_t step = have \/ 16/uint64_t step = r->reserved \/ 16/|plain|unit_lane_loose|local_blocks_move_no_symmetric_ones
 graph-auto-free-frees-nothing|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/p->nlive = 0;//|plain|unit_lane_graph|G_3_4_auto_free_on_launch
 synced-pull-leaves-the-state|src/host/synced_move.c|/^symmResult_t symm_synced_pull/,/^}/s/s->head = SYMM_SYNCED_SYNCED;//|plain|unit_synced|every_state_times_every_call
+survive-believes-a-death-before-the-queue|src/transport/survive.c|/^static void suspect/,/^}/s/symm_mesh_mark_dead(t->m, r)/symm_ranks_add(\&t->mine.dead, r)/|plain|unit_survive|a_wrong_list_may_be_tried_again all_agree_on_who_is_gone
+survive-keeps-its-outcome-to-itself|src/transport/survive.c|/^static void decide/,/^}/s/    (void)tell(t, &x);.*//|plain|unit_survive|a_wrong_list_may_be_tried_again
+survive-passes-no-outcome-on|src/transport/survive.c|/^static void adopt/,/^}/s/    decide(t, outcome);/    t->ended = 1, t->outcome = outcome;/|plain|unit_survive|a_wrong_list_may_be_tried_again all_agree_on_who_is_gone
+survive-hears-old-calls|src/transport/survive.c|/^static symmResult_t hear(/,/^}/s/x->call < t->mine.call/0/|plain|unit_survive|a_wrong_list_may_be_tried_again
+survive-fails-after-it-confirmed|src/transport/survive.c|/^static symmResult_t lose/,/^}/s/    return propose(t);/    if (t->mine.code) decide(t, symmRemoteError);\n    return t->ended ? symmSuccess : propose(t);/|plain|unit_survive|a_wrong_list_may_be_tried_again
+survive-awaits-no-confirmation|src/transport/survive.c|/^static symmResult_t weigh/,/^}/s/    if (missing(t, t->yes)) return symmSuccess;//|plain|unit_survive|one_ranks_deadline_is_everybodys
+survive-loses-what-came-early|src/transport/survive.c|/^static void keep/,/^}/s/    k->n = n;/    k->n = 0;/|plain|unit_survive|a_wrong_list_may_be_tried_again one_ranks_error_is_everybodys
 vector-shrinks-before-all-can|src/host/heap_tidy.c|/^static symmResult_t trim(/,/^}/s/    status = meet(h, status, keep, 0, stage);/if (s) shorten(h, s);\n&/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing ranks_that_shrink_to_other_sizes_are_told_at_once
 vector-size-not-tried-before-it-grows|src/host/vec.c|s/if (!status \&\& bytes > have) status = symm_heap_try_resize(h, bytes);//|plain|unit_vec|a_first_growth_that_fails_on_one_rank_changes_nothing
 vector-that-cannot-shrink-stays-away|src/host/heap_tidy.c|/^symmResult_t symm_heap_shorten/,/^}/s/if (!status) status = symm_heap_try_resize(h, bytes);/SYMM_TRY(symm_heap_try_resize(h, bytes));/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing

@@ -75,7 +75,7 @@ static symmResult_t sweep(agreement *a, int type, int *came) {
     for (int p = 0; p < m->nranks; p++) {
         int state, alive = symm_mesh_alive(m, p); /* before the look into its queue */
         if (!m->pending[p]) continue;
-        SYMM_TRY(m->ops->take(m, p, &state));
+        SYMM_TRY(symm_mesh_take(m, p, &state));
         if (state == MESH_READY) {
             SYMM_TRY(accept_from(a, p, type));
             ++*came;

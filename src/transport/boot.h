@@ -56,8 +56,10 @@ symmResult_t symm_boot_mesh_open(struct symm_mesh *mesh, const int *members, int
                                  symm_boot **out);
 /* The child has a mesh of its own from here on: its exchanges go through that, and the parent may end. Other kinds: nothing. */
 void symm_boot_mesh_rehome(symm_boot *b, struct symm_mesh *own);
-/* For shrink: a member that has learnt of the parent's end only now, by a REVOKE in front of the first block, goes on. */
-void symm_boot_mesh_survive(symm_boot *b);
+/* For shrink, of one opened over all ranks: it serves these, in the call of that number (survive.h), whether or not the parent is
+ * revoked, and a failure leaves the parent as it is. */
+void symm_boot_mesh_survive(symm_boot *b, uint32_t session, const int *members, int nmembers,
+                            int rank);
 
 static inline symmResult_t symm_boot_allgather(symm_boot *b, const void *send, void *recv,
                                                size_t bytes, const symm_wait *w) {

@@ -5,7 +5,11 @@
  * Every member sends its block to every other, in pieces of one message: piece to all, piece from
  * all, next piece. Nobody sends piece i+1 before it holds everybody's piece i, so at most two
  * messages per pair are on their way and, of all ranks, the one that is furthest behind can always
- * go on: no block is too big for that. */
+ * go on: no block is too big for that.
+ *
+ * A shrink goes over a mesh that may be revoked, and may be tried again. So its pieces carry the
+ * number of the call, those of others are skipped, and a rank whose exchange fails says so in a last
+ * piece: REVOKE would say nothing new, and would end a parent that lives. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,12 +22,14 @@ typedef struct {
     symm_mesh *mesh;
     uint32_t seq; /* number of the exchange */
     int failed;
-    int survives;  /* the parent's end, however late it is told, does not end the exchange */
-    int members[]; /* mesh rank of each new rank */
+    uint32_t session; /* shrink: its number; the parent's end does not end the exchange. 0: else */
+    int members[];    /* mesh rank of each new rank */
 } boot_mesh;
 
-typedef struct { /* before each piece, on the wire (both ends are on one host) */
+typedef struct {      /* before each piece, on the wire (both ends are on one host) */
+    uint32_t session; /* stands first: survive.c looks at it */
     uint32_t seq, piece;
+    int32_t code;   /* not 0: the sender's exchange has failed; its text follows */
     uint64_t bytes; /* of the whole block */
 } piece_head;
 
@@ -53,8 +59,24 @@ static symmResult_t recv_message(boot_mesh *b, int peer, char *message, size_t *
     int before = symm_mesh_revoked(b->mesh);
     symmResult_t r =
         symm_mesh_recv(b->mesh, peer, SYMM_MSG_BOOT, message, SYMM_MESH_MAX, got, NULL, 0, w);
-    if (!r || !b->survives || before || !symm_mesh_revoked(b->mesh)) return r;
+    if (!r || !b->session || before || !symm_mesh_revoked(b->mesh)) return r;
     return symm_mesh_recv(b->mesh, peer, SYMM_MSG_BOOT, message, SYMM_MESH_MAX, got, NULL, 0, w);
+}
+
+/* The next message of this session. */
+static symmResult_t recv_head(boot_mesh *b, int peer, char *message, size_t *got,
+                              piece_head *theirs, const symm_wait *w) {
+    do {
+        SYMM_TRY(recv_message(b, peer, message, got, w));
+        if (*got < sizeof *theirs)
+            return SYMM_ERR(symmInternalError,
+                            "rank %d of the parent sent a piece of %zu bytes (%s)", peer, *got,
+                            symm_boot_stage(w));
+        memcpy(theirs, message, sizeof *theirs);
+    } while (theirs->session != b->session);
+    if (theirs->code <= symmSuccess || theirs->code >= symmNumResults) return symmSuccess;
+    return SYMM_ERR((symmResult_t)theirs->code, "rank %d of the parent gave up: %.*s", peer,
+                    (int)(*got - sizeof *theirs), message + sizeof *theirs);
 }
 
 static symmResult_t recv_piece(boot_mesh *b, int r, const piece_head *h, char *data, size_t bytes,
@@ -62,11 +84,7 @@ static symmResult_t recv_piece(boot_mesh *b, int r, const piece_head *h, char *d
     char message[SYMM_MESH_MAX];
     size_t got;
     piece_head theirs;
-    SYMM_TRY(recv_message(b, b->members[r], message, &got, w));
-    if (got < sizeof(theirs))
-        return SYMM_ERR(symmInternalError, "rank %d of the parent sent a piece of %zu bytes (%s)",
-                        b->members[r], got, symm_boot_stage(w));
-    memcpy(&theirs, message, sizeof(theirs));
+    SYMM_TRY(recv_head(b, b->members[r], message, &got, &theirs, w));
     if (theirs.seq != h->seq || theirs.piece != h->piece || theirs.bytes != h->bytes ||
         got != sizeof(theirs) + bytes)
         return SYMM_ERR(symmMismatch,
@@ -81,7 +99,7 @@ static symmResult_t recv_piece(boot_mesh *b, int r, const piece_head *h, char *d
 
 static symmResult_t exchange(boot_mesh *b, const char *send, char *recv, size_t bytes,
                              const symm_wait *w) {
-    piece_head h = {++b->seq, 0, bytes};
+    piece_head h = {.session = b->session, .seq = ++b->seq, .bytes = bytes};
     SYMM_TRY(symm_boot_check(w));
     if (SYMM_FAIL_HERE(boot_allgather))
         return SYMM_ERR(symmSystemError, "failpoint boot_allgather on rank %d", b->base.rank);
@@ -102,6 +120,20 @@ static symmResult_t exchange(boot_mesh *b, const char *send, char *recv, size_t 
     return symmSuccess;
 }
 
+/* Whoever cannot be told sees the connection end, or its deadline. */
+static void tell_members(boot_mesh *b, symmResult_t code) {
+    char message[sizeof(piece_head) + 200], own[SYMM_ERR_TEXT];
+    const piece_head h = {.session = b->session, .seq = b->seq, .code = code};
+    snprintf(own, sizeof own, "%s", symm_status_text());
+    const size_t said = strnlen(own, 200);
+    memcpy(message, &h, sizeof h);
+    memcpy(message + sizeof h, own, said);
+    for (int r = 0; r < b->base.nranks; r++)
+        if (r != b->base.rank)
+            symm_mesh_post(b->mesh, b->members[r], SYMM_MSG_BOOT, message, sizeof h + said);
+    symm_status_adopt(own);
+}
+
 static symmResult_t mesh_allgather(symm_boot *base, const void *send, void *recv, size_t bytes,
                                    const symm_wait *w) {
     boot_mesh *b = (boot_mesh *)base;
@@ -111,7 +143,9 @@ static symmResult_t mesh_allgather(symm_boot *base, const void *send, void *recv
     symmResult_t status = exchange(b, send, recv, bytes, w);
     b->failed = status != symmSuccess;
     /* The others wait for this rank's pieces, and later messages would be taken for them. */
-    if (status && !symm_mesh_revoked(b->mesh))
+    if (status && b->session)
+        tell_members(b, status);
+    else if (status && !symm_mesh_revoked(b->mesh))
         symm_agree_revoke(b->mesh, status, symm_mesh_rank(b->mesh), w->stage, symm_status_text());
     return status;
 }
@@ -127,12 +161,8 @@ void symm_boot_mesh_rehome(symm_boot *base, struct symm_mesh *own) {
     if (base->ops != &mesh_ops) return;
     b->mesh = own;
     b->seq = 0;
-    b->survives = 0;
+    b->session = 0;
     for (int r = 0; r < base->nranks; r++) b->members[r] = r;
-}
-
-void symm_boot_mesh_survive(symm_boot *b) {
-    ((boot_mesh *)b)->survives = 1;
 }
 
 static symmResult_t check_members(const symm_mesh *mesh, const int *members, int n, int rank) {
@@ -167,4 +197,13 @@ symmResult_t symm_boot_mesh_open(struct symm_mesh *mesh, const int *members, int
     memcpy(b->members, members, (size_t)nmembers * sizeof(int));
     *out = &b->base;
     return symmSuccess;
+}
+
+void symm_boot_mesh_survive(symm_boot *base, uint32_t session, const int *members, int nmembers,
+                            int rank) {
+    boot_mesh *b = (boot_mesh *)base;
+    b->base.rank = rank;
+    b->base.nranks = nmembers;
+    b->session = session;
+    memcpy(b->members, members, (size_t)nmembers * sizeof(int));
 }

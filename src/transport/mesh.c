@@ -16,8 +16,8 @@ _Static_assert(sizeof(symm_vote) == 256 && sizeof(symm_vote) <= SYMM_MESH_MAX, "
 _Static_assert(SYMM_MESH_FDS <= MESH_SCM_MAX, "one message carries them");
 
 static const char *type_name(unsigned type) {
-    static const char *const names[] = {"none",    "HELLO", "VOTE",  "COMMIT",
-                                        "HANDLES", "BOOT",  "REVOKE"};
+    static const char *const names[] = {"none",    "HELLO", "VOTE",   "COMMIT",
+                                        "HANDLES", "BOOT",  "REVOKE", "WILL"};
     return type < sizeof names / sizeof *names ? names[type] : "unknown";
 }
 
@@ -34,7 +34,9 @@ symmResult_t symm_mesh_init(symm_mesh *m, const symm_mesh_ops *ops, int rank, in
     m->dead = calloc((size_t)nranks, sizeof *m->dead);
     m->want = calloc((size_t)nranks, 1);
     m->pending = calloc((size_t)nranks, 1);
-    if (m->dead && m->want && m->pending && !SYMM_FAIL_HERE(mesh_parts)) return symmSuccess;
+    m->wills = calloc((size_t)nranks, sizeof *m->wills);
+    if (m->dead && m->want && m->pending && m->wills && !SYMM_FAIL_HERE(mesh_parts))
+        return symmSuccess;
     symm_mesh_fini(m);
     return SYMM_ERR(symmOutOfMemory, "no memory for a control mesh of %d ranks", nranks);
 }
@@ -43,6 +45,8 @@ void symm_mesh_fini(symm_mesh *m) {
     free(m->dead);
     free(m->want);
     free(m->pending);
+    free(m->wills);
+    m->wills = NULL;
     m->dead = NULL;
     m->want = m->pending = NULL;
 }
@@ -194,7 +198,7 @@ static symmResult_t find_revoke(symm_mesh *m, int peer, int *found) {
     int state = MESH_READY;
     *found = 0;
     for (int i = 0; i < 4096 && !*found && state == MESH_READY; i++) {
-        SYMM_TRY(m->ops->take(m, peer, &state));
+        SYMM_TRY(symm_mesh_take(m, peer, &state));
         if (state != MESH_READY) break;
         *found = !m->in.why && m->in.head.type == SYMM_MSG_REVOKE;
         if (!*found) symm_mesh_in_drop(&m->in);
@@ -327,6 +331,12 @@ symmResult_t symm_mesh_send(symm_mesh *m, int peer, int type, const void *payloa
     }
 }
 
+void symm_mesh_post(symm_mesh *m, int peer, int type, const void *payload, size_t bytes) {
+    int state;
+    if (is_peer(m, peer) && bytes <= SYMM_MESH_MAX && symm_mesh_alive(m, peer))
+        m->ops->put(m, peer, type, payload, bytes, NULL, 0, &state);
+}
+
 /* The message that came has the right type: are its fds and size what was asked for? */
 static symmResult_t check_parts(symm_mesh *m, int peer, size_t cap, int nfds, const symm_wait *w) {
     const symm_mesh_in *in = &m->in;
@@ -374,7 +384,7 @@ symmResult_t symm_mesh_recv(symm_mesh *m, int peer, int type, void *payload, siz
     }
     for (;;) {
         int state, skip, alive = symm_mesh_alive(m, peer); /* before the look into its queue */
-        SYMM_TRY(m->ops->take(m, peer, &state));
+        SYMM_TRY(symm_mesh_take(m, peer, &state));
         if (state == MESH_READY) {
             if (!m->in.why && m->in.head.type == type) {
                 return hand_over(m, peer, payload, cap, got, fds, nfds, w);
@@ -383,6 +393,11 @@ symmResult_t symm_mesh_recv(symm_mesh *m, int peer, int type, void *payload, siz
             continue;
         }
         if (state == MESH_GONE || !alive) return symm_mesh_lost(m, peer, w);
+        if (m->wills[peer].called && !symm_mesh_revoked(m))
+            return SYMM_ERR(symmMismatch,
+                            "the ranks are in different calls: rank %d: symmCommShrink or "
+                            "symmCommFailedRanks; rank %d: %s",
+                            peer, m->rank, w->stage);
         SYMM_TRY(pause_for(m, peer, MESH_IN, w, MESH_SLICE_MS));
     }
 }

@@ -21,7 +21,9 @@ enum { /* message types; a receiver that meets another type than it expects: REV
        SYMM_MSG_COMMIT = 3,
        SYMM_MSG_HANDLES = 4,
        SYMM_MSG_BOOT = 5,
-       SYMM_MSG_REVOKE = 6 /* payload: symm_vote of the death or error that revoked */
+       SYMM_MSG_REVOKE = 6, /* payload: symm_vote of the death or error that revoked */
+       SYMM_MSG_WILL =
+           7 /* survive.h; whoever receives something else meanwhile keeps it for later */
 };
 
 typedef struct symm_mesh symm_mesh;
@@ -54,6 +56,8 @@ int symm_mesh_nranks(const symm_mesh *m);
  * A peer that is gone: symmRemoteError naming it and w->stage. fd limit in flight (ETOOMANYREFS): retried to the deadline. */
 symmResult_t symm_mesh_send(symm_mesh *m, int peer, int type, const void *payload, size_t bytes,
                             const int *fds, int nfds, const symm_wait *w);
+/* The same without fds, best effort: never blocks, and whether it went is not told. */
+void symm_mesh_post(symm_mesh *m, int peer, int type, const void *payload, size_t bytes);
 /* Receives the next message of peer, which must have `type`. Exactly nfds fds must come (symmFdLimit if the kernel had to drop
  * some for want of descriptors: all that came are closed). *got <= cap. Received fds are CLOEXEC and the caller's (gauge fds). */
 symmResult_t symm_mesh_recv(symm_mesh *m, int peer, int type, void *payload, size_t cap,

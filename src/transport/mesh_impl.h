@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "mesh.h"
+#include "survive.h"
 #include "wire.h"
 
 #define MESH_SCM_MAX \
@@ -50,6 +51,21 @@ typedef struct {
     void (*close)(symm_mesh *m);                  /* frees what the kind holds, not m's own parts */
 } symm_mesh_ops;
 
+/* survive.c: what a rank says in a call of it, on the wire. dead: found so by the sender. */
+typedef struct {
+    uint32_t call, round;
+    int32_t what, kind, code, pad;
+    symm_ranks dead, out;
+    char text[200];
+} symm_will;
+
+enum { SYMM_WILLS = 16 };
+typedef struct { /* of one peer: those that came while this rank was elsewhere, in order */
+    int n;
+    int called; /* the last one calls this rank to such a call, which is not over */
+    symm_will at[SYMM_WILLS];
+} symm_wills;
+
 struct symm_mesh { /* first member of each kind's own struct */
     const symm_mesh_ops *ops;
     int rank, nranks;
@@ -57,8 +73,10 @@ struct symm_mesh { /* first member of each kind's own struct */
     _Atomic int blame;   /* the rank whose death ended the last step, -1 none */
     _Atomic int revoked; /* a REVOKE was sent or obeyed: what is queued from before is skipped */
     _Atomic uint8_t *dead;
-    uint8_t *want;    /* [nranks] for the front's waits */
-    uint8_t *pending; /* [nranks] for agree and for joining: who is awaited */
+    uint8_t *want;     /* [nranks] for the front's waits */
+    uint8_t *pending;  /* [nranks] for agree and for joining: who is awaited */
+    symm_wills *wills; /* [nranks] */
+    uint32_t call;     /* of survive.c, so far */
     symm_mesh_in in;
 };
 
@@ -108,6 +126,8 @@ symmResult_t symm_mesh_obey(symm_mesh *m, int peer);
 /* m->in is not what was expected: REVOKE is obeyed, everything stale on a revoked mesh skipped
  * (*skip), else an error. */
 symmResult_t symm_mesh_unexpected(symm_mesh *m, int peer, int type, const symm_wait *w, int *skip);
+/* ops->take for all but survive.c, whose messages are kept for it. */
+symmResult_t symm_mesh_take(symm_mesh *m, int peer, int *state);
 /* Closes the fds of m->in. */
 void symm_mesh_in_drop(symm_mesh_in *in);
 /* Fills *v; texts are cut to fit. */

@@ -1,0 +1,228 @@
+/* comm_child.c - communicators made from another one: split, and shrink, in which the ranks that are left go on. Runs on the
+ * caller's thread; no lock. The parent is in use meanwhile. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../transport/survive.h"
+#include "comm.h"
+#include "comm_make.h"
+#include "fail.h"
+#include "gpu.h"
+#include "group.h"
+#include "handle.h"
+#include "log.h"
+
+/* What was asked for, by value: a group makes the call later. */
+typedef struct {
+    symmComm_t parent;
+    symmComm_t *out;
+    symmConfig_t config;
+    int has_config, color, key, flags;
+    int code;        /* shrink: what is wrong with the arguments, and why */
+    symm_ranks list; /* whom it leaves out */
+    char why[104];
+} child_args;
+
+/* A config of another size is kept as such, to be refused when the call is made. */
+static void take_config(child_args *a, const symmConfig_t *config) {
+    a->has_config = config != NULL;
+    if (!config) return;
+    if (config->size >= sizeof a->config)
+        a->config = *config;
+    else
+        a->config.size = config->size;
+}
+
+static symmResult_t check_config(const child_args *a) {
+    symmConfig_t checked;
+    return symm_config_check(a->has_config ? &a->config : NULL, &checked);
+}
+
+/* The parent's set-up deadline where the child's config says nothing. */
+static symmConfig_t child_config(const symm_comm *parent, const child_args *a) {
+    symmConfig_t c = a->has_config ? a->config : parent->config;
+    if (!a->has_config) c.commName = NULL;
+    if (c.timeoutMs == SYMM_CONFIG_UNDEF) c.timeoutMs = parent->config.timeoutMs;
+    return c;
+}
+
+static symmResult_t open_child(symm_comm *c, symm_boot *boot, const child_args *a) {
+    symmConfig_t cfg = child_config(c, a);
+    cfg.blocking =
+        SYMM_CONFIG_UNDEF; /* the child's bootstrap is the parent's mesh: both cannot be in use at once */
+    symmResult_t r = symm_comm_open_in(c->gpu ? c->gpu->context : NULL, boot, &cfg, a->out);
+    symm_log_rank(c->rank);
+    return r;
+}
+
+/* What has come over the mesh meanwhile: an exchange that failed half-way, or the news that a rank has died. The parent is over. */
+static void learn_end(symm_comm *c, symmResult_t r) {
+    char text[SYMM_ERR_TEXT], own[SYMM_ERR_TEXT];
+    const int other = !r || r == symmInvalidArgument || r == symmMismatch; /* than this rank's */
+    if (!symm_mesh_revoked(c->mesh) ||
+        atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess)
+        return;
+    snprintf(own, sizeof own, "%s", symm_status_text());
+    symm_comm_reason(c, symmRemoteError, -1, text, sizeof text);
+    if (other) symm_status_adopt(text);
+    symm_comm_break(c, other ? symmRemoteError : r, other ? -1 : c->rank,
+                    "creating a communicator from it");
+    symm_status_adopt(own);
+}
+
+/* ---- split --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int32_t color, key, code, pad;
+} wish;
+
+/* Members of `color` in order of (key, old rank). Returns how many, *mine: this rank's place. */
+static int sort_members(const wish *all, int nranks, int color, int self, int *members, int *mine) {
+    int n = 0;
+    for (int r = 0; r < nranks; r++) {
+        if (all[r].color != color) continue;
+        int at = n++;
+        while (at > 0 && all[members[at - 1]].key > all[r].key) {
+            members[at] = members[at - 1];
+            at--;
+        }
+        members[at] = r;
+    }
+    for (int i = 0; i < n; i++)
+        if (members[i] == self) *mine = i;
+    return n;
+}
+
+static symmResult_t split(symm_comm *c, const child_args *a) {
+    wish all[SYMM_MAX_RANKS], mine = {a->color, a->key, 0, 0};
+    int members[SYMM_MAX_RANKS], rank = 0;
+    symmResult_t status = check_config(a);
+    if (!status && !a->out) status = SYMM_ERR(symmInvalidArgument, "newcomm is NULL");
+    if (!status && a->color < 0 && a->color != SYMM_SPLIT_NOCOLOR)
+        status = SYMM_ERR(symmInvalidArgument,
+                          "color=%d: must not be negative, or SYMM_SPLIT_NOCOLOR", a->color);
+    mine.code = (int32_t)status;
+    SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, "splitting a communicator"));
+    for (int r = 0; r < c->nranks; r++)
+        if (all[r].code) return symm_comm_agree(c, status, "splitting a communicator");
+    symm_boot *boot = NULL;
+    if (a->color != SYMM_SPLIT_NOCOLOR) {
+        int n = sort_members(all, c->nranks, a->color, c->rank, members, &rank);
+        status = symm_boot_mesh_open(c->mesh, members, n, rank, &boot);
+    }
+    status =
+        symm_comm_agree(c, status, "splitting a communicator"); /* nobody begins before all can */
+    if (status) {
+        symm_boot_close(boot);
+        return status;
+    }
+    if (!boot) {
+        *a->out = NULL;
+        return symmSuccess;
+    }
+    status = open_child(c, boot, a);
+    learn_end(c, status);
+    return status;
+}
+
+static symmResult_t split_job(void *p) {
+    child_args *a = p;
+    symm_comm *c;
+    SYMM_TRY(symm_comm_enter(a->parent, 1, &c));
+    symmResult_t r = split(c, a);
+    symm_comm_leave(c);
+    return r;
+}
+
+symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newcomm,
+                           const symmConfig_t *config) {
+    child_args a = {.parent = comm, .out = newcomm, .color = color, .key = key};
+    take_config(&a, config);
+    return symm_group_run(comm, SYMM_JOB_BLOCKS, split_job, &a, sizeof a);
+}
+
+/* ---- shrink -------------------------------------------------------------------------------------------------------------- */
+
+static void wrong(child_args *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void wrong(child_args *a, const char *fmt, ...) {
+    va_list ap;
+    if (a->code) return;
+    a->code = symmInvalidArgument;
+    va_start(ap, fmt);
+    vsnprintf(a->why, sizeof a->why, fmt, ap);
+    va_end(ap);
+}
+
+/* What is wrong goes to the others when the call is made: they would wait for this rank. */
+static void read_list(const symm_comm *c, child_args *a, const int *list, int n) {
+    if (!a->out) wrong(a, "newcomm is NULL");
+    if (a->flags) wrong(a, "flags=%d: symmCommShrink takes 0", a->flags);
+    if (n < 0) wrong(a, "nExclude=%d: must not be negative", n);
+    if (n > 0 && !list) wrong(a, "excludeRanks is NULL, nExclude=%d", n);
+    for (int i = 0; list && i < n; i++) {
+        if (list[i] < 0 || list[i] >= c->nranks)
+            wrong(a, "excludeRanks[%d]=%d: the communicator has ranks 0 to %d", i, list[i],
+                  c->nranks - 1);
+        else
+            symm_ranks_add(&a->list, list[i]);
+        if (list[i] == c->rank) wrong(a, "excludeRanks[%d]=%d is this rank", i, list[i]);
+    }
+}
+
+static int remaining(const symm_comm *c, const symm_ranks *gone, int *members, int *rank) {
+    int n = 0;
+    for (int r = 0; r < c->nranks; r++) {
+        if (symm_ranks_has(gone, r)) continue;
+        if (r == c->rank) *rank = n;
+        members[n++] = r;
+    }
+    return n;
+}
+
+/* Before the ranks have agreed nothing may fail in silence, and after that nothing that a rank needs to meet the others. */
+static symmResult_t shrink(symm_comm *c, const child_args *a) {
+    int members[SYMM_MAX_RANKS], rank = 0;
+    uint32_t call;
+    symm_boot *boot = NULL;
+    symm_ranks out = a->list, none = {{0}};
+    symmResult_t status = check_config(a);
+    if (a->code) status = SYMM_ERR((symmResult_t)a->code, "%s", a->why);
+    const int all = remaining(c, &none, members, &rank);
+    if (!status) status = symm_boot_mesh_open(c->mesh, members, all, rank, &boot);
+    symm_wait w = symm_comm_wait(c, "shrinking a communicator");
+    w.check = NULL; /* the end of the parent is why they are here */
+    status = symm_survive(c->mesh, SYMM_SURVIVE_LIST, status, &out, &call, &w);
+    if (status) {
+        symm_boot_close(boot);
+        return status;
+    }
+    const int n = remaining(c, &out, members, &rank);
+    symm_boot_mesh_survive(boot, call, members, n, rank);
+    return open_child(c, boot, a);
+}
+
+static symmResult_t shrink_job(void *p) {
+    child_args *a = p;
+    symm_comm *c;
+    SYMM_TRY(symm_comm_enter(a->parent, 0, &c));
+    symmResult_t r;
+    if (!c->ctl) {
+        r = SYMM_ERR(symmInvalidUsage, "communicator %s was never made", c->name);
+    } else {
+        r = shrink(c, a);
+        learn_end(c, r);
+    }
+    symm_comm_leave(c);
+    return r;
+}
+
+symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude,
+                            symmComm_t *newcomm, const symmConfig_t *config, int flags) {
+    child_args a = {.parent = comm, .out = newcomm, .flags = flags};
+    const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
+    take_config(&a, config);
+    if (c) read_list(c, &a, excludeRanks, nExclude); /* else refused below */
+    return shrink_job(&a);
+}

@@ -1,0 +1,187 @@
+/* fault_shrink.c - survivors who go on: lists that lack a rank and are tried again, lists that differ, several deaths, deaths during
+ * a shrink. Forked ranks; no lock. */
+#include <pthread.h>
+#include <sys/wait.h>
+
+#include "fault_kit.h"
+
+enum { MOMENTS = 12 };
+
+static void die(void) {
+    kill(getpid(), SIGKILL);
+}
+
+/* Several ranks of T_FORK are to die: the rank is a child of this process. 1 in the child; 0 when it is dead, which f->hits[0] counts. */
+static int as_a_victim(fk *f) {
+    int status;
+    const pid_t p = fork();
+    T_CHECK(p >= 0);
+    if (!p) return 1;
+    while (waitpid(p, &status, 0) < 0) continue;
+    T_CHECKF(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "a victim ended with %x", status);
+    atomic_fetch_add(&f->hits[0], 1);
+    return 0;
+}
+
+static void await_deaths(fk *f, int n) {
+    while (atomic_load(&f->hits[0]) < n) usleep(500);
+}
+
+static void *die_later(void *arg) {
+    usleep((unsigned)(uintptr_t)arg);
+    die();
+    return NULL;
+}
+
+static void doom_in(int us) {
+    pthread_t t;
+    T_EQ(pthread_create(&t, NULL, die_later, (void *)(uintptr_t)us), 0);
+}
+
+/* Works, and again when its parent is gone. */
+static void lives_on(symmComm_t parent, symmComm_t child) {
+    int rank, n;
+    T_OK(symmCommUserRank(child, &rank));
+    T_OK(symmCommCount(child, &n));
+    fk_works(child, rank, n);
+    T_OK(symmCommDestroy(parent));
+    fk_registers(child, rank, n);
+    fk_works(child, rank, n);
+    T_OK(symmCommDestroy(child));
+}
+
+/* ---- again, with another list ---- */
+
+static void incomplete_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = fk_open(f, rank, n), next = NULL;
+    if (rank == f->victim) die();
+    T_ERR(symmBarrier(comm, NULL), symmRemoteError);
+    for (int i = 0; i < 5; i++) { /* the ranks are not in step */
+        T_ERR(symmCommShrink(comm, NULL, 0, &next, NULL, 0), symmRemoteError);
+        T_MSG(symmGetLastError(comm), "rank 1 died or left, and is not in excludeRanks");
+    }
+    T_CHECK(next == NULL);
+    T_OK(symmCommShrink(comm, &f->victim, 1, &next, NULL, 0));
+    lives_on(comm, next);
+}
+
+static void a_list_that_lacks_the_dead_one(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK_DIES(3, 1, incomplete_rank, fk_new(1, 0));
+    T_FORK_DIES(2, 1, incomplete_rank, fk_new(1, 0));
+}
+
+/* Rank 2 is wrong, then rank 0, in several ways. */
+static void differing_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    static const int lists[][2] = {{1, 1}, {1, 3}, {1, 0}, {1, 2}};
+    symmComm_t comm = fk_open(f, rank, n), next = NULL;
+    if (rank == f->victim) die();
+    T_ERR(symmBarrier(comm, NULL), symmRemoteError);
+    for (int i = 1; i < 4; i++) {
+        const int odd = i == 2 ? 2 : 0;
+        const symmResult_t r = symmCommShrink(comm, lists[rank == odd ? i : 0], 2, &next, NULL, 0);
+        T_CHECKF(r == symmMismatch, "list %d: code %d: %s", i, (int)r, symmGetLastError(comm));
+        T_MSG(symmGetLastError(comm), "leaves out ranks ");
+        kit_barrier(&f->k, n - 1);
+    }
+    T_OK(symmCommShrink(comm, &f->victim, 1, &next, NULL, 0));
+    lives_on(comm, next);
+}
+
+static void lists_that_differ(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK_DIES(4, 1, differing_rank, fk_new(1, 0));
+}
+
+/* A communicator that lives loses nothing by it, and may be shrunk often; whom it left out belongs to it as before. */
+static void healthy_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    const int last = n - 1, none = 99;
+    symmComm_t comm = fk_open(f, rank, n), next = NULL;
+    for (int i = 0; i < 3; i++) {
+        T_ERR(symmCommShrink(comm, rank == i ? &none : NULL, rank == i, &next, NULL, 0),
+              symmInvalidArgument);
+        fk_works(comm, rank, n);
+        if (rank != last) {
+            T_OK(symmCommShrink(comm, &last, 1, &next, NULL, 0));
+            fk_works(next, rank, n - 1);
+            T_OK(symmCommDestroy(next));
+        }
+        fk_registers(comm, rank, n);
+        T_OK(symmCommSplit(comm, 0, 0, &next, NULL));
+        fk_works(next, rank, n);
+        T_OK(symmCommDestroy(next));
+    }
+    T_OK(symmCommShrink(comm, NULL, 0, &next, NULL, 0));
+    lives_on(comm, next);
+}
+
+static void a_living_communicator_is_left_as_it_is(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(3, healthy_rank, fk_new(0, 0));
+}
+
+/* ---- several deaths ---- */
+
+static void two_die_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    const int dead[] = {1, 3}, victim = rank == 1 || rank == 3;
+    symmComm_t next = NULL;
+    if (victim && !as_a_victim(f)) return;
+    symmComm_t comm = fk_open(f, rank, n);
+    if (victim) die();
+    T_ERR(symmBarrier(comm, NULL), symmRemoteError);
+    await_deaths(f, 2);
+    T_ERR(symmCommShrink(comm, dead, 1, &next, NULL, 0), symmRemoteError);
+    T_MSG(symmGetLastError(comm), "rank 3 died or left");
+    T_ERR(symmCommShrink(comm, NULL, 0, &next, NULL, 0), symmRemoteError);
+    T_MSG(symmGetLastError(comm), "ranks 1, 3 died or left, and are not in excludeRanks");
+    T_OK(symmCommShrink(comm, dead, 2, &next, NULL, 0));
+    lives_on(comm, next);
+}
+
+static void two_deaths_at_once(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(5, two_die_rank, fk_new(0, 0));
+}
+
+/* ---- a death meanwhile ---- */
+
+/* Rank 1 is dead; rank 3 shrinks with the others and dies at some moment of it, or soon after. What they then have may be broken:
+ * the others know by a barrier, and shrink the old one again. */
+static void meanwhile_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    const int dead[] = {1, 3}, victim = rank == 1 || rank == 3;
+    symmComm_t next = NULL;
+    if (victim && !as_a_victim(f)) return;
+    symmComm_t comm = fk_open(f, rank, n);
+    if (rank == 1) die();
+    T_ERR(symmBarrier(comm, NULL), symmRemoteError);
+    await_deaths(f, 1);
+    if (rank == 3) doom_in(f->how);
+    for (int tries = 0;; tries++) {
+        const int all = atomic_load(&f->hits[0]) == 2;
+        T_CHECK(tries < 100000);
+        if (symmCommShrink(comm, dead, all ? 2 : 1, &next, NULL, 0)) continue;
+        int good = 0, rest = 0;
+        T_OK(symmCommCount(next, &rest));
+        while (!symmBarrier(next, NULL) && rest != n - 2) usleep(100); /* until rank 3 dies */
+        good = rest == n - 2;
+        if (good) break;
+        T_OK(symmCommDestroy(next));
+    }
+    lives_on(comm, next);
+}
+
+static void a_death_during_the_shrink(void) {
+    const int many = getenv("T_FULL") ? 20 * MOMENTS : MOMENTS;
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < many; i++)
+        T_FORK(5, meanwhile_rank, fk_new(0, i % MOMENTS * 700 + i / MOMENTS * 31));
+}
+
+T_MAIN(T(a_list_that_lacks_the_dead_one), T(lists_that_differ),
+       T(a_living_communicator_is_left_as_it_is), T(two_deaths_at_once),
+       T_TIMEOUT(a_death_during_the_shrink, 120))
