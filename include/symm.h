@@ -163,7 +163,8 @@ SYMM_API const char *symmGetLastError(
 SYMM_API symmResult_t symmGetUniqueId(symmUniqueId *id);
 
 /* Creates a communicator. Every rank passes the same id and nranks and its own rank. No MPI needed. [collective]
- * Errors on every rank alike: symmTimeout (names ranks that never came), symmVersionMismatch, symmRemoteError. */
+ * Errors on every rank alike: symmTimeout (names ranks that never came), symmVersionMismatch, symmRemoteError,
+ * symmNotSupported (ranks on two hosts, in two network namespaces, or of two users: named at once). */
 SYMM_API symmResult_t symmCommInitRank(symmComm_t *comm, int nranks, symmUniqueId id, int rank);
 SYMM_API symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId id,
                                              int rank, const symmConfig_t *config);

@@ -59,6 +59,7 @@ struct symm_mesh { /* first member of each kind's own struct */
     _Atomic uint8_t *dead;
     uint8_t *want;    /* [nranks] for the front's waits */
     uint8_t *pending; /* [nranks] for agree and for joining: who is awaited */
+    char seen[160];   /* who was turned away last, for the message about ranks that did not come */
     symm_mesh_in in;
 };
 
