@@ -11,8 +11,15 @@
  *    wait for it. symmCommAbort or symmCommRevoke ends that, and so does its next call if that is another one.
  *  - [collective] every rank of the communicator calls it, in the same order; [local] no other rank is involved.
  *    Ranks that differ get symmMismatch, with who called what in its text, and the communicator is over.
- *  - Thread rule: one communicator is used by one thread at a time (a second one entering is reported as
- *    symmInvalidUsage); different communicators may be used by different threads at once.
+ *  - Threads. One communicator is used by one thread at a time: a second one that enters gets symmInvalidUsage.
+ *    Different communicators may be used by different threads at once.
+ *  - Any thread may call these at any time, while another one is inside a call of the same communicator, stuck or not:
+ *    symmCommAbort, symmCommRevoke, symmCommGetAsyncError, symmCommQuery, symmCommCount, symmCommUserRank,
+ *    symmCommDevice, symmCommDump, symmStats. So a watchdog may look, tell and end (docs/hangs.md). Where the
+ *    communicator has ended meanwhile they answer symmInvalidArgument. None may be called from a signal handler.
+ *  - Thread ranks that one thread calls one after the other: the first call waits for the others, which would come after
+ *    it. One thread makes the calls of several ranks in a group, or gives them to streams. Where it waits for a rank
+ *    that it called or made last itself, a warning says so after a second; a deadline says it in its error.
  *  - fork(): the child has none of the parent's communicators (symmInvalidArgument), and may make its own. It keeps
  *    nothing alive of what peers see: the death of the parent is found while the child lives.
  *  - The text behind the last error of this thread is symmGetLastError(comm): it names argument and value.
@@ -163,7 +170,8 @@ SYMM_API const char *symmGetLastError(
 SYMM_API symmResult_t symmGetUniqueId(symmUniqueId *id);
 
 /* Creates a communicator. Every rank passes the same id and nranks and its own rank. No MPI needed. [collective]
- * Errors on every rank alike: symmTimeout (names ranks that never came), symmVersionMismatch, symmRemoteError. */
+ * Errors on every rank alike: symmTimeout (names ranks that never came), symmVersionMismatch, symmRemoteError,
+ * symmNotSupported (ranks on two hosts, in two network namespaces, or of two users: named at once). */
 SYMM_API symmResult_t symmCommInitRank(symmComm_t *comm, int nranks, symmUniqueId id, int rank);
 SYMM_API symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId id,
                                              int rank, const symmConfig_t *config);

@@ -57,7 +57,8 @@ typedef struct {
         issued; /* collectives that the owner has issued; for messages about ranks that differ */
     uint64_t
         stream; /* GPUs, thread ranks that share one: the stream of the owner's last eager call */
-    uint64_t pad0[3];
+    uint64_t driver; /* thread ranks: the thread that called this one last (driver.h) */
+    uint64_t pad0[2];
     symm_doing doing;
     uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
     symm_inbox inbox[SYMM_MAX_CTAS][SYMM_MAX_RANKS];

@@ -96,7 +96,7 @@ skipped-arrive-of-gather|src/device/all_gather.inl|/^ *symm_arrive_wait(c, mine)
 skipped-signature-on-exit|src/device/kernels_host.c|/check_signatures(&c);/s/c.cta == 0/c.cta == -1/|plain|thr_order|barriers_order_memory
 staging-place-reused-early|src/device/zerocopy.inl|/if (k >= 2 && symm_arrive_wait/s/k >= 2/k >= 1000000/|tsan|thr_order|staged_beside_registered
 packet-parity-ignored|src/device/dev.h|/(c->epoch & 1u) \* 2u/s/c->epoch & 1u/0u/|tsan|thr_order|pushed_packets two_shots gathered_packets
-epoch-not-advanced|src/device/kernels_host.c|/c->ctl->epoch\[c->cta\] = c->epoch/s/= c->epoch/= c->epoch - 1/|plain|thr_order|pushed_packets
+epoch-not-advanced|src/device/kernels_host.c|s/symm_st_relaxed4(&epoch\[c->cta\], c->epoch)/symm_st_relaxed4(\&epoch[c->cta], c->epoch - 1)/|plain|thr_order|pushed_packets
 end-of-a-mapping-uncounted|src/transport/vmm_host.c|/^ *symm_vmm_note_end();/d|plain|fault_window_end|other_memory_at_the_same_addresses
 end-of-a-gpus-mapping-uncounted|src/transport/vmm_cuda.c|/^ *symm_vmm_note_end();/d|plain|unit_gpu_window|other_memory_of_ours
 mappings-alike|src/transport/vmm_host.c|s/map->life = ++driver.lives;/map->life = 1;/|plain|fault_window_end|other_memory_at_the_same_addresses
@@ -130,6 +130,8 @@ who-has-come-is-astray|src/host/doing.c|s/ahead > get(&x->calls) && get(&y->step
 astray-at-once|src/host/doing.c|s/now - c->astray_ns < ASTRAY_NS/0/|plain|unit_doing|a_peer_in_a_collective_is_given_time
 abort-word-not-read-on-entry|src/host/comm.c|s/live == SYMM_ENTER_COLL .. c->cuda/0/|plain|fault_revoke|every_next_call_of_threads
 abort-word-not-read-by-tasks|src/host/coll.c|s/symm_comm_told(t->comm)/symm_comm_async(t->comm)/|plain|fault_revoke|a_call_that_waits_in_a_stream
+end-beside-visitors|src/host/comm.c|/^static symmResult_t end/,/^}/s/await_visitors(c);//|tsan|thr_driver|a_watchdog_beside_every_call
+lone-thread-not-told|src/device/wait.c|s/if (waited > LONG_NS) tell_long(c, peer);//|plain|thr_driver|a_collective_that_waits_for_its_own_thread
 nobody-looks-where-the-others-are|src/host/comm.c|s/return symm_doing_look(c);/return symmSuccess;/|plain|fault_astray|one_is_in_a_collective
 ranks-answer-by-their-own-zones|src/host/heap_grow.c|s/SYMM_ZONE_SYM ? h->local_extent/SYMM_ZONE_SYM ? h->zone[SYMM_ZONE_LOCAL].extent/|plain|unit_heap|whether_growing_helps_is_the_same_on_all_ranks
 local-blocks-unaligned|src/host/heap_block.c|s/whole = symm_round_up(bytes, align)/whole = bytes/|plain|unit_heap|alignment_is_kept_and_leaks_nothing

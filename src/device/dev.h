@@ -28,6 +28,7 @@ typedef struct { /* one CTA at work */
     symm_outcome *out;  /* out->code != 0: the body is leaving */
     uint64_t *scalars;  /* premulsum: one per rank, filled by symm_scalars */
     uint64_t left_seen; /* the wait (by its start) in which an awaited peer was seen to have left */
+    int long_seen;      /* a wait of this kernel has lasted a second, and symm_wait_long was told */
     int heard;          /* every peer's signature of this epoch has come with its packets */
 } symm_cta;
 
@@ -47,6 +48,10 @@ SYMM_DEV void symm_st_release(uint64_t *p, uint64_t v) {
     __atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
 SYMM_DEV void symm_st_relaxed(uint64_t *p, uint64_t v) {
+    __atomic_store_n(p, v, __ATOMIC_RELAXED);
+}
+
+SYMM_DEV void symm_st_relaxed4(uint32_t *p, uint32_t v) {
     __atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
 

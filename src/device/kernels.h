@@ -54,4 +54,7 @@ extern int symm_test_images;
  * the kernel left; it has then set its peers' abort words, and the communicator must not be used again. */
 void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out);
 
+/* Host backend: told once a kernel when a wait for a peer that lives has lasted a second, in the thread that waits. NULL: nobody. */
+extern void (*symm_wait_long)(const symm_args *a, int peer);
+
 #endif

@@ -62,8 +62,10 @@ static void check_signatures(symm_cta *c) {
 
 /* CTA b advances word b, CTA 0 also those beyond the grid, so all words always equal the one epoch. */
 static void advance(const symm_cta *c) {
-    c->ctl->epoch[c->cta] = c->epoch;
-    for (int b = c->a->nctas; c->cta == 0 && b < SYMM_MAX_CTAS; b++) c->ctl->epoch[b] = c->epoch;
+    uint32_t *epoch = c->ctl->epoch; /* symmCommDump reads it from other threads */
+    symm_st_relaxed4(&epoch[c->cta], c->epoch);
+    for (int b = c->a->nctas; c->cta == 0 && b < SYMM_MAX_CTAS; b++)
+        symm_st_relaxed4(&epoch[b], c->epoch);
 }
 
 /* The lines that the next collective will write first: taken now, they are here when it comes. */

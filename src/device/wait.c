@@ -5,9 +5,12 @@
 #include <time.h>
 
 #include "dev.h"
+#include "kernels.h"
 
 #define LEFT_GRACE_NS \
     1000000000ull /* how long a peer that destroyed its communicator may still owe us nothing */
+
+#define LONG_NS 1000000000ull
 
 static uint64_t now_ns(void) {
     struct timespec t;
@@ -34,11 +37,20 @@ static int differing_rank(const symm_cta *c) {
     return -1;
 }
 
+void (*symm_wait_long)(const symm_args *a, int peer);
+
+static void tell_long(symm_cta *c, int peer) {
+    void (*told)(const symm_args *, int) = __atomic_load_n(&symm_wait_long, __ATOMIC_ACQUIRE);
+    if (!c->long_seen && told) told(c->a, peer);
+    c->long_seen = 1;
+}
+
 static int check_clock(symm_cta *c, int peer, int stage, uint64_t *turns) {
     uint64_t now = now_ns();
     if (*turns == 0) *turns = now;
     uint64_t waited = now - *turns;
     if (c->a->timeout_ns && waited > c->a->timeout_ns) return leave(c, symmTimeout, peer, stage);
+    if (waited > LONG_NS) tell_long(c, peer);
     const symm_ctl *theirs = symm_ctl_of(c->a, peer);
     /* Pairs with the release in the peer's destroy: whatever it wrote for us before it left is visible by now. */
     if (waited <= LEFT_GRACE_NS ||

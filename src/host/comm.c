@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "doing.h"
+#include "driver.h"
 #include "gpu.h"
 #include "group.h"
 #include "handle.h"
@@ -23,6 +24,7 @@
 #include "window.h"
 
 #define LEFT_GRACE_NS 1000000000ull
+#define LONG_NS       1000000000ull
 /* The mesh shows within a few milliseconds why the bootstrap has lost a peer. */
 #define CAUSE_MS 1000
 
@@ -71,6 +73,8 @@ symmResult_t symm_comm_enter_known(symm_comm *c, int live) {
         r = live == SYMM_ENTER_COLL || c->cuda ? symm_comm_told(c) : symm_comm_async(c);
     if (__builtin_expect(r != symmSuccess, 0))
         symm_comm_leave(c); /* from here on the thread that aborts it may free it */
+    else
+        symm_driver_note(c);
     return r;
 }
 
@@ -85,6 +89,25 @@ symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out) {
     SYMM_TRY(symm_comm_enter_known(c, live));
     *out = c;
     return symmSuccess;
+}
+
+symmResult_t symm_comm_visit(symmComm_t handle, symm_comm **out) {
+    symm_comm *c = symm_handle_get(SYMM_KIND_COMM, handle); /* from here on it is not freed */
+    if (!c) return bad_handle(handle);
+    /* One order of these two and of those in end(): either that waits for this visitor, or it is seen here. */
+    atomic_fetch_add(&c->visitors, 1);
+    if (atomic_load(&c->state) == SYMM_COMM_FINAL) {
+        symm_comm_unvisit(c);
+        return bad_handle(handle);
+    }
+    *out = c;
+    return symmSuccess;
+}
+
+void symm_comm_unvisit(symm_comm *c) {
+    const symmComm_t handle = c->handle;
+    atomic_fetch_sub(&c->visitors, 1); /* release: pairs with await_visitors */
+    symm_handle_put(SYMM_KIND_COMM, handle);
 }
 
 symmResult_t symm_comm_async(symm_comm *c) {
@@ -157,6 +180,12 @@ static int may_be_done(symm_comm *c, int peer) {
     return now - c->left_ns < LEFT_GRACE_NS;
 }
 
+static void warn_if_alone(symm_comm *c) {
+    if (!c->wait_ns || symm_now_ns() - c->wait_ns < LONG_NS) return;
+    c->wait_ns = 0; /* once a wait */
+    symm_driver_warn(c, symm_doing_late(c));
+}
+
 /* Polled while this thread waits in set-up: a revocation, or a peer whose connection has ended. */
 static symmResult_t check(void *arg) {
     symm_comm *c = arg;
@@ -165,6 +194,7 @@ static symmResult_t check(void *arg) {
         if (p == c->rank || !symm_mesh_hung_up(c->mesh, p) || may_be_done(c, p)) continue;
         return SYMM_ERR(symmRemoteError, "rank %d died or left the communicator", p);
     }
+    warn_if_alone(c);
     return symm_doing_look(c);
 }
 
@@ -189,13 +219,17 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
     case symmTimeout:
         snprintf(text, cap,
                  "%s did not come before a deadline (SYMM_TIMEOUT; in set-up SYMM_SETUP_TIMEOUT)"
-                 "%s%s%s",
+                 "%s%s%s%s",
                  who, rank >= 0 ? "; it has issued " : "",
                  rank >= 0 ? symm_doing_text(c, rank, does, sizeof does) : "",
                  rank >= 0 && c->gpu_mates[rank / 64] >> rank % 64 & 1
                      ? "; it is a thread of this process on the same GPU: before ranks wait let "
                        "each stream run a kernel and the driver load kernels and graphs, and let "
                        "no rank get far ahead (symm.h, \"Ranks that share a GPU\")"
+                     : "",
+                 symm_driver_same(c, rank)
+                     ? "; this same thread called or made it last: one thread calls "
+                       "several ranks between symmGroupStart and symmGroupEnd"
                      : "");
         break;
     case symmAborted: snprintf(text, cap, "%s aborted or revoked the communicator", who); break;
@@ -304,6 +338,7 @@ symm_wait symm_comm_wait(symm_comm *c, const char *stage) {
     symm_wait w = {
         .deadline_ns = symm_now_ns() + ms * 1000000ull, .stage = stage, .check = check, .arg = c};
     c->left_ns = c->astray_ns = 0;
+    c->wait_ns = c->threads ? symm_now_ns() : 0;
     return w;
 }
 
@@ -351,6 +386,11 @@ static void say_left(symm_comm *c) {
     if (c->ctl) __atomic_store_n(&c->ctl->state, SYMM_STATE_LEFT, __ATOMIC_RELEASE);
 }
 
+/* They look at what goes now, and never for long. */
+static void await_visitors(const symm_comm *c) {
+    while (atomic_load(&c->visitors)) sched_yield();
+}
+
 /* The handle dies now. Captured calls keep control block and scratch alive until their graphs are destroyed, but replaying
  * them is an error from now on (coll.c looks at `state`). */
 static symmResult_t end(symm_comm *c) {
@@ -362,7 +402,8 @@ static symmResult_t end(symm_comm *c) {
         return r;
     }
     symm_memplan_lock_dead(); /* from FINAL on others settle its plans too: behind us */
-    atomic_store_explicit(&c->state, SYMM_COMM_FINAL, memory_order_release);
+    atomic_store(&c->state, SYMM_COMM_FINAL); /* pairs with symm_comm_visit */
+    await_visitors(c);
     say_left(c);
     symm_watch_stop(c);
     symm_gpu_unpin(c);
@@ -398,6 +439,15 @@ symmResult_t symmCommDestroy(symmComm_t comm) {
     return end(c);
 }
 
+/* As symm_comm_visit, of one that is there to be used. */
+static symmResult_t visit_made(symmComm_t comm, symm_comm **out) {
+    SYMM_TRY(symm_comm_visit(comm, out));
+    if (atomic_load_explicit(&(*out)->state, memory_order_acquire) != SYMM_COMM_MAKING)
+        return symmSuccess;
+    symm_comm_unvisit(*out);
+    return symmInProgress;
+}
+
 static void abort_everywhere(symm_comm *c, const char *what) {
     char text[160];
     snprintf(text, sizeof text, "rank %d called %s", c->rank, what);
@@ -407,22 +457,16 @@ static void abort_everywhere(symm_comm *c, const char *what) {
     if (c->mesh) symm_agree_revoke(c->mesh, symmAborted, c->rank, what, text);
 }
 
-/* Abort and revoke are for a communicator that may be stuck in another thread, so they do not ask whether it is busy. */
-static symmResult_t find_any(symmComm_t comm, symm_comm **out) {
-    symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
-    if (!c) return bad_handle(comm);
-    if (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING)
-        return symmInProgress;
-    *out = c;
-    return symmSuccess;
-}
-
 symmResult_t symmCommRevoke(symmComm_t comm, int flags) {
     symm_comm *c;
-    SYMM_TRY(find_any(comm, &c));
-    if (flags) return SYMM_ERR(symmInvalidArgument, "flags=%d: symmCommRevoke takes 0", flags);
-    abort_everywhere(c, "symmCommRevoke");
-    return symmSuccess;
+    SYMM_TRY(visit_made(comm, &c));
+    symmResult_t r = symmSuccess;
+    if (flags)
+        r = SYMM_ERR(symmInvalidArgument, "flags=%d: symmCommRevoke takes 0", flags);
+    else
+        abort_everywhere(c, "symmCommRevoke");
+    symm_comm_unvisit(c);
+    return r;
 }
 
 /* The thread that creates it sees that in its next look, drops it and leaves; nobody waits for that here. */
@@ -433,31 +477,39 @@ static void abort_creation(symm_comm *c) {
     if (symm_handle_close(SYMM_KIND_COMM, c->handle)) symm_handle_put(SYMM_KIND_COMM, c->handle);
 }
 
+/* This thread's turn to end it, once a call in another thread has left; 0: another one is ending it already. */
+static int take_turn(symm_comm *c) {
+    while (atomic_exchange_explicit(&c->busy, 1, memory_order_acquire)) {
+        if (atomic_load(&c->state) == SYMM_COMM_FINAL) return 0;
+        sched_yield();
+    }
+    return 1;
+}
+
 symmResult_t symmCommAbort(symmComm_t comm) {
-    symm_comm *c = symm_handle_get(SYMM_KIND_COMM,
-                                   comm); /* pinned: the thread that creates it may end meanwhile */
-    if (!c) return bad_handle(comm);
+    symm_comm *c;
+    SYMM_TRY(symm_comm_visit(comm, &c));
     if (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING) {
         abort_creation(c);
-        symm_handle_put(SYMM_KIND_COMM, comm);
+        symm_comm_unvisit(c);
         return symmSuccess;
     }
-    symm_handle_put(SYMM_KIND_COMM, comm);
     abort_everywhere(c, "symmCommAbort");
-    while (atomic_exchange_explicit(&c->busy, 1, memory_order_acquire))
-        sched_yield(); /* a call in another thread is leaving */
-    return end(c);
+    const int turn = take_turn(c);
+    symm_comm_unvisit(c); /* with the turn taken nobody else ends it */
+    return turn ? end(c) : bad_handle(comm);
 }
 
 /* ---- questions ---------------------------------------------------------------------------------------------------- */
 
 symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
-    symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
-    if (!c) return bad_handle(comm);
+    symm_comm *c;
     if (!asyncError) return SYMM_ERR(symmInvalidArgument, "asyncError is NULL");
+    SYMM_TRY(symm_comm_visit(comm, &c));
     symmResult_t r = symm_comm_told(c);
     if (!r && atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING)
         r = symmInProgress;
+    symm_comm_unvisit(c);
     *asyncError = r;
     return symmSuccess;
 }
@@ -465,8 +517,9 @@ symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
 static symmResult_t get_int(symmComm_t comm, int *out, const char *name, size_t at) {
     symm_comm *c;
     if (!out) return SYMM_ERR(symmInvalidArgument, "%s is NULL", name);
-    SYMM_TRY(find_any(comm, &c));
+    SYMM_TRY(visit_made(comm, &c));
     memcpy(out, (const char *)c + at, sizeof *out);
+    symm_comm_unvisit(c);
     return symmSuccess;
 }
 
@@ -483,9 +536,9 @@ symmResult_t symmCommDevice(symmComm_t comm, int *device) {
 
 symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
     symm_comm *c;
-    SYMM_TRY(find_any(comm, &c));
     if (!info || info->size < sizeof *info)
         return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
+    SYMM_TRY(visit_made(comm, &c));
     symmCommInfo_t i = {.size = info->size,
                         .rank = c->rank,
                         .nranks = c->nranks,
@@ -497,11 +550,12 @@ symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
                         .base = c->base,
                         .stride = c->stride,
                         .scratchBytes = c->params.scratch};
-    for (symm_win *w = c->windows; w; w = w->next) i.usedBytes += w->bytes;
+    i.usedBytes = c->window_bytes;
     i.usedBytes += symm_heap_all_bytes(c);
     snprintf(i.backend, sizeof i.backend, "%s", c->vmm->name);
     snprintf(i.bootstrap, sizeof i.bootstrap, "%s", c->bootstrap ? c->bootstrap : "");
     snprintf(i.name, sizeof i.name, "%s", c->name);
+    symm_comm_unvisit(c);
     *info = i;
     return symmSuccess;
 }

@@ -21,6 +21,11 @@ static inline void symm_comm_leave(symm_comm *c) {
     atomic_store_explicit(&c->busy, 0, memory_order_release);
 }
 
+/* Begins a call that any thread may make while the communicator's own is inside another one; unvisit ends it. The end of the
+ * communicator waits until then. Also finds one that is still being made. */
+symmResult_t symm_comm_visit(symmComm_t handle, symm_comm **out);
+void symm_comm_unvisit(symm_comm *c);
+
 /* Revokes: the first reason stays. Sets the own abort word, so running kernels leave. Any thread. */
 void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text);
 /* symmSuccess, or the reason with its text made this thread's last error. */

@@ -1,7 +1,6 @@
 /* comm_hello.c - the first exchange of ranks that want to be a communicator: who are you, do we fit, how many
  * cores do we share. Runs on the thread that creates the communicator; no lock. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,6 @@
 
 #include "../device/reduce.h"
 #include "../transport/cuda_device.h"
-#include "../transport/fd.h"
 #include "backend.h"
 #include "comm.h"
 #include "comm_make.h"
@@ -18,6 +16,7 @@
 #include "fail.h"
 #include "log.h"
 #include "plan.h"
+#include "where.h"
 
 #define HELLO_MAGIC 0x6d6d79736f6c6c65ull
 #define REFUSE_NS   10000000000ull /* how long a rank that cannot go on tries to tell the others */
@@ -28,7 +27,8 @@ typedef struct {
     uint64_t magic;
     uint32_t version, abi;
     uint64_t plan_hash, param_hash;
-    symm_uuid process, host;
+    symm_uuid process;
+    symm_where where;
     uint64_t device_bytes, scratch;
     int32_t code, nranks, cuda, device, sms;
     int32_t cores; /* that the rank may use; as many of them as there can be ranks are in cpus */
@@ -63,28 +63,6 @@ static void once(void) {
     make_process_id();
     pthread_atfork(NULL, NULL, renew_process_id);
     symm_reduce_init();
-}
-
-/* Ranks of one host must find the same one: where there is no descriptor to read it with, none is made up. */
-static symmResult_t host_id(symm_uuid *out) {
-    char text[64] = "";
-    symm_uuid id = {0, 0};
-    FILE *f =
-        SYMM_FAIL_CALL(comm_host, NULL, EMFILE, symm_fd_read("/proc/sys/kernel/random/boot_id"));
-    if (!f && (errno == EMFILE || errno == ENFILE))
-        return SYMM_ERR(symmFdLimit,
-                        "no file descriptor left to identify the host: %m (ulimit -n)");
-    if (f) {
-        if (!fgets(text, sizeof text, f)) text[0] = 0;
-        fclose(f);
-    }
-    if (!text[0]) gethostname(text, sizeof text - 1);
-    for (const char *p = text; *p; p++) {
-        id.hi = (id.hi ^ (unsigned char)*p) * 0x100000001b3ull;
-        id.lo = id.lo * 31 + (unsigned char)*p;
-    }
-    *out = id;
-    return symmSuccess;
 }
 
 /* ---- hello ------------------------------------------------------------------------------------------------------------- */
@@ -127,7 +105,7 @@ static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
     memset(h, 0, sizeof *h);
     h->cuda = c->cuda;
     if (!status && c->cuda) status = describe_gpu(c, h);
-    if (!status) status = host_id(&h->host);
+    if (!status) status = symm_where_fill(&h->where);
     h->magic = HELLO_MAGIC;
     h->version = (uint32_t)(SYMM_VERSION_CODE + SKEW(0));
     h->abi = (uint32_t)(sizeof(symm_ctl) ^ (sizeof(symm_args) << 16) ^ sizeof(symm_greeting)) +
@@ -172,12 +150,7 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
             "SYMM_SCRATCH, SYMM_WIN_STRIDE, SYMM_MULTICAST, SYMM_BACKEND; and the config's "
             "minCTAs and maxCTAs)",
             r);
-    if (memcmp(&h->host, &mine->host, sizeof h->host))
-        return SYMM_ERR(
-            symmNotSupported,
-            "rank %d runs on another host than rank 0: one communicator spans one memory domain",
-            r);
-    return symmSuccess;
+    return symm_where_compare(r, &h->where, &mine->where);
 }
 
 /* Every rank looks at the same records in the same order, comparing with rank 0's, so all find the same first fault. */

@@ -9,6 +9,7 @@
 #include "comm.h"
 #include "comm_create.h"
 #include "comm_make.h"
+#include "driver.h"
 #include "fail.h"
 #include "gpu.h"
 #include "group.h"
@@ -171,10 +172,12 @@ symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices) {
     }
     symm_boot_group_hold(group, 0); /* no thread is left that could still come */
     for (int r = 0; r < n; r++) {
-        if (!status)
+        if (!status) {
             comms[r] = ones[r].comm;
-        else if (ones[r].comm)
+            symm_driver_take(comms[r]);
+        } else if (ones[r].comm) {
             symmCommDestroy(ones[r].comm);
+        }
     }
 free_ones:
     free(ones);

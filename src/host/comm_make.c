@@ -11,6 +11,7 @@
 #include "closer.h"
 #include "comm.h"
 #include "comm_make.h"
+#include "driver.h"
 #include "exchange.h"
 #include "fail.h"
 #include "gpu.h"
@@ -351,6 +352,10 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     SYMM_INFO("communicator %s: rank %d of %d, %s backend, %s, bootstrap %s%s", c->name, c->rank,
               c->nranks, c->vmm->name, c->threads ? "thread ranks" : "processes", c->bootstrap,
               c->oversubscribed ? ", more ranks than cores" : "");
+    if (c->threads) {
+        symm_driver_watch_kernels();
+        symm_driver_note(c);
+    }
     atomic_store_explicit(&c->state, SYMM_COMM_LIVE, memory_order_release);
     if (c->watch) symm_watch_look();
     return symmSuccess;

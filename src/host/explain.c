@@ -99,16 +99,16 @@ static void put_launches(writer *w, symm_comm *c) {
 
 symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed) {
     writer w = {json, cap, 0};
-    symm_comm *c = comm ? symm_handle_peek(SYMM_KIND_COMM, comm) : NULL;
-    if (comm && !c)
-        return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)comm);
+    symm_comm *c = NULL;
     if (!json && cap) return SYMM_ERR(symmInvalidArgument, "json is NULL but cap=%zu", cap);
+    if (comm) SYMM_TRY(symm_comm_visit(comm, &c));
     put(&w, "{");
     size_t room = w.len < cap ? cap - w.len : 0;
     w.len += symm_stats_json(room ? json + w.len : NULL, room);
     if (c) {
         put(&w, ",\"comm\":\"%s\",\"rank\":%d,\"nranks\":%d", c->name, c->rank, c->nranks);
         put_launches(&w, c);
+        symm_comm_unvisit(c);
     }
     put(&w, "}");
     if (needed) *needed = w.len + 1;
@@ -178,13 +178,19 @@ static void dump(writer *w, symm_comm *c) {
 symmResult_t symmCommDump(symmComm_t comm, int fd) {
     char text[32768];
     writer w = {text, sizeof text, 0};
-    symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
-    if (!c || atomic_load(&c->state) == SYMM_COMM_MAKING)
-        return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)comm);
+    symm_comm *c;
+    SYMM_TRY(symm_comm_visit(comm, &c));
+    symmResult_t r = symmSuccess;
+    if (atomic_load(&c->state) == SYMM_COMM_MAKING)
+        r = SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)comm);
     symm_cuda_scope scope;
-    SYMM_TRY(symm_gpu_push(c, &scope));
-    dump(&w, c);
-    symm_gpu_pop(c, &scope);
+    if (!r) r = symm_gpu_push(c, &scope);
+    if (!r) {
+        dump(&w, c);
+        symm_gpu_pop(c, &scope);
+    }
+    symm_comm_unvisit(c); /* before the write, which may take as long as a reader likes */
+    if (r) return r;
     size_t n = w.len < sizeof text ? w.len : sizeof text - 1, at = 0;
     while (at < n) {
         ssize_t k = SYMM_FAIL_CALL(dump_write, -1, EIO, write(fd, text + at, n - at));

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "driver.h"
 #include "fail.h"
 #include "log.h"
 
@@ -239,7 +240,10 @@ static symmResult_t run_lanes(lane *lanes, job *all) {
         if (l->blocks && !l->threaded) run_lane(l);
     if (threads) serve_lanes(lanes, &g);
     for (lane *l = lanes; l; l = l->next)
-        if (l->threaded) pthread_join(l->thread, NULL);
+        if (l->threaded) {
+            pthread_join(l->thread, NULL);
+            symm_driver_take((symmComm_t)(uintptr_t)l->key); /* on whose behalf it called */
+        }
     pthread_cond_destroy(&g.moved);
     pthread_mutex_destroy(&g.lock);
     return status;

@@ -124,10 +124,12 @@ void symm_heap_drop_all(symm_comm *c) {
     while (c->heaps) symm_heap_close(c, c->heaps);
 }
 
-uint64_t symm_heap_all_bytes(const symm_comm *c) {
+uint64_t symm_heap_all_bytes(symm_comm *c) {
     uint64_t sum = 0;
+    pthread_mutex_lock(&c->async_lock); /* the list's; the numbers are atomics */
     for (const symm_heap *h = c->heaps; h; h = h->next)
         sum += h->zone[SYMM_ZONE_SYM].bytes + h->zone[SYMM_ZONE_LOCAL].bytes + h->apart;
+    pthread_mutex_unlock(&c->async_lock);
     return sum;
 }
 

@@ -21,9 +21,9 @@ typedef struct {
     symm_place *place;
     symm_part *chunks; /* in zone offsets, in order */
     int count, cap;
-    uint64_t bytes;   /* of all chunks */
-    uint64_t skipped; /* of those that the last trim found in use; with the lock */
-    uint64_t extent;  /* end of the highest; also read without the lock, see symm_zone_extent */
+    _Atomic uint64_t bytes; /* of all chunks; symmCommQuery reads it from any thread, as apart */
+    uint64_t skipped;       /* of those that the last trim found in use; with the lock */
+    uint64_t extent; /* end of the highest; also read without the lock, see symm_zone_extent */
 } symm_zone;
 
 /* Which zone an offset is in is asked before the lock is taken: a number, it orders nothing. */
@@ -65,7 +65,8 @@ struct symm_heap {
     uint64_t limbo_bytes;
     symm_tract *tracts; /* by offset; equal on all ranks but for who has given which back */
     int ntracts, tract_cap;
-    uint64_t apart; /* bytes of memory that objects made of the heap have mapped in tracts */
+    _Atomic uint64_t
+        apart; /* bytes of memory that objects made of the heap have mapped in tracts */
     uint64_t calls, digest;
     uint64_t share; /* of it in the communicator's digest */
     symm_ledger *ledger;
@@ -108,7 +109,7 @@ void symm_heap_forget(symm_heap *h);
 void symm_heap_say_range(const symm_heap *h);
 symm_win *symm_heap_window(symm_comm *c, const void *ptr, uint64_t bytes);
 void symm_heap_drop_all(symm_comm *c);
-uint64_t symm_heap_all_bytes(const symm_comm *c);
+uint64_t symm_heap_all_bytes(symm_comm *c);
 /* Ranks of c differ in their calls on some heap: 1, and text says where. Any thread. */
 int symm_heap_explain(symm_comm *c, char *text, size_t cap);
 /* The heap of this process whose own part holds ptr, with one more reference, or NULL. Any thread. */

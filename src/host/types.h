@@ -111,7 +111,8 @@ typedef struct symm_comm {
     symmComm_t handle;
     _Atomic int refs; /* handle, captured calls */
     _Atomic int state;
-    _Atomic int busy; /* the thread that is inside; a second one is reported */
+    _Atomic int busy;     /* the thread that is inside; a second one is reported */
+    _Atomic int visitors; /* calls that any thread may make; the end waits for them */
     int rank, nranks, threads, oversubscribed;
     int cuda;       /* 1: GPUs; 0: the host backend */
     uint64_t gpus;  /* GPUs: the ranks', as this process numbers those it sees; bit d */
@@ -134,11 +135,12 @@ typedef struct symm_comm {
     symm_space *space;
     symm_slot *control;
     uint64_t base, stride;
-    symm_ctl *ctl;                /* own control block (GPUs: its part in host memory) */
-    symm_args proto;              /* what all calls' arguments have in common */
-    int16_t forced[symmNumColls]; /* kernel forced by SYMM_ALGO, -1 none */
-    symm_win *windows;            /* most recently used first */
-    int nwindows;
+    symm_ctl *ctl;                 /* own control block (GPUs: its part in host memory) */
+    symm_args proto;               /* what all calls' arguments have in common */
+    int16_t forced[symmNumColls];  /* kernel forced by SYMM_ALGO, -1 none */
+    symm_win *windows;             /* most recently used first */
+    _Atomic int nwindows;          /* this and the next: symmCommQuery and symmCommDump read them */
+    _Atomic uint64_t window_bytes; /* from any thread */
     struct symm_heap *heaps; /* most recently made first; the communicator's user thread only */
     uint32_t heap_serial;    /* heaps so far, equal on all ranks */
     uint64_t issued;         /* collectives so far, eager or captured */
@@ -164,6 +166,7 @@ typedef struct symm_comm {
     struct symm_watch *watch;
     /* When a wait of set-up first saw that a peer had left, or was in a collective instead; the user's thread. */
     uint64_t left_ns, astray_ns;
+    uint64_t wait_ns; /* thread ranks: when the wait began; 0 once it was told to be long */
     symm_captured captured[SYMM_CAPTURES]; /* symm_captured_find */
     uint64_t ncaptured;                    /* calls so far */
     _Atomic uint64_t launches[SYMM_KERNEL_COUNT];

@@ -57,6 +57,7 @@ static void unlink_window(symm_comm *c, symm_win *w) {
     while (*at != w) at = &(*at)->next;
     *at = w->next;
     c->nwindows--;
+    c->window_bytes -= w->bytes;
     c->version++; /* calls that are remembered must look again */
 }
 
@@ -232,6 +233,7 @@ static symmResult_t register_window(symm_comm *c, symmResult_t status, const reg
     w->next = c->windows;
     c->windows = w;
     c->nwindows++;
+    c->window_bytes += w->bytes;
     c->version++;
     SYMM_STAT_ADD(registrations, 1);
     *a->win = handle;

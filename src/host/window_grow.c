@@ -205,6 +205,7 @@ static symmResult_t grow(growth *g, symmResult_t status, const grow_args *a) {
     SYMM_TRY(tell(g, status, 0));
     if (!g->c->threads) SYMM_TRY(grow_processes(g));
     for (int r = 0; r < g->c->nranks; r++) w->size[r] = g->all[r].user_bytes;
+    g->c->window_bytes += a->size - w->bytes;
     w->bytes = a->size;
     symm_window_watch(w, g->lived, g->b->count);
     g->lived = NULL;

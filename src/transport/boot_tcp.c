@@ -37,10 +37,10 @@ static call call_begin(symm_boot_tcp *t, const symm_wait *w, int at_end) {
 
 static symmResult_t root_silent(const call *c) {
     char at[64];
-    return SYMM_ERR(symmTimeout,
-                    "rank 0 (process %u, %s) does not answer (rank %d waited %.1f s while %s)",
-                    c->t->id.pid, symm_tcp_id_text(&c->t->id, at, sizeof(at)), c->t->base.rank,
-                    symm_boot_seconds(c->start_ns), symm_boot_stage(c->w));
+    return SYMM_ERR(
+        symmTimeout, "rank 0 (process %u, %s) does not answer (rank %d waited %.1f s while %s)%s",
+        c->t->id.pid, symm_tcp_id_text(&c->t->id, at, sizeof(at)), c->t->base.rank,
+        symm_boot_seconds(c->start_ns), symm_boot_stage(c->w), symm_tcp_id_reach(&c->t->id));
 }
 
 static symmResult_t root_gone(const call *c) {
@@ -182,9 +182,9 @@ static symmResult_t nobody_listens(const call *c) {
     char at[64];
     return SYMM_ERR(symmRemoteError,
                     "nobody listens at %s any more: rank 0 (process %u) has ended, or the ranks of "
-                    "this id are complete (rank %d, while %s)",
+                    "this id are complete (rank %d, while %s)%s",
                     symm_tcp_id_text(&c->t->id, at, sizeof(at)), c->t->id.pid, c->t->base.rank,
-                    symm_boot_stage(c->w));
+                    symm_boot_stage(c->w), symm_tcp_id_reach(&c->t->id));
 }
 
 /* Between two tries. */

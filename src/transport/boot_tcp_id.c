@@ -301,6 +301,16 @@ const char *symm_tcp_id_text(const symm_tcp_id *id, char *buf, size_t cap) {
     return buf;
 }
 
+const char *symm_tcp_id_reach(const symm_tcp_id *id) {
+    const struct sockaddr_in *a4 = (const struct sockaddr_in *)&id->addr;
+    const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)&id->addr;
+    const int loops = id->addr.ss_family == AF_INET ? ntohl(a4->sin_addr.s_addr) >> 24 == 127
+                                                    : IN6_IS_ADDR_LOOPBACK(&a6->sin6_addr);
+    if (!loops) return "";
+    return "; that is a loopback address, which processes of rank 0's host and network namespace "
+           "reach and no others (SYMM_SOCKET_IFNAME names another interface)";
+}
+
 /* ---- registry ---- */
 
 /* Unlinks the entry with this secret; inherited != 0: only one that another process made. */

@@ -65,11 +65,12 @@ static void decide(setup *s, symmResult_t code) {
 
 static void decide_missing(setup *s) {
     unsigned char missing[s->t->base.nranks];
-    char ranks[256];
+    char ranks[200], at[64];
     for (int r = 0; r < s->t->base.nranks; r++) missing[r] = r && s->t->peers[r].fd < 0;
     symm_boot_ranks(missing, s->t->base.nranks, ranks, sizeof(ranks));
-    decide(s, SYMM_ERR(symmTimeout, "%s never came (waited %.1f s while %s)", ranks,
-                       symm_boot_seconds(s->start_ns), symm_boot_stage(s->w)));
+    decide(s, SYMM_ERR(symmTimeout, "%s never came to %s (waited %.1f s while %s)%s", ranks,
+                       symm_tcp_id_text(&s->t->id, at, sizeof(at)), symm_boot_seconds(s->start_ns),
+                       symm_boot_stage(s->w), symm_tcp_id_reach(&s->t->id)));
 }
 
 /* ---- set-up: connections that have not said who they are ---- */

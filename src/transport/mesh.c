@@ -136,8 +136,9 @@ symmResult_t symm_mesh_look(symm_mesh *m, const uint8_t *want, const symm_wait *
         uint64_t now = symm_now_ns();
         if (now >= w->deadline_ns) {
             char who[256];
-            return SYMM_ERR(symmTimeout, "%s did not come before the deadline (%s)",
-                            list_missing(m, want, who, sizeof who), w->stage);
+            return SYMM_ERR(symmTimeout, "%s did not come before the deadline (%s)%s%s",
+                            list_missing(m, want, who, sizeof who), w->stage,
+                            m->seen[0] ? "; this rank has " : "", m->seen);
         }
         uint64_t left = (w->deadline_ns - now) / 1000000 + 1; /* up: a sleep of 0 ms would spin */
         if (left < (uint64_t)slice) slice = (int)left;

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -75,11 +76,12 @@ static int awaits(const join *j, int peer) {
     return peer > j->rank && j->u->fds[peer] < 0;
 }
 
-static void turn_away(int *fd, const char *why) {
+static void turn_away(join *j, int *fd, const char *why) {
     struct ucred c = {.pid = -1, .uid = (uid_t)-1};
     credentials(*fd, &c);
-    SYMM_INFO("control mesh: turned away a connection of pid %d uid %d: %s", (int)c.pid, (int)c.uid,
-              why);
+    snprintf(j->u->base.seen, sizeof j->u->base.seen,
+             "turned away a connection of pid %d uid %d: %s", (int)c.pid, (int)c.uid, why);
+    SYMM_INFO("control mesh: %s", j->u->base.seen);
     SYMM_STAT_ADD(intruders, 1);
     symm_mesh_fd_close(fd);
 }
@@ -243,7 +245,7 @@ static symmResult_t on_held(join *j, int *fd) {
     if (!why && (from < 0 || !awaits(j, from))) why = "greets as a rank that is not awaited";
     if (!why && (!credentials(*fd, &c) || !is_rank(j, &c, from))) why = "greets as another process";
     if (why) {
-        turn_away(fd, why);
+        turn_away(j, fd, why);
         return symmSuccess;
     }
     establish(j, fd, from); /* first: if it is gone already, its queue may say why */
@@ -269,7 +271,7 @@ static symmResult_t hold(join *j, int fd) {
             known = awaits(j, p) && is_rank(j, &c, p);
     }
     if (!known) {
-        turn_away(&fd, "not an awaited rank's process");
+        turn_away(j, &fd, "not an awaited rank's process");
         return symmSuccess;
     }
     symmResult_t status = on_held(j, &fd); /* a rank greets as soon as it is connected */
@@ -280,7 +282,7 @@ static symmResult_t hold(join *j, int fd) {
     if (fd < 0) return symmSuccess;
     compact(j);
     if (j->nheld == j->max_held) {
-        turn_away(&j->held[0], "said nothing while others wait");
+        turn_away(j, &j->held[0], "said nothing while others wait");
         compact(j);
     }
     j->held[j->nheld++] = fd;
@@ -300,7 +302,7 @@ static symmResult_t accept_failed(join *j, int *more) {
                         "no file descriptor left for the connection of a rank: %m (ulimit -n) (%s)",
                         j->w->stage);
     }
-    turn_away(&j->held[0], "said nothing while file descriptors are short");
+    turn_away(j, &j->held[0], "said nothing while file descriptors are short");
     *more = 1;
     return symmSuccess;
 }
