@@ -100,9 +100,16 @@ epoch-not-advanced|src/device/kernels_host.c|s/symm_st_relaxed4(&epoch\[c->cta\]
 end-of-a-mapping-uncounted|src/transport/vmm_host.c|/^ *symm_vmm_note_end();/d|plain|fault_window_end|other_memory_at_the_same_addresses
 end-of-a-gpus-mapping-uncounted|src/transport/vmm_cuda.c|/^ *symm_vmm_note_end();/d|plain|unit_gpu_window|other_memory_of_ours
 mappings-alike|src/transport/vmm_host.c|s/map->life = ++driver.lives;/map->life = 1;/|plain|fault_window_end|other_memory_at_the_same_addresses
-remembered-though-memory-ended|src/host/coll.c|s/ || m->ends != ends / /|plain|fault_window_end|other_memory_at_the_same_addresses
-remembered-though-another-allocators|src/host/coll.c|s/return !w || !w->foreign;/return 1;/|plain|unit_gpu_window|other_memory_of_theirs
+remembered-though-memory-ended|src/host/coll.c|s, .. m->ends != ends , ,|plain|fault_window_end|other_memory_at_the_same_addresses
+remembered-though-another-allocators|src/host/coll.c|s,return !w .. !w->foreign;,return 1;,|plain|unit_gpu_window|other_memory_of_theirs
 replayed-though-memory-ended|src/host/coll.c|s/t->kept && !keep_lives(t->kept)/0/|plain|fault_window_end|captured_calls_do_not_outlive_their_memory
+windows-linked-as-they-were|src/host/window_table.c|/^static void take_out/,/^}/s/t->linked = 0;//|plain|unit_window_table|windows_overlap_and_fall_apart
+ended-memory-found-again|src/host/window.c|/ forget_ended(c, w, lo, hi);/s/forget_ended(c, w, lo, hi);/break;/|plain|fault_window_end|what_is_left_of_a_window_is_one
+used-again-though-a-peer-has-it|src/transport/memcut.c|s/(atomic_load(&cut->handed) .. is_held(f, cut->off, cut->bytes, &by)) ..//|plain|unit_memcut|what_was_handed_on_is_not_used_again
+handed-on-without-a-mark|src/transport/memcut.c|s/fcntl(fd, F_OFD_SETLK, &lock)/0 * lock.l_type/|plain|unit_memcut|what_was_handed_on_is_not_used_again
+freed-memory-keeps-its-bytes|src/transport/memcut.c|s/return fallocate.*/return 0 * f->fd;/|plain|unit_memcut|memory_used_again_is_zeros_and_its_pages_go_back
+child-takes-out-of-the-parents-files|src/transport/memcut.c|s/f->owner == me .. (.at = find_free/(*at = find_free/|plain|unit_memcut|a_forked_child_has_files_of_its_own
+files-kept-that-nobody-uses|src/transport/memcut.c|s/    if (last) end_file(f);/    if (last \&\& !f) end_file(f);/|plain|unit_memcut|many_take_one_descriptor
 reversed-order-one-shot|src/device/all_reduce.inl|s/srcs\[p\] = p == a->rank/srcs[a->nranks - 1 - p] = p == a->rank/|plain|thr_order|sums_go_in_rank_order
 reversed-order-zero-copy|src/device/all_reduce.inl|s/srcs\[p\] = symm_source/srcs[a->nranks - 1 - p] = symm_source/|plain|thr_order|sums_go_in_rank_order
 gap-between-parts|src/device/split.inl|/uint64_t at = (k \* per/s/: more)/: more + 1)/|plain|thr_order|zero_copy

@@ -164,9 +164,10 @@ static void partly(void *arg) {
     int *part[3];
     for (uint64_t i = 0; i < 3; i++) {
         map(&p, i * BIG, BIG);
-        part[i] = (int *)(void *)(p.at + i * BIG);
+        part[i] = (int *)(void *)(p.at + i * BIG + 8192);
     }
-    T_OK(symmWindowRegister(k->comm, p.at, p.room, &win, 0));
+    /* Begins behind the next one, so that it is found first. */
+    T_OK(symmWindowRegister(k->comm, p.at + 4096, p.room - 4096, &win, 0));
     for (int i = 0; i < 3; i++) use(k, part[i], part[i] + 4 * COUNT, i, NULL);
     hk_barrier(k);
     const int mine = k->rank != 1;

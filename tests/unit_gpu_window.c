@@ -2,6 +2,7 @@
  * which is counted, and other allocators', which is told apart by CUDA's numbers, or without these
  * where windows change. What a call makes of a buffer is read from the arguments of its launch.
  * Ranks are processes, and threads where it says so; no lock. */
+#include "../src/host/closer.h"
 #include "fault_kit.h"
 #include "fgpu_kit.h"
 
@@ -192,5 +193,34 @@ static void what_a_call_asks_of_cuda(void) {
     T_FORK(2, asked_rank, fk_new(-1, 1));
 }
 
-T_MAIN(T(other_memory_of_ours), T(freed_memory_is_in_no_window), T(other_memory_of_theirs),
-       T(other_memory_of_theirs_without_numbers), T(what_a_call_asks_of_cuda))
+/* CUDA's memory takes no descriptor; those by which it is handed on are closed behind the call, and
+ * of these only so many wait. */
+static void many_rank(int rank, int n, void *arg) {
+    enum { MANY = 120, WAIT = 64 + 8 };
+    fk *f = arg;
+    void *p[MANY];
+    symmWindow_t win[MANY];
+    symmComm_t comm = open_process(f, rank, n);
+    const int64_t before = SYMM_STAT_GET(fds);
+    for (int i = 0; i < MANY; i++) {
+        T_OK(symmMemAlloc(&p[i], 2 << 20));
+        T_EQ(SYMM_STAT_GET(fds), before);
+    }
+    for (int i = 0; i < MANY; i++) {
+        win[i] = add(comm, p[i], 2 << 20);
+        T_CHECK(SYMM_STAT_GET(fds) <= before + WAIT);
+    }
+    symm_closer_wait();
+    T_EQ(SYMM_STAT_GET(fds), before);
+    for (int i = 0; i < MANY; i++) T_OK(symmWindowDeregister(comm, win[i]));
+    for (int i = 0; i < MANY; i++) T_OK(symmMemFree(p[i]));
+    T_OK(symmCommDestroy(comm));
+    GK_LEFT(0);
+}
+static void memory_holds_no_descriptor(void) {
+    T_FORK(2, many_rank, fk_new(-1, 0));
+}
+
+T_MAIN(T(memory_holds_no_descriptor), T(other_memory_of_ours), T(freed_memory_is_in_no_window),
+       T(other_memory_of_theirs), T(other_memory_of_theirs_without_numbers),
+       T(what_a_call_asks_of_cuda))

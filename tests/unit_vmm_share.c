@@ -355,31 +355,47 @@ static void lower_fd_limit(rlim_t n) {
     T_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
+static int plug_fds(int *plugs) {
+    int n = 0;
+    while ((plugs[n] = dup(0)) >= 0) n++;
+    return n;
+}
+
 static void the_limit_of_fds_is_an_os_error(void) {
-    symm_vmm_handle *h[64] = {NULL}, *extra = NULL;
-    int n = 0, cu = SYMM_CU_SUCCESS, fd = -7, keep;
+    symm_vmm_handle *h = NULL, *more[20], *extra = NULL;
+    int cu, fd = -7, keep, plugs[64];
     T_EXPECT_WARNINGS();
     lower_fd_limit(40);
-    while (n < 64 && (cu = V->create(G, &h[n])) == SYMM_CU_SUCCESS) n++;
-    T_CHECK(n > 0 && n < 40);
+    int n = plug_fds(plugs);
+    cu = V->create(G, &h);
     T_EQ(cu, SYMM_CU_OS_ERROR);
     T_EQ(symm_vmm_errno(), EMFILE);
     T_EQ(symm_vmm_error(V, cu, "create of %d bytes", 2097152), symmFdLimit);
     T_MSG(symm_status_text(),
           "memory driver host: create of 2097152 bytes: operating system error (304)");
     T_MSG(symm_status_text(), "limit 40");
-    IS(V->export_fd(h[0], &fd), OS_ERROR);
+    close(plugs[--n]); /* room for one: memory that shares it with none */
+    DONE(V->create(G, &h));
+    T_EQ(SYMM_STAT_GET(fds), 1);
+    IS(V->create(G, &extra), OS_ERROR);
+    T_CHECK(!extra);
+    DONE(V->release(h));
+    close(plugs[--n]); /* for two: the second is for handing on */
+    for (int i = 0; i < 20; i++) more[i] = created(G);
+    T_EQ(SYMM_STAT_GET(fds), 1);
+    keep = exported(more[0]);
+    IS(V->export_fd(more[1], &fd), OS_ERROR);
     T_EQ(symm_vmm_errno(), EMFILE);
     T_EQ(fd, -7);
-    DONE(V->release(h[--n])); /* room for one */
-    keep = exported(h[0]);
     IS(V->import_fd(keep, G, &extra), OS_ERROR);
     T_EQ(symm_vmm_errno(), EMFILE);
     T_CHECK(!extra);
-    T_EQ(SYMM_STAT_GET(fds), n);
-    T_EQ(SYMM_STAT_GET(handles), n);
+    T_EQ(SYMM_STAT_GET(fds), 1);
+    T_EQ(SYMM_STAT_GET(handles), 20);
     close(keep);
-    while (n > 0) DONE(V->release(h[--n]));
+    for (int i = 0; i < 20; i++) DONE(V->release(more[i]));
+    T_EQ(SYMM_STAT_GET(fds), 0);
+    while (n > 0) close(plugs[--n]);
 }
 
 /* ---- failpoints ----------------------------------------------------------------------------- */

@@ -118,7 +118,7 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     l->plan = symm_plan_make(&l->env, &call);
     l->comm = c;
     l->src_win = in ? symm_window_at(c, k->src, in) : NULL;
-    l->dst_win = out ? symm_window_at(c, k->dst, out) : NULL;
+    l->dst_win = out ? symm_window_also(c, l->src_win, k->dst, out) : NULL;
     l->in = in;
     l->out = out;
     if (c->gpu && in && !l->src_win) SYMM_TRY(symm_gpu_check_buffer(c, "sendbuff", k->src));

@@ -42,7 +42,8 @@ typedef struct symm_memo {
 void *symm_keep_new(const symm_launch *l);
 void symm_keep_release(void *keep);
 
-/* Checks arguments, finds windows, plans. Changes nothing but the order of the window list. */
+/* Checks arguments, finds windows, plans. Changes nothing but the list of windows, which memory
+ * that has ended leaves. */
 symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l);
 
 /* What the communicator knows of a capture; NULL if nothing. */

@@ -550,7 +550,7 @@ symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
                         .base = c->base,
                         .stride = c->stride,
                         .scratchBytes = c->params.scratch};
-    i.usedBytes = c->window_bytes;
+    i.usedBytes = atomic_load_explicit(&c->window_bytes, memory_order_relaxed);
     i.usedBytes += symm_heap_all_bytes(c);
     snprintf(i.backend, sizeof i.backend, "%s", c->vmm->name);
     snprintf(i.bootstrap, sizeof i.bootstrap, "%s", c->bootstrap ? c->bootstrap : "");

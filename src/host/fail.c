@@ -172,6 +172,13 @@ void symm_fail_env(const char *value) {
 
 /* ---- hits --------------------------------------------------------------------------------- */
 
+int symm_fail_any(void) {
+    pthread_mutex_lock(&fail_lock);
+    const int any = armed_count > 0;
+    pthread_mutex_unlock(&fail_lock);
+    return any;
+}
+
 static int is_due(armed_t *a, int point) {
     if (a->point != point) return 0;
     if (a->rank >= 0 && a->rank != symm_log_rank_now()) return 0;

@@ -30,9 +30,13 @@ int symm_fail_check(const char *spec);  /* 0 if symm_fail_arm would take it, els
  * it with SYMM_FAIL, and the first hit of a process does, so that what symm_fail_arm armed outlives
  * later loads. */
 void symm_fail_env(const char *value);
+/* 1 while something is armed: what is kept for later use is not used, so that all points are met.
+ * */
+int symm_fail_any(void);
 #define SYMM_FAIL_HERE(name) __builtin_expect(symm_fail_hit(symm_fp_##name), 0)
 #else
 #define SYMM_FAIL_HERE(name) 0
+#define symm_fail_any()      0
 #endif
 
 /* A call, or what it is like when it fails: `bad` with errno, a null pointer, or a code that is an

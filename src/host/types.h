@@ -29,6 +29,7 @@
 #include "maps.h"
 #include "param.h"
 #include "stream.h"
+#include "window_table.h"
 
 typedef struct {
     uint64_t hi, lo;
@@ -77,8 +78,8 @@ typedef struct { /* a piece of memory under a window */
 } symm_lived;
 
 typedef struct symm_win {
-    struct symm_win
-        *next; /* communicator's list of windows by address; the communicator's user thread only */
+    struct symm_win *next,
+        **link; /* communicator's list, and what leads here; its user thread only */
     struct symm_comm *comm;
     symm_slot *slot; /* NULL with thread ranks */
     symmWindow_t handle;
@@ -138,9 +139,10 @@ typedef struct symm_comm {
     symm_ctl *ctl;                 /* own control block (GPUs: its part in host memory) */
     symm_args proto;               /* what all calls' arguments have in common */
     int16_t forced[symmNumColls];  /* kernel forced by SYMM_ALGO, -1 none */
-    symm_win *windows;             /* most recently used first */
-    _Atomic int nwindows;          /* this and the next: symmCommQuery and symmCommDump read them */
-    _Atomic uint64_t window_bytes; /* from any thread */
+    symm_win *windows;             /* newest first */
+    symm_wtable wtable;            /* by address */
+    _Atomic int nwindows;          /* symmCommQuery and symmCommDump read it from any thread */
+    _Atomic uint64_t window_bytes; /* relaxed: symmCommQuery reads it from any thread */
     struct symm_heap *heaps; /* most recently made first; the communicator's user thread only */
     uint32_t heap_serial;    /* heaps so far, equal on all ranks */
     uint64_t issued;         /* collectives so far, eager or captured */

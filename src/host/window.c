@@ -52,39 +52,82 @@ static void handle_gone(void *obj) {
     symm_window_unref(obj);
 }
 
-static void unlink_window(symm_comm *c, symm_win *w) {
-    symm_win **at = &c->windows;
-    while (*at != w) at = &(*at)->next;
-    *at = w->next;
-    c->nwindows--;
-    c->window_bytes -= w->bytes;
+static void note_bytes(symm_comm *c, uint64_t more) {
+    atomic_fetch_add_explicit(&c->window_bytes, more, memory_order_relaxed);
+}
+
+/* pre: room in the table. */
+static void enter(symm_comm *c, symm_win *w) {
+    if (w->bytes) symm_wtable_add(&c->wtable, w, (uintptr_t)w->ptr, (uintptr_t)w->ptr + w->bytes);
+    note_bytes(c, w->bytes);
     c->version++; /* calls that are remembered must look again */
 }
 
+static void leave(symm_comm *c, symm_win *w) {
+    symm_wtable_drop(&c->wtable, w, (uintptr_t)w->ptr, (uintptr_t)w->ptr + w->bytes);
+    note_bytes(c, -w->bytes);
+    c->version++;
+}
+
+symmResult_t symm_window_make_room(symm_comm *c) {
+    if (!symm_wtable_room(&c->wtable)) return symmSuccess;
+    return SYMM_ERR(symmOutOfMemory, "no memory to list one more window than %d", c->nwindows);
+}
+
+void symm_window_lengthen(symm_win *w, uint64_t bytes, symm_lived *list, int n) {
+    leave(w->comm, w);
+    w->bytes = bytes;
+    symm_window_watch(w, list, n);
+    enter(w->comm, w);
+}
+
+static void link_window(symm_comm *c, symm_win *w) {
+    w->next = c->windows;
+    w->link = &c->windows;
+    if (w->next) w->next->link = &w->next;
+    c->windows = w;
+    c->nwindows++;
+    enter(c, w);
+}
+
 static void close_window(symm_comm *c, symm_win *w) {
-    unlink_window(c, w);
+    leave(c, w);
+    *w->link = w->next;
+    if (w->next) w->next->link = w->link;
+    c->nwindows--;
     if (symm_handle_close(SYMM_KIND_WINDOW, w->handle))
         symm_handle_put(SYMM_KIND_WINDOW, w->handle);
 }
 
 void symm_window_drop_all(symm_comm *c) {
+    symm_wtable_end(&c->wtable);
     while (c->windows) close_window(c, c->windows);
 }
 
+/* Whatever has ended of w between ptr and ptr + bytes: no later call comes to it again. */
+static void forget_ended(symm_comm *c, symm_win *w, uint64_t lo, uint64_t hi) {
+    for (int i = 0; i < w->nlived; i++) {
+        const symm_lived *p = &w->lived[i];
+        if (p->gone && p->lo < hi && lo < p->hi) symm_wtable_cut(&c->wtable, w, p->lo, p->hi);
+    }
+}
+
 symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
-    for (symm_win **at = &c->windows; *at; at = &(*at)->next) {
-        symm_win *w = *at;
-        uint64_t in = (uint64_t)((uintptr_t)ptr - (uintptr_t)w->ptr);
-        if (in > w->bytes || bytes > w->bytes - in || !symm_window_lives(w, ptr, bytes)) continue;
-        if (at != &c->windows &&
-            at != &c->windows->next) { /* keep the two that a collective uses in front */
-            *at = w->next;
-            w->next = c->windows;
-            c->windows = w;
-        }
-        return w;
+    const uint64_t lo = (uintptr_t)ptr, hi = lo + bytes;
+    symm_win *w;
+    while ((w = symm_wtable_find(&c->wtable, lo, hi))) {
+        if (symm_window_lives(w, ptr, bytes)) return w;
+        forget_ended(c, w, lo, hi);
     }
     return symm_heap_window(c, ptr, bytes);
+}
+
+symm_win *symm_window_also(symm_comm *c, symm_win *w, const void *ptr, uint64_t bytes) {
+    const uint64_t in = w ? (uint64_t)((uintptr_t)ptr - (uintptr_t)w->ptr) : 0;
+    if (w && !w->heap && in < w->bytes && bytes <= w->bytes - in &&
+        symm_window_lives(w, ptr, bytes))
+        return w;
+    return symm_window_at(c, ptr, bytes);
 }
 
 static symmResult_t make_record(symm_comm *c, void *buff, size_t size, symm_win **out) {
@@ -226,15 +269,12 @@ static symmResult_t register_window(symm_comm *c, symmResult_t status, const reg
     if (!status) status = symm_window_find(c, a->buff, a->size, b);
     if (!status) status = symm_window_list(c, a->buff, b, &lived);
     if (!status) symm_window_watch(w, lived, b->count);
+    if (!status) status = symm_window_make_room(c);
     status = c->threads ? meet_threads(c, status, w, all) : meet_processes(c, status, w, b, all);
     symm_window_let_go(c, b);
     if (status) goto drop_record;
     w->handle = handle;
-    w->next = c->windows;
-    c->windows = w;
-    c->nwindows++;
-    c->window_bytes += w->bytes;
-    c->version++;
+    link_window(c, w);
     SYMM_STAT_ADD(registrations, 1);
     *a->win = handle;
     goto free_lists;

@@ -9,6 +9,12 @@
 /* The window that contains [ptr, ptr + bytes), or NULL. Memory that has ended since it was
  * registered is in none. */
 symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes);
+/* The same where it may well be in w (NULL: not known). */
+symm_win *symm_window_also(symm_comm *c, symm_win *w, const void *ptr, uint64_t bytes);
+/* Room for one more in the list of the communicator's windows. */
+symmResult_t symm_window_make_room(symm_comm *c);
+/* w has `bytes` from now on, and takes over the list of what lies there. pre: room. */
+void symm_window_lengthen(symm_win *w, uint64_t bytes, symm_lived *list, int n);
 void symm_window_ref(symm_win *w);
 /* The last reference frees the window and drops its slot, which unmaps nothing by itself. */
 void symm_window_unref(symm_win *w);

@@ -86,6 +86,7 @@ static symmResult_t bring(growth *g, const grow_args *a) {
                         a->size);
     SYMM_TRY(symm_window_find(g->c, w->ptr, a->size, g->b));
     SYMM_TRY(symm_window_list(g->c, w->ptr, g->b, &g->lived));
+    SYMM_TRY(symm_window_make_room(g->c)); /* a window of nothing has none yet */
     if (g->c->threads) return symmSuccess;
     g->held = SYMM_FAIL_ALLOC(win_held, calloc(1, sizeof *g->held));
     if (!g->held) return SYMM_ERR(symmOutOfMemory, "no memory for the record of a window");
@@ -205,11 +206,8 @@ static symmResult_t grow(growth *g, symmResult_t status, const grow_args *a) {
     SYMM_TRY(tell(g, status, 0));
     if (!g->c->threads) SYMM_TRY(grow_processes(g));
     for (int r = 0; r < g->c->nranks; r++) w->size[r] = g->all[r].user_bytes;
-    g->c->window_bytes += a->size - w->bytes;
-    w->bytes = a->size;
-    symm_window_watch(w, g->lived, g->b->count);
+    symm_window_lengthen(w, a->size, g->lived, g->b->count);
     g->lived = NULL;
-    g->c->version++;
     return symmSuccess;
 }
 

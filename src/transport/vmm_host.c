@@ -1,6 +1,6 @@
-/* vmm_host.c - the host memory driver: a handle is a sealed memfd, a mapping is mmap inside a
- * PROT_NONE reservation. It enforces CUDA's rules with CUDA's codes, so that what passes here
- * passes there.
+/* vmm_host.c - the host memory driver: a handle is a part of a sealed memfd, a mapping is mmap
+ * inside a PROT_NONE reservation. It enforces CUDA's rules with CUDA's codes, so that what passes
+ * here passes there.
  *
  * Any thread. One lock (driver.lock) guards the four sets and every mmap call that must agree with
  * them; it is never held while a memfd is closed (freeing gigabytes takes a while) nor while
@@ -9,8 +9,8 @@
  * A handle given out is a serial number in the shape of a pointer, never an address: a stale one is
  * found missing in the set and cannot be mistaken for a newer handle that happens to live at the
  * same place. Memory (struct memory) lives while it has references or mappings. What was created
- * here keeps its fd all that time, for retain and export; what was imported gives its fd back with
- * the last reference, since every peer's segment costs one. */
+ * here is a part of a file that others share (memcut.h), whose fd stays for retain and export; what
+ * was imported gives its fd back with the last reference, since every peer's segment costs one. */
 #define _GNU_SOURCE 1 /* MAP_ANONYMOUS, F_DUPFD_CLOEXEC */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +23,7 @@
 
 #include "../host/fail.h"
 #include "../host/stats.h"
+#include "memcut.h"
 #include "memfd.h"
 #include "span.h"
 #include "vmm.h"
@@ -43,7 +44,9 @@ struct memory {
     symm_span handle; /* [serial, serial + 1), in driver.handles while refs > 0 */
     uint64_t bytes, id[2];
     int64_t refs, maps;
-    int fd; /* -1: given back */
+    symm_memcut cut; /* what was created here */
+    uint64_t off;    /* in the file */
+    int fd;          /* -1: given back */
     int imported;
 };
 
@@ -150,7 +153,7 @@ struct leftovers {
 
 static struct leftovers settle(struct memory *m) {
     struct leftovers left = {NULL, -1};
-    if (m->refs == 0 && (m->maps == 0 || m->imported)) {
+    if (m->refs == 0 && m->imported) {
         left.fd = m->fd;
         m->fd = -1;
     }
@@ -162,22 +165,16 @@ static struct leftovers settle(struct memory *m) {
 static void clear(struct leftovers left) {
     close_fd(left.fd);
     if (!left.memory) return;
+    if (!left.memory->imported) symm_memcut_free(&left.memory->cut);
     free(left.memory);
     SYMM_STAT_ADD(handles, -1);
 }
 
-/* Takes over fd, whose gauge is already counted; on refusal fd is closed. */
-static int adopt(int fd, uint64_t bytes, const uint64_t id[2], int imported, symm_vmm_handle **h) {
+/* A copy of `like` with a handle; on refusal nothing has changed. */
+static int adopt(const struct memory *like, symm_vmm_handle **h) {
     struct memory *m = SYMM_FAIL_ALLOC(vmm_record, calloc(1, sizeof *m));
-    if (!m) {
-        close_fd(fd);
-        return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
-    }
-    m->bytes = bytes;
-    m->id[0] = id[0];
-    m->id[1] = id[1];
-    m->fd = fd;
-    m->imported = imported;
+    if (!m) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    *m = *like;
     SYMM_STAT_ADD(handles, 1);
     pthread_mutex_lock(&driver.lock);
     give_handle(m);
@@ -187,16 +184,20 @@ static int adopt(int fd, uint64_t bytes, const uint64_t id[2], int imported, sym
 }
 
 static int host_create(uint64_t bytes, symm_vmm_handle **h) {
-    uint64_t id[2];
-    int fd;
+    struct memory m = {.bytes = bytes};
     if (!h || !size_ok(bytes)) return bad_value();
     if (SYMM_FAIL_HERE(vmm_create)) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     if (!symm_memfd_fits(bytes)) return refuse(SYMM_CU_OUT_OF_MEMORY, EFBIG);
-    int err = symm_memfd_make(bytes, &fd, id);
+    int err = symm_memcut_make(bytes, &m.cut, m.id);
     if (err) return refuse_os(err);
-    SYMM_STAT_ADD(fds, 1);
-    SYMM_STAT_ADD(created_bytes, (int64_t)bytes);
-    return adopt(fd, bytes, id, 0, h);
+    m.fd = m.cut.fd;
+    m.off = m.cut.off;
+    int cu = adopt(&m, h);
+    if (cu)
+        symm_memcut_free(&m.cut);
+    else
+        SYMM_STAT_ADD(created_bytes, (int64_t)bytes);
+    return cu;
 }
 
 static int host_release(symm_vmm_handle *h) {
@@ -237,39 +238,43 @@ static int host_retain(const void *va, symm_vmm_handle **h, void **base, uint64_
     return cu ? refuse(cu, 0) : cu;
 }
 
+static struct memory *hold(symm_vmm_handle *h) {
+    pthread_mutex_lock(&driver.lock);
+    struct memory *m = live(h);
+    if (m) m->refs++;
+    pthread_mutex_unlock(&driver.lock);
+    return m;
+}
+
 static int host_export(symm_vmm_handle *h, int *fd) {
     int copy = -1, err = 0;
     if (!fd) return bad_value();
     if (SYMM_FAIL_HERE(vmm_export)) return refuse(SYMM_CU_OS_ERROR, EMFILE);
-    pthread_mutex_lock(&driver.lock);
-    struct memory *m = live(h);
-    if (m) {
-        copy =
-            SYMM_FAIL_CALL(vmm_dup, -1, EMFILE,
-                           fcntl(m->fd, F_DUPFD_CLOEXEC, 3)); /* a live handle always has its fd */
-        err = errno;
-    }
-    pthread_mutex_unlock(&driver.lock);
+    struct memory *m = hold(h); /* so it has its descriptor */
     if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
-    if (copy < 0) return refuse_os(err);
+    if (!m->imported)
+        err = symm_memcut_export(&m->cut, &copy);
+    else if ((copy = fcntl(m->fd, F_DUPFD_CLOEXEC, 3)) < 0)
+        err = errno;
+    host_release(h);
+    if (err) return refuse_os(err);
     *fd = copy;
     return SYMM_CU_SUCCESS;
 }
 
 /* The copy is what gets inspected: the caller's number may by then stand for another file. */
 static int host_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
-    uint64_t id[2];
+    struct memory m = {.bytes = bytes, .imported = 1};
     if (!h || fd < 0 || !size_ok(bytes)) return bad_value();
     if (SYMM_FAIL_HERE(vmm_import)) return refuse(SYMM_CU_UNKNOWN, 0);
     int copy = SYMM_FAIL_CALL(vmm_copy, -1, EMFILE, fcntl(fd, F_DUPFD_CLOEXEC, 3));
     if (copy < 0) return errno == EBADF ? refuse(SYMM_CU_INVALID_VALUE, EBADF) : refuse_os(errno);
     SYMM_STAT_ADD(fds, 1);
-    int err = symm_memfd_inspect(copy, bytes, id);
-    if (err) {
-        close_fd(copy);
-        return refuse(SYMM_CU_INVALID_VALUE, err);
-    }
-    return adopt(copy, bytes, id, 1, h);
+    m.fd = copy;
+    int err = symm_memcut_inspect(copy, bytes, &m.off, m.id);
+    int cu = err ? refuse(SYMM_CU_INVALID_VALUE, err) : adopt(&m, h);
+    if (cu) close_fd(copy);
+    return cu;
 }
 
 static int host_identify(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]) {
@@ -384,7 +389,7 @@ static int place(uint64_t lo, const struct memory *m) {
     void *va = address(lo);
     if (SYMM_FAIL_CALL(vmm_place, MAP_FAILED, ENOMEM,
                        mmap(va, m->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, m->fd,
-                            0)) != MAP_FAILED)
+                            (off_t)m->off)) != MAP_FAILED)
         return 0;
     int err = errno;
     mmap(va, m->bytes, PROT_NONE, RESERVED | MAP_FIXED_NOREPLACE, -1, 0);

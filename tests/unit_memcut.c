@@ -1,0 +1,279 @@
+/* unit_memcut.c - memory as parts of files: one descriptor for many, what is handed on and who has
+ * it, new memory is zeros, forked children. Below: thousands of allocations and of steps of a heap
+ * under a limit of 256 descriptors. One thread; ranks are processes. */
+#define _GNU_SOURCE 1
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "../src/transport/memcut.h"
+#include "coll_kit.h"
+#include "heap_kit.h"
+
+#define G     SYMM_MEMCUT_GRANULE
+#define FILES SYMM_STAT_GET(fds)
+
+static symm_memcut made(uint64_t bytes) {
+    symm_memcut cut;
+    uint64_t id[2];
+    T_EQ(symm_memcut_make(bytes, &cut, id), 0);
+    return cut;
+}
+
+static unsigned char *seen(int fd, uint64_t off, uint64_t bytes) {
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)off);
+    T_CHECK(at != MAP_FAILED);
+    return at;
+}
+
+static unsigned char *mapped(const symm_memcut *cut) {
+    return seen(cut->fd, cut->off, cut->bytes);
+}
+
+static int is(const unsigned char *p, uint64_t bytes, int byte) {
+    for (uint64_t i = 0; i < bytes; i += 509)
+        if (p[i] != byte) return 0;
+    return p[bytes - 1] == byte;
+}
+
+static uint64_t pages_of(int fd) {
+    struct stat st;
+    T_EQ(fstat(fd, &st), 0);
+    return (uint64_t)st.st_blocks * 512;
+}
+
+enum { MANY = 300 };
+
+static void many_take_one_descriptor(void) {
+    static symm_memcut cut[MANY];
+    for (int i = 0; i < MANY; i++) {
+        cut[i] = made(i % 3 ? G : 2 * G);
+        T_EQ(cut[i].fd, cut[0].fd);
+        unsigned char *p = mapped(&cut[i]);
+        T_CHECK(is(p, 64, 0));
+        memset(p, i % 255 + 1, 64);
+        munmap(p, cut[i].bytes);
+    }
+    T_EQ(FILES, 1);
+    for (int i = 0; i < MANY; i++) { /* no two have a byte in common */
+        unsigned char *p = mapped(&cut[i]);
+        T_EQ(p[63], i % 255 + 1);
+        munmap(p, cut[i].bytes);
+    }
+    for (int i = 0; i < MANY; i++) symm_memcut_free(&cut[(i * 7) % MANY]);
+    T_EQ(FILES, 0);
+}
+
+static void memory_used_again_is_zeros_and_its_pages_go_back(void) {
+    symm_memcut stays = made(G);
+    for (int i = 0; i < 5; i++) {
+        symm_memcut cut = made(8 * G);
+        T_EQ(cut.off, G); /* there is no other like it */
+        unsigned char *p = mapped(&cut);
+        T_CHECK(is(p, cut.bytes, 0));
+        memset(p, 0x77, cut.bytes);
+        T_EQ(pages_of(cut.fd), 8 * G);
+        munmap(p, cut.bytes);
+        symm_memcut_free(&cut);
+        T_EQ(pages_of(stays.fd), 0);
+    }
+    symm_memcut_free(&stays);
+    T_EQ(FILES, 0);
+}
+
+/* Freed by its owner, it is its holder's, byte for byte, and nobody's who comes later; through a
+ * descriptor and through a mapping. When both are gone it is used again. */
+static void what_was_handed_on_is_not_used_again(void) {
+    symm_memcut stays = made(G), cut = made(4 * G);
+    uint64_t off = 0, id[2];
+    int fd = -1;
+    T_EQ(symm_memcut_export(&cut, &fd), 0);
+    T_CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    T_EQ(symm_memcut_inspect(fd, 4 * G, &off, id), 0);
+    T_EQ(off, cut.off);
+    unsigned char *p = mapped(&cut);
+    memset(p, 0x42, cut.bytes);
+    munmap(p, cut.bytes);
+    const uint64_t was = cut.off;
+    symm_memcut_free(&cut);
+    p = seen(fd, off, 4 * G);
+    symm_memcut more[60];
+    for (int i = 0; i < 60; i++) { /* often enough for it to be looked at */
+        more[i] = made(G);
+        T_CHECK(more[i].off + G <= was || more[i].off >= was + 4 * G);
+        if (i == 20) close(fd);
+    }
+    T_CHECK(is(p, 4 * G, 0x42));
+    T_EQ(pages_of(stays.fd), 4 * G);
+    for (int i = 0; i < 60; i++) symm_memcut_free(&more[i]);
+    munmap(p, 4 * G);
+    symm_memcut much = made(40 * G); /* waits too: now it is worth a look */
+    T_EQ(symm_memcut_export(&much, &fd), 0);
+    symm_memcut_free(&much);
+    int again = 0;
+    for (int i = 0; i < 60; i++) {
+        more[i] = made(G);
+        T_CHECK(more[i].off + G <= much.off || more[i].off >= much.off + 40 * G);
+        again += more[i].off >= was && more[i].off < was + 4 * G;
+        T_CHECK(is(p = mapped(&more[i]), G, 0));
+        munmap(p, G);
+    }
+    T_EQ(again, 4);
+    close(fd);
+    for (int i = 0; i < 60; i++) symm_memcut_free(&more[i]);
+    symm_memcut_free(&stays);
+    T_EQ(FILES, 0);
+}
+
+static void a_holder_of_a_part_keeps_no_more_than_that(void) {
+    symm_memcut held = made(2 * G), other = made(32 * G);
+    int fd = -1;
+    uint64_t off, id[2];
+    T_EQ(symm_memcut_export(&held, &fd), 0);
+    T_EQ(symm_memcut_inspect(fd, 2 * G, &off, id), 0);
+    unsigned char *p = mapped(&held), *q = mapped(&other);
+    memset(p, 1, 2 * G);
+    memset(q, 2, 32 * G);
+    munmap(q, 32 * G);
+    munmap(p, 2 * G);
+    symm_memcut_free(&held);
+    symm_memcut_free(&other);
+    T_EQ(FILES, 0); /* the owner is done with the file */
+    T_EQ(pages_of(fd), 2 * G);
+    p = seen(fd, off, 2 * G);
+    T_CHECK(is(p, 2 * G, 1));
+    munmap(p, 2 * G);
+    close(fd);
+}
+
+static void positions_that_say_nothing_are_refused(void) {
+    symm_memcut stays = made(G), cut = made(2 * G);
+    uint64_t off = 0, id[2];
+    int fd = -1;
+    struct stat st;
+    T_EQ(symm_memcut_export(&cut, &fd), 0);
+    T_EQ(fstat(fd, &st), 0);
+    const off_t good = lseek(fd, 0, SEEK_CUR), last = st.st_size / (off_t)G;
+    T_EQ(symm_memcut_inspect(fd, G, &off, id), EINVAL);
+    T_EQ(symm_memcut_inspect(fd, 4 * G, &off, id), EINVAL);
+    const off_t bad[] = {1,
+                         (off_t)2 << 31 | (last - 1),
+                         (off_t)2 << 31 | last,
+                         good | 0x40000000,
+                         (off_t)3 << 31 | 1,
+                         INT64_MAX};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        T_EQ(lseek(fd, bad[i], SEEK_SET), bad[i]);
+        T_EQ(symm_memcut_inspect(fd, 2 * G, &off, id), EINVAL);
+    }
+    T_EQ(lseek(fd, good, SEEK_SET), good);
+    T_EQ(symm_memcut_inspect(fd, 2 * G, &off, id), 0);
+    close(fd);
+    symm_memcut_free(&cut);
+    symm_memcut_free(&stays);
+}
+
+/* A child takes nothing out of files that are the parent's, and takes no bytes away where it frees
+ * what it has inherited. */
+static void a_forked_child_has_files_of_its_own(void) {
+    symm_memcut cut = made(G);
+    int status = -1;
+    unsigned char *p = mapped(&cut);
+    memset(p, 0x21, G);
+    pid_t pid = fork();
+    if (pid == 0) {
+        symm_memcut own = made(G), more = made(G);
+        struct stat a, b;
+        int ok = fstat(own.fd, &a) == 0 && fstat(cut.fd, &b) == 0 && a.st_ino != b.st_ino;
+        ok &= own.fd == more.fd;
+        symm_memcut_free(&cut);
+        symm_memcut_free(&own);
+        symm_memcut_free(&more);
+        _exit(ok && is(p, G, 0x21) ? 0 : 1);
+    }
+    T_EQ(waitpid(pid, &status, 0), pid);
+    T_EQ(status, 0);
+    T_CHECK(is(p, G, 0x21));
+    munmap(p, G);
+    symm_memcut_free(&cut);
+    T_EQ(FILES, 0);
+}
+
+/* ---- 256 descriptors ---- */
+
+enum { ALLOCATIONS = 5000, STEPS = 300 };
+
+static void limit_fds(rlim_t n) {
+    struct rlimit limit;
+    T_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max = n;
+    T_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+static void allocations(int rank, int n, void *arg) {
+    static void *p[ALLOCATIONS];
+    static symmWindow_t win[ALLOCATIONS];
+    const int every = ck_full() ? 1 : 7;
+    void *peer;
+    setenv("SYMM_WIN_STRIDE", "16G", 1);
+    setenv("SYMM_HUGEPAGES", "0", 1); /* some bytes of each are touched */
+    symm_log_rank(rank);
+    limit_fds(256);
+    symmComm_t comm = fk_open(arg, rank, n);
+    for (int i = 0; i < ALLOCATIONS; i++) {
+        T_OK(symmMemAlloc(&p[i], 100));
+        *(int *)p[i] = 10 * i + rank;
+    }
+    T_CHECKF(FILES < 100, "%lld descriptors", (long long)FILES);
+    for (int i = 0; i < ALLOCATIONS; i += every)
+        T_OK(symmWindowRegister(comm, p[i], 4096, &win[i], 0));
+    T_OK(symmBarrier(comm, NULL));
+    for (int i = 0; i < ALLOCATIONS; i++)
+        for (int r = 0; win[i] && r < n; r++) {
+            T_OK(symmWindowPeerPtr(win[i], 0, r, &peer));
+            T_EQ(*(volatile int *)peer, 10 * i + r);
+        }
+    T_OK(symmBarrier(comm, NULL));
+    for (int i = 0; i < ALLOCATIONS; i++) {
+        if (win[i] && i % 2) T_OK(symmWindowDeregister(comm, win[i]));
+        T_OK(symmMemFree(p[i]));
+        if (win[i] && i % 2 == 0) T_OK(symmWindowDeregister(comm, win[i]));
+    }
+    fk_registers(comm, rank, n);
+    T_OK(symmCommDestroy(comm));
+}
+static void five_thousand_allocations_under_256_descriptors(void) {
+    T_FORK(2, allocations, fk_new(0, 0));
+}
+
+static void steps(void *arg) {
+    hk *k = arg;
+    limit_fds(256);
+    symmHeap_t heap = hk_heap(k, 2ull << 30, 0, 0);
+    for (int i = 0; i < STEPS; i++) T_OK(symmHeapGrow(heap, 2 * HK_MB, i % 3 ? 0 : 2 * HK_MB));
+    char *p = hk_sym(heap, (STEPS - 1) * 2 * HK_MB);
+    for (int i = 0; i < STEPS - 1; i++) p[(uint64_t)i * 2 * HK_MB] = (char)(i + k->rank);
+    T_OK(symmBarrier(k->comm, NULL));
+    const char *peer = hk_peer(k, p, 1 - k->rank);
+    for (int i = 0; i < STEPS - 1; i++)
+        T_EQ(peer[(uint64_t)i * 2 * HK_MB], (char)(i + 1 - k->rank));
+    T_OK(symmBarrier(k->comm, NULL));
+    T_OK(symmFree(heap, p));
+    T_OK(symmHeapTrim(heap, 0, NULL));
+    T_OK(symmHeapGrow(heap, 4 * HK_MB, 0));
+    p = hk_sym(heap, 4 * HK_MB);
+    T_EQ(p[0], 0);
+    T_OK(symmHeapDestroy(heap));
+}
+static void a_heap_in_many_steps_under_256_descriptors(void) {
+    hk_processes(2, steps, NULL);
+}
+
+T_MAIN(T(many_take_one_descriptor), T(memory_used_again_is_zeros_and_its_pages_go_back),
+       T(what_was_handed_on_is_not_used_again), T(a_holder_of_a_part_keeps_no_more_than_that),
+       T(positions_that_say_nothing_are_refused), T(a_forked_child_has_files_of_its_own),
+       T(five_thousand_allocations_under_256_descriptors),
+       T(a_heap_in_many_steps_under_256_descriptors))
