@@ -203,6 +203,8 @@ gpu-some-lie-otherwise|src/device/cuda/direct.cuh|s/((at.dst\[p\] - at0) . (at.s
 gpu-all-warps-send-lines|src/device/cuda/lines.cuh|s/return threadIdx.x >> 5 < a->chunk_log;/return 1;/|plain|unit_kernels|every_kernel_in_any_order
 relay-need-not-agree|src/host/param.c|s/(uint64_t)p->relay, /0, /|plain|unit_param|the_hash_covers_what_ranks_must_share
 gpu-halves-the-wrong-way|src/device/cuda/dev.cuh|s/return low >> 16 . high << 16/return (high >> 16) + (low << 16)/|plain|unit_kernels|every_kernel_in_any_order
+plan-falls-through-to-the-barrier|src/host/plan.c|s/return SYMM_KERNEL_COUNT; .*/return SYMM_KERNEL_BARRIER;/|plain|unit_plan_none|a_collective_without_a_row_has_no_kernel
+gpu-plan-falls-through-to-the-barrier|src/host/plan_gpu.c|s/const table_row \*last = NULL;/const table_row *last = \&table[ROWS - 1];/|plain|unit_plan_none|a_collective_without_a_row_has_no_kernel
 gpu-lines-however-large|src/host/plan_gpu.c|s/env->relay == SYMM_RELAY_AUTO \&\& bytes > LINES_UPTO/env->relay == SYMM_RELAY_AUTO \&\& 0 > LINES_UPTO/|plain|unit_plan|direct_kernels_relay_by_size
 gpu-posted-without-release|src/device/cuda/staged.cuh|/^DEV void post(/,/^}/s/give8/put8/|plain|unit_kernels|every_kernel_in_any_order
 gpu-arrived-without-release|src/device/cuda/direct.cuh|/^DEV void arrive_and_wait/,/^}/s/give8/put8/|plain|unit_kernels|every_kernel_in_any_order
