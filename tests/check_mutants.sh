@@ -205,6 +205,7 @@ relay-need-not-agree|src/host/param.c|s/(uint64_t)p->relay, /0, /|plain|unit_par
 gpu-halves-the-wrong-way|src/device/cuda/dev.cuh|s/return low >> 16 . high << 16/return (high >> 16) + (low << 16)/|plain|unit_kernels|every_kernel_in_any_order
 plan-falls-through-to-the-barrier|src/host/plan.c|s/return SYMM_KERNEL_COUNT; .*/return SYMM_KERNEL_BARRIER;/|plain|unit_plan_none|a_collective_without_a_row_has_no_kernel
 gpu-plan-falls-through-to-the-barrier|src/host/plan_gpu.c|s/const table_row \*last = NULL;/const table_row *last = \&table[ROWS - 1];/|plain|unit_plan_none|a_collective_without_a_row_has_no_kernel
+gpu-wait-for-all-in-the-callers-mode|src/host/gpu.c|/^cu_result symm_gpu_reach_all/,/^}/{s/symm_gpu_push/symm_gpu_enter/;s/symm_gpu_pop(c, /symm_gpu_leave(/;}|plain|unit_gpu_unsafe|marks_of_a_stream_that_is_gone
 gpu-lines-however-large|src/host/plan_gpu.c|s/env->relay == SYMM_RELAY_AUTO \&\& bytes > LINES_UPTO/env->relay == SYMM_RELAY_AUTO \&\& 0 > LINES_UPTO/|plain|unit_plan|direct_kernels_relay_by_size
 gpu-posted-without-release|src/device/cuda/staged.cuh|/^DEV void post(/,/^}/s/give8/put8/|plain|unit_kernels|every_kernel_in_any_order
 gpu-arrived-without-release|src/device/cuda/direct.cuh|/^DEV void arrive_and_wait/,/^}/s/give8/put8/|plain|unit_kernels|every_kernel_in_any_order
