@@ -384,7 +384,8 @@ typedef struct {
     uint64_t chunkBytes; /* sent at once, before a wait; 0 where nothing is waited for in between */
     int zeroCopySend,
         zeroCopyRecv; /* this rank's buffers: 1 used in place, 0 staged through scratch */
-    char reason[256]; /* what is staged and why, why this kernel, why not a faster one */
+    /* What is staged and why, why this kernel, why not another one. Never cut. */
+    char reason[2048];
 } symmPlan_t;
 /* What symmAllReduce etc. would do with these arguments. Launches nothing. [local] */
 SYMM_API symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,

@@ -104,7 +104,7 @@ bench-programs: $(BENCHES:%=$(TEST)/%)
 examples:    $(EXAMPLE_PROGRAMS) $(CU_EXAMPLE_PROGRAMS)
 tests-plain: $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(MP_TESTS) $(BENCHES)) tests-gpu examples
 tests-gpu:   $(patsubst %,$(TEST)/%,$(GPU_TESTS) $(MPG_TESTS)) $(if $(HAVE_NVCC),$(FATBINS)/user.fatbin)
-# Kernels as a user would write them, for gpu_pdl.
+# Kernels as a user would write them, for gpu_pdl and gpu_litmus.
 $(FATBINS)/user.fatbin: tests/cuda/user.cu $(FATBINS)/flags
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,$<)

@@ -220,11 +220,21 @@ gpu-some-lie-otherwise|src/device/cuda/direct.cuh|s/((at.dst\[p\] - at0) . (at.s
 gpu-all-warps-send-lines|src/device/cuda/lines.cuh|s/return threadIdx.x >> 5 < a->chunk_log;/return 1;/|plain|unit_kernels|every_kernel_in_any_order
 relay-need-not-agree|src/host/param.c|s/(uint64_t)p->relay, /0, /|plain|unit_param|the_hash_covers_what_ranks_must_share
 gpu-halves-the-wrong-way|src/device/cuda/dev.cuh|s/return low >> 16 . high << 16/return (high >> 16) + (low << 16)/|plain|unit_kernels|every_kernel_in_any_order
+plan-falls-through-to-the-barrier|src/host/plan.c|s/return SYMM_KERNEL_COUNT; .*/return SYMM_KERNEL_BARRIER;/|plain|unit_plan_none|a_collective_without_a_row_has_no_kernel
+gpu-plan-falls-through-to-the-barrier|src/host/plan_gpu.c|s/const table_row \*last = NULL;/const table_row *last = \&table[ROWS - 1];/|plain|unit_plan_none|a_collective_without_a_row_has_no_kernel
+gpu-wait-for-all-in-the-callers-mode|src/host/gpu.c|/^cu_result symm_gpu_reach_all/,/^}/{s/symm_gpu_push/symm_gpu_enter/;s/symm_gpu_pop(c, /symm_gpu_leave(/;}|plain|unit_gpu_unsafe|marks_of_a_stream_that_is_gone
 gpu-lines-however-large|src/host/plan_gpu.c|s/env->relay == SYMM_RELAY_AUTO \&\& bytes > LINES_UPTO/env->relay == SYMM_RELAY_AUTO \&\& 0 > LINES_UPTO/|plain|unit_plan|direct_kernels_relay_by_size
 gpu-posted-without-release|src/device/cuda/staged.cuh|/^DEV void post(/,/^}/s/give8/put8/|plain|unit_kernels|every_kernel_in_any_order
 gpu-arrived-without-release|src/device/cuda/direct.cuh|/^DEV void arrive_and_wait/,/^}/s/give8/put8/|plain|unit_kernels|every_kernel_in_any_order
 gpu-flags-without-fence|src/device/cuda/dev.cuh|/^DEV void line_put/,/^}/s/__threadfence_system();/;/|plain|unit_kernels|every_kernel_in_any_order
 gpu-fence-of-one-lane|src/device/cuda/dev.cuh|/^DEV void line_put/,/^}/{/if (!flags)/,/__syncwarp/s/__syncwarp()/(void)__any_sync(0xffffffffu, 0)/;}|plain|unit_kernels|every_kernel_in_any_order
+gpu-leaves-at-the-first-look|src/device/cuda/dev.cuh|s/if ((\*since \& LEFT_SEEN) == seen) return 1;/return 1;/|plain|unit_kernels|a_rank_that_has_ended_may_leave
+gpu-parts-written-without-a-look|src/device/cuda/direct.cuh|/^template <int N> DEV void ag_direct/,/^}/s/look_over(r);/;/|plain|unit_kernels|an_aborted_ranks_windows_are_left_alone
+gpu-offsets-taken-without-a-look|src/device/cuda/direct.cuh|/^DEV int take_offset/,/^}/s/look_over(r), //|plain|unit_kernels|a_rank_that_has_left_is_not_begun_with
+gpu-line-read-behind-a-vote-alone|src/device/cuda/dev.cuh|/^DEV int line_wait/,/^}/s/__syncwarp();/;/|plain|unit_kernels|every_kernel_in_any_order
+gpu-lines-read-behind-a-vote-alone|src/device/cuda/lines.cuh|/^DEV int line_gather/,/^}/s/__syncwarp();/;/|plain|unit_kernels|every_kernel_in_any_order
+gpu-posts-behind-a-vote-alone|src/device/cuda/staged.cuh|/^DEV int posts_wait/,/^}/s/__syncwarp();/;/|plain|unit_kernels|every_kernel_in_any_order
+gpu-barrier-without-release|src/device/cuda/frame.cuh|/^template <int ORDERS> DEV void exchange_signatures/,/^}/s/give8/put8/|plain|unit_kernels|a_barrier_orders_what_was_stored_before_it
 grid-larger-than-the-gpu|src/host/plan.c|s/if (e.ctas > e.sms)/if (0)/|plain|unit_plan|every_call_has_a_gpu_kernel
 host-kernels-on-gpus|src/host/plan.c|/^int symm_plan_can/,/^}/s/env->gpu ? SYMM_K_GPU : SYMM_K_HOST/SYMM_K_GPU + SYMM_K_HOST/|plain|unit_plan|no_kernel_runs_on_the_wrong_backend
 unsealed-files-are-mapped|src/transport/memfd.c|s/(seals & SEALS) != SEALS/seals < 0/|plain|unit_vmm_share|import_refuses_files_that_could_change_under_us

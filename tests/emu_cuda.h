@@ -1,12 +1,17 @@
-/* emu_cuda.h - the language of the GPU kernels on a processor, for tests: it stands in the place of ptx.cuh, so that the bodies in
- * src/device/cuda are compiled as they are. Each thread of a GPU is a fiber (emu_run.c); all fibers of all ranks run in one thread, one after
- * the other, and another one is drawn wherever a kernel looks at memory that others write, or meets them. So every order of such looks
- * can come, each as likely as the seed has it.
+/* emu_cuda.h - the language of the GPU kernels on a processor, for tests: it stands in the place
+ * of ptx.cuh, so that the bodies in src/device/cuda are compiled as they are. Each thread of a
+ * GPU is a fiber (emu_run.c); all fibers of all ranks run in one thread, one after the other, and
+ * another one is drawn wherever a kernel looks at memory that others write, or meets them. So
+ * every order of such looks can come, each as likely as the seed has it.
  *
- * In two of three runs stores become visible late, in any order that PTX lets them have (emu_late.c): vectors of 8 and 16 bytes, all words with
- * order and scope, lines of a warp. What is not shown: loads are never made early, so an acquire that is missing is not found. Plain stores of 1, 2
- * and 4 bytes (ends of messages, unaligned buffers, epochs) and variables of a CTA are assignments of C++, which this file does not see: they are
- * never late, which PTX allows: no kernel stores the same bytes both ways in one call. And what a compiler for GPUs makes of the bodies is for the tests on GPUs. */
+ * In two of three runs stores become visible late, in any order that PTX lets them have
+ * (emu_late.c): vectors of 8 and 16 bytes, all words with order and scope, lines of a warp. And
+ * loads are made early: they bring what was there at any time since the thread last met others
+ * (__syncwarp, a barrier of the CTA; votes and shuffles order nothing), acquired or read that
+ * place. Plain stores of 1, 2 and 4 bytes (ends of messages, unaligned buffers, epochs) and
+ * variables of a CTA are assignments of C++, which this file does not see: they are never late,
+ * which PTX allows: no kernel stores the same bytes both ways in one call. And what a compiler
+ * for GPUs makes of the bodies is for the tests on GPUs. */
 #ifndef EMU_CUDA_H_
 #define EMU_CUDA_H_
 #define SYMM_CUDA_PTX_CUH_ /* and that file has nothing to say */
@@ -25,6 +30,7 @@
 #define DEV                    static inline __attribute__((unused))
 #define CTA_SHARED(type, name) type &name = *(type *)emu_shared(sizeof(type))
 #define SPIN_POLLS             8u /* nobody waits for a host here */
+#define LEFT_GRACE_NS          (256 * EMU_STEP_NS)
 
 #define threadIdx (emu_self->thread)
 #define blockIdx  (emu_self->block)
@@ -85,12 +91,12 @@ template <typename To, typename From> static inline To emu_bits(From v) {
 
 /* ---- words: the sanitizer of bounds is emu_at, which knows what memory there is ------------------------------------ */
 
-#define EMU_LOAD(name, turn, type, result)                     \
-    DEV result name(const void *p) {                           \
-        type v;                                                \
-        turn(EMU_LOOKS);                                       \
-        memcpy((void *)&v, emu_loaded(p, sizeof v), sizeof v); \
-        return (result)v;                                      \
+#define EMU_LOAD(name, turn, type, result, order) \
+    DEV result name(const void *p) {              \
+        type v;                                   \
+        turn(EMU_LOOKS);                          \
+        emu_load((void *)&v, p, sizeof v, order); \
+        return (result)v;                         \
     }
 #define EMU_STORE(name, type, before)                          \
     DEV void name(void *p, type v) {                           \
@@ -98,22 +104,23 @@ template <typename To, typename From> static inline To emu_bits(From v) {
         before;                                                \
         emu_store(p, (const void *)&v, sizeof v, EMU_RELAXED); \
     }
-EMU_LOAD(get16, emu_poll, uint4, uint4)
-EMU_LOAD(get8, emu_poll, uint64_t, uint64_t)
-EMU_LOAD(get4, emu_poll, uint32_t, uint32_t)
-EMU_LOAD(take8, emu_poll, uint64_t, uint64_t)
-EMU_LOAD(load_remote, emu_turn, uint4, uint4)
-EMU_LOAD(load16, emu_turn, uint4, uint4)
-EMU_LOAD(load8, emu_turn, uint2, uint2)
-EMU_LOAD(load4, emu_turn, uint32_t, uint32_t)
-EMU_LOAD(pair_at, emu_turn, uint16_t, uint32_t)
-EMU_LOAD(byte_at, emu_turn, uint8_t, uint32_t)
+EMU_LOAD(get16, emu_poll, uint4, uint4, EMU_RELAXED)
+EMU_LOAD(get8, emu_poll, uint64_t, uint64_t, EMU_RELAXED)
+EMU_LOAD(get4, emu_poll, uint32_t, uint32_t, EMU_RELAXED)
+EMU_LOAD(take8, emu_poll, uint64_t, uint64_t, EMU_ACQUIRES)
+EMU_LOAD(take4, emu_poll, uint32_t, uint32_t, EMU_ACQUIRES)
+EMU_LOAD(load_remote, emu_turn, uint4, uint4, EMU_RELAXED)
+EMU_LOAD(load16, emu_turn, uint4, uint4, EMU_RELAXED)
+EMU_LOAD(load8, emu_turn, uint2, uint2, EMU_RELAXED)
+EMU_LOAD(load4, emu_turn, uint32_t, uint32_t, EMU_RELAXED)
+EMU_LOAD(pair_at, emu_turn, uint16_t, uint32_t, EMU_RELAXED)
+EMU_LOAD(byte_at, emu_turn, uint8_t, uint32_t, EMU_RELAXED)
 EMU_STORE(put16, uint4, (void)0)
 EMU_STORE(put8, uint64_t, (void)0)
 EMU_STORE(put4, uint32_t, (void)0)
 EMU_STORE(give8, uint64_t, emu_release())
 EMU_STORE(give4, uint32_t, emu_release())
-#define __threadfence_system() emu_release()
+#define __threadfence_system() emu_fence()
 
 DEV uint64_t clock_ns(void) {
     return emu_clock();
@@ -122,12 +129,15 @@ DEV void enter_grid(uint32_t) {}
 
 /* ---- meeting ------------------------------------------------------------------------------------------------------- */
 
+DEV void emu_lanes_meet(uint32_t mask = ~0u) {
+    emu_sync_warp(mask);
+}
 DEV int meet(int barrier, unsigned threads, int left) {
     return emu_meet(barrier, threads, left);
 }
 #define __syncthreads()            ((void)emu_meet(0, blockDim.x, 0))
 #define __syncthreads_or(v)        emu_meet(0, blockDim.x, (v) != 0)
-#define __syncwarp()               emu_sync_warp()
+#define __syncwarp                 emu_lanes_meet
 #define __any_sync(mask, v)        (emu_warp(mask, (v) != 0, 0).any != 0)
 #define __ballot_sync(mask, v)     (emu_warp(mask, (v) != 0, 0).ballot)
 #define __shfl_sync(mask, v, lane) ((__typeof__(v))emu_warp(mask, (uint64_t)(v), lane).from)

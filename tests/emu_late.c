@@ -1,21 +1,31 @@
-/* emu_late.c - stores that nobody sees yet: a GPU's memory may keep them back where a processor's would not. For emu_run.c.
+/* emu_late.c - stores that nobody sees yet: a GPU's memory may keep them back where a processor's
+ * would not. For emu_run.c.
  *
- * A store to global memory waits in the list of its CTA and goes to memory at a step that is drawn, in no order but what PTX promises:
- *   A release or a fence of a thread comes behind all stores that precede it: its own, and those of threads that it has met since, at a barrier
- *   of the CTA or by __syncwarp, in one meeting or through several. Votes and shuffles order nothing. A release may itself be late.
- *   Of two stores to the same bytes the one that precedes the other is seen first, and a load sees what precedes it.
- *   At the end of a grid everything is there.
- * So for each store the threads are kept that are behind it, and nothing else: there is no order between the stores of a list.
+ * A store to global memory waits in the list of its CTA and goes to memory at a step that is
+ * drawn, in no order but what PTX promises:
+ *   A release or a fence of a thread comes behind all stores that precede it: its own, and those
+ *   of threads that it has met since, at a barrier of the CTA or by __syncwarp, in one meeting or
+ *   through several. Votes and shuffles order nothing. A release may itself be late.
+ *   Of two stores to the same bytes the one that precedes the other is seen first, and a load
+ *   sees what precedes it.
+ *   At the end of a grid everything is there; but where it has let the next one in before
+ *   (emu_launch.early), at that one's end, and a release of that one comes behind it.
+ * So for each store the threads are kept that are behind it, and nothing else: there is no order
+ * between the stores of a list.
  *
- * Where PTX allows more, stores here are early rather than late. What one thread stores by one instruction is seen as a whole, and so is a line that
- * a whole warp stores: the packets and lines of this library rest on that. What a rank sees, all see. An earlier store to the same bytes goes to
- * memory when they are stored or loaded again. A list holds a few hundred stores. */
+ * Where PTX allows more, stores here are early rather than late. What one thread stores by one
+ * instruction is seen as a whole, and so is a line that a whole warp stores: the packets and
+ * lines of this library rest on that. What a rank sees, all see. An earlier store to the same
+ * bytes goes to memory when they are stored or loaded again. A list holds a few hundred stores.
+ *
+ * What stores have written over is kept for a while, numbered: a load may be made early, and
+ * bring that. Never what was there before a store that precedes it. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "emu.h"
 
-enum { MOST = 256, BLOCKS = 1024 };
+enum { MOST = 256, BLOCKS = 1024, PAST = 128 };
 /* Nobody may rely on a plain store's being seen before a release or the end of the grid: drawn so many times on average before it is. */
 enum { PLAIN = 64 };
 
@@ -51,9 +61,19 @@ static void count(emu_late *l, const store *s, int by) {
     for (size_t i = 0; i < s->bytes; i += 16) *block(l, s->to + i) += (uint16_t)by;
 }
 
+static struct { /* the last PAST stores that went to memory: what they wrote over */
+    store s;
+    const emu_late *of;
+} past[PAST];
+static uint64_t newest; /* number of the last, which is in past[newest % PAST] */
+
 /* The last of the list takes its place. */
 static void show(emu_late *l, unsigned i) {
     store *s = &l->list[i];
+    newest++;
+    past[newest % PAST].s = *s;
+    past[newest % PAST].of = l;
+    memcpy(past[newest % PAST].s.data, s->to, s->bytes);
     memcpy(s->to, s->data, s->bytes);
     count(l, s, -1);
     if (i != --l->n) *s = l->list[l->n];
@@ -104,4 +124,33 @@ int emu_late_some(emu_late *l, uint32_t which) {
 
 void emu_late_all(emu_late *l) {
     while (l->n) show(l, l->n - 1);
+}
+
+void emu_late_end(emu_late *l) {
+    for (unsigned i = 0; i < PAST; i++)
+        if (past[i].of == l) past[i].of = NULL;
+    free(l);
+}
+
+void emu_late_inherit(emu_late *l) {
+    for (unsigned i = 0; i < l->n; i++) memset(&l->list[i].behind, 0xff, sizeof l->list[i].behind);
+}
+
+uint64_t emu_late_now(void) {
+    return newest;
+}
+
+const void *emu_late_past(const emu_late *l, unsigned thread, const void *p, size_t bytes,
+                          uint64_t since, uint64_t *number) {
+    const char *at = p;
+    const void *found = NULL;
+    for (uint64_t k = newest; k > since && k + PAST > newest; k--) {
+        const store *s = &past[k % PAST].s;
+        if (s->to >= at + bytes || at >= s->to + s->bytes) continue;
+        if (past[k % PAST].of == l && in(&s->behind, thread)) break;
+        if (at < s->to || at + bytes > s->to + s->bytes) break;
+        found = s->data + (at - s->to);
+        *number = k;
+    }
+    return found;
 }

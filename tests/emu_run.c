@@ -10,7 +10,15 @@
 
 #include "emu.h"
 
-enum { STACK = 64 << 10, WARP = 32, BARRIERS = 16, PIECES = 64, RANKS = 8, SHARED = 4096 };
+enum {
+    STACK = 64 << 10,
+    WARP = 32,
+    BARRIERS = 16,
+    PIECES = 64,
+    RANKS = 8,
+    SHARED = 4096,
+    READS = 8
+};
 /* So many steps in which nobody has done more than poll, for each fiber: whoever waits then waits for ever. */
 enum { PATIENCE = 3000 };
 
@@ -45,6 +53,15 @@ typedef struct {
     const emu_launch *launch;
     cta *cta;
     int rank, slow, waits, at; /* at: in the list of those that can go on */
+    /* Loads of it bring nothing that a store up to this number has written over; nor, at these
+     * places, up to those. */
+    uint64_t since;
+    struct {
+        const char *p;
+        size_t bytes;
+        uint64_t number;
+    } read[READS];
+    unsigned reads;
 } fiber;
 
 typedef struct {
@@ -54,6 +71,7 @@ typedef struct {
     fiber *fibers;
     cta *ctas;
     unsigned nfibers, nctas;
+    emu_late *carried; /* of a kernel that ended early, for the next one */
 } rank_state;
 
 static struct {
@@ -67,13 +85,13 @@ static struct {
         const char *p;
         size_t bytes;
     } piece[PIECES];
-    int pieces, failed;
-    void **stack; /* those that no fiber has */
+    int pieces, failed, held; /* held: the rank that may not begin, -1 none */
+    void **stack;             /* those that no fiber has */
     size_t stacks, made;
     char why[256];
     void (*between)(void *, uint64_t);
     void *arg;
-} e;
+} e = {.held = -1};
 
 const emu_place *emu_self;
 
@@ -127,7 +145,17 @@ void emu_turn(int one_in) {
 }
 
 uint64_t emu_clock(void) {
-    return e.steps;
+    return (e.steps + 1024) * EMU_STEP_NS;
+}
+
+int emu_ended(int rank) {
+    return !e.rank[rank].running && !e.rank[rank].left;
+}
+int emu_delays(void) {
+    return e.late != 0;
+}
+void emu_hold(int rank) {
+    e.held = rank;
 }
 
 void emu_memory(const void *p, size_t bytes) {
@@ -166,10 +194,42 @@ void *emu_shared(size_t bytes) {
 
 /* ---- stores --------------------------------------------------------------------------------------------------------- */
 
-void *emu_loaded(const void *p, size_t bytes) {
-    void *at = emu_at(p, bytes);
-    emu_late_precede(e.self->cta->late, e.self->place.thread.x, p, bytes);
-    return at;
+/* No load from here on is made before now. */
+static void order_loads(fiber *f) {
+    f->since = emu_late_now();
+    f->reads = 0;
+}
+
+/* Notes that the place was read as it is behind the store of this number. The oldest note makes
+ * room, for all places then. */
+static void note_read(fiber *f, const char *p, size_t bytes, uint64_t number) {
+    const unsigned i = f->reads++ % READS;
+    if (f->reads > READS && f->read[i].number > f->since) f->since = f->read[i].number;
+    f->read[i].p = p, f->read[i].bytes = bytes, f->read[i].number = number;
+}
+
+static uint64_t read_since(const fiber *f, const char *p, size_t bytes) {
+    uint64_t since = f->since;
+    for (unsigned i = 0; i < f->reads && i < READS; i++)
+        if (f->read[i].p < p + bytes && p < f->read[i].p + f->read[i].bytes &&
+            f->read[i].number > since)
+            since = f->read[i].number;
+    return since;
+}
+
+void emu_load(void *to, const void *p, size_t bytes, int order) {
+    fiber *f = e.self;
+    uint64_t number = 0;
+    const void *at = emu_at(p, bytes), *old = NULL;
+    emu_late_precede(f->cta->late, f->place.thread.x, p, bytes);
+    if (e.late && order != EMU_ACQUIRES && !draw(3))
+        old = emu_late_past(f->cta->late, f->place.thread.x, p, bytes, read_since(f, p, bytes),
+                            &number);
+    memcpy(to, old ? old : at, bytes);
+    if (order == EMU_ACQUIRES)
+        order_loads(f);
+    else if (e.late)
+        note_read(f, p, bytes, old ? number - 1 : emu_late_now());
 }
 
 /* By neighbouring threads, as one. */
@@ -186,6 +246,10 @@ void emu_store(void *p, const void *data, size_t bytes, int plain) {
 
 void emu_release(void) {
     emu_late_release(e.self->cta->late, e.self->place.thread.x);
+}
+void emu_fence(void) {
+    emu_release();
+    order_loads(e.self);
 }
 
 static void show_some(int ranks) {
@@ -229,12 +293,12 @@ int emu_meet(int barrier, unsigned threads, int left) {
         memset(&m->who, 0, sizeof m->who);
         m->phase++;
         release(e.self->cta, NULL);
-        return (int)m->result;
     }
     while (m->phase == phase) {
         not_ready(e.self);
         to_main();
     }
+    order_loads(e.self);
     return (int)m->result;
 }
 
@@ -303,8 +367,9 @@ emu_vote emu_warp(uint32_t mask, uint64_t value, int lane) {
     return v;
 }
 
-void emu_sync_warp(void) {
-    meet_lanes(~0u, 0, SYNC, NULL, NULL);
+void emu_sync_warp(uint32_t mask) {
+    if (mask != 1u << e.self->place.thread.x % WARP) meet_lanes(mask, 0, SYNC, NULL, NULL);
+    order_loads(e.self);
 }
 
 int emu_warp_store(void *p, const void *sixteen) {
@@ -320,7 +385,10 @@ static void enter(void) {
     f->waits = 0; /* for ever */
     rank_state *r = &e.rank[f->rank];
     r->running--;
-    for (unsigned i = 0; !r->running && i < r->nctas; i++) emu_late_all(r->ctas[i].late);
+    if (!r->running && f->launch->early && r->left)
+        r->carried = r->ctas[0].late;
+    else
+        for (unsigned i = 0; !r->running && i < r->nctas; i++) emu_late_all(r->ctas[i].late);
     e.idle = 0;
     for (;;) to_main();
 }
@@ -330,7 +398,7 @@ static void drop(rank_state *r) {
         e.stack[e.stacks++] = r->fibers[i].context.uc_stack.ss_sp;
     for (unsigned i = 0; i < r->nctas; i++) {
         free(r->ctas[i].shared);
-        free(r->ctas[i].late);
+        if (r->ctas[i].late != r->carried) emu_late_end(r->ctas[i].late);
         free(r->ctas[i].warps);
     }
     free(r->fibers);
@@ -352,7 +420,7 @@ static void *new_stack(void) {
 }
 
 static void start(fiber *f, emu_place place, const emu_launch *l, cta *c, int rank, int slow) {
-    *f = (fiber){.place = place, .launch = l, .cta = c, .rank = rank};
+    *f = (fiber){.place = place, .launch = l, .cta = c, .rank = rank, .since = emu_late_now()};
     f->slow = slow + (place.thread.x % WARP ? f[-1].slow > slow : !draw(6)); /* whole warps */
     getcontext(&f->context);
     f->context.uc_stack.ss_sp = e.stacks ? e.stack[--e.stacks] : new_stack();
@@ -379,7 +447,9 @@ static void launch(int rank) {
         cta *c = &r->ctas[b];
         c->shared = need(malloc(SHARED));
         memset(c->shared, 0xa5, SHARED);
-        c->late = need(emu_late_new());
+        c->late = r->carried ? r->carried : need(emu_late_new());
+        if (r->carried) emu_late_inherit(c->late);
+        r->carried = NULL;
         c->warps = need(calloc(l->threads / WARP, sizeof *c->warps));
         const int slow_cta = !draw(6);
         for (unsigned t = 0; t < l->threads; t++)
@@ -398,8 +468,8 @@ static fiber *choose(void) {
 static int next_launches(int ranks) {
     int more = 0;
     for (int r = 0; r < ranks; r++) {
-        if (!e.rank[r].running && e.rank[r].left) launch(r);
-        more |= e.rank[r].running != 0;
+        if (!e.rank[r].running && e.rank[r].left && r != e.held) launch(r);
+        more |= !emu_ended(r);
     }
     return more;
 }

@@ -60,15 +60,16 @@ static int differing(const run *r) {
     return -1;
 }
 
-/* One look that found nothing. 1: leave. */
-static int again(const run *r, int peer, int stage, uint64_t since) {
+/* One look that found nothing. 1: leave. *left: the peer was seen to have left, a look ago. */
+static int again(const run *r, int peer, int stage, uint64_t since, int *left) {
     const uint64_t abort = take(&host_of(r->a, r->a->rank)->abort), now = symm_now_ns();
     if (abort) return leave(r, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, stage);
     if (differing(r) >= 0) return leave(r, symmMismatch, differing(r), stage);
     if (r->a->timeout_ns && now - since > r->a->timeout_ns)
         return leave(r, symmTimeout, peer, stage);
     if (now - since > LEFT_GRACE_NS &&
-        __atomic_load_n(&host_of(r->a, peer)->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT)
+        __atomic_load_n(&host_of(r->a, peer)->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT &&
+        (*left)++) /* as left_for_good of dev.cuh */
         return leave(r, symmRemoteError, peer, stage);
     usleep(NAP_US);
     return 0;
@@ -77,12 +78,13 @@ static int again(const run *r, int peer, int stage, uint64_t since) {
 /* {epoch, step} of a peer is there, or a later one. 1: leave. */
 static int await(const run *r, const uint64_t *word, int peer, uint32_t step, int stage) {
     const uint64_t since = symm_now_ns();
+    int left = 0;
     for (;;) {
         uint64_t w = take(word);
         int32_t ahead = (int32_t)((uint32_t)(w >> 32) - r->epoch);
         /* A peer is one epoch ahead at most, over the wrap 3; anything else is old. */
         if ((ahead > 0 && ahead <= 3) || (ahead == 0 && (uint32_t)w >= step)) return 0;
-        if (again(r, peer, stage, since)) return 1;
+        if (again(r, peer, stage, since, &left)) return 1;
     }
 }
 

@@ -375,5 +375,191 @@ static void ranks_that_differ_all_leave(void) {
     }
 }
 
+/* ---- ranks that end before their peers ---- */
+
+static void leave_when_ended(void *arg, uint64_t step) {
+    (void)arg, (void)step;
+    for (int r = 0; r < k.n; r++)
+        if (emu_ended(r)) k.host[r].state = SYMM_STATE_LEFT;
+}
+
+/* As symmCommDestroy does behind its last call: what the peers still wait for has been stored. */
+static void a_rank_that_has_ended_may_leave(void) {
+    char why[256] = "", text[1024];
+    symm_reduce_init();
+    for (int i = 0; i < cases(15); i++) {
+        const uint64_t seed = 11000 + first_seed() + (unsigned)i;
+        draw_calls(seed);
+        for (int c = 0; c < k.calls; c++) model_call(&k.call[c]);
+        emu_between(leave_when_ended, NULL);
+        const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
+        emu_between(NULL, NULL);
+        describe(text, sizeof text);
+        T_CHECKF(!r, "T_SEED=%llu, %d ranks: %s;%s", (unsigned long long)seed - 11000, k.n, why,
+                 text);
+        for (int p = 0; p < k.n; p++)
+            T_CHECKF(!k.host[p].abort, "T_SEED=%llu: rank %d of %d heard %llx;%s",
+                     (unsigned long long)seed - 11000, p, k.n, (unsigned long long)k.host[p].abort,
+                     text);
+        windows_are_as_modelled(seed - 11000);
+        end();
+    }
+}
+
+/* ---- windows of a rank that has aborted ---- */
+
+/* One call of a direct kernel straight between windows, one warp on each rank. odd: bytes off a
+ * multiple of 16. */
+static void draw_direct(uint64_t seed, int n, unsigned odd) {
+    k.random = seed * 0x9e3779b97f4a7c15ull | 1;
+    for (int i = 0; i < 8; i++) draw(2);
+    begin(n);
+    const int gathers = (int)draw(2);
+    sample *s = &k.call[0];
+    memset(s, 0, sizeof *s);
+    s->call = (symm_call){.coll = gathers ? symmCollAllGather : symmCollAllReduce,
+                          .count = gathers ? 24 << 10 : 48 << 10,
+                          .type = symmUint8,
+                          .esize = 1,
+                          .op = SYMM_OP_SUM};
+    int16_t forced[symmNumColls] = {SYMM_KERNEL_AR_DIRECT, SYMM_KERNEL_AG_DIRECT, -1};
+    const symm_plan_env env = {.nranks = n,
+                               .gpu = 1,
+                               .sms = 1,
+                               .ctas = 1,
+                               .threads = 32,
+                               .forced = forced,
+                               .scratch = symm_plan_gpu_scratch(SCRATCH, n)};
+    s->plan = symm_plan_make(&env, &s->call);
+    for (int r = 0; r < n; r++) s->src[r] = odd, s->dst[r] = WINDOW / 2 + odd;
+    k.calls = 1;
+    for (int r = 0; r < n; r++) launch_call(s, &env, r, &k.launch[r]);
+}
+
+static struct {
+    uint64_t
+        at; /* the step at which rank 0 aborts; 0: when all ranks but the last wait for that one */
+    int aborted, over;
+    unsigned char window[WINDOW]; /* rank 0's, when its kernel had ended */
+} leaver;
+
+static void rank_0_aborts(void *arg, uint64_t step) {
+    enum { WAITING = 20000 }; /* steps, by when they do */
+    (void)arg;
+    if (!leaver.aborted && step >= (leaver.at ? leaver.at : WAITING)) {
+        leaver.aborted = 1;
+        k.host[0].abort = (uint64_t)symmAborted << 32 | 1;
+    }
+    if (leaver.aborted && !leaver.over && emu_ended(0)) {
+        leaver.over = 1;
+        memcpy(leaver.window, window(0), WINDOW);
+        emu_hold(-1);
+        /* The others look there once in thousands of polls. Here it is not yet time for it. */
+        for (int p = 1; !leaver.at && p < k.n; p++) k.host[p].abort = 0;
+    }
+}
+
+static void run_with_the_leaver(uint64_t seed, uint64_t at) {
+    char why[256] = "";
+    leaver.at = at, leaver.aborted = leaver.over = 0;
+    if (!at) emu_hold(k.n - 1);
+    emu_between(rank_0_aborts, NULL);
+    T_CHECKF(!emu_run(k.launch, k.n, 1, seed, why, sizeof why), "T_SEED=%llu: %s",
+             (unsigned long long)seed, why);
+    emu_between(NULL, NULL);
+    T_CHECK(leaver.over);
+}
+
+/* Bytes of [from, from + bytes) of rank 0's window that have changed since its kernel ended. */
+static unsigned changed(uint64_t from, uint64_t bytes) {
+    unsigned n = 0;
+    for (uint64_t i = from; i < from + bytes; i++) n += window(0)[i] != leaver.window[i];
+    return n;
+}
+
+/* When a rank that aborts has ended its own kernels, a peer's warp writes to its windows at most
+ * the one piece that it is at: 4 KB; and what it has stored before may still be on the way. */
+static void an_aborted_ranks_windows_are_left_alone(void) {
+    enum { PIECE = 4096, ON_THE_WAY = 256 * 16 };
+    int in_the_middle = 0;
+    for (int i = 0; i < cases(40); i++) {
+        const uint64_t seed = 12000 + first_seed() + (unsigned)i;
+        char why[256] = "";
+        draw_direct(seed, 2 + i % 2, 0);
+        emu_between(count_steps, NULL);
+        T_CHECK(!emu_run(k.launch, k.n, 1, seed, why, sizeof why));
+        end();
+        draw_direct(seed, 2 + i % 2, 0);
+        run_with_the_leaver(seed, 1 + draw((uint32_t)steps_so_far));
+        const uint64_t part = k.call[0].call.coll == symmCollAllGather
+                                  ? k.call[0].call.count
+                                  : k.call[0].call.count / (unsigned)k.n;
+        for (int p = 1; p < k.n; p++) {
+            const unsigned late = changed(k.call[0].dst[0] + (unsigned)p * part, part);
+            in_the_middle += late > 0;
+            T_CHECKF(late <= PIECE + ON_THE_WAY,
+                     "T_SEED=%llu: rank %d has written %u bytes into the window of a rank that had "
+                     "left",
+                     (unsigned long long)seed - 12000, p, late);
+        }
+        end();
+    }
+    T_CHECKF(cases(40) < 40 || in_the_middle > 0, "no abort came while somebody wrote");
+}
+
+/* Who has waited for a third rank while it left does not begin to write to it. */
+static void a_rank_that_has_left_is_not_begun_with(void) {
+    for (int i = 0; i < cases(12); i++) {
+        const uint64_t seed = 13000 + first_seed() + (unsigned)i;
+        draw_direct(seed, 3, 1 + (unsigned)i % 15);
+        run_with_the_leaver(seed, 0);
+        /* An early look may miss it once, for the bytes at the ends. */
+        T_CHECKF(changed(0, WINDOW) <= (emu_delays() ? 60 : 0),
+                 "T_SEED=%llu: %u bytes of its window have changed",
+                 (unsigned long long)seed - 13000, changed(0, WINDOW));
+        end();
+    }
+}
+
+/* ---- what a barrier orders ---- */
+
+/* Kernels that have let the barrier's in early store to all peers; those behind it, on any rank,
+ * find all of it. */
+static void a_barrier_orders_what_was_stored_before_it(void) {
+    enum { VECTORS = 40, ROUNDS = 3 };
+    char why[256] = "";
+    for (int i = 0; i < cases(40); i++) {
+        const uint64_t seed = 14000 + first_seed() + (unsigned)i;
+        k.random = seed * 0x9e3779b97f4a7c15ull | 1;
+        for (int j = 0; j < 8; j++) draw(2);
+        begin(2 + (int)draw(3));
+        sample barrier = {.call = {.coll = symmCollBarrier}};
+        const symm_plan_env env = {
+            .nranks = k.n, .gpu = 1, .sms = 2, .scratch = symm_plan_gpu_scratch(SCRATCH, k.n)};
+        barrier.plan = symm_plan_make(&env, &barrier.call);
+        emu_launch list[RANKS * 3 * ROUNDS];
+        for (int c = 0; c < 3 * ROUNDS * k.n; c++) {
+            emu_launch *l = &list[c];
+            launch_call(&barrier, &env, c / (3 * ROUNDS), l);
+            if (c % 3 == 1) continue;
+            l->kernel = emu_find(c % 3 ? "emu_scattered" : "emu_scatter");
+            l->ctas = 1, l->threads = 32, l->early = c % 3 == 0;
+            l->args.count = VECTORS;
+            l->args.sig = 77u + (unsigned)(c / 3 % ROUNDS);
+            /* each round elsewhere: nobody waits for who still reads the last one */
+            l->args.dst_off =
+                SYMM_CTL_BYTES + SCRATCH + (unsigned)(c / 3 % ROUNDS) * RANKS * VECTORS * 16;
+        }
+        T_CHECKF(!emu_run(list, k.n, 3 * ROUNDS, seed, why, sizeof why), "T_SEED=%llu: %s",
+                 (unsigned long long)seed - 14000, why);
+        for (int p = 0; p < k.n; p++)
+            T_CHECKF(!k.host[p].left, "T_SEED=%llu: rank %d of %d did not find what was stored",
+                     (unsigned long long)seed - 14000, p, k.n);
+        end();
+    }
+}
+
 T_MAIN(T(every_kernel_in_any_order), T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),
-       T(ranks_that_differ_all_leave))
+       T(ranks_that_differ_all_leave), T(a_rank_that_has_ended_may_leave),
+       T(an_aborted_ranks_windows_are_left_alone), T(a_rank_that_has_left_is_not_begun_with),
+       T(a_barrier_orders_what_was_stored_before_it))

@@ -39,6 +39,17 @@ static point *new_point(void) {
     return NULL;
 }
 
+/* As the library's own: a capture of the caller's must not forbid it, nor be spoilt. */
+static void await_stream(const symm_comm *c, symmStream_t s) {
+    symm_cuda_scope scope;
+    if (symm_gpu_push(c, &scope)) return;
+    cu_result cu = symm_cu.cuStreamSynchronize(symm_gpu_stream(s));
+    /* A stream that is gone runs what it was given; where is not known any more. */
+    if (symm_gpu_means_none(cu)) cu = symm_cu.cuCtxSynchronize();
+    symm_gpu_pop(c, &scope);
+    (void)symm_cuda_error(cu, "waiting for stream %p", (void *)s);
+}
+
 /* In the context. NULL: no event; what was given to the stream has ended instead. */
 static point *record(symm_arena_events *e, symmStream_t s) {
     point *p = unused_point(e);
@@ -48,10 +59,7 @@ static point *record(symm_arena_events *e, symmStream_t s) {
         return p;
     }
     if (p) put(e, p);
-    cu_result cu = symm_cu.cuStreamSynchronize(symm_gpu_stream(s));
-    /* A stream that is gone runs what it was given; where is not known any more. */
-    if (symm_gpu_means_none(cu)) cu = symm_cu.cuCtxSynchronize();
-    (void)symm_cuda_error(cu, "waiting for stream %p", (void *)s);
+    await_stream(e->comm, s);
     return NULL;
 }
 

@@ -116,6 +116,9 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     l->env = plan_env(c);
     l->call = call;
     l->plan = symm_plan_make(&l->env, &call);
+    if (l->plan.kernel == SYMM_KERNEL_COUNT)
+        return SYMM_ERR(symmNotSupported, "%s is not on the %s backend, for %d ranks",
+                        symm_coll_name(k->coll), c->cuda ? "CUDA" : "host", c->nranks);
     l->comm = c;
     l->src_win = in ? symm_window_at(c, k->src, in) : NULL;
     l->dst_win = out ? symm_window_also(c, l->src_win, k->dst, out) : NULL;

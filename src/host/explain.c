@@ -27,22 +27,20 @@ static symmResult_t explain(symm_comm *c, const symm_coll *k, symmPlan_t *plan) 
     SYMM_TRY(symm_coll_prepare(c, k, &l));
     symmPlan_t p = {.size = plan->size,
                     .ctas = l.plan.ctas,
-                    .chunkBytes = c->cuda ? symm_plan_gpu_chunk(&l.plan) : l.plan.chunk,
-                    .zeroCopySend = l.src_win != NULL,
-                    .zeroCopyRecv = l.dst_win != NULL};
+                    .chunkBytes = c->cuda ? symm_plan_gpu_chunk(&l.plan) : l.plan.chunk};
     const symm_kernel_row *row = &symm_kernels[l.plan.kernel];
     snprintf(p.kernel, sizeof p.kernel, "%s", row->name);
-    /* What the caller can change comes first: the text may be cut at its end. Kernels of packets and lines read and write the user's
-     * buffers themselves: nothing is staged. */
+    /* Kernels of packets and lines read and write the user's buffers themselves: nothing is staged. Nor
+     * is the destination where every rank loads into its own. What the caller can change comes first. */
     const int direct =
         l.plan.kernel == SYMM_KERNEL_AR_DIRECT || l.plan.kernel == SYMM_KERNEL_AG_DIRECT;
-    if (direct || (row->cap == SYMM_CAP_NONE && row->min_ranks > 1 && row->flags & SYMM_K_HOST)) {
-        why_staged("sendbuff", l.src_win, k->src, p.reason, sizeof p.reason);
-        if (direct || l.plan.kernel == SYMM_KERNEL_AR_ZEROCOPY)
-            why_staged("recvbuff", l.dst_win, k->dst, p.reason, sizeof p.reason);
-    } else {
-        p.zeroCopySend = p.zeroCopyRecv = 1;
-    }
+    const int reads =
+        direct || (row->cap == SYMM_CAP_NONE && row->min_ranks > 1 && row->flags & SYMM_K_HOST);
+    const int writes = direct || l.plan.kernel == SYMM_KERNEL_AR_ZEROCOPY;
+    p.zeroCopySend = !reads || !k->count || l.src_win;
+    p.zeroCopyRecv = !writes || !k->count || l.dst_win;
+    if (!p.zeroCopySend) why_staged("sendbuff", l.src_win, k->src, p.reason, sizeof p.reason);
+    if (!p.zeroCopyRecv) why_staged("recvbuff", l.dst_win, k->dst, p.reason, sizeof p.reason);
     const size_t at = strlen(p.reason);
     symm_plan_reason(&l.env, &l.call, &l.plan, p.reason + at, sizeof p.reason - at);
     *plan = p;

@@ -241,6 +241,14 @@ cu_result symm_gpu_in_a_capture(symmStream_t stream, int *yes) {
     return *yes ? 0 : cu;
 }
 
+cu_result symm_gpu_reach_all(const symm_comm *c) {
+    symm_cuda_scope scope;
+    if (symm_gpu_push(c, &scope)) return SYMM_CUDA_ERROR_INVALID_CONTEXT;
+    const cu_result cu = symm_cu.cuCtxSynchronize();
+    symm_gpu_pop(c, &scope);
+    return cu;
+}
+
 /* Marks the end of the last call in its stream, which is there still (symm.h): of one that is not, a driver need not say so. */
 static symmResult_t mark_end(symm_comm *c, symmStream_t stream) {
     struct symm_gpu *g = c->gpu;

@@ -73,6 +73,9 @@ symmResult_t symm_gpu_drain(symm_comm *c, int *runs);
 /* Whether what is given to a stream would be recorded, or spoil a capture: the legacy stream may not be used at all while a blocking one
  * is captured. Asking spoils nothing. The context is current. */
 cu_result symm_gpu_in_a_capture(symmStream_t stream, int *yes);
+/* Waits for all that the communicator's context runs: of a stream that is gone nobody knows more. As the
+ * library's own, so that no capture of the caller's forbids it or is spoilt by it. */
+cu_result symm_gpu_reach_all(const symm_comm *c);
 /* Whether the stream is one of the communicator's GPU, and what captures it. Entered or pushed. */
 symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, symm_gpu_capture *in);
 /* Whether it is the communicator that keeps what captured calls need (SYMM_GRAPH_HOLD). */

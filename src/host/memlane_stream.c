@@ -65,13 +65,13 @@ symmResult_t symm_mem_open(symm_comm *c, symmStream_t stream) {
 }
 
 /* A stream that is gone runs what it was given; where is not known any more. */
-static symmResult_t record(symm_memmark *m, symmStream_t stream) {
+static symmResult_t record(const symm_comm *c, symm_memmark *m, symmStream_t stream) {
     if (!m->event) {
         cu_result cu = symm_cu.cuEventCreate(&m->event, SYMM_CUDA_EVENT_DISABLE_TIMING);
         if (cu) return symm_cuda_error(cu, "an event of a lane");
     }
     cu_result cu = symm_cu.cuEventRecord(m->event, symm_gpu_stream(stream));
-    if (symm_gpu_means_none(cu)) cu = symm_cu.cuCtxSynchronize();
+    if (symm_gpu_means_none(cu)) cu = symm_gpu_reach_all(c);
     return symm_cuda_error(cu, "marking the end of a lane's work");
 }
 
@@ -84,7 +84,7 @@ symmResult_t symm_memmark_set(symm_comm *c, symm_memmark *m, symmStream_t stream
     }
     SYMM_TRY(symm_mem_open(c, stream));
     SYMM_TRY(symm_gpu_enter(c, &scope));
-    symmResult_t r = record(m, stream);
+    symmResult_t r = record(c, m, stream);
     symm_gpu_leave(&scope);
     if (!r) m->seq++;
     return r;
@@ -105,9 +105,9 @@ symmResult_t symm_memmark_reach(symm_comm *c, const symm_memmark *m) {
     symm_cuda_scope scope;
     if (!m->seq) return symmSuccess;
     if (!c->cuda) return symm_order_wait(NULL, m->order);
-    SYMM_TRY(symm_gpu_enter(c, &scope));
+    SYMM_TRY(symm_gpu_push(c, &scope)); /* an unrelated capture of the caller's is not our business */
     cu_result cu = symm_cu.cuEventSynchronize(m->event);
-    symm_gpu_leave(&scope);
+    symm_gpu_pop(c, &scope);
     return symm_cuda_error(cu, "waiting for a lane's work");
 }
 

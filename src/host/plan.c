@@ -35,7 +35,8 @@ enum { ROWS = sizeof table / sizeof table[0] };
     (3u << 20) /* a rank that touches as much as this pushes a 2 MiB L2 over: store past it */
 
 const char *symm_coll_name(int coll) {
-    static const char *const names[symmNumColls] = {"all_reduce", "all_gather", "barrier"};
+    static const char *const names[] = {"all_reduce", "all_gather", "barrier"};
+    _Static_assert(sizeof names / sizeof *names == symmNumColls, "a collective has no name");
     return coll >= 0 && coll < symmNumColls ? names[coll] : "?";
 }
 
@@ -87,7 +88,7 @@ static symm_kernel_id pick(const symm_plan_env *env, const symm_call *call) {
         if (bytes > r->upto || !symm_plan_can(env, call, r->kernel, NULL)) continue;
         return r->kernel;
     }
-    return SYMM_KERNEL_BARRIER; /* not reached: each collective ends in a row without limits (unit test) */
+    return SYMM_KERNEL_COUNT; /* a collective that ends in no row without limits */
 }
 
 static int pick_ctas(const symm_plan_env *env) {
@@ -121,7 +122,7 @@ static symm_plan plan_gpu(const symm_plan_env *env, const symm_call *call, int k
 
 symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
     symm_plan plan = {.kernel = SYMM_KERNEL_COUNT};
-    int forced = env->forced ? env->forced[call->coll] : -1;
+    int forced = env->forced && call->coll < symmNumColls ? env->forced[call->coll] : -1;
     if (forced >= 0 && symm_plan_can(env, call, (symm_kernel_id)forced, NULL))
         plan.kernel = (symm_kernel_id)forced;
     int refused = forced >= 0 && plan.kernel == SYMM_KERNEL_COUNT;
@@ -291,6 +292,7 @@ void symm_plan_table(const symm_plan_env *env,
     for (int c = 0; c < symmNumColls; c++) {
         uint64_t from = 0;
         symm_plan last = plan_bytes(env, c, 0);
+        if (last.kernel == SYMM_KERNEL_COUNT) continue;
         for (uint64_t at = 1; at <= end; at *= 2) { /* limits are found between powers of two */
             if (plan_bytes(env, c, at).kernel == last.kernel) continue;
             uint64_t to = last_of(env, c, from > at / 2 ? from : at / 2, at);

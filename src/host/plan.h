@@ -41,7 +41,7 @@ typedef struct {
     int force_refused;           /* the forced kernel cannot run this call */
 } symm_plan;
 
-/* Never fails: every call has a kernel. */
+/* kernel SYMM_KERNEL_COUNT: the collective has none on this backend, at this number of ranks. */
 symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call);
 /* Whether kernel could run this call; if not, *why (may be NULL) says so. */
 int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_id kernel,

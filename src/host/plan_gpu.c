@@ -51,8 +51,9 @@ static uint64_t message(const symm_call *call) {
     return __builtin_mul_overflow(call->count, (uint64_t)call->esize, &bytes) ? UINT64_MAX : bytes;
 }
 
+/* NULL: the collective has no row that fits, or, forced, none at all. */
 static const table_row *row_for(const symm_plan_env *env, const symm_call *call, int kernel) {
-    const table_row *last = &table[ROWS - 1];
+    const table_row *last = NULL;
     for (int i = 0; i < ROWS; i++) {
         const table_row *r = &table[i];
         if (r->coll != call->coll || env->nranks > r->max_ranks) continue;
@@ -156,6 +157,7 @@ static void pick_stage(const symm_plan_env *env, uint64_t need, symm_plan *p) {
 
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {
     const table_row *row = row_for(env, call, kernel);
+    if (!row) return (symm_plan){.kernel = SYMM_KERNEL_COUNT};
     symm_plan p = {.kernel = kernel >= 0 ? (symm_kernel_id)kernel : row->kernel, .chunk = 1};
     const symm_kernel_row *k = &symm_kernels[p.kernel];
     const uint64_t need = work(env, call, k);

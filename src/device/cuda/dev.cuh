@@ -18,7 +18,9 @@
 #define SPIN_POLLS 4000u
 #endif
 /* How long a peer that destroyed its communicator may still owe us nothing. */
+#ifndef LEFT_GRACE_NS
 #define LEFT_GRACE_NS 1000000000ull
+#endif
 
 struct run { /* one thread of a kernel at work */
     const symm_args *a;
@@ -84,6 +86,21 @@ DEV int differing_rank(const symm_args *a, uint32_t epoch) {
 }
 
 #define LEAVING (~0ull)
+/* Low bits of `since`, taken from the clock's: the peer, and 1, that was seen to have left. */
+#define LEFT_SEEN 127ull
+SYMM_STATIC_ASSERT(SYMM_MAX_RANKS < LEFT_SEEN, "any peer, and LEAVING is none");
+
+/* A peer that has left. It may have written our word and left since we last polled: the word is
+ * polled again, behind this, before it counts as missing. So the first look only says so in
+ * *since. 1: the second one, the peer still owes us the word. */
+DEV int left_for_good(const symm_args *a, int peer, uint64_t *since) {
+    const uint64_t seen = (unsigned)peer + 1;
+    /* pairs with say_left in comm.c: what the peer's kernels stored for us is there */
+    if (take4(&host_of(a, peer)->state) != SYMM_STATE_LEFT) return 0;
+    if ((*since & LEFT_SEEN) == seen) return 1;
+    *since = (*since & ~LEFT_SEEN) | seen;
+    return 0;
+}
 
 /* The slow path of a wait for `peer`, every SPIN_POLLS polls: abort word, signatures, deadline, a peer that is gone. since: 0 at
  * the first call of one wait, then what this returned; LEAVING: the reason is written, leave. */
@@ -93,18 +110,27 @@ static __device__ __noinline__ uint64_t wait_slow(const symm_args *a, uint32_t e
     const uint64_t abort = take8(&host_of(a, a->rank)->abort), now = clock_ns();
     uint32_t code = 0;
     int rank = peer;
-    if (!since) since = now;
+    if (!since) since = now & ~LEFT_SEEN; /* no clock is near 0 */
+    const uint64_t waited = now - (since & ~LEFT_SEEN);
     if (abort)
         code = (uint32_t)(abort >> 32), rank = (int)(uint32_t)abort - 1;
     else if ((rank = differing_rank(a, epoch)) >= 0)
         code = symmMismatch;
-    else if (rank = peer, a->timeout_ns && now - since > a->timeout_ns)
+    else if (rank = peer, a->timeout_ns && waited > a->timeout_ns)
         code = symmTimeout;
-    else if (now - since > LEFT_GRACE_NS && get4(&host_of(a, peer)->state) == SYMM_STATE_LEFT)
+    else if (waited > LEFT_GRACE_NS && left_for_good(a, peer, &since))
         code = symmRemoteError;
     if (!code) return since;
     leave(a, epoch, code, rank, stage);
     return LEAVING;
+}
+
+/* Looks again whether a kernel has left: in each poll for a peer's offsets, and before each piece
+ * that is stored into its window without waiting for it any more. A rank that has aborted owns
+ * its memory again as soon as its own kernels have ended, which they do behind `over`. The load
+ * is begun before others, whose time hides its own. */
+DEV void look_over(run &r) {
+    r.over = (int)get4(&r.ctl->over); /* pairs with leave */
 }
 
 /* One poll has failed. 1: leave. Of the threads of a warp that come here together one asks for all. */
@@ -116,6 +142,7 @@ DEV int poll_again(run &r, uint32_t &polls, int peer, int stage, uint64_t &since
     polls = 0;
     if ((int)(threadIdx.x & 31u) == first) since = wait_slow(r.a, r.epoch, peer, stage, since);
     since = __shfl_sync(here, since, first);
+    __syncwarp(here); /* the others poll again behind what that one saw, too */
     r.left |= since == LEAVING;
     return since == LEAVING;
 }
@@ -126,6 +153,7 @@ DEV int warp_poll_again(run &r, uint32_t &polls, int peer, int stage, uint64_t &
     polls = 0;
     if ((threadIdx.x & 31u) == 0) since = wait_slow(r.a, r.epoch, peer, stage, since);
     since = __shfl_sync(0xffffffffu, since, 0);
+    __syncwarp(); /* see poll_again */
     r.left |= since == LEAVING;
     return since == LEAVING;
 }
@@ -309,6 +337,7 @@ DEV int line_wait(run &r, const char *at, int flags, uint64_t flag, int peer, in
         if (!__any_sync(0xffffffffu, line_stale(v, flags, flag))) break;
         if (warp_poll_again(r, polls, peer, stage, since)) return 1;
     }
+    __syncwarp(); /* a vote orders no memory: lanes without a flag read behind those with one */
     v = get16(at);
     return 0;
 }

@@ -31,7 +31,7 @@ DEV int take_offset(run &r, int p, const uint32_t *from, uint64_t &off) {
     uint32_t polls = 0;
     uint64_t since = 0;
     uint4 v;
-    while (!ll_is(v = get16(from), r.epoch))
+    while (look_over(r), !ll_is(v = get16(from), r.epoch))
         if (poll_again(r, polls, p, SYMM_STAGE_READY, since)) return 1;
     off = (uint64_t)v.z << 32 | v.x;
     return 0;
@@ -54,8 +54,9 @@ DEV int trade_places(run &r, places &at, uint64_t part, unsigned unit) {
         }
         /* Who means another call must not be let into these buffers, nor we into its. */
         if (take_offset(r, p, in->src_off[parity], at.src[p]) ||
-            take_offset(r, p, in->dst_off[parity], at.dst[p]) || signature_differs(r, p))
+            take_offset(r, p, in->dst_off[parity], at.dst[p]) || signature_differs<0>(r, p))
             left = 1;
+        left |= r.over; /* who was announced long ago may have left since, and own its buffers */
     }
     if (data_barrier(left)) return -1;
     const uint64_t at0 = at.dst[0];
@@ -138,9 +139,14 @@ template <int N> DEV void ag_direct(run &r, const places &at) {
         const int q = 1 + (int)((w + c) % (n - 1));
         char *to = target_of(a, at, peer_of(a->rank, (int)n, q)) + mine;
         uint4 v[U];
+        look_over(r);
 #pragma unroll
         for (int i = 0; i < U; i++)
             if (first + i * step < vectors) v[i] = load16(src + (first + i * step) * 16);
+        if (r.over) {
+            r.left = 1;
+            break;
+        }
 #pragma unroll
         for (int i = 0; i < U; i++)
             if (first + i * step < vectors) *((uint4 *)to + first + i * step) = v[i];

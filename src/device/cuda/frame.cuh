@@ -31,9 +31,7 @@ DEV run open_kernel(const symm_args &a) {
     r.ctl = ctl_of(&a, a.rank);
     uint32_t e = get4(&r.ctl->epoch[blockIdx.x]);
     r.left = 0;
-    r.over = (int)get4(
-        &r.ctl
-             ->over); /* pairs with leave; awaited where a poll fails, and before the users' memory is written */
+    look_over(r); /* awaited where a poll fails, and before the users' memory is written */
     r.epoch = e == 0xffffffffu ? 2u : e + 1u; /* never 0; the parity goes on */
     return r;
 }
@@ -46,8 +44,9 @@ DEV uint64_t own_scalar(const symm_args *a) {
     return bits;
 }
 
-/* Waits for peer's signature and compares. 1: leave. */
-DEV int signature_differs(run &r, int p) {
+/* Waits for peer's signature and compares. 1: leave. acquires: what the peer has released by it
+ * is there. */
+template <int ACQUIRES> DEV int signature_differs(run &r, int p) {
     const symm_args *a = r.a;
     const uint64_t want = (uint64_t)r.epoch << 32;
     uint32_t polls = 0;
@@ -55,27 +54,34 @@ DEV int signature_differs(run &r, int p) {
     /* A peer may be one epoch ahead, in the other place: in this one the difference is 0, or the word is old. */
     while (((word = get8(&r.ctl->inbox[p].sig[r.epoch & 1u])) ^ want) >> 32)
         if (poll_again(r, polls, p, SYMM_STAGE_SIGNATURE, since)) return 1;
+    if (ACQUIRES) word = take8(&r.ctl->inbox[p].sig[r.epoch & 1u]);
     if ((uint32_t)word == a->sig) return 0;
     leave(a, r.epoch, symmMismatch, p, SYMM_STAGE_SIGNATURE);
     r.left = 1;
     return 1;
 }
 
-/* By the last warp of CTA 0, a lane per peer. */
-DEV void exchange_signatures(run &r) {
+/* By the last warp of CTA 0, a lane per peer. ORDERS: as a release and an acquire, so that what
+ * kernels before this one have stored at whatever rank is seen by those behind it at every rank.
+ * Between other collectives it need not be: what they store is released or carries its own flag. */
+template <int ORDERS> DEV void exchange_signatures(run &r) {
     const symm_args *a = r.a;
     const unsigned lane = threadIdx.x & 31u, at = r.epoch & 1u;
     const uint64_t scalar = a->op == SYMM_OP_PREMUL ? own_scalar(a) : 0;
     for (int p = (int)lane; p < a->nranks; p += 32) {
         if (p == a->rank) continue;
         symm_gpu_inbox *box = &ctl_of(a, p)->inbox[a->rank];
-        put8(&box->sig[at], (uint64_t)r.epoch << 32 | a->sig); /* pairs with signature_differs */
-        if (a->op == SYMM_OP_PREMUL)                           /* pairs with scalar_of */
+        const uint64_t word = (uint64_t)r.epoch << 32 | a->sig;
+        if (ORDERS)
+            give8(&box->sig[at], word); /* both pair with signature_differs */
+        else
+            put8(&box->sig[at], word);
+        if (a->op == SYMM_OP_PREMUL) /* pairs with scalar_of */
             put16(&box->scalar[at],
                   make_uint4((uint32_t)scalar, r.epoch, (uint32_t)(scalar >> 32), r.epoch));
     }
     for (int p = (int)lane; p < a->nranks; p += 32)
-        if (p != a->rank && signature_differs(r, p)) return;
+        if (p != a->rank && signature_differs<ORDERS>(r, p)) return;
 }
 
 /* premulsum: waits until every rank's factor is in the inbox; they come beside the signatures. 1: leave. */
@@ -103,8 +109,8 @@ template <int T, int OP> DEV typename elem<T>::acc scale_of(const run &r, int p)
 
 /* Every thread of every CTA comes here. CTA b advances word b, CTA 0 also those beyond the grid, so all always equal the one epoch.
  * A kernel that leaves early advances none: the communicator is over. */
-DEV void close_kernel(run &r) {
-    if (blockIdx.x == 0 && !is_data() && r.a->nranks > 1) exchange_signatures(r);
+template <int ORDERS = 0> DEV void close_kernel(run &r) {
+    if (blockIdx.x == 0 && !is_data() && r.a->nranks > 1) exchange_signatures<ORDERS>(r);
     if (!__syncthreads_or(r.left)) {
         if (threadIdx.x == 0) r.ctl->epoch[blockIdx.x] = r.epoch;
         if (blockIdx.x == 0)

@@ -121,8 +121,9 @@ DEV int line_gather(run &r, const warp_work &w, uint32_t use, unsigned j, int ph
         missing = __shfl_sync(0xffffffffu, missing, __ffs((int)who) - 1);
         if (warp_poll_again(r, polls, missing, SYMM_STAGE_PACKET, since)) return 1;
     }
+    __syncwarp(); /* see line_wait */
 #pragma unroll
-    for (int i = 0; i < G; i++) /* see line_wait */
+    for (int i = 0; i < G; i++)
         if (i != own) v[i] = get16(mine + (uint64_t)i * r.a->scratch.packet_slot);
     return 0;
 }

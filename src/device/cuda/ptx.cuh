@@ -11,16 +11,41 @@
 
 /* ---- words ------------------------------------------------------------------------------------------------------ */
 
+/* 16 bytes that are written, or read, as one: PTX promises it of .b128, of a vector not (that is
+ * four words to it, in any order), though today's instruction is the same. Compilers before CUDA
+ * 12.3 know the vector alone. */
+#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1203
+#define PTX_REG16 ".reg .b64 lo, hi;\n\t.reg .b128 all;\n\t"
+#define PTX_PACK16(x, y, z, w)                                       \
+    "mov.b64 lo, {" x ", " y "};\n\tmov.b64 hi, {" z ", " w "};\n\t" \
+    "mov.b128 all, {lo, hi};\n\t"
+#define PTX_UNPACK16(x, y, z, w)  \
+    "mov.b128 {lo, hi}, all;\n\t" \
+    "mov.b64 {" x ", " y "}, lo;\n\tmov.b64 {" z ", " w "}, hi;\n\t"
+#define PTX_STORE16(at, x, y, z, w) "st.relaxed.sys.global.b128 [" at "], all;\n\t"
+#define PTX_LOAD16(at, x, y, z, w)  "ld.relaxed.sys.global.b128 all, [" at "];\n\t"
+#else
+#define PTX_REG16                ""
+#define PTX_PACK16(x, y, z, w)   ""
+#define PTX_UNPACK16(x, y, z, w) ""
+#define PTX_STORE16(at, x, y, z, w) \
+    "st.relaxed.sys.global.v4.u32 [" at "], {" x ", " y ", " z ", " w "};\n\t"
+#define PTX_LOAD16(at, x, y, z, w) \
+    "ld.relaxed.sys.global.v4.u32 {" x ", " y ", " z ", " w "}, [" at "];\n\t"
+#endif
+
 /* Relaxed at system scope: they go to the memory they name and come back from it, past L1. What is read needs no further
  * order, because it carries its own flag. */
 DEV void put16(void *p, uint4 v) {
-    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x),
-                 "r"(v.y), "r"(v.z), "r"(v.w)
+    asm volatile("{\n\t" PTX_REG16 PTX_PACK16("%1", "%2", "%3", "%4")
+                     PTX_STORE16("%0", "%1", "%2", "%3", "%4") "}" ::"l"(p),
+                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                  : "memory");
 }
 DEV uint4 get16(const void *p) {
     uint4 v;
-    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("{\n\t" PTX_REG16 PTX_LOAD16("%4", "%0", "%1", "%2", "%3")
+                     PTX_UNPACK16("%0", "%1", "%2", "%3") "}"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "l"(p)
                  : "memory");
@@ -50,6 +75,11 @@ DEV void give8(void *p, uint64_t v) {
 DEV uint64_t take8(const void *p) {
     uint64_t v;
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+DEV uint32_t take4(const void *p) {
+    uint32_t v;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
 /* The same for a word of this GPU that its host reads by copying. */
@@ -129,17 +159,21 @@ DEV int meet(int barrier, unsigned threads, int left) {
     return any;
 }
 
-/* One store of 16 bytes by each lane, all by one instruction, if the whole warp is here together; 1: it is not, and nothing was stored. */
+/* One store of 16 bytes by each lane, all by one instruction, if the whole warp is here together;
+ * 1: it is not, and nothing was stored. Nothing may part the lanes between the vote and the
+ * store: a branch would. That what nvcc makes of it has none is looked at in the machine code of
+ * each build (tests/check_sass.sh). */
 DEV int put_whole_warp(void *p, uint4 v) {
     int apart;
-    asm volatile("{\n\t.reg .pred whole;\n\t.reg .b32 here;\n\t"
-                 "activemask.b32 here;\n\t"
-                 "setp.eq.u32 whole, here, 0xffffffff;\n\t"
-                 "@whole st.relaxed.sys.global.v4.u32 [%1], {%2, %3, %4, %5};\n\t"
-                 "selp.s32 %0, 0, 1, whole;\n\t}"
-                 : "=r"(apart)
-                 : "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
-                 : "memory");
+    asm volatile(
+        "{\n\t.reg .pred whole;\n\t.reg .b32 here;\n\t" PTX_REG16 PTX_PACK16(
+            "%2", "%3", "%4", "%5") "activemask.b32 here;\n\t"
+                                    "setp.eq.u32 whole, here, 0xffffffff;\n\t"
+                                    "@whole " PTX_STORE16("%1", "%2", "%3", "%4",
+                                                          "%5") "selp.s32 %0, 0, 1, whole;\n\t}"
+        : "=r"(apart)
+        : "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+        : "memory");
     return apart;
 }
 

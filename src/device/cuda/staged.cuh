@@ -202,8 +202,11 @@ DEV int share_barrier(const share &w, int left) {
     return meet(2, w.warps * 32u, left);
 }
 
-/* In place is safe: a slice's bytes at a rank are overwritten by the slice's owner, after this rank's post, which follows its loads of
- * them; its own slice by the thread that has loaded it. Warps without staging wait at the end. */
+/* In place is safe: a slice's bytes at a rank are overwritten by the slice's owner, after this
+ * rank's post, which follows its loads of them; its own slice by the thread that has loaded it.
+ * Warps without staging wait at the end. Nor is there more than two pieces' results to come into
+ * the windows of a rank that has left: each piece waits for that rank's post of it, and it posts
+ * one ahead. */
 template <int T, int N, int OP> DEV void ar_staged(run &r, const places &at) {
     const int U = N == 2 || N == 4 ? 2 : 1;
     const symm_args *a = r.a;
