@@ -118,6 +118,7 @@ SYMM_API symmResult_t symmLaneAlias(symmLane_t lane, uint64_t bytes);
  *    memory until it is freed. Host backend: launches are counted, a free without a launch is refused. GPUs:
  *    CUDA tells of no launch, so every free is believed, and after the first one the block counts as freed;
  *    a graph that is launched again after that is to be bound.
+ * symmInvalidArgument: the lane has no call in the graph (of several lanes that have, any one will do).
  * SYMM_PLAN_ALIAS must stand there if the capture found symmLaneAlias's memory, and only
  * then (symmInvalidUsage); such a graph must not be launched at all before symmPlanUpload. [local, same order on all ranks] */
 SYMM_API symmResult_t symmPlanBind(symmLane_t lane, void *graph, unsigned flags,
@@ -128,7 +129,10 @@ SYMM_API symmResult_t symmPlanCreate(symmLane_t lane, void *graph, unsigned flag
                                      symmGraphPlan_t *plan);
 /* Launches exec (host backend: the graph; GPUs: a cudaGraphExec_t of it) behind the lane's last launch, on whatever stream that was, and in
  * issue order with the communicator's calls where the graph holds any, barriers of SYM blocks included. Not on CUDA's per-thread stream, as
- * lanes are not (symmInvalidArgument): another thread could not be put behind it. exec NULL: only notes the launch. Blocks that the last launch left allocated: symmInvalidUsage naming one, unless SYMM_PLAN_AUTO_FREE; so do blocks of other
+ * lanes are not (symmInvalidArgument): another thread could not be put behind it. exec NULL: only notes the launch.
+ * symmInvalidArgument, host backend: exec is not the plan's graph, nor one that this has become a part of; or, for a plan of explicit nodes,
+ * it is another plan's. GPUs: CUDA does not say of which graph an executable was made, so that is the program's to keep.
+ * Blocks that the last launch left allocated: symmInvalidUsage naming one, unless SYMM_PLAN_AUTO_FREE; so do blocks of other
  * graphs that are allocated where this one has its own, and SYMM_PLAN_ALIAS before its upload. [local; with SYM blocks same on all ranks] */
 SYMM_API symmResult_t symmPlanLaunch(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream);
 /* What a first launch would do besides running. The addresses are mapped since the heap has grown, so it is the driver's own upload. [local]
@@ -151,7 +155,8 @@ typedef struct {
 SYMM_API symmResult_t symmGraphAddAllocNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
                                             const symmAllocNode_t *params, symmNode_t *node,
                                             void **ptr);
-/* ptr: of this plan, with an alloc node among what comes before; or a block that outlives its own graph. Both calls are calls on SYM if the block is:
+/* ptr: of this plan, with an alloc node among what comes before; or a block that outlives its own graph. Of a block that the last launch has left the
+ * node changes nothing: it is freed before the next launch, and the node frees those of later ones. Both calls are calls on SYM if the block is:
  * ranks that differ in them are told (symm_heap.h). [local, same order on all ranks] */
 SYMM_API symmResult_t symmGraphAddFreeNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
                                            void *ptr, symmNode_t *node);
