@@ -165,7 +165,8 @@ SYMM_API symmResult_t symmGraphAddOrderNode(symmGraphPlan_t plan, const symmNode
                                             symmNode_t *node);
 
 /* Which ranks may access the blocks that this lane captures from now on; nranks 0: every one. Blocks that were captured keep what they have.
- * Recorded, for whoever hands out references; what is mapped is mapped for all ranks. [local] */
+ * A rank that is not listed is refused by symmRefPtr (symm_heap.h); its own memory is always its own. Not a protection: the memory is mapped
+ * for all ranks, and who computes addresses reaches it. Graphs of a lane share bytes: there it is whoever one of them allows. [local] */
 SYMM_API symmResult_t symmLaneSetAccess(symmLane_t lane, const int *ranks, int nranks);
 /* Whether `rank` may access a lane's or a graph's block. lane: any of the heap. [local] */
 SYMM_API symmResult_t symmLaneGetAccess(symmLane_t lane, const void *ptr, int rank, int *allowed);
