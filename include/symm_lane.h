@@ -90,6 +90,28 @@ SYMM_API symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info); /* [
  * one into the graph, and one in front of the first SYM block, for a rank may still run the replay before. Graphs of one lane share
  * offsets: they must not run at the same time. */
 
+/* Where this differs from CUDA's graph memory nodes, and why. "On all ranks" is the reason of most: what peers reach
+ * is mapped by a collective call, and neither a capture nor a launch sends a message or waits for a peer.
+ *
+ *  CUDA                                         here
+ *  each graph has addresses of its own          by symmLaneAlias; else graphs of a lane lie at the same
+ *                                               offsets, and pointers of two may be equal
+ *  memory comes with the first launch, on       before: heap memory at the heap's growth, symmLaneAlias's
+ *  one device                                   at symmPlanUpload, on all ranks
+ *  the pool of a device grows on demand         symmNeedGrow; then symmHeapGrow or symmLaneAlias, on all
+ *                                               ranks, and the capture again
+ *  all blocks share memory by aliases           SYM blocks alone: a tract of addresses is at one offset on
+ *                                               all ranks, LOCAL and SYMM_ALLOC_KEEP blocks are not
+ *  trim takes the memory of every graph that    symmGraphMemTrim takes what is under no plan and under no
+ *  does not run; a launch maps it again         graph without one: its offsets are the heap's, which other
+ *                                               blocks get next, and a launch could not map on peers
+ *  every launch is checked and ordered          those by symmPlanLaunch: CUDA tells of no other one
+ *  graphs that run at the same time do not      graphs of one lane share always, and symmPlanLaunch puts
+ *  share, found at launch                       one behind the other; use two lanes
+ *  peer access is the pool's, by device         by rank, enforced where an address is handed out
+ *  no clone, one executable at a time           any number: they have one address, so one runs at a time
+ *  sizes are counted by device                  by lane (symmGraphMemGet) */
+
 #define SYMM_PLAN_AUTO_FREE 1u /* a launch frees what the last one left allocated */
 #define SYMM_PLAN_ALIAS     2u /* addresses of its own over memory that graphs share: symmLaneAlias */
 /* GPUs: the graph itself holds nothing of what its calls use (blocks, windows, communicators); the plan does, from here to symmPlanDestroy, and by then
