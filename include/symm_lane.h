@@ -16,6 +16,7 @@
  * written; the block is freed all the same. A block that was written after its free is found where it is handed out again (LOCAL, or one rank), where
  * the lanes give memory back (the same), and by symmHeapCheck, which tells of all three and looks at the red zones of blocks that live. A stream that
  * stands still is waited for no longer than a second, and what was to be looked at is not. An epoch takes two barriers then, and no collective spares one; SYM memory that the lanes take from the heap costs one more.
+ * Memory of symmLaneAlias has red zones on top of its bytes, as far as the heap's addresses go: what fits into it without guard mode fits with it.
  * Graphs: blocks that are captured have a red zone; what was written there is told by an eager free of a block that outlives its graph, and on the
  * host backend, where its own graph frees it, by symmHeapCheck after the launch.
  * Not looked at: explicit nodes, frees in another graph, writes into a graph's memory after the free.

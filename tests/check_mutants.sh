@@ -327,9 +327,23 @@ hint-of-a-leaf-that-is-gone|src/host/place_tree.inl|s/if (__builtin_expect(!same
 arena-free-without-the-exchange|src/host/arena_core.c|/^symmResult_t symm_arena_give/,/^}/{s/!atomic_compare_exchange_strong_explicit(/(sched_yield(), atomic_store_explicit(/;s/block, &is, \(.*\),$/block, \1,/;s/memory_order_acq_rel, memory_order_relaxed))/memory_order_relaxed), 0))/};s/^#include <errno.h>/&\n#include <sched.h>/|plain|unit_arena_threads|one_of_two_frees_wins
 arena-blocks-unknown-to-queries|src/host/arena.c|s/symm_heap_set_inside(h, SYMM_OWNER_ARENA, inside, h);//|plain|unit_arena_query|queries_and_references_know_blocks
 arena-freed-blocks-known|src/host/arena_core.c|s/return (is & SYMM_BLOCK_LIVE) != 0;/return is != 0;/|plain|unit_arena_query|queries_and_references_know_blocks
-arena-whole-pieces-only|src/host/arena_global.c|s/if (size > least .. a->up.room)/if (0)/|plain|unit_arena_query|the_heaps_last_bytes_are_taken
+arena-whole-pieces-only|src/host/arena_more.c|s/if (size > least && size > fits)/if (0)/|plain|unit_arena_query|the_heaps_last_bytes_are_taken
+arena-extends-nothing|src/host/arena_more.c|s/.. !extend(a, bytes, align)//|plain|unit_arena_limit|a_free_neighbour_is_extended
+arena-returns-nothing-first|src/host/arena_more.c|s/if (symm_global_return_parts(a) &&/if (0 \&\&/|plain|unit_arena_limit|what_is_left_beside_blocks
+arena-returns-whole-pieces|src/host/arena_more.c|s/if (part_with(a, i, from, to)) continue;/if (to - from < end - r.off ? 1 : part_with(a, i, from, to)) continue;/|plain|unit_arena_limit|blocks_pin_superblocks_only
+arena-returns-what-is-in-use|src/host/arena_more.c|s/ .. symm_pending_busy(a, &a->pending, from, to, stands)//|plain|unit_arena_limit|before_it_refuses_it_waits
+arena-refuses-at-once|src/host/arena_core.c|s/if (last) symm_arena_await(a);//|plain|unit_arena_limit|before_it_refuses_it_waits
+alias-guard-nothing-on-top|src/host/memplan_alias.c|s/top = l->set->guard ? a->bytes : 0;/top = 0;/|plain|unit_lane_alias_guard|what_fits_without_guard_mode_fits_with_it
+alias-guard-past-its-addresses|src/host/memplan_alias.c|/if (bytes > p->tract_bytes)/d|plain|unit_lane_alias_guard|scarce_addresses_are_enough_for_smaller_blocks
+arena-guard-nothing-on-top|src/host/arena_guard.c|/if (!a->sym) a->most = /d|plain|unit_arena_guard|what_fits_without_guard_mode_fits_with_it
+arena-guard-hides-too-much|src/host/arena_guard.c|/if (!a->sym) SYMM_TRY(fits(a, bytes));/d|plain|unit_arena_guard|what_fits_without_guard_mode_fits_with_it
+arena-idle-threads-keep|src/host/arena_bins.c|s/const int barred = sub != mine .. symm_bins_bar(sub);/const int barred = 0;/|plain|unit_arena_bins|idle_threads_give_back
+arena-trim-leaves-the-callers-bins|src/host/arena_bins.c|s/if (barred .. sub == mine)/if (barred)/|plain|unit_arena_bins|trim_empties_the_callers_bins
+arena-keeps-what-is-not-needed|src/host/arena_bins.c|s/symm_sub_flush_bin(sub, units, bin->n - bin->low);//|plain|unit_arena_bins|unused_blocks_leave_the_bins
+arena-takes-from-who-is-in|src/host/arena_bins.c|s/if (!atomic_load_explicit(&sub->busy, memory_order_seq_cst)) return 1;/return 1;/|tsan|unit_arena_bins|running_threads_give_back
+arena-barred-thread-goes-in|src/host/arena_bins.c|s/&sub->barred, 1, /\&sub->barred, 0, /|tsan|unit_arena_bins|running_threads_give_back
 lane-freed-blocks-known|src/host/memlane.c|s/r->state != SYMM_REC_LIVE) return 0;/0) return 0;/|plain|unit_lane|small_blocks_are_whole_lines
-arena-others-blocks-taken-for-own|src/host/arena_sub.c|s/memory_order_relaxed) != sub) {/memory_order_relaxed) == NULL) {/|plain|unit_arena_shared|what_is_too_much_goes_to_its_owner the_keeper_ends_first
+arena-others-blocks-taken-for-own|src/host/arena_bins.c|s/memory_order_relaxed) != sub) {/memory_order_relaxed) == NULL) {/|plain|unit_arena_shared|what_is_too_much_goes_to_its_owner the_keeper_ends_first
 arena-others-blocks-not-kept|src/host/arena_core.c|s/symm_sub \*mine = s ? NULL : symm_sub_mine(a);/symm_sub *mine = NULL;/|plain|unit_arena_shared|what_a_thread_frees_it_takes_again
 arena-keeps-of-what-has-ended|src/host/arena_core.c|s/&owner->kind, memory_order_relaxed) == SYMM_SUB_THREAD)/\&owner->kind, memory_order_relaxed) < 9)/|plain|unit_arena_shared|the_owner_ends_first
 arena-large-block-not-waited-for|src/host/arena_wait.c|/^void symm_pending_for/,/^}/s/own = e.stream == s/own = 1/|plain|unit_arena_threads|a_block_goes_from_stream_to_stream producer_and_consumer_on_two_streams

@@ -170,6 +170,10 @@ static symm_sub *known(symm_arena *a, symmStream_t s) {
     return sub;
 }
 
+symm_sub *symm_sub_own(symm_arena *a) {
+    return known(a, NULL);
+}
+
 int symm_sub_is(symm_arena *a, const symm_sub *sub, symmStream_t s) {
     if (s) return is_for(sub, s);
     symm_sub *mine = known(a, NULL);

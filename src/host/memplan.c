@@ -32,7 +32,7 @@ static int offer(symm_memplan *p, const symm_memregion *r) {
         for (int i = 0; i < r->npieces[z] && !(p->alias && z == SYMM_MEM_SYM); i++)
             if (symm_gplan_offer(p->points, z, r->pieces[z][i].off, r->pieces[z][i].bytes))
                 return -1;
-    return p->alias ? symm_gplan_offer(p->points, SYMM_MEM_SYM, p->alias->first, p->alias->bytes)
+    return p->alias ? symm_gplan_offer(p->points, SYMM_MEM_SYM, p->alias->first, p->alias->room)
                     : 0;
 }
 

@@ -17,9 +17,11 @@ typedef struct symm_memalias {
     struct symm_memregion *region;
     int refs;              /* the region, plans */
     uint64_t first, bytes; /* a multiple of the granularity */
-    uint64_t chunk;        /* of each piece, but for the last */
-    int count;
-    symm_vmm_handle **handles;
+    uint64_t room;         /* bytes, and in guard mode as many on top, for red zones */
+    uint64_t chunk;        /* of each piece, but for the last, and for the last of `bytes` */
+    int count,
+        most; /* pieces of `bytes`, of `room`; what is on top is made when a graph needs it */
+    symm_vmm_handle **handles; /* [most] */
 } symm_memalias;
 
 typedef struct symm_memregion {
@@ -94,6 +96,7 @@ typedef struct symm_memplan {
     unsigned flags;
     symm_memalias *alias;
     uint64_t tract; /* its addresses; SYMM_NO_OFFSET: none yet */
+    uint64_t tract_bytes;
     int backed,
         uploaded; /* pieces behind them, from the first: of this rank here; of every rank everywhere */
     uint64_t capture;
