@@ -86,15 +86,18 @@ SYMM_API symmResult_t symmFree(symmHeap_t heap, void *ptr);
 typedef struct {
     uint64_t off; /* from the beginning of the heap */
     uint64_t len;
-    uint32_t heap;  /* equal on all ranks for one heap */
-    int16_t rank;   /* owner */
-    uint16_t flags; /* SYMM_ALLOC_* of the block */
+    uint32_t heap; /* equal on all ranks for one heap */
+    int16_t rank;  /* owner */
+    uint16_t
+        flags; /* SYMM_ALLOC_* of the block; above its 8 bits the number of an access list (symmLaneSetAccess), 0 none */
 } symmRef;
 #define SYMM_REF_OWNER (-1)
-/* ptr: any byte of a block of a heap of this process; the reference reaches from there to the end of the block. [local] */
+/* ptr: any byte of a block of a heap of this process; the reference reaches from there to the end of the block.
+ * symmOutOfMemory: the block has an access list, and references of this rank to the heap name 128 other ones. [local] */
 SYMM_API symmResult_t symmRefOf(const void *ptr, symmRef *ref);
 /* Where this process reaches what ref names, on `rank` (SYMM_REF_OWNER, or for SYM blocks any rank). Maps nothing, sends nothing. comm: that of the
- * heap. symmInvalidArgument: bytes outside the heap's addresses, or (len not 0) without memory. [local] */
+ * heap. symmInvalidArgument: bytes outside the heap's addresses, or (len not 0) without memory; or the block has an access list, this rank is not
+ * in it, and `rank` is another one. [local] */
 SYMM_API symmResult_t symmRefPtr(symmComm_t comm, const symmRef *ref, int rank, void **ptr);
 
 typedef struct {

@@ -91,6 +91,28 @@ SYMM_API symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info); /* [
  * one into the graph, and one in front of the first SYM block, for a rank may still run the replay before. Graphs of one lane share
  * offsets: they must not run at the same time. */
 
+/* Where this differs from CUDA's graph memory nodes, and why. "On all ranks" is the reason of most: what peers reach
+ * is mapped by a collective call, and neither a capture nor a launch sends a message or waits for a peer.
+ *
+ *  CUDA                                         here
+ *  each graph has addresses of its own          by symmLaneAlias; else graphs of a lane lie at the same
+ *                                               offsets, and pointers of two may be equal
+ *  memory comes with the first launch, on       before: heap memory at the heap's growth, symmLaneAlias's
+ *  one device                                   at symmPlanUpload, on all ranks
+ *  the pool of a device grows on demand         symmNeedGrow; then symmHeapGrow or symmLaneAlias, on all
+ *                                               ranks, and the capture again
+ *  all blocks share memory by aliases           SYM blocks alone: a tract of addresses is at one offset on
+ *                                               all ranks, LOCAL and SYMM_ALLOC_KEEP blocks are not
+ *  trim takes the memory of every graph that    symmGraphMemTrim takes what is under no plan and under no
+ *  does not run; a launch maps it again         graph without one: its offsets are the heap's, which other
+ *                                               blocks get next, and a launch could not map on peers
+ *  every launch is checked and ordered          those by symmPlanLaunch: CUDA tells of no other one
+ *  graphs that run at the same time do not      graphs of one lane share always, and symmPlanLaunch puts
+ *  share, found at launch                       one behind the other; use two lanes
+ *  peer access is the pool's, by device         by rank, enforced where an address is handed out
+ *  no clone, one executable at a time           any number: they have one address, so one runs at a time
+ *  sizes are counted by device                  by lane (symmGraphMemGet) */
+
 #define SYMM_PLAN_AUTO_FREE 1u /* a launch frees what the last one left allocated */
 #define SYMM_PLAN_ALIAS     2u /* addresses of its own over memory that graphs share: symmLaneAlias */
 /* GPUs: the graph itself holds nothing of what its calls use (blocks, windows, communicators); the plan does, from here to symmPlanDestroy, and by then
@@ -119,6 +141,7 @@ SYMM_API symmResult_t symmLaneAlias(symmLane_t lane, uint64_t bytes);
  *    memory until it is freed. Host backend: launches are counted, a free without a launch is refused. GPUs:
  *    CUDA tells of no launch, so every free is believed, and after the first one the block counts as freed;
  *    a graph that is launched again after that is to be bound.
+ * symmInvalidArgument: the lane has no call in the graph (of several lanes that have, any one will do).
  * SYMM_PLAN_ALIAS must stand there if the capture found symmLaneAlias's memory, and only
  * then (symmInvalidUsage); such a graph must not be launched at all before symmPlanUpload. [local, same order on all ranks] */
 SYMM_API symmResult_t symmPlanBind(symmLane_t lane, void *graph, unsigned flags,
@@ -129,7 +152,10 @@ SYMM_API symmResult_t symmPlanCreate(symmLane_t lane, void *graph, unsigned flag
                                      symmGraphPlan_t *plan);
 /* Launches exec (host backend: the graph; GPUs: a cudaGraphExec_t of it) behind the lane's last launch, on whatever stream that was, and in
  * issue order with the communicator's calls where the graph holds any, barriers of SYM blocks included. Not on CUDA's per-thread stream, as
- * lanes are not (symmInvalidArgument): another thread could not be put behind it. exec NULL: only notes the launch. Blocks that the last launch left allocated: symmInvalidUsage naming one, unless SYMM_PLAN_AUTO_FREE; so do blocks of other
+ * lanes are not (symmInvalidArgument): another thread could not be put behind it. exec NULL: only notes the launch.
+ * symmInvalidArgument, host backend: exec is not the plan's graph, nor one that this has become a part of; or, for a plan of explicit nodes,
+ * it is another plan's. GPUs: CUDA does not say of which graph an executable was made, so that is the program's to keep.
+ * Blocks that the last launch left allocated: symmInvalidUsage naming one, unless SYMM_PLAN_AUTO_FREE; so do blocks of other
  * graphs that are allocated where this one has its own, and SYMM_PLAN_ALIAS before its upload. [local; with SYM blocks same on all ranks] */
 SYMM_API symmResult_t symmPlanLaunch(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream);
 /* What a first launch would do besides running. The addresses are mapped since the heap has grown, so it is the driver's own upload. [local]
@@ -152,7 +178,8 @@ typedef struct {
 SYMM_API symmResult_t symmGraphAddAllocNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
                                             const symmAllocNode_t *params, symmNode_t *node,
                                             void **ptr);
-/* ptr: of this plan, with an alloc node among what comes before; or a block that outlives its own graph. Both calls are calls on SYM if the block is:
+/* ptr: of this plan, with an alloc node among what comes before; or a block that outlives its own graph. Of a block that the last launch has left the
+ * node changes nothing: it is freed before the next launch, and the node frees those of later ones. Both calls are calls on SYM if the block is:
  * ranks that differ in them are told (symm_heap.h). [local, same order on all ranks] */
 SYMM_API symmResult_t symmGraphAddFreeNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
                                            void *ptr, symmNode_t *node);
@@ -161,7 +188,8 @@ SYMM_API symmResult_t symmGraphAddOrderNode(symmGraphPlan_t plan, const symmNode
                                             symmNode_t *node);
 
 /* Which ranks may access the blocks that this lane captures from now on; nranks 0: every one. Blocks that were captured keep what they have.
- * Recorded, for whoever hands out references; what is mapped is mapped for all ranks. [local] */
+ * A rank that is not listed is refused by symmRefPtr (symm_heap.h); its own memory is always its own. Not a protection: the memory is mapped
+ * for all ranks, and who computes addresses reaches it. Graphs of a lane share bytes: there it is whoever one of them allows. [local] */
 SYMM_API symmResult_t symmLaneSetAccess(symmLane_t lane, const int *ranks, int nranks);
 /* Whether `rank` may access a lane's or a graph's block. lane: any of the heap. [local] */
 SYMM_API symmResult_t symmLaneGetAccess(symmLane_t lane, const void *ptr, int rank, int *allowed);

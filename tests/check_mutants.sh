@@ -401,6 +401,11 @@ arena-frees-are-not-tallied|src/host/arena_sub.c|s/tally(sub, 0, 0, off);/(void)
 ledger-leaves-no-marks|src/host/ledger.c|s/leave_marks(l->mine, e->seq, e->digest);/(void)leave_marks;/|plain|fault_heap|a_call_of_long_ago_is_told_by_marks
 ledger-shows-what-does-not-differ|src/host/ledger.c|s/if (!is_first(l, first, r, seq))/if (0 \&\& !is_first(l, first, r, seq))/|plain|fault_heap|a_call_of_long_ago_is_told_by_marks
 graph-nodes-are-not-noted|src/host/memplan_graph.c|/^static symmResult_t add_alloc/,/^}/s/symm_memplan_note(.*);//|plain|thr_lane|ranks_whose_graphs_differ_are_told
+access-list-not-asked|src/host/heap_api.c|s/^    SYMM_TRY(check_access(h, ref, rank));/    (void)check_access;/|plain|unit_lane_access|a_rank_that_is_not_listed_is_refused
+access-list-of-the-newest-alone|src/host/memplan_mem.c|s/some &= b->access.some;/some = b->access.some;/|plain|unit_lane_access|graphs_that_share_bytes_share_access
+plan-launches-any-graph|src/host/memplan_graph.c|s/^    SYMM_TRY(check_graph(p, exec));/    (void)check_graph;/|plain|unit_lane_plan|only_the_plans_own_graph_is_launched
+plan-bound-by-any-lane|src/host/memplan_graph.c|s/^    SYMM_TRY(check_lane(p, l, graph));/    (void)check_lane;/|plain|unit_gpu_plan|a_lane_without_a_call_binds_nothing
+left-block-lost-by-a-late-free-node|src/host/memplan.c|s/if (p->blocks\[i\].freed .. !p->blocks\[i\].live) {/if (p->blocks[i].freed) {/|plain|unit_lane_plan|a_free_node_after_the_launch_loses_no_block
 loose-graphs-held-for-ever|src/host/memplan_life.c|s/(left \&\& symm_memloose_is_own(p))/0/|plain|unit_lane_loose|memory_comes_back
 loose-graphs-let-go-under-their-blocks|src/host/memplan_life.c|s/out = p->nlive .. symm_memloose_any(p);/out = p->nlive;/|plain|unit_lane_loose|what_it_leaves_is_freed_as_any_block
 loose-graphs-let-go-by-one-rank|src/host/memplan_loose.c|s/(!p->sym_no .. p->set->comm->nranks == 1)/1/|plain|unit_lane_loose|ranks_agree_which_graphs_are_gone

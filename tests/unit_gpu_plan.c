@@ -46,4 +46,53 @@ static void a_graph_without_a_plan_gives_back_and_frees(void) {
     finish(1);
 }
 
-T_MAIN(T(a_graph_without_a_plan_gives_back_and_frees))
+/* Of graph and executable CUDA does not say whether they belong together; of graph and lane we know it. */
+static void a_lane_without_a_call_binds_nothing(void) {
+    symmGraphPlan_t plan;
+    T_EXPECT_WARNINGS();
+    start(1);
+    begin();
+    drop(0, local(0, KB4));
+    cu_graph graph = end();
+    T_ERR(symmPlanBind(lanes[1], graph, 0, &plan), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "has no call of lane 1: lane 0 has made those in it");
+    T_OK(symmPlanBind(lanes[0], graph, 0, &plan));
+    T_OK(symmPlanDestroy(plan));
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    begin();
+    T_OK(symmBarrier(comms[0], gk_user(streams[0])));
+    graph = end();
+    T_ERR(symmPlanBind(lanes[0], graph, 0, &plan), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "has no call of a lane of this heap");
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    finish(1);
+}
+
+/* The launch has left the block; its graph frees it from the next instance on. */
+static void a_free_node_after_the_launch_loses_no_block(void) {
+    cu_graph graph;
+    cu_graph_exec exec;
+    symmGraphPlan_t plan;
+    symmNode_t a, f;
+    void *p;
+    symmAllocNode_t params = {.size = sizeof params, .bytes = KB4, .flags = SYMM_ALLOC_LOCAL};
+    T_EXPECT_WARNINGS();
+    start(1);
+    begin();
+    graph = end();
+    T_OK(symmPlanCreate(lanes[0], graph, 0, &plan));
+    T_OK(symmGraphAddAllocNode(plan, NULL, 0, &params, &a, &p));
+    T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
+    T_OK(symmPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
+    T_OK(symmGraphAddFreeNode(plan, &a, 1, p, &f));
+    T_ERR(symmPlanLaunch(plan, NULL, gk_user(streams[0])), symmInvalidUsage);
+    drop(1, p);
+    T_ERR(symmFreeAsync(lanes[1], p), symmInvalidArgument);
+    T_OK(symmPlanDestroy(plan));
+    T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    finish(1);
+}
+
+T_MAIN(T(a_graph_without_a_plan_gives_back_and_frees), T(a_lane_without_a_call_binds_nothing),
+       T(a_free_node_after_the_launch_loses_no_block))

@@ -252,6 +252,15 @@ uint64_t symm_graph_capture(symmGraph_t graph) {
     return id;
 }
 
+int symm_graph_tells(symmGraph_t graph, const void *obj, const symm_graph_user *user) {
+    struct symm_graph *g = symm_handle_get(SYMM_KIND_GRAPH, graph);
+    if (!g) return -1;
+    const struct symm_hold *h = g->holds;
+    while (h && ((obj && h->obj != obj) || h->user.begin != user->begin)) h = h->next;
+    unpin(g);
+    return h != NULL;
+}
+
 symmResult_t symmGraphDestroy(symmGraph_t graph) {
     struct symm_graph *g = NULL;
     SYMM_TRY(symm_stream_may_wait("symmGraphDestroy"));

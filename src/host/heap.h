@@ -88,6 +88,9 @@ void symm_heap_unwatch(symm_heap *h, symm_stripes *s);
 typedef int (*symm_heap_inside)(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes,
                                 int *lane);
 void symm_heap_set_inside(symm_heap *h, int owner, symm_heap_inside find, void *arg);
+/* Some of these are for certain ranks only: 1, and `ranks` has a bit for each, in SYMM_MAX_RANKS bits. In the thread of the query. */
+typedef int (*symm_heap_access)(void *arg, uint64_t off, uint64_t *ranks);
+void symm_heap_set_access(symm_heap *h, int owner, symm_heap_access access, void *arg);
 /* Guard mode: symmHeapCheck has them look at the smaller ones too. symmInvalidUsage naming the damage. In the thread of the check, without locks. */
 typedef symmResult_t (*symm_heap_look)(void *arg);
 void symm_heap_set_check(symm_heap *h, int owner, symm_heap_look check, void *arg);

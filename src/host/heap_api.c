@@ -143,17 +143,44 @@ static symmResult_t locate(const void *ptr, symm_heap **out, symm_block *b) {
     return r;
 }
 
+/* A reference's flags: how its block was allocated, and above that the number of the list of ranks that may access it; 0 all. */
+enum { REF_ZONE = 0xff, REF_LIST = 8 };
+
+static symmResult_t access_list(symm_heap *h, const symm_block *b, uint64_t off, int *list) {
+    uint64_t ranks[SYMM_LEDGER_MASK];
+    symm_heap_lock(h);
+    const symm_heap_access access = h->inside[b->owner].access;
+    void *arg = h->inside[b->owner].access_arg;
+    symm_heap_unlock(h);
+    *list = 0;
+    if (!access || !access(arg, off, ranks)) return symmSuccess;
+    *list = symm_ledger_access(h->ledger, ranks);
+    if (*list) return symmSuccess;
+    return SYMM_ERR(
+        symmOutOfMemory,
+        "heap %s: references name %d different access lists already (symmLaneSetAccess)", h->name,
+        SYMM_LEDGER_LISTS);
+}
+
 symmResult_t symmRefOf(const void *ptr, symmRef *ref) {
     symm_heap *h;
     symm_block b;
+    int list;
     if (!ref) return SYMM_ERR(symmInvalidArgument, "ref is NULL");
     SYMM_TRY(locate(ptr, &h, &b));
     const uint64_t off = symm_heap_offset(h, ptr);
+    symmResult_t r = access_list(h, &b, off, &list);
+    if (r) {
+        symm_heap_unref(h);
+        return r;
+    }
     *ref = (symmRef){.off = off,
                      .len = b.off + b.bytes - off,
                      .heap = h->id,
                      .rank = (int16_t)h->comm->rank,
-                     .flags = b.zone == SYMM_ZONE_SYM ? SYMM_ALLOC_SYM : SYMM_ALLOC_LOCAL};
+                     .flags =
+                         (uint16_t)((b.zone == SYMM_ZONE_SYM ? SYMM_ALLOC_SYM : SYMM_ALLOC_LOCAL) |
+                                    (unsigned)list << REF_LIST)};
     symm_heap_unref(h);
     return symmSuccess;
 }
@@ -168,19 +195,34 @@ static int has_tract(symm_heap *h, const symmRef *ref) {
     return in;
 }
 
+/* Own memory is for the rank itself, whatever the list. */
+static symmResult_t check_access(const symm_heap *h, const symmRef *ref, int rank) {
+    const int list = ref->flags >> REF_LIST, me = h->comm->rank;
+    if (!list || rank == me) return symmSuccess;
+    const int allowed = symm_ledger_allows(h->ledger, ref->rank, list, me);
+    if (allowed > 0) return symmSuccess;
+    if (allowed < 0)
+        return SYMM_ERR(symmInvalidArgument, "ref->flags=0x%x: not made by symmRefOf", ref->flags);
+    return SYMM_ERR(symmInvalidArgument,
+                    "rank %d may not access the block of rank %d that ref names (off=%llu): it is "
+                    "not in the block's access list (symmLaneSetAccess, symmAllocNode_t)",
+                    me, rank, (unsigned long long)ref->off);
+}
+
 static symmResult_t check_ref(const symm_comm *c, const symmRef *ref, int rank,
                               const symm_heap **out) {
     symm_heap *h = c->heaps;
     if (ref->rank < 0 || ref->rank >= c->nranks)
         return SYMM_ERR(symmInvalidArgument, "ref->rank=%d: the communicator has ranks 0 to %d",
                         ref->rank, c->nranks - 1);
-    if (ref->flags != SYMM_ALLOC_SYM && ref->flags != SYMM_ALLOC_LOCAL)
+    const unsigned zone = ref->flags & REF_ZONE;
+    if (zone != SYMM_ALLOC_SYM && zone != SYMM_ALLOC_LOCAL)
         return SYMM_ERR(symmInvalidArgument, "ref->flags=%u: not made by symmRefOf", ref->flags);
     if (rank < 0 || rank >= c->nranks)
         return SYMM_ERR(symmInvalidArgument,
                         "rank=%d: must be SYMM_REF_OWNER, or for a SYM block 0 to %d", rank,
                         c->nranks - 1);
-    if (ref->flags == SYMM_ALLOC_LOCAL && rank != ref->rank)
+    if (zone == SYMM_ALLOC_LOCAL && rank != ref->rank)
         return SYMM_ERR(symmInvalidArgument,
                         "rank=%d: ref names a LOCAL block of rank %d, which is nowhere else", rank,
                         ref->rank);
@@ -198,6 +240,7 @@ static symmResult_t check_ref(const symm_comm *c, const symmRef *ref, int rank,
         return SYMM_ERR(symmInvalidArgument,
                         "ref->off=%llu, len=%llu: rank %d has no memory there in heap %s",
                         (unsigned long long)ref->off, (unsigned long long)ref->len, rank, h->name);
+    SYMM_TRY(check_access(h, ref, rank));
     *out = h;
     return symmSuccess;
 }

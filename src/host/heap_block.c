@@ -445,6 +445,13 @@ void symm_heap_set_inside(symm_heap *h, int owner, symm_heap_inside find, void *
     symm_heap_unlock(h);
 }
 
+void symm_heap_set_access(symm_heap *h, int owner, symm_heap_access access, void *arg) {
+    symm_heap_lock(h);
+    h->inside[owner].access = access;
+    h->inside[owner].access_arg = arg;
+    symm_heap_unlock(h);
+}
+
 void symm_heap_set_check(symm_heap *h, int owner, symm_heap_look check, void *arg) {
     symm_heap_lock(h);
     h->inside[owner].check = check;

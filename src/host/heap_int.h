@@ -75,7 +75,8 @@ struct symm_heap {
     struct { /* who knows the smaller blocks inside an owner's; with the lock */
         symm_heap_inside find;
         symm_heap_look check;
-        void *arg, *check_arg;
+        symm_heap_access access;
+        void *arg, *check_arg, *access_arg;
     } inside[SYMM_OWNER_HEAP + 1];
     char damage[256]; /* guard mode: the first that was found; with the lock */
 };

@@ -39,7 +39,8 @@ typedef struct { /* a rank's part */
     _Atomic uint64_t count;
     _Atomic uint64_t size; /* of a vector */
     named sites[SITES];
-    char pad[HEAD - 16 - SITES * sizeof(named)];
+    _Atomic uint64_t nlists, list[SYMM_LEDGER_LISTS][SYMM_LEDGER_MASK];
+    char pad[HEAD - 24 - SITES * sizeof(named) - SYMM_LEDGER_LISTS * SYMM_LEDGER_MASK * 8];
     mark marks[LEVELS][EACH];
     _Atomic uint64_t entry[SYMM_LEDGER_CALLS][WORDS];
 } ring;
@@ -323,6 +324,31 @@ int symm_ledger_differ(const symm_ledger *l, int met, char *text, size_t cap) {
     int found = look(l, met, text, cap);
     while (found < 0) found = look(l, met, text, cap); /* each time a rank has made a call more */
     return found;
+}
+
+int symm_ledger_access(symm_ledger *l, const uint64_t *ranks) {
+    ring *r = l->mine;
+    const uint64_t n = atomic_load_explicit(&r->nlists, memory_order_relaxed);
+    for (uint64_t i = 0; i < n; i++) {
+        int same = 1;
+        for (int w = 0; w < SYMM_LEDGER_MASK; w++)
+            same &= atomic_load_explicit(&r->list[i][w], memory_order_relaxed) == ranks[w];
+        if (same) return (int)i + 1;
+    }
+    if (n == SYMM_LEDGER_LISTS) return 0;
+    for (int w = 0; w < SYMM_LEDGER_MASK; w++)
+        atomic_store_explicit(&r->list[n][w], ranks[w], memory_order_relaxed);
+    atomic_store_explicit(&r->nlists, n + 1,
+                          memory_order_release); /* pairs with the acquire below */
+    return (int)n + 1;
+}
+
+int symm_ledger_allows(const symm_ledger *l, int owner, int list, int rank) {
+    ring *r = ring_of(l, owner);
+    const uint64_t n = atomic_load_explicit(&r->nlists, memory_order_acquire);
+    if (list < 1 || (uint64_t)list > n || list > SYMM_LEDGER_LISTS) return -1;
+    return atomic_load_explicit(&r->list[list - 1][rank / 64], memory_order_relaxed) >> rank % 64 &
+           1;
 }
 
 void symm_ledger_publish(symm_ledger *l, uint64_t size) {

@@ -54,6 +54,7 @@ void symm_memlanes_unref(symm_memlanes *s) {
         }
     symm_heap_set_inside(s->heap, SYMM_OWNER_LANE, NULL, NULL);
     symm_heap_set_inside(s->heap, SYMM_OWNER_GRAPH, NULL, NULL);
+    symm_heap_set_access(s->heap, SYMM_OWNER_GRAPH, NULL, NULL);
     symm_heap *heap = s->heap;
     end_set(s);
     symm_heap_unref(heap);
@@ -83,6 +84,7 @@ static symmResult_t new_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **
     s->refs = 1;
     symm_heap_set_inside(heap, SYMM_OWNER_LANE, inside, s);
     symm_heap_set_inside(heap, SYMM_OWNER_GRAPH, symm_memplan_inside, s);
+    symm_heap_set_access(heap, SYMM_OWNER_GRAPH, symm_memplan_access, s);
     *out = s;
     return symmSuccess;
 }

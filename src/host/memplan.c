@@ -222,7 +222,8 @@ static int sureness(const symm_memplan *p, const symm_memblock *b) {
     return b->live ? 2 : symm_memloose_out(p, b);
 }
 
-/* A block of another graph that outlives it, one that is allocated before one whose plan is about to go; NULL: none, and *own: it was freed in its own. */
+/* A block of another graph that outlives it, one that is allocated before one whose plan is about to go; NULL: none, and *own: it was freed in its own.
+ * One that has got its free after the launch that left it is allocated still: this launch's. */
 static symm_memplan *find_outliving(const symm_memlanes *s, const symm_memplan *but, uint64_t off,
                                     int *block, int *own) {
     symm_memplan *found = NULL;
@@ -231,7 +232,7 @@ static symm_memplan *find_outliving(const symm_memlanes *s, const symm_memplan *
     for (symm_memplan *p = s->plans; p && best < 2; p = p->next) {
         const int i = p == but ? -1 : find_block(p, off);
         if (i < 0) continue;
-        if (p->blocks[i].freed) {
+        if (p->blocks[i].freed && !p->blocks[i].live) {
             *own = 1;
             continue;
         }
@@ -272,6 +273,10 @@ symmResult_t symm_memplan_free_at(symm_memplan *p, int point, uint64_t off, cons
         return symmSuccess;
     }
     symm_memplan *o = find_outliving(p->set, p, off, &block, &own);
+    if (o && o->blocks[block].freed) { /* in its own graph: from the next launch on */
+        o = NULL;
+        own = 1;
+    }
     if (!o) return not_there(p->set, own, off, ptr);
     for (int i = 0; i < p->nfrees; i++)
         if (p->frees[i].plan == o && p->frees[i].block == block)
@@ -334,6 +339,17 @@ static symmResult_t plan_of(symm_memlanes *s, symmStream_t stream, const symm_me
     return r;
 }
 
+static symmResult_t note_caller(symm_memplan *p, const symm_memlane *l) {
+    for (int i = 0; i < p->ncallers; i++)
+        if (p->callers[i] == l->ordinal) return symmSuccess;
+    int *more = SYMM_FAIL_ALLOC(memplan_callers,
+                                realloc(p->callers, ((size_t)p->ncallers + 1) * sizeof *more));
+    if (!more) return no_memory();
+    p->callers = more;
+    more[p->ncallers++] = l->ordinal;
+    return symmSuccess;
+}
+
 symmResult_t symm_memplan_alloc(symm_memlane *l, const symm_memstate *st, uint64_t asked,
                                 unsigned flags, const void *site, uint64_t *off) {
     const uint64_t bytes =
@@ -343,6 +359,7 @@ symmResult_t symm_memplan_alloc(symm_memlane *l, const symm_memstate *st, uint64
     SYMM_TRY(plan_of(l->set, l->stream, st, &p));
     if (p->lost) return no_memory();
     SYMM_TRY(symm_memplan_settle_on(p, l));
+    SYMM_TRY(note_caller(p, l));
     SYMM_TRY(symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, &point));
     SYMM_TRY(symm_memplan_place(p, l, point, bytes, flags, site, &block));
     if (l->set->guard) SYMM_TRY(symm_memguard_captured(l, p, &p->blocks[block], asked));
@@ -369,6 +386,7 @@ symmResult_t symm_memplan_free(symm_memlane *l, const symm_memstate *st, uint64_
     SYMM_TRY(plan_of(l->set, l->stream, st, &p));
     if (p->lost) return no_memory();
     SYMM_TRY(symm_memplan_settle_on(p, l));
+    SYMM_TRY(note_caller(p, l));
     SYMM_TRY(symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, &point));
     if (l->set->guard) SYMM_TRY(guard_free(p, l, off, &point));
     SYMM_TRY(symm_memplan_free_at(p, point, off, ptr, site));

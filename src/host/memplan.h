@@ -83,6 +83,7 @@ typedef struct symm_memplan {
     symm_memlanes *set;
     symm_memregion *region; /* NULL: no block yet */
     int lane;               /* ordinal */
+    int *callers, ncallers; /* of a capture: ordinals of the lanes that have calls in it */
     int held; /* 1: by a handle, by the lane before it is bound, or by blocks that are allocated */
     int destroyed;               /* the handle is gone */
     _Atomic int graphs;          /* that hold it */

@@ -56,6 +56,18 @@ static symm_memplan *find_graph(const symm_memlane *l, void *graph) {
     return NULL;
 }
 
+/* A plan keeps the order of its lane's launches: another one's would be kept in vain. */
+static symmResult_t check_lane(const symm_memplan *p, const symm_memlane *l, void *graph) {
+    for (int i = 0; i < p->ncallers; i++)
+        if (p->callers[i] == l->ordinal) return symmSuccess;
+    if (!p->ncallers)
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmPlanBind: graph=%p has no call of a lane of this heap", graph);
+    return SYMM_ERR(symmInvalidArgument,
+                    "symmPlanBind: graph=%p has no call of lane %d: lane %d has made %s in it",
+                    graph, l->ordinal, p->callers[0], p->ncallers > 1 ? "the first" : "those");
+}
+
 static symmResult_t bind(symm_memlane *l, void *graph, unsigned flags, symmGraphPlan_t *plan) {
     symm_memplan_reap(l->set->comm);
     symm_memplan *p = find_graph(l, graph);
@@ -65,7 +77,7 @@ static symmResult_t bind(symm_memlane *l, void *graph, unsigned flags, symmGraph
                         "already, or is gone",
                         graph);
     if (p->lost) return SYMM_ERR(symmOutOfMemory, "symmPlanBind: memory ran out in the capture");
-    SYMM_TRY(symm_memplan_settle_on(p, l));
+    SYMM_TRY(check_lane(p, l, graph));
     if (!p->alias != !(flags & SYMM_PLAN_ALIAS))
         return SYMM_ERR(
             symmInvalidUsage,
@@ -270,9 +282,31 @@ static symmResult_t check_name(const symm_comm *c, symmStream_t stream) {
                     (void *)stream);
 }
 
+/* Host backend: the graph holds the plan, or it is a part of it. A plan of explicit nodes has none of its own, and takes any that is nobody else's.
+ * CUDA does not say of which graph an executable was made. */
+static symmResult_t check_graph(const symm_memplan *p, symmGraph_t exec) {
+    if (p->set->comm->cuda || !exec) return symmSuccess;
+    const int found =
+        symm_graph_tells(exec, p->explicit_nodes ? NULL : (const void *)p, &symm_memloose_user);
+    if (found < 0)
+        return SYMM_ERR(symmInvalidArgument, "symmPlanLaunch: graph=%p is not a live host graph",
+                        (void *)exec);
+    if (found == !p->explicit_nodes) return symmSuccess;
+    for (const symm_memplan *o = p->set->plans; o; o = o->next)
+        if (o->handle && symm_graph_tells(exec, o, &symm_memloose_user) > 0)
+            return SYMM_ERR(symmInvalidArgument,
+                            "symmPlanLaunch: graph=%p is not the graph of plan=%p: it is that of "
+                            "plan %p",
+                            (void *)exec, (void *)p->handle, (void *)o->handle);
+    return SYMM_ERR(symmInvalidArgument,
+                    "symmPlanLaunch: graph=%p is not the graph of plan=%p, nor of another plan",
+                    (void *)exec, (void *)p->handle);
+}
+
 static symmResult_t launch(symm_memplan *p, symmGraph_t exec, symmStream_t stream) {
     symm_memregion *r = p->region;
     SYMM_TRY(check_name(p->set->comm, stream));
+    SYMM_TRY(check_graph(p, exec));
     if (p->uploaded < p->backed) return not_uploaded(p);
     if (p->nlive && !(p->flags & SYMM_PLAN_AUTO_FREE)) return still_live(p);
     SYMM_TRY(check_frees(p));

@@ -49,6 +49,7 @@ static void free_plan(symm_memplan *p) {
     free(p->frees);
     free(p->barriers);
     free(p->calls);
+    free(p->callers);
     free(p);
     SYMM_STAT_ADD(plans, -1);
     symm_memlanes_unref(s);

@@ -8,6 +8,7 @@
 #include "comm.h"
 #include "fail.h"
 #include "handle.h"
+#include "ledger.h"
 #include "log.h"
 #include "memplan.h"
 #include "space.h"
@@ -273,20 +274,40 @@ symmResult_t symmLaneSetAccess(symmLane_t lane, const int *ranks, int nranks) {
     return r;
 }
 
+/* Who may access off, by the blocks of graphs that hold it: graphs share bytes, so it is whoever one of them allows. 0: it is in none. */
+static int access_at(const symm_memlanes *s, uint64_t off, symm_memaccess *all) {
+    int found = 0, some = 1;
+    *all = (symm_memaccess){0};
+    for (const symm_memplan *p = s->plans; p; p = p->next)
+        for (int i = 0; i < p->nblocks; i++) {
+            const symm_memblock *b = &p->blocks[i];
+            if (off - b->off >= b->bytes - b->red) continue;
+            found = 1;
+            some &= b->access.some;
+            for (int w = 0; w < SYMM_LEDGER_MASK; w++) all->ranks[w] |= b->access.ranks[w];
+        }
+    all->some = some;
+    return found;
+}
+
+int symm_memplan_access(void *set, uint64_t off, uint64_t *ranks) {
+    symm_memaccess a;
+    if (!access_at(set, off, &a) || !a.some) return 0;
+    memcpy(ranks, a.ranks, sizeof a.ranks);
+    return 1;
+}
+
 static symmResult_t find_access(const symm_memlane *l, const void *ptr, int rank, int *allowed) {
     const symm_memlanes *s = l->set;
     const uint64_t off = symm_heap_offset(s->heap, ptr);
     if (rank < 0 || rank >= s->comm->nranks)
         return SYMM_ERR(symmInvalidArgument, "symmLaneGetAccess: rank=%d: must be 0 to %d", rank,
                         s->comm->nranks - 1);
-    for (const symm_memplan *p = s->plans; p; p = p->next)
-        for (int i = p->nblocks; off != SYMM_NO_OFFSET && i-- > 0;) {
-            const symm_memblock *b = &p->blocks[i];
-            if (off - b->off >= b->bytes - b->red) continue;
-            *allowed = !b->access.some || rank == s->comm->rank ||
-                       (b->access.ranks[rank / 64] >> (rank % 64) & 1);
-            return symmSuccess;
-        }
+    symm_memaccess a;
+    if (off != SYMM_NO_OFFSET && access_at(s, off, &a)) {
+        *allowed = !a.some || rank == s->comm->rank || (a.ranks[rank / 64] >> (rank % 64) & 1);
+        return symmSuccess;
+    }
     if (off == SYMM_NO_OFFSET || !symm_memtable_find(&s->table, off))
         return SYMM_ERR(symmInvalidArgument,
                         "symmLaneGetAccess: ptr=%p does not begin a block of a lane", ptr);
