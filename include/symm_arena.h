@@ -3,8 +3,8 @@
  * Each thread (for work of the NULL stream) and each stream has a sub-arena: superblocks of its own, blocks in them at the lowest address
  * that fits (of a stream: in the smallest hole that fits, of these the lowest), neighbours joined when freed. Superblocks come from the arena's global part and go back to it when empty; the global
  * part takes its memory from the heap. Small blocks that a thread frees are kept for its next calls: about 256 KiB, and what its last
- * 2,048 frees of such blocks did not need goes back. A call that finds no memory takes it from all threads. Blocks larger than 32 KiB, or half
- * a superblock, come from the global part directly.
+ * 2,048 frees of such blocks did not need goes back. A call that finds no memory takes it from all threads. Blocks larger than 32 KiB and than half
+ * a superblock come from the global part directly.
  *
  * Stream order. A block may be freed as soon as the last work on it was given to `stream`; what is freed so may be handed out at once to
  * later work of the same stream. Where memory goes to another stream, that one waits for the point of the free, in stream order: nobody
@@ -107,9 +107,11 @@ typedef struct {
     uint64_t held;  /* taken from the heap */
     uint64_t heldPeak;
     uint64_t assigned; /* of these, in superblocks of sub-arenas and in large blocks */
-    uint64_t used;     /* of these, in blocks, rounded to 256, without guard mode's red zones */
-    uint64_t cached;   /* freed, kept by threads for their next calls */
-    uint64_t largest;  /* largest free piece of the global part */
+    uint64_t
+        used; /* of these, in blocks that live, rounded to 256, without guard mode's red zones; not what
+                          was freed, on whatever stream */
+    uint64_t cached;  /* freed, kept by threads for their next calls */
+    uint64_t largest; /* largest free piece of the global part */
     uint64_t superblocks, largeBlocks;
     uint64_t superblock; /* bytes of one */
     int32_t threads, streams, stripes,

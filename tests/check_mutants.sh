@@ -334,6 +334,7 @@ alias-guard-nothing-on-top|src/host/memplan_alias.c|s/top = l->set->guard ? a->b
 alias-guard-past-its-addresses|src/host/memplan_alias.c|/if (bytes > p->tract_bytes)/d|plain|unit_lane_alias_guard|scarce_addresses_are_enough_for_smaller_blocks
 arena-guard-nothing-on-top|src/host/arena_guard.c|/if (!a->sym) a->most = /d|plain|unit_arena_guard|what_fits_without_guard_mode_fits_with_it
 arena-guard-hides-too-much|src/host/arena_guard.c|/if (!a->sym) SYMM_TRY(fits(a, bytes));/d|plain|unit_arena_guard|what_fits_without_guard_mode_fits_with_it
+arena-freed-from-afar-is-used|src/host/arena_dump.c|s/ - symm_sub_far_bytes(sub);/;/|plain|unit_arena_threads|a_free_on_another_stream_is_waited_for
 arena-idle-threads-keep|src/host/arena_bins.c|s/const int barred = sub != mine .. symm_bins_bar(sub);/const int barred = 0;/|plain|unit_arena_bins|idle_threads_give_back
 arena-trim-leaves-the-callers-bins|src/host/arena_bins.c|s/if (barred .. sub == mine)/if (barred)/|plain|unit_arena_bins|trim_empties_the_callers_bins
 arena-keeps-what-is-not-needed|src/host/arena_bins.c|s/symm_sub_flush_bin(sub, units, bin->n - bin->low);//|plain|unit_arena_bins|unused_blocks_leave_the_bins

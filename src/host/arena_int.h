@@ -271,6 +271,8 @@ void symm_sub_tally(symm_sub *sub, uint64_t *calls, uint64_t *digest);
 /* A block of this sub whose mark was taken away already. */
 void symm_sub_give(symm_sub *sub, uint64_t off);
 void symm_sub_give_far(symm_sub *sub, uint64_t off, symmStream_t s);
+/* Of the blocks that others have freed and that are not placed again yet. lock. */
+uint64_t symm_sub_far_bytes(symm_sub *sub);
 /* A block of this sub that is free, and whose mark is taken away already. lock. */
 void symm_sub_place(symm_sub *sub, uint64_t off);
 

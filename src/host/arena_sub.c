@@ -137,6 +137,19 @@ void symm_sub_give_far(symm_sub *sub, uint64_t off, symmStream_t s) {
     }
 }
 
+uint64_t symm_sub_far_bytes(symm_sub *sub) {
+    const symm_arena *a = sub->arena;
+    uint64_t units = 0;
+    pthread_mutex_lock(&sub->far_lock);
+    for (int i = 0; i < sub->nfar; i++) {
+        const uint64_t off = sub->far[i], unit = (off & (a->super - 1)) / SYMM_ARENA_UNIT;
+        units += SYMM_BLOCK_UNITS &
+                 atomic_load_explicit(&symm_super_at(a, off)->block[unit], memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&sub->far_lock);
+    return units * SYMM_ARENA_UNIT;
+}
+
 /* Streams are made to wait under the lock, so that none of the stream's users gets a block before; a thread waits itself, and only it
  * takes blocks of its sub. */
 symmResult_t symm_sub_drain(symm_sub *sub, int may_wait) {
