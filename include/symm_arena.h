@@ -9,6 +9,8 @@
  * Stream order. A block may be freed as soon as the last work on it was given to `stream`; what is freed so may be handed out at once to
  * later work of the same stream. Where memory goes to another stream, that one waits for the point of the free, in stream order: nobody
  * synchronises, and no stream is asked how far it is. The NULL stream of the host backend is the caller itself: there alloc waits.
+ * CUDA's per-thread default stream is refused (symmInvalidArgument), for it is another stream in each thread; NULL is the
+ * legacy stream, however the program was compiled.
  * GPUs: a free of a large block records an event. With SYMM_ARENA_LATE, as long as one stream alone has used the arena, it makes no call of the
  * driver but one question; when a second stream makes its first call, what was freed until then gets the point at which the first one is in
  * that moment. So with that flag a stream whose work may wait for another's (a kernel or a host function that waits for something which the
@@ -65,15 +67,22 @@ typedef struct {
     uint32_t flags;   /* SYMM_ARENA_* */
     uint64_t
         bytes; /* most that it takes from the heap; 0: half of what is free in the zone. SYM: taken at creation */
-    uint64_t superblock; /* power of two from 16 KiB to 1 MiB, at most the granularity; 0: 16 KiB */
+    uint64_t
+        superblock; /* power of two from 16 KiB to 1 MiB (RMM's), at most the granularity; 0: 16 KiB */
     uint64_t
         piece; /* taken from the heap at a time, a multiple of the superblock; 0: 2 MiB. LOCAL */
     int32_t stripes; /* SYM: at least 1 */
-    int32_t pad;
+    int32_t
+        fit; /* SYMM_FIT_BEST: as above. SYMM_FIT_FIRST: all blocks lie at the lowest address that fits in
+                        their thread's or stream's superblocks, small ones and those of streams too; threads keep
+                        nothing for their next calls, and streams take the lowest superblock that is free */
     const char *name; /* copied; shown in errors and dumps */
 } symmArenaConfig_t;
-#define SYMM_ARENA_CONFIG_INITIALIZER \
-    { sizeof(symmArenaConfig_t), SYMM_VERSION_CODE, SYMM_ARENA_LOCAL, 0, 0, 0, 1, 0, NULL }
+#define SYMM_ARENA_CONFIG_INITIALIZER                                                              \
+    {                                                                                              \
+        sizeof(symmArenaConfig_t), SYMM_VERSION_CODE, SYMM_ARENA_LOCAL, 0, 0, 0, 1, SYMM_FIT_BEST, \
+            NULL                                                                                   \
+    }
 
 /* config NULL: LOCAL with defaults. SYM: every rank makes the same call at the same place among its calls on SYM. [local] */
 SYMM_API symmResult_t symmArenaCreate(symmHeap_t heap, const symmArenaConfig_t *config,

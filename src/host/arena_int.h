@@ -176,6 +176,8 @@ typedef struct symm_arena {
     uint64_t limit, super, units, piece;
     uint64_t most;  /* that it may hold: the limit; in guard mode red zones come on top */
     uint64_t small; /* largest block of a sub */
+    uint64_t keep;  /* units of the largest that threads keep; 0: none */
+    int first;      /* lowest address first, for all */
     unsigned shift; /* of super */
     int sym, stripes;
     _Atomic(symm_super *) *map; /* [up.limit / super] */
@@ -200,6 +202,7 @@ typedef struct {
     uint64_t bytes, superblock, piece;
     int sym, stripes, late; /* late: SYMM_ARENA_LATE */
     const char *name;
+    int first; /* SYMM_FIT_FIRST */
 } symm_arena_options;
 
 /* ---- arena_core.c ---------------------------------------------------------------------------------------------------- */

@@ -19,7 +19,8 @@ symm_sub *symm_sub_new(symm_arena *a, int kind, symmStream_t s) {
     if (!sub) return NULL;
     memset(sub, 0, sizeof *sub);
     /* Streams are many and have little each: holes that fit cost them less than the time does. Threads mostly take what they keep. */
-    sub->place = symm_place_new(kind == SYMM_SUB_STREAM ? SYMM_PLACE_BEST : SYMM_PLACE_FIRST);
+    sub->place =
+        symm_place_new(kind == SYMM_SUB_STREAM && !a->first ? SYMM_PLACE_BEST : SYMM_PLACE_FIRST);
     if (!sub->place) {
         free(sub);
         return NULL;
