@@ -1,6 +1,6 @@
 /* symm.h - symmetric memory and collectives for GPUs (or host ranks) that share one memory domain.
  *
- * Every rank's registered memory is mapped in every process at `base + rank*stride + offset`; collectives are
+ * Every rank's registered memory is in every process at `base + rank*stride + offset` (offset: symmWindowInfo_t); collectives are
  * single kernels that run straight over that mapping. Without a GPU the same library runs for real over shared
  * memory (the host backend).
  *
@@ -249,7 +249,7 @@ typedef struct {
     int oversubscribed;    /* 1: more ranks than cores: waiting yields early */
     int multicast;         /* 1: NVLS windows */
     int windows;           /* windows registered now */
-    uint64_t base, stride; /* addr(rank, off) = base + rank*stride + off */
+    uint64_t base, stride; /* addr(rank, off) = base + rank*stride + off; off: symmWindowInfo_t */
     uint64_t scratchBytes, usedBytes;
     char backend[16];   /* "host" or "cuda" */
     char bootstrap[16]; /* "mpi", "tcp", "threads", "callbacks", "parent" */
@@ -300,8 +300,12 @@ typedef struct {
     uint64_t bytes;      /* of this rank */
     uint64_t slotOffset; /* offset of the mapped slot, equal on all ranks */
     uint64_t slotBytes;
-    uint64_t offset; /* of userPtr: flat address = base + rank*stride + offset */
-    int references;  /* windows that share the mapping */
+    /* Of userPtr, of this rank: in every process base + rank*stride + offset (modulo 2^64) is the address of
+     * this rank's part. Other ranks' offsets are equal where their buffers begin as far into their allocations;
+     * those of thread ranks (symmCommInitAll) never are, for their memory is where they have it and is not
+     * mapped again: slotOffset and slotBytes are 0. symmWindowPeerPtr knows them all. */
+    uint64_t offset;
+    int references; /* windows that share the mapping */
     int multicast;
 } symmWindowInfo_t;
 SYMM_API symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info); /* [local] */

@@ -3,12 +3,14 @@
  * Each thread (for work of the NULL stream) and each stream has a sub-arena: superblocks of its own, blocks in them at the lowest address
  * that fits (of a stream: in the smallest hole that fits, of these the lowest), neighbours joined when freed. Superblocks come from the arena's global part and go back to it when empty; the global
  * part takes its memory from the heap. Small blocks that a thread frees are kept for its next calls: about 256 KiB, and what its last
- * 2,048 frees of such blocks did not need goes back. A call that finds no memory takes it from all threads. Blocks larger than 32 KiB, or half
- * a superblock, come from the global part directly.
+ * 2,048 frees of such blocks did not need goes back. A call that finds no memory takes it from all threads. Blocks larger than 32 KiB and than half
+ * a superblock come from the global part directly.
  *
  * Stream order. A block may be freed as soon as the last work on it was given to `stream`; what is freed so may be handed out at once to
  * later work of the same stream. Where memory goes to another stream, that one waits for the point of the free, in stream order: nobody
  * synchronises, and no stream is asked how far it is. The NULL stream of the host backend is the caller itself: there alloc waits.
+ * CUDA's per-thread default stream is refused (symmInvalidArgument), for it is another stream in each thread; NULL is the
+ * legacy stream, however the program was compiled.
  * GPUs: a free of a large block records an event. With SYMM_ARENA_LATE, as long as one stream alone has used the arena, it makes no call of the
  * driver but one question; when a second stream makes its first call, what was freed until then gets the point at which the first one is in
  * that moment. So with that flag a stream whose work may wait for another's (a kernel or a host function that waits for something which the
@@ -65,15 +67,22 @@ typedef struct {
     uint32_t flags;   /* SYMM_ARENA_* */
     uint64_t
         bytes; /* most that it takes from the heap; 0: half of what is free in the zone. SYM: taken at creation */
-    uint64_t superblock; /* power of two from 16 KiB to 1 MiB, at most the granularity; 0: 16 KiB */
+    uint64_t
+        superblock; /* power of two from 16 KiB to 1 MiB (RMM's), at most the granularity; 0: 16 KiB */
     uint64_t
         piece; /* taken from the heap at a time, a multiple of the superblock; 0: 2 MiB. LOCAL */
     int32_t stripes; /* SYM: at least 1 */
-    int32_t pad;
+    int32_t
+        fit; /* SYMM_FIT_BEST: as above. SYMM_FIT_FIRST: all blocks lie at the lowest address that fits in
+                        their thread's or stream's superblocks, small ones and those of streams too; threads keep
+                        nothing for their next calls, and streams take the lowest superblock that is free */
     const char *name; /* copied; shown in errors and dumps */
 } symmArenaConfig_t;
-#define SYMM_ARENA_CONFIG_INITIALIZER \
-    { sizeof(symmArenaConfig_t), SYMM_VERSION_CODE, SYMM_ARENA_LOCAL, 0, 0, 0, 1, 0, NULL }
+#define SYMM_ARENA_CONFIG_INITIALIZER                                                              \
+    {                                                                                              \
+        sizeof(symmArenaConfig_t), SYMM_VERSION_CODE, SYMM_ARENA_LOCAL, 0, 0, 0, 1, SYMM_FIT_BEST, \
+            NULL                                                                                   \
+    }
 
 /* config NULL: LOCAL with defaults. SYM: every rank makes the same call at the same place among its calls on SYM. [local] */
 SYMM_API symmResult_t symmArenaCreate(symmHeap_t heap, const symmArenaConfig_t *config,
@@ -107,9 +116,11 @@ typedef struct {
     uint64_t held;  /* taken from the heap */
     uint64_t heldPeak;
     uint64_t assigned; /* of these, in superblocks of sub-arenas and in large blocks */
-    uint64_t used;     /* of these, in blocks, rounded to 256, without guard mode's red zones */
-    uint64_t cached;   /* freed, kept by threads for their next calls */
-    uint64_t largest;  /* largest free piece of the global part */
+    uint64_t
+        used; /* of these, in blocks that live, rounded to 256, without guard mode's red zones; not what
+                          was freed, on whatever stream */
+    uint64_t cached;  /* freed, kept by threads for their next calls */
+    uint64_t largest; /* largest free piece of the global part */
     uint64_t superblocks, largeBlocks;
     uint64_t superblock; /* bytes of one */
     int32_t threads, streams, stripes,

@@ -39,8 +39,8 @@ typedef struct CUgraphNode_st *symmNode_t;
 
 /* ---- lanes ---------------------------------------------------------------------------------------------- */
 
-/* The lane's ordinal is the number of lanes made of this heap before, equal on all ranks. The stream may be NULL. [local, same order on
- * all ranks] */
+/* The lane's ordinal is the number of lanes made of this heap before, equal on all ranks. The stream may be NULL. CUDA's per-thread default stream
+ * is refused (symmInvalidArgument), for it is another stream in each thread. [local, same order on all ranks] */
 SYMM_API symmResult_t symmLaneCreate(symmHeap_t heap, symmStream_t stream, symmLane_t *lane);
 /* What the lane had kept goes to the heap's other lanes, in order behind its stream. The last one waits for its own streams' work and gives
  * all back, what is SYM at the next symmHeapCollect, and so memory of graphs that other streams still used when its lane ended; blocks that are still

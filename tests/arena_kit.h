@@ -105,7 +105,7 @@ static inline symmResult_t ak_arena(ak_upstream *u, uint64_t limit, uint64_t sup
                                     int stripes, symm_arena **a) {
     symm_upstream up = {u,       u->bytes, 2 * AK_MB,  u->down, ak_take,
                         ak_give, NULL,     ak_take_at, ak_part, ak_hole};
-    symm_arena_options o = {limit, super, piece, stripes > 0, stripes, 0, "test"};
+    symm_arena_options o = {limit, super, piece, stripes > 0, stripes, 0, "test", 0};
     u->super = super;
     return symm_arena_new(&up, &symm_arena_order_host, &o, a);
 }

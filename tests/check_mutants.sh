@@ -365,6 +365,10 @@ alias-guard-nothing-on-top|src/host/memplan_alias.c|s/top = l->set->guard ? a->b
 alias-guard-past-its-addresses|src/host/memplan_alias.c|/if (bytes > p->tract_bytes)/d|plain|unit_lane_alias_guard|scarce_addresses_are_enough_for_smaller_blocks
 arena-guard-nothing-on-top|src/host/arena_guard.c|/if (!a->sym) a->most = /d|plain|unit_arena_guard|what_fits_without_guard_mode_fits_with_it
 arena-guard-hides-too-much|src/host/arena_guard.c|/if (!a->sym) SYMM_TRY(fits(a, bytes));/d|plain|unit_arena_guard|what_fits_without_guard_mode_fits_with_it
+arena-freed-from-afar-is-used|src/host/arena_dump.c|s/ - symm_sub_far_bytes(sub);/;/|plain|unit_arena_threads|a_free_on_another_stream_is_waited_for
+arena-first-fit-of-threads-only|src/host/arena_sub.c|s/kind == SYMM_SUB_STREAM \&\& !a->first ?/kind == SYMM_SUB_STREAM ?/|plain|unit_arena_fit|first_fit_beside_a_model
+arena-first-fit-keeps|src/host/arena_core.c|s/a->keep = o->first ? 0 :/a->keep =/|plain|unit_arena_fit|first_fit_beside_a_model
+arena-first-fit-takes-its-own-again|src/host/arena_global.c|s/sub \&\& s \&\& !a->first ?/sub \&\& s ?/|plain|unit_arena_fit|streams_take_the_lowest_superblock
 arena-idle-threads-keep|src/host/arena_bins.c|s/const int barred = sub != mine .. symm_bins_bar(sub);/const int barred = 0;/|plain|unit_arena_bins|idle_threads_give_back
 arena-trim-leaves-the-callers-bins|src/host/arena_bins.c|s/if (barred .. sub == mine)/if (barred)/|plain|unit_arena_bins|trim_empties_the_callers_bins
 arena-keeps-what-is-not-needed|src/host/arena_bins.c|s/symm_sub_flush_bin(sub, units, bin->n - bin->low);//|plain|unit_arena_bins|unused_blocks_leave_the_bins
@@ -387,9 +391,9 @@ arena-older-point-waited-for|src/host/arena_wait.c|/^static inline int behind/,/
 arena-ended-thread-gets-a-sub|src/host/arena_threads.c|/^static void thread_ends/,/^}/s/ending = 1;/ending = 0;/|plain|unit_arena_threads|a_destructor_that_runs_late_has_no_sub
 arena-ended-thread-keeps-its-name|src/host/arena_threads.c|/^static void thread_ends/,/^}/{/thread.self, 0,/d}|plain|unit_arena_shared|a_threads_address_is_not_its_name
 arena-thread-is-not-looked-for|src/host/arena_threads.c|/^symm_sub .symm_sub_look/,/^}/s/= known(a, NULL)/= NULL/|plain|unit_arena_shared|each_of_many_threads_has_its_own
-arena-streams-fit-badly|src/host/arena_sub.c|s/kind == SYMM_SUB_STREAM ? SYMM_PLACE_BEST : SYMM_PLACE_FIRST/SYMM_PLACE_FIRST/|plain|unit_arena_threads|small_blocks_of_64_streams
+arena-streams-fit-badly|src/host/arena_sub.c|s/kind == SYMM_SUB_STREAM \&\& !a->first ?/0 ?/|plain|unit_arena_threads|small_blocks_of_64_streams
 arena-fails-without-its-table|src/host/arena.c|s/if (r->dump \&\& (status == symmOutOfMemory/if (r->dump \&\& 0 \&\& (status == symmOutOfMemory/|plain|unit_arena_heap|dump_log_on_failure
-arena-superblocks-change-streams|src/host/arena_global.c|s/\*off = sub \&\& s ? place_again(a, sub, bytes) : SYMM_PLACE_NONE;/*off = SYMM_PLACE_NONE;/|plain|unit_arena_threads|a_stream_gets_its_own_superblocks_again
+arena-superblocks-change-streams|src/host/arena_global.c|s/\*off = sub \&\& s \&\& !a->first ?/*off = 0 ?/|plain|unit_arena_threads|a_stream_gets_its_own_superblocks_again
 arena-begins-with-the-newest-memory|src/host/arena.c|s/r->align, !o->sym, heap_take/r->align, 0, heap_take/|plain|unit_arena_heap|what_is_held_is_filled
 arena-does-not-turn-its-offsets|src/host/arena_global.c|s/return a->up.down ? a->up.limit - off - bytes : off;/return off + 0 * (bytes + a->super);/|plain|unit_arena|highest_first_all_sizes highest_first_holds_no_more
 arena-ended-streams-handle-believed|src/host/arena_global.c|s/symm_pending_disown(&a->pending, s);//|plain|unit_gpu_arena|the_handle_of_an_ended_stream_is_another_streams

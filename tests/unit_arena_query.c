@@ -1,4 +1,4 @@
-/* unit_arena_query.c - what a heap knows of the blocks in its arenas, how far arenas use the heap's last bytes, and what stripes cannot hold. */
+/* unit_arena_query.c - what a heap knows of the blocks in its arenas, how far arenas use the heap's last bytes, what stripes cannot hold, fit and superblock. */
 #include "heap_kit.h"
 #include "symm_arena.h"
 
@@ -93,6 +93,44 @@ static void refuse_above_a_superblock(void *arg) {
     T_OK(symmHeapDestroy(h));
 }
 
+/* The public way: superblocks of 1 MiB, in which blocks of up to half of that lie. */
+static void configure(void *arg) {
+    hk *k = arg;
+    symmHeap_t heap = hk_heap(k, 64 * HK_MB, 0, 16 * HK_MB);
+    symmArenaConfig_t c = SYMM_ARENA_CONFIG_INITIALIZER;
+    symmArena_t a = NULL;
+    symmArenaInfo_t i = {.size = sizeof i};
+    void *p[3];
+    T_EXPECT_WARNINGS();
+    T_EQ(c.fit, SYMM_FIT_BEST);
+    c.bytes = 8 * HK_MB;
+    c.superblock = HK_MB;
+    c.fit = 7;
+    T_ERR(symmArenaCreate(heap, &c, &a), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "config->fit=7");
+    c.fit = SYMM_FIT_FIRST;
+    T_OK(symmArenaCreate(heap, &c, &a));
+    for (int j = 0; j < 3; j++) T_OK(symmArenaAlloc(a, j < 2 ? 400 : 512 << 10, 0, NULL, &p[j]));
+    T_OK(symmArenaFree(a, p[0], NULL));
+    T_OK(symmArenaFree(a, p[1], NULL));
+    T_OK(symmArenaQuery(a, &i));
+    T_EQ(i.superblock, HK_MB);
+    T_EQ(i.superblocks, 1);
+    T_EQ(i.largeBlocks, 0);
+    T_EQ(i.cached, 0);
+    void *again, *wide;
+    T_OK(symmArenaAlloc(a, 400, 0, NULL, &again));
+    T_CHECK(again == p[0]); /* the lowest, not the one freed last */
+    T_OK(symmArenaAlloc(a, (512 << 10) + 1, 0, NULL, &wide));
+    T_OK(symmArenaQuery(a, &i));
+    T_EQ(i.largeBlocks, 1);
+    T_OK(symmArenaDestroy(a));
+    T_OK(symmHeapDestroy(heap));
+}
+static void fit_and_superblock_are_configured(void) {
+    hk_processes(1, configure, NULL);
+}
+
 static void queries_and_references_know_blocks(void) {
     hk_processes(1, know_blocks, NULL);
 }
@@ -104,4 +142,4 @@ static void stripes_have_no_block_above_a_superblock(void) {
 }
 
 T_MAIN(T(queries_and_references_know_blocks), T(the_heaps_last_bytes_are_taken),
-       T(stripes_have_no_block_above_a_superblock))
+       T(stripes_have_no_block_above_a_superblock), T(fit_and_superblock_are_configured))

@@ -244,6 +244,7 @@ static void captures_and_per_thread_streams_are_refused(void) {
     T_ERR(symmArenaAlloc(f.arena, 256, 0, (symmStream_t)2, &p), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "another stream in each thread");
     void *mine = take(&f, f.s, 256);
+    T_ERR(symmArenaFree(f.arena, mine, (symmStream_t)2), symmInvalidArgument);
     T_OK(symm_cuda_push(0, &scope));
     T_EQ(symm_cu.cuStreamBeginCapture((cu_stream)(void *)f.s, SYMM_CUDA_CAPTURE_MODE_RELAXED), 0);
     T_ERR(symmArenaAlloc(f.arena, 256, 0, f.s, &p), symmInvalidUsage);

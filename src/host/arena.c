@@ -102,6 +102,9 @@ static symmResult_t check_config(const symmArenaConfig_t *c, uint64_t granularit
         return SYMM_ERR(symmInvalidArgument,
                         "config->piece=%llu: must be a multiple of the superblock of %llu",
                         (unsigned long long)c->piece, (unsigned long long)s);
+    if (c->fit != SYMM_FIT_FIRST && c->fit != SYMM_FIT_BEST)
+        return SYMM_ERR(symmInvalidArgument,
+                        "config->fit=%d: must be SYMM_FIT_FIRST or SYMM_FIT_BEST", c->fit);
     if (c->stripes < 1 || c->stripes > 1 << 16)
         return SYMM_ERR(symmInvalidArgument, "config->stripes=%d: must be 1 to 65536", c->stripes);
     if (!(c->flags & SYMM_ARENA_SYM) && c->stripes != 1)
@@ -126,7 +129,8 @@ static symmResult_t options_of(const symmArenaConfig_t *c, symmHeap_t heap, symm
                               .sym = sym,
                               .stripes = c->stripes,
                               .late = (c->flags & SYMM_ARENA_LATE) != 0,
-                              .name = c->name};
+                              .name = c->name,
+                              .first = c->fit == SYMM_FIT_FIRST};
     *reserve = info.reserve;
     uint64_t left = sym ? info.symBytes - info.symUsed : info.localBytes - info.localUsed;
     if (!o->bytes) o->bytes = left / 2 & -o->superblock;

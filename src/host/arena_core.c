@@ -71,6 +71,8 @@ symmResult_t symm_arena_new(const symm_upstream *up, const symm_arena_order *ord
     a->shift = (unsigned)__builtin_ctzll(a->super);
     a->units = a->super / SYMM_ARENA_UNIT;
     a->small = a->super / 2 > SMALL ? a->super / 2 : SMALL;
+    a->first = o->first;
+    a->keep = o->first ? 0 : SYMM_KEEP_UNITS;
     a->piece = o->piece;
     a->limit = o->bytes;
     a->sym = o->sym;
@@ -177,7 +179,7 @@ symmResult_t symm_arena_take(symm_arena *a, symmStream_t s, uint64_t bytes, uint
     if (__builtin_expect(bytes > a->most, 0)) return too_much(a, bytes);
     SYMM_TRY(symm_arena_meet(a, s));
     if (!sub) SYMM_TRY(symm_sub_for(a, s, &sub));
-    if (sub && !s && units <= SYMM_KEEP_UNITS && align <= SYMM_ARENA_UNIT &&
+    if (sub && !s && units <= a->keep && align <= SYMM_ARENA_UNIT &&
         (take_kept(a, sub, units, off) || (symm_sub_collect(sub) && take_kept(a, sub, units, off))))
         return symmSuccess;
     symmResult_t status = take_once(a, sub, s, bytes, align, 0, off);
@@ -288,7 +290,7 @@ symmResult_t symm_arena_give(symm_arena *a, symmStream_t s, uint64_t off) {
         return why_not(a, owner, off);
     uint64_t units = is & SYMM_BLOCK_UNITS;
     if (a->sym || symm_sub_is(owner, s)) {
-        if (!s && !a->sym && units <= SYMM_KEEP_UNITS) {
+        if (!s && !a->sym && units <= a->keep) {
             keep(owner, units, off);
             return symmSuccess;
         }
@@ -298,7 +300,7 @@ symmResult_t symm_arena_give(symm_arena *a, symmStream_t s, uint64_t off) {
     }
     /* Another thread's; the NULL stream is one for both. */
     symm_sub *mine = s ? NULL : symm_sub_mine(a);
-    if (mine && units <= SYMM_KEEP_UNITS &&
+    if (mine && units <= a->keep &&
         atomic_load_explicit(&owner->kind, memory_order_relaxed) == SYMM_SUB_THREAD)
         keep(mine, units, off);
     else

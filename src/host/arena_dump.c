@@ -18,7 +18,7 @@ void symm_arena_count(symm_arena *a, struct symm_arena_counts *n) {
         pthread_mutex_lock(&sub->lock);
         symm_place_measure(sub->place, &s);
         uint64_t kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
-        n->used += s.used;
+        n->used += s.used - symm_sub_far_bytes(sub);
         n->kept += kept; /* also of other threads' blocks */
         n->subs[atomic_load_explicit(&sub->kind, memory_order_relaxed)]++;
         pthread_mutex_unlock(&sub->lock);

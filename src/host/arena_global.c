@@ -302,7 +302,7 @@ static uint64_t place_again(symm_arena *a, symm_sub *sub, uint64_t bytes) {
 static symmResult_t find(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
                          uint64_t align, int last, uint64_t *off) {
     int why = ENOSPC;
-    *off = sub && s ? place_again(a, sub, bytes) : SYMM_PLACE_NONE;
+    *off = sub && s && !a->first ? place_again(a, sub, bytes) : SYMM_PLACE_NONE;
     if (*off == SYMM_PLACE_NONE) *off = engine_take(a, bytes, align, &why);
     if (*off == SYMM_PLACE_NONE && why == ENOSPC) {
         SYMM_TRY(symm_global_more(a, bytes, align, last));

@@ -183,6 +183,8 @@ typedef struct symm_arena {
     uint64_t limit, super, units, piece;
     uint64_t most;  /* that it may hold: the limit; in guard mode red zones come on top */
     uint64_t small; /* largest block of a sub */
+    uint64_t keep;  /* units of the largest that threads keep; 0: none */
+    int first;      /* lowest address first, for all */
     unsigned shift; /* of super */
     int sym, stripes;
     _Atomic(symm_super *) *map; /* [up.limit / super] */
@@ -207,6 +209,7 @@ typedef struct {
     uint64_t bytes, superblock, piece;
     int sym, stripes, late; /* late: SYMM_ARENA_LATE */
     const char *name;
+    int first; /* SYMM_FIT_FIRST */
 } symm_arena_options;
 
 /* ---- arena_core.c ---------------------------------------------------------------------------------------------------- */
@@ -282,6 +285,8 @@ void symm_sub_tally(symm_sub *sub, uint64_t *calls, uint64_t *digest);
 /* A block of this sub whose mark was taken away already. */
 void symm_sub_give(symm_sub *sub, uint64_t off);
 void symm_sub_give_far(symm_sub *sub, uint64_t off, symmStream_t s);
+/* Of the blocks that others have freed and that are not placed again yet. lock. */
+uint64_t symm_sub_far_bytes(symm_sub *sub);
 /* A block of this sub that is free, and whose mark is taken away already. lock. */
 void symm_sub_place(symm_sub *sub, uint64_t off);
 

@@ -19,7 +19,8 @@ symm_sub *symm_sub_new(symm_arena *a, int kind, symmStream_t s) {
     if (!sub) return NULL;
     memset(sub, 0, sizeof *sub);
     /* Streams are many and have little each: holes that fit cost them less than the time does. Threads mostly take what they keep. */
-    sub->place = symm_place_new(kind == SYMM_SUB_STREAM ? SYMM_PLACE_BEST : SYMM_PLACE_FIRST);
+    sub->place =
+        symm_place_new(kind == SYMM_SUB_STREAM && !a->first ? SYMM_PLACE_BEST : SYMM_PLACE_FIRST);
     if (!sub->place) {
         free(sub);
         return NULL;
@@ -135,6 +136,19 @@ void symm_sub_give_far(symm_sub *sub, uint64_t off, symmStream_t s) {
             (void)symm_sub_drain(sub, kind == SYMM_SUB_STREAM); /* else the blocks stay queued */
         pthread_mutex_unlock(&sub->lock);
     }
+}
+
+uint64_t symm_sub_far_bytes(symm_sub *sub) {
+    const symm_arena *a = sub->arena;
+    uint64_t units = 0;
+    pthread_mutex_lock(&sub->far_lock);
+    for (int i = 0; i < sub->nfar; i++) {
+        const uint64_t off = sub->far[i], unit = (off & (a->super - 1)) / SYMM_ARENA_UNIT;
+        units += SYMM_BLOCK_UNITS &
+                 atomic_load_explicit(&symm_super_at(a, off)->block[unit], memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&sub->far_lock);
+    return units * SYMM_ARENA_UNIT;
 }
 
 /* Streams are made to wait under the lock, so that none of the stream's users gets a block before; a thread waits itself, and only it
