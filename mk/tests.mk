@@ -156,7 +156,7 @@ LONG_TSAN := $(if $(T_FULL),,$(TSAN_TEST)/unit_cuda_vmm)
 check-run:
 	@$(RUN_SH) -j 2 $(PLAIN_LIST) $(DEATH_SPEC) $(filter-out $(LONG_TSAN),$(TSAN_LIST)) $(filter-out $(LONG_ASAN),$(ASAN_LIST))
 
-check-full: ## as check, without sampling: whole matrices, all rank counts, time limits tripled
+check-full: ## as check, without sampling: whole matrices, all rank counts, ARM under qemu, time limits tripled
 	@T_FULL=1 T_SLOW=$${T_SLOW:-3} $(MAKE) --no-print-directory check NP='1 2 3 4 5 6 7 8 12 16'
 
 asan: setup ## unit, fault and mp tests under AddressSanitizer and UndefinedBehaviorSanitizer

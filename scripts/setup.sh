@@ -1,7 +1,7 @@
 #!/bin/sh
 # setup.sh - makes the machine able to build and test: a C compiler, make and Open MPI. Silent, and without effect, where all is
 # there. What is missing comes from apt-get, as root or through `sudo -n`; where neither works, one line names the packages and
-# the exit code is 2.
+# the exit code is 2. For the long check (T_FULL=1) a cross compiler and qemu for ARM too; without these it goes on.
 set -u
 export DEBIAN_FRONTEND=noninteractive
 
@@ -18,37 +18,55 @@ missing_packages() {
     compiles "${MPICC:-mpicc}" mpi.h || printf 'libopenmpi-dev '
 }
 
+# What only the long check uses (T_FULL=1): without it some tests are skipped, so it is asked for once and may be missing.
+extra_packages() {
+    [ "${T_FULL:-0}" != 0 ] && [ "$(uname -m)" != aarch64 ] || return 0
+    compiles aarch64-linux-gnu-gcc stdio.h || printf 'gcc-aarch64-linux-gnu libc6-dev-arm64-cross '
+    command -v qemu-aarch64 >/dev/null 2>&1 || printf 'qemu-user '
+}
+
 packages=$(missing_packages)
-[ -n "$packages" ] || exit 0
 packages=${packages% }
+extra=$(extra_packages)
+extra=${extra% }
+[ -n "$packages$extra" ] || exit 0
 
 refuse() {
     echo "symm: cannot continue without these packages: $packages ($1); install them, for example: apt-get install $packages" >&2
     exit 2
 }
 
-command -v apt-get >/dev/null 2>&1 || refuse "there is no apt-get to install them with"
-if [ "$(id -u)" = 0 ]; then
+# How apt-get is called; 1: not at all, for the reason in why.
+become_root() {
+    why="there is no apt-get to install them with"
+    command -v apt-get >/dev/null 2>&1 || return 1
     as_root=
-elif sudo -n true >/dev/null 2>&1; then
+    [ "$(id -u)" != 0 ] || return 0
     as_root='sudo -n env DEBIAN_FRONTEND=noninteractive'
-else
-    refuse "not root, and sudo asks for a password"
-fi
+    why="not root, and sudo asks for a password"
+    sudo -n true >/dev/null 2>&1
+}
 
 # A package list from last month names versions that the mirror dropped: update first. Mirrors have bad moments: once more.
 attempt() {
-    $as_root apt-get -qq update && $as_root apt-get -qq -y --no-install-recommends install $packages
+    $as_root apt-get -qq update && $as_root apt-get -qq -y --no-install-recommends install "$@"
+}
+install() {
+    why="apt-get failed twice, its last words are above"
+    echo "symm: installing $*"
+    attempt "$@" >"$log" 2>&1 && return 0
+    sleep "${SETUP_RETRY_SECONDS:-5}"
+    attempt "$@" >"$log" 2>&1 || { tail -n 20 "$log" >&2 && return 1; }
 }
 
-echo "symm: installing $packages"
 log=$(mktemp) || exit 2
 trap 'rm -f "$log"' EXIT
-if ! attempt >"$log" 2>&1; then
-    sleep "${SETUP_RETRY_SECONDS:-5}"
-    attempt >"$log" 2>&1 || { tail -n 20 "$log" >&2; refuse "apt-get failed twice, its last words are above"; }
+if [ -n "$packages" ]; then
+    { become_root && install $packages; } || refuse "$why"
+    packages=$(missing_packages)
+    packages=${packages% }
+    [ -z "$packages" ] || refuse "apt-get has run, but they still do not work"
 fi
-
-packages=$(missing_packages)
-packages=${packages% }
-[ -z "$packages" ] || refuse "apt-get has run, but they still do not work"
+if [ -n "$extra" ]; then
+    { become_root && install $extra; } || echo "symm: the tests on ARM will be skipped without $extra ($why)" >&2
+fi

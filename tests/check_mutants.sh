@@ -29,7 +29,7 @@ sanitizer() { [ "$1" != tsan ] || echo '-fsanitize=thread'; }
 # The sources that must be compiled when FILE has changed, as `source` or `source:instruction set`.
 reached() {
     case $1 in
-    src/device/lanes.inl | src/device/lanes_types.inl | src/device/types.inl) echo src/device/reduce_host.c:base ;;
+    src/device/lanes.inl | src/device/lanes_types.inl | src/device/types.inl | src/device/copy.inl | src/device/reduce_span.inl) echo src/device/reduce_host.c:base ;;
     src/device/*.inl) echo src/device/kernels_host.c ;;
     src/host/place_*.inl) echo src/host/place_narrow.c ;;
     src/device/cuda/*) echo tests/emu_kernels.cc ;;
@@ -430,6 +430,10 @@ vector-size-not-tried-before-it-grows|src/host/vec.c|s/if (!status \&\& bytes > 
 vector-that-cannot-shrink-stays-away|src/host/heap_tidy.c|/^symmResult_t symm_heap_shorten/,/^}/s/if (!status) status = symm_heap_try_resize(h, bytes);/SYMM_TRY(symm_heap_try_resize(h, bytes));/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing
 vector-tells-its-size-too-early|src/host/vec.c|/^static symmResult_t grow(/,/^}/s/SYMM_TRY(check_room(h, bytes));/& symm_ledger_publish(h->ledger, bytes);/|plain|unit_vec|peers_read_while_it_grows
 first-end-of-file-believed|src/transport/mesh_unix.c|s/if (ended) SYMM_TRY(receive(fd, in, &n, state));//|plain|fault_mesh|an_end_that_is_told_too_early_loses_no_message
+descriptor-of-stdio|src/transport/fd.c|s/fd < 0 .. fd > 2/fd < 30000/|plain|fault_stdio|stdout_is_closed
+pages-left-to-senders|src/host/comm_make.c|s/, symm_comm_first_touch(c);/;/|plain|unit_first_touch|what_a_rank_polls_is_there
+small-sets-of-cores-only|src/host/cores.c|s/if (bad != EINVAL) return/return/|plain|unit_cores|a_rank_each_is_enough
+libc-taken-where-it-crawls|src/device/copy_choice.c|s/= symm_copy_crawls(/= 0 \& symm_copy_crawls(/|plain|unit_copy|a_libc_that_crawls_is_found_out
 graph-trimmed-while-it-lives|src/host/memplan_life.c|s/p->region == r &&$/0 \&\&/|plain|unit_lane_graph|G_6_trim_gives_back_what_no_plan_uses
 EOF
 }

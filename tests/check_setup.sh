@@ -28,7 +28,7 @@ case \"\$*\" in *install*) for t in gcc make mpicc mpirun; do printf '#!/bin/sh\
     ln -sf "$(command -v chmod)" "$top/bin/chmod"
 }
 run() { # sets out, err, rc, asked
-    out=$(PATH=$top/bin SETUP_RETRY_SECONDS=0 CC=gcc MPICC=mpicc MPIRUN=mpirun "$top/bin/sh" "$setup" 2>"$top/err")
+    out=$(T_FULL=${full:-0} PATH=$top/bin SETUP_RETRY_SECONDS=0 CC=gcc MPICC=mpicc MPIRUN=mpirun "$top/bin/sh" "$setup" 2>"$top/err")
     rc=$?
     err=$(cat "$top/err")
     asked=$(cat "$top/asked" 2>/dev/null)
@@ -79,4 +79,31 @@ apt_get "echo 'E: no network' >&2; exit 100"
 run
 expect "apt-get fails: its words, then the line with the packages, exit 2" \
     [ "$rc $(echo "$err" | grep -c 'no network') $(echo "$err" | tail -n 1 | grep -c 'openmpi-bin libopenmpi-dev')" = "2 1 1" ]
+
+# ---- what only the long check uses ----
+full=1
+arm='gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user'
+machine 0 "gcc make mpicc mpirun"
+command_file "$top/bin/uname" 'echo x86_64'
+apt_get ''
+run
+expect "the long check asks for a cross compiler and qemu, the only ones" [ "$rc|$err|$asked" = "0||-qq update
+-qq -y --no-install-recommends install $arm" ]
+
+machine 1000 "gcc make mpicc mpirun"
+command_file "$top/bin/uname" 'echo x86_64'
+run
+expect "it goes on without them, and says what that costs" \
+    [ "$rc $(lines "$err") $(echo "$err" | grep -c "on ARM will be skipped without $arm (there is no apt-get")" = "0 1 1" ]
+
+machine 0 "gcc make mpicc mpirun"
+command_file "$top/bin/uname" 'echo aarch64'
+apt_get ''
+run
+expect "a machine that is one needs none" [ "$rc$out$err$asked" = 0 ]
+
+machine 0 "gcc make mpicc mpirun aarch64-linux-gnu-gcc qemu-aarch64"
+command_file "$top/bin/uname" 'echo x86_64'
+run
+expect "what is there is not asked for" [ "$rc$out$err$asked" = 0 ]
 t_done
