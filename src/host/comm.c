@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "doing.h"
+#include "failed.h"
 #include "gpu.h"
 #include "group.h"
 #include "handle.h"
@@ -52,11 +53,13 @@ static uint64_t abort_word(const symm_comm *c) {
 
 symmResult_t symm_comm_enter_known(symm_comm *c, int live) {
     /* Pairs with the release in symm_comm_leave: the next thread sees what the last one did. */
-    if (__builtin_expect(atomic_exchange_explicit(&c->busy, 1, memory_order_acquire), 0))
+    if (__builtin_expect(atomic_exchange_explicit(&c->busy, 1, memory_order_acquire), 0)) {
+        if (atomic_load_explicit(&c->parenting, memory_order_relaxed)) return symmInProgress;
         return symm_comm_async(c)
                    ? symm_comm_async(c) /* being aborted by that other thread */
                    : SYMM_ERR(symmInvalidUsage, "communicator %s is in use by another thread",
                               c->name);
+    }
     if (live &&
         __builtin_expect(atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess, 0)) {
         symm_comm_leave(c);
@@ -90,6 +93,7 @@ symmResult_t symm_comm_async(symm_comm *c) {
     pthread_mutex_lock(&c->async_lock);
     symm_status_adopt(c->async_text);
     pthread_mutex_unlock(&c->async_lock);
+    if (code == symmRemoteError) symm_failed_name_all(c);
     return code;
 }
 
@@ -363,6 +367,7 @@ static symmResult_t end(symm_comm *c) {
 
 symmResult_t symmCommFinalize(symmComm_t comm) {
     symm_comm *c;
+    SYMM_TRY(symm_group_refuse_beside(comm, "symmCommFinalize"));
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
     int runs;
     symmResult_t r = drain(c, &runs);
@@ -373,6 +378,7 @@ symmResult_t symmCommFinalize(symmComm_t comm) {
 
 symmResult_t symmCommDestroy(symmComm_t comm) {
     symm_comm *c;
+    SYMM_TRY(symm_group_refuse_beside(comm, "symmCommDestroy"));
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
     return end(c);
 }
@@ -436,7 +442,8 @@ symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
     if (!asyncError) return SYMM_ERR(symmInvalidArgument, "asyncError is NULL");
     symm_comm_adopt_abort(c);
     symmResult_t r = symm_comm_async(c);
-    if (!r && atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING)
+    if (!r && (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING ||
+               atomic_load_explicit(&c->parenting, memory_order_acquire)))
         r = symmInProgress;
     *asyncError = r;
     return symmSuccess;

@@ -10,6 +10,7 @@
 #include "comm.h"
 #include "doing.h"
 #include "fail.h"
+#include "failed.h"
 #include "gpu.h"
 #include "handle.h"
 #include "log.h"
@@ -150,16 +151,34 @@ static uint32_t dump_epoch(symm_comm *c, int r) {
 
 static void dump_peers(writer *w, symm_comm *c) {
     static const char *const states[] = {"not there yet", "alive", "left"};
-    char does[200];
+    char does[200], awaits[200];
+    uint32_t epochs[SYMM_MAX_RANKS];
+    symm_ranks gone;
+    symm_failed_see(c, &gone);
+    for (int r = 0; r < c->nranks; r++) epochs[r] = dump_epoch(c, r);
     for (int r = 0; r < c->nranks; r++) {
         const symm_ctl *ctl = symm_comm_ctl(c, r);
         uint32_t state = __atomic_load_n(&ctl->state, __ATOMIC_RELAXED);
+        const int dead = symm_ranks_has(&gone, r) && state != SYMM_STATE_LEFT;
         put(w, "  rank %d%s: %s, collectives finished %u, abort word %llx", r,
-            r == c->rank ? " (this)" : "", state < 3 ? states[state] : "?", dump_epoch(c, r),
-            (unsigned long long)__atomic_load_n(&ctl->abort, __ATOMIC_RELAXED));
+            r == c->rank ? " (this)" : "",
+            dead        ? "DEAD"
+            : state < 3 ? states[state]
+                        : "?",
+            epochs[r], (unsigned long long)__atomic_load_n(&ctl->abort, __ATOMIC_RELAXED));
         if (r != c->rank) dump_words(w, c, r);
-        put(w, "; has issued %s\n", symm_doing_text(c, r, does, sizeof does));
+        put(w, "; has issued %s%s\n", symm_doing_text(c, r, does, sizeof does),
+            dead ? "" : symm_doing_awaits(c, r, epochs, awaits, sizeof awaits));
     }
+}
+
+/* One that is being made, or that never came to be: there are no words to read yet. */
+static void dump_unmade(writer *w, symm_comm *c) {
+    const char *at = atomic_load_explicit(&c->making, memory_order_relaxed);
+    const int making = atomic_load(&c->state) == SYMM_COMM_MAKING;
+    put(w, "communicator %s\n  state: %s%s%s\n", c->name,
+        making ? "being created" : "could not be created", at ? ": " : "", at ? at : "");
+    if (symm_comm_async(c)) put(w, "  error: %s\n", symm_status_text());
 }
 
 static void dump(writer *w, symm_comm *c) {
@@ -169,23 +188,15 @@ static void dump(writer *w, symm_comm *c) {
         c->bootstrap ? c->bootstrap : "-", (unsigned long long)c->base,
         (unsigned long long)c->stride, (unsigned long long)c->params.scratch);
     symmResult_t async = (symmResult_t)atomic_load(&c->async);
-    put(w, "  state: %s\n", async ? symmGetErrorString(async) : "live");
+    put(w, "  state: %s%s\n", async ? symmGetErrorString(async) : "live",
+        atomic_load(&c->parenting) ? "; another one is being made from it" : "");
+    if (async && symm_comm_async(c)) put(w, "  error: %s\n", symm_status_text());
     dump_peers(w, c);
     put(w, "  windows: %d\n", c->nwindows);
 }
 
-/* The epoch words are read without order while kernels run: a picture, not a measurement. */
-symmResult_t symmCommDump(symmComm_t comm, int fd) {
-    char text[32768];
-    writer w = {text, sizeof text, 0};
-    symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
-    if (!c || atomic_load(&c->state) == SYMM_COMM_MAKING)
-        return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)comm);
-    symm_cuda_scope scope;
-    SYMM_TRY(symm_gpu_push(c, &scope));
-    dump(&w, c);
-    symm_gpu_pop(c, &scope);
-    size_t n = w.len < sizeof text ? w.len : sizeof text - 1, at = 0;
+static symmResult_t write_all(int fd, const char *text, size_t n) {
+    size_t at = 0;
     while (at < n) {
         ssize_t k = SYMM_FAIL_CALL(dump_write, -1, EIO, write(fd, text + at, n - at));
         if (k < 0 && errno == EINTR) continue;
@@ -193,4 +204,29 @@ symmResult_t symmCommDump(symmComm_t comm, int fd) {
         at += (size_t)k;
     }
     return symmSuccess;
+}
+
+static symmResult_t dump_to(symm_comm *c, int fd) {
+    char text[32768];
+    writer w = {text, sizeof text, 0};
+    if (atomic_load(&c->state) != SYMM_COMM_LIVE || !__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) {
+        dump_unmade(&w, c); /* the pointer pairs with the release in comm_make.c */
+    } else {
+        symm_cuda_scope scope;
+        SYMM_TRY(symm_gpu_push(c, &scope));
+        dump(&w, c);
+        symm_gpu_pop(c, &scope);
+    }
+    return write_all(fd, text, w.len < sizeof text ? w.len : sizeof text - 1);
+}
+
+/* The epoch words are read without order while kernels run: a picture, not a measurement. Pinned: the thread that makes it may
+ * end it meanwhile. */
+symmResult_t symmCommDump(symmComm_t comm, int fd) {
+    symm_comm *c = symm_handle_get(SYMM_KIND_COMM, comm);
+    if (!c)
+        return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)comm);
+    symmResult_t r = dump_to(c, fd);
+    symm_handle_put(SYMM_KIND_COMM, comm);
+    return r;
 }
