@@ -136,12 +136,22 @@ typedef struct {
 #define SYMM_WIN_COLL_SYMMETRIC 1 /* accepted for NCCL's sake; every window here is symmetric */
 #define SYMM_SPLIT_NOCOLOR      (-1)
 
+/* symmCommShrink: or'ed. */
+#define SYMM_SHRINK_DEFAULT 0
+#define SYMM_SHRINK_ABORT \
+    1 /* revokes the communicator first, so that what runs or waits in it ends */
+#define SYMM_SHRINK_FAILED 2 /* leaves out everybody who is gone; excludeRanks NULL, nExclude 0 */
+/* symmCommFailedRanks */
+#define SYMM_FAILED_LOCAL 0
+#define SYMM_FAILED_AGREE 1
+
 /* Passed to the *Config calls. Start from SYMM_CONFIG_INITIALIZER; fields left at INT32_MIN (or NULL) keep defaults. */
 typedef struct {
     size_t size;      /* sizeof(symmConfig_t) of the caller */
     uint32_t version; /* SYMM_VERSION_CODE of the caller */
     int32_t
-        blocking; /* 1 (default): calls return when done. 0: creation continues behind symmInProgress */
+        blocking; /* 1 (default): calls return when done. 0: creation, split and shrink continue behind
+                     symmInProgress; as 1: symmCommInitBoot; in groups split and shrink */
     int32_t minCTAs;      /* 1..256; on the host backend more than 64 count as 64 */
     int32_t maxCTAs;      /* 1..256 */
     int32_t timeoutMs;    /* set-up deadline, default 300000 */
@@ -192,20 +202,38 @@ SYMM_API symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank,
 SYMM_API symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices);
 
 /* Ranks of one color get a new communicator, ordered by (key, old rank); SYMM_SPLIT_NOCOLOR gets *newcomm = NULL.
- * config NULL: the parent's. [collective] */
+ * config NULL: the parent's. [collective]
+ * With blocking 0 split and shrink write *newcomm and return symmInProgress. Until they are done, which
+ * symmCommGetAsyncError of the parent tells as well, the parent answers calls with symmInProgress, but
+ * for questions, abort and revoke. What went wrong is told by symmCommGetAsyncError of the new one. To
+ * abort that one while it is being split off ends the parent. */
 SYMM_API symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newcomm,
                                     const symmConfig_t *config);
 
-/* The survivors' way on: a new communicator without the listed ranks. Works on a revoked communicator. flags must be 0.
- * Requires: called by every rank that is not listed, with the same list. [collective over the remaining ranks]
- * Errors on every one of them alike, after which all may call again, with another list, as often as they like:
+/* The survivors' way on: a new communicator without the listed ranks, or (SYMM_SHRINK_FAILED) without
+ * all that are gone, whoever dies meanwhile included. Works on a revoked communicator.
+ * Requires: called by every rank that is not listed, with the same list and flags.
+ * [collective over the remaining ranks]
+ * Errors on every one of them alike, after which all may call again, with another list, as often as they
+ * like:
  *  - symmRemoteError: ranks that are gone and not listed, all by name, or a rank that died meanwhile;
- *  - symmMismatch: lists that differ, with both; symmTimeout: a rank that did not come; a bad argument of one rank.
- * A rank that dies in the very last messages may leave some ranks with a new communicator and others with an error. So a program
- * that is to live through that calls symmBarrier on the new one. A rank whose barrier fails destroys it and shrinks the old one
- * again, as those do that had the error. A rank that was left out alive does not call until the others' call has returned. */
+ *  - symmMismatch: lists that differ, with both; symmTimeout: a rank that did not come; a bad argument.
+ * A rank that dies in the very last messages may leave some ranks with a new communicator and others with
+ * an error. So a program that is to live through that calls symmBarrier on the new one. A rank whose
+ * barrier fails destroys it and shrinks the old one again, as those do that had the error. A rank that was
+ * left out alive does not call until the others' call has returned. */
 SYMM_API symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude,
                                      symmComm_t *newcomm, const symmConfig_t *config, int flags);
+
+/* Ranks that are gone: they died, left or aborted. ranks[0..cap) gets the first of them, in order; *count
+ * how many there are. ranks may be NULL where cap is 0.
+ *  - SYMM_FAILED_LOCAL: as this rank sees it now; any thread, but not while the communicator is being
+ *    destroyed. [local]
+ *  - SYMM_FAILED_AGREE: the same answer on all ranks that are left, each of which calls it; who dies
+ *    meanwhile is in it. Works on a revoked communicator. [collective over the ranks that are left]
+ *    Errors: as those of symmCommShrink. */
+SYMM_API symmResult_t symmCommFailedRanks(symmComm_t comm, int flags, int *ranks, int cap,
+                                          int *count);
 
 /* Finalize: waits until all work of this communicator that was given to streams has ended: its calls
  * and the launches of graphs that hold calls of it. A peer's death ends that work too, as it does any
@@ -361,8 +389,12 @@ SYMM_API symmResult_t symmRedOpCreatePreMulSum(symmRedOp_t *op, void *scalar,
                                                symmScalarResidence_t residence, symmComm_t comm);
 SYMM_API symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm); /* [local] */
 
-/* Calls between Start and the outermost End are queued: creation, split, registration and collectives alike, so one
- * thread may drive several ranks. Arguments are checked at the call; nothing blocks before End. If a call
+/* Calls between Start and the outermost End are queued: creation, split, shrink, registration, growth and
+ * everything else that is [collective], so one thread may drive several ranks (symmCommInitMPI and
+ * symmCommInitAll are made at once). Calls that are [local] are made at once, too; symmCommFinalize,
+ * symmCommDestroy and symmWindowDeregister are refused (symmInvalidUsage) where calls of that communicator
+ * stand in the group, as are the calls of symm_lane.h.
+ * Arguments are checked at the call; nothing blocks before End. If a call
  * was refused, or a thread that a communicator needs cannot be started, End runs none of them and returns the first
  * refusal. Calls that only give work to streams (on GPUs all collectives, else those on other streams than NULL) are
  * made by the thread that calls End, in the order in which they were queued, whatever their communicators. Where
@@ -398,7 +430,8 @@ SYMM_API symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *
 /* Counters and gauges as JSON, NUL-terminated, truncated at cap; *needed (may be NULL) is the full size.
  * comm NULL: the process. [local] */
 SYMM_API symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed);
-/* Human-readable state: ranks, windows, epochs, flags, who is awaited. Written to fd. [local] */
+/* Human-readable state: ranks (alive, DEAD, left), windows, epochs, flags, who waits for whom; of one that
+ * is being made, how far it is. Written to fd. [local] */
 SYMM_API symmResult_t symmCommDump(symmComm_t comm, int fd);
 
 /* ---- host streams -------------------------------------------------------------------------------------------

@@ -214,7 +214,7 @@ CASE(shrink_refused_by_one_rank) {
     const uint64_t since = symm_now_ns();
     REFUSED(symmCommShrink(x->comm, NULL, 0, odd ? NULL : &comm, NULL, 0),
             "rank 1: newcomm is NULL");
-    REFUSED(symmCommShrink(x->comm, NULL, 0, &comm, NULL, odd), "rank 1: flags=1");
+    REFUSED(symmCommShrink(x->comm, NULL, 0, &comm, NULL, odd ? 8 : 0), "rank 1: flags=8");
     REFUSED(symmCommShrink(x->comm, NULL, odd ? -3 : 0, &comm, NULL, 0), "rank 1: nExclude=-3");
     REFUSED(symmCommShrink(x->comm, NULL, odd, &comm, NULL, 0), "rank 1: excludeRanks is NULL");
     REFUSED(symmCommShrink(x->comm, none, odd, &comm, NULL, 0), "rank 1: excludeRanks[0]=7");
@@ -236,8 +236,15 @@ CASE(bad_flags_and_sizes) {
     REFUSED(symmCommInitAll(&comm, 0, NULL), "n=0");
     REFUSED(symmCommInitBoot(&comm, 2, 0, NULL, NULL), "boot is NULL");
     REFUSED(symmCommRevoke(x->comm, 3), "flags=3");
-    REFUSED(symmCommShrink(x->comm, NULL, 0, &comm, NULL, 1), "flags=1");
+    REFUSED(symmCommShrink(x->comm, NULL, 0, &comm, NULL, 8), "flags=8");
     REFUSED(symmCommShrink(x->comm, NULL, 2, &comm, NULL, 0), "nExclude=2");
+    int gone = 7;
+    REFUSED(symmCommShrink(x->comm, NULL, 2, &comm, NULL, SYMM_SHRINK_FAILED), "takes no list");
+    REFUSED(symmCommFailedRanks(x->comm, 2, NULL, 0, &gone), "flags=2");
+    REFUSED(symmCommFailedRanks(x->comm, SYMM_FAILED_LOCAL, NULL, 0, NULL), "count is NULL");
+    REFUSED(symmCommFailedRanks(x->comm, SYMM_FAILED_AGREE, NULL, 3, &gone), "ranks is NULL");
+    REFUSED(symmCommFailedRanks(x->comm, SYMM_FAILED_LOCAL, &gone, -1, &gone), "cap=-1");
+    T_EQ(gone, 7);
     REFUSED(symmCommShrink(x->comm, &x->rank, 1, &comm, NULL, 0), "is this rank");
     REFUSED(symmExplain(x->comm, (symmColl_t)9, x->buf, x->buf, 1, symmInt32, symmSum, NULL),
             "coll=9");

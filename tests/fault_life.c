@@ -123,7 +123,9 @@ static void nonblocking_rank(int rank, int n, void *arg) {
         atomic_store(&f->k.flag, 1);
     }
     T_EQ(await_creation(comm), symmSuccess);
-    T_OK(symmCommSplit(comm, 0, 0, &child, NULL)); /* of a non-blocking parent: made in the call */
+    config.blocking = 1;
+    T_OK(symmCommSplit(comm, 0, 0, &child,
+                       &config)); /* of a non-blocking parent: made in the call */
     use_and_destroy(child, rank, n);
     use_and_destroy(comm, rank, n);
 }

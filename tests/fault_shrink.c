@@ -83,7 +83,7 @@ static void differing_rank(int rank, int n, void *arg) {
         const int odd = i == 2 ? 2 : 0;
         const symmResult_t r = symmCommShrink(comm, lists[rank == odd ? i : 0], 2, &next, NULL, 0);
         T_CHECKF(r == symmMismatch, "list %d: code %d: %s", i, (int)r, symmGetLastError(comm));
-        T_MSG(symmGetLastError(comm), "leaves out ranks ");
+        T_MSG(symmGetLastError(comm), "leaves out ");
         kit_barrier(&f->k, n - 1);
     }
     T_OK(symmCommShrink(comm, &f->victim, 1, &next, NULL, 0));
@@ -182,6 +182,151 @@ static void a_death_during_the_shrink(void) {
         T_FORK(5, meanwhile_rank, fk_new(0, i % MOMENTS * 700 + i / MOMENTS * 31));
 }
 
+/* ---- who is gone ---- */
+
+static void asks_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    const int victim = rank == 1 || rank == 3;
+    int gone[5] = {-1, -1, -1, -1, -1}, count = -1;
+    symmComm_t next = NULL;
+    if (victim && !as_a_victim(f)) return;
+    symmComm_t comm = fk_open(f, rank, n);
+    T_OK(symmCommFailedRanks(comm, SYMM_FAILED_AGREE, gone, 5, &count));
+    T_EQ(count, 0);
+    fk_works(comm, rank, n); /* as good as before */
+    if (victim) die();
+    await_deaths(f, 2);
+    T_OK(symmCommFailedRanks(comm, SYMM_FAILED_AGREE, gone, 1, &count));
+    T_EQ(count, 2);
+    T_EQ(gone[0], 1);
+    T_EQ(gone[1], -1);
+    T_ERR(symmCommFailedRanks(comm, SYMM_FAILED_AGREE, gone, rank ? 5 : -1, &count),
+          symmInvalidArgument);
+    T_MSG(symmGetLastError(comm), "rank 0: cap=-1");
+    T_OK(symmCommFailedRanks(comm, SYMM_FAILED_LOCAL, gone, 5, &count));
+    T_EQ(count, 2);
+    T_EQ(gone[1], 3);
+    while (symmBarrier(comm, NULL) != symmRemoteError) usleep(1000);
+    T_ERR(symmBarrier(comm, NULL), symmRemoteError);
+    T_MSG(symmGetLastError(comm), "; ranks 1, 3 are gone");
+    const symmResult_t r = rank == 2
+                               ? symmCommShrink(comm, NULL, 0, &next, NULL, 0)
+                               : symmCommShrink(comm, NULL, 0, &next, NULL, SYMM_SHRINK_FAILED);
+    T_EQ(r, symmMismatch);
+    T_MSG(symmGetLastError(comm), "SYMM_SHRINK_FAILED");
+    T_OK(symmCommShrink(comm, NULL, 0, &next, NULL, SYMM_SHRINK_FAILED));
+    lives_on(comm, next);
+}
+
+static void the_ranks_that_are_gone_are_told(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(5, asks_rank, fk_new(0, 0));
+}
+
+/* Nobody has a list. Rank 3 dies at some moment of the shrink. */
+static void failed_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    const int victim = rank == 1 || rank == 3;
+    symmComm_t next = NULL;
+    if (victim && !as_a_victim(f)) return;
+    symmComm_t comm = fk_open(f, rank, n);
+    if (rank == 1) die();
+    if (rank == 3) doom_in(f->how);
+    for (int rest = n; rest != n - 2;) {
+        if (symmCommShrink(comm, NULL, 0, &next, NULL, SYMM_SHRINK_FAILED)) continue;
+        T_OK(symmCommCount(next, &rest));
+        if (rest == n - 2) break;
+        while (!symmBarrier(next, NULL)) usleep(100); /* until the others die */
+        T_OK(symmCommDestroy(next));
+    }
+    lives_on(comm, next);
+}
+
+static void everybody_who_is_gone_is_left_out(void) {
+    const int many = getenv("T_FULL") ? 10 * MOMENTS : MOMENTS / 2;
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < many; i++)
+        T_FORK(4, failed_rank, fk_new(0, i % MOMENTS * 900 + i / MOMENTS * 37));
+}
+
+/* One rank waits in a barrier for a peer that never comes: with ABORT that call ends first. */
+static void *wait_in_barrier(void *arg) {
+    T_ERR(symmBarrier(arg, NULL), symmAborted);
+    return NULL;
+}
+
+static void abort_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = fk_open(f, rank, n), next = NULL;
+    pthread_t t;
+    if (rank == 0) {
+        T_EQ(pthread_create(&t, NULL, wait_in_barrier, comm), 0);
+        kit_sleep(50);
+    }
+    kit_barrier(&f->k, n);
+    T_OK(symmCommShrink(comm, NULL, 0, &next, NULL, SYMM_SHRINK_ABORT | SYMM_SHRINK_FAILED));
+    if (rank == 0) T_EQ(pthread_join(t, NULL), 0);
+    T_ERR(symmBarrier(comm, NULL), symmAborted);
+    lives_on(comm, next);
+}
+
+static void a_shrink_that_aborts_first(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(3, abort_rank, fk_new(0, 0));
+}
+
+/* ---- what the dump says of it ---- */
+
+static void dump_has(symmComm_t comm, const char *part) {
+    char text[16384];
+    for (int i = 0;; i++) {
+        FILE *file = tmpfile();
+        T_CHECK(file);
+        T_OK(symmCommDump(comm, fileno(file)));
+        rewind(file);
+        text[fread(text, 1, sizeof text - 1, file)] = 0;
+        fclose(file);
+        if (strstr(text, part)) return;
+        T_CHECKF(i < 4000, "\"%s\" is not in\n%s", part, text);
+        usleep(1000);
+    }
+}
+
+static void *barrier_that_fails(void *arg) {
+    T_ERR(symmBarrier(arg, NULL), symmRemoteError);
+    return NULL;
+}
+
+static void dumped_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = fk_open(f, rank, n), next;
+    pthread_t t;
+    fk_works(comm, rank, n);
+    if (rank == f->victim) {
+        kit_await_flag(&f->k, 1);
+        die();
+    }
+    T_EQ(pthread_create(&t, NULL, barrier_that_fails, comm), 0);
+    if (rank == 0) {
+        dump_has(comm, "symmBarrier; waiting for rank 2\n");
+        dump_has(comm, "rank 2: alive");
+        dump_has(comm, "rank 1: alive");
+        atomic_store(&f->k.flag, 1);
+    }
+    T_EQ(pthread_join(t, NULL), 0);
+    dump_has(comm, "rank 2: DEAD");
+    dump_has(comm, "error: rank 2 died");
+    T_OK(symmCommShrink(comm, NULL, 0, &next, NULL, SYMM_SHRINK_FAILED));
+    lives_on(comm, next);
+}
+
+static void the_dump_says_dead_and_who_waits(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK_DIES(3, 2, dumped_rank, fk_new(2, 0));
+}
+
 T_MAIN(T(a_list_that_lacks_the_dead_one), T(lists_that_differ),
        T(a_living_communicator_is_left_as_it_is), T(two_deaths_at_once),
-       T_TIMEOUT(a_death_during_the_shrink, 120))
+       T_TIMEOUT(a_death_during_the_shrink, 120), T(the_ranks_that_are_gone_are_told),
+       T_TIMEOUT(everybody_who_is_gone_is_left_out, 120), T(a_shrink_that_aborts_first),
+       T(the_dump_says_dead_and_who_waits))

@@ -10,6 +10,7 @@
 
 #include "doing.h"
 #include "driver.h"
+#include "failed.h"
 #include "gpu.h"
 #include "group.h"
 #include "handle.h"
@@ -63,11 +64,13 @@ static int is_over(const symm_comm *c) {
 
 symmResult_t symm_comm_enter_known(symm_comm *c, int live) {
     /* Pairs with the release in symm_comm_leave: the next thread sees what the last one did. */
-    if (__builtin_expect(atomic_exchange_explicit(&c->busy, 1, memory_order_acquire), 0))
+    if (__builtin_expect(atomic_exchange_explicit(&c->busy, 1, memory_order_acquire), 0)) {
+        if (atomic_load_explicit(&c->parenting, memory_order_relaxed)) return symmInProgress;
         return symm_comm_async(c)
                    ? symm_comm_async(c) /* being aborted by that other thread */
                    : SYMM_ERR(symmInvalidUsage, "communicator %s is in use by another thread",
                               c->name);
+    }
     symmResult_t r = symmSuccess;
     if (live && __builtin_expect(is_over(c), 0))
         r = live == SYMM_ENTER_COLL || c->cuda ? symm_comm_told(c) : symm_comm_async(c);
@@ -116,6 +119,7 @@ symmResult_t symm_comm_async(symm_comm *c) {
     pthread_mutex_lock(&c->async_lock);
     symm_status_adopt(c->async_text);
     pthread_mutex_unlock(&c->async_lock);
+    if (code == symmRemoteError) symm_failed_name_all(c);
     return code;
 }
 
@@ -425,6 +429,7 @@ static symmResult_t end(symm_comm *c) {
 
 symmResult_t symmCommFinalize(symmComm_t comm) {
     symm_comm *c;
+    SYMM_TRY(symm_group_refuse_beside(comm, "symmCommFinalize"));
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
     int runs;
     symmResult_t r = drain(c, &runs);
@@ -435,6 +440,7 @@ symmResult_t symmCommFinalize(symmComm_t comm) {
 
 symmResult_t symmCommDestroy(symmComm_t comm) {
     symm_comm *c;
+    SYMM_TRY(symm_group_refuse_beside(comm, "symmCommDestroy"));
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
     return end(c);
 }
@@ -507,7 +513,8 @@ symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
     if (!asyncError) return SYMM_ERR(symmInvalidArgument, "asyncError is NULL");
     SYMM_TRY(symm_comm_visit(comm, &c));
     symmResult_t r = symm_comm_told(c);
-    if (!r && atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING)
+    if (!r && (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING ||
+               atomic_load_explicit(&c->parenting, memory_order_acquire)))
         r = symmInProgress;
     symm_comm_unvisit(c);
     *asyncError = r;

@@ -66,6 +66,9 @@ symmResult_t symm_config_check(const symmConfig_t *config, symmConfig_t *out);
 symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out);
 /* Builds everything over boot, which it owns from here on, and makes the communicator live. Fails alike on all ranks. */
 symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot);
+static inline void symm_comm_making(symm_comm *c, const char *what) {
+    atomic_store_explicit(&c->making, what, memory_order_relaxed);
+}
 /* Undoes whatever build has done. */
 void symm_comm_unbuild(symm_comm *c);
 /* Shell, build, publish. A rank that cannot make so much as the shell tells the others, so that all fail alike. */
@@ -73,6 +76,8 @@ symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmCom
 /* The same with that context current meanwhile; NULL: as the thread has it. */
 symmResult_t symm_comm_open_in(cu_context context, symm_boot *boot, const symmConfig_t *config,
                                symmComm_t *out);
+/* Builds over boot, with that context current meanwhile, what a shell was made for; or tells the others that it cannot. */
+symmResult_t symm_comm_build_in(cu_context context, symm_boot *boot, symm_comm *c);
 /* The same where ranks meet over TCP; behind symmInProgress if config says so, the meeting included. */
 typedef struct {
     symmUniqueId id;

@@ -326,9 +326,12 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     if (c->nranks > SYMM_MAX_RANKS)
         return SYMM_ERR(symmInvalidArgument, "nranks=%d: one domain has at most %d ranks",
                         c->nranks, SYMM_MAX_RANKS);
+    symm_comm_making(c, "trading hellos");
     SYMM_TRY(symm_comm_hello(c, members));
     if (c->cuda) symm_gpu_reap();
+    symm_comm_making(c, "connecting to the ranks");
     SYMM_TRY(greet(c, members));
+    symm_comm_making(c, "sharing control blocks");
     leave_meeting(c);
     symmResult_t status = share_pages(c);
     if (!status)

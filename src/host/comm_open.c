@@ -113,6 +113,15 @@ symmResult_t symm_comm_open_in(cu_context context, symm_boot *boot, const symmCo
     return r;
 }
 
+symmResult_t symm_comm_build_in(cu_context context, symm_boot *boot, symm_comm *c) {
+    symm_cuda_scope scope;
+    symmResult_t r = context ? symm_cuda_push_context(context, &scope) : symmSuccess;
+    if (r) return symm_comm_refuse(boot, r);
+    r = symm_comm_build(c, boot);
+    if (context) symm_cuda_pop(&scope);
+    return r;
+}
+
 symmResult_t symm_comm_create(struct symm_boot *boot, const symmConfig_t *config,
                               symmComm_t *comm) {
     return symm_comm_open(boot, config, comm);
@@ -133,13 +142,9 @@ static symmResult_t meet_and_build(symm_comm *c, const symm_meeting *at) {
         symm_param_load(&params); /* goes on to the hello, so that all ranks hear of it */
     c->params.setup_timeout_ms = bad ? 300000 : params.setup_timeout_ms;
     symm_wait w = symm_comm_wait_early(c, "creating a communicator");
+    symm_comm_making(c, "waiting for the ranks to come");
     SYMM_TRY(symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot));
-    symm_cuda_scope scope;
-    symmResult_t r = at->context ? symm_cuda_push_context(at->context, &scope) : symmSuccess;
-    if (r) return symm_comm_refuse(boot, r);
-    r = symm_comm_build(c, boot);
-    if (at->context) symm_cuda_pop(&scope);
-    return r;
+    return symm_comm_build_in(at->context, boot, c);
 }
 
 /* Failed: symmCommGetAsyncError tells, destroy cleans up. */

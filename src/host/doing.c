@@ -252,3 +252,28 @@ const char *symm_doing_text(const symm_comm *c, int rank, char *text, size_t cap
              inside && get_step(d, step, stage) ? stage : "");
     return text;
 }
+
+/* In set-up, those that have not begun its step. In a collective, those that have finished fewer, and those that have finished as
+ * many and not issued this one. */
+static int is_awaited(const symm_comm *c, int rank, int p, const uint32_t *epochs) {
+    const symm_doing *d = of(c, rank), *x = of(c, p);
+    if (get(&d->step) != get(&d->ended)) return get(&x->step) < get(&d->step);
+    if (get(&d->captured) || get(&x->captured)) return 0;
+    const int32_t ahead = (int32_t)(epochs[rank] - epochs[p]);
+    if ((int32_t)((uint32_t)get(&d->calls) - epochs[rank]) <= 0) return 0; /* in none */
+    return ahead > 0 || (!ahead && (int32_t)((uint32_t)get(&x->calls) - epochs[rank]) <= 0);
+}
+
+const char *symm_doing_awaits(const symm_comm *c, int rank, const uint32_t *epochs, char *text,
+                              size_t cap) {
+    unsigned char in[SYMM_MAX_RANKS];
+    char who[160];
+    int many = 0;
+    for (int p = 0; p < c->nranks; p++) {
+        in[p] = p != rank && is_awaited(c, rank, p, epochs);
+        many += in[p];
+    }
+    snprintf(text, cap, "%s%s", many ? "; waiting for " : "",
+             many ? symm_boot_ranks(in, c->nranks, who, sizeof who) : "");
+    return text;
+}

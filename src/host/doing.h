@@ -34,4 +34,9 @@ int symm_doing_differ(const symm_comm *c, char *text, size_t cap);
 /* "16 collectives, the last symmAllReduce of 8 int32 (sum); growing a heap": what a rank has issued, and is doing. */
 const char *symm_doing_text(const symm_comm *c, int rank, char *text, size_t cap);
 
+/* "; waiting for ranks 1, 3": whom a rank waits for, as far as the words of all say; "" nobody. epochs: collectives that each has
+ * finished. Where calls were captured the numbers do not say who is ahead in collectives. */
+const char *symm_doing_awaits(const symm_comm *c, int rank, const uint32_t *epochs, char *text,
+                              size_t cap);
+
 #endif

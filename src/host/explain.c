@@ -10,6 +10,7 @@
 #include "comm.h"
 #include "doing.h"
 #include "fail.h"
+#include "failed.h"
 #include "gpu.h"
 #include "handle.h"
 #include "log.h"
@@ -148,16 +149,34 @@ static uint32_t dump_epoch(symm_comm *c, int r) {
 
 static void dump_peers(writer *w, symm_comm *c) {
     static const char *const states[] = {"not there yet", "alive", "left"};
-    char does[200];
+    char does[200], awaits[200];
+    uint32_t epochs[SYMM_MAX_RANKS];
+    symm_ranks gone;
+    symm_failed_see(c, &gone);
+    for (int r = 0; r < c->nranks; r++) epochs[r] = dump_epoch(c, r);
     for (int r = 0; r < c->nranks; r++) {
         const symm_ctl *ctl = symm_comm_ctl(c, r);
         uint32_t state = __atomic_load_n(&ctl->state, __ATOMIC_RELAXED);
+        const int dead = symm_ranks_has(&gone, r) && state != SYMM_STATE_LEFT;
         put(w, "  rank %d%s: %s, collectives finished %u, abort word %llx", r,
-            r == c->rank ? " (this)" : "", state < 3 ? states[state] : "?", dump_epoch(c, r),
-            (unsigned long long)__atomic_load_n(&ctl->abort, __ATOMIC_RELAXED));
+            r == c->rank ? " (this)" : "",
+            dead        ? "DEAD"
+            : state < 3 ? states[state]
+                        : "?",
+            epochs[r], (unsigned long long)__atomic_load_n(&ctl->abort, __ATOMIC_RELAXED));
         if (r != c->rank) dump_words(w, c, r);
-        put(w, "; has issued %s\n", symm_doing_text(c, r, does, sizeof does));
+        put(w, "; has issued %s%s\n", symm_doing_text(c, r, does, sizeof does),
+            dead ? "" : symm_doing_awaits(c, r, epochs, awaits, sizeof awaits));
     }
+}
+
+/* One that is being made, or that never came to be: there are no words to read yet. */
+static void dump_unmade(writer *w, symm_comm *c) {
+    const char *at = atomic_load_explicit(&c->making, memory_order_relaxed);
+    const int making = atomic_load(&c->state) == SYMM_COMM_MAKING;
+    put(w, "communicator %s\n  state: %s%s%s\n", c->name,
+        making ? "being created" : "could not be created", at ? ": " : "", at ? at : "");
+    if (symm_comm_async(c)) put(w, "  error: %s\n", symm_status_text());
 }
 
 static void dump(writer *w, symm_comm *c) {
@@ -167,9 +186,34 @@ static void dump(writer *w, symm_comm *c) {
         c->bootstrap ? c->bootstrap : "-", (unsigned long long)c->base,
         (unsigned long long)c->stride, (unsigned long long)c->params.scratch);
     symmResult_t async = (symmResult_t)atomic_load(&c->async);
-    put(w, "  state: %s\n", async ? symmGetErrorString(async) : "live");
+    put(w, "  state: %s%s\n", async ? symmGetErrorString(async) : "live",
+        atomic_load(&c->parenting) ? "; another one is being made from it" : "");
+    if (async && symm_comm_async(c)) put(w, "  error: %s\n", symm_status_text());
     dump_peers(w, c);
     put(w, "  windows: %d\n", c->nwindows);
+}
+
+static symmResult_t write_all(int fd, const char *text, size_t n) {
+    size_t at = 0;
+    while (at < n) {
+        ssize_t k = SYMM_FAIL_CALL(dump_write, -1, EIO, write(fd, text + at, n - at));
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) return SYMM_ERR(symmSystemError, "writing the dump to fd %d: %m", fd);
+        at += (size_t)k;
+    }
+    return symmSuccess;
+}
+
+static symmResult_t dump_all(writer *w, symm_comm *c) {
+    if (atomic_load(&c->state) != SYMM_COMM_LIVE || !__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) {
+        dump_unmade(w, c); /* the pointer pairs with the release in comm_make.c */
+        return symmSuccess;
+    }
+    symm_cuda_scope scope;
+    SYMM_TRY(symm_gpu_push(c, &scope));
+    dump(w, c);
+    symm_gpu_pop(c, &scope);
+    return symmSuccess;
 }
 
 /* The epoch words are read without order while kernels run: a picture, not a measurement. */
@@ -178,23 +222,7 @@ symmResult_t symmCommDump(symmComm_t comm, int fd) {
     writer w = {text, sizeof text, 0};
     symm_comm *c;
     SYMM_TRY(symm_comm_visit(comm, &c));
-    symmResult_t r = symmSuccess;
-    if (atomic_load(&c->state) == SYMM_COMM_MAKING)
-        r = SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)comm);
-    symm_cuda_scope scope;
-    if (!r) r = symm_gpu_push(c, &scope);
-    if (!r) {
-        dump(&w, c);
-        symm_gpu_pop(c, &scope);
-    }
+    symmResult_t r = dump_all(&w, c);
     symm_comm_unvisit(c); /* before the write, which may take as long as a reader likes */
-    if (r) return r;
-    size_t n = w.len < sizeof text ? w.len : sizeof text - 1, at = 0;
-    while (at < n) {
-        ssize_t k = SYMM_FAIL_CALL(dump_write, -1, EIO, write(fd, text + at, n - at));
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) return SYMM_ERR(symmSystemError, "writing the dump to fd %d: %m", fd);
-        at += (size_t)k;
-    }
-    return symmSuccess;
+    return r ? r : write_all(fd, text, w.len < sizeof text ? w.len : sizeof text - 1);
 }

@@ -78,6 +78,18 @@ symmResult_t symm_group_refuse(symmResult_t r) {
     return r;
 }
 
+symmResult_t symm_group_refuse_beside(const void *key, const char *call) {
+    if (__builtin_expect(group.depth == 0, 1)) return symmSuccess;
+    for (const job *j = group.first; j; j = j->later)
+        if (j->key == key)
+            return symm_group_refuse(SYMM_ERR(
+                symmInvalidUsage,
+                "%s: inside a group in which calls of this communicator stand, which run only at "
+                "symmGroupEnd",
+                call));
+    return symmSuccess;
+}
+
 symmResult_t symmGroupStart(void) {
     if (group.depth++ == 0) {
         atomic_fetch_add_explicit(open_here(), 1, memory_order_relaxed);

@@ -21,7 +21,9 @@ symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const voi
 /* A call was refused with r: inside a group, End will run nothing and return r, for half a group could wait for the other half
  * for ever. Returns r. */
 symmResult_t symm_group_refuse(symmResult_t r);
-
+/* A local call that would come before calls of the same communicator which stand in the group: symmInvalidUsage, and End runs none.
+ * Else symmSuccess. */
+symmResult_t symm_group_refuse_beside(const void *key, const char *call);
 /* How many of the threads that share a slot have a group open. */
 typedef struct {
     _Alignas(64) _Atomic int n;

@@ -1,0 +1,290 @@
+/* fault_behind.c - split and shrink that do not block, what a communicator that is being made says of itself, and calls that make
+ * communicators or windows inside groups: queued, or refused at the call. Forked ranks and thread ranks; no lock. */
+#include "symm_heap.h"
+
+#include "fault_kit.h"
+
+enum { RANKS = 3 };
+
+static symmConfig_t behind(void) {
+    symmConfig_t c = SYMM_CONFIG_INITIALIZER;
+    c.blocking = 0;
+    c.commName = "behind";
+    return c;
+}
+
+static symmResult_t await_creation(symmComm_t comm) {
+    symmResult_t r;
+    do {
+        T_OK(symmCommGetAsyncError(comm, &r));
+        if (r == symmInProgress) usleep(500);
+    } while (r == symmInProgress);
+    return r;
+}
+
+static void dump_of(symmComm_t comm, char *text, size_t cap) {
+    FILE *file = tmpfile();
+    T_CHECK(file);
+    T_OK(symmCommDump(comm, fileno(file)));
+    rewind(file);
+    text[fread(text, 1, cap - 1, file)] = 0;
+    fclose(file);
+}
+
+/* A thread that goes on behind has ended, a moment after the communicator is there. */
+static void no_threads(void) {
+    for (int i = 0; i < 5000 && SYMM_STAT_GET(threads) > 1; i++) usleep(1000);
+    T_CHECK(SYMM_STAT_GET(threads) <= 1); /* the watcher */
+}
+
+/* ---- behind ---- */
+
+static void split_behind_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = fk_open(f, rank, n), child = NULL, other = NULL;
+    symmConfig_t config = behind();
+    char text[8192];
+    if (rank == n - 1) kit_await_flag(&f->k, 1); /* late, which must hold nobody up */
+    T_ERR(symmCommSplit(comm, 0, 0, &child, &config), symmInProgress);
+    T_CHECK(child != NULL);
+    if (rank == 0) {
+        int count;
+        T_ERR(symmBarrier(comm, NULL), symmInProgress);
+        T_ERR(symmBarrier(child, NULL), symmInProgress);
+        T_ERR(symmCommSplit(comm, 0, 0, &other, NULL), symmInProgress);
+        T_ERR(symmCommDestroy(comm), symmInProgress);
+        T_OK(symmCommCount(comm, &count));
+        dump_of(comm, text, sizeof text);
+        T_MSG(text, "another one is being made from it");
+        dump_of(child, text, sizeof text);
+        T_MSG(text, "communicator behind\n  state: being created: ");
+        atomic_store(&f->k.flag, 1);
+    }
+    T_EQ(await_creation(child), symmSuccess);
+    T_EQ(await_creation(comm), symmSuccess);
+    fk_works(child, rank, n);
+    fk_works(comm, rank, n);
+    other = comm;
+    T_ERR(symmCommSplit(child, rank == 1 ? SYMM_SPLIT_NOCOLOR : 3, 0, &other, NULL),
+          symmInProgress); /* config NULL: the parent's */
+    T_EQ(await_creation(child), symmSuccess);
+    T_EQ(other == NULL, rank == 1);
+    if (other) {
+        T_EQ(await_creation(other), symmSuccess);
+        fk_works(other, rank ? rank - 1 : 0, n - 1);
+        T_OK(symmCommDestroy(other));
+    }
+    fk_registers(child, rank, n);
+    T_OK(symmCommDestroy(child));
+    T_OK(symmCommDestroy(comm));
+    no_threads();
+}
+
+static void a_split_that_does_not_block(void) {
+    T_FORK(RANKS, split_behind_rank, fk_new(0, 0));
+}
+
+static void bad_behind_rank(int rank, int n, void *arg) {
+    symmComm_t comm = fk_open(arg, rank, n), child = NULL;
+    symmConfig_t config = behind();
+    T_ERR(symmCommSplit(comm, rank == 1 ? -7 : 0, 0, &child, &config), symmInProgress);
+    T_EQ(await_creation(child), symmInvalidArgument);
+    T_ERR(symmBarrier(child, NULL), symmInvalidArgument);
+    T_MSG(symmGetLastError(child), "color=-7");
+    T_EQ(await_creation(comm), symmSuccess);
+    T_OK(symmCommDestroy(child));
+    fk_works(comm, rank, n);
+    T_OK(symmCommDestroy(comm));
+    no_threads();
+}
+
+/* Rank 1 cannot go on behind: it takes its error to the others in the call. */
+static void cannot_start_rank(int rank, int n, void *arg) {
+    static const char *const points[] = {"behind_alloc:error:1", "behind_thread:error:1"};
+    symmComm_t comm = fk_open(arg, rank, n), child = NULL;
+    symmConfig_t config = behind();
+    for (int i = 0; i < 2; i++) {
+        if (rank == 1) T_EQ(symm_fail_arm(points[i]), 0);
+        const symmResult_t r = symmCommSplit(comm, 0, 0, &child, &config),
+                           want = i ? symmSystemError : symmOutOfMemory;
+        T_EQ(symm_fail_arm(""), 0);
+        if (rank == 1) {
+            T_EQ(r, want);
+        } else {
+            T_EQ(r, symmInProgress);
+            T_EQ(await_creation(child), want);
+            T_OK(symmCommDestroy(child));
+        }
+        T_EQ(await_creation(comm), symmSuccess);
+    }
+    fk_works(comm, rank, n);
+    T_OK(symmCommDestroy(comm));
+    no_threads();
+}
+
+static void a_split_that_cannot_go_on_behind(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(RANKS, cannot_start_rank, fk_new(0, 0));
+}
+
+static void a_split_that_fails_behind(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(RANKS, bad_behind_rank, fk_new(0, 0));
+}
+
+static void shrink_behind_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = fk_open(f, rank, n), next = NULL;
+    symmConfig_t config = behind();
+    if (rank == f->victim) {
+        kill(getpid(), SIGKILL);
+    }
+    while (symmBarrier(comm, NULL) != symmRemoteError) usleep(500);
+    T_ERR(symmCommShrink(comm, NULL, 0, &next, &config, 0), symmInProgress);
+    T_EQ(await_creation(next), symmRemoteError);
+    T_ERR(symmBarrier(next, NULL), symmRemoteError);
+    T_MSG(symmGetLastError(next), "is not in excludeRanks");
+    symmResult_t r;
+    while ((r = symmCommDestroy(next)) == symmInProgress) usleep(500);
+    T_OK(r);
+    while ((r = symmCommShrink(comm, &f->victim, 1, &next, &config, 0)) == symmInProgress && !next)
+        usleep(500);
+    T_EQ(r, symmInProgress);
+    T_EQ(await_creation(next), symmSuccess);
+    fk_works(next, rank ? 1 : 0, n - 1);
+    while ((r = symmCommDestroy(comm)) == symmInProgress) usleep(500);
+    T_OK(r);
+    fk_works(next, rank ? 1 : 0, n - 1);
+    T_OK(symmCommDestroy(next));
+    no_threads();
+}
+
+static void a_shrink_that_does_not_block(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK_DIES(RANKS, 1, shrink_behind_rank, fk_new(1, 0));
+}
+
+/* ---- dump ---- */
+
+static void dump_creation_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = NULL;
+    symmConfig_t config = behind();
+    char text[8192];
+    config.timeoutMs = 400;
+    fk_id(f, rank, n);
+    if (rank == 1) return; /* never comes */
+    T_ERR(symmCommInitRankConfig(&comm, n, f->id, rank, &config), symmInProgress);
+    dump_of(comm, text, sizeof text);
+    T_MSG(text, "communicator behind\n  state: being created");
+    T_EQ(await_creation(comm), symmTimeout);
+    dump_of(comm, text, sizeof text);
+    T_MSG(text, "state: could not be created: waiting for the ranks to come");
+    T_MSG(text, "error: rank 1");
+    T_ERR(symmCommShrink(comm, NULL, 0, &comm, NULL, 0), symmInvalidUsage);
+    T_OK(symmCommDestroy(comm));
+    no_threads();
+}
+
+static void the_dump_of_one_that_is_being_made(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(2, dump_creation_rank, fk_new(0, 0));
+}
+
+/* ---- groups: one thread drives all ranks ---- */
+
+static void barrier_all(symmComm_t *comms, int n) {
+    T_OK(symmGroupStart());
+    for (int r = 0; r < n; r++) T_OK(symmBarrier(comms[r], NULL));
+    T_OK(symmGroupEnd());
+}
+
+static void destroy_all(symmComm_t *comms, int n) {
+    for (int r = 0; r < n; r++) T_OK(symmCommDestroy(comms[r]));
+}
+
+static void shrink_in_a_group(void) {
+    T_EXPECT_WARNINGS();
+    symmComm_t comms[RANKS], next[RANKS] = {NULL}, third[RANKS];
+    int gone[RANKS], count[RANKS];
+    T_OK(symmCommInitAll(comms, RANKS, NULL));
+    T_OK(symmGroupStart());
+    for (int r = 0; r < RANKS; r++) {
+        int nobody = 1;
+        T_OK(symmCommShrink(comms[r], &nobody, 0, &next[r], NULL, 0));
+        T_OK(symmCommFailedRanks(comms[r], SYMM_FAILED_AGREE, &gone[r], 1, &count[r]));
+        nobody = 99;
+    }
+    T_CHECK(next[0] == NULL); /* End makes them */
+    T_OK(symmGroupEnd());
+    for (int r = 0; r < RANKS; r++) T_EQ(count[r], 0);
+    barrier_all(next, RANKS);
+    T_OK(symmCommDestroy(next[1])); /* it is gone */
+    T_OK(symmGroupStart());
+    for (int r = 0; r < RANKS; r++) {
+        int one = 1;
+        if (r == 1) continue;
+        T_OK(symmCommFailedRanks(next[r], SYMM_FAILED_AGREE, &gone[r], 1, &count[r]));
+        T_OK(symmCommShrink(next[r], &one, 1, &third[r], NULL, 0));
+        one = 0; /* the list was read at the call */
+    }
+    T_OK(symmGroupEnd());
+    T_EQ(count[0] + count[2], 2);
+    T_EQ(gone[2], 1);
+    next[1] = third[2];
+    third[1] = third[2];
+    barrier_all(third, 2);
+    destroy_all(third, 2);
+    T_OK(symmCommDestroy(next[0]));
+    T_OK(symmCommDestroy(next[2]));
+    destroy_all(comms, RANKS);
+}
+
+/* Everything that is collective may stand in a group; what would come before it is refused. */
+static void calls_in_a_group(void) {
+    T_EXPECT_WARNINGS();
+    symmComm_t comms[RANKS], child[RANKS];
+    symmWindow_t win[RANKS], also[RANKS];
+    symmHeap_t heap[RANKS];
+    void *buf[RANKS];
+    T_OK(symmCommInitAll(comms, RANKS, NULL));
+    T_OK(symmGroupStart());
+    for (int r = 0; r < RANKS; r++) {
+        symmHeapConfig_t c = SYMM_HEAP_CONFIG_INITIALIZER;
+        c.reserve = 64 << 20;
+        T_OK(symmMemAlloc(&buf[r], 2 << 20));
+        T_OK(symmWindowRegister(comms[r], buf[r], 2 << 20, &win[r], 0));
+        T_OK(symmCommSplit(comms[r], 0, 0, &child[r], NULL));
+        T_OK(symmHeapCreate(comms[r], &c, &heap[r]));
+    }
+    T_OK(symmGroupEnd());
+    T_OK(symmGroupStart());
+    for (int r = 0; r < RANKS; r++) T_OK(symmHeapGrow(heap[r], 4 << 20, 0));
+    T_ERR(symmWindowDeregister(comms[0], win[0]), symmInvalidUsage);
+    T_MSG(symmGetLastError(NULL), "symmWindowDeregister: inside a group");
+    T_ERR(symmGroupEnd(), symmInvalidUsage); /* runs none of them */
+    T_OK(symmGroupStart());
+    T_OK(symmBarrier(comms[1], NULL));
+    T_ERR(symmCommDestroy(comms[1]), symmInvalidUsage);
+    T_ERR(symmCommFinalize(comms[1]), symmInvalidUsage);
+    T_ERR(symmGroupEnd(), symmInvalidUsage);
+    T_OK(symmGroupStart());
+    for (int r = 0; r < RANKS; r++) T_OK(symmHeapGrow(heap[r], 4 << 20, 0));
+    for (int r = 0; r < RANKS; r++)
+        T_OK(symmWindowRegister(child[r], buf[r], 2 << 20, &also[r], 0));
+    T_OK(symmGroupEnd());
+    T_OK(symmGroupStart()); /* nothing of theirs stands in it: made at once */
+    for (int r = 0; r < RANKS; r++) T_OK(symmWindowDeregister(child[r], also[r]));
+    for (int r = 0; r < RANKS; r++) T_OK(symmWindowDeregister(comms[r], win[r]));
+    T_OK(symmGroupEnd());
+    for (int r = 0; r < RANKS; r++) {
+        T_OK(symmHeapDestroy(heap[r]));
+        T_OK(symmMemFree(buf[r]));
+    }
+    destroy_all(child, RANKS);
+    destroy_all(comms, RANKS);
+}
+
+T_MAIN(T(a_split_that_does_not_block), T(a_split_that_fails_behind),
+       T(a_split_that_cannot_go_on_behind), T(a_shrink_that_does_not_block),
+       T(the_dump_of_one_that_is_being_made), T(shrink_in_a_group), T(calls_in_a_group))
