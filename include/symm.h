@@ -15,7 +15,7 @@
  *    Different communicators may be used by different threads at once.
  *  - Any thread may call these at any time, while another one is inside a call of the same communicator, stuck or not:
  *    symmCommAbort, symmCommRevoke, symmCommGetAsyncError, symmCommQuery, symmCommCount, symmCommUserRank,
- *    symmCommDevice, symmCommDump, symmStats. So a watchdog may look, tell and end. Where the
+ *    symmCommDevice, symmCommDump, symmStats. So a watchdog may look, tell and end (docs/hangs.md). Where the
  *    communicator has ended meanwhile they answer symmInvalidArgument. None may be called from a signal handler.
  *  - Thread ranks that one thread calls one after the other: the first call waits for the others, which would come after
  *    it. One thread makes the calls of several ranks in a group, or gives them to streams. Where it waits for a rank
