@@ -292,6 +292,7 @@ SYMM_API symmResult_t symmSetDevice(int device);
 /* ---- memory --------------------------------------------------------------------------------------------- */
 
 /* Memory that can be registered: of the current device, or of the host backend. Rounded up to the granularity (2 MiB).
+ * Contents: zeros on the host backend, also where freed memory is used again; on GPUs undefined.
  * [local, any thread] */
 SYMM_API symmResult_t symmMemAlloc(void **ptr, size_t size);
 /* The pointer symmMemAlloc returned, which is gone at once: no collective may be given it
@@ -337,7 +338,13 @@ typedef struct {
     int multicast;
 } symmWindowInfo_t;
 SYMM_API symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info); /* [local] */
-/* Address of byte `offset` of rank's part of the window, in this process. [local] */
+/* Address of byte `offset` of rank's part of the window, in this process: of this rank's own part too. [local]
+ * What is stored through it is the peer's memory.
+ *  - Order: symmBarrier, below; nothing else orders stores of one rank with loads of another.
+ *  - Atomics: on the host backend atomic operations of the language (C11, C++11, __atomic) on 1, 2, 4 and 8 bytes that are
+ *    aligned are atomic among all ranks, through whichever of their addresses, and order memory as they say. So flags
+ *    of the program's own may stand in place of a barrier. On GPUs: CUDA's of system scope (atomicAdd_system,
+ *    cuda::atomic of thread_scope_system). */
 SYMM_API symmResult_t symmWindowPeerPtr(symmWindow_t win, size_t offset, int rank, void **ptr);
 /* Multicast address; symmNotSupported (with the reason) where there is none. [local] */
 SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, void **ptr);
@@ -345,6 +352,9 @@ SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, vo
 /* ---- collectives ------------------------------------------------------------------------------------------
  * One kernel on `stream`, in issue order per communicator. Any count (0 too), any alignment, in place or not,
  * registered or not. The plan depends only on collective, count, type and reduction. [collective]
+ * sendbuff and recvbuff may be equal in place, as each call says, and else may not overlap: symmInvalidArgument, by the
+ * addresses that are passed. Not noticed, and undefined: two addresses of one memory (the own pointer and that of
+ * symmWindowPeerPtr), and memory that another rank's buffers have in the same call. Windows may overlap.
  *
  * GPUs:
  *  - Streams. A call on another stream than the last one's is ordered behind it by an event recorded in that one. So the last call's
@@ -381,6 +391,10 @@ SYMM_API symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t
 /* recvbuff holds nranks*sendcount elements; in place when sendbuff == recvbuff + rank*sendcount. */
 SYMM_API symmResult_t symmAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
                                     symmDataType_t datatype, symmComm_t comm, symmStream_t stream);
+/* Waits until every rank has come. It orders memory between ranks: what any rank has stored before its call, through
+ * symmWindowPeerPtr or into its own memory, is seen by what any rank loads behind its own; and what a rank has loaded
+ * before is not changed by stores that another one makes behind. "Before" and "behind" are those of the stream (NULL on
+ * the host backend: of the calling thread). Other collectives order no memory but their buffers. */
 SYMM_API symmResult_t symmBarrier(symmComm_t comm, symmStream_t stream);
 
 /* out = sum over ranks of scalar*in. datatype is the type of the scalar and of every collective it is used with. [local] */
