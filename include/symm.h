@@ -196,7 +196,9 @@ SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
 /* Finalize, then free everything, windows included. Waits for no peer. The handle is dead afterwards; using it
  * again is answered with symmInvalidArgument. [local] */
 SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
-/* Makes running and future collectives of this communicator end with symmAborted on every rank, then frees. [local] */
+/* Makes running and future collectives of this communicator end with symmAborted on every rank, then frees.
+ * GPUs: a peer's kernel may end the piece that it stores into this rank's windows just then: of each of its
+ * warps 4 KB (all_gather) or two times 2 KB (all_reduce), within microseconds. No more comes after that. [local] */
 SYMM_API symmResult_t symmCommAbort(symmComm_t comm);
 /* As abort, but the communicator stays valid for queries, symmCommShrink and symmCommDestroy. [local] */
 SYMM_API symmResult_t symmCommRevoke(symmComm_t comm, int flags);

@@ -187,7 +187,8 @@ static symmResult_t check_home(const symm_comm *c, symmStream_t stream) {
     if (home == c->gpu->context) return symmSuccess;
     return SYMM_ERR(symmInvalidArgument,
                     "stream=%p is not of GPU %d, which communicator %s was made on (or of another "
-                    "context there)",
+                    "context there: a green one has not all multiprocessors, which the kernels "
+                    "count on)",
                     (void *)stream, c->gpu->device, c->name);
 }
 
@@ -268,12 +269,26 @@ static symmResult_t mark_end(symm_comm *c, symmStream_t stream) {
     return order_error(cu, stream);
 }
 
+/* Memory of another GPU, without peer access to it: a kernel would fault. Managed memory moves. */
+static symmResult_t check_owner(const symm_comm *c, const char *name, const void *p) {
+    int device = -1, managed = 0;
+    if (symm_cu.cuPointerGetAttribute(&device, SYMM_CUDA_POINTER_DEVICE, (uintptr_t)p) ||
+        symm_cu.cuPointerGetAttribute(&managed, SYMM_CUDA_POINTER_IS_MANAGED, (uintptr_t)p))
+        return symmSuccess; /* no answer: the launch will tell */
+    if (managed || device == c->gpu->device || symm_cuda_reaches(c->gpu->device, device))
+        return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument,
+                    "%s=%p is memory of GPU %d, which kernels of GPU %d cannot reach: no peer "
+                    "access between them",
+                    name, p, device, c->gpu->device);
+}
+
 symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const void *p) {
     int type = 0, pageable = 0;
     cu_result cu =
         symm_cu.cuPointerGetAttribute(&type, SYMM_CUDA_POINTER_MEMORY_TYPE, (uintptr_t)p);
-    if (cu != SYMM_CUDA_ERROR_INVALID_VALUE)
-        return symmSuccess; /* known, or no answer: the launch will tell */
+    if (cu != SYMM_CUDA_ERROR_INVALID_VALUE) /* known, or no answer: the launch will tell */
+        return !cu && type == SYMM_CUDA_MEMORY_DEVICE ? check_owner(c, name, p) : symmSuccess;
     cu = symm_cu.cuDeviceGetAttribute(&pageable, SYMM_CUDA_ATTR_PAGEABLE_MEMORY_ACCESS,
                                       c->gpu->device);
     if (!cu && pageable) return symmSuccess;

@@ -59,7 +59,8 @@ struct symm_gpu {
  * kernels may be waiting for each other. [local] */
 symmResult_t symm_gpu_open(symm_comm *c);
 void symm_gpu_close(symm_comm *c);
-/* Whether kernels can reach p at all: ordinary host memory only where the GPU reads the process's page tables. */
+/* Whether kernels can reach p at all: ordinary host memory only where the GPU reads the process's page
+ * tables, memory of another GPU where there is peer access. */
 symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const void *p);
 /* What symm_gpu_launch would say of the stream: for calls that are queued, where the others of a group shall not run either. */
 symmResult_t symm_gpu_check_stream(const symm_comm *c, symmStream_t stream);
