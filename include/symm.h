@@ -255,7 +255,8 @@ SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
  *  - A call that had begun ends with symmAborted when it waits for a peer the next time. One that has all it waits for
  *    may still succeed, so ranks may differ in whether the last call before the abort succeeded.
  *  - On GPUs a kernel has begun when it was given to its stream, and a graph when it was launched.
- *  - Such a call of a peer may still write into recvbuff and windows of this rank until that next wait.
+ *  - Such a call of a peer may still write into recvbuff and windows of this rank until that next wait. On GPUs it ends at most
+ *    the piece that it stores just then: of each of its warps 4 KB (all_gather) or two times 2 KB (all_reduce).
  *    This rank's own calls have ended. [local, any thread] */
 SYMM_API symmResult_t symmCommAbort(symmComm_t comm);
 /* As abort, but the communicator stays valid for queries, symmCommShrink and symmCommDestroy, and does not wait for this

@@ -223,6 +223,8 @@ gpu-halves-the-wrong-way|src/device/cuda/dev.cuh|s/return low >> 16 . high << 16
 plan-falls-through-to-the-barrier|src/host/plan.c|s/return SYMM_KERNEL_COUNT; .*/return SYMM_KERNEL_BARRIER;/|plain|unit_plan_none|a_collective_without_a_row_has_no_kernel
 gpu-plan-falls-through-to-the-barrier|src/host/plan_gpu.c|s/const table_row \*last = NULL;/const table_row *last = \&table[ROWS - 1];/|plain|unit_plan_none|a_collective_without_a_row_has_no_kernel
 gpu-wait-for-all-in-the-callers-mode|src/host/gpu.c|/^cu_result symm_gpu_reach_all/,/^}/{s/symm_gpu_push/symm_gpu_enter/;s/symm_gpu_pop(c, /symm_gpu_leave(/;}|plain|unit_gpu_unsafe|marks_of_a_stream_that_is_gone
+gpu-launched-plans-unnoted|src/host/memplan_graph.c|s/if (!r .. p->ncalls) symm_gpu_replayed(c, stream);/;/|plain|unit_gpu_replay|finalize_and_destroy_wait_for_launched_plans
+gpu-loose-graphs-not-waited-for|src/host/gpu.c|s/return !cu .. all ?/return !cu \&\& 0 ?/|plain|unit_gpu_replay|destroy_waits_where_graphs_hold_nothing
 gpu-lines-however-large|src/host/plan_gpu.c|s/env->relay == SYMM_RELAY_AUTO \&\& bytes > LINES_UPTO/env->relay == SYMM_RELAY_AUTO \&\& 0 > LINES_UPTO/|plain|unit_plan|direct_kernels_relay_by_size
 gpu-posted-without-release|src/device/cuda/staged.cuh|/^DEV void post(/,/^}/s/give8/put8/|plain|unit_kernels|every_kernel_in_any_order
 gpu-arrived-without-release|src/device/cuda/direct.cuh|/^DEV void arrive_and_wait/,/^}/s/give8/put8/|plain|unit_kernels|every_kernel_in_any_order

@@ -424,21 +424,17 @@ cu_result fk_cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned flags)
 
 cu_result fk_cuEventQuery(cu_event event) {
     ENTER(cuEventQuery);
-    const int unsafe = event->captured ? 0 : fake_unsafe();
-    if (unsafe) return unsafe;
+    int cu = event->captured ? SYMM_CUDA_ERROR_CAPTURED_EVENT : fake_unsafe();
     fake_lock();
-    int cu = fake_is_passed(event) ? SYMM_CUDA_SUCCESS : SYMM_CUDA_ERROR_NOT_READY;
-    if (event->captured) cu = SYMM_CUDA_ERROR_CAPTURED_EVENT;
+    if (!cu && !fake_is_passed(event)) cu = SYMM_CUDA_ERROR_NOT_READY;
     fake_unlock();
     return cu;
 }
 
 cu_result fk_cuEventSynchronize(cu_event event) {
     ENTER(cuEventSynchronize);
-    const int unsafe = event->captured ? 0 : fake_unsafe();
-    if (unsafe) return unsafe;
+    int cu = event->captured ? SYMM_CUDA_ERROR_CAPTURED_EVENT : fake_unsafe();
     fake_lock();
-    int cu = event->captured ? SYMM_CUDA_ERROR_CAPTURED_EVENT : SYMM_CUDA_SUCCESS;
     while (!cu && !fake_is_passed(event)) fake_wait();
     fake_unlock();
     return cu;

@@ -413,6 +413,36 @@ static void a_host_pointer_is_refused_by_name(void) {
     free(host);
 }
 
+/* Of two that do not reach each other: a communicator of the one, memory of the other. */
+static void memory_of_a_gpu_out_of_reach_is_named(void) {
+    fake_cuda_config config = gk_config(2, 0);
+    T_EXPECT_WARNINGS();
+    for (config.apart = 0; config.apart < 2; config.apart++) {
+        gk_env("cuda");
+        gk_install(&config);
+        gk_open(comms, 1, NULL);
+        char *good = gk_memory(0, 4096), *far = gk_memory(1, 4096);
+        T_OK(symmSetDevice(0));
+        if (config.apart) {
+            const int launches = fake_cuda_calls("cuLaunchKernelEx");
+            T_ERR(symmAllReduce(far, good, 10, symmInt32, symmSum, comms[0], NULL),
+                  symmInvalidArgument);
+            T_MSG(symmGetLastError(comms[0]), "sendbuff=");
+            T_MSG(symmGetLastError(comms[0]), "is memory of GPU 1, which kernels of GPU 0 cannot");
+            T_ERR(symmAllGather(good, far, 10, symmInt32, comms[0], NULL), symmInvalidArgument);
+            T_MSG(symmGetLastError(comms[0]), "recvbuff=");
+            T_EQ(fake_cuda_calls("cuLaunchKernelEx"), launches);
+        } else {
+            T_OK(symmAllReduce(far, good, 10, symmInt32, symmSum, comms[0], NULL));
+        }
+        T_OK(symmAllReduce(good, good, 10, symmInt32, symmSum, comms[0], NULL));
+        gk_close(comms, 1);
+        T_OK(symmMemFree(good));
+        T_OK(symmMemFree(far));
+        GK_LEFT(0);
+    }
+}
+
 /* ---- what is looked up ---------------------------------------------------------------------- */
 
 static char looked_up[256][64];
@@ -459,4 +489,5 @@ T_MAIN(T(no_kernel_for_this_gpu), T(a_kernel_that_is_not_there_is_named),
        T(gpus_without_nvlink), T(a_pair_that_one_process_sees_is_refused_by_all),
        T(memory_without_descriptors_is_for_threads), T(backends_that_differ),
        T(a_rank_without_a_gpu), T(no_room_on_one_gpu), T(no_room_on_the_gpu_of_one_process),
-       T(a_host_pointer_is_refused_by_name), T(multicast_is_never_looked_up))
+       T(a_host_pointer_is_refused_by_name), T(memory_of_a_gpu_out_of_reach_is_named),
+       T(multicast_is_never_looked_up))

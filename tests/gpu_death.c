@@ -3,6 +3,7 @@
  * ranks that meet over TCP, one process a rank, on GPU rank % devices; CUDA begins in the rank. */
 #include "gpu_kit.h"
 #include "fault_kit.h"
+#include "symm_lane.h"
 
 enum { SOON_MS = 1000, COUNT = 100000, RANKS = 3 };
 
@@ -129,6 +130,51 @@ static void killed_one_of_two(void) {
         T_FORK_DIES(2, victim, killed_rank, fk_new(victim, 2 * rows[0]));
 }
 
+/* ---- kill -9 under a graph that symmPlanLaunch has launched ---- */
+
+static void replaying_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    rig g = set_up(f, rank, n, -1);
+    symmHeapConfig_t c = SYMM_HEAP_CONFIG_INITIALIZER;
+    symmHeap_t heap;
+    symmLane_t lane;
+    symmGraphPlan_t plan;
+    gk_graph graph;
+    void *p;
+    pthread_t t;
+    c.reserve = 64 << 20;
+    c.symBytes = 4 << 20;
+    T_OK(symmHeapCreate(g.comm, &c, &heap));
+    T_OK(symmLaneCreate(heap, gk_stream(g.bench.stream), &lane));
+    gk_capture(g.bench.stream, SYMM_CUDA_CAPTURE_MODE_RELAXED);
+    T_OK(symmAllocAsync(lane, COUNT * sizeof(int), SYMM_ALLOC_SYM, &p));
+    T_OK(symmAllReduce(p, p, COUNT, symmInt32, symmSum, g.comm, gk_stream(g.bench.stream)));
+    T_OK(symmFreeAsync(lane, p));
+    CU(cuStreamEndCapture(g.bench.stream, &graph.graph));
+    T_OK(symmPlanBind(lane, graph.graph, 0, &plan));
+    CU(cuGraphInstantiate(&graph.exec, graph.graph, 0));
+    CU(cuGraphUpload(graph.exec, g.bench.stream));
+    CU(cuStreamSynchronize(g.bench.stream));
+    kit_barrier(&f->k, n);
+    if (rank == f->victim) T_EQ(pthread_create(&t, NULL, kill_later, f), 0);
+    while (rank == f->victim) pause();
+    T_OK(symmPlanLaunch(plan, (symmGraph_t)(void *)graph.exec, gk_stream(g.bench.stream)));
+    T_ERR(symmCommFinalize(g.comm), symmRemoteError); /* it waits, and hears of the death */
+    T_CHECK(atomic_load(&f->at_ns) != 0);
+    hear_of_it(f, &g);
+    gk_drop(&graph);
+    T_OK(symmPlanDestroy(plan));
+    T_OK(symmLaneDestroy(lane));
+    T_OK(symmHeapDestroy(heap));
+    go_on(f, rank, n, &g);
+}
+
+static void killed_under_a_launched_plan(void) {
+    gk_begin_forked();
+    T_EXPECT_WARNINGS();
+    T_FORK_DIES(RANKS, 1, replaying_rank, fk_new(1, 0));
+}
+
 /* ---- revoke ---- */
 
 static void revoke_rank(int rank, int n, void *arg) {
@@ -244,5 +290,6 @@ static void no_device_memory_on_one_rank(void) {
 }
 
 T_MAIN(T_TIMEOUT(killed_under_each_waiting_kernel, 120), T_TIMEOUT(killed_while_all_call, 120),
-       T(killed_one_of_two), T(a_revoked_communicator_has_a_successor), T(two_processes_on_one_gpu),
+       T(killed_one_of_two), T(killed_under_a_launched_plan),
+       T(a_revoked_communicator_has_a_successor), T(two_processes_on_one_gpu),
        T_TIMEOUT(no_device_memory_on_one_rank, 90))

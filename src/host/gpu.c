@@ -129,6 +129,7 @@ void symm_gpu_close(symm_comm *c) {
     struct symm_gpu *g = c->gpu;
     if (!g) return;
     destroy_event(g->order);
+    destroy_event(g->replayed);
     for (int i = 0; i < SYMM_CAPTURES; i++) destroy_event(g->inside[i].end);
     free(g);
     c->gpu = NULL;
@@ -186,7 +187,8 @@ static symmResult_t check_home(const symm_comm *c, symmStream_t stream) {
     if (home == c->gpu->context) return symmSuccess;
     return SYMM_ERR(symmInvalidArgument,
                     "stream=%p is not of GPU %d, which communicator %s was made on (or of another "
-                    "context there)",
+                    "context there: a green one has not all multiprocessors, which the kernels "
+                    "count on)",
                     (void *)stream, c->gpu->device, c->name);
 }
 
@@ -267,12 +269,26 @@ static symmResult_t mark_end(symm_comm *c, symmStream_t stream) {
     return order_error(cu, stream);
 }
 
+/* Memory of another GPU, without peer access to it: a kernel would fault. Managed memory moves. */
+static symmResult_t check_owner(const symm_comm *c, const char *name, const void *p) {
+    int device = -1, managed = 0;
+    if (symm_cu.cuPointerGetAttribute(&device, SYMM_CUDA_POINTER_DEVICE, (uintptr_t)p) ||
+        symm_cu.cuPointerGetAttribute(&managed, SYMM_CUDA_POINTER_IS_MANAGED, (uintptr_t)p))
+        return symmSuccess; /* no answer: the launch will tell */
+    if (managed || device == c->gpu->device || symm_cuda_reaches(c->gpu->device, device))
+        return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument,
+                    "%s=%p is memory of GPU %d, which kernels of GPU %d cannot reach: no peer "
+                    "access between them",
+                    name, p, device, c->gpu->device);
+}
+
 symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const void *p) {
     int type = 0, pageable = 0;
     cu_result cu =
         symm_cu.cuPointerGetAttribute(&type, SYMM_CUDA_POINTER_MEMORY_TYPE, (uintptr_t)p);
-    if (cu != SYMM_CUDA_ERROR_INVALID_VALUE)
-        return symmSuccess; /* known, or no answer: the launch will tell */
+    if (cu != SYMM_CUDA_ERROR_INVALID_VALUE) /* known, or no answer: the launch will tell */
+        return !cu && type == SYMM_CUDA_MEMORY_DEVICE ? check_owner(c, name, p) : symmSuccess;
     cu = symm_cu.cuDeviceGetAttribute(&pageable, SYMM_CUDA_ATTR_PAGEABLE_MEMORY_ACCESS,
                                       c->gpu->device);
     if (!cu && pageable) return symmSuccess;
@@ -296,6 +312,19 @@ symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream) {
     g->ran = 1;
     g->marked = 0;
     return symmSuccess;
+}
+
+/* Calls that are ordered behind it may come on other streams, and this one may be gone when somebody waits. */
+void symm_gpu_replayed(symm_comm *c, symmStream_t stream) {
+    struct symm_gpu *g = c->gpu;
+    cu_result cu = 0;
+    g->replays = 1;
+    if (!g->replayed) cu = symm_cu.cuEventCreate(&g->replayed, SYMM_CUDA_EVENT_DISABLE_TIMING);
+    if (!cu) cu = symm_cu.cuEventRecord(g->replayed, symm_gpu_stream(stream));
+    if (!cu) return;
+    destroy_event(
+        g->replayed); /* it may be of an older launch: the context is waited for instead */
+    g->replayed = NULL;
 }
 
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
@@ -442,7 +471,7 @@ static int has_ended(symm_comm *c, int *cu) {
     uint32_t done[SYMM_GPU_MAX_CTAS];
     const char *ctl = (const char *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
     const int n = c->gpu->ctas;
-    if (!n) return 1; /* only graphs were launched: who launches them waits for them */
+    if (!n) return 1; /* only graphs were launched */
     *cu = c->vmm->copy(done, ctl + offsetof(symm_gpu_ctl, done), (size_t)n * sizeof done[0]);
     for (int b = 0; b < n && !*cu; b++)
         if (done[b] != c->gpu->serial) return 0;
@@ -459,18 +488,47 @@ static int context_is_gone(const symm_comm *c) {
            cu == SYMM_CUDA_ERROR_DEINITIALIZED;
 }
 
+static int has_replayed(const struct symm_gpu *g, int *cu) {
+    *cu = symm_cu.cuEventQuery(g->replayed);
+    if (*cu != SYMM_CUDA_ERROR_NOT_READY) return 1;
+    *cu = 0;
+    return 0;
+}
+
+/* Graphs with its calls that nobody else keeps alive, and nobody tells us of. */
+static int has_loose_graphs(const symm_comm *c) {
+    return symm_gpu_pins(c) && c->ctl && c->ctl->doing.captured;
+}
+
+/* Pushed: a capture of the caller's forbids none of it. The watcher still runs, so what waits for a peer hears of its death. */
+static int await_work(symm_comm *c) {
+    struct symm_gpu *g = c->gpu;
+    const int all = (g->replays && !g->replayed) || has_loose_graphs(c);
+    int cu = 0;
+    for (useconds_t nap = 20; g->ran && !has_ended(c, &cu); nap = nap < 1000 ? nap * 2 : nap)
+        usleep(nap);
+    for (useconds_t nap = 20; !cu && g->replays && g->replayed && !has_replayed(g, &cu);
+         nap = nap < 1000 ? nap * 2 : nap)
+        usleep(nap);
+    return !cu && all ? (int)symm_cu.cuCtxSynchronize() : cu;
+}
+
 symmResult_t symm_gpu_drain(symm_comm *c, int *runs) {
     symm_cuda_scope scope;
-    int cu = 0;
     *runs = 0;
-    if (!c->gpu || !c->gpu->ran) return symmSuccess;
-    symmResult_t r = symm_gpu_enter(c, &scope);
+    if (!c->gpu || (!c->gpu->ran && !c->gpu->replays && !has_loose_graphs(c))) return symmSuccess;
+    symmResult_t r = symm_gpu_push(c, &scope);
     *runs = r && !context_is_gone(c);
     if (r) return r;
-    for (useconds_t nap = 20; !has_ended(c, &cu); nap = nap < 1000 ? nap * 2 : nap) usleep(nap);
+    const int cu = await_work(c);
+    symm_gpu_pop(c, &scope);
+    *runs = is_of_capture(cu);
+    if (*runs)
+        return SYMM_ERR(symmInvalidUsage,
+                        "communicator %s: a capture under way forbids to wait for its graphs (%s)",
+                        c->name, symm_cuda_code_name(cu));
     /* A context that is beyond use runs nothing any more. */
-    if (cu) r = symm_vmm_error(c->vmm, cu, "waiting for the last call of communicator %s", c->name);
-    c->gpu->ran = c->gpu->marked = 0;
-    symm_gpu_leave(&scope);
-    return r;
+    c->gpu->ran = c->gpu->marked = c->gpu->replays = 0;
+    return cu ? symm_vmm_error(c->vmm, cu, "waiting for the last call of communicator %s", c->name)
+              : symmSuccess;
 }

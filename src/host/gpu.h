@@ -47,6 +47,9 @@ struct symm_gpu {
     int marked;      /* order is that end already */
     uint32_t serial; /* of the last eager call, and its CTAs */
     int ctas;
+    cu_event
+        replayed; /* end of the last graph that symmPlanLaunch gave to a stream; NULL until then */
+    int replays;  /* it may still run */
     int programmatic; /* launches may overlap their predecessor's end (PDL) */
     cu_kernel kernel[SYMM_KERNEL_COUNT][12]; /* untyped ones in [0] */
     symm_kept *pins; /* what captured calls need, under SYMM_GRAPH_HOLD=comm */
@@ -56,7 +59,8 @@ struct symm_gpu {
  * kernels may be waiting for each other. [local] */
 symmResult_t symm_gpu_open(symm_comm *c);
 void symm_gpu_close(symm_comm *c);
-/* Whether kernels can reach p at all: ordinary host memory only where the GPU reads the process's page tables. */
+/* Whether kernels can reach p at all: ordinary host memory only where the GPU reads the process's page
+ * tables, memory of another GPU where there is peer access. */
 symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const void *p);
 /* What symm_gpu_launch would say of the stream: for calls that are queued, where the others of a group shall not run either. */
 symmResult_t symm_gpu_check_stream(const symm_comm *c, symmStream_t stream);
@@ -66,8 +70,12 @@ symmResult_t symm_gpu_launch(symm_comm *c, const symm_launch *l, symmStream_t st
 /* A graph that holds calls of this communicator is about to be launched on the stream: as one call more, in issue order with the others.
  * The context is current. */
 symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream);
-/* Waits for the last eager call. Does not touch the stream it was given to, which may be gone. *runs: after an error, whether it
- * may still run. */
+/* And has been: notes its end, for symm_gpu_drain. */
+void symm_gpu_replayed(symm_comm *c, symmStream_t stream);
+/* Waits for the last eager call and for the last graph that symmPlanLaunch launched. Does not touch
+ * their streams, which may be gone. Where no graph keeps what its calls need (symm_gpu_pins) it waits
+ * for all that the context runs, if calls were captured: graphs that CUDA launched are among that.
+ * *runs: after an error, whether something may still run. */
 symmResult_t symm_gpu_drain(symm_comm *c, int *runs);
 
 /* Whether what is given to a stream would be recorded, or spoil a capture: the legacy stream may not be used at all while a blocking one

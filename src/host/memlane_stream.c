@@ -105,7 +105,8 @@ symmResult_t symm_memmark_reach(symm_comm *c, const symm_memmark *m) {
     symm_cuda_scope scope;
     if (!m->seq) return symmSuccess;
     if (!c->cuda) return symm_order_wait(NULL, m->order);
-    SYMM_TRY(symm_gpu_push(c, &scope)); /* an unrelated capture of the caller's is not our business */
+    SYMM_TRY(
+        symm_gpu_push(c, &scope)); /* an unrelated capture of the caller's is not our business */
     cu_result cu = symm_cu.cuEventSynchronize(m->event);
     symm_gpu_pop(c, &scope);
     return symm_cuda_error(cu, "waiting for a lane's work");

@@ -245,8 +245,10 @@ static symmResult_t start(symm_memplan *p, symmGraph_t exec, symmStream_t stream
     SYMM_TRY(symm_gpu_enter(c, &scope));
     symmResult_t r = p->ncalls ? symm_gpu_replays(c, stream) : symmSuccess;
     if (!r) cu = symm_cu.cuGraphLaunch((cu_graph_exec)(void *)exec, symm_gpu_stream(stream));
+    if (!r) r = symm_cuda_error(cu, "launching graph %p", (void *)exec);
+    if (!r && p->ncalls) symm_gpu_replayed(c, stream);
     symm_gpu_leave(&scope);
-    return r ? r : symm_cuda_error(cu, "launching graph %p", (void *)exec);
+    return r;
 }
 
 static void note_launch(symm_memplan *p, int here, symmStream_t stream) {
