@@ -10,8 +10,9 @@ statements() {
     sed -e 's#//.*##' -e 's/^[[:space:]]*\#.*//' "$1" | tr '\n' ' ' |
         sed -e 's#/\*\([^*]\|\*[^/]\)*\*/# #g' -e 's/[;{}]/&\n/g' | tr -s ' '
 }
-# Calls, by name, that give a descriptor. -fd(...): what the file makes of that name itself is none.
-makers='socket|accept4?|open|openat|creat|dup|dup3|eventfd|memfd_create|timerfd_create|epoll_create1?|signalfd|inotify_init1?|mkstemp|mkostemp|userfaultfd|fanotify_init|SYS_[a-z_]*open[a-z_0-9]*'
+# Calls, by name, that give a descriptor. -fd(...): what the file makes of that name itself is none. Not
+# dup3: its caller says which number.
+makers='socket|accept4?|open|openat|creat|dup|eventfd|memfd_create|timerfd_create|epoll_create1?|signalfd|inotify_init1?|mkstemp|mkostemp|userfaultfd|fanotify_init|SYS_[a-z_]*open[a-z_0-9]*'
 bare() { # file
     statements "$1" | grep -E "(^|[^A-Za-z0-9_])(($makers) ?\(|SYS_[a-z_]*open)" |
         grep -vE 'symm_fd_above ?\(' | grep -vE '^ ?(static |extern )?[a-z_]+ \*?(socket|open)\(' | sed "s#^#$1:#"

@@ -13,6 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "fd.h"
+
 enum { MOST = 1 << 20 }; /* the kernel's own limit of a process, unless fs.nr_open is raised */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -29,7 +31,7 @@ static int replace(int fd, int dead) {
     if (dead >= 0 && dup3(dead, fd, O_CLOEXEC) == fd) return dead;
     close(fd);
     if (dead >= 0) return dead;
-    dead = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    dead = symm_fd_above(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (dead < 0 || dead == fd) return dead;
     dup3(dead, fd, O_CLOEXEC);
     close(dead);

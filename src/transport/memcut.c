@@ -16,6 +16,7 @@
 
 #include "../host/fail.h"
 #include "../host/stats.h"
+#include "fd.h"
 #include "memfd.h"
 
 #define GRANULE SYMM_MEMCUT_GRANULE
@@ -75,12 +76,7 @@ static uint64_t find_free(const symm_memcut_file *f, uint64_t n) {
 static int reopen(int fd) {
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    const int own = open(path, O_RDWR | O_CLOEXEC);
-    if (own < 0 || own > 2) return own;
-    const int moved = fcntl(own, F_DUPFD_CLOEXEC, 3), err = errno;
-    close(own);
-    errno = err;
-    return moved;
+    return symm_fd_above(open(path, O_RDWR | O_CLOEXEC));
 }
 
 /* 0: nobody else has any of it, as far as can be told. */
