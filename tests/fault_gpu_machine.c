@@ -443,6 +443,22 @@ static void memory_of_a_gpu_out_of_reach_is_named(void) {
     }
 }
 
+/* cudaDeviceReset behind the library's first use: who makes a communicator is told what has happened. */
+static void a_gpu_that_was_reset_is_refused(void) {
+    fake_cuda_config config = gk_config(1, 0);
+    symmComm_t comm;
+    T_EXPECT_WARNINGS();
+    gk_env("cuda");
+    gk_install(&config);
+    gk_open(comms, 1, NULL);
+    gk_close(comms, 1);
+    fake_cuda_fail("cuEventCreate", 0, SYMM_CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    T_ERR(symmCommInitAll(&comm, 1, NULL), symmUnhandledCudaError);
+    T_MSG(symmGetLastError(NULL), "has ended the context (cudaDeviceReset");
+    fake_cuda_fail("cuInit", 1, 0);
+    GK_LEFT(0);
+}
+
 /* ---- what is looked up ---------------------------------------------------------------------- */
 
 static char looked_up[256][64];
@@ -490,4 +506,4 @@ T_MAIN(T(no_kernel_for_this_gpu), T(a_kernel_that_is_not_there_is_named),
        T(memory_without_descriptors_is_for_threads), T(backends_that_differ),
        T(a_rank_without_a_gpu), T(no_room_on_one_gpu), T(no_room_on_the_gpu_of_one_process),
        T(a_host_pointer_is_refused_by_name), T(memory_of_a_gpu_out_of_reach_is_named),
-       T(multicast_is_never_looked_up))
+       T(a_gpu_that_was_reset_is_refused), T(multicast_is_never_looked_up))

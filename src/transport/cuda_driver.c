@@ -234,6 +234,14 @@ const char *symm_cuda_code_name(cu_result cu) {
     return symm_cu.cuGetErrorName(cu, &name) == 0 ? name : NULL;
 }
 
+/* What the library has made on a device goes with the context, and is not made anew. */
+static const char *whose_doing(cu_result cu) {
+    return cu == SYMM_CUDA_ERROR_CONTEXT_IS_DESTROYED
+               ? ": the program has ended the context (cudaDeviceReset, cuCtxDestroy); a process "
+                 "that has used this library on a GPU cannot do so and go on"
+               : "";
+}
+
 symmResult_t symm_cuda_error(cu_result cu, const char *fmt, ...) {
     char what[256];
     va_list args;
@@ -247,7 +255,7 @@ symmResult_t symm_cuda_error(cu_result cu, const char *fmt, ...) {
                                                               : symmUnhandledCudaError;
     if (*why) /* there never was a driver to fail */
         return SYMM_ERR(symmNotSupported, "CUDA: %s: no CUDA: %s", what, why);
-    return SYMM_ERR(code, "CUDA: %s: %s (%d)", what, name ? name : "error", cu);
+    return SYMM_ERR(code, "CUDA: %s: %s (%d)%s", what, name ? name : "error", cu, whose_doing(cu));
 }
 
 cu_result symm_cuda_capture_info(cu_stream stream, int *status, uint64_t *id, cu_graph *graph) {
