@@ -91,27 +91,32 @@ SYMM_API symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info); /* [
  * one into the graph, and one in front of the first SYM block, for a rank may still run the replay before. Graphs of one lane share
  * offsets: they must not run at the same time. */
 
-/* Where this differs from CUDA's graph memory nodes, and why. "On all ranks" is the reason of most: what peers reach
- * is mapped by a collective call, and neither a capture nor a launch sends a message or waits for a peer.
+/* Where this differs from CUDA's graph memory nodes, and why. "On all ranks" is the reason of
+ * most: what peers reach is mapped by a collective call, and neither a capture nor a launch sends a
+ * message or waits for a peer.
  *
- *  CUDA                                         here
- *  each graph has addresses of its own          by symmLaneAlias; else graphs of a lane lie at the same
- *                                               offsets, and pointers of two may be equal
- *  memory comes with the first launch, on       before: heap memory at the heap's growth, symmLaneAlias's
- *  one device                                   at symmPlanUpload, on all ranks
- *  the pool of a device grows on demand         symmNeedGrow; then symmHeapGrow or symmLaneAlias, on all
- *                                               ranks, and the capture again
- *  all blocks share memory by aliases           SYM blocks alone: a tract of addresses is at one offset on
- *                                               all ranks, LOCAL and SYMM_ALLOC_KEEP blocks are not
- *  trim takes the memory of every graph that    symmGraphMemTrim takes what is under no plan and under no
- *  does not run; a launch maps it again         graph without one: its offsets are the heap's, which other
- *                                               blocks get next, and a launch could not map on peers
- *  every launch is checked and ordered          those by symmPlanLaunch: CUDA tells of no other one
- *  graphs that run at the same time do not      graphs of one lane share always, and symmPlanLaunch puts
- *  share, found at launch                       one behind the other; use two lanes
- *  peer access is the pool's, by device         by rank, enforced where an address is handed out
- *  no clone, one executable at a time           any number: they have one address, so one runs at a time
- *  sizes are counted by device                  by lane (symmGraphMemGet) */
+ *  CUDA                                  here
+ *  each graph has addresses of its own   by symmLaneAlias; else graphs of a lane lie at the
+ *                                        same offsets, and pointers of two may be equal
+ *  memory comes with the first launch,   before: heap memory when the heap grows,
+ *  on one device                         symmLaneAlias's at symmPlanUpload, on all ranks
+ *  the pool of a device grows on demand  symmNeedGrow; then symmHeapGrow or symmLaneAlias, on
+ *                                        all ranks, and the capture again
+ *  all blocks share memory by aliases    SYM blocks alone: a tract of addresses is at one
+ *                                        offset on all ranks; LOCAL and SYMM_ALLOC_KEEP blocks
+ *                                        are not
+ *  trim takes the memory of every graph  of symmLaneAlias: the same, but it goes at
+ *  that does not run; a launch maps it   symmHeapCollect and comes with symmPlanUpload. Other:
+ *  again                                 what is under no plan, and under no graph without one,
+ *                                        for its offsets are the heap's, which other blocks get
+ *                                        next
+ *  every launch is checked and ordered   those by symmPlanLaunch: CUDA tells of no other one
+ *  graphs that run at the same time do   graphs of one lane share always, and symmPlanLaunch
+ *  not share, found at launch            puts one behind the other; use two lanes
+ *  peer access is the pool's, by device  by rank, enforced where an address is handed out
+ *  no clone, one executable at a time    any number: they have one address, so one runs at a
+ *                                        time
+ *  sizes are counted by device           by lane (symmGraphMemGet) */
 
 #define SYMM_PLAN_AUTO_FREE 1u /* a launch frees what the last one left allocated */
 #define SYMM_PLAN_ALIAS     2u /* addresses of its own over memory that graphs share: symmLaneAlias */
@@ -129,8 +134,10 @@ SYMM_API symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info); /* [
  *  - LOCAL blocks and SYMM_ALLOC_KEEP lie where they lie without it.
  *  - Captures are the same on all ranks, as with any SYM block.
  * Again: other memory for later captures; plans keep what they have. bytes 0: later captures are as before. Memory goes with its last plan, and
- * addresses when the plan is destroyed and its graph gone on all ranks, at a symmHeapCollect. Neither symmHeapTrim nor symmGraphMemTrim takes
- * it. On all ranks or on none. [collective] */
+ * addresses when the plan is destroyed and its graph gone on all ranks, at a symmHeapCollect. symmHeapTrim does not
+ * take it; symmGraphMemTrim does while no block in it is allocated and all captures over it are bound: it goes at
+ * the next symmHeapCollect, and the plans need symmPlanUpload before their next launch, which makes it again.
+ * On all ranks or on none. [collective] */
 SYMM_API symmResult_t symmLaneAlias(symmLane_t lane, uint64_t bytes);
 
 /* The plan of what was captured on this lane, once the capture has ended. graph: host backend the symmGraph_t, GPUs the cudaGraph_t.
@@ -206,8 +213,8 @@ enum {
 SYMM_API symmResult_t symmGraphMemGet(symmLane_t lane, int attr, uint64_t *value);
 /* The two highs only, and to 0 only, which makes them what is current. [local] */
 SYMM_API symmResult_t symmGraphMemSet(symmLane_t lane, int attr, uint64_t value);
-/* Gives back what lies under no plan's and no allocated block; what is SYM, or under graphs that still live, at a later symmHeapCollect. Not the
- * memory of symmLaneAlias. Waits for the graphs' launches, and for what used blocks that they had left and the program has freed. symmInvalidUsage: a
+/* Gives back what lies under no plan's and no allocated block; what is SYM, or under graphs that still live, at a later symmHeapCollect. Memory
+ * of symmLaneAlias too, see there. Waits for the graphs' launches, and for what used blocks that they had left and the program has freed. symmInvalidUsage: a
  * stream of such a launch is under capture. *freed (may be NULL): bytes that left SYMM_GRAPH_MEM_RESERVED. [local, same order on all ranks] */
 SYMM_API symmResult_t symmGraphMemTrim(symmLane_t lane, uint64_t *freed);
 

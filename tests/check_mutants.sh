@@ -407,6 +407,10 @@ arena-frees-are-not-tallied|src/host/arena_sub.c|s/tally(sub, 0, 0, off);/(void)
 ledger-leaves-no-marks|src/host/ledger.c|s/leave_marks(l->mine, e->seq, e->digest);/(void)leave_marks;/|plain|fault_heap|a_call_of_long_ago_is_told_by_marks
 ledger-shows-what-does-not-differ|src/host/ledger.c|s/if (!is_first(l, first, r, seq))/if (0 \&\& !is_first(l, first, r, seq))/|plain|fault_heap|a_call_of_long_ago_is_told_by_marks
 graph-nodes-are-not-noted|src/host/memplan_graph.c|/^static symmResult_t add_alloc/,/^}/s/symm_memplan_note(.*);//|plain|thr_lane|ranks_whose_graphs_differ_are_told
+alias-trimmed-under-live-blocks|src/host/memplan_alias.c|s/if (p->nlive .. (p->held/if ((p->held/|plain|unit_lane_alias_trim|what_is_in_use_is_not_trimmed
+alias-trimmed-under-a-graph-of-its-own|src/host/memplan_alias.c|s/return !p->destroyed .. symm_memplan_is_left(p);/return p != NULL;/|plain|unit_lane_alias_trim|a_graph_that_lives_on_one_rank_keeps_it
+alias-launched-after-a-trim|src/host/memplan_graph.c|s/^    SYMM_TRY(check_upload(p));/    (void)check_upload;/|plain|unit_lane_alias_trim|G_6_idle_graphs_give_back_and_come_again
+alias-trim-not-undone|src/host/memplan_alias.c|s/^    if (!r .. !trimmed) return r;/    return r;/|plain|fault_lane_alias|a_failure_on_one_rank_changes_nothing
 access-list-not-asked|src/host/heap_api.c|s/^    SYMM_TRY(check_access(h, ref, rank));/    (void)check_access;/|plain|unit_lane_access|a_rank_that_is_not_listed_is_refused
 access-list-of-the-newest-alone|src/host/memplan_mem.c|s/some &= b->access.some;/some = b->access.some;/|plain|unit_lane_access|graphs_that_share_bytes_share_access
 plan-launches-any-graph|src/host/memplan_graph.c|s/^    SYMM_TRY(check_graph(p, exec));/    (void)check_graph;/|plain|unit_lane_plan|only_the_plans_own_graph_is_launched
@@ -415,7 +419,7 @@ left-block-lost-by-a-late-free-node|src/host/memplan.c|s/if (p->blocks\[i\].free
 loose-graphs-held-for-ever|src/host/memplan_life.c|s/(left \&\& symm_memloose_is_own(p))/0/|plain|unit_lane_loose|memory_comes_back
 loose-graphs-let-go-under-their-blocks|src/host/memplan_life.c|s/out = p->nlive .. symm_memloose_any(p);/out = p->nlive;/|plain|unit_lane_loose|what_it_leaves_is_freed_as_any_block
 loose-graphs-let-go-by-one-rank|src/host/memplan_loose.c|s/(!p->sym_no .. p->set->comm->nranks == 1)/1/|plain|unit_lane_loose|ranks_agree_which_graphs_are_gone
-loose-graphs-not-agreed-on|src/host/heap_tidy.c|s/^    if (graphs)$/    if (0)/|plain|unit_lane_loose|ranks_agree_which_graphs_are_gone
+loose-graphs-not-agreed-on|src/host/heap_tidy.c|s/^    if (graphs . 1)$/    if (0)/|plain|unit_lane_loose|ranks_agree_which_graphs_are_gone
 loose-frees-of-an-ended-graph-forgotten|src/host/memplan_life.c|s/^    symm_memloose_ends(p);//|plain|unit_lane_loose|another_graph_frees_what_it_leaves
 region-step-by-both-zones|src/host/memplan.c|s/uint64_t step = have \/ 16/uint64_t step = r->reserved \/ 16/|plain|unit_lane_loose|local_blocks_move_no_symmetric_ones
 graph-auto-free-frees-nothing|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/p->nlive = 0;//|plain|unit_lane_graph|G_3_4_auto_free_on_launch

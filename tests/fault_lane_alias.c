@@ -74,6 +74,11 @@ static void fail_through(failing *f) {
     fail_once(f, UPLOAD);
     launch(g, &f->a, 0);
     wait_all(g);
+    T_OK(symmGraphMemTrim(g->lane, NULL));
+    T_OK(symmHeapCollect(g->heap));
+    fail_once(f, UPLOAD); /* makes the memory again */
+    launch(g, &f->a, 0);
+    wait_all(g);
     drop(&f->a);
     T_OK(symmLaneAlias(g->lane, 0));
     T_OK(symmHeapCollect(g->heap));

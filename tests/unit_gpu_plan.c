@@ -94,5 +94,39 @@ static void a_free_node_after_the_launch_loses_no_block(void) {
     finish(1);
 }
 
-T_MAIN(T(a_graph_without_a_plan_gives_back_and_frees), T(a_lane_without_a_call_binds_nothing),
-       T(a_free_node_after_the_launch_loses_no_block))
+/* Trimmed, collected, and made again by the upload, at the same addresses. */
+static void an_idle_graphs_memory_goes_and_comes(void) {
+    cu_graph_exec exec;
+    symmGraphPlan_t plan;
+    uint64_t reserved;
+    T_EXPECT_WARNINGS();
+    start(1);
+    T_OK(symmLaneAlias(lanes[0], 2 * GK_MB));
+    begin();
+    char *p = alloc(0, GK_MB, SYMM_ALLOC_SYM);
+    work(0, p);
+    drop(0, p);
+    cu_graph graph = end();
+    T_OK(symmPlanBind(lanes[0], graph, SYMM_PLAN_ALIAS, &plan));
+    T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
+    const symmGraph_t launched = (symmGraph_t)(void *)exec;
+    const symmStream_t s = gk_user(streams[0]);
+    for (int i = 0; i < 3; i++) {
+        T_OK(symmPlanUpload(plan, launched, s));
+        const int64_t handles = SYMM_STAT_GET(handles);
+        T_OK(symmPlanLaunch(plan, launched, s));
+        T_EQ(trim(), 2 * GK_MB);
+        T_ERR(symmPlanLaunch(plan, launched, s), symmInvalidUsage);
+        T_OK(symmHeapCollect(heaps[0]));
+        T_CHECK(SYMM_STAT_GET(handles) < handles);
+        T_OK(symmGraphMemGet(lanes[0], SYMM_GRAPH_MEM_RESERVED, &reserved));
+        T_EQ(reserved, 0);
+    }
+    T_OK(symmPlanDestroy(plan));
+    T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    finish(1);
+}
+
+T_MAIN(T(an_idle_graphs_memory_goes_and_comes), T(a_graph_without_a_plan_gives_back_and_frees),
+       T(a_lane_without_a_call_binds_nothing), T(a_free_node_after_the_launch_loses_no_block))

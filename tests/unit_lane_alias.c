@@ -50,8 +50,11 @@ static void two_addresses(void *arg) {
     same_bytes(&g, b.p, a.p, B);
     for (int i = 0; i < 12; i++) launch(&g, i & 1 ? &a : &b, i % 3 == 0);
     wait_all(&g);
-    T_OK(symmHeapTrim(g.heap, 0, NULL)); /* what no block uses; this is none of it */
-    T_OK(symmGraphMemTrim(g.lane, NULL));
+    T_OK(symmHeapTrim(g.heap, 0, NULL));  /* what no block uses; this is none of it */
+    T_OK(symmGraphMemTrim(g.lane, NULL)); /* both are idle */
+    T_EQ(lk_mem(g.lane, SYMM_GRAPH_MEM_RESERVED), 0);
+    T_ERR(symmPlanLaunch(b.plan, b.graph, g.s[0]), symmInvalidUsage);
+    T_OK(symmPlanUpload(b.plan, b.graph, g.s[0])); /* it was not collected: it is there still */
     T_EQ(lk_mem(g.lane, SYMM_GRAPH_MEM_RESERVED), POOL_ROUNDED);
     for (int i = 0; i < 4; i++) launch(&g, i & 1 ? &a : &b, 0);
     wait_all(&g);

@@ -290,6 +290,8 @@ static void launch(model *m, slot *s) {
         look(m, st, s->left[i], 1);
     }
     for (int i = 0; i < s->nfrees; i++) behind_users(m, s->frees[i], st);
+    const symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, s->plan);
+    if (p->alias) T_OK(symmPlanUpload(s->plan, NULL, NULL)); /* its memory may have been trimmed */
     const int by_program = s->kind == CAPTURED && m->k.n == 1 && one_in(m, 4);
     T_OK(symmPlanLaunch(s->plan, by_program ? NULL : s->g, st));
     if (by_program) T_OK(symmGraphLaunch(s->g, st));

@@ -12,7 +12,7 @@
 #include "memlane.h"
 
 typedef struct {          /* the first message of each */
-    int32_t code, graphs; /* there are some that collecting may let go */
+    int32_t code, graphs; /* what collecting may let go: 1 graphs, 2 memory that graphs share */
     uint64_t digest, keep, stripes;
 } hello;
 
@@ -23,7 +23,7 @@ static symmResult_t meet(symm_heap *h, symmResult_t status, uint64_t keep, int s
     int alike = 1;
     hello all[SYMM_MAX_RANKS];
     hello mine = {.code = (int32_t)status,
-                  .graphs = symm_memloose_waiting(h),
+                  .graphs = symm_memloose_waiting(h) | symm_memalias_waiting(h) << 1,
                   .digest = h->digest,
                   .keep = keep,
                   .stripes = symm_heap_stripes_word(h)};
@@ -210,16 +210,24 @@ static void list_tracts(const symm_heap *h, uint64_t from, waiting *w) {
     }
 }
 
-/* Graphs that nobody bound, by number. */
-static void list_graphs(const symm_heap *h, uint64_t from, waiting *w) {
+static void list_by(uint64_t (*next)(const symm_heap *h, uint64_t from), const symm_heap *h,
+                    uint64_t from, waiting *w) {
     *w = (waiting){0};
-    for (uint64_t no; (no = symm_memloose_next(h, from)) != 0; from = no + 1) {
+    for (uint64_t no; (no = next(h, from)) != 0; from = no + 1) {
         if (w->n == OFFSETS) {
             w->more = 1;
             return;
         }
         w->off[w->n++] = no;
     }
+}
+
+/* Graphs that nobody bound, and memory that idle graphs share, by number. */
+static void list_graphs(const symm_heap *h, uint64_t from, waiting *w) {
+    list_by(symm_memloose_next, h, from, w);
+}
+static void list_idle(const symm_heap *h, uint64_t from, waiting *w) {
+    list_by(symm_memalias_next, h, from, w);
 }
 
 static int has(const waiting *w, uint64_t off) {
@@ -306,14 +314,16 @@ static symmResult_t collect_all(symm_heap *h, const kind *what, const void *site
  * left is waited for before the ranks meet. */
 static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site) {
     static const kind blocks = {list_limbo, give_back}, tracts = {list_tracts, end_tract},
-                      loose = {list_graphs, symm_memloose_let};
+                      loose = {list_graphs, symm_memloose_let},
+                      idle = {list_idle, symm_memalias_let};
     int graphs;
     const int apart = h->ntracts; /* equal on all ranks */
     symmResult_t soft = symmSuccess;
     if (!status) status = symm_memlate_settle(h);
     SYMM_TRY(meet(h, status, 0, 0, collecting, &graphs));
-    if (graphs)
+    if (graphs & 1)
         SYMM_TRY(collect_all(h, &loose, site, &soft)); /* first: their blocks come to wait */
+    if (graphs & 2) SYMM_TRY(collect_all(h, &idle, site, &soft));
     SYMM_TRY(collect_all(h, &blocks, site, &soft));
     collect_local(h, site);
     if (apart) SYMM_TRY(collect_all(h, &tracts, site, &soft));

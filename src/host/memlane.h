@@ -278,6 +278,10 @@ void symm_memplan_unlock_dead(void);
 int symm_memloose_waiting(const symm_heap *h);
 uint64_t symm_memloose_next(const symm_heap *h, uint64_t from);
 symmResult_t symm_memloose_let(symm_heap *h, uint64_t no, const void *site);
+/* The same for memory of symmLaneAlias that was trimmed. */
+int symm_memalias_waiting(const symm_heap *h);
+uint64_t symm_memalias_next(const symm_heap *h, uint64_t from);
+symmResult_t symm_memalias_let(symm_heap *h, uint64_t no, const void *site);
 /* A lane ends: what its captures hold lives on with their graphs. */
 void symm_memplan_orphan(symm_memlane *l);
 /* Blocks that outlive their graphs and are allocated; the heap has taken them along. */

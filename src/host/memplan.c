@@ -47,6 +47,7 @@ symmResult_t symm_memplan_settle_on(symm_memplan *p, symm_memlane *l) {
     if (r->alias && (!p->explicit_nodes || p->flags & SYMM_PLAN_ALIAS)) {
         p->alias = r->alias;
         p->alias->refs++;
+        symm_memalias_wake(p->alias);
     }
     if (!offer(p, r)) return symmSuccess;
     p->lost = 1; /* the planner knows a part of it */

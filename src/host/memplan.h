@@ -22,6 +22,8 @@ typedef struct symm_memalias {
     int count,
         most; /* pieces of `bytes`, of `room`; what is on top is made when a graph needs it */
     symm_vmm_handle **handles; /* [most] */
+    int trimmed; /* its graphs are idle: the memory goes at the symmHeapCollect that finds it so on every rank */
+    int left_out; /* of what the region has reserved, since it was trimmed */
 } symm_memalias;
 
 typedef struct symm_memregion {
@@ -97,6 +99,7 @@ typedef struct symm_memplan {
     symm_memalias *alias;
     uint64_t tract; /* its addresses; SYMM_NO_OFFSET: none yet */
     uint64_t tract_bytes;
+    uint64_t reach; /* bytes of the tract that blocks lie in, from its start */
     int backed,
         uploaded; /* pieces behind them, from the first: of this rank here; of every rank everywhere */
     uint64_t capture;
@@ -221,6 +224,12 @@ symmResult_t symm_memalias_back(symm_memplan *p, const symm_memblock *b);
 symmResult_t symm_memalias_full(const symm_memplan *p, uint64_t bytes);
 /* No graph can use them any more. */
 void symm_memalias_close(symm_memplan *p);
+/* A capture or an upload wants the memory: it is not trimmed any more. */
+void symm_memalias_wake(symm_memalias *a);
+/* Marks what the region's idle graphs share; bytes that left the region. */
+uint64_t symm_memalias_trim(const symm_memregion *r);
+/* Pieces under the plan's blocks; and how many of them a launch would find. */
+int symm_memalias_pieces(const symm_memplan *p, int *there);
 /* The memory of every rank, here too. status: this rank's so far. [collective where something is to be mapped] */
 symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status);
 

@@ -61,7 +61,7 @@ static void count(symm_memregion *r, int64_t bytes) {
 void symm_memalias_unref(symm_memalias *a) {
     if (!a || --a->refs) return;
     symm_comm *c = a->region->set->comm;
-    count(a->region, -(int64_t)a->bytes);
+    if (!a->left_out) count(a->region, -(int64_t)a->bytes);
     free_pieces(c, a);
 }
 
@@ -222,11 +222,15 @@ symmResult_t symm_memalias_back(symm_memplan *p, const symm_memblock *b) {
     const symm_comm *c = p->set->comm;
     const uint64_t bytes = b->at - p->alias->first + b->bytes;
     if (bytes > p->tract_bytes) return symm_memalias_full(p, b->bytes);
-    if (covered(p->alias, p->backed) >= bytes) return symmSuccess;
-    SYMM_TRY(symm_gpu_push(c, &scope));
-    symmResult_t r = map_own(p, bytes);
-    symm_gpu_pop(c, &scope);
-    return r;
+    symm_memalias_wake(p->alias);
+    if (covered(p->alias, p->backed) < bytes) {
+        SYMM_TRY(symm_gpu_push(c, &scope));
+        symmResult_t r = map_own(p, bytes);
+        symm_gpu_pop(c, &scope);
+        if (r) return r;
+    }
+    if (p->reach < bytes) p->reach = bytes;
+    return symmSuccess;
 }
 
 symmResult_t symm_memalias_full(const symm_memplan *p, uint64_t bytes) {
@@ -293,13 +297,131 @@ static symmResult_t map_all(symm_memplan *p, symmResult_t status) {
     return status;
 }
 
+/* Memory that no plan has mapped. */
+static void release_pieces(symm_memalias *a) {
+    symm_memlanes *s = a->region->set;
+    for (const symm_memplan *p = s->plans; p; p = p->next)
+        if (p->alias == a && p->backed) return;
+    for (int i = 0; i < a->most; i++) {
+        if (a->handles[i]) s->comm->vmm->release(a->handles[i]);
+        a->handles[i] = NULL;
+    }
+}
+
+/* What was trimmed is made and mapped here first. */
+static symmResult_t upload(symm_memplan *p, symmResult_t status) {
+    const int had = p->backed, trimmed = covered(p->alias, had) < p->reach;
+    if (!status && trimmed) status = map_own(p, p->reach);
+    symmResult_t r = map_all(p, status);
+    if (!r || !trimmed) return r;
+    while (p->backed > had)
+        symm_region_unmap(&p->set->heap->region, p->set->comm->rank, own_part(p, --p->backed));
+    release_pieces(p->alias);
+    return r;
+}
+
 symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status) {
     symm_cuda_scope scope;
     symm_comm *c = p->set->comm;
-    if (p->uploaded == p->backed) return status;
+    int there;
+    if (p->alias) symm_memalias_wake(p->alias);
+    if (symm_memalias_pieces(p, &there) <= there) return status; /* alike on all ranks */
     symm_log_rank(c->rank);
     const symmResult_t inside = symm_gpu_push(c, &scope);
-    symmResult_t r = map_all(p, status ? status : inside);
+    symmResult_t r = upload(p, status ? status : inside);
     if (!inside) symm_gpu_pop(c, &scope);
     return r;
+}
+
+/* ---- trimming ---------------------------------------------------------------------------------------------
+ * In two steps, as with all that is SYM: symmGraphMemTrim, in the same order on all ranks, marks; symmHeapCollect, where all ranks have, unmaps and
+ * releases. In between nothing is launched over it, and an upload or a capture takes the mark away again, alike on all ranks. */
+
+void symm_memalias_wake(symm_memalias *a) {
+    a->trimmed = 0;
+    if (a->left_out) count(a->region, (int64_t)a->bytes);
+    a->left_out = 0;
+}
+
+int symm_memalias_pieces(const symm_memplan *p, int *there) {
+    int n = p->backed;
+    *there = p->uploaded;
+    if (!p->alias) return n;
+    while (covered(p->alias, n) < p->reach) n++;
+    if (p->alias->trimmed) *there = 0;
+    return n;
+}
+
+/* By what the program holds, as for the region's own pieces: a graph that nobody has bound may be launched whenever it likes. */
+static int is_idle(const symm_memalias *a) {
+    for (const symm_memplan *p = a->region->set->plans; p; p = p->next) {
+        if (p->alias != a) continue;
+        if (p->nlive || (p->held && !p->handle && !p->explicit_nodes)) return 0;
+    }
+    return 1;
+}
+
+static uint64_t mark(symm_memalias *a) {
+    if (!a || a->left_out || !is_idle(a)) return 0;
+    a->trimmed = a->left_out = 1;
+    count(a->region, -(int64_t)a->bytes);
+    return a->bytes;
+}
+
+uint64_t symm_memalias_trim(const symm_memregion *r) {
+    uint64_t freed = mark(r->alias);
+    for (const symm_memplan *p = r->set->plans; p; p = p->next)
+        if (p->region == r) freed += mark(p->alias);
+    return freed;
+}
+
+/* The graph of a plan that was destroyed runs without being asked. */
+static int is_gone(symm_memplan *p) {
+    return !p->destroyed || symm_memplan_is_left(p);
+}
+
+/* The one with the lowest `first`, from `from` on, that was trimmed; here: and is at rest on this rank. */
+static symm_memalias *find_trimmed(const symm_heap *h, uint64_t from, int here) {
+    symm_memalias *best = NULL;
+    for (const symm_memlanes *s = symm_heap_comm(h)->memlanes; s; s = s->next) {
+        if (s->heap != h) continue;
+        for (const symm_memregion *r = s->regions; r; r = r->next)
+            if (r->alias && r->alias->trimmed && r->alias->first >= from &&
+                (!best || r->alias->first < best->first))
+                best = r->alias;
+        for (const symm_memplan *p = s->plans; p; p = p->next)
+            if (p->alias && p->alias->trimmed && p->alias->first >= from &&
+                (!best || p->alias->first < best->first))
+                best = p->alias;
+    }
+    for (symm_memplan *p = best && here ? best->region->set->plans : NULL; p; p = p->next)
+        if (p->alias == best && !is_gone(p)) return find_trimmed(h, best->first + 1, here);
+    return best;
+}
+
+int symm_memalias_waiting(const symm_heap *h) {
+    return find_trimmed(h, 0, 0) != NULL;
+}
+
+uint64_t symm_memalias_next(const symm_heap *h, uint64_t from) {
+    const symm_memalias *a = find_trimmed(h, from, 1);
+    return a ? a->first : 0;
+}
+
+/* What cannot be unmapped stays, and holds its memory: the plan is not launched then. */
+symmResult_t symm_memalias_let(symm_heap *h, uint64_t no, const void *site) {
+    symm_memalias *a = find_trimmed(h, no, 1);
+    symmResult_t first = symmSuccess;
+    (void)site;
+    if (!a || a->first != no) return symmSuccess;
+    for (symm_memplan *p = a->region->set->plans; p; p = p->next) {
+        if (p->alias != a || p->tract == SYMM_NO_OFFSET) continue;
+        symmResult_t r = symm_region_clear(&h->region, p->tract, p->tract_bytes);
+        if (r && !first) first = r;
+        p->backed = p->uploaded = 0;
+    }
+    h->comm->version++; /* remembered calls may lie there */
+    release_pieces(a);
+    a->trimmed = 0;
+    return first;
 }

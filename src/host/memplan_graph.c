@@ -269,11 +269,14 @@ static void note_launch(symm_memplan *p, int here, symmStream_t stream) {
     p->launches++;
 }
 
-static symmResult_t not_uploaded(const symm_memplan *p) {
+static symmResult_t check_upload(const symm_memplan *p) {
+    int there;
+    const int pieces = symm_memalias_pieces(p, &there);
+    if (pieces <= there) return symmSuccess;
     return SYMM_ERR(symmInvalidUsage,
                     "symmPlanLaunch: plan=%p: of the %d pieces of memory under its addresses, %d "
                     "are mapped on all ranks: symmPlanUpload on all of them first",
-                    (void *)p->handle, p->backed, p->uploaded);
+                    (void *)p->handle, pieces, there);
 }
 
 /* Later work, of whichever thread, is put behind a launch by its stream's name. */
@@ -309,7 +312,7 @@ static symmResult_t launch(symm_memplan *p, symmGraph_t exec, symmStream_t strea
     symm_memregion *r = p->region;
     SYMM_TRY(check_name(p->set->comm, stream));
     SYMM_TRY(check_graph(p, exec));
-    if (p->uploaded < p->backed) return not_uploaded(p);
+    SYMM_TRY(check_upload(p));
     if (p->nlive && !(p->flags & SYMM_PLAN_AUTO_FREE)) return still_live(p);
     SYMM_TRY(check_frees(p));
     SYMM_TRY(check_others(p));

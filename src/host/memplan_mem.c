@@ -231,6 +231,7 @@ static symmResult_t trim_region(symm_memlane *l, uint64_t *freed) {
     }
     SYMM_TRY(symm_memlate_reach(l->set, r));
     symmResult_t status = trim(r, freed);
+    if (!status) *freed += symm_memalias_trim(r);
     symm_memregion_sweep(r);
     return status;
 }
