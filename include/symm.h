@@ -13,6 +13,8 @@
  *    Ranks that differ get symmMismatch, with who called what in its text, and the communicator is over.
  *  - Thread rule: one communicator is used by one thread at a time (a second one entering is reported as
  *    symmInvalidUsage); different communicators may be used by different threads at once.
+ *  - fork(): the child has none of the parent's communicators (symmInvalidArgument), and may make its own. It keeps
+ *    nothing alive of what peers see: the death of the parent is found while the child lives.
  *  - The text behind the last error of this thread is symmGetLastError(comm): it names argument and value.
  *
  * Numbers (what a result is, bit for bit; the host backend and the GPU agree)
@@ -191,14 +193,31 @@ SYMM_API symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmCom
 SYMM_API symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude,
                                      symmComm_t *newcomm, const symmConfig_t *config, int flags);
 
-/* Finalize: waits until all work of this communicator that was given to streams has ended. [local] */
+/* Finalize: waits until all work of this communicator that was given to streams has ended: its calls
+ * and the launches of graphs that hold calls of it. A peer's death ends that work too, as it does any
+ * call; what went wrong in it is returned. GPUs: launches by symmPlanLaunch are seen; those that the
+ * program makes with cudaGraphLaunch must have ended before Finalize or Destroy is called.
+ * symmInvalidUsage from a function that a stream or graph runs, if it would wait. [local] */
 SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
-/* Finalize, then free everything, windows included. Waits for no peer. The handle is dead afterwards; using it
- * again is answered with symmInvalidArgument. [local] */
+/* Finalize, then free everything, windows included. Does not wait for a peer's Destroy. The handle is
+ * dead afterwards; using it again is answered with symmInvalidArgument.
+ * Graphs that hold its calls may be destroyed later, but not launched: this rank tells its peers that it
+ * has left, and no longer hears of their deaths. symmGraphLaunch and symmPlanLaunch refuse such a graph
+ * (symmInvalidUsage); launched by CUDA itself, its collectives end without a result. A peer that launches
+ * it waits for this rank's part for a second, then gets symmRemoteError. [local] */
 SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
-/* Makes running and future collectives of this communicator end with symmAborted on every rank, then frees. [local] */
+/* Ends the communicator on every rank, then frees it here. Once this has returned:
+ *  - A call that begins after it, on any rank, ends with symmAborted: collectives, registration, growth, split,
+ *    symmExplain, symmCommFinalize, and on host streams tasks and replays that begin to run. Calls that need no peer
+ *    (queries, symmWindowDeregister, symmCommDestroy) and symmCommShrink go on working for the other ranks.
+ *  - A call that had begun ends with symmAborted when it waits for a peer the next time. One that has all it waits for
+ *    may still succeed, so ranks may differ in whether the last call before the abort succeeded.
+ *  - On GPUs a kernel has begun when it was given to its stream, and a graph when it was launched.
+ *  - Such a call of a peer may still write into recvbuff and windows of this rank until that next wait.
+ *    This rank's own calls have ended. [local, any thread] */
 SYMM_API symmResult_t symmCommAbort(symmComm_t comm);
-/* As abort, but the communicator stays valid for queries, symmCommShrink and symmCommDestroy. [local] */
+/* As abort, but the communicator stays valid for queries, symmCommShrink and symmCommDestroy, and does not wait for this
+ * rank's own calls: those of other threads and of streams end as a peer's do. flags must be 0. [local, any thread] */
 SYMM_API symmResult_t symmCommRevoke(symmComm_t comm, int flags);
 /* What went wrong asynchronously: symmSuccess, symmInProgress, or the error that revoked the communicator. [local] */
 SYMM_API symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError);
@@ -233,15 +252,24 @@ SYMM_API symmResult_t symmSetDevice(int device);
 /* Memory that can be registered: of the current device, or of the host backend. Rounded up to the granularity (2 MiB).
  * [local, any thread] */
 SYMM_API symmResult_t symmMemAlloc(void **ptr, size_t size);
-/* The pointer symmMemAlloc returned, which is gone at once: no collective may be given it afterwards, and no graph
- * replayed that was captured with it. What peers reach of it (symmWindowPeerPtr) lives on until that mapping is freed,
- * see symmWindowDeregister. NULL is a no-op. [local] */
+/* The pointer symmMemAlloc returned, which is gone at once: no collective may be given it
+ * afterwards, and no graph replayed that was captured with it (symmInvalidUsage from the host
+ * backend's streams; on GPUs nobody sees it). What peers reach of it (symmWindowPeerPtr) lives on
+ * until that mapping is freed, see symmWindowDeregister. Windows over it may be deregistered before
+ * or after, see symmWindowRegister. NULL is a no-op. [local] */
 SYMM_API symmResult_t symmMemFree(void *ptr);
 
 /* Maps [buff, buff+size) of every rank into every process. Size may differ per rank (0 allowed, with buff NULL).
  * All ranks agree, or all are back where they were. Registering the same memory again takes a reference and maps
  * nothing. buff must be VMM-backed (symmMemAlloc); other memory is refused by name with symmInvalidArgument and
- * still works in collectives, staged through scratch. [collective] */
+ * still works in collectives, staged through scratch. [collective]
+ * A window speaks for the memory that was registered, not for addresses. Where that memory ends
+ * (symmMemFree, symmHeapTrim), this rank's collectives take whatever comes to lie there as in no
+ * window, until it is registered itself. The rest of the window stays one, and the handle lives
+ * until it is deregistered. Memory that another allocator of the process has mapped (GPUs) is told
+ * apart by CUDA's number of its allocation, at each call; where a driver has no such numbers for
+ * mapped memory, at the first call after a registration, a deregistration, or an end of our own
+ * memory. */
 SYMM_API symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size,
                                          symmWindow_t *win, int flags);
 /* Drops the window here, whenever this rank likes and in any order between ranks. Never waits for a peer; the caller's own work

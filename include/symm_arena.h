@@ -2,7 +2,8 @@
  *
  * Each thread (for work of the NULL stream) and each stream has a sub-arena: superblocks of its own, blocks in them at the lowest address
  * that fits (of a stream: in the smallest hole that fits, of these the lowest), neighbours joined when freed. Superblocks come from the arena's global part and go back to it when empty; the global
- * part takes its memory from the heap. Small blocks that a thread frees are kept for its next calls. Blocks larger than 32 KiB, or half
+ * part takes its memory from the heap. Small blocks that a thread frees are kept for its next calls: about 256 KiB, and what its last
+ * 2,048 frees of such blocks did not need goes back. A call that finds no memory takes it from all threads. Blocks larger than 32 KiB, or half
  * a superblock, come from the global part directly.
  *
  * Stream order. A block may be freed as soon as the last work on it was given to `stream`; what is freed so may be handed out at once to
@@ -12,6 +13,13 @@
  * driver but one question; when a second stream makes its first call, what was freed until then gets the point at which the first one is in
  * that moment. So with that flag a stream whose work may wait for another's (a kernel or a host function that waits for something which the
  * other one does later) is given such work only when both have made a call.
+ *
+ * The limit. A LOCAL arena gives what fits into its limit beside what is in use, whatever was taken and
+ * freed before: a free piece is extended, and superblocks that nothing uses are changed for others in the
+ * heap. The limit counts whole superblocks: one in which a block lies is in use. Live blocks, of the arena
+ * or of others, may leave no room in one piece; then the call says symmNeedGrow. Before a call refuses, it
+ * waits for the work that streams were given before they freed memory of the arena, unless a capture or a
+ * function that a stream runs forbids that.
  *
  * Symmetric arenas (SYMM_ARENA_SYM) have stripes in the place of threads and streams: stripe i owns superblocks i, i+K, i+2K... of one block
  * of SYM memory. Offsets on a stripe depend on the calls on that stripe alone, so threads that each use a stripe of their own, alike on all
@@ -27,6 +35,7 @@
  * it cannot wait (the NULL stream while another stream that waits for it is captured; a function that a stream of the host backend runs), or the driver fails to paint, that block is not looked
  * at, nor is any memory between it and others that were freed so, until the arena ends. Each block takes 256 bytes more: of several stripes none has a
  * block larger than a superblock less 256 bytes. Offsets are others than without guard mode, and alike on all ranks.
+ * A LOCAL arena's limit does not count them: what fits without guard mode fits with it, if the heap has the memory, and `held` may be more than `limit`.
  * Symmetric arenas: a peer writes to this rank's part of a block only when this rank has taken it too, as with symmAlloc.
  *
  * Thread rule: every call may be made by any thread beside others, but for create and destroy. Calls on one stripe: one order on all ranks.
@@ -73,7 +82,7 @@ SYMM_API symmResult_t symmArenaCreate(symmHeap_t heap, const symmArenaConfig_t *
 SYMM_API symmResult_t symmArenaDestroy(symmArena_t arena);
 
 /* align: 0 (256) or a power of two up to the granularity. bytes 0: *ptr = NULL. symmNeedGrow: the heap has not the memory, and growing it
- * might help; symmOutOfMemory: the arena's limit, or more than it can ever hold. SYM: stream NULL, and the arena has one stripe. [local] */
+ * might help; symmOutOfMemory: the arena's limit, or more than the heap can ever hold. SYM: stream NULL, and the arena has one stripe. [local] */
 SYMM_API symmResult_t symmArenaAlloc(symmArena_t arena, size_t bytes, size_t align,
                                      symmStream_t stream, void **ptr);
 /* SYM: from a stripe. [local] */
@@ -86,7 +95,8 @@ SYMM_API symmResult_t symmArenaFree(symmArena_t arena, void *ptr, symmStream_t s
 /* No thread gives work to this stream any more (GPUs: before it is destroyed): its superblocks are for others then. Streams of the host
  * backend and threads that ended are noticed without it. [local] */
 SYMM_API symmResult_t symmArenaStreamEnd(symmArena_t arena, symmStream_t stream);
-/* Empty superblocks go to the global part, and memory that no block uses to the heap. What other threads keep for their next calls stays.
+/* Threads keep nothing for their next calls, empty superblocks go to the global part, and superblocks in which
+ * no block lies to the heap, where no work may still use them.
  * *freed (may be NULL): bytes. SYM: nothing, 0. [local] */
 SYMM_API symmResult_t symmArenaTrim(symmArena_t arena, uint64_t *freed);
 

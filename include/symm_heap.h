@@ -59,7 +59,8 @@ SYMM_API symmResult_t symmHeapGrow(symmHeap_t heap, uint64_t symBytes, uint64_t 
  * lie behind each zone; chunks in use are skipped, and counted (symSkipped and localSkipped of symmHeapInfo_t). *freed (may be NULL): bytes of this
  * rank. The ranks' work on the heap must have ended. [collective] */
 SYMM_API symmResult_t symmHeapTrim(symmHeap_t heap, uint64_t keep, uint64_t *freed);
-/* Returns to SYM what was freed where the ranks have no common order (by graphs that are gone): as much as every rank has. It waits for this rank's work
+/* Returns to SYM what was freed where the ranks have no common order (by graphs that are gone): as much as every rank has. Lets go
+ * of captures' memory that was never bound to a plan (symm_lane.h), where every rank's graph is gone. It waits for this rank's work
  * on blocks that graphs had left and the program has freed (symmFreeAsync); addresses of graphs' own (symmLaneAlias) that every rank is done with
  * are unmapped. [collective] */
 SYMM_API symmResult_t symmHeapCollect(symmHeap_t heap);
@@ -73,7 +74,8 @@ SYMM_API symmResult_t symmHeapCheck(symmHeap_t heap);
 #define SYMM_ALLOC_LOCAL 1u /* this rank's alone */
 /* Uninitialised memory. align: 0 (256) or a power of two up to the granularity. bytes 0: *ptr = NULL. symmNeedGrow where memory behind
  * the zone does not hold it and growing might; symmOutOfMemory where growing could not help either. Guard mode: as symmFree poisons this rank's part of a SYM
- * block, and symmAlloc looks at it, a peer writes there only when this rank has made the call too. [local] */
+ * block, and symmAlloc looks at it, a peer writes there only when this rank has made the call too. A block takes 256 bytes more of its zone,
+ * so a zone of just the memory that a program needs must be larger there. [local] */
 SYMM_API symmResult_t symmAlloc(symmHeap_t heap, size_t bytes, size_t align, unsigned flags,
                                 void **ptr);
 /* A pointer that symmAlloc gave; NULL is a no-op. The caller's work on it, and for SYM blocks the peers', must have ended. A pointer that is

@@ -16,6 +16,7 @@
  * written; the block is freed all the same. A block that was written after its free is found where it is handed out again (LOCAL, or one rank), where
  * the lanes give memory back (the same), and by symmHeapCheck, which tells of all three and looks at the red zones of blocks that live. A stream that
  * stands still is waited for no longer than a second, and what was to be looked at is not. An epoch takes two barriers then, and no collective spares one; SYM memory that the lanes take from the heap costs one more.
+ * Memory of symmLaneAlias has red zones on top of its bytes, as far as the heap's addresses go: what fits into it without guard mode fits with it.
  * Graphs: blocks that are captured have a red zone; what was written there is told by an eager free of a block that outlives its graph, and on the
  * host backend, where its own graph frees it, by symmHeapCheck after the launch.
  * Not looked at: explicit nodes, frees in another graph, writes into a graph's memory after the free.
@@ -43,7 +44,8 @@ typedef struct CUgraphNode_st *symmNode_t;
 SYMM_API symmResult_t symmLaneCreate(symmHeap_t heap, symmStream_t stream, symmLane_t *lane);
 /* What the lane had kept goes to the heap's other lanes, in order behind its stream. The last one waits for its own streams' work and gives
  * all back, what is SYM at the next symmHeapCollect, and so memory of graphs that other streams still used when its lane ended; blocks that are still
- * allocated then: symmInvalidUsage, nothing changed (unless the heap is destroyed: then they went with it). Graphs keep what they use. [local, same
+ * allocated then: symmInvalidUsage, nothing changed (unless the heap is destroyed: then they went with it; those of graphs without a
+ * plan go with the last lane). Graphs keep what they use. [local, same
  * order on all ranks] */
 SYMM_API symmResult_t symmLaneDestroy(symmLane_t lane);
 
@@ -109,8 +111,15 @@ SYMM_API symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info); /* [
  * it. On all ranks or on none. [collective] */
 SYMM_API symmResult_t symmLaneAlias(symmLane_t lane, uint64_t bytes);
 
-/* The plan of what was captured on this lane, once the capture has ended. graph: host backend the symmGraph_t, GPUs the cudaGraph_t. Without it the
- * graph works all the same, but nothing knows of its launches. SYMM_PLAN_ALIAS must stand there if the capture found symmLaneAlias's memory, and only
+/* The plan of what was captured on this lane, once the capture has ended. graph: host backend the symmGraph_t, GPUs the cudaGraph_t.
+ * Without it the graph works all the same, but its launches are not checked:
+ *  - It holds its memory until it is gone, for SYM of several ranks until a symmHeapCollect finds it gone on
+ *    all of them; then symmGraphMemTrim gives that back.
+ *  - A block that it leaves is freed as any block. Its destruction frees none: such a block holds the graph's
+ *    memory until it is freed. Host backend: launches are counted, a free without a launch is refused. GPUs:
+ *    CUDA tells of no launch, so every free is believed, and after the first one the block counts as freed;
+ *    a graph that is launched again after that is to be bound.
+ * SYMM_PLAN_ALIAS must stand there if the capture found symmLaneAlias's memory, and only
  * then (symmInvalidUsage); such a graph must not be launched at all before symmPlanUpload. [local, same order on all ranks] */
 SYMM_API symmResult_t symmPlanBind(symmLane_t lane, void *graph, unsigned flags,
                                    symmGraphPlan_t *plan);

@@ -2,7 +2,8 @@
  * instruction set and size. One thread, no lock. Each figure is the best of several rounds; GB/s
  * count the bytes of one buffer, so that reducing n sources moves n + 1 times as much.
  *
- *   bench_reduce            the main table and the latency of small counts
+ *   bench_reduce            the main table, the latency of small counts, and copies by shift
+ *   bench_reduce shifts     copies whose dst is some bytes ahead of src modulo a page, alone
  *   bench_reduce types      every type and reduction at one size that fits the second-level cache
  *   bench_reduce ranks      float32 sum by number of ranks */
 #define _GNU_SOURCE
@@ -152,6 +153,30 @@ static void small_table(job j) {
     }
 }
 
+/* dst is so many bytes ahead of src modulo a page. "copy" is what symm_reduce_init chose. */
+static void shifts_table(job j) {
+    static const int shifts[] = {0, 1, 8, 16, 32, 64, 2048, -1, -8};
+    enum { N = sizeof(shifts) / sizeof(*shifts) };
+    symm_reduce_init();
+    char *dst = (char *)j.dst + 4096;
+    printf("\n%-22s", "GB/s by dst's shift");
+    for (int i = 0; i < N; i++) printf(" %6d", shifts[i]);
+    printf("   (vectors are taken where lines differ: %s)\n", symm_copy_apart ? "yes" : "no");
+    for (j.bytes = 4096; j.bytes <= (4u << 20); j.bytes *= 4) {
+        const symm_copy_fn fns[] = {bare_memcpy, symm_reduce->copy_vectors, symm_reduce->copy};
+        for (int f = 0; f < 3; f++) {
+            static const char *const names[] = {"memcpy", "vectors", "copy"};
+            printf("%-8s %8zu K   ", names[f], j.bytes >> 10);
+            j.copy = fns[f];
+            for (int i = 0; i < N; i++) {
+                j.dst = dst + shifts[i];
+                printf(" %6.1f", (double)j.bytes / time_job(&j) * 1e-9);
+            }
+            printf("\n");
+        }
+    }
+}
+
 static void types_table(job j) {
     static const char *const types[] = {"int8", "uint8", "int32", "uint32", "int64", "uint64",
                                         "f16",  "f32",   "f64",   "bf16",   "e4m3",  "e5m2"};
@@ -209,9 +234,12 @@ int main(int argc, char **argv) {
     } else if (argc > 1 && strcmp(argv[1], "ranks") == 0) {
         for (int r = 0; r < MOST_RANKS; r++) j.src[r] = pool + (size_t)r * step;
         ranks_table(j);
+    } else if (argc > 1 && strcmp(argv[1], "shifts") == 0) {
+        shifts_table(j);
     } else {
         main_table(j);
         small_table(j);
+        shifts_table(j);
     }
     return 0;
 }

@@ -97,6 +97,12 @@ skipped-signature-on-exit|src/device/kernels_host.c|/check_signatures(&c);/s/c.c
 staging-place-reused-early|src/device/zerocopy.inl|/if (k >= 2 && symm_arrive_wait/s/k >= 2/k >= 1000000/|tsan|thr_order|staged_beside_registered
 packet-parity-ignored|src/device/dev.h|/(c->epoch & 1u) \* 2u/s/c->epoch & 1u/0u/|tsan|thr_order|pushed_packets two_shots gathered_packets
 epoch-not-advanced|src/device/kernels_host.c|/c->ctl->epoch\[c->cta\] = c->epoch/s/= c->epoch/= c->epoch - 1/|plain|thr_order|pushed_packets
+end-of-a-mapping-uncounted|src/transport/vmm_host.c|/^ *symm_vmm_note_end();/d|plain|fault_window_end|other_memory_at_the_same_addresses
+end-of-a-gpus-mapping-uncounted|src/transport/vmm_cuda.c|/^ *symm_vmm_note_end();/d|plain|unit_gpu_window|other_memory_of_ours
+mappings-alike|src/transport/vmm_host.c|s/map->life = ++driver.lives;/map->life = 1;/|plain|fault_window_end|other_memory_at_the_same_addresses
+remembered-though-memory-ended|src/host/coll.c|s/ || m->ends != ends / /|plain|fault_window_end|other_memory_at_the_same_addresses
+remembered-though-another-allocators|src/host/coll.c|s/return !w || !w->foreign;/return 1;/|plain|unit_gpu_window|other_memory_of_theirs
+replayed-though-memory-ended|src/host/coll.c|s/t->kept && !keep_lives(t->kept)/0/|plain|fault_window_end|captured_calls_do_not_outlive_their_memory
 reversed-order-one-shot|src/device/all_reduce.inl|s/srcs\[p\] = p == a->rank/srcs[a->nranks - 1 - p] = p == a->rank/|plain|thr_order|sums_go_in_rank_order
 reversed-order-zero-copy|src/device/all_reduce.inl|s/srcs\[p\] = symm_source/srcs[a->nranks - 1 - p] = symm_source/|plain|thr_order|sums_go_in_rank_order
 gap-between-parts|src/device/split.inl|/uint64_t at = (k \* per/s/: more)/: more + 1)/|plain|thr_order|zero_copy
@@ -122,6 +128,8 @@ call-that-found-no-room-counts|src/host/coll.c|/^static symmResult_t give/,/^}/s
 who-replays-is-astray|src/host/doing.c|s/if (get(&x->captured) .. get(&y->captured)) return 0;/;/|plain|fault_astray|one_may_replay_what_others_call
 who-has-come-is-astray|src/host/doing.c|s/ahead > get(&x->calls) && get(&y->step) < step/ahead > get(\&x->calls)/|plain|unit_doing|who_is_ahead_or_late_does_not_differ
 astray-at-once|src/host/doing.c|s/now - c->astray_ns < ASTRAY_NS/0/|plain|unit_doing|a_peer_in_a_collective_is_given_time
+abort-word-not-read-on-entry|src/host/comm.c|s/live == SYMM_ENTER_COLL .. c->cuda/0/|plain|fault_revoke|every_next_call_of_threads
+abort-word-not-read-by-tasks|src/host/coll.c|s/symm_comm_told(t->comm)/symm_comm_async(t->comm)/|plain|fault_revoke|a_call_that_waits_in_a_stream
 nobody-looks-where-the-others-are|src/host/comm.c|s/return symm_doing_look(c);/return symmSuccess;/|plain|fault_astray|one_is_in_a_collective
 ranks-answer-by-their-own-zones|src/host/heap_grow.c|s/SYMM_ZONE_SYM ? h->local_extent/SYMM_ZONE_SYM ? h->zone[SYMM_ZONE_LOCAL].extent/|plain|unit_heap|whether_growing_helps_is_the_same_on_all_ranks
 local-blocks-unaligned|src/host/heap_block.c|s/whole = symm_round_up(bytes, align)/whole = bytes/|plain|unit_heap|alignment_is_kept_and_leaks_nothing
@@ -245,6 +253,9 @@ plan-hold-never-let-go|src/host/memplan_graph.c|/symm_gpu_let_go(&pins);/d|plain
 plan-hold-let-go-twice|src/host/gpu_hold.c|s/if (!k->taken) k->release/k->release/|plain|unit_gpu_hold|a_plan_that_holds_may_be_bound_late
 captured-calls-side-by-side|src/host/gpu.c|s/SYMM_TRY(follow_captured(c, stream, in));/(void)follow_captured;/|plain|unit_gpu_graph|captured_calls_of_two_streams_keep_their_order
 captures-in-turns-forgotten|src/host/coll.c|s/if (c->captured\[i\].no < at->no) at = &c->captured\[i\];/;/|plain|unit_gpu_graph|captures_in_turns_keep_an_order_each
+ends-without-its-replays|src/host/comm.c|s/return await_replays(c);/return (void)await_replays, symmSuccess;/|plain|fault_replay|finalize_and_destroy_wait_for_launches
+ends-without-replays-of-copies|src/host/graph.c|/^int symm_graph_copy_holds/,/^}/s/\*copy = \*h;/*copy = *h, copy->user.begin = NULL;/|plain|fault_replay|a_graph_in_a_graph_is_waited_for
+replays-of-the-dead-begin|src/host/coll.c|/^static symmResult_t may_launch/,/^}/s/if (.*) return/if (1) return/|plain|fault_replay|a_graph_of_a_destroyed_communicator_is_refused
 captures-in-turns-forgotten-on-the-host|src/host/coll.c|s/if (c->captured\[i\].no < at->no) at = &c->captured\[i\];/;/|plain|thr_stream|captures_in_turns_keep_an_order_each
 captured-calls-side-by-side-on-the-host|src/host/coll.c|s/SYMM_TRY(follow_captured(l->comm, stream));/(void)follow_captured;/|plain|thr_stream|captured_calls_of_two_streams_keep_their_order
 legacy-stream-marked-in-a-capture|src/host/gpu.c|s/cu == SYMM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT/0/|plain|unit_gpu_graph|a_legacy_stream_is_left_alone_while_others_are_captured
@@ -325,9 +336,23 @@ hint-of-a-leaf-that-is-gone|src/host/place_tree.inl|s/if (__builtin_expect(!same
 arena-free-without-the-exchange|src/host/arena_core.c|/^symmResult_t symm_arena_give/,/^}/{s/!atomic_compare_exchange_strong_explicit(/(sched_yield(), atomic_store_explicit(/;s/block, &is, \(.*\),$/block, \1,/;s/memory_order_acq_rel, memory_order_relaxed))/memory_order_relaxed), 0))/};s/^#include <errno.h>/&\n#include <sched.h>/|plain|unit_arena_threads|one_of_two_frees_wins
 arena-blocks-unknown-to-queries|src/host/arena.c|s/symm_heap_set_inside(h, SYMM_OWNER_ARENA, inside, h);//|plain|unit_arena_query|queries_and_references_know_blocks
 arena-freed-blocks-known|src/host/arena_core.c|s/return (is & SYMM_BLOCK_LIVE) != 0;/return is != 0;/|plain|unit_arena_query|queries_and_references_know_blocks
-arena-whole-pieces-only|src/host/arena_global.c|s/if (size > least .. a->up.room)/if (0)/|plain|unit_arena_query|the_heaps_last_bytes_are_taken
+arena-whole-pieces-only|src/host/arena_more.c|s/if (size > least && size > fits)/if (0)/|plain|unit_arena_query|the_heaps_last_bytes_are_taken
+arena-extends-nothing|src/host/arena_more.c|s/.. !extend(a, bytes, align)//|plain|unit_arena_limit|a_free_neighbour_is_extended
+arena-returns-nothing-first|src/host/arena_more.c|s/if (symm_global_return_parts(a) &&/if (0 \&\&/|plain|unit_arena_limit|what_is_left_beside_blocks
+arena-returns-whole-pieces|src/host/arena_more.c|s/if (part_with(a, i, from, to)) continue;/if (to - from < end - r.off ? 1 : part_with(a, i, from, to)) continue;/|plain|unit_arena_limit|blocks_pin_superblocks_only
+arena-returns-what-is-in-use|src/host/arena_more.c|s/ .. symm_pending_busy(a, &a->pending, from, to, stands)//|plain|unit_arena_limit|before_it_refuses_it_waits
+arena-refuses-at-once|src/host/arena_core.c|s/if (last) symm_arena_await(a);//|plain|unit_arena_limit|before_it_refuses_it_waits
+alias-guard-nothing-on-top|src/host/memplan_alias.c|s/top = l->set->guard ? a->bytes : 0;/top = 0;/|plain|unit_lane_alias_guard|what_fits_without_guard_mode_fits_with_it
+alias-guard-past-its-addresses|src/host/memplan_alias.c|/if (bytes > p->tract_bytes)/d|plain|unit_lane_alias_guard|scarce_addresses_are_enough_for_smaller_blocks
+arena-guard-nothing-on-top|src/host/arena_guard.c|/if (!a->sym) a->most = /d|plain|unit_arena_guard|what_fits_without_guard_mode_fits_with_it
+arena-guard-hides-too-much|src/host/arena_guard.c|/if (!a->sym) SYMM_TRY(fits(a, bytes));/d|plain|unit_arena_guard|what_fits_without_guard_mode_fits_with_it
+arena-idle-threads-keep|src/host/arena_bins.c|s/const int barred = sub != mine .. symm_bins_bar(sub);/const int barred = 0;/|plain|unit_arena_bins|idle_threads_give_back
+arena-trim-leaves-the-callers-bins|src/host/arena_bins.c|s/if (barred .. sub == mine)/if (barred)/|plain|unit_arena_bins|trim_empties_the_callers_bins
+arena-keeps-what-is-not-needed|src/host/arena_bins.c|s/symm_sub_flush_bin(sub, units, bin->n - bin->low);//|plain|unit_arena_bins|unused_blocks_leave_the_bins
+arena-takes-from-who-is-in|src/host/arena_bins.c|s/if (!atomic_load_explicit(&sub->busy, memory_order_seq_cst)) return 1;/return 1;/|tsan|unit_arena_bins|running_threads_give_back
+arena-barred-thread-goes-in|src/host/arena_bins.c|s/&sub->barred, 1, /\&sub->barred, 0, /|tsan|unit_arena_bins|running_threads_give_back
 lane-freed-blocks-known|src/host/memlane.c|s/r->state != SYMM_REC_LIVE) return 0;/0) return 0;/|plain|unit_lane|small_blocks_are_whole_lines
-arena-others-blocks-taken-for-own|src/host/arena_sub.c|s/memory_order_relaxed) != sub) {/memory_order_relaxed) == NULL) {/|plain|unit_arena_shared|what_is_too_much_goes_to_its_owner the_keeper_ends_first
+arena-others-blocks-taken-for-own|src/host/arena_bins.c|s/memory_order_relaxed) != sub) {/memory_order_relaxed) == NULL) {/|plain|unit_arena_shared|what_is_too_much_goes_to_its_owner the_keeper_ends_first
 arena-others-blocks-not-kept|src/host/arena_core.c|s/symm_sub \*mine = s ? NULL : symm_sub_mine(a);/symm_sub *mine = NULL;/|plain|unit_arena_shared|what_a_thread_frees_it_takes_again
 arena-keeps-of-what-has-ended|src/host/arena_core.c|s/&owner->kind, memory_order_relaxed) == SYMM_SUB_THREAD)/\&owner->kind, memory_order_relaxed) < 9)/|plain|unit_arena_shared|the_owner_ends_first
 arena-large-block-not-waited-for|src/host/arena_wait.c|/^void symm_pending_for/,/^}/s/own = e.stream == s/own = 1/|plain|unit_arena_threads|a_block_goes_from_stream_to_stream producer_and_consumer_on_two_streams
@@ -357,6 +382,12 @@ arena-frees-are-not-tallied|src/host/arena_sub.c|s/tally(sub, 0, 0, off);/(void)
 ledger-leaves-no-marks|src/host/ledger.c|s/leave_marks(l->mine, e->seq, e->digest);/(void)leave_marks;/|plain|fault_heap|a_call_of_long_ago_is_told_by_marks
 ledger-shows-what-does-not-differ|src/host/ledger.c|s/if (!is_first(l, first, r, seq))/if (0 \&\& !is_first(l, first, r, seq))/|plain|fault_heap|a_call_of_long_ago_is_told_by_marks
 graph-nodes-are-not-noted|src/host/memplan_graph.c|/^static symmResult_t add_alloc/,/^}/s/symm_memplan_note(.*);//|plain|thr_lane|ranks_whose_graphs_differ_are_told
+loose-graphs-held-for-ever|src/host/memplan_life.c|s/(left \&\& symm_memloose_is_own(p))/0/|plain|unit_lane_loose|memory_comes_back
+loose-graphs-let-go-under-their-blocks|src/host/memplan_life.c|s/out = p->nlive .. symm_memloose_any(p);/out = p->nlive;/|plain|unit_lane_loose|what_it_leaves_is_freed_as_any_block
+loose-graphs-let-go-by-one-rank|src/host/memplan_loose.c|s/(!p->sym_no .. p->set->comm->nranks == 1)/1/|plain|unit_lane_loose|ranks_agree_which_graphs_are_gone
+loose-graphs-not-agreed-on|src/host/heap_tidy.c|s/^    if (graphs)$/    if (0)/|plain|unit_lane_loose|ranks_agree_which_graphs_are_gone
+loose-frees-of-an-ended-graph-forgotten|src/host/memplan_life.c|s/^    symm_memloose_ends(p);//|plain|unit_lane_loose|another_graph_frees_what_it_leaves
+region-step-by-both-zones|src/host/memplan.c|s/uint64_t step = have \/ 16/uint64_t step = r->reserved \/ 16/|plain|unit_lane_loose|local_blocks_move_no_symmetric_ones
 graph-auto-free-frees-nothing|src/host/memplan_graph.c|/^static void note_launch/,/^}/s/p->nlive = 0;//|plain|unit_lane_graph|G_3_4_auto_free_on_launch
 synced-pull-leaves-the-state|src/host/synced_move.c|/^symmResult_t symm_synced_pull/,/^}/s/s->head = SYMM_SYNCED_SYNCED;//|plain|unit_synced|every_state_times_every_call
 vector-shrinks-before-all-can|src/host/heap_tidy.c|/^static symmResult_t trim(/,/^}/s/    status = meet(h, status, keep, 0, stage);/if (s) shorten(h, s);\n&/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing ranks_that_shrink_to_other_sizes_are_told_at_once

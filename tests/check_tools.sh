@@ -93,6 +93,21 @@ run "$perf" all_reduce -t 2 -b 4K -e 4K -R 0 -y 1 -z 1 -n 3 -m 2
 expect "no windows, a stream, groups" "0 1" "$rc $(out 'Out of bounds values : 0 OK')"
 run "$perf" all_reduce -t 2 -b 4K -e 4K -G 5 -n 3
 expect "captured and replayed" "0 1" "$rc $(out 'Out of bounds values : 0 OK')"
+# Threads that begin on one core and spin there would have a first row a hundred times too slow.
+cores() { sed -n 's/^# *Rank .* core \([0-9]*\)$/\1/p' "$dir/out" | sort -u | wc -l; }
+run "$perf" all_reduce -t 2 -b 1K -e 1K
+expect "two thread ranks have a core each, where there are two" "0 $(($(nproc) > 1 ? 2 : 1))" "$rc $(cores)"
+run "$perf" all_reduce -t 5 -b 1K -e 1K
+expect "five share what there is" "0 $(($(nproc) > 5 ? 5 : $(nproc)))" "$rc $(cores)"
+if command -v taskset >/dev/null 2>&1; then
+    last=$(taskset -cp $$ | sed 's/.*[-, ]//')
+    run taskset -c "$last" "$perf" all_reduce -t 2 -b 1K -e 1K
+    expect "no core is taken that is not allowed" "0 2" "$rc $(out "^# *Rank .* core $last$")"
+else
+    t_skip "no core is taken that is not allowed" "needs taskset"
+fi
+run "$perf" all_reduce -t 2 -b 1K -e 1K -y 1
+expect "beside a stream's worker no core is held" "0 0" "$rc $(cores)"
 run "$perf" barrier -t 2
 expect "barrier" "0 1" "$rc $(out '^ +0 +0 +none')"
 run "$perf" all_reduce -t 2 -b 1K -e 1K --corrupt

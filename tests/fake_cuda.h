@@ -33,6 +33,7 @@ typedef struct {
     int queued;        /* 0 */
     int apart;         /* 1: no device reaches another */
     unsigned pcie;     /* bit d: PCIe joins device d with the others, not NVLink */
+    int no_numbers;    /* 1: mapped memory has no buffer numbers */
     int pageable;      /* 1: devices reach all memory of the host */
 } fake_cuda_config;
 

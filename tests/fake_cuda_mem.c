@@ -22,6 +22,7 @@ enum kind { RESERVATION, MAPPING, ALLOCATION, REGISTERED };
 struct handle {
     struct handle *next;
     cu_mem_handle value;
+    unsigned long long number; /* no other memory of the process has it, ever */
     uint64_t bytes;
     int fd, device, types, refs, maps;
     int counted; /* in used[device]: what was created here */
@@ -81,6 +82,7 @@ static struct handle *add_handle(int fd, uint64_t bytes, int device, int types) 
     *h = (struct handle){.next = handles, .fd = fd, .bytes = bytes, .device = device};
     h->types = types;
     h->value = last_value += 16;
+    h->number = h->value >> 4;
     h->refs = 1;
     return handles = h;
 }
@@ -510,10 +512,12 @@ cu_result fk_cuMemHostGetDevicePointer(cu_deviceptr *va, void *ptr, unsigned fla
 
 cu_result fk_cuPointerGetAttribute(void *value, int attribute, cu_deviceptr va) {
     int device = -2;
+    unsigned long long number = 0;
     ENTER(cuPointerGetAttribute);
     fake_lock();
     struct area *a = area_at(MAPPING, va);
     if (a) device = a->handle->device;
+    if (a && !fake.no_numbers) number = a->handle->number;
     if (!a && (a = area_at(ALLOCATION, va))) device = a->device;
     if (!a && (a = area_at(REGISTERED, va))) device = -1;
     fake_unlock();
@@ -522,6 +526,7 @@ cu_result fk_cuPointerGetAttribute(void *value, int attribute, cu_deviceptr va) 
     switch (attribute) {
     case SYMM_CUDA_POINTER_MEMORY_TYPE: memcpy(value, &type, sizeof type); break;
     case SYMM_CUDA_POINTER_DEVICE: memcpy(value, &device, sizeof device); break;
+    case SYMM_CUDA_POINTER_BUFFER_ID: memcpy(value, &number, sizeof number); break;
     case SYMM_CUDA_POINTER_IS_MANAGED: memset(value, 0, sizeof(int)); break;
     default: return SYMM_CUDA_ERROR_INVALID_VALUE;
     }

@@ -226,7 +226,7 @@ static void killed_under_a_stream(void) {
     T_FORK_DIES(3, 1, elsewhere_rank, fk_new(1, ON_A_STREAM));
 }
 
-/* The dead rank leaves a child, which has copies of all its sockets: no connection ends. */
+/* The dead rank leaves a child that has copies of all its sockets, as fork() would not have left it: no connection ends. */
 static void survived_by_a_child(int rank, int n, void *arg) {
     fk *f = arg;
     if (rank != f->victim) {
@@ -237,7 +237,7 @@ static void survived_by_a_child(int rank, int n, void *arg) {
     void *buf;
     T_CHECK(fk_open(f, rank, n));
     T_OK(symmMemAlloc(&buf, 2 << 20));
-    pid_t child = fork();
+    pid_t child = kit_clone();
     T_CHECK(child >= 0);
     while (child == 0) pause();
     atomic_store(&f->k.flag, (int)child);

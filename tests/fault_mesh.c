@@ -321,8 +321,8 @@ static void forking_rank(int rank, int n, void *arg) {
             _exit(0);
         }
         T_EQ(waitpid(child, NULL, 0), child);
-        child = fork(); /* holds copies of the sockets for as long as it lives */
-        if (child == 0) pause();
+        child = kit_clone(); /* holds copies of the sockets for as long as it lives */
+        while (child == 0) pause();
     }
     T_OK(symm_agree(m, symmSuccess, &w, NULL));
     if (rank == 1) symm_mesh_close(m);

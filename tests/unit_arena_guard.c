@@ -513,8 +513,32 @@ static void symmetric_offsets_are_alike(void) {
     hk_threads(3, symmetric_rank, NULL);
 }
 
-T_MAIN(T(an_overrun_by_one_byte_is_found), T(a_write_after_free_is_found),
-       T(queries_end_where_the_program_asked), T(alignment_is_kept),
+/* ---- what fits ------------------------------------------------------------------------------------- */
+
+static void fit_rank(void *arg) {
+    static const uint64_t sizes[] = {4 * MB, 2 * MB, 64 * KB, 32 * KB, 4 * KB, 300};
+    hk *k = arg;
+    T_EXPECT_WARNINGS();
+    symmHeap_t heap = open_heap(k, 1);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const uint64_t bytes = sizes[i], n = 4 * MB / symm_round_up(bytes, 256);
+        symmArena_t a = open_arena(heap, 0, 1);
+        void *more;
+        for (uint64_t j = 0; j < n; j++) memset(take(a, bytes, NULL), 1, bytes);
+        T_EQ(info(a).used, n * symm_round_up(bytes, 256));
+        T_ERR(symmArenaAlloc(a, bytes, 0, NULL, &more), symmOutOfMemory); /* nor without it */
+        T_MSG(symmGetLastError(NULL), "of its limit of 4194304");
+        T_OK(symmHeapCheck(heap));
+        T_OK(symmArenaDestroy(a));
+    }
+    T_OK(symmHeapDestroy(heap));
+}
+static void what_fits_without_guard_mode_fits_with_it(void) {
+    hk_processes(1, fit_rank, NULL);
+}
+
+T_MAIN(T(what_fits_without_guard_mode_fits_with_it), T(an_overrun_by_one_byte_is_found),
+       T(a_write_after_free_is_found), T(queries_end_where_the_program_asked), T(alignment_is_kept),
        T(a_block_that_cannot_be_noted_is_not_taken),
        T(threads_free_each_others_blocks_beside_a_check), T(arenas_end_beside_a_check),
        T(one_of_two_frees_wins), T(work_of_a_stream_is_waited_for),

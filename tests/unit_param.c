@@ -210,7 +210,7 @@ static void a_bad_value_is_logged_once_and_changes_nothing(void) {
     T_ERR(symm_param_load(&p), symmInvalidArgument);
     T_STREQ(symmGetLastError(NULL), "SYMM_DETERMINISTIC=yes: must be a whole number from 0 to 1");
     T_EQ(SYMM_STAT_GET(log_warnings), 1);
-    T_EQ(symm_log_level, SYMM_LOG_WARN);
+    T_EQ(symm_log_level, SYMM_LOG_TRACE); /* that one is good, and holds for this very message */
     T_EQ(memcmp(&p, &before, sizeof p), 0);
 }
 
@@ -228,6 +228,53 @@ static char *captured(void (*fn)(void)) {
     close(fd);
     close(old);
     return text;
+}
+
+/* ---- the first message, before anything has loaded the parameters ---- */
+
+static void refused_by_the_first_call(void) {
+    T_ERR(symmMemAlloc(NULL, 1), symmInvalidArgument);
+}
+
+static void load_refused(void) {
+    symm_params p;
+    T_ERR(symm_param_load(&p), symmInvalidArgument);
+}
+
+static void NONE_holds_for_the_first_message(void) {
+    setenv("SYMM_DEBUG", "NONE", 1);
+    T_STREQ(captured(refused_by_the_first_call), "");
+    T_MSG(symmGetLastError(NULL), "ptr");
+    T_EQ(SYMM_STAT_GET(log_warnings), 0);
+}
+
+static void NONE_holds_where_another_variable_is_bad(void) {
+    setenv("SYMM_DEBUG", "NONE", 1);
+    setenv("SYMM_CTAS", "many", 1);
+    T_STREQ(captured(load_refused), "");
+    T_MSG(symmGetLastError(NULL), "SYMM_CTAS=many");
+    T_EQ(SYMM_STAT_GET(log_warnings), 0);
+}
+
+static void a_bad_level_is_said_at_the_default_one(void) {
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_DEBUG", "QUIET", 1);
+    T_MSG(captured(load_refused), "SYMM_DEBUG=QUIET: must be one of");
+    T_EQ(symm_log_level, SYMM_LOG_WARN);
+}
+
+static void the_first_message_goes_to_the_file(void) {
+    char path[] = "/tmp/symm-unit-XXXXXX", text[512] = "";
+    T_EXPECT_WARNINGS();
+    int fd = mkstemp(path);
+    T_CHECK(fd >= 0);
+    setenv("SYMM_DEBUG_FILE", path, 1);
+    T_STREQ(captured(refused_by_the_first_call), "");
+    T_CHECK(read(fd, text, sizeof text - 1) > 0);
+    T_MSG(text, "symm WARN");
+    symm_log_setup(SYMM_LOG_WARN, "");
+    close(fd);
+    unlink(path);
 }
 
 static void load_twice(void) {
@@ -380,7 +427,9 @@ static void the_hash_covers_what_ranks_must_share(void) {
 T_MAIN(T(defaults_are_the_table_s), T(empty_values_are_defaults), T(every_range_is_kept),
        T(whole_numbers), T(sizes), T(enums_ignore_case), T(texts), T(the_first_of_two_counts),
        T(parsing_passes_over_strangers), T(loading_reads_the_environment_anew),
-       T(a_bad_value_is_logged_once_and_changes_nothing), T(an_unknown_name_is_warned_about_once),
+       T(a_bad_value_is_logged_once_and_changes_nothing), T(NONE_holds_for_the_first_message),
+       T(NONE_holds_where_another_variable_is_bad), T(a_bad_level_is_said_at_the_default_one),
+       T(the_first_message_goes_to_the_file), T(an_unknown_name_is_warned_about_once),
        T(loading_sets_level_and_file), T(threads_may_load_at_once),
        T(sym_fail_belongs_to_test_builds), T(each_lists_every_parameter),
        T(the_hash_covers_what_ranks_must_share))

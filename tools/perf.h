@@ -139,6 +139,7 @@ typedef struct perf_nccl perf_nccl;
 typedef struct {
     const perf_config *cfg;
     perf_world *world;
+    int core; /* to which its thread is bound; -1: to none */
     symmComm_t comm;
     symmStream_t stream;     /* NULL: calls run inline */
     perf_gpu *gpu;           /* NULL on the host backend */
@@ -224,10 +225,14 @@ void perf_limits_loop(perf_rank *p, const perf_case *c, int which, int k);
 typedef struct {
     char host[64];
     int pid;
+    int core;   /* to which it is bound; -1: to none */
     int device; /* -1 on the host backend; the rest is empty there */
     char pci[16], gpu[64];
 } perf_place;
 
+/* Binds a thread rank of the host backend to a core of its own, before the first row. The core, or
+ * -1: not bound (perf_cores.c). */
+int perf_cores_take(const perf_rank *p);
 void perf_table_head(const perf_rank *p, const perf_place *places);
 void perf_table_row(const perf_rank *p, const perf_row *row);
 void perf_table_foot(const perf_rank *p);

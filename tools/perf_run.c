@@ -284,7 +284,8 @@ static void run_table(perf_rank *p) {
 }
 
 static perf_place *gather_places(perf_rank *p) {
-    perf_place mine = {.pid = (int)getpid()}, *all = calloc((size_t)p->world->nranks, sizeof *all);
+    perf_place mine = {.pid = (int)getpid(), .core = p->core},
+               *all = calloc((size_t)p->world->nranks, sizeof *all);
     if (!all) perf_must(p, symmOutOfMemory, "the list of ranks");
     gethostname(mine.host, sizeof mine.host - 1);
     PERF_MUST(p, symmCommDevice(p->comm, &mine.device));
@@ -346,6 +347,7 @@ int perf_run(perf_world *w, const perf_config *cfg) {
     if (open_comm(&p)) return PERF_EXIT_USAGE;
     p.data.bytes = malloc(PERF_PERIOD_BYTES);
     if (!p.data.bytes) perf_must(&p, symmOutOfMemory, "the data of the check");
+    p.core = perf_cores_take(&p); /* the library's threads run already, wherever they like */
     open_all(&p);
     perf_place *places = gather_places(&p);
     if (w->rank == 0) perf_table_head(&p, places);

@@ -23,6 +23,7 @@ static void print_ranks(const perf_rank *p, const perf_place *places) {
     for (int r = 0; r < p->world->nranks; r++) {
         const perf_place *at = &places[r];
         printf("#  Rank %2d Pid %6d on %s device %d", r, at->pid, at->host, at->device);
+        if (at->core >= 0) printf(" core %d", at->core);
         if (*at->gpu) printf(" [%s] %s", at->pci, at->gpu);
         printf("\n");
     }

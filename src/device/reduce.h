@@ -40,12 +40,20 @@ typedef struct {
     symm_reduce_fn reduce_nt[12][SYMM_OP_COUNT];
     symm_reduce2_fn reduce_nt2[12][SYMM_OP_COUNT];
     symm_copy_fn copy, copy_nt;
+    symm_copy_fn copy_vectors; /* what copy does where libc's memcpy crawls; for measuring */
 } symm_reduce_table;
 
 extern const symm_reduce_table *symm_reduce; /* NULL before init */
 void symm_reduce_init(void);
 /* For tests: the table of one instruction set, NULL if this CPU or build has not got it. */
 const symm_reduce_table *symm_reduce_isa(const char *isa);
+
+/* Whether copy leaves spans to vectors whose dst and src differ modulo 64. Written by
+ * symm_copy_choose, in symm_reduce_init, before any copy. */
+extern int symm_copy_apart;
+void symm_copy_choose(const symm_reduce_table *table);
+/* Whether the first takes three times as long as the second for such spans, or longer. */
+int symm_copy_crawls(symm_copy_fn libc, symm_copy_fn vectors);
 
 /* Bytes per element of a symmDataType_t value, 0 if out of range. */
 static inline size_t symm_type_size(unsigned type) {

@@ -48,6 +48,7 @@ const symm_reduce_table *symm_reduce_isa(const char *isa) {
 static void pick(void) {
     static const char *const best_first[] = {"avx512", "avx2", "base"};
     for (size_t i = 0; symm_reduce == NULL; i++) symm_reduce = symm_reduce_isa(best_first[i]);
+    symm_copy_choose(symm_reduce);
 }
 
 void symm_reduce_init(void) {

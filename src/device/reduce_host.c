@@ -242,49 +242,7 @@ INLINE int in_place(const void *dst, const void *const *src, int n) {
 #define AVERAGE 1
 #include "reduce_span.inl"
 
-/* ---- copies ---------------------------------------------------------------------------------- */
-
-/* Up to four vectors the call of memcpy would be most of the time; beyond, it is as fast as
- * anything at every size. */
-static void copy(void *dst, const void *src, size_t bytes) {
-    enum { W = SYMM_VECTOR };
-    char *to = dst;
-    const char *from = src;
-    if (SYMM_CHECKED || bytes > 4 * W) {
-        memcpy(dst, src, bytes);
-    } else if (bytes >= 2 * W) { /* from both ends; what lies between is written twice */
-        raw_full a = raw_full_load(from), b = raw_full_load(from + W);
-        raw_full c = raw_full_load(from + bytes - 2 * W), d = raw_full_load(from + bytes - W);
-        raw_full_store(to, a), raw_full_store(to + W, b);
-        raw_full_store(to + bytes - 2 * W, c), raw_full_store(to + bytes - W, d);
-    } else if (bytes >= W) {
-        raw_full a = raw_full_load(from), b = raw_full_load(from + bytes - W);
-        raw_full_store(to, a), raw_full_store(to + bytes - W, b);
-    } else if (bytes > 0) {
-        raw_full_store_part(to, raw_full_load_part(from, bytes), bytes);
-    }
-}
-
-/* Whole cache lines of dst go past the caches: a line that is written in full need not be read
- * first. */
-static void copy_nt(void *dst, const void *src, size_t bytes) {
-    enum { LINE = 64, STEP = 4 * LINE };
-    const size_t head = (0 - (uintptr_t)dst) % LINE;
-    char *to = dst;
-    const char *from = src;
-    if (SYMM_CHECKED || bytes < head + STEP) {
-        copy(dst, src, bytes);
-        stream_fence();
-        return;
-    }
-    copy(to, from, head);
-    to += head, from += head, bytes -= head;
-    for (; bytes >= STEP; bytes -= STEP, to += STEP, from += STEP)
-        for (int i = 0; i < STEP; i += SYMM_VECTOR)
-            raw_full_stream(to + i, raw_full_load(from + i));
-    copy(to, from, bytes);
-    stream_fence();
-}
+#include "copy.inl"
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -316,4 +274,5 @@ const symm_reduce_table GLUE(symm_reduce_, SYMM_ISA) = {
     .reduce_nt2 = TABLE(_nt2),
     .copy = copy,
     .copy_nt = copy_nt,
+    .copy_vectors = copy_vectors,
 };

@@ -19,7 +19,6 @@ struct symm_arena_handle {
     const void *site; /* of the call that creates or destroys: for the heap's ledger */
     char *base;       /* this rank's address of offset 0 */
     uint64_t align;   /* largest: the granularity */
-    uint64_t superblock;
     int sym, dump;
     symm_stripes stripes; /* sym: what the heap's ranks compare */
 };
@@ -29,10 +28,25 @@ enum { DEFAULT_SUPERBLOCK = 16 << 10, DEFAULT_PIECE = 2 << 20, LEAST = 16 << 10,
 
 /* ---- the heap as upstream ------------------------------------------------------------------------------------------- */
 
-static symmResult_t heap_take(void *ctx, uint64_t bytes, uint64_t *off) {
+static symmResult_t heap_take(void *ctx, uint64_t bytes, uint64_t align, uint64_t *off) {
     record *r = ctx;
-    return symm_heap_take(r->heap, bytes, r->superblock, r->sym ? SYMM_ALLOC_SYM : SYMM_ALLOC_LOCAL,
+    return symm_heap_take(r->heap, bytes, align, r->sym ? SYMM_ALLOC_SYM : SYMM_ALLOC_LOCAL,
                           SYMM_OWNER_ARENA, -1, r->site, off);
+}
+
+static int heap_take_at(void *ctx, uint64_t off, uint64_t bytes) {
+    const record *r = ctx;
+    return symm_heap_take_at(r->heap, off, bytes, SYMM_OWNER_ARENA);
+}
+
+static int heap_part(void *ctx, uint64_t off) {
+    const record *r = ctx;
+    return symm_heap_part(r->heap, off, SYMM_OWNER_ARENA);
+}
+
+static int heap_hole(void *ctx, uint64_t off, uint64_t *begin, uint64_t *end) {
+    const record *r = ctx;
+    return symm_heap_hole(r->heap, off, begin, end);
 }
 
 static uint64_t heap_room(void *ctx) {
@@ -46,9 +60,12 @@ static int inside(void *heap, uint64_t off, uint64_t *begin, uint64_t *bytes, in
     return symm_arenas_find(heap, off, begin, bytes);
 }
 
-static void heap_give(void *ctx, uint64_t off) {
+static void heap_give(void *ctx, uint64_t off, uint64_t bytes) {
     record *r = ctx;
-    (void)symm_heap_give(r->heap, off, SYMM_OWNER_ARENA, r->site, NULL);
+    for (uint64_t end = off + bytes, had = 0; off < end; off += had, had = 0) {
+        (void)symm_heap_give(r->heap, off, SYMM_OWNER_ARENA, r->site, &had);
+        if (!had) return; /* it was the arena's: this cannot be */
+    }
 }
 
 static symmResult_t check_arenas(void *heap) {
@@ -136,11 +153,11 @@ static symmResult_t create(symm_heap *h, const symmArenaConfig_t *c, const symm_
                   .site = site,
                   .base = symm_heap_addr(h, symm_heap_comm(h)->rank, 0),
                   .align = symm_heap_granularity(h),
-                  .superblock = o->superblock,
                   .sym = o->sym,
                   .dump = (c->flags & SYMM_ARENA_DUMP) != 0};
     symm_heap_ref(h);
-    symm_upstream up = {r, reserve, r->align, !o->sym, heap_take, heap_give, heap_room};
+    symm_upstream up = {r,         reserve,   r->align,     !o->sym,   heap_take,
+                        heap_give, heap_room, heap_take_at, heap_part, heap_hole};
     symm_arena_order order = symm_arena_order_of(symm_heap_comm(h), &r->events);
     symmResult_t status = symm_arena_new(&up, &order, o, &r->core);
     if (!status) {

@@ -42,15 +42,15 @@ static symmResult_t deal_stripes(symm_arena *a) {
         a->subs = a->stripe[i];
         a->nsubs++;
     }
-    SYMM_TRY(a->up.take(a->up.ctx, a->limit, &off));
+    SYMM_TRY(a->up.take(a->up.ctx, a->limit, a->super, &off));
     symmResult_t status = symm_global_add(a, off, a->limit);
     if (status) {
-        a->up.give(a->up.ctx, off);
+        a->up.give(a->up.ctx, off, a->limit);
         return status;
     }
     for (uint64_t k = 0; k < rounds * (unsigned)a->stripes; k++) {
         symm_sub *sub = a->stripe[k % (unsigned)a->stripes];
-        SYMM_TRY(symm_global_take(a, sub, NULL, a->super, a->super, &off));
+        SYMM_TRY(symm_global_take(a, sub, NULL, a->super, a->super, 1, &off));
         if (symm_place_add(sub->place, off, a->super)) goto no_memory;
         sub->supers++;
     }
@@ -78,9 +78,11 @@ symmResult_t symm_arena_new(const symm_upstream *up, const symm_arena_order *ord
     atomic_init(&a->only,
                 order->dear && o->late && !a->sym ? SYMM_STREAM_NOBODY : SYMM_STREAM_MANY);
     if (a->sym) a->limit &= -a->super;
+    a->most = a->limit;
     strncpy(a->name, o->name ? o->name : "", sizeof a->name - 1);
     pthread_mutex_init(&a->lock, NULL);
     pthread_mutex_init(&a->list_lock, NULL);
+    symm_bins_open();
     symm_arena_enlist(a);
     if (map_open(a) || !(a->place = symm_place_new(SYMM_PLACE_FIRST)))
         status = SYMM_ERR(symmOutOfMemory, "arena %s: no memory to place blocks", a->name);
@@ -102,7 +104,8 @@ void symm_arena_end(symm_arena *a) {
     }
     symm_pending_clear(a, &a->pending);
     a->order.end(a->order.ctx);
-    for (int i = 0; i < a->npieces; i++) a->up.give(a->up.ctx, a->pieces[i].off);
+    for (int i = 0; i < a->npieces; i++)
+        a->up.give(a->up.ctx, a->pieces[i].off, a->pieces[i].bytes);
     free_supers(a);
     if (a->map) munmap(a->map, a->map_bytes);
     symm_place_end(a->place);
@@ -119,14 +122,23 @@ void symm_arena_end(symm_arena *a) {
 /* The last block of that size which this thread freed. */
 static inline int take_kept(symm_arena *a, symm_sub *sub, uint64_t units, uint64_t *off) {
     symm_bin *bin = &sub->bin[units];
-    if (!bin->n) return 0;
-    *off = bin->off[--bin->n];
-    symm_super *super = symm_super_at(a, *off);
-    atomic_store_explicit(&super->block[(*off & (a->super - 1)) / SYMM_ARENA_UNIT],
-                          SYMM_BLOCK_LIVE | (uint32_t)units, memory_order_relaxed);
-    uint64_t kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
-    atomic_store_explicit(&sub->kept, kept - units * SYMM_ARENA_UNIT, memory_order_relaxed);
-    return 1;
+    const int in = symm_bins_enter(sub);
+    if (__builtin_expect(!in, 0)) pthread_mutex_lock(&sub->lock);
+    const int found = bin->n > 0;
+    if (found) {
+        *off = bin->off[--bin->n];
+        if (bin->n < bin->low) bin->low = bin->n;
+        symm_super *super = symm_super_at(a, *off);
+        atomic_store_explicit(&super->block[(*off & (a->super - 1)) / SYMM_ARENA_UNIT],
+                              SYMM_BLOCK_LIVE | (uint32_t)units, memory_order_relaxed);
+        uint64_t kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
+        atomic_store_explicit(&sub->kept, kept - units * SYMM_ARENA_UNIT, memory_order_relaxed);
+    }
+    if (__builtin_expect(in, 1))
+        symm_bins_leave(sub);
+    else
+        pthread_mutex_unlock(&sub->lock);
+    return found;
 }
 
 static symmResult_t too_much(const symm_arena *a, uint64_t bytes) {
@@ -135,31 +147,42 @@ static symmResult_t too_much(const symm_arena *a, uint64_t bytes) {
 }
 
 static symmResult_t take_once(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
-                              uint64_t align, uint64_t *off) {
+                              uint64_t align, int last, uint64_t *off) {
     if (!sub || bytes > a->small || align > a->super)
-        return symm_global_take(a, NULL, s, bytes, align, off);
-    return symm_sub_take(sub, bytes, align, off);
+        return symm_global_take(a, NULL, s, bytes, align, last, off);
+    return symm_sub_take(sub, bytes, align, last, off);
+}
+
+static int is_exhausted(symmResult_t status) {
+    return status == symmOutOfMemory || status == symmNeedGrow;
+}
+
+/* Behind a try that found no memory: one more with all that nobody uses, then one behind all work that streams have still to do with it. */
+static symmResult_t take_exhausted(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
+                                   uint64_t align, uint64_t *off) {
+    symmResult_t status = symmOutOfMemory;
+    for (int last = 0; last < 2 && is_exhausted(status); last++) {
+        if (last) symm_arena_await(a);
+        symm_arena_reclaim(a);
+        symm_arena_defragment(a);
+        status = take_once(a, sub, s, bytes, align, last, off);
+    }
+    return status;
 }
 
 symmResult_t symm_arena_take(symm_arena *a, symmStream_t s, uint64_t bytes, uint64_t align,
                              uint64_t *off) {
     symm_sub *sub = s ? NULL : symm_sub_mine(a);
     uint64_t units = (bytes + SYMM_ARENA_UNIT - 1) / SYMM_ARENA_UNIT;
-    if (__builtin_expect(bytes > a->limit, 0)) return too_much(a, bytes);
+    if (__builtin_expect(bytes > a->most, 0)) return too_much(a, bytes);
     SYMM_TRY(symm_arena_meet(a, s));
     if (!sub) SYMM_TRY(symm_sub_for(a, s, &sub));
     if (sub && !s && units <= SYMM_KEEP_UNITS && align <= SYMM_ARENA_UNIT &&
         (take_kept(a, sub, units, off) || (symm_sub_collect(sub) && take_kept(a, sub, units, off))))
         return symmSuccess;
-    symmResult_t status = take_once(a, sub, s, bytes, align, off);
-    if (status != symmOutOfMemory && status != symmNeedGrow) return status;
-    if (sub && !s) {
-        pthread_mutex_lock(&sub->lock);
-        symm_sub_flush(sub, 0);
-        pthread_mutex_unlock(&sub->lock);
-    }
-    symm_arena_defragment(a);
-    return take_once(a, sub, s, bytes, align, off);
+    symmResult_t status = take_once(a, sub, s, bytes, align, 0, off);
+    return __builtin_expect(is_exhausted(status), 0) ? take_exhausted(a, sub, s, bytes, align, off)
+                                                     : status;
 }
 
 symmResult_t symm_arena_take_on(symm_arena *a, int stripe, uint64_t bytes, uint64_t align,
@@ -171,7 +194,7 @@ symmResult_t symm_arena_take_on(symm_arena *a, int stripe, uint64_t bytes, uint6
                         "stripe lie side by side where there are %d stripes",
                         a->name, (unsigned long long)bytes, (unsigned long long)a->super,
                         a->stripes);
-    return symm_sub_take(a->stripe[stripe], bytes, align, off);
+    return symm_sub_take(a->stripe[stripe], bytes, align, 1, off);
 }
 
 /* ---- giving back ----------------------------------------------------------------------------------------------------- */
@@ -223,21 +246,31 @@ int symm_arena_block(symm_arena *a, uint64_t off, uint64_t *begin, uint64_t *byt
            (!a->guard || symm_arena_guard_narrow(a->guard, *begin, off, bytes));
 }
 
+static inline int is_full(const symm_sub *sub, uint64_t units) {
+    return sub->bin[units].n == SYMM_KEEP_EACH || sub->frees >= SYMM_KEEP_CALLS ||
+           atomic_load_explicit(&sub->kept, memory_order_relaxed) > SYMM_KEEP_BYTES;
+}
+
 /* Kept for this thread's next call. */
 static inline void keep(symm_sub *sub, uint64_t units, uint64_t off) {
     symm_bin *bin = &sub->bin[units];
-    uint64_t kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
-    if (__builtin_expect(bin->n == SYMM_KEEP_EACH || kept > SYMM_KEEP_BYTES, 0)) {
-        pthread_mutex_lock(&sub->lock);
-        if (bin->n == SYMM_KEEP_EACH)
-            symm_sub_flush_bin(sub, (uint32_t)units, SYMM_KEEP_EACH - 16);
-        else
-            symm_sub_flush(sub, 2);
-        pthread_mutex_unlock(&sub->lock);
-        kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
+    int in = symm_bins_enter(sub);
+    if (__builtin_expect(in && is_full(sub, units), 0)) {
+        symm_bins_leave(sub);
+        in = 0;
+    }
+    if (__builtin_expect(!in, 0)) {
+        symm_bins_shrink(sub, (uint32_t)units);
+        pthread_mutex_lock(&sub->lock); /* it is not fuller by now: others only empty it */
     }
     bin->off[bin->n++] = off;
+    sub->frees++;
+    uint64_t kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
     atomic_store_explicit(&sub->kept, kept + units * SYMM_ARENA_UNIT, memory_order_relaxed);
+    if (__builtin_expect(in, 1))
+        symm_bins_leave(sub);
+    else
+        pthread_mutex_unlock(&sub->lock);
 }
 
 symmResult_t symm_arena_give(symm_arena *a, symmStream_t s, uint64_t off) {
@@ -308,9 +341,10 @@ void symm_arena_defragment(symm_arena *a) {
 
 uint64_t symm_arena_trim(symm_arena *a) {
     if (a->sym) return 0;
+    symm_arena_reclaim(a);
     symm_arena_defragment(a);
     pthread_mutex_lock(&a->lock);
-    uint64_t returned = symm_global_return(a, 0, UINT64_MAX, 0);
+    uint64_t returned = symm_global_return_parts(a);
     pthread_mutex_unlock(&a->lock);
     return returned;
 }

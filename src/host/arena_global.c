@@ -80,16 +80,20 @@ static uint64_t engine_give(symm_arena *a, uint64_t off, uint64_t bytes) {
 
 /* ---- pieces ---------------------------------------------------------------------------------------------------------- */
 
+int symm_global_room(symm_arena *a) {
+    if (a->npieces < a->pieces_cap) return 0;
+    int cap = a->pieces_cap ? 2 * a->pieces_cap : 16;
+    symm_range *more =
+        SYMM_FAIL_ALLOC(arena_pieces, realloc(a->pieces, sizeof *more * (unsigned)cap));
+    if (!more) return -1;
+    a->pieces = more;
+    a->pieces_cap = cap;
+    return 0;
+}
+
 symmResult_t symm_global_add(symm_arena *a, uint64_t off, uint64_t bytes) {
-    if (a->npieces == a->pieces_cap) {
-        int cap = a->pieces_cap ? 2 * a->pieces_cap : 16;
-        symm_range *more =
-            SYMM_FAIL_ALLOC(arena_pieces, realloc(a->pieces, sizeof *more * (unsigned)cap));
-        if (!more)
-            return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to list its pieces", a->name);
-        a->pieces = more;
-        a->pieces_cap = cap;
-    }
+    if (symm_global_room(a))
+        return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to list its pieces", a->name);
     if (symm_place_add(a->place, flip(a, off, bytes), bytes))
         return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to place blocks", a->name);
     int i = a->npieces++;
@@ -100,25 +104,10 @@ symmResult_t symm_global_add(symm_arena *a, uint64_t off, uint64_t bytes) {
     return symmSuccess;
 }
 
-static symmResult_t one_more_piece(symm_arena *a, uint64_t bytes, uint64_t align) {
-    uint64_t off, least = (bytes + a->super - 1) & -a->super;
-    if (align > a->super) least += align; /* wherever it lies */
-    uint64_t size = least > a->piece ? least : a->piece, left = a->limit - a->held;
-    if (size > left) size = left & -a->super;
-    if (size < least || least < bytes)
-        return SYMM_ERR(symmOutOfMemory,
-                        "arena %s: %llu bytes do not fit: it has %llu of at most %llu bytes",
-                        a->name, (unsigned long long)bytes, (unsigned long long)a->held,
-                        (unsigned long long)a->limit);
-    if (size > least && a->up.room) { /* less than a piece, rather than none; it may lie askew */
-        const uint64_t room = a->up.room(a->up.ctx),
-                       fits = room > a->super ? (room - a->super) & -a->super : 0;
-        if (size > fits) size = fits > least ? fits : least;
-    }
-    SYMM_TRY(a->up.take(a->up.ctx, size, &off));
-    symmResult_t status = symm_global_add(a, off, size);
-    if (status) a->up.give(a->up.ctx, off);
-    return status;
+int symm_global_cut(symm_arena *a, uint64_t off, uint64_t bytes) {
+    if (symm_place_cut(a->place, flip(a, off, bytes), bytes)) return -1;
+    a->held -= bytes;
+    return 0;
 }
 
 /* The first piece at or above off. */
@@ -170,12 +159,10 @@ uint64_t symm_global_return(symm_arena *a, uint64_t off, uint64_t end, uint64_t 
         to++;
         /* The heap's other users know nothing of our streams. */
         if (is_busy(a, r, &stands)) continue;
-        if (symm_place_cut(a->place, flip(a, r->off, r->bytes), r->bytes))
-            continue; /* in use, or no memory to split */
+        if (symm_global_cut(a, r->off, r->bytes)) continue; /* in use, or no memory to split */
         to--;
-        a->held -= r->bytes;
         returned += r->bytes;
-        a->up.give(a->up.ctx, r->off);
+        a->up.give(a->up.ctx, r->off, r->bytes);
     }
     memmove(a->pieces + to, a->pieces + i, sizeof *a->pieces * (size_t)(a->npieces - i));
     a->npieces -= i - to;
@@ -219,6 +206,13 @@ static int list_loose(symm_arena *a, symmStream_t s) {
         return -1;
     }
     for (int i = 0; i < a->npieces; i++) a->pieces[i].loose = 0;
+    return 0;
+}
+
+int symm_global_list(symm_arena *a, symm_range *r) {
+    const symmStream_t only = atomic_load_explicit(&a->only, memory_order_relaxed);
+    if (r->loose && list_holes(a, r, only)) return -1;
+    r->loose = 0;
     return 0;
 }
 
@@ -306,12 +300,12 @@ static uint64_t place_again(symm_arena *a, symm_sub *sub, uint64_t bytes) {
 
 /* Under the lock. What s cannot be put behind now is passed over; it stays taken meanwhile, so that the engine finds other bytes. */
 static symmResult_t find(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
-                         uint64_t align, uint64_t *off) {
+                         uint64_t align, int last, uint64_t *off) {
     int why = ENOSPC;
     *off = sub && s ? place_again(a, sub, bytes) : SYMM_PLACE_NONE;
     if (*off == SYMM_PLACE_NONE) *off = engine_take(a, bytes, align, &why);
     if (*off == SYMM_PLACE_NONE && why == ENOSPC) {
-        SYMM_TRY(one_more_piece(a, bytes, align));
+        SYMM_TRY(symm_global_more(a, bytes, align, last));
         *off = engine_take(a, bytes, align, &why);
     }
     if (*off == SYMM_PLACE_NONE)
@@ -319,15 +313,15 @@ static symmResult_t find(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t 
                         a->name, (unsigned long long)bytes);
     if (!symm_pending_barred(a, &a->pending, *off, *off + bytes, s)) return symmSuccess;
     const uint64_t barred = *off;
-    symmResult_t status = find(a, sub, s, bytes, align, off);
+    symmResult_t status = find(a, sub, s, bytes, align, last, off);
     (void)engine_give(a, barred, 0);
     return status;
 }
 
 /* Under the lock: memory for the one or the other. */
 static symmResult_t place(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
-                          uint64_t align, uint64_t *off) {
-    SYMM_TRY(find(a, sub, s, bytes, align, off));
+                          uint64_t align, int last, uint64_t *off) {
+    SYMM_TRY(find(a, sub, s, bytes, align, last, off));
     if (sub && deal(a, sub, *off, bytes))
         return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for the record of %llu bytes",
                         a->name, (unsigned long long)bytes);
@@ -337,10 +331,10 @@ static symmResult_t place(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t
 }
 
 symmResult_t symm_global_take(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
-                              uint64_t align, uint64_t *off) {
+                              uint64_t align, int last, uint64_t *off) {
     symm_pendings waits = {0};
     pthread_mutex_lock(&a->lock);
-    symmResult_t status = place(a, sub, s, bytes, align, off);
+    symmResult_t status = place(a, sub, s, bytes, align, last, off);
     if (!status) symm_pending_for(a, &a->pending, *off, *off + bytes, s, &waits);
     pthread_mutex_unlock(&a->lock);
     if (status || !waits.at) return status;

@@ -32,6 +32,8 @@ symmResult_t symm_arena_guard_new(symm_arena *a, struct symm_heap *h) {
         g->blocks = symm_place_new(SYMM_PLACE_FIRST);
         a->guard = g;
     }
+    /* A red zone is no longer than its block, in units of placement: as much again is enough for any sizes. */
+    if (!a->sym) a->most = 2 * a->limit + a->super;
     if (g && g->blocks && !symm_place_add(g->blocks, 0, a->up.limit)) return symmSuccess;
     return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for the table of guard mode", a->name);
 }
@@ -83,6 +85,19 @@ static void look_and_paint(const symm_arena *a, uint64_t off, uint64_t room, uin
     if (symm_guard_paint(h, off + room - red, red, 0)) darken_now(a->guard, off, room);
 }
 
+/* Blocks as the program asked for them fit into the limit. */
+static symmResult_t fits(symm_arena *a, uint64_t bytes) {
+    symm_place_stats s;
+    pthread_mutex_lock(&a->guard->lock);
+    symm_place_measure(a->guard->blocks, &s);
+    pthread_mutex_unlock(&a->guard->lock);
+    const uint64_t used = s.used - s.blocks * SYMM_RED_ZONE;
+    if (bytes <= a->limit && used <= a->limit - bytes) return symmSuccess;
+    return SYMM_ERR(
+        symmOutOfMemory, "arena %s: %llu bytes do not fit: %llu are in use of its limit of %llu",
+        a->name, (unsigned long long)bytes, (unsigned long long)used, (unsigned long long)a->limit);
+}
+
 symmResult_t symm_arena_guard_take(symm_arena *a, int stripe, symmStream_t s, uint64_t bytes,
                                    uint64_t align, uint64_t *off) {
     symm_arena_guard *g = a->guard;
@@ -90,6 +105,7 @@ symmResult_t symm_arena_guard_take(symm_arena *a, int stripe, symmStream_t s, ui
     const uint64_t room =
         bytes > a->limit ? bytes : symm_round_up(bytes + SYMM_RED_ZONE, SYMM_ARENA_UNIT);
     int dark;
+    if (!a->sym) SYMM_TRY(fits(a, bytes));
     SYMM_TRY(a->sym ? symm_arena_take_on(a, stripe, room, align, off)
                     : symm_arena_take(a, s, room, align, off));
     if (enter(g, *off, room, room - bytes, &dark)) {

@@ -70,11 +70,17 @@ typedef struct {
     uint64_t limit; /* of the offsets it gives */
     uint64_t align; /* largest it gives */
     int down;       /* it gives the highest first; limit is a multiple of align then */
-    /* pre: a multiple of the superblock; aligned to that. */
-    symmResult_t (*take)(void *ctx, uint64_t bytes, uint64_t *off);
-    void (*give)(void *ctx, uint64_t off);
+    /* bytes: a multiple of the superblock. align: at least that. */
+    symmResult_t (*take)(void *ctx, uint64_t bytes, uint64_t align, uint64_t *off);
+    /* [off, off+bytes), which begins and ends where something that was taken does, or where it was parted. */
+    void (*give)(void *ctx, uint64_t off, uint64_t bytes);
     /* Bytes of the largest piece that take might find now. NULL: any. */
     uint64_t (*room)(void *ctx);
+    /* The three below: NULL where upstream is asked once. take_at: exactly these bytes; -1: not all are to be had. part: what was taken
+     * may go back up to off, and from there; -1: it cannot, nothing changed. hole: what is free around off; 0: it is not. */
+    int (*take_at)(void *ctx, uint64_t off, uint64_t bytes);
+    int (*part)(void *ctx, uint64_t off);
+    int (*hole)(void *ctx, uint64_t off, uint64_t *begin, uint64_t *end);
 } symm_upstream;
 
 /* What a super knows of the unit at which a block begins; 0: none does. */
@@ -90,10 +96,16 @@ typedef struct symm_super {
     _Atomic uint32_t block[];         /* [units] */
 } symm_super;
 
-/* Blocks that a thread freed last, its own and other threads', by size in units; only that thread touches them. */
-enum { SYMM_KEEP_UNITS = 64, SYMM_KEEP_EACH = 62, SYMM_KEEP_BYTES = 256 << 10 };
+/* Blocks that a thread freed last, its own and other threads', by size in units; the newest last. low: fewest since the last look
+ * at all bins, so that many were not needed since. Who may touch them: symm_bins_enter. */
+enum {
+    SYMM_KEEP_UNITS = 64,
+    SYMM_KEEP_EACH = 62,
+    SYMM_KEEP_BYTES = 256 << 10,
+    SYMM_KEEP_CALLS = 1024 /* frees between two such looks */
+};
 typedef struct {
-    uint32_t n, pad;
+    uint32_t n, low;
     uint64_t off[SYMM_KEEP_EACH];
 } symm_bin;
 
@@ -140,9 +152,12 @@ typedef struct symm_sub {
     uint64_t *far;
     int nfar, far_cap;
     symm_pendings waits; /* of those that other streams freed */
-    _Atomic uint64_t kept
-        __attribute__((aligned(64)));  /* bytes in bins; written by the thread alone */
-    symm_bin bin[SYMM_KEEP_UNITS + 1]; /* the thread alone */
+    /* From here to the bins: symm_bins_enter. */
+    _Atomic int busy __attribute__((aligned(64))); /* the thread is in them */
+    _Atomic int barred;                            /* so many others want the thread to stay out */
+    uint32_t frees;                                /* kept since the last look at all bins */
+    _Atomic uint64_t kept;                         /* bytes in bins; may be read by all */
+    symm_bin bin[SYMM_KEEP_UNITS + 1];
     uint64_t
         left[SYMM_SUB_LEFT]; /* of a stream: superblocks that it gave back last; the global lock */
     unsigned nleft;
@@ -166,6 +181,7 @@ typedef struct symm_arena {
     symm_arena_order order;
     char name[32];
     uint64_t limit, super, units, piece;
+    uint64_t most;  /* that it may hold: the limit; in guard mode red zones come on top */
     uint64_t small; /* largest block of a sub */
     unsigned shift; /* of super */
     int sym, stripes;
@@ -258,21 +274,54 @@ void symm_sub_close(symm_sub *sub);
 /* What others freed is placed again, after the stream was made to wait for them, or (may_wait 0) once they are done. lock, given up in between
  * where the thread must wait. */
 symmResult_t symm_sub_drain(symm_sub *sub, int may_wait);
-/* What others freed without a point to wait for goes into the bins of the sub's thread, as if it had freed it. The thread. Returns how many. */
-int symm_sub_collect(symm_sub *sub);
 /* Empty superblocks go to the global part, but for `keep` of them. lock. */
 void symm_sub_tidy(symm_sub *sub, uint64_t keep);
-symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, uint64_t *off);
+symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, int last, uint64_t *off);
 /* How many calls there were on a stripe that changed it, and a digest of them, which are equal on ranks that keep to one order. */
 void symm_sub_tally(symm_sub *sub, uint64_t *calls, uint64_t *digest);
 /* A block of this sub whose mark was taken away already. */
 void symm_sub_give(symm_sub *sub, uint64_t off);
 void symm_sub_give_far(symm_sub *sub, uint64_t off, symmStream_t s);
-/* Bins into the engine, other threads' blocks to these, but for the part `leave` of each (0, or 2 for a half). The thread; lock, which may be
- * given up in between. */
-void symm_sub_flush(symm_sub *sub, uint32_t part);
-/* One bin, but for `leave` blocks. */
+/* A block of this sub that is free, and whose mark is taken away already. lock. */
+void symm_sub_place(symm_sub *sub, uint64_t off);
+
+/* ---- arena_bins.c ---------------------------------------------------------------------------------------------------- */
+
+/* Bins are touched by their thread between enter and leave, which take no lock; or by whoever has the sub's lock and is not their thread,
+ * between bar and unbar; or by their thread with the lock. 0: somebody bars it, and the thread must take the lock.
+ * The store to busy and the load of barred are in order because the one that bars makes them so (symm_bins_bar: membarrier), or, where
+ * the system does not offer that, by the exchange. The acquire pairs with the release in symm_bins_unbar. */
+extern int symm_bins_fenced; /* 1: by membarrier. Written before there is an arena */
+static inline int symm_bins_enter(symm_sub *sub) {
+    if (__builtin_expect(symm_bins_fenced, 1)) {
+        atomic_store_explicit(&sub->busy, 1, memory_order_relaxed);
+        atomic_signal_fence(memory_order_seq_cst);
+    } else {
+        atomic_exchange_explicit(&sub->busy, 1, memory_order_seq_cst);
+    }
+    if (__builtin_expect(!atomic_load_explicit(&sub->barred, memory_order_seq_cst), 1)) return 1;
+    atomic_store_explicit(&sub->busy, 0, memory_order_release);
+    return 0;
+}
+/* Pairs with the acquire in symm_bins_bar. */
+static inline void symm_bins_leave(symm_sub *sub) {
+    atomic_store_explicit(&sub->busy, 0, memory_order_release);
+}
+/* Once, before the first arena. */
+void symm_bins_open(void);
+/* The thread stays out of its bins from now on, and is not in them. 0: it does not leave them. lock. */
+int symm_bins_bar(symm_sub *sub);
+void symm_bins_unbar(symm_sub *sub);
+/* Bins into the engine, other threads' blocks to these. The thread or barred; lock, which may be given up in between. */
+void symm_sub_flush(symm_sub *sub);
+/* Of one bin the newest `leave` stay. The same. */
 void symm_sub_flush_bin(symm_sub *sub, uint32_t units, uint32_t leave);
+/* Makes room in the bin, and gives back what was not needed lately. The thread, not between enter and leave. */
+void symm_bins_shrink(symm_sub *sub, uint32_t units);
+/* What others freed without a point to wait for goes into the bins of the sub's thread, as if it had freed it. The thread. Returns how many. */
+int symm_sub_collect(symm_sub *sub);
+/* All bins of all threads are emptied. */
+void symm_arena_reclaim(symm_arena *a);
 
 /* ---- arena_global.c -------------------------------------------------------------------------------------------------- */
 
@@ -281,9 +330,10 @@ static inline symm_super *symm_super_at(const symm_arena *a, uint64_t off) {
     return off < a->up.limit ? atomic_load_explicit(&a->map[off >> a->shift], memory_order_acquire)
                              : NULL;
 }
-/* Superblocks for sub, side by side, or a large block (sub NULL); s: who will use it. */
+/* Superblocks for sub, side by side, or a large block (sub NULL); s: who will use it. last: nothing is tried behind this, so a refusal says
+ * why; else it is symmOutOfMemory without a text. */
 symmResult_t symm_global_take(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
-                              uint64_t align, uint64_t *off);
+                              uint64_t align, int last, uint64_t *off);
 /* A superblock of sub, or a large block (sub NULL). -1: none begins there; nothing changed. */
 int symm_global_give(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t off);
 /* s uses the arena. Memory: symmOutOfMemory, and nothing has changed. */
@@ -299,10 +349,25 @@ void symm_global_stream_end(symm_arena *a, symmStream_t s);
 int symm_global_at(const symm_arena *a, uint64_t off, symm_piece *piece);
 /* Records and engine know of [off, off+bytes). lock. */
 symmResult_t symm_global_add(symm_arena *a, uint64_t off, uint64_t bytes);
+/* The list of pieces has room for one more. -1: no memory. lock. */
+int symm_global_room(symm_arena *a);
+/* [off, off+bytes) is not held any more. -1: something uses it, or no memory; nothing changed. lock. */
+int symm_global_cut(symm_arena *a, uint64_t off, uint64_t bytes);
+/* What the lone stream has freed in the piece becomes entries. -1: no memory. lock. */
+int symm_global_list(symm_arena *a, symm_range *r);
 /* Pieces in [off, end) that nothing uses go upstream until at most `keep` free bytes are left. lock. Returns bytes. */
 uint64_t symm_global_return(symm_arena *a, uint64_t off, uint64_t end, uint64_t keep);
 /* A record for the superblock at off; NULL: no memory. Only superblocks of subs have one. */
 symm_super *symm_super_make(symm_arena *a, uint64_t off);
+
+/* ---- arena_more.c ---------------------------------------------------------------------------------------------------- */
+
+/* Room for the block comes from upstream; or beside a hole; or for memory that nobody uses and that goes upstream for it. last as above. lock. */
+symmResult_t symm_global_more(symm_arena *a, uint64_t bytes, uint64_t align, int last);
+/* All superblocks that nothing uses go upstream. lock. Returns bytes. */
+uint64_t symm_global_return_parts(symm_arena *a);
+/* This thread waits for all work that comes before a free, where it may; no locks. */
+void symm_arena_await(symm_arena *a);
 
 /* ---- arena_wait.c ---------------------------------------------------------------------------------------------------- */
 
@@ -331,6 +396,10 @@ int symm_pending_busy(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t
                       symm_pending *stands);
 /* s waits for all of the list, which is empty afterwards; after an error it is as before. */
 symmResult_t symm_pending_wait(symm_arena *a, symm_pendings *list, symmStream_t s);
+/* Entries of the list that have a point, or can get one now, are in *out too; as many as there is memory for. */
+void symm_pending_copy(symm_arena *a, symm_pendings *list, symm_pendings *out);
+/* This thread waits for all of the list that it may wait for; the list is empty afterwards. */
+void symm_pending_reach(const symm_arena *a, symm_pendings *list);
 void symm_pending_clear(const symm_arena *a, symm_pendings *list);
 
 /* ---- arena_guard.c --------------------------------------------------------------------------------------------------- */

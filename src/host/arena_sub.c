@@ -1,6 +1,5 @@
-/* arena_sub.c - sub-arenas: blocks in superblocks, what their thread keeps for its next calls, what others free. Any thread; a sub's lock
- * for its engine, its far_lock for what others free. Bins are touched by the sub's thread alone, without a lock. A thread keeps other threads' blocks
- * as well, and their owners get what is too much: who frees for others mostly takes as much. */
+/* arena_sub.c - sub-arenas: blocks in superblocks, what others free. Any thread; a sub's lock for its engine, its far_lock for what others free.
+ * What a thread keeps for its next calls: arena_bins.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,35 +94,8 @@ void symm_sub_tidy(symm_sub *sub, uint64_t keep) {
         if (!q.used) release_at(sub, q.off, keep);
 }
 
-void symm_sub_flush_bin(symm_sub *sub, uint32_t units, uint32_t leave) {
-    symm_bin *bin = &sub->bin[units];
-    uint64_t others[SYMM_KEEP_EACH], kept;
-    int n = 0;
-    while (bin->n > leave) {
-        uint64_t off = bin->off[--bin->n], unit = (off & (sub->arena->super - 1)) / SYMM_ARENA_UNIT;
-        symm_super *super = symm_super_at(sub->arena, off);
-        kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
-        atomic_store_explicit(&sub->kept, kept - units * SYMM_ARENA_UNIT, memory_order_relaxed);
-        if (atomic_load_explicit(&super->owner, memory_order_relaxed) != sub) {
-            others[n++] = off;
-            continue;
-        }
-        atomic_store_explicit(&super->block[unit], 0, memory_order_relaxed);
-        give_locked(sub, off, UINT64_MAX);
-    }
-    if (!n) return;
-    pthread_mutex_unlock(&sub->lock); /* their owners' locks may be taken */
-    while (n-- > 0) {
-        symm_super *super = symm_super_at(sub->arena, others[n]);
-        symm_sub_give_far(atomic_load_explicit(&super->owner, memory_order_relaxed), others[n],
-                          NULL);
-    }
-    pthread_mutex_lock(&sub->lock);
-}
-
-void symm_sub_flush(symm_sub *sub, uint32_t part) {
-    for (uint32_t units = 1; units <= SYMM_KEEP_UNITS; units++)
-        symm_sub_flush_bin(sub, units, part ? sub->bin[units].n / part : 0);
+void symm_sub_place(symm_sub *sub, uint64_t off) {
+    give_locked(sub, off, UINT64_MAX);
 }
 
 /* ---- from afar ------------------------------------------------------------------------------------------------------- */
@@ -163,30 +135,6 @@ void symm_sub_give_far(symm_sub *sub, uint64_t off, symmStream_t s) {
             (void)symm_sub_drain(sub, kind == SYMM_SUB_STREAM); /* else the blocks stay queued */
         pthread_mutex_unlock(&sub->lock);
     }
-}
-
-int symm_sub_collect(symm_sub *sub) {
-    symm_arena *a = sub->arena;
-    int left = 0, n = 0;
-    uint64_t kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
-    pthread_mutex_lock(&sub->far_lock);
-    for (; !sub->waits.n && n < sub->nfar; n++) {
-        uint64_t off = sub->far[n], unit = (off & (a->super - 1)) / SYMM_ARENA_UNIT;
-        uint64_t units =
-            SYMM_BLOCK_UNITS &
-            atomic_load_explicit(&symm_super_at(a, off)->block[unit], memory_order_relaxed);
-        symm_bin *bin = units <= SYMM_KEEP_UNITS ? &sub->bin[units] : NULL;
-        if (!bin || bin->n == SYMM_KEEP_EACH || kept > SYMM_KEEP_BYTES) {
-            sub->far[left++] = off;
-            continue;
-        }
-        bin->off[bin->n++] = off;
-        kept += units * SYMM_ARENA_UNIT;
-    }
-    if (n) sub->nfar = left;
-    pthread_mutex_unlock(&sub->far_lock);
-    atomic_store_explicit(&sub->kept, kept, memory_order_relaxed);
-    return n - left;
 }
 
 /* Streams are made to wait under the lock, so that none of the stream's users gets a block before; a thread waits itself, and only it
@@ -243,11 +191,11 @@ static uint64_t place_here(symm_sub *sub, uint64_t bytes, uint64_t align, int *w
 }
 
 /* A superblock more, or as many as the block needs. They are the sub's when its stream waits for whoever used them before. */
-static symmResult_t one_more_super(symm_sub *sub, uint64_t need) {
+static symmResult_t one_more_super(symm_sub *sub, uint64_t need, int last) {
     symm_arena *a = sub->arena;
     symmStream_t s = symm_sub_stream(sub);
     uint64_t off, bytes = (need + a->super - 1) & -a->super;
-    SYMM_TRY(symm_global_take(a, sub, s, bytes, a->super, &off));
+    SYMM_TRY(symm_global_take(a, sub, s, bytes, a->super, last, &off));
     pthread_mutex_lock(&sub->lock);
     int added = symm_place_add(sub->place, off, bytes);
     if (!added) sub->supers += bytes >> a->shift;
@@ -257,7 +205,7 @@ static symmResult_t one_more_super(symm_sub *sub, uint64_t need) {
     return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to place blocks", a->name);
 }
 
-symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, uint64_t *off) {
+symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, int last, uint64_t *off) {
     symm_arena *a = sub->arena;
     int stripe = atomic_load_explicit(&sub->kind, memory_order_relaxed) == SYMM_SUB_STRIPE;
     for (;;) {
@@ -279,7 +227,7 @@ symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, uint64
                             "arena %s: %llu bytes do not fit in stripe %d of %d, %llu bytes",
                             a->name, (unsigned long long)bytes, sub->ordinal, a->stripes,
                             (unsigned long long)(sub->supers * a->super));
-        SYMM_TRY(one_more_super(sub, bytes));
+        SYMM_TRY(one_more_super(sub, bytes, last));
     }
 }
 
@@ -289,7 +237,7 @@ void symm_sub_close(symm_sub *sub) {
     symm_arena *a = sub->arena;
     symmStream_t s = symm_sub_stream(sub);
     pthread_mutex_lock(&sub->lock);
-    symm_sub_flush(sub, 0);
+    symm_sub_flush(sub);
     symm_sub_tidy(sub, 0);
     /* What is left has holes that were freed on s: whoever takes the sub over waits for that. */
     pthread_mutex_lock(&sub->far_lock);

@@ -5,6 +5,7 @@
 #include "arena_int.h"
 #include "fail.h"
 #include "handle.h"
+#include "stream_int.h"
 
 enum { LOOK_AT = 32 };
 
@@ -56,9 +57,9 @@ static int host_able(void *ctx, symmStream_t s) {
     return !symm_stream_capturing(s);
 }
 
-/* Who is told to wait for the NULL stream has nothing to wait for. */
+/* Who is told to wait for the NULL stream has nothing to wait for; what a stream runs must not wait. */
 static int host_still(void *ctx, symmStream_t s) {
-    return !s || host_able(ctx, s);
+    return !s || (!symm_stream_depth && host_able(ctx, s));
 }
 
 static void host_end(void *ctx) {
@@ -290,6 +291,29 @@ symmResult_t symm_pending_wait(symm_arena *a, symm_pendings *list, symmStream_t 
     }
     while (list->n) leave(a, list, list->n - 1, 1);
     return symmSuccess;
+}
+
+void symm_pending_copy(symm_arena *a, symm_pendings *list, symm_pendings *out) {
+    for (int i = 0; list->loose && i < list->n; i++) {
+        if (!list->at[i].loose || !a->order.able(a->order.ctx, list->at[i].stream)) continue;
+        symm_pending_settle(a, list, list->at[i].stream);
+        i = -1; /* entries have moved */
+    }
+    for (int i = 0; i < list->n && has_room(out); i++) {
+        if (list->at[i].loose) continue;
+        a->order.share(a->order.ctx, &list->at[i].point);
+        out->at[out->n++] = list->at[i];
+    }
+}
+
+void symm_pending_reach(const symm_arena *a, symm_pendings *list) {
+    for (int i = 0; i < list->n; i++) {
+        const symm_pending *e = &list->at[i];
+        if (spared(list, i)) continue;
+        if (e->stream == SYMM_STREAM_GONE || a->order.still(a->order.ctx, e->stream))
+            (void)a->order.reach(a->order.ctx, &e->point);
+    }
+    symm_pending_clear(a, list);
 }
 
 void symm_pending_clear(const symm_arena *a, symm_pendings *list) {

@@ -98,30 +98,62 @@ int symm_stream_capture_clock(symmStream_t stream, size_t **counts, int *n) {
     return r;
 }
 
+/* In the capture's list already? Under the lock. */
+static int is_told(const struct symm_capture *c, const void *obj, const symm_graph_user *user) {
+    const struct symm_hold *h = c->graph->holds;
+    while (h && (h->obj != obj || h->user.begin != user->begin)) h = h->next;
+    return h != NULL;
+}
+
+enum { NO_CAPTURE, TAKEN, KNOWN };
+
+/* NULL is no stream. *record is used up if it is TAKEN. */
+static int take_hold(struct symm_stream *s, struct symm_hold **record) {
+    struct symm_hold *h = *record;
+    int done = NO_CAPTURE;
+    h->user.retain(h->obj); /* first: another thread may end the capture as soon as it is in */
+    symm_handle_lock();
+    struct symm_capture *c = s ? capture_of(s) : NULL;
+    if (c && h->user.begin && is_told(c, h->obj, &h->user)) {
+        done = KNOWN;
+    } else if (c) {
+        h->next = c->graph->holds;
+        c->graph->holds = h;
+        *record = NULL;
+        done = TAKEN;
+    }
+    symm_handle_unlock();
+    if (*record) h->user.release(h->obj);
+    return done;
+}
+
+static symmResult_t hold(symmStream_t stream, void *obj, const symm_graph_user *user, int *done) {
+    struct symm_hold *h = SYMM_FAIL_ALLOC(capture_hold, malloc(sizeof *h));
+    if (!h)
+        return SYMM_ERR(symmOutOfMemory, "stream %p: no memory to record a call", (void *)stream);
+    *h = (struct symm_hold){NULL, obj, *user};
+    struct symm_stream *s = symm_handle_get(SYMM_KIND_STREAM, stream);
+    *done = take_hold(s, &h);
+    if (s) symm_stream_unpin(s);
+    free(h);
+    return symmSuccess;
+}
+
 symmResult_t symm_stream_capture_hold(symmStream_t stream, void *obj, void (*retain)(void *),
                                       void (*release)(void *)) {
-    struct symm_stream *s = symm_handle_get(SYMM_KIND_STREAM, stream);
-    struct symm_hold *h = SYMM_FAIL_ALLOC(capture_hold, malloc(sizeof *h));
-    int done = 0;
-    if (s && h) {
-        retain(obj); /* first: another thread may end the capture as soon as it is in */
-        symm_handle_lock();
-        struct symm_capture *c = capture_of(s);
-        if (c) {
-            *h = (struct symm_hold){c->graph->holds, obj, retain, release};
-            c->graph->holds = h;
-            done = 1;
-        }
-        symm_handle_unlock();
-        if (!done) release(obj);
-    }
-    if (s) symm_stream_unpin(s);
-    if (done) return symmSuccess;
-    symmResult_t r =
-        h ? SYMM_ERR(symmInvalidUsage, "stream %p is not under capture", (void *)stream)
-          : SYMM_ERR(symmOutOfMemory, "stream %p: no memory to record a call", (void *)stream);
-    free(h);
-    return r;
+    const symm_graph_user user = {.retain = retain, .release = release};
+    int done;
+    SYMM_TRY(hold(stream, obj, &user, &done));
+    if (done == TAKEN) return symmSuccess;
+    return SYMM_ERR(symmInvalidUsage, "stream %p is not under capture", (void *)stream);
+}
+
+symmResult_t symm_stream_capture_tell(symmStream_t stream, void *obj, const symm_graph_user *user,
+                                      int *told) {
+    int done;
+    SYMM_TRY(hold(stream, obj, user, &done));
+    if (told) *told = done != NO_CAPTURE;
+    return symmSuccess;
 }
 
 static symmResult_t append(struct symm_capture *c, struct symm_stream *s,

@@ -119,6 +119,8 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     l->comm = c;
     l->src_win = in ? symm_window_at(c, k->src, in) : NULL;
     l->dst_win = out ? symm_window_at(c, k->dst, out) : NULL;
+    l->in = in;
+    l->out = out;
     if (c->gpu && in && !l->src_win) SYMM_TRY(symm_gpu_check_buffer(c, "sendbuff", k->src));
     if (c->gpu && out && !l->dst_win) SYMM_TRY(symm_gpu_check_buffer(c, "recvbuff", k->dst));
     symm_args *a = &l->args;
@@ -149,12 +151,16 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
 
 /* ---- launch -------------------------------------------------------------------------------------------------------------- */
 
+typedef struct keep keep;
+
 typedef struct {
     symm_comm *comm;
-    symm_win *src, *dst;
+    keep *kept; /* of a captured call */
     symm_kernel_id kernel;
     symm_args args;
 } task;
+
+static int keep_lives(keep *k);
 
 static symmResult_t report(symm_comm *c, const symm_outcome *o) {
     char text[SYMM_ERR_TEXT], why[SYMM_ERR_TEXT - 80];
@@ -179,16 +185,34 @@ static symmResult_t run_task(void *p) {
         return SYMM_ERR(symmInvalidUsage,
                         "a captured call is replayed after its communicator %s was destroyed",
                         t->comm->name);
-    SYMM_TRY(symm_comm_async(t->comm));
+    SYMM_TRY(symm_comm_told(t->comm)); /* it may have waited in its stream for long */
+    if (t->kept && !keep_lives(t->kept))
+        return SYMM_ERR(symmInvalidUsage,
+                        "a captured call is replayed, but memory that its window had at "
+                        "sendbuff=%p or recvbuff=%p has ended (freed since?)",
+                        t->args.src, t->args.dst);
     return run_kernel(t->comm, t->kernel, &t->args);
 }
 
 /* What a captured call keeps alive until its graph is destroyed. */
-typedef struct {
+struct keep {
     _Atomic int refs;
     symm_comm *comm;
     symm_win *src, *dst;
-} keep;
+    _Atomic uint64_t ends; /* relaxed: a hint that nothing has ended since */
+    int n;                 /* host backend: the pieces of windows under its buffers; else none */
+    symm_lived at[];
+};
+
+/* Lanes of a graph may ask at once, beside the thread that uses the windows. */
+static int keep_lives(keep *k) {
+    const uint64_t ends = symm_vmm_ended();
+    if (atomic_load_explicit(&k->ends, memory_order_relaxed) == ends) return 1;
+    for (int i = 0; i < k->n; i++)
+        if (k->comm->vmm->life((const void *)(uintptr_t)k->at[i].lo) != k->at[i].life) return 0;
+    atomic_store_explicit(&k->ends, ends, memory_order_relaxed);
+    return 1;
+}
 
 static void keep_retain(void *p) {
     atomic_fetch_add_explicit(&((keep *)p)->refs, 1, memory_order_relaxed);
@@ -205,9 +229,20 @@ void symm_keep_release(void *p) {
 }
 
 void *symm_keep_new(const symm_launch *l) {
-    keep *k = SYMM_FAIL_ALLOC(capture_call, calloc(1, sizeof *k));
+    symm_win *src = l->src_win, *dst = l->dst_win;
+    const int host = !l->comm->cuda,
+              n = src && host ? symm_window_pieces(src, l->args.src, l->in, NULL) : 0,
+              more = dst && host ? symm_window_pieces(dst, l->args.dst, l->out, NULL) : 0;
+    keep *k =
+        SYMM_FAIL_ALLOC(capture_call, calloc(1, sizeof *k + (size_t)(n + more) * sizeof k->at[0]));
     if (!k) return NULL;
-    *k = (keep){1, l->comm, l->src_win, l->dst_win};
+    atomic_store(&k->refs, 1);
+    k->comm = l->comm;
+    k->src = src;
+    k->dst = dst;
+    k->n = n + more;
+    if (n) symm_window_pieces(src, l->args.src, l->in, k->at);
+    if (more) symm_window_pieces(dst, l->args.dst, l->out, k->at + n);
     symm_comm_ref(k->comm);
     if (k->src) symm_window_ref(k->src);
     if (k->dst) symm_window_ref(k->dst);
@@ -241,14 +276,47 @@ static symmResult_t follow_captured(symm_comm *c, symmStream_t stream) {
     return symmSuccess;
 }
 
-static symmResult_t capture(const symm_launch *l, const task *t, symmStream_t stream) {
+static void retain_comm(void *c) {
+    symm_comm_ref(c);
+}
+static void release_comm(void *c) {
+    symm_comm_unref(c);
+}
+
+static void launch_ended(void *p) {
+    /* Pairs with the acquire in comm.c's drain: what the replay wrote is visible to who waited for it. */
+    atomic_fetch_sub_explicit(&((symm_comm *)p)->replays, 1, memory_order_release);
+}
+
+static symmResult_t may_launch(void *p) {
+    const symm_comm *c = p;
+    if (atomic_load(&c->state) != SYMM_COMM_FINAL) return symmSuccess;
+    return SYMM_ERR(symmInvalidUsage,
+                    "a graph that holds calls of communicator %s is launched after that was "
+                    "destroyed",
+                    c->name);
+}
+
+/* Counted before `state` is read: a Destroy that another thread makes meanwhile waits, or is seen here or in run_task. */
+static symmResult_t launch_begins(void *c) {
+    atomic_fetch_add(&((symm_comm *)c)->replays, 1);
+    symmResult_t r = may_launch(c);
+    if (r) launch_ended(c);
+    return r;
+}
+
+static const symm_graph_user replayed = {retain_comm, release_comm, launch_begins, launch_ended,
+                                         may_launch};
+
+static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) {
     if (l->comm->memlanes) SYMM_TRY(symm_memplan_may_call(l->comm, stream));
     SYMM_TRY(follow_captured(l->comm, stream));
-    keep *k = symm_keep_new(l);
+    keep *k = symm_stream_capture_tell(stream, l->comm, &replayed, NULL) ? NULL : symm_keep_new(l);
     if (!k) {
         symm_stream_lose_capture(stream);
         return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective; the capture is lost");
     }
+    t->kept = k;
     symmResult_t r =
         symm_stream_submit(stream, run_task, t, sizeof *t, k, keep_retain, symm_keep_release);
     symm_keep_release(k);
@@ -259,7 +327,7 @@ static symmResult_t capture(const symm_launch *l, const task *t, symmStream_t st
 }
 
 static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream) {
-    task t = {c, l->src_win, l->dst_win, l->plan.kernel, l->args};
+    task t = {c, NULL, l->plan.kernel, l->args};
     _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a launch fits a task");
     if (symm_stream_capturing(stream)) return capture(l, &t, stream);
     symm_doing_begin(c, &l->call);
@@ -305,16 +373,23 @@ static int same_call(const symm_coll *a, const symm_coll *b) {
            a->type == b->type && a->op == b->op;
 }
 
+/* The ends of other allocators' memory are not counted: each call asks. */
+static int lasts(const symm_win *w) {
+    return !w || !w->foreign;
+}
+
 /* The call, checked and planned: remembered from last time, or now. */
 static symmResult_t prepare(symm_comm *c, const symm_coll *k, const symm_launch **out) {
     uint64_t mix = ((uint64_t)(uintptr_t)k->src >> 6) + ((uint64_t)(uintptr_t)k->dst >> 7) +
                    k->count + k->coll;
     symm_memo *m = &c->memos[(mix ^ mix >> 3 ^ mix >> 9) % SYMM_MEMOS];
-    if (m->version != c->version || !same_call(&m->k, k)) {
+    const uint64_t ends = symm_vmm_ended();
+    if (m->version != c->version || m->ends != ends || !same_call(&m->k, k)) {
         m->version = 0;
         SYMM_TRY(symm_coll_prepare(c, k, &m->l));
         m->k = *k;
-        m->version = c->version;
+        m->version = lasts(m->l.src_win) && lasts(m->l.dst_win) ? c->version : 0;
+        m->ends = ends;
         m->digest = c->digest;
     }
     if (m->digest != c->digest) {
@@ -336,7 +411,7 @@ static symmResult_t call_job(void *p) {
     call_args *a = p;
     symm_comm *c;
     const symm_launch *l;
-    SYMM_TRY(symm_comm_enter(a->comm, 1, &c));
+    SYMM_TRY(symm_comm_enter(a->comm, SYMM_ENTER_COLL, &c));
     symmResult_t r = prepare(c, &a->k, &l);
     if (__builtin_expect(r == symmSuccess, 1)) r = launch(c, l, a->stream);
     symm_comm_leave(c);
@@ -354,7 +429,7 @@ static symmResult_t check_queued(const symm_coll *k, symmComm_t comm, symmStream
                                  int *kind) {
     symm_comm *c;
     symm_launch l;
-    SYMM_TRY(symm_comm_enter(comm, 1, &c));
+    SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
     symmResult_t r = symm_coll_prepare(c, k, &l);
     if (!r) r = c->cuda ? symm_gpu_check_stream(c, stream) : symm_stream_check(stream);
     *kind = job_kind(c, stream);

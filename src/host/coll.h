@@ -17,6 +17,7 @@ typedef struct { /* what the user asked for */
 typedef struct { /* checked, planned, ready to launch */
     symm_comm *comm;
     symm_win *src_win, *dst_win; /* NULL: staged */
+    uint64_t in, out;            /* bytes of both buffers */
     symm_plan_env env;
     symm_call call;
     symm_plan plan;
@@ -24,12 +25,14 @@ typedef struct { /* checked, planned, ready to launch */
     uint32_t sig; /* of the call alone; args.sig has the digest of the heaps in it */
 } symm_launch;
 
-/* The last calls, prepared: a program calls with the same arguments again and again. Direct-mapped by the arguments; an entry
- * is good while `version` is the communicator's, which changes with its windows and reductions. */
+/* The last calls, prepared: a program calls with the same arguments again and again. Direct-mapped
+ * by the arguments; an entry is good while `version` is the communicator's, which changes with its
+ * windows and reductions, and while no mapping has ended. */
 enum { SYMM_MEMOS = 8 };
 typedef struct symm_memo {
     symm_coll k;
     uint64_t version; /* 0: empty */
+    uint64_t ends;    /* of mappings, as its windows were looked at */
     uint64_t digest;  /* of the heaps, that is in the signature */
     symm_launch l;
 } symm_memo;

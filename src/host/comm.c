@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "doing.h"
 #include "gpu.h"
@@ -47,7 +48,15 @@ static symmResult_t bad_handle(symmComm_t handle) {
 
 /* pairs with give8 in cuda/dev.cuh's leave, and with set_abort */
 static uint64_t abort_word(const symm_comm *c) {
-    return c->ctl ? __atomic_load_n(&c->ctl->abort, __ATOMIC_ACQUIRE) : 0;
+    const symm_ctl *ctl =
+        __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* pairs with the release in comm_make.c */
+    return ctl ? __atomic_load_n(&ctl->abort, __ATOMIC_ACQUIRE) : 0;
+}
+
+/* A peer, or a kernel of this rank that left, may have said so in the abort word alone, and nobody waited for it. */
+static int is_over(const symm_comm *c) {
+    return atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess ||
+           abort_word(c) != 0;
 }
 
 symmResult_t symm_comm_enter_known(symm_comm *c, int live) {
@@ -57,18 +66,12 @@ symmResult_t symm_comm_enter_known(symm_comm *c, int live) {
                    ? symm_comm_async(c) /* being aborted by that other thread */
                    : SYMM_ERR(symmInvalidUsage, "communicator %s is in use by another thread",
                               c->name);
-    if (live &&
-        __builtin_expect(atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess, 0)) {
-        symm_comm_leave(c);
-        return symm_comm_async(c);
-    }
-    /* A kernel that left has written why into the abort word; nobody waited for it. */
-    if (live && c->cuda && __builtin_expect(abort_word(c) != 0, 0)) {
-        symm_comm_adopt_abort(c);
-        symm_comm_leave(c);
-        return symm_comm_async(c);
-    }
-    return symmSuccess;
+    symmResult_t r = symmSuccess;
+    if (live && __builtin_expect(is_over(c), 0))
+        r = live == SYMM_ENTER_COLL || c->cuda ? symm_comm_told(c) : symm_comm_async(c);
+    if (__builtin_expect(r != symmSuccess, 0))
+        symm_comm_leave(c); /* from here on the thread that aborts it may free it */
+    return r;
 }
 
 symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out) {
@@ -91,6 +94,12 @@ symmResult_t symm_comm_async(symm_comm *c) {
     symm_status_adopt(c->async_text);
     pthread_mutex_unlock(&c->async_lock);
     return code;
+}
+
+symmResult_t symm_comm_told(symm_comm *c) {
+    if (__builtin_expect(!is_over(c), 1)) return symmSuccess;
+    symm_comm_adopt_abort(c);
+    return symm_comm_async(c);
 }
 
 static void set_abort(symm_ctl *ctl, symmResult_t code, int rank) {
@@ -119,10 +128,8 @@ int symm_comm_dead(const symm_comm *c) {
 
 void symm_comm_adopt_abort(symm_comm *c) {
     char text[SYMM_ERR_TEXT];
-    const symm_ctl *ctl =
-        __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* pairs with the release in comm_make.c */
-    uint64_t word = ctl ? __atomic_load_n(&ctl->abort, __ATOMIC_ACQUIRE)
-                        : 0; /* pairs with the release in set_abort */
+    const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as in abort_word */
+    uint64_t word = abort_word(c);
     if (!word || atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess) return;
     symmResult_t code = (symmResult_t)(word >> 32);
     symm_comm_reason(c, code, (int)(uint32_t)word - 1, text, sizeof text - 80);
@@ -153,8 +160,7 @@ static int may_be_done(symm_comm *c, int peer) {
 /* Polled while this thread waits in set-up: a revocation, or a peer whose connection has ended. */
 static symmResult_t check(void *arg) {
     symm_comm *c = arg;
-    symm_comm_adopt_abort(c);
-    SYMM_TRY(symm_comm_async(c));
+    SYMM_TRY(symm_comm_told(c));
     for (int p = 0; c->mesh && p < c->nranks; p++) {
         if (p == c->rank || !symm_mesh_hung_up(c->mesh, p) || may_be_done(c, p)) continue;
         return SYMM_ERR(symmRemoteError, "rank %d died or left the communicator", p);
@@ -255,7 +261,9 @@ symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t 
                               const char *stage) {
     symm_wait w = symm_comm_wait(c, stage);
     symm_doing_enter(c, stage);
-    symmResult_t r = symm_boot_allgather(c->boot, mine, all, bytes, &w);
+    symmResult_t r =
+        symm_comm_told(c); /* a peer that has gone may have left its part of this one */
+    if (!r) r = symm_boot_allgather(c->boot, mine, all, bytes, &w);
     if (r && c->mesh) r = cause_of(c, r, stage);
     r = see_calls(c, r);
     if (r == symmTimeout) explain_timeout(c);
@@ -315,6 +323,19 @@ void symm_comm_unref(symm_comm *c) {
 
 /* ---- the end ------------------------------------------------------------------------------------------------------ */
 
+/* Launches of graphs are counted, not ordered: they may be on any streams. The watcher still runs, so a replay that waits for a
+ * peer hears of its death. */
+static symmResult_t await_replays(symm_comm *c) {
+    const useconds_t longest = 1000;
+    /* acquire pairs with the release in coll.c's launch_ended */
+    for (useconds_t nap = 20; atomic_load_explicit(&c->replays, memory_order_acquire);) {
+        SYMM_TRY(symm_stream_may_wait("ending a communicator whose calls a graph replays"));
+        usleep(nap);
+        nap = nap < longest ? nap * 2 : nap;
+    }
+    return symmSuccess;
+}
+
 /* *runs: after an error, whether something of it still runs. */
 static symmResult_t drain(symm_comm *c, int *runs) {
     if (c->cuda) return symm_gpu_drain(c, runs);
@@ -322,7 +343,7 @@ static symmResult_t drain(symm_comm *c, int *runs) {
     SYMM_TRY(symm_order_wait(
         NULL, c->last_order)); /* refused where a stream's task would wait for a stream */
     symm_order_drop(&c->last_order);
-    return symmSuccess;
+    return await_replays(c);
 }
 
 /* Tells the peers that the end of our connection is no death. Whatever we wrote for them is visible to whoever reads it. */
@@ -366,7 +387,7 @@ symmResult_t symmCommFinalize(symmComm_t comm) {
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
     int runs;
     symmResult_t r = drain(c, &runs);
-    if (r == symmSuccess) r = symm_comm_async(c);
+    if (r == symmSuccess) r = symm_comm_told(c);
     symm_comm_leave(c);
     return r;
 }
@@ -434,8 +455,7 @@ symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     if (!c) return bad_handle(comm);
     if (!asyncError) return SYMM_ERR(symmInvalidArgument, "asyncError is NULL");
-    symm_comm_adopt_abort(c);
-    symmResult_t r = symm_comm_async(c);
+    symmResult_t r = symm_comm_told(c);
     if (!r && atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING)
         r = symmInProgress;
     *asyncError = r;
@@ -480,7 +500,7 @@ symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
     for (symm_win *w = c->windows; w; w = w->next) i.usedBytes += w->bytes;
     i.usedBytes += symm_heap_all_bytes(c);
     snprintf(i.backend, sizeof i.backend, "%s", c->vmm->name);
-    snprintf(i.bootstrap, sizeof i.bootstrap, "%s", c->boot ? c->boot->ops->name : "");
+    snprintf(i.bootstrap, sizeof i.bootstrap, "%s", c->bootstrap ? c->bootstrap : "");
     snprintf(i.name, sizeof i.name, "%s", c->name);
     *info = i;
     return symmSuccess;

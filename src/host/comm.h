@@ -7,7 +7,13 @@
 #include "types.h"
 
 /* Begins an API call: finds the communicator, refuses a second thread, a dead handle, and one still being made (symmInProgress).
- * symm_comm_leave ends it. With `live`, a revoked communicator answers with the error that revoked it. */
+ * symm_comm_leave ends it. live: which of the ends of a communicator are answered with their error. */
+enum {
+    SYMM_ENTER_ANY = 0,
+    SYMM_ENTER_LIVE =
+        1, /* what this rank knows; exchanges of set-up look for more, with its words */
+    SYMM_ENTER_COLL = 2 /* also what peers have told by the abort word alone */
+};
 symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out);
 /* The same by what lives only while its communicator does (a heap whose handle was just found open): no look-up. */
 symmResult_t symm_comm_enter_known(symm_comm *c, int live);
@@ -19,6 +25,8 @@ static inline void symm_comm_leave(symm_comm *c) {
 void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text);
 /* symmSuccess, or the reason with its text made this thread's last error. */
 symmResult_t symm_comm_async(symm_comm *c);
+/* The same, also where only a peer has said so, in our abort word. Any thread. */
+symmResult_t symm_comm_told(symm_comm *c);
 /* A peer that broke or revoked the communicator has written so into our abort word. Kernels look at it; this is for the host. Any thread. */
 void symm_comm_adopt_abort(symm_comm *c);
 

@@ -39,6 +39,22 @@ static symmResult_t open_gpu(symm_comm *c) {
     return symm_gpu_open(c);
 }
 
+/* While it can still be refused: nothing may fail when all go over to it. */
+static symmResult_t prepare_boot(symm_comm *c) {
+    int all[SYMM_MAX_RANKS];
+    if (!c->boot->ops->meets_only) return symmSuccess;
+    for (int r = 0; r < c->nranks; r++) all[r] = r;
+    return symm_boot_mesh_open(c->mesh, all, c->nranks, c->rank, &c->over_mesh);
+}
+
+/* The mesh is there, on all ranks. */
+static void leave_meeting(symm_comm *c) {
+    if (!c->over_mesh) return;
+    symm_boot_close(c->boot);
+    c->boot = c->over_mesh;
+    c->over_mesh = NULL;
+}
+
 /* Thread ranks: rank 0 reserves for all, each rank maps its own control block there, once. */
 static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting *g) {
     symmResult_t status = symmSuccess;
@@ -51,6 +67,7 @@ static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting 
                         c->caps.device);
     if (c->cuda) SYMM_TRY(open_gpu(c));
     SYMM_TRY(symm_mesh_listen(c->rank, c->nranks, c->threads, &g->addr, &c->mesh));
+    SYMM_TRY(prepare_boot(c));
     if (!c->threads) {
         c->space = symm_space_find(members, c->nranks, c->rank);
         g->space_id = c->space ? c->space->id : 0;
@@ -301,6 +318,7 @@ static void fill_proto(symm_comm *c) {
 symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     symm_uuid members[SYMM_MAX_RANKS];
     c->boot = boot;
+    c->bootstrap = boot->ops->name;
     c->rank = boot->rank;
     c->nranks = boot->nranks;
     symm_log_rank(c->rank);
@@ -310,6 +328,7 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     SYMM_TRY(symm_comm_hello(c, members));
     if (c->cuda) symm_gpu_reap();
     SYMM_TRY(greet(c, members));
+    leave_meeting(c);
     symmResult_t status = share_pages(c);
     if (!status)
         status = symm_watch_start(
@@ -330,8 +349,8 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
         c)); /* a death that the watcher saw before there was an abort word to set */
     symm_boot_mesh_rehome(c->boot, c->mesh);
     SYMM_INFO("communicator %s: rank %d of %d, %s backend, %s, bootstrap %s%s", c->name, c->rank,
-              c->nranks, c->vmm->name, c->threads ? "thread ranks" : "processes",
-              c->boot->ops->name, c->oversubscribed ? ", more ranks than cores" : "");
+              c->nranks, c->vmm->name, c->threads ? "thread ranks" : "processes", c->bootstrap,
+              c->oversubscribed ? ", more ranks than cores" : "");
     atomic_store_explicit(&c->state, SYMM_COMM_LIVE, memory_order_release);
     if (c->watch) symm_watch_look();
     return symmSuccess;
@@ -346,6 +365,8 @@ void symm_comm_unbuild(symm_comm *c) {
     c->mesh = NULL;
     symm_boot_close(c->boot);
     c->boot = NULL;
+    symm_boot_close(c->over_mesh);
+    c->over_mesh = NULL;
     c->ctl = NULL;
     if (c->control) symm_slot_discard(c->space, c->control);
     c->control = NULL;

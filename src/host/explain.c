@@ -53,7 +53,7 @@ symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
                          const void *recvbuff, size_t count, symmDataType_t datatype,
                          symmRedOp_t op, symmPlan_t *plan) {
     symm_comm *c;
-    SYMM_TRY(symm_comm_enter(comm, 1, &c));
+    SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
     symmResult_t r;
     if ((unsigned)coll >= symmNumColls) {
         r = SYMM_ERR(symmInvalidArgument, "coll=%d: must be 0 to %d", (int)coll, symmNumColls - 1);
@@ -166,7 +166,7 @@ static void dump(writer *w, symm_comm *c) {
     put(w,
         "communicator %s: rank %d of %d, %s, bootstrap %s, base %llx, stride %llx, scratch %llu\n",
         c->name, c->rank, c->nranks, c->threads ? "thread ranks" : "processes",
-        c->boot ? c->boot->ops->name : "-", (unsigned long long)c->base,
+        c->bootstrap ? c->bootstrap : "-", (unsigned long long)c->base,
         (unsigned long long)c->stride, (unsigned long long)c->params.scratch);
     symmResult_t async = (symmResult_t)atomic_load(&c->async);
     put(w, "  state: %s\n", async ? symmGetErrorString(async) : "live");

@@ -58,7 +58,7 @@ void symm_graph_retain(const struct symm_graph *g) {
             const struct symm_step *step = &g->lanes[i].steps[k];
             if (step->retain) step->retain(step->obj);
         }
-    for (const struct symm_hold *h = g->holds; h; h = h->next) h->retain(h->obj);
+    for (const struct symm_hold *h = g->holds; h; h = h->next) h->user.retain(h->obj);
 }
 
 void symm_graph_release(const struct symm_graph *g) {
@@ -67,7 +67,7 @@ void symm_graph_release(const struct symm_graph *g) {
             const struct symm_step *step = &g->lanes[i].steps[k];
             if (step->release) step->release(step->obj);
         }
-    for (const struct symm_hold *h = g->holds; h; h = h->next) h->release(h->obj);
+    for (const struct symm_hold *h = g->holds; h; h = h->next) h->user.release(h->obj);
 }
 
 int symm_graph_copy_holds(const struct symm_graph *from, struct symm_hold **holds) {
@@ -279,9 +279,26 @@ struct replay_task {
     uint64_t ticket;
 };
 
+static void tell_end(const struct symm_graph *g, const struct symm_hold *upto) {
+    for (const struct symm_hold *h = g->holds; h != upto; h = h->next)
+        if (h->user.end) h->user.end(h->obj);
+}
+
+/* All are told, or none. Without the graph's lock: a sealed graph's list does not change. */
+static symmResult_t tell_begin(const struct symm_graph *g) {
+    for (const struct symm_hold *h = g->holds; h; h = h->next) {
+        symmResult_t status = h->user.begin ? h->user.begin(h->obj) : symmSuccess;
+        if (status == symmSuccess) continue;
+        tell_end(g, h);
+        return status;
+    }
+    return symmSuccess;
+}
+
 static symmResult_t replay_task(void *args) {
     struct replay_task *t = args;
     symmResult_t status = replay(t->graph, t->ticket);
+    tell_end(t->graph, NULL);
     unpin(t->graph);
     return status;
 }
@@ -292,17 +309,23 @@ static symmResult_t launch_queued(struct symm_graph *g, struct symm_stream *s) {
     symmResult_t status;
     struct replay_task task = {symm_handle_get(SYMM_KIND_GRAPH, g->handle), 0};
     if (!task.graph) return being_destroyed(g);
+    SYMM_TRY_GOTO(tell_begin(g), unpin);
     pthread_mutex_lock(&g->lock);
     task.ticket = g->tickets;
     status = g->closing ? being_destroyed(g) : symm_stream_push(s, replay_task, &task, sizeof task);
     if (status == symmSuccess) g->tickets++;
     pthread_mutex_unlock(&g->lock);
-    if (status) unpin(g);
+    if (status == symmSuccess) return symmSuccess;
+    tell_end(g, NULL);
+unpin:
+    unpin(g);
     return status;
 }
 
 static symmResult_t launch_captured(struct symm_graph *g, struct symm_stream *s) {
     symmResult_t status;
+    for (const struct symm_hold *h = g->holds; h; h = h->next)
+        if (h->user.allow) SYMM_TRY(h->user.allow(h->obj));
     pthread_mutex_lock(&g->lock);
     int closing = g->closing;
     if (!closing) g->copies++;
@@ -316,7 +339,7 @@ static symmResult_t launch_captured(struct symm_graph *g, struct symm_stream *s)
     return captured ? status : launch_queued(g, s);
 }
 
-static symmResult_t launch_inline(struct symm_graph *g) {
+static symmResult_t replay_inline(struct symm_graph *g) {
     for (const struct frame *f = frames; f; f = f->outer)
         if (f->graph == g)
             return SYMM_ERR(symmInvalidUsage,
@@ -333,6 +356,13 @@ static symmResult_t launch_inline(struct symm_graph *g) {
     pthread_mutex_unlock(&g->lock);
     SYMM_TRY(status);
     return replay(g, ticket);
+}
+
+static symmResult_t launch_inline(struct symm_graph *g) {
+    SYMM_TRY(tell_begin(g));
+    symmResult_t status = replay_inline(g);
+    tell_end(g, NULL);
+    return status;
 }
 
 static symmResult_t launch_on(struct symm_graph *g, symmStream_t stream) {

@@ -37,13 +37,19 @@ uint64_t symm_heap_offset(const symm_heap *h, const void *ptr);
 uint64_t symm_heap_granularity(const symm_heap *h);
 const char *symm_heap_name(const symm_heap *h);
 
-/* A block. flags: SYMM_ALLOC_*. lane: ordinal for symmMemQuery, -1 none. SYM: enters the digest. site: call site for the ledger
+/* A block, in guard mode with a red zone behind it but for arenas, whose own blocks have theirs. flags: SYMM_ALLOC_*. lane: ordinal for symmMemQuery, -1 none. SYM: enters the digest. site: call site for the ledger
  * (__builtin_return_address(0) of the API call). As symmAlloc otherwise (bytes not 0). */
 symmResult_t symm_heap_take(symm_heap *h, uint64_t bytes, uint64_t align, unsigned flags, int owner,
                             int lane, const void *site, uint64_t *off);
 /* Frees a block of that owner that begins at off. symmInvalidArgument saying why not. *bytes (may be NULL). */
 symmResult_t symm_heap_give(symm_heap *h, uint64_t off, int owner, const void *site,
                             uint64_t *bytes);
+/* For arenas, whose pieces in LOCAL change their ends. take_at: a block at exactly this place; -1: not all
+ * of it is free, or no memory. part: the block of that owner that holds off becomes two, the second of
+ * which begins at off; -1: it cannot, nothing changed. hole: the free memory that holds off; 0: none. */
+int symm_heap_take_at(symm_heap *h, uint64_t off, uint64_t bytes, int owner);
+int symm_heap_part(symm_heap *h, uint64_t off, int owner);
+int symm_heap_hole(symm_heap *h, uint64_t off, uint64_t *begin, uint64_t *end);
 /* The same for a SYM block whose end has no order common to the ranks: it waits in limbo for symmHeapCollect. Any thread, no CUDA. */
 void symm_heap_give_later(symm_heap *h, uint64_t off);
 /* Bytes, owner and lane of the block that begins at off; symmInvalidArgument if none does. */
@@ -52,11 +58,15 @@ symmResult_t symm_heap_block(symm_heap *h, uint64_t off, uint64_t *bytes, int *o
 /* A tract: addresses at one offset on all ranks, of neither zone, into which whoever takes it maps memory. bytes: a multiple of the granularity. The
  * communicator's user thread, in the same order on all ranks as calls on SYM. symmOutOfMemory: none are left; alike on all ranks. */
 symmResult_t symm_heap_tract_take(symm_heap *h, uint64_t bytes, int lane, uint64_t *off);
+/* Whether take would find addresses; alike on all ranks. */
+int symm_heap_tract_fits(const symm_heap *h, uint64_t bytes);
 /* It is unmapped and free at the symmHeapCollect by which every rank has said so. No CUDA. */
 void symm_heap_tract_later(symm_heap *h, uint64_t off);
 
 /* Bytes of the largest block that take could place now. Equal on all ranks for SYM. */
 uint64_t symm_heap_room(const symm_heap *h, unsigned flags);
+/* Calls on SYM so far; equal on all ranks. The communicator's user thread. */
+uint64_t symm_heap_calls(const symm_heap *h);
 /* A call on SYM that an object made of the heap has answered out of what it holds: it enters the digest, and the ledger as a lane's. */
 void symm_heap_note(symm_heap *h, int freed, uint64_t bytes, int lane, uint64_t off,
                     const void *site);

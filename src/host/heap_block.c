@@ -189,9 +189,9 @@ symmResult_t symm_heap_take(symm_heap *h, uint64_t bytes, uint64_t align, unsign
     int why = ENOSPC;
     SYMM_TRY(check_take(h, bytes, align, flags));
     if (align < SYMM_PLACE_UNIT) align = SYMM_PLACE_UNIT;
-    uint64_t room = h->guard ? bytes + SYMM_RED_ZONE : bytes;
-    room = symm_round_up(room, SYMM_PLACE_UNIT);
-    const uint64_t tag = TAG(owner, lane, h->guard ? room - bytes : 0);
+    const int red = h->guard && owner != SYMM_OWNER_ARENA;
+    const uint64_t room = symm_round_up(red ? bytes + SYMM_RED_ZONE : bytes, SYMM_PLACE_UNIT);
+    const uint64_t tag = TAG(owner, lane, red ? room - bytes : 0);
     symm_heap_lock(h);
     const uint64_t z = take(h, zone, room, align, h->guard ? tag | TAG_BUSY : tag, &why);
     if (__builtin_expect(z == SYMM_PLACE_NONE, 0)) {
@@ -206,6 +206,46 @@ symmResult_t symm_heap_take(symm_heap *h, uint64_t bytes, uint64_t align, unsign
         guard_taken(h,
                     &(symm_block){.off = *off, .bytes = bytes, .zone = zone, .z = z, .room = room});
     return symmSuccess;
+}
+
+/* ---- pieces whose ends change ---------------------------------------------------------------------------------------- */
+
+int symm_heap_take_at(symm_heap *h, uint64_t off, uint64_t bytes, int owner) {
+    const uint64_t z = symm_zone_flip(h, SYMM_ZONE_LOCAL, off, bytes), tag = TAG(owner, -1, 0);
+    symm_heap_lock(h);
+    const int bad = symm_heap_zone(h, off) != SYMM_ZONE_LOCAL ||
+                    symm_place_take_at(h->zone[SYMM_ZONE_LOCAL].place, z, bytes,
+                                       h->guard ? tag | TAG_BUSY : tag);
+    symm_heap_unlock(h);
+    if (!bad && h->guard)
+        guard_taken(
+            h, &(symm_block){
+                   .off = off, .bytes = bytes, .zone = SYMM_ZONE_LOCAL, .z = z, .room = bytes});
+    return bad ? -1 : 0;
+}
+
+int symm_heap_part(symm_heap *h, uint64_t off, int owner) {
+    symm_block b;
+    symm_heap_lock(h);
+    int bad = !symm_heap_find(h, off, &b) || b.owner != owner || b.limbo || b.bytes != b.room ||
+              b.zone != SYMM_ZONE_LOCAL;
+    if (!bad && b.off != off)
+        bad = symm_place_split(h->zone[b.zone].place, b.z, b.room - (off - b.off));
+    symm_heap_unlock(h);
+    return bad ? -1 : 0;
+}
+
+int symm_heap_hole(symm_heap *h, uint64_t off, uint64_t *begin, uint64_t *end) {
+    symm_piece p = {0};
+    symm_heap_lock(h);
+    int found = symm_heap_zone(h, off) == SYMM_ZONE_LOCAL;
+    const uint64_t z = symm_zone_flip(h, SYMM_ZONE_LOCAL, off, 1);
+    found = found && symm_place_at(h->zone[SYMM_ZONE_LOCAL].place, z, &p) && !p.used && p.off <= z;
+    symm_heap_unlock(h);
+    if (!found) return 0;
+    *begin = symm_zone_flip(h, SYMM_ZONE_LOCAL, p.off, p.bytes);
+    *end = *begin + p.bytes;
+    return 1;
 }
 
 /* ---- give ----------------------------------------------------------------------------------------------------------- */
@@ -385,6 +425,10 @@ uint64_t symm_heap_room(const symm_heap *h, unsigned flags) {
     symm_heap_unlock((symm_heap *)h);
     const uint64_t red = h->guard ? SYMM_RED_ZONE : 0;
     return s.largest > red ? s.largest - red : 0;
+}
+
+uint64_t symm_heap_calls(const symm_heap *h) {
+    return h->calls;
 }
 
 void symm_heap_note(symm_heap *h, int freed, uint64_t bytes, int lane, uint64_t off,

@@ -11,22 +11,25 @@
 #include "log.h"
 #include "memlane.h"
 
-typedef struct { /* the first message of each */
-    int32_t code, pad;
+typedef struct {          /* the first message of each */
+    int32_t code, graphs; /* there are some that collecting may let go */
     uint64_t digest, keep, stripes;
 } hello;
 
 /* All ranks are here, none has failed, and they mean the same. still: as in symm_heap_stripes_compare. Their work on the heap has ended before they came. */
 static symmResult_t meet(symm_heap *h, symmResult_t status, uint64_t keep, int still,
-                         const char *stage) {
+                         const char *stage, int *graphs) {
     symm_comm *c = h->comm;
     int alike = 1;
     hello all[SYMM_MAX_RANKS];
     hello mine = {.code = (int32_t)status,
+                  .graphs = symm_memloose_waiting(h),
                   .digest = h->digest,
                   .keep = keep,
                   .stripes = symm_heap_stripes_word(h)};
     SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, stage));
+    *graphs = 0;
+    for (int r = 0; r < c->nranks; r++) *graphs |= all[r].graphs;
     for (int r = 0; r < c->nranks; r++)
         if (all[r].code) return symm_comm_agree(c, status, stage);
     for (int r = 1; r < c->nranks; r++) {
@@ -129,13 +132,14 @@ static symmResult_t trim(symm_heap *h, symmResult_t status, uint64_t keep, const
     symm_comm *c = h->comm;
     symm_zone *sym = &h->zone[SYMM_ZONE_SYM], *local = &h->zone[SYMM_ZONE_LOCAL];
     const char *stage = s ? "shrinking a vector" : "trimming a heap";
+    int graphs;
     const size_t room = (size_t)(sym->count + local->count) + 1;
     const uint64_t before = sym->bytes + local->bytes;
     symm_part *list = SYMM_FAIL_ALLOC(heap_lists, calloc(room, sizeof *list));
     leaving *all = SYMM_FAIL_ALLOC(heap_leaving, calloc((size_t)c->nranks, sizeof *all));
     if (!status && (!list || !all))
         status = SYMM_ERR(symmOutOfMemory, "no memory to list what heap %s trims", h->name);
-    status = meet(h, status, keep, 0, stage);
+    status = meet(h, status, keep, 0, stage, &graphs);
     if (status) {
         free(list);
         free(all);
@@ -172,7 +176,7 @@ symmResult_t symm_heap_shorten(symm_heap *h, symmResult_t status, uint64_t bytes
 /* ---- collect ---------------------------------------------------------------------------------------------------------- */
 
 enum { OFFSETS = 62 };
-typedef struct { /* the next blocks of SYM, or tracts, that wait here, in order */
+typedef struct { /* the next blocks of SYM, or tracts or graphs, that wait here, in order */
     int32_t n, more;
     uint64_t pad, off[OFFSETS];
 } waiting;
@@ -203,6 +207,18 @@ static void list_tracts(const symm_heap *h, uint64_t from, waiting *w) {
             return;
         }
         w->off[w->n++] = t->off;
+    }
+}
+
+/* Graphs that nobody bound, by number. */
+static void list_graphs(const symm_heap *h, uint64_t from, waiting *w) {
+    *w = (waiting){0};
+    for (uint64_t no; (no = symm_memloose_next(h, from)) != 0; from = no + 1) {
+        if (w->n == OFFSETS) {
+            w->more = 1;
+            return;
+        }
+        w->off[w->n++] = no;
     }
 }
 
@@ -289,11 +305,15 @@ static symmResult_t collect_all(symm_heap *h, const kind *what, const void *site
 /* What was given back must not be in use any more: the work of graphs has ended, or they would hold it; that of streams on blocks which graphs had
  * left is waited for before the ranks meet. */
 static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site) {
-    static const kind blocks = {list_limbo, give_back}, tracts = {list_tracts, end_tract};
+    static const kind blocks = {list_limbo, give_back}, tracts = {list_tracts, end_tract},
+                      loose = {list_graphs, symm_memloose_let};
+    int graphs;
     const int apart = h->ntracts; /* equal on all ranks */
     symmResult_t soft = symmSuccess;
     if (!status) status = symm_memlate_settle(h);
-    SYMM_TRY(meet(h, status, 0, 0, collecting));
+    SYMM_TRY(meet(h, status, 0, 0, collecting, &graphs));
+    if (graphs)
+        SYMM_TRY(collect_all(h, &loose, site, &soft)); /* first: their blocks come to wait */
     SYMM_TRY(collect_all(h, &blocks, site, &soft));
     collect_local(h, site);
     if (apart) SYMM_TRY(collect_all(h, &tracts, site, &soft));
@@ -314,7 +334,8 @@ typedef struct {
 static symmResult_t check(symm_heap *h, symmResult_t status) {
     if (!status && h->guard) status = symm_guard_check(h);
     if (!status && h->guard) status = symm_memguard_check(h);
-    return meet(h, status, 0, 1, "checking a heap");
+    int graphs;
+    return meet(h, status, 0, 1, "checking a heap", &graphs);
 }
 
 static symmResult_t tidy_job(void *p) {

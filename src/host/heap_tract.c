@@ -40,6 +40,10 @@ static symmResult_t no_room(const symm_heap *h, uint64_t bytes) {
                     (unsigned long long)h->local_extent, (unsigned long long)held, h->ntracts);
 }
 
+int symm_heap_tract_fits(const symm_heap *h, uint64_t bytes) {
+    return choose(h, bytes) != UINT64_MAX;
+}
+
 /* With the lock. 0: no memory. */
 static int insert(symm_heap *h, symm_tract tract) {
     if (h->ntracts == h->tract_cap) {

@@ -15,12 +15,13 @@
 #include <unistd.h>
 
 #include "fail.h"
+#include "param.h"
 #include "stats.h"
 #include "symm.h"
 
 enum { LINE_BYTES = 2048, PATH_BYTES = 512 };
 
-int symm_log_level = SYMM_LOG_WARN;
+int symm_log_level = SYMM_LOG_UNREAD;
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static int log_fd = STDERR_FILENO; /* under log_lock, as are the next two */
@@ -97,10 +98,21 @@ static void put_line(const char *line, size_t len) {
     pthread_mutex_unlock(&log_lock);
 }
 
+/* A message before any communicator: nothing has read SYMM_DEBUG yet. */
+static int is_wanted(int level) {
+    if (__atomic_load_n(&symm_log_level, __ATOMIC_RELAXED) != SYMM_LOG_UNREAD) return 1;
+    symm_param_log();
+    return level <= __atomic_load_n(&symm_log_level, __ATOMIC_RELAXED);
+}
+
 void symm_log_write(int level, const char *file, int line_no, const char *fmt, ...) {
     char line[LINE_BYTES];
     int saved = errno; /* callers report errno after they have logged */
     va_list ap;
+    if (!is_wanted(level)) {
+        errno = saved;
+        return;
+    }
     if (level < SYMM_LOG_NONE) level = SYMM_LOG_NONE;
     if (level > SYMM_LOG_TRACE) level = SYMM_LOG_TRACE;
     if (level == SYMM_LOG_WARN) SYMM_STAT_ADD(log_warnings, 1);

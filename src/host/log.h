@@ -10,7 +10,8 @@ enum {
     SYMM_LOG_VERSION = 1,
     SYMM_LOG_WARN = 2,
     SYMM_LOG_INFO = 3,
-    SYMM_LOG_TRACE = 4
+    SYMM_LOG_TRACE = 4,
+    SYMM_LOG_UNREAD = 5 /* the environment has not been asked yet: the first message does */
 };
 
 extern int

@@ -273,6 +273,11 @@ void symm_memplan_reap(const symm_comm *c);
 /* Over lanes and plans of communicators that are no more; their own thread has it while they end. */
 void symm_memplan_lock_dead(void);
 void symm_memplan_unlock_dead(void);
+/* Graphs without a plan that have SYM blocks of several ranks: whether there are any; the number of the next one, from `from` on, that this rank is
+ * done with, 0 none; lets one go, which all ranks are done with. */
+int symm_memloose_waiting(const symm_heap *h);
+uint64_t symm_memloose_next(const symm_heap *h, uint64_t from);
+symmResult_t symm_memloose_let(symm_heap *h, uint64_t no, const void *site);
 /* A lane ends: what its captures hold lives on with their graphs. */
 void symm_memplan_orphan(symm_memlane *l);
 /* Blocks that outlive their graphs and are allocated; the heap has taken them along. */

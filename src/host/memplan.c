@@ -32,7 +32,7 @@ static int offer(symm_memplan *p, const symm_memregion *r) {
         for (int i = 0; i < r->npieces[z] && !(p->alias && z == SYMM_MEM_SYM); i++)
             if (symm_gplan_offer(p->points, z, r->pieces[z][i].off, r->pieces[z][i].bytes))
                 return -1;
-    return p->alias ? symm_gplan_offer(p->points, SYMM_MEM_SYM, p->alias->first, p->alias->bytes)
+    return p->alias ? symm_gplan_offer(p->points, SYMM_MEM_SYM, p->alias->first, p->alias->room)
                     : 0;
 }
 
@@ -58,7 +58,9 @@ static symmResult_t grow(symm_memplan *p, int zone, uint64_t bytes, const void *
     symm_heap *h = p->set->heap;
     const unsigned flags = (unsigned)symm_memlanes_flags(zone);
     const uint64_t unit = SYMM_PLACE_UNIT - 1, room = symm_heap_room(h, flags) & ~unit;
-    uint64_t step = r->reserved / 16 & ~unit, off;
+    uint64_t have = 0, off; /* of this zone: what ranks have in LOCAL differs */
+    for (int i = 0; i < r->npieces[zone]; i++) have += r->pieces[zone][i].bytes;
+    uint64_t step = have / 16 & ~unit;
     step = step < GROW_MIN ? GROW_MIN : step > GROW_MAX ? GROW_MAX : step;
     if (step < bytes || room < bytes) step = bytes;
     if (step > room && room >= bytes) step = room;
@@ -186,6 +188,7 @@ symmResult_t symm_memplan_place(symm_memplan *p, symm_memlane *l, int point, uin
     p->blocks[id] = b;
     p->nleft++;
     if (b.zone == SYMM_MEM_SYM) p->has_sym = 1;
+    if (p->has_sym && !p->sym_no) p->sym_no = symm_heap_calls(p->set->heap) + 1;
     return symmSuccess;
 drop:
     p->nblocks = id;
@@ -214,21 +217,29 @@ static symmResult_t free_own(symm_memplan *p, int point, symm_memblock *b, const
     return symmSuccess;
 }
 
+/* How sure it is that the block is allocated. */
+static int sureness(const symm_memplan *p, const symm_memblock *b) {
+    return b->live ? 2 : symm_memloose_out(p, b);
+}
+
 /* A block of another graph that outlives it, one that is allocated before one whose plan is about to go; NULL: none, and *own: it was freed in its own. */
 static symm_memplan *find_outliving(const symm_memlanes *s, const symm_memplan *but, uint64_t off,
                                     int *block, int *own) {
     symm_memplan *found = NULL;
+    int best = -1;
     *own = 0;
-    for (symm_memplan *p = s->plans; p; p = p->next) {
+    for (symm_memplan *p = s->plans; p && best < 2; p = p->next) {
         const int i = p == but ? -1 : find_block(p, off);
-        if (i < 0 || (found && !p->blocks[i].live)) continue;
+        if (i < 0) continue;
         if (p->blocks[i].freed) {
             *own = 1;
             continue;
         }
+        const int sure = sureness(p, &p->blocks[i]);
+        if (sure <= best) continue;
         *block = i;
         found = p;
-        if (p->blocks[i].live) break;
+        best = sure;
     }
     return found;
 }
@@ -279,16 +290,16 @@ symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *pt
     int block, own;
     symm_memplan *p = find_outliving(l->set, NULL, off, &block, &own);
     if (!p) return not_there(l->set, own, off, ptr);
-    if (!p->blocks[block].live)
+    symm_memblock *b = &p->blocks[block];
+    if (!b->live && !symm_memloose_may_free(p, b))
         return SYMM_ERR(symmInvalidArgument,
-                        "ptr=%p is not allocated: symmPlanLaunch has not launched its graph since "
-                        "it was freed",
-                        ptr);
-    const symmResult_t found =
-        l->set->guard ? symm_memguard_left(l, p, &p->blocks[block]) : symmSuccess;
-    SYMM_TRY(symm_memlate_freed(p->region, &p->blocks[block], l));
-    p->blocks[block].live = 0;
-    p->nlive--;
+                        "ptr=%p is not allocated: %s launched its graph since it was freed", ptr,
+                        p->handle ? "symmPlanLaunch has not" : "nobody has");
+    const symmResult_t found = l->set->guard && b->live ? symm_memguard_left(l, p, b) : symmSuccess;
+    SYMM_TRY(symm_memlate_freed(p->region, b, l));
+    if (b->live) p->nlive--;
+    b->live = 0;
+    symm_memloose_freed(p, b);
     l->frees++;
     symm_memplan_note(p, block, 1, l->ordinal, site);
     symm_memplan_settle(p);
@@ -374,9 +385,10 @@ int symm_memplan_live(const symm_memlanes *s) {
 void symm_memplan_forget(symm_memlanes *s) {
     symm_memplan *p = s->plans;
     while (p) {
-        const int had = p->nlive;
+        const int had = p->nlive || symm_memloose_any(p);
         for (int i = 0; had && i < p->nblocks; i++) p->blocks[i].live = 0;
         p->nlive = 0;
+        symm_memloose_forget(p);
         if (had) symm_memplan_settle(p); /* which may free others */
         p = had ? s->plans : p->next;
     }
@@ -395,6 +407,7 @@ static int orphan_one(symm_memlane *l) {
 
 void symm_memplan_orphan(symm_memlane *l) {
     symm_memplan_reap(l->set->comm);
+    if (l->set->alive == 1) symm_memplan_forget(l->set); /* watched blocks have been refused */
     if (!l->region) return;
     while (orphan_one(l)) continue;
     symm_memalias_unref(l->region->alias);

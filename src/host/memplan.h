@@ -17,9 +17,11 @@ typedef struct symm_memalias {
     struct symm_memregion *region;
     int refs;              /* the region, plans */
     uint64_t first, bytes; /* a multiple of the granularity */
-    uint64_t chunk;        /* of each piece, but for the last */
-    int count;
-    symm_vmm_handle **handles;
+    uint64_t room;         /* bytes, and in guard mode as many on top, for red zones */
+    uint64_t chunk;        /* of each piece, but for the last, and for the last of `bytes` */
+    int count,
+        most; /* pieces of `bytes`, of `room`; what is on top is made when a graph needs it */
+    symm_vmm_handle **handles; /* [most] */
 } symm_memalias;
 
 typedef struct symm_memregion {
@@ -71,6 +73,7 @@ typedef struct {
     int from;        /* point */
     int freed;       /* by a node of its own graph */
     int live;        /* outlives its graph, and has been launched since it was freed last */
+    uint64_t given;  /* memplan_loose.c: the graph's launches when it was freed last */
     symm_memaccess access;
 } symm_memblock;
 
@@ -87,9 +90,12 @@ typedef struct symm_memplan {
     int queued;                  /* is in it */
     int explicit_nodes;
     int has_sym, lost;
+    uint64_t sym_no;         /* of captures with SYM blocks: equal on all ranks, grows; 0 none */
+    _Atomic uint64_t direct; /* host backend: launches, whoever made them */
     unsigned flags;
     symm_memalias *alias;
     uint64_t tract; /* its addresses; SYMM_NO_OFFSET: none yet */
+    uint64_t tract_bytes;
     int backed,
         uploaded; /* pieces behind them, from the first: of this rank here; of every rank everywhere */
     uint64_t capture;
@@ -132,6 +138,8 @@ void symm_memplan_settle(symm_memplan *p);
 /* A graph holds the plan: retained, and let go, by any thread. */
 void symm_memplan_retain(void *plan);
 void symm_memplan_release(void *plan);
+/* No graph has it any more. */
+int symm_memplan_is_left(symm_memplan *p);
 /* Gives the plan its lane's region, and the planner what it may use. */
 symmResult_t symm_memplan_settle_on(symm_memplan *p, symm_memlane *l);
 /* Places a block that begins at that point. hears: barriers may be put in front, on the lane's stream. */
@@ -169,6 +177,23 @@ int symm_memlate_open(const symm_memregion *r);
 symmResult_t symm_memlate_mark(symm_comm *c, symm_memmark *m, symmStream_t stream);
 /* The region ends. */
 void symm_memlate_leave(const symm_memregion *r);
+
+/* ---- memplan_loose.c: graphs that no plan was bound to ---------------------------------------------------- */
+
+/* Tells the plan of its graph's launches (host backend). */
+extern const symm_graph_user symm_memloose_user;
+/* The block may be allocated: a launch has left it, or for all that is known. 0 for plans that are bound. */
+int symm_memloose_out(const symm_memplan *p, const symm_memblock *b);
+int symm_memloose_any(const symm_memplan *p);
+/* A free of it is to be believed. */
+int symm_memloose_may_free(const symm_memplan *p, const symm_memblock *b);
+void symm_memloose_freed(const symm_memplan *p, symm_memblock *b);
+/* Nothing of it is allocated any more: its memory ends. */
+void symm_memloose_forget(symm_memplan *p);
+/* The plan goes, with what its graph has freed of others. */
+void symm_memloose_ends(const symm_memplan *p);
+/* This rank alone decides when it is let go. */
+int symm_memloose_is_own(const symm_memplan *p);
 
 /* ---- memplan_guard.c: where the set has a guard ----------------------------------------------------------- */
 

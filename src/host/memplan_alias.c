@@ -22,13 +22,26 @@ static const char uploading[] = "uploading a plan";
 
 /* ---- the memory ------------------------------------------------------------------------------------------ */
 
+/* What is on top begins with a piece of its own, so that it can be left out. */
 static symm_part piece(const symm_memalias *a, int i) {
-    const uint64_t off = (uint64_t)i * a->chunk, left = a->bytes - off;
+    const int top = i >= a->count;
+    const uint64_t off =
+        top ? a->bytes + (uint64_t)(i - a->count) * a->chunk : (uint64_t)i * a->chunk;
+    const uint64_t left = (top ? a->room : a->bytes) - off;
     return (symm_part){off, left < a->chunk ? left : a->chunk};
 }
 
+static uint64_t covered(const symm_memalias *a, int pieces) {
+    const symm_part last = pieces ? piece(a, pieces - 1) : (symm_part){0, 0};
+    return last.off + last.bytes;
+}
+
+static int pieces_of(uint64_t bytes, uint64_t chunk) {
+    return (int)((bytes + chunk - 1) / chunk);
+}
+
 static void free_pieces(symm_comm *c, symm_memalias *a) {
-    for (int i = 0; a->handles && i < a->count; i++)
+    for (int i = 0; a->handles && i < a->most; i++)
         if (a->handles[i]) c->vmm->release(a->handles[i]);
     free(a->handles);
     free(a);
@@ -52,16 +65,19 @@ void symm_memalias_unref(symm_memalias *a) {
     free_pieces(c, a);
 }
 
+static symmResult_t make_piece(symm_comm *c, symm_memalias *a, int i) {
+    if (a->handles[i]) return symmSuccess;
+    int cu = c->vmm->create_as_is(piece(a, i).bytes, &a->handles[i]);
+    if (!cu) return symmSuccess;
+    a->handles[i] = NULL;
+    return symm_vmm_error(c->vmm, cu, "making %llu bytes of memory for a lane's graphs",
+                          (unsigned long long)piece(a, i).bytes);
+}
+
 static symmResult_t make_pieces(symm_comm *c, symm_memalias *a) {
-    a->handles = SYMM_FAIL_ALLOC(memalias_handles, calloc((size_t)a->count, sizeof *a->handles));
-    if (!a->handles) return SYMM_ERR(symmOutOfMemory, "no memory to list %d pieces", a->count);
-    for (int i = 0; i < a->count; i++) {
-        int cu = c->vmm->create_as_is(piece(a, i).bytes, &a->handles[i]);
-        if (!cu) continue;
-        a->handles[i] = NULL;
-        return symm_vmm_error(c->vmm, cu, "making %llu bytes of memory for a lane's graphs",
-                              (unsigned long long)piece(a, i).bytes);
-    }
+    a->handles = SYMM_FAIL_ALLOC(memalias_handles, calloc((size_t)a->most, sizeof *a->handles));
+    if (!a->handles) return SYMM_ERR(symmOutOfMemory, "no memory to list %d pieces", a->most);
+    for (int i = 0; i < a->count; i++) SYMM_TRY(make_piece(c, a, i));
     return symmSuccess;
 }
 
@@ -76,7 +92,11 @@ static symmResult_t make(symm_memlane *l, uint64_t bytes, symm_memalias **out) {
     a->refs = 1;
     a->chunk = h->chunk;
     a->bytes = (bytes + h->granularity - 1) / h->granularity * h->granularity;
-    a->count = (int)((a->bytes + a->chunk - 1) / a->chunk);
+    a->count = pieces_of(a->bytes, a->chunk);
+    /* A red zone is no longer than its block, in units of placement: as much again is enough for any sizes. */
+    const uint64_t top = l->set->guard ? a->bytes : 0;
+    a->room = a->bytes + top;
+    a->most = a->count + pieces_of(top, a->chunk);
     symmResult_t r = make_pieces(l->set->comm, a);
     if (r)
         free_pieces(l->set->comm, a);
@@ -119,7 +139,7 @@ static void replace(symm_memlane *l, symm_memalias *next) {
     if (!next) return;
     next->region = r;
     next->first = l->set->heap->reserve + l->set->aliased;
-    l->set->aliased += next->bytes;
+    l->set->aliased += next->room;
     count(r, (int64_t)next->bytes);
 }
 
@@ -163,7 +183,10 @@ symmResult_t symmLaneAlias(symmLane_t lane, uint64_t bytes) {
 
 symmResult_t symm_memalias_open(symm_memplan *p) {
     if (p->tract != SYMM_NO_OFFSET) return symmSuccess;
-    return symm_heap_tract_take(p->set->heap, p->alias->bytes, p->lane, &p->tract);
+    /* Where addresses are scarce a graph has those that it would have without guard mode. */
+    const int top = symm_heap_tract_fits(p->set->heap, p->alias->room);
+    p->tract_bytes = top ? p->alias->room : p->alias->bytes;
+    return symm_heap_tract_take(p->set->heap, p->tract_bytes, p->lane, &p->tract);
 }
 
 void symm_memalias_close(symm_memplan *p) {
@@ -184,8 +207,9 @@ static symmResult_t map_own(symm_memplan *p, uint64_t bytes) {
     symm_region *to = &p->set->heap->region;
     const int had = p->backed, rank = p->set->comm->rank;
     symmResult_t r = symmSuccess;
-    while (!r && (uint64_t)p->backed * p->alias->chunk < bytes) {
-        r = symm_region_map(to, own_part(p, p->backed), p->alias->handles[p->backed]);
+    while (!r && covered(p->alias, p->backed) < bytes) {
+        r = make_piece(p->set->comm, p->alias, p->backed);
+        if (!r) r = symm_region_map(to, own_part(p, p->backed), p->alias->handles[p->backed]);
         if (!r) p->backed++;
     }
     while (r && p->backed > had) symm_region_unmap(to, rank, own_part(p, --p->backed));
@@ -197,7 +221,8 @@ symmResult_t symm_memalias_back(symm_memplan *p, const symm_memblock *b) {
     symm_cuda_scope scope;
     const symm_comm *c = p->set->comm;
     const uint64_t bytes = b->at - p->alias->first + b->bytes;
-    if ((uint64_t)p->backed * p->alias->chunk >= bytes) return symmSuccess;
+    if (bytes > p->tract_bytes) return symm_memalias_full(p, b->bytes);
+    if (covered(p->alias, p->backed) >= bytes) return symmSuccess;
     SYMM_TRY(symm_gpu_push(c, &scope));
     symmResult_t r = map_own(p, bytes);
     symm_gpu_pop(c, &scope);

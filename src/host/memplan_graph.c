@@ -178,8 +178,9 @@ static symmResult_t check_others(const symm_memplan *p) {
 /* Blocks that this graph frees must be there. */
 static symmResult_t check_frees(const symm_memplan *p) {
     for (int i = 0; i < p->nfrees; i++) {
-        const symm_memblock *b = &p->frees[i].plan->blocks[p->frees[i].block];
-        if (!b->live)
+        const symm_memplan *o = p->frees[i].plan;
+        const symm_memblock *b = &o->blocks[p->frees[i].block];
+        if (!b->live && !symm_memloose_may_free(o, b))
             return SYMM_ERR(symmInvalidUsage,
                             "symmPlanLaunch: ptr=%p, which this graph frees, is not allocated now",
                             symm_memlanes_address(p->set, b->off));
@@ -240,8 +241,10 @@ static void note_launch(symm_memplan *p, int here, symmStream_t stream) {
     symm_memlate_launched(p, here, stream);
     for (int i = 0; i < p->nfrees; i++) {
         symm_memplan *o = p->frees[i].plan;
-        o->blocks[p->frees[i].block].live = 0;
-        o->nlive--;
+        symm_memblock *b = &o->blocks[p->frees[i].block];
+        if (b->live) o->nlive--;
+        b->live = 0;
+        symm_memloose_freed(o, b);
         symm_memplan_settle(o); /* it stays, as this one refers to it, but may hold nothing now */
     }
     p->nlive = 0;

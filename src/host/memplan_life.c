@@ -96,7 +96,7 @@ static void give_keeps(symm_memplan *p) {
 }
 
 /* No graph has it, and it does not stand in the list of those that graphs have let go. */
-static int is_left(symm_memplan *p) {
+int symm_memplan_is_left(symm_memplan *p) {
     pthread_mutex_lock(&gone_lock);
     const int left = !p->queued && !atomic_load_explicit(&p->graphs, memory_order_acquire);
     pthread_mutex_unlock(&gone_lock);
@@ -104,10 +104,12 @@ static int is_left(symm_memplan *p) {
 }
 
 void symm_memplan_settle(symm_memplan *p) {
-    if (p->held && p->destroyed && !p->nlive) p->held = 0;
-    if (!p->handle && is_left(p)) symm_memalias_close(p); /* nobody has bound it, or can */
-    if (p->held || is_referred(p) || !is_left(p)) return;
+    const int left = symm_memplan_is_left(p), out = p->nlive || symm_memloose_any(p);
+    if (!out && (p->destroyed || (left && symm_memloose_is_own(p)))) p->held = 0;
+    if (!p->handle && left && !out) symm_memalias_close(p); /* nobody has bound it, or can */
+    if (p->held || is_referred(p) || !symm_memplan_is_left(p)) return;
     give_keeps(p);
+    symm_memloose_ends(p);
     symm_memregion *r = p->region;
     if (r) r->refs++;
     symm_memlanes *s = p->set;

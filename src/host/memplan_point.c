@@ -291,5 +291,8 @@ static symmResult_t hold_gpu(symm_memplan *p) {
 
 symmResult_t symm_memplan_hold(symm_memplan *p, symmStream_t stream) {
     if (p->set->comm->cuda) return hold_gpu(p);
-    return symm_stream_capture_hold(stream, p, symm_memplan_retain, symm_memplan_release);
+    int told;
+    SYMM_TRY(symm_stream_capture_tell(stream, p, &symm_memloose_user, &told));
+    if (told) return symmSuccess;
+    return SYMM_ERR(symmInvalidUsage, "stream %p is not under capture", (void *)stream);
 }

@@ -1,6 +1,5 @@
 /* param.c - parses the SYMM_ variables by the table in params.def. Any thread; load_lock is held by
- * symm_param_load for the names already warned about and the switch of the log, and by nothing
- * else. */
+ * symm_param_load for the names already warned about, and by nothing else. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -298,14 +297,34 @@ static void say_version(int level) {
                    SYMM_PATCH);
 }
 
-symmResult_t symm_param_load(symm_params *out) {
+static char *const *environment(void) {
     static char *const nothing[] = {NULL};
-    char *const *env = environ ? environ : nothing; /* clearenv leaves none */
+    return environ ? environ : nothing; /* clearenv leaves none */
+}
+
+static const row_t *row_of(size_t offset) {
+    const row_t *r = rows;
+    while (r->offset != offset) r++;
+    return r;
+}
+
+void symm_param_log(void) {
+    const row_t *debug = row_of(offsetof(symm_params, debug));
+    char *const *env = environment();
+    const char *level = find_value(env, debug->var),
+               *file = find_value(env, row_of(offsetof(symm_params, debug_file))->var);
+    int64_t v = debug->def;
+    parse_enum(level, debug->names, &v); /* a bad one leaves v, and is the loader's to report */
+    symm_log_setup((int)v, strlen(file) < STR_BYTES ? file : "");
+}
+
+symmResult_t symm_param_load(symm_params *out) {
+    char *const *env = environment();
     symm_params p;
     symmResult_t status = symm_param_parse(env, &p);
+    symm_param_log();
     if (status != symmSuccess) return SYMM_ERR(status, "%s", symm_status_text());
     pthread_mutex_lock(&load_lock);
-    symm_log_setup(p.debug, p.debug_file);
     say_version(p.debug);
     for (char *const *e = env; *e; e++) {
         size_t len = strcspn(*e, "=");

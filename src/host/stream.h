@@ -60,10 +60,27 @@ symmResult_t symm_stream_follow_captured(symmStream_t s, symmStream_t last);
  * Errors: symmInvalidUsage without a capture, symmOutOfMemory. */
 symmResult_t symm_stream_capture_hold(symmStream_t s, void *obj, void (*retain)(void *),
                                       void (*release)(void *));
+/* Who is told of the launches of a graph. begin: before each one, and an error refuses it; end (or NULL): when that
+ * launch has ended, in the thread that ran it; allow (or NULL): whether the graph may become part of another. retain
+ * and release as above. */
+typedef struct {
+    void (*retain)(void *obj);
+    void (*release)(void *obj);
+    symmResult_t (*begin)(void *obj);
+    void (*end)(void *obj);
+    symmResult_t (*allow)(void *obj);
+} symm_graph_user;
+/* The graph that s is recorded into tells obj of its launches: once, however often this is called. *told (may be NULL) 0:
+ * without a capture nothing was done. Error: symmOutOfMemory. */
+symmResult_t symm_stream_capture_tell(symmStream_t s, void *obj, const symm_graph_user *user,
+                                      int *told);
 /* The capture that a graph was made by; 0 for what is no live graph. */
 uint64_t symm_graph_capture(symmGraph_t graph);
 /* A call to s was lost for want of memory: a graph without it would be wrong, so its capture will not become one. */
 void symm_stream_lose_capture(symmStream_t s);
+
+/* symmInvalidUsage naming the call if this thread runs a task for a worker or a replay: it must not wait. */
+symmResult_t symm_stream_may_wait(const char *call);
 
 /* symmInvalidArgument, naming the value, if s is neither NULL nor a live stream. */
 symmResult_t symm_stream_check(symmStream_t s);

@@ -39,8 +39,6 @@ struct symm_stream {
 
 /* Greater than 0 in a thread that runs a task for a worker or a replay: it must not wait. */
 extern _Thread_local int symm_stream_depth;
-/* symmInvalidUsage naming the call if this thread may not wait. */
-symmResult_t symm_stream_may_wait(const char *call);
 
 /* A pinned stream (not NULL), to be unpinned; symmInvalidArgument naming the value. */
 symmResult_t symm_stream_pin(symmStream_t s, struct symm_stream **out);
@@ -85,12 +83,11 @@ struct symm_lane {
     uint64_t done;    /* steps over all replays; the graph's lock */
 };
 
-/* What a graph keeps alive beside what its calls do. */
+/* What a graph keeps alive beside what its calls do, and tells of its launches if there is somebody to tell. */
 struct symm_hold {
     struct symm_hold *next;
     void *obj;
-    void (*retain)(void *);
-    void (*release)(void *);
+    symm_graph_user user; /* begin NULL: is not told */
 };
 
 struct symm_graph {

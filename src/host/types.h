@@ -70,6 +70,12 @@ typedef struct symm_held { /* a slot that a window has left, and that captured c
     symm_slot *slot;
 } symm_held;
 
+typedef struct { /* a piece of memory under a window */
+    uint64_t lo, hi;
+    uint64_t life; /* vmm.h */
+    int gone;      /* it has ended; other memory may lie there */
+} symm_lived;
+
 typedef struct symm_win {
     struct symm_win
         *next; /* communicator's list of windows by address; the communicator's user thread only */
@@ -83,6 +89,10 @@ typedef struct symm_win {
         off; /* [nranks] flat offset of the window's first byte on each rank, relative to comm->base */
     uint64_t *size; /* [nranks] */
     symm_held *held;
+    /* window_life.c; the communicator's user thread only */
+    symm_lived *lived;
+    int nlived, gone, foreign, dear; /* how many of them are */
+    uint64_t looked_ends, looked_version;
     struct symm_heap *heap; /* whose memory this is; NULL: the user's */
 } symm_win;
 
@@ -118,6 +128,8 @@ typedef struct symm_comm {
     const symm_vmm *vmm;
     symm_vmm_caps caps;
     symm_boot *boot;
+    symm_boot *over_mesh;  /* takes boot's place where that only serves to meet */
+    const char *bootstrap; /* name of the first; NULL before */
     symm_mesh *mesh;
     symm_space *space;
     symm_slot *control;
@@ -140,7 +152,8 @@ typedef struct symm_comm {
         heard; /* eager calls so far in which every rank hears from every rank; counted while there are memlanes */
     symmStream_t heard_stream; /* of the last of them, where there was one */
     int heard_any;
-    symm_order last_order;   /* end of the last call, when it was given to a stream */
+    symm_order last_order; /* end of the last call, when it was given to a stream */
+    _Atomic int replays;   /* host backend: launches of graphs with its calls that have not ended */
     struct symm_memo *memos; /* [SYMM_MEMOS] */
     uint64_t version;        /* of windows and reductions; starts at 1 */
     struct symm_redop *redops;

@@ -43,6 +43,7 @@ void symm_window_unref(symm_win *w) {
     symm_comm_unref(w->comm);
     free(w->off);
     free(w->size);
+    free(w->lived);
     free(w);
     SYMM_STAT_ADD(windows, -1);
 }
@@ -73,7 +74,7 @@ symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
     for (symm_win **at = &c->windows; *at; at = &(*at)->next) {
         symm_win *w = *at;
         uint64_t in = (uint64_t)((uintptr_t)ptr - (uintptr_t)w->ptr);
-        if (in > w->bytes || bytes > w->bytes - in) continue;
+        if (in > w->bytes || bytes > w->bytes - in || !symm_window_lives(w, ptr, bytes)) continue;
         if (at != &c->windows &&
             at != &c->windows->next) { /* keep the two that a collective uses in front */
             *at = w->next;
@@ -209,6 +210,7 @@ typedef struct {
 /* A rank that has failed, or with a bad argument, takes part all the same: only so do all ranks return its error. */
 static symmResult_t register_window(symm_comm *c, symmResult_t status, const register_args *a) {
     symm_win *w = NULL;
+    symm_lived *lived = NULL;
     void *handle = NULL;
     symm_bring *b = SYMM_FAIL_ALLOC(win_segments, calloc(1, sizeof *b));
     symm_brought *all = SYMM_FAIL_ALLOC(win_all, calloc((size_t)c->nranks, sizeof *all));
@@ -221,6 +223,8 @@ static symmResult_t register_window(symm_comm *c, symmResult_t status, const reg
     if (!status) status = make_record(c, a->buff, a->size, &w);
     if (!status) status = symm_handle_new(SYMM_KIND_WINDOW, w, handle_gone, &handle);
     if (!status) status = symm_window_find(c, a->buff, a->size, b);
+    if (!status) status = symm_window_list(c, a->buff, b, &lived);
+    if (!status) symm_window_watch(w, lived, b->count);
     status = c->threads ? meet_threads(c, status, w, all) : meet_processes(c, status, w, b, all);
     symm_window_let_go(c, b);
     if (status) goto drop_record;

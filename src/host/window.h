@@ -6,7 +6,8 @@
 #include "exchange.h"
 #include "types.h"
 
-/* The window that contains [ptr, ptr + bytes), or NULL. */
+/* The window that contains [ptr, ptr + bytes), or NULL. Memory that has ended since it was
+ * registered is in none. */
 symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes);
 void symm_window_ref(symm_win *w);
 /* The last reference frees the window and drops its slot, which unmaps nothing by itself. */
@@ -16,6 +17,16 @@ void symm_window_drop_all(symm_comm *c);
 /* Retains the segments that cover [buff, buff+size); let_go releases what find has retained, also where it failed. */
 symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring *b);
 void symm_window_let_go(symm_comm *c, symm_bring *b);
+
+/* What lies under a window: a piece for each segment that find has found; the caller's to free. */
+symmResult_t symm_window_list(symm_comm *c, const void *buff, const symm_bring *b,
+                              symm_lived **out);
+/* w takes the list over, and is a window from here on as far and as long as these are there. */
+void symm_window_watch(symm_win *w, symm_lived *list, int n);
+/* 1 if all that lies at [ptr, ptr + bytes), inside w, is what was registered. */
+int symm_window_lives(symm_win *w, const void *ptr, uint64_t bytes);
+/* How many pieces that is; out (may be NULL): which. */
+int symm_window_pieces(const symm_win *w, const void *ptr, uint64_t bytes, symm_lived *out);
 
 /* Flat offset of ptr on this rank, which lies in w. */
 static inline uint64_t symm_window_offset(const symm_win *w, int rank, const void *ptr) {

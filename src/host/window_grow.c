@@ -35,6 +35,7 @@ typedef struct {
     int old;       /* of these, the slot has so many already */
     offer *all;
     symm_held *held;
+    symm_lived *lived;
     symm_trade trade;
     int fds[SYMM_MAX_SEGMENTS];
 } growth;
@@ -84,6 +85,7 @@ static symmResult_t bring(growth *g, const grow_args *a) {
         return SYMM_ERR(symmInvalidArgument, "size=%zu: beyond the end of the address space",
                         a->size);
     SYMM_TRY(symm_window_find(g->c, w->ptr, a->size, g->b));
+    SYMM_TRY(symm_window_list(g->c, w->ptr, g->b, &g->lived));
     if (g->c->threads) return symmSuccess;
     g->held = SYMM_FAIL_ALLOC(win_held, calloc(1, sizeof *g->held));
     if (!g->held) return SYMM_ERR(symmOutOfMemory, "no memory for the record of a window");
@@ -204,6 +206,8 @@ static symmResult_t grow(growth *g, symmResult_t status, const grow_args *a) {
     if (!g->c->threads) SYMM_TRY(grow_processes(g));
     for (int r = 0; r < g->c->nranks; r++) w->size[r] = g->all[r].user_bytes;
     w->bytes = a->size;
+    symm_window_watch(w, g->lived, g->b->count);
+    g->lived = NULL;
     g->c->version++;
     return symmSuccess;
 }
@@ -223,6 +227,7 @@ static symmResult_t with_lists(symm_comm *c, symm_win *w, symmResult_t status, c
         status = grow(g, status, a);
         symm_window_let_go(c, b);
         free(g->held);
+        free(g->lived);
     }
     free(g);
     free(b);

@@ -15,6 +15,7 @@
 #include "../host/log.h"
 #include "../host/stats.h"
 #include "beacon.h"
+#include "lifeline.h"
 
 #define LOOKS 64 /* that the kernel keeps; nobody answers them */
 
@@ -66,8 +67,11 @@ static socklen_t beacon_name(const symm_beacon_key *key, int rank, struct sockad
 static symmResult_t open_light(const symm_beacon_key *key, int rank, int *out) {
     struct sockaddr_un a;
     socklen_t len = beacon_name(key, rank, &a);
+    symm_lifeline_lock();
     int fd = SYMM_FAIL_CALL(beacon_socket, -1, EMFILE,
                             socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    symm_lifeline_add(fd);
+    symm_lifeline_unlock();
     if (fd < 0)
         return SYMM_ERR(errno == EMFILE || errno == ENFILE ? symmFdLimit : symmSystemError,
                         "making the presence socket of rank %d failed: %s", rank, strerror(errno));
@@ -78,7 +82,7 @@ static symmResult_t open_light(const symm_beacon_key *key, int rank, int *out) {
         return symmSuccess;
     }
     int e = errno;
-    close(fd);
+    symm_lifeline_close(fd);
     if (e != EADDRINUSE)
         return SYMM_ERR(symmSystemError, "binding the presence socket of rank %d failed: %s", rank,
                         strerror(e));
@@ -135,7 +139,7 @@ void symm_beacon_douse(symm_beacon *b) {
     pthread_mutex_unlock(&lights_lock);
     if (!last) return;
     if (b->fd >= 0) {
-        close(b->fd);
+        symm_lifeline_close(b->fd);
         SYMM_STAT_ADD(fds, -1);
     }
     free(b);

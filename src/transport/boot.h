@@ -18,6 +18,9 @@ typedef struct {
     symmResult_t (*allgather)(symm_boot *b, const void *send, void *recv, size_t bytes,
                               const symm_wait *w);
     void (*close)(symm_boot *b); /* frees b; never blocks; waits for no peer */
+    /* 1: only for ranks to meet. What it goes through is not the communicator's alone (MPI), so once there is a mesh all
+     * exchanges go through that, and this is closed. */
+    int meets_only;
 } symm_boot_ops;
 struct symm_boot { /* first member of every kind's own struct */
     const symm_boot_ops *ops;

@@ -120,7 +120,7 @@ static void mesh_close(symm_boot *b) {
     free(b);
 }
 
-static const symm_boot_ops mesh_ops = {"parent", mesh_allgather, mesh_close};
+static const symm_boot_ops mesh_ops = {"parent", mesh_allgather, mesh_close, 0};
 
 void symm_boot_mesh_rehome(symm_boot *base, struct symm_mesh *own) {
     boot_mesh *b = (boot_mesh *)base;

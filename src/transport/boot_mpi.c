@@ -1,7 +1,12 @@
 /* boot_mpi.c - bootstrap over an MPI communicator, and symmCommInitMPI. In libsymm-mpi. MPI is
  * entered only by the thread that is inside the call, and only by calls that do not wait for a
  * peer: a blocking one could not be given up at the deadline. `attach_lock` guards the making of a
- * link, never an MPI wait.
+ * link and whose turn it is, never an MPI wait.
+ *
+ * Ranks meet here and exchange what they need to connect their mesh; from then on the communicator
+ * exchanges through that and enters MPI no more (comm_make.c). So one duplicate serves any number of
+ * living communicators: exchanges of two of them on it would have to come in the same order on all
+ * ranks. Only those that are just being made use it, one at a time: others of this process wait.
  *
  * What is kept per user communicator (its link) hangs on it as an MPI attribute: the duplicate that
  * blocks travel on, and whatever is outstanding. An MPI collective that was begun cannot be taken
@@ -21,6 +26,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "symm_mpi.h"
 
@@ -35,6 +41,7 @@
 /* When the others' beacons are looked at first; then at doubling distances. */
 #define PEEK_NS     50000000ull
 #define PEEK_MAX_NS 1000000000ull
+#define TURN_NS     20000000      /* a look at the deadline, while another call has the link */
 #define DARK_NS     5000000000ull /* dark for so long: gone, and not just done a little earlier */
 
 typedef struct { /* a rank's greeting; and, with seq and bytes, the head of each block */
@@ -74,7 +81,8 @@ typedef struct {
 } boot_mpi;
 
 static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
-static int link_keyval = MPI_KEYVAL_INVALID; /* under attach_lock */
+static pthread_cond_t link_free = PTHREAD_COND_INITIALIZER; /* some link is nobody's any more */
+static int link_keyval = MPI_KEYVAL_INVALID;                /* under attach_lock */
 /* Exchanges that were given up, and links whose communicator went while something was outstanding. MPI still owns their buffers
  * and may write into them whenever it is entered, so they live as long as the process; they are listed only to be found in a
  * debugger and not to count as lost memory. */
@@ -274,30 +282,50 @@ static symmResult_t find_link(MPI_Comm comm, int nranks, const symm_wait *w, mpi
     return status;
 }
 
+/* With attach_lock, which is let go meanwhile. The other call may be this rank's next peer's too: so
+ * whoever waits enters no MPI. */
+static symmResult_t await_turn(mpi_link *l, const symm_wait *w) {
+    const uint64_t start = symm_now_ns();
+    while (atomic_load_explicit(&l->busy, memory_order_relaxed)) {
+        SYMM_TRY(symm_boot_check(w));
+        if (symm_wait_over(w))
+            return SYMM_ERR(symmTimeout,
+                            "symmCommInitMPI: another call on the same MPI communicator is still "
+                            "running in this process (waited %.1f s)",
+                            symm_boot_seconds(start));
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += TURN_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&link_free, &attach_lock, &until);
+    }
+    return symmSuccess;
+}
+
 static symmResult_t take_link(MPI_Comm comm, int nranks, const symm_wait *w, mpi_link **out) {
     mpi_link *l = NULL;
     pthread_mutex_lock(&attach_lock);
     symmResult_t status = find_link(comm, nranks, w, &l);
-    int busy = 0;
+    if (!status) status = await_turn(l, w);
     /* Acquire pairs with the release in release_link: what the last user of the link wrote is ours.
      */
-    if (!status) busy = atomic_exchange_explicit(&l->busy, 1, memory_order_acquire);
+    if (!status) atomic_exchange_explicit(&l->busy, 1, memory_order_acquire);
     pthread_mutex_unlock(&attach_lock);
-    if (status) return status;
-    if (busy)
-        return SYMM_ERR(symmInvalidUsage, "symmCommInitMPI: another call on the same MPI "
-                                          "communicator is still running in this process");
-    *out = l;
-    return symmSuccess;
+    if (!status) *out = l;
+    return status;
 }
 
 static void release_link(mpi_link *l) {
+    pthread_mutex_lock(&attach_lock);
     if (!l->orphan)
         atomic_store_explicit(&l->busy, 0, memory_order_release);
     else if (l->state == IDLE)
         free(l);
     else
         strand(l);
+    pthread_cond_broadcast(&link_free);
+    pthread_mutex_unlock(&attach_lock);
 }
 
 /* ---- coming together ---- */
@@ -461,7 +489,8 @@ static void mpi_close(symm_boot *base) {
     free(b);
 }
 
-static const symm_boot_ops mpi_ops = {"mpi", mpi_allgather, mpi_close};
+static const symm_boot_ops mpi_ops = {
+    .name = "mpi", .allgather = mpi_allgather, .close = mpi_close, .meets_only = 1};
 
 /* ---- opening ---- */
 

@@ -12,6 +12,7 @@
 #include "../host/log.h"
 #include "../host/stats.h"
 #include "boot_tcp.h"
+#include "lifeline.h"
 
 #define REFUSED_MS \
     2000 /* nobody listens for so long: rank 0 has ended (the id was made after listen) */
@@ -126,9 +127,12 @@ static symmResult_t expect_frame(call *c, uint32_t type, symm_tcp_frame *f) {
 /* One try to connect. *err 0: connected; else the errno of a try that may be repeated. */
 static symmResult_t connect_once(call *c, int *err) {
     symm_boot_tcp *t = c->t;
+    symm_lifeline_lock();
     int fd =
         SYMM_FAIL_CALL(boot_socket, -1, EMFILE,
                        socket(t->id.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    symm_lifeline_add(fd);
+    symm_lifeline_unlock();
     if (fd < 0)
         return SYMM_ERR(errno == EMFILE || errno == ENFILE ? symmFdLimit : symmSystemError,
                         "rank %d cannot make a socket: %s", t->base.rank, strerror(errno));
@@ -276,7 +280,7 @@ static void tcp_close(symm_boot *b) {
     int n = b->rank == 0 ? b->nranks : 1;
     for (int i = 0; i < n; i++) symm_tcp_close(&t->peers[i]);
     if (t->listener >= 0) {
-        close(t->listener);
+        symm_lifeline_close(t->listener);
         SYMM_STAT_ADD(fds, -1);
     }
     free(t->peers);
@@ -284,7 +288,7 @@ static void tcp_close(symm_boot *b) {
     free(t);
 }
 
-static const symm_boot_ops tcp_ops = {"tcp", tcp_allgather, tcp_close};
+static const symm_boot_ops tcp_ops = {"tcp", tcp_allgather, tcp_close, 0};
 
 static symmResult_t make_object(int rank, int nranks, symm_boot_tcp **out) {
     size_t npeers = rank == 0 ? (size_t)nranks : 1;
@@ -314,6 +318,9 @@ static symmResult_t take_listener(symm_boot_tcp *t) {
         return symmSuccess;
     }
     t->listener = symm_tcp_id_claim(&t->id);
+    symm_lifeline_lock(); /* up to here a forked child might be rank 0 in this process's stead */
+    symm_lifeline_add(t->listener);
+    symm_lifeline_unlock();
     if (t->listener >= 0) return symmSuccess;
     if (t->id.pid == (uint32_t)getpid())
         return SYMM_ERR(symmInvalidUsage, "this id has been used: an id serves one communicator, "

@@ -12,6 +12,7 @@
 #include "../host/fail.h"
 #include "../host/stats.h"
 #include "boot_tcp.h"
+#include "lifeline.h"
 
 #define HELLO_MAGIC 0x48796d73u /* "smyH" */
 #define FRAME_MAGIC 0x46796d73u /* "smyF" */
@@ -159,7 +160,7 @@ void symm_tcp_tune(int fd) {
 
 void symm_tcp_close(symm_tcp_conn *c) {
     if (c->fd < 0) return;
-    close(c->fd);
+    symm_lifeline_close(c->fd);
     SYMM_STAT_ADD(fds, -1);
     c->fd = -1;
 }

@@ -12,6 +12,7 @@
 #include "../host/log.h"
 #include "../host/stats.h"
 #include "boot_tcp.h"
+#include "lifeline.h"
 
 #define HELLO_MS 2000 /* a connection that has not said hello by then is a stray */
 
@@ -78,7 +79,7 @@ static void forget_pending(setup *s, int i) {
 }
 
 static void close_pending(setup *s, int i) {
-    close(s->pend[i].fd);
+    symm_lifeline_close(s->pend[i].fd);
     SYMM_STAT_ADD(fds, -1);
     forget_pending(s, i);
 }
@@ -201,8 +202,11 @@ static int accept_failed(setup *s) {
 
 static void accept_some(setup *s) {
     for (int k = 0; k < SYMM_TCP_PENDING; k++) {
+        symm_lifeline_lock();
         int fd = SYMM_FAIL_CALL(boot_accept, -1, EMFILE,
                                 accept4(s->t->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        symm_lifeline_add(fd);
+        symm_lifeline_unlock();
         if (fd < 0) {
             if (!accept_failed(s)) return;
             continue;
@@ -304,7 +308,7 @@ symmResult_t symm_tcp_root_open(symm_boot_tcp *t, const symm_wait *w) {
         linger(&s);
     }
     while (s.npending) turn_away(&s, 0, "set-up is over");
-    close(t->listener);
+    symm_lifeline_close(t->listener);
     SYMM_STAT_ADD(fds, -1);
     t->listener = -1;
     if (s.verdict) symm_status_adopt(s.text);

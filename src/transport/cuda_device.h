@@ -76,6 +76,11 @@ cu_result symm_cuda_private_stream(int device, cu_stream *stream);
  * multiples of 4. copy: each side is memory that the device has access to, or the host's. */
 cu_result symm_cuda_fill(int device, cu_deviceptr va, uint64_t bytes, uint32_t word);
 cu_result symm_cuda_copy(int device, void *dst, const void *src, uint64_t bytes);
+/* New memory becomes zeros: CUDA does not promise that it is clear, and the epochs in a control
+ * block count on it. */
+cu_result symm_cuda_clear(int device, cu_mem_handle raw, uint64_t bytes);
+/* A life (vmm.h) of memory that another allocator has mapped; 0: none is there. */
+uint64_t symm_cuda_foreign_life(cu_deviceptr va);
 
 #ifdef SYMM_TESTING
 /* After symm_cuda_inject: what was known of the devices before it. */

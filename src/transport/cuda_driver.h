@@ -172,6 +172,7 @@ enum { /* host memory that a device may use; pointers; memory types */
        SYMM_CUDA_HOST_DEVICEMAP = 2,
        SYMM_CUDA_POINTER_CONTEXT = 1,
        SYMM_CUDA_POINTER_MEMORY_TYPE = 2,
+       SYMM_CUDA_POINTER_BUFFER_ID = 7,
        SYMM_CUDA_POINTER_IS_MANAGED = 8,
        SYMM_CUDA_POINTER_DEVICE = 9,
        SYMM_CUDA_MEMORY_HOST = 1,

@@ -20,6 +20,7 @@
 #include "../host/fail.h"
 #include "../host/log.h"
 #include "../host/stats.h"
+#include "lifeline.h"
 
 #define HELD_EXTRA   16  /* silent connections that are kept beyond one per rank */
 #define ACCEPT_BURST 64  /* connections taken between two looks at the others */
@@ -309,8 +310,11 @@ static symmResult_t on_listener(join *j) {
         return SYMM_ERR(symmSystemError, "failpoint mesh_accept (%s)", j->w->stage);
     }
     for (int i = 0; i < ACCEPT_BURST && more && j->left; i++) {
+        symm_lifeline_lock();
         int fd = SYMM_FAIL_CALL(mesh_take, -1, EMFILE,
                                 accept4(j->u->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        symm_lifeline_add(fd);
+        symm_lifeline_unlock();
         if (fd < 0) {
             SYMM_TRY(accept_failed(j, &more));
             continue;

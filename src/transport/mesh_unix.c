@@ -20,6 +20,7 @@
 
 #include "../host/fail.h"
 #include "../host/stats.h"
+#include "lifeline.h"
 
 /* Room in the queue beside the ranks, so that strangers do not fill it at once; a full one is
  * retried anyway. */
@@ -29,15 +30,18 @@
 /* ---- single sockets ---- */
 
 int symm_mesh_socket(void) {
+    symm_lifeline_lock();
     int s = SYMM_FAIL_CALL(mesh_fd, -1, EMFILE,
                            socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    symm_lifeline_add(s);
+    symm_lifeline_unlock();
     if (s >= 0) SYMM_STAT_ADD(fds, 1);
     return s;
 }
 
 void symm_mesh_fd_close(int *fd) {
     if (*fd < 0) return;
-    close(*fd);
+    symm_lifeline_close(*fd);
     SYMM_STAT_ADD(fds, -1);
     *fd = -1;
 }
@@ -223,8 +227,7 @@ static int peer_fd(const symm_mesh *m, int peer) {
     return ((const symm_mesh_unix *)m)->fds[peer];
 }
 
-/* shutdown, because a child that was forked without exec may hold copies: peers must see the end
- * now. */
+/* shutdown, because a child that was not made by fork() may hold copies: peers must see the end now. */
 static void close_unix(symm_mesh *m) {
     symm_mesh_unix *u = (symm_mesh_unix *)m;
     int mine = getpid() == m->owner;

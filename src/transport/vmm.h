@@ -8,6 +8,7 @@
 #ifndef SYMM_VMM_H_
 #define SYMM_VMM_H_
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,12 @@ enum { /* the CUresult values the contract uses */
 };
 
 typedef struct symm_vmm_handle symm_vmm_handle; /* opaque, counted */
+
+/* Bits of a life, see below. FOREIGN: another allocator's, whose end symm_vmm_ended does not count.
+ * DEAR: slow to ask for, and told apart from others only as long as its memory is held somewhere.
+ * */
+#define SYMM_LIFE_FOREIGN (1ull << 63)
+#define SYMM_LIFE_DEAR    (1ull << 62)
 
 typedef struct {
     char name[16];         /* "host", "cuda" */
@@ -61,6 +68,9 @@ typedef struct {
     /* Size and an identity that is equal for equal memory in this process (host: st_dev, st_ino, so in every process of the
    * host; cuda: the driver's handle and the device. There, memory imported by the process that made it counts as other memory). */
     int (*identify)(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]);
+    /* A number for the mapping that holds va: no other mapping at these addresses has it, before or
+     * after. 0: nothing is mapped there. */
+    uint64_t (*life)(const void *va);
     /* Maps the whole handle (bytes == its size, offset == 0, else NOT_SUPPORTED) at va inside a reservation.
    * A map over a map: INVALID_VALUE. No access yet: touching it faults. One handle may be mapped many times. */
     int (*map)(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *h);
@@ -79,6 +89,17 @@ typedef struct {
 extern const symm_vmm symm_vmm_host; /* vmm_host.c: sealed memfd + mmap */
 /* vmm_cuda.c: every call acts on the calling thread's current device (cuda_device.h). No CUDA: NOT_INITIALIZED everywhere. */
 extern const symm_vmm symm_vmm_cuda;
+/* How many mappings of these drivers have ended. As long as it is the same, all lives are that are
+ * not foreign. Release and acquire: who sees a number sees that the mappings which it counts are
+ * gone. */
+extern _Atomic uint64_t symm_vmm_ends;
+static inline uint64_t symm_vmm_ended(void) {
+    return atomic_load_explicit(&symm_vmm_ends, memory_order_acquire);
+}
+/* For the drivers: before anything else can be mapped at the addresses. */
+static inline void symm_vmm_note_end(void) {
+    atomic_fetch_add_explicit(&symm_vmm_ends, 1, memory_order_release);
+}
 /* Whether set_access of the host driver asks for huge pages (SYMM_HUGEPAGES). Process-wide, default on. */
 void symm_vmm_host_hugepages(int on);
 

@@ -42,6 +42,7 @@ struct memory {
 struct mapping {
     symm_span span;
     int device; /* of the memory */
+    uint64_t life;
 };
 
 static struct {
@@ -50,7 +51,7 @@ static struct {
     symm_span *mappings;     /* struct mapping */
     symm_span *handles;      /* struct memory, by serial */
     symm_span *raws;         /* struct memory, by CUDA's handle */
-    uint64_t serial;
+    uint64_t serial, lives;  /* of handles, of mappings */
 } driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local int last_errno;
@@ -221,23 +222,6 @@ static int cuda_copy(void *dst, const void *src, uint64_t bytes) {
     return cu ? refuse(cu, 0) : cu;
 }
 
-/* CUDA does not promise that new memory is clear, and the epochs in a control block count on it.
- * Nobody else knows this memory yet, so it is mapped once to be cleared. */
-static int clear(int device, cu_mem_handle raw, uint64_t bytes) {
-    const cu_mem_access access = {{SYMM_CUDA_LOCATION_DEVICE, device}, SYMM_CUDA_ACCESS_READWRITE};
-    cu_deviceptr va = 0;
-    int cu = symm_cu.cuMemAddressReserve(&va, bytes, 0, 0, 0), undone;
-    if (cu) return cu;
-    if ((cu = symm_cu.cuMemMap(va, bytes, 0, raw, 0)) != 0) goto unreserve;
-    cu = symm_cu.cuMemSetAccess(va, bytes, &access, 1);
-    if (!cu) cu = symm_cuda_fill(device, va, bytes, 0);
-    undone = symm_cu.cuMemUnmap(va, bytes);
-    if (!cu) cu = undone;
-unreserve:
-    undone = symm_cu.cuMemAddressFree(va, bytes);
-    return cu ? cu : undone;
-}
-
 /* ---- making and handing on ------------------------------------------------------------------ */
 
 /* Inside the device's scope: an allocation while some stream is being captured must not spoil that
@@ -247,7 +231,7 @@ static int create(int device, const symm_cuda_memory *m, uint64_t bytes, int zer
     cu_mem_prop prop = symm_cuda_prop(device, m->handle_types);
     int cu = symm_cu.cuMemCreate(raw, bytes, &prop, 0);
     if (cu) return cu;
-    cu = zeros ? clear(device, *raw, bytes) : 0;
+    cu = zeros ? symm_cuda_clear(device, *raw, bytes) : 0;
     if (cu)
         symm_cu.cuMemRelease(*raw);
     else
@@ -448,7 +432,10 @@ static int claim(struct mapping *map) {
     pthread_mutex_lock(&driver.lock);
     int ok = symm_span_around(driver.reservations, lo, hi) &&
              !symm_span_overlap(driver.mappings, lo, hi);
-    if (ok) symm_span_insert(&driver.mappings, &map->span);
+    if (ok) {
+        map->life = ++driver.lives;
+        symm_span_insert(&driver.mappings, &map->span);
+    }
     pthread_mutex_unlock(&driver.lock);
     return ok;
 }
@@ -505,6 +492,17 @@ static int mapping_at(uint64_t lo, struct mapping *map) {
     return found;
 }
 
+static uint64_t cuda_life(const void *va) {
+    uint64_t at = (uintptr_t)va;
+    if (at >= SPACE || there()) return 0;
+    pthread_mutex_lock(&driver.lock);
+    const struct mapping *map =
+        (const struct mapping *)symm_span_around(driver.mappings, at, at + 1);
+    uint64_t life = map ? map->life : 0;
+    pthread_mutex_unlock(&driver.lock);
+    return life ? life : symm_cuda_foreign_life(at);
+}
+
 /* One whole mapping that another allocator made: other devices may be in use here than there. */
 static int share_foreign(uint64_t lo, uint64_t bytes, int device) {
     cu_mem_handle raw = 0;
@@ -549,6 +547,7 @@ static int cuda_unmap(void *va, uint64_t bytes) {
         if (cu) return refuse(cu, 0);
         pthread_mutex_lock(&driver.lock);
         symm_span *gone = symm_span_take(&driver.mappings, lo, lo + 1);
+        symm_vmm_note_end();
         pthread_mutex_unlock(&driver.lock);
         free(gone); /* the first member of its mapping */
         SYMM_STAT_ADD(maps, -1);
@@ -588,6 +587,7 @@ const symm_vmm symm_vmm_cuda = {
     .export_fd = cuda_export,
     .import_fd = cuda_import,
     .identify = cuda_identify,
+    .life = cuda_life,
     .map = cuda_map,
     .set_access = cuda_set_access,
     .unmap = cuda_unmap,

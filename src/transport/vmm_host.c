@@ -50,6 +50,7 @@ struct memory {
 struct mapping {
     symm_span span;
     struct memory *memory;
+    uint64_t life;
 };
 
 static struct {
@@ -57,8 +58,8 @@ static struct {
     symm_span *reservations; /* plain symm_span, each its own allocation */
     symm_span *mappings;     /* struct mapping */
     symm_span *handles;      /* struct memory */
-    uint64_t serial;
-    void *spare; /* see drop_spare */
+    uint64_t serial, lives;  /* of handles, of mappings */
+    void *spare;             /* see drop_spare */
 } driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static atomic_int hugepages = 1; /* relaxed: a switch, orders nothing */
@@ -401,6 +402,7 @@ static int map_locked(struct mapping *map, uint64_t offset, symm_vmm_handle *h) 
     int err = place(lo, m);
     if (err) return refuse_os(err);
     map->memory = m;
+    map->life = ++driver.lives;
     m->maps++;
     symm_span_insert(&driver.mappings, &map->span);
     return SYMM_CU_SUCCESS;
@@ -421,6 +423,17 @@ static int host_map(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *
     else
         SYMM_STAT_ADD(maps, 1);
     return cu;
+}
+
+static uint64_t host_life(const void *va) {
+    uint64_t at = (uintptr_t)va;
+    if (at >= SPACE) return 0;
+    pthread_mutex_lock(&driver.lock);
+    const struct mapping *map =
+        (const struct mapping *)symm_span_around(driver.mappings, at, at + 1);
+    uint64_t life = map ? map->life : 0;
+    pthread_mutex_unlock(&driver.lock);
+    return life;
 }
 
 /* The lock is held over mprotect: the range must not be unmapped and become somebody else's
@@ -469,7 +482,10 @@ static int host_unmap(void *va, uint64_t bytes) {
     pthread_mutex_lock(&driver.lock);
     int whole = symm_span_tiles(driver.mappings, lo, hi);
     if (whole) err = cover(lo, bytes);
-    if (whole && !err) gone = symm_span_take(&driver.mappings, lo, hi);
+    if (whole && !err) {
+        gone = symm_span_take(&driver.mappings, lo, hi);
+        symm_vmm_note_end();
+    }
     pthread_mutex_unlock(&driver.lock);
     if (!whole) return bad_value();
     if (err) return refuse_os(err);
@@ -520,6 +536,7 @@ const symm_vmm symm_vmm_host = {
     .export_fd = host_export,
     .import_fd = host_import,
     .identify = host_identify,
+    .life = host_life,
     .map = host_map,
     .set_access = host_set_access,
     .unmap = host_unmap,

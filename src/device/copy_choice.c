@@ -1,0 +1,66 @@
+/* copy_choice.c - whether libc's memcpy crawls on this machine. Runs once per process, in
+ * symm_reduce_init, on the thread that comes first; who has returned from there reads
+ * symm_copy_apart without further ado.
+ *
+ * libc takes `rep movsb` for large spans where the processor says that it is fast. Some
+ * processors that say so (AMD's Zen 3 and 4 under a glibc before 2.39) do 1 to 4 GB/s where dst
+ * and src differ modulo a cache line, a twentieth of what vectors do. On others it is a little
+ * faster than vectors. Which of the two this machine is cannot be told by its name: libc,
+ * microcode and GLIBC_TUNABLES have their say. So it is measured: some 20 us, once. */
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "reduce.h"
+
+enum {
+    SPAN = 32 << 10, /* more than any threshold of libc's for `rep movsb`, and in the first cache */
+    ROOM = SPAN + (8 << 10),
+    TRIES = 5,  /* the best of them: a try that is interrupted says nothing */
+    CRAWL = 3,  /* times as long as vectors: no noise, and no dispute about a tenth */
+    FIRST = 64, /* where in its room a span begins */
+};
+
+int symm_copy_apart;
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t shorter(uint64_t best, symm_copy_fn copy, char *dst, const char *src) {
+    uint64_t start = now_ns();
+    copy(dst, src, SPAN);
+    uint64_t took = now_ns() - start;
+    return took < best ? took : best;
+}
+
+/* dst a byte ahead of src modulo a page, and a byte behind it. */
+int symm_copy_crawls(symm_copy_fn libc, symm_copy_fn vectors) {
+    char *room = mmap(NULL, 2 * ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) return 0; /* slow at worst */
+    memset(room, 1, 2 * ROOM);
+    int crawls = 0;
+    for (int shift = -1; shift <= 1; shift += 2) {
+        char *dst = room + FIRST + shift;
+        const char *src = room + ROOM + FIRST;
+        uint64_t theirs = UINT64_MAX, ours = UINT64_MAX;
+        for (int i = 0; i < TRIES; i++) {
+            ours = shorter(ours, vectors, dst, src);
+            theirs = shorter(theirs, libc, dst, src);
+        }
+        crawls |= theirs > CRAWL * (ours + 20); /* 20: no quotient of readings of the clock */
+    }
+    munmap(room, 2 * ROOM);
+    return crawls;
+}
+
+static void libc_copy(void *dst, const void *src, size_t bytes) {
+    memcpy(dst, src, bytes);
+}
+
+void symm_copy_choose(const symm_reduce_table *table) {
+    symm_copy_apart = symm_copy_crawls(libc_copy, table->copy_vectors);
+}
