@@ -136,7 +136,7 @@ void symm_bins_shrink(symm_sub *sub, uint32_t units) {
 }
 
 void symm_arena_reclaim(symm_arena *a) {
-    symm_sub *mine = symm_sub_look(a);
+    symm_sub *mine = symm_sub_mine(a);
     pthread_mutex_lock(&a->list_lock);
     for (symm_sub *sub = a->subs; sub; sub = sub->next) {
         if (!atomic_load_explicit(&sub->kept, memory_order_relaxed)) continue;
