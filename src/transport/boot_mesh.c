@@ -27,7 +27,7 @@ typedef struct {
 } boot_mesh;
 
 typedef struct {      /* before each piece, on the wire (both ends are on one host) */
-    uint32_t session; /* stands first: survive.c looks at it */
+    uint32_t session; /* stands first, see symm_mesh_session */
     uint32_t seq, piece;
     int32_t code;   /* not 0: the sender's exchange has failed; its text follows */
     uint64_t bytes; /* of the whole block */
@@ -159,7 +159,9 @@ static symmResult_t mesh_allgather(symm_boot *base, const void *send, void *recv
     symm_wait also = *w;
     also.check = check_parent;
     also.arg = &x;
+    symm_mesh_session(b->mesh, b->session);
     symmResult_t status = exchange(b, send, recv, bytes, &also);
+    symm_mesh_session(b->mesh, 0);
     b->failed = status != symmSuccess;
     /* The others wait for this rank's pieces, and later messages would be taken for them. */
     if (status && b->session)
