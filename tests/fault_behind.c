@@ -84,6 +84,35 @@ static void a_split_that_does_not_block(void) {
     T_FORK(RANKS, split_behind_rank, fk_new(0, 0));
 }
 
+/* Rank 1 never comes, and the deadline is far. */
+static void abort_parent_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = fk_open(f, rank, n), child = NULL;
+    symmConfig_t config = behind();
+    if (rank == 1) {
+        kit_barrier(&f->k, n);
+        T_ERR(symmBarrier(comm, NULL), symmAborted);
+    } else {
+        T_ERR(symmCommSplit(comm, 0, 0, &child, &config), symmInProgress);
+        if (rank == 0) kit_sleep(20);
+        if (rank == 0) T_OK(symmCommAbort(comm));
+        T_EQ(await_creation(child), symmAborted);
+        T_OK(symmCommDestroy(child));
+        kit_barrier(&f->k, n);
+    }
+    if (rank) {
+        symmResult_t r;
+        while ((r = symmCommDestroy(comm)) == symmInProgress) usleep(500);
+        T_OK(r);
+    }
+    no_threads();
+}
+
+static void the_parent_is_aborted_meanwhile(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(RANKS, abort_parent_rank, fk_new(0, 0));
+}
+
 static void bad_behind_rank(int rank, int n, void *arg) {
     symmComm_t comm = fk_open(arg, rank, n), child = NULL;
     symmConfig_t config = behind();
@@ -285,6 +314,7 @@ static void calls_in_a_group(void) {
     destroy_all(comms, RANKS);
 }
 
-T_MAIN(T(a_split_that_does_not_block), T(a_split_that_fails_behind),
-       T(a_split_that_cannot_go_on_behind), T(a_shrink_that_does_not_block),
-       T(the_dump_of_one_that_is_being_made), T(shrink_in_a_group), T(calls_in_a_group))
+T_MAIN(T(a_split_that_does_not_block), T(the_parent_is_aborted_meanwhile),
+       T(a_split_that_fails_behind), T(a_split_that_cannot_go_on_behind),
+       T(a_shrink_that_does_not_block), T(the_dump_of_one_that_is_being_made), T(shrink_in_a_group),
+       T(calls_in_a_group))

@@ -123,6 +123,32 @@ static void a_living_communicator_is_left_as_it_is(void) {
     T_FORK(3, healthy_rank, fk_new(0, 0));
 }
 
+/* The ranks agree, and then one cannot go on. The pieces that it has not read lie there when they try again. */
+static void unmade_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmComm_t comm = fk_open(f, rank, n), next = NULL;
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    for (int i = 0; i < 3; i++) {
+        config.maxCTAs = 2 + i; /* no try's pieces pass for another's */
+        if (rank == i) T_EQ(symm_fail_arm("boot_allgather:error:1"), 0);
+        T_ERR(symmCommShrink(comm, NULL, 0, &next, &config, 0), symmSystemError);
+        T_EQ(symm_fail_arm(""), 0);
+        T_MSG(symmGetLastError(comm), "failpoint boot_allgather on rank");
+        T_CHECK(next == NULL);
+    }
+    T_OK(symmCommSplit(comm, 0, 0, &next, NULL)); /* over the same connections */
+    fk_works(next, rank, n);
+    T_OK(symmCommDestroy(next));
+    T_OK(symmCommShrink(comm, NULL, 0, &next, NULL, 0));
+    fk_works(comm, rank, n);
+    lives_on(comm, next);
+}
+
+static void a_shrink_that_fails_after_they_agreed(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(3, unmade_rank, fk_new(0, 0));
+}
+
 /* ---- several deaths ---- */
 
 static void two_die_rank(int rank, int n, void *arg) {
@@ -326,7 +352,7 @@ static void the_dump_says_dead_and_who_waits(void) {
 }
 
 T_MAIN(T(a_list_that_lacks_the_dead_one), T(lists_that_differ),
-       T(a_living_communicator_is_left_as_it_is), T(two_deaths_at_once),
-       T_TIMEOUT(a_death_during_the_shrink, 120), T(the_ranks_that_are_gone_are_told),
-       T_TIMEOUT(everybody_who_is_gone_is_left_out, 120), T(a_shrink_that_aborts_first),
-       T(the_dump_says_dead_and_who_waits))
+       T(a_living_communicator_is_left_as_it_is), T(a_shrink_that_fails_after_they_agreed),
+       T(two_deaths_at_once), T_TIMEOUT(a_death_during_the_shrink, 120),
+       T(the_ranks_that_are_gone_are_told), T_TIMEOUT(everybody_who_is_gone_is_left_out, 120),
+       T(a_shrink_that_aborts_first), T(the_dump_says_dead_and_who_waits))

@@ -27,7 +27,7 @@ typedef struct {
 } boot_mesh;
 
 typedef struct {      /* before each piece, on the wire (both ends are on one host) */
-    uint32_t session; /* stands first: survive.c looks at it */
+    uint32_t session; /* stands first, see symm_mesh_session */
     uint32_t seq, piece;
     int32_t code;   /* not 0: the sender's exchange has failed; its text follows */
     uint64_t bytes; /* of the whole block */
@@ -97,6 +97,21 @@ static symmResult_t recv_piece(boot_mesh *b, int r, const piece_head *h, char *d
     return symmSuccess;
 }
 
+/* Another thread of this rank has revoked the parent, and with it a child that is being split off: the
+ * others hear of that and come no more. */
+typedef struct {
+    const boot_mesh *b;
+    const symm_wait *w;
+    int before; /* it was revoked when the exchange began */
+} watchful;
+
+static symmResult_t check_parent(void *arg) {
+    const watchful *x = arg;
+    SYMM_TRY(symm_boot_check(x->w));
+    if (x->b->session || x->before || !symm_mesh_revoked(x->b->mesh)) return symmSuccess;
+    return SYMM_ERR(symmAborted, "the communicator was revoked (%s)", symm_boot_stage(x->w));
+}
+
 static symmResult_t exchange(boot_mesh *b, const char *send, char *recv, size_t bytes,
                              const symm_wait *w) {
     piece_head h = {.session = b->session, .seq = ++b->seq, .bytes = bytes};
@@ -140,7 +155,13 @@ static symmResult_t mesh_allgather(symm_boot *base, const void *send, void *recv
     if (b->failed)
         return SYMM_ERR(symmInvalidUsage, "bootstrap parent: an exchange has failed before (%s)",
                         symm_boot_stage(w));
-    symmResult_t status = exchange(b, send, recv, bytes, w);
+    watchful x = {b, w, symm_mesh_revoked(b->mesh)};
+    symm_wait also = *w;
+    also.check = check_parent;
+    also.arg = &x;
+    symm_mesh_session(b->mesh, b->session);
+    symmResult_t status = exchange(b, send, recv, bytes, &also);
+    symm_mesh_session(b->mesh, 0);
     b->failed = status != symmSuccess;
     /* The others wait for this rank's pieces, and later messages would be taken for them. */
     if (status && b->session)

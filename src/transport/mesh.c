@@ -74,6 +74,10 @@ void symm_mesh_close(symm_mesh *m) {
     free(m);
 }
 
+void symm_mesh_session(symm_mesh *m, uint32_t session) {
+    m->session = session;
+}
+
 int symm_mesh_rank(const symm_mesh *m) {
     return m->rank;
 }

@@ -58,6 +58,9 @@ symmResult_t symm_mesh_send(symm_mesh *m, int peer, int type, const void *payloa
                             const int *fds, int nfds, const symm_wait *w);
 /* The same without fds, best effort: never blocks, and whether it went is not told. */
 void symm_mesh_post(symm_mesh *m, int peer, int type, const void *payload, size_t bytes);
+/* Messages of type BOOT begin with the number of the session that they belong to, a shrink (boot_mesh.c); 0: none. Those of any
+ * other shrink than this one were left behind by one that failed, and are dropped wherever they are met. */
+void symm_mesh_session(symm_mesh *m, uint32_t session);
 /* Receives the next message of peer, which must have `type`. Exactly nfds fds must come (symmFdLimit if the kernel had to drop
  * some for want of descriptors: all that came are closed). *got <= cap. Received fds are CLOEXEC and the caller's (gauge fds). */
 symmResult_t symm_mesh_recv(symm_mesh *m, int peer, int type, void *payload, size_t cap,

@@ -76,6 +76,7 @@ struct symm_mesh { /* first member of each kind's own struct */
     uint8_t *want;     /* [nranks] for the front's waits */
     uint8_t *pending;  /* [nranks] for agree and for joining: who is awaited */
     symm_wills *wills; /* [nranks] */
+    uint32_t session;  /* of the exchange under way; 0: none, or no shrink's */
     uint32_t call;     /* of survive.c, so far */
     char seen[160];    /* who was turned away last, for the message about ranks that did not come */
     symm_mesh_in in;

@@ -82,14 +82,22 @@ static int read_will(const symm_mesh *m, symm_will *x) {
     return 1;
 }
 
+/* m->in is a piece of the making of a child that has failed. */
+static int is_left_behind(const symm_mesh *m) {
+    uint32_t session;
+    if (m->in.head.type != SYMM_MSG_BOOT || m->in.head.bytes < sizeof session) return 0;
+    memcpy(&session, m->in.buf + SYMM_WIRE_HEADER, sizeof session);
+    return session && session != m->session;
+}
+
 symmResult_t symm_mesh_take(symm_mesh *m, int peer, int *state) {
     symm_will x;
     for (;;) {
         SYMM_TRY(m->ops->take(m, peer, state));
-        if (*state != MESH_READY || m->in.why || m->in.head.type != SYMM_MSG_WILL)
-            return symmSuccess;
+        if (*state != MESH_READY || m->in.why) return symmSuccess;
+        if (m->in.head.type != SYMM_MSG_WILL && !is_left_behind(m)) return symmSuccess;
         symm_mesh_in_drop(&m->in); /* none belong there */
-        if (read_will(m, &x)) keep(m, peer, &x);
+        if (m->in.head.type == SYMM_MSG_WILL && read_will(m, &x)) keep(m, peer, &x);
     }
 }
 
@@ -213,16 +221,13 @@ static symmResult_t hear(talk *t, int p, const symm_will *x) {
  * has left; on a communicator that lives the peer is in another call. */
 static symmResult_t hear_other(talk *t, int p) {
     symm_mesh *m = t->m;
-    uint32_t session = 1;
     const int type = m->in.head.type;
     if (!m->in.why && type == SYMM_MSG_REVOKE && !symm_mesh_revoked(m)) {
         symm_mesh_obey(m, p);
         return symmSuccess;
     }
     symm_mesh_in_drop(&m->in);
-    if (type == SYMM_MSG_BOOT && m->in.head.bytes >= sizeof session)
-        memcpy(&session, m->in.buf + SYMM_WIRE_HEADER, sizeof session);
-    if (m->in.why || symm_mesh_revoked(m) || (type == SYMM_MSG_BOOT && session)) return symmSuccess;
+    if (m->in.why || symm_mesh_revoked(m) || is_left_behind(m)) return symmSuccess;
     return SYMM_ERR(symmMismatch, "the ranks are in different calls: rank %d: %s; rank %d: another",
                     m->rank, kind_name(t->mine.kind), p);
 }
