@@ -1,4 +1,4 @@
-/* fault_child.c - a rank that dies and leaves a child which it forked: the child has let go of the rank's connections, so the
+/* fault_fork.c - a rank that dies and leaves a child which it forked: the child has let go of the rank's connections, so the
  * others hear of the death, also where no pidfd tells of it, as between pid namespaces, and in set-up. Forked ranks; no lock. */
 #define _GNU_SOURCE
 #include <pthread.h>
