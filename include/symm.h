@@ -175,8 +175,9 @@ SYMM_API const char *symmGetLastError(
 /* ---- life of a communicator ----------------------------------------------------------------------------- */
 
 /* Makes the id, in the process of rank 0 (with NCCL any process may), which hands it to the others by any means it
- * likes. An id serves one communicator. Opens a TCP listener in this process (address: SYMM_SOCKET_IFNAME, else
- * loopback or the first interface that is up). [local] */
+ * likes. An id serves one communicator. Opens a TCP listener in this process, at the
+ * interface that SYMM_SOCKET_IFNAME names, else at one that is up and no loopback (IPv4 before IPv6), else, or where it
+ * cannot listen there, at loopback. [local] */
 SYMM_API symmResult_t symmGetUniqueId(symmUniqueId *id);
 
 /* Creates a communicator. Every rank passes the same id and nranks and its own rank. No MPI needed. [collective]

@@ -139,6 +139,8 @@ abort-word-not-read-on-entry|src/host/comm.c|s/live == SYMM_ENTER_COLL .. c->cud
 abort-word-not-read-by-tasks|src/host/coll.c|s/symm_comm_told(t->comm)/symm_comm_async(t->comm)/|plain|fault_revoke|a_call_that_waits_in_a_stream
 end-beside-visitors|src/host/comm.c|/^static symmResult_t end/,/^}/s/await_visitors(c);//|tsan|thr_driver|a_watchdog_beside_every_call
 lone-thread-not-told|src/device/wait.c|s/if (waited > LONG_NS) tell_long(c, peer);//|plain|thr_driver|a_collective_that_waits_for_its_own_thread
+child-keeps-connections|src/transport/lifeline.c|s/dead = replace(i \* 64 + __builtin_ctzll(left), dead);/(void)replace, (void)dead;/|plain|fault_fork|a_child_lets_go_of_the_connections a_child_in_another_pid_namespace
+networks-not-compared|src/host/where.c|s/theirs->netns != root->netns/0/|plain|fault_where|two_networks_are_named
 nobody-looks-where-the-others-are|src/host/comm.c|s/return symm_doing_look(c);/return symmSuccess;/|plain|fault_astray|one_is_in_a_collective
 ranks-answer-by-their-own-zones|src/host/heap_grow.c|s/SYMM_ZONE_SYM ? h->local_extent/SYMM_ZONE_SYM ? h->zone[SYMM_ZONE_LOCAL].extent/|plain|unit_heap|whether_growing_helps_is_the_same_on_all_ranks
 local-blocks-unaligned|src/host/heap_block.c|s/whole = symm_round_up(bytes, align)/whole = bytes/|plain|unit_heap|alignment_is_kept_and_leaks_nothing

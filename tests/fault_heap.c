@@ -345,8 +345,8 @@ static symmResult_t notice(hk *k, symmHeap_t heap, int how) {
     case BY_REMEMBERED: return symmBarrier(k->comm, NULL); /* as it was called before */
     case BY_STREAM:
         T_OK(symmStreamCreate(&s));
-        T_OK(symmAllReduce(p, p, 3000, symmInt32, symmSum, k->comm, s));
-        r = symmStreamSynchronize(s);
+        r = symmAllReduce(p, p, 3000, symmInt32, symmSum, k->comm, s);
+        if (!r) r = symmStreamSynchronize(s); /* else a peer that found it first had told it */
         T_OK(symmStreamDestroy(s));
         return r;
     default: return symmAllReduce(p, p, 50000, symmInt32, symmSum, k->comm, NULL);

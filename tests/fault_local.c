@@ -100,6 +100,7 @@ static symmResult_t place(void) {
 static void *free_and_take(void *arg) {
     void **p = arg;
     for (int i = 1; i < 100; i++) (void)symmArenaFree(p[0], p[i], NULL);
+    p[1] = NULL;
     return (void *)(uintptr_t)symmArenaAlloc(p[0], 1000, 0, NULL, &p[1]);
 }
 
@@ -130,7 +131,7 @@ static symmResult_t use_arena(symmArena_t a, symmStream_t s, symmStream_t t) {
 
 static symmResult_t guarded_arena(symmComm_t comm) {
     symmHeap_t heap;
-    symmArena_t a;
+    symmArena_t a = NULL;
     symmHeapConfig_t h = SYMM_HEAP_CONFIG_INITIALIZER;
     h.localBytes = 16 << 20;
     h.reserve = 64 << 20;

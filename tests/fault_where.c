@@ -3,7 +3,9 @@
  * launcher's exchange would let them; no lock. */
 #define _GNU_SOURCE
 #include <sched.h>
+#include <sys/prctl.h>
 
+#include "../src/transport/boot_tcp.h"
 #include "fault_kit.h"
 
 extern int symm_test_where[2]; /* where.c: host, user */
@@ -69,6 +71,10 @@ static void apart_rank(int rank, int n, void *arg) {
     fk_same(&a->f, n, -1, symmNotSupported, who);
     T_EQ(gethostname(host, sizeof host - 1), 0);
     if (a->f.how == HOST || a->f.how == NETWORK) T_MSG(a->f.k.text[rank], host);
+    if (a->f.how == REAL_USER && rank == a->f.victim) { /* or leaks could not be looked for */
+        T_EQ(seteuid(0), 0);
+        T_EQ(prctl(PR_SET_DUMPABLE, 1), 0);
+    }
 }
 
 static int run_apart(int how, int victim) {
@@ -148,5 +154,33 @@ static void who_was_turned_away_is_told(void) {
     T_FORK(2, turned_away_rank, kit_new(0, 0));
 }
 
-T_MAIN(T(a_loopback_address_is_told), T(who_was_turned_away_is_told), T(two_hosts_are_named),
-       T(two_users_are_named), T(two_networks_are_named))
+/* ---- which interface the id's listener takes ---- */
+
+static const char *listens_at(void) {
+    static char text[64];
+    symmUniqueId id;
+    symm_tcp_id parsed;
+    T_OK(symmGetUniqueId(&id));
+    T_OK(symm_tcp_id_parse(&id, &parsed));
+    close(symm_tcp_id_claim(&parsed));
+    SYMM_STAT_ADD(fds, -1);
+    return symm_tcp_id_text(&parsed, text, sizeof text);
+}
+
+static void interfaces_are_named_or_chosen(void) {
+    symmUniqueId id;
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_SOCKET_IFNAME", "lo", 1);
+    T_MSG(listens_at(), "127.0.0.1:");
+    setenv("SYMM_SOCKET_IFNAME", "nosuch0", 1);
+    T_ERR(symmGetUniqueId(&id), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "SYMM_SOCKET_IFNAME=nosuch0 names no interface that is up");
+    unsetenv("SYMM_SOCKET_IFNAME");
+    if (stand_apart(NETWORK)) T_SKIP("needs network namespaces");
+    T_MSG(listens_at(), "127.0.0.1:"); /* there is no other, and that one is down */
+    T_ERR((setenv("SYMM_SOCKET_IFNAME", "lo", 1), symmGetUniqueId(&id)), symmInvalidArgument);
+}
+
+T_MAIN(T(interfaces_are_named_or_chosen), T(a_loopback_address_is_told),
+       T(who_was_turned_away_is_told), T(two_hosts_are_named), T(two_users_are_named),
+       T(two_networks_are_named))

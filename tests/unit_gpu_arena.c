@@ -225,7 +225,7 @@ static void refused_events_are_waited_for(void) {
 static void a_refused_wait_gives_nothing(void) {
     fix f = open_fix(0);
     T_EXPECT_WARNINGS();
-    void *p = take(&f, f.s, 3 * GK_MB), *q;
+    void *p = take(&f, f.s, 3 * GK_MB), *q = NULL;
     T_OK(symmArenaFree(f.arena, p, f.s));
     fake_cuda_fail("cuStreamWaitEvent", 1, SYMM_CUDA_ERROR_UNKNOWN);
     T_CHECK(symmArenaAlloc(f.arena, 3 * GK_MB, 0, f.t, &q) != symmSuccess);

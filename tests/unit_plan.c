@@ -570,10 +570,16 @@ static void ll_messages_fit_their_slots(void) {
         }
 }
 
-T_MAIN(T(every_call_has_a_kernel), T(forced_kernels_are_honoured_or_refused),
-       T(packets_fit_their_slots), T(limits_of_ctas_hold),
-       T(stores_go_past_the_caches_where_they_keep_no_more), T(good_words), T(bad_words_are_named),
-       T(hash_is_stable), T(tables_say_what_is_done), T(every_call_has_a_gpu_kernel),
-       T(large_calls_fill_the_gpu), T(direct_kernels_relay_by_size),
+/* What params.def says of SYMM_DETERMINISTIC: it changes nothing as long as this holds. */
+static void all_kernels_reduce_in_rank_order(void) {
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
+        T_CHECKF(symm_kernels[k].flags & SYMM_K_ORDERED, "%s", symm_kernels[k].name);
+}
+
+T_MAIN(T(all_kernels_reduce_in_rank_order), T(every_call_has_a_kernel),
+       T(forced_kernels_are_honoured_or_refused), T(packets_fit_their_slots),
+       T(limits_of_ctas_hold), T(stores_go_past_the_caches_where_they_keep_no_more), T(good_words),
+       T(bad_words_are_named), T(hash_is_stable), T(tables_say_what_is_done),
+       T(every_call_has_a_gpu_kernel), T(large_calls_fill_the_gpu), T(direct_kernels_relay_by_size),
        T(forced_kernels_are_honoured_or_refused_on_gpus), T(no_kernel_runs_on_the_wrong_backend),
        T(gpu_scratch_is_divided), T(ll_messages_fit_their_slots))

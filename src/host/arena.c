@@ -185,7 +185,6 @@ symmResult_t symmArenaCreate(symmHeap_t heap, const symmArenaConfig_t *config, s
     symm_heap *h;
     uint64_t reserve;
     if (!arena) return SYMM_ERR(symmInvalidArgument, "arena is NULL");
-    *arena = NULL;
     if (!heap) return SYMM_ERR(symmInvalidArgument, "heap is NULL: an arena needs memory to give");
     if (config && config->size == sizeof c) c = *config;
     if (config) c.size = config->size;
@@ -260,15 +259,19 @@ static symmResult_t take_striped(const record *r, int stripe, size_t bytes, size
     return symmSuccess;
 }
 
+static symmResult_t give_nothing(void **ptr) {
+    *ptr = NULL;
+    return symmSuccess;
+}
+
 symmResult_t symmArenaAlloc(symmArena_t arena, size_t bytes, size_t align, symmStream_t stream,
                             void **ptr) {
     record *r;
     uint64_t off = 0;
     if (!ptr) return SYMM_ERR(symmInvalidArgument, "ptr is NULL");
-    *ptr = NULL;
     SYMM_TRY(arena_of(arena, &r));
     if (align & (align - 1) || align > r->align) return check_align(r, align);
-    if (!bytes) return symmSuccess;
+    if (!bytes) return give_nothing(ptr);
     if (!r->sym) {
         if (stream) SYMM_TRY(check_stream(r, stream));
         symmResult_t status = __builtin_expect(r->core->guard != NULL, 0)
@@ -291,13 +294,12 @@ symmResult_t symmArenaAllocOn(symmArena_t arena, int stripe, size_t bytes, size_
                               void **ptr) {
     record *r;
     if (!ptr) return SYMM_ERR(symmInvalidArgument, "ptr is NULL");
-    *ptr = NULL;
     SYMM_TRY(arena_of(arena, &r));
     if (align & (align - 1) || align > r->align) return check_align(r, align);
     if (stripe < 0 || stripe >= r->core->stripes)
         return SYMM_ERR(symmInvalidArgument, "stripe=%d: arena %s has %d", stripe, r->core->name,
                         r->core->stripes);
-    if (!bytes) return symmSuccess;
+    if (!bytes) return give_nothing(ptr);
     return take_striped(r, stripe, bytes, align, ptr);
 }
 
@@ -364,7 +366,6 @@ symmResult_t symmArenaQuery(symmArena_t arena, symmArenaInfo_t *info) {
 symmResult_t symmArenaEqual(symmArena_t a, symmArena_t b, int *equal) {
     record *x, *y;
     if (!equal) return SYMM_ERR(symmInvalidArgument, "equal is NULL");
-    *equal = 0;
     SYMM_TRY(arena_of(a, &x));
     SYMM_TRY(arena_of(b, &y));
     *equal = x == y;

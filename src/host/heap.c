@@ -450,7 +450,6 @@ symmResult_t symmHeapCreate(symmComm_t comm, const symmHeapConfig_t *config, sym
     /* Inside a group it is made later. */
     if (a.config.size == sizeof a.config && a.config.name)
         snprintf(a.name, sizeof a.name, "%s", a.config.name);
-    if (heap) *heap = NULL;
     return symm_group_run(comm, SYMM_JOB_BLOCKS, create_job, &a, sizeof a);
 }
 

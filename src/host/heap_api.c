@@ -34,13 +34,15 @@ static symmResult_t alloc_local(symmHeap_t heap, uint64_t bytes, uint64_t align,
 
 symmResult_t symmAlloc(symmHeap_t heap, size_t bytes, size_t align, unsigned flags, void **ptr) {
     if (!ptr) return SYMM_ERR(symmInvalidArgument, "ptr is NULL");
-    *ptr = NULL;
     if (flags & ~SYMM_ALLOC_LOCAL)
         return SYMM_ERR(symmInvalidArgument, "flags=%u: must be SYMM_ALLOC_SYM or SYMM_ALLOC_LOCAL",
                         flags);
     if (align & (align - 1))
         return SYMM_ERR(symmInvalidArgument, "align=%zu: must be 0 or a power of two", align);
-    if (!bytes && symm_handle_open(SYMM_KIND_HEAP, heap)) return symmSuccess;
+    if (!bytes && symm_handle_open(SYMM_KIND_HEAP, heap)) {
+        *ptr = NULL;
+        return symmSuccess;
+    }
     const void *site = __builtin_return_address(0);
     return flags & SYMM_ALLOC_LOCAL ? alloc_local(heap, bytes, align, site, ptr)
                                     : alloc_sym(heap, bytes, align, site, ptr);

@@ -69,7 +69,6 @@ symmResult_t symmVecCreate(symmComm_t comm, const symmVecConfig_t *config, symmV
     if (config) a.config = *config;
     if (a.config.size == sizeof a.config && a.config.name)
         snprintf(a.name, sizeof a.name, "%s", a.config.name);
-    if (vec) *vec = NULL;
     return symm_group_run(comm, SYMM_JOB_BLOCKS, create_job, &a, sizeof a);
 }
 
