@@ -14,12 +14,15 @@
 #include "handle.h"
 #include "log.h"
 #include "stats.h"
+#include "window.h"
 
-static void why_staged(const char *name, const symm_win *w, const void *p, char *text, size_t cap) {
-    size_t at = strlen(text);
-    if (!w && p && at < cap)
-        snprintf(text + at, cap - at,
-                 "%s is in no window: staged through scratch (symmWindowRegister); ", name);
+static void why_staged(symm_comm *c, const char *name, const symm_win *w, const void *p,
+                       uint64_t bytes, char *text, size_t cap) {
+    const size_t at = strlen(text);
+    char why[160];
+    if (w || !p || at >= cap) return;
+    symm_window_why(c, name, p, bytes, why, sizeof why);
+    snprintf(text + at, cap - at, "%s: staged through scratch (symmWindowRegister); ", why);
 }
 
 static symmResult_t explain(symm_comm *c, const symm_coll *k, symmPlan_t *plan) {
@@ -37,9 +40,9 @@ static symmResult_t explain(symm_comm *c, const symm_coll *k, symmPlan_t *plan) 
     const int direct =
         l.plan.kernel == SYMM_KERNEL_AR_DIRECT || l.plan.kernel == SYMM_KERNEL_AG_DIRECT;
     if (direct || (row->cap == SYMM_CAP_NONE && row->min_ranks > 1 && row->flags & SYMM_K_HOST)) {
-        why_staged("sendbuff", l.src_win, k->src, p.reason, sizeof p.reason);
+        why_staged(c, "sendbuff", l.src_win, k->src, l.in, p.reason, sizeof p.reason);
         if (direct || l.plan.kernel == SYMM_KERNEL_AR_ZEROCOPY)
-            why_staged("recvbuff", l.dst_win, k->dst, p.reason, sizeof p.reason);
+            why_staged(c, "recvbuff", l.dst_win, k->dst, l.out, p.reason, sizeof p.reason);
     } else {
         p.zeroCopySend = p.zeroCopyRecv = 1;
     }
