@@ -110,6 +110,8 @@ handed-on-without-a-mark|src/transport/memcut.c|s/fcntl(fd, F_OFD_SETLK, &lock)/
 freed-memory-keeps-its-bytes|src/transport/memcut.c|s/return fallocate.*/return 0 * f->fd;/|plain|unit_memcut|memory_used_again_is_zeros_and_its_pages_go_back
 child-takes-out-of-the-parents-files|src/transport/memcut.c|s/f->owner == me .. (.at = find_free/(*at = find_free/|plain|unit_memcut|a_forked_child_has_files_of_its_own
 files-kept-that-nobody-uses|src/transport/memcut.c|s/    if (last) end_file(f);/    if (last \&\& !f) end_file(f);/|plain|unit_memcut|many_take_one_descriptor
+failed-registration-ends-the-communicator|src/host/window.c|/^static __attribute__((noinline)) symmResult_t take_part/,/^}/s/none.count = 0;/none.count = 0, symm_comm_break(c, status, c->rank, "a mutant");/|plain|fault_rollback|one_ranks_failure_is_everybodys
+batch-of-descriptors-kept-open|src/host/trade.c|/^static void next_batch/,/^}/s/^    symm_trade_close(t);//|plain|unit_memcut|a_window_of_many_segments_under_256_descriptors
 reversed-order-one-shot|src/device/all_reduce.inl|s/srcs\[p\] = p == a->rank/srcs[a->nranks - 1 - p] = p == a->rank/|plain|thr_order|sums_go_in_rank_order
 reversed-order-zero-copy|src/device/all_reduce.inl|s/srcs\[p\] = symm_source/srcs[a->nranks - 1 - p] = symm_source/|plain|thr_order|sums_go_in_rank_order
 gap-between-parts|src/device/split.inl|/uint64_t at = (k \* per/s/: more)/: more + 1)/|plain|thr_order|zero_copy

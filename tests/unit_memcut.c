@@ -268,6 +268,41 @@ static void steps(void *arg) {
     T_EQ(p[0], 0);
     T_OK(symmHeapDestroy(heap));
 }
+/* A window over 300 segments, on all ranks, then on one that cannot export the last of them. */
+static void segments(void *arg) {
+    hk *k = arg;
+    symmWindow_t win;
+    void *peer;
+    limit_fds(256);
+    symmHeap_t heap = hk_heap(k, 2ull << 30, 0, 0);
+    for (int i = 0; i < STEPS; i++) T_OK(symmHeapGrow(heap, 2 * HK_MB, 0));
+    char *p = hk_sym(heap, (STEPS - 1) * 2 * HK_MB);
+    fk_gauges before = fk_take();
+    for (int failing = 0; failing < k->n; failing++) {
+        hk_barrier(k);
+        if (k->rank == failing) T_EQ(symm_fail_arm("vmm_export:error:200"), 0);
+        T_ERR(symmWindowRegister(k->comm, p, (STEPS - 1) * 2 * HK_MB, &win, 0), symmFdLimit);
+        T_MSG(symmGetLastError(k->comm), failing ? "rank 1" : "rank 0");
+        T_MSG(symmGetLastError(k->comm), "exporting segment 199 of 299");
+        T_EQ(symm_fail_arm(""), 0);
+        FK_UNCHANGED(&before);
+    }
+    T_OK(symmWindowRegister(k->comm, p, (STEPS - 1) * 2 * HK_MB, &win, 0));
+    for (int i = 0; i < STEPS - 1; i++) p[(uint64_t)i * 2 * HK_MB] = (char)(i + k->rank);
+    T_OK(symmBarrier(k->comm, NULL));
+    for (int i = 0; i < STEPS - 1; i++) {
+        T_OK(symmWindowPeerPtr(win, (uint64_t)i * 2 * HK_MB, 1 - k->rank, &peer));
+        T_EQ(*(char *)peer, (char)(i + 1 - k->rank));
+    }
+    T_OK(symmBarrier(k->comm, NULL));
+    T_OK(symmWindowDeregister(k->comm, win));
+    T_OK(symmFree(heap, p));
+    T_OK(symmHeapDestroy(heap));
+}
+static void a_window_of_many_segments_under_256_descriptors(void) {
+    T_EXPECT_WARNINGS();
+    hk_processes(2, segments, NULL);
+}
 static void a_heap_in_many_steps_under_256_descriptors(void) {
     hk_processes(2, steps, NULL);
 }
@@ -276,4 +311,5 @@ T_MAIN(T(many_take_one_descriptor), T(memory_used_again_is_zeros_and_its_pages_g
        T(what_was_handed_on_is_not_used_again), T(a_holder_of_a_part_keeps_no_more_than_that),
        T(positions_that_say_nothing_are_refused), T(a_forked_child_has_files_of_its_own),
        T(five_thousand_allocations_under_256_descriptors),
-       T(a_heap_in_many_steps_under_256_descriptors))
+       T(a_heap_in_many_steps_under_256_descriptors),
+       T(a_window_of_many_segments_under_256_descriptors))

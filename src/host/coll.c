@@ -124,6 +124,8 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     l->dst_win = out ? symm_window_also(c, l->src_win, k->dst, out) : NULL;
     l->in = in;
     l->out = out;
+    if (in && !l->src_win) symm_window_say_short(c, "sendbuff", k->src, in);
+    if (out && !l->dst_win) symm_window_say_short(c, "recvbuff", k->dst, out);
     if (c->gpu && in && !l->src_win) SYMM_TRY(symm_gpu_check_buffer(c, "sendbuff", k->src));
     if (c->gpu && out && !l->dst_win) SYMM_TRY(symm_gpu_check_buffer(c, "recvbuff", k->dst));
     symm_args *a = &l->args;

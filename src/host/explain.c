@@ -15,12 +15,15 @@
 #include "handle.h"
 #include "log.h"
 #include "stats.h"
+#include "window.h"
 
-static void why_staged(const char *name, const symm_win *w, const void *p, char *text, size_t cap) {
-    size_t at = strlen(text);
-    if (!w && p && at < cap)
-        snprintf(text + at, cap - at,
-                 "%s is in no window: staged through scratch (symmWindowRegister); ", name);
+static void why_staged(symm_comm *c, const char *name, const symm_win *w, const void *p,
+                       uint64_t bytes, char *text, size_t cap) {
+    const size_t at = strlen(text);
+    char why[400];
+    if (w || !p || at >= cap) return;
+    symm_window_why(c, name, p, bytes, why, sizeof why);
+    snprintf(text + at, cap - at, "%s: staged through scratch (symmWindowRegister); ", why);
 }
 
 static symmResult_t explain(symm_comm *c, const symm_coll *k, symmPlan_t *plan) {
@@ -40,8 +43,10 @@ static symmResult_t explain(symm_comm *c, const symm_coll *k, symmPlan_t *plan) 
     const int writes = direct || l.plan.kernel == SYMM_KERNEL_AR_ZEROCOPY;
     p.zeroCopySend = !reads || !k->count || l.src_win;
     p.zeroCopyRecv = !writes || !k->count || l.dst_win;
-    if (!p.zeroCopySend) why_staged("sendbuff", l.src_win, k->src, p.reason, sizeof p.reason);
-    if (!p.zeroCopyRecv) why_staged("recvbuff", l.dst_win, k->dst, p.reason, sizeof p.reason);
+    if (!p.zeroCopySend)
+        why_staged(c, "sendbuff", l.src_win, k->src, l.in, p.reason, sizeof p.reason);
+    if (!p.zeroCopyRecv)
+        why_staged(c, "recvbuff", l.dst_win, k->dst, l.out, p.reason, sizeof p.reason);
     const size_t at = strlen(p.reason);
     symm_plan_reason(&l.env, &l.call, &l.plan, p.reason + at, sizeof p.reason - at);
     *plan = p;

@@ -1,6 +1,7 @@
 /* trade.c - handles over the mesh: all of mine to everybody, then everybody's in rank order. Threads as in trade.h. */
 #include "trade.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #include "closer.h"
@@ -20,30 +21,60 @@ void symm_trade_close(symm_trade *t) {
     t->nfds = 0;
 }
 
-symmResult_t symm_trade_export(symm_trade *t) {
+/* Segments that one message takes, from `first` on. */
+static int batch(const symm_trade *t, int first) {
+    return t->count - first < SYMM_MESH_FDS ? t->count - first : SYMM_MESH_FDS;
+}
+
+static symmResult_t export_some(symm_trade *t, int first) {
     const symm_vmm *v = t->c->vmm;
-    if (t->c->nranks == 1)
-        return symmSuccess; /* nobody to send to; on GPUs it costs a millisecond */
-    for (int i = t->nfds; i < t->count; i++) {
-        int cu = v->export_fd(t->handles[i], &t->fds[i]);
+    for (const int n = batch(t, first); t->nfds < n;) {
+        const int i = first + t->nfds;
+        int cu = v->export_fd(t->handles[i], &t->fds[t->nfds]);
         if (cu) return symm_vmm_error(v, cu, "exporting segment %d of %d", i, t->count);
-        t->nfds = i + 1;
+        t->nfds++;
         SYMM_STAT_ADD(fds, 1);
     }
     return symmSuccess;
 }
 
-/* As many as one message takes, from `first` on. */
+symmResult_t symm_trade_export(symm_trade *t) {
+    if (t->c->nranks == 1)
+        return symmSuccess; /* nobody to send to; on GPUs it costs a millisecond */
+    return export_some(t, 0);
+}
+
+/* Everybody has the batch before. What cannot be exported now is announced all the same, as
+ * nothing: the messages stay in step, and this rank votes against. */
+static void next_batch(symm_trade *t, int first) {
+    int fds[SYMM_MESH_FDS];
+    symm_trade next = {.c = t->c, .handles = t->handles, .count = t->count, .fds = fds};
+    if (!t->status) t->status = export_some(&next, first);
+    t->lacks = t->status != symmSuccess;
+    if (t->lacks) {
+        symm_trade_close(&next);
+        return;
+    }
+    symm_trade_close(t);
+    memcpy(t->fds, fds, (size_t)next.nfds * sizeof *fds);
+    t->nfds = next.nfds;
+}
+
 static symmResult_t send_some(symm_trade *t, int peer, int first, const symm_wait *w) {
-    const int n = t->count - first < SYMM_MESH_FDS ? t->count - first : SYMM_MESH_FDS;
-    return symm_mesh_send(t->c->mesh, peer, SYMM_MSG_HANDLES, &t->parts[first],
-                          (size_t)n * sizeof t->parts[0], &t->fds[first], n, w);
+    const int n = batch(t, first);
+    symm_part none[SYMM_MESH_FDS] = {{0, 0}};
+    int fds[SYMM_MESH_FDS];
+    for (int i = 0; i < n; i++) fds[i] = t->fds[t->lacks ? 0 : i];
+    return symm_mesh_send(t->c->mesh, peer, SYMM_MSG_HANDLES, t->lacks ? none : &t->parts[first],
+                          (size_t)n * sizeof t->parts[0], fds, n, w);
 }
 
 static symmResult_t send_all(symm_trade *t, const symm_wait *w) {
-    for (int first = 0; first < t->count; first += SYMM_MESH_FDS)
+    for (int first = 0; first < t->count && t->c->nranks > 1; first += SYMM_MESH_FDS) {
+        if (first) next_batch(t, first);
         for (int p = 0; p < t->c->nranks; p++)
             if (p != t->c->rank) SYMM_TRY(send_some(t, p, first, w));
+    }
     return symmSuccess;
 }
 
@@ -63,7 +94,8 @@ static void map_some(symm_trade *t, int peer, const symm_part *parts, size_t got
                      int n) {
     const int whole = got == (size_t)n * sizeof parts[0];
     for (int i = 0; i < n; i++) {
-        if (!t->status && whole) t->status = map_fd(t, peer, fds[i], parts[i]);
+        if (!t->status && whole && parts[i].bytes) /* else its sender votes against */
+            t->status = map_fd(t, peer, fds[i], parts[i]);
         close(fds[i]);
     }
     SYMM_STAT_ADD(fds, -n);

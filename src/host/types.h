@@ -94,6 +94,7 @@ typedef struct symm_win {
     symm_lived *lived;
     int nlived, gone, foreign, dear; /* how many of them are */
     uint64_t looked_ends, looked_version;
+    int told;               /* that it is too short for a call */
     struct symm_heap *heap; /* whose memory this is; NULL: the user's */
 } symm_win;
 

@@ -251,19 +251,28 @@ typedef struct {
     int flags;
 } register_args;
 
+/* With nothing to bring, and a status that says why; its room is on the stack, for there may be no
+ * other. */
+static __attribute__((noinline)) symmResult_t take_part(symm_comm *c, symmResult_t status,
+                                                        symm_brought *all) {
+    symm_bring none;
+    none.count = 0;
+    none.total = none.id = none.user_bytes = none.user_off = 0;
+    return c->threads ? meet_threads(c, status, NULL, all)
+                      : meet_processes(c, status, NULL, &none, all);
+}
+
 /* A rank that has failed, or with a bad argument, takes part all the same: only so do all ranks return its error. */
 static symmResult_t register_window(symm_comm *c, symmResult_t status, const register_args *a) {
     symm_win *w = NULL;
     symm_lived *lived = NULL;
     void *handle = NULL;
+    symm_brought all[SYMM_MAX_RANKS];
     symm_bring *b = SYMM_FAIL_ALLOC(win_segments, calloc(1, sizeof *b));
-    symm_brought *all = SYMM_FAIL_ALLOC(win_all, calloc((size_t)c->nranks, sizeof *all));
-    if (!b || !all) status = SYMM_ERR(symmOutOfMemory, "no memory to register a window");
+    if (!b)
+        return take_part(c, SYMM_ERR(symmOutOfMemory, "no memory to list a window's segments"),
+                         all);
     if (!status) status = check_buffer(a->buff, a->size, a->win, a->flags);
-    if (!b || !all) { /* cannot even take part: nobody shall wait for it */
-        symm_comm_break(c, status, c->rank, "registering a window");
-        goto free_lists;
-    }
     if (!status) status = make_record(c, a->buff, a->size, &w);
     if (!status) status = symm_handle_new(SYMM_KIND_WINDOW, w, handle_gone, &handle);
     if (!status) status = symm_window_find(c, a->buff, a->size, b);
@@ -277,7 +286,7 @@ static symmResult_t register_window(symm_comm *c, symmResult_t status, const reg
     link_window(c, w);
     SYMM_STAT_ADD(registrations, 1);
     *a->win = handle;
-    goto free_lists;
+    goto free_list;
 drop_record:
     if (handle) {
         symm_handle_close(SYMM_KIND_WINDOW, handle);
@@ -285,9 +294,8 @@ drop_record:
     } else if (w) {
         symm_window_unref(w);
     }
-free_lists:
+free_list:
     free(b);
-    free(all);
     return status;
 }
 

@@ -24,6 +24,13 @@ void symm_window_drop_all(symm_comm *c);
 symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring *b);
 void symm_window_let_go(symm_comm *c, symm_bring *b);
 
+/* In words, why symm_window_at finds none: "sendbuff's window ends 64 bytes before the buffer
+ * does". */
+void symm_window_why(symm_comm *c, const char *name, const void *p, uint64_t bytes, char *text,
+                     size_t cap);
+/* The same for the log, where a window has a part of it; once for each window. */
+void symm_window_say_short(symm_comm *c, const char *name, const void *p, uint64_t bytes);
+
 /* What lies under a window: a piece for each segment that find has found; the caller's to free. */
 symmResult_t symm_window_list(symm_comm *c, const void *buff, const symm_bring *b,
                               symm_lived **out);

@@ -211,26 +211,27 @@ static symmResult_t grow(growth *g, symmResult_t status, const grow_args *a) {
     return symmSuccess;
 }
 
+/* With nothing to bring, and a status that says why; its room is on the stack, for there may be no
+ * other. */
+static __attribute__((noinline)) symmResult_t take_part(growth *g, symmResult_t status,
+                                                        const grow_args *a) {
+    symm_bring none;
+    none.count = 0;
+    none.total = none.id = none.user_bytes = none.user_off = 0;
+    g->b = &none;
+    return grow(g, status, a);
+}
+
 static symmResult_t with_lists(symm_comm *c, symm_win *w, symmResult_t status, const grow_args *a) {
-    growth *g = SYMM_FAIL_ALLOC(win_grow, calloc(1, sizeof *g));
-    symm_bring *b = calloc(1, sizeof *b);
-    offer *all = calloc((size_t)c->nranks, sizeof *all);
-    if (!g || !b || !all) { /* cannot even take part: nobody shall wait for it */
-        status = SYMM_ERR(symmOutOfMemory, "no memory to grow a window");
-        symm_comm_break(c, status, c->rank, stage);
-    } else {
-        g->c = c;
-        g->w = w;
-        g->b = b;
-        g->all = all;
-        status = grow(g, status, a);
-        symm_window_let_go(c, b);
-        free(g->held);
-        free(g->lived);
-    }
-    free(g);
-    free(b);
-    free(all);
+    offer all[SYMM_MAX_RANKS];
+    growth g = {.c = c, .w = w, .all = all};
+    g.b = SYMM_FAIL_ALLOC(win_grow, calloc(1, sizeof *g.b));
+    if (!g.b) return take_part(&g, SYMM_ERR(symmOutOfMemory, "no memory to grow a window"), a);
+    status = grow(&g, status, a);
+    symm_window_let_go(c, g.b);
+    free(g.b);
+    free(g.held);
+    free(g.lived);
     return status;
 }
 

@@ -1,5 +1,5 @@
-/* memcut.h - memory as parts of larger files, so that many take one descriptor. A file of a
- * granule's size costs nothing until it is used, so files are made much larger than what is asked
+/* memcut.h - memory as parts of larger files, so that many take one descriptor. A file's
+ * size costs nothing before its pages are used, so files are made much larger than what is asked
  * for.
  *
  * A part is given back to its file when its owner frees it and nobody else has it. Who else has it
