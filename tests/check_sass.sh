@@ -1,7 +1,8 @@
 #!/bin/sh
 # check_sass.sh - what nvcc made of the GPU kernels, in the machine code of each architecture of the build: a warp stores a line by one
 # instruction, which all its lanes reach together because nothing that parts them lies between the vote on who is here and the store
-# (put_whole_warp in ptx.cuh). Needs cuobjdump: CUOBJDUMP, beside nvcc, or on PATH.
+# (put_whole_warp in ptx.cuh). Needs cuobjdump, with nvdisasm beside it: CUOBJDUMP, beside nvcc, or on PATH
+# (where a toolkit lacks them: the wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm).
 set -u
 cd "$(dirname "$0")/.." || exit 2
 . tests/tap.sh
@@ -77,7 +78,9 @@ elif ! tool=$(find_tool); then
     t_skip "whole warps store lines" "needs cuobjdump (CUOBJDUMP names it; it comes with the CUDA toolkit)"
 else
     archs=$(grep -o 'code=sm_[0-9a-z]*' "$build/cuda/flags" | sed 's/code=//' | sort -u)
-    for image in "$build/cuda/f32.fatbin" "$build/cuda/u8.fatbin" "$build/cuda/move.fatbin"; do
+    some="f32 move" # T_FULL=1: all
+    [ -z "${T_FULL:-}" ] || some=$(cd "$build/cuda" && ls ./*.fatbin | sed 's/.fatbin//; s/^..//' | grep -v user)
+    for image in $(for name in $some; do echo "$build/cuda/$name.fatbin"; done); do
         name=$(basename "$image" .fatbin)
         "$tool" -sass "$image" >"$dir/$name.sass" 2>"$dir/log" || { t_fail "$name" "$(cat "$dir/log")"; continue; }
         sites "$dir/$name.sass" >"$dir/$name.report"

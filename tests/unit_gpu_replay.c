@@ -18,11 +18,13 @@ static void *open_later(void *arg) {
     atomic_store(&gate, 1);
     return NULL;
 }
-/* What the stream is given from now on is late. */
-static pthread_t hold_back(cu_stream stream) {
-    pthread_t t;
+/* What the stream is given from now on waits, until LATE_MS after let_go. */
+static void hold_back(cu_stream stream) {
     atomic_store(&gate, 0);
     T_EQ(symm_cu.cuLaunchHostFunc(stream, shut, NULL), 0);
+}
+static pthread_t let_go(void) {
+    pthread_t t;
     T_EQ(pthread_create(&t, NULL, open_later, NULL), 0);
     return t;
 }
@@ -74,10 +76,11 @@ static void finalize_waits(int eager, int marked) {
     const int before = gk_last(0).count;
     T_EQ(before, eager);
     for (int i = 0; i < 2; i++) {
-        pthread_t t = hold_back(streams[1]);
+        hold_back(streams[1]);
         if (!marked) fake_cuda_fail("cuEventCreate", 1, SYMM_CUDA_ERROR_OUT_OF_MEMORY);
         T_OK(symmPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[1])));
         T_EQ(gk_last(0).count, before + i); /* it has not begun */
+        pthread_t t = let_go();
         if (!i) T_OK(symmCommFinalize(comms[0]));
         if (i) T_OK(symmPlanDestroy(plan));
         if (i) {
@@ -115,9 +118,10 @@ static void destroy_waits_where_graphs_hold_nothing(void) {
     cu_graph graph = end();
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
-    pthread_t t = hold_back(streams[1]);
+    hold_back(streams[1]);
     T_EQ(symm_cu.cuGraphLaunch(exec, streams[1]), 0);
     T_EQ(gk_last(0).count, 0);
+    pthread_t t = let_go();
     gk_close(comms, 1);
     T_EQ(gk_last(0).count, 1); /* and its control block was there */
     T_EQ(pthread_join(t, NULL), 0);

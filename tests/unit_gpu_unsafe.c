@@ -10,8 +10,9 @@ typedef struct {
     cu_graph graph;
 } capture;
 
-static capture begin_capture(void) {
-    capture c = {gk_stream(0), NULL};
+/* stream: made while the others live, as handles of streams that are gone come back. */
+static capture begin_capture(cu_stream stream) {
+    capture c = {stream, NULL};
     T_EQ(symm_cu.cuStreamBeginCapture(c.stream, SYMM_CUDA_CAPTURE_MODE_GLOBAL), 0);
     return c;
 }
@@ -38,9 +39,9 @@ static symmComm_t open_comm(void) {
 static void marks_of_a_stream_that_is_gone(void) {
     symmComm_t comm = open_comm();
     symm_memmark mark = {0};
-    cu_stream gone = gk_stream(0);
+    cu_stream gone = gk_stream(0), captured = gk_stream(0);
     T_EQ(symm_cu.cuStreamDestroy(gone), 0);
-    capture c = begin_capture();
+    capture c = begin_capture(captured);
     const int synced = fake_cuda_calls("cuCtxSynchronize");
     T_OK(symm_memmark_set(gk_inside(comm), &mark, gk_user(gone)));
     T_EQ(fake_cuda_calls("cuCtxSynchronize"), synced + 1);
@@ -55,7 +56,7 @@ static void marks_are_waited_for(void) {
     symm_memmark mark = {0};
     cu_stream s = gk_stream(0);
     T_OK(symm_memmark_set(gk_inside(comm), &mark, gk_user(s)));
-    capture c = begin_capture();
+    capture c = begin_capture(gk_stream(0));
     T_OK(symm_memmark_reach(gk_inside(comm), &mark));
     T_EQ(symm_memmark_soon(gk_inside(comm), &mark, 1), 1);
     end_capture(&c);
@@ -78,11 +79,11 @@ static void arenas_whose_stream_is_gone(void) {
     a.flags = SYMM_ARENA_LATE;
     T_OK(symmHeapCreate(comm, &h, &heap));
     T_OK(symmArenaCreate(heap, &a, &arena));
-    cu_stream gone = gk_stream(0), other = gk_stream(0);
+    cu_stream gone = gk_stream(0), other = gk_stream(0), captured = gk_stream(0);
     T_OK(symmArenaAlloc(arena, 3 * GK_MB, 0, gk_user(gone), &p));
     T_OK(symmArenaFree(arena, p, gk_user(gone)));
     T_EQ(symm_cu.cuStreamDestroy(gone), 0);
-    capture c = begin_capture();
+    capture c = begin_capture(captured);
     const int synced = fake_cuda_calls("cuCtxSynchronize");
     T_OK(symmArenaAlloc(arena, 3 * GK_MB, 0, gk_user(other), &again));
     T_CHECK(again == p);
