@@ -169,6 +169,21 @@ static void no_close(void *x) {
             of##_give(x, block, NULL);                         \
         }                                                      \
     }
+/* What a trace itself costs: its blocks are numbers. */
+static void *open_none(void) {
+    static int none;
+    return &none;
+}
+static uint64_t none_take(void *x, uint64_t bytes, symmStream_t s) {
+    static _Thread_local uint64_t next;
+    (void)x, (void)s;
+    return next += bytes;
+}
+static void none_give(void *x, uint64_t block, symmStream_t s) {
+    (void)x, (void)block, (void)s;
+}
+
+PAIRS(none)
 PAIRS(arena)
 PAIRS(heap)
 PAIRS(malloc)
@@ -177,6 +192,7 @@ static const allocator allocators[] = {
     {"first fit", open_first, place_take, place_give, place_high, place_close, NULL},
     {"best fit", open_best, place_take, place_give, place_high, place_close, NULL},
     {"first, 64 bit", open_wide, place_take, place_give, place_high, place_close, NULL},
+    {"none", open_none, none_take, none_give, no_high, no_close, none_pairs},
     {"arena, offsets", open_arena, arena_take, arena_give, arena_high, arena_close, arena_pairs},
     {"arena, heap", open_heap, heap_take, heap_give, heap_high, heap_close, heap_pairs},
     {"glibc malloc", open_malloc, malloc_take, malloc_give, no_high, no_close, malloc_pairs}};
@@ -234,6 +250,7 @@ static figures measure(const allocator *a, const trace *t, size_t from) {
 
 static void show(const char *what, const trace *t, size_t from) {
     for (int i = 0; i < ALLOCATORS; i++) {
+        if (allocators[i].take == none_take) continue;
         progress("%s: %s", what, allocators[i].name);
         figures f = measure(&allocators[i], t, from);
         progress_end();
@@ -344,9 +361,10 @@ static void streams(void) {
 /* ---- threads ------------------------------------------------------------------------------------------------------------ */
 
 /* Runs are short and many, and the best counts: then now and then nobody else has the cores. */
-enum { LIVE = 256, CALLS = 20000, BOX = 4096, ROUNDS = 500 };
-enum { PAIR, LARSON, REMOTE };
-static const char *const works[] = {"one block, 512 B", "larson", "xmalloc (1/4)"};
+enum { LIVE = 256, CALLS = 20000, BOX = 4096, ROUNDS = 500, BATCH = 64 };
+enum { PAIR, LARSON, REMOTE, BATCHES };
+static const char *const works[] = {"one block, 512 B", "larson", "xmalloc (1/4)",
+                                    "the same by 64"};
 
 typedef struct {
     const allocator *a;
@@ -357,7 +375,25 @@ typedef struct {
     _Atomic uint64_t *box; /* what the next thread frees */
     uint16_t *draws;
     uint64_t block[LIVE];
+    uint64_t *batch, *in; /* BATCHES: being filled, being freed */
+    int n_out;
 } worker;
+
+/* What is to be freed by another thread goes there by the 64, as xmalloc does it; out of the same box come those of the other one, which
+ * are freed one by one. Returns one of these. */
+static uint64_t by_batch(worker *w, unsigned i, uint64_t mine) {
+    uint64_t *out = w->batch, old = UINT64_MAX;
+    if (w->in) old = w->in[w->n_out];
+    out[w->n_out++] = mine;
+    if (w->n_out < BATCH) return old;
+    uint64_t *free_one = w->in ? w->in : calloc(BATCH, sizeof *out);
+    must(free_one != NULL, "calloc");
+    w->in = (uint64_t *)(uintptr_t)atomic_exchange(&w->box[i / 4 / BATCH % 8],
+                                                   (uint64_t)(uintptr_t)out);
+    w->batch = free_one;
+    w->n_out = 0;
+    return old;
+}
 
 /* Random blocks of 256 bytes to 8 KiB are replaced; every fourth pair goes through boxes to another thread (REMOTE). */
 static void replace(worker *w) {
@@ -369,6 +405,7 @@ static void replace(worker *w) {
         if (w->what == REMOTE &&
             i % 4 == 0) /* into this box goes mine, out of it comes what the other put there */
             old = atomic_exchange(&w->box[i / 4 % BOX], old + 1) - 1;
+        if (w->what == BATCHES && i % 4 == 0) old = by_batch(w, i, old);
         if (old != UINT64_MAX) w->a->give(w->x, old, NULL);
     }
 }
@@ -387,7 +424,8 @@ static void *work(void *arg) {
     worker *w = arg;
     uint64_t state = 1234567 + (uint64_t)w->rank * 7919;
     w->draws = malloc(sizeof *w->draws * 65536);
-    must(w->draws != NULL, "malloc");
+    w->batch = calloc(BATCH, sizeof *w->batch);
+    must(w->draws != NULL && w->batch != NULL, "malloc");
     stay_on(w->rank);
     for (int i = 0; i < 65536; i++) w->draws[i] = (uint16_t)trace_draw(&state);
     for (int i = 0; i < LIVE; i++) w->block[i] = w->a->take(w->x, 256u << w->draws[i] % 6, NULL);
@@ -403,6 +441,10 @@ static void *work(void *arg) {
         pthread_barrier_wait(w->go); /* the results are looked at */
     }
     for (int i = 0; i < LIVE; i++) w->a->give(w->x, w->block[i], NULL);
+    for (int i = 0; i < w->n_out; i++) w->a->give(w->x, w->batch[i], NULL);
+    for (int i = w->n_out; w->in && i < BATCH; i++) w->a->give(w->x, w->in[i], NULL);
+    free(w->in);
+    free(w->batch);
     free(w->draws);
     return NULL;
 }
@@ -434,8 +476,13 @@ static double run_threads(const allocator *a, int n, int what, double *cpu) {
         *cpu = own < *cpu ? own : *cpu;
     }
     for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
-    for (int i = 0; i < BOX; i++)
+    for (int i = 0; i < BOX && what != BATCHES; i++)
         if (box[i]) a->give(x, box[i] - 1, NULL);
+    for (int i = 0; i < BOX && what == BATCHES; i++) {
+        uint64_t *batch = (uint64_t *)(uintptr_t)box[i];
+        for (int k = 0; batch && k < BATCH; k++) a->give(x, batch[k], NULL);
+        free(batch);
+    }
     pthread_barrier_destroy(&go);
     a->close(x);
     free((void *)box);
@@ -470,7 +517,7 @@ static void threads(void) {
            "%-17s %-8s %-14s %8s %8s %8s %8s\n",
            cores, load[0], ROUNDS, "trace", "threads", "allocator", "ns/pair", "linear", "own ns",
            "linear");
-    for (int what = PAIR; what <= REMOTE; what++)
+    for (int what = PAIR; what <= BATCHES; what++)
         for (int i = 0; i < ALLOCATORS; i++)
             if (allocators[i].pairs) threads_of(&allocators[i], what, cores);
 }
