@@ -235,7 +235,7 @@ static void dump_reads_the_blocks_of_all_gpus(void) {
     T_MSG(text, "rank 2: alive, collectives finished 42");
     T_MSG(text, "signatures abc1 0");
     T_MSG(text, "; has issued 1 collectives, the last symmBarrier\n");
-    T_MSG(text, "; has issued 0 collectives; growing a heap\n");
+    T_MSG(text, "; has issued 0 collectives; growing a heap; waiting for ranks 0, 1\n");
     T_EQ(gk_device(), 3);
     gk_close(comms, 3);
     GK_LEFT(0);
@@ -311,10 +311,10 @@ static void a_refused_launch_was_no_call(void) {
     T_ERR(symmAllReduce(buf, buf, 8, symmInt32, symmSum, comms[0], NULL), symmInvalidUsage);
     T_MSG(symmGetLastError(comms[0]), "a capture under way forbids this call");
     dump_of(1, text, sizeof text);
-    T_MSG(text, "; has issued 1 collectives, the last symmBarrier\n");
+    T_MSG(text, "; has issued 1 collectives, the last symmBarrier; waiting for rank 1\n");
     T_OK(symmBarrier(comms[0], NULL));
     dump_of(1, text, sizeof text);
-    T_MSG(text, "; has issued 2 collectives, the last symmBarrier\n");
+    T_MSG(text, "; has issued 2 collectives, the last symmBarrier; waiting for rank 1\n");
     gk_close(comms, 2);
     T_OK(symmMemFree(buf));
     GK_LEFT(0);

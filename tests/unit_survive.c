@@ -245,7 +245,7 @@ static void dally(fiber *f) {
             if (!symm_mesh_revoked(&f->mesh)) break; /* a communicator that lives has none */
             put(&f->mesh, p, SYMM_MSG_VOTE, seen, 0, NULL, 0, &state);
             break;
-        case 2: put(&f->mesh, p, SYMM_MSG_BOOT, piece, sizeof piece, NULL, 0, &state); break;
+        case 2: put(&f->mesh, p, SYMM_MSG_CHILD, piece, sizeof piece, NULL, 0, &state); break;
         case 3:
             if (!draw(4)) symm_agree_revoke(&f->mesh, symmAborted, f->mesh.rank, "testing", "so");
             break;

@@ -35,6 +35,10 @@ typedef struct {      /* before each piece, on the wire (both ends are on one ho
 
 #define PIECE_MAX (SYMM_MESH_MAX - sizeof(piece_head))
 
+static int piece_type(const boot_mesh *b) {
+    return b->session ? SYMM_MSG_CHILD : SYMM_MSG_BOOT;
+}
+
 static size_t piece_bytes(size_t bytes, size_t at) {
     return bytes - at < PIECE_MAX ? bytes - at : PIECE_MAX;
 }
@@ -47,7 +51,7 @@ static symmResult_t send_piece(boot_mesh *b, const piece_head *h, const char *da
     if (bytes) memcpy(message + sizeof(*h), data, bytes);
     int n = b->base.nranks;
     for (int i = 1; i < n; i++)
-        SYMM_TRY(symm_mesh_send(b->mesh, b->members[(b->base.rank + i) % n], SYMM_MSG_BOOT, message,
+        SYMM_TRY(symm_mesh_send(b->mesh, b->members[(b->base.rank + i) % n], piece_type(b), message,
                                 sizeof(*h) + bytes, NULL, 0, w));
     return symmSuccess;
 }
@@ -58,9 +62,9 @@ static symmResult_t recv_message(boot_mesh *b, int peer, char *message, size_t *
                                  const symm_wait *w) {
     int before = symm_mesh_revoked(b->mesh);
     symmResult_t r =
-        symm_mesh_recv(b->mesh, peer, SYMM_MSG_BOOT, message, SYMM_MESH_MAX, got, NULL, 0, w);
+        symm_mesh_recv(b->mesh, peer, piece_type(b), message, SYMM_MESH_MAX, got, NULL, 0, w);
     if (!r || !b->session || before || !symm_mesh_revoked(b->mesh)) return r;
-    return symm_mesh_recv(b->mesh, peer, SYMM_MSG_BOOT, message, SYMM_MESH_MAX, got, NULL, 0, w);
+    return symm_mesh_recv(b->mesh, peer, piece_type(b), message, SYMM_MESH_MAX, got, NULL, 0, w);
 }
 
 /* The next message of this session. */
@@ -145,7 +149,7 @@ static void tell_members(boot_mesh *b, symmResult_t code) {
     memcpy(message + sizeof h, own, said);
     for (int r = 0; r < b->base.nranks; r++)
         if (r != b->base.rank)
-            symm_mesh_post(b->mesh, b->members[r], SYMM_MSG_BOOT, message, sizeof h + said);
+            symm_mesh_post(b->mesh, b->members[r], piece_type(b), message, sizeof h + said);
     symm_status_adopt(own);
 }
 

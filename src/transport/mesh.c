@@ -16,8 +16,8 @@ _Static_assert(sizeof(symm_vote) == 256 && sizeof(symm_vote) <= SYMM_MESH_MAX, "
 _Static_assert(SYMM_MESH_FDS <= MESH_SCM_MAX, "one message carries them");
 
 static const char *type_name(unsigned type) {
-    static const char *const names[] = {"none",    "HELLO", "VOTE",   "COMMIT",
-                                        "HANDLES", "BOOT",  "REVOKE", "WILL"};
+    static const char *const names[] = {"none", "HELLO",  "VOTE", "COMMIT", "HANDLES",
+                                        "BOOT", "REVOKE", "WILL", "CHILD"};
     return type < sizeof names / sizeof *names ? names[type] : "unknown";
 }
 

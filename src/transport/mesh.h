@@ -22,8 +22,8 @@ enum { /* message types; a receiver that meets another type than it expects: REV
        SYMM_MSG_HANDLES = 4,
        SYMM_MSG_BOOT = 5,
        SYMM_MSG_REVOKE = 6, /* payload: symm_vote of the death or error that revoked */
-       SYMM_MSG_WILL =
-           7 /* survive.h; whoever receives something else meanwhile keeps it for later */
+       SYMM_MSG_WILL = 7,   /* survive.h; who receives something else keeps it for later */
+       SYMM_MSG_CHILD = 8   /* a piece of the making of a shrink's child, see symm_mesh_session */
 };
 
 typedef struct symm_mesh symm_mesh;
@@ -58,7 +58,7 @@ symmResult_t symm_mesh_send(symm_mesh *m, int peer, int type, const void *payloa
                             const int *fds, int nfds, const symm_wait *w);
 /* The same without fds, best effort: never blocks, and whether it went is not told. */
 void symm_mesh_post(symm_mesh *m, int peer, int type, const void *payload, size_t bytes);
-/* Messages of type BOOT begin with the number of the session that they belong to, a shrink (boot_mesh.c); 0: none. Those of any
+/* Messages of type CHILD begin with the number of the session that they belong to, a shrink (boot_mesh.c). Those of any
  * other shrink than this one were left behind by one that failed, and are dropped wherever they are met. */
 void symm_mesh_session(symm_mesh *m, uint32_t session);
 /* Receives the next message of peer, which must have `type`. Exactly nfds fds must come (symmFdLimit if the kernel had to drop

@@ -85,9 +85,9 @@ static int read_will(const symm_mesh *m, symm_will *x) {
 /* m->in is a piece of the making of a child that has failed. */
 static int is_left_behind(const symm_mesh *m) {
     uint32_t session;
-    if (m->in.head.type != SYMM_MSG_BOOT || m->in.head.bytes < sizeof session) return 0;
+    if (m->in.head.type != SYMM_MSG_CHILD || m->in.head.bytes < sizeof session) return 0;
     memcpy(&session, m->in.buf + SYMM_WIRE_HEADER, sizeof session);
-    return session && session != m->session;
+    return session != m->session;
 }
 
 symmResult_t symm_mesh_take(symm_mesh *m, int peer, int *state) {
