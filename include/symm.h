@@ -201,8 +201,10 @@ SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
  * dead afterwards; using it again is answered with symmInvalidArgument.
  * Graphs that hold its calls may be destroyed later, but not launched: this rank tells its peers that it
  * has left, and no longer hears of their deaths. symmGraphLaunch and symmPlanLaunch refuse such a graph
- * (symmInvalidUsage); launched by CUDA itself, its collectives end without a result. A peer that launches
- * it waits for this rank's part for a second, then gets symmRemoteError. [local] */
+ * (symmInvalidUsage). Nothing refuses one that the program launches with cudaGraphLaunch: it is an error
+ * of the program, of which nobody is told; where a peer comes more than a second late such collectives,
+ * and all later ones, end without a result. A peer that launches a graph that waits for this rank's part
+ * waits for a second, then gets symmRemoteError. [local] */
 SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
 /* Makes running and future collectives of this communicator end with symmAborted on every rank, then frees. [local] */
 SYMM_API symmResult_t symmCommAbort(symmComm_t comm);
