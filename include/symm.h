@@ -191,14 +191,14 @@ SYMM_API symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmCom
 SYMM_API symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude,
                                      symmComm_t *newcomm, const symmConfig_t *config, int flags);
 
-/* Finalize: waits until all work of this communicator that was given to streams has ended: its calls
- * and the launches of graphs that hold calls of it. A peer's death ends that work too, as it does
- * any call; what went wrong in it is returned. GPUs: launches by symmPlanLaunch are seen; those that the
- * program makes with cudaGraphLaunch must have ended before Finalize or Destroy is called.
+/* Finalize: waits until all work of this communicator that was given to streams has ended: its
+ * calls and the launches of graphs that hold calls of it. A peer's death ends that work too, as it does
+ * any call; what went wrong in it is returned. GPUs: launches by symmPlanLaunch are seen; those that
+ * the program makes with cudaGraphLaunch must have ended before Finalize or Destroy is called.
  * symmInvalidUsage from a function that a stream or graph runs, if it would wait. [local] */
 SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
-/* Finalize, then free everything, windows included. Does not wait for a peer's Destroy. The handle is
- * dead afterwards; using it again is answered with symmInvalidArgument.
+/* Finalize, then free everything, windows included. Does not wait for a peer's Destroy. The handle
+ * is dead afterwards; using it again is answered with symmInvalidArgument.
  * Graphs that hold its calls may be destroyed later, but not launched: this rank tells its peers
  * that it has left, and no longer hears of their deaths. symmGraphLaunch and symmPlanLaunch refuse
  * such a graph (symmInvalidUsage). Nothing refuses one that the program launches with
