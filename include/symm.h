@@ -236,18 +236,21 @@ SYMM_API symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, i
 SYMM_API symmResult_t symmCommFailedRanks(symmComm_t comm, int flags, int *ranks, int cap,
                                           int *count);
 
-/* Finalize: waits until all work of this communicator that was given to streams has ended: its calls
- * and the launches of graphs that hold calls of it. A peer's death ends that work too, as it does any
- * call; what went wrong in it is returned. GPUs: launches by symmPlanLaunch are seen; those that the
- * program makes with cudaGraphLaunch must have ended before Finalize or Destroy is called.
+/* Finalize: waits until all work of this communicator that was given to streams has ended: its
+ * calls and the launches of graphs that hold calls of it. A peer's death ends that work too, as it does
+ * any call; what went wrong in it is returned. GPUs: launches by symmPlanLaunch are seen; those that
+ * the program makes with cudaGraphLaunch must have ended before Finalize or Destroy is called.
  * symmInvalidUsage from a function that a stream or graph runs, if it would wait. [local] */
 SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
-/* Finalize, then free everything, windows included. Does not wait for a peer's Destroy. The handle is
- * dead afterwards; using it again is answered with symmInvalidArgument.
- * Graphs that hold its calls may be destroyed later, but not launched: this rank tells its peers that it
- * has left, and no longer hears of their deaths. symmGraphLaunch and symmPlanLaunch refuse such a graph
- * (symmInvalidUsage); launched by CUDA itself, its collectives end without a result. A peer that launches
- * it waits for this rank's part for a second, then gets symmRemoteError. [local] */
+/* Finalize, then free everything, windows included. Does not wait for a peer's Destroy. The handle
+ * is dead afterwards; using it again is answered with symmInvalidArgument.
+ * Graphs that hold its calls may be destroyed later, but not launched: this rank tells its peers
+ * that it has left, and no longer hears of their deaths. symmGraphLaunch and symmPlanLaunch refuse
+ * such a graph (symmInvalidUsage). Nothing refuses one that the program launches with
+ * cudaGraphLaunch: it is an error of the program, of which nobody is told; where a peer comes more
+ * than a second late such collectives, and all later ones, end without a result. A peer that
+ * launches a graph that waits for this rank's part waits for a second, then gets symmRemoteError.
+ * [local] */
 SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
 /* Ends the communicator on every rank, then frees it here. Once this has returned:
  *  - A call that begins after it, on any rank, ends with symmAborted: collectives, registration, growth, split,
