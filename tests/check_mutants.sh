@@ -14,7 +14,7 @@ build=${BUILD:-build}
 out=$build/mutants
 cc=${CC:-gcc}
 flags="-std=gnu11 -O1 -g -fPIC -pthread -DSYMM_TESTING"
-seconds=20
+seconds=40
 export SYMM_TIMEOUT=4000 SYMM_SETUP_TIMEOUT=4000 # a mutant that hangs is found out soon
 export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1}"
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_stack_use_after_return=1}"
