@@ -301,8 +301,8 @@ SYMM_API symmResult_t symmSetDevice(int device);
  * [local, any thread] */
 SYMM_API symmResult_t symmMemAlloc(void **ptr, size_t size);
 /* The pointer symmMemAlloc returned, which is gone at once: no collective may be given it
- * afterwards, and no graph replayed that was captured with it (symmInvalidUsage from the host
- * backend's streams; on GPUs nobody sees it). What peers reach of it (symmWindowPeerPtr) lives on
+ * afterwards, and no graph replayed that was captured with it: on the host backend that ends the
+ * communicator with symmInvalidUsage on every rank; on GPUs nobody sees it. What peers reach of it (symmWindowPeerPtr) lives on
  * until that mapping is freed, see symmWindowDeregister. Windows over it may be deregistered before
  * or after, see symmWindowRegister. NULL is a no-op. [local] */
 SYMM_API symmResult_t symmMemFree(void *ptr);

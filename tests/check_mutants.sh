@@ -102,6 +102,7 @@ end-of-a-gpus-mapping-uncounted|src/transport/vmm_cuda.c|/^ *symm_vmm_note_end()
 mappings-alike|src/transport/vmm_host.c|s/map->life = ++driver.lives;/map->life = 1;/|plain|fault_window_end|other_memory_at_the_same_addresses
 remembered-though-memory-ended|src/host/coll.c|s, .. m->ends != ends , ,|plain|fault_window_end|other_memory_at_the_same_addresses
 remembered-though-another-allocators|src/host/coll.c|s,return !w .. !w->foreign;,return 1;,|plain|unit_gpu_window|other_memory_of_theirs
+replay-refused-by-one-rank-alone|src/host/coll.c|/symm_comm_break(t->comm, r, t->comm->rank, "replaying/d|plain|fault_window_end|a_replay_that_one_rank_refuses_is_everybodys_error
 replayed-though-memory-ended|src/host/coll.c|s/t->kept && !keep_lives(t->kept)/0/|plain|fault_window_end|captured_calls_do_not_outlive_their_memory
 windows-linked-as-they-were|src/host/window_table.c|/^static void take_out/,/^}/s/t->linked = 0;//|plain|unit_window_table|windows_overlap_and_fall_apart
 ended-memory-found-again|src/host/window.c|/ forget_ended(c, w, lo, hi);/s/forget_ended(c, w, lo, hi);/break;/|plain|fault_window_end|what_is_left_of_a_window_is_one

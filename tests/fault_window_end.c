@@ -247,9 +247,9 @@ static void replay(hk *k, symmGraph_t graph, int *p, int salt, symmStream_t stre
     reduced(k, p, salt);
 }
 
-/* A graph that knows memory which has ended is refused at its launch, also where other memory lies
- * there; what is captured afterwards takes that for what it is; a graph of memory that has not
- * ended does not mind. */
+/* A graph of memory that has not ended does not mind that other memory has. What is captured
+ * afterwards takes memory at the same place for what it is; a replay of the older graph does not, and
+ * ends the communicator. */
 static void captured(void *arg) {
     hk *k = arg;
     place p = place_new(2ull * BIG);
@@ -268,13 +268,13 @@ static void captured(void *arg) {
     replay(k, one, first, 3, stream);
     map(&p, BIG, BIG);
     replay(k, one, first, 4, stream);
-    T_OK(symmGraphLaunch(two, stream));
-    T_ERR(symmStreamSynchronize(stream), symmInvalidUsage);
-    T_MSG(symmGetLastError(NULL), "has ended");
     symmGraph_t three = record(k, second, stream);
     replay(k, three, second, 5, stream);
     T_OK(symmWindowDeregister(k->comm, win));
     replay(k, one, first, 6, stream);
+    T_OK(symmGraphLaunch(two, stream));
+    T_ERR(symmStreamSynchronize(stream), symmInvalidUsage);
+    T_ERR(symmBarrier(k->comm, NULL), symmInvalidUsage);
     T_OK(symmGraphDestroy(one));
     T_OK(symmGraphDestroy(two));
     T_OK(symmGraphDestroy(three));
@@ -282,6 +282,46 @@ static void captured(void *arg) {
     hk_barrier(k);
     unmap(&p, 0, p.room);
     place_end(&p);
+}
+
+/* The memory has ended on one rank only, and the graph has another call behind: that must not meet
+ * the others' part of the first. */
+static void captured_on_one(void *arg) {
+    hk *k = arg;
+    place p = place_new(BIG);
+    symmWindow_t win;
+    symmStream_t stream;
+    symmGraph_t graph;
+    int *in = (int *)(void *)p.at, *other = calloc(COUNT, sizeof *other);
+    T_OK(symmStreamCreate(&stream));
+    map(&p, 0, BIG);
+    T_OK(symmWindowRegister(k->comm, p.at, p.room, &win, 0));
+    T_OK(symmStreamBeginCapture(stream));
+    T_OK(symmAllReduce(in, in, COUNT, symmInt32, symmSum, k->comm, stream));
+    T_OK(symmAllReduce(other, other, COUNT, symmInt32, symmSum, k->comm, stream));
+    T_OK(symmStreamEndCapture(stream, &graph));
+    replay(k, graph, in, 1, stream);
+    hk_barrier(k);
+    if (k->rank == 1) unmap(&p, 0, BIG);
+    T_OK(symmGraphLaunch(graph, stream));
+    T_ERR(symmStreamSynchronize(stream), symmInvalidUsage);
+    if (k->rank == 1)
+        T_MSG(symmGetLastError(NULL), "has ended");
+    else
+        T_MSG(symmGetLastError(NULL), "rank 1");
+    for (int i = 0; i < COUNT; i++) T_EQ(other[i], 0);
+    T_OK(symmGraphDestroy(graph));
+    T_OK(symmStreamDestroy(stream));
+    hk_barrier(k);
+    if (k->rank != 1) unmap(&p, 0, BIG);
+    place_end(&p);
+    free(other);
+}
+static void a_replay_that_one_rank_refuses_is_everybodys_error(void) {
+    T_EXPECT_WARNINGS();
+    hk_processes(2, captured_on_one, NULL);
+    hk_processes(3, captured_on_one, NULL);
+    hk_threads(3, captured_on_one, NULL);
 }
 static void captured_calls_do_not_outlive_their_memory(void) {
     T_EXPECT_WARNINGS();
@@ -388,4 +428,6 @@ static void allocate_register_free_allocate_deregister(void) {
 
 T_MAIN(T(freed_memory_is_not_taken_for_new), T(other_memory_at_the_same_addresses),
        T(what_is_left_of_a_window_is_one), T(a_heap_that_is_trimmed_and_grown_again),
-       T(captured_calls_do_not_outlive_their_memory), T(allocate_register_free_allocate_deregister))
+       T(captured_calls_do_not_outlive_their_memory),
+       T(a_replay_that_one_rank_refuses_is_everybodys_error),
+       T(allocate_register_free_allocate_deregister))

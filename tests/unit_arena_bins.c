@@ -95,8 +95,9 @@ static void idle_threads_give_back(void) {
     }
 }
 
-/* A mark for each unit at which a block begins while somebody has it: two owners would meet. */
-static _Atomic unsigned char marks[8 * AK_MB / SYMM_ARENA_UNIT];
+/* A mark for each unit at which a block begins while somebody has it: two owners would meet. The limit
+ * is 8 MiB of the kit's 1 GiB, anywhere in it. */
+static _Atomic unsigned char marks[AK_GB / SYMM_ARENA_UNIT];
 
 static void keep_using(int rank, int n, void *arg) {
     crowd *c = arg;

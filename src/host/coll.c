@@ -191,11 +191,15 @@ static symmResult_t run_task(void *p) {
                         "a captured call is replayed after its communicator %s was destroyed",
                         t->comm->name);
     SYMM_TRY(symm_comm_told(t->comm)); /* it may have waited in its stream for long */
-    if (t->kept && !keep_lives(t->kept))
-        return SYMM_ERR(symmInvalidUsage,
-                        "a captured call is replayed, but memory that its window had at "
-                        "sendbuff=%p or recvbuff=%p has ended (freed since?)",
-                        t->args.src, t->args.dst);
+    if (t->kept && !keep_lives(t->kept)) {
+        symmResult_t r = SYMM_ERR(symmInvalidUsage,
+                                  "a captured call is replayed, but memory that its window had at "
+                                  "sendbuff=%p or recvbuff=%p has ended (freed since?)",
+                                  t->args.src, t->args.dst);
+        /* The graph's next call would meet the peers' part of this one. */
+        symm_comm_break(t->comm, r, t->comm->rank, "replaying a captured call");
+        return r;
+    }
     return run_kernel(t->comm, t->kernel, &t->args);
 }
 
