@@ -136,7 +136,7 @@ static void see_hits(hk *k, const failure *what) {
 static void try_one(hk *k, const failure *what) {
     fk *f = k->f;
     const int phase = what->phase;
-    holding h = {NULL};
+    holding h = {0};
     if (phase != MAKE) h = hold(k);
     fk_gauges before = fk_take();
     hk_barrier(k);
