@@ -1,21 +1,11 @@
 /* coll.c - the collectives' way to a kernel: check, find windows, plan, launch. The hot path: no lock, no allocation, no message.
- * Runs on the caller's thread; the kernel on the same one (NULL stream) or on the stream's worker. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+ * Runs on the caller's thread; where the kernel runs is the launcher's (launch.h). */
 
 #include "../device/reduce.h"
 #include "coll.h"
 #include "comm.h"
-#include "doing.h"
-#include "fail.h"
-#include "gpu.h"
 #include "group.h"
-#include "heap_int.h"
-#include "log.h"
-#include "memlane.h"
 #include "redop.h"
-#include "stats.h"
 #include "window.h"
 
 /* ---- check ------------------------------------------------------------------------------------------------------------ */
@@ -126,8 +116,8 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     l->out = out;
     if (in && !l->src_win) symm_window_say_short(c, "sendbuff", k->src, in);
     if (out && !l->dst_win) symm_window_say_short(c, "recvbuff", k->dst, out);
-    if (c->gpu && in && !l->src_win) SYMM_TRY(symm_gpu_check_buffer(c, "sendbuff", k->src));
-    if (c->gpu && out && !l->dst_win) SYMM_TRY(symm_gpu_check_buffer(c, "recvbuff", k->dst));
+    if (in && !l->src_win) SYMM_TRY(c->launcher->check_buffer(c, "sendbuff", k->src));
+    if (out && !l->dst_win) SYMM_TRY(c->launcher->check_buffer(c, "recvbuff", k->dst));
     symm_args *a = &l->args;
     *a = c->proto;
     a->src = k->src;
@@ -154,221 +144,14 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     return symmSuccess;
 }
 
-/* ---- launch -------------------------------------------------------------------------------------------------------------- */
+/* ---- launch ----------------------------------------------------------------------------------------------------------- */
 
-typedef struct keep keep;
-
-typedef struct {
-    symm_comm *comm;
-    keep *kept; /* of a captured call */
-    symm_kernel_id kernel;
-    symm_args args;
-} task;
-
-static int keep_lives(keep *k);
-
-static symmResult_t report(symm_comm *c, const symm_outcome *o) {
-    char text[SYMM_ERR_TEXT], why[SYMM_ERR_TEXT - 80];
-    symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
-    if (known) return known;
-    symm_comm_reason(c, (symmResult_t)o->code, o->rank, why, sizeof why);
-    snprintf(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, symm_stage_name(o->stage));
-    symm_comm_fail(c, (symmResult_t)o->code, o->rank, text);
-    return SYMM_ERR((symmResult_t)o->code, "communicator %s: %s", c->name, text);
-}
-
-static symmResult_t run_kernel(symm_comm *c, symm_kernel_id kernel, const symm_args *a) {
-    symm_outcome out;
-    symm_kernel_run(kernel, a, &out);
-    return __builtin_expect(out.code != 0, 0) ? report(c, &out) : symmSuccess;
-}
-
-/* On a worker, or from a graph. */
-static symmResult_t run_task(void *p) {
-    task *t = p;
-    if (atomic_load_explicit(&t->comm->state, memory_order_acquire) == SYMM_COMM_FINAL)
-        return SYMM_ERR(symmInvalidUsage,
-                        "a captured call is replayed after its communicator %s was destroyed",
-                        t->comm->name);
-    SYMM_TRY(symm_comm_told(t->comm)); /* it may have waited in its stream for long */
-    if (t->kept && !keep_lives(t->kept)) {
-        symmResult_t r = SYMM_ERR(symmInvalidUsage,
-                                  "a captured call is replayed, but memory that its window had at "
-                                  "sendbuff=%p or recvbuff=%p has ended (freed since?)",
-                                  t->args.src, t->args.dst);
-        /* The graph's next call would meet the peers' part of this one. */
-        symm_comm_break(t->comm, r, t->comm->rank, "replaying a captured call");
-        return r;
-    }
-    return run_kernel(t->comm, t->kernel, &t->args);
-}
-
-/* What a captured call keeps alive until its graph is destroyed. */
-struct keep {
-    _Atomic int refs;
-    symm_comm *comm;
-    symm_win *src, *dst;
-    _Atomic uint64_t ends; /* relaxed: a hint that nothing has ended since */
-    int n;                 /* host backend: the pieces of windows under its buffers; else none */
-    symm_lived at[];
-};
-
-/* Lanes of a graph may ask at once, beside the thread that uses the windows. */
-static int keep_lives(keep *k) {
-    const uint64_t ends = symm_vmm_ended();
-    if (atomic_load_explicit(&k->ends, memory_order_relaxed) == ends) return 1;
-    for (int i = 0; i < k->n; i++)
-        if (k->comm->vmm->life((const void *)(uintptr_t)k->at[i].lo) != k->at[i].life) return 0;
-    atomic_store_explicit(&k->ends, ends, memory_order_relaxed);
-    return 1;
-}
-
-static void keep_retain(void *p) {
-    atomic_fetch_add_explicit(&((keep *)p)->refs, 1, memory_order_relaxed);
-}
-
-void symm_keep_release(void *p) {
-    keep *k = p;
-    /* Acquire and release: whoever frees comes after every replay. */
-    if (atomic_fetch_sub_explicit(&k->refs, 1, memory_order_acq_rel) != 1) return;
-    if (k->src) symm_window_unref(k->src);
-    if (k->dst) symm_window_unref(k->dst);
-    symm_comm_unref(k->comm);
-    free(k);
-}
-
-void *symm_keep_new(const symm_launch *l) {
-    symm_win *src = l->src_win, *dst = l->dst_win;
-    const int host = !l->comm->cuda,
-              n = src && host ? symm_window_pieces(src, l->args.src, l->in, NULL) : 0,
-              more = dst && host ? symm_window_pieces(dst, l->args.dst, l->out, NULL) : 0;
-    keep *k =
-        SYMM_FAIL_ALLOC(capture_call, calloc(1, sizeof *k + (size_t)(n + more) * sizeof k->at[0]));
-    if (!k) return NULL;
-    atomic_store(&k->refs, 1);
-    k->comm = l->comm;
-    k->src = src;
-    k->dst = dst;
-    k->n = n + more;
-    if (n) symm_window_pieces(src, l->args.src, l->in, k->at);
-    if (more) symm_window_pieces(dst, l->args.dst, l->out, k->at + n);
-    symm_comm_ref(k->comm);
-    if (k->src) symm_window_ref(k->src);
-    if (k->dst) symm_window_ref(k->dst);
-    return k;
-}
-
-symm_captured *symm_captured_find(symm_comm *c, uint64_t id) {
-    for (int i = 0; id && i < SYMM_CAPTURES; i++)
-        if (c->captured[i].id == id) return &c->captured[i];
-    return NULL;
-}
-
-symm_captured *symm_captured_note(symm_comm *c, uint64_t id, symmStream_t stream) {
-    symm_captured *at = symm_captured_find(c, id);
-    if (!at) { /* one that is free, or was silent longest */
-        at = c->captured;
-        for (int i = 1; i < SYMM_CAPTURES; i++)
-            if (c->captured[i].no < at->no) at = &c->captured[i];
-    }
-    *at = (symm_captured){id, ++c->ncaptured, stream};
-    return at;
-}
-
-/* Captured calls keep their order as eager ones do, where one graph has both. */
-static symmResult_t follow_captured(symm_comm *c, symmStream_t stream) {
-    uint64_t id = 0;
-    if (symm_stream_capture(stream, &id) != 1) return symmSuccess;
-    const symm_captured *last = symm_captured_find(c, id);
-    if (last && last->stream != stream) SYMM_TRY(symm_stream_follow_captured(stream, last->stream));
-    symm_captured_note(c, id, stream);
-    return symmSuccess;
-}
-
-static void retain_comm(void *c) {
-    symm_comm_ref(c);
-}
-static void release_comm(void *c) {
-    symm_comm_unref(c);
-}
-
-static void launch_ended(void *p) {
-    /* Pairs with the acquire in comm.c's drain: what the replay wrote is visible to who waited for it. */
-    atomic_fetch_sub_explicit(&((symm_comm *)p)->replays, 1, memory_order_release);
-}
-
-static symmResult_t may_launch(void *p) {
-    const symm_comm *c = p;
-    if (atomic_load(&c->state) != SYMM_COMM_FINAL) return symmSuccess;
-    return SYMM_ERR(symmInvalidUsage,
-                    "a graph that holds calls of communicator %s is launched after that was "
-                    "destroyed",
-                    c->name);
-}
-
-/* Counted before `state` is read: a Destroy that another thread makes meanwhile waits, or is seen here or in run_task. */
-static symmResult_t launch_begins(void *c) {
-    atomic_fetch_add(&((symm_comm *)c)->replays, 1);
-    symmResult_t r = may_launch(c);
-    if (r) launch_ended(c);
-    return r;
-}
-
-static const symm_graph_user replayed = {retain_comm, release_comm, launch_begins, launch_ended,
-                                         may_launch};
-
-static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) {
-    if (l->comm->memlanes) SYMM_TRY(symm_memplan_may_call(l->comm, stream));
-    SYMM_TRY(follow_captured(l->comm, stream));
-    keep *k = symm_stream_capture_tell(stream, l->comm, &replayed, NULL) ? NULL : symm_keep_new(l);
-    if (!k) {
-        symm_stream_lose_capture(stream);
-        return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective; the capture is lost");
-    }
-    t->kept = k;
-    symmResult_t r =
-        symm_stream_submit(stream, run_task, t, sizeof *t, k, keep_retain, symm_keep_release);
-    symm_keep_release(k);
-    if (r) return r;
-    symm_doing_capture(l->comm);
-    if (l->comm->memlanes) symm_memlane_called(l->comm, l, stream, 1);
-    return symmSuccess;
-}
-
-static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream) {
-    task t = {c, NULL, l->plan.kernel, l->args};
-    _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a launch fits a task");
-    if (symm_stream_capturing(stream)) return capture(l, &t, stream);
-    symm_doing_begin(c, &l->call);
-    symmResult_t r = symm_stream_submit(stream, run_task, &t, sizeof t, NULL, NULL, NULL);
-    if (r) {
-        symm_doing_undo(c);
-        return r;
-    }
-    symm_order_take(stream, &c->last_order);
-    if (c->memlanes) symm_memlane_called(c, l, stream, 0);
-    return symmSuccess;
-}
-
-/* Calls of a communicator run in issue order: a change of stream waits for what was given to the last one. */
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
     /* Written by this thread alone; symmStats may read it from another. */
     uint64_t n = atomic_load_explicit(&c->launches[l->plan.kernel], memory_order_relaxed);
     atomic_store_explicit(&c->launches[l->plan.kernel], n + 1, memory_order_relaxed);
     __atomic_store_n(&c->ctl->issued, ++c->issued, __ATOMIC_RELAXED); /* read by ledger.c only */
-    if (c->cuda) return symm_gpu_launch(c, l, stream);
-    if (stream != c->last_stream) {
-        SYMM_TRY(symm_stream_check(stream));
-        if (!symm_stream_capturing(stream)) {
-            SYMM_TRY(symm_order_wait(stream, c->last_order));
-            c->last_stream = stream;
-        }
-    }
-    if (stream) return give(c, l, stream);
-    symm_doing_begin(c, &l->call);
-    SYMM_TRY(run_kernel(c, l->plan.kernel, &l->args)); /* a failure ends the communicator */
-    if (c->memlanes) symm_memlane_called(c, l, stream, 0);
-    return symmSuccess;
+    return c->launcher->launch(c, l, stream);
 }
 
 typedef struct {
@@ -427,12 +210,6 @@ static symmResult_t call_job(void *p) {
     return r;
 }
 
-/* A kernel on the host's NULL stream runs in the call. */
-static int job_kind(const symm_comm *c, symmStream_t stream) {
-    if (!c->cuda) return stream ? SYMM_JOB_STREAM : SYMM_JOB_BLOCKS;
-    return symm_gpu_is_per_thread(stream) ? SYMM_JOB_HERE : SYMM_JOB_STREAM;
-}
-
 /* What waits in a group is checked at the call, like what runs at once. */
 static symmResult_t check_queued(const symm_coll *k, symmComm_t comm, symmStream_t stream,
                                  int *kind) {
@@ -440,8 +217,8 @@ static symmResult_t check_queued(const symm_coll *k, symmComm_t comm, symmStream
     symm_launch l;
     SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
     symmResult_t r = symm_coll_prepare(c, k, &l);
-    if (!r) r = c->cuda ? symm_gpu_check_stream(c, stream) : symm_stream_check(stream);
-    *kind = job_kind(c, stream);
+    if (!r) r = c->launcher->check_stream(c, stream);
+    *kind = c->launcher->job(stream);
     symm_comm_leave(c);
     return r;
 }

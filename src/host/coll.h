@@ -37,19 +37,20 @@ typedef struct symm_memo {
     symm_launch l;
 } symm_memo;
 
-/* What a captured call keeps alive until its graph is destroyed: communicator and windows, one reference to begin with. NULL: no
- * memory. release: any thread that may free them. */
-void *symm_keep_new(const symm_launch *l);
-void symm_keep_release(void *keep);
-
 /* Checks arguments, finds windows, plans. Changes nothing but the list of windows, which memory
  * that has ended leaves. */
 symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l);
 
-/* What the communicator knows of a capture; NULL if nothing. */
-symm_captured *symm_captured_find(symm_comm *c, uint64_t id);
-/* A call was captured there: the last one. */
-symm_captured *symm_captured_note(symm_comm *c, uint64_t id, symmStream_t stream);
+/* How a backend takes a call that is ready; the communicator has the one of its backend. */
+typedef struct symm_launcher {
+    /* Runs it, gives it to the stream, or records it where that is captured; in issue order. */
+    symmResult_t (*launch)(symm_comm *c, const symm_launch *l, symmStream_t stream);
+    /* What launch would say of the stream: for calls that are queued in a group. */
+    symmResult_t (*check_stream)(const symm_comm *c, symmStream_t stream);
+    /* Whether kernels can reach a buffer that is in no window. */
+    symmResult_t (*check_buffer)(const symm_comm *c, const char *name, const void *p);
+    int (*job)(symmStream_t stream); /* SYMM_JOB_*: how it may run beside others of its group */
+} symm_launcher;
 
 /* symmBarrier from inside the library: the communicator is entered, no group is open. */
 symmResult_t symm_coll_barrier(symm_comm *c, symmStream_t stream);

@@ -206,7 +206,7 @@ static symmResult_t check(void *arg) {
 static void mismatch_reason(symm_comm *c, const char *who, char *text, size_t cap) {
     static const char what[] = "called different collectives, counts, types or reductions";
     char calls[SYMM_ERR_TEXT - 160];
-    if (symm_heap_explain(c, text, cap)) return;
+    if (c->source->explain(c, text, cap)) return;
     if (!symm_doing_differ(c, calls, sizeof calls))
         snprintf(text, cap, "%s and another rank %s", who, what);
     else if (!strncmp(calls, "call ", 5))
@@ -353,7 +353,7 @@ void symm_comm_ref(symm_comm *c) {
 void symm_comm_unref(symm_comm *c) {
     /* Release: what this user did comes before the free; acquire: the one who frees sees it all. */
     if (atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) != 1) return;
-    symm_comm_unbuild(c);
+    c->undo(c);
     pthread_mutex_destroy(&c->async_lock);
     SYMM_STAT_ADD(comms, -1);
     free(c->memos);

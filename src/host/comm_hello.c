@@ -14,6 +14,7 @@
 #include "comm_make.h"
 #include "cores.h"
 #include "fail.h"
+#include "launch.h"
 #include "log.h"
 #include "plan.h"
 #include "where.h"
@@ -72,6 +73,7 @@ static symmResult_t prepare(symm_comm *c) {
     SYMM_TRY(symm_param_load(&c->params));
     SYMM_TRY(symm_backend_pick(&c->params, &c->cuda));
     c->vmm = symm_backend_vmm(c->cuda);
+    c->launcher = c->cuda ? &symm_launch_gpu : &symm_launch_host;
     int device;
     if (c->cuda) SYMM_TRY(symm_cuda_current(&device));
     SYMM_TRY(symm_plan_parse_algo(c->params.algo, c->forced));

@@ -7,6 +7,8 @@
 #include "../transport/cuda_device.h"
 #include "backend.h"
 #include "coll.h"
+#include "heap_int.h"
+#include "launch.h"
 #include "comm.h"
 #include "comm_create.h"
 #include "comm_make.h"
@@ -63,6 +65,9 @@ symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out) {
     c->version = 1;
     c->config = cfg;
     c->vmm = &symm_vmm_host;
+    c->launcher = &symm_launch_host;
+    c->source = &symm_heap_windows;
+    c->undo = symm_comm_unbuild;
     if (cfg.commName)
         snprintf(c->name, sizeof c->name, "%s", cfg.commName);
     else

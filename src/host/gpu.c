@@ -10,7 +10,6 @@
 #include "comm.h"
 #include "doing.h"
 #include "log.h"
-#include "memlane.h"
 #include "stats.h"
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
@@ -165,7 +164,7 @@ static symmResult_t bad_stream(cu_result cu, symmStream_t stream) {
     return symm_cuda_error(cu, "stream %p", (void *)stream);
 }
 
-static symmResult_t capture_of(symmStream_t stream, symm_gpu_capture *in) {
+symmResult_t symm_gpu_capture_of(symmStream_t stream, symm_gpu_capture *in) {
     int status = SYMM_CUDA_CAPTURE_NONE;
     *in = (symm_gpu_capture){NULL, 0};
     if (symm_gpu_is_legacy(stream)) return symmSuccess;
@@ -179,7 +178,7 @@ static symmResult_t capture_of(symmStream_t stream, symm_gpu_capture *in) {
 }
 
 /* A kernel runs where its stream is, so another GPU's must not pass. */
-static symmResult_t check_home(const symm_comm *c, symmStream_t stream) {
+symmResult_t symm_gpu_check_home(const symm_comm *c, symmStream_t stream) {
     cu_context home = NULL;
     if (symm_gpu_is_legacy(stream) || symm_gpu_is_per_thread(stream)) return symmSuccess;
     cu_result cu = symm_cu.cuStreamGetCtx(symm_gpu_stream(stream), &home);
@@ -193,7 +192,7 @@ static symmResult_t check_home(const symm_comm *c, symmStream_t stream) {
 }
 
 /* A GPU has one legacy stream a process: of two ranks there the first one's kernel would wait for the other's behind it. */
-static symmResult_t check_alone(const symm_comm *c, symmStream_t stream) {
+symmResult_t symm_gpu_check_alone(const symm_comm *c, symmStream_t stream) {
     if (!c->gpu_mate || !symm_gpu_is_legacy(stream)) return symmSuccess;
     return SYMM_ERR(
         symmInvalidUsage,
@@ -204,33 +203,23 @@ static symmResult_t check_alone(const symm_comm *c, symmStream_t stream) {
 }
 
 symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, symm_gpu_capture *in) {
-    SYMM_TRY(capture_of(stream, in));
-    return check_home(c, stream);
+    SYMM_TRY(symm_gpu_capture_of(stream, in));
+    return symm_gpu_check_home(c, stream);
 }
 
 /* What a capture under way forbids is the caller's doing, and breaks nothing. */
-static int is_of_capture(cu_result cu) {
+int symm_gpu_is_of_capture(cu_result cu) {
     return cu >= SYMM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
            cu <= SYMM_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
 
-static symmResult_t order_error(cu_result cu, symmStream_t stream) {
-    if (is_of_capture(cu))
+symmResult_t symm_gpu_order_error(cu_result cu, symmStream_t stream) {
+    if (symm_gpu_is_of_capture(cu))
         return SYMM_ERR(symmInvalidUsage,
                         "stream=%p: a capture under way forbids to order this call after the last "
                         "one (%s)",
                         (void *)stream, symm_cuda_code_name(cu));
     return symm_cuda_error(cu, "ordering stream %p after the last call", (void *)stream);
-}
-
-symmResult_t symm_gpu_check_stream(const symm_comm *c, symmStream_t stream) {
-    symm_cuda_scope scope;
-    symm_gpu_capture in;
-    SYMM_TRY(symm_gpu_enter(c, &scope));
-    symmResult_t r = symm_gpu_look(c, stream, &in);
-    if (!r) r = check_alone(c, stream);
-    symm_gpu_leave(&scope);
-    return r;
 }
 
 cu_result symm_gpu_in_a_capture(symmStream_t stream, int *yes) {
@@ -266,7 +255,7 @@ static symmResult_t mark_end(symm_comm *c, symmStream_t stream) {
                             ? "waits for blocking streams, of which one is being captured"
                             : "is being captured");
     if (!cu) cu = symm_cu.cuEventRecord(g->order, symm_gpu_stream(c->last_stream));
-    return order_error(cu, stream);
+    return symm_gpu_order_error(cu, stream);
 }
 
 /* Memory of another GPU, without peer access to it: a kernel would fault. Managed memory moves. */
@@ -298,16 +287,16 @@ symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const v
                     name, p, c->gpu->device);
 }
 
-static symmResult_t follow(symm_comm *c, symmStream_t stream) {
+symmResult_t symm_gpu_follow(symm_comm *c, symmStream_t stream) {
     SYMM_TRY(mark_end(c, stream));
-    return order_error(symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), c->gpu->order, 0),
-                       stream);
+    return symm_gpu_order_error(
+        symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), c->gpu->order, 0), stream);
 }
 
 symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream) {
     struct symm_gpu *g = c->gpu;
-    SYMM_TRY(check_alone(c, stream));
-    if (g->ran && (stream != c->last_stream || g->marked)) SYMM_TRY(follow(c, stream));
+    SYMM_TRY(symm_gpu_check_alone(c, stream));
+    if (g->ran && (stream != c->last_stream || g->marked)) SYMM_TRY(symm_gpu_follow(c, stream));
     c->last_stream = stream;
     g->ran = 1;
     g->marked = 0;
@@ -325,145 +314,6 @@ void symm_gpu_replayed(symm_comm *c, symmStream_t stream) {
     destroy_event(
         g->replayed); /* it may be of an older launch: the context is waited for instead */
     g->replayed = NULL;
-}
-
-static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
-                           uint32_t serial) {
-    struct symm_gpu *g = c->gpu;
-    symm_args with = l->args;
-    with.serial = serial;
-    cu_launch_attr attr = {.id = SYMM_CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION,
-                           .value.programmatic_serialization = 1};
-    cu_launch_config config = {.grid_x = (unsigned)l->plan.ctas,
-                               .grid_y = 1,
-                               .grid_z = 1,
-                               .block_x =
-                                   (unsigned)l->plan.threads + 32, /* the warp for signatures */
-                               .block_y = 1,
-                               .block_z = 1,
-                               .stream = symm_gpu_stream(stream),
-                               .attrs = &attr,
-                               .num_attrs = (unsigned)g->programmatic};
-    const int type = symm_kernels[l->plan.kernel].flags & SYMM_K_TYPED ? (int)l->args.type : 0;
-    void *args[] = {&with};
-    /* A kernel without a context may be passed for a function. */
-    cu_result cu = symm_cu.cuLaunchKernelEx(
-        &config, (cu_function)(void *)g->kernel[l->plan.kernel][type], args, NULL);
-    if (is_of_capture(cu))
-        return SYMM_ERR(symmInvalidUsage, "stream=%p: a capture under way forbids this call (%s)",
-                        (void *)stream, symm_cuda_code_name(cu));
-    return symm_cuda_error(cu, "launching a kernel");
-}
-
-/* Thread ranks of one GPU that have come to one stream: the second one's kernel would wait there behind the first one's, which waits for
- * it. A call is counted and its stream written before the others' are looked at, so of two at once one sees the other at least. Who has
- * captured may replay what others call: their numbers say nothing then. */
-static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
-    const uint64_t own =
-        symm_gpu_is_per_thread(stream) ? (uintptr_t)pthread_self() | 1 : (uintptr_t)stream;
-    const uint64_t calls = c->ctl->doing.calls, captured = c->ctl->doing.captured;
-    __atomic_store_n(&c->ctl->stream, own, __ATOMIC_SEQ_CST); /* pairs with the load below */
-    for (int p = 0; p < c->nranks; p++) {
-        const symm_ctl *ctl = symm_comm_ctl(c, p);
-        if (!(c->gpu_mates[p / 64] >> p % 64 & 1)) continue;
-        if (__atomic_load_n(&ctl->stream, __ATOMIC_SEQ_CST) != own) continue;
-        if (__atomic_load_n(&ctl->doing.calls, __ATOMIC_ACQUIRE) < calls) continue;
-        if (captured || __atomic_load_n(&ctl->doing.captured, __ATOMIC_ACQUIRE)) continue;
-        return SYMM_ERR(
-            symmInvalidUsage,
-            "stream=%p has rank %d's call in it that waits for this one (both ranks are "
-            "threads of this process on GPU %d): give each rank a stream of its own",
-            (void *)stream, p, c->gpu->device);
-    }
-    return symmSuccess;
-}
-
-static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t stream) {
-    struct symm_gpu *g = c->gpu;
-    if (g->ran && (stream != c->last_stream || g->marked)) SYMM_TRY(follow(c, stream));
-    const uint32_t serial = g->serial == UINT32_MAX ? 1 : g->serial + 1;
-    symm_doing_begin(c, &l->call);
-    symmResult_t r = c->gpu_mate ? check_mates(c, stream) : symmSuccess;
-    if (!r) r = launch(c, l, stream, serial);
-    if (r) {
-        symm_doing_undo(c);
-        return r;
-    }
-    c->last_stream = stream;
-    g->ran = 1;
-    g->marked = 0;
-    g->serial = serial;
-    g->ctas = l->plan.ctas;
-    if (c->memlanes) symm_memlane_called(c, l, stream, 0);
-    if (!symm_gpu_is_per_thread(stream)) return symmSuccess;
-    /* Another thread could not name this stream any more. */
-    cu_result cu = symm_cu.cuEventRecord(g->order, SYMM_CUDA_STREAM_PER_THREAD);
-    g->marked = cu == 0;
-    return symm_cuda_error(cu, "marking the end of a call");
-}
-
-/* Few programs need the event, so it is made by the first call that does; a capture does not mind. */
-static cu_result mark_captured(symm_gpu_inside *at, symmStream_t stream) {
-    cu_result cu = at->end ? 0 : symm_cu.cuEventCreate(&at->end, SYMM_CUDA_EVENT_DISABLE_TIMING);
-    return cu ? cu : symm_cu.cuEventRecord(at->end, symm_gpu_stream(stream));
-}
-
-/* Streams of one capture: as eager calls, by an edge of the graph. The last call's stream is in the capture still. */
-static symmResult_t follow_captured(symm_comm *c, symmStream_t stream, const symm_gpu_capture *in) {
-    const symm_captured *last = symm_captured_find(c, in->id);
-    if (!last) return symmSuccess;
-    symm_gpu_inside *at = &c->gpu->inside[last - c->captured];
-    if (stream == last->stream && !at->marked) return symmSuccess;
-    cu_result cu = at->marked ? 0 : mark_captured(at, last->stream);
-    if (!cu) cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), at->end, 0);
-    return order_error(cu, stream);
-}
-
-static symmResult_t note_captured(symm_comm *c, symmStream_t stream, const symm_gpu_capture *in) {
-    symm_captured *last = symm_captured_note(c, in->id, stream);
-    symm_gpu_inside *at = &c->gpu->inside[last - c->captured];
-    at->marked = 0;
-    if (!symm_gpu_is_per_thread(stream)) return symmSuccess;
-    cu_result cu = mark_captured(at, stream); /* another thread could not name it */
-    at->marked = cu == 0;
-    if (cu) last->id = 0;
-    return order_error(cu, stream);
-}
-
-/* The graph holds what the call needs before it has the call. Who replays it orders it. */
-static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStream_t stream,
-                                    const symm_gpu_capture *in) {
-    if (c->memlanes) SYMM_TRY(symm_memplan_may_call(c, stream));
-    SYMM_TRY(symm_gpu_hold_call(in, l));
-    SYMM_TRY(follow_captured(c, stream, in));
-    SYMM_TRY(launch(c, l, stream, 0));
-    SYMM_TRY(note_captured(c, stream, in));
-    symm_doing_capture(c);
-    if (c->memlanes) symm_memlane_called(c, l, stream, 1);
-    return symmSuccess;
-}
-
-static symmResult_t order_and_launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
-                                     symm_gpu_capture *in) {
-    SYMM_TRY(capture_of(stream, in));
-    if (!c->gpu->ran || stream != c->last_stream) {
-        SYMM_TRY(check_alone(c, stream));
-        SYMM_TRY(check_home(c, stream));
-    }
-    return in->graph ? launch_captured(c, l, stream, in) : launch_now(c, l, stream);
-}
-
-symmResult_t symm_gpu_launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
-    symm_cuda_scope scope;
-    symm_gpu_capture in = {NULL, 0};
-    symmResult_t r = symm_gpu_enter(c, &scope);
-    if (!r) {
-        r = order_and_launch(c, l, stream, &in);
-        symm_gpu_leave(&scope);
-    }
-    if (r && r != symmInvalidArgument && r != symmInvalidUsage && !in.graph)
-        symm_comm_break(c, r, c->rank, "launching a kernel");
-    return r;
 }
 
 /* Every CTA of the last eager call has ended. */
@@ -522,7 +372,7 @@ symmResult_t symm_gpu_drain(symm_comm *c, int *runs) {
     if (r) return r;
     const int cu = await_work(c);
     symm_gpu_pop(c, &scope);
-    *runs = is_of_capture(cu);
+    *runs = symm_gpu_is_of_capture(cu);
     if (*runs)
         return SYMM_ERR(symmInvalidUsage,
                         "communicator %s: a capture under way forbids to wait for its graphs (%s)",

@@ -4,7 +4,6 @@
 #define SYMM_GPU_H_
 
 #include "../transport/cuda_device.h"
-#include "coll.h"
 #include "types.h"
 
 static inline cu_stream symm_gpu_stream(symmStream_t stream) {
@@ -62,11 +61,15 @@ void symm_gpu_close(symm_comm *c);
 /* Whether kernels can reach p at all: ordinary host memory only where the GPU reads the process's page
  * tables, memory of another GPU where there is peer access. */
 symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const void *p);
-/* What symm_gpu_launch would say of the stream: for calls that are queued, where the others of a group shall not run either. */
-symmResult_t symm_gpu_check_stream(const symm_comm *c, symmStream_t stream);
-/* One cuLaunchKernelEx. Errors: of the arguments (a stream that is none), symmInvalidUsage, CUDA's; after the latter the communicator
- * is broken, as the peers wait for this rank, unless the call was being captured: then they do not. */
-symmResult_t symm_gpu_launch(symm_comm *c, const symm_launch *l, symmStream_t stream);
+/* Steps of a launch, in the context. The stream is one of the communicator's GPU; it is not the legacy stream that a mate waits in. */
+symmResult_t symm_gpu_capture_of(symmStream_t stream, symm_gpu_capture *in);
+symmResult_t symm_gpu_check_home(const symm_comm *c, symmStream_t stream);
+symmResult_t symm_gpu_check_alone(const symm_comm *c, symmStream_t stream);
+/* The stream waits for the communicator's last call. */
+symmResult_t symm_gpu_follow(symm_comm *c, symmStream_t stream);
+/* What a capture under way forbids is the caller's doing, and breaks nothing. */
+int symm_gpu_is_of_capture(cu_result cu);
+symmResult_t symm_gpu_order_error(cu_result cu, symmStream_t stream);
 /* A graph that holds calls of this communicator is about to be launched on the stream: as one call more, in issue order with the others.
  * The context is current. */
 symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream);
@@ -93,8 +96,6 @@ int symm_gpu_pins(const symm_comm *c);
  * communicator keeps it, each obj once, until symm_gpu_unpin. */
 symmResult_t symm_gpu_hold(symm_comm *c, const symm_gpu_capture *in, void *obj,
                            void (*release)(void *), int at_once);
-/* The same for what a collective needs: its windows and, in the graph, the communicator. */
-symmResult_t symm_gpu_hold_call(const symm_gpu_capture *in, const symm_launch *l);
 /* What a graph keeps comes to the list, and executables made of the graph from here on keep nothing: all that the capture put into it, or
  * without one (id 0) obj alone. After an error (no memory) nothing has changed. */
 symmResult_t symm_gpu_take(const symm_gpu_capture *in, const void *obj, symm_kept **list);
@@ -104,6 +105,8 @@ void symm_gpu_let_go(symm_kept **list);
 void symm_gpu_unpin(symm_comm *c);
 /* Frees what graphs that are gone have kept: CUDA tells of their end in a thread that may not call it. Any thread that may. */
 void symm_gpu_reap(void);
+/* Reaping calls this too, from now on: once for the process. */
+void symm_gpu_also_reap(void (*reap)(void));
 
 /* The communicator's device made current, where it is not, and back. For launches: a capture of the caller's is one here too. */
 symmResult_t symm_gpu_enter(const symm_comm *c, symm_cuda_scope *scope);

@@ -7,8 +7,6 @@
 #include "comm.h"
 #include "fail.h"
 #include "gpu.h"
-#include "memlane.h"
-#include "window.h"
 
 enum { HOLD_GRAPH, HOLD_COMM }; /* params.def */
 
@@ -64,13 +62,22 @@ void symm_gpu_let_go(symm_kept **list) {
     }
 }
 
+/* What else is freed behind graphs that are gone; set once, by whom it belongs to. */
+static void (*_Atomic also)(void);
+
+void symm_gpu_also_reap(void (*reap)(void)) {
+    /* release: pairs with the acquire below */
+    atomic_store_explicit(&also, reap, memory_order_release);
+}
+
 void symm_gpu_reap(void) {
     pthread_mutex_lock(&kept_lock);
     symm_kept *gone = let_go;
     let_go = NULL;
     pthread_mutex_unlock(&kept_lock);
     symm_gpu_let_go(&gone);
-    symm_memplan_reap(NULL);
+    void (*more)(void) = atomic_load_explicit(&also, memory_order_acquire);
+    if (more) more();
 }
 
 static symmResult_t by_graph(symm_kept *k) {
@@ -183,26 +190,6 @@ symmResult_t symm_gpu_hold(symm_comm *c, const symm_gpu_capture *in, void *obj,
     k->next = c->gpu->pins;
     c->gpu->pins = k;
     return symmSuccess;
-}
-
-static void let_window(void *w) {
-    symm_window_unref(w);
-}
-
-static symmResult_t pin_window(symm_comm *c, symm_win *w) {
-    if (!w) return symmSuccess;
-    symm_window_ref(w);
-    return symm_gpu_hold(c, NULL, w, let_window, 0);
-}
-
-symmResult_t symm_gpu_hold_call(const symm_gpu_capture *in, const symm_launch *l) {
-    if (symm_gpu_pins(l->comm)) {
-        SYMM_TRY(pin_window(l->comm, l->src_win));
-        return pin_window(l->comm, l->dst_win);
-    }
-    void *keep = symm_keep_new(l);
-    if (!keep) return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective");
-    return symm_gpu_hold(l->comm, in, keep, symm_keep_release, 0);
 }
 
 void symm_gpu_unpin(symm_comm *c) {

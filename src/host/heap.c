@@ -90,7 +90,7 @@ static void handle_gone(void *obj) {
 
 static void unlink_heap(symm_comm *c, symm_heap *h) {
     symm_heap **at = &c->heaps;
-    pthread_mutex_lock(&c->async_lock); /* for symm_heap_explain */
+    pthread_mutex_lock(&c->async_lock); /* for heap_window.c */
     while (*at != h) at = &(*at)->next;
     *at = h->next;
     pthread_mutex_unlock(&c->async_lock);
@@ -134,29 +134,6 @@ uint64_t symm_heap_all_bytes(symm_comm *c) {
 }
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------ */
-
-symm_win *symm_heap_window(symm_comm *c, const void *ptr, uint64_t bytes) {
-    for (symm_heap *h = c->heaps; h; h = h->next) {
-        const uint64_t in = (uint64_t)((uintptr_t)ptr - (uintptr_t)h->win.ptr);
-        if (in >= h->reserve || bytes > h->reserve - in) continue;
-        return symm_region_backed(&h->region, c->rank, in, bytes) ? &h->win : NULL;
-    }
-    return NULL;
-}
-
-int symm_heap_explain(symm_comm *c, char *text, size_t cap) {
-    char call[SYMM_ERR_TEXT];
-    int found = 0;
-    pthread_mutex_lock(&c->async_lock);
-    for (const symm_heap *h = c->heaps; h && !found; h = h->next) {
-        found = symm_ledger_differ(h->ledger, 0, call, sizeof call);
-        if (found)
-            snprintf(text, cap, "the ranks differ in their calls on zone SYM of heap %s: %s",
-                     h->name, call);
-    }
-    pthread_mutex_unlock(&c->async_lock);
-    return found;
-}
 
 void symm_heap_say_range(const symm_heap *h) {
     if (h->handle)
@@ -299,6 +276,7 @@ static symmResult_t make_record(symm_comm *c, const symmHeapConfig_t *k, symm_he
     h->comm = c;
     h->fit = k->fit;
     h->guard = k->guard;
+    symm_heap_set_guest(h, NULL);
     h->reserve = k->reserve;
     h->chunk = k->chunk;
     h->granularity = c->caps.granularity;

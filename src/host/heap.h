@@ -95,6 +95,23 @@ void symm_heap_set_access(symm_heap *h, int owner, symm_heap_access access, void
 typedef symmResult_t (*symm_heap_look)(void *arg);
 void symm_heap_set_check(symm_heap *h, int owner, symm_heap_look check, void *arg);
 
+/* Who lives in blocks of the heap and has a part in tidying it: lanes and their graphs. Collective calls; the communicator's user thread. */
+typedef struct {
+    /* Work on blocks that were freed since has ended: waits for it. Memory that waited for that goes back. */
+    symmResult_t (*settle)(symm_heap *h);
+    /* Guard mode: as symm_heap_look. */
+    symmResult_t (*check)(symm_heap *h);
+    /* What may go once all ranks are done with it: graphs that nobody bound, whose blocks come to wait then; memory that idle graphs share. */
+    struct {
+        int (*waiting)(const symm_heap *h); /* whether there is any */
+        /* The number of the next one, from `from` on, that this rank is done with; 0 none. */
+        uint64_t (*next)(const symm_heap *h, uint64_t from);
+        symmResult_t (*let)(symm_heap *h, uint64_t no, const void *site);
+    } idle[2];
+} symm_heap_guest;
+/* NULL: nobody. */
+void symm_heap_set_guest(symm_heap *h, const symm_heap_guest *guest);
+
 /* Guard mode (heap_guard.c). Painting without the heap's lock, on memory that is the caller's: on GPUs these are driver calls, which wait for nothing
  * of the user's. off: heap offsets of this rank. */
 enum { SYMM_RED_ZONE = 256 }; /* bytes behind a block, at least; less than twice as many */

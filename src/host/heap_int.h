@@ -78,7 +78,8 @@ struct symm_heap {
         symm_heap_access access;
         void *arg, *check_arg, *access_arg;
     } inside[SYMM_OWNER_HEAP + 1];
-    char damage[256]; /* guard mode: the first that was found; with the lock */
+    const symm_heap_guest *guest; /* the communicator's user thread */
+    char damage[256];             /* guard mode: the first that was found; with the lock */
 };
 
 /* What enters the digest. */
@@ -108,11 +109,10 @@ void symm_heap_move(symm_heap *h, const symm_region *to, symm_left *left);
 void symm_heap_forget(symm_heap *h);
 /* Memory lies behind other addresses of SYM than before: they are told to whom symmFree asks for them. The communicator's user thread. */
 void symm_heap_say_range(const symm_heap *h);
-symm_win *symm_heap_window(symm_comm *c, const void *ptr, uint64_t bytes);
+/* heap_window.c */
+extern const symm_win_source symm_heap_windows;
 void symm_heap_drop_all(symm_comm *c);
 uint64_t symm_heap_all_bytes(symm_comm *c);
-/* Ranks of c differ in their calls on some heap: 1, and text says where. Any thread. */
-int symm_heap_explain(symm_comm *c, char *text, size_t cap);
 /* The heap of this process whose own part holds ptr, with one more reference, or NULL. Any thread. */
 symm_heap *symm_heap_of(const void *ptr);
 

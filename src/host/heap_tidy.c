@@ -9,27 +9,58 @@
 #include "group.h"
 #include "heap_int.h"
 #include "log.h"
-#include "memlane.h"
 
-typedef struct {          /* the first message of each */
-    int32_t code, graphs; /* what collecting may let go: 1 graphs, 2 memory that graphs share */
+enum { IDLE_KINDS = 2 };
+
+typedef struct {        /* the first message of each */
+    int32_t code, idle; /* of the guest's idle things, the first and the second kind: bits */
     uint64_t digest, keep, stripes;
 } hello;
 
+static symmResult_t fine(symm_heap *h) {
+    (void)h;
+    return symmSuccess;
+}
+static int none_waits(const symm_heap *h) {
+    (void)h;
+    return 0;
+}
+static uint64_t no_next(const symm_heap *h, uint64_t from) {
+    (void)h, (void)from;
+    return 0;
+}
+static symmResult_t let_none(symm_heap *h, uint64_t no, const void *site) {
+    (void)h, (void)no, (void)site;
+    return symmSuccess;
+}
+/* A rank whose heap has no guest takes part in what its peers' guests have. */
+static const symm_heap_guest nobody = {
+    fine, fine, {{none_waits, no_next, let_none}, {none_waits, no_next, let_none}}};
+
+void symm_heap_set_guest(symm_heap *h, const symm_heap_guest *guest) {
+    h->guest = guest ? guest : &nobody;
+}
+
+static int idle_kinds(const symm_heap *h) {
+    int bits = 0;
+    for (int k = 0; k < IDLE_KINDS; k++) bits |= h->guest->idle[k].waiting(h) << k;
+    return bits;
+}
+
 /* All ranks are here, none has failed, and they mean the same. still: as in symm_heap_stripes_compare. Their work on the heap has ended before they came. */
 static symmResult_t meet(symm_heap *h, symmResult_t status, uint64_t keep, int still,
-                         const char *stage, int *graphs) {
+                         const char *stage, int *idle) {
     symm_comm *c = h->comm;
     int alike = 1;
     hello all[SYMM_MAX_RANKS];
     hello mine = {.code = (int32_t)status,
-                  .graphs = symm_memloose_waiting(h) | symm_memalias_waiting(h) << 1,
+                  .idle = idle_kinds(h),
                   .digest = h->digest,
                   .keep = keep,
                   .stripes = symm_heap_stripes_word(h)};
     SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, stage));
-    *graphs = 0;
-    for (int r = 0; r < c->nranks; r++) *graphs |= all[r].graphs;
+    *idle = 0;
+    for (int r = 0; r < c->nranks; r++) *idle |= all[r].idle;
     for (int r = 0; r < c->nranks; r++)
         if (all[r].code) return symm_comm_agree(c, status, stage);
     for (int r = 1; r < c->nranks; r++) {
@@ -132,14 +163,14 @@ static symmResult_t trim(symm_heap *h, symmResult_t status, uint64_t keep, const
     symm_comm *c = h->comm;
     symm_zone *sym = &h->zone[SYMM_ZONE_SYM], *local = &h->zone[SYMM_ZONE_LOCAL];
     const char *stage = s ? "shrinking a vector" : "trimming a heap";
-    int graphs;
+    int idle;
     const size_t room = (size_t)(sym->count + local->count) + 1;
     const uint64_t before = sym->bytes + local->bytes;
     symm_part *list = SYMM_FAIL_ALLOC(heap_lists, calloc(room, sizeof *list));
     leaving *all = SYMM_FAIL_ALLOC(heap_leaving, calloc((size_t)c->nranks, sizeof *all));
     if (!status && (!list || !all))
         status = SYMM_ERR(symmOutOfMemory, "no memory to list what heap %s trims", h->name);
-    status = meet(h, status, keep, 0, stage, &graphs);
+    status = meet(h, status, keep, 0, stage, &idle);
     if (status) {
         free(list);
         free(all);
@@ -222,14 +253,6 @@ static void list_by(uint64_t (*next)(const symm_heap *h, uint64_t from), const s
     }
 }
 
-/* Graphs that nobody bound, and memory that idle graphs share, by number. */
-static void list_graphs(const symm_heap *h, uint64_t from, waiting *w) {
-    list_by(symm_memloose_next, h, from, w);
-}
-static void list_idle(const symm_heap *h, uint64_t from, waiting *w) {
-    list_by(symm_memalias_next, h, from, w);
-}
-
 static int has(const waiting *w, uint64_t off) {
     for (int i = 0; i < w->n; i++)
         if (w->off[i] == off) return 1;
@@ -279,6 +302,7 @@ static const char collecting[] = "collecting a heap";
 
 typedef struct { /* what waits for all ranks to have given it back */
     void (*list)(const symm_heap *h, uint64_t from, waiting *w);
+    uint64_t (*next)(const symm_heap *h, uint64_t from); /* instead of list */
     symmResult_t (*give)(symm_heap *h, uint64_t off, const void *site);
 } kind;
 
@@ -291,7 +315,10 @@ static symmResult_t collect_all(symm_heap *h, const kind *what, const void *site
     int more = 1;
     for (uint64_t from = 0, upto = 0; more; from = upto + 1) {
         symm_heap_lock(h);
-        what->list(h, from, &mine);
+        if (what->next)
+            list_by(what->next, h, from, &mine);
+        else
+            what->list(h, from, &mine);
         symm_heap_unlock(h);
         SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, collecting));
         upto = UINT64_MAX - 1;
@@ -310,20 +337,23 @@ static symmResult_t collect_all(symm_heap *h, const kind *what, const void *site
     return symmSuccess;
 }
 
+static symmResult_t collect_idle(symm_heap *h, int k, const void *site, symmResult_t *soft) {
+    const kind what = {NULL, h->guest->idle[k].next, h->guest->idle[k].let};
+    return collect_all(h, &what, site, soft);
+}
+
 /* What was given back must not be in use any more: the work of graphs has ended, or they would hold it; that of streams on blocks which graphs had
  * left is waited for before the ranks meet. */
 static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site) {
-    static const kind blocks = {list_limbo, give_back}, tracts = {list_tracts, end_tract},
-                      loose = {list_graphs, symm_memloose_let},
-                      idle = {list_idle, symm_memalias_let};
-    int graphs;
+    static const kind blocks = {list_limbo, NULL, give_back},
+                      tracts = {list_tracts, NULL, end_tract};
+    int idle;
     const int apart = h->ntracts; /* equal on all ranks */
     symmResult_t soft = symmSuccess;
-    if (!status) status = symm_memlate_settle(h);
-    SYMM_TRY(meet(h, status, 0, 0, collecting, &graphs));
-    if (graphs & 1)
-        SYMM_TRY(collect_all(h, &loose, site, &soft)); /* first: their blocks come to wait */
-    if (graphs & 2) SYMM_TRY(collect_all(h, &idle, site, &soft));
+    if (!status) status = h->guest->settle(h);
+    SYMM_TRY(meet(h, status, 0, 0, collecting, &idle));
+    for (int k = 0; k < IDLE_KINDS; k++) /* first: blocks come to wait */
+        if (idle >> k & 1) SYMM_TRY(collect_idle(h, k, site, &soft));
     SYMM_TRY(collect_all(h, &blocks, site, &soft));
     collect_local(h, site);
     if (apart) SYMM_TRY(collect_all(h, &tracts, site, &soft));
@@ -343,9 +373,9 @@ typedef struct {
 
 static symmResult_t check(symm_heap *h, symmResult_t status) {
     if (!status && h->guard) status = symm_guard_check(h);
-    if (!status && h->guard) status = symm_memguard_check(h);
-    int graphs;
-    return meet(h, status, 0, 1, "checking a heap", &graphs);
+    if (!status && h->guard) status = h->guest->check(h);
+    int idle;
+    return meet(h, status, 0, 1, "checking a heap", &idle);
 }
 
 static symmResult_t tidy_job(void *p) {

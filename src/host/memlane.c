@@ -52,12 +52,24 @@ void symm_memlanes_unref(symm_memlanes *s) {
             *at = s->next;
             break;
         }
+    if (!s->comm->memlanes) s->comm->observer = NULL;
+    symm_heap_set_guest(s->heap, NULL);
     symm_heap_set_inside(s->heap, SYMM_OWNER_LANE, NULL, NULL);
     symm_heap_set_inside(s->heap, SYMM_OWNER_GRAPH, NULL, NULL);
     symm_heap_set_access(s->heap, SYMM_OWNER_GRAPH, NULL, NULL);
     symm_heap *heap = s->heap;
     end_set(s);
     symm_heap_unref(heap);
+}
+
+static const symm_heap_guest guest = {
+    symm_memlate_settle,
+    symm_memguard_check,
+    {{symm_memloose_waiting, symm_memloose_next, symm_memloose_let},
+     {symm_memalias_waiting, symm_memalias_next, symm_memalias_let}}};
+
+static void reap_dead(void) {
+    symm_memplan_reap(NULL);
 }
 
 static symmResult_t new_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **out) {
@@ -81,6 +93,9 @@ static symmResult_t new_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **
     symm_heap_ref(heap);
     s->next = s->comm->memlanes;
     s->comm->memlanes = s;
+    s->comm->observer = &symm_memlane_observer;
+    symm_gpu_also_reap(reap_dead);
+    symm_heap_set_guest(heap, &guest);
     s->refs = 1;
     symm_heap_set_inside(heap, SYMM_OWNER_LANE, inside, s);
     symm_heap_set_inside(heap, SYMM_OWNER_GRAPH, symm_memplan_inside, s);

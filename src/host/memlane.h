@@ -299,12 +299,13 @@ int symm_memplan_access(void *set, uint64_t off, uint64_t *ranks);
 /* For symmMemQuery: see symm_heap_inside. */
 int symm_memplan_inside(void *set, uint64_t off, uint64_t *begin, uint64_t *bytes, int *lane);
 
-/* ---- for coll.c and gpu.c: only where the communicator has lanes --------------------------------------- */
+/* ---- for calls of the communicator, which tell its observer: only where it has lanes ------------------- */
 
 /* Before a call of the communicator is captured: may it be, beside the barriers that SYM blocks have put into the same graph? */
 symmResult_t symm_memplan_may_call(symm_comm *c, symmStream_t stream);
 /* A call has been given to the stream. */
-void symm_memlane_called(symm_comm *c, const symm_launch *l, symmStream_t stream, int captured);
+void symm_memlane_called(symm_comm *c, symmStream_t stream, int hears, int captured);
+extern const symm_observer symm_memlane_observer;
 /* The captured ones of these. hears: every rank hears from every rank. */
 void symm_memplan_called(symm_comm *c, symmStream_t stream, int hears);
 

@@ -479,8 +479,7 @@ symmResult_t symm_memplan_may_call(symm_comm *c, symmStream_t stream) {
     return symmSuccess;
 }
 
-void symm_memlane_called(symm_comm *c, const symm_launch *l, symmStream_t stream, int captured) {
-    const int hears = l->call.coll == symmCollBarrier || l->call.count > 0;
+void symm_memlane_called(symm_comm *c, symmStream_t stream, int hears, int captured) {
     if (captured) {
         if (!c->cuda || symm_cuda_sees_graphs()) symm_memplan_called(c, stream, hears);
     } else if (hears) {
@@ -489,6 +488,8 @@ void symm_memlane_called(symm_comm *c, const symm_launch *l, symmStream_t stream
         c->heard_any = 1;
     }
 }
+
+const symm_observer symm_memlane_observer = {symm_memplan_may_call, symm_memlane_called};
 
 int symm_memplan_inside(void *set, uint64_t off, uint64_t *begin, uint64_t *bytes, int *lane) {
     const symm_memlanes *s = set;

@@ -13,6 +13,11 @@ typedef struct { /* the call */
     uint32_t type, op, esize;
 } symm_call;
 
+/* Whether every rank hears from every rank in it: behind such a call memory of peers may be used again. */
+static inline int symm_call_hears(const symm_call *call) {
+    return call->coll == symmCollBarrier || call->count > 0;
+}
+
 typedef struct { /* what was agreed when the communicator was made */
     int nranks, oversubscribed;
     int gpu, sms;                 /* GPUs: 1; multiprocessors that one rank may fill */

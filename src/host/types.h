@@ -31,6 +31,9 @@
 #include "stream.h"
 #include "window_table.h"
 
+struct symm_comm;
+struct symm_win;
+
 typedef struct {
     uint64_t hi, lo;
 } symm_uuid;
@@ -66,6 +69,19 @@ typedef struct symm_space {
     symm_slot *slots;
 } symm_space;
 
+/* Windows over memory that nobody registered: those of heaps. The communicator's user thread, but for what is said otherwise. */
+typedef struct {
+    /* The window that has all of [ptr, ptr + bytes); NULL: none. */
+    struct symm_win *(*at)(struct symm_comm *c, const void *ptr, uint64_t bytes);
+    /* 1: one has a part of it, and text says why not all. */
+    int (*why)(struct symm_comm *c, const char *name, const void *ptr, uint64_t bytes, char *text,
+               size_t cap);
+    void (*ref)(struct symm_win *w);   /* any thread */
+    void (*unref)(struct symm_win *w); /* any thread */
+    /* The ranks' calls on them differ: 1, and text says where. Any thread. */
+    int (*explain)(struct symm_comm *c, char *text, size_t cap);
+} symm_win_source;
+
 typedef struct symm_held { /* a slot that a window has left, and that captured calls of it know */
     struct symm_held *next;
     symm_slot *slot;
@@ -95,7 +111,7 @@ typedef struct symm_win {
     int nlived, gone, foreign, dear; /* how many of them are */
     uint64_t looked_ends, looked_version;
     int told;               /* that it is too short for a call */
-    struct symm_heap *heap; /* whose memory this is; NULL: the user's */
+    struct symm_heap *heap; /* whose memory this is, of comm->source; NULL: it was registered */
 } symm_win;
 
 enum { SYMM_COMM_MAKING, SYMM_COMM_LIVE, SYMM_COMM_FINAL };
@@ -109,6 +125,14 @@ typedef struct {
     symmStream_t stream;
 } symm_captured;
 
+/* Who is told of calls while a communicator has one: its lanes (symm_lane.h). The communicator's user thread. */
+typedef struct {
+    /* Before a call is recorded: whether it may be, beside what else the capture has. */
+    symmResult_t (*may_capture)(struct symm_comm *c, symmStream_t stream);
+    /* A call was launched or recorded. hears: every rank hears from every rank in it. */
+    void (*called)(struct symm_comm *c, symmStream_t stream, int hears, int captured);
+} symm_observer;
+
 typedef struct symm_comm {
     symmComm_t handle;
     _Atomic int refs; /* handle, captured calls */
@@ -121,9 +145,11 @@ typedef struct symm_comm {
     int gpu_shared; /* GPUs: some rank shares its GPU with another one */
     int gpu_mate;   /* GPUs: 1 + a rank of this process on the same GPU; 0: none */
     uint64_t gpu_mates[(SYMM_MAX_RANKS + 63) / 64]; /* all of them, by bits */
-    int sms;              /* GPUs: multiprocessors that a rank may fill, on the poorest of them */
-    struct symm_gpu *gpu; /* kernels, context; NULL on the host */
-    uint64_t host_base;   /* GPUs: the pages as kernels see them */
+    int sms; /* GPUs: multiprocessors that a rank may fill, on the poorest of them */
+    const struct symm_launcher *launcher; /* of the backend; coll.h */
+    void (*undo)(struct symm_comm *c);    /* frees what making it has made */
+    struct symm_gpu *gpu;                 /* kernels, context; NULL on the host */
+    uint64_t host_base;                   /* GPUs: the pages as kernels see them */
     struct symm_pages *pages; /* GPUs: where the control blocks lie that the host writes too */
     char name[32];
     symmConfig_t config;
@@ -144,6 +170,7 @@ typedef struct symm_comm {
     symm_wtable wtable;            /* by address */
     _Atomic int nwindows;          /* symmCommQuery and symmCommDump read it from any thread */
     _Atomic uint64_t window_bytes; /* relaxed: symmCommQuery reads it from any thread */
+    const symm_win_source *source; /* of windows that were not registered */
     struct symm_heap *heaps; /* most recently made first; the communicator's user thread only */
     uint32_t heap_serial;    /* heaps so far, equal on all ranks */
     uint64_t issued;         /* collectives so far, eager or captured */
@@ -152,6 +179,7 @@ typedef struct symm_comm {
     uint64_t keeps; /* caches.h */
     uint64_t room;  /* addresses per rank that windows have, or would have */
     symmStream_t last_stream;
+    const symm_observer *observer;  /* of its calls; NULL: nobody */
     struct symm_memlanes *memlanes; /* of its heaps; memlane.h */
     uint64_t
         heard; /* eager calls so far in which every rank hears from every rank; counted while there are memlanes */

@@ -10,7 +10,6 @@
 #include "gpu.h"
 #include "group.h"
 #include "handle.h"
-#include "heap_int.h"
 #include "log.h"
 #include "space.h"
 #include "stats.h"
@@ -19,7 +18,7 @@
 
 void symm_window_ref(symm_win *w) {
     if (w->heap) {
-        symm_heap_ref(w->heap);
+        w->comm->source->ref(w);
         return;
     }
     atomic_fetch_add_explicit(&w->refs, 1, memory_order_relaxed);
@@ -27,7 +26,7 @@ void symm_window_ref(symm_win *w) {
 
 void symm_window_unref(symm_win *w) {
     if (w->heap) {
-        symm_heap_unref(w->heap);
+        w->comm->source->unref(w);
         return;
     }
     /* Acquire and release: the one who gives it up comes after everyone's last use. */
@@ -119,7 +118,7 @@ symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
         if (symm_window_lives(w, ptr, bytes)) return w;
         forget_ended(c, w, lo, hi);
     }
-    return symm_heap_window(c, ptr, bytes);
+    return c->source->at(c, ptr, bytes);
 }
 
 symm_win *symm_window_also(symm_comm *c, symm_win *w, const void *ptr, uint64_t bytes) {

@@ -3,36 +3,9 @@
 #include <stdio.h>
 
 #include "comm.h"
-#include "heap_int.h"
 #include "log.h"
 #include "space.h"
 #include "window.h"
-
-/* Bytes of the buffer that the heap has memory for. */
-static uint64_t backed(const symm_heap *h, uint64_t off, uint64_t bytes) {
-    uint64_t good = 0, bad = bytes + 1;
-    while (bad - good > 1) {
-        const uint64_t n = good + (bad - good) / 2;
-        if (symm_region_backed(&h->region, h->comm->rank, off, n))
-            good = n;
-        else
-            bad = n;
-    }
-    return good;
-}
-
-static int in_a_heap(const symm_comm *c, const char *name, const void *p, uint64_t bytes,
-                     char *text, size_t cap) {
-    for (const symm_heap *h = c->heaps; h; h = h->next) {
-        const uint64_t off = symm_heap_offset(h, p);
-        if (off == SYMM_NO_OFFSET) continue;
-        const uint64_t most = bytes < h->reserve - off ? bytes : h->reserve - off;
-        snprintf(text, cap, "heap %s has memory for %llu of %s's %llu bytes", h->name,
-                 (unsigned long long)backed(h, off, most), name, (unsigned long long)bytes);
-        return 1;
-    }
-    return 0;
-}
 
 static int has_ended(const symm_comm *c, const char *name, uint64_t lo, uint64_t hi, char *text,
                      size_t cap) {
@@ -64,7 +37,7 @@ void symm_window_why(symm_comm *c, const char *name, const void *p, uint64_t byt
                      size_t cap) {
     const uint64_t lo = (uintptr_t)p, hi = lo + bytes;
     if (has_ended(c, name, lo, hi, text, cap) || too_short(c, name, lo, hi, text, cap) ||
-        in_a_heap(c, name, p, bytes, text, cap))
+        c->source->why(c, name, p, bytes, text, cap))
         return;
     snprintf(text, cap, "%s is in no window", name);
 }
