@@ -5,25 +5,32 @@
 #include "symm.h"
 #include "symm_types.h"
 
+/* The largest message of a kernel: any; what one slot of packets holds; what a slot for each rank
+ * holds (two-shot); what one slot of LL packets holds. */
 enum { SYMM_CAP_NONE, SYMM_CAP_PACKETS, SYMM_CAP_2PACKETS, SYMM_CAP_LL };
-enum { SYMM_K_ORDERED = 1, SYMM_K_HOST = 2, SYMM_K_GPU = 4, SYMM_K_TYPED = 8 };
+/* ORDERED: reduces in rank order (all that SYMM_DETERMINISTIC=1 allows). HOST, GPU: where it runs.
+ * GPUs, TYPED: compiled for each element type; ONE_IMAGE: once for any number of ranks. */
+enum {
+    SYMM_K_ORDERED = 1,
+    SYMM_K_HOST = 2,
+    SYMM_K_GPU = 4,
+    SYMM_K_TYPED = 8,
+    SYMM_K_ONE_IMAGE = 16
+};
 #define SYMM_K_GPU_SUM (SYMM_K_ORDERED | SYMM_K_GPU | SYMM_K_TYPED)
 
 typedef enum {
-#define SYMM_KERNEL(id, name, coll, body, min_ranks, cap, flags, how) SYMM_KERNEL_##id,
-#define SYMM_GPU_KERNEL(id, name, coll, min_ranks, max_ranks, cap, flags, places, how) \
-    SYMM_KERNEL_##id,
+#define SYMM_KERNEL(id, body, ...) SYMM_KERNEL_##id,
 #include "kernels.def"
 #undef SYMM_KERNEL
-#undef SYMM_GPU_KERNEL
     SYMM_KERNEL_COUNT
 } symm_kernel_id;
 
 typedef struct {
     const char *name, *how;
     symmColl_t coll;
-    int min_ranks, max_ranks, cap; /* max_ranks: 0 any */
-    unsigned flags;
+    int min_ranks, max_ranks, cap; /* max_ranks: 0 any; cap: SYMM_CAP_ */
+    unsigned flags;                /* SYMM_K_ */
     int places; /* in scratch that a kernel of 128-byte lines uses in turn; 0: it is none */
 } symm_kernel_row;
 

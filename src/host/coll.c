@@ -15,21 +15,26 @@ static symmResult_t check_counts(const symm_coll *k, int nranks) {
     if (!per)
         return SYMM_ERR(symmInvalidArgument, "datatype=%u: must be 0 to %d", k->type,
                         symmNumTypes - 1);
-    if (k->coll == symmCollAllGather) per *= (unsigned)nranks;
+    per *= symm_coll_parts(&symm_colls[k->coll], nranks);
     if (__builtin_mul_overflow(k->count, per, &bytes) || bytes >> 60)
         return SYMM_ERR(symmInvalidArgument, "count=%llu elements of %zu bytes overflow",
                         (unsigned long long)k->count, symm_type_size(k->type));
     return symmSuccess;
 }
 
+/* In place the smaller buffer is this rank's part of the larger one. */
 static symmResult_t check_overlap(const symm_comm *c, const symm_coll *k, uint64_t in,
                                   uint64_t out) {
+    static const char *const part[] = {"", " + rank*sendcount", ""};
+    static const char *const whole[] = {"", "", " + rank*recvcount"};
     uintptr_t s = (uintptr_t)k->src, d = (uintptr_t)k->dst;
-    uintptr_t place = k->coll == symmCollAllGather ? d + (uint64_t)c->rank * in : d;
-    if (s == place || in == 0 || s + in <= d || d + out <= s) return symmSuccess;
+    const int side = in < out ? 1 : in > out ? 2 : 0;
+    const uint64_t rank = (unsigned)c->rank;
+    uintptr_t place = side == 1 ? d + rank * in : d, from = side == 2 ? s + rank * out : s;
+    if (from == place || in == 0 || out == 0 || s + in <= d || d + out <= s) return symmSuccess;
     return SYMM_ERR(symmInvalidArgument,
-                    "sendbuff=%p and recvbuff=%p overlap; in place means sendbuff == recvbuff%s",
-                    k->src, k->dst, k->coll == symmCollAllGather ? " + rank*sendcount" : "");
+                    "sendbuff=%p and recvbuff=%p overlap; in place means sendbuff%s == recvbuff%s",
+                    k->src, k->dst, whole[side], part[side]);
 }
 
 static symmResult_t check_buffer(const char *name, const void *p, uint64_t bytes) {
@@ -94,8 +99,9 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     const symm_redop *user;
     SYMM_TRY(check_counts(k, c->nranks));
     const uint32_t esize = (uint32_t)symm_type_size(k->type);
-    const uint64_t in = k->count * esize,
-                   out = k->coll == symmCollAllGather ? in * (unsigned)c->nranks : in;
+    const symm_coll_row *row = &symm_colls[k->coll];
+    const uint64_t one = k->count * esize, in = one * symm_share_parts(row->in, c->nranks),
+                   out = one * symm_share_parts(row->out, c->nranks);
     SYMM_TRY(check_buffer("sendbuff", k->src, in));
     SYMM_TRY(check_buffer("recvbuff", k->dst, out));
     SYMM_TRY(check_overlap(c, k, in, out));

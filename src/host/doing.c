@@ -95,25 +95,26 @@ static int get_step(const symm_doing *d, uint64_t seq, char *text) {
 }
 
 static const char *call_text(const called *k, char *text) {
-    static const char *const colls[] = {"symmAllReduce", "symmAllGather", "symmBarrier"};
     static const char *const types[] = {"int8",    "uint8",    "int32",      "uint32",
                                         "int64",   "uint64",   "float16",    "float32",
                                         "float64", "bfloat16", "float8e4m3", "float8e5m2"};
     static const char *const ops[] = {"sum", "prod", "max", "min", "avg", "premulsum"};
     const unsigned coll = (unsigned)(k->what >> 32), type = k->what >> 16 & 0xffff,
                    op = k->what & 0xffff;
-    _Static_assert(sizeof colls / sizeof *colls == symmNumColls, "a collective has no name");
     _Static_assert(sizeof types / sizeof *types == symmNumTypes, "a type has no name");
     _Static_assert(sizeof ops / sizeof *ops == SYMM_OP_PREMUL + 1, "a reduction has no name");
-    if (coll >= symmNumColls || type >= symmNumTypes || op > SYMM_OP_PREMUL)
-        snprintf(text, CALL_TEXT,
-                 "?"); /* another process may have written there what it should not */
-    else if (coll == symmCollBarrier)
-        snprintf(text, CALL_TEXT, "%s", colls[coll]);
+    if (coll >= symmNumColls || type >= symmNumTypes || op > SYMM_OP_PREMUL) {
+        /* another process may have written there what it should not */
+        snprintf(text, CALL_TEXT, "?");
+        return text;
+    }
+    const symm_coll_row *row = &symm_colls[coll];
+    const int reduces = row->flags & SYMM_COLL_REDUCES;
+    if (!symm_coll_moves(row))
+        snprintf(text, CALL_TEXT, "%s", row->call);
     else
-        snprintf(text, CALL_TEXT, "%s of %llu %s%s%s%s", colls[coll], (unsigned long long)k->count,
-                 types[type], coll == symmCollAllReduce ? " (" : "",
-                 coll == symmCollAllReduce ? ops[op] : "", coll == symmCollAllReduce ? ")" : "");
+        snprintf(text, CALL_TEXT, "%s of %llu %s%s%s%s", row->call, (unsigned long long)k->count,
+                 types[type], reduces ? " (" : "", reduces ? ops[op] : "", reduces ? ")" : "");
     return text;
 }
 

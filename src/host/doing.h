@@ -4,7 +4,7 @@
 #ifndef SYMM_DOING_H_
 #define SYMM_DOING_H_
 
-#include "plan.h"
+#include "../device/colls.h"
 #include "types.h"
 
 /* How the text begins where set-up is concerned. */

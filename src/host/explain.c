@@ -67,7 +67,7 @@ symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
         symm_coll k = {coll,
                        sendbuff,
                        (void *)(uintptr_t)recvbuff,
-                       coll == symmCollBarrier ? 0 : count,
+                       symm_coll_moves(&symm_colls[coll]) ? count : 0,
                        (uint32_t)datatype,
                        op};
         r = explain(c, &k, plan);

@@ -51,8 +51,8 @@ void symm_gpu_forget(void) {
 
 /* Ranks for which a kernel is compiled; 0 any number. */
 static int variant(const symm_kernel_row *row, int nranks) {
-    if (row->min_ranks == 1) return row->coll == symmCollBarrier ? 0 : 1;
-    if (row->max_ranks == 2) return 2;
+    if (row->flags & SYMM_K_ONE_IMAGE) return 0;
+    if (row->max_ranks == 1 || row->max_ranks == 2) return row->max_ranks;
     return nranks == 2 || nranks == 4 || nranks == 8 ? nranks : 0;
 }
 
@@ -73,9 +73,8 @@ static symmResult_t find_kernel(symm_comm *c, int k, int type) {
 }
 
 static int usable(const symm_kernel_row *row, int nranks) {
-    if (!(row->flags & SYMM_K_GPU) || nranks < row->min_ranks) return 0;
-    if (row->coll == symmCollBarrier) return 1;
-    return row->min_ranks == 1 ? nranks == 1 : !row->max_ranks || nranks <= row->max_ranks;
+    return row->flags & SYMM_K_GPU && nranks >= row->min_ranks &&
+           (!row->max_ranks || nranks <= row->max_ranks);
 }
 
 static symmResult_t find_kernels(symm_comm *c) {

@@ -34,12 +34,6 @@ enum { ROWS = sizeof table / sizeof table[0] };
 #define NT_BYTES \
     (3u << 20) /* a rank that touches as much as this pushes a 2 MiB L2 over: store past it */
 
-const char *symm_coll_name(int coll) {
-    static const char *const names[] = {"all_reduce", "all_gather", "barrier"};
-    _Static_assert(sizeof names / sizeof *names == symmNumColls, "a collective has no name");
-    return coll >= 0 && coll < symmNumColls ? names[coll] : "?";
-}
-
 /* Bytes of this rank's input. No division on the way to a plan: a call of a few bytes lasts 0.2 us. */
 static uint64_t message(const symm_call *call) {
     uint64_t bytes;
@@ -64,10 +58,8 @@ int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_i
         text = env->gpu ? "is the host backend's" : "is for GPUs";
     else if (env->nranks < row->min_ranks)
         text = "needs more ranks";
-    else if (row->max_ranks > 1 && env->nranks > row->max_ranks)
-        text = "is for fewer ranks";
-    else if (row->min_ranks == 1 && env->nranks > 1 && call->coll != symmCollBarrier)
-        text = "is for one rank";
+    else if (row->max_ranks && env->nranks > row->max_ranks)
+        text = row->max_ranks == 1 ? "is for one rank" : "is for fewer ranks";
     else if (row->cap != SYMM_CAP_NONE && message(call) > packet_cap(env, row->cap))
         text = "packets: the message is larger than the packet scratch (SYMM_SCRATCH)";
     else if (row->places && env->scratch.packet_slot < (unsigned)row->places * 512u)
@@ -99,9 +91,9 @@ static int pick_ctas(const symm_plan_env *env) {
     return ctas < 1 ? 1 : ctas > SYMM_MAX_CTAS ? SYMM_MAX_CTAS : ctas;
 }
 
-/* Bytes that one rank reads and writes: all_reduce its slices of all sources and destinations, all_gather everything twice. */
+/* Bytes that one rank reads and writes: slices of all sources and destinations, or everything twice. */
 static uint64_t touched(const symm_plan_env *env, const symm_call *call) {
-    uint64_t per = 2u * (call->coll == symmCollAllGather ? (unsigned)env->nranks : 1u), bytes;
+    uint64_t per = 2u * symm_coll_parts(&symm_colls[call->coll], env->nranks), bytes;
     return __builtin_mul_overflow(message(call), per, &bytes) ? UINT64_MAX : bytes;
 }
 
@@ -260,14 +252,14 @@ void symm_plan_kernels(int gpu,
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         const symm_kernel_row *r = &symm_kernels[k];
         if (!(r->flags & (gpu ? SYMM_K_GPU : SYMM_K_HOST))) continue;
-        row(arg, r->name, symm_coll_name(r->coll), r->coll == symmCollBarrier ? "-" : "all 12",
-            range[r->cap], r->how);
+        row(arg, r->name, symm_coll_name(r->coll),
+            symm_coll_moves(&symm_colls[r->coll]) ? "all 12" : "-", range[r->cap], r->how);
     }
 }
 
 static symm_plan plan_bytes(const symm_plan_env *env, int coll, uint64_t bytes) {
     symm_call call = {.coll = (symmColl_t)coll, .count = bytes, .type = symmUint8, .esize = 1};
-    if (coll == symmCollBarrier) call.count = 0;
+    if (!symm_coll_moves(&symm_colls[coll])) call.count = 0;
     return symm_plan_make(env, &call);
 }
 

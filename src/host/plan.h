@@ -5,18 +5,8 @@
 
 #include "symm.h"
 #include "symm_types.h"
+#include "../device/colls.h"
 #include "../device/kernels.h"
-
-typedef struct { /* the call */
-    symmColl_t coll;
-    uint64_t count; /* elements; all_gather: per rank */
-    uint32_t type, op, esize;
-} symm_call;
-
-/* Whether every rank hears from every rank in it: behind such a call memory of peers may be used again. */
-static inline int symm_call_hears(const symm_call *call) {
-    return call->coll == symmCollBarrier || call->count > 0;
-}
 
 typedef struct { /* what was agreed when the communicator was made */
     int nranks, oversubscribed;
@@ -68,7 +58,6 @@ symmResult_t symm_plan_parse_algo(const char *text, int16_t *forced);
 /* Hash of table, thresholds and kernels: ranks that would plan differently must not meet. */
 uint64_t symm_plan_hash(void);
 
-const char *symm_coll_name(int coll);
 /* For symm-info. The kernels of a backend (gpu: 0 or 1). */
 void symm_plan_kernels(int gpu,
                        void (*row)(void *arg, const char *name, const char *coll, const char *types,

@@ -1,0 +1,47 @@
+/* colls.h - what each collective is (coll.def), and one call of it. Constant; any thread. */
+#ifndef SYMM_COLLS_H_
+#define SYMM_COLLS_H_
+
+#include "symm.h"
+#include "symm_types.h"
+
+typedef enum { SYMM_NONE, SYMM_COUNT, SYMM_EACH } symm_share; /* of a rank's buffer: see coll.def */
+enum { SYMM_HEARS_NOT, SYMM_HEARS_DATA, SYMM_HEARS_ALWAYS };
+enum { SYMM_COLL_REDUCES = 1 };
+
+typedef struct {
+    const char *name; /* all_reduce */
+    const char *call; /* symmAllReduce */
+    symm_share in, out;
+    int hears;
+    unsigned flags;
+} symm_coll_row;
+
+extern const symm_coll_row symm_colls[symmNumColls + 1]; /* the last one: of no collective */
+/* A name, "?" for what is no collective. */
+const char *symm_coll_name(int coll);
+
+typedef struct { /* a call */
+    symmColl_t coll;
+    uint64_t count; /* elements; where one buffer has some for each rank: of one rank */
+    uint32_t type, op, esize;
+} symm_call;
+
+/* How many times `count` elements such a buffer holds. */
+static inline uint64_t symm_share_parts(symm_share share, int nranks) {
+    return share == SYMM_NONE ? 0 : share == SYMM_EACH ? (uint64_t)nranks : 1;
+}
+/* Those of the larger one of a rank's buffers. */
+static inline uint64_t symm_coll_parts(const symm_coll_row *row, int nranks) {
+    return symm_share_parts(row->in > row->out ? row->in : row->out, nranks);
+}
+static inline int symm_coll_moves(const symm_coll_row *row) {
+    return row->in != SYMM_NONE || row->out != SYMM_NONE;
+}
+/* Whether every rank hears from every rank in it. */
+static inline int symm_call_hears(const symm_call *call) {
+    const int hears = symm_colls[call->coll].hears;
+    return hears == SYMM_HEARS_ALWAYS || (hears == SYMM_HEARS_DATA && call->count > 0);
+}
+
+#endif
