@@ -30,7 +30,7 @@ typedef struct {
     uint64_t arrive, pad1[7];
 } symm_inbox;
 
-/* What a rank called last and is doing now, for messages about ranks that differ (doing.h). Written by the owner's host side, read by
+/* What a rank called last and is doing now, for messages about ranks that differ (call_log.h). Written by the owner's host side, read by
  * peers; an entry's seq is cleared before it changes and stored, released, at its end. Whole cache lines: what follows lies in lines too. */
 #define SYMM_DOING_CALLS 64
 #define SYMM_DOING_STEPS 4

@@ -6,11 +6,12 @@ LIB  := $(OUT)/lib$(S)
 BIN  := $(OUT)/bin$(S)
 
 # ---- sources ----
-MPI_ONLY   := src/transport/boot_mpi.c
-HOST_SRC   := $(wildcard src/host/*.c) $(filter-out $(MPI_ONLY),$(wildcard src/transport/*.c))
+MPI_ONLY   := src/transport/mpi/boot_mpi.c
+LIB_SRC    := $(filter-out src/device/%,$(wildcard src/*/*.c src/*/*/*.c))
+HOST_SRC   := $(filter-out $(MPI_ONLY),$(LIB_SRC))
 MPI_SRC    := $(wildcard $(MPI_ONLY))
-REDUCE_SRC := $(wildcard src/device/reduce_host.c)
-DEVICE_SRC := $(filter-out src/device/reduce_host.c,$(wildcard src/device/*.c))
+REDUCE_SRC := $(wildcard src/device/host/reduce_host.c)
+DEVICE_SRC := $(filter-out $(REDUCE_SRC),$(wildcard src/device/*/*.c))
 # symm-perf is symm_perf.c and perf_*.c; perf_mpi.c is the part that needs mpi.h.
 PERF_SRC   := $(filter-out tools/perf_mpi.c,$(wildcard tools/symm_perf.c tools/perf_*.c))
 INFO_SRC   := $(wildcard tools/symm_info.c tools/info_*.c)
@@ -59,17 +60,17 @@ $(eval $(call object_rules,$(OBJ),$(if $(HAVE_MPI),-DSYMM_HAVE_MPI)))
 $(eval $(call object_rules,$(TOBJ),-DSYMM_TESTING -Itests))
 # Every type times every reduction takes long to compile, and has no failpoints: once for both.
 define reduce_rule
-$(OBJ)/src/device/reduce_host.$(1).o: src/device/reduce_host.c $(OBJ)/flags
+$(OBJ)/src/device/host/reduce_host.$(1).o: src/device/host/reduce_host.c $(OBJ)/flags
 	@$$(call say,CC,$$@)
 	$(Q)$(CC) $$(ALL_CPPFLAGS) -DSYMM_ISA=$(1) $$(ALL_CFLAGS) $(OPT_DEVICE) -ffp-contract=off $(ISA_$(1)) $$(DEPS) -c $$< -o $$@
-$(TOBJ)/src/device/reduce_host.$(1).o: $(OBJ)/src/device/reduce_host.$(1).o
+$(TOBJ)/src/device/host/reduce_host.$(1).o: $(OBJ)/src/device/host/reduce_host.$(1).o
 	$(Q)cp $$< $$@
 endef
 $(foreach isa,$(ISAS),$(eval $(call reduce_rule,$(isa))))
 
 # ---- GPU kernels: one fat binary per element type, and one for those that only move; all variants share them ----
 FATBINS  := $(OUT)/cuda
-GPU_DEPS := $(wildcard src/device/cuda/*.cuh) src/device/types.inl include/symm_types.h include/symm.h $(FATBINS)/flags
+GPU_DEPS := $(wildcard src/device/cuda/*.cuh) src/device/common/types.inl include/symm_types.h include/symm.h $(FATBINS)/flags
 gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
 # -fmad=false: a fused multiply-add rounds differently from the host. A spill is an error.
 NVCC_CMD  = $(NVCC) -std=c++17 -O3 -fmad=false $(gencode) -fatbin -Xptxas -v,-warn-spills,-warn-lmem-usage -Xcudafe --diag_suppress=177
@@ -94,10 +95,10 @@ $(FATBINS)/move.fatbin: src/device/cuda/move.cu $(GPU_DEPS)
 	$(Q)$(call compile_gpu,$<)
 # Why there are none: the compiler was not asked for, or not found.
 CUDA_OFF := $(if $(filter 0,$(CUDA)),-DSYMM_CUDA_OFF)
-$(OBJ)/src/device/kernel_images.o $(TOBJ)/src/device/kernel_images.o: ALL_CPPFLAGS += $(CUDA_OFF)
+$(OBJ)/src/device/cuda/kernel_images.o $(TOBJ)/src/device/cuda/kernel_images.o: ALL_CPPFLAGS += $(CUDA_OFF)
 ifneq ($(HAVE_NVCC),)
-$(OBJ)/src/device/kernel_images.o $(TOBJ)/src/device/kernel_images.o: $(FATBIN)
-$(OBJ)/src/device/kernel_images.o $(TOBJ)/src/device/kernel_images.o: ALL_CPPFLAGS += -DSYMM_HAVE_KERNELS -DSYMM_FATBINS='"$(FATBINS)"' -DSYMM_ARCHS='"$(CUDA_ARCHS)"'
+$(OBJ)/src/device/cuda/kernel_images.o $(TOBJ)/src/device/cuda/kernel_images.o: $(FATBIN)
+$(OBJ)/src/device/cuda/kernel_images.o $(TOBJ)/src/device/cuda/kernel_images.o: ALL_CPPFLAGS += -DSYMM_HAVE_KERNELS -DSYMM_FATBINS='"$(FATBINS)"' -DSYMM_ARCHS='"$(CUDA_ARCHS)"'
 endif
 
 # ---- libraries ----

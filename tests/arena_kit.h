@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <pthread.h>
 
-#include "../src/host/arena_int.h"
+#include "host/arena/arena_int.h"
 
 #define AK_KB (1ull << 10)
 #define AK_MB (1ull << 20)

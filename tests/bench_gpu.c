@@ -13,11 +13,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "../src/host/coll.h"
-#include "../src/host/comm.h"
-#include "../src/host/handle.h"
-#include "../src/transport/cuda_device.h"
-#include "../src/device/reduce.h"
+#include "host/coll/coll.h"
+#include "host/comm/comm.h"
+#include "base/handle.h"
+#include "transport/cuda/cuda_device.h"
+#include "device/host/reduce.h"
 #include "coll_kit.h"
 
 enum { ROUNDS = 7, GRIDS = 32, WARM = 2 };

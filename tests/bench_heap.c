@@ -5,9 +5,9 @@
  *   bench_heap [--json FILE] */
 #include <mpi.h>
 
-#include "../src/host/stats.h"
-#include "../src/transport/cuda_device.h"
-#include "../src/transport/cuda_probe.h"
+#include "base/stats.h"
+#include "transport/cuda/cuda_device.h"
+#include "transport/vmm/cuda_probe.h"
 #include "bench_kit.h"
 #include "symm_heap.h"
 #include "symm_mpi.h"

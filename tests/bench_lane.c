@@ -4,7 +4,7 @@
  *   bench_lane [--json FILE] */
 #include "lane_kit.h"
 #include "bench_kit.h"
-#include "../src/transport/wait.h"
+#include "base/wait.h"
 
 enum { PAIRS = 400000, TRIES = 5 };
 

@@ -7,7 +7,7 @@
  *   bench_reduce types      every type and reduction at one size that fits the second-level cache
  *   bench_reduce ranks      float32 sum by number of ranks */
 #define _GNU_SOURCE
-#include "../src/device/reduce.h"
+#include "device/host/reduce.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
 
 #include "mesh_kit.h"
 
-#include "../src/transport/boot.h"
-#include "../src/transport/boot_tcp.h"
+#include "transport/boot/boot.h"
+#include "transport/boot/boot_tcp.h"
 
 typedef struct {
     kit k; /* barrier, codes and texts */

@@ -23,9 +23,9 @@ else
     t_empty "and with its older entry points" "$(compile -DOLDER tests/cuda_abi.cc)"
     # The comparison itself: one wrong size, value and parameter each must be seen.
     broken=$(mktemp -d) && trap 'rm -rf "$broken"' EXIT
-    mkdir -p "$broken/transport" "$broken/host" && cp src/host/status.h "$broken/host/"
+    mkdir -p "$broken/transport" "$broken/host" && cp src/base/status.h "$broken/host/"
     differs() { # name file sed-script: our declarations changed by the script
-        cp src/transport/cuda_driver.h src/transport/cuda_calls.def "$broken/transport/"
+        cp src/transport/cuda/cuda_driver.h src/transport/cuda/cuda_calls.def "$broken/transport/"
         sed -i "$3" "$broken/transport/$2"
         if cmp -s "src/transport/$2" "$broken/transport/$2"; then
             t_fail "a $1 that differs is seen" "nothing was changed by: $3"

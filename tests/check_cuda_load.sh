@@ -12,7 +12,7 @@ if [ ! -e "$archive" ]; then
 fi
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
 flags="-std=gnu11 -O1 -Wall -Wextra -Werror -Iinclude -Isrc -I$dir"
-sed -E '/^SYMM_CU_CALL\((cuDriverGetVersion|cuDeviceGetCount|cuInit),/d' src/transport/cuda_calls.def >"$dir/cuda_rest.def"
+sed -E '/^SYMM_CU_CALL\((cuDriverGetVersion|cuDeviceGetCount|cuInit),/d' src/transport/cuda/cuda_calls.def >"$dir/cuda_rest.def"
 
 stub() { # version [what its cuInit returns]: libcuda.so.1 of that version
     rm -f "$dir/libcuda.so.1"

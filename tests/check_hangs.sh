@@ -47,7 +47,7 @@ if [ -x "$dir/hang" ]; then
 else
     t_fail "the program runs" "it is not there"
 fi
-awk '/^const char \*symm_stage_name/,/^}/' src/host/comm.c | grep -o '"[^"?]*"' | tr -d '"' | sort >"$dir/stages"
+awk '/^const char \*symm_stage_name/,/^}/' src/host/comm/comm.c | grep -o '"[^"?]*"' | tr -d '"' | sort >"$dir/stages"
 awk '/^\| stage of a collective/ { on = 1; next } on && /^\| stage of set-up/ { on = 0 } on && /^\| [a-z]/ { split($0, f, "|"); gsub(/^ | $/, "", f[2]); print f[2] }' docs/hangs.md | sort >"$dir/told"
 t_empty "the page has the library's stages" "$(diff "$dir/stages" "$dir/told")"
 t_done

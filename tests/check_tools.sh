@@ -177,7 +177,7 @@ for section in Machine Backends 'Instruction sets' 'Memory driver of the host' D
 done
 expect "each refusal has its reason" 0 "$(out 'refused( here)?:? *$')"
 expect "symm-info lists each kernel of kernels.def, those of both backends twice" \
-    "$(grep -cE '^SYMM_(GPU_)?KERNEL\(' src/device/kernels.def) $(grep -c 'SYMM_K_HOST | SYMM_K_GPU' src/device/kernels.def)" \
+    "$(grep -cE '^SYMM_(GPU_)?KERNEL\(' src/device/common/kernels.def) $(grep -c 'SYMM_K_HOST | SYMM_K_GPU' src/device/common/kernels.def)" \
     "$(grep -oE '^  (all_reduce|all_gather|barrier)_[a-z0-9_]+ +(all_reduce|all_gather|barrier) +(all 12|-) ' "$dir/out" |
         awk '{ n[$1]++ } END { for (k in n) { all++; twice += n[k] == 2 } print all, twice }')"
 run "$info" --ranks 5 plan
@@ -223,7 +223,7 @@ SYMM_CTAS=999 run "$info" params
 expect "symm-info names a bad variable" "1 1" "$rc $(out 'refused: .*SYMM_CTAS')"
 run "$info" --params-md
 # SYMM_FAIL is for test builds, which symm-info is not.
-expect "the Markdown table has a row per parameter" "$(grep '^SYMM_PARAM_' src/host/params.def | grep -vc '"SYMM_FAIL"')" "$(out '^\| `SYMM_')"
+expect "the Markdown table has a row per parameter" "$(grep '^SYMM_PARAM_' src/base/params.def | grep -vc '"SYMM_FAIL"')" "$(out '^\| `SYMM_')"
 if [ -e README.md ]; then
     t_empty "README.md has the table as symm-info prints it" "$(grep -vxFf README.md "$dir/out")"
 else

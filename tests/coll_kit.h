@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "../src/device/reduce.h"
-#include "../src/host/handle.h"
-#include "../src/host/types.h"
+#include "device/host/reduce.h"
+#include "base/handle.h"
+#include "host/comm/types.h"
 #include "t.h"
 
 enum { CK_SLOW = T_TSAN, CK_LARGE = T_TSAN ? 300007 : 1500007 };

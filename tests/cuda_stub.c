@@ -10,13 +10,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "transport/cuda_device.h"
+#include "transport/cuda/cuda_device.h"
 
 #ifdef STUB
 /* The linker's names are the exported symbols, whatever the members of the table are called. */
 #define SYMM_CU_CALL(name, symbol, required, params) \
     __attribute__((visibility("default"))) cu_result stub_##name params __asm__(symbol);
-#include "transport/cuda_calls.def"
+#include "transport/cuda/cuda_calls.def"
 #undef SYMM_CU_CALL
 
 cu_result stub_cuDriverGetVersion(int *version) {

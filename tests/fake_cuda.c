@@ -7,8 +7,8 @@
 
 #include "fake_cuda_work.h"
 #include "t.h"
-#include "transport/cuda_device.h"
-#include "transport/cuda_probe.h"
+#include "transport/cuda/cuda_device.h"
+#include "transport/vmm/cuda_probe.h"
 
 enum { STACK = 16 };
 
@@ -32,7 +32,7 @@ static _Thread_local struct {
 
 static const char *const names[] = {
 #define SYMM_CU_CALL(name, symbol, required, params) #name,
-#include "transport/cuda_calls.def"
+#include "transport/cuda/cuda_calls.def"
 #undef SYMM_CU_CALL
 };
 
@@ -77,7 +77,7 @@ fake_cuda_config fake_cuda_defaults(void) {
 symm_cuda_table fake_cuda_table(void) {
     return (symm_cuda_table){
 #define SYMM_CU_CALL(name, symbol, required, params) .name = fk_##name,
-#include "transport/cuda_calls.def"
+#include "transport/cuda/cuda_calls.def"
 #undef SYMM_CU_CALL
     };
 }
@@ -86,7 +86,7 @@ void *fake_cuda_symbol(const char *symbol) {
     symm_cuda_table table = fake_cuda_table();
     static const char *const symbols[] = {
 #define SYMM_CU_CALL(name, symbol, required, params) symbol,
-#include "transport/cuda_calls.def"
+#include "transport/cuda/cuda_calls.def"
 #undef SYMM_CU_CALL
     };
     for (int i = 0; i < call_count; i++) {

@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-#include "transport/cuda_driver.h"
+#include "transport/cuda/cuda_driver.h"
 
 enum { FAKE_DEVICES = 8, FAKE_ARGS = 8 };
 

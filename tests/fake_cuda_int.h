@@ -7,13 +7,13 @@
 
 enum {
 #define SYMM_CU_CALL(name, symbol, required, params) call_##name,
-#include "transport/cuda_calls.def"
+#include "transport/cuda/cuda_calls.def"
 #undef SYMM_CU_CALL
     call_count
 };
 
 #define SYMM_CU_CALL(name, symbol, required, params) cu_result fk_##name params;
-#include "transport/cuda_calls.def"
+#include "transport/cuda/cuda_calls.def"
 #undef SYMM_CU_CALL
 
 struct cu_context_st {

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../src/device/kernels.h"
-#include "../src/device/reduce.h"
-#include "../src/transport/wait.h"
+#include "device/common/kernels.h"
+#include "device/host/reduce.h"
+#include "base/wait.h"
 #include "fake_cuda.h"
 #include "t.h"
 

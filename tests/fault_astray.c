@@ -1,7 +1,7 @@
 /* fault_astray.c - ranks that are in different calls, of which one at least is set-up: each hears who is where, soon, and nobody waits for a
  * deadline. What only looks like it goes on. Ranks as processes and as threads; shared fields are atomics, or written before a barrier. */
-#include "../src/host/comm.h"
-#include "../src/host/handle.h"
+#include "host/comm/comm.h"
+#include "base/handle.h"
 #include "heap_kit.h"
 
 enum { RANKS = 3, ODD = 1, SOON_MS = 8000, PATIENT_MS = 1200 };

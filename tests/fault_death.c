@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <sys/syscall.h>
 
-#include "../src/device/kernels.h"
+#include "device/common/kernels.h"
 #include "fault_kit.h"
 
 enum { SOON_MS = 1000, COUNT_MAX = 1 << 20 };

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "../src/transport/wire.h"
+#include "transport/mesh/wire.h"
 
 enum { SILENT = 50, SCM_MAX = 253 };
 

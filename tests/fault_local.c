@@ -5,8 +5,8 @@
 #include <fcntl.h>
 #include <pthread.h>
 
-#include "../src/host/pages.h"
-#include "../src/host/place.h"
+#include "host/comm/pages.h"
+#include "host/place/place.h"
 #include "symm_arena.h"
 #include "fault_kit.h"
 #include "symm_synced.h"

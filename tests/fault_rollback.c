@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "../src/host/fail.h"
-#include "../src/host/stats.h"
+#include "base/fail.h"
+#include "base/stats.h"
 #include "t.h"
 
 enum { RANKS = 2, BYTES = 3 << 20 };

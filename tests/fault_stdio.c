@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../src/host/log.h"
+#include "base/log.h"
 #include "fault_kit.h"
 
 enum { COUNT = 3000, BYTES = 1 << 20 };

@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <sys/prctl.h>
 
-#include "../src/transport/boot_tcp.h"
+#include "transport/boot/boot_tcp.h"
 #include "fault_kit.h"
 
 extern int symm_test_where[2]; /* where.c: host, user */

@@ -1,6 +1,6 @@
 /* fault_window_grow.c - symmWindowGrow: in place, into another slot, with windows that share the slot, with captured calls; what is refused; each
  * failpoint on each rank. Ranks are processes unless it says threads. */
-#include "../src/host/space.h"
+#include "host/window/space.h"
 #include "heap_kit.h"
 
 enum { RANKS = 3 };

@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/host/coll.h"
-#include "../src/host/comm.h"
-#include "../src/host/gpu.h"
-#include "../src/host/handle.h"
-#include "../src/host/pages.h"
-#include "../src/host/stats.h"
-#include "../src/transport/cuda_device.h"
+#include "host/coll/coll.h"
+#include "host/comm/comm.h"
+#include "host/gpu/gpu.h"
+#include "base/handle.h"
+#include "host/comm/pages.h"
+#include "base/stats.h"
+#include "transport/cuda/cuda_device.h"
 #include "fake_cuda.h"
 #include "t.h"
 

@@ -4,7 +4,7 @@
 #ifndef GPU_CASES_H_
 #define GPU_CASES_H_
 
-#include "../src/host/gpu.h"
+#include "host/gpu/gpu.h"
 #include "gpu_kit.h"
 
 typedef struct {

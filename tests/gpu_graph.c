@@ -1,7 +1,7 @@
 /* gpu_graph.c - CUDA graphs and streams: capture in every mode, a thousand replays between eager calls, forks and joins, windows that
  * a graph keeps, the order between streams, other threads' devices. Ranks are threads, each with its own streams; the chain
  * (gpu_chain.h) says afterwards whether each call ran once, in order. */
-#include "../src/host/gpu.h"
+#include "host/gpu/gpu.h"
 #include "gpu_chain.h"
 #include "gpu_cases.h"
 

@@ -14,10 +14,10 @@
 #include <stdarg.h>
 #include <unistd.h>
 
-#include "../src/host/backend.h"
-#include "../src/host/comm.h"
-#include "../src/host/stats.h"
-#include "../src/transport/cuda_device.h"
+#include "host/gpu/backend.h"
+#include "host/comm/comm.h"
+#include "base/stats.h"
+#include "transport/cuda/cuda_device.h"
 #include "coll_kit.h"
 #include "fake_kernels.h"
 

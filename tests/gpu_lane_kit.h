@@ -2,7 +2,7 @@
 #ifndef GPU_LANE_KIT_H_
 #define GPU_LANE_KIT_H_
 
-#include "../src/host/gpu.h"
+#include "host/gpu/gpu.h"
 #include "gpu_kit.h"
 #include "symm_lane.h"
 

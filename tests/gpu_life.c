@@ -2,7 +2,7 @@
  * device memory stay where they are after the first rounds. Ranks as threads and as processes. How many rounds fitted is a figure. */
 #include <dirent.h>
 
-#include "../src/host/gpu.h"
+#include "host/gpu/gpu.h"
 #include "gpu_chain.h"
 #include "gpu_cases.h"
 #include "fault_kit.h"

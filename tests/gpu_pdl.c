@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "../src/host/gpu.h"
-#include "../src/transport/cuda_device.h"
+#include "host/gpu/gpu.h"
+#include "transport/cuda/cuda_device.h"
 #include "t.h"
 
 enum { RANKS = 2, TURNS = 40, NARROW = 4, WIDE = 8192 /* CTAs: more than a GPU has room for */ };

@@ -1,7 +1,7 @@
 /* gpu_stream.c - streams of all kinds: calls of a communicator keep their order when the stream changes, on the legacy, the
  * per-thread and the user's streams; two communicators run side by side; a thread's current device is what it was after every
  * call. Ranks are threads; the chain (gpu_chain.h) says afterwards whether each call ran once, in order. */
-#include "../src/host/gpu.h"
+#include "host/gpu/gpu.h"
 #include "gpu_chain.h"
 #include "gpu_cases.h"
 

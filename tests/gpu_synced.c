@@ -1,6 +1,6 @@
 /* gpu_synced.c - synced buffers on GPUs: states and cases as on the host backend, pushes that are under way when the next call comes,
  * replays, peers that poll a generation and copy from the owner's GPU, and what a push costs. Ranks are threads. */
-#include "../src/host/gpu.h"
+#include "host/gpu/gpu.h"
 #include "gpu_kit.h"
 #include "synced_kit.h"
 

@@ -3,7 +3,7 @@
 #ifndef HEAP_KIT_H_
 #define HEAP_KIT_H_
 
-#include "../src/host/heap_int.h"
+#include "host/heap/heap_int.h"
 #include "fault_kit.h"
 #include "symm_heap.h"
 

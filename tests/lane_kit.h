@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../src/host/handle.h"
-#include "../src/host/memplan.h"
-#include "../src/host/stats.h"
-#include "../src/host/stream.h"
+#include "base/handle.h"
+#include "host/lane/memplan.h"
+#include "base/stats.h"
+#include "host/stream/stream.h"
 #include "symm_lane.h"
 #include "t.h"
 

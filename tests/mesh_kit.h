@@ -14,10 +14,10 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "../src/host/fail.h"
-#include "../src/host/log.h"
-#include "../src/host/stats.h"
-#include "../src/transport/mesh.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "base/stats.h"
+#include "transport/mesh/mesh.h"
 #include "t.h"
 
 enum { KIT_RANKS = 80, KIT_MS = 20000 };

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "../src/host/fail.h"
-#include "../src/host/log.h"
-#include "../src/host/stats.h"
-#include "../src/transport/boot_mpi.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "base/stats.h"
+#include "transport/mpi/boot_mpi.h"
 #include "symm_mpi.h"
 #include "t.h"
 

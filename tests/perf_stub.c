@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/kernels.h"
+#include "device/common/kernels.h"
 #include "fake_kernels.h"
-#include "transport/cuda_driver.h"
+#include "transport/cuda/cuda_driver.h"
 
 enum { PLACES = 64 };
 

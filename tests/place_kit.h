@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "../src/host/place.h"
+#include "host/place/place.h"
 
 enum { PK_MOST = 4096 };
 

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "../src/device/reduce.h"
+#include "device/host/reduce.h"
 #include "symm.h"
 
 /* What there is to know of a format. mantissa 0: an integer. */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "../src/host/stats.h"
+#include "base/stats.h"
 #include "symm_synced.h"
 #include "t.h"
 

@@ -23,8 +23,8 @@
 #include <unistd.h>
 #include <fcntl.h>
 
-#include "../src/host/stats.h"
-#include "../src/host/status.h"
+#include "base/stats.h"
+#include "base/status.h"
 
 #if T_ASAN
 /* Leaks count whatever the platform's default is; each test's child looks for them at its exit. */

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "../src/host/stats.h"
-#include "../src/transport/mesh.h"
+#include "base/stats.h"
+#include "transport/mesh/mesh.h"
 #include "coll_kit.h"
 #include "symm_heap.h"
 

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "../src/host/stats.h"
+#include "base/stats.h"
 #include "coll_kit.h"
 
 enum { N = 3, COUNT = 3000, SMALL = 20, REPLAYS = CK_SLOW ? 200 : 1000 };

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
-#include "../src/host/fail.h"
+#include "base/fail.h"
 #include "heap_kit.h"
 #include "symm_arena.h"
 

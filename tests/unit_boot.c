@@ -5,7 +5,7 @@
 
 #include <sys/wait.h>
 
-#include "../src/transport/beacon.h"
+#include "transport/boot/beacon.h"
 
 /* ---- tcp ---- */
 

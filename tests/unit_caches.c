@@ -1,5 +1,5 @@
 /* unit_caches.c - what sysfs says of caches, as text and of this machine. */
-#include "../src/host/caches.h"
+#include "machine/cache_info.h"
 #include "t.h"
 
 static void sizes(void) {

@@ -1,14 +1,14 @@
 /* unit_closer.c - descriptors that are closed by a thread of its own: all of them, counted, while others go on; at once where there is no
  * thread or memory; after a fork. What is closed shows at the other end of a pipe. */
-#include "../src/host/closer.h"
+#include "machine/fd_closer.h"
 
 #include <poll.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../src/host/fail.h"
-#include "../src/host/stats.h"
+#include "base/fail.h"
+#include "base/stats.h"
 #include "t.h"
 
 enum { TAKERS = 4, ROUNDS = 50, EACH = 3 };

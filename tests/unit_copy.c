@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "../src/device/reduce.h"
+#include "device/host/reduce.h"
 
 /* Under a checker libc's memcpy is the checker's, and copies take it alone. */
 #if !T_ASAN && !T_TSAN && defined(__x86_64__)

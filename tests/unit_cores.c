@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "../src/host/comm.h"
-#include "../src/host/cores.h"
+#include "host/comm/comm.h"
+#include "machine/cores.h"
 #include "t.h"
 
 enum { MOST = 8 };

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 
 #include "fake_cuda.h"
-#include "host/stats.h"
+#include "base/stats.h"
 #include "t.h"
-#include "transport/cuda_device.h"
+#include "transport/cuda/cuda_device.h"
 
 /* ---- loading -------------------------------------------------------------------------------- */
 
@@ -71,7 +71,7 @@ static void every_symbol_is_looked_up_once_and_none_of_multicast(void) {
 /* What older drivers have not got: the table leaves it NULL. */
 static const char *const optional[] = {
 #define SYMM_CU_CALL(name, symbol, required, params) required ? NULL : symbol,
-#include "../src/transport/cuda_calls.def"
+#include "transport/cuda/cuda_calls.def"
 #undef SYMM_CU_CALL
 };
 

@@ -7,11 +7,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "../src/host/stats.h"
+#include "base/stats.h"
 #include "fake_cuda.h"
 #include "t.h"
-#include "transport/cuda_device.h"
-#include "transport/vmm.h"
+#include "transport/cuda/cuda_device.h"
+#include "transport/vmm/vmm.h"
 
 #define G              (2ull << 20)
 #define V              (&symm_vmm_cuda)

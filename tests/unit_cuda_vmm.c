@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "fake_cuda.h"
-#include "transport/cuda_device.h"
+#include "transport/cuda/cuda_device.h"
 
 #define V              (&symm_vmm_cuda)
 #define SAYS_ERRNO     (-1)

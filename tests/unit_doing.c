@@ -1,10 +1,10 @@
-/* unit_doing.c - what ranks are told of each other (doing.h), over control blocks in plain memory: who differs, who is alone with it, what the ring
+/* unit_doing.c - what ranks are told of each other (call_log.h), over control blocks in plain memory: who differs, who is alone with it, what the ring
  * has forgotten, who has not come yet. One thread; no lock. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/device/reduce.h"
-#include "../src/host/doing.h"
+#include "device/host/reduce.h"
+#include "host/comm/call_log.h"
 #include "t.h"
 
 enum { RANKS = 5, CAP = 512 };

@@ -1,8 +1,8 @@
 /* unit_explain.c - symmExplain: which buffers are staged, and texts that are never cut. One thread. */
 #include <stdlib.h>
 
-#include "../src/host/coll.h"
-#include "../src/host/plan.h"
+#include "host/coll/coll.h"
+#include "host/coll/plan.h"
 #include "t.h"
 
 enum { RANKS = 2, BYTES = 1 << 20 };

@@ -12,9 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../src/host/fail.h"
-#include "../src/host/log.h"
-#include "../src/host/param.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "base/param.h"
 
 #ifdef SYMM_TESTING
 

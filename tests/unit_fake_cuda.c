@@ -6,7 +6,7 @@
 
 #include "fake_cuda.h"
 #include "t.h"
-#include "transport/cuda_device.h"
+#include "transport/cuda/cuda_device.h"
 
 #define OK(call) T_EQ((call), 0)
 

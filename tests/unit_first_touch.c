@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "../src/host/comm.h"
-#include "../src/host/handle.h"
+#include "host/comm/comm.h"
+#include "base/handle.h"
 #include "t.h"
 
 enum { MOST = 5, PAGE = 4096 };

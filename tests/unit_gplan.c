@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../src/host/fail.h"
-#include "../src/host/gplan.h"
+#include "base/fail.h"
+#include "host/place/gplan.h"
 #include "t.h"
 
 enum { KB = 1024 };

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "fgpu_kit.h"
-#include "../src/host/fail.h"
+#include "base/fail.h"
 #include "symm_arena.h"
 
 typedef struct {

@@ -2,7 +2,7 @@
  * long, what a capture forbids and what it must not be spoilt by. */
 #include <unistd.h>
 
-#include "../src/host/fail.h"
+#include "base/fail.h"
 #include "fgpu_kit.h"
 
 static symmComm_t comms[GK_RANKS];

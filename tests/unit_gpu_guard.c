@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "fgpu_kit.h"
-#include "../src/host/heap_int.h"
+#include "host/heap/heap_int.h"
 #include "symm_arena.h"
 
 typedef struct {

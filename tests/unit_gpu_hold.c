@@ -1,7 +1,7 @@
 /* unit_gpu_hold.c - plans that hold what their graphs use (SYMM_PLAN_HOLD), on the fake CUDA driver: what the graph gives away, how long it stays,
  * and what is left where it cannot. */
-#include "../src/host/fail.h"
-#include "../src/host/memplan.h"
+#include "base/fail.h"
+#include "host/lane/memplan.h"
 #include "fgpu_lane_kit.h"
 
 enum {

@@ -1,8 +1,8 @@
 /* unit_gpu_lane.c - lanes and graph plans on the fake CUDA driver: which calls of the driver they make and which not, what a capture gets
  * from them, how long a graph holds its plan, and what is left when a call fails. Kernels only note that they were launched: order between
  * ranks is shown by thr_lane.c and gpu_lane.c. */
-#include "../src/host/fail.h"
-#include "../src/host/memplan.h"
+#include "base/fail.h"
+#include "host/lane/memplan.h"
 #include "fgpu_lane_kit.h"
 
 /* ---- stream order ---------------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* unit_gpu_lane_guard.c - guard mode of lanes on the fake CUDA driver: what is painted in the streams and read behind them, what is left when a call of the
  * driver fails, and captures of other streams meanwhile. One thread. Order and damage in general: unit_lane_guard.c. */
-#include "../src/host/memplan.h"
+#include "host/lane/memplan.h"
 #include "fgpu_lane_kit.h"
 
 static void guarded(int ranks) {

@@ -4,8 +4,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "../src/host/doing.h"
-#include "../src/host/heap_int.h"
+#include "host/comm/call_log.h"
+#include "host/heap/heap_int.h"
 #include "fault_kit.h"
 #include "fgpu_kit.h"
 #include "symm_heap.h"

@@ -1,6 +1,6 @@
 /* unit_gpu_plan.c - what the program and its graphs do with plans, on the fake CUDA driver: graphs that no plan was bound to. More of plans
  * is in unit_gpu_lane.c. One thread. */
-#include "../src/host/memplan.h"
+#include "host/lane/memplan.h"
 #include "fgpu_lane_kit.h"
 
 static uint64_t trim(void) {

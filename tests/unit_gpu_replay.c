@@ -2,7 +2,7 @@
  * streams that have threads: Finalize and Destroy wait for what is queued. */
 #include <unistd.h>
 
-#include "../src/host/memplan.h"
+#include "host/lane/memplan.h"
 #include "fgpu_lane_kit.h"
 
 enum { LATE_MS = 150 };

@@ -2,7 +2,7 @@
  * it: waiting for streams that are gone, and for events. It is neither refused nor does it spoil the
  * capture (one in global mode, which forbids unsafe calls to all threads). On the fake CUDA driver. */
 #include "fgpu_kit.h"
-#include "../src/host/memlane.h"
+#include "host/lane/memlane.h"
 #include "symm_arena.h"
 
 typedef struct {

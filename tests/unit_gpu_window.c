@@ -2,7 +2,7 @@
  * which is counted, and other allocators', which is told apart by CUDA's numbers, or without these
  * where windows change. What a call makes of a buffer is read from the arguments of its launch.
  * Ranks are processes, and threads where it says so; no lock. */
-#include "../src/host/closer.h"
+#include "machine/fd_closer.h"
 #include "fault_kit.h"
 #include "fgpu_kit.h"
 

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../src/host/stats.h"
-#include "../src/host/status.h"
-#include "../src/host/stream.h"
+#include "base/stats.h"
+#include "base/status.h"
+#include "host/stream/stream.h"
 #include "t.h"
 
 enum { LOG = 40000 };

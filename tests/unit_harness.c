@@ -14,9 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../src/host/log.h"
-#include "../src/host/stats.h"
-#include "../src/host/status.h"
+#include "base/log.h"
+#include "base/stats.h"
+#include "base/status.h"
 
 /* ---- tests that misbehave ----------------------------------------------------------------- */
 

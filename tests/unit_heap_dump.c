@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "../src/host/heap.h"
-#include "../src/host/heap_chart.h"
-#include "../src/host/heap_int.h"
+#include "host/heap/heap.h"
+#include "host/heap/heap_chart.h"
+#include "host/heap/heap_int.h"
 #include "synced_kit.h"
 
 #define KIB(n) ((uint64_t)(n) << 10)

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "emu.h"
-#include "device/kernels.h"
-#include "host/plan.h"
-#include "device/reduce.h"
+#include "device/common/kernels.h"
+#include "host/coll/plan.h"
+#include "device/host/reduce.h"
 #include "t.h"
 
 enum { RANKS = 8, CALLS = 5, SCRATCH = 1 << 20, WINDOW = 192 << 10, GUARD = 256 };

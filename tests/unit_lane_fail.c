@@ -1,7 +1,7 @@
 /* unit_lane_fail.c - every allocation that lanes and graph plans make fails in turn, on the host backend; the driver's side is in
  * unit_gpu_lane.c. Each failure is told, what was there is as before, and nothing is left. One rank, or two that are threads where a point
  * needs a peer. */
-#include "../src/host/fail.h"
+#include "base/fail.h"
 #include "lane_kit.h"
 
 enum { B = 4096, MANY = 80 };

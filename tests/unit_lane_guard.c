@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "../src/host/fail.h"
+#include "base/fail.h"
 #include "lane_kit.h"
 
 enum { POISON = 0xdd };

@@ -1,6 +1,6 @@
 /* unit_lane_guard_late.c - guard mode of lanes where what it paints comes late: beside a branch of the same graph, on a stream that stands, behind the end of
  * the heap. One rank; the test's thread drives all, tasks run in the streams' threads. All else: unit_lane_guard.c. */
-#include "../src/transport/wait.h"
+#include "base/wait.h"
 #include "lane_kit.h"
 
 static void alone(lk *k, int lanes) {

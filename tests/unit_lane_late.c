@@ -3,7 +3,7 @@
  * by a gate, or for a moment where the call itself must wait. The test's thread drives all. */
 #include <unistd.h>
 
-#include "../src/host/fail.h"
+#include "base/fail.h"
 #include "lane_kit.h"
 
 enum { B = 4096, BIG = 512 << 10 };

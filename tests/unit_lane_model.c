@@ -9,7 +9,7 @@
  * All ranks draw the same numbers; only how long a stream is held up differs. T_SEED: another game. */
 #include <unistd.h>
 
-#include "../src/host/heap.h"
+#include "host/heap/heap.h"
 #include "lane_kit.h"
 
 enum { LANES = 3, STREAMS = 4, SLOTS = 7, OWN = 4, LEFT = 3, BLOCKS = 8192, UNIT = 128, RANKS = 3 };

@@ -2,7 +2,7 @@
  * streams; the same decisions on GPUs: unit_gpu_lane.c. The test's thread drives all; tasks run in the streams' threads. T_SEED: another game. */
 #include <unistd.h>
 
-#include "../src/host/heap.h"
+#include "host/heap/heap.h"
 #include "lane_kit.h"
 #include "trace.h"
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "../src/transport/memcut.h"
+#include "transport/vmm/memcut.h"
 #include "coll_kit.h"
 #include "heap_kit.h"
 

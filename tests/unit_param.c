@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "../src/host/log.h"
-#include "../src/host/param.h"
-#include "../src/host/stats.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "base/stats.h"
 
 /* Parses one variable. */
 static symmResult_t parse1(const char *entry, symm_params *p) {
@@ -44,7 +44,7 @@ static void defaults_are_the_table_s(void) {
 #define SYMM_PARAM_SIZE(field, var, def, min, max, help) T_EQ(p.field, def);
 #define SYMM_PARAM_ENUM(field, var, def, names, help)    T_EQ(p.field, def);
 #define SYMM_PARAM_STR(field, var, help)                 T_STREQ(p.field, "");
-#include "../src/host/params.def"
+#include "base/params.def"
 #undef SYMM_PARAM_INT
 #undef SYMM_PARAM_SIZE
 #undef SYMM_PARAM_ENUM
@@ -60,7 +60,7 @@ static void empty_values_are_defaults(void) {
     SYMM_PARAM_INT(field, var, def, min, max, help)
 #define SYMM_PARAM_ENUM(field, var, def, names, help) SYMM_PARAM_INT(field, var, def, 0, 0, help)
 #define SYMM_PARAM_STR(field, var, help)              SYMM_PARAM_INT(field, var, 0, 0, 0, help)
-#include "../src/host/params.def"
+#include "base/params.def"
 #undef SYMM_PARAM_INT
 #undef SYMM_PARAM_SIZE
 #undef SYMM_PARAM_ENUM
@@ -84,7 +84,7 @@ static void every_range_is_kept(void) {
     SYMM_PARAM_INT(field, var, def, min, max, help)
 #define SYMM_PARAM_ENUM(field, var, def, names, help)
 #define SYMM_PARAM_STR(field, var, help)
-#include "../src/host/params.def"
+#include "base/params.def"
 #undef SYMM_PARAM_INT
 #undef SYMM_PARAM_SIZE
 #undef SYMM_PARAM_ENUM
@@ -372,7 +372,7 @@ enum {
 #define SYMM_PARAM_SIZE(field, var, def, min, max, help) row_##field,
 #define SYMM_PARAM_ENUM(field, var, def, names, help)    row_##field,
 #define SYMM_PARAM_STR(field, var, help)                 row_##field,
-#include "../src/host/params.def"
+#include "base/params.def"
 #undef SYMM_PARAM_INT
 #undef SYMM_PARAM_SIZE
 #undef SYMM_PARAM_ENUM

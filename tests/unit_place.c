@@ -6,7 +6,7 @@
 #include "t.h"
 #define pk_require(cond) T_CHECK(cond)
 #include "place_kit.h"
-#include "../src/host/fail.h"
+#include "base/fail.h"
 
 #define U ((uint64_t)SYMM_PLACE_UNIT)
 

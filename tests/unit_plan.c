@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/device/reduce.h"
-#include "../src/host/plan.h"
+#include "device/host/reduce.h"
+#include "host/coll/plan.h"
 #include "t.h"
 
 static const int16_t free_choice[symmNumColls] = {-1, -1, -1};

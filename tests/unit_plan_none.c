@@ -2,8 +2,8 @@
  * another one's kernel, and the call is refused. One thread. */
 #include <stdlib.h>
 
-#include "../src/host/coll.h"
-#include "../src/host/handle.h"
+#include "host/coll/coll.h"
+#include "base/handle.h"
 #include "t.h"
 
 /* The tables end in the barrier's row: what has no row of its own must not get that one. */

@@ -8,7 +8,7 @@
 #include <xmmintrin.h>
 #endif
 
-#include "../src/device/types.inl"
+#include "device/common/types.inl"
 #include "reduce_kit.h"
 
 /* Checkers slow the matrix down without finding more in all of it than in a part. */

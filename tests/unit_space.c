@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/host/space.h"
-#include "../src/host/stats.h"
+#include "host/window/space.h"
+#include "base/stats.h"
 #include "t.h"
 
 static uint64_t state = 0x51a7;

@@ -1,11 +1,11 @@
 /* unit_split.c - how spans are divided: slices by rank, chunks, shares of CTAs, and the scratch. Pure; one thread. */
 #include <stdint.h>
 
-#include "../src/host/plan.h"
+#include "host/coll/plan.h"
 #include "t.h"
 
 #define SYMM_DEV static inline
-#include "../src/device/split.inl"
+#include "device/host/split.inl"
 
 static uint64_t state = 0x5eed;
 

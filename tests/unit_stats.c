@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../src/host/stats.h"
+#include "base/stats.h"
 
 enum {
 #define SYMM_GAUGE(name, help) gauge_##name,
 #define SYMM_COUNTER(name, help)
-#include "../src/host/stats.def"
+#include "base/stats.def"
 #undef SYMM_GAUGE
 #undef SYMM_COUNTER
     GAUGES
@@ -49,7 +49,7 @@ static void json_holds_every_name_once(void) {
     snprintf(key, sizeof key, "\"%s\":", #name); \
     T_CHECKF(strstr(text, key) && !strstr(strstr(text, key) + 1, key), "%s once in %s", key, text);
 #define SYMM_COUNTER(name, help) SYMM_GAUGE(name, help)
-#include "../src/host/stats.def"
+#include "base/stats.def"
 #undef SYMM_GAUGE
 #undef SYMM_COUNTER
 }

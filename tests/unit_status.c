@@ -13,9 +13,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "../src/host/log.h"
-#include "../src/host/stats.h"
-#include "../src/host/status.h"
+#include "base/log.h"
+#include "base/stats.h"
+#include "base/status.h"
 
 static void every_code_has_its_own_text(void) {
     for (int i = 0; i < symmNumResults; i++) {

@@ -10,9 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../src/host/stats.h"
-#include "../src/host/status.h"
-#include "../src/host/stream.h"
+#include "base/stats.h"
+#include "base/status.h"
+#include "host/stream/stream.h"
 #include "t.h"
 
 /* A task that holds its stream up until the test opens the gate. */

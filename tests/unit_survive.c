@@ -1,11 +1,11 @@
-/* unit_survive.c - the agreement of those that are left (src/transport/survive.c), over a mesh in memory whose ranks are fibers of
+/* unit_survive.c - the agreement of those that are left (src/transport/mesh/survive.c), over a mesh in memory whose ranks are fibers of
  * one thread: which rank runs, when a message is seen and at which step a rank dies are drawn. All that live come to the same, in
  * every call, and a program that tries again gets through. T_SEED draws others; T_FULL=1 draws ten times as many. One thread. */
 #include <stdlib.h>
 #include <ucontext.h>
 
-#include "../src/host/log.h"
-#include "../src/transport/mesh_impl.h"
+#include "base/log.h"
+#include "transport/mesh/mesh_impl.h"
 #include "t.h"
 
 enum { RANKS = 6, CALLS = 200, STACK = 256 << 10, STEPS = 400000, SCHEDULES = 1000 };

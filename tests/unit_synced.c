@@ -3,8 +3,8 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "../src/host/dirty.h"
-#include "../src/host/stats.h"
+#include "host/synced/dirty_ranges.h"
+#include "base/stats.h"
 #include "synced_kit.h"
 
 static symmComm_t comm;

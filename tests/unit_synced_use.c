@@ -4,10 +4,10 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "../src/host/dirty.h"
-#include "../src/host/fail.h"
-#include "../src/host/heap.h"
-#include "../src/host/stats.h"
+#include "host/synced/dirty_ranges.h"
+#include "base/fail.h"
+#include "host/heap/heap.h"
+#include "base/stats.h"
 #include "synced_kit.h"
 
 static symmComm_t comm;

@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../src/host/stats.h"
-#include "../src/transport/vmm.h"
+#include "base/stats.h"
+#include "transport/vmm/vmm.h"
 #include "t.h"
 
 #define V              (&symm_vmm_host)

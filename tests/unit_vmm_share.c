@@ -11,10 +11,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../src/host/fail.h"
-#include "../src/host/stats.h"
-#include "../src/host/status.h"
-#include "../src/transport/vmm.h"
+#include "base/fail.h"
+#include "base/stats.h"
+#include "base/status.h"
+#include "transport/vmm/vmm.h"
 #include "t.h"
 
 #define G              (2ull << 20)

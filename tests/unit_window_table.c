@@ -1,8 +1,8 @@
 /* unit_window_table.c - the list of windows by address: held against a plain list in random lives
  * of runs that overlap, lie inside each other and fall apart; and that ten thousand of them cost a
  * call little more than ten. One thread; of processes where it says so. */
-#include "../src/host/fail.h"
-#include "../src/host/window_table.h"
+#include "base/fail.h"
+#include "host/comm/window_table.h"
 #include "coll_kit.h"
 #include "heap_kit.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/transport/wire.h"
+#include "transport/mesh/wire.h"
 #include "t.h"
 
 static const symm_wire_msg sample = {.type = 0x0102,

@@ -12,8 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../src/host/stats.h"
-#include "../src/transport/vmm.h"
+#include "base/stats.h"
+#include "transport/vmm/vmm.h"
 #include "t.h"
 
 #if defined(__has_feature)

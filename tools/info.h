@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../src/transport/vmm.h"
+#include "transport/vmm/vmm.h"
 
 void info_head(const char *title);
 void info_row(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

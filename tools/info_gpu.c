@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../src/device/kernels.h"
-#include "../src/transport/cuda_device.h"
-#include "../src/transport/vmm.h"
+#include "device/common/kernels.h"
+#include "transport/cuda/cuda_device.h"
+#include "transport/vmm/vmm.h"
 #include "info.h"
 
 /* Whether the fat binaries have code for a device: of its own generation, and not newer than the device. */

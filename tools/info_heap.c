@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../src/host/backend.h"
-#include "../src/transport/cuda_device.h"
+#include "host/gpu/backend.h"
+#include "transport/cuda/cuda_device.h"
 #include "info.h"
 #include "symm_synced.h"
 #include "symm_types.h"

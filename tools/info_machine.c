@@ -9,7 +9,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "../src/host/cores.h"
+#include "machine/cores.h"
 #include "info.h"
 
 /* First line of a file without its newline; 0 if there is none. */

@@ -8,10 +8,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "../src/device/reduce.h"
-#include "../src/host/backend.h"
-#include "../src/transport/cuda_device.h"
-#include "../src/transport/vmm.h"
+#include "device/host/reduce.h"
+#include "host/gpu/backend.h"
+#include "transport/cuda/cuda_device.h"
+#include "transport/vmm/vmm.h"
 #include "info.h"
 
 /* Which one a program would use here, as SYMM_BACKEND says; what the other one is good for. */

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/host/backend.h"
-#include "../src/host/param.h"
-#include "../src/transport/cuda_device.h"
+#include "host/gpu/backend.h"
+#include "base/param.h"
+#include "transport/cuda/cuda_device.h"
 #include "perf_gpu.h"
 
 struct perf_gpu {

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../src/host/backend.h"
-#include "../src/host/param.h"
-#include "../src/host/plan.h"
+#include "host/gpu/backend.h"
+#include "base/param.h"
+#include "host/coll/plan.h"
 #include "info.h"
 
 static int sections; /* printed so far: an empty line stands between two */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/host/heap_int.h"
+#include "host/heap/heap_int.h"
 #include "symm.h"
 #include "symm_heap.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/transport/wire.h"
+#include "transport/mesh/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -20,7 +20,7 @@ enum {
     SYMM_OP_PREMUL = 5
 };
 
-#include "../types.inl"
+#include "../common/types.inl"
 
 /* ---- arithmetic: each step rounded, nothing fused (and the build says -fmad=false) ------------------------------- */
 

@@ -1,0 +1,31 @@
+/* fd.c - see fd.h. Between the call that makes a descriptor and the move another thread's print
+ * still meets it: a program that prints from one thread while another is in a call of the
+ * library should not have closed its stdio. */
+#define _GNU_SOURCE
+#include "fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "fail.h"
+
+int symm_fd_above(int fd) {
+    if (fd < 0 || fd > 2) return fd;
+    int moved = SYMM_FAIL_CALL(fd_stdio, -1, EMFILE, fcntl(fd, F_DUPFD_CLOEXEC, 3));
+    int err = errno;
+    close(fd);
+    errno = err;
+    return moved;
+}
+
+FILE *symm_fd_read(const char *path) {
+    int fd = symm_fd_above(open(path, O_RDONLY | O_CLOEXEC));
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+    if (!f && fd >= 0) {
+        int err = errno;
+        close(fd);
+        errno = err;
+    }
+    return f;
+}

@@ -1,0 +1,115 @@
+/* kernels_host.c - instantiates the rows of kernels.def for the CPU and runs them.
+ * Runs on the thread that calls symm_kernel_run: the user's for the NULL stream, a stream's worker else. No lock. */
+#include <string.h>
+
+#include "dev.h"
+#include "device/common/kernels.h"
+
+/* Reduced once and copied to all destinations while in L1. On the stack of the one function that
+ * needs it: a thread-local block would be in every thread of the process, and more than a library
+ * that is opened late may have. */
+#define SYMM_BLOCK (16u << 10)
+
+#include "split.inl"
+#include "barrier.inl"
+#include "zerocopy.inl"
+#include "all_reduce.inl"
+#include "all_gather.inl"
+
+const symm_kernel_row symm_kernels[SYMM_KERNEL_COUNT] = {
+#define SYMM_KERNEL(id, body, ...) {__VA_ARGS__},
+#include "device/common/kernels.def"
+#undef SYMM_KERNEL
+};
+
+static uint32_t next_epoch(uint32_t e) {
+    return e == UINT32_MAX
+               ? 2
+               : e + 1; /* never 0, which is what unused words hold; the parity goes on */
+}
+
+static void read_scalar(symm_cta *c) {
+    uint64_t bits = c->a->scalar;
+    if (c->a->scalar_ptr) {
+        bits = 0;
+        memcpy(&bits, c->a->scalar_ptr, c->a->esize);
+    }
+    c->scalars[c->a->rank] = bits;
+}
+
+/* Tells the peers to leave too: whoever waits for us would wait for ever. */
+static void tell_peers(const symm_cta *c) {
+    uint64_t word = ((uint64_t)c->out->code << 32) | (uint32_t)(c->out->rank + 1);
+    for (int p = 0; p < c->a->nranks; p++) {
+        uint64_t none = 0; /* the first reason stays; pairs with the acquire in symm_wait_slow */
+        if (p != c->a->rank)
+            __atomic_compare_exchange_n(&symm_ctl_of(c->a, p)->abort, &none, word, 0,
+                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    }
+}
+
+/* Exit of CTA 0: every peer must have meant the same collective. */
+static void check_signatures(symm_cta *c) {
+    if (c->heard) return;
+    for (int q = 1; q < c->a->nranks; q++)
+        if (symm_signature_wait(c, symm_peer(c->a, q), SYMM_STAGE_SIGNATURE)) return;
+}
+
+/* CTA b advances word b, CTA 0 also those beyond the grid, so all words always equal the one epoch. */
+static void advance(const symm_cta *c) {
+    uint32_t *epoch = c->ctl->epoch; /* symmCommDump reads it from other threads */
+    symm_st_relaxed4(&epoch[c->cta], c->epoch);
+    for (int b = c->a->nctas; c->cta == 0 && b < SYMM_MAX_CTAS; b++)
+        symm_st_relaxed4(&epoch[b], c->epoch);
+}
+
+/* The lines that the next collective will write first: taken now, they are here when it comes. */
+static void expect_next(const symm_cta *c, int packets) {
+    symm_cta next = *c;
+    next.cta = 0;
+    next.epoch = c->epoch + 1;
+    uint64_t ahead = c->a->count << c->a->esize_log; /* calls tend to repeat */
+    if (ahead > SYMM_HAND_OVER) ahead = 0;
+    for (int q = 1; q < c->a->nranks; q++) {
+        int peer = symm_peer(c->a, q);
+        symm_own_line(symm_outbox(&next, peer));
+        char *packet = symm_slot(&next, peer, 0, c->a->rank);
+        for (uint64_t at = 0; packets && at < 64 + ahead; at += 64) symm_own_line(packet + at);
+    }
+}
+
+/* A GPU's: the planner never picks it here. */
+static void symm_body_none(symm_cta *c) {
+    (void)c;
+}
+
+static void run_body(symm_kernel_id id, symm_cta *c) {
+    switch (id) {
+#define SYMM_KERNEL(kid, body, ...) \
+    case SYMM_KERNEL_##kid:         \
+        body(c);                    \
+        break;
+#include "device/common/kernels.def"
+#undef SYMM_KERNEL
+    case SYMM_KERNEL_COUNT: break;
+    }
+}
+
+void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out) {
+    uint64_t scalars[SYMM_MAX_RANKS];
+    symm_cta c = {.a = a, .ctl = symm_ctl_of(a, a->rank), .out = out, .scalars = scalars};
+    memset(out, 0, sizeof *out);
+    read_scalar(&c);
+    for (c.cta = 0; c.cta < a->nctas && !out->code; c.cta++) {
+        c.epoch = next_epoch(c.ctl->epoch[c.cta]);
+        c.heard = 0;
+        if (c.cta == 0) symm_post_signature(&c);
+        run_body(id, &c);
+        if (c.cta == 0 && !out->code) check_signatures(&c);
+        if (!out->code) advance(&c);
+    }
+    if (out->code)
+        tell_peers(&c);
+    else
+        expect_next(&c, symm_kernels[id].cap == SYMM_CAP_PACKETS);
+}

@@ -1,0 +1,74 @@
+/* wait.c - the slow path of a device-side wait on the host backend, and what a kernel does when it must leave.
+ * Runs on the thread that runs the kernel (the caller's, or a stream's worker). Takes no lock. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <time.h>
+
+#include "dev.h"
+#include "device/common/kernels.h"
+
+#define LEFT_GRACE_NS \
+    1000000000ull /* how long a peer that destroyed its communicator may still owe us nothing */
+
+#define LONG_NS 1000000000ull
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static int leave(symm_cta *c, uint32_t code, int rank, int stage) {
+    c->out->code = code;
+    c->out->rank = rank;
+    c->out->epoch = c->epoch;
+    c->out->stage = (uint32_t)stage;
+    return 1;
+}
+
+/* A rank whose signature of this epoch differs from ours will never send what we wait for. */
+static int differing_rank(const symm_cta *c) {
+    for (int p = 0; p < c->a->nranks; p++) {
+        if (p == c->a->rank) continue;
+        uint64_t w = symm_ld_acquire(
+            &c->ctl->inbox[0][p].sig[c->epoch & 1u]); /* pairs with post_signature */
+        if ((uint32_t)(w >> 32) == c->epoch && (uint32_t)w != c->a->sig) return p;
+    }
+    return -1;
+}
+
+void (*symm_wait_long)(const symm_args *a, int peer);
+
+static void tell_long(symm_cta *c, int peer) {
+    void (*told)(const symm_args *, int) = __atomic_load_n(&symm_wait_long, __ATOMIC_ACQUIRE);
+    if (!c->long_seen && told) told(c->a, peer);
+    c->long_seen = 1;
+}
+
+static int check_clock(symm_cta *c, int peer, int stage, uint64_t *turns) {
+    uint64_t now = now_ns();
+    if (*turns == 0) *turns = now;
+    uint64_t waited = now - *turns;
+    if (c->a->timeout_ns && waited > c->a->timeout_ns) return leave(c, symmTimeout, peer, stage);
+    if (waited > LONG_NS) tell_long(c, peer);
+    const symm_ctl *theirs = symm_ctl_of(c->a, peer);
+    /* Pairs with the release in the peer's destroy: whatever it wrote for us before it left is visible by now. */
+    if (waited <= LEFT_GRACE_NS ||
+        __atomic_load_n(&theirs->state, __ATOMIC_ACQUIRE) != SYMM_STATE_LEFT)
+        return 0;
+    /* It may have written our word and left since we last looked: the word is polled once more before it counts as missing. */
+    if (c->left_seen == *turns) return leave(c, symmRemoteError, peer, stage);
+    c->left_seen = *turns;
+    return 0;
+}
+
+int symm_wait_slow(symm_cta *c, int peer, int stage, uint64_t *turns) {
+    uint64_t abort =
+        symm_ld_acquire(&c->ctl->abort); /* pairs with symm_watch_abort and the peers' tell_peers */
+    if (abort) return leave(c, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, stage);
+    int rank = differing_rank(c);
+    if (rank >= 0) return leave(c, symmMismatch, rank, stage);
+    if (check_clock(c, peer, stage, turns)) return 1;
+    sched_yield();
+    return 0;
+}

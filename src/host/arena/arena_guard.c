@@ -1,0 +1,274 @@
+/* arena_guard.c - guard mode inside an arena: a red zone behind each block, poison in all else, both looked at and painted as the heap does.
+ * The arena is asked for more than the program asked for; a table by offset (a placement that places nothing) says how much was asked for.
+ * Any thread; g->lock over the table, a leaf behind the global part's. Blocks are painted without it, marked as busy. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "arena_int.h"
+#include "host/comm/comm.h"
+#include "base/fail.h"
+#include "host/heap/heap.h"
+
+/* A block's tag in the table: its red zone, and whether it is being taken or given just now. */
+#define TAG_RED  0xffffull
+#define TAG_BUSY (1ull << 16)
+
+enum { PART = 16384 }; /* of a hole, looked at under the locks */
+
+struct symm_arena_guard {
+    pthread_mutex_t lock; /* all below */
+    symm_heap *heap;
+    symm_place *blocks; /* that live; a hole over all other offsets */
+    uint64_t dark,
+        dark_end; /* some of it was freed while its stream could not be waited for, or the driver did not paint it: not looked at */
+};
+
+symmResult_t symm_arena_guard_new(symm_arena *a, struct symm_heap *h) {
+    if (!symm_heap_guarded(h)) return symmSuccess;
+    symm_arena_guard *g = SYMM_FAIL_ALLOC(arena_guard, calloc(1, sizeof *g));
+    if (g) {
+        pthread_mutex_init(&g->lock, NULL);
+        g->heap = h;
+        g->blocks = symm_place_new(SYMM_PLACE_FIRST);
+        a->guard = g;
+    }
+    /* A red zone is no longer than its block, in units of placement: as much again is enough for any sizes. */
+    if (!a->sym) a->most = 2 * a->limit + a->super;
+    if (g && g->blocks && !symm_place_add(g->blocks, 0, a->up.limit)) return symmSuccess;
+    return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for the table of guard mode", a->name);
+}
+
+void symm_arena_guard_end(symm_arena_guard *g) {
+    if (!g) return;
+    symm_place_end(g->blocks);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+/* With the lock. */
+static int is_dark(const symm_arena_guard *g, uint64_t off, uint64_t bytes) {
+    return off < g->dark_end && off + bytes > g->dark;
+}
+static void darken(symm_arena_guard *g, uint64_t off, uint64_t bytes) {
+    if (!g->dark_end || off < g->dark) g->dark = off;
+    if (off + bytes > g->dark_end) g->dark_end = off + bytes;
+}
+
+static void darken_now(symm_arena_guard *g, uint64_t off, uint64_t bytes) {
+    pthread_mutex_lock(&g->lock);
+    darken(g, off, bytes);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* ---- taking ---------------------------------------------------------------------------------------------------------- */
+
+/* The block is in the table, busy. -1: no memory. */
+static int enter(symm_arena_guard *g, uint64_t off, uint64_t room, uint64_t red, int *dark) {
+    pthread_mutex_lock(&g->lock);
+    const int bad = symm_place_take_at(g->blocks, off, room, red | TAG_BUSY);
+    *dark = is_dark(g, off, room);
+    pthread_mutex_unlock(&g->lock);
+    return bad;
+}
+
+/* What lies there was freed before and is poison: whoever freed it has waited for its stream. */
+static void look_and_paint(const symm_arena *a, uint64_t off, uint64_t room, uint64_t red) {
+    symm_heap *h = a->guard->heap;
+    uint64_t at;
+    char text[256];
+    if (!symm_guard_intact(h, off, room, 1, &at)) {
+        snprintf(text, sizeof text,
+                 "heap %s, arena %s: the byte at offset %llu was written after it was freed",
+                 symm_heap_name(h), a->name, (unsigned long long)at);
+        symm_guard_note(h, text);
+    }
+    if (symm_guard_paint(h, off + room - red, red, 0)) darken_now(a->guard, off, room);
+}
+
+/* Blocks as the program asked for them fit into the limit. */
+static symmResult_t fits(symm_arena *a, uint64_t bytes) {
+    symm_place_stats s;
+    pthread_mutex_lock(&a->guard->lock);
+    symm_place_measure(a->guard->blocks, &s);
+    pthread_mutex_unlock(&a->guard->lock);
+    const uint64_t used = s.used - s.blocks * SYMM_RED_ZONE;
+    if (bytes <= a->limit && used <= a->limit - bytes) return symmSuccess;
+    return SYMM_ERR(
+        symmOutOfMemory, "arena %s: %llu bytes do not fit: %llu are in use of its limit of %llu",
+        a->name, (unsigned long long)bytes, (unsigned long long)used, (unsigned long long)a->limit);
+}
+
+symmResult_t symm_arena_guard_take(symm_arena *a, int stripe, symmStream_t s, uint64_t bytes,
+                                   uint64_t align, uint64_t *off) {
+    symm_arena_guard *g = a->guard;
+    /* A size that no arena has is refused as it is: with a red zone it might be none at all. */
+    const uint64_t room =
+        bytes > a->limit ? bytes : symm_round_up(bytes + SYMM_RED_ZONE, SYMM_ARENA_UNIT);
+    int dark;
+    if (!a->sym) SYMM_TRY(fits(a, bytes));
+    SYMM_TRY(a->sym ? symm_arena_take_on(a, stripe, room, align, off)
+                    : symm_arena_take(a, s, room, align, off));
+    if (enter(g, *off, room, room - bytes, &dark)) {
+        (void)symm_arena_give(a, s, *off);
+        return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to note a block", a->name);
+    }
+    if (!dark) look_and_paint(a, *off, room, room - bytes);
+    pthread_mutex_lock(&g->lock);
+    symm_place_set_tag(g->blocks, *off, room - bytes);
+    pthread_mutex_unlock(&g->lock);
+    return symmSuccess;
+}
+
+/* ---- giving back ----------------------------------------------------------------------------------------------------- */
+
+/* The block that begins at off becomes busy: one of two frees gets it. 0: none does, or it is. */
+static uint64_t claim(symm_arena_guard *g, uint64_t off, uint64_t *red) {
+    pthread_mutex_lock(&g->lock);
+    uint64_t tag = 0, room = symm_place_block(g->blocks, off, &tag);
+    if (tag & TAG_BUSY) room = 0;
+    if (room) symm_place_set_tag(g->blocks, off, tag | TAG_BUSY);
+    pthread_mutex_unlock(&g->lock);
+    *red = tag & TAG_RED;
+    return room;
+}
+
+/* What was given to the stream before the free has ended. 0: it cannot be waited for. Blocks of symmetric arenas are freed when it has. */
+static int is_over(const symm_arena *a, symmStream_t s) {
+    symm_point p;
+    if (a->sym) return 1;
+    if (!a->order.still(a->order.ctx, s)) return 0;
+    if (a->order.take(a->order.ctx, s, &p) <= 0) return 1;
+    const int over = a->order.reach(a->order.ctx, &p) == symmSuccess;
+    a->order.drop(a->order.ctx, &p);
+    return over;
+}
+
+/* Nothing has written behind the block; it is poison then. */
+static symmResult_t given(const symm_arena *a, uint64_t off, uint64_t room, uint64_t red) {
+    symm_heap *h = a->guard->heap;
+    const uint64_t bytes = room - red;
+    uint64_t at;
+    symmResult_t r = symmSuccess;
+    if (!symm_guard_intact(h, off + bytes, red, 0, &at))
+        r = SYMM_ERR(symmInvalidUsage,
+                     "heap %s, arena %s: byte %llu was written, of a block of %llu bytes at offset "
+                     "%llu (it is freed all the same)",
+                     symm_heap_name(h), a->name, (unsigned long long)(at - off),
+                     (unsigned long long)bytes, (unsigned long long)off);
+    if (symm_guard_paint(h, off, room, 1)) darken_now(a->guard, off, room);
+    return r;
+}
+
+symmResult_t symm_arena_guard_give(symm_arena *a, symmStream_t s, uint64_t off) {
+    symm_arena_guard *g = a->guard;
+    symmResult_t r = symmSuccess;
+    uint64_t red;
+    SYMM_TRY(symm_arena_meet(a, s)); /* all that can fail, before anything is painted */
+    const uint64_t room = claim(g, off, &red);
+    if (!room) return symm_arena_refuse(a, off);
+    const int over = is_over(a, s);
+    pthread_mutex_lock(&g->lock);
+    if (!over) darken(g, off, room);
+    const int dark = is_dark(g, off, room);
+    pthread_mutex_unlock(&g->lock);
+    if (!dark) r = given(a, off, room, red);
+    pthread_mutex_lock(&g->lock);
+    symm_place_give(g->blocks, off); /* before another thread can get these bytes */
+    pthread_mutex_unlock(&g->lock);
+    const symmResult_t gave = symm_arena_give(a, s, off);
+    return r ? r : gave;
+}
+
+/* ---- questions ------------------------------------------------------------------------------------------------------- */
+
+int symm_arena_guard_narrow(symm_arena_guard *g, uint64_t begin, uint64_t off, uint64_t *bytes) {
+    uint64_t tag = 0;
+    pthread_mutex_lock(&g->lock);
+    const uint64_t room = symm_place_block(g->blocks, begin, &tag);
+    pthread_mutex_unlock(&g->lock);
+    if (!room || tag & TAG_BUSY) return 0;
+    *bytes = room - (tag & TAG_RED);
+    return off - begin < *bytes;
+}
+
+uint64_t symm_arena_guard_red(symm_arena_guard *g) {
+    symm_place_stats s;
+    pthread_mutex_lock(&g->lock);
+    symm_place_measure(g->blocks, &s);
+    pthread_mutex_unlock(&g->lock);
+    return s.blocks * SYMM_RED_ZONE;
+}
+
+/* ---- the check ------------------------------------------------------------------------------------------------------- */
+
+/* Where it has come to. */
+typedef struct {
+    uint64_t next; /* behind what is looked at */
+    uint64_t off, bytes;
+    int poison;            /* a part of a hole; else the red zone of a block of */
+    uint64_t begin, asked; /* so many bytes here */
+} spot;
+
+/* What must be painted at or behind `at`, in memory that the arena holds now. 0: nothing is left. With both locks. */
+static int find_spot(const symm_arena *a, uint64_t at, spot *s) {
+    const symm_arena_guard *g = a->guard;
+    symm_piece p;
+    int i = 0;
+    *s = (spot){0};
+    while (i < a->npieces && a->pieces[i].off + a->pieces[i].bytes <= at) i++;
+    if (i == a->npieces) return 0;
+    if (at < a->pieces[i].off) at = a->pieces[i].off;
+    if (!symm_place_at(g->blocks, at, &p)) return 0;
+    s->next = p.off + p.bytes;
+    if (p.used) {
+        *s = (spot){s->next, 0, p.tag & TAG_RED, 0, p.off, p.bytes - (p.tag & TAG_RED)};
+        s->off = s->begin + s->asked;
+        if (p.tag & TAG_BUSY || is_dark(g, p.off, p.bytes)) s->bytes = 0;
+        return 1;
+    }
+    const uint64_t end = a->pieces[i].off + a->pieces[i].bytes;
+    if (s->next > end) s->next = end;
+    if (s->next - at > PART) s->next = at + PART;
+    s->poison = 1;
+    s->off = at;
+    s->bytes = is_dark(g, at, s->next - at) ? 0 : s->next - at;
+    return 1;
+}
+
+/* As the heap's (heap_guard.c): with the locks, for the next moment a hole is somebody's; on GPUs first without. */
+static int spot_intact(symm_arena *a, uint64_t at, spot *s, uint64_t *bad) {
+    symm_arena_guard *g = a->guard;
+    for (int locked = !symm_heap_comm(g->heap)->cuda;; locked++) {
+        pthread_mutex_lock(&a->lock);
+        pthread_mutex_lock(&g->lock);
+        int good = !find_spot(a, at, s);
+        if (locked) good = good || symm_guard_intact(g->heap, s->off, s->bytes, s->poison, bad);
+        pthread_mutex_unlock(&g->lock);
+        pthread_mutex_unlock(&a->lock);
+        if (!locked) good = good || symm_guard_intact(g->heap, s->off, s->bytes, s->poison, bad);
+        if (good || locked) return good;
+    }
+}
+
+static symmResult_t damaged(const symm_arena *a, const spot *s, uint64_t bad) {
+    const symm_heap *h = a->guard->heap;
+    if (s->poison)
+        return SYMM_ERR(symmInvalidUsage,
+                        "heap %s, arena %s: the byte at offset %llu was written after it was freed",
+                        symm_heap_name(h), a->name, (unsigned long long)bad);
+    return SYMM_ERR(
+        symmInvalidUsage,
+        "heap %s, arena %s: byte %llu was written, of a block of %llu bytes at offset %llu",
+        symm_heap_name(h), a->name, (unsigned long long)(bad - s->begin),
+        (unsigned long long)s->asked, (unsigned long long)s->begin);
+}
+
+symmResult_t symm_arena_guard_check(symm_arena *a) {
+    uint64_t at = 0, bad;
+    spot s;
+    do {
+        if (!spot_intact(a, at, &s, &bad)) return damaged(a, &s, bad);
+        at = s.next;
+    } while (at);
+    return symmSuccess;
+}

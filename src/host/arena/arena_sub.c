@@ -1,0 +1,265 @@
+/* arena_sub.c - sub-arenas: blocks in superblocks, what others free. Any thread; a sub's lock for its engine, its far_lock for what others free.
+ * What a thread keeps for its next calls: arena_bins.c. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena_int.h"
+#include "base/fail.h"
+
+/* Beyond this, who frees from afar places the blocks himself, so that an idle owner does not collect them for ever. */
+enum { FAR_MOST = 256 };
+
+static symm_sub *sub_memory(void) {
+    return SYMM_FAIL_ALLOC(arena_sub, aligned_alloc(64, sizeof(symm_sub)));
+}
+
+symm_sub *symm_sub_new(symm_arena *a, int kind, symmStream_t s) {
+    symm_sub *sub = sub_memory();
+    if (!sub) return NULL;
+    memset(sub, 0, sizeof *sub);
+    /* Streams are many and have little each: holes that fit cost them less than the time does. Threads mostly take what they keep. */
+    sub->place =
+        symm_place_new(kind == SYMM_SUB_STREAM && !a->first ? SYMM_PLACE_BEST : SYMM_PLACE_FIRST);
+    if (!sub->place) {
+        free(sub);
+        return NULL;
+    }
+    pthread_mutex_init(&sub->lock, NULL);
+    pthread_mutex_init(&sub->far_lock, NULL);
+    sub->arena = a;
+    atomic_store_explicit(&sub->stream, s, memory_order_relaxed);
+    atomic_store_explicit(&sub->kind, kind, memory_order_relaxed);
+    return sub;
+}
+
+void symm_sub_free(symm_sub *sub) {
+    symm_pending_clear(sub->arena, &sub->waits);
+    symm_place_end(sub->place);
+    pthread_mutex_destroy(&sub->lock);
+    pthread_mutex_destroy(&sub->far_lock);
+    free(sub->far);
+    free(sub);
+}
+
+/* ---- giving back ----------------------------------------------------------------------------------------------------- */
+
+/* Superblocks that lie in the hole at off go to the global part, as long as more than `keep` are left. */
+static void release_at(symm_sub *sub, uint64_t off, uint64_t keep) {
+    symm_arena *a = sub->arena;
+    symm_piece hole;
+    if (!symm_place_at(sub->place, off, &hole) || hole.used) return;
+    uint64_t at = (hole.off + a->super - 1) & -a->super, end = hole.off + hole.bytes;
+    for (; at + a->super <= end && sub->supers > keep; at += a->super) {
+        if (symm_place_cut(sub->place, at, a->super)) return; /* no memory to split: it stays */
+        sub->supers--;
+        (void)symm_global_give(a, sub, symm_sub_stream(sub), at);
+    }
+}
+
+/* One superblock stays, for the next block; all do of stripes, and of a stream that has ended, whose work may still run (`ended`: how many
+ * stay of that). */
+static void give_locked(symm_sub *sub, uint64_t off, uint64_t ended) {
+    symm_place_give(sub->place, off);
+    int kind = atomic_load_explicit(&sub->kind, memory_order_relaxed);
+    if (kind != SYMM_SUB_STRIPE) release_at(sub, off, kind == SYMM_SUB_ENDED ? ended : 1);
+}
+
+/* Of a stripe; bytes 0: a free. With the lock. */
+static void tally(symm_sub *sub, uint64_t bytes, uint64_t align, uint64_t off) {
+    uint64_t d = (sub->digest ^ bytes) * 0x9fb21c651e98df25ull;
+    d = (d ^ d >> 32 ^ align) * 0x9fb21c651e98df25ull;
+    d = (d ^ d >> 32 ^ off) * 0x9fb21c651e98df25ull;
+    sub->digest = d ^ d >> 32 ^ ++sub->calls;
+}
+
+void symm_sub_tally(symm_sub *sub, uint64_t *calls, uint64_t *digest) {
+    pthread_mutex_lock(&sub->lock);
+    *calls = sub->calls;
+    *digest = sub->digest;
+    pthread_mutex_unlock(&sub->lock);
+}
+
+void symm_sub_give(symm_sub *sub, uint64_t off) {
+    pthread_mutex_lock(&sub->lock);
+    if (atomic_load_explicit(&sub->kind, memory_order_relaxed) == SYMM_SUB_STRIPE)
+        tally(sub, 0, 0, off);
+    give_locked(sub, off, UINT64_MAX);
+    pthread_mutex_unlock(&sub->lock);
+}
+
+void symm_sub_tidy(symm_sub *sub, uint64_t keep) {
+    symm_piece q;
+    for (uint64_t at = 0; symm_place_at(sub->place, at, &q) && sub->supers > keep;
+         at = q.off + q.bytes)
+        if (!q.used) release_at(sub, q.off, keep);
+}
+
+void symm_sub_place(symm_sub *sub, uint64_t off) {
+    give_locked(sub, off, UINT64_MAX);
+}
+
+/* ---- from afar ------------------------------------------------------------------------------------------------------- */
+
+static int far_room(symm_sub *sub) {
+    if (sub->nfar < sub->far_cap) return 1;
+    int cap = sub->far_cap ? 2 * sub->far_cap : 64;
+    uint64_t *far = SYMM_FAIL_ALLOC(arena_far, realloc(sub->far, sizeof *far * (unsigned)cap));
+    if (!far) return 0;
+    sub->far = far;
+    sub->far_cap = cap;
+    return 1;
+}
+
+void symm_sub_give_far(symm_sub *sub, uint64_t off, symmStream_t s) {
+    symm_arena *a = sub->arena;
+    symm_point point;
+    pthread_mutex_lock(&sub->far_lock);
+    symmStream_t own = symm_sub_stream(sub);
+    int kind = atomic_load_explicit(&sub->kind, memory_order_acquire);
+    int noted = far_room(sub), many = sub->nfar >= FAR_MOST;
+    const int others = s != own || kind == SYMM_SUB_ENDED; /* whoever takes that over */
+    if (noted) {
+        sub->far[sub->nfar++] = off;
+        if (others) symm_pending_add(a, &sub->waits, 0, 1, s);
+    }
+    pthread_mutex_unlock(&sub->far_lock);
+    if (!noted) { /* no memory to queue it: it is waited for, and placed, here */
+        if (others && a->order.take(a->order.ctx, s, &point) > 0) {
+            (void)a->order.reach(a->order.ctx, &point);
+            a->order.drop(a->order.ctx, &point);
+        }
+        symm_sub_give(sub, off);
+    } else if (kind == SYMM_SUB_ENDED || many) {
+        pthread_mutex_lock(&sub->lock);
+        if (kind != SYMM_SUB_STREAM || s == own || a->order.able(a->order.ctx, own))
+            (void)symm_sub_drain(sub, kind == SYMM_SUB_STREAM); /* else the blocks stay queued */
+        pthread_mutex_unlock(&sub->lock);
+    }
+}
+
+uint64_t symm_sub_far_bytes(symm_sub *sub) {
+    const symm_arena *a = sub->arena;
+    uint64_t units = 0;
+    pthread_mutex_lock(&sub->far_lock);
+    for (int i = 0; i < sub->nfar; i++) {
+        const uint64_t off = sub->far[i], unit = (off & (a->super - 1)) / SYMM_ARENA_UNIT;
+        units += SYMM_BLOCK_UNITS &
+                 atomic_load_explicit(&symm_super_at(a, off)->block[unit], memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&sub->far_lock);
+    return units * SYMM_ARENA_UNIT;
+}
+
+/* Streams are made to wait under the lock, so that none of the stream's users gets a block before; a thread waits itself, and only it
+ * takes blocks of its sub. */
+symmResult_t symm_sub_drain(symm_sub *sub, int may_wait) {
+    symm_arena *a = sub->arena;
+    int kind = atomic_load_explicit(&sub->kind, memory_order_relaxed);
+    symmStream_t stream = symm_sub_stream(sub);
+    for (;;) {
+        symm_pendings waits = {0};
+        symm_pending stands = SYMM_PENDING_NONE;
+        symmResult_t status = symmSuccess;
+        pthread_mutex_lock(&sub->far_lock);
+        if (!may_wait && symm_pending_busy(a, &sub->waits, 0, UINT64_MAX, &stands)) {
+            pthread_mutex_unlock(&sub->far_lock); /* another time */
+            return symmSuccess;
+        }
+        if (!sub->waits.n) break;
+        waits = sub->waits;
+        sub->waits = (symm_pendings){0};
+        pthread_mutex_unlock(&sub->far_lock);
+        if (kind != SYMM_SUB_STREAM) pthread_mutex_unlock(&sub->lock);
+        status = symm_pending_wait(a, &waits, stream);
+        if (kind != SYMM_SUB_STREAM) pthread_mutex_lock(&sub->lock);
+        pthread_mutex_lock(&sub->far_lock);
+        symm_pending_return(a, &sub->waits, &waits); /* after an error: for another time */
+        pthread_mutex_unlock(&sub->far_lock);
+        symm_pending_clear(a, &waits);
+        if (status) return status;
+    }
+    while (sub->nfar) {
+        uint64_t off = sub->far[--sub->nfar];
+        symm_super *super = symm_super_at(a, off);
+        uint64_t unit = (off & (a->super - 1)) / SYMM_ARENA_UNIT;
+        atomic_store_explicit(&super->block[unit], 0, memory_order_relaxed);
+        give_locked(sub, off, 0);
+    }
+    pthread_mutex_unlock(&sub->far_lock);
+    return symmSuccess;
+}
+
+/* ---- taking ---------------------------------------------------------------------------------------------------------- */
+
+/* Under the lock: a block where there is room for it. SYMM_PLACE_NONE if not; *why. */
+static uint64_t place_here(symm_sub *sub, uint64_t bytes, uint64_t align, int *why) {
+    symm_arena *a = sub->arena;
+    uint64_t off = symm_place_take(sub->place, bytes, align, 0, why);
+    if (off == SYMM_PLACE_NONE) return off;
+    symm_super *super = symm_super_at(a, off);
+    uint32_t units = (uint32_t)((bytes + SYMM_ARENA_UNIT - 1) / SYMM_ARENA_UNIT);
+    atomic_store_explicit(&super->block[(off & (a->super - 1)) / SYMM_ARENA_UNIT],
+                          SYMM_BLOCK_LIVE | units, memory_order_relaxed);
+    return off;
+}
+
+/* A superblock more, or as many as the block needs. They are the sub's when its stream waits for whoever used them before. */
+static symmResult_t one_more_super(symm_sub *sub, uint64_t need, int last) {
+    symm_arena *a = sub->arena;
+    symmStream_t s = symm_sub_stream(sub);
+    uint64_t off, bytes = (need + a->super - 1) & -a->super;
+    SYMM_TRY(symm_global_take(a, sub, s, bytes, a->super, last, &off));
+    pthread_mutex_lock(&sub->lock);
+    int added = symm_place_add(sub->place, off, bytes);
+    if (!added) sub->supers += bytes >> a->shift;
+    pthread_mutex_unlock(&sub->lock);
+    if (!added) return symmSuccess;
+    for (uint64_t at = off; at < off + bytes; at += a->super) (void)symm_global_give(a, sub, s, at);
+    return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to place blocks", a->name);
+}
+
+symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, int last, uint64_t *off) {
+    symm_arena *a = sub->arena;
+    int stripe = atomic_load_explicit(&sub->kind, memory_order_relaxed) == SYMM_SUB_STRIPE;
+    for (;;) {
+        int why = 0;
+        pthread_mutex_lock(&sub->lock);
+        *off = place_here(sub, bytes, align, &why);
+        symmResult_t status = symmSuccess;
+        if (stripe && *off != SYMM_PLACE_NONE) tally(sub, bytes, align, *off);
+        if (*off == SYMM_PLACE_NONE && !stripe) {
+            status = symm_sub_drain(sub, 1);
+            if (!status) *off = place_here(sub, bytes, align, &why);
+        }
+        pthread_mutex_unlock(&sub->lock);
+        if (status || *off != SYMM_PLACE_NONE) return status;
+        if (why == ENOMEM)
+            return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to place blocks", a->name);
+        if (stripe)
+            return SYMM_ERR(symmOutOfMemory,
+                            "arena %s: %llu bytes do not fit in stripe %d of %d, %llu bytes",
+                            a->name, (unsigned long long)bytes, sub->ordinal, a->stripes,
+                            (unsigned long long)(sub->supers * a->super));
+        SYMM_TRY(one_more_super(sub, bytes, last));
+    }
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------------------- */
+
+void symm_sub_close(symm_sub *sub) {
+    symm_arena *a = sub->arena;
+    symmStream_t s = symm_sub_stream(sub);
+    pthread_mutex_lock(&sub->lock);
+    symm_sub_flush(sub);
+    symm_sub_tidy(sub, 0);
+    /* What is left has holes that were freed on s: whoever takes the sub over waits for that. */
+    pthread_mutex_lock(&sub->far_lock);
+    symm_pending_add(a, &sub->waits, 0, 1, s);
+    atomic_store_explicit(&sub->kind, SYMM_SUB_ENDED, memory_order_release);
+    atomic_store_explicit(&sub->stream, NULL, memory_order_release);
+    pthread_mutex_unlock(&sub->far_lock);
+    (void)symm_sub_drain(sub, 0);
+    symm_sub_tidy(sub, 0);
+    pthread_mutex_unlock(&sub->lock);
+}

@@ -1,0 +1,236 @@
+/* arena_threads.c - which sub-arena a thread or a stream has. A thread remembers those that it used last; the arena's list is searched when it
+ * does not. When a thread ends, every arena that it used takes back its sub, and the thread gets no other: its later destructors take from the
+ * global part. Any thread; locks as in arena_int.h. */
+#include <stdlib.h>
+
+#include "arena_int.h"
+#include "base/fail.h"
+
+static pthread_mutex_t arenas_lock = PTHREAD_MUTEX_INITIALIZER; /* arenas that live */
+static pthread_cond_t looked_at = PTHREAD_COND_INITIALIZER;     /* looks of one is 0 */
+static symm_arena *arenas;
+static uint64_t last_serial;
+
+void symm_arena_enlist(symm_arena *a) {
+    pthread_mutex_lock(&arenas_lock);
+    a->serial = ++last_serial;
+    a->next = arenas;
+    arenas = a;
+    pthread_mutex_unlock(&arenas_lock);
+}
+
+void symm_arena_delist(symm_arena *a) {
+    pthread_mutex_lock(&arenas_lock);
+    symm_arena **at = &arenas;
+    while (*at != a) at = &(*at)->next;
+    *at = a->next;
+    while (a->looks) pthread_cond_wait(&looked_at, &arenas_lock);
+    pthread_mutex_unlock(&arenas_lock);
+}
+
+void symm_arena_is_of(symm_arena *a, const void *of) {
+    pthread_mutex_lock(&arenas_lock);
+    a->of = of;
+    pthread_mutex_unlock(&arenas_lock);
+}
+
+int symm_arenas_find(const void *of, uint64_t off, uint64_t *begin, uint64_t *bytes) {
+    int found = 0;
+    pthread_mutex_lock(&arenas_lock); /* keeps them alive */
+    for (symm_arena *a = arenas; a && !found; a = a->next)
+        if (a->of == of) found = symm_arena_block(a, off, begin, bytes);
+    pthread_mutex_unlock(&arenas_lock);
+    return found;
+}
+
+/* The first arena behind that serial which is in guard mode; it stays until done_with. */
+static symm_arena *next_guarded(const void *of, uint64_t behind) {
+    symm_arena *next = NULL;
+    pthread_mutex_lock(&arenas_lock);
+    for (symm_arena *a = arenas; a; a = a->next)
+        if (a->of == of && a->guard && a->serial > behind && (!next || a->serial < next->serial))
+            next = a;
+    if (next) next->looks++;
+    pthread_mutex_unlock(&arenas_lock);
+    return next;
+}
+
+static void done_with(symm_arena *a) {
+    pthread_mutex_lock(&arenas_lock);
+    if (!--a->looks) pthread_cond_broadcast(&looked_at);
+    pthread_mutex_unlock(&arenas_lock);
+}
+
+/* Not with the lock: threads that end need it. */
+symmResult_t symm_arenas_check(const void *of) {
+    symmResult_t status = symmSuccess;
+    uint64_t serial = 0;
+    symm_arena *a;
+    while (!status && (a = next_guarded(of, serial))) {
+        serial = a->serial;
+        status = symm_arena_guard_check(a);
+        done_with(a);
+    }
+    return status;
+}
+
+/* ---- what a thread remembers ----------------------------------------------------------------------------------------- */
+
+enum { RECENT = 64 };
+
+typedef struct {
+    uint64_t serial;
+    symmStream_t stream;
+    symm_sub *sub;
+} recent;
+
+static _Thread_local recent recents[RECENT];
+
+/* This thread's sub gets the place in the arena's table that symm_sub_mine looks at, unless a living
+ * thread's has it: two threads that took it from each other would both be slow. */
+static void remember(symm_arena *a, symm_sub *sub) {
+    _Atomic(symm_sub *) *at = &a->mine[symm_thread_slot(symm_thread_self())];
+    symm_sub *has = atomic_load_explicit(at, memory_order_acquire); /* as in symm_sub_mine */
+    if (!has || !atomic_load_explicit(&has->thread.self, memory_order_relaxed))
+        atomic_store_explicit(at, sub, memory_order_release); /* pairs with symm_sub_mine */
+}
+
+/* ---- threads that end ------------------------------------------------------------------------------------------------ */
+
+/* One for each arena that a thread used the NULL stream in. */
+typedef struct used {
+    struct used *next;
+    uint64_t serial;
+    symm_sub *sub;
+} used;
+
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static int key_made;
+static _Thread_local int ending; /* this thread's subs are closed */
+
+/* Destructors of the program's that run later in this thread may use arenas still, but not its subs, which others may have by then; nor does it
+ * get new ones, for nobody would close them: destructors run a few times and then no more. */
+static void thread_ends(void *arg) {
+    used *u = arg;
+    ending = 1;
+    while (u) {
+        used *next = u->next;
+        pthread_mutex_lock(&arenas_lock); /* keeps the arena alive */
+        symm_arena *a = arenas;
+        while (a && a->serial != u->serial) a = a->next;
+        if (a) {
+            pthread_mutex_lock(&a->list_lock);
+            atomic_store_explicit(&u->sub->thread.self, 0, memory_order_relaxed);
+            symm_sub_close(u->sub);
+            pthread_mutex_unlock(&a->list_lock);
+        }
+        pthread_mutex_unlock(&arenas_lock);
+        free(u);
+        u = next;
+    }
+}
+
+static void make_key(void) {
+    key_made = pthread_key_create(&key, thread_ends) == 0;
+}
+
+/* This thread's end will close sub. -1: no memory. */
+static int note_thread(symm_arena *a, symm_sub *sub) {
+    pthread_once(&key_once, make_key);
+    used *u = key_made ? SYMM_FAIL_ALLOC(arena_thread, malloc(sizeof *u)) : NULL;
+    if (!u) return -1;
+    *u = (used){pthread_getspecific(key), a->serial, sub};
+    if (!pthread_setspecific(key, u)) return 0;
+    free(u);
+    return -1;
+}
+
+/* ---- finding --------------------------------------------------------------------------------------------------------- */
+
+static inline recent *slot_of(const symm_arena *a, symmStream_t s) {
+    uint64_t h = ((uint64_t)(uintptr_t)s ^ a->serial << 40) * 0x9e3779b97f4a7c15ull;
+    return &recents[h >> 58];
+}
+
+static symm_sub *known(symm_arena *a, symmStream_t s) {
+    recent *r = slot_of(a, s);
+    if (r->serial == a->serial && r->stream == s && symm_sub_is(r->sub, s)) return r->sub;
+    symm_sub *sub = NULL;
+    if (s) {
+        pthread_mutex_lock(&a->list_lock);
+        for (sub = a->subs; sub && !symm_sub_is(sub, s);) sub = sub->next;
+        pthread_mutex_unlock(&a->list_lock);
+    } else {
+        pthread_once(&key_once, make_key);
+        for (used *u = key_made ? pthread_getspecific(key) : NULL; u && !sub; u = u->next)
+            if (u->serial == a->serial) sub = u->sub;
+    }
+    if (sub) *r = (recent){a->serial, s, sub};
+    return sub;
+}
+
+symm_sub *symm_sub_look(symm_arena *a) {
+    symm_sub *sub = known(a, NULL);
+    if (sub) remember(a, sub);
+    return sub;
+}
+
+/* Takes over a sub whose thread or stream has ended, and what was freed in it too; under list_lock. */
+static symm_sub *adopt(symm_arena *a, int kind, symmStream_t s) {
+    for (symm_sub *sub = a->subs; sub; sub = sub->next) {
+        if (atomic_load_explicit(&sub->kind, memory_order_relaxed) != SYMM_SUB_ENDED) continue;
+        pthread_mutex_lock(&sub->lock);
+        (void)symm_sub_drain(sub, 0);
+        pthread_mutex_lock(&sub->far_lock);
+        int quiet = sub->waits.n == 0;
+        pthread_mutex_unlock(&sub->far_lock);
+        if (quiet) {
+            atomic_store_explicit(&sub->stream, s, memory_order_release);
+            atomic_store_explicit(&sub->kind, kind, memory_order_release);
+        }
+        pthread_mutex_unlock(&sub->lock);
+        if (quiet) return sub;
+    }
+    return NULL;
+}
+
+/* Streams that are gone leave their subs to others; under list_lock. */
+static void close_gone(symm_arena *a) {
+    for (symm_sub *sub = a->subs; sub; sub = sub->next)
+        if (atomic_load_explicit(&sub->kind, memory_order_relaxed) == SYMM_SUB_STREAM &&
+            a->order.idle(a->order.ctx, symm_sub_stream(sub), NULL) == 2)
+            symm_sub_close(sub);
+}
+
+symmResult_t symm_sub_for(symm_arena *a, symmStream_t s, symm_sub **out) {
+    symm_sub *sub = known(a, s);
+    *out = sub;
+    if (sub || (!s && ending)) return symmSuccess;
+    int kind = s ? SYMM_SUB_STREAM : SYMM_SUB_THREAD;
+    pthread_mutex_lock(&a->list_lock);
+    for (sub = s ? a->subs : NULL; sub && !symm_sub_is(sub, s);)
+        sub = sub->next; /* another thread's */
+    if (!sub) {
+        close_gone(a);
+        sub = adopt(a, kind, s);
+    }
+    if (!sub && (sub = symm_sub_new(a, kind, s))) {
+        sub->ordinal = a->nsubs++;
+        sub->next = a->subs;
+        a->subs = sub;
+    }
+    if (sub && !s && note_thread(a, sub)) {
+        symm_sub_close(sub); /* without its end being told nobody would ever get its memory */
+        sub = NULL;
+    }
+    pthread_mutex_unlock(&a->list_lock);
+    if (!sub) return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for a sub-arena", a->name);
+    *slot_of(a, s) = (recent){a->serial, s, sub};
+    if (!s) { /* from now on it is found by the thread's address, until thread_ends */
+        atomic_store_explicit(&sub->thread.self, symm_thread_self(), memory_order_relaxed);
+        remember(a, sub);
+    }
+    *out = sub;
+    return symmSuccess;
+}

@@ -1,0 +1,259 @@
+/* coll.c - the collectives' way to a kernel: check, find windows, plan, launch. The hot path: no lock, no allocation, no message.
+ * Runs on the caller's thread; where the kernel runs is the launcher's (launch.h). */
+
+#include "device/host/reduce.h"
+#include "coll.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "redop.h"
+#include "host/window/window.h"
+
+/* ---- check ------------------------------------------------------------------------------------------------------------ */
+
+static symmResult_t check_counts(const symm_coll *k, int nranks) {
+    uint64_t per = symm_type_size(k->type), bytes;
+    if (!per)
+        return SYMM_ERR(symmInvalidArgument, "datatype=%u: must be 0 to %d", k->type,
+                        symmNumTypes - 1);
+    per *= symm_coll_parts(&symm_colls[k->coll], nranks);
+    if (__builtin_mul_overflow(k->count, per, &bytes) || bytes >> 60)
+        return SYMM_ERR(symmInvalidArgument, "count=%llu elements of %zu bytes overflow",
+                        (unsigned long long)k->count, symm_type_size(k->type));
+    return symmSuccess;
+}
+
+/* In place the smaller buffer is this rank's part of the larger one. */
+static symmResult_t check_overlap(const symm_comm *c, const symm_coll *k, uint64_t in,
+                                  uint64_t out) {
+    static const char *const part[] = {"", " + rank*sendcount", ""};
+    static const char *const whole[] = {"", "", " + rank*recvcount"};
+    uintptr_t s = (uintptr_t)k->src, d = (uintptr_t)k->dst;
+    const int side = in < out ? 1 : in > out ? 2 : 0;
+    const uint64_t rank = (unsigned)c->rank;
+    uintptr_t place = side == 1 ? d + rank * in : d, from = side == 2 ? s + rank * out : s;
+    if (from == place || in == 0 || out == 0 || s + in <= d || d + out <= s) return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument,
+                    "sendbuff=%p and recvbuff=%p overlap; in place means sendbuff%s == recvbuff%s",
+                    k->src, k->dst, whole[side], part[side]);
+}
+
+static symmResult_t check_buffer(const char *name, const void *p, uint64_t bytes) {
+    if (!p && bytes) return SYMM_ERR(symmInvalidArgument, "%s is NULL", name);
+    /* Page 0 is never mapped and the upper half of the addresses is the kernel's: a wild pointer is caught here, not by a signal. */
+    if (bytes && ((uintptr_t)p < 4096 || (uintptr_t)p + bytes < (uintptr_t)p ||
+                  ((uintptr_t)p + bytes) >> 56))
+        return SYMM_ERR(symmInvalidArgument, "%s=%p is not an address of %llu bytes", name, p,
+                        (unsigned long long)bytes);
+    return symmSuccess;
+}
+
+static symmResult_t check_op(const symm_comm *c, const symm_coll *k, const symm_redop **user) {
+    *user = NULL;
+    if ((unsigned)k->op < symmNumOps) return symmSuccess;
+    const symm_redop *o = symm_redop_find(c, k->op);
+    if (!o)
+        return SYMM_ERR(
+            symmInvalidArgument,
+            "op=%d: neither 0 to %d nor made by symmRedOpCreatePreMulSum for this communicator",
+            (int)k->op, symmNumOps - 1);
+    if (o->type != k->type)
+        return SYMM_ERR(symmInvalidArgument, "datatype=%u: op=%d was made for datatype %u", k->type,
+                        (int)k->op, o->type);
+    *user = o;
+    return symmSuccess;
+}
+
+/* ---- plan and arguments ----------------------------------------------------------------------------------------------- */
+
+static uint32_t signature(const symm_coll *k, uint32_t op) {
+    uint64_t h = (k->count + 1) * 0x9e3779b97f4a7c15ull;
+    h ^= ((uint64_t)k->coll << 16 | k->type << 8 | op) * 0xc2b2ae3d27d4eb4full;
+    h ^= h >> 29;
+    h *= 0xbf58476d1ce4e5b9ull;
+    return (uint32_t)(h >> 32);
+}
+
+/* Ranks that have made different calls on heap memory mean different bytes by one offset: they disagree, as on a count. */
+static uint32_t with_heaps(uint32_t sig, uint64_t digest) {
+    return sig ^ (uint32_t)digest ^ (uint32_t)(digest >> 32);
+}
+
+static symm_plan_env plan_env(const symm_comm *c) {
+    symm_plan_env e = {.nranks = c->nranks,
+                       .oversubscribed = c->oversubscribed,
+                       .gpu = c->cuda,
+                       .sms = c->sms,
+                       .threads = (int)c->params.threads,
+                       .relay = (int)c->params.relay,
+                       .ctas = (int)c->params.ctas,
+                       .min_ctas = c->config.minCTAs > 0 ? c->config.minCTAs : 0,
+                       .max_ctas = c->config.maxCTAs > 0 ? c->config.maxCTAs : 0,
+                       .deterministic = (int)c->params.deterministic,
+                       .keeps = c->keeps,
+                       .forced = c->forced,
+                       .scratch = c->proto.scratch};
+    return e;
+}
+
+symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l) {
+    const symm_redop *user;
+    SYMM_TRY(check_counts(k, c->nranks));
+    const uint32_t esize = (uint32_t)symm_type_size(k->type);
+    const symm_coll_row *row = &symm_colls[k->coll];
+    const uint64_t one = k->count * esize, in = one * symm_share_parts(row->in, c->nranks),
+                   out = one * symm_share_parts(row->out, c->nranks);
+    SYMM_TRY(check_buffer("sendbuff", k->src, in));
+    SYMM_TRY(check_buffer("recvbuff", k->dst, out));
+    SYMM_TRY(check_overlap(c, k, in, out));
+    SYMM_TRY(check_op(c, k, &user));
+    const uint32_t op = user ? SYMM_OP_PREMUL : (uint32_t)k->op;
+    const symm_call call = {
+        .coll = k->coll, .count = k->count, .type = k->type, .op = op, .esize = esize};
+    l->env = plan_env(c);
+    l->call = call;
+    l->plan = symm_plan_make(&l->env, &call);
+    if (l->plan.kernel == SYMM_KERNEL_COUNT)
+        return SYMM_ERR(symmNotSupported, "%s is not on the %s backend, for %d ranks",
+                        symm_coll_name(k->coll), c->cuda ? "CUDA" : "host", c->nranks);
+    l->comm = c;
+    l->src_win = in ? symm_window_at(c, k->src, in) : NULL;
+    l->dst_win = out ? symm_window_also(c, l->src_win, k->dst, out) : NULL;
+    l->in = in;
+    l->out = out;
+    if (in && !l->src_win) symm_window_say_short(c, "sendbuff", k->src, in);
+    if (out && !l->dst_win) symm_window_say_short(c, "recvbuff", k->dst, out);
+    if (in && !l->src_win) SYMM_TRY(c->launcher->check_buffer(c, "sendbuff", k->src));
+    if (out && !l->dst_win) SYMM_TRY(c->launcher->check_buffer(c, "recvbuff", k->dst));
+    symm_args *a = &l->args;
+    *a = c->proto;
+    a->src = k->src;
+    a->dst = k->dst;
+    a->src_off = l->src_win ? symm_window_offset(l->src_win, c->rank, k->src) : SYMM_STAGED;
+    a->dst_off = l->dst_win ? symm_window_offset(l->dst_win, c->rank, k->dst) : SYMM_STAGED;
+    a->count = k->count;
+    a->chunk = l->plan.chunk;
+    a->chunk_log =
+        c->cuda ? (uint32_t)l->plan.line_warps : (uint32_t)__builtin_ctzll(l->plan.chunk);
+    a->stage_ctas = (uint32_t)l->plan.stage_ctas;
+    a->stage_warps = (uint32_t)l->plan.stage_warps;
+    a->stage_rows = (uint32_t)l->plan.stage_rows;
+    a->esize_log = (uint32_t)__builtin_ctz(esize);
+    a->nctas = l->plan.ctas;
+    a->flags |= l->plan.flags;
+    a->type = k->type;
+    a->op = op;
+    a->esize = esize;
+    l->sig = signature(k, op);
+    a->sig = with_heaps(l->sig, c->digest);
+    a->scalar = user ? user->scalar : 0;
+    a->scalar_ptr = user ? user->ptr : NULL;
+    return symmSuccess;
+}
+
+/* ---- launch ----------------------------------------------------------------------------------------------------------- */
+
+static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
+    /* Written by this thread alone; symmStats may read it from another. */
+    uint64_t n = atomic_load_explicit(&c->launches[l->plan.kernel], memory_order_relaxed);
+    atomic_store_explicit(&c->launches[l->plan.kernel], n + 1, memory_order_relaxed);
+    __atomic_store_n(&c->ctl->issued, ++c->issued, __ATOMIC_RELAXED); /* read by ledger.c only */
+    return c->launcher->launch(c, l, stream);
+}
+
+typedef struct {
+    symm_coll k;
+    symmComm_t comm;
+    symmStream_t stream;
+} call_args;
+
+static int same_call(const symm_coll *a, const symm_coll *b) {
+    return a->src == b->src && a->dst == b->dst && a->count == b->count && a->coll == b->coll &&
+           a->type == b->type && a->op == b->op;
+}
+
+/* The ends of other allocators' memory are not counted: each call asks. */
+static int lasts(const symm_win *w) {
+    return !w || !w->foreign;
+}
+
+/* The call, checked and planned: remembered from last time, or now. */
+static symmResult_t prepare(symm_comm *c, const symm_coll *k, const symm_launch **out) {
+    uint64_t mix = ((uint64_t)(uintptr_t)k->src >> 6) + ((uint64_t)(uintptr_t)k->dst >> 7) +
+                   k->count + k->coll;
+    symm_memo *m = &c->memos[(mix ^ mix >> 3 ^ mix >> 9) % SYMM_MEMOS];
+    const uint64_t ends = symm_vmm_ended();
+    if (m->version != c->version || m->ends != ends || !same_call(&m->k, k)) {
+        m->version = 0;
+        SYMM_TRY(symm_coll_prepare(c, k, &m->l));
+        m->k = *k;
+        m->version = lasts(m->l.src_win) && lasts(m->l.dst_win) ? c->version : 0;
+        m->ends = ends;
+        m->digest = c->digest;
+    }
+    if (m->digest != c->digest) {
+        m->l.args.sig = with_heaps(m->l.sig, c->digest);
+        m->digest = c->digest;
+    }
+    *out = &m->l;
+    return symmSuccess;
+}
+
+symmResult_t symm_coll_barrier(symm_comm *c, symmStream_t stream) {
+    const symm_coll k = {symmCollBarrier, NULL, NULL, 0, symmUint8, symmSum};
+    const symm_launch *l;
+    SYMM_TRY(prepare(c, &k, &l));
+    return launch(c, l, stream);
+}
+
+static symmResult_t call_job(void *p) {
+    call_args *a = p;
+    symm_comm *c;
+    const symm_launch *l;
+    SYMM_TRY(symm_comm_enter(a->comm, SYMM_ENTER_COLL, &c));
+    symmResult_t r = prepare(c, &a->k, &l);
+    if (__builtin_expect(r == symmSuccess, 1)) r = launch(c, l, a->stream);
+    symm_comm_leave(c);
+    return r;
+}
+
+/* What waits in a group is checked at the call, like what runs at once. */
+static symmResult_t check_queued(const symm_coll *k, symmComm_t comm, symmStream_t stream,
+                                 int *kind) {
+    symm_comm *c;
+    symm_launch l;
+    SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
+    symmResult_t r = symm_coll_prepare(c, k, &l);
+    if (!r) r = c->launcher->check_stream(c, stream);
+    *kind = c->launcher->job(stream);
+    symm_comm_leave(c);
+    return r;
+}
+
+static symmResult_t submit(const symm_coll *k, symmComm_t comm, symmStream_t stream) {
+    call_args a = {*k, comm, stream};
+    int kind = SYMM_JOB_STREAM;
+    if (__builtin_expect(symm_group_open(), 0)) {
+        symmResult_t r = check_queued(k, comm, stream, &kind);
+        if (r) return symm_group_refuse(r);
+        return symm_group_run(comm, kind, call_job, &a, sizeof a);
+    }
+    return call_job(&a);
+}
+
+symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t count,
+                           symmDataType_t datatype, symmRedOp_t op, symmComm_t comm,
+                           symmStream_t stream) {
+    symm_coll k = {symmCollAllReduce, sendbuff, recvbuff, count, (uint32_t)datatype, op};
+    return submit(&k, comm, stream);
+}
+
+symmResult_t symmAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
+                           symmDataType_t datatype, symmComm_t comm, symmStream_t stream) {
+    symm_coll k = {symmCollAllGather, sendbuff, recvbuff, sendcount, (uint32_t)datatype, symmSum};
+    return submit(&k, comm, stream);
+}
+
+symmResult_t symmBarrier(symmComm_t comm, symmStream_t stream) {
+    symm_coll k = {symmCollBarrier, NULL, NULL, 0, symmUint8, symmSum};
+    return submit(&k, comm, stream);
+}

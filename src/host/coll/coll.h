@@ -1,0 +1,58 @@
+/* coll.h - a collective call on its way to a kernel. The communicator's user thread. */
+#ifndef SYMM_COLL_H_
+#define SYMM_COLL_H_
+
+#include "plan.h"
+#include "host/comm/types.h"
+
+typedef struct { /* what the user asked for */
+    symmColl_t coll;
+    const void *src;
+    void *dst;
+    uint64_t count;
+    uint32_t type;
+    symmRedOp_t op;
+} symm_coll;
+
+typedef struct { /* checked, planned, ready to launch */
+    symm_comm *comm;
+    symm_win *src_win, *dst_win; /* NULL: staged */
+    uint64_t in, out;            /* bytes of both buffers */
+    symm_plan_env env;
+    symm_call call;
+    symm_plan plan;
+    symm_args args;
+    uint32_t sig; /* of the call alone; args.sig has the digest of the heaps in it */
+} symm_launch;
+
+/* The last calls, prepared: a program calls with the same arguments again and again. Direct-mapped
+ * by the arguments; an entry is good while `version` is the communicator's, which changes with its
+ * windows and reductions, and while no mapping has ended. */
+enum { SYMM_MEMOS = 8 };
+typedef struct symm_memo {
+    symm_coll k;
+    uint64_t version; /* 0: empty */
+    uint64_t ends;    /* of mappings, as its windows were looked at */
+    uint64_t digest;  /* of the heaps, that is in the signature */
+    symm_launch l;
+} symm_memo;
+
+/* Checks arguments, finds windows, plans. Changes nothing but the list of windows, which memory
+ * that has ended leaves. */
+symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l);
+
+/* How a backend takes a call that is ready; the communicator has the one of its backend. */
+typedef struct symm_launcher {
+    /* Runs it, gives it to the stream, or records it where that is captured; in issue order. */
+    symmResult_t (*launch)(symm_comm *c, const symm_launch *l, symmStream_t stream);
+    /* What launch would say of the stream: for calls that are queued in a group. */
+    symmResult_t (*check_stream)(const symm_comm *c, symmStream_t stream);
+    /* Whether kernels can reach a buffer that is in no window. */
+    symmResult_t (*check_buffer)(const symm_comm *c, const char *name, const void *p);
+    int (*job)(symmStream_t stream); /* SYMM_JOB_*: how it may run beside others of its group */
+} symm_launcher;
+
+/* symmBarrier from inside the library: the communicator is entered, no group is open. */
+symmResult_t symm_coll_barrier(symm_comm *c, symmStream_t stream);
+
+#endif

@@ -1,0 +1,233 @@
+/* explain.c - what would run and what did: symmExplain, symmStats, symmCommDump. The communicator's user thread (symmStats and
+ * symmCommDump: any thread, they only read). No lock of its own. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "coll.h"
+#include "host/comm/comm.h"
+#include "host/comm/call_log.h"
+#include "base/fail.h"
+#include "host/comm/failed.h"
+#include "host/gpu/gpu.h"
+#include "base/handle.h"
+#include "base/log.h"
+#include "base/stats.h"
+#include "host/window/window.h"
+
+static void why_staged(symm_comm *c, const char *name, const symm_win *w, const void *p,
+                       uint64_t bytes, char *text, size_t cap) {
+    const size_t at = strlen(text);
+    char why[400];
+    if (w || !p || at >= cap) return;
+    symm_window_why(c, name, p, bytes, why, sizeof why);
+    snprintf(text + at, cap - at, "%s: staged through scratch (symmWindowRegister); ", why);
+}
+
+static symmResult_t explain(symm_comm *c, const symm_coll *k, symmPlan_t *plan) {
+    symm_launch l;
+    SYMM_TRY(symm_coll_prepare(c, k, &l));
+    symmPlan_t p = {.size = plan->size,
+                    .ctas = l.plan.ctas,
+                    .chunkBytes = c->cuda ? symm_plan_gpu_chunk(&l.plan) : l.plan.chunk};
+    const symm_kernel_row *row = &symm_kernels[l.plan.kernel];
+    snprintf(p.kernel, sizeof p.kernel, "%s", row->name);
+    /* Kernels of packets and lines read and write the user's buffers themselves: nothing is staged. Nor
+     * is the destination where every rank loads into its own. What the caller can change comes first. */
+    const int direct =
+        l.plan.kernel == SYMM_KERNEL_AR_DIRECT || l.plan.kernel == SYMM_KERNEL_AG_DIRECT;
+    const int reads =
+        direct || (row->cap == SYMM_CAP_NONE && row->min_ranks > 1 && row->flags & SYMM_K_HOST);
+    const int writes = direct || l.plan.kernel == SYMM_KERNEL_AR_ZEROCOPY;
+    p.zeroCopySend = !reads || !k->count || l.src_win;
+    p.zeroCopyRecv = !writes || !k->count || l.dst_win;
+    if (!p.zeroCopySend)
+        why_staged(c, "sendbuff", l.src_win, k->src, l.in, p.reason, sizeof p.reason);
+    if (!p.zeroCopyRecv)
+        why_staged(c, "recvbuff", l.dst_win, k->dst, l.out, p.reason, sizeof p.reason);
+    const size_t at = strlen(p.reason);
+    symm_plan_reason(&l.env, &l.call, &l.plan, p.reason + at, sizeof p.reason - at);
+    *plan = p;
+    return symmSuccess;
+}
+
+symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
+                         const void *recvbuff, size_t count, symmDataType_t datatype,
+                         symmRedOp_t op, symmPlan_t *plan) {
+    symm_comm *c;
+    SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
+    symmResult_t r;
+    if ((unsigned)coll >= symmNumColls) {
+        r = SYMM_ERR(symmInvalidArgument, "coll=%d: must be 0 to %d", (int)coll, symmNumColls - 1);
+    } else if (!plan || plan->size < sizeof *plan) {
+        r = SYMM_ERR(symmInvalidArgument, "plan is %s", plan ? SYMM_NO_SIZE : "NULL");
+    } else {
+        symm_coll k = {coll,
+                       sendbuff,
+                       (void *)(uintptr_t)recvbuff,
+                       symm_coll_moves(&symm_colls[coll]) ? count : 0,
+                       (uint32_t)datatype,
+                       op};
+        r = explain(c, &k, plan);
+    }
+    symm_comm_leave(c);
+    return r;
+}
+
+/* ---- text that grows ------------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    char *buf;
+    size_t cap, len;
+} writer;
+
+static void put(writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void put(writer *w, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    size_t room = w->len < w->cap ? w->cap - w->len : 0;
+    int n = vsnprintf(room ? w->buf + w->len : NULL, room, fmt, ap);
+    va_end(ap);
+    if (n > 0) w->len += (size_t)n;
+}
+
+static void put_launches(writer *w, symm_comm *c) {
+    put(w, ",\"kernels\":{");
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
+        put(w, "%s\"%s\":%llu", k ? "," : "", symm_kernels[k].name,
+            (unsigned long long)atomic_load(&c->launches[k]));
+    put(w, "}");
+}
+
+symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed) {
+    writer w = {json, cap, 0};
+    symm_comm *c = NULL;
+    if (!json && cap) return SYMM_ERR(symmInvalidArgument, "json is NULL but cap=%zu", cap);
+    if (comm) SYMM_TRY(symm_comm_visit(comm, &c));
+    put(&w, "{");
+    size_t room = w.len < cap ? cap - w.len : 0;
+    w.len += symm_stats_json(room ? json + w.len : NULL, room);
+    if (c) {
+        put(&w, ",\"comm\":\"%s\",\"rank\":%d,\"nranks\":%d", c->name, c->rank, c->nranks);
+        put_launches(&w, c);
+        symm_comm_unvisit(c);
+    }
+    put(&w, "}");
+    if (needed) *needed = w.len + 1;
+    return symmSuccess;
+}
+
+/* ---- dump ------------------------------------------------------------------------------------------------------------------- */
+
+/* What this rank's words say of r, as far as a processor can see them: GPUs' are fetched. */
+static void dump_words(writer *w, symm_comm *c, int r) {
+    const char *text = "; its words here: ";
+    if (c->cuda) {
+        symm_gpu_inbox box;
+        const symm_gpu_ctl *ctl =
+            (const symm_gpu_ctl *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
+        if (!c->vmm->copy(&box, &ctl->inbox[r], sizeof box))
+            put(w, "%ssignatures %llx %llx", text, (unsigned long long)box.sig[0],
+                (unsigned long long)box.sig[1]);
+        return;
+    }
+    const symm_inbox *box = &c->ctl->inbox[0][r];
+    put(w, "%sready %llx, arrive %llx, signatures %llx %llx", text,
+        (unsigned long long)__atomic_load_n(&box->ready, __ATOMIC_RELAXED),
+        (unsigned long long)__atomic_load_n(&box->arrive, __ATOMIC_RELAXED),
+        (unsigned long long)__atomic_load_n(&box->sig[0], __ATOMIC_RELAXED),
+        (unsigned long long)__atomic_load_n(&box->sig[1], __ATOMIC_RELAXED));
+}
+
+/* Collectives that a rank has finished. */
+static uint32_t dump_epoch(symm_comm *c, int r) {
+    uint32_t epoch = 0;
+    const char *block = (const char *)(uintptr_t)(c->base + (uint64_t)r * c->stride);
+    if (!c->cuda)
+        return __atomic_load_n(&((const symm_ctl *)(const void *)block)->epoch[0],
+                               __ATOMIC_RELAXED);
+    c->vmm->copy(&epoch, block + offsetof(symm_gpu_ctl, epoch), sizeof epoch);
+    return epoch;
+}
+
+static void dump_peers(writer *w, symm_comm *c) {
+    static const char *const states[] = {"not there yet", "alive", "left"};
+    char does[200], awaits[200];
+    uint32_t epochs[SYMM_MAX_RANKS];
+    symm_ranks gone;
+    symm_failed_see(c, &gone);
+    for (int r = 0; r < c->nranks; r++) epochs[r] = dump_epoch(c, r);
+    for (int r = 0; r < c->nranks; r++) {
+        const symm_ctl *ctl = symm_comm_ctl(c, r);
+        uint32_t state = __atomic_load_n(&ctl->state, __ATOMIC_RELAXED);
+        const int dead = symm_ranks_has(&gone, r) && state != SYMM_STATE_LEFT;
+        put(w, "  rank %d%s: %s, collectives finished %u, abort word %llx", r,
+            r == c->rank ? " (this)" : "",
+            dead        ? "DEAD"
+            : state < 3 ? states[state]
+                        : "?",
+            epochs[r], (unsigned long long)__atomic_load_n(&ctl->abort, __ATOMIC_RELAXED));
+        if (r != c->rank) dump_words(w, c, r);
+        put(w, "; has issued %s%s\n", symm_doing_text(c, r, does, sizeof does),
+            dead ? "" : symm_doing_awaits(c, r, epochs, awaits, sizeof awaits));
+    }
+}
+
+/* One that is being made, or that never came to be: there are no words to read yet. */
+static void dump_unmade(writer *w, symm_comm *c) {
+    const char *at = atomic_load_explicit(&c->making, memory_order_relaxed);
+    const int making = atomic_load(&c->state) == SYMM_COMM_MAKING;
+    put(w, "communicator %s\n  state: %s%s%s\n", c->name,
+        making ? "being created" : "could not be created", at ? ": " : "", at ? at : "");
+    if (symm_comm_async(c)) put(w, "  error: %s\n", symm_status_text());
+}
+
+static void dump(writer *w, symm_comm *c) {
+    put(w,
+        "communicator %s: rank %d of %d, %s, bootstrap %s, base %llx, stride %llx, scratch %llu\n",
+        c->name, c->rank, c->nranks, c->threads ? "thread ranks" : "processes",
+        c->bootstrap ? c->bootstrap : "-", (unsigned long long)c->base,
+        (unsigned long long)c->stride, (unsigned long long)c->params.scratch);
+    symmResult_t async = (symmResult_t)atomic_load(&c->async);
+    put(w, "  state: %s%s\n", async ? symmGetErrorString(async) : "live",
+        atomic_load(&c->parenting) ? "; another one is being made from it" : "");
+    if (async && symm_comm_async(c)) put(w, "  error: %s\n", symm_status_text());
+    dump_peers(w, c);
+    put(w, "  windows: %d\n", c->nwindows);
+}
+
+static symmResult_t write_all(int fd, const char *text, size_t n) {
+    size_t at = 0;
+    while (at < n) {
+        ssize_t k = SYMM_FAIL_CALL(dump_write, -1, EIO, write(fd, text + at, n - at));
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) return SYMM_ERR(symmSystemError, "writing the dump to fd %d: %m", fd);
+        at += (size_t)k;
+    }
+    return symmSuccess;
+}
+
+static symmResult_t dump_all(writer *w, symm_comm *c) {
+    if (atomic_load(&c->state) != SYMM_COMM_LIVE || !__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) {
+        dump_unmade(w, c); /* the pointer pairs with the release in comm_make.c */
+        return symmSuccess;
+    }
+    symm_cuda_scope scope;
+    SYMM_TRY(symm_gpu_push(c, &scope));
+    dump(w, c);
+    symm_gpu_pop(c, &scope);
+    return symmSuccess;
+}
+
+/* The epoch words are read without order while kernels run: a picture, not a measurement. */
+symmResult_t symmCommDump(symmComm_t comm, int fd) {
+    char text[32768];
+    writer w = {text, sizeof text, 0};
+    symm_comm *c;
+    SYMM_TRY(symm_comm_visit(comm, &c));
+    symmResult_t r = dump_all(&w, c);
+    symm_comm_unvisit(c); /* before the write, which may take as long as a reader likes */
+    return r ? r : write_all(fd, text, w.len < sizeof text ? w.len : sizeof text - 1);
+}

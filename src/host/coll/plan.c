@@ -1,0 +1,300 @@
+/* plan.c - the planner: a measured table, walked in order. Pure; any thread. */
+#include "plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "device/host/reduce.h"
+#include "base/status.h"
+
+#define ALWAYS UINT64_MAX
+
+/* The first row that fits wins. `upto`: bytes of this rank's input. Measured on the host backend; docs/performance.md. */
+typedef struct {
+    symmColl_t coll;
+    int min_ranks, max_ranks, oversubscribed; /* oversubscribed: 0 no, 1 yes, -1 either */
+    uint64_t upto;
+    symm_kernel_id kernel;
+} table_row;
+
+static const table_row table[] = {
+    {symmCollAllReduce, 1, 1, -1, ALWAYS, SYMM_KERNEL_AR_LOCAL},
+    {symmCollAllReduce, 2, SYMM_MAX_RANKS, 0, 448, SYMM_KERNEL_AR_PUSH},
+    {symmCollAllReduce, 2, SYMM_MAX_RANKS, 1, 4096, SYMM_KERNEL_AR_PUSH},
+    {symmCollAllReduce, 2, SYMM_MAX_RANKS, -1, ALWAYS, SYMM_KERNEL_AR_ZEROCOPY},
+    {symmCollAllGather, 1, 1, -1, ALWAYS, SYMM_KERNEL_AG_LOCAL},
+    {symmCollAllGather, 2, SYMM_MAX_RANKS, 0, 256, SYMM_KERNEL_AG_PUSH},
+    {symmCollAllGather, 2, SYMM_MAX_RANKS, 1, 4096, SYMM_KERNEL_AG_PUSH},
+    {symmCollAllGather, 2, SYMM_MAX_RANKS, -1, ALWAYS, SYMM_KERNEL_AG_LOAD},
+    {symmCollBarrier, 1, SYMM_MAX_RANKS, -1, ALWAYS, SYMM_KERNEL_BARRIER},
+};
+enum { ROWS = sizeof table / sizeof table[0] };
+
+#define CHUNK_BYTES (512u << 10) /* two in, two out and their sources stay in a 2 MiB L2 */
+#define NT_BYTES \
+    (3u << 20) /* a rank that touches as much as this pushes a 2 MiB L2 over: store past it */
+
+/* Bytes of this rank's input. No division on the way to a plan: a call of a few bytes lasts 0.2 us. */
+static uint64_t message(const symm_call *call) {
+    uint64_t bytes;
+    return __builtin_mul_overflow(call->count, (uint64_t)call->esize, &bytes) ? UINT64_MAX : bytes;
+}
+
+static uint64_t packet_cap(const symm_plan_env *env, int cap) {
+    uint64_t slot = env->scratch.packet_slot / SYMM_PACKET_STRIDE * SYMM_PACKET_BYTES;
+    if (cap == SYMM_CAP_LL) return env->scratch.ll_slot / 2;
+    if (cap == SYMM_CAP_PACKETS) return slot;
+    /* two-shot: a slice, rounded up to 64 bytes, must fit a slot */
+    return slot > 64 ? (slot - 64) * (unsigned)env->nranks : 0;
+}
+
+int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_id kernel,
+                  const char **why) {
+    const symm_kernel_row *row = &symm_kernels[kernel];
+    const char *text = NULL;
+    if (row->coll != call->coll)
+        text = "is of another collective";
+    else if (!(row->flags & (env->gpu ? SYMM_K_GPU : SYMM_K_HOST)))
+        text = env->gpu ? "is the host backend's" : "is for GPUs";
+    else if (env->nranks < row->min_ranks)
+        text = "needs more ranks";
+    else if (row->max_ranks && env->nranks > row->max_ranks)
+        text = row->max_ranks == 1 ? "is for one rank" : "is for fewer ranks";
+    else if (row->cap != SYMM_CAP_NONE && message(call) > packet_cap(env, row->cap))
+        text = "packets: the message is larger than the packet scratch (SYMM_SCRATCH)";
+    else if (row->places && env->scratch.packet_slot < (unsigned)row->places * 512u)
+        text = "lines: there is too little scratch (SYMM_SCRATCH)";
+    else if (env->deterministic && !(row->flags & SYMM_K_ORDERED))
+        text = "does not reduce in rank order (SYMM_DETERMINISTIC=1)";
+    if (why) *why = text;
+    return text == NULL;
+}
+
+static symm_kernel_id pick(const symm_plan_env *env, const symm_call *call) {
+    uint64_t bytes = message(call);
+    for (int i = 0; i < ROWS; i++) {
+        const table_row *r = &table[i];
+        if (r->coll != call->coll || env->nranks < r->min_ranks || env->nranks > r->max_ranks)
+            continue;
+        if (r->oversubscribed >= 0 && r->oversubscribed != !!env->oversubscribed) continue;
+        if (bytes > r->upto || !symm_plan_can(env, call, r->kernel, NULL)) continue;
+        return r->kernel;
+    }
+    return SYMM_KERNEL_COUNT; /* a collective that ends in no row without limits */
+}
+
+static int pick_ctas(const symm_plan_env *env) {
+    int ctas = env->ctas ? env->ctas
+                         : 1; /* a CTA is one thread here and they run in turn: more only cost */
+    if (env->min_ctas > ctas) ctas = env->min_ctas;
+    if (env->max_ctas && env->max_ctas < ctas) ctas = env->max_ctas;
+    return ctas < 1 ? 1 : ctas > SYMM_MAX_CTAS ? SYMM_MAX_CTAS : ctas;
+}
+
+/* Bytes that one rank reads and writes: slices of all sources and destinations, or everything twice. */
+static uint64_t touched(const symm_plan_env *env, const symm_call *call) {
+    uint64_t per = 2u * symm_coll_parts(&symm_colls[call->coll], env->nranks), bytes;
+    return __builtin_mul_overflow(message(call), per, &bytes) ? UINT64_MAX : bytes;
+}
+
+/* The largest power of two that leaves four chunks for every CTA. */
+static uint64_t pick_chunk(const symm_plan_env *env, int ctas) {
+    uint64_t chunk = CHUNK_BYTES;
+    while (chunk * 4u * (unsigned)ctas > env->scratch.stage_bytes) chunk /= 2;
+    return chunk;
+}
+
+/* GPUs: the CTAs of a grid wait for those of other ranks, so all of it must run at once, whatever was asked for. */
+static symm_plan plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {
+    symm_plan_env e = *env;
+    if (e.ctas > e.sms) e.ctas = e.sms;
+    if (e.min_ctas > e.sms) e.min_ctas = e.sms;
+    return symm_plan_gpu(&e, call, kernel);
+}
+
+symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
+    symm_plan plan = {.kernel = SYMM_KERNEL_COUNT};
+    int forced = env->forced && call->coll < symmNumColls ? env->forced[call->coll] : -1;
+    if (forced >= 0 && symm_plan_can(env, call, (symm_kernel_id)forced, NULL))
+        plan.kernel = (symm_kernel_id)forced;
+    int refused = forced >= 0 && plan.kernel == SYMM_KERNEL_COUNT;
+    if (env->gpu)
+        plan = plan_gpu(env, call, plan.kernel == SYMM_KERNEL_COUNT ? -1 : (int)plan.kernel);
+    plan.force_refused = refused;
+    if (env->gpu) return plan;
+    if (plan.kernel == SYMM_KERNEL_COUNT) plan.kernel = pick(env, call);
+    plan.ctas = pick_ctas(env);
+    plan.chunk = pick_chunk(env, plan.ctas);
+    const uint64_t bytes = touched(env, call);
+    if (SYMM_PAST_CACHES && bytes >= NT_BYTES && bytes > env->keeps) plan.flags |= SYMM_ARG_NT;
+    return plan;
+}
+
+symm_scratch symm_plan_scratch(uint64_t bytes, int nranks) {
+    symm_scratch s;
+    uint64_t packets = bytes / 4; /* the rest is for staging, where the large messages go */
+    s.packet_off = SYMM_CTL_BYTES;
+    s.packet_slot = packets / (4u * (unsigned)nranks) / SYMM_PACKET_STRIDE * SYMM_PACKET_STRIDE;
+    if (s.packet_slot > 64u * SYMM_PACKET_STRIDE) s.packet_slot = 64u * SYMM_PACKET_STRIDE;
+    s.stage_off = s.packet_off + ((4u * (unsigned)nranks * s.packet_slot + 4095) & ~4095ull);
+    s.stage_bytes = (bytes - (s.stage_off - SYMM_CTL_BYTES)) / 2 & ~4095ull;
+    return s;
+}
+
+static void append(char *text, size_t cap, size_t *at, const char *fmt, const char *a,
+                   const char *b) {
+    if (*at >= cap) return;
+    int n = snprintf(text + *at, cap - *at, fmt, a, b);
+    if (n > 0) *at += (size_t)n;
+}
+
+void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const symm_plan *plan,
+                      char *text, size_t cap) {
+    size_t at = 0;
+    const char *why = NULL;
+    int forced = env->forced ? env->forced[call->coll] : -1;
+    if (!cap) return;
+    text[0] = 0;
+    if (forced >= 0 && !plan->force_refused)
+        append(text, cap, &at, "%s%s", "forced by SYMM_ALGO", "");
+    else
+        append(text, cap, &at, "%s%s", "the table's choice for this size",
+               env->oversubscribed ? " (more ranks than cores)" : "");
+    if (plan->force_refused) {
+        symm_plan_can(env, call, (symm_kernel_id)forced, &why);
+        append(text, cap, &at, "; SYMM_ALGO's %s not used: %s", symm_kernels[forced].name, why);
+    }
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
+        if (symm_kernels[k].coll != call->coll || k == (int)plan->kernel || k == forced) continue;
+        if (env->nranks > 1 && symm_kernels[k].min_ranks == 1) continue;
+        if (!(symm_kernels[k].flags & (env->gpu ? SYMM_K_GPU : SYMM_K_HOST))) continue;
+        if (!symm_plan_can(env, call, (symm_kernel_id)k, &why))
+            append(text, cap, &at, "; not %s: %s", symm_kernels[k].name, why);
+    }
+}
+
+static int find_kernel(const char *name, size_t len, int coll) {
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
+        if ((coll < 0 || (int)symm_kernels[k].coll == coll) &&
+            strlen(symm_kernels[k].name) == len && !memcmp(symm_kernels[k].name, name, len))
+            return k;
+    return -1;
+}
+
+static symmResult_t bad_algo(const char *word, size_t len) {
+    char names[384] = "";
+    size_t at = 0;
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
+        append(names, sizeof names, &at, "%s%s", k ? ", " : "", symm_kernels[k].name);
+    return SYMM_ERR(symmInvalidArgument,
+                    "SYMM_ALGO: '%.*s' is no kernel; allowed: [collective:]name of %s", (int)len,
+                    word, names);
+}
+
+symmResult_t symm_plan_parse_algo(const char *text, int16_t *forced) {
+    int16_t out[symmNumColls];
+    for (int c = 0; c < symmNumColls; c++) out[c] = -1;
+    while (*text) {
+        size_t len = strcspn(text, ","), colon = strcspn(text, ",:");
+        const char *name = text;
+        int coll = -1;
+        if (text[colon] == ':') {
+            for (int c = 0; c < symmNumColls; c++)
+                if (strlen(symm_coll_name(c)) == colon && !memcmp(symm_coll_name(c), text, colon))
+                    coll = c;
+            if (coll < 0) return bad_algo(text, len);
+            name = text + colon + 1;
+        }
+        int k = find_kernel(name, len - (size_t)(name - text), coll);
+        if (len && k < 0) return bad_algo(text, len);
+        if (len) out[symm_kernels[k].coll] = (int16_t)k;
+        text += len + (text[len] == ',');
+    }
+    memcpy(forced, out, sizeof out);
+    return symmSuccess;
+}
+
+static uint64_t mix(uint64_t h, const void *p, size_t n) {
+    const unsigned char *b = p;
+    while (n--) h = (h ^ *b++) * 0x100000001b3ull;
+    return h;
+}
+
+uint64_t symm_plan_hash(void) {
+    uint64_t h = 0xcbf29ce484222325ull;
+    uint64_t constants[] = {CHUNK_BYTES,    NT_BYTES,         SYMM_PACKET_BYTES,
+                            SYMM_CTL_BYTES, sizeof(symm_ctl), sizeof(symm_inbox)};
+    h = mix(h, constants, sizeof constants);
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
+        h = mix(h, symm_kernels[k].name, strlen(symm_kernels[k].name));
+        int v[] = {(int)symm_kernels[k].coll, symm_kernels[k].min_ranks, symm_kernels[k].cap,
+                   (int)symm_kernels[k].flags};
+        h = mix(h, v, sizeof v);
+    }
+    for (int i = 0; i < ROWS; i++) {
+        uint64_t v[] = {table[i].coll,
+                        (uint64_t)table[i].min_ranks,
+                        (uint64_t)table[i].max_ranks,
+                        (uint64_t)table[i].oversubscribed,
+                        table[i].upto,
+                        table[i].kernel};
+        h = mix(h, v, sizeof v);
+    }
+    return symm_plan_gpu_hash(h);
+}
+
+void symm_plan_kernels(int gpu,
+                       void (*row)(void *arg, const char *name, const char *coll, const char *types,
+                                   const char *range, const char *how),
+                       void *arg) {
+    static const char *const range[] = {"any size", "packet scratch of one rank",
+                                        "packet scratch of all ranks", "LL scratch of one rank"};
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
+        const symm_kernel_row *r = &symm_kernels[k];
+        if (!(r->flags & (gpu ? SYMM_K_GPU : SYMM_K_HOST))) continue;
+        row(arg, r->name, symm_coll_name(r->coll),
+            symm_coll_moves(&symm_colls[r->coll]) ? "all 12" : "-", range[r->cap], r->how);
+    }
+}
+
+static symm_plan plan_bytes(const symm_plan_env *env, int coll, uint64_t bytes) {
+    symm_call call = {.coll = (symmColl_t)coll, .count = bytes, .type = symmUint8, .esize = 1};
+    if (!symm_coll_moves(&symm_colls[coll])) call.count = 0;
+    return symm_plan_make(env, &call);
+}
+
+/* The last size with the kernel of `lo`, between it and `hi`, which has another. */
+static uint64_t last_of(const symm_plan_env *env, int coll, uint64_t lo, uint64_t hi) {
+    const symm_kernel_id kernel = plan_bytes(env, coll, lo).kernel;
+    while (hi - lo > 1) {
+        uint64_t middle = lo + (hi - lo) / 2;
+        if (plan_bytes(env, coll, middle).kernel == kernel)
+            lo = middle;
+        else
+            hi = middle;
+    }
+    return lo;
+}
+
+void symm_plan_table(const symm_plan_env *env,
+                     void (*row)(void *arg, const char *coll, uint64_t from, uint64_t to,
+                                 const symm_plan *most),
+                     void *arg) {
+    const uint64_t end = 1ull << 40; /* no table has a limit beyond */
+    for (int c = 0; c < symmNumColls; c++) {
+        uint64_t from = 0;
+        symm_plan last = plan_bytes(env, c, 0);
+        if (last.kernel == SYMM_KERNEL_COUNT) continue;
+        for (uint64_t at = 1; at <= end; at *= 2) { /* limits are found between powers of two */
+            if (plan_bytes(env, c, at).kernel == last.kernel) continue;
+            uint64_t to = last_of(env, c, from > at / 2 ? from : at / 2, at);
+            last = plan_bytes(env, c, to);
+            row(arg, symm_coll_name(c), from, to, &last);
+            from = to + 1;
+            last = plan_bytes(env, c, from);
+            at /= 2; /* there may be another limit before `at` */
+        }
+        last = plan_bytes(env, c, end);
+        row(arg, symm_coll_name(c), from, UINT64_MAX, &last);
+    }
+}

@@ -1,0 +1,280 @@
+/* call_log.c - the words of call_log.h. A rank writes its own and reads the others' while they write: an entry's seq is cleared before it
+ * is written anew and stored, released, at its end, and a reader looks at it before and after. */
+#include "call_log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "device/host/reduce.h"
+#include "transport/boot/boot_text.h"
+#include "comm.h"
+
+/* A program whose ranks order a registration and a collective on a stream differently may get through; it is not to be ended for
+ * that. */
+#define ASTRAY_NS 1000000000ull
+
+enum { WORDS = SYMM_DOING_TEXT / 8, CALL_TEXT = 96, SEQ_BITS = 48 };
+
+/* Released, each behind the clearing of seq; pairs with get: who reads a new word sees that seq is no longer the old one. */
+static void put(uint64_t *at, uint64_t v) {
+    __atomic_store_n(at, v, __ATOMIC_RELEASE);
+}
+static uint64_t get(const uint64_t *at) {
+    return __atomic_load_n(at, __ATOMIC_ACQUIRE); /* pairs with put */
+}
+static const symm_doing *of(const symm_comm *c, int rank) {
+    return &symm_comm_ctl(c, rank)->doing;
+}
+
+/* ---- writing ---------------------------------------------------------------------------------------------------------- */
+
+void symm_doing_begin(symm_comm *c, const symm_call *k) {
+    symm_doing *d = &c->ctl->doing;
+    const uint64_t seq = d->calls + 1;
+    symm_doing_call *e = &d->ring[seq % SYMM_DOING_CALLS];
+    put(&e->seq, 0);
+    put(&e->count, k->count);
+    put(&e->what, (uint64_t)k->coll << 32 | k->type << 16 | k->op);
+    put(&e->seq, d->refused << SEQ_BITS | seq);
+    put(&d->calls, seq);
+}
+
+void symm_doing_undo(symm_comm *c) {
+    symm_doing *d = &c->ctl->doing;
+    const uint64_t seq = d->calls;
+    put(&d->ring[seq % SYMM_DOING_CALLS].seq, 0);
+    put(&d->refused, d->refused + 1); /* the next call has the same number, in other words */
+    put(&d->calls, seq - 1);
+}
+
+void symm_doing_capture(symm_comm *c) {
+    put(&c->ctl->doing.captured, c->ctl->doing.captured + 1);
+}
+
+void symm_doing_enter(symm_comm *c, const char *stage) {
+    if (!c->ctl) return;
+    symm_doing *d = &c->ctl->doing;
+    const uint64_t seq = d->step + 1;
+    symm_doing_step *e = &d->steps[seq % SYMM_DOING_STEPS];
+    uint64_t text[WORDS] = {0};
+    snprintf((char *)text, sizeof text, "%s", stage);
+    put(&e->seq, 0);
+    for (int i = 0; i < WORDS; i++) put(&e->text[i], text[i]);
+    put(&e->seq, seq);
+    put(&d->step, seq);
+}
+
+void symm_doing_leave(symm_comm *c) {
+    if (c->ctl) put(&c->ctl->doing.ended, c->ctl->doing.step);
+}
+
+/* ---- reading ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    uint64_t count, what;
+} called;
+
+/* 0 if it is not there (any more). */
+static int get_call(const symm_doing *d, uint64_t seq, called *k) {
+    const symm_doing_call *e = &d->ring[seq % SYMM_DOING_CALLS];
+    const uint64_t tag = get(&e->seq);
+    if (!seq || (tag & ((1ull << SEQ_BITS) - 1)) != seq) return 0;
+    k->count = get(&e->count);
+    k->what = get(&e->what);
+    return __atomic_load_n(&e->seq, __ATOMIC_RELAXED) == tag;
+}
+
+static int get_step(const symm_doing *d, uint64_t seq, char *text) {
+    const symm_doing_step *e = &d->steps[seq % SYMM_DOING_STEPS];
+    uint64_t words[WORDS];
+    if (!seq || get(&e->seq) != seq) return 0;
+    for (int i = 0; i < WORDS; i++) words[i] = get(&e->text[i]);
+    memcpy(text, words, sizeof words);
+    text[SYMM_DOING_TEXT - 1] = 0;
+    return __atomic_load_n(&e->seq, __ATOMIC_RELAXED) == seq;
+}
+
+static const char *call_text(const called *k, char *text) {
+    static const char *const types[] = {"int8",    "uint8",    "int32",      "uint32",
+                                        "int64",   "uint64",   "float16",    "float32",
+                                        "float64", "bfloat16", "float8e4m3", "float8e5m2"};
+    static const char *const ops[] = {"sum", "prod", "max", "min", "avg", "premulsum"};
+    const unsigned coll = (unsigned)(k->what >> 32), type = k->what >> 16 & 0xffff,
+                   op = k->what & 0xffff;
+    _Static_assert(sizeof types / sizeof *types == symmNumTypes, "a type has no name");
+    _Static_assert(sizeof ops / sizeof *ops == SYMM_OP_PREMUL + 1, "a reduction has no name");
+    if (coll >= symmNumColls || type >= symmNumTypes || op > SYMM_OP_PREMUL) {
+        /* another process may have written there what it should not */
+        snprintf(text, CALL_TEXT, "?");
+        return text;
+    }
+    const symm_coll_row *row = &symm_colls[coll];
+    const int reduces = row->flags & SYMM_COLL_REDUCES;
+    if (!symm_coll_moves(row))
+        snprintf(text, CALL_TEXT, "%s", row->call);
+    else
+        snprintf(text, CALL_TEXT, "%s of %llu %s%s%s%s", row->call, (unsigned long long)k->count,
+                 types[type], reduces ? " (" : "", reduces ? ops[op] : "", reduces ? ")" : "");
+    return text;
+}
+
+/* ---- who differs -------------------------------------------------------------------------------------------------------- */
+
+/* Of the ranks that have[]: those that say what most say, and those that say what the first of the others says. 0: all say the same. */
+static int two_sides(const void *said, size_t bytes, const unsigned char *have, int n,
+                     unsigned char *most, unsigned char *odd, int *who) {
+    const char *at = said;
+    int best = -1, best_votes = 0, first = 0, same = 1;
+    who[1] = -1;
+    while (first < n && !have[first]) first++;
+    for (int r = first; r < n; r++)
+        same &= !have[r] || !memcmp(at + (size_t)r * bytes, at + (size_t)first * bytes, bytes);
+    if (same) return 0;
+    for (int r = 0; r < n; r++) {
+        int votes = 0;
+        for (int p = 0; p < n && have[r]; p++)
+            votes += have[p] && !memcmp(at + (size_t)r * bytes, at + (size_t)p * bytes, bytes);
+        if (votes > best_votes) best = r, best_votes = votes;
+    }
+    for (int r = 0; r < n; r++) {
+        most[r] = have[r] && !memcmp(at + (size_t)r * bytes, at + (size_t)best * bytes, bytes);
+        if (have[r] && !most[r] && who[1] < 0) who[1] = r;
+    }
+    for (int r = 0; r < n; r++)
+        odd[r] = have[r] && !memcmp(at + (size_t)r * bytes, at + (size_t)who[1] * bytes, bytes);
+    who[0] = best;
+    return 1;
+}
+
+static int call_differs(const symm_comm *c, uint64_t seq, int oldest, char *text, size_t cap) {
+    called said[SYMM_MAX_RANKS] = {{0, 0}};
+    unsigned char have[SYMM_MAX_RANKS] = {0}, most[SYMM_MAX_RANKS], odd[SYMM_MAX_RANKS];
+    char a[CALL_TEXT], b[CALL_TEXT], ra[60], rb[60];
+    int who[2], graphs = 0;
+    for (int r = 0; r < c->nranks; r++) {
+        have[r] = (unsigned char)get_call(of(c, r), seq, &said[r]);
+        graphs |= get(&of(c, r)->captured) != 0;
+    }
+    if (!two_sides(said, sizeof said[0], have, c->nranks, most, odd, who)) return 0;
+    snprintf(text, cap, "call %llu%s%s: %s: %s; %s: %s", (unsigned long long)seq,
+             oldest && seq > 1 ? " (or an older one)" : "", graphs ? ", graphs not counted" : "",
+             symm_boot_ranks(most, c->nranks, ra, sizeof ra), call_text(&said[who[0]], a),
+             symm_boot_ranks(odd, c->nranks, rb, sizeof rb), call_text(&said[who[1]], b));
+    return 1;
+}
+
+/* A step of set-up, among those who have begun it. */
+static int step_differs(const symm_comm *c, uint64_t seq, char *text, size_t cap) {
+    char said[SYMM_MAX_RANKS][SYMM_DOING_TEXT] = {{0}}, ra[60], rb[60];
+    unsigned char have[SYMM_MAX_RANKS] = {0}, most[SYMM_MAX_RANKS], odd[SYMM_MAX_RANKS];
+    int who[2];
+    for (int r = 0; r < c->nranks; r++) have[r] = (unsigned char)get_step(of(c, r), seq, said[r]);
+    if (!two_sides(said, sizeof said[0], have, c->nranks, most, odd, who)) return 0;
+    snprintf(text, cap, SYMM_DOING_DIFFERENT ": %s: %s; %s: %s",
+             symm_boot_ranks(most, c->nranks, ra, sizeof ra), said[who[0]],
+             symm_boot_ranks(odd, c->nranks, rb, sizeof rb), said[who[1]]);
+    return 1;
+}
+
+/* Whether a is in a step of set-up that b, which has issued more collectives, has not begun. The calls are read first: who issued one
+ * behind that step shows the step too. */
+static int is_astray(const symm_comm *c, int a, int b) {
+    const symm_doing *x = of(c, a), *y = of(c, b);
+    const uint64_t ahead = get(&y->calls), step = get(&x->step);
+    if (get(&x->captured) || get(&y->captured)) return 0;
+    return step != get(&x->ended) && ahead > get(&x->calls) && get(&y->step) < step;
+}
+
+static int astray_text(const symm_comm *c, int a, int b, char *text, size_t cap) {
+    char call[CALL_TEXT], stage[SYMM_DOING_TEXT];
+    const uint64_t seq = get(&of(c, a)->calls) + 1;
+    called k;
+    if (!get_step(of(c, a), get(&of(c, a)->step), stage)) return 0;
+    snprintf(text, cap, SYMM_DOING_DIFFERENT ": rank %d: %s; rank %d: %s (call %llu)", a, stage, b,
+             get_call(of(c, b), seq, &k) ? call_text(&k, call) : "in a collective",
+             (unsigned long long)seq);
+    return 1;
+}
+
+symmResult_t symm_doing_look(symm_comm *c) {
+    char text[SYMM_ERR_TEXT];
+    int peer = -1;
+    if (!c->ctl) return symmSuccess;
+    const uint64_t step = c->ctl->doing.step;
+    if (step_differs(c, step, text, sizeof text)) return SYMM_ERR(symmMismatch, "%s", text);
+    for (int p = 0; p < c->nranks && peer < 0; p++)
+        if (is_astray(c, c->rank, p)) peer = p;
+    if (peer < 0) {
+        c->astray_ns = 0;
+        return symmSuccess;
+    }
+    const uint64_t now = symm_now_ns();
+    if (!c->astray_ns) c->astray_ns = now;
+    if (now - c->astray_ns < ASTRAY_NS || !astray_text(c, c->rank, peer, text, sizeof text))
+        return symmSuccess;
+    return SYMM_ERR(symmMismatch, "%s", text);
+}
+
+int symm_doing_late(const symm_comm *c) {
+    for (int r = 0; c->ctl && r < c->nranks; r++)
+        if (get(&of(c, r)->step) < c->ctl->doing.step) return r;
+    return -1;
+}
+
+int symm_doing_differ(const symm_comm *c, char *text, size_t cap) {
+    uint64_t last = 0;
+    if (!__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE))
+        return 0; /* pairs with comm_make.c's release */
+    for (int r = 0; r < c->nranks; r++) {
+        const uint64_t n = get(&of(c, r)->calls);
+        if (n > last) last = n;
+    }
+    const uint64_t first = last > SYMM_DOING_CALLS ? last - SYMM_DOING_CALLS + 1 : 1;
+    for (uint64_t seq = first; seq <= last; seq++)
+        if (call_differs(c, seq, seq == first, text, cap)) return 1;
+    for (int r = 0; r < c->nranks; r++) {
+        const uint64_t step = get(&of(c, r)->step);
+        if (step != get(&of(c, r)->ended) && step_differs(c, step, text, cap)) return 1;
+    }
+    for (int a = 0; a < c->nranks; a++)
+        for (int b = 0; b < c->nranks; b++)
+            if (is_astray(c, a, b) && astray_text(c, a, b, text, cap)) return 1;
+    return 0;
+}
+
+const char *symm_doing_text(const symm_comm *c, int rank, char *text, size_t cap) {
+    const symm_doing *d = of(c, rank);
+    char call[CALL_TEXT], stage[SYMM_DOING_TEXT];
+    const uint64_t calls = get(&d->calls), step = get(&d->step);
+    called k;
+    const int known = get_call(d, calls, &k), inside = step != get(&d->ended);
+    snprintf(text, cap, "%llu collectives%s%s%s%s", (unsigned long long)calls,
+             known ? ", the last " : "", known ? call_text(&k, call) : "", inside ? "; " : "",
+             inside && get_step(d, step, stage) ? stage : "");
+    return text;
+}
+
+/* In set-up, those that have not begun its step. In a collective, those that have finished fewer, and those that have finished as
+ * many and not issued this one. */
+static int is_awaited(const symm_comm *c, int rank, int p, const uint32_t *epochs) {
+    const symm_doing *d = of(c, rank), *x = of(c, p);
+    if (get(&d->step) != get(&d->ended)) return get(&x->step) < get(&d->step);
+    if (get(&d->captured) || get(&x->captured)) return 0;
+    const int32_t ahead = (int32_t)(epochs[rank] - epochs[p]);
+    if ((int32_t)((uint32_t)get(&d->calls) - epochs[rank]) <= 0) return 0; /* in none */
+    return ahead > 0 || (!ahead && (int32_t)((uint32_t)get(&x->calls) - epochs[rank]) <= 0);
+}
+
+const char *symm_doing_awaits(const symm_comm *c, int rank, const uint32_t *epochs, char *text,
+                              size_t cap) {
+    unsigned char in[SYMM_MAX_RANKS];
+    char who[160];
+    int many = 0;
+    for (int p = 0; p < c->nranks; p++) {
+        in[p] = p != rank && is_awaited(c, rank, p, epochs);
+        many += in[p];
+    }
+    snprintf(text, cap, "%s%s", many ? "; waiting for " : "",
+             many ? symm_boot_ranks(in, c->nranks, who, sizeof who) : "");
+    return text;
+}

@@ -1,0 +1,358 @@
+/* watch.c - the process's watcher thread. It polls the connections to all peers, and the peers' processes: a child that a rank
+ * forked may hold copies of its sockets, and would hide its end. Locks: life_lock serialises start and stop, so that the thread's
+ * end is waited for before a new one starts; watch_lock, inside it, guards the lists of watched communicators and of processes.
+ * Neither is held while waiting for a peer. */
+#define _GNU_SOURCE
+#include "watch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "comm.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "base/stats.h"
+
+typedef struct process { /* that has ranks of watched communicators */
+    struct process *next;
+    pid_t pid;
+    int fd, refs;
+} process;
+
+struct symm_watch {
+    struct symm_watch *next;
+    symm_comm *comm;
+    process *of[]; /* [nranks] NULL: only the connection tells */
+};
+
+enum {
+    NAP_US = 10000,
+    LOOK_MS = 1000 /* the list is looked at so often even if nobody could wake the thread */
+};
+
+static pthread_mutex_t life_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct symm_watch *watched;
+static process *processes;
+static pthread_t thread;
+static int running, wake_fd = -1;
+static unsigned generation; /* grows when the list changes */
+
+/* The peer's end of file: orderly if it said so in its control block before it closed, else a death. */
+static void hung_up(symm_comm *c, int peer) {
+    char text[160];
+    symm_mesh_mark_dead(c->mesh, peer);
+    if (__atomic_load_n(
+            &c->ctl,
+            __ATOMIC_ACQUIRE)) { /* set once base is: pairs with the release in comm_make.c */
+        const symm_ctl *theirs = symm_comm_ctl(c, peer);
+        /* Pairs with the release in comm.c's say_left. */
+        if (__atomic_load_n(&theirs->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT) return;
+    }
+    symm_comm_adopt_abort(c); /* if it ended behind an error that it had told, that is the reason */
+    snprintf(text, sizeof text, "rank %d died", peer);
+    SYMM_WARN("communicator %s: %s", c->name, text);
+    symm_comm_fail(c, symmRemoteError, peer, text);
+}
+
+static int count_fds(void) {
+    int n = 1;
+    for (struct symm_watch *w = watched; w; w = w->next) n += 2 * w->comm->nranks;
+    return n;
+}
+
+typedef struct {
+    struct pollfd *fds;
+    symm_comm **comm;
+    int *peer;
+    int n, cap;
+} poll_set;
+
+static int set_reserve(poll_set *s, int n) {
+    if (n <= s->cap) return 1;
+    struct pollfd *f = SYMM_FAIL_ALLOC(watch_set, realloc(s->fds, (size_t)n * sizeof *f));
+    if (f) s->fds = f;
+    symm_comm **c = realloc(s->comm, (size_t)n * sizeof *c);
+    if (c) s->comm = c;
+    int *p = realloc(s->peer, (size_t)n * sizeof *p);
+    if (p) s->peer = p;
+    if (f && c && p) s->cap = n;
+    return f && c && p;
+}
+
+static void set_add(poll_set *s, int fd, short events, symm_comm *c, int peer) {
+    s->fds[s->n] = (struct pollfd){.fd = fd, .events = events};
+    s->comm[s->n] = c;
+    s->peer[s->n++] = peer;
+}
+
+/* While it is being made the creating thread watches the mesh itself: there a peer's end often has a
+ * reason, which lies in its queue. */
+static int is_watched(const symm_comm *c, int peer) {
+    return atomic_load_explicit(&c->state, memory_order_acquire) != SYMM_COMM_MAKING &&
+           symm_mesh_fd(c->mesh, peer) >= 0 && symm_mesh_alive(c->mesh, peer);
+}
+
+/* With the lock. A peer that was found dead once is polled no more. */
+static void set_fill(poll_set *s) {
+    s->n = 0;
+    if (!set_reserve(s, count_fds())) return;
+    set_add(s, wake_fd, POLLIN, NULL, -1);
+    for (struct symm_watch *w = watched; w; w = w->next)
+        for (int p = 0; p < w->comm->nranks; p++) {
+            if (!is_watched(w->comm, p)) continue;
+            set_add(s, symm_mesh_fd(w->comm->mesh, p), POLLRDHUP, w->comm, p);
+            if (w->of[p]) set_add(s, w->of[p]->fd, POLLIN, w->comm, p);
+        }
+}
+
+/* Where the kernel refuses the set (no memory, or more entries than the limit of descriptors has become): after a nap, each
+ * by itself. */
+static int poll_set_once(poll_set *s) {
+    int n = SYMM_FAIL_CALL(watch_poll, -1, EINVAL, poll(s->fds, (nfds_t)s->n, LOOK_MS));
+    if (n >= 0 || errno == EINTR) return n;
+    usleep(NAP_US);
+    n = 0;
+    for (int i = 0; i < s->n; i++) {
+        s->fds[i].revents = 0;
+        n += poll(&s->fds[i], 1, 0) > 0;
+    }
+    return n;
+}
+
+/* The peer's end, by either sign; told once where both are there. */
+static int has_ended(const poll_set *s, int i) {
+    const short end = POLLIN | POLLRDHUP | POLLHUP | POLLERR | POLLNVAL;
+    if (!(s->fds[i].revents & end)) return 0;
+    int again = s->comm[i] == s->comm[i - 1] && s->peer[i] == s->peer[i - 1];
+    return !again || !(s->fds[i - 1].revents & end);
+}
+
+static void *watcher(void *arg) {
+    poll_set s = {0};
+    (void)arg;
+    pthread_mutex_lock(&watch_lock);
+    while (watched) {
+        unsigned seen = generation;
+        set_fill(&s);
+        pthread_mutex_unlock(&watch_lock);
+        int n =
+            s.n ? poll_set_once(&s) : (usleep(NAP_US), 0); /* no memory for the set: try again */
+        uint64_t drained;
+        if (n > 0 && s.fds[0].revents &&
+            SYMM_FAIL_CALL(watch_drain, -1, EIO, read(wake_fd, &drained, sizeof drained)) < 0 &&
+            errno != EAGAIN)
+            usleep(1000);
+        pthread_mutex_lock(&watch_lock);
+        if (seen != generation) continue; /* the communicators of this set may be gone */
+        for (int i = 1; n > 0 && i < s.n; i++)
+            if (has_ended(&s, i)) hung_up(s.comm[i], s.peer[i]);
+    }
+    pthread_mutex_unlock(&watch_lock);
+    free(s.fds);
+    free(s.comm);
+    free(s.peer);
+    return NULL;
+}
+
+static void wake(void) {
+    uint64_t one = 1;
+    generation++;
+    if (SYMM_FAIL_CALL(watch_wake, -1, EIO, write(wake_fd, &one, sizeof one)) < 0)
+        SYMM_WARN("waking the watcher: %m");
+}
+
+/* ---- the peers' processes ---------------------------------------------------------------------------------------------------- */
+
+static int is_over(int pidfd) {
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+    return poll(&p, 1, 0) > 0;
+}
+
+static int open_pidfd(pid_t pid) {
+#ifdef SYS_pidfd_open
+    return symm_fd_above(
+        SYMM_FAIL_CALL(watch_pidfd, -1, EPERM, (int)syscall(SYS_pidfd_open, pid, 0)));
+#else
+    (void)pid;
+    return -1;
+#endif
+}
+
+/* With the lock. One descriptor a process, however many communicators its ranks are in. Best effort: a peer of this process or
+ * of a pid namespace that is not seen from here has none, nor where the kernel forbids it; the connection tells all the same. */
+static process *process_of(const symm_comm *c, int peer) {
+    struct ucred who = {.pid = 0};
+    socklen_t len = sizeof who;
+    int s = symm_mesh_fd(c->mesh, peer);
+    if (s < 0 || SYMM_FAIL_CALL(watch_who, -1, ENOBUFS,
+                                getsockopt(s, SOL_SOCKET, SO_PEERCRED, &who, &len)) != 0)
+        return NULL;
+    if (who.pid <= 0 || who.pid == getpid()) return NULL;
+    for (process *p = processes; p; p = p->next)
+        if (p->pid == who.pid && !is_over(p->fd)) { /* else the number means a new process */
+            p->refs++;
+            return p;
+        }
+    int fd = open_pidfd(who.pid);
+    if (fd < 0) return NULL;
+    process *p = SYMM_FAIL_ALLOC(watch_process, malloc(sizeof *p));
+    if (!p) {
+        close(fd);
+        return NULL;
+    }
+    *p = (process){processes, who.pid, fd, 1};
+    processes = p;
+    SYMM_STAT_ADD(fds, 1);
+    return p;
+}
+
+/* With the lock. */
+static void drop_process(process *p) {
+    if (!p || --p->refs) return;
+    process **at = &processes;
+    while (*at != p) at = &(*at)->next;
+    *at = p->next;
+    close(p->fd);
+    SYMM_STAT_ADD(fds, -1);
+    free(p);
+}
+
+/* With the lock. */
+static void drop_processes(struct symm_watch *w) {
+    for (int p = 0; p < w->comm->nranks; p++) drop_process(w->of[p]);
+}
+
+/* ---- fork: the child has neither the thread nor any communicator (handle.c) -------------------------------------------------- */
+
+static void before_fork(void) {
+    pthread_mutex_lock(&life_lock);
+    pthread_mutex_lock(&watch_lock);
+}
+
+static void after_fork(void) {
+    pthread_mutex_unlock(&watch_lock);
+    pthread_mutex_unlock(&life_lock);
+}
+
+static void in_child(void) {
+    watched = NULL;
+    generation++;
+    for (process *p = processes; p; p = p->next) {
+        close(p->fd);
+        SYMM_STAT_ADD(fds, -1);
+    }
+    processes = NULL;
+    if (running) {
+        running = 0;
+        close(wake_fd); /* the child's copy: a write to it would wake the parent's thread */
+        wake_fd = -1;
+        SYMM_STAT_ADD(fds, -1);
+        SYMM_STAT_ADD(threads, -1);
+    }
+    after_fork();
+}
+
+static void watch_forks(void) {
+    pthread_atfork(before_fork, after_fork, in_child);
+}
+
+/* ---- the thread ---------------------------------------------------------------------------------------------------------------- */
+
+/* With the locks. Signals stay with the user's threads. */
+static symmResult_t start_thread(void) {
+    sigset_t all, old;
+    wake_fd = symm_fd_above(
+        SYMM_FAIL_CALL(watch_event, -1, EMFILE, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
+    if (wake_fd < 0)
+        return SYMM_ERR(errno == EMFILE || errno == ENFILE ? symmFdLimit : symmSystemError,
+                        "watcher: eventfd: %m");
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int e = SYMM_FAIL_CODE(watch_thread, EAGAIN, pthread_create(&thread, NULL, watcher, NULL));
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (e) {
+        close(wake_fd);
+        wake_fd = -1;
+        return SYMM_ERR(symmSystemError, "watcher: cannot start a thread: %s", strerror(e));
+    }
+    running = 1;
+    SYMM_STAT_ADD(fds, 1);
+    SYMM_STAT_ADD(threads, 1);
+    return symmSuccess;
+}
+
+symmResult_t symm_watch_start(symm_comm *c) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (c->threads || c->nranks == 1) return symmSuccess;
+    pthread_once(&once, watch_forks);
+    struct symm_watch *w = malloc(sizeof *w + (size_t)c->nranks * sizeof w->of[0]);
+    if (!w || SYMM_FAIL_HERE(comm_watch)) {
+        free(w);
+        return SYMM_ERR(symmOutOfMemory, "no memory to watch the peers of communicator %s",
+                        c->name);
+    }
+    w->comm = c;
+    symmResult_t status = symmSuccess;
+    pthread_mutex_lock(&life_lock);
+    pthread_mutex_lock(&watch_lock);
+    for (int p = 0; p < c->nranks; p++) w->of[p] = process_of(c, p);
+    w->next = watched;
+    watched = w; /* before the thread looks: it ends when the list is empty */
+    if (!running) status = start_thread();
+    if (status) {
+        watched = w->next;
+        drop_processes(w);
+    } else {
+        wake();
+    }
+    pthread_mutex_unlock(&watch_lock);
+    pthread_mutex_unlock(&life_lock);
+    if (status)
+        free(w);
+    else
+        c->watch = w;
+    return status;
+}
+
+/* With life_lock: nobody starts a new thread before this one has ended. */
+static void end_thread(void) {
+    pthread_join(thread, NULL);
+    running = 0;
+    close(wake_fd);
+    wake_fd = -1;
+    SYMM_STAT_ADD(fds, -1);
+    SYMM_STAT_ADD(threads, -1);
+}
+
+void symm_watch_stop(symm_comm *c) {
+    if (!c->watch) return;
+    pthread_mutex_lock(&life_lock);
+    pthread_mutex_lock(&watch_lock);
+    struct symm_watch **at = &watched;
+    while (*at != c->watch) at = &(*at)->next;
+    *at = c->watch->next;
+    drop_processes(c->watch);
+    int last = !watched;
+    wake();
+    pthread_mutex_unlock(&watch_lock);
+    if (last) end_thread();
+    pthread_mutex_unlock(&life_lock);
+    free(c->watch);
+    c->watch = NULL;
+}
+
+void symm_watch_look(void) {
+    pthread_mutex_lock(&watch_lock);
+    if (wake_fd >= 0) wake();
+    pthread_mutex_unlock(&watch_lock);
+}

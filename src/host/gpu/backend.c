@@ -1,0 +1,47 @@
+/* backend.c - host or GPUs. Any thread; no lock of its own. */
+#define _GNU_SOURCE /* environ */
+#include "backend.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "device/common/kernels.h"
+#include "transport/cuda/cuda_device.h"
+#include "base/log.h"
+
+enum { AUTO, HOST, CUDA }; /* SYMM_BACKEND */
+
+const char *symm_backend_why(void) {
+    if (!symm_kernel_have_images()) return symm_kernel_why_none();
+    return symm_cuda_there() ? "" : symm_cuda_why();
+}
+
+/* Every call that makes or allocates something asks; once is enough to say. That there is no GPU is news for nobody; that there is a
+ * driver which cannot be used is. */
+static void say_host(const char *why) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&said)) return;
+    if (symm_kernel_have_images() && symm_cuda_broken())
+        SYMM_WARN("host backend: %s; GPUs are not used (SYMM_BACKEND=host if that is meant)", why);
+    else
+        SYMM_INFO("host backend: %s", why);
+}
+
+symmResult_t symm_backend_pick(const symm_params *p, int *cuda) {
+    const char *why = p->backend == HOST ? "" : symm_backend_why();
+    if (p->backend == CUDA && *why) return SYMM_ERR(symmNotSupported, "SYMM_BACKEND=cuda: %s", why);
+    if (p->backend == AUTO && *why) say_host(why);
+    *cuda = p->backend != HOST && !*why;
+    return symmSuccess;
+}
+
+cu_context symm_backend_context(void) {
+    symm_params p;
+    cu_context context = NULL;
+    if (symm_param_parse(environ, &p) || p.backend == HOST || *symm_backend_why()) return NULL;
+    return symm_cu.cuCtxGetCurrent(&context) ? NULL : context;
+}
+
+const symm_vmm *symm_backend_vmm(int cuda) {
+    return cuda ? &symm_vmm_cuda : &symm_vmm_host;
+}

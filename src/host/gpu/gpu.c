@@ -1,0 +1,383 @@
+/* gpu.c - launching on GPUs. Threads as in gpu.h. Lock: images_lock, over loading. */
+#include "gpu.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "host/comm/comm.h"
+#include "host/comm/call_log.h"
+#include "base/log.h"
+#include "base/stats.h"
+
+/* ---- kernels --------------------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t images_lock = PTHREAD_MUTEX_INITIALIZER;
+static cu_library libraries[SYMM_IMAGES]; /* context-independent; kept to the end of the process */
+
+/* The driver says so when it loads an image, or only when it loads a kernel of it. */
+static symmResult_t no_kernels(int device) {
+    symm_cuda_info info;
+    SYMM_TRY(symm_cuda_describe(device, &info));
+    return SYMM_ERR(symmNotSupported,
+                    "GPU %d (%s, compute capability %d.%d): this build has no kernels for it (make "
+                    "CUDA_ARCHS=%d%d)",
+                    device, info.name, info.cc_major, info.cc_minor, info.cc_major, info.cc_minor);
+}
+
+static symmResult_t load_images(int device) {
+    cu_result cu = 0;
+    int i = 0;
+    pthread_mutex_lock(&images_lock);
+    for (; i < SYMM_IMAGES && !cu; i++)
+        if (!libraries[i])
+            cu = symm_cu.cuLibraryLoadData(&libraries[i], symm_kernel_images[i].image, NULL, NULL,
+                                           0, NULL, NULL, 0);
+    pthread_mutex_unlock(&images_lock);
+    if (cu == SYMM_CUDA_ERROR_NO_BINARY_FOR_GPU) return no_kernels(device);
+    if (cu) return symm_cuda_error(cu, "loading the kernels of image %d", i - 1);
+    return symmSuccess;
+}
+
+#ifdef SYMM_TESTING
+void symm_gpu_forget(void) {
+    for (int i = 0; i < SYMM_IMAGES; i++)
+        if (libraries[i]) symm_cu.cuLibraryUnload(libraries[i]);
+    memset(libraries, 0, sizeof libraries);
+}
+#endif
+
+/* Ranks for which a kernel is compiled; 0 any number. */
+static int variant(const symm_kernel_row *row, int nranks) {
+    if (row->flags & SYMM_K_ONE_IMAGE) return 0;
+    if (row->max_ranks == 1 || row->max_ranks == 2) return row->max_ranks;
+    return nranks == 2 || nranks == 4 || nranks == 8 ? nranks : 0;
+}
+
+static symmResult_t find_kernel(symm_comm *c, int k, int type) {
+    char name[96];
+    cu_function loaded;
+    const symm_kernel_row *row = &symm_kernels[k];
+    const int image = row->flags & SYMM_K_TYPED ? type : SYMM_IMAGES - 1;
+    cu_kernel *slot = &c->gpu->kernel[k][type];
+    snprintf(name, sizeof name, "symm_%s%s%s_n%d", row->name, row->flags & SYMM_K_TYPED ? "_" : "",
+             symm_kernel_images[image].type, variant(row, c->nranks));
+    cu_result cu = symm_cu.cuLibraryGetKernel(slot, libraries[image], name);
+    /* Makes a driver that loads lazily load it now. */
+    if (!cu) cu = symm_cu.cuKernelGetFunction(&loaded, *slot);
+    if (cu == SYMM_CUDA_ERROR_NO_BINARY_FOR_GPU) return no_kernels(c->gpu->device);
+    if (cu) return symm_cuda_error(cu, "loading kernel %s", name);
+    return symmSuccess;
+}
+
+static int usable(const symm_kernel_row *row, int nranks) {
+    return row->flags & SYMM_K_GPU && nranks >= row->min_ranks &&
+           (!row->max_ranks || nranks <= row->max_ranks);
+}
+
+static symmResult_t find_kernels(symm_comm *c) {
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
+        if (!usable(&symm_kernels[k], c->nranks)) continue;
+        const int types = symm_kernels[k].flags & SYMM_K_TYPED ? symmNumTypes : 1;
+        for (int t = 0; t < types; t++) SYMM_TRY(find_kernel(c, k, t));
+    }
+    return symmSuccess;
+}
+
+static symmResult_t fill(symm_comm *c) {
+    struct symm_gpu *g = c->gpu;
+    cu_result cu = symm_cu.cuEventCreate(&g->order, SYMM_CUDA_EVENT_DISABLE_TIMING);
+    if (cu) return symm_cuda_error(cu, "an event on GPU %d", g->device);
+    symm_cuda_info info;
+    SYMM_TRY(symm_cuda_describe(g->device, &info));
+    g->programmatic = info.cc_major >= 9;
+    SYMM_TRY(load_images(g->device));
+    return find_kernels(c);
+}
+
+static symmResult_t find_home(struct symm_gpu *g) {
+    SYMM_TRY(symm_cuda_current(&g->device));
+    return symm_cuda_error(symm_cu.cuCtxGetCurrent(&g->context), "current context of this thread");
+}
+
+symmResult_t symm_gpu_open(symm_comm *c) {
+    symmResult_t status;
+    symm_cuda_scope scope;
+    struct symm_gpu *g = calloc(1, sizeof *g);
+    if (!g) return SYMM_ERR(symmOutOfMemory, "no memory for the kernels of a communicator");
+    c->gpu = g;
+    SYMM_TRY_GOTO(find_home(g), close);
+    SYMM_TRY_GOTO(symm_gpu_push(c, &scope), close);
+    status = fill(c);
+    symm_gpu_pop(c, &scope);
+    if (!status) return symmSuccess;
+close:
+    symm_gpu_close(c);
+    return status;
+}
+
+static void destroy_event(cu_event event) {
+    cu_result cu = event ? symm_cu.cuEventDestroy(event) : 0;
+    if (cu) symm_cuda_error(cu, "destroying an event");
+}
+
+void symm_gpu_close(symm_comm *c) {
+    struct symm_gpu *g = c->gpu;
+    if (!g) return;
+    destroy_event(g->order);
+    destroy_event(g->replayed);
+    for (int i = 0; i < SYMM_CAPTURES; i++) destroy_event(g->inside[i].end);
+    free(g);
+    c->gpu = NULL;
+}
+
+symmResult_t symm_gpu_enter(const symm_comm *c, symm_cuda_scope *scope) {
+    cu_context now = NULL;
+    scope->pushed = 0;
+    if (!c->gpu) return symmSuccess;
+    cu_result cu = symm_cu.cuCtxGetCurrent(&now);
+    if (cu) return symm_cuda_error(cu, "current context of this thread");
+    return now == c->gpu->context ? symmSuccess : symm_cuda_push_context(c->gpu->context, scope);
+}
+
+void symm_gpu_leave(symm_cuda_scope *scope) {
+    if (scope->pushed) symm_cuda_pop(scope);
+}
+
+symmResult_t symm_gpu_push(const symm_comm *c, symm_cuda_scope *scope) {
+    return c->gpu ? symm_cuda_push_context(c->gpu->context, scope) : symmSuccess;
+}
+
+void symm_gpu_pop(const symm_comm *c, symm_cuda_scope *scope) {
+    if (c->gpu) symm_cuda_pop(scope);
+}
+
+/* ---- order and launch ------------------------------------------------------------------------------------------------ */
+
+static symmResult_t bad_stream(cu_result cu, symmStream_t stream) {
+    if (symm_gpu_means_none(cu))
+        return SYMM_ERR(symmInvalidArgument, "stream=%p is no stream of this communicator's GPU",
+                        (void *)stream);
+    return symm_cuda_error(cu, "stream %p", (void *)stream);
+}
+
+symmResult_t symm_gpu_capture_of(symmStream_t stream, symm_gpu_capture *in) {
+    int status = SYMM_CUDA_CAPTURE_NONE;
+    *in = (symm_gpu_capture){NULL, 0};
+    if (symm_gpu_is_legacy(stream)) return symmSuccess;
+    cu_result cu = symm_cuda_capture_info(symm_gpu_stream(stream), &status, &in->id, &in->graph);
+    if (cu) return bad_stream(cu, stream);
+    if (status == SYMM_CUDA_CAPTURE_INVALIDATED)
+        return SYMM_ERR(symmInvalidUsage, "stream=%p: its capture has been invalidated",
+                        (void *)stream);
+    if (status == SYMM_CUDA_CAPTURE_NONE) *in = (symm_gpu_capture){NULL, 0};
+    return symmSuccess;
+}
+
+/* A kernel runs where its stream is, so another GPU's must not pass. */
+symmResult_t symm_gpu_check_home(const symm_comm *c, symmStream_t stream) {
+    cu_context home = NULL;
+    if (symm_gpu_is_legacy(stream) || symm_gpu_is_per_thread(stream)) return symmSuccess;
+    cu_result cu = symm_cu.cuStreamGetCtx(symm_gpu_stream(stream), &home);
+    if (cu) return bad_stream(cu, stream);
+    if (home == c->gpu->context) return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument,
+                    "stream=%p is not of GPU %d, which communicator %s was made on (or of another "
+                    "context there: a green one has not all multiprocessors, which the kernels "
+                    "count on)",
+                    (void *)stream, c->gpu->device, c->name);
+}
+
+/* A GPU has one legacy stream a process: of two ranks there the first one's kernel would wait for the other's behind it. */
+symmResult_t symm_gpu_check_alone(const symm_comm *c, symmStream_t stream) {
+    if (!c->gpu_mate || !symm_gpu_is_legacy(stream)) return symmSuccess;
+    return SYMM_ERR(
+        symmInvalidUsage,
+        "stream=%p is the legacy stream, and rank %d is a thread of this process on the "
+        "same GPU %d: their kernels would wait for each other in it; give each rank a "
+        "stream of its own",
+        (void *)stream, c->gpu_mate - 1, c->gpu->device);
+}
+
+symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, symm_gpu_capture *in) {
+    SYMM_TRY(symm_gpu_capture_of(stream, in));
+    return symm_gpu_check_home(c, stream);
+}
+
+/* What a capture under way forbids is the caller's doing, and breaks nothing. */
+int symm_gpu_is_of_capture(cu_result cu) {
+    return cu >= SYMM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+           cu <= SYMM_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
+symmResult_t symm_gpu_order_error(cu_result cu, symmStream_t stream) {
+    if (symm_gpu_is_of_capture(cu))
+        return SYMM_ERR(symmInvalidUsage,
+                        "stream=%p: a capture under way forbids to order this call after the last "
+                        "one (%s)",
+                        (void *)stream, symm_cuda_code_name(cu));
+    return symm_cuda_error(cu, "ordering stream %p after the last call", (void *)stream);
+}
+
+cu_result symm_gpu_in_a_capture(symmStream_t stream, int *yes) {
+    int capture = SYMM_CUDA_CAPTURE_NONE;
+    cu_result cu = symm_gpu_is_legacy(stream)
+                       ? symm_cu.cuStreamIsCapturing(symm_gpu_stream(stream), &capture)
+                       : symm_cuda_capture_info(symm_gpu_stream(stream), &capture, NULL, NULL);
+    *yes =
+        cu == SYMM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || (!cu && capture != SYMM_CUDA_CAPTURE_NONE);
+    return *yes ? 0 : cu;
+}
+
+cu_result symm_gpu_reach_all(const symm_comm *c) {
+    symm_cuda_scope scope;
+    if (symm_gpu_push(c, &scope)) return SYMM_CUDA_ERROR_INVALID_CONTEXT;
+    const cu_result cu = symm_cu.cuCtxSynchronize();
+    symm_gpu_pop(c, &scope);
+    return cu;
+}
+
+/* Marks the end of the last call in its stream, which is there still (symm.h): of one that is not, a driver need not say so. */
+static symmResult_t mark_end(symm_comm *c, symmStream_t stream) {
+    struct symm_gpu *g = c->gpu;
+    int captured;
+    if (g->marked) return symmSuccess;
+    cu_result cu = symm_gpu_in_a_capture(c->last_stream, &captured);
+    if (!cu && captured)
+        return SYMM_ERR(symmInvalidUsage,
+                        "stream %p has this communicator's last call and %s: a call on another "
+                        "stream cannot be ordered after it",
+                        (void *)c->last_stream,
+                        symm_gpu_is_legacy(c->last_stream)
+                            ? "waits for blocking streams, of which one is being captured"
+                            : "is being captured");
+    if (!cu) cu = symm_cu.cuEventRecord(g->order, symm_gpu_stream(c->last_stream));
+    return symm_gpu_order_error(cu, stream);
+}
+
+/* Memory of another GPU, without peer access to it: a kernel would fault. Managed memory moves. */
+static symmResult_t check_owner(const symm_comm *c, const char *name, const void *p) {
+    int device = -1, managed = 0;
+    if (symm_cu.cuPointerGetAttribute(&device, SYMM_CUDA_POINTER_DEVICE, (uintptr_t)p) ||
+        symm_cu.cuPointerGetAttribute(&managed, SYMM_CUDA_POINTER_IS_MANAGED, (uintptr_t)p))
+        return symmSuccess; /* no answer: the launch will tell */
+    if (managed || device == c->gpu->device || symm_cuda_reaches(c->gpu->device, device))
+        return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument,
+                    "%s=%p is memory of GPU %d, which kernels of GPU %d cannot reach: no peer "
+                    "access between them",
+                    name, p, device, c->gpu->device);
+}
+
+symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const void *p) {
+    int type = 0, pageable = 0;
+    cu_result cu =
+        symm_cu.cuPointerGetAttribute(&type, SYMM_CUDA_POINTER_MEMORY_TYPE, (uintptr_t)p);
+    if (cu != SYMM_CUDA_ERROR_INVALID_VALUE) /* known, or no answer: the launch will tell */
+        return !cu && type == SYMM_CUDA_MEMORY_DEVICE ? check_owner(c, name, p) : symmSuccess;
+    cu = symm_cu.cuDeviceGetAttribute(&pageable, SYMM_CUDA_ATTR_PAGEABLE_MEMORY_ACCESS,
+                                      c->gpu->device);
+    if (!cu && pageable) return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument,
+                    "%s=%p is memory that GPU %d cannot reach (host memory must come from "
+                    "cudaMallocHost or cudaHostRegister)",
+                    name, p, c->gpu->device);
+}
+
+symmResult_t symm_gpu_follow(symm_comm *c, symmStream_t stream) {
+    SYMM_TRY(mark_end(c, stream));
+    return symm_gpu_order_error(
+        symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), c->gpu->order, 0), stream);
+}
+
+symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream) {
+    struct symm_gpu *g = c->gpu;
+    SYMM_TRY(symm_gpu_check_alone(c, stream));
+    if (g->ran && (stream != c->last_stream || g->marked)) SYMM_TRY(symm_gpu_follow(c, stream));
+    c->last_stream = stream;
+    g->ran = 1;
+    g->marked = 0;
+    return symmSuccess;
+}
+
+/* Calls that are ordered behind it may come on other streams, and this one may be gone when somebody waits. */
+void symm_gpu_replayed(symm_comm *c, symmStream_t stream) {
+    struct symm_gpu *g = c->gpu;
+    cu_result cu = 0;
+    g->replays = 1;
+    if (!g->replayed) cu = symm_cu.cuEventCreate(&g->replayed, SYMM_CUDA_EVENT_DISABLE_TIMING);
+    if (!cu) cu = symm_cu.cuEventRecord(g->replayed, symm_gpu_stream(stream));
+    if (!cu) return;
+    destroy_event(
+        g->replayed); /* it may be of an older launch: the context is waited for instead */
+    g->replayed = NULL;
+}
+
+/* Every CTA of the last eager call has ended. */
+static int has_ended(symm_comm *c, int *cu) {
+    uint32_t done[SYMM_GPU_MAX_CTAS];
+    const char *ctl = (const char *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
+    const int n = c->gpu->ctas;
+    if (!n) return 1; /* only graphs were launched */
+    *cu = c->vmm->copy(done, ctl + offsetof(symm_gpu_ctl, done), (size_t)n * sizeof done[0]);
+    for (int b = 0; b < n && !*cu; b++)
+        if (done[b] != c->gpu->serial) return 0;
+    return 1;
+}
+
+/* The program has ended the communicator's context (cudaDeviceReset, cuCtxDestroy), or the driver itself has ended: its kernels went with
+ * it, and no later try would find it. */
+static int context_is_gone(const symm_comm *c) {
+    cu_context popped;
+    cu_result cu = symm_cu.cuCtxPushCurrent(c->gpu->context);
+    if (!cu) symm_cu.cuCtxPopCurrent(&popped);
+    return cu == SYMM_CUDA_ERROR_CONTEXT_IS_DESTROYED || cu == SYMM_CUDA_ERROR_INVALID_CONTEXT ||
+           cu == SYMM_CUDA_ERROR_DEINITIALIZED;
+}
+
+static int has_replayed(const struct symm_gpu *g, int *cu) {
+    *cu = symm_cu.cuEventQuery(g->replayed);
+    if (*cu != SYMM_CUDA_ERROR_NOT_READY) return 1;
+    *cu = 0;
+    return 0;
+}
+
+/* Graphs with its calls that nobody else keeps alive, and nobody tells us of. */
+static int has_loose_graphs(const symm_comm *c) {
+    return symm_gpu_pins(c) && c->ctl && c->ctl->doing.captured;
+}
+
+/* Pushed: a capture of the caller's forbids none of it. The watcher still runs, so what waits for a peer hears of its death. */
+static int await_work(symm_comm *c) {
+    struct symm_gpu *g = c->gpu;
+    const int all = (g->replays && !g->replayed) || has_loose_graphs(c);
+    int cu = 0;
+    for (useconds_t nap = 20; g->ran && !has_ended(c, &cu); nap = nap < 1000 ? nap * 2 : nap)
+        usleep(nap);
+    for (useconds_t nap = 20; !cu && g->replays && g->replayed && !has_replayed(g, &cu);
+         nap = nap < 1000 ? nap * 2 : nap)
+        usleep(nap);
+    return !cu && all ? (int)symm_cu.cuCtxSynchronize() : cu;
+}
+
+symmResult_t symm_gpu_drain(symm_comm *c, int *runs) {
+    symm_cuda_scope scope;
+    *runs = 0;
+    if (!c->gpu || (!c->gpu->ran && !c->gpu->replays && !has_loose_graphs(c))) return symmSuccess;
+    symmResult_t r = symm_gpu_push(c, &scope);
+    *runs = r && !context_is_gone(c);
+    if (r) return r;
+    const int cu = await_work(c);
+    symm_gpu_pop(c, &scope);
+    *runs = symm_gpu_is_of_capture(cu);
+    if (*runs)
+        return SYMM_ERR(symmInvalidUsage,
+                        "communicator %s: a capture under way forbids to wait for its graphs (%s)",
+                        c->name, symm_cuda_code_name(cu));
+    /* A context that is beyond use runs nothing any more. */
+    c->gpu->ran = c->gpu->marked = c->gpu->replays = 0;
+    return cu ? symm_vmm_error(c->vmm, cu, "waiting for the last call of communicator %s", c->name)
+              : symmSuccess;
+}

@@ -1,0 +1,313 @@
+/* heap_api.c - the public calls on blocks, references and what a heap is. Threads as in symm_heap.h: LOCAL blocks any thread, all else as
+ * use of the communicator. */
+#include "host/comm/comm.h"
+#include "base/handle.h"
+#include "heap_int.h"
+#include "base/log.h"
+#include "host/window/space.h"
+
+/* ---- blocks --------------------------------------------------------------------------------------------------------- */
+
+static symmResult_t alloc_sym(symmHeap_t heap, uint64_t bytes, uint64_t align, const void *site,
+                              void **ptr) {
+    symm_heap *h;
+    uint64_t off;
+    SYMM_TRY(symm_heap_enter(heap, 1, &h));
+    symmResult_t r =
+        symm_heap_take(h, bytes, align, SYMM_ALLOC_SYM, SYMM_OWNER_USER, -1, site, &off);
+    if (!r) *ptr = h->win.ptr + off;
+    symm_heap_leave(h);
+    return r;
+}
+
+static symmResult_t alloc_local(symmHeap_t heap, uint64_t bytes, uint64_t align, const void *site,
+                                void **ptr) {
+    symm_heap *h;
+    uint64_t off;
+    SYMM_TRY(symm_heap_pin(heap, &h));
+    symmResult_t r =
+        symm_heap_take(h, bytes, align, SYMM_ALLOC_LOCAL, SYMM_OWNER_USER, -1, site, &off);
+    if (!r) *ptr = h->win.ptr + off;
+    symm_heap_unpin(h);
+    return r;
+}
+
+symmResult_t symmAlloc(symmHeap_t heap, size_t bytes, size_t align, unsigned flags, void **ptr) {
+    if (!ptr) return SYMM_ERR(symmInvalidArgument, "ptr is NULL");
+    if (flags & ~SYMM_ALLOC_LOCAL)
+        return SYMM_ERR(symmInvalidArgument, "flags=%u: must be SYMM_ALLOC_SYM or SYMM_ALLOC_LOCAL",
+                        flags);
+    if (align & (align - 1))
+        return SYMM_ERR(symmInvalidArgument, "align=%zu: must be 0 or a power of two", align);
+    if (!bytes && symm_handle_open(SYMM_KIND_HEAP, heap)) {
+        *ptr = NULL;
+        return symmSuccess;
+    }
+    const void *site = __builtin_return_address(0);
+    return flags & SYMM_ALLOC_LOCAL ? alloc_local(heap, bytes, align, site, ptr)
+                                    : alloc_sym(heap, bytes, align, site, ptr);
+}
+
+static symmResult_t not_ours(const symm_heap *h, const void *ptr) {
+    symm_heap *other = symm_heap_of(ptr);
+    if (!other)
+        return SYMM_ERR(symmInvalidArgument,
+                        "ptr=%p is not memory of heap %s, which has [%p, %p), nor of another heap",
+                        ptr, h->name, (void *)h->win.ptr, (void *)(h->win.ptr + h->reserve));
+    symmResult_t r = SYMM_ERR(symmInvalidArgument, "ptr=%p is memory of heap %s, not of heap %s",
+                              ptr, other->name, h->name);
+    symm_heap_unref(other);
+    return r;
+}
+
+/* As use of the communicator. */
+static symmResult_t free_sym(symm_heap *h, uint64_t off, const void *site) {
+    SYMM_TRY(symm_comm_enter_known(h->comm, 0));
+    symmResult_t r = symm_heap_give(h, off, SYMM_OWNER_USER, site, NULL);
+    symm_comm_leave(h->comm);
+    return r;
+}
+
+static symmResult_t free_at(symm_heap *h, uint64_t off, const void *site) {
+    return symm_heap_zone(h, off) == SYMM_ZONE_SYM
+               ? free_sym(h, off, site)
+               : symm_heap_give(h, off, SYMM_OWNER_USER, site, NULL);
+}
+
+/* A SYM block is freed as use of the communicator, so its heap stays without a pin, as in symmAlloc; a LOCAL one by any thread. */
+symmResult_t symmFree(symmHeap_t heap, void *ptr) {
+    symm_heap *h = symm_handle_peek_at(SYMM_KIND_HEAP, heap, ptr);
+    if (h) return free_sym(h, symm_heap_offset(h, ptr), __builtin_return_address(0));
+    SYMM_TRY(symm_heap_pin(heap, &h));
+    const uint64_t off = symm_heap_offset(h, ptr);
+    symmResult_t r = symmSuccess;
+    if (ptr && off == SYMM_NO_OFFSET)
+        r = not_ours(h, ptr);
+    else if (ptr)
+        r = free_at(h, off, __builtin_return_address(0));
+    symm_heap_unpin(h);
+    return r;
+}
+
+/* ---- references ----------------------------------------------------------------------------------------------------- */
+
+/* A block of an owner that divides its own is narrowed to the piece that holds off. 0: none does. -1: nobody knows of pieces. */
+static int look_inside(symm_heap *h, uint64_t off, symm_block *b) {
+    uint64_t begin, bytes;
+    int lane;
+    symm_heap_lock(h);
+    const symm_heap_inside find = h->inside[b->owner].find;
+    void *arg = h->inside[b->owner].arg;
+    symm_heap_unlock(h);
+    if (!find) return -1;
+    if (!find(arg, off, &begin, &bytes, &lane)) return 0;
+    b->off = begin;
+    b->bytes = bytes;
+    b->lane = lane;
+    return 1;
+}
+
+/* A tract is a graph's, as if it were its block of SYM; of it, only what lies in blocks of graphs. With the lock. */
+static int find_apart(const symm_heap *h, uint64_t off, symm_block *b) {
+    symm_tract t;
+    if (!symm_heap_tract_at(h, off, &t) || t.limbo) return 0;
+    *b = (symm_block){t.off, t.bytes, SYMM_ZONE_SYM, SYMM_OWNER_GRAPH, t.lane, 0, t.off, t.bytes};
+    return 1;
+}
+
+/* Whether off is in a block of somebody's, to which *b is narrowed. What arenas and lanes hold and have not given out is nobody's; what a graph
+ * holds may be in use though its plan is gone, but for tracts, where nothing is. */
+static int is_given(symm_heap *h, uint64_t off, symm_block *b, int apart) {
+    const int in = look_inside(h, off, b);
+    if (in > 0) return 1;
+    if (apart) return 0;
+    return in < 0 || (b->owner != SYMM_OWNER_ARENA && b->owner != SYMM_OWNER_LANE);
+}
+
+/* The heap and block that hold ptr, the heap with one more reference. */
+static symmResult_t locate(const void *ptr, symm_heap **out, symm_block *b) {
+    symm_heap *h = symm_heap_of(ptr);
+    if (!h)
+        return SYMM_ERR(symmInvalidArgument,
+                        "ptr=%p is not memory of this rank in a heap of this process", ptr);
+    const uint64_t off = symm_heap_offset(h, ptr);
+    symm_heap_lock(h);
+    const int apart = find_apart(h, off, b);
+    const int found = apart || symm_heap_find(h, off, b);
+    symm_heap_unlock(h);
+    if (found && !b->limbo && off < b->off + b->bytes && is_given(h, off, b, apart)) {
+        *out = h;
+        return symmSuccess;
+    }
+    symmResult_t r = SYMM_ERR(symmInvalidArgument, "ptr=%p, offset %llu of heap %s, is in no block",
+                              ptr, (unsigned long long)off, h->name);
+    symm_heap_unref(h);
+    return r;
+}
+
+/* A reference's flags: how its block was allocated, and above that the number of the list of ranks that may access it; 0 all. */
+enum { REF_ZONE = 0xff, REF_LIST = 8 };
+
+static symmResult_t access_list(symm_heap *h, const symm_block *b, uint64_t off, int *list) {
+    uint64_t ranks[SYMM_LEDGER_MASK];
+    symm_heap_lock(h);
+    const symm_heap_access access = h->inside[b->owner].access;
+    void *arg = h->inside[b->owner].access_arg;
+    symm_heap_unlock(h);
+    *list = 0;
+    if (!access || !access(arg, off, ranks)) return symmSuccess;
+    *list = symm_ledger_access(h->ledger, ranks);
+    if (*list) return symmSuccess;
+    return SYMM_ERR(
+        symmOutOfMemory,
+        "heap %s: references name %d different access lists already (symmLaneSetAccess)", h->name,
+        SYMM_LEDGER_LISTS);
+}
+
+symmResult_t symmRefOf(const void *ptr, symmRef *ref) {
+    symm_heap *h;
+    symm_block b;
+    int list;
+    if (!ref) return SYMM_ERR(symmInvalidArgument, "ref is NULL");
+    SYMM_TRY(locate(ptr, &h, &b));
+    const uint64_t off = symm_heap_offset(h, ptr);
+    symmResult_t r = access_list(h, &b, off, &list);
+    if (r) {
+        symm_heap_unref(h);
+        return r;
+    }
+    *ref = (symmRef){.off = off,
+                     .len = b.off + b.bytes - off,
+                     .heap = h->id,
+                     .rank = (int16_t)h->comm->rank,
+                     .flags =
+                         (uint16_t)((b.zone == SYMM_ZONE_SYM ? SYMM_ALLOC_SYM : SYMM_ALLOC_LOCAL) |
+                                    (unsigned)list << REF_LIST)};
+    symm_heap_unref(h);
+    return symmSuccess;
+}
+
+/* Memory comes behind a tract on all ranks when its graph is uploaded; its addresses are known before. */
+static int has_tract(symm_heap *h, const symmRef *ref) {
+    symm_tract t;
+    symm_heap_lock(h);
+    const int in =
+        symm_heap_tract_at(h, ref->off, &t) && !t.limbo && ref->len <= t.off + t.bytes - ref->off;
+    symm_heap_unlock(h);
+    return in;
+}
+
+/* Own memory is for the rank itself, whatever the list. */
+static symmResult_t check_access(const symm_heap *h, const symmRef *ref, int rank) {
+    const int list = ref->flags >> REF_LIST, me = h->comm->rank;
+    if (!list || rank == me) return symmSuccess;
+    const int allowed = symm_ledger_allows(h->ledger, ref->rank, list, me);
+    if (allowed > 0) return symmSuccess;
+    if (allowed < 0)
+        return SYMM_ERR(symmInvalidArgument, "ref->flags=0x%x: not made by symmRefOf", ref->flags);
+    return SYMM_ERR(symmInvalidArgument,
+                    "rank %d may not access the block of rank %d that ref names (off=%llu): it is "
+                    "not in the block's access list (symmLaneSetAccess, symmAllocNode_t)",
+                    me, rank, (unsigned long long)ref->off);
+}
+
+static symmResult_t check_ref(const symm_comm *c, const symmRef *ref, int rank,
+                              const symm_heap **out) {
+    symm_heap *h = c->heaps;
+    if (ref->rank < 0 || ref->rank >= c->nranks)
+        return SYMM_ERR(symmInvalidArgument, "ref->rank=%d: the communicator has ranks 0 to %d",
+                        ref->rank, c->nranks - 1);
+    const unsigned zone = ref->flags & REF_ZONE;
+    if (zone != SYMM_ALLOC_SYM && zone != SYMM_ALLOC_LOCAL)
+        return SYMM_ERR(symmInvalidArgument, "ref->flags=%u: not made by symmRefOf", ref->flags);
+    if (rank < 0 || rank >= c->nranks)
+        return SYMM_ERR(symmInvalidArgument,
+                        "rank=%d: must be SYMM_REF_OWNER, or for a SYM block 0 to %d", rank,
+                        c->nranks - 1);
+    if (zone == SYMM_ALLOC_LOCAL && rank != ref->rank)
+        return SYMM_ERR(symmInvalidArgument,
+                        "rank=%d: ref names a LOCAL block of rank %d, which is nowhere else", rank,
+                        ref->rank);
+    while (h && h->id != ref->heap) h = h->next;
+    if (!h)
+        return SYMM_ERR(symmInvalidArgument, "ref->heap=%u: no heap of communicator %s (any more)",
+                        ref->heap, c->name);
+    /* An empty one needs no memory, but a place. */
+    if (ref->off > h->reserve || ref->len > h->reserve - ref->off)
+        return SYMM_ERR(symmInvalidArgument,
+                        "ref->off=%llu, len=%llu: heap %s has addresses for %llu bytes",
+                        (unsigned long long)ref->off, (unsigned long long)ref->len, h->name,
+                        (unsigned long long)h->reserve);
+    if (!symm_region_backed(&h->region, rank, ref->off, ref->len) && !has_tract(h, ref))
+        return SYMM_ERR(symmInvalidArgument,
+                        "ref->off=%llu, len=%llu: rank %d has no memory there in heap %s",
+                        (unsigned long long)ref->off, (unsigned long long)ref->len, rank, h->name);
+    SYMM_TRY(check_access(h, ref, rank));
+    *out = h;
+    return symmSuccess;
+}
+
+symmResult_t symmRefPtr(symmComm_t comm, const symmRef *ref, int rank, void **ptr) {
+    symm_comm *c;
+    const symm_heap *h;
+    if (!ref) return SYMM_ERR(symmInvalidArgument, "ref is NULL");
+    if (!ptr) return SYMM_ERR(symmInvalidArgument, "ptr is NULL");
+    SYMM_TRY(symm_comm_enter(comm, 0, &c));
+    if (rank == SYMM_REF_OWNER) rank = ref->rank;
+    symmResult_t r = check_ref(c, ref, rank, &h);
+    if (!r) *ptr = symm_heap_addr(h, rank, ref->off);
+    symm_comm_leave(c);
+    return r;
+}
+
+/* ---- questions ------------------------------------------------------------------------------------------------------ */
+
+symmResult_t symmMemQuery(const void *ptr, symmMemInfo_t *info) {
+    symm_heap *h;
+    symm_block b;
+    if (!info || info->size < sizeof *info)
+        return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
+    SYMM_TRY(locate(ptr, &h, &b));
+    *info = (symmMemInfo_t){.size = info->size,
+                            .heap = h->kind == SYMM_KIND_HEAP ? h->handle : NULL,
+                            .block = h->win.ptr + b.off,
+                            .bytes = b.bytes,
+                            .offset = b.off,
+                            .owner = h->comm->rank,
+                            .symmetric = b.zone == SYMM_ZONE_SYM,
+                            .lane = b.lane};
+    symm_heap_unref(h);
+    return symmSuccess;
+}
+
+symmResult_t symmHeapQuery(symmHeap_t heap, symmHeapInfo_t *info) {
+    symm_heap *h;
+    symm_place_stats s[SYMM_ZONES];
+    if (!info || info->size < sizeof *info)
+        return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
+    SYMM_TRY(symm_heap_enter(heap, 0, &h));
+    symm_heap_lock(h);
+    for (int i = 0; i < SYMM_ZONES; i++) symm_place_measure(h->zone[i].place, &s[i]);
+    *info = (symmHeapInfo_t){.size = info->size,
+                             .base = h->region.base,
+                             .stride = h->region.stride,
+                             .reserve = h->reserve,
+                             .symBytes = h->zone[SYMM_ZONE_SYM].bytes,
+                             .localBytes = h->zone[SYMM_ZONE_LOCAL].bytes,
+                             .symUsed = s[0].used,
+                             .localUsed = s[1].used,
+                             .symPeak = s[0].peak_used,
+                             .localPeak = s[1].peak_used,
+                             .symLargest = s[0].largest,
+                             .localLargest = s[1].largest,
+                             .blocks = s[0].blocks + s[1].blocks,
+                             .chunks = (uint64_t)(h->zone[0].count + h->zone[1].count),
+                             .limbo = h->limbo_bytes,
+                             .calls = h->calls,
+                             .digest = h->digest,
+                             .symSkipped = h->zone[SYMM_ZONE_SYM].skipped,
+                             .localSkipped = h->zone[SYMM_ZONE_LOCAL].skipped};
+    symm_heap_unlock(h);
+    symm_heap_leave(h);
+    return symmSuccess;
+}

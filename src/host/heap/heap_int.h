@@ -1,0 +1,182 @@
+/* heap_int.h - the record of a heap, for the files that are it: heap.c (life, finding), heap_block.c (blocks), heap_api.c (public calls on them),
+ * heap_grow.c (memory behind the zones), heap_tract.c (addresses of no zone), heap_tidy.c (trim, collect, check), heap_stripes.c (calls on stripes), heap_guard.c; and for the
+ * communicator, which ends its heaps.
+ *
+ * A zone counts its own offsets up from 0: those of SYM are the heap's, those of LOCAL run against them (zone offset z of a piece is
+ * reserve - off - bytes). So one code serves both.
+ * Lock: h->lock, over both zones, limbo and the digest; held for one placement, or in guard mode for a look at 16 KiB. What only collective calls change (chunks,
+ * extents) is changed with the lock by the communicator's user thread, which may read it without. */
+#ifndef SYMM_HOST_HEAP_INT_H_
+#define SYMM_HOST_HEAP_INT_H_
+
+#include "heap.h"
+#include "ledger.h"
+#include "host/place/place.h"
+#include "host/window/region.h"
+#include "host/window/handle_exchange.h"
+
+enum { SYMM_ZONE_SYM, SYMM_ZONE_LOCAL, SYMM_ZONES };
+
+typedef struct {
+    symm_place *place;
+    symm_part *chunks; /* in zone offsets, in order */
+    int count, cap;
+    _Atomic uint64_t bytes; /* of all chunks; symmCommQuery reads it from any thread, as apart */
+    uint64_t skipped;       /* of those that the last trim found in use; with the lock */
+    uint64_t extent; /* end of the highest; also read without the lock, see symm_zone_extent */
+} symm_zone;
+
+/* Which zone an offset is in is asked before the lock is taken: a number, it orders nothing. */
+static inline uint64_t symm_zone_extent(const symm_zone *z) {
+    return __atomic_load_n(&z->extent, __ATOMIC_RELAXED);
+}
+static inline void symm_zone_set_extent(symm_zone *z, uint64_t extent) {
+    __atomic_store_n(&z->extent, extent, __ATOMIC_RELAXED);
+}
+
+typedef struct { /* heap_tract.c */
+    uint64_t off, bytes;
+    int lane, limbo;
+} symm_tract;
+
+typedef struct symm_left { /* pointers into it may still be in use */
+    struct symm_left *next;
+    symm_region region;
+} symm_left;
+
+struct symm_heap {
+    symm_win win;     /* what collectives find: the whole range; of it, only what is mapped */
+    _Atomic int refs; /* handle, windows of captured calls, objects made of it */
+    void *handle;
+    int kind;                   /* SYMM_KIND_HEAP, SYMM_KIND_VEC */
+    int fixed;                  /* a vector that must not move */
+    struct symm_heap *next;     /* communicator's list */
+    struct symm_heap *next_all; /* process's table */
+    symm_comm *comm;
+    symm_region region;
+    struct symm_left *left; /* regions that it has moved out of */
+    uint32_t id;            /* equal on all ranks */
+    int fit, guard;
+    uint64_t reserve, chunk, granularity;
+    char name[32];
+    _Atomic int lock;
+    symm_zone zone[SYMM_ZONES];
+    uint64_t local_extent; /* of the rank with the most */
+    uint64_t limbo_bytes;
+    symm_tract *tracts; /* by offset; equal on all ranks but for who has given which back */
+    int ntracts, tract_cap;
+    _Atomic uint64_t
+        apart; /* bytes of memory that objects made of the heap have mapped in tracts */
+    uint64_t calls, digest;
+    uint64_t share; /* of it in the communicator's digest */
+    symm_ledger *ledger;
+    symm_stripes *stripes; /* heap_stripes.c; by age */
+    uint32_t stripes_made;
+    struct { /* who knows the smaller blocks inside an owner's; with the lock */
+        symm_heap_inside find;
+        symm_heap_look check;
+        symm_heap_access access;
+        void *arg, *check_arg, *access_arg;
+    } inside[SYMM_OWNER_HEAP + 1];
+    const symm_heap_guest *guest; /* the communicator's user thread */
+    char damage[256];             /* guard mode: the first that was found; with the lock */
+};
+
+/* What enters the digest. */
+enum { SYMM_OP_ALLOC = 1, SYMM_OP_FREE, SYMM_OP_COLLECT, SYMM_OP_RESIZE };
+
+/* ---- heap.c ---- */
+/* A mutex costs two locked instructions and two calls: a twelfth of the time of symmAlloc. */
+void symm_heap_wait(symm_heap *h);
+static inline void symm_heap_lock(symm_heap *h) {
+    /* Pairs with the release in symm_heap_unlock. */
+    if (__builtin_expect(atomic_exchange_explicit(&h->lock, 1, memory_order_acquire), 0))
+        symm_heap_wait(h);
+}
+static inline void symm_heap_unlock(symm_heap *h) {
+    atomic_store_explicit(&h->lock, 0, memory_order_release);
+}
+/* [collective] A heap, or the one of a vector: config checked here, its name copied. status: this rank's so far. */
+symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmHeapConfig_t *config,
+                              symm_heap **out);
+/* Out of the communicator's list; its handle's reference is put. */
+void symm_heap_close(symm_comm *c, symm_heap *h);
+symmResult_t symm_heap_enter_kind(int kind, const void *handle, int live, symm_heap **out);
+symmResult_t symm_heap_pin_kind(int kind, const void *handle, symm_heap **out);
+/* The heap is in `to` from now on; the region that it leaves is remembered in `left`. */
+void symm_heap_move(symm_heap *h, const symm_region *to, symm_left *left);
+/* Lets go of regions that were left, unless captured calls may know them. */
+void symm_heap_forget(symm_heap *h);
+/* Memory lies behind other addresses of SYM than before: they are told to whom symmFree asks for them. The communicator's user thread. */
+void symm_heap_say_range(const symm_heap *h);
+/* heap_window.c */
+extern const symm_win_source symm_heap_windows;
+void symm_heap_drop_all(symm_comm *c);
+uint64_t symm_heap_all_bytes(symm_comm *c);
+/* The heap of this process whose own part holds ptr, with one more reference, or NULL. Any thread. */
+symm_heap *symm_heap_of(const void *ptr);
+
+/* ---- heap_block.c ---- */
+static inline uint64_t symm_zone_flip(const symm_heap *h, int zone, uint64_t z, uint64_t bytes) {
+    return zone == SYMM_ZONE_SYM ? z : h->reserve - z - bytes;
+}
+/* The zone that off lies in; -1 between them. */
+int symm_heap_zone(const symm_heap *h, uint64_t off);
+enum { SYMM_LIMBO = 1, SYMM_LIMBO_BUSY }; /* busy: taken or given just now, guard mode paints it */
+typedef struct {                          /* a block as the heap knows it */
+    uint64_t off, bytes;
+    int zone, owner, lane, limbo;
+    uint64_t z, room; /* zone offset and size of what is placed */
+} symm_block;
+/* The block that holds off; 0 if none does. With the lock. */
+int symm_heap_find(const symm_heap *h, uint64_t off, symm_block *b);
+/* One more call on SYM. With the lock. */
+void symm_heap_count(symm_heap *h, int op, uint64_t size, uint64_t align, int lane, uint64_t off,
+                     const void *site);
+
+/* Vectors: the one block, at offset 0, gets that long. Memory lies behind it. Cannot fail behind try_resize. */
+symmResult_t symm_heap_resize(symm_heap *h, uint64_t bytes, const void *site);
+/* Whatever noting that size needs is in stock afterwards, whether or not memory lies behind it already; nothing else changes. */
+symmResult_t symm_heap_try_resize(symm_heap *h, uint64_t bytes);
+
+/* ---- heap_grow.c ---- */
+/* As symm_heap_more, into a larger region: everything that SYM has is mapped there too. LOCAL has nothing. [collective] */
+symmResult_t symm_heap_relocate(symm_heap *h, symmResult_t mine, uint64_t reserve, uint64_t sym,
+                                const char *stage);
+/* heap_tidy.c: symmHeapTrim. [collective] */
+symmResult_t symm_heap_trim(symm_heap *h, symmResult_t status, uint64_t keep, uint64_t *freed);
+/* A vector gets that short and its memory goes, on all ranks or on none. site: of the call. [collective] */
+symmResult_t symm_heap_shorten(symm_heap *h, symmResult_t status, uint64_t bytes, const void *site);
+typedef struct {
+    uint64_t sym, local;
+} symm_more;
+/* [collective] mine: this rank's status so far. */
+symmResult_t symm_heap_more(symm_heap *h, symmResult_t mine, symm_more more, const char *stage);
+/* Every rank has entered a collective call on h: symmMismatch, alike on all, if their calls on SYM differ. */
+symmResult_t symm_heap_compare(const symm_heap *h, uint64_t digest0, uint64_t digest, int rank,
+                               const char *stage);
+/* Whether a block of that size would fit if memory lay behind every address that this zone could get. With the lock. */
+int symm_heap_could(const symm_heap *h, int zone, uint64_t bytes, uint64_t align);
+
+/* ---- heap_stripes.c ---- */
+/* Equal where the ranks have made the same calls on every stripe. */
+uint64_t symm_heap_stripes_word(const symm_heap *h);
+/* The words differ between ranks, which all know: symmMismatch, alike on all, that names the stripe. still: no thread uses stripes meanwhile; else
+ * only those on which the ranks have made as many calls can be compared. [collective] */
+symmResult_t symm_heap_stripes_compare(symm_heap *h, int still, const char *stage);
+
+/* ---- heap_tract.c ---- */
+/* The tract that holds off; 0 if none does. With the lock. */
+int symm_heap_tract_at(const symm_heap *h, uint64_t off, symm_tract *tract);
+/* The first one that ends behind `at`, in a zone's offsets; off UINT64_MAX: none. With the lock, or in the user thread. */
+symm_part symm_heap_next_tract(const symm_heap *h, int zone, uint64_t at);
+/* Every rank has given it back: what this one has mapped there is unmapped. The first error; the tract is gone all the same. */
+symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off);
+
+/* ---- heap_guard.c; heap.h has what paints ---- */
+/* What red zones, or poison, are painted with. */
+int symm_guard_byte(int poison);
+/* Walks all blocks and holes, while other threads take and give LOCAL ones; symmInvalidUsage naming the first damage, of now or before. */
+symmResult_t symm_guard_check(symm_heap *h);
+
+#endif

@@ -1,0 +1,421 @@
+/* heap_tidy.c - trim, collect and check. Collective calls, on the communicator's user thread; h->lock where a zone changes, never while
+ * waiting. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/comm/comm.h"
+#include "base/fail.h"
+#include "host/gpu/gpu.h"
+#include "host/comm/group.h"
+#include "heap_int.h"
+#include "base/log.h"
+
+enum { IDLE_KINDS = 2 };
+
+typedef struct {        /* the first message of each */
+    int32_t code, idle; /* of the guest's idle things, the first and the second kind: bits */
+    uint64_t digest, keep, stripes;
+} hello;
+
+static symmResult_t fine(symm_heap *h) {
+    (void)h;
+    return symmSuccess;
+}
+static int none_waits(const symm_heap *h) {
+    (void)h;
+    return 0;
+}
+static uint64_t no_next(const symm_heap *h, uint64_t from) {
+    (void)h, (void)from;
+    return 0;
+}
+static symmResult_t let_none(symm_heap *h, uint64_t no, const void *site) {
+    (void)h, (void)no, (void)site;
+    return symmSuccess;
+}
+/* A rank whose heap has no guest takes part in what its peers' guests have. */
+static const symm_heap_guest nobody = {
+    fine, fine, {{none_waits, no_next, let_none}, {none_waits, no_next, let_none}}};
+
+void symm_heap_set_guest(symm_heap *h, const symm_heap_guest *guest) {
+    h->guest = guest ? guest : &nobody;
+}
+
+static int idle_kinds(const symm_heap *h) {
+    int bits = 0;
+    for (int k = 0; k < IDLE_KINDS; k++) bits |= h->guest->idle[k].waiting(h) << k;
+    return bits;
+}
+
+/* All ranks are here, none has failed, and they mean the same. still: as in symm_heap_stripes_compare. Their work on the heap has ended before they came. */
+static symmResult_t meet(symm_heap *h, symmResult_t status, uint64_t keep, int still,
+                         const char *stage, int *idle) {
+    symm_comm *c = h->comm;
+    int alike = 1;
+    hello all[SYMM_MAX_RANKS];
+    hello mine = {.code = (int32_t)status,
+                  .idle = idle_kinds(h),
+                  .digest = h->digest,
+                  .keep = keep,
+                  .stripes = symm_heap_stripes_word(h)};
+    SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, stage));
+    *idle = 0;
+    for (int r = 0; r < c->nranks; r++) *idle |= all[r].idle;
+    for (int r = 0; r < c->nranks; r++)
+        if (all[r].code) return symm_comm_agree(c, status, stage);
+    for (int r = 1; r < c->nranks; r++) {
+        if (all[r].keep != all[0].keep)
+            return SYMM_ERR(symmMismatch, "%s: keep is %llu on rank 0, %llu on rank %d", stage,
+                            (unsigned long long)all[0].keep, (unsigned long long)all[r].keep, r);
+        SYMM_TRY(symm_heap_compare(h, all[0].digest, all[r].digest, r, stage));
+        alike &= all[r].stripes == all[0].stripes;
+    }
+    return alike ? symmSuccess : symm_heap_stripes_compare(h, still, stage);
+}
+
+/* ---- trim ------------------------------------------------------------------------------------------------------------- */
+
+/* Takes the highest chunks in which no block lies out of the zone until at most `keep` bytes are left behind it. list: room for
+ * all chunks; in heap offsets. With the lock: nothing is placed there any more. */
+static int take_out(symm_heap *h, int zone, uint64_t keep, symm_part *list) {
+    symm_zone *z = &h->zone[zone];
+    int n = 0;
+    z->skipped = 0;
+    for (int i = z->count; i-- > 0 && z->bytes > keep;) {
+        const symm_part chunk = z->chunks[i];
+        if (symm_place_cut(z->place, chunk.off, chunk.bytes)) { /* in use */
+            z->skipped += chunk.bytes;
+            continue;
+        }
+        list[n++] = (symm_part){symm_zone_flip(h, zone, chunk.off, chunk.bytes), chunk.bytes};
+        z->bytes -= chunk.bytes;
+        z->count--;
+        memmove(&z->chunks[i], &z->chunks[i + 1], (size_t)(z->count - i) * sizeof *z->chunks);
+    }
+    const symm_part *last = z->count ? &z->chunks[z->count - 1] : NULL;
+    symm_zone_set_extent(z, last ? last->off + last->bytes : 0);
+    return n;
+}
+
+/* What has been said once stays said: a mapping that cannot be taken back is kept to the end of the heap. */
+static void unmap_all(symm_heap *h, int rank, const symm_part *list, int n, symmResult_t *status) {
+    for (int i = 0; i < n; i++) {
+        symmResult_t r = symm_region_unmap(&h->region, rank, list[i]);
+        if (r && !*status) *status = r;
+    }
+}
+
+enum { PARTS = 32 };
+typedef struct {
+    uint64_t extent; /* of LOCAL, afterwards */
+    int32_t n, more;
+    symm_part list[PARTS];
+} leaving; /* LOCAL chunks of a rank; for as many messages as the longest list takes */
+
+static symmResult_t trim_local(symm_heap *h, const symm_part *list, int n, leaving *all,
+                               const char *stage, symmResult_t *soft) {
+    symm_comm *c = h->comm;
+    leaving mine = {.extent = h->zone[SYMM_ZONE_LOCAL].extent};
+    int more = 1;
+    for (int at = 0; more;) {
+        mine.n = n - at < PARTS ? n - at : PARTS;
+        memcpy(mine.list, list + at, (size_t)mine.n * sizeof *list);
+        at += mine.n;
+        mine.more = at < n;
+        SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, stage));
+        more = 0;
+        h->local_extent = 0;
+        for (int p = 0; p < c->nranks; p++) {
+            unmap_all(h, p, all[p].list, all[p].n, soft);
+            more |= all[p].more;
+            if (all[p].extent > h->local_extent) h->local_extent = all[p].extent;
+        }
+    }
+    return symmSuccess;
+}
+
+typedef struct { /* of a vector */
+    uint64_t bytes;
+    const void *site;
+} shorter;
+
+/* All ranks are going to. Peers see the size before the memory goes. */
+static void shorten(symm_heap *h, const shorter *s) {
+    symmResult_t r = symm_heap_resize(h, s->bytes, s->site);
+    if (r) symm_comm_break(h->comm, r, h->comm->rank, "shrinking a vector"); /* not to happen */
+    symm_ledger_publish(h->ledger, s->bytes);
+    symm_heap_forget(h); /* what it has left holds the memory too */
+}
+
+static void say_skipped(const symm_heap *h, uint64_t freed) {
+    const symm_zone *sym = &h->zone[SYMM_ZONE_SYM], *local = &h->zone[SYMM_ZONE_LOCAL];
+    if (!sym->skipped && !local->skipped) return;
+    SYMM_INFO("heap %s: trimmed by %llu bytes; chunks of %llu bytes of SYM and %llu of LOCAL stay, "
+              "in use",
+              h->name, (unsigned long long)freed, (unsigned long long)sym->skipped,
+              (unsigned long long)local->skipped);
+}
+
+/* Everything that can be refused comes before the ranks meet. A vector (s not NULL) has its new size from there on, whatever stays mapped: all
+ * have unmapped what they can when the last message is here, and nobody is asked again. */
+static symmResult_t trim(symm_heap *h, symmResult_t status, uint64_t keep, const shorter *s,
+                         uint64_t *freed) {
+    symm_comm *c = h->comm;
+    symm_zone *sym = &h->zone[SYMM_ZONE_SYM], *local = &h->zone[SYMM_ZONE_LOCAL];
+    const char *stage = s ? "shrinking a vector" : "trimming a heap";
+    int idle;
+    const size_t room = (size_t)(sym->count + local->count) + 1;
+    const uint64_t before = sym->bytes + local->bytes;
+    symm_part *list = SYMM_FAIL_ALLOC(heap_lists, calloc(room, sizeof *list));
+    leaving *all = SYMM_FAIL_ALLOC(heap_leaving, calloc((size_t)c->nranks, sizeof *all));
+    if (!status && (!list || !all))
+        status = SYMM_ERR(symmOutOfMemory, "no memory to list what heap %s trims", h->name);
+    status = meet(h, status, keep, 0, stage, &idle);
+    if (status) {
+        free(list);
+        free(all);
+        return status;
+    }
+    if (s) shorten(h, s);
+    symm_heap_lock(h);
+    const int nsym = take_out(h, SYMM_ZONE_SYM, keep, list);
+    const int nlocal = take_out(h, SYMM_ZONE_LOCAL, keep, list + nsym);
+    symm_heap_unlock(h);
+    symm_heap_say_range(h);
+    c->version++;
+    for (int p = 0; p < c->nranks; p++) unmap_all(h, p, list, nsym, &status);
+    symmResult_t r = trim_local(h, list + nsym, nlocal, all, stage, &status);
+    if (!r && !s) r = symm_comm_agree(c, status, stage); /* gone everywhere */
+    if (freed) *freed = before - sym->bytes - local->bytes;
+    if (!r && !s) say_skipped(h, before - sym->bytes - local->bytes);
+    free(list);
+    free(all);
+    return r;
+}
+
+symmResult_t symm_heap_trim(symm_heap *h, symmResult_t status, uint64_t keep, uint64_t *freed) {
+    return trim(h, status, keep, NULL, freed);
+}
+
+symmResult_t symm_heap_shorten(symm_heap *h, symmResult_t status, uint64_t bytes,
+                               const void *site) {
+    const shorter s = {bytes, site};
+    if (!status) status = symm_heap_try_resize(h, bytes);
+    return trim(h, status, bytes, &s, NULL);
+}
+
+/* ---- collect ---------------------------------------------------------------------------------------------------------- */
+
+enum { OFFSETS = 62 };
+typedef struct { /* the next blocks of SYM, or tracts or graphs, that wait here, in order */
+    int32_t n, more;
+    uint64_t pad, off[OFFSETS];
+} waiting;
+
+/* From `from` on. With the lock. */
+static void list_limbo(const symm_heap *h, uint64_t from, waiting *w) {
+    symm_piece p;
+    symm_block b;
+    *w = (waiting){0};
+    if (!h->limbo_bytes) return;
+    for (; symm_place_at(h->zone[SYMM_ZONE_SYM].place, from, &p); from = p.off + p.bytes) {
+        if (!p.used || !symm_heap_find(h, p.off, &b) || b.limbo != SYMM_LIMBO) continue;
+        if (w->n == OFFSETS) {
+            w->more = 1;
+            return;
+        }
+        w->off[w->n++] = p.off;
+    }
+}
+
+static void list_tracts(const symm_heap *h, uint64_t from, waiting *w) {
+    *w = (waiting){0};
+    for (int i = 0; i < h->ntracts; i++) {
+        const symm_tract *t = &h->tracts[i];
+        if (!t->limbo || t->off < from) continue;
+        if (w->n == OFFSETS) {
+            w->more = 1;
+            return;
+        }
+        w->off[w->n++] = t->off;
+    }
+}
+
+static void list_by(uint64_t (*next)(const symm_heap *h, uint64_t from), const symm_heap *h,
+                    uint64_t from, waiting *w) {
+    *w = (waiting){0};
+    for (uint64_t no; (no = next(h, from)) != 0; from = no + 1) {
+        if (w->n == OFFSETS) {
+            w->more = 1;
+            return;
+        }
+        w->off[w->n++] = no;
+    }
+}
+
+static int has(const waiting *w, uint64_t off) {
+    for (int i = 0; i < w->n; i++)
+        if (w->off[i] == off) return 1;
+    return 0;
+}
+
+static symmResult_t give_back(symm_heap *h, uint64_t off, const void *site) {
+    symm_block b;
+    symm_heap_lock(h);
+    if (symm_heap_find(h, off, &b) && b.limbo == SYMM_LIMBO) {
+        symm_heap_unlock(h);
+        if (h->guard) (void)symm_guard_paint(h, b.off, b.room, 1);
+        symm_heap_lock(h);
+        h->limbo_bytes -= b.room;
+        symm_place_give(h->zone[b.zone].place, b.z);
+        if (b.zone == SYMM_ZONE_SYM)
+            symm_heap_count(h, SYMM_OP_COLLECT, b.bytes, 0, b.lane, off, site);
+    }
+    symm_heap_unlock(h);
+    return symmSuccess;
+}
+
+static symmResult_t end_tract(symm_heap *h, uint64_t off, const void *site) {
+    (void)site;
+    return symm_heap_tract_end(h, off);
+}
+
+/* LOCAL blocks have no order that ranks must share. */
+static void collect_local(symm_heap *h, const void *site) {
+    uint64_t z = 0;
+    symm_piece p;
+    symm_block b;
+    for (;;) {
+        symm_heap_lock(h);
+        int found = h->limbo_bytes && symm_place_at(h->zone[SYMM_ZONE_LOCAL].place, z, &p);
+        int limbo = found && p.used &&
+                    symm_heap_find(h, symm_zone_flip(h, SYMM_ZONE_LOCAL, p.off, 1), &b) &&
+                    b.limbo == SYMM_LIMBO;
+        symm_heap_unlock(h);
+        if (!found) return;
+        if (limbo) (void)give_back(h, b.off, site);
+        z = p.off + p.bytes;
+    }
+}
+
+static const char collecting[] = "collecting a heap";
+
+typedef struct { /* what waits for all ranks to have given it back */
+    void (*list)(const symm_heap *h, uint64_t from, waiting *w);
+    uint64_t (*next)(const symm_heap *h, uint64_t from); /* instead of list */
+    symmResult_t (*give)(symm_heap *h, uint64_t off, const void *site);
+} kind;
+
+/* All lists are known up to the lowest offset at which one that goes on has stopped: up to there, what is in all of them is returned, in
+ * order, and the next messages begin behind it. Every rank sees the same messages. */
+static symmResult_t collect_all(symm_heap *h, const kind *what, const void *site,
+                                symmResult_t *soft) {
+    symm_comm *c = h->comm;
+    waiting mine, all[SYMM_MAX_RANKS];
+    int more = 1;
+    for (uint64_t from = 0, upto = 0; more; from = upto + 1) {
+        symm_heap_lock(h);
+        if (what->next)
+            list_by(what->next, h, from, &mine);
+        else
+            what->list(h, from, &mine);
+        symm_heap_unlock(h);
+        SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, collecting));
+        upto = UINT64_MAX - 1;
+        more = 0;
+        for (int r = 0; r < c->nranks; r++) {
+            if (all[r].more && all[r].off[OFFSETS - 1] < upto) upto = all[r].off[OFFSETS - 1];
+            more |= all[r].more;
+        }
+        for (int i = 0; i < all[0].n && all[0].off[i] <= upto; i++) {
+            int in = 1;
+            for (int r = 1; r < c->nranks && in; r++) in = has(&all[r], all[0].off[i]);
+            symmResult_t r = in ? what->give(h, all[0].off[i], site) : symmSuccess;
+            if (r && !*soft) *soft = r;
+        }
+    }
+    return symmSuccess;
+}
+
+static symmResult_t collect_idle(symm_heap *h, int k, const void *site, symmResult_t *soft) {
+    const kind what = {NULL, h->guest->idle[k].next, h->guest->idle[k].let};
+    return collect_all(h, &what, site, soft);
+}
+
+/* What was given back must not be in use any more: the work of graphs has ended, or they would hold it; that of streams on blocks which graphs had
+ * left is waited for before the ranks meet. */
+static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site) {
+    static const kind blocks = {list_limbo, NULL, give_back},
+                      tracts = {list_tracts, NULL, end_tract};
+    int idle;
+    const int apart = h->ntracts; /* equal on all ranks */
+    symmResult_t soft = symmSuccess;
+    if (!status) status = h->guest->settle(h);
+    SYMM_TRY(meet(h, status, 0, 0, collecting, &idle));
+    for (int k = 0; k < IDLE_KINDS; k++) /* first: blocks come to wait */
+        if (idle >> k & 1) SYMM_TRY(collect_idle(h, k, site, &soft));
+    SYMM_TRY(collect_all(h, &blocks, site, &soft));
+    collect_local(h, site);
+    if (apart) SYMM_TRY(collect_all(h, &tracts, site, &soft));
+    /* Guard mode: no peer writes into what this rank paints still. */
+    return apart || h->guard ? symm_comm_agree(h->comm, soft, collecting) : symmSuccess;
+}
+
+/* ---- public ------------------------------------------------------------------------------------------------------------ */
+
+enum { TRIM, COLLECT, CHECK };
+typedef struct {
+    symmHeap_t heap;
+    int what;
+    uint64_t keep, *freed;
+    const void *site;
+} tidy_args;
+
+static symmResult_t check(symm_heap *h, symmResult_t status) {
+    if (!status && h->guard) status = symm_guard_check(h);
+    if (!status && h->guard) status = h->guest->check(h);
+    int idle;
+    return meet(h, status, 0, 1, "checking a heap", &idle);
+}
+
+static symmResult_t tidy_job(void *p) {
+    const tidy_args *a = p;
+    symm_heap *h;
+    symm_cuda_scope scope;
+    SYMM_TRY(symm_heap_enter(a->heap, 1, &h));
+    symm_comm *c = h->comm;
+    symm_log_rank(c->rank);
+    if (c->cuda) symm_gpu_reap();
+    symmResult_t r = symm_gpu_push(c, &scope);
+    const int inside = !r;
+    if (a->what == TRIM)
+        r = symm_heap_trim(h, r, a->keep, a->freed);
+    else if (a->what == COLLECT)
+        r = collect(h, r, a->site);
+    else
+        r = check(h, r);
+    if (inside) symm_gpu_pop(c, &scope);
+    symm_heap_leave(h);
+    return r;
+}
+
+static symmResult_t tidy(tidy_args a) {
+    symm_heap *h;
+    SYMM_TRY(symm_heap_pin(a.heap, &h));
+    symmResult_t r = symm_group_run(h->comm->handle, SYMM_JOB_BLOCKS, tidy_job, &a, sizeof a);
+    symm_heap_unpin(h);
+    return r;
+}
+
+symmResult_t symmHeapTrim(symmHeap_t heap, uint64_t keep, uint64_t *freed) {
+    if (freed) *freed = 0;
+    return tidy((tidy_args){.heap = heap, .what = TRIM, .keep = keep, .freed = freed});
+}
+
+symmResult_t symmHeapCollect(symmHeap_t heap) {
+    return tidy((tidy_args){.heap = heap, .what = COLLECT, .site = __builtin_return_address(0)});
+}
+
+symmResult_t symmHeapCheck(symmHeap_t heap) {
+    return tidy((tidy_args){.heap = heap, .what = CHECK});
+}

@@ -1,0 +1,120 @@
+/* heap_tract.c - tracts: addresses of a heap, at one offset on all ranks, that belong to neither zone. Who takes one maps memory of its own
+ * there (memplan_alias.c). They are taken in the order of calls on SYM and given back by symmHeapCollect, so every rank has the same
+ * ones at any time. The communicator's user thread changes the list, with h->lock, for queries look at it from any thread. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/comm/comm.h"
+#include "base/fail.h"
+#include "heap_int.h"
+
+/* The lowest place in [from, limit); UINT64_MAX none. */
+static uint64_t fit(const symm_heap *h, uint64_t bytes, uint64_t from, uint64_t limit) {
+    uint64_t at = from;
+    for (int i = 0; i < h->ntracts; i++) {
+        const symm_tract *t = &h->tracts[i];
+        if (t->off + t->bytes <= at) continue;
+        if (t->off >= at && t->off - at >= bytes) break;
+        at = t->off + t->bytes;
+    }
+    return at <= limit && limit - at >= bytes ? at : UINT64_MAX;
+}
+
+/* In the upper half of the addresses where that has room, so that SYM, which grows from below, stays in one piece for long. */
+static uint64_t choose(const symm_heap *h, uint64_t bytes) {
+    const uint64_t low = h->zone[SYMM_ZONE_SYM].extent, limit = h->reserve - h->local_extent;
+    const uint64_t half = h->reserve / 2 / h->granularity * h->granularity;
+    const uint64_t at = fit(h, bytes, half > low ? half : low, limit);
+    return at == UINT64_MAX ? fit(h, bytes, low, limit) : at;
+}
+
+static symmResult_t no_room(const symm_heap *h, uint64_t bytes) {
+    uint64_t held = 0;
+    for (int i = 0; i < h->ntracts; i++) held += h->tracts[i].bytes;
+    return SYMM_ERR(symmOutOfMemory,
+                    "%llu bytes of addresses are not left in one piece in heap %s: of %llu, %llu "
+                    "and %llu are its zones', and %llu are apart in %d pieces (symmHeapCollect "
+                    "returns those of graphs that are gone)",
+                    (unsigned long long)bytes, h->name, (unsigned long long)h->reserve,
+                    (unsigned long long)h->zone[SYMM_ZONE_SYM].extent,
+                    (unsigned long long)h->local_extent, (unsigned long long)held, h->ntracts);
+}
+
+int symm_heap_tract_fits(const symm_heap *h, uint64_t bytes) {
+    return choose(h, bytes) != UINT64_MAX;
+}
+
+/* With the lock. 0: no memory. */
+static int insert(symm_heap *h, symm_tract tract) {
+    if (h->ntracts == h->tract_cap) {
+        const int cap = h->tract_cap ? 2 * h->tract_cap : 8;
+        symm_tract *more =
+            SYMM_FAIL_ALLOC(heap_tracts, realloc(h->tracts, (size_t)cap * sizeof *more));
+        if (!more) return 0;
+        h->tracts = more;
+        h->tract_cap = cap;
+    }
+    int i = h->ntracts++;
+    for (; i > 0 && h->tracts[i - 1].off > tract.off; i--) h->tracts[i] = h->tracts[i - 1];
+    h->tracts[i] = tract;
+    return 1;
+}
+
+symmResult_t symm_heap_tract_take(symm_heap *h, uint64_t bytes, int lane, uint64_t *off) {
+    const uint64_t at = choose(h, bytes);
+    if (at == UINT64_MAX) return no_room(h, bytes);
+    symm_heap_lock(h);
+    const int good = insert(h, (symm_tract){at, bytes, lane, 0});
+    symm_heap_unlock(h);
+    if (!good)
+        return SYMM_ERR(symmOutOfMemory, "no memory to note a tract of heap %s's addresses",
+                        h->name);
+    *off = at;
+    return symmSuccess;
+}
+
+static symm_tract *find(const symm_heap *h, uint64_t off) {
+    for (int i = 0; i < h->ntracts; i++)
+        if (off - h->tracts[i].off < h->tracts[i].bytes) return &h->tracts[i];
+    return NULL;
+}
+
+void symm_heap_tract_later(symm_heap *h, uint64_t off) {
+    symm_heap_lock(h);
+    symm_tract *t = find(h, off);
+    if (t) t->limbo = 1;
+    symm_heap_unlock(h);
+}
+
+int symm_heap_tract_at(const symm_heap *h, uint64_t off, symm_tract *tract) {
+    const symm_tract *t = find(h, off);
+    if (t) *tract = *t;
+    return t != NULL;
+}
+
+symm_part symm_heap_next_tract(const symm_heap *h, int zone, uint64_t at) {
+    symm_part best = {UINT64_MAX, 0};
+    for (int i = 0; i < h->ntracts; i++) {
+        const symm_tract *t = &h->tracts[i];
+        const uint64_t z = symm_zone_flip(h, zone, t->off, t->bytes);
+        if (z + t->bytes > at && z < best.off) best = (symm_part){z, t->bytes};
+    }
+    return best;
+}
+
+/* The addresses are free even where unmapping fails: what stays mapped there refuses whoever takes them next. */
+symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off) {
+    symm_tract gone;
+    symm_heap_lock(h);
+    symm_tract *t = find(h, off);
+    const int found = t != NULL;
+    if (found) {
+        gone = *t;
+        h->ntracts--;
+        memmove(t, t + 1, (size_t)(h->tracts + h->ntracts - t) * sizeof *t);
+    }
+    symm_heap_unlock(h);
+    if (!found) return symmSuccess;
+    h->comm->version++; /* remembered calls may lie there */
+    return symm_region_clear(&h->region, gone.off, gone.bytes);
+}

@@ -1,0 +1,295 @@
+/* memlane_guard.c - guard mode of lanes: a red zone behind each eager block, poison in those that were freed. The communicator's thread; painting is work
+ * of the lanes' streams, looking is the caller's, behind that work. docs/memory-lane.md has the rules and why they give no false alarm. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/wait.h"
+#include "host/comm/comm.h"
+#include "base/fail.h"
+#include "host/gpu/gpu.h"
+#include "host/heap/heap_int.h"
+#include "base/log.h"
+#include "memlane.h"
+
+/* ---- life ------------------------------------------------------------------------------------------------ */
+
+/* Of heaps that streams were still to paint in when all else of them had ended. Any thread. */
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static symm_memguard *kept;
+
+/* 0: some stream has not come to what it is to paint. */
+static int is_over(symm_comm *c, const symm_memguard *g, int wait_ms) {
+    const uint64_t until = symm_now_ns() + (uint64_t)wait_ms * 1000000;
+    int over = 1;
+    for (int i = 0; i < g->n; i++) {
+        const uint64_t now = symm_now_ns();
+        const int ms = now < until ? (int)((until - now) / 1000000) : 0;
+        over &= symm_memmark_soon(c, &g->lanes[i].painted, ms);
+    }
+    return over;
+}
+
+static void free_guard(symm_comm *c, symm_memguard *g) {
+    for (int i = 0; i < g->n; i++) {
+        symm_memmark_end(c, &g->lanes[i].painted);
+        symm_memmark_end(c, &g->lanes[i].now);
+    }
+    free(g->lanes);
+    free(g);
+}
+
+static void keep(symm_memguard *g) {
+    pthread_mutex_lock(&kept_lock);
+    g->next = kept;
+    kept = g;
+    pthread_mutex_unlock(&kept_lock);
+}
+
+/* Lets go of heaps whose streams have painted since. */
+static void reap(void) {
+    pthread_mutex_lock(&kept_lock);
+    symm_memguard *g = kept, *next;
+    kept = NULL;
+    pthread_mutex_unlock(&kept_lock);
+    for (; g; g = next) {
+        next = g->next;
+        symm_heap *h = g->heap;
+        if (!is_over(h->comm, g, 0)) {
+            keep(g);
+            continue;
+        }
+        free_guard(h->comm, g);
+        symm_heap_unref(h);
+    }
+}
+
+symmResult_t symm_memguard_new(symm_memlanes *s) {
+    if (!s->heap->guard) return symmSuccess;
+    reap();
+    s->guard = SYMM_FAIL_ALLOC(memlane_guard, calloc(1, sizeof *s->guard));
+    return s->guard ? symmSuccess : SYMM_ERR(symmOutOfMemory, "no memory for a lane's guard");
+}
+
+symmResult_t symm_memguard_add(symm_memlanes *s) {
+    symm_memguard *g = s->guard;
+    struct symm_memguarded *more =
+        SYMM_FAIL_ALLOC(memlane_guard, realloc(g->lanes, ((size_t)s->made + 1) * sizeof *more));
+    if (!more) return SYMM_ERR(symmOutOfMemory, "no memory for a lane's guard");
+    g->lanes = more;
+    if (g->n == s->made) more[g->n++] = (struct symm_memguarded){.stands = 0};
+    return symmSuccess;
+}
+
+void symm_memguard_end(symm_memlanes *s) {
+    symm_memguard *g = s->guard;
+    if (!g) return;
+    s->guard = NULL;
+    reap();
+    if (is_over(s->comm, g, SYMM_MEMGUARD_WAIT_MS)) {
+        free_guard(s->comm, g);
+        return;
+    }
+    SYMM_INFO(
+        "guard mode: the memory of heap %s is kept: the stream of a lane has not come to what "
+        "it is to paint there",
+        s->heap->name);
+    symm_heap_ref(s->heap);
+    g->heap = s->heap;
+    keep(g);
+}
+
+/* ---- painting -------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    char *at;
+    uint64_t bytes;
+    int value;
+} brush;
+
+static symmResult_t brush_task(void *args) {
+    const brush *b = args;
+    memset(b->at, b->value, b->bytes);
+    return symmSuccess;
+}
+
+static symmResult_t brush_gpu(const symm_memlane *l, const brush *b) {
+    symm_cuda_scope scope;
+    SYMM_TRY(symm_gpu_enter(l->set->comm, &scope));
+    cu_result cu = symm_cu.cuMemsetD8Async((uintptr_t)b->at, (unsigned char)b->value, b->bytes,
+                                           symm_gpu_stream(l->stream));
+    symm_gpu_leave(&scope);
+    return symm_cuda_error(cu, "painting %llu bytes", (unsigned long long)b->bytes);
+}
+
+symmResult_t symm_memguard_paint(const symm_memlane *l, uint64_t off, uint64_t bytes, int poison) {
+    const symm_memlanes *s = l->set;
+    const brush b = {symm_memlanes_address(s, off), bytes, symm_guard_byte(poison)};
+    if (s->comm->cuda) return brush_gpu(l, &b);
+    return symm_stream_submit(l->stream, brush_task, &b, sizeof b, NULL, NULL, NULL);
+}
+
+/* To use a stream that is shut would spoil somebody's capture: what would be painted there is not, and is not looked at. */
+static int is_open(const symm_memlane *l) {
+    return !symm_mem_shut(l->set->comm, l->stream);
+}
+
+/* Whoever follows the mark, or has seen it reached, is behind all that the lane has painted. */
+static symmResult_t mark(symm_memlane *l) {
+    symm_memlanes *s = l->set;
+    return symm_memmark_set(s->comm, &s->guard->lanes[l->ordinal].painted, l->stream);
+}
+
+/* ---- looking --------------------------------------------------------------------------------------------- */
+
+int symm_memguard_caught_up(symm_memlane *l, uint64_t off) {
+    symm_memlanes *s = l->set;
+    struct symm_memguarded *g = &s->guard->lanes[l->ordinal];
+    if (g->stands) g->stands = !symm_memmark_soon(s->comm, &g->now, 0);
+    if (!g->stands && is_open(l) && !symm_memmark_set(s->comm, &g->now, l->stream)) {
+        g->stands = !symm_memmark_soon(s->comm, &g->now, SYMM_MEMGUARD_WAIT_MS);
+        if (!g->stands) return 1;
+    }
+    SYMM_INFO("guard mode: the block at offset %llu is not looked at: the stream of lane %d has "
+              "not come to its end",
+              (unsigned long long)off, l->ordinal);
+    return 0;
+}
+
+static void say_overrun(const symm_memlanes *s, const symm_memrec *r, uint64_t at, char *text,
+                        size_t cap) {
+    snprintf(text, cap,
+             "heap %s: byte %llu was written, of a block of %llu bytes at offset %llu, lane %d",
+             s->heap->name, (unsigned long long)(at - r->off),
+             (unsigned long long)(r->bytes - r->red), (unsigned long long)r->off, r->lane);
+}
+
+static void say_late(const symm_memlanes *s, uint64_t at, char *text, size_t cap) {
+    snprintf(text, cap, "heap %s: the byte at offset %llu was written after it was freed on a lane",
+             s->heap->name, (unsigned long long)at);
+}
+
+static int is_red(const symm_memlanes *s, const symm_memrec *r, uint64_t *at) {
+    return symm_guard_intact(s->heap, r->off + r->bytes - r->red, r->red, 0, at);
+}
+
+static int is_poison(const symm_memlanes *s, uint64_t off, uint64_t bytes, uint64_t *at) {
+    return symm_guard_intact(s->heap, off, bytes, 1, at);
+}
+
+/* Nobody but this rank knows the block, or this rank is the only one: its own stream's order is all there is. */
+static int is_alone(const symm_memlanes *s, int zone) {
+    return zone == SYMM_MEM_LOCAL || s->comm->nranks == 1;
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------------------- */
+
+symmResult_t symm_memguard_taken(symm_memlane *l, symm_memrec *r, uint64_t asked) {
+    symm_memlanes *s = l->set;
+    const int poisoned =
+        r->state == SYMM_REC_KEPT ? r->painted : !s->guard->unpainted[r->zone]; /* else pooled */
+    uint64_t at;
+    char text[256];
+    r->painted = 0;
+    if (poisoned && is_alone(s, r->zone) && symm_memguard_caught_up(l, r->off) &&
+        !is_poison(s, r->off, r->bytes, &at)) {
+        say_late(s, at, text, sizeof text);
+        symm_guard_note(s->heap, text);
+    }
+    symmResult_t status = symmSuccess;
+    if (is_open(l)) {
+        status = symm_memguard_paint(l, r->off + asked, r->bytes - asked, 0);
+        if (!status) status = mark(l);
+        r->painted = !status;
+    }
+    if (status) {
+        symm_memlane_keep(l, r);
+        return status;
+    }
+    r->red = (uint16_t)(r->bytes - asked);
+    l->zone[r->zone].red += r->red;
+    s->red += r->red;
+    return symmSuccess;
+}
+
+symmResult_t symm_memguard_freed(symm_memlane *l, symm_memrec *r, symmResult_t *found) {
+    symm_memlanes *s = l->set;
+    symm_memlane *from = s->lanes[r->lane];
+    uint64_t at;
+    char text[256];
+    const symm_memmark *painted = &s->guard->lanes[r->lane].painted;
+    const int open = is_open(l);
+    /* The red zone may not be painted yet: not over what the bytes become next. Where it is, a stream that is shut need not follow. */
+    if (from != l && (open || !symm_memmark_soon(s->comm, painted, 0)))
+        SYMM_TRY(symm_memmark_follow(s->comm, painted, l->stream));
+    if (r->painted && symm_memguard_caught_up(l, r->off) && !is_red(s, r, &at)) {
+        say_overrun(s, r, at, text, sizeof text);
+        *found = SYMM_ERR(symmInvalidUsage, "%s (it is freed all the same)", text);
+    }
+    r->painted =
+        open && is_alone(s, r->zone) && !symm_memguard_paint(l, r->off, r->bytes, 1) && !mark(l);
+    if (from) from->zone[r->zone].red -= r->red;
+    s->red -= r->red;
+    return symmSuccess;
+}
+
+/* Behind the first barrier no rank uses what is pending; nobody gets it before the second, which ends after every rank has painted its own. */
+symmResult_t symm_memguard_heard(symm_memlane *l) {
+    int bad = 0;
+    for (symm_memrec *r = l->pending_first; r; r = r->next)
+        r->painted = !symm_memguard_paint(l, r->off, r->bytes, 1);
+    bad = mark(l) != symmSuccess;
+    for (symm_memrec *r = l->pending_first; r && bad; r = r->next) r->painted = 0;
+    return symm_coll_barrier(l->set->comm, l->stream); /* whatever this rank could paint */
+}
+
+/* ---- all of them ----------------------------------------------------------------------------------------- */
+
+/* together: all ranks are at the same call. Else a peer may have taken a SYM block already that is free here, and write to it. */
+static int spot_good(const symm_memlanes *s, int zone, const symm_piece *p, int together,
+                     char *text, size_t cap) {
+    const uint64_t off = symm_mempool_bytes(p->off), bytes = symm_mempool_bytes(p->bytes);
+    const symm_memrec *r = p->used ? symm_memtable_find(&s->table, off) : NULL;
+    uint64_t at;
+    if (r && r->state == SYMM_REC_LIVE) {
+        if (!r->painted || is_red(s, r, &at)) return 1;
+        say_overrun(s, r, at, text, cap);
+        return 0;
+    }
+    if (p->used ? !r || r->state != SYMM_REC_KEPT || !r->painted : s->guard->unpainted[zone])
+        return 1;
+    if (!together && !is_alone(s, zone)) return 1;
+    if (is_poison(s, off, bytes, &at)) return 1;
+    say_late(s, at, text, cap);
+    return 0;
+}
+
+/* 0 and where the first damage is. What is painted must have been: else nothing is looked at. */
+static int all_good(symm_memlanes *s, int together, char *text, size_t cap) {
+    symm_piece p;
+    for (int i = 0; i < s->guard->n; i++)
+        if (!symm_memmark_soon(s->comm, &s->guard->lanes[i].painted, SYMM_MEMGUARD_WAIT_MS)) {
+            SYMM_INFO("guard mode: the lanes of heap %s are not looked at: the stream of lane %d "
+                      "has not come to what it was to paint",
+                      s->heap->name, i);
+            return 1;
+        }
+    for (int z = 0; z < SYMM_MEM_ZONES; z++)
+        for (uint64_t at = 0; symm_place_at(s->pool[z].place, at, &p); at = p.off + p.bytes)
+            if (!spot_good(s, z, &p, together, text, cap)) return 0;
+    return 1;
+}
+
+symmResult_t symm_memguard_check(symm_heap *h) {
+    char text[256];
+    for (symm_memlanes *s = h->comm->memlanes; s; s = s->next)
+        if (s->heap == h && s->guard && !all_good(s, 1, text, sizeof text))
+            return SYMM_ERR(symmInvalidUsage, "%s", text);
+    return symmSuccess;
+}
+
+void symm_memguard_look(symm_memlanes *s) {
+    char text[256];
+    if (!all_good(s, 0, text, sizeof text)) symm_guard_note(s->heap, text);
+}

@@ -1,0 +1,427 @@
+/* memplan_alias.c - graphs with addresses of their own over memory that they share: each plan has a tract of the heap's addresses, and behind
+ * the tracts of all lie the same pieces of memory. The communicator's user thread.
+ *
+ * This rank's own pieces are mapped in its own part as blocks are captured, for CUDA wants to know what a captured copy or fill points at; the peers'
+ * come with symmPlanUpload, on all ranks or on none. Each graph has a barrier in front of its first SYM block and launches of a lane come one
+ * behind the other, so the same byte is never in use under two addresses. Tracts go by symmHeapCollect: see heap_tract.c. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "host/comm/comm.h"
+#include "base/fail.h"
+#include "host/gpu/gpu.h"
+#include "host/comm/group.h"
+#include "base/handle.h"
+#include "host/heap/heap_int.h"
+#include "base/log.h"
+#include "memplan.h"
+#include "host/window/space.h"
+
+static const char setting[] = "setting memory apart for a lane's graphs";
+static const char uploading[] = "uploading a plan";
+
+/* ---- the memory ------------------------------------------------------------------------------------------ */
+
+/* What is on top begins with a piece of its own, so that it can be left out. */
+static symm_part piece(const symm_memalias *a, int i) {
+    const int top = i >= a->count;
+    const uint64_t off =
+        top ? a->bytes + (uint64_t)(i - a->count) * a->chunk : (uint64_t)i * a->chunk;
+    const uint64_t left = (top ? a->room : a->bytes) - off;
+    return (symm_part){off, left < a->chunk ? left : a->chunk};
+}
+
+static uint64_t covered(const symm_memalias *a, int pieces) {
+    const symm_part last = pieces ? piece(a, pieces - 1) : (symm_part){0, 0};
+    return last.off + last.bytes;
+}
+
+static int pieces_of(uint64_t bytes, uint64_t chunk) {
+    return (int)((bytes + chunk - 1) / chunk);
+}
+
+static void free_pieces(symm_comm *c, symm_memalias *a) {
+    for (int i = 0; a->handles && i < a->most; i++)
+        if (a->handles[i]) c->vmm->release(a->handles[i]);
+    free(a->handles);
+    free(a);
+}
+
+/* What the heap's pictures show; they are taken by any thread. */
+static void count(symm_memregion *r, int64_t bytes) {
+    symm_heap *h = r->set->heap;
+    r->reserved += (uint64_t)bytes;
+    if (r->reserved_high < r->reserved) r->reserved_high = r->reserved;
+    symm_heap_lock(h);
+    h->apart += (uint64_t)bytes;
+    symm_heap_unlock(h);
+}
+
+/* Mappings hold the memory still; they go with the plans' tracts. */
+void symm_memalias_unref(symm_memalias *a) {
+    if (!a || --a->refs) return;
+    symm_comm *c = a->region->set->comm;
+    if (!a->left_out) count(a->region, -(int64_t)a->bytes);
+    free_pieces(c, a);
+}
+
+static symmResult_t make_piece(symm_comm *c, symm_memalias *a, int i) {
+    if (a->handles[i]) return symmSuccess;
+    int cu = c->vmm->create_as_is(piece(a, i).bytes, &a->handles[i]);
+    if (!cu) return symmSuccess;
+    a->handles[i] = NULL;
+    return symm_vmm_error(c->vmm, cu, "making %llu bytes of memory for a lane's graphs",
+                          (unsigned long long)piece(a, i).bytes);
+}
+
+static symmResult_t make_pieces(symm_comm *c, symm_memalias *a) {
+    a->handles = SYMM_FAIL_ALLOC(memalias_handles, calloc((size_t)a->most, sizeof *a->handles));
+    if (!a->handles) return SYMM_ERR(symmOutOfMemory, "no memory to list %d pieces", a->most);
+    for (int i = 0; i < a->count; i++) SYMM_TRY(make_piece(c, a, i));
+    return symmSuccess;
+}
+
+static symmResult_t make(symm_memlane *l, uint64_t bytes, symm_memalias **out) {
+    const symm_heap *h = l->set->heap;
+    if (bytes > h->reserve)
+        return SYMM_ERR(symmOutOfMemory,
+                        "symmLaneAlias: bytes=%llu: heap %s has addresses for %llu",
+                        (unsigned long long)bytes, h->name, (unsigned long long)h->reserve);
+    symm_memalias *a = SYMM_FAIL_ALLOC(memalias_record, calloc(1, sizeof *a));
+    if (!a) return SYMM_ERR(symmOutOfMemory, "no memory to note what a lane's graphs share");
+    a->refs = 1;
+    a->chunk = h->chunk;
+    a->bytes = (bytes + h->granularity - 1) / h->granularity * h->granularity;
+    a->count = pieces_of(a->bytes, a->chunk);
+    /* A red zone is no longer than its block, in units of placement: as much again is enough for any sizes. */
+    const uint64_t top = l->set->guard ? a->bytes : 0;
+    a->room = a->bytes + top;
+    a->most = a->count + pieces_of(top, a->chunk);
+    symmResult_t r = make_pieces(l->set->comm, a);
+    if (r)
+        free_pieces(l->set->comm, a);
+    else
+        *out = a;
+    return r;
+}
+
+typedef struct { /* what the ranks tell each other of a lane */
+    int32_t code, lane;
+    uint64_t bytes, digest;
+} offer;
+
+/* All see the same and say the same. */
+static symmResult_t agree_on(const symm_memlane *l, symmResult_t status, uint64_t bytes) {
+    const symm_heap *h = l->set->heap;
+    symm_comm *c = l->set->comm;
+    offer all[SYMM_MAX_RANKS];
+    const offer mine = {(int32_t)status, l->ordinal, bytes, h->digest};
+    SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, setting));
+    for (int r = 0; r < c->nranks; r++)
+        if (all[r].code) return symm_comm_agree(c, status, setting);
+    for (int r = 1; r < c->nranks; r++) {
+        if (all[r].lane != all[0].lane || all[r].bytes != all[0].bytes)
+            return SYMM_ERR(symmMismatch,
+                            "symmLaneAlias: rank 0 has lane %d and bytes=%llu, rank %d lane %d and "
+                            "bytes=%llu",
+                            all[0].lane, (unsigned long long)all[0].bytes, r, all[r].lane,
+                            (unsigned long long)all[r].bytes);
+        SYMM_TRY(symm_heap_compare(h, all[0].digest, all[r].digest, r, setting));
+    }
+    return symmSuccess;
+}
+
+/* Plans that have the memory before it keep that. */
+static void replace(symm_memlane *l, symm_memalias *next) {
+    symm_memregion *r = l->region;
+    symm_memalias_unref(r->alias);
+    r->alias = next;
+    if (!next) return;
+    next->region = r;
+    next->first = l->set->heap->reserve + l->set->aliased;
+    l->set->aliased += next->room;
+    count(r, (int64_t)next->bytes);
+}
+
+typedef struct {
+    symmLane_t lane;
+    uint64_t bytes;
+} alias_args;
+
+/* A rank that has failed, or with a bad argument, takes part all the same: only so do all ranks return its error. */
+static symmResult_t alias_job(void *args) {
+    const alias_args *a = args;
+    symm_memlane *l;
+    symm_cuda_scope scope;
+    symm_memalias *next = NULL;
+    SYMM_TRY(symm_memlane_enter(a->lane, "symmLaneAlias", &l));
+    symm_comm *c = l->set->comm;
+    symm_log_rank(c->rank);
+    if (c->cuda) symm_gpu_reap();
+    const symmResult_t inside = symm_gpu_push(c, &scope);
+    symmResult_t r = inside;
+    if (!r) r = symm_memregion_of(l);
+    if (!r && a->bytes) r = make(l, a->bytes, &next);
+    r = agree_on(l, r, a->bytes);
+    if (!r)
+        replace(l, next);
+    else if (next)
+        free_pieces(c, next);
+    if (!inside) symm_gpu_pop(c, &scope);
+    symm_memlane_leave(l);
+    return r;
+}
+
+symmResult_t symmLaneAlias(symmLane_t lane, uint64_t bytes) {
+    alias_args a = {lane, bytes};
+    const symm_memlane *l = symm_memlane_peek(lane);
+    if (!l) return alias_job(&a); /* which says so */
+    return symm_group_run(l->set->comm->handle, SYMM_JOB_BLOCKS, alias_job, &a, sizeof a);
+}
+
+/* ---- a plan's addresses ---------------------------------------------------------------------------------- */
+
+symmResult_t symm_memalias_open(symm_memplan *p) {
+    if (p->tract != SYMM_NO_OFFSET) return symmSuccess;
+    /* Where addresses are scarce a graph has those that it would have without guard mode. */
+    const int top = symm_heap_tract_fits(p->set->heap, p->alias->room);
+    p->tract_bytes = top ? p->alias->room : p->alias->bytes;
+    return symm_heap_tract_take(p->set->heap, p->tract_bytes, p->lane, &p->tract);
+}
+
+void symm_memalias_close(symm_memplan *p) {
+    if (p->tract == SYMM_NO_OFFSET) return;
+    if (symm_handle_open(SYMM_KIND_HEAP, p->set->handle))
+        symm_heap_tract_later(p->set->heap, p->tract);
+    p->tract = SYMM_NO_OFFSET;
+}
+
+static symm_part own_part(const symm_memplan *p, int i) {
+    symm_part part = piece(p->alias, i);
+    part.off += p->tract;
+    return part;
+}
+
+/* On, until so many bytes have memory; or not at all. */
+static symmResult_t map_own(symm_memplan *p, uint64_t bytes) {
+    symm_region *to = &p->set->heap->region;
+    const int had = p->backed, rank = p->set->comm->rank;
+    symmResult_t r = symmSuccess;
+    while (!r && covered(p->alias, p->backed) < bytes) {
+        r = make_piece(p->set->comm, p->alias, p->backed);
+        if (!r) r = symm_region_map(to, own_part(p, p->backed), p->alias->handles[p->backed]);
+        if (!r) p->backed++;
+    }
+    while (r && p->backed > had) symm_region_unmap(to, rank, own_part(p, --p->backed));
+    p->set->comm->version++; /* remembered calls must look again */
+    return r;
+}
+
+symmResult_t symm_memalias_back(symm_memplan *p, const symm_memblock *b) {
+    symm_cuda_scope scope;
+    const symm_comm *c = p->set->comm;
+    const uint64_t bytes = b->at - p->alias->first + b->bytes;
+    if (bytes > p->tract_bytes) return symm_memalias_full(p, b->bytes);
+    symm_memalias_wake(p->alias);
+    if (covered(p->alias, p->backed) < bytes) {
+        SYMM_TRY(symm_gpu_push(c, &scope));
+        symmResult_t r = map_own(p, bytes);
+        symm_gpu_pop(c, &scope);
+        if (r) return r;
+    }
+    if (p->reach < bytes) p->reach = bytes;
+    return symmSuccess;
+}
+
+symmResult_t symm_memalias_full(const symm_memplan *p, uint64_t bytes) {
+    char text[256];
+    snprintf(text, sizeof text,
+             "%llu bytes do not fit in the %llu bytes of memory that graphs of lane %d share, of "
+             "which %llu are this graph's (symmLaneAlias)",
+             (unsigned long long)bytes, (unsigned long long)p->alias->bytes, p->lane,
+             (unsigned long long)symm_gplan_footprint(p->points, SYMM_MEM_SYM));
+    symm_status_adopt(text); /* the way of things, not a warning */
+    return symmNeedGrow;
+}
+
+/* ---- uploading ------------------------------------------------------------------------------------------- */
+
+typedef struct { /* what the ranks tell each other of a plan */
+    int32_t code, backed, uploaded, pad;
+    uint64_t tract, digest;
+} state;
+
+static symmResult_t compare(const symm_heap *h, const state *all) {
+    for (int r = 1; r < h->comm->nranks; r++) {
+        if (all[r].tract != all[0].tract || all[r].backed != all[0].backed ||
+            all[r].uploaded != all[0].uploaded)
+            return SYMM_ERR(symmMismatch,
+                            "symmPlanUpload: rank 0 has pieces %d to %d at offset %llu, rank %d %d "
+                            "to %d at %llu",
+                            all[0].uploaded, all[0].backed, (unsigned long long)all[0].tract, r,
+                            all[r].uploaded, all[r].backed, (unsigned long long)all[r].tract);
+        SYMM_TRY(symm_heap_compare(h, all[0].digest, all[r].digest, r, uploading));
+    }
+    return symmSuccess;
+}
+
+static symmResult_t share(symm_memplan *p, symmResult_t status, symm_growth *g) {
+    const symm_heap *h = p->set->heap;
+    symm_comm *c = p->set->comm;
+    state all[SYMM_MAX_RANKS];
+    int counts[SYMM_MAX_RANKS];
+    const state mine = {(int32_t)status, p->backed, p->uploaded, 0, p->tract, h->digest};
+    SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, uploading));
+    for (int r = 0; r < c->nranks; r++)
+        if (all[r].code) return symm_comm_agree(c, status, uploading);
+    SYMM_TRY(compare(h, all));
+    for (int r = 0; r < c->nranks; r++) counts[r] = all[r].backed - all[r].uploaded;
+    return symm_growth_commit(g, counts);
+}
+
+static symmResult_t map_all(symm_memplan *p, symmResult_t status) {
+    const int n = p->backed - p->uploaded;
+    symm_part *parts = SYMM_FAIL_ALLOC(memalias_parts, calloc((size_t)n, sizeof *parts));
+    symm_growth g = {.r = &p->set->heap->region,
+                     .stage = uploading,
+                     .parts = parts,
+                     .count = parts ? n : 0,
+                     .mine = p->alias->handles + p->uploaded};
+    for (int i = 0; i < g.count; i++) parts[i] = own_part(p, p->uploaded + i);
+    if (!status && !parts) status = SYMM_ERR(symmOutOfMemory, "no memory to list %d pieces", n);
+    if (!status) status = symm_growth_prepare(&g);
+    status = share(p, status, &g);
+    symm_growth_end(&g, !status);
+    free(parts);
+    if (!status) p->uploaded = p->backed;
+    return status;
+}
+
+/* Memory that no plan has mapped. */
+static void release_pieces(symm_memalias *a) {
+    symm_memlanes *s = a->region->set;
+    for (const symm_memplan *p = s->plans; p; p = p->next)
+        if (p->alias == a && p->backed) return;
+    for (int i = 0; i < a->most; i++) {
+        if (a->handles[i]) s->comm->vmm->release(a->handles[i]);
+        a->handles[i] = NULL;
+    }
+}
+
+/* What was trimmed is made and mapped here first. */
+static symmResult_t upload(symm_memplan *p, symmResult_t status) {
+    const int had = p->backed, trimmed = covered(p->alias, had) < p->reach;
+    if (!status && trimmed) status = map_own(p, p->reach);
+    symmResult_t r = map_all(p, status);
+    if (!r || !trimmed) return r;
+    while (p->backed > had)
+        symm_region_unmap(&p->set->heap->region, p->set->comm->rank, own_part(p, --p->backed));
+    release_pieces(p->alias);
+    return r;
+}
+
+symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status) {
+    symm_cuda_scope scope;
+    symm_comm *c = p->set->comm;
+    int there;
+    if (p->alias) symm_memalias_wake(p->alias);
+    if (symm_memalias_pieces(p, &there) <= there) return status; /* alike on all ranks */
+    symm_log_rank(c->rank);
+    const symmResult_t inside = symm_gpu_push(c, &scope);
+    symmResult_t r = upload(p, status ? status : inside);
+    if (!inside) symm_gpu_pop(c, &scope);
+    return r;
+}
+
+/* ---- trimming ---------------------------------------------------------------------------------------------
+ * In two steps, as with all that is SYM: symmGraphMemTrim, in the same order on all ranks, marks; symmHeapCollect, where all ranks have, unmaps and
+ * releases. In between nothing is launched over it, and an upload or a capture takes the mark away again, alike on all ranks. */
+
+void symm_memalias_wake(symm_memalias *a) {
+    a->trimmed = 0;
+    if (a->left_out) count(a->region, (int64_t)a->bytes);
+    a->left_out = 0;
+}
+
+int symm_memalias_pieces(const symm_memplan *p, int *there) {
+    int n = p->backed;
+    *there = p->uploaded;
+    if (!p->alias) return n;
+    while (covered(p->alias, n) < p->reach) n++;
+    if (p->alias->trimmed) *there = 0;
+    return n;
+}
+
+/* By what the program holds, as for the region's own pieces: a graph that nobody has bound may be launched whenever it likes. */
+static int is_idle(const symm_memalias *a) {
+    for (const symm_memplan *p = a->region->set->plans; p; p = p->next) {
+        if (p->alias != a) continue;
+        if (p->nlive || (p->held && !p->handle && !p->explicit_nodes)) return 0;
+    }
+    return 1;
+}
+
+static uint64_t mark(symm_memalias *a) {
+    if (!a || a->left_out || !is_idle(a)) return 0;
+    a->trimmed = a->left_out = 1;
+    count(a->region, -(int64_t)a->bytes);
+    return a->bytes;
+}
+
+uint64_t symm_memalias_trim(const symm_memregion *r) {
+    uint64_t freed = mark(r->alias);
+    for (const symm_memplan *p = r->set->plans; p; p = p->next)
+        if (p->region == r) freed += mark(p->alias);
+    return freed;
+}
+
+/* The graph of a plan that was destroyed runs without being asked. */
+static int is_gone(symm_memplan *p) {
+    return !p->destroyed || symm_memplan_is_left(p);
+}
+
+/* The one with the lowest `first`, from `from` on, that was trimmed; here: and is at rest on this rank. */
+static symm_memalias *find_trimmed(const symm_heap *h, uint64_t from, int here) {
+    symm_memalias *best = NULL;
+    for (const symm_memlanes *s = symm_heap_comm(h)->memlanes; s; s = s->next) {
+        if (s->heap != h) continue;
+        for (const symm_memregion *r = s->regions; r; r = r->next)
+            if (r->alias && r->alias->trimmed && r->alias->first >= from &&
+                (!best || r->alias->first < best->first))
+                best = r->alias;
+        for (const symm_memplan *p = s->plans; p; p = p->next)
+            if (p->alias && p->alias->trimmed && p->alias->first >= from &&
+                (!best || p->alias->first < best->first))
+                best = p->alias;
+    }
+    for (symm_memplan *p = best && here ? best->region->set->plans : NULL; p; p = p->next)
+        if (p->alias == best && !is_gone(p)) return find_trimmed(h, best->first + 1, here);
+    return best;
+}
+
+int symm_memalias_waiting(const symm_heap *h) {
+    return find_trimmed(h, 0, 0) != NULL;
+}
+
+uint64_t symm_memalias_next(const symm_heap *h, uint64_t from) {
+    const symm_memalias *a = find_trimmed(h, from, 1);
+    return a ? a->first : 0;
+}
+
+/* What cannot be unmapped stays, and holds its memory: the plan is not launched then. */
+symmResult_t symm_memalias_let(symm_heap *h, uint64_t no, const void *site) {
+    symm_memalias *a = find_trimmed(h, no, 1);
+    symmResult_t first = symmSuccess;
+    (void)site;
+    if (!a || a->first != no) return symmSuccess;
+    for (symm_memplan *p = a->region->set->plans; p; p = p->next) {
+        if (p->alias != a || p->tract == SYMM_NO_OFFSET) continue;
+        symmResult_t r = symm_region_clear(&h->region, p->tract, p->tract_bytes);
+        if (r && !first) first = r;
+        p->backed = p->uploaded = 0;
+    }
+    h->comm->version++; /* remembered calls may lie there */
+    release_pieces(a);
+    a->trimmed = 0;
+    return first;
+}

@@ -1,0 +1,230 @@
+/* memplan_life.c - how long plans and regions live: held by graphs, by the program, by blocks that are allocated. Threads as in memplan.h;
+ * symm_memplan_release alone runs in any, the driver's too, where it may only note that the graph is gone (gone_lock). dead_lock: over
+ * plans and lanes of communicators that are destroyed, which have no thread of their own any more; while one is being destroyed its thread has it. */
+#include <stdlib.h>
+
+#include "host/comm/comm.h"
+#include "base/fail.h"
+#include "base/handle.h"
+#include "memplan.h"
+#include "host/window/space.h"
+#include "base/stats.h"
+
+static pthread_mutex_t gone_lock = PTHREAD_MUTEX_INITIALIZER;
+static symm_memplan *gone;
+
+/* ---- life ------------------------------------------------------------------------------------------------ */
+
+symmResult_t symm_memplan_new(symm_memlanes *s, symm_memplan **out) {
+    symm_memplan *p = SYMM_FAIL_ALLOC(memplan_alloc, calloc(1, sizeof *p));
+    if (p) p->points = symm_gplan_new(s->comm->nranks);
+    if (!p || !p->points) {
+        free(p);
+        return SYMM_ERR(symmOutOfMemory, "no memory for the plan of a graph");
+    }
+    p->set = s;
+    p->start = -1;
+    p->tract = SYMM_NO_OFFSET;
+    p->next = s->plans;
+    s->plans = p;
+    s->refs++;
+    SYMM_STAT_ADD(plans, 1);
+    *out = p;
+    return symmSuccess;
+}
+
+static void free_plan(symm_memplan *p) {
+    symm_memlanes *s = p->set;
+    for (symm_memplan **at = &s->plans; *at; at = &(*at)->next)
+        if (*at == p) {
+            *at = p->next;
+            break;
+        }
+    symm_memalias_close(p);
+    symm_memalias_unref(p->alias);
+    if (p->region) symm_memregion_unref(p->region);
+    symm_memplan_free_points(p);
+    symm_gplan_end(p->points);
+    free(p->blocks);
+    free(p->frees);
+    free(p->barriers);
+    free(p->calls);
+    free(p->callers);
+    free(p);
+    SYMM_STAT_ADD(plans, -1);
+    symm_memlanes_unref(s);
+}
+
+/* What others of its graphs' frees point at stays until they are gone too. */
+static int is_referred(const symm_memplan *p) {
+    for (const symm_memplan *o = p->set->plans; o; o = o->next)
+        for (int i = 0; i < o->nfrees; i++)
+            if (o != p && o->frees[i].plan == p) return 1;
+    return 0;
+}
+
+static int heap_lives(const symm_memlanes *s) {
+    return symm_handle_open(SYMM_KIND_HEAP, s->handle);
+}
+
+/* Back to the heap. What may still be used, on this rank or for SYM on another one, waits there for a symmHeapCollect. */
+static void give_piece(symm_memlanes *s, int zone, const symm_mempiece *e, int used) {
+    if (!heap_lives(s)) return;
+    if (used || zone == SYMM_MEM_SYM)
+        symm_heap_give_later(s->heap, e->off);
+    else
+        symm_heap_give(s->heap, e->off, SYMM_OWNER_GRAPH, NULL, NULL);
+}
+
+/* A block of the heap's own goes when its plan does; LOCAL behind work that nobody has waited for, when somebody has. */
+static void give_keeps(symm_memplan *p) {
+    symm_memregion *r = p->region;
+    const int used = r && symm_memlate_open(r);
+    for (int i = 0; i < p->nblocks; i++) {
+        const symm_memblock *b = &p->blocks[i];
+        const symm_mempiece e = {b->off, b->bytes};
+        if (b->no >= 0) continue;
+        const int wait = used && b->zone == SYMM_MEM_LOCAL;
+        symm_memretired *t = wait ? SYMM_FAIL_ALLOC(memplan_retire_keep, malloc(sizeof *t)) : NULL;
+        if (t) {
+            *t = (symm_memretired){r->retired, e, b->zone};
+            r->retired = t;
+        } else {
+            give_piece(p->set, b->zone, &e, used);
+        }
+        r->reserved -= b->bytes;
+    }
+}
+
+/* No graph has it, and it does not stand in the list of those that graphs have let go. */
+int symm_memplan_is_left(symm_memplan *p) {
+    pthread_mutex_lock(&gone_lock);
+    const int left = !p->queued && !atomic_load_explicit(&p->graphs, memory_order_acquire);
+    pthread_mutex_unlock(&gone_lock);
+    return left;
+}
+
+void symm_memplan_settle(symm_memplan *p) {
+    const int left = symm_memplan_is_left(p), out = p->nlive || symm_memloose_any(p);
+    if (!out && (p->destroyed || (left && symm_memloose_is_own(p)))) p->held = 0;
+    if (!p->handle && left && !out) symm_memalias_close(p); /* nobody has bound it, or can */
+    if (p->held || is_referred(p) || !symm_memplan_is_left(p)) return;
+    give_keeps(p);
+    symm_memloose_ends(p);
+    symm_memregion *r = p->region;
+    if (r) r->refs++;
+    symm_memlanes *s = p->set;
+    s->refs++;
+    struct foreign *frees = p->frees;
+    int nfrees = p->nfrees;
+    p->frees = NULL;
+    p->nfrees = 0;
+    free_plan(p);
+    for (int i = 0; i < nfrees; i++) symm_memplan_settle(frees[i].plan);
+    free(frees);
+    if (r) {
+        symm_memregion_sweep(r);
+        symm_memregion_unref(r);
+    }
+    symm_memlanes_unref(s);
+}
+
+void symm_memplan_retain(void *plan) {
+    atomic_fetch_add_explicit(&((symm_memplan *)plan)->graphs, 1, memory_order_relaxed);
+}
+
+static int is_dead(const symm_comm *c) {
+    return atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_FINAL;
+}
+
+/* Acquire and release: who frees comes after every use. */
+void symm_memplan_release(void *plan) {
+    symm_memplan *p = plan;
+    pthread_mutex_lock(&gone_lock);
+    const int host = !p->set->comm->cuda;
+    if (atomic_fetch_sub_explicit(&p->graphs, 1, memory_order_acq_rel) == 1) {
+        p->let_go = gone;
+        p->queued = 1;
+        gone = p;
+    }
+    pthread_mutex_unlock(&gone_lock);
+    if (host) symm_memplan_reap(NULL);
+}
+
+static int is_for(const symm_memplan *p, const symm_comm *c) {
+    return c ? p->set->comm == c : is_dead(p->set->comm);
+}
+
+/* Dead communicators have no user thread: whoever comes first does it, one at a time. */
+static pthread_mutex_t dead_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void symm_memplan_reap(const symm_comm *c) {
+    symm_memplan *mine = NULL;
+    if (!c) pthread_mutex_lock(&dead_lock);
+    pthread_mutex_lock(&gone_lock);
+    for (symm_memplan **at = &gone; *at;) {
+        symm_memplan *p = *at;
+        if (!is_for(p, c)) {
+            at = &p->let_go;
+            continue;
+        }
+        *at = p->let_go;
+        p->let_go = mine;
+        mine = p;
+    }
+    pthread_mutex_unlock(&gone_lock);
+    while (mine) { /* settling one may settle others, but none that still stands here */
+        symm_memplan *p = mine;
+        mine = p->let_go;
+        pthread_mutex_lock(&gone_lock);
+        p->let_go = NULL;
+        p->queued = 0;
+        pthread_mutex_unlock(&gone_lock);
+        symm_memplan_settle(p);
+    }
+    if (!c) pthread_mutex_unlock(&dead_lock);
+}
+
+void symm_memplan_lock_dead(void) {
+    pthread_mutex_lock(&dead_lock);
+}
+void symm_memplan_unlock_dead(void) {
+    pthread_mutex_unlock(&dead_lock);
+}
+
+/* ---- regions --------------------------------------------------------------------------------------------- */
+
+void symm_memregion_sweep(symm_memregion *r) {
+    const int open = symm_memlate_open(r);
+    for (symm_memretired **at = &r->retired; *at;) {
+        symm_memretired *t = *at;
+        int used = open && t->zone == SYMM_MEM_LOCAL && r->refs;
+        for (const symm_memplan *p = r->set->plans; p && !used; p = p->next)
+            used = p->region == r &&
+                   symm_gplan_touches(p->points, t->zone, t->piece.off, t->piece.bytes);
+        if (used) {
+            at = &t->next;
+            continue;
+        }
+        *at = t->next;
+        give_piece(r->set, t->zone, &t->piece, open);
+        free(t);
+    }
+}
+
+void symm_memregion_unref(symm_memregion *r) {
+    if (--r->refs) return;
+    const int used = symm_memlate_open(r);
+    symm_memregion_sweep(r);
+    symm_memalias_unref(r->alias);
+    for (int z = 0; z < SYMM_MEM_ZONES; z++) {
+        for (int i = 0; i < r->npieces[z]; i++) give_piece(r->set, z, &r->pieces[z][i], used);
+        free(r->pieces[z]);
+    }
+    symm_memlate_leave(r);
+    symm_memregion **at = &r->set->regions;
+    while (*at != r) at = &(*at)->next;
+    *at = r->next;
+    symm_memmark_end(r->set->comm, &r->launched);
+    free(r);
+}

@@ -1,0 +1,61 @@
+/* keep.c - see keep.h. Any thread; counted, no lock. */
+#include "keep.h"
+
+#include <stdlib.h>
+
+#include "host/comm/comm.h"
+#include "base/fail.h"
+#include "host/window/window.h"
+
+struct symm_keep {
+    _Atomic int refs;
+    symm_comm *comm;
+    symm_win *src, *dst;
+    _Atomic uint64_t ends; /* relaxed: a hint that nothing has ended since */
+    int n;                 /* host backend: the pieces of windows under its buffers; else none */
+    symm_lived at[];
+};
+
+int symm_keep_lives(symm_keep *k) {
+    const uint64_t ends = symm_vmm_ended();
+    if (atomic_load_explicit(&k->ends, memory_order_relaxed) == ends) return 1;
+    for (int i = 0; i < k->n; i++)
+        if (k->comm->vmm->life((const void *)(uintptr_t)k->at[i].lo) != k->at[i].life) return 0;
+    atomic_store_explicit(&k->ends, ends, memory_order_relaxed);
+    return 1;
+}
+
+void symm_keep_retain(void *p) {
+    atomic_fetch_add_explicit(&((symm_keep *)p)->refs, 1, memory_order_relaxed);
+}
+
+void symm_keep_release(void *p) {
+    symm_keep *k = p;
+    /* Acquire and release: whoever frees comes after every replay. */
+    if (atomic_fetch_sub_explicit(&k->refs, 1, memory_order_acq_rel) != 1) return;
+    if (k->src) symm_window_unref(k->src);
+    if (k->dst) symm_window_unref(k->dst);
+    symm_comm_unref(k->comm);
+    free(k);
+}
+
+symm_keep *symm_keep_new(const symm_launch *l) {
+    symm_win *src = l->src_win, *dst = l->dst_win;
+    const int host = !l->comm->cuda,
+              n = src && host ? symm_window_pieces(src, l->args.src, l->in, NULL) : 0,
+              more = dst && host ? symm_window_pieces(dst, l->args.dst, l->out, NULL) : 0;
+    symm_keep *k =
+        SYMM_FAIL_ALLOC(capture_call, calloc(1, sizeof *k + (size_t)(n + more) * sizeof k->at[0]));
+    if (!k) return NULL;
+    atomic_store(&k->refs, 1);
+    k->comm = l->comm;
+    k->src = src;
+    k->dst = dst;
+    k->n = n + more;
+    if (n) symm_window_pieces(src, l->args.src, l->in, k->at);
+    if (more) symm_window_pieces(dst, l->args.dst, l->out, k->at + n);
+    symm_comm_ref(k->comm);
+    if (k->src) symm_window_ref(k->src);
+    if (k->dst) symm_window_ref(k->dst);
+    return k;
+}

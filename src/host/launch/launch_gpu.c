@@ -1,0 +1,187 @@
+/* launch_gpu.c - the launcher for GPUs: one cuLaunchKernelEx a call, in issue order between streams
+ * and inside captures. The communicator's user thread, with its context current; no lock. */
+#include <pthread.h>
+
+#include "host/comm/comm.h"
+#include "host/comm/call_log.h"
+#include "host/gpu/gpu.h"
+#include "host/comm/group.h"
+#include "keep.h"
+#include "launch.h"
+#include "host/window/window.h"
+
+static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
+                           uint32_t serial) {
+    struct symm_gpu *g = c->gpu;
+    symm_args with = l->args;
+    with.serial = serial;
+    cu_launch_attr attr = {.id = SYMM_CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION,
+                           .value.programmatic_serialization = 1};
+    cu_launch_config config = {.grid_x = (unsigned)l->plan.ctas,
+                               .grid_y = 1,
+                               .grid_z = 1,
+                               .block_x =
+                                   (unsigned)l->plan.threads + 32, /* the warp for signatures */
+                               .block_y = 1,
+                               .block_z = 1,
+                               .stream = symm_gpu_stream(stream),
+                               .attrs = &attr,
+                               .num_attrs = (unsigned)g->programmatic};
+    const int type = symm_kernels[l->plan.kernel].flags & SYMM_K_TYPED ? (int)l->args.type : 0;
+    void *args[] = {&with};
+    /* A kernel without a context may be passed for a function. */
+    cu_result cu = symm_cu.cuLaunchKernelEx(
+        &config, (cu_function)(void *)g->kernel[l->plan.kernel][type], args, NULL);
+    if (symm_gpu_is_of_capture(cu))
+        return SYMM_ERR(symmInvalidUsage, "stream=%p: a capture under way forbids this call (%s)",
+                        (void *)stream, symm_cuda_code_name(cu));
+    return symm_cuda_error(cu, "launching a kernel");
+}
+
+/* Thread ranks of one GPU that have come to one stream: the second one's kernel would wait there behind the first one's, which waits for
+ * it. A call is counted and its stream written before the others' are looked at, so of two at once one sees the other at least. Who has
+ * captured may replay what others call: their numbers say nothing then. */
+static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
+    const uint64_t own =
+        symm_gpu_is_per_thread(stream) ? (uintptr_t)pthread_self() | 1 : (uintptr_t)stream;
+    const uint64_t calls = c->ctl->doing.calls, captured = c->ctl->doing.captured;
+    __atomic_store_n(&c->ctl->stream, own, __ATOMIC_SEQ_CST); /* pairs with the load below */
+    for (int p = 0; p < c->nranks; p++) {
+        const symm_ctl *ctl = symm_comm_ctl(c, p);
+        if (!(c->gpu_mates[p / 64] >> p % 64 & 1)) continue;
+        if (__atomic_load_n(&ctl->stream, __ATOMIC_SEQ_CST) != own) continue;
+        if (__atomic_load_n(&ctl->doing.calls, __ATOMIC_ACQUIRE) < calls) continue;
+        if (captured || __atomic_load_n(&ctl->doing.captured, __ATOMIC_ACQUIRE)) continue;
+        return SYMM_ERR(
+            symmInvalidUsage,
+            "stream=%p has rank %d's call in it that waits for this one (both ranks are "
+            "threads of this process on GPU %d): give each rank a stream of its own",
+            (void *)stream, p, c->gpu->device);
+    }
+    return symmSuccess;
+}
+
+static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t stream) {
+    struct symm_gpu *g = c->gpu;
+    if (g->ran && (stream != c->last_stream || g->marked)) SYMM_TRY(symm_gpu_follow(c, stream));
+    const uint32_t serial = g->serial == UINT32_MAX ? 1 : g->serial + 1;
+    symm_doing_begin(c, &l->call);
+    symmResult_t r = c->gpu_mate ? check_mates(c, stream) : symmSuccess;
+    if (!r) r = launch(c, l, stream, serial);
+    if (r) {
+        symm_doing_undo(c);
+        return r;
+    }
+    c->last_stream = stream;
+    g->ran = 1;
+    g->marked = 0;
+    g->serial = serial;
+    g->ctas = l->plan.ctas;
+    symm_launch_done(c, l, stream, 0);
+    if (!symm_gpu_is_per_thread(stream)) return symmSuccess;
+    /* Another thread could not name this stream any more. */
+    cu_result cu = symm_cu.cuEventRecord(g->order, SYMM_CUDA_STREAM_PER_THREAD);
+    g->marked = cu == 0;
+    return symm_cuda_error(cu, "marking the end of a call");
+}
+
+/* Few programs need the event, so it is made by the first call that does; a capture does not mind. */
+static cu_result mark_captured(symm_gpu_inside *at, symmStream_t stream) {
+    cu_result cu = at->end ? 0 : symm_cu.cuEventCreate(&at->end, SYMM_CUDA_EVENT_DISABLE_TIMING);
+    return cu ? cu : symm_cu.cuEventRecord(at->end, symm_gpu_stream(stream));
+}
+
+/* Streams of one capture: as eager calls, by an edge of the graph. The last call's stream is in the capture still. */
+static symmResult_t follow_captured(symm_comm *c, symmStream_t stream, const symm_gpu_capture *in) {
+    const symm_captured *last = symm_captured_find(c, in->id);
+    if (!last) return symmSuccess;
+    symm_gpu_inside *at = &c->gpu->inside[last - c->captured];
+    if (stream == last->stream && !at->marked) return symmSuccess;
+    cu_result cu = at->marked ? 0 : mark_captured(at, last->stream);
+    if (!cu) cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), at->end, 0);
+    return symm_gpu_order_error(cu, stream);
+}
+
+static symmResult_t note_captured(symm_comm *c, symmStream_t stream, const symm_gpu_capture *in) {
+    symm_captured *last = symm_captured_note(c, in->id, stream);
+    symm_gpu_inside *at = &c->gpu->inside[last - c->captured];
+    at->marked = 0;
+    if (!symm_gpu_is_per_thread(stream)) return symmSuccess;
+    cu_result cu = mark_captured(at, stream); /* another thread could not name it */
+    at->marked = cu == 0;
+    if (cu) last->id = 0;
+    return symm_gpu_order_error(cu, stream);
+}
+
+/* Captured calls need their windows and, in the graph, the communicator. */
+static void let_window(void *w) {
+    symm_window_unref(w);
+}
+
+static symmResult_t pin_window(symm_comm *c, symm_win *w) {
+    if (!w) return symmSuccess;
+    symm_window_ref(w);
+    return symm_gpu_hold(c, NULL, w, let_window, 0);
+}
+
+static symmResult_t hold_call(const symm_gpu_capture *in, const symm_launch *l) {
+    if (symm_gpu_pins(l->comm)) {
+        SYMM_TRY(pin_window(l->comm, l->src_win));
+        return pin_window(l->comm, l->dst_win);
+    }
+    symm_keep *keep = symm_keep_new(l);
+    if (!keep) return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective");
+    return symm_gpu_hold(l->comm, in, keep, symm_keep_release, 0);
+}
+
+/* The graph holds what the call needs before it has the call. Who replays it orders it. */
+static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStream_t stream,
+                                    const symm_gpu_capture *in) {
+    SYMM_TRY(symm_launch_may_capture(c, stream));
+    SYMM_TRY(hold_call(in, l));
+    SYMM_TRY(follow_captured(c, stream, in));
+    SYMM_TRY(launch(c, l, stream, 0));
+    SYMM_TRY(note_captured(c, stream, in));
+    symm_doing_capture(c);
+    symm_launch_done(c, l, stream, 1);
+    return symmSuccess;
+}
+
+static symmResult_t order_and_launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
+                                     symm_gpu_capture *in) {
+    SYMM_TRY(symm_gpu_capture_of(stream, in));
+    if (!c->gpu->ran || stream != c->last_stream) {
+        SYMM_TRY(symm_gpu_check_alone(c, stream));
+        SYMM_TRY(symm_gpu_check_home(c, stream));
+    }
+    return in->graph ? launch_captured(c, l, stream, in) : launch_now(c, l, stream);
+}
+
+static symmResult_t launch_call(symm_comm *c, const symm_launch *l, symmStream_t stream) {
+    symm_cuda_scope scope;
+    symm_gpu_capture in = {NULL, 0};
+    symmResult_t r = symm_gpu_enter(c, &scope);
+    if (!r) {
+        r = order_and_launch(c, l, stream, &in);
+        symm_gpu_leave(&scope);
+    }
+    if (r && r != symmInvalidArgument && r != symmInvalidUsage && !in.graph)
+        symm_comm_break(c, r, c->rank, "launching a kernel");
+    return r;
+}
+
+static symmResult_t check_stream(const symm_comm *c, symmStream_t stream) {
+    symm_cuda_scope scope;
+    symm_gpu_capture in;
+    SYMM_TRY(symm_gpu_enter(c, &scope));
+    symmResult_t r = symm_gpu_look(c, stream, &in);
+    if (!r) r = symm_gpu_check_alone(c, stream);
+    symm_gpu_leave(&scope);
+    return r;
+}
+
+static int job(symmStream_t stream) {
+    return symm_gpu_is_per_thread(stream) ? SYMM_JOB_HERE : SYMM_JOB_STREAM;
+}
+
+const symm_launcher symm_launch_gpu = {launch_call, check_stream, symm_gpu_check_buffer, job};

@@ -1,0 +1,163 @@
+/* launch_host.c - the host backend's launcher: a kernel runs on the caller's thread (NULL stream), on
+ * the stream's worker, or in a replay of the graph that has it. No lock, no allocation but in a
+ * capture. */
+#include <stdio.h>
+
+#include "host/comm/comm.h"
+#include "host/comm/call_log.h"
+#include "host/comm/group.h"
+#include "keep.h"
+#include "launch.h"
+
+typedef struct {
+    symm_comm *comm;
+    symm_keep *kept; /* of a captured call */
+    symm_kernel_id kernel;
+    symm_args args;
+} task;
+
+static symmResult_t report(symm_comm *c, const symm_outcome *o) {
+    char text[SYMM_ERR_TEXT], why[SYMM_ERR_TEXT - 80];
+    symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
+    if (known) return known;
+    symm_comm_reason(c, (symmResult_t)o->code, o->rank, why, sizeof why);
+    snprintf(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, symm_stage_name(o->stage));
+    symm_comm_fail(c, (symmResult_t)o->code, o->rank, text);
+    return SYMM_ERR((symmResult_t)o->code, "communicator %s: %s", c->name, text);
+}
+
+static symmResult_t run_kernel(symm_comm *c, symm_kernel_id kernel, const symm_args *a) {
+    symm_outcome out;
+    symm_kernel_run(kernel, a, &out);
+    return __builtin_expect(out.code != 0, 0) ? report(c, &out) : symmSuccess;
+}
+
+/* On a worker, or from a graph. */
+static symmResult_t run_task(void *p) {
+    task *t = p;
+    if (atomic_load_explicit(&t->comm->state, memory_order_acquire) == SYMM_COMM_FINAL)
+        return SYMM_ERR(symmInvalidUsage,
+                        "a captured call is replayed after its communicator %s was destroyed",
+                        t->comm->name);
+    SYMM_TRY(symm_comm_told(t->comm)); /* it may have waited in its stream for long */
+    if (t->kept && !symm_keep_lives(t->kept)) {
+        symmResult_t r = SYMM_ERR(symmInvalidUsage,
+                                  "a captured call is replayed, but memory that its window had at "
+                                  "sendbuff=%p or recvbuff=%p has ended (freed since?)",
+                                  t->args.src, t->args.dst);
+        /* The graph's next call would meet the peers' part of this one. */
+        symm_comm_break(t->comm, r, t->comm->rank, "replaying a captured call");
+        return r;
+    }
+    return run_kernel(t->comm, t->kernel, &t->args);
+}
+
+/* Captured calls keep their order as eager ones do, where one graph has both. */
+static symmResult_t follow_captured(symm_comm *c, symmStream_t stream) {
+    uint64_t id = 0;
+    if (symm_stream_capture(stream, &id) != 1) return symmSuccess;
+    const symm_captured *last = symm_captured_find(c, id);
+    if (last && last->stream != stream) SYMM_TRY(symm_stream_follow_captured(stream, last->stream));
+    symm_captured_note(c, id, stream);
+    return symmSuccess;
+}
+
+static void retain_comm(void *c) {
+    symm_comm_ref(c);
+}
+static void release_comm(void *c) {
+    symm_comm_unref(c);
+}
+
+static void launch_ended(void *p) {
+    /* Pairs with the acquire in comm.c's drain: what the replay wrote is visible to who waited for it. */
+    atomic_fetch_sub_explicit(&((symm_comm *)p)->replays, 1, memory_order_release);
+}
+
+static symmResult_t may_launch(void *p) {
+    const symm_comm *c = p;
+    if (atomic_load(&c->state) != SYMM_COMM_FINAL) return symmSuccess;
+    return SYMM_ERR(symmInvalidUsage,
+                    "a graph that holds calls of communicator %s is launched after that was "
+                    "destroyed",
+                    c->name);
+}
+
+/* Counted before `state` is read: a Destroy that another thread makes meanwhile waits, or is seen here or in run_task. */
+static symmResult_t launch_begins(void *c) {
+    atomic_fetch_add(&((symm_comm *)c)->replays, 1);
+    symmResult_t r = may_launch(c);
+    if (r) launch_ended(c);
+    return r;
+}
+
+static const symm_graph_user replayed = {retain_comm, release_comm, launch_begins, launch_ended,
+                                         may_launch};
+
+static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) {
+    SYMM_TRY(symm_launch_may_capture(l->comm, stream));
+    SYMM_TRY(follow_captured(l->comm, stream));
+    symm_keep *k =
+        symm_stream_capture_tell(stream, l->comm, &replayed, NULL) ? NULL : symm_keep_new(l);
+    if (!k) {
+        symm_stream_lose_capture(stream);
+        return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective; the capture is lost");
+    }
+    t->kept = k;
+    symmResult_t r =
+        symm_stream_submit(stream, run_task, t, sizeof *t, k, symm_keep_retain, symm_keep_release);
+    symm_keep_release(k);
+    if (r) return r;
+    symm_doing_capture(l->comm);
+    symm_launch_done(l->comm, l, stream, 1);
+    return symmSuccess;
+}
+
+static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream) {
+    task t = {c, NULL, l->plan.kernel, l->args};
+    _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a launch fits a task");
+    if (symm_stream_capturing(stream)) return capture(l, &t, stream);
+    symm_doing_begin(c, &l->call);
+    symmResult_t r = symm_stream_submit(stream, run_task, &t, sizeof t, NULL, NULL, NULL);
+    if (r) {
+        symm_doing_undo(c);
+        return r;
+    }
+    symm_order_take(stream, &c->last_order);
+    symm_launch_done(c, l, stream, 0);
+    return symmSuccess;
+}
+
+/* Calls of a communicator run in issue order: a change of stream waits for what was given to the last one. */
+static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
+    if (stream != c->last_stream) {
+        SYMM_TRY(symm_stream_check(stream));
+        if (!symm_stream_capturing(stream)) {
+            SYMM_TRY(symm_order_wait(stream, c->last_order));
+            c->last_stream = stream;
+        }
+    }
+    if (stream) return give(c, l, stream);
+    symm_doing_begin(c, &l->call);
+    SYMM_TRY(run_kernel(c, l->plan.kernel, &l->args)); /* a failure ends the communicator */
+    symm_launch_done(c, l, stream, 0);
+    return symmSuccess;
+}
+
+static symmResult_t check_stream(const symm_comm *c, symmStream_t stream) {
+    (void)c;
+    return symm_stream_check(stream);
+}
+
+/* Kernels of the host backend reach whatever this process does. */
+static symmResult_t check_buffer(const symm_comm *c, const char *name, const void *p) {
+    (void)c, (void)name, (void)p;
+    return symmSuccess;
+}
+
+/* A kernel on the NULL stream runs in the call. */
+static int job(symmStream_t stream) {
+    return stream ? SYMM_JOB_STREAM : SYMM_JOB_BLOCKS;
+}
+
+const symm_launcher symm_launch_host = {launch, check_stream, check_buffer, job};

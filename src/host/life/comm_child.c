@@ -1,0 +1,352 @@
+/* comm_child.c - communicators made from another one: split, and shrink, in which the ranks that are left go on. Runs on the
+ * caller's thread, with config.blocking 0 on one of its own; no lock. The parent is in use meanwhile. */
+#include <errno.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/mesh/survive.h"
+#include "host/comm/comm.h"
+#include "comm_make.h"
+#include "base/fail.h"
+#include "host/gpu/gpu.h"
+#include "host/comm/group.h"
+#include "base/handle.h"
+#include "base/log.h"
+#include "base/stats.h"
+
+/* What was asked for, by value: a group makes the call later. */
+typedef struct {
+    symmComm_t parent;
+    symmComm_t *out;
+    symmConfig_t config;
+    symm_comm *made; /* behind: what its handle was given out for; NULL: made in the call */
+    int has_config, color, key, flags;
+    int grouped;
+    int code;        /* what is wrong with the arguments, and why */
+    symm_ranks list; /* shrink: whom it leaves out */
+    char why[96];
+} child_args;
+_Static_assert(sizeof(child_args) <= 256, "a group keeps no more of a call");
+
+typedef symmResult_t (*make_fn)(symm_comm *c, const child_args *a);
+
+/* A config of another size is kept as such, to be refused when the call is made. */
+static void take_config(child_args *a, const symmConfig_t *config) {
+    a->has_config = config != NULL;
+    if (!config) return;
+    if (config->size >= sizeof a->config)
+        a->config = *config;
+    else
+        a->config.size = config->size;
+}
+
+static symmResult_t check_args(const child_args *a) {
+    symmConfig_t checked;
+    if (a->code) return SYMM_ERR((symmResult_t)a->code, "%s", a->why);
+    return symm_config_check(a->has_config ? &a->config : NULL, &checked);
+}
+
+/* The parent's set-up deadline where the child's config says nothing. */
+static symmConfig_t child_config(const symm_comm *parent, const child_args *a) {
+    symmConfig_t c = a->has_config ? a->config : parent->config;
+    if (!a->has_config) c.commName = NULL;
+    if (c.timeoutMs == SYMM_CONFIG_UNDEF) c.timeoutMs = parent->config.timeoutMs;
+    return c;
+}
+
+static symmResult_t open_child(symm_comm *c, symm_boot *boot, const child_args *a) {
+    symmConfig_t cfg = child_config(c, a);
+    cfg.blocking =
+        SYMM_CONFIG_UNDEF; /* the child's bootstrap is the parent's mesh, which is in use until it is made */
+    const cu_context context = c->gpu ? c->gpu->context : NULL;
+    symmResult_t r = a->made ? symm_comm_build_in(context, boot, a->made)
+                             : symm_comm_open_in(context, boot, &cfg, a->out);
+    symm_log_rank(c->rank);
+    return r;
+}
+
+/* What has come over the mesh meanwhile: an exchange that failed half-way, or the news that a rank has died. The parent is over. */
+static void learn_end(symm_comm *c, symmResult_t r) {
+    char text[SYMM_ERR_TEXT], own[SYMM_ERR_TEXT];
+    const int other = !r || r == symmInvalidArgument || r == symmMismatch; /* than this rank's */
+    if (!symm_mesh_revoked(c->mesh) ||
+        atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess)
+        return;
+    snprintf(own, sizeof own, "%s", symm_status_text());
+    symm_comm_reason(c, symmRemoteError, -1, text, sizeof text);
+    if (other) symm_status_adopt(text);
+    symm_comm_break(c, other ? symmRemoteError : r, other ? -1 : c->rank,
+                    "creating a communicator from it");
+    symm_status_adopt(own);
+}
+
+/* ---- in the call, or behind it ------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    symm_comm *parent;
+    child_args a;
+    make_fn make;
+    symmComm_t
+        nothing; /* where a rank without a color puts its NULL: the caller's place may be gone */
+} behind;
+
+/* The parent is this thread's until here; failed: symmCommGetAsyncError of the new one tells. */
+static void *make_behind(void *arg) {
+    behind b = *(behind *)arg;
+    symm_comm *made = b.a.made;
+    free(arg);
+    b.a.out = &b.nothing;
+    symm_log_rank(b.parent->rank);
+    symmResult_t r = b.make(b.parent, &b.a);
+    if (made && r) {
+        symm_comm_fail(made, r, -1, symm_status_text());
+        atomic_store_explicit(&made->state, SYMM_COMM_LIVE, memory_order_release);
+    }
+    if (made) symm_comm_unref(made);
+    atomic_store_explicit(&b.parent->parenting, 0, memory_order_release);
+    symm_comm_leave(b.parent);
+    symm_comm_unref(b.parent);
+    SYMM_STAT_ADD(threads, -1);
+    return NULL;
+}
+
+static int goes_behind(const symm_comm *c, const child_args *a) {
+    const symmConfig_t *config = a->has_config ? &a->config : &c->config;
+    return !a->grouped && a->out && !a->code && !check_args(a) && config->blocking == 0;
+}
+
+static symmResult_t start_behind(symm_comm *c, child_args *a, make_fn make, int has_child) {
+    pthread_t t;
+    symmConfig_t cfg = child_config(c, a);
+    symmComm_t handle = NULL;
+    behind *b = SYMM_FAIL_ALLOC(behind_alloc, malloc(sizeof *b));
+    if (!b) return SYMM_ERR(symmOutOfMemory, "no memory to create a communicator");
+    symmResult_t r = has_child ? symm_comm_shell(&cfg, &a->made) : symmSuccess;
+    if (r) goto free_record;
+    if (a->made) {
+        handle = a->made->handle; /* it may be done, and aborted, before this thread goes on */
+        symm_comm_ref(a->made);
+        symm_comm_making(a->made, "waiting for the other ranks of the parent");
+    }
+    *b = (behind){c, *a, make, NULL};
+    symm_comm_ref(c);
+    atomic_store_explicit(&c->parenting, 1, memory_order_release);
+    SYMM_STAT_ADD(threads, 1);
+    int e = SYMM_FAIL_CODE(behind_thread, EAGAIN, pthread_create(&t, NULL, make_behind, b));
+    if (!e) {
+        pthread_detach(t);
+        *a->out = handle;
+        return symmInProgress;
+    }
+    SYMM_STAT_ADD(threads, -1);
+    atomic_store_explicit(&c->parenting, 0, memory_order_release);
+    symm_comm_unref(c);
+    if (a->made) {
+        symm_comm_unref(a->made);
+        symm_handle_close(SYMM_KIND_COMM, handle);
+        symm_handle_put(SYMM_KIND_COMM, handle);
+    }
+    a->made = NULL;
+    r = SYMM_ERR(symmSystemError, "cannot start a thread for non-blocking creation: %s",
+                 strerror(e));
+free_record:
+    free(b);
+    return r;
+}
+
+/* What cannot go on behind goes to the others all the same, who wait for this rank. Ends the use of c, now or later. */
+static symmResult_t make_child(symm_comm *c, child_args *a, make_fn make, int has_child) {
+    symmResult_t r = symmSuccess;
+    if (goes_behind(c, a)) {
+        r = start_behind(c, a, make, has_child);
+        if (r == symmInProgress) return r;
+        a->code = (int)r;
+        snprintf(a->why, sizeof a->why, "%.95s", symm_status_text());
+    }
+    r = make(c, a);
+    symm_comm_leave(c);
+    return r;
+}
+
+/* ---- split --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int32_t color, key, code, pad;
+} wish;
+
+/* Members of `color` in order of (key, old rank). Returns how many, *mine: this rank's place. */
+static int sort_members(const wish *all, int nranks, int color, int self, int *members, int *mine) {
+    int n = 0;
+    for (int r = 0; r < nranks; r++) {
+        if (all[r].color != color) continue;
+        int at = n++;
+        while (at > 0 && all[members[at - 1]].key > all[r].key) {
+            members[at] = members[at - 1];
+            at--;
+        }
+        members[at] = r;
+    }
+    for (int i = 0; i < n; i++)
+        if (members[i] == self) *mine = i;
+    return n;
+}
+
+static symmResult_t split(symm_comm *c, const child_args *a) {
+    wish all[SYMM_MAX_RANKS], mine = {a->color, a->key, 0, 0};
+    int members[SYMM_MAX_RANKS], rank = 0;
+    symmResult_t status = check_args(a);
+    if (!status && !a->out) status = SYMM_ERR(symmInvalidArgument, "newcomm is NULL");
+    if (!status && a->color < 0 && a->color != SYMM_SPLIT_NOCOLOR)
+        status = SYMM_ERR(symmInvalidArgument,
+                          "color=%d: must not be negative, or SYMM_SPLIT_NOCOLOR", a->color);
+    mine.code = (int32_t)status;
+    SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, "splitting a communicator"));
+    for (int r = 0; r < c->nranks; r++)
+        if (all[r].code) return symm_comm_agree(c, status, "splitting a communicator");
+    symm_boot *boot = NULL;
+    if (a->color != SYMM_SPLIT_NOCOLOR) {
+        int n = sort_members(all, c->nranks, a->color, c->rank, members, &rank);
+        status = symm_boot_mesh_open(c->mesh, members, n, rank, &boot);
+    }
+    status =
+        symm_comm_agree(c, status, "splitting a communicator"); /* nobody begins before all can */
+    if (status) {
+        symm_boot_close(boot);
+        return status;
+    }
+    if (!boot) {
+        *a->out = NULL;
+        return symmSuccess;
+    }
+    status = open_child(c, boot, a);
+    learn_end(c, status);
+    return status;
+}
+
+static symmResult_t split_job(void *p) {
+    child_args *a = p;
+    symm_comm *c;
+    SYMM_TRY(symm_comm_enter(a->parent, 1, &c));
+    return make_child(c, a, split, a->color != SYMM_SPLIT_NOCOLOR);
+}
+
+symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newcomm,
+                           const symmConfig_t *config) {
+    child_args a = {
+        .parent = comm, .out = newcomm, .color = color, .key = key, .grouped = symm_group_open()};
+    take_config(&a, config);
+    return symm_group_run(comm, SYMM_JOB_BLOCKS, split_job, &a, sizeof a);
+}
+
+/* ---- shrink -------------------------------------------------------------------------------------------------------------- */
+
+static void wrong(child_args *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void wrong(child_args *a, const char *fmt, ...) {
+    va_list ap;
+    if (a->code) return;
+    a->code = symmInvalidArgument;
+    va_start(ap, fmt);
+    vsnprintf(a->why, sizeof a->why, fmt, ap);
+    va_end(ap);
+}
+
+/* What is wrong goes to the others when the call is made: they would wait for this rank. */
+static void read_list(const symm_comm *c, child_args *a, const int *list, int n) {
+    if (!a->out) wrong(a, "newcomm is NULL");
+    if (a->flags & ~(SYMM_SHRINK_ABORT | SYMM_SHRINK_FAILED))
+        wrong(a, "flags=%d: not SYMM_SHRINK_ABORT, SYMM_SHRINK_FAILED or 0", a->flags);
+    if (n && a->flags & SYMM_SHRINK_FAILED)
+        wrong(a, "nExclude=%d: SYMM_SHRINK_FAILED takes no list", n);
+    if (n < 0) wrong(a, "nExclude=%d: must not be negative", n);
+    if (n > 0 && !list) wrong(a, "excludeRanks is NULL, nExclude=%d", n);
+    for (int i = 0; list && i < n; i++) {
+        if (list[i] < 0 || list[i] >= c->nranks)
+            wrong(a, "excludeRanks[%d]=%d: the communicator has ranks 0 to %d", i, list[i],
+                  c->nranks - 1);
+        else
+            symm_ranks_add(&a->list, list[i]);
+        if (list[i] == c->rank) wrong(a, "excludeRanks[%d]=%d is this rank", i, list[i]);
+    }
+}
+
+static int remaining(const symm_comm *c, const symm_ranks *gone, int *members, int *rank) {
+    int n = 0;
+    for (int r = 0; r < c->nranks; r++) {
+        if (symm_ranks_has(gone, r)) continue;
+        if (r == c->rank) *rank = n;
+        members[n++] = r;
+    }
+    return n;
+}
+
+/* Before the ranks have agreed nothing may fail in silence, and after that nothing that a rank needs to meet the others. */
+static symmResult_t shrink_once(symm_comm *c, const child_args *a, symm_ranks *out) {
+    int members[SYMM_MAX_RANKS], rank = 0;
+    uint32_t call;
+    symm_boot *boot = NULL;
+    symm_ranks none = {{0}};
+    symmResult_t status = check_args(a);
+    const int kind = a->flags & SYMM_SHRINK_FAILED ? SYMM_SURVIVE_GONE : SYMM_SURVIVE_LIST;
+    const int all = remaining(c, &none, members, &rank);
+    if (!status) status = symm_boot_mesh_open(c->mesh, members, all, rank, &boot);
+    symm_wait w = symm_comm_wait(c, "shrinking a communicator");
+    w.check = NULL; /* the end of the parent is why they are here */
+    status = symm_survive(c->mesh, kind, status, out, &call, &w);
+    if (status) {
+        symm_boot_close(boot);
+        return status;
+    }
+    const int n = remaining(c, out, members, &rank);
+    symm_boot_mesh_survive(boot, call, members, n, rank);
+    return open_child(c, boot, a);
+}
+
+/* A rank has died since the others agreed on who goes on. */
+static int one_more_is_gone(const symm_comm *c, const symm_ranks *out) {
+    symm_ranks gone;
+    symm_survive_gone(c->mesh, &gone);
+    return (gone.bit[0] & ~out->bit[0]) || (gone.bit[1] & ~out->bit[1]);
+}
+
+static symmResult_t shrink(symm_comm *c, const child_args *a) {
+    symm_ranks out = a->list;
+    symmResult_t r;
+    do r = shrink_once(c, a, &out);
+    while (r == symmRemoteError && !a->made && a->flags & SYMM_SHRINK_FAILED &&
+           one_more_is_gone(c, &out));
+    learn_end(c, r);
+    return r;
+}
+
+/* What runs in it ends, and a thread that is inside leaves. */
+static symmResult_t enter_parent(const child_args *a, symm_comm **c) {
+    if (!a->code && a->flags & SYMM_SHRINK_ABORT) {
+        SYMM_TRY(symmCommRevoke(a->parent, 0));
+        const symm_comm *p = symm_handle_peek(SYMM_KIND_COMM, a->parent);
+        while (p && atomic_load_explicit(&p->busy, memory_order_relaxed)) sched_yield();
+    }
+    SYMM_TRY(symm_comm_enter(a->parent, 0, c));
+    if ((*c)->ctl) return symmSuccess;
+    symmResult_t r = SYMM_ERR(symmInvalidUsage, "communicator %s was never made", (*c)->name);
+    symm_comm_leave(*c);
+    return r;
+}
+
+static symmResult_t shrink_job(void *p) {
+    child_args *a = p;
+    symm_comm *c;
+    SYMM_TRY(enter_parent(a, &c));
+    return make_child(c, a, shrink, 1);
+}
+
+symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude,
+                            symmComm_t *newcomm, const symmConfig_t *config, int flags) {
+    child_args a = {.parent = comm, .out = newcomm, .flags = flags, .grouped = symm_group_open()};
+    const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
+    take_config(&a, config);
+    if (c) read_list(c, &a, excludeRanks, nExclude); /* else refused when it is made */
+    return symm_group_run(comm, SYMM_JOB_BLOCKS, shrink_job, &a, sizeof a);
+}

@@ -1,0 +1,289 @@
+/* comm_hello.c - the first exchange of ranks that want to be a communicator: who are you, do we fit, how many
+ * cores do we share. Runs on the thread that creates the communicator; no lock. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "device/host/reduce.h"
+#include "transport/cuda/cuda_device.h"
+#include "host/gpu/backend.h"
+#include "host/comm/comm.h"
+#include "comm_make.h"
+#include "machine/cores.h"
+#include "base/fail.h"
+#include "host/launch/launch.h"
+#include "base/log.h"
+#include "host/coll/plan.h"
+#include "where.h"
+
+#define HELLO_MAGIC 0x6d6d79736f6c6c65ull
+#define REFUSE_NS   10000000000ull /* how long a rank that cannot go on tries to tell the others */
+
+/* The first message between ranks. magic and version stand first and the size never changes, so that ranks built
+ * differently understand at least that. */
+typedef struct {
+    uint64_t magic;
+    uint32_t version, abi;
+    uint64_t plan_hash, param_hash;
+    symm_uuid process;
+    symm_where where;
+    uint64_t device_bytes, scratch;
+    int32_t code, nranks, cuda, device, sms;
+    int32_t cores; /* that the rank may use; as many of them as there can be ranks are in cpus */
+    symm_uuid gpu; /* the same in every process that sees it */
+    char text[200];
+    uint16_t cpus[SYMM_MAX_RANKS];
+} hello;
+
+/* ---- this process --------------------------------------------------------------------------------------------------- */
+
+static symm_uuid process_id;
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+
+void symm_random_fill(void *p, size_t n) {
+    if (SYMM_FAIL_CALL(comm_random, -1, ENOSYS, getrandom(p, n, 0)) == (ssize_t)n) return;
+    uint64_t seed[2] = {
+        symm_now_ns(),
+        (uint64_t)getpid()}; /* a kernel without it: unique is enough here, secret is not needed */
+    memcpy(p, seed, n < sizeof seed ? n : sizeof seed);
+}
+
+static void make_process_id(void) {
+    symm_random_fill(&process_id, sizeof process_id);
+}
+
+/* A forked child is another process. */
+static void renew_process_id(void) {
+    make_process_id();
+}
+
+static void once(void) {
+    make_process_id();
+    pthread_atfork(NULL, NULL, renew_process_id);
+    symm_reduce_init();
+}
+
+/* ---- hello ------------------------------------------------------------------------------------------------------------- */
+
+static symmResult_t prepare(symm_comm *c) {
+    pthread_once(&process_once, once);
+    SYMM_TRY(symm_param_load(&c->params));
+    SYMM_TRY(symm_backend_pick(&c->params, &c->cuda));
+    c->vmm = symm_backend_vmm(c->cuda);
+    c->launcher = c->cuda ? &symm_launch_gpu : &symm_launch_host;
+    int device;
+    if (c->cuda) SYMM_TRY(symm_cuda_current(&device));
+    SYMM_TRY(symm_plan_parse_algo(c->params.algo, c->forced));
+    symm_vmm_host_hugepages((int)c->params.hugepages);
+    int cu = c->vmm->query(&c->caps);
+    if (cu) return symm_vmm_error(c->vmm, cu, "asking what the machine has");
+    if (c->nranks > SYMM_MAX_RANKS)
+        return SYMM_ERR(symmInvalidArgument, "nranks=%d: one domain has at most %d ranks",
+                        c->nranks, SYMM_MAX_RANKS);
+    return symmSuccess;
+}
+
+#ifdef SYMM_TESTING
+/* A test plays a rank that was built from another version, with other records or another kernel table. */
+int symm_test_skew[3];
+#define SKEW(i) symm_test_skew[i]
+#else
+#define SKEW(i) 0
+#endif
+
+static symmResult_t describe_gpu(const symm_comm *c, hello *h) {
+    symm_cuda_info info;
+    SYMM_TRY(symm_cuda_describe(c->caps.device, &info));
+    memcpy(&h->gpu, info.uuid, sizeof h->gpu);
+    h->device = info.device;
+    h->sms = info.sms;
+    return symmSuccess;
+}
+
+static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
+    memset(h, 0, sizeof *h);
+    h->cuda = c->cuda;
+    if (!status && c->cuda) status = describe_gpu(c, h);
+    if (!status) status = symm_where_fill(&h->where);
+    h->magic = HELLO_MAGIC;
+    h->version = (uint32_t)(SYMM_VERSION_CODE + SKEW(0));
+    h->abi = (uint32_t)(sizeof(symm_ctl) ^ (sizeof(symm_args) << 16) ^ sizeof(symm_greeting)) +
+             (uint32_t)SKEW(1);
+    h->plan_hash = symm_plan_hash() + (uint64_t)SKEW(2);
+    /* What the planner goes by: had ranks other numbers of CTAs, they would wait for words that nobody writes. */
+    h->param_hash = symm_param_hash(&c->params) ^
+                    ((uint64_t)(uint32_t)c->config.minCTAs << 32 | (uint32_t)c->config.maxCTAs) *
+                        0x9e3779b97f4a7c15ull;
+    h->process = process_id;
+    h->device_bytes = c->caps.device_bytes;
+    h->scratch = c->params.scratch;
+    h->nranks = c->nranks;
+    h->code = (int32_t)status;
+    if (status) snprintf(h->text, sizeof h->text, "%s", symm_status_text());
+    h->cores = symm_cores(h->cpus, SYMM_MAX_RANKS);
+}
+
+static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
+    if (h->magic != mine->magic || h->version != mine->version)
+        return SYMM_ERR(symmVersionMismatch, "rank %d runs symm %u.%u.%u, rank 0 %u.%u.%u", r,
+                        h->version / 10000, h->version / 100 % 100, h->version % 100,
+                        mine->version / 10000, mine->version / 100 % 100, mine->version % 100);
+    if (h->abi != mine->abi || h->plan_hash != mine->plan_hash)
+        return SYMM_ERR(symmVersionMismatch,
+                        "rank %d was built with other records or another kernel table than rank 0 "
+                        "(%016llx, %016llx)",
+                        r, (unsigned long long)h->plan_hash, (unsigned long long)mine->plan_hash);
+    if (h->nranks != mine->nranks)
+        return SYMM_ERR(symmInvalidArgument, "rank %d says nranks=%d, rank 0 says %d", r, h->nranks,
+                        mine->nranks);
+    if (h->cuda != mine->cuda)
+        return SYMM_ERR(symmInvalidUsage, "rank %d uses %s, rank 0 %s (SYMM_BACKEND settles it)", r,
+                        h->cuda ? "a GPU" : "the host backend",
+                        mine->cuda ? "a GPU" : "the host backend");
+    if (h->param_hash != mine->param_hash)
+        return SYMM_ERR(
+            symmInvalidUsage,
+            "rank %d has other SYMM_ variables than rank 0 (those that decide kernels "
+            "and layout must agree: SYMM_ALGO, SYMM_CTAS, SYMM_THREADS, SYMM_RELAY, "
+            "SYMM_DETERMINISTIC, "
+            "SYMM_SCRATCH, SYMM_WIN_STRIDE, SYMM_MULTICAST, SYMM_BACKEND; and the config's "
+            "minCTAs and maxCTAs)",
+            r);
+    return symm_where_compare(r, &h->where, &mine->where);
+}
+
+/* Every rank looks at the same records in the same order, comparing with rank 0's, so all find the same first fault. */
+static symmResult_t judge(const hello *all, int nranks) {
+    for (int r = 0; r < nranks; r++)
+        if (all[r].magic == HELLO_MAGIC && all[r].version == all[0].version && all[r].code)
+            return SYMM_ERR((symmResult_t)all[r].code, "rank %d: %.*s", r, (int)sizeof all[r].text,
+                            all[r].text);
+    for (int r = 1; r < nranks; r++) SYMM_TRY(compare_hello(r, &all[r], &all[0]));
+    return symmSuccess;
+}
+
+/* Whether the ranks have fewer cores than they are, together. A rank whose list is full has enough
+ * for all; if none is, the lists are complete. */
+static int lack_cores(const hello *all, int nranks) {
+    uint8_t seen[(UINT16_MAX + 1) / 8] = {0};
+    int cores = 0;
+    for (int r = 0; r < nranks; r++) {
+        if (all[r].cores >= nranks) return 0;
+        for (int i = 0; i < all[r].cores; i++) {
+            const unsigned cpu = all[r].cpus[i];
+            cores += !(seen[cpu / 8] >> cpu % 8 & 1);
+            seen[cpu / 8] |= (uint8_t)(1u << cpu % 8);
+        }
+    }
+    return cores < nranks;
+}
+
+static int same_gpu(const hello *a, const hello *b) {
+    return !memcmp(&a->gpu, &b->gpu, sizeof a->gpu);
+}
+
+/* Which of the ranks' GPUs this process sees: of those alone the driver says what lies between them and ours. */
+static void see_gpus(symm_comm *c, const hello *all) {
+    uint8_t seen[SYMM_MAX_RANKS] = {0};
+    cu_uuid here;
+    for (int d = symm_cuda_devices() - 1; d >= 0; d--) {
+        if (symm_cu.cuDeviceGetUuid(&here, d)) continue;
+        for (int r = 0; r < c->nranks; r++) {
+            if (memcmp(&here, &all[r].gpu, sizeof here)) continue;
+            c->gpus |= 1ull << d;
+            seen[r] = 1;
+        }
+    }
+    for (int r = 0; r < c->nranks; r++)
+        if (!seen[r])
+            SYMM_INFO("rank %d's GPU is none that this process sees (CUDA_VISIBLE_DEVICES): that "
+                      "NVLink joins it with GPU %d is taken for granted",
+                      r, c->caps.device);
+}
+
+/* Ranks that share a GPU share its multiprocessors: their kernels wait for each other, so all must fit. */
+static void learn_gpus(symm_comm *c, const hello *all) {
+    const hello *mine = &all[c->rank];
+    for (int r = 0; r < c->nranks; r++) {
+        int share = 0;
+        for (int p = 0; p < c->nranks; p++) share += same_gpu(&all[p], &all[r]);
+        if (r == 0 || all[r].sms / share < c->sms) c->sms = all[r].sms / share;
+        if (share > 1) c->gpu_shared = 1;
+        if (r != c->rank && same_gpu(&all[r], mine) &&
+            !memcmp(&all[r].process, &mine->process, sizeof mine->process)) {
+            c->gpu_mate = r + 1;
+            c->gpu_mates[r / 64] |= 1ull << r % 64;
+        }
+    }
+    if (c->sms < 1) c->sms = 1;
+    if (c->gpu_mate)
+        SYMM_INFO(
+            "ranks %d and %d are threads of one process on one GPU: symm.h, \"Ranks that share "
+            "a GPU\", says what they must keep to",
+            c->rank, c->gpu_mate - 1);
+    see_gpus(c, all);
+}
+
+static void learn(symm_comm *c, const hello *all) {
+    c->threads = c->nranks > 1;
+    c->stride = c->params.win_stride;
+    for (int r = 0; r < c->nranks; r++) {
+        if (memcmp(&all[r].process, &process_id, sizeof process_id)) c->threads = 0;
+        if (!c->params.win_stride && all[r].device_bytes > c->stride)
+            c->stride = all[r].device_bytes;
+    }
+    /* Whole GiB, and room beside the device's memory for control blocks. */
+    if (!c->params.win_stride) c->stride = (c->stride + (5ull << 30) - 1) >> 30 << 30;
+    c->stride = (c->stride + c->caps.granularity - 1) / c->caps.granularity * c->caps.granularity;
+    c->room = c->stride;
+    c->oversubscribed = !c->cuda && lack_cores(all, c->nranks);
+    if (c->cuda) learn_gpus(c, all);
+}
+
+/* ---- the exchange ---- */
+
+symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members) {
+    hello mine, all[SYMM_MAX_RANKS]; /* no allocation: a rank that has none could not tell so */
+    symmResult_t status = prepare(c);
+    fill_hello(c, status, &mine);
+    symm_wait w = symm_comm_wait(c, "creating a communicator");
+    if (!c->params.setup_timeout_ms && c->config.timeoutMs == SYMM_CONFIG_UNDEF)
+        w.deadline_ns = symm_now_ns() + REFUSE_NS; /* parameters were bad */
+    status = symm_boot_allgather(c->boot, &mine, all, sizeof mine, &w);
+    if (!status) status = judge(all, c->nranks);
+    if (!status) learn(c, all);
+    for (int r = 0; r < c->nranks; r++) {
+        members[r] = all[r].process;
+        members[r].lo ^=
+            (uint64_t)(r + 1) * 0x9e3779b97f4a7c15ull; /* ranks of one process differ */
+        members[r].hi ^=
+            all[r].gpu.hi ^ all[r].gpu.lo * 3; /* and a space is of one memory driver, one device */
+    }
+    return status;
+}
+
+symmResult_t symm_comm_refuse(symm_boot *boot, symmResult_t status) {
+    return symm_comm_refuse_by(boot, status, symm_now_ns() + REFUSE_NS);
+}
+
+symmResult_t symm_comm_refuse_by(symm_boot *boot, symmResult_t status, uint64_t deadline_ns) {
+    hello mine = {.magic = HELLO_MAGIC, .version = SYMM_VERSION_CODE, .code = (int32_t)status};
+    hello all[SYMM_MAX_RANKS];
+    char own[SYMM_ERR_TEXT];
+    if (boot->nranks > SYMM_MAX_RANKS) { /* which no rank meets the others for */
+        symm_boot_close(boot);
+        return status;
+    }
+    snprintf(own, sizeof own, "%s", symm_status_text());
+    snprintf(mine.text, sizeof mine.text, "%.199s", own);
+    symm_wait w = {.deadline_ns = deadline_ns, .stage = "creating a communicator"};
+    if (symm_boot_allgather(boot, &mine, all, sizeof mine, &w))
+        symm_status_adopt(own);
+    else
+        status = judge(all, boot->nranks); /* the same on all ranks */
+    symm_boot_close(boot);
+    return status;
+}

@@ -1,0 +1,185 @@
+/* comm_init.c - the ways to create a communicator: unique id, callbacks, all ranks of a process.
+ * Runs on the caller's thread. Thread ranks of symmCommInitAll are made by one short-lived thread each. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/cuda/cuda_device.h"
+#include "host/gpu/backend.h"
+#include "host/comm/comm.h"
+#include "comm_create.h"
+#include "comm_make.h"
+#include "host/comm/driver.h"
+#include "base/fail.h"
+#include "host/gpu/gpu.h"
+#include "host/comm/group.h"
+#include "base/log.h"
+#include "base/stats.h"
+
+symmResult_t symmGetUniqueId(symmUniqueId *id) {
+    symm_params p;
+    if (!id) return SYMM_ERR(symmInvalidArgument, "id is NULL");
+    SYMM_TRY(symm_param_load(&p));
+    return symm_boot_tcp_id(id, p.ifname);
+}
+
+/* A rank without a place for the handle goes on to the exchange all the same, so that all ranks fail alike. */
+static symmResult_t check_ranks(int nranks, int rank) {
+    if (nranks < 1 || nranks > SYMM_MAX_RANKS)
+        return SYMM_ERR(symmInvalidArgument, "nranks=%d: must be 1 to %d", nranks, SYMM_MAX_RANKS);
+    if (rank < 0 || rank >= nranks)
+        return SYMM_ERR(symmInvalidArgument, "rank=%d: must be 0 to %d", rank, nranks - 1);
+    return symmSuccess;
+}
+
+/* A group runs its calls in threads of its own: each has what was current when it was made. */
+static cu_context callers_context(void) {
+    return symm_group_open() ? symm_backend_context() : NULL;
+}
+
+typedef struct {
+    symmComm_t *comm;
+    symm_meeting at;
+    const symmConfig_t *config;
+} rank_args;
+
+static symmResult_t init_rank(void *p) {
+    rank_args *a = p;
+    return symm_comm_open_tcp(&a->at, a->config, a->comm);
+}
+
+symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId id, int rank,
+                                    const symmConfig_t *config) {
+    rank_args a = {comm, {id, rank, nranks, callers_context()}, config};
+    SYMM_TRY(check_ranks(nranks, rank));
+    return symm_group_run(comm, SYMM_JOB_BLOCKS, init_rank, &a, sizeof a);
+}
+
+symmResult_t symmCommInitRank(symmComm_t *comm, int nranks, symmUniqueId id, int rank) {
+    return symmCommInitRankConfig(comm, nranks, id, rank, NULL);
+}
+
+typedef struct {
+    symmComm_t *comm;
+    int nranks, rank;
+    symmBoot_t cb;
+    const symmConfig_t *config;
+    cu_context context;
+} boot_args;
+
+static symmResult_t init_boot(void *p) {
+    boot_args *a = p;
+    symm_boot *boot;
+    SYMM_TRY(symm_boot_user_open(&a->cb, a->rank, a->nranks, &boot));
+    return symm_comm_open_in(a->context, boot, a->config, a->comm);
+}
+
+symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank, const symmBoot_t *boot,
+                              const symmConfig_t *config) {
+    SYMM_TRY(check_ranks(nranks, rank));
+    if (!boot || !boot->allgather)
+        return SYMM_ERR(symmInvalidArgument, "%s is NULL", boot ? "boot->allgather" : "boot");
+    boot_args a = {comm, nranks, rank, *boot, config, callers_context()};
+    return symm_group_run(comm, SYMM_JOB_BLOCKS, init_boot, &a, sizeof a);
+}
+
+/* ---- all ranks of one process ------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    symm_boot_group *group;
+    symmComm_t comm;
+    symmResult_t result;
+    pthread_t thread;
+    int rank, started;
+    int device; /* GPUs: -1 none asked for */
+    char text[SYMM_ERR_TEXT];
+} one_rank;
+
+static void *make_rank(void *p) {
+    one_rank *o = p;
+    symm_boot *boot;
+    symmResult_t device = o->device >= 0 ? symm_cuda_set(o->device) : symmSuccess;
+    char why[SYMM_ERR_TEXT];
+    if (device) memcpy(why, symm_status_text(), sizeof why);
+    o->result = symm_boot_threads_open(o->group, o->rank, &boot);
+    if (!o->result && device) { /* the others hear of it */
+        symm_status_adopt(why);
+        o->result = symm_comm_refuse(boot, device);
+        memcpy(o->text, symm_status_text(), sizeof o->text);
+        return NULL;
+    }
+    if (o->result) symm_boot_group_abandon(o->group); /* the others shall not wait for this rank */
+    if (!o->result) o->result = symm_comm_open(boot, NULL, &o->comm);
+    if (o->result) memcpy(o->text, symm_status_text(), sizeof o->text);
+    return NULL;
+}
+
+/* The device of each rank: as asked, else its number; -1 on the host backend. */
+static symmResult_t pick_devices(one_rank *ones, int n, const int *devices) {
+    symm_params p;
+    int cuda;
+    SYMM_TRY(symm_param_load(&p));
+    SYMM_TRY(symm_backend_pick(&p, &cuda));
+    const int there = cuda ? symm_cuda_devices() : 0;
+    for (int r = 0; r < n; r++) {
+        ones[r].device = !cuda ? -1 : devices ? devices[r] : r;
+        if (!cuda || (ones[r].device >= 0 && ones[r].device < there)) continue;
+        if (devices)
+            return SYMM_ERR(symmInvalidArgument, "devices[%d]=%d: there are GPUs 0 to %d", r,
+                            devices[r], there - 1);
+        return SYMM_ERR(symmInvalidArgument,
+                        "n=%d: there are %d GPUs (pass devices to let ranks share them)", n, there);
+    }
+    return symmSuccess;
+}
+
+static symmResult_t start_ranks(one_rank *ones, int n, symm_boot_group *group) {
+    for (int r = 0; r < n; r++) {
+        ones[r].group = group;
+        ones[r].rank = r;
+        int e = SYMM_FAIL_CODE(all_thread, EAGAIN,
+                               pthread_create(&ones[r].thread, NULL, make_rank, &ones[r]));
+        if (e) {
+            symm_boot_group_abandon(group);
+            return SYMM_ERR(symmSystemError, "cannot start a thread for rank %d: %s", r,
+                            strerror(e));
+        }
+        ones[r].started = 1;
+    }
+    return symmSuccess;
+}
+
+symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices) {
+    if (!comms) return SYMM_ERR(symmInvalidArgument, "comms is NULL");
+    if (n < 1 || n > SYMM_MAX_RANKS)
+        return SYMM_ERR(symmInvalidArgument, "n=%d: must be 1 to %d", n, SYMM_MAX_RANKS);
+    symm_boot_group *group;
+    one_rank *ones = SYMM_FAIL_ALLOC(all_alloc, calloc((size_t)n, sizeof *ones));
+    if (!ones) return SYMM_ERR(symmOutOfMemory, "no memory to create %d ranks", n);
+    symmResult_t status = pick_devices(ones, n, devices);
+    if (!status) status = symm_boot_group_create(n, &group);
+    if (status) goto free_ones;
+    symm_boot_group_hold(group, 1);
+    status = start_ranks(ones, n, group);
+    for (int r = 0; r < n; r++) {
+        if (ones[r].started) pthread_join(ones[r].thread, NULL);
+        /* The cause rather than what it looked like to the others. */
+        if (ones[r].result &&
+            (!status || (status == symmRemoteError && ones[r].result != status))) {
+            status = ones[r].result;
+            symm_status_adopt(ones[r].text);
+        }
+    }
+    symm_boot_group_hold(group, 0); /* no thread is left that could still come */
+    for (int r = 0; r < n; r++) {
+        if (!status) {
+            comms[r] = ones[r].comm;
+            symm_driver_take(comms[r]);
+        } else if (ones[r].comm) {
+            symmCommDestroy(ones[r].comm);
+        }
+    }
+free_ones:
+    free(ones);
+    return status;
+}

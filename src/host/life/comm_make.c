@@ -1,0 +1,388 @@
+/* comm_make.c - how a communicator comes to be: hello, mesh, space, control block, agreement. Runs on the thread inside the
+ * creating call (or on a helper thread for non-blocking creation). Every step that may fail on one rank is followed by an exchange
+ * that carries its status, so all ranks fail alike. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "machine/cache_info.h"
+#include "machine/fd_closer.h"
+#include "host/comm/comm.h"
+#include "comm_make.h"
+#include "host/comm/driver.h"
+#include "host/window/exchange.h"
+#include "base/fail.h"
+#include "host/gpu/gpu.h"
+#include "base/log.h"
+#include "host/comm/pages.h"
+#include "host/coll/plan.h"
+#include "host/window/space.h"
+#include "base/stats.h"
+#include "host/comm/watch.h"
+
+/* ---- greeting: mesh and space -------------------------------------------------------------------------------------------- */
+
+static uint64_t control_bytes(const symm_comm *c) {
+    uint64_t n = SYMM_CTL_BYTES + c->params.scratch, g = c->caps.granularity;
+    return (n + g - 1) / g * g;
+}
+
+/* This rank's GPU must reach all that this process sees of the others', and over NVLink; what it cannot see shows whether it can be
+ * reached when its memory is mapped. One rank that sees a pair that does not fit is enough: its greeting refuses for all. */
+static symmResult_t open_gpu(symm_comm *c) {
+    for (int d = 0; d < SYMM_CUDA_MAX_DEVICES; d++) {
+        if (!(c->gpus >> d & 1)) continue;
+        SYMM_TRY(symm_cuda_reach(c->caps.device, d));
+        SYMM_TRY(symm_cuda_joined(c->caps.device, d));
+    }
+    return symm_gpu_open(c);
+}
+
+/* While it can still be refused: nothing may fail when all go over to it. */
+static symmResult_t prepare_boot(symm_comm *c) {
+    int all[SYMM_MAX_RANKS];
+    if (!c->boot->ops->meets_only) return symmSuccess;
+    for (int r = 0; r < c->nranks; r++) all[r] = r;
+    return symm_boot_mesh_open(c->mesh, all, c->nranks, c->rank, &c->over_mesh);
+}
+
+/* The mesh is there, on all ranks. */
+static void leave_meeting(symm_comm *c) {
+    if (!c->over_mesh) return;
+    symm_boot_close(c->boot);
+    c->boot = c->over_mesh;
+    c->over_mesh = NULL;
+}
+
+/* Thread ranks: rank 0 reserves for all, each rank maps its own control block there, once. */
+static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting *g) {
+    symmResult_t status = symmSuccess;
+    symm_random_fill(&g->new_id, sizeof g->new_id);
+    g->new_id |= 1;
+    if (c->cuda && !c->threads && c->nranks > 1 && !c->caps.fd_handles)
+        return SYMM_ERR(symmNotSupported,
+                        "GPU %d makes no memory that other processes can map: its driver gives no "
+                        "file descriptors for it",
+                        c->caps.device);
+    if (c->cuda) SYMM_TRY(open_gpu(c));
+    SYMM_TRY(symm_mesh_listen(c->rank, c->nranks, c->threads, &g->addr, &c->mesh));
+    SYMM_TRY(prepare_boot(c));
+    if (!c->threads) {
+        c->space = symm_space_find(members, c->nranks, c->rank);
+        g->space_id = c->space ? c->space->id : 0;
+        return symmSuccess;
+    }
+    if (c->rank) return symmSuccess;
+    SYMM_TRY(symm_mesh_share(c->nranks, &g->mesh_share));
+    c->stride = control_bytes(c);
+    SYMM_TRY_GOTO(symm_space_create(c->vmm, c->caps.granularity, members, c->nranks, c->rank,
+                                    c->stride, g->new_id, &c->space),
+                  unshare);
+    SYMM_TRY_GOTO(symm_slot_take(c->space, c->stride, 0, &c->control),
+                  unshare);               /* unbuild drops the space */
+    for (int r = 1; r < c->nranks; r++) { /* each peer adopts one of either */
+        symm_space_ref(c->space);
+        symm_slot_ref(c->space, c->control);
+    }
+    if (c->cuda) {
+        SYMM_TRY_GOTO(symm_pages_new(c->nranks, NULL, &c->pages), unref);
+        for (int r = 1; r < c->nranks; r++) symm_pages_ref(c->pages);
+        g->pages_share = c->pages;
+    }
+    g->space_share = c->space;
+    return symmSuccess;
+unref:
+    for (int r = 1; r < c->nranks; r++) {
+        symm_slot_discard(c->space, c->control);
+        symm_space_drop(c->space);
+    }
+unshare:
+    symm_mesh_unshare(g->mesh_share);
+    g->mesh_share = NULL;
+    return status;
+}
+
+/* All found the same living space: share it. Else a new one on every rank. */
+static symmResult_t take_space(symm_comm *c, const symm_uuid *members, const symm_greeting *all) {
+    int same = all[0].space_id != 0;
+    if (c->threads) {
+        c->space = all[0].space_share;
+        c->control = c->space->slots; /* the only slot of thread ranks' space */
+        c->stride = c->space->stride;
+        c->pages = all[0].pages_share;
+        return symmSuccess;
+    }
+    for (int r = 1; r < c->nranks; r++) same &= all[r].space_id == all[0].space_id;
+    if (same) {
+        c->stride = c->space->stride;
+        return symmSuccess;
+    }
+    symm_space_drop(c->space);
+    c->space = NULL;
+    return symm_space_create(c->vmm, c->caps.granularity, members, c->nranks, c->rank, c->stride,
+                             all[0].new_id, &c->space);
+}
+
+static symmResult_t judge_greetings(const symm_comm *c, const symm_greeting *all) {
+    for (int r = 0; r < c->nranks; r++)
+        if (all[r].code)
+            return SYMM_ERR((symmResult_t)all[r].code, "rank %d: %.*s", r, (int)sizeof all[r].text,
+                            all[r].text);
+    return symmSuccess;
+}
+
+/* Nobody adopts what rank 0 of thread ranks has offered. */
+static void withdraw(symm_comm *c, const symm_greeting *mine) {
+    if (!mine->space_share) return;
+    for (int p = 1; p < c->nranks; p++) {
+        symm_slot_discard(c->space, c->control);
+        symm_space_drop(c->space);
+        symm_pages_unref(mine->pages_share);
+    }
+    symm_mesh_unshare(mine->mesh_share);
+}
+
+static symmResult_t trade_greetings(symm_comm *c, const symm_greeting *mine, symm_greeting *all) {
+    symm_wait w = symm_comm_wait_early(c, "creating a communicator");
+    SYMM_TRY(symm_boot_allgather(c->boot, mine, all, sizeof *mine, &w));
+    return judge_greetings(c, all);
+}
+
+/* How connecting went, through the bootstrap: a mesh that is half connected cannot tell everybody. A cause stands before its
+ * consequences: that a peer had closed its door is believed only where nobody knows a better reason. */
+static symmResult_t settle_mesh(symm_comm *c, symmResult_t status) {
+    struct {
+        int32_t code, pad;
+        char text[200];
+    } mine = {.code = (int32_t)status}, all[SYMM_MAX_RANKS];
+    int worst = -1;
+    if (status) snprintf(mine.text, sizeof mine.text, "%s", symm_status_text());
+    symm_wait w = symm_comm_wait_early(c, "creating a communicator");
+    SYMM_TRY(symm_boot_allgather(c->boot, &mine, all, sizeof mine, &w));
+    for (int r = 0; r < c->nranks; r++)
+        if (all[r].code &&
+            (worst < 0 || (all[worst].code == symmRemoteError && all[r].code != symmRemoteError)))
+            worst = r;
+    if (worst < 0) return symmSuccess;
+    return SYMM_ERR((symmResult_t)all[worst].code, "rank %d: %.*s", worst, (int)sizeof mine.text,
+                    all[worst].text);
+}
+
+/* Once every greeting says yes: nothing may fail before the mesh step, in which the peers wait for
+ * this rank. */
+static symmResult_t connect_ranks(symm_comm *c, const symm_uuid *members,
+                                  const symm_greeting *all) {
+    symm_mesh_addr addrs[SYMM_MAX_RANKS];
+    symmResult_t space = take_space(c, members, all);
+    for (int r = 0; r < c->nranks; r++) addrs[r] = all[r].addr;
+    symm_wait w = symm_comm_wait_early(c, "creating a communicator");
+    symmResult_t mesh =
+        symm_mesh_connect(c->mesh, addrs, c->threads ? all[0].mesh_share : NULL, &w);
+    return settle_mesh(c, mesh ? mesh : space);
+}
+
+static symmResult_t greet(symm_comm *c, const symm_uuid *members) {
+    symm_greeting mine = {.code = 0};
+    symm_greeting all[SYMM_MAX_RANKS]; /* no allocation: a rank that has none could not tell so */
+    symmResult_t status = offer(c, members, &mine);
+    mine.code = (int32_t)status;
+    if (status) snprintf(mine.text, sizeof mine.text, "%s", symm_status_text());
+    status = trade_greetings(c, &mine, all);
+    if (status)
+        withdraw(c, &mine);
+    else
+        status = connect_ranks(c, members, all);
+    return status;
+}
+
+/* ---- control block ------------------------------------------------------------------------------------------------------- */
+
+static symmResult_t control_threads(symm_comm *c, uint64_t bytes, symmResult_t status) {
+    symm_vmm_handle *h = NULL;
+    void *at = symm_space_addr(c->space, c->rank, 0);
+    int cu = 0;
+    if (!status && (cu = c->vmm->create(bytes, &h)))
+        status = symm_vmm_error(c->vmm, cu, "making %llu bytes of control block and scratch",
+                                (unsigned long long)bytes);
+    if (!status && (cu = c->vmm->map(at, bytes, 0, h)))
+        status = symm_vmm_error(c->vmm, cu, "mapping the control block");
+    if (!status) {
+        c->control->rank_bytes[c->rank] =
+            bytes; /* from here on the slot unmaps it, when the last rank has dropped it */
+        if ((cu = c->vmm->set_access(at, bytes)))
+            status = symm_vmm_error(c->vmm, cu, "giving access to the control block");
+    }
+    if (h) c->vmm->release(h);
+    c->base = c->space->base;
+    symm_wait w = symm_comm_wait(c, "creating a communicator");
+    return symm_agree(c->mesh, status, &w, NULL);
+}
+
+static symmResult_t control_processes(symm_comm *c, uint64_t bytes, symmResult_t status) {
+    int shared;
+    symm_brought all[SYMM_MAX_RANKS]; /* neither allocated, as above */
+    symm_bring b = {.count = 0};
+    int cu = status ? 0 : c->vmm->create(bytes, &b.handles[0]);
+    if (cu)
+        status = symm_vmm_error(c->vmm, cu, "making %llu bytes of control block and scratch",
+                                (unsigned long long)bytes);
+    if (!status) {
+        b.parts[0] = (symm_part){0, bytes};
+        b.total = bytes;
+        b.count = 1;
+        symm_random_fill(&b.id, sizeof b.id); /* found by nobody else */
+        b.id |= 1;
+    }
+    status = symm_exchange(c, status, &b, "creating a communicator", all, &c->control, &shared);
+    if (b.count) c->vmm->release(b.handles[0]);
+    if (!status) c->base = c->space->base + c->control->off;
+    return status;
+}
+
+/* GPUs: one descriptor of pages from rank 0 to everybody. */
+static symmResult_t trade_pages(symm_comm *c, int *fd, const symm_wait *w) {
+    uint64_t bytes = (uint64_t)c->nranks * SYMM_PAGE_STRIDE;
+    size_t got = 0;
+    if (c->rank)
+        return symm_mesh_recv(c->mesh, 0, SYMM_MSG_HANDLES, &bytes, sizeof bytes, &got, fd, 1, w);
+    for (int p = 1; p < c->nranks; p++)
+        SYMM_TRY(symm_mesh_send(c->mesh, p, SYMM_MSG_HANDLES, &bytes, sizeof bytes, fd, 1, w));
+    return symmSuccess;
+}
+
+static symmResult_t share_pages(symm_comm *c) {
+    symm_wait w = symm_comm_wait(c, "creating a communicator");
+    int fd = -1;
+    if (!c->cuda || c->pages) return symmSuccess;
+    symmResult_t status = c->rank ? symmSuccess : symm_pages_new(c->nranks, &fd, &c->pages);
+    status = symm_agree(c->mesh, status, &w, NULL);
+    if (!status) status = trade_pages(c, &fd, &w);
+    if (!status && c->rank) status = symm_pages_map(c->nranks, fd, &c->pages);
+    if (fd >= 0) {
+        close(fd);
+        SYMM_STAT_ADD(fds, -1);
+    }
+    return status;
+}
+
+/* Grids that were cut so that several communicators' kernels fit side by side: a successor that waits in its place, and those behind it,
+ * would take what the others count on. */
+static int is_cut(const symm_comm *c) {
+    return c->config.maxCTAs > 0 || c->params.ctas > 0;
+}
+
+/* No kernel may wait in place behind one that waits for peers, neither ours nor the program's. */
+static int goes_apart(const symm_comm *c) {
+    return c->gpu_shared || is_cut(c);
+}
+
+/* Device memory comes with what was in it; kernels expect zeros, and the pages' address. */
+static symmResult_t ready_gpu(symm_comm *c, uint64_t bytes) {
+    if (!c->cuda) return symmSuccess;
+    int cu = c->vmm->fill((void *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride), bytes, 0);
+    if (cu) return symm_vmm_error(c->vmm, cu, "clearing the control block");
+    c->gpu->programmatic &= !goes_apart(c);
+    symm_cuda_scope scope;
+    SYMM_TRY(symm_gpu_push(c, &scope));
+    symmResult_t r = symm_pages_register(c->pages, &c->host_base);
+    symm_gpu_pop(c, &scope);
+    return r;
+}
+
+static void fill_proto(symm_comm *c) {
+    symm_ctl *ctl = symm_comm_ctl(c, c->rank);
+    ctl->magic = SYMM_CTL_MAGIC;
+    __atomic_store_n(&ctl->state, SYMM_STATE_ALIVE,
+                     __ATOMIC_RELEASE); /* pairs with the watchers' acquire */
+    __atomic_store_n(&c->ctl, ctl,
+                     __ATOMIC_RELEASE); /* pairs with the acquire in watch.c and comm.c */
+    c->proto = (symm_args){
+        .base = c->base,
+        .stride = c->stride,
+        .rank = c->rank,
+        .nranks = c->nranks,
+        .scratch = c->cuda ? symm_plan_gpu_scratch(control_bytes(c) - SYMM_CTL_BYTES, c->nranks)
+                           : symm_plan_scratch(control_bytes(c) - SYMM_CTL_BYTES, c->nranks),
+        .host_base = c->host_base,
+        .host_stride = SYMM_PAGE_STRIDE,
+        .timeout_ns = (uint64_t)c->params.timeout_ms * 1000000ull};
+    c->keeps = c->cuda ? 0 : symm_caches_keep(c->nranks);
+    int64_t spin = c->params.spin >= 0 ? c->params.spin : c->oversubscribed ? 48 : 1000;
+    c->proto.spin = (uint32_t)(spin < 1 ? 1 : spin);
+    c->proto.flags = goes_apart(c) ? SYMM_ARG_APART : 0;
+}
+
+/* ---- build ---- */
+
+symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
+    symm_uuid members[SYMM_MAX_RANKS];
+    c->boot = boot;
+    c->bootstrap = boot->ops->name;
+    c->rank = boot->rank;
+    c->nranks = boot->nranks;
+    symm_log_rank(c->rank);
+    if (c->nranks > SYMM_MAX_RANKS)
+        return SYMM_ERR(symmInvalidArgument, "nranks=%d: one domain has at most %d ranks",
+                        c->nranks, SYMM_MAX_RANKS);
+    symm_comm_making(c, "trading hellos");
+    SYMM_TRY(symm_comm_hello(c, members));
+    if (c->cuda) symm_gpu_reap();
+    symm_comm_making(c, "connecting to the ranks");
+    SYMM_TRY(greet(c, members));
+    symm_comm_making(c, "sharing control blocks");
+    leave_meeting(c);
+    symmResult_t status = share_pages(c);
+    if (!status)
+        status = symm_watch_start(
+            c); /* the control block's agreement carries its status; the watcher needs c->base only after a death */
+    uint64_t bytes = control_bytes(c);
+    status = c->threads ? control_threads(c, bytes, status) : control_processes(c, bytes, status);
+    const int mapped = !status; /* on all ranks or on none */
+    if (mapped) status = ready_gpu(c, bytes);
+    if (mapped) fill_proto(c), symm_comm_first_touch(c);
+    if (!status && SYMM_FAIL_HERE(comm_ctl))
+        status = SYMM_ERR(symmSystemError, "failpoint comm_ctl");
+    symm_wait w = symm_comm_wait(c, "creating a communicator");
+    if (c->ctl)
+        status = symm_agree(c->mesh, status, &w,
+                            NULL); /* without it, all ranks have agreed to fail already */
+    SYMM_TRY(status);
+    SYMM_TRY(symm_comm_async(
+        c)); /* a death that the watcher saw before there was an abort word to set */
+    symm_boot_mesh_rehome(c->boot, c->mesh);
+    SYMM_INFO("communicator %s: rank %d of %d, %s backend, %s, bootstrap %s%s", c->name, c->rank,
+              c->nranks, c->vmm->name, c->threads ? "thread ranks" : "processes", c->bootstrap,
+              c->oversubscribed ? ", more ranks than cores" : "");
+    if (c->threads) {
+        symm_driver_watch_kernels();
+        symm_driver_note(c);
+    }
+    atomic_store_explicit(&c->state, SYMM_COMM_LIVE, memory_order_release);
+    if (c->watch) symm_watch_look();
+    return symmSuccess;
+}
+
+void symm_comm_unbuild(symm_comm *c) {
+    symm_cuda_scope scope;
+    const int inside = symm_gpu_push(c, &scope) == symmSuccess;
+    struct symm_gpu *gpu = c->gpu;
+    symm_watch_stop(c);
+    symm_mesh_close(c->mesh);
+    c->mesh = NULL;
+    symm_boot_close(c->boot);
+    c->boot = NULL;
+    symm_boot_close(c->over_mesh);
+    c->over_mesh = NULL;
+    c->ctl = NULL;
+    if (c->control) symm_slot_discard(c->space, c->control);
+    c->control = NULL;
+    symm_space_drop(c->space);
+    c->space = NULL;
+    symm_pages_unref(c->pages);
+    c->pages = NULL;
+    symm_gpu_close(c);
+    if (c->cuda) symm_closer_wait(); /* no descriptor of this communicator is left */
+    if (inside && gpu) symm_cuda_pop(&scope);
+}

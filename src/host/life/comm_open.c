@@ -1,0 +1,223 @@
+/* comm_open.c - config, shell and the doors through which a communicator is made, in the call or behind it. Runs on the caller's
+ * thread; non-blocking creation on a helper thread of its own. No lock. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/cuda/cuda_device.h"
+#include "host/gpu/backend.h"
+#include "host/coll/coll.h"
+#include "host/heap/heap_int.h"
+#include "host/launch/launch.h"
+#include "host/comm/comm.h"
+#include "comm_create.h"
+#include "comm_make.h"
+#include "base/fail.h"
+#include "host/gpu/gpu.h"
+#include "base/handle.h"
+#include "base/log.h"
+#include "base/stats.h"
+
+/* ---- config and shell ------------------------------------------------------------------------------------------------ */
+
+static symmResult_t check_range(const char *name, int v, int lo, int hi) {
+    if (v == SYMM_CONFIG_UNDEF || (v >= lo && v <= hi)) return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument, "config: %s=%d: must be %d to %d", name, v, lo, hi);
+}
+
+symmResult_t symm_config_check(const symmConfig_t *config, symmConfig_t *out) {
+    symmConfig_t c = SYMM_CONFIG_INITIALIZER;
+    if (config) {
+        if (config->size < sizeof c)
+            return SYMM_ERR(symmInvalidArgument,
+                            "config: size=%zu: start from SYMM_CONFIG_INITIALIZER (%zu)",
+                            config->size, sizeof c);
+        c = *config;
+        SYMM_TRY(check_range("blocking", c.blocking, 0, 1));
+        SYMM_TRY(check_range("minCTAs", c.minCTAs, 1, SYMM_GPU_MAX_CTAS));
+        SYMM_TRY(check_range("maxCTAs", c.maxCTAs, 1, SYMM_GPU_MAX_CTAS));
+        SYMM_TRY(check_range("timeoutMs", c.timeoutMs, 1, INT32_MAX));
+        if (c.minCTAs != SYMM_CONFIG_UNDEF && c.maxCTAs != SYMM_CONFIG_UNDEF &&
+            c.minCTAs > c.maxCTAs)
+            return SYMM_ERR(symmInvalidArgument, "config: minCTAs=%d is more than maxCTAs=%d",
+                            c.minCTAs, c.maxCTAs);
+    }
+    *out = c;
+    return symmSuccess;
+}
+
+static void handle_gone(void *obj) {
+    symm_comm_unref(obj);
+}
+
+symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out) {
+    static _Atomic int serial;
+    symmConfig_t cfg;
+    void *handle;
+    symm_gpu_reap();
+    SYMM_TRY(symm_config_check(config, &cfg));
+    symm_comm *c = SYMM_FAIL_HERE(comm_alloc) ? NULL : calloc(1, sizeof *c);
+    if (c) c->memos = SYMM_FAIL_ALLOC(comm_memos, calloc(SYMM_MEMOS, sizeof *c->memos));
+    if (!c || !c->memos) {
+        free(c);
+        return SYMM_ERR(symmOutOfMemory, "no memory for a communicator");
+    }
+    c->version = 1;
+    c->config = cfg;
+    c->vmm = &symm_vmm_host;
+    c->launcher = &symm_launch_host;
+    c->source = &symm_heap_windows;
+    c->undo = symm_comm_unbuild;
+    if (cfg.commName)
+        snprintf(c->name, sizeof c->name, "%s", cfg.commName);
+    else
+        snprintf(c->name, sizeof c->name, "comm%d", atomic_fetch_add(&serial, 1));
+    c->config.commName = c->name;
+    pthread_mutex_init(&c->async_lock, NULL);
+    atomic_store(&c->refs, 1);
+    SYMM_STAT_ADD(comms, 1);
+    symmResult_t r = symm_handle_new(SYMM_KIND_COMM, c, handle_gone, &handle);
+    if (r) {
+        symm_comm_unref(c);
+        return r;
+    }
+    c->handle = handle;
+    *out = c;
+    return symmSuccess;
+}
+
+/* ---- open -------------------------------------------------------------------------------------------------------------------- */
+
+static void drop_handle(symm_comm *c) {
+    symm_handle_close(SYMM_KIND_COMM, c->handle);
+    symm_handle_put(SYMM_KIND_COMM, c->handle);
+}
+
+symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmComm_t *out) {
+    symm_comm *c;
+    symm_log_rank(boot->rank);
+    symmResult_t r =
+        out ? symm_comm_shell(config, &c) : SYMM_ERR(symmInvalidArgument, "comm is NULL");
+    if (r) return symm_comm_refuse(boot, r);
+    r = symm_comm_build(c, boot);
+    if (r) {
+        drop_handle(c);
+        return r;
+    }
+    *out = c->handle;
+    return symmSuccess;
+}
+
+symmResult_t symm_comm_open_in(cu_context context, symm_boot *boot, const symmConfig_t *config,
+                               symmComm_t *out) {
+    symm_cuda_scope scope;
+    symmResult_t r = context ? symm_cuda_push_context(context, &scope) : symmSuccess;
+    if (r) return symm_comm_refuse(boot, r);
+    r = symm_comm_open(boot, config, out);
+    if (context) symm_cuda_pop(&scope);
+    return r;
+}
+
+symmResult_t symm_comm_build_in(cu_context context, symm_boot *boot, symm_comm *c) {
+    symm_cuda_scope scope;
+    symmResult_t r = context ? symm_cuda_push_context(context, &scope) : symmSuccess;
+    if (r) return symm_comm_refuse(boot, r);
+    r = symm_comm_build(c, boot);
+    if (context) symm_cuda_pop(&scope);
+    return r;
+}
+
+symmResult_t symm_comm_create(struct symm_boot *boot, const symmConfig_t *config,
+                              symmComm_t *comm) {
+    return symm_comm_open(boot, config, comm);
+}
+
+/* ---- open behind ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    symm_comm *c;
+    symm_meeting at;
+} making;
+
+static symmResult_t meet_and_build(symm_comm *c, const symm_meeting *at) {
+    symm_boot *boot;
+    symm_params params;
+    symm_log_rank(at->rank);
+    symmResult_t bad =
+        symm_param_load(&params); /* goes on to the hello, so that all ranks hear of it */
+    c->params.setup_timeout_ms = bad ? 300000 : params.setup_timeout_ms;
+    symm_wait w = symm_comm_wait_early(c, "creating a communicator");
+    symm_comm_making(c, "waiting for the ranks to come");
+    SYMM_TRY(symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot));
+    return symm_comm_build_in(at->context, boot, c);
+}
+
+/* Failed: symmCommGetAsyncError tells, destroy cleans up. */
+static void *make_behind(void *arg) {
+    making m = *(making *)arg;
+    free(arg);
+    symmResult_t r = meet_and_build(m.c, &m.at);
+    if (r) symm_comm_fail(m.c, r, -1, symm_status_text());
+    if (r) atomic_store_explicit(&m.c->state, SYMM_COMM_LIVE, memory_order_release);
+    symm_comm_unref(m.c);
+    SYMM_STAT_ADD(threads, -1);
+    return NULL;
+}
+
+static symmResult_t start_behind(symm_comm *c, const symm_meeting *at) {
+    pthread_t t;
+    making *m = SYMM_FAIL_ALLOC(behind_alloc, malloc(sizeof *m));
+    if (!m) return SYMM_ERR(symmOutOfMemory, "no memory to create a communicator");
+    *m = (making){c, *at};
+    if (!m->at.context) m->at.context = symm_backend_context();
+    symm_comm_ref(c); /* the thread's */
+    SYMM_STAT_ADD(threads, 1);
+    int e = SYMM_FAIL_CODE(behind_thread, EAGAIN, pthread_create(&t, NULL, make_behind, m));
+    if (!e) {
+        pthread_detach(t);
+        return symmSuccess;
+    }
+    SYMM_STAT_ADD(threads, -1);
+    free(m);
+    symm_comm_unref(c);
+    return SYMM_ERR(symmSystemError, "cannot start a thread for non-blocking creation: %s",
+                    strerror(e));
+}
+
+static symmResult_t open_behind(const symm_meeting *at, const symmConfig_t *config,
+                                symmComm_t *out) {
+    symm_comm *c;
+    symmResult_t r = symm_comm_shell(config, &c);
+    if (r) {
+        symm_boot_tcp_refuse(&at->id, at->rank);
+        return r;
+    }
+    c->rank = at->rank;
+    c->nranks = at->nranks;
+    symmComm_t handle =
+        c->handle; /* the thread may be done, and the user's abort as well, before this one goes on */
+    r = start_behind(c, at);
+    if (r) {
+        symm_boot_tcp_refuse(&at->id, at->rank);
+        drop_handle(c);
+        return r;
+    }
+    *out = handle;
+    return symmInProgress;
+}
+
+symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *config,
+                                symmComm_t *out) {
+    symm_boot *boot;
+    symm_params params;
+    symmConfig_t checked;
+    symmResult_t bad = symm_config_check(config, &checked);
+    if (!bad && out && checked.blocking == 0) return open_behind(at, config, out);
+    /* What is wrong here goes on to the hello, so that all ranks hear of it; it is found again there. */
+    int ms = symm_param_load(&params) ? 300000 : (int)params.setup_timeout_ms;
+    if (!bad && checked.timeoutMs != SYMM_CONFIG_UNDEF && config) ms = checked.timeoutMs;
+    symm_wait w = {.deadline_ns = symm_now_ns() + (uint64_t)ms * 1000000ull,
+                   .stage = "creating a communicator"};
+    SYMM_TRY(symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot));
+    return symm_comm_open_in(at->context, boot, config, out);
+}

@@ -1,0 +1,62 @@
+/* mappings.c - a sorted array: growing is rare, looking is not. Threads as in mappings.h. */
+#include "mappings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+int symm_maps_find(const symm_maps *m, int rank, uint64_t off) {
+    int lo = 0, hi = m->n;
+    while (lo < hi) {
+        const int mid = lo + (hi - lo) / 2;
+        const symm_map *at = &m->at[mid];
+        if (at->rank < rank || (at->rank == rank && at->off + at->bytes <= off))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+int symm_maps_add(symm_maps *m, symm_map map) {
+    if (m->n == m->cap) {
+        const int cap = m->cap ? m->cap * 2 : 8;
+        symm_map *at = SYMM_FAIL_ALLOC(maps_grow, realloc(m->at, (size_t)cap * sizeof *m->at));
+        if (!at) return -1;
+        m->at = at;
+        m->cap = cap;
+    }
+    const int i = symm_maps_find(m, map.rank, map.off);
+    memmove(&m->at[i + 1], &m->at[i], (size_t)(m->n - i) * sizeof *m->at);
+    m->at[i] = map;
+    m->n++;
+    return 0;
+}
+
+void symm_maps_remove(symm_maps *m, int i) {
+    m->n--;
+    memmove(&m->at[i], &m->at[i + 1], (size_t)(m->n - i) * sizeof *m->at);
+}
+
+void symm_maps_end(symm_maps *m) {
+    free(m->at);
+    *m = (symm_maps){NULL, 0, 0};
+}
+
+int symm_maps_cover(const symm_maps *m, int rank, uint64_t off, uint64_t bytes) {
+    const uint64_t end = off + bytes;
+    if (end < off) return 0;
+    for (int i = symm_maps_find(m, rank, off); off < end; i++) {
+        if (i >= m->n || m->at[i].rank != rank || m->at[i].off > off) return 0;
+        off = m->at[i].off + m->at[i].bytes;
+    }
+    return 1;
+}
+
+uint64_t symm_maps_bytes(const symm_maps *m, int rank) {
+    uint64_t sum = 0;
+    for (int i = symm_maps_find(m, rank, 0); i < m->n && m->at[i].rank == rank; i++)
+        sum += m->at[i].bytes;
+    return sum;
+}

@@ -1,0 +1,51 @@
+/* dirty_ranges.c - ranges that were written. See dirty_ranges.h. */
+#include "dirty_ranges.h"
+
+#include <string.h>
+
+void symm_dirty_start(symm_dirty *d, int equal) {
+    *d = (symm_dirty){.whole = !equal};
+}
+
+/* A writer that names nothing and is followed by one that does must not be forgotten: its bytes are somewhere in the whole. */
+void symm_dirty_hand_out(symm_dirty *d) {
+    d->whole |= d->unnamed;
+    d->unnamed = 1;
+}
+
+/* Joins the two neighbours with the smallest gap. What lies between is copied too: it is equal on both sides. */
+static void join_nearest(symm_dirty_range *r, int *n) {
+    int at = 0;
+    for (int i = 1; i + 1 < *n; i++)
+        if (r[i + 1].from - r[i].to < r[at + 1].from - r[at].to) at = i;
+    r[at].to = r[at + 1].to;
+    memmove(&r[at + 1], &r[at + 2], (size_t)(*n - at - 2) * sizeof *r);
+    --*n;
+}
+
+void symm_dirty_name(symm_dirty *d, uint64_t from, uint64_t len) {
+    symm_dirty_range r[SYMM_DIRTY_MAX + 1], add = {from, from + len};
+    int n = 0, i = 0;
+    d->unnamed = 0;
+    if (!len) return;
+    for (; i < d->n && d->range[i].to < add.from; i++) r[n++] = d->range[i];
+    for (; i < d->n && d->range[i].from <= add.to; i++) {
+        if (d->range[i].from < add.from) add.from = d->range[i].from;
+        if (d->range[i].to > add.to) add.to = d->range[i].to;
+    }
+    r[n++] = add;
+    for (; i < d->n; i++) r[n++] = d->range[i];
+    if (n > SYMM_DIRTY_MAX) join_nearest(r, &n);
+    memcpy(d->range, r, (size_t)n * sizeof *r);
+    d->n = n;
+}
+
+int symm_dirty_list(const symm_dirty *d, uint64_t bytes, symm_dirty_range *out) {
+    if (!bytes) return 0;
+    if (d->whole || d->unnamed) {
+        out[0] = (symm_dirty_range){0, bytes};
+        return 1;
+    }
+    memcpy(out, d->range, (size_t)d->n * sizeof *out);
+    return d->n;
+}

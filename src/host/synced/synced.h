@@ -1,0 +1,111 @@
+/* synced.h - a synced buffer inside the library: its record, and what differs between the host backend and GPUs. The thread that uses
+ * the buffer; releases of what graphs hold may come from any thread. No lock. */
+#ifndef SYMM_SYNCED_INT_H_
+#define SYMM_SYNCED_INT_H_
+
+#include "symm_synced.h"
+#include "dirty_ranges.h"
+#include "host/heap/heap.h"
+
+typedef struct symm_synced symm_synced;
+
+typedef struct {
+    char *ptr;    /* NULL: none */
+    int owned;    /* allocated here */
+    int pinned;   /* how `ptr` was allocated, so how it is freed */
+    uint64_t off; /* device: of the block in the heap, if owned */
+} symm_side;
+
+/* What each backend does in its own way. In all of them `stream` has passed `look`. */
+typedef struct {
+    /* Whether the stream can take this buffer's copies; *capturing: whether it records them. */
+    symmResult_t (*look)(symm_synced *s, symmStream_t stream, int *capturing);
+    symmResult_t (*host_alloc)(symm_synced *s, symm_side *side);
+    void (*host_free)(symm_synced *s, const symm_side *side);
+    /* Whether p can be the device side. */
+    symmResult_t (*check_device)(symm_synced *s, const void *p);
+    /* Into the stream. */
+    symmResult_t (*copy)(symm_synced *s, void *to, const void *from, uint64_t bytes,
+                         symmStream_t stream);
+    symmResult_t (*zero)(symm_synced *s, uint64_t bytes, symmStream_t stream);
+    symmResult_t (*write_word)(symm_synced *s, uint32_t value, symmStream_t stream);
+    /* Remembers the end of what the stream has so far (s->pending: whether that may lie ahead); follow: work given to the stream later comes after it; await: the caller
+     * waits for it; ended: whether it is over. */
+    symmResult_t (*mark)(symm_synced *s, symmStream_t stream);
+    symmResult_t (*follow)(symm_synced *s, symmStream_t stream);
+    symmResult_t (*await)(symm_synced *s);
+    int (*ended)(symm_synced *s);
+    /* The caller waits for the whole stream: only where mark failed. */
+    void (*drain)(symm_synced *s, symmStream_t stream);
+    /* The capture's graph keeps the buffer's memory from now on. */
+    symmResult_t (*hold)(symm_synced *s, symmStream_t stream);
+    void (*end)(symm_synced *s);
+} symm_synced_ops;
+
+struct symm_synced {
+    symmSynced_t handle;
+    symmHeap_t heap_handle;
+    symm_heap *heap; /* referenced, as comm */
+    symm_comm *comm;
+    const symm_synced_ops *ops;
+    _Atomic int busy;
+    uint64_t bytes;
+    unsigned flags;
+    int head;    /* UNINITIALIZED, HEAD_AT_*, SYNCED */
+    int flow;    /* SYNCED: PUSHING or PULLING while that copy may be under way, else 0 */
+    int pending; /* something is marked, and not known to have ended */
+    int captured; /* a graph was given its memory: it stays what it is, and its end is not in the order of calls */
+    symm_side cpu, gpu;
+    symm_dirty dirty;
+    uint64_t word_off;         /* of the word's block, SYMM_NO_OFFSET: none yet */
+    uint32_t generation;       /* the last one given to a stream */
+    const void *site;          /* of the API call under way */
+    symm_order order;          /* host backend: the mark */
+    struct cu_event_st *event; /* GPUs: the mark, NULL until the first */
+};
+
+extern const symm_synced_ops symm_synced_host; /* synced_host.c */
+extern const symm_synced_ops symm_synced_gpu;  /* synced_gpu.c */
+
+/* The caller's place in its program, for the heap's ledger. */
+#define SYMM_SITE() __builtin_return_address(0)
+/* Begins an API call; leave ends it. */
+symmResult_t symm_synced_enter(symmSynced_t handle, const void *site, symm_synced **out);
+void symm_synced_leave(symm_synced *s);
+
+/* References that captured copies hold. Any thread. */
+void symm_synced_retain(void *synced);
+void symm_synced_release(void *synced);
+
+/* ---- synced_move.c: work for streams. On GPUs the communicator's context is current ---- */
+
+/* The caller waits for everything that was given to streams. */
+symmResult_t symm_synced_settle(symm_synced *s);
+/* Device work that is given to the stream from now on comes after everything. */
+symmResult_t symm_synced_join(symm_synced *s, symmStream_t stream, int capturing);
+/* Marks what was given, whatever came of it. Returns work, or why it could not be marked. */
+symmResult_t symm_synced_seal(symm_synced *s, symmStream_t stream, symmResult_t work);
+/* One more generation, in the stream. */
+symmResult_t symm_synced_count(symm_synced *s, symmStream_t stream);
+/* HEAD_AT_CPU, HEAD_AT_GPU become SYNCED. */
+symmResult_t symm_synced_push(symm_synced *s, symmStream_t stream);
+symmResult_t symm_synced_pull(symm_synced *s, symmStream_t stream);
+/* The copy goes into the stream's capture; down: to the host. */
+symmResult_t symm_synced_record(symm_synced *s, symmStream_t stream, int down);
+/* Zeros on the device side. */
+symmResult_t symm_synced_zero(symm_synced *s, symmStream_t stream, int capturing);
+
+/* ---- synced_side.c: memory of the two sides ---- */
+
+/* There is memory, with whatever in it; the device side also has its word. */
+symmResult_t symm_synced_need_cpu(symm_synced *s);
+symmResult_t symm_synced_need_gpu(symm_synced *s);
+symmResult_t symm_synced_need_word(symm_synced *s);
+/* Frees an own side, forgets a foreign one. An error of gpu and word: what is still noted was not given back. */
+void symm_synced_drop_cpu(symm_synced *s);
+symmResult_t symm_synced_drop_gpu(symm_synced *s);
+symmResult_t symm_synced_drop_word(symm_synced *s);
+/* This process's address of rank's word. */
+_Atomic uint32_t *symm_synced_word(const symm_synced *s, int rank);
+
+#endif

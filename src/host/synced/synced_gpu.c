@@ -1,0 +1,129 @@
+/* synced_gpu.c - synced buffers on GPUs: copies are given to the caller's streams, one event marks the last of them. The buffer's
+ * thread, with the communicator's context current; host_free also in the thread that drops the last reference.
+ *
+ * The driver's calls are made in the relaxed capture mode (symm_gpu_push): pinned memory may be allocated while somebody captures. */
+#include "transport/cuda/cuda_driver.h"
+#include "host/gpu/gpu.h"
+#include "synced.h"
+
+/* The event is made here, so that marking cannot fail for want of one. */
+static symmResult_t look(symm_synced *s, symmStream_t stream, int *capturing) {
+    symm_gpu_capture in;
+    SYMM_TRY(symm_gpu_look(s->comm, stream, &in));
+    *capturing = in.graph != NULL;
+    if (s->event) return symmSuccess;
+    cu_event event;
+    cu_result cu = symm_cu.cuEventCreate(&event, SYMM_CUDA_EVENT_DISABLE_TIMING);
+    if (cu) return symm_cuda_error(cu, "an event for a synced buffer");
+    s->event = event;
+    return symmSuccess;
+}
+
+static symmResult_t host_alloc(symm_synced *s, symm_side *side) {
+    void *p = NULL;
+    const size_t bytes = s->bytes ? s->bytes : 1;
+    cu_result cu = symm_cu.cuMemAllocHost(&p, bytes);
+    if (cu) return symm_cuda_error(cu, "pinned memory for the host side of %zu bytes", bytes);
+    side->ptr = p;
+    side->pinned = 1;
+    return symmSuccess;
+}
+
+static void host_free(symm_synced *s, const symm_side *side) {
+    (void)s;
+    cu_result cu = symm_cu.cuMemFreeHost(side->ptr);
+    if (cu) symm_cuda_error(cu, "freeing the host side of a synced buffer");
+}
+
+static symmResult_t check_device(symm_synced *s, const void *p) {
+    int type = 0, device = -1;
+    const int own = s->comm->gpu->device;
+    cu_result cu =
+        symm_cu.cuPointerGetAttribute(&type, SYMM_CUDA_POINTER_MEMORY_TYPE, (uintptr_t)p);
+    if (cu == SYMM_CUDA_ERROR_INVALID_VALUE || (!cu && type != SYMM_CUDA_MEMORY_DEVICE))
+        return SYMM_ERR(symmInvalidArgument, "symmSyncedSetGpu: ptr=%p is not memory of a GPU", p);
+    if (!cu) cu = symm_cu.cuPointerGetAttribute(&device, SYMM_CUDA_POINTER_DEVICE, (uintptr_t)p);
+    if (cu) return symm_cuda_error(cu, "asking where %p lies", p);
+    if (device == own) return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument,
+                    "symmSyncedSetGpu: ptr=%p is memory of GPU %d, the buffer's is GPU %d", p,
+                    device, own);
+}
+
+static symmResult_t copy(symm_synced *s, void *to, const void *from, uint64_t bytes,
+                         symmStream_t stream) {
+    cu_result cu =
+        symm_cu.cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, symm_gpu_stream(stream));
+    return symm_cuda_error(cu, "copying %llu bytes of synced buffer %p", (unsigned long long)bytes,
+                           (void *)s->handle);
+}
+
+static symmResult_t zero(symm_synced *s, uint64_t bytes, symmStream_t stream) {
+    cu_result cu =
+        symm_cu.cuMemsetD8Async((uintptr_t)s->gpu.ptr, 0, bytes, symm_gpu_stream(stream));
+    return symm_cuda_error(cu, "clearing synced buffer %p", (void *)s->handle);
+}
+
+/* A fill, for it takes the value along: a copy's source would have to outlive it. It starts when the copies before it in the stream
+ * have ended and can be seen. */
+static symmResult_t write_word(symm_synced *s, uint32_t value, symmStream_t stream) {
+    cu_result cu = symm_cu.cuMemsetD32Async((uintptr_t)(void *)symm_synced_word(s, s->comm->rank),
+                                            value, 1, symm_gpu_stream(stream));
+    return symm_cuda_error(cu, "writing the generation of synced buffer %p", (void *)s->handle);
+}
+
+static symmResult_t mark(symm_synced *s, symmStream_t stream) {
+    cu_result cu = symm_cu.cuEventRecord(s->event, symm_gpu_stream(stream));
+    if (cu) return symm_cuda_error(cu, "marking a copy of synced buffer %p", (void *)s->handle);
+    s->pending = 1;
+    return symmSuccess;
+}
+
+/* Also where it is the stream of the mark: handles of streams that are gone come back as others'. */
+static symmResult_t follow(symm_synced *s, symmStream_t stream) {
+    cu_result cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), s->event, 0);
+    return symm_cuda_error(cu, "ordering stream %p after synced buffer %p", (void *)stream,
+                           (void *)s->handle);
+}
+
+static symmResult_t await(symm_synced *s) {
+    cu_result cu = symm_cu.cuEventSynchronize(s->event);
+    return symm_cuda_error(cu, "waiting for a copy of synced buffer %p", (void *)s->handle);
+}
+
+static int ended(symm_synced *s) {
+    return symm_cu.cuEventQuery(s->event) == SYMM_CUDA_SUCCESS;
+}
+
+static void drain(symm_synced *s, symmStream_t stream) {
+    (void)s;
+    symm_cu.cuStreamSynchronize(symm_gpu_stream(stream));
+}
+
+static symmResult_t hold(symm_synced *s, symmStream_t stream) {
+    symm_gpu_capture in;
+    SYMM_TRY(symm_gpu_look(s->comm, stream, &in));
+    symm_synced_retain(s);
+    return symm_gpu_hold(s->comm, &in, s, symm_synced_release, 0);
+}
+
+static void end(symm_synced *s) {
+    if (!s->event) return;
+    cu_result cu = symm_cu.cuEventDestroy(s->event);
+    if (cu) symm_cuda_error(cu, "destroying the event of a synced buffer");
+}
+
+const symm_synced_ops symm_synced_gpu = {.look = look,
+                                         .host_alloc = host_alloc,
+                                         .host_free = host_free,
+                                         .check_device = check_device,
+                                         .copy = copy,
+                                         .zero = zero,
+                                         .write_word = write_word,
+                                         .mark = mark,
+                                         .follow = follow,
+                                         .await = await,
+                                         .ended = ended,
+                                         .drain = drain,
+                                         .hold = hold,
+                                         .end = end};

@@ -1,0 +1,143 @@
+/* synced_host.c - synced buffers on the host backend: copies are tasks of host streams. The buffer's thread, but `run_*`, which run in
+ * a stream's. */
+#include "synced.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+enum { ALIGN = 4096 };
+
+static symmResult_t look(symm_synced *s, symmStream_t stream, int *capturing) {
+    (void)s;
+    *capturing = 0;
+    if (!stream) return symmSuccess;
+    SYMM_TRY(symm_stream_check(stream));
+    *capturing = symm_stream_capturing(stream);
+    return symmSuccess;
+}
+
+static symmResult_t host_alloc(symm_synced *s, symm_side *side) {
+    void *p = NULL;
+    const size_t bytes = s->bytes ? s->bytes : 1;
+    if (SYMM_FAIL_CODE(synced_host_side, ENOMEM, posix_memalign(&p, ALIGN, bytes)))
+        return SYMM_ERR(symmOutOfMemory, "no memory for the host side of %zu bytes", bytes);
+    side->ptr = p;
+    side->pinned = 0;
+    return symmSuccess;
+}
+
+static void host_free(symm_synced *s, const symm_side *side) {
+    (void)s;
+    free(side->ptr);
+}
+
+static symmResult_t check_device(symm_synced *s, const void *p) {
+    (void)s, (void)p;
+    return symmSuccess; /* all memory is the host's */
+}
+
+/* ---- work for a stream ---- */
+
+struct move {
+    void *to;
+    const void *from;
+    uint64_t bytes;
+};
+
+static symmResult_t run_copy(void *args) {
+    const struct move *m = args;
+    memcpy(m->to, m->from, m->bytes);
+    return symmSuccess;
+}
+
+static symmResult_t run_zero(void *args) {
+    const struct move *m = args;
+    memset(m->to, 0, m->bytes);
+    return symmSuccess;
+}
+
+struct stamp {
+    _Atomic uint32_t *word;
+    uint32_t value;
+};
+
+static symmResult_t run_stamp(void *args) {
+    const struct stamp *t = args;
+    /* pairs with the acquire of symmSyncedGeneration and symmSyncedPoll in the peers: who reads the number reads the data */
+    atomic_store_explicit(t->word, t->value, memory_order_release);
+    return symmSuccess;
+}
+
+static symmResult_t submit(symm_synced *s, symm_task_fn fn, const void *args, size_t bytes,
+                           symmStream_t stream) {
+    if (SYMM_FAIL_HERE(synced_submit))
+        return SYMM_ERR(symmOutOfMemory, "stream %p: no memory to queue a copy", (void *)stream);
+    return symm_stream_submit(stream, fn, args, bytes, s, symm_synced_retain, symm_synced_release);
+}
+
+static symmResult_t copy(symm_synced *s, void *to, const void *from, uint64_t bytes,
+                         symmStream_t stream) {
+    struct move m = {to, from, bytes};
+    return submit(s, run_copy, &m, sizeof m, stream);
+}
+
+static symmResult_t zero(symm_synced *s, uint64_t bytes, symmStream_t stream) {
+    struct move m = {s->gpu.ptr, NULL, bytes};
+    return submit(s, run_zero, &m, sizeof m, stream);
+}
+
+static symmResult_t write_word(symm_synced *s, uint32_t value, symmStream_t stream) {
+    struct stamp t = {symm_synced_word(s, s->comm->rank), value};
+    return submit(s, run_stamp, &t, sizeof t, stream);
+}
+
+/* ---- order ---- */
+
+static symmResult_t mark(symm_synced *s, symmStream_t stream) {
+    symm_order_take(stream, &s->order);
+    s->pending = s->order.stream != NULL; /* else all has ended */
+    return symmSuccess;
+}
+
+static symmResult_t follow(symm_synced *s, symmStream_t stream) {
+    return symm_order_wait(stream, s->order);
+}
+
+static symmResult_t await(symm_synced *s) {
+    return symm_order_wait(NULL, s->order);
+}
+
+static int ended(symm_synced *s) {
+    return symm_order_reached(s->order);
+}
+
+static void drain(symm_synced *s, symmStream_t stream) {
+    (void)s, (void)stream; /* mark does not fail */
+}
+
+/* Each captured task holds the buffer by itself. */
+static symmResult_t hold(symm_synced *s, symmStream_t stream) {
+    (void)s, (void)stream;
+    return symmSuccess;
+}
+
+static void end(symm_synced *s) {
+    symm_order_drop(&s->order);
+}
+
+const symm_synced_ops symm_synced_host = {.look = look,
+                                          .host_alloc = host_alloc,
+                                          .host_free = host_free,
+                                          .check_device = check_device,
+                                          .copy = copy,
+                                          .zero = zero,
+                                          .write_word = write_word,
+                                          .mark = mark,
+                                          .follow = follow,
+                                          .await = await,
+                                          .ended = ended,
+                                          .drain = drain,
+                                          .hold = hold,
+                                          .end = end};

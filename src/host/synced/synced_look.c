@@ -1,0 +1,218 @@
+/* synced_look.c - what a synced buffer is told and tells beside its two sides: dirty ranges, state, generation, references, a dump.
+ * The buffer's thread; symmSyncedPoll: the communicator's. */
+#include "synced.h"
+
+#include "host/comm/comm.h"
+#include "host/gpu/gpu.h"
+#include "base/handle.h"
+#include "host/window/space.h"
+#include "base/text.h"
+
+static const char *const names[] = {"UNINITIALIZED", "HEAD_AT_CPU", "HEAD_AT_GPU",
+                                    "SYNCED",        "PUSHING",     "PULLING"};
+
+/* ---- what was written ------------------------------------------------------------------------------ */
+
+static symmResult_t name_range(symm_synced *s, size_t off, size_t len) {
+    if (off > s->bytes || len > s->bytes - off)
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmSyncedDirty: off=%zu, len=%zu: the buffer has %llu bytes", off, len,
+                        (unsigned long long)s->bytes);
+    if (s->head != SYMM_SYNCED_HEAD_AT_CPU && s->head != SYMM_SYNCED_HEAD_AT_GPU)
+        return SYMM_ERR(symmInvalidUsage, "symmSyncedDirty: synced=%p is %s: no side is newer",
+                        (void *)s->handle, names[s->head]);
+    symm_dirty_name(&s->dirty, off, len);
+    return symmSuccess;
+}
+
+symmResult_t symmSyncedDirty(symmSynced_t synced, size_t off, size_t len) {
+    symm_synced *s;
+    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
+    symmResult_t r = name_range(s, off, len);
+    symm_synced_leave(s);
+    return r;
+}
+
+/* ---- state ----------------------------------------------------------------------------------------- */
+
+/* A copy that has ended is noticed here. */
+static int state_of(symm_synced *s) {
+    symm_cuda_scope scope;
+    if (s->pending && s->flow && symm_gpu_push(s->comm, &scope) == symmSuccess) {
+        if (s->ops->ended(s)) s->pending = s->flow = 0;
+        symm_gpu_pop(s->comm, &scope);
+    }
+    return s->head == SYMM_SYNCED_SYNCED && s->flow ? s->flow : s->head;
+}
+
+symmResult_t symmSyncedHead(symmSynced_t synced, int *state) {
+    symm_synced *s;
+    if (!state) return SYMM_ERR(symmInvalidArgument, "symmSyncedHead: state is NULL");
+    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
+    *state = state_of(s);
+    symm_synced_leave(s);
+    return symmSuccess;
+}
+
+symmResult_t symmSyncedSize(symmSynced_t synced, size_t *bytes) {
+    symm_synced *s;
+    if (!bytes) return SYMM_ERR(symmInvalidArgument, "symmSyncedSize: bytes is NULL");
+    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
+    *bytes = s->bytes;
+    symm_synced_leave(s);
+    return symmSuccess;
+}
+
+/* ---- the generation -------------------------------------------------------------------------------- */
+
+static symmResult_t publish(symm_synced *s, symmStream_t stream, uint32_t *generation) {
+    int capturing;
+    SYMM_TRY(s->ops->look(s, stream, &capturing));
+    if (capturing)
+        return SYMM_ERR(symmInvalidUsage,
+                        "symmSyncedPublish: stream=%p is under capture: each replay would write "
+                        "the same generation",
+                        (void *)stream);
+    SYMM_TRY(symm_synced_need_word(s));
+    SYMM_TRY(symm_synced_join(s, stream, 0));
+    SYMM_TRY(symm_synced_seal(s, stream, symm_synced_count(s, stream)));
+    if (generation) *generation = s->generation;
+    return symmSuccess;
+}
+
+symmResult_t symmSyncedPublish(symmSynced_t synced, symmStream_t stream, uint32_t *generation) {
+    symm_synced *s;
+    symm_cuda_scope scope;
+    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
+    symmResult_t r = symm_gpu_push(s->comm, &scope);
+    if (!r) {
+        r = publish(s, stream, generation);
+        symm_gpu_pop(s->comm, &scope);
+    }
+    symm_synced_leave(s);
+    return r;
+}
+
+/* A GPU's memory is read by a copy of the library's own, which waits for nothing of the user's. */
+static symmResult_t read_word(const symm_comm *c, _Atomic uint32_t *word, uint32_t *generation) {
+    symm_cuda_scope scope;
+    if (!c->cuda) {
+        /* pairs with the release of the owner's stream (synced_host.c): what was counted is visible */
+        *generation = atomic_load_explicit(word, memory_order_acquire);
+        return symmSuccess;
+    }
+    SYMM_TRY(symm_gpu_push(c, &scope));
+    uint32_t seen = 0;
+    int cu = c->vmm->copy(&seen, (const void *)word, sizeof seen);
+    symm_gpu_pop(c, &scope);
+    if (cu) return symm_vmm_error(c->vmm, cu, "reading the generation of a synced buffer");
+    *generation = seen;
+    return symmSuccess;
+}
+
+static symmResult_t generation_of(symm_synced *s, int rank, uint32_t *generation) {
+    const int sym = !(s->flags & SYMM_ALLOC_LOCAL);
+    if (rank < 0 || rank >= s->comm->nranks || (!sym && rank != s->comm->rank))
+        return SYMM_ERR(symmInvalidArgument, "symmSyncedGeneration: rank=%d: %s", rank,
+                        sym ? "no such rank" : "a LOCAL buffer knows its own rank's only");
+    if (s->word_off != SYMM_NO_OFFSET)
+        return read_word(s->comm, symm_synced_word(s, rank), generation);
+    *generation = 0;
+    return symmSuccess;
+}
+
+symmResult_t symmSyncedGeneration(symmSynced_t synced, int rank, uint32_t *generation) {
+    symm_synced *s;
+    if (!generation)
+        return SYMM_ERR(symmInvalidArgument, "symmSyncedGeneration: generation is NULL");
+    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
+    symmResult_t r = generation_of(s, rank, generation);
+    symm_synced_leave(s);
+    return r;
+}
+
+symmResult_t symmSyncedPoll(symmComm_t comm, const symmRef *word, int rank, uint32_t *generation) {
+    void *at;
+    if (!generation) return SYMM_ERR(symmInvalidArgument, "symmSyncedPoll: generation is NULL");
+    SYMM_TRY(symmRefPtr(comm, word, rank, &at));
+    if (word->len < sizeof(uint32_t) || word->off % sizeof(uint32_t))
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmSyncedPoll: word names %llu bytes at %llu, which is no generation",
+                        (unsigned long long)word->len, (unsigned long long)word->off);
+    const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
+    if (!c) return SYMM_ERR(symmInvalidArgument, "comm=%p is no communicator", (void *)comm);
+    return read_word(c, at, generation);
+}
+
+/* ---- references ------------------------------------------------------------------------------------ */
+
+static symmResult_t refs(symm_synced *s, symmRef *data, symmRef *word) {
+    symmRef d, w;
+    if (data) {
+        if (s->gpu.ptr && symm_heap_offset(s->heap, s->gpu.ptr) == SYMM_NO_OFFSET)
+            return SYMM_ERR(symmInvalidUsage,
+                            "symmSyncedRef: synced=%p: the device side %p is the caller's and not "
+                            "of the buffer's heap",
+                            (void *)s->handle, (void *)s->gpu.ptr);
+        SYMM_TRY(symm_synced_need_gpu(s));
+        SYMM_TRY(symmRefOf(s->gpu.ptr, &d));
+        if (d.len > s->bytes) d.len = s->bytes;
+    }
+    if (word) {
+        SYMM_TRY(symm_synced_need_word(s));
+        SYMM_TRY(symmRefOf((void *)symm_synced_word(s, s->comm->rank), &w));
+        w.len = sizeof(uint32_t);
+    }
+    if (data) *data = d;
+    if (word) *word = w;
+    return symmSuccess;
+}
+
+symmResult_t symmSyncedRef(symmSynced_t synced, symmRef *data, symmRef *word) {
+    symm_synced *s;
+    symm_cuda_scope scope;
+    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
+    symmResult_t r = symm_gpu_push(s->comm, &scope);
+    if (!r) {
+        r = refs(s, data, word);
+        symm_gpu_pop(s->comm, &scope);
+    }
+    symm_synced_leave(s);
+    return r;
+}
+
+/* ---- dump ------------------------------------------------------------------------------------------ */
+
+static void put_side(symm_text *t, const char *name, const symm_side *side) {
+    if (!side->ptr)
+        symm_text_put(t, "  %s: none\n", name);
+    else
+        symm_text_put(t, "  %s: %p, %s%s\n", name, (void *)side->ptr,
+                      side->owned ? "its own" : "the caller's", side->pinned ? ", pinned" : "");
+}
+
+static void put_dirty(symm_text *t, const symm_synced *s) {
+    symm_dirty_range list[SYMM_DIRTY_MAX];
+    if (s->head != SYMM_SYNCED_HEAD_AT_CPU && s->head != SYMM_SYNCED_HEAD_AT_GPU) return;
+    const int n = symm_dirty_list(&s->dirty, s->bytes, list);
+    symm_text_put(t, "  newer:");
+    for (int i = 0; i < n; i++)
+        symm_text_put(t, " [%llu, %llu)", (unsigned long long)list[i].from,
+                      (unsigned long long)list[i].to);
+    symm_text_put(t, n ? "\n" : " nothing\n");
+}
+
+symmResult_t symmSyncedDump(symmSynced_t synced, int fd) {
+    symm_synced *s;
+    symm_text t = {.fd = fd};
+    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
+    symm_text_put(&t, "synced buffer %p: %llu bytes, %s, %s%s\n", (void *)s->handle,
+                  (unsigned long long)s->bytes, s->flags & SYMM_ALLOC_LOCAL ? "LOCAL" : "SYM",
+                  names[state_of(s)], s->captured ? ", captured" : "");
+    put_side(&t, "host side", &s->cpu);
+    put_side(&t, "device side", &s->gpu);
+    put_dirty(&t, s);
+    symm_text_put(&t, "  generation: %u\n", s->generation);
+    symm_synced_leave(s);
+    return symm_text_end(&t);
+}

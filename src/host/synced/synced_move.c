@@ -1,0 +1,93 @@
+/* synced_move.c - what a synced buffer gives to streams: copies, fills, the generation, and their order. The buffer's thread. */
+#include "synced.h"
+
+#include "host/window/space.h"
+
+/* ---- order ----------------------------------------------------------------------------------------- */
+
+/* The caller waits for everything that was given to streams. */
+symmResult_t symm_synced_settle(symm_synced *s) {
+    if (!s->pending) return symmSuccess;
+    SYMM_TRY(s->ops->await(s));
+    s->pending = s->flow = 0;
+    return symmSuccess;
+}
+
+/* Device work that is given to the stream from now on comes after everything. A capture cannot wait for work outside of it. */
+symmResult_t symm_synced_join(symm_synced *s, symmStream_t stream, int capturing) {
+    if (!s->pending) return symmSuccess;
+    return capturing ? symm_synced_settle(s) : s->ops->follow(s, stream);
+}
+
+/* Marks what was given, whatever came of it, so that nothing is under way unseen. */
+symmResult_t symm_synced_seal(symm_synced *s, symmStream_t stream, symmResult_t work) {
+    symmResult_t r = s->ops->mark(s, stream);
+    if (r) s->ops->drain(s, stream);
+    return work ? work : r;
+}
+
+/* ---- copies ---------------------------------------------------------------------------------------- */
+
+static symmResult_t give_copies(symm_synced *s, char *to, const char *from, symmStream_t stream) {
+    symm_dirty_range list[SYMM_DIRTY_MAX];
+    const int n = symm_dirty_list(&s->dirty, s->bytes, list);
+    for (int i = 0; i < n; i++)
+        SYMM_TRY(s->ops->copy(s, to + list[i].from, from + list[i].from, list[i].to - list[i].from,
+                              stream));
+    return symmSuccess;
+}
+
+symmResult_t symm_synced_count(symm_synced *s, symmStream_t stream) {
+    if (s->word_off == SYMM_NO_OFFSET) return symmSuccess;
+    SYMM_TRY(s->ops->write_word(s, s->generation + 1, stream));
+    s->generation++;
+    return symmSuccess;
+}
+
+/* The device side becomes equal to the host side in the stream. */
+symmResult_t symm_synced_push(symm_synced *s, symmStream_t stream) {
+    SYMM_TRY(symm_synced_need_gpu(s));
+    SYMM_TRY(symm_synced_join(s, stream, 0));
+    symmResult_t r = give_copies(s, s->gpu.ptr, s->cpu.ptr, stream);
+    if (!r) r = symm_synced_count(s, stream);
+    SYMM_TRY(symm_synced_seal(s, stream, r));
+    s->head = SYMM_SYNCED_SYNCED;
+    s->flow = s->pending ? SYMM_SYNCED_PUSHING : 0;
+    return symmSuccess;
+}
+
+/* The host side becomes equal to the device side in the stream. */
+symmResult_t symm_synced_pull(symm_synced *s, symmStream_t stream) {
+    SYMM_TRY(symm_synced_need_cpu(s));
+    SYMM_TRY(symm_synced_join(s, stream, 0));
+    SYMM_TRY(symm_synced_seal(s, stream, give_copies(s, s->cpu.ptr, s->gpu.ptr, stream)));
+    s->head = SYMM_SYNCED_SYNCED;
+    s->flow = s->pending ? SYMM_SYNCED_PULLING : 0;
+    return symmSuccess;
+}
+
+/* The copy alone, of everything: what will be newer at a replay is not known now. */
+symmResult_t symm_synced_record(symm_synced *s, symmStream_t stream, int down) {
+    if (!(down ? s->gpu.ptr : s->cpu.ptr))
+        return SYMM_ERR(symmInvalidUsage,
+                        "synced=%p: nothing to capture, the %s side was never used",
+                        (void *)s->handle, down ? "device" : "host");
+    SYMM_TRY(down ? symm_synced_need_cpu(s) : symm_synced_need_gpu(s));
+    SYMM_TRY(s->ops->hold(s, stream));
+    s->captured = 1;
+    if (!s->bytes) return symmSuccess;
+    return down ? s->ops->copy(s, s->cpu.ptr, s->gpu.ptr, s->bytes, stream)
+                : s->ops->copy(s, s->gpu.ptr, s->cpu.ptr, s->bytes, stream);
+}
+
+symmResult_t symm_synced_zero(symm_synced *s, symmStream_t stream, int capturing) {
+    if (capturing) { /* now, outside of the capture: nobody else has the memory yet */
+        const symm_vmm *v = s->comm->vmm;
+        const uint64_t words = s->bytes / 4 + (s->bytes % 4 != 0); /* blocks are multiples of it */
+        int cu = words ? v->fill(s->gpu.ptr, words * 4, 0) : 0;
+        return cu ? symm_vmm_error(v, cu, "clearing a synced buffer") : symmSuccess;
+    }
+    symmResult_t r = s->bytes ? s->ops->zero(s, s->bytes, stream) : symmSuccess;
+    if (!r) r = symm_synced_count(s, stream);
+    return symm_synced_seal(s, stream, r);
+}

@@ -1,0 +1,225 @@
+/* vec.c - a vector is the one block of a heap of its own, at offset 0, SYM only. The communicator's user thread, but for ptr, size and sync (any
+ * thread): those read the sizes that ranks publish once everything is mapped, and the region under h->lock. */
+#include "symm_vec.h"
+
+#include <stdio.h>
+
+#include "host/comm/comm.h"
+#include "host/gpu/gpu.h"
+#include "host/comm/group.h"
+#include "base/handle.h"
+#include "host/heap/heap_int.h"
+#include "base/log.h"
+
+enum { RESERVE, GROW, SHRINK };
+
+typedef struct {
+    symmComm_t comm;
+    symmVecConfig_t config;
+    char name[32];
+    symmVec_t *vec;
+} create_args;
+
+typedef struct {
+    symmVec_t vec;
+    int what;
+    uint64_t bytes;
+    const void *site;
+} change_args;
+
+/* ---- create and destroy ------------------------------------------------------------------------------------------------- */
+
+static symmResult_t check_config(const create_args *a) {
+    if (!a->vec) return SYMM_ERR(symmInvalidArgument, "vec is NULL");
+    if (a->config.size != sizeof a->config)
+        return SYMM_ERR(symmInvalidArgument,
+                        "config.size=%zu: start from SYMM_VEC_CONFIG_INITIALIZER", a->config.size);
+    if (a->config.flags & ~SYMM_VEC_FIXED)
+        return SYMM_ERR(symmInvalidArgument, "config.flags=%u: must be 0 or SYMM_VEC_FIXED",
+                        a->config.flags);
+    return symmSuccess;
+}
+
+static symmResult_t create_job(void *p) {
+    create_args *a = p;
+    symm_comm *c;
+    symm_heap *h;
+    symm_cuda_scope scope;
+    symmHeapConfig_t k = SYMM_HEAP_CONFIG_INITIALIZER;
+    SYMM_TRY(symm_comm_enter(a->comm, 1, &c));
+    symm_log_rank(c->rank);
+    if (c->cuda) symm_gpu_reap();
+    const symmResult_t inside = symm_gpu_push(c, &scope);
+    symmResult_t r = inside ? inside : check_config(a);
+    k.reserve = a->config.max;
+    k.chunk = a->config.chunk;
+    k.name = a->name;
+    r = symm_heap_create(c, r, SYMM_KIND_VEC, &k, &h);
+    if (!r) {
+        h->fixed = (a->config.flags & SYMM_VEC_FIXED) != 0;
+        *a->vec = h->handle;
+    }
+    if (!inside) symm_gpu_pop(c, &scope);
+    symm_comm_leave(c);
+    return r;
+}
+
+symmResult_t symmVecCreate(symmComm_t comm, const symmVecConfig_t *config, symmVec_t *vec) {
+    create_args a = {.comm = comm, .config = SYMM_VEC_CONFIG_INITIALIZER, .vec = vec};
+    if (config) a.config = *config;
+    if (a.config.size == sizeof a.config && a.config.name)
+        snprintf(a.name, sizeof a.name, "%s", a.config.name);
+    return symm_group_run(comm, SYMM_JOB_BLOCKS, create_job, &a, sizeof a);
+}
+
+symmResult_t symmVecDestroy(symmVec_t vec) {
+    symm_heap *h;
+    SYMM_TRY(symm_heap_enter_kind(SYMM_KIND_VEC, vec, 0, &h));
+    symm_comm *c = h->comm;
+    symm_comm_ref(c);
+    symm_heap_close(c, h);
+    symm_comm_leave(c);
+    symm_comm_unref(c);
+    return symmSuccess;
+}
+
+/* ---- reserve, grow, shrink ---------------------------------------------------------------------------------------------- */
+
+static uint64_t own_size(const symm_heap *h) {
+    return symm_ledger_size(h->ledger, h->comm->rank);
+}
+
+static uint64_t round_up(uint64_t n, uint64_t to) {
+    return (n + to - 1) / to * to;
+}
+
+static symmResult_t no_addresses(const symm_heap *h, uint64_t bytes) {
+    return SYMM_ERR(symmOutOfMemory, "bytes=%llu: vector %s has addresses for %llu%s",
+                    (unsigned long long)bytes, h->name, (unsigned long long)h->reserve,
+                    h->fixed ? " and is SYMM_VEC_FIXED" : ", and the window space for no more");
+}
+
+/* Every rank knows the same of these, so all say the same. */
+static symmResult_t check_room(const symm_heap *h, uint64_t bytes) {
+    if (bytes <= h->reserve) return symmSuccess;
+    return h->fixed || bytes > h->comm->room ? no_addresses(h, bytes) : symmSuccess;
+}
+
+/* With memory for `more` bytes behind what it has. Larger by a half at least, or whoever pushes on at the end would move it each time. */
+static symmResult_t move(symm_heap *h, symmResult_t status, uint64_t bytes, uint64_t more) {
+    uint64_t reserve = h->reserve + h->reserve / 2;
+    if (reserve > h->comm->room / 2) reserve = 0;
+    if (reserve < bytes) reserve = bytes;
+    return symm_heap_relocate(h, status, round_up(reserve, h->granularity), more,
+                              "moving a vector");
+}
+
+static symmResult_t reserve(symm_heap *h, symmResult_t status, uint64_t bytes) {
+    if (!status) status = check_room(h, bytes);
+    if (bytes <= h->reserve || h->fixed || bytes > h->comm->room) return status;
+    return move(h, status, bytes, 0);
+}
+
+/* Without a message where memory is there: a rank that differs is found by the digest. What notes the size is in stock then, since the first
+ * growth. */
+static symmResult_t grow(symm_heap *h, symmResult_t status, const change_args *a) {
+    const uint64_t have = h->zone[SYMM_ZONE_SYM].bytes, bytes = a->bytes;
+    if (bytes < own_size(h))
+        return SYMM_ERR(symmInvalidArgument, "bytes=%llu: vector %s has %llu (symmVecShrink)",
+                        (unsigned long long)bytes, h->name, (unsigned long long)own_size(h));
+    SYMM_TRY(check_room(h, bytes));
+    if (!status && bytes > have) status = symm_heap_try_resize(h, bytes);
+    if (bytes > h->reserve)
+        SYMM_TRY(move(h, status, bytes, bytes - have));
+    else if (bytes > have)
+        SYMM_TRY(symm_heap_more(h, status, (symm_more){bytes - have, 0}, "growing a vector"));
+    SYMM_TRY(symm_heap_resize(h, bytes, a->site));
+    symm_ledger_publish(h->ledger, bytes);
+    return symmSuccess;
+}
+
+static symmResult_t shrink(symm_heap *h, symmResult_t status, const change_args *a) {
+    if (!status && a->bytes > own_size(h))
+        status = SYMM_ERR(symmInvalidArgument, "bytes=%llu: vector %s has %llu (symmVecGrow)",
+                          (unsigned long long)a->bytes, h->name, (unsigned long long)own_size(h));
+    return symm_heap_shorten(h, status, a->bytes, a->site);
+}
+
+static symmResult_t change_job(void *p) {
+    const change_args *a = p;
+    symm_heap *h;
+    symm_cuda_scope scope;
+    SYMM_TRY(symm_heap_enter_kind(SYMM_KIND_VEC, a->vec, 1, &h));
+    symm_comm *c = h->comm;
+    symm_log_rank(c->rank);
+    if (c->cuda) symm_gpu_reap();
+    symmResult_t r = symm_gpu_push(c, &scope);
+    const int inside = !r;
+    if (a->what == RESERVE)
+        r = reserve(h, r, a->bytes);
+    else
+        r = a->what == GROW ? grow(h, r, a) : shrink(h, r, a);
+    if (inside) symm_gpu_pop(c, &scope);
+    symm_heap_leave(h);
+    return r;
+}
+
+static symmResult_t change(change_args a) {
+    symm_heap *h;
+    SYMM_TRY(symm_heap_pin_kind(SYMM_KIND_VEC, a.vec, &h));
+    symmResult_t r = symm_group_run(h->comm->handle, SYMM_JOB_BLOCKS, change_job, &a, sizeof a);
+    symm_heap_unpin(h);
+    return r;
+}
+
+symmResult_t symmVecReserve(symmVec_t vec, uint64_t bytes) {
+    return change((change_args){vec, RESERVE, bytes, NULL});
+}
+symmResult_t symmVecGrow(symmVec_t vec, uint64_t bytes) {
+    return change((change_args){vec, GROW, bytes, __builtin_return_address(0)});
+}
+symmResult_t symmVecShrink(symmVec_t vec, uint64_t bytes) {
+    return change((change_args){vec, SHRINK, bytes, __builtin_return_address(0)});
+}
+
+/* ---- questions ------------------------------------------------------------------------------------------------------------ */
+
+symmResult_t symmVecPtr(symmVec_t vec, int rank, void **ptr) {
+    symm_heap *h;
+    symmResult_t r = symmSuccess;
+    if (!ptr) return SYMM_ERR(symmInvalidArgument, "ptr is NULL");
+    SYMM_TRY(symm_heap_pin_kind(SYMM_KIND_VEC, vec, &h));
+    if (rank < 0 || rank >= h->comm->nranks) {
+        r = SYMM_ERR(symmInvalidArgument, "rank=%d: the communicator has ranks 0 to %d", rank,
+                     h->comm->nranks - 1);
+    } else {
+        symm_heap_lock(h);
+        *ptr = symm_region_addr(&h->region, rank, 0);
+        symm_heap_unlock(h);
+    }
+    symm_heap_unpin(h);
+    return r;
+}
+
+symmResult_t symmVecSize(symmVec_t vec, uint64_t *bytes) {
+    symm_heap *h;
+    if (!bytes) return SYMM_ERR(symmInvalidArgument, "bytes is NULL");
+    SYMM_TRY(symm_heap_pin_kind(SYMM_KIND_VEC, vec, &h));
+    *bytes = own_size(h);
+    symm_heap_unpin(h);
+    return symmSuccess;
+}
+
+symmResult_t symmVecSync(symmVec_t vec, uint64_t *bytes) {
+    symm_heap *h;
+    uint64_t least = UINT64_MAX;
+    if (!bytes) return SYMM_ERR(symmInvalidArgument, "bytes is NULL");
+    SYMM_TRY(symm_heap_pin_kind(SYMM_KIND_VEC, vec, &h));
+    for (int r = 0; r < h->comm->nranks; r++) {
+        const uint64_t size = symm_ledger_size(h->ledger, r);
+        if (size < least) least = size;
+    }
+    *bytes = least;
+    symm_heap_unpin(h);
+    return symmSuccess;
+}

@@ -1,0 +1,215 @@
+/* exchange.c - registration's collective part: records by allgather, freeing what all have dropped, an offset all can take,
+ * handles, maps, agreement.
+ * Runs on the thread inside the API call. */
+#include "exchange.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/comm/comm.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "space.h"
+#include "base/stats.h"
+
+#define OFFER_SLOTS 32 /* in one message of an offer */
+
+typedef struct { /* one registration under way */
+    symm_comm *c;
+    const symm_bring *bring;
+    const char *stage;
+    symm_brought *all;
+    symm_slot *slot;
+    symm_trade trade;
+    int fds[SYMM_MAX_SEGMENTS]; /* own segments, exported */
+} exchange;
+
+static symmResult_t gather(exchange *x, const symm_brought *mine) {
+    return symm_comm_gather(x->c, mine, x->all, sizeof *mine, x->stage);
+}
+
+/* Everybody's status becomes the worst of all. */
+static symmResult_t agree(exchange *x, symmResult_t mine) {
+    return symm_comm_agree(x->c, mine, x->stage);
+}
+
+static int any_failed(const exchange *x) {
+    for (int r = 0; r < x->c->nranks; r++)
+        if (x->all[r].code) return 1;
+    return 0;
+}
+
+/* ---- maps ------------------------------------------------------------------------------------------------------- */
+
+/* A rank's segments follow each other from the beginning of the slot. */
+symmResult_t symm_exchange_map(symm_comm *c, symm_slot *slot, uint64_t total, int rank,
+                               symm_vmm_handle *h, symm_part part) {
+    const symm_vmm *v = c->vmm;
+    uint64_t *mapped = &slot->rank_bytes[rank];
+    if (part.off != *mapped || *mapped + part.bytes < part.bytes || *mapped + part.bytes > total)
+        return SYMM_ERR(symmInternalError, "rank %d sent other memory than it announced", rank);
+    char *at = symm_space_addr(c->space, rank, slot->off + part.off);
+    int cu = v->map(at, part.bytes, 0, h);
+    if (cu)
+        return symm_vmm_error(v, cu, "mapping %llu bytes of rank %d",
+                              (unsigned long long)part.bytes, rank);
+    *mapped += part.bytes; /* from here on the slot unmaps it */
+    cu = v->set_access(at, part.bytes);
+    if (cu)
+        return symm_vmm_error(v, cu, "giving access to %llu bytes of rank %d",
+                              (unsigned long long)part.bytes, rank);
+    return symmSuccess;
+}
+
+static symmResult_t map_one(void *arg, int rank, symm_vmm_handle *h, symm_part part) {
+    exchange *x = arg;
+    return symm_exchange_map(x->c, x->slot, x->all[rank].total, rank, h, part);
+}
+
+/* ---- what all have dropped ------------------------------------------------------------------------------------------ */
+
+/* How many slots the rank with the most dropped ones has; 0 if a rank has none, for then nothing can be free everywhere. Read from
+ * the records of all only: every rank gets the same. */
+static uint64_t most_dropped(const exchange *x) {
+    uint64_t most = 0;
+    for (int r = 0; r < x->c->nranks; r++) {
+        if (x->all[r].dropped == 0) return 0;
+        if (x->all[r].dropped > most) most = x->all[r].dropped;
+    }
+    return most;
+}
+
+/* Frees the slots that all ranks have dropped, so that their ranges can be taken at once. A rank lists its own to the others, for as
+ * many messages as the longest list takes, and what is in all lists is nobody's any more. */
+static symmResult_t free_dropped(exchange *x) {
+    uint64_t mine[OFFER_SLOTS], all[SYMM_MAX_RANKS][OFFER_SLOTS], from = 0, most = most_dropped(x);
+    symm_space *s = x->c->space;
+    symm_slots_offer(s, x, most);
+    for (uint64_t at = 0; at < most; at += OFFER_SLOTS) {
+        from = symm_slots_offered(s, x, from, mine, OFFER_SLOTS);
+        symmResult_t r = symm_comm_gather(x->c, mine, all, sizeof mine, x->stage);
+        if (r) {
+            symm_slots_withdraw(s, x);
+            return r;
+        }
+        for (int p = 0; p < x->c->nranks; p++) symm_slots_heard(s, x, all[p], OFFER_SLOTS);
+    }
+    if (most) symm_slots_settle(s, x);
+    return symmSuccess;
+}
+
+/* ---- offset ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t largest(const exchange *x) {
+    uint64_t most = 0;
+    for (int r = 0; r < x->c->nranks; r++)
+        if (x->all[r].total > most) most = x->all[r].total;
+    return most;
+}
+
+/* Every rank proposes the lowest range that is free there; the highest proposal is the next lower bound; until all are equal.
+ * A range that is mapped on one rank is never proposed by it, so it cannot be reused. */
+static symmResult_t settle_offset(exchange *x, symm_brought *mine) {
+    uint64_t bytes = largest(x), gran = x->c->caps.granularity;
+    bytes = (bytes + gran - 1) / gran * gran;
+    if (bytes == 0)
+        bytes = gran; /* all ranks empty: a place all the same, so that the window has an offset */
+    mine->code = (int32_t)symm_slot_take(x->c->space, bytes, 0, &x->slot);
+    for (;;) {
+        mine->propose = mine->code ? SYMM_NO_OFFSET : x->slot->off;
+        SYMM_TRY(gather(x, mine));
+        if (any_failed(x)) return agree(x, (symmResult_t)mine->code);
+        uint64_t lo = SYMM_NO_OFFSET, hi = 0;
+        for (int r = 0; r < x->c->nranks; r++) {
+            if (x->all[r].propose < lo) lo = x->all[r].propose;
+            if (x->all[r].propose > hi) hi = x->all[r].propose;
+        }
+        if (lo == hi) return symmSuccess;
+        mine->code = (int32_t)symm_slot_move(x->c->space, x->slot, hi);
+    }
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------------ */
+
+/* 1 if every rank has its segments in the same slot already. */
+static int all_have(const exchange *x) {
+    for (int r = 0; r < x->c->nranks; r++)
+        if (x->all[r].slot == SYMM_NO_OFFSET || x->all[r].slot != x->all[0].slot) return 0;
+    return 1;
+}
+
+static int someone_has(const exchange *x) {
+    for (int r = 0; r < x->c->nranks; r++)
+        if (x->all[r].slot != SYMM_NO_OFFSET) return 1;
+    return 0;
+}
+
+static symmResult_t map_all(exchange *x) {
+    int counts[SYMM_MAX_RANKS];
+    for (int r = 0; r < x->c->nranks; r++) counts[r] = x->all[r].count;
+    SYMM_TRY(symm_trade_run(&x->trade, counts));
+    if (!x->trade.status && SYMM_FAIL_HERE(win_commit))
+        x->trade.status = SYMM_ERR(symmSystemError, "failpoint win_commit");
+    return agree(x, x->trade.status);
+}
+
+static symmResult_t map_new(exchange *x, symm_brought *mine, int late_export) {
+    if (late_export) { /* somebody believed it could be shared and has not exported yet */
+        symmResult_t r = symm_trade_export(&x->trade);
+        SYMM_TRY(agree(x, r));
+    }
+    SYMM_TRY(free_dropped(x));
+    SYMM_TRY(settle_offset(x, mine));
+    SYMM_TRY(map_all(x));
+    symm_slot_publish(x->c->space, x->slot, x->bring->id);
+    return symmSuccess;
+}
+
+symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *bring,
+                           const char *stage, symm_brought *all, symm_slot **slot, int *shared) {
+    exchange x = {.c = c, .bring = bring, .stage = stage, .all = all};
+    x.trade = (symm_trade){.c = c,
+                           .stage = stage,
+                           .handles = bring->handles,
+                           .parts = bring->parts,
+                           .count = bring->count,
+                           .fds = x.fds,
+                           .map = map_one,
+                           .arg = &x};
+    symm_brought mine = {.count = bring->count,
+                         .total = bring->total,
+                         .user_bytes = bring->user_bytes,
+                         .user_off = bring->user_off,
+                         .slot = SYMM_NO_OFFSET,
+                         .propose = SYMM_NO_OFFSET};
+    symm_slot *have =
+        status || !bring->count ? NULL : symm_slot_find(c->space, bring->id, bring->total);
+    mine.dropped =
+        symm_slots_dropped(c->space, have); /* have is dropped again unless all have it */
+    if (have)
+        mine.slot = have->off;
+    else if (!status)
+        status = symm_trade_export(&x.trade);
+    mine.code = (int32_t)status;
+    status = gather(&x, &mine);
+    int good = !status && !any_failed(&x);
+    if (good && have && all_have(&x)) {
+        *shared = 1;
+        *slot = have;
+        return symmSuccess;
+    }
+    symm_slot_drop(c->space, have);
+    if (good)
+        status = map_new(&x, &mine, someone_has(&x));
+    else if (!status)
+        status = agree(&x, (symmResult_t)mine.code);
+    symm_trade_close(&x.trade);
+    if (status) {
+        SYMM_STAT_ADD(rollbacks, 1);
+        symm_slot_discard(c->space, x.slot); /* no collective has used it */
+        return status;
+    }
+    *shared = 0;
+    *slot = x.slot;
+    return symmSuccess;
+}

@@ -1,0 +1,35 @@
+/* handle_exchange.h - every rank gives its segments to every other, and maps its own and theirs.
+ * Collective but for export and close; the thread inside the API call; no lock. */
+#ifndef SYMM_TRADE_H_
+#define SYMM_TRADE_H_
+
+#include "host/comm/types.h"
+
+typedef struct { /* a segment, and where it goes from the beginning of the range; on the wire */
+    uint64_t off, bytes;
+} symm_part;
+
+typedef struct {
+    symm_comm *c;
+    const char *stage;
+    symm_vmm_handle *const *handles; /* own segments */
+    const symm_part *parts;
+    int count;
+    int *fds; /* room for count; as many as one message takes are open at a time */
+    int nfds;
+    int lacks;           /* the rest could not be exported */
+    symmResult_t status; /* first soft error: this rank goes on until the agreement */
+    /* Maps a segment of rank, and enters it where the undoing finds it. */
+    symmResult_t (*map)(void *arg, int rank, symm_vmm_handle *h, symm_part part);
+    void *arg;
+} symm_trade;
+
+/* The first of the own segments as descriptors, the rest is exported when it is sent; those made
+ * before an error are there to be closed. */
+symmResult_t symm_trade_export(symm_trade *t);
+void symm_trade_close(symm_trade *t);
+/* counts[nranks]: segments of each rank. A returned error says that a connection is broken (the communicator is revoked); all else is in
+ * t->status, and the messages are taken all the same, so that the connections stay in step. */
+symmResult_t symm_trade_run(symm_trade *t, const int *counts);
+
+#endif

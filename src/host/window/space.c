@@ -1,0 +1,358 @@
+/* space.c - address space shared by communicators over the same ranks. Any thread; locks as in space.h. */
+#include "space.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "base/stats.h"
+
+#define SPACE_ALIGN (512ull << 20)
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; /* spaces and their refs */
+static symm_space *spaces;
+
+/* ---- slots in the list -------------------------------------------------------------------------------------------- */
+
+static void insert(symm_space *s, symm_slot *slot) {
+    symm_slot **at = &s->slots;
+    while (*at && (*at)->off < slot->off) at = &(*at)->next;
+    slot->next = *at;
+    *at = slot;
+}
+
+static void take_out(symm_space *s, symm_slot *slot) {
+    symm_slot **at = &s->slots;
+    while (*at != slot) at = &(*at)->next;
+    *at = slot->next;
+}
+
+/* Under the lock. The gauge counts what is mapped for peers only. */
+static void set_state(symm_slot *slot, int state) {
+    int was = slot->state == SYMM_SLOT_DROPPED || slot->state == SYMM_SLOT_OFFERED;
+    int is = state == SYMM_SLOT_DROPPED || state == SYMM_SLOT_OFFERED;
+    slot->state = state;
+    SYMM_STAT_ADD(dropped, is - was);
+}
+
+/* Without the lock, of a slot that nobody else will touch: ending, or in a space that has no user. The range stays taken until it is
+ * unmapped. */
+static void end_slot(symm_space *s, symm_slot *slot) {
+    for (int r = 0; r < s->nranks; r++) {
+        if (!slot->rank_bytes[r]) continue;
+        int cu = s->vmm->unmap(symm_space_addr(s, r, slot->off), slot->rank_bytes[r]);
+        if (cu)
+            symm_vmm_error(s->vmm, cu, "unmapping rank %d's part of the slot at offset %llu", r,
+                           (unsigned long long)slot->off);
+    }
+    for (int i = 0; i < slot->maps.n; i++) {
+        const symm_map *m = &slot->maps.at[i];
+        int cu = s->vmm->unmap(symm_space_addr(s, m->rank, slot->off + m->off), m->bytes);
+        if (cu)
+            symm_vmm_error(s->vmm, cu, "unmapping %llu bytes of rank %d",
+                           (unsigned long long)m->bytes, m->rank);
+    }
+    pthread_mutex_lock(&s->lock);
+    set_state(slot, SYMM_SLOT_ENDING);
+    take_out(s, slot);
+    pthread_mutex_unlock(&s->lock);
+    SYMM_STAT_ADD(slots, -1);
+    symm_maps_end(&slot->maps);
+    free(slot->rank_bytes);
+    free(slot);
+}
+
+/* ---- spaces --------------------------------------------------------------------------------------------------------- */
+
+static int same_members(const symm_space *s, const symm_uuid *members, int nranks, int rank) {
+    return s->nranks == nranks && s->rank == rank &&
+           !memcmp(s->members, members, sizeof *members * (size_t)nranks);
+}
+
+symm_space *symm_space_find(const symm_uuid *members, int nranks, int rank) {
+    pthread_mutex_lock(&list_lock);
+    symm_space *s = spaces;
+    while (s && !same_members(s, members, nranks, rank)) s = s->next;
+    if (s) s->refs++;
+    pthread_mutex_unlock(&list_lock);
+    return s;
+}
+
+symmResult_t symm_space_create(const symm_vmm *vmm, uint64_t granularity, const symm_uuid *members,
+                               int nranks, int rank, uint64_t stride, uint64_t id,
+                               symm_space **out) {
+    symm_space *s = SYMM_FAIL_ALLOC(space_record, calloc(1, sizeof *s));
+    symmResult_t status = symmOutOfMemory;
+    const size_t bytes = sizeof *members * (size_t)nranks;
+    void *va;
+    if (!s || !(s->members = SYMM_FAIL_ALLOC(space_members, malloc(bytes)))) {
+        status =
+            SYMM_ERR(symmOutOfMemory, "no memory for the record of a space of %d ranks", nranks);
+        goto free_record;
+    }
+    memcpy(s->members, members, bytes);
+    s->refs = 1;
+    s->nranks = nranks;
+    s->rank = rank;
+    s->id = id;
+    s->vmm = vmm;
+    s->granularity = granularity;
+    s->stride = stride;
+    int cu = vmm->reserve(stride * (unsigned)nranks, SPACE_ALIGN, &va);
+    if (cu) {
+        status = symm_vmm_error(vmm, cu, "reserving %d x %llu MiB of addresses", nranks,
+                                (unsigned long long)(stride >> 20));
+        goto free_record;
+    }
+    s->base = (uint64_t)(uintptr_t)va;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_lock(&list_lock);
+    s->next = spaces;
+    spaces = s;
+    pthread_mutex_unlock(&list_lock);
+    *out = s;
+    return symmSuccess;
+free_record:
+    if (s) free(s->members);
+    free(s);
+    return status;
+}
+
+void symm_space_ref(symm_space *s) {
+    pthread_mutex_lock(&list_lock);
+    s->refs++;
+    pthread_mutex_unlock(&list_lock);
+}
+
+void symm_space_drop(symm_space *s) {
+    if (!s) return;
+    pthread_mutex_lock(&list_lock);
+    int last = --s->refs == 0;
+    for (symm_space **at = &spaces; last && *at; at = &(*at)->next)
+        if (*at == s) {
+            *at = s->next;
+            break;
+        }
+    pthread_mutex_unlock(&list_lock);
+    if (!last) return;
+    while (s->slots)
+        end_slot(s, s->slots); /* all are dropped: who has a reference has one to the space */
+    int cu = s->vmm->unreserve((void *)(uintptr_t)s->base, s->stride * (unsigned)s->nranks);
+    if (cu) symm_vmm_error(s->vmm, cu, "giving back the addresses of %d ranks", s->nranks);
+    pthread_mutex_destroy(&s->lock);
+    free(s->members);
+    free(s);
+}
+
+/* ---- taking a range, and references -------------------------------------------------------------------------------- */
+
+uint64_t symm_slot_fit(const symm_slot *list, uint64_t bytes, uint64_t from, uint64_t limit) {
+    uint64_t at = from;
+    if (bytes > limit) return SYMM_NO_OFFSET;
+    for (const symm_slot *s = list; s; s = s->next) {
+        if (s->off + s->bytes <= at) continue;
+        if (at <= s->off && s->off - at >= bytes) break;
+        at = s->off + s->bytes;
+    }
+    return at <= limit - bytes ? at : SYMM_NO_OFFSET;
+}
+
+static uint64_t largest_hole(symm_space *s) {
+    uint64_t at = 0, most = 0;
+    pthread_mutex_lock(&s->lock);
+    for (const symm_slot *t = s->slots; t; t = t->next) {
+        if (t->off > at && t->off - at > most) most = t->off - at;
+        if (t->off + t->bytes > at) at = t->off + t->bytes;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return s->stride > at && s->stride - at > most ? s->stride - at : most;
+}
+
+/* Heaps and vectors that were made with defaults are the first to use it up. Short: peers are told 190 characters of it. */
+static symmResult_t no_room(symm_space *s, uint64_t bytes) {
+    return SYMM_ERR(symmOutOfMemory,
+                    "%llu bytes do not fit in the window space (%llu per rank, %llu free in one "
+                    "piece): raise SYMM_WIN_STRIDE, or lower config.reserve of heaps, config.max "
+                    "of vectors",
+                    (unsigned long long)bytes, (unsigned long long)s->stride,
+                    (unsigned long long)largest_hole(s));
+}
+
+symmResult_t symm_slot_take(symm_space *s, uint64_t bytes, uint64_t from, symm_slot **slot) {
+    symm_slot *n = SYMM_FAIL_ALLOC(slot_record, calloc(1, sizeof *n));
+    uint64_t *rank_bytes =
+        SYMM_FAIL_ALLOC(slot_parts, calloc((size_t)s->nranks, sizeof *rank_bytes));
+    if (!n || !rank_bytes) {
+        free(n);
+        free(rank_bytes);
+        return SYMM_ERR(symmOutOfMemory, "no memory for the record of a window slot");
+    }
+    n->rank_bytes = rank_bytes;
+    n->bytes = bytes;
+    n->refs = 1;
+    pthread_mutex_lock(&s->lock);
+    n->off = symm_slot_fit(s->slots, bytes, from, s->stride);
+    if (n->off != SYMM_NO_OFFSET) insert(s, n);
+    pthread_mutex_unlock(&s->lock);
+    if (n->off == SYMM_NO_OFFSET) {
+        free(rank_bytes);
+        free(n);
+        return no_room(s, bytes);
+    }
+    SYMM_STAT_ADD(slots, 1);
+    *slot = n;
+    return symmSuccess;
+}
+
+symmResult_t symm_slot_move(symm_space *s, symm_slot *slot, uint64_t from) {
+    pthread_mutex_lock(&s->lock);
+    take_out(s, slot);
+    uint64_t off = symm_slot_fit(s->slots, slot->bytes, from, s->stride);
+    if (off != SYMM_NO_OFFSET) slot->off = off;
+    insert(s, slot);
+    pthread_mutex_unlock(&s->lock);
+    return off == SYMM_NO_OFFSET ? no_room(s, slot->bytes) : symmSuccess;
+}
+
+symm_slot *symm_slot_find(symm_space *s, uint64_t id, uint64_t bytes) {
+    pthread_mutex_lock(&s->lock);
+    symm_slot *slot = s->slots;
+    while (slot && (slot->id != id || slot->rank_bytes[s->rank] != bytes ||
+                    (slot->state != SYMM_SLOT_USED && slot->state != SYMM_SLOT_DROPPED)))
+        slot = slot->next;
+    if (slot) {
+        slot->refs++;
+        set_state(slot, SYMM_SLOT_USED);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return slot;
+}
+
+void symm_slot_publish(symm_space *s, symm_slot *slot, uint64_t id) {
+    pthread_mutex_lock(&s->lock);
+    /* An older slot of the same memory is one that another rank cannot use for it: only the newest is found. */
+    for (symm_slot *old = s->slots; old; old = old->next)
+        if (old->id == id) old->id = 0;
+    slot->id = id;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void symm_slot_drop(symm_space *s, symm_slot *slot) {
+    if (!slot) return;
+    pthread_mutex_lock(&s->lock);
+    if (--slot->refs == 0) set_state(slot, SYMM_SLOT_DROPPED);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void symm_slot_discard(symm_space *s, symm_slot *slot) {
+    if (!slot) return;
+    pthread_mutex_lock(&s->lock);
+    int last = --slot->refs == 0;
+    if (last) set_state(slot, SYMM_SLOT_ENDING); /* no registration may find or offer it any more */
+    pthread_mutex_unlock(&s->lock);
+    if (last) end_slot(s, slot);
+}
+
+int symm_slot_refs(symm_space *s, const symm_slot *slot) {
+    pthread_mutex_lock(&s->lock);
+    int refs = slot->refs;
+    pthread_mutex_unlock(&s->lock);
+    return refs;
+}
+
+void symm_slot_ref(symm_space *s, symm_slot *slot) {
+    pthread_mutex_lock(&s->lock);
+    slot->refs++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+int symm_slot_claim(symm_space *s, symm_slot *slot, uint64_t bytes, symm_claim *was) {
+    pthread_mutex_lock(&s->lock);
+    const uint64_t limit = slot->next ? slot->next->off : s->stride;
+    const int good = slot->refs == 1 && bytes <= limit - slot->off;
+    *was = (symm_claim){slot->bytes, slot->id};
+    if (good && bytes > slot->bytes) slot->bytes = bytes;
+    if (good) slot->id = 0;
+    pthread_mutex_unlock(&s->lock);
+    return good;
+}
+
+void symm_slot_unclaim(symm_space *s, symm_slot *slot, const symm_claim *was) {
+    pthread_mutex_lock(&s->lock);
+    slot->bytes = was->bytes;
+    slot->id = was->id;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- freeing what all have dropped ---------------------------------------------------------------------------------- */
+
+uint64_t symm_slots_dropped(symm_space *s, const symm_slot *also) {
+    pthread_mutex_lock(&s->lock);
+    uint64_t n = also && also->refs == 1;
+    for (const symm_slot *slot = s->slots; slot; slot = slot->next)
+        n += slot->state == SYMM_SLOT_DROPPED;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+void symm_slots_offer(symm_space *s, const void *by, uint64_t most) {
+    pthread_mutex_lock(&s->lock);
+    for (symm_slot *slot = s->slots; slot && most; slot = slot->next) {
+        if (slot->state != SYMM_SLOT_DROPPED) continue;
+        set_state(slot, SYMM_SLOT_OFFERED);
+        slot->offerer = by;
+        slot->heard = 0;
+        most--;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The next slot of this offer, from `slot` on; under the lock. */
+static symm_slot *next_offered(symm_slot *slot, const void *by) {
+    while (slot && (slot->state != SYMM_SLOT_OFFERED || slot->offerer != by)) slot = slot->next;
+    return slot;
+}
+
+uint64_t symm_slots_offered(symm_space *s, const void *by, uint64_t from, uint64_t *off, int cap) {
+    int n = 0;
+    pthread_mutex_lock(&s->lock);
+    for (symm_slot *slot = next_offered(s->slots, by); slot && n < cap;
+         slot = next_offered(slot->next, by))
+        if (slot->off >= from) off[n++] = slot->off;
+    pthread_mutex_unlock(&s->lock);
+    if (n) from = off[n - 1] + 1;
+    while (n < cap) off[n++] = SYMM_NO_OFFSET;
+    return from;
+}
+
+void symm_slots_heard(symm_space *s, const void *by, const uint64_t *off, int cap) {
+    pthread_mutex_lock(&s->lock);
+    symm_slot *slot = next_offered(s->slots, by);
+    for (int i = 0; i < cap && off[i] != SYMM_NO_OFFSET; i++) { /* both are in order */
+        while (slot && slot->off < off[i]) slot = next_offered(slot->next, by);
+        if (slot && slot->off == off[i]) slot->heard++;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void symm_slots_settle(symm_space *s, const void *by) {
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        symm_slot *slot = next_offered(s->slots, by);
+        int all = slot && slot->heard == s->nranks;
+        if (slot) set_state(slot, all ? SYMM_SLOT_ENDING : SYMM_SLOT_DROPPED);
+        pthread_mutex_unlock(&s->lock);
+        if (!slot) return;
+        if (all) end_slot(s, slot);
+    }
+}
+
+void symm_slots_withdraw(symm_space *s, const void *by) {
+    pthread_mutex_lock(&s->lock);
+    for (symm_slot *slot = s->slots; (slot = next_offered(slot, by)); slot = slot->next) {
+        set_state(slot, SYMM_SLOT_DROPPED);
+        slot->id = 0;
+    }
+    pthread_mutex_unlock(&s->lock);
+}

@@ -1,0 +1,388 @@
+/* window.c - register, deregister, query. Locks: none of its own (the communicator is one thread's). */
+#include "window.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/comm/comm.h"
+#include "exchange.h"
+#include "base/fail.h"
+#include "host/gpu/gpu.h"
+#include "host/comm/group.h"
+#include "base/handle.h"
+#include "base/log.h"
+#include "space.h"
+#include "base/stats.h"
+
+/* ---- life ----------------------------------------------------------------------------------------------------------- */
+
+void symm_window_ref(symm_win *w) {
+    if (w->heap) {
+        w->comm->source->ref(w);
+        return;
+    }
+    atomic_fetch_add_explicit(&w->refs, 1, memory_order_relaxed);
+}
+
+void symm_window_unref(symm_win *w) {
+    if (w->heap) {
+        w->comm->source->unref(w);
+        return;
+    }
+    /* Acquire and release: the one who gives it up comes after everyone's last use. */
+    if (atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1) return;
+    if (w->slot)
+        symm_slot_drop(w->comm->space, w->slot); /* mapped on: peers may still announce it */
+    while (w->held) {
+        symm_held *held = w->held;
+        w->held = held->next;
+        symm_slot_drop(w->comm->space, held->slot);
+        free(held);
+    }
+    symm_comm_unref(w->comm);
+    free(w->off);
+    free(w->size);
+    free(w->lived);
+    free(w);
+    SYMM_STAT_ADD(windows, -1);
+}
+
+static void handle_gone(void *obj) {
+    symm_window_unref(obj);
+}
+
+static void note_bytes(symm_comm *c, uint64_t more) {
+    atomic_fetch_add_explicit(&c->window_bytes, more, memory_order_relaxed);
+}
+
+/* pre: room in the table. */
+static void enter(symm_comm *c, symm_win *w) {
+    if (w->bytes) symm_wtable_add(&c->wtable, w, (uintptr_t)w->ptr, (uintptr_t)w->ptr + w->bytes);
+    note_bytes(c, w->bytes);
+    c->version++; /* calls that are remembered must look again */
+}
+
+static void leave(symm_comm *c, symm_win *w) {
+    symm_wtable_drop(&c->wtable, w, (uintptr_t)w->ptr, (uintptr_t)w->ptr + w->bytes);
+    note_bytes(c, -w->bytes);
+    c->version++;
+}
+
+symmResult_t symm_window_make_room(symm_comm *c) {
+    if (!symm_wtable_room(&c->wtable)) return symmSuccess;
+    return SYMM_ERR(symmOutOfMemory, "no memory to list one more window than %d", c->nwindows);
+}
+
+void symm_window_lengthen(symm_win *w, uint64_t bytes, symm_lived *list, int n) {
+    leave(w->comm, w);
+    w->bytes = bytes;
+    symm_window_watch(w, list, n);
+    enter(w->comm, w);
+}
+
+static void link_window(symm_comm *c, symm_win *w) {
+    w->next = c->windows;
+    w->link = &c->windows;
+    if (w->next) w->next->link = &w->next;
+    c->windows = w;
+    c->nwindows++;
+    enter(c, w);
+}
+
+static void close_window(symm_comm *c, symm_win *w) {
+    leave(c, w);
+    *w->link = w->next;
+    if (w->next) w->next->link = w->link;
+    c->nwindows--;
+    if (symm_handle_close(SYMM_KIND_WINDOW, w->handle))
+        symm_handle_put(SYMM_KIND_WINDOW, w->handle);
+}
+
+void symm_window_drop_all(symm_comm *c) {
+    symm_wtable_end(&c->wtable);
+    while (c->windows) close_window(c, c->windows);
+}
+
+/* Whatever has ended of w between ptr and ptr + bytes: no later call comes to it again. */
+static void forget_ended(symm_comm *c, symm_win *w, uint64_t lo, uint64_t hi) {
+    for (int i = 0; i < w->nlived; i++) {
+        const symm_lived *p = &w->lived[i];
+        if (p->gone && p->lo < hi && lo < p->hi) symm_wtable_cut(&c->wtable, w, p->lo, p->hi);
+    }
+}
+
+symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
+    const uint64_t lo = (uintptr_t)ptr, hi = lo + bytes;
+    symm_win *w;
+    while ((w = symm_wtable_find(&c->wtable, lo, hi))) {
+        if (symm_window_lives(w, ptr, bytes)) return w;
+        forget_ended(c, w, lo, hi);
+    }
+    return c->source->at(c, ptr, bytes);
+}
+
+symm_win *symm_window_also(symm_comm *c, symm_win *w, const void *ptr, uint64_t bytes) {
+    const uint64_t in = w ? (uint64_t)((uintptr_t)ptr - (uintptr_t)w->ptr) : 0;
+    if (w && !w->heap && in < w->bytes && bytes <= w->bytes - in &&
+        symm_window_lives(w, ptr, bytes))
+        return w;
+    return symm_window_at(c, ptr, bytes);
+}
+
+static symmResult_t make_record(symm_comm *c, void *buff, size_t size, symm_win **out) {
+    const size_t n = (size_t)c->nranks;
+    symm_win *w = SYMM_FAIL_ALLOC(win_record, calloc(1, sizeof *w));
+    uint64_t *off = SYMM_FAIL_ALLOC(win_offsets, calloc(n, sizeof *off)),
+             *sizes = SYMM_FAIL_ALLOC(win_sizes, calloc(n, sizeof *sizes));
+    if (!w || !off || !sizes) {
+        free(w);
+        free(off);
+        free(sizes);
+        return SYMM_ERR(symmOutOfMemory, "no memory for the record of a window");
+    }
+    w->off = off;
+    w->size = sizes;
+    w->comm = c;
+    w->ptr = buff;
+    w->bytes = size;
+    atomic_store(&w->refs, 1);
+    symm_comm_ref(c);
+    SYMM_STAT_ADD(windows, 1);
+    *out = w;
+    return symmSuccess;
+}
+
+/* ---- register -------------------------------------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t h, uint64_t v) {
+    h ^= v + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
+    return h * 0xff51afd7ed558ccdull;
+}
+
+symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring *b) {
+    char *at = buff, *end = buff + size;
+    b->user_bytes = size;
+    while (at < end) {
+        void *base;
+        uint64_t bytes, id[2];
+        if (b->count == SYMM_MAX_SEGMENTS)
+            return SYMM_ERR(symmNotSupported, "buff=%p, size=%zu lies in more than %d segments",
+                            (void *)buff, size, SYMM_MAX_SEGMENTS);
+        int cu = c->vmm->retain(at, &b->handles[b->count], &base, &bytes);
+        if (cu == SYMM_CU_INVALID_VALUE)
+            return SYMM_ERR(
+                symmInvalidArgument,
+                "buff=%p, size=%zu: byte %zu is not memory that peers can map (symmMemAlloc makes "
+                "such memory; "
+                "other memory works in collectives all the same, staged through scratch)",
+                (void *)buff, size, (size_t)(at - buff));
+        if (cu)
+            return symm_vmm_error(c->vmm, cu, "finding the memory behind buff=%p", (void *)buff);
+        b->parts[b->count] = (symm_part){b->total, bytes};
+        /* Thread ranks reach it where it is: their devices may have come later than its access was set. */
+        cu = c->cuda && c->threads ? c->vmm->set_access(base, bytes) : 0;
+        if (cu) {
+            c->vmm->release(b->handles[b->count]);
+            return symm_vmm_error(
+                c->vmm, cu, "giving every GPU access to the memory behind buff=%p", (void *)buff);
+        }
+        if (b->count++ == 0) b->user_off = (uint64_t)(buff - (char *)base);
+        b->total += bytes;
+        if (c->vmm->identify(b->handles[b->count - 1], &bytes, id) == SYMM_CU_SUCCESS)
+            b->id = mix(mix(mix(b->id, id[0]), id[1]), bytes);
+        at = (char *)base + b->parts[b->count - 1].bytes;
+    }
+    b->id |= 1; /* never 0 */
+    return symmSuccess;
+}
+
+void symm_window_let_go(symm_comm *c, symm_bring *b) {
+    for (int i = 0; i < b->count; i++) c->vmm->release(b->handles[i]);
+}
+
+/* Thread ranks: the user's pointer is the only mapping, so the flat offset is what leads to it. */
+static symmResult_t meet_threads(symm_comm *c, symmResult_t status, symm_win *w,
+                                 symm_brought *all) {
+    symm_brought mine = {.code = (int32_t)status,
+                         .ptr = w ? (uint64_t)(uintptr_t)w->ptr : 0,
+                         .user_bytes = w ? w->bytes : 0};
+    SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, "registering a window"));
+    for (int r = 0; r < c->nranks; r++)
+        if (all[r].code) return symm_comm_agree(c, status, "registering a window");
+    for (int r = 0; r < c->nranks; r++) {
+        w->off[r] = all[r].ptr - (c->base + (uint64_t)r * c->stride);
+        w->size[r] = all[r].user_bytes;
+    }
+    return symmSuccess;
+}
+
+static symmResult_t meet_processes(symm_comm *c, symmResult_t status, symm_win *w, symm_bring *b,
+                                   symm_brought *all) {
+    int shared = 0;
+    symm_slot *slot;
+    SYMM_TRY(symm_exchange(c, status, b, "registering a window", all, &slot, &shared));
+    w->slot = slot;
+    SYMM_STAT_ADD(registrations_shared, shared);
+    for (int r = 0; r < c->nranks; r++) {
+        w->off[r] = c->space->base + slot->off + all[r].user_off - c->base;
+        w->size[r] = all[r].user_bytes;
+    }
+    return symmSuccess;
+}
+
+static symmResult_t check_buffer(void *buff, size_t size, const symmWindow_t *win, int flags) {
+    if (!win) return SYMM_ERR(symmInvalidArgument, "win is NULL");
+    if (flags & ~SYMM_WIN_COLL_SYMMETRIC)
+        return SYMM_ERR(symmInvalidArgument,
+                        "flags=%d: must be SYMM_WIN_DEFAULT or SYMM_WIN_COLL_SYMMETRIC", flags);
+    if (!buff && size) return SYMM_ERR(symmInvalidArgument, "buff is NULL but size=%zu", size);
+    if ((uintptr_t)buff + size < (uintptr_t)buff)
+        return SYMM_ERR(symmInvalidArgument,
+                        "buff=%p, size=%zu: beyond the end of the address space", buff, size);
+    return symmSuccess;
+}
+
+typedef struct {
+    symmComm_t comm;
+    void *buff;
+    size_t size;
+    symmWindow_t *win;
+    int flags;
+} register_args;
+
+/* With nothing to bring, and a status that says why; its room is on the stack, for there may be no
+ * other. */
+static __attribute__((noinline)) symmResult_t take_part(symm_comm *c, symmResult_t status,
+                                                        symm_brought *all) {
+    symm_bring none;
+    none.count = 0;
+    none.total = none.id = none.user_bytes = none.user_off = 0;
+    return c->threads ? meet_threads(c, status, NULL, all)
+                      : meet_processes(c, status, NULL, &none, all);
+}
+
+/* A rank that has failed, or with a bad argument, takes part all the same: only so do all ranks return its error. */
+static symmResult_t register_window(symm_comm *c, symmResult_t status, const register_args *a) {
+    symm_win *w = NULL;
+    symm_lived *lived = NULL;
+    void *handle = NULL;
+    symm_brought all[SYMM_MAX_RANKS];
+    symm_bring *b = SYMM_FAIL_ALLOC(win_segments, calloc(1, sizeof *b));
+    if (!b)
+        return take_part(c, SYMM_ERR(symmOutOfMemory, "no memory to list a window's segments"),
+                         all);
+    if (!status) status = check_buffer(a->buff, a->size, a->win, a->flags);
+    if (!status) status = make_record(c, a->buff, a->size, &w);
+    if (!status) status = symm_handle_new(SYMM_KIND_WINDOW, w, handle_gone, &handle);
+    if (!status) status = symm_window_find(c, a->buff, a->size, b);
+    if (!status) status = symm_window_list(c, a->buff, b, &lived);
+    if (!status) symm_window_watch(w, lived, b->count);
+    if (!status) status = symm_window_make_room(c);
+    status = c->threads ? meet_threads(c, status, w, all) : meet_processes(c, status, w, b, all);
+    symm_window_let_go(c, b);
+    if (status) goto drop_record;
+    w->handle = handle;
+    link_window(c, w);
+    SYMM_STAT_ADD(registrations, 1);
+    *a->win = handle;
+    goto free_list;
+drop_record:
+    if (handle) {
+        symm_handle_close(SYMM_KIND_WINDOW, handle);
+        symm_handle_put(SYMM_KIND_WINDOW, handle);
+    } else if (w) {
+        symm_window_unref(w);
+    }
+free_list:
+    free(b);
+    return status;
+}
+
+static symmResult_t register_job(void *p) {
+    register_args *a = p;
+    symm_comm *c;
+    symm_cuda_scope scope;
+    SYMM_TRY(symm_comm_enter(a->comm, 1, &c));
+    symm_log_rank(c->rank);
+    if (c->cuda) symm_gpu_reap();
+    const symmResult_t inside = symm_gpu_push(c, &scope);
+    symmResult_t r = register_window(c, inside, a);
+    if (!inside) symm_gpu_pop(c, &scope);
+    symm_comm_leave(c);
+    return r;
+}
+
+symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size, symmWindow_t *win,
+                                int flags) {
+    register_args a = {comm, buff, size, win, flags};
+    return symm_group_run(comm, SYMM_JOB_BLOCKS, register_job, &a, sizeof a);
+}
+
+symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win) {
+    symm_comm *c;
+    SYMM_TRY(symm_group_refuse_beside(comm, "symmWindowDeregister"));
+    SYMM_TRY(symm_comm_enter(comm, 0, &c));
+    symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, win);
+    symmResult_t r = symmSuccess;
+    if (!w)
+        r = SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window (deregistered twice?)",
+                     (void *)win);
+    else if (w->comm != c)
+        r = SYMM_ERR(symmInvalidArgument, "win=%p belongs to communicator %s, not to %s",
+                     (void *)win, w->comm->name, c->name);
+    else
+        close_window(c, w);
+    symm_comm_leave(c);
+    return r;
+}
+
+/* ---- questions -------------------------------------------------------------------------------------------------------- */
+
+static symmResult_t find_window(symmWindow_t win, symm_win **out) {
+    symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, win);
+    if (!w) return SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window", (void *)win);
+    *out = w;
+    return symmSuccess;
+}
+
+symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info) {
+    symm_win *w;
+    SYMM_TRY(find_window(win, &w));
+    if (!info || info->size < sizeof *info)
+        return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
+    symmWindowInfo_t i = {.size = info->size,
+                          .userPtr = w->ptr,
+                          .bytes = w->bytes,
+                          .offset = w->off[w->comm->rank],
+                          .references = 1};
+    if (w->slot) {
+        i.slotOffset = w->slot->off;
+        i.slotBytes = w->slot->bytes;
+        i.references = symm_slot_refs(w->comm->space, w->slot);
+    }
+    *info = i;
+    return symmSuccess;
+}
+
+symmResult_t symmWindowPeerPtr(symmWindow_t win, size_t offset, int rank, void **ptr) {
+    symm_win *w;
+    SYMM_TRY(find_window(win, &w));
+    if (!ptr) return SYMM_ERR(symmInvalidArgument, "ptr is NULL");
+    if (rank < 0 || rank >= w->comm->nranks)
+        return SYMM_ERR(symmInvalidArgument, "rank=%d: the communicator has ranks 0 to %d", rank,
+                        w->comm->nranks - 1);
+    if (offset >= w->size[rank])
+        return SYMM_ERR(symmInvalidArgument, "offset=%zu: rank %d registered %llu bytes", offset,
+                        rank, (unsigned long long)w->size[rank]);
+    *ptr = (void *)(uintptr_t)(w->comm->base + (uint64_t)rank * w->comm->stride + w->off[rank] +
+                               offset);
+    return symmSuccess;
+}
+
+symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, void **ptr) {
+    symm_win *w;
+    (void)offset;
+    (void)ptr;
+    SYMM_TRY(find_window(win, &w));
+    return SYMM_ERR(symmNotSupported, "no multicast window: %s", w->comm->caps.multicast_reason);
+}

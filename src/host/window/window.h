@@ -1,0 +1,49 @@
+/* window.h - what is registered with a communicator, and finding it again by address. The communicator's user thread; references
+ * that captured calls hold may be dropped by any thread. */
+#ifndef SYMM_WINDOW_H_
+#define SYMM_WINDOW_H_
+
+#include "exchange.h"
+#include "host/comm/types.h"
+
+/* The window that contains [ptr, ptr + bytes), or NULL. Memory that has ended since it was
+ * registered is in none. */
+symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes);
+/* The same where it may well be in w (NULL: not known). */
+symm_win *symm_window_also(symm_comm *c, symm_win *w, const void *ptr, uint64_t bytes);
+/* Room for one more in the list of the communicator's windows. */
+symmResult_t symm_window_make_room(symm_comm *c);
+/* w has `bytes` from now on, and takes over the list of what lies there. pre: room. */
+void symm_window_lengthen(symm_win *w, uint64_t bytes, symm_lived *list, int n);
+void symm_window_ref(symm_win *w);
+/* The last reference frees the window and drops its slot, which unmaps nothing by itself. */
+void symm_window_unref(symm_win *w);
+void symm_window_drop_all(symm_comm *c);
+
+/* Retains the segments that cover [buff, buff+size); let_go releases what find has retained, also where it failed. */
+symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring *b);
+void symm_window_let_go(symm_comm *c, symm_bring *b);
+
+/* In words, why symm_window_at finds none: "sendbuff's window ends 64 bytes before the buffer
+ * does". */
+void symm_window_why(symm_comm *c, const char *name, const void *p, uint64_t bytes, char *text,
+                     size_t cap);
+/* The same for the log, where a window has a part of it; once for each window. */
+void symm_window_say_short(symm_comm *c, const char *name, const void *p, uint64_t bytes);
+
+/* What lies under a window: a piece for each segment that find has found; the caller's to free. */
+symmResult_t symm_window_list(symm_comm *c, const void *buff, const symm_bring *b,
+                              symm_lived **out);
+/* w takes the list over, and is a window from here on as far and as long as these are there. */
+void symm_window_watch(symm_win *w, symm_lived *list, int n);
+/* 1 if all that lies at [ptr, ptr + bytes), inside w, is what was registered. */
+int symm_window_lives(symm_win *w, const void *ptr, uint64_t bytes);
+/* How many pieces that is; out (may be NULL): which. */
+int symm_window_pieces(const symm_win *w, const void *ptr, uint64_t bytes, symm_lived *out);
+
+/* Flat offset of ptr on this rank, which lies in w. */
+static inline uint64_t symm_window_offset(const symm_win *w, int rank, const void *ptr) {
+    return w->off[rank] + (uint64_t)((const char *)ptr - w->ptr);
+}
+
+#endif

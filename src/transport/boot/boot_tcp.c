@@ -1,0 +1,373 @@
+/* boot_tcp.c - the TCP bootstrap: its public side and every rank but 0, which boot_tcp_root.c
+ * plays. Runs in the thread that is inside the call; no lock. A rank has one connection, to rank 0,
+ * and believes it: errors that rank 0 found come with code and text and are returned as they are.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "base/stats.h"
+#include "boot_tcp.h"
+#include "base/fd.h"
+#include "lifeline.h"
+
+#define REFUSED_MS \
+    2000 /* nobody listens for so long: rank 0 has ended (the id was made after listen) */
+
+typedef struct { /* one call of a rank that is not 0 */
+    symm_boot_tcp *t;
+    const symm_wait *w;
+    uint64_t start_ns;
+    uint64_t limit_ns; /* the deadline; moved once, when the grace begins */
+    int at_end;        /* what to do at the deadline */
+} call;
+enum {
+    LEAVE = 0, /* rank 0 does not know us yet: nobody to ask */
+    ASK = 1,   /* rank 0 is asked who is missing, and gets a grace to answer */
+    LISTEN = 2 /* a grace only: our block is half out, nothing can be put between */
+};
+
+static call call_begin(symm_boot_tcp *t, const symm_wait *w, int at_end) {
+    return (call){t, w, symm_now_ns(), w->deadline_ns, at_end};
+}
+
+static symmResult_t root_silent(const call *c) {
+    char at[64];
+    return SYMM_ERR(
+        symmTimeout, "rank 0 (process %u, %s) does not answer (rank %d waited %.1f s while %s)%s",
+        c->t->id.pid, symm_tcp_id_text(&c->t->id, at, sizeof(at)), c->t->base.rank,
+        symm_boot_seconds(c->start_ns), symm_boot_stage(c->w), symm_tcp_id_reach(&c->t->id));
+}
+
+static symmResult_t root_gone(const call *c) {
+    return SYMM_ERR(symmRemoteError, "rank 0 (process %u) died or left while %s", c->t->id.pid,
+                    symm_boot_stage(c->w));
+}
+
+static symmResult_t root_malformed(const call *c) {
+    return SYMM_ERR(symmInternalError, "rank 0 sent a malformed message while %s",
+                    symm_boot_stage(c->w));
+}
+
+/* At the deadline: rank 0 alone knows who is missing. Ask once, and give it a little longer. */
+static symmResult_t deadline_reached(call *c) {
+    int at_end = c->at_end;
+    if (at_end == LEAVE) return root_silent(c);
+    c->at_end = LEAVE;
+    c->limit_ns = symm_tcp_grace();
+    if (at_end == LISTEN) return symmSuccess;
+    symm_tcp_conn *to = &c->t->peers[0];
+    uint64_t sent = to->sent;
+    symm_tcp_frame f = {.type = SYMM_TCP_GIVEUP, .seq = c->t->seq};
+    symm_tcp_send_small(to, &f, NULL, symm_now_ns());
+    to->sent = sent;
+    return symmSuccess;
+}
+
+/* Sleeps until the connection is ready for `events`, or a slice is over. */
+static symmResult_t pause_for(call *c, int events, int *ready) {
+    struct pollfd p = {.fd = c->t->peers[0].fd, .events = (short)events};
+    int k =
+        SYMM_FAIL_CALL(boot_wait, -1, ENOMEM, poll(&p, 1, symm_boot_slice_ms(c->w, c->limit_ns)));
+    if (ready) *ready = k > 0 ? p.revents : 0;
+    if (k < 0 && errno != EINTR)
+        return SYMM_ERR(symmSystemError, "rank %d cannot wait for rank 0: %s (%s)", c->t->base.rank,
+                        strerror(errno), symm_boot_stage(c->w));
+    /* What has come counts: rank 0 may have gone on, and ended it all, in the meantime. */
+    if (k > 0) return symmSuccess;
+    SYMM_TRY(symm_boot_check(c->w));
+    if (c->limit_ns && symm_now_ns() >= c->limit_ns) SYMM_TRY(deadline_reached(c));
+    return symmSuccess;
+}
+
+/* ---- what rank 0 says ---- */
+
+/* Success with *how DONE, GONE or BAD; an error is the deadline's or the check's. */
+static symmResult_t await_frame(call *c, symm_tcp_frame *f, int *how) {
+    while ((*how = symm_tcp_read_head(&c->t->peers[0], f)) == SYMM_TCP_AGAIN)
+        SYMM_TRY(pause_for(c, POLLIN, NULL));
+    return symmSuccess;
+}
+
+static symmResult_t await_body(call *c, void *buf, uint64_t bytes) {
+    int k;
+    while ((k = symm_tcp_read_body(&c->t->peers[0], buf, bytes)) == SYMM_TCP_AGAIN)
+        SYMM_TRY(pause_for(c, POLLIN, NULL));
+    return k == SYMM_TCP_DONE ? symmSuccess : root_gone(c);
+}
+
+/* The error that rank 0 has announced, which it has logged. */
+static symmResult_t take_error(call *c, const symm_tcp_frame *f) {
+    char text[SYMM_ERR_TEXT];
+    if (f->bytes >= sizeof(text) || f->code == symmSuccess || f->code == symmInProgress ||
+        f->code >= symmNumResults)
+        return root_malformed(c);
+    SYMM_TRY(await_body(c, text, f->bytes));
+    text[f->bytes] = 0;
+    SYMM_INFO("bootstrap: rank 0 says: %s", text);
+    symm_status_adopt(text);
+    return (symmResult_t)f->code;
+}
+
+/* The next message must be of this type; an error of rank 0 is returned as this call's. */
+static symmResult_t expect_frame(call *c, uint32_t type, symm_tcp_frame *f) {
+    int how;
+    SYMM_TRY(await_frame(c, f, &how));
+    if (how == SYMM_TCP_GONE) return root_gone(c);
+    if (how == SYMM_TCP_BAD) return root_malformed(c);
+    if (f->type == SYMM_TCP_ERROR) return take_error(c, f);
+    return f->type == type ? symmSuccess : root_malformed(c);
+}
+
+/* ---- coming in ---- */
+
+/* One try to connect. *err 0: connected; else the errno of a try that may be repeated. */
+static symmResult_t connect_once(call *c, int *err) {
+    symm_boot_tcp *t = c->t;
+    symm_lifeline_lock();
+    int fd = symm_fd_above(SYMM_FAIL_CALL(
+        boot_socket, -1, EMFILE,
+        socket(t->id.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+    symm_lifeline_add(fd);
+    symm_lifeline_unlock();
+    if (fd < 0)
+        return SYMM_ERR(errno == EMFILE || errno == ENFILE ? symmFdLimit : symmSystemError,
+                        "rank %d cannot make a socket: %s", t->base.rank, strerror(errno));
+    SYMM_STAT_ADD(fds, +1);
+    t->peers[0] = (symm_tcp_conn){.fd = fd};
+    symm_tcp_tune(fd);
+    *err = SYMM_FAIL_CALL(boot_dial, -1, EADDRNOTAVAIL,
+                          connect(fd, (struct sockaddr *)&t->id.addr, t->id.addrlen))
+               ? errno
+               : 0;
+    if (*err != EINPROGRESS && *err != EINTR) return symmSuccess;
+    for (int ready = 0; !ready;) SYMM_TRY(pause_for(c, POLLOUT, &ready));
+    socklen_t len = sizeof(*err);
+    if (SYMM_FAIL_CALL(boot_outcome, -1, ENOBUFS, getsockopt(fd, SOL_SOCKET, SO_ERROR, err, &len)))
+        *err = errno;
+    return symmSuccess;
+}
+
+/* Says hello and waits until rank 0 has seen it. *err != 0: this connection came to nothing. */
+static symmResult_t enroll(call *c, uint64_t token, int *err) {
+    symm_boot_tcp *t = c->t;
+    symm_tcp_hello h = {.version = SYMM_TCP_VERSION,
+                        .pid = (uint32_t)getpid(),
+                        .rank = t->base.rank,
+                        .nranks = t->base.nranks,
+                        .token = token};
+    uint8_t bytes[SYMM_TCP_HELLO];
+    memcpy(h.secret, t->id.secret, sizeof(h.secret));
+    symm_tcp_hello_put(&h, bytes);
+    /* A new connection has room for that; if not, something is wrong with it. */
+    if (SYMM_FAIL_CALL(boot_hello, -1, ENOBUFS,
+                       send(t->peers[0].fd, bytes, sizeof(bytes), MSG_NOSIGNAL)) !=
+        (ssize_t)sizeof(bytes)) {
+        *err = ECONNRESET;
+        return symmSuccess;
+    }
+    symm_tcp_frame f;
+    int how;
+    SYMM_TRY(await_frame(c, &f, &how));
+    if (how == SYMM_TCP_DONE && f.type == SYMM_TCP_ERROR) return take_error(c, &f);
+    *err = how == SYMM_TCP_DONE && f.type == SYMM_TCP_SEEN ? 0 : ECONNRESET;
+    return symmSuccess;
+}
+
+static symmResult_t nobody_listens(const call *c) {
+    char at[64];
+    return SYMM_ERR(symmRemoteError,
+                    "nobody listens at %s any more: rank 0 (process %u) has ended, or the ranks of "
+                    "this id are complete (rank %d, while %s)%s",
+                    symm_tcp_id_text(&c->t->id, at, sizeof(at)), c->t->id.pid, c->t->base.rank,
+                    symm_boot_stage(c->w), symm_tcp_id_reach(&c->t->id));
+}
+
+/* Between two tries. */
+static symmResult_t back_off(call *c, int err, uint64_t *refused_ns, int *nap_ms) {
+    uint64_t now = symm_now_ns();
+    SYMM_TRACE("bootstrap: connecting to rank 0: %s; trying again", strerror(err));
+    if (err != ECONNREFUSED)
+        *refused_ns = 0;
+    else if (!*refused_ns)
+        *refused_ns = now;
+    else if (now - *refused_ns >= REFUSED_MS * 1000000ull)
+        return nobody_listens(c);
+    symm_tcp_close(&c->t->peers[0]);
+    for (uint64_t until = now + (uint64_t)*nap_ms * 1000000; symm_now_ns() < until;) {
+        SYMM_TRY(symm_boot_check(c->w));
+        if (symm_wait_over(c->w)) return root_silent(c);
+        struct timespec nap = {0, 5000000};
+        nanosleep(&nap, NULL);
+    }
+    if (*nap_ms < 320) *nap_ms *= 2;
+    return symmSuccess;
+}
+
+static symmResult_t client_open(symm_boot_tcp *t, const symm_wait *w) {
+    call c = call_begin(t, w, LEAVE);
+    uint64_t token, refused_ns = 0;
+    int nap_ms = 10, err;
+    SYMM_TRY(symm_tcp_random(&token, sizeof(token)));
+    for (;;) {
+        SYMM_TRY(connect_once(&c, &err));
+        if (!err) SYMM_TRY(enroll(&c, token, &err));
+        if (!err) break;
+        SYMM_TRY(back_off(&c, err, &refused_ns, &nap_ms));
+    }
+    symm_tcp_frame f;
+    c.at_end = ASK;
+    return expect_frame(&c, SYMM_TCP_GO, &f);
+}
+
+/* ---- exchange ---- */
+
+/* Our block out. Rank 0 says something before it has all of it only if something is wrong. */
+static symmResult_t send_block(call *c, const void *send, size_t bytes) {
+    symm_tcp_conn *to = &c->t->peers[0];
+    symm_tcp_frame f = {SYMM_TCP_DATA, 0, c->t->seq, bytes};
+    to->sent = 0;
+    c->at_end = LISTEN;
+    while (symm_tcp_write(to, &f, send) == SYMM_TCP_AGAIN) {
+        int ready;
+        SYMM_TRY(pause_for(c, POLLIN | POLLOUT, &ready));
+        if (ready & (POLLIN | POLLHUP | POLLERR)) break;
+    }
+    if (c->at_end == LISTEN && to->sent == SYMM_TCP_FRAME + bytes) c->at_end = ASK;
+    return symmSuccess;
+}
+
+static symmResult_t client_allgather(symm_boot_tcp *t, const void *send, void *recv, size_t bytes,
+                                     const symm_wait *w) {
+    call c = call_begin(t, w, ASK);
+    symm_tcp_frame f;
+    t->seq++;
+    if (SYMM_FAIL_HERE(boot_allgather))
+        return SYMM_ERR(symmSystemError, "failpoint boot_allgather on rank %d", t->base.rank);
+    SYMM_TRY(send_block(&c, send, bytes));
+    SYMM_TRY(expect_frame(&c, SYMM_TCP_DATA, &f));
+    if (f.seq != t->seq || f.bytes != (uint64_t)t->base.nranks * bytes) return root_malformed(&c);
+    return await_body(&c, recv, f.bytes);
+}
+
+/* ---- public side ---- */
+
+static symmResult_t tcp_allgather(symm_boot *b, const void *send, void *recv, size_t bytes,
+                                  const symm_wait *w) {
+    symm_boot_tcp *t = (symm_boot_tcp *)b;
+    if (t->failed)
+        return SYMM_ERR(symmInvalidUsage, "bootstrap tcp: an exchange has failed before (%s)",
+                        symm_boot_stage(w));
+    if (bytes > SIZE_MAX / (size_t)b->nranks)
+        return SYMM_ERR(symmInvalidArgument, "bootstrap tcp: %zu bytes per rank are too many",
+                        bytes);
+    char nothing;
+    if (!bytes) recv = &nothing; /* may be NULL, which no offset may be added to */
+    symmResult_t status = b->rank == 0 ? symm_tcp_root_allgather(t, send, recv, bytes, w)
+                                       : client_allgather(t, send, recv, bytes, w);
+    if (status) {
+        t->failed = 1;
+        if (b->rank) shutdown(t->peers[0].fd, SHUT_RDWR); /* rank 0 shall know at once */
+    }
+    return status;
+}
+
+static void tcp_close(symm_boot *b) {
+    symm_boot_tcp *t = (symm_boot_tcp *)b;
+    int n = b->rank == 0 ? b->nranks : 1;
+    for (int i = 0; i < n; i++) symm_tcp_close(&t->peers[i]);
+    if (t->listener >= 0) {
+        symm_lifeline_close(t->listener);
+        SYMM_STAT_ADD(fds, -1);
+    }
+    free(t->peers);
+    free(t->polls);
+    free(t);
+}
+
+static const symm_boot_ops tcp_ops = {"tcp", tcp_allgather, tcp_close, 0};
+
+static symmResult_t make_object(int rank, int nranks, symm_boot_tcp **out) {
+    size_t npeers = rank == 0 ? (size_t)nranks : 1;
+    symm_boot_tcp *t = calloc(1, sizeof(*t));
+    symm_tcp_conn *peers = calloc(npeers, sizeof(*peers));
+    struct pollfd *polls = calloc(1 + SYMM_TCP_PENDING + npeers, sizeof(*polls));
+    if (!t || !peers || !polls || SYMM_FAIL_HERE(boot_alloc)) {
+        free(t);
+        free(peers);
+        free(polls);
+        return SYMM_ERR(symmOutOfMemory, "bootstrap tcp: out of memory (rank %d of %d)", rank,
+                        nranks);
+    }
+    for (size_t i = 0; i < npeers; i++) peers[i].fd = -1;
+    t->base = (symm_boot){&tcp_ops, rank, nranks};
+    t->listener = -1;
+    t->peers = peers;
+    t->polls = polls;
+    *out = t;
+    return symmSuccess;
+}
+
+/* Rank 0 owns the listener from here on; the others must not keep a copy that a fork gave them. */
+static symmResult_t take_listener(symm_boot_tcp *t) {
+    if (t->base.rank) {
+        symm_tcp_id_forget(&t->id);
+        return symmSuccess;
+    }
+    t->listener = symm_tcp_id_claim(&t->id);
+    symm_lifeline_lock(); /* up to here a forked child might be rank 0 in this process's stead */
+    symm_lifeline_add(t->listener);
+    symm_lifeline_unlock();
+    if (t->listener >= 0) return symmSuccess;
+    if (t->id.pid == (uint32_t)getpid())
+        return SYMM_ERR(symmInvalidUsage, "this id has been used: an id serves one communicator, "
+                                          "symmGetUniqueId makes another");
+    return SYMM_ERR(symmInvalidUsage,
+                    "rank 0 must be in the process that called symmGetUniqueId (process %u, this "
+                    "is %d)",
+                    t->id.pid, (int)getpid());
+}
+
+void symm_boot_tcp_refuse(const symmUniqueId *id, int rank) {
+    symm_tcp_id parsed;
+    if (rank || symm_tcp_id_parse(id, &parsed)) return;
+    int fd = symm_tcp_id_claim(&parsed);
+    if (fd < 0) return;
+    close(fd);
+    SYMM_STAT_ADD(fds, -1);
+}
+
+symmResult_t symm_boot_tcp_open(const symmUniqueId *id, int rank, int nranks, const symm_wait *w,
+                                symm_boot **out) {
+    if (nranks < 1 || nranks > SYMM_TCP_RANKS || rank < 0 || rank >= nranks)
+        return SYMM_ERR(symmInvalidArgument, "rank %d of %d ranks: rank must be in [0, nranks)",
+                        rank, nranks);
+    symm_tcp_id parsed;
+    SYMM_TRY(symm_tcp_id_parse(id, &parsed));
+    symm_boot_tcp *t = NULL;
+    symmResult_t status;
+    status = make_object(rank, nranks, &t);
+    if (status) {
+        symm_boot_tcp_refuse(id, rank);
+        return status;
+    }
+    t->id = parsed;
+    SYMM_TRY_GOTO(take_listener(t), close_object);
+    if (SYMM_FAIL_HERE(boot_connect)) {
+        status = SYMM_ERR(symmSystemError, "failpoint boot_connect on rank %d", rank);
+        goto close_object;
+    }
+    if (rank == 0)
+        SYMM_TRY_GOTO(symm_tcp_root_open(t, w), close_object);
+    else
+        SYMM_TRY_GOTO(client_open(t, w), close_object);
+    *out = &t->base;
+    return symmSuccess;
+close_object:
+    tcp_close(&t->base);
+    return status;
+}

@@ -1,0 +1,345 @@
+/* boot_tcp_id.c - unique ids: which address rank 0 listens at, the 128 bytes that say so, and the
+ * registry of the listeners of this process that no root has taken yet. Any thread; `registry_lock`
+ * guards the list only. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "base/stats.h"
+#include "boot_tcp.h"
+#include "base/fd.h"
+
+/* Layout of an id, little-endian. What is not named is zero. */
+enum {
+    ID_MAGIC = 0,     /* u32 */
+    ID_VERSION = 4,   /* u16 */
+    ID_FAMILY = 6,    /* u8: 4 or 6 */
+    ID_PORT = 8,      /* u16 */
+    ID_ADDRESS = 12,  /* 4 or 16 bytes, network order */
+    ID_SCOPE = 28,    /* u32: interface of a link-local address */
+    ID_SECRET = 32,   /* 16 bytes */
+    ID_PID = 48,      /* u32 */
+    ID_END = 52,      /* zeros from here */
+    ID_CHECKSUM = 124 /* u32 over the bytes before it */
+};
+#define ID_MAGIC_VALUE 0x64497973u /* "syId" */
+
+typedef struct entry {
+    struct entry *next;
+    uint8_t secret[SYMM_TCP_SECRET];
+    pid_t owner; /* a forked child sees its parent's pid here */
+    int fd;
+} entry;
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static entry *registry; /* an id that is never used stays here until the process ends */
+
+static void put16(uint8_t *p, uint32_t v) {
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+}
+
+static void put32(uint8_t *p, uint32_t v) {
+    put16(p, v);
+    put16(p + 2, v >> 16);
+}
+
+static uint32_t get16(const uint8_t *p) {
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8;
+}
+static uint32_t get32(const uint8_t *p) {
+    return get16(p) | get16(p + 2) << 16;
+}
+
+/* FNV-1a. Against truncation and stale memory, not against malice: the secret is for that. */
+static uint32_t checksum(const uint8_t *p, size_t n) {
+    uint32_t h = 2166136261u;
+    for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * 16777619u;
+    return h;
+}
+
+symmResult_t symm_tcp_random(void *out, size_t bytes) {
+    for (size_t got = 0; got < bytes;) {
+        ssize_t k =
+            SYMM_FAIL_CALL(boot_random, -1, EIO, getrandom((char *)out + got, bytes - got, 0));
+        if (k < 0 && errno != EINTR)
+            return SYMM_ERR(symmSystemError, "getrandom failed: %s", strerror(errno));
+        if (k > 0) got += (size_t)k;
+    }
+    return symmSuccess;
+}
+
+/* ---- which address ---- */
+
+static socklen_t address_length(int family) {
+    return family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+}
+
+/* How good this address is for the listener; 0: not usable. Exact name, then prefix; IPv4, then
+ * IPv6, link-local last. */
+static int address_score(const struct ifaddrs *i, const char *ifname) {
+    if (!i->ifa_addr || !(i->ifa_flags & IFF_UP)) return 0;
+    int score = 0;
+    if (i->ifa_addr->sa_family == AF_INET) score = 3;
+    if (i->ifa_addr->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)i->ifa_addr;
+        score = IN6_IS_ADDR_LINKLOCAL(&a->sin6_addr) ? 1 : 2;
+    }
+    if (!score) return 0;
+    if (!ifname) return (i->ifa_flags & IFF_LOOPBACK) || !(i->ifa_flags & IFF_RUNNING) ? 0 : score;
+    if (strcmp(i->ifa_name, ifname) == 0) return score + 10;
+    return strncmp(i->ifa_name, ifname, strlen(ifname)) == 0 ? score : 0;
+}
+
+/* Names of the interfaces that would do, for the message about one that does not. */
+static void list_interfaces(const struct ifaddrs *list, char *buf, size_t cap) {
+    buf[0] = 0;
+    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
+        size_t at = strlen(buf);
+        if (address_score(i, "") && !strstr(buf, i->ifa_name))
+            snprintf(buf + at, cap - at, "%s%s", at ? ", " : "", i->ifa_name);
+    }
+}
+
+/* Without a name and without any network: *len is 0. */
+static symmResult_t choose_address(const char *ifname, struct sockaddr_storage *addr,
+                                   socklen_t *len) {
+    struct ifaddrs *list;
+    if (SYMM_FAIL_CALL(id_interfaces, -1, ENOMEM, getifaddrs(&list)))
+        return SYMM_ERR(symmSystemError, "listing network interfaces failed: %s", strerror(errno));
+    const struct ifaddrs *best = NULL;
+    for (const struct ifaddrs *i = list; i; i = i->ifa_next)
+        if (address_score(i, ifname) > (best ? address_score(best, ifname) : 0)) best = i;
+    symmResult_t status = symmSuccess;
+    *len = 0;
+    if (best) {
+        *len = address_length(best->ifa_addr->sa_family);
+        memcpy(addr, best->ifa_addr, *len);
+        SYMM_INFO("unique id: listening on interface %s", best->ifa_name);
+    } else if (ifname) {
+        char names[200];
+        list_interfaces(list, names, sizeof(names));
+        status = SYMM_ERR(symmInvalidArgument,
+                          "SYMM_SOCKET_IFNAME=%s names no interface that is up and has an address "
+                          "(there are: %s)",
+                          ifname, names);
+    }
+    freeifaddrs(list);
+    return status;
+}
+
+static void loopback_address(int family, struct sockaddr_storage *addr, socklen_t *len) {
+    memset(addr, 0, sizeof(*addr));
+    addr->ss_family = (sa_family_t)family;
+    if (family == AF_INET)
+        ((struct sockaddr_in *)addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    else
+        ((struct sockaddr_in6 *)addr)->sin6_addr = in6addr_loopback;
+    *len = address_length(family);
+}
+
+/* ---- listener ---- */
+
+/* An fd that listens at addr, whose port becomes the one the kernel chose; -1 with errno. */
+static int listen_at(struct sockaddr_storage *addr, socklen_t len) {
+    int fd = symm_fd_above(
+        SYMM_FAIL_CALL(id_socket, -1, EMFILE,
+                       socket(addr->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+    if (fd < 0) return -1;
+    if (addr->ss_family == AF_INET)
+        ((struct sockaddr_in *)addr)->sin_port = 0;
+    else
+        ((struct sockaddr_in6 *)addr)->sin6_port = 0;
+    if (SYMM_FAIL_CALL(id_bind, -1, EADDRNOTAVAIL, bind(fd, (struct sockaddr *)addr, len)) ||
+        SYMM_FAIL_CALL(id_listen, -1, EADDRINUSE, listen(fd, SOMAXCONN)) ||
+        SYMM_FAIL_CALL(id_address, -1, ENOBUFS, getsockname(fd, (struct sockaddr *)addr, &len))) {
+        int e = errno;
+        close(fd);
+        errno = e;
+        return -1;
+    }
+    return fd;
+}
+
+static symmResult_t open_listener(const char *ifname, struct sockaddr_storage *addr, int *out) {
+    socklen_t len = 0;
+    SYMM_TRY(choose_address(ifname, addr, &len));
+    int fd = len ? listen_at(addr, len) : -1;
+    if (fd < 0 && !ifname) { /* all ranks may well be on this host: better loopback than nothing */
+        loopback_address(AF_INET, addr, &len);
+        fd = listen_at(addr, len);
+        if (fd < 0 && errno != EMFILE && errno != ENFILE) {
+            loopback_address(AF_INET6, addr, &len);
+            fd = listen_at(addr, len);
+        }
+    }
+    if (fd < 0)
+        return SYMM_ERR(errno == EMFILE || errno == ENFILE ? symmFdLimit : symmSystemError,
+                        "opening the listener of a unique id failed: %s", strerror(errno));
+    SYMM_STAT_ADD(fds, +1);
+    *out = fd;
+    return symmSuccess;
+}
+
+static void write_id(const struct sockaddr_storage *addr, const uint8_t *secret,
+                     symmUniqueId *out) {
+    uint8_t id[SYMM_UNIQUE_ID_BYTES] = {0};
+    put32(id + ID_MAGIC, ID_MAGIC_VALUE);
+    put16(id + ID_VERSION, SYMM_TCP_VERSION);
+    if (addr->ss_family == AF_INET) {
+        const struct sockaddr_in *a = (const struct sockaddr_in *)addr;
+        id[ID_FAMILY] = 4;
+        put16(id + ID_PORT, ntohs(a->sin_port));
+        memcpy(id + ID_ADDRESS, &a->sin_addr, 4);
+    } else {
+        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)addr;
+        id[ID_FAMILY] = 6;
+        put16(id + ID_PORT, ntohs(a->sin6_port));
+        memcpy(id + ID_ADDRESS, &a->sin6_addr, 16);
+        put32(id + ID_SCOPE, a->sin6_scope_id);
+    }
+    memcpy(id + ID_SECRET, secret, SYMM_TCP_SECRET);
+    put32(id + ID_PID, (uint32_t)getpid());
+    put32(id + ID_CHECKSUM, checksum(id, ID_CHECKSUM));
+    memcpy(out->internal, id, sizeof(id));
+}
+
+symmResult_t symm_boot_tcp_id(symmUniqueId *id, const char *ifname) {
+    if (!id) return SYMM_ERR(symmInvalidArgument, "symmGetUniqueId: id is NULL");
+    if (ifname && !ifname[0]) ifname = NULL;
+    entry *e = SYMM_FAIL_ALLOC(id_alloc, calloc(1, sizeof(*e)));
+    if (!e) return SYMM_ERR(symmOutOfMemory, "unique id: out of memory");
+    struct sockaddr_storage addr;
+    symmResult_t status;
+    SYMM_TRY_GOTO(symm_tcp_random(e->secret, sizeof(e->secret)), free_entry);
+    SYMM_TRY_GOTO(open_listener(ifname, &addr, &e->fd), free_entry);
+    e->owner = getpid();
+    write_id(&addr, e->secret, id);
+    pthread_mutex_lock(&registry_lock);
+    e->next = registry;
+    registry = e;
+    pthread_mutex_unlock(&registry_lock);
+    return symmSuccess;
+free_entry:
+    free(e);
+    return status;
+}
+
+/* ---- reading an id ---- */
+
+/* What is wrong with the bytes, NULL if nothing is. */
+static const char *id_defect(const uint8_t *id) {
+    if (get32(id + ID_MAGIC) != ID_MAGIC_VALUE) return "wrong magic number";
+    if (get32(id + ID_CHECKSUM) != checksum(id, ID_CHECKSUM)) return "wrong checksum";
+    return NULL;
+}
+
+/* As id_defect, for the fields whose meaning depends on the version. */
+static const char *field_defect(const uint8_t *id) {
+    if (id[ID_FAMILY] != 4 && id[ID_FAMILY] != 6) return "unknown address family";
+    if (get16(id + ID_PORT) == 0) return "port 0";
+    for (int i = ID_END; i < ID_CHECKSUM; i++)
+        if (id[i]) return "reserved bytes are set";
+    return NULL;
+}
+
+static void read_address(const uint8_t *id, symm_tcp_id *out) {
+    memset(&out->addr, 0, sizeof(out->addr));
+    out->addr.ss_family = id[ID_FAMILY] == 4 ? AF_INET : AF_INET6;
+    out->addrlen = address_length(out->addr.ss_family);
+    if (out->addr.ss_family == AF_INET) {
+        struct sockaddr_in *a = (struct sockaddr_in *)&out->addr;
+        a->sin_port = htons((uint16_t)get16(id + ID_PORT));
+        memcpy(&a->sin_addr, id + ID_ADDRESS, 4);
+    } else {
+        struct sockaddr_in6 *a = (struct sockaddr_in6 *)&out->addr;
+        a->sin6_port = htons((uint16_t)get16(id + ID_PORT));
+        memcpy(&a->sin6_addr, id + ID_ADDRESS, 16);
+        a->sin6_scope_id = get32(id + ID_SCOPE);
+    }
+}
+
+symmResult_t symm_tcp_id_parse(const symmUniqueId *id, symm_tcp_id *out) {
+    uint8_t raw[SYMM_UNIQUE_ID_BYTES];
+    memcpy(raw, id->internal, sizeof(raw));
+    const char *defect = id_defect(raw);
+    if (!defect && get16(raw + ID_VERSION) != SYMM_TCP_VERSION)
+        return SYMM_ERR(symmVersionMismatch,
+                        "the unique id was made by another version of the library (id version %u, "
+                        "this is %u)",
+                        get16(raw + ID_VERSION), SYMM_TCP_VERSION);
+    if (!defect) defect = field_defect(raw);
+    if (defect)
+        return SYMM_ERR(symmInvalidArgument, "this is no id that symmGetUniqueId made: %s", defect);
+    read_address(raw, out);
+    memcpy(out->secret, raw + ID_SECRET, SYMM_TCP_SECRET);
+    out->pid = get32(raw + ID_PID);
+    return symmSuccess;
+}
+
+const char *symm_tcp_id_text(const symm_tcp_id *id, char *buf, size_t cap) {
+    char host[INET6_ADDRSTRLEN] = "?";
+    if (id->addr.ss_family == AF_INET) {
+        const struct sockaddr_in *a = (const struct sockaddr_in *)&id->addr;
+        inet_ntop(AF_INET, &a->sin_addr, host, sizeof(host));
+        snprintf(buf, cap, "%s:%u", host, ntohs(a->sin_port));
+    } else {
+        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)&id->addr;
+        inet_ntop(AF_INET6, &a->sin6_addr, host, sizeof(host));
+        snprintf(buf, cap, "[%s]:%u", host, ntohs(a->sin6_port));
+    }
+    return buf;
+}
+
+const char *symm_tcp_id_reach(const symm_tcp_id *id) {
+    const struct sockaddr_in *a4 = (const struct sockaddr_in *)&id->addr;
+    const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)&id->addr;
+    const int loops = id->addr.ss_family == AF_INET ? ntohl(a4->sin_addr.s_addr) >> 24 == 127
+                                                    : IN6_IS_ADDR_LOOPBACK(&a6->sin6_addr);
+    if (!loops) return "";
+    return "; that is a loopback address, which processes of rank 0's host and network namespace "
+           "reach and no others (SYMM_SOCKET_IFNAME names another interface)";
+}
+
+/* ---- registry ---- */
+
+/* Unlinks the entry with this secret; inherited != 0: only one that another process made. */
+static entry *take_entry(const uint8_t *secret, int inherited) {
+    entry *found = NULL;
+    pthread_mutex_lock(&registry_lock);
+    for (entry **at = &registry; *at; at = &(*at)->next) {
+        if (memcmp((*at)->secret, secret, SYMM_TCP_SECRET)) continue;
+        if (inherited && (*at)->owner == getpid()) break;
+        found = *at;
+        *at = found->next;
+        break;
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return found;
+}
+
+int symm_tcp_id_claim(const symm_tcp_id *id) {
+    entry *e = take_entry(id->secret, 0);
+    if (!e) return -1;
+    int fd = e->fd;
+    free(e);
+    return fd;
+}
+
+void symm_tcp_id_forget(const symm_tcp_id *id) {
+    entry *e = take_entry(id->secret, 1);
+    if (!e) return;
+    close(e->fd);
+    SYMM_STAT_ADD(fds, -1);
+    free(e);
+}

@@ -1,0 +1,348 @@
+/* mesh_unix.c - the control mesh between processes: one AF_UNIX SOCK_SEQPACKET connection per pair
+ * of ranks. Every message shows the nonce of its receiver; fds travel as SCM_RIGHTS and arrive
+ * close-on-exec. Owner thread, except put, fd and hung_up (any thread). No lock: the kernel orders
+ * messages of one socket. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "mesh_impl.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/stats.h"
+#include "base/fd.h"
+#include "transport/boot/lifeline.h"
+
+/* Room in the queue beside the ranks, so that strangers do not fill it at once; a full one is
+ * retried anyway. */
+#define BACKLOG_EXTRA 64
+#define NAME_TRIES    16
+
+/* ---- single sockets ---- */
+
+int symm_mesh_socket(void) {
+    symm_lifeline_lock();
+    int s = symm_fd_above(SYMM_FAIL_CALL(
+        mesh_fd, -1, EMFILE, socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+    symm_lifeline_add(s);
+    symm_lifeline_unlock();
+    if (s >= 0) SYMM_STAT_ADD(fds, 1);
+    return s;
+}
+
+void symm_mesh_fd_close(int *fd) {
+    if (*fd < 0) return;
+    symm_lifeline_close(*fd);
+    SYMM_STAT_ADD(fds, -1);
+    *fd = -1;
+}
+
+static symmResult_t put_failed(int *state) {
+    switch (errno) {
+    case EAGAIN: *state = MESH_NOTHING; return symmSuccess;
+    case EPIPE:
+    case ECONNRESET:
+    case ENOTCONN: *state = MESH_GONE; return symmSuccess;
+    case ETOOMANYREFS: /* of this user's fds are in flight; receivers will take some out */
+    case ENOBUFS:
+    case ENOMEM: *state = MESH_BUSY; return symmSuccess;
+    default: return SYMM_ERR(symmSystemError, "sendmsg on the control mesh: %m");
+    }
+}
+
+symmResult_t symm_mesh_packet_put(int fd, const symm_wire_msg *head, const void *payload,
+                                  const int *fds, int *state) {
+    uint8_t raw[SYMM_WIRE_HEADER];
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(SYMM_MESH_FDS * sizeof(int))];
+    struct iovec iov[2] = {{raw, sizeof raw}, {(void *)(uintptr_t)payload, head->bytes}};
+    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = head->bytes ? 2 : 1};
+    symm_wire_put(head, raw);
+    if (head->nfds) {
+        size_t bytes = head->nfds * sizeof(int);
+        memset(control, 0, sizeof control);
+        msg.msg_control = control;
+        msg.msg_controllen = CMSG_SPACE(bytes);
+        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(bytes);
+        memcpy(CMSG_DATA(c), fds, bytes);
+    }
+    ssize_t n;
+    do n = SYMM_FAIL_CALL(mesh_sendmsg, -1, EIO, sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT));
+    while (n < 0 && errno == EINTR);
+    if (n < 0) return put_failed(state);
+    *state = MESH_READY;
+    return symmSuccess;
+}
+
+static void collect_fds(struct msghdr *msg, symm_mesh_in *in) {
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+        int n = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        for (int i = 0; i < n; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + (size_t)i * sizeof fd, sizeof fd);
+            fd = symm_fd_above(fd);
+            if (fd < 0) { /* the limit of descriptors is met: as if the kernel had met it */
+                in->truncated = 1;
+            } else if (in->nfds < MESH_SCM_MAX) {
+                in->fds[in->nfds++] = fd;
+                SYMM_STAT_ADD(fds, 1);
+            } else {
+                close(fd); /* the kernel never sends more; if it did, none may stay open */
+            }
+        }
+    }
+}
+
+/* What recvmsg's errno means. ECONNRESET comes once, before what the peer had sent: take that
+ * first. */
+static symmResult_t take_failed(int *state, int *again) {
+    *again = errno == EINTR || errno == ECONNRESET;
+    if (*again) return symmSuccess;
+    if (errno == EAGAIN) {
+        *state = MESH_NOTHING;
+        return symmSuccess;
+    }
+    if (errno == ENOTCONN) {
+        *state = MESH_GONE;
+        return symmSuccess;
+    }
+    return SYMM_ERR(symmSystemError, "recvmsg on the control mesh: %m");
+}
+
+/* One recvmsg. *n -1: nothing is there, *state says why. 0: the end of file, if no fds came; or a
+ * packet of no bytes, which nobody here sends. */
+static symmResult_t receive(int fd, symm_mesh_in *in, ssize_t *n, int *state) {
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(MESH_SCM_MAX * sizeof(int))];
+    struct iovec iov = {in->buf, sizeof in->buf};
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+    int again = 0;
+    in->nfds = in->truncated = 0;
+    do {
+        msg.msg_control = control;
+        msg.msg_controllen = sizeof control;
+        *n = SYMM_FAIL_CALL(mesh_recvmsg, -1, EIO,
+                            recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT));
+        if (*n < 0) SYMM_TRY(take_failed(state, &again));
+    } while (*n < 0 && again);
+    if (*n < 0) return symmSuccess;
+    collect_fds(&msg, in);
+    in->truncated |= (msg.msg_flags & MSG_CTRUNC) != 0;
+    in->why = msg.msg_flags & MSG_TRUNC ? "longer than any message" : NULL;
+    return symmSuccess;
+}
+
+static int is_end(const symm_mesh_in *in, ssize_t n) {
+    return n == 0 && !in->nfds && !in->truncated;
+}
+
+symmResult_t symm_mesh_packet_take(int fd, symm_mesh_in *in, int *state) {
+    ssize_t n;
+    SYMM_TRY(receive(fd, in, &n, state));
+    if (n < 0) return symmSuccess;
+    /* The kernel looks into the queue, and where that is empty asks whether the peer has shut down. A
+     * peer that sends its last message and leaves in between is said to have ended while the message
+     * lies there; so the end counts once a look into the queue that came after it has found nothing. */
+    const int ended = is_end(in, n);
+    if (ended) SYMM_TRY(receive(fd, in, &n, state));
+    if (ended && is_end(in, n)) {
+        *state = MESH_GONE;
+        return symmSuccess;
+    }
+    if (n < 0) /* it has not ended: a stranger's packet of no bytes */
+        in->why = "empty";
+    else if (!in->why)
+        in->why = symm_wire_parse(in->buf, (size_t)n, SYMM_MESH_MAX, SYMM_MESH_FDS, &in->head);
+    *state = MESH_READY;
+    return symmSuccess;
+}
+
+/* ---- the operations ---- */
+
+static symmResult_t put(symm_mesh *m, int peer, int type, const void *payload, size_t bytes,
+                        const int *fds, int nfds, int *state) {
+    const symm_mesh_unix *u = (symm_mesh_unix *)m;
+    *state = MESH_GONE;
+    if (u->fds[peer] < 0) return symmSuccess;
+    symm_wire_msg head = {.type = (uint16_t)type,
+                          .nfds = (uint16_t)nfds,
+                          .bytes = (uint32_t)bytes,
+                          .from = (uint32_t)m->rank,
+                          .to = (uint32_t)peer,
+                          .nonce = u->nonces[peer]};
+    return symm_mesh_packet_put(u->fds[peer], &head, payload, fds, state);
+}
+
+static symmResult_t take(symm_mesh *m, int peer, int *state) {
+    const symm_mesh_unix *u = (symm_mesh_unix *)m;
+    symm_mesh_in *in = &m->in;
+    *state = MESH_GONE;
+    if (u->fds[peer] < 0) return symmSuccess;
+    SYMM_TRY(symm_mesh_packet_take(u->fds[peer], in, state));
+    if (*state != MESH_READY || in->why) return symmSuccess;
+    if (in->head.nonce != u->mine.nonce || in->head.from != (uint32_t)peer ||
+        in->head.to != (uint32_t)m->rank) {
+        in->why = "wrong nonce, sender or receiver";
+    }
+    return symmSuccess;
+}
+
+static void wait_unix(symm_mesh *m, uint8_t *want, int ms) {
+    const symm_mesh_unix *u = (symm_mesh_unix *)m;
+    nfds_t n = 0;
+    for (int r = 0; r < m->nranks; r++) {
+        if (!want[r] || u->fds[r] < 0) continue;
+        short events = POLLRDHUP;
+        if (want[r] & MESH_IN) events |= POLLIN;
+        if (want[r] & MESH_OUT) events |= POLLOUT;
+        u->polls[n++] = (struct pollfd){.fd = u->fds[r], .events = events};
+    }
+    /* A signal, or no memory: the caller looks and comes back. */
+    if (SYMM_FAIL_CALL(mesh_poll, -1, ENOMEM, poll(u->polls, n, ms)) <= 0) return;
+    n = 0;
+    for (int r = 0; r < m->nranks; r++) {
+        if (!want[r] || u->fds[r] < 0) continue;
+        if (u->polls[n++].revents & (POLLRDHUP | POLLHUP)) want[r] |= MESH_LOST;
+    }
+}
+
+static int hung_up(const symm_mesh *m, int peer) {
+    struct pollfd p = {.fd = ((const symm_mesh_unix *)m)->fds[peer], .events = POLLRDHUP};
+    if (p.fd < 0) return 0;
+    int n;
+    do n = SYMM_FAIL_CALL(mesh_probe, -1, ENOMEM, poll(&p, 1, 0));
+    while (n < 0 && errno == EINTR);
+    return n > 0 && (p.revents & (POLLRDHUP | POLLHUP)) != 0;
+}
+
+static int peer_fd(const symm_mesh *m, int peer) {
+    return ((const symm_mesh_unix *)m)->fds[peer];
+}
+
+/* shutdown, because a child that was not made by fork() may hold copies: peers must see the end now. */
+static void close_unix(symm_mesh *m) {
+    symm_mesh_unix *u = (symm_mesh_unix *)m;
+    int mine = getpid() == m->owner;
+    symm_mesh_join_free(u);
+    symm_mesh_fd_close(&u->listener);
+    for (int r = 0; r < m->nranks; r++) {
+        if (mine && u->fds[r] >= 0) shutdown(u->fds[r], SHUT_RDWR);
+        symm_mesh_fd_close(&u->fds[r]);
+    }
+    free(u->fds);
+    free(u->polls);
+    free(u->nonces);
+}
+
+static const symm_mesh_ops unix_ops = {
+    .connect = symm_mesh_unix_join,
+    .put = put,
+    .take = take,
+    .wait = wait_unix,
+    .hung_up = hung_up,
+    .fd = peer_fd,
+    .close = close_unix,
+};
+
+/* ---- the listener ---- */
+
+static symmResult_t random_bytes(void *out, size_t bytes) {
+    ssize_t n;
+    do n = SYMM_FAIL_CALL(mesh_random, -1, EIO, getrandom(out, bytes, 0));
+    while (n < 0 && errno == EINTR);
+    if (n != (ssize_t)bytes) return SYMM_ERR(symmSystemError, "getrandom of %zu bytes: %m", bytes);
+    return symmSuccess;
+}
+
+static symmResult_t describe(symm_mesh_addr *a) {
+    struct stat st;
+    memset(a, 0, sizeof *a);
+    a->pid = (uint32_t)getpid();
+    a->uid = (uint32_t)geteuid();
+    /* 0 where /proc is missing: then pids are not compared */
+    if (SYMM_FAIL_CALL(mesh_pidns, -1, ENOENT, stat("/proc/self/ns/pid", &st)) == 0)
+        a->pidns = (uint64_t)st.st_ino;
+    return random_bytes(&a->nonce, sizeof a->nonce);
+}
+
+/* A random name, so that a stale or squatted one is only bad luck: another is taken. */
+static symmResult_t bind_name(int fd, symm_mesh_addr *a) {
+    for (int i = 0; i < NAME_TRIES; i++) {
+        struct sockaddr_un sa = {.sun_family = AF_UNIX};
+        uint64_t r[2];
+        SYMM_TRY(random_bytes(r, sizeof r));
+        int n = snprintf(a->name, sizeof a->name, "symm-%016llx%016llx", (unsigned long long)r[0],
+                         (unsigned long long)r[1]);
+        memcpy(sa.sun_path + 1, a->name, (size_t)n);
+        socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+        if (SYMM_FAIL_CALL(mesh_bind, -1, ENOMEM, bind(fd, (struct sockaddr *)&sa, len)) == 0)
+            return symmSuccess;
+        if (errno != EADDRINUSE) break;
+    }
+    return SYMM_ERR(symmSystemError, "bind of the control mesh's socket: %m");
+}
+
+static symmResult_t open_listener(symm_mesh_unix *u) {
+    if (SYMM_FAIL_HERE(mesh_socket)) {
+        return SYMM_ERR(symmSystemError, "failpoint mesh_socket (rank %d)", u->base.rank);
+    }
+    SYMM_TRY(describe(&u->mine));
+    u->listener = symm_mesh_socket();
+    if (u->listener < 0) {
+        int limit = errno == EMFILE || errno == ENFILE;
+        return SYMM_ERR(limit ? symmFdLimit : symmSystemError,
+                        "no socket for the control mesh: %m%s", limit ? " (ulimit -n)" : "");
+    }
+    SYMM_TRY(bind_name(u->listener, &u->mine));
+    if (SYMM_FAIL_CALL(mesh_listen, -1, ENOMEM,
+                       listen(u->listener, u->base.nranks + BACKLOG_EXTRA)) != 0) {
+        return SYMM_ERR(symmSystemError, "listen on the control mesh's socket: %m");
+    }
+    return symmSuccess;
+}
+
+symmResult_t symm_mesh_unix_listen(int rank, int nranks, symm_mesh_addr *mine, symm_mesh **out) {
+    symmResult_t status;
+    symm_mesh_unix *u = SYMM_FAIL_ALLOC(mesh_alloc, calloc(1, sizeof *u));
+    if (!u) return SYMM_ERR(symmOutOfMemory, "no memory for a control mesh");
+    u->listener = -1;
+    SYMM_TRY_GOTO(symm_mesh_init(&u->base, &unix_ops, rank, nranks), free_mesh);
+    size_t n = (size_t)nranks;
+    u->fds = malloc(n * sizeof *u->fds);
+    u->polls = malloc(n * sizeof *u->polls);
+    u->nonces = calloc(n, sizeof *u->nonces);
+    if (!u->fds || !u->polls || !u->nonces || SYMM_FAIL_HERE(mesh_peers)) {
+        status = SYMM_ERR(symmOutOfMemory, "no memory for a control mesh of %d ranks", nranks);
+        goto free_parts;
+    }
+    for (int r = 0; r < nranks; r++) u->fds[r] = -1;
+    SYMM_TRY_GOTO(symm_mesh_join_new(u), free_parts);
+    SYMM_TRY_GOTO(open_listener(u), close_listener);
+    *mine = u->mine;
+    *out = &u->base;
+    return symmSuccess;
+
+close_listener:
+    symm_mesh_fd_close(&u->listener);
+    symm_mesh_join_free(u);
+free_parts:
+    free(u->fds);
+    free(u->polls);
+    free(u->nonces);
+    symm_mesh_fini(&u->base);
+free_mesh:
+    free(u);
+    return status;
+}

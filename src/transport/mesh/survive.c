@@ -1,0 +1,390 @@
+/* survive.c - agreement among the ranks that are left (contract in survive.h). Owner thread of the mesh, symm_survive_gone: any
+ * thread; no lock.
+ *
+ * A call goes in rounds. In a round each rank proposes to all others: whom it found dead, its list, its status. It confirms the
+ * round once every rank that it does not hold for dead has proposed the same to it, and succeeds once all of those have confirmed.
+ * A death that is seen meanwhile begins the next round, with one rank less. Whoever comes to an outcome tells everybody (DECIDED)
+ * before it returns; who hears of an outcome passes it on and takes it.
+ *
+ * Why all that live come to the same. Channels keep the order, and lose nothing that was sent before a death. Let rank A succeed in
+ * round i. All that it did not hold for dead had confirmed i, and a rank that has confirmed never fails of its own accord: it goes
+ * on to a later round, where it needs a proposal of A. A sends none: it has decided. So either A's DECIDED comes, or A is dead.
+ * A rank holds another for dead only after it has taken all that the other had sent (drain before belief), so if A's DECIDED reached
+ * anybody who lives, that one has it before it proposes a round without A, and passes it on instead; nobody can confirm, or fail in,
+ * a later round without a proposal of that one. If it reached nobody who lives, nobody who lives has succeeded.
+ * A rank that has confirmed nothing in this call may fail at once, for without its word nobody can succeed. */
+#include "survive.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "transport/boot/boot_text.h"
+#include "mesh_impl.h"
+
+enum { PROPOSED = 1, CONFIRMED, DECIDED };
+
+typedef struct {
+    symm_mesh *m;
+    const symm_wait *w;
+    symm_will mine;  /* what this rank proposes */
+    int may_succeed; /* it has confirmed a round of this call: others may succeed by that */
+    int confirmed;   /* this round */
+    int ended;       /* the outcome is known: `outcome`, with its text the thread's last error */
+    symmResult_t outcome;
+    uint8_t has[SYMM_SET_RANKS], yes[SYMM_SET_RANKS]; /* who has proposed the same, confirmed */
+} talk;
+
+static const char *kind_name(int kind) {
+    static const char *const names[] = {"?", "symmCommShrink with a list",
+                                        "symmCommShrink with SYMM_SHRINK_FAILED",
+                                        "symmCommFailedRanks with SYMM_FAILED_AGREE"};
+    return kind >= 1 && kind <= 3 ? names[kind] : names[0];
+}
+
+const char *symm_ranks_text(const symm_ranks *s, char *text, size_t cap) {
+    unsigned char in[SYMM_SET_RANKS];
+    for (int r = 0; r < SYMM_SET_RANKS; r++) in[r] = (unsigned char)symm_ranks_has(s, r);
+    if (symm_ranks_count(s)) return symm_boot_ranks(in, SYMM_SET_RANKS, text, cap);
+    snprintf(text, cap, "nobody");
+    return text;
+}
+
+void symm_survive_gone(const symm_mesh *m, symm_ranks *gone) {
+    *gone = (symm_ranks){{0}};
+    for (int p = 0; p < m->nranks && p < SYMM_SET_RANKS; p++)
+        if (p != m->rank && (!symm_mesh_alive(m, p) || symm_mesh_hung_up(m, p)))
+            symm_ranks_add(gone, p);
+}
+
+/* ---- what others send while this rank is elsewhere ---- */
+
+/* Of a call only the outcome counts, or else the newest round. The oldest goes where there is no room: who is that far behind joins
+ * the newest. */
+static void keep(symm_mesh *m, int peer, const symm_will *x) {
+    symm_wills *k = &m->wills[peer];
+    int n = 0;
+    if (x->call <= m->call) return; /* of a call that this rank has come out of */
+    for (int i = 0; i < k->n; i++)
+        if (x->what == CONFIRMED || k->at[i].call != x->call) k->at[n++] = k->at[i];
+    if (n == SYMM_WILLS) memmove(&k->at[0], &k->at[1], (size_t)--n * sizeof k->at[0]);
+    k->at[n++] = *x;
+    k->n = n;
+    k->called = x->what != DECIDED && !symm_ranks_has(&x->out, m->rank);
+}
+
+/* m->in is a message of this file's. 0: a malformed one. */
+static int read_will(const symm_mesh *m, symm_will *x) {
+    if (m->in.head.bytes != sizeof *x) return 0;
+    memcpy(x, m->in.buf + SYMM_WIRE_HEADER, sizeof *x);
+    x->text[sizeof x->text - 1] = 0;
+    if (x->code < symmSuccess || x->code >= symmNumResults) x->code = symmInternalError;
+    return 1;
+}
+
+/* m->in is a piece of the making of a child that has failed. */
+static int is_left_behind(const symm_mesh *m) {
+    uint32_t session;
+    if (m->in.head.type != SYMM_MSG_CHILD || m->in.head.bytes < sizeof session) return 0;
+    memcpy(&session, m->in.buf + SYMM_WIRE_HEADER, sizeof session);
+    return session != m->session;
+}
+
+symmResult_t symm_mesh_take(symm_mesh *m, int peer, int *state) {
+    symm_will x;
+    for (;;) {
+        SYMM_TRY(m->ops->take(m, peer, state));
+        if (*state != MESH_READY || m->in.why) return symmSuccess;
+        if (m->in.head.type != SYMM_MSG_WILL && !is_left_behind(m)) return symmSuccess;
+        symm_mesh_in_drop(&m->in); /* none belong there */
+        if (m->in.head.type == SYMM_MSG_WILL && read_will(m, &x)) keep(m, peer, &x);
+    }
+}
+
+/* ---- saying ---- */
+
+static int is_member(const talk *t, int p) {
+    return p != t->m->rank && !symm_ranks_has(&t->mine.dead, p) && !symm_ranks_has(&t->mine.out, p);
+}
+
+/* To those that it leaves out as well, who may mean another list; for them nobody waits. */
+static symmResult_t tell(talk *t, const symm_will *x) {
+    symm_mesh *m = t->m;
+    for (int i = 1; i < m->nranks; i++) {
+        const int p = (m->rank + i) % m->nranks;
+        int state;
+        if (symm_ranks_has(&t->mine.dead, p)) continue;
+        for (;;) {
+            SYMM_TRY(m->ops->put(m, p, SYMM_MSG_WILL, x, sizeof *x, NULL, 0, &state));
+            if (state == MESH_READY || state == MESH_GONE || !is_member(t, p) ||
+                !symm_mesh_alive(m, p))
+                break;
+            memset(m->want, 0, (size_t)m->nranks);
+            m->want[p] = MESH_OUT;
+            SYMM_TRY(symm_mesh_pause(m, m->want, t->w, state == MESH_BUSY ? 1 : MESH_SLICE_MS));
+        }
+    }
+    return symmSuccess;
+}
+
+static symmResult_t propose(talk *t) {
+    memset(t->has, 0, sizeof t->has);
+    memset(t->yes, 0, sizeof t->yes);
+    t->confirmed = 0;
+    t->mine.what = PROPOSED;
+    return tell(t, &t->mine);
+}
+
+/* The outcome, with its text as the thread's last error: everybody hears of it before this rank returns. */
+static void decide(talk *t, symmResult_t outcome) {
+    char text[SYMM_ERR_TEXT];
+    symm_will x = t->mine;
+    snprintf(text, sizeof text, "%s", symm_status_text());
+    x.what = DECIDED;
+    x.code = outcome;
+    snprintf(x.text, sizeof x.text, "%.*s", (int)sizeof x.text - 1, outcome ? text : "");
+    t->ended = 1;
+    t->outcome = outcome;
+    (void)tell(t, &x); /* who cannot be told finds that out by itself */
+    if (outcome) symm_status_adopt(text);
+}
+
+/* ---- hearing ---- */
+
+static void differ(talk *t, int p, const symm_will *x) {
+    char a[120], b[120];
+    const int self_first = t->m->rank < p;
+    const symm_will *lo = self_first ? &t->mine : x, *hi = self_first ? x : &t->mine;
+    const int low = self_first ? t->m->rank : p, high = self_first ? p : t->m->rank;
+    if (lo->kind != hi->kind)
+        decide(t, SYMM_ERR(symmMismatch, "rank %d called %s, rank %d %s", low, kind_name(lo->kind),
+                           high, kind_name(hi->kind)));
+    else
+        decide(t, SYMM_ERR(symmMismatch, "rank %d leaves out %s, rank %d %s", low,
+                           symm_ranks_text(&lo->out, a, sizeof a), high,
+                           symm_ranks_text(&hi->out, b, sizeof b)));
+}
+
+/* Somebody knows the outcome. */
+static void adopt(talk *t, int p, const symm_will *x) {
+    symmResult_t outcome = (symmResult_t)x->code;
+    if (!outcome && (symm_ranks_has(&x->out, t->m->rank) || x->kind != t->mine.kind)) {
+        decide(t, SYMM_ERR(symmMismatch, "rank %d went on without this rank", p));
+        return;
+    }
+    symm_status_adopt(x->text);
+    t->mine.out = x->out;
+    decide(t, outcome);
+}
+
+/* Believed once their queues have been emptied, see sweep. */
+static void suspect(talk *t, const symm_ranks *dead) {
+    for (int r = 0; r < t->m->nranks; r++)
+        if (symm_ranks_has(dead, r)) symm_mesh_mark_dead(t->m, r);
+}
+
+static symmResult_t hear_proposal(talk *t, int p, const symm_will *x) {
+    const int lists = t->mine.kind == SYMM_SURVIVE_LIST;
+    if (x->kind != t->mine.kind || (lists && !symm_ranks_same(&x->out, &t->mine.out))) {
+        differ(t, p, x); /* found in the first round: nothing was confirmed */
+        return symmSuccess;
+    }
+    if (symm_ranks_has(&x->dead, t->m->rank)) {
+        decide(t, SYMM_ERR(symmRemoteError, "rank %d takes this rank for dead", p));
+        return symmSuccess;
+    }
+    suspect(t, &x->dead);
+    if (x->round > t->mine.round) {
+        t->mine.round = x->round;
+        SYMM_TRY(propose(t));
+    }
+    if (x->round == t->mine.round) t->has[p] = symm_ranks_same(&x->dead, &t->mine.dead);
+    return symmSuccess;
+}
+
+/* A message of this call, or of a later one, which this rank joins: the sender made calls that this rank did not. */
+static symmResult_t hear(talk *t, int p, const symm_will *x) {
+    if (x->call < t->mine.call || x->what < PROPOSED || x->what > DECIDED) return symmSuccess;
+    if (x->call > t->mine.call) {
+        t->mine.call = x->call;
+        t->mine.round = 0;
+        t->may_succeed = 0;
+        SYMM_TRY(propose(t));
+    }
+    if (x->what == DECIDED) adopt(t, p, x);
+    if (x->what == PROPOSED) return hear_proposal(t, p, x);
+    if (x->what == CONFIRMED && x->round == t->mine.round) t->yes[p] = 1;
+    return symmSuccess;
+}
+
+/* Something else lies in the queue. What is left from before the end of the communicator is skipped, as is what a shrink that failed
+ * has left; on a communicator that lives the peer is in another call. */
+static symmResult_t hear_other(talk *t, int p) {
+    symm_mesh *m = t->m;
+    const int type = m->in.head.type;
+    if (!m->in.why && type == SYMM_MSG_REVOKE && !symm_mesh_revoked(m)) {
+        symm_mesh_obey(m, p);
+        return symmSuccess;
+    }
+    symm_mesh_in_drop(&m->in);
+    if (m->in.why || symm_mesh_revoked(m) || is_left_behind(m)) return symmSuccess;
+    return SYMM_ERR(symmMismatch, "the ranks are in different calls: rank %d: %s; rank %d: another",
+                    m->rank, kind_name(t->mine.kind), p);
+}
+
+/* Everything that peer p has sent. *end: it has ended, and nothing of it is left. */
+static symmResult_t listen_to(talk *t, int p, int *end) {
+    symm_wills *k = &t->m->wills[p];
+    symm_will x;
+    *end = 0;
+    while (!t->ended) {
+        if (k->n) {
+            x = k->at[0];
+            memmove(&k->at[0], &k->at[1], (size_t)--k->n * sizeof k->at[0]);
+            SYMM_TRY(hear(t, p, &x));
+            continue;
+        }
+        int state, alive = symm_mesh_alive(t->m, p); /* before the look into its queue */
+        SYMM_TRY(t->m->ops->take(t->m, p, &state));
+        if (state != MESH_READY) {
+            *end = state == MESH_GONE || !alive;
+            return symmSuccess;
+        }
+        if (t->m->in.why || t->m->in.head.type != SYMM_MSG_WILL) {
+            SYMM_TRY(hear_other(t, p));
+            continue;
+        }
+        symm_mesh_in_drop(&t->m->in); /* none belong there */
+        if (read_will(t->m, &x)) SYMM_TRY(hear(t, p, &x));
+    }
+    return symmSuccess;
+}
+
+/* ---- rounds ---- */
+
+/* One more is dead, or several: a round without them. */
+static symmResult_t lose(talk *t) {
+    char who[160];
+    t->mine.round++;
+    if (t->mine.kind == SYMM_SURVIVE_LIST) {
+        symm_ranks lost = t->mine.dead;
+        for (int i = 0; i < 2; i++) lost.bit[i] &= ~t->mine.out.bit[i];
+        t->mine.code = symmRemoteError;
+        snprintf(t->mine.text, sizeof t->mine.text, "%s died or left, and %s not in excludeRanks",
+                 symm_ranks_text(&lost, who, sizeof who),
+                 symm_ranks_count(&lost) > 1 ? "are" : "is");
+    }
+    return propose(t);
+}
+
+static symmResult_t sweep(talk *t) {
+    int lost = 0;
+    for (int p = 0; p < t->m->nranks && !t->ended; p++) {
+        int end;
+        if (!is_member(t, p)) continue;
+        SYMM_TRY(listen_to(t, p, &end));
+        if (!end || t->ended) continue;
+        symm_mesh_mark_dead(t->m, p);
+        symm_ranks_add(&t->mine.dead, p);
+        lost = 1;
+    }
+    return lost && !t->ended ? lose(t) : symmSuccess;
+}
+
+static int missing(const talk *t, const uint8_t *in) {
+    int n = 0;
+    for (int p = 0; p < t->m->nranks; p++) n += is_member(t, p) && !in[p];
+    return n;
+}
+
+/* All have proposed the same: no, where somebody is lost, for nobody can have said yes; else yes, and done when all say so. */
+static symmResult_t weigh(talk *t) {
+    if (missing(t, t->has)) return symmSuccess;
+    if (t->mine.code) {
+        decide(t, SYMM_ERR((symmResult_t)t->mine.code, "%s (%s)", t->mine.text, t->w->stage));
+        return symmSuccess;
+    }
+    if (!t->confirmed) {
+        symm_will x = t->mine;
+        x.what = CONFIRMED;
+        t->confirmed = t->may_succeed = 1;
+        SYMM_TRY(tell(t, &x));
+    }
+    if (missing(t, t->yes)) return symmSuccess;
+    if (t->mine.kind != SYMM_SURVIVE_LIST) t->mine.out = t->mine.dead;
+    decide(t, symmSuccess);
+    return symmSuccess;
+}
+
+/* The deadline names whom this rank waits for; what wakes it is everybody's word. */
+static symmResult_t rest(talk *t) {
+    symm_mesh *m = t->m;
+    int ms;
+    for (int p = 0; p < m->nranks; p++)
+        m->want[p] = is_member(t, p) && !(t->has[p] && t->yes[p]) ? MESH_IN : 0;
+    SYMM_TRY(symm_mesh_look(m, m->want, t->w, &ms));
+    for (int p = 0; p < m->nranks; p++) m->want[p] = is_member(t, p) ? MESH_IN | MESH_HUP : 0;
+    m->ops->wait(m, m->want, ms);
+    return symmSuccess;
+}
+
+static symmResult_t run(talk *t) {
+    SYMM_TRY(propose(t));
+    for (;;) {
+        SYMM_TRY(sweep(t));
+        if (!t->ended) SYMM_TRY(weigh(t));
+        if (t->ended) return t->outcome;
+        SYMM_TRY(rest(t));
+    }
+}
+
+/* On a communicator that lives: calls that others have made and finished without this rank. Its own is the next one. Where somebody
+ * is gone all that are left should mean the same: whom they leave out is told so. */
+static symmResult_t pass_over(talk *t) {
+    symm_mesh *m = t->m;
+    symm_ranks gone;
+    symm_survive_gone(m, &gone);
+    for (int p = 0; p < m->nranks; p++) {
+        int state = MESH_READY;
+        const symm_wills *k = &m->wills[p];
+        if (p == m->rank || symm_mesh_revoked(m) || symm_ranks_count(&gone)) continue;
+        while (state == MESH_READY) {
+            SYMM_TRY(symm_mesh_take(m, p, &state));
+            if (state == MESH_READY) SYMM_TRY(hear_other(t, p));
+        }
+        for (int i = 0; i < k->n; i++)
+            if (k->at[i].what == DECIDED && !k->at[i].code && k->at[i].call >= t->mine.call &&
+                symm_ranks_has(&k->at[i].out, m->rank))
+                t->mine.call = k->at[i].call + 1;
+    }
+    return symmSuccess;
+}
+
+symmResult_t symm_survive(symm_mesh *m, int kind, symmResult_t mine, symm_ranks *out,
+                          uint32_t *call, const symm_wait *w) {
+    talk t = {.m = m, .w = w};
+    if (m->nranks > SYMM_SET_RANKS)
+        return SYMM_ERR(symmInternalError, "%d ranks: no more than %d can be in a set", m->nranks,
+                        SYMM_SET_RANKS);
+    t.mine = (symm_will){.call = m->call + 1, .kind = kind};
+    if (kind == SYMM_SURVIVE_LIST) t.mine.out = *out;
+    char own[SYMM_ERR_TEXT];
+    snprintf(own, sizeof own, "%.480s", symm_status_text());
+    symmResult_t r = pass_over(&t);
+    if (mine) {
+        r = mine;
+        symm_status_adopt(own);
+    }
+    if (!r) r = run(&t);
+    /* For a reason of this rank's own. After it has confirmed others may have succeeded: it tells nobody that all have failed. */
+    if (r && !t.ended) {
+        snprintf(own, sizeof own, "rank %d: %.400s", m->rank, symm_status_text());
+        symm_status_adopt(own);
+        if (!t.may_succeed) decide(&t, r);
+    }
+    for (int p = 0; p < m->nranks; p++) m->wills[p].called = 0; /* it has come */
+    m->call = t.mine.call;
+    *call = t.mine.call;
+    if (!r) *out = t.mine.out;
+    return r;
+}

@@ -1,0 +1,565 @@
+/* boot_mpi.c - bootstrap over an MPI communicator, and symmCommInitMPI. In libsymm-mpi. MPI is
+ * entered only by the thread that is inside the call, and only by calls that do not wait for a
+ * peer: a blocking one could not be given up at the deadline. `attach_lock` guards the making of a
+ * link and whose turn it is, never an MPI wait.
+ *
+ * Ranks meet here and exchange what they need to connect their mesh; from then on the communicator
+ * exchanges through that and enters MPI no more (comm_make.c). So one duplicate serves any number of
+ * living communicators: exchanges of two of them on it would have to come in the same order on all
+ * ranks. Only those that are just being made use it, one at a time: others of this process wait.
+ *
+ * What is kept per user communicator (its link) hangs on it as an MPI attribute: the duplicate that
+ * blocks travel on, and whatever is outstanding. An MPI collective that was begun cannot be taken
+ * back: at a deadline it stays where it is, and the next call on the same communicator goes on with
+ * it. So ranks that gave up waiting for a late one succeed together with it later.
+ *   1. greeting: a nonblocking allgather on the user's communicator. Complete: every rank is inside
+ * this call.
+ *   2. only then, and only if not all have the same healthy duplicate: MPI_Comm_idup. (Begun
+ * earlier it would hold up every other creation of a communicator in this process until the last
+ * rank comes.)
+ *   3. the blocks: nonblocking allgathers on the duplicate, which nobody else uses. One that fails
+ * makes it unfit. MPI cannot say who is missing; beacons do (beacon.h). */
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "symm_mpi.h"
+
+#include "host/life/comm_create.h"
+#include "base/fail.h"
+#include "base/param.h"
+#include "transport/boot/beacon.h"
+#include "boot_mpi.h"
+#include "transport/boot/boot_text.h"
+
+#define HELLO_MAGIC 0x4d796d73u /* "smyM" */
+/* When the others' beacons are looked at first; then at doubling distances. */
+#define PEEK_NS     50000000ull
+#define PEEK_MAX_NS 1000000000ull
+#define TURN_NS     20000000      /* a look at the deadline, while another call has the link */
+#define DARK_NS     5000000000ull /* dark for so long: gone, and not just done a little earlier */
+
+typedef struct { /* a rank's greeting; and, with seq and bytes, the head of each block */
+    uint32_t magic, version;
+    int32_t usable; /* generation of the duplicate that this rank could use; 0: none */
+    int32_t last;   /* highest generation it has seen */
+    uint64_t seq, bytes;
+} hello;
+
+typedef struct mpi_link {
+    struct mpi_link *next; /* among the stranded */
+    MPI_Comm dup;          /* generation `usable`, if that is not 0 */
+    MPI_Comm coming;       /* where MPI_Comm_idup puts the next one */
+    MPI_Request request;   /* of the greeting or the duplication */
+    enum { IDLE, GREETING, DUPLICATING } state;
+    int usable, last;
+    uint64_t seq; /* exchanges begun on dup */
+    _Atomic int busy;
+    int orphan; /* the user's communicator went while a bootstrap used it */
+    hello mine;
+    hello all[]; /* [nranks] */
+} mpi_link;
+
+typedef struct round { /* one exchange: our block, then everybody's */
+    struct round *next;
+    MPI_Request request;
+    char data[];
+} round;
+
+typedef struct {
+    symm_boot base;
+    mpi_link *link;
+    symm_beacon *beacon;
+    symm_beacon_key key;
+    int failed;
+    unsigned char *seen, *dark; /* [nranks] whose beacon was lit once; whose has gone out */
+} boot_mpi;
+
+static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t link_free = PTHREAD_COND_INITIALIZER; /* some link is nobody's any more */
+static int link_keyval = MPI_KEYVAL_INVALID;                /* under attach_lock */
+/* Exchanges that were given up, and links whose communicator went while something was outstanding. MPI still owns their buffers
+ * and may write into them whenever it is entered, so they live as long as the process; they are listed only to be found in a
+ * debugger and not to count as lost memory. */
+static _Atomic(round *) abandoned;
+static _Atomic(mpi_link *) stranded;
+
+/* ---- MPI's state ---- */
+
+static symmResult_t mpi_result(int rc, const char *call, const symm_wait *w) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int len;
+    if (rc == MPI_SUCCESS) return symmSuccess;
+    MPI_Error_string(rc, text, &len);
+    return SYMM_ERR(symmSystemError, "%s failed: %.200s (%s)", call, text, symm_boot_stage(w));
+}
+
+/* May this thread call MPI now? */
+static symmResult_t check_mpi(void) {
+    int yes, level;
+    MPI_Initialized(&yes);
+    if (!yes) return SYMM_ERR(symmInvalidUsage, "symmCommInitMPI: MPI is not initialised");
+    MPI_Finalized(&yes);
+    if (yes) return SYMM_ERR(symmInvalidUsage, "symmCommInitMPI: MPI is finalised");
+    MPI_Query_thread(&level);
+    if (level >= MPI_THREAD_SERIALIZED) return symmSuccess;
+    MPI_Is_thread_main(&yes);
+    if (yes) return symmSuccess;
+    return SYMM_ERR(
+        symmInvalidUsage,
+        "symmCommInitMPI: MPI was initialised with %s, so only the thread that did it may "
+        "call (MPI_Init_thread with MPI_THREAD_SERIALIZED or more allows others)",
+        level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE");
+}
+
+static symmResult_t check_comm(MPI_Comm comm) {
+    int inter;
+    SYMM_TRY(check_mpi());
+    if (comm == MPI_COMM_NULL)
+        return SYMM_ERR(symmInvalidArgument, "symmCommInitMPI: mpicomm is MPI_COMM_NULL");
+    MPI_Comm_test_inter(comm, &inter);
+    if (!inter) return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument, "symmCommInitMPI: mpicomm is an intercommunicator");
+}
+
+/* ---- waiting ---- */
+
+typedef struct { /* one wait for the others */
+    boot_mpi *b;
+    const symm_wait *w;
+    int greeting; /* it is the greeting: some may not have come at all */
+    uint64_t start_ns, look_ns, peek_ns, spacing_ns;
+    uint64_t dark_ns; /* since when somebody is gone; 0: nobody is */
+} wait;
+
+/* The greeting: who was there once has come, whether or not it has given up since. Later: who was
+ * the first to go dark is the cause, those that followed gave up because of it. */
+static void peek(wait *x) {
+    boot_mpi *b = x->b;
+    int many = 0, keep = !x->greeting && x->dark_ns;
+    for (int r = 0; r < b->base.nranks; r++) {
+        int dark = 0;
+        if (r != b->base.rank && !(x->greeting && b->seen[r])) {
+            dark = symm_beacon_seen(&b->key, r) == 0;
+            b->seen[r] = !dark;
+        }
+        many += dark;
+        if (!keep) b->dark[r] = (unsigned char)dark;
+    }
+    if (!many) x->dark_ns = 0;
+    if (many && !x->dark_ns) x->dark_ns = symm_now_ns();
+}
+
+/* Beacons end at the host: on several hosts a dark rank may only be far away. */
+static const char *far_note(void) {
+    const char *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *all = getenv("OMPI_COMM_WORLD_SIZE");
+    if (!here || !all || atoi(here) >= atoi(all)) return "";
+    return "; ranks of other hosts cannot be told from missing ones";
+}
+
+static symmResult_t deadline_reached(wait *x) {
+    const boot_mpi *b = x->b;
+    char ranks[256];
+    double waited = symm_boot_seconds(x->start_ns);
+    if (x->greeting || !x->dark_ns) peek(x);
+    symm_boot_ranks(b->dark, b->base.nranks, ranks, sizeof(ranks));
+    if (x->dark_ns && x->greeting)
+        return SYMM_ERR(symmTimeout, "%s never called symmCommInitMPI (waited %.1f s%s)", ranks,
+                        waited, far_note());
+    if (x->dark_ns)
+        return SYMM_ERR(symmTimeout, "%s ended or gave up while %s (waited %.1f s%s)", ranks,
+                        symm_boot_stage(x->w), waited, far_note());
+    return SYMM_ERR(symmTimeout,
+                    "MPI did not complete an exchange within %.1f s though every rank is inside "
+                    "symmCommInitMPI (rank %d, while %s)",
+                    waited, b->base.rank, symm_boot_stage(x->w));
+}
+
+/* Once all have come, a beacon that stays dark is a rank that ended. Not at once: it may have its
+ * result already, and ours is on the way. */
+static symmResult_t watch_peers(wait *x, uint64_t now) {
+    char ranks[256];
+    x->peek_ns = now + x->spacing_ns;
+    if (x->spacing_ns < PEEK_MAX_NS) x->spacing_ns *= 2;
+    peek(x);
+    if (x->greeting || !x->dark_ns || now < x->dark_ns + DARK_NS || *far_note()) return symmSuccess;
+    symm_boot_ranks(x->b->dark, x->b->base.nranks, ranks, sizeof(ranks));
+    return SYMM_ERR(symmRemoteError, "%s ended or gave up while %s", ranks, symm_boot_stage(x->w));
+}
+
+/* Others need the cores in order to come: yield first, then sleep. */
+static void rest(unsigned turn) {
+    struct timespec nap = {0, 20000};
+    if (turn < 100)
+        sched_yield();
+    else
+        nanosleep(&nap, NULL);
+}
+
+/* Until the request is complete. On an error of ours it stays outstanding, *r says so. */
+static symmResult_t await_request(boot_mpi *b, MPI_Request *r, int greeting, const symm_wait *w) {
+    uint64_t start = symm_now_ns();
+    wait x = {b, w, greeting, start, start, start + PEEK_NS, PEEK_NS, 0};
+    for (unsigned turn = 0;; turn++) {
+        int done = 0;
+        SYMM_TRY(mpi_result(MPI_Test(r, &done, MPI_STATUS_IGNORE), "MPI_Test", w));
+        if (done) return symmSuccess;
+        uint64_t now = symm_now_ns();
+        if (now >= x.look_ns) {
+            x.look_ns = now + 2000000;
+            const symmResult_t status = symm_boot_check(w);
+            /* What is complete counts: a peer may have gone on, and ended it all, in the meantime. */
+            if (status) {
+                SYMM_TRY(mpi_result(MPI_Test(r, &done, MPI_STATUS_IGNORE), "MPI_Test", w));
+                return done ? symmSuccess : status;
+            }
+        }
+        if (symm_wait_over(w)) return deadline_reached(&x);
+        if (now >= x.peek_ns) SYMM_TRY(watch_peers(&x, now));
+        rest(turn);
+    }
+}
+
+/* ---- link ---- */
+
+static void strand(mpi_link *l) {
+    l->next = atomic_load_explicit(&stranded, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&stranded, &l->next, l, memory_order_relaxed,
+                                                  memory_order_relaxed)) {
+    }
+}
+
+/* MPI calls this when the user frees the communicator, which all its ranks do: so may we free the
+ * duplicate, which is collective too. Predefined communicators go while MPI is being finalised,
+ * where that is not allowed any more, and one with something outstanding still belongs to MPI:
+ * these duplicates are left to the end of the process. */
+static int drop_link(MPI_Comm comm, int keyval, void *value, void *extra) {
+    mpi_link *l = value;
+    int finalized = 0;
+    (void)keyval;
+    (void)extra;
+    if (atomic_load_explicit(&l->busy, memory_order_relaxed)) {
+        l->orphan =
+            1; /* same thread as the bootstrap's, or the caller breaks the thread rule of MPI */
+        return MPI_SUCCESS;
+    }
+    MPI_Finalized(&finalized);
+    if (l->state != IDLE) {
+        strand(l);
+        return MPI_SUCCESS;
+    }
+    if (l->usable && !finalized && comm != MPI_COMM_WORLD && comm != MPI_COMM_SELF)
+        MPI_Comm_free(&l->dup);
+    free(l);
+    return MPI_SUCCESS;
+}
+
+/* Under attach_lock. drop_link does not take it: MPI may call that one from inside
+ * MPI_Comm_set_attr. */
+static symmResult_t find_link(MPI_Comm comm, int nranks, const symm_wait *w, mpi_link **out) {
+    int there = 0;
+    if (link_keyval == MPI_KEYVAL_INVALID)
+        SYMM_TRY(
+            mpi_result(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, drop_link, &link_keyval, NULL),
+                       "MPI_Comm_create_keyval", w));
+    SYMM_TRY(mpi_result(MPI_Comm_get_attr(comm, link_keyval, out, &there), "MPI_Comm_get_attr", w));
+    if (there) return symmSuccess;
+    mpi_link *l =
+        SYMM_FAIL_ALLOC(mpi_link, calloc(1, sizeof(*l) + (size_t)nranks * sizeof(l->all[0])));
+    if (!l) return SYMM_ERR(symmOutOfMemory, "bootstrap mpi: out of memory (%d ranks)", nranks);
+    l->request = MPI_REQUEST_NULL;
+    symmResult_t status =
+        mpi_result(MPI_Comm_set_attr(comm, link_keyval, l), "MPI_Comm_set_attr", w);
+    if (status)
+        free(l);
+    else
+        *out = l;
+    return status;
+}
+
+/* With attach_lock, which is let go meanwhile. The other call may be this rank's next peer's too: so
+ * whoever waits enters no MPI. */
+static symmResult_t await_turn(mpi_link *l, const symm_wait *w) {
+    const uint64_t start = symm_now_ns();
+    while (atomic_load_explicit(&l->busy, memory_order_relaxed)) {
+        SYMM_TRY(symm_boot_check(w));
+        if (symm_wait_over(w))
+            return SYMM_ERR(symmTimeout,
+                            "symmCommInitMPI: another call on the same MPI communicator is still "
+                            "running in this process (waited %.1f s)",
+                            symm_boot_seconds(start));
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += TURN_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&link_free, &attach_lock, &until);
+    }
+    return symmSuccess;
+}
+
+static symmResult_t take_link(MPI_Comm comm, int nranks, const symm_wait *w, mpi_link **out) {
+    mpi_link *l = NULL;
+    pthread_mutex_lock(&attach_lock);
+    symmResult_t status = find_link(comm, nranks, w, &l);
+    if (!status) status = await_turn(l, w);
+    /* Acquire pairs with the release in release_link: what the last user of the link wrote is ours.
+     */
+    if (!status) atomic_exchange_explicit(&l->busy, 1, memory_order_acquire);
+    pthread_mutex_unlock(&attach_lock);
+    if (!status) *out = l;
+    return status;
+}
+
+static void release_link(mpi_link *l) {
+    pthread_mutex_lock(&attach_lock);
+    if (!l->orphan)
+        atomic_store_explicit(&l->busy, 0, memory_order_release);
+    else if (l->state == IDLE)
+        free(l);
+    else
+        strand(l);
+    pthread_cond_broadcast(&link_free);
+    pthread_mutex_unlock(&attach_lock);
+}
+
+/* ---- coming together ---- */
+
+static symmResult_t begin_greeting(boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
+    mpi_link *l = b->link;
+    l->mine = (hello){HELLO_MAGIC, SYMM_VERSION_CODE, l->usable, l->last, 0, 0};
+    SYMM_TRY(mpi_result(MPI_Iallgather(&l->mine, sizeof(hello), MPI_BYTE, l->all, sizeof(hello),
+                                       MPI_BYTE, comm, &l->request),
+                        "MPI_Iallgather", w));
+    l->state = GREETING;
+    return symmSuccess;
+}
+
+/* Everybody sees the same greetings, so everybody goes the same way from here. */
+static symmResult_t read_greetings(boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
+    mpi_link *l = b->link;
+    int same = 1;
+    for (int r = 0; r < b->base.nranks; r++) {
+        const hello *h = &l->all[r];
+        if (h->magic != HELLO_MAGIC)
+            return SYMM_ERR(
+                symmInternalError,
+                "the greeting of rank %d is malformed: are collectives of mpicomm under "
+                "way in another order there?",
+                r);
+        if (h->version != SYMM_VERSION_CODE)
+            return SYMM_ERR(symmVersionMismatch,
+                            "rank %d has version %u of the library, rank %d %u", r, h->version,
+                            b->base.rank, SYMM_VERSION_CODE);
+        if (h->last > l->last) l->last = h->last;
+        same = same && h->usable && h->usable == l->all[0].usable;
+    }
+    if (same) return symmSuccess;
+    l->usable =
+        0; /* a duplicate that another rank has given up serves nobody; it is left where it is */
+    SYMM_TRY(mpi_result(MPI_Comm_idup(comm, &l->coming, &l->request), "MPI_Comm_idup", w));
+    l->state = DUPLICATING;
+    return symmSuccess;
+}
+
+static symmResult_t take_duplicate(mpi_link *l, const symm_wait *w) {
+    l->dup = l->coming;
+    l->usable = ++l->last;
+    l->seq = 0;
+    return mpi_result(MPI_Comm_set_errhandler(l->dup, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
+                      w);
+}
+
+/* Waits for what the link has outstanding; it stays so if we give up, and not if MPI itself failed.
+ */
+static symmResult_t finish_step(boot_mpi *b, int greeting, const symm_wait *w) {
+    mpi_link *l = b->link;
+    symmResult_t status = await_request(b, &l->request, greeting, w);
+    if (!status || l->request == MPI_REQUEST_NULL) l->state = IDLE;
+    return status;
+}
+
+static symmResult_t come_together(boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
+    mpi_link *l = b->link;
+    if (SYMM_FAIL_HERE(boot_connect))
+        return SYMM_ERR(symmSystemError, "failpoint boot_connect on rank %d", b->base.rank);
+    if (l->state == IDLE) SYMM_TRY(begin_greeting(b, comm, w));
+    if (l->state == GREETING) {
+        SYMM_TRY(finish_step(b, 1, w));
+        SYMM_TRY(read_greetings(b, comm, w));
+    }
+    if (l->state == DUPLICATING) {
+        SYMM_TRY(finish_step(b, 0, w));
+        SYMM_TRY(take_duplicate(l, w));
+    }
+    return symmSuccess;
+}
+
+/* ---- exchange ---- */
+
+static void abandon(round *x) {
+    x->next = atomic_load_explicit(&abandoned, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&abandoned, &x->next, x, memory_order_relaxed,
+                                                  memory_order_relaxed)) {
+    }
+}
+
+/* Blocks of an exchange that somebody had given up would look like answers to this one. */
+static symmResult_t check_head(const hello *mine, const hello *theirs, int r, const symm_wait *w) {
+    if (memcmp(mine, theirs, sizeof(*mine)) == 0) return symmSuccess;
+    if (theirs->magic == HELLO_MAGIC && theirs->usable == mine->usable && theirs->seq == mine->seq)
+        return SYMM_ERR(symmMismatch, "rank %d brings %llu bytes where others bring %llu (%s)", r,
+                        (unsigned long long)theirs->bytes, (unsigned long long)mine->bytes,
+                        symm_boot_stage(w));
+    return SYMM_ERR(symmInternalError,
+                    "rank %d is out of step since an earlier failure (%s); a new call makes a new "
+                    "beginning",
+                    r, symm_boot_stage(w));
+}
+
+static symmResult_t exchange(boot_mpi *b, round *x, const hello *head, void *recv,
+                             const symm_wait *w) {
+    size_t bytes = head->bytes, block = sizeof(hello) + bytes;
+    char *all = x->data + block;
+    SYMM_TRY(mpi_result(MPI_Iallgather(x->data, (int)block, MPI_BYTE, all, (int)block, MPI_BYTE,
+                                       b->link->dup, &x->request),
+                        "MPI_Iallgather", w));
+    SYMM_TRY(await_request(b, &x->request, 0, w));
+    for (int r = 0; r < b->base.nranks; r++) {
+        hello theirs;
+        memcpy(&theirs, all + (size_t)r * block, sizeof(theirs));
+        SYMM_TRY(check_head(head, &theirs, r, w));
+    }
+    for (int r = 0; r < b->base.nranks && bytes; r++)
+        memcpy((char *)recv + (size_t)r * bytes, all + (size_t)r * block + sizeof(hello), bytes);
+    return symmSuccess;
+}
+
+static symmResult_t allgather(boot_mpi *b, const void *send, void *recv, size_t bytes,
+                              const symm_wait *w) {
+    if (b->failed)
+        return SYMM_ERR(symmInvalidUsage, "bootstrap mpi: an exchange has failed before (%s)",
+                        symm_boot_stage(w));
+    SYMM_TRY(check_mpi());
+    if (SYMM_FAIL_HERE(boot_allgather))
+        return SYMM_ERR(symmSystemError, "failpoint boot_allgather on rank %d", b->base.rank);
+    size_t n = (size_t)b->base.nranks;
+    if (bytes > INT_MAX - sizeof(hello))
+        return SYMM_ERR(symmInvalidArgument, "bootstrap mpi: %zu bytes per rank are too many",
+                        bytes);
+    /* Buffers of our own: the caller's could not be left to MPI when the exchange is given up. */
+    round *x = SYMM_FAIL_ALLOC(mpi_round, malloc(sizeof(*x) + (n + 1) * (sizeof(hello) + bytes)));
+    if (!x)
+        return SYMM_ERR(symmOutOfMemory, "bootstrap mpi: no memory for %zu blocks of %zu bytes", n,
+                        bytes);
+    hello head = {HELLO_MAGIC, SYMM_VERSION_CODE, b->link->usable, 0, ++b->link->seq, bytes};
+    memcpy(x->data, &head, sizeof(head));
+    if (bytes) memcpy(x->data + sizeof(head), send, bytes);
+    x->request = MPI_REQUEST_NULL;
+    symmResult_t status = exchange(b, x, &head, recv, w);
+    if (x->request == MPI_REQUEST_NULL)
+        free(x);
+    else
+        abandon(x);
+    return status;
+}
+
+static symmResult_t mpi_allgather(symm_boot *base, const void *send, void *recv, size_t bytes,
+                                  const symm_wait *w) {
+    boot_mpi *b = (boot_mpi *)base;
+    symmResult_t status = allgather(b, send, recv, bytes, w);
+    if (status) {
+        b->failed = 1;
+        b->link->usable =
+            0; /* what the others still have outstanding on it would meet our next exchange */
+    }
+    return status;
+}
+
+/* Enters no MPI at all: it may be over by now. */
+static void mpi_close(symm_boot *base) {
+    boot_mpi *b = (boot_mpi *)base;
+    symm_beacon_douse(b->beacon);
+    release_link(b->link);
+    free(b);
+}
+
+static const symm_boot_ops mpi_ops = {
+    .name = "mpi", .allgather = mpi_allgather, .close = mpi_close, .meets_only = 1};
+
+/* ---- opening ---- */
+
+/* The group by the world ranks of its members: equal on all ranks, and no communication needed. */
+static symmResult_t hash_group(MPI_Comm comm, int nranks, uint64_t *out) {
+    int *from = SYMM_FAIL_ALLOC(mpi_group, malloc(2 * (size_t)nranks * sizeof(int)));
+    if (!from) return SYMM_ERR(symmOutOfMemory, "bootstrap mpi: out of memory (%d ranks)", nranks);
+    MPI_Group group, world;
+    for (int r = 0; r < nranks; r++) from[r] = r;
+    MPI_Comm_group(comm, &group);
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_translate_ranks(group, nranks, from, world, from + nranks);
+    MPI_Group_free(&group);
+    MPI_Group_free(&world);
+    *out = symm_beacon_hash(0, from + nranks, (size_t)nranks * sizeof(int));
+    free(from);
+    return symmSuccess;
+}
+
+symmResult_t symm_boot_mpi_open(const void *mpicomm, const symm_wait *w, symm_boot **out) {
+    MPI_Comm comm = *(const MPI_Comm *)mpicomm;
+    symmResult_t status;
+    SYMM_TRY(check_comm(comm));
+    int rank, nranks;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &nranks);
+    boot_mpi *b = SYMM_FAIL_ALLOC(mpi_alloc, calloc(1, sizeof(*b) + 2 * (size_t)nranks));
+    if (!b) return SYMM_ERR(symmOutOfMemory, "bootstrap mpi: out of memory (%d ranks)", nranks);
+    b->base = (symm_boot){&mpi_ops, rank, nranks};
+    b->seen = (unsigned char *)(b + 1);
+    b->dark = b->seen + nranks;
+    b->key.job = symm_beacon_job();
+    SYMM_TRY_GOTO(hash_group(comm, nranks, &b->key.group), free_boot);
+    SYMM_TRY_GOTO(take_link(comm, nranks, w, &b->link), free_boot);
+    SYMM_TRY_GOTO(symm_beacon_light(&b->key, rank, &b->beacon), put_link_back);
+    SYMM_TRY_GOTO(come_together(b, comm, w), douse_beacon);
+    *out = &b->base;
+    return symmSuccess;
+douse_beacon:
+    symm_beacon_douse(b->beacon);
+put_link_back:
+    release_link(b->link);
+free_boot:
+    free(b);
+    return status;
+}
+
+/* The caller's deadline where it gives one; symm_comm_create looks at everything else in config. */
+static symmResult_t config_timeout(const symmConfig_t *config, int64_t *ms) {
+    if (!config || config->size < offsetof(symmConfig_t, timeoutMs) + sizeof(config->timeoutMs) ||
+        config->timeoutMs == SYMM_CONFIG_UNDEF)
+        return symmSuccess;
+    if (config->timeoutMs < 1)
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmCommInitMPI: config->timeoutMs is %d, at least 1 is needed",
+                        config->timeoutMs);
+    *ms = config->timeoutMs;
+    return symmSuccess;
+}
+
+symmResult_t symmCommInitMPI(symmComm_t *comm, MPI_Comm mpicomm, const symmConfig_t *config) {
+    symm_params params;
+    symm_boot *boot;
+    if (!comm) return SYMM_ERR(symmInvalidArgument, "symmCommInitMPI: comm is NULL");
+    SYMM_TRY(symm_param_load(&params));
+    int64_t ms = params.setup_timeout_ms;
+    SYMM_TRY(config_timeout(config, &ms));
+    symm_wait w = {.deadline_ns = symm_now_ns() + (uint64_t)ms * 1000000,
+                   .stage = "creating a communicator over MPI"};
+    SYMM_TRY(symm_boot_mpi_open(&mpicomm, &w, &boot));
+    return symm_comm_create(boot, config, comm);
+}

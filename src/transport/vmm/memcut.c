@@ -1,0 +1,312 @@
+/* memcut.c - parts of files. Threads as in memcut.h.
+ *
+ * A granule of a file is free, in use, or waiting: freed here, and had by somebody else still, or
+ * looked at just now. What waits counts as in use. A forked child has the parent's files as they
+ * were and takes nothing out of them: the parent would not know. */
+#define _GNU_SOURCE 1 /* F_OFD_SETLK, fallocate */
+#include "memcut.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/stats.h"
+#include "base/fd.h"
+#include "memfd.h"
+
+#define GRANULE SYMM_MEMCUT_GRANULE
+#define LEAST   (1ull << 30) /* of a file, where the machine has so much */
+#define PARTS   32           /* of the first one's size that a file has room for */
+/* A position: place and size in granules, 31 bits each. 0: the whole file. */
+#define HALF 31
+#define MASK ((1ull << HALF) - 1)
+
+struct symm_memcut_file {
+    symm_memcut_file *next;
+    int fd;
+    pid_t owner;
+    uint64_t id[2];
+    uint64_t n, taken, waiting; /* granules; taken: waiting ones too */
+    uint64_t *used, *wait;      /* bits */
+};
+
+static struct {
+    pthread_mutex_t lock; /* files and their bits */
+    symm_memcut_file *files;
+    uint64_t waiting, stuck; /* granules that wait; those that the last look has left */
+} cuts = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- bits ------------------------------------------------------------------------------------ */
+
+static int bit(const uint64_t *bits, uint64_t i) {
+    return bits[i / 64] >> i % 64 & 1;
+}
+
+static void set_bits(uint64_t *bits, uint64_t at, uint64_t n, int on) {
+    for (uint64_t i = at; i < at + n; i++)
+        if (on)
+            bits[i / 64] |= 1ull << i % 64;
+        else
+            bits[i / 64] &= ~(1ull << i % 64);
+}
+
+/* The first n free granules in a row; f->n if there are none. */
+static uint64_t find_free(const symm_memcut_file *f, uint64_t n) {
+    uint64_t row = 0;
+    if (f->n - f->taken < n) return f->n;
+    for (uint64_t i = 0; i < f->n; i++) {
+        if (!row && f->used[i / 64] == UINT64_MAX) {
+            i |= 63;
+            continue;
+        }
+        row = bit(f->used, i) ? 0 : row + 1;
+        if (row == n) return i + 1 - n;
+    }
+    return f->n;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* Who hands on needs a description of its own. */
+static int reopen(int fd) {
+    char path[40];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return symm_fd_above(open(path, O_RDWR | O_CLOEXEC));
+}
+
+/* 0: nobody else has any of it, as far as can be told. */
+static int is_held(const symm_memcut_file *f, uint64_t off, uint64_t bytes, struct flock *by) {
+    *by = (struct flock){
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)off, .l_len = (off_t)bytes};
+    if (fcntl(f->fd, F_OFD_GETLK, by) == 0) return by->l_type != F_UNLCK;
+    by->l_len = 0; /* to the end */
+    return 1;
+}
+
+/* -1: the bytes are there still. */
+static int punch(const symm_memcut_file *f, uint64_t off, uint64_t bytes) {
+    return fallocate(f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)bytes);
+}
+
+static uint64_t size_for(uint64_t bytes) {
+    uint64_t size = bytes > LEAST / PARTS ? bytes * PARTS : LEAST;
+    if (bytes > UINT64_MAX / PARTS || symm_fail_any()) return bytes;
+    while (size >= 2 * bytes && !symm_memfd_fits(size)) size = size / 2 / GRANULE * GRANULE;
+    return size >= 2 * bytes ? size : bytes;
+}
+
+static symm_memcut_file *new_record(uint64_t n) {
+    const uint64_t words = (n + 63) / 64;
+    symm_memcut_file *f = calloc(1, sizeof *f + 2 * words * sizeof(uint64_t));
+    if (!f) return NULL;
+    f->n = n;
+    f->used = (uint64_t *)(void *)(f + 1);
+    f->wait = f->used + words;
+    return f;
+}
+
+/* Whether parts can be handed on and taken back here at all: /proc, locks, holes. */
+static int can_share(const symm_memcut_file *f) {
+    struct flock by;
+    const int own = reopen(f->fd);
+    if (own < 0) return 0;
+    close(own);
+    return !is_held(f, 0, GRANULE, &by) && !punch(f, 0, GRANULE);
+}
+
+static int new_file(uint64_t bytes, symm_memcut_file **out) {
+    const uint64_t size = size_for(bytes);
+    symm_memcut_file *f = SYMM_FAIL_ALLOC(vmm_file, new_record(size / GRANULE));
+    if (!f) return ENOMEM;
+    int err = symm_memfd_make(size, &f->fd, f->id);
+    if (err) {
+        free(f);
+        return err;
+    }
+    if (size > bytes && !can_share(f)) { /* one with room for nothing else */
+        close(f->fd);
+        err = symm_memfd_make(bytes, &f->fd, f->id);
+        if (err) {
+            free(f);
+            return err;
+        }
+        f->n = bytes / GRANULE;
+    }
+    f->owner = getpid();
+    SYMM_STAT_ADD(fds, 1);
+    *out = f;
+    return 0;
+}
+
+/* Under the lock, of a file that nothing of is in use. */
+static void take_out(symm_memcut_file *gone) {
+    symm_memcut_file **at = &cuts.files;
+    while (*at != gone) at = &(*at)->next;
+    *at = gone->next;
+    cuts.waiting -= gone->waiting;
+}
+
+/* Without the lock. */
+static void end_file(symm_memcut_file *f) {
+    if (!f) return;
+    close(f->fd);
+    SYMM_STAT_ADD(fds, -1);
+    free(f);
+}
+
+/* ---- what others have --------------------------------------------------------------------------
+ * */
+
+/* Under the lock, of what waits: parts that nobody has any more are free. */
+static void look_at(symm_memcut_file *f, uint64_t lo, uint64_t hi) {
+    struct flock by;
+    while (lo < hi && is_held(f, lo, hi - lo, &by)) {
+        const uint64_t start = (uint64_t)by.l_start, len = (uint64_t)by.l_len;
+        if (start > lo) look_at(f, lo, start);
+        lo = !len || start + len >= hi ? hi : start + len;
+    }
+    if (lo >= hi || punch(f, lo, hi - lo)) return;
+    const uint64_t n = (hi - lo) / GRANULE;
+    set_bits(f->used, lo / GRANULE, n, 0);
+    set_bits(f->wait, lo / GRANULE, n, 0);
+    f->taken -= n;
+    f->waiting -= n;
+    cuts.waiting -= n;
+}
+
+/* Some at a time: each that is held parts what is looked at once more. */
+static void look_through(symm_memcut_file *f) {
+    for (uint64_t i = 0, n; f->waiting && i < f->n; i += n) {
+        n = 1;
+        if (!bit(f->wait, i)) continue;
+        while (n < 64 && i + n < f->n && bit(f->wait, i + n)) n++;
+        look_at(f, i * GRANULE, (i + n) * GRANULE);
+    }
+}
+
+/* Under the lock. */
+static void look_everywhere(pid_t me) {
+    for (symm_memcut_file *f = cuts.files; f; f = f->next)
+        if (f->owner == me) look_through(f);
+    cuts.stuck = cuts.waiting;
+}
+
+/* ---- making and giving back -------------------------------------------------------------------
+ * */
+
+/* Under the lock. */
+static symm_memcut_file *find_room(pid_t me, uint64_t n, uint64_t *at) {
+    for (symm_memcut_file *f = cuts.files; f; f = f->next)
+        if (f->owner == me && (*at = find_free(f, n)) < f->n) return f;
+    return NULL;
+}
+
+static void take(symm_memcut_file *f, uint64_t at, uint64_t n) {
+    set_bits(f->used, at, n, 1);
+    f->taken += n;
+}
+
+int symm_memcut_make(uint64_t bytes, symm_memcut *cut, uint64_t id[2]) {
+    const uint64_t n = bytes / GRANULE;
+    const pid_t me = getpid();
+    uint64_t at = 0;
+    symm_memcut_file *f = NULL;
+    const int fresh = symm_fail_any();
+    pthread_mutex_lock(&cuts.lock);
+    /* Twice as much as the last look has left: what one costs is spread over what it may find. */
+    if (cuts.waiting > 2 * cuts.stuck + 16) look_everywhere(me);
+    if (!fresh) f = find_room(me, n, &at);
+    if (!fresh && !f && cuts.waiting) {
+        look_everywhere(me);
+        f = find_room(me, n, &at);
+    }
+    if (f) take(f, at, n);
+    pthread_mutex_unlock(&cuts.lock);
+    if (!f) {
+        int err = new_file(bytes, &f);
+        if (err) return err;
+        pthread_mutex_lock(&cuts.lock);
+        take(f, at = 0, n);
+        f->next = cuts.files;
+        cuts.files = f;
+        pthread_mutex_unlock(&cuts.lock);
+    }
+    *cut = (symm_memcut){.file = f, .fd = f->fd, .off = at * GRANULE, .bytes = bytes};
+    id[0] = f->id[0] ^ at << 32;
+    id[1] = f->id[1];
+    return 0;
+}
+
+void symm_memcut_free(symm_memcut *cut) {
+    symm_memcut_file *f = cut->file;
+    const uint64_t at = cut->off / GRANULE, n = cut->bytes / GRANULE;
+    struct flock by;
+    int waits = 0;
+    if (f->n > n && f->owner == getpid())
+        waits = (atomic_load(&cut->handed) && is_held(f, cut->off, cut->bytes, &by)) ||
+                punch(f, cut->off, cut->bytes);
+    pthread_mutex_lock(&cuts.lock);
+    if (waits) {
+        set_bits(f->wait, at, n, 1);
+        f->waiting += n;
+        cuts.waiting += n;
+    } else {
+        set_bits(f->used, at, n, 0);
+        f->taken -= n;
+    }
+    const int last = f->taken == f->waiting;
+    if (last) {
+        if (f->owner == getpid())
+            look_through(f); /* whoever has the rest keeps no more than that */
+        take_out(f);
+    }
+    pthread_mutex_unlock(&cuts.lock);
+    if (last) end_file(f);
+}
+
+/* ---- handing on --------------------------------------------------------------------------------
+ * */
+
+static int mark(int fd, const symm_memcut *cut) {
+    const uint64_t at = cut->off / GRANULE, n = cut->bytes / GRANULE;
+    struct flock lock = {.l_type = F_RDLCK,
+                         .l_whence = SEEK_SET,
+                         .l_start = (off_t)cut->off,
+                         .l_len = (off_t)cut->bytes};
+    if (lseek(fd, (off_t)(n << HALF | at), SEEK_SET) < 0) return errno;
+    return SYMM_FAIL_CALL(vmm_mark, -1, ENOLCK, fcntl(fd, F_OFD_SETLK, &lock)) ? errno : 0;
+}
+
+int symm_memcut_export(symm_memcut *cut, int *fd) {
+    const int whole = cut->file->n == cut->bytes / GRANULE;
+    int own = SYMM_FAIL_CALL(vmm_dup, -1, EMFILE,
+                             whole ? fcntl(cut->fd, F_DUPFD_CLOEXEC, 3) : reopen(cut->fd));
+    if (own < 0) return errno;
+    atomic_store(&cut->handed, 1);
+    int err = whole ? 0 : mark(own, cut);
+    if (err)
+        close(own);
+    else
+        *fd = own;
+    return err;
+}
+
+int symm_memcut_inspect(int fd, uint64_t bytes, uint64_t *off, uint64_t id[2]) {
+    struct stat st;
+    const off_t position = lseek(fd, 0, SEEK_CUR);
+    const uint64_t place = position > 0 ? (uint64_t)position : 0, at = place & MASK;
+    *off = at * GRANULE;
+    if (!place) return symm_memfd_inspect(fd, bytes, id); /* and of what has no position */
+    if (fstat(fd, &st) != 0) return errno;
+    const uint64_t size = (uint64_t)st.st_size;
+    int err = symm_memfd_inspect(fd, size, id);
+    if (err) return err;
+    if ((place >> HALF) * GRANULE != bytes || *off > size || bytes > size - *off) return EINVAL;
+    id[0] ^= at << 32;
+    return 0;
+}

@@ -1,0 +1,586 @@
+/* vmm_cuda.c - the CUDA memory driver: CUDA's virtual memory management behind the contract of
+ * vmm.h.
+ *
+ * Any thread; a call acts on the thread's current device. One lock (driver.lock) guards the four
+ * sets and is held over no call of CUDA's: unmapping may wait for work of the device, and that work
+ * for another thread's call. So two calls about one range at once are CUDA's to judge, and each set
+ * says what CUDA was told, not what it has done yet.
+ *
+ * Handles are serial numbers, as in vmm_host.c: a stale one is found missing. A record (struct
+ * memory) stands for one handle of CUDA's and owns exactly one of CUDA's references to it, however
+ * often it is retained here; CUDA gives a mapped piece of memory the same handle each time, so one
+ * piece has one record. Mappings hold their memory by themselves. */
+#define _GNU_SOURCE 1 /* O_PATH */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/stats.h"
+#include "transport/cuda/cuda_device.h"
+#include "cuda_probe.h"
+#include "base/fd.h"
+#include "base/span.h"
+#include "vmm.h"
+
+#define GRANULARITY (2ull << 20) /* the least of any device; CUDA itself checks a device's own */
+#define SPACE       (1ull << 57) /* beyond any address: sums below cannot wrap */
+/* Not a canonical address, and not the host driver's mark. */
+#define HANDLE_MARK 0x4375000000000000ull
+
+struct memory {
+    symm_span handle; /* [serial, serial + 1), in driver.handles */
+    symm_span raw;    /* [cu, cu + 1), in driver.raws */
+    uint64_t bytes;
+    int64_t refs;
+    int device; /* where the memory is; -1: not known, or on no device */
+};
+
+struct mapping {
+    symm_span span;
+    int device; /* of the memory */
+    uint64_t life;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    symm_span *reservations; /* plain symm_span, each its own allocation */
+    symm_span *mappings;     /* struct mapping */
+    symm_span *handles;      /* struct memory, by serial */
+    symm_span *raws;         /* struct memory, by CUDA's handle */
+    uint64_t serial, lives;  /* of handles, of mappings */
+} driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Thread_local int last_errno;
+
+int symm_vmm_cuda_errno(void) {
+    return last_errno;
+}
+
+/* ---- refusals ------------------------------------------------------------------------------- */
+
+static int refuse(int cu, int err) {
+    last_errno = err;
+    return cu;
+}
+
+static int bad_value(void) {
+    return refuse(SYMM_CU_INVALID_VALUE, 0);
+}
+
+/* CUDA does not say that it wanted a descriptor and got none. */
+static int refuse_fd(int cu) {
+    int fd = symm_fd_above(open("/", O_PATH | O_CLOEXEC)), err = errno;
+    if (fd >= 0) close(fd);
+    return refuse(cu, fd < 0 && (err == EMFILE || err == ENFILE) ? err : 0);
+}
+
+static int range_ok(const void *va, uint64_t bytes) {
+    uint64_t lo = (uintptr_t)va;
+    return lo != 0 && lo % GRANULARITY == 0 && bytes != 0 && bytes % GRANULARITY == 0 &&
+           lo < SPACE && bytes <= SPACE - lo;
+}
+
+static void *address(uint64_t at) {
+    return (void *)(uintptr_t)at;
+}
+
+static int there(void) {
+    return symm_cuda_there() ? SYMM_CU_SUCCESS : refuse(SYMM_CU_NOT_INITIALIZED, 0);
+}
+
+static int current(int *device, const symm_cuda_memory **m) {
+    int cu = symm_cuda_current_cu(device);
+    if (!cu && m) cu = symm_cuda_probe(*device, m);
+    return cu ? refuse(cu, 0) : cu;
+}
+
+/* ---- memory and its handles ----------------------------------------------------------------- */
+
+/* Under driver.lock. */
+static struct memory *live(const symm_vmm_handle *h) {
+    uint64_t at = (uintptr_t)h;
+    symm_span *s = symm_span_floor(driver.handles, at);
+    return s && s->lo == at ? (struct memory *)s : NULL; /* handle is the first member */
+}
+
+/* Under driver.lock. */
+static struct memory *record_of(cu_mem_handle raw) {
+    symm_span *s = symm_span_floor(driver.raws, raw);
+    if (!s || s->lo != raw) return NULL;
+    return (struct memory *)((char *)s - offsetof(struct memory, raw));
+}
+
+static struct memory *hold(const symm_vmm_handle *h) {
+    pthread_mutex_lock(&driver.lock);
+    struct memory *m = live(h);
+    if (m) m->refs++;
+    pthread_mutex_unlock(&driver.lock);
+    return m;
+}
+
+/* Under driver.lock. Returns m if that was the last reference: nobody finds it any more, and it is
+ * the caller's to finish. */
+static struct memory *unref(struct memory *m) {
+    if (--m->refs > 0) return NULL;
+    symm_span_take(&driver.handles, m->handle.lo, m->handle.hi);
+    symm_span_take(&driver.raws, m->raw.lo, m->raw.hi);
+    return m;
+}
+
+/* Without the lock. */
+static int finish(struct memory *last) {
+    if (!last) return SYMM_CU_SUCCESS;
+    int cu = symm_cu.cuMemRelease(last->raw.lo);
+    free(last);
+    SYMM_STAT_ADD(handles, -1);
+    return cu;
+}
+
+static void let_go(struct memory *m) {
+    pthread_mutex_lock(&driver.lock);
+    struct memory *last = unref(m);
+    pthread_mutex_unlock(&driver.lock);
+    finish(last);
+}
+
+static struct memory *new_record(cu_mem_handle raw, uint64_t bytes, int device) {
+    struct memory *m = calloc(1, sizeof *m);
+    if (!m) return NULL;
+    m->raw.lo = raw;
+    m->raw.hi = raw + 1;
+    m->bytes = bytes;
+    m->device = device;
+    m->refs = 1;
+    return m;
+}
+
+/* Takes over one of CUDA's references to `raw`, also when it is refused. */
+static int adopt(cu_mem_handle raw, uint64_t bytes, int device, symm_vmm_handle **h) {
+    struct memory *fresh = new_record(raw, bytes, device), *known = NULL;
+    uint64_t real = bytes;
+    pthread_mutex_lock(&driver.lock);
+    known = record_of(raw);
+    if (known) {
+        real = known->bytes;
+        if (real == bytes) known->refs++;
+    } else if (fresh) {
+        fresh->handle.lo = HANDLE_MARK | ++driver.serial;
+        fresh->handle.hi = fresh->handle.lo + 1;
+        symm_span_insert(&driver.handles, &fresh->handle);
+        symm_span_insert(&driver.raws, &fresh->raw);
+        SYMM_STAT_ADD(handles, 1);
+    }
+    struct memory *m = known ? known : fresh;
+    if (m && real == bytes) *h = (symm_vmm_handle *)address(m->handle.lo);
+    pthread_mutex_unlock(&driver.lock);
+    if (known || !fresh) symm_cu.cuMemRelease(raw); /* the record has its own */
+    if (known) free(fresh);
+    if (!m) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    return real == bytes ? SYMM_CU_SUCCESS : bad_value();
+}
+
+static int cuda_release(symm_vmm_handle *h) {
+    int cu = there();
+    if (cu) return cu;
+    pthread_mutex_lock(&driver.lock);
+    struct memory *m = live(h), *last = m ? unref(m) : NULL;
+    pthread_mutex_unlock(&driver.lock);
+    if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
+    cu = finish(last);
+    return cu ? refuse(cu, 0) : cu;
+}
+
+/* The device of memory that was not created here, and how it may be handed on. -1 where it is on
+ * none, or CUDA does not say. */
+static int properties(cu_mem_handle raw, int *device, int *handle_types) {
+    cu_mem_prop prop = {0};
+    int cu = symm_cu.cuMemGetAllocationPropertiesFromHandle(&prop, raw);
+    *handle_types = cu ? 0 : prop.handle_types;
+    *device = !cu && prop.location.type == SYMM_CUDA_LOCATION_DEVICE ? prop.location.id : -1;
+    return cu;
+}
+
+/* ---- contents ------------------------------------------------------------------------------- */
+
+static int cuda_fill(void *va, uint64_t bytes, uint32_t word) {
+    int device, cu;
+    if (!va || bytes == 0 || ((uintptr_t)va | bytes) % sizeof word != 0) return bad_value();
+    if ((cu = current(&device, NULL)) != 0) return cu;
+    cu = symm_cuda_fill(device, (uintptr_t)va, bytes, word);
+    return cu ? refuse(cu, 0) : cu;
+}
+
+static int cuda_copy(void *dst, const void *src, uint64_t bytes) {
+    int device, cu;
+    if (!dst || !src || bytes == 0) return bad_value();
+    if ((cu = current(&device, NULL)) != 0) return cu;
+    cu = symm_cuda_copy(device, dst, src, bytes);
+    return cu ? refuse(cu, 0) : cu;
+}
+
+/* ---- making and handing on ------------------------------------------------------------------ */
+
+/* Inside the device's scope: an allocation while some stream is being captured must not spoil that
+ * capture. */
+static int create(int device, const symm_cuda_memory *m, uint64_t bytes, int zeros,
+                  cu_mem_handle *raw) {
+    cu_mem_prop prop = symm_cuda_prop(device, m->handle_types);
+    int cu = symm_cu.cuMemCreate(raw, bytes, &prop, 0);
+    if (cu) return cu;
+    cu = zeros ? symm_cuda_clear(device, *raw, bytes) : 0;
+    if (cu)
+        symm_cu.cuMemRelease(*raw);
+    else
+        SYMM_STAT_ADD(created_bytes, (int64_t)bytes);
+    return cu;
+}
+
+static int make(uint64_t bytes, int zeros, symm_vmm_handle **h) {
+    const symm_cuda_memory *m;
+    symm_cuda_scope scope;
+    cu_mem_handle raw = 0;
+    int device, cu;
+    if (!h) return bad_value();
+    if ((cu = current(&device, &m)) != 0) return cu;
+    if (bytes == 0 || bytes % m->granularity != 0) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_create)) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    if (bytes > m->bytes) return refuse(SYMM_CU_OUT_OF_MEMORY, 0);
+    if ((cu = symm_cuda_push_cu(device, &scope)) != 0) return refuse(cu, 0);
+    cu = create(device, m, bytes, zeros, &raw);
+    symm_cuda_pop(&scope);
+    return cu ? refuse(cu, 0) : adopt(raw, bytes, device, h);
+}
+
+static int cuda_create(uint64_t bytes, symm_vmm_handle **h) {
+    return make(bytes, 1, h);
+}
+
+static int cuda_create_as_is(uint64_t bytes, symm_vmm_handle **h) {
+    return make(bytes, 0, h);
+}
+
+/* A mapping that was made here, by the set; any other by asking CUDA. */
+static int find_mapping(uint64_t at, void **base, uint64_t *bytes) {
+    cu_deviceptr start = 0;
+    size_t size = 0;
+    pthread_mutex_lock(&driver.lock);
+    symm_span *s = symm_span_around(driver.mappings, at, at + 1);
+    if (s) {
+        start = s->lo;
+        size = s->hi - s->lo;
+    }
+    pthread_mutex_unlock(&driver.lock);
+    int cu = s ? SYMM_CU_SUCCESS : symm_cu.cuMemGetAddressRange(&start, &size, at);
+    *base = address(start);
+    *bytes = size;
+    return cu;
+}
+
+/* Whatever CUDA calls memory that is not its VMM's (cudaMalloc, the host's, a pool's): one code.
+ * What ended the context must not be taken for that. */
+static int not_ours(int cu) {
+    return cu == SYMM_CU_INVALID_VALUE || cu == SYMM_CU_INVALID_HANDLE ||
+           cu == SYMM_CU_NOT_SUPPORTED || cu == SYMM_CUDA_ERROR_NOT_FOUND;
+}
+
+static int cuda_retain(const void *va, symm_vmm_handle **h, void **base, uint64_t *bytes) {
+    uint64_t at = (uintptr_t)va, size = 0;
+    cu_mem_handle raw = 0;
+    void *start = NULL;
+    int device, types, cu;
+    if (!h || !base || !bytes || at == 0 || at >= SPACE) return bad_value();
+    if ((cu = current(&device, NULL)) != 0) return cu;
+    if (SYMM_FAIL_HERE(vmm_retain)) return refuse(SYMM_CU_UNKNOWN, 0);
+    cu = symm_cu.cuMemRetainAllocationHandle(&raw, address(at));
+    if (cu) return not_ours(cu) ? bad_value() : refuse(cu, 0);
+    cu = properties(raw, &device, &types);
+    if (!cu) cu = find_mapping(at, &start, &size);
+    /* Somebody else's memory may be made without a handle that it could be handed on by. */
+    if (cu || !(types & SYMM_CUDA_HANDLE_FD)) {
+        symm_cu.cuMemRelease(raw);
+        return !cu || not_ours(cu) ? bad_value() : refuse(cu, 0);
+    }
+    cu = adopt(raw, size, device, h);
+    if (cu) return cu;
+    *base = start;
+    *bytes = size;
+    return SYMM_CU_SUCCESS;
+}
+
+static int cuda_export(symm_vmm_handle *h, int *fd) {
+    int got = -1, cu;
+    if (!fd) return bad_value();
+    if ((cu = there()) != 0) return cu;
+    if (SYMM_FAIL_HERE(vmm_export)) return refuse(SYMM_CU_OS_ERROR, EMFILE);
+    struct memory *m = hold(h);
+    if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
+    cu = symm_cu.cuMemExportToShareableHandle(&got, m->raw.lo, SYMM_CUDA_HANDLE_FD, 0);
+    let_go(m);
+    if (cu) return refuse_fd(cu);
+    got = symm_fd_above(got);
+    if (got < 0) return refuse(SYMM_CU_OS_ERROR, errno);
+    fcntl(got, F_SETFD, FD_CLOEXEC); /* CUDA's outlive an exec */
+    *fd = got;
+    return SYMM_CU_SUCCESS;
+}
+
+/* Neither the size nor that it stays can be checked here: CUDA tells no size, but refuses to map
+ * more than there is, and its memory cannot be cut by a peer that holds the descriptor. */
+static int cuda_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
+    const symm_cuda_memory *m;
+    cu_mem_handle raw = 0;
+    int device, types, cu;
+    if (!h || fd < 0) return bad_value();
+    if ((cu = current(&device, &m)) != 0) return cu;
+    if (bytes == 0 || bytes % GRANULARITY != 0 || bytes > SPACE) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_import)) return refuse(SYMM_CU_UNKNOWN, 0);
+    if (fcntl(fd, F_GETFD) < 0) return refuse(SYMM_CU_INVALID_VALUE, EBADF);
+    cu = symm_cu.cuMemImportFromShareableHandle(&raw, (void *)(intptr_t)fd, SYMM_CUDA_HANDLE_FD);
+    if (cu) return refuse_fd(cu);
+    properties(raw, &device, &types); /* only to know what others can reach */
+    return adopt(raw, bytes, device, h);
+}
+
+static int cuda_identify(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]) {
+    int cu = there();
+    if (cu) return cu;
+    if (!bytes || !id) return bad_value();
+    pthread_mutex_lock(&driver.lock);
+    struct memory *m = live(h);
+    if (m) {
+        *bytes = m->bytes;
+        id[0] = m->raw.lo;
+        id[1] = (uint64_t)(int64_t)m->device;
+    }
+    pthread_mutex_unlock(&driver.lock);
+    return m ? SYMM_CU_SUCCESS : refuse(SYMM_CU_INVALID_HANDLE, 0);
+}
+
+/* ---- address space -------------------------------------------------------------------------- */
+
+static int cuda_reserve(uint64_t bytes, uint64_t align, void **va) {
+    const symm_cuda_memory *m;
+    cu_deviceptr at = 0;
+    int device, cu;
+    if (!va || (align & (align - 1)) != 0) return bad_value();
+    if ((cu = current(&device, &m)) != 0) return cu;
+    if (bytes == 0 || bytes % m->granularity != 0) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_reserve)) return refuse(SYMM_CU_UNKNOWN, 0);
+    if (align < m->granularity) align = m->granularity;
+    if (bytes > SPACE || align > SPACE) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    symm_span *s = calloc(1, sizeof *s);
+    if (!s) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    cu = symm_cu.cuMemAddressReserve(&at, bytes, align, 0, 0);
+    if (cu) {
+        free(s);
+        return refuse(cu, 0);
+    }
+    s->lo = at;
+    s->hi = at + bytes;
+    pthread_mutex_lock(&driver.lock);
+    symm_span_insert(&driver.reservations, s);
+    pthread_mutex_unlock(&driver.lock);
+    SYMM_STAT_ADD(va_bytes, (int64_t)bytes);
+    *va = address(at);
+    return SYMM_CU_SUCCESS;
+}
+
+static int cuda_unreserve(void *va, uint64_t bytes) {
+    int cu = there();
+    if (cu) return cu;
+    if (!range_ok(va, bytes)) return bad_value();
+    uint64_t lo = (uintptr_t)va, hi = lo + bytes;
+    pthread_mutex_lock(&driver.lock);
+    symm_span *s = symm_span_floor(driver.reservations, lo);
+    int exact = s && s->lo == lo && s->hi == hi && !symm_span_overlap(driver.mappings, lo, hi);
+    /* Before CUDA gives the range to somebody else. */
+    if (exact) symm_span_take(&driver.reservations, lo, hi);
+    pthread_mutex_unlock(&driver.lock);
+    if (!exact) return bad_value();
+    cu = symm_cu.cuMemAddressFree(lo, bytes);
+    if (cu) {
+        pthread_mutex_lock(&driver.lock);
+        symm_span_insert(&driver.reservations, s);
+        pthread_mutex_unlock(&driver.lock);
+        return refuse(cu, 0);
+    }
+    free(s);
+    SYMM_STAT_ADD(va_bytes, -(int64_t)bytes);
+    return SYMM_CU_SUCCESS;
+}
+
+/* ---- mappings ------------------------------------------------------------------------------- */
+
+/* Claims the range for `map`, so that no other call of this driver can have it meanwhile. */
+static int claim(struct mapping *map) {
+    uint64_t lo = map->span.lo, hi = map->span.hi;
+    pthread_mutex_lock(&driver.lock);
+    int ok = symm_span_around(driver.reservations, lo, hi) &&
+             !symm_span_overlap(driver.mappings, lo, hi);
+    if (ok) {
+        map->life = ++driver.lives;
+        symm_span_insert(&driver.mappings, &map->span);
+    }
+    pthread_mutex_unlock(&driver.lock);
+    return ok;
+}
+
+static int map_memory(struct memory *m, uint64_t lo, uint64_t bytes, uint64_t offset) {
+    if (offset != 0 || bytes != m->bytes) return refuse(SYMM_CU_NOT_SUPPORTED, 0);
+    struct mapping *map = calloc(1, sizeof *map);
+    if (!map) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    map->span.lo = lo;
+    map->span.hi = lo + bytes;
+    map->device = m->device;
+    if (!claim(map)) {
+        free(map);
+        return bad_value();
+    }
+    int cu = symm_cu.cuMemMap(lo, bytes, 0, m->raw.lo, 0);
+    if (!cu) {
+        SYMM_STAT_ADD(maps, 1);
+        return cu;
+    }
+    pthread_mutex_lock(&driver.lock);
+    symm_span_take(&driver.mappings, lo, lo + bytes);
+    pthread_mutex_unlock(&driver.lock);
+    free(map);
+    return refuse(cu, 0);
+}
+
+static int cuda_map(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *h) {
+    int cu = there();
+    if (cu) return cu;
+    if (!range_ok(va, bytes)) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_map)) return refuse(SYMM_CU_UNKNOWN, 0);
+    struct memory *m = hold(h);
+    if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
+    cu = map_memory(m, (uintptr_t)va, bytes, offset);
+    let_go(m);
+    return cu;
+}
+
+static int tiled(uint64_t lo, uint64_t hi) {
+    pthread_mutex_lock(&driver.lock);
+    int whole = symm_span_tiles(driver.mappings, lo, hi);
+    pthread_mutex_unlock(&driver.lock);
+    return whole;
+}
+
+/* A copy of the mapping that starts at lo. */
+static int mapping_at(uint64_t lo, struct mapping *map) {
+    pthread_mutex_lock(&driver.lock);
+    symm_span *s = symm_span_floor(driver.mappings, lo);
+    int found = s && s->lo == lo;
+    if (found) *map = *(struct mapping *)s;
+    pthread_mutex_unlock(&driver.lock);
+    return found;
+}
+
+static uint64_t cuda_life(const void *va) {
+    uint64_t at = (uintptr_t)va;
+    if (at >= SPACE || there()) return 0;
+    pthread_mutex_lock(&driver.lock);
+    const struct mapping *map =
+        (const struct mapping *)symm_span_around(driver.mappings, at, at + 1);
+    uint64_t life = map ? map->life : 0;
+    pthread_mutex_unlock(&driver.lock);
+    return life ? life : symm_cuda_foreign_life(at);
+}
+
+/* One whole mapping that another allocator made: other devices may be in use here than there. */
+static int share_foreign(uint64_t lo, uint64_t bytes, int device) {
+    cu_mem_handle raw = 0;
+    uint64_t size = 0;
+    void *start = NULL;
+    int owner, types, cu = symm_cu.cuMemRetainAllocationHandle(&raw, address(lo));
+    if (cu) return not_ours(cu) ? bad_value() : refuse(cu, 0);
+    cu = properties(raw, &owner, &types);
+    if (!cu) cu = find_mapping(lo, &start, &size);
+    symm_cu.cuMemRelease(raw);
+    if (cu || start != address(lo) || size != bytes) return bad_value();
+    cu = symm_cuda_grant(lo, bytes, owner, device);
+    return cu ? refuse(cu, 0) : SYMM_CU_SUCCESS;
+}
+
+static int cuda_set_access(void *va, uint64_t bytes) {
+    uint64_t lo = (uintptr_t)va, hi = lo + bytes;
+    struct mapping map;
+    int device, cu;
+    if (!range_ok(va, bytes)) return bad_value();
+    if ((cu = current(&device, NULL)) != 0) return cu;
+    if (SYMM_FAIL_HERE(vmm_access)) return refuse(SYMM_CU_UNKNOWN, 0);
+    if (!tiled(lo, hi)) return share_foreign(lo, bytes, device);
+    for (; lo < hi; lo = map.span.hi) {
+        if (!mapping_at(lo, &map)) return bad_value();
+        cu = symm_cuda_grant(lo, map.span.hi - lo, map.device, device);
+        if (cu) return refuse(cu, 0);
+    }
+    return SYMM_CU_SUCCESS;
+}
+
+/* Mapping by mapping, as CUDA wants it. What it refuses stays, and what comes after. */
+static int cuda_unmap(void *va, uint64_t bytes) {
+    uint64_t lo = (uintptr_t)va, hi = lo + bytes;
+    struct mapping map;
+    int cu = there();
+    if (cu) return cu;
+    if (!range_ok(va, bytes) || !tiled(lo, hi)) return bad_value();
+    for (; lo < hi; lo = map.span.hi) {
+        if (!mapping_at(lo, &map)) return bad_value();
+        cu = symm_cu.cuMemUnmap(lo, map.span.hi - lo);
+        if (cu) return refuse(cu, 0);
+        pthread_mutex_lock(&driver.lock);
+        symm_span *gone = symm_span_take(&driver.mappings, lo, lo + 1);
+        symm_vmm_note_end();
+        pthread_mutex_unlock(&driver.lock);
+        free(gone); /* the first member of its mapping */
+        SYMM_STAT_ADD(maps, -1);
+    }
+    return SYMM_CU_SUCCESS;
+}
+
+/* ---- the driver ----------------------------------------------------------------------------- */
+
+static int cuda_query(symm_vmm_caps *caps) {
+    const symm_cuda_memory *m;
+    int device, cu;
+    if (!caps) return bad_value();
+    if ((cu = current(&device, &m)) != 0) return cu;
+    *caps = (symm_vmm_caps){
+        .name = "cuda",
+        .device = device,
+        .granularity = m->granularity,
+        .device_bytes = m->bytes,
+        .fd_handles = (m->handle_types & SYMM_CUDA_HANDLE_FD) != 0,
+        .fabric_handles = (m->handle_types & SYMM_CUDA_HANDLE_FABRIC) != 0,
+        .multicast_reason = "not used: SYMM_MULTICAST=0",
+    };
+    snprintf(caps->fabric_reason, sizeof caps->fabric_reason, "%s", m->fabric_reason);
+    return SYMM_CU_SUCCESS;
+}
+
+const symm_vmm symm_vmm_cuda = {
+    .name = "cuda",
+    .query = cuda_query,
+    .reserve = cuda_reserve,
+    .unreserve = cuda_unreserve,
+    .create = cuda_create,
+    .create_as_is = cuda_create_as_is,
+    .retain = cuda_retain,
+    .release = cuda_release,
+    .export_fd = cuda_export,
+    .import_fd = cuda_import,
+    .identify = cuda_identify,
+    .life = cuda_life,
+    .map = cuda_map,
+    .set_access = cuda_set_access,
+    .unmap = cuda_unmap,
+    .fill = cuda_fill,
+    .copy = cuda_copy,
+};

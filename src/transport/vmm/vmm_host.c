@@ -1,0 +1,550 @@
+/* vmm_host.c - the host memory driver: a handle is a part of a sealed memfd, a mapping is mmap
+ * inside a PROT_NONE reservation. It enforces CUDA's rules with CUDA's codes, so that what passes
+ * here passes there.
+ *
+ * Any thread. One lock (driver.lock) guards the four sets and every mmap call that must agree with
+ * them; it is never held while a memfd is closed (freeing gigabytes takes a while) nor while
+ * another lock is taken.
+ *
+ * A handle given out is a serial number in the shape of a pointer, never an address: a stale one is
+ * found missing in the set and cannot be mistaken for a newer handle that happens to live at the
+ * same place. Memory (struct memory) lives while it has references or mappings. What was created
+ * here is a part of a file that others share (memcut.h), whose fd stays for retain and export; what
+ * was imported gives its fd back with the last reference, since every peer's segment costs one. */
+#define _GNU_SOURCE 1 /* MAP_ANONYMOUS, F_DUPFD_CLOEXEC */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/stats.h"
+#include "memcut.h"
+#include "memfd.h"
+#include "base/span.h"
+#include "vmm.h"
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+_Static_assert(sizeof(void *) == 8, "address arithmetic here is 64-bit");
+
+#define GRANULARITY (2ull << 20)
+#define SPACE       (1ull << 57) /* beyond any user address space: sums below cannot wrap */
+/* Not a canonical address: no data pointer is taken for a handle. */
+#define HANDLE_MARK 0x5379000000000000ull
+#define RESERVED    (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
+
+struct memory {
+    symm_span handle; /* [serial, serial + 1), in driver.handles while refs > 0 */
+    uint64_t bytes, id[2];
+    int64_t refs, maps;
+    symm_memcut cut; /* what was created here */
+    uint64_t off;    /* in the file */
+    int fd;          /* -1: given back */
+    int imported;
+};
+
+struct mapping {
+    symm_span span;
+    struct memory *memory;
+    uint64_t life;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    symm_span *reservations; /* plain symm_span, each its own allocation */
+    symm_span *mappings;     /* struct mapping */
+    symm_span *handles;      /* struct memory */
+    uint64_t serial, lives;  /* of handles, of mappings */
+    void *spare;             /* see drop_spare */
+} driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static atomic_int hugepages = 1; /* relaxed: a switch, orders nothing */
+static _Thread_local int last_errno;
+
+int symm_vmm_errno(void) {
+    return last_errno;
+}
+
+void symm_vmm_host_hugepages(int on) {
+    atomic_store_explicit(&hugepages, on != 0, memory_order_relaxed);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------- */
+
+static int refuse(int cu, int err) {
+    last_errno = err;
+    return cu;
+}
+
+static int refuse_os(int err) {
+    switch (err) {
+    case ENOMEM:
+    case ENOSPC: return refuse(SYMM_CU_OUT_OF_MEMORY, err);
+    case EPERM:
+    case EACCES: return refuse(SYMM_CU_NOT_PERMITTED, err);
+    default: return refuse(SYMM_CU_OS_ERROR, err);
+    }
+}
+
+static int bad_value(void) {
+    return refuse(SYMM_CU_INVALID_VALUE, 0);
+}
+
+static int size_ok(uint64_t bytes) {
+    return bytes != 0 && bytes % GRANULARITY == 0;
+}
+
+static int range_ok(const void *va, uint64_t bytes) {
+    uint64_t lo = (uintptr_t)va;
+    return lo != 0 && lo % GRANULARITY == 0 && size_ok(bytes) && lo < SPACE && bytes <= SPACE - lo;
+}
+
+static void *address(uint64_t at) {
+    return (void *)(uintptr_t)at;
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static void close_fd(int fd) {
+    if (fd < 0) return;
+    close(fd); /* on Linux the descriptor is gone whatever close returns */
+    SYMM_STAT_ADD(fds, -1);
+}
+
+/* ---- memory and its handles ----------------------------------------------------------------- */
+
+/* All of these under driver.lock. */
+
+static symm_vmm_handle *handle_of(const struct memory *m) {
+    return (symm_vmm_handle *)address(m->handle.lo);
+}
+
+static struct memory *live(const symm_vmm_handle *h) {
+    uint64_t at = (uintptr_t)h;
+    symm_span *s = symm_span_floor(driver.handles, at);
+    return s && s->lo == at ? (struct memory *)s : NULL; /* handle is the first member */
+}
+
+/* The first reference: also after all had been dropped and only mappings were left. A new number
+ * each time, so that a handle that was released stays dead. */
+static void give_handle(struct memory *m) {
+    m->handle.lo = HANDLE_MARK | ++driver.serial;
+    m->handle.hi = m->handle.lo + 1;
+    m->refs = 1;
+    symm_span_insert(&driver.handles, &m->handle);
+}
+
+static void drop_handle(struct memory *m) {
+    symm_span_take(&driver.handles, m->handle.lo, m->handle.hi);
+}
+
+/* What is to be done once the lock is free, after a reference or mapping of m went. */
+struct leftovers {
+    struct memory *memory;
+    int fd;
+};
+
+static struct leftovers settle(struct memory *m) {
+    struct leftovers left = {NULL, -1};
+    if (m->refs == 0 && m->imported) {
+        left.fd = m->fd;
+        m->fd = -1;
+    }
+    if (m->refs == 0 && m->maps == 0) left.memory = m;
+    return left;
+}
+
+/* Without the lock. */
+static void clear(struct leftovers left) {
+    close_fd(left.fd);
+    if (!left.memory) return;
+    if (!left.memory->imported) symm_memcut_free(&left.memory->cut);
+    free(left.memory);
+    SYMM_STAT_ADD(handles, -1);
+}
+
+/* A copy of `like` with a handle; on refusal nothing has changed. */
+static int adopt(const struct memory *like, symm_vmm_handle **h) {
+    struct memory *m = SYMM_FAIL_ALLOC(vmm_record, calloc(1, sizeof *m));
+    if (!m) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    *m = *like;
+    SYMM_STAT_ADD(handles, 1);
+    pthread_mutex_lock(&driver.lock);
+    give_handle(m);
+    *h = handle_of(m);
+    pthread_mutex_unlock(&driver.lock);
+    return SYMM_CU_SUCCESS;
+}
+
+static int host_create(uint64_t bytes, symm_vmm_handle **h) {
+    struct memory m = {.bytes = bytes};
+    if (!h || !size_ok(bytes)) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_create)) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    if (!symm_memfd_fits(bytes)) return refuse(SYMM_CU_OUT_OF_MEMORY, EFBIG);
+    int err = symm_memcut_make(bytes, &m.cut, m.id);
+    if (err) return refuse_os(err);
+    m.fd = m.cut.fd;
+    m.off = m.cut.off;
+    int cu = adopt(&m, h);
+    if (cu)
+        symm_memcut_free(&m.cut);
+    else
+        SYMM_STAT_ADD(created_bytes, (int64_t)bytes);
+    return cu;
+}
+
+static int host_release(symm_vmm_handle *h) {
+    struct leftovers left = {NULL, -1};
+    pthread_mutex_lock(&driver.lock);
+    struct memory *m = live(h);
+    if (m && --m->refs == 0) {
+        drop_handle(m);
+        left = settle(m);
+    }
+    pthread_mutex_unlock(&driver.lock);
+    clear(left);
+    return m ? SYMM_CU_SUCCESS : refuse(SYMM_CU_INVALID_HANDLE, 0);
+}
+
+static int host_retain(const void *va, symm_vmm_handle **h, void **base, uint64_t *bytes) {
+    uint64_t at = (uintptr_t)va;
+    int cu = SYMM_CU_SUCCESS;
+    if (!h || !base || !bytes || at >= SPACE) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_retain)) return refuse(SYMM_CU_UNKNOWN, 0);
+    pthread_mutex_lock(&driver.lock);
+    struct mapping *map = (struct mapping *)symm_span_around(driver.mappings, at, at + 1);
+    if (!map) {
+        cu = SYMM_CU_INVALID_VALUE;
+    } else if (map->memory->fd < 0) {
+        cu = SYMM_CU_NOT_SUPPORTED; /* a peer's memory, imported and released: it can be neither
+                                       mapped nor exported */
+    } else {
+        if (map->memory->refs > 0)
+            map->memory->refs++;
+        else
+            give_handle(map->memory);
+        *h = handle_of(map->memory);
+        *base = address(map->span.lo);
+        *bytes = map->span.hi - map->span.lo;
+    }
+    pthread_mutex_unlock(&driver.lock);
+    return cu ? refuse(cu, 0) : cu;
+}
+
+static struct memory *hold(symm_vmm_handle *h) {
+    pthread_mutex_lock(&driver.lock);
+    struct memory *m = live(h);
+    if (m) m->refs++;
+    pthread_mutex_unlock(&driver.lock);
+    return m;
+}
+
+static int host_export(symm_vmm_handle *h, int *fd) {
+    int copy = -1, err = 0;
+    if (!fd) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_export)) return refuse(SYMM_CU_OS_ERROR, EMFILE);
+    struct memory *m = hold(h); /* so it has its descriptor */
+    if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
+    if (!m->imported)
+        err = symm_memcut_export(&m->cut, &copy);
+    else if ((copy = fcntl(m->fd, F_DUPFD_CLOEXEC, 3)) < 0)
+        err = errno;
+    host_release(h);
+    if (err) return refuse_os(err);
+    *fd = copy;
+    return SYMM_CU_SUCCESS;
+}
+
+/* The copy is what gets inspected: the caller's number may by then stand for another file. */
+static int host_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
+    struct memory m = {.bytes = bytes, .imported = 1};
+    if (!h || fd < 0 || !size_ok(bytes)) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_import)) return refuse(SYMM_CU_UNKNOWN, 0);
+    int copy = SYMM_FAIL_CALL(vmm_copy, -1, EMFILE, fcntl(fd, F_DUPFD_CLOEXEC, 3));
+    if (copy < 0) return errno == EBADF ? refuse(SYMM_CU_INVALID_VALUE, EBADF) : refuse_os(errno);
+    SYMM_STAT_ADD(fds, 1);
+    m.fd = copy;
+    int err = symm_memcut_inspect(copy, bytes, &m.off, m.id);
+    int cu = err ? refuse(SYMM_CU_INVALID_VALUE, err) : adopt(&m, h);
+    if (cu) close_fd(copy);
+    return cu;
+}
+
+static int host_identify(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]) {
+    if (!bytes || !id) return bad_value();
+    pthread_mutex_lock(&driver.lock);
+    struct memory *m = live(h);
+    if (m) {
+        *bytes = m->bytes;
+        id[0] = m->id[0];
+        id[1] = m->id[1];
+    }
+    pthread_mutex_unlock(&driver.lock);
+    return m ? SYMM_CU_SUCCESS : refuse(SYMM_CU_INVALID_HANDLE, 0);
+}
+
+/* ---- address space -------------------------------------------------------------------------- */
+
+/* A process that stands at vm.max_map_count can be one mapping above it, where the kernel refuses
+ * even the mmap that puts a reservation back, and memory could not be unmapped any more. So one
+ * page is kept mapped (shared: it merges with no neighbour) and dropped to make room for that call.
+ * Under driver.lock. */
+static void keep_spare(void) {
+    if (driver.spare) return;
+    void *page = SYMM_FAIL_CALL(vmm_spare, MAP_FAILED, ENOMEM,
+                                mmap(NULL, 1, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    if (page != MAP_FAILED) driver.spare = page;
+}
+
+static int drop_spare(void) {
+    if (!driver.spare) return 0;
+    munmap(driver.spare, 1);
+    driver.spare = NULL;
+    return 1;
+}
+
+/* Turns [lo, lo+bytes), whole mappings, back into reserved address space in one step, so that
+ * nobody else's mmap can get in between. Returns errno. */
+static int cover(uint64_t lo, uint64_t bytes) {
+    while (SYMM_FAIL_CALL(vmm_cover, MAP_FAILED, ENOMEM,
+                          mmap(address(lo), bytes, PROT_NONE, RESERVED | MAP_FIXED, -1, 0)) ==
+           MAP_FAILED)
+        if (errno != ENOMEM || !drop_spare()) return errno;
+    keep_spare();
+    return 0;
+}
+
+static int uncover(uint64_t lo, uint64_t bytes) {
+    while (SYMM_FAIL_CALL(vmm_uncover, -1, ENOMEM, munmap(address(lo), bytes)) != 0)
+        if (errno != ENOMEM || !drop_spare()) return errno;
+    keep_spare();
+    return 0;
+}
+
+/* Reserves too much and cuts to the alignment: mmap itself promises only pages. */
+static int reserve_aligned(uint64_t bytes, uint64_t align, uint64_t *lo) {
+    uint64_t total = bytes + align;
+    void *raw = SYMM_FAIL_CALL(vmm_range, MAP_FAILED, ENOMEM,
+                               mmap(NULL, total, PROT_NONE, RESERVED, -1, 0));
+    if (raw == MAP_FAILED) return errno;
+    uint64_t start = (uintptr_t)raw, at = (start + align - 1) & ~(align - 1);
+    if (at > start) munmap(raw, at - start);
+    if (start + total > at + bytes) munmap(address(at + bytes), start + total - at - bytes);
+    *lo = at;
+    return 0;
+}
+
+static int host_reserve(uint64_t bytes, uint64_t align, void **va) {
+    if (!va || !size_ok(bytes) || (align & (align - 1)) != 0) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_reserve)) return refuse(SYMM_CU_UNKNOWN, 0);
+    if (align < GRANULARITY) align = GRANULARITY;
+    if (bytes > SPACE || align > SPACE) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    symm_span *s = SYMM_FAIL_ALLOC(vmm_span, calloc(1, sizeof *s));
+    if (!s) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    int err = reserve_aligned(bytes, align, &s->lo);
+    if (err) {
+        free(s);
+        return refuse_os(err);
+    }
+    s->hi = s->lo + bytes;
+    SYMM_STAT_ADD(va_bytes, (int64_t)bytes);
+    *va = address(s->lo);
+    pthread_mutex_lock(&driver.lock);
+    symm_span_insert(&driver.reservations, s);
+    keep_spare();
+    pthread_mutex_unlock(&driver.lock);
+    return SYMM_CU_SUCCESS;
+}
+
+static int host_unreserve(void *va, uint64_t bytes) {
+    if (!range_ok(va, bytes)) return bad_value();
+    uint64_t lo = (uintptr_t)va, hi = lo + bytes;
+    int err = 0;
+    pthread_mutex_lock(&driver.lock);
+    symm_span *s = symm_span_floor(driver.reservations, lo);
+    int exact = s && s->lo == lo && s->hi == hi && !symm_span_overlap(driver.mappings, lo, hi);
+    if (exact) {
+        err = uncover(lo, bytes);
+        if (!err) free(symm_span_take(&driver.reservations, lo, hi));
+    }
+    pthread_mutex_unlock(&driver.lock);
+    if (!exact) return bad_value();
+    if (err) return refuse_os(err);
+    SYMM_STAT_ADD(va_bytes, -(int64_t)bytes);
+    return SYMM_CU_SUCCESS;
+}
+
+/* ---- mappings ------------------------------------------------------------------------------- */
+
+/* Under driver.lock. Returns errno. mmap may have opened a hole before it failed (old kernels, out
+ * of kernel memory): it is closed again unless it never was there. */
+static int place(uint64_t lo, const struct memory *m) {
+    void *va = address(lo);
+    if (SYMM_FAIL_CALL(vmm_place, MAP_FAILED, ENOMEM,
+                       mmap(va, m->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, m->fd,
+                            (off_t)m->off)) != MAP_FAILED)
+        return 0;
+    int err = errno;
+    mmap(va, m->bytes, PROT_NONE, RESERVED | MAP_FIXED_NOREPLACE, -1, 0);
+    return err;
+}
+
+/* Under driver.lock. */
+static int map_locked(struct mapping *map, uint64_t offset, symm_vmm_handle *h) {
+    uint64_t lo = map->span.lo, hi = map->span.hi;
+    struct memory *m = live(h);
+    if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
+    if (offset != 0 || hi - lo != m->bytes) return refuse(SYMM_CU_NOT_SUPPORTED, 0);
+    if (!symm_span_around(driver.reservations, lo, hi)) return bad_value();
+    if (symm_span_overlap(driver.mappings, lo, hi)) return bad_value();
+    int err = place(lo, m);
+    if (err) return refuse_os(err);
+    map->memory = m;
+    map->life = ++driver.lives;
+    m->maps++;
+    symm_span_insert(&driver.mappings, &map->span);
+    return SYMM_CU_SUCCESS;
+}
+
+static int host_map(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *h) {
+    if (!range_ok(va, bytes)) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_map)) return refuse(SYMM_CU_UNKNOWN, 0);
+    struct mapping *map = SYMM_FAIL_ALLOC(vmm_mapping, calloc(1, sizeof *map));
+    if (!map) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    map->span.lo = (uintptr_t)va;
+    map->span.hi = map->span.lo + bytes;
+    pthread_mutex_lock(&driver.lock);
+    int cu = map_locked(map, offset, h);
+    pthread_mutex_unlock(&driver.lock);
+    if (cu)
+        free(map);
+    else
+        SYMM_STAT_ADD(maps, 1);
+    return cu;
+}
+
+static uint64_t host_life(const void *va) {
+    uint64_t at = (uintptr_t)va;
+    if (at >= SPACE) return 0;
+    pthread_mutex_lock(&driver.lock);
+    const struct mapping *map =
+        (const struct mapping *)symm_span_around(driver.mappings, at, at + 1);
+    uint64_t life = map ? map->life : 0;
+    pthread_mutex_unlock(&driver.lock);
+    return life;
+}
+
+/* The lock is held over mprotect: the range must not be unmapped and become somebody else's
+ * meanwhile. */
+static int host_set_access(void *va, uint64_t bytes) {
+    if (!range_ok(va, bytes)) return bad_value();
+    if (SYMM_FAIL_HERE(vmm_access)) return refuse(SYMM_CU_UNKNOWN, 0);
+    uint64_t lo = (uintptr_t)va;
+    int err = 0;
+    pthread_mutex_lock(&driver.lock);
+    int whole = symm_span_tiles(driver.mappings, lo, lo + bytes);
+    if (whole &&
+        SYMM_FAIL_CALL(vmm_protect, -1, ENOMEM, mprotect(va, bytes, PROT_READ | PROT_WRITE)) != 0)
+        err = errno;
+    if (whole && !err && atomic_load_explicit(&hugepages, memory_order_relaxed))
+        madvise(
+            va, bytes,
+            MADV_HUGEPAGE); /* many machines give shared memory huge pages only on this advice */
+    pthread_mutex_unlock(&driver.lock);
+    if (!whole) return bad_value();
+    return err ? refuse_os(err) : SYMM_CU_SUCCESS;
+}
+
+/* Drops a set of mappings that was taken out of the registry. */
+static void drop_mappings(symm_span *s) {
+    while (s) {
+        struct mapping *map = (struct mapping *)s;
+        symm_span *right = s->right;
+        drop_mappings(s->left);
+        pthread_mutex_lock(&driver.lock);
+        map->memory->maps--;
+        struct leftovers left = settle(map->memory);
+        pthread_mutex_unlock(&driver.lock);
+        clear(left);
+        free(map);
+        SYMM_STAT_ADD(maps, -1);
+        s = right;
+    }
+}
+
+static int host_unmap(void *va, uint64_t bytes) {
+    if (!range_ok(va, bytes)) return bad_value();
+    uint64_t lo = (uintptr_t)va, hi = lo + bytes;
+    symm_span *gone = NULL;
+    int err = 0;
+    pthread_mutex_lock(&driver.lock);
+    int whole = symm_span_tiles(driver.mappings, lo, hi);
+    if (whole) err = cover(lo, bytes);
+    if (whole && !err) {
+        gone = symm_span_take(&driver.mappings, lo, hi);
+        symm_vmm_note_end();
+    }
+    pthread_mutex_unlock(&driver.lock);
+    if (!whole) return bad_value();
+    if (err) return refuse_os(err);
+    drop_mappings(gone);
+    return SYMM_CU_SUCCESS;
+}
+
+/* ---- contents ------------------------------------------------------------------------------- */
+
+static int host_fill(void *va, uint64_t bytes, uint32_t word) {
+    uint32_t *at = va;
+    if (!va || bytes == 0 || ((uintptr_t)va | bytes) % sizeof word != 0) return bad_value();
+    for (uint64_t i = 0; i < bytes / sizeof word; i++) at[i] = word;
+    return SYMM_CU_SUCCESS;
+}
+
+static int host_copy(void *dst, const void *src, uint64_t bytes) {
+    if (!dst || !src || bytes == 0) return bad_value();
+    memcpy(dst, src, bytes);
+    return SYMM_CU_SUCCESS;
+}
+
+/* ---- the driver ----------------------------------------------------------------------------- */
+
+static int host_query(symm_vmm_caps *caps) {
+    if (!caps) return bad_value();
+    *caps = (symm_vmm_caps){
+        .name = "host",
+        .device = -1,
+        .granularity = GRANULARITY,
+        .device_bytes = symm_memfd_machine_bytes(0),
+        .fd_handles = 1,
+        .fabric_reason = "host memory reaches no other machine",
+        .multicast_reason = "host memory has no multicast objects",
+    };
+    return SYMM_CU_SUCCESS;
+}
+
+const symm_vmm symm_vmm_host = {
+    .name = "host",
+    .query = host_query,
+    .reserve = host_reserve,
+    .unreserve = host_unreserve,
+    .create = host_create,
+    .create_as_is = host_create, /* a new file is zeros */
+    .retain = host_retain,
+    .release = host_release,
+    .export_fd = host_export,
+    .import_fd = host_import,
+    .identify = host_identify,
+    .life = host_life,
+    .map = host_map,
+    .set_access = host_set_access,
+    .unmap = host_unmap,
+    .fill = host_fill,
+    .copy = host_copy,
+};
