@@ -40,7 +40,7 @@ text=$(build "$out/lib/libsymm.so" "$out/bin/symm-perf" "$out/bin/symm-info" $ta
 t_empty "builds for ARM without a warning" "$(echo "$text" | grep -E 'warning:')"
 
 # The loops of waits rest: `isb` in what kernels wait with, and in streams.
-for object in device/kernels_host host/stream; do
+for object in device/host/kernels_host host/stream/stream; do
     if "${cross%gcc}objdump" -d "$out/obj/src/$object.o" | grep -qw isb; then
         t_ok "waits of $object rest"
     else

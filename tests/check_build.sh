@@ -10,7 +10,7 @@ given=${MAKEFLAGS:-}
 unset MAKEFLAGS MFLAGS GNUMAKEFLAGS WERROR
 
 # One object, in a build directory of its own. NVCC is a name only: this object needs no compiler of CUDA's to be there.
-object=obj/src/device/kernel_images.o
+object=obj/src/device/cuda/kernel_images.o
 makes() { make --no-print-directory CC="$cc" OUT="$dir/out" "$@" "$dir/out/$object" >"$dir/log" 2>&1; }
 
 # ---- warnings ----
@@ -37,7 +37,7 @@ t_empty "and so does .ci/run" "$(grep -qE '^exec make .*WERROR=1 check$' .ci/run
 # ---- why there are no kernels ----
 cat >"$dir/why.c" <<'C'
 #include <stdio.h>
-#include "device/kernels.h"
+#include "device/common/kernels.h"
 int main(void) { return puts(symm_kernel_why_none()) < 0; }
 C
 why() { # make's arguments: what the object says

@@ -23,11 +23,11 @@ else
     t_empty "and with its older entry points" "$(compile -DOLDER tests/cuda_abi.cc)"
     # The comparison itself: one wrong size, value and parameter each must be seen.
     broken=$(mktemp -d) && trap 'rm -rf "$broken"' EXIT
-    mkdir -p "$broken/transport" "$broken/host" && cp src/base/status.h "$broken/host/"
+    mkdir -p "$broken/transport/cuda" "$broken/base" && cp src/base/status.h "$broken/base/"
     differs() { # name file sed-script: our declarations changed by the script
-        cp src/transport/cuda/cuda_driver.h src/transport/cuda/cuda_calls.def "$broken/transport/"
-        sed -i "$3" "$broken/transport/$2"
-        if cmp -s "src/transport/$2" "$broken/transport/$2"; then
+        cp src/transport/cuda/cuda_driver.h src/transport/cuda/cuda_calls.def "$broken/transport/cuda/"
+        sed -i "$3" "$broken/transport/cuda/$2"
+        if cmp -s "src/transport/cuda/$2" "$broken/transport/cuda/$2"; then
             t_fail "a $1 that differs is seen" "nothing was changed by: $3"
         elif g++ -std=c++14 -fsyntax-only -I"$broken" -Iinclude -isystem "$dir" tests/cuda_abi.cc >/dev/null 2>&1; then
             t_fail "a $1 that differs is seen" "compiled: $3"

@@ -1,5 +1,6 @@
 #!/bin/bash
-# check_includes.sh - who may include whom (docs/design.md). Quoted includes are resolved to files of the tree; the rules are about those.
+# check_includes.sh - what may be included where, besides the floors (check_floors.sh). Quoted includes are resolved to files of the
+# tree; the rules are about those.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 . tests/tap.sh
@@ -18,22 +19,17 @@ files() { find "$@" -type f \( -name '*.c' -o -name '*.h' -o -name '*.inl' -o -n
 # Files under src and include whose includes match a pattern.
 includers() { files src include | xargs grep -lE "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]$1[>\"]" 2>/dev/null; }
 
-t_empty "src/device includes only include/ and itself" "$(edges $(files src/device) | grep -vE ' (include|src/device)/')"
-# boot_mpi.c is libsymm-mpi's own half: it comes back in through the one door made for it.
-t_empty "src/transport includes from src/host only status, log, param, stats, fail" "$(edges $(files src/transport) |
-    grep -vE ' (include/|src/transport/|src/host/((status|log|param|stats|fail)\.h|(params|stats|fail)\.def)$)' |
-    grep -vx 'src/transport/mpi/boot_mpi.c src/host/life/comm_create.h')"
 t_empty "include/ includes nothing else of the tree" "$(edges $(files include) | grep -vE ' include/')"
 t_empty "mpi.h only in boot_mpi.c and symm_mpi.h" "$(includers '(symm_)?mpi\.h' |
-    grep -vE '^(src/transport/boot_mpi\.c|include/symm_mpi\.h)$')"
+    grep -vE '^(src/transport/mpi/boot_mpi\.c|include/symm_mpi\.h)$')"
 # The driver's types and constants are declared in cuda_driver.h: the library is built without a toolkit.
 t_empty "cuda.h nowhere" "$(includers 'cuda\.h')"
 t_empty "cuda.h in the tests only where it is compared" "$(grep -rlE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]cuda\.h' tests tools examples | grep -vx tests/cuda_abi.cc)"
 # The rest of the host side is the same for both backends: it calls these, or goes through vmm.h.
-t_empty "src/host meets the CUDA driver only where GPUs differ" "$(edges $(files src/host) | grep -E ' src/transport/cuda_(driver|device)\.h$' |
-    grep -vE '^src/host/(gpu\.[ch]|synced_gpu\.c|pages\.c|backend\.[ch]|mem\.c|comm\.h|comm_(hello|init|make|open)\.c) ')"
-t_empty "the probes of CUDA memory are its driver's own" "$(edges $(files src) | grep -E ' src/transport/cuda_probe\.h$' |
-    grep -vE '^src/transport/(cuda_probe|vmm_cuda)\.c ')"
+t_empty "src/host meets the CUDA driver only where GPUs differ" "$(edges $(files src/host) | grep -E ' src/transport/cuda/cuda_(driver|device)\.h$' |
+    grep -vE '^src/host/(gpu/|launch/launch_gpu\.c|synced/synced_gpu\.c|comm/(pages\.c|comm\.h)|window/mem\.c|life/comm_(hello|init|make|open)\.c )')"
+t_empty "the probes of CUDA memory are its driver's own" "$(edges $(files src) | grep -E ' src/transport/vmm/cuda_probe\.h$' |
+    grep -vE '^src/transport/vmm/(cuda_probe|vmm_cuda)\.c ')"
 t_empty "no CUDA runtime" "$(includers 'cuda_runtime(_api)?\.h')"
 
 alone() { # compiler flags header...
@@ -41,7 +37,7 @@ alone() { # compiler flags header...
     shift 2
     for header; do
         # shellcheck disable=SC2086 # flags are words
-        echo "#include \"$header\"" | $compiler -Wall -Wextra -Werror -fsyntax-only -Iinclude -I. $flags - 2>&1 | head -n 3
+        echo "#include \"$header\"" | $compiler -Wall -Wextra -Werror -fsyntax-only -Iinclude -Isrc -I. $flags - 2>&1 | head -n 3
     done
 }
 t_empty "every header compiles alone" "$(alone "${CC:-gcc}" '-x c -std=gnu11' $(files src include | grep '\.h$' | grep -v symm_mpi))"

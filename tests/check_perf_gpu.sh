@@ -139,7 +139,7 @@ PERF_IMAGES=0 SYMM_BACKEND=auto refused '--vs nccl needs GPUs: this build has no
 GPU_FAKE=0 refused 'SYMM_BACKEND=cuda needs GPUs: 0 devices' all_reduce -t 2
 
 # ---- processes ----
-mpi=$objects/src/transport/boot_mpi.o
+mpi=$objects/src/transport/mpi/boot_mpi.o
 if [ -e "$mpi" ] && command -v "${MPICC:-mpicc}" >/dev/null 2>&1 && command -v "${MPIRUN:-mpirun}" >/dev/null 2>&1; then
     # shellcheck disable=SC2086
     OMPI_CC=$cc MPICH_CC=$cc ${MPICC:-mpicc} $flags -DSYMM_HAVE_MPI -rdynamic tests/perf_stub.c $sources tools/perf_mpi.c "$mpi" "$objects/tests/t.o" \
