@@ -336,7 +336,7 @@ graph-launched-by-the-program-marked-early|memplan_late.c|s/e->lazy = !here .. /
 graph-mark-that-failed-believed|memplan_late.c|s/e->lazy = !here .. symm_memmark_set/e->lazy = !here; (void)symm_memmark_set/|plain|unit_gpu_lane|G_3_3_a_free_in_another_lanes_graph_is_marked
 graph-heir-loses-late-frees|memplan_late.c|/^static symmResult_t hand_on/,/^}/s/SYMM_TRY(symm_memmark_set(s->comm, &to->mark, heir->stream));//|plain|unit_lane_late|G_3_3_lanes_that_freed_and_ended_are_waited_for
 graph-notes-of-ended-lanes-pile-up|memlane.c|s/r = symm_memlate_inherit(l, heir);/r = symmSuccess;/|plain|unit_lane_late|G_3_3_lanes_that_freed_and_ended_are_waited_for
-graph-stale-block-found-first|memplan.c|s/p->blocks\[i\].freed && !p->blocks\[i\].live/p->blocks[i].freed/|plain|unit_lane_late|G_3_3_a_plan_waits_for_the_bytes_of_its_new_block
+graph-stale-block-found-first|memplan.c|s/if (sure <= best) continue;/if (found) continue;/|plain|unit_lane_late|G_3_3_a_plan_waits_for_the_bytes_of_its_new_block
 graph-plans-open-at-once-share|memplan.c|s/SYMM_TRY(keep_off(p));//|plain|unit_lane_late|G_4_2_plans_open_at_once_keep_apart
 graph-trim-waits-for-no-late-free|memplan_mem.c|s/SYMM_TRY(symm_memlate_reach(l->set, r));//|plain|unit_lane_late|G_6_trim_waits_for_a_late_free
 graph-bars-outlive-their-memory|gplan.c|s/lift_bars(p, z, off, end);//|plain|unit_gplan|G_6_what_is_withdrawn_is_barred_no_more
@@ -470,10 +470,12 @@ choose() { # names
 }
 # Names of files made paths. One that is not there stays, and is found stale.
 places() {
-    find src include tests -type f | awk -F'|' 'FNR == NR { path = $0; sub(/.*\//, ""); at[$0] = path; next }
-        { n = split($2, names, ","); $2 = ""
-          for (i = 1; i <= n; i++) $2 = $2 (i > 1 ? "," : "") (names[i] in at ? at[names[i]] : names[i])
-          print }' OFS='|' - /dev/fd/3 3<&0
+    {
+        find src include tests -type f | awk -F'|' 'FNR == NR { path = $0; sub(/.*\//, ""); at[$0] = path; next }
+            { n = split($2, names, ","); $2 = ""
+              for (i = 1; i <= n; i++) $2 = $2 (i > 1 ? "," : "") (names[i] in at ? at[names[i]] : names[i])
+              print }' OFS='|' - /dev/fd/3
+    } 3<&0
 }
 column() { # of the chosen mutants of a program: kind, test, number
     awk -F'|' -v k="$1" -v t="$2" -v c="$3" '$4 == k && $5 == t { gsub(",", " ", $c); print $c }' "$out/table" | tr ' ' '\n' | sort -u

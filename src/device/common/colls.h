@@ -5,14 +5,14 @@
 #include "symm.h"
 #include "symm_types.h"
 
-typedef enum { SYMM_NONE, SYMM_COUNT, SYMM_EACH } symm_share; /* of a rank's buffer: see coll.def */
+typedef enum { SYMM_NONE, SYMM_COUNT, SYMM_EACH } symm_holds; /* of a rank's buffer: see coll.def */
 enum { SYMM_HEARS_NOT, SYMM_HEARS_DATA, SYMM_HEARS_ALWAYS };
 enum { SYMM_COLL_REDUCES = 1 };
 
 typedef struct {
     const char *name; /* all_reduce */
     const char *call; /* symmAllReduce */
-    symm_share in, out;
+    symm_holds in, out;
     int hears;
     unsigned flags;
 } symm_coll_row;
@@ -28,12 +28,12 @@ typedef struct { /* a call */
 } symm_call;
 
 /* How many times `count` elements such a buffer holds. */
-static inline uint64_t symm_share_parts(symm_share share, int nranks) {
+static inline uint64_t symm_holds_parts(symm_holds share, int nranks) {
     return share == SYMM_NONE ? 0 : share == SYMM_EACH ? (uint64_t)nranks : 1;
 }
 /* Those of the larger one of a rank's buffers. */
 static inline uint64_t symm_coll_parts(const symm_coll_row *row, int nranks) {
-    return symm_share_parts(row->in > row->out ? row->in : row->out, nranks);
+    return symm_holds_parts(row->in > row->out ? row->in : row->out, nranks);
 }
 static inline int symm_coll_moves(const symm_coll_row *row) {
     return row->in != SYMM_NONE || row->out != SYMM_NONE;

@@ -100,8 +100,8 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     SYMM_TRY(check_counts(k, c->nranks));
     const uint32_t esize = (uint32_t)symm_type_size(k->type);
     const symm_coll_row *row = &symm_colls[k->coll];
-    const uint64_t one = k->count * esize, in = one * symm_share_parts(row->in, c->nranks),
-                   out = one * symm_share_parts(row->out, c->nranks);
+    const uint64_t one = k->count * esize, in = one * symm_holds_parts(row->in, c->nranks),
+                   out = one * symm_holds_parts(row->out, c->nranks);
     SYMM_TRY(check_buffer("sendbuff", k->src, in));
     SYMM_TRY(check_buffer("recvbuff", k->dst, out));
     SYMM_TRY(check_overlap(c, k, in, out));
