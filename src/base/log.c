@@ -14,11 +14,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "fd.h"
+#include "symm.h"
 #include "fail.h"
+#include "fd.h"
 #include "param.h"
 #include "stats.h"
-#include "symm.h"
 
 enum { LINE_BYTES = 2048, PATH_BYTES = 512 };
 

@@ -2,8 +2,8 @@
  * Runs on the thread that calls symm_kernel_run: the user's for the NULL stream, a stream's worker else. No lock. */
 #include <string.h>
 
-#include "dev.h"
 #include "device/common/kernels.h"
+#include "dev.h"
 
 /* Reduced once and copied to all destinations while in L1. On the stack of the one function that
  * needs it: a thread-local block would be in every thread of the process, and more than a library

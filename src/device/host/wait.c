@@ -4,8 +4,8 @@
 #include <sched.h>
 #include <time.h>
 
-#include "dev.h"
 #include "device/common/kernels.h"
+#include "dev.h"
 
 #define LEFT_GRACE_NS \
     1000000000ull /* how long a peer that destroyed its communicator may still owe us nothing */

@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "symm_arena.h"
-#include "arena_int.h"
-#include "host/comm/comm.h"
 #include "base/fail.h"
 #include "base/handle.h"
+#include "host/comm/comm.h"
 #include "host/heap/heap.h"
 #include "host/window/space.h"
+#include "arena_int.h"
 
 struct symm_arena_handle {
     symm_arena *core;

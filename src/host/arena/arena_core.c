@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "arena_int.h"
 #include "base/fail.h"
+#include "arena_int.h"
 
 /* Larger blocks come from the global part, unless superblocks are larger still: with those a stream would wait for others at each of them. */
 enum { SMALL = 32 << 10 };

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "arena_int.h"
 #include "base/fail.h"
+#include "arena_int.h"
 
 void symm_arena_count(symm_arena *a, struct symm_arena_counts *n) {
     symm_place_stats s;

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arena_int.h"
 #include "base/fail.h"
+#include "arena_int.h"
 
 symm_super *symm_super_make(symm_arena *a, uint64_t off) {
     symm_super *super = symm_super_at(a, off);

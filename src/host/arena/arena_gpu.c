@@ -4,10 +4,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "arena_int.h"
-#include "host/comm/comm.h"
 #include "base/fail.h"
+#include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
+#include "arena_int.h"
 
 typedef struct point {
     _Atomic int refs;

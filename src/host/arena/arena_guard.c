@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "arena_int.h"
-#include "host/comm/comm.h"
 #include "base/fail.h"
+#include "host/comm/comm.h"
 #include "host/heap/heap.h"
+#include "arena_int.h"
 
 /* A block's tag in the table: its red zone, and whether it is being taken or given just now. */
 #define TAG_RED  0xffffull

@@ -15,9 +15,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/thread.h"
 #include "host/place/place.h"
 #include "host/stream/stream.h"
-#include "base/thread.h"
 
 #define SYMM_ARENA_UNIT 256u
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arena_int.h"
 #include "base/fail.h"
+#include "arena_int.h"
 
 /* Beyond this, who frees from afar places the blocks himself, so that an idle owner does not collect them for ever. */
 enum { FAR_MOST = 256 };

@@ -3,8 +3,8 @@
  * global part. Any thread; locks as in arena_int.h. */
 #include <stdlib.h>
 
-#include "arena_int.h"
 #include "base/fail.h"
+#include "arena_int.h"
 
 static pthread_mutex_t arenas_lock = PTHREAD_MUTEX_INITIALIZER; /* arenas that live */
 static pthread_cond_t looked_at = PTHREAD_COND_INITIALIZER;     /* looks of one is 0 */

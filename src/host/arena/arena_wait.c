@@ -2,10 +2,10 @@
  * short, for what is reached or handed on leaves them. */
 #include <stdlib.h>
 
-#include "arena_int.h"
 #include "base/fail.h"
 #include "base/handle.h"
 #include "host/stream/stream_int.h"
+#include "arena_int.h"
 
 enum { LOOK_AT = 32 };
 

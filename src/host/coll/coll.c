@@ -2,11 +2,11 @@
  * Runs on the caller's thread; where the kernel runs is the launcher's (launch.h). */
 
 #include "device/host/reduce.h"
-#include "coll.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "redop.h"
 #include "host/window/window.h"
+#include "coll.h"
+#include "redop.h"
 
 /* ---- check ------------------------------------------------------------------------------------------------------------ */
 

@@ -2,8 +2,8 @@
 #ifndef SYMM_COLL_H_
 #define SYMM_COLL_H_
 
-#include "plan.h"
 #include "host/comm/types.h"
+#include "plan.h"
 
 typedef struct { /* what the user asked for */
     symmColl_t coll;

@@ -6,16 +6,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "coll.h"
-#include "host/comm/comm.h"
-#include "host/comm/call_log.h"
 #include "base/fail.h"
-#include "host/comm/failed.h"
-#include "host/gpu/gpu.h"
 #include "base/handle.h"
 #include "base/log.h"
 #include "base/stats.h"
+#include "host/comm/call_log.h"
+#include "host/comm/comm.h"
+#include "host/comm/failed.h"
+#include "host/gpu/gpu.h"
 #include "host/window/window.h"
+#include "coll.h"
 
 static void why_staged(symm_comm *c, const char *name, const symm_win *w, const void *p,
                        uint64_t bytes, char *text, size_t cap) {

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "device/host/reduce.h"
 #include "base/status.h"
+#include "device/host/reduce.h"
 
 #define ALWAYS UINT64_MAX
 

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "device/host/reduce.h"
 #include "host/comm/comm.h"
-#include "base/fail.h"
 #include "host/gpu/gpu.h"
 
 const symm_redop *symm_redop_find(const symm_comm *c, symmRedOp_t op) {

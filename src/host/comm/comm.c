@@ -1,28 +1,21 @@
-/* comm.c - entering, failing and ending communicators. The user's thread, except symm_comm_fail (any thread; async_lock). */
+/* comm.c - entering and failing communicators, and how their calls wait for peers. The user's thread, except symm_comm_fail (any thread;
+ * async_lock). */
 #define _GNU_SOURCE
 #include "comm.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/handle.h"
+#include "base/log.h"
+#include "base/stats.h"
 #include "call_log.h"
 #include "driver.h"
 #include "failed.h"
-#include "host/gpu/gpu.h"
 #include "group.h"
-#include "base/handle.h"
-#include "host/heap/heap_int.h"
-#include "base/log.h"
-#include "host/lane/memlane.h"
 #include "pages.h"
-#include "host/coll/redop.h"
-#include "host/window/space.h"
-#include "base/stats.h"
 #include "watch.h"
-#include "host/window/window.h"
 
 #define LEFT_GRACE_NS 1000000000ull
 #define LONG_NS       1000000000ull
@@ -45,7 +38,7 @@ const char *symm_stage_name(uint32_t stage) {
     return stage < sizeof names / sizeof names[0] ? names[stage] : "?";
 }
 
-static symmResult_t bad_handle(symmComm_t handle) {
+symmResult_t symm_comm_bad_handle(symmComm_t handle) {
     return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)handle);
 }
 
@@ -83,7 +76,7 @@ symmResult_t symm_comm_enter_known(symm_comm *c, int live) {
 
 symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out) {
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, handle);
-    if (__builtin_expect(!c, 0)) return bad_handle(handle);
+    if (__builtin_expect(!c, 0)) return symm_comm_bad_handle(handle);
     int state = atomic_load_explicit(&c->state, memory_order_acquire);
     if (state == SYMM_COMM_MAKING) {
         symmResult_t r = (symmResult_t)atomic_load(&c->async);
@@ -96,12 +89,12 @@ symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out) {
 
 symmResult_t symm_comm_visit(symmComm_t handle, symm_comm **out) {
     symm_comm *c = symm_handle_get(SYMM_KIND_COMM, handle); /* from here on it is not freed */
-    if (!c) return bad_handle(handle);
+    if (!c) return symm_comm_bad_handle(handle);
     /* One order of these two and of those in end(): either that waits for this visitor, or it is seen here. */
     atomic_fetch_add(&c->visitors, 1);
     if (atomic_load(&c->state) == SYMM_COMM_FINAL) {
         symm_comm_unvisit(c);
-        return bad_handle(handle);
+        return symm_comm_bad_handle(handle);
     }
     *out = c;
     return symmSuccess;
@@ -111,6 +104,14 @@ void symm_comm_unvisit(symm_comm *c) {
     const symmComm_t handle = c->handle;
     atomic_fetch_sub(&c->visitors, 1); /* release: pairs with await_visitors */
     symm_handle_put(SYMM_KIND_COMM, handle);
+}
+
+symmResult_t symm_comm_visit_made(symmComm_t comm, symm_comm **out) {
+    SYMM_TRY(symm_comm_visit(comm, out));
+    if (atomic_load_explicit(&(*out)->state, memory_order_acquire) != SYMM_COMM_MAKING)
+        return symmSuccess;
+    symm_comm_unvisit(*out);
+    return symmInProgress;
 }
 
 symmResult_t symm_comm_async(symm_comm *c) {
@@ -252,6 +253,15 @@ void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stag
     symm_comm_fail(c, code, rank, text);
 }
 
+void symm_comm_abort_everywhere(symm_comm *c, const char *what) {
+    char text[160];
+    snprintf(text, sizeof text, "rank %d called %s", c->rank, what);
+    for (int p = 0; c->ctl && p < c->nranks; p++) /* none: non-blocking creation has failed */
+        if (p != c->rank) set_abort(symm_comm_ctl(c, p), symmAborted, c->rank);
+    symm_comm_fail(c, symmAborted, c->rank, text);
+    if (c->mesh) symm_agree_revoke(c->mesh, symmAborted, c->rank, what, text);
+}
+
 /* Whom an error of the bootstrap is about: the dead peer or the late one, where one is, else this rank, which found it. */
 static int culprit(const symm_comm *c, symmResult_t code) {
     const int late = code == symmTimeout ? symm_doing_late(c) : -1;
@@ -358,211 +368,4 @@ void symm_comm_unref(symm_comm *c) {
     SYMM_STAT_ADD(comms, -1);
     free(c->memos);
     free(c);
-}
-
-/* ---- the end ------------------------------------------------------------------------------------------------------ */
-
-/* Launches of graphs are counted, not ordered: they may be on any streams. The watcher still runs, so a replay that waits for a
- * peer hears of its death. */
-static symmResult_t await_replays(symm_comm *c) {
-    const useconds_t longest = 1000;
-    /* acquire pairs with the release in coll.c's launch_ended */
-    for (useconds_t nap = 20; atomic_load_explicit(&c->replays, memory_order_acquire);) {
-        SYMM_TRY(symm_stream_may_wait("ending a communicator whose calls a graph replays"));
-        usleep(nap);
-        nap = nap < longest ? nap * 2 : nap;
-    }
-    return symmSuccess;
-}
-
-/* *runs: after an error, whether something of it still runs. */
-static symmResult_t drain(symm_comm *c, int *runs) {
-    if (c->cuda) return symm_gpu_drain(c, runs);
-    *runs = 1;
-    SYMM_TRY(symm_order_wait(
-        NULL, c->last_order)); /* refused where a stream's task would wait for a stream */
-    symm_order_drop(&c->last_order);
-    return await_replays(c);
-}
-
-/* Tells the peers that the end of our connection is no death. Whatever we wrote for them is visible to whoever reads it. */
-static void say_left(symm_comm *c) {
-    if (c->ctl) __atomic_store_n(&c->ctl->state, SYMM_STATE_LEFT, __ATOMIC_RELEASE);
-}
-
-/* They look at what goes now, and never for long. */
-static void await_visitors(const symm_comm *c) {
-    while (atomic_load(&c->visitors)) sched_yield();
-}
-
-/* The handle dies now. Captured calls keep control block and scratch alive until their graphs are destroyed, but replaying
- * them is an error from now on (coll.c looks at `state`). */
-static symmResult_t end(symm_comm *c) {
-    const int gpus = c->cuda;
-    int runs;
-    symmResult_t r = drain(c, &runs);
-    if (r && runs) { /* nothing can be freed here and now */
-        symm_comm_leave(c);
-        return r;
-    }
-    symm_memplan_lock_dead(); /* from FINAL on others settle its plans too: behind us */
-    atomic_store(&c->state, SYMM_COMM_FINAL); /* pairs with symm_comm_visit */
-    await_visitors(c);
-    say_left(c);
-    symm_watch_stop(c);
-    symm_gpu_unpin(c);
-    symm_heap_drop_all(c);
-    symm_memplan_reap(c);
-    symm_memplan_unlock_dead();
-    symm_window_drop_all(c);
-    symm_redop_drop_all(c);
-    symm_mesh_close(c->mesh);
-    c->mesh = NULL;
-    symm_boot_close(c->boot);
-    c->boot = NULL;
-    symm_handle_close(SYMM_KIND_COMM, c->handle);
-    symm_handle_put(SYMM_KIND_COMM,
-                    c->handle); /* the handle's own reference: unrefs the communicator */
-    if (gpus) symm_gpu_reap();
-    return r;
-}
-
-symmResult_t symmCommFinalize(symmComm_t comm) {
-    symm_comm *c;
-    SYMM_TRY(symm_group_refuse_beside(comm, "symmCommFinalize"));
-    SYMM_TRY(symm_comm_enter(comm, 0, &c));
-    int runs;
-    symmResult_t r = drain(c, &runs);
-    if (r == symmSuccess) r = symm_comm_told(c);
-    symm_comm_leave(c);
-    return r;
-}
-
-symmResult_t symmCommDestroy(symmComm_t comm) {
-    symm_comm *c;
-    SYMM_TRY(symm_group_refuse_beside(comm, "symmCommDestroy"));
-    SYMM_TRY(symm_comm_enter(comm, 0, &c));
-    return end(c);
-}
-
-/* As symm_comm_visit, of one that is there to be used. */
-static symmResult_t visit_made(symmComm_t comm, symm_comm **out) {
-    SYMM_TRY(symm_comm_visit(comm, out));
-    if (atomic_load_explicit(&(*out)->state, memory_order_acquire) != SYMM_COMM_MAKING)
-        return symmSuccess;
-    symm_comm_unvisit(*out);
-    return symmInProgress;
-}
-
-static void abort_everywhere(symm_comm *c, const char *what) {
-    char text[160];
-    snprintf(text, sizeof text, "rank %d called %s", c->rank, what);
-    for (int p = 0; c->ctl && p < c->nranks; p++) /* none: non-blocking creation has failed */
-        if (p != c->rank) set_abort(symm_comm_ctl(c, p), symmAborted, c->rank);
-    symm_comm_fail(c, symmAborted, c->rank, text);
-    if (c->mesh) symm_agree_revoke(c->mesh, symmAborted, c->rank, what, text);
-}
-
-symmResult_t symmCommRevoke(symmComm_t comm, int flags) {
-    symm_comm *c;
-    SYMM_TRY(visit_made(comm, &c));
-    symmResult_t r = symmSuccess;
-    if (flags)
-        r = SYMM_ERR(symmInvalidArgument, "flags=%d: symmCommRevoke takes 0", flags);
-    else
-        abort_everywhere(c, "symmCommRevoke");
-    symm_comm_unvisit(c);
-    return r;
-}
-
-/* The thread that creates it sees that in its next look, drops it and leaves; nobody waits for that here. */
-static void abort_creation(symm_comm *c) {
-    char text[64];
-    snprintf(text, sizeof text, "rank %d called symmCommAbort", c->rank);
-    symm_comm_fail(c, symmAborted, c->rank, text);
-    if (symm_handle_close(SYMM_KIND_COMM, c->handle)) symm_handle_put(SYMM_KIND_COMM, c->handle);
-}
-
-/* This thread's turn to end it, once a call in another thread has left; 0: another one is ending it already. */
-static int take_turn(symm_comm *c) {
-    while (atomic_exchange_explicit(&c->busy, 1, memory_order_acquire)) {
-        if (atomic_load(&c->state) == SYMM_COMM_FINAL) return 0;
-        sched_yield();
-    }
-    return 1;
-}
-
-symmResult_t symmCommAbort(symmComm_t comm) {
-    symm_comm *c;
-    SYMM_TRY(symm_comm_visit(comm, &c));
-    if (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING) {
-        abort_creation(c);
-        symm_comm_unvisit(c);
-        return symmSuccess;
-    }
-    abort_everywhere(c, "symmCommAbort");
-    const int turn = take_turn(c);
-    symm_comm_unvisit(c); /* with the turn taken nobody else ends it */
-    return turn ? end(c) : bad_handle(comm);
-}
-
-/* ---- questions ---------------------------------------------------------------------------------------------------- */
-
-symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
-    symm_comm *c;
-    if (!asyncError) return SYMM_ERR(symmInvalidArgument, "asyncError is NULL");
-    SYMM_TRY(symm_comm_visit(comm, &c));
-    symmResult_t r = symm_comm_told(c);
-    if (!r && (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING ||
-               atomic_load_explicit(&c->parenting, memory_order_acquire)))
-        r = symmInProgress;
-    symm_comm_unvisit(c);
-    *asyncError = r;
-    return symmSuccess;
-}
-
-static symmResult_t get_int(symmComm_t comm, int *out, const char *name, size_t at) {
-    symm_comm *c;
-    if (!out) return SYMM_ERR(symmInvalidArgument, "%s is NULL", name);
-    SYMM_TRY(visit_made(comm, &c));
-    memcpy(out, (const char *)c + at, sizeof *out);
-    symm_comm_unvisit(c);
-    return symmSuccess;
-}
-
-symmResult_t symmCommCount(symmComm_t comm, int *count) {
-    return get_int(comm, count, "count", offsetof(symm_comm, nranks));
-}
-symmResult_t symmCommUserRank(symmComm_t comm, int *rank) {
-    return get_int(comm, rank, "rank", offsetof(symm_comm, rank));
-}
-symmResult_t symmCommDevice(symmComm_t comm, int *device) {
-    return get_int(comm, device, "device",
-                   offsetof(symm_comm, caps) + offsetof(symm_vmm_caps, device));
-}
-
-symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
-    symm_comm *c;
-    if (!info || info->size < sizeof *info)
-        return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
-    SYMM_TRY(visit_made(comm, &c));
-    symmCommInfo_t i = {.size = info->size,
-                        .rank = c->rank,
-                        .nranks = c->nranks,
-                        .device = c->caps.device,
-                        .domainSize = c->nranks,
-                        .threadRanks = c->threads,
-                        .oversubscribed = c->oversubscribed,
-                        .windows = c->nwindows,
-                        .base = c->base,
-                        .stride = c->stride,
-                        .scratchBytes = c->params.scratch};
-    i.usedBytes = atomic_load_explicit(&c->window_bytes, memory_order_relaxed);
-    i.usedBytes += symm_heap_all_bytes(c);
-    snprintf(i.backend, sizeof i.backend, "%s", c->vmm->name);
-    snprintf(i.bootstrap, sizeof i.bootstrap, "%s", c->bootstrap ? c->bootstrap : "");
-    snprintf(i.name, sizeof i.name, "%s", c->name);
-    symm_comm_unvisit(c);
-    *info = i;
-    return symmSuccess;
 }

@@ -25,6 +25,10 @@ static inline void symm_comm_leave(symm_comm *c) {
  * communicator waits until then. Also finds one that is still being made. */
 symmResult_t symm_comm_visit(symmComm_t handle, symm_comm **out);
 void symm_comm_unvisit(symm_comm *c);
+/* The same of one that is there to be used: symmInProgress while it is being made. */
+symmResult_t symm_comm_visit_made(symmComm_t handle, symm_comm **out);
+/* symmInvalidArgument: it is none that lives. */
+symmResult_t symm_comm_bad_handle(symmComm_t handle);
 
 /* Revokes: the first reason stays. Sets the own abort word, so running kernels leave. Any thread. */
 void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text);
@@ -45,6 +49,8 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
 /* This rank cannot go on with the others, for the reason in the thread's last error: revokes the communicator here and on every
  * peer, so that none waits for it. rank: whom the reason is about, -1 unknown. */
 void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stage);
+/* Revokes it here and on every peer, because this rank called `what`. Any thread. */
+void symm_comm_abort_everywhere(symm_comm *c, const char *what);
 /* Bootstrap's allgather, and agreement. Where they fail for more than a rank's own status the communicator is broken. */
 symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t bytes,
                               const char *stage);

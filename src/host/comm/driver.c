@@ -4,9 +4,9 @@
 
 #include <stdio.h>
 
-#include "comm.h"
 #include "base/handle.h"
 #include "base/log.h"
+#include "comm.h"
 
 static uint64_t driver_of(const symm_ctl *ctl) {
     return __atomic_load_n(&ctl->driver, __ATOMIC_RELAXED);

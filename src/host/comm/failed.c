@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm.h"
-#include "group.h"
 #include "base/handle.h"
 #include "base/log.h"
+#include "comm.h"
+#include "group.h"
 
 void symm_failed_see(const symm_comm *c, symm_ranks *gone) {
     *gone = (symm_ranks){{0}};

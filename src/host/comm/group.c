@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "driver.h"
 
 #define JOB_BYTES 256
 

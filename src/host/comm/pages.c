@@ -10,11 +10,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "transport/cuda/cuda_driver.h"
-#include "transport/vmm/memfd.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/stats.h"
+#include "transport/cuda/cuda_driver.h"
+#include "transport/vmm/memfd.h"
 
 struct symm_pages {
     _Atomic int refs;

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/status.h"
 #include "symm_types.h"
+#include "base/status.h"
 
 #define SYMM_PAGE_STRIDE 4096u
 _Static_assert(offsetof(symm_ctl, epoch) <= SYMM_PAGE_STRIDE, "what GPUs' ranks use of it fits");

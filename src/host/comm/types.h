@@ -22,13 +22,13 @@
 
 #include "symm.h"
 #include "symm_types.h"
+#include "base/param.h"
+#include "device/common/kernels.h"
+#include "host/place/mappings.h"
+#include "host/stream/stream.h"
 #include "transport/boot/boot.h"
 #include "transport/mesh/mesh.h"
 #include "transport/vmm/vmm.h"
-#include "device/common/kernels.h"
-#include "host/place/mappings.h"
-#include "base/param.h"
-#include "host/stream/stream.h"
 #include "window_table.h"
 
 struct symm_comm;

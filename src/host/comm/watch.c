@@ -16,11 +16,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/fd.h"
-#include "comm.h"
 #include "base/fail.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/stats.h"
+#include "comm.h"
 
 typedef struct process { /* that has ranks of watched communicators */
     struct process *next;

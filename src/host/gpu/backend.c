@@ -5,9 +5,9 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "device/common/kernels.h"
 #include "transport/cuda/cuda_device.h"
-#include "base/log.h"
 
 enum { AUTO, HOST, CUDA }; /* SYMM_BACKEND */
 

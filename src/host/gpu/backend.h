@@ -2,9 +2,9 @@
 #ifndef SYMM_BACKEND_H_
 #define SYMM_BACKEND_H_
 
+#include "base/param.h"
 #include "transport/cuda/cuda_driver.h"
 #include "transport/vmm/vmm.h"
-#include "base/param.h"
 
 /* *cuda: 1 GPUs, 0 host. auto takes GPUs where a driver, a device and this build's kernels are; cuda without them is
  * symmNotSupported with the reason. */

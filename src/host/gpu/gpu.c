@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "host/comm/comm.h"
-#include "host/comm/call_log.h"
 #include "base/log.h"
 #include "base/stats.h"
+#include "host/comm/call_log.h"
+#include "host/comm/comm.h"
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
 

@@ -3,8 +3,8 @@
 #ifndef SYMM_GPU_H_
 #define SYMM_GPU_H_
 
-#include "transport/cuda/cuda_device.h"
 #include "host/comm/types.h"
+#include "transport/cuda/cuda_device.h"
 
 static inline cu_stream symm_gpu_stream(symmStream_t stream) {
     return (cu_stream)(void *)stream;

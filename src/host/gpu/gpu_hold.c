@@ -4,8 +4,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
+#include "host/comm/comm.h"
 #include "gpu.h"
 
 enum { HOLD_GRAPH, HOLD_COMM }; /* params.def */

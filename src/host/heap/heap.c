@@ -8,14 +8,14 @@
 #include <string.h>
 #include <time.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
-#include "host/gpu/gpu.h"
-#include "host/comm/group.h"
 #include "base/handle.h"
 #include "base/log.h"
-#include "host/window/space.h"
 #include "base/stats.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "host/gpu/gpu.h"
+#include "host/window/space.h"
 
 #define CHUNK_DEFAULT (64ull << 20)
 

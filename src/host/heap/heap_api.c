@@ -1,10 +1,10 @@
 /* heap_api.c - the public calls on blocks, references and what a heap is. Threads as in symm_heap.h: LOCAL blocks any thread, all else as
  * use of the communicator. */
-#include "host/comm/comm.h"
 #include "base/handle.h"
-#include "heap_int.h"
 #include "base/log.h"
+#include "host/comm/comm.h"
 #include "host/window/space.h"
+#include "heap_int.h"
 
 /* ---- blocks --------------------------------------------------------------------------------------------------------- */
 

@@ -2,10 +2,10 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
-#include "heap_int.h"
+#include "host/comm/comm.h"
 #include "host/window/space.h"
+#include "heap_int.h"
 
 /* A block's tag: owner, lane + 1, the red zone behind what was asked for, and whether it waits in limbo. */
 #define TAG(owner, lane, red) \

@@ -2,10 +2,10 @@
  * while they are written. */
 #include <stdlib.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
-#include "heap_int.h"
+#include "host/comm/comm.h"
 #include "heap_chart.h"
+#include "heap_int.h"
 
 _Static_assert((int)SYMM_OWNER_HEAP + 1 == (int)SYMM_CHART_LIMBO, "kinds are owners, then more");
 

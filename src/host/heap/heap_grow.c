@@ -3,13 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
-#include "host/gpu/gpu.h"
-#include "host/comm/group.h"
-#include "heap_int.h"
 #include "base/log.h"
 #include "base/stats.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "host/gpu/gpu.h"
+#include "heap_int.h"
 
 /* ---- what there is to be mapped ---------------------------------------------------------------------------------------- */
 

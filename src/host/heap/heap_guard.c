@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "host/gpu/gpu.h"
 #include "heap_int.h"
-#include "base/log.h"
 
 enum { POISON = 0xdd, RED = 0xfd, PIECE = 16384 };
 

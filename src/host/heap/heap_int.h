@@ -9,11 +9,11 @@
 #ifndef SYMM_HOST_HEAP_INT_H_
 #define SYMM_HOST_HEAP_INT_H_
 
+#include "host/place/place.h"
+#include "host/window/handle_exchange.h"
+#include "host/window/region.h"
 #include "heap.h"
 #include "ledger.h"
-#include "host/place/place.h"
-#include "host/window/region.h"
-#include "host/window/handle_exchange.h"
 
 enum { SYMM_ZONE_SYM, SYMM_ZONE_LOCAL, SYMM_ZONES };
 

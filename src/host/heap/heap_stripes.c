@@ -1,8 +1,8 @@
 /* heap_stripes.c - calls of which the heap hears nothing, because threads make them beside each other and only those on one stripe have an order
  * that ranks share: the ranks compare how many there were, and a digest of them, where they meet anyway. The list is changed by the
  * communicator's user thread, with h->lock; it reads it without. */
-#include "host/comm/comm.h"
 #include "base/fail.h"
+#include "host/comm/comm.h"
 #include "heap_int.h"
 
 enum { LINES = 21 };

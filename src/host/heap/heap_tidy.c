@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
-#include "host/gpu/gpu.h"
-#include "host/comm/group.h"
-#include "heap_int.h"
 #include "base/log.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "host/gpu/gpu.h"
+#include "heap_int.h"
 
 enum { IDLE_KINDS = 2 };
 

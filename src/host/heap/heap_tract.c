@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
+#include "host/comm/comm.h"
 #include "heap_int.h"
 
 /* The lowest place in [from, limit); UINT64_MAX none. */

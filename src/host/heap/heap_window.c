@@ -3,8 +3,8 @@
  * communicator's user thread, but for references and explain (any thread; async_lock). */
 #include <stdio.h>
 
-#include "heap_int.h"
 #include "host/window/space.h"
+#include "heap_int.h"
 
 static symm_win *window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
     for (symm_heap *h = c->heaps; h; h = h->next) {

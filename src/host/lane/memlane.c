@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
-#include "host/gpu/gpu.h"
-#include "host/comm/group.h"
 #include "base/handle.h"
-#include "host/window/space.h"
 #include "base/stats.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "host/gpu/gpu.h"
+#include "host/window/space.h"
 
 /* ---- sets ------------------------------------------------------------------------------------------------ */
 

@@ -9,13 +9,13 @@
 #ifndef SYMM_MEMLANE_H_
 #define SYMM_MEMLANE_H_
 
+#include "symm_lane.h"
 #include "host/coll/coll.h"
-#include "host/place/gplan.h"
+#include "host/comm/types.h"
 #include "host/gpu/gpu.h"
 #include "host/heap/heap.h"
+#include "host/place/gplan.h"
 #include "host/place/place.h"
-#include "symm_lane.h"
-#include "host/comm/types.h"
 
 enum {
     SYMM_MEMLANE_BINS = 64,

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
+#include "base/log.h"
 #include "base/wait.h"
 #include "host/comm/comm.h"
-#include "base/fail.h"
 #include "host/gpu/gpu.h"
 #include "host/heap/heap_int.h"
-#include "base/log.h"
 #include "memlane.h"
 
 /* ---- life ------------------------------------------------------------------------------------------------ */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
+#include "host/comm/comm.h"
 #include "memlane.h"
 
 enum { STEP_MIN = 32 << 10, STEP_MAX = 16 << 20 };

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
+#include "host/comm/comm.h"
 #include "host/window/space.h"
 
 enum { GROW_MIN = 32 << 10, GROW_MAX = 16 << 20 };

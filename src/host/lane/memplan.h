@@ -7,8 +7,8 @@
 #ifndef SYMM_MEMPLAN_H_
 #define SYMM_MEMPLAN_H_
 
-#include "memlane.h"
 #include "host/window/region.h"
+#include "memlane.h"
 
 /* Memory that graphs share under addresses of their own (symmLaneAlias): this rank's pieces. Where a block lies in it is said in numbers from
  * `first` on, past all offsets of the heap: blocks of two graphs lie in the same memory if they overlap in these, and for blocks that

@@ -7,15 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
-#include "host/gpu/gpu.h"
-#include "host/comm/group.h"
 #include "base/handle.h"
-#include "host/heap/heap_int.h"
 #include "base/log.h"
-#include "memplan.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "host/gpu/gpu.h"
+#include "host/heap/heap_int.h"
 #include "host/window/space.h"
+#include "memplan.h"
 
 static const char setting[] = "setting memory apart for a lane's graphs";
 static const char uploading[] = "uploading a plan";

@@ -6,8 +6,8 @@
  * launch; a graph that lies elsewhere waits for nothing. */
 #include <stdlib.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
+#include "host/comm/comm.h"
 #include "memplan.h"
 
 enum { NOT_YET, BY_THIS_LAUNCH, FOLLOWED };

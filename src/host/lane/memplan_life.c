@@ -3,12 +3,12 @@
  * plans and lanes of communicators that are destroyed, which have no thread of their own any more; while one is being destroyed its thread has it. */
 #include <stdlib.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
 #include "base/handle.h"
-#include "memplan.h"
-#include "host/window/space.h"
 #include "base/stats.h"
+#include "host/comm/comm.h"
+#include "host/window/space.h"
+#include "memplan.h"
 
 static pthread_mutex_t gone_lock = PTHREAD_MUTEX_INITIALIZER;
 static symm_memplan *gone;

@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/gpu/backend.h"
-#include "host/comm/comm.h"
 #include "base/fail.h"
 #include "base/handle.h"
-#include "host/heap/ledger.h"
 #include "base/log.h"
-#include "memplan.h"
+#include "host/comm/comm.h"
+#include "host/gpu/backend.h"
+#include "host/heap/ledger.h"
 #include "host/window/space.h"
+#include "memplan.h"
 
 /* ---- lanes ----------------------------------------------------------------------------------------------- */
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
+#include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
 #include "memplan.h"
 

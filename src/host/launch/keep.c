@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
+#include "host/comm/comm.h"
 #include "host/window/window.h"
 
 struct symm_keep {

@@ -2,13 +2,13 @@
  * and inside captures. The communicator's user thread, with its context current; no lock. */
 #include <pthread.h>
 
-#include "host/comm/comm.h"
 #include "host/comm/call_log.h"
-#include "host/gpu/gpu.h"
+#include "host/comm/comm.h"
 #include "host/comm/group.h"
+#include "host/gpu/gpu.h"
+#include "host/window/window.h"
 #include "keep.h"
 #include "launch.h"
-#include "host/window/window.h"
 
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
                            uint32_t serial) {

@@ -3,8 +3,8 @@
  * capture. */
 #include <stdio.h>
 
-#include "host/comm/comm.h"
 #include "host/comm/call_log.h"
+#include "host/comm/comm.h"
 #include "host/comm/group.h"
 #include "keep.h"
 #include "launch.h"

@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/mesh/survive.h"
-#include "host/comm/comm.h"
-#include "comm_make.h"
 #include "base/fail.h"
-#include "host/gpu/gpu.h"
-#include "host/comm/group.h"
 #include "base/handle.h"
 #include "base/log.h"
 #include "base/stats.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "host/gpu/gpu.h"
+#include "transport/mesh/survive.h"
+#include "comm_make.h"
 
 /* What was asked for, by value: a group makes the call later. */
 typedef struct {

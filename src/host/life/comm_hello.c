@@ -7,16 +7,16 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "device/host/reduce.h"
-#include "transport/cuda/cuda_device.h"
-#include "host/gpu/backend.h"
-#include "host/comm/comm.h"
-#include "comm_make.h"
-#include "machine/cores.h"
 #include "base/fail.h"
-#include "host/launch/launch.h"
 #include "base/log.h"
+#include "device/host/reduce.h"
 #include "host/coll/plan.h"
+#include "host/comm/comm.h"
+#include "host/gpu/backend.h"
+#include "host/launch/launch.h"
+#include "machine/cores.h"
+#include "transport/cuda/cuda_device.h"
+#include "comm_make.h"
 #include "where.h"
 
 #define HELLO_MAGIC 0x6d6d79736f6c6c65ull

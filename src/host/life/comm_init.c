@@ -4,17 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/cuda/cuda_device.h"
-#include "host/gpu/backend.h"
-#include "host/comm/comm.h"
-#include "comm_create.h"
-#include "comm_make.h"
-#include "host/comm/driver.h"
 #include "base/fail.h"
-#include "host/gpu/gpu.h"
-#include "host/comm/group.h"
 #include "base/log.h"
 #include "base/stats.h"
+#include "host/comm/comm.h"
+#include "host/comm/driver.h"
+#include "host/comm/group.h"
+#include "host/gpu/backend.h"
+#include "host/gpu/gpu.h"
+#include "transport/cuda/cuda_device.h"
+#include "comm_create.h"
+#include "comm_make.h"
 
 symmResult_t symmGetUniqueId(symmUniqueId *id) {
     symm_params p;

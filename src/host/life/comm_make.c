@@ -7,20 +7,20 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fail.h"
+#include "base/log.h"
+#include "base/stats.h"
+#include "host/coll/plan.h"
+#include "host/comm/comm.h"
+#include "host/comm/driver.h"
+#include "host/comm/pages.h"
+#include "host/comm/watch.h"
+#include "host/gpu/gpu.h"
+#include "host/window/exchange.h"
+#include "host/window/space.h"
 #include "machine/cache_info.h"
 #include "machine/fd_closer.h"
-#include "host/comm/comm.h"
 #include "comm_make.h"
-#include "host/comm/driver.h"
-#include "host/window/exchange.h"
-#include "base/fail.h"
-#include "host/gpu/gpu.h"
-#include "base/log.h"
-#include "host/comm/pages.h"
-#include "host/coll/plan.h"
-#include "host/window/space.h"
-#include "base/stats.h"
-#include "host/comm/watch.h"
 
 /* ---- greeting: mesh and space -------------------------------------------------------------------------------------------- */
 

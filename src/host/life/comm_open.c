@@ -4,19 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/cuda/cuda_device.h"
-#include "host/gpu/backend.h"
-#include "host/coll/coll.h"
-#include "host/heap/heap_int.h"
-#include "host/launch/launch.h"
-#include "host/comm/comm.h"
-#include "comm_create.h"
-#include "comm_make.h"
 #include "base/fail.h"
-#include "host/gpu/gpu.h"
 #include "base/handle.h"
 #include "base/log.h"
 #include "base/stats.h"
+#include "host/coll/coll.h"
+#include "host/comm/comm.h"
+#include "host/gpu/backend.h"
+#include "host/gpu/gpu.h"
+#include "host/heap/heap_int.h"
+#include "host/launch/launch.h"
+#include "transport/cuda/cuda_device.h"
+#include "comm_create.h"
+#include "comm_make.h"
 
 /* ---- config and shell ------------------------------------------------------------------------------------------------ */
 

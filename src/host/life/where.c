@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "base/fail.h"
+#include "base/fd.h"
 #include "base/log.h"
 
 #ifdef SYMM_TESTING

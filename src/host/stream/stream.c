@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "machine/cores.h"
 #include "base/fail.h"
 #include "base/stats.h"
+#include "machine/cores.h"
 #include "stream_int.h"
 
 enum { FIRST_TASKS = 32, POLLS = 100 };

@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "stream.h"
 #include "base/handle.h"
+#include "stream.h"
 
 struct symm_capture;
 

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
-#include "host/gpu/gpu.h"
 #include "base/handle.h"
-#include "host/window/space.h"
 #include "base/stats.h"
+#include "host/comm/comm.h"
+#include "host/gpu/gpu.h"
+#include "host/window/space.h"
 
 /* ---- life ------------------------------------------------------------------------------------------ */
 

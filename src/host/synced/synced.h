@@ -4,8 +4,8 @@
 #define SYMM_SYNCED_INT_H_
 
 #include "symm_synced.h"
-#include "dirty_ranges.h"
 #include "host/heap/heap.h"
+#include "dirty_ranges.h"
 
 typedef struct symm_synced symm_synced;
 

@@ -2,8 +2,8 @@
  * thread, with the communicator's context current; host_free also in the thread that drops the last reference.
  *
  * The driver's calls are made in the relaxed capture mode (symm_gpu_push): pinned memory may be allocated while somebody captures. */
-#include "transport/cuda/cuda_driver.h"
 #include "host/gpu/gpu.h"
+#include "transport/cuda/cuda_driver.h"
 #include "synced.h"
 
 /* The event is made here, so that marking cannot fail for want of one. */

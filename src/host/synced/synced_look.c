@@ -2,11 +2,11 @@
  * The buffer's thread; symmSyncedPoll: the communicator's. */
 #include "synced.h"
 
+#include "base/handle.h"
+#include "base/text.h"
 #include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
-#include "base/handle.h"
 #include "host/window/space.h"
-#include "base/text.h"
 
 static const char *const names[] = {"UNINITIALIZED", "HEAD_AT_CPU", "HEAD_AT_GPU",
                                     "SYNCED",        "PUSHING",     "PULLING"};

@@ -4,8 +4,8 @@
 
 #include "base/fail.h"
 #include "base/handle.h"
-#include "host/window/space.h"
 #include "base/stats.h"
+#include "host/window/space.h"
 
 /* ---- blocks of the heap ---- */
 

@@ -4,12 +4,12 @@
 
 #include <stdio.h>
 
-#include "host/comm/comm.h"
-#include "host/gpu/gpu.h"
-#include "host/comm/group.h"
 #include "base/handle.h"
-#include "host/heap/heap_int.h"
 #include "base/log.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "host/gpu/gpu.h"
+#include "host/heap/heap_int.h"
 
 enum { RESERVE, GROW, SHRINK };
 

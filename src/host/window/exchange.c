@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "space.h"
 #include "base/stats.h"
+#include "host/comm/comm.h"
+#include "space.h"
 
 #define OFFER_SLOTS 32 /* in one message of an offer */
 

@@ -4,9 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "machine/fd_closer.h"
-#include "host/comm/comm.h"
 #include "base/stats.h"
+#include "host/comm/comm.h"
+#include "machine/fd_closer.h"
 
 _Static_assert(SYMM_MESH_FDS * sizeof(symm_part) <= SYMM_MESH_MAX, "a message takes its parts");
 

@@ -1,9 +1,9 @@
 /* mem.c - symmMemAlloc, symmMemFree, symmSetDevice: VMM-backed memory that can be registered. Any thread; the driver's lock inside. */
-#include "transport/cuda/cuda_device.h"
-#include "transport/vmm/vmm.h"
+#include "base/param.h"
 #include "host/gpu/backend.h"
 #include "host/gpu/gpu.h"
-#include "base/param.h"
+#include "transport/cuda/cuda_device.h"
+#include "transport/vmm/vmm.h"
 
 symmResult_t symmMemAlloc(void **ptr, size_t size) {
     symm_params p;

@@ -4,11 +4,11 @@
 
 #include <stdlib.h>
 
+#include "base/fail.h"
+#include "base/stats.h"
 #include "host/comm/comm.h"
 #include "exchange.h"
-#include "base/fail.h"
 #include "space.h"
-#include "base/stats.h"
 
 struct symm_range {
     symm_range *next;

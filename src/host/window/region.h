@@ -6,8 +6,8 @@
 #ifndef SYMM_REGION_H_
 #define SYMM_REGION_H_
 
-#include "handle_exchange.h"
 #include "host/comm/types.h"
+#include "handle_exchange.h"
 
 typedef struct symm_range symm_range; /* thread ranks: the reservation, counted */
 

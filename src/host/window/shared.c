@@ -7,10 +7,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "transport/vmm/memfd.h"
-#include "host/comm/comm.h"
 #include "base/fail.h"
 #include "base/stats.h"
+#include "host/comm/comm.h"
+#include "transport/vmm/memfd.h"
 
 struct symm_shared {
     symm_shared *next;

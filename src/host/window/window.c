@@ -4,15 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/comm/comm.h"
-#include "exchange.h"
 #include "base/fail.h"
-#include "host/gpu/gpu.h"
-#include "host/comm/group.h"
 #include "base/handle.h"
 #include "base/log.h"
-#include "space.h"
 #include "base/stats.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "host/gpu/gpu.h"
+#include "exchange.h"
+#include "space.h"
 
 /* ---- life ----------------------------------------------------------------------------------------------------------- */
 

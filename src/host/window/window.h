@@ -3,8 +3,8 @@
 #ifndef SYMM_WINDOW_H_
 #define SYMM_WINDOW_H_
 
-#include "exchange.h"
 #include "host/comm/types.h"
+#include "exchange.h"
 
 /* The window that contains [ptr, ptr + bytes), or NULL. Memory that has ended since it was
  * registered is in none. */

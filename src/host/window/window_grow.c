@@ -2,16 +2,16 @@
  * thread; takes the space's lock for moments. */
 #include <stdlib.h>
 
-#include "host/comm/comm.h"
-#include "exchange.h"
+#include "symm_heap.h"
 #include "base/fail.h"
-#include "host/gpu/gpu.h"
-#include "host/comm/group.h"
 #include "base/handle.h"
 #include "base/log.h"
-#include "space.h"
 #include "base/stats.h"
-#include "symm_heap.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "host/gpu/gpu.h"
+#include "exchange.h"
+#include "space.h"
 #include "window.h"
 
 static const char stage[] = "growing a window";

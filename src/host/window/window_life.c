@@ -3,8 +3,8 @@
  * it has counted one since. The communicator's user thread; no lock. */
 #include <stdlib.h>
 
-#include "host/comm/comm.h"
 #include "base/fail.h"
+#include "host/comm/comm.h"
 #include "window.h"
 
 /* The first piece that ends behind `at`. */

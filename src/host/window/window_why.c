@@ -2,8 +2,8 @@
  * too late, or that its memory has ended. The communicator's user thread; no lock. */
 #include <stdio.h>
 
-#include "host/comm/comm.h"
 #include "base/log.h"
+#include "host/comm/comm.h"
 #include "space.h"
 #include "window.h"
 

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/stats.h"
 #include "beacon.h"
-#include "base/fd.h"
 #include "lifeline.h"
 
 #define LOOKS 64 /* that the kernel keeps; nobody answers them */

@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/stats.h"
 #include "boot_tcp.h"
-#include "base/fd.h"
 #include "lifeline.h"
 
 #define REFUSED_MS \

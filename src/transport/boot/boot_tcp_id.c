@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/stats.h"
 #include "boot_tcp.h"
-#include "base/fd.h"
 
 /* Layout of an id, little-endian. What is not named is zero. */
 enum {

@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/stats.h"
 #include "boot_tcp.h"
-#include "base/fd.h"
 #include "lifeline.h"
 
 #define HELLO_MS 2000 /* a connection that has not said hello by then is a stray */

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "boot_text.h"
 #include "boot.h"
+#include "boot_text.h"
 
 enum { NEVER = 0, JOINED, LEFT }; /* a rank's state */
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
-#include "boot_text.h"
 #include "boot.h"
+#include "boot_text.h"
 
 typedef struct {
     symm_boot base;

@@ -19,9 +19,9 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/stats.h"
-#include "base/fd.h"
 #include "transport/boot/lifeline.h"
 
 #define HELD_EXTRA   16  /* silent connections that are kept beyond one per rank */

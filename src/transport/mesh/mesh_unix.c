@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "base/stats.h"
 #include "base/fd.h"
+#include "base/stats.h"
 #include "transport/boot/lifeline.h"
 
 /* Room in the queue beside the ranks, so that strangers do not fill it at once; a full one is

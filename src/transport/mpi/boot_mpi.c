@@ -30,12 +30,12 @@
 
 #include "symm_mpi.h"
 
-#include "host/life/comm_create.h"
 #include "base/fail.h"
 #include "base/param.h"
+#include "host/life/comm_create.h"
 #include "transport/boot/beacon.h"
-#include "boot_mpi.h"
 #include "transport/boot/boot_text.h"
+#include "boot_mpi.h"
 
 #define HELLO_MAGIC 0x4d796d73u /* "smyM" */
 /* When the others' beacons are looked at first; then at doubling distances. */

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "transport/cuda/cuda_device.h"
 #include "cuda_probe.h"
-#include "base/fd.h"
 #include "vmm.h"
 
 #define SMALLEST (2ull << 20) /* what the rest of the library aligns to at least */

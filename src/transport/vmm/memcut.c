@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "base/stats.h"
 #include "base/fd.h"
+#include "base/stats.h"
 #include "memfd.h"
 
 #define GRANULE SYMM_MEMCUT_GRANULE

@@ -14,8 +14,8 @@
 #include <sys/resource.h>
 
 #include "base/fail.h"
-#include "transport/cuda/cuda_driver.h"
 #include "base/span.h"
+#include "transport/cuda/cuda_driver.h"
 #include "vmm.h"
 
 #define ALLOC_ALIGN (2ull << 20)

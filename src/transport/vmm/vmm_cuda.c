@@ -20,11 +20,11 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/fd.h"
+#include "base/span.h"
 #include "base/stats.h"
 #include "transport/cuda/cuda_device.h"
 #include "cuda_probe.h"
-#include "base/fd.h"
-#include "base/span.h"
 #include "vmm.h"
 
 #define GRANULARITY (2ull << 20) /* the least of any device; CUDA itself checks a device's own */

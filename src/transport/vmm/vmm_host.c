@@ -22,10 +22,10 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/span.h"
 #include "base/stats.h"
 #include "memcut.h"
 #include "memfd.h"
-#include "base/span.h"
 #include "vmm.h"
 
 #ifndef MAP_FIXED_NOREPLACE

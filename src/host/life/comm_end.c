@@ -1,0 +1,142 @@
+/* comm_end.c - how a communicator ends: Finalize, Destroy, Revoke, Abort. Whatever hangs on it is
+ * dropped here, in the order in which it was built upon each other. The user's thread; Revoke and
+ * Abort: any thread. */
+#include <sched.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/handle.h"
+#include "host/coll/redop.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "host/comm/watch.h"
+#include "host/gpu/gpu.h"
+#include "host/heap/heap_int.h"
+#include "host/lane/memlane.h"
+#include "host/window/window.h"
+
+/* Launches of graphs are counted, not ordered: they may be on any streams. The watcher still runs, so a replay that waits for a
+ * peer hears of its death. */
+static symmResult_t await_replays(symm_comm *c) {
+    const useconds_t longest = 1000;
+    /* acquire pairs with the release in coll.c's launch_ended */
+    for (useconds_t nap = 20; atomic_load_explicit(&c->replays, memory_order_acquire);) {
+        SYMM_TRY(symm_stream_may_wait("ending a communicator whose calls a graph replays"));
+        usleep(nap);
+        nap = nap < longest ? nap * 2 : nap;
+    }
+    return symmSuccess;
+}
+
+/* *runs: after an error, whether something of it still runs. */
+static symmResult_t drain(symm_comm *c, int *runs) {
+    if (c->cuda) return symm_gpu_drain(c, runs);
+    *runs = 1;
+    SYMM_TRY(symm_order_wait(
+        NULL, c->last_order)); /* refused where a stream's task would wait for a stream */
+    symm_order_drop(&c->last_order);
+    return await_replays(c);
+}
+
+/* Tells the peers that the end of our connection is no death. Whatever we wrote for them is visible to whoever reads it. */
+static void say_left(symm_comm *c) {
+    if (c->ctl) __atomic_store_n(&c->ctl->state, SYMM_STATE_LEFT, __ATOMIC_RELEASE);
+}
+
+/* They look at what goes now, and never for long. */
+static void await_visitors(const symm_comm *c) {
+    while (atomic_load(&c->visitors)) sched_yield();
+}
+
+/* The handle dies now. Captured calls keep control block and scratch alive until their graphs are destroyed, but replaying
+ * them is an error from now on (coll.c looks at `state`). */
+static symmResult_t end(symm_comm *c) {
+    const int gpus = c->cuda;
+    int runs;
+    symmResult_t r = drain(c, &runs);
+    if (r && runs) { /* nothing can be freed here and now */
+        symm_comm_leave(c);
+        return r;
+    }
+    symm_memplan_lock_dead(); /* from FINAL on others settle its plans too: behind us */
+    atomic_store(&c->state, SYMM_COMM_FINAL); /* pairs with symm_comm_visit */
+    await_visitors(c);
+    say_left(c);
+    symm_watch_stop(c);
+    symm_gpu_unpin(c);
+    symm_heap_drop_all(c);
+    symm_memplan_reap(c);
+    symm_memplan_unlock_dead();
+    symm_window_drop_all(c);
+    symm_redop_drop_all(c);
+    symm_mesh_close(c->mesh);
+    c->mesh = NULL;
+    symm_boot_close(c->boot);
+    c->boot = NULL;
+    symm_handle_close(SYMM_KIND_COMM, c->handle);
+    symm_handle_put(SYMM_KIND_COMM,
+                    c->handle); /* the handle's own reference: unrefs the communicator */
+    if (gpus) symm_gpu_reap();
+    return r;
+}
+
+symmResult_t symmCommFinalize(symmComm_t comm) {
+    symm_comm *c;
+    SYMM_TRY(symm_group_refuse_beside(comm, "symmCommFinalize"));
+    SYMM_TRY(symm_comm_enter(comm, 0, &c));
+    int runs;
+    symmResult_t r = drain(c, &runs);
+    if (r == symmSuccess) r = symm_comm_told(c);
+    symm_comm_leave(c);
+    return r;
+}
+
+symmResult_t symmCommDestroy(symmComm_t comm) {
+    symm_comm *c;
+    SYMM_TRY(symm_group_refuse_beside(comm, "symmCommDestroy"));
+    SYMM_TRY(symm_comm_enter(comm, 0, &c));
+    return end(c);
+}
+
+symmResult_t symmCommRevoke(symmComm_t comm, int flags) {
+    symm_comm *c;
+    SYMM_TRY(symm_comm_visit_made(comm, &c));
+    symmResult_t r = symmSuccess;
+    if (flags)
+        r = SYMM_ERR(symmInvalidArgument, "flags=%d: symmCommRevoke takes 0", flags);
+    else
+        symm_comm_abort_everywhere(c, "symmCommRevoke");
+    symm_comm_unvisit(c);
+    return r;
+}
+
+/* The thread that creates it sees that in its next look, drops it and leaves; nobody waits for that here. */
+static void abort_creation(symm_comm *c) {
+    char text[64];
+    snprintf(text, sizeof text, "rank %d called symmCommAbort", c->rank);
+    symm_comm_fail(c, symmAborted, c->rank, text);
+    if (symm_handle_close(SYMM_KIND_COMM, c->handle)) symm_handle_put(SYMM_KIND_COMM, c->handle);
+}
+
+/* This thread's turn to end it, once a call in another thread has left; 0: another one is ending it already. */
+static int take_turn(symm_comm *c) {
+    while (atomic_exchange_explicit(&c->busy, 1, memory_order_acquire)) {
+        if (atomic_load(&c->state) == SYMM_COMM_FINAL) return 0;
+        sched_yield();
+    }
+    return 1;
+}
+
+symmResult_t symmCommAbort(symmComm_t comm) {
+    symm_comm *c;
+    SYMM_TRY(symm_comm_visit(comm, &c));
+    if (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING) {
+        abort_creation(c);
+        symm_comm_unvisit(c);
+        return symmSuccess;
+    }
+    symm_comm_abort_everywhere(c, "symmCommAbort");
+    const int turn = take_turn(c);
+    symm_comm_unvisit(c); /* with the turn taken nobody else ends it */
+    return turn ? end(c) : symm_comm_bad_handle(comm);
+}

@@ -1,0 +1,65 @@
+/* comm_query.c - what a program asks of a communicator. Any thread: each call is a visit. */
+#include <stdio.h>
+#include <string.h>
+
+#include "host/comm/comm.h"
+#include "host/heap/heap_int.h"
+
+symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
+    symm_comm *c;
+    if (!asyncError) return SYMM_ERR(symmInvalidArgument, "asyncError is NULL");
+    SYMM_TRY(symm_comm_visit(comm, &c));
+    symmResult_t r = symm_comm_told(c);
+    if (!r && (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING ||
+               atomic_load_explicit(&c->parenting, memory_order_acquire)))
+        r = symmInProgress;
+    symm_comm_unvisit(c);
+    *asyncError = r;
+    return symmSuccess;
+}
+
+static symmResult_t get_int(symmComm_t comm, int *out, const char *name, size_t at) {
+    symm_comm *c;
+    if (!out) return SYMM_ERR(symmInvalidArgument, "%s is NULL", name);
+    SYMM_TRY(symm_comm_visit_made(comm, &c));
+    memcpy(out, (const char *)c + at, sizeof *out);
+    symm_comm_unvisit(c);
+    return symmSuccess;
+}
+
+symmResult_t symmCommCount(symmComm_t comm, int *count) {
+    return get_int(comm, count, "count", offsetof(symm_comm, nranks));
+}
+symmResult_t symmCommUserRank(symmComm_t comm, int *rank) {
+    return get_int(comm, rank, "rank", offsetof(symm_comm, rank));
+}
+symmResult_t symmCommDevice(symmComm_t comm, int *device) {
+    return get_int(comm, device, "device",
+                   offsetof(symm_comm, caps) + offsetof(symm_vmm_caps, device));
+}
+
+symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
+    symm_comm *c;
+    if (!info || info->size < sizeof *info)
+        return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
+    SYMM_TRY(symm_comm_visit_made(comm, &c));
+    symmCommInfo_t i = {.size = info->size,
+                        .rank = c->rank,
+                        .nranks = c->nranks,
+                        .device = c->caps.device,
+                        .domainSize = c->nranks,
+                        .threadRanks = c->threads,
+                        .oversubscribed = c->oversubscribed,
+                        .windows = c->nwindows,
+                        .base = c->base,
+                        .stride = c->stride,
+                        .scratchBytes = c->params.scratch};
+    i.usedBytes = atomic_load_explicit(&c->window_bytes, memory_order_relaxed);
+    i.usedBytes += symm_heap_all_bytes(c);
+    snprintf(i.backend, sizeof i.backend, "%s", c->vmm->name);
+    snprintf(i.bootstrap, sizeof i.bootstrap, "%s", c->bootstrap ? c->bootstrap : "");
+    snprintf(i.name, sizeof i.name, "%s", c->name);
+    symm_comm_unvisit(c);
+    *info = i;
+    return symmSuccess;
+}
