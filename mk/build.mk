@@ -57,7 +57,8 @@ $(1)/%.o: %.c $(1)/flags
 endef
 $(eval $(call object_rules,$(OBJ),$(if $(HAVE_MPI),-DSYMM_HAVE_MPI)))
 # Test objects have the failpoints in.
-$(eval $(call object_rules,$(TOBJ),-DSYMM_TESTING -Itests))
+TEST_FLAGS := -DSYMM_TESTING -Itests/kit -Itests/fake -Itests/gpu
+$(eval $(call object_rules,$(TOBJ),$(TEST_FLAGS)))
 # Every type times every reduction takes long to compile, and has no failpoints: once for both.
 define reduce_rule
 $(OBJ)/src/device/host/reduce_host.$(1).o: src/device/host/reduce_host.c $(OBJ)/flags

@@ -1,7 +1,8 @@
 # Test programs, by wildcard:
-#   unit_*.c   pure parts            fault_*.c   bad input, dying ranks       thr_*.c   ranks as threads
-#   mp_*.c     ranks under mpirun    bench_*.c   figures, never a verdict     check_*.sh  the tree and the tools
-#   gpu_*.c    ranks on GPUs         mpg_*.c     the same under mpirun: make check-gpu
+#   unit/unit_*.c   pure parts           fault/fault_*.c  bad input, dying ranks       thr/thr_*.c   ranks as threads
+#   mp/mp_*.c       ranks under mpirun   bench/bench_*.c  figures, never a verdict     check/check_*.sh  the tree and the tools
+#   gpu/gpu_*.c     ranks on GPUs        gpu/mpg_*.c      the same under mpirun: make check-gpu
+#   kit/  what tests share               fake/  a CUDA driver, kernels on fibers, other stand-ins
 # They link the library's objects built with -DSYMM_TESTING (failpoints in), not the library: so they see its inside.
 
 #> NP='2 4'            rank counts of the mp_ tests (default 1 2 3 4 5 8)
@@ -14,7 +15,7 @@ NP           ?= 1 2 3 4 5 8
 FUZZ_SECONDS ?= 60
 TEST         := $(OUT)/test$(S)
 
-names         = $(patsubst tests/%.c,%,$(wildcard $(1:%=tests/%_*.c)))
+names         = $(sort $(notdir $(basename $(wildcard $(1:%=tests/*/%_*.c)))))
 HAVE_CXX     := $(shell command -v $(CXX) 2>/dev/null)
 UNIT_TESTS   := $(filter-out $(if $(HAVE_CXX),,unit_kernels),$(call names,unit))
 FAULT_TESTS  := $(call names,fault)
@@ -23,13 +24,13 @@ MP_TESTS     := $(if $(HAVE_MPI),$(call names,mp))
 GPU_TESTS    := $(call names,gpu)
 MPG_TESTS    := $(if $(HAVE_MPI),$(call names,mpg))
 BENCHES      := $(call names,bench)
-CHECKS       := $(wildcard tests/check_*.sh)
+CHECKS       := $(wildcard tests/check/check_*.sh)
 EXAMPLES     := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 CU_EXAMPLES  := $(if $(HAVE_NVCC),$(patsubst examples/%.cu,%,$(wildcard examples/*.cu)))
 
 # Programs that want the MPI wrapper say so by their includes.
-uses_mpi      = $(if $(2),$(patsubst $(1)/%.c,%,$(shell grep -lE '^ *.include *[<"](symm_)?mpi\.h' $(2:%=$(1)/%.c))))
-MPI_BENCHES  := $(call uses_mpi,tests,$(BENCHES))
+uses_mpi      = $(if $(2),$(notdir $(basename $(shell grep -lE '^ *.include *[<"](symm_)?mpi\.h' $(2:%=$(1)/%.c)))))
+MPI_BENCHES  := $(call uses_mpi,tests/bench,$(BENCHES))
 MPI_EXAMPLES := $(call uses_mpi,examples,$(EXAMPLES))
 ifeq ($(HAVE_MPI),)
 BENCHES  := $(filter-out $(MPI_BENCHES),$(BENCHES))
@@ -39,7 +40,7 @@ endif
 C_TESTS      := $(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(GPU_TESTS) $(filter-out $(MPI_BENCHES),$(BENCHES))
 M_TESTS      := $(MP_TESTS) $(MPG_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
 # What tests share; an archive, so that only those that use a part take it in.
-T_PARTS      := $(patsubst tests/%.c,$(TOBJ)/tests/%.o,$(wildcard tests/fake_*.c))
+T_PARTS      := $(patsubst %,$(TOBJ)/tests/%.o,$(call names,fake))
 # The GPU kernels on fibers, which unit_kernels runs.
 EMU_OBJ      := $(patsubst %,$(TOBJ)/tests/%.o,emu_run emu_late emu_kernels)
 T_OBJ        := $(TOBJ)/tests/t.o $(if $(T_PARTS),$(TOBJ)/tests/parts.a)
@@ -50,9 +51,13 @@ $(TOBJ)/tests/parts.a: $(T_PARTS)
 	@$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-$(M_TESTS:%=$(TOBJ)/tests/%.o): $(TOBJ)/%.o: %.c $(TOBJ)/flags
-	@$(call say,MPICC,$@)
-	$(Q)$(WITH_MPI) $(ALL_CPPFLAGS) -DSYMM_TESTING -Itests $(ALL_CFLAGS) $(DEPS) -c $< -o $@
+# An object of a test lies in one folder, whichever folder of tests/ its source is in: names are unique.
+define test_object
+$(TOBJ)/tests/$(basename $(notdir $(1))).o: $(1) $(TOBJ)/flags
+	@$$(call say,$(if $(filter $(basename $(notdir $(1))),$(M_TESTS)),MPI)CC,$$@)
+	$(Q)$(if $(filter $(basename $(notdir $(1))),$(M_TESTS)),$(WITH_MPI),$(CC)) $$(ALL_CPPFLAGS) $(TEST_FLAGS) $$(ALL_CFLAGS) $$(DEPS) -c $$< -o $$@
+endef
+$(foreach f,$(wildcard tests/*/*.c),$(eval $(call test_object,$(f))))
 
 # An archive, so that a program takes in what it tests and no more.
 TEST_LIB := $(TOBJ)/libsymm.a
@@ -69,9 +74,9 @@ $(M_TESTS:%=$(TEST)/%): $(TEST)/%: $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_MPI_OBJ) $(
 	$(Q)$(WITH_MPI) $^ $(ALL_LDFLAGS) $(if $(MPI_LEAKS),-rdynamic) -lrt -lm -o $@
 
 $(TEST)/unit_kernels: $(EMU_OBJ)
-$(TOBJ)/tests/emu_kernels.o: tests/emu_kernels.cc $(TOBJ)/flags
+$(TOBJ)/tests/emu_kernels.o: tests/fake/emu_kernels.cc $(TOBJ)/flags
 	@$(call say,CXX,$@)
-	$(Q)$(CXX) -std=c++17 -O1 -g $(WARN) -Wno-unknown-pragmas $(if $(findstring clang,$(CXX)),-Wno-pass-failed) -ffp-contract=off -fno-exceptions -fno-rtti -Iinclude -Itests \
+	$(Q)$(CXX) -std=c++17 -O1 -g $(WARN) -Wno-unknown-pragmas $(if $(findstring clang,$(CXX)),-Wno-pass-failed) -ffp-contract=off -fno-exceptions -fno-rtti -Iinclude -Itests/kit -Itests/fake \
 	  $(DEPS) -c $< -o $@
 
 # Examples are what a user would write: the public headers and the shared library, nothing else.
@@ -105,7 +110,7 @@ examples:    $(EXAMPLE_PROGRAMS) $(CU_EXAMPLE_PROGRAMS)
 tests-plain: $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(MP_TESTS) $(BENCHES)) tests-gpu examples
 tests-gpu:   $(patsubst %,$(TEST)/%,$(GPU_TESTS) $(MPG_TESTS)) $(if $(HAVE_NVCC),$(FATBINS)/user.fatbin)
 # Kernels as a user would write them, for gpu_pdl and gpu_litmus.
-$(FATBINS)/user.fatbin: tests/cuda/user.cu $(FATBINS)/flags
+$(FATBINS)/user.fatbin: tests/gpu/user.cu $(FATBINS)/flags
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,$<)
 # Not under sanitizers: the harness itself, and fibers, whose stacks they do not know; not under ThreadSanitizer: arithmetic of one thread.
@@ -176,7 +181,7 @@ CHECK_GPU = MPIRUN='$(MPIRUN)' BUILD='$(OUT)' scripts/check_gpu.sh
 .PHONY: check-gpu check-gpu-sanitizer check-gpu-fake
 check-gpu: setup ## tests on this machine's GPUs; closes with `N passed, N failed, N skipped`
 	+@$(SUBMAKE) all tests-gpu examples
-	@$(CHECK_GPU) run $(GPU_TESTS) $(MPG_TESTS) tests/check_gpu_examples.sh
+	@$(CHECK_GPU) run $(GPU_TESTS) $(MPG_TESTS) tests/check/check_gpu_examples.sh
 
 check-gpu-sanitizer: setup ## a few of them under compute-sanitizer: memcheck and initcheck
 	+@$(SUBMAKE) tests-gpu
@@ -189,17 +194,17 @@ check-gpu-fake: setup ## the logic of these tests without a GPU, on a fake drive
 # ---- fuzzing: libFuzzer comes with clang ----
 FUZZERS     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/*.c))
 FUZZ_BIN    := $(OUT)/fuzz
-FUZZ_OBJ    := $(FUZZERS:%=$(TOBJ)/tests/fuzz/%.o)
+FUZZ_OBJ    := $(FUZZERS:%=$(TOBJ)/tests/%.o)
 fuzz: ## run each fuzzer of tests/fuzz for FUZZ_SECONDS (needs clang)
 	@command -v clang >/dev/null || { echo 'symm: make fuzz needs clang (package clang)'; exit 2; }
 	+@$(SUBMAKE) CC=clang FUZZ=1 ASAN=1 UBSAN=1 fuzz-run
 
-$(FUZZERS:%=$(FUZZ_BIN)/%): $(FUZZ_BIN)/%: $(TOBJ)/tests/fuzz/%.o $(TEST_LIB)
+$(FUZZERS:%=$(FUZZ_BIN)/%): $(FUZZ_BIN)/%: $(TOBJ)/tests/%.o $(TEST_LIB)
 	@$(call say,LD,$@)
 	$(Q)$(CC) $^ $(subst fuzzer-no-link,fuzzer,$(ALL_LDFLAGS)) -lrt -lm -o $@
-$(FUZZ_OBJ): | $(TOBJ)/tests/fuzz
+$(FUZZ_OBJ): | $(TOBJ)/tests
 $(FUZZERS:%=$(FUZZ_BIN)/%): | $(FUZZ_BIN)
-$(TOBJ)/tests/fuzz $(FUZZ_BIN):
+$(FUZZ_BIN):
 	$(Q)mkdir -p $@
 -include $(FUZZ_OBJ:.o=.d)
 

@@ -1,6 +1,6 @@
 /* fd.h - every descriptor that the library makes or receives lies above those of stdio: in a
  * program that was started without them, what it prints would else go into a socket or into
- * memory of ours. tests/check_descriptors.sh sees to it that no call is made without. Any
+ * memory of ours. tests/check/check_descriptors.sh sees to it that no call is made without. Any
  * thread, no lock. */
 #ifndef SYMM_FD_H_
 #define SYMM_FD_H_

@@ -5,7 +5,7 @@
  * loader has little room for those of libraries that are opened late, and refuses a library where
  * none is left. A variable that is found through the loader costs a call each time. So what every
  * call asks is found by the thread's own address; thread-local variables are for the rest, and
- * tests/check_load.sh sees that none is initial-exec. */
+ * tests/check/check_load.sh sees that none is initial-exec. */
 #ifndef SYMM_THREAD_H_
 #define SYMM_THREAD_H_
 

@@ -162,7 +162,7 @@ DEV int meet(int barrier, unsigned threads, int left) {
 /* One store of 16 bytes by each lane, all by one instruction, if the whole warp is here together;
  * 1: it is not, and nothing was stored. Nothing may part the lanes between the vote and the
  * store: a branch would. That what nvcc makes of it has none is looked at in the machine code of
- * each build (tests/check_sass.sh). */
+ * each build (tests/check/check_sass.sh). */
 DEV int put_whole_warp(void *p, uint4 v) {
     int apart;
     asm volatile(

@@ -1,7 +1,7 @@
 /* cuda_driver.h - the CUDA driver as the library sees it: libcuda.so.1 opened at run time, its
  * entry points in one table, its types and constants declared here and nowhere else. So nothing of
  * CUDA is needed to build the library, and one build runs with and without a GPU.
- * tests/check_cuda_abi.sh compares every declaration with the toolkit's where there is one.
+ * tests/check/check_cuda_abi.sh compares every declaration with the toolkit's where there is one.
  *
  * Any thread. symm_cuda_load fills the table once; after it succeeded the table is only read. */
 #ifndef SYMM_CUDA_DRIVER_H_

@@ -1,0 +1,101 @@
+#!/bin/sh
+# check_sass.sh - what nvcc made of the GPU kernels, in the machine code of each architecture of the build: a warp stores a line by one
+# instruction, which all its lanes reach together because nothing that parts them lies between the vote on who is here and the store
+# (put_whole_warp in ptx.cuh). Needs cuobjdump, with nvdisasm beside it: CUOBJDUMP, beside nvcc, or on PATH
+# (where a toolkit lacks them: the wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm).
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/check/tap.sh
+build=${BUILD:-build}
+dir=$(mktemp -d) || exit 2
+trap 'rm -rf "$dir"' EXIT
+
+find_tool() {
+    for at in "${CUOBJDUMP:-}" "${CUDA_HOME:-/usr/local/cuda}/bin/cuobjdump" "$(command -v cuobjdump 2>/dev/null)"; do
+        [ -z "$at" ] || [ ! -x "$at" ] || { echo "$at" && return 0; }
+    done
+    return 1
+}
+
+# A site is a vote whose register is compared with all lanes, and the first store of 16 bytes that the comparison guards. Says
+# `arch function sites bad`, and of each bad one what is in between.
+sites() {
+    awk '
+    function end_function() {
+        if (f != "") print "sites", arch, f, n + 0, bad + 0
+        for (i = 1; i <= n; i++)
+            for (t in target)
+                if (t > from[i] && t <= to[i]) print "bad", arch, f, "is jumped into at", t
+        f = ""; n = bad = open = 0
+        delete target; delete from; delete to
+    }
+    /^[ \t]*code for sm_/ { end_function(); arch = $3 }
+    /Function :/ { end_function(); f = $3; next }
+    $1 !~ /^\/\*[0-9a-f][0-9a-f][0-9a-f][0-9a-f]+\*\/$/ { next }
+    {
+        at = substr($1, 3, length($1) - 4)
+        while (length(at) < 8) at = "0" at
+        guard = $2 ~ /^@/ ? $2 : ""
+        op = guard == "" ? $2 : $3
+        if (op ~ /^(BRA|BSSY|BRX|CALL|BREAK|JMP)/)
+            for (i = 2; i <= NF && $i != "/*"; i++)
+                if ($i ~ /^0x[0-9a-f]+$/ && $(i + 1) == ";") {
+                    t = substr($i, 3)
+                    while (length(t) < 8) t = "0" t
+                    target[t] = 1
+                }
+        if (op ~ /^VOTE/ && $0 ~ /VOTE\.ANY R[0-9]+, PT, PT/) {
+            open = 1; began = at; held = ""
+            mask = $0; sub(/.*VOTE\.ANY /, "", mask); sub(/,.*/, "", mask)
+            next
+        }
+        if (!open) next
+        if (op ~ /^ISETP\.(NE|EQ)/ && $0 ~ (" " mask ", -0x1")) {
+            held = $0; sub(/.*ISETP[^ ]* /, "", held); sub(/,.*/, "", held)
+            next
+        }
+        if (held != "" && op ~ /^STG?\.E\.128\.STRONG\.SYS/ && guard ~ ("^@!?" held "$")) {
+            n++; from[n] = began; to[n] = at; open = 0
+            next
+        }
+        if (op ~ /^(BRA|BRX|CALL|RET|EXIT|BSYNC|WARPSYNC|BREAK|YIELD|BAR|NANOSLEEP|JMP|KILL)/) {
+            if (held != "") { bad++; print "bad", arch, f, "has", op, "before the store at", at }
+            open = 0
+        }
+    }
+    END { end_function() }' "$1"
+}
+# Kernels with lines: their sites; those of others must have none that are bad either.
+verdict() { # report: why it is refused, or nothing
+    grep '^bad' "$1"
+    awk '$1 == "sites" && $3 ~ /ll128/ && !$4 { print $2, $3, "has no store of a whole warp" }
+         $1 == "sites" { n++ } END { if (!n) print "no kernels" }' "$1"
+}
+
+if ! ls "$build"/cuda/*.fatbin >/dev/null 2>&1; then
+    t_skip "whole warps store lines" "needs nvcc: the build has no kernels"
+elif ! tool=$(find_tool); then
+    t_skip "whole warps store lines" "needs cuobjdump (CUOBJDUMP names it; it comes with the CUDA toolkit)"
+else
+    archs=$(grep -o 'code=sm_[0-9a-z]*' "$build/cuda/flags" | sed 's/code=//' | sort -u)
+    some="f32 move" # T_FULL=1: all
+    [ -z "${T_FULL:-}" ] || some=$(cd "$build/cuda" && ls ./*.fatbin | sed 's/.fatbin//; s/^..//' | grep -v user)
+    for image in $(for name in $some; do echo "$build/cuda/$name.fatbin"; done); do
+        name=$(basename "$image" .fatbin)
+        "$tool" -sass "$image" >"$dir/$name.sass" 2>"$dir/log" || { t_fail "$name" "$(cat "$dir/log")"; continue; }
+        sites "$dir/$name.sass" >"$dir/$name.report"
+        why=$(verdict "$dir/$name.report")
+        for arch in $archs; do grep -q "^sites $arch " "$dir/$name.report" || why="$why no code for $arch"; done
+        if [ -z "$why" ]; then t_ok "whole warps store lines: $name ($(echo $archs))"; else t_fail "whole warps store lines: $name" "$why"; fi
+    done
+    # The check itself must refuse a branch before the store, a jump to there, and a store that is no such one.
+    awk '/ISETP.*, -0x1,/ { print; sub(/ISETP.*/, "BSYNC B0 ;") } { print }' "$dir/move.sass" >"$dir/branch.sass"
+    awk '/VOTE\.ANY R[0-9]+, PT, PT/ { vote = $0 } /ISETP.*, -0x1,/ && vote { at = substr($1, 3, length($1) - 4); jump = vote; sub(/VOTE.*/, "BRA 0x" at " ;", jump); print jump }
+        { print }' "$dir/move.sass" >"$dir/jump.sass"
+    sed 's/STG.E.128.STRONG.SYS/STG.E.64.STRONG.SYS/' "$dir/move.sass" >"$dir/halves.sass"
+    for doctored in branch jump halves; do
+        sites "$dir/$doctored.sass" >"$dir/report"
+        if [ -n "$(verdict "$dir/report")" ]; then t_ok "$doctored: refused"; else t_fail "$doctored: not refused" "the check finds nothing"; fi
+    done
+fi
+t_done

@@ -1,0 +1,67 @@
+/* emu_kernels.cc - the GPU kernels, compiled for a processor by emu_cuda.h: those that move bytes, and those that reduce for three types: one with
+ * a path of its own for sums, one of them narrow, and one of a single byte. */
+#include "emu_cuda.h"
+
+#include "../../src/device/cuda/move.cu"
+#undef KERNEL
+#undef KERNEL_LL
+#undef RANKS
+
+#define SYMM_T     symmFloat32
+#define SYMM_TNAME f32
+#include "../../src/device/cuda/reduce.cu"
+#undef SYMM_T
+#undef SYMM_TNAME
+#undef KERNEL
+#undef KERNEL_LL
+#undef RANKS
+#define SYMM_T     symmBfloat16
+#define SYMM_TNAME bf16
+#include "../../src/device/cuda/reduce.cu"
+#undef SYMM_T
+#undef SYMM_TNAME
+#undef KERNEL
+#undef KERNEL_LL
+#undef RANKS
+#define SYMM_T     symmUint8
+#define SYMM_TNAME u8
+#include "../../src/device/cuda/reduce.cu"
+
+/* A program's kernel that stores to all peers, `count` vectors each at dst_off, and one that
+ * looks for what all have stored. */
+extern "C" void emu_scatter(const symm_args a) {
+    for (unsigned i = threadIdx.x; i < a.count; i += blockDim.x)
+        for (int q = 1; q < a.nranks; q++) {
+            char *to = flat(&a, peer_of(a.rank, a.nranks, q), a.dst_off);
+            ((uint4 *)to)[(unsigned)a.rank * a.count + i] =
+                make_uint4(a.sig, i, (unsigned)a.rank, 1);
+        }
+}
+extern "C" void emu_scattered(const symm_args a) {
+    for (unsigned i = threadIdx.x; i < a.count; i += blockDim.x)
+        for (int q = 1; q < a.nranks; q++) {
+            const int p = peer_of(a.rank, a.nranks, q);
+            const uint4 v =
+                load16(flat(&a, a.rank, a.dst_off) + ((unsigned)p * a.count + i) * 16);
+            if (v.x != a.sig || v.y != i || v.z != (unsigned)p)
+                put8(&host_of(&a, a.rank)->left, 1);
+        }
+}
+
+#define ONE(name) {#name, name},
+#define RANKS_(row) \
+    ONE(symm_##row##_n2) ONE(symm_##row##_n4) ONE(symm_##row##_n8) ONE(symm_##row##_n0)
+#define TYPES(row) RANKS_(row##_f32) RANKS_(row##_bf16) RANKS_(row##_u8)
+static const struct {
+    const char *name;
+    emu_kernel kernel;
+} all[] = {TYPES(all_reduce_ll) TYPES(all_reduce_push_ll128) TYPES(all_reduce_2shot_ll128)
+               TYPES(all_reduce_direct) RANKS_(all_gather_ll) RANKS_(all_gather_push_ll128)
+                   RANKS_(all_gather_direct) ONE(symm_barrier_word_n0)
+                       ONE(emu_scatter) ONE(emu_scattered)};
+
+extern "C" emu_kernel emu_find(const char *name) {
+    for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (!strcmp(all[i].name, name)) return all[i].kernel;
+    return NULL;
+}
