@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "../../src/transport/cuda/cuda_driver.h"
+#include "transport/cuda/cuda_driver.h"
 
 // Our side of each entry point, before cuda.h gives the names their versions.
 namespace ours {
 #define SYMM_CU_CALL(name, symbol, required, params) typedef cu_result(*fn_##name) params;
-#include "../../src/transport/cuda/cuda_calls.def"
+#include "transport/cuda/cuda_calls.def"
 #undef SYMM_CU_CALL
 } // namespace ours
 
@@ -77,7 +77,7 @@ struct same_call<cu_result (*)(A, As...), CUresult (*)(B, Bs...)>
 // A name is the toolkit's here: cuMemAlloc has become cuMemAlloc_v2.
 #define SYMM_CU_CALL(name, symbol, required, params) \
     static_assert(same_call<ours::fn_##name, decltype(&name)>::value, "parameters of " symbol);
-#include "../../src/transport/cuda/cuda_calls.def"
+#include "transport/cuda/cuda_calls.def"
 #undef SYMM_CU_CALL
 
 // The symbol is the version that this cuda.h describes. Those that are not are older on purpose:
@@ -93,7 +93,7 @@ constexpr bool older_on_purpose(const char *symbol) {
 #define SYMM_CU_CALL(name, symbol, required, params)                     \
     static_assert(older_on_purpose(symbol) || equal(TEXT(name), symbol), \
                   "version of " symbol " is here " TEXT(name));
-#include "../../src/transport/cuda/cuda_calls.def"
+#include "transport/cuda/cuda_calls.def"
 #undef SYMM_CU_CALL
 
 /* ---- structs ---- */
