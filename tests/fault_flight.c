@@ -196,6 +196,48 @@ static void many_ranks(void) {
     run(many ? 64 : 24, many ? 1024 : 128, all_kinds);
 }
 
+/* ---- many communicators ---- */
+
+enum { PAIRS = 24, OF_PAIR = 8 };
+
+typedef struct {
+    fk *pairs[PAIRS];
+    kit *all;
+} couples;
+
+/* All first ranks have sent, and so many descriptors are in flight that no second rank may send. */
+static void late_second(void *arg) {
+    hk *k = arg;
+    const couples *c = k->arg;
+    symmWindow_t win;
+    symmHeap_t heap = hk_heap(k, 64 * HK_MB, 0, 0);
+    char *p = block_of(heap, OF_PAIR);
+    if (k->rank == 1) T_EQ(symm_fail_arm("vmm_map:delay=500:1"), 0);
+    kit_barrier(c->all, 2 * PAIRS);
+    T_OK(symmWindowRegister(k->comm, p, (size_t)OF_PAIR * STEP, &win, 0));
+    T_EQ(symm_fail_arm(""), 0);
+    T_OK(symmBarrier(k->comm, NULL));
+    T_OK(symmWindowDeregister(k->comm, win));
+    T_OK(symmFree(heap, p));
+    T_OK(symmHeapDestroy(heap));
+}
+
+static void rank_of_a_couple(int rank, int n, void *arg) {
+    couples *c = arg;
+    hk_call call = {c->pairs[rank / 2], late_second, c, NULL};
+    (void)n;
+    T_EQ(become_ordinary(64), 0);
+    hk_process(rank % 2, 2, &call);
+}
+
+static void many_communicators_at_once(void) {
+    couples c;
+    needs_an_ordinary_user();
+    c.all = kit_new(0, 0);
+    for (int i = 0; i < PAIRS; i++) c.pairs[i] = fk_new(-1, 0);
+    T_FORK(2 * PAIRS, rank_of_a_couple, &c);
+}
+
 /* ---- a death ---- */
 
 enum { LIVING = 8, DYING = 2, OF_DYING = 24, IMPORTS = (LIVING - 1) * OF_DYING, MOMENTS = 12 };
@@ -230,4 +272,4 @@ static void a_rank_that_dies_in_the_middle(void) {
 }
 
 T_MAIN(T(a_window_of_300_segments_under_256_descriptors), T(ranks_that_bring_many_few_and_none),
-       T(many_ranks), T(a_rank_that_dies_in_the_middle))
+       T(many_ranks), T(many_communicators_at_once), T(a_rank_that_dies_in_the_middle))

@@ -2,14 +2,16 @@
  * as in trade.h.
  *
  * The kernel bounds how many descriptors of a user are in flight, sent and not yet taken, in all
- * processes together: by RLIMIT_NOFILE of who sends; root is exempt. Who waits to send takes none
+ * processes together: by RLIMIT_NOFILE of who sends; root is exempt. Who only sends takes none
  * out: ranks that send all they have before they take anything wait for each other. So a rank takes
  * a message before it sends the next, and all send equally many; one that has no more segments
  * sends messages without. Then each has sent at most one more than it has taken, and at most one
  * message per rank is in flight. IN_FLIGHT or, where there are more of them, the number of ranks is
- * all that they carry together, and a limit that leaves each rank its connections is above that. */
+ * all that they carry together, and a limit that leaves each rank its connections is above that.
+ * Communicators that trade at the same time add up; so who waits takes meanwhile what has come. */
 #include "trade.h"
 
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -119,14 +121,27 @@ static void map_some(symm_trade *t, int peer, const symm_part *parts, size_t got
                              peer, got, n);
 }
 
-/* The message of a peer with `count` segments that begins with its segment `first`. */
-static symmResult_t take(symm_trade *t, int peer, int count, int first, const symm_wait *w) {
+/* ---- the messages ---- */
+
+typedef struct {
+    symm_trade *t;
+    const int *counts;
+    int most;                 /* of counts: everybody sends as many messages as these take */
+    int awaited;              /* the peer whose message is being waited for, -1 none */
+    int next[SYMM_MAX_RANKS]; /* the segment of each peer with which its next message begins */
+    symm_wait plain;
+} flow;
+
+/* The next message of a peer. */
+static symmResult_t take(flow *f, int peer, const symm_wait *w) {
+    symm_trade *t = f->t;
     symm_part parts[AT_ONCE];
     int fds[AT_ONCE];
-    const int n = batch(t->c, count, first);
+    const int n = batch(t->c, f->counts[peer], f->next[peer]);
     size_t got = 0;
     symmResult_t r =
         symm_mesh_recv(t->c->mesh, peer, SYMM_MSG_HANDLES, parts, sizeof parts, &got, fds, n, w);
+    f->next[peer] += full(t->c);
     if (r == symmFdLimit && !symm_mesh_revoked(t->c->mesh)) { /* it has been taken: in step */
         if (!t->status) t->status = r;
         return symmSuccess;
@@ -135,14 +150,38 @@ static symmResult_t take(symm_trade *t, int peer, int count, int first, const sy
     return r;
 }
 
+/* Polled while this thread waits, to send or to take: what has come from others meanwhile is taken,
+ * so that nothing stays in flight because of who waits. */
+static symmResult_t take_what_came(void *arg) {
+    flow *f = arg;
+    const symm_comm *c = f->t->c;
+    struct pollfd polls[SYMM_MAX_RANKS];
+    SYMM_TRY(f->plain.check(f->plain.arg));
+    for (int p = 0; p < c->nranks; p++) {
+        const int due = p != f->awaited && f->next[p] < f->most;
+        polls[p] = (struct pollfd){.fd = due ? symm_mesh_fd(c->mesh, p) : -1, .events = POLLIN};
+    }
+    if (poll(polls, (nfds_t)c->nranks, 0) <= 0) return symmSuccess; /* looked at again soon */
+    for (int p = 0; p < c->nranks; p++)
+        if (polls[p].revents) SYMM_TRY(take(f, p, &f->plain));
+    return symmSuccess;
+}
+
 /* A message to each peer, and one from each, in pairs: at step k everybody sends k ranks on and
  * takes from k ranks before, so that what is taken here was sent at the same step. */
-static symmResult_t one_round(symm_trade *t, const int *counts, int first, const symm_wait *w) {
+static symmResult_t one_round(flow *f, int first) {
+    symm_trade *t = f->t;
     const int rank = t->c->rank, n = t->c->nranks;
+    symm_wait w = f->plain;
+    w.check = take_what_came;
+    w.arg = f;
     for (int k = 1; k < n; k++) {
         const int from = (rank + n - k) % n;
-        SYMM_TRY(send_some(t, (rank + k) % n, first, w));
-        SYMM_TRY(take(t, from, counts[from], first, w));
+        SYMM_TRY(send_some(t, (rank + k) % n, first, &w));
+        if (f->next[from] > first) continue; /* taken while this rank waited */
+        f->awaited = from;
+        SYMM_TRY(take(f, from, &w));
+        f->awaited = -1;
     }
     return symmSuccess;
 }
@@ -157,16 +196,15 @@ static int about(const symm_comm *c, symmResult_t code) {
 
 symmResult_t symm_trade_run(symm_trade *t, const int *counts) {
     symm_comm *c = t->c;
-    symm_wait w = symm_comm_wait(c, t->stage);
+    flow f = {.t = t, .counts = counts, .awaited = -1, .plain = symm_comm_wait(c, t->stage)};
     symmResult_t broken = symmSuccess;
-    int most = 0;
     for (int p = 0; p < c->nranks; p++)
-        if (counts[p] > most) most = counts[p];
+        if (counts[p] > f.most) f.most = counts[p];
     for (int i = 0; i < t->count && !t->status; i++)
         t->status = t->map(t->arg, c->rank, t->handles[i], t->parts[i]);
-    for (int first = 0; first < most && c->nranks > 1 && !broken; first += full(c)) {
+    for (int first = 0; first < f.most && c->nranks > 1 && !broken; first += full(c)) {
         if (first && first < t->count) next_batch(t, first);
-        broken = one_round(t, counts, first, &w);
+        broken = one_round(&f, first);
     }
     if (broken) /* out of step with a peer: nobody can go on */
         symm_comm_break(c, broken, about(c, broken), t->stage);
