@@ -118,6 +118,8 @@ reversed-order-one-shot|all_reduce.inl|s/srcs\[p\] = p == a->rank/srcs[a->nranks
 reversed-order-zero-copy|all_reduce.inl|s/srcs\[p\] = symm_source/srcs[a->nranks - 1 - p] = symm_source/|plain|thr_order|sums_go_in_rank_order
 gap-between-parts|split.inl|/uint64_t at = (k \* per/s/: more)/: more + 1)/|plain|thr_order|zero_copy
 bf16-rounds-ties-up|types.inl,lanes_types.inl|/ rounded = /s/0x7fffu/0x8000u/|plain|unit_reduce|bfloat16_is_exact every_boundary_encodes
+who-waits-takes-nothing|handle_exchange.c|s/if (poll(polls, .*/return symmSuccess;/|plain|fault_flight|many_communicators_at_once
+named-though-it-only-told|handle_exchange.c|s/about(c, broken), t->stage/about(c, broken) < -1 ? 0 : c->rank, t->stage/|plain|fault_flight|a_rank_that_dies_in_the_middle
 leaked-own-descriptor|handle_exchange.c|/for (int i = 0; i < t->nfds; i++) close(t->fds\[i\]);/d|plain|fault_rollback|windows_hold_no_descriptor
 leaked-peers-descriptor|handle_exchange.c|/^ *close(fds\[i\]);/d|plain|fault_rollback|windows_hold_no_descriptor
 leaked-handle|handle_exchange.c|/release(h); \/\* the mapping holds/d|plain|fault_rollback|windows_hold_no_descriptor

@@ -1,14 +1,23 @@
-/* handle_exchange.c - handles over the mesh: all of mine to everybody, then everybody's in rank order. Threads as in handle_exchange.h. */
+/* handle_exchange.c - handles over the mesh: a message to one peer, a message from another, in turn. Threads
+ * as in handle_exchange.h.
+ *
+ * The kernel bounds how many descriptors of a user are in flight, sent and not yet taken, in all
+ * processes together: by RLIMIT_NOFILE of who sends; root is exempt. Who only sends takes none
+ * out: ranks that send all they have before they take anything wait for each other. So a rank takes
+ * a message before it sends the next, and all send equally many; one that has no more segments
+ * sends messages without. Then each has sent at most one more than it has taken, and at most one
+ * message per rank is in flight. IN_FLIGHT or, where there are more of them, the number of ranks is
+ * all that they carry together, and a limit that leaves each rank its connections is above that.
+ * Communicators that trade at the same time add up; so who waits takes meanwhile what has come. */
 #include "handle_exchange.h"
 
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/stats.h"
 #include "host/comm/comm.h"
 #include "machine/fd_closer.h"
-
-_Static_assert(SYMM_MESH_FDS * sizeof(symm_part) <= SYMM_MESH_MAX, "a message takes its parts");
 
 void symm_trade_close(symm_trade *t) {
     if (!t->nfds) return; /* perhaps before it was filled in */
@@ -21,14 +30,27 @@ void symm_trade_close(symm_trade *t) {
     t->nfds = 0;
 }
 
-/* Segments that one message takes, from `first` on. */
-static int batch(const symm_trade *t, int first) {
-    return t->count - first < SYMM_MESH_FDS ? t->count - first : SYMM_MESH_FDS;
+/* IN_FLIGHT: descriptors of all ranks together; far below the usual limits, for the user may have
+ * more communicators. AT_ONCE: of one message. */
+enum { IN_FLIGHT = 64, AT_ONCE = 4 };
+_Static_assert((int)AT_ONCE <= SYMM_MESH_FDS && AT_ONCE * sizeof(symm_part) <= SYMM_MESH_MAX,
+               "a message takes them");
+
+/* Segments of a full message: the same on all ranks, so their limits have no say in it. */
+static int full(const symm_comm *c) {
+    const int n = IN_FLIGHT / c->nranks;
+    return n > AT_ONCE ? AT_ONCE : n ? n : 1;
+}
+
+/* Segments, of count, in the message that begins with the one numbered `first`. */
+static int batch(const symm_comm *c, int count, int first) {
+    const int left = count > first ? count - first : 0;
+    return left < full(c) ? left : full(c);
 }
 
 static symmResult_t export_some(symm_trade *t, int first) {
     const symm_vmm *v = t->c->vmm;
-    for (const int n = batch(t, first); t->nfds < n;) {
+    for (const int n = batch(t->c, t->count, first); t->nfds < n;) {
         const int i = first + t->nfds;
         int cu = v->export_fd(t->handles[i], &t->fds[t->nfds]);
         if (cu) return symm_vmm_error(v, cu, "exporting segment %d of %d", i, t->count);
@@ -44,13 +66,16 @@ symmResult_t symm_trade_export(symm_trade *t) {
     return export_some(t, 0);
 }
 
-/* Everybody has the batch before. What cannot be exported now is announced all the same, as
- * nothing: the messages stay in step, and this rank votes against. */
+/* Everybody has been sent the batch before. What cannot be exported now, nor what follows it, is
+ * announced all the same, as nothing: the messages stay in step, and this rank votes against. */
 static void next_batch(symm_trade *t, int first) {
-    int fds[SYMM_MESH_FDS];
+    int fds[AT_ONCE];
     symm_trade next = {.c = t->c, .handles = t->handles, .count = t->count, .fds = fds};
-    if (!t->status) t->status = export_some(&next, first);
-    t->lacks = t->status != symmSuccess;
+    if (!t->lacks) {
+        const symmResult_t r = export_some(&next, first);
+        t->lacks = r != symmSuccess;
+        if (!t->status) t->status = r;
+    }
     if (t->lacks) {
         symm_trade_close(&next);
         return;
@@ -61,21 +86,13 @@ static void next_batch(symm_trade *t, int first) {
 }
 
 static symmResult_t send_some(symm_trade *t, int peer, int first, const symm_wait *w) {
-    const int n = batch(t, first);
-    symm_part none[SYMM_MESH_FDS] = {{0, 0}};
-    int fds[SYMM_MESH_FDS];
+    const int n = batch(t->c, t->count, first);
+    symm_part none[AT_ONCE] = {{0, 0}};
+    int fds[AT_ONCE];
     for (int i = 0; i < n; i++) fds[i] = t->fds[t->lacks ? 0 : i];
-    return symm_mesh_send(t->c->mesh, peer, SYMM_MSG_HANDLES, t->lacks ? none : &t->parts[first],
-                          (size_t)n * sizeof t->parts[0], fds, n, w);
-}
-
-static symmResult_t send_all(symm_trade *t, const symm_wait *w) {
-    for (int first = 0; first < t->count && t->c->nranks > 1; first += SYMM_MESH_FDS) {
-        if (first) next_batch(t, first);
-        for (int p = 0; p < t->c->nranks; p++)
-            if (p != t->c->rank) SYMM_TRY(send_some(t, p, first, w));
-    }
-    return symmSuccess;
+    return symm_mesh_send(t->c->mesh, peer, SYMM_MSG_HANDLES,
+                          t->lacks || !n ? none : &t->parts[first], (size_t)n * sizeof t->parts[0],
+                          fds, n, w);
 }
 
 static symmResult_t map_fd(symm_trade *t, int rank, int fd, symm_part part) {
@@ -104,33 +121,92 @@ static void map_some(symm_trade *t, int peer, const symm_part *parts, size_t got
                              peer, got, n);
 }
 
-static symmResult_t take(symm_trade *t, int peer, int count, const symm_wait *w) {
-    symm_part parts[SYMM_MESH_FDS];
-    int fds[SYMM_MESH_FDS];
-    for (int left = count; left > 0; left -= SYMM_MESH_FDS) {
-        const int n = left < SYMM_MESH_FDS ? left : SYMM_MESH_FDS;
-        size_t got = 0;
-        symmResult_t r = symm_mesh_recv(t->c->mesh, peer, SYMM_MSG_HANDLES, parts, sizeof parts,
-                                        &got, fds, n, w);
-        if (r == symmFdLimit) {
-            if (!t->status) t->status = r;
-            continue;
-        }
-        if (r) return r;
-        map_some(t, peer, parts, got, fds, n);
+/* ---- the messages ---- */
+
+typedef struct {
+    symm_trade *t;
+    const int *counts;
+    int most;                 /* of counts: everybody sends as many messages as these take */
+    int awaited;              /* the peer whose message is being waited for, -1 none */
+    int next[SYMM_MAX_RANKS]; /* the segment of each peer with which its next message begins */
+    symm_wait plain;
+} flow;
+
+/* The next message of a peer. */
+static symmResult_t take(flow *f, int peer, const symm_wait *w) {
+    symm_trade *t = f->t;
+    symm_part parts[AT_ONCE];
+    int fds[AT_ONCE];
+    const int n = batch(t->c, f->counts[peer], f->next[peer]);
+    size_t got = 0;
+    symmResult_t r =
+        symm_mesh_recv(t->c->mesh, peer, SYMM_MSG_HANDLES, parts, sizeof parts, &got, fds, n, w);
+    f->next[peer] += full(t->c);
+    if (r == symmFdLimit && !symm_mesh_revoked(t->c->mesh)) { /* it has been taken: in step */
+        if (!t->status) t->status = r;
+        return symmSuccess;
+    }
+    if (!r) map_some(t, peer, parts, got, fds, n);
+    return r;
+}
+
+/* Polled while this thread waits, to send or to take: what has come from others meanwhile is taken,
+ * so that nothing stays in flight because of who waits. */
+static symmResult_t take_what_came(void *arg) {
+    flow *f = arg;
+    const symm_comm *c = f->t->c;
+    struct pollfd polls[SYMM_MAX_RANKS];
+    SYMM_TRY(f->plain.check(f->plain.arg));
+    for (int p = 0; p < c->nranks; p++) {
+        const int due = p != f->awaited && f->next[p] < f->most;
+        polls[p] = (struct pollfd){.fd = due ? symm_mesh_fd(c->mesh, p) : -1, .events = POLLIN};
+    }
+    if (poll(polls, (nfds_t)c->nranks, 0) <= 0) return symmSuccess; /* looked at again soon */
+    for (int p = 0; p < c->nranks; p++)
+        if (polls[p].revents) SYMM_TRY(take(f, p, &f->plain));
+    return symmSuccess;
+}
+
+/* A message to each peer, and one from each, in pairs: at step k everybody sends k ranks on and
+ * takes from k ranks before, so that what is taken here was sent at the same step. */
+static symmResult_t one_round(flow *f, int first) {
+    symm_trade *t = f->t;
+    const int rank = t->c->rank, n = t->c->nranks;
+    symm_wait w = f->plain;
+    w.check = take_what_came;
+    w.arg = f;
+    for (int k = 1; k < n; k++) {
+        const int from = (rank + n - k) % n;
+        SYMM_TRY(send_some(t, (rank + k) % n, first, &w));
+        if (f->next[from] > first) continue; /* taken while this rank waited */
+        f->awaited = from;
+        SYMM_TRY(take(f, from, &w));
+        f->awaited = -1;
     }
     return symmSuccess;
 }
 
+/* Whom the others, who may see the abort word only, are to name: the dead rank, whoever told of it;
+ * the late one is not known here. */
+static int about(const symm_comm *c, symmResult_t code) {
+    const int dead = symm_comm_dead(c);
+    if (code == symmTimeout) return -1;
+    return code == symmRemoteError && dead >= 0 ? dead : symm_mesh_about(c->mesh, code);
+}
+
 symmResult_t symm_trade_run(symm_trade *t, const int *counts) {
     symm_comm *c = t->c;
-    symm_wait w = symm_comm_wait(c, t->stage);
-    symmResult_t broken = send_all(t, &w);
+    flow f = {.t = t, .counts = counts, .awaited = -1, .plain = symm_comm_wait(c, t->stage)};
+    symmResult_t broken = symmSuccess;
+    for (int p = 0; p < c->nranks; p++)
+        if (counts[p] > f.most) f.most = counts[p];
     for (int i = 0; i < t->count && !t->status; i++)
         t->status = t->map(t->arg, c->rank, t->handles[i], t->parts[i]);
-    for (int p = 0; p < c->nranks && !broken; p++)
-        if (p != c->rank) broken = take(t, p, counts[p], &w);
+    for (int first = 0; first < f.most && c->nranks > 1 && !broken; first += full(c)) {
+        if (first && first < t->count) next_batch(t, first);
+        broken = one_round(&f, first);
+    }
     if (broken) /* out of step with a peer: nobody can go on */
-        symm_comm_break(c, broken, c->rank, t->stage);
+        symm_comm_break(c, broken, about(c, broken), t->stage);
     return broken;
 }

@@ -77,6 +77,9 @@ symmResult_t symm_mesh_cause(symm_mesh *m);
  * knows connections but no reasons, and a rank that gives up closes its own before it tells why, perhaps because of a death that
  * has not been seen here. Returns code with the text as it was where no REVOKE comes until a connection of the mesh ends. */
 symmResult_t symm_mesh_cause_within(symm_mesh *m, symmResult_t code, int ms);
+/* The rank that a REVOKE about `code` names: the dead one (-1 unknown), or this rank, which found
+ * the error. */
+int symm_mesh_about(const symm_mesh *m, symmResult_t code);
 /* 1 after a REVOKE was sent or obeyed. Any thread. */
 int symm_mesh_revoked(const symm_mesh *m);
 /* True if the connection to peer has reached its end of file (the peer's process ended or closed its mesh). Never blocks. */

@@ -134,9 +134,6 @@ symmResult_t symm_mesh_take(symm_mesh *m, int peer, int *state);
 void symm_mesh_in_drop(symm_mesh_in *in);
 /* Fills *v; texts are cut to fit. */
 void symm_mesh_vote(symm_vote *v, symmResult_t code, int rank, const char *stage, const char *text);
-/* The rank that a REVOKE about `code` names: the dead one (-1 unknown), or this rank, which found
- * the error. */
-int symm_mesh_about(const symm_mesh *m, symmResult_t code);
 /* After a failed step: tells the others once, unless it was them who told. */
 void symm_mesh_spread(symm_mesh *m, symmResult_t code, const symm_wait *w);
 
