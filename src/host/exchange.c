@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../transport/memcut.h"
 #include "comm.h"
 #include "fail.h"
 #include "log.h"
@@ -161,6 +162,7 @@ static symmResult_t map_new(exchange *x, symm_brought *mine, int late_export) {
     SYMM_TRY(free_dropped(x));
     SYMM_TRY(settle_offset(x, mine));
     SYMM_TRY(map_all(x));
+    symm_memcut_look(); /* all have unmapped what all had dropped: free_dropped lies behind them */
     symm_slot_publish(x->c->space, x->slot, x->bring->id);
     return symmSuccess;
 }
