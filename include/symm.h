@@ -21,7 +21,8 @@
  *    it. One thread makes the calls of several ranks in a group, or gives them to streams. Where it waits for a rank
  *    that it called or made last itself, a warning says so after a second; a deadline says it in its error.
  *  - fork(): the child has none of the parent's communicators (symmInvalidArgument), and may make its own. It keeps
- *    nothing alive of what peers see: the death of the parent is found while the child lives.
+ *    nothing alive of what peers see: the death of the parent is found while the child lives. Host memory of
+ *    symmMemAlloc and heaps is shared with it; what the parent frees stays the child's until that ends or execs.
  *  - The text behind the last error of this thread is symmGetLastError(comm): it names argument and value.
  *
  * Numbers (what a result is, bit for bit; the host backend and the GPU agree)

@@ -107,7 +107,17 @@ replay-refused-by-one-rank-alone|launch_host.c|/symm_comm_break(t->comm, r, t->c
 replayed-though-memory-ended|launch_host.c|s/t->kept && !symm_keep_lives(t->kept)/0/|plain|fault_window_end|captured_calls_do_not_outlive_their_memory
 windows-linked-as-they-were|window_table.c|/^static void take_out/,/^}/s/t->linked = 0;//|plain|unit_window_table|windows_overlap_and_fall_apart
 ended-memory-found-again|window.c|/ forget_ended(c, w, lo, hi);/s/forget_ended(c, w, lo, hi);/break;/|plain|fault_window_end|what_is_left_of_a_window_is_one
-used-again-though-a-peer-has-it|memcut.c|s/(atomic_load(&cut->handed) .. is_held(f, cut->off, cut->bytes, &by)) ..//|plain|unit_memcut|what_was_handed_on_is_not_used_again
+used-again-though-a-peer-has-it|memcut.c|s/(atomic_load(&cut->handed) .. forked)/forked/|plain|unit_memcut|what_was_handed_on_is_not_used_again
+used-again-though-a-child-has-it|memcut.c|s/(atomic_load(&cut->handed) .. forked)/atomic_load(\&cut->handed)/|plain|unit_memcut|what_a_child_has_mapped_is_not_used_again
+child-without-a-lock|memcut.c|s/if (n .. fcntl(fd, F_OFD_SETLK, &lock))/if (n \&\& lock.l_type == F_WRLCK)/|plain|unit_memcut|what_a_child_has_mapped_is_not_used_again
+parent-keeps-the-childs-lock|memcut.c|/^static void in_parent/,/^}/s/^        munmap(.*//|plain|unit_memcut|what_a_child_has_mapped_is_not_used_again
+child-keeps-its-lock|memcut.c|s/^    if (f->child) munmap.*//|plain|unit_memcut|children_let_go
+file-used-though-no-lock-was-had|memcut.c|s/if (atomic_load(&f->forked) == FORKED_UNLOCKED) continue;//|plain|unit_memcut|a_fork_without_descriptors_left
+child-finds-the-lock-taken|memcut.c|/^static void in_child/,/^}/s/pthread_mutex_unlock.*//|plain|unit_memcut|forks_beside_a_thread_that_makes
+forks-unwatched|memcut.c|s/^    pthread_atfork(.*//|plain|unit_memcut|forks_beside_a_thread_that_makes
+pages-kept-behind-a-registration|exchange.c|s/^    symm_memcut_look();.*//|plain|unit_memcut|what_all_have_dropped_goes_back_at_the_next_registration
+pages-kept-behind-a-trim|heap_tidy.c|/^static symmResult_t trim(/,/^}/s/^    symm_memcut_look();//|plain|unit_memcut|what_a_heap_trims_goes_back
+pages-kept-behind-a-collect|heap_tidy.c|/^static symmResult_t collect(/,/^}/s/^    symm_memcut_look();//|plain|unit_lane_alias_trim|G_6_idle_graphs_give_back_and_come_again
 handed-on-without-a-mark|memcut.c|s/fcntl(fd, F_OFD_SETLK, &lock)/0 * lock.l_type/|plain|unit_memcut|what_was_handed_on_is_not_used_again
 freed-memory-keeps-its-bytes|memcut.c|s/return fallocate.*/return 0 * f->fd;/|plain|unit_memcut|memory_used_again_is_zeros_and_its_pages_go_back
 child-takes-out-of-the-parents-files|memcut.c|s/f->owner == me .. (.at = find_free/(*at = find_free/|plain|unit_memcut|a_forked_child_has_files_of_its_own

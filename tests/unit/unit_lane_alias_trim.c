@@ -1,5 +1,8 @@
 /* unit_lane_alias_trim.c - memory of symmLaneAlias whose graphs are idle goes, and comes back with the next upload at the same
  * addresses. Ranks as processes and as threads; each drives its own lane. */
+#include <sys/stat.h>
+
+#include "../src/transport/memcut.h"
 #include "alias_kit.h"
 
 enum { RANKS = 3, POOL = 4 << 20 };
@@ -17,6 +20,25 @@ static void gauges(rig *g, int64_t maps, int64_t handles) {
     hk_barrier(g->k);
 }
 
+static uint64_t pages_of(int fd) {
+    struct stat st;
+    T_EQ(fstat(fd, &st), 0);
+    return (uint64_t)st.st_blocks * 512;
+}
+
+/* Pages of this rank go back in the call itself, though peers may unmap them later than it does.
+ * fd: the file that all memory of this process is parts of. */
+static void collected(rig *g, int fd) {
+    hk_barrier(g->k);
+    const uint64_t before = pages_of(fd);
+    hk_barrier(g->k);
+    T_OK(symmHeapCollect(g->heap));
+    const uint64_t after = pages_of(fd);
+    if (!g->k->threads)
+        T_CHECKF(after + 2 * B <= before, "%llu bytes of pages before, %llu after",
+                 (unsigned long long)before, (unsigned long long)after);
+}
+
 static void upload(rig *g, const aliased *a) {
     T_OK(symmPlanUpload(a->plan, a->graph, g->s[0]));
 }
@@ -30,6 +52,9 @@ static void idle(void *arg) {
     rig g = set_up(arg, 128 * HK_MB, 0);
     hk_barrier(g.k);
     const int64_t maps = SYMM_STAT_GET(maps), handles = SYMM_STAT_GET(handles);
+    symm_memcut part;
+    uint64_t id[2];
+    T_EQ(symm_memcut_make(SYMM_MEMCUT_GRANULE, &part, id), 0);
     hk_barrier(g.k);
     T_OK(symmLaneAlias(g.lane, POOL));
     aliased a = capture(&g, B, 10), b = capture(&g, POOL, 40);
@@ -39,7 +64,7 @@ static void idle(void *arg) {
         T_EQ(trim(&g), POOL); /* waits for both */
         T_EQ(trim(&g), 0);
         needs_upload(&g, &a), needs_upload(&g, &b);
-        T_OK(symmHeapCollect(g.heap));
+        collected(&g, part.fd);
         gauges(&g, maps, handles);
         T_EQ(lk_mem(g.lane, SYMM_GRAPH_MEM_RESERVED), 0);
         needs_upload(&g, &a);
@@ -58,6 +83,7 @@ static void idle(void *arg) {
     T_EQ(lk_mem(g.lane, SYMM_GRAPH_MEM_RESERVED), 0);
     T_OK(symmHeapCheck(g.heap));
     tear_down(&g);
+    symm_memcut_free(&part);
 }
 static void G_6_idle_graphs_give_back_and_come_again(void) {
     T_EXPECT_WARNINGS();

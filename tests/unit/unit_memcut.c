@@ -202,6 +202,288 @@ static void a_forked_child_has_files_of_its_own(void) {
     T_EQ(FILES, 0);
 }
 
+/* ---- forked children that stay ---- */
+
+/* A child that does one step after another as it is told, and says so. */
+typedef struct {
+    pid_t pid;
+    int to[2], from[2];
+} child;
+
+static void child_waits(const child *c) {
+    char step = 0;
+    if (read(c->to[0], &step, 1) != 1) _exit(9);
+}
+
+static void child_says(const child *c, int ok) {
+    char said = (char)ok;
+    if (write(c->from[1], &said, 1) != 1) _exit(9);
+}
+
+static int said(const child *c) {
+    char ok = 0;
+    T_EQ(read(c->from[0], &ok, 1), 1);
+    return ok;
+}
+
+static int told(const child *c) {
+    T_EQ(write(c->to[1], "x", 1), 1);
+    return said(c);
+}
+
+static void child_ends(const child *c) {
+    int status = -1;
+    T_EQ(write(c->to[1], "x", 1), 1);
+    T_EQ(waitpid(c->pid, &status, 0), c->pid);
+    T_EQ(status, 0);
+    for (int i = 0; i < 2; i++) {
+        close(c->to[i]);
+        close(c->from[i]);
+    }
+}
+
+/* Its bytes stay, and what it writes is nowhere else; with all descriptors closed but those two. */
+static void child_uses(const child *c, unsigned char *p) {
+    for (int fd = 3; fd < 256; fd++)
+        if (fd != c->to[0] && fd != c->from[1]) close(fd);
+    child_says(c, 1);
+    child_waits(c);
+    const int ok = is(p, 2 * G, 0x11);
+    memset(p, 0x77, 2 * G);
+    child_says(c, ok);
+    child_waits(c);
+    _exit(is(p, 2 * G, 0x77) ? 0 : 1);
+}
+
+static child child_new(void) {
+    child c = {0};
+    T_EQ(pipe2(c.to, O_CLOEXEC), 0);
+    T_EQ(pipe2(c.from, O_CLOEXEC), 0);
+    return c;
+}
+
+/* Frees what the child has and takes new memory until it would have had that, were it free. */
+static void free_and_take(symm_memcut *cut, const child *c, int again) {
+    enum { NEW = 40 };
+    symm_memcut more[NEW];
+    unsigned char *p[NEW];
+    int same = 0;
+    const int old = cut->fd;
+    const uint64_t off = cut->off;
+    symm_memcut_free(cut);
+    for (int i = 0; i < NEW; i++) {
+        more[i] = made(G);
+        p[i] = mapped(&more[i]);
+        T_CHECK(is(p[i], G, 0));
+        same += more[i].fd == old && more[i].off >= off && more[i].off < off + 2 * G;
+    }
+    T_EQ(same, again);
+    if (c) T_EQ(told(c), 1);
+    for (int i = 0; i < NEW; i++) {
+        T_CHECK(is(p[i], G, 0));
+        munmap(p[i], G);
+        symm_memcut_free(&more[i]);
+    }
+}
+
+static void what_a_child_has_mapped_is_not_used_again(void) {
+    symm_memcut stays = made(G), cut = made(2 * G), later;
+    child c = child_new();
+    unsigned char *p = mapped(&cut);
+    const int files = (int)FILES;
+    memset(p, 0x11, 2 * G);
+    if ((c.pid = fork()) == 0) child_uses(&c, p);
+    munmap(p, 2 * G);
+    T_EQ(said(&c), 1);
+    later = made(3 * G); /* behind the fork: no child's */
+    p = mapped(&later);
+    memset(p, 0x22, 3 * G);
+    munmap(p, 3 * G);
+    free_and_take(&cut, &c, 0);
+    T_EQ(pages_of(stays.fd), 5 * G);
+    symm_memcut_free(&later);
+    T_EQ(pages_of(stays.fd), 2 * G);
+    symm_memcut_look(); /* the child lives */
+    T_EQ(pages_of(stays.fd), 2 * G);
+    child_ends(&c);
+    symm_memcut_look();
+    T_EQ(pages_of(stays.fd), 0);
+    cut = made(2 * G);
+    free_and_take(&cut, NULL, 2);
+    T_EQ(FILES, files);
+    symm_memcut_free(&stays);
+    T_EQ(FILES, 0);
+}
+
+/* Without a lock it is not known when the child ends: the file is not used for anything new. */
+static void a_fork_without_descriptors_left(void) {
+    symm_memcut stays = made(G), cut = made(2 * G), fresh;
+    child c = child_new();
+    struct rlimit limit, none;
+    unsigned char *p = mapped(&cut);
+    memset(p, 0x11, 2 * G);
+    T_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    T_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    c.pid = fork();
+    T_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (c.pid == 0) child_uses(&c, p);
+    munmap(p, 2 * G);
+    T_EQ(said(&c), 1);
+    fresh = made(G);
+    T_CHECK(fresh.fd != stays.fd);
+    free_and_take(&cut, &c, 0);
+    symm_memcut_free(&fresh);
+    symm_memcut_free(&stays);
+    T_EQ(FILES, 0);
+    child_ends(&c);
+}
+
+/* A child that has freed all that it inherited holds nothing back any more, nor does one that has
+ * become another program. A child of a child has what its parent has. */
+static void children_let_go(void) {
+    symm_memcut stays = made(G), cut = made(2 * G);
+    child c = child_new(), other = child_new();
+    unsigned char *p = mapped(&cut);
+    memset(p, 0x11, 2 * G);
+    if ((c.pid = fork()) == 0) {
+        pid_t inner = fork();
+        if (inner == 0) child_uses(&other, p);
+        munmap(p, 2 * G);
+        symm_memcut_free(&cut);
+        symm_memcut_free(&stays);
+        child_says(&c, 1);
+        child_waits(&c);
+        child_says(&c, waitpid(inner, NULL, 0) == inner);
+        child_waits(&c);
+        _exit(0);
+    }
+    munmap(p, 2 * G);
+    T_EQ(said(&c), 1);
+    T_EQ(said(&other), 1);
+    free_and_take(&cut, &other, 0); /* the inner one's */
+    symm_memcut_look();
+    T_EQ(pages_of(stays.fd), 2 * G);
+    T_EQ(write(other.to[1], "x", 1), 1);
+    T_EQ(told(&c), 1); /* it has ended; c has not */
+    symm_memcut_look();
+    T_EQ(pages_of(stays.fd), 0);
+    child_ends(&c);
+    for (int i = 0; i < 2; i++) {
+        close(other.to[i]);
+        close(other.from[i]);
+    }
+    symm_memcut_free(&stays);
+    T_EQ(FILES, 0);
+}
+
+/* Other threads are inside at any time: the child finds the lock free. One of them has a lock of the
+ * program's around the calls, which a fork takes too. */
+static pthread_mutex_t outer = PTHREAD_MUTEX_INITIALIZER;
+
+static void lock_outer(void) {
+    pthread_mutex_lock(&outer);
+}
+
+static void unlock_outer(void) {
+    pthread_mutex_unlock(&outer);
+}
+
+static void makes(void) {
+    symm_memcut cut = made(G);
+    symm_memcut_free(&cut);
+}
+
+static void *makes_alone(void *over) {
+    while (!atomic_load((_Atomic int *)over)) makes();
+    return NULL;
+}
+
+static void *makes_inside(void *over) {
+    while (!atomic_load((_Atomic int *)over)) {
+        lock_outer();
+        makes();
+        unlock_outer();
+    }
+    return NULL;
+}
+
+static void forks_beside_a_thread_that_makes(void) {
+    _Atomic int over = 0;
+    pthread_t alone, inside;
+    int status = -1;
+    T_EQ(pthread_atfork(lock_outer, unlock_outer, unlock_outer), 0);
+    symm_memcut stays = made(G);
+    T_EQ(pthread_create(&alone, NULL, makes_alone, &over), 0);
+    T_EQ(pthread_create(&inside, NULL, makes_inside, &over), 0);
+    for (int i = 0; i < 200; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            symm_memcut_look();
+            _exit(0);
+        }
+        T_EQ(waitpid(pid, &status, 0), pid);
+        T_EQ(status, 0);
+    }
+    atomic_store(&over, 1);
+    T_EQ(pthread_join(alone, NULL), 0);
+    T_EQ(pthread_join(inside, NULL), 0);
+    symm_memcut_free(&stays);
+    T_EQ(FILES, 0);
+}
+
+/* ---- pages that go back ---- */
+
+enum { HELD = 16 };
+
+/* Freed before the others let go; without an allocation behind it. */
+static void gives_back(void *arg) {
+    hk *k = arg;
+    char *p, *small;
+    symmWindow_t win, other;
+    symm_memcut stays = made(G);
+    T_OK(symmMemAlloc((void **)&small, G));
+    T_OK(symmMemAlloc((void **)&p, HELD * G));
+    memset(p, 1, HELD * G);
+    T_OK(symmWindowRegister(k->comm, p, HELD * G, &win, 0));
+    T_OK(symmBarrier(k->comm, NULL));
+    T_OK(symmMemFree(p));
+    T_OK(symmWindowDeregister(k->comm, win));
+    T_CHECK(pages_of(stays.fd) >= HELD * G);
+    T_OK(symmWindowRegister(k->comm, small, G, &other, 0));
+    T_CHECKF(pages_of(stays.fd) < HELD * G, "%llu bytes", (unsigned long long)pages_of(stays.fd));
+    T_OK(symmWindowDeregister(k->comm, other));
+    T_OK(symmMemFree(small));
+    symm_memcut_free(&stays);
+}
+static void what_all_have_dropped_goes_back_at_the_next_registration(void) {
+    hk_processes(2, gives_back, NULL);
+}
+
+static void heap_gives_back(void *arg) {
+    hk *k = arg;
+    symm_memcut stays = made(G);
+    symmHeap_t heap = hk_heap(k, 128 * HK_MB, HELD * G, 0);
+    void *peer;
+    char *p = hk_sym(heap, HELD * G - HK_MB);
+    memset(p, 1, HELD * G - HK_MB);
+    T_OK(symmBarrier(k->comm, NULL));
+    peer = hk_peer(k, p, 1 - k->rank);
+    T_EQ(*(char *)peer, 1);
+    T_OK(symmFree(heap, p));
+    T_OK(symmBarrier(k->comm, NULL));
+    T_CHECK(pages_of(stays.fd) >= HELD * G - HK_MB);
+    T_OK(symmHeapTrim(heap, 0, NULL));
+    T_CHECKF(pages_of(stays.fd) < HELD * G - HK_MB, "%llu bytes",
+             (unsigned long long)pages_of(stays.fd));
+    T_OK(symmHeapDestroy(heap));
+    symm_memcut_free(&stays);
+}
+static void what_a_heap_trims_goes_back(void) {
+    for (int i = 0; i < 5; i++) hk_processes(2, heap_gives_back, NULL);
+}
+
 /* ---- 256 descriptors ---- */
 
 enum { ALLOCATIONS = 5000, STEPS = 300 };
@@ -310,6 +592,9 @@ static void a_heap_in_many_steps_under_256_descriptors(void) {
 T_MAIN(T(many_take_one_descriptor), T(memory_used_again_is_zeros_and_its_pages_go_back),
        T(what_was_handed_on_is_not_used_again), T(a_holder_of_a_part_keeps_no_more_than_that),
        T(positions_that_say_nothing_are_refused), T(a_forked_child_has_files_of_its_own),
+       T(what_a_child_has_mapped_is_not_used_again), T(a_fork_without_descriptors_left),
+       T(children_let_go), T(forks_beside_a_thread_that_makes),
+       T(what_all_have_dropped_goes_back_at_the_next_registration), T(what_a_heap_trims_goes_back),
        T(five_thousand_allocations_under_256_descriptors),
        T(a_heap_in_many_steps_under_256_descriptors),
        T(a_window_of_many_segments_under_256_descriptors))

@@ -8,6 +8,7 @@
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
 #include "host/gpu/gpu.h"
+#include "transport/vmm/memcut.h"
 #include "heap_int.h"
 
 enum { IDLE_KINDS = 2 };
@@ -186,6 +187,7 @@ static symmResult_t trim(symm_heap *h, symmResult_t status, uint64_t keep, const
     for (int p = 0; p < c->nranks; p++) unmap_all(h, p, list, nsym, &status);
     symmResult_t r = trim_local(h, list + nsym, nlocal, all, stage, &status);
     if (!r && !s) r = symm_comm_agree(c, status, stage); /* gone everywhere */
+    symm_memcut_look();
     if (freed) *freed = before - sym->bytes - local->bytes;
     if (!r && !s) say_skipped(h, before - sym->bytes - local->bytes);
     free(list);
@@ -358,7 +360,9 @@ static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site)
     collect_local(h, site);
     if (apart) SYMM_TRY(collect_all(h, &tracts, site, &soft));
     /* Guard mode: no peer writes into what this rank paints still. */
-    return apart || h->guard ? symm_comm_agree(h->comm, soft, collecting) : symmSuccess;
+    if (apart || h->guard) soft = symm_comm_agree(h->comm, soft, collecting);
+    symm_memcut_look();
+    return apart || h->guard ? soft : symmSuccess;
 }
 
 /* ---- public ------------------------------------------------------------------------------------------------------------ */

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
+#include "transport/vmm/memcut.h"
 #include "space.h"
 
 #define OFFER_SLOTS 32 /* in one message of an offer */
@@ -161,6 +162,7 @@ static symmResult_t map_new(exchange *x, symm_brought *mine, int late_export) {
     SYMM_TRY(free_dropped(x));
     SYMM_TRY(settle_offset(x, mine));
     SYMM_TRY(map_all(x));
+    symm_memcut_look(); /* all have unmapped what all had dropped: free_dropped lies behind them */
     symm_slot_publish(x->c->space, x->slot, x->bring->id);
     return symmSuccess;
 }

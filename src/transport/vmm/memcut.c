@@ -2,7 +2,8 @@
  *
  * A granule of a file is free, in use, or waiting: freed here, and had by somebody else still, or
  * looked at just now. What waits counts as in use. A forked child has the parent's files as they
- * were and takes nothing out of them: the parent would not know. */
+ * were and takes nothing out of them: the parent would not know. What it has mapped it keeps as
+ * others keep what was handed on: by locks that end with it. */
 #define _GNU_SOURCE 1 /* F_OFD_SETLK, fallocate */
 #include "memcut.h"
 
@@ -11,6 +12,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,6 +28,10 @@
 #define HALF 31
 #define MASK ((1ull << HALF) - 1)
 
+/* Whether forked children may have parts: if there was no lock for one of them, nothing tells when it
+ * ends, and the file gives out nothing any more, and no page back, until all of it is freed. */
+enum { NOT_FORKED, FORKED, FORKED_UNLOCKED };
+
 struct symm_memcut_file {
     symm_memcut_file *next;
     int fd;
@@ -33,12 +39,16 @@ struct symm_memcut_file {
     uint64_t id[2];
     uint64_t n, taken, waiting; /* granules; taken: waiting ones too */
     uint64_t *used, *wait;      /* bits */
+    int whole;                  /* of one part: closed when that is freed, never used again */
+    _Atomic int forked;         /* written with the lock */
+    void *child;                /* with the lock, only during a fork, and in the child */
 };
 
 static struct {
     pthread_mutex_t lock; /* files and their bits */
     symm_memcut_file *files;
     uint64_t waiting, stuck; /* granules that wait; those that the last look has left */
+    uint64_t met, asked;     /* holders that the last look has met; symm_memcut_look since */
 } cuts = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- bits ------------------------------------------------------------------------------------ */
@@ -137,6 +147,7 @@ static int new_file(uint64_t bytes, symm_memcut_file **out) {
         }
         f->n = bytes / GRANULE;
     }
+    f->whole = f->n == bytes / GRANULE;
     f->owner = getpid();
     SYMM_STAT_ADD(fds, 1);
     *out = f;
@@ -154,6 +165,7 @@ static void take_out(symm_memcut_file *gone) {
 /* Without the lock. */
 static void end_file(symm_memcut_file *f) {
     if (!f) return;
+    if (f->child) munmap(f->child, GRANULE); /* a child is done with all that it inherited */
     close(f->fd);
     SYMM_STAT_ADD(fds, -1);
     free(f);
@@ -166,6 +178,7 @@ static void end_file(symm_memcut_file *f) {
 static void look_at(symm_memcut_file *f, uint64_t lo, uint64_t hi) {
     struct flock by;
     while (lo < hi && is_held(f, lo, hi - lo, &by)) {
+        cuts.met++;
         const uint64_t start = (uint64_t)by.l_start, len = (uint64_t)by.l_len;
         if (start > lo) look_at(f, lo, start);
         lo = !len || start + len >= hi ? hi : start + len;
@@ -181,6 +194,7 @@ static void look_at(symm_memcut_file *f, uint64_t lo, uint64_t hi) {
 
 /* Some at a time: each that is held parts what is looked at once more. */
 static void look_through(symm_memcut_file *f) {
+    if (atomic_load(&f->forked) == FORKED_UNLOCKED) return;
     for (uint64_t i = 0, n; f->waiting && i < f->n; i += n) {
         n = 1;
         if (!bit(f->wait, i)) continue;
@@ -191,9 +205,95 @@ static void look_through(symm_memcut_file *f) {
 
 /* Under the lock. */
 static void look_everywhere(pid_t me) {
+    cuts.met = cuts.asked = 0;
     for (symm_memcut_file *f = cuts.files; f; f = f->next)
         if (f->owner == me) look_through(f);
     cuts.stuck = cuts.waiting;
+}
+
+/* How often depends on what the last one cost: holders that stay do not slow every caller down. */
+void symm_memcut_look(void) {
+    pthread_mutex_lock(&cuts.lock);
+    if (cuts.waiting && ++cuts.asked * 64 > cuts.met) look_everywhere(getpid());
+    pthread_mutex_unlock(&cuts.lock);
+}
+
+/* Without the lock. A fork just now changes nothing: the child has no mapping of the part either. */
+static int others_have(const symm_memcut_file *f, const symm_memcut *cut) {
+    struct flock by;
+    const int forked = atomic_load(&f->forked);
+    if (forked == FORKED_UNLOCKED) return 1;
+    return (atomic_load(&cut->handed) || forked) && is_held(f, cut->off, cut->bytes, &by);
+}
+
+/* ---- fork --------------------------------------------------------------------------------------
+ * The child gets the mappings of all that is in use, so it gets a lock on that: of a description of
+ * its own, which a mapping keeps open until it ends or becomes another program. (A descriptor would
+ * not do: children close those that they do not know.) The parent lets go of it behind the fork. A
+ * child's own child has the mapping too. cuts.lock is held meanwhile: the child finds files and bits
+ * that agree, and the lock free. */
+
+static int lock_used(const symm_memcut_file *f, int fd) {
+    for (uint64_t i = 0, n; i < f->n; i += n) {
+        n = 0;
+        while (i + n < f->n && bit(f->used, i + n) && !bit(f->wait, i + n)) n++;
+        struct flock lock = {.l_type = F_RDLCK,
+                             .l_whence = SEEK_SET,
+                             .l_start = (off_t)(i * GRANULE),
+                             .l_len = (off_t)(n * GRANULE)};
+        if (n && fcntl(fd, F_OFD_SETLK, &lock)) return -1;
+        n += !n;
+    }
+    return 0;
+}
+
+/* NULL: no lock, or no more descriptors or mappings. */
+static void *lock_for_child(const symm_memcut_file *f) {
+    const int fd = reopen(f->fd);
+    if (fd < 0) return NULL;
+    void *child = mmap(NULL, GRANULE, PROT_NONE, MAP_SHARED, fd, 0);
+    if (child == MAP_FAILED) {
+        child = NULL;
+    } else if (lock_used(f, fd)) {
+        munmap(child, GRANULE);
+        child = NULL;
+    }
+    close(fd);
+    return child;
+}
+
+static int needs_lock(const symm_memcut_file *f, pid_t me) {
+    return f->owner == me && !f->whole && atomic_load(&f->forked) != FORKED_UNLOCKED;
+}
+
+static void before_fork(void) {
+    const pid_t me = getpid();
+    pthread_mutex_lock(&cuts.lock);
+    for (symm_memcut_file *f = cuts.files; f; f = f->next) {
+        if (!needs_lock(f, me)) continue;
+        f->child = lock_for_child(f);
+        atomic_store(&f->forked, f->child ? FORKED : FORKED_UNLOCKED);
+    }
+}
+
+static void in_parent(void) {
+    const pid_t me = getpid();
+    for (symm_memcut_file *f = cuts.files; f; f = f->next) {
+        if (f->owner != me || !f->child) continue;
+        munmap(f->child, GRANULE);
+        f->child = NULL;
+    }
+    pthread_mutex_unlock(&cuts.lock);
+}
+
+static void in_child(void) {
+    pthread_mutex_unlock(&cuts.lock);
+}
+
+/* Before any handler of the program's or of the rest of the library: those that were registered later
+ * run earlier, so their locks come before cuts.lock here as they do around an allocation. */
+__attribute__((constructor)) static void watch_forks(void) {
+    pthread_atfork(before_fork, in_parent, in_child);
 }
 
 /* ---- making and giving back -------------------------------------------------------------------
@@ -201,8 +301,10 @@ static void look_everywhere(pid_t me) {
 
 /* Under the lock. */
 static symm_memcut_file *find_room(pid_t me, uint64_t n, uint64_t *at) {
-    for (symm_memcut_file *f = cuts.files; f; f = f->next)
+    for (symm_memcut_file *f = cuts.files; f; f = f->next) {
+        if (atomic_load(&f->forked) == FORKED_UNLOCKED) continue;
         if (f->owner == me && (*at = find_free(f, n)) < f->n) return f;
+    }
     return NULL;
 }
 
@@ -245,11 +347,9 @@ int symm_memcut_make(uint64_t bytes, symm_memcut *cut, uint64_t id[2]) {
 void symm_memcut_free(symm_memcut *cut) {
     symm_memcut_file *f = cut->file;
     const uint64_t at = cut->off / GRANULE, n = cut->bytes / GRANULE;
-    struct flock by;
     int waits = 0;
-    if (f->n > n && f->owner == getpid())
-        waits = (atomic_load(&cut->handed) && is_held(f, cut->off, cut->bytes, &by)) ||
-                punch(f, cut->off, cut->bytes);
+    if (!f->whole && f->owner == getpid())
+        waits = others_have(f, cut) || punch(f, cut->off, cut->bytes);
     pthread_mutex_lock(&cuts.lock);
     if (waits) {
         set_bits(f->wait, at, n, 1);
@@ -283,7 +383,7 @@ static int mark(int fd, const symm_memcut *cut) {
 }
 
 int symm_memcut_export(symm_memcut *cut, int *fd) {
-    const int whole = cut->file->n == cut->bytes / GRANULE;
+    const int whole = cut->file->whole;
     int own = SYMM_FAIL_CALL(vmm_dup, -1, EMFILE,
                              whole ? fcntl(cut->fd, F_DUPFD_CLOEXEC, 3) : reopen(cut->fd));
     if (own < 0) return errno;

@@ -5,6 +5,8 @@
  * A part is given back to its file when its owner frees it and nobody else has it. Who else has it
  * the kernel knows: what is handed on is a description of the file of its own, with a lock on the
  * part, and the lock lives as long as any descriptor or mapping that came from it, in any process.
+ * A forked child has such a lock on all that was in use at the fork, until it ends, becomes another
+ * program, or has freed all that it inherited of the file.
  * The part's place travels as the description's position. Errors are errno values, 0 is none. Any
  * thread; a lock inside. */
 #ifndef SYMM_MEMCUT_H_
@@ -34,5 +36,8 @@ void symm_memcut_free(symm_memcut *cut);
 int symm_memcut_export(symm_memcut *cut, int *fd);
 /* Where in a foreign file what was handed on lies; why it must not be mapped. */
 int symm_memcut_inspect(int fd, uint64_t bytes, uint64_t *off, uint64_t id[2]);
+/* Where others may have let go: pages of what was freed here and nobody has any more go back to the
+ * system. Costs little where nothing waits, or holders stay. */
+void symm_memcut_look(void);
 
 #endif
