@@ -124,7 +124,6 @@ ASAN_TEST := $(OUT)/test-asan-ubsan
 TSAN_TEST := $(OUT)/test-tsan
 at = $(foreach n,$(1),$(2:%=np=$(n):%))
 
-PLAIN_LIST = $(CHECKS) $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS)) $(call at,$(NP),$(MP_TESTS:%=$(TEST)/%))
 ASAN_LIST  = $(patsubst %,$(ASAN_TEST)/%,$(ASAN_UNITS) $(FAULT_TESTS)) $(call at,2 4,$(MP_TESTS:%=$(ASAN_TEST)/%))
 TSAN_LIST  = $(patsubst %,$(TSAN_TEST)/%,$(TSAN_UNITS) $(THR_TESTS))
 
@@ -140,29 +139,44 @@ RUN_SH = $(SAN_ENV) MPIRUN='$(MPIRUN)' CC='$(CC)' BUILD='$(OUT)' $(FIXED) tests/
 # Ranks that die, under an mpirun that goes on without them: what mpg_death does on the host backend.
 DEATH_SPEC = $(if $(HAVE_MPI),'recover=4:$(TEST)/mpg_death host survivors_pass')
 
-.PHONY: check check-full check-build check-run asan tsan asan-run tsan-run fuzz fuzz-run
-check: setup ## set-up, build, all tests; closes with `N passed, N failed, N skipped`
+.PHONY: check check-rest check-full check-build check-rest-build check-run check-rest-run asan tsan asan-run tsan-run fuzz fuzz-run
+check: setup ## set-up, build, a test of every class: minutes; closes with `N passed, N failed, N skipped`
 	+@$(SUBMAKE) WERROR=1 check-build
 	+@$(SUBMAKE) check-run
 
-# Sequential on purpose: each step uses all the cores that -j gives.
+check-rest: setup ## what check leaves out: sanitizers, mutants, installing, more ranks
+	+@$(SUBMAKE) WERROR=1 check-build check-rest-build
+	+@$(SUBMAKE) check-rest-run
+
+check-full: ## both, without sampling: whole matrices, all mutants, all rank counts, ARM under qemu, time limits tripled
+	@T_FULL=1 T_SLOW=$${T_SLOW:-3} $(MAKE) --no-print-directory check
+	@T_FULL=1 T_SLOW=$${T_SLOW:-3} $(MAKE) --no-print-directory check-rest NP='1 3 4 5 6 7 8 12 16'
+
 check-build:
 	@echo 'building: library, tools, tests'
 	+@$(SUBMAKE) all tests-plain
+# One after the other: each uses all the cores that -j gives.
+check-rest-build:
 	@echo 'building: tests under AddressSanitizer and UndefinedBehaviorSanitizer'
 	+@$(SUBMAKE) ASAN=1 UBSAN=1 tests-asan
 	@echo 'building: tests under ThreadSanitizer'
 	+@$(SUBMAKE) TSAN=1 tests-tsan
 
-# Two programs at a time: much of a test is waiting, for deadlines and for peers.
+# Checks that build again, or take as long as many tests.
+LONG_CHECKS := $(addprefix tests/check/check_,mutants.sh build.sh arm.sh load.sh setup.sh sass.sh)
+CHECK_NP    := 2 4
+# Programs at a time: much of a test is waiting, for deadlines and for peers.
+AT_ONCE     := 4
+check-run:
+	@$(RUN_SH) -j $(AT_ONCE) $(filter-out $(LONG_CHECKS),$(CHECKS)) $(patsubst %,$(TEST)/%,$(FAULT_TESTS) $(UNIT_TESTS) $(THR_TESTS)) \
+	  $(call at,$(CHECK_NP),$(MP_TESTS:%=$(TEST)/%)) $(DEATH_SPEC)
+
 # What takes longest under a sanitizer is left to `make asan`, `make tsan` and check-full.
 LONG_ASAN := $(if $(T_FULL),,$(ASAN_TEST)/fault_limits $(ASAN_TEST)/fault_boot)
 LONG_TSAN := $(if $(T_FULL),,$(TSAN_TEST)/unit_cuda_vmm)
-check-run:
-	@$(RUN_SH) -j 2 $(PLAIN_LIST) $(DEATH_SPEC) $(filter-out $(LONG_TSAN),$(TSAN_LIST)) $(filter-out $(LONG_ASAN),$(ASAN_LIST))
-
-check-full: ## as check, without sampling: whole matrices, all rank counts, ARM under qemu, time limits tripled
-	@T_FULL=1 T_SLOW=$${T_SLOW:-3} $(MAKE) --no-print-directory check NP='1 2 3 4 5 6 7 8 12 16'
+check-rest-run:
+	@$(RUN_SH) -j 2 $(filter $(LONG_CHECKS),$(CHECKS)) $(call at,$(filter-out $(CHECK_NP),$(NP)),$(MP_TESTS:%=$(TEST)/%)) \
+	  $(filter-out $(LONG_TSAN),$(TSAN_LIST)) $(filter-out $(LONG_ASAN),$(ASAN_LIST))
 
 asan: setup ## unit, fault and mp tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	+@$(SUBMAKE) ASAN=1 UBSAN=1 tests-asan

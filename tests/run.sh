@@ -11,7 +11,8 @@
 #
 # A program's results are its TAP lines. It fails, beyond its `not ok` lines, when it exits other than 0 (or 77: all
 # skipped) without having said why, prints fewer lines than its plan promised, or prints none. Exit status 1 if
-# anything failed. What a program printed is shown only when it failed.
+# anything failed. What a program printed is shown only when it failed. Where stderr is a terminal a line there says which
+# program has begun.
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 2
 
@@ -75,8 +76,15 @@ complaint() { # rc passed failed skipped planned
     fi
 }
 
+# Where somebody watches: which program begins, on one line that the next one writes over.
+progress() { # directory index spec
+    [ -e "$1/watched" ] || return 0
+    printf '\r[%3d/%d] %-60.60s\r' "$2" "$(wc -l <"$1/specs")" "${3#"${BUILD:-build}"/}" >&2
+}
+
 one() { # directory index
     spec=$(sed -n "$2p" "$1/specs")
+    progress "$1" "$2" "$spec"
     out=$1/$2.out
     start=$(date +%s%N)
     limit=$((${TIMEOUT:-600} * ${T_SLOW:-1}))
@@ -105,6 +113,7 @@ one() { # directory index
         sed -n '2,$s/^/       /p' "$1/$2.verdict"
         [ "$failed" -eq 0 ] || tail -n 300 "$out" | sed 's/^/     | /'
     } >"$1/$2.said"
+    [ ! -e "$1/watched" ] || printf '\r\033[K' >&2
     cat "$1/$2.said" # at once, so that programs that run side by side do not mix
 }
 
@@ -138,6 +147,7 @@ for spec in "$@"; do
 done >"$dir/specs" || exit 2
 
 count=$(wc -l <"$dir/specs")
+[ ! -t 2 ] || : >"$dir/watched"
 numbers() { # pattern: which specs, by number
     awk -v is="$1" -v jobs="$jobs" '(jobs > 1 ? ($0 ~ /^(np|recover)=/ ? "mpi" : "other") : "other") == is { print NR }' "$dir/specs"
 }

@@ -153,7 +153,7 @@ who-has-come-is-astray|call_log.c|s/ahead > get(&x->calls) && get(&y->step) < st
 astray-at-once|call_log.c|s/now - c->astray_ns < ASTRAY_NS/0/|plain|unit_doing|a_peer_in_a_collective_is_given_time
 abort-word-not-read-on-entry|comm.c|s/live == SYMM_ENTER_COLL .. c->cuda/0/|plain|fault_revoke|every_next_call_of_threads
 abort-word-not-read-by-tasks|launch_host.c|s/symm_comm_told(t->comm)/symm_comm_async(t->comm)/|plain|fault_revoke|a_call_that_waits_in_a_stream
-end-beside-visitors|comm.c|/^static symmResult_t end/,/^}/s/await_visitors(c);//|tsan|thr_driver|a_watchdog_beside_every_call
+end-beside-visitors|comm_end.c|/^static symmResult_t end/,/^}/s/await_visitors(c);//|tsan|thr_driver|a_watchdog_beside_every_call
 lone-thread-not-told|wait.c|s/if (waited > LONG_NS) tell_long(c, peer);//|plain|thr_driver|a_collective_that_waits_for_its_own_thread
 child-keeps-connections|lifeline.c|s/dead = replace(i \* 64 + __builtin_ctzll(left), dead);/(void)replace, (void)dead;/|plain|fault_fork|a_child_lets_go_of_the_connections a_child_in_another_pid_namespace
 networks-not-compared|where.c|s/theirs->netns != root->netns/0/|plain|fault_where|two_networks_are_named
@@ -292,7 +292,7 @@ plan-hold-never-let-go|memplan_graph.c|/symm_gpu_let_go(&pins);/d|plain|unit_gpu
 plan-hold-let-go-twice|gpu_hold.c|s/if (!k->taken) k->release/k->release/|plain|unit_gpu_hold|a_plan_that_holds_may_be_bound_late
 captured-calls-side-by-side|launch_gpu.c|s/SYMM_TRY(follow_captured(c, stream, in));/(void)follow_captured;/|plain|unit_gpu_graph|captured_calls_of_two_streams_keep_their_order
 captures-in-turns-forgotten|captured.c|s/if (c->captured\[i\].no < at->no) at = &c->captured\[i\];/;/|plain|unit_gpu_graph|captures_in_turns_keep_an_order_each
-ends-without-its-replays|comm.c|s/return await_replays(c);/return (void)await_replays, symmSuccess;/|plain|fault_replay|finalize_and_destroy_wait_for_launches
+ends-without-its-replays|comm_end.c|s/return await_replays(c);/return (void)await_replays, symmSuccess;/|plain|fault_replay|finalize_and_destroy_wait_for_launches
 ends-without-replays-of-copies|graph.c|/^int symm_graph_copy_holds/,/^}/s/\*copy = \*h;/*copy = *h, copy->user.begin = NULL;/|plain|fault_replay|a_graph_in_a_graph_is_waited_for
 replays-of-the-dead-begin|launch_host.c|/^static symmResult_t may_launch/,/^}/s/if (.*) return/if (1) return/|plain|fault_replay|a_graph_of_a_destroyed_communicator_is_refused
 captures-in-turns-forgotten-on-the-host|captured.c|s/if (c->captured\[i\].no < at->no) at = &c->captured\[i\];/;/|plain|thr_stream|captures_in_turns_keep_an_order_each
@@ -315,7 +315,7 @@ overlap-asked-for-by-the-host|comm_make.c|s/programmatic &= !goes_apart(c)/progr
 end-waits-for-a-context-that-is-gone|gpu.c|s/\*runs = r \&\& !context_is_gone(c);/*runs = r \&\& context_is_gone(c) < 2;/|plain|fault_gpu|a_context_that_is_gone_holds_up_no_end
 captured-call-holds-nothing|launch_gpu.c|/SYMM_TRY(hold_call(in, l));/s//(void)hold_call;/|plain|unit_gpu_graph|a_graph_keeps_windows_and_communicator
 pins-taken-once-a-call|gpu_hold.c|s/comm \&\& is_pinned(c->gpu, obj)/0/|plain|unit_gpu_graph|the_communicator_may_keep_them_instead
-ended-graphs-kept|comm.c|/if (gpus) symm_gpu_reap/d|plain|unit_gpu_graph|what_graphs_let_go_is_freed_soon
+ended-graphs-kept|comm_end.c|/if (gpus) symm_gpu_reap/d|plain|unit_gpu_graph|what_graphs_let_go_is_freed_soon
 device-work-not-ordered|synced_move.c|s/: s->ops->follow(s, stream);/: symmSuccess;/|plain|unit_synced|a_reader_comes_after_a_push
 writer-over-a-push|synced.c|/a push may still read what the caller/d|plain|unit_synced|a_writer_waits_for_a_push
 destroyed-under-a-push|synced.c|/^static symmResult_t wind_up/,/^}/s/r = symm_synced_settle(s)/r = symmSuccess/|plain|unit_synced|destroy_and_set_wait_for_a_push
@@ -451,7 +451,7 @@ survive-awaits-no-confirmation|survive.c|/^static symmResult_t weigh/,/^}/s/    
 survive-loses-what-came-early|survive.c|/^static void keep/,/^}/s/    k->n = n;/    k->n = 0;/|plain|unit_survive|a_wrong_list_may_be_tried_again one_ranks_error_is_everybodys
 shrink-leaves-pieces-behind|survive.c|/^static int is_left_behind/,/^}/s/return session != m->session;/return 0;/|plain|fault_shrink|a_shrink_that_fails_after_they_agreed
 child-behind-keeps-its-parent|comm_child.c|/^static void \*make_behind/,/^}/s/    symm_comm_leave(b.parent);//|plain|fault_behind|a_split_that_does_not_block
-group-lets-a-destroy-come-first|comm.c|/^symmResult_t symmCommDestroy/,/^}/s/    SYMM_TRY(symm_group_refuse_beside(comm, "symmCommDestroy"));//|plain|fault_behind|calls_in_a_group
+group-lets-a-destroy-come-first|comm_end.c|/^symmResult_t symmCommDestroy/,/^}/s/    SYMM_TRY(symm_group_refuse_beside(comm, "symmCommDestroy"));//|plain|fault_behind|calls_in_a_group
 vector-shrinks-before-all-can|heap_tidy.c|/^static symmResult_t trim(/,/^}/s/    status = meet(h, status, keep, 0, stage, &idle);/if (s) shorten(h, s);\n&/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing ranks_that_shrink_to_other_sizes_are_told_at_once
 vector-size-not-tried-before-it-grows|vec.c|s/if (!status \&\& bytes > have) status = symm_heap_try_resize(h, bytes);//|plain|unit_vec|a_first_growth_that_fails_on_one_rank_changes_nothing
 vector-that-cannot-shrink-stays-away|heap_tidy.c|/^symmResult_t symm_heap_shorten/,/^}/s/if (!status) status = symm_heap_try_resize(h, bytes);/SYMM_TRY(symm_heap_try_resize(h, bytes));/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing
