@@ -7,7 +7,7 @@ static void pk_require(int ok) {
     if (!ok) abort();
 }
 
-#include "../place_kit.h"
+#include "../kit/place_kit.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  * addresses. Ranks as processes and as threads; each drives its own lane. */
 #include <sys/stat.h>
 
-#include "../src/transport/memcut.h"
+#include "transport/vmm/memcut.h"
 #include "alias_kit.h"
 
 enum { RANKS = 3, POOL = 4 << 20 };
