@@ -222,7 +222,9 @@ SYMM_API symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmCom
  * A rank that dies in the very last messages may leave some ranks with a new communicator and others with
  * an error. So a program that is to live through that calls symmBarrier on the new one. A rank whose
  * barrier fails destroys it and shrinks the old one again, as those do that had the error. A rank that was
- * left out alive does not call until the others' call has returned. */
+ * left out alive does not call until the others' call has returned.
+ * SYMM_SHRINK_FAILED starts over by itself when a rank dies while the new communicator is being made.
+ * With blocking 0 nothing is tried again: the new one then ends with symmRemoteError, and all call again. */
 SYMM_API symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude,
                                      symmComm_t *newcomm, const symmConfig_t *config, int flags);
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../transport/survive.h"
 #include "comm.h"
@@ -16,6 +17,8 @@
 #include "handle.h"
 #include "log.h"
 #include "stats.h"
+
+#define DEATH_SHOWS_NS 1000000000ull /* a death that another rank has seen is seen here by then */
 
 /* What was asked for, by value: a group makes the call later. */
 typedef struct {
@@ -304,11 +307,17 @@ static symmResult_t shrink_once(symm_comm *c, const child_args *a, symm_ranks *o
     return open_child(c, boot, a);
 }
 
-/* A rank has died since the others agreed on who goes on. */
+/* A rank has died since the others agreed on who goes on. One that found it may have said that it gives up before this rank's own
+ * connection to the dead one has ended. All must try again, or none: that end comes soon. */
 static int one_more_is_gone(const symm_comm *c, const symm_ranks *out) {
+    const uint64_t end = symm_now_ns() + DEATH_SHOWS_NS;
     symm_ranks gone;
-    symm_survive_gone(c->mesh, &gone);
-    return (gone.bit[0] & ~out->bit[0]) || (gone.bit[1] & ~out->bit[1]);
+    for (;;) {
+        symm_survive_gone(c->mesh, &gone);
+        if ((gone.bit[0] & ~out->bit[0]) || (gone.bit[1] & ~out->bit[1])) return 1;
+        if (symm_now_ns() >= end) return 0;
+        usleep(500);
+    }
 }
 
 static symmResult_t shrink(symm_comm *c, const child_args *a) {
