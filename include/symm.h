@@ -242,9 +242,12 @@ SYMM_API symmResult_t symmCommFailedRanks(symmComm_t comm, int flags, int *ranks
  * calls and the launches of graphs that hold calls of it. A peer's death ends that work too, as it does
  * any call; what went wrong in it is returned. GPUs: launches by symmPlanLaunch are seen; those that
  * the program makes with cudaGraphLaunch must have ended before Finalize or Destroy is called.
+ * With SYMM_GRAPH_HOLD=comm and captured calls this, as symmCommDestroy, waits for all that the GPU's context
+ * runs, other communicators' kernels too: ranks that end them in different orders may wait for each other.
  * symmInvalidUsage from a function that a stream or graph runs, if it would wait. [local] */
 SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
-/* Finalize, then free everything, windows included. Does not wait for a peer's Destroy. The handle
+/* Finalize (what it waits for with SYMM_GRAPH_HOLD=comm included), then free everything, windows
+ * included. Does not wait for a peer's Destroy. The handle
  * is dead afterwards; using it again is answered with symmInvalidArgument.
  * Graphs that hold its calls may be destroyed later, but not launched: this rank tells its peers
  * that it has left, and no longer hears of their deaths. symmGraphLaunch and symmPlanLaunch refuse
