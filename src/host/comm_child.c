@@ -108,9 +108,14 @@ static void *make_behind(void *arg) {
         symm_comm_fail(made, r, -1, symm_status_text());
         atomic_store_explicit(&made->state, SYMM_COMM_LIVE, memory_order_release);
     }
-    if (made) symm_comm_unref(made);
-    atomic_store_explicit(&b.parent->parenting, 0, memory_order_release);
+    /* Until after the leave, so that no call meets a parent that is in use for no reason. Counted: the next may begin in between. */
     symm_comm_leave(b.parent);
+    atomic_fetch_sub_explicit(&b.parent->parenting, 1, memory_order_release);
+    /* Pairs with the acquire in symmCommGetAsyncError: who sees this one done finds the parent free. */
+    if (made) {
+        atomic_store_explicit(&made->behind, 0, memory_order_release);
+        symm_comm_unref(made);
+    }
     symm_comm_unref(b.parent);
     SYMM_STAT_ADD(threads, -1);
     return NULL;
@@ -132,11 +137,12 @@ static symmResult_t start_behind(symm_comm *c, child_args *a, make_fn make, int 
     if (a->made) {
         handle = a->made->handle; /* it may be done, and aborted, before this thread goes on */
         symm_comm_ref(a->made);
+        atomic_store_explicit(&a->made->behind, 1, memory_order_relaxed); /* nobody has it yet */
         symm_comm_making(a->made, "waiting for the other ranks of the parent");
     }
     *b = (behind){c, *a, make, NULL};
     symm_comm_ref(c);
-    atomic_store_explicit(&c->parenting, 1, memory_order_release);
+    atomic_fetch_add_explicit(&c->parenting, 1, memory_order_release);
     SYMM_STAT_ADD(threads, 1);
     int e = SYMM_FAIL_CODE(behind_thread, EAGAIN, pthread_create(&t, NULL, make_behind, b));
     if (!e) {
@@ -145,7 +151,7 @@ static symmResult_t start_behind(symm_comm *c, child_args *a, make_fn make, int 
         return symmInProgress;
     }
     SYMM_STAT_ADD(threads, -1);
-    atomic_store_explicit(&c->parenting, 0, memory_order_release);
+    atomic_fetch_sub_explicit(&c->parenting, 1, memory_order_release);
     symm_comm_unref(c);
     if (a->made) {
         symm_comm_unref(a->made);
