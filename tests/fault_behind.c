@@ -336,7 +336,40 @@ static void calls_in_a_group(void) {
     destroy_all(comms, RANKS);
 }
 
+/* ---- configs ---- */
+
+static int gather_alone(void *ctx, const void *send, void *recv, size_t bytes) {
+    (void)ctx;
+    memmove(recv, send, bytes);
+    return 0;
+}
+
+static int meet_alone(void *ctx) {
+    (void)ctx;
+    return 0;
+}
+
+static const symmBoot_t alone = {.allgather = gather_alone, .barrier = meet_alone};
+
+static symmComm_t alone_by_callbacks(const symmConfig_t *config) {
+    symmComm_t comm;
+    T_OK(symmCommInitBoot(&comm, 1, 0, &alone, config));
+    return comm;
+}
+
+/* For what is created by callbacks 0 is as 1, and so it is for what is made from it. */
+static void blocking_0_of_callbacks_is_not_inherited(void) {
+    symmConfig_t config = behind();
+    symmComm_t comm = alone_by_callbacks(&config), child = NULL;
+    T_OK(symmCommSplit(comm, 0, 0, &child, NULL));
+    T_OK(symmCommDestroy(child));
+    T_OK(symmCommShrink(comm, NULL, 0, &child, NULL, 0));
+    T_OK(symmCommDestroy(child));
+    T_OK(symmCommDestroy(comm));
+}
+
 T_MAIN(T(a_split_that_does_not_block), T(the_parent_is_free_when_the_child_is_done),
        T(the_parent_is_aborted_meanwhile), T(a_split_that_fails_behind),
        T(a_split_that_cannot_go_on_behind), T(a_shrink_that_does_not_block),
-       T(the_dump_of_one_that_is_being_made), T(shrink_in_a_group), T(calls_in_a_group))
+       T(the_dump_of_one_that_is_being_made), T(shrink_in_a_group), T(calls_in_a_group),
+       T(blocking_0_of_callbacks_is_not_inherited))

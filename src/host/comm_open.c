@@ -94,6 +94,7 @@ symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmCom
     symmResult_t r =
         out ? symm_comm_shell(config, &c) : SYMM_ERR(symmInvalidArgument, "comm is NULL");
     if (r) return symm_comm_refuse(boot, r);
+    c->config.blocking = 1; /* for what is made from it without a config: it was made in the call */
     r = symm_comm_build(c, boot);
     if (r) {
         drop_handle(c);
