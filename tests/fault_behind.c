@@ -368,8 +368,37 @@ static void blocking_0_of_callbacks_is_not_inherited(void) {
     T_OK(symmCommDestroy(comm));
 }
 
+static void is_named(symmComm_t comm, const char *name) {
+    char text[8192], line[64];
+    dump_of(comm, text, sizeof text);
+    snprintf(line, sizeof line, "communicator %s: ", name);
+    T_MSG(text, line);
+    T_OK(symmCommDestroy(comm));
+}
+
+/* Config and name are the caller's again once the call has returned: the group does not look at them. */
+static void a_group_keeps_configs_and_names(void) {
+    const symmConfig_t plain = SYMM_CONFIG_INITIALIZER;
+    char name[32] = "kept";
+    symmConfig_t config = plain;
+    symmUniqueId id;
+    symmComm_t comm[4] = {NULL}, parent = alone_by_callbacks(NULL);
+    T_OK(symmGetUniqueId(&id));
+    config.commName = name;
+    T_OK(symmGroupStart());
+    T_OK(symmCommInitRankConfig(&comm[0], 1, id, 0, &config));
+    T_OK(symmCommInitBoot(&comm[1], 1, 0, &alone, &config));
+    T_OK(symmCommSplit(parent, 0, 0, &comm[2], &config));
+    T_OK(symmCommShrink(parent, NULL, 0, &comm[3], &config, 0));
+    memset(name, 'x', sizeof name - 1);
+    config.minCTAs = -7; /* refused by who looks at it now */
+    T_OK(symmGroupEnd());
+    for (int i = 0; i < 4; i++) is_named(comm[i], "kept");
+    T_OK(symmCommDestroy(parent));
+}
+
 T_MAIN(T(a_split_that_does_not_block), T(the_parent_is_free_when_the_child_is_done),
        T(the_parent_is_aborted_meanwhile), T(a_split_that_fails_behind),
        T(a_split_that_cannot_go_on_behind), T(a_shrink_that_does_not_block),
        T(the_dump_of_one_that_is_being_made), T(shrink_in_a_group), T(calls_in_a_group),
-       T(blocking_0_of_callbacks_is_not_inherited))
+       T(blocking_0_of_callbacks_is_not_inherited), T(a_group_keeps_configs_and_names))

@@ -24,9 +24,9 @@
 typedef struct {
     symmComm_t parent;
     symmComm_t *out;
-    symmConfig_t config;
+    symm_config_copy config;
     symm_comm *made; /* behind: what its handle was given out for; NULL: made in the call */
-    int has_config, color, key, flags;
+    int color, key, flags;
     int grouped;
     int code;        /* what is wrong with the arguments, and why */
     symm_ranks list; /* shrink: whom it leaves out */
@@ -36,26 +36,17 @@ _Static_assert(sizeof(child_args) <= 256, "a group keeps no more of a call");
 
 typedef symmResult_t (*make_fn)(symm_comm *c, const child_args *a);
 
-/* A config of another size is kept as such, to be refused when the call is made. */
-static void take_config(child_args *a, const symmConfig_t *config) {
-    a->has_config = config != NULL;
-    if (!config) return;
-    if (config->size >= sizeof a->config)
-        a->config = *config;
-    else
-        a->config.size = config->size;
-}
-
 static symmResult_t check_args(const child_args *a) {
-    symmConfig_t checked;
+    symmConfig_t config, checked;
     if (a->code) return SYMM_ERR((symmResult_t)a->code, "%s", a->why);
-    return symm_config_check(a->has_config ? &a->config : NULL, &checked);
+    return symm_config_check(symm_config_kept(&a->config, &config), &checked);
 }
 
 /* The parent's set-up deadline where the child's config says nothing. */
 static symmConfig_t child_config(const symm_comm *parent, const child_args *a) {
-    symmConfig_t c = a->has_config ? a->config : parent->config;
-    if (!a->has_config) c.commName = NULL;
+    symmConfig_t c = parent->config;
+    c.commName = NULL;
+    symm_config_kept(&a->config, &c);
     if (c.timeoutMs == SYMM_CONFIG_UNDEF) c.timeoutMs = parent->config.timeoutMs;
     return c;
 }
@@ -122,8 +113,8 @@ static void *make_behind(void *arg) {
 }
 
 static int goes_behind(const symm_comm *c, const child_args *a) {
-    const symmConfig_t *config = a->has_config ? &a->config : &c->config;
-    return !a->grouped && a->out && !a->code && !check_args(a) && config->blocking == 0;
+    const int32_t blocking = a->config.given ? a->config.config.blocking : c->config.blocking;
+    return !a->grouped && a->out && !a->code && !check_args(a) && blocking == 0;
 }
 
 static symmResult_t start_behind(symm_comm *c, child_args *a, make_fn make, int has_child) {
@@ -246,7 +237,7 @@ symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newc
                            const symmConfig_t *config) {
     child_args a = {
         .parent = comm, .out = newcomm, .color = color, .key = key, .grouped = symm_group_open()};
-    take_config(&a, config);
+    symm_config_keep(&a.config, config);
     return symm_group_run(comm, SYMM_JOB_BLOCKS, split_job, &a, sizeof a);
 }
 
@@ -361,7 +352,7 @@ symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclu
                             symmComm_t *newcomm, const symmConfig_t *config, int flags) {
     child_args a = {.parent = comm, .out = newcomm, .flags = flags, .grouped = symm_group_open()};
     const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
-    take_config(&a, config);
+    symm_config_keep(&a.config, config);
     if (c) read_list(c, &a, excludeRanks, nExclude); /* else refused when it is made */
     return symm_group_run(comm, SYMM_JOB_BLOCKS, shrink_job, &a, sizeof a);
 }

@@ -44,6 +44,24 @@ symmResult_t symm_config_check(const symmConfig_t *config, symmConfig_t *out) {
     return symmSuccess;
 }
 
+/* A config of another size is kept as such, to be refused when the call is made. */
+void symm_config_keep(symm_config_copy *k, const symmConfig_t *config) {
+    *k = (symm_config_copy){.given = config != NULL};
+    if (!config) return;
+    k->config.size = config->size;
+    if (config->size < sizeof k->config) return;
+    k->config = *config;
+    k->named = config->commName != NULL;
+    if (k->named) snprintf(k->name, sizeof k->name, "%s", config->commName);
+}
+
+const symmConfig_t *symm_config_kept(const symm_config_copy *k, symmConfig_t *out) {
+    if (!k->given) return NULL;
+    *out = k->config;
+    out->commName = k->named ? k->name : NULL;
+    return out;
+}
+
 static void handle_gone(void *obj) {
     symm_comm_unref(obj);
 }
