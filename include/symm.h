@@ -223,7 +223,9 @@ SYMM_API symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmCom
  * A rank that dies in the very last messages may leave some ranks with a new communicator and others with
  * an error. So a program that is to live through that calls symmBarrier on the new one. A rank whose
  * barrier fails destroys it and shrinks the old one again, as those do that had the error. A rank that was
- * left out alive does not call until the others' call has returned. */
+ * left out alive does not call until the others' call has returned.
+ * SYMM_SHRINK_FAILED starts over by itself when a rank dies while the new communicator is being made.
+ * With blocking 0 nothing is tried again: the new one then ends with symmRemoteError, and all call again. */
 SYMM_API symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclude,
                                      symmComm_t *newcomm, const symmConfig_t *config, int flags);
 
@@ -241,9 +243,12 @@ SYMM_API symmResult_t symmCommFailedRanks(symmComm_t comm, int flags, int *ranks
  * calls and the launches of graphs that hold calls of it. A peer's death ends that work too, as it does
  * any call; what went wrong in it is returned. GPUs: launches by symmPlanLaunch are seen; those that
  * the program makes with cudaGraphLaunch must have ended before Finalize or Destroy is called.
+ * With SYMM_GRAPH_HOLD=comm and captured calls this, as symmCommDestroy, waits for all that the GPU's context
+ * runs, other communicators' kernels too: ranks that end them in different orders may wait for each other.
  * symmInvalidUsage from a function that a stream or graph runs, if it would wait. [local] */
 SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
-/* Finalize, then free everything, windows included. Does not wait for a peer's Destroy. The handle
+/* Finalize (what it waits for with SYMM_GRAPH_HOLD=comm included), then free everything, windows
+ * included. Does not wait for a peer's Destroy. The handle
  * is dead afterwards; using it again is answered with symmInvalidArgument.
  * Graphs that hold its calls may be destroyed later, but not launched: this rank tells its peers
  * that it has left, and no longer hears of their deaths. symmGraphLaunch and symmPlanLaunch refuse

@@ -450,6 +450,8 @@ survive-fails-after-it-confirmed|survive.c|/^static symmResult_t lose/,/^}/s/   
 survive-awaits-no-confirmation|survive.c|/^static symmResult_t weigh/,/^}/s/    if (missing(t, t->yes)) return symmSuccess;//|plain|unit_survive|one_ranks_deadline_is_everybodys
 survive-loses-what-came-early|survive.c|/^static void keep/,/^}/s/    k->n = n;/    k->n = 0;/|plain|unit_survive|a_wrong_list_may_be_tried_again one_ranks_error_is_everybodys
 shrink-leaves-pieces-behind|survive.c|/^static int is_left_behind/,/^}/s/return session != m->session;/return 0;/|plain|fault_shrink|a_shrink_that_fails_after_they_agreed
+shrink-ends-where-a-death-shows-late|comm_child.c|/^static int one_more_is_gone/,/^}/s/if (symm_now_ns() >= end) return 0;/return 0;/|plain|fault_shrink|a_death_that_another_rank_tells_first
+child-is-done-before-its-parent|comm_child.c|/^static symmResult_t start_behind/,/^}/s/.*&a->made->behind, 1,.*//|plain|fault_behind|the_parent_is_free_when_the_child_is_done
 child-behind-keeps-its-parent|comm_child.c|/^static void \*make_behind/,/^}/s/    symm_comm_leave(b.parent);//|plain|fault_behind|a_split_that_does_not_block
 group-lets-a-destroy-come-first|comm_end.c|/^symmResult_t symmCommDestroy/,/^}/s/    SYMM_TRY(symm_group_refuse_beside(comm, "symmCommDestroy"));//|plain|fault_behind|calls_in_a_group
 vector-shrinks-before-all-can|heap_tidy.c|/^static symmResult_t trim(/,/^}/s/    status = meet(h, status, keep, 0, stage, &idle);/if (s) shorten(h, s);\n&/|plain|unit_vec|a_shrinking_that_fails_on_one_rank_changes_nothing ranks_that_shrink_to_other_sizes_are_told_at_once

@@ -1,5 +1,7 @@
 /* fault_behind.c - split and shrink that do not block, what a communicator that is being made says of itself, and calls that make
  * communicators or windows inside groups: queued, or refused at the call. Forked ranks and thread ranks; no lock. */
+#include <sched.h>
+
 #include "symm_heap.h"
 
 #include "fault_kit.h"
@@ -82,6 +84,31 @@ static void split_behind_rank(int rank, int n, void *arg) {
 
 static void a_split_that_does_not_block(void) {
     T_FORK(RANKS, split_behind_rank, fk_new(0, 0));
+}
+
+/* Once the new one says that it is done, whatever came of it, the parent may be called. Spins: the moment is short. */
+static void parent_after_child_rank(int rank, int n, void *arg) {
+    symmComm_t comm = fk_open(arg, rank, n), child;
+    symmConfig_t config = behind();
+    symmResult_t r;
+    for (int i = 0; i < 200; i++) {
+        const int bad = i % 4 == 3;
+        T_ERR(symmCommSplit(comm, bad ? -7 : 0, 0, &child, &config), symmInProgress);
+        do {
+            T_OK(symmCommGetAsyncError(child, &r));
+            sched_yield();
+        } while (r == symmInProgress);
+        T_EQ(r, bad ? symmInvalidArgument : symmSuccess);
+        T_OK(symmBarrier(comm, NULL));
+        T_OK(symmCommDestroy(child));
+    }
+    T_OK(symmCommDestroy(comm));
+    no_threads();
+}
+
+static void the_parent_is_free_when_the_child_is_done(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK(RANKS, parent_after_child_rank, fk_new(0, 0));
 }
 
 /* Rank 1 never comes, and the deadline is far. */
@@ -173,16 +200,11 @@ static void shrink_behind_rank(int rank, int n, void *arg) {
     T_EQ(await_creation(next), symmRemoteError);
     T_ERR(symmBarrier(next, NULL), symmRemoteError);
     T_MSG(symmGetLastError(next), "is not in excludeRanks");
-    symmResult_t r;
-    while ((r = symmCommDestroy(next)) == symmInProgress) usleep(500);
-    T_OK(r);
-    while ((r = symmCommShrink(comm, &f->victim, 1, &next, &config, 0)) == symmInProgress && !next)
-        usleep(500);
-    T_EQ(r, symmInProgress);
+    T_OK(symmCommDestroy(next));
+    T_ERR(symmCommShrink(comm, &f->victim, 1, &next, &config, 0), symmInProgress);
     T_EQ(await_creation(next), symmSuccess);
     fk_works(next, rank ? 1 : 0, n - 1);
-    while ((r = symmCommDestroy(comm)) == symmInProgress) usleep(500);
-    T_OK(r);
+    T_OK(symmCommDestroy(comm));
     fk_works(next, rank ? 1 : 0, n - 1);
     T_OK(symmCommDestroy(next));
     no_threads();
@@ -314,7 +336,69 @@ static void calls_in_a_group(void) {
     destroy_all(comms, RANKS);
 }
 
-T_MAIN(T(a_split_that_does_not_block), T(the_parent_is_aborted_meanwhile),
-       T(a_split_that_fails_behind), T(a_split_that_cannot_go_on_behind),
-       T(a_shrink_that_does_not_block), T(the_dump_of_one_that_is_being_made), T(shrink_in_a_group),
-       T(calls_in_a_group))
+/* ---- configs ---- */
+
+static int gather_alone(void *ctx, const void *send, void *recv, size_t bytes) {
+    (void)ctx;
+    memmove(recv, send, bytes);
+    return 0;
+}
+
+static int meet_alone(void *ctx) {
+    (void)ctx;
+    return 0;
+}
+
+static const symmBoot_t alone = {.allgather = gather_alone, .barrier = meet_alone};
+
+static symmComm_t alone_by_callbacks(const symmConfig_t *config) {
+    symmComm_t comm;
+    T_OK(symmCommInitBoot(&comm, 1, 0, &alone, config));
+    return comm;
+}
+
+/* For what is created by callbacks 0 is as 1, and so it is for what is made from it. */
+static void blocking_0_of_callbacks_is_not_inherited(void) {
+    symmConfig_t config = behind();
+    symmComm_t comm = alone_by_callbacks(&config), child = NULL;
+    T_OK(symmCommSplit(comm, 0, 0, &child, NULL));
+    T_OK(symmCommDestroy(child));
+    T_OK(symmCommShrink(comm, NULL, 0, &child, NULL, 0));
+    T_OK(symmCommDestroy(child));
+    T_OK(symmCommDestroy(comm));
+}
+
+static void is_named(symmComm_t comm, const char *name) {
+    char text[8192], line[64];
+    dump_of(comm, text, sizeof text);
+    snprintf(line, sizeof line, "communicator %s: ", name);
+    T_MSG(text, line);
+    T_OK(symmCommDestroy(comm));
+}
+
+/* Config and name are the caller's again once the call has returned: the group does not look at them. */
+static void a_group_keeps_configs_and_names(void) {
+    const symmConfig_t plain = SYMM_CONFIG_INITIALIZER;
+    char name[32] = "kept";
+    symmConfig_t config = plain;
+    symmUniqueId id;
+    symmComm_t comm[4] = {NULL}, parent = alone_by_callbacks(NULL);
+    T_OK(symmGetUniqueId(&id));
+    config.commName = name;
+    T_OK(symmGroupStart());
+    T_OK(symmCommInitRankConfig(&comm[0], 1, id, 0, &config));
+    T_OK(symmCommInitBoot(&comm[1], 1, 0, &alone, &config));
+    T_OK(symmCommSplit(parent, 0, 0, &comm[2], &config));
+    T_OK(symmCommShrink(parent, NULL, 0, &comm[3], &config, 0));
+    memset(name, 'x', sizeof name - 1);
+    config.minCTAs = -7; /* refused by who looks at it now */
+    T_OK(symmGroupEnd());
+    for (int i = 0; i < 4; i++) is_named(comm[i], "kept");
+    T_OK(symmCommDestroy(parent));
+}
+
+T_MAIN(T(a_split_that_does_not_block), T(the_parent_is_free_when_the_child_is_done),
+       T(the_parent_is_aborted_meanwhile), T(a_split_that_fails_behind),
+       T(a_split_that_cannot_go_on_behind), T(a_shrink_that_does_not_block),
+       T(the_dump_of_one_that_is_being_made), T(shrink_in_a_group), T(calls_in_a_group),
+       T(blocking_0_of_callbacks_is_not_inherited), T(a_group_keeps_configs_and_names))

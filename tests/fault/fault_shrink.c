@@ -1,6 +1,8 @@
 /* fault_shrink.c - survivors who go on: lists that lack a rank and are tried again, lists that differ, several deaths, deaths during
  * a shrink. Forked ranks; no lock. */
+#define _GNU_SOURCE
 #include <pthread.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "fault_kit.h"
@@ -275,6 +277,52 @@ static void everybody_who_is_gone_is_left_out(void) {
         T_FORK(4, failed_rank, fk_new(0, i % MOMENTS * 900 + i / MOMENTS * 37));
 }
 
+/* A child of the caller's: keeps the connections to `peer` open for a while after the caller's death. */
+static void outlive_me(pid_t peer, int ms) {
+    const pid_t self = getpid();
+    int held = 0;
+    for (int fd = 3; fd < 512; fd++) {
+        struct ucred who = {0};
+        socklen_t bytes = sizeof who;
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) || who.pid != peer) continue;
+        held += dup(fd) >= 0; /* the library closes its own in a child */
+    }
+    T_CHECK(held > 0);
+    const pid_t p = fork();
+    T_CHECK(p >= 0);
+    if (p) return;
+    while (getppid() == self) usleep(500);
+    usleep((unsigned)ms * 1000);
+    _exit(0);
+}
+
+/* Rank 2 dies as they build: rank 1 finds it, and rank 0 hears of that before its own connection has ended. Both try again. */
+static void told_first_rank(int rank, int n, void *arg) {
+    fk *f = arg;
+    symmConfig_t config = SYMM_CONFIG_INITIALIZER;
+    symmComm_t next = NULL;
+    int rest;
+    if (rank == 0) T_EQ(symm_fail_arm("watch_pidfd:error"), 0); /* only the connection tells */
+    symmComm_t comm = fk_open(f, rank, n);
+    T_EQ(symm_fail_arm(rank == 1 ? "boot_allgather:delay=100:1" : ""), 0);
+    config.timeoutMs = 5000;
+    atomic_store(&f->hits[rank], getpid());
+    kit_barrier(&f->k, n);
+    if (rank == f->victim) {
+        outlive_me(atomic_load(&f->hits[0]), 500);
+        T_EQ(symm_fail_arm("boot_allgather:kill:1"), 0);
+    }
+    T_OK(symmCommShrink(comm, NULL, 0, &next, &config, SYMM_SHRINK_FAILED));
+    T_OK(symmCommCount(next, &rest));
+    T_EQ(rest, n - 1);
+    lives_on(comm, next);
+}
+
+static void a_death_that_another_rank_tells_first(void) {
+    T_EXPECT_WARNINGS();
+    T_FORK_DIES(3, 2, told_first_rank, fk_new(2, 0));
+}
+
 /* One rank waits in a barrier for a peer that never comes: with ABORT that call ends first. */
 static void *wait_in_barrier(void *arg) {
     T_ERR(symmBarrier(arg, NULL), symmAborted);
@@ -355,4 +403,5 @@ T_MAIN(T(a_list_that_lacks_the_dead_one), T(lists_that_differ),
        T(a_living_communicator_is_left_as_it_is), T(a_shrink_that_fails_after_they_agreed),
        T(two_deaths_at_once), T_TIMEOUT(a_death_during_the_shrink, 120),
        T(the_ranks_that_are_gone_are_told), T_TIMEOUT(everybody_who_is_gone_is_left_out, 120),
-       T(a_shrink_that_aborts_first), T(the_dump_says_dead_and_who_waits))
+       T(a_death_that_another_rank_tells_first), T(a_shrink_that_aborts_first),
+       T(the_dump_says_dead_and_who_waits))

@@ -67,6 +67,16 @@ symm_ctl *symm_comm_ctl(const symm_comm *c, int rank);
 void symm_comm_ref(symm_comm *c);
 void symm_comm_unref(symm_comm *c);
 
+/* comm_open.c. A caller's config, with its name, as it was at the call: a group makes the call later. */
+typedef struct {
+    symmConfig_t config;
+    char name[32];
+    int given, named;
+} symm_config_copy;
+void symm_config_keep(symm_config_copy *k, const symmConfig_t *config);
+/* *out: the same as a config, good as long as k; NULL where none was given. */
+const symmConfig_t *symm_config_kept(const symm_config_copy *k, symmConfig_t *out);
+
 /* comm_make.c */
 symmResult_t symm_config_check(const symmConfig_t *config, symmConfig_t *out);
 symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out);

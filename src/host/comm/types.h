@@ -201,7 +201,8 @@ typedef struct symm_comm {
     symm_captured captured[SYMM_CAPTURES]; /* symm_captured_find */
     uint64_t ncaptured;                    /* calls so far */
     _Atomic uint64_t launches[SYMM_KERNEL_COUNT];
-    _Atomic int parenting;        /* a split or shrink of it goes on behind, and has it busy */
+    _Atomic int parenting;        /* splits and shrinks of it that go on behind, and have it busy */
+    _Atomic int behind;           /* the thread that makes it is not done with its parent yet */
     _Atomic(const char *) making; /* what it waits for while it is being made; a literal */
 } symm_comm;
 

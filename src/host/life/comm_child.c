@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/handle.h"
@@ -17,13 +18,15 @@
 #include "transport/mesh/survive.h"
 #include "comm_make.h"
 
+#define DEATH_SHOWS_NS 1000000000ull /* a death that another rank has seen is seen here by then */
+
 /* What was asked for, by value: a group makes the call later. */
 typedef struct {
     symmComm_t parent;
     symmComm_t *out;
-    symmConfig_t config;
+    symm_config_copy config;
     symm_comm *made; /* behind: what its handle was given out for; NULL: made in the call */
-    int has_config, color, key, flags;
+    int color, key, flags;
     int grouped;
     int code;        /* what is wrong with the arguments, and why */
     symm_ranks list; /* shrink: whom it leaves out */
@@ -33,26 +36,17 @@ _Static_assert(sizeof(child_args) <= 256, "a group keeps no more of a call");
 
 typedef symmResult_t (*make_fn)(symm_comm *c, const child_args *a);
 
-/* A config of another size is kept as such, to be refused when the call is made. */
-static void take_config(child_args *a, const symmConfig_t *config) {
-    a->has_config = config != NULL;
-    if (!config) return;
-    if (config->size >= sizeof a->config)
-        a->config = *config;
-    else
-        a->config.size = config->size;
-}
-
 static symmResult_t check_args(const child_args *a) {
-    symmConfig_t checked;
+    symmConfig_t config, checked;
     if (a->code) return SYMM_ERR((symmResult_t)a->code, "%s", a->why);
-    return symm_config_check(a->has_config ? &a->config : NULL, &checked);
+    return symm_config_check(symm_config_kept(&a->config, &config), &checked);
 }
 
 /* The parent's set-up deadline where the child's config says nothing. */
 static symmConfig_t child_config(const symm_comm *parent, const child_args *a) {
-    symmConfig_t c = a->has_config ? a->config : parent->config;
-    if (!a->has_config) c.commName = NULL;
+    symmConfig_t c = parent->config;
+    c.commName = NULL;
+    symm_config_kept(&a->config, &c);
     if (c.timeoutMs == SYMM_CONFIG_UNDEF) c.timeoutMs = parent->config.timeoutMs;
     return c;
 }
@@ -105,17 +99,22 @@ static void *make_behind(void *arg) {
         symm_comm_fail(made, r, -1, symm_status_text());
         atomic_store_explicit(&made->state, SYMM_COMM_LIVE, memory_order_release);
     }
-    if (made) symm_comm_unref(made);
-    atomic_store_explicit(&b.parent->parenting, 0, memory_order_release);
+    /* Until after the leave, so that no call meets a parent that is in use for no reason. Counted: the next may begin in between. */
     symm_comm_leave(b.parent);
+    atomic_fetch_sub_explicit(&b.parent->parenting, 1, memory_order_release);
+    /* Pairs with the acquire in symmCommGetAsyncError: who sees this one done finds the parent free. */
+    if (made) {
+        atomic_store_explicit(&made->behind, 0, memory_order_release);
+        symm_comm_unref(made);
+    }
     symm_comm_unref(b.parent);
     SYMM_STAT_ADD(threads, -1);
     return NULL;
 }
 
 static int goes_behind(const symm_comm *c, const child_args *a) {
-    const symmConfig_t *config = a->has_config ? &a->config : &c->config;
-    return !a->grouped && a->out && !a->code && !check_args(a) && config->blocking == 0;
+    const int32_t blocking = a->config.given ? a->config.config.blocking : c->config.blocking;
+    return !a->grouped && a->out && !a->code && !check_args(a) && blocking == 0;
 }
 
 static symmResult_t start_behind(symm_comm *c, child_args *a, make_fn make, int has_child) {
@@ -129,11 +128,12 @@ static symmResult_t start_behind(symm_comm *c, child_args *a, make_fn make, int 
     if (a->made) {
         handle = a->made->handle; /* it may be done, and aborted, before this thread goes on */
         symm_comm_ref(a->made);
+        atomic_store_explicit(&a->made->behind, 1, memory_order_relaxed); /* nobody has it yet */
         symm_comm_making(a->made, "waiting for the other ranks of the parent");
     }
     *b = (behind){c, *a, make, NULL};
     symm_comm_ref(c);
-    atomic_store_explicit(&c->parenting, 1, memory_order_release);
+    atomic_fetch_add_explicit(&c->parenting, 1, memory_order_release);
     SYMM_STAT_ADD(threads, 1);
     int e = SYMM_FAIL_CODE(behind_thread, EAGAIN, pthread_create(&t, NULL, make_behind, b));
     if (!e) {
@@ -142,7 +142,7 @@ static symmResult_t start_behind(symm_comm *c, child_args *a, make_fn make, int 
         return symmInProgress;
     }
     SYMM_STAT_ADD(threads, -1);
-    atomic_store_explicit(&c->parenting, 0, memory_order_release);
+    atomic_fetch_sub_explicit(&c->parenting, 1, memory_order_release);
     symm_comm_unref(c);
     if (a->made) {
         symm_comm_unref(a->made);
@@ -237,7 +237,7 @@ symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newc
                            const symmConfig_t *config) {
     child_args a = {
         .parent = comm, .out = newcomm, .color = color, .key = key, .grouped = symm_group_open()};
-    take_config(&a, config);
+    symm_config_keep(&a.config, config);
     return symm_group_run(comm, SYMM_JOB_BLOCKS, split_job, &a, sizeof a);
 }
 
@@ -304,11 +304,17 @@ static symmResult_t shrink_once(symm_comm *c, const child_args *a, symm_ranks *o
     return open_child(c, boot, a);
 }
 
-/* A rank has died since the others agreed on who goes on. */
+/* A rank has died since the others agreed on who goes on. One that found it may have said that it gives up before this rank's own
+ * connection to the dead one has ended. All must try again, or none: that end comes soon. */
 static int one_more_is_gone(const symm_comm *c, const symm_ranks *out) {
+    const uint64_t end = symm_now_ns() + DEATH_SHOWS_NS;
     symm_ranks gone;
-    symm_survive_gone(c->mesh, &gone);
-    return (gone.bit[0] & ~out->bit[0]) || (gone.bit[1] & ~out->bit[1]);
+    for (;;) {
+        symm_survive_gone(c->mesh, &gone);
+        if ((gone.bit[0] & ~out->bit[0]) || (gone.bit[1] & ~out->bit[1])) return 1;
+        if (symm_now_ns() >= end) return 0;
+        usleep(500);
+    }
 }
 
 static symmResult_t shrink(symm_comm *c, const child_args *a) {
@@ -346,7 +352,7 @@ symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclu
                             symmComm_t *newcomm, const symmConfig_t *config, int flags) {
     child_args a = {.parent = comm, .out = newcomm, .flags = flags, .grouped = symm_group_open()};
     const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
-    take_config(&a, config);
+    symm_config_keep(&a.config, config);
     if (c) read_list(c, &a, excludeRanks, nExclude); /* else refused when it is made */
     return symm_group_run(comm, SYMM_JOB_BLOCKS, shrink_job, &a, sizeof a);
 }

@@ -40,18 +40,21 @@ static cu_context callers_context(void) {
 typedef struct {
     symmComm_t *comm;
     symm_meeting at;
-    const symmConfig_t *config;
+    symm_config_copy config;
 } rank_args;
+_Static_assert(sizeof(rank_args) <= 256, "a group keeps no more of a call");
 
 static symmResult_t init_rank(void *p) {
     rank_args *a = p;
-    return symm_comm_open_tcp(&a->at, a->config, a->comm);
+    symmConfig_t config;
+    return symm_comm_open_tcp(&a->at, symm_config_kept(&a->config, &config), a->comm);
 }
 
 symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId id, int rank,
                                     const symmConfig_t *config) {
-    rank_args a = {comm, {id, rank, nranks, callers_context()}, config};
+    rank_args a = {comm, {id, rank, nranks, callers_context()}, {.given = 0}};
     SYMM_TRY(check_ranks(nranks, rank));
+    symm_config_keep(&a.config, config);
     return symm_group_run(comm, SYMM_JOB_BLOCKS, init_rank, &a, sizeof a);
 }
 
@@ -63,15 +66,17 @@ typedef struct {
     symmComm_t *comm;
     int nranks, rank;
     symmBoot_t cb;
-    const symmConfig_t *config;
+    symm_config_copy config;
     cu_context context;
 } boot_args;
+_Static_assert(sizeof(boot_args) <= 256, "a group keeps no more of a call");
 
 static symmResult_t init_boot(void *p) {
     boot_args *a = p;
     symm_boot *boot;
+    symmConfig_t config;
     SYMM_TRY(symm_boot_user_open(&a->cb, a->rank, a->nranks, &boot));
-    return symm_comm_open_in(a->context, boot, a->config, a->comm);
+    return symm_comm_open_in(a->context, boot, symm_config_kept(&a->config, &config), a->comm);
 }
 
 symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank, const symmBoot_t *boot,
@@ -79,7 +84,8 @@ symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank, const symm
     SYMM_TRY(check_ranks(nranks, rank));
     if (!boot || !boot->allgather)
         return SYMM_ERR(symmInvalidArgument, "%s is NULL", boot ? "boot->allgather" : "boot");
-    boot_args a = {comm, nranks, rank, *boot, config, callers_context()};
+    boot_args a = {comm, nranks, rank, *boot, {.given = 0}, callers_context()};
+    symm_config_keep(&a.config, config);
     return symm_group_run(comm, SYMM_JOB_BLOCKS, init_boot, &a, sizeof a);
 }
 

@@ -46,6 +46,24 @@ symmResult_t symm_config_check(const symmConfig_t *config, symmConfig_t *out) {
     return symmSuccess;
 }
 
+/* A config of another size is kept as such, to be refused when the call is made. */
+void symm_config_keep(symm_config_copy *k, const symmConfig_t *config) {
+    *k = (symm_config_copy){.given = config != NULL};
+    if (!config) return;
+    k->config.size = config->size;
+    if (config->size < sizeof k->config) return;
+    k->config = *config;
+    k->named = config->commName != NULL;
+    if (k->named) snprintf(k->name, sizeof k->name, "%s", config->commName);
+}
+
+const symmConfig_t *symm_config_kept(const symm_config_copy *k, symmConfig_t *out) {
+    if (!k->given) return NULL;
+    *out = k->config;
+    out->commName = k->named ? k->name : NULL;
+    return out;
+}
+
 static void handle_gone(void *obj) {
     symm_comm_unref(obj);
 }
@@ -99,6 +117,7 @@ symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmCom
     symmResult_t r =
         out ? symm_comm_shell(config, &c) : SYMM_ERR(symmInvalidArgument, "comm is NULL");
     if (r) return symm_comm_refuse(boot, r);
+    c->config.blocking = 1; /* for what is made from it without a config: it was made in the call */
     r = symm_comm_build(c, boot);
     if (r) {
         drop_handle(c);
