@@ -326,7 +326,9 @@ static symmResult_t enter_parent(const child_args *a, symm_comm **c) {
     if (!a->code && a->flags & SYMM_SHRINK_ABORT) {
         SYMM_TRY(symmCommRevoke(a->parent, 0));
         const symm_comm *p = symm_handle_peek(SYMM_KIND_COMM, a->parent);
-        while (p && atomic_load_explicit(&p->busy, memory_order_relaxed)) sched_yield();
+        while (p && atomic_load_explicit(&p->busy, memory_order_relaxed) &&
+               atomic_load(&p->state) != SYMM_COMM_FINAL) /* it was aborted meanwhile */
+            sched_yield();
     }
     SYMM_TRY(symm_comm_enter(a->parent, 0, c));
     if ((*c)->ctl) return symmSuccess;

@@ -173,8 +173,10 @@ typedef struct symm_comm {
     symm_captured captured[SYMM_CAPTURES]; /* symm_captured_find */
     uint64_t ncaptured;                    /* calls so far */
     _Atomic uint64_t launches[SYMM_KERNEL_COUNT];
-    _Atomic int parenting;        /* a split or shrink of it goes on behind, and has it busy */
-    _Atomic(const char *) making; /* what it waits for while it is being made; a literal */
+    _Atomic int parenting;          /* a split or shrink of it goes on behind, and has it busy */
+    _Atomic(const char *) making;   /* what it waits for while it is being made; a literal */
+    _Atomic int aborting;           /* symmCommAbort has begun */
+    struct symm_comm *next_aborted; /* once it has ended by that: comm.c keeps it */
 } symm_comm;
 
 #endif

@@ -1,0 +1,64 @@
+/* thr_abort.c - the end of a communicator beside other threads: symmCommAbort while the rank's own thread goes from call to
+ * call and destroys it, questions about who is gone, and launches of a graph. Run under the sanitizers too. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "coll_kit.h"
+
+enum { ROUNDS = 60 };
+
+typedef struct {
+    symmComm_t comm;
+    _Atomic int calls, over;
+    int destroys;
+} aborted;
+
+static void *ends_it(void *arg) {
+    aborted *a = arg;
+    while (atomic_load(&a->calls) < 3) usleep(50);
+    const symmResult_t r = symmCommAbort(a->comm);
+    T_CHECK(!r || (a->destroys && r == symmInvalidArgument)); /* Destroy was first */
+    return NULL;
+}
+
+/* The rank's thread knows nothing of the abort. */
+static void *calls_on(void *arg) {
+    aborted *a = arg;
+    symmResult_t r = symmSuccess;
+    int32_t x = 1;
+    while (!r) {
+        r = symmAllReduce(&x, &x, 1, symmInt32, symmSum, a->comm, NULL);
+        atomic_fetch_add(&a->calls, 1);
+    }
+    T_CHECK(r == symmAborted || r == symmInvalidArgument);
+    if (r == symmAborted) T_MSG(symmGetLastError(NULL), "symmCommAbort");
+    if (!a->destroys) return NULL;
+    r = symmCommDestroy(a->comm);
+    T_CHECK(!r || r == symmAborted || r == symmInvalidArgument);
+    return NULL;
+}
+
+static void abort_rounds(int destroys) {
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < ROUNDS; i++) {
+        aborted a = {.destroys = destroys};
+        pthread_t t[2];
+        T_OK(symmCommInitAll(&a.comm, 1, NULL));
+        T_EQ(pthread_create(&t[0], NULL, calls_on, &a), 0);
+        T_EQ(pthread_create(&t[1], NULL, ends_it, &a), 0);
+        for (int k = 0; k < 2; k++) pthread_join(t[k], NULL);
+        T_ERR(symmBarrier(a.comm, NULL), symmInvalidArgument);
+    }
+}
+
+static void an_abort_beside_the_next_call(void) {
+    abort_rounds(0);
+}
+
+static void an_abort_beside_a_destroy(void) {
+    abort_rounds(1);
+}
+
+T_MAIN(T(an_abort_beside_the_next_call), T(an_abort_beside_a_destroy))
