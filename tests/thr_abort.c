@@ -61,4 +61,34 @@ static void an_abort_beside_a_destroy(void) {
     abort_rounds(1);
 }
 
-T_MAIN(T(an_abort_beside_the_next_call), T(an_abort_beside_a_destroy))
+/* ---- questions beside the end ---- */
+
+static void *asks(void *arg) {
+    aborted *a = arg;
+    int who[2], n = 0;
+    symmResult_t r = symmSuccess;
+    while (!r) {
+        r = symmCommFailedRanks(a->comm, SYMM_FAILED_LOCAL, who, 2, &n);
+        atomic_fetch_add(&a->calls, 1);
+    }
+    T_EQ(r, symmInvalidArgument);
+    return NULL;
+}
+
+static void who_is_gone_beside_a_destroy(void) {
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < ROUNDS; i++) {
+        aborted a = {0};
+        symmComm_t comm[2];
+        pthread_t t;
+        T_OK(symmCommInitAll(comm, 2, NULL));
+        a.comm = comm[0];
+        T_EQ(pthread_create(&t, NULL, asks, &a), 0);
+        while (atomic_load(&a.calls) < 3) usleep(20);
+        for (int r = 0; r < 2; r++) T_OK(symmCommDestroy(comm[r]));
+        pthread_join(t, NULL);
+    }
+}
+
+T_MAIN(T(an_abort_beside_the_next_call), T(an_abort_beside_a_destroy),
+       T(who_is_gone_beside_a_destroy))

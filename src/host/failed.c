@@ -7,7 +7,6 @@
 
 #include "comm.h"
 #include "group.h"
-#include "handle.h"
 #include "log.h"
 
 void symm_failed_see(const symm_comm *c, symm_ranks *gone) {
@@ -75,16 +74,14 @@ static symmResult_t agree(void *p) {
 static symmResult_t look(const failed_args *a) {
     symm_ranks gone;
     SYMM_TRY(check_args(a));
-    symm_comm *c = symm_handle_get(SYMM_KIND_COMM, a->comm);
-    if (!c)
-        return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator",
-                        (void *)a->comm);
+    symm_comm *c;
+    SYMM_TRY(symm_comm_visit(a->comm, &c)); /* its end waits: the mesh is read */
     const int made = atomic_load_explicit(&c->state, memory_order_acquire) != SYMM_COMM_MAKING;
     if (made) {
         symm_failed_see(c, &gone);
         tell(a, &gone, c->nranks);
     }
-    symm_handle_put(SYMM_KIND_COMM, a->comm);
+    symm_comm_unvisit(c);
     return made ? symmSuccess : symmInProgress;
 }
 
