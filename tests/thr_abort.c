@@ -90,5 +90,46 @@ static void who_is_gone_beside_a_destroy(void) {
     }
 }
 
+/* ---- launches beside the end ---- */
+
+typedef struct {
+    symmGraph_t graph;
+    symmStream_t stream;
+    _Atomic int launches;
+} launched;
+
+static void *launches_on(void *arg) {
+    launched *l = arg;
+    symmResult_t r = symmSuccess;
+    while (!r) {
+        r = symmGraphLaunch(l->graph, l->stream);
+        if (!r) r = symmStreamSynchronize(l->stream);
+        atomic_fetch_add(&l->launches, 1);
+    }
+    T_EQ(r, symmInvalidUsage); /* of a destroyed communicator */
+    return NULL;
+}
+
+static void a_launch_beside_a_destroy(void) {
+    int32_t x = 1;
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < ROUNDS; i++) {
+        launched l = {0};
+        symmComm_t comm;
+        pthread_t t;
+        T_OK(symmCommInitAll(&comm, 1, NULL));
+        T_OK(symmStreamCreate(&l.stream));
+        T_OK(symmStreamBeginCapture(l.stream));
+        T_OK(symmAllReduce(&x, &x, 1, symmInt32, symmSum, comm, l.stream));
+        T_OK(symmStreamEndCapture(l.stream, &l.graph));
+        T_EQ(pthread_create(&t, NULL, launches_on, &l), 0);
+        while (atomic_load(&l.launches) < 3) usleep(20);
+        T_OK(symmCommDestroy(comm));
+        pthread_join(t, NULL);
+        T_OK(symmGraphDestroy(l.graph));
+        symmStreamDestroy(l.stream);
+    }
+}
+
 T_MAIN(T(an_abort_beside_the_next_call), T(an_abort_beside_a_destroy),
-       T(who_is_gone_beside_a_destroy))
+       T(who_is_gone_beside_a_destroy), T(a_launch_beside_a_destroy))

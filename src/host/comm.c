@@ -431,6 +431,9 @@ static symmResult_t end(symm_comm *c) {
     symm_memplan_lock_dead(); /* from FINAL on others settle its plans too: behind us */
     atomic_store(&c->state, SYMM_COMM_FINAL); /* pairs with symm_comm_visit */
     await_visitors(c);
+    /* A launch that another thread made behind drain() and before FINAL. It may wait for a peer, so this precedes the watcher's
+     * end. Pairs with the release in coll.c's launch_ended. */
+    while (atomic_load(&c->replays)) usleep(20);
     say_left(c);
     symm_watch_stop(c);
     symm_gpu_unpin(c);
