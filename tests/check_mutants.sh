@@ -141,6 +141,7 @@ astray-at-once|src/host/doing.c|s/now - c->astray_ns < ASTRAY_NS/0/|plain|unit_d
 abort-word-not-read-on-entry|src/host/comm.c|s/live == SYMM_ENTER_COLL .. c->cuda/0/|plain|fault_revoke|every_next_call_of_threads
 abort-word-not-read-by-tasks|src/host/coll.c|s/symm_comm_told(t->comm)/symm_comm_async(t->comm)/|plain|fault_revoke|a_call_that_waits_in_a_stream
 end-beside-visitors|src/host/comm.c|/^static symmResult_t end/,/^}/s/await_visitors(c);//|tsan|thr_driver|a_watchdog_beside_every_call
+abort-unseen-by-who-is-left|src/host/failed.c|s/if (atomic_load(&c->aborting)) return symm_comm_async(c);//|plain|fault_left|an_abort_ends_it
 aborted-ones-are-freed|src/host/comm.c|s/if (atomic_load(&c->aborting)) {/if (0) { (void)keep_aborted;/|tsan|thr_abort|an_abort_beside_the_next_call
 lone-thread-not-told|src/device/wait.c|s/if (waited > LONG_NS) tell_long(c, peer);//|plain|thr_driver|a_collective_that_waits_for_its_own_thread
 child-keeps-connections|src/transport/lifeline.c|s/dead = replace(i \* 64 + __builtin_ctzll(left), dead);/(void)replace, (void)dead;/|plain|fault_fork|a_child_lets_go_of_the_connections a_child_in_another_pid_namespace

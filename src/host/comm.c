@@ -237,10 +237,7 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
                        "each stream run a kernel and the driver load kernels and graphs, and let "
                        "no rank get far ahead (symm.h, \"Ranks that share a GPU\")"
                      : "",
-                 symm_driver_same(c, rank)
-                     ? "; this same thread called or made it last: one thread calls "
-                       "several ranks between symmGroupStart and symmGroupEnd"
-                     : "");
+                 symm_driver_same(c, rank) ? SYMM_DRIVER_ALONE : "");
         break;
     case symmAborted: snprintf(text, cap, "%s aborted or revoked the communicator", who); break;
     case symmRemoteError: snprintf(text, cap, "%s died or left the communicator", who); break;
@@ -287,8 +284,9 @@ static void explain_timeout(symm_comm *c) {
     char text[SYMM_ERR_TEXT], does[200];
     const int late = symm_doing_late(c);
     if (late < 0 || strstr(symm_status_text(), "has issued")) return;
-    snprintf(text, sizeof text, "%.280s; rank %d has issued %s", symm_status_text(), late,
-             symm_doing_text(c, late, does, sizeof does));
+    const char *alone = symm_driver_same(c, late) ? SYMM_DRIVER_ALONE : "";
+    snprintf(text, sizeof text, "%.200s; rank %d has issued %.150s%s", symm_status_text(), late,
+             symm_doing_text(c, late, does, sizeof does), alone);
     symm_status_adopt(text);
 }
 

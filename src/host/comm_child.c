@@ -11,6 +11,7 @@
 #include "comm.h"
 #include "comm_make.h"
 #include "fail.h"
+#include "failed.h"
 #include "gpu.h"
 #include "group.h"
 #include "handle.h"
@@ -293,8 +294,11 @@ static symmResult_t shrink_once(symm_comm *c, const child_args *a, symm_ranks *o
     const int all = remaining(c, &none, members, &rank);
     if (!status) status = symm_boot_mesh_open(c->mesh, members, all, rank, &boot);
     symm_wait w = symm_comm_wait(c, "shrinking a communicator");
-    w.check = NULL; /* the end of the parent is why they are here */
+    symm_remain left = {c, out};
+    w.check = symm_failed_check;
+    w.arg = &left;
     status = symm_survive(c->mesh, kind, status, out, &call, &w);
+    if (status == symmTimeout) symm_failed_explain(&left);
     if (status) {
         symm_boot_close(boot);
         return status;
