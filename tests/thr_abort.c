@@ -95,6 +95,7 @@ static void who_is_gone_beside_a_destroy(void) {
 typedef struct {
     symmGraph_t graph;
     symmStream_t stream;
+    symmComm_t comm;
     _Atomic int launches;
 } launched;
 
@@ -131,5 +132,39 @@ static void a_launch_beside_a_destroy(void) {
     }
 }
 
+/* ---- a capture that another thread ends ---- */
+
+static void *issues_on(void *arg) {
+    launched *l = arg;
+    int32_t x = 1;
+    while (!atomic_load(&l->launches)) {
+        const symmResult_t r = symmAllReduce(&x, &x, 1, symmInt32, symmSum, l->comm, l->stream);
+        T_CHECK(!r || r == symmInvalidUsage); /* its capture has ended meanwhile */
+    }
+    T_OK(symmStreamSynchronize(l->stream));
+    return NULL;
+}
+
+static void a_call_beside_the_end_of_its_capture(void) {
+    launched l = {0};
+    pthread_t t;
+    T_EXPECT_WARNINGS();
+    T_OK(symmCommInitAll(&l.comm, 1, NULL));
+    T_OK(symmStreamCreate(&l.stream));
+    T_EQ(pthread_create(&t, NULL, issues_on, &l), 0);
+    for (int i = 0; i < 10 * ROUNDS; i++) {
+        T_OK(symmStreamBeginCapture(l.stream));
+        for (volatile int k = 0; k < i * 10; k++) {
+        }
+        T_OK(symmStreamEndCapture(l.stream, &l.graph));
+        T_OK(symmGraphDestroy(l.graph));
+    }
+    atomic_store(&l.launches, 1);
+    pthread_join(t, NULL);
+    T_OK(symmCommDestroy(l.comm));
+    T_OK(symmStreamDestroy(l.stream));
+}
+
 T_MAIN(T(an_abort_beside_the_next_call), T(an_abort_beside_a_destroy),
-       T(who_is_gone_beside_a_destroy), T(a_launch_beside_a_destroy))
+       T(who_is_gone_beside_a_destroy), T(a_launch_beside_a_destroy),
+       T(a_call_beside_the_end_of_its_capture))
