@@ -15,8 +15,9 @@
  *    Different communicators may be used by different threads at once.
  *  - Any thread may call these at any time, while another one is inside a call of the same communicator, stuck or not:
  *    symmCommAbort, symmCommRevoke, symmCommGetAsyncError, symmCommQuery, symmCommCount, symmCommUserRank,
- *    symmCommDevice, symmCommDump, symmStats. So a watchdog may look, tell and end (docs/hangs.md). Where the
- *    communicator has ended meanwhile they answer symmInvalidArgument. None may be called from a signal handler.
+ *    symmCommDevice, symmCommFailedRanks(SYMM_FAILED_LOCAL), symmCommDump, symmStats. So a watchdog may
+ *    look, tell and end (docs/hangs.md). Where the communicator has ended meanwhile they answer
+ *    symmInvalidArgument. None may be called from a signal handler.
  *  - Thread ranks that one thread calls one after the other: the first call waits for the others, which would come after
  *    it. One thread makes the calls of several ranks in a group, or gives them to streams. Where it waits for a rank
  *    that it called or made last itself, a warning says so after a second; a deadline says it in its error.
@@ -231,8 +232,7 @@ SYMM_API symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, i
 
 /* Ranks that are gone: they died, left or aborted. ranks[0..cap) gets the first of them, in order; *count
  * how many there are. ranks may be NULL where cap is 0.
- *  - SYMM_FAILED_LOCAL: as this rank sees it now; any thread, but not while the communicator is being
- *    destroyed. [local]
+ *  - SYMM_FAILED_LOCAL: as this rank sees it now. [local, any thread]
  *  - SYMM_FAILED_AGREE: the same answer on all ranks that are left, each of which calls it; who dies
  *    meanwhile is in it. Works on a revoked communicator. [collective over the ranks that are left]
  *    Errors: as those of symmCommShrink. */

@@ -21,7 +21,7 @@ enum { CHUNK = 256, CHUNKS = 1024 }; /* 262144 objects of a kind */
 
 struct slot {
     _Atomic uint64_t state;
-    void *obj;
+    _Atomic(void *) obj; /* a stale look may be beside the end of one and the start of the next */
     void (*free_obj)(void *);
     struct slot *next_free;
     uint32_t index;
@@ -115,7 +115,8 @@ symmResult_t symm_handle_new(int kind, void *obj, void (*free_obj)(void *), void
     if (!t->free) SYMM_TRY_GOTO(grow(t), unlock);
     struct slot *slot = t->free;
     t->free = slot->next_free;
-    slot->obj = obj;
+    /* release: pairs with the acquire in peek, which then finds the new generation */
+    atomic_store_explicit(&slot->obj, obj, memory_order_release);
     slot->free_obj = free_obj;
     atomic_store_explicit(&slot->bytes, 0, memory_order_relaxed);
     uint32_t generation = GENERATION(atomic_load_explicit(&slot->state, memory_order_relaxed));
@@ -140,7 +141,7 @@ static void *pin(int kind, const void *handle, int closed_too) {
         /* acquire pairs with the release in symm_handle_new */
     } while (!atomic_compare_exchange_weak_explicit(&slot->state, &state, state + 1,
                                                     memory_order_acquire, memory_order_acquire));
-    return slot->obj;
+    return atomic_load_explicit(&slot->obj, memory_order_relaxed);
 }
 
 void *symm_handle_get(int kind, const void *handle) {
@@ -150,11 +151,13 @@ void *symm_handle_find(int kind, const void *handle) {
     return pin(kind, handle, 1);
 }
 
-/* The object of an open slot. */
+/* The object of an open slot. Nothing holds it: where it ends meanwhile, the slot may have the next one already. That came after
+ * the generation was counted, so whoever reads it (acquire) finds the other generation in the state that is read behind it. */
 static void *peek(const struct slot *slot, uint32_t generation) {
+    void *obj = atomic_load_explicit(&slot->obj, memory_order_acquire);
     /* acquire pairs with the release in symm_handle_new */
-    uint64_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
-    return GENERATION(state) == generation && REFS(state) && !(state & CLOSED) ? slot->obj : NULL;
+    const uint64_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
+    return GENERATION(state) == generation && REFS(state) && !(state & CLOSED) ? obj : NULL;
 }
 
 void *symm_handle_peek(int kind, const void *handle) {
@@ -208,9 +211,9 @@ void symm_handle_put(int kind, const void *handle) {
      * users did */
     uint64_t state = atomic_fetch_sub_explicit(&slot->state, 1, memory_order_acq_rel) - 1;
     if (REFS(state)) return;
-    slot->free_obj(slot->obj);
+    slot->free_obj(atomic_load_explicit(&slot->obj, memory_order_relaxed));
     symm_handle_lock();
-    slot->obj = NULL;
+    atomic_store_explicit(&slot->obj, NULL, memory_order_relaxed);
     /* release: pairs with the acquire in pin of a handle that is gone */
     atomic_store_explicit(&slot->state, (uint64_t)(GENERATION(state) + 1) << 32,
                           memory_order_release);

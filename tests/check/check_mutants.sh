@@ -154,6 +154,8 @@ astray-at-once|call_log.c|s/now - c->astray_ns < ASTRAY_NS/0/|plain|unit_doing|a
 abort-word-not-read-on-entry|comm.c|s/live == SYMM_ENTER_COLL .. c->cuda/0/|plain|fault_revoke|every_next_call_of_threads
 abort-word-not-read-by-tasks|launch_host.c|s/symm_comm_told(t->comm)/symm_comm_async(t->comm)/|plain|fault_revoke|a_call_that_waits_in_a_stream
 end-beside-visitors|comm_end.c|/^static symmResult_t end/,/^}/s/await_visitors(c);//|tsan|thr_driver|a_watchdog_beside_every_call
+abort-unseen-by-who-is-left|failed.c|s/if (atomic_load(&c->aborting)) return symm_comm_async(c);//|plain|fault_left|an_abort_ends_it
+aborted-ones-are-freed|comm.c|s/if (atomic_load(&c->aborting)) {/if (0) { (void)keep_aborted;/|tsan|thr_abort|an_abort_beside_the_next_call
 lone-thread-not-told|wait.c|s/if (waited > LONG_NS) tell_long(c, peer);//|plain|thr_driver|a_collective_that_waits_for_its_own_thread
 child-keeps-connections|lifeline.c|s/dead = replace(i \* 64 + __builtin_ctzll(left), dead);/(void)replace, (void)dead;/|plain|fault_fork|a_child_lets_go_of_the_connections a_child_in_another_pid_namespace
 networks-not-compared|where.c|s/theirs->netns != root->netns/0/|plain|fault_where|two_networks_are_named

@@ -133,6 +133,7 @@ static int look_at(watched *w, symmComm_t comm) {
     if (r) T_EQ(r, symmInvalidArgument);
     if (!r) T_EQ(info.nranks, N);
     if (!symmCommCount(comm, &n)) T_EQ(n, N);
+    symmCommFailedRanks(comm, SYMM_FAILED_LOCAL, NULL, 0, &n);
     symmCommUserRank(comm, &n);
     symmCommDevice(comm, &n);
     if (!symmCommGetAsyncError(comm, &async)) T_CHECK(!async || async == symmAborted);

@@ -55,14 +55,24 @@ static int is_over(const symm_comm *c) {
            abort_word(c) != 0;
 }
 
+/* symmSuccess, or the reason. Touches nothing of the communicator that its end frees: another thread may be ending it. */
+static symmResult_t told_before(symm_comm *c) {
+    symmResult_t code = (symmResult_t)atomic_load_explicit(&c->async, memory_order_acquire);
+    if (code == symmSuccess) return code;
+    pthread_mutex_lock(&c->async_lock);
+    symm_status_adopt(c->async_text);
+    pthread_mutex_unlock(&c->async_lock);
+    return code;
+}
+
 symmResult_t symm_comm_enter_known(symm_comm *c, int live) {
     /* Pairs with the release in symm_comm_leave: the next thread sees what the last one did. */
     if (__builtin_expect(atomic_exchange_explicit(&c->busy, 1, memory_order_acquire), 0)) {
         if (atomic_load_explicit(&c->parenting, memory_order_relaxed)) return symmInProgress;
-        return symm_comm_async(c)
-                   ? symm_comm_async(c) /* being aborted by that other thread */
-                   : SYMM_ERR(symmInvalidUsage, "communicator %s is in use by another thread",
-                              c->name);
+        const symmResult_t over = told_before(c); /* being aborted by that other thread */
+        return over ? over
+                    : SYMM_ERR(symmInvalidUsage, "communicator %s is in use by another thread",
+                               c->name);
     }
     symmResult_t r = symmSuccess;
     if (live && __builtin_expect(is_over(c), 0))
@@ -79,8 +89,8 @@ symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out) {
     if (__builtin_expect(!c, 0)) return symm_comm_bad_handle(handle);
     int state = atomic_load_explicit(&c->state, memory_order_acquire);
     if (state == SYMM_COMM_MAKING) {
-        symmResult_t r = (symmResult_t)atomic_load(&c->async);
-        return r ? symm_comm_async(c) : symmInProgress;
+        const symmResult_t r = told_before(c);
+        return r ? r : symmInProgress;
     }
     SYMM_TRY(symm_comm_enter_known(c, live));
     *out = c;
@@ -115,11 +125,7 @@ symmResult_t symm_comm_visit_made(symmComm_t comm, symm_comm **out) {
 }
 
 symmResult_t symm_comm_async(symm_comm *c) {
-    symmResult_t code = (symmResult_t)atomic_load_explicit(&c->async, memory_order_acquire);
-    if (code == symmSuccess) return code;
-    pthread_mutex_lock(&c->async_lock);
-    symm_status_adopt(c->async_text);
-    pthread_mutex_unlock(&c->async_lock);
+    const symmResult_t code = told_before(c);
     if (code == symmRemoteError) symm_failed_name_all(c);
     return code;
 }
@@ -232,10 +238,7 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
                        "each stream run a kernel and the driver load kernels and graphs, and let "
                        "no rank get far ahead (symm.h, \"Ranks that share a GPU\")"
                      : "",
-                 symm_driver_same(c, rank)
-                     ? "; this same thread called or made it last: one thread calls "
-                       "several ranks between symmGroupStart and symmGroupEnd"
-                     : "");
+                 symm_driver_same(c, rank) ? SYMM_DRIVER_ALONE : "");
         break;
     case symmAborted: snprintf(text, cap, "%s aborted or revoked the communicator", who); break;
     case symmRemoteError: snprintf(text, cap, "%s died or left the communicator", who); break;
@@ -291,8 +294,9 @@ static void explain_timeout(symm_comm *c) {
     char text[SYMM_ERR_TEXT], does[200];
     const int late = symm_doing_late(c);
     if (late < 0 || strstr(symm_status_text(), "has issued")) return;
-    snprintf(text, sizeof text, "%.280s; rank %d has issued %s", symm_status_text(), late,
-             symm_doing_text(c, late, does, sizeof does));
+    const char *alone = symm_driver_same(c, late) ? SYMM_DRIVER_ALONE : "";
+    snprintf(text, sizeof text, "%.200s; rank %d has issued %.150s%s", symm_status_text(), late,
+             symm_doing_text(c, late, does, sizeof does), alone);
     symm_status_adopt(text);
 }
 
@@ -360,12 +364,29 @@ void symm_comm_ref(symm_comm *c) {
     atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
 }
 
+/* Another thread aborted it while the rank's own may be on its way into a call: that has looked up the handle, and holds
+ * no reference (symm_comm_enter). It finds `busy` set and the reason. So the record, some 3 KB, stays as long as the process. */
+static void keep_aborted(symm_comm *c) {
+    static _Atomic(symm_comm *) aborted;
+    c->memos = NULL;
+    atomic_store_explicit(&c->busy, 1, memory_order_relaxed);
+    c->next_aborted = atomic_load_explicit(&aborted, memory_order_relaxed);
+    /* Nobody takes one out; the list is there so that checkers of leaks find them. */
+    while (!atomic_compare_exchange_weak_explicit(&aborted, &c->next_aborted, c,
+                                                  memory_order_release, memory_order_relaxed))
+        ;
+}
+
 void symm_comm_unref(symm_comm *c) {
     /* Release: what this user did comes before the free; acquire: the one who frees sees it all. */
     if (atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) != 1) return;
     c->undo(c);
-    pthread_mutex_destroy(&c->async_lock);
     SYMM_STAT_ADD(comms, -1);
     free(c->memos);
+    if (atomic_load(&c->aborting)) {
+        keep_aborted(c);
+        return;
+    }
+    pthread_mutex_destroy(&c->async_lock);
     free(c);
 }

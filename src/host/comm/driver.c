@@ -3,6 +3,7 @@
 #include "driver.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/handle.h"
 #include "base/log.h"
@@ -41,6 +42,14 @@ static void warn(int rank, int peer) {
 
 void symm_driver_warn(const symm_comm *c, int peer) {
     if (symm_driver_same(c, peer)) warn(c->rank, peer);
+}
+
+void symm_driver_explain(const symm_comm *c, int peer) {
+    char text[SYMM_ERR_TEXT];
+    if (!symm_driver_same(c, peer) || strstr(symm_status_text(), "this same thread")) return;
+    snprintf(text, sizeof text, "%.320s; rank %d is late%s", symm_status_text(), peer,
+             SYMM_DRIVER_ALONE);
+    symm_status_adopt(text);
 }
 
 static const symm_ctl *ctl_of(const symm_args *a, int rank) {

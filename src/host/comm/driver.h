@@ -5,6 +5,10 @@
 
 #include "types.h"
 
+#define SYMM_DRIVER_ALONE                                          \
+    "; this same thread called or made it last: one thread calls " \
+    "several ranks between symmGroupStart and symmGroupEnd"
+
 /* This thread has called, or made, that rank last. */
 static inline void symm_driver_note(const symm_comm *c) {
     if (__builtin_expect(c->threads, 0) && c->ctl)
@@ -16,6 +20,8 @@ void symm_driver_take(symmComm_t comm);
 int symm_driver_same(const symm_comm *c, int peer);
 /* This thread has waited for `peer` for a second: warns where it drives that rank itself, once in a while. */
 void symm_driver_warn(const symm_comm *c, int peer);
+/* The thread's last error is a deadline that `peer` did not meet: where this thread drives that rank too, it says so. */
+void symm_driver_explain(const symm_comm *c, int peer);
 /* From then on waits of kernels warn too. */
 void symm_driver_watch_kernels(void);
 

@@ -8,7 +8,10 @@
 #include "base/handle.h"
 #include "base/log.h"
 #include "comm.h"
+#include "driver.h"
 #include "group.h"
+
+#define LONG_NS 1000000000ull
 
 void symm_failed_see(const symm_comm *c, symm_ranks *gone) {
     *gone = (symm_ranks){{0}};
@@ -29,6 +32,31 @@ void symm_failed_name_all(const symm_comm *c) {
     snprintf(text, sizeof text, "%.320s; %s are gone", symm_status_text(),
              symm_ranks_text(&gone, who, sizeof who));
     symm_status_adopt(text);
+}
+
+/* A rank that should come, and that this thread drives itself; -1 none. */
+static int drives(const symm_remain *l) {
+    symm_ranks gone;
+    symm_failed_see(l->comm, &gone);
+    for (int p = 0; p < l->comm->nranks; p++)
+        if (symm_driver_same(l->comm, p) && !symm_ranks_has(&gone, p) &&
+            !(l->out && symm_ranks_has(l->out, p)))
+            return p;
+    return -1;
+}
+
+symmResult_t symm_failed_check(void *arg) {
+    const symm_remain *l = arg;
+    symm_comm *c = l->comm;
+    if (atomic_load(&c->aborting)) return symm_comm_async(c);
+    if (!c->wait_ns || symm_now_ns() - c->wait_ns < LONG_NS) return symmSuccess;
+    c->wait_ns = 0; /* once a wait */
+    symm_driver_warn(c, drives(l));
+    return symmSuccess;
+}
+
+void symm_failed_explain(const symm_remain *l) {
+    symm_driver_explain(l->comm, drives(l));
 }
 
 typedef struct {
@@ -64,8 +92,11 @@ static symmResult_t agree(void *p) {
         r = SYMM_ERR(symmInvalidUsage, "communicator %s was never made", c->name);
     } else {
         symm_wait w = symm_comm_wait(c, "agreeing on who is gone");
-        w.check = NULL; /* the end of the communicator is why they are here */
+        symm_remain left = {c, NULL};
+        w.check = symm_failed_check;
+        w.arg = &left;
         r = symm_survive(c->mesh, SYMM_SURVIVE_ASK, check_args(a), &gone, &call, &w);
+        if (r == symmTimeout) symm_failed_explain(&left);
     }
     if (!r) tell(a, &gone, c->nranks);
     symm_comm_leave(c);
@@ -75,16 +106,14 @@ static symmResult_t agree(void *p) {
 static symmResult_t look(const failed_args *a) {
     symm_ranks gone;
     SYMM_TRY(check_args(a));
-    symm_comm *c = symm_handle_get(SYMM_KIND_COMM, a->comm);
-    if (!c)
-        return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator",
-                        (void *)a->comm);
+    symm_comm *c;
+    SYMM_TRY(symm_comm_visit(a->comm, &c)); /* its end waits: the mesh is read */
     const int made = atomic_load_explicit(&c->state, memory_order_acquire) != SYMM_COMM_MAKING;
     if (made) {
         symm_failed_see(c, &gone);
         tell(a, &gone, c->nranks);
     }
-    symm_handle_put(SYMM_KIND_COMM, a->comm);
+    symm_comm_unvisit(c);
     return made ? symmSuccess : symmInProgress;
 }
 

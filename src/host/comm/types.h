@@ -204,6 +204,8 @@ typedef struct symm_comm {
     _Atomic int parenting;        /* splits and shrinks of it that go on behind, and have it busy */
     _Atomic int behind;           /* the thread that makes it is not done with its parent yet */
     _Atomic(const char *) making; /* what it waits for while it is being made; a literal */
+    _Atomic int aborting;         /* symmCommAbort has begun */
+    struct symm_comm *next_aborted; /* once it has ended by that: comm.c keeps it */
 } symm_comm;
 
 #endif

@@ -105,7 +105,7 @@ static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) 
     }
     t->kept = k;
     symmResult_t r =
-        symm_stream_submit(stream, run_task, t, sizeof *t, k, symm_keep_retain, symm_keep_release);
+        symm_stream_record(stream, run_task, t, sizeof *t, k, symm_keep_retain, symm_keep_release);
     symm_keep_release(k);
     if (r) return r;
     symm_doing_capture(l->comm);

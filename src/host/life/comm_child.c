@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
+#include "host/comm/failed.h"
 #include "host/comm/group.h"
 #include "host/gpu/gpu.h"
 #include "transport/mesh/survive.h"
@@ -293,8 +294,11 @@ static symmResult_t shrink_once(symm_comm *c, const child_args *a, symm_ranks *o
     const int all = remaining(c, &none, members, &rank);
     if (!status) status = symm_boot_mesh_open(c->mesh, members, all, rank, &boot);
     symm_wait w = symm_comm_wait(c, "shrinking a communicator");
-    w.check = NULL; /* the end of the parent is why they are here */
+    symm_remain left = {c, out};
+    w.check = symm_failed_check;
+    w.arg = &left;
     status = symm_survive(c->mesh, kind, status, out, &call, &w);
+    if (status == symmTimeout) symm_failed_explain(&left);
     if (status) {
         symm_boot_close(boot);
         return status;
@@ -332,7 +336,9 @@ static symmResult_t enter_parent(const child_args *a, symm_comm **c) {
     if (!a->code && a->flags & SYMM_SHRINK_ABORT) {
         SYMM_TRY(symmCommRevoke(a->parent, 0));
         const symm_comm *p = symm_handle_peek(SYMM_KIND_COMM, a->parent);
-        while (p && atomic_load_explicit(&p->busy, memory_order_relaxed)) sched_yield();
+        while (p && atomic_load_explicit(&p->busy, memory_order_relaxed) &&
+               atomic_load(&p->state) != SYMM_COMM_FINAL) /* it was aborted meanwhile */
+            sched_yield();
     }
     SYMM_TRY(symm_comm_enter(a->parent, 0, c));
     if ((*c)->ctl) return symmSuccess;

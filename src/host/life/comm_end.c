@@ -61,6 +61,9 @@ static symmResult_t end(symm_comm *c) {
     symm_memplan_lock_dead(); /* from FINAL on others settle its plans too: behind us */
     atomic_store(&c->state, SYMM_COMM_FINAL); /* pairs with symm_comm_visit */
     await_visitors(c);
+    /* A launch that another thread made behind drain() and before FINAL. It may wait for a peer, so this precedes the watcher's
+     * end. Pairs with the release in launch_host.c's launch_ended. */
+    while (atomic_load(&c->replays)) usleep(20);
     say_left(c);
     symm_watch_stop(c);
     symm_gpu_unpin(c);
@@ -130,6 +133,7 @@ static int take_turn(symm_comm *c) {
 symmResult_t symmCommAbort(symmComm_t comm) {
     symm_comm *c;
     SYMM_TRY(symm_comm_visit(comm, &c));
+    atomic_store(&c->aborting, 1); /* whoever ends it, in whichever thread */
     if (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING) {
         abort_creation(c);
         symm_comm_unvisit(c);

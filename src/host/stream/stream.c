@@ -212,8 +212,10 @@ symmResult_t symm_stream_push(struct symm_stream *s, symm_task_fn fn, const void
     return symmSuccess;
 }
 
-static symmResult_t submit(struct symm_stream *s, symm_task_fn fn, const void *args, size_t bytes,
-                           void *obj, void (*retain)(void *), void (*release)(void *)) {
+/* captured: only as part of a capture. */
+static symmResult_t submit(struct symm_stream *s, int captured, symm_task_fn fn, const void *args,
+                           size_t bytes, void *obj, void (*retain)(void *),
+                           void (*release)(void *)) {
     symmResult_t status;
     if (atomic_load_explicit(&s->capture, memory_order_relaxed)) {
         struct symm_step step = {.obj = obj, .retain = retain, .release = release};
@@ -222,7 +224,9 @@ static symmResult_t submit(struct symm_stream *s, symm_task_fn fn, const void *a
         if (bytes) memcpy(step.task.args, args, bytes);
         if (symm_capture_record(s, &step, &status)) return status;
     }
-    return symm_stream_push(s, fn, args, bytes);
+    if (!captured) return symm_stream_push(s, fn, args, bytes);
+    return SYMM_ERR(symmInvalidUsage, "another thread ended the capture of stream %p meanwhile",
+                    (void *)s->handle);
 }
 
 symmResult_t symm_stream_submit(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes,
@@ -233,7 +237,16 @@ symmResult_t symm_stream_submit(symmStream_t s, symm_task_fn fn, const void *arg
                         SYMM_TASK_BYTES);
     struct symm_stream *stream = NULL;
     SYMM_TRY(symm_stream_pin(s, &stream));
-    symmResult_t status = submit(stream, fn, args, bytes, obj, retain, release);
+    symmResult_t status = submit(stream, 0, fn, args, bytes, obj, retain, release);
+    symm_stream_unpin(stream);
+    return status;
+}
+
+symmResult_t symm_stream_record(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes,
+                                void *obj, void (*retain)(void *), void (*release)(void *)) {
+    struct symm_stream *stream = NULL;
+    SYMM_TRY(symm_stream_pin(s, &stream));
+    symmResult_t status = submit(stream, 1, fn, args, bytes, obj, retain, release);
     symm_stream_unpin(stream);
     return status;
 }

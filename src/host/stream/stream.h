@@ -43,6 +43,9 @@ typedef symmResult_t (*symm_task_fn)(void *args);
  * its end. */
 symmResult_t symm_stream_submit(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes,
                                 void *obj, void (*retain)(void *), void (*release)(void *));
+/* The same for a task that lives by its obj: symmInvalidUsage where another thread has ended the capture meanwhile. */
+symmResult_t symm_stream_record(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes,
+                                void *obj, void (*retain)(void *), void (*release)(void *));
 
 /* 1 while calls given to s are recorded; 0 for the NULL stream and for what is no stream. Never
  * logs. */

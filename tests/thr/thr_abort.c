@@ -1,0 +1,170 @@
+/* thr_abort.c - the end of a communicator beside other threads: symmCommAbort while the rank's own thread goes from call to
+ * call and destroys it, questions about who is gone, and launches of a graph. Run under the sanitizers too. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "coll_kit.h"
+
+enum { ROUNDS = 60 };
+
+typedef struct {
+    symmComm_t comm;
+    _Atomic int calls, over;
+    int destroys;
+} aborted;
+
+static void *ends_it(void *arg) {
+    aborted *a = arg;
+    while (atomic_load(&a->calls) < 3) usleep(50);
+    const symmResult_t r = symmCommAbort(a->comm);
+    T_CHECK(!r || (a->destroys && r == symmInvalidArgument)); /* Destroy was first */
+    return NULL;
+}
+
+/* The rank's thread knows nothing of the abort. */
+static void *calls_on(void *arg) {
+    aborted *a = arg;
+    symmResult_t r = symmSuccess;
+    int32_t x = 1;
+    while (!r) {
+        r = symmAllReduce(&x, &x, 1, symmInt32, symmSum, a->comm, NULL);
+        atomic_fetch_add(&a->calls, 1);
+    }
+    T_CHECK(r == symmAborted || r == symmInvalidArgument);
+    if (r == symmAborted) T_MSG(symmGetLastError(NULL), "symmCommAbort");
+    if (!a->destroys) return NULL;
+    r = symmCommDestroy(a->comm);
+    T_CHECK(!r || r == symmAborted || r == symmInvalidArgument);
+    return NULL;
+}
+
+static void abort_rounds(int destroys) {
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < ROUNDS; i++) {
+        aborted a = {.destroys = destroys};
+        pthread_t t[2];
+        T_OK(symmCommInitAll(&a.comm, 1, NULL));
+        T_EQ(pthread_create(&t[0], NULL, calls_on, &a), 0);
+        T_EQ(pthread_create(&t[1], NULL, ends_it, &a), 0);
+        for (int k = 0; k < 2; k++) pthread_join(t[k], NULL);
+        T_ERR(symmBarrier(a.comm, NULL), symmInvalidArgument);
+    }
+}
+
+static void an_abort_beside_the_next_call(void) {
+    abort_rounds(0);
+}
+
+static void an_abort_beside_a_destroy(void) {
+    abort_rounds(1);
+}
+
+/* ---- questions beside the end ---- */
+
+static void *asks(void *arg) {
+    aborted *a = arg;
+    int who[2], n = 0;
+    symmResult_t r = symmSuccess;
+    while (!r) {
+        r = symmCommFailedRanks(a->comm, SYMM_FAILED_LOCAL, who, 2, &n);
+        atomic_fetch_add(&a->calls, 1);
+    }
+    T_EQ(r, symmInvalidArgument);
+    return NULL;
+}
+
+static void who_is_gone_beside_a_destroy(void) {
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < ROUNDS; i++) {
+        aborted a = {0};
+        symmComm_t comm[2];
+        pthread_t t;
+        T_OK(symmCommInitAll(comm, 2, NULL));
+        a.comm = comm[0];
+        T_EQ(pthread_create(&t, NULL, asks, &a), 0);
+        while (atomic_load(&a.calls) < 3) usleep(20);
+        for (int r = 0; r < 2; r++) T_OK(symmCommDestroy(comm[r]));
+        pthread_join(t, NULL);
+    }
+}
+
+/* ---- launches beside the end ---- */
+
+typedef struct {
+    symmGraph_t graph;
+    symmStream_t stream;
+    symmComm_t comm;
+    _Atomic int launches;
+} launched;
+
+static void *launches_on(void *arg) {
+    launched *l = arg;
+    symmResult_t r = symmSuccess;
+    while (!r) {
+        r = symmGraphLaunch(l->graph, l->stream);
+        if (!r) r = symmStreamSynchronize(l->stream);
+        atomic_fetch_add(&l->launches, 1);
+    }
+    T_EQ(r, symmInvalidUsage); /* of a destroyed communicator */
+    return NULL;
+}
+
+static void a_launch_beside_a_destroy(void) {
+    int32_t x = 1;
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < ROUNDS; i++) {
+        launched l = {0};
+        symmComm_t comm;
+        pthread_t t;
+        T_OK(symmCommInitAll(&comm, 1, NULL));
+        T_OK(symmStreamCreate(&l.stream));
+        T_OK(symmStreamBeginCapture(l.stream));
+        T_OK(symmAllReduce(&x, &x, 1, symmInt32, symmSum, comm, l.stream));
+        T_OK(symmStreamEndCapture(l.stream, &l.graph));
+        T_EQ(pthread_create(&t, NULL, launches_on, &l), 0);
+        while (atomic_load(&l.launches) < 3) usleep(20);
+        T_OK(symmCommDestroy(comm));
+        pthread_join(t, NULL);
+        T_OK(symmGraphDestroy(l.graph));
+        symmStreamDestroy(l.stream);
+    }
+}
+
+/* ---- a capture that another thread ends ---- */
+
+static void *issues_on(void *arg) {
+    launched *l = arg;
+    int32_t x = 1;
+    while (!atomic_load(&l->launches)) {
+        const symmResult_t r = symmAllReduce(&x, &x, 1, symmInt32, symmSum, l->comm, l->stream);
+        T_CHECK(!r || r == symmInvalidUsage); /* its capture has ended meanwhile */
+    }
+    T_OK(symmStreamSynchronize(l->stream));
+    return NULL;
+}
+
+static void a_call_beside_the_end_of_its_capture(void) {
+    launched l = {0};
+    pthread_t t;
+    T_EXPECT_WARNINGS();
+    T_OK(symmCommInitAll(&l.comm, 1, NULL));
+    T_OK(symmStreamCreate(&l.stream));
+    T_EQ(pthread_create(&t, NULL, issues_on, &l), 0);
+    for (int i = 0; i < 10 * ROUNDS; i++) {
+        T_OK(symmStreamBeginCapture(l.stream));
+        for (volatile int k = 0; k < i * 10; k++) {
+        }
+        T_OK(symmStreamEndCapture(l.stream, &l.graph));
+        T_OK(symmGraphDestroy(l.graph));
+    }
+    atomic_store(&l.launches, 1);
+    pthread_join(t, NULL);
+    T_OK(symmCommDestroy(l.comm));
+    T_OK(symmStreamDestroy(l.stream));
+}
+
+T_MAIN(T(an_abort_beside_the_next_call), T(an_abort_beside_a_destroy),
+       T(who_is_gone_beside_a_destroy), T(a_launch_beside_a_destroy),
+       T(a_call_beside_the_end_of_its_capture))
