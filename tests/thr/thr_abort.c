@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "coll_kit.h"
+#include "symm_heap.h"
 
 enum { ROUNDS = 60 };
 
@@ -59,6 +60,51 @@ static void an_abort_beside_the_next_call(void) {
 
 static void an_abort_beside_a_destroy(void) {
     abort_rounds(1);
+}
+
+/* ---- its heaps and windows beside an abort ---- */
+
+typedef struct {
+    aborted a;
+    symmHeap_t heap;
+    symmWindow_t win;
+    void *buff;
+} owner;
+
+/* Calls on objects of the communicator, by handles that the abort ends. */
+static void *uses_heap_and_window(void *arg) {
+    owner *o = arg;
+    symmResult_t r = symmSuccess, w = symmSuccess;
+    while (!r) {
+        symmWindowInfo_t info = {.size = sizeof info};
+        void *ptr, *peer;
+        r = symmAlloc(o->heap, 512, 0, SYMM_ALLOC_SYM, &ptr);
+        if (!r) r = symmFree(o->heap, ptr);
+        w = symmWindowQuery(o->win, &info);
+        if (!w) w = symmWindowPeerPtr(o->win, 0, 0, &peer);
+        atomic_fetch_add(&o->a.calls, 1);
+    }
+    T_CHECK(r == symmAborted || r == symmInvalidArgument);
+    T_CHECK(!w || w == symmInvalidArgument);
+    return NULL;
+}
+
+static void an_abort_beside_heaps_and_windows(void) {
+    T_EXPECT_WARNINGS();
+    for (int i = 0; i < ROUNDS; i++) {
+        owner o = {0};
+        pthread_t t[2];
+        symmHeapConfig_t config = SYMM_HEAP_CONFIG_INITIALIZER;
+        config.symBytes = 1 << 20;
+        T_OK(symmCommInitAll(&o.a.comm, 1, NULL));
+        T_OK(symmMemAlloc(&o.buff, 4096));
+        T_OK(symmWindowRegister(o.a.comm, o.buff, 4096, &o.win, 0));
+        T_OK(symmHeapCreate(o.a.comm, &config, &o.heap));
+        T_EQ(pthread_create(&t[0], NULL, uses_heap_and_window, &o), 0);
+        T_EQ(pthread_create(&t[1], NULL, ends_it, &o.a), 0);
+        for (int k = 0; k < 2; k++) pthread_join(t[k], NULL);
+        T_OK(symmMemFree(o.buff));
+    }
 }
 
 /* ---- questions beside the end ---- */
@@ -166,5 +212,5 @@ static void a_call_beside_the_end_of_its_capture(void) {
 }
 
 T_MAIN(T(an_abort_beside_the_next_call), T(an_abort_beside_a_destroy),
-       T(who_is_gone_beside_a_destroy), T(a_launch_beside_a_destroy),
-       T(a_call_beside_the_end_of_its_capture))
+       T(an_abort_beside_heaps_and_windows), T(who_is_gone_beside_a_destroy),
+       T(a_launch_beside_a_destroy), T(a_call_beside_the_end_of_its_capture))

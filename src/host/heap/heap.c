@@ -47,13 +47,27 @@ static void free_zone(symm_zone *z) {
     free(z->chunks);
 }
 
+/* As comm.c's: the rank's own thread may have looked up the handle, and holds no reference on its way into the communicator,
+ * which refuses it. */
+static void keep_aborted(symm_heap *h) {
+    static _Atomic(symm_heap *) aborted;
+    h->next_all = atomic_load_explicit(&aborted, memory_order_relaxed);
+    /* Nobody takes one out; the list is there so that checkers of leaks find them. */
+    while (!atomic_compare_exchange_weak_explicit(&aborted, &h->next_all, h, memory_order_release,
+                                                  memory_order_relaxed))
+        ;
+}
+
 static void free_record(symm_heap *h) {
     for (int i = 0; i < SYMM_ZONES; i++) free_zone(&h->zone[i]);
     free(h->win.off);
     free(h->win.size);
     free(h->tracts);
-    free(h);
     SYMM_STAT_ADD(heaps, -1);
+    if (atomic_load(&h->comm->aborting))
+        keep_aborted(h);
+    else
+        free(h);
 }
 
 static void drop_left(symm_heap *h) {

@@ -338,16 +338,14 @@ symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win) {
 
 /* ---- questions -------------------------------------------------------------------------------------------------------- */
 
+/* Held until symm_handle_put: the end of the communicator, in another thread, frees its windows. */
 static symmResult_t find_window(symmWindow_t win, symm_win **out) {
-    symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, win);
-    if (!w) return SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window", (void *)win);
-    *out = w;
-    return symmSuccess;
+    *out = symm_handle_get(SYMM_KIND_WINDOW, win);
+    return *out ? symmSuccess
+                : SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window", (void *)win);
 }
 
-symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info) {
-    symm_win *w;
-    SYMM_TRY(find_window(win, &w));
+static symmResult_t query(const symm_win *w, symmWindowInfo_t *info) {
     if (!info || info->size < sizeof *info)
         return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
     symmWindowInfo_t i = {.size = info->size,
@@ -364,19 +362,33 @@ symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info) {
     return symmSuccess;
 }
 
-symmResult_t symmWindowPeerPtr(symmWindow_t win, size_t offset, int rank, void **ptr) {
+symmResult_t symmWindowQuery(symmWindow_t win, symmWindowInfo_t *info) {
     symm_win *w;
     SYMM_TRY(find_window(win, &w));
+    const symmResult_t r = query(w, info);
+    symm_handle_put(SYMM_KIND_WINDOW, win);
+    return r;
+}
+
+static symmResult_t peer_ptr(const symm_win *w, size_t offset, int rank, void **ptr) {
+    const symm_comm *c = w->comm;
     if (!ptr) return SYMM_ERR(symmInvalidArgument, "ptr is NULL");
-    if (rank < 0 || rank >= w->comm->nranks)
+    if (rank < 0 || rank >= c->nranks)
         return SYMM_ERR(symmInvalidArgument, "rank=%d: the communicator has ranks 0 to %d", rank,
-                        w->comm->nranks - 1);
+                        c->nranks - 1);
     if (offset >= w->size[rank])
         return SYMM_ERR(symmInvalidArgument, "offset=%zu: rank %d registered %llu bytes", offset,
                         rank, (unsigned long long)w->size[rank]);
-    *ptr = (void *)(uintptr_t)(w->comm->base + (uint64_t)rank * w->comm->stride + w->off[rank] +
-                               offset);
+    *ptr = (void *)(uintptr_t)(c->base + (uint64_t)rank * c->stride + w->off[rank] + offset);
     return symmSuccess;
+}
+
+symmResult_t symmWindowPeerPtr(symmWindow_t win, size_t offset, int rank, void **ptr) {
+    symm_win *w;
+    SYMM_TRY(find_window(win, &w));
+    const symmResult_t r = peer_ptr(w, offset, rank, ptr);
+    symm_handle_put(SYMM_KIND_WINDOW, win);
+    return r;
 }
 
 symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, void **ptr) {
@@ -384,5 +396,8 @@ symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, void **ptr)
     (void)offset;
     (void)ptr;
     SYMM_TRY(find_window(win, &w));
-    return SYMM_ERR(symmNotSupported, "no multicast window: %s", w->comm->caps.multicast_reason);
+    const symmResult_t r =
+        SYMM_ERR(symmNotSupported, "no multicast window: %s", w->comm->caps.multicast_reason);
+    symm_handle_put(SYMM_KIND_WINDOW, win);
+    return r;
 }
