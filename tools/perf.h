@@ -8,9 +8,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "device/common/colls.h"
 #include "symm.h"
-
-typedef enum { PERF_ALL_REDUCE, PERF_ALL_GATHER, PERF_BARRIER, PERF_COLLS } perf_coll;
 
 enum { PERF_SUM, PERF_PROD, PERF_MAX, PERF_MIN, PERF_AVG, PERF_MULSUM, PERF_OPS };
 
@@ -21,7 +20,7 @@ enum { PERF_EXIT_WRONG = 1, PERF_EXIT_USAGE = 2, PERF_EXIT_TIMEOUT = 3 };
 /* ---- arguments (perf_args.c) ---- */
 
 typedef struct {
-    perf_coll coll;
+    symmColl_t coll;
     uint64_t min_bytes, max_bytes, step_bytes;
     int step_factor; /* > 1: multiplies; else step_bytes is added */
     int iters;       /* 0: as many as fill a round of 2 ms */
@@ -42,6 +41,18 @@ typedef struct {
     char **argv;
 } perf_config;
 
+/* What the collective is, by its row of coll.def. */
+static inline int perf_moves(const perf_config *cfg) {
+    return symm_coll_moves(&symm_colls[cfg->coll]);
+}
+static inline int perf_reduces(const perf_config *cfg) {
+    return (symm_colls[cfg->coll].flags & SYMM_COLL_REDUCES) != 0;
+}
+/* One of a rank's buffers has a part for each rank. */
+static inline int perf_parts(const perf_config *cfg) {
+    return symm_colls[cfg->coll].in != symm_colls[cfg->coll].out;
+}
+
 /* Pure. Fills *cfg; on a bad flag or value returns -1 with a line for the user in err. */
 int perf_args_parse(int argc, char **argv, perf_config *cfg, char *err, size_t cap);
 /* What can only be checked once the number of ranks is known; mpi: whether they are processes. Pure.
@@ -51,7 +62,6 @@ int perf_args_check(const perf_config *cfg, int nranks, int mpi, char *err, size
 int perf_args_backend(const perf_config *cfg, int nranks, int cuda, char *err, size_t cap);
 void perf_args_usage(FILE *f);
 
-extern const char *const perf_coll_names[PERF_COLLS];
 extern const char *const perf_type_names[symmNumTypes]; /* nccl-tests' names */
 extern const char *const perf_op_names[PERF_OPS];
 size_t perf_type_size(int type);

@@ -8,7 +8,6 @@
 
 #include "perf.h"
 
-const char *const perf_coll_names[PERF_COLLS] = {"all_reduce", "all_gather", "barrier"};
 const char *const perf_type_names[symmNumTypes] = {"int8",   "uint8",    "int32",  "uint32",
                                                    "int64",  "uint64",   "half",   "float",
                                                    "double", "bfloat16", "f8e4m3", "f8e5m2"};
@@ -88,7 +87,9 @@ static const flag_row flags[] = {
 enum { NFLAGS = sizeof flags / sizeof *flags };
 
 void perf_args_usage(FILE *f) {
-    fprintf(f, "usage: symm-perf all_reduce|all_gather|barrier [flags]\n"
+    fprintf(f, "usage: symm-perf ");
+    for (int i = 0; i < symmNumColls; i++) fprintf(f, "%s%s", i ? "|" : "", symm_coll_name(i));
+    fprintf(f, " [flags]\n"
                "Measures a collective over the ranks of mpirun (or --threads N) and checks its "
                "results.\n");
     for (int i = 0; i < NFLAGS; i++) {
@@ -220,17 +221,30 @@ static int parse_flags(int argc, char **argv, perf_config *cfg, char *err, size_
     return 0;
 }
 
+/* "all_reduce, all_gather or barrier" */
+static const char *list_colls(char *text, size_t cap) {
+    size_t at = 0;
+    for (int i = 0; i < symmNumColls && at < cap; i++)
+        at += (size_t)snprintf(text + at, cap - at, "%s%s", symm_coll_name(i),
+                               i + 2 < symmNumColls   ? ", "
+                               : i + 1 < symmNumColls ? " or "
+                                                      : "");
+    return text;
+}
+
 static int parse_collective(int argc, char **argv, perf_config *cfg, char *err, size_t cap) {
+    char list[256];
     if (optind >= argc)
-        return snprintf(err, cap, "which collective? all_reduce, all_gather or barrier"), -1;
-    int i = parse_name(argv[optind], perf_coll_names, PERF_COLLS);
-    if (i < 0)
-        return snprintf(err, cap, "unknown collective '%s': all_reduce, all_gather or barrier",
-                        argv[optind]),
+        return snprintf(err, cap, "which collective? %s", list_colls(list, sizeof list)), -1;
+    int i = 0;
+    while (i < symmNumColls && strcmp(argv[optind], symm_coll_name(i)) != 0) i++;
+    if (i == symmNumColls)
+        return snprintf(err, cap, "unknown collective '%s': %s", argv[optind],
+                        list_colls(list, sizeof list)),
                -1;
     if (optind + 1 < argc)
         return snprintf(err, cap, "'%s' is one argument too many", argv[optind + 1]), -1;
-    cfg->coll = (perf_coll)i;
+    cfg->coll = (symmColl_t)i;
     return 0;
 }
 
@@ -253,11 +267,11 @@ static int settle(perf_config *cfg, char *err, size_t cap) {
         return snprintf(err, cap, "--vs mpi needs ranks under mpirun, not --threads"), -1;
     if (cfg->nccl && cfg->vs != PERF_VS_NCCL)
         return snprintf(err, cap, "--nccl %s is for --vs nccl", cfg->nccl), -1;
-    if (cfg->limits && cfg->coll == PERF_BARRIER)
+    if (cfg->limits && !perf_moves(cfg))
         return snprintf(err, cap, "--limits is for all_reduce and all_gather"), -1;
-    if (cfg->per_rank && cfg->coll != PERF_ALL_GATHER)
+    if (cfg->per_rank && !perf_parts(cfg))
         return snprintf(err, cap, "--per-rank is for all_gather"), -1;
-    if (cfg->corrupt && (!cfg->check || cfg->coll == PERF_BARRIER))
+    if (cfg->corrupt && (!cfg->check || !perf_moves(cfg)))
         return snprintf(err, cap, "--corrupt needs a check (-c 1) of data"), -1;
     if (cfg->graph && cfg->blocking)
         return snprintf(err, cap, "-z 1 cannot wait inside a graph (-G)"), -1;

@@ -94,7 +94,7 @@ static void put_config(FILE *f, const perf_rank *p, const perf_place *places) {
     fprintf(f,
             "  \"config\": {\"collective\": \"%s\", \"ranks\": %d, \"bootstrap\": \"%s\", "
             "\"cores\": %ld,\n",
-            perf_coll_names[c->coll], p->world->nranks, p->world->how,
+            symm_coll_name(c->coll), p->world->nranks, p->world->how,
             sysconf(_SC_NPROCESSORS_ONLN));
     put_backend(f, p);
     fprintf(f,
@@ -153,7 +153,7 @@ static void put_row(FILE *f, const perf_rank *p, const perf_row *row) {
             row->type < 0 ? "none" : perf_type_names[row->type],
             row->op < 0 ? "none" : perf_op_names[row->op], row->root);
     put_cell(f, p, "out_of_place", &row->cell[0]);
-    if (p->cfg->coll != PERF_BARRIER) put_cell(f, p, "in_place", &row->cell[1]);
+    if (perf_moves(p->cfg)) put_cell(f, p, "in_place", &row->cell[1]);
     putc('}', f);
 }
 
@@ -175,7 +175,7 @@ static void put_all(FILE *f, const perf_rank *p, const perf_place *places) {
         fputs(i + 1 < r->n ? ",\n" : "\n", f);
     }
     fputs("  ],\n  \"out_of_bounds\": ", f);
-    put_wrong(f, p->cfg->check && p->cfg->coll != PERF_BARRIER ? r->wrong : -1);
+    put_wrong(f, p->cfg->check && perf_moves(p->cfg) ? r->wrong : -1);
     fputs(",\n", f);
     if (r->exchange_us > 0) fprintf(f, "  \"exchange_time\": %.6g,\n", r->exchange_us);
     fputs("  \"end_time\": ", f);

@@ -187,7 +187,7 @@ void perf_limits_loop(perf_rank *p, const perf_case *c, int which, int k) {
     if (which == PERF_LIMIT_EXCHANGE) return exchange(p->limits, k);
     int stream = which == PERF_LIMIT_LOOP_STREAM;
     for (int i = 0; i < k; i++) {
-        if (p->cfg->coll == PERF_ALL_REDUCE)
+        if (perf_reduces(p->cfg))
             bare_reduce(p, c, stream);
         else
             bare_gather(p, c, stream);

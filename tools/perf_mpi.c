@@ -59,24 +59,28 @@ static MPI_Op reduction(int op) {
     }
 }
 
+static void all_reduce(const perf_case *c, const void *from, int n) {
+    MPI_Allreduce(from, c->recv, n, number(c->type), reduction(c->op), MPI_COMM_WORLD);
+}
+static void all_gather(const perf_case *c, const void *from, int n) {
+    MPI_Allgather(from, n, container(c->type), c->recv, n, container(c->type), MPI_COMM_WORLD);
+}
+static void meet(const perf_case *c, const void *from, int n) {
+    (void)c, (void)from, (void)n;
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+/* A collective without an entry is not compared. */
+static void (*const theirs[symmNumColls])(const perf_case *c, const void *from, int n) = {
+    [symmCollAllReduce] = all_reduce, [symmCollAllGather] = all_gather, [symmCollBarrier] = meet};
+
 static int offers(const perf_rank *p, const perf_case *c) {
-    if (c->count > INT_MAX) return 0;
-    return p->cfg->coll != PERF_ALL_REDUCE ||
+    if (c->count > INT_MAX || !theirs[p->cfg->coll]) return 0;
+    return !perf_reduces(p->cfg) ||
            (number(c->type) != MPI_DATATYPE_NULL && reduction(c->op) != MPI_OP_NULL);
 }
 
 static void call(perf_rank *p, const perf_case *c) {
-    const void *from = c->in_place ? MPI_IN_PLACE : c->send;
-    int n = (int)c->count;
-    switch (p->cfg->coll) {
-    case PERF_ALL_REDUCE:
-        MPI_Allreduce(from, c->recv, n, number(c->type), reduction(c->op), MPI_COMM_WORLD);
-        break;
-    case PERF_ALL_GATHER:
-        MPI_Allgather(from, n, container(c->type), c->recv, n, container(c->type), MPI_COMM_WORLD);
-        break;
-    default: MPI_Barrier(MPI_COMM_WORLD);
-    }
+    theirs[p->cfg->coll](c, c->in_place ? MPI_IN_PLACE : c->send, (int)c->count);
 }
 
 static const perf_rival rival = {.name = "MPI", .key = "mpi", .offers = offers, .call = call};

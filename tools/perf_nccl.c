@@ -261,10 +261,21 @@ static void open_buffers(perf_rank *p, perf_nccl *n) {
 
 /* ---- the rival ---- */
 
+static void all_reduce(perf_rank *p, const perf_case *c, const char *send, char *recv) {
+    MUST(p, all_reduce, (send, recv, c->count, c->type, c->op, p->nccl->comm, p->stream));
+}
+static void all_gather(perf_rank *p, const perf_case *c, const char *send, char *recv) {
+    MUST(p, all_gather, (send, recv, c->count, c->type, p->nccl->comm, p->stream));
+}
+/* A collective without an entry is not compared. */
+static void (*const theirs[symmNumColls])(perf_rank *p, const perf_case *c, const char *send,
+                                          char *recv) = {
+    [symmCollAllReduce] = all_reduce, [symmCollAllGather] = all_gather};
+
 static int offers(const perf_rank *p, const perf_case *c) {
-    if (p->cfg->coll == PERF_ALL_GATHER) return 1;
     int old = c->type >= symmFloat8e4m3 && lib.number < NCCL_FLOAT8_SINCE;
-    return p->cfg->coll == PERF_ALL_REDUCE && c->op < PERF_MULSUM && !old;
+    if (!theirs[p->cfg->coll]) return 0;
+    return !perf_reduces(p->cfg) || (c->op < PERF_MULSUM && !old);
 }
 
 /* As far into its buffer as ours is into ours. */
@@ -276,13 +287,7 @@ static char *its(const perf_rank *p, char *ours) {
 }
 
 static void call(perf_rank *p, const perf_case *c) {
-    const char *send = its(p, c->send);
-    char *recv = its(p, c->recv);
-    nccl_comm comm = p->nccl->comm;
-    if (p->cfg->coll == PERF_ALL_REDUCE)
-        MUST(p, all_reduce, (send, recv, c->count, c->type, c->op, comm, p->stream));
-    else
-        MUST(p, all_gather, (send, recv, c->count, c->type, comm, p->stream));
+    theirs[p->cfg->coll](p, c, its(p, c->send), its(p, c->recv));
 }
 
 static void group(perf_rank *p, int end) {

@@ -35,7 +35,7 @@ static void arm_timeout(const perf_rank *p, const perf_case *c) {
     alarm(0);
     snprintf(timeout_text, sizeof timeout_text,
              "symm-perf: timeout: %s of %llu bytes, %s, did not finish within %d s\n",
-             perf_coll_names[p->cfg->coll], (unsigned long long)c->bytes,
+             symm_coll_name(p->cfg->coll), (unsigned long long)c->bytes,
              c->in_place ? "in place" : "out of place", p->cfg->timeout_s);
     signal(SIGALRM, timed_out);
     alarm((unsigned)p->cfg->timeout_s);
@@ -47,21 +47,21 @@ static void arm_timeout(const perf_rank *p, const perf_case *c) {
  * are whole 16-byte units. */
 static uint64_t elements(const perf_config *cfg, int nranks, uint64_t bytes, int type) {
     uint64_t size = perf_type_size(type), n = bytes / size;
-    if (cfg->coll == PERF_BARRIER) return 0;
-    if (cfg->coll == PERF_ALL_REDUCE || cfg->per_rank) return n;
+    if (!perf_moves(cfg)) return 0;
+    if (!perf_parts(cfg) || cfg->per_rank) return n;
     return n / (unsigned)nranks & ~(16 / size - 1);
 }
 
 static uint64_t shown_bytes(const perf_config *cfg, int nranks, uint64_t count, int type) {
     uint64_t bytes = count * perf_type_size(type);
-    return cfg->coll == PERF_ALL_GATHER && !cfg->per_rank ? bytes * (unsigned)nranks : bytes;
+    return perf_parts(cfg) && !cfg->per_rank ? bytes * (unsigned)nranks : bytes;
 }
 
 /* 0 after the last one. */
 static int next_size(const perf_config *cfg, uint64_t *bytes) {
     uint64_t next = cfg->step_factor > 1 ? (*bytes ? *bytes * (unsigned)cfg->step_factor : 1)
                                          : *bytes + cfg->step_bytes;
-    if (next <= *bytes || next > cfg->max_bytes || cfg->coll == PERF_BARRIER) return 0;
+    if (next <= *bytes || next > cfg->max_bytes || !perf_moves(cfg)) return 0;
     *bytes = next;
     return 1;
 }
@@ -71,8 +71,8 @@ static int next_size(const perf_config *cfg, uint64_t *bytes) {
 static void open_buffers(perf_rank *p) {
     const perf_config *cfg = p->cfg;
     size_t shift = (size_t)cfg->unalign * 8, block = cfg->max_bytes, n = (size_t)p->world->nranks;
-    if (cfg->coll == PERF_BARRIER) block = 0;
-    int gathers = cfg->coll == PERF_ALL_GATHER;
+    if (!perf_moves(cfg)) block = 0;
+    int gathers = perf_parts(cfg);
     p->send_bytes = (gathers && !cfg->per_rank ? block / n : block) + shift + 16;
     p->recv_bytes = (gathers && cfg->per_rank ? block * n : block) + shift + 16;
     PERF_MUST(p, symmMemAlloc((void **)&p->send, p->send_bytes));
@@ -95,7 +95,7 @@ static void close_buffers(perf_rank *p) {
 
 static uint64_t received(const perf_rank *p, const perf_case *c) {
     return c->count * perf_type_size(c->type) *
-           (p->cfg->coll == PERF_ALL_GATHER ? (unsigned)p->world->nranks : 1);
+           (perf_parts(p->cfg) ? (unsigned)p->world->nranks : 1);
 }
 
 /* What is not written shows. */
@@ -104,15 +104,14 @@ static void poison(perf_rank *p, const perf_case *c) {
 }
 
 static void fill(perf_rank *p, const perf_case *c) {
-    if (!c->in_place || p->cfg->coll == PERF_ALL_GATHER) poison(p, c);
+    if (!c->in_place || perf_parts(p->cfg)) poison(p, c);
     perf_mem_fill(p, c);
 }
 
 static int64_t count_wrong(perf_rank *p, const perf_case *c, int calls) {
     uint64_t block = c->count * perf_type_size(c->type), wrong = 0;
     if (p->cfg->corrupt && p->world->rank == 0 && block) perf_mem_spoil(p, c->recv + block / 2);
-    if (p->cfg->coll == PERF_ALL_REDUCE)
-        return (int64_t)perf_mem_check_reduced(p, c->recv, c->count, calls);
+    if (perf_reduces(p->cfg)) return (int64_t)perf_mem_check_reduced(p, c->recv, c->count, calls);
     for (int r = 0; r < p->world->nranks; r++)
         wrong += perf_mem_check_copied(p, r, c->recv + (uint64_t)r * block, c->count);
     return (int64_t)wrong;
@@ -167,15 +166,14 @@ static int64_t check_series(perf_rank *p, const perf_case *c) {
 /* No rank waits for another between filling and calling: a call must not let a fast rank's data
  * into a buffer that is still in use. */
 static int64_t check_round(perf_rank *p, const perf_case *c) {
-    const int chain = c->in_place && p->cfg->coll == PERF_ALL_REDUCE;
+    const int chain = c->in_place && perf_reduces(p->cfg);
     return chain ? check_chain(p, c) : check_series(p, c);
 }
 
 /* After the timed loop the buffers still tell the result, except where a reduction in place was
  * repeated too often. */
 static int loop_is_predictable(const perf_rank *p, const perf_case *c) {
-    return !c->in_place || p->cfg->coll == PERF_ALL_GATHER || c->op == PERF_MAX ||
-           c->op == PERF_MIN;
+    return !c->in_place || perf_parts(p->cfg) || c->op == PERF_MAX || c->op == PERF_MIN;
 }
 
 /* Before our last loop: what a rival has left, right or wrong, must not stand for what we leave. */
@@ -191,16 +189,16 @@ static void must_be_well(perf_rank *p) {
     symmResult_t error = symmSuccess;
     if (!p->gpu) return;
     PERF_MUST(p, symmCommGetAsyncError(p->comm, &error));
-    if (error != symmInProgress) perf_must(p, error, perf_coll_names[p->cfg->coll]);
+    if (error != symmInProgress) perf_must(p, error, symm_coll_name(p->cfg->coll));
 }
 
 static void measure(perf_rank *p, const perf_case *c, perf_cell *cell) {
-    int checks = p->cfg->coll == PERF_BARRIER ? 0 : p->cfg->check;
+    int checks = !perf_moves(p->cfg) ? 0 : p->cfg->check;
     int64_t wrong = 0;
     arm_timeout(p, c);
     for (int i = 0; i < checks; i++) wrong += check_round(p, c);
     p->data.round++;
-    if (p->cfg->coll != PERF_BARRIER) fill(p, c);
+    if (perf_moves(p->cfg)) fill(p, c);
     perf_time(p, c, cell, checks ? refresh : NULL);
     if (checks && loop_is_predictable(p, c)) wrong += count_wrong(p, c, 1);
     if (checks) wrong += check_round(p, c);
@@ -248,15 +246,15 @@ static void run_row(perf_rank *p, uint64_t bytes, int type, int op, symmRedOp_t 
                       .count = count,
                       .root = -1,
                       .op = op,
-                      .type = cfg->coll == PERF_BARRIER ? -1 : type};
+                      .type = !perf_moves(cfg) ? -1 : type};
     p->data.type = type;
     p->data.op = op < 0 ? PERF_MAX : op; /* all_gather: any data will do */
-    for (int in_place = 0; in_place < (cfg->coll == PERF_BARRIER ? 1 : 2); in_place++) {
+    for (int in_place = 0; in_place < (!perf_moves(cfg) ? 1 : 2); in_place++) {
         c.in_place = in_place;
         c.recv = p->recv + shift;
-        c.send = !in_place                      ? p->send + shift
-                 : cfg->coll == PERF_ALL_GATHER ? c.recv + (size_t)p->world->rank * count * size
-                                                : c.recv;
+        c.send = !in_place         ? p->send + shift
+                 : perf_parts(cfg) ? c.recv + (size_t)p->world->rank * count * size
+                                   : c.recv;
         measure(p, &c, &row->cell[in_place]);
     }
     if (p->world->rank == 0) perf_table_row(p, row);
@@ -264,7 +262,7 @@ static void run_row(perf_rank *p, uint64_t bytes, int type, int op, symmRedOp_t 
 
 static void run_type(perf_rank *p, int type) {
     const perf_config *cfg = p->cfg;
-    int reduces = cfg->coll == PERF_ALL_REDUCE, from = cfg->op < 0 ? 0 : cfg->op,
+    int reduces = perf_reduces(cfg), from = cfg->op < 0 ? 0 : cfg->op,
         to = cfg->op < 0 ? PERF_OPS - 1 : cfg->op;
     for (int op = reduces ? from : -1; op <= (reduces ? to : -1); op++) {
         symmRedOp_t redop = make_redop(p, type, op);
@@ -276,7 +274,7 @@ static void run_type(perf_rank *p, int type) {
 }
 
 static void run_table(perf_rank *p) {
-    int all = p->cfg->type < 0 && p->cfg->coll != PERF_BARRIER;
+    int all = p->cfg->type < 0 && perf_moves(p->cfg);
     for (int cycle = 0; cycle < p->cfg->cycles; cycle++)
         for (int type = all ? 0 : p->cfg->type; type <= (all ? symmNumTypes - 1 : p->cfg->type);
              type++)

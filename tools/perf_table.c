@@ -73,7 +73,7 @@ void perf_table_head(const perf_rank *p, const perf_place *places) {
                                       "#        (B)    (elements)                            "};
     const perf_config *cfg = p->cfg;
     printf("# symm-perf %d.%d.%d: %s\n", SYMM_MAJOR, SYMM_MINOR, SYMM_PATCH,
-           perf_coll_names[cfg->coll]);
+           symm_coll_name(cfg->coll));
     printf("# nRanks %d minBytes %llu maxBytes %llu step: %llu(%s) warmup iters: %d iters: ",
            p->world->nranks, (unsigned long long)cfg->min_bytes, (unsigned long long)cfg->max_bytes,
            cfg->step_factor > 1 ? (unsigned long long)cfg->step_factor
@@ -88,7 +88,7 @@ void perf_table_head(const perf_rank *p, const perf_place *places) {
     for (int line = 0; line < 3; line++) {
         printf("%-52s", row[line]);
         print_cell_head(p, line, "out-of-place");
-        if (cfg->coll != PERF_BARRIER) print_cell_head(p, line, "in-place");
+        if (perf_moves(cfg)) print_cell_head(p, line, "in-place");
         printf("\n");
     }
     fflush(stdout);
@@ -138,7 +138,7 @@ void perf_table_row(const perf_rank *p, const perf_row *row) {
            (unsigned long long)row->count, row->type < 0 ? "none" : perf_type_names[row->type],
            row->op < 0 ? "none" : perf_op_names[row->op], row->root);
     print_cell(p, &row->cell[0]);
-    if (p->cfg->coll != PERF_BARRIER) print_cell(p, &row->cell[1]);
+    if (perf_moves(p->cfg)) print_cell(p, &row->cell[1]);
     printf("\n");
     fflush(stdout);
 }
@@ -202,10 +202,10 @@ void perf_table_foot(const perf_rank *p) {
     const perf_config *cfg = p->cfg;
     const perf_results *r = &p->results;
     double bus = 0;
-    int cells = cfg->coll == PERF_BARRIER ? 1 : 2;
+    int cells = !perf_moves(cfg) ? 1 : 2;
     for (size_t i = 0; i < r->n; i++)
         for (int k = 0; k < cells; k++) bus += r->row[i].cell[k].bus_bw;
-    if (cfg->check && cfg->coll != PERF_BARRIER)
+    if (cfg->check && perf_moves(cfg))
         printf("# Out of bounds values : %lld %s\n", (long long)r->wrong,
                r->wrong ? "FAILED" : "OK");
     else

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "host/coll/coll.h"
 #include "perf.h"
 
 enum { OURS, RIVAL, EXCHANGE, LOOP, LOOP_STREAM, ISSUE, RIVAL_ISSUE, CONTESTANTS };
@@ -27,19 +28,13 @@ typedef struct {
     double *us;         /* [contestant][round]: this rank's time per call */
 } contest;
 
+/* As the public call of the collective does. */
 void perf_call(perf_rank *p, const perf_case *c) {
-    symmResult_t r;
-    switch (p->cfg->coll) {
-    case PERF_ALL_REDUCE:
-        r = symmAllReduce(c->send, c->recv, c->count, (symmDataType_t)c->type, c->redop, p->comm,
-                          p->stream);
-        break;
-    case PERF_ALL_GATHER:
-        r = symmAllGather(c->send, c->recv, c->count, (symmDataType_t)c->type, p->comm, p->stream);
-        break;
-    default: r = symmBarrier(p->comm, p->stream);
-    }
-    if (r != symmSuccess) perf_must(p, r, perf_coll_names[p->cfg->coll]);
+    const symm_coll k = {p->cfg->coll,      c->send,
+                         c->recv,           c->count,
+                         (uint32_t)c->type, perf_reduces(p->cfg) ? c->redop : symmSum};
+    const symmResult_t r = symm_coll_call(&k, p->comm, p->stream);
+    if (r != symmSuccess) perf_must(p, r, symm_coll_name(p->cfg->coll));
 }
 
 static void call_ours(perf_rank *p, const perf_case *c) {
@@ -199,13 +194,14 @@ static void settle(contest *t, double *result) {
 static void fill_cell(perf_rank *p, const perf_case *c, const double *us, perf_cell *cell) {
     int n = p->world->nranks;
     double bytes = (double)(c->count * perf_type_size(c->type));
-    if (p->cfg->coll == PERF_ALL_GATHER) bytes *= n;
-    if (p->cfg->coll == PERF_BARRIER) bytes = 0;
+    if (perf_parts(p->cfg)) bytes *= n;
+    if (!perf_moves(p->cfg)) bytes = 0;
     double loop = us[LOOP] < us[LOOP_STREAM] ? us[LOOP] : us[LOOP_STREAM];
     cell->time_us = us[OURS];
     cell->alg_bw = us[OURS] > 0 ? bytes / us[OURS] / 1e3 : 0;
     /* What each link carries, whatever the algorithm (as nccl-tests counts it). */
-    cell->bus_bw = cell->alg_bw * (p->cfg->coll == PERF_ALL_REDUCE ? 2.0 : 1.0) * (n - 1) / n;
+    cell->bus_bw =
+        cell->alg_bw * (perf_reduces(p->cfg) && !perf_parts(p->cfg) ? 2.0 : 1.0) * (n - 1) / n;
     cell->rival_us = us[RIVAL];
     cell->issue_us = us[ISSUE];
     cell->rival_issue_us = us[RIVAL_ISSUE];

@@ -229,7 +229,7 @@ static symmResult_t check_queued(const symm_coll *k, symmComm_t comm, symmStream
     return r;
 }
 
-static symmResult_t submit(const symm_coll *k, symmComm_t comm, symmStream_t stream) {
+symmResult_t symm_coll_call(const symm_coll *k, symmComm_t comm, symmStream_t stream) {
     call_args a = {*k, comm, stream};
     int kind = SYMM_JOB_STREAM;
     if (__builtin_expect(symm_group_open(), 0)) {
@@ -244,16 +244,16 @@ symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                            symmDataType_t datatype, symmRedOp_t op, symmComm_t comm,
                            symmStream_t stream) {
     symm_coll k = {symmCollAllReduce, sendbuff, recvbuff, count, (uint32_t)datatype, op};
-    return submit(&k, comm, stream);
+    return symm_coll_call(&k, comm, stream);
 }
 
 symmResult_t symmAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
                            symmDataType_t datatype, symmComm_t comm, symmStream_t stream) {
     symm_coll k = {symmCollAllGather, sendbuff, recvbuff, sendcount, (uint32_t)datatype, symmSum};
-    return submit(&k, comm, stream);
+    return symm_coll_call(&k, comm, stream);
 }
 
 symmResult_t symmBarrier(symmComm_t comm, symmStream_t stream) {
     symm_coll k = {symmCollBarrier, NULL, NULL, 0, symmUint8, symmSum};
-    return submit(&k, comm, stream);
+    return symm_coll_call(&k, comm, stream);
 }

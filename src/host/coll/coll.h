@@ -52,6 +52,8 @@ typedef struct symm_launcher {
     int (*job)(symmStream_t stream); /* SYMM_JOB_*: how it may run beside others of its group */
 } symm_launcher;
 
+/* What every collective's public call is. What a collective has no use for is NULL, 0, symmSum. */
+symmResult_t symm_coll_call(const symm_coll *k, symmComm_t comm, symmStream_t stream);
 /* symmBarrier from inside the library: the communicator is entered, no group is open. */
 symmResult_t symm_coll_barrier(symm_comm *c, symmStream_t stream);
 
