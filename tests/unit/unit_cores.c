@@ -14,7 +14,7 @@ static int first[MOST] = {1500, 1501}; /* of the n-th thread that asks; one core
 static int cores = 2;                  /* of each thread */
 static int together = 1;               /* all may use the same ones */
 static int kernel_bits = 8192;
-static int asked;
+static _Atomic int asked; /* by all ranks at once */
 
 int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set) {
     T_EQ(pid, 0);
