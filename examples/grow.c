@@ -63,7 +63,7 @@ static void append(symmComm_t comm, int rank, reader_state *s) {
     }
 }
 
-static void run(symmUniqueId id, int rank) {
+static void run(symmUniqueId_t id, int rank) {
     symmComm_t comm;
     symmVecConfig_t config = SYMM_VEC_CONFIG_INITIALIZER;
     reader_state s = {.wrong = 0};
@@ -88,7 +88,7 @@ static void run(symmUniqueId id, int rank) {
 }
 
 int main(void) {
-    symmUniqueId id;
+    symmUniqueId_t id;
     int failed = 0, status;
     setenv("SYMM_BACKEND", "host", 0); /* the CPU reads and writes the memory */
     ok(symmGetUniqueId(&id));          /* rank 0 stays in this process */

@@ -25,7 +25,7 @@ static void needs_host(symmComm_t comm) {
     exit(1);
 }
 
-static void run(symmUniqueId id, int rank) {
+static void run(symmUniqueId_t id, int rank) {
     symmComm_t comm;
     symmWindow_t win;
     int *mine, *theirs, sum = 0;
@@ -47,7 +47,7 @@ static void run(symmUniqueId id, int rank) {
 }
 
 int main(void) {
-    symmUniqueId id;
+    symmUniqueId_t id;
     int failed = 0, status;
     setenv("SYMM_BACKEND", "host", 0); /* the CPU reads and writes the memory */
     ok(symmGetUniqueId(&id));          /* rank 0 stays in this process */

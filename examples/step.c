@@ -58,19 +58,19 @@ static void update(void *arg) {
 
 /* Each buffer lives from its alloc to its free in the order of the stream. */
 static void step(rank_state *s, symmLane_t lane, symmStream_t stream) {
-    ok(symmAllocAsync(lane, BYTES, SYMM_ALLOC_LOCAL, (void **)&s->act));
+    ok(symmLaneAlloc(lane, BYTES, SYMM_ALLOC_LOCAL, (void **)&s->act));
     ok(symmStreamHostFunc(stream, forward, s));
-    ok(symmAllocAsync(lane, BYTES, SYMM_ALLOC_SYM, (void **)&s->grad));
+    ok(symmLaneAlloc(lane, BYTES, SYMM_ALLOC_SYM, (void **)&s->grad));
     ok(symmStreamHostFunc(stream, backward, s));
-    ok(symmFreeAsync(lane, s->act));
+    ok(symmLaneFree(lane, s->act));
     ok(symmAllReduce(s->grad, s->grad, WEIGHTS, symmFloat, symmAvg, s->comm, stream));
     ok(symmStreamHostFunc(stream, update, s));
-    ok(symmFreeAsync(lane, s->grad));
+    ok(symmLaneFree(lane, s->grad));
 }
 
 /* What the all_reduce would do with memory of the heap. */
 static int in_place(const rank_state *s) {
-    symmPlan_t plan = {.size = sizeof plan};
+    symmExplain_t plan = {.size = sizeof plan};
     ok(symmExplain(s->comm, symmCollAllReduce, s->w, s->w, WEIGHTS, symmFloat, symmAvg, &plan));
     return plan.zeroCopySend && plan.zeroCopyRecv;
 }
@@ -87,7 +87,8 @@ static void run(rank_state *s, symmHeap_t heap) {
     symmStream_t stream;
     symmLane_t lane;
     symmGraph_t graph;
-    ok(symmAlloc(heap, BYTES, 0, SYMM_ALLOC_SYM, (void **)&s->w)); /* the same calls on all ranks */
+    ok(symmHeapAlloc(heap, BYTES, 0, SYMM_ALLOC_SYM,
+                     (void **)&s->w)); /* the same calls on all ranks */
     for (int i = 0; i < WEIGHTS; i++) s->w[i] = 0;
     s->inPlace = in_place(s);
     s->first = mean_error(s);
@@ -102,7 +103,7 @@ static void run(rank_state *s, symmHeap_t heap) {
     ok(symmGraphDestroy(graph));
     ok(symmLaneDestroy(lane));
     ok(symmStreamDestroy(stream));
-    ok(symmFree(heap, s->w));
+    ok(symmHeapFree(heap, s->w));
 }
 
 static void *drive(void *arg) {

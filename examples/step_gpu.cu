@@ -71,14 +71,14 @@ static void step(rank_state *s, symmLane_t lane) {
     const int blocks = (WEIGHTS + THREADS - 1) / THREADS;
     const float x = data_of(s->rank, s->ranks);
     float *act, *grad;
-    ok(symmAllocAsync(lane, BYTES, SYMM_ALLOC_LOCAL, (void **)&act));
+    ok(symmLaneAlloc(lane, BYTES, SYMM_ALLOC_LOCAL, (void **)&act));
     forward<<<blocks, THREADS, 0, s->stream>>>(act, s->w, x);
-    ok(symmAllocAsync(lane, BYTES, SYMM_ALLOC_SYM, (void **)&grad));
+    ok(symmLaneAlloc(lane, BYTES, SYMM_ALLOC_SYM, (void **)&grad));
     backward<<<blocks, THREADS, 0, s->stream>>>(grad, act, x);
-    ok(symmFreeAsync(lane, act));
+    ok(symmLaneFree(lane, act));
     ok(symmAllReduce(grad, grad, WEIGHTS, symmFloat, symmAvg, s->comm, s->stream));
     update<<<blocks, THREADS, 0, s->stream>>>(s->w, grad);
-    ok(symmFreeAsync(lane, grad));
+    ok(symmLaneFree(lane, grad));
     cu(cudaGetLastError());
 }
 
@@ -107,7 +107,7 @@ static double look(rank_state *s, const double *want) {
 
 /* What the all_reduce would do with memory of the heap. */
 static int in_place(const rank_state *s) {
-    symmPlan_t plan = {};
+    symmExplain_t plan = {};
     plan.size = sizeof plan;
     ok(symmExplain(s->comm, symmCollAllReduce, s->w, s->w, WEIGHTS, symmFloat, symmAvg, &plan));
     return plan.zeroCopySend && plan.zeroCopyRecv;
@@ -118,10 +118,11 @@ static int in_place(const rank_state *s) {
 static void run(rank_state *s, symmHeap_t heap) {
     double want[TARGETS] = {};
     symmLane_t lane;
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     cudaGraph_t graph;
     cudaGraphExec_t exec;
-    ok(symmAlloc(heap, BYTES, 0, SYMM_ALLOC_SYM, (void **)&s->w)); /* the same calls on all ranks */
+    ok(symmHeapAlloc(heap, BYTES, 0, SYMM_ALLOC_SYM,
+                     (void **)&s->w)); /* the same calls on all ranks */
     cu(cudaMemsetAsync(s->w, 0, BYTES, s->stream));
     s->inPlace = in_place(s);
     s->first = look(s, want);
@@ -129,21 +130,21 @@ static void run(rank_state *s, symmHeap_t heap) {
     cu(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
     step(s, lane); /* recorded, not run */
     cu(cudaStreamEndCapture(s->stream, &graph));
-    ok(symmPlanBind(lane, graph, 0, &plan));
+    ok(symmMemPlanBind(lane, graph, 0, &plan));
     cu(cudaGraphInstantiate(&exec, graph, 0));
     pthread_barrier_wait(
         &everybody); /* instantiating may wait for the GPU, and ranks may share it */
     for (int i = 0; i < STEPS; i++) {
-        ok(symmPlanLaunch(plan, exec, s->stream));
+        ok(symmMemPlanLaunch(plan, exec, s->stream));
         expect(want, s->ranks);
         s->last = look(s, want);
     }
     pthread_barrier_wait(&everybody);
-    ok(symmPlanDestroy(plan));
+    ok(symmMemPlanDestroy(plan));
     cu(cudaGraphExecDestroy(exec));
     cu(cudaGraphDestroy(graph));
     ok(symmLaneDestroy(lane));
-    ok(symmFree(heap, s->w));
+    ok(symmHeapFree(heap, s->w));
 }
 
 static void *drive(void *arg) {

@@ -132,7 +132,7 @@ typedef struct CUgraphExec_st *symmGraph_t;
 #define SYMM_UNIQUE_ID_BYTES 128
 typedef struct {
     char internal[SYMM_UNIQUE_ID_BYTES];
-} symmUniqueId;
+} symmUniqueId_t;
 
 #define SYMM_WIN_DEFAULT        0
 #define SYMM_WIN_COLL_SYMMETRIC 1 /* accepted for NCCL's sake; every window here is symmetric */
@@ -180,13 +180,13 @@ SYMM_API const char *symmGetLastError(
  * likes. An id serves one communicator. Opens a TCP listener in this process, at the
  * interface that SYMM_SOCKET_IFNAME names, else at one that is up and no loopback (IPv4 before IPv6), else, or where it
  * cannot listen there, at loopback. [local] */
-SYMM_API symmResult_t symmGetUniqueId(symmUniqueId *id);
+SYMM_API symmResult_t symmGetUniqueId(symmUniqueId_t *id);
 
 /* Creates a communicator. Every rank passes the same id and nranks and its own rank. No MPI needed. [collective]
  * Errors on every rank alike: symmTimeout (names ranks that never came), symmVersionMismatch, symmRemoteError,
  * symmNotSupported (ranks on two hosts, in two network namespaces, or of two users: named at once). */
-SYMM_API symmResult_t symmCommInitRank(symmComm_t *comm, int nranks, symmUniqueId id, int rank);
-SYMM_API symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId id,
+SYMM_API symmResult_t symmCommInitRank(symmComm_t *comm, int nranks, symmUniqueId_t id, int rank);
+SYMM_API symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId_t id,
                                              int rank, const symmConfig_t *config);
 
 /* The caller's own exchange. Both callbacks return 0 on success and are entered only from inside API calls of the
@@ -241,7 +241,7 @@ SYMM_API symmResult_t symmCommFailedRanks(symmComm_t comm, int flags, int *ranks
 
 /* Finalize: waits until all work of this communicator that was given to streams has ended: its
  * calls and the launches of graphs that hold calls of it. A peer's death ends that work too, as it does
- * any call; what went wrong in it is returned. GPUs: launches by symmPlanLaunch are seen; those that
+ * any call; what went wrong in it is returned. GPUs: launches by symmMemPlanLaunch are seen; those that
  * the program makes with cudaGraphLaunch must have ended before Finalize or Destroy is called.
  * With SYMM_GRAPH_HOLD=comm and captured calls this, as symmCommDestroy, waits for all that the GPU's context
  * runs, other communicators' kernels too: ranks that end them in different orders may wait for each other.
@@ -251,7 +251,7 @@ SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
  * included. Does not wait for a peer's Destroy. The handle
  * is dead afterwards; using it again is answered with symmInvalidArgument.
  * Graphs that hold its calls may be destroyed later, but not launched: this rank tells its peers
- * that it has left, and no longer hears of their deaths. symmGraphLaunch and symmPlanLaunch refuse
+ * that it has left, and no longer hears of their deaths. symmGraphLaunch and symmMemPlanLaunch refuse
  * such a graph (symmInvalidUsage). Nothing refuses one that the program launches with
  * cudaGraphLaunch: it is an error of the program, of which nobody is told; where a peer comes more
  * than a second late such collectives, and all later ones, end without a result. A peer that
@@ -439,7 +439,7 @@ typedef enum {
 } symmColl_t;
 
 typedef struct {
-    size_t size;     /* in: sizeof(symmPlan_t) of the caller */
+    size_t size;     /* in: sizeof(symmExplain_t) of the caller */
     char kernel[48]; /* kernel that a call would run */
     int ctas;
     uint64_t chunkBytes; /* sent at once, before a wait; 0 where nothing is waited for in between */
@@ -447,11 +447,11 @@ typedef struct {
         zeroCopyRecv; /* this rank's buffers: 1 used in place, 0 staged through scratch */
     /* What is staged and why, why this kernel, why not another one. Never cut. */
     char reason[2048];
-} symmPlan_t;
+} symmExplain_t;
 /* What symmAllReduce etc. would do with these arguments. Launches nothing. [local] */
 SYMM_API symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
                                   const void *recvbuff, size_t count, symmDataType_t datatype,
-                                  symmRedOp_t op, symmPlan_t *plan);
+                                  symmRedOp_t op, symmExplain_t *plan);
 /* Counters and gauges as JSON, NUL-terminated, truncated at cap; *needed (may be NULL) is the full size.
  * comm NULL: the process. [local] */
 SYMM_API symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed);

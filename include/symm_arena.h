@@ -38,7 +38,7 @@
  * at, nor is any memory between it and others that were freed so, until the arena ends. Each block takes 256 bytes more: of several stripes none has a
  * block larger than a superblock less 256 bytes. Offsets are others than without guard mode, and alike on all ranks.
  * A LOCAL arena's limit does not count them: what fits without guard mode fits with it, if the heap has the memory, and `held` may be more than `limit`.
- * Symmetric arenas: a peer writes to this rank's part of a block only when this rank has taken it too, as with symmAlloc.
+ * Symmetric arenas: a peer writes to this rank's part of a block only when this rank has taken it too, as with symmHeapAlloc.
  *
  * Thread rule: every call may be made by any thread beside others, but for create and destroy. Calls on one stripe: one order on all ranks.
  * Conventions as in symm.h. */
@@ -103,7 +103,7 @@ SYMM_API symmResult_t symmArenaFree(symmArena_t arena, void *ptr, symmStream_t s
 
 /* No thread gives work to this stream any more (GPUs: before it is destroyed): its superblocks are for others then. Streams of the host
  * backend and threads that ended are noticed without it. [local] */
-SYMM_API symmResult_t symmArenaStreamEnd(symmArena_t arena, symmStream_t stream);
+SYMM_API symmResult_t symmArenaEndStream(symmArena_t arena, symmStream_t stream);
 /* Threads keep nothing for their next calls, empty superblocks go to the global part, and superblocks in which
  * no block lies to the heap, where no work may still use them.
  * *freed (may be NULL): bytes. SYM: nothing, 0. [local] */

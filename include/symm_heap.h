@@ -4,10 +4,10 @@
  *  - SYM grows up from offset 0. Its offsets are equal on all ranks: placement depends on nothing but the order of the calls, which every
  *    rank makes alike (size, alignment and flags equal). No message is sent. Ranks that do not keep to that are told so, with the first
  *    call that differs, at the communicator's next collective, by symmHeapCheck, or at the next call below that is collective.
- *  - LOCAL grows down from the end. Every rank allocates there as it likes; peers reach a block through a symmRef that they were sent.
+ *  - LOCAL grows down from the end. Every rank allocates there as it likes; peers reach a block through a symmRef_t that they were sent.
  * Memory of a heap is registered memory: collectives use it in place.
  *
- * Thread rule: symmAlloc and symmFree of LOCAL blocks may be called by any thread. All else of a heap counts as use of its
+ * Thread rule: symmHeapAlloc and symmHeapFree of LOCAL blocks may be called by any thread. All else of a heap counts as use of its
  * communicator: one thread at a time.
  * Conventions as in symm.h. */
 #ifndef SYMM_HEAP_H_
@@ -61,7 +61,7 @@ SYMM_API symmResult_t symmHeapGrow(symmHeap_t heap, uint64_t symBytes, uint64_t 
 SYMM_API symmResult_t symmHeapTrim(symmHeap_t heap, uint64_t keep, uint64_t *freed);
 /* Returns to SYM what was freed where the ranks have no common order (by graphs that are gone): as much as every rank has. Lets go
  * of captures' memory that was never bound to a plan (symm_lane.h), where every rank's graph is gone. It waits for this rank's work
- * on blocks that graphs had left and the program has freed (symmFreeAsync); addresses of graphs' own (symmLaneAlias) that every rank is done with
+ * on blocks that graphs had left and the program has freed (symmLaneFree); addresses of graphs' own (symmLaneAlias) that every rank is done with
  * are unmapped. [collective] */
 SYMM_API symmResult_t symmHeapCollect(symmHeap_t heap);
 /* symmMismatch on every rank, naming sequence, sizes and call site of the first call on SYM that differs, if one does; of a call of long ago, between which
@@ -73,14 +73,14 @@ SYMM_API symmResult_t symmHeapCheck(symmHeap_t heap);
 #define SYMM_ALLOC_SYM   0u /* equal offsets on all ranks; every rank makes the same call */
 #define SYMM_ALLOC_LOCAL 1u /* this rank's alone */
 /* Uninitialised memory. align: 0 (256) or a power of two up to the granularity. bytes 0: *ptr = NULL. symmNeedGrow where memory behind
- * the zone does not hold it and growing might; symmOutOfMemory where growing could not help either. Guard mode: as symmFree poisons this rank's part of a SYM
- * block, and symmAlloc looks at it, a peer writes there only when this rank has made the call too. A block takes 256 bytes more of its zone,
+ * the zone does not hold it and growing might; symmOutOfMemory where growing could not help either. Guard mode: as symmHeapFree poisons this rank's part of a SYM
+ * block, and symmHeapAlloc looks at it, a peer writes there only when this rank has made the call too. A block takes 256 bytes more of its zone,
  * so a zone of just the memory that a program needs must be larger there. [local] */
-SYMM_API symmResult_t symmAlloc(symmHeap_t heap, size_t bytes, size_t align, unsigned flags,
-                                void **ptr);
-/* A pointer that symmAlloc gave; NULL is a no-op. The caller's work on it, and for SYM blocks the peers', must have ended. A pointer that is
+SYMM_API symmResult_t symmHeapAlloc(symmHeap_t heap, size_t bytes, size_t align, unsigned flags,
+                                    void **ptr);
+/* A pointer that symmHeapAlloc gave; NULL is a no-op. The caller's work on it, and for SYM blocks the peers', must have ended. A pointer that is
  * not the beginning of a block of this heap (freed already, inside one, foreign): symmInvalidArgument saying which. [local] */
-SYMM_API symmResult_t symmFree(symmHeap_t heap, void *ptr);
+SYMM_API symmResult_t symmHeapFree(symmHeap_t heap, void *ptr);
 
 /* Names bytes of a heap in a message to a peer. Plain data, 24 bytes. */
 typedef struct {
@@ -90,15 +90,15 @@ typedef struct {
     int16_t rank;  /* owner */
     uint16_t
         flags; /* SYMM_ALLOC_* of the block; above its 8 bits the number of an access list (symmLaneSetAccess), 0 none */
-} symmRef;
+} symmRef_t;
 #define SYMM_REF_OWNER (-1)
 /* ptr: any byte of a block of a heap of this process; the reference reaches from there to the end of the block.
  * symmOutOfMemory: the block has an access list, and references of this rank to the heap name 128 other ones. [local] */
-SYMM_API symmResult_t symmRefOf(const void *ptr, symmRef *ref);
+SYMM_API symmResult_t symmRefGet(const void *ptr, symmRef_t *ref);
 /* Where this process reaches what ref names, on `rank` (SYMM_REF_OWNER, or for SYM blocks any rank). Maps nothing, sends nothing. comm: that of the
  * heap. symmInvalidArgument: bytes outside the heap's addresses, or (len not 0) without memory; or the block has an access list, this rank is not
  * in it, and `rank` is another one. [local] */
-SYMM_API symmResult_t symmRefPtr(symmComm_t comm, const symmRef *ref, int rank, void **ptr);
+SYMM_API symmResult_t symmRefPtr(const symmRef_t *ref, symmComm_t comm, int rank, void **ptr);
 
 typedef struct {
     size_t size; /* in: sizeof(symmMemInfo_t) of the caller */

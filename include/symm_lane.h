@@ -9,10 +9,10 @@
  * SYM blocks: every rank makes the same calls, on the lane of the same ordinal, in the same order, and at the same places among the calls of
  * the communicator; a stream that carries a lane on one rank carries it on all. A call on a SYM block may put one barrier of the
  * communicator on the lane's stream; it counts as a call of the communicator there. Then and only then ranks wait for each other.
- * LOCAL blocks: this rank's own order. A peer that was sent a symmRef must have ended before the free, as with any memory.
+ * LOCAL blocks: this rank's own order. A peer that was sent a symmRef_t must have ended before the free, as with any memory.
  *
  * Guard mode of the heap (symm_heap.h): behind each block is a red zone, which no question counts, and freed blocks are poisoned; offsets differ from those
- * without it, alike on all ranks. symmFreeAsync waits for the lane's stream and looks at the red zone: symmInvalidUsage naming the first byte that was
+ * without it, alike on all ranks. symmLaneFree waits for the lane's stream and looks at the red zone: symmInvalidUsage naming the first byte that was
  * written; the block is freed all the same. A block that was written after its free is found where it is handed out again (LOCAL, or one rank), where
  * the lanes give memory back (the same), and by symmHeapCheck, which tells of all three and looks at the red zones of blocks that live. A stream that
  * stands still is waited for no longer than a second, and what was to be looked at is not. An epoch takes two barriers then, and no collective spares one; SYM memory that the lanes take from the heap costs one more.
@@ -22,7 +22,7 @@
  * Not looked at: explicit nodes, frees in another graph, writes into a graph's memory after the free.
  *
  * Thread rule: use of the communicator, one thread at a time. Not between symmGroupStart and symmGroupEnd (symmInvalidUsage): what the
- * group has queued is on no stream yet; but for symmLaneAlias and symmPlanUpload where that is collective. Conventions as in symm.h. */
+ * group has queued is on no stream yet; but for symmLaneAlias and symmMemPlanUpload where that is collective. Conventions as in symm.h. */
 #ifndef SYMM_LANE_H_
 #define SYMM_LANE_H_
 
@@ -33,9 +33,9 @@ extern "C" {
 #endif
 
 typedef struct symmLane *symmLane_t;
-typedef struct symmGraphPlan *symmGraphPlan_t;
-/* The same C type as cudaGraphNode_t. On the host backend: a node of a plan made by symmPlanCreate. */
-typedef struct CUgraphNode_st *symmNode_t;
+typedef struct symmMemPlan *symmMemPlan_t;
+/* The same C type as cudaGraphNode_t. On the host backend: a node of a plan made by symmMemPlanCreate. */
+typedef struct CUgraphNode_st *symmGraphNode_t;
 
 /* ---- lanes ---------------------------------------------------------------------------------------------- */
 
@@ -55,18 +55,18 @@ SYMM_API symmResult_t symmLaneDestroy(symmLane_t lane);
 
 /* Eager: memory for whatever is given to the lane's stream from here on. Captured: an address that the graph has for its whole life, used in
  * it by what comes after this call. Uninitialised, aligned to 256 bytes (eager ones under 1 KiB: to 128). bytes 0: *ptr = NULL.
- * symmNeedGrow, symmOutOfMemory as symmAlloc. symmInvalidArgument: the lane's stream is gone. That is sure on the host backend only: a stream of
+ * symmNeedGrow, symmOutOfMemory as symmHeapAlloc. symmInvalidArgument: the lane's stream is gone. That is sure on the host backend only: a stream of
  * CUDA's lives until its lane is destroyed, since the driver may crash over the handle of one that does not. [local; SYM: same on all ranks] */
-SYMM_API symmResult_t symmAllocAsync(symmLane_t lane, size_t bytes, unsigned flags, void **ptr);
+SYMM_API symmResult_t symmLaneAlloc(symmLane_t lane, size_t bytes, unsigned flags, void **ptr);
 /* All use, on every stream and, of SYM blocks, by this rank in every rank's memory, is over before this point of the lane's stream: whole
  * operations, a flag that a running kernel sets is not enough. Any lane of the heap will do. NULL: nothing. What does not begin a block
  * of a lane, is freed already, or was freed in its own graph: symmInvalidArgument saying so, nothing changed.
  * Captured: of blocks of this capture, and of blocks that outlive theirs. Whoever gets the bytes of such a block comes behind the free: graphs that
- * symmPlanLaunch launches, and the heap's memory. [local; SYM: same on all ranks] */
-SYMM_API symmResult_t symmFreeAsync(symmLane_t lane, void *ptr);
+ * symmMemPlanLaunch launches, and the heap's memory. [local; SYM: same on all ranks] */
+SYMM_API symmResult_t symmLaneFree(symmLane_t lane, void *ptr);
 /* Gives memory that no lane's block uses back to the heap, what is SYM at the next symmHeapCollect. Waits for what the lanes' streams have been
  * given so far. *freed (may be NULL): bytes. [local, same order on all ranks] */
-SYMM_API symmResult_t symmLaneTrim(symmHeap_t heap, uint64_t *freed);
+SYMM_API symmResult_t symmHeapTrimLanes(symmHeap_t heap, uint64_t *freed);
 
 typedef struct {
     size_t size; /* in: sizeof(symmLaneInfo_t) of the caller */
@@ -99,79 +99,80 @@ SYMM_API symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info); /* [
  *  each graph has addresses of its own   by symmLaneAlias; else graphs of a lane lie at the
  *                                        same offsets, and pointers of two may be equal
  *  memory comes with the first launch,   before: heap memory when the heap grows,
- *  on one device                         symmLaneAlias's at symmPlanUpload, on all ranks
+ *  on one device                         symmLaneAlias's at symmMemPlanUpload, on all ranks
  *  the pool of a device grows on demand  symmNeedGrow; then symmHeapGrow or symmLaneAlias, on
  *                                        all ranks, and the capture again
  *  all blocks share memory by aliases    SYM blocks alone: a tract of addresses is at one
  *                                        offset on all ranks; LOCAL and SYMM_ALLOC_KEEP blocks
  *                                        are not
  *  trim takes the memory of every graph  of symmLaneAlias: the same, but it goes at
- *  that does not run; a launch maps it   symmHeapCollect and comes with symmPlanUpload. Other:
+ *  that does not run; a launch maps it   symmHeapCollect and comes with symmMemPlanUpload. Other:
  *  again                                 what is under no plan, and under no graph without one,
  *                                        for its offsets are the heap's, which other blocks get
  *                                        next
- *  every launch is checked and ordered   those by symmPlanLaunch: CUDA tells of no other one
- *  graphs that run at the same time do   graphs of one lane share always, and symmPlanLaunch
+ *  every launch is checked and ordered   those by symmMemPlanLaunch: CUDA tells of no other one
+ *  graphs that run at the same time do   graphs of one lane share always, and symmMemPlanLaunch
  *  not share, found at launch            puts one behind the other; use two lanes
  *  peer access is the pool's, by device  by rank, enforced where an address is handed out
  *  no clone, one executable at a time    any number: they have one address, so one runs at a
  *                                        time
- *  sizes are counted by device           by lane (symmGraphMemGet) */
+ *  sizes are counted by device           by lane (symmLaneGetGraphMem) */
 
-#define SYMM_PLAN_AUTO_FREE 1u /* a launch frees what the last one left allocated */
-#define SYMM_PLAN_ALIAS     2u /* addresses of its own over memory that graphs share: symmLaneAlias */
-/* GPUs: the graph itself holds nothing of what its calls use (blocks, windows, communicators); the plan does, from here to symmPlanDestroy, and by then
+#define SYMM_MEMPLAN_AUTO_FREE 1u /* a launch frees what the last one left allocated */
+#define SYMM_MEMPLAN_ALIAS \
+    2u /* addresses of its own over memory that graphs share: symmLaneAlias */
+/* GPUs: the graph itself holds nothing of what its calls use (blocks, windows, communicators); the plan does, from here to symmMemPlanDestroy, and by then
  * neither the graph nor an executable of it is launched any more. A graph that holds something is launched at a lower rate: executables made after
- * symmPlanBind with this flag are launched as fast as those of a graph without memory. Host backend: no difference. */
-#define SYMM_PLAN_HOLD 4u
+ * symmMemPlanBind with this flag are launched as fast as those of a graph without memory. Host backend: no difference. */
+#define SYMM_MEMPLAN_HOLD 4u
 
 /* Sets `bytes` of memory (rounded up to the granularity) on each rank apart for the lane's graphs. Captures whose first call on the lane comes after
- * it, and plans of symmPlanCreate with SYMM_PLAN_ALIAS, have SYM addresses that no other graph has, over this memory: one byte of it is under
+ * it, and plans of symmMemPlanCreate with SYMM_MEMPLAN_ALIAS, have SYM addresses that no other graph has, over this memory: one byte of it is under
  * as many addresses as there are such graphs. So pointers of two graphs are never equal, and they need no more memory than the largest.
  *  - They must not run at the same time, as always on one lane; what one leaves allocated keeps others off the same memory.
- *  - The own part is there while capturing; what is under a peer's address (symmRefPtr) comes with symmPlanUpload. Collectives use it in place.
+ *  - The own part is there while capturing; what is under a peer's address (symmRefPtr) comes with symmMemPlanUpload. Collectives use it in place.
  *  - What does not fit: symmNeedGrow, as the memory does not grow: call this again and capture anew. No addresses left: symmOutOfMemory.
  *  - LOCAL blocks and SYMM_ALLOC_KEEP lie where they lie without it.
  *  - Captures are the same on all ranks, as with any SYM block.
  * Again: other memory for later captures; plans keep what they have. bytes 0: later captures are as before. Memory goes with its last plan, and
  * addresses when the plan is destroyed and its graph gone on all ranks, at a symmHeapCollect. symmHeapTrim does not
- * take it; symmGraphMemTrim does while no block in it is allocated and all captures over it are bound: it goes at
- * the next symmHeapCollect, and the plans need symmPlanUpload before their next launch, which makes it again.
+ * take it; symmLaneTrimGraphMem does while no block in it is allocated and all captures over it are bound: it goes at
+ * the next symmHeapCollect, and the plans need symmMemPlanUpload before their next launch, which makes it again.
  * On all ranks or on none. [collective] */
 SYMM_API symmResult_t symmLaneAlias(symmLane_t lane, uint64_t bytes);
 
 /* The plan of what was captured on this lane, once the capture has ended. graph: host backend the symmGraph_t, GPUs the cudaGraph_t.
  * Without it the graph works all the same, but its launches are not checked:
  *  - It holds its memory until it is gone, for SYM of several ranks until a symmHeapCollect finds it gone on
- *    all of them; then symmGraphMemTrim gives that back.
+ *    all of them; then symmLaneTrimGraphMem gives that back.
  *  - A block that it leaves is freed as any block. Its destruction frees none: such a block holds the graph's
  *    memory until it is freed. Host backend: launches are counted, a free without a launch is refused. GPUs:
  *    CUDA tells of no launch, so every free is believed, and after the first one the block counts as freed;
  *    a graph that is launched again after that is to be bound.
  * symmInvalidArgument: the lane has no call in the graph (of several lanes that have, any one will do).
- * SYMM_PLAN_ALIAS must stand there if the capture found symmLaneAlias's memory, and only
- * then (symmInvalidUsage); such a graph must not be launched at all before symmPlanUpload. [local, same order on all ranks] */
-SYMM_API symmResult_t symmPlanBind(symmLane_t lane, void *graph, unsigned flags,
-                                   symmGraphPlan_t *plan);
+ * SYMM_MEMPLAN_ALIAS must stand there if the capture found symmLaneAlias's memory, and only
+ * then (symmInvalidUsage); such a graph must not be launched at all before symmMemPlanUpload. [local, same order on all ranks] */
+SYMM_API symmResult_t symmMemPlanBind(symmLane_t lane, void *graph, unsigned flags,
+                                      symmMemPlan_t *plan);
 /* A plan without a capture, for explicit nodes. graph: GPUs the cudaGraph_t that gets the nodes; host backend NULL. [local, same order on all
  * ranks] */
-SYMM_API symmResult_t symmPlanCreate(symmLane_t lane, void *graph, unsigned flags,
-                                     symmGraphPlan_t *plan);
+SYMM_API symmResult_t symmMemPlanCreate(symmLane_t lane, void *graph, unsigned flags,
+                                        symmMemPlan_t *plan);
 /* Launches exec (host backend: the graph; GPUs: a cudaGraphExec_t of it) behind the lane's last launch, on whatever stream that was, and in
  * issue order with the communicator's calls where the graph holds any, barriers of SYM blocks included. Not on CUDA's per-thread stream, as
  * lanes are not (symmInvalidArgument): another thread could not be put behind it. exec NULL: only notes the launch.
  * symmInvalidArgument, host backend: exec is not the plan's graph, nor one that this has become a part of; or, for a plan of explicit nodes,
  * it is another plan's. GPUs: CUDA does not say of which graph an executable was made, so that is the program's to keep.
- * Blocks that the last launch left allocated: symmInvalidUsage naming one, unless SYMM_PLAN_AUTO_FREE; so do blocks of other
- * graphs that are allocated where this one has its own, and SYMM_PLAN_ALIAS before its upload. [local; with SYM blocks same on all ranks] */
-SYMM_API symmResult_t symmPlanLaunch(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream);
+ * Blocks that the last launch left allocated: symmInvalidUsage naming one, unless SYMM_MEMPLAN_AUTO_FREE; so do blocks of other
+ * graphs that are allocated where this one has its own, and SYMM_MEMPLAN_ALIAS before its upload. [local; with SYM blocks same on all ranks] */
+SYMM_API symmResult_t symmMemPlanLaunch(symmMemPlan_t plan, symmGraph_t exec, symmStream_t stream);
 /* What a first launch would do besides running. The addresses are mapped since the heap has grown, so it is the driver's own upload. [local]
- * SYMM_PLAN_ALIAS: maps the memory of every rank behind the plan's addresses on every rank, or on none; then the driver's upload, unless exec is NULL.
+ * SYMM_MEMPLAN_ALIAS: maps the memory of every rank behind the plan's addresses on every rank, or on none; then the driver's upload, unless exec is NULL.
  * Where all of it is mapped already (no node was added since), no message is sent. symmMismatch: the ranks mean other plans. [collective] */
-SYMM_API symmResult_t symmPlanUpload(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream);
+SYMM_API symmResult_t symmMemPlanUpload(symmMemPlan_t plan, symmGraph_t exec, symmStream_t stream);
 /* Ends the record. Frees no block: those that are allocated stay so until they are freed; the graph keeps its memory as long as it lives. Where no lane
  * of the heap is left it may wait for work on such blocks. [local, same order on all ranks] */
-SYMM_API symmResult_t symmPlanDestroy(symmGraphPlan_t plan);
+SYMM_API symmResult_t symmMemPlanDestroy(symmMemPlan_t plan);
 
 typedef struct {
     size_t size; /* sizeof(symmAllocNode_t) of the caller */
@@ -180,19 +181,19 @@ typedef struct {
     int nranks;       /* length of ranks; 0: every rank may access */
     const int *ranks; /* who may access the block beside this rank; copied */
 } symmAllocNode_t;
-/* Nodes of a plan made by symmPlanCreate. deps: nodes that come before, of the same graph; *ptr is known at once. SYM blocks are not placed where
+/* Nodes of a plan made by symmMemPlanCreate. deps: nodes that come before, of the same graph; *ptr is known at once. SYM blocks are not placed where
  * others have ended, as the plan knows of no collective between. [local, same order on all ranks] */
-SYMM_API symmResult_t symmGraphAddAllocNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
-                                            const symmAllocNode_t *params, symmNode_t *node,
-                                            void **ptr);
+SYMM_API symmResult_t symmMemPlanAddAllocNode(symmMemPlan_t plan, const symmGraphNode_t *deps,
+                                              int ndeps, const symmAllocNode_t *params,
+                                              symmGraphNode_t *node, void **ptr);
 /* ptr: of this plan, with an alloc node among what comes before; or a block that outlives its own graph. Of a block that the last launch has left the
  * node changes nothing: it is freed before the next launch, and the node frees those of later ones. Both calls are calls on SYM if the block is:
  * ranks that differ in them are told (symm_heap.h). [local, same order on all ranks] */
-SYMM_API symmResult_t symmGraphAddFreeNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
-                                           void *ptr, symmNode_t *node);
+SYMM_API symmResult_t symmMemPlanAddFreeNode(symmMemPlan_t plan, const symmGraphNode_t *deps,
+                                             int ndeps, void *ptr, symmGraphNode_t *node);
 /* A node that only orders: on the host backend it stands for the program's work. */
-SYMM_API symmResult_t symmGraphAddOrderNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
-                                            symmNode_t *node);
+SYMM_API symmResult_t symmMemPlanAddOrderNode(symmMemPlan_t plan, const symmGraphNode_t *deps,
+                                              int ndeps, symmGraphNode_t *node);
 
 /* Which ranks may access the blocks that this lane captures from now on; nranks 0: every one. Blocks that were captured keep what they have.
  * A rank that is not listed is refused by symmRefPtr (symm_heap.h); its own memory is always its own. Not a protection: the memory is mapped
@@ -210,25 +211,25 @@ enum {
     SYMM_GRAPH_MEM_RESERVED_HIGH = 3
 };
 /* Of one lane's graphs. [local] */
-SYMM_API symmResult_t symmGraphMemGet(symmLane_t lane, int attr, uint64_t *value);
+SYMM_API symmResult_t symmLaneGetGraphMem(symmLane_t lane, int attr, uint64_t *value);
 /* The two highs only, and to 0 only, which makes them what is current. [local] */
-SYMM_API symmResult_t symmGraphMemSet(symmLane_t lane, int attr, uint64_t value);
+SYMM_API symmResult_t symmLaneSetGraphMem(symmLane_t lane, int attr, uint64_t value);
 /* Gives back what lies under no plan's and no allocated block; what is SYM, or under graphs that still live, at a later symmHeapCollect. Memory
  * of symmLaneAlias too, see there. Waits for the graphs' launches, and for what used blocks that they had left and the program has freed. symmInvalidUsage: a
  * stream of such a launch is under capture. *freed (may be NULL): bytes that left SYMM_GRAPH_MEM_RESERVED. [local, same order on all ranks] */
-SYMM_API symmResult_t symmGraphMemTrim(symmLane_t lane, uint64_t *freed);
+SYMM_API symmResult_t symmLaneTrimGraphMem(symmLane_t lane, uint64_t *freed);
 
 typedef struct {
     size_t size;   /* in: sizeof(symmMemSupport_t) of the caller */
     int driver;    /* of CUDA, as it counts (12040 is 12.4); 0: none, or too old to be used */
-    int lanes;     /* symmAllocAsync */
+    int lanes;     /* symmLaneAlloc */
     int graphs;    /* captured */
     int nodes;     /* explicit nodes */
-    int alias;     /* SYMM_PLAN_ALIAS */
+    int alias;     /* SYMM_MEMPLAN_ALIAS */
     char why[128]; /* of the first 0 above */
 } symmMemSupport_t;
 /* What this machine's backend can do; never an error for an old driver or none. [local, any thread] */
-SYMM_API symmResult_t symmMemSupport(symmMemSupport_t *support);
+SYMM_API symmResult_t symmMemQuerySupport(symmMemSupport_t *support);
 
 #ifdef __cplusplus
 }

@@ -23,7 +23,7 @@
  * is not.
  *
  * Thread rule: one buffer is used by one thread at a time. The first call that allocates the device side of a SYMM_ALLOC_SYM buffer,
- * SetGpu and Destroy count as symmAlloc and symmFree of the heap: every rank makes them in the same order. That call is Gpu,
+ * SetGpu and Destroy count as symmHeapAlloc and symmHeapFree of the heap: every rank makes them in the same order. That call is Gpu,
  * MutableGpu, Push, Publish or Ref, whichever comes first.
  * GPUs: the host side is pinned memory; allocating it may wait for work of the device, once a buffer.
  * Conventions as in symm.h; all calls are [local]. */
@@ -96,9 +96,9 @@ SYMM_API symmResult_t symmSyncedPublish(symmSynced_t synced, symmStream_t stream
 /* What rank's word says now (SYM: any rank; LOCAL: this one only); 0 where this rank has none. */
 SYMM_API symmResult_t symmSyncedGeneration(symmSynced_t synced, int rank, uint32_t *generation);
 /* References for peers, sendable; each may be NULL. data: symmInvalidUsage where SetGpu brought memory outside of the heap. */
-SYMM_API symmResult_t symmSyncedRef(symmSynced_t synced, symmRef *data, symmRef *word);
+SYMM_API symmResult_t symmSyncedRef(symmSynced_t synced, symmRef_t *data, symmRef_t *word);
 /* Reads the word that a reference names, wherever it is. comm: that of the heap. */
-SYMM_API symmResult_t symmSyncedPoll(symmComm_t comm, const symmRef *word, int rank,
+SYMM_API symmResult_t symmSyncedPoll(symmComm_t comm, const symmRef_t *word, int rank,
                                      uint32_t *generation);
 
 /* State, both sides, dirty ranges, generation, for people. Written to fd. */

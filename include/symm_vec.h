@@ -2,7 +2,7 @@
  *
  * Its addresses are reserved up front; growing maps more memory behind what there is, so nothing is copied and no pointer changes. Where
  * the addresses do not suffice, a larger range is reserved and the same memory is mapped there: pointers change, still nothing is copied. While
- * it grows it needs memory for the new bytes only. It is memory of a heap of its own: collectives use it in place, symmRefOf and
+ * it grows it needs memory for the new bytes only. It is memory of a heap of its own: collectives use it in place, symmRefGet and
  * symmMemQuery know it.
  *
  * Thread rule: symmVecPtr, symmVecSize and symmVecSync may be called by any thread, also while the vector grows. All else counts as use of its

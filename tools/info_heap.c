@@ -100,8 +100,8 @@ static symmResult_t time_pairs(symmHeap_t heap, unsigned flags, uint64_t *ns) {
         const uint64_t start = now_ns();
         for (int i = 0; i < PAIRS; i++) {
             void *p;
-            TRY(symmAlloc(heap, 256u << i % 5, 0, flags, &p));
-            TRY(symmFree(heap, p));
+            TRY(symmHeapAlloc(heap, 256u << i % 5, 0, flags, &p));
+            TRY(symmHeapFree(heap, p));
         }
         keep_best(ns, start, PAIRS);
     }
@@ -124,10 +124,10 @@ static symmResult_t time_growth(const world *w, uint64_t *grow, uint64_t *trim) 
 static symmResult_t time_full(symmHeap_t heap, uint64_t *ns) {
     static void *blocks[BLOCKS];
     for (int i = 0; i < BLOCKS; i++)
-        TRY(symmAlloc(heap, 256u * (1 + (unsigned)i % 3), 0, SYMM_ALLOC_LOCAL, &blocks[i]));
-    for (int i = 0; i < BLOCKS; i += 2) TRY(symmFree(heap, blocks[i]));
+        TRY(symmHeapAlloc(heap, 256u * (1 + (unsigned)i % 3), 0, SYMM_ALLOC_LOCAL, &blocks[i]));
+    for (int i = 0; i < BLOCKS; i += 2) TRY(symmHeapFree(heap, blocks[i]));
     TRY(time_pairs(heap, SYMM_ALLOC_LOCAL, ns));
-    for (int i = 1; i < BLOCKS; i += 2) TRY(symmFree(heap, blocks[i]));
+    for (int i = 1; i < BLOCKS; i += 2) TRY(symmHeapFree(heap, blocks[i]));
     return symmSuccess;
 }
 
@@ -182,7 +182,7 @@ static symmResult_t show_costs(const world *w) {
     put_time("grow", " for 64 MiB, all ranks together", ns);
     put_time("trim", " for as much", more);
     TRY(time_sym(w, &ns));
-    put_time("SYM pair", " for symmAlloc and symmFree", ns);
+    put_time("SYM pair", " for symmHeapAlloc and symmHeapFree", ns);
     TRY(time_pairs(w->heaps[0], SYMM_ALLOC_LOCAL, &ns));
     put_time("LOCAL pair", "", ns);
     TRY(time_full(w->heaps[0], &ns));
@@ -200,13 +200,14 @@ static symmResult_t fill(const world *w, symmSynced_t *s) {
     static const size_t sizes[] = {700000, 96000, 300000, 4096, 550000};
     void *p[5], *q;
     for (int r = 0; r < w->n; r++) {
-        for (int i = 0; i < 5; i++) TRY(symmAlloc(w->heaps[r], sizes[i], 0, SYMM_ALLOC_SYM, &p[i]));
-        TRY(symmFree(w->heaps[r], p[1]));
-        TRY(symmFree(w->heaps[r], p[2]));
+        for (int i = 0; i < 5; i++)
+            TRY(symmHeapAlloc(w->heaps[r], sizes[i], 0, SYMM_ALLOC_SYM, &p[i]));
+        TRY(symmHeapFree(w->heaps[r], p[1]));
+        TRY(symmHeapFree(w->heaps[r], p[2]));
     }
-    TRY(symmAlloc(w->heaps[0], 1200000, 0, SYMM_ALLOC_LOCAL, &q));
+    TRY(symmHeapAlloc(w->heaps[0], 1200000, 0, SYMM_ALLOC_LOCAL, &q));
     TRY(symmSyncedCreate(w->heaps[0], 900000, SYMM_ALLOC_LOCAL, s));
-    return symmSyncedRef(*s, &(symmRef){0}, NULL);
+    return symmSyncedRef(*s, &(symmRef_t){0}, NULL);
 }
 
 static int write_svg(symmHeap_t heap, const char *path) {

@@ -93,20 +93,20 @@ static void random_blocks(symmComm_t comm, const char *name, unsigned flags, int
     c.localBytes = flags ? bytes : 0;
     ok(symmHeapCreate(comm, &c, &t.heap), "symmHeapCreate");
     for (int i = 0; i < live; i++)
-        ok(symmAlloc(t.heap, some_size(&seed, most), 0, flags, &t.block[i]), "symmAlloc");
+        ok(symmHeapAlloc(t.heap, some_size(&seed, most), 0, flags, &t.block[i]), "symmHeapAlloc");
     const int64_t sent = SYMM_STAT_GET(messages), made = SYMM_STAT_GET(created_bytes);
     for (int i = 0; i < OPS; i++) {
         const int at = (int)(next_random(&seed) % (unsigned)live);
         const size_t size = some_size(&seed, most);
         void *const block = t.block[at]; /* a caller has it at hand */
         const uint64_t t0 = now_ns();
-        symmResult_t r = symmFree(t.heap, block);
+        symmResult_t r = symmHeapFree(t.heap, block);
         const uint64_t t1 = now_ns();
-        ok(r, "symmFree");
+        ok(r, "symmHeapFree");
         const uint64_t t2 = now_ns();
-        r = symmAlloc(t.heap, size, 0, flags, &t.block[at]);
+        r = symmHeapAlloc(t.heap, size, 0, flags, &t.block[at]);
         const uint64_t t3 = now_ns();
-        ok(r, "symmAlloc");
+        ok(r, "symmHeapAlloc");
         t.ns[2 * i] = t1 - t0 > cost ? t1 - t0 - cost : 0;
         t.ns[2 * i + 1] = t3 - t2 > cost ? t3 - t2 - cost : 0;
         sum += t.ns[2 * i] + t.ns[2 * i + 1];

@@ -26,8 +26,8 @@ static void pairs(lk *k, const char *name, size_t bytes, unsigned flags) {
         uint64_t at = symm_now_ns();
         for (int i = 0; i < PAIRS; i++) {
             void *p;
-            symmAllocAsync(k->lane[0], bytes, flags, &p);
-            symmFreeAsync(k->lane[0], p);
+            symmLaneAlloc(k->lane[0], bytes, flags, &p);
+            symmLaneFree(k->lane[0], p);
         }
         ns = best(ns, per(at, PAIRS));
     }
@@ -40,12 +40,12 @@ static void heap_pairs(lk *k, size_t bytes) {
         uint64_t at = symm_now_ns();
         for (int i = 0; i < PAIRS; i++) {
             void *p;
-            symmAlloc(k->heap, bytes, 0, SYMM_ALLOC_LOCAL, &p);
-            symmFree(k->heap, p);
+            symmHeapAlloc(k->heap, bytes, 0, SYMM_ALLOC_LOCAL, &p);
+            symmHeapFree(k->heap, p);
         }
         ns = best(ns, per(at, PAIRS));
     }
-    show_pair("symmAlloc + symmFree, LOCAL", bytes, ns);
+    show_pair("symmHeapAlloc + symmHeapFree, LOCAL", bytes, ns);
 }
 
 static void malloc_pairs(size_t bytes) {
@@ -72,12 +72,12 @@ static void at_random(lk *k, unsigned flags, const char *name) {
     for (int i = 0; i < PAIRS; i++) {
         seed = seed * 6364136223846793005ull + 1442695040888963407ull;
         const unsigned n = (seed >> 40) % LIVE;
-        if (live[n]) symmFreeAsync(k->lane[0], live[n]);
+        if (live[n]) symmLaneFree(k->lane[0], live[n]);
         now -= bytes[n];
         bytes[n] = 1 + (seed >> 20) % 65536;
         now += bytes[n];
         if (used < now) used = now;
-        if (symmAllocAsync(k->lane[0], bytes[n], flags, &live[n])) abort();
+        if (symmLaneAlloc(k->lane[0], bytes[n], flags, &live[n])) abort();
     }
     double ns = per(at, PAIRS);
     symmLaneInfo_t i = lk_info(k->lane[0]);
@@ -95,7 +95,7 @@ static symmResult_t nothing(void *args) {
 }
 
 static void launches(lk *k, int blocks, int by_plan) {
-    symmGraphPlan_t plan = NULL;
+    symmMemPlan_t plan = NULL;
     double ns = 0;
     T_OK(symmStreamBeginCapture(k->stream[0]));
     for (int i = 0; i < 8; i++) {
@@ -110,18 +110,18 @@ static void launches(lk *k, int blocks, int by_plan) {
         uint64_t at = symm_now_ns();
         for (int i = 0; i < MANY; i++)
             if (plan)
-                symmPlanLaunch(plan, g, NULL);
+                symmMemPlanLaunch(plan, g, NULL);
             else
                 symmGraphLaunch(g, NULL);
         ns = best(ns, per(at, MANY));
     }
     const char *name = !blocks   ? "graph of 8 calls, without blocks"
-                       : by_plan ? "graph of 8 calls, 8 blocks, symmPlanLaunch"
+                       : by_plan ? "graph of 8 calls, 8 blocks, symmMemPlanLaunch"
                                  : "graph of 8 calls, 8 blocks, symmGraphLaunch";
     printf("%-44s %23.1f ns a replay\n", name, ns);
     row(name, "replay", "\"replay_ns\": %.1f", ns);
     T_OK(symmGraphDestroy(g));
-    if (plan) T_OK(symmPlanDestroy(plan));
+    if (plan) T_OK(symmMemPlanDestroy(plan));
 }
 
 /* memory.md's case of many streams with small blocks; over the bytes that were asked for, and over those as lanes round them. */
@@ -170,8 +170,8 @@ int main(int argc, char **argv) {
     if (argc == 3 && !strcmp(argv[1], "--json")) json_open(argv[2]);
     lk_alone(&k, 1);
     for (size_t bytes = 512; bytes <= 1 << 20; bytes *= 2048) {
-        pairs(&k, "symmAllocAsync + symmFreeAsync, LOCAL", bytes, SYMM_ALLOC_LOCAL);
-        pairs(&k, "symmAllocAsync + symmFreeAsync, SYM, 1 rank", bytes, SYMM_ALLOC_SYM);
+        pairs(&k, "symmLaneAlloc + symmLaneFree, LOCAL", bytes, SYMM_ALLOC_LOCAL);
+        pairs(&k, "symmLaneAlloc + symmLaneFree, SYM, 1 rank", bytes, SYMM_ALLOC_SYM);
         heap_pairs(&k, bytes);
         malloc_pairs(bytes);
     }

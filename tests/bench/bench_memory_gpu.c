@@ -103,7 +103,7 @@ static void lanes_open(void) {
 }
 static uint64_t lane_take(uint64_t bytes, uint32_t stream, unsigned flags) {
     void *p = NULL;
-    return symmAllocAsync(b.lane[stream], bytes, flags, &p) ? 0 : (uint64_t)(uintptr_t)p;
+    return symmLaneAlloc(b.lane[stream], bytes, flags, &p) ? 0 : (uint64_t)(uintptr_t)p;
 }
 static uint64_t local_take(uint64_t bytes, uint32_t stream) {
     return lane_take(bytes, stream, SYMM_ALLOC_LOCAL);
@@ -112,7 +112,7 @@ static uint64_t sym_take(uint64_t bytes, uint32_t stream) {
     return lane_take(bytes, stream, SYMM_ALLOC_SYM);
 }
 static void lane_give(uint64_t block, uint32_t stream) {
-    must(!symmFreeAsync(b.lane[stream], (void *)(uintptr_t)block), "symmFreeAsync");
+    must(!symmLaneFree(b.lane[stream], (void *)(uintptr_t)block), "symmLaneFree");
 }
 static symmLaneInfo_t lane_info(uint32_t i) {
     symmLaneInfo_t info = {.size = sizeof info};

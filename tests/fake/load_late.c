@@ -113,7 +113,7 @@ static void reduce_all_ways(symmComm_t comm, int rank, int n) {
     free(out);
 }
 
-static void one_process(symmUniqueId id, int rank) {
+static void one_process(symmUniqueId_t id, int rank) {
     symmComm_t comm;
     OK(symmCommInitRank(&comm, RANKS, id, rank));
     reduce_all_ways(comm, rank, RANKS);
@@ -121,7 +121,7 @@ static void one_process(symmUniqueId id, int rank) {
 }
 
 static void processes(void) {
-    symmUniqueId id;
+    symmUniqueId_t id;
     int failed = 0, status;
     OK(symmGetUniqueId(&id));
     for (int rank = 1; rank < RANKS; rank++) {

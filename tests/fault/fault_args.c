@@ -84,7 +84,7 @@ CASE(null_results) {
 CASE(records_of_another_size) {
     symmCommInfo_t info = {.size = 8};
     symmWindowInfo_t win = {.size = 0};
-    symmPlan_t plan = {.size = sizeof plan - 1};
+    symmExplain_t plan = {.size = sizeof plan - 1};
     REFUSED(symmCommQuery(x->comm, &info), "without its size");
     REFUSED(symmWindowQuery(x->win, &win), "without its size");
     REFUSED(symmExplain(x->comm, symmCollBarrier, NULL, NULL, 0, symmInt32, symmSum, &plan),
@@ -228,7 +228,7 @@ CASE(shrink_refused_by_one_rank) {
 
 CASE(bad_flags_and_sizes) {
     symmComm_t comm = NULL;
-    symmUniqueId junk = {"no id at all"};
+    symmUniqueId_t junk = {"no id at all"};
     REFUSED(symmCommInitRank(&comm, 0, x->f->id, 0), "nranks=0");
     REFUSED(symmCommInitRank(&comm, -5, x->f->id, 0), "nranks=-5");
     REFUSED(symmCommInitRank(&comm, 73, x->f->id, 0), "nranks=73");

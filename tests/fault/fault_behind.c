@@ -381,7 +381,7 @@ static void a_group_keeps_configs_and_names(void) {
     const symmConfig_t plain = SYMM_CONFIG_INITIALIZER;
     char name[32] = "kept";
     symmConfig_t config = plain;
-    symmUniqueId id;
+    symmUniqueId_t id;
     symmComm_t comm[4] = {NULL}, parent = alone_by_callbacks(NULL);
     T_OK(symmGetUniqueId(&id));
     config.commName = name;

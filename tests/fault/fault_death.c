@@ -81,7 +81,7 @@ static symmResult_t collective(const work *w, symmComm_t comm) {
 
 /* As many elements as the kernel takes, so that it is inside most of the time. */
 static void pick_count(work *w, symmComm_t comm) {
-    symmPlan_t plan = {.size = sizeof plan};
+    symmExplain_t plan = {.size = sizeof plan};
     for (w->count = COUNT_MAX / 8; w->count; w->count /= 4) {
         T_OK(symmExplain(comm, (symmColl_t)w->row->coll, w->send, w->recv, w->count, symmInt32,
                          symmSum, &plan));

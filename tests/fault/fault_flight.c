@@ -142,7 +142,7 @@ static void segments(void *arg) {
     look(win, all, k->n);
     T_OK(symmBarrier(k->comm, NULL));
     T_OK(symmWindowDeregister(k->comm, win));
-    T_OK(symmFree(heap, p));
+    T_OK(symmHeapFree(heap, p));
     T_OK(symmHeapDestroy(heap));
 }
 
@@ -159,7 +159,7 @@ static void uneven(void *arg) {
     char *p = block_of(heap, counts[0]);
     mark(p, counts[k->rank], k->rank);
     for (int i = 0; i < 3; i++) register_and_look(k, p, counts);
-    T_OK(symmFree(heap, p));
+    T_OK(symmHeapFree(heap, p));
     T_OK(symmHeapDestroy(heap));
 }
 
@@ -219,7 +219,7 @@ static void late_second(void *arg) {
     T_EQ(symm_fail_arm(""), 0);
     T_OK(symmBarrier(k->comm, NULL));
     T_OK(symmWindowDeregister(k->comm, win));
-    T_OK(symmFree(heap, p));
+    T_OK(symmHeapFree(heap, p));
     T_OK(symmHeapDestroy(heap));
 }
 

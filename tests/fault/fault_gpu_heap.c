@@ -40,13 +40,13 @@ static void filled(const char *at, uint64_t bytes, int rank) {
 
 /* A block that is written here is found there, in every rank's part. Kernels of the fake driver wait for nobody: so the test's own barrier. */
 static void reaches(fk *f, rank_of *me, int rank, int n, char *at, uint64_t bytes) {
-    symmRef ref;
+    symmRef_t ref;
     void *there;
     fill(at, bytes, rank);
     kit_barrier(&f->k, n);
-    T_OK(symmRefOf(at, &ref));
+    T_OK(symmRefGet(at, &ref));
     for (int r = 0; r < n; r++) {
-        T_OK(symmRefPtr(me->comm, &ref, r, &there));
+        T_OK(symmRefPtr(&ref, me->comm, r, &there));
         filled(there, bytes, r);
     }
     kit_barrier(&f->k, n);
@@ -56,7 +56,7 @@ static void before_growth(fk *f, int rank, int n, rank_of *me) {
     void *p;
     make(f, rank, n, me);
     T_OK(new_heap(rank, me));
-    T_OK(symmAlloc(heap, BLOCK, 0, SYMM_ALLOC_SYM, &p));
+    T_OK(symmHeapAlloc(heap, BLOCK, 0, SYMM_ALLOC_SYM, &p));
     block = p;
     fill(block, BLOCK, rank);
     info = asked();
@@ -79,7 +79,7 @@ static void after_growth(fk *f, int rank, int n, rank_of *me) {
     T_EQ(asked().symBytes, info.symBytes + 3 * CHUNK);
     T_EQ(asked().localBytes, info.localBytes + (uint64_t)(1 + rank) * CHUNK);
     T_EQ(asked().digest, info.digest);
-    T_OK(symmAlloc(heap, 3 * CHUNK, 0, SYMM_ALLOC_SYM, &p));
+    T_OK(symmHeapAlloc(heap, 3 * CHUNK, 0, SYMM_ALLOC_SYM, &p));
     reaches(f, me, rank, n, p, 3 * CHUNK);
     reaches(f, me, rank, n, block, BLOCK);
     T_OK(symmHeapCheck(heap));
@@ -96,7 +96,7 @@ static symmResult_t create(fk *f, int rank, rank_of *me) {
 static void after_creation(fk *f, int rank, int n, rank_of *me) {
     void *p;
     if (f->k.code[rank]) T_OK(create(f, rank, me));
-    T_OK(symmAlloc(heap, BLOCK, 0, SYMM_ALLOC_SYM, &p));
+    T_OK(symmHeapAlloc(heap, BLOCK, 0, SYMM_ALLOC_SYM, &p));
     reaches(f, me, rank, n, p, BLOCK);
     T_OK(symmHeapDestroy(heap));
 }

@@ -81,7 +81,7 @@ static void grows(hk *k, symmHeap_t heap) {
     T_OK(symmBarrier(k->comm, NULL));
     for (int r = 0; r < k->n; r++) hk_holds(hk_peer(k, p, r), 3000, r, 5);
     T_OK(symmBarrier(k->comm, NULL));
-    T_OK(symmFree(heap, p));
+    T_OK(symmHeapFree(heap, p));
 }
 
 static void judge(hk *k, const failure *what) {
@@ -274,8 +274,8 @@ static void dying_rank(int rank, int n, void *arg) {
     hk_holds(h.sym, 100000, rank, 1);
     T_ERR(symmHeapGrow(h.heap, HK_MB, 0), symmRemoteError);
     void *p;
-    T_OK(symmAlloc(h.heap, 100, 0, SYMM_ALLOC_LOCAL, &p)); /* its own affair */
-    T_OK(symmFree(h.heap, p));
+    T_OK(symmHeapAlloc(h.heap, 100, 0, SYMM_ALLOC_LOCAL, &p)); /* its own affair */
+    T_OK(symmHeapFree(h.heap, p));
     kit_barrier(&f->k, n - 1);
     T_OK(symmCommShrink(k.comm, &f->victim, 1, &next, NULL, 0));
     T_OK(symmHeapDestroy(h.heap));
@@ -313,8 +313,8 @@ static void a_rank_killed_while_growing(void) {
 
 enum { EXTRA, OTHER_SIZE, OTHER_ORDER, NO_FREE, OTHER_ALIGN, MISSING, KINDS };
 static const char *const kind_text[KINDS] = {
-    "symmAlloc of 999 bytes", "of 5001 bytes", "symmFree of",
-    "symmAlloc of 300 bytes", "(align 4096)",  "none"};
+    "symmHeapAlloc of 999 bytes", "of 5001 bytes", "symmHeapFree of",
+    "symmHeapAlloc of 300 bytes", "(align 4096)",  "none"};
 
 typedef struct {
     int kind, culprit,
@@ -326,12 +326,12 @@ enum { BY_COLLECTIVE, BY_CHECK, BY_GROW, BY_STREAM, BY_REMEMBERED, WAYS };
 static void bend(symmHeap_t heap, int kind, int me) {
     void *a, *b;
     /* At offset 0 whatever the alignment. */
-    T_OK(symmAlloc(heap, 2000, kind == OTHER_ALIGN && me ? 4096 : 0, SYMM_ALLOC_SYM, &a));
+    T_OK(symmHeapAlloc(heap, 2000, kind == OTHER_ALIGN && me ? 4096 : 0, SYMM_ALLOC_SYM, &a));
     if (kind == EXTRA && me) hk_sym(heap, 999);
     b = hk_sym(heap, kind == OTHER_SIZE && me ? 5001 : 5000);
-    if (kind == OTHER_ORDER && me) T_OK(symmFree(heap, b));
-    if (!(kind == NO_FREE && me)) T_OK(symmFree(heap, a));
-    if (kind == OTHER_ORDER && !me) T_OK(symmFree(heap, b));
+    if (kind == OTHER_ORDER && me) T_OK(symmHeapFree(heap, b));
+    if (!(kind == NO_FREE && me)) T_OK(symmHeapFree(heap, a));
+    if (kind == OTHER_ORDER && !me) T_OK(symmHeapFree(heap, b));
     if (!(kind == MISSING && me)) hk_sym(heap, 300);
 }
 
@@ -359,7 +359,7 @@ static void diverge(void *arg) {
     char line[80];
     symmHeap_t other = hk_heap(k, 64 * HK_MB, 2 * HK_MB, 0),
                heap = hk_heap(k, 64 * HK_MB, 4 * HK_MB, 2 * HK_MB);
-    for (int i = 0; i < 20; i++) T_OK(symmFree(other, hk_sym(other, 100 + (size_t)i)));
+    for (int i = 0; i < 20; i++) T_OK(symmHeapFree(other, hk_sym(other, 100 + (size_t)i)));
     T_OK(symmBarrier(k->comm, NULL)); /* nothing yet */
     fk_works(k->comm, k->rank, k->n);
     bend(heap, b->kind, k->rank == b->culprit);
@@ -409,8 +409,8 @@ static void from_many_places(void *arg) {
     T_ERR(symmHeapCheck(heap), symmMismatch);
     const char *text = symmGetLastError(NULL);
     snprintf(late, sizeof late, "from %p", (void *)(here + 1000));
-    T_CHECKF(strstr(text, "symmAlloc of 98 bytes") && strstr(text, "symmAlloc of 99 bytes"), "%s",
-             text);
+    T_CHECKF(strstr(text, "symmHeapAlloc of 98 bytes") && strstr(text, "symmHeapAlloc of 99 bytes"),
+             "%s", text);
     T_CHECKF(k->rank || strstr(text, late), "\"%s\" does not say \"%s\"", text, late);
 }
 static void a_place_without_a_name_is_told_by_its_address(void) {
@@ -445,13 +445,13 @@ static void long_ago(void *arg) {
 static void a_call_of_long_ago_is_told_by_marks(void) {
     static const char said[] = "longer ago than";
     static const old_call jobs[] = {
-        {400, 0, "call 7: rank 0: symmAlloc of 98 bytes", said},
-        {1022, 0, "call 7: rank 0: symmAlloc of 98 bytes", said},
+        {400, 0, "call 7: rank 0: symmHeapAlloc of 98 bytes", said},
+        {1022, 0, "call 7: rank 0: symmHeapAlloc of 98 bytes", said},
         {1023, 0, "the last 1023 calls, between calls 1 and 7", "of 98 bytes"},
         {1024, 0, "the last 1023 calls, between calls 1 and 8", "of 64 bytes"},
         {1200, 0, "the last 1023 calls, between calls 1 and 128", "of 64 bytes"},
         {100000, 0, "the last 1023 calls, between calls 1 and 8192", "of 64 bytes"},
-        {0, 50, "call 8: rank 1: symmAlloc of 77 bytes", said},
+        {0, 50, "call 8: rank 1: symmHeapAlloc of 77 bytes", said},
         {0, 2000, "call 8: rank 1: one of 2000 more, longer ago", "of 77 bytes"}};
     T_EXPECT_WARNINGS();
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {

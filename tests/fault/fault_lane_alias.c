@@ -18,10 +18,10 @@ static symmResult_t attempt(failing *f, int phase) {
     switch (phase) {
     case SET: return symmLaneAlias(f->g->lane, PIECES * 4 * HK_MB);
     case CAPTURE:
-        r = symmAllocAsync(f->g->lane, (PIECES * 4 - 1) * HK_MB, SYMM_ALLOC_SYM, &p);
+        r = symmLaneAlloc(f->g->lane, (PIECES * 4 - 1) * HK_MB, SYMM_ALLOC_SYM, &p);
         if (!r) f->a.p = p;
         return r;
-    default: return symmPlanUpload(f->a.plan, f->a.graph, NULL);
+    default: return symmMemPlanUpload(f->a.plan, f->a.graph, NULL);
     }
 }
 
@@ -56,7 +56,7 @@ static void fail_once(failing *f, int phase) {
     }
     hk_barrier(k);
     if (code && phase == UPLOAD)
-        T_ERR(symmPlanLaunch(f->a.plan, f->a.graph, f->g->s[0]), symmInvalidUsage);
+        T_ERR(symmMemPlanLaunch(f->a.plan, f->a.graph, f->g->s[0]), symmInvalidUsage);
     if (code || (alone && k->rank != f->victim)) T_OK(attempt(f, phase));
     hk_barrier(k);
 }
@@ -74,7 +74,7 @@ static void fail_through(failing *f) {
     fail_once(f, UPLOAD);
     launch(g, &f->a, 0);
     wait_all(g);
-    T_OK(symmGraphMemTrim(g->lane, NULL));
+    T_OK(symmLaneTrimGraphMem(g->lane, NULL));
     T_OK(symmHeapCollect(g->heap));
     fail_once(f, UPLOAD); /* makes the memory again */
     launch(g, &f->a, 0);

@@ -139,7 +139,8 @@ static void several_behind_rank(int rank, int n, void *arg) {
     fk *f = arg;
     enum { SEVERAL = 4 };
     symmComm_t comm[SEVERAL];
-    symmUniqueId *ids = (symmUniqueId *)(void *)f->k.text; /* shared, and not used otherwise here */
+    symmUniqueId_t *ids =
+        (symmUniqueId_t *)(void *)f->k.text; /* shared, and not used otherwise here */
     symmConfig_t config = SYMM_CONFIG_INITIALIZER;
     config.blocking = 0;
     for (int i = 0; rank == 0 && i < SEVERAL; i++) T_OK(symmGetUniqueId(&ids[i]));
@@ -281,7 +282,7 @@ static void callbacks_that_fail(void) {
 
 static void group_rank(int rank, int n, void *arg) {
     fk *f = arg;
-    symmUniqueId *ids = (symmUniqueId *)(void *)f->k.text;
+    symmUniqueId_t *ids = (symmUniqueId_t *)(void *)f->k.text;
     symmComm_t comm[3] = {NULL}, child[3] = {NULL};
     symmWindow_t win[3];
     int *buf[3];
@@ -337,7 +338,7 @@ static void groups_make_several_at_once(void) {
 static void one_thread_all_ranks(void) {
     enum { RANKS = 4 };
     symmComm_t comm[RANKS];
-    symmUniqueId id;
+    symmUniqueId_t id;
     int in[RANKS], out[RANKS];
     T_OK(symmGetUniqueId(&id));
     T_OK(symmGroupStart());

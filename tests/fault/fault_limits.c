@@ -470,7 +470,7 @@ static void a_reservation_for_72_large_gpus(void) {
 static void child_of(symmComm_t comm, symmWindow_t win, int *buf) {
     symmCommInfo_t info = {.size = sizeof info};
     symmComm_t own;
-    symmUniqueId id;
+    symmUniqueId_t id;
     void *p;
     int ok = symmAllReduce(buf, buf, 1, symmInt32, symmSum, comm, NULL) == symmInvalidArgument;
     ok &= symmCommQuery(comm, &info) == symmInvalidArgument;

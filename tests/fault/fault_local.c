@@ -24,7 +24,7 @@ static void *unfreed; /* what symmMemFree could not free while a point was armed
 /* ---- id, alloc, pages, redop ------------------------------------------------------------------------ */
 
 static symmResult_t get_id(void) {
-    symmUniqueId id;
+    symmUniqueId_t id;
     symmComm_t comm;
     symmResult_t result = symmGetUniqueId(&id);
     if (result) return result;
@@ -410,7 +410,7 @@ static symmResult_t create_by_callbacks(void) {
 static symmResult_t create_behind(void) {
     symmConfig_t config = SYMM_CONFIG_INITIALIZER;
     symmComm_t comm = NULL;
-    symmUniqueId id;
+    symmUniqueId_t id;
     symmResult_t async = symmInProgress;
     config.blocking = 0;
     T_OK(symmGetUniqueId(&id));

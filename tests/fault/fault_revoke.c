@@ -36,7 +36,7 @@ static symmResult_t on_stream(symmResult_t given, symmStream_t stream) {
 }
 
 static symmResult_t first_call(const late *l, int way) {
-    symmPlan_t plan = {.size = sizeof plan};
+    symmExplain_t plan = {.size = sizeof plan};
     symmWindow_t win;
     symmComm_t child;
     switch (way) {

@@ -14,7 +14,7 @@
 enum { RANKS = 2, BYTES = 3 << 20 };
 
 typedef struct {
-    symmUniqueId id;
+    symmUniqueId_t id;
     int made;
     const char *point; /* "" none; the failing rank arms it */
     int failing;

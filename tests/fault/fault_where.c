@@ -158,7 +158,7 @@ static void who_was_turned_away_is_told(void) {
 
 static const char *listens_at(void) {
     static char text[64];
-    symmUniqueId id;
+    symmUniqueId_t id;
     symm_tcp_id parsed;
     T_OK(symmGetUniqueId(&id));
     T_OK(symm_tcp_id_parse(&id, &parsed));
@@ -168,7 +168,7 @@ static const char *listens_at(void) {
 }
 
 static void interfaces_are_named_or_chosen(void) {
-    symmUniqueId id;
+    symmUniqueId_t id;
     T_EXPECT_WARNINGS();
     setenv("SYMM_SOCKET_IFNAME", "lo", 1);
     T_MSG(listens_at(), "127.0.0.1:");

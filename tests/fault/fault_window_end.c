@@ -42,7 +42,7 @@ static void use(hk *k, int *src, int *dst, int salt, symmStream_t stream) {
 }
 
 static void is_taken(hk *k, const int *src, const int *dst, int in_place, int line) {
-    symmPlan_t plan = {.size = sizeof plan};
+    symmExplain_t plan = {.size = sizeof plan};
     T_OK(symmExplain(k->comm, symmCollAllReduce, src, dst, COUNT, symmInt32, symmSum, &plan));
     T_CHECKF(plan.zeroCopySend == in_place && plan.zeroCopyRecv == in_place,
              "line %d: zero-copy %d %d, must be %d (%s)", line, plan.zeroCopySend,
@@ -212,7 +212,7 @@ static void trimmed(void *arg) {
     int *p = hk_sym(heap, 4 * HK_MB);
     T_OK(symmWindowRegister(k->comm, p, 4 * HK_MB, &win, 0));
     use(k, p, p + COUNT, 1, NULL);
-    T_OK(symmFree(heap, p));
+    T_OK(symmHeapFree(heap, p));
     T_OK(symmBarrier(k->comm, NULL));
     T_OK(symmHeapTrim(heap, 0, NULL));
     T_OK(symmHeapGrow(heap, 8 * HK_MB, 0));
@@ -221,7 +221,7 @@ static void trimmed(void *arg) {
     IS_TAKEN(k, p, p + COUNT, 1); /* in the heap's own window */
     for (int round = 0; round < 3; round++) use(k, p, p + COUNT, 5 + round, NULL);
     T_OK(symmWindowDeregister(k->comm, win));
-    T_OK(symmFree(heap, p));
+    T_OK(symmHeapFree(heap, p));
     T_OK(symmHeapDestroy(heap));
 }
 static void a_heap_that_is_trimmed_and_grown_again(void) {

@@ -103,7 +103,7 @@ static void take(int local, int owner, uint64_t bytes, uint64_t align) {
     for (int r = 0; r < RANKS; r++) {
         void *p = NULL;
         if (local && r != owner) continue;
-        symmResult_t got = symmAlloc(heap[r], bytes, align, local ? 1u : 0u, &p);
+        symmResult_t got = symmHeapAlloc(heap[r], bytes, align, local ? 1u : 0u, &p);
         require(got == symmSuccess || got == symmNeedGrow || got == symmOutOfMemory);
         require((got == symmSuccess) == (p != NULL));
         if (r && !local) require(got == first);
@@ -126,10 +126,10 @@ static void give(int i) {
     for (int r = 0; r < RANKS; r++) {
         if (b.local && r != b.owner) continue;
         stamped(b.at[r], b.bytes, b.stamp);
-        if (b.bytes > 256) require(symmFree(heap[r], b.at[r] + 256) == symmInvalidArgument);
-        require(symmFree(heap[(r + 1) % RANKS], b.at[r]) == symmInvalidArgument);
-        OK(symmFree(heap[r], b.at[r]));
-        require(symmFree(heap[r], b.at[r]) == symmInvalidArgument);
+        if (b.bytes > 256) require(symmHeapFree(heap[r], b.at[r] + 256) == symmInvalidArgument);
+        require(symmHeapFree(heap[(r + 1) % RANKS], b.at[r]) == symmInvalidArgument);
+        OK(symmHeapFree(heap[r], b.at[r]));
+        require(symmHeapFree(heap[r], b.at[r]) == symmInvalidArgument);
     }
     if (!b.local) expected_calls++;
     model[i] = model[--blocks];
@@ -163,16 +163,16 @@ static void collected(void) {
 
 static void reach(int i, int to) {
     const block *b = &model[i];
-    symmRef ref;
+    symmRef_t ref;
     void *p;
     if (b->limbo) return;
-    OK(symmRefOf(b->at[b->owner], &ref));
+    OK(symmRefGet(b->at[b->owner], &ref));
     require(ref.len >= b->bytes && ref.rank == b->owner);
     if (b->local) {
-        OK(symmRefPtr(comm[to], &ref, SYMM_REF_OWNER, &p));
+        OK(symmRefPtr(&ref, comm[to], SYMM_REF_OWNER, &p));
         require(p == b->at[b->owner]);
     } else {
-        OK(symmRefPtr(comm[to], &ref, to, &p));
+        OK(symmRefPtr(&ref, comm[to], to, &p));
         require(p == b->at[to]);
     }
     stamped(p, b->bytes, b->stamp);

@@ -201,7 +201,7 @@ static void end_rank(int rank, int n, void *arg) {
         gk_fill(s, left, 256, 0x21);
         CU(cuEventRecord(filled, s));
         give_late(a, p, 256, s);
-        T_OK(symmArenaStreamEnd(a, gk_stream(s)));
+        T_OK(symmArenaEndStream(a, gk_stream(s)));
         if (i & 1) CU(cuStreamDestroy(s));
         char *q = take(a, 256, t);
         is_ours(&g, t, q, 256, i);
@@ -209,7 +209,7 @@ static void end_rank(int rank, int n, void *arg) {
         gk_check(t, left, 256, 0x21, g.seen, &l);
         give(a, q, t);
         give(a, left, t);
-        T_OK(symmArenaStreamEnd(a, gk_stream(t)));
+        T_OK(symmArenaEndStream(a, gk_stream(t)));
         gk_wait(g.comm, t);
         CU(cuStreamDestroy(t));
         if (!(i & 1)) CU(cuStreamDestroy(s));
@@ -303,7 +303,7 @@ static void work(int me, int n, void *arg) {
     while (w->got < PASSES)
         if (!look_at_next(w)) sched_yield();
     gk_wait(NULL, w->stream);
-    T_OK(symmArenaStreamEnd(c->a, gk_stream(w->stream)));
+    T_OK(symmArenaEndStream(c->a, gk_stream(w->stream)));
     if (w->stream) CU(cuStreamDestroy(w->stream));
     gk_free_pinned((char *)w->seen);
     free(w);
@@ -453,26 +453,26 @@ static void meet_in(rig *g, char *p, int round) {
     cu_stream s = g->stream[0];
     char *pattern;
     void *at;
-    symmRef ref;
-    T_OK(symmRefOf(p, &ref));
-    T_OK(symmAlloc(g->heap, PART, 0, SYMM_ALLOC_LOCAL, &at));
+    symmRef_t ref;
+    T_OK(symmRefGet(p, &ref));
+    T_OK(symmHeapAlloc(g->heap, PART, 0, SYMM_ALLOC_LOCAL, &at));
     pattern = at;
     gk_fill(s, pattern, PART, round * 16 + g->rank + 1);
     for (int r = 0; r < g->n; r++) {
-        T_OK(symmRefPtr(g->comm, &ref, r, &at));
+        T_OK(symmRefPtr(&ref, g->comm, r, &at));
         CU(cuMemcpyDtoDAsync((uintptr_t)at + (unsigned)(g->rank * PART), (uintptr_t)pattern, PART,
                              s));
     }
     T_OK(symmBarrier(g->comm, gk_stream(s)));
     for (int whose = 0; whose < 2; whose++) {
-        T_OK(symmRefPtr(g->comm, &ref, whose ? g->n - 1 : g->rank, &at));
+        T_OK(symmRefPtr(&ref, g->comm, whose ? g->n - 1 : g->rank, &at));
         gk_get(g->comm, s, g->seen, at, (uint64_t)g->n * PART);
         for (int i = 0; i < g->n * PART; i++)
             T_CHECKF(g->seen[i] == (unsigned char)(round * 16 + i / PART + 1), "byte %d is %d", i,
                      g->seen[i]);
     }
     gk_meet(g->j); /* all have read */
-    T_OK(symmFree(g->heap, pattern));
+    T_OK(symmHeapFree(g->heap, pattern));
 }
 
 static void symmetric_rank(int rank, int n, void *arg) {

@@ -130,7 +130,7 @@ static void killed_one_of_two(void) {
         T_FORK_DIES(2, victim, killed_rank, fk_new(victim, 2 * rows[0]));
 }
 
-/* ---- kill -9 under a graph that symmPlanLaunch has launched ---- */
+/* ---- kill -9 under a graph that symmMemPlanLaunch has launched ---- */
 
 static void replaying_rank(int rank, int n, void *arg) {
     fk *f = arg;
@@ -138,7 +138,7 @@ static void replaying_rank(int rank, int n, void *arg) {
     symmHeapConfig_t c = SYMM_HEAP_CONFIG_INITIALIZER;
     symmHeap_t heap;
     symmLane_t lane;
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     gk_graph graph;
     void *p;
     pthread_t t;
@@ -147,23 +147,23 @@ static void replaying_rank(int rank, int n, void *arg) {
     T_OK(symmHeapCreate(g.comm, &c, &heap));
     T_OK(symmLaneCreate(heap, gk_stream(g.bench.stream), &lane));
     gk_capture(g.bench.stream, SYMM_CUDA_CAPTURE_MODE_RELAXED);
-    T_OK(symmAllocAsync(lane, COUNT * sizeof(int), SYMM_ALLOC_SYM, &p));
+    T_OK(symmLaneAlloc(lane, COUNT * sizeof(int), SYMM_ALLOC_SYM, &p));
     T_OK(symmAllReduce(p, p, COUNT, symmInt32, symmSum, g.comm, gk_stream(g.bench.stream)));
-    T_OK(symmFreeAsync(lane, p));
+    T_OK(symmLaneFree(lane, p));
     CU(cuStreamEndCapture(g.bench.stream, &graph.graph));
-    T_OK(symmPlanBind(lane, graph.graph, 0, &plan));
+    T_OK(symmMemPlanBind(lane, graph.graph, 0, &plan));
     CU(cuGraphInstantiate(&graph.exec, graph.graph, 0));
     CU(cuGraphUpload(graph.exec, g.bench.stream));
     CU(cuStreamSynchronize(g.bench.stream));
     kit_barrier(&f->k, n);
     if (rank == f->victim) T_EQ(pthread_create(&t, NULL, kill_later, f), 0);
     while (rank == f->victim) pause();
-    T_OK(symmPlanLaunch(plan, (symmGraph_t)(void *)graph.exec, gk_stream(g.bench.stream)));
+    T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)graph.exec, gk_stream(g.bench.stream)));
     T_ERR(symmCommFinalize(g.comm), symmRemoteError); /* it waits, and hears of the death */
     T_CHECK(atomic_load(&f->at_ns) != 0);
     hear_of_it(f, &g);
     gk_drop(&graph);
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_OK(symmLaneDestroy(lane));
     T_OK(symmHeapDestroy(heap));
     go_on(f, rank, n, &g);

@@ -203,16 +203,16 @@ static void symmetric_rank(int rank, int n, void *arg) {
     symmArena_t a = open_arena(&g, SYMM_ARENA_SYM);
     symmHeapInfo_t h = {.size = sizeof h};
     _Atomic uint64_t *offs = g.j->shared;
-    symmRef ref;
+    symmRef_t ref;
     void *at;
     T_OK(symmHeapQuery(g.heap, &h));
     for (int far = 0; far < 2; far++) {
         char *p = take(a, 5001, NULL);
         atomic_store(&offs[rank], (uint64_t)(uintptr_t)p - h.base - (uint64_t)rank * h.stride);
-        T_OK(symmRefOf(p, &ref));
+        T_OK(symmRefGet(p, &ref));
         T_EQ(ref.len, 5001);
         gk_meet(g.j); /* all have it */
-        T_OK(symmRefPtr(g.comm, &ref, (rank + 1) % n, &at));
+        T_OK(symmRefPtr(&ref, g.comm, (rank + 1) % n, &at));
         gk_fill(g.s, at, 5001 + (size_t)far, rank + 1);
         gk_wait(g.comm, g.s);
         gk_meet(g.j);

@@ -94,7 +94,7 @@ static symmHeap_t make(who *w, uint64_t sym, uint64_t local, int guard) {
 
 static void *take(symmHeap_t heap, uint64_t bytes, unsigned flags) {
     void *p = NULL;
-    T_OK(symmAlloc(heap, bytes, 0, flags, &p));
+    T_OK(symmHeapAlloc(heap, bytes, 0, flags, &p));
     return p;
 }
 
@@ -113,7 +113,7 @@ static void holds(who *w, const int *at, size_t count, int rank, int salt) {
 
 /* In place, and right. */
 static void reduces(who *w, int *send, int *recv, size_t count) {
-    symmPlan_t plan = {.size = sizeof plan};
+    symmExplain_t plan = {.size = sizeof plan};
     T_OK(symmExplain(w->comm, symmCollAllReduce, send, recv, count, symmInt32, symmSum, &plan));
     T_EQ(plan.zeroCopySend, 1);
     T_EQ(plan.zeroCopyRecv, 1);
@@ -138,23 +138,23 @@ static void use_heap(who *w) {
     reduces(w, send, recv, 3000);
     int *local = take(heap, 100000, SYMM_ALLOC_LOCAL);
     fill(w, local, 25000, 5);
-    symmRef mine, *all = (symmRef *)(void *)(w->host + WORDS);
-    T_OK(symmRefOf(local, &mine));
+    symmRef_t mine, *all = (symmRef_t *)(void *)(w->host + WORDS);
+    T_OK(symmRefGet(local, &mine));
     gk_put(w->stream, send, &mine, sizeof mine);
     meet(w);
     T_OK(symmAllGather(send, recv, sizeof mine, symmUint8, w->comm, gk_stream(w->stream)));
     gk_get(w->comm, w->stream, all, recv, (size_t)w->n * sizeof mine);
     for (int r = 0; r < w->n; r++) {
-        T_OK(symmRefPtr(w->comm, &all[r], SYMM_REF_OWNER, &peer));
+        T_OK(symmRefPtr(&all[r], w->comm, SYMM_REF_OWNER, &peer));
         holds(w, peer, 25000, r, 5);
     }
     meet(w);
-    T_ERR(symmAlloc(heap, 30 * MB, 0, 0, &p), symmNeedGrow);
+    T_ERR(symmHeapAlloc(heap, 30 * MB, 0, 0, &p), symmNeedGrow);
     T_OK(symmHeapGrow(heap, 31 * MB, 2 * MB));
     holds(w, local, 25000, w->rank, 5); /* where it was */
     int *more = take(heap, 30 * MB, 0);
     reduces(w, more, more + WORDS, WORDS);
-    T_OK(symmFree(heap, more));
+    T_OK(symmHeapFree(heap, more));
     T_OK(symmHeapTrim(heap, 0, NULL));
     reduces(w, send, recv, WORDS);
     T_OK(symmHeapCheck(heap));
@@ -209,7 +209,7 @@ static void guard(who *w) {
         meet(w);
         T_ERR(symmHeapCheck(heap), symmInvalidUsage);
         T_MSG(symmGetLastError(NULL), "byte 1001 was written, of a block of 1001 bytes");
-        T_ERR(symmFree(heap, p), symmInvalidUsage);
+        T_ERR(symmHeapFree(heap, p), symmInvalidUsage);
         meet(w);
         T_OK(symmHeapCheck(heap));
         if (zone) {
@@ -279,8 +279,9 @@ static void diverge(who *w) {
     const uint64_t since = symm_now_ns();
     while (!async && gk_ms_since(since) < 2000) T_OK(symmCommGetAsyncError(w->comm, &async));
     T_CHECKF(async == symmMismatch, "code %d (%s)", async, symmGetLastError(NULL));
-    T_MSG(symmGetLastError(NULL), "zone SYM of heap 1: call 2: rank 0: symmAlloc of 50000 bytes");
-    T_MSG(symmGetLastError(NULL), "rank 1: symmAlloc of 50001 bytes");
+    T_MSG(symmGetLastError(NULL),
+          "zone SYM of heap 1: call 2: rank 0: symmHeapAlloc of 50000 bytes");
+    T_MSG(symmGetLastError(NULL), "rank 1: symmHeapAlloc of 50001 bytes");
     meet(w);
 }
 static void divergence_is_named(void) {

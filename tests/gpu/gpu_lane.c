@@ -53,7 +53,7 @@ static void a_replay_waits_for_late_peers(void) {
 static void fork_rank(rig *g) {
     cu_stream s = g->stream[0], t = g->stream[1];
     cu_event forked, joined;
-    symmGraphPlan_t plan[2];
+    symmMemPlan_t plan[2];
     cu_graph graph[2];
     cu_graph_exec exec[2];
     gk_view l[4];
@@ -83,24 +83,24 @@ static void fork_rank(rig *g) {
         check(g, s, d + 2 * BLOCK, 7 + i, &l[2 * i + 1]);
         drop(g->lane[0], d);
         graph[i] = end_capture(s);
-        T_OK(symmPlanBind(g->lane[0], graph[i], 0, &plan[i]));
+        T_OK(symmMemPlanBind(g->lane[0], graph[i], 0, &plan[i]));
         meet(g);
         CU(cuGraphInstantiate(&exec[i], graph[i], 0));
         meet(g);
     }
-    T_OK(symmGraphMemGet(g->lane[0], SYMM_GRAPH_MEM_USED, &used));
+    T_OK(symmLaneGetGraphMem(g->lane[0], SYMM_GRAPH_MEM_USED, &used));
     T_EQ(used, 3 * BLOCK);       /* of both */
     for (int i = 0; i < 40; i++) /* alternating graphs and streams: the plan keeps the order */
-        T_OK(symmPlanLaunch(plan[i & 1], (symmGraph_t)(void *)exec[i & 1],
-                            gk_stream(i % 3 ? s : t)));
+        T_OK(symmMemPlanLaunch(plan[i & 1], (symmGraph_t)(void *)exec[i & 1],
+                               gk_stream(i % 3 ? s : t)));
     gk_wait(g->comm, s);
     gk_wait(g->comm, t);
     for (int i = 0; i < 2; i++) {
-        T_OK(symmPlanDestroy(plan[i]));
+        T_OK(symmMemPlanDestroy(plan[i]));
         CU(cuGraphExecDestroy(exec[i]));
         CU(cuGraphDestroy(graph[i]));
     }
-    T_OK(symmGraphMemTrim(g->lane[0], &freed));
+    T_OK(symmLaneTrimGraphMem(g->lane[0], &freed));
     T_CHECK(freed >= 3 * BLOCK);
     CU(cuEventDestroy(forked));
     CU(cuEventDestroy(joined));
@@ -113,21 +113,21 @@ static void forks_joins_and_shared_offsets(void) {
 static void outlive_rank(rig *g) {
     cu_stream s = g->stream[0];
     cu_graph_exec exec;
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     gk_view l;
     T_EXPECT_WARNINGS();
     gk_capture(s, SYMM_CUDA_CAPTURE_MODE_RELAXED);
     char *p = alloc(g->lane[0], BLOCK, SYMM_ALLOC_LOCAL);
     fill(s, p, 9);
     cu_graph graph = end_capture(s);
-    T_OK(symmPlanBind(g->lane[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(g->lane[0], graph, 0, &plan));
     meet(g);
     CU(cuGraphInstantiate(&exec, graph, 0));
     meet(g);
     for (int i = 0; i < ROUNDS; i++) {
         const int on = i & 1;
-        T_OK(symmPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_stream(s)));
-        T_ERR(symmPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_stream(s)), symmInvalidUsage);
+        T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_stream(s)));
+        T_ERR(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_stream(s)), symmInvalidUsage);
         cu_event e;
         CU(cuEventCreate(&e, SYMM_CUDA_EVENT_DISABLE_TIMING));
         CU(cuEventRecord(e, s));
@@ -145,7 +145,7 @@ static void outlive_rank(rig *g) {
         gk_wait(g->comm, g->stream[on]);
     }
     gk_wait(g->comm, s);
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     CU(cuGraphExecDestroy(exec));
     CU(cuGraphDestroy(graph));
 }
@@ -165,7 +165,7 @@ static void capture_local(rig *g, left_block *b, unsigned keep, unsigned flags, 
     fill(s, b->p, value);
     if (freed) check(g, s, b->p, value, &b->v[0]), drop(g->lane[0], b->p);
     b->graph = gk_captured(s);
-    T_OK(symmPlanBind(g->lane[0], b->graph.graph, flags, &b->plan));
+    T_OK(symmMemPlanBind(g->lane[0], b->graph.graph, flags, &b->plan));
 }
 
 /* A reader on the other stream, behind the first one, late. */
@@ -184,7 +184,7 @@ static void both_wait(rig *g) {
 static void producer_rank(rig *g) {
     left_block b;
     gk_view v;
-    capture_local(g, &b, 0, SYMM_PLAN_AUTO_FREE, 9, 0);
+    capture_local(g, &b, 0, SYMM_MEMPLAN_AUTO_FREE, 9, 0);
     for (int i = 0; i < ROUNDS; i++) {
         left_launch(g, &b);
         late_local(g, b.p, 9, &v);
@@ -249,15 +249,15 @@ static void elsewhere_rank(rig *g) {
     fill(t, f.p, 0x44);
     drop(g->lane[1], f.p);
     f.graph = gk_captured(t);
-    T_OK(symmPlanBind(g->lane[1], f.graph.graph, 0, &f.plan));
+    T_OK(symmMemPlanBind(g->lane[1], f.graph.graph, 0, &f.plan));
     for (int i = 0; i < ROUNDS; i++) {
         left_launch(g, &a);
-        T_ERR(symmPlanLaunch(a.plan, (symmGraph_t)(void *)a.graph.exec, gk_stream(s)),
+        T_ERR(symmMemPlanLaunch(a.plan, (symmGraph_t)(void *)a.graph.exec, gk_stream(s)),
               symmInvalidUsage);
         if (i % 3 == 2) {
             late_local(g, a.p, 9, &v);
             drop(g->lane[1], a.p);
-            T_ERR(symmPlanLaunch(f.plan, (symmGraph_t)(void *)f.graph.exec, gk_stream(t)),
+            T_ERR(symmMemPlanLaunch(f.plan, (symmGraph_t)(void *)f.graph.exec, gk_stream(t)),
                   symmInvalidUsage);
             continue;
         }
@@ -291,7 +291,7 @@ static void late_free_rank(rig *g) {
         left_block *next = &other[i & 1];
         left_launch(g, &left);
         late_local(g, left.p, 9, &v);
-        T_ERR(symmPlanLaunch(next->plan, (symmGraph_t)(void *)next->graph.exec, gk_stream(s)),
+        T_ERR(symmMemPlanLaunch(next->plan, (symmGraph_t)(void *)next->graph.exec, gk_stream(s)),
               symmInvalidUsage);
         drop(g->lane[1], left.p);
         left_launch(g, next);
@@ -341,13 +341,13 @@ static void external_rank(rig *g) {
     fill(s, a.p, 9);
     T_EQ(record(made, s, EXTERNAL), 0);
     a.graph = gk_captured(s);
-    T_OK(symmPlanBind(g->lane[0], a.graph.graph, 0, &a.plan));
+    T_OK(symmMemPlanBind(g->lane[0], a.graph.graph, 0, &a.plan));
     gk_capture(t, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL);
     CU(cuStreamWaitEvent(t, made, EXTERNAL));
     check(g, t, a.p, 9, &f.v[0]);
     drop(g->lane[1], a.p);
     f.graph = gk_captured(t);
-    T_OK(symmPlanBind(g->lane[1], f.graph.graph, 0, &f.plan));
+    T_OK(symmMemPlanBind(g->lane[1], f.graph.graph, 0, &f.plan));
     for (int i = 0; i < ROUNDS; i++) {
         left_launch(g, &a);
         launch(f.plan, f.graph.exec, t);
@@ -368,32 +368,32 @@ static void external_event_nodes_order_a_free(void) {
 static void nodes_rank(rig *g) {
     cu_graph graph = NULL;
     cu_graph_exec exec;
-    symmGraphPlan_t plan;
-    symmNode_t a, b, c, d, f;
+    symmMemPlan_t plan;
+    symmGraphNode_t a, b, c, d, f;
     void *p, *q, *r;
     symmAllocNode_t params = {.size = sizeof params, .bytes = BLOCK, .flags = SYMM_ALLOC_LOCAL};
     T_EXPECT_WARNINGS();
     /* an empty capture is an empty graph */
     gk_capture(g->stream[0], SYMM_CUDA_CAPTURE_MODE_RELAXED);
     graph = end_capture(g->stream[0]);
-    T_OK(symmPlanCreate(g->lane[0], graph, 0, &plan));
-    T_OK(symmGraphAddAllocNode(plan, NULL, 0, &params, &a, &p));
-    T_OK(symmGraphAddOrderNode(plan, &a, 1, &b));
-    T_OK(symmGraphAddOrderNode(plan, NULL, 0, &c));
-    T_ERR(symmGraphAddFreeNode(plan, &c, 1, p, &d), symmInvalidArgument);
-    T_OK(symmGraphAddFreeNode(plan, &b, 1, p, &d));
-    T_OK(symmGraphAddAllocNode(plan, &b, 1, &params, &f, &q));
-    T_OK(symmGraphAddAllocNode(plan, &d, 1, &params, &c, &r));
+    T_OK(symmMemPlanCreate(g->lane[0], graph, 0, &plan));
+    T_OK(symmMemPlanAddAllocNode(plan, NULL, 0, &params, &a, &p));
+    T_OK(symmMemPlanAddOrderNode(plan, &a, 1, &b));
+    T_OK(symmMemPlanAddOrderNode(plan, NULL, 0, &c));
+    T_ERR(symmMemPlanAddFreeNode(plan, &c, 1, p, &d), symmInvalidArgument);
+    T_OK(symmMemPlanAddFreeNode(plan, &b, 1, p, &d));
+    T_OK(symmMemPlanAddAllocNode(plan, &b, 1, &params, &f, &q));
+    T_OK(symmMemPlanAddAllocNode(plan, &d, 1, &params, &c, &r));
     T_CHECK(q != p && r == p);
-    T_OK(symmGraphAddFreeNode(plan, &f, 1, q, &a));
-    T_OK(symmGraphAddFreeNode(plan, &c, 1, r, &a));
+    T_OK(symmMemPlanAddFreeNode(plan, &f, 1, q, &a));
+    T_OK(symmMemPlanAddFreeNode(plan, &c, 1, r, &a));
     meet(g);
     CU(cuGraphInstantiate(&exec, graph, 0));
     meet(g);
     for (int i = 0; i < 3; i++)
-        T_OK(symmPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_stream(g->stream[0])));
+        T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_stream(g->stream[0])));
     gk_wait(g->comm, g->stream[0]);
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     CU(cuGraphExecDestroy(exec));
     CU(cuGraphDestroy(graph));
 }
@@ -405,7 +405,7 @@ static void explicit_nodes(void) {
 /* Two graphs whose blocks lie in the same memory under two addresses, replayed in turn with late writers from peers. */
 static void alias_rank(rig *g) {
     cu_stream s = g->stream[0];
-    symmGraphPlan_t plan[2];
+    symmMemPlan_t plan[2];
     gk_graph graph[2];
     char *p[2];
     gk_view l[4];
@@ -423,9 +423,9 @@ static void alias_rank(rig *g) {
         check(g, s, p[i], (1 + i) * g->n, &l[2 * i + 1]);
         drop(g->lane[0], p[i]);
         graph[i] = gk_captured(s);
-        T_OK(symmPlanBind(g->lane[0], graph[i].graph, SYMM_PLAN_ALIAS, &plan[i]));
+        T_OK(symmMemPlanBind(g->lane[0], graph[i].graph, SYMM_MEMPLAN_ALIAS, &plan[i]));
         symmGraph_t exec = (symmGraph_t)(void *)graph[i].exec;
-        T_OK(symmPlanUpload(plan[i], exec, gk_stream(s)));
+        T_OK(symmMemPlanUpload(plan[i], exec, gk_stream(s)));
     }
     T_CHECK(p[0] != p[1]);
     fill(s, p[0], 60 + g->rank);
@@ -439,7 +439,7 @@ static void alias_rank(rig *g) {
     }
     for (int i = 0; i < 2; i++) gk_wait(g->comm, g->stream[i]);
     meet(g);
-    for (int i = 0; i < 2; i++) T_OK(symmPlanDestroy(plan[i])), gk_drop(&graph[i]);
+    for (int i = 0; i < 2; i++) T_OK(symmMemPlanDestroy(plan[i])), gk_drop(&graph[i]);
     T_OK(symmHeapCollect(g->heap)); /* of what the driver has let go by now */
 }
 

@@ -68,7 +68,7 @@ static void hold_nothing(cu_graph graph) {
 
 /* A graph of NODES fills: on memory that was there (how 0; 4: with a user object), ours (1; 3, 5: with a plan, which holds what the graph uses
  * in 5), CUDA's (2). */
-static gk_graph fills(rig *g, int how, char *fixed, alloc_fn a, free_fn f, symmGraphPlan_t *plan) {
+static gk_graph fills(rig *g, int how, char *fixed, alloc_fn a, free_fn f, symmMemPlan_t *plan) {
     const int ours = how == 1 || how == 3 || how == 5;
     gk_graph graph = {NULL, NULL};
     gk_capture(g->stream[0], SYMM_CUDA_CAPTURE_MODE_RELAXED);
@@ -84,7 +84,7 @@ static gk_graph fills(rig *g, int how, char *fixed, alloc_fn a, free_fn f, symmG
     if (how == 4) hold_nothing(graph.graph);
     *plan = NULL;
     if (how == 3 || how == 5)
-        T_OK(symmPlanBind(g->lane[0], graph.graph, how == 5 ? SYMM_PLAN_HOLD : 0, plan));
+        T_OK(symmMemPlanBind(g->lane[0], graph.graph, how == 5 ? SYMM_MEMPLAN_HOLD : 0, plan));
     CU(cuGraphInstantiate(&graph.exec, graph.graph, 0));
     CU(cuGraphUpload(graph.exec, g->stream[0]));
     CU(cuStreamSynchronize(g->stream[0]));
@@ -92,13 +92,14 @@ static gk_graph fills(rig *g, int how, char *fixed, alloc_fn a, free_fn f, symmG
 }
 
 /* *call: host time of a launch into an idle stream; *each: of one in a row of many, its end waited for. */
-static void launches(rig *g, const gk_graph *graph, symmGraphPlan_t plan, double *call,
+static void launches(rig *g, const gk_graph *graph, symmMemPlan_t plan, double *call,
                      double *each) {
     double calls[TRIES * 200], rows[TRIES];
     for (int t = 0; t < TRIES * 200; t++) {
         uint64_t at = symm_now_ns();
         if (plan)
-            T_OK(symmPlanLaunch(plan, (symmGraph_t)(void *)graph->exec, gk_stream(g->stream[0])));
+            T_OK(
+                symmMemPlanLaunch(plan, (symmGraph_t)(void *)graph->exec, gk_stream(g->stream[0])));
         else
             CU(cuGraphLaunch(graph->exec, g->stream[0]));
         calls[t] = since(at, 1);
@@ -108,8 +109,8 @@ static void launches(rig *g, const gk_graph *graph, symmGraphPlan_t plan, double
         uint64_t at = symm_now_ns();
         for (int i = 0; i < LAUNCHES; i++)
             if (plan)
-                T_OK(symmPlanLaunch(plan, (symmGraph_t)(void *)graph->exec,
-                                    gk_stream(g->stream[0])));
+                T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)graph->exec,
+                                       gk_stream(g->stream[0])));
             else
                 CU(cuGraphLaunch(graph->exec, g->stream[0]));
         gk_wait(g->comm, g->stream[0]);
@@ -124,19 +125,19 @@ static void launch_costs(rig *g, int peer, const char *holder, alloc_fn a, free_
     static const char *const names[] = {"without allocations",
                                         "with ours",
                                         "with CUDA's",
-                                        "with ours, by symmPlanLaunch",
+                                        "with ours, by symmMemPlanLaunch",
                                         "without allocations, with a user object",
-                                        "with ours, by symmPlanLaunch, held by the plan"};
+                                        "with ours, by symmMemPlanLaunch, held by the plan"};
     double call, each;
     for (int how = 0; how < 6; how++) {
-        symmGraphPlan_t plan;
+        symmMemPlan_t plan;
         if (how == 2 && !peer) continue;
         gk_graph graph = fills(g, how, g->pattern, a, f, &plan);
         launches(g, &graph, plan, &call, &each);
         gk_figure("lane: graph of %d fills %s%s: launch call %.0f ns, in a row %.0f ns each", NODES,
                   names[how], holder, call, each);
         gk_drop(&graph);
-        if (plan) T_OK(symmPlanDestroy(plan));
+        if (plan) T_OK(symmMemPlanDestroy(plan));
     }
 }
 

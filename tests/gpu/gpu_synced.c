@@ -173,7 +173,7 @@ static void await_word(symmSynced_t s, int rank, uint32_t least) {
 static void peer_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
     symmComm_t comm = j->comms[rank];
-    symmRef data;
+    symmRef_t data;
     symmSynced_t s;
     T_OK(symmSetDevice(rank % j->devices));
     cu_stream mine = gk_new_stream();
@@ -192,7 +192,7 @@ static void peer_rank(int rank, int n, void *arg) {
             T_OK(symmSyncedPush(s, gk_stream(mine)));
         } else {
             await_word(s, owner, next);
-            T_OK(symmRefPtr(comm, &data, owner, &theirs));
+            T_OK(symmRefPtr(&data, comm, owner, &theirs));
             CU(cuMemcpyDtoHAsync(seen, (uintptr_t)theirs, SY_MB, mine));
             gk_wait(NULL, mine);
             sy_all(seen, value, SY_MB, "a peer's data");

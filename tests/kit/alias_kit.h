@@ -40,13 +40,13 @@ static inline void both(int n, void (*fn)(void *), void *arg) {
 
 typedef struct {
     symmGraph_t graph;
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     char *p;
 } aliased;
 
 static inline void bind(rig *g, aliased *a) {
     a->graph = lk_end(g->s[0]);
-    a->plan = lk_bind(g->lane, a->graph, SYMM_PLAN_ALIAS);
+    a->plan = lk_bind(g->lane, a->graph, SYMM_MEMPLAN_ALIAS);
 }
 
 /* Every rank fills its block, then writes into its right neighbour's, and looks at its own; a collective in place ends it. The neighbour's
@@ -77,14 +77,14 @@ static inline aliased capture(rig *g, size_t bytes, int salt) {
 }
 
 static inline void launch(rig *g, const aliased *a, int stream) {
-    T_OK(symmPlanLaunch(a->plan, a->graph, g->s[stream]));
+    T_OK(symmMemPlanLaunch(a->plan, a->graph, g->s[stream]));
 }
 static inline void wait_all(rig *g) {
     for (int i = 0; i < 2; i++) T_OK(symmStreamSynchronize(g->s[i]));
     hk_barrier(g->k);
 }
 static inline void drop(const aliased *a) {
-    T_OK(symmPlanDestroy(a->plan));
+    T_OK(symmMemPlanDestroy(a->plan));
     T_OK(symmGraphDestroy(a->graph));
 }
 

@@ -11,7 +11,7 @@
 
 typedef struct {
     kit k; /* barrier, codes and texts */
-    symmUniqueId id;
+    symmUniqueId_t id;
     int ms;     /* deadline */
     int victim; /* the rank that the test is about */
     int how;    /* what it does */

@@ -11,7 +11,7 @@ enum { FK_GAUGES = 16 };
 
 typedef struct {
     kit k; /* barrier, flag, codes and texts */
-    symmUniqueId id;
+    symmUniqueId_t id;
     int how, victim; /* the test's own */
     int alive;       /* ranks that meet at the barriers after a death */
     _Atomic uint64_t at_ns;

@@ -41,7 +41,7 @@ static inline void finish(int ranks) {
 
 static inline char *alloc(int lane, size_t bytes, unsigned flags) {
     void *p = NULL;
-    T_OK(symmAllocAsync(lanes[lane], bytes, flags, &p));
+    T_OK(symmLaneAlloc(lanes[lane], bytes, flags, &p));
     T_CHECK(p != NULL);
     return p;
 }
@@ -49,7 +49,7 @@ static inline char *local(int lane, size_t bytes) {
     return alloc(lane, bytes, SYMM_ALLOC_LOCAL);
 }
 static inline void drop(int lane, void *p) {
-    T_OK(symmFreeAsync(lanes[lane], p));
+    T_OK(symmLaneFree(lanes[lane], p));
 }
 static inline void work(int i, char *p) {
     T_EQ(symm_cu.cuMemsetD8Async((uintptr_t)p, 1, 64, streams[i]), 0);

@@ -34,7 +34,7 @@ static inline void case_stream(rig *g) {
 static inline void case_replay(rig *g) {
     cu_stream s = g->stream[0];
     cu_graph_exec exec;
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     gk_view l;
     gk_capture(s, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL);
     char *p = alloc(g->lane[0], BLOCK, SYMM_ALLOC_SYM);
@@ -48,10 +48,10 @@ static inline void case_replay(rig *g) {
     drop(g->lane[0], q);
     cu_graph graph = end_capture(s);
     T_EQ(info(g->lane[0]).epochs, 2);
-    T_OK(symmPlanBind(g->lane[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(g->lane[0], graph, 0, &plan));
     meet(g);
     CU(cuGraphInstantiate(&exec, graph, 0));
-    T_OK(symmPlanUpload(plan, (symmGraph_t)(void *)exec, gk_stream(s)));
+    T_OK(symmMemPlanUpload(plan, (symmGraph_t)(void *)exec, gk_stream(s)));
     CU(cuStreamSynchronize(s));
     meet(g);
     for (int i = 0; i < ROUNDS; i++) {
@@ -60,7 +60,7 @@ static inline void case_replay(rig *g) {
     }
     gk_wait(g->comm, s);
     meet(g);
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     CU(cuGraphExecDestroy(exec));
     CU(cuGraphDestroy(graph));
 }
@@ -69,7 +69,7 @@ static inline void case_replay(rig *g) {
 
 /* One plan and its graph of one SYM block, which may be left allocated. */
 typedef struct {
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     gk_graph graph;
     char *p;
     gk_view v[2];
@@ -92,16 +92,16 @@ static inline void left_capture(rig *g, left_block *b, int value, unsigned flags
     left_body(g, b, value);
     if (freed) drop(g->lane[0], b->p);
     b->graph = gk_captured(s);
-    T_OK(symmPlanBind(g->lane[0], b->graph.graph, flags, &b->plan));
+    T_OK(symmMemPlanBind(g->lane[0], b->graph.graph, flags, &b->plan));
     meet(g);
-    T_OK(symmPlanUpload(b->plan, (symmGraph_t)(void *)b->graph.exec, gk_stream(s)));
+    T_OK(symmMemPlanUpload(b->plan, (symmGraph_t)(void *)b->graph.exec, gk_stream(s)));
     meet(g);
 }
 static inline void left_launch(rig *g, left_block *b) {
     launch(b->plan, b->graph.exec, g->stream[0]);
 }
 static inline void left_end(left_block *b) {
-    T_OK(symmPlanDestroy(b->plan));
+    T_OK(symmMemPlanDestroy(b->plan));
     gk_drop(&b->graph);
 }
 
@@ -110,7 +110,7 @@ static inline void case_auto_free(rig *g) {
     cu_stream s = g->stream[0];
     left_block b;
     gk_view v[SYMM_MAX_RANKS];
-    left_capture(g, &b, 5, SYMM_PLAN_AUTO_FREE, 0);
+    left_capture(g, &b, 5, SYMM_MEMPLAN_AUTO_FREE, 0);
     for (int i = 0; i < ROUNDS; i++) {
         left_launch(g, &b);
         late_reader(g, s, b.p, 5, v);
@@ -121,7 +121,7 @@ static inline void case_auto_free(rig *g) {
     meet(g);
     drop(g->lane[0], b.p); /* the last launch's */
     T_EXPECT_WARNINGS();
-    T_ERR(symmFreeAsync(g->lane[0], b.p), symmInvalidArgument);
+    T_ERR(symmLaneFree(g->lane[0], b.p), symmInvalidArgument);
     left_end(&b);
 }
 
@@ -133,8 +133,8 @@ static inline void case_alias(rig *g) {
     gk_view v[SYMM_MAX_RANKS], mine;
     T_EXPECT_WARNINGS();
     T_OK(symmLaneAlias(g->lane[0], 3 << 20));
-    left_capture(g, &a, 10, SYMM_PLAN_ALIAS, 1);
-    left_capture(g, &b, 30, SYMM_PLAN_ALIAS, 0);
+    left_capture(g, &a, 10, SYMM_MEMPLAN_ALIAS, 1);
+    left_capture(g, &b, 30, SYMM_MEMPLAN_ALIAS, 0);
     T_CHECK(a.p != b.p);
     for (int i = 0; i < ROUNDS; i++) {
         left_launch(g, &a);
@@ -144,7 +144,7 @@ static inline void case_alias(rig *g) {
         late_reader(g, s, b.p, 30, v);
         late_writer(g, s, b.p);
         if (i == 3)
-            T_ERR(symmPlanLaunch(a.plan, (symmGraph_t)(void *)a.graph.exec, gk_stream(s)),
+            T_ERR(symmMemPlanLaunch(a.plan, (symmGraph_t)(void *)a.graph.exec, gk_stream(s)),
                   symmInvalidUsage);
         drop(g->lane[0], b.p);
         if (i % 3 == 2) gk_wait(g->comm, s);
@@ -185,15 +185,15 @@ static inline void case_late_free(rig *g) {
 static inline void case_nodes(rig *g) {
     cu_stream s = g->stream[0];
     symmAllocNode_t params = {.size = sizeof params, .bytes = BLOCK, .flags = SYMM_ALLOC_SYM};
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     cu_graph_exec exec;
-    symmNode_t node;
+    symmGraphNode_t node;
     gk_view v;
     void *p = NULL;
     gk_capture(s, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL);
     cu_graph graph = end_capture(s); /* an empty one */
-    T_OK(symmPlanCreate(g->lane[0], graph, 0, &plan));
-    T_OK(symmGraphAddAllocNode(plan, NULL, 0, &params, &node, &p));
+    T_OK(symmMemPlanCreate(g->lane[0], graph, 0, &plan));
+    T_OK(symmMemPlanAddAllocNode(plan, NULL, 0, &params, &node, &p));
     meet(g);
     CU(cuGraphInstantiate(&exec, graph, 0));
     meet(g);
@@ -209,7 +209,7 @@ static inline void case_nodes(rig *g) {
     }
     gk_wait(g->comm, s);
     meet(g);
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     CU(cuGraphExecDestroy(exec));
     CU(cuGraphDestroy(graph));
 }
@@ -232,13 +232,13 @@ static inline void case_grow(rig *g) {
     gk_view v[GROWTHS][2][SYMM_MAX_RANKS];
     symmHeapInfo_t now = {.size = sizeof now};
     void *none = NULL;
-    left_capture(g, &b, 5, SYMM_PLAN_AUTO_FREE, 0);
+    left_capture(g, &b, 5, SYMM_MEMPLAN_AUTO_FREE, 0);
     for (int i = 0; i < GROWTHS; i++) {
         char *p = alloc(g->lane[0], BLOCK, SYMM_ALLOC_SYM);
         late_writer(g, s, p);
         drop(g->lane[0], p);
         if (i) {
-            T_ERR(symmAllocAsync(g->lane[0], HELD, SYMM_ALLOC_SYM, &none), symmNeedGrow);
+            T_ERR(symmLaneAlloc(g->lane[0], HELD, SYMM_ALLOC_SYM, &none), symmNeedGrow);
             meet(g);
             T_OK(symmHeapGrow(g->heap, HELD, 0));
         }

@@ -47,7 +47,7 @@ static inline void set_up(rig *g) {
         g->stream[i] = gk_new_stream();
         T_OK(symmLaneCreate(g->heap, gk_stream(g->stream[i]), &g->lane[i]));
     }
-    T_OK(symmAlloc(g->heap, BLOCK, 0, SYMM_ALLOC_LOCAL, &p));
+    T_OK(symmHeapAlloc(g->heap, BLOCK, 0, SYMM_ALLOC_LOCAL, &p));
     g->pattern = p;
     g->seen = (unsigned char *)gk_pinned(BLOCK);
     gk_fill(g->stream[0], g->pattern, BLOCK, 0xaa);
@@ -58,7 +58,7 @@ static inline void set_up(rig *g) {
 static inline void tear_down(rig *g) {
     for (int i = 0; i < 2; i++) gk_wait(g->comm, g->stream[i]);
     meet(g);
-    T_OK(symmFree(g->heap, g->pattern));
+    T_OK(symmHeapFree(g->heap, g->pattern));
     gk_free_pinned((char *)g->seen);
     for (int i = 1; i >= 0; i--) T_OK(symmLaneDestroy(g->lane[i]));
     for (int i = 1; i >= 0; i--) CU(cuStreamDestroy(g->stream[i]));
@@ -104,20 +104,20 @@ static inline void run_sizes(rig_body fn) {
 
 static inline char *alloc(symmLane_t lane, size_t bytes, unsigned flags) {
     void *p = NULL;
-    T_OK(symmAllocAsync(lane, bytes, flags, &p));
+    T_OK(symmLaneAlloc(lane, bytes, flags, &p));
     T_CHECK(p != NULL);
     return p;
 }
 static inline void drop(symmLane_t lane, void *p) {
-    T_OK(symmFreeAsync(lane, p));
+    T_OK(symmLaneFree(lane, p));
 }
 static inline symmLaneInfo_t info(symmLane_t lane) {
     symmLaneInfo_t i = {.size = sizeof i};
     T_OK(symmLaneQuery(lane, &i));
     return i;
 }
-static inline void launch(symmGraphPlan_t plan, cu_graph_exec exec, cu_stream s) {
-    T_OK(symmPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_stream(s)));
+static inline void launch(symmMemPlan_t plan, cu_graph_exec exec, cu_stream s) {
+    T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_stream(s)));
 }
 static inline void come_behind(cu_stream first, cu_stream then) {
     cu_event e;
@@ -142,10 +142,10 @@ static inline void check(rig *g, cu_stream s, const char *p, int value, gk_view 
     gk_check(s, p, BLOCK, value, g->seen, v);
 }
 static inline char *at_rank(rig *g, const void *p, int rank) {
-    symmRef ref;
+    symmRef_t ref;
     void *q = NULL;
-    T_OK(symmRefOf(p, &ref));
-    T_OK(symmRefPtr(g->comm, &ref, rank, &q));
+    T_OK(symmRefGet(p, &ref));
+    T_OK(symmRefPtr(&ref, g->comm, rank, &q));
     return q;
 }
 /* The last rank is late, and then writes into everybody's block. */

@@ -94,14 +94,14 @@ static inline symmHeapInfo_t hk_info(symmHeap_t heap) {
 
 static inline void *hk_sym(symmHeap_t heap, size_t bytes) {
     void *p = NULL;
-    T_OK(symmAlloc(heap, bytes, 0, SYMM_ALLOC_SYM, &p));
+    T_OK(symmHeapAlloc(heap, bytes, 0, SYMM_ALLOC_SYM, &p));
     T_CHECK(p != NULL);
     return p;
 }
 
 static inline void *hk_local(symmHeap_t heap, size_t bytes) {
     void *p = NULL;
-    T_OK(symmAlloc(heap, bytes, 0, SYMM_ALLOC_LOCAL, &p));
+    T_OK(symmHeapAlloc(heap, bytes, 0, SYMM_ALLOC_LOCAL, &p));
     T_CHECK(p != NULL);
     return p;
 }
@@ -142,10 +142,10 @@ static inline void hk_holds(const void *p, uint64_t bytes, int rank, int salt) {
 
 /* What rank's part holds behind the same block, through this process's mapping. */
 static inline void *hk_peer(hk *k, const void *p, int rank) {
-    symmRef ref;
+    symmRef_t ref;
     void *at = NULL;
-    T_OK(symmRefOf(p, &ref));
-    T_OK(symmRefPtr(k->comm, &ref, rank, &at));
+    T_OK(symmRefGet(p, &ref));
+    T_OK(symmRefPtr(&ref, k->comm, rank, &at));
     return at;
 }
 

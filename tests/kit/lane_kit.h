@@ -69,13 +69,13 @@ static inline void lk_close(lk *k) {
 
 static inline char *lk_alloc(symmLane_t lane, size_t bytes, unsigned flags) {
     void *p = NULL;
-    T_OK(symmAllocAsync(lane, bytes, flags, &p));
+    T_OK(symmLaneAlloc(lane, bytes, flags, &p));
     T_CHECK(p != NULL && (uintptr_t)p % (bytes < 1024 ? 128 : 256) == 0);
     return p;
 }
 #define lk_local(lane, bytes) lk_alloc(lane, bytes, SYMM_ALLOC_LOCAL)
 #define lk_sym(lane, bytes)   lk_alloc(lane, bytes, SYMM_ALLOC_SYM)
-#define lk_free(lane, p)      T_OK(symmFreeAsync(lane, p))
+#define lk_free(lane, p)      T_OK(symmLaneFree(lane, p))
 
 static inline symmLaneInfo_t lk_info(symmLane_t lane) {
     symmLaneInfo_t i = {.size = sizeof i};
@@ -85,7 +85,7 @@ static inline symmLaneInfo_t lk_info(symmLane_t lane) {
 
 static inline uint64_t lk_mem(symmLane_t lane, int attr) {
     uint64_t v = ~0ull;
-    T_OK(symmGraphMemGet(lane, attr, &v));
+    T_OK(symmLaneGetGraphMem(lane, attr, &v));
     return v;
 }
 
@@ -95,9 +95,9 @@ static inline symmGraph_t lk_end(symmStream_t s) {
     return g;
 }
 
-static inline symmGraphPlan_t lk_bind(symmLane_t lane, symmGraph_t g, unsigned flags) {
-    symmGraphPlan_t p = NULL;
-    T_OK(symmPlanBind(lane, g, flags, &p));
+static inline symmMemPlan_t lk_bind(symmLane_t lane, symmGraph_t g, unsigned flags) {
+    symmMemPlan_t p = NULL;
+    T_OK(symmMemPlanBind(lane, g, flags, &p));
     return p;
 }
 

@@ -36,7 +36,7 @@ static symmHeap_t make(uint64_t sym, uint64_t local) {
 
 static void *take(symmHeap_t heap, size_t bytes, unsigned flags) {
     void *p;
-    T_OK(symmAlloc(heap, bytes, 0, flags, &p));
+    T_OK(symmHeapAlloc(heap, bytes, 0, flags, &p));
     return p;
 }
 
@@ -49,12 +49,12 @@ static void fill(int *p, size_t count) {
 }
 
 static void all_hold(const void *block, size_t count) {
-    symmRef ref;
+    symmRef_t ref;
     void *p;
-    T_OK(symmRefOf(block, &ref));
+    T_OK(symmRefGet(block, &ref));
     T_OK(symmBarrier(comm, NULL));
     for (int r = 0; r < n; r++) {
-        T_OK(symmRefPtr(comm, &ref, r, &p));
+        T_OK(symmRefPtr(&ref, comm, r, &p));
         for (size_t i = 0; i < count; i += 97)
             T_CHECKF(((int *)p)[i] == value(r, i), "word %zu of rank %d is %d", i, r,
                      ((int *)p)[i]);
@@ -82,16 +82,16 @@ static void placement_is_alike_whatever_is_local(void) {
         void **at = &held[rand_r(&seed) % LIVE], **here = &own[rand_r(&mine) % LIVE];
         const size_t bytes = 1 + (size_t)rand_r(&seed) % 300000, align = 1u << rand_r(&seed) % 15;
         if (*at) {
-            T_OK(symmFree(heap, *at));
+            T_OK(symmHeapFree(heap, *at));
             *at = NULL;
         } else {
-            symmResult_t r = symmAlloc(heap, bytes, align, SYMM_ALLOC_SYM, at);
+            symmResult_t r = symmHeapAlloc(heap, bytes, align, SYMM_ALLOC_SYM, at);
             T_CHECK(r == symmSuccess || r == symmNeedGrow);
         }
-        T_OK(symmFree(heap, *here));
+        T_OK(symmHeapFree(heap, *here));
         *here = NULL;
         if (rand_r(&mine) % 3)
-            symmAlloc(heap, 1 + (size_t)rand_r(&mine) % 90000, 0, SYMM_ALLOC_LOCAL, here);
+            symmHeapAlloc(heap, 1 + (size_t)rand_r(&mine) % 90000, 0, SYMM_ALLOC_LOCAL, here);
         if (i % 500 == 0) T_OK(symmBarrier(comm, NULL));
     }
     T_OK(symmHeapCheck(heap));

@@ -78,8 +78,8 @@ static void *uses_heap_and_window(void *arg) {
     while (!r) {
         symmWindowInfo_t info = {.size = sizeof info};
         void *ptr, *peer;
-        r = symmAlloc(o->heap, 512, 0, SYMM_ALLOC_SYM, &ptr);
-        if (!r) r = symmFree(o->heap, ptr);
+        r = symmHeapAlloc(o->heap, 512, 0, SYMM_ALLOC_SYM, &ptr);
+        if (!r) r = symmHeapFree(o->heap, ptr);
         w = symmWindowQuery(o->win, &info);
         if (!w) w = symmWindowPeerPtr(o->win, 0, 0, &peer);
         atomic_fetch_add(&o->a.calls, 1);

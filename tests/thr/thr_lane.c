@@ -51,17 +51,17 @@ static void alike(lk *k, job *j, uint64_t value) {
 }
 
 static char *at_rank(lk *k, void *p, int rank) {
-    symmRef ref;
+    symmRef_t ref;
     void *q = NULL;
-    T_OK(symmRefOf(p, &ref));
-    T_OK(symmRefPtr(k->comm, &ref, rank, &q));
+    T_OK(symmRefGet(p, &ref));
+    T_OK(symmRefPtr(&ref, k->comm, rank, &q));
     return q;
 }
 
 static uint64_t offset_of(lk *k, void *p) {
-    symmRef ref;
+    symmRef_t ref;
     (void)k;
-    T_OK(symmRefOf(p, &ref));
+    T_OK(symmRefGet(p, &ref));
     return ref.off;
 }
 
@@ -299,17 +299,17 @@ enum { NODE_SIZE, NODE_FREE, CAPTURED_FREE, LATER_FREE, GRAPHS };
 static void bend_graph(lk *k, int how) {
     symmStream_t s = k->stream[0];
     symmAllocNode_t a = {.size = sizeof a, .bytes = k->rank && how == NODE_SIZE ? 768 : 256};
-    symmGraphPlan_t plan;
-    symmNode_t node;
+    symmMemPlan_t plan;
+    symmGraphNode_t node;
     void *p, *q;
     if (how < CAPTURED_FREE) {
-        T_OK(symmPlanCreate(k->lane[0], NULL, 0, &plan));
-        T_OK(symmGraphAddAllocNode(plan, NULL, 0, &a, &node, &p));
+        T_OK(symmMemPlanCreate(k->lane[0], NULL, 0, &plan));
+        T_OK(symmMemPlanAddAllocNode(plan, NULL, 0, &a, &node, &p));
         if (how == NODE_FREE && k->rank)
-            T_OK(symmGraphAddFreeNode(plan, &node, 1, p, &node));
+            T_OK(symmMemPlanAddFreeNode(plan, &node, 1, p, &node));
         else if (how == NODE_FREE)
-            T_OK(symmGraphAddAllocNode(plan, &node, 1, &a, &node, &q));
-        T_OK(symmPlanDestroy(plan));
+            T_OK(symmMemPlanAddAllocNode(plan, &node, 1, &a, &node, &q));
+        T_OK(symmMemPlanDestroy(plan));
         return;
     }
     T_OK(symmStreamBeginCapture(s));
@@ -319,11 +319,11 @@ static void bend_graph(lk *k, int how) {
     symmGraph_t g = lk_end(s);
     if (how == LATER_FREE) {
         plan = lk_bind(k->lane[0], g, 0);
-        T_OK(symmPlanLaunch(plan, g, s));
+        T_OK(symmMemPlanLaunch(plan, g, s));
         if (k->rank) lk_free(k->lane[0], p);
         lk_sym(k->lane[0], 256);
         if (!k->rank) lk_free(k->lane[0], p);
-        T_OK(symmPlanDestroy(plan));
+        T_OK(symmMemPlanDestroy(plan));
     }
     T_OK(symmGraphDestroy(g));
 }
@@ -334,7 +334,8 @@ static void diverging_graph(lk *k, void *arg) {
     bend_graph(k, how);
     meet(j);
     T_ERR(symmHeapCheck(k->heap), symmMismatch);
-    T_MSG(symmGetLastError(k->comm), how == NODE_SIZE ? "symmAlloc of 768" : "symmFree of 256");
+    T_MSG(symmGetLastError(k->comm),
+          how == NODE_SIZE ? "symmHeapAlloc of 768" : "symmHeapFree of 256");
     T_MSG(symmGetLastError(k->comm), "from thr_lane");
     T_OK(symmCommAbort(k->comm));
     T_OK(symmLaneDestroy(k->lane[0]));
@@ -367,15 +368,15 @@ static void captured_reuse(lk *k, void *arg) {
     lk_check(s, q, BLOCK, 5);
     lk_free(k->lane[0], q);
     symmGraph_t g = lk_end(s);
-    symmGraphPlan_t plan = lk_bind(k->lane[0], g, 0);
+    symmMemPlan_t plan = lk_bind(k->lane[0], g, 0);
     alike(k, j, offset_of(k, p));
     T_EQ(lk_info(k->lane[0]).epochs, 2); /* in front of the first, and between */
     for (int i = 0; i < ROUNDS; i++) {
-        T_OK(symmPlanLaunch(plan, g, s));
+        T_OK(symmMemPlanLaunch(plan, g, s));
         if (i % 5 == k->rank) T_OK(symmStreamSynchronize(s));
     }
     T_OK(symmStreamSynchronize(s));
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_OK(symmGraphDestroy(g));
 }
 
@@ -400,11 +401,11 @@ static void captured_spared(lk *k, void *arg) {
     lk_check(s, q, BLOCK, 5);
     lk_free(k->lane[0], q);
     symmGraph_t g = lk_end(s);
-    symmGraphPlan_t plan = lk_bind(k->lane[0], g, 0);
+    symmMemPlan_t plan = lk_bind(k->lane[0], g, 0);
     T_EQ(lk_info(k->lane[0]).epochs, 0);
-    for (int i = 0; i < ROUNDS; i++) T_OK(symmPlanLaunch(plan, g, s));
+    for (int i = 0; i < ROUNDS; i++) T_OK(symmMemPlanLaunch(plan, g, s));
     T_OK(symmStreamSynchronize(s));
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_OK(symmGraphDestroy(g));
 }
 
@@ -425,15 +426,15 @@ static void replays_and_epochs(lk *k, void *arg) {
     p = lk_sym(k->lane[0], BLOCK);
     lk_free(k->lane[0], p);
     symmGraph_t g = lk_end(s);
-    symmGraphPlan_t plan = lk_bind(k->lane[0], g, 0);
+    symmMemPlan_t plan = lk_bind(k->lane[0], g, 0);
     for (int i = 0; i < ROUNDS; i++) {
-        T_OK(symmPlanLaunch(plan, g, s));
+        T_OK(symmMemPlanLaunch(plan, g, s));
         lk_free(k->lane[1], lk_sym(k->lane[1], BLOCK));
     }
     T_OK(symmStreamSynchronize(s));
     T_OK(symmStreamSynchronize(k->stream[1]));
     T_EQ(lk_info(k->lane[1]).epochs, ROUNDS - 1);
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_OK(symmGraphDestroy(g));
 }
 
@@ -450,16 +451,16 @@ static void branches(lk *k, void *arg) {
     lk_fill(s, (char *)&p, 0, 0);
     lk_order(s, t);
     T_OK(symmBarrier(k->comm, t));
-    T_ERR(symmAllocAsync(k->lane[0], BLOCK, SYMM_ALLOC_SYM, &p), symmInvalidUsage);
+    T_ERR(symmLaneAlloc(k->lane[0], BLOCK, SYMM_ALLOC_SYM, &p), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "beside a captured call");
     lk_order(t, s);
-    T_OK(symmAllocAsync(k->lane[0], BLOCK, SYMM_ALLOC_SYM, &p));
+    T_OK(symmLaneAlloc(k->lane[0], BLOCK, SYMM_ALLOC_SYM, &p));
     lk_free(k->lane[0], p);
     symmGraph_t g = lk_end(s);
     T_OK(symmStreamBeginCapture(s));
     lk_fill(s, (char *)&p, 0, 0);
     lk_order(s, t);
-    T_OK(symmAllocAsync(k->lane[1], BLOCK, SYMM_ALLOC_SYM, &p)); /* with a barrier, on t */
+    T_OK(symmLaneAlloc(k->lane[1], BLOCK, SYMM_ALLOC_SYM, &p)); /* with a barrier, on t */
     T_ERR(symmBarrier(k->comm, s), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "beside a barrier");
     lk_free(k->lane[1], p);
@@ -482,27 +483,27 @@ static void barriers_are_not_put_beside_other_calls(void) {
 
 /* Explicit SYM nodes: each its own place, and a barrier in front of each launch. */
 static void explicit_nodes(lk *k, void *arg) {
-    symmGraphPlan_t plan;
-    symmNode_t a, b, c;
+    symmMemPlan_t plan;
+    symmGraphNode_t a, b, c;
     void *p, *q;
     symmAllocNode_t params = {.size = sizeof params, .bytes = BLOCK};
     job *j = arg;
-    T_OK(symmPlanCreate(k->lane[0], NULL, 0, &plan));
-    T_OK(symmGraphAddAllocNode(plan, NULL, 0, &params, &a, &p));
-    T_OK(symmGraphAddFreeNode(plan, &a, 1, p, &b));
-    T_OK(symmGraphAddAllocNode(plan, &b, 1, &params, &c, &q));
-    T_OK(symmGraphAddFreeNode(plan, &c, 1, q, &b));
+    T_OK(symmMemPlanCreate(k->lane[0], NULL, 0, &plan));
+    T_OK(symmMemPlanAddAllocNode(plan, NULL, 0, &params, &a, &p));
+    T_OK(symmMemPlanAddFreeNode(plan, &a, 1, p, &b));
+    T_OK(symmMemPlanAddAllocNode(plan, &b, 1, &params, &c, &q));
+    T_OK(symmMemPlanAddFreeNode(plan, &c, 1, q, &b));
     T_CHECK(p != q);
     alike(k, j, offset_of(k, q));
     for (int i = 0; i < 10; i++) {
-        T_OK(symmPlanLaunch(plan, NULL, k->stream[0]));
+        T_OK(symmMemPlanLaunch(plan, NULL, k->stream[0]));
         lk_fill(k->stream[0], p, BLOCK, i);
         lk_check(k->stream[0], p, BLOCK, i);
         T_OK(symmBarrier(k->comm, k->stream[0])); /* for the block still lives */
         late_writer(k, p, 0x55);
     }
     T_OK(symmStreamSynchronize(k->stream[0]));
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
 }
 
 static void explicit_nodes_of_several_ranks(void) {
@@ -550,10 +551,10 @@ static void late_free(lk *k, void *arg) {
     char *left = lk_sym(k->lane[0], BLOCK);
     lk_fill(s, left, BLOCK, 9);
     symmGraph_t h = lk_end(s);
-    symmGraphPlan_t a = lk_bind(k->lane[0], g, 0), b = lk_bind(k->lane[0], h, 0);
+    symmMemPlan_t a = lk_bind(k->lane[0], g, 0), b = lk_bind(k->lane[0], h, 0);
     T_CHECK(left == p);
     for (int i = 0; i < ROUNDS / 2; i++) {
-        T_OK(symmPlanLaunch(b, h, s));
+        T_OK(symmMemPlanLaunch(b, h, s));
         T_OK(symmBarrier(k->comm, s)); /* the block lives on all ranks */
         lk_order(s, t);
         if (k->rank == k->n - 1) {
@@ -561,11 +562,11 @@ static void late_free(lk *k, void *arg) {
             for (int r = 0; r < k->n; r++) lk_fill(t, at_rank(k, left, r), BLOCK, 0xaa);
         }
         lk_free(k->lane[1], left);
-        T_OK(symmPlanLaunch(a, g, s));
+        T_OK(symmMemPlanLaunch(a, g, s));
     }
     T_OK(symmStreamSynchronize(s));
     T_OK(symmStreamSynchronize(t));
-    T_OK(symmPlanDestroy(a)), T_OK(symmPlanDestroy(b));
+    T_OK(symmMemPlanDestroy(a)), T_OK(symmMemPlanDestroy(b));
     T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h));
 }
 

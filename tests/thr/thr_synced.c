@@ -8,7 +8,7 @@ enum { RANKS = 3, ROUNDS = 100, BYTES = 3000 };
 
 typedef struct {
     symmComm_t comms[RANKS];
-    symmRef data, word;
+    symmRef_t data, word;
 } job;
 
 static void wait_for(symmSynced_t s, int rank, uint32_t least) {
@@ -21,7 +21,7 @@ static void wait_for(symmSynced_t s, int rank, uint32_t least) {
 }
 
 /* Every rank makes the same calls on SYM: the first touch is the same one everywhere. */
-static symmSynced_t sym_buffer(symmComm_t comm, symmHeap_t heap, symmRef *data) {
+static symmSynced_t sym_buffer(symmComm_t comm, symmHeap_t heap, symmRef_t *data) {
     symmSynced_t s = NULL;
     T_OK(symmSyncedCreate(heap, BYTES, SYMM_ALLOC_SYM, &s));
     T_OK(symmSyncedRef(s, data, NULL));
@@ -39,7 +39,7 @@ static void sym_rank(int rank, int n, void *arg) {
     symmComm_t comm = j->comms[rank];
     symmHeap_t heap = sy_heap(comm, SY_MB, SY_MB);
     symmStream_t stream = sy_stream();
-    symmRef data;
+    symmRef_t data;
     symmSynced_t s = sym_buffer(comm, heap, &data);
     for (int i = 0; i < ROUNDS; i++) {
         const int owner = i % n;
@@ -52,7 +52,7 @@ static void sym_rank(int rank, int n, void *arg) {
             continue;
         }
         wait_for(s, owner, mine + 1);
-        T_OK(symmRefPtr(comm, &data, owner, &theirs));
+        T_OK(symmRefPtr(&data, comm, owner, &theirs));
         sy_all(theirs, i % 100 + 1, BYTES, "a peer's data");
         T_OK(symmSyncedPublish(s, stream, NULL));
         for (int r = 0; r < n; r++) wait_for(s, r, mine + 1); /* the next owner may start at once */
@@ -93,14 +93,14 @@ static void local_rank(int rank, int n, void *arg) {
         T_OK(symmSyncedRef(s, &j->data, &j->word));
     }
     T_OK(symmBarrier(comm, NULL));
-    const symmRef data = j->data, word = j->word;
+    const symmRef_t data = j->data, word = j->word;
     T_EQ(data.rank, n - 1);
     if (s) write_and_push(s, stream, 42);
     while (g < 1) {
         T_OK(symmSyncedPoll(comm, &word, SYMM_REF_OWNER, &g));
         sched_yield();
     }
-    T_OK(symmRefPtr(comm, &data, SYMM_REF_OWNER, &theirs));
+    T_OK(symmRefPtr(&data, comm, SYMM_REF_OWNER, &theirs));
     sy_all(theirs, 42, BYTES, "the owner's data");
     T_OK(symmBarrier(comm, NULL));
     if (s) T_OK(symmSyncedDestroy(s));

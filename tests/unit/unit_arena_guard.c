@@ -136,9 +136,9 @@ static void a_write_after_free_is_found(void) {
 
 static void in_no_block(const char *p) {
     symmMemInfo_t i = {.size = sizeof i};
-    symmRef ref;
+    symmRef_t ref;
     T_ERR(symmMemQuery(p, &i), symmInvalidArgument);
-    T_ERR(symmRefOf(p, &ref), symmInvalidArgument);
+    T_ERR(symmRefGet(p, &ref), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "is in no block");
 }
 
@@ -148,12 +148,12 @@ static void ask(void *arg) {
     symmHeap_t heap = open_heap(k, 1);
     symmArena_t a = open_arena(heap, 0, 1);
     symmMemInfo_t i = {.size = sizeof i};
-    symmRef ref;
+    symmRef_t ref;
     for (int n = 0; n < 5; n++) {
         char *p = take(a, sizes[n], NULL);
         T_OK(symmMemQuery(p + sizes[n] - 1, &i));
         T_CHECK(i.block == p && i.bytes == sizes[n]);
-        T_OK(symmRefOf(p, &ref));
+        T_OK(symmRefGet(p, &ref));
         T_EQ(ref.len, sizes[n]);
         in_no_block(p + sizes[n]);
         T_EQ(info(a).used, symm_round_up(sizes[n], 256));

@@ -100,10 +100,10 @@ static void bad_arguments_rank(void *arg) {
     T_ERR(symmArenaFree(a, (char *)p + 1, NULL), symmInvalidArgument);
     T_ERR(symmArenaFree(a, &equal, NULL), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "is not memory of arena tested's heap");
-    T_ERR(symmFree(heap, p), symmInvalidArgument); /* not the user's block */
+    T_ERR(symmHeapFree(heap, p), symmInvalidArgument); /* not the user's block */
     q = hk_local(heap, 100);
     T_ERR(symmArenaFree(a, q, NULL), symmInvalidArgument);
-    T_OK(symmFree(heap, q));
+    T_OK(symmHeapFree(heap, q));
     T_OK(symmArenaFree(a, p, NULL));
     T_ERR(symmArenaFree(a, p, NULL), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "freed already");
@@ -244,7 +244,7 @@ static void growth_is_the_callers_rank(void *arg) {
     symmArenaConfig_t none = config(0, 0, 1);
     p = hk_local(heap, 12 * MB - 16 * KB);
     T_ERR(symmArenaCreate(heap, &none, &a), symmNeedGrow);
-    T_OK(symmFree(heap, p));
+    T_OK(symmHeapFree(heap, p));
     T_OK(symmHeapDestroy(heap));
 }
 
@@ -324,7 +324,7 @@ static void streams_use_the_arena_rank(void *arg) {
         }
     T_EQ(info(a).streams, 3);
     for (int i = 0; i < 3; i++) T_OK(symmStreamSynchronize(s[i]));
-    T_OK(symmArenaStreamEnd(a, s[0]));
+    T_OK(symmArenaEndStream(a, s[0]));
     T_EQ(info(a).streams, 2);
     for (int i = 0; i < 3; i++) T_OK(symmStreamDestroy(s[i]));
     T_OK(symmArenaDestroy(a));
@@ -497,14 +497,14 @@ static void local_rank(void *arg) {
     hk *k = arg;
     symmHeap_t heap = hk_heap(k, 64 * MB, 4 * MB, 8 * MB);
     symmArena_t a = open_arena(heap, 0, 4 * MB, 1);
-    symmRef *refs = k->arg, ref;
+    symmRef_t *refs = k->arg, ref;
     for (int i = 0; i <= k->rank; i++) take(a, 5000, NULL);
     void *p = take(a, 2000, NULL), *at;
     hk_fill(p, 2000, k->rank, 9);
-    T_OK(symmRefOf(p, &ref));
+    T_OK(symmRefGet(p, &ref));
     refs[k->rank] = ref;
     hk_barrier(k);
-    T_OK(symmRefPtr(k->comm, &refs[(k->rank + 1) % k->n], SYMM_REF_OWNER, &at));
+    T_OK(symmRefPtr(&refs[(k->rank + 1) % k->n], k->comm, SYMM_REF_OWNER, &at));
     hk_holds(at, 2000, (k->rank + 1) % k->n, 9);
     hk_barrier(k);
     T_OK(symmArenaDestroy(a));
@@ -512,7 +512,7 @@ static void local_rank(void *arg) {
 }
 
 static void peers_read_local_blocks(void) {
-    hk_processes(3, local_rank, T_SHARED(3 * sizeof(symmRef)));
+    hk_processes(3, local_rank, T_SHARED(3 * sizeof(symmRef_t)));
 }
 
 T_MAIN(T(bad_arguments), T(blocks_hold_what_is_written), T(what_is_held_is_filled),

@@ -229,7 +229,7 @@ static void waited_rank(void *arg) {
     T_OK(symmStreamDestroy(s));
     T_OK(symmStreamDestroy(t));
     T_OK(symmArenaDestroy(a));
-    for (int i = 0; i < 2; i++) T_OK(symmFree(heap, wall[i]));
+    for (int i = 0; i < 2; i++) T_OK(symmHeapFree(heap, wall[i]));
     T_OK(symmHeapDestroy(heap));
 }
 static void before_it_refuses_it_waits(void) {
@@ -322,11 +322,11 @@ static void try_one(model *m, uint64_t *state) {
 static void change_wall(model *m, uint64_t *state) {
     block *w = &m->wall[draw(state, WALLS)];
     void *p = NULL;
-    if (w->at) T_OK(symmFree(m->heap, w->at));
+    if (w->at) T_OK(symmHeapFree(m->heap, w->at));
     *w = (block){0};
     if (draw(state, 2)) return;
     const uint64_t bytes = draw(state, 300 * KB) + 1;
-    if (symmAlloc(m->heap, bytes, 0, SYMM_ALLOC_LOCAL, &p)) return;
+    if (symmHeapAlloc(m->heap, bytes, 0, SYMM_ALLOC_LOCAL, &p)) return;
     *w = (block){p, (bytes + 255) & -256ull};
 }
 
@@ -359,7 +359,7 @@ static void model_rank(void *arg) {
              m.given, m.refused, m.forced);
     T_OK(symmArenaDestroy(m.a));
     for (int j = 0; j < WALLS; j++)
-        if (m.wall[j].at) T_OK(symmFree(m.heap, m.wall[j].at));
+        if (m.wall[j].at) T_OK(symmHeapFree(m.heap, m.wall[j].at));
     for (int j = 0; j < 3; j++) T_OK(symmStreamDestroy(m.s[j]));
     T_EQ(hk_info(m.heap).localUsed, 0);
     T_OK(symmHeapDestroy(m.heap));

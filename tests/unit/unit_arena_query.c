@@ -6,17 +6,17 @@
 
 static void is_block(const char *p, uint64_t bytes) {
     symmMemInfo_t i = {.size = sizeof i};
-    symmRef ref;
+    symmRef_t ref;
     T_OK(symmMemQuery(p + bytes - 1, &i));
     T_CHECK(i.block == p && i.bytes == bytes && i.lane == -1);
-    T_OK(symmRefOf(p + 100, &ref));
+    T_OK(symmRefGet(p + 100, &ref));
     T_EQ(ref.len, bytes - 100);
 }
 static void is_none(const char *p) {
     symmMemInfo_t i = {.size = sizeof i};
-    symmRef ref;
+    symmRef_t ref;
     T_ERR(symmMemQuery(p, &i), symmInvalidArgument);
-    T_ERR(symmRefOf(p, &ref), symmInvalidArgument);
+    T_ERR(symmRefGet(p, &ref), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "is in no block");
 }
 
@@ -65,7 +65,7 @@ static void take_last_bytes(void *arg) {
     int n = 0;
     T_EXPECT_WARNINGS();
     symmHeap_t h = hk_heap(k, 64 * HK_MB, 0, 2 * HK_MB);
-    T_OK(symmAlloc(h, 256, 0, SYMM_ALLOC_LOCAL, &first));
+    T_OK(symmHeapAlloc(h, 256, 0, SYMM_ALLOC_LOCAL, &first));
     c.bytes = 64 * HK_MB;
     T_OK(symmArenaCreate(h, &c, &a));
     while (symmArenaAlloc(a, 1000, 0, NULL, &p) == symmSuccess) n++;

@@ -86,7 +86,7 @@ static void tcp_in_place(void) {
     T_THREADS(8, in_place_rank, job_new(0, 0, KIT_MS));
 }
 
-static void drop_id(const symmUniqueId *id) {
+static void drop_id(const symmUniqueId_t *id) {
     symm_boot *b;
     symm_wait w = kit_wait("closing", KIT_MS);
     T_OK(symm_boot_tcp_open(id, 0, 1, &w, &b));
@@ -97,7 +97,7 @@ static void drop_id(const symmUniqueId *id) {
  * listener that they inherited, so their gauges end below their start. */
 static void tcp_id_before_fork(void) {
     enum { RANKS = 3 };
-    symmUniqueId id;
+    symmUniqueId_t id;
     pid_t pid[RANKS];
     T_OK(symm_boot_tcp_id(&id, NULL));
     for (int r = 0; r < RANKS; r++) {
@@ -121,7 +121,7 @@ static void tcp_id_before_fork(void) {
 }
 
 static void ids_differ(void) {
-    symmUniqueId a, b;
+    symmUniqueId_t a, b;
     T_OK(symm_boot_tcp_id(&a, NULL));
     T_OK(symm_boot_tcp_id(&b, ""));
     T_CHECK(memcmp(&a, &b, sizeof a) != 0);
@@ -131,7 +131,7 @@ static void ids_differ(void) {
 
 static void garbage_ids(void) {
     T_EXPECT_WARNINGS();
-    symmUniqueId good, bad;
+    symmUniqueId_t good, bad;
     symm_boot *b = NULL;
     symm_wait w = kit_wait("meeting", KIT_MS);
     memset(&bad, 0, sizeof bad);
@@ -151,7 +151,7 @@ static void garbage_ids(void) {
 
 static void bad_ranks(void) {
     T_EXPECT_WARNINGS();
-    symmUniqueId id;
+    symmUniqueId_t id;
     symm_boot *b = NULL;
     symm_wait w = kit_wait("meeting", KIT_MS);
     T_OK(symm_boot_tcp_id(&id, "lo"));

@@ -7,9 +7,9 @@
 
 enum { RANKS = 2, BYTES = 1 << 20 };
 
-static symmPlan_t explained(symmComm_t comm, symmColl_t coll, const void *in, const void *out,
-                            size_t count) {
-    symmPlan_t p = {.size = sizeof p};
+static symmExplain_t explained(symmComm_t comm, symmColl_t coll, const void *in, const void *out,
+                               size_t count) {
+    symmExplain_t p = {.size = sizeof p};
     T_OK(symmExplain(comm, coll, in, out, count, symmUint8, symmSum, &p));
     T_CHECKF(p.zeroCopySend == !strstr(p.reason, "sendbuff"), "%s", p.reason);
     T_CHECKF(p.zeroCopyRecv == !strstr(p.reason, "recvbuff"), "%s", p.reason);
@@ -22,7 +22,7 @@ static void registering_rank(int rank, int n, void *arg) {
     char *in, *out = malloc(n * (size_t)BYTES);
     T_OK(symmMemAlloc((void **)&in, BYTES));
     T_OK(symmWindowRegister(comm, in, BYTES, &win, SYMM_WIN_DEFAULT));
-    symmPlan_t p = explained(comm, symmCollAllGather, in, out, BYTES);
+    symmExplain_t p = explained(comm, symmCollAllGather, in, out, BYTES);
     T_STREQ(p.kernel, "all_gather_load");
     T_EQ(p.zeroCopySend, 1);
     T_EQ(p.zeroCopyRecv, 1); /* each rank loads into its own: in no window, and yet in place */
@@ -87,10 +87,10 @@ static void no_reason_is_cut(void) {
                     for (int c = 0; c < symmNumColls; c++) forced[c] = (int16_t)k;
                     reasons_of(&env);
                 }
-    T_CHECKF(longest + STAGED < sizeof((symmPlan_t *)0)->reason, "%zu bytes", longest);
+    T_CHECKF(longest + STAGED < sizeof((symmExplain_t *)0)->reason, "%zu bytes", longest);
     T_CHECK(longest > 300); /* the longest are among them */
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
-        T_CHECK(strlen(symm_kernels[k].name) < sizeof((symmPlan_t *)0)->kernel);
+        T_CHECK(strlen(symm_kernels[k].name) < sizeof((symmExplain_t *)0)->kernel);
 }
 
 /* What a user sees of a call with much to say: its last words too. */
@@ -101,7 +101,7 @@ static void the_last_words_are_there(void) {
     setenv("SYMM_ALGO", "all_reduce:all_reduce_push_packet", 1);
     setenv("SYMM_SCRATCH", "1M", 1);
     T_OK(symmCommInitAll(comms, RANKS, NULL));
-    symmPlan_t p = explained(comms[0], symmCollAllReduce, in, out, BYTES);
+    symmExplain_t p = explained(comms[0], symmCollAllReduce, in, out, BYTES);
     T_MSG(p.reason, "sendbuff is in no window");
     T_MSG(p.reason, "recvbuff is in no window");
     T_MSG(p.reason, "SYMM_ALGO's all_reduce_push_packet not used");

@@ -251,7 +251,7 @@ static void ranks_of_one_gpu_launch_without_overlap(void) {
 /* Communicators that are to fit side by side (symm.h): no kernel of theirs is let in while the one before it waits for peers. */
 static void cut_communicators_launch_without_overlap(void) {
     symmConfig_t config = SYMM_CONFIG_INITIALIZER;
-    symmUniqueId id;
+    symmUniqueId_t id;
     for (int how = 0; how < 3; how++) {
         gk_start(1, 0);
         T_OK(symm_cuda_set(0));
@@ -470,7 +470,7 @@ static void still(cu_context context, int line) {
 static void all_calls(cu_context now) {
     symmWindow_t win[2];
     symmWindowInfo_t winfo = {.size = sizeof winfo};
-    symmPlan_t plan = {.size = sizeof plan};
+    symmExplain_t plan = {.size = sizeof plan};
     symmRedOp_t op;
     symmResult_t async;
     symmComm_t one[2];
@@ -551,7 +551,7 @@ static void children_live_on_their_parents_gpus(void) {
 
 /* One thread chooses a device and creates a rank, again and again, as programs of NCCL do. */
 static void a_group_creates_each_rank_on_the_device_that_was_current(void) {
-    symmUniqueId id;
+    symmUniqueId_t id;
     gk_start(3, 0);
     T_OK(symmGetUniqueId(&id));
     T_OK(symmGroupStart());
@@ -568,7 +568,7 @@ static void a_group_creates_each_rank_on_the_device_that_was_current(void) {
 
 static void creation_behind_takes_the_callers_device(void) {
     symmConfig_t config = SYMM_CONFIG_INITIALIZER;
-    symmUniqueId id;
+    symmUniqueId_t id;
     symmResult_t now;
     config.blocking = 0;
     gk_start(3, 0);

@@ -54,8 +54,8 @@ static void idle(void) {
 }
 
 static void close_fix(fix *f) {
-    T_OK(symmArenaStreamEnd(f->arena, f->s));
-    T_OK(symmArenaStreamEnd(f->arena, f->t));
+    T_OK(symmArenaEndStream(f->arena, f->s));
+    T_OK(symmArenaEndStream(f->arena, f->t));
     end_stream(f->s);
     end_stream(f->t);
     T_OK(symmArenaDestroy(f->arena));
@@ -183,11 +183,11 @@ static void the_handle_of_an_ended_stream_is_another_streams(void) {
     fix f = open_fix(1);
     void *p = take(&f, f.s, 3 * GK_MB), *small = take(&f, f.t, 1000);
     T_OK(symmArenaFree(f.arena, p, f.s));
-    T_OK(symmArenaStreamEnd(f.arena, f.s));
+    T_OK(symmArenaEndStream(f.arena, f.s));
     T_CHECK(take(&f, f.s, 3 * GK_MB) == p);
     T_EQ(waits(&f), 1);
     T_OK(symmArenaFree(f.arena, small, f.s)); /* noted with the first s ... */
-    T_OK(symmArenaStreamEnd(f.arena, f.s));
+    T_OK(symmArenaEndStream(f.arena, f.s));
     small = take(&f, f.t, 1000);
     T_OK(symmArenaFree(f.arena, small, f.s)); /* ... and with the second */
     while (waits(&f) == 1) take(&f, f.t, 16000);
@@ -381,7 +381,7 @@ static void the_lone_stream_ends(void) {
         if (!i) shut(f.s);
         T_OK(symmArenaFree(f.arena, p, f.s));
         if (i) T_EQ(symm_fail_arm("arena_pending:error"), 0);
-        T_OK(symmArenaStreamEnd(f.arena, f.s));
+        T_OK(symmArenaEndStream(f.arena, f.s));
         T_EQ(symm_fail_arm(""), 0);
         T_EQ(fake_cuda_calls("cuEventSynchronize"), 2 * i);
         T_EQ(fake_cuda_calls("cuEventRecord"), 2); /* for its sub, and for what it freed alone */
@@ -392,14 +392,14 @@ static void the_lone_stream_ends(void) {
         if (!i) comes_behind(u);
         T_OK(symmArenaFree(f.arena, p, u)); /* alone again */
         T_EQ(fake_cuda_calls("cuEventRecord"), 2);
-        T_OK(symmArenaStreamEnd(f.arena, u));
+        T_OK(symmArenaEndStream(f.arena, u));
         end_stream(u);
         if (i) f.s = gk_user(gk_stream(0));
         close_fix(&f);
     }
 }
 
-/* Destroyed without symmArenaStreamEnd: all that the GPU does is waited for, as nobody knows more. */
+/* Destroyed without symmArenaEndStream: all that the GPU does is waited for, as nobody knows more. */
 static void the_lone_stream_is_gone(void) {
     fix f = open_fix(0);
     void *p = take(&f, f.s, 3 * GK_MB);

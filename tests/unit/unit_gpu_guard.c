@@ -38,7 +38,7 @@ static fix open_fix(int queued) {
 static void close_fix(fix *f) {
     cu_stream s[] = {f->s, f->t, f->blocking};
     for (int i = 0; i < 3; i++) {
-        T_OK(symmArenaStreamEnd(f->arena, gk_user(s[i])));
+        T_OK(symmArenaEndStream(f->arena, gk_user(s[i])));
         T_EQ(symm_cu.cuStreamDestroy(s[i]), 0);
     }
     T_EQ(symm_cu.cuCtxSynchronize(), 0);

@@ -1,4 +1,4 @@
-/* unit_gpu_hold.c - plans that hold what their graphs use (SYMM_PLAN_HOLD), on the fake CUDA driver: what the graph gives away, how long it stays,
+/* unit_gpu_hold.c - plans that hold what their graphs use (SYMM_MEMPLAN_HOLD), on the fake CUDA driver: what the graph gives away, how long it stays,
  * and what is left where it cannot. */
 #include "base/fail.h"
 #include "host/lane/memplan.h"
@@ -21,19 +21,19 @@ static cu_graph held_graph(void) {
 
 static void a_plan_that_holds_makes_executables_light(void) {
     cu_graph_exec exec;
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     start(2);
     cu_graph graph = held_graph();
     gk_calls before = gk_count();
-    T_OK(symmPlanBind(lanes[0], graph, SYMM_PLAN_HOLD, &plan));
+    T_OK(symmMemPlanBind(lanes[0], graph, SYMM_MEMPLAN_HOLD, &plan));
     GK_EXACTLY(&before, "cuGraphReleaseUserObject*3");
     const int live = fake_cuda_live();
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     T_EQ(fake_cuda_live(), live); /* the graph went and left nothing to the executable */
     for (int i = 0; i < 3; i++)
-        T_OK(symmPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
-    T_OK(symmPlanUpload(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
+        T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
+    T_OK(symmMemPlanUpload(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
     for (int i = 0; i < 2; i++) T_OK(symmLaneDestroy(lanes[i]));
     gk_close(comms, 2);
     symm_gpu_reap();
@@ -42,7 +42,7 @@ static void a_plan_that_holds_makes_executables_light(void) {
     T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
     symm_gpu_reap();
     T_CHECK(SYMM_STAT_GET(plans) == 1 && SYMM_STAT_GET(comms) > 0);
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     symm_gpu_reap();
     T_EQ(SYMM_STAT_GET(plans) + SYMM_STAT_GET(comms), 0);
     GK_LEFT(0);
@@ -53,22 +53,22 @@ static void a_plan_that_holds_may_be_bound_late(void) {
     for (int plan_first = 0; plan_first < 2; plan_first++) {
         symmHeapInfo_t i = {.size = sizeof i};
         cu_graph_exec exec;
-        symmGraphPlan_t plan;
+        symmMemPlan_t plan;
         uint64_t freed;
         start(2);
         cu_graph graph = held_graph();
         T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
-        T_OK(symmPlanBind(lanes[0], graph, SYMM_PLAN_HOLD, &plan));
+        T_OK(symmMemPlanBind(lanes[0], graph, SYMM_MEMPLAN_HOLD, &plan));
         T_EQ(symm_cu.cuGraphDestroy(graph), 0);
-        if (plan_first) T_OK(symmPlanDestroy(plan));
+        if (plan_first) T_OK(symmMemPlanDestroy(plan));
         T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
         if (!plan_first) {
-            T_OK(symmGraphMemTrim(lanes[0], &freed));
+            T_OK(symmLaneTrimGraphMem(lanes[0], &freed));
             T_EQ(freed, 0); /* the plan has it */
-            T_OK(symmPlanDestroy(plan));
+            T_OK(symmMemPlanDestroy(plan));
         }
         T_EQ(SYMM_STAT_GET(plans), 0);
-        T_OK(symmGraphMemTrim(lanes[0], &freed));
+        T_OK(symmLaneTrimGraphMem(lanes[0], &freed));
         T_CHECK(freed >= BIG);
         finish(2);
     }
@@ -76,30 +76,30 @@ static void a_plan_that_holds_may_be_bound_late(void) {
 
 static void a_plan_of_explicit_nodes_may_hold(void) {
     symmAllocNode_t n = {.size = sizeof n, .bytes = BIG, .flags = SYMM_ALLOC_LOCAL};
-    symmGraphPlan_t plan;
-    symmNode_t node[2];
+    symmMemPlan_t plan;
+    symmGraphNode_t node[2];
     cu_graph_exec exec;
     uint64_t freed;
     void *p;
     start(1);
     begin();
     cu_graph graph = end();
-    T_OK(symmPlanCreate(lanes[0], graph, SYMM_PLAN_HOLD, &plan));
+    T_OK(symmMemPlanCreate(lanes[0], graph, SYMM_MEMPLAN_HOLD, &plan));
     T_EQ(fake_cuda_calls("cuGraphReleaseUserObject"), fake_cuda_calls("cuUserObjectCreate"));
-    T_OK(symmGraphAddAllocNode(plan, NULL, 0, &n, &node[0], &p));
-    T_OK(symmGraphAddFreeNode(plan, node, 1, p, &node[1]));
+    T_OK(symmMemPlanAddAllocNode(plan, NULL, 0, &n, &node[0], &p));
+    T_OK(symmMemPlanAddFreeNode(plan, node, 1, p, &node[1]));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
-    T_OK(symmPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
-    T_OK(symmGraphMemTrim(lanes[0], &freed));
+    T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
+    T_OK(symmLaneTrimGraphMem(lanes[0], &freed));
     T_EQ(freed, 0);
     T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     finish(1);
 }
 
 static void a_plan_that_cannot_hold_changes_nothing(void) {
-    symmGraphPlan_t plan = NULL;
+    symmMemPlan_t plan = NULL;
     T_EXPECT_WARNINGS();
     start(2);
     cu_graph graph = held_graph();
@@ -107,12 +107,12 @@ static void a_plan_that_cannot_hold_changes_nothing(void) {
         char spec[32];
         snprintf(spec, sizeof spec, "gpu_take:error:%d", nth);
         T_EQ(symm_fail_arm(spec), 0);
-        T_ERR(symmPlanBind(lanes[0], graph, SYMM_PLAN_HOLD, &plan), symmOutOfMemory);
+        T_ERR(symmMemPlanBind(lanes[0], graph, SYMM_MEMPLAN_HOLD, &plan), symmOutOfMemory);
         T_EQ(symm_fail_arm(""), 0);
         T_EQ(fake_cuda_calls("cuGraphReleaseUserObject"), 0);
     }
-    T_OK(symmPlanBind(lanes[0], graph, 0, &plan));
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanBind(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_EQ(SYMM_STAT_GET(plans), 1); /* the graph holds it, as ever */
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     finish(2);
@@ -120,8 +120,8 @@ static void a_plan_that_cannot_hold_changes_nothing(void) {
     start(2);
     graph = held_graph();
     fake_cuda_fail("cuGraphReleaseUserObject", 2, SYMM_CUDA_ERROR_INVALID_VALUE);
-    T_OK(symmPlanBind(lanes[0], graph, SYMM_PLAN_HOLD, &plan));
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanBind(lanes[0], graph, SYMM_MEMPLAN_HOLD, &plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     finish(2);
 }

@@ -63,11 +63,11 @@ static void many_lanes_in_turns_are_one_mark_and_one_wait_each(void) {
     }
     for (int turn = 0; turn < LAPS * MANY; turn++) {
         before = gk_count();
-        T_OK(symmAllocAsync(lane[turn % MANY], 5 * GK_MB, SYMM_ALLOC_LOCAL, &p));
+        T_OK(symmLaneAlloc(lane[turn % MANY], 5 * GK_MB, SYMM_ALLOC_LOCAL, &p));
         if (turn > MANY)
             GK_EXACTLY(&before, "cuStreamGetCaptureInfo_v3*3 cuCtxGetCurrent*2 cuEventRecord "
                                 "cuStreamWaitEvent");
-        T_OK(symmFreeAsync(lane[turn % MANY], p));
+        T_OK(symmLaneFree(lane[turn % MANY], p));
     }
     for (int i = 0; i < MANY; i++) T_OK(symmLaneDestroy(lane[i]));
     for (int i = 0; i < MANY; i++) T_EQ(symm_cu.cuStreamDestroy(stream[i]), 0);
@@ -87,12 +87,12 @@ static void a_wait_that_fails_is_made_again(void) {
     drop(1, q);
     gk_calls before = gk_count();
     fake_cuda_fail("cuStreamWaitEvent", 2, SYMM_CUDA_ERROR_LAUNCH_FAILED);
-    T_ERR(symmAllocAsync(lane, 6 * GK_MB, SYMM_ALLOC_LOCAL, &r), symmUnhandledCudaError);
-    T_OK(symmAllocAsync(lane, 6 * GK_MB, SYMM_ALLOC_LOCAL, &r));
+    T_ERR(symmLaneAlloc(lane, 6 * GK_MB, SYMM_ALLOC_LOCAL, &r), symmUnhandledCudaError);
+    T_OK(symmLaneAlloc(lane, 6 * GK_MB, SYMM_ALLOC_LOCAL, &r));
     T_CHECK(r == (p < q ? p : q));
     GK_EXACTLY(&before, "cuStreamGetCaptureInfo_v3*6 cuCtxGetCurrent*6 cuEventCreate*2 "
                         "cuEventRecord*2 cuStreamWaitEvent*4 cuGetErrorName");
-    T_OK(symmFreeAsync(lane, r));
+    T_OK(symmLaneFree(lane, r));
     T_OK(symmLaneDestroy(lane));
     T_EQ(symm_cu.cuStreamDestroy(third), 0);
     finish(1);
@@ -108,9 +108,9 @@ static void a_call_that_fails_changes_nothing(void) {
         char *p = local(0, 5 * GK_MB);
         drop(0, p);
         fake_cuda_fail(calls[i], 1, SYMM_CUDA_ERROR_LAUNCH_FAILED);
-        T_ERR(symmAllocAsync(lanes[1], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q), symmUnhandledCudaError);
+        T_ERR(symmLaneAlloc(lanes[1], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q), symmUnhandledCudaError);
         T_CHECK(q == NULL && !fake_cuda_fail_waits());
-        T_OK(symmAllocAsync(lanes[1], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q));
+        T_OK(symmLaneAlloc(lanes[1], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q));
         T_CHECK(q == p);
         drop(1, q);
         finish(1);
@@ -130,18 +130,18 @@ static void a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured(
     T_OK(symmLaneCreate(heaps[0], NULL, &legacy));
     T_OK(symmLaneCreate(heaps[0], gk_user(gk_stream(0)), &last));
     T_OK(symmLaneDestroy(lanes[1]));
-    T_OK(symmAllocAsync(legacy, 5 * GK_MB, SYMM_ALLOC_LOCAL, &p));
-    T_OK(symmFreeAsync(legacy, p));
+    T_OK(symmLaneAlloc(legacy, 5 * GK_MB, SYMM_ALLOC_LOCAL, &p));
+    T_OK(symmLaneFree(legacy, p));
     T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
-    T_ERR(symmAllocAsync(lanes[0], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q), symmNeedGrow);
+    T_ERR(symmLaneAlloc(lanes[0], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q), symmNeedGrow);
     T_ERR(symmLaneDestroy(legacy), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "waits for blocking streams");
     T_OK(symmLaneDestroy(lanes[0]));                       /* what it leaves goes to another lane */
     T_EQ(symm_cu.cuStreamEndCapture(blocking, &graph), 0); /* unharmed */
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
-    T_OK(symmAllocAsync(last, 5 * GK_MB, SYMM_ALLOC_LOCAL, &q));
+    T_OK(symmLaneAlloc(last, 5 * GK_MB, SYMM_ALLOC_LOCAL, &q));
     T_CHECK(q == p);
-    T_OK(symmFreeAsync(last, q));
+    T_OK(symmLaneFree(last, q));
     T_OK(symmLaneDestroy(legacy));
     T_OK(symmLaneDestroy(last));
     lanes[0] = lanes[1] = NULL;
@@ -155,9 +155,9 @@ static void a_stream_that_is_gone_is_told(void) {
     start(1);
     char *q = local(0, KB4);
     T_EQ(symm_cu.cuStreamDestroy(streams[0]), 0);
-    T_ERR(symmAllocAsync(lanes[0], KB4, 0, &p), symmInvalidArgument);
+    T_ERR(symmLaneAlloc(lanes[0], KB4, 0, &p), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "no living stream");
-    T_ERR(symmFreeAsync(lanes[0], q), symmInvalidArgument);
+    T_ERR(symmLaneFree(lanes[0], q), symmInvalidArgument);
     T_OK(symmLaneDestroy(lanes[0])); /* its work is waited for with the whole context */
     lanes[0] = NULL;
     drop(1, q);
@@ -172,7 +172,7 @@ static void a_stream_that_is_gone_is_told(void) {
 
 static void G_3_2_a_chain_adds_no_node_to_the_graph(void) {
     cu_graph_exec exec;
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     start(1);
     begin();
     char *first = local(0, KB4);
@@ -190,19 +190,19 @@ static void G_3_2_a_chain_adds_no_node_to_the_graph(void) {
     /* Each node is walked once: it costs as many questions as there are nodes. */
     T_CHECK(fake_cuda_calls("cuGraphNodeGetDependencies_v2") <= 2 * 51);
     cu_graph graph = end();
-    T_OK(symmPlanBind(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(lanes[0], graph, 0, &plan));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     symmGraph_t e = (symmGraph_t)(void *)exec;
-    T_OK(symmPlanUpload(plan, e, gk_user(streams[0])));
+    T_OK(symmMemPlanUpload(plan, e, gk_user(streams[0])));
     gk_calls before = gk_count();
-    for (int i = 0; i < 100; i++) T_OK(symmPlanLaunch(plan, e, gk_user(streams[0])));
+    for (int i = 0; i < 100; i++) T_OK(symmMemPlanLaunch(plan, e, gk_user(streams[0])));
     GK_EXACTLY(&before, "cuGraphLaunch*100 cuStreamGetCaptureInfo_v3*100 cuCtxGetCurrent*100");
-    T_OK(symmPlanLaunch(plan, e, gk_user(streams[1]))); /* behind the other stream */
+    T_OK(symmMemPlanLaunch(plan, e, gk_user(streams[1]))); /* behind the other stream */
     before = gk_count();
-    T_OK(symmPlanLaunch(plan, e, gk_user(streams[0])));
+    T_OK(symmMemPlanLaunch(plan, e, gk_user(streams[0])));
     GK_EXACTLY(&before, "cuGraphLaunch cuStreamGetCaptureInfo_v3*3 cuCtxGetCurrent*3 cuEventRecord "
                         "cuStreamWaitEvent");
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     finish(1);
@@ -222,8 +222,8 @@ static void a_plan_may_be_the_communicators(void) {
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     symm_gpu_reap();
     uint64_t freed = 1, reserved = 0;
-    T_OK(symmGraphMemTrim(lanes[0], &freed));
-    T_OK(symmGraphMemGet(lanes[0], SYMM_GRAPH_MEM_RESERVED, &reserved));
+    T_OK(symmLaneTrimGraphMem(lanes[0], &freed));
+    T_OK(symmLaneGetGraphMem(lanes[0], SYMM_GRAPH_MEM_RESERVED, &reserved));
     T_CHECK(!freed && reserved >= KB4);
     T_EQ(SYMM_STAT_GET(plans), 1);
     finish(1);
@@ -298,7 +298,7 @@ static void captured_barriers_stand_where_ranks_must_be_heard(void) {
 typedef struct {
     cu_graph graph;
     cu_graph_exec exec;
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     char *p;
 } bound;
 
@@ -310,15 +310,15 @@ static bound bind_one(int leave, unsigned flags) {
     work(0, b.p);
     if (!leave) drop(0, b.p);
     b.graph = end();
-    T_OK(symmPlanBind(lanes[0], b.graph, 0, &b.plan));
+    T_OK(symmMemPlanBind(lanes[0], b.graph, 0, &b.plan));
     T_EQ(symm_cu.cuGraphInstantiate(&b.exec, b.graph, 0), 0);
     return b;
 }
 static symmResult_t launch(const bound *b, int stream) {
-    return symmPlanLaunch(b->plan, (symmGraph_t)(void *)b->exec, gk_user(streams[stream]));
+    return symmMemPlanLaunch(b->plan, (symmGraph_t)(void *)b->exec, gk_user(streams[stream]));
 }
 static void unbind(const bound *b) {
-    T_OK(symmPlanDestroy(b->plan));
+    T_OK(symmMemPlanDestroy(b->plan));
     T_EQ(symm_cu.cuGraphExecDestroy(b->exec), 0);
     T_EQ(symm_cu.cuGraphDestroy(b->graph), 0);
 }
@@ -331,8 +331,8 @@ static void a_plan_is_not_launched_on_the_per_thread_stream(void) {
     start(1);
     bound b = bind_one(0, 0);
     symmStream_t own = gk_user(SYMM_CUDA_STREAM_PER_THREAD);
-    T_ERR(symmPlanLaunch(b.plan, (symmGraph_t)(void *)b.exec, own), symmInvalidArgument);
-    T_ERR(symmPlanLaunch(b.plan, NULL, own), symmInvalidArgument);
+    T_ERR(symmMemPlanLaunch(b.plan, (symmGraph_t)(void *)b.exec, own), symmInvalidArgument);
+    T_ERR(symmMemPlanLaunch(b.plan, NULL, own), symmInvalidArgument);
     T_OK(launch(&b, 0));
     unbind(&b);
     finish(1);
@@ -379,9 +379,9 @@ static void late_frees_survive_every_failure(void) {
     T_OK(launch(&left, 0));
     order(0, 1);
     fake_cuda_fail("cuEventCreate", 1, SYMM_CUDA_ERROR_OUT_OF_MEMORY);
-    T_ERR(symmFreeAsync(lanes[1], left.p), symmOutOfMemory);
+    T_ERR(symmLaneFree(lanes[1], left.p), symmOutOfMemory);
     fake_cuda_fail("cuEventRecord", 1, SYMM_CUDA_ERROR_LAUNCH_FAILED);
-    T_ERR(symmFreeAsync(lanes[1], left.p), symmUnhandledCudaError);
+    T_ERR(symmLaneFree(lanes[1], left.p), symmUnhandledCudaError);
     T_ERR(launch(&own, 0), symmInvalidUsage); /* it is allocated */
     drop(1, left.p);
     gk_calls before = gk_count();
@@ -398,11 +398,11 @@ static void late_frees_survive_every_failure(void) {
     unbind(&own), unbind(&left);
     fake_cuda_fail("cuEventSynchronize", 2,
                    SYMM_CUDA_ERROR_LAUNCH_FAILED); /* behind the launches' */
-    T_ERR(symmGraphMemTrim(lanes[0], &freed), symmUnhandledCudaError);
+    T_ERR(symmLaneTrimGraphMem(lanes[0], &freed), symmUnhandledCudaError);
     fake_cuda_fail("cuEventSynchronize", 1, SYMM_CUDA_ERROR_LAUNCH_FAILED);
     T_ERR(symmHeapCollect(heaps[0]), symmUnhandledCudaError);
     T_CHECK(!freed);
-    T_OK(symmGraphMemTrim(lanes[0], &freed));
+    T_OK(symmLaneTrimGraphMem(lanes[0], &freed));
     T_CHECK(freed >= KB4);
     finish(1);
 }
@@ -417,7 +417,7 @@ static void G_3_3_a_free_in_another_lanes_graph_is_marked(void) {
     work(1, left.p);
     drop(1, left.p);
     T_EQ(symm_cu.cuStreamEndCapture(streams[1], &frees.graph), 0);
-    T_OK(symmPlanBind(lanes[1], frees.graph, 0, &frees.plan));
+    T_OK(symmMemPlanBind(lanes[1], frees.graph, 0, &frees.plan));
     T_EQ(symm_cu.cuGraphInstantiate(&frees.exec, frees.graph, 0), 0);
     for (int fails = 0; fails < 2; fails++) {
         order(0, 1);
@@ -453,12 +453,12 @@ static void G_1_a_graph_is_instantiated_twice(void) {
         for (int k = 0; k < 64; k++) T_EQ(b.p[k], 1);
     }
     unbind(&b);
-    T_OK(symmGraphMemTrim(lanes[0], NULL));
+    T_OK(symmLaneTrimGraphMem(lanes[0], NULL));
     T_OK(symmHeapQuery(heaps[0], &i));
     T_CHECK(i.localUsed >= KB4); /* the second one's */
     T_EQ(symm_cu.cuGraphLaunch(again, streams[0]), 0);
     T_EQ(symm_cu.cuGraphExecDestroy(again), 0);
-    T_OK(symmGraphMemTrim(lanes[0], NULL));
+    T_OK(symmLaneTrimGraphMem(lanes[0], NULL));
     T_OK(symmHeapQuery(heaps[0], &i));
     T_EQ(i.localUsed, 0);
     finish(1);
@@ -468,7 +468,7 @@ static void G_1_a_graph_is_instantiated_twice(void) {
 
 static void G_6_memory_lives_as_long_as_graph_or_plan(void) {
     cu_graph_exec exec;
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     symmHeapInfo_t i = {.size = sizeof i};
     uint64_t freed;
     start(1);
@@ -477,18 +477,18 @@ static void G_6_memory_lives_as_long_as_graph_or_plan(void) {
     work(0, p);
     drop(0, p);
     cu_graph graph = end();
-    T_OK(symmPlanBind(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(lanes[0], graph, 0, &plan));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
-    T_OK(symmPlanDestroy(plan));
-    T_OK(symmGraphMemTrim(lanes[0], &freed));
+    T_OK(symmMemPlanDestroy(plan));
+    T_OK(symmLaneTrimGraphMem(lanes[0], &freed));
     T_CHECK(freed >= BIG);
     T_OK(symmHeapQuery(heaps[0], &i));
     T_CHECK(i.localUsed >= BIG); /* the executable graph runs on it */
     gk_calls before = gk_count();
     T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
     GK_EXACTLY(&before, "cuGraphExecDestroy"); /* the callback calls nothing */
-    T_OK(symmGraphMemTrim(lanes[0], &freed));
+    T_OK(symmLaneTrimGraphMem(lanes[0], &freed));
     T_OK(symmHeapQuery(heaps[0], &i));
     T_EQ(i.localUsed, 0);
     finish(1);
@@ -522,14 +522,14 @@ static void G_2_an_old_driver_is_no_error(void) {
     void *p = NULL;
     T_EXPECT_WARNINGS();
     start(1);
-    T_OK(symmMemSupport(&s));
+    T_OK(symmMemQuerySupport(&s));
     T_CHECK(s.graphs && s.nodes && s.lanes && s.driver == 12080);
     symm_cu.cuGraphNodeGetDependencies_v2 = NULL; /* as a driver of 12.2 */
-    T_OK(symmMemSupport(&s));
+    T_OK(symmMemQuerySupport(&s));
     T_CHECK(!s.graphs && !s.nodes && s.lanes);
     T_MSG(s.why, "12.3");
     begin();
-    T_ERR(symmAllocAsync(lanes[0], KB4, SYMM_ALLOC_LOCAL, &p), symmNotSupported);
+    T_ERR(symmLaneAlloc(lanes[0], KB4, SYMM_ALLOC_LOCAL, &p), symmNotSupported);
     T_EQ(symm_cu.cuGraphDestroy(end()), 0);
     drop(0, local(0, KB4));
     finish(1);
@@ -537,11 +537,11 @@ static void G_2_an_old_driver_is_no_error(void) {
 
 static symmResult_t capture_all(void) {
     void *p = NULL, *q = NULL;
-    symmResult_t r = symmAllocAsync(lanes[0], BIG, SYMM_ALLOC_SYM, &p);
+    symmResult_t r = symmLaneAlloc(lanes[0], BIG, SYMM_ALLOC_SYM, &p);
     if (!r) work(0, p), order(0, 1), work(1, p), order(1, 0);
-    if (!r) r = symmFreeAsync(lanes[0], p);
-    if (!r) r = symmAllocAsync(lanes[0], BIG, SYMM_ALLOC_SYM, &q);
-    if (!r) r = symmFreeAsync(lanes[0], q);
+    if (!r) r = symmLaneFree(lanes[0], p);
+    if (!r) r = symmLaneAlloc(lanes[0], BIG, SYMM_ALLOC_SYM, &q);
+    if (!r) r = symmLaneFree(lanes[0], q);
     return r;
 }
 

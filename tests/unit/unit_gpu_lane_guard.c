@@ -22,7 +22,7 @@ static void an_overrun_is_told_by_the_free(void) {
         drop(0, p);
         T_CHECK(alloc(0, 1001, flags) == p);
         put(0, p + 1001, 1);
-        T_ERR(symmFreeAsync(lanes[0], p), symmInvalidUsage);
+        T_ERR(symmLaneFree(lanes[0], p), symmInvalidUsage);
         T_MSG(symmGetLastError(NULL), "byte 1001 was written, of a block of 1001 bytes at offset ");
         T_OK(symmHeapCheck(heaps[0]));
         T_CHECK(alloc(0, 1001, flags) == p);
@@ -64,7 +64,7 @@ static void a_driver_that_fails_is_no_damage(void) {
         T_OK(symmHeapCheck(heaps[0]));
         drop(0, p);
         fake_cuda_fail("cuMemsetD8Async", 1, SYMM_CUDA_ERROR_LAUNCH_FAILED);
-        T_ERR(symmAllocAsync(lanes[0], 5000, SYMM_ALLOC_LOCAL, &q), symmUnhandledCudaError);
+        T_ERR(symmLaneAlloc(lanes[0], 5000, SYMM_ALLOC_LOCAL, &q), symmUnhandledCudaError);
         T_CHECK(q == NULL && !fake_cuda_fail_waits());
         T_OK(symmHeapCheck(heaps[0]));
         T_CHECK(local(0, 5000) == p);
@@ -98,22 +98,22 @@ static void a_lane_on_the_legacy_stream_paints_nothing_while_others_are_captured
     T_OK(symm_cuda_set(0));
     T_EQ(symm_cu.cuStreamCreate(&blocking, SYMM_CUDA_STREAM_DEFAULT), 0);
     T_OK(symmLaneCreate(heaps[0], NULL, &legacy));
-    T_OK(symmAllocAsync(legacy, 5000, SYMM_ALLOC_LOCAL, &p));
+    T_OK(symmLaneAlloc(legacy, 5000, SYMM_ALLOC_LOCAL, &p));
     char *other = local(0, 3000);
     T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
-    T_OK(symmAllocAsync(legacy, 700, SYMM_ALLOC_LOCAL, &q));
-    T_OK(symmFreeAsync(legacy, p));
-    T_OK(symmFreeAsync(legacy, other));
-    T_OK(symmAllocAsync(legacy, 5000, SYMM_ALLOC_LOCAL, &r));
+    T_OK(symmLaneAlloc(legacy, 700, SYMM_ALLOC_LOCAL, &q));
+    T_OK(symmLaneFree(legacy, p));
+    T_OK(symmLaneFree(legacy, other));
+    T_OK(symmLaneAlloc(legacy, 5000, SYMM_ALLOC_LOCAL, &r));
     T_CHECK(r == p);
-    T_OK(symmFreeAsync(legacy, r));
+    T_OK(symmLaneFree(legacy, r));
     T_OK(symmHeapCheck(heaps[0]));
     T_EQ(symm_cu.cuStreamEndCapture(blocking, &graph), 0); /* unharmed */
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     T_OK(symmHeapCheck(heaps[0]));
-    T_OK(symmAllocAsync(legacy, 5000, SYMM_ALLOC_LOCAL, &r));
-    T_OK(symmFreeAsync(legacy, q));
-    T_OK(symmFreeAsync(legacy, r));
+    T_OK(symmLaneAlloc(legacy, 5000, SYMM_ALLOC_LOCAL, &r));
+    T_OK(symmLaneFree(legacy, q));
+    T_OK(symmLaneFree(legacy, r));
     T_OK(symmLaneDestroy(legacy));
     T_OK(symmHeapCheck(heaps[0]));
     T_EQ(symm_cu.cuStreamDestroy(blocking), 0);
@@ -122,7 +122,7 @@ static void a_lane_on_the_legacy_stream_paints_nothing_while_others_are_captured
 
 /* The graph paints; a free in it poisons, and one outside looks. */
 static void a_block_that_a_graph_left_is_looked_at(void) {
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     cu_graph_exec exec;
     unsigned char seen = 0;
     T_EXPECT_WARNINGS();
@@ -132,18 +132,18 @@ static void a_block_that_a_graph_left_is_looked_at(void) {
     put(0, q, 1);
     drop(0, q);
     cu_graph graph = end();
-    T_OK(symmPlanBind(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(lanes[0], graph, 0, &plan));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     for (int over = 0; over < 2; over++) {
-        T_OK(symmPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
+        T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
         put(0, p + 1000 + over, 1);
-        T_EQ(symmFreeAsync(lanes[0], p), over ? symmInvalidUsage : symmSuccess);
+        T_EQ(symmLaneFree(lanes[0], p), over ? symmInvalidUsage : symmSuccess);
     }
     T_MSG(symmGetLastError(NULL), "byte 1001 was written, of a block of 1001 bytes at offset ");
     T_EQ(symm_cu.cuMemcpyDtoH(&seen, (uintptr_t)q, 1), 0);
     T_EQ(seen, 0xdd);
     T_OK(symmHeapCheck(heaps[0]));
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     finish(1);
@@ -164,15 +164,15 @@ static void a_lane_on_a_stream_that_is_shut_spoils_no_capture(void) {
         T_OK(symm_cuda_set(0));
         T_EQ(symm_cu.cuStreamCreate(&blocking, SYMM_CUDA_STREAM_DEFAULT), 0);
         T_OK(symmLaneCreate(heaps[0], NULL, &legacy));
-        T_OK(symmAllocAsync(legacy, 5 * GK_MB, SYMM_ALLOC_SYM, &p));
-        T_OK(symmFreeAsync(legacy, p));
-        T_OK(symmAllocAsync(legacy, 1024, SYMM_ALLOC_SYM, &q));
+        T_OK(symmLaneAlloc(legacy, 5 * GK_MB, SYMM_ALLOC_SYM, &p));
+        T_OK(symmLaneFree(legacy, p));
+        T_OK(symmLaneAlloc(legacy, 1024, SYMM_ALLOC_SYM, &q));
         T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
         int refused = 0;
         for (int i = 0; i < 200 && !refused; i++) {
-            const symmResult_t r = symmAllocAsync(legacy, BIG, SYMM_ALLOC_SYM, &p);
+            const symmResult_t r = symmLaneAlloc(legacy, BIG, SYMM_ALLOC_SYM, &p);
             if (r == symmSuccess) {
-                T_OK(symmFreeAsync(legacy, p));
+                T_OK(symmLaneFree(legacy, p));
                 continue;
             }
             T_EQ(r, symmInvalidUsage);
@@ -181,13 +181,13 @@ static void a_lane_on_a_stream_that_is_shut_spoils_no_capture(void) {
         }
         T_CHECK(refused);
         /* Another lane's neither: its peers, where nothing is shut, would get those bytes. */
-        T_ERR(symmAllocAsync(lanes[0], 5 * GK_MB, SYMM_ALLOC_SYM, &p), symmInvalidUsage);
+        T_ERR(symmLaneAlloc(lanes[0], 5 * GK_MB, SYMM_ALLOC_SYM, &p), symmInvalidUsage);
         T_MSG(symmGetLastError(NULL), "waits for blocking streams");
-        T_OK(symmFreeAsync(legacy, q));
+        T_OK(symmLaneFree(legacy, q));
         T_EQ(symm_cu.cuStreamEndCapture(blocking, &graph), 0); /* unharmed */
         T_EQ(symm_cu.cuGraphDestroy(graph), 0);
-        T_OK(symmAllocAsync(legacy, 1024, SYMM_ALLOC_SYM, &p));
-        T_OK(symmFreeAsync(legacy, p));
+        T_OK(symmLaneAlloc(legacy, 1024, SYMM_ALLOC_SYM, &p));
+        T_OK(symmLaneFree(legacy, p));
         drop(0, alloc(0, 5 * GK_MB, SYMM_ALLOC_SYM));
         T_OK(symmLaneDestroy(legacy));
         T_EQ(symm_cu.cuStreamDestroy(blocking), 0);

@@ -154,7 +154,7 @@ static void the_end_says_left(void) {
 /* ---- words ---------------------------------------------------------------------------------- */
 
 static void explain_says_what_a_launch_does(void) {
-    symmPlan_t plan = {.size = sizeof plan};
+    symmExplain_t plan = {.size = sizeof plan};
     symmWindow_t win[2];
     char *in[2], *out[2];
     gk_start(2, 0);
@@ -489,7 +489,7 @@ static int arm;
 static int copy_late(void *dst, const void *src, uint64_t bytes) {
     if (arm && bytes > SYMM_RED_ZONE * 2) { /* a part of a hole */
         arm = 0;
-        T_OK(symmAlloc(checked, 3000, 0, SYMM_ALLOC_LOCAL, (void **)&beside));
+        T_OK(symmHeapAlloc(checked, 3000, 0, SYMM_ALLOC_LOCAL, (void **)&beside));
         memset(beside, 7, 3000); /* the fake's memory is the CPU's */
     }
     return real_copy(dst, src, bytes);
@@ -506,7 +506,7 @@ static void guard_mode_checks_beside_threads(void) {
     k.guard = 1;
     gk_open(comms, 1, NULL);
     T_OK(symmHeapCreate(comms[0], &k, &checked));
-    T_OK(symmAlloc(checked, 500, 0, SYMM_ALLOC_LOCAL, (void **)&p));
+    T_OK(symmHeapAlloc(checked, 500, 0, SYMM_ALLOC_LOCAL, (void **)&p));
     h = symm_heap_of(p);
     const symm_vmm *own = h->comm->vmm;
     driver = *own;
@@ -516,12 +516,12 @@ static void guard_mode_checks_beside_threads(void) {
     arm = 1;
     T_OK(symmHeapCheck(checked));
     T_CHECK(beside && !arm);
-    T_OK(symmFree(checked, beside));
+    T_OK(symmHeapFree(checked, beside));
     T_OK(symmHeapCheck(checked));
     memset(p + 500, 9, 1);
     T_ERR(symmHeapCheck(checked), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "byte 500 was written, of a block of 500 bytes");
-    T_ERR(symmFree(checked, p), symmInvalidUsage);
+    T_ERR(symmHeapFree(checked, p), symmInvalidUsage);
     h->comm->vmm = own;
     symm_heap_unref(h);
     T_OK(symmHeapDestroy(checked));

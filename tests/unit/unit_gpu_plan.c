@@ -5,7 +5,7 @@
 
 static uint64_t trim(void) {
     uint64_t freed = 0;
-    T_OK(symmGraphMemTrim(lanes[0], &freed));
+    T_OK(symmLaneTrimGraphMem(lanes[0], &freed));
     return freed;
 }
 
@@ -48,21 +48,21 @@ static void a_graph_without_a_plan_gives_back_and_frees(void) {
 
 /* Of graph and executable CUDA does not say whether they belong together; of graph and lane we know it. */
 static void a_lane_without_a_call_binds_nothing(void) {
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     T_EXPECT_WARNINGS();
     start(1);
     begin();
     drop(0, local(0, KB4));
     cu_graph graph = end();
-    T_ERR(symmPlanBind(lanes[1], graph, 0, &plan), symmInvalidArgument);
+    T_ERR(symmMemPlanBind(lanes[1], graph, 0, &plan), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "has no call of lane 1: lane 0 has made those in it");
-    T_OK(symmPlanBind(lanes[0], graph, 0, &plan));
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanBind(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     begin();
     T_OK(symmBarrier(comms[0], gk_user(streams[0])));
     graph = end();
-    T_ERR(symmPlanBind(lanes[0], graph, 0, &plan), symmInvalidArgument);
+    T_ERR(symmMemPlanBind(lanes[0], graph, 0, &plan), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "has no call of a lane of this heap");
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     finish(1);
@@ -72,23 +72,23 @@ static void a_lane_without_a_call_binds_nothing(void) {
 static void a_free_node_after_the_launch_loses_no_block(void) {
     cu_graph graph;
     cu_graph_exec exec;
-    symmGraphPlan_t plan;
-    symmNode_t a, f;
+    symmMemPlan_t plan;
+    symmGraphNode_t a, f;
     void *p;
     symmAllocNode_t params = {.size = sizeof params, .bytes = KB4, .flags = SYMM_ALLOC_LOCAL};
     T_EXPECT_WARNINGS();
     start(1);
     begin();
     graph = end();
-    T_OK(symmPlanCreate(lanes[0], graph, 0, &plan));
-    T_OK(symmGraphAddAllocNode(plan, NULL, 0, &params, &a, &p));
+    T_OK(symmMemPlanCreate(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanAddAllocNode(plan, NULL, 0, &params, &a, &p));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
-    T_OK(symmPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
-    T_OK(symmGraphAddFreeNode(plan, &a, 1, p, &f));
-    T_ERR(symmPlanLaunch(plan, NULL, gk_user(streams[0])), symmInvalidUsage);
+    T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
+    T_OK(symmMemPlanAddFreeNode(plan, &a, 1, p, &f));
+    T_ERR(symmMemPlanLaunch(plan, NULL, gk_user(streams[0])), symmInvalidUsage);
     drop(1, p);
-    T_ERR(symmFreeAsync(lanes[1], p), symmInvalidArgument);
-    T_OK(symmPlanDestroy(plan));
+    T_ERR(symmLaneFree(lanes[1], p), symmInvalidArgument);
+    T_OK(symmMemPlanDestroy(plan));
     T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     finish(1);
@@ -97,7 +97,7 @@ static void a_free_node_after_the_launch_loses_no_block(void) {
 /* Trimmed, collected, and made again by the upload, at the same addresses. */
 static void an_idle_graphs_memory_goes_and_comes(void) {
     cu_graph_exec exec;
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     uint64_t reserved;
     T_EXPECT_WARNINGS();
     start(1);
@@ -107,22 +107,22 @@ static void an_idle_graphs_memory_goes_and_comes(void) {
     work(0, p);
     drop(0, p);
     cu_graph graph = end();
-    T_OK(symmPlanBind(lanes[0], graph, SYMM_PLAN_ALIAS, &plan));
+    T_OK(symmMemPlanBind(lanes[0], graph, SYMM_MEMPLAN_ALIAS, &plan));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     const symmGraph_t launched = (symmGraph_t)(void *)exec;
     const symmStream_t s = gk_user(streams[0]);
     for (int i = 0; i < 3; i++) {
-        T_OK(symmPlanUpload(plan, launched, s));
+        T_OK(symmMemPlanUpload(plan, launched, s));
         const int64_t handles = SYMM_STAT_GET(handles);
-        T_OK(symmPlanLaunch(plan, launched, s));
+        T_OK(symmMemPlanLaunch(plan, launched, s));
         T_EQ(trim(), 2 * GK_MB);
-        T_ERR(symmPlanLaunch(plan, launched, s), symmInvalidUsage);
+        T_ERR(symmMemPlanLaunch(plan, launched, s), symmInvalidUsage);
         T_OK(symmHeapCollect(heaps[0]));
         T_CHECK(SYMM_STAT_GET(handles) < handles);
-        T_OK(symmGraphMemGet(lanes[0], SYMM_GRAPH_MEM_RESERVED, &reserved));
+        T_OK(symmLaneGetGraphMem(lanes[0], SYMM_GRAPH_MEM_RESERVED, &reserved));
         T_EQ(reserved, 0);
     }
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     finish(1);

@@ -63,12 +63,12 @@ static void finish_one(cu_graph_exec exec) {
 /* eager: a call that has ended long ago comes before it; marked: the launch's event can be made. */
 static void finalize_waits(int eager, int marked) {
     cu_graph_exec exec;
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     float *x;
     start_queued(1);
     T_OK(symmMemAlloc((void **)&x, 4096));
     cu_graph graph = graph_of_a_call();
-    T_OK(symmPlanBind(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(lanes[0], graph, 0, &plan));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     if (eager) T_OK(symmAllReduce(x, x, 8, symmFloat, symmSum, comms[0], gk_user(streams[0])));
@@ -78,11 +78,11 @@ static void finalize_waits(int eager, int marked) {
     for (int i = 0; i < 2; i++) {
         hold_back(streams[1]);
         if (!marked) fake_cuda_fail("cuEventCreate", 1, SYMM_CUDA_ERROR_OUT_OF_MEMORY);
-        T_OK(symmPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[1])));
+        T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[1])));
         T_EQ(gk_last(0).count, before + i); /* it has not begun */
         pthread_t t = let_go();
         if (!i) T_OK(symmCommFinalize(comms[0]));
-        if (i) T_OK(symmPlanDestroy(plan));
+        if (i) T_OK(symmMemPlanDestroy(plan));
         if (i) {
             for (int l = 0; l < 2; l++) T_OK(symmLaneDestroy(lanes[l]));
             T_OK(symmHeapDestroy(heaps[0]));
@@ -132,19 +132,19 @@ static void destroy_waits_where_graphs_hold_nothing(void) {
 /* Its calls would find nobody: all ranks have said that they leave. */
 static void a_plan_of_a_destroyed_communicator_is_refused(void) {
     cu_graph_exec exec;
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     T_EXPECT_WARNINGS();
     start_queued(1);
     cu_graph graph = graph_of_a_call();
-    T_OK(symmPlanBind(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(lanes[0], graph, 0, &plan));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     for (int l = 0; l < 2; l++) T_OK(symmLaneDestroy(lanes[l]));
     gk_close(comms, 1);
-    symmResult_t r = symmPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[1]));
+    symmResult_t r = symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[1]));
     T_CHECKF(r == symmInvalidUsage || r == symmInvalidArgument, "%d", (int)r);
     T_EQ(gk_last(0).count, 0);
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     finish_one(exec);
 }
 

@@ -159,7 +159,7 @@ static void a_writer_and_the_end_wait_for_a_push(void) {
 }
 
 static void the_generation_follows_the_copy(void) {
-    symmRef data, word;
+    symmRef_t data, word;
     uint32_t g = 9;
     sy_gate gate = {0, 0};
     start(1);

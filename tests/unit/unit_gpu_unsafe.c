@@ -90,7 +90,7 @@ static void arenas_whose_stream_is_gone(void) {
     T_EQ(fake_cuda_calls("cuCtxSynchronize"), synced + 1);
     end_capture(&c);
     T_OK(symmArenaFree(arena, again, gk_user(other)));
-    T_OK(symmArenaStreamEnd(arena, gk_user(other)));
+    T_OK(symmArenaEndStream(arena, gk_user(other)));
     T_EQ(symm_cu.cuStreamDestroy(other), 0);
     T_OK(symmArenaDestroy(arena));
     T_OK(symmHeapDestroy(heap));

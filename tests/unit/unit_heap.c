@@ -29,9 +29,9 @@ static void make_use_end(void *arg) {
     T_OK(symmBarrier(k->comm, NULL));
     for (int r = 0; r < k->n; r++) hk_holds(hk_peer(k, p, r), 100000, r, 1);
     T_OK(symmBarrier(k->comm, NULL));
-    T_OK(symmFree(heap, p));
-    T_OK(symmFree(heap, q));
-    T_OK(symmFree(heap, NULL));
+    T_OK(symmHeapFree(heap, p));
+    T_OK(symmHeapFree(heap, q));
+    T_OK(symmHeapFree(heap, NULL));
     T_EQ(hk_info(heap).symUsed, 0);
     T_EQ(hk_info(heap).calls, 4);
     T_OK(symmHeapDestroy(heap));
@@ -50,7 +50,7 @@ static void reduce_in_heap(void *arg) {
     hk *k = arg;
     symmHeap_t heap = hk_heap(k, 64 * HK_MB, 8 * HK_MB, 0);
     int *send = hk_sym(heap, 3 << 20), *recv = hk_sym(heap, 3 << 20);
-    symmPlan_t plan = {.size = sizeof plan};
+    symmExplain_t plan = {.size = sizeof plan};
     T_OK(symmExplain(k->comm, symmCollAllReduce, send, recv, 700000, symmInt32, symmSum, &plan));
     T_EQ(plan.zeroCopySend, 1);
     T_EQ(plan.zeroCopyRecv, 1);
@@ -66,14 +66,14 @@ static void grow_in_place(void *arg) {
     hk *k = arg;
     symmHeap_t heap = hk_heap(k, 64 * HK_MB, 0, 0);
     void *p = NULL;
-    T_ERR(symmAlloc(heap, 3 * HK_MB, 0, SYMM_ALLOC_SYM, &p), symmNeedGrow);
+    T_ERR(symmHeapAlloc(heap, 3 * HK_MB, 0, SYMM_ALLOC_SYM, &p), symmNeedGrow);
     T_CHECK(p == NULL);
     T_OK(symmHeapGrow(heap, 5 * HK_MB, (uint64_t)k->rank * 3 * HK_MB));
     T_EQ(hk_info(heap).symBytes, 6 * HK_MB);
     T_EQ(hk_info(heap).localBytes, ((uint64_t)k->rank * 3 + 1) / 2 * 2 * HK_MB);
     char *a = hk_sym(heap, 3 * HK_MB);
     hk_fill(a, 3 * HK_MB, k->rank, 2);
-    T_ERR(symmAlloc(heap, 4 * HK_MB, 0, SYMM_ALLOC_SYM, &p), symmNeedGrow);
+    T_ERR(symmHeapAlloc(heap, 4 * HK_MB, 0, SYMM_ALLOC_SYM, &p), symmNeedGrow);
     T_OK(symmHeapGrow(heap, 20 * HK_MB, 0));
     char *b = hk_sym(heap, 20 * HK_MB); /* over chunks, and the rest of what was there */
     T_CHECK(b == a + 3 * HK_MB);
@@ -85,7 +85,7 @@ static void grow_in_place(void *arg) {
     }
     T_OK(symmBarrier(k->comm, NULL));
     T_ERR(symmHeapGrow(heap, 40 * HK_MB, 0), symmOutOfMemory);
-    T_ERR(symmAlloc(heap, 50 * HK_MB, 0, SYMM_ALLOC_SYM, &p), symmOutOfMemory);
+    T_ERR(symmHeapAlloc(heap, 50 * HK_MB, 0, SYMM_ALLOC_SYM, &p), symmOutOfMemory);
     T_OK(symmHeapDestroy(heap));
 }
 static void growth_moves_nothing(void) {
@@ -98,10 +98,10 @@ static void could(void *arg) {
     hk *k = arg;
     void *p;
     symmHeap_t heap = hk_heap(k, 64 * HK_MB, 2 * HK_MB, (uint64_t)k->rank * 20 * HK_MB);
-    T_ERR(symmAlloc(heap, 25 * HK_MB, 0, SYMM_ALLOC_SYM, &p), symmOutOfMemory);
-    T_ERR(symmAlloc(heap, 24 * HK_MB, 0, SYMM_ALLOC_SYM, &p), symmNeedGrow);
+    T_ERR(symmHeapAlloc(heap, 25 * HK_MB, 0, SYMM_ALLOC_SYM, &p), symmOutOfMemory);
+    T_ERR(symmHeapAlloc(heap, 24 * HK_MB, 0, SYMM_ALLOC_SYM, &p), symmNeedGrow);
     T_OK(symmHeapGrow(heap, 22 * HK_MB, 0));
-    T_OK(symmAlloc(heap, 24 * HK_MB, 0, SYMM_ALLOC_SYM, &p));
+    T_OK(symmHeapAlloc(heap, 24 * HK_MB, 0, SYMM_ALLOC_SYM, &p));
     T_ERR(symmHeapGrow(heap, 2 * HK_MB, 0), symmOutOfMemory);
     T_OK(symmHeapTrim(heap, 0, NULL)); /* all of LOCAL goes */
     T_OK(symmHeapGrow(heap, 40 * HK_MB, 0));
@@ -116,41 +116,41 @@ static void whether_growing_helps_is_the_same_on_all_ranks(void) {
 
 static void send_refs(void *arg) {
     hk *k = arg;
-    symmRef mine, all[RANKS], bad;
+    symmRef_t mine, all[RANKS], bad;
     void *at;
     symmHeap_t heap = hk_heap(k, 64 * HK_MB, 2 * HK_MB, (uint64_t)(k->rank + 1) * 2 * HK_MB);
     const uint64_t bytes = (uint64_t)(k->rank + 1) * 300000;
     for (int i = 0; i < k->rank; i++) hk_local(heap, 1000); /* nobody else does so */
     char *p = hk_local(heap, bytes);
     hk_fill(p, bytes, k->rank, 4);
-    T_OK(symmRefOf(p + 100, &mine));
+    T_OK(symmRefGet(p + 100, &mine));
     T_EQ(sizeof mine, 24);
     T_CHECK(mine.len >= bytes - 100 && mine.len < bytes + 256);
     T_EQ(mine.rank, k->rank);
     T_EQ(mine.flags, SYMM_ALLOC_LOCAL);
     T_OK(symmAllGather(&mine, all, sizeof mine, symmUint8, k->comm, NULL));
     for (int r = 0; r < k->n; r++) {
-        T_OK(symmRefPtr(k->comm, &all[r], SYMM_REF_OWNER, &at));
+        T_OK(symmRefPtr(&all[r], k->comm, SYMM_REF_OWNER, &at));
         hk_holds((char *)at - 100, (uint64_t)(r + 1) * 300000, r, 4);
-        if (r != k->rank) T_ERR(symmRefPtr(k->comm, &all[r], k->rank, &at), symmInvalidArgument);
+        if (r != k->rank) T_ERR(symmRefPtr(&all[r], k->comm, k->rank, &at), symmInvalidArgument);
     }
     bad = all[0];
     bad.heap += 9;
-    T_ERR(symmRefPtr(k->comm, &bad, SYMM_REF_OWNER, &at), symmInvalidArgument);
+    T_ERR(symmRefPtr(&bad, k->comm, SYMM_REF_OWNER, &at), symmInvalidArgument);
     bad = all[0];
     bad.len = 1ull << 40;
-    T_ERR(symmRefPtr(k->comm, &bad, SYMM_REF_OWNER, &at), symmInvalidArgument);
+    T_ERR(symmRefPtr(&bad, k->comm, SYMM_REF_OWNER, &at), symmInvalidArgument);
     for (uint64_t off = 64 * HK_MB + 1; off; off = off < 1ull << 60 ? 1ull << 60 : 0) {
-        bad = (symmRef){.off = off, .heap = mine.heap, .flags = SYMM_ALLOC_LOCAL};
-        T_ERR(symmRefPtr(k->comm, &bad, SYMM_REF_OWNER, &at), symmInvalidArgument);
+        bad = (symmRef_t){.off = off, .heap = mine.heap, .flags = SYMM_ALLOC_LOCAL};
+        T_ERR(symmRefPtr(&bad, k->comm, SYMM_REF_OWNER, &at), symmInvalidArgument);
         T_MSG(symmGetLastError(NULL), "has addresses for 67108864 bytes");
     }
     bad.off = all[0].off + all[0].len; /* what follows the last byte: nothing of it is read */
-    T_OK(symmRefPtr(k->comm, &bad, SYMM_REF_OWNER, &at));
+    T_OK(symmRefPtr(&bad, k->comm, SYMM_REF_OWNER, &at));
     bad = all[0];
     bad.rank = RANKS;
-    T_ERR(symmRefPtr(k->comm, &bad, SYMM_REF_OWNER, &at), symmInvalidArgument);
-    T_ERR(symmRefOf(&mine, &bad), symmInvalidArgument);
+    T_ERR(symmRefPtr(&bad, k->comm, SYMM_REF_OWNER, &at), symmInvalidArgument);
+    T_ERR(symmRefGet(&mine, &bad), symmInvalidArgument);
     T_OK(symmBarrier(k->comm, NULL));
     T_OK(symmHeapDestroy(heap));
 }
@@ -175,7 +175,7 @@ static void ask(void *arg) {
     T_CHECK(i.heap == heap && i.block == l);
     T_EQ(i.symmetric, 0);
     T_EQ(i.offset, 64 * HK_MB - 3072);
-    T_OK(symmFree(heap, s));
+    T_OK(symmHeapFree(heap, s));
     T_ERR(symmMemQuery(s, &i), symmInvalidArgument);
     T_ERR(symmMemQuery(&i, &i), symmInvalidArgument);
     T_OK(symmHeapDestroy(heap));
@@ -194,14 +194,14 @@ static void align(void *arg) {
         void *p[24];
         int n = 0;
         for (uint64_t a = 1; a <= 2 * HK_MB; a *= 2, n++) {
-            T_OK(symmAlloc(heap, 257, a, flags, &p[n]));
+            T_OK(symmHeapAlloc(heap, 257, a, flags, &p[n]));
             T_EQ((uintptr_t)p[n] % a, 0);
             T_EQ((uintptr_t)p[n] % 256, 0);
         }
         T_EQ(zone ? hk_info(heap).localUsed : hk_info(heap).symUsed, (uint64_t)n * 512);
-        for (int i = 0; i < n; i++) T_OK(symmFree(heap, p[i]));
-        T_OK(symmAlloc(heap, 16 * HK_MB, 2 * HK_MB, flags, &p[0])); /* nothing has leaked */
-        T_OK(symmFree(heap, p[0]));
+        for (int i = 0; i < n; i++) T_OK(symmHeapFree(heap, p[i]));
+        T_OK(symmHeapAlloc(heap, 16 * HK_MB, 2 * HK_MB, flags, &p[0])); /* nothing has leaked */
+        T_OK(symmHeapFree(heap, p[0]));
     }
     T_OK(symmHeapDestroy(heap));
 }
@@ -218,15 +218,16 @@ static void align_full(void *arg) {
         void *p, *q, *more;
         c.fit = fit;
         T_OK(symmHeapCreate(k->comm, &c, &heap));
-        T_OK(symmAlloc(heap, 256, 0, SYMM_ALLOC_LOCAL, &p));
-        T_OK(symmAlloc(heap, 256, HK_MB, SYMM_ALLOC_LOCAL, &p));
-        T_OK(symmAlloc(heap, 256, HK_MB, SYMM_ALLOC_LOCAL, &q));
+        T_OK(symmHeapAlloc(heap, 256, 0, SYMM_ALLOC_LOCAL, &p));
+        T_OK(symmHeapAlloc(heap, 256, HK_MB, SYMM_ALLOC_LOCAL, &p));
+        T_OK(symmHeapAlloc(heap, 256, HK_MB, SYMM_ALLOC_LOCAL, &q));
         T_CHECK(p != q && (uintptr_t)p % HK_MB == 0 && (uintptr_t)q % HK_MB == 0);
-        T_ERR(symmAlloc(heap, 256, HK_MB, SYMM_ALLOC_LOCAL, &more), symmOutOfMemory);
+        T_ERR(symmHeapAlloc(heap, 256, HK_MB, SYMM_ALLOC_LOCAL, &more), symmOutOfMemory);
         T_EQ(hk_info(heap).localUsed, 768);
-        T_OK(symmFree(heap, p));
-        T_OK(symmFree(heap, q));
-        T_OK(symmAlloc(heap, 2 * HK_MB - 256, HK_MB, SYMM_ALLOC_LOCAL, &p)); /* the whole hole */
+        T_OK(symmHeapFree(heap, p));
+        T_OK(symmHeapFree(heap, q));
+        T_OK(
+            symmHeapAlloc(heap, 2 * HK_MB - 256, HK_MB, SYMM_ALLOC_LOCAL, &p)); /* the whole hole */
         T_OK(symmHeapDestroy(heap));
     }
 }
@@ -244,37 +245,37 @@ static void refused(void *arg) {
     char *p = hk_sym(a, 4096), *q = hk_sym(a, 4096), *l = hk_local(a, 4096), x;
     void *out = &x;
     symmHeapInfo_t before = hk_info(a);
-    T_ERR(symmFree(a, p + 256), symmInvalidArgument);
+    T_ERR(symmHeapFree(a, p + 256), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "inside the block of 4096 bytes");
-    T_ERR(symmFree(a, l + 8), symmInvalidArgument);
-    T_ERR(symmFree(b, p), symmInvalidArgument);
+    T_ERR(symmHeapFree(a, l + 8), symmInvalidArgument);
+    T_ERR(symmHeapFree(b, p), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "not of heap 2");
-    T_ERR(symmFree(a, &x), symmInvalidArgument);
+    T_ERR(symmHeapFree(a, &x), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "nor of another heap");
-    T_ERR(symmFree(a, p + 32 * HK_MB), symmInvalidArgument);
-    T_ERR(symmAlloc(a, 100, 3, 0, &out), symmInvalidArgument);
+    T_ERR(symmHeapFree(a, p + 32 * HK_MB), symmInvalidArgument);
+    T_ERR(symmHeapAlloc(a, 100, 3, 0, &out), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "align=3");
     T_CHECK(out == &x);
-    T_ERR(symmAlloc(a, 100, 4 * HK_MB, 0, &out), symmInvalidArgument);
-    T_ERR(symmAlloc(a, 100, 0, 2, &out), symmInvalidArgument);
-    T_ERR(symmAlloc(a, 100, 0, 0, NULL), symmInvalidArgument);
-    T_ERR(symmAlloc(none, 100, 0, 0, &out), symmInvalidArgument);
-    T_ERR(symmAlloc(none, 0, 0, 0, &out), symmInvalidArgument);
-    T_ERR(symmAlloc(a, SIZE_MAX, 0, 0, &out), symmOutOfMemory);
-    T_ERR(symmAlloc(a, SIZE_MAX - 100, 0, SYMM_ALLOC_LOCAL, &out), symmOutOfMemory);
-    T_ERR(symmAlloc(a, 1ull << 63, 2 * HK_MB, 0, &out), symmOutOfMemory);
-    T_OK(symmAlloc(a, 0, 0, 0, &out));
+    T_ERR(symmHeapAlloc(a, 100, 4 * HK_MB, 0, &out), symmInvalidArgument);
+    T_ERR(symmHeapAlloc(a, 100, 0, 2, &out), symmInvalidArgument);
+    T_ERR(symmHeapAlloc(a, 100, 0, 0, NULL), symmInvalidArgument);
+    T_ERR(symmHeapAlloc(none, 100, 0, 0, &out), symmInvalidArgument);
+    T_ERR(symmHeapAlloc(none, 0, 0, 0, &out), symmInvalidArgument);
+    T_ERR(symmHeapAlloc(a, SIZE_MAX, 0, 0, &out), symmOutOfMemory);
+    T_ERR(symmHeapAlloc(a, SIZE_MAX - 100, 0, SYMM_ALLOC_LOCAL, &out), symmOutOfMemory);
+    T_ERR(symmHeapAlloc(a, 1ull << 63, 2 * HK_MB, 0, &out), symmOutOfMemory);
+    T_OK(symmHeapAlloc(a, 0, 0, 0, &out));
     T_CHECK(out == NULL);
     symmHeapInfo_t after = hk_info(a);
     T_EQ(memcmp(&before, &after, sizeof before), 0);
-    T_OK(symmFree(a, q));
-    T_ERR(symmFree(a, q), symmInvalidArgument);
+    T_OK(symmHeapFree(a, q));
+    T_ERR(symmHeapFree(a, q), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "freed already");
-    T_OK(symmFree(a, l));
-    T_ERR(symmFree(a, l), symmInvalidArgument);
+    T_OK(symmHeapFree(a, l));
+    T_ERR(symmHeapFree(a, l), symmInvalidArgument);
     HK_ALIKE(k, hk_info(a).digest);
     T_OK(symmHeapDestroy(a));
-    T_ERR(symmFree(a, p), symmInvalidArgument);
+    T_ERR(symmHeapFree(a, p), symmInvalidArgument);
     T_OK(symmHeapDestroy(b));
 }
 static void wrong_calls_get_a_code_and_change_nothing(void) {
@@ -390,7 +391,7 @@ static void say_nothing(void *arg) {
     hk_barrier(k);
     for (int i = 0; i < 1000; i++) {
         void **p = &live[i * 7 % 16];
-        T_OK(symmFree(heap, *p));
+        T_OK(symmHeapFree(heap, *p));
         *p = i % 3 ? hk_sym(heap, 1 + (size_t)i * 97 % 50000) : hk_local(heap, 1 + (size_t)i);
     }
     hk_barrier(k);
@@ -439,7 +440,7 @@ static void one_thread_drives_several_ranks(void) {
     T_OK(symmGroupEnd());
     for (int r = 0; r < RANKS; r++)
         for (int i = 0; i < 1000; i++) T_EQ(p[r][i], RANKS * i + RANKS * (RANKS - 1) / 2);
-    T_ERR(symmFree(heap[0], p[1]), symmInvalidArgument);
+    T_ERR(symmHeapFree(heap[0], p[1]), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "heap grouped");
     T_OK(symmGroupStart());
     for (int r = 0; r < RANKS; r++) T_OK(symmHeapCheck(heap[r]));

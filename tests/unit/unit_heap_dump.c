@@ -315,8 +315,8 @@ static const char *piece_at(const char *json, uint64_t off) {
 }
 
 static uint64_t offset_of(const void *p) {
-    symmRef ref;
-    T_OK(symmRefOf(p, &ref));
+    symmRef_t ref;
+    T_OK(symmRefGet(p, &ref));
     return ref.off;
 }
 
@@ -337,12 +337,12 @@ static void the_picture_is_that_of_the_heap(void) {
     void *a, *b, *c, *d, *gap;
     symmHeapInfo_t info = {.size = sizeof info};
     start();
-    T_OK(symmAlloc(heap, 1000, 0, SYMM_ALLOC_SYM, &a));
-    T_OK(symmAlloc(heap, KIB(64), 0, SYMM_ALLOC_SYM, &gap));
-    T_OK(symmAlloc(heap, 5000, 4096, SYMM_ALLOC_SYM, &b));
-    T_OK(symmAlloc(heap, 300, 0, SYMM_ALLOC_LOCAL, &c));
-    T_OK(symmAlloc(heap, KIB(8), 0, SYMM_ALLOC_LOCAL, &d));
-    T_OK(symmFree(heap, gap));
+    T_OK(symmHeapAlloc(heap, 1000, 0, SYMM_ALLOC_SYM, &a));
+    T_OK(symmHeapAlloc(heap, KIB(64), 0, SYMM_ALLOC_SYM, &gap));
+    T_OK(symmHeapAlloc(heap, 5000, 4096, SYMM_ALLOC_SYM, &b));
+    T_OK(symmHeapAlloc(heap, 300, 0, SYMM_ALLOC_LOCAL, &c));
+    T_OK(symmHeapAlloc(heap, KIB(8), 0, SYMM_ALLOC_LOCAL, &d));
+    T_OK(symmHeapFree(heap, gap));
     symmSynced_t s = sy_new(heap, KIB(100));
     const char *side = sy_gpu(s, NULL);
     char *json = dumped(heap, SYMM_DUMP_JSON), *svg = dumped(heap, SYMM_DUMP_SVG),
@@ -395,11 +395,11 @@ static void *allocate_on(void *arg) {
     void *p[64] = {NULL};
     for (int i = 0; i < 4000; i++) {
         void **at = &p[i * 7 % 64];
-        T_OK(symmFree(heap, *at));
+        T_OK(symmHeapFree(heap, *at));
         *at = NULL;
-        T_OK(symmAlloc(heap, 256 + (size_t)(i % 13) * 1000, 0, SYMM_ALLOC_LOCAL, at));
+        T_OK(symmHeapAlloc(heap, 256 + (size_t)(i % 13) * 1000, 0, SYMM_ALLOC_LOCAL, at));
     }
-    for (int i = 0; i < 64; i++) T_OK(symmFree(heap, p[i]));
+    for (int i = 0; i < 64; i++) T_OK(symmHeapFree(heap, p[i]));
     atomic_store(&done, 1);
     return NULL;
 }

@@ -18,8 +18,8 @@ static void trim(void *arg) {
     char *a = hk_sym(heap, 3 * HK_MB), *b = hk_sym(heap, 3 * HK_MB), *c = hk_sym(heap, HK_MB);
     char *l = hk_local(heap, 100);
     hk_fill(c, HK_MB, k->rank, 1);
-    T_OK(symmFree(heap, a));
-    T_OK(symmFree(heap, b)); /* chunk 0 is free now; 1 has c; 2 and 3 are free */
+    T_OK(symmHeapFree(heap, a));
+    T_OK(symmHeapFree(heap, b)); /* chunk 0 is free now; 1 has c; 2 and 3 are free */
     T_OK(symmHeapTrim(heap, 12 * HK_MB, &freed));
     T_EQ(freed, 4 * HK_MB);
     T_EQ(hk_info(heap).symBytes, 12 * HK_MB);
@@ -48,8 +48,8 @@ static void trim(void *arg) {
         T_EQ(*(char *)hk_peer(k, e, r), 0); /* new memory */
     }
     T_OK(symmBarrier(k->comm, NULL));
-    T_OK(symmFree(heap, l));
-    T_OK(symmFree(heap, e));
+    T_OK(symmHeapFree(heap, l));
+    T_OK(symmHeapFree(heap, e));
     T_OK(symmHeapDestroy(heap));
 }
 static void trim_gives_back_what_no_block_uses(void) {
@@ -61,10 +61,10 @@ static void one_call_more(void *arg) {
     hk *k = arg;
     void *p, *more = NULL;
     symmHeap_t heap = hk_heap(k, 128 * HK_MB, 8 * HK_MB, 0);
-    T_OK(symmAlloc(heap, 512, 0, SYMM_ALLOC_SYM, &p));
-    if (k->rank == 1) T_OK(symmAlloc(heap, 1000, 0, SYMM_ALLOC_SYM, &more));
+    T_OK(symmHeapAlloc(heap, 512, 0, SYMM_ALLOC_SYM, &p));
+    if (k->rank == 1) T_OK(symmHeapAlloc(heap, 1000, 0, SYMM_ALLOC_SYM, &more));
     T_ERR(symmHeapCheck(heap), symmMismatch);
-    T_MSG(symmGetLastError(NULL), "call 2: rank 1: symmAlloc of 1000 bytes");
+    T_MSG(symmGetLastError(NULL), "call 2: rank 1: symmHeapAlloc of 1000 bytes");
     T_MSG(symmGetLastError(NULL), "rank 0: none");
 }
 static void a_call_that_one_rank_made_more_is_named(void) {
@@ -115,7 +115,7 @@ static void collect(void *arg) {
     }
     symm_heap_give_later(h, local);
     T_CHECK(hk_info(heap).limbo > 0);
-    T_ERR(symmFree(heap, symm_heap_addr(h, k->rank, off[1])), symmInvalidArgument);
+    T_ERR(symmHeapFree(heap, symm_heap_addr(h, k->rank, off[1])), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "waits for symmHeapCollect");
     T_OK(symmHeapCollect(heap));
     HK_ALIKE(k, hk_info(heap).digest);
@@ -159,7 +159,7 @@ static void owners(void *arg) {
     T_ERR(symm_heap_give(h, off, SYMM_OWNER_ARENA, NULL, NULL), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "belongs to a lane, not to an arena");
     symm_heap_leave(h);
-    T_ERR(symmFree(heap, symm_heap_addr(h, k->rank, off)), symmInvalidArgument);
+    T_ERR(symmHeapFree(heap, symm_heap_addr(h, k->rank, off)), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "belongs to a lane, not to the user");
     symmMemInfo_t i = {.size = sizeof i};
     T_OK(symmMemQuery(symm_heap_addr(h, k->rank, off), &i));
@@ -192,23 +192,23 @@ static void guard(void *arg) {
         p[1001] = 1; /* one too far */
         T_ERR(symmHeapCheck(heap), symmInvalidUsage);
         T_MSG(symmGetLastError(NULL), "byte 1001 was written, of a block of 1001 bytes");
-        T_ERR(symmFree(heap, p), symmInvalidUsage);
+        T_ERR(symmHeapFree(heap, p), symmInvalidUsage);
         T_MSG(symmGetLastError(NULL), "byte 1001 was written");
-        T_ERR(symmFree(heap, p), symmInvalidArgument); /* it was freed */
+        T_ERR(symmHeapFree(heap, p), symmInvalidArgument); /* it was freed */
         T_OK(symmHeapCheck(heap));
         T_EQ(p[500], 0xdd);
-        T_OK(symmFree(heap, q));
+        T_OK(symmHeapFree(heap, q));
     }
     symmMemInfo_t i = {.size = sizeof i};
     unsigned char *p = hk_sym(heap, 777);
     T_OK(symmMemQuery(p, &i));
     T_EQ(i.bytes, 777);
     HK_ALIKE(k, hk_info(heap).digest);
-    T_OK(symmFree(heap, p));
+    T_OK(symmHeapFree(heap, p));
     T_OK(symmHeapGrow(heap, 4 * HK_MB, 0));
     p = hk_sym(heap, 7 * HK_MB);
     T_OK(symmHeapCheck(heap));
-    T_OK(symmFree(heap, p));
+    T_OK(symmHeapFree(heap, p));
     T_OK(symmHeapCheck(heap));
     T_OK(symmHeapDestroy(heap));
 }
@@ -221,7 +221,7 @@ static void write_late(void *arg) {
     hk *k = arg;
     symmHeap_t heap = hk_heap(k, 128 * HK_MB, 4 * HK_MB, 2 * HK_MB); /* by the environment */
     unsigned char *p = hk_sym(heap, 5000);
-    T_OK(symmFree(heap, p));
+    T_OK(symmHeapFree(heap, p));
     if (k->rank == 1) p[4321] = 9;
     T_ERR(symmHeapCheck(heap), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "the byte at offset 4321 was written after it was freed");
@@ -248,16 +248,16 @@ static void local_thread(int t, int n, void *arg) {
         void **at = &held[rand_r(&seed) % 16];
         if (*at) {
             T_EQ(*(int *)*at, t);
-            T_OK(symmFree(heap, *at));
+            T_OK(symmHeapFree(heap, *at));
             *at = NULL;
         } else {
             symmResult_t r =
-                symmAlloc(heap, 1 + (size_t)rand_r(&seed) % 20000, 0, SYMM_ALLOC_LOCAL, at);
+                symmHeapAlloc(heap, 1 + (size_t)rand_r(&seed) % 20000, 0, SYMM_ALLOC_LOCAL, at);
             T_CHECK(r == symmSuccess || r == symmNeedGrow);
             if (*at) *(int *)*at = t;
         }
     }
-    for (int i = 0; i < 16; i++) T_OK(symmFree(heap, held[i]));
+    for (int i = 0; i < 16; i++) T_OK(symmHeapFree(heap, held[i]));
 }
 
 typedef struct {
@@ -276,7 +276,7 @@ static void local_side(int t, int n, void *arg) {
     for (int i = 0; i < 20; i++) { /* the communicator's thread, meanwhile */
         T_OK(symmHeapGrow(g->heap, 2 * HK_MB, 2 * HK_MB));
         char *p = hk_sym(g->heap, 4000);
-        T_OK(symmFree(g->heap, p));
+        T_OK(symmHeapFree(g->heap, p));
         T_OK(symmHeapTrim(g->heap, 2 * HK_MB, NULL));
     }
 }
@@ -310,7 +310,7 @@ static void guard_side(int t, int n, void *arg) {
         for (size_t i = 0; !atomic_load(&c->over); i++) {
             char *p = hk_local(c->heap, 3000 + i % 7 * 100);
             memset(p, t, 3000 + i % 7 * 100);
-            T_OK(symmFree(c->heap, p));
+            T_OK(symmHeapFree(c->heap, p));
         }
         return;
     }
@@ -329,7 +329,7 @@ static void check_beside_threads(void *arg) {
     c.heap = hk_heap(k, 128 * HK_MB, 0, 2 * HK_MB);
     c.overrun = hk_local(c.heap, 500);
     T_THREADS(3, guard_side, &c);
-    T_ERR(symmFree(c.heap, c.overrun), symmInvalidUsage);
+    T_ERR(symmHeapFree(c.heap, c.overrun), symmInvalidUsage);
     T_OK(symmHeapCheck(c.heap));
     T_OK(symmHeapDestroy(c.heap));
 }

@@ -43,9 +43,9 @@ static void nothing_and_null_are_no_work(void) {
     lk k;
     void *p = &k;
     lk_alone(&k, 1);
-    T_OK(symmAllocAsync(k.lane[0], 0, SYMM_ALLOC_LOCAL, &p));
+    T_OK(symmLaneAlloc(k.lane[0], 0, SYMM_ALLOC_LOCAL, &p));
     T_CHECK(p == NULL);
-    T_OK(symmFreeAsync(k.lane[0], NULL));
+    T_OK(symmLaneFree(k.lane[0], NULL));
     T_EQ(lk_info(k.lane[0]).allocs + lk_info(k.lane[0]).frees, 0);
     lk_close(&k);
 }
@@ -53,12 +53,12 @@ static void nothing_and_null_are_no_work(void) {
 static void queries_know_a_lanes_blocks(void) {
     lk k;
     symmMemInfo_t i = {.size = sizeof i};
-    symmRef ref;
+    symmRef_t ref;
     lk_alone(&k, 2);
     char *a = lk_local(k.lane[1], 3000), *b = lk_sym(k.lane[0], 700);
     T_OK(symmMemQuery(a + 100, &i));
     T_CHECK(i.block == a && i.bytes == 3072 && i.lane == 1 && !i.symmetric);
-    T_OK(symmRefOf(b + 256, &ref));
+    T_OK(symmRefGet(b + 256, &ref));
     T_EQ(ref.len, 512);
     T_OK(symmMemQuery(b, &i));
     T_CHECK(i.block == b && i.bytes == 768 && i.lane == 0 && i.symmetric);
@@ -255,7 +255,7 @@ static void small_blocks_are_whole_lines(void) {
     symmMemInfo_t m = {.size = sizeof m};
     T_OK(symmMemQuery(line + 127, &m));
     T_CHECK(m.block == line && m.bytes == 128);
-    T_ERR(symmFreeAsync(k.lane[0], two + 128), symmInvalidArgument);
+    T_ERR(symmLaneFree(k.lane[0], two + 128), symmInvalidArgument);
     char *p[] = {one, line, two, most, large};
     for (int i = 0; i < 5; i++) lk_free(k.lane[0], p[i]);
     T_ERR(symmMemQuery(line, &m), symmInvalidArgument); /* though the lane keeps it */
@@ -272,7 +272,7 @@ static void trim_and_the_last_lane_give_all_back(void) {
     char *a = lk_local(k.lane[0], 3 * LK_MB), *b = lk_sym(k.lane[1], 2 * LK_MB),
          *c = lk_local(k.lane[1], 512);
     lk_free(k.lane[0], a), lk_free(k.lane[1], b);
-    T_OK(symmLaneTrim(k.heap, &freed));
+    T_OK(symmHeapTrimLanes(k.heap, &freed));
     T_CHECK(freed >= 4 * LK_MB); /* of the piece under c nothing */
     T_EQ(lk_info(k.lane[0]).symReserved, 0);
     T_OK(symmHeapQuery(k.heap, &i));
@@ -294,9 +294,9 @@ static void what_does_not_fit_is_told_and_changes_nothing(void) {
     T_EXPECT_WARNINGS();
     lk_alone(&k, 2);
     char *a = lk_local(k.lane[0], 40 * LK_MB);
-    T_ERR(symmAllocAsync(k.lane[1], 40 * LK_MB, SYMM_ALLOC_LOCAL, &p), symmNeedGrow);
-    T_ERR(symmAllocAsync(k.lane[1], 40ull << 30, SYMM_ALLOC_SYM, &p), symmOutOfMemory);
-    T_ERR(symmAllocAsync(k.lane[1], SIZE_MAX - 3, SYMM_ALLOC_LOCAL, &p), symmOutOfMemory);
+    T_ERR(symmLaneAlloc(k.lane[1], 40 * LK_MB, SYMM_ALLOC_LOCAL, &p), symmNeedGrow);
+    T_ERR(symmLaneAlloc(k.lane[1], 40ull << 30, SYMM_ALLOC_SYM, &p), symmOutOfMemory);
+    T_ERR(symmLaneAlloc(k.lane[1], SIZE_MAX - 3, SYMM_ALLOC_LOCAL, &p), symmOutOfMemory);
     T_CHECK(p == NULL);
     T_OK(symmHeapGrow(k.heap, 0, 64 * LK_MB));
     char *b = lk_local(k.lane[1], 40 * LK_MB);
@@ -312,22 +312,22 @@ static void bad_pointers_are_refused_by_name(void) {
     T_EXPECT_WARNINGS();
     lk_alone(&k, 2);
     void *user = NULL;
-    T_OK(symmAlloc(k.heap, 4096, 0, SYMM_ALLOC_LOCAL, &user));
+    T_OK(symmHeapAlloc(k.heap, 4096, 0, SYMM_ALLOC_LOCAL, &user));
     char *a = lk_local(k.lane[0], 4096), *b = lk_local(k.lane[0], 4096);
     symmLaneInfo_t before = lk_info(k.lane[0]), after;
-    T_ERR(symmFreeAsync(k.lane[0], a + 256), symmInvalidArgument);
+    T_ERR(symmLaneFree(k.lane[0], a + 256), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "does not begin");
-    T_ERR(symmFreeAsync(k.lane[0], &here), symmInvalidArgument);
+    T_ERR(symmLaneFree(k.lane[0], &here), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "not of the heap");
-    T_ERR(symmFreeAsync(k.lane[0], user), symmInvalidArgument);
-    T_ERR(symmFree(k.heap, a), symmInvalidArgument);
+    T_ERR(symmLaneFree(k.lane[0], user), symmInvalidArgument);
+    T_ERR(symmHeapFree(k.heap, a), symmInvalidArgument);
     after = lk_info(k.lane[0]);
     T_EQ(memcmp(&before, &after, sizeof before), 0);
     lk_free(k.lane[0], a);
-    T_ERR(symmFreeAsync(k.lane[1], a), symmInvalidArgument);
+    T_ERR(symmLaneFree(k.lane[1], a), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "freed already");
     lk_free(k.lane[0], b);
-    T_OK(symmFree(k.heap, user));
+    T_OK(symmHeapFree(k.heap, user));
     lk_close(&k);
 }
 
@@ -338,25 +338,25 @@ static void bad_lanes_streams_and_flags_are_refused(void) {
     T_EXPECT_WARNINGS();
     lk_alone(&k, 2);
     lk_alone(&other, 1);
-    T_ERR(symmAllocAsync(k.lane[0], 64, 32, &p), symmInvalidArgument);
+    T_ERR(symmLaneAlloc(k.lane[0], 64, 32, &p), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "flags=0x20");
-    T_ERR(symmAllocAsync(k.lane[0], 64, 0, NULL), symmInvalidArgument);
-    T_ERR(symmAllocAsync((symmLane_t)&k, 64, 0, &p), symmInvalidArgument);
+    T_ERR(symmLaneAlloc(k.lane[0], 64, 0, NULL), symmInvalidArgument);
+    T_ERR(symmLaneAlloc((symmLane_t)&k, 64, 0, &p), symmInvalidArgument);
     T_ERR(symmLaneCreate(k.heap, (symmStream_t)&k, &lane), symmInvalidArgument);
     T_ERR(symmLaneCreate(k.heap, NULL, NULL), symmInvalidArgument);
     T_ERR(symmLaneCreate((symmHeap_t)&k, NULL, &lane), symmInvalidArgument);
     char *a = lk_local(other.lane[0], 64);
-    T_ERR(symmFreeAsync(k.lane[0], a), symmInvalidArgument); /* a lane of another heap */
+    T_ERR(symmLaneFree(k.lane[0], a), symmInvalidArgument); /* a lane of another heap */
     lk_free(other.lane[0], a);
     a = lk_local(k.lane[1], 64);
-    T_ERR(symmGroupStart() ? symmSuccess : symmFreeAsync(k.lane[1], a), symmInvalidUsage);
+    T_ERR(symmGroupStart() ? symmSuccess : symmLaneFree(k.lane[1], a), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "group");
     T_OK(symmGroupEnd());
     T_OK(symmStreamDestroy(k.stream[1]));
     k.stream[1] = NULL;
-    T_ERR(symmFreeAsync(k.lane[1], a), symmInvalidArgument);
+    T_ERR(symmLaneFree(k.lane[1], a), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "no living stream");
-    T_ERR(symmAllocAsync(k.lane[1], 64, 0, &p), symmInvalidArgument);
+    T_ERR(symmLaneAlloc(k.lane[1], 64, 0, &p), symmInvalidArgument);
     T_OK(symmLaneDestroy(k.lane[1]));
     T_ERR(symmLaneDestroy(k.lane[1]), symmInvalidArgument);
     k.lane[1] = NULL;
@@ -382,7 +382,7 @@ static void lanes_without_streams_end_in_any_order(void) {
     lk_free(k.lane[2], p);
     T_OK(symmStreamDestroy(k.stream[2]));
     k.stream[2] = NULL;
-    T_OK(symmLaneTrim(k.heap, NULL));
+    T_OK(symmHeapTrimLanes(k.heap, NULL));
     for (int i = 0; i < 3; i++) {
         T_OK(symmLaneDestroy(k.lane[i]));
         k.lane[i] = NULL;
@@ -414,7 +414,7 @@ static void lanes_may_outlive_heap_and_communicator(void) {
     lk_alone(&k, 2);
     lk_local(k.lane[0], 100);
     T_OK(symmCommDestroy(k.comm));
-    T_ERR(symmAllocAsync(k.lane[0], 100, 0, &p), symmInvalidArgument);
+    T_ERR(symmLaneAlloc(k.lane[0], 100, 0, &p), symmInvalidArgument);
     for (int i = 0; i < 2; i++) {
         T_OK(symmLaneDestroy(k.lane[i]));
         T_OK(symmStreamDestroy(k.stream[i]));
@@ -435,9 +435,9 @@ static void trims_say_what_they_leave(void) {
     q = lk_local(k.lane[0], 5000);
     lk_free(k.lane[0], q);
     symmGraph_t g = lk_end(k.stream[0]);
-    symmGraphPlan_t a = lk_bind(k.lane[0], g, 0);
-    T_OK(symmLaneTrim(k.heap, NULL));
-    T_OK(symmGraphMemTrim(k.lane[0], NULL));
+    symmMemPlan_t a = lk_bind(k.lane[0], g, 0);
+    T_OK(symmHeapTrimLanes(k.heap, NULL));
+    T_OK(symmLaneTrimGraphMem(k.lane[0], NULL));
     T_OK(symmHeapTrim(k.heap, 0, NULL));
     T_CHECK(read(fd, text, sizeof text - 1) > 0);
     T_MSG(text, "INFO lanes trimmed by 0 bytes; pieces of ");
@@ -445,7 +445,7 @@ static void trims_say_what_they_leave(void) {
     T_MSG(text,
           "INFO heap 1: trimmed by 67108864 bytes; chunks of 0 bytes of SYM and 67108864 of LOCAL");
     lk_free(k.lane[0], p);
-    T_OK(symmPlanDestroy(a));
+    T_OK(symmMemPlanDestroy(a));
     T_OK(symmGraphDestroy(g));
     lk_close(&k);
     unsetenv("SYMM_DEBUG_FILE");

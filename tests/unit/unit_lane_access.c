@@ -7,17 +7,17 @@ enum { N = 3, B = 4096, LISTED = 2 };
 
 typedef struct {
     fk f;
-    symmRef local, open, node; /* of rank 0's blocks */
+    symmRef_t local, open, node; /* of rank 0's blocks */
 } job;
 
-static symmResult_t reach(symmComm_t comm, const symmRef *ref, int rank, char **at) {
+static symmResult_t reach(symmComm_t comm, const symmRef_t *ref, int rank, char **at) {
     void *p = NULL;
-    symmResult_t r = symmRefPtr(comm, ref, rank, &p);
+    symmResult_t r = symmRefPtr(ref, comm, rank, &p);
     *at = p;
     return r;
 }
 
-static void refused(symmComm_t comm, const symmRef *ref, int rank) {
+static void refused(symmComm_t comm, const symmRef_t *ref, int rank) {
     char *at = NULL, who[64];
     int me;
     T_OK(symmCommUserRank(comm, &me));
@@ -29,9 +29,9 @@ static void refused(symmComm_t comm, const symmRef *ref, int rank) {
 
 /* Every rank has the same SYM block; each reaches its own part, the listed one all. */
 static void symmetric(lk *k, const char *p) {
-    symmRef ref;
+    symmRef_t ref;
     char *at = NULL;
-    T_OK(symmRefOf(p + 8, &ref));
+    T_OK(symmRefGet(p + 8, &ref));
     for (int r = 0; r < k->n; r++) {
         if (k->rank == LISTED || r == k->rank)
             T_OK(reach(k->comm, &ref, r, &at));
@@ -44,8 +44,8 @@ static void symmetric(lk *k, const char *p) {
 static void rank_fn(int rank, int n, void *arg) {
     job *j = arg;
     lk k;
-    symmGraphPlan_t plan;
-    symmNode_t node;
+    symmMemPlan_t plan;
+    symmGraphNode_t node;
     void *q;
     char *at = NULL;
     const int only[] = {LISTED};
@@ -62,15 +62,15 @@ static void rank_fn(int rank, int n, void *arg) {
     symmGraph_t g = lk_end(k.stream[0]);
     T_OK(symmGraphLaunch(g, k.stream[0]));
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmPlanCreate(k.lane[0], NULL, 0, &plan));
-    T_OK(symmGraphAddAllocNode(plan, NULL, 0, &params, &node, &q));
+    T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &plan));
+    T_OK(symmMemPlanAddAllocNode(plan, NULL, 0, &params, &node, &q));
     if (rank == 0) {
-        T_OK(symmRefOf(local, &j->local));
-        T_OK(symmRefOf(open, &j->open));
-        T_OK(symmRefOf(q, &j->node));
+        T_OK(symmRefGet(local, &j->local));
+        T_OK(symmRefGet(open, &j->open));
+        T_OK(symmRefGet(q, &j->node));
     }
     kit_barrier(&j->f.k, n);
-    const symmRef *refs[] = {&j->local, &j->node};
+    const symmRef_t *refs[] = {&j->local, &j->node};
     for (int i = 0; i < 2; i++)
         if (rank == 0 || rank == LISTED)
             T_OK(reach(k.comm, refs[i], SYMM_REF_OWNER, &at));
@@ -83,11 +83,11 @@ static void rank_fn(int rank, int n, void *arg) {
     T_OK(reach(k.comm, &j->open, 0, &at)); /* everybody's */
     T_CHECK(at[0] == 6 && at[B - 1] == 6);
     symmetric(&k, sym);
-    symmRef forged = j->local;
+    symmRef_t forged = j->local;
     forged.flags = (uint16_t)(forged.flags | 0x4000);
     if (rank) T_ERR(reach(k.comm, &forged, 0, &at), symmInvalidArgument);
     kit_barrier(&j->f.k, n);
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_OK(symmGraphDestroy(g));
     lk_close(&k);
 }
@@ -99,7 +99,7 @@ static void a_rank_that_is_not_listed_is_refused(void) {
 /* Graphs of a lane share bytes: there it is whoever one of them allows. */
 static void graphs_that_share_bytes_share_access(void) {
     lk k;
-    symmRef ref;
+    symmRef_t ref;
     const int none_other[] = {0};
     int allowed = -1;
     lk_alone(&k, 1);
@@ -110,7 +110,7 @@ static void graphs_that_share_bytes_share_access(void) {
         T_OK(symmStreamBeginCapture(k.stream[0]));
         lk_free(k.lane[0], p[i] = lk_local(k.lane[0], B));
         g[i] = lk_end(k.stream[0]);
-        T_OK(symmRefOf(p[i], &ref));
+        T_OK(symmRefGet(p[i], &ref));
         T_EQ(ref.flags >> 8, i == 0);
     }
     T_CHECK(p[0] == p[1]);
@@ -128,7 +128,7 @@ static void lists_are_counted(void) {
     symmHeapConfig_t c = SYMM_HEAP_CONFIG_INITIALIZER;
     symmStream_t s;
     symmLane_t lane;
-    symmRef ref;
+    symmRef_t ref;
     T_EXPECT_WARNINGS();
     lk_env();
     T_OK(symmCommInitAll(comms, RANKS, NULL));
@@ -150,7 +150,7 @@ static void lists_are_counted(void) {
     symmGraph_t g = lk_end(s);
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < 140; i++) {
-            symmResult_t r = symmRefOf(p[i], &ref);
+            symmResult_t r = symmRefGet(p[i], &ref);
             T_EQ(r, i < 128 ? symmSuccess : symmOutOfMemory);
             if (!r) T_EQ(ref.flags >> 8, i + 1);
         }

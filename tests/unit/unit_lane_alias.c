@@ -41,20 +41,20 @@ static void two_addresses(void *arg) {
     HK_ALIKE(g.k, hk_off(g.heap, g.k, a.p));
     HK_ALIKE(g.k, hk_off(g.heap, g.k, b.p));
     T_EQ(lk_mem(g.lane, SYMM_GRAPH_MEM_USED), 5 << 20);
-    T_ERR(symmPlanLaunch(a.plan, a.graph, g.s[0]), symmInvalidUsage);
-    T_MSG(symmGetLastError(NULL), "symmPlanUpload");
-    T_OK(symmPlanUpload(a.plan, a.graph, g.s[0]));
-    T_OK(symmPlanUpload(b.plan, NULL, NULL));
-    if (g.rank == 1) T_OK(symmPlanUpload(a.plan, a.graph, g.s[0])); /* nothing to do: alone */
+    T_ERR(symmMemPlanLaunch(a.plan, a.graph, g.s[0]), symmInvalidUsage);
+    T_MSG(symmGetLastError(NULL), "symmMemPlanUpload");
+    T_OK(symmMemPlanUpload(a.plan, a.graph, g.s[0]));
+    T_OK(symmMemPlanUpload(b.plan, NULL, NULL));
+    if (g.rank == 1) T_OK(symmMemPlanUpload(a.plan, a.graph, g.s[0])); /* nothing to do: alone */
     same_bytes(&g, a.p, b.p, B);
     same_bytes(&g, b.p, a.p, B);
     for (int i = 0; i < 12; i++) launch(&g, i & 1 ? &a : &b, i % 3 == 0);
     wait_all(&g);
-    T_OK(symmHeapTrim(g.heap, 0, NULL));  /* what no block uses; this is none of it */
-    T_OK(symmGraphMemTrim(g.lane, NULL)); /* both are idle */
+    T_OK(symmHeapTrim(g.heap, 0, NULL));      /* what no block uses; this is none of it */
+    T_OK(symmLaneTrimGraphMem(g.lane, NULL)); /* both are idle */
     T_EQ(lk_mem(g.lane, SYMM_GRAPH_MEM_RESERVED), 0);
-    T_ERR(symmPlanLaunch(b.plan, b.graph, g.s[0]), symmInvalidUsage);
-    T_OK(symmPlanUpload(b.plan, b.graph, g.s[0])); /* it was not collected: it is there still */
+    T_ERR(symmMemPlanLaunch(b.plan, b.graph, g.s[0]), symmInvalidUsage);
+    T_OK(symmMemPlanUpload(b.plan, b.graph, g.s[0])); /* it was not collected: it is there still */
     T_EQ(lk_mem(g.lane, SYMM_GRAPH_MEM_RESERVED), POOL_ROUNDED);
     for (int i = 0; i < 4; i++) launch(&g, i & 1 ? &a : &b, 0);
     wait_all(&g);
@@ -88,11 +88,11 @@ static void left_allocated(void *arg) {
     lk_fill(g.s[0], b.p, B, 77);
     bind(&g, &b);
     aliased c = capture(&g, B, 2);
-    T_OK(symmPlanUpload(a.plan, a.graph, NULL));
-    T_OK(symmPlanUpload(b.plan, b.graph, NULL));
-    T_OK(symmPlanUpload(c.plan, c.graph, NULL));
+    T_OK(symmMemPlanUpload(a.plan, a.graph, NULL));
+    T_OK(symmMemPlanUpload(b.plan, b.graph, NULL));
+    T_OK(symmMemPlanUpload(c.plan, c.graph, NULL));
     launch(&g, &b, 0);
-    T_ERR(symmPlanLaunch(a.plan, a.graph, g.s[0]), symmInvalidUsage);
+    T_ERR(symmMemPlanLaunch(a.plan, a.graph, g.s[0]), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "another graph");
     launch(&g, &c, 0);
     lk_check(g.s[0], b.p, B, 77);
@@ -141,8 +141,8 @@ static void late_peer(void *arg) {
     lk_check(g.s[0], b.p, B, 5);
     lk_free(g.lane, b.p);
     bind(&g, &b);
-    T_OK(symmPlanUpload(a.plan, NULL, NULL));
-    T_OK(symmPlanUpload(b.plan, NULL, NULL));
+    T_OK(symmMemPlanUpload(a.plan, NULL, NULL));
+    T_OK(symmMemPlanUpload(b.plan, NULL, NULL));
     for (int i = 0; i < 12; i++) launch(&g, i & 1 ? &b : &a, i % 4 == 3); /* streams change too */
     wait_all(&g);
     drop(&a), drop(&b);
@@ -165,7 +165,7 @@ static void long_life(void *arg) {
         const int what = (int)(x >> 40) % 8;
         if (!one->graph) {
             *one = capture(&g, (size_t)B * (1 + (x >> 50) % 3), i);
-            T_OK(symmPlanUpload(one->plan, one->graph, g.s[0]));
+            T_OK(symmMemPlanUpload(one->plan, one->graph, g.s[0]));
         } else if (what == 0) {
             drop(one);
             one->graph = NULL;
@@ -201,7 +201,7 @@ static void late_work(void *arg) {
         a.p = lk_sym(g.lane, B);
         lk_fill(g.s[0], a.p, B, 7);
         bind(&g, &a);
-        T_OK(symmPlanUpload(a.plan, a.graph, NULL));
+        T_OK(symmMemPlanUpload(a.plan, a.graph, NULL));
         launch(&g, &a, 0);
         lk_order(g.s[0], s);
         wait_all(&g);
@@ -224,34 +224,34 @@ static void a_collect_waits_for_what_was_freed_behind_work(void) {
 
 static void nodes(void *arg) {
     rig g = set_up(arg, 64 * HK_MB, POOL);
-    symmGraphPlan_t plain, own;
-    symmNode_t a, b, c, d;
+    symmMemPlan_t plain, own;
+    symmGraphNode_t a, b, c, d;
     void *p, *q, *r;
     symmAllocNode_t params = {.size = sizeof params, .bytes = B, .flags = SYMM_ALLOC_SYM};
-    T_OK(symmPlanCreate(g.lane, NULL, 0, &plain));
-    T_OK(symmPlanCreate(g.lane, NULL, SYMM_PLAN_ALIAS, &own));
-    T_OK(symmPlanUpload(own, NULL, NULL)); /* nothing yet */
-    T_OK(symmGraphAddAllocNode(plain, NULL, 0, &params, &a, &p));
-    T_OK(symmGraphAddAllocNode(own, NULL, 0, &params, &b, &q));
-    T_ERR(symmPlanLaunch(own, NULL, g.s[0]), symmInvalidUsage);
-    T_OK(symmPlanUpload(own, NULL, NULL));
+    T_OK(symmMemPlanCreate(g.lane, NULL, 0, &plain));
+    T_OK(symmMemPlanCreate(g.lane, NULL, SYMM_MEMPLAN_ALIAS, &own));
+    T_OK(symmMemPlanUpload(own, NULL, NULL)); /* nothing yet */
+    T_OK(symmMemPlanAddAllocNode(plain, NULL, 0, &params, &a, &p));
+    T_OK(symmMemPlanAddAllocNode(own, NULL, 0, &params, &b, &q));
+    T_ERR(symmMemPlanLaunch(own, NULL, g.s[0]), symmInvalidUsage);
+    T_OK(symmMemPlanUpload(own, NULL, NULL));
     params.bytes = 5 << 20; /* on into the second piece */
-    T_OK(symmGraphAddAllocNode(own, &b, 1, &params, &c, &r));
+    T_OK(symmMemPlanAddAllocNode(own, &b, 1, &params, &c, &r));
     T_CHECK(q != p && (char *)r == (char *)q + B);
-    T_ERR(symmPlanLaunch(own, NULL, g.s[0]), symmInvalidUsage);
+    T_ERR(symmMemPlanLaunch(own, NULL, g.s[0]), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "of the 2 pieces of memory under its addresses, 1 ");
-    T_OK(symmPlanUpload(own, NULL, NULL));
-    T_OK(symmGraphAddFreeNode(own, &c, 1, q, &d));
-    T_OK(symmGraphAddFreeNode(own, &c, 1, r, &d));
-    T_OK(symmGraphAddFreeNode(plain, &a, 1, p, &d));
+    T_OK(symmMemPlanUpload(own, NULL, NULL));
+    T_OK(symmMemPlanAddFreeNode(own, &c, 1, q, &d));
+    T_OK(symmMemPlanAddFreeNode(own, &c, 1, r, &d));
+    T_OK(symmMemPlanAddFreeNode(plain, &a, 1, p, &d));
     for (int i = 0; i < 3; i++) {
-        T_OK(symmPlanLaunch(own, NULL, g.s[0]));
-        T_OK(symmPlanLaunch(plain, NULL, g.s[0]));
+        T_OK(symmMemPlanLaunch(own, NULL, g.s[0]));
+        T_OK(symmMemPlanLaunch(plain, NULL, g.s[0]));
     }
     wait_all(&g);
     same_bytes(&g, (char *)r + (5 << 20) - B, (char *)r + (5 << 20) - B, B);
-    T_OK(symmPlanDestroy(plain));
-    T_OK(symmPlanDestroy(own));
+    T_OK(symmMemPlanDestroy(plain));
+    T_OK(symmMemPlanDestroy(own));
     tear_down(&g);
 }
 static void G_3_1_explicit_nodes_with_addresses_of_their_own(void) {
@@ -278,12 +278,12 @@ static void dumped(symmHeap_t heap, const char *part) {
 static void past(void *arg) {
     rig g = set_up(arg, 32 * HK_MB, 4 * HK_MB);
     symmMemInfo_t info = {.size = sizeof info};
-    symmRef ref;
+    symmRef_t ref;
     char *blocks[2];
     uint64_t freed;
     aliased a = capture(&g, 4 << 20, 3);
     T_EQ(hk_off(g.heap, g.k, a.p), 16 * HK_MB);
-    T_OK(symmPlanUpload(a.plan, a.graph, NULL));
+    T_OK(symmMemPlanUpload(a.plan, a.graph, NULL));
     T_OK(symmHeapGrow(g.heap, 20 * HK_MB, 2 * HK_MB)); /* 4 to 16, and 20 to 28 */
     T_EQ(hk_info(g.heap).symBytes, 24 * HK_MB);
     T_ERR(symmHeapGrow(g.heap, 2 * HK_MB, 0), symmOutOfMemory);
@@ -291,7 +291,7 @@ static void past(void *arg) {
     blocks[1] = hk_sym(g.heap, 8 * HK_MB);
     T_CHECK(blocks[0] + 15 * HK_MB <= a.p && blocks[1] == a.p + 4 * HK_MB);
     void *none = NULL;
-    T_ERR(symmAlloc(g.heap, 2 * HK_MB, 0, SYMM_ALLOC_SYM, &none), symmOutOfMemory);
+    T_ERR(symmHeapAlloc(g.heap, 2 * HK_MB, 0, SYMM_ALLOC_SYM, &none), symmOutOfMemory);
     char *last = blocks[0] + 15 * HK_MB - B; /* what is near to it */
     hk_fill(last, B, g.rank, 1);
     hk_fill(blocks[1], B, g.rank, 2);
@@ -301,21 +301,21 @@ static void past(void *arg) {
     hk_holds(blocks[1], B, g.rank, 2);
     T_OK(symmMemQuery(a.p + 1000, &info)); /* the block's, and nobody's beside it */
     T_CHECK(info.block == a.p && info.bytes == 4 * HK_MB && info.symmetric && info.lane == 0);
-    T_OK(symmRefOf(a.p + 1000, &ref));
+    T_OK(symmRefGet(a.p + 1000, &ref));
     T_EQ(ref.len, 4 * HK_MB - 1000);
-    T_ERR(symmFree(g.heap, a.p), symmInvalidArgument);
+    T_ERR(symmHeapFree(g.heap, a.p), symmInvalidArgument);
     T_OK(symmHeapCheck(g.heap));
     dumped(g.heap, "  apart  4 MiB for graphs, under 4 MiB of addresses in 1 tract\n");
-    for (int i = 0; i < 2; i++) T_OK(symmFree(g.heap, blocks[i]));
+    for (int i = 0; i < 2; i++) T_OK(symmHeapFree(g.heap, blocks[i]));
     T_OK(symmHeapTrim(g.heap, 0, &freed));
     launch(&g, &a, 0);
     wait_all(&g);
     drop(&a);
     T_OK(symmHeapCollect(g.heap));
-    T_ERR(symmRefOf(a.p, &ref), symmInvalidArgument);
+    T_ERR(symmRefGet(a.p, &ref), symmInvalidArgument);
     T_OK(symmHeapGrow(g.heap, 28 * HK_MB, 0)); /* its addresses are SYM's now */
     blocks[0] = hk_sym(g.heap, 28 * HK_MB);
-    T_OK(symmFree(g.heap, blocks[0]));
+    T_OK(symmHeapFree(g.heap, blocks[0]));
     tear_down(&g);
 }
 
@@ -324,7 +324,7 @@ static void past_from_above(void *arg) {
     rig g = set_up(arg, 32 * HK_MB, 4 * HK_MB);
     aliased a = capture(&g, 4 << 20, 3);
     T_EQ(hk_off(g.heap, g.k, a.p), 16 * HK_MB);
-    T_OK(symmPlanUpload(a.plan, a.graph, NULL));
+    T_OK(symmMemPlanUpload(a.plan, a.graph, NULL));
     T_ERR(symmHeapGrow(g.heap, 0, g.rank ? 24 * HK_MB : 0), symmOutOfMemory);
     T_OK(symmHeapGrow(g.heap, 0, g.rank ? 18 * HK_MB : 2 * HK_MB)); /* 30 to 20, and 16 to 8 */
     char *above = hk_local(g.heap, 3 * HK_MB), *below = NULL;
@@ -365,18 +365,18 @@ static void exhausted(void *arg) {
     for (int round = 0; round < 2; round++) {
         for (n = 0;; n++) {
             T_OK(symmStreamBeginCapture(g.s[0]));
-            symmResult_t r = symmAllocAsync(g.lane, B, SYMM_ALLOC_SYM, &p);
+            symmResult_t r = symmLaneAlloc(g.lane, B, SYMM_ALLOC_SYM, &p);
             if (!r) lk_free(g.lane, p);
             a[n].graph = lk_end(g.s[0]);
             if (r) T_EQ(r, symmOutOfMemory);
             if (r) break;
-            if (n % 2) a[n].plan = lk_bind(g.lane, a[n].graph, SYMM_PLAN_ALIAS);
+            if (n % 2) a[n].plan = lk_bind(g.lane, a[n].graph, SYMM_MEMPLAN_ALIAS);
         }
         T_MSG(symmGetLastError(NULL), "8388608 bytes of addresses");
         T_EQ(n, 6); /* of 58 MiB: three in the upper half, three below */
         T_OK(symmGraphDestroy(a[n].graph));
         for (int i = 0; i < n; i++) {
-            if (i % 2) T_OK(symmPlanDestroy(a[i].plan));
+            if (i % 2) T_OK(symmMemPlanDestroy(a[i].plan));
             T_OK(symmGraphDestroy(a[i].graph));
         }
         T_OK(symmHeapCollect(g.heap));
@@ -393,7 +393,7 @@ static void addresses_end_and_come_back(void) {
 static void refused(void *arg) {
     rig g = set_up(arg, 64 * HK_MB, 0);
     symmLane_t second;
-    symmGraphPlan_t plan = NULL;
+    symmMemPlan_t plan = NULL;
     void *p = NULL;
     T_OK(symmLaneCreate(g.heap, g.s[1], &second));
     T_ERR(symmLaneAlias(NULL, 100), symmInvalidArgument);
@@ -402,46 +402,46 @@ static void refused(void *arg) {
     T_ERR(symmLaneAlias(g.lane, g.rank ? 200 : 100), symmMismatch);
     T_MSG(symmGetLastError(NULL), "lane 0 and bytes=100, rank 1 lane 0 and bytes=200");
     T_ERR(symmLaneAlias(g.rank ? g.lane : second, 100), symmMismatch);
-    T_ERR(symmPlanCreate(g.lane, NULL, SYMM_PLAN_ALIAS, &plan), symmInvalidUsage);
+    T_ERR(symmMemPlanCreate(g.lane, NULL, SYMM_MEMPLAN_ALIAS, &plan), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "symmLaneAlias");
     T_OK(symmStreamBeginCapture(g.s[0]));
     lk_free(g.lane, lk_sym(g.lane, B));
     T_OK(symmLaneAlias(g.lane, POOL)); /* too late for this one */
     lk_free(g.lane, lk_sym(g.lane, B));
     symmGraph_t plain = lk_end(g.s[0]);
-    T_ERR(symmPlanBind(g.lane, plain, SYMM_PLAN_ALIAS, &plan), symmInvalidUsage);
+    T_ERR(symmMemPlanBind(g.lane, plain, SYMM_MEMPLAN_ALIAS, &plan), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "before lane 0 had memory");
-    T_OK(symmPlanBind(g.lane, plain, 0, &plan));
-    T_ERR(symmPlanUpload(plan, NULL, NULL), symmInvalidArgument);
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanBind(g.lane, plain, 0, &plan));
+    T_ERR(symmMemPlanUpload(plan, NULL, NULL), symmInvalidArgument);
+    T_OK(symmMemPlanDestroy(plan));
     T_OK(symmGraphDestroy(plain));
     T_OK(symmStreamBeginCapture(g.s[0]));
-    T_ERR(symmAllocAsync(g.lane, 7 << 20, SYMM_ALLOC_SYM, &p), symmNeedGrow);
+    T_ERR(symmLaneAlloc(g.lane, 7 << 20, SYMM_ALLOC_SYM, &p), symmNeedGrow);
     T_MSG(symmGetLastError(NULL), "7340032 bytes do not fit in the 6291456 bytes");
     aliased a = {NULL, NULL, lk_sym(g.lane, 6 << 20)}; /* the capture goes on */
     char *local = lk_local(g.lane, B);
-    T_ERR(symmAllocAsync(g.lane, 256, SYMM_ALLOC_SYM, &p), symmNeedGrow);
+    T_ERR(symmLaneAlloc(g.lane, 256, SYMM_ALLOC_SYM, &p), symmNeedGrow);
     T_MSG(symmGetLastError(NULL), "of which 6291456 are");
     exchange(&g, a.p, B, 1);
     lk_free(g.lane, local);
     lk_free(g.lane, a.p);
     a.graph = lk_end(g.s[0]);
-    T_ERR(symmPlanBind(g.lane, a.graph, 0, &plan), symmInvalidUsage);
-    T_MSG(symmGetLastError(NULL), "lacks SYMM_PLAN_ALIAS");
-    T_OK(symmPlanBind(g.lane, a.graph, SYMM_PLAN_ALIAS, &a.plan));
+    T_ERR(symmMemPlanBind(g.lane, a.graph, 0, &plan), symmInvalidUsage);
+    T_MSG(symmGetLastError(NULL), "lacks SYMM_MEMPLAN_ALIAS");
+    T_OK(symmMemPlanBind(g.lane, a.graph, SYMM_MEMPLAN_ALIAS, &a.plan));
     symmGraph_t wrong = (symmGraph_t)(void *)&g;
-    T_ERR(symmPlanUpload(a.plan, g.rank ? wrong : a.graph, NULL), /* everybody's error */
+    T_ERR(symmMemPlanUpload(a.plan, g.rank ? wrong : a.graph, NULL), /* everybody's error */
           g.rank ? symmInvalidArgument : symmInvalidArgument);
-    T_ERR(symmPlanLaunch(a.plan, a.graph, g.s[0]), symmInvalidUsage);
-    T_OK(symmPlanUpload(a.plan, a.graph, NULL));
+    T_ERR(symmMemPlanLaunch(a.plan, a.graph, g.s[0]), symmInvalidUsage);
+    T_OK(symmMemPlanUpload(a.plan, a.graph, NULL));
     launch(&g, &a, 0);
     wait_all(&g);
     drop(&a);
-    T_ERR(symmPlanUpload(a.plan, a.graph, NULL), symmInvalidArgument);
+    T_ERR(symmMemPlanUpload(a.plan, a.graph, NULL), symmInvalidArgument);
     aliased b = capture(&g, B, 4), c = capture(&g, B, 5);
-    T_ERR(symmPlanUpload(g.rank ? b.plan : c.plan, NULL, NULL), symmMismatch);
-    T_MSG(symmGetLastError(NULL), "symmPlanUpload: rank 0 has pieces 0 to 1");
-    T_OK(symmPlanUpload(b.plan, NULL, NULL));
+    T_ERR(symmMemPlanUpload(g.rank ? b.plan : c.plan, NULL, NULL), symmMismatch);
+    T_MSG(symmGetLastError(NULL), "symmMemPlanUpload: rank 0 has pieces 0 to 1");
+    T_OK(symmMemPlanUpload(b.plan, NULL, NULL));
     launch(&g, &b, 0);
     wait_all(&g);
     drop(&b), drop(&c);
@@ -481,12 +481,12 @@ static void one_thread_drives_two_ranks(void) {
         lk_check(s[r], a[r].p, B, 6);
         lk_free(lanes[r], a[r].p);
         a[r].graph = lk_end(s[r]);
-        a[r].plan = lk_bind(lanes[r], a[r].graph, SYMM_PLAN_ALIAS);
+        a[r].plan = lk_bind(lanes[r], a[r].graph, SYMM_MEMPLAN_ALIAS);
     }
     T_OK(symmGroupStart());
-    for (int r = 0; r < 2; r++) T_OK(symmPlanUpload(a[r].plan, a[r].graph, NULL));
+    for (int r = 0; r < 2; r++) T_OK(symmMemPlanUpload(a[r].plan, a[r].graph, NULL));
     T_OK(symmGroupEnd());
-    for (int r = 0; r < 2; r++) T_OK(symmPlanLaunch(a[r].plan, a[r].graph, s[r]));
+    for (int r = 0; r < 2; r++) T_OK(symmMemPlanLaunch(a[r].plan, a[r].graph, s[r]));
     for (int r = 0; r < 2; r++) T_OK(symmStreamSynchronize(s[r]));
     for (int r = 0; r < 2; r++) {
         drop(&a[r]);
@@ -505,18 +505,18 @@ static void ends(void *arg) {
     const int order = *(int *)k->arg;
     rig g = set_up(k, 64 * HK_MB, POOL);
     aliased a = capture(&g, B, 1), b = capture(&g, B, 2);
-    T_OK(symmPlanUpload(a.plan, a.graph, NULL));
+    T_OK(symmMemPlanUpload(a.plan, a.graph, NULL));
     launch(&g, &a, 0);
     wait_all(&g);
-    T_OK(symmPlanDestroy(b.plan));
+    T_OK(symmMemPlanDestroy(b.plan));
     if (order == 2) T_OK(symmCommDestroy(k->comm));
     if (order == 1) T_OK(symmHeapDestroy(g.heap));
-    if (order == 3) T_OK(symmPlanDestroy(a.plan));
+    if (order == 3) T_OK(symmMemPlanDestroy(a.plan));
     T_OK(symmLaneDestroy(g.lane));
     if (order == 0) launch(&g, &a, 0), wait_all(&g);
     for (int i = 0; i < 2; i++) T_OK(symmStreamDestroy(g.s[i]));
     if (order == 0 || order == 3) T_OK(symmHeapDestroy(g.heap));
-    if (order != 3) T_OK(symmPlanDestroy(a.plan));
+    if (order != 3) T_OK(symmMemPlanDestroy(a.plan));
     T_OK(symmGraphDestroy(a.graph));
     T_OK(symmGraphDestroy(b.graph));
     if (order == 2) k->comm = NULL;

@@ -16,7 +16,7 @@ static rig guarded(hk *k, uint64_t reserve, uint64_t alias) {
 }
 
 static void run(rig *g, aliased *a) {
-    T_OK(symmPlanUpload(a->plan, a->graph, NULL));
+    T_OK(symmMemPlanUpload(a->plan, a->graph, NULL));
     for (int i = 0; i < 3; i++) launch(g, a, i & 1);
     for (int i = 0; i < 2; i++) T_OK(symmStreamSynchronize(g->s[i]));
     T_OK(symmHeapCheck(g->heap));
@@ -55,7 +55,7 @@ static void overrun(void *arg) {
     lk_fill(g.s[0], a.p + POOL, 1, 9);
     lk_free(g.lane, a.p);
     bind(&g, &a);
-    T_OK(symmPlanUpload(a.plan, a.graph, NULL));
+    T_OK(symmMemPlanUpload(a.plan, a.graph, NULL));
     launch(&g, &a, 0);
     T_OK(symmStreamSynchronize(g.s[0]));
     T_ERR(symmHeapCheck(g.heap), symmInvalidUsage);
@@ -77,7 +77,7 @@ static void scarce(void *arg) {
     void *none;
     run(&g, &a);
     T_OK(symmStreamBeginCapture(g.s[0]));
-    T_ERR(symmAllocAsync(g.lane, B, SYMM_ALLOC_SYM, &none), symmOutOfMemory); /* no other graph's */
+    T_ERR(symmLaneAlloc(g.lane, B, SYMM_ALLOC_SYM, &none), symmOutOfMemory); /* no other graph's */
     T_MSG(symmGetLastError(NULL), "addresses are not left");
     symmGraph_t empty = lk_end(g.s[0]);
     T_OK(symmGraphDestroy(empty));
@@ -85,7 +85,7 @@ static void scarce(void *arg) {
     T_OK(symmHeapCollect(g.heap));
     T_OK(symmStreamBeginCapture(g.s[0]));
     p = lk_sym(g.lane, B);
-    T_ERR(symmAllocAsync(g.lane, POOL - B, SYMM_ALLOC_SYM, &none), symmNeedGrow);
+    T_ERR(symmLaneAlloc(g.lane, POOL - B, SYMM_ALLOC_SYM, &none), symmNeedGrow);
     T_MSG(symmGetLastError(NULL), "do not fit in the 4194304 bytes");
     lk_free(g.lane, p);
     bind(&g, &a);

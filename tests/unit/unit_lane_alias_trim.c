@@ -9,7 +9,7 @@ enum { RANKS = 3, POOL = 4 << 20 };
 
 static uint64_t trim(rig *g) {
     uint64_t freed = 0;
-    T_OK(symmGraphMemTrim(g->lane, &freed));
+    T_OK(symmLaneTrimGraphMem(g->lane, &freed));
     return freed;
 }
 
@@ -40,12 +40,12 @@ static void collected(rig *g, int fd) {
 }
 
 static void upload(rig *g, const aliased *a) {
-    T_OK(symmPlanUpload(a->plan, a->graph, g->s[0]));
+    T_OK(symmMemPlanUpload(a->plan, a->graph, g->s[0]));
 }
 
 static void needs_upload(rig *g, const aliased *a) {
-    T_ERR(symmPlanLaunch(a->plan, a->graph, g->s[0]), symmInvalidUsage);
-    T_MSG(symmGetLastError(NULL), "symmPlanUpload");
+    T_ERR(symmMemPlanLaunch(a->plan, a->graph, g->s[0]), symmInvalidUsage);
+    T_MSG(symmGetLastError(NULL), "symmMemPlanUpload");
 }
 
 static void idle(void *arg) {
@@ -100,7 +100,7 @@ static void in_use(void *arg) {
     lk_fill(g.s[0], a.p, B, 9);
     a.graph = lk_end(g.s[0]);
     T_EQ(trim(&g), 0);
-    a.plan = lk_bind(g.lane, a.graph, SYMM_PLAN_ALIAS);
+    a.plan = lk_bind(g.lane, a.graph, SYMM_MEMPLAN_ALIAS);
     upload(&g, &a);
     launch(&g, &a, 0);
     T_EQ(trim(&g), 0);
@@ -140,7 +140,7 @@ static void lives_on(void *arg) {
     T_OK(symmLaneAlias(g.lane, POOL));
     aliased a = capture(&g, B, 3);
     upload(&g, &a);
-    T_OK(symmPlanDestroy(a.plan));
+    T_OK(symmMemPlanDestroy(a.plan));
     if (g.rank) T_OK(symmGraphDestroy(a.graph));
     T_EQ(trim(&g), POOL);
     T_OK(symmHeapCollect(g.heap));

@@ -16,7 +16,7 @@ enum { B = 4096, MANY = 80 };
 typedef struct {
     symmLane_t lane[2];
     symmGraph_t graph, copy;
-    symmGraphPlan_t plan, nodes;
+    symmMemPlan_t plan, nodes;
     void *left, *p[MANY];
 } made;
 
@@ -24,7 +24,7 @@ static symmResult_t eager(lk *k, made *m) {
     symmResult_t result = symmSuccess;
     for (int i = 0; i < 2; i++) STEP(symmLaneCreate(k->heap, k->stream[i], &m->lane[i]));
     for (int i = 0; i < MANY; i++)
-        STEP(symmAllocAsync(m->lane[0], B + 256 * (size_t)(i % 7), SYMM_ALLOC_LOCAL, &m->p[i]));
+        STEP(symmLaneAlloc(m->lane[0], B + 256 * (size_t)(i % 7), SYMM_ALLOC_LOCAL, &m->p[i]));
     return result;
 }
 
@@ -34,16 +34,16 @@ static symmResult_t captured(lk *k, made *m) {
     void *p = NULL;
     STEP(symmStreamBeginCapture(k->stream[0]));
     if (result) return result;
-    STEP(symmAllocAsync(m->lane[0], B, SYMM_ALLOC_LOCAL, &p));
-    STEP(symmFreeAsync(m->lane[0], p));
-    STEP(symmAllocAsync(m->lane[0], B, SYMM_ALLOC_LOCAL, &m->left));
+    STEP(symmLaneAlloc(m->lane[0], B, SYMM_ALLOC_LOCAL, &p));
+    STEP(symmLaneFree(m->lane[0], p));
+    STEP(symmLaneAlloc(m->lane[0], B, SYMM_ALLOC_LOCAL, &m->left));
     symmResult_t ended = symmStreamEndCapture(k->stream[0], &g);
     STEP(ended);
     if (!ended) m->graph = g;
-    STEP(symmPlanBind(m->lane[0], g, 0, &m->plan));
+    STEP(symmMemPlanBind(m->lane[0], g, 0, &m->plan));
     STEP(symmStreamBeginCapture(k->stream[1]));
     if (result) return result;
-    STEP(symmFreeAsync(m->lane[1], m->left));
+    STEP(symmLaneFree(m->lane[1], m->left));
     STEP(symmGraphLaunch(m->graph, k->stream[1])); /* a copy holds what the graph holds */
     ended = symmStreamEndCapture(k->stream[1], &g);
     STEP(ended);
@@ -53,17 +53,17 @@ static symmResult_t captured(lk *k, made *m) {
 
 static symmResult_t launched(lk *k, made *m) {
     symmResult_t result = symmSuccess;
-    symmNode_t node, deps[100];
+    symmGraphNode_t node, deps[100];
     symmAllocNode_t params = {.size = sizeof params, .bytes = B, .flags = SYMM_ALLOC_LOCAL};
     void *p;
     uint64_t v;
-    STEP(symmPlanLaunch(m->plan, m->graph, k->stream[0]));
-    STEP(symmFreeAsync(m->lane[1], m->left));
-    STEP(symmPlanCreate(m->lane[0], NULL, 0, &m->nodes));
-    STEP(symmGraphAddAllocNode(m->nodes, NULL, 0, &params, &node, &p));
+    STEP(symmMemPlanLaunch(m->plan, m->graph, k->stream[0]));
+    STEP(symmLaneFree(m->lane[1], m->left));
+    STEP(symmMemPlanCreate(m->lane[0], NULL, 0, &m->nodes));
+    STEP(symmMemPlanAddAllocNode(m->nodes, NULL, 0, &params, &node, &p));
     for (int i = 0; i < 100; i++) deps[i] = node;
-    STEP(symmGraphAddFreeNode(m->nodes, deps, 100, p, &node));
-    STEP(symmGraphMemGet(m->lane[0], SYMM_GRAPH_MEM_USED, &v));
+    STEP(symmMemPlanAddFreeNode(m->nodes, deps, 100, p, &node));
+    STEP(symmLaneGetGraphMem(m->lane[0], SYMM_GRAPH_MEM_USED, &v));
     if (!result) T_EQ(v, 2 * B);
     return result;
 }
@@ -74,9 +74,9 @@ static symmResult_t end(lk *k, made *m) {
     for (int i = 0; i < 2; i++) T_OK(symmStreamSynchronize(k->stream[i]));
     if (m->copy) T_OK(symmGraphDestroy(m->copy));
     if (m->graph) T_OK(symmGraphDestroy(m->graph));
-    if (m->plan) T_OK(symmPlanDestroy(m->plan));
-    if (m->nodes) T_OK(symmPlanDestroy(m->nodes));
-    if (m->plan) STEP(symmGraphMemTrim(m->lane[0], NULL));
+    if (m->plan) T_OK(symmMemPlanDestroy(m->plan));
+    if (m->nodes) T_OK(symmMemPlanDestroy(m->nodes));
+    if (m->plan) STEP(symmLaneTrimGraphMem(m->lane[0], NULL));
     return result;
 }
 
@@ -162,10 +162,10 @@ static void rank(int r, int n, void *arg) {
     lk_open(&k, r, n, comms[r], 1, LK_MB, LK_MB);
     T_OK(symmStreamBeginCapture(k.stream[0]));
     T_OK(symmBarrier(k.comm, k.stream[0]));
-    STEP(symmAllocAsync(k.lane[0], 64 * LK_KB, SYMM_ALLOC_SYM, &p));
-    STEP(symmFreeAsync(k.lane[0], p));
-    STEP(symmAllocAsync(k.lane[0], 64 * LK_KB, SYMM_ALLOC_SYM, &p));
-    STEP(symmFreeAsync(k.lane[0], p));
+    STEP(symmLaneAlloc(k.lane[0], 64 * LK_KB, SYMM_ALLOC_SYM, &p));
+    STEP(symmLaneFree(k.lane[0], p));
+    STEP(symmLaneAlloc(k.lane[0], 64 * LK_KB, SYMM_ALLOC_SYM, &p));
+    STEP(symmLaneFree(k.lane[0], p));
     if (symmStreamEndCapture(k.stream[0], &g) == symmSuccess) T_OK(symmGraphDestroy(g));
     results[r] = result;
     T_OK(symmHeapDestroy(k.heap)); /* their calls differ from here on */

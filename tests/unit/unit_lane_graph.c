@@ -6,8 +6,8 @@
 
 enum { B = 4096 };
 
-static void run(lk *k, symmGraphPlan_t plan, symmGraph_t g, int stream) {
-    T_OK(symmPlanLaunch(plan, g, k->stream[stream]));
+static void run(lk *k, symmMemPlan_t plan, symmGraph_t g, int stream) {
+    T_OK(symmMemPlanLaunch(plan, g, k->stream[stream]));
 }
 
 /* A graph that allocates n blocks one after the other, writes, checks and frees each. */
@@ -37,7 +37,7 @@ static void G_1_an_address_is_fixed_for_the_graphs_life(void) {
     char *p;
     lk_alone(&k, 2);
     symmGraph_t g = capture_chain(&k, 0, 3, B, &p);
-    symmGraphPlan_t plan = lk_bind(k.lane[0], g, 0);
+    symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
     for (int i = 0; i < 50; i++) {
         char *q = lk_local(k.lane[0], B + 256 * (size_t)(i % 3)); /* eager work between */
         T_CHECK(q != p);
@@ -47,7 +47,7 @@ static void G_1_an_address_is_fixed_for_the_graphs_life(void) {
         lk_check(k.stream[0], q, B, 77);
         lk_free(k.lane[0], q);
     }
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_OK(symmGraphLaunch(g, k.stream[0])); /* the graph keeps its memory without the plan */
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmStreamSynchronize(k.stream[1]));
@@ -58,7 +58,7 @@ static void G_1_an_address_is_fixed_for_the_graphs_life(void) {
 static void G_2_support_is_asked_without_an_error(void) {
     symmMemSupport_t s = {.size = sizeof s};
     lk_env();
-    T_OK(symmMemSupport(&s));
+    T_OK(symmMemQuerySupport(&s));
     T_CHECK(s.lanes && s.graphs && s.nodes && s.alias);
     T_STREQ(s.why, "");
 }
@@ -69,12 +69,12 @@ static void G_3_a_graphs_destruction_frees_nothing(void) {
     T_EXPECT_WARNINGS();
     lk_alone(&k, 1);
     symmGraph_t g = capture_left(&k, 0, SYMM_ALLOC_LOCAL, &p);
-    symmGraphPlan_t plan = lk_bind(k.lane[0], g, 0);
-    T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument); /* has not begun to live */
+    symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
+    T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument); /* has not begun to live */
     T_MSG(symmGetLastError(NULL), "not allocated");
     run(&k, plan, g, 0);
     T_OK(symmGraphDestroy(g));
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     lk_check(k.stream[0], p, B, 9);
     symmGraph_t other;
     char *q; /* what is captured now keeps off it */
@@ -86,42 +86,43 @@ static void G_3_a_graphs_destruction_frees_nothing(void) {
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmGraphDestroy(other));
     lk_free(k.lane[0], p);
-    T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument);
+    T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
     lk_close(&k);
 }
 
 static void G_3_1_explicit_nodes(void) {
     lk k;
-    symmGraphPlan_t plan;
-    symmNode_t a, b, c, d, e, f;
+    symmMemPlan_t plan;
+    symmGraphNode_t a, b, c, d, e, f;
     void *p, *q, *r;
     symmAllocNode_t params = {.size = sizeof params, .bytes = B, .flags = SYMM_ALLOC_LOCAL};
     T_EXPECT_WARNINGS();
     lk_alone(&k, 1);
-    T_OK(symmPlanCreate(k.lane[0], NULL, 0, &plan));
-    T_OK(symmGraphAddAllocNode(plan, NULL, 0, &params, &a, &p)); /* the pointer is there at once */
-    T_OK(symmGraphAddOrderNode(plan, &a, 1, &b));
-    T_OK(symmGraphAddOrderNode(plan, &a, 1, &c));
-    T_OK(symmGraphAddOrderNode(plan, NULL, 0, &e)); /* not after the alloc */
-    T_ERR(symmGraphAddFreeNode(plan, &e, 1, p, &f), symmInvalidArgument);
+    T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &plan));
+    T_OK(
+        symmMemPlanAddAllocNode(plan, NULL, 0, &params, &a, &p)); /* the pointer is there at once */
+    T_OK(symmMemPlanAddOrderNode(plan, &a, 1, &b));
+    T_OK(symmMemPlanAddOrderNode(plan, &a, 1, &c));
+    T_OK(symmMemPlanAddOrderNode(plan, NULL, 0, &e)); /* not after the alloc */
+    T_ERR(symmMemPlanAddFreeNode(plan, &e, 1, p, &f), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "does not come before");
-    symmNode_t both[] = {b, c};
-    T_OK(symmGraphAddFreeNode(plan, both, 2, p, &d));          /* after all users */
-    T_OK(symmGraphAddAllocNode(plan, &b, 1, &params, &e, &q)); /* after one of them only */
+    symmGraphNode_t both[] = {b, c};
+    T_OK(symmMemPlanAddFreeNode(plan, both, 2, p, &d));          /* after all users */
+    T_OK(symmMemPlanAddAllocNode(plan, &b, 1, &params, &e, &q)); /* after one of them only */
     T_CHECK(q != p);
-    T_OK(symmGraphAddAllocNode(plan, &d, 1, &params, &f, &r));
+    T_OK(symmMemPlanAddAllocNode(plan, &d, 1, &params, &f, &r));
     T_CHECK(r == p);
-    T_ERR(symmGraphAddFreeNode(plan, &f, 1, (char *)p + 256, &a), symmInvalidArgument);
-    symmNode_t wild = (symmNode_t)(uintptr_t)1000;
-    T_ERR(symmGraphAddOrderNode(plan, &wild, 1, &a), symmInvalidArgument);
+    T_ERR(symmMemPlanAddFreeNode(plan, &f, 1, (char *)p + 256, &a), symmInvalidArgument);
+    symmGraphNode_t wild = (symmGraphNode_t)(uintptr_t)1000;
+    T_ERR(symmMemPlanAddOrderNode(plan, &wild, 1, &a), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "deps[0]");
     params.bytes = 0;
-    T_ERR(symmGraphAddAllocNode(plan, NULL, 0, &params, &a, &p), symmInvalidArgument);
-    T_OK(symmGraphAddFreeNode(plan, &e, 1, q, &a));
-    T_OK(symmGraphAddFreeNode(plan, &f, 1, r, &a));
-    T_OK(symmPlanLaunch(plan, NULL, k.stream[0]));
-    T_OK(symmPlanLaunch(plan, NULL, k.stream[0]));
-    T_OK(symmPlanDestroy(plan));
+    T_ERR(symmMemPlanAddAllocNode(plan, NULL, 0, &params, &a, &p), symmInvalidArgument);
+    T_OK(symmMemPlanAddFreeNode(plan, &e, 1, q, &a));
+    T_OK(symmMemPlanAddFreeNode(plan, &f, 1, r, &a));
+    T_OK(symmMemPlanLaunch(plan, NULL, k.stream[0]));
+    T_OK(symmMemPlanLaunch(plan, NULL, k.stream[0]));
+    T_OK(symmMemPlanDestroy(plan));
     lk_close(&k);
 }
 
@@ -150,11 +151,11 @@ static void G_3_2_fork_and_join_carry_order(void) {
     lk_check(s, d, 3 * B, 4);
     lk_free(k.lane[0], d);
     symmGraph_t g = lk_end(s);
-    symmGraphPlan_t plan = lk_bind(k.lane[0], g, 0);
+    symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
     for (int i = 0; i < 20; i++) run(&k, plan, g, i & 1);
     T_OK(symmStreamSynchronize(s));
     T_OK(symmStreamSynchronize(t));
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_OK(symmGraphDestroy(g));
     lk_close(&k);
 }
@@ -165,14 +166,14 @@ static void G_3_3_three_ways_to_order_what_outlives_its_graph(void) {
     char *p, *other;
     lk_alone(&k, 2);
     symmGraph_t g = capture_left(&k, 0, SYMM_ALLOC_LOCAL, &p);
-    symmGraphPlan_t plan = lk_bind(k.lane[0], g, 0);
+    symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
     T_OK(symmStreamBeginCapture(k.stream[1]));
     lk_check(k.stream[1], p, B, 9);
     lk_free(k.lane[1], p);
     other = lk_local(k.lane[1], B);
     lk_free(k.lane[1], other);
     symmGraph_t freeing = lk_end(k.stream[1]);
-    symmGraphPlan_t free_plan = lk_bind(k.lane[1], freeing, 0);
+    symmMemPlan_t free_plan = lk_bind(k.lane[1], freeing, 0);
     for (int i = 0; i < 30; i++) {
         lk_gate gate = {0};
         run(&k, plan, g, 0);
@@ -198,8 +199,8 @@ static void G_3_3_three_ways_to_order_what_outlives_its_graph(void) {
         T_OK(symmStreamSynchronize(k.stream[1]));
     }
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmPlanDestroy(plan));
-    T_OK(symmPlanDestroy(free_plan));
+    T_OK(symmMemPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(free_plan));
     T_OK(symmGraphDestroy(g));
     T_OK(symmGraphDestroy(freeing));
     lk_close(&k);
@@ -212,9 +213,9 @@ static void G_3_4_a_relaunch_with_live_memory_is_an_error(void) {
     T_EXPECT_WARNINGS();
     lk_alone(&k, 1);
     symmGraph_t g = capture_left(&k, 0, SYMM_ALLOC_LOCAL, &p);
-    symmGraphPlan_t plan = lk_bind(k.lane[0], g, 0);
+    symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
     run(&k, plan, g, 0);
-    T_ERR(symmPlanLaunch(plan, g, k.stream[0]), symmInvalidUsage);
+    T_ERR(symmMemPlanLaunch(plan, g, k.stream[0]), symmInvalidUsage);
     snprintf(name, sizeof name, "%p", (void *)p);
     T_MSG(symmGetLastError(NULL), name);
     lk_check(k.stream[0], p, B, 9);
@@ -222,7 +223,7 @@ static void G_3_4_a_relaunch_with_live_memory_is_an_error(void) {
     run(&k, plan, g, 0);
     lk_free(k.lane[0], p);
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_OK(symmGraphDestroy(g));
     lk_close(&k);
 }
@@ -233,14 +234,14 @@ static void G_3_4_auto_free_on_launch(void) {
     char *p;
     lk_alone(&k, 2);
     symmGraph_t g = capture_left(&k, 0, SYMM_ALLOC_LOCAL, &p);
-    symmGraphPlan_t plan = lk_bind(k.lane[0], g, SYMM_PLAN_AUTO_FREE);
+    symmMemPlan_t plan = lk_bind(k.lane[0], g, SYMM_MEMPLAN_AUTO_FREE);
     for (int i = 0; i < 20; i++) {
         run(&k, plan, g, 0);
         if (i % 3) lk_check(k.stream[0], p, B, 9);
         if (i % 4 == 1) lk_free(k.lane[0], p);
     }
-    T_OK(symmGraphDestroy(g));   /* waits for the replays */
-    T_OK(symmPlanDestroy(plan)); /* the last one's block lives */
+    T_OK(symmGraphDestroy(g));      /* waits for the replays */
+    T_OK(symmMemPlanDestroy(plan)); /* the last one's block lives */
     lk_free(k.lane[0], p);
     lk_close(&k);
 }
@@ -250,11 +251,11 @@ static void G_4_1_reuse_in_a_graph_follows_its_edges(void) {
     char *first;
     lk_alone(&k, 1);
     symmGraph_t g = capture_chain(&k, 0, 200, B, &first);
-    symmGraphPlan_t plan = lk_bind(k.lane[0], g, 0);
+    symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_USED), B);
     run(&k, plan, g, 0);
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_OK(symmGraphDestroy(g));
     lk_close(&k);
 }
@@ -265,7 +266,7 @@ static void G_4_2_graphs_of_a_lane_share_memory(void) {
     char *p, *q, *r;
     lk_alone(&k, 2);
     symmGraph_t g = capture_chain(&k, 0, 2, SIZE, &p), h = capture_chain(&k, 0, 1, SIZE, &q);
-    symmGraphPlan_t a = lk_bind(k.lane[0], g, 0), b = lk_bind(k.lane[0], h, 0);
+    symmMemPlan_t a = lk_bind(k.lane[0], g, 0), b = lk_bind(k.lane[0], h, 0);
     T_CHECK(p == q);
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_USED), SIZE);
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_RESERVED), SIZE);
@@ -273,8 +274,8 @@ static void G_4_2_graphs_of_a_lane_share_memory(void) {
     T_CHECK(r != p);
     for (int n = 0; n < 10; n++) run(&k, n & 1 ? a : b, n & 1 ? g : h, 0);
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmPlanDestroy(a));
-    T_OK(symmPlanDestroy(b));
+    T_OK(symmMemPlanDestroy(a));
+    T_OK(symmMemPlanDestroy(b));
     T_OK(symmGraphDestroy(g));
     T_OK(symmGraphDestroy(h));
     T_OK(symmGraphDestroy(i));
@@ -290,13 +291,13 @@ static void G_4_2_live_memory_keeps_other_graphs_out(void) {
     symmGraph_t g = capture_chain(&k, 0, 1, B, &p),
                 h = capture_left(&k, 0, SYMM_ALLOC_LOCAL, &left),
                 i = capture_left(&k, 0, SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP, &kept);
-    symmGraphPlan_t a = lk_bind(k.lane[0], g, 0), b = lk_bind(k.lane[0], h, 0),
-                    c = lk_bind(k.lane[0], i, 0);
+    symmMemPlan_t a = lk_bind(k.lane[0], g, 0), b = lk_bind(k.lane[0], h, 0),
+                  c = lk_bind(k.lane[0], i, 0);
     T_CHECK(left == p && kept != p);
     run(&k, c, i, 0);
     run(&k, a, g, 0);
     run(&k, b, h, 0);
-    T_ERR(symmPlanLaunch(a, g, k.stream[0]), symmInvalidUsage);
+    T_ERR(symmMemPlanLaunch(a, g, k.stream[0]), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "another graph");
     lk_check(k.stream[0], left, B, 9);
     lk_free(k.lane[0], left);
@@ -304,7 +305,7 @@ static void G_4_2_live_memory_keeps_other_graphs_out(void) {
     lk_check(k.stream[0], kept, B, 9);
     lk_free(k.lane[0], kept);
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmPlanDestroy(a)), T_OK(symmPlanDestroy(b)), T_OK(symmPlanDestroy(c));
+    T_OK(symmMemPlanDestroy(a)), T_OK(symmMemPlanDestroy(b)), T_OK(symmMemPlanDestroy(c));
     T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h)), T_OK(symmGraphDestroy(i));
     lk_close(&k);
 }
@@ -322,8 +323,8 @@ static void G_5_a_change_of_stream_keeps_the_order(void) {
     lk_check(k.stream[0], p, B, 1);
     lk_free(k.lane[0], p);
     symmGraph_t g = lk_end(k.stream[0]), h = capture_chain(&k, 0, 4, B, &q);
-    symmGraphPlan_t a = lk_bind(k.lane[0], g, 0), b = lk_bind(k.lane[0], h, 0);
-    T_OK(symmPlanUpload(a, g, k.stream[0]));
+    symmMemPlan_t a = lk_bind(k.lane[0], g, 0), b = lk_bind(k.lane[0], h, 0);
+    T_OK(symmMemPlanUpload(a, g, k.stream[0]));
     run(&k, a, g, 0);
     run(&k, b, h, 1);
     while (!atomic_load(&gate.reached)) sched_yield();
@@ -334,7 +335,7 @@ static void G_5_a_change_of_stream_keeps_the_order(void) {
     for (int i = 0; i < 200; i++) run(&k, i & 1 ? a : b, i & 1 ? g : h, i % 3 == 0);
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmStreamSynchronize(k.stream[1]));
-    T_OK(symmPlanDestroy(a)), T_OK(symmPlanDestroy(b));
+    T_OK(symmMemPlanDestroy(a)), T_OK(symmMemPlanDestroy(b));
     T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h));
     lk_close(&k);
 }
@@ -347,15 +348,15 @@ static void G_6_trim_gives_back_what_no_plan_uses(void) {
     symmHeapInfo_t i = {.size = sizeof i};
     lk_alone(&k, 1);
     symmGraph_t g = capture_chain(&k, 0, 1, BIG, &p);
-    symmGraphPlan_t a = lk_bind(k.lane[0], g, 0);
+    symmMemPlan_t a = lk_bind(k.lane[0], g, 0);
     T_OK(symmStreamBeginCapture(k.stream[0]));
     q = lk_sym(k.lane[0], B);
     lk_free(k.lane[0], q);
     symmGraph_t h = lk_end(k.stream[0]);
-    symmGraphPlan_t b = lk_bind(k.lane[0], h, 0);
+    symmMemPlan_t b = lk_bind(k.lane[0], h, 0);
     run(&k, a, g, 0);
-    T_OK(symmPlanDestroy(a));
-    T_OK(symmGraphMemTrim(k.lane[0], &freed)); /* no plan uses it, but the graph lives on it */
+    T_OK(symmMemPlanDestroy(a));
+    T_OK(symmLaneTrimGraphMem(k.lane[0], &freed)); /* no plan uses it, but the graph lives on it */
     T_EQ(freed, BIG);
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_USED_HIGH), BIG + B);
     T_OK(symmHeapQuery(k.heap, &i));
@@ -363,13 +364,13 @@ static void G_6_trim_gives_back_what_no_plan_uses(void) {
     T_OK(symmGraphLaunch(g, k.stream[0]));
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmGraphDestroy(g));
-    T_OK(symmGraphMemTrim(k.lane[0], &freed));
+    T_OK(symmLaneTrimGraphMem(k.lane[0], &freed));
     T_EQ(freed, 0); /* the other plan's */
     T_OK(symmHeapQuery(k.heap, &i));
     T_EQ(i.localUsed, 0);
-    T_OK(symmPlanDestroy(b));
+    T_OK(symmMemPlanDestroy(b));
     T_OK(symmGraphDestroy(h));
-    T_OK(symmGraphMemTrim(k.lane[0], &freed));
+    T_OK(symmLaneTrimGraphMem(k.lane[0], &freed));
     T_CHECK(freed > 0);
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_RESERVED), 0);
     T_OK(symmHeapCollect(k.heap));
@@ -386,20 +387,20 @@ static void G_6_used_and_reserved_have_highs(void) {
     lk_alone(&k, 1);
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_RESERVED_HIGH), 0);
     symmGraph_t g = capture_chain(&k, 0, 1, 100 * LK_KB, &p);
-    symmGraphPlan_t a = lk_bind(k.lane[0], g, 0);
+    symmMemPlan_t a = lk_bind(k.lane[0], g, 0);
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_USED), 100 * LK_KB);
-    T_OK(symmPlanDestroy(a));
+    T_OK(symmMemPlanDestroy(a));
     T_OK(symmGraphDestroy(g));
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_USED), 0);
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_USED_HIGH), 100 * LK_KB);
-    T_OK(symmGraphMemTrim(k.lane[0], NULL));
+    T_OK(symmLaneTrimGraphMem(k.lane[0], NULL));
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_RESERVED), 0);
     T_CHECK(lk_mem(k.lane[0], SYMM_GRAPH_MEM_RESERVED_HIGH) >= 100 * LK_KB);
-    T_ERR(symmGraphMemSet(k.lane[0], SYMM_GRAPH_MEM_USED_HIGH, 5), symmInvalidArgument);
-    T_ERR(symmGraphMemSet(k.lane[0], SYMM_GRAPH_MEM_USED, 0), symmInvalidArgument);
-    T_ERR(symmGraphMemGet(k.lane[0], 4, &v), symmInvalidArgument);
-    T_OK(symmGraphMemSet(k.lane[0], SYMM_GRAPH_MEM_USED_HIGH, 0));
-    T_OK(symmGraphMemSet(k.lane[0], SYMM_GRAPH_MEM_RESERVED_HIGH, 0));
+    T_ERR(symmLaneSetGraphMem(k.lane[0], SYMM_GRAPH_MEM_USED_HIGH, 5), symmInvalidArgument);
+    T_ERR(symmLaneSetGraphMem(k.lane[0], SYMM_GRAPH_MEM_USED, 0), symmInvalidArgument);
+    T_ERR(symmLaneGetGraphMem(k.lane[0], 4, &v), symmInvalidArgument);
+    T_OK(symmLaneSetGraphMem(k.lane[0], SYMM_GRAPH_MEM_USED_HIGH, 0));
+    T_OK(symmLaneSetGraphMem(k.lane[0], SYMM_GRAPH_MEM_RESERVED_HIGH, 0));
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_USED_HIGH), 0);
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_RESERVED_HIGH), 0);
     lk_close(&k);
@@ -411,8 +412,8 @@ static void G_7_access_is_what_it_was_at_capture(void) {
     symmComm_t comms[3];
     symmHeapConfig_t c = SYMM_HEAP_CONFIG_INITIALIZER;
     symmHeap_t heaps[3];
-    symmGraphPlan_t plan;
-    symmNode_t node;
+    symmMemPlan_t plan;
+    symmGraphNode_t node;
     void *q;
     const int one[] = {2}, bad[] = {0, 3};
     int allowed[4] = {-1, -1, -1, -1};
@@ -439,13 +440,13 @@ static void G_7_access_is_what_it_was_at_capture(void) {
     T_ERR(symmLaneGetAccess(k.lane[0], p, 3, &allowed[3]), symmInvalidArgument);
     T_ERR(symmLaneGetAccess(k.lane[0], &k, 0, &allowed[3]), symmInvalidArgument);
     symmAllocNode_t params = {sizeof params, B, SYMM_ALLOC_LOCAL, 1, one};
-    T_OK(symmPlanCreate(k.lane[0], NULL, 0, &plan));
-    T_OK(symmGraphAddAllocNode(plan, NULL, 0, &params, &node, &q));
+    T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &plan));
+    T_OK(symmMemPlanAddAllocNode(plan, NULL, 0, &params, &node, &q));
     params.ranks = bad, params.nranks = 2;
-    T_ERR(symmGraphAddAllocNode(plan, NULL, 0, &params, &node, &q), symmInvalidArgument);
+    T_ERR(symmMemPlanAddAllocNode(plan, NULL, 0, &params, &node, &q), symmInvalidArgument);
     T_OK(symmLaneGetAccess(k.lane[0], q, 0, &allowed[3]));
     T_EQ(allowed[3], 0);
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_OK(symmGraphDestroy(g));
     T_OK(symmLaneDestroy(k.lane[0]));
     T_OK(symmStreamDestroy(k.stream[0]));
@@ -463,13 +464,13 @@ static void D_a_copy_holds_the_memory(void) {
     symmHeapInfo_t i = {.size = sizeof i};
     lk_alone(&k, 2);
     symmGraph_t g = capture_chain(&k, 0, 2, BIG, &p);
-    symmGraphPlan_t plan = lk_bind(k.lane[0], g, 0);
+    symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
     T_OK(symmStreamBeginCapture(k.stream[1]));
     T_OK(symmGraphLaunch(g, k.stream[1]));
     symmGraph_t copy = lk_end(k.stream[1]);
     run(&k, plan, g, 0);
-    T_OK(symmPlanDestroy(plan)), T_OK(symmGraphDestroy(g));
-    T_OK(symmGraphMemTrim(k.lane[0], NULL));
+    T_OK(symmMemPlanDestroy(plan)), T_OK(symmGraphDestroy(g));
+    T_OK(symmLaneTrimGraphMem(k.lane[0], NULL));
     T_OK(symmHeapQuery(k.heap, &i));
     T_CHECK(i.localUsed >= BIG);
     symmGraph_t h =
@@ -487,55 +488,55 @@ static void D_a_copy_holds_the_memory(void) {
 static void D_frees_that_are_none(void) {
     lk k;
     char *p, *own;
-    symmGraphPlan_t none = NULL;
+    symmMemPlan_t none = NULL;
     T_EXPECT_WARNINGS();
     lk_alone(&k, 1);
     char *eager = lk_local(k.lane[0], B);
     T_OK(symmStreamBeginCapture(k.stream[0]));
     own = lk_local(k.lane[0], B);
-    T_ERR(symmFreeAsync(k.lane[0], eager), symmInvalidArgument);
+    T_ERR(symmLaneFree(k.lane[0], eager), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "outside of any graph");
-    T_ERR(symmFreeAsync(k.lane[0], own + 256), symmInvalidArgument);
+    T_ERR(symmLaneFree(k.lane[0], own + 256), symmInvalidArgument);
     lk_free(k.lane[0], own);
-    T_ERR(symmFreeAsync(k.lane[0], own), symmInvalidArgument); /* twice in one graph */
+    T_ERR(symmLaneFree(k.lane[0], own), symmInvalidArgument); /* twice in one graph */
     T_MSG(symmGetLastError(NULL), "already in this graph");
     symmGraph_t g = lk_end(k.stream[0]);
-    symmGraphPlan_t plan = lk_bind(k.lane[0], g, 0);
-    T_ERR(symmPlanBind(k.lane[0], g, 0, &none), symmInvalidArgument); /* bound already */
-    T_ERR(symmPlanBind(k.lane[0], g, 64, &none), symmInvalidArgument);
-    T_ERR(symmPlanBind(k.lane[0], &k, 0, &none), symmInvalidArgument);
+    symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
+    T_ERR(symmMemPlanBind(k.lane[0], g, 0, &none), symmInvalidArgument); /* bound already */
+    T_ERR(symmMemPlanBind(k.lane[0], g, 64, &none), symmInvalidArgument);
+    T_ERR(symmMemPlanBind(k.lane[0], &k, 0, &none), symmInvalidArgument);
     run(&k, plan, g, 0);
-    T_ERR(symmFreeAsync(k.lane[0], own), symmInvalidArgument); /* freed in its own graph */
+    T_ERR(symmLaneFree(k.lane[0], own), symmInvalidArgument); /* freed in its own graph */
     T_MSG(symmGetLastError(NULL), "cannot be freed elsewhere");
     T_OK(symmStreamBeginCapture(k.stream[0]));
-    T_ERR(symmFreeAsync(k.lane[0], own), symmInvalidArgument);
-    T_ERR(symmPlanLaunch(plan, g, k.stream[0]), symmInvalidUsage); /* no part of another graph */
+    T_ERR(symmLaneFree(k.lane[0], own), symmInvalidArgument);
+    T_ERR(symmMemPlanLaunch(plan, g, k.stream[0]), symmInvalidUsage); /* no part of another graph */
     symmGraph_t empty = lk_end(k.stream[0]);
     T_OK(symmGraphDestroy(empty));
     T_OK(symmStreamSynchronize(k.stream[0]));
     lk_free(k.lane[0], eager);
-    T_OK(symmPlanDestroy(plan));
-    T_ERR(symmPlanDestroy(plan), symmInvalidArgument);
-    T_ERR(symmPlanLaunch(plan, g, k.stream[0]), symmInvalidArgument);
+    T_OK(symmMemPlanDestroy(plan));
+    T_ERR(symmMemPlanDestroy(plan), symmInvalidArgument);
+    T_ERR(symmMemPlanLaunch(plan, g, k.stream[0]), symmInvalidArgument);
     T_OK(symmGraphDestroy(g));
     g = capture_left(&k, 0, SYMM_ALLOC_LOCAL, &p);
     plan = lk_bind(k.lane[0], g, 0);
     T_OK(symmStreamBeginCapture(k.stream[0]));
     lk_free(k.lane[0], p);
-    T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument);
+    T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
     symmGraph_t h = lk_end(k.stream[0]);
-    symmGraphPlan_t second = lk_bind(k.lane[0], h, 0);
-    T_ERR(symmPlanLaunch(second, h, k.stream[0]), symmInvalidUsage); /* nothing there to free */
+    symmMemPlan_t second = lk_bind(k.lane[0], h, 0);
+    T_ERR(symmMemPlanLaunch(second, h, k.stream[0]), symmInvalidUsage); /* nothing there to free */
     T_MSG(symmGetLastError(NULL), "not allocated now");
     run(&k, plan, g, 0);
     run(&k, second, h, 0);
     run(&k, plan, g, 0);
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmPlanDestroy(plan)),
+    T_OK(symmMemPlanDestroy(plan)),
         T_OK(symmGraphDestroy(g)); /* the one that it frees from goes first */
     run(&k, second, h, 0);
-    T_OK(symmPlanDestroy(second)), T_OK(symmGraphDestroy(h));
-    T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument);
+    T_OK(symmMemPlanDestroy(second)), T_OK(symmGraphDestroy(h));
+    T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
     lk_close(&k);
 }
 
@@ -544,7 +545,7 @@ static void ends_in_any_order(void) {
     for (int order = 0; order < 6; order++) {
         lk k;
         char *p;
-        symmGraphPlan_t plan = NULL;
+        symmMemPlan_t plan = NULL;
         T_EXPECT_WARNINGS();
         lk_alone(&k, 2);
         T_OK(symmStreamBeginCapture(k.stream[1]));
@@ -565,7 +566,7 @@ static void ends_in_any_order(void) {
         }
         if (order / 2 == 1) T_OK(symmHeapDestroy(k.heap));
         if (order / 2 != 0) T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h));
-        if (plan) T_OK(symmPlanDestroy(plan));
+        if (plan) T_OK(symmMemPlanDestroy(plan));
         if (order / 2 != 2) T_OK(symmCommDestroy(k.comm));
         T_EQ(SYMM_STAT_GET(lanes) + SYMM_STAT_GET(plans) + SYMM_STAT_GET(comms), 0);
     }

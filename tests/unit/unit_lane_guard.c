@@ -29,10 +29,10 @@ static void an_overrun_of_one_byte_is_told_by_the_free(void) {
         lk_fill(k.stream[0], p, 1001, 1), lk_fill(k.stream[0], q, 10, 1);
         T_OK(symmHeapCheck(k.heap));
         write_byte(k.stream[0], p + 1001); /* one too far, when the stream comes to it */
-        T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidUsage);
+        T_ERR(symmLaneFree(k.lane[0], p), symmInvalidUsage);
         T_MSG(symmGetLastError(NULL), "byte 1001 was written, of a block of 1001 bytes at offset ");
         T_MSG(symmGetLastError(NULL), ", lane 0 (it is freed all the same)");
-        T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument);
+        T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
         T_MSG(symmGetLastError(NULL), "freed already");
         T_OK(symmHeapCheck(k.heap));
         T_CHECK(lk_alloc(k.lane[0], 1001, flags) == p); /* nothing is lost */
@@ -54,7 +54,7 @@ static void all_that_lies_behind_a_block_is_looked_at(void) {
         write_byte(k.stream[0], p + all - 1);
         T_OK(symmStreamSynchronize(k.stream[0]));
         T_ERR(symmHeapCheck(k.heap), symmInvalidUsage); /* without a free */
-        T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidUsage);
+        T_ERR(symmLaneFree(k.lane[0], p), symmInvalidUsage);
         T_MSG(symmGetLastError(NULL), "was written, of a block of ");
         T_OK(symmHeapCheck(k.heap));
     }
@@ -64,20 +64,20 @@ static void all_that_lies_behind_a_block_is_looked_at(void) {
 static void questions_do_not_see_what_lies_behind(void) {
     lk k;
     symmMemInfo_t i = {.size = sizeof i};
-    symmRef ref;
+    symmRef_t ref;
     T_EXPECT_WARNINGS();
     alone(&k, 2);
     char *p = lk_sym(k.lane[1], 1001), *q = lk_sym(k.lane[1], 128);
     T_OK(symmMemQuery(p + 1000, &i));
     T_CHECK(i.block == p && i.bytes == 1001 && i.lane == 1);
     T_ERR(symmMemQuery(p + 1001, &i), symmInvalidArgument);
-    T_OK(symmRefOf(p + 1, &ref));
+    T_OK(symmRefGet(p + 1, &ref));
     T_EQ(ref.len, 1000);
-    T_ERR(symmRefOf(p + 1100, &ref), symmInvalidArgument);
+    T_ERR(symmRefGet(p + 1100, &ref), symmInvalidArgument);
     T_EQ(lk_info(k.lane[1]).symLive, 1129);
     lk_free(k.lane[0], p);
     T_EQ(lk_info(k.lane[1]).symLive, 128);
-    T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument);
+    T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "(1001 bytes, lane 0)");
     T_OK(symmLaneDestroy(k.lane[0]));
     k.lane[0] = NULL;
@@ -133,7 +133,7 @@ static void what_leaves_the_lanes_is_looked_at(void) {
             T_OK(symmLaneDestroy(k.lane[0]));
             k.lane[0] = NULL;
         } else {
-            T_OK(symmLaneTrim(k.heap, NULL));
+            T_OK(symmHeapTrimLanes(k.heap, NULL));
         }
         T_ERR(symmHeapCheck(k.heap), symmInvalidUsage);
         T_MSG(symmGetLastError(NULL), "was written after it was freed on a lane");
@@ -201,7 +201,7 @@ static void a_block_outlives_the_lane_that_painted_it(void) {
     k.stream[0] = NULL;
     p[1000] = 1;
     T_ERR(symmHeapCheck(k.heap), symmInvalidUsage);
-    T_ERR(symmFreeAsync(k.lane[2], p), symmInvalidUsage);
+    T_ERR(symmLaneFree(k.lane[2], p), symmInvalidUsage);
     lk_free(k.lane[1], q);
     T_OK(symmHeapCheck(k.heap));
     lk_close(&k);
@@ -221,7 +221,7 @@ static void random_work_is_no_damage(void) {
         seed = seed * 6364136223846793005ull + 1442695040888963407ull;
         const int at = (int)(seed >> 40) % LIVE, lane = (int)(seed >> 50) % LANES;
         if (i % 500 == 0) T_OK(symmHeapCheck(k.heap));
-        if (i % 900 == 0) T_OK(symmLaneTrim(k.heap, NULL));
+        if (i % 900 == 0) T_OK(symmHeapTrimLanes(k.heap, NULL));
         if (live[at].p) {
             if (live[at].lane != lane) lk_order(k.stream[live[at].lane], k.stream[lane]);
             lk_check(k.stream[lane], live[at].p, live[at].bytes, live[at].value);
@@ -246,7 +246,7 @@ static void random_work_is_no_damage(void) {
 
 typedef struct {
     symmGraph_t g;
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
 } graph;
 
 static graph end_graph(lk *k) {
@@ -254,10 +254,10 @@ static graph end_graph(lk *k) {
     return (graph){g, lk_bind(k->lane[0], g, 0)};
 }
 static void launch(lk *k, const graph *g, int on) {
-    T_OK(symmPlanLaunch(g->plan, g->g, k->stream[on]));
+    T_OK(symmMemPlanLaunch(g->plan, g->g, k->stream[on]));
 }
 static void drop_graph(const graph *g) {
-    T_OK(symmPlanDestroy(g->plan));
+    T_OK(symmMemPlanDestroy(g->plan));
     T_OK(symmGraphDestroy(g->g));
 }
 
@@ -330,9 +330,9 @@ static void a_block_that_a_graph_left_is_looked_at(void) {
     lk_free(k.lane[0], p);
     launch(&k, &g, 0);
     lk_fill(k.stream[0], p, 1002, 3);
-    T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidUsage);
+    T_ERR(symmLaneFree(k.lane[0], p), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "byte 1001 was written, of a block of 1001 bytes at offset ");
-    T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument); /* it was freed */
+    T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument); /* it was freed */
     memset(p + 1001, 0, 100);
     lk_hold(k.stream[1], &gate);
     launch(&k, &g, 1);     /* it has not painted yet */
@@ -381,8 +381,8 @@ static void ranks(uint64_t sym, void (*fn)(lk *, void *)) {
 }
 
 static uint64_t alike(lk *k, job *j, char *p) {
-    symmRef ref;
-    T_OK(symmRefOf(p, &ref));
+    symmRef_t ref;
+    T_OK(symmRefGet(p, &ref));
     atomic_store(&j->word[k->rank], ref.off);
     meet(j);
     for (int r = 0; r < k->n; r++) T_EQ(atomic_load(&j->word[r]), ref.off);
@@ -391,10 +391,10 @@ static uint64_t alike(lk *k, job *j, char *p) {
 }
 
 static char *at_rank(lk *k, char *p, int rank) {
-    symmRef ref;
+    symmRef_t ref;
     void *q = NULL;
-    T_OK(symmRefOf(p, &ref));
-    T_OK(symmRefPtr(k->comm, &ref, rank, &q));
+    T_OK(symmRefGet(p, &ref));
+    T_OK(symmRefPtr(&ref, k->comm, rank, &q));
     return q;
 }
 
@@ -458,14 +458,14 @@ static void late_taker(lk *k, void *arg) {
     job *j = arg;
     char *p[2] = {NULL, NULL};
     void *last = NULL;
-    T_OK(symmAlloc(k->heap, 1000, 0, SYMM_ALLOC_SYM, &last));
+    T_OK(symmHeapAlloc(k->heap, 1000, 0, SYMM_ALLOC_SYM, &last));
     T_OK(symmBarrier(k->comm, NULL)); /* all use of it is over */
     for (int i = 0; i < 2; i++) {
         const size_t bytes = i ? 3000 : 20000;
         for (int late = 0; late < 2; late++) {
             if ((k->rank == 0) == late) {
-                T_OK(symmLaneTrim(k->heap, NULL));
-                T_OK(symmFree(k->heap, i ? NULL : last));
+                T_OK(symmHeapTrimLanes(k->heap, NULL));
+                T_OK(symmHeapFree(k->heap, i ? NULL : last));
                 p[i] = lk_sym(k->lane[0], bytes);
             }
             if (k->rank == 1 && !late) {
@@ -499,7 +499,7 @@ static void peers_damage(lk *k, void *arg) {
     if (k->rank == 1) write_byte(k->stream[0], theirs + 5000);
     T_OK(symmBarrier(k->comm, k->stream[0]));
     if (k->rank == 0) {
-        T_ERR(symmFreeAsync(k->lane[0], p), symmInvalidUsage);
+        T_ERR(symmLaneFree(k->lane[0], p), symmInvalidUsage);
         T_MSG(symmGetLastError(NULL), "byte 5000 was written, of a block of 5000 bytes");
     } else {
         lk_free(k->lane[0], p);

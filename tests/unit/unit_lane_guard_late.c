@@ -16,7 +16,7 @@ static void a_branch_beside_the_painting_frees_nothing(void) {
     T_OK(symmStreamBeginCapture(k.stream[0]));
     lk_order(k.stream[0], k.stream[1]);
     char *p = lk_local(k.lane[0], 1000);
-    T_ERR(symmFreeAsync(k.lane[1], p), symmInvalidArgument);
+    T_ERR(symmLaneFree(k.lane[1], p), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "where its allocation does not come before");
     lk_order(k.stream[0], k.stream[1]);
     lk_free(k.lane[1], p);
@@ -27,11 +27,11 @@ static void a_branch_beside_the_painting_frees_nothing(void) {
     lk_free(k.lane[1], q);
     lk_order(k.stream[1], k.stream[0]);
     const symmGraph_t g = lk_end(k.stream[0]);
-    const symmGraphPlan_t plan = lk_bind(k.lane[0], g, 0);
-    for (int i = 0; i < 20; i++) T_OK(symmPlanLaunch(plan, g, k.stream[0]));
+    const symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
+    for (int i = 0; i < 20; i++) T_OK(symmMemPlanLaunch(plan, g, k.stream[0]));
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmHeapCheck(k.heap));
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_OK(symmGraphDestroy(g));
     lk_close(&k);
 }
@@ -46,16 +46,16 @@ static void a_graph_that_stands_is_waited_for_once(void) {
     T_OK(symmStreamBeginCapture(k.stream[0]));
     for (int i = 0; i < N; i++) p[i] = lk_local(k.lane[0], 100);
     const symmGraph_t g = lk_end(k.stream[0]);
-    const symmGraphPlan_t plan = lk_bind(k.lane[0], g, 0);
+    const symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
     lk_hold(k.stream[1], &gate);
-    T_OK(symmPlanLaunch(plan, g, k.stream[1]));
+    T_OK(symmMemPlanLaunch(plan, g, k.stream[1]));
     const uint64_t begin = symm_now_ns();
     for (int i = 0; i < N; i++) lk_free(k.lane[0], p[i]);
     T_CHECKF(symm_now_ns() - begin < 2000000000ull, "each free has waited");
     atomic_store(&gate.open, 1);
     T_OK(symmStreamSynchronize(k.stream[1]));
     T_OK(symmHeapCheck(k.heap));
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_OK(symmGraphDestroy(g));
     lk_close(&k);
 }

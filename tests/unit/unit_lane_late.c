@@ -25,8 +25,8 @@ static symmGraph_t capture_own(lk *k, int lane, size_t bytes, unsigned flags, ch
     return lk_end(k->stream[lane]);
 }
 
-static void run(lk *k, symmGraphPlan_t plan, symmGraph_t g, int stream) {
-    T_OK(symmPlanLaunch(plan, g, k->stream[stream]));
+static void run(lk *k, symmMemPlan_t plan, symmGraph_t g, int stream) {
+    T_OK(symmMemPlanLaunch(plan, g, k->stream[stream]));
 }
 
 /* Stream 1 comes behind stream 0 and looks at the block once the gate is open. */
@@ -66,9 +66,9 @@ static uint64_t local_used(lk *k) {
 /* Whether the heap gives the program a block where that one was. */
 static int heap_gives(lk *k, const char *p, size_t bytes, unsigned flags) {
     void *x = NULL;
-    T_OK(symmAlloc(k->heap, bytes, 0, flags, &x));
+    T_OK(symmHeapAlloc(k->heap, bytes, 0, flags, &x));
     memset(x, 5, bytes);
-    T_OK(symmFree(k->heap, x));
+    T_OK(symmHeapFree(k->heap, x));
     return x == p;
 }
 
@@ -81,8 +81,8 @@ static void G_3_3_another_graph_waits_for_a_free_on_another_stream(void) {
     symmGraph_t g = capture_own(&k, 0, B, SYMM_ALLOC_LOCAL, &p),
                 h = capture_left(&k, 0, B, SYMM_ALLOC_LOCAL, &left),
                 i = capture_own(&k, 0, B, SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP, &apart);
-    symmGraphPlan_t a = lk_bind(k.lane[0], g, 0), b = lk_bind(k.lane[0], h, 0),
-                    c = lk_bind(k.lane[0], i, 0);
+    symmMemPlan_t a = lk_bind(k.lane[0], g, 0), b = lk_bind(k.lane[0], h, 0),
+                  c = lk_bind(k.lane[0], i, 0);
     T_CHECK(left == p && apart != p);
     for (int round = 0; round < 3; round++) {
         lk_gate gate = {0};
@@ -96,7 +96,7 @@ static void G_3_3_another_graph_waits_for_a_free_on_another_stream(void) {
         run(&k, a, g, 0);
         is_held(&k, 0, &gate);
     }
-    T_OK(symmPlanDestroy(a)), T_OK(symmPlanDestroy(b)), T_OK(symmPlanDestroy(c));
+    T_OK(symmMemPlanDestroy(a)), T_OK(symmMemPlanDestroy(b)), T_OK(symmMemPlanDestroy(c));
     T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h)), T_OK(symmGraphDestroy(i));
     lk_close(&k);
 }
@@ -108,14 +108,14 @@ static void G_3_3_a_kept_block_is_waited_for_by_its_own_graph(void) {
     lk_gate gate = {0};
     lk_alone(&k, 2);
     symmGraph_t h = capture_left(&k, 0, B, SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP, &left);
-    symmGraphPlan_t b = lk_bind(k.lane[0], h, 0);
+    symmMemPlan_t b = lk_bind(k.lane[0], h, 0);
     run(&k, b, h, 0);
     look_late(&k, left, B, &gate);
     lk_free(k.lane[1], left);
     run(&k, b, h, 0);
     is_held(&k, 0, &gate);
     lk_free(k.lane[0], left);
-    T_OK(symmPlanDestroy(b));
+    T_OK(symmMemPlanDestroy(b));
     T_OK(symmGraphDestroy(h));
     lk_close(&k);
 }
@@ -127,22 +127,22 @@ static void G_3_3_a_graph_captured_later_waits_too(void) {
         lk_gate gate = {0};
         lk_alone(&k, 3);
         symmGraph_t h = capture_left(&k, 0, B, SYMM_ALLOC_LOCAL, &left);
-        symmGraphPlan_t b = lk_bind(k.lane[0], h, 0);
+        symmMemPlan_t b = lk_bind(k.lane[0], h, 0);
         run(&k, b, h, 0);
         T_OK(symmStreamSynchronize(k.stream[0]));
         look_late(&k, left, B, &gate);
         lk_free(k.lane[1], left);
-        T_OK(symmPlanDestroy(b)), T_OK(symmGraphDestroy(h));
+        T_OK(symmMemPlanDestroy(b)), T_OK(symmGraphDestroy(h));
         if (heir) {
             T_OK(symmLaneDestroy(k.lane[1]));
             k.lane[1] = NULL;
         }
         symmGraph_t g = capture_own(&k, 0, B, SYMM_ALLOC_LOCAL, &p);
-        symmGraphPlan_t a = lk_bind(k.lane[0], g, 0);
+        symmMemPlan_t a = lk_bind(k.lane[0], g, 0);
         T_CHECK(p == left);
         run(&k, a, g, 2);
         is_held(&k, 2, &gate);
-        T_OK(symmPlanDestroy(a)), T_OK(symmGraphDestroy(g));
+        T_OK(symmMemPlanDestroy(a)), T_OK(symmGraphDestroy(g));
         lk_close(&k);
     }
 }
@@ -153,7 +153,7 @@ static void G_3_3_lanes_that_freed_and_ended_are_waited_for(void) {
     lk k;
     char *left[MANY];
     symmGraph_t g[MANY];
-    symmGraphPlan_t plan[MANY];
+    symmMemPlan_t plan[MANY];
     symmStream_t stream[MANY];
     lk_gate gate = {0};
     lk_alone(&k, 2);
@@ -179,7 +179,7 @@ static void G_3_3_lanes_that_freed_and_ended_are_waited_for(void) {
     is_held(&k, 1, &gate);
     lk_free(k.lane[1], left[MANY / 2]);
     for (int i = 0; i < MANY; i++) {
-        T_OK(symmPlanDestroy(plan[i])), T_OK(symmGraphDestroy(g[i]));
+        T_OK(symmMemPlanDestroy(plan[i])), T_OK(symmGraphDestroy(g[i]));
         T_OK(symmStreamDestroy(stream[i]));
     }
     lk_close(&k);
@@ -190,30 +190,30 @@ static void G_3_3_a_plan_waits_for_the_bytes_of_its_new_block(void) {
     lk k;
     char *left;
     void *x, *y;
-    symmGraphPlan_t open;
-    symmNode_t n;
+    symmMemPlan_t open;
+    symmGraphNode_t n;
     lk_gate gate = {0};
     symmAllocNode_t params = {.size = sizeof params, .bytes = B, .flags = SYMM_ALLOC_LOCAL};
     lk_alone(&k, 2);
-    T_OK(symmPlanCreate(k.lane[0], NULL, 0, &open));
-    T_OK(symmGraphAddAllocNode(open, NULL, 0, &params, &n, &x));
+    T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &open));
+    T_OK(symmMemPlanAddAllocNode(open, NULL, 0, &params, &n, &x));
     symmGraph_t h = capture_left(&k, 0, B, SYMM_ALLOC_LOCAL, &left);
-    symmGraphPlan_t b = lk_bind(k.lane[0], h, 0);
+    symmMemPlan_t b = lk_bind(k.lane[0], h, 0);
     run(&k, b, h, 0);
     T_OK(symmStreamSynchronize(k.stream[0]));
     look_late(&k, left, B, &gate);
     lk_free(k.lane[1], left);
-    T_OK(symmPlanDestroy(b)), T_OK(symmGraphDestroy(h));
-    T_OK(symmPlanLaunch(open, NULL, k.stream[0]));
+    T_OK(symmMemPlanDestroy(b)), T_OK(symmGraphDestroy(h));
+    T_OK(symmMemPlanLaunch(open, NULL, k.stream[0]));
     T_OK(symmStreamSynchronize(k.stream[0])); /* lies elsewhere */
     lk_free(k.lane[0], x);
-    T_OK(symmGraphAddAllocNode(open, NULL, 0, &params, &n, &y));
+    T_OK(symmMemPlanAddAllocNode(open, NULL, 0, &params, &n, &y));
     T_CHECK(y == left);
-    T_OK(symmPlanLaunch(open, NULL, k.stream[0]));
+    T_OK(symmMemPlanLaunch(open, NULL, k.stream[0]));
     lk_fill(k.stream[0], y, B, 1);
     is_held(&k, 0, &gate);
     lk_free(k.lane[0], x), lk_free(k.lane[0], y);
-    T_OK(symmPlanDestroy(open));
+    T_OK(symmMemPlanDestroy(open));
     lk_close(&k);
 }
 
@@ -225,13 +225,13 @@ static void G_3_3_a_free_in_another_lanes_graph_is_waited_for(void) {
         lk_gate gate = {0};
         lk_alone(&k, 2);
         symmGraph_t h = capture_left(&k, 0, B, SYMM_ALLOC_LOCAL, &left);
-        symmGraphPlan_t b = lk_bind(k.lane[0], h, 0);
+        symmMemPlan_t b = lk_bind(k.lane[0], h, 0);
         T_OK(symmStreamBeginCapture(k.stream[1]));
         lk_hold(k.stream[1], &gate);
         lk_check(k.stream[1], left, B, 9);
         lk_free(k.lane[1], left);
         symmGraph_t f = lk_end(k.stream[1]);
-        symmGraphPlan_t c = lk_bind(k.lane[1], f, 0);
+        symmMemPlan_t c = lk_bind(k.lane[1], f, 0);
         run(&k, b, h, 0);
         lk_order(k.stream[0], k.stream[1]);
         run(&k, c, by_program ? NULL : f, 1);
@@ -239,8 +239,8 @@ static void G_3_3_a_free_in_another_lanes_graph_is_waited_for(void) {
         run(&k, b, h, 0);
         is_held(&k, 0, &gate);
         lk_free(k.lane[0], left);
-        T_OK(symmPlanDestroy(c)), T_OK(symmGraphDestroy(f));
-        T_OK(symmPlanDestroy(b)), T_OK(symmGraphDestroy(h));
+        T_OK(symmMemPlanDestroy(c)), T_OK(symmGraphDestroy(f));
+        T_OK(symmMemPlanDestroy(b)), T_OK(symmGraphDestroy(h));
         lk_close(&k);
     }
 }
@@ -249,34 +249,34 @@ static void G_3_3_a_free_in_another_lanes_graph_is_waited_for(void) {
 
 static void G_4_2_plans_open_at_once_keep_apart(void) {
     lk k;
-    symmGraphPlan_t a, b;
-    symmNode_t n, m;
+    symmMemPlan_t a, b;
+    symmGraphNode_t n, m;
     void *x, *y, *z;
     char *first, *captured;
     symmAllocNode_t params = {.size = sizeof params, .bytes = B, .flags = SYMM_ALLOC_LOCAL};
     lk_alone(&k, 1);
     symmGraph_t g = capture_own(&k, 0, 8 * B, SYMM_ALLOC_LOCAL, &first);
-    T_OK(symmPlanCreate(k.lane[0], NULL, 0, &a));
-    T_OK(symmPlanCreate(k.lane[0], NULL, 0, &b));
-    T_OK(symmGraphAddAllocNode(a, NULL, 0, &params, &n, &x));
+    T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &a));
+    T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &b));
+    T_OK(symmMemPlanAddAllocNode(a, NULL, 0, &params, &n, &x));
     T_CHECK(x == first); /* which its own graph frees */
-    T_OK(symmGraphAddAllocNode(b, NULL, 0, &params, &m, &y));
+    T_OK(symmMemPlanAddAllocNode(b, NULL, 0, &params, &m, &y));
     T_CHECK(y != x);
     T_OK(symmStreamBeginCapture(k.stream[0]));
     captured = lk_local(k.lane[0], B);
     T_CHECK(captured != x && captured != y);
-    T_OK(symmGraphAddAllocNode(a, &n, 1, &params, &m, &z)); /* while that one is open */
+    T_OK(symmMemPlanAddAllocNode(a, &n, 1, &params, &m, &z)); /* while that one is open */
     T_CHECK(z != x && z != y && z != captured);
-    T_OK(symmGraphAddFreeNode(a, &m, 1, z, &n));
+    T_OK(symmMemPlanAddFreeNode(a, &m, 1, z, &n));
     char *shared = lk_local(k.lane[0], B); /* where z was: it is freed in its own graph */
     T_CHECK(shared == z);
     lk_free(k.lane[0], shared);
     symmGraph_t h = lk_end(k.stream[0]);
-    symmGraphPlan_t c = lk_bind(k.lane[0], h, 0);
+    symmMemPlan_t c = lk_bind(k.lane[0], h, 0);
     for (int i = 0; i < 3; i++) {
-        T_OK(symmPlanLaunch(a, NULL, k.stream[0]));
+        T_OK(symmMemPlanLaunch(a, NULL, k.stream[0]));
         lk_fill(k.stream[0], x, B, 1);
-        T_OK(symmPlanLaunch(b, NULL, k.stream[0]));
+        T_OK(symmMemPlanLaunch(b, NULL, k.stream[0]));
         lk_fill(k.stream[0], y, B, 2);
         run(&k, c, h, 0);
         lk_check(k.stream[0], x, B, 1);
@@ -285,7 +285,7 @@ static void G_4_2_plans_open_at_once_keep_apart(void) {
         lk_free(k.lane[0], captured);
         lk_free(k.lane[0], y);
     }
-    T_OK(symmPlanDestroy(a)), T_OK(symmPlanDestroy(b)), T_OK(symmPlanDestroy(c));
+    T_OK(symmMemPlanDestroy(a)), T_OK(symmMemPlanDestroy(b)), T_OK(symmMemPlanDestroy(c));
     T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h));
     lk_close(&k);
 }
@@ -296,19 +296,19 @@ static void G_3_3_the_block_that_is_allocated_is_freed(void) {
     char *left, *again;
     lk_alone(&k, 1);
     symmGraph_t h = capture_left(&k, 0, B, SYMM_ALLOC_LOCAL, &left);
-    symmGraphPlan_t b = lk_bind(k.lane[0], h, 0);
+    symmMemPlan_t b = lk_bind(k.lane[0], h, 0);
     run(&k, b, h, 0);
     lk_free(k.lane[0], left);
-    T_OK(symmPlanDestroy(b)); /* its graph lives on */
+    T_OK(symmMemPlanDestroy(b)); /* its graph lives on */
     symmGraph_t g = capture_left(&k, 0, B, SYMM_ALLOC_LOCAL, &again);
-    symmGraphPlan_t a = lk_bind(k.lane[0], g, 0);
+    symmMemPlan_t a = lk_bind(k.lane[0], g, 0);
     T_CHECK(again == left);
     symmGraph_t later = capture_left(&k, 0, B, SYMM_ALLOC_LOCAL, &left);
     T_CHECK(left != again);
     run(&k, a, g, 0);
     lk_free(k.lane[0], again);
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmPlanDestroy(a));
+    T_OK(symmMemPlanDestroy(a));
     T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h)), T_OK(symmGraphDestroy(later));
     lk_close(&k);
 }
@@ -322,15 +322,15 @@ static void G_6_trim_waits_for_a_late_free(void) {
     lk_gate gate = {0};
     lk_alone(&k, 2);
     symmGraph_t h = capture_left(&k, 0, BIG, SYMM_ALLOC_LOCAL, &left);
-    symmGraphPlan_t b = lk_bind(k.lane[0], h, 0);
+    symmMemPlan_t b = lk_bind(k.lane[0], h, 0);
     run(&k, b, h, 0);
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmGraphDestroy(h));
     look_in_a_moment(&k, left, BIG, &gate);
     lk_free(k.lane[1], left);
-    T_OK(symmPlanDestroy(b));
+    T_OK(symmMemPlanDestroy(b));
     T_CHECK(!heap_gives(&k, left, BIG, SYMM_ALLOC_LOCAL));
-    T_OK(symmGraphMemTrim(k.lane[0], &freed));
+    T_OK(symmLaneTrimGraphMem(k.lane[0], &freed));
     T_CHECK(freed >= BIG && atomic_load(&gate.open));
     T_EQ(local_used(&k), 0);
     T_CHECK(heap_gives(&k, left, BIG, SYMM_ALLOC_LOCAL));
@@ -344,11 +344,11 @@ static void G_6_collect_waits_for_a_late_free(void) {
     symmHeapInfo_t i = {.size = sizeof i};
     lk_alone(&k, 2);
     symmGraph_t h = capture_left(&k, 0, BIG, SYMM_ALLOC_SYM | SYMM_ALLOC_KEEP, &left);
-    symmGraphPlan_t b = lk_bind(k.lane[0], h, 0);
+    symmMemPlan_t b = lk_bind(k.lane[0], h, 0);
     run(&k, b, h, 0);
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmGraphDestroy(h));
-    T_OK(symmPlanDestroy(b));
+    T_OK(symmMemPlanDestroy(b));
     look_in_a_moment(&k, left, BIG, &gate);
     lk_free(k.lane[1], left);
     T_CHECK(!heap_gives(&k, left, BIG, SYMM_ALLOC_SYM));
@@ -367,23 +367,23 @@ static void G_6_a_free_in_a_graph_lets_go_of_an_ended_plan(void) {
     uint64_t freed = 0;
     lk_alone(&k, 2);
     symmGraph_t h = capture_left(&k, 0, BIG, SYMM_ALLOC_LOCAL, &left);
-    symmGraphPlan_t b = lk_bind(k.lane[0], h, 0);
+    symmMemPlan_t b = lk_bind(k.lane[0], h, 0);
     T_OK(symmStreamBeginCapture(k.stream[1]));
     lk_check(k.stream[1], left, BIG, 9);
     lk_free(k.lane[1], left);
     symmGraph_t f = lk_end(k.stream[1]);
-    symmGraphPlan_t c = lk_bind(k.lane[1], f, 0);
+    symmMemPlan_t c = lk_bind(k.lane[1], f, 0);
     run(&k, b, h, 0);
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmPlanDestroy(b)), T_OK(symmGraphDestroy(h));
-    T_OK(symmGraphMemTrim(k.lane[0], &freed));
+    T_OK(symmMemPlanDestroy(b)), T_OK(symmGraphDestroy(h));
+    T_OK(symmLaneTrimGraphMem(k.lane[0], &freed));
     T_EQ(freed, 0);
     run(&k, c, f, 1);
-    T_OK(symmGraphMemTrim(k.lane[0], &freed));
+    T_OK(symmLaneTrimGraphMem(k.lane[0], &freed));
     T_EQ(freed, BIG);
     T_CHECK(local_used(&k) >= BIG); /* the graph that frees knows of it still */
-    T_OK(symmPlanDestroy(c)), T_OK(symmGraphDestroy(f));
-    T_OK(symmGraphMemTrim(k.lane[0], NULL));
+    T_OK(symmMemPlanDestroy(c)), T_OK(symmGraphDestroy(f));
+    T_OK(symmLaneTrimGraphMem(k.lane[0], NULL));
     T_EQ(local_used(&k), 0);
     lk_close(&k);
 }
@@ -391,8 +391,8 @@ static void G_6_a_free_in_a_graph_lets_go_of_an_ended_plan(void) {
 /* What a trim gives back, a plan that is still being made had been offered too. */
 static void G_6_a_trim_takes_from_plans_that_are_open(void) {
     lk k;
-    symmGraphPlan_t open;
-    symmNode_t n;
+    symmMemPlan_t open;
+    symmGraphNode_t n;
     char *p;
     void *x, *heaps;
     uint64_t freed = 0;
@@ -400,23 +400,23 @@ static void G_6_a_trim_takes_from_plans_that_are_open(void) {
     T_EXPECT_WARNINGS();
     lk_alone(&k, 1);
     symmGraph_t g = capture_own(&k, 0, BIG, SYMM_ALLOC_LOCAL, &p);
-    symmGraphPlan_t a = lk_bind(k.lane[0], g, 0);
-    T_OK(symmPlanCreate(k.lane[0], NULL, 0, &open));
-    T_OK(symmPlanDestroy(a)), T_OK(symmGraphDestroy(g));
+    symmMemPlan_t a = lk_bind(k.lane[0], g, 0);
+    T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &open));
+    T_OK(symmMemPlanDestroy(a)), T_OK(symmGraphDestroy(g));
     T_EQ(symm_fail_arm("gplan_room:error"), 0);
-    T_ERR(symmGraphMemTrim(k.lane[0], &freed), symmOutOfMemory);
+    T_ERR(symmLaneTrimGraphMem(k.lane[0], &freed), symmOutOfMemory);
     T_EQ(symm_fail_arm(""), 0);
     T_EQ(freed, 0);
-    T_OK(symmGraphMemTrim(k.lane[0], &freed));
+    T_OK(symmLaneTrimGraphMem(k.lane[0], &freed));
     T_EQ(freed, BIG);
-    T_OK(symmAlloc(k.heap, BIG, 0, SYMM_ALLOC_LOCAL, &heaps));
+    T_OK(symmHeapAlloc(k.heap, BIG, 0, SYMM_ALLOC_LOCAL, &heaps));
     T_CHECK(heaps == p);
-    T_OK(symmGraphAddAllocNode(open, NULL, 0, &params, &n, &x));
+    T_OK(symmMemPlanAddAllocNode(open, NULL, 0, &params, &n, &x));
     T_CHECK(x != p);
-    T_OK(symmFree(k.heap, heaps));
-    T_OK(symmGraphAddFreeNode(open, &n, 1, x, &n));
-    T_OK(symmPlanDestroy(open));
-    T_OK(symmGraphMemTrim(k.lane[0], NULL));
+    T_OK(symmHeapFree(k.heap, heaps));
+    T_OK(symmMemPlanAddFreeNode(open, &n, 1, x, &n));
+    T_OK(symmMemPlanDestroy(open));
+    T_OK(symmLaneTrimGraphMem(k.lane[0], NULL));
     T_EQ(local_used(&k), 0);
     lk_close(&k);
 }
@@ -430,17 +430,17 @@ static void G_6_a_kept_block_goes_when_its_readers_have_ended(void) {
         lk_gate gate = {0};
         lk_alone(&k, 2);
         symmGraph_t h = capture_left(&k, 0, BIG, SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP, &left);
-        symmGraphPlan_t b = lk_bind(k.lane[0], h, 0);
+        symmMemPlan_t b = lk_bind(k.lane[0], h, 0);
         run(&k, b, h, 0);
         T_OK(symmStreamSynchronize(k.stream[0]));
         T_OK(symmGraphDestroy(h));
-        T_OK(symmPlanDestroy(b));
+        T_OK(symmMemPlanDestroy(b));
         look_in_a_moment(&k, left, BIG, &gate);
         if (way == 2) T_EQ(symm_fail_arm("memplan_retire_keep:error"), 0);
         lk_free(k.lane[1], left);
         T_EQ(symm_fail_arm(""), 0);
         T_CHECK(!heap_gives(&k, left, BIG, SYMM_ALLOC_LOCAL));
-        if (way != 1) T_OK(symmGraphMemTrim(k.lane[0], NULL));
+        if (way != 1) T_OK(symmLaneTrimGraphMem(k.lane[0], NULL));
         if (way != 0) T_OK(symmHeapCollect(k.heap));
         T_CHECK(atomic_load(&gate.open));
         T_EQ(local_used(&k), 0);
@@ -457,10 +457,10 @@ static void G_6_memory_of_a_lane_that_ends_waits_for_its_readers(void) {
         lk_gate gate = {0};
         lk_alone(&k, 3);
         symmGraph_t h = capture_left(&k, 0, BIG, SYMM_ALLOC_LOCAL, &left);
-        symmGraphPlan_t b = lk_bind(k.lane[0], h, 0);
+        symmMemPlan_t b = lk_bind(k.lane[0], h, 0);
         run(&k, b, h, 0);
         T_OK(symmStreamSynchronize(k.stream[0]));
-        T_OK(symmPlanDestroy(b)), T_OK(symmGraphDestroy(h));
+        T_OK(symmMemPlanDestroy(b)), T_OK(symmGraphDestroy(h));
         look_in_a_moment(&k, left, BIG, &gate);
         lk_free(k.lane[1], left);
         T_OK(symmLaneDestroy(k.lane[0])), k.lane[0] = NULL;
@@ -483,19 +483,19 @@ static void G_6_the_last_lane_waits_for_all_readers(void) {
         lk_alone(&k, 2);
         T_OK(symmStreamCreate(&other));
         symmGraph_t h = capture_left(&k, 0, BIG, SYMM_ALLOC_LOCAL, &left);
-        symmGraphPlan_t b = lk_bind(k.lane[0], h, 0), c;
-        symmNode_t node;
-        T_OK(symmPlanCreate(k.lane[1], NULL, 0, &c));
-        T_OK(symmGraphAddFreeNode(c, NULL, 0, left, &node));
+        symmMemPlan_t b = lk_bind(k.lane[0], h, 0), c;
+        symmGraphNode_t node;
+        T_OK(symmMemPlanCreate(k.lane[1], NULL, 0, &c));
+        T_OK(symmMemPlanAddFreeNode(c, NULL, 0, left, &node));
         run(&k, b, h, 0);
         T_OK(symmStreamSynchronize(k.stream[0]));
         lk_order(k.stream[0], other);
-        T_OK(symmPlanLaunch(c, NULL, other)); /* the plan's own work comes behind the call */
+        T_OK(symmMemPlanLaunch(c, NULL, other)); /* the plan's own work comes behind the call */
         T_OK(symmStreamHostFunc(other, moment, &gate));
         lk_check(other, left, BIG, 9);
-        T_OK(symmPlanDestroy(c));
-        T_OK(symmPlanDestroy(b)), T_OK(symmGraphDestroy(h));
-        if (way == 0) T_OK(symmGraphMemTrim(k.lane[0], NULL));
+        T_OK(symmMemPlanDestroy(c));
+        T_OK(symmMemPlanDestroy(b)), T_OK(symmGraphDestroy(h));
+        if (way == 0) T_OK(symmLaneTrimGraphMem(k.lane[0], NULL));
         for (int i = 2; way && i-- > 0;) T_OK(symmLaneDestroy(k.lane[i])), k.lane[i] = NULL;
         T_CHECK(atomic_load(&gate.open));
         T_EQ(local_used(&k), 0);
@@ -509,25 +509,25 @@ static void G_6_the_last_lane_waits_for_all_readers(void) {
  * would remember it. */
 static void G_6_explicit_nodes_keep_memory_until_their_work_has_ended(void) {
     lk k;
-    symmGraphPlan_t plan;
-    symmNode_t a, b;
+    symmMemPlan_t plan;
+    symmGraphNode_t a, b;
     void *x;
     symmAllocNode_t params = {
         .size = sizeof params, .bytes = BIG, .flags = SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP};
     for (int lanes = 2; lanes >= 0; lanes -= 2) {
         lk_gate gate = {0};
         lk_alone(&k, 2);
-        T_OK(symmPlanCreate(k.lane[0], NULL, 0, &plan));
-        T_OK(symmGraphAddAllocNode(plan, NULL, 0, &params, &a, &x));
-        T_OK(symmGraphAddFreeNode(plan, &a, 1, x, &b));
+        T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &plan));
+        T_OK(symmMemPlanAddAllocNode(plan, NULL, 0, &params, &a, &x));
+        T_OK(symmMemPlanAddFreeNode(plan, &a, 1, x, &b));
         for (int i = 0; !lanes && i < 2; i++) T_OK(symmLaneDestroy(k.lane[i])), k.lane[i] = NULL;
-        T_OK(symmPlanLaunch(plan, NULL, k.stream[1]));
+        T_OK(symmMemPlanLaunch(plan, NULL, k.stream[1]));
         lk_fill(k.stream[1], x, BIG, 9);
         T_OK(symmStreamHostFunc(k.stream[1], moment, &gate));
         lk_check(k.stream[1], x, BIG, 9);
-        T_OK(symmPlanDestroy(plan));
+        T_OK(symmMemPlanDestroy(plan));
         if (lanes) T_CHECK(!heap_gives(&k, x, BIG, SYMM_ALLOC_LOCAL));
-        if (lanes) T_OK(symmGraphMemTrim(k.lane[0], NULL));
+        if (lanes) T_OK(symmLaneTrimGraphMem(k.lane[0], NULL));
         T_CHECK(atomic_load(&gate.open));
         if (!lanes) T_OK(symmHeapCollect(k.heap));
         T_EQ(local_used(&k), 0);

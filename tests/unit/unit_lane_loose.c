@@ -14,7 +14,7 @@ static uint64_t heap_used(lk *k) {
 
 static uint64_t trim(lk *k, int lane) {
     uint64_t freed = 0;
-    T_OK(symmGraphMemTrim(k->lane[lane], &freed));
+    T_OK(symmLaneTrimGraphMem(k->lane[lane], &freed));
     return freed;
 }
 
@@ -78,14 +78,14 @@ static void what_it_leaves_is_freed_as_any_block(void) {
     lk_alone(&k, 2);
     const uint64_t before = heap_used(&k);
     symmGraph_t g = capture_left(&k, 0, B, SYMM_ALLOC_LOCAL, &p);
-    T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument);
+    T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "nobody has launched its graph");
     for (int i = 0; i < 3; i++) {
         launch(&k, g);
         lk_check(k.stream[1], p, B, 9);
         lk_order(k.stream[1], k.stream[0]); /* no plan orders the next launch */
         lk_free(k.lane[i % 2], p);
-        T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument); /* freed already */
+        T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument); /* freed already */
     }
     launch(&k, g);
     T_OK(symmGraphDestroy(g)); /* frees nothing */
@@ -94,7 +94,7 @@ static void what_it_leaves_is_freed_as_any_block(void) {
     T_EQ(SYMM_STAT_GET(plans), 1);
     lk_check(k.stream[1], p, B, 9);
     lk_free(k.lane[1], p);
-    T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument);
+    T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
     T_CHECK(trim(&k, 0) >= B);
     T_EQ(heap_used(&k), before);
     lk_close(&k);
@@ -132,7 +132,7 @@ static void another_graph_frees_what_it_leaves(void) {
     lk_alone(&k, 2);
     const uint64_t before = heap_used(&k);
     for (int bound = 0; bound < 2; bound++) {
-        symmGraphPlan_t plan = NULL;
+        symmMemPlan_t plan = NULL;
         symmGraph_t g = capture_left(&k, 0, B, SYMM_ALLOC_LOCAL, &p), h;
         T_OK(symmStreamBeginCapture(k.stream[1]));
         lk_check(k.stream[1], p, B, 9);
@@ -140,19 +140,19 @@ static void another_graph_frees_what_it_leaves(void) {
         h = lk_end(k.stream[1]);
         if (bound) plan = lk_bind(k.lane[1], h, 0);
         if (bound)
-            T_ERR(symmPlanLaunch(plan, h, k.stream[0]), symmInvalidUsage); /* not allocated */
+            T_ERR(symmMemPlanLaunch(plan, h, k.stream[0]), symmInvalidUsage); /* not allocated */
         for (int i = 0; i < 3; i++) {
             launch(&k, g);
             if (bound) {
-                T_OK(symmPlanLaunch(plan, h, k.stream[0]));
+                T_OK(symmMemPlanLaunch(plan, h, k.stream[0]));
                 T_OK(symmStreamSynchronize(k.stream[0]));
-                T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument);
+                T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
             } else {
                 launch(&k, h);
             }
         }
         T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h));
-        if (bound) T_OK(symmPlanDestroy(plan));
+        if (bound) T_OK(symmMemPlanDestroy(plan));
         trim(&k, 0), trim(&k, 1);
         T_EQ(heap_used(&k), before);
         T_EQ(SYMM_STAT_GET(plans), 0);
@@ -228,19 +228,19 @@ static void ranks_agree_which_graphs_are_gone(void) {
 /* A rank's LOCAL blocks are its own business: the SYM ones of its graphs lie where the others' do. */
 static void more_local_on_one(lk *k, void *arg) {
     job *j = arg;
-    symmRef ref;
+    symmRef_t ref;
     T_OK(symmStreamBeginCapture(k->stream[0]));
     if (k->rank == 0) lk_free(k->lane[0], lk_local(k->lane[0], BIG));
     char *first = lk_sym(k->lane[0], B), *p = lk_sym(k->lane[0], 100 << 10);
     void *own = NULL; /* where the region's step shows */
     lk_free(k->lane[0], first), lk_free(k->lane[0], p);
     symmGraph_t g = lk_end(k->stream[0]);
-    T_OK(symmAlloc(k->heap, B, 0, SYMM_ALLOC_SYM, &own));
-    T_OK(symmRefOf(own, &ref));
+    T_OK(symmHeapAlloc(k->heap, B, 0, SYMM_ALLOC_SYM, &own));
+    T_OK(symmRefGet(own, &ref));
     atomic_store(&j->off[k->rank], ref.off);
     pthread_barrier_wait(&j->meet);
     T_EQ(atomic_load(&j->off[0]), atomic_load(&j->off[1]));
-    T_OK(symmFree(k->heap, own));
+    T_OK(symmHeapFree(k->heap, own));
     T_OK(symmHeapCheck(k->heap));
     T_OK(symmGraphDestroy(g));
 }

@@ -33,7 +33,7 @@ typedef struct {
     int lane, region, stream; /* of the last launch */
     unsigned flags;
     symmGraph_t g;
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     block *own[OWN], *left[LEFT], *frees[LEFT];
     int nown, nleft, nfrees;
 } slot;
@@ -203,10 +203,10 @@ static void bind_graph(model *m, slot *s) {
     const symmStream_t on = m->stream[s->lane];
     const symm_memlane *l = symm_memlane_peek(m->k.lane[s->lane]);
     const int aliased = l->region->alias != NULL;
-    s->flags = one_in(m, 4) ? SYMM_PLAN_AUTO_FREE : 0;
-    s->plan = lk_bind(m->k.lane[s->lane], s->g, s->flags | (aliased ? SYMM_PLAN_ALIAS : 0));
+    s->flags = one_in(m, 4) ? SYMM_MEMPLAN_AUTO_FREE : 0;
+    s->plan = lk_bind(m->k.lane[s->lane], s->g, s->flags | (aliased ? SYMM_MEMPLAN_ALIAS : 0));
     if (!aliased) return;
-    T_OK(symmPlanUpload(s->plan, s->g, on));
+    T_OK(symmMemPlanUpload(s->plan, s->g, on));
     find_bytes(s);
     m->aliased++;
 }
@@ -232,9 +232,9 @@ static void capture(model *m, slot *s) {
 static void add_node(model *m, slot *s) {
     const unsigned flags = draw_flags(m);
     symmAllocNode_t params = {.size = sizeof params, .bytes = draw_bytes(m), .flags = flags};
-    symmNode_t node;
+    symmGraphNode_t node;
     void *p;
-    T_OK(symmGraphAddAllocNode(s->plan, NULL, 0, &params, &node, &p));
+    T_OK(symmMemPlanAddAllocNode(s->plan, NULL, 0, &params, &node, &p));
     s->left[s->nleft++] = new_block(m, s->region, p, params.bytes, flags);
 }
 
@@ -242,7 +242,7 @@ static void make_nodes(model *m, slot *s) {
     const int lane = (int)draw(&m->common, LANES);
     if (!m->k.lane[lane]) return;
     *s = (slot){.kind = NODES, .lane = lane, .region = m->region[lane], .stream = lane};
-    T_OK(symmPlanCreate(m->k.lane[lane], NULL, 0, &s->plan));
+    T_OK(symmMemPlanCreate(m->k.lane[lane], NULL, 0, &s->plan));
     add_node(m, s);
 }
 
@@ -265,7 +265,7 @@ static int lies_under(const slot *s, const block *b) {
 
 static int allowed(const model *m, const slot *s) {
     for (int i = 0; i < s->nleft; i++)
-        if (s->left[i]->live && !(s->flags & SYMM_PLAN_AUTO_FREE)) return 0;
+        if (s->left[i]->live && !(s->flags & SYMM_MEMPLAN_AUTO_FREE)) return 0;
     for (int i = 0; i < s->nfrees; i++)
         if (!s->frees[i]->live) return 0;
     for (const slot *o = m->slots; o < m->slots + SLOTS; o++)
@@ -281,7 +281,7 @@ static void launch(model *m, slot *s) {
     int shared = 0;
     if (!s->plan || (s->kind == CAPTURED && !s->g)) return;
     if (!allowed(m, s)) {
-        if (m->refused++ < 3) T_ERR(symmPlanLaunch(s->plan, s->g, st), symmInvalidUsage);
+        if (m->refused++ < 3) T_ERR(symmMemPlanLaunch(s->plan, s->g, st), symmInvalidUsage);
         return;
     }
     for (int i = 0; i < s->nleft; i++) {
@@ -291,9 +291,10 @@ static void launch(model *m, slot *s) {
     }
     for (int i = 0; i < s->nfrees; i++) behind_users(m, s->frees[i], st);
     const symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, s->plan);
-    if (p->alias) T_OK(symmPlanUpload(s->plan, NULL, NULL)); /* its memory may have been trimmed */
+    if (p->alias)
+        T_OK(symmMemPlanUpload(s->plan, NULL, NULL)); /* its memory may have been trimmed */
     const int by_program = s->kind == CAPTURED && m->k.n == 1 && one_in(m, 4);
-    T_OK(symmPlanLaunch(s->plan, by_program ? NULL : s->g, st));
+    T_OK(symmMemPlanLaunch(s->plan, by_program ? NULL : s->g, st));
     if (by_program) T_OK(symmGraphLaunch(s->g, st));
     for (int i = 0; i < s->nfrees; i++) s->frees[i]->live = 0;
     for (int i = 0; i < s->nleft; i++) {
@@ -336,14 +337,14 @@ static void heap_blocks(model *m, unsigned flags) {
     void *p[MANY] = {NULL};
     for (int i = 0; i < MANY; i++) {
         const size_t bytes = draw_bytes(m);
-        T_OK(symmAlloc(m->k.heap, bytes, 0, flags, &p[i]));
+        T_OK(symmHeapAlloc(m->k.heap, bytes, 0, flags, &p[i]));
         const block *b = new_block(m, -1, p[i], bytes, flags);
         for (uint64_t u = 0; u < b->units; u++)
             T_CHECKF(!atomic_load(unit(b->rank, b->unit + u)), "the heap gives unit %llu, in use",
                      (unsigned long long)(b->unit + u));
         m->nblocks--;
     }
-    for (int i = 0; i < MANY; i++) T_OK(symmFree(m->k.heap, p[i]));
+    for (int i = 0; i < MANY; i++) T_OK(symmHeapFree(m->k.heap, p[i]));
 }
 
 static void eager_block(model *m) {
@@ -362,7 +363,7 @@ static void eager_block(model *m) {
 
 static void end_something(model *m, slot *s) {
     if (s->plan && one_in(m, 2)) {
-        T_OK(symmPlanDestroy(s->plan));
+        T_OK(symmMemPlanDestroy(s->plan));
         s->plan = NULL;
     } else if (s->g) {
         T_OK(symmGraphDestroy(s->g));
@@ -390,7 +391,7 @@ static void end_lane(model *m, int lane) {
 }
 
 static void trim(model *m, int lane) {
-    if (m->k.lane[lane]) T_OK(symmGraphMemTrim(m->k.lane[lane], NULL));
+    if (m->k.lane[lane]) T_OK(symmLaneTrimGraphMem(m->k.lane[lane], NULL));
 }
 
 /* All graphs of a region end while their blocks are still used, and at once the program wants memory. */

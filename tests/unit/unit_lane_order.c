@@ -104,9 +104,9 @@ static void bytes_that_nobody_gave_are_had_at_once(void) {
     lk_alone(&k, 2);
     void *wall[2]; /* so that the pieces do not join */
     char *a = lk_sym(k.lane[0], 256);
-    T_OK(symmAlloc(k.heap, 256, 0, SYMM_ALLOC_SYM, &wall[0]));
+    T_OK(symmHeapAlloc(k.heap, 256, 0, SYMM_ALLOC_SYM, &wall[0]));
     char *b = lk_sym(k.lane[0], LK_MB); /* a piece each; a's has room */
-    T_OK(symmAlloc(k.heap, 256, 0, SYMM_ALLOC_SYM, &wall[1]));
+    T_OK(symmHeapAlloc(k.heap, 256, 0, SYMM_ALLOC_SYM, &wall[1]));
     lk_hold(k.stream[0], &gate);
     lk_fill(k.stream[0], b, PART, 1);
     lk_free(k.lane[0], b);
@@ -123,7 +123,7 @@ static void bytes_that_nobody_gave_are_had_at_once(void) {
     T_EQ(symmStreamQuery(k.stream[1]), symmInProgress);
     atomic_store(&gate.open, 1);
     lk_free(k.lane[0], a), lk_free(k.lane[0], c), lk_free(k.lane[1], d), lk_free(k.lane[1], e);
-    for (int i = 0; i < 2; i++) T_OK(symmFree(k.heap, wall[i]));
+    for (int i = 0; i < 2; i++) T_OK(symmHeapFree(k.heap, wall[i]));
     lk_close(&k);
 }
 
@@ -332,7 +332,7 @@ static void whoever_gets_bytes_is_behind_their_users(void) {
         else
             take(g, lane, b);
         if (!draw(g, 300)) end_or_make(g, lane);
-        if (!draw(g, 1000)) T_OK(symmLaneTrim(g->k.heap, NULL));
+        if (!draw(g, 1000)) T_OK(symmHeapTrimLanes(g->k.heap, NULL));
     }
     T_CHECK(follows(&g->k) > 20);
     for (int l = 0; l < LANES; l++)

@@ -11,8 +11,8 @@ static symmGraph_t capture_left(lk *k, int lane, char **p) {
     return lk_end(k->stream[lane]);
 }
 
-static void run(lk *k, symmGraphPlan_t plan, symmGraph_t g) {
-    T_OK(symmPlanLaunch(plan, g, k->stream[0]));
+static void run(lk *k, symmMemPlan_t plan, symmGraph_t g) {
+    T_OK(symmMemPlanLaunch(plan, g, k->stream[0]));
     T_OK(symmStreamSynchronize(k->stream[0]));
 }
 
@@ -21,11 +21,11 @@ static void run(lk *k, symmGraphPlan_t plan, symmGraph_t g) {
 static void only_the_plans_own_graph_is_launched(void) {
     lk k;
     char *p, *q, *r;
-    symmGraphPlan_t nodes;
+    symmMemPlan_t nodes;
     T_EXPECT_WARNINGS();
     lk_alone(&k, 1);
     symmGraph_t a = capture_left(&k, 0, &p), b = capture_left(&k, 0, &q), loose, none, gone;
-    symmGraphPlan_t pa = lk_bind(k.lane[0], a, 0), pb = lk_bind(k.lane[0], b, 0);
+    symmMemPlan_t pa = lk_bind(k.lane[0], a, 0), pb = lk_bind(k.lane[0], b, 0);
     loose = capture_left(&k, 0, &r);
     T_OK(symmStreamBeginCapture(k.stream[0]));
     lk_fill(k.stream[0], p, 0, 0);
@@ -33,26 +33,26 @@ static void only_the_plans_own_graph_is_launched(void) {
     T_OK(symmStreamBeginCapture(k.stream[0]));
     gone = lk_end(k.stream[0]);
     T_OK(symmGraphDestroy(gone));
-    T_OK(symmPlanCreate(k.lane[0], NULL, 0, &nodes));
-    T_ERR(symmPlanLaunch(pa, b, k.stream[0]), symmInvalidArgument);
+    T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &nodes));
+    T_ERR(symmMemPlanLaunch(pa, b, k.stream[0]), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "is not the graph of plan");
     T_MSG(symmGetLastError(NULL), "it is that of plan");
-    T_ERR(symmPlanLaunch(nodes, b, k.stream[0]), symmInvalidArgument);
+    T_ERR(symmMemPlanLaunch(nodes, b, k.stream[0]), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "it is that of plan");
-    T_ERR(symmPlanLaunch(pa, loose, k.stream[0]), symmInvalidArgument);
-    T_ERR(symmPlanLaunch(nodes, loose, k.stream[0]), symmInvalidArgument);
+    T_ERR(symmMemPlanLaunch(pa, loose, k.stream[0]), symmInvalidArgument);
+    T_ERR(symmMemPlanLaunch(nodes, loose, k.stream[0]), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "nor of another plan");
-    T_ERR(symmPlanLaunch(pa, none, k.stream[0]), symmInvalidArgument);
-    T_ERR(symmPlanLaunch(pa, gone, k.stream[0]), symmInvalidArgument);
+    T_ERR(symmMemPlanLaunch(pa, none, k.stream[0]), symmInvalidArgument);
+    T_ERR(symmMemPlanLaunch(pa, gone, k.stream[0]), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "not a live host graph");
-    T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument); /* nothing was launched or noted */
-    T_ERR(symmFreeAsync(k.lane[0], q), symmInvalidArgument);
+    T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument); /* nothing was launched or noted */
+    T_ERR(symmLaneFree(k.lane[0], q), symmInvalidArgument);
     run(&k, nodes, none);
     run(&k, pa, a);
     lk_free(k.lane[0], p);
     run(&k, pb, b);
     lk_free(k.lane[0], q);
-    T_OK(symmPlanDestroy(pa)), T_OK(symmPlanDestroy(pb)), T_OK(symmPlanDestroy(nodes));
+    T_OK(symmMemPlanDestroy(pa)), T_OK(symmMemPlanDestroy(pb)), T_OK(symmMemPlanDestroy(nodes));
     T_OK(symmGraphDestroy(a)), T_OK(symmGraphDestroy(b));
     T_OK(symmGraphDestroy(loose)), T_OK(symmGraphDestroy(none));
     lk_close(&k);
@@ -65,7 +65,7 @@ static void a_graph_that_holds_the_plans_is_launched(void) {
     symmGraph_t whole;
     lk_alone(&k, 1);
     symmGraph_t g = capture_left(&k, 0, &p);
-    symmGraphPlan_t plan = lk_bind(k.lane[0], g, 0);
+    symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
     T_OK(symmStreamBeginCapture(k.stream[0]));
     T_OK(symmGraphLaunch(g, k.stream[0]));
     whole = lk_end(k.stream[0]);
@@ -73,7 +73,7 @@ static void a_graph_that_holds_the_plans_is_launched(void) {
     lk_check(k.stream[0], p, B, 9);
     lk_free(k.lane[0], p);
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(whole));
     lk_close(&k);
 }
@@ -81,19 +81,19 @@ static void a_graph_that_holds_the_plans_is_launched(void) {
 static void a_lane_without_a_call_binds_nothing(void) {
     lk k;
     char *p;
-    symmGraphPlan_t plan = NULL;
+    symmMemPlan_t plan = NULL;
     T_EXPECT_WARNINGS();
     lk_alone(&k, 3);
     symmGraph_t g = capture_left(&k, 1, &p);
-    T_ERR(symmPlanBind(k.lane[0], g, 0, &plan), symmInvalidArgument);
+    T_ERR(symmMemPlanBind(k.lane[0], g, 0, &plan), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "has no call of lane 0: lane 1 has made those in it");
     plan = lk_bind(k.lane[1], g, 0);
-    T_OK(symmPlanDestroy(plan));
+    T_OK(symmMemPlanDestroy(plan));
     T_OK(symmGraphDestroy(g));
     T_OK(symmStreamBeginCapture(k.stream[0])); /* of the communicator's calls alone */
     T_OK(symmBarrier(k.comm, k.stream[0]));
     g = lk_end(k.stream[0]);
-    T_ERR(symmPlanBind(k.lane[0], g, 0, &plan), symmInvalidArgument);
+    T_ERR(symmMemPlanBind(k.lane[0], g, 0, &plan), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "has no call of a lane of this heap");
     T_OK(symmGraphDestroy(g));
     for (int i = 0; i < 2; i++) { /* two lanes in one graph: either one, and not the third */
@@ -104,11 +104,11 @@ static void a_lane_without_a_call_binds_nothing(void) {
         lk_order(k.stream[1], k.stream[0]);
         lk_free(k.lane[0], p);
         g = lk_end(k.stream[0]);
-        T_ERR(symmPlanBind(k.lane[2], g, 0, &plan), symmInvalidArgument);
+        T_ERR(symmMemPlanBind(k.lane[2], g, 0, &plan), symmInvalidArgument);
         T_MSG(symmGetLastError(NULL), "lane 0 has made the first");
         plan = lk_bind(k.lane[i], g, 0);
         run(&k, plan, g);
-        T_OK(symmPlanDestroy(plan));
+        T_OK(symmMemPlanDestroy(plan));
         T_OK(symmGraphDestroy(g));
     }
     lk_close(&k);
@@ -119,33 +119,33 @@ static void a_lane_without_a_call_binds_nothing(void) {
 /* The launch has left the block; what its graph does from the next one on is another matter. */
 static void a_free_node_after_the_launch_loses_no_block(void) {
     lk k;
-    symmGraphPlan_t plan;
-    symmNode_t a, f;
+    symmMemPlan_t plan;
+    symmGraphNode_t a, f;
     void *p;
     symmAllocNode_t params = {.size = sizeof params, .bytes = B, .flags = SYMM_ALLOC_LOCAL};
     T_EXPECT_WARNINGS();
     lk_alone(&k, 1);
     for (int by_graph = 0; by_graph < 2; by_graph++) {
-        T_OK(symmPlanCreate(k.lane[0], NULL, 0, &plan));
-        T_OK(symmGraphAddAllocNode(plan, NULL, 0, &params, &a, &p));
-        T_OK(symmPlanLaunch(plan, NULL, k.stream[0]));
-        T_OK(symmGraphAddFreeNode(plan, &a, 1, p, &f));
-        T_ERR(symmGraphAddFreeNode(plan, &a, 1, p, &f), symmInvalidArgument);
-        T_ERR(symmPlanLaunch(plan, NULL, k.stream[0]), symmInvalidUsage); /* still allocated */
+        T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &plan));
+        T_OK(symmMemPlanAddAllocNode(plan, NULL, 0, &params, &a, &p));
+        T_OK(symmMemPlanLaunch(plan, NULL, k.stream[0]));
+        T_OK(symmMemPlanAddFreeNode(plan, &a, 1, p, &f));
+        T_ERR(symmMemPlanAddFreeNode(plan, &a, 1, p, &f), symmInvalidArgument);
+        T_ERR(symmMemPlanLaunch(plan, NULL, k.stream[0]), symmInvalidUsage); /* still allocated */
         lk_fill(k.stream[0], p, B, 3);
         lk_check(k.stream[0], p, B, 3);
         if (by_graph) { /* it is freed in its own: not in another one too */
             T_OK(symmStreamBeginCapture(k.stream[0]));
-            T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument);
+            T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
             T_OK(symmGraphDestroy(lk_end(k.stream[0])));
         }
         lk_free(k.lane[0], p);
-        T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument);
+        T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
         T_MSG(symmGetLastError(NULL), "freed in the graph that allocates it");
-        for (int i = 0; i < 3; i++) T_OK(symmPlanLaunch(plan, NULL, k.stream[0]));
-        T_ERR(symmFreeAsync(k.lane[0], p), symmInvalidArgument); /* those launches freed it */
+        for (int i = 0; i < 3; i++) T_OK(symmMemPlanLaunch(plan, NULL, k.stream[0]));
+        T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument); /* those launches freed it */
         T_OK(symmStreamSynchronize(k.stream[0]));
-        T_OK(symmPlanDestroy(plan));
+        T_OK(symmMemPlanDestroy(plan));
     }
     lk_close(&k);
 }

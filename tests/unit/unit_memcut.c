@@ -471,7 +471,7 @@ static void heap_gives_back(void *arg) {
     T_OK(symmBarrier(k->comm, NULL));
     peer = hk_peer(k, p, 1 - k->rank);
     T_EQ(*(char *)peer, 1);
-    T_OK(symmFree(heap, p));
+    T_OK(symmHeapFree(heap, p));
     T_OK(symmBarrier(k->comm, NULL));
     T_CHECK(pages_of(stays.fd) >= HELD * G - HK_MB);
     T_OK(symmHeapTrim(heap, 0, NULL));
@@ -543,7 +543,7 @@ static void steps(void *arg) {
     for (int i = 0; i < STEPS - 1; i++)
         T_EQ(peer[(uint64_t)i * 2 * HK_MB], (char)(i + 1 - k->rank));
     T_OK(symmBarrier(k->comm, NULL));
-    T_OK(symmFree(heap, p));
+    T_OK(symmHeapFree(heap, p));
     T_OK(symmHeapTrim(heap, 0, NULL));
     T_OK(symmHeapGrow(heap, 4 * HK_MB, 0));
     p = hk_sym(heap, 4 * HK_MB);
@@ -578,7 +578,7 @@ static void segments(void *arg) {
     }
     T_OK(symmBarrier(k->comm, NULL));
     T_OK(symmWindowDeregister(k->comm, win));
-    T_OK(symmFree(heap, p));
+    T_OK(symmHeapFree(heap, p));
     T_OK(symmHeapDestroy(heap));
 }
 static void a_window_of_many_segments_under_256_descriptors(void) {

@@ -62,9 +62,9 @@ static void what_fails_writes_nothing(void) {
     FAILS(symmVecCreate(NULL, NULL, &vec), vec);
     FAILS(symmArenaCreate(NULL, NULL, &arena), arena);
     FAILS(symmArenaCreate(a.heap, &bad_arena, &arena), arena);
-    FAILS(symmAlloc(a.heap, LARGE, 0, SYMM_ALLOC_SYM, &p), p);
-    FAILS(symmAlloc(a.heap, 8, 3, SYMM_ALLOC_LOCAL, &p), p);
-    FAILS(symmAlloc(NULL, 0, 0, SYMM_ALLOC_SYM, &p), p);
+    FAILS(symmHeapAlloc(a.heap, LARGE, 0, SYMM_ALLOC_SYM, &p), p);
+    FAILS(symmHeapAlloc(a.heap, 8, 3, SYMM_ALLOC_LOCAL, &p), p);
+    FAILS(symmHeapAlloc(NULL, 0, 0, SYMM_ALLOC_SYM, &p), p);
     FAILS(symmArenaAlloc(a.arena, LARGE, 0, NULL, &p), p);
     FAILS(symmArenaAlloc(a.arena, 8, 3, NULL, &p), p);
     FAILS(symmArenaAlloc(NULL, 8, 0, NULL, &p), p);
@@ -79,7 +79,7 @@ static void what_fails_writes_nothing(void) {
 static void nothing_asked_for_is_NULL(void) {
     all a = open_all();
     void *p = MARK;
-    T_OK(symmAlloc(a.heap, 0, 0, SYMM_ALLOC_SYM, &p));
+    T_OK(symmHeapAlloc(a.heap, 0, 0, SYMM_ALLOC_SYM, &p));
     T_CHECK(p == NULL);
     p = MARK;
     T_OK(symmArenaAlloc(a.arena, 0, 0, NULL, &p));

@@ -254,7 +254,7 @@ static uint32_t generation(symmSynced_t s) {
 }
 
 static void the_generation_counts_what_reached_the_device(void) {
-    symmRef data, word;
+    symmRef_t data, word;
     uint32_t g;
     void *p;
     start();
@@ -275,7 +275,7 @@ static void the_generation_counts_what_reached_the_device(void) {
     T_OK(symmSyncedRef(s, &data, &word));
     T_EQ(data.len, SY_BYTES);
     T_EQ(word.len, sizeof g);
-    T_OK(symmRefPtr(comm, &data, SYMM_REF_OWNER, &p));
+    T_OK(symmRefPtr(&data, comm, SYMM_REF_OWNER, &p));
     T_CHECK(p == (const void *)sy_gpu(s, NULL));
     T_OK(symmSyncedPoll(comm, &word, SYMM_REF_OWNER, &g));
     T_EQ(g, 3);
@@ -293,7 +293,7 @@ static void the_generation_counts_what_reached_the_device(void) {
 
 static void bad_arguments(void) {
     symmSynced_t s = NULL, none = NULL;
-    symmRef data, word;
+    symmRef_t data, word;
     const void *p;
     void *q;
     uint32_t g;
@@ -474,10 +474,10 @@ static void a_full_heap_is_no_end(void) {
     start();
     symmSynced_t s = sy_new(heap, SY_MB);
     memset(sy_mut_cpu(s, NULL, 1), 1, SY_MB);
-    T_OK(symmAlloc(heap, 3 * SY_MB / 2, 0, SYMM_ALLOC_LOCAL, &block));
+    T_OK(symmHeapAlloc(heap, 3 * SY_MB / 2, 0, SYMM_ALLOC_LOCAL, &block));
     T_ERR(symmSyncedGpu(s, NULL, &p), symmNeedGrow);
     T_EQ(sy_head(s), SYMM_SYNCED_HEAD_AT_CPU);
-    T_OK(symmFree(heap, block));
+    T_OK(symmHeapFree(heap, block));
     sy_device_all(&sy_host, s, NULL, 1, SY_MB);
     T_OK(symmSyncedDestroy(s));
     stop();

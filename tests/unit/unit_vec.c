@@ -72,14 +72,14 @@ static void in_place(void *arg) {
     }
     seen(k, vec);
     int *n = (int *)(void *)at;
-    symmPlan_t plan = {.size = sizeof plan};
+    symmExplain_t plan = {.size = sizeof plan};
     T_OK(symmExplain(k->comm, symmCollAllReduce, n, n + (6 << 20), 5 << 20, symmInt32, symmSum,
                      &plan));
     T_EQ(plan.zeroCopySend + plan.zeroCopyRecv, 2);
     fk_reduce(k->comm, k->rank, k->n, n, n + (6 << 20), 5 << 20, NULL); /* over many pieces */
-    symmRef ref;
+    symmRef_t ref;
     symmMemInfo_t info = {.size = sizeof info};
-    T_OK(symmRefOf(at + 100, &ref));
+    T_OK(symmRefGet(at + 100, &ref));
     T_EQ(ref.len, 60 * HK_MB - 100);
     T_OK(symmMemQuery(at + 100, &info));
     T_CHECK(info.heap == NULL && info.block == at && info.symmetric == 1);

@@ -54,7 +54,7 @@ static uint64_t heap_room(void *ctx) {
     return symm_heap_room(r->heap, r->sym ? SYMM_ALLOC_SYM : SYMM_ALLOC_LOCAL);
 }
 
-/* For symmMemQuery and symmRefOf. */
+/* For symmMemQuery and symmRefGet. */
 static int inside(void *heap, uint64_t off, uint64_t *begin, uint64_t *bytes, int *lane) {
     *lane = -1;
     return symm_arenas_find(heap, off, begin, bytes);
@@ -319,7 +319,7 @@ symmResult_t symmArenaFree(symmArena_t arena, void *ptr, symmStream_t stream) {
 
 /* ---- the rest -------------------------------------------------------------------------------------------------------- */
 
-symmResult_t symmArenaStreamEnd(symmArena_t arena, symmStream_t stream) {
+symmResult_t symmArenaEndStream(symmArena_t arena, symmStream_t stream) {
     record *r;
     SYMM_TRY(arena_of(arena, &r));
     symm_arena_stream_end(r->core, stream);

@@ -105,7 +105,7 @@ static void gpu_drop(void *ctx, symm_point *p) {
     if (atomic_fetch_sub_explicit(&at->refs, 1, memory_order_acq_rel) == 1) put(ctx, at);
 }
 
-/* Streams of CUDA's do not tell when they go (symmArenaStreamEnd does). */
+/* Streams of CUDA's do not tell when they go (symmArenaEndStream does). */
 static int gpu_idle(void *ctx, symmStream_t s, const symm_point *p) {
     const symm_arena_events *e = ctx;
     symm_cuda_scope scope;

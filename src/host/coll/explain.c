@@ -26,12 +26,12 @@ static void why_staged(symm_comm *c, const char *name, const symm_win *w, const 
     snprintf(text + at, cap - at, "%s: staged through scratch (symmWindowRegister); ", why);
 }
 
-static symmResult_t explain(symm_comm *c, const symm_coll *k, symmPlan_t *plan) {
+static symmResult_t explain(symm_comm *c, const symm_coll *k, symmExplain_t *plan) {
     symm_launch l;
     SYMM_TRY(symm_coll_prepare(c, k, &l));
-    symmPlan_t p = {.size = plan->size,
-                    .ctas = l.plan.ctas,
-                    .chunkBytes = c->cuda ? symm_plan_gpu_chunk(&l.plan) : l.plan.chunk};
+    symmExplain_t p = {.size = plan->size,
+                       .ctas = l.plan.ctas,
+                       .chunkBytes = c->cuda ? symm_plan_gpu_chunk(&l.plan) : l.plan.chunk};
     const symm_kernel_row *row = &symm_kernels[l.plan.kernel];
     snprintf(p.kernel, sizeof p.kernel, "%s", row->name);
     /* Kernels of packets and lines read and write the user's buffers themselves: nothing is staged. Nor
@@ -55,7 +55,7 @@ static symmResult_t explain(symm_comm *c, const symm_coll *k, symmPlan_t *plan) 
 
 symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
                          const void *recvbuff, size_t count, symmDataType_t datatype,
-                         symmRedOp_t op, symmPlan_t *plan) {
+                         symmRedOp_t op, symmExplain_t *plan) {
     symm_comm *c;
     SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
     symmResult_t r;

@@ -96,7 +96,7 @@ symmResult_t symm_comm_open_in(cu_context context, symm_boot *boot, const symmCo
 symmResult_t symm_comm_build_in(cu_context context, symm_boot *boot, symm_comm *c);
 /* The same where ranks meet over TCP; behind symmInProgress if config says so, the meeting included. */
 typedef struct {
-    symmUniqueId id;
+    symmUniqueId_t id;
     int rank, nranks;
     cu_context context; /* GPUs: of the thread that asked, where another one does it */
 } symm_meeting;

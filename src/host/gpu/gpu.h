@@ -47,8 +47,8 @@ struct symm_gpu {
     uint32_t serial; /* of the last eager call, and its CTAs */
     int ctas;
     cu_event
-        replayed; /* end of the last graph that symmPlanLaunch gave to a stream; NULL until then */
-    int replays;  /* it may still run */
+        replayed; /* end of the last graph that symmMemPlanLaunch gave to a stream; NULL until then */
+    int replays;      /* it may still run */
     int programmatic; /* launches may overlap their predecessor's end (PDL) */
     cu_kernel kernel[SYMM_KERNEL_COUNT][12]; /* untyped ones in [0] */
     symm_kept *pins; /* what captured calls need, under SYMM_GRAPH_HOLD=comm */
@@ -75,7 +75,7 @@ symmResult_t symm_gpu_order_error(cu_result cu, symmStream_t stream);
 symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream);
 /* And has been: notes its end, for symm_gpu_drain. */
 void symm_gpu_replayed(symm_comm *c, symmStream_t stream);
-/* Waits for the last eager call and for the last graph that symmPlanLaunch launched. Does not touch
+/* Waits for the last eager call and for the last graph that symmMemPlanLaunch launched. Does not touch
  * their streams, which may be gone. Where no graph keeps what its calls need (symm_gpu_pins) it waits
  * for all that the context runs, if calls were captured: graphs that CUDA launched are among that.
  * *runs: after an error, whether something may still run. */

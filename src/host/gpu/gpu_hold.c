@@ -1,5 +1,5 @@
 /* gpu_hold.c - what captured calls need stays as long as the graphs that hold them, as long as the communicator (SYMM_GRAPH_HOLD), or with
- * whom it is given to (symm_gpu_take: a plan with SYMM_PLAN_HOLD). Threads as in gpu.h. Lock: kept_lock, for the lists of what graphs have, and
+ * whom it is given to (symm_gpu_take: a plan with SYMM_MEMPLAN_HOLD). Threads as in gpu.h. Lock: kept_lock, for the lists of what graphs have, and
  * of what they have let go. */
 #include <pthread.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 
 typedef struct symm_heap symm_heap;
 
-/* Who a block belongs to, besides its user: the tag of its placement. symmFree of a block whose owner is not the user is refused. */
+/* Who a block belongs to, besides its user: the tag of its placement. symmHeapFree of a block whose owner is not the user is refused. */
 enum {
     SYMM_OWNER_USER,
     SYMM_OWNER_ARENA,
@@ -30,7 +30,7 @@ void symm_heap_ref(symm_heap *h);
 void symm_heap_unref(symm_heap *h);
 
 symm_comm *symm_heap_comm(const symm_heap *h);
-/* This process's address of a byte of rank's part; off as in symmRef. */
+/* This process's address of a byte of rank's part; off as in symmRef_t. */
 char *symm_heap_addr(const symm_heap *h, int rank, uint64_t off);
 /* Offset of an own address, SYMM_NO_OFFSET if it is not of this heap. */
 uint64_t symm_heap_offset(const symm_heap *h, const void *ptr);
@@ -38,7 +38,7 @@ uint64_t symm_heap_granularity(const symm_heap *h);
 const char *symm_heap_name(const symm_heap *h);
 
 /* A block, in guard mode with a red zone behind it but for arenas, whose own blocks have theirs. flags: SYMM_ALLOC_*. lane: ordinal for symmMemQuery, -1 none. SYM: enters the digest. site: call site for the ledger
- * (__builtin_return_address(0) of the API call). As symmAlloc otherwise (bytes not 0). */
+ * (__builtin_return_address(0) of the API call). As symmHeapAlloc otherwise (bytes not 0). */
 symmResult_t symm_heap_take(symm_heap *h, uint64_t bytes, uint64_t align, unsigned flags, int owner,
                             int lane, const void *site, uint64_t *off);
 /* Frees a block of that owner that begins at off. symmInvalidArgument saying why not. *bytes (may be NULL). */
@@ -83,7 +83,7 @@ typedef struct symm_stripes {
 /* The communicator's user thread, in the same order on all ranks. s stays where it is until unwatch, which may come behind the end of the heap's handle. */
 void symm_heap_watch(symm_heap *h, symm_stripes *s);
 void symm_heap_unwatch(symm_heap *h, symm_stripes *s);
-/* Blocks of that owner hold smaller ones: symmMemQuery, symmRefOf and dumps ask `find` for the one that holds off. 1: found, and begin, bytes and
+/* Blocks of that owner hold smaller ones: symmMemQuery, symmRefGet and dumps ask `find` for the one that holds off. 1: found, and begin, bytes and
  * lane (-1 none) written. NULL: none do. Called in the thread of the query. */
 typedef int (*symm_heap_inside)(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes,
                                 int *lane);

@@ -32,7 +32,8 @@ static symmResult_t alloc_local(symmHeap_t heap, uint64_t bytes, uint64_t align,
     return r;
 }
 
-symmResult_t symmAlloc(symmHeap_t heap, size_t bytes, size_t align, unsigned flags, void **ptr) {
+symmResult_t symmHeapAlloc(symmHeap_t heap, size_t bytes, size_t align, unsigned flags,
+                           void **ptr) {
     if (!ptr) return SYMM_ERR(symmInvalidArgument, "ptr is NULL");
     if (flags & ~SYMM_ALLOC_LOCAL)
         return SYMM_ERR(symmInvalidArgument, "flags=%u: must be SYMM_ALLOC_SYM or SYMM_ALLOC_LOCAL",
@@ -74,8 +75,8 @@ static symmResult_t free_at(symm_heap *h, uint64_t off, const void *site) {
                : symm_heap_give(h, off, SYMM_OWNER_USER, site, NULL);
 }
 
-/* A SYM block is freed as use of the communicator, so its heap stays without a pin, as in symmAlloc; a LOCAL one by any thread. */
-symmResult_t symmFree(symmHeap_t heap, void *ptr) {
+/* A SYM block is freed as use of the communicator, so its heap stays without a pin, as in symmHeapAlloc; a LOCAL one by any thread. */
+symmResult_t symmHeapFree(symmHeap_t heap, void *ptr) {
     symm_heap *h = symm_handle_peek_at(SYMM_KIND_HEAP, heap, ptr);
     if (h) return free_sym(h, symm_heap_offset(h, ptr), __builtin_return_address(0));
     SYMM_TRY(symm_heap_pin(heap, &h));
@@ -164,7 +165,7 @@ static symmResult_t access_list(symm_heap *h, const symm_block *b, uint64_t off,
         SYMM_LEDGER_LISTS);
 }
 
-symmResult_t symmRefOf(const void *ptr, symmRef *ref) {
+symmResult_t symmRefGet(const void *ptr, symmRef_t *ref) {
     symm_heap *h;
     symm_block b;
     int list;
@@ -176,19 +177,19 @@ symmResult_t symmRefOf(const void *ptr, symmRef *ref) {
         symm_heap_unref(h);
         return r;
     }
-    *ref = (symmRef){.off = off,
-                     .len = b.off + b.bytes - off,
-                     .heap = h->id,
-                     .rank = (int16_t)h->comm->rank,
-                     .flags =
-                         (uint16_t)((b.zone == SYMM_ZONE_SYM ? SYMM_ALLOC_SYM : SYMM_ALLOC_LOCAL) |
-                                    (unsigned)list << REF_LIST)};
+    *ref = (symmRef_t){
+        .off = off,
+        .len = b.off + b.bytes - off,
+        .heap = h->id,
+        .rank = (int16_t)h->comm->rank,
+        .flags = (uint16_t)((b.zone == SYMM_ZONE_SYM ? SYMM_ALLOC_SYM : SYMM_ALLOC_LOCAL) |
+                            (unsigned)list << REF_LIST)};
     symm_heap_unref(h);
     return symmSuccess;
 }
 
 /* Memory comes behind a tract on all ranks when its graph is uploaded; its addresses are known before. */
-static int has_tract(symm_heap *h, const symmRef *ref) {
+static int has_tract(symm_heap *h, const symmRef_t *ref) {
     symm_tract t;
     symm_heap_lock(h);
     const int in =
@@ -198,20 +199,20 @@ static int has_tract(symm_heap *h, const symmRef *ref) {
 }
 
 /* Own memory is for the rank itself, whatever the list. */
-static symmResult_t check_access(const symm_heap *h, const symmRef *ref, int rank) {
+static symmResult_t check_access(const symm_heap *h, const symmRef_t *ref, int rank) {
     const int list = ref->flags >> REF_LIST, me = h->comm->rank;
     if (!list || rank == me) return symmSuccess;
     const int allowed = symm_ledger_allows(h->ledger, ref->rank, list, me);
     if (allowed > 0) return symmSuccess;
     if (allowed < 0)
-        return SYMM_ERR(symmInvalidArgument, "ref->flags=0x%x: not made by symmRefOf", ref->flags);
+        return SYMM_ERR(symmInvalidArgument, "ref->flags=0x%x: not made by symmRefGet", ref->flags);
     return SYMM_ERR(symmInvalidArgument,
                     "rank %d may not access the block of rank %d that ref names (off=%llu): it is "
                     "not in the block's access list (symmLaneSetAccess, symmAllocNode_t)",
                     me, rank, (unsigned long long)ref->off);
 }
 
-static symmResult_t check_ref(const symm_comm *c, const symmRef *ref, int rank,
+static symmResult_t check_ref(const symm_comm *c, const symmRef_t *ref, int rank,
                               const symm_heap **out) {
     symm_heap *h = c->heaps;
     if (ref->rank < 0 || ref->rank >= c->nranks)
@@ -219,7 +220,7 @@ static symmResult_t check_ref(const symm_comm *c, const symmRef *ref, int rank,
                         ref->rank, c->nranks - 1);
     const unsigned zone = ref->flags & REF_ZONE;
     if (zone != SYMM_ALLOC_SYM && zone != SYMM_ALLOC_LOCAL)
-        return SYMM_ERR(symmInvalidArgument, "ref->flags=%u: not made by symmRefOf", ref->flags);
+        return SYMM_ERR(symmInvalidArgument, "ref->flags=%u: not made by symmRefGet", ref->flags);
     if (rank < 0 || rank >= c->nranks)
         return SYMM_ERR(symmInvalidArgument,
                         "rank=%d: must be SYMM_REF_OWNER, or for a SYM block 0 to %d", rank,
@@ -247,7 +248,7 @@ static symmResult_t check_ref(const symm_comm *c, const symmRef *ref, int rank,
     return symmSuccess;
 }
 
-symmResult_t symmRefPtr(symmComm_t comm, const symmRef *ref, int rank, void **ptr) {
+symmResult_t symmRefPtr(const symmRef_t *ref, symmComm_t comm, int rank, void **ptr) {
     symm_comm *c;
     const symm_heap *h;
     if (!ref) return SYMM_ERR(symmInvalidArgument, "ref is NULL");

@@ -86,7 +86,7 @@ struct symm_heap {
 enum { SYMM_OP_ALLOC = 1, SYMM_OP_FREE, SYMM_OP_COLLECT, SYMM_OP_RESIZE };
 
 /* ---- heap.c ---- */
-/* A mutex costs two locked instructions and two calls: a twelfth of the time of symmAlloc. */
+/* A mutex costs two locked instructions and two calls: a twelfth of the time of symmHeapAlloc. */
 void symm_heap_wait(symm_heap *h);
 static inline void symm_heap_lock(symm_heap *h) {
     /* Pairs with the release in symm_heap_unlock. */
@@ -107,7 +107,7 @@ symmResult_t symm_heap_pin_kind(int kind, const void *handle, symm_heap **out);
 void symm_heap_move(symm_heap *h, const symm_region *to, symm_left *left);
 /* Lets go of regions that were left, unless captured calls may know them. */
 void symm_heap_forget(symm_heap *h);
-/* Memory lies behind other addresses of SYM than before: they are told to whom symmFree asks for them. The communicator's user thread. */
+/* Memory lies behind other addresses of SYM than before: they are told to whom symmHeapFree asks for them. The communicator's user thread. */
 void symm_heap_say_range(const symm_heap *h);
 /* heap_window.c */
 extern const symm_win_source symm_heap_windows;

@@ -193,7 +193,8 @@ static int get(const symm_ledger *l, int rank, uint64_t seq, symm_entry *e, char
 }
 
 static void word_call(char *out, size_t cap, const symm_entry *e, const char *site) {
-    static const char *const op[] = {"?", "symmAlloc", "symmFree", "symmHeapCollect", "a new size"};
+    static const char *const op[] = {"?", "symmHeapAlloc", "symmHeapFree", "symmHeapCollect",
+                                     "a new size"};
     int n = snprintf(out, cap, "%s of %llu bytes", op[e->op >= 0 && e->op < 5 ? e->op : 0],
                      (unsigned long long)e->size);
     if (e->op == SYMM_OP_ALLOC && n > 0 && (size_t)n < cap)

@@ -1,5 +1,5 @@
 /* memlane.c - lanes: their life, and what is allocated and freed on them eagerly. The communicator's thread; no lock. The hot path is
- * symmAllocAsync and symmFreeAsync of a size that the lane keeps: no call of the driver but the one that asks for the capture. */
+ * symmLaneAlloc and symmLaneFree of a size that the lane keeps: no call of the driver but the one that asks for the capture. */
 #include "memplan.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 /* ---- sets ------------------------------------------------------------------------------------------------ */
 
-/* The block that holds off, for symmMemQuery and symmRefOf. */
+/* The block that holds off, for symmMemQuery and symmRefGet. */
 static int inside(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes, int *lane) {
     const symm_memlanes *s = arg;
     symm_piece piece;
@@ -380,11 +380,11 @@ static symmResult_t alloc_now(symm_memlane *l, uint64_t asked, int zone, const v
 static symmResult_t check_alloc(size_t bytes, unsigned flags) {
     if (flags & ~(SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP))
         return SYMM_ERR(symmInvalidArgument,
-                        "symmAllocAsync: flags=0x%x: SYMM_ALLOC_SYM or SYMM_ALLOC_LOCAL, with "
+                        "symmLaneAlloc: flags=0x%x: SYMM_ALLOC_SYM or SYMM_ALLOC_LOCAL, with "
                         "SYMM_ALLOC_KEEP or without",
                         flags);
     if (bytes > SIZE_MAX / 2)
-        return SYMM_ERR(symmOutOfMemory, "symmAllocAsync: bytes=%zu is more than any heap", bytes);
+        return SYMM_ERR(symmOutOfMemory, "symmLaneAlloc: bytes=%zu is more than any heap", bytes);
     return symmSuccess;
 }
 
@@ -398,11 +398,11 @@ static symmResult_t alloc(symm_memlane *l, size_t bytes, unsigned flags, const v
     return alloc_now(l, bytes, zone, site, off);
 }
 
-symmResult_t symmAllocAsync(symmLane_t lane, size_t bytes, unsigned flags, void **ptr) {
+symmResult_t symmLaneAlloc(symmLane_t lane, size_t bytes, unsigned flags, void **ptr) {
     symm_memlane *l;
     uint64_t off;
-    if (!ptr) return SYMM_ERR(symmInvalidArgument, "symmAllocAsync: ptr is NULL");
-    SYMM_TRY(symm_memlane_enter(lane, "symmAllocAsync", &l));
+    if (!ptr) return SYMM_ERR(symmInvalidArgument, "symmLaneAlloc: ptr is NULL");
+    SYMM_TRY(symm_memlane_enter(lane, "symmLaneAlloc", &l));
     symmResult_t r = symmSuccess;
     if (bytes) r = alloc(l, bytes, flags, __builtin_return_address(0), &off);
     if (!r) *ptr = bytes ? symm_memlanes_address(l->set, off) : NULL;
@@ -423,7 +423,7 @@ static void push_pending(symm_memlane *l, symm_memrec *r) {
 
 static symmResult_t bad_free(const symm_memlane *l, const symm_memrec *r, const void *ptr) {
     return SYMM_ERR(symmInvalidArgument,
-                    "symmFreeAsync: ptr=%p (%llu bytes, lane %d) is freed already", ptr,
+                    "symmLaneFree: ptr=%p (%llu bytes, lane %d) is freed already", ptr,
                     (unsigned long long)(r->bytes - r->red), l->ordinal);
 }
 
@@ -455,15 +455,15 @@ static symmResult_t free_any(symm_memlane *l, void *ptr, const void *site) {
     const uint64_t off = symm_heap_offset(l->set->heap, ptr);
     SYMM_TRY(symm_mem_state(l->set->comm, l->stream, &st));
     if (off == SYMM_NO_OFFSET)
-        return SYMM_ERR(symmInvalidArgument, "symmFreeAsync: ptr=%p is not of the heap of lane %d",
+        return SYMM_ERR(symmInvalidArgument, "symmLaneFree: ptr=%p is not of the heap of lane %d",
                         ptr, l->ordinal);
     if (st.how == SYMM_STREAM_CAPTURED) return symm_memplan_free(l, &st, off, ptr, site);
     return free_now(l, off, ptr, site);
 }
 
-symmResult_t symmFreeAsync(symmLane_t lane, void *ptr) {
+symmResult_t symmLaneFree(symmLane_t lane, void *ptr) {
     symm_memlane *l;
-    SYMM_TRY(symm_memlane_enter(lane, "symmFreeAsync", &l));
+    SYMM_TRY(symm_memlane_enter(lane, "symmLaneFree", &l));
     symmResult_t r = ptr ? free_any(l, ptr, __builtin_return_address(0)) : symmSuccess;
     symm_memlane_leave(l);
     return r;

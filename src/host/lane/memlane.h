@@ -294,7 +294,7 @@ symmResult_t symm_memlate_reach(symm_memlanes *s, const struct symm_memregion *r
 /* Another lane stands in for one that ends, and its stream is behind that one's. */
 symmResult_t symm_memlate_inherit(symm_memlane *l, const symm_memlane *heir);
 void symm_memlate_end(symm_memlanes *s);
-/* For symmRefOf: see symm_heap_access. */
+/* For symmRefGet: see symm_heap_access. */
 int symm_memplan_access(void *set, uint64_t off, uint64_t *ranks);
 /* For symmMemQuery: see symm_heap_inside. */
 int symm_memplan_inside(void *set, uint64_t off, uint64_t *begin, uint64_t *bytes, int *lane);

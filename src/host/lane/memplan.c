@@ -44,7 +44,7 @@ symmResult_t symm_memplan_settle_on(symm_memplan *p, symm_memlane *l) {
     p->lane = l->ordinal;
     p->held = 1;
     r->refs++;
-    if (r->alias && (!p->explicit_nodes || p->flags & SYMM_PLAN_ALIAS)) {
+    if (r->alias && (!p->explicit_nodes || p->flags & SYMM_MEMPLAN_ALIAS)) {
         p->alias = r->alias;
         p->alias->refs++;
         symm_memalias_wake(p->alias);
@@ -110,7 +110,7 @@ static symmResult_t put_barrier(symm_memplan *p, symm_memlane *l, int *point) {
     for (int i = 0; i < p->ncalls; i++)
         if (!symm_gplan_follows(p->points, *point, p->calls[i]))
             return SYMM_ERR(symmInvalidUsage,
-                            "symmAllocAsync: a SYM block in a branch beside a captured call of the "
+                            "symmLaneAlloc: a SYM block in a branch beside a captured call of the "
                             "communicator: the barrier it needs cannot be put there. Allocate "
                             "before the fork, or behind the join");
     int *more = SYMM_FAIL_ALLOC(memplan_barrier,
@@ -300,7 +300,7 @@ symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *pt
     if (!b->live && !symm_memloose_may_free(p, b))
         return SYMM_ERR(symmInvalidArgument,
                         "ptr=%p is not allocated: %s launched its graph since it was freed", ptr,
-                        p->handle ? "symmPlanLaunch has not" : "nobody has");
+                        p->handle ? "symmMemPlanLaunch has not" : "nobody has");
     const symmResult_t found = l->set->guard && b->live ? symm_memguard_left(l, p, b) : symmSuccess;
     SYMM_TRY(symm_memlate_freed(p->region, b, l));
     if (b->live) p->nlive--;

@@ -81,7 +81,7 @@ typedef struct {
 
 typedef struct symm_memplan {
     struct symm_memplan *next; /* of the set */
-    symmGraphPlan_t handle;    /* NULL: not bound */
+    symmMemPlan_t handle;      /* NULL: not bound */
     symm_memlanes *set;
     symm_memregion *region; /* NULL: no block yet */
     int lane;               /* ordinal */
@@ -104,7 +104,7 @@ typedef struct symm_memplan {
         uploaded; /* pieces behind them, from the first: of this rank here; of every rank everywhere */
     uint64_t capture;
     cu_graph graph;  /* GPUs */
-    symm_kept *pins; /* what the graph has given to the program's hands: SYMM_PLAN_HOLD */
+    symm_kept *pins; /* what the graph has given to the program's hands: SYMM_MEMPLAN_HOLD */
     symm_gplan *points;
     symm_memblock *blocks;
     int nblocks, nlive; /* blocks; of those that outlive the graph, how many are allocated */
@@ -158,8 +158,8 @@ void symm_memregion_unref(symm_memregion *r);
 /* Gives back what was trimmed and no graph is over any more. */
 void symm_memregion_sweep(symm_memregion *r);
 
-/* symmPlan calls: the plan, its heap and communicator entered. leave ends it. */
-symmResult_t symm_memplan_enter(symmGraphPlan_t plan, const char *call, symm_memplan **out);
+/* symmMemPlan calls: the plan, its heap and communicator entered. leave ends it. */
+symmResult_t symm_memplan_enter(symmMemPlan_t plan, const char *call, symm_memplan **out);
 void symm_memplan_leave(symm_memplan *p);
 /* The lane's region, made if there is none. */
 symmResult_t symm_memregion_of(symm_memlane *l);
@@ -246,8 +246,8 @@ symmResult_t symm_memaccess_set(symm_memaccess *a, const symm_comm *c, const int
 /* The point where the stream stands in the capture. */
 symmResult_t symm_memplan_point(symm_memplan *p, symmStream_t stream, int kind, int *point);
 /* A point behind explicit nodes. */
-symmResult_t symm_memplan_point_after(symm_memplan *p, int kind, const symmNode_t *deps, int ndeps,
-                                      int *point, symmNode_t *node);
+symmResult_t symm_memplan_point_after(symm_memplan *p, int kind, const symmGraphNode_t *deps,
+                                      int ndeps, int *point, symmGraphNode_t *node);
 /* The capture's graph holds the plan. */
 symmResult_t symm_memplan_hold(symm_memplan *p, symmStream_t stream);
 void symm_memplan_free_points(symm_memplan *p);

@@ -2,7 +2,7 @@
  * the tracts of all lie the same pieces of memory. The communicator's user thread.
  *
  * This rank's own pieces are mapped in its own part as blocks are captured, for CUDA wants to know what a captured copy or fill points at; the peers'
- * come with symmPlanUpload, on all ranks or on none. Each graph has a barrier in front of its first SYM block and launches of a lane come one
+ * come with symmMemPlanUpload, on all ranks or on none. Each graph has a barrier in front of its first SYM block and launches of a lane come one
  * behind the other, so the same byte is never in use under two addresses. Tracts go by symmHeapCollect: see heap_tract.c. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -255,11 +255,12 @@ static symmResult_t compare(const symm_heap *h, const state *all) {
     for (int r = 1; r < h->comm->nranks; r++) {
         if (all[r].tract != all[0].tract || all[r].backed != all[0].backed ||
             all[r].uploaded != all[0].uploaded)
-            return SYMM_ERR(symmMismatch,
-                            "symmPlanUpload: rank 0 has pieces %d to %d at offset %llu, rank %d %d "
-                            "to %d at %llu",
-                            all[0].uploaded, all[0].backed, (unsigned long long)all[0].tract, r,
-                            all[r].uploaded, all[r].backed, (unsigned long long)all[r].tract);
+            return SYMM_ERR(
+                symmMismatch,
+                "symmMemPlanUpload: rank 0 has pieces %d to %d at offset %llu, rank %d %d "
+                "to %d at %llu",
+                all[0].uploaded, all[0].backed, (unsigned long long)all[0].tract, r,
+                all[r].uploaded, all[r].backed, (unsigned long long)all[r].tract);
         SYMM_TRY(symm_heap_compare(h, all[0].digest, all[r].digest, r, uploading));
     }
     return symmSuccess;
@@ -334,7 +335,7 @@ symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status) {
 }
 
 /* ---- trimming ---------------------------------------------------------------------------------------------
- * In two steps, as with all that is SYM: symmGraphMemTrim, in the same order on all ranks, marks; symmHeapCollect, where all ranks have, unmaps and
+ * In two steps, as with all that is SYM: symmLaneTrimGraphMem, in the same order on all ranks, marks; symmHeapCollect, where all ranks have, unmaps and
  * releases. In between nothing is launched over it, and an upload or a capture takes the mark away again, alike on all ranks. */
 
 void symm_memalias_wake(symm_memalias *a) {

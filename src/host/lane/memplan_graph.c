@@ -17,12 +17,12 @@ static void free_nothing(void *obj) {
 }
 
 static symmResult_t check_flags(const char *call, unsigned flags) {
-    if (flags & ~(SYMM_PLAN_AUTO_FREE | SYMM_PLAN_ALIAS | SYMM_PLAN_HOLD))
+    if (flags & ~(SYMM_MEMPLAN_AUTO_FREE | SYMM_MEMPLAN_ALIAS | SYMM_MEMPLAN_HOLD))
         return SYMM_ERR(symmInvalidArgument, "%s: flags=0x%x", call, flags);
     return symmSuccess;
 }
 
-static symmResult_t give_handle(symm_memplan *p, unsigned flags, symmGraphPlan_t *plan) {
+static symmResult_t give_handle(symm_memplan *p, unsigned flags, symmMemPlan_t *plan) {
     void *handle;
     SYMM_TRY(symm_handle_new(SYMM_KIND_PLAN, p, free_nothing, &handle));
     p->handle = handle;
@@ -32,11 +32,11 @@ static symmResult_t give_handle(symm_memplan *p, unsigned flags, symmGraphPlan_t
     return symmSuccess;
 }
 
-/* With SYMM_PLAN_HOLD the graph gives what it holds, the plan itself too. */
-static symmResult_t take_hold(symm_memplan *p, unsigned flags, symmGraphPlan_t *plan) {
+/* With SYMM_MEMPLAN_HOLD the graph gives what it holds, the plan itself too. */
+static symmResult_t take_hold(symm_memplan *p, unsigned flags, symmMemPlan_t *plan) {
     const symm_gpu_capture in = {p->graph, p->capture};
     SYMM_TRY(give_handle(p, flags, plan));
-    if (!(flags & SYMM_PLAN_HOLD) || !p->set->comm->cuda) return symmSuccess;
+    if (!(flags & SYMM_MEMPLAN_HOLD) || !p->set->comm->cuda) return symmSuccess;
     symmResult_t r = symm_gpu_take(&in, p, &p->pins);
     if (!r) return symmSuccess;
     symm_handle_close(SYMM_KIND_PLAN, p->handle);
@@ -62,59 +62,61 @@ static symmResult_t check_lane(const symm_memplan *p, const symm_memlane *l, voi
         if (p->callers[i] == l->ordinal) return symmSuccess;
     if (!p->ncallers)
         return SYMM_ERR(symmInvalidArgument,
-                        "symmPlanBind: graph=%p has no call of a lane of this heap", graph);
+                        "symmMemPlanBind: graph=%p has no call of a lane of this heap", graph);
     return SYMM_ERR(symmInvalidArgument,
-                    "symmPlanBind: graph=%p has no call of lane %d: lane %d has made %s in it",
+                    "symmMemPlanBind: graph=%p has no call of lane %d: lane %d has made %s in it",
                     graph, l->ordinal, p->callers[0], p->ncallers > 1 ? "the first" : "those");
 }
 
-static symmResult_t bind(symm_memlane *l, void *graph, unsigned flags, symmGraphPlan_t *plan) {
+static symmResult_t bind(symm_memlane *l, void *graph, unsigned flags, symmMemPlan_t *plan) {
     symm_memplan_reap(l->set->comm);
     symm_memplan *p = find_graph(l, graph);
     if (!p)
         return SYMM_ERR(symmInvalidArgument,
-                        "symmPlanBind: graph=%p has no call of a lane of this heap, is bound "
+                        "symmMemPlanBind: graph=%p has no call of a lane of this heap, is bound "
                         "already, or is gone",
                         graph);
-    if (p->lost) return SYMM_ERR(symmOutOfMemory, "symmPlanBind: memory ran out in the capture");
+    if (p->lost) return SYMM_ERR(symmOutOfMemory, "symmMemPlanBind: memory ran out in the capture");
     SYMM_TRY(check_lane(p, l, graph));
-    if (!p->alias != !(flags & SYMM_PLAN_ALIAS))
+    if (!p->alias != !(flags & SYMM_MEMPLAN_ALIAS))
         return SYMM_ERR(
             symmInvalidUsage,
-            "symmPlanBind: flags=0x%x %s SYMM_PLAN_ALIAS, and the capture began %s lane "
+            "symmMemPlanBind: flags=0x%x %s SYMM_MEMPLAN_ALIAS, and the capture began %s lane "
             "%d had memory for it (symmLaneAlias)",
-            flags, flags & SYMM_PLAN_ALIAS ? "has" : "lacks", p->alias ? "when" : "before",
+            flags, flags & SYMM_MEMPLAN_ALIAS ? "has" : "lacks", p->alias ? "when" : "before",
             p->lane);
     SYMM_TRY(take_hold(p, flags, plan));
     symm_memregion_measure(p->region);
     return symmSuccess;
 }
 
-symmResult_t symmPlanBind(symmLane_t lane, void *graph, unsigned flags, symmGraphPlan_t *plan) {
+symmResult_t symmMemPlanBind(symmLane_t lane, void *graph, unsigned flags, symmMemPlan_t *plan) {
     symm_memlane *l;
     if (!plan || !graph)
-        return SYMM_ERR(symmInvalidArgument, "symmPlanBind: %s is NULL", plan ? "graph" : "plan");
-    SYMM_TRY(check_flags("symmPlanBind", flags));
-    SYMM_TRY(symm_memlane_enter(lane, "symmPlanBind", &l));
+        return SYMM_ERR(symmInvalidArgument, "symmMemPlanBind: %s is NULL",
+                        plan ? "graph" : "plan");
+    SYMM_TRY(check_flags("symmMemPlanBind", flags));
+    SYMM_TRY(symm_memlane_enter(lane, "symmMemPlanBind", &l));
     symmResult_t r = bind(l, graph, flags, plan);
     symm_memlane_leave(l);
     return r;
 }
 
-static symmResult_t create(symm_memlane *l, void *graph, unsigned flags, symmGraphPlan_t *plan) {
+static symmResult_t create(symm_memlane *l, void *graph, unsigned flags, symmMemPlan_t *plan) {
     symm_memplan *p;
     const int cuda = l->set->comm->cuda;
     if (cuda != (graph != NULL))
-        return SYMM_ERR(symmInvalidArgument, "symmPlanCreate: graph=%p: %s", graph,
+        return SYMM_ERR(symmInvalidArgument, "symmMemPlanCreate: graph=%p: %s", graph,
                         cuda ? "on GPUs the graph that gets the nodes"
                              : "the host backend has none");
     if (cuda && !symm_cuda_sees_graphs())
-        return SYMM_ERR(symmNotSupported, "symmPlanCreate: needs a driver of 12.3 or later");
-    if (flags & SYMM_PLAN_ALIAS && !(l->region && l->region->alias))
-        return SYMM_ERR(symmInvalidUsage,
-                        "symmPlanCreate: flags=0x%x: lane %d has no memory for SYMM_PLAN_ALIAS "
-                        "(symmLaneAlias)",
-                        flags, l->ordinal);
+        return SYMM_ERR(symmNotSupported, "symmMemPlanCreate: needs a driver of 12.3 or later");
+    if (flags & SYMM_MEMPLAN_ALIAS && !(l->region && l->region->alias))
+        return SYMM_ERR(
+            symmInvalidUsage,
+            "symmMemPlanCreate: flags=0x%x: lane %d has no memory for SYMM_MEMPLAN_ALIAS "
+            "(symmLaneAlias)",
+            flags, l->ordinal);
     symm_memplan_reap(l->set->comm);
     SYMM_TRY(symm_memplan_new(l->set, &p));
     p->explicit_nodes = 1;
@@ -130,11 +132,11 @@ static symmResult_t create(symm_memlane *l, void *graph, unsigned flags, symmGra
     return r;
 }
 
-symmResult_t symmPlanCreate(symmLane_t lane, void *graph, unsigned flags, symmGraphPlan_t *plan) {
+symmResult_t symmMemPlanCreate(symmLane_t lane, void *graph, unsigned flags, symmMemPlan_t *plan) {
     symm_memlane *l;
-    if (!plan) return SYMM_ERR(symmInvalidArgument, "symmPlanCreate: plan is NULL");
-    SYMM_TRY(check_flags("symmPlanCreate", flags));
-    SYMM_TRY(symm_memlane_enter(lane, "symmPlanCreate", &l));
+    if (!plan) return SYMM_ERR(symmInvalidArgument, "symmMemPlanCreate: plan is NULL");
+    SYMM_TRY(check_flags("symmMemPlanCreate", flags));
+    SYMM_TRY(symm_memlane_enter(lane, "symmMemPlanCreate", &l));
     symmResult_t r = create(l, graph, flags, plan);
     symm_memlane_leave(l);
     return r;
@@ -142,7 +144,7 @@ symmResult_t symmPlanCreate(symmLane_t lane, void *graph, unsigned flags, symmGr
 
 /* ---- entering -------------------------------------------------------------------------------------------- */
 
-symmResult_t symm_memplan_enter(symmGraphPlan_t plan, const char *call, symm_memplan **out) {
+symmResult_t symm_memplan_enter(symmMemPlan_t plan, const char *call, symm_memplan **out) {
     symm_heap *h;
     symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
     if (!p)
@@ -163,9 +165,9 @@ static symmResult_t still_live(const symm_memplan *p) {
     for (int i = 0; i < p->nblocks; i++)
         if (p->blocks[i].live)
             return SYMM_ERR(symmInvalidUsage,
-                            "symmPlanLaunch: ptr=%p (%llu bytes), which the last launch of this "
+                            "symmMemPlanLaunch: ptr=%p (%llu bytes), which the last launch of this "
                             "graph has left, is still allocated: free it, or bind with "
-                            "SYMM_PLAN_AUTO_FREE",
+                            "SYMM_MEMPLAN_AUTO_FREE",
                             symm_memlanes_address(p->set, p->blocks[i].off),
                             (unsigned long long)(p->blocks[i].bytes - p->blocks[i].red));
     return symmSuccess;
@@ -177,12 +179,12 @@ static symmResult_t check_others(const symm_memplan *p) {
         for (int i = 0; o != p && o->nlive && o->region == p->region && i < o->nblocks; i++) {
             const symm_memblock *b = &o->blocks[i];
             if (!b->live || !symm_gplan_touches(p->points, b->zone, b->at, b->bytes)) continue;
-            return SYMM_ERR(symmInvalidUsage,
-                            "symmPlanLaunch: ptr=%p (%llu bytes), which another graph of the lane "
-                            "has left allocated, lies in this graph's memory: free it first, or "
-                            "capture it with SYMM_ALLOC_KEEP",
-                            symm_memlanes_address(p->set, b->off),
-                            (unsigned long long)(b->bytes - b->red));
+            return SYMM_ERR(
+                symmInvalidUsage,
+                "symmMemPlanLaunch: ptr=%p (%llu bytes), which another graph of the lane "
+                "has left allocated, lies in this graph's memory: free it first, or "
+                "capture it with SYMM_ALLOC_KEEP",
+                symm_memlanes_address(p->set, b->off), (unsigned long long)(b->bytes - b->red));
         }
     return symmSuccess;
 }
@@ -193,9 +195,10 @@ static symmResult_t check_frees(const symm_memplan *p) {
         const symm_memplan *o = p->frees[i].plan;
         const symm_memblock *b = &o->blocks[p->frees[i].block];
         if (!b->live && !symm_memloose_may_free(o, b))
-            return SYMM_ERR(symmInvalidUsage,
-                            "symmPlanLaunch: ptr=%p, which this graph frees, is not allocated now",
-                            symm_memlanes_address(p->set, b->off));
+            return SYMM_ERR(
+                symmInvalidUsage,
+                "symmMemPlanLaunch: ptr=%p, which this graph frees, is not allocated now",
+                symm_memlanes_address(p->set, b->off));
     }
     return symmSuccess;
 }
@@ -213,7 +216,7 @@ static symmResult_t order(symm_memplan *p, symmStream_t stream) {
     SYMM_TRY(symm_mem_state(s->comm, stream, &st));
     if (st.how == SYMM_STREAM_CAPTURED)
         return SYMM_ERR(symmInvalidUsage,
-                        "symmPlanLaunch: stream=%p is under capture, and a graph that allocates "
+                        "symmMemPlanLaunch: stream=%p is under capture, and a graph that allocates "
                         "cannot become part of another",
                         (void *)stream);
     SYMM_TRY(follow_launch(p->region, stream));
@@ -273,17 +276,18 @@ static symmResult_t check_upload(const symm_memplan *p) {
     int there;
     const int pieces = symm_memalias_pieces(p, &there);
     if (pieces <= there) return symmSuccess;
-    return SYMM_ERR(symmInvalidUsage,
-                    "symmPlanLaunch: plan=%p: of the %d pieces of memory under its addresses, %d "
-                    "are mapped on all ranks: symmPlanUpload on all of them first",
-                    (void *)p->handle, pieces, there);
+    return SYMM_ERR(
+        symmInvalidUsage,
+        "symmMemPlanLaunch: plan=%p: of the %d pieces of memory under its addresses, %d "
+        "are mapped on all ranks: symmMemPlanUpload on all of them first",
+        (void *)p->handle, pieces, there);
 }
 
 /* Later work, of whichever thread, is put behind a launch by its stream's name. */
 static symmResult_t check_name(const symm_comm *c, symmStream_t stream) {
     if (!c->cuda || !symm_gpu_is_per_thread(stream)) return symmSuccess;
     return SYMM_ERR(symmInvalidArgument,
-                    "symmPlanLaunch: stream=%p means another stream in each thread",
+                    "symmMemPlanLaunch: stream=%p means another stream in each thread",
                     (void *)stream);
 }
 
@@ -294,17 +298,18 @@ static symmResult_t check_graph(const symm_memplan *p, symmGraph_t exec) {
     const int found =
         symm_graph_tells(exec, p->explicit_nodes ? NULL : (const void *)p, &symm_memloose_user);
     if (found < 0)
-        return SYMM_ERR(symmInvalidArgument, "symmPlanLaunch: graph=%p is not a live host graph",
+        return SYMM_ERR(symmInvalidArgument, "symmMemPlanLaunch: graph=%p is not a live host graph",
                         (void *)exec);
     if (found == !p->explicit_nodes) return symmSuccess;
     for (const symm_memplan *o = p->set->plans; o; o = o->next)
         if (o->handle && symm_graph_tells(exec, o, &symm_memloose_user) > 0)
-            return SYMM_ERR(symmInvalidArgument,
-                            "symmPlanLaunch: graph=%p is not the graph of plan=%p: it is that of "
-                            "plan %p",
-                            (void *)exec, (void *)p->handle, (void *)o->handle);
+            return SYMM_ERR(
+                symmInvalidArgument,
+                "symmMemPlanLaunch: graph=%p is not the graph of plan=%p: it is that of "
+                "plan %p",
+                (void *)exec, (void *)p->handle, (void *)o->handle);
     return SYMM_ERR(symmInvalidArgument,
-                    "symmPlanLaunch: graph=%p is not the graph of plan=%p, nor of another plan",
+                    "symmMemPlanLaunch: graph=%p is not the graph of plan=%p, nor of another plan",
                     (void *)exec, (void *)p->handle);
 }
 
@@ -313,7 +318,7 @@ static symmResult_t launch(symm_memplan *p, symmGraph_t exec, symmStream_t strea
     SYMM_TRY(check_name(p->set->comm, stream));
     SYMM_TRY(check_graph(p, exec));
     SYMM_TRY(check_upload(p));
-    if (p->nlive && !(p->flags & SYMM_PLAN_AUTO_FREE)) return still_live(p);
+    if (p->nlive && !(p->flags & SYMM_MEMPLAN_AUTO_FREE)) return still_live(p);
     SYMM_TRY(check_frees(p));
     SYMM_TRY(check_others(p));
     SYMM_TRY(order(p, stream));
@@ -329,9 +334,9 @@ static symmResult_t launch(symm_memplan *p, symmGraph_t exec, symmStream_t strea
     return symmSuccess;
 }
 
-symmResult_t symmPlanLaunch(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream) {
+symmResult_t symmMemPlanLaunch(symmMemPlan_t plan, symmGraph_t exec, symmStream_t stream) {
     symm_memplan *p;
-    SYMM_TRY(symm_memplan_enter(plan, "symmPlanLaunch", &p));
+    SYMM_TRY(symm_memplan_enter(plan, "symmMemPlanLaunch", &p));
     symmResult_t r = launch(p, exec, stream);
     symm_memplan_leave(p);
     return r;
@@ -340,16 +345,16 @@ symmResult_t symmPlanLaunch(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t
 /* ---- uploading ------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    symmGraphPlan_t plan;
+    symmMemPlan_t plan;
     symmGraph_t exec;
     symmStream_t stream;
 } upload_args;
 
 static symmResult_t check_exec(const symm_memplan *p, symmGraph_t exec) {
     if (p->alias && !exec) return symmSuccess; /* maps, and no more */
-    if (!exec) return SYMM_ERR(symmInvalidArgument, "symmPlanUpload: exec is NULL");
+    if (!exec) return SYMM_ERR(symmInvalidArgument, "symmMemPlanUpload: exec is NULL");
     if (!p->set->comm->cuda && !symm_graph_capture(exec))
-        return SYMM_ERR(symmInvalidArgument, "symmPlanUpload: exec=%p is no live host graph",
+        return SYMM_ERR(symmInvalidArgument, "symmMemPlanUpload: exec=%p is no live host graph",
                         (void *)exec);
     return symmSuccess;
 }
@@ -368,14 +373,14 @@ static symmResult_t upload_exec(const symm_comm *c, symmGraph_t exec, symmStream
 static symmResult_t upload_job(void *args) {
     const upload_args *a = args;
     symm_memplan *p;
-    SYMM_TRY(symm_memplan_enter(a->plan, "symmPlanUpload", &p));
+    SYMM_TRY(symm_memplan_enter(a->plan, "symmMemPlanUpload", &p));
     symmResult_t r = symm_memalias_upload(p, check_exec(p, a->exec));
     if (!r) r = upload_exec(p->set->comm, a->exec, a->stream);
     symm_memplan_leave(p);
     return r;
 }
 
-symmResult_t symmPlanUpload(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t stream) {
+symmResult_t symmMemPlanUpload(symmMemPlan_t plan, symmGraph_t exec, symmStream_t stream) {
     upload_args a = {plan, exec, stream};
     const symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
     if (!p || !p->alias) return upload_job(&a);
@@ -385,7 +390,7 @@ symmResult_t symmPlanUpload(symmGraphPlan_t plan, symmGraph_t exec, symmStream_t
 /* ---- end ------------------------------------------------------------------------------------------------- */
 
 static void end_plan(symm_memplan *p) {
-    const symmGraphPlan_t handle = p->handle;
+    const symmMemPlan_t handle = p->handle;
     symm_memregion_measure(p->region);
     p->destroyed = 1;
     symm_handle_close(SYMM_KIND_PLAN, handle);
@@ -393,11 +398,11 @@ static void end_plan(symm_memplan *p) {
     symm_handle_put(SYMM_KIND_PLAN, handle);
 }
 
-symmResult_t symmPlanDestroy(symmGraphPlan_t plan) {
+symmResult_t symmMemPlanDestroy(symmMemPlan_t plan) {
     symm_heap *h;
     symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
     if (!p)
-        return SYMM_ERR(symmInvalidArgument, "symmPlanDestroy: plan=%p is not a living plan",
+        return SYMM_ERR(symmInvalidArgument, "symmMemPlanDestroy: plan=%p is not a living plan",
                         (void *)plan);
     symm_kept *pins = p->pins; /* with the plan itself among them, it lives on until they go */
     if (!symm_handle_open(SYMM_KIND_HEAP, p->set->handle)) {
@@ -424,12 +429,13 @@ symmResult_t symmPlanDestroy(symmGraphPlan_t plan) {
 
 /* ---- explicit nodes -------------------------------------------------------------------------------------- */
 
-static symmResult_t check_nodes(const symm_memplan *p, const char *call, const symmNode_t *deps,
-                                int ndeps, const void *node) {
+static symmResult_t check_nodes(const symm_memplan *p, const char *call,
+                                const symmGraphNode_t *deps, int ndeps, const void *node) {
     if (!p->explicit_nodes)
-        return SYMM_ERR(symmInvalidUsage,
-                        "%s: plan=%p is of a capture: explicit nodes go to one of symmPlanCreate",
-                        call, (void *)p->handle);
+        return SYMM_ERR(
+            symmInvalidUsage,
+            "%s: plan=%p is of a capture: explicit nodes go to one of symmMemPlanCreate", call,
+            (void *)p->handle);
     if (ndeps < 0 || (ndeps && !deps))
         return SYMM_ERR(symmInvalidArgument, "%s: ndeps=%d, deps=%p", call, ndeps,
                         (const void *)deps);
@@ -443,18 +449,19 @@ static symm_memlane *lane_of(const symm_memplan *p) {
     return NULL;
 }
 
-static symmResult_t add_alloc(symm_memplan *p, const symmNode_t *deps, int ndeps,
-                              const symmAllocNode_t *a, const void *site, symmNode_t *node,
+static symmResult_t add_alloc(symm_memplan *p, const symmGraphNode_t *deps, int ndeps,
+                              const symmAllocNode_t *a, const void *site, symmGraphNode_t *node,
                               void **ptr) {
     symm_memaccess access = {0};
     int point, block;
-    symmNode_t made;
+    symmGraphNode_t made;
     symm_memlane *l = lane_of(p);
     if (!l)
-        return SYMM_ERR(symmInvalidUsage, "symmGraphAddAllocNode: the plan's lane is destroyed");
+        return SYMM_ERR(symmInvalidUsage, "symmMemPlanAddAllocNode: the plan's lane is destroyed");
     if (!a || a->size < sizeof *a || !a->bytes || a->bytes > SIZE_MAX / 2 ||
         (a->flags & ~(SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP)))
-        return SYMM_ERR(symmInvalidArgument, "symmGraphAddAllocNode: params: bytes=%llu flags=0x%x",
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmMemPlanAddAllocNode: params: bytes=%llu flags=0x%x",
                         a ? (unsigned long long)a->bytes : 0, a ? a->flags : 0);
     SYMM_TRY(symm_memaccess_set(&access, p->set->comm, a->ranks, a->nranks));
     const uint64_t bytes = symm_round_up(a->bytes, SYMM_PLACE_UNIT);
@@ -467,48 +474,49 @@ static symmResult_t add_alloc(symm_memplan *p, const symmNode_t *deps, int ndeps
     return symmSuccess;
 }
 
-symmResult_t symmGraphAddAllocNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
-                                   const symmAllocNode_t *params, symmNode_t *node, void **ptr) {
+symmResult_t symmMemPlanAddAllocNode(symmMemPlan_t plan, const symmGraphNode_t *deps, int ndeps,
+                                     const symmAllocNode_t *params, symmGraphNode_t *node,
+                                     void **ptr) {
     symm_memplan *p;
-    if (!ptr) return SYMM_ERR(symmInvalidArgument, "symmGraphAddAllocNode: ptr is NULL");
-    SYMM_TRY(symm_memplan_enter(plan, "symmGraphAddAllocNode", &p));
-    symmResult_t r = check_nodes(p, "symmGraphAddAllocNode", deps, ndeps, node);
+    if (!ptr) return SYMM_ERR(symmInvalidArgument, "symmMemPlanAddAllocNode: ptr is NULL");
+    SYMM_TRY(symm_memplan_enter(plan, "symmMemPlanAddAllocNode", &p));
+    symmResult_t r = check_nodes(p, "symmMemPlanAddAllocNode", deps, ndeps, node);
     if (!r) r = add_alloc(p, deps, ndeps, params, __builtin_return_address(0), node, ptr);
     symm_memplan_leave(p);
     return r;
 }
 
-static symmResult_t add_free(symm_memplan *p, const symmNode_t *deps, int ndeps, void *ptr,
-                             const void *site, symmNode_t *node) {
+static symmResult_t add_free(symm_memplan *p, const symmGraphNode_t *deps, int ndeps, void *ptr,
+                             const void *site, symmGraphNode_t *node) {
     int point;
-    symmNode_t made;
+    symmGraphNode_t made;
     const uint64_t off = symm_heap_offset(p->set->heap, ptr);
     if (off == SYMM_NO_OFFSET)
         return SYMM_ERR(symmInvalidArgument,
-                        "symmGraphAddFreeNode: ptr=%p is not of the plan's heap", ptr);
+                        "symmMemPlanAddFreeNode: ptr=%p is not of the plan's heap", ptr);
     SYMM_TRY(symm_memplan_point_after(p, SYMM_POINT_PLAIN, deps, ndeps, &point, &made));
     SYMM_TRY(symm_memplan_free_at(p, point, off, ptr, site));
     *node = made;
     return symmSuccess;
 }
 
-symmResult_t symmGraphAddFreeNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
-                                  void *ptr, symmNode_t *node) {
+symmResult_t symmMemPlanAddFreeNode(symmMemPlan_t plan, const symmGraphNode_t *deps, int ndeps,
+                                    void *ptr, symmGraphNode_t *node) {
     symm_memplan *p;
-    SYMM_TRY(symm_memplan_enter(plan, "symmGraphAddFreeNode", &p));
-    symmResult_t r = check_nodes(p, "symmGraphAddFreeNode", deps, ndeps, node);
+    SYMM_TRY(symm_memplan_enter(plan, "symmMemPlanAddFreeNode", &p));
+    symmResult_t r = check_nodes(p, "symmMemPlanAddFreeNode", deps, ndeps, node);
     if (!r) r = add_free(p, deps, ndeps, ptr, __builtin_return_address(0), node);
     symm_memplan_leave(p);
     return r;
 }
 
-symmResult_t symmGraphAddOrderNode(symmGraphPlan_t plan, const symmNode_t *deps, int ndeps,
-                                   symmNode_t *node) {
+symmResult_t symmMemPlanAddOrderNode(symmMemPlan_t plan, const symmGraphNode_t *deps, int ndeps,
+                                     symmGraphNode_t *node) {
     symm_memplan *p;
     int point;
-    symmNode_t made;
-    SYMM_TRY(symm_memplan_enter(plan, "symmGraphAddOrderNode", &p));
-    symmResult_t r = check_nodes(p, "symmGraphAddOrderNode", deps, ndeps, node);
+    symmGraphNode_t made;
+    SYMM_TRY(symm_memplan_enter(plan, "symmMemPlanAddOrderNode", &p));
+    symmResult_t r = check_nodes(p, "symmMemPlanAddOrderNode", deps, ndeps, node);
     if (!r) r = symm_memplan_point_after(p, SYMM_POINT_PLAIN, deps, ndeps, &point, &made);
     if (!r) *node = made;
     symm_memplan_leave(p);

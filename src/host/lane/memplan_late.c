@@ -2,7 +2,7 @@
  * host waits for it before the bytes leave the region. The communicator's user thread.
  *
  * A use is noted once per region and lane, for the uses of one lane come one behind the other: its frees in its stream, the launches of its graphs by
- * symmPlanLaunch. Launches over one region do so too. So the first one that has blocks in the bytes follows the use, and all later ones follow that
+ * symmMemPlanLaunch. Launches over one region do so too. So the first one that has blocks in the bytes follows the use, and all later ones follow that
  * launch; a graph that lies elsewhere waits for nothing. */
 #include <stdlib.h>
 

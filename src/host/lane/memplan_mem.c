@@ -1,5 +1,5 @@
 /* memplan_mem.c - how much memory lanes and graphs have, giving it back, who may access it, what this machine can do. The communicator's user
- * thread; symmMemSupport any. */
+ * thread; symmMemQuerySupport any. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,8 @@ static symmResult_t trim_lanes(symm_memlanes *s, uint64_t *freed, const void *si
         if (!l || !symm_mem_alive(s->comm, l->stream)) continue;
         SYMM_TRY(symm_mem_state(s->comm, l->stream, &st));
         if (st.how == SYMM_STREAM_CAPTURED)
-            return SYMM_ERR(symmInvalidUsage, "symmLaneTrim: stream=%p of lane %d is under capture",
+            return SYMM_ERR(symmInvalidUsage,
+                            "symmHeapTrimLanes: stream=%p of lane %d is under capture",
                             (void *)l->stream, l->ordinal);
     }
     for (int i = 0; i < s->made; i++)
@@ -61,7 +62,7 @@ static symmResult_t trim_lanes(symm_memlanes *s, uint64_t *freed, const void *si
     return symmSuccess;
 }
 
-symmResult_t symmLaneTrim(symmHeap_t heap, uint64_t *freed) {
+symmResult_t symmHeapTrimLanes(symmHeap_t heap, uint64_t *freed) {
     symm_heap *h;
     uint64_t bytes = 0, left = 0;
     symmResult_t r = symmSuccess;
@@ -144,12 +145,12 @@ static symmResult_t get(symm_memregion *r, int attr, uint64_t *value) {
     return symmSuccess;
 }
 
-symmResult_t symmGraphMemGet(symmLane_t lane, int attr, uint64_t *value) {
+symmResult_t symmLaneGetGraphMem(symmLane_t lane, int attr, uint64_t *value) {
     symm_memlane *l;
     if (!value || attr < SYMM_GRAPH_MEM_USED || attr > SYMM_GRAPH_MEM_RESERVED_HIGH)
-        return SYMM_ERR(symmInvalidArgument, "symmGraphMemGet: attr=%d, value=%p", attr,
+        return SYMM_ERR(symmInvalidArgument, "symmLaneGetGraphMem: attr=%d, value=%p", attr,
                         (void *)value);
-    SYMM_TRY(symm_memlane_enter(lane, "symmGraphMemGet", &l));
+    SYMM_TRY(symm_memlane_enter(lane, "symmLaneGetGraphMem", &l));
     symm_memplan_reap(l->set->comm);
     symmResult_t r = get(l->region, attr, value);
     symm_memlane_leave(l);
@@ -166,14 +167,14 @@ static symmResult_t reset(symm_memregion *r, int attr) {
     return symmSuccess;
 }
 
-symmResult_t symmGraphMemSet(symmLane_t lane, int attr, uint64_t value) {
+symmResult_t symmLaneSetGraphMem(symmLane_t lane, int attr, uint64_t value) {
     symm_memlane *l;
     if (attr != SYMM_GRAPH_MEM_USED_HIGH && attr != SYMM_GRAPH_MEM_RESERVED_HIGH)
-        return SYMM_ERR(symmInvalidArgument, "symmGraphMemSet: attr=%d cannot be set", attr);
+        return SYMM_ERR(symmInvalidArgument, "symmLaneSetGraphMem: attr=%d cannot be set", attr);
     if (value)
-        return SYMM_ERR(symmInvalidArgument, "symmGraphMemSet: value=%llu: only 0 can be set",
+        return SYMM_ERR(symmInvalidArgument, "symmLaneSetGraphMem: value=%llu: only 0 can be set",
                         (unsigned long long)value);
-    SYMM_TRY(symm_memlane_enter(lane, "symmGraphMemSet", &l));
+    SYMM_TRY(symm_memlane_enter(lane, "symmLaneSetGraphMem", &l));
     symmResult_t r = l->region ? reset(l->region, attr) : symmSuccess;
     symm_memlane_leave(l);
     return r;
@@ -206,7 +207,7 @@ static symmResult_t trim(symm_memregion *r, uint64_t *freed) {
             symm_memretired *t = SYMM_FAIL_ALLOC(memplan_retire, malloc(sizeof *t));
             if (!t || withdraw(r, z, &e)) {
                 free(t);
-                return SYMM_ERR(symmOutOfMemory, "symmGraphMemTrim: no memory");
+                return SYMM_ERR(symmOutOfMemory, "symmLaneTrimGraphMem: no memory");
             }
             *t = (symm_memretired){r->retired, e, z};
             r->retired = t;
@@ -236,10 +237,10 @@ static symmResult_t trim_region(symm_memlane *l, uint64_t *freed) {
     return status;
 }
 
-symmResult_t symmGraphMemTrim(symmLane_t lane, uint64_t *freed) {
+symmResult_t symmLaneTrimGraphMem(symmLane_t lane, uint64_t *freed) {
     symm_memlane *l;
     uint64_t bytes = 0;
-    SYMM_TRY(symm_memlane_enter(lane, "symmGraphMemTrim", &l));
+    SYMM_TRY(symm_memlane_enter(lane, "symmLaneTrimGraphMem", &l));
     symm_memplan_reap(l->set->comm);
     symmResult_t r = trim_region(l, &bytes);
     if (!r && l->region && l->region->reserved)
@@ -327,9 +328,9 @@ symmResult_t symmLaneGetAccess(symmLane_t lane, const void *ptr, int rank, int *
 
 /* ---- support --------------------------------------------------------------------------------------------- */
 
-symmResult_t symmMemSupport(symmMemSupport_t *support) {
+symmResult_t symmMemQuerySupport(symmMemSupport_t *support) {
     if (!support || support->size < sizeof *support)
-        return SYMM_ERR(symmInvalidArgument, "symmMemSupport: support is %s",
+        return SYMM_ERR(symmInvalidArgument, "symmMemQuerySupport: support is %s",
                         support ? SYMM_NO_SIZE : "NULL");
     symmMemSupport_t s = {.size = support->size, .lanes = 1, .graphs = 1, .nodes = 1, .alias = 1};
     const char *why = "";

@@ -242,21 +242,21 @@ symmResult_t symm_memplan_point(symm_memplan *p, symmStream_t stream, int kind, 
 
 /* ---- explicit nodes -------------------------------------------------------------------------------------- */
 
-static symmResult_t after_gpu(symm_memplan *p, int kind, const symmNode_t *deps, size_t n,
-                              int *point, symmNode_t *node) {
+static symmResult_t after_gpu(symm_memplan *p, int kind, const symmGraphNode_t *deps, size_t n,
+                              int *point, symmGraphNode_t *node) {
     cu_graph_node made;
     const cu_graph_node *from = (const cu_graph_node *)(const void *)deps;
     SYMM_TRY(walk(p, from, n));
     SYMM_TRY(empty_node(p->graph, from, n, &made));
     SYMM_TRY(join(p, from, n, kind, point));
     if (set_node(p, made, *point)) return no_memory();
-    *node = (symmNode_t)(void *)made;
+    *node = (symmGraphNode_t)(void *)made;
     return symmSuccess;
 }
 
 /* A node of the host backend is its point's number and one, as a pointer. */
-symmResult_t symm_memplan_point_after(symm_memplan *p, int kind, const symmNode_t *deps, int ndeps,
-                                      int *point, symmNode_t *node) {
+symmResult_t symm_memplan_point_after(symm_memplan *p, int kind, const symmGraphNode_t *deps,
+                                      int ndeps, int *point, symmGraphNode_t *node) {
     int few[DEPS] = {0}, *points = few;
     if (p->set->comm->cuda) return after_gpu(p, kind, deps, (size_t)ndeps, point, node);
     if (ndeps > DEPS) {
@@ -276,7 +276,7 @@ symmResult_t symm_memplan_point_after(symm_memplan *p, int kind, const symmNode_
                         (void *)deps[bad]);
     if (made < 0) return no_memory();
     *point = made;
-    *node = (symmNode_t)(uintptr_t)(made + 1);
+    *node = (symmGraphNode_t)(uintptr_t)(made + 1);
     return symmSuccess;
 }
 

@@ -16,7 +16,7 @@
 #include "comm_create.h"
 #include "comm_make.h"
 
-symmResult_t symmGetUniqueId(symmUniqueId *id) {
+symmResult_t symmGetUniqueId(symmUniqueId_t *id) {
     symm_params p;
     if (!id) return SYMM_ERR(symmInvalidArgument, "id is NULL");
     SYMM_TRY(symm_param_load(&p));
@@ -50,7 +50,7 @@ static symmResult_t init_rank(void *p) {
     return symm_comm_open_tcp(&a->at, symm_config_kept(&a->config, &config), a->comm);
 }
 
-symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId id, int rank,
+symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId_t id, int rank,
                                     const symmConfig_t *config) {
     rank_args a = {comm, {id, rank, nranks, callers_context()}, {.given = 0}};
     SYMM_TRY(check_ranks(nranks, rank));
@@ -58,7 +58,7 @@ symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId i
     return symm_group_run(comm, SYMM_JOB_BLOCKS, init_rank, &a, sizeof a);
 }
 
-symmResult_t symmCommInitRank(symmComm_t *comm, int nranks, symmUniqueId id, int rank) {
+symmResult_t symmCommInitRank(symmComm_t *comm, int nranks, symmUniqueId_t id, int rank) {
     return symmCommInitRankConfig(comm, nranks, id, rank, NULL);
 }
 

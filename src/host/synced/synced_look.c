@@ -131,10 +131,11 @@ symmResult_t symmSyncedGeneration(symmSynced_t synced, int rank, uint32_t *gener
     return r;
 }
 
-symmResult_t symmSyncedPoll(symmComm_t comm, const symmRef *word, int rank, uint32_t *generation) {
+symmResult_t symmSyncedPoll(symmComm_t comm, const symmRef_t *word, int rank,
+                            uint32_t *generation) {
     void *at;
     if (!generation) return SYMM_ERR(symmInvalidArgument, "symmSyncedPoll: generation is NULL");
-    SYMM_TRY(symmRefPtr(comm, word, rank, &at));
+    SYMM_TRY(symmRefPtr(word, comm, rank, &at));
     if (word->len < sizeof(uint32_t) || word->off % sizeof(uint32_t))
         return SYMM_ERR(symmInvalidArgument,
                         "symmSyncedPoll: word names %llu bytes at %llu, which is no generation",
@@ -146,8 +147,8 @@ symmResult_t symmSyncedPoll(symmComm_t comm, const symmRef *word, int rank, uint
 
 /* ---- references ------------------------------------------------------------------------------------ */
 
-static symmResult_t refs(symm_synced *s, symmRef *data, symmRef *word) {
-    symmRef d, w;
+static symmResult_t refs(symm_synced *s, symmRef_t *data, symmRef_t *word) {
+    symmRef_t d, w;
     if (data) {
         if (s->gpu.ptr && symm_heap_offset(s->heap, s->gpu.ptr) == SYMM_NO_OFFSET)
             return SYMM_ERR(symmInvalidUsage,
@@ -155,12 +156,12 @@ static symmResult_t refs(symm_synced *s, symmRef *data, symmRef *word) {
                             "of the buffer's heap",
                             (void *)s->handle, (void *)s->gpu.ptr);
         SYMM_TRY(symm_synced_need_gpu(s));
-        SYMM_TRY(symmRefOf(s->gpu.ptr, &d));
+        SYMM_TRY(symmRefGet(s->gpu.ptr, &d));
         if (d.len > s->bytes) d.len = s->bytes;
     }
     if (word) {
         SYMM_TRY(symm_synced_need_word(s));
-        SYMM_TRY(symmRefOf((void *)symm_synced_word(s, s->comm->rank), &w));
+        SYMM_TRY(symmRefGet((void *)symm_synced_word(s, s->comm->rank), &w));
         w.len = sizeof(uint32_t);
     }
     if (data) *data = d;
@@ -168,7 +169,7 @@ static symmResult_t refs(symm_synced *s, symmRef *data, symmRef *word) {
     return symmSuccess;
 }
 
-symmResult_t symmSyncedRef(symmSynced_t synced, symmRef *data, symmRef *word) {
+symmResult_t symmSyncedRef(symmSynced_t synced, symmRef_t *data, symmRef_t *word) {
     symm_synced *s;
     symm_cuda_scope scope;
     SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));

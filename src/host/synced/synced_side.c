@@ -9,7 +9,7 @@
 
 /* ---- blocks of the heap ---- */
 
-/* A SYM block is taken as symmAlloc would: that counts as use of the communicator. */
+/* A SYM block is taken as symmHeapAlloc would: that counts as use of the communicator. */
 static symmResult_t take(symm_synced *s, uint64_t bytes, uint64_t *off) {
     symm_heap *h;
     const int sym = !(s->flags & SYMM_ALLOC_LOCAL);

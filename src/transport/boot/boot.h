@@ -32,11 +32,11 @@ struct symm_boot { /* first member of every kind's own struct */
  * open: rank 0 must be in the process that made the id. Others connect (retrying until the deadline), prove the secret and say
  * rank and nranks. Stray, slow and malformed connections are dropped and harm nothing; a duplicate rank or a differing
  * nranks is an error on every rank. Afterwards the root relays (star): allgather = send to root, root sends everything back. */
-symmResult_t symm_boot_tcp_id(symmUniqueId *id, const char *ifname);
-symmResult_t symm_boot_tcp_open(const symmUniqueId *id, int rank, int nranks, const symm_wait *w,
+symmResult_t symm_boot_tcp_id(symmUniqueId_t *id, const char *ifname);
+symmResult_t symm_boot_tcp_open(const symmUniqueId_t *id, int rank, int nranks, const symm_wait *w,
                                 symm_boot **out);
 /* This process will not open the id: rank 0 gives up its listener, so that the others need not wait at it. */
-void symm_boot_tcp_refuse(const symmUniqueId *id, int rank);
+void symm_boot_tcp_refuse(const symmUniqueId_t *id, int rank);
 
 /* Threads of one process: `group` makes one shared meeting point, open joins it. The last close frees it.
  * abandon(group): ranks that never came are given up; waiting ranks get symmRemoteError. */

@@ -332,7 +332,7 @@ static symmResult_t take_listener(symm_boot_tcp *t) {
                     t->id.pid, (int)getpid());
 }
 
-void symm_boot_tcp_refuse(const symmUniqueId *id, int rank) {
+void symm_boot_tcp_refuse(const symmUniqueId_t *id, int rank) {
     symm_tcp_id parsed;
     if (rank || symm_tcp_id_parse(id, &parsed)) return;
     int fd = symm_tcp_id_claim(&parsed);
@@ -341,7 +341,7 @@ void symm_boot_tcp_refuse(const symmUniqueId *id, int rank) {
     SYMM_STAT_ADD(fds, -1);
 }
 
-symmResult_t symm_boot_tcp_open(const symmUniqueId *id, int rank, int nranks, const symm_wait *w,
+symmResult_t symm_boot_tcp_open(const symmUniqueId_t *id, int rank, int nranks, const symm_wait *w,
                                 symm_boot **out) {
     if (nranks < 1 || nranks > SYMM_TCP_RANKS || rank < 0 || rank >= nranks)
         return SYMM_ERR(symmInvalidArgument, "rank %d of %d ranks: rank must be in [0, nranks)",

@@ -29,7 +29,7 @@ typedef struct {
 
 /* symmInvalidArgument for bytes that symmGetUniqueId did not write, symmVersionMismatch for another
  * version's. */
-symmResult_t symm_tcp_id_parse(const symmUniqueId *id, symm_tcp_id *out);
+symmResult_t symm_tcp_id_parse(const symmUniqueId_t *id, symm_tcp_id *out);
 /* Takes the listener of this id out of the registry: the caller's to close. -1: not in this
  * process, or used. */
 int symm_tcp_id_claim(const symm_tcp_id *id);

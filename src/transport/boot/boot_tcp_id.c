@@ -192,7 +192,7 @@ static symmResult_t open_listener(const char *ifname, struct sockaddr_storage *a
 }
 
 static void write_id(const struct sockaddr_storage *addr, const uint8_t *secret,
-                     symmUniqueId *out) {
+                     symmUniqueId_t *out) {
     uint8_t id[SYMM_UNIQUE_ID_BYTES] = {0};
     put32(id + ID_MAGIC, ID_MAGIC_VALUE);
     put16(id + ID_VERSION, SYMM_TCP_VERSION);
@@ -214,7 +214,7 @@ static void write_id(const struct sockaddr_storage *addr, const uint8_t *secret,
     memcpy(out->internal, id, sizeof(id));
 }
 
-symmResult_t symm_boot_tcp_id(symmUniqueId *id, const char *ifname) {
+symmResult_t symm_boot_tcp_id(symmUniqueId_t *id, const char *ifname) {
     if (!id) return SYMM_ERR(symmInvalidArgument, "symmGetUniqueId: id is NULL");
     if (ifname && !ifname[0]) ifname = NULL;
     entry *e = SYMM_FAIL_ALLOC(id_alloc, calloc(1, sizeof(*e)));
@@ -269,7 +269,7 @@ static void read_address(const uint8_t *id, symm_tcp_id *out) {
     }
 }
 
-symmResult_t symm_tcp_id_parse(const symmUniqueId *id, symm_tcp_id *out) {
+symmResult_t symm_tcp_id_parse(const symmUniqueId_t *id, symm_tcp_id *out) {
     uint8_t raw[SYMM_UNIQUE_ID_BYTES];
     memcpy(raw, id->internal, sizeof(raw));
     const char *defect = id_defect(raw);
