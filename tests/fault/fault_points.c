@@ -34,8 +34,9 @@ static void arm(int point, const char *action, int nth) {
     T_EQ(symm_fail_arm(spec), 0);
 }
 
-/* A confirmation that does not leave or is not read may split the outcome of an agreement (docs/communicator.md, Agreement): a rank with all of them
- * goes on, and finds the communicator over in its next call. */
+/* A confirmation that does not leave or is not read may split the outcome of an agreement
+ * (docs/communicator.md, Agreement): who has them all goes on, and finds the communicator over in
+ * its next call. */
 static int may_split(int point, int code) {
     int confirms = point == symm_fp_mesh_send || point == symm_fp_mesh_sendmsg ||
                    point == symm_fp_mesh_recvmsg;
