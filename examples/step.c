@@ -87,6 +87,7 @@ static void run(rank_state *s, symmHeap_t heap) {
     symmStream_t stream;
     symmLane_t lane;
     symmGraph_t graph;
+    symmGraphExec_t exec;
     ok(symmHeapAlloc(heap, BYTES, 0, SYMM_ALLOC_SYM,
                      (void **)&s->w)); /* the same calls on all ranks */
     for (int i = 0; i < WEIGHTS; i++) s->w[i] = 0;
@@ -97,9 +98,11 @@ static void run(rank_state *s, symmHeap_t heap) {
     ok(symmStreamBeginCapture(stream));
     step(s, lane, stream); /* recorded, not run */
     ok(symmStreamEndCapture(stream, &graph));
-    for (int i = 0; i < STEPS; i++) ok(symmGraphLaunch(graph, stream));
+    ok(symmGraphInstantiate(graph, &exec));
+    for (int i = 0; i < STEPS; i++) ok(symmGraphLaunch(exec, stream));
     ok(symmStreamSynchronize(stream));
     s->last = mean_error(s);
+    ok(symmGraphExecDestroy(exec));
     ok(symmGraphDestroy(graph));
     ok(symmLaneDestroy(lane));
     ok(symmStreamDestroy(stream));

@@ -124,10 +124,12 @@ typedef enum {
 
 typedef struct symmComm *symmComm_t;
 typedef struct symmWindow *symmWindow_t;
-/* The same C types as cudaStream_t, cudaEvent_t and cudaGraphExec_t, so that GPU users pass theirs. */
+/* The same C types as CUDA's cudaStream_t, cudaEvent_t, cudaGraph_t and cudaGraphExec_t: programs
+ * for GPUs pass theirs. */
 typedef struct CUstream_st *symmStream_t;
 typedef struct CUevent_st *symmEvent_t;
-typedef struct CUgraphExec_st *symmGraph_t;
+typedef struct CUgraph_st *symmGraph_t;
+typedef struct CUgraphExec_st *symmGraphExec_t;
 
 #define SYMM_UNIQUE_ID_BYTES 128
 typedef struct {
@@ -481,8 +483,10 @@ SYMM_API symmResult_t symmEventQuery(symmEvent_t event);
  * before. The NULL stream cannot be captured. */
 SYMM_API symmResult_t symmStreamBeginCapture(symmStream_t stream);
 SYMM_API symmResult_t symmStreamEndCapture(symmStream_t stream, symmGraph_t *graph);
-SYMM_API symmResult_t symmGraphLaunch(symmGraph_t graph, symmStream_t stream);
-SYMM_API symmResult_t symmGraphDestroy(symmGraph_t graph); /* waits for replays that still run */
+SYMM_API symmResult_t symmGraphInstantiate(symmGraph_t graph, symmGraphExec_t *exec);
+SYMM_API symmResult_t symmGraphLaunch(symmGraphExec_t exec, symmStream_t stream);
+SYMM_API symmResult_t symmGraphExecDestroy(symmGraphExec_t exec);
+SYMM_API symmResult_t symmGraphDestroy(symmGraph_t graph);
 
 #ifdef __cplusplus
 }

@@ -152,11 +152,11 @@ SYMM_API symmResult_t symmLaneAlias(symmLane_t lane, uint64_t bytes);
  * symmInvalidArgument: the lane has no call in the graph (of several lanes that have, any one will do).
  * SYMM_MEMPLAN_ALIAS must stand there if the capture found symmLaneAlias's memory, and only
  * then (symmInvalidUsage); such a graph must not be launched at all before symmMemPlanUpload. [local, same order on all ranks] */
-SYMM_API symmResult_t symmMemPlanBind(symmLane_t lane, void *graph, unsigned flags,
+SYMM_API symmResult_t symmMemPlanBind(symmLane_t lane, symmGraph_t graph, unsigned flags,
                                       symmMemPlan_t *plan);
 /* A plan without a capture, for explicit nodes. graph: GPUs the cudaGraph_t that gets the nodes; host backend NULL. [local, same order on all
  * ranks] */
-SYMM_API symmResult_t symmMemPlanCreate(symmLane_t lane, void *graph, unsigned flags,
+SYMM_API symmResult_t symmMemPlanCreate(symmLane_t lane, symmGraph_t graph, unsigned flags,
                                         symmMemPlan_t *plan);
 /* Launches exec (host backend: the graph; GPUs: a cudaGraphExec_t of it) behind the lane's last launch, on whatever stream that was, and in
  * issue order with the communicator's calls where the graph holds any, barriers of SYM blocks included. Not on CUDA's per-thread stream, as
@@ -165,11 +165,13 @@ SYMM_API symmResult_t symmMemPlanCreate(symmLane_t lane, void *graph, unsigned f
  * it is another plan's. GPUs: CUDA does not say of which graph an executable was made, so that is the program's to keep.
  * Blocks that the last launch left allocated: symmInvalidUsage naming one, unless SYMM_MEMPLAN_AUTO_FREE; so do blocks of other
  * graphs that are allocated where this one has its own, and SYMM_MEMPLAN_ALIAS before its upload. [local; with SYM blocks same on all ranks] */
-SYMM_API symmResult_t symmMemPlanLaunch(symmMemPlan_t plan, symmGraph_t exec, symmStream_t stream);
+SYMM_API symmResult_t symmMemPlanLaunch(symmMemPlan_t plan, symmGraphExec_t exec,
+                                        symmStream_t stream);
 /* What a first launch would do besides running. The addresses are mapped since the heap has grown, so it is the driver's own upload. [local]
  * SYMM_MEMPLAN_ALIAS: maps the memory of every rank behind the plan's addresses on every rank, or on none; then the driver's upload, unless exec is NULL.
  * Where all of it is mapped already (no node was added since), no message is sent. symmMismatch: the ranks mean other plans. [collective] */
-SYMM_API symmResult_t symmMemPlanUpload(symmMemPlan_t plan, symmGraph_t exec, symmStream_t stream);
+SYMM_API symmResult_t symmMemPlanUpload(symmMemPlan_t plan, symmGraphExec_t exec,
+                                        symmStream_t stream);
 /* Ends the record. Frees no block: those that are allocated stay so until they are freed; the graph keeps its memory as long as it lives. Where no lane
  * of the heap is left it may wait for work on such blocks. [local, same order on all ranks] */
 SYMM_API symmResult_t symmMemPlanDestroy(symmMemPlan_t plan);
