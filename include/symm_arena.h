@@ -107,7 +107,7 @@ SYMM_API symmResult_t symmArenaEndStream(symmArena_t arena, symmStream_t stream)
 /* Threads keep nothing for their next calls, empty superblocks go to the global part, and superblocks in which
  * no block lies to the heap, where no work may still use them.
  * *freed (may be NULL): bytes. SYM: nothing, 0. [local] */
-SYMM_API symmResult_t symmArenaTrim(symmArena_t arena, uint64_t *freed);
+SYMM_API symmResult_t symmArenaTrim(symmArena_t arena, size_t *freed);
 
 typedef struct {
     size_t size; /* in: sizeof(symmArenaInfo_t) of the caller */

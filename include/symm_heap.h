@@ -54,11 +54,11 @@ SYMM_API symmResult_t symmHeapDestroy(symmHeap_t heap);
 
 /* Puts more memory behind the zones: symBytes (equal on all ranks) and localBytes (of this rank), rounded up to the granularity. Nothing
  * moves, nothing is copied. On all ranks or on none. symmOutOfMemory: no memory on some rank, or no addresses left. [collective] */
-SYMM_API symmResult_t symmHeapGrow(symmHeap_t heap, uint64_t symBytes, uint64_t localBytes);
+SYMM_API symmResult_t symmHeapGrow(symmHeap_t heap, size_t symBytes, size_t localBytes);
 /* Gives back memory that no block uses, whole chunks, from the top of SYM and from the bottom of LOCAL first, until at most `keep` bytes
  * lie behind each zone; chunks in use are skipped, and counted (symSkipped and localSkipped of symmHeapInfo_t). *freed (may be NULL): bytes of this
  * rank. The ranks' work on the heap must have ended. [collective] */
-SYMM_API symmResult_t symmHeapTrim(symmHeap_t heap, uint64_t keep, uint64_t *freed);
+SYMM_API symmResult_t symmHeapTrim(symmHeap_t heap, size_t keep, size_t *freed);
 /* Returns to SYM what was freed where the ranks have no common order (by graphs that are gone): as much as every rank has. Lets go
  * of captures' memory that was never bound to a plan (symm_lane.h), where every rank's graph is gone. It waits for this rank's work
  * on blocks that graphs had left and the program has freed (symmLaneFree); addresses of graphs' own (symmLaneAlias) that every rank is done with
@@ -136,7 +136,6 @@ SYMM_API symmResult_t symmHeapDump(symmHeap_t heap, int fd, int format);
 /* Makes the window longer: [buff, buff+size) of every rank, where the memory behind its first bytes is what the window has now. What is mapped stays
  * mapped; the new segments are mapped behind it, or, where addresses there are taken, all of them at another offset (peers' pointers change
  * then: symmWindowQuery, symmWindowPeerPtr). Nothing is copied. On all ranks or on none. [collective] */
-SYMM_API symmResult_t symmWindowGrow(symmWindow_t win, size_t size);
 
 #ifdef __cplusplus
 }

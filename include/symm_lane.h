@@ -66,7 +66,7 @@ SYMM_API symmResult_t symmLaneAlloc(symmLane_t lane, size_t bytes, unsigned flag
 SYMM_API symmResult_t symmLaneFree(symmLane_t lane, void *ptr);
 /* Gives memory that no lane's block uses back to the heap, what is SYM at the next symmHeapCollect. Waits for what the lanes' streams have been
  * given so far. *freed (may be NULL): bytes. [local, same order on all ranks] */
-SYMM_API symmResult_t symmHeapTrimLanes(symmHeap_t heap, uint64_t *freed);
+SYMM_API symmResult_t symmHeapTrimLanes(symmHeap_t heap, size_t *freed);
 
 typedef struct {
     size_t size; /* in: sizeof(symmLaneInfo_t) of the caller */
@@ -139,7 +139,7 @@ SYMM_API symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info); /* [
  * take it; symmLaneTrimGraphMem does while no block in it is allocated and all captures over it are bound: it goes at
  * the next symmHeapCollect, and the plans need symmMemPlanUpload before their next launch, which makes it again.
  * On all ranks or on none. [collective] */
-SYMM_API symmResult_t symmLaneAlias(symmLane_t lane, uint64_t bytes);
+SYMM_API symmResult_t symmLaneAlias(symmLane_t lane, size_t bytes);
 
 /* The plan of what was captured on this lane, once the capture has ended. graph: host backend the symmGraph_t, GPUs the cudaGraph_t.
  * Without it the graph works all the same, but its launches are not checked:
@@ -213,13 +213,13 @@ enum {
     SYMM_GRAPH_MEM_RESERVED_HIGH = 3
 };
 /* Of one lane's graphs. [local] */
-SYMM_API symmResult_t symmLaneGetGraphMem(symmLane_t lane, int attr, uint64_t *value);
+SYMM_API symmResult_t symmLaneGetGraphMem(symmLane_t lane, int attr, size_t *value);
 /* The two highs only, and to 0 only, which makes them what is current. [local] */
-SYMM_API symmResult_t symmLaneSetGraphMem(symmLane_t lane, int attr, uint64_t value);
+SYMM_API symmResult_t symmLaneSetGraphMem(symmLane_t lane, int attr, size_t value);
 /* Gives back what lies under no plan's and no allocated block; what is SYM, or under graphs that still live, at a later symmHeapCollect. Memory
  * of symmLaneAlias too, see there. Waits for the graphs' launches, and for what used blocks that they had left and the program has freed. symmInvalidUsage: a
  * stream of such a launch is under capture. *freed (may be NULL): bytes that left SYMM_GRAPH_MEM_RESERVED. [local, same order on all ranks] */
-SYMM_API symmResult_t symmLaneTrimGraphMem(symmLane_t lane, uint64_t *freed);
+SYMM_API symmResult_t symmLaneTrimGraphMem(symmLane_t lane, size_t *freed);
 
 typedef struct {
     size_t size;   /* in: sizeof(symmMemSupport_t) of the caller */

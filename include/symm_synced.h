@@ -98,7 +98,7 @@ SYMM_API symmResult_t symmSyncedGeneration(symmSynced_t synced, int rank, uint32
 /* References for peers, sendable; each may be NULL. data: symmInvalidUsage where SetGpu brought memory outside of the heap. */
 SYMM_API symmResult_t symmSyncedRef(symmSynced_t synced, symmRef_t *data, symmRef_t *word);
 /* Reads the word that a reference names, wherever it is. comm: that of the heap. */
-SYMM_API symmResult_t symmSyncedPoll(symmComm_t comm, const symmRef_t *word, int rank,
+SYMM_API symmResult_t symmSyncedPoll(const symmRef_t *word, symmComm_t comm, int rank,
                                      uint32_t *generation);
 
 /* State, both sides, dirty ranges, generation, for people. Written to fd. */

@@ -39,21 +39,21 @@ SYMM_API symmResult_t symmVecCreate(symmComm_t comm, const symmVecConfig_t *conf
 SYMM_API symmResult_t symmVecDestroy(symmVec_t vec);
 
 /* Addresses for `bytes`. Where it has fewer, it moves, unless it is SYMM_VEC_FIXED (symmOutOfMemory). On all ranks or on none. [collective] */
-SYMM_API symmResult_t symmVecReserve(symmVec_t vec, uint64_t bytes);
+SYMM_API symmResult_t symmVecReserve(symmVec_t vec, size_t bytes);
 /* Makes it `bytes` long; what is new is uninitialised. Sends no message where memory lies behind that many bytes already; else memory for
  * the rest is mapped on all ranks, or on none. Moves only where it has no addresses for it. After a move, pointers from before are good until
  * the next move or shrinking. symmInvalidArgument: it is longer already. [collective] */
-SYMM_API symmResult_t symmVecGrow(symmVec_t vec, uint64_t bytes);
+SYMM_API symmResult_t symmVecGrow(symmVec_t vec, size_t bytes);
 /* Makes it `bytes` long and gives back whole chunks behind them, on all ranks or on none. The ranks' work on those bytes must have ended.
  * [collective] */
-SYMM_API symmResult_t symmVecShrink(symmVec_t vec, uint64_t bytes);
+SYMM_API symmResult_t symmVecShrink(symmVec_t vec, size_t bytes);
 
 /* Where this process reaches the first byte of rank's part, now. [local] */
 SYMM_API symmResult_t symmVecPtr(symmVec_t vec, int rank, void **ptr);
 /* Bytes that this rank has. [local] */
-SYMM_API symmResult_t symmVecSize(symmVec_t vec, uint64_t *bytes);
+SYMM_API symmResult_t symmVecSize(symmVec_t vec, size_t *bytes);
 /* Bytes that all ranks have by now: so many may be read and written in every rank's part. [local] */
-SYMM_API symmResult_t symmVecSync(symmVec_t vec, uint64_t *bytes);
+SYMM_API symmResult_t symmVecSync(symmVec_t vec, size_t *bytes);
 
 #ifdef __cplusplus
 }

@@ -72,6 +72,7 @@ static void fail_through(failing *f) {
     exchange(g, f->a.p + (PIECES * 4 - 2) * HK_MB, B, 2);
     lk_free(g->lane, f->a.p);
     bind(g, &f->a);
+    T_CHECK(xg_exec(f->a.graph) != NULL); /* now: gauges are compared from here on */
     fail_once(f, UPLOAD);
     launch(g, &f->a, 0);
     wait_all(g);

@@ -278,12 +278,12 @@ static void the_generation_counts_what_reached_the_device(void) {
     T_EQ(word.len, sizeof g);
     T_OK(symmRefPtr(&data, comm, SYMM_REF_OWNER, &p));
     T_CHECK(p == (const void *)sy_gpu(s, NULL));
-    T_OK(symmSyncedPoll(comm, &word, SYMM_REF_OWNER, &g));
+    T_OK(symmSyncedPoll(&word, comm, SYMM_REF_OWNER, &g));
     T_EQ(g, 3);
     T_OK(symmSyncedSetGpu(s, memset(malloc(SY_BYTES), 0, SY_BYTES)));
     void *foreign = sy_mut_gpu(s, NULL, 1);
     T_OK(symmSyncedRef(s, NULL, &word)); /* where it was */
-    T_OK(symmSyncedPoll(comm, &word, SYMM_REF_OWNER, &g));
+    T_OK(symmSyncedPoll(&word, comm, SYMM_REF_OWNER, &g));
     T_EQ(g, 3);
     T_OK(symmSyncedDestroy(s));
     free(foreign);
@@ -333,10 +333,10 @@ static void bad_arguments(void) {
     T_MSG(symmGetLastError(NULL), "off=1, len=18446744073709551615: the buffer has 100 bytes");
     T_ERR(symmSyncedPull(s, NULL), symmInvalidUsage);
     T_OK(symmSyncedRef(s, &data, NULL));
-    T_ERR(symmSyncedPoll(comm, &data, SYMM_REF_OWNER, NULL), symmInvalidArgument);
+    T_ERR(symmSyncedPoll(&data, comm, SYMM_REF_OWNER, NULL), symmInvalidArgument);
     word = data;
     word.len = 3;
-    T_ERR(symmSyncedPoll(comm, &word, SYMM_REF_OWNER, &g), symmInvalidArgument);
+    T_ERR(symmSyncedPoll(&word, comm, SYMM_REF_OWNER, &g), symmInvalidArgument);
     T_OK(symmSyncedSetGpu(s, own));
     T_ERR(symmSyncedRef(s, &data, NULL), symmInvalidUsage);
     T_OK(symmSyncedDestroy(s));
