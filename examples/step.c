@@ -1,7 +1,9 @@
-/* step.c - a training step, captured once and replayed: two ranks fit the same weights to data of their own. Weights lie in a symmetric
- * heap; activations and gradients come from it inside the step, in stream order, and go back to it: the graph has its addresses for
- * life. The all_reduce works on the gradients in place; nothing is registered.
- * Runs in: one thread per rank, and a thread of each stream. No lock: each communicator is one thread's. */
+/* step.c - a training step, captured once and replayed: two ranks fit the same weights to data of
+ * their own. Weights lie in a symmetric heap. Activations and gradients come from it inside the
+ * step, in stream order, and go back to it: the graph has its addresses for life. The all_reduce
+ * works on the gradients in place; nothing is registered.
+ * Runs in: one thread per rank, and a thread of each stream. No lock: each communicator is one
+ * thread's. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -121,7 +121,7 @@ symmResult_t symmCommFailedRanks(symmComm_t comm, unsigned flags, int *ranks, in
     failed_args a = {comm, cap, ranks, count};
     if (flags != SYMM_FAILED_LOCAL && flags != SYMM_FAILED_AGREE)
         return SYMM_ERR(symmInvalidArgument,
-                        "flags=0x%x: must be SYMM_FAILED_LOCAL or SYMM_FAILED_AGREE", flags);
+                        "flags=%u: must be SYMM_FAILED_LOCAL or SYMM_FAILED_AGREE", flags);
     if (flags == SYMM_FAILED_LOCAL) return look(&a);
     return symm_group_run(comm, SYMM_JOB_BLOCKS, agree, &a, sizeof a);
 }
