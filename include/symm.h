@@ -10,6 +10,8 @@
  *    Nothing is printed except the log (SYMM_DEBUG=WARN, INFO, TRACE).
  *  - Out-parameters come last, except where NCCL has a call of that name. They are written only on
  *    success.
+ *  - Sizes are size_t, flags are unsigned; symmCommShrink, symmCommRevoke and symmWindowRegister
+ *    take int, as in NCCL.
  *  - Info structs: the caller sets `size` to the struct's sizeof, the call fills in the rest.
  *  - A handle that is not live, or NULL where a pointer is needed: symmInvalidArgument.
  *
@@ -537,7 +539,8 @@ SYMM_API symmResult_t symmEventQuery(symmEvent_t event);
  * waiting for an event recorded inside, and must be waited for in turn before End. Windows that
  * captured calls use stay mapped until the graph and its executables are destroyed.
  * Requires: the memory behind captured pointers is not freed before that.
- * Errors: symmInvalidUsage: the NULL stream. */
+ * Errors: symmInvalidUsage: the NULL stream; End on another stream than Begin; End while work of
+ * another stream is not joined, which discards the capture. */
 SYMM_API symmResult_t symmStreamBeginCapture(symmStream_t stream);
 SYMM_API symmResult_t symmStreamEndCapture(symmStream_t stream, symmGraph_t *graph);
 /* Makes an executable of the graph. There may be any number; the graph may be destroyed before

@@ -2,7 +2,8 @@
  * Any thread launches; `lane_worker` runs in a thread of each lane but the first, which a graph has
  * only if other streams joined its capture. Lock: the graph's; never while a step runs, nor while
  * objects are retained or released. Replays of one graph run one by one, in the order of their
- * launches: each launch takes a ticket. */
+ * launches: each launch takes a ticket. An executable is one more handle of the graph's record: the
+ * last handle that is closed, of either kind, ends it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
