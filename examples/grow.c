@@ -1,6 +1,7 @@
-/* grow.c - a vector that grows while everybody reads it: three processes append to their parts, and a second thread of each reads the
- * parts of all the others meanwhile. Nothing is copied, and what was read once stays where it is.
- * Runs in: two threads per process. No lock: `written` tells the reader how far all ranks have come. */
+/* grow.c - a vector that grows while everybody reads it: three processes append to their parts, and
+ * a second thread of each reads the parts of all the others meanwhile. Nothing is copied, and what
+ * was read once stays where it is.
+ * Runs in: two threads per process. No lock: `written` tells the reader how far all ranks are. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,7 +1,9 @@
-/* step.c - a training step, captured once and replayed: two ranks fit the same weights to data of their own. Weights lie in a symmetric
- * heap; activations and gradients come from it inside the step, in stream order, and go back to it: the graph has its addresses for
- * life. The all_reduce works on the gradients in place; nothing is registered.
- * Runs in: one thread per rank, and a thread of each stream. No lock: each communicator is one thread's. */
+/* step.c - a training step, captured once and replayed: two ranks fit the same weights to data of
+ * their own. Weights lie in a symmetric heap. Activations and gradients come from it inside the
+ * step, in stream order, and go back to it: the graph has its addresses for life. The all_reduce
+ * works on the gradients in place; nothing is registered.
+ * Runs in: one thread per rank, and a thread of each stream. No lock: each communicator is one
+ * thread's. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +89,7 @@ static void run(rank_state *s, symmHeap_t heap) {
     symmStream_t stream;
     symmLane_t lane;
     symmGraph_t graph;
+    symmGraphExec_t exec;
     ok(symmHeapAlloc(heap, BYTES, 0, SYMM_ALLOC_SYM,
                      (void **)&s->w)); /* the same calls on all ranks */
     for (int i = 0; i < WEIGHTS; i++) s->w[i] = 0;
@@ -97,9 +100,11 @@ static void run(rank_state *s, symmHeap_t heap) {
     ok(symmStreamBeginCapture(stream));
     step(s, lane, stream); /* recorded, not run */
     ok(symmStreamEndCapture(stream, &graph));
-    for (int i = 0; i < STEPS; i++) ok(symmGraphLaunch(graph, stream));
+    ok(symmGraphInstantiate(graph, &exec));
+    for (int i = 0; i < STEPS; i++) ok(symmGraphLaunch(exec, stream));
     ok(symmStreamSynchronize(stream));
     s->last = mean_error(s);
+    ok(symmGraphExecDestroy(exec));
     ok(symmGraphDestroy(graph));
     ok(symmLaneDestroy(lane));
     ok(symmStreamDestroy(stream));

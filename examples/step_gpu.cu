@@ -1,8 +1,10 @@
-/* step_gpu.cu - step.c on GPUs: a training step, captured once as a CUDA graph and replayed, on as many ranks as there are GPUs (two share one).
- * Weights lie in a symmetric heap; activations and gradients come from it inside the step, in stream order: the graph has their addresses
- * for life. The all_reduce works on the gradients in place; nothing is registered. After each replay each rank compares its weights
- * with what they must be.
- * Runs in: one thread per rank, each with one stream of its own. No lock: each communicator is one thread's. */
+/* step_gpu.cu - step.c on GPUs: a training step, captured once as a CUDA graph and replayed, on as
+ * many ranks as there are GPUs (two share one). Weights lie in a symmetric heap. Activations and
+ * gradients come from it inside the step, in stream order: the graph has their addresses for
+ * life. The all_reduce works on the gradients in place; nothing is registered. After each replay
+ * each rank compares its weights with what they must be.
+ * Runs in: one thread per rank, each with one stream of its own. No lock: each communicator is one
+ * thread's. */
 #include <cuda_runtime.h>
 #include <math.h>
 #include <pthread.h>
@@ -59,7 +61,8 @@ __global__ void update(float *w, const float *grad) {
     if (i < WEIGHTS) w[i] -= RATE * grad[i];
 }
 
-/* Kernels are loaded when they are first used, which should not be inside a capture, nor while a peer's kernel waits. */
+/* Kernels are loaded when they are first used. That should not happen inside a capture, nor while a
+ * peer's kernel waits. */
 static void load_kernels(void) {
     const void *kernels[] = {(const void *)forward, (const void *)backward, (const void *)update};
     cudaFuncAttributes unused;
@@ -121,8 +124,8 @@ static void run(rank_state *s, symmHeap_t heap) {
     symmMemPlan_t plan;
     cudaGraph_t graph;
     cudaGraphExec_t exec;
-    ok(symmHeapAlloc(heap, BYTES, 0, SYMM_ALLOC_SYM,
-                     (void **)&s->w)); /* the same calls on all ranks */
+    /* the same calls on all ranks */
+    ok(symmHeapAlloc(heap, BYTES, 0, SYMM_ALLOC_SYM, (void **)&s->w));
     cu(cudaMemsetAsync(s->w, 0, BYTES, s->stream));
     s->inPlace = in_place(s);
     s->first = look(s, want);
@@ -132,8 +135,8 @@ static void run(rank_state *s, symmHeap_t heap) {
     cu(cudaStreamEndCapture(s->stream, &graph));
     ok(symmMemPlanBind(lane, graph, 0, &plan));
     cu(cudaGraphInstantiate(&exec, graph, 0));
-    pthread_barrier_wait(
-        &everybody); /* instantiating may wait for the GPU, and ranks may share it */
+    /* instantiating may wait for the GPU, and ranks may share it */
+    pthread_barrier_wait(&everybody);
     for (int i = 0; i < STEPS; i++) {
         ok(symmMemPlanLaunch(plan, exec, s->stream));
         expect(want, s->ranks);

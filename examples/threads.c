@@ -37,17 +37,20 @@ static void *drive(void *arg) {
     rank_state *s = arg;
     symmStream_t stream;
     symmGraph_t graph;
+    symmGraphExec_t exec;
     ok(symmStreamCreate(&stream));
     gather(s, stream);
     ok(symmStreamBeginCapture(stream));
     gather(s, stream); /* recorded, not run */
     ok(symmStreamEndCapture(stream, &graph));
+    ok(symmGraphInstantiate(graph, &exec));
     for (int i = 1; i <= REPLAYS; i++) {
         ok(symmStreamSynchronize(stream));
         s->number = 100 * i + s->rank; /* a replay reads what is there when it runs */
-        ok(symmGraphLaunch(graph, stream));
+        ok(symmGraphLaunch(exec, stream));
     }
     ok(symmStreamSynchronize(stream));
+    ok(symmGraphExecDestroy(exec));
     ok(symmGraphDestroy(graph));
     ok(symmStreamDestroy(stream));
     return NULL;

@@ -10,21 +10,20 @@
 extern "C" {
 #endif
 
-/* Creates a communicator over the ranks of mpicomm (an intracommunicator). config may be NULL; its
- * `blocking` is taken for 1. [collective]
- *  - MPI must be initialised and not yet finalised. It is used by nonblocking calls only, all of
- * them made by the calling thread: below MPI_THREAD_SERIALIZED that must be the thread that
- * initialised MPI; when other threads use MPI at the same time, MPI_THREAD_MULTIPLE is needed.
- *  - Any number of communicators may live over one mpicomm. Once this call has returned the
- * communicator uses MPI no more: it may be used by any thread, in any order with others, and when
+/* Creates a communicator over the ranks of mpicomm, an intracommunicator. config may be NULL; its
+ * `blocking` is taken for 1. In a group it runs at once.
+ * Any number of communicators may live over one mpicomm. mpicomm is duplicated once, the duplicate
+ * is used again by later calls, and it goes when mpicomm is freed. Once this call has returned the
+ * communicator uses MPI no more: it may be used by any thread, in any order with others, and after
  * mpicomm is freed or MPI finalised.
- *  - mpicomm is duplicated once and the duplicate used again by later calls; it goes when mpicomm
- * is freed. In the order of collectives on mpicomm this is one nonblocking collective, the first
- * time two. Calls of several threads take turns. As with MPI's collectives, the first call here
- * meets the first call there, the second the second.
- *  - It does not queue: between symmGroupStart and symmGroupEnd it runs at once, all the same.
- *  - A rank that never calls is named by the others when config->timeoutMs or SYMM_SETUP_TIMEOUT is
- * over: symmTimeout. They may call again, and succeed once it comes. */
+ * Requires: MPI is initialised and not finalised. It is used by nonblocking calls only, all made by
+ * the calling thread: below MPI_THREAD_SERIALIZED that is the thread that initialised MPI. If other
+ * threads use MPI at the same time, MPI_THREAD_MULTIPLE is needed.
+ * Order: collective. Among the collectives on mpicomm it is one nonblocking collective, the first
+ * time two: as with MPI's, the first call here meets the first call there, the second the second.
+ * Calls of several threads take turns.
+ * Errors: symmTimeout: names a rank that never called before config->timeoutMs or
+ * SYMM_SETUP_TIMEOUT was over. The ranks may call again, and succeed once it comes. */
 SYMM_API symmResult_t symmCommInitMPI(symmComm_t *comm, MPI_Comm mpicomm,
                                       const symmConfig_t *config);
 

@@ -1,32 +1,37 @@
-/* symm_synced.h - a buffer with a side in host memory and a side in a symmetric heap, copied from one to the other when somebody asks
- * for the side that is old, and not before.
+/* symm_synced.h - a buffer with a side in host memory and a side in a symmetric heap. One is copied
+ * to the other when somebody asks for the side that is old, and not before.
  *
- * The buffer knows which side is the newest (its head). Creation records the size only; the first of the six accessors allocates the
- * side that it names, filled with zeros. The device side lies in the heap, so peers read it in place; on the host backend both sides
- * are host memory and everything else is the same.
+ * The buffer knows which side is the newest (its head). Creation records the size only; the first
+ * of the six accessors allocates the side that it names, filled with zeros. The device side lies in
+ * the heap, so peers read it in place. On the host backend both sides are host memory, and all else
+ * is the same.
  *
- *   state            means                                    Cpu       Gpu       MutableCpu   MutableGpu   SetCpu   SetGpu
- *   UNINITIALIZED    nothing is there yet                     AT_CPU    AT_GPU    AT_CPU       AT_GPU       AT_CPU   AT_GPU
- *   HEAD_AT_CPU      the host side is newer                   same      PUSHING*  same         AT_GPU*      same     AT_GPU
- *   HEAD_AT_GPU      the device side is newer                 SYNCED*   same      AT_CPU*      same         AT_CPU   same
- *   SYNCED           both are equal                           same      same      AT_CPU       AT_GPU       AT_CPU   AT_GPU
- *   PUSHING, PULLING SYNCED as soon as a copy to the device (to the host) has ended; as SYNCED otherwise     (*: copies)
+ *   state              Cpu       Gpu        MutableCpu  MutableGpu  SetCpu    SetGpu
+ *   UNINITIALIZED      AT_CPU    AT_GPU     AT_CPU      AT_GPU      AT_CPU    AT_GPU
+ *   HEAD_AT_CPU        same      PUSHING*   same        AT_GPU*     same      AT_GPU
+ *   HEAD_AT_GPU        SYNCED*   same       AT_CPU*     same        AT_CPU    same
+ *   SYNCED             same      same       AT_CPU      AT_GPU      AT_CPU    AT_GPU
+ *   PUSHING, PULLING   as SYNCED                                              (*: copies)
  *
- * Streams. Each call takes the stream in which the caller's device work on the buffer runs. A device pointer is good for work that is
- * given to that stream from then on: copies and fills go into the stream, and what another stream still has to do for this buffer is
- * waited for in the stream, never by the host. A host pointer is good at once: the host waits for what must end first, and for no
- * more. NULL is the NULL stream (host backend: in the caller). The order of the caller's own work on two streams is the caller's.
+ * Streams. Each call takes the stream in which the caller's device work on the buffer runs.
+ *  - A device pointer is good for work that is given to that stream from then on. Copies and fills
+ *    go into the stream. What another stream still has to do for this buffer is waited for in the
+ *    stream, never by the host.
+ *  - A host pointer is good at once: the host waits for what must end first, and for no more.
+ *  - NULL is the NULL stream (host backend: in the caller). The caller orders its own work on two
+ *    streams.
  *
- * Capture. Push and Pull may be captured: then the copy of the whole buffer is recorded and nothing else; the buffer's state is as it
- * was, now and after a replay (who replays orders it against other use; MutableGpu or MutableCpu with copy 0 then says where the head
- * is). A call that would itself have to copy is refused during a capture with symmInvalidUsage; one that finds its side up to date
- * is not.
+ * Capture. Push and Pull may be captured: then the copy of the whole buffer is recorded and nothing
+ * else. The buffer's state does not change, neither now nor by a replay. The program orders a
+ * replay against other use; MutableGpu or MutableCpu with copy 0 then says where the head is.
+ * Another call is refused during a capture if it would have to copy (symmInvalidUsage).
  *
- * Thread rule: one buffer is used by one thread at a time. The first call that allocates the device side of a SYMM_ALLOC_SYM buffer,
- * SetGpu and Destroy count as symmHeapAlloc and symmHeapFree of the heap: every rank makes them in the same order. That call is Gpu,
- * MutableGpu, Push, Publish or Ref, whichever comes first.
- * GPUs: the host side is pinned memory; allocating it may wait for work of the device, once a buffer.
- * Conventions as in symm.h; all calls are [local]. */
+ * Order: local, all calls. SYM buffers: the first call that allocates the device side (Gpu,
+ * MutableGpu, Push, Publish or Ref, whichever comes first), SetGpu and Destroy count as
+ * symmHeapAlloc and symmHeapFree of the heap: same order on all ranks.
+ * Threads: one buffer is used by one thread at a time.
+ * GPUs: the host side is pinned memory. Allocating it may wait for work of the device, once a
+ * buffer. Conventions as in symm.h. */
 #ifndef SYMM_SYNCED_H_
 #define SYMM_SYNCED_H_
 
@@ -39,69 +44,90 @@ extern "C" {
 typedef struct symmSynced *symmSynced_t;
 
 enum {
-    SYMM_SYNCED_UNINITIALIZED = 0,
-    SYMM_SYNCED_HEAD_AT_CPU = 1,
-    SYMM_SYNCED_HEAD_AT_GPU = 2,
-    SYMM_SYNCED_SYNCED = 3,
-    SYMM_SYNCED_PUSHING = 4,
-    SYMM_SYNCED_PULLING = 5
+    SYMM_SYNCED_UNINITIALIZED = 0, /* nothing is there yet */
+    SYMM_SYNCED_HEAD_AT_CPU = 1,   /* the host side is newer */
+    SYMM_SYNCED_HEAD_AT_GPU = 2,   /* the device side is newer */
+    SYMM_SYNCED_SYNCED = 3,        /* both are equal */
+    SYMM_SYNCED_PUSHING = 4,       /* SYNCED as soon as a copy to the device has ended */
+    SYMM_SYNCED_PULLING = 5        /* SYNCED as soon as a copy to the host has ended */
 };
 
-/* Records the size. flags: SYMM_ALLOC_SYM or SYMM_ALLOC_LOCAL, of the device side. The heap's memory lives as long as the buffer. */
+/* ---- life ------------------------------------------------------------------------------------ */
+
+/* Makes a buffer of `bytes`; allocates nothing. flags, of the device side: SYMM_ALLOC_SYM or
+ * SYMM_ALLOC_LOCAL. The heap's memory lives as long as the buffer. */
 SYMM_API symmResult_t symmSyncedCreate(symmHeap_t heap, size_t bytes, unsigned flags,
                                        symmSynced_t *synced);
-/* Waits for copies that are under way, then frees what the buffer owns: never a pointer that SetCpu or SetGpu brought. Memory that a
- * captured copy uses lives as long as the graph. The caller's own work on the buffer, and for SYM the peers', must have ended. */
+/* Waits for copies that are under way, then frees what the buffer owns, never a pointer of SetCpu
+ * or SetGpu. Memory that a captured copy uses lives as long as the graph.
+ * Requires: the caller's own work on the buffer, and for SYM the peers', has ended. */
 SYMM_API symmResult_t symmSyncedDestroy(symmSynced_t synced);
 
-/* To read. */
+/* ---- accessors ------------------------------------------------------------------------------- */
+
+/* The host side, or the device side, to read. */
 SYMM_API symmResult_t symmSyncedCpu(symmSynced_t synced, symmStream_t stream, const void **ptr);
 SYMM_API symmResult_t symmSyncedGpu(symmSynced_t synced, symmStream_t stream, const void **ptr);
-/* To read and write: the head is there from now on, so the buffer is not SYNCED until the next copy. copy 0: the contents are not
- * needed; nothing is copied or filled, and what is not written is undefined. */
+/* To read and write: the head is there from now on, so the buffer is not SYNCED until the next
+ * copy. copy 0: the contents are not needed; nothing is copied or filled, and what is not written
+ * is undefined. */
 SYMM_API symmResult_t symmSyncedMutableCpu(symmSynced_t synced, symmStream_t stream, int copy,
                                            void **ptr);
 SYMM_API symmResult_t symmSyncedMutableGpu(symmSynced_t synced, symmStream_t stream, int copy,
                                            void **ptr);
-/* ptr, of at least the buffer's size, becomes that side and the head. It stays the caller's; the buffer's own memory of that side is
- * freed. Waits for copies under way. GPU: memory of the heap's device. Refused once a copy of this buffer was captured. */
+/* ptr becomes that side and the head. It stays the caller's; the buffer's own memory of that side
+ * is freed. Waits for copies that are under way. Refused once a copy of this buffer was captured.
+ * Requires: ptr has at least the buffer's size; SetGpu: memory of the heap's device. */
 SYMM_API symmResult_t symmSyncedSetCpu(symmSynced_t synced, void *ptr);
 SYMM_API symmResult_t symmSyncedSetGpu(symmSynced_t synced, void *ptr);
 
-/* Gives the copy to the device to the stream and returns. HEAD_AT_CPU becomes PUSHING, and SYNCED by itself when the copy has ended;
- * until then a device reader is ordered behind the copy and a host writer waits for it. Where nothing needs to be copied the stream is
- * ordered behind a copy that is under way. symmInvalidUsage where the host side has nothing: UNINITIALIZED, HEAD_AT_GPU. */
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+/* Gives the copy to the device to the stream and returns. HEAD_AT_CPU becomes PUSHING, and SYNCED
+ * by itself when the copy has ended. Until then a device reader is ordered behind the copy, and a
+ * host writer waits for it. If nothing needs to be copied, the stream is ordered behind a copy that
+ * is under way.
+ * Errors: symmInvalidUsage: the host side has nothing (UNINITIALIZED, HEAD_AT_GPU). */
 SYMM_API symmResult_t symmSyncedPush(symmSynced_t synced, symmStream_t stream);
 /* The same to the host: HEAD_AT_GPU becomes PULLING. */
 SYMM_API symmResult_t symmSyncedPull(symmSynced_t synced, symmStream_t stream);
-/* Forgets the contents: UNINITIALIZED, as after creation. Own memory is kept for the next use, pointers of the caller's are let go. */
+/* Forgets the contents: UNINITIALIZED, as after creation. Own memory is kept for the next use, the
+ * caller's pointers are let go. */
 SYMM_API symmResult_t symmSyncedDiscard(symmSynced_t synced);
-/* Says that of what the last Mutable call made writable only [off, off+len) was written (called again: and that). If both sides were
- * equal before, the next copy moves the named ranges only; a Mutable call for which nothing is named makes it the whole buffer.
- * symmInvalidUsage where no side is newer. */
+/* Says that of what the last Mutable call made writable only [off, off+len) was written; called
+ * again, that range too. If both sides were equal before, the next copy moves the named ranges
+ * only. A Mutable call for which no range is named makes it the whole buffer.
+ * Errors: symmInvalidUsage: no side is newer. */
 SYMM_API symmResult_t symmSyncedDirty(symmSynced_t synced, size_t off, size_t len);
 
-/* SYMM_SYNCED_*. Never waits. */
+/* *state: SYMM_SYNCED_*. Never waits. */
 SYMM_API symmResult_t symmSyncedHead(symmSynced_t synced, int *state);
+/* The size given at creation. */
 SYMM_API symmResult_t symmSyncedSize(symmSynced_t synced, size_t *bytes);
 
-/* The generation counts what was put on the device side: each copy, each first fill, each Publish, modulo 2^32. It lies in a word of
- * the heap (one of its own, which stays where it is until Destroy), written in the stream behind what it counts: who has read
- * generation g there reads data of g or newer. A peer may look once it knows that the owner has allocated its device side, after a
- * barrier or from a reference that it was sent. Captured copies count nothing; Publish behind the replay does. */
-/* Counts one more in the stream, behind the caller's own writes; refused in a capture, where a replay would write the same number
- * again. *generation (may be NULL): the number. */
+/* ---- generation ------------------------------------------------------------------------------
+ * Counts what was put on the device side, modulo 2^32: each copy, each first fill, each Publish. It
+ * is a word of the heap (one of its own, which stays where it is until Destroy), written in the
+ * stream behind what it counts: who has read generation g there reads data of g or newer. Captured
+ * copies count nothing; Publish after the replay does.
+ * Requires: a peer looks only once it knows that the owner has allocated its device side: after a
+ * barrier, or from a reference that it was sent. */
+
+/* Counts one more in the stream, behind the caller's own writes. *generation (may be NULL): the
+ * number. Refused in a capture, where a replay would write the same number again. */
 SYMM_API symmResult_t symmSyncedPublish(symmSynced_t synced, symmStream_t stream,
                                         uint32_t *generation);
-/* What rank's word says now (SYM: any rank; LOCAL: this one only); 0 where this rank has none. */
+/* What a rank's word says now (SYM: any rank; LOCAL: this one only); 0 if this rank has none. */
 SYMM_API symmResult_t symmSyncedGeneration(symmSynced_t synced, int rank, uint32_t *generation);
-/* References for peers, sendable; each may be NULL. data: symmInvalidUsage where SetGpu brought memory outside of the heap. */
+/* References to the device side and to the word, to be sent to peers; each may be NULL.
+ * Errors: symmInvalidUsage: data, where SetGpu brought memory outside of the heap. */
 SYMM_API symmResult_t symmSyncedRef(symmSynced_t synced, symmRef_t *data, symmRef_t *word);
-/* Reads the word that a reference names, wherever it is. comm: that of the heap. */
-SYMM_API symmResult_t symmSyncedPoll(symmComm_t comm, const symmRef_t *word, int rank,
+/* Reads the word that a reference names, on `rank` as in symmRefPtr. comm: that of the heap.
+ * Threads: use of the communicator. */
+SYMM_API symmResult_t symmSyncedPoll(const symmRef_t *word, symmComm_t comm, int rank,
                                      uint32_t *generation);
 
-/* State, both sides, dirty ranges, generation, for people. Written to fd. */
+/* Writes state, both sides, dirty ranges and generation to fd, for people. */
 SYMM_API symmResult_t symmSyncedDump(symmSynced_t synced, int fd);
 
 #ifdef __cplusplus

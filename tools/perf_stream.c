@@ -6,7 +6,7 @@
 #include "perf_gpu.h"
 
 struct perf_graph {
-    symmGraph_t host;
+    symmGraphExec_t host;
     void *exec; /* of the GPU */
 };
 
@@ -45,13 +45,20 @@ static void begin(perf_rank *p) {
         PERF_MUST(p, symmStreamBeginCapture(p->stream));
 }
 
+static void end_host(perf_rank *p, symmGraphExec_t *exec) {
+    symmGraph_t graph;
+    PERF_MUST(p, symmStreamEndCapture(p->stream, &graph));
+    PERF_MUST(p, symmGraphInstantiate(graph, exec));
+    PERF_MUST(p, symmGraphDestroy(graph));
+}
+
 static perf_graph *end(perf_rank *p) {
     perf_graph *g = calloc(1, sizeof *g);
     if (!g) perf_must(p, symmOutOfMemory, "a graph");
     if (p->gpu)
         g->exec = perf_gpu_captured(p);
     else
-        PERF_MUST(p, symmStreamEndCapture(p->stream, &g->host));
+        end_host(p, &g->host);
     return g;
 }
 
@@ -74,7 +81,7 @@ perf_graph *perf_graph_of(perf_rank *p, const perf_case *c, perf_call_fn call, i
 void perf_graph_free(perf_rank *p, perf_graph *g) {
     if (!g) return;
     if (g->exec) perf_gpu_graph_free(p, g->exec);
-    if (g->host) PERF_MUST(p, symmGraphDestroy(g->host));
+    if (g->host) PERF_MUST(p, symmGraphExecDestroy(g->host));
     free(g);
 }
 

@@ -2,6 +2,7 @@
  * heap's own calls; lanes of small blocks against what they use; a graph with and without blocks. Figures, never a verdict.
  *
  *   bench_lane [--json FILE] */
+#include "graph_kit.h"
 #include "lane_kit.h"
 #include "bench_kit.h"
 #include "base/wait.h"
@@ -104,15 +105,16 @@ static void launches(lk *k, int blocks, int by_plan) {
         if (p) lk_free(k->lane[0], p);
     }
     symmGraph_t g = lk_end(k->stream[0]);
+    const symmGraphExec_t exec = xg_exec(g);
     if (by_plan) plan = lk_bind(k->lane[0], g, 0);
     for (int t = 0; t < 50; t++) {
         enum { MANY = 2000 };
         uint64_t at = symm_now_ns();
         for (int i = 0; i < MANY; i++)
             if (plan)
-                symmMemPlanLaunch(plan, g, NULL);
+                symmMemPlanLaunch(plan, exec, NULL);
             else
-                symmGraphLaunch(g, NULL);
+                symmGraphLaunch(exec, NULL);
         ns = best(ns, per(at, MANY));
     }
     const char *name = !blocks   ? "graph of 8 calls, without blocks"
@@ -120,7 +122,7 @@ static void launches(lk *k, int blocks, int by_plan) {
                                  : "graph of 8 calls, 8 blocks, symmGraphLaunch";
     printf("%-44s %23.1f ns a replay\n", name, ns);
     row(name, "replay", "\"replay_ns\": %.1f", ns);
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     if (plan) T_OK(symmMemPlanDestroy(plan));
 }
 

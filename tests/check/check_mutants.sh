@@ -433,6 +433,8 @@ alias-launched-after-a-trim|memplan_graph.c|s/^    SYMM_TRY(check_upload(p));/  
 alias-trim-not-undone|memplan_alias.c|s/^    if (!r .. !trimmed) return r;/    return r;/|plain|fault_lane_alias|a_failure_on_one_rank_changes_nothing
 access-list-not-asked|heap_api.c|s/^    SYMM_TRY(check_access(h, ref, rank));/    (void)check_access;/|plain|unit_lane_access|a_rank_that_is_not_listed_is_refused
 access-list-of-the-newest-alone|memplan_mem.c|s/some &= b->access.some;/some = b->access.some;/|plain|unit_lane_access|graphs_that_share_bytes_share_access
+graph-executable-ends-under-its-replays|graph.c|s/while (g->serving < tickets .. g->copies)/while (g->copies)/|plain|unit_graph_exec|destroying_an_executable_waits_for_its_launches
+graph-executable-goes-with-its-graph|graph.c|s/const int last = --g->users == 0;/const int last = (--g->users, 1);/|plain|unit_graph_exec|graph_and_executables_end_in_any_order
 plan-launches-any-graph|memplan_graph.c|s/^    SYMM_TRY(check_graph(p, exec));/    (void)check_graph;/|plain|unit_lane_plan|only_the_plans_own_graph_is_launched
 plan-bound-by-any-lane|memplan_graph.c|s/^    SYMM_TRY(check_lane(p, l, graph));/    (void)check_lane;/|plain|unit_gpu_plan|a_lane_without_a_call_binds_nothing
 left-block-lost-by-a-late-free-node|memplan.c|s/if (p->blocks\[i\].freed .. !p->blocks\[i\].live) {/if (p->blocks[i].freed) {/|plain|unit_lane_plan|a_free_node_after_the_launch_loses_no_block

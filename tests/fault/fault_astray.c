@@ -2,6 +2,7 @@
  * deadline. What only looks like it goes on. Ranks as processes and as threads; shared fields are atomics, or written before a barrier. */
 #include "host/comm/comm.h"
 #include "base/handle.h"
+#include "graph_kit.h"
 #include "heap_kit.h"
 
 enum { RANKS = 3, ODD = 1, SOON_MS = 8000, PATIENT_MS = 1200 };
@@ -175,7 +176,7 @@ static void replayed(void *arg) {
         T_OK(symmStreamBeginCapture(stream));
         T_OK(symmAllReduce(v, v, 5, symmInt32, symmSum, k->comm, stream));
         T_OK(symmStreamEndCapture(stream, &graph));
-        T_OK(symmGraphLaunch(graph, stream));
+        T_OK(symmGraphLaunch(xg_exec(graph), stream));
     } else {
         T_OK(symmAllReduce(v, v, 5, symmInt32, symmSum, k->comm, stream));
     }
@@ -184,7 +185,7 @@ static void replayed(void *arg) {
     if (k->rank == 2) be_late(k);
     T_OK(registers(k));
     T_OK(reduces(k));
-    if (k->rank == ODD) T_OK(symmGraphDestroy(graph));
+    if (k->rank == ODD) T_OK(xg_destroy(graph));
     T_OK(symmStreamDestroy(stream));
 }
 static void one_may_replay_what_others_call(void) {

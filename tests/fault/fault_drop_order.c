@@ -3,6 +3,7 @@
  * is freed when. Ranks are forked processes, and the same as threads where no slots are involved. */
 #include <pthread.h>
 
+#include "graph_kit.h"
 #include "fault_kit.h"
 
 enum { HALF = 1 << 20, BYTES = 2 * HALF * (int)sizeof(int), MANY = 70000, FEW = 5 };
@@ -411,7 +412,7 @@ static void two_threads_of_each_rank(void) {
 /* ---- captured calls ---- */
 
 static void *destroy_graph(void *graph) {
-    T_OK(symmGraphDestroy(graph));
+    T_OK(xg_destroy(graph));
     return NULL;
 }
 
@@ -442,7 +443,7 @@ static void graph_rank(int rank, int n, void *arg) {
                 continue;
             }
             for (int k = 0; k < MANY; k++) s.buf[k] = k % 1000 + rank * 7;
-            T_OK(symmGraphLaunch(graph, stream));
+            T_OK(symmGraphLaunch(xg_exec(graph), stream));
             T_OK(symmStreamSynchronize(stream));
             for (int k = 0; k < MANY; k++)
                 T_EQ(s.buf[HALF + k], n * (k % 1000) + 7 * n * (n - 1) / 2);

@@ -1,5 +1,6 @@
 /* fault_lane_alias.c - graphs with addresses of their own: each failpoint on each rank, while the memory is made, while a block is captured and while
  * the plan is uploaded. Nothing has changed then, on any rank, and the same call works. Forked ranks and thread ranks; no lock. */
+#include "graph_kit.h"
 #include "alias_kit.h"
 
 enum { SET, CAPTURE, UPLOAD, PHASES };
@@ -21,7 +22,7 @@ static symmResult_t attempt(failing *f, int phase) {
         r = symmLaneAlloc(f->g->lane, (PIECES * 4 - 1) * HK_MB, SYMM_ALLOC_SYM, &p);
         if (!r) f->a.p = p;
         return r;
-    default: return symmMemPlanUpload(f->a.plan, f->a.graph, NULL);
+    default: return symmMemPlanUpload(f->a.plan, xg_exec(f->a.graph), NULL);
     }
 }
 
@@ -56,7 +57,7 @@ static void fail_once(failing *f, int phase) {
     }
     hk_barrier(k);
     if (code && phase == UPLOAD)
-        T_ERR(symmMemPlanLaunch(f->a.plan, f->a.graph, f->g->s[0]), symmInvalidUsage);
+        T_ERR(symmMemPlanLaunch(f->a.plan, xg_exec(f->a.graph), f->g->s[0]), symmInvalidUsage);
     if (code || (alone && k->rank != f->victim)) T_OK(attempt(f, phase));
     hk_barrier(k);
 }
@@ -71,6 +72,7 @@ static void fail_through(failing *f) {
     exchange(g, f->a.p + (PIECES * 4 - 2) * HK_MB, B, 2);
     lk_free(g->lane, f->a.p);
     bind(g, &f->a);
+    T_CHECK(xg_exec(f->a.graph) != NULL); /* now: gauges are compared from here on */
     fail_once(f, UPLOAD);
     launch(g, &f->a, 0);
     wait_all(g);

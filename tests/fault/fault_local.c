@@ -7,6 +7,7 @@
 
 #include "host/comm/pages.h"
 #include "host/place/place.h"
+#include "graph_kit.h"
 #include "symm_arena.h"
 #include "fault_kit.h"
 #include "symm_synced.h"
@@ -273,10 +274,10 @@ static symmResult_t capture(void) {
     STEP(symmAllReduce(&one, &sum, 1, symmInt32, symmSum, comm, s));
     STEP(symmEventRecord(e, s));
     if (begun) result = end_capture(s, &g, result);
-    STEP(symmGraphLaunch(g, s));
+    STEP(xg_launch(g, s));
     T_OK(symmStreamSynchronize(s));
     T_EQ(sum, result ? 0 : 1);
-    if (g) T_OK(symmGraphDestroy(g));
+    if (g) T_OK(xg_destroy(g));
     T_OK(symmEventDestroy(e));
     T_OK(symmStreamDestroy(s));
     T_OK(symmCommDestroy(comm));
@@ -307,14 +308,14 @@ static symmResult_t use_graphs(void) {
     for (int i = 0; i < 2 && !result; i++) {
         STEP(symmStreamBeginCapture(s));
         if (result) break;
-        result = i ? symmGraphLaunch(g[0], s) : record_lanes(s, t, e);
+        result = i ? xg_launch(g[0], s) : record_lanes(s, t, e);
         result = end_capture(s, &g[i], result);
-        STEP(symmGraphLaunch(g[i], s));
+        STEP(xg_launch(g[i], s));
         T_OK(symmStreamSynchronize(s));
         T_EQ(ran, 2 * i + (result ? 0 : 2));
     }
     for (int i = 0; i < 2; i++) {
-        if (g[i]) T_OK(symmGraphDestroy(g[i]));
+        if (g[i]) T_OK(xg_destroy(g[i]));
         if (e[i]) T_OK(symmEventDestroy(e[i]));
     }
     if (t) T_OK(symmStreamDestroy(t));

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "graph_kit.h"
 #include "fault_kit.h"
 
 enum { N = 2, COUNT = 5000, SLOW_US = 50000 };
@@ -45,7 +46,7 @@ static void expect_sum(const rig *g, int n) {
 }
 
 static void drop(rig *g) {
-    T_OK(symmGraphDestroy(g->graph));
+    T_OK(xg_destroy(g->graph));
     T_OK(symmStreamDestroy(g->stream));
     free(g->in);
     free(g->out);
@@ -68,12 +69,12 @@ static void waits_rank(int rank, int n, void *arg) {
     T_OK(symmStreamCreate(&other));
     for (int round = 0; round < 3; round++) {
         T_OK(symmStreamHostFunc(round % 2 ? g.stream : other, stand, NULL));
-        T_OK(symmGraphLaunch(g.graph, round % 2 ? g.stream : other));
+        T_OK(symmGraphLaunch(xg_exec(g.graph), round % 2 ? g.stream : other));
         T_OK(symmCommFinalize(g.comm));
         expect_sum(&g, n);
     }
     T_OK(symmStreamHostFunc(other, stand, NULL));
-    for (int i = 0; i < 5; i++) T_OK(symmGraphLaunch(g.graph, other));
+    for (int i = 0; i < 5; i++) T_OK(symmGraphLaunch(xg_exec(g.graph), other));
     T_OK(symmCommDestroy(g.comm));
     expect_sum(&g, n);
     T_OK(symmStreamSynchronize(other)); /* nothing was replayed too late */
@@ -92,14 +93,14 @@ static void copied_rank(int rank, int n, void *arg) {
     symmGraph_t whole;
     T_OK(symmStreamBeginCapture(g.stream));
     T_OK(symmStreamHostFunc(g.stream, stand, NULL));
-    T_OK(symmGraphLaunch(g.graph, g.stream));
+    T_OK(symmGraphLaunch(xg_exec(g.graph), g.stream));
     T_OK(symmStreamEndCapture(g.stream, &whole));
-    T_OK(symmGraphLaunch(whole, g.stream));
+    T_OK(symmGraphLaunch(xg_exec(whole), g.stream));
     T_OK(symmCommDestroy(g.comm));
     expect_sum(&g, n);
-    T_ERR(symmGraphLaunch(whole, g.stream), symmInvalidUsage);
+    T_ERR(symmGraphLaunch(xg_exec(whole), g.stream), symmInvalidUsage);
     T_OK(symmStreamSynchronize(g.stream));
-    T_OK(symmGraphDestroy(whole));
+    T_OK(xg_destroy(whole));
     drop(&g);
 }
 
@@ -114,20 +115,20 @@ static void refused_rank(int rank, int n, void *arg) {
     job *j = arg;
     rig g = set_up(j->comm[rank], rank);
     symmGraph_t whole;
-    T_OK(symmGraphLaunch(g.graph, NULL));
+    T_OK(symmGraphLaunch(xg_exec(g.graph), NULL));
     expect_sum(&g, n);
     T_OK(symmCommDestroy(g.comm));
     for (int i = 0; i < 2; i++) {
-        T_ERR(symmGraphLaunch(g.graph, i ? g.stream : NULL), symmInvalidUsage);
+        T_ERR(symmGraphLaunch(xg_exec(g.graph), i ? g.stream : NULL), symmInvalidUsage);
         T_MSG(symmGetLastError(NULL), "launched after that was destroyed");
         T_OK(symmStreamSynchronize(g.stream)); /* nothing was given to it */
     }
     T_OK(symmStreamBeginCapture(g.stream));
-    T_ERR(symmGraphLaunch(g.graph, g.stream), symmInvalidUsage);
+    T_ERR(symmGraphLaunch(xg_exec(g.graph), g.stream), symmInvalidUsage);
     T_OK(symmStreamEndCapture(g.stream, &whole));
-    T_OK(symmGraphLaunch(whole, g.stream)); /* there is nothing in it */
+    T_OK(symmGraphLaunch(xg_exec(whole), g.stream)); /* there is nothing in it */
     T_OK(symmStreamSynchronize(g.stream));
-    T_OK(symmGraphDestroy(whole));
+    T_OK(xg_destroy(whole));
     for (int i = 0; i < COUNT; i++) T_EQ(g.out[i], 0);
     drop(&g);
 }
@@ -159,12 +160,12 @@ static void a_replay_cannot_destroy_its_communicator(void) {
     T_OK(symmStreamEndCapture(s, &g));
     for (int i = 0; i < 2; i++) {
         atomic_store(&j.result, symmSuccess);
-        T_OK(symmGraphLaunch(g, i ? s : NULL));
+        T_OK(symmGraphLaunch(xg_exec(g), i ? s : NULL));
         T_OK(symmStreamSynchronize(s));
         T_EQ(atomic_load(&j.result), symmInvalidUsage);
     }
     T_OK(symmCommDestroy(j.comm[0]));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmStreamDestroy(s));
 }
 
@@ -195,7 +196,7 @@ static void dies_rank(int rank, int n, void *arg) {
         return;
     }
     T_OK(symmStreamHostFunc(g.stream, stand, NULL));
-    T_OK(symmGraphLaunch(g.graph, g.stream));
+    T_OK(symmGraphLaunch(xg_exec(g.graph), g.stream));
     if (f->how == FINALIZE) {
         T_ERR(symmCommFinalize(g.comm), symmRemoteError);
         T_MSG(symmGetLastError(g.comm), "rank 1 died");

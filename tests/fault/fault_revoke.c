@@ -1,6 +1,7 @@
 /* fault_revoke.c - what a rank gets that comes to its next call after a peer's revoke: the abort, whatever the call and
  * however much of it the peers have done already. Ranks are processes and threads; each uses the kit from its own thread,
  * no lock. */
+#include "graph_kit.h"
 #include "fault_kit.h"
 
 enum { N = 3, COUNT = 40, DIFFERENT = COUNT + 1 };
@@ -43,7 +44,7 @@ static symmResult_t first_call(const late *l, int way) {
     case SAME: return sum(l, COUNT, NULL);
     case OTHER: return sum(l, DIFFERENT, NULL);
     case STREAM: return on_stream(sum(l, COUNT, l->stream), l->stream);
-    case REPLAY: return on_stream(symmGraphLaunch(l->graph, l->stream), l->stream);
+    case REPLAY: return on_stream(symmGraphLaunch(xg_exec(l->graph), l->stream), l->stream);
     case FINALIZE: return symmCommFinalize(l->comm);
     case EXPLAIN:
         return symmExplain(l->comm, symmCollAllReduce, l->buf, l->buf, COUNT, symmInt32, symmSum,
@@ -67,7 +68,7 @@ static void goes_on(fk *f, late *l, int rank, int n) {
     T_OK(symmCommShrink(l->comm, NULL, 0, &next, NULL, 0));
     fk_works(next, rank, n);
     kit_barrier(&f->k, n);
-    T_OK(symmGraphDestroy(l->graph));
+    T_OK(xg_destroy(l->graph));
     T_OK(symmCommDestroy(l->comm));
     T_OK(symmCommDestroy(next));
     T_OK(symmStreamDestroy(l->stream));

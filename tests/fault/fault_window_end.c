@@ -1,6 +1,7 @@
 /* fault_window_end.c - memory that ends while windows over it are registered, and other memory at
  * the same addresses: collectives must take the new memory for what it is, in no window. Ranks are
  * processes unless it says threads. */
+#include "graph_kit.h"
 #include "coll_kit.h"
 #include "heap_kit.h"
 
@@ -242,7 +243,7 @@ static symmGraph_t record(hk *k, int *p, symmStream_t stream) {
 
 static void replay(hk *k, symmGraph_t graph, int *p, int salt, symmStream_t stream) {
     put(k, p, salt);
-    T_OK(symmGraphLaunch(graph, stream));
+    T_OK(symmGraphLaunch(xg_exec(graph), stream));
     T_OK(symmStreamSynchronize(stream));
     reduced(k, p, salt);
 }
@@ -272,12 +273,12 @@ static void captured(void *arg) {
     replay(k, three, second, 5, stream);
     T_OK(symmWindowDeregister(k->comm, win));
     replay(k, one, first, 6, stream);
-    T_OK(symmGraphLaunch(two, stream));
+    T_OK(symmGraphLaunch(xg_exec(two), stream));
     T_ERR(symmStreamSynchronize(stream), symmInvalidUsage);
     T_ERR(symmBarrier(k->comm, NULL), symmInvalidUsage);
-    T_OK(symmGraphDestroy(one));
-    T_OK(symmGraphDestroy(two));
-    T_OK(symmGraphDestroy(three));
+    T_OK(xg_destroy(one));
+    T_OK(xg_destroy(two));
+    T_OK(xg_destroy(three));
     T_OK(symmStreamDestroy(stream));
     hk_barrier(k);
     unmap(&p, 0, p.room);
@@ -303,14 +304,14 @@ static void captured_on_one(void *arg) {
     replay(k, graph, in, 1, stream);
     hk_barrier(k);
     if (k->rank == 1) unmap(&p, 0, BIG);
-    T_OK(symmGraphLaunch(graph, stream));
+    T_OK(symmGraphLaunch(xg_exec(graph), stream));
     T_ERR(symmStreamSynchronize(stream), symmInvalidUsage);
     if (k->rank == 1)
         T_MSG(symmGetLastError(NULL), "has ended");
     else
         T_MSG(symmGetLastError(NULL), "rank 1");
     for (int i = 0; i < COUNT; i++) T_EQ(other[i], 0);
-    T_OK(symmGraphDestroy(graph));
+    T_OK(xg_destroy(graph));
     T_OK(symmStreamDestroy(stream));
     hk_barrier(k);
     if (k->rank != 1) unmap(&p, 0, BIG);

@@ -1,6 +1,7 @@
 /* fault_window_grow.c - symmWindowGrow: in place, into another slot, with windows that share the slot, with captured calls; what is refused; each
  * failpoint on each rank. Ranks are processes unless it says threads. */
 #include "host/window/space.h"
+#include "graph_kit.h"
 #include "heap_kit.h"
 
 enum { RANKS = 3 };
@@ -184,11 +185,11 @@ static void captured(void *arg) {
     fk_collect(k->comm); /* frees what all have dropped */
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 200000; i++) p[i] = i + k->rank;
-        T_OK(symmGraphLaunch(graph, stream));
+        T_OK(symmGraphLaunch(xg_exec(graph), stream));
         T_OK(symmStreamSynchronize(stream));
         for (int i = 0; i < 200000; i++) T_EQ(p[i], k->n * i + k->n * (k->n - 1) / 2);
     }
-    T_OK(symmGraphDestroy(graph));
+    T_OK(xg_destroy(graph));
     T_OK(symmStreamDestroy(stream));
     T_OK(symmWindowDeregister(k->comm, next));
     T_OK(symmWindowDeregister(k->comm, win));

@@ -151,14 +151,14 @@ static void replaying_rank(int rank, int n, void *arg) {
     T_OK(symmAllReduce(p, p, COUNT, symmInt32, symmSum, g.comm, gk_stream(g.bench.stream)));
     T_OK(symmLaneFree(lane, p));
     CU(cuStreamEndCapture(g.bench.stream, &graph.graph));
-    T_OK(symmMemPlanBind(lane, graph.graph, 0, &plan));
+    T_OK(symmMemPlanBind(lane, (symmGraph_t)(void *)graph.graph, 0, &plan));
     CU(cuGraphInstantiate(&graph.exec, graph.graph, 0));
     CU(cuGraphUpload(graph.exec, g.bench.stream));
     CU(cuStreamSynchronize(g.bench.stream));
     kit_barrier(&f->k, n);
     if (rank == f->victim) T_EQ(pthread_create(&t, NULL, kill_later, f), 0);
     while (rank == f->victim) pause();
-    T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)graph.exec, gk_stream(g.bench.stream)));
+    T_OK(symmMemPlanLaunch(plan, (symmGraphExec_t)(void *)graph.exec, gk_stream(g.bench.stream)));
     T_ERR(symmCommFinalize(g.comm), symmRemoteError); /* it waits, and hears of the death */
     T_CHECK(atomic_load(&f->at_ns) != 0);
     hear_of_it(f, &g);

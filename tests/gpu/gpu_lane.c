@@ -83,7 +83,7 @@ static void fork_rank(rig *g) {
         check(g, s, d + 2 * BLOCK, 7 + i, &l[2 * i + 1]);
         drop(g->lane[0], d);
         graph[i] = end_capture(s);
-        T_OK(symmMemPlanBind(g->lane[0], graph[i], 0, &plan[i]));
+        T_OK(symmMemPlanBind(g->lane[0], (symmGraph_t)(void *)graph[i], 0, &plan[i]));
         meet(g);
         CU(cuGraphInstantiate(&exec[i], graph[i], 0));
         meet(g);
@@ -91,7 +91,7 @@ static void fork_rank(rig *g) {
     T_OK(symmLaneGetGraphMem(g->lane[0], SYMM_GRAPH_MEM_USED, &used));
     T_EQ(used, 3 * BLOCK);       /* of both */
     for (int i = 0; i < 40; i++) /* alternating graphs and streams: the plan keeps the order */
-        T_OK(symmMemPlanLaunch(plan[i & 1], (symmGraph_t)(void *)exec[i & 1],
+        T_OK(symmMemPlanLaunch(plan[i & 1], (symmGraphExec_t)(void *)exec[i & 1],
                                gk_stream(i % 3 ? s : t)));
     gk_wait(g->comm, s);
     gk_wait(g->comm, t);
@@ -120,14 +120,15 @@ static void outlive_rank(rig *g) {
     char *p = alloc(g->lane[0], BLOCK, SYMM_ALLOC_LOCAL);
     fill(s, p, 9);
     cu_graph graph = end_capture(s);
-    T_OK(symmMemPlanBind(g->lane[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(g->lane[0], (symmGraph_t)(void *)graph, 0, &plan));
     meet(g);
     CU(cuGraphInstantiate(&exec, graph, 0));
     meet(g);
     for (int i = 0; i < ROUNDS; i++) {
         const int on = i & 1;
-        T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_stream(s)));
-        T_ERR(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_stream(s)), symmInvalidUsage);
+        T_OK(symmMemPlanLaunch(plan, (symmGraphExec_t)(void *)exec, gk_stream(s)));
+        T_ERR(symmMemPlanLaunch(plan, (symmGraphExec_t)(void *)exec, gk_stream(s)),
+              symmInvalidUsage);
         cu_event e;
         CU(cuEventCreate(&e, SYMM_CUDA_EVENT_DISABLE_TIMING));
         CU(cuEventRecord(e, s));
@@ -165,7 +166,7 @@ static void capture_local(rig *g, left_block *b, unsigned keep, unsigned flags, 
     fill(s, b->p, value);
     if (freed) check(g, s, b->p, value, &b->v[0]), drop(g->lane[0], b->p);
     b->graph = gk_captured(s);
-    T_OK(symmMemPlanBind(g->lane[0], b->graph.graph, flags, &b->plan));
+    T_OK(symmMemPlanBind(g->lane[0], (symmGraph_t)(void *)b->graph.graph, flags, &b->plan));
 }
 
 /* A reader on the other stream, behind the first one, late. */
@@ -249,15 +250,15 @@ static void elsewhere_rank(rig *g) {
     fill(t, f.p, 0x44);
     drop(g->lane[1], f.p);
     f.graph = gk_captured(t);
-    T_OK(symmMemPlanBind(g->lane[1], f.graph.graph, 0, &f.plan));
+    T_OK(symmMemPlanBind(g->lane[1], (symmGraph_t)(void *)f.graph.graph, 0, &f.plan));
     for (int i = 0; i < ROUNDS; i++) {
         left_launch(g, &a);
-        T_ERR(symmMemPlanLaunch(a.plan, (symmGraph_t)(void *)a.graph.exec, gk_stream(s)),
+        T_ERR(symmMemPlanLaunch(a.plan, (symmGraphExec_t)(void *)a.graph.exec, gk_stream(s)),
               symmInvalidUsage);
         if (i % 3 == 2) {
             late_local(g, a.p, 9, &v);
             drop(g->lane[1], a.p);
-            T_ERR(symmMemPlanLaunch(f.plan, (symmGraph_t)(void *)f.graph.exec, gk_stream(t)),
+            T_ERR(symmMemPlanLaunch(f.plan, (symmGraphExec_t)(void *)f.graph.exec, gk_stream(t)),
                   symmInvalidUsage);
             continue;
         }
@@ -291,8 +292,9 @@ static void late_free_rank(rig *g) {
         left_block *next = &other[i & 1];
         left_launch(g, &left);
         late_local(g, left.p, 9, &v);
-        T_ERR(symmMemPlanLaunch(next->plan, (symmGraph_t)(void *)next->graph.exec, gk_stream(s)),
-              symmInvalidUsage);
+        T_ERR(
+            symmMemPlanLaunch(next->plan, (symmGraphExec_t)(void *)next->graph.exec, gk_stream(s)),
+            symmInvalidUsage);
         drop(g->lane[1], left.p);
         left_launch(g, next);
         if (i % 3 == 0) left_launch(g, &other[!(i & 1)]);
@@ -341,13 +343,13 @@ static void external_rank(rig *g) {
     fill(s, a.p, 9);
     T_EQ(record(made, s, EXTERNAL), 0);
     a.graph = gk_captured(s);
-    T_OK(symmMemPlanBind(g->lane[0], a.graph.graph, 0, &a.plan));
+    T_OK(symmMemPlanBind(g->lane[0], (symmGraph_t)(void *)a.graph.graph, 0, &a.plan));
     gk_capture(t, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL);
     CU(cuStreamWaitEvent(t, made, EXTERNAL));
     check(g, t, a.p, 9, &f.v[0]);
     drop(g->lane[1], a.p);
     f.graph = gk_captured(t);
-    T_OK(symmMemPlanBind(g->lane[1], f.graph.graph, 0, &f.plan));
+    T_OK(symmMemPlanBind(g->lane[1], (symmGraph_t)(void *)f.graph.graph, 0, &f.plan));
     for (int i = 0; i < ROUNDS; i++) {
         left_launch(g, &a);
         launch(f.plan, f.graph.exec, t);
@@ -376,7 +378,7 @@ static void nodes_rank(rig *g) {
     /* an empty capture is an empty graph */
     gk_capture(g->stream[0], SYMM_CUDA_CAPTURE_MODE_RELAXED);
     graph = end_capture(g->stream[0]);
-    T_OK(symmMemPlanCreate(g->lane[0], graph, 0, &plan));
+    T_OK(symmMemPlanCreate(g->lane[0], (symmGraph_t)(void *)graph, 0, &plan));
     T_OK(symmMemPlanAddAllocNode(plan, NULL, 0, &params, &a, &p));
     T_OK(symmMemPlanAddOrderNode(plan, &a, 1, &b));
     T_OK(symmMemPlanAddOrderNode(plan, NULL, 0, &c));
@@ -391,7 +393,7 @@ static void nodes_rank(rig *g) {
     CU(cuGraphInstantiate(&exec, graph, 0));
     meet(g);
     for (int i = 0; i < 3; i++)
-        T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_stream(g->stream[0])));
+        T_OK(symmMemPlanLaunch(plan, (symmGraphExec_t)(void *)exec, gk_stream(g->stream[0])));
     gk_wait(g->comm, g->stream[0]);
     T_OK(symmMemPlanDestroy(plan));
     CU(cuGraphExecDestroy(exec));
@@ -423,8 +425,9 @@ static void alias_rank(rig *g) {
         check(g, s, p[i], (1 + i) * g->n, &l[2 * i + 1]);
         drop(g->lane[0], p[i]);
         graph[i] = gk_captured(s);
-        T_OK(symmMemPlanBind(g->lane[0], graph[i].graph, SYMM_MEMPLAN_ALIAS, &plan[i]));
-        symmGraph_t exec = (symmGraph_t)(void *)graph[i].exec;
+        T_OK(symmMemPlanBind(g->lane[0], (symmGraph_t)(void *)graph[i].graph, SYMM_MEMPLAN_ALIAS,
+                             &plan[i]));
+        symmGraphExec_t exec = (symmGraphExec_t)(void *)graph[i].exec;
         T_OK(symmMemPlanUpload(plan[i], exec, gk_stream(s)));
     }
     T_CHECK(p[0] != p[1]);

@@ -84,7 +84,8 @@ static gk_graph fills(rig *g, int how, char *fixed, alloc_fn a, free_fn f, symmM
     if (how == 4) hold_nothing(graph.graph);
     *plan = NULL;
     if (how == 3 || how == 5)
-        T_OK(symmMemPlanBind(g->lane[0], graph.graph, how == 5 ? SYMM_MEMPLAN_HOLD : 0, plan));
+        T_OK(symmMemPlanBind(g->lane[0], (symmGraph_t)(void *)graph.graph,
+                             how == 5 ? SYMM_MEMPLAN_HOLD : 0, plan));
     CU(cuGraphInstantiate(&graph.exec, graph.graph, 0));
     CU(cuGraphUpload(graph.exec, g->stream[0]));
     CU(cuStreamSynchronize(g->stream[0]));
@@ -98,8 +99,8 @@ static void launches(rig *g, const gk_graph *graph, symmMemPlan_t plan, double *
     for (int t = 0; t < TRIES * 200; t++) {
         uint64_t at = symm_now_ns();
         if (plan)
-            T_OK(
-                symmMemPlanLaunch(plan, (symmGraph_t)(void *)graph->exec, gk_stream(g->stream[0])));
+            T_OK(symmMemPlanLaunch(plan, (symmGraphExec_t)(void *)graph->exec,
+                                   gk_stream(g->stream[0])));
         else
             CU(cuGraphLaunch(graph->exec, g->stream[0]));
         calls[t] = since(at, 1);
@@ -109,7 +110,7 @@ static void launches(rig *g, const gk_graph *graph, symmMemPlan_t plan, double *
         uint64_t at = symm_now_ns();
         for (int i = 0; i < LAUNCHES; i++)
             if (plan)
-                T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)graph->exec,
+                T_OK(symmMemPlanLaunch(plan, (symmGraphExec_t)(void *)graph->exec,
                                        gk_stream(g->stream[0])));
             else
                 CU(cuGraphLaunch(graph->exec, g->stream[0]));

@@ -3,6 +3,7 @@
 #ifndef ALIAS_KIT_H_
 #define ALIAS_KIT_H_
 
+#include "graph_kit.h"
 #include "heap_kit.h"
 #include "lane_kit.h"
 
@@ -77,7 +78,7 @@ static inline aliased capture(rig *g, size_t bytes, int salt) {
 }
 
 static inline void launch(rig *g, const aliased *a, int stream) {
-    T_OK(symmMemPlanLaunch(a->plan, a->graph, g->s[stream]));
+    T_OK(symmMemPlanLaunch(a->plan, xg_exec(a->graph), g->s[stream]));
 }
 static inline void wait_all(rig *g) {
     for (int i = 0; i < 2; i++) T_OK(symmStreamSynchronize(g->s[i]));
@@ -85,7 +86,7 @@ static inline void wait_all(rig *g) {
 }
 static inline void drop(const aliased *a) {
     T_OK(symmMemPlanDestroy(a->plan));
-    T_OK(symmGraphDestroy(a->graph));
+    T_OK(xg_destroy(a->graph));
 }
 
 #endif

@@ -48,10 +48,10 @@ static inline void case_replay(rig *g) {
     drop(g->lane[0], q);
     cu_graph graph = end_capture(s);
     T_EQ(info(g->lane[0]).epochs, 2);
-    T_OK(symmMemPlanBind(g->lane[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(g->lane[0], (symmGraph_t)(void *)graph, 0, &plan));
     meet(g);
     CU(cuGraphInstantiate(&exec, graph, 0));
-    T_OK(symmMemPlanUpload(plan, (symmGraph_t)(void *)exec, gk_stream(s)));
+    T_OK(symmMemPlanUpload(plan, (symmGraphExec_t)(void *)exec, gk_stream(s)));
     CU(cuStreamSynchronize(s));
     meet(g);
     for (int i = 0; i < ROUNDS; i++) {
@@ -92,9 +92,9 @@ static inline void left_capture(rig *g, left_block *b, int value, unsigned flags
     left_body(g, b, value);
     if (freed) drop(g->lane[0], b->p);
     b->graph = gk_captured(s);
-    T_OK(symmMemPlanBind(g->lane[0], b->graph.graph, flags, &b->plan));
+    T_OK(symmMemPlanBind(g->lane[0], (symmGraph_t)(void *)b->graph.graph, flags, &b->plan));
     meet(g);
-    T_OK(symmMemPlanUpload(b->plan, (symmGraph_t)(void *)b->graph.exec, gk_stream(s)));
+    T_OK(symmMemPlanUpload(b->plan, (symmGraphExec_t)(void *)b->graph.exec, gk_stream(s)));
     meet(g);
 }
 static inline void left_launch(rig *g, left_block *b) {
@@ -144,7 +144,7 @@ static inline void case_alias(rig *g) {
         late_reader(g, s, b.p, 30, v);
         late_writer(g, s, b.p);
         if (i == 3)
-            T_ERR(symmMemPlanLaunch(a.plan, (symmGraph_t)(void *)a.graph.exec, gk_stream(s)),
+            T_ERR(symmMemPlanLaunch(a.plan, (symmGraphExec_t)(void *)a.graph.exec, gk_stream(s)),
                   symmInvalidUsage);
         drop(g->lane[0], b.p);
         if (i % 3 == 2) gk_wait(g->comm, s);
@@ -192,7 +192,7 @@ static inline void case_nodes(rig *g) {
     void *p = NULL;
     gk_capture(s, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL);
     cu_graph graph = end_capture(s); /* an empty one */
-    T_OK(symmMemPlanCreate(g->lane[0], graph, 0, &plan));
+    T_OK(symmMemPlanCreate(g->lane[0], (symmGraph_t)(void *)graph, 0, &plan));
     T_OK(symmMemPlanAddAllocNode(plan, NULL, 0, &params, &node, &p));
     meet(g);
     CU(cuGraphInstantiate(&exec, graph, 0));

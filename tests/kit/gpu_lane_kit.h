@@ -117,7 +117,7 @@ static inline symmLaneInfo_t info(symmLane_t lane) {
     return i;
 }
 static inline void launch(symmMemPlan_t plan, cu_graph_exec exec, cu_stream s) {
-    T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_stream(s)));
+    T_OK(symmMemPlanLaunch(plan, (symmGraphExec_t)(void *)exec, gk_stream(s)));
 }
 static inline void come_behind(cu_stream first, cu_stream then) {
     cu_event e;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "graph_kit.h"
 #include "coll_kit.h"
 #include "symm_heap.h"
 
@@ -149,7 +150,7 @@ static void *launches_on(void *arg) {
     launched *l = arg;
     symmResult_t r = symmSuccess;
     while (!r) {
-        r = symmGraphLaunch(l->graph, l->stream);
+        r = symmGraphLaunch(xg_exec(l->graph), l->stream);
         if (!r) r = symmStreamSynchronize(l->stream);
         atomic_fetch_add(&l->launches, 1);
     }
@@ -173,7 +174,7 @@ static void a_launch_beside_a_destroy(void) {
         while (atomic_load(&l.launches) < 3) usleep(20);
         T_OK(symmCommDestroy(comm));
         pthread_join(t, NULL);
-        T_OK(symmGraphDestroy(l.graph));
+        T_OK(xg_destroy(l.graph));
         symmStreamDestroy(l.stream);
     }
 }
@@ -203,7 +204,7 @@ static void a_call_beside_the_end_of_its_capture(void) {
         for (volatile int k = 0; k < i * 10; k++) {
         }
         T_OK(symmStreamEndCapture(l.stream, &l.graph));
-        T_OK(symmGraphDestroy(l.graph));
+        T_OK(xg_destroy(l.graph));
     }
     atomic_store(&l.launches, 1);
     pthread_join(t, NULL);

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "graph_kit.h"
 #include "lane_kit.h"
 
 typedef struct {
@@ -319,13 +320,13 @@ static void bend_graph(lk *k, int how) {
     symmGraph_t g = lk_end(s);
     if (how == LATER_FREE) {
         plan = lk_bind(k->lane[0], g, 0);
-        T_OK(symmMemPlanLaunch(plan, g, s));
+        T_OK(symmMemPlanLaunch(plan, xg_exec(g), s));
         if (k->rank) lk_free(k->lane[0], p);
         lk_sym(k->lane[0], 256);
         if (!k->rank) lk_free(k->lane[0], p);
         T_OK(symmMemPlanDestroy(plan));
     }
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
 }
 
 static void diverging_graph(lk *k, void *arg) {
@@ -372,12 +373,12 @@ static void captured_reuse(lk *k, void *arg) {
     alike(k, j, offset_of(k, p));
     T_EQ(lk_info(k->lane[0]).epochs, 2); /* in front of the first, and between */
     for (int i = 0; i < ROUNDS; i++) {
-        T_OK(symmMemPlanLaunch(plan, g, s));
+        T_OK(symmMemPlanLaunch(plan, xg_exec(g), s));
         if (i % 5 == k->rank) T_OK(symmStreamSynchronize(s));
     }
     T_OK(symmStreamSynchronize(s));
     T_OK(symmMemPlanDestroy(plan));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
 }
 
 static void G_3_3_a_replay_waits_for_late_peers(void) {
@@ -403,10 +404,10 @@ static void captured_spared(lk *k, void *arg) {
     symmGraph_t g = lk_end(s);
     symmMemPlan_t plan = lk_bind(k->lane[0], g, 0);
     T_EQ(lk_info(k->lane[0]).epochs, 0);
-    for (int i = 0; i < ROUNDS; i++) T_OK(symmMemPlanLaunch(plan, g, s));
+    for (int i = 0; i < ROUNDS; i++) T_OK(symmMemPlanLaunch(plan, xg_exec(g), s));
     T_OK(symmStreamSynchronize(s));
     T_OK(symmMemPlanDestroy(plan));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
 }
 
 static void captured_collectives_spare_barriers(void) {
@@ -428,14 +429,14 @@ static void replays_and_epochs(lk *k, void *arg) {
     symmGraph_t g = lk_end(s);
     symmMemPlan_t plan = lk_bind(k->lane[0], g, 0);
     for (int i = 0; i < ROUNDS; i++) {
-        T_OK(symmMemPlanLaunch(plan, g, s));
+        T_OK(symmMemPlanLaunch(plan, xg_exec(g), s));
         lk_free(k->lane[1], lk_sym(k->lane[1], BLOCK));
     }
     T_OK(symmStreamSynchronize(s));
     T_OK(symmStreamSynchronize(k->stream[1]));
     T_EQ(lk_info(k->lane[1]).epochs, ROUNDS - 1);
     T_OK(symmMemPlanDestroy(plan));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
 }
 
 static void replays_are_ordered_with_eager_barriers(void) {
@@ -468,12 +469,12 @@ static void branches(lk *k, void *arg) {
     T_OK(symmBarrier(k->comm, s));
     symmGraph_t h = lk_end(s);
     for (int i = 0; i < 5; i++) {
-        T_OK(symmGraphLaunch(g, s));
-        T_OK(symmGraphLaunch(h, s));
+        T_OK(symmGraphLaunch(xg_exec(g), s));
+        T_OK(symmGraphLaunch(xg_exec(h), s));
     }
     T_OK(symmStreamSynchronize(s));
-    T_OK(symmGraphDestroy(g));
-    T_OK(symmGraphDestroy(h));
+    T_OK(xg_destroy(g));
+    T_OK(xg_destroy(h));
 }
 
 static void barriers_are_not_put_beside_other_calls(void) {
@@ -528,7 +529,7 @@ static void same_access(lk *k, void *arg) {
         T_OK(symmLaneGetAccess(k->lane[1], q, r, &allowed));
         T_EQ(allowed, 1);
     }
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
 }
 
 static void G_7_all_ranks_answer_alike(void) {
@@ -554,7 +555,7 @@ static void late_free(lk *k, void *arg) {
     symmMemPlan_t a = lk_bind(k->lane[0], g, 0), b = lk_bind(k->lane[0], h, 0);
     T_CHECK(left == p);
     for (int i = 0; i < ROUNDS / 2; i++) {
-        T_OK(symmMemPlanLaunch(b, h, s));
+        T_OK(symmMemPlanLaunch(b, xg_exec(h), s));
         T_OK(symmBarrier(k->comm, s)); /* the block lives on all ranks */
         lk_order(s, t);
         if (k->rank == k->n - 1) {
@@ -562,12 +563,12 @@ static void late_free(lk *k, void *arg) {
             for (int r = 0; r < k->n; r++) lk_fill(t, at_rank(k, left, r), BLOCK, 0xaa);
         }
         lk_free(k->lane[1], left);
-        T_OK(symmMemPlanLaunch(a, g, s));
+        T_OK(symmMemPlanLaunch(a, xg_exec(g), s));
     }
     T_OK(symmStreamSynchronize(s));
     T_OK(symmStreamSynchronize(t));
     T_OK(symmMemPlanDestroy(a)), T_OK(symmMemPlanDestroy(b));
-    T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h));
+    T_OK(xg_destroy(g)), T_OK(xg_destroy(h));
 }
 
 static void G_3_3_another_graph_waits_for_every_ranks_free(void) {

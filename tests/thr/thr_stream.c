@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/stats.h"
+#include "graph_kit.h"
 #include "coll_kit.h"
 
 enum { N = 3, COUNT = 3000, SMALL = 20, REPLAYS = CK_SLOW ? 200 : 1000 };
@@ -283,7 +284,7 @@ static void replay_rank(int rank, int n, void *arg) {
     for (int round = 0; round < REPLAYS; round++) {
         fill(v->a, COUNT, rank, round);
         fill(eager, SMALL, rank, round);
-        T_OK(symmGraphLaunch(g, s));
+        T_OK(symmGraphLaunch(xg_exec(g), s));
         sum(eager, eager, SMALL, comm, s);
         if (round % 5 == 0) sum(v->all, v->all, 0, comm, s);
         T_OK(symmStreamSynchronize(s));
@@ -295,7 +296,7 @@ static void replay_rank(int rank, int n, void *arg) {
                 T_EQ(v->b[i], total(i, n, round) * (unsigned)(n * n));
         }
     }
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmWindowDeregister(comm, win));
     T_OK(symmStreamDestroy(s));
     T_OK(symmCommDestroy(comm));
@@ -343,11 +344,11 @@ static void forked_rank(int rank, int n, void *arg) {
     T_OK(symmStreamEndCapture(s, &g));
     for (int round = 0; round < 5; round++) {
         fill(v->a, COUNT, rank, round);
-        T_OK(symmGraphLaunch(g, round % 2 ? s : t));
+        T_OK(symmGraphLaunch(xg_exec(g), round % 2 ? s : t));
         T_OK(symmStreamSynchronize(round % 2 ? s : t));
         expect(v->b, COUNT, n, round, 3);
     }
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmStreamDestroy(s));
     T_OK(symmStreamDestroy(t));
     T_OK(symmCommDestroy(comm));
@@ -382,13 +383,13 @@ static void turns_rank(int rank, int n, void *arg) {
     for (int i = 0; i < GRAPHS; i++) {
         follow(s[i][1], s[i][0]);
         T_OK(symmStreamEndCapture(s[i][0], &g[i]));
-        T_OK(symmGraphLaunch(g[i], s[i][0]));
+        T_OK(symmGraphLaunch(xg_exec(g[i]), s[i][0]));
         T_OK(symmStreamSynchronize(s[i][0]));
         expect(v[i]->b, COUNT, n, i, 3);
     }
     T_OK(symmCommDestroy(comm));
     for (int i = 0; i < GRAPHS; i++) {
-        T_OK(symmGraphDestroy(g[i]));
+        T_OK(xg_destroy(g[i]));
         for (int k = 0; k < 2; k++) T_OK(symmStreamDestroy(s[i][k]));
         T_OK(symmMemFree(v[i]));
     }
@@ -411,17 +412,17 @@ static void outlive_rank(int rank, int n, void *arg) {
     T_CHECK(SYMM_STAT_GET(windows) >= 1);
     for (int round = 0; round < 20; round++) {
         fill(v->a, COUNT, rank, round);
-        T_OK(symmGraphLaunch(g, s));
+        T_OK(symmGraphLaunch(xg_exec(g), s));
         T_OK(symmStreamSynchronize(s));
         expect_replayed(v, n, round);
     }
     T_OK(symmCommDestroy(comm));
     T_CHECK(SYMM_STAT_GET(windows) >= 1);
     v->b[0] = 7;
-    T_ERR(symmGraphLaunch(g, s), symmInvalidUsage);
+    T_ERR(symmGraphLaunch(xg_exec(g), s), symmInvalidUsage);
     T_OK(symmStreamSynchronize(s));
     T_EQ(v->b[0], 7);
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmStreamDestroy(s));
     T_OK(symmMemFree(v));
 }

@@ -97,7 +97,7 @@ static void local_rank(int rank, int n, void *arg) {
     T_EQ(data.rank, n - 1);
     if (s) write_and_push(s, stream, 42);
     while (g < 1) {
-        T_OK(symmSyncedPoll(comm, &word, SYMM_REF_OWNER, &g));
+        T_OK(symmSyncedPoll(&word, comm, SYMM_REF_OWNER, &g));
         sched_yield();
     }
     T_OK(symmRefPtr(&data, comm, SYMM_REF_OWNER, &theirs));

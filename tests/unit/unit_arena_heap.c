@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "graph_kit.h"
 #include "heap_kit.h"
 #include "symm_arena.h"
 
@@ -346,7 +347,7 @@ static void captured_streams_are_refused_rank(void *arg) {
     T_MSG(symmGetLastError(NULL), "being captured");
     T_ERR(symmArenaFree(a, p, s), symmInvalidUsage);
     T_OK(symmStreamEndCapture(s, &g));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmArenaFree(a, p, s));
     T_OK(symmStreamDestroy(s));
     T_OK(symmArenaDestroy(a));

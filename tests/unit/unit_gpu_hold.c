@@ -25,15 +25,15 @@ static void a_plan_that_holds_makes_executables_light(void) {
     start(2);
     cu_graph graph = held_graph();
     gk_calls before = gk_count();
-    T_OK(symmMemPlanBind(lanes[0], graph, SYMM_MEMPLAN_HOLD, &plan));
+    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, SYMM_MEMPLAN_HOLD, &plan));
     GK_EXACTLY(&before, "cuGraphReleaseUserObject*3");
     const int live = fake_cuda_live();
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     T_EQ(fake_cuda_live(), live); /* the graph went and left nothing to the executable */
     for (int i = 0; i < 3; i++)
-        T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
-    T_OK(symmMemPlanUpload(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
+        T_OK(symmMemPlanLaunch(plan, (symmGraphExec_t)(void *)exec, gk_user(streams[0])));
+    T_OK(symmMemPlanUpload(plan, (symmGraphExec_t)(void *)exec, gk_user(streams[0])));
     for (int i = 0; i < 2; i++) T_OK(symmLaneDestroy(lanes[i]));
     gk_close(comms, 2);
     symm_gpu_reap();
@@ -58,7 +58,7 @@ static void a_plan_that_holds_may_be_bound_late(void) {
         start(2);
         cu_graph graph = held_graph();
         T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
-        T_OK(symmMemPlanBind(lanes[0], graph, SYMM_MEMPLAN_HOLD, &plan));
+        T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, SYMM_MEMPLAN_HOLD, &plan));
         T_EQ(symm_cu.cuGraphDestroy(graph), 0);
         if (plan_first) T_OK(symmMemPlanDestroy(plan));
         T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
@@ -84,13 +84,13 @@ static void a_plan_of_explicit_nodes_may_hold(void) {
     start(1);
     begin();
     cu_graph graph = end();
-    T_OK(symmMemPlanCreate(lanes[0], graph, SYMM_MEMPLAN_HOLD, &plan));
+    T_OK(symmMemPlanCreate(lanes[0], (symmGraph_t)(void *)graph, SYMM_MEMPLAN_HOLD, &plan));
     T_EQ(fake_cuda_calls("cuGraphReleaseUserObject"), fake_cuda_calls("cuUserObjectCreate"));
     T_OK(symmMemPlanAddAllocNode(plan, NULL, 0, &n, &node[0], &p));
     T_OK(symmMemPlanAddFreeNode(plan, node, 1, p, &node[1]));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
-    T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
+    T_OK(symmMemPlanLaunch(plan, (symmGraphExec_t)(void *)exec, gk_user(streams[0])));
     T_OK(symmLaneTrimGraphMem(lanes[0], &freed));
     T_EQ(freed, 0);
     T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
@@ -107,11 +107,12 @@ static void a_plan_that_cannot_hold_changes_nothing(void) {
         char spec[32];
         snprintf(spec, sizeof spec, "gpu_take:error:%d", nth);
         T_EQ(symm_fail_arm(spec), 0);
-        T_ERR(symmMemPlanBind(lanes[0], graph, SYMM_MEMPLAN_HOLD, &plan), symmOutOfMemory);
+        T_ERR(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, SYMM_MEMPLAN_HOLD, &plan),
+              symmOutOfMemory);
         T_EQ(symm_fail_arm(""), 0);
         T_EQ(fake_cuda_calls("cuGraphReleaseUserObject"), 0);
     }
-    T_OK(symmMemPlanBind(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, 0, &plan));
     T_OK(symmMemPlanDestroy(plan));
     T_EQ(SYMM_STAT_GET(plans), 1); /* the graph holds it, as ever */
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
@@ -120,7 +121,7 @@ static void a_plan_that_cannot_hold_changes_nothing(void) {
     start(2);
     graph = held_graph();
     fake_cuda_fail("cuGraphReleaseUserObject", 2, SYMM_CUDA_ERROR_INVALID_VALUE);
-    T_OK(symmMemPlanBind(lanes[0], graph, SYMM_MEMPLAN_HOLD, &plan));
+    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, SYMM_MEMPLAN_HOLD, &plan));
     T_OK(symmMemPlanDestroy(plan));
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     finish(2);

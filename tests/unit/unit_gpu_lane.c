@@ -190,9 +190,9 @@ static void G_3_2_a_chain_adds_no_node_to_the_graph(void) {
     /* Each node is walked once: it costs as many questions as there are nodes. */
     T_CHECK(fake_cuda_calls("cuGraphNodeGetDependencies_v2") <= 2 * 51);
     cu_graph graph = end();
-    T_OK(symmMemPlanBind(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, 0, &plan));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
-    symmGraph_t e = (symmGraph_t)(void *)exec;
+    symmGraphExec_t e = (symmGraphExec_t)(void *)exec;
     T_OK(symmMemPlanUpload(plan, e, gk_user(streams[0])));
     gk_calls before = gk_count();
     for (int i = 0; i < 100; i++) T_OK(symmMemPlanLaunch(plan, e, gk_user(streams[0])));
@@ -310,12 +310,12 @@ static bound bind_one(int leave, unsigned flags) {
     work(0, b.p);
     if (!leave) drop(0, b.p);
     b.graph = end();
-    T_OK(symmMemPlanBind(lanes[0], b.graph, 0, &b.plan));
+    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)b.graph, 0, &b.plan));
     T_EQ(symm_cu.cuGraphInstantiate(&b.exec, b.graph, 0), 0);
     return b;
 }
 static symmResult_t launch(const bound *b, int stream) {
-    return symmMemPlanLaunch(b->plan, (symmGraph_t)(void *)b->exec, gk_user(streams[stream]));
+    return symmMemPlanLaunch(b->plan, (symmGraphExec_t)(void *)b->exec, gk_user(streams[stream]));
 }
 static void unbind(const bound *b) {
     T_OK(symmMemPlanDestroy(b->plan));
@@ -331,7 +331,7 @@ static void a_plan_is_not_launched_on_the_per_thread_stream(void) {
     start(1);
     bound b = bind_one(0, 0);
     symmStream_t own = gk_user(SYMM_CUDA_STREAM_PER_THREAD);
-    T_ERR(symmMemPlanLaunch(b.plan, (symmGraph_t)(void *)b.exec, own), symmInvalidArgument);
+    T_ERR(symmMemPlanLaunch(b.plan, (symmGraphExec_t)(void *)b.exec, own), symmInvalidArgument);
     T_ERR(symmMemPlanLaunch(b.plan, NULL, own), symmInvalidArgument);
     T_OK(launch(&b, 0));
     unbind(&b);
@@ -417,7 +417,7 @@ static void G_3_3_a_free_in_another_lanes_graph_is_marked(void) {
     work(1, left.p);
     drop(1, left.p);
     T_EQ(symm_cu.cuStreamEndCapture(streams[1], &frees.graph), 0);
-    T_OK(symmMemPlanBind(lanes[1], frees.graph, 0, &frees.plan));
+    T_OK(symmMemPlanBind(lanes[1], (symmGraph_t)(void *)frees.graph, 0, &frees.plan));
     T_EQ(symm_cu.cuGraphInstantiate(&frees.exec, frees.graph, 0), 0);
     for (int fails = 0; fails < 2; fails++) {
         order(0, 1);
@@ -477,7 +477,7 @@ static void G_6_memory_lives_as_long_as_graph_or_plan(void) {
     work(0, p);
     drop(0, p);
     cu_graph graph = end();
-    T_OK(symmMemPlanBind(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, 0, &plan));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     T_OK(symmMemPlanDestroy(plan));

@@ -132,10 +132,10 @@ static void a_block_that_a_graph_left_is_looked_at(void) {
     put(0, q, 1);
     drop(0, q);
     cu_graph graph = end();
-    T_OK(symmMemPlanBind(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, 0, &plan));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     for (int over = 0; over < 2; over++) {
-        T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
+        T_OK(symmMemPlanLaunch(plan, (symmGraphExec_t)(void *)exec, gk_user(streams[0])));
         put(0, p + 1000 + over, 1);
         T_EQ(symmLaneFree(lanes[0], p), over ? symmInvalidUsage : symmSuccess);
     }

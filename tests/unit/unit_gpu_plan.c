@@ -54,15 +54,15 @@ static void a_lane_without_a_call_binds_nothing(void) {
     begin();
     drop(0, local(0, KB4));
     cu_graph graph = end();
-    T_ERR(symmMemPlanBind(lanes[1], graph, 0, &plan), symmInvalidArgument);
+    T_ERR(symmMemPlanBind(lanes[1], (symmGraph_t)(void *)graph, 0, &plan), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "has no call of lane 1: lane 0 has made those in it");
-    T_OK(symmMemPlanBind(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, 0, &plan));
     T_OK(symmMemPlanDestroy(plan));
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     begin();
     T_OK(symmBarrier(comms[0], gk_user(streams[0])));
     graph = end();
-    T_ERR(symmMemPlanBind(lanes[0], graph, 0, &plan), symmInvalidArgument);
+    T_ERR(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, 0, &plan), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "has no call of a lane of this heap");
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     finish(1);
@@ -80,10 +80,10 @@ static void a_free_node_after_the_launch_loses_no_block(void) {
     start(1);
     begin();
     graph = end();
-    T_OK(symmMemPlanCreate(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanCreate(lanes[0], (symmGraph_t)(void *)graph, 0, &plan));
     T_OK(symmMemPlanAddAllocNode(plan, NULL, 0, &params, &a, &p));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
-    T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[0])));
+    T_OK(symmMemPlanLaunch(plan, (symmGraphExec_t)(void *)exec, gk_user(streams[0])));
     T_OK(symmMemPlanAddFreeNode(plan, &a, 1, p, &f));
     T_ERR(symmMemPlanLaunch(plan, NULL, gk_user(streams[0])), symmInvalidUsage);
     drop(1, p);
@@ -107,9 +107,9 @@ static void an_idle_graphs_memory_goes_and_comes(void) {
     work(0, p);
     drop(0, p);
     cu_graph graph = end();
-    T_OK(symmMemPlanBind(lanes[0], graph, SYMM_MEMPLAN_ALIAS, &plan));
+    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, SYMM_MEMPLAN_ALIAS, &plan));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
-    const symmGraph_t launched = (symmGraph_t)(void *)exec;
+    const symmGraphExec_t launched = (symmGraphExec_t)(void *)exec;
     const symmStream_t s = gk_user(streams[0]);
     for (int i = 0; i < 3; i++) {
         T_OK(symmMemPlanUpload(plan, launched, s));

@@ -68,7 +68,7 @@ static void finalize_waits(int eager, int marked) {
     start_queued(1);
     T_OK(symmMemAlloc((void **)&x, 4096));
     cu_graph graph = graph_of_a_call();
-    T_OK(symmMemPlanBind(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, 0, &plan));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     if (eager) T_OK(symmAllReduce(x, x, 8, symmFloat, symmSum, comms[0], gk_user(streams[0])));
@@ -78,7 +78,7 @@ static void finalize_waits(int eager, int marked) {
     for (int i = 0; i < 2; i++) {
         hold_back(streams[1]);
         if (!marked) fake_cuda_fail("cuEventCreate", 1, SYMM_CUDA_ERROR_OUT_OF_MEMORY);
-        T_OK(symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[1])));
+        T_OK(symmMemPlanLaunch(plan, (symmGraphExec_t)(void *)exec, gk_user(streams[1])));
         T_EQ(gk_last(0).count, before + i); /* it has not begun */
         pthread_t t = let_go();
         if (!i) T_OK(symmCommFinalize(comms[0]));
@@ -136,12 +136,12 @@ static void a_plan_of_a_destroyed_communicator_is_refused(void) {
     T_EXPECT_WARNINGS();
     start_queued(1);
     cu_graph graph = graph_of_a_call();
-    T_OK(symmMemPlanBind(lanes[0], graph, 0, &plan));
+    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, 0, &plan));
     T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     for (int l = 0; l < 2; l++) T_OK(symmLaneDestroy(lanes[l]));
     gk_close(comms, 1);
-    symmResult_t r = symmMemPlanLaunch(plan, (symmGraph_t)(void *)exec, gk_user(streams[1]));
+    symmResult_t r = symmMemPlanLaunch(plan, (symmGraphExec_t)(void *)exec, gk_user(streams[1]));
     T_CHECKF(r == symmInvalidUsage || r == symmInvalidArgument, "%d", (int)r);
     T_EQ(gk_last(0).count, 0);
     T_OK(symmMemPlanDestroy(plan));

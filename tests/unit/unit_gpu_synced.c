@@ -168,7 +168,7 @@ static void the_generation_follows_the_copy(void) {
     T_OK(symmSyncedRef(b, &data, &word));
     CU(cuLaunchHostFunc(stream, sy_pass, &gate));
     T_OK(symmSyncedPush(b, gk_user(stream)));
-    T_OK(symmSyncedPoll(comm, &word, SYMM_REF_OWNER, &g));
+    T_OK(symmSyncedPoll(&word, comm, SYMM_REF_OWNER, &g));
     T_EQ(g, 0);
     sy_open(&gate);
     while (g < 1) T_OK(symmSyncedGeneration(b, 0, &g));
@@ -176,7 +176,7 @@ static void the_generation_follows_the_copy(void) {
     T_OK(symmSyncedPublish(b, gk_user(other), &g));
     T_EQ(g, 2);
     CU(cuStreamSynchronize(other));
-    T_OK(symmSyncedPoll(comm, &word, SYMM_REF_OWNER, &g));
+    T_OK(symmSyncedPoll(&word, comm, SYMM_REF_OWNER, &g));
     T_EQ(g, 2);
     T_OK(symmSyncedDestroy(b));
     stop();

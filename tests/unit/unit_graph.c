@@ -11,6 +11,7 @@
 #include "base/stats.h"
 #include "base/status.h"
 #include "host/stream/stream.h"
+#include "graph_kit.h"
 #include "t.h"
 
 enum { LOG = 40000 };
@@ -91,14 +92,14 @@ static void captured_calls_run_at_replay_only(void) {
     symmGraph_t g = capture_log(s, 1, 3);
     T_OK(symmStreamSynchronize(s));
     expect_log(NULL, 0);
-    T_OK(symmGraphLaunch(g, s));
-    T_OK(symmGraphLaunch(g, s));
+    T_OK(symmGraphLaunch(xg_exec(g), s));
+    T_OK(symmGraphLaunch(xg_exec(g), s));
     give(s, 9);
     T_OK(symmStreamSynchronize(s));
     expect_log(want, 7);
-    T_OK(symmGraphLaunch(g, NULL)); /* inline: done on return */
+    T_OK(symmGraphLaunch(xg_exec(g), NULL)); /* inline: done on return */
     expect_log(want, 3);
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmStreamDestroy(s));
 }
 
@@ -107,13 +108,13 @@ static void thousands_of_replays_between_eager_tasks(void) {
     symmStream_t s = new_stream();
     symmGraph_t g = capture_log(s, 1, 5);
     for (int i = 0; i < ROUNDS; i++) {
-        T_OK(symmGraphLaunch(g, s));
+        T_OK(symmGraphLaunch(xg_exec(g), s));
         give(s, 100 + i);
     }
     T_OK(symmStreamSynchronize(s));
     T_EQ(log_n, 6 * ROUNDS);
     for (int i = 0; i < log_n; i++) T_EQ(log_seen[i], i % 6 < 5 ? 1 + i % 6 : 100 + i / 6);
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmStreamDestroy(s));
 }
 
@@ -122,20 +123,20 @@ static void a_graph_outlives_its_stream_and_its_events(void) {
     symmStream_t a = new_stream(), b = new_stream();
     symmGraph_t g = capture_log(a, 7, 2);
     T_OK(symmStreamDestroy(a));
-    T_OK(symmGraphLaunch(g, b));
+    T_OK(symmGraphLaunch(xg_exec(g), b));
     T_OK(symmStreamSynchronize(b));
     expect_log(want, 2);
     T_OK(symmStreamDestroy(b));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
 }
 
 static void an_empty_graph_does_nothing(void) {
     symmStream_t s = new_stream();
     symmGraph_t g = capture_log(s, 0, 0);
-    T_OK(symmGraphLaunch(g, s));
-    T_OK(symmGraphLaunch(g, NULL));
+    T_OK(symmGraphLaunch(xg_exec(g), s));
+    T_OK(symmGraphLaunch(xg_exec(g), NULL));
     T_OK(symmStreamSynchronize(s));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmStreamDestroy(s));
 }
 
@@ -156,7 +157,8 @@ struct launcher {
 static void launch_many(int who, int n, void *arg) {
     struct launcher *l = arg;
     (void)n;
-    for (int i = 0; i < 200; i++) T_OK(symmGraphLaunch(l->graph, l->streams[(who + i) % 3]));
+    for (int i = 0; i < 200; i++)
+        T_OK(symmGraphLaunch(xg_exec(l->graph), l->streams[(who + i) % 3]));
 }
 
 static void replays_of_one_graph_never_overlap(void) {
@@ -170,7 +172,7 @@ static void replays_of_one_graph_never_overlap(void) {
     T_OK(symmStreamSynchronize(l.streams[1]));
     T_EQ(count, 600);
     T_EQ(atomic_load(&overlaps), 0);
-    T_OK(symmGraphDestroy(l.graph));
+    T_OK(xg_destroy(l.graph));
     T_OK(symmStreamDestroy(l.streams[0]));
     T_OK(symmStreamDestroy(l.streams[1]));
 }
@@ -198,13 +200,14 @@ static void a_replay_runs_to_its_end_and_returns_its_first_error(void) {
     symmGraph_t g = end_capture(s);
     for (int on_worker = 0; on_worker < 2; on_worker++) {
         symm_status_adopt("something else");
-        if (on_worker) T_OK(symmGraphLaunch(g, s));
-        T_ERR(on_worker ? symmStreamSynchronize(s) : symmGraphLaunch(g, NULL), symmTimeout);
+        if (on_worker) T_OK(symmGraphLaunch(xg_exec(g), s));
+        T_ERR(on_worker ? symmStreamSynchronize(s) : symmGraphLaunch(xg_exec(g), NULL),
+              symmTimeout);
         T_MSG(symmGetLastError(NULL), "made to fail with 8");
         expect_log(want, 2);
     }
     T_OK(symmStreamSynchronize(s));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmStreamDestroy(s));
     T_OK(symmStreamDestroy(fork));
 }
@@ -223,10 +226,10 @@ static void destroy_waits_for_running_and_queued_replays(void) {
     T_OK(symmStreamHostFunc(s, pass_gate, &gate));
     give(s, 5);
     symmGraph_t g = end_capture(s);
-    for (int i = 0; i < 50; i++) T_OK(symmGraphLaunch(g, s));
+    for (int i = 0; i < 50; i++) T_OK(symmGraphLaunch(xg_exec(g), s));
     wait_reached(&gate);
     T_EQ(pthread_create(&thread, NULL, open_later, &gate), 0);
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_EQ(log_n, 50); /* TSan: destroy is behind the replays */
     T_EQ(pthread_join(thread, NULL), 0);
     T_OK(symmStreamDestroy(s));
@@ -257,17 +260,17 @@ static void a_graph_holds_what_its_calls_use(void) {
     give_with(s, 3, &others);
     T_EQ(refs, 3);
     symmGraph_t g = end_capture(s);
-    for (int i = 0; i < 10; i++) T_OK(symmGraphLaunch(g, s));
+    for (int i = 0; i < 10; i++) T_OK(symmGraphLaunch(xg_exec(g), s));
     T_OK(symmStreamSynchronize(s));
     T_EQ(refs, 3);
     T_OK(symmStreamBeginCapture(t));
-    T_OK(symmGraphLaunch(g, t));
+    T_OK(symmGraphLaunch(xg_exec(g), t));
     symmGraph_t parent = end_capture(t);
     T_EQ(refs, 6);
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_EQ(refs, 3);
-    T_OK(symmGraphLaunch(parent, t));
-    T_OK(symmGraphDestroy(parent));
+    T_OK(symmGraphLaunch(xg_exec(parent), t));
+    T_OK(xg_destroy(parent));
     T_EQ(refs, 0);
     T_EQ(others, 0);
     T_OK(symmStreamDestroy(s));
@@ -304,13 +307,14 @@ static void lanes_run_at_the_same_time(void) {
     symmGraph_t g = end_capture(s);
     T_EQ(symm_stream_capturing(fork), 0);
     T_EQ(SYMM_STAT_GET(threads), 3); /* two streams, one lane more than the first */
-    for (int i = 0; i < REPLAYS; i++) T_OK(symmGraphLaunch(g, i % 3 ? s : i % 2 ? fork : NULL));
+    for (int i = 0; i < REPLAYS; i++)
+        T_OK(symmGraphLaunch(xg_exec(g), i % 3 ? s : i % 2 ? fork : NULL));
     T_OK(symmStreamSynchronize(s));
     T_OK(symmStreamSynchronize(fork));
     T_EQ(atomic_load(&met), 2 * REPLAYS);
     T_EQ(log_n, 4 * REPLAYS);
     for (int i = 0; i < log_n; i++) T_EQ(log_seen[i], want[i % 4]);
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmStreamDestroy(s));
     T_OK(symmStreamDestroy(fork));
 }
@@ -329,8 +333,8 @@ static void a_chain_of_forks_keeps_its_order(void) {
     order(s[STREAMS - 1], s[0]); /* comes after all of them */
     give(s[0], STREAMS);
     symmGraph_t g = end_capture(s[0]);
-    for (int i = 0; i < REPLAYS; i++) T_OK(symmGraphLaunch(g, s[i % STREAMS]));
-    T_OK(symmGraphDestroy(g));
+    for (int i = 0; i < REPLAYS; i++) T_OK(symmGraphLaunch(xg_exec(g), s[i % STREAMS]));
+    T_OK(xg_destroy(g));
     T_EQ(log_n, REPLAYS * (STREAMS + 1));
     for (int i = 0; i < log_n; i++) T_EQ(log_seen[i], i % (STREAMS + 1));
     for (int i = 0; i < STREAMS; i++) T_OK(symmStreamDestroy(s[i]));
@@ -351,17 +355,17 @@ static void a_graph_is_copied_into_a_capture(void) {
     give(s, 10);
     order(s, fork);
     order(s, fork);
-    T_OK(symmGraphLaunch(child, fork));
+    T_OK(symmGraphLaunch(xg_exec(child), fork));
     give(fork, 11);
     order(fork, s);
-    T_OK(symmGraphLaunch(child, s));
+    T_OK(symmGraphLaunch(xg_exec(child), s));
     symmGraph_t parent = end_capture(s);
-    T_OK(symmGraphDestroy(child));
-    for (int i = 0; i < 100; i++) T_OK(symmGraphLaunch(parent, i & 1 ? s : NULL));
+    T_OK(xg_destroy(child));
+    for (int i = 0; i < 100; i++) T_OK(symmGraphLaunch(xg_exec(parent), i & 1 ? s : NULL));
     T_OK(symmStreamSynchronize(s));
     T_EQ(log_n, 800);
     for (int i = 0; i < log_n; i++) T_EQ(log_seen[i], want[i % 8]);
-    T_OK(symmGraphDestroy(parent));
+    T_OK(xg_destroy(parent));
     T_OK(symmStreamDestroy(s));
     T_OK(symmStreamDestroy(fork));
 }
@@ -403,10 +407,10 @@ static void a_forked_stream_without_work_needs_no_join(void) {
     give(s, 1);
     order(s, fork);
     symmGraph_t g = end_capture(s);
-    for (int i = 0; i < 100; i++) T_OK(symmGraphLaunch(g, fork));
+    for (int i = 0; i < 100; i++) T_OK(symmGraphLaunch(xg_exec(g), fork));
     T_OK(symmStreamSynchronize(fork));
     T_EQ(log_n, 100);
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmStreamDestroy(s));
     T_OK(symmStreamDestroy(fork));
 }
@@ -434,9 +438,9 @@ static void captures_out_of_turn_are_refused(void) {
     T_CHECK(g == NULL);
     give(s, 4); /* none of it harmed the capture */
     g = end_capture(s);
-    T_OK(symmGraphLaunch(g, NULL));
+    T_OK(symmGraphLaunch(xg_exec(g), NULL));
     T_EQ(log_n, 1);
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmStreamDestroy(s));
     T_OK(symmStreamDestroy(fork));
 }
@@ -461,8 +465,8 @@ static void events_across_the_edge_of_a_capture_are_refused(void) {
     T_MSG(symmGetLastError(NULL), "has ended");
     T_OK(symmEventRecord(inside, t)); /* an eager record makes it an ordinary event again */
     T_OK(symmEventSynchronize(inside));
-    T_OK(symmGraphDestroy(a));
-    T_OK(symmGraphDestroy(b));
+    T_OK(xg_destroy(a));
+    T_OK(xg_destroy(b));
     T_OK(symmEventDestroy(outside));
     T_OK(symmEventDestroy(inside));
     T_OK(symmEventDestroy(never));
@@ -484,11 +488,11 @@ static void order_points_leave_captures_alone(void) {
     T_EQ(later.tasks, eager.tasks);
     T_OK(symm_order_wait(t, eager)); /* records nothing */
     symmGraph_t a = end_capture(s), b = end_capture(t);
-    T_OK(symmGraphLaunch(b, NULL));
+    T_OK(symmGraphLaunch(xg_exec(b), NULL));
     atomic_store(&gate.open, 1);
     T_OK(symmStreamSynchronize(s));
-    T_OK(symmGraphDestroy(a));
-    T_OK(symmGraphDestroy(b));
+    T_OK(xg_destroy(a));
+    T_OK(xg_destroy(b));
     T_OK(symmStreamDestroy(s));
     T_OK(symmStreamDestroy(t));
 }
@@ -498,17 +502,17 @@ static void wild_and_stale_graphs_are_refused(void) {
     int object;
     symmStream_t s = new_stream();
     symmGraph_t stale = capture_log(s, 0, 1);
-    T_OK(symmGraphDestroy(stale));
+    T_OK(xg_destroy(stale));
     symmGraph_t g = capture_log(s, 0, 1);
     void *wild[] = {NULL, (void *)1, &object, s, stale};
     for (size_t i = 0; i < sizeof wild / sizeof *wild; i++) {
-        T_ERR(symmGraphLaunch(wild[i], s), symmInvalidArgument);
-        T_ERR(symmGraphLaunch(wild[i], NULL), symmInvalidArgument);
-        T_ERR(symmGraphDestroy(wild[i]), symmInvalidArgument);
+        T_ERR(symmGraphLaunch(xg_exec(wild[i]), s), symmInvalidArgument);
+        T_ERR(symmGraphLaunch(xg_exec(wild[i]), NULL), symmInvalidArgument);
+        T_ERR(xg_destroy(wild[i]), symmInvalidArgument);
     }
-    T_ERR(symmGraphLaunch(g, (symmStream_t)g), symmInvalidArgument);
+    T_ERR(symmGraphLaunch(xg_exec(g), (symmStream_t)g), symmInvalidArgument);
     T_EQ(log_n, 0);
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmStreamDestroy(s));
 }
 
@@ -521,9 +525,10 @@ struct recursion {
 
 static void launch_itself(void *arg) {
     struct recursion *r = arg;
-    r->inline_launch = symmGraphLaunch(r->graph, NULL);
-    r->destroy = symmGraphDestroy(r->graph);
-    if (r->left-- > 0) T_OK(symmGraphLaunch(r->graph, r->stream)); /* one more after this one */
+    r->inline_launch = symmGraphLaunch(xg_exec(r->graph), NULL);
+    r->destroy = xg_destroy(r->graph);
+    if (r->left-- > 0)
+        T_OK(symmGraphLaunch(xg_exec(r->graph), r->stream)); /* one more after this one */
 }
 
 static void a_graph_may_only_queue_itself(void) {
@@ -532,14 +537,14 @@ static void a_graph_may_only_queue_itself(void) {
     T_OK(symmStreamBeginCapture(r.stream));
     T_OK(symmStreamHostFunc(r.stream, launch_itself, &r));
     r.graph = end_capture(r.stream);
-    T_OK(symmGraphLaunch(r.graph, r.stream));
+    T_OK(symmGraphLaunch(xg_exec(r.graph), r.stream));
     for (int i = 0; i < 6; i++) T_OK(symmStreamSynchronize(r.stream));
     T_EQ(r.left, -1);
     T_EQ(r.inline_launch, symmInvalidUsage);
     T_EQ(r.destroy, symmInvalidUsage);
-    T_OK(symmGraphLaunch(r.graph, NULL)); /* the refusal holds inline as well */
+    T_OK(symmGraphLaunch(xg_exec(r.graph), NULL)); /* the refusal holds inline as well */
     T_EQ(r.inline_launch, symmInvalidUsage);
-    T_OK(symmGraphDestroy(r.graph));
+    T_OK(xg_destroy(r.graph));
     T_OK(symmStreamDestroy(r.stream));
 }
 
@@ -550,7 +555,7 @@ struct nested {
 
 static void launch_nested(void *arg) {
     struct nested *n = arg;
-    n->got = symmGraphLaunch(n->graph, NULL);
+    n->got = symmGraphLaunch(xg_exec(n->graph), NULL);
 }
 
 /* A task may run an idle graph inline; one that is running elsewhere would make it wait. */
@@ -561,7 +566,7 @@ static void a_task_must_not_wait_for_a_replay(void) {
     T_OK(symmStreamBeginCapture(s));
     T_OK(symmStreamHostFunc(s, pass_gate, &gate));
     struct nested nested = {.graph = end_capture(s)};
-    T_OK(symmGraphLaunch(nested.graph, s));
+    T_OK(symmGraphLaunch(xg_exec(nested.graph), s));
     wait_reached(&gate);
     T_OK(symmStreamHostFunc(t, launch_nested, &nested));
     T_OK(symmStreamSynchronize(t));
@@ -571,7 +576,7 @@ static void a_task_must_not_wait_for_a_replay(void) {
     T_OK(symmStreamHostFunc(t, launch_nested, &nested));
     T_OK(symmStreamSynchronize(t));
     T_OK(nested.got);
-    T_OK(symmGraphDestroy(nested.graph));
+    T_OK(xg_destroy(nested.graph));
     T_OK(symmStreamDestroy(s));
     T_OK(symmStreamDestroy(t));
 }

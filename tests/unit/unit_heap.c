@@ -1,5 +1,6 @@
 /* unit_heap.c - heaps on processes and on thread ranks: placement alike on all ranks, reach into peers' parts, growth that moves nothing, zones,
  * references, collectives without registration, what is refused. Each test runs on both kinds of ranks. */
+#include "graph_kit.h"
 #include "heap_kit.h"
 
 enum { RANKS = 3 };
@@ -345,10 +346,10 @@ static void hold_by_graph(void *arg) {
     T_OK(symmStreamEndCapture(stream, &graph));
     T_OK(symmHeapDestroy(heap));
     for (int i = 0; i < 200000; i++) p[i] = i + k->rank; /* mapped still */
-    T_OK(symmGraphLaunch(graph, stream));
+    T_OK(symmGraphLaunch(xg_exec(graph), stream));
     T_OK(symmStreamSynchronize(stream));
     for (int i = 0; i < 200000; i++) T_EQ(p[i], k->n * i + k->n * (k->n - 1) / 2);
-    T_OK(symmGraphDestroy(graph));
+    T_OK(xg_destroy(graph));
     T_OK(symmStreamDestroy(stream));
 }
 static void a_captured_call_holds_the_memory(void) {

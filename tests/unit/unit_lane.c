@@ -2,6 +2,7 @@
  * unit_lane_graph.c. The test's thread drives all; tasks run in the streams' threads. */
 #include <unistd.h>
 
+#include "graph_kit.h"
 #include "lane_kit.h"
 
 /* ---- one stream ------------------------------------------------------------------------------------------ */
@@ -446,7 +447,7 @@ static void trims_say_what_they_leave(void) {
           "INFO heap 1: trimmed by 67108864 bytes; chunks of 0 bytes of SYM and 67108864 of LOCAL");
     lk_free(k.lane[0], p);
     T_OK(symmMemPlanDestroy(a));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     lk_close(&k);
     unsetenv("SYMM_DEBUG_FILE");
     unsetenv("SYMM_DEBUG");

@@ -1,5 +1,6 @@
 /* unit_lane_access.c - access lists of blocks that graphs have: a reference gives its bytes to the ranks that are listed, and to no other.
  * Ranks are processes, and where the number of lists is counted eight ranks of one thread. */
+#include "graph_kit.h"
 #include "fault_kit.h"
 #include "lane_kit.h"
 
@@ -60,7 +61,7 @@ static void rank_fn(int rank, int n, void *arg) {
     char *open = lk_local(k.lane[0], B);
     lk_fill(k.stream[0], local, B, 5), lk_fill(k.stream[0], open, B, 6);
     symmGraph_t g = lk_end(k.stream[0]);
-    T_OK(symmGraphLaunch(g, k.stream[0]));
+    T_OK(symmGraphLaunch(xg_exec(g), k.stream[0]));
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &plan));
     T_OK(symmMemPlanAddAllocNode(plan, NULL, 0, &params, &node, &q));
@@ -88,7 +89,7 @@ static void rank_fn(int rank, int n, void *arg) {
     if (rank) T_ERR(reach(k.comm, &forged, 0, &at), symmInvalidArgument);
     kit_barrier(&j->f.k, n);
     T_OK(symmMemPlanDestroy(plan));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     lk_close(&k);
 }
 
@@ -116,7 +117,7 @@ static void graphs_that_share_bytes_share_access(void) {
     T_CHECK(p[0] == p[1]);
     T_OK(symmLaneGetAccess(k.lane[0], p[0], 0, &allowed));
     T_EQ(allowed, 1);
-    for (int i = 0; i < 2; i++) T_OK(symmGraphDestroy(g[i]));
+    for (int i = 0; i < 2; i++) T_OK(xg_destroy(g[i]));
     lk_close(&k);
 }
 
@@ -155,7 +156,7 @@ static void lists_are_counted(void) {
             if (!r) T_EQ(ref.flags >> 8, i + 1);
         }
     T_MSG(symmGetLastError(NULL), "128 different access lists");
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmLaneDestroy(lane));
     T_OK(symmStreamDestroy(s));
     for (int r = 0; r < RANKS; r++) {

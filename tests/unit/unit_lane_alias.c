@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "graph_kit.h"
 #include "alias_kit.h"
 
 enum { RANKS = 3, POOL = 5 << 20, POOL_ROUNDED = 6 << 20 };
@@ -41,11 +42,12 @@ static void two_addresses(void *arg) {
     HK_ALIKE(g.k, hk_off(g.heap, g.k, a.p));
     HK_ALIKE(g.k, hk_off(g.heap, g.k, b.p));
     T_EQ(lk_mem(g.lane, SYMM_GRAPH_MEM_USED), 5 << 20);
-    T_ERR(symmMemPlanLaunch(a.plan, a.graph, g.s[0]), symmInvalidUsage);
+    T_ERR(symmMemPlanLaunch(a.plan, xg_exec(a.graph), g.s[0]), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "symmMemPlanUpload");
-    T_OK(symmMemPlanUpload(a.plan, a.graph, g.s[0]));
+    T_OK(symmMemPlanUpload(a.plan, xg_exec(a.graph), g.s[0]));
     T_OK(symmMemPlanUpload(b.plan, NULL, NULL));
-    if (g.rank == 1) T_OK(symmMemPlanUpload(a.plan, a.graph, g.s[0])); /* nothing to do: alone */
+    if (g.rank == 1)
+        T_OK(symmMemPlanUpload(a.plan, xg_exec(a.graph), g.s[0])); /* nothing to do: alone */
     same_bytes(&g, a.p, b.p, B);
     same_bytes(&g, b.p, a.p, B);
     for (int i = 0; i < 12; i++) launch(&g, i & 1 ? &a : &b, i % 3 == 0);
@@ -53,8 +55,9 @@ static void two_addresses(void *arg) {
     T_OK(symmHeapTrim(g.heap, 0, NULL));      /* what no block uses; this is none of it */
     T_OK(symmLaneTrimGraphMem(g.lane, NULL)); /* both are idle */
     T_EQ(lk_mem(g.lane, SYMM_GRAPH_MEM_RESERVED), 0);
-    T_ERR(symmMemPlanLaunch(b.plan, b.graph, g.s[0]), symmInvalidUsage);
-    T_OK(symmMemPlanUpload(b.plan, b.graph, g.s[0])); /* it was not collected: it is there still */
+    T_ERR(symmMemPlanLaunch(b.plan, xg_exec(b.graph), g.s[0]), symmInvalidUsage);
+    T_OK(symmMemPlanUpload(b.plan, xg_exec(b.graph),
+                           g.s[0])); /* it was not collected: it is there still */
     T_EQ(lk_mem(g.lane, SYMM_GRAPH_MEM_RESERVED), POOL_ROUNDED);
     for (int i = 0; i < 4; i++) launch(&g, i & 1 ? &a : &b, 0);
     wait_all(&g);
@@ -88,11 +91,11 @@ static void left_allocated(void *arg) {
     lk_fill(g.s[0], b.p, B, 77);
     bind(&g, &b);
     aliased c = capture(&g, B, 2);
-    T_OK(symmMemPlanUpload(a.plan, a.graph, NULL));
-    T_OK(symmMemPlanUpload(b.plan, b.graph, NULL));
-    T_OK(symmMemPlanUpload(c.plan, c.graph, NULL));
+    T_OK(symmMemPlanUpload(a.plan, xg_exec(a.graph), NULL));
+    T_OK(symmMemPlanUpload(b.plan, xg_exec(b.graph), NULL));
+    T_OK(symmMemPlanUpload(c.plan, xg_exec(c.graph), NULL));
     launch(&g, &b, 0);
-    T_ERR(symmMemPlanLaunch(a.plan, a.graph, g.s[0]), symmInvalidUsage);
+    T_ERR(symmMemPlanLaunch(a.plan, xg_exec(a.graph), g.s[0]), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "another graph");
     launch(&g, &c, 0);
     lk_check(g.s[0], b.p, B, 77);
@@ -165,7 +168,7 @@ static void long_life(void *arg) {
         const int what = (int)(x >> 40) % 8;
         if (!one->graph) {
             *one = capture(&g, (size_t)B * (1 + (x >> 50) % 3), i);
-            T_OK(symmMemPlanUpload(one->plan, one->graph, g.s[0]));
+            T_OK(symmMemPlanUpload(one->plan, xg_exec(one->graph), g.s[0]));
         } else if (what == 0) {
             drop(one);
             one->graph = NULL;
@@ -201,7 +204,7 @@ static void late_work(void *arg) {
         a.p = lk_sym(g.lane, B);
         lk_fill(g.s[0], a.p, B, 7);
         bind(&g, &a);
-        T_OK(symmMemPlanUpload(a.plan, a.graph, NULL));
+        T_OK(symmMemPlanUpload(a.plan, xg_exec(a.graph), NULL));
         launch(&g, &a, 0);
         lk_order(g.s[0], s);
         wait_all(&g);
@@ -283,7 +286,7 @@ static void past(void *arg) {
     uint64_t freed;
     aliased a = capture(&g, 4 << 20, 3);
     T_EQ(hk_off(g.heap, g.k, a.p), 16 * HK_MB);
-    T_OK(symmMemPlanUpload(a.plan, a.graph, NULL));
+    T_OK(symmMemPlanUpload(a.plan, xg_exec(a.graph), NULL));
     T_OK(symmHeapGrow(g.heap, 20 * HK_MB, 2 * HK_MB)); /* 4 to 16, and 20 to 28 */
     T_EQ(hk_info(g.heap).symBytes, 24 * HK_MB);
     T_ERR(symmHeapGrow(g.heap, 2 * HK_MB, 0), symmOutOfMemory);
@@ -324,7 +327,7 @@ static void past_from_above(void *arg) {
     rig g = set_up(arg, 32 * HK_MB, 4 * HK_MB);
     aliased a = capture(&g, 4 << 20, 3);
     T_EQ(hk_off(g.heap, g.k, a.p), 16 * HK_MB);
-    T_OK(symmMemPlanUpload(a.plan, a.graph, NULL));
+    T_OK(symmMemPlanUpload(a.plan, xg_exec(a.graph), NULL));
     T_ERR(symmHeapGrow(g.heap, 0, g.rank ? 24 * HK_MB : 0), symmOutOfMemory);
     T_OK(symmHeapGrow(g.heap, 0, g.rank ? 18 * HK_MB : 2 * HK_MB)); /* 30 to 20, and 16 to 8 */
     char *above = hk_local(g.heap, 3 * HK_MB), *below = NULL;
@@ -374,10 +377,10 @@ static void exhausted(void *arg) {
         }
         T_MSG(symmGetLastError(NULL), "8388608 bytes of addresses");
         T_EQ(n, 6); /* of 58 MiB: three in the upper half, three below */
-        T_OK(symmGraphDestroy(a[n].graph));
+        T_OK(xg_destroy(a[n].graph));
         for (int i = 0; i < n; i++) {
             if (i % 2) T_OK(symmMemPlanDestroy(a[i].plan));
-            T_OK(symmGraphDestroy(a[i].graph));
+            T_OK(xg_destroy(a[i].graph));
         }
         T_OK(symmHeapCollect(g.heap));
     }
@@ -414,7 +417,7 @@ static void refused(void *arg) {
     T_OK(symmMemPlanBind(g.lane, plain, 0, &plan));
     T_ERR(symmMemPlanUpload(plan, NULL, NULL), symmInvalidArgument);
     T_OK(symmMemPlanDestroy(plan));
-    T_OK(symmGraphDestroy(plain));
+    T_OK(xg_destroy(plain));
     T_OK(symmStreamBeginCapture(g.s[0]));
     T_ERR(symmLaneAlloc(g.lane, 7 << 20, SYMM_ALLOC_SYM, &p), symmNeedGrow);
     T_MSG(symmGetLastError(NULL), "7340032 bytes do not fit in the 6291456 bytes");
@@ -430,14 +433,15 @@ static void refused(void *arg) {
     T_MSG(symmGetLastError(NULL), "lacks SYMM_MEMPLAN_ALIAS");
     T_OK(symmMemPlanBind(g.lane, a.graph, SYMM_MEMPLAN_ALIAS, &a.plan));
     symmGraph_t wrong = (symmGraph_t)(void *)&g;
-    T_ERR(symmMemPlanUpload(a.plan, g.rank ? wrong : a.graph, NULL), /* everybody's error */
-          g.rank ? symmInvalidArgument : symmInvalidArgument);
-    T_ERR(symmMemPlanLaunch(a.plan, a.graph, g.s[0]), symmInvalidUsage);
-    T_OK(symmMemPlanUpload(a.plan, a.graph, NULL));
+    T_ERR(
+        symmMemPlanUpload(a.plan, xg_exec(g.rank ? wrong : a.graph), NULL), /* everybody's error */
+        g.rank ? symmInvalidArgument : symmInvalidArgument);
+    T_ERR(symmMemPlanLaunch(a.plan, xg_exec(a.graph), g.s[0]), symmInvalidUsage);
+    T_OK(symmMemPlanUpload(a.plan, xg_exec(a.graph), NULL));
     launch(&g, &a, 0);
     wait_all(&g);
     drop(&a);
-    T_ERR(symmMemPlanUpload(a.plan, a.graph, NULL), symmInvalidArgument);
+    T_ERR(symmMemPlanUpload(a.plan, xg_exec(a.graph), NULL), symmInvalidArgument);
     aliased b = capture(&g, B, 4), c = capture(&g, B, 5);
     T_ERR(symmMemPlanUpload(g.rank ? b.plan : c.plan, NULL, NULL), symmMismatch);
     T_MSG(symmGetLastError(NULL), "symmMemPlanUpload: rank 0 has pieces 0 to 1");
@@ -484,9 +488,9 @@ static void one_thread_drives_two_ranks(void) {
         a[r].plan = lk_bind(lanes[r], a[r].graph, SYMM_MEMPLAN_ALIAS);
     }
     T_OK(symmGroupStart());
-    for (int r = 0; r < 2; r++) T_OK(symmMemPlanUpload(a[r].plan, a[r].graph, NULL));
+    for (int r = 0; r < 2; r++) T_OK(symmMemPlanUpload(a[r].plan, xg_exec(a[r].graph), NULL));
     T_OK(symmGroupEnd());
-    for (int r = 0; r < 2; r++) T_OK(symmMemPlanLaunch(a[r].plan, a[r].graph, s[r]));
+    for (int r = 0; r < 2; r++) T_OK(symmMemPlanLaunch(a[r].plan, xg_exec(a[r].graph), s[r]));
     for (int r = 0; r < 2; r++) T_OK(symmStreamSynchronize(s[r]));
     for (int r = 0; r < 2; r++) {
         drop(&a[r]);
@@ -505,7 +509,7 @@ static void ends(void *arg) {
     const int order = *(int *)k->arg;
     rig g = set_up(k, 64 * HK_MB, POOL);
     aliased a = capture(&g, B, 1), b = capture(&g, B, 2);
-    T_OK(symmMemPlanUpload(a.plan, a.graph, NULL));
+    T_OK(symmMemPlanUpload(a.plan, xg_exec(a.graph), NULL));
     launch(&g, &a, 0);
     wait_all(&g);
     T_OK(symmMemPlanDestroy(b.plan));
@@ -517,8 +521,8 @@ static void ends(void *arg) {
     for (int i = 0; i < 2; i++) T_OK(symmStreamDestroy(g.s[i]));
     if (order == 0 || order == 3) T_OK(symmHeapDestroy(g.heap));
     if (order != 3) T_OK(symmMemPlanDestroy(a.plan));
-    T_OK(symmGraphDestroy(a.graph));
-    T_OK(symmGraphDestroy(b.graph));
+    T_OK(xg_destroy(a.graph));
+    T_OK(xg_destroy(b.graph));
     if (order == 2) k->comm = NULL;
 }
 static void ends_in_any_order(void) {

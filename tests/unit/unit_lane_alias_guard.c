@@ -1,5 +1,6 @@
 /* unit_lane_alias_guard.c - guard mode and memory that graphs share: what a lane's graphs fit into without
  * it they fit into with it. Ranks as processes and as threads, each drives its own lane. */
+#include "graph_kit.h"
 #include "alias_kit.h"
 
 enum { POOL = 4 << 20, BLOCKS = 512, EACH = POOL / BLOCKS };
@@ -16,7 +17,7 @@ static rig guarded(hk *k, uint64_t reserve, uint64_t alias) {
 }
 
 static void run(rig *g, aliased *a) {
-    T_OK(symmMemPlanUpload(a->plan, a->graph, NULL));
+    T_OK(symmMemPlanUpload(a->plan, xg_exec(a->graph), NULL));
     for (int i = 0; i < 3; i++) launch(g, a, i & 1);
     for (int i = 0; i < 2; i++) T_OK(symmStreamSynchronize(g->s[i]));
     T_OK(symmHeapCheck(g->heap));
@@ -55,7 +56,7 @@ static void overrun(void *arg) {
     lk_fill(g.s[0], a.p + POOL, 1, 9);
     lk_free(g.lane, a.p);
     bind(&g, &a);
-    T_OK(symmMemPlanUpload(a.plan, a.graph, NULL));
+    T_OK(symmMemPlanUpload(a.plan, xg_exec(a.graph), NULL));
     launch(&g, &a, 0);
     T_OK(symmStreamSynchronize(g.s[0]));
     T_ERR(symmHeapCheck(g.heap), symmInvalidUsage);
@@ -80,7 +81,7 @@ static void scarce(void *arg) {
     T_ERR(symmLaneAlloc(g.lane, B, SYMM_ALLOC_SYM, &none), symmOutOfMemory); /* no other graph's */
     T_MSG(symmGetLastError(NULL), "addresses are not left");
     symmGraph_t empty = lk_end(g.s[0]);
-    T_OK(symmGraphDestroy(empty));
+    T_OK(xg_destroy(empty));
     drop(&a);
     T_OK(symmHeapCollect(g.heap));
     T_OK(symmStreamBeginCapture(g.s[0]));

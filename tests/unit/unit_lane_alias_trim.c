@@ -2,6 +2,7 @@
  * addresses. Ranks as processes and as threads; each drives its own lane. */
 #include <sys/stat.h>
 
+#include "graph_kit.h"
 #include "transport/vmm/memcut.h"
 #include "alias_kit.h"
 
@@ -40,11 +41,11 @@ static void collected(rig *g, int fd) {
 }
 
 static void upload(rig *g, const aliased *a) {
-    T_OK(symmMemPlanUpload(a->plan, a->graph, g->s[0]));
+    T_OK(symmMemPlanUpload(a->plan, xg_exec(a->graph), g->s[0]));
 }
 
 static void needs_upload(rig *g, const aliased *a) {
-    T_ERR(symmMemPlanLaunch(a->plan, a->graph, g->s[0]), symmInvalidUsage);
+    T_ERR(symmMemPlanLaunch(a->plan, xg_exec(a->graph), g->s[0]), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "symmMemPlanUpload");
 }
 
@@ -141,12 +142,12 @@ static void lives_on(void *arg) {
     aliased a = capture(&g, B, 3);
     upload(&g, &a);
     T_OK(symmMemPlanDestroy(a.plan));
-    if (g.rank) T_OK(symmGraphDestroy(a.graph));
+    if (g.rank) T_OK(xg_destroy(a.graph));
     T_EQ(trim(&g), POOL);
     T_OK(symmHeapCollect(g.heap));
     if (!g.rank) {
         for (int r = 0; r < g.n; r++) *(volatile char *)hk_peer(g.k, a.p, r) = 1;
-        T_OK(symmGraphDestroy(a.graph));
+        T_OK(xg_destroy(a.graph));
     }
     T_OK(symmHeapCollect(g.heap));
     gauges(&g, maps, handles);

@@ -2,6 +2,7 @@
  * unit_gpu_lane.c. Each failure is told, what was there is as before, and nothing is left. One rank, or two that are threads where a point
  * needs a peer. */
 #include "base/fail.h"
+#include "graph_kit.h"
 #include "lane_kit.h"
 
 enum { B = 4096, MANY = 80 };
@@ -44,7 +45,7 @@ static symmResult_t captured(lk *k, made *m) {
     STEP(symmStreamBeginCapture(k->stream[1]));
     if (result) return result;
     STEP(symmLaneFree(m->lane[1], m->left));
-    STEP(symmGraphLaunch(m->graph, k->stream[1])); /* a copy holds what the graph holds */
+    STEP(xg_launch(m->graph, k->stream[1])); /* a copy holds what the graph holds */
     ended = symmStreamEndCapture(k->stream[1], &g);
     STEP(ended);
     if (!ended) m->copy = g;
@@ -57,7 +58,9 @@ static symmResult_t launched(lk *k, made *m) {
     symmAllocNode_t params = {.size = sizeof params, .bytes = B, .flags = SYMM_ALLOC_LOCAL};
     void *p;
     uint64_t v;
-    STEP(symmMemPlanLaunch(m->plan, m->graph, k->stream[0]));
+    symmGraphExec_t exec = NULL;
+    STEP(xg_get(m->graph, &exec));
+    STEP(symmMemPlanLaunch(m->plan, exec, k->stream[0]));
     STEP(symmLaneFree(m->lane[1], m->left));
     STEP(symmMemPlanCreate(m->lane[0], NULL, 0, &m->nodes));
     STEP(symmMemPlanAddAllocNode(m->nodes, NULL, 0, &params, &node, &p));
@@ -72,8 +75,8 @@ static symmResult_t launched(lk *k, made *m) {
 static symmResult_t end(lk *k, made *m) {
     symmResult_t result = symmSuccess;
     for (int i = 0; i < 2; i++) T_OK(symmStreamSynchronize(k->stream[i]));
-    if (m->copy) T_OK(symmGraphDestroy(m->copy));
-    if (m->graph) T_OK(symmGraphDestroy(m->graph));
+    if (m->copy) T_OK(xg_destroy(m->copy));
+    if (m->graph) T_OK(xg_destroy(m->graph));
     if (m->plan) T_OK(symmMemPlanDestroy(m->plan));
     if (m->nodes) T_OK(symmMemPlanDestroy(m->nodes));
     if (m->plan) STEP(symmLaneTrimGraphMem(m->lane[0], NULL));
@@ -166,7 +169,7 @@ static void rank(int r, int n, void *arg) {
     STEP(symmLaneFree(k.lane[0], p));
     STEP(symmLaneAlloc(k.lane[0], 64 * LK_KB, SYMM_ALLOC_SYM, &p));
     STEP(symmLaneFree(k.lane[0], p));
-    if (symmStreamEndCapture(k.stream[0], &g) == symmSuccess) T_OK(symmGraphDestroy(g));
+    if (symmStreamEndCapture(k.stream[0], &g) == symmSuccess) T_OK(xg_destroy(g));
     results[r] = result;
     T_OK(symmHeapDestroy(k.heap)); /* their calls differ from here on */
     T_OK(symmLaneDestroy(k.lane[0]));

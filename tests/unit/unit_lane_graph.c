@@ -2,12 +2,13 @@
  * nodes that it shows. The planner by itself: unit_gplan.c; several ranks: thr_lane.c. The test's thread drives all. */
 #include <unistd.h>
 
+#include "graph_kit.h"
 #include "lane_kit.h"
 
 enum { B = 4096 };
 
 static void run(lk *k, symmMemPlan_t plan, symmGraph_t g, int stream) {
-    T_OK(symmMemPlanLaunch(plan, g, k->stream[stream]));
+    T_OK(symmMemPlanLaunch(plan, xg_exec(g), k->stream[stream]));
 }
 
 /* A graph that allocates n blocks one after the other, writes, checks and frees each. */
@@ -48,10 +49,11 @@ static void G_1_an_address_is_fixed_for_the_graphs_life(void) {
         lk_free(k.lane[0], q);
     }
     T_OK(symmMemPlanDestroy(plan));
-    T_OK(symmGraphLaunch(g, k.stream[0])); /* the graph keeps its memory without the plan */
+    T_OK(
+        symmGraphLaunch(xg_exec(g), k.stream[0])); /* the graph keeps its memory without the plan */
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmStreamSynchronize(k.stream[1]));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     lk_close(&k);
 }
 
@@ -73,7 +75,7 @@ static void G_3_a_graphs_destruction_frees_nothing(void) {
     T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument); /* has not begun to live */
     T_MSG(symmGetLastError(NULL), "not allocated");
     run(&k, plan, g, 0);
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmMemPlanDestroy(plan));
     lk_check(k.stream[0], p, B, 9);
     symmGraph_t other;
@@ -84,7 +86,7 @@ static void G_3_a_graphs_destruction_frees_nothing(void) {
     lk_free(k.lane[0], q);
     other = lk_end(k.stream[0]);
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmGraphDestroy(other));
+    T_OK(xg_destroy(other));
     lk_free(k.lane[0], p);
     T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
     lk_close(&k);
@@ -156,7 +158,7 @@ static void G_3_2_fork_and_join_carry_order(void) {
     T_OK(symmStreamSynchronize(s));
     T_OK(symmStreamSynchronize(t));
     T_OK(symmMemPlanDestroy(plan));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     lk_close(&k);
 }
 
@@ -201,8 +203,8 @@ static void G_3_3_three_ways_to_order_what_outlives_its_graph(void) {
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmMemPlanDestroy(plan));
     T_OK(symmMemPlanDestroy(free_plan));
-    T_OK(symmGraphDestroy(g));
-    T_OK(symmGraphDestroy(freeing));
+    T_OK(xg_destroy(g));
+    T_OK(xg_destroy(freeing));
     lk_close(&k);
 }
 
@@ -215,7 +217,7 @@ static void G_3_4_a_relaunch_with_live_memory_is_an_error(void) {
     symmGraph_t g = capture_left(&k, 0, SYMM_ALLOC_LOCAL, &p);
     symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
     run(&k, plan, g, 0);
-    T_ERR(symmMemPlanLaunch(plan, g, k.stream[0]), symmInvalidUsage);
+    T_ERR(symmMemPlanLaunch(plan, xg_exec(g), k.stream[0]), symmInvalidUsage);
     snprintf(name, sizeof name, "%p", (void *)p);
     T_MSG(symmGetLastError(NULL), name);
     lk_check(k.stream[0], p, B, 9);
@@ -224,7 +226,7 @@ static void G_3_4_a_relaunch_with_live_memory_is_an_error(void) {
     lk_free(k.lane[0], p);
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmMemPlanDestroy(plan));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     lk_close(&k);
 }
 
@@ -240,7 +242,7 @@ static void G_3_4_auto_free_on_launch(void) {
         if (i % 3) lk_check(k.stream[0], p, B, 9);
         if (i % 4 == 1) lk_free(k.lane[0], p);
     }
-    T_OK(symmGraphDestroy(g));      /* waits for the replays */
+    T_OK(xg_destroy(g));            /* waits for the replays */
     T_OK(symmMemPlanDestroy(plan)); /* the last one's block lives */
     lk_free(k.lane[0], p);
     lk_close(&k);
@@ -256,7 +258,7 @@ static void G_4_1_reuse_in_a_graph_follows_its_edges(void) {
     run(&k, plan, g, 0);
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmMemPlanDestroy(plan));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     lk_close(&k);
 }
 
@@ -276,9 +278,9 @@ static void G_4_2_graphs_of_a_lane_share_memory(void) {
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmMemPlanDestroy(a));
     T_OK(symmMemPlanDestroy(b));
-    T_OK(symmGraphDestroy(g));
-    T_OK(symmGraphDestroy(h));
-    T_OK(symmGraphDestroy(i));
+    T_OK(xg_destroy(g));
+    T_OK(xg_destroy(h));
+    T_OK(xg_destroy(i));
     lk_close(&k);
 }
 
@@ -297,7 +299,7 @@ static void G_4_2_live_memory_keeps_other_graphs_out(void) {
     run(&k, c, i, 0);
     run(&k, a, g, 0);
     run(&k, b, h, 0);
-    T_ERR(symmMemPlanLaunch(a, g, k.stream[0]), symmInvalidUsage);
+    T_ERR(symmMemPlanLaunch(a, xg_exec(g), k.stream[0]), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "another graph");
     lk_check(k.stream[0], left, B, 9);
     lk_free(k.lane[0], left);
@@ -306,7 +308,7 @@ static void G_4_2_live_memory_keeps_other_graphs_out(void) {
     lk_free(k.lane[0], kept);
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmMemPlanDestroy(a)), T_OK(symmMemPlanDestroy(b)), T_OK(symmMemPlanDestroy(c));
-    T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h)), T_OK(symmGraphDestroy(i));
+    T_OK(xg_destroy(g)), T_OK(xg_destroy(h)), T_OK(xg_destroy(i));
     lk_close(&k);
 }
 
@@ -324,7 +326,7 @@ static void G_5_a_change_of_stream_keeps_the_order(void) {
     lk_free(k.lane[0], p);
     symmGraph_t g = lk_end(k.stream[0]), h = capture_chain(&k, 0, 4, B, &q);
     symmMemPlan_t a = lk_bind(k.lane[0], g, 0), b = lk_bind(k.lane[0], h, 0);
-    T_OK(symmMemPlanUpload(a, g, k.stream[0]));
+    T_OK(symmMemPlanUpload(a, xg_exec(g), k.stream[0]));
     run(&k, a, g, 0);
     run(&k, b, h, 1);
     while (!atomic_load(&gate.reached)) sched_yield();
@@ -336,7 +338,7 @@ static void G_5_a_change_of_stream_keeps_the_order(void) {
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmStreamSynchronize(k.stream[1]));
     T_OK(symmMemPlanDestroy(a)), T_OK(symmMemPlanDestroy(b));
-    T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h));
+    T_OK(xg_destroy(g)), T_OK(xg_destroy(h));
     lk_close(&k);
 }
 
@@ -361,15 +363,15 @@ static void G_6_trim_gives_back_what_no_plan_uses(void) {
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_USED_HIGH), BIG + B);
     T_OK(symmHeapQuery(k.heap, &i));
     T_CHECK(i.localUsed >= BIG);
-    T_OK(symmGraphLaunch(g, k.stream[0]));
+    T_OK(symmGraphLaunch(xg_exec(g), k.stream[0]));
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmLaneTrimGraphMem(k.lane[0], &freed));
     T_EQ(freed, 0); /* the other plan's */
     T_OK(symmHeapQuery(k.heap, &i));
     T_EQ(i.localUsed, 0);
     T_OK(symmMemPlanDestroy(b));
-    T_OK(symmGraphDestroy(h));
+    T_OK(xg_destroy(h));
     T_OK(symmLaneTrimGraphMem(k.lane[0], &freed));
     T_CHECK(freed > 0);
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_RESERVED), 0);
@@ -390,7 +392,7 @@ static void G_6_used_and_reserved_have_highs(void) {
     symmMemPlan_t a = lk_bind(k.lane[0], g, 0);
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_USED), 100 * LK_KB);
     T_OK(symmMemPlanDestroy(a));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_USED), 0);
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_USED_HIGH), 100 * LK_KB);
     T_OK(symmLaneTrimGraphMem(k.lane[0], NULL));
@@ -447,7 +449,7 @@ static void G_7_access_is_what_it_was_at_capture(void) {
     T_OK(symmLaneGetAccess(k.lane[0], q, 0, &allowed[3]));
     T_EQ(allowed[3], 0);
     T_OK(symmMemPlanDestroy(plan));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmLaneDestroy(k.lane[0]));
     T_OK(symmStreamDestroy(k.stream[0]));
     for (int r = 0; r < 3; r++) {
@@ -466,19 +468,19 @@ static void D_a_copy_holds_the_memory(void) {
     symmGraph_t g = capture_chain(&k, 0, 2, BIG, &p);
     symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
     T_OK(symmStreamBeginCapture(k.stream[1]));
-    T_OK(symmGraphLaunch(g, k.stream[1]));
+    T_OK(symmGraphLaunch(xg_exec(g), k.stream[1]));
     symmGraph_t copy = lk_end(k.stream[1]);
     run(&k, plan, g, 0);
-    T_OK(symmMemPlanDestroy(plan)), T_OK(symmGraphDestroy(g));
+    T_OK(symmMemPlanDestroy(plan)), T_OK(xg_destroy(g));
     T_OK(symmLaneTrimGraphMem(k.lane[0], NULL));
     T_OK(symmHeapQuery(k.heap, &i));
     T_CHECK(i.localUsed >= BIG);
     symmGraph_t h =
         capture_chain(&k, 0, 1, BIG, &q); /* other memory: the copy may run at any time */
     T_CHECK(q + BIG <= p || p + BIG <= q);
-    T_OK(symmGraphLaunch(copy, k.stream[1]));
-    T_OK(symmGraphLaunch(h, k.stream[0]));
-    T_OK(symmGraphDestroy(copy)), T_OK(symmGraphDestroy(h));
+    T_OK(symmGraphLaunch(xg_exec(copy), k.stream[1]));
+    T_OK(symmGraphLaunch(xg_exec(h), k.stream[0]));
+    T_OK(xg_destroy(copy)), T_OK(xg_destroy(h));
     T_OK(symmLaneDestroy(k.lane[0])), k.lane[0] = NULL;
     T_OK(symmHeapQuery(k.heap, &i));
     T_EQ(i.localUsed, 0);
@@ -504,21 +506,22 @@ static void D_frees_that_are_none(void) {
     symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
     T_ERR(symmMemPlanBind(k.lane[0], g, 0, &none), symmInvalidArgument); /* bound already */
     T_ERR(symmMemPlanBind(k.lane[0], g, 64, &none), symmInvalidArgument);
-    T_ERR(symmMemPlanBind(k.lane[0], &k, 0, &none), symmInvalidArgument);
+    T_ERR(symmMemPlanBind(k.lane[0], (symmGraph_t)(void *)&k, 0, &none), symmInvalidArgument);
     run(&k, plan, g, 0);
     T_ERR(symmLaneFree(k.lane[0], own), symmInvalidArgument); /* freed in its own graph */
     T_MSG(symmGetLastError(NULL), "cannot be freed elsewhere");
     T_OK(symmStreamBeginCapture(k.stream[0]));
     T_ERR(symmLaneFree(k.lane[0], own), symmInvalidArgument);
-    T_ERR(symmMemPlanLaunch(plan, g, k.stream[0]), symmInvalidUsage); /* no part of another graph */
+    T_ERR(symmMemPlanLaunch(plan, xg_exec(g), k.stream[0]),
+          symmInvalidUsage); /* no part of another graph */
     symmGraph_t empty = lk_end(k.stream[0]);
-    T_OK(symmGraphDestroy(empty));
+    T_OK(xg_destroy(empty));
     T_OK(symmStreamSynchronize(k.stream[0]));
     lk_free(k.lane[0], eager);
     T_OK(symmMemPlanDestroy(plan));
     T_ERR(symmMemPlanDestroy(plan), symmInvalidArgument);
-    T_ERR(symmMemPlanLaunch(plan, g, k.stream[0]), symmInvalidArgument);
-    T_OK(symmGraphDestroy(g));
+    T_ERR(symmMemPlanLaunch(plan, xg_exec(g), k.stream[0]), symmInvalidArgument);
+    T_OK(xg_destroy(g));
     g = capture_left(&k, 0, SYMM_ALLOC_LOCAL, &p);
     plan = lk_bind(k.lane[0], g, 0);
     T_OK(symmStreamBeginCapture(k.stream[0]));
@@ -526,16 +529,16 @@ static void D_frees_that_are_none(void) {
     T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
     symmGraph_t h = lk_end(k.stream[0]);
     symmMemPlan_t second = lk_bind(k.lane[0], h, 0);
-    T_ERR(symmMemPlanLaunch(second, h, k.stream[0]), symmInvalidUsage); /* nothing there to free */
+    T_ERR(symmMemPlanLaunch(second, xg_exec(h), k.stream[0]),
+          symmInvalidUsage); /* nothing there to free */
     T_MSG(symmGetLastError(NULL), "not allocated now");
     run(&k, plan, g, 0);
     run(&k, second, h, 0);
     run(&k, plan, g, 0);
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmMemPlanDestroy(plan)),
-        T_OK(symmGraphDestroy(g)); /* the one that it frees from goes first */
+    T_OK(symmMemPlanDestroy(plan)), T_OK(xg_destroy(g)); /* the one that it frees from goes first */
     run(&k, second, h, 0);
-    T_OK(symmMemPlanDestroy(second)), T_OK(symmGraphDestroy(h));
+    T_OK(symmMemPlanDestroy(second)), T_OK(xg_destroy(h));
     T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
     lk_close(&k);
 }
@@ -558,14 +561,14 @@ static void ends_in_any_order(void) {
         if (order & 1) plan = lk_bind(k.lane[0], g, 0);
         if (plan) run(&k, plan, g, 0);
         T_OK(symmStreamSynchronize(k.stream[0]));
-        if (order / 2 == 0) T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h));
+        if (order / 2 == 0) T_OK(xg_destroy(g)), T_OK(xg_destroy(h));
         if (order / 2 == 2) T_OK(symmCommDestroy(k.comm));
         for (int i = 0; i < 2; i++) {
             T_OK(symmLaneDestroy(k.lane[i]));
             T_OK(symmStreamDestroy(k.stream[i]));
         }
         if (order / 2 == 1) T_OK(symmHeapDestroy(k.heap));
-        if (order / 2 != 0) T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h));
+        if (order / 2 != 0) T_OK(xg_destroy(g)), T_OK(xg_destroy(h));
         if (plan) T_OK(symmMemPlanDestroy(plan));
         if (order / 2 != 2) T_OK(symmCommDestroy(k.comm));
         T_EQ(SYMM_STAT_GET(lanes) + SYMM_STAT_GET(plans) + SYMM_STAT_GET(comms), 0);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "graph_kit.h"
 #include "lane_kit.h"
 
 enum { POISON = 0xdd };
@@ -254,11 +255,11 @@ static graph end_graph(lk *k) {
     return (graph){g, lk_bind(k->lane[0], g, 0)};
 }
 static void launch(lk *k, const graph *g, int on) {
-    T_OK(symmMemPlanLaunch(g->plan, g->g, k->stream[on]));
+    T_OK(symmMemPlanLaunch(g->plan, xg_exec(g->g), k->stream[on]));
 }
 static void drop_graph(const graph *g) {
     T_OK(symmMemPlanDestroy(g->plan));
-    T_OK(symmGraphDestroy(g->g));
+    T_OK(xg_destroy(g->g));
 }
 
 static void a_graph_looks_where_it_frees(void) {

@@ -1,6 +1,7 @@
 /* unit_lane_guard_late.c - guard mode of lanes where what it paints comes late: beside a branch of the same graph, on a stream that stands, behind the end of
  * the heap. One rank; the test's thread drives all, tasks run in the streams' threads. All else: unit_lane_guard.c. */
 #include "base/wait.h"
+#include "graph_kit.h"
 #include "lane_kit.h"
 
 static void alone(lk *k, int lanes) {
@@ -28,11 +29,11 @@ static void a_branch_beside_the_painting_frees_nothing(void) {
     lk_order(k.stream[1], k.stream[0]);
     const symmGraph_t g = lk_end(k.stream[0]);
     const symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
-    for (int i = 0; i < 20; i++) T_OK(symmMemPlanLaunch(plan, g, k.stream[0]));
+    for (int i = 0; i < 20; i++) T_OK(symmMemPlanLaunch(plan, xg_exec(g), k.stream[0]));
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmHeapCheck(k.heap));
     T_OK(symmMemPlanDestroy(plan));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     lk_close(&k);
 }
 
@@ -48,7 +49,7 @@ static void a_graph_that_stands_is_waited_for_once(void) {
     const symmGraph_t g = lk_end(k.stream[0]);
     const symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
     lk_hold(k.stream[1], &gate);
-    T_OK(symmMemPlanLaunch(plan, g, k.stream[1]));
+    T_OK(symmMemPlanLaunch(plan, xg_exec(g), k.stream[1]));
     const uint64_t begin = symm_now_ns();
     for (int i = 0; i < N; i++) lk_free(k.lane[0], p[i]);
     T_CHECKF(symm_now_ns() - begin < 2000000000ull, "each free has waited");
@@ -56,7 +57,7 @@ static void a_graph_that_stands_is_waited_for_once(void) {
     T_OK(symmStreamSynchronize(k.stream[1]));
     T_OK(symmHeapCheck(k.heap));
     T_OK(symmMemPlanDestroy(plan));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     lk_close(&k);
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "graph_kit.h"
 #include "lane_kit.h"
 
 enum { B = 4096, BIG = 512 << 10 };
@@ -26,7 +27,7 @@ static symmGraph_t capture_own(lk *k, int lane, size_t bytes, unsigned flags, ch
 }
 
 static void run(lk *k, symmMemPlan_t plan, symmGraph_t g, int stream) {
-    T_OK(symmMemPlanLaunch(plan, g, k->stream[stream]));
+    T_OK(symmMemPlanLaunch(plan, xg_exec(g), k->stream[stream]));
 }
 
 /* Stream 1 comes behind stream 0 and looks at the block once the gate is open. */
@@ -97,7 +98,7 @@ static void G_3_3_another_graph_waits_for_a_free_on_another_stream(void) {
         is_held(&k, 0, &gate);
     }
     T_OK(symmMemPlanDestroy(a)), T_OK(symmMemPlanDestroy(b)), T_OK(symmMemPlanDestroy(c));
-    T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h)), T_OK(symmGraphDestroy(i));
+    T_OK(xg_destroy(g)), T_OK(xg_destroy(h)), T_OK(xg_destroy(i));
     lk_close(&k);
 }
 
@@ -116,7 +117,7 @@ static void G_3_3_a_kept_block_is_waited_for_by_its_own_graph(void) {
     is_held(&k, 0, &gate);
     lk_free(k.lane[0], left);
     T_OK(symmMemPlanDestroy(b));
-    T_OK(symmGraphDestroy(h));
+    T_OK(xg_destroy(h));
     lk_close(&k);
 }
 
@@ -132,7 +133,7 @@ static void G_3_3_a_graph_captured_later_waits_too(void) {
         T_OK(symmStreamSynchronize(k.stream[0]));
         look_late(&k, left, B, &gate);
         lk_free(k.lane[1], left);
-        T_OK(symmMemPlanDestroy(b)), T_OK(symmGraphDestroy(h));
+        T_OK(symmMemPlanDestroy(b)), T_OK(xg_destroy(h));
         if (heir) {
             T_OK(symmLaneDestroy(k.lane[1]));
             k.lane[1] = NULL;
@@ -142,7 +143,7 @@ static void G_3_3_a_graph_captured_later_waits_too(void) {
         T_CHECK(p == left);
         run(&k, a, g, 2);
         is_held(&k, 2, &gate);
-        T_OK(symmMemPlanDestroy(a)), T_OK(symmGraphDestroy(g));
+        T_OK(symmMemPlanDestroy(a)), T_OK(xg_destroy(g));
         lk_close(&k);
     }
 }
@@ -179,7 +180,7 @@ static void G_3_3_lanes_that_freed_and_ended_are_waited_for(void) {
     is_held(&k, 1, &gate);
     lk_free(k.lane[1], left[MANY / 2]);
     for (int i = 0; i < MANY; i++) {
-        T_OK(symmMemPlanDestroy(plan[i])), T_OK(symmGraphDestroy(g[i]));
+        T_OK(symmMemPlanDestroy(plan[i])), T_OK(xg_destroy(g[i]));
         T_OK(symmStreamDestroy(stream[i]));
     }
     lk_close(&k);
@@ -203,7 +204,7 @@ static void G_3_3_a_plan_waits_for_the_bytes_of_its_new_block(void) {
     T_OK(symmStreamSynchronize(k.stream[0]));
     look_late(&k, left, B, &gate);
     lk_free(k.lane[1], left);
-    T_OK(symmMemPlanDestroy(b)), T_OK(symmGraphDestroy(h));
+    T_OK(symmMemPlanDestroy(b)), T_OK(xg_destroy(h));
     T_OK(symmMemPlanLaunch(open, NULL, k.stream[0]));
     T_OK(symmStreamSynchronize(k.stream[0])); /* lies elsewhere */
     lk_free(k.lane[0], x);
@@ -235,12 +236,12 @@ static void G_3_3_a_free_in_another_lanes_graph_is_waited_for(void) {
         run(&k, b, h, 0);
         lk_order(k.stream[0], k.stream[1]);
         run(&k, c, by_program ? NULL : f, 1);
-        if (by_program) T_OK(symmGraphLaunch(f, k.stream[1]));
+        if (by_program) T_OK(symmGraphLaunch(xg_exec(f), k.stream[1]));
         run(&k, b, h, 0);
         is_held(&k, 0, &gate);
         lk_free(k.lane[0], left);
-        T_OK(symmMemPlanDestroy(c)), T_OK(symmGraphDestroy(f));
-        T_OK(symmMemPlanDestroy(b)), T_OK(symmGraphDestroy(h));
+        T_OK(symmMemPlanDestroy(c)), T_OK(xg_destroy(f));
+        T_OK(symmMemPlanDestroy(b)), T_OK(xg_destroy(h));
         lk_close(&k);
     }
 }
@@ -286,7 +287,7 @@ static void G_4_2_plans_open_at_once_keep_apart(void) {
         lk_free(k.lane[0], y);
     }
     T_OK(symmMemPlanDestroy(a)), T_OK(symmMemPlanDestroy(b)), T_OK(symmMemPlanDestroy(c));
-    T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h));
+    T_OK(xg_destroy(g)), T_OK(xg_destroy(h));
     lk_close(&k);
 }
 
@@ -309,7 +310,7 @@ static void G_3_3_the_block_that_is_allocated_is_freed(void) {
     lk_free(k.lane[0], again);
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmMemPlanDestroy(a));
-    T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h)), T_OK(symmGraphDestroy(later));
+    T_OK(xg_destroy(g)), T_OK(xg_destroy(h)), T_OK(xg_destroy(later));
     lk_close(&k);
 }
 
@@ -325,7 +326,7 @@ static void G_6_trim_waits_for_a_late_free(void) {
     symmMemPlan_t b = lk_bind(k.lane[0], h, 0);
     run(&k, b, h, 0);
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmGraphDestroy(h));
+    T_OK(xg_destroy(h));
     look_in_a_moment(&k, left, BIG, &gate);
     lk_free(k.lane[1], left);
     T_OK(symmMemPlanDestroy(b));
@@ -347,7 +348,7 @@ static void G_6_collect_waits_for_a_late_free(void) {
     symmMemPlan_t b = lk_bind(k.lane[0], h, 0);
     run(&k, b, h, 0);
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmGraphDestroy(h));
+    T_OK(xg_destroy(h));
     T_OK(symmMemPlanDestroy(b));
     look_in_a_moment(&k, left, BIG, &gate);
     lk_free(k.lane[1], left);
@@ -375,14 +376,14 @@ static void G_6_a_free_in_a_graph_lets_go_of_an_ended_plan(void) {
     symmMemPlan_t c = lk_bind(k.lane[1], f, 0);
     run(&k, b, h, 0);
     T_OK(symmStreamSynchronize(k.stream[0]));
-    T_OK(symmMemPlanDestroy(b)), T_OK(symmGraphDestroy(h));
+    T_OK(symmMemPlanDestroy(b)), T_OK(xg_destroy(h));
     T_OK(symmLaneTrimGraphMem(k.lane[0], &freed));
     T_EQ(freed, 0);
     run(&k, c, f, 1);
     T_OK(symmLaneTrimGraphMem(k.lane[0], &freed));
     T_EQ(freed, BIG);
     T_CHECK(local_used(&k) >= BIG); /* the graph that frees knows of it still */
-    T_OK(symmMemPlanDestroy(c)), T_OK(symmGraphDestroy(f));
+    T_OK(symmMemPlanDestroy(c)), T_OK(xg_destroy(f));
     T_OK(symmLaneTrimGraphMem(k.lane[0], NULL));
     T_EQ(local_used(&k), 0);
     lk_close(&k);
@@ -402,7 +403,7 @@ static void G_6_a_trim_takes_from_plans_that_are_open(void) {
     symmGraph_t g = capture_own(&k, 0, BIG, SYMM_ALLOC_LOCAL, &p);
     symmMemPlan_t a = lk_bind(k.lane[0], g, 0);
     T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &open));
-    T_OK(symmMemPlanDestroy(a)), T_OK(symmGraphDestroy(g));
+    T_OK(symmMemPlanDestroy(a)), T_OK(xg_destroy(g));
     T_EQ(symm_fail_arm("gplan_room:error"), 0);
     T_ERR(symmLaneTrimGraphMem(k.lane[0], &freed), symmOutOfMemory);
     T_EQ(symm_fail_arm(""), 0);
@@ -433,7 +434,7 @@ static void G_6_a_kept_block_goes_when_its_readers_have_ended(void) {
         symmMemPlan_t b = lk_bind(k.lane[0], h, 0);
         run(&k, b, h, 0);
         T_OK(symmStreamSynchronize(k.stream[0]));
-        T_OK(symmGraphDestroy(h));
+        T_OK(xg_destroy(h));
         T_OK(symmMemPlanDestroy(b));
         look_in_a_moment(&k, left, BIG, &gate);
         if (way == 2) T_EQ(symm_fail_arm("memplan_retire_keep:error"), 0);
@@ -460,7 +461,7 @@ static void G_6_memory_of_a_lane_that_ends_waits_for_its_readers(void) {
         symmMemPlan_t b = lk_bind(k.lane[0], h, 0);
         run(&k, b, h, 0);
         T_OK(symmStreamSynchronize(k.stream[0]));
-        T_OK(symmMemPlanDestroy(b)), T_OK(symmGraphDestroy(h));
+        T_OK(symmMemPlanDestroy(b)), T_OK(xg_destroy(h));
         look_in_a_moment(&k, left, BIG, &gate);
         lk_free(k.lane[1], left);
         T_OK(symmLaneDestroy(k.lane[0])), k.lane[0] = NULL;
@@ -494,7 +495,7 @@ static void G_6_the_last_lane_waits_for_all_readers(void) {
         T_OK(symmStreamHostFunc(other, moment, &gate));
         lk_check(other, left, BIG, 9);
         T_OK(symmMemPlanDestroy(c));
-        T_OK(symmMemPlanDestroy(b)), T_OK(symmGraphDestroy(h));
+        T_OK(symmMemPlanDestroy(b)), T_OK(xg_destroy(h));
         if (way == 0) T_OK(symmLaneTrimGraphMem(k.lane[0], NULL));
         for (int i = 2; way && i-- > 0;) T_OK(symmLaneDestroy(k.lane[i])), k.lane[i] = NULL;
         T_CHECK(atomic_load(&gate.open));

@@ -2,6 +2,7 @@
  * One rank, and several as threads, each with streams of its own. */
 #include <pthread.h>
 
+#include "graph_kit.h"
 #include "lane_kit.h"
 
 enum { B = 4096, BIG = 8 << 20 };
@@ -19,7 +20,7 @@ static uint64_t trim(lk *k, int lane) {
 }
 
 static void launch(lk *k, symmGraph_t g) {
-    T_OK(symmGraphLaunch(g, k->stream[0]));
+    T_OK(symmGraphLaunch(xg_exec(g), k->stream[0]));
     T_OK(symmStreamSynchronize(k->stream[0]));
 }
 
@@ -44,7 +45,7 @@ static void memory_comes_back(void) {
     for (int i = 0; i < 3; i++) launch(&k, g);
     T_EQ(trim(&k, 0), 0); /* the graph may be launched again */
     T_CHECK(lk_mem(k.lane[0], SYMM_GRAPH_MEM_RESERVED) >= 3ull * BIG);
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_CHECK(trim(&k, 0) >= 2ull * BIG);
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_RESERVED), 0);
     T_EQ(lk_mem(k.lane[0], SYMM_GRAPH_MEM_USED), 0);
@@ -88,7 +89,7 @@ static void what_it_leaves_is_freed_as_any_block(void) {
         T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument); /* freed already */
     }
     launch(&k, g);
-    T_OK(symmGraphDestroy(g)); /* frees nothing */
+    T_OK(xg_destroy(g)); /* frees nothing */
     T_EQ(trim(&k, 0), 0);
     T_OK(symmHeapCollect(k.heap));
     T_EQ(SYMM_STAT_GET(plans), 1);
@@ -109,7 +110,7 @@ static void what_it_leaves_outlives_its_lane(void) {
     launch(&k, g);
     T_OK(symmLaneDestroy(k.lane[0]));
     k.lane[0] = NULL;
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmHeapCollect(k.heap));
     T_CHECK(heap_used(&k) >= BIG);
     lk_check(k.stream[1], p, B, 9);
@@ -117,9 +118,9 @@ static void what_it_leaves_outlives_its_lane(void) {
     T_OK(symmHeapCollect(k.heap));
     T_EQ(heap_used(&k), 0);
     symmGraph_t h = capture_left(&k, 1, B, SYMM_ALLOC_LOCAL, &p);
-    T_OK(symmGraphLaunch(h, k.stream[1]));
+    T_OK(symmGraphLaunch(xg_exec(h), k.stream[1]));
     T_OK(symmStreamSynchronize(k.stream[1]));
-    T_OK(symmGraphDestroy(h));
+    T_OK(xg_destroy(h));
     lk_close(&k); /* the last lane takes along what is left */
     T_EQ(SYMM_STAT_GET(plans), 0);
 }
@@ -140,18 +141,19 @@ static void another_graph_frees_what_it_leaves(void) {
         h = lk_end(k.stream[1]);
         if (bound) plan = lk_bind(k.lane[1], h, 0);
         if (bound)
-            T_ERR(symmMemPlanLaunch(plan, h, k.stream[0]), symmInvalidUsage); /* not allocated */
+            T_ERR(symmMemPlanLaunch(plan, xg_exec(h), k.stream[0]),
+                  symmInvalidUsage); /* not allocated */
         for (int i = 0; i < 3; i++) {
             launch(&k, g);
             if (bound) {
-                T_OK(symmMemPlanLaunch(plan, h, k.stream[0]));
+                T_OK(symmMemPlanLaunch(plan, xg_exec(h), k.stream[0]));
                 T_OK(symmStreamSynchronize(k.stream[0]));
                 T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
             } else {
                 launch(&k, h);
             }
         }
-        T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(h));
+        T_OK(xg_destroy(g)), T_OK(xg_destroy(h));
         if (bound) T_OK(symmMemPlanDestroy(plan));
         trim(&k, 0), trim(&k, 1);
         T_EQ(heap_used(&k), before);
@@ -206,13 +208,13 @@ static void gone_at_different_times(lk *k, void *arg) {
     T_CHECK(i.symUsed >= BIG + GRAPHS * B);
     const uint64_t used = i.symUsed;
     for (int n = 0; n < GRAPHS; n++)
-        if (k->rank || n % 2) T_OK(symmGraphDestroy(g[n]));
+        if (k->rank || n % 2) T_OK(xg_destroy(g[n]));
     T_OK(symmHeapCollect(k->heap));
     T_OK(symmHeapQuery(k->heap, &i));
     T_EQ(i.symUsed, used - GRAPHS / 2 * B); /* the kept blocks of every second one */
     T_EQ(trim(k, 0), 0);                    /* on rank 1 as on rank 0 */
     for (int n = 0; n < GRAPHS; n += 2)
-        if (k->rank == 0) T_OK(symmGraphDestroy(g[n]));
+        if (k->rank == 0) T_OK(xg_destroy(g[n]));
     T_OK(symmHeapCollect(k->heap));
     T_CHECK(trim(k, 0) >= BIG);
     T_OK(symmHeapCollect(k->heap));
@@ -242,7 +244,7 @@ static void more_local_on_one(lk *k, void *arg) {
     T_EQ(atomic_load(&j->off[0]), atomic_load(&j->off[1]));
     T_OK(symmHeapFree(k->heap, own));
     T_OK(symmHeapCheck(k->heap));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
 }
 
 static void local_blocks_move_no_symmetric_ones(void) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "host/heap/heap.h"
+#include "graph_kit.h"
 #include "lane_kit.h"
 
 enum { LANES = 3, STREAMS = 4, SLOTS = 7, OWN = 4, LEFT = 3, BLOCKS = 8192, UNIT = 128, RANKS = 3 };
@@ -206,7 +207,7 @@ static void bind_graph(model *m, slot *s) {
     s->flags = one_in(m, 4) ? SYMM_MEMPLAN_AUTO_FREE : 0;
     s->plan = lk_bind(m->k.lane[s->lane], s->g, s->flags | (aliased ? SYMM_MEMPLAN_ALIAS : 0));
     if (!aliased) return;
-    T_OK(symmMemPlanUpload(s->plan, s->g, on));
+    T_OK(symmMemPlanUpload(s->plan, xg_exec(s->g), on));
     find_bytes(s);
     m->aliased++;
 }
@@ -281,7 +282,8 @@ static void launch(model *m, slot *s) {
     int shared = 0;
     if (!s->plan || (s->kind == CAPTURED && !s->g)) return;
     if (!allowed(m, s)) {
-        if (m->refused++ < 3) T_ERR(symmMemPlanLaunch(s->plan, s->g, st), symmInvalidUsage);
+        if (m->refused++ < 3)
+            T_ERR(symmMemPlanLaunch(s->plan, xg_exec(s->g), st), symmInvalidUsage);
         return;
     }
     for (int i = 0; i < s->nleft; i++) {
@@ -294,8 +296,8 @@ static void launch(model *m, slot *s) {
     if (p->alias)
         T_OK(symmMemPlanUpload(s->plan, NULL, NULL)); /* its memory may have been trimmed */
     const int by_program = s->kind == CAPTURED && m->k.n == 1 && one_in(m, 4);
-    T_OK(symmMemPlanLaunch(s->plan, by_program ? NULL : s->g, st));
-    if (by_program) T_OK(symmGraphLaunch(s->g, st));
+    T_OK(symmMemPlanLaunch(s->plan, xg_exec(by_program ? NULL : s->g), st));
+    if (by_program) T_OK(symmGraphLaunch(xg_exec(s->g), st));
     for (int i = 0; i < s->nfrees; i++) s->frees[i]->live = 0;
     for (int i = 0; i < s->nleft; i++) {
         block *b = s->left[i];
@@ -366,7 +368,7 @@ static void end_something(model *m, slot *s) {
         T_OK(symmMemPlanDestroy(s->plan));
         s->plan = NULL;
     } else if (s->g) {
-        T_OK(symmGraphDestroy(s->g));
+        T_OK(xg_destroy(s->g));
         s->g = NULL;
     }
 }

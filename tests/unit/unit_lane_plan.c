@@ -1,5 +1,6 @@
 /* unit_lane_plan.c - plans and the graphs they are of, on the host backend: what is refused where they do not belong together, and nodes
  * that come after a launch. One rank; the test's thread drives all. */
+#include "graph_kit.h"
 #include "lane_kit.h"
 
 enum { B = 4096 };
@@ -12,7 +13,7 @@ static symmGraph_t capture_left(lk *k, int lane, char **p) {
 }
 
 static void run(lk *k, symmMemPlan_t plan, symmGraph_t g) {
-    T_OK(symmMemPlanLaunch(plan, g, k->stream[0]));
+    T_OK(symmMemPlanLaunch(plan, xg_exec(g), k->stream[0]));
     T_OK(symmStreamSynchronize(k->stream[0]));
 }
 
@@ -32,19 +33,19 @@ static void only_the_plans_own_graph_is_launched(void) {
     none = lk_end(k.stream[0]);
     T_OK(symmStreamBeginCapture(k.stream[0]));
     gone = lk_end(k.stream[0]);
-    T_OK(symmGraphDestroy(gone));
+    T_OK(xg_destroy(gone));
     T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &nodes));
-    T_ERR(symmMemPlanLaunch(pa, b, k.stream[0]), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "is not the graph of plan");
-    T_MSG(symmGetLastError(NULL), "it is that of plan");
-    T_ERR(symmMemPlanLaunch(nodes, b, k.stream[0]), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "it is that of plan");
-    T_ERR(symmMemPlanLaunch(pa, loose, k.stream[0]), symmInvalidArgument);
-    T_ERR(symmMemPlanLaunch(nodes, loose, k.stream[0]), symmInvalidArgument);
+    T_ERR(symmMemPlanLaunch(pa, xg_exec(b), k.stream[0]), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "is not of the graph of plan");
+    T_MSG(symmGetLastError(NULL), "but of that of plan");
+    T_ERR(symmMemPlanLaunch(nodes, xg_exec(b), k.stream[0]), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "but of that of plan");
+    T_ERR(symmMemPlanLaunch(pa, xg_exec(loose), k.stream[0]), symmInvalidArgument);
+    T_ERR(symmMemPlanLaunch(nodes, xg_exec(loose), k.stream[0]), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "nor of another plan");
-    T_ERR(symmMemPlanLaunch(pa, none, k.stream[0]), symmInvalidArgument);
-    T_ERR(symmMemPlanLaunch(pa, gone, k.stream[0]), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "not a live host graph");
+    T_ERR(symmMemPlanLaunch(pa, xg_exec(none), k.stream[0]), symmInvalidArgument);
+    T_ERR(symmMemPlanLaunch(pa, xg_exec(gone), k.stream[0]), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "not a live executable");
     T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument); /* nothing was launched or noted */
     T_ERR(symmLaneFree(k.lane[0], q), symmInvalidArgument);
     run(&k, nodes, none);
@@ -53,8 +54,8 @@ static void only_the_plans_own_graph_is_launched(void) {
     run(&k, pb, b);
     lk_free(k.lane[0], q);
     T_OK(symmMemPlanDestroy(pa)), T_OK(symmMemPlanDestroy(pb)), T_OK(symmMemPlanDestroy(nodes));
-    T_OK(symmGraphDestroy(a)), T_OK(symmGraphDestroy(b));
-    T_OK(symmGraphDestroy(loose)), T_OK(symmGraphDestroy(none));
+    T_OK(xg_destroy(a)), T_OK(xg_destroy(b));
+    T_OK(xg_destroy(loose)), T_OK(xg_destroy(none));
     lk_close(&k);
 }
 
@@ -67,14 +68,14 @@ static void a_graph_that_holds_the_plans_is_launched(void) {
     symmGraph_t g = capture_left(&k, 0, &p);
     symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
     T_OK(symmStreamBeginCapture(k.stream[0]));
-    T_OK(symmGraphLaunch(g, k.stream[0]));
+    T_OK(symmGraphLaunch(xg_exec(g), k.stream[0]));
     whole = lk_end(k.stream[0]);
     run(&k, plan, whole);
     lk_check(k.stream[0], p, B, 9);
     lk_free(k.lane[0], p);
     T_OK(symmStreamSynchronize(k.stream[0]));
     T_OK(symmMemPlanDestroy(plan));
-    T_OK(symmGraphDestroy(g)), T_OK(symmGraphDestroy(whole));
+    T_OK(xg_destroy(g)), T_OK(xg_destroy(whole));
     lk_close(&k);
 }
 
@@ -89,13 +90,13 @@ static void a_lane_without_a_call_binds_nothing(void) {
     T_MSG(symmGetLastError(NULL), "has no call of lane 0: lane 1 has made those in it");
     plan = lk_bind(k.lane[1], g, 0);
     T_OK(symmMemPlanDestroy(plan));
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     T_OK(symmStreamBeginCapture(k.stream[0])); /* of the communicator's calls alone */
     T_OK(symmBarrier(k.comm, k.stream[0]));
     g = lk_end(k.stream[0]);
     T_ERR(symmMemPlanBind(k.lane[0], g, 0, &plan), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "has no call of a lane of this heap");
-    T_OK(symmGraphDestroy(g));
+    T_OK(xg_destroy(g));
     for (int i = 0; i < 2; i++) { /* two lanes in one graph: either one, and not the third */
         T_OK(symmStreamBeginCapture(k.stream[0]));
         lk_order(k.stream[0], k.stream[1]);
@@ -109,7 +110,7 @@ static void a_lane_without_a_call_binds_nothing(void) {
         plan = lk_bind(k.lane[i], g, 0);
         run(&k, plan, g);
         T_OK(symmMemPlanDestroy(plan));
-        T_OK(symmGraphDestroy(g));
+        T_OK(xg_destroy(g));
     }
     lk_close(&k);
 }
@@ -137,7 +138,7 @@ static void a_free_node_after_the_launch_loses_no_block(void) {
         if (by_graph) { /* it is freed in its own: not in another one too */
             T_OK(symmStreamBeginCapture(k.stream[0]));
             T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
-            T_OK(symmGraphDestroy(lk_end(k.stream[0])));
+            T_OK(xg_destroy(lk_end(k.stream[0])));
         }
         lk_free(k.lane[0], p);
         T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);

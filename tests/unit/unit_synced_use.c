@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "host/heap/heap.h"
 #include "base/stats.h"
+#include "graph_kit.h"
 #include "synced_kit.h"
 
 static symmComm_t comm;
@@ -185,23 +186,23 @@ static void pushes_and_pulls_are_captured(void) {
     T_OK(symmStreamEndCapture(stream, &down));
     for (int i = 2; i < 5; i++) {
         memset(sy_mut_cpu(s, stream, 0), i, SY_BYTES);
-        T_OK(symmGraphLaunch(up, stream));
+        T_OK(symmGraphLaunch(xg_exec(up), stream));
         char *p = sy_mut_gpu(s, stream, 0); /* the caller says where the head is */
         char seen[SY_BYTES];
         sy_host_get(seen, p, SY_BYTES, stream);
         sy_all(seen, i, SY_BYTES, "after a replay");
         sy_host_set(p, i + 10, SY_BYTES, stream);
-        T_OK(symmGraphLaunch(down, stream));
+        T_OK(symmGraphLaunch(xg_exec(down), stream));
         T_OK(symmStreamSynchronize(stream));
         sy_all(sy_mut_cpu(s, stream, 0), i + 10, SY_BYTES, "after a replay down");
     }
     /* the graph's memory outlives the buffer */
     T_OK(symmSyncedDestroy(s));
     T_CHECK(sy_used(heap) > 0 && SYMM_STAT_GET(synced_bytes) == SY_BYTES);
-    T_OK(symmGraphLaunch(up, stream));
+    T_OK(symmGraphLaunch(xg_exec(up), stream));
     T_OK(symmStreamSynchronize(stream));
-    T_OK(symmGraphDestroy(up));
-    T_OK(symmGraphDestroy(down));
+    T_OK(xg_destroy(up));
+    T_OK(xg_destroy(down));
     T_OK(symmStreamDestroy(stream));
     stop();
 }
@@ -235,9 +236,9 @@ static void a_capture_takes_no_copy_that_would_run_now(void) {
     const char *zeros = sy_gpu(fresh, stream);
     sy_all(zeros, 0, SY_BYTES, "first touch in a capture");
     T_OK(symmStreamEndCapture(stream, &graph));
-    T_OK(symmGraphLaunch(graph, stream));
+    T_OK(symmGraphLaunch(xg_exec(graph), stream));
     sy_all(sy_cpu(s, stream), 6, SY_BYTES, "written by the replay");
-    T_OK(symmGraphDestroy(graph));
+    T_OK(xg_destroy(graph));
     T_OK(symmSyncedDestroy(s));
     T_OK(symmSyncedDestroy(fresh));
     T_OK(symmStreamDestroy(stream));
@@ -277,12 +278,12 @@ static void the_generation_counts_what_reached_the_device(void) {
     T_EQ(word.len, sizeof g);
     T_OK(symmRefPtr(&data, comm, SYMM_REF_OWNER, &p));
     T_CHECK(p == (const void *)sy_gpu(s, NULL));
-    T_OK(symmSyncedPoll(comm, &word, SYMM_REF_OWNER, &g));
+    T_OK(symmSyncedPoll(&word, comm, SYMM_REF_OWNER, &g));
     T_EQ(g, 3);
     T_OK(symmSyncedSetGpu(s, memset(malloc(SY_BYTES), 0, SY_BYTES)));
     void *foreign = sy_mut_gpu(s, NULL, 1);
     T_OK(symmSyncedRef(s, NULL, &word)); /* where it was */
-    T_OK(symmSyncedPoll(comm, &word, SYMM_REF_OWNER, &g));
+    T_OK(symmSyncedPoll(&word, comm, SYMM_REF_OWNER, &g));
     T_EQ(g, 3);
     T_OK(symmSyncedDestroy(s));
     free(foreign);
@@ -332,10 +333,10 @@ static void bad_arguments(void) {
     T_MSG(symmGetLastError(NULL), "off=1, len=18446744073709551615: the buffer has 100 bytes");
     T_ERR(symmSyncedPull(s, NULL), symmInvalidUsage);
     T_OK(symmSyncedRef(s, &data, NULL));
-    T_ERR(symmSyncedPoll(comm, &data, SYMM_REF_OWNER, NULL), symmInvalidArgument);
+    T_ERR(symmSyncedPoll(&data, comm, SYMM_REF_OWNER, NULL), symmInvalidArgument);
     word = data;
     word.len = 3;
-    T_ERR(symmSyncedPoll(comm, &word, SYMM_REF_OWNER, &g), symmInvalidArgument);
+    T_ERR(symmSyncedPoll(&word, comm, SYMM_REF_OWNER, &g), symmInvalidArgument);
     T_OK(symmSyncedSetGpu(s, own));
     T_ERR(symmSyncedRef(s, &data, NULL), symmInvalidUsage);
     T_OK(symmSyncedDestroy(s));

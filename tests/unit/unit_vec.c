@@ -1,5 +1,6 @@
 /* unit_vec.c - vectors: growth in place and elsewhere, memory needed meanwhile, peers that read while it grows, shrinking, what is refused, each
  * failpoint on each rank. Each test runs on processes and on thread ranks where it does not say otherwise. */
+#include "graph_kit.h"
 #include "heap_kit.h"
 #include "symm_vec.h"
 
@@ -153,12 +154,12 @@ static void captured(void *arg) {
     T_OK(symmStreamEndCapture(stream, &graph));
     for (uint64_t mb = 8; mb < 64; mb *= 2) T_OK(symmVecGrow(vec, mb * HK_MB));
     for (int i = 0; i < 100000; i++) p[i] = i * 3 + k->rank;
-    T_OK(symmGraphLaunch(graph, stream));
+    T_OK(symmGraphLaunch(xg_exec(graph), stream));
     T_OK(symmStreamSynchronize(stream));
     int *now = (int *)(void *)part(vec, k->rank);
     T_CHECK(now != p);
     for (int i = 0; i < 100000; i++) T_EQ(now[i], k->n * 3 * i + k->n * (k->n - 1) / 2);
-    T_OK(symmGraphDestroy(graph));
+    T_OK(xg_destroy(graph));
     T_OK(symmStreamDestroy(stream));
     T_OK(symmVecDestroy(vec));
 }

@@ -326,7 +326,7 @@ symmResult_t symmArenaEndStream(symmArena_t arena, symmStream_t stream) {
     return symmSuccess;
 }
 
-symmResult_t symmArenaTrim(symmArena_t arena, uint64_t *freed) {
+symmResult_t symmArenaTrim(symmArena_t arena, size_t *freed) {
     record *r;
     SYMM_TRY(arena_of(arena, &r));
     uint64_t bytes = symm_arena_trim(r->core);

@@ -236,7 +236,7 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
                  rank >= 0 && c->gpu_mates[rank / 64] >> rank % 64 & 1
                      ? "; it is a thread of this process on the same GPU: before ranks wait let "
                        "each stream run a kernel and the driver load kernels and graphs, and let "
-                       "no rank get far ahead (symm.h, \"Ranks that share a GPU\")"
+                       "no rank get far ahead (docs/gpu-rules.md, \"Ranks that share a GPU\")"
                      : "",
                  symm_driver_same(c, rank) ? SYMM_DRIVER_ALONE : "");
         break;

@@ -61,7 +61,7 @@ void symm_failed_explain(const symm_remain *l) {
 
 typedef struct {
     symmComm_t comm;
-    int flags, cap, *ranks, *count;
+    int cap, *ranks, *count;
 } failed_args;
 
 static symmResult_t check_args(const failed_args *a) {
@@ -117,11 +117,11 @@ static symmResult_t look(const failed_args *a) {
     return made ? symmSuccess : symmInProgress;
 }
 
-symmResult_t symmCommFailedRanks(symmComm_t comm, int flags, int *ranks, int cap, int *count) {
-    failed_args a = {comm, flags, cap, ranks, count};
+symmResult_t symmCommFailedRanks(symmComm_t comm, unsigned flags, int *ranks, int cap, int *count) {
+    failed_args a = {comm, cap, ranks, count};
     if (flags != SYMM_FAILED_LOCAL && flags != SYMM_FAILED_AGREE)
         return SYMM_ERR(symmInvalidArgument,
-                        "flags=%d: must be SYMM_FAILED_LOCAL or SYMM_FAILED_AGREE", flags);
+                        "flags=%u: must be SYMM_FAILED_LOCAL or SYMM_FAILED_AGREE", flags);
     if (flags == SYMM_FAILED_LOCAL) return look(&a);
     return symm_group_run(comm, SYMM_JOB_BLOCKS, agree, &a, sizeof a);
 }

@@ -334,7 +334,7 @@ static symmResult_t grow_job(void *p) {
     return r;
 }
 
-symmResult_t symmHeapGrow(symmHeap_t heap, uint64_t symBytes, uint64_t localBytes) {
+symmResult_t symmHeapGrow(symmHeap_t heap, size_t symBytes, size_t localBytes) {
     grow_args a = {heap, {symBytes, localBytes}};
     symm_heap *h;
     SYMM_TRY(symm_heap_pin(heap, &h));

@@ -411,7 +411,7 @@ static symmResult_t tidy(tidy_args a) {
     return r;
 }
 
-symmResult_t symmHeapTrim(symmHeap_t heap, uint64_t keep, uint64_t *freed) {
+symmResult_t symmHeapTrim(symmHeap_t heap, size_t keep, size_t *freed) {
     if (freed) *freed = 0;
     return tidy((tidy_args){.heap = heap, .what = TRIM, .keep = keep, .freed = freed});
 }

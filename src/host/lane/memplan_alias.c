@@ -172,7 +172,7 @@ static symmResult_t alias_job(void *args) {
     return r;
 }
 
-symmResult_t symmLaneAlias(symmLane_t lane, uint64_t bytes) {
+symmResult_t symmLaneAlias(symmLane_t lane, size_t bytes) {
     alias_args a = {lane, bytes};
     const symm_memlane *l = symm_memlane_peek(lane);
     if (!l) return alias_job(&a); /* which says so */

@@ -45,10 +45,11 @@ static symmResult_t take_hold(symm_memplan *p, unsigned flags, symmMemPlan_t *pl
     return r;
 }
 
-static symm_memplan *find_graph(const symm_memlane *l, void *graph) {
+static symm_memplan *find_graph(const symm_memlane *l, symmGraph_t graph) {
     const uint64_t id = l->set->comm->cuda ? 0 : symm_graph_capture(graph);
     for (symm_memplan *p = l->set->plans; p; p = p->next) {
-        const int same = l->set->comm->cuda ? (void *)p->graph == graph : id && p->capture == id;
+        const int same =
+            l->set->comm->cuda ? (void *)p->graph == (void *)graph : id && p->capture == id;
         if (same && !p->explicit_nodes && !p->handle && !p->destroyed &&
             atomic_load_explicit(&p->graphs, memory_order_acquire))
             return p;
@@ -57,25 +58,27 @@ static symm_memplan *find_graph(const symm_memlane *l, void *graph) {
 }
 
 /* A plan keeps the order of its lane's launches: another one's would be kept in vain. */
-static symmResult_t check_lane(const symm_memplan *p, const symm_memlane *l, void *graph) {
+static symmResult_t check_lane(const symm_memplan *p, const symm_memlane *l, symmGraph_t graph) {
     for (int i = 0; i < p->ncallers; i++)
         if (p->callers[i] == l->ordinal) return symmSuccess;
     if (!p->ncallers)
         return SYMM_ERR(symmInvalidArgument,
-                        "symmMemPlanBind: graph=%p has no call of a lane of this heap", graph);
+                        "symmMemPlanBind: graph=%p has no call of a lane of this heap",
+                        (void *)graph);
     return SYMM_ERR(symmInvalidArgument,
                     "symmMemPlanBind: graph=%p has no call of lane %d: lane %d has made %s in it",
-                    graph, l->ordinal, p->callers[0], p->ncallers > 1 ? "the first" : "those");
+                    (void *)graph, l->ordinal, p->callers[0],
+                    p->ncallers > 1 ? "the first" : "those");
 }
 
-static symmResult_t bind(symm_memlane *l, void *graph, unsigned flags, symmMemPlan_t *plan) {
+static symmResult_t bind(symm_memlane *l, symmGraph_t graph, unsigned flags, symmMemPlan_t *plan) {
     symm_memplan_reap(l->set->comm);
     symm_memplan *p = find_graph(l, graph);
     if (!p)
         return SYMM_ERR(symmInvalidArgument,
                         "symmMemPlanBind: graph=%p has no call of a lane of this heap, is bound "
                         "already, or is gone",
-                        graph);
+                        (void *)graph);
     if (p->lost) return SYMM_ERR(symmOutOfMemory, "symmMemPlanBind: memory ran out in the capture");
     SYMM_TRY(check_lane(p, l, graph));
     if (!p->alias != !(flags & SYMM_MEMPLAN_ALIAS))
@@ -90,7 +93,8 @@ static symmResult_t bind(symm_memlane *l, void *graph, unsigned flags, symmMemPl
     return symmSuccess;
 }
 
-symmResult_t symmMemPlanBind(symmLane_t lane, void *graph, unsigned flags, symmMemPlan_t *plan) {
+symmResult_t symmMemPlanBind(symmLane_t lane, symmGraph_t graph, unsigned flags,
+                             symmMemPlan_t *plan) {
     symm_memlane *l;
     if (!plan || !graph)
         return SYMM_ERR(symmInvalidArgument, "symmMemPlanBind: %s is NULL",
@@ -102,11 +106,12 @@ symmResult_t symmMemPlanBind(symmLane_t lane, void *graph, unsigned flags, symmM
     return r;
 }
 
-static symmResult_t create(symm_memlane *l, void *graph, unsigned flags, symmMemPlan_t *plan) {
+static symmResult_t create(symm_memlane *l, symmGraph_t graph, unsigned flags,
+                           symmMemPlan_t *plan) {
     symm_memplan *p;
     const int cuda = l->set->comm->cuda;
     if (cuda != (graph != NULL))
-        return SYMM_ERR(symmInvalidArgument, "symmMemPlanCreate: graph=%p: %s", graph,
+        return SYMM_ERR(symmInvalidArgument, "symmMemPlanCreate: graph=%p: %s", (void *)graph,
                         cuda ? "on GPUs the graph that gets the nodes"
                              : "the host backend has none");
     if (cuda && !symm_cuda_sees_graphs())
@@ -120,7 +125,7 @@ static symmResult_t create(symm_memlane *l, void *graph, unsigned flags, symmMem
     symm_memplan_reap(l->set->comm);
     SYMM_TRY(symm_memplan_new(l->set, &p));
     p->explicit_nodes = 1;
-    p->graph = graph;
+    p->graph = (cu_graph)(void *)graph;
     p->flags = flags;
     symm_memplan_retain(p);
     symmResult_t r = cuda ? symm_memplan_hold(p, NULL) : symmSuccess;
@@ -132,7 +137,8 @@ static symmResult_t create(symm_memlane *l, void *graph, unsigned flags, symmMem
     return r;
 }
 
-symmResult_t symmMemPlanCreate(symmLane_t lane, void *graph, unsigned flags, symmMemPlan_t *plan) {
+symmResult_t symmMemPlanCreate(symmLane_t lane, symmGraph_t graph, unsigned flags,
+                               symmMemPlan_t *plan) {
     symm_memlane *l;
     if (!plan) return SYMM_ERR(symmInvalidArgument, "symmMemPlanCreate: plan is NULL");
     SYMM_TRY(check_flags("symmMemPlanCreate", flags));
@@ -228,7 +234,7 @@ static symmResult_t order(symm_memplan *p, symmStream_t stream) {
 }
 
 /* A graph that holds calls of the communicator, barriers of SYM blocks too, comes behind its last call, and later ones come behind it. */
-static symmResult_t start_host(symm_memplan *p, symmGraph_t exec, symmStream_t stream) {
+static symmResult_t start_host(symm_memplan *p, symmGraphExec_t exec, symmStream_t stream) {
     symm_comm *c = p->set->comm;
     if (p->ncalls && stream != c->last_stream) {
         SYMM_TRY(symm_order_wait(stream, c->last_order));
@@ -239,7 +245,7 @@ static symmResult_t start_host(symm_memplan *p, symmGraph_t exec, symmStream_t s
     return symmSuccess;
 }
 
-static symmResult_t start(symm_memplan *p, symmGraph_t exec, symmStream_t stream) {
+static symmResult_t start(symm_memplan *p, symmGraphExec_t exec, symmStream_t stream) {
     symm_cuda_scope scope;
     symm_comm *c = p->set->comm;
     cu_result cu = 0;
@@ -293,27 +299,28 @@ static symmResult_t check_name(const symm_comm *c, symmStream_t stream) {
 
 /* Host backend: the graph holds the plan, or it is a part of it. A plan of explicit nodes has none of its own, and takes any that is nobody else's.
  * CUDA does not say of which graph an executable was made. */
-static symmResult_t check_graph(const symm_memplan *p, symmGraph_t exec) {
+static symmResult_t check_graph(const symm_memplan *p, symmGraphExec_t exec) {
     if (p->set->comm->cuda || !exec) return symmSuccess;
     const int found =
         symm_graph_tells(exec, p->explicit_nodes ? NULL : (const void *)p, &symm_memloose_user);
     if (found < 0)
-        return SYMM_ERR(symmInvalidArgument, "symmMemPlanLaunch: graph=%p is not a live host graph",
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmMemPlanLaunch: exec=%p is not a live executable of a host graph",
                         (void *)exec);
     if (found == !p->explicit_nodes) return symmSuccess;
     for (const symm_memplan *o = p->set->plans; o; o = o->next)
         if (o->handle && symm_graph_tells(exec, o, &symm_memloose_user) > 0)
             return SYMM_ERR(
                 symmInvalidArgument,
-                "symmMemPlanLaunch: graph=%p is not the graph of plan=%p: it is that of "
-                "plan %p",
+                "symmMemPlanLaunch: exec=%p is not of the graph of plan=%p, but of that of plan %p",
                 (void *)exec, (void *)p->handle, (void *)o->handle);
-    return SYMM_ERR(symmInvalidArgument,
-                    "symmMemPlanLaunch: graph=%p is not the graph of plan=%p, nor of another plan",
-                    (void *)exec, (void *)p->handle);
+    return SYMM_ERR(
+        symmInvalidArgument,
+        "symmMemPlanLaunch: exec=%p is not of the graph of plan=%p, nor of another plan's",
+        (void *)exec, (void *)p->handle);
 }
 
-static symmResult_t launch(symm_memplan *p, symmGraph_t exec, symmStream_t stream) {
+static symmResult_t launch(symm_memplan *p, symmGraphExec_t exec, symmStream_t stream) {
     symm_memregion *r = p->region;
     SYMM_TRY(check_name(p->set->comm, stream));
     SYMM_TRY(check_graph(p, exec));
@@ -334,7 +341,7 @@ static symmResult_t launch(symm_memplan *p, symmGraph_t exec, symmStream_t strea
     return symmSuccess;
 }
 
-symmResult_t symmMemPlanLaunch(symmMemPlan_t plan, symmGraph_t exec, symmStream_t stream) {
+symmResult_t symmMemPlanLaunch(symmMemPlan_t plan, symmGraphExec_t exec, symmStream_t stream) {
     symm_memplan *p;
     SYMM_TRY(symm_memplan_enter(plan, "symmMemPlanLaunch", &p));
     symmResult_t r = launch(p, exec, stream);
@@ -346,21 +353,22 @@ symmResult_t symmMemPlanLaunch(symmMemPlan_t plan, symmGraph_t exec, symmStream_
 
 typedef struct {
     symmMemPlan_t plan;
-    symmGraph_t exec;
+    symmGraphExec_t exec;
     symmStream_t stream;
 } upload_args;
 
-static symmResult_t check_exec(const symm_memplan *p, symmGraph_t exec) {
+static symmResult_t check_exec(const symm_memplan *p, symmGraphExec_t exec) {
     if (p->alias && !exec) return symmSuccess; /* maps, and no more */
     if (!exec) return SYMM_ERR(symmInvalidArgument, "symmMemPlanUpload: exec is NULL");
-    if (!p->set->comm->cuda && !symm_graph_capture(exec))
-        return SYMM_ERR(symmInvalidArgument, "symmMemPlanUpload: exec=%p is no live host graph",
+    if (!p->set->comm->cuda && symm_graph_tells(exec, NULL, &symm_memloose_user) < 0)
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmMemPlanUpload: exec=%p is not a live executable of a host graph",
                         (void *)exec);
     return symmSuccess;
 }
 
 /* The driver's part. */
-static symmResult_t upload_exec(const symm_comm *c, symmGraph_t exec, symmStream_t stream) {
+static symmResult_t upload_exec(const symm_comm *c, symmGraphExec_t exec, symmStream_t stream) {
     symm_cuda_scope scope;
     if (!c->cuda || !exec) return symmSuccess;
     SYMM_TRY(symm_gpu_enter(c, &scope));
@@ -380,7 +388,7 @@ static symmResult_t upload_job(void *args) {
     return r;
 }
 
-symmResult_t symmMemPlanUpload(symmMemPlan_t plan, symmGraph_t exec, symmStream_t stream) {
+symmResult_t symmMemPlanUpload(symmMemPlan_t plan, symmGraphExec_t exec, symmStream_t stream) {
     upload_args a = {plan, exec, stream};
     const symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
     if (!p || !p->alias) return upload_job(&a);

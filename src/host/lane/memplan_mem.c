@@ -62,7 +62,7 @@ static symmResult_t trim_lanes(symm_memlanes *s, uint64_t *freed, const void *si
     return symmSuccess;
 }
 
-symmResult_t symmHeapTrimLanes(symmHeap_t heap, uint64_t *freed) {
+symmResult_t symmHeapTrimLanes(symmHeap_t heap, size_t *freed) {
     symm_heap *h;
     uint64_t bytes = 0, left = 0;
     symmResult_t r = symmSuccess;
@@ -145,7 +145,7 @@ static symmResult_t get(symm_memregion *r, int attr, uint64_t *value) {
     return symmSuccess;
 }
 
-symmResult_t symmLaneGetGraphMem(symmLane_t lane, int attr, uint64_t *value) {
+symmResult_t symmLaneGetGraphMem(symmLane_t lane, int attr, size_t *value) {
     symm_memlane *l;
     if (!value || attr < SYMM_GRAPH_MEM_USED || attr > SYMM_GRAPH_MEM_RESERVED_HIGH)
         return SYMM_ERR(symmInvalidArgument, "symmLaneGetGraphMem: attr=%d, value=%p", attr,
@@ -167,7 +167,7 @@ static symmResult_t reset(symm_memregion *r, int attr) {
     return symmSuccess;
 }
 
-symmResult_t symmLaneSetGraphMem(symmLane_t lane, int attr, uint64_t value) {
+symmResult_t symmLaneSetGraphMem(symmLane_t lane, int attr, size_t value) {
     symm_memlane *l;
     if (attr != SYMM_GRAPH_MEM_USED_HIGH && attr != SYMM_GRAPH_MEM_RESERVED_HIGH)
         return SYMM_ERR(symmInvalidArgument, "symmLaneSetGraphMem: attr=%d cannot be set", attr);
@@ -237,7 +237,7 @@ static symmResult_t trim_region(symm_memlane *l, uint64_t *freed) {
     return status;
 }
 
-symmResult_t symmLaneTrimGraphMem(symmLane_t lane, uint64_t *freed) {
+symmResult_t symmLaneTrimGraphMem(symmLane_t lane, size_t *freed) {
     symm_memlane *l;
     uint64_t bytes = 0;
     SYMM_TRY(symm_memlane_enter(lane, "symmLaneTrimGraphMem", &l));

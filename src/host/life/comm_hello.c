@@ -220,10 +220,10 @@ static void learn_gpus(symm_comm *c, const hello *all) {
     }
     if (c->sms < 1) c->sms = 1;
     if (c->gpu_mate)
-        SYMM_INFO(
-            "ranks %d and %d are threads of one process on one GPU: symm.h, \"Ranks that share "
-            "a GPU\", says what they must keep to",
-            c->rank, c->gpu_mate - 1);
+        SYMM_INFO("ranks %d and %d are threads of one process on one GPU: docs/gpu-rules.md, "
+                  "\"Ranks that "
+                  "share a GPU\", says what they must keep to",
+                  c->rank, c->gpu_mate - 1);
     see_gpus(c, all);
 }
 

@@ -2,7 +2,8 @@
  * Any thread launches; `lane_worker` runs in a thread of each lane but the first, which a graph has
  * only if other streams joined its capture. Lock: the graph's; never while a step runs, nor while
  * objects are retained or released. Replays of one graph run one by one, in the order of their
- * launches: each launch takes a ticket. */
+ * launches: each launch takes a ticket. An executable is one more handle of the graph's record: the
+ * last handle that is closed, of either kind, ends it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,8 +100,7 @@ void symm_graph_drop_holds(struct symm_hold *holds) {
     }
 }
 
-static void free_graph(void *obj) {
-    struct symm_graph *g = obj;
+static void free_graph(struct symm_graph *g) {
     symm_graph_drop_holds(g->holds);
     for (int i = 0; i < g->nlanes; i++) {
         free(g->lanes[i].steps);
@@ -211,13 +211,44 @@ static void stop_lanes(struct symm_graph *g) {
     }
 }
 
+/* A slot of a handle is free. */
+static void put_graph(void *obj) {
+    struct symm_graph *g = obj;
+    if (atomic_fetch_sub(&g->refs, 1) == 1) free_graph(g);
+}
+
+static symmResult_t open_handle(struct symm_graph *g, int kind, void **handle) {
+    atomic_fetch_add(&g->refs, 1);
+    symmResult_t status = symm_handle_new(kind, g, put_graph, handle);
+    if (status) {
+        atomic_fetch_sub(&g->refs, 1);
+        return status;
+    }
+    pthread_mutex_lock(&g->lock);
+    g->users++;
+    pthread_mutex_unlock(&g->lock);
+    return symmSuccess;
+}
+
+/* The last one ends the lanes' threads and lets go of what the graph kept. */
+static void close_handle(struct symm_graph *g, int kind, const void *handle) {
+    pthread_mutex_lock(&g->lock);
+    const int last = --g->users == 0;
+    pthread_mutex_unlock(&g->lock);
+    if (last) {
+        stop_lanes(g);
+        symm_graph_release(g);
+    }
+    symm_handle_put(kind, handle);
+}
+
 symmResult_t symm_graph_seal(struct symm_graph *g, symmGraph_t *handle) {
     void *made;
     for (int i = 1; i < g->nlanes; i++) {
         SYMM_TRY(symm_stream_thread(&g->lanes[i].thread, lane_worker, &g->lanes[i], "symm-graph"));
         g->threads++;
     }
-    SYMM_TRY(symm_handle_new(SYMM_KIND_GRAPH, g, free_graph, &made));
+    SYMM_TRY(open_handle(g, SYMM_KIND_GRAPH, &made));
     g->handle = made;
     *handle = g->handle;
     return symmSuccess;
@@ -229,62 +260,98 @@ void symm_graph_discard(struct symm_graph *g) {
     free_graph(g);
 }
 
-static symmResult_t pin(symmGraph_t handle, struct symm_graph **out) {
+static symmResult_t pin_graph(const char *call, symmGraph_t handle, struct symm_graph **out) {
     struct symm_graph *found = symm_handle_get(SYMM_KIND_GRAPH, handle);
     if (!found)
-        return SYMM_ERR(symmInvalidArgument, "graph: %p is not a live host graph", (void *)handle);
+        return SYMM_ERR(symmInvalidArgument, "%s: graph=%p is not a live host graph", call,
+                        (void *)handle);
     *out = found;
     return symmSuccess;
 }
 
-static void unpin(struct symm_graph *g) {
-    symm_handle_put(SYMM_KIND_GRAPH, g->handle);
+static symmResult_t pin_exec(const char *call, symmGraphExec_t handle, struct symm_graph **out) {
+    struct symm_graph *found = symm_handle_get(SYMM_KIND_EXEC, handle);
+    if (!found)
+        return SYMM_ERR(symmInvalidArgument,
+                        "%s: exec=%p is not a live executable of a host graph "
+                        "(symmGraphInstantiate)",
+                        call, (void *)handle);
+    *out = found;
+    return symmSuccess;
 }
 
-static symmResult_t being_destroyed(const struct symm_graph *g) {
-    return SYMM_ERR(symmInvalidArgument, "graph: %p is being destroyed", (void *)g->handle);
+static void unpin(symmGraphExec_t exec) {
+    symm_handle_put(SYMM_KIND_EXEC, exec);
+}
+
+static symmResult_t being_destroyed(const void *handle) {
+    return SYMM_ERR(symmInvalidArgument, "graph: %p is being destroyed", handle);
 }
 
 uint64_t symm_graph_capture(symmGraph_t graph) {
-    struct symm_graph *g = symm_handle_get(SYMM_KIND_GRAPH, graph);
+    const struct symm_graph *g = symm_handle_get(SYMM_KIND_GRAPH, graph);
     uint64_t id = g ? g->capture : 0;
-    if (g) unpin(g);
+    if (g) symm_handle_put(SYMM_KIND_GRAPH, graph);
     return id;
 }
 
-int symm_graph_tells(symmGraph_t graph, const void *obj, const symm_graph_user *user) {
-    struct symm_graph *g = symm_handle_get(SYMM_KIND_GRAPH, graph);
+int symm_graph_tells(symmGraphExec_t exec, const void *obj, const symm_graph_user *user) {
+    const struct symm_graph *g = symm_handle_get(SYMM_KIND_EXEC, exec);
     if (!g) return -1;
     const struct symm_hold *h = g->holds;
     while (h && ((obj && h->obj != obj) || h->user.begin != user->begin)) h = h->next;
-    unpin(g);
+    unpin(exec);
     return h != NULL;
 }
 
+symmResult_t symmGraphInstantiate(symmGraph_t graph, symmGraphExec_t *exec) {
+    struct symm_graph *g = NULL;
+    void *made;
+    if (!exec) return SYMM_ERR(symmInvalidArgument, "symmGraphInstantiate: exec is NULL");
+    SYMM_TRY(pin_graph("symmGraphInstantiate", graph, &g));
+    symmResult_t status = open_handle(g, SYMM_KIND_EXEC, &made);
+    symm_handle_put(SYMM_KIND_GRAPH, graph);
+    if (status == symmSuccess) *exec = made;
+    return status;
+}
+
+/* Waits for nothing: whatever runs belongs to an executable. */
 symmResult_t symmGraphDestroy(symmGraph_t graph) {
     struct symm_graph *g = NULL;
     SYMM_TRY(symm_stream_may_wait("symmGraphDestroy"));
-    SYMM_TRY(pin(graph, &g));
-    if (!symm_handle_close(SYMM_KIND_GRAPH, graph)) {
-        symmResult_t status = being_destroyed(g);
-        unpin(g);
+    SYMM_TRY(pin_graph("symmGraphDestroy", graph, &g));
+    symmResult_t status = symmSuccess;
+    if (symm_handle_close(SYMM_KIND_GRAPH, graph))
+        close_handle(g, SYMM_KIND_GRAPH, graph);
+    else
+        status = being_destroyed(graph);
+    symm_handle_put(SYMM_KIND_GRAPH, graph);
+    return status;
+}
+
+symmResult_t symmGraphExecDestroy(symmGraphExec_t exec) {
+    struct symm_graph *g = NULL;
+    SYMM_TRY(symm_stream_may_wait("symmGraphExecDestroy"));
+    SYMM_TRY(pin_exec("symmGraphExecDestroy", exec, &g));
+    if (!symm_handle_close(SYMM_KIND_EXEC, exec)) {
+        symmResult_t status = being_destroyed(exec);
+        unpin(exec);
         return status;
     }
     pthread_mutex_lock(&g->lock);
-    g->closing = 1;
-    while (g->serving != g->tickets || g->copies) pthread_cond_wait(&g->moved, &g->lock);
+    const uint64_t tickets = g->tickets; /* no later one is of this executable: it is closed */
+    while (g->serving < tickets || g->copies) pthread_cond_wait(&g->moved, &g->lock);
     pthread_mutex_unlock(&g->lock);
-    stop_lanes(g);
-    symm_graph_release(g);
-    symm_handle_put(SYMM_KIND_GRAPH, graph);
-    unpin(g);
+    close_handle(g, SYMM_KIND_EXEC, exec);
+    unpin(exec);
     return symmSuccess;
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
 struct replay_task {
-    struct symm_graph *graph; /* pinned */
+    struct symm_graph *graph;
+    symmGraphExec_t exec; /* pinned */
     uint64_t ticket;
 };
 
@@ -308,57 +375,66 @@ static symmResult_t replay_task(void *args) {
     struct replay_task *t = args;
     symmResult_t status = replay(t->graph, t->ticket);
     tell_end(t->graph, NULL);
-    unpin(t->graph);
+    unpin(t->exec);
     return status;
+}
+
+/* Asked under the graph's lock: who finds it open has a ticket before symmGraphExecDestroy, which
+ * closes it first, reads the tickets that it waits for. */
+static int is_open(symmGraphExec_t exec) {
+    return symm_handle_open(SYMM_KIND_EXEC, exec);
 }
 
 /* Ticket and place in the queue are taken under one lock: in a stream, an earlier ticket is never
  * behind a later one, so waiting for one's turn cannot hang. */
-static symmResult_t launch_queued(struct symm_graph *g, struct symm_stream *s) {
+static symmResult_t launch_queued(symmGraphExec_t exec, struct symm_stream *s) {
     symmResult_t status;
-    struct replay_task task = {symm_handle_get(SYMM_KIND_GRAPH, g->handle), 0};
-    if (!task.graph) return being_destroyed(g);
+    struct symm_graph *g = symm_handle_get(SYMM_KIND_EXEC, exec);
+    struct replay_task task = {g, exec, 0};
+    if (!g) return being_destroyed(exec);
     SYMM_TRY_GOTO(tell_begin(g), unpin);
     pthread_mutex_lock(&g->lock);
     task.ticket = g->tickets;
-    status = g->closing ? being_destroyed(g) : symm_stream_push(s, replay_task, &task, sizeof task);
+    status = is_open(exec) ? symm_stream_push(s, replay_task, &task, sizeof task)
+                           : being_destroyed(exec);
     if (status == symmSuccess) g->tickets++;
     pthread_mutex_unlock(&g->lock);
     if (status == symmSuccess) return symmSuccess;
     tell_end(g, NULL);
 unpin:
-    unpin(g);
+    unpin(exec);
     return status;
 }
 
-static symmResult_t launch_captured(struct symm_graph *g, struct symm_stream *s) {
+static symmResult_t launch_captured(struct symm_graph *g, symmGraphExec_t exec,
+                                    struct symm_stream *s) {
     symmResult_t status;
     for (const struct symm_hold *h = g->holds; h; h = h->next)
         if (h->user.allow) SYMM_TRY(h->user.allow(h->obj));
     pthread_mutex_lock(&g->lock);
-    int closing = g->closing;
-    if (!closing) g->copies++;
+    const int open = is_open(exec);
+    if (open) g->copies++;
     pthread_mutex_unlock(&g->lock);
-    if (closing) return being_destroyed(g);
+    if (!open) return being_destroyed(exec);
     int captured = symm_capture_copy(s, g, &status);
     pthread_mutex_lock(&g->lock);
     g->copies--;
     pthread_cond_broadcast(&g->moved);
     pthread_mutex_unlock(&g->lock);
-    return captured ? status : launch_queued(g, s);
+    return captured ? status : launch_queued(exec, s);
 }
 
-static symmResult_t replay_inline(struct symm_graph *g) {
+static symmResult_t replay_inline(struct symm_graph *g, symmGraphExec_t exec) {
     for (const struct frame *f = frames; f; f = f->outer)
         if (f->graph == g)
             return SYMM_ERR(symmInvalidUsage,
-                            "symmGraphLaunch: graph %p is launched from inside its own replay",
-                            (void *)g->handle);
+                            "symmGraphLaunch: exec=%p is launched from inside its own replay",
+                            (void *)exec);
     pthread_mutex_lock(&g->lock);
     uint64_t ticket = g->tickets;
     symmResult_t status = symmSuccess;
-    if (g->closing)
-        status = being_destroyed(g);
+    if (!is_open(exec))
+        status = being_destroyed(exec);
     else if (g->serving != ticket)
         status = symm_stream_may_wait("symmGraphLaunch of a graph that is running");
     if (status == symmSuccess) g->tickets++;
@@ -367,26 +443,26 @@ static symmResult_t replay_inline(struct symm_graph *g) {
     return replay(g, ticket);
 }
 
-static symmResult_t launch_inline(struct symm_graph *g) {
+static symmResult_t launch_inline(struct symm_graph *g, symmGraphExec_t exec) {
     SYMM_TRY(tell_begin(g));
-    symmResult_t status = replay_inline(g);
+    symmResult_t status = replay_inline(g, exec);
     tell_end(g, NULL);
     return status;
 }
 
-static symmResult_t launch_on(struct symm_graph *g, symmStream_t stream) {
+static symmResult_t launch_on(struct symm_graph *g, symmGraphExec_t exec, symmStream_t stream) {
     struct symm_stream *s = NULL;
     SYMM_TRY(symm_stream_pin(stream, &s));
     int captured = atomic_load_explicit(&s->capture, memory_order_relaxed) != NULL;
-    symmResult_t status = captured ? launch_captured(g, s) : launch_queued(g, s);
+    symmResult_t status = captured ? launch_captured(g, exec, s) : launch_queued(exec, s);
     symm_stream_unpin(s);
     return status;
 }
 
-symmResult_t symmGraphLaunch(symmGraph_t graph, symmStream_t stream) {
+symmResult_t symmGraphLaunch(symmGraphExec_t exec, symmStream_t stream) {
     struct symm_graph *g = NULL;
-    SYMM_TRY(pin(graph, &g));
-    symmResult_t status = stream ? launch_on(g, stream) : launch_inline(g);
-    unpin(g);
+    SYMM_TRY(pin_exec("symmGraphLaunch", exec, &g));
+    symmResult_t status = stream ? launch_on(g, exec, stream) : launch_inline(g, exec);
+    unpin(exec);
     return status;
 }

@@ -77,8 +77,9 @@ typedef struct {
  * without a capture nothing was done. Error: symmOutOfMemory. */
 symmResult_t symm_stream_capture_tell(symmStream_t s, void *obj, const symm_graph_user *user,
                                       int *told);
-/* Whether a graph tells obj of its launches, as that user (obj NULL: anybody): 1 or 0; -1: it is no live graph. */
-int symm_graph_tells(symmGraph_t graph, const void *obj, const symm_graph_user *user);
+/* Whether an executable tells obj of its launches, as that user (obj NULL: anybody): 1 or 0;
+ * -1: it is no live executable. */
+int symm_graph_tells(symmGraphExec_t exec, const void *obj, const symm_graph_user *user);
 /* The capture that a graph was made by; 0 for what is no live graph. */
 uint64_t symm_graph_capture(symmGraph_t graph);
 /* A call to s was lost for want of memory: a graph without it would be wrong, so its capture will not become one. */

@@ -92,6 +92,7 @@ struct symm_hold {
 
 struct symm_graph {
     symmGraph_t handle;
+    atomic_int refs;  /* handles whose slots are not free: of the graph and its executables */
     uint64_t capture; /* that it was made by */
     struct symm_hold *holds;
     struct symm_lane *lanes;
@@ -101,7 +102,8 @@ struct symm_graph {
     uint64_t tickets, serving; /* replays launched, replays ended; they run in this order */
     uint64_t started;          /* replays begun: lanes with a thread follow this */
     int copies;                /* captures that are copying it now */
-    int closing, stop;
+    int users;                 /* open handles */
+    int stop;
     symmResult_t error; /* first one of the running replay */
     char error_text[SYMM_ERR_TEXT];
 };

@@ -131,7 +131,7 @@ symmResult_t symmSyncedGeneration(symmSynced_t synced, int rank, uint32_t *gener
     return r;
 }
 
-symmResult_t symmSyncedPoll(symmComm_t comm, const symmRef_t *word, int rank,
+symmResult_t symmSyncedPoll(const symmRef_t *word, symmComm_t comm, int rank,
                             uint32_t *generation) {
     void *at;
     if (!generation) return SYMM_ERR(symmInvalidArgument, "symmSyncedPoll: generation is NULL");

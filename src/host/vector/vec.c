@@ -172,13 +172,13 @@ static symmResult_t change(change_args a) {
     return r;
 }
 
-symmResult_t symmVecReserve(symmVec_t vec, uint64_t bytes) {
+symmResult_t symmVecReserve(symmVec_t vec, size_t bytes) {
     return change((change_args){vec, RESERVE, bytes, NULL});
 }
-symmResult_t symmVecGrow(symmVec_t vec, uint64_t bytes) {
+symmResult_t symmVecGrow(symmVec_t vec, size_t bytes) {
     return change((change_args){vec, GROW, bytes, __builtin_return_address(0)});
 }
-symmResult_t symmVecShrink(symmVec_t vec, uint64_t bytes) {
+symmResult_t symmVecShrink(symmVec_t vec, size_t bytes) {
     return change((change_args){vec, SHRINK, bytes, __builtin_return_address(0)});
 }
 
@@ -201,7 +201,7 @@ symmResult_t symmVecPtr(symmVec_t vec, int rank, void **ptr) {
     return r;
 }
 
-symmResult_t symmVecSize(symmVec_t vec, uint64_t *bytes) {
+symmResult_t symmVecSize(symmVec_t vec, size_t *bytes) {
     symm_heap *h;
     if (!bytes) return SYMM_ERR(symmInvalidArgument, "bytes is NULL");
     SYMM_TRY(symm_heap_pin_kind(SYMM_KIND_VEC, vec, &h));
@@ -210,7 +210,7 @@ symmResult_t symmVecSize(symmVec_t vec, uint64_t *bytes) {
     return symmSuccess;
 }
 
-symmResult_t symmVecSync(symmVec_t vec, uint64_t *bytes) {
+symmResult_t symmVecSync(symmVec_t vec, size_t *bytes) {
     symm_heap *h;
     uint64_t least = UINT64_MAX;
     if (!bytes) return SYMM_ERR(symmInvalidArgument, "bytes is NULL");
