@@ -448,10 +448,11 @@ typedef struct {
     /* What is staged and why, why this kernel, why not another one. Never cut. */
     char reason[2048];
 } symmExplain_t;
-/* What symmAllReduce etc. would do with these arguments. Launches nothing. [local] */
+/* What symmAllReduce etc. would do with these arguments. root: the rank of the root, or the peer; ignored
+ * for collectives without one. Launches nothing. [local] */
 SYMM_API symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
                                   const void *recvbuff, size_t count, symmDataType_t datatype,
-                                  symmRedOp_t op, symmExplain_t *plan);
+                                  symmRedOp_t op, int root, symmExplain_t *plan);
 /* Counters and gauges as JSON, NUL-terminated, truncated at cap; *needed (may be NULL) is the full size.
  * comm NULL: the process. [local] */
 SYMM_API symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed);

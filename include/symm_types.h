@@ -35,7 +35,8 @@ typedef struct {
 #define SYMM_DOING_CALLS 64
 #define SYMM_DOING_STEPS 4
 #define SYMM_DOING_TEXT  56
-typedef struct { /* seq: refused << 48 | number; what: collective << 32 | type << 16 | reduction */
+typedef struct { /* seq: refused << 48 | number; what: root << 48 | collective << 32 |
+                  type << 16 | reduction */
     uint64_t seq, count, what;
 } symm_doing_call;
 typedef struct {

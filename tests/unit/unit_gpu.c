@@ -145,7 +145,7 @@ static void call(const shape *s, int rank, const char *src, char *dst, symmStrea
 
 static void plan_of(const shape *s, int rank, const char *src, char *dst, symm_launch *l) {
     const int none = s->coll == symmCollBarrier;
-    symm_coll k = {s->coll, none ? NULL : src, none ? NULL : dst, s->count, s->type, symmSum};
+    symm_coll k = {s->coll, 0, none ? NULL : src, none ? NULL : dst, s->count, s->type, symmSum};
     T_OK(symm_coll_prepare(gk_inside(comms[rank]), &k, l));
 }
 
@@ -491,8 +491,8 @@ static void all_calls(cu_context now) {
         STILL(symmAllReduce(buf[r], buf[r], 100, symmInt8, symmSum, comms[r], NULL));
         STILL(symmAllGather(buf[r], buf[r] + GK_MB, 100, symmInt8, comms[r], NULL));
         STILL(symmBarrier(comms[r], NULL));
-        STILL(
-            symmExplain(comms[r], symmCollAllReduce, buf[r], buf[r], 9, symmInt8, symmSum, &plan));
+        STILL(symmExplain(comms[r], symmCollAllReduce, buf[r], buf[r], 9, symmInt8, symmSum, 0,
+                          &plan));
         STILL(
             symmRedOpCreatePreMulSum(&op, &scalar, symmFloat32, symmScalarHostImmediate, comms[r]));
         STILL(symmRedOpDestroy(op, comms[r]));

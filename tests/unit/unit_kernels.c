@@ -130,7 +130,7 @@ static void draw_call(sample *s, const symm_plan_env *base) {
     if (s->call.coll == symmCollAllGather &&
         draw(2)) /* parts that begin at a multiple of 16, or all alike off it */
         s->call.count = (s->call.count * esize + 15) / 16 * 16 / esize;
-    int16_t forced[symmNumColls] = {-1, -1, -1};
+    int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
     forced[s->call.coll] = (int16_t)kernel_of(s->call.coll);
     symm_plan_env env = *base;
     env.forced = forced;

@@ -8,7 +8,7 @@
 #include "host/coll/plan.h"
 #include "t.h"
 
-static const int16_t free_choice[symmNumColls] = {-1, -1, -1};
+static const int16_t free_choice[symmNumColls] = SYMM_FORCED_NONE;
 
 static const uint64_t counts[] = {0,
                                   1,
@@ -128,7 +128,7 @@ static void forcing_holds_or_says_why(const symm_plan_env *env, const symm_call 
 
 static void forced_kernels_are_honoured_or_refused(void) {
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
-        int16_t forced[symmNumColls] = {-1, -1, -1};
+        int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
         forced[symm_kernels[k].coll] = (int16_t)k;
         each_environment(forced, 0, forcing_holds_or_says_why);
     }
@@ -191,7 +191,7 @@ static void stores_go_past_the_caches_where_they_keep_no_more(void) {
 /* ---- SYMM_ALGO ---- */
 
 static void parses(const char *text, int reduce, int gather, int barrier) {
-    int16_t forced[symmNumColls] = {99, 99, 99};
+    int16_t forced[symmNumColls] = {[0 ... symmNumColls - 1] = 99};
     T_OK(symm_plan_parse_algo(text, forced));
     T_EQ(forced[symmCollAllReduce], reduce);
     T_EQ(forced[symmCollAllGather], gather);
@@ -214,7 +214,7 @@ static void good_words(void) {
 }
 
 static void refuses(const char *text, const char *word) {
-    int16_t forced[symmNumColls] = {99, 99, 99};
+    int16_t forced[symmNumColls] = {[0 ... symmNumColls - 1] = 99};
     T_ERR(symm_plan_parse_algo(text, forced), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), word);
     T_MSG(symmGetLastError(NULL), "SYMM_ALGO");
@@ -445,7 +445,7 @@ static void forcing_holds_on_gpus_or_says_why(const symm_plan_env *env, const sy
 
 static void forced_kernels_are_honoured_or_refused_on_gpus(void) {
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
-        int16_t forced[symmNumColls] = {-1, -1, -1};
+        int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
         forced[symm_kernels[k].coll] = (int16_t)k;
         each_gpu(forced, 0, forcing_holds_on_gpus_or_says_why);
     }

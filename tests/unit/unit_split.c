@@ -101,7 +101,7 @@ static void check_scratch(uint64_t bytes, int n) {
 
 /* What staging kernels address lies in the area of one parity, for whatever number of CTAs. */
 static void check_staging(const symm_scratch *s, int n, int ctas) {
-    int16_t forced[symmNumColls] = {-1, -1, -1};
+    int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
     symm_plan_env env = {.nranks = n, .ctas = ctas, .forced = forced, .scratch = *s};
     symm_call call = {.coll = symmCollAllReduce, .count = 1 << 20, .type = symmUint8, .esize = 1};
     symm_plan p = symm_plan_make(&env, &call);

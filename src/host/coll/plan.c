@@ -192,8 +192,7 @@ static symmResult_t bad_algo(const char *word, size_t len) {
 }
 
 symmResult_t symm_plan_parse_algo(const char *text, int16_t *forced) {
-    int16_t out[symmNumColls];
-    for (int c = 0; c < symmNumColls; c++) out[c] = -1;
+    int16_t out[symmNumColls] = SYMM_FORCED_NONE;
     while (*text) {
         size_t len = strcspn(text, ","), colon = strcspn(text, ",:");
         const char *name = text;
@@ -227,8 +226,8 @@ uint64_t symm_plan_hash(void) {
     h = mix(h, constants, sizeof constants);
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         h = mix(h, symm_kernels[k].name, strlen(symm_kernels[k].name));
-        int v[] = {(int)symm_kernels[k].coll, symm_kernels[k].min_ranks, symm_kernels[k].cap,
-                   (int)symm_kernels[k].flags};
+        const symm_kernel_row *r = &symm_kernels[k];
+        int v[] = {(int)r->coll, r->min_ranks, r->cap, (int)r->flags, r->sliced, r->relay};
         h = mix(h, v, sizeof v);
     }
     for (int i = 0; i < ROWS; i++) {
@@ -284,17 +283,16 @@ void symm_plan_table(const symm_plan_env *env,
     for (int c = 0; c < symmNumColls; c++) {
         uint64_t from = 0;
         symm_plan last = plan_bytes(env, c, 0);
-        if (last.kernel == SYMM_KERNEL_COUNT) continue;
         for (uint64_t at = 1; at <= end; at *= 2) { /* limits are found between powers of two */
             if (plan_bytes(env, c, at).kernel == last.kernel) continue;
             uint64_t to = last_of(env, c, from > at / 2 ? from : at / 2, at);
             last = plan_bytes(env, c, to);
-            row(arg, symm_coll_name(c), from, to, &last);
+            if (last.kernel != SYMM_KERNEL_COUNT) row(arg, symm_coll_name(c), from, to, &last);
             from = to + 1;
             last = plan_bytes(env, c, from);
             at /= 2; /* there may be another limit before `at` */
         }
         last = plan_bytes(env, c, end);
-        row(arg, symm_coll_name(c), from, UINT64_MAX, &last);
+        if (last.kernel != SYMM_KERNEL_COUNT) row(arg, symm_coll_name(c), from, UINT64_MAX, &last);
     }
 }

@@ -8,6 +8,10 @@
 #include "device/common/colls.h"
 #include "device/common/kernels.h"
 
+/* An initialiser of `forced` below: no kernel is forced. */
+#define SYMM_FORCED_NONE \
+    { [0 ... symmNumColls - 1] = -1 }
+
 typedef struct { /* what was agreed when the communicator was made */
     int nranks, oversubscribed;
     int gpu, sms;                 /* GPUs: 1; multiprocessors that one rank may fill */

@@ -71,8 +71,7 @@ static const table_row *row_for(const symm_plan_env *env, const symm_call *call,
 static uint64_t work(const symm_plan_env *env, const symm_call *call, const symm_kernel_row *k) {
     uint64_t bytes = message(call),
              per = k->places ? LINE_DATA : 32u * (k->cap == SYMM_CAP_LL ? 8u : 16u);
-    if (k == &symm_kernels[SYMM_KERNEL_AR_2SHOT128] || k == &symm_kernels[SYMM_KERNEL_AR_DIRECT])
-        bytes = bytes / (unsigned)env->nranks + 16; /* of one slice */
+    if (k->sliced) bytes = bytes / (unsigned)env->nranks + 16;
     return bytes > per ? (bytes - 1) / per + 1 : 1;
 }
 
@@ -89,14 +88,10 @@ static int most_ctas(const symm_plan_env *env, const table_row *row) {
     return clamp(ctas, 1, SYMM_GPU_MAX_CTAS);
 }
 
-static int is_direct(const symm_plan *p) {
-    return p->kernel == SYMM_KERNEL_AR_DIRECT || p->kernel == SYMM_KERNEL_AG_DIRECT;
-}
-
 /* Warps of a CTA and CTAs for `need` warps' worth of work. */
 static void pick_grid(const symm_plan_env *env, const table_row *row, uint64_t need, symm_plan *p) {
-    const int few =
-        (symm_kernels[p->kernel].places || is_direct(p)) && (env->nranks == 4 || env->nranks == 8);
+    const symm_kernel_row *k = &symm_kernels[p->kernel];
+    const int few = (k->places || k->relay) && (env->nranks == 4 || env->nranks == 8);
     const int most = (few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS) / 32;
     int ctas = most_ctas(env, row),
         warps = env->threads ? clamp(env->threads / 32, 1, most) : row->warps;
@@ -125,11 +120,10 @@ static void pick_lines(const symm_plan_env *env, int places, uint64_t need, symm
 
 /* Lines of a direct kernel, which keeps its grid: where scratch has none for each CTA, it has none. Nor has all_reduce of eight ranks: relayed.cuh. */
 static void pick_relay(const symm_plan_env *env, const symm_call *call, symm_plan *p) {
-    const int gather = p->kernel == SYMM_KERNEL_AG_DIRECT;
-    const symm_kernel_row *k =
-        &symm_kernels[gather ? SYMM_KERNEL_AG_PUSH128 : SYMM_KERNEL_AR_2SHOT128];
-    const uint64_t bytes = message(call), ranks = gather ? (unsigned)env->nranks : 1;
-    if (env->relay == SYMM_RELAY_STAGING || (env->nranks == 8 && !gather)) return;
+    const symm_kernel_row *own = &symm_kernels[p->kernel], *k = &symm_kernels[own->relay];
+    const uint64_t bytes = message(call),
+                   ranks = symm_holds_parts(symm_colls[call->coll].out, env->nranks);
+    if (env->relay == SYMM_RELAY_STAGING || (env->nranks == 8 && own->sliced)) return;
     if (env->relay == SYMM_RELAY_AUTO && bytes > LINES_UPTO / ranks) return;
     symm_plan lines = *p;
     pick_lines(env, k->places, work(env, call, k), &lines);
@@ -144,7 +138,7 @@ static void pick_stage(const symm_plan_env *env, uint64_t need, symm_plan *p) {
     const uint64_t n = (unsigned)env->nranks, warps = (unsigned)p->threads / 32u,
                    room = env->scratch.stage_bytes / (SYMM_GPU_STAGE_PLACES * n * STAGE_ROW);
     uint64_t rows = n <= 4 ? 4 : 2, ctas = (unsigned)p->ctas, each = room / ctas;
-    const int few = p->kernel == SYMM_KERNEL_AG_DIRECT && need < ctas * warps * rows;
+    const int few = !symm_kernels[p->kernel].sliced && need < ctas * warps * rows;
     while (rows > 2 && (few || warps * rows > each)) rows /= 2;
     if (each < rows) {
         ctas = room / rows;
@@ -165,7 +159,7 @@ symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int ker
     if (k->places) {
         pick_lines(env, k->places, need, &p);
         p.threads = 32 * p.line_warps;
-    } else if (is_direct(&p)) {
+    } else if (k->relay) {
         pick_stage(env, need, &p);
         pick_relay(env, call, &p);
     }
@@ -173,9 +167,10 @@ symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int ker
 }
 
 uint64_t symm_plan_gpu_chunk(const symm_plan *plan) {
-    if (plan->kernel == SYMM_KERNEL_AR_DIRECT)
+    const symm_kernel_row *k = &symm_kernels[plan->kernel];
+    if (k->relay && k->sliced)
         return (uint64_t)(unsigned)plan->stage_warps * (unsigned)plan->stage_rows * STAGE_ROW;
-    return symm_kernels[plan->kernel].places ? plan->chunk * LINE_DATA : 0;
+    return k->places ? plan->chunk * LINE_DATA : 0;
 }
 
 /* LL packets first, then lines: [parity][phase][source] slots; then staging. */
