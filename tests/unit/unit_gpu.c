@@ -170,11 +170,11 @@ static void check_launch(const symm_launch *l, int rank, cu_stream stream, int p
                      got.attr.value.programmatic_serialization == 1));
     T_EQ((got.args.flags & SYMM_ARG_APART) != 0, gk_inside(comms[rank])->gpu_shared);
     symm_args want = l->args;
-    T_CHECK(got.args.serial != 0); /* eager: the host will look for its end */
-    want.serial = got.args.serial;
+    T_CHECK(got.args.gpu.serial != 0); /* eager: the host will look for its end */
+    want.gpu.serial = got.args.gpu.serial;
     T_CHECK(memcmp(&got.args, &want, sizeof want) == 0);
     T_EQ(got.args.nctas, l->plan.ctas);
-    T_EQ(got.args.host_stride, SYMM_PAGE_STRIDE);
+    T_EQ(got.args.gpu.host_stride, SYMM_PAGE_STRIDE);
 }
 
 /* Every shape by every rank, with its device current or another; the calls are counted. */
@@ -431,9 +431,9 @@ static void calls_are_never_number_zero(void) {
     T_OK(symm_cuda_set(0));
     gk_inside(comms[0])->gpu->serial = UINT32_MAX - 1;
     BARRIER(NULL);
-    T_EQ(gk_last(0).args.serial, UINT32_MAX);
+    T_EQ(gk_last(0).args.gpu.serial, UINT32_MAX);
     BARRIER(NULL);
-    T_EQ(gk_last(0).args.serial, 1);
+    T_EQ(gk_last(0).args.gpu.serial, 1);
     gk_close(comms, 2);
 }
 

@@ -98,6 +98,42 @@ static symm_plan_env plan_env(const symm_comm *c) {
     return e;
 }
 
+/* What the backend's kernels are told of the plan. */
+static void fill_plan(symm_args *a, const symm_plan *p, int gpu) {
+    a->nctas = p->ctas;
+    a->flags |= p->flags;
+    if (gpu) {
+        a->gpu.lines = (uint32_t)p->lines;
+        a->gpu.line_warps = (uint32_t)p->line_warps;
+        a->gpu.stage_ctas = (uint32_t)p->stage_ctas;
+        a->gpu.stage_warps = (uint32_t)p->stage_warps;
+        a->gpu.stage_rows = (uint32_t)p->stage_rows;
+    } else {
+        a->host.chunk = p->chunk;
+        a->host.chunk_log = (uint32_t)__builtin_ctzll(p->chunk);
+        a->host.esize_log = (uint32_t)__builtin_ctz(a->esize);
+    }
+}
+
+static void fill_args(symm_launch *l, const symm_coll *k, const symm_redop *user) {
+    const symm_comm *c = l->comm;
+    symm_args *a = &l->args;
+    *a = c->proto;
+    a->src = k->src;
+    a->dst = k->dst;
+    a->src_off = l->src_win ? symm_window_offset(l->src_win, c->rank, k->src) : SYMM_STAGED;
+    a->dst_off = l->dst_win ? symm_window_offset(l->dst_win, c->rank, k->dst) : SYMM_STAGED;
+    a->count = k->count;
+    a->type = k->type;
+    a->op = l->call.op;
+    a->esize = l->call.esize;
+    fill_plan(a, &l->plan, c->cuda);
+    l->sig = signature(k, a->op);
+    a->sig = with_heaps(l->sig, c->digest);
+    a->scalar = user ? user->scalar : 0;
+    a->scalar_ptr = user ? user->ptr : NULL;
+}
+
 symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l) {
     const symm_redop *user;
     SYMM_TRY(check_counts(k, c->nranks));
@@ -134,29 +170,7 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     if (out && !l->dst_win) symm_window_say_short(c, "recvbuff", k->dst, out);
     if (in && !l->src_win) SYMM_TRY(c->launcher->check_buffer(c, "sendbuff", k->src));
     if (out && !l->dst_win) SYMM_TRY(c->launcher->check_buffer(c, "recvbuff", k->dst));
-    symm_args *a = &l->args;
-    *a = c->proto;
-    a->src = k->src;
-    a->dst = k->dst;
-    a->src_off = l->src_win ? symm_window_offset(l->src_win, c->rank, k->src) : SYMM_STAGED;
-    a->dst_off = l->dst_win ? symm_window_offset(l->dst_win, c->rank, k->dst) : SYMM_STAGED;
-    a->count = k->count;
-    a->chunk = l->plan.chunk;
-    a->chunk_log =
-        c->cuda ? (uint32_t)l->plan.line_warps : (uint32_t)__builtin_ctzll(l->plan.chunk);
-    a->stage_ctas = (uint32_t)l->plan.stage_ctas;
-    a->stage_warps = (uint32_t)l->plan.stage_warps;
-    a->stage_rows = (uint32_t)l->plan.stage_rows;
-    a->esize_log = (uint32_t)__builtin_ctz(esize);
-    a->nctas = l->plan.ctas;
-    a->flags |= l->plan.flags;
-    a->type = k->type;
-    a->op = op;
-    a->esize = esize;
-    l->sig = signature(k, op);
-    a->sig = with_heaps(l->sig, c->digest);
-    a->scalar = user ? user->scalar : 0;
-    a->scalar_ptr = user ? user->ptr : NULL;
+    fill_args(l, k, user);
     return symmSuccess;
 }
 

@@ -107,15 +107,15 @@ static void pick_grid(const symm_plan_env *env, const table_row *row, uint64_t n
 /* Warps that move lines, and lines of an item: what makes the call one item, as far as there is scratch, in which an item has `places`. Where it does not
  * do for all warps CTAs have fewer of them, so that the call stays on as many multiprocessors. */
 static void pick_lines(const symm_plan_env *env, int places, uint64_t need, symm_plan *p) {
-    const uint64_t room = env->scratch.packet_slot / ((unsigned)places * LINE_BYTES);
+    const uint64_t room = env->scratch.gpu.line_slot / ((unsigned)places * LINE_BYTES);
     if ((uint64_t)p->ctas > room) p->ctas = room ? (int)room : 1;
     const uint64_t each = room / (unsigned)p->ctas;
     const int most = p->threads / 32, fit = each < (unsigned)most ? (int)each : most;
     p->line_warps = clamp(fit, 1, most);
     const uint64_t warps = (uint64_t)p->ctas * (unsigned)p->line_warps,
                    want = (need + warps - 1) / warps;
-    p->chunk = want < room / warps ? want : room / warps;
-    if (!p->chunk) p->chunk = 1;
+    p->lines = want < room / warps ? want : room / warps;
+    if (!p->lines) p->lines = 1;
 }
 
 /* Lines of a direct kernel, which keeps its grid: where scratch has none for each CTA, it has none. Nor has all_reduce of eight ranks: relayed.cuh. */
@@ -127,7 +127,7 @@ static void pick_relay(const symm_plan_env *env, const symm_call *call, symm_pla
     if (env->relay == SYMM_RELAY_AUTO && bytes > LINES_UPTO / ranks) return;
     symm_plan lines = *p;
     pick_lines(env, k->places, work(env, call, k), &lines);
-    if (lines.ctas == p->ctas) p->line_warps = lines.line_warps, p->chunk = lines.chunk;
+    if (lines.ctas == p->ctas) p->line_warps = lines.line_warps, p->lines = lines.lines;
 }
 
 /* Staging of a direct kernel. A post waits for all that the CTA has stored, so the more it covers the better; measured up to four rows of a warp
@@ -136,7 +136,7 @@ static void pick_relay(const symm_plan_env *env, const symm_call *call, symm_pla
  * fewer CTAs that have some; the least scratch has room for one warp of 72 ranks. */
 static void pick_stage(const symm_plan_env *env, uint64_t need, symm_plan *p) {
     const uint64_t n = (unsigned)env->nranks, warps = (unsigned)p->threads / 32u,
-                   room = env->scratch.stage_bytes / (SYMM_GPU_STAGE_PLACES * n * STAGE_ROW);
+                   room = env->scratch.gpu.stage_bytes / (SYMM_GPU_STAGE_PLACES * n * STAGE_ROW);
     uint64_t rows = n <= 4 ? 4 : 2, ctas = (unsigned)p->ctas, each = room / ctas;
     const int few = !symm_kernels[p->kernel].sliced && need < ctas * warps * rows;
     while (rows > 2 && (few || warps * rows > each)) rows /= 2;
@@ -152,7 +152,7 @@ static void pick_stage(const symm_plan_env *env, uint64_t need, symm_plan *p) {
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {
     const table_row *row = row_for(env, call, kernel);
     if (!row) return (symm_plan){.kernel = SYMM_KERNEL_COUNT};
-    symm_plan p = {.kernel = kernel >= 0 ? (symm_kernel_id)kernel : row->kernel, .chunk = 1};
+    symm_plan p = {.kernel = kernel >= 0 ? (symm_kernel_id)kernel : row->kernel, .lines = 1};
     const symm_kernel_row *k = &symm_kernels[p.kernel];
     const uint64_t need = work(env, call, k);
     pick_grid(env, row, need, &p);
@@ -170,18 +170,18 @@ uint64_t symm_plan_gpu_chunk(const symm_plan *plan) {
     const symm_kernel_row *k = &symm_kernels[plan->kernel];
     if (k->relay && k->sliced)
         return (uint64_t)(unsigned)plan->stage_warps * (unsigned)plan->stage_rows * STAGE_ROW;
-    return k->places ? plan->chunk * LINE_DATA : 0;
+    return k->places ? plan->lines * LINE_DATA : 0;
 }
 
 /* LL packets first, then lines: [parity][phase][source] slots; then staging. */
 symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
-    symm_scratch s = {.ll_off = SYMM_CTL_BYTES, .stage_bytes = bytes / 7 * 3 & ~4095ull};
-    const uint64_t n = (unsigned)nranks, rest = bytes - s.stage_bytes;
-    s.ll_slot = rest / 8 / (2 * n) & ~4095ull;
-    if (s.ll_slot > LL_MOST) s.ll_slot = LL_MOST;
-    s.packet_off = s.ll_off + 2 * n * s.ll_slot;
-    s.packet_slot = (rest - 2 * n * s.ll_slot) / (4 * n) & ~(4ull * LINE_BYTES - 1);
-    s.stage_off = s.packet_off + 4 * n * s.packet_slot;
+    symm_scratch s = {.gpu = {.ll_off = SYMM_CTL_BYTES, .stage_bytes = bytes / 7 * 3 & ~4095ull}};
+    const uint64_t n = (unsigned)nranks, rest = bytes - s.gpu.stage_bytes;
+    s.gpu.ll_slot = rest / 8 / (2 * n) & ~4095ull;
+    if (s.gpu.ll_slot > LL_MOST) s.gpu.ll_slot = LL_MOST;
+    s.gpu.line_off = s.gpu.ll_off + 2 * n * s.gpu.ll_slot;
+    s.gpu.line_slot = (rest - 2 * n * s.gpu.ll_slot) / (4 * n) & ~(4ull * LINE_BYTES - 1);
+    s.gpu.stage_off = s.gpu.line_off + 4 * n * s.gpu.line_slot;
     return s;
 }
 
@@ -200,9 +200,9 @@ static uint64_t layout(uint64_t h) {
         env.scratch = symm_plan_gpu_scratch(bytes[i % 2], env.nranks);
         symm_plan p = {.ctas = 132, .threads = SYMM_GPU_THREADS_FEW};
         pick_stage(&env, UINT64_MAX, &p);
-        const uint64_t v[] = {env.scratch.ll_slot,     env.scratch.packet_slot,
-                              env.scratch.stage_bytes, (uint64_t)p.stage_ctas,
-                              (uint64_t)p.stage_warps, (uint64_t)p.stage_rows};
+        const uint64_t v[] = {env.scratch.gpu.ll_slot,     env.scratch.gpu.line_slot,
+                              env.scratch.gpu.stage_bytes, (uint64_t)p.stage_ctas,
+                              (uint64_t)p.stage_warps,     (uint64_t)p.stage_rows};
         for (unsigned k = 0; k < sizeof v / sizeof v[0]; k++) h = (h ^ v[k]) * FNV;
     }
     return h;
