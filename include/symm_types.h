@@ -138,8 +138,9 @@ typedef struct {
             uint32_t spin;                 /* polls before the slow path of a wait */
         } host;
         struct {
-            uint64_t host_base, host_stride; /* rank r's symm_ctl: base + r*stride, host memory */
-            uint32_t lines, line_warps; /* of a warp and item; warps of a CTA that move lines */
+            uint64_t host_base, host_stride;  /* rank r's symm_ctl: base + r*stride, host memory */
+            uint64_t lines;                   /* of a warp and item */
+            uint32_t line_warps;              /* of a CTA: those that move lines */
             uint32_t stage_ctas, stage_warps; /* CTAs that have staging, and warps of each */
             uint32_t stage_rows;              /* rows of 512 bytes of a warp and piece */
             uint32_t serial; /* of an eager call, by which the host sees its end; 0: captured */

@@ -177,7 +177,7 @@ static void launch_call(const sample *s, const symm_plan_env *env, int rank, emu
                           .nctas = s->plan.ctas,
                           .gpu = {.host_base = (uint64_t)(uintptr_t)k.host,
                                   .host_stride = sizeof *k.host,
-                                  .lines = (uint32_t)s->plan.lines,
+                                  .lines = s->plan.lines,
                                   .line_warps = (uint32_t)s->plan.line_warps,
                                   .stage_ctas = (uint32_t)s->plan.stage_ctas,
                                   .stage_warps = (uint32_t)s->plan.stage_warps,

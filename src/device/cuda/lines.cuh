@@ -22,7 +22,7 @@ DEV warp_work warp_of(const symm_args *a, unsigned places) {
     w.lane = (int)(threadIdx.x & 31u);
     w.warp = (int)((threadIdx.x >> 5) * gridDim.x + blockIdx.x); /* neighbours on different SMs */
     w.warps = (int)(gridDim.x * a->gpu.line_warps);
-    w.lines = a->gpu.lines;
+    w.lines = (unsigned)a->gpu.lines;
     w.places = places;
     w.mine = lane_piece(w.lane);
     return w;

@@ -103,7 +103,7 @@ static void fill_plan(symm_args *a, const symm_plan *p, int gpu) {
     a->nctas = p->ctas;
     a->flags |= p->flags;
     if (gpu) {
-        a->gpu.lines = (uint32_t)p->lines;
+        a->gpu.lines = p->lines;
         a->gpu.line_warps = (uint32_t)p->line_warps;
         a->gpu.stage_ctas = (uint32_t)p->stage_ctas;
         a->gpu.stage_warps = (uint32_t)p->stage_warps;
