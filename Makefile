@@ -13,7 +13,7 @@ include mk/flags.mk
 include mk/build.mk
 include mk/tests.mk
 
-.PHONY: all run bench bench-memory setup install clean help FORCE
+.PHONY: all run bench bench-memory docs setup install clean help FORCE
 
 all: $(LIBRARIES) $(TOOLS) ## libraries and tools, whatever this machine can build (the default)
 ifeq ($(HAVE_MPI),)
@@ -39,6 +39,9 @@ BENCH_MEMORY := bench_memory bench_lane bench_memory_gpu gpu_lane_cost gpu_arena
 bench-memory: setup ## all figures of memory objects, beside malloc's and CUDA's: tables and JSON in build/bench
 	+@$(SUBMAKE) $(BENCH_CUDA) $(BENCH_MEMORY:%=$(TEST)/%)
 	@MPIRUN='$(MPIRUN)' scripts/bench_memory.sh $(OUT)/bench $(TEST)
+
+docs: all ## write again what documents copy from the tree: the drawing of the floors, the program, the variables
+	@BIN=$(BIN) scripts/docs.sh
 
 clean: ## remove build/
 	@$(call say,CLEAN,$(OUT))

@@ -183,6 +183,6 @@ install: all $(PC) ## headers, libraries, pkg-config file, tools, documents and 
 	$(Q)install -m 755 $(TOOLS) $(call to,bin)
 	$(Q)install -d $(call to,$(DOC_DIR)/docs) $(call to,$(DOC_DIR)/examples)
 	$(Q)install -m 644 README.md CHANGELOG.md LICENSE $(call to,$(DOC_DIR))
-	$(Q)install -m 644 $(wildcard docs/*.md) $(call to,$(DOC_DIR)/docs)
+	$(Q)install -m 644 $(wildcard docs/*.md docs/*.svg) $(call to,$(DOC_DIR)/docs)
 	$(Q)install -m 644 $(wildcard examples/*.c examples/*.cu) $(call to,$(DOC_DIR)/examples)
 	@$(call say,INSTALL,$(call to,))

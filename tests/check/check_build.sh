@@ -55,7 +55,7 @@ if ! MAKEFLAGS=$given make --no-print-directory CC="$cc" OUT="${BUILD:-build}" P
     t_done
 fi
 t_empty "documents and examples are installed, and nothing else" "$(diff <(cd "$doc" && find . -type f | sort) \
-    <(find ./README.md ./CHANGELOG.md ./LICENSE ./docs/*.md ./examples/*.c ./examples/*.cu -type f | sort))"
+    <(find ./README.md ./CHANGELOG.md ./LICENSE ./docs/*.md ./docs/*.svg ./examples/*.c ./examples/*.cu -type f | sort))"
 t_empty "and are the same" "$(cd "$doc" && find . -type f | while read -r file; do cmp "$file" "$OLDPWD/$file"; done 2>&1)"
 t_empty "with DESTDIR they go there" "$(make -n --no-print-directory CC="$cc" OUT="${BUILD:-build}" PREFIX=/usr DESTDIR="$dir/dest" install 2>/dev/null |
     grep 'install -m' | grep -v " $dir/dest/usr/[a-z/]*\$")"

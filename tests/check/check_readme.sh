@@ -1,5 +1,6 @@
 #!/bin/sh
-# check_readme.sh - what README.md copies from the tree is the same there: the program, the table of variables, the names of files.
+# check_readme.sh - what documents copy from the tree is the same there: the program, the table of
+# variables, the names of files; and README.md is short.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -9,15 +10,15 @@ trap 'rm -rf "$dir"' EXIT
 
 # differs FILE: says how FILE differs from standard input, nothing if it does not.
 differs() { diff "$1" - 2>&1; }
-between() { # marker: the lines between `<!-- marker -->` and `<!-- end -->`, without a fence around them
-    awk -v mark="<!-- $1 -->" '$0 == "<!-- end -->" { on = 0 } on && !/^```/ { print } $0 == mark { on = 1 }' README.md
+between() { # marker document: the lines between `<!-- marker -->` and `<!-- end -->`, without a fence
+    awk -v mark="<!-- $1 -->" '$0 == "<!-- end -->" { on = 0 } on && !/^```/ { print } $0 == mark { on = 1 }' "$2"
 }
 
-t_empty "the program is examples/hello.c" "$(between 'examples/hello.c' | differs examples/hello.c)"
+t_empty "the program is examples/hello.c" "$(between 'examples/hello.c' README.md | differs examples/hello.c)"
 t_empty "the program has at most 30 lines" "$(awk 'END { if (NR > 30) print NR " lines" }' examples/hello.c)"
 if [ -x "$info" ]; then
     "$info" --params-md >"$dir/table"
-    t_empty "the table is what symm-info --params-md prints" "$(between 'symm-info --params-md' | differs "$dir/table")"
+    t_empty "the table is what symm-info --params-md prints" "$(between 'symm-info --params-md' docs/environment.md | differs "$dir/table")"
 else
     t_fail "the table is what symm-info --params-md prints" "$info is not there"
 fi
@@ -40,6 +41,7 @@ unknown() {
     done
 }
 t_empty "tests/README.md names only tests that are there" "$(unknown)"
+t_empty "README.md has at most 180 lines" "$(awk 'END { if (NR > 180) print NR " lines" }' README.md)"
 t_empty "README.md has the output of both commands" "$(for c in 'make run' 'make check'; do
-    [ "$(between "$c output" | wc -l)" -ge 3 ] || echo "no output of $c"; done)"
+    [ "$(between "$c output" README.md | wc -l)" -ge 3 ] || echo "no output of $c"; done)"
 t_done
