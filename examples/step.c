@@ -73,7 +73,7 @@ static void step(rank_state *s, symmLane_t lane, symmStream_t stream) {
 /* What the all_reduce would do with memory of the heap. */
 static int in_place(const rank_state *s) {
     symmExplain_t plan = {.size = sizeof plan};
-    ok(symmExplain(s->comm, symmCollAllReduce, s->w, s->w, WEIGHTS, symmFloat, symmAvg, &plan));
+    ok(symmExplain(s->comm, symmCollAllReduce, s->w, s->w, WEIGHTS, symmFloat, symmAvg, 0, &plan));
     return plan.zeroCopySend && plan.zeroCopyRecv;
 }
 

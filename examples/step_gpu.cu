@@ -112,7 +112,7 @@ static double look(rank_state *s, const double *want) {
 static int in_place(const rank_state *s) {
     symmExplain_t plan = {};
     plan.size = sizeof plan;
-    ok(symmExplain(s->comm, symmCollAllReduce, s->w, s->w, WEIGHTS, symmFloat, symmAvg, &plan));
+    ok(symmExplain(s->comm, symmCollAllReduce, s->w, s->w, WEIGHTS, symmFloat, symmAvg, 0, &plan));
     return plan.zeroCopySend && plan.zeroCopyRecv;
 }
 

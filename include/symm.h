@@ -492,10 +492,11 @@ typedef struct {
     int zeroCopyRecv;    /* its recvbuff */
     char reason[2048];   /* what is staged and why, why this kernel, why no other. Never cut */
 } symmExplain_t;
-/* What a call with these arguments would do. Launches nothing. Order: local. */
+/* What a call with these arguments would do. Launches nothing. root: rank of the root, or the peer;
+ * ignored for collectives without one. Order: local. */
 SYMM_API symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
                                   const void *recvbuff, size_t count, symmDataType_t datatype,
-                                  symmRedOp_t op, symmExplain_t *plan);
+                                  symmRedOp_t op, int root, symmExplain_t *plan);
 /* Counters and gauges as JSON, NUL-terminated, truncated at cap. *needed (may be NULL): the full
  * size. comm NULL: of the process. Order: local, any thread. */
 SYMM_API symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed);

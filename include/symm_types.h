@@ -35,7 +35,8 @@ typedef struct {
 #define SYMM_DOING_CALLS 64
 #define SYMM_DOING_STEPS 4
 #define SYMM_DOING_TEXT  56
-typedef struct { /* seq: refused << 48 | number; what: collective << 32 | type << 16 | reduction */
+typedef struct { /* seq: refused << 48 | number; what: root << 48 | collective << 32 |
+                  type << 16 | reduction */
     uint64_t seq, count, what;
 } symm_doing_call;
 typedef struct {
@@ -101,11 +102,16 @@ typedef struct {
 #define SYMM_PACKET_BYTES  (1u << SYMM_PACKET_LOG)
 #define SYMM_PACKET_STRIDE (SYMM_PACKET_BYTES + 64u)
 
-typedef struct {
-    uint64_t ll_off, ll_slot; /* GPUs: LL packets; slot: bytes of one (parity, source) */
-    /* packets, GPUs: lines; slot: bytes of one (parity, phase, source) */
-    uint64_t packet_off, packet_slot;
-    uint64_t stage_off, stage_bytes; /* staging area of one parity; GPUs: all of it */
+typedef union { /* offsets from the control block */
+    struct {
+        uint64_t packet_off, packet_slot; /* slot: bytes of one (parity, phase, source) */
+        uint64_t stage_off, stage_bytes;  /* bytes: of one parity */
+    } host;
+    struct {
+        uint64_t ll_off, ll_slot;        /* LL packets; slot: bytes of one (parity, source) */
+        uint64_t line_off, line_slot;    /* lines; slot: bytes of one (parity, phase, source) */
+        uint64_t stage_off, stage_bytes; /* bytes: all of it */
+    } gpu;
 } symm_scratch;
 
 /* Everything a kernel is told. By value at launch; the same record is replayed by graphs, so it holds no epoch. */
@@ -116,23 +122,30 @@ typedef struct {
     uint64_t count; /* elements (all_gather: per rank) */
     int32_t rank, nranks;
     symm_scratch scratch;
-    uint32_t op, esize; /* esize: 1 << esize_log */
+    uint32_t op, esize; /* esize: bytes of an element */
     uint32_t sig;       /* collective, count, type, reduction and root, hashed */
     uint32_t type;
-    uint64_t chunk;            /* bytes, 1 << chunk_log; GPUs: lines of a warp and item */
     uint64_t src_off, dst_off; /* flat offsets of src and dst, or SYMM_STAGED */
     uint64_t scalar;           /* premulsum: bits of this rank's scalar */
     const void *scalar_ptr;    /* or where to read it at run time; NULL: use scalar */
     int32_t nctas;
-    uint32_t esize_log, chunk_log;    /* GPUs: chunk_log warps of a CTA move lines */
-    uint32_t stage_ctas, stage_warps; /* GPUs: CTAs that have staging, and warps of each */
-    uint32_t stage_rows;              /* rows of 512 bytes of a warp and piece */
-    uint32_t spin;                    /* polls before the slow path of a wait; host backend */
-    uint32_t flags;                   /* SYMM_ARG_* */
-    uint32_t
-        serial; /* GPUs: number of an eager call, by which the host sees its end; 0: captured */
-    uint64_t timeout_ns;             /* of one wait for a living peer; 0: none */
-    uint64_t host_base, host_stride; /* GPUs: rank r's symm_ctl in host memory at base + r*stride */
+    uint32_t flags;      /* SYMM_ARG_* */
+    uint64_t timeout_ns; /* of one wait for a living peer; 0: none */
+    union {
+        struct {
+            uint64_t chunk;                /* bytes, 1 << chunk_log */
+            uint32_t chunk_log, esize_log; /* esize: 1 << esize_log */
+            uint32_t spin;                 /* polls before the slow path of a wait */
+        } host;
+        struct {
+            uint64_t host_base, host_stride;  /* rank r's symm_ctl: base + r*stride, host memory */
+            uint64_t lines;                   /* of a warp and item */
+            uint32_t line_warps;              /* of a CTA: those that move lines */
+            uint32_t stage_ctas, stage_warps; /* CTAs that have staging, and warps of each */
+            uint32_t stage_rows;              /* rows of 512 bytes of a warp and piece */
+            uint32_t serial; /* of an eager call, by which the host sees its end; 0: captured */
+        } gpu;
+    };
 } symm_args;
 
 /* APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor may wait

@@ -30,9 +30,13 @@ typedef struct {
 
 /* As the public call of the collective does. */
 void perf_call(perf_rank *p, const perf_case *c) {
-    const symm_coll k = {p->cfg->coll,      c->send,
-                         c->recv,           c->count,
-                         (uint32_t)c->type, perf_reduces(p->cfg) ? c->redop : symmSum};
+    const symm_coll k = {p->cfg->coll,
+                         0,
+                         c->send,
+                         c->recv,
+                         c->count,
+                         (uint32_t)c->type,
+                         perf_reduces(p->cfg) ? c->redop : symmSum};
     const symmResult_t r = symm_coll_call(&k, p->comm, p->stream);
     if (r != symmSuccess) perf_must(p, r, symm_coll_name(p->cfg->coll));
 }

@@ -237,7 +237,7 @@ gpu-first-bytes-left-out|staged.cuh|s/if (w.lead \&\& a->rank == 0) .*/;/|plain|
 gpu-ends-of-parts-left-out|direct.cuh|s/^    ag_ends(a, at, n, part, lead.*/;/|plain|unit_kernels|every_kernel_in_any_order
 gpu-own-first-bytes-left-out|lines.cuh|s/if (!at \&\& (unsigned)w.lane < lead) .*/;/|plain|unit_kernels|every_kernel_in_any_order
 gpu-some-lie-otherwise|direct.cuh|s/((at.dst\[p\] - at0) . (at.src\[p\] - at0 - (unsigned)p \* part)) \& 15u/(at.dst[p] - at0) \& 15u/|plain|unit_kernels|every_kernel_in_any_order
-gpu-all-warps-send-lines|lines.cuh|s/return threadIdx.x >> 5 < a->chunk_log;/return 1;/|plain|unit_kernels|every_kernel_in_any_order
+gpu-all-warps-send-lines|lines.cuh|s/return threadIdx.x >> 5 < a->gpu.line_warps;/return 1;/|plain|unit_kernels|every_kernel_in_any_order
 relay-need-not-agree|param.c|s/(uint64_t)p->relay, /0, /|plain|unit_param|the_hash_covers_what_ranks_must_share
 gpu-halves-the-wrong-way|dev.cuh|s/return low >> 16 . high << 16/return (high >> 16) + (low << 16)/|plain|unit_kernels|every_kernel_in_any_order
 plan-falls-through-to-the-barrier|plan.c|s/return SYMM_KERNEL_COUNT; .*/return SYMM_KERNEL_BARRIER;/|plain|unit_plan_none|a_collective_without_a_row_has_no_kernel

@@ -29,7 +29,7 @@ static symm_gpu_ctl *ctl_of(const symm_args *a, int rank) {
     return (symm_gpu_ctl *)(void *)flat(a, rank, 0);
 }
 static symm_ctl *host_of(const symm_args *a, int rank) {
-    return (symm_ctl *)(uintptr_t)(a->host_base + (uint64_t)rank * a->host_stride);
+    return (symm_ctl *)(uintptr_t)(a->gpu.host_base + (uint64_t)rank * a->gpu.host_stride);
 }
 static void give(uint64_t *word, uint64_t v) {
     __atomic_store_n(word, v, __ATOMIC_RELEASE);
@@ -163,8 +163,8 @@ static void move(void **args, int gather) {
  * a race of two threads. */
 static void __attribute__((noinline, no_sanitize("thread")))
 ended(const cu_launch_config *config, const symm_args *a) {
-    for (unsigned b = 0; a->serial && b < config->grid_x; b++)
-        ctl_of(a, a->rank)->done[b] = a->serial;
+    for (unsigned b = 0; a->gpu.serial && b < config->grid_x; b++)
+        ctl_of(a, a->rank)->done[b] = a->gpu.serial;
 }
 
 static void all_reduce(const cu_launch_config *config, void **args) {

@@ -53,7 +53,7 @@ static void spoil(void *arg) {
     if (!bytes) return;
     if (strcmp(wrong, "stale")) {
         static _Thread_local uint64_t times; /* never the same bit twice in a row */
-        if (!strcmp(wrong, "replay") ? !a->serial : c->behind) dst[4 * times++ % bytes] ^= 1;
+        if (!strcmp(wrong, "replay") ? !a->gpu.serial : c->behind) dst[4 * times++ % bytes] ^= 1;
         return;
     }
     place *p = find(dst, bytes);

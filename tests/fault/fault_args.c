@@ -76,7 +76,7 @@ CASE(null_results) {
     REFUSED(symmCommShrink(x->comm, NULL, 0, NULL, NULL, 0), "newcomm is NULL");
     REFUSED(symmRedOpCreatePreMulSum(NULL, &scalar, symmFloat64, symmScalarHostImmediate, x->comm),
             "op is NULL");
-    REFUSED(symmExplain(x->comm, symmCollAllReduce, x->buf, x->buf, 1, symmInt32, symmSum, NULL),
+    REFUSED(symmExplain(x->comm, symmCollAllReduce, x->buf, x->buf, 1, symmInt32, symmSum, 0, NULL),
             "plan is NULL");
     REFUSED(symmCommInitAll(NULL, 2, NULL), "comms is NULL");
 }
@@ -87,7 +87,7 @@ CASE(records_of_another_size) {
     symmExplain_t plan = {.size = sizeof plan - 1};
     REFUSED(symmCommQuery(x->comm, &info), "without its size");
     REFUSED(symmWindowQuery(x->win, &win), "without its size");
-    REFUSED(symmExplain(x->comm, symmCollBarrier, NULL, NULL, 0, symmInt32, symmSum, &plan),
+    REFUSED(symmExplain(x->comm, symmCollBarrier, NULL, NULL, 0, symmInt32, symmSum, 0, &plan),
             "without its size");
 }
 
@@ -246,7 +246,7 @@ CASE(bad_flags_and_sizes) {
     REFUSED(symmCommFailedRanks(x->comm, SYMM_FAILED_LOCAL, &gone, -1, &gone), "cap=-1");
     T_EQ(gone, 7);
     REFUSED(symmCommShrink(x->comm, &x->rank, 1, &comm, NULL, 0), "is this rank");
-    REFUSED(symmExplain(x->comm, (symmColl_t)9, x->buf, x->buf, 1, symmInt32, symmSum, NULL),
+    REFUSED(symmExplain(x->comm, (symmColl_t)9, x->buf, x->buf, 1, symmInt32, symmSum, 0, NULL),
             "coll=9");
     T_ERR(symmGroupEnd(), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "symmGroupEnd without symmGroupStart");

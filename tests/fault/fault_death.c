@@ -84,7 +84,7 @@ static void pick_count(work *w, symmComm_t comm) {
     symmExplain_t plan = {.size = sizeof plan};
     for (w->count = COUNT_MAX / 8; w->count; w->count /= 4) {
         T_OK(symmExplain(comm, (symmColl_t)w->row->coll, w->send, w->recv, w->count, symmInt32,
-                         symmSum, &plan));
+                         symmSum, 0, &plan));
         if (!strcmp(plan.kernel, w->row->name)) return;
     }
     T_STREQ(plan.kernel, w->row->name);

@@ -47,7 +47,7 @@ static symmResult_t first_call(const late *l, int way) {
     case REPLAY: return on_stream(symmGraphLaunch(xg_exec(l->graph), l->stream), l->stream);
     case FINALIZE: return symmCommFinalize(l->comm);
     case EXPLAIN:
-        return symmExplain(l->comm, symmCollAllReduce, l->buf, l->buf, COUNT, symmInt32, symmSum,
+        return symmExplain(l->comm, symmCollAllReduce, l->buf, l->buf, COUNT, symmInt32, symmSum, 0,
                            &plan);
     case REGISTER: return symmWindowRegister(l->comm, l->buf, 4096, &win, SYMM_WIN_DEFAULT);
     case SPLIT: return symmCommSplit(l->comm, 0, 0, &child, NULL);

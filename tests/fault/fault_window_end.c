@@ -44,7 +44,7 @@ static void use(hk *k, int *src, int *dst, int salt, symmStream_t stream) {
 
 static void is_taken(hk *k, const int *src, const int *dst, int in_place, int line) {
     symmExplain_t plan = {.size = sizeof plan};
-    T_OK(symmExplain(k->comm, symmCollAllReduce, src, dst, COUNT, symmInt32, symmSum, &plan));
+    T_OK(symmExplain(k->comm, symmCollAllReduce, src, dst, COUNT, symmInt32, symmSum, 0, &plan));
     T_CHECKF(plan.zeroCopySend == in_place && plan.zeroCopyRecv == in_place,
              "line %d: zero-copy %d %d, must be %d (%s)", line, plan.zeroCopySend,
              plan.zeroCopyRecv, in_place, plan.reason);

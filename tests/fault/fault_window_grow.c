@@ -56,7 +56,7 @@ static void seen(hk *k, symmWindow_t win, const uint64_t *bytes, int salt) {
 static void works(hk *k, const memory *m) {
     symmExplain_t plan = {.size = sizeof plan};
     int *send = (int *)(m->at + m->bytes - 4 * HK_MB), *recv = send + (HK_MB >> 1);
-    T_OK(symmExplain(k->comm, symmCollAllReduce, send, recv, 400000, symmInt32, symmSum, &plan));
+    T_OK(symmExplain(k->comm, symmCollAllReduce, send, recv, 400000, symmInt32, symmSum, 0, &plan));
     T_EQ(plan.zeroCopySend, 1);
     T_EQ(plan.zeroCopyRecv, 1);
     fk_reduce(k->comm, k->rank, k->n, send, recv, 400000, NULL);

@@ -88,7 +88,7 @@ static void use(symmComm_t comm, int rank, int n, int *device, cu_stream stream)
 
 static void check_plan(symmComm_t comm, const char *ptr) {
     symmExplain_t plan = {.size = sizeof plan};
-    T_OK(symmExplain(comm, symmCollAllReduce, ptr, ptr, BYTES / 4, symmInt32, symmSum, &plan));
+    T_OK(symmExplain(comm, symmCollAllReduce, ptr, ptr, BYTES / 4, symmInt32, symmSum, 0, &plan));
     T_CHECKF(plan.zeroCopySend && plan.zeroCopyRecv, "%s: %s", plan.kernel, plan.reason);
 }
 

@@ -114,7 +114,7 @@ static void holds(who *w, const int *at, size_t count, int rank, int salt) {
 /* In place, and right. */
 static void reduces(who *w, int *send, int *recv, size_t count) {
     symmExplain_t plan = {.size = sizeof plan};
-    T_OK(symmExplain(w->comm, symmCollAllReduce, send, recv, count, symmInt32, symmSum, &plan));
+    T_OK(symmExplain(w->comm, symmCollAllReduce, send, recv, count, symmInt32, symmSum, 0, &plan));
     T_EQ(plan.zeroCopySend, 1);
     T_EQ(plan.zeroCopyRecv, 1);
     fill(w, send, count, 0);

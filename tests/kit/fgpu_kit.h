@@ -40,7 +40,7 @@ static const char *const gk_types[] = {"i8",  "u8",  "i32", "u32",  "i64",  "u64
 static void __attribute__((noinline, no_sanitize("thread")))
 gk_end(const symm_args *a, unsigned ctas) {
     symm_gpu_ctl *ctl = (symm_gpu_ctl *)(uintptr_t)(a->base + (uint64_t)a->rank * a->stride);
-    for (unsigned b = 0; a->serial && b < ctas; b++) ctl->done[b] = a->serial;
+    for (unsigned b = 0; a->gpu.serial && b < ctas; b++) ctl->done[b] = a->gpu.serial;
 }
 
 static void gk_note(const cu_launch_config *config, void **args) {

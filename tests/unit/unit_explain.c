@@ -10,7 +10,7 @@ enum { RANKS = 2, BYTES = 1 << 20 };
 static symmExplain_t explained(symmComm_t comm, symmColl_t coll, const void *in, const void *out,
                                size_t count) {
     symmExplain_t p = {.size = sizeof p};
-    T_OK(symmExplain(comm, coll, in, out, count, symmUint8, symmSum, &p));
+    T_OK(symmExplain(comm, coll, in, out, count, symmUint8, symmSum, 0, &p));
     T_CHECKF(p.zeroCopySend == !strstr(p.reason, "sendbuff"), "%s", p.reason);
     T_CHECKF(p.zeroCopyRecv == !strstr(p.reason, "recvbuff"), "%s", p.reason);
     return p;

@@ -29,9 +29,9 @@ static void check_rank(const symm_comm *c, int ctas) {
         for (int r = 0; r < c->nranks; r++)
             T_EQ(missing((const char *)&c->ctl->inbox[b][r], sizeof c->ctl->inbox[b][r]), 0);
     for (unsigned i = 0; i < 4u * (unsigned)c->nranks; i++)
-        T_EQ(missing(mine + s->packet_off + i * s->packet_slot, SYMM_PACKET_STRIDE), 0);
+        T_EQ(missing(mine + s->host.packet_off + i * s->host.packet_slot, SYMM_PACKET_STRIDE), 0);
     /* What is there costs memory: staging, for messages of megabytes, waits for its first use. */
-    T_CHECK(missing(mine + s->stage_off + s->stage_bytes / 2, 1u << 20) > 0);
+    T_CHECK(missing(mine + s->host.stage_off + s->host.stage_bytes / 2, 1u << 20) > 0);
 }
 
 static void check(int n, int ctas) {

@@ -145,7 +145,7 @@ static void call(const shape *s, int rank, const char *src, char *dst, symmStrea
 
 static void plan_of(const shape *s, int rank, const char *src, char *dst, symm_launch *l) {
     const int none = s->coll == symmCollBarrier;
-    symm_coll k = {s->coll, none ? NULL : src, none ? NULL : dst, s->count, s->type, symmSum};
+    symm_coll k = {s->coll, 0, none ? NULL : src, none ? NULL : dst, s->count, s->type, symmSum};
     T_OK(symm_coll_prepare(gk_inside(comms[rank]), &k, l));
 }
 
@@ -170,11 +170,11 @@ static void check_launch(const symm_launch *l, int rank, cu_stream stream, int p
                      got.attr.value.programmatic_serialization == 1));
     T_EQ((got.args.flags & SYMM_ARG_APART) != 0, gk_inside(comms[rank])->gpu_shared);
     symm_args want = l->args;
-    T_CHECK(got.args.serial != 0); /* eager: the host will look for its end */
-    want.serial = got.args.serial;
+    T_CHECK(got.args.gpu.serial != 0); /* eager: the host will look for its end */
+    want.gpu.serial = got.args.gpu.serial;
     T_CHECK(memcmp(&got.args, &want, sizeof want) == 0);
     T_EQ(got.args.nctas, l->plan.ctas);
-    T_EQ(got.args.host_stride, SYMM_PAGE_STRIDE);
+    T_EQ(got.args.gpu.host_stride, SYMM_PAGE_STRIDE);
 }
 
 /* Every shape by every rank, with its device current or another; the calls are counted. */
@@ -431,9 +431,9 @@ static void calls_are_never_number_zero(void) {
     T_OK(symm_cuda_set(0));
     gk_inside(comms[0])->gpu->serial = UINT32_MAX - 1;
     BARRIER(NULL);
-    T_EQ(gk_last(0).args.serial, UINT32_MAX);
+    T_EQ(gk_last(0).args.gpu.serial, UINT32_MAX);
     BARRIER(NULL);
-    T_EQ(gk_last(0).args.serial, 1);
+    T_EQ(gk_last(0).args.gpu.serial, 1);
     gk_close(comms, 2);
 }
 
@@ -491,8 +491,8 @@ static void all_calls(cu_context now) {
         STILL(symmAllReduce(buf[r], buf[r], 100, symmInt8, symmSum, comms[r], NULL));
         STILL(symmAllGather(buf[r], buf[r] + GK_MB, 100, symmInt8, comms[r], NULL));
         STILL(symmBarrier(comms[r], NULL));
-        STILL(
-            symmExplain(comms[r], symmCollAllReduce, buf[r], buf[r], 9, symmInt8, symmSum, &plan));
+        STILL(symmExplain(comms[r], symmCollAllReduce, buf[r], buf[r], 9, symmInt8, symmSum, 0,
+                          &plan));
         STILL(
             symmRedOpCreatePreMulSum(&op, &scalar, symmFloat32, symmScalarHostImmediate, comms[r]));
         STILL(symmRedOpDestroy(op, comms[r]));

@@ -168,7 +168,7 @@ static void explain_says_what_a_launch_does(void) {
         T_OK(symmWindowRegister(comms[r], in[r], 64 * GK_MB, &win[r], SYMM_WIN_DEFAULT));
     T_OK(symmGroupEnd());
     for (uint64_t bytes = 16; bytes <= 32 * GK_MB; bytes *= 8) {
-        T_OK(symmExplain(comms[0], symmCollAllReduce, in[0], out[0], bytes, symmUint8, symmSum,
+        T_OK(symmExplain(comms[0], symmCollAllReduce, in[0], out[0], bytes, symmUint8, symmSum, 0,
                          &plan));
         T_EQ(gk_last(0).count, 0);
         T_OK(symmAllReduce(in[0], out[0], bytes, symmUint8, symmSum, comms[0], NULL));
@@ -188,7 +188,7 @@ static void explain_says_what_a_launch_does(void) {
         T_EQ(plan.chunkBytes % (direct ? 512 : 480), 0);
         memset(gk_seen, 0, sizeof gk_seen);
     }
-    T_OK(symmExplain(comms[0], symmCollAllReduce, in[0], in[0], 32 * GK_MB, symmUint8, symmSum,
+    T_OK(symmExplain(comms[0], symmCollAllReduce, in[0], in[0], 32 * GK_MB, symmUint8, symmSum, 0,
                      &plan));
     T_CHECK(plan.zeroCopySend && plan.zeroCopyRecv && !strstr(plan.reason, "window:"));
     for (int r = 0; r < 2; r++) T_OK(symmWindowDeregister(comms[r], win[r]));

@@ -52,7 +52,7 @@ static void reduce_in_heap(void *arg) {
     symmHeap_t heap = hk_heap(k, 64 * HK_MB, 8 * HK_MB, 0);
     int *send = hk_sym(heap, 3 << 20), *recv = hk_sym(heap, 3 << 20);
     symmExplain_t plan = {.size = sizeof plan};
-    T_OK(symmExplain(k->comm, symmCollAllReduce, send, recv, 700000, symmInt32, symmSum, &plan));
+    T_OK(symmExplain(k->comm, symmCollAllReduce, send, recv, 700000, symmInt32, symmSum, 0, &plan));
     T_EQ(plan.zeroCopySend, 1);
     T_EQ(plan.zeroCopyRecv, 1);
     fk_reduce(k->comm, k->rank, k->n, send, recv, 700000, NULL);

@@ -130,7 +130,7 @@ static void draw_call(sample *s, const symm_plan_env *base) {
     if (s->call.coll == symmCollAllGather &&
         draw(2)) /* parts that begin at a multiple of 16, or all alike off it */
         s->call.count = (s->call.count * esize + 15) / 16 * 16 / esize;
-    int16_t forced[symmNumColls] = {-1, -1, -1};
+    int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
     forced[s->call.coll] = (int16_t)kernel_of(s->call.coll);
     symm_plan_env env = *base;
     env.forced = forced;
@@ -171,17 +171,17 @@ static void launch_call(const sample *s, const symm_plan_env *env, int rank, emu
                           .sig = (uint32_t)s->call.count * 2654435761u + s->call.op +
                                  (uint32_t)s->call.coll * 64,
                           .type = s->call.type,
-                          .chunk = s->plan.chunk,
-                          .chunk_log = (uint32_t)s->plan.line_warps,
-                          .stage_ctas = (uint32_t)s->plan.stage_ctas,
-                          .stage_warps = (uint32_t)s->plan.stage_warps,
-                          .stage_rows = (uint32_t)s->plan.stage_rows,
                           .src_off = SYMM_STAGED,
                           .dst_off = SYMM_STAGED,
                           .scalar = s->scalar[rank],
                           .nctas = s->plan.ctas,
-                          .host_base = (uint64_t)(uintptr_t)k.host,
-                          .host_stride = sizeof *k.host};
+                          .gpu = {.host_base = (uint64_t)(uintptr_t)k.host,
+                                  .host_stride = sizeof *k.host,
+                                  .lines = s->plan.lines,
+                                  .line_warps = (uint32_t)s->plan.line_warps,
+                                  .stage_ctas = (uint32_t)s->plan.stage_ctas,
+                                  .stage_warps = (uint32_t)s->plan.stage_warps,
+                                  .stage_rows = (uint32_t)s->plan.stage_rows}};
     if (s->staged[rank]) return;
     l->args.src_off = SYMM_CTL_BYTES + SCRATCH + s->src[rank];
     l->args.dst_off = SYMM_CTL_BYTES + SCRATCH + s->dst[rank];
@@ -212,7 +212,7 @@ static void describe(char *text, size_t cap) {
                                "staging %d x %d x %d;",
                                symm_kernels[s->plan.kernel].name, (int)s->call.type, s->call.op,
                                (unsigned long long)s->call.count, s->plan.ctas, s->plan.threads,
-                               (unsigned long long)s->plan.chunk, s->plan.stage_ctas,
+                               (unsigned long long)s->plan.lines, s->plan.stage_ctas,
                                s->plan.stage_warps, s->plan.stage_rows);
     }
 }

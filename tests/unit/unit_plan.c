@@ -8,7 +8,7 @@
 #include "host/coll/plan.h"
 #include "t.h"
 
-static const int16_t free_choice[symmNumColls] = {-1, -1, -1};
+static const int16_t free_choice[symmNumColls] = SYMM_FORCED_NONE;
 
 static const uint64_t counts[] = {0,
                                   1,
@@ -73,7 +73,7 @@ static void each_environment(const int16_t *forced, int all_ranks, visit fn) {
 
 static int same(const symm_plan *a, const symm_plan *b) {
     return a->kernel == b->kernel && a->ctas == b->ctas && a->chunk == b->chunk &&
-           a->line_warps == b->line_warps && a->flags == b->flags &&
+           a->lines == b->lines && a->line_warps == b->line_warps && a->flags == b->flags &&
            a->force_refused == b->force_refused;
 }
 
@@ -89,7 +89,7 @@ static void is_sound(const symm_plan_env *env, const symm_call *call) {
     T_CHECK(p.ctas >= 1 && p.ctas <= SYMM_MAX_CTAS);
     if (env->ctas) T_EQ(p.ctas, env->ctas);
     T_CHECK(p.chunk >= 64 && (p.chunk & (p.chunk - 1)) == 0);
-    T_CHECK(4ull * (unsigned)p.ctas * p.chunk <= env->scratch.stage_bytes);
+    T_CHECK(4ull * (unsigned)p.ctas * p.chunk <= env->scratch.host.stage_bytes);
     if (env->deterministic) T_CHECK(symm_kernels[p.kernel].flags & SYMM_K_ORDERED);
 }
 
@@ -128,7 +128,7 @@ static void forcing_holds_or_says_why(const symm_plan_env *env, const symm_call 
 
 static void forced_kernels_are_honoured_or_refused(void) {
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
-        int16_t forced[symmNumColls] = {-1, -1, -1};
+        int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
         forced[symm_kernels[k].coll] = (int16_t)k;
         each_environment(forced, 0, forcing_holds_or_says_why);
     }
@@ -143,7 +143,7 @@ static void packets_fit_their_slots(void) {
                     .nranks = n, .forced = free_choice, .scratch = symm_plan_scratch(bytes, n)};
                 symm_call call = {
                     .coll = symmCollAllReduce, .count = counts[i], .type = symmUint8, .esize = 1};
-                uint64_t packets = env.scratch.packet_slot / SYMM_PACKET_STRIDE;
+                uint64_t packets = env.scratch.host.packet_slot / SYMM_PACKET_STRIDE;
                 uint64_t slice =
                     (counts[i] + 63) / 64; /* in 64-byte units, as the kernel divides */
                 slice =
@@ -191,7 +191,7 @@ static void stores_go_past_the_caches_where_they_keep_no_more(void) {
 /* ---- SYMM_ALGO ---- */
 
 static void parses(const char *text, int reduce, int gather, int barrier) {
-    int16_t forced[symmNumColls] = {99, 99, 99};
+    int16_t forced[symmNumColls] = {[0 ... symmNumColls - 1] = 99};
     T_OK(symm_plan_parse_algo(text, forced));
     T_EQ(forced[symmCollAllReduce], reduce);
     T_EQ(forced[symmCollAllGather], gather);
@@ -214,7 +214,7 @@ static void good_words(void) {
 }
 
 static void refuses(const char *text, const char *word) {
-    int16_t forced[symmNumColls] = {99, 99, 99};
+    int16_t forced[symmNumColls] = {[0 ... symmNumColls - 1] = 99};
     T_ERR(symm_plan_parse_algo(text, forced), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), word);
     T_MSG(symmGetLastError(NULL), "SYMM_ALGO");
@@ -354,10 +354,10 @@ static void staging_is_sound(const symm_plan_env *env, const symm_plan *p) {
     T_CHECK(p->stage_ctas >= 1 && p->stage_ctas <= p->ctas);
     T_CHECK(p->stage_warps >= 1 && p->stage_warps <= p->threads / 32);
     T_CHECK(p->stage_rows >= 2 && p->stage_rows % 2 == 0);
-    T_CHECKF(rows * 512 * n * SYMM_GPU_STAGE_PLACES <= env->scratch.stage_bytes,
+    T_CHECKF(rows * 512 * n * SYMM_GPU_STAGE_PLACES <= env->scratch.gpu.stage_bytes,
              "%d ranks: %d CTAs of %d warps of %d rows leave the %llu bytes of staging",
              env->nranks, p->stage_ctas, p->stage_warps, p->stage_rows,
-             (unsigned long long)env->scratch.stage_bytes);
+             (unsigned long long)env->scratch.gpu.stage_bytes);
 }
 
 /* What all warps send before they wait fits into a slot. A direct kernel has the places of the kernel whose lines it sends. */
@@ -371,10 +371,10 @@ static void lines_are_sound(const symm_plan_env *env, const symm_kernel_row *k,
     if (k->places) T_EQ(p->line_warps, p->threads / 32);
     if (!places) T_EQ(p->line_warps, 0);
     if (!p->line_warps) return;
-    T_CHECKF(p->chunk <= env->scratch.packet_slot / (512u * (unsigned)places * warps),
+    T_CHECKF(p->lines <= env->scratch.gpu.line_slot / (512u * (unsigned)places * warps),
              "%s, %d ranks: %llu lines of %llu warps in %d places leave their slot of %llu bytes",
-             k->name, env->nranks, (unsigned long long)p->chunk, (unsigned long long)warps, places,
-             (unsigned long long)env->scratch.packet_slot);
+             k->name, env->nranks, (unsigned long long)p->lines, (unsigned long long)warps, places,
+             (unsigned long long)env->scratch.gpu.line_slot);
 }
 
 static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, const symm_plan *p) {
@@ -391,7 +391,7 @@ static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, co
     if (env->ctas && !k->places) T_EQ(p->ctas, min(env->ctas, env->sms));
     if (env->ctas) T_CHECK(p->ctas <= env->ctas);
     if (env->threads >= 32) T_CHECK(p->threads <= env->threads);
-    T_CHECK(p->chunk >= 1);
+    T_CHECK(p->lines >= 1);
     if (direct) staging_is_sound(env, p);
     lines_are_sound(env, k, p);
 }
@@ -404,7 +404,7 @@ static void is_sound_on_gpus(const symm_plan_env *env, const symm_call *call) {
     T_EQ(k->coll, call->coll);
     T_CHECKF(symm_plan_can(env, call, p.kernel, &why),
              "%s planned for %d GPUs, %llu bytes of slot, count %llu: %s", k->name, env->nranks,
-             (unsigned long long)env->scratch.packet_slot, (unsigned long long)call->count, why);
+             (unsigned long long)env->scratch.gpu.line_slot, (unsigned long long)call->count, why);
     T_CHECK(k->flags & SYMM_K_GPU);
     T_CHECK(same(&p, &again) && p.threads == again.threads);
     T_EQ(p.flags, 0); /* stores past the caches are the host's */
@@ -445,7 +445,7 @@ static void forcing_holds_on_gpus_or_says_why(const symm_plan_env *env, const sy
 
 static void forced_kernels_are_honoured_or_refused_on_gpus(void) {
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
-        int16_t forced[symmNumColls] = {-1, -1, -1};
+        int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
         forced[symm_kernels[k].coll] = (int16_t)k;
         each_gpu(forced, 0, forcing_holds_on_gpus_or_says_why);
     }
@@ -486,7 +486,7 @@ static void large_calls_fill_the_gpu(void) {
                         p.kernel == SYMM_KERNEL_AR_DIRECT || p.kernel == SYMM_KERNEL_AG_DIRECT;
                     const uint64_t room =
                         direct ? 132
-                               : env.scratch.packet_slot /
+                               : env.scratch.gpu.line_slot /
                                      (512u * (unsigned)symm_kernels[p.kernel].places);
                     T_CHECKF(p.ctas == (room < 132 ? (int)room : 132),
                              "%s of %llu MB, %d ranks: %s on %d CTAs",
@@ -536,19 +536,19 @@ static void gpu_scratch_is_divided(void) {
     for (uint64_t bytes = 1ull << 20; bytes <= 4ull << 30; bytes += bytes / 3 & ~4095ull)
         for (int n = 1; n <= SYMM_MAX_RANKS; n++) {
             symm_scratch s = symm_plan_gpu_scratch(bytes, n);
-            uint64_t ranks = (unsigned)n, ll_end = s.ll_off + 2 * ranks * s.ll_slot,
-                     end = s.packet_off + 4 * ranks * s.packet_slot;
-            T_CHECK(s.ll_off >= sizeof(symm_gpu_ctl) && s.ll_off % 4096 == 0);
-            T_CHECK(s.ll_slot % 4096 == 0);
-            T_CHECK(s.packet_off >= ll_end && s.packet_off % 128 == 0);
+            uint64_t ranks = (unsigned)n, ll_end = s.gpu.ll_off + 2 * ranks * s.gpu.ll_slot,
+                     end = s.gpu.line_off + 4 * ranks * s.gpu.line_slot;
+            T_CHECK(s.gpu.ll_off >= sizeof(symm_gpu_ctl) && s.gpu.ll_off % 4096 == 0);
+            T_CHECK(s.gpu.ll_slot % 4096 == 0);
+            T_CHECK(s.gpu.line_off >= ll_end && s.gpu.line_off % 128 == 0);
             T_CHECKF(end <= SYMM_CTL_BYTES + bytes, "%d ranks, %llu bytes: ends at %llu", n,
                      (unsigned long long)bytes, (unsigned long long)end);
-            T_CHECKF(s.packet_slot >= 4 * 512 && s.packet_slot % (4 * 512) == 0,
+            T_CHECKF(s.gpu.line_slot >= 4 * 512 && s.gpu.line_slot % (4 * 512) == 0,
                      "%d ranks, %llu bytes: a slot of %llu holds no lines", n,
-                     (unsigned long long)bytes, (unsigned long long)s.packet_slot);
-            T_CHECK(s.stage_off >= end && s.stage_off % 128 == 0);
-            T_CHECK(s.stage_bytes % 4096 == 0 && s.stage_bytes >= bytes / 7 * 3 - 4096);
-            T_CHECK(s.stage_off + s.stage_bytes <= SYMM_CTL_BYTES + bytes);
+                     (unsigned long long)bytes, (unsigned long long)s.gpu.line_slot);
+            T_CHECK(s.gpu.stage_off >= end && s.gpu.stage_off % 128 == 0);
+            T_CHECK(s.gpu.stage_bytes % 4096 == 0 && s.gpu.stage_bytes >= bytes / 7 * 3 - 4096);
+            T_CHECK(s.gpu.stage_off + s.gpu.stage_bytes <= SYMM_CTL_BYTES + bytes);
         }
 }
 
@@ -560,7 +560,7 @@ static void ll_messages_fit_their_slots(void) {
             env.scratch = symm_plan_gpu_scratch(gpu_scratch[i], n);
             for (int more = 0; more < 2; more++) {
                 symm_call call = {.coll = symmCollAllReduce,
-                                  .count = env.scratch.ll_slot / 2 + (unsigned)more,
+                                  .count = env.scratch.gpu.ll_slot / 2 + (unsigned)more,
                                   .type = symmUint8,
                                   .esize = 1};
                 T_EQ(symm_plan_can(&env, &call, SYMM_KERNEL_AR_LL, NULL), !more);

@@ -8,7 +8,8 @@
 
 /* The tables end in the barrier's row: what has no row of its own must not get that one. */
 static void a_collective_without_a_row_has_no_kernel(void) {
-    int16_t forced[symmNumColls + 1] = {-1, -1, -1, SYMM_KERNEL_BARRIER};
+    int16_t forced[symmNumColls + 1] = {
+        [0 ... symmNumColls - 1] = -1, [symmNumColls] = SYMM_KERNEL_BARRIER};
     for (int gpu = 0; gpu < 2; gpu++)
         for (int n = 1; n <= SYMM_MAX_RANKS; n++) {
             symm_plan_env env = {.nranks = n, .gpu = gpu, .sms = 132, .forced = forced};
@@ -30,11 +31,29 @@ static void a_collective_without_a_kernel_is_refused(void) {
     T_EXPECT_WARNINGS();
     T_OK(symmCommInitAll(&comm, 1, NULL));
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
-    const symm_coll k = {symmNumColls, &x, &x, 1, symmInt32, symmSum};
+    const symm_coll k = {symmNumColls, 0, &x, &x, 1, symmInt32, symmSum};
     T_ERR(symm_coll_prepare(c, &k, &l), symmNotSupported);
     T_MSG(symmGetLastError(NULL), "is not on the host backend");
     T_OK(symmBarrier(comm, NULL));
     T_OK(symmCommDestroy(comm));
 }
 
-T_MAIN(T(a_collective_without_a_row_has_no_kernel), T(a_collective_without_a_kernel_is_refused))
+/* Ranks that name different roots have made different calls. */
+static void the_root_is_in_the_signature(void) {
+    symmComm_t comm;
+    symm_launch at_0, at_1;
+    int x = 0;
+    setenv("SYMM_BACKEND", "host", 1);
+    T_OK(symmCommInitAll(&comm, 1, NULL));
+    symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
+    symm_coll k = {symmCollAllReduce, 0, &x, &x, 1, symmInt32, symmSum};
+    T_OK(symm_coll_prepare(c, &k, &at_0));
+    k.root = 1;
+    T_OK(symm_coll_prepare(c, &k, &at_1));
+    T_CHECK(at_0.args.sig != at_1.args.sig);
+    T_EQ(at_1.call.root, 1);
+    T_OK(symmCommDestroy(comm));
+}
+
+T_MAIN(T(a_collective_without_a_row_has_no_kernel), T(a_collective_without_a_kernel_is_refused),
+       T(the_root_is_in_the_signature))

@@ -88,26 +88,26 @@ static void shares_add_up(void) {
 static void check_scratch(uint64_t bytes, int n) {
     symm_scratch s = symm_plan_scratch(bytes, n);
     uint64_t end = SYMM_CTL_BYTES + bytes;
-    T_EQ(s.packet_off, SYMM_CTL_BYTES);
-    T_EQ(s.packet_slot % SYMM_PACKET_STRIDE, 0);
-    T_EQ(s.packet_slot % 64, 0);
+    T_EQ(s.host.packet_off, SYMM_CTL_BYTES);
+    T_EQ(s.host.packet_slot % SYMM_PACKET_STRIDE, 0);
+    T_EQ(s.host.packet_slot % 64, 0);
     /* two parities of two phases of n sources */
-    T_CHECK(s.packet_off + 4ull * (unsigned)n * s.packet_slot <= s.stage_off);
-    T_EQ(s.stage_off % 4096, 0);
-    T_EQ(s.stage_bytes % 4096, 0);
-    T_CHECK(s.stage_off + 2 * s.stage_bytes <= end);
-    T_CHECK(s.stage_bytes >= bytes / 4); /* most of it is for staging */
+    T_CHECK(s.host.packet_off + 4ull * (unsigned)n * s.host.packet_slot <= s.host.stage_off);
+    T_EQ(s.host.stage_off % 4096, 0);
+    T_EQ(s.host.stage_bytes % 4096, 0);
+    T_CHECK(s.host.stage_off + 2 * s.host.stage_bytes <= end);
+    T_CHECK(s.host.stage_bytes >= bytes / 4); /* most of it is for staging */
 }
 
 /* What staging kernels address lies in the area of one parity, for whatever number of CTAs. */
 static void check_staging(const symm_scratch *s, int n, int ctas) {
-    int16_t forced[symmNumColls] = {-1, -1, -1};
+    int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
     symm_plan_env env = {.nranks = n, .ctas = ctas, .forced = forced, .scratch = *s};
     symm_call call = {.coll = symmCollAllReduce, .count = 1 << 20, .type = symmUint8, .esize = 1};
     symm_plan p = symm_plan_make(&env, &call);
     T_EQ(p.ctas, ctas);
     T_CHECK(p.chunk >= 64 && (p.chunk & (p.chunk - 1)) == 0);
-    T_CHECK(4ull * (unsigned)p.ctas * p.chunk <= s->stage_bytes);
+    T_CHECK(4ull * (unsigned)p.ctas * p.chunk <= s->host.stage_bytes);
 }
 
 static void scratch_never_overlaps(void) {

@@ -74,7 +74,7 @@ static void in_place(void *arg) {
     seen(k, vec);
     int *n = (int *)(void *)at;
     symmExplain_t plan = {.size = sizeof plan};
-    T_OK(symmExplain(k->comm, symmCollAllReduce, n, n + (6 << 20), 5 << 20, symmInt32, symmSum,
+    T_OK(symmExplain(k->comm, symmCollAllReduce, n, n + (6 << 20), 5 << 20, symmInt32, symmSum, 0,
                      &plan));
     T_EQ(plan.zeroCopySend + plan.zeroCopyRecv, 2);
     fk_reduce(k->comm, k->rank, k->n, n, n + (6 << 20), 5 << 20, NULL); /* over many pieces */

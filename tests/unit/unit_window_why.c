@@ -6,7 +6,7 @@ enum { BYTES = 4 << 20, COUNT = 500000 };
 
 static void says(hk *k, const void *src, const void *dst, const char *text, int line) {
     symmExplain_t plan = {.size = sizeof plan};
-    T_OK(symmExplain(k->comm, symmCollAllReduce, src, dst, COUNT, symmInt32, symmSum, &plan));
+    T_OK(symmExplain(k->comm, symmCollAllReduce, src, dst, COUNT, symmInt32, symmSum, 0, &plan));
     T_CHECKF(strstr(plan.reason, text), "line %d: \"%s\" is not in \"%s\"", line, text,
              plan.reason);
 }

@@ -7,7 +7,7 @@
 
 typedef enum { SYMM_NONE, SYMM_COUNT, SYMM_EACH } symm_holds; /* of a rank's buffer: see coll.def */
 enum { SYMM_HEARS_NOT, SYMM_HEARS_DATA, SYMM_HEARS_ALWAYS };
-enum { SYMM_COLL_REDUCES = 1 };
+enum { SYMM_COLL_REDUCES = 1, SYMM_COLL_ROOT = 2 };
 
 typedef struct {
     const char *name; /* all_reduce */
@@ -25,6 +25,7 @@ typedef struct { /* a call */
     symmColl_t coll;
     uint64_t count; /* elements; where one buffer has some for each rank: of one rank */
     uint32_t type, op, esize;
+    int32_t root; /* a rank; 0 where the collective has none */
 } symm_call;
 
 /* How many times `count` elements such a buffer holds. */

@@ -32,6 +32,9 @@ typedef struct {
     int min_ranks, max_ranks, cap; /* max_ranks: 0 any; cap: SYMM_CAP_ */
     unsigned flags;                /* SYMM_K_ */
     int places; /* in scratch that a kernel of 128-byte lines uses in turn; 0: it is none */
+    int sliced; /* GPUs: the ranks share the work, each has a slice */
+    int relay;  /* GPUs, a direct kernel: the kernel whose lines it sends; 0: it is none */
+    int stages_src, stages_dst; /* a buffer in no window goes through scratch */
 } symm_kernel_row;
 
 extern const symm_kernel_row symm_kernels[SYMM_KERNEL_COUNT];

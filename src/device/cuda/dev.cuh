@@ -45,7 +45,7 @@ DEV symm_gpu_ctl *ctl_of(const symm_args *a, int rank) {
 }
 /* The control block in host memory that rank's processor and all GPUs see: abort word, state. */
 DEV symm_ctl *host_of(const symm_args *a, int rank) {
-    return (symm_ctl *)(a->host_base + (uint64_t)rank * a->host_stride);
+    return (symm_ctl *)(a->gpu.host_base + (uint64_t)rank * a->gpu.host_stride);
 }
 /* q = 1..n-1 gives rank+1, rank+2, ...: no two ranks start on the same peer. */
 DEV int peer_of(int rank, int n, int q) {
@@ -269,7 +269,7 @@ DEV uint32_t ll_flag(const run &r) {
 DEV char *ll_slot(const run &r, int rank, int source) {
     const symm_scratch *s = &r.a->scratch;
     uint64_t i = (uint64_t)(r.epoch & 1u) * (unsigned)r.a->nranks + (unsigned)source;
-    return flat(r.a, rank, s->ll_off + i * s->ll_slot);
+    return flat(r.a, rank, s->gpu.ll_off + i * s->gpu.ll_slot);
 }
 DEV void ll_put(char *slot, uint64_t item, const uint32_t (&w)[2], uint32_t flag) {
     put16(slot + item * 16, make_uint4(w[0], flag, w[1], flag));
@@ -304,7 +304,7 @@ DEV uint64_t line_flag(const run &r, uint32_t use) {
 DEV char *line_slot(const run &r, int rank, int phase, int source) {
     const symm_scratch *s = &r.a->scratch;
     uint64_t i = ((r.epoch & 1u) * 2u + (unsigned)phase) * (uint64_t)r.a->nranks + (unsigned)source;
-    return flat(r.a, rank, s->packet_off + i * s->packet_slot);
+    return flat(r.a, rank, s->gpu.line_off + i * s->gpu.line_slot);
 }
 /* This lane's 16 bytes of a line: data, or half data and half flag. */
 DEV uint4 line_pack(const uint32_t (&w)[4], int flags, uint64_t flag) {

@@ -117,9 +117,10 @@ template <int ORDERS = 0> DEV void close_kernel(run &r) {
             for (unsigned b = gridDim.x + threadIdx.x; b < SYMM_GPU_MAX_CTAS; b += blockDim.x)
                 r.ctl->epoch[b] = r.epoch;
     }
-    if (!r.a->serial) return;
+    if (!r.a->gpu.serial) return;
     __syncthreads(); /* the words above are written: nothing of this CTA comes after the next line */
-    if (threadIdx.x == 0) give4(&r.ctl->done[blockIdx.x], r.a->serial); /* read by symm_gpu_drain */
+    if (threadIdx.x == 0)
+        give4(&r.ctl->done[blockIdx.x], r.a->gpu.serial); /* read by symm_gpu_drain */
 }
 
 #endif

@@ -15,14 +15,14 @@ struct warp_work {
 };
 /* A direct kernel may have more warps than there are lines in scratch for: those do not come here. */
 DEV int has_lines(const symm_args *a) {
-    return threadIdx.x >> 5 < a->chunk_log;
+    return threadIdx.x >> 5 < a->gpu.line_warps;
 }
 DEV warp_work warp_of(const symm_args *a, unsigned places) {
     warp_work w;
     w.lane = (int)(threadIdx.x & 31u);
     w.warp = (int)((threadIdx.x >> 5) * gridDim.x + blockIdx.x); /* neighbours on different SMs */
-    w.warps = (int)(gridDim.x * a->chunk_log);
-    w.lines = (unsigned)a->chunk;
+    w.warps = (int)(gridDim.x * a->gpu.line_warps);
+    w.lines = (unsigned)a->gpu.lines;
     w.places = places;
     w.mine = lane_piece(w.lane);
     return w;
@@ -112,7 +112,7 @@ DEV int line_gather(run &r, const warp_work &w, uint32_t use, unsigned j, int ph
 #pragma unroll
         for (int i = 0; i < G; i++)
             if (i != own && w.mine.flags)
-                v[i] = get16(mine + (uint64_t)i * r.a->scratch.packet_slot);
+                v[i] = get16(mine + (uint64_t)i * r.a->scratch.gpu.line_slot);
 #pragma unroll
         for (int i = 0; i < G; i++)
             if (i != own && line_stale(v[i], w.mine.flags, flag)) missing = from + i;
@@ -124,7 +124,7 @@ DEV int line_gather(run &r, const warp_work &w, uint32_t use, unsigned j, int ph
     __syncwarp(); /* see line_wait */
 #pragma unroll
     for (int i = 0; i < G; i++)
-        if (i != own) v[i] = get16(mine + (uint64_t)i * r.a->scratch.packet_slot);
+        if (i != own) v[i] = get16(mine + (uint64_t)i * r.a->scratch.gpu.line_slot);
     return 0;
 }
 

@@ -222,7 +222,7 @@ template <int N> DEV void body_ag_direct(run &r) {
         r.left = 1;
     else if (way)
         ag_direct<N>(r, at);
-    else if (!r.a->chunk_log)
+    else if (!r.a->gpu.line_warps)
         ag_relayed<N>(r);
     else if (has_lines(r.a))
         body_ag_push<N>(r);
@@ -230,7 +230,7 @@ template <int N> DEV void body_ag_direct(run &r) {
 
 /* Once for all reductions, to keep the kernel small; eight ranks' has no registers for lines beside the rest. */
 template <int T, int N> DEV void ar_elsewhere(run &r) {
-    if (N == 8 || !r.a->chunk_log)
+    if (N == 8 || !r.a->gpu.line_warps)
         ar_relayed<T, N>(r);
     else if (has_lines(r.a))
         ar_twoshot<T, N == 8 ? 0 : N, ANY_OP>(r);

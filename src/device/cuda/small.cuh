@@ -58,7 +58,7 @@ template <int N> DEV int ll_gather(run &r, uint64_t item, uint32_t (&w)[N ? N : 
 #pragma unroll
         for (int p = 0; p < N; p++) {
             if (p == r.a->rank) continue;
-            uint4 v = get16(mine + (uint64_t)p * r.a->scratch.ll_slot);
+            uint4 v = get16(mine + (uint64_t)p * r.a->scratch.gpu.ll_slot);
             if (!ll_is(v, ll_flag(r))) missing = p;
             w[p][0] = v.x, w[p][1] = v.z;
         }

@@ -38,9 +38,9 @@ DEV share share_of(const symm_args *a, unsigned phases, unsigned lead) {
     w.phases = phases;
     w.lane = threadIdx.x % 32u;
     w.warp = threadIdx.x / 32u;
-    w.warps = a->stage_warps;
-    w.ctas = a->stage_ctas;
-    w.rows = a->stage_rows / phases;
+    w.warps = a->gpu.stage_warps;
+    w.ctas = a->gpu.stage_ctas;
+    w.rows = a->gpu.stage_rows / phases;
     w.lead = lead;
     w.bytes = a->count * a->esize - lead;
     w.each = slice_bytes(w.bytes, a->nranks);
@@ -64,7 +64,7 @@ DEV char *staged_at(const symm_args *a, const share &w, int rank, int source, ui
                     unsigned j, unsigned phase = 0) {
     const uint64_t place = ((unsigned)source * w.phases + phase) * STAGE_PLACES + k % STAGE_PLACES,
                    part = (place * w.ctas + blockIdx.x) * w.warps + w.warp;
-    return flat(a, rank, a->scratch.stage_off + (part * w.rows + j) * ROW + w.lane * 16);
+    return flat(a, rank, a->scratch.gpu.stage_off + (part * w.rows + j) * ROW + w.lane * 16);
 }
 
 /* U rows of piece k of every peer's slice to that peer; all loads before the first store. */

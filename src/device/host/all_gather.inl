@@ -44,12 +44,12 @@ SYMM_DEV void symm_body_ag_push(symm_cta *c) {
 SYMM_DEV void symm_body_ag_load(symm_cta *c) {
     const symm_args *a = c->a;
     const uint64_t bytes = a->count * a->esize;
-    const uint64_t mine = symm_share(symm_chunks(bytes, a->chunk_log), c->cta, a->nctas);
+    const uint64_t mine = symm_share(symm_chunks(bytes, a->host.chunk_log), c->cta, a->nctas);
     const int staged = a->src_off == SYMM_STAGED;
     if (!staged) symm_ready(c, (uint32_t)mine);
     for (uint64_t k = 0; k < mine; k++) {
         symm_part chunk =
-            symm_chunk_of(bytes, a->chunk_log, (unsigned)c->cta + k * (unsigned)a->nctas);
+            symm_chunk_of(bytes, a->host.chunk_log, (unsigned)c->cta + k * (unsigned)a->nctas);
         if (staged && symm_stage_in(c, k, (const char *)a->src + chunk.at, chunk.len)) return;
         for (int q = 1; q < a->nranks; q++) {
             int peer = symm_peer(a, q);

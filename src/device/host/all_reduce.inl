@@ -8,16 +8,17 @@ static __attribute__((noinline)) void symm_reduce_blocks(const symm_cta *c, char
                                                          uint64_t count) {
     char block[SYMM_BLOCK] __attribute__((aligned(64)));
     const symm_args *a = c->a;
-    const uint64_t step = SYMM_BLOCK >> a->esize_log;
+    const uint64_t step = SYMM_BLOCK >> a->host.esize_log;
     for (uint64_t i = 0; i < count; i += step) {
-        const uint64_t len = count - i < step ? count - i : step, at = i << a->esize_log;
+        const uint64_t len = count - i < step ? count - i : step, at = i << a->host.esize_log;
         const void *src[SYMM_MAX_RANKS];
         for (int r = 0; r < a->nranks; r++) src[r] = (const char *)srcs[r] + at;
         char *first = own ? near[0] + at : block;
         symm_reduce->reduce[a->type][a->op](first, src, a->nranks, len, c->scalars);
-        for (int k = 0; k < nnear; k++) symm_move_cached(near[k] + at, first, len << a->esize_log);
+        for (int k = 0; k < nnear; k++)
+            symm_move_cached(near[k] + at, first, len << a->host.esize_log);
         for (int k = 0; k < npast; k++)
-            symm_reduce->copy_nt(past[k] + at, first, len << a->esize_log);
+            symm_reduce->copy_nt(past[k] + at, first, len << a->host.esize_log);
     }
 }
 
@@ -62,7 +63,7 @@ SYMM_DEV void symm_body_ar_local(symm_cta *c) {
  * k % nctas's. Reads the user's buffer and writes the user's buffer; only scratch is symmetric. */
 SYMM_DEV void symm_body_ar_push(symm_cta *c) {
     const symm_args *a = c->a;
-    const uint32_t per = SYMM_PACKET_LOG - a->esize_log;
+    const uint32_t per = SYMM_PACKET_LOG - a->host.esize_log;
     const uint64_t packets = symm_chunks(a->count, per);
     const char *src = (const char *)a->src;
     for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
@@ -90,7 +91,7 @@ SYMM_DEV void symm_body_ar_push(symm_cta *c) {
 /* Sends `part` of the message at `from` to peer's slot of `phase`; CTA b sends packets b, b + nctas, ... */
 SYMM_DEV void symm_part_put(const symm_cta *c, int peer, int phase, const char *from,
                             symm_part part) {
-    const uint32_t per = SYMM_PACKET_LOG - c->a->esize_log;
+    const uint32_t per = SYMM_PACKET_LOG - c->a->host.esize_log;
     const uint64_t packets = symm_chunks(part.len, per);
     char *slot = symm_slot(c, peer, phase, c->a->rank);
     for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)c->a->nctas) {
@@ -103,7 +104,7 @@ SYMM_DEV void symm_part_put(const symm_cta *c, int peer, int phase, const char *
 /* Reduces this rank's slice from the packets of phase 0 into dst and sends the result on in phase 1. */
 SYMM_DEV int symm_slice_reduce(symm_cta *c, symm_part mine) {
     const symm_args *a = c->a;
-    const uint32_t per = SYMM_PACKET_LOG - a->esize_log;
+    const uint32_t per = SYMM_PACKET_LOG - a->host.esize_log;
     const uint64_t packets = symm_chunks(mine.len, per);
     for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
         symm_part p = symm_chunk_of(mine.len, per, k);
@@ -127,16 +128,16 @@ SYMM_DEV int symm_slice_reduce(symm_cta *c, symm_part mine) {
  * sent in phase 0 before anything is written over it in phase 1. */
 SYMM_DEV void symm_body_ar_twoshot(symm_cta *c) {
     const symm_args *a = c->a;
-    const uint32_t per = SYMM_PACKET_LOG - a->esize_log;
+    const uint32_t per = SYMM_PACKET_LOG - a->host.esize_log;
     for (int q = 1; q < a->nranks; q++) {
-        symm_part part = symm_part_of(a->count, a->esize_log, a->nranks, symm_peer(a, q));
+        symm_part part = symm_part_of(a->count, a->host.esize_log, a->nranks, symm_peer(a, q));
         symm_part_put(c, symm_peer(a, q), 0, (const char *)a->src + part.at * a->esize, part);
     }
     if (symm_scalars(c)) return;
-    if (symm_slice_reduce(c, symm_part_of(a->count, a->esize_log, a->nranks, a->rank))) return;
+    if (symm_slice_reduce(c, symm_part_of(a->count, a->host.esize_log, a->nranks, a->rank))) return;
     for (int q = 1; q < a->nranks; q++) {
         int peer = symm_peer(a, q);
-        symm_part part = symm_part_of(a->count, a->esize_log, a->nranks, peer);
+        symm_part part = symm_part_of(a->count, a->host.esize_log, a->nranks, peer);
         uint64_t packets = symm_chunks(part.len, per);
         for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
             symm_part p = symm_chunk_of(part.len, per, k);
@@ -152,7 +153,7 @@ SYMM_DEV void symm_body_ar_twoshot(symm_cta *c) {
  * destinations; a rank whose source or destination is not mapped puts chunks into staging instead (zerocopy.inl). */
 SYMM_DEV void symm_body_ar_zerocopy(symm_cta *c) {
     const symm_args *a = c->a;
-    const uint32_t per = a->chunk_log - a->esize_log;
+    const uint32_t per = a->host.chunk_log - a->host.esize_log;
     const uint64_t mine = symm_share(symm_chunks(a->count, per), c->cta, a->nctas);
     const uint64_t now = a->src_off != SYMM_STAGED && a->dst_off != SYMM_STAGED ? mine : 0;
     if (now == mine) symm_ready(c, (uint32_t)mine);
@@ -161,7 +162,7 @@ SYMM_DEV void symm_body_ar_zerocopy(symm_cta *c) {
         symm_part chunk = symm_chunk_of(a->count, per, (unsigned)c->cta + k * (unsigned)a->nctas);
         const uint64_t at = chunk.at * a->esize, bytes = chunk.len * a->esize;
         if (now != mine && symm_stage_in(c, k, (const char *)a->src + at, bytes)) return;
-        symm_part part = symm_part_of(chunk.len, a->esize_log, a->nranks, a->rank);
+        symm_part part = symm_part_of(chunk.len, a->host.esize_log, a->nranks, a->rank);
         char *dsts[SYMM_MAX_RANKS];
         const void *srcs[SYMM_MAX_RANKS];
         for (int p = 0; p < a->nranks; p++) {

@@ -123,7 +123,7 @@ int symm_wait_slow(symm_cta *c, int peer, int stage, uint64_t *turns);
 SYMM_DEV int symm_wait_turn(symm_cta *c, uint32_t *i, int peer, int stage, uint64_t *turns) {
     if (*i < 32) return 0; /* the first polls bare: a pause costs as much as the line's way here */
     symm_relax();
-    if (*i < c->a->spin) return 0;
+    if (*i < c->a->host.spin) return 0;
     *i = 0;
     return symm_wait_slow(c, peer, stage, turns);
 }
@@ -157,7 +157,7 @@ SYMM_DEV void symm_move_cached(void *dst, const void *src, uint64_t bytes) {
 SYMM_DEV char *symm_slot(const symm_cta *c, int rank, int phase, int src) {
     const symm_scratch *s = &c->a->scratch;
     uint64_t i = ((c->epoch & 1u) * 2u + (unsigned)phase) * (unsigned)c->a->nranks + (unsigned)src;
-    return symm_flat(c->a, rank, s->packet_off + i * s->packet_slot);
+    return symm_flat(c->a, rank, s->host.packet_off + i * s->host.packet_slot);
 }
 /* The data begins a line after the flag: a line that its reader polls comes and goes between two stores to it. */
 SYMM_DEV char *symm_packet_data(char *packet) {

@@ -68,7 +68,7 @@ static void expect_next(const symm_cta *c, int packets) {
     symm_cta next = *c;
     next.cta = 0;
     next.epoch = c->epoch + 1;
-    uint64_t ahead = c->a->count << c->a->esize_log; /* calls tend to repeat */
+    uint64_t ahead = c->a->count << c->a->host.esize_log; /* calls tend to repeat */
     if (ahead > SYMM_HAND_OVER) ahead = 0;
     for (int q = 1; q < c->a->nranks; q++) {
         int peer = symm_peer(c->a, q);

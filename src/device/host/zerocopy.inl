@@ -50,7 +50,8 @@ SYMM_DEV char *symm_stage(const symm_cta *c, int rank, uint64_t k, int out) {
     const symm_scratch *s = &c->a->scratch;
     uint64_t place = ((unsigned)c->cta * 2u + (k & 1u)) * 2u + (unsigned)out;
     return symm_flat(c->a, rank,
-                     s->stage_off + (c->epoch & 1u) * s->stage_bytes + place * c->a->chunk);
+                     s->host.stage_off + (c->epoch & 1u) * s->host.stage_bytes +
+                         place * c->a->host.chunk);
 }
 /* Where peer's chunk k, which begins at byte `at` of the message, is read from and written to. After symm_ready_wait. */
 SYMM_DEV const char *symm_source(const symm_cta *c, int peer, uint64_t k, uint64_t at) {

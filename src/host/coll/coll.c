@@ -1,6 +1,8 @@
 /* coll.c - the collectives' way to a kernel: check, find windows, plan, launch. The hot path: no lock, no allocation, no message.
  * Runs on the caller's thread; where the kernel runs is the launcher's (launch.h). */
 
+#include <string.h>
+
 #include "device/host/reduce.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
@@ -67,7 +69,8 @@ static symmResult_t check_op(const symm_comm *c, const symm_coll *k, const symm_
 
 static uint32_t signature(const symm_coll *k, uint32_t op) {
     uint64_t h = (k->count + 1) * 0x9e3779b97f4a7c15ull;
-    h ^= ((uint64_t)k->coll << 16 | k->type << 8 | op) * 0xc2b2ae3d27d4eb4full;
+    h ^= ((uint64_t)(uint32_t)k->root << 32 | k->coll << 16 | k->type << 8 | op) *
+         0xc2b2ae3d27d4eb4full;
     h ^= h >> 29;
     h *= 0xbf58476d1ce4e5b9ull;
     return (uint32_t)(h >> 32);
@@ -95,6 +98,42 @@ static symm_plan_env plan_env(const symm_comm *c) {
     return e;
 }
 
+/* What the backend's kernels are told of the plan. */
+static void fill_plan(symm_args *a, const symm_plan *p, int gpu) {
+    a->nctas = p->ctas;
+    a->flags |= p->flags;
+    if (gpu) {
+        a->gpu.lines = p->lines;
+        a->gpu.line_warps = (uint32_t)p->line_warps;
+        a->gpu.stage_ctas = (uint32_t)p->stage_ctas;
+        a->gpu.stage_warps = (uint32_t)p->stage_warps;
+        a->gpu.stage_rows = (uint32_t)p->stage_rows;
+    } else {
+        a->host.chunk = p->chunk;
+        a->host.chunk_log = (uint32_t)__builtin_ctzll(p->chunk);
+        a->host.esize_log = (uint32_t)__builtin_ctz(a->esize);
+    }
+}
+
+static void fill_args(symm_launch *l, const symm_coll *k, const symm_redop *user) {
+    const symm_comm *c = l->comm;
+    symm_args *a = &l->args;
+    *a = c->proto;
+    a->src = k->src;
+    a->dst = k->dst;
+    a->src_off = l->src_win ? symm_window_offset(l->src_win, c->rank, k->src) : SYMM_STAGED;
+    a->dst_off = l->dst_win ? symm_window_offset(l->dst_win, c->rank, k->dst) : SYMM_STAGED;
+    a->count = k->count;
+    a->type = k->type;
+    a->op = l->call.op;
+    a->esize = l->call.esize;
+    fill_plan(a, &l->plan, c->cuda);
+    l->sig = signature(k, a->op);
+    a->sig = with_heaps(l->sig, c->digest);
+    a->scalar = user ? user->scalar : 0;
+    a->scalar_ptr = user ? user->ptr : NULL;
+}
+
 symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l) {
     const symm_redop *user;
     SYMM_TRY(check_counts(k, c->nranks));
@@ -106,9 +145,16 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     SYMM_TRY(check_buffer("recvbuff", k->dst, out));
     SYMM_TRY(check_overlap(c, k, in, out));
     SYMM_TRY(check_op(c, k, &user));
+    if ((row->flags & SYMM_COLL_ROOT) && (unsigned)k->root >= (unsigned)c->nranks)
+        return SYMM_ERR(symmInvalidArgument, "%s: root=%d: must be 0 to %d", row->call, k->root,
+                        c->nranks - 1);
     const uint32_t op = user ? SYMM_OP_PREMUL : (uint32_t)k->op;
-    const symm_call call = {
-        .coll = k->coll, .count = k->count, .type = k->type, .op = op, .esize = esize};
+    const symm_call call = {.coll = k->coll,
+                            .count = k->count,
+                            .type = k->type,
+                            .op = op,
+                            .esize = esize,
+                            .root = k->root};
     l->env = plan_env(c);
     l->call = call;
     l->plan = symm_plan_make(&l->env, &call);
@@ -124,29 +170,7 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     if (out && !l->dst_win) symm_window_say_short(c, "recvbuff", k->dst, out);
     if (in && !l->src_win) SYMM_TRY(c->launcher->check_buffer(c, "sendbuff", k->src));
     if (out && !l->dst_win) SYMM_TRY(c->launcher->check_buffer(c, "recvbuff", k->dst));
-    symm_args *a = &l->args;
-    *a = c->proto;
-    a->src = k->src;
-    a->dst = k->dst;
-    a->src_off = l->src_win ? symm_window_offset(l->src_win, c->rank, k->src) : SYMM_STAGED;
-    a->dst_off = l->dst_win ? symm_window_offset(l->dst_win, c->rank, k->dst) : SYMM_STAGED;
-    a->count = k->count;
-    a->chunk = l->plan.chunk;
-    a->chunk_log =
-        c->cuda ? (uint32_t)l->plan.line_warps : (uint32_t)__builtin_ctzll(l->plan.chunk);
-    a->stage_ctas = (uint32_t)l->plan.stage_ctas;
-    a->stage_warps = (uint32_t)l->plan.stage_warps;
-    a->stage_rows = (uint32_t)l->plan.stage_rows;
-    a->esize_log = (uint32_t)__builtin_ctz(esize);
-    a->nctas = l->plan.ctas;
-    a->flags |= l->plan.flags;
-    a->type = k->type;
-    a->op = op;
-    a->esize = esize;
-    l->sig = signature(k, op);
-    a->sig = with_heaps(l->sig, c->digest);
-    a->scalar = user ? user->scalar : 0;
-    a->scalar_ptr = user ? user->ptr : NULL;
+    fill_args(l, k, user);
     return symmSuccess;
 }
 
@@ -167,8 +191,7 @@ typedef struct {
 } call_args;
 
 static int same_call(const symm_coll *a, const symm_coll *b) {
-    return a->src == b->src && a->dst == b->dst && a->count == b->count && a->coll == b->coll &&
-           a->type == b->type && a->op == b->op;
+    return memcmp(a, b, sizeof *a) == 0;
 }
 
 /* The ends of other allocators' memory are not counted: each call asks. */
@@ -199,7 +222,7 @@ static symmResult_t prepare(symm_comm *c, const symm_coll *k, const symm_launch 
 }
 
 symmResult_t symm_coll_barrier(symm_comm *c, symmStream_t stream) {
-    const symm_coll k = {symmCollBarrier, NULL, NULL, 0, symmUint8, symmSum};
+    const symm_coll k = {.coll = symmCollBarrier, .type = symmUint8, .op = symmSum};
     const symm_launch *l;
     SYMM_TRY(prepare(c, &k, &l));
     return launch(c, l, stream);
@@ -243,17 +266,18 @@ symmResult_t symm_coll_call(const symm_coll *k, symmComm_t comm, symmStream_t st
 symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                            symmDataType_t datatype, symmRedOp_t op, symmComm_t comm,
                            symmStream_t stream) {
-    symm_coll k = {symmCollAllReduce, sendbuff, recvbuff, count, (uint32_t)datatype, op};
+    const symm_coll k = {symmCollAllReduce, 0, sendbuff, recvbuff, count, (uint32_t)datatype, op};
     return symm_coll_call(&k, comm, stream);
 }
 
 symmResult_t symmAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
                            symmDataType_t datatype, symmComm_t comm, symmStream_t stream) {
-    symm_coll k = {symmCollAllGather, sendbuff, recvbuff, sendcount, (uint32_t)datatype, symmSum};
+    const symm_coll k = {symmCollAllGather,  0,      sendbuff, recvbuff, sendcount,
+                         (uint32_t)datatype, symmSum};
     return symm_coll_call(&k, comm, stream);
 }
 
 symmResult_t symmBarrier(symmComm_t comm, symmStream_t stream) {
-    symm_coll k = {symmCollBarrier, NULL, NULL, 0, symmUint8, symmSum};
+    symm_coll k = {.coll = symmCollBarrier, .type = symmUint8, .op = symmSum};
     return symm_coll_call(&k, comm, stream);
 }

@@ -7,12 +7,14 @@
 
 typedef struct { /* what the user asked for */
     symmColl_t coll;
+    int32_t root; /* a rank; 0 where the collective has none */
     const void *src;
     void *dst;
     uint64_t count;
     uint32_t type;
     symmRedOp_t op;
 } symm_coll;
+_Static_assert(sizeof(symm_coll) == 40, "calls are compared byte by byte");
 
 typedef struct { /* checked, planned, ready to launch */
     symm_comm *comm;

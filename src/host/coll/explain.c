@@ -34,15 +34,9 @@ static symmResult_t explain(symm_comm *c, const symm_coll *k, symmExplain_t *pla
                        .chunkBytes = c->cuda ? symm_plan_gpu_chunk(&l.plan) : l.plan.chunk};
     const symm_kernel_row *row = &symm_kernels[l.plan.kernel];
     snprintf(p.kernel, sizeof p.kernel, "%s", row->name);
-    /* Kernels of packets and lines read and write the user's buffers themselves: nothing is staged. Nor
-     * is the destination where every rank loads into its own. What the caller can change comes first. */
-    const int direct =
-        l.plan.kernel == SYMM_KERNEL_AR_DIRECT || l.plan.kernel == SYMM_KERNEL_AG_DIRECT;
-    const int reads =
-        direct || (row->cap == SYMM_CAP_NONE && row->min_ranks > 1 && row->flags & SYMM_K_HOST);
-    const int writes = direct || l.plan.kernel == SYMM_KERNEL_AR_ZEROCOPY;
-    p.zeroCopySend = !reads || !k->count || l.src_win;
-    p.zeroCopyRecv = !writes || !k->count || l.dst_win;
+    p.zeroCopySend = !row->stages_src || !k->count || l.src_win;
+    p.zeroCopyRecv = !row->stages_dst || !k->count || l.dst_win;
+    /* What the caller can change comes first. */
     if (!p.zeroCopySend)
         why_staged(c, "sendbuff", l.src_win, k->src, l.in, p.reason, sizeof p.reason);
     if (!p.zeroCopyRecv)
@@ -55,7 +49,7 @@ static symmResult_t explain(symm_comm *c, const symm_coll *k, symmExplain_t *pla
 
 symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
                          const void *recvbuff, size_t count, symmDataType_t datatype,
-                         symmRedOp_t op, symmExplain_t *plan) {
+                         symmRedOp_t op, int root, symmExplain_t *plan) {
     symm_comm *c;
     SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
     symmResult_t r;
@@ -64,12 +58,14 @@ symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
     } else if (!plan || plan->size < sizeof *plan) {
         r = SYMM_ERR(symmInvalidArgument, "plan is %s", plan ? SYMM_NO_SIZE : "NULL");
     } else {
-        symm_coll k = {coll,
-                       sendbuff,
-                       (void *)(uintptr_t)recvbuff,
-                       symm_coll_moves(&symm_colls[coll]) ? count : 0,
-                       (uint32_t)datatype,
-                       op};
+        const symm_coll_row *row = &symm_colls[coll];
+        const symm_coll k = {coll,
+                             row->flags & SYMM_COLL_ROOT ? root : 0,
+                             sendbuff,
+                             (void *)(uintptr_t)recvbuff,
+                             symm_coll_moves(row) ? count : 0,
+                             (uint32_t)datatype,
+                             op};
         r = explain(c, &k, plan);
     }
     symm_comm_leave(c);

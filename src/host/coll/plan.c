@@ -41,8 +41,8 @@ static uint64_t message(const symm_call *call) {
 }
 
 static uint64_t packet_cap(const symm_plan_env *env, int cap) {
-    uint64_t slot = env->scratch.packet_slot / SYMM_PACKET_STRIDE * SYMM_PACKET_BYTES;
-    if (cap == SYMM_CAP_LL) return env->scratch.ll_slot / 2;
+    if (cap == SYMM_CAP_LL) return env->scratch.gpu.ll_slot / 2;
+    uint64_t slot = env->scratch.host.packet_slot / SYMM_PACKET_STRIDE * SYMM_PACKET_BYTES;
     if (cap == SYMM_CAP_PACKETS) return slot;
     /* two-shot: a slice, rounded up to 64 bytes, must fit a slot */
     return slot > 64 ? (slot - 64) * (unsigned)env->nranks : 0;
@@ -62,7 +62,7 @@ int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_i
         text = row->max_ranks == 1 ? "is for one rank" : "is for fewer ranks";
     else if (row->cap != SYMM_CAP_NONE && message(call) > packet_cap(env, row->cap))
         text = "packets: the message is larger than the packet scratch (SYMM_SCRATCH)";
-    else if (row->places && env->scratch.packet_slot < (unsigned)row->places * 512u)
+    else if (row->places && env->scratch.gpu.line_slot < (unsigned)row->places * 512u)
         text = "lines: there is too little scratch (SYMM_SCRATCH)";
     else if (env->deterministic && !(row->flags & SYMM_K_ORDERED))
         text = "does not reduce in rank order (SYMM_DETERMINISTIC=1)";
@@ -100,7 +100,7 @@ static uint64_t touched(const symm_plan_env *env, const symm_call *call) {
 /* The largest power of two that leaves four chunks for every CTA. */
 static uint64_t pick_chunk(const symm_plan_env *env, int ctas) {
     uint64_t chunk = CHUNK_BYTES;
-    while (chunk * 4u * (unsigned)ctas > env->scratch.stage_bytes) chunk /= 2;
+    while (chunk * 4u * (unsigned)ctas > env->scratch.host.stage_bytes) chunk /= 2;
     return chunk;
 }
 
@@ -131,13 +131,16 @@ symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
 }
 
 symm_scratch symm_plan_scratch(uint64_t bytes, int nranks) {
-    symm_scratch s;
+    symm_scratch s = {{0}};
     uint64_t packets = bytes / 4; /* the rest is for staging, where the large messages go */
-    s.packet_off = SYMM_CTL_BYTES;
-    s.packet_slot = packets / (4u * (unsigned)nranks) / SYMM_PACKET_STRIDE * SYMM_PACKET_STRIDE;
-    if (s.packet_slot > 64u * SYMM_PACKET_STRIDE) s.packet_slot = 64u * SYMM_PACKET_STRIDE;
-    s.stage_off = s.packet_off + ((4u * (unsigned)nranks * s.packet_slot + 4095) & ~4095ull);
-    s.stage_bytes = (bytes - (s.stage_off - SYMM_CTL_BYTES)) / 2 & ~4095ull;
+    s.host.packet_off = SYMM_CTL_BYTES;
+    s.host.packet_slot =
+        packets / (4u * (unsigned)nranks) / SYMM_PACKET_STRIDE * SYMM_PACKET_STRIDE;
+    if (s.host.packet_slot > 64u * SYMM_PACKET_STRIDE)
+        s.host.packet_slot = 64u * SYMM_PACKET_STRIDE;
+    s.host.stage_off =
+        s.host.packet_off + ((4u * (unsigned)nranks * s.host.packet_slot + 4095) & ~4095ull);
+    s.host.stage_bytes = (bytes - (s.host.stage_off - SYMM_CTL_BYTES)) / 2 & ~4095ull;
     return s;
 }
 
@@ -192,8 +195,7 @@ static symmResult_t bad_algo(const char *word, size_t len) {
 }
 
 symmResult_t symm_plan_parse_algo(const char *text, int16_t *forced) {
-    int16_t out[symmNumColls];
-    for (int c = 0; c < symmNumColls; c++) out[c] = -1;
+    int16_t out[symmNumColls] = SYMM_FORCED_NONE;
     while (*text) {
         size_t len = strcspn(text, ","), colon = strcspn(text, ",:");
         const char *name = text;
@@ -227,8 +229,8 @@ uint64_t symm_plan_hash(void) {
     h = mix(h, constants, sizeof constants);
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         h = mix(h, symm_kernels[k].name, strlen(symm_kernels[k].name));
-        int v[] = {(int)symm_kernels[k].coll, symm_kernels[k].min_ranks, symm_kernels[k].cap,
-                   (int)symm_kernels[k].flags};
+        const symm_kernel_row *r = &symm_kernels[k];
+        int v[] = {(int)r->coll, r->min_ranks, r->cap, (int)r->flags, r->sliced, r->relay};
         h = mix(h, v, sizeof v);
     }
     for (int i = 0; i < ROWS; i++) {
@@ -284,17 +286,16 @@ void symm_plan_table(const symm_plan_env *env,
     for (int c = 0; c < symmNumColls; c++) {
         uint64_t from = 0;
         symm_plan last = plan_bytes(env, c, 0);
-        if (last.kernel == SYMM_KERNEL_COUNT) continue;
         for (uint64_t at = 1; at <= end; at *= 2) { /* limits are found between powers of two */
             if (plan_bytes(env, c, at).kernel == last.kernel) continue;
             uint64_t to = last_of(env, c, from > at / 2 ? from : at / 2, at);
             last = plan_bytes(env, c, to);
-            row(arg, symm_coll_name(c), from, to, &last);
+            if (last.kernel != SYMM_KERNEL_COUNT) row(arg, symm_coll_name(c), from, to, &last);
             from = to + 1;
             last = plan_bytes(env, c, from);
             at /= 2; /* there may be another limit before `at` */
         }
         last = plan_bytes(env, c, end);
-        row(arg, symm_coll_name(c), from, UINT64_MAX, &last);
+        if (last.kernel != SYMM_KERNEL_COUNT) row(arg, symm_coll_name(c), from, UINT64_MAX, &last);
     }
 }

@@ -8,6 +8,10 @@
 #include "device/common/colls.h"
 #include "device/common/kernels.h"
 
+/* An initialiser of `forced` below: no kernel is forced. */
+#define SYMM_FORCED_NONE \
+    { [0 ... symmNumColls - 1] = -1 }
+
 typedef struct { /* what was agreed when the communicator was made */
     int nranks, oversubscribed;
     int gpu, sms;                 /* GPUs: 1; multiprocessors that one rank may fill */
@@ -29,7 +33,8 @@ typedef struct {
     int ctas;
     int threads;    /* GPUs: of a CTA, those that move data */
     int line_warps; /* GPUs: of a CTA, those that may move lines; 0: a direct kernel stages instead */
-    uint64_t chunk;              /* bytes; GPUs: lines of a warp and item */
+    uint64_t lines;              /* GPUs: of a warp and item */
+    uint64_t chunk;              /* host backend: bytes */
     uint32_t flags;              /* SYMM_ARG_NT */
     int stage_ctas, stage_warps; /* GPUs: direct kernels' that have staging; */
     int stage_rows;              /* rows of each warp */

@@ -71,8 +71,7 @@ static const table_row *row_for(const symm_plan_env *env, const symm_call *call,
 static uint64_t work(const symm_plan_env *env, const symm_call *call, const symm_kernel_row *k) {
     uint64_t bytes = message(call),
              per = k->places ? LINE_DATA : 32u * (k->cap == SYMM_CAP_LL ? 8u : 16u);
-    if (k == &symm_kernels[SYMM_KERNEL_AR_2SHOT128] || k == &symm_kernels[SYMM_KERNEL_AR_DIRECT])
-        bytes = bytes / (unsigned)env->nranks + 16; /* of one slice */
+    if (k->sliced) bytes = bytes / (unsigned)env->nranks + 16;
     return bytes > per ? (bytes - 1) / per + 1 : 1;
 }
 
@@ -89,14 +88,10 @@ static int most_ctas(const symm_plan_env *env, const table_row *row) {
     return clamp(ctas, 1, SYMM_GPU_MAX_CTAS);
 }
 
-static int is_direct(const symm_plan *p) {
-    return p->kernel == SYMM_KERNEL_AR_DIRECT || p->kernel == SYMM_KERNEL_AG_DIRECT;
-}
-
 /* Warps of a CTA and CTAs for `need` warps' worth of work. */
 static void pick_grid(const symm_plan_env *env, const table_row *row, uint64_t need, symm_plan *p) {
-    const int few =
-        (symm_kernels[p->kernel].places || is_direct(p)) && (env->nranks == 4 || env->nranks == 8);
+    const symm_kernel_row *k = &symm_kernels[p->kernel];
+    const int few = (k->places || k->relay) && (env->nranks == 4 || env->nranks == 8);
     const int most = (few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS) / 32;
     int ctas = most_ctas(env, row),
         warps = env->threads ? clamp(env->threads / 32, 1, most) : row->warps;
@@ -112,28 +107,27 @@ static void pick_grid(const symm_plan_env *env, const table_row *row, uint64_t n
 /* Warps that move lines, and lines of an item: what makes the call one item, as far as there is scratch, in which an item has `places`. Where it does not
  * do for all warps CTAs have fewer of them, so that the call stays on as many multiprocessors. */
 static void pick_lines(const symm_plan_env *env, int places, uint64_t need, symm_plan *p) {
-    const uint64_t room = env->scratch.packet_slot / ((unsigned)places * LINE_BYTES);
+    const uint64_t room = env->scratch.gpu.line_slot / ((unsigned)places * LINE_BYTES);
     if ((uint64_t)p->ctas > room) p->ctas = room ? (int)room : 1;
     const uint64_t each = room / (unsigned)p->ctas;
     const int most = p->threads / 32, fit = each < (unsigned)most ? (int)each : most;
     p->line_warps = clamp(fit, 1, most);
     const uint64_t warps = (uint64_t)p->ctas * (unsigned)p->line_warps,
                    want = (need + warps - 1) / warps;
-    p->chunk = want < room / warps ? want : room / warps;
-    if (!p->chunk) p->chunk = 1;
+    p->lines = want < room / warps ? want : room / warps;
+    if (!p->lines) p->lines = 1;
 }
 
 /* Lines of a direct kernel, which keeps its grid: where scratch has none for each CTA, it has none. Nor has all_reduce of eight ranks: relayed.cuh. */
 static void pick_relay(const symm_plan_env *env, const symm_call *call, symm_plan *p) {
-    const int gather = p->kernel == SYMM_KERNEL_AG_DIRECT;
-    const symm_kernel_row *k =
-        &symm_kernels[gather ? SYMM_KERNEL_AG_PUSH128 : SYMM_KERNEL_AR_2SHOT128];
-    const uint64_t bytes = message(call), ranks = gather ? (unsigned)env->nranks : 1;
-    if (env->relay == SYMM_RELAY_STAGING || (env->nranks == 8 && !gather)) return;
+    const symm_kernel_row *own = &symm_kernels[p->kernel], *k = &symm_kernels[own->relay];
+    const uint64_t bytes = message(call),
+                   ranks = symm_holds_parts(symm_colls[call->coll].out, env->nranks);
+    if (env->relay == SYMM_RELAY_STAGING || (env->nranks == 8 && own->sliced)) return;
     if (env->relay == SYMM_RELAY_AUTO && bytes > LINES_UPTO / ranks) return;
     symm_plan lines = *p;
     pick_lines(env, k->places, work(env, call, k), &lines);
-    if (lines.ctas == p->ctas) p->line_warps = lines.line_warps, p->chunk = lines.chunk;
+    if (lines.ctas == p->ctas) p->line_warps = lines.line_warps, p->lines = lines.lines;
 }
 
 /* Staging of a direct kernel. A post waits for all that the CTA has stored, so the more it covers the better; measured up to four rows of a warp
@@ -142,9 +136,9 @@ static void pick_relay(const symm_plan_env *env, const symm_call *call, symm_pla
  * fewer CTAs that have some; the least scratch has room for one warp of 72 ranks. */
 static void pick_stage(const symm_plan_env *env, uint64_t need, symm_plan *p) {
     const uint64_t n = (unsigned)env->nranks, warps = (unsigned)p->threads / 32u,
-                   room = env->scratch.stage_bytes / (SYMM_GPU_STAGE_PLACES * n * STAGE_ROW);
+                   room = env->scratch.gpu.stage_bytes / (SYMM_GPU_STAGE_PLACES * n * STAGE_ROW);
     uint64_t rows = n <= 4 ? 4 : 2, ctas = (unsigned)p->ctas, each = room / ctas;
-    const int few = p->kernel == SYMM_KERNEL_AG_DIRECT && need < ctas * warps * rows;
+    const int few = !symm_kernels[p->kernel].sliced && need < ctas * warps * rows;
     while (rows > 2 && (few || warps * rows > each)) rows /= 2;
     if (each < rows) {
         ctas = room / rows;
@@ -158,14 +152,14 @@ static void pick_stage(const symm_plan_env *env, uint64_t need, symm_plan *p) {
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {
     const table_row *row = row_for(env, call, kernel);
     if (!row) return (symm_plan){.kernel = SYMM_KERNEL_COUNT};
-    symm_plan p = {.kernel = kernel >= 0 ? (symm_kernel_id)kernel : row->kernel, .chunk = 1};
+    symm_plan p = {.kernel = kernel >= 0 ? (symm_kernel_id)kernel : row->kernel, .lines = 1};
     const symm_kernel_row *k = &symm_kernels[p.kernel];
     const uint64_t need = work(env, call, k);
     pick_grid(env, row, need, &p);
     if (k->places) {
         pick_lines(env, k->places, need, &p);
         p.threads = 32 * p.line_warps;
-    } else if (is_direct(&p)) {
+    } else if (k->relay) {
         pick_stage(env, need, &p);
         pick_relay(env, call, &p);
     }
@@ -173,20 +167,21 @@ symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int ker
 }
 
 uint64_t symm_plan_gpu_chunk(const symm_plan *plan) {
-    if (plan->kernel == SYMM_KERNEL_AR_DIRECT)
+    const symm_kernel_row *k = &symm_kernels[plan->kernel];
+    if (k->relay && k->sliced)
         return (uint64_t)(unsigned)plan->stage_warps * (unsigned)plan->stage_rows * STAGE_ROW;
-    return symm_kernels[plan->kernel].places ? plan->chunk * LINE_DATA : 0;
+    return k->places ? plan->lines * LINE_DATA : 0;
 }
 
 /* LL packets first, then lines: [parity][phase][source] slots; then staging. */
 symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
-    symm_scratch s = {.ll_off = SYMM_CTL_BYTES, .stage_bytes = bytes / 7 * 3 & ~4095ull};
-    const uint64_t n = (unsigned)nranks, rest = bytes - s.stage_bytes;
-    s.ll_slot = rest / 8 / (2 * n) & ~4095ull;
-    if (s.ll_slot > LL_MOST) s.ll_slot = LL_MOST;
-    s.packet_off = s.ll_off + 2 * n * s.ll_slot;
-    s.packet_slot = (rest - 2 * n * s.ll_slot) / (4 * n) & ~(4ull * LINE_BYTES - 1);
-    s.stage_off = s.packet_off + 4 * n * s.packet_slot;
+    symm_scratch s = {.gpu = {.ll_off = SYMM_CTL_BYTES, .stage_bytes = bytes / 7 * 3 & ~4095ull}};
+    const uint64_t n = (unsigned)nranks, rest = bytes - s.gpu.stage_bytes;
+    s.gpu.ll_slot = rest / 8 / (2 * n) & ~4095ull;
+    if (s.gpu.ll_slot > LL_MOST) s.gpu.ll_slot = LL_MOST;
+    s.gpu.line_off = s.gpu.ll_off + 2 * n * s.gpu.ll_slot;
+    s.gpu.line_slot = (rest - 2 * n * s.gpu.ll_slot) / (4 * n) & ~(4ull * LINE_BYTES - 1);
+    s.gpu.stage_off = s.gpu.line_off + 4 * n * s.gpu.line_slot;
     return s;
 }
 
@@ -205,9 +200,9 @@ static uint64_t layout(uint64_t h) {
         env.scratch = symm_plan_gpu_scratch(bytes[i % 2], env.nranks);
         symm_plan p = {.ctas = 132, .threads = SYMM_GPU_THREADS_FEW};
         pick_stage(&env, UINT64_MAX, &p);
-        const uint64_t v[] = {env.scratch.ll_slot,     env.scratch.packet_slot,
-                              env.scratch.stage_bytes, (uint64_t)p.stage_ctas,
-                              (uint64_t)p.stage_warps, (uint64_t)p.stage_rows};
+        const uint64_t v[] = {env.scratch.gpu.ll_slot,     env.scratch.gpu.line_slot,
+                              env.scratch.gpu.stage_bytes, (uint64_t)p.stage_ctas,
+                              (uint64_t)p.stage_warps,     (uint64_t)p.stage_rows};
         for (unsigned k = 0; k < sizeof v / sizeof v[0]; k++) h = (h ^ v[k]) * FNV;
     }
     return h;

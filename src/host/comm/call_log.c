@@ -34,7 +34,7 @@ void symm_doing_begin(symm_comm *c, const symm_call *k) {
     symm_doing_call *e = &d->ring[seq % SYMM_DOING_CALLS];
     put(&e->seq, 0);
     put(&e->count, k->count);
-    put(&e->what, (uint64_t)k->coll << 32 | k->type << 16 | k->op);
+    put(&e->what, (uint64_t)k->root << 48 | (uint64_t)k->coll << 32 | k->type << 16 | k->op);
     put(&e->seq, d->refused << SEQ_BITS | seq);
     put(&d->calls, seq);
 }
@@ -99,8 +99,8 @@ static const char *call_text(const called *k, char *text) {
                                         "int64",   "uint64",   "float16",    "float32",
                                         "float64", "bfloat16", "float8e4m3", "float8e5m2"};
     static const char *const ops[] = {"sum", "prod", "max", "min", "avg", "premulsum"};
-    const unsigned coll = (unsigned)(k->what >> 32), type = k->what >> 16 & 0xffff,
-                   op = k->what & 0xffff;
+    const unsigned root = k->what >> 48, coll = k->what >> 32 & 0xffff,
+                   type = k->what >> 16 & 0xffff, op = k->what & 0xffff;
     _Static_assert(sizeof types / sizeof *types == symmNumTypes, "a type has no name");
     _Static_assert(sizeof ops / sizeof *ops == SYMM_OP_PREMUL + 1, "a reduction has no name");
     if (coll >= symmNumColls || type >= symmNumTypes || op > SYMM_OP_PREMUL) {
@@ -110,11 +110,14 @@ static const char *call_text(const called *k, char *text) {
     }
     const symm_coll_row *row = &symm_colls[coll];
     const int reduces = row->flags & SYMM_COLL_REDUCES;
+    char of_root[24] = "";
+    if (row->flags & SYMM_COLL_ROOT) snprintf(of_root, sizeof of_root, ", root %u", root);
     if (!symm_coll_moves(row))
         snprintf(text, CALL_TEXT, "%s", row->call);
     else
-        snprintf(text, CALL_TEXT, "%s of %llu %s%s%s%s", row->call, (unsigned long long)k->count,
-                 types[type], reduces ? " (" : "", reduces ? ops[op] : "", reduces ? ")" : "");
+        snprintf(text, CALL_TEXT, "%s of %llu %s%s%s%s%s", row->call, (unsigned long long)k->count,
+                 types[type], reduces ? " (" : "", reduces ? ops[op] : "", reduces ? ")" : "",
+                 of_root);
     return text;
 }
 

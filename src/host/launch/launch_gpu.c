@@ -14,7 +14,7 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
                            uint32_t serial) {
     struct symm_gpu *g = c->gpu;
     symm_args with = l->args;
-    with.serial = serial;
+    with.gpu.serial = serial;
     cu_launch_attr attr = {.id = SYMM_CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION,
                            .value.programmatic_serialization = 1};
     cu_launch_config config = {.grid_x = (unsigned)l->plan.ctas,

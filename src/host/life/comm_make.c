@@ -305,12 +305,15 @@ static void fill_proto(symm_comm *c) {
         .nranks = c->nranks,
         .scratch = c->cuda ? symm_plan_gpu_scratch(control_bytes(c) - SYMM_CTL_BYTES, c->nranks)
                            : symm_plan_scratch(control_bytes(c) - SYMM_CTL_BYTES, c->nranks),
-        .host_base = c->host_base,
-        .host_stride = SYMM_PAGE_STRIDE,
         .timeout_ns = (uint64_t)c->params.timeout_ms * 1000000ull};
     c->keeps = c->cuda ? 0 : symm_caches_keep(c->nranks);
     int64_t spin = c->params.spin >= 0 ? c->params.spin : c->oversubscribed ? 48 : 1000;
-    c->proto.spin = (uint32_t)(spin < 1 ? 1 : spin);
+    if (!c->cuda) {
+        c->proto.host.spin = (uint32_t)(spin < 1 ? 1 : spin);
+    } else {
+        c->proto.gpu.host_base = c->host_base;
+        c->proto.gpu.host_stride = SYMM_PAGE_STRIDE;
+    }
     c->proto.flags = goes_apart(c) ? SYMM_ARG_APART : 0;
 }
 

@@ -20,12 +20,12 @@ void symm_comm_first_touch(const symm_comm *c) {
     const symm_scratch *s = &c->proto.scratch;
     char *mine = (char *)c->ctl;
     const uint64_t packet =
-        s->packet_slot < SYMM_PACKET_STRIDE ? s->packet_slot : SYMM_PACKET_STRIDE;
+        s->host.packet_slot < SYMM_PACKET_STRIDE ? s->host.packet_slot : SYMM_PACKET_STRIDE;
     const int ctas = c->params.ctas > 0 ? (int)c->params.ctas : 1;
     if (c->cuda) return;
     touch(mine,
           offsetof(symm_ctl, inbox) +
               sizeof c->ctl->inbox[0] * (unsigned)(ctas < SYMM_MAX_CTAS ? ctas : SYMM_MAX_CTAS));
     for (unsigned i = 0; i < 4u * (unsigned)c->nranks; i++)
-        touch(mine + s->packet_off + i * s->packet_slot, packet);
+        touch(mine + s->host.packet_off + i * s->host.packet_slot, packet);
 }
