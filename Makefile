@@ -1,6 +1,7 @@
 # symm: `make help` lists the targets and the variables. Everything that is built lies in build/.
 #
-#   mk/flags.mk    compiler, flags, variants (DEBUG ASAN TSAN UBSAN COV), what this machine can build
+#   mk/flags.mk    compiler, flags, variants (DEBUG ASAN TSAN UBSAN COV), what this machine can
+#                  build
 #   mk/build.mk    objects, libraries, tools, install
 #   mk/tests.mk    test programs and the targets that run them
 
@@ -20,8 +21,9 @@ ifeq ($(HAVE_MPI),)
 	@echo 'symm: no Open MPI here: built without libsymm-mpi, MPI in symm-perf and the MPI tests (make run and make check install it)'
 endif
 
-# run and check do all the set-up themselves. It is silent where nothing is missing. The real work happens in a second
-# make, because what the first one found out about the machine may be out of date after the set-up.
+# run and check do all the set-up themselves. It is silent where nothing is missing. The real work
+# happens in a second make, because what the first one found out about the machine may be out of
+# date after the set-up.
 setup:
 	@CC='$(CC)' MPICC='$(MPICC)' MPIRUN='$(MPIRUN)' scripts/setup.sh
 

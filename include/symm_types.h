@@ -1,10 +1,11 @@
 /* symm_types.h - the plain records that host and device code share. Fixed layout, sizes asserted.
  *
- * Control block: one per rank, library-owned, at offset 0 of the rank's part of the flat range, so every rank reaches
- * every other's at base + r*stride. "Owner" below is the rank in whose block a word lies.
+ * Control block: one per rank, library-owned, at offset 0 of the rank's part of the flat range, so
+ * every rank reaches every other's at base + r*stride. "Owner" below is the rank in whose block a
+ * word lies.
  *
- * Two words carry all of a kernel's signalling, both 64 bit: (epoch << 32 | number). Epochs grow by one per
- * collective of the communicator; comparisons are made on the difference, so they wrap. */
+ * Two words carry all of a kernel's signalling, both 64 bit: (epoch << 32 | number). Epochs grow by
+ * one per collective of the communicator; comparisons are made on the difference, so they wrap. */
 #ifndef SYMM_TYPES_H_
 #define SYMM_TYPES_H_
 
@@ -19,19 +20,21 @@
 enum { SYMM_STATE_NONE = 0, SYMM_STATE_ALIVE = 1, SYMM_STATE_LEFT = 2 };
 
 /* Two cache lines per (CTA of the owner, source rank): written by the source, read by the owner.
- * ready: {epoch, chunks of the source that may be used}; released after src_off, dst_off and staged bytes were written.
- * sig, scalar: CTA 0 only, indexed by epoch & 1: what the source believes this collective to be. A source can be at
- * most one epoch ahead of the owner, so two places suffice.
- * arrive: {epoch, chunks that the source has finished}; released after the source's last access to the owner's chunk. It has
- * a line of its own so that the source can take that line while the owner still reads the other. */
+ * ready: {epoch, chunks of the source that may be used}; released after src_off, dst_off and staged
+ * bytes were written. sig, scalar: CTA 0 only, indexed by epoch & 1: what the source believes this
+ * collective to be. A source can be at most one epoch ahead of the owner, so two places suffice.
+ * arrive: {epoch, chunks that the source has finished}; released after the source's last access to
+ * the owner's chunk. It has a line of its own so that the source can take that line while the
+ * owner still reads the other. */
 typedef struct {
     uint64_t ready, src_off, dst_off, pad0;
     uint64_t sig[2], scalar[2];
     uint64_t arrive, pad1[7];
 } symm_inbox;
 
-/* What a rank called last and is doing now, for messages about ranks that differ (call_log.h). Written by the owner's host side, read by
- * peers; an entry's seq is cleared before it changes and stored, released, at its end. Whole cache lines: what follows lies in lines too. */
+/* What a rank called last and is doing now, for messages about ranks that differ (call_log.h).
+ * Written by the owner's host side, read by peers; an entry's seq is cleared before it changes
+ * and stored, released, at its end. Whole cache lines: what follows lies in lines too. */
 #define SYMM_DOING_CALLS 64
 #define SYMM_DOING_STEPS 4
 #define SYMM_DOING_TEXT  56
@@ -52,7 +55,9 @@ typedef struct {
 typedef struct {
     uint32_t magic, state; /* state: written by the owner, read by peers */
     uint64_t
-        abort; /* {symmResult_t << 32 | rank + 1}; 0 go on. Set by the owner's host side and by leaving peers */
+        /* {symmResult_t << 32 | rank + 1}; 0 go on. Set by the owner's host side and by leaving
+         * peers */
+        abort;
     uint64_t left; /* GPUs: {epoch << 32 | SYMM_STAGE_*} of the owner's kernel that set abort */
     uint64_t
         issued; /* collectives that the owner has issued; for messages about ranks that differ */
@@ -67,13 +72,14 @@ typedef struct {
 
 #define SYMM_CTL_BYTES (1u << 20) /* room for symm_ctl; scratch begins here */
 
-/* GPUs: the words that kernels poll lie in device memory, in this record at the place of symm_ctl; a symm_ctl in host memory that
- * all processes and GPUs of the domain see holds state and abort.
- * All but arrive and posted are indexed by epoch & 1. scalar, src_off, dst_off: {low, epoch, high, epoch}, so that they need no order.
- * arrive: {epoch} of the source's CTA, released after its stores; posted: {epoch, pieces that it has staged here}, likewise. */
+/* GPUs: the words that kernels poll lie in device memory, in this record at the place of symm_ctl;
+ * a symm_ctl in host memory that all processes and GPUs of the domain see holds state and abort.
+ * All but arrive and posted are indexed by epoch & 1. scalar, src_off, dst_off: {low, epoch, high,
+ * epoch}, so that they need no order. arrive: {epoch} of the source's CTA, released after its
+ * stores; posted: {epoch, pieces that it has staged here}, likewise. */
 #define SYMM_GPU_MAX_CTAS 256
-/* Threads of a CTA that move data, at most; one warp more is for signatures. What the lines of four or eight ranks take in registers leaves room
- * for fewer. */
+/* Threads of a CTA that move data, at most; one warp more is for signatures. What the lines of four
+ * or eight ranks take in registers leaves room for fewer. */
 #define SYMM_GPU_THREADS     480
 #define SYMM_GPU_THREADS_FEW 352
 /* Pieces of a CTA that may be in staging at once, from each rank: cuda/staged.cuh. */
@@ -87,7 +93,8 @@ typedef struct {
 typedef struct {
     uint32_t epoch[SYMM_GPU_MAX_CTAS];
     uint32_t done
-        [SYMM_GPU_MAX_CTAS]; /* owner only: serial of the last call, given eagerly, that CTA b has ended */
+        /* owner only: serial of the last call, given eagerly, that CTA b has ended */
+        [SYMM_GPU_MAX_CTAS];
     uint32_t over; /* owner only: 1 once a kernel has left early; those behind it leave at once */
     uint32_t pad[31];
     symm_gpu_inbox inbox[SYMM_MAX_RANKS];
@@ -95,9 +102,10 @@ typedef struct {
     uint64_t posted[SYMM_GPU_MAX_CTAS][SYMM_MAX_RANKS];
 } symm_gpu_ctl;
 
-/* Scratch, behind the control block. Packets: per parity of the epoch, phase and source one slot of fixed-place packets,
- * so that a flag never lies where data once lay. Staging: per parity and CTA, two chunks in and two chunks out;
- * GPUs: per source, place, CTA and warp a few rows of 512 bytes. */
+/* Scratch, behind the control block. Packets: per parity of the epoch, phase and source one slot of
+ * fixed-place packets, so that a flag never lies where data once lay. Staging: per parity and CTA,
+ * two chunks in and two chunks out; GPUs: per source, place, CTA and warp a few rows of 512
+ * bytes. */
 #define SYMM_PACKET_LOG    12
 #define SYMM_PACKET_BYTES  (1u << SYMM_PACKET_LOG)
 #define SYMM_PACKET_STRIDE (SYMM_PACKET_BYTES + 64u)
@@ -114,7 +122,8 @@ typedef union { /* offsets from the control block */
     } gpu;
 } symm_scratch;
 
-/* Everything a kernel is told. By value at launch; the same record is replayed by graphs, so it holds no epoch. */
+/* Everything a kernel is told. By value at launch; the same record is replayed by graphs, so it
+ * holds no epoch. */
 typedef struct {
     uint64_t base, stride; /* rank r's flat part begins at base + r*stride */
     const void *src;       /* this rank's own pointers */
@@ -148,8 +157,9 @@ typedef struct {
     };
 } symm_args;
 
-/* APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor may wait
- * in place: it could keep a peer's kernel out. NT: stores past the caches pay at this size. */
+/* APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor
+ * may wait in place: it could keep a peer's kernel out. NT: stores past the caches pay at this
+ * size. */
 enum { SYMM_ARG_APART = 1, SYMM_ARG_NT = 2 };
 
 /* What a kernel leaves behind when it could not finish. */

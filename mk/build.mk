@@ -17,7 +17,8 @@ PERF_SRC   := $(filter-out tools/perf_mpi.c,$(wildcard tools/symm_perf.c tools/p
 INFO_SRC   := $(wildcard tools/symm_info.c tools/info_*.c)
 
 # ---- one reduction, once per instruction set; the best one is picked at run time ----
-# -ffp-contract=off: a fused multiply-add would round differently from one instruction set to the next.
+# -ffp-contract=off: a fused multiply-add would round differently from one instruction set to the
+# next.
 ISAS       := base $(if $(filter x86_64,$(MACHINE)),avx2 avx512)
 ISA_base   :=
 ISA_avx2   := -mavx2 -mf16c
@@ -60,16 +61,20 @@ $(eval $(call object_rules,$(OBJ),$(if $(HAVE_MPI),-DSYMM_HAVE_MPI)))
 TEST_FLAGS := -DSYMM_TESTING -Itests/kit -Itests/fake -Itests/gpu
 $(eval $(call object_rules,$(TOBJ),$(TEST_FLAGS)))
 # Every type times every reduction takes long to compile, and has no failpoints: once for both.
+# Lines are all that a debugger is told of it (-g1): the rest is 4 MB in each program.
+REDUCE_DEBUG := $(if $(call on,DEBUG),,$(if $(filter -g%,$(CFLAGS)),-g1))
 define reduce_rule
 $(OBJ)/src/device/host/reduce_host.$(1).o: src/device/host/reduce_host.c $(OBJ)/flags
 	@$$(call say,CC,$$@)
-	$(Q)$(CC) $$(ALL_CPPFLAGS) -DSYMM_ISA=$(1) $$(ALL_CFLAGS) $(OPT_DEVICE) -ffp-contract=off $(ISA_$(1)) $$(DEPS) -c $$< -o $$@
+	$(Q)$(CC) $$(ALL_CPPFLAGS) -DSYMM_ISA=$(1) $$(ALL_CFLAGS) $(REDUCE_DEBUG) $(OPT_DEVICE) \
+	  -ffp-contract=off $(ISA_$(1)) $$(DEPS) -c $$< -o $$@
 $(TOBJ)/src/device/host/reduce_host.$(1).o: $(OBJ)/src/device/host/reduce_host.$(1).o
 	$(Q)cp $$< $$@
 endef
 $(foreach isa,$(ISAS),$(eval $(call reduce_rule,$(isa))))
 
-# ---- GPU kernels: one fat binary per element type, and one for those that only move; all variants share them ----
+# ---- GPU kernels: one fat binary per element type, and one for those that only move; all variants
+# share them ----
 FATBINS  := $(OUT)/cuda
 GPU_DEPS := $(wildcard src/device/cuda/*.cuh) src/device/common/types.inl include/symm_types.h include/symm.h $(FATBINS)/flags
 gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
@@ -107,14 +112,16 @@ SONAME     := libsymm.so.$(MAJOR)
 MPI_SONAME := libsymm-mpi.so.$(MAJOR)
 LIBRARIES  := $(LIB)/libsymm.so $(LIB)/libsymm.a $(if $(HAVE_MPI),$(LIB)/libsymm-mpi.so)
 
-# libX.so -> libX.so.MAJOR -> libX.so.VERSION: what the linker, the loader and the packager look for.
-# nodelete: at the end of a thread that has used it, and at a fork, it is called, which may be after a dlclose.
+# libX.so -> libX.so.MAJOR -> libX.so.VERSION: what the linker, the loader and the packager look
+# for. nodelete: at the end of a thread that has used it, and at a fork, it is called, which may be
+# after a dlclose.
 $(LIB)/libsymm.so.$(VERSION): $(LIB_OBJ) src/libsymm.map
 	@$(call say,LD,$@)
 	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete $(NO_UNDEFINED) -Wl,--version-script=src/libsymm.map $(LIB_OBJ) $(ALL_LDFLAGS) -lrt -o $@
 	$(Q)ln -sf $(@F) $(LIB)/$(SONAME)
 
-# nodelete, as above: MPI calls back into it when a communicator is freed, or MPI itself, which may be after a dlclose.
+# nodelete, as above: MPI calls back into it when a communicator is freed, or MPI itself, which may
+# be after a dlclose.
 $(LIB)/libsymm-mpi.so.$(VERSION): $(MPI_OBJ) $(LIB)/libsymm.so src/libsymm.map
 	@$(call say,LD,$@)
 	$(Q)$(WITH_MPI) -shared -Wl,-soname,$(MPI_SONAME) -Wl,-z,nodelete $(NO_UNDEFINED) -Wl,--version-script=src/libsymm.map -Wl,-rpath,'$$ORIGIN' \
@@ -134,8 +141,8 @@ TOOLS := $(BIN)/symm-perf $(BIN)/symm-info
 
 # Found beside it, so that programs run from build/ and from any prefix without a library path.
 RPATH := -Wl,-rpath,'$$ORIGIN/../lib$(S)'
-# Both tools are static. symm-perf: it drives GPUs through the library's table of the driver's calls, which the shared library
-# keeps to itself.
+# Both tools are static. symm-perf: it drives GPUs through the library's table of the driver's
+# calls, which the shared library keeps to itself.
 $(BIN)/symm-perf: $(PERF_OBJ) $(if $(HAVE_MPI),$(MPI_OBJ)) $(LIB)/libsymm.a
 	@$(call say,LD,$@)
 	$(Q)$(if $(HAVE_MPI),$(WITH_MPI),$(CC)) $(PERF_OBJ) $(if $(HAVE_MPI),$(MPI_OBJ)) $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -ldl -lm -o $@

@@ -1,5 +1,6 @@
-# Compiler, flags and variants. Must-haves live in variables of our own, so CFLAGS, CPPFLAGS and LDFLAGS stay the user's,
-# from the command line as well as from the environment (appending to an exported CFLAGS would grow it in each sub-make).
+# Compiler, flags and variants. Must-haves live in variables of our own, so CFLAGS, CPPFLAGS and
+# LDFLAGS stay the user's, from the command line as well as from the environment (appending to an
+# exported CFLAGS would grow it in each sub-make).
 
 #> CC=clang            compiler (default gcc)
 #> CXX=clang++         compiler of unit_kernels, which is left out without one (default g++)
@@ -42,7 +43,8 @@ SAN_FLAGS  := $(if $(SANITIZERS),-fsanitize=$(subst $(space),$(comma),$(SANITIZE
 SAN_FLAGS  += $(if $(call on,UBSAN),-fno-sanitize-recover=undefined)
 SAN_FLAGS  += $(if $(call on,FUZZ),-fsanitize=fuzzer-no-link)
 
-# Kernels and reductions are where the time goes: -O3, except where somebody wants to step through them.
+# Kernels and reductions are where the time goes: -O3, except where somebody wants to step through
+# them.
 OPT        := $(if $(call on,DEBUG),-O0,-O2)
 OPT_DEVICE := $(if $(call on,DEBUG),-O0,-O3)
 
@@ -58,12 +60,15 @@ NO_UNDEFINED := $(if $(SANITIZERS),,-Wl$(comma)-z$(comma)defs)
 
 # ---- what this machine can build ----
 MACHINE  := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
-# The wrapper must work, not only exist: a lone mpicc without its headers would break the build in the middle.
+# The wrapper must work, not only exist: a lone mpicc without its headers would break the build in
+# the middle.
 HAVE_MPI := $(shell printf '\043include <mpi.h>\n' | $(MPICC) -x c -E - >/dev/null 2>&1 && echo 1)
-# Whatever compiler the wrapper was configured for, ours is used (Open MPI's and MPICH's names for that).
+# Whatever compiler the wrapper was configured for, ours is used (Open MPI's and MPICH's names for
+# that).
 WITH_MPI := OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC)
 
-# The CUDA compiler, where there is one: kernels go into the library as data, so nothing else of CUDA is needed, not even to link.
+# The CUDA compiler, where there is one: kernels go into the library as data, so nothing else of
+# CUDA is needed, not even to link.
 CUDA       ?= auto
 CUDA_ARCHS ?= 90
 NVCC       ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))

@@ -1,9 +1,12 @@
 # Test programs, by wildcard:
-#   unit/unit_*.c   pure parts           fault/fault_*.c  bad input, dying ranks       thr/thr_*.c   ranks as threads
-#   mp/mp_*.c       ranks under mpirun   bench/bench_*.c  figures, never a verdict     check/check_*.sh  the tree and the tools
+#   unit/unit_*.c   pure parts           fault/fault_*.c  bad input, dying ranks       thr/thr_*.c
+#                   ranks as threads
+#   mp/mp_*.c       ranks under mpirun   bench/bench_*.c  figures, never a verdict
+#                   check/check_*.sh  the tree and the tools
 #   gpu/gpu_*.c     ranks on GPUs        gpu/mpg_*.c      the same under mpirun: make check-gpu
 #   kit/  what tests share               fake/  a CUDA driver, kernels on fibers, other stand-ins
-# They link the library's objects built with -DSYMM_TESTING (failpoints in), not the library: so they see its inside.
+# They link the library's objects built with -DSYMM_TESTING (failpoints in), not the library: so
+# they see its inside.
 
 #> NP='2 4'            rank counts of the mp_ tests (default 1 2 3 4 5 8)
 #> T_SLOW=3            multiplies every time limit of the tests
@@ -51,7 +54,8 @@ $(TOBJ)/tests/parts.a: $(T_PARTS)
 	@$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-# An object of a test lies in one folder, whichever folder of tests/ its source is in: names are unique.
+# An object of a test lies in one folder, whichever folder of tests/ its source is in: names are
+# unique.
 define test_object
 $(TOBJ)/tests/$(basename $(notdir $(1))).o: $(1) $(TOBJ)/flags
 	@$$(call say,$(if $(filter $(basename $(notdir $(1))),$(M_TESTS)),MPI)CC,$$@)
@@ -59,19 +63,28 @@ $(TOBJ)/tests/$(basename $(notdir $(1))).o: $(1) $(TOBJ)/flags
 endef
 $(foreach f,$(wildcard tests/*/*.c),$(eval $(call test_object,$(f))))
 
-# An archive, so that a program takes in what it tests and no more.
-TEST_LIB := $(TOBJ)/libsymm.a
-$(TEST_LIB): $(TEST_OBJ)
+# An archive, so that a program takes in what it tests and no more. The GPU kernels are 22 MB and
+# the same in every program: they lie in a library beside the programs.
+TEST_LIB    := $(TOBJ)/libsymm.a
+TEST_IMAGES := $(TEST)/libsymm-images.so
+IMAGES_OBJ  := $(TOBJ)/src/device/cuda/kernel_images.o
+BESIDE      := -Wl,-rpath,'$$ORIGIN'
+$(IMAGES_OBJ): ALL_CFLAGS += -fvisibility=default
+$(TEST_LIB): $(filter-out $(IMAGES_OBJ),$(TEST_OBJ))
 	@$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
-
-$(C_TESTS:%=$(TEST)/%): $(TEST)/%: $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_LIB)
+$(TEST_IMAGES): $(IMAGES_OBJ) | $(TEST)
 	@$(call say,LD,$@)
-	$(Q)$(CC) $^ $(ALL_LDFLAGS) -lrt -lm -o $@
+	$(Q)$(CC) -shared $^ $(ALL_LDFLAGS) -Wl,-soname,$(@F) -o $@
 
-$(M_TESTS:%=$(TEST)/%): $(TEST)/%: $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_MPI_OBJ) $(MPI_LEAKS) $(TEST_LIB)
+$(C_TESTS:%=$(TEST)/%): $(TEST)/%: $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_LIB) $(TEST_IMAGES)
 	@$(call say,LD,$@)
-	$(Q)$(WITH_MPI) $^ $(ALL_LDFLAGS) $(if $(MPI_LEAKS),-rdynamic) -lrt -lm -o $@
+	$(Q)$(CC) $^ $(ALL_LDFLAGS) $(BESIDE) -lrt -lm -o $@
+
+$(M_TESTS:%=$(TEST)/%): $(TEST)/%: \
+    $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_MPI_OBJ) $(MPI_LEAKS) $(TEST_LIB) $(TEST_IMAGES)
+	@$(call say,LD,$@)
+	$(Q)$(WITH_MPI) $^ $(ALL_LDFLAGS) $(BESIDE) $(if $(MPI_LEAKS),-rdynamic) -lrt -lm -o $@
 
 $(TEST)/unit_kernels: $(EMU_OBJ)
 $(TOBJ)/tests/emu_kernels.o: tests/fake/emu_kernels.cc $(TOBJ)/flags
@@ -86,7 +99,8 @@ $(EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.c $(wildcard include/*.h)
 	$(Q)$(if $(filter $*,$(MPI_EXAMPLES)),$(WITH_MPI),$(CC)) -Iinclude $(OPT) $(CFLAGS) $(WARN) -std=gnu11 $(SAN_FLAGS) $< \
 	  -L$(LIB) $(if $(filter $*,$(MPI_EXAMPLES)),-lsymm-mpi) -lsymm $(RPATH) $(ALL_LDFLAGS) -lm -o $@
 
-# Those with kernels of their own: nvcc links the CUDA runtime in, so that they too need no more than the driver.
+# Those with kernels of their own: nvcc links the CUDA runtime in, so that they too need no more
+# than the driver.
 CU_EXAMPLE_PROGRAMS := $(CU_EXAMPLES:%=$(OUT)/examples$(S)/%)
 $(CU_EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.cu $(wildcard include/*.h) $(LIBRARIES) $(FATBINS)/flags
 	@$(call say,NVCC,$@)
@@ -113,7 +127,8 @@ tests-gpu:   $(patsubst %,$(TEST)/%,$(GPU_TESTS) $(MPG_TESTS)) $(if $(HAVE_NVCC)
 $(FATBINS)/user.fatbin: tests/gpu/user.cu $(FATBINS)/flags
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,$<)
-# Not under sanitizers: the harness itself, and fibers, whose stacks they do not know; not under ThreadSanitizer: arithmetic of one thread.
+# Not under sanitizers: the harness itself, and fibers, whose stacks they do not know; not under
+# ThreadSanitizer: arithmetic of one thread.
 ASAN_UNITS   := $(filter-out unit_harness unit_kernels,$(UNIT_TESTS))
 TSAN_UNITS   := $(filter-out unit_harness unit_kernels unit_survive unit_reduce unit_plan unit_place unit_place_small unit_place_wide unit_gplan unit_cuda_share unit_caches,$(UNIT_TESTS))
 tests-asan:  $(patsubst %,$(TEST)/%,$(ASAN_UNITS) $(FAULT_TESTS) $(MP_TESTS))
@@ -130,13 +145,14 @@ TSAN_LIST  = $(patsubst %,$(TSAN_TEST)/%,$(TSAN_UNITS) $(THR_TESTS))
 # The first race or bad access ends the test.
 SAN_ENV := TSAN_OPTIONS='halt_on_error=1 second_deadlock_stack=1' ASAN_OPTIONS='detect_stack_use_after_return=1' \
            UBSAN_OPTIONS='print_stacktrace=1'
-# ThreadSanitizer of older compilers cannot place its shadow under more than 28 random bits of address: there the tests run
-# without address randomisation.
+# ThreadSanitizer of older compilers cannot place its shadow under more than 28 random bits of
+# address: there the tests run without address randomisation.
 RANDOM_BITS := $(shell cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)
 FIXED  = $(if $(filter-out 8 16 18 24 28,$(RANDOM_BITS)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 RUN_SH = $(SAN_ENV) MPIRUN='$(MPIRUN)' CC='$(CC)' BUILD='$(OUT)' $(FIXED) tests/run.sh
 
-# Ranks that die, under an mpirun that goes on without them: what mpg_death does on the host backend.
+# Ranks that die, under an mpirun that goes on without them: what mpg_death does on the host
+# backend.
 DEATH_SPEC = $(if $(HAVE_MPI),'recover=4:$(TEST)/mpg_death host survivors_pass')
 
 .PHONY: check check-rest check-full check-build check-rest-build check-run check-rest-run asan tsan asan-run tsan-run fuzz fuzz-run
@@ -213,17 +229,18 @@ fuzz: ## run each fuzzer of tests/fuzz for FUZZ_SECONDS (needs clang)
 	@command -v clang >/dev/null || { echo 'symm: make fuzz needs clang (package clang)'; exit 2; }
 	+@$(SUBMAKE) CC=clang FUZZ=1 ASAN=1 UBSAN=1 fuzz-run
 
-$(FUZZERS:%=$(FUZZ_BIN)/%): $(FUZZ_BIN)/%: $(TOBJ)/tests/%.o $(TEST_LIB)
+$(FUZZERS:%=$(FUZZ_BIN)/%): $(FUZZ_BIN)/%: $(TOBJ)/tests/%.o $(TEST_LIB) $(TEST_IMAGES)
 	@$(call say,LD,$@)
-	$(Q)$(CC) $^ $(subst fuzzer-no-link,fuzzer,$(ALL_LDFLAGS)) -lrt -lm -o $@
+	$(Q)$(CC) $^ $(subst fuzzer-no-link,fuzzer,$(ALL_LDFLAGS)) \
+	  -Wl,-rpath,$(abspath $(TEST)) -lrt -lm -o $@
 $(FUZZ_OBJ): | $(TOBJ)/tests
 $(FUZZERS:%=$(FUZZ_BIN)/%): | $(FUZZ_BIN)
 $(FUZZ_BIN):
 	$(Q)mkdir -p $@
 -include $(FUZZ_OBJ:.o=.d)
 
-# Calls on a heap depend on each other: left to itself libFuzzer lengthens inputs so slowly that a minute ends at two of them. 641 bytes are the
-# first byte and 160 calls.
+# Calls on a heap depend on each other: left to itself libFuzzer lengthens inputs so slowly that a
+# minute ends at two of them. 641 bytes are the first byte and 160 calls.
 FUZZ_HEAP_FLAGS := -len_control=0 -max_len=641
 
 # New inputs go to build/; tests/fuzz/corpus/<name>, where it exists, is the seed.

@@ -1,11 +1,13 @@
 #!/bin/sh
-# bench.sh - the figures of docs/performance.md. Usage: bench.sh DIRECTORY [benchmark programs]. Tables go to the screen, JSON and
-# SVG to DIRECTORY. Nothing else should run on the machine meanwhile.
+# bench.sh - the figures of docs/performance.md. Usage: bench.sh DIRECTORY [benchmark programs].
+# Tables go to the screen, JSON and SVG to DIRECTORY. Nothing else should run on the machine
+# meanwhile.
 #
-# With two GPUs or more: the GPU tables, beside NCCL. A table whose JSON is there already is not made again (BENCH_FORCE=1: it is),
-# so that an interrupted run goes on where it was; one that lacks NCCL is, where there is NCCL. Elsewhere, or with SYMM_BACKEND=host: the
-# host backend, beside Open MPI. Then, on every machine, the benchmark programs: those of GPUs on a GPU where there is one, the others on
-# the host backend.
+# With two GPUs or more: the GPU tables, beside NCCL. A table whose JSON is there already is not
+# made again (BENCH_FORCE=1: it is), so that an interrupted run goes on where it was; one that lacks
+# NCCL is, where there is NCCL. Elsewhere, or with SYMM_BACKEND=host: the host backend, beside Open
+# MPI. Then, on every machine, the benchmark programs: those of GPUs on a GPU where there is one,
+# the others on the host backend.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/mpi.sh
@@ -19,8 +21,9 @@ status=0
 # A table of ours alone is made again once there is NCCL to stand beside it.
 is_made() { [ -s "$1" ] && { [ -z "$vs" ] || grep -q '"nccl":' "$1"; }; }
 
-# gpu_table RANKS COLLECTIVE TYPE [PLACE FLAGS...]: JSON, SVG and the table itself. The JSON comes last, when all has gone well.
-# PLACE: what is not as usual, buffers in windows and aligned, sizes in powers of two, graphs.
+# gpu_table RANKS COLLECTIVE TYPE [PLACE FLAGS...]: JSON, SVG and the table itself. The JSON comes
+# last, when all has gone well. PLACE: what is not as usual, buffers in windows and aligned, sizes
+# in powers of two, graphs.
 gpu_table() {
     name=$out/gpu-$2-$3-$1${4:+-$4}
     place=${4:-}
@@ -48,8 +51,9 @@ gpu_table() {
     echo
 }
 
-# gpu_best RANKS COLLECTIVE TYPE: a table for each of NCCL's settings that may make it faster, for it reads them once a process; then
-# its best beside ours. BENCH_NCCL= leaves them out, and names others.
+# gpu_best RANKS COLLECTIVE TYPE: a table for each of NCCL's settings that may make it faster, for
+# it reads them once a process; then its best beside ours. BENCH_NCCL= leaves them out, and names
+# others.
 gpu_best() {
     ranks=$1 collective=$2 type=$3 stem=$out/gpu-$2-$3-$1
     settings=${BENCH_NCCL-NCCL_SYM_CTAS=16 NCCL_SYM_CTAS=32 NCCL_SYM_CTAS=64 NCCL_GRAPH_MIXING_SUPPORT=0 NCCL_CTA_POLICY=2}

@@ -1,14 +1,19 @@
 #!/bin/sh
-# bench_memory.sh - the figures of memory objects. Usage: bench_memory.sh DIRECTORY PROGRAMS, the directory of the benchmark programs. Tables
-# go to the screen, tables (.txt) and JSON to DIRECTORY/memory-*. Nothing else should run on the machine meanwhile.
+# bench_memory.sh - the figures of memory objects. Usage: bench_memory.sh DIRECTORY PROGRAMS, the
+# directory of the benchmark programs. Tables go to the screen, tables (.txt) and JSON to
+# DIRECTORY/memory-*. Nothing else should run on the machine meanwhile.
 #
-#   1  placement and arenas on allocators' traces, glibc's malloc beside them; a trace written and replayed
+#   1  placement and arenas on allocators' traces, glibc's malloc beside them; a trace written and
+#      replayed
 #   2  lanes on the host backend: pairs, at random, graphs, 64 lanes
-#   3  heaps on the host backend, on 1, 2 and 4 ranks: calls on SYM and LOCAL, what they send, growth; where there is MPI
-#   4  with a GPU: CUDA's stream-ordered pool beside lanes and arenas, what calls, launches, pairs of arenas and pushes cost; heaps on as
+#   3  heaps on the host backend, on 1, 2 and 4 ranks: calls on SYM and LOCAL, what they send,
+#      growth; where there is MPI
+#   4  with a GPU: CUDA's stream-ordered pool beside lanes and arenas, what calls, launches, pairs
+#      of arenas and pushes cost; heaps on as
 #      many ranks as there are GPUs
 #
-# BENCH=quick: short traces; BENCH=all: every maximum of RMM's random allocations. SYMM_BACKEND=host: no GPU.
+# BENCH=quick: short traces; BENCH=all: every maximum of RMM's random allocations.
+# SYMM_BACKEND=host: no GPU.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 . scripts/mpi.sh
@@ -25,7 +30,8 @@ quick | all) args=--$BENCH ;;
 *) echo "BENCH=$BENCH: quick, all or nothing" >&2 && exit 2 ;;
 esac
 
-# part TITLE NAME COMMAND...: its output on the screen and in DIRECTORY/memory-NAME.txt; what fails is told, and the rest still runs.
+# part TITLE NAME COMMAND...: its output on the screen and in DIRECTORY/memory-NAME.txt; what fails
+# is told, and the rest still runs.
 part() {
     title=$1 name=$2
     shift 2

@@ -1,10 +1,15 @@
 #!/bin/sh
-# check_gpu.sh - behind `make check-gpu` and its relatives. BUILD is the build directory, MPIRUN the launcher.
+# check_gpu.sh - behind `make check-gpu` and its relatives. BUILD is the build directory, MPIRUN the
+# launcher.
 #
-#   scripts/check_gpu.sh run PROGRAM...    gpu_* and mpg_* programs, and scripts with their path, on the GPUs of this machine; one line each with its seconds, then
-#                                          what they measured, then `N passed, N failed, N skipped`. No GPU is a failure.
-#   scripts/check_gpu.sh sanitizer         a few cases under compute-sanitizer's memcheck and initcheck
-#   scripts/check_gpu.sh fake PROGRAM...   the programs' own logic on a fake driver with two devices: no GPU, no kernel
+#   scripts/check_gpu.sh run PROGRAM...    gpu_* and mpg_* programs, and scripts with their path, on
+#                                          the GPUs of this machine; one line each with its seconds,
+#                                          then what they measured, then `N passed, N failed, N
+#                                          skipped`. No GPU is a failure.
+#   scripts/check_gpu.sh sanitizer         a few cases under compute-sanitizer's memcheck and
+#                                          initcheck
+#   scripts/check_gpu.sh fake PROGRAM...   the programs' own logic on a fake driver with two
+#                                          devices: no GPU, no kernel
 #
 #   GPU_DEVICES=1              use the first GPU only: all ranks share it
 #   GPU_CASES=n                cases per environment of the matrices (48; sanitizer: 2)
@@ -20,8 +25,8 @@ dir=$(mktemp -d) || exit 2
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM HUP
 
-# Programs as tests/run.sh wants them: mpg_* under mpirun, a process per GPU, at least two; mpg_death with at least three, of which
-# some die.
+# Programs as tests/run.sh wants them: mpg_* under mpirun, a process per GPU, at least two;
+# mpg_death with at least three, of which some die.
 specs() {
     devices=$(gpus)
     case ${GPU_DEVICES:-0} in *[!0-9]*)
@@ -75,7 +80,8 @@ find_sanitizer() {
     return 1
 }
 
-# One tool over one program. The tool may let a process run one kernel at a time, so no two ranks are in one process.
+# One tool over one program. The tool may let a process run one kernel at a time, so no two ranks
+# are in one process.
 examine() { # tool label command...
     tool=$1 label=$2
     shift 2
@@ -100,7 +106,8 @@ sanitizer() {
     fi
     export GPU_CASES="${GPU_CASES:-2}" T_SLOW="${T_SLOW:-5}" SYMM_TIMEOUT=120000 OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
     for tool in memcheck initcheck; do
-        # Not what the driver refuses: the library looks at every code, and asks for fabric handles to learn whether there are any.
+        # Not what the driver refuses: the library looks at every code, and asks for fabric handles
+        # to learn whether there are any.
         set -- "$tool_path" --tool "$tool" --report-api-errors no --error-exitcode 9 --launch-timeout 60
         examine "$tool" "gpu_matrix ranks_1" "$@" "$BUILD/test/gpu_matrix" -d ranks_1
         examine "$tool" "mpg_ranks matrix, 2 processes" sh -c '. scripts/mpi.sh; launch "$@"' sh 2 "$@" "$BUILD/test/mpg_ranks" matrix

@@ -1,6 +1,6 @@
 #!/bin/sh
-# docs.sh - behind `make docs`: writes again what the documents copy from the tree. BIN is the folder
-# of symm-info.
+# docs.sh - behind `make docs`: writes again what the documents copy from the tree. BIN is the
+# folder of symm-info.
 #  - docs/floors.svg: the drawing of the floors
 #  - README.md: the program, between `<!-- examples/hello.c -->` and `<!-- end -->`
 #  - docs/environment.md: the table of variables, as symm-info prints it

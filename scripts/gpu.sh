@@ -1,8 +1,9 @@
 # shellcheck shell=sh
 # gpu.sh - sourced after mpi.sh: what scripts need to know of GPUs.
 
-# How many GPUs there are to measure; 0 where SYMM_BACKEND=host excludes them. The driver's own tool asks the driver, but shows those too
-# that CUDA_VISIBLE_DEVICES hides from programs. Containers often lack the tool; the kernel's list is there all the same.
+# How many GPUs there are to measure; 0 where SYMM_BACKEND=host excludes them. The driver's own tool
+# asks the driver, but shows those too that CUDA_VISIBLE_DEVICES hides from programs. Containers
+# often lack the tool; the kernel's list is there all the same.
 gpus() {
     if [ "${SYMM_BACKEND:-auto}" = host ]; then
         echo 0
@@ -22,8 +23,8 @@ visible() {
         awk -v all="$1" '{ gsub(/ /, "") } /^[0-9]+$/ ? $0 + 0 >= all : !/^(GPU|MIG)-/ { exit } { n++ } END { print n + 0 }'
 }
 
-# Sets vs to the flags that compare with NCCL, where its library is found: by PERF_NCCL_LIB, the loader, or as a Python package.
-# Elsewhere vs is empty, and one line says why.
+# Sets vs to the flags that compare with NCCL, where its library is found: by PERF_NCCL_LIB, the
+# loader, or as a Python package. Elsewhere vs is empty, and one line says why.
 # shellcheck disable=SC2034 # vs is the caller's
 find_nccl() {
     vs='--vs nccl'
@@ -36,12 +37,13 @@ find_nccl() {
     echo "# without NCCL: $why"
     vs=
 }
-# One rank, no collective that NCCL has: its library is opened and asked for a communicator, no more.
-# What it says on stderr is the answer.
+# One rank, no collective that NCCL has: its library is opened and asked for a communicator, no
+# more. What it says on stderr is the answer.
 # shellcheck disable=SC2069
 probe_nccl() { "$BIN/symm-perf" barrier -t 1 -R 0 -n 1 -w 0 --rounds 1 --vs nccl 2>&1 >/dev/null; }
 
-# launch_gpus N program args: N ranks with a GPU each, as processes where there is mpirun, else as threads of one.
+# launch_gpus N program args: N ranks with a GPU each, as processes where there is mpirun, else as
+# threads of one.
 launch_gpus() {
     if command -v "${MPIRUN:-mpirun}" >/dev/null 2>&1 && [ "${BENCH_RANKS:-mpi}" != threads ]; then
         launch "$@"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh - what `make run` shows: our time beside NCCL's on the GPUs of this machine, or, where there are fewer than two, beside
-# Open MPI's on 2 to 4 ranks of its cores.
+# run.sh - what `make run` shows: our time beside NCCL's on the GPUs of this machine, or, where
+# there are fewer than two, beside Open MPI's on 2 to 4 ranks of its cores.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/mpi.sh

@@ -1,7 +1,8 @@
 #!/bin/sh
-# setup.sh - makes the machine able to build and test: a C compiler, make and Open MPI. Silent, and without effect, where all is
-# there. What is missing comes from apt-get, as root or through `sudo -n`; where neither works, one line names the packages and
-# the exit code is 2. For the long check (T_FULL=1) a cross compiler and qemu for ARM too; without these it goes on.
+# setup.sh - makes the machine able to build and test: a C compiler, make and Open MPI. Silent, and
+# without effect, where all is there. What is missing comes from apt-get, as root or through `sudo
+# -n`; where neither works, one line names the packages and the exit code is 2. For the long check
+# (T_FULL=1) a cross compiler and qemu for ARM too; without these it goes on.
 set -u
 export DEBIAN_FRONTEND=noninteractive
 
@@ -18,7 +19,8 @@ missing_packages() {
     compiles "${MPICC:-mpicc}" mpi.h || printf 'libopenmpi-dev '
 }
 
-# What only the long check uses (T_FULL=1): without it some tests are skipped, so it is asked for once and may be missing.
+# What only the long check uses (T_FULL=1): without it some tests are skipped, so it is asked for
+# once and may be missing.
 extra_packages() {
     [ "${T_FULL:-0}" != 0 ] && [ "$(uname -m)" != aarch64 ] || return 0
     compiles aarch64-linux-gnu-gcc stdio.h || printf 'gcc-aarch64-linux-gnu libc6-dev-arm64-cross '
@@ -47,7 +49,8 @@ become_root() {
     sudo -n true >/dev/null 2>&1
 }
 
-# A package list from last month names versions that the mirror dropped: update first. Mirrors have bad moments: once more.
+# A package list from last month names versions that the mirror dropped: update first. Mirrors have
+# bad moments: once more.
 attempt() {
     $as_root apt-get -qq update && $as_root apt-get -qq -y --no-install-recommends install "$@"
 }

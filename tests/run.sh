@@ -1,18 +1,21 @@
 #!/bin/sh
 # run.sh - runs test programs, one line each, and closes with `N passed, N failed, N skipped`.
 #
-#   tests/run.sh [-j J] PROGRAM...      PROGRAM is `path [args]`, `np=4:path [args]` (4 ranks under mpirun, TAP from
-#                                       rank 0), the same with `recover=4:` (mpirun goes on when a rank dies: Open MPI) or
-#                                       `@file` (one such per line; blank lines and #... are passed over)
-#   J            programs at a time (default 1); those under mpirun come after the others, one by one
+#   tests/run.sh [-j J] PROGRAM...      PROGRAM is `path [args]`, `np=4:path [args]` (4 ranks under
+#                                       mpirun, TAP from
+#                                       rank 0), the same with `recover=4:` (mpirun goes on when a
+#                                       rank dies: Open MPI) or `@file` (one such per line; blank
+#                                       lines and #... are passed over)
+#   J            programs at a time (default 1); those under mpirun come after the others, one by
+#                one
 #   TIMEOUT      seconds a program may take (default 600), multiplied by T_SLOW
 #   REQUIRE      comma-separated words: a skip whose reason begins with `needs WORD` is a failure
 #   MPIRUN       the launcher (default mpirun)
 #
-# A program's results are its TAP lines. It fails, beyond its `not ok` lines, when it exits other than 0 (or 77: all
-# skipped) without having said why, prints fewer lines than its plan promised, or prints none. Exit status 1 if
-# anything failed. What a program printed is shown only when it failed. Where stderr is a terminal a line there says which
-# program has begun.
+# A program's results are its TAP lines. It fails, beyond its `not ok` lines, when it exits other
+# than 0 (or 77: all skipped) without having said why, prints fewer lines than its plan promised, or
+# prints none. Exit status 1 if anything failed. What a program printed is shown only when it
+# failed. Where stderr is a terminal a line there says which program has begun.
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 2
 
@@ -21,9 +24,11 @@ usage() {
     exit 2
 }
 
-# ---- one program (run.sh --one DIR INDEX): runs it, prints its line, leaves `passed failed skipped` in DIR/INDEX.count
+# ---- one program (run.sh --one DIR INDEX): runs it, prints its line, leaves `passed failed
+# skipped` in DIR/INDEX.count
 
-# Reads a program's output; prints `passed failed skipped planned` and then what the summary should show.
+# Reads a program's output; prints `passed failed skipped planned` and then what the summary should
+# show.
 judge() {
     awk -v require="${REQUIRE:-}" '
         BEGIN { words = split(require, word, ","); planned = -1 }
@@ -88,7 +93,8 @@ one() { # directory index
     out=$1/$2.out
     start=$(date +%s%N)
     limit=$((${TIMEOUT:-600} * ${T_SLOW:-1}))
-    # timeout leads a process group of its own, which a signal to ours does not reach: it is passed on.
+    # timeout leads a process group of its own, which a signal to ours does not reach: it is passed
+    # on.
     execute "$spec" >"$out" 2>&1 &
     pid=$!
     trap 'kill -TERM $pid; exit 130' INT TERM HUP

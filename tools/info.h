@@ -16,7 +16,8 @@ void info_machine(void); /* info_machine.c */
 void info_memory(void);  /* info_memory.c */
 /* A driver's memory: on GPUs, of the current device. */
 void info_driver(const symm_vmm *v);
-/* Limits, costs and layout of a heap of that many ranks (0: GPUs, or 2 on the host); svg: NULL or a file for its map. 1: failed. */
+/* Limits, costs and layout of a heap of that many ranks (0: GPUs, or 2 on the host); svg: NULL or a
+ * file for its map. 1: failed. */
 int info_heap(int ranks, const char *svg); /* info_heap.c */
 void info_gpus(void);                      /* info_gpu.c */
 /* Multiprocessors of the first GPU, 0 without one. */

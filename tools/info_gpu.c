@@ -1,6 +1,7 @@
-/* info_gpu.c - what symm-info says about GPUs: the driver, each device, what its memory can do (tried, not believed), which of them
- * reach which. Where there are none, nothing is shown here: the backends' part says why. Main thread; makes each device's primary
- * context, as a program would that uses it. */
+/* info_gpu.c - what symm-info says about GPUs: the driver, each device, what its memory can do
+ * (tried, not believed), which of them reach which. Where there are none, nothing is shown here:
+ * the backends' part says why. Main thread; makes each device's primary context, as a program
+ * would that uses it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +10,8 @@
 #include "transport/vmm/vmm.h"
 #include "info.h"
 
-/* Whether the fat binaries have code for a device: of its own generation, and not newer than the device. */
+/* Whether the fat binaries have code for a device: of its own generation, and not newer than the
+ * device. */
 static int has_kernels(const symm_cuda_info *info) {
     const char *at = symm_kernel_archs();
     int arch, used;

@@ -1,5 +1,6 @@
-/* info_heap.c - what symm-info says about heaps: limits, layout, what calls cost here. Makes a communicator over the machine's GPUs, or
- * of thread ranks on the host backend, and a heap on it; frees both. Main thread: it drives all ranks. */
+/* info_heap.c - what symm-info says about heaps: limits, layout, what calls cost here. Makes a
+ * communicator over the machine's GPUs, or of thread ranks on the host backend, and a heap on
+ * it; frees both. Main thread: it drives all ranks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -55,7 +55,8 @@ static inline int perf_parts(const perf_config *cfg) {
 
 /* Pure. Fills *cfg; on a bad flag or value returns -1 with a line for the user in err. */
 int perf_args_parse(int argc, char **argv, perf_config *cfg, char *err, size_t cap);
-/* What can only be checked once the number of ranks is known; mpi: whether they are processes. Pure.
+/* What can only be checked once the number of ranks is known; mpi: whether they are processes.
+ * Pure.
  */
 int perf_args_check(const perf_config *cfg, int nranks, int mpi, char *err, size_t cap);
 /* What can only be checked once the library has chosen its backend. Pure. */

@@ -2,8 +2,8 @@
  * itself; no lock.
  *
  * Threads begin on the core of the one that started them, and two that spin for each other there
- * take turns of a time slice: the system needs some hundred milliseconds to see that they are better
- * apart, which is all of the first row. */
+ * take turns of a time slice: the system needs some hundred milliseconds to see that they are
+ * better apart, which is all of the first row. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>

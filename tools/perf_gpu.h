@@ -10,7 +10,8 @@
  * which stays -1 where the host backend will run. -1 with a line in err where GPUs were asked for
  * and there are none, or too few. */
 int perf_gpu_start(perf_world *w, const perf_config *cfg, char *err, size_t cap);
-/* After it: -g promises each rank a GPU. -1 with a line in err where two have the same one. All ranks together. */
+/* After it: -g promises each rank a GPU. -1 with a line in err where two have the same one. All
+ * ranks together. */
 int perf_gpu_apart(perf_world *w, char *err, size_t cap);
 /* Under the CUDA backend. Sets p->gpu and p->stream. */
 void perf_gpu_open(perf_rank *p);

@@ -7,8 +7,8 @@
 #include "perf_gpu.h"
 #include "perf_nccl.h"
 
-/* Bytes of the UTF-8 sequence at s, 0 if there is none: overlong ones, surrogates and what lies past
- * U+10FFFF are none. */
+/* Bytes of the UTF-8 sequence at s, 0 if there is none: overlong ones, surrogates and what lies
+ * past U+10FFFF are none. */
 static int sequence(const unsigned char *s) {
     const int n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
     if (s[0] > 0xf4) return 0;
@@ -19,7 +19,8 @@ static int sequence(const unsigned char *s) {
     return n;
 }
 
-/* File names and the environment may hold any bytes: those that are no text are shown as Latin-1. */
+/* File names and the environment may hold any bytes: those that are no text are shown as
+ * Latin-1. */
 static void put_text(FILE *f, const char *s) {
     putc('"', f);
     while (*s) {

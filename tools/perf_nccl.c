@@ -1,6 +1,7 @@
-/* perf_nccl.c - see perf_nccl.h. NCCL works on our buffers and our stream. Where -R asks for windows
- * and NCCL refuses them over our memory, it gets memory from ncclMemAlloc: it shall be measured at
- * its best. The table of its functions is written once, under a lock, before any rank uses it. */
+/* perf_nccl.c - see perf_nccl.h. NCCL works on our buffers and our stream. Where -R asks for
+ * windows and NCCL refuses them over our memory, it gets memory from ncclMemAlloc: it shall be
+ * measured at its best. The table of its functions is written once, under a lock, before any
+ * rank uses it. */
 #define _GNU_SOURCE /* dlinfo */
 #include <dlfcn.h>
 #include <link.h>

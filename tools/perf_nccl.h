@@ -7,8 +7,8 @@
 
 /* Opens the library. Any thread, any number of times. -1 with the reason in err. */
 int perf_nccl_load(const char *path, char *err, size_t cap);
-/* After the buffers exist: this rank's communicator and what -R asks for. Sets p->nccl and p->rival.
- * All ranks together. */
+/* After the buffers exist: this rank's communicator and what -R asks for. Sets p->nccl and
+ * p->rival. All ranks together. */
 void perf_nccl_open(perf_rank *p);
 void perf_nccl_close(perf_rank *p); /* NULL p->nccl is a no-op */
 

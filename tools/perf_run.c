@@ -138,7 +138,8 @@ static void run_calls(const caller *by, int calls) {
     perf_stream_finish(by->p);
 }
 
-/* Each call reduces what the one before left: other data every time. As many as stay predictable. */
+/* Each call reduces what the one before left: other data every time. As many as stay
+ * predictable. */
 static int64_t check_chain(perf_rank *p, const perf_case *c) {
     const int calls = perf_data_calls(&p->data, LONGEST_BURST);
     caller by = make_caller(p, c, calls);
@@ -149,7 +150,8 @@ static int64_t check_chain(perf_rank *p, const perf_case *c) {
     return count_wrong(p, c, calls);
 }
 
-/* Other data for every call, so that what a call finds of the one before is wrong. Large messages are looked at after the last one. */
+/* Other data for every call, so that what a call finds of the one before is wrong. Large messages
+ * are looked at after the last one. */
 static int64_t check_series(perf_rank *p, const perf_case *c) {
     int64_t wrong = 0;
     caller by = make_caller(p, c, 1);

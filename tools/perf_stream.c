@@ -62,9 +62,9 @@ static perf_graph *end(perf_rank *p) {
     return g;
 }
 
-/* On a GPU one call goes ahead, for what must not be done inside a capture: loading of kernels, say.
- * No rank launches before all have their graph: while one is made ready, nothing may run that waits
- * for another rank. */
+/* On a GPU one call goes ahead, for what must not be done inside a capture: loading of kernels,
+ * say. No rank launches before all have their graph: while one is made ready, nothing may run that
+ * waits for another rank. */
 perf_graph *perf_graph_of(perf_rank *p, const perf_case *c, perf_call_fn call, int n) {
     if (p->gpu) {
         call(p, c);

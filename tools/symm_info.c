@@ -148,7 +148,8 @@ static void show_host_plan(symm_plan_env env) {
     show_plan(title, &env);
 }
 
-/* The table goes by a rank's multiprocessors: those of the first GPU, each rank with one of its own. */
+/* The table goes by a rank's multiprocessors: those of the first GPU, each rank with one of its
+ * own. */
 static void show_gpu_plan(symm_plan_env env) {
     enum { H200_SMS = 132 };
     char title[80];

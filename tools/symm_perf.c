@@ -64,7 +64,8 @@ static int launched(void) {
     return 0;
 }
 
-/* With -t one of several is refused, and one alone need not trouble MPI: a shell of a resource manager's is none of several. */
+/* With -t one of several is refused, and one alone need not trouble MPI: a shell of a resource
+ * manager's is none of several. */
 static int several(void) {
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

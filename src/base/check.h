@@ -1,9 +1,10 @@
-/* check.h - assertions. In test builds (SYMM_TESTING) SYMM_ASSERT(cond) ends the process with SIGABRT when
- * `cond` is false, after it has written file, line and condition to stderr. In release builds it is nothing:
- * `cond` is compiled, so that it cannot rot, and never evaluated. An assertion states an invariant of our own
- * objects, never what a caller or a peer may do: that is an error code.
- * Each object has a function `<object>_check` that asserts its invariants. What changes the object calls it at
- * its beginning and end, under the lock that guards the object, through SYMM_CHECK. Any thread. */
+/* check.h - assertions. In test builds (SYMM_TESTING) SYMM_ASSERT(cond) ends the process with
+ * SIGABRT when `cond` is false, after it has written file, line and condition to stderr. In release
+ * builds it is nothing: `cond` is compiled, so that it cannot rot, and never evaluated. An
+ * assertion states an invariant of our own objects, never what a caller or a peer may do: that is
+ * an error code. Each object has a function `<object>_check` that asserts its invariants. What
+ * changes the object calls it at its beginning and end, under the lock that guards the object,
+ * through SYMM_CHECK. Any thread. */
 #ifndef SYMM_CHECK_H_
 #define SYMM_CHECK_H_
 

@@ -40,7 +40,8 @@ int symm_fail_any(void);
 #endif
 
 /* A call, or what it is like when it fails: `bad` with errno, a null pointer, or a code that is an
- * errno. The code behind cannot tell the one from the other, so it takes the path of a real failure.
+ * errno. The code behind cannot tell the one from the other, so it takes the path of a real
+ * failure.
  */
 #define SYMM_FAIL_CALL(name, bad, err, call) \
     (SYMM_FAIL_HERE(name) ? (errno = (err), (bad)) : (call))

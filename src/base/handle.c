@@ -134,7 +134,8 @@ static void *pin(int kind, const void *handle, int closed_too) {
     uint32_t generation;
     struct slot *slot = decode(kind, handle, &generation);
     if (!slot) return NULL;
-    /* acquire, found or not: who finds that the object is gone may count on what its last user did (symm_order_reach); pairs with symm_handle_put */
+    /* acquire, found or not: who finds that the object is gone may count on what its last user did
+     * (symm_order_reach); pairs with symm_handle_put */
     uint64_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
     do {
         if (GENERATION(state) != generation || !REFS(state)) return NULL;
@@ -152,8 +153,9 @@ void *symm_handle_find(int kind, const void *handle) {
     return pin(kind, handle, 1);
 }
 
-/* The object of an open slot. Nothing holds it: where it ends meanwhile, the slot may have the next one already. That came after
- * the generation was counted, so whoever reads it (acquire) finds the other generation in the state that is read behind it. */
+/* The object of an open slot. Nothing holds it: where it ends meanwhile, the slot may have the next
+ * one already. That came after the generation was counted, so whoever reads it (acquire) finds
+ * the other generation in the state that is read behind it. */
 static void *peek(const struct slot *slot, uint32_t generation) {
     void *obj = atomic_load_explicit(&slot->obj, memory_order_acquire);
     /* acquire pairs with the release in symm_handle_new */

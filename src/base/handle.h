@@ -35,11 +35,12 @@ symmResult_t symm_handle_new(int kind, void *obj, void (*free_obj)(void *), void
 /* The object, pinned by one reference, or NULL if the handle names no open object of this kind.
  * Never logs. */
 void *symm_handle_get(int kind, const void *handle);
-/* The object without a pin, or NULL: for a caller whose own rules keep it alive (a communicator is used, and destroyed, by one
- * thread at a time). Two loads. */
+/* The object without a pin, or NULL: for a caller whose own rules keep it alive (a communicator is
+ * used, and destroyed, by one thread at a time). Two loads. */
 void *symm_handle_peek(int kind, const void *handle);
-/* Of the object's addresses those in [lo, lo + bytes) are used, and the object is then destroyed, by one thread at a time: said by that thread.
- * peek_at is peek where p is one of them, else NULL. */
+/* Of the object's addresses those in [lo, lo + bytes) are used, and the object is then destroyed,
+ * by one thread at a time: said by that thread. peek_at is peek where p is one of them, else
+ * NULL. */
 void symm_handle_set_range(int kind, const void *handle, const void *lo, uint64_t bytes);
 void *symm_handle_peek_at(int kind, const void *handle, const void *p);
 /* As get, but also while the object is being closed. */

@@ -1,4 +1,5 @@
-/* wait.h - how long and how anything that waits for a peer waits. Plain data, owned by the caller. */
+/* wait.h - how long and how anything that waits for a peer waits. Plain data, owned by the
+ * caller. */
 #ifndef SYMM_WAIT_H_
 #define SYMM_WAIT_H_
 

@@ -1,4 +1,5 @@
-/* fd_closer.c - see fd_closer.h. The list is the takers' and the thread's, under closer_lock; closing is done without it. */
+/* fd_closer.c - see fd_closer.h. The list is the takers' and the thread's, under closer_lock;
+ * closing is done without it. */
 #include "fd_closer.h"
 
 #include <pthread.h>
@@ -49,7 +50,7 @@ static void *closer(void *arg) {
     return NULL;
 }
 
-/* ---- fork: the child has no such thread, and leaves to the parent what is being closed -------------------------------------------------- */
+/* ---- fork: the child has no such thread, and leaves to the parent what is being closed ------- */
 
 static void before_fork(void) {
     pthread_mutex_lock(&closer_lock);
@@ -69,7 +70,7 @@ static void watch_forks(void) {
     pthread_atfork(before_fork, after_fork, in_child);
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 /* With the lock. Signals stay with the user's threads. */
 static int start(void) {

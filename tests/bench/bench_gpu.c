@@ -1,12 +1,15 @@
-/* bench_gpu.c - what each GPU kernel takes at each size with each grid: the measurements behind the table of plan_gpu.c. Figures,
- * never a verdict, but a wrong result ends it.
+/* bench_gpu.c - what each GPU kernel takes at each size with each grid: the measurements behind the
+ * table of plan_gpu.c. Figures, never a verdict, but a wrong result ends it.
  *
- *   bench_gpu [all_reduce|all_gather] [-n ranks] [-b bytes] [-e bytes] [-f factor] [-k kernel] [-c ctas,..] [-t threads,..] [-d type]
+ *   bench_gpu [all_reduce|all_gather] [-n ranks] [-b bytes] [-e bytes] [-f factor] [-k kernel] [-c
+ *   ctas,..] [-t threads,..] [-d type]
  *             [-q]   only the planner's choice        [-v] every grid, not only the best
- *             [-u]   unregistered buffers             [-i] host time of a call, beside that of an empty launch
+ *             [-u]   unregistered buffers             [-i] host time of a call, beside that of an
+ *                    empty launch
  *
- * One process, one thread a rank, one GPU a rank (fewer GPUs are shared). A graph of many calls, timed by events around its second
- * launch in a row; the slowest rank counts, the median of rounds. */
+ * One process, one thread a rank, one GPU a rank (fewer GPUs are shared). A graph of many calls,
+ * timed by events around its second launch in a row; the slowest rank counts, the median of
+ * rounds. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,7 +149,7 @@ static void *measure(void *arg) {
     return NULL;
 }
 
-/* ---- host time ---------------------------------------------------------------------------------------------------- */
+/* ---- host time ------------------------------------------------------------------------------- */
 
 static double host_us(void) {
     struct timespec t;
@@ -161,7 +164,8 @@ static void launch_nothing(rank_state *s, cu_kernel nothing) {
     CU(cuLaunchKernelEx(&config, (cu_function)(void *)nothing, NULL, NULL));
 }
 
-/* Medians over rounds of 50 calls each, ours and nothing in turn; the time between rounds is for the GPU to catch up. */
+/* Medians over rounds of 50 calls each, ours and nothing in turn; the time between rounds is for
+ * the GPU to catch up. */
 static void *issue_time(void *arg) {
     enum { CALLS = 50, TIMES = 41 };
     rank_state *s = arg;

@@ -1,6 +1,7 @@
-/* bench_heap.c - what heaps cost: allocating and freeing SYM and LOCAL blocks with many alive, growth of a heap, growth of a vector in place and by
- * moving beside malloc + copy + free; what the calls send and have made. Not a test: `make bench-memory` runs it under mpirun; the slowest
- * rank counts.
+/* bench_heap.c - what heaps cost: allocating and freeing SYM and LOCAL blocks with many alive,
+ * growth of a heap, growth of a vector in place and by moving beside malloc + copy + free; what the
+ * calls send and have made. Not a test: `make bench-memory` runs it under mpirun; the slowest rank
+ * counts.
  *
  *   bench_heap [--json FILE] */
 #include <mpi.h>
@@ -42,7 +43,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------------ */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static uint64_t clock_cost(void) {
     uint64_t least = UINT64_MAX;
@@ -125,7 +126,7 @@ static void random_blocks(symmComm_t comm, const char *name, unsigned flags, int
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* ---- growth ------------------------------------------------------------------------------------------------------------- */
+/* ---- growth ---------------------------------------------------------------------------------- */
 
 static void show(const char *what, uint64_t *ns, int rounds) {
     uint64_t worst[ROUNDS];
@@ -200,7 +201,8 @@ static uint64_t grow_by_device_copy(void) {
     return t;
 }
 
-/* What the driver takes for the vector's steps, by itself and without peers: the least that growing can cost. */
+/* What the driver takes for the vector's steps, by itself and without peers: the least that growing
+ * can cost. */
 static uint64_t grow_by_driver(int device) {
     const cu_mem_prop prop = symm_cuda_prop(device, SYMM_CUDA_HANDLE_FD);
     const cu_mem_access access = {{SYMM_CUDA_LOCATION_DEVICE, device}, SYMM_CUDA_ACCESS_READWRITE};

@@ -1,5 +1,6 @@
-/* bench_lane.c - host time of stream-ordered memory on the host backend: AllocAsync+FreeAsync as a pair and at random, beside malloc and the
- * heap's own calls; lanes of small blocks against what they use; a graph with and without blocks. Figures, never a verdict.
+/* bench_lane.c - host time of stream-ordered memory on the host backend: AllocAsync+FreeAsync as a
+ * pair and at random, beside malloc and the heap's own calls; lanes of small blocks against what
+ * they use; a graph with and without blocks. Figures, never a verdict.
  *
  *   bench_lane [--json FILE] */
 #include "graph_kit.h"
@@ -126,7 +127,8 @@ static void launches(lk *k, int blocks, int by_plan) {
     if (plan) T_OK(symmMemPlanDestroy(plan));
 }
 
-/* memory.md's case of many streams with small blocks; over the bytes that were asked for, and over those as lanes round them. */
+/* memory.md's case of many streams with small blocks; over the bytes that were asked for, and over
+ * those as lanes round them. */
 static void small_blocks(uint64_t most, int per) {
     enum { MOST = 512 };
     static struct {

@@ -1,10 +1,13 @@
-/* bench_load.c - not a test: what a call of the library costs where the time is in the call, in one build of it or in several.
- * Each library is opened by dlopen, as a plug-in would; rounds take turns, and the least of each counts.
+/* bench_load.c - not a test: what a call of the library costs where the time is in the call, in one
+ * build of it or in several. Each library is opened by dlopen, as a plug-in would; rounds take
+ * turns, and the least of each counts.
  *
- *   bench_load [LIBRARY...]           a row per call, a column per library (default: libsymm.so of the same build)
+ *   bench_load [LIBRARY...]           a row per call, a column per library (default: libsymm.so of
+ *                                     the same build)
  *   bench_load -n CALLS WHAT LIBRARY  that row alone, so many times: for counters of instructions
  *
- * The rank that measures is the main thread; `2 ranks` has a second thread, which ends with each round. No lock. */
+ * The rank that measures is the main thread; `2 ranks` has a second thread, which ends with each
+ * round. No lock. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -70,7 +73,7 @@ static void close_lib(lib *l) {
     for (int r = 0; r < 2; r++) ok(l->symmCommDestroy(l->two[r]));
 }
 
-/* ---- what is measured: each does `calls` of it --------------------------------------------------------------------- */
+/* ---- what is measured: each does `calls` of it ----------------------------------------------- */
 
 static void all_reduce(lib *l, long calls) {
     float x[2] = {1, 2};
@@ -95,7 +98,8 @@ static void arena_pair(lib *l, long calls) {
     }
 }
 
-/* Blocks that lie apart: what a call looks at is not what the one before it left in the cache alone. */
+/* Blocks that lie apart: what a call looks at is not what the one before it left in the cache
+ * alone. */
 static void arena_64(lib *l, long calls) {
     void *p[64];
     for (long i = 0; i < calls; i += 64) {
@@ -151,7 +155,7 @@ static const struct {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* ---- in turns ------------------------------------------------------------------------------------------------------ */
+/* ---- in turns -------------------------------------------------------------------------------- */
 
 static void measure(lib *libs, int n) {
     for (int i = 0; i < ROWS; i++) {

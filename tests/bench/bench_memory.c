@@ -1,15 +1,18 @@
-/* bench_memory.c - placement and arenas on the traces of allocators' benchmarks: time of a call, highest end over peak live bytes, what streams
- * of small blocks hold, one block again and again, threads; glibc's malloc beside them. Not a test: `make bench-memory`.
+/* bench_memory.c - placement and arenas on the traces of allocators' benchmarks: time of a call,
+ * highest end over peak live bytes, what streams of small blocks hold, one block again and again,
+ * threads; glibc's malloc beside them. Not a test: `make bench-memory`.
  *
- * "arena, offsets" is the arena's core over a synthetic upstream: neither handles nor addresses, and what the heap costs is not in it. "arena, heap"
- * is what a program has: symmArenaAlloc and symmArenaFree over a heap of the host backend. Memory is not touched.
+ * "arena, offsets" is the arena's core over a synthetic upstream: neither handles nor addresses,
+ * and what the heap costs is not in it. "arena, heap" is what a program has: symmArenaAlloc and
+ * symmArenaFree over a heap of the host backend. Memory is not touched.
  *
  *   bench_memory [--json FILE] [--quick] [--all] [--threads] [--write FILE] [--replay FILE]
  *
- * --all: the random allocations with every maximum of RMM's, not only 1 and 64 MiB; --quick: no trace of 100,000 allocations; --threads: that part
- * alone.
+ * --all: the random allocations with every maximum of RMM's, not only 1 and 64 MiB; --quick: no
+ * trace of 100,000 allocations; --threads: that part alone.
  *
- * The time of a call is read from a clock twice around it, less what two readings cost; means are of whole traces without clocks. */
+ * The time of a call is read from a clock twice around it, less what two readings cost; means
+ * are of whole traces without clocks. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -22,7 +25,7 @@
 
 #define MB (1ull << 20)
 
-/* ---- allocators -------------------------------------------------------------------------------------------------------- */
+/* ---- allocators ------------------------------------------------------------------------------ */
 
 typedef struct {
     const char *name;
@@ -198,7 +201,7 @@ static const allocator allocators[] = {
     {"glibc malloc", open_malloc, malloc_take, malloc_give, no_high, no_close, malloc_pairs}};
 enum { ALLOCATORS = sizeof allocators / sizeof *allocators };
 
-/* ---- one trace --------------------------------------------------------------------------------------------------------- */
+/* ---- one trace ------------------------------------------------------------------------------- */
 
 typedef struct {
     double mean, high;
@@ -299,7 +302,7 @@ static void traces(int how) {
     free(t.at);
 }
 
-/* ---- streams ------------------------------------------------------------------------------------------------------------ */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 typedef struct {
     double ns, held, of_rounded; /* of the thread's own time, for others may run beside */
@@ -333,7 +336,8 @@ static stream_figures run_streams(const trace *t, uint32_t n) {
     return f;
 }
 
-/* What streams hold for small blocks: superblocks of theirs over live bytes as asked for. Sizes of RMM's multi-stream case and below. */
+/* What streams hold for small blocks: superblocks of theirs over live bytes as asked for. Sizes of
+ * RMM's multi-stream case and below. */
 static void streams(void) {
     printf(
         "\nmulti_stream: small blocks, 16 MiB live as asked for over all streams (arena, offsets); "
@@ -358,7 +362,7 @@ static void streams(void) {
         }
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------------ */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 /* Runs are short and many, and the best counts: then now and then nobody else has the cores. */
 enum { LIVE = 256, CALLS = 20000, BOX = 4096, ROUNDS = 500, BATCH = 64 };
@@ -379,8 +383,8 @@ typedef struct {
     int n_out;
 } worker;
 
-/* What is to be freed by another thread goes there by the 64, as xmalloc does it; out of the same box come those of the other one, which
- * are freed one by one. Returns one of these. */
+/* What is to be freed by another thread goes there by the 64, as xmalloc does it; out of the same
+ * box come those of the other one, which are freed one by one. Returns one of these. */
 static uint64_t by_batch(worker *w, unsigned i, uint64_t mine) {
     uint64_t *out = w->batch, old = UINT64_MAX;
     if (w->in) old = w->in[w->n_out];
@@ -395,7 +399,8 @@ static uint64_t by_batch(worker *w, unsigned i, uint64_t mine) {
     return old;
 }
 
-/* Random blocks of 256 bytes to 8 KiB are replaced; every fourth pair goes through boxes to another thread (REMOTE). */
+/* Random blocks of 256 bytes to 8 KiB are replaced; every fourth pair goes through boxes to another
+ * thread (REMOTE). */
 static void replace(worker *w) {
     for (unsigned i = 0; i < CALLS; i++) {
         uint16_t d = w->draws[i & 65535];

@@ -1,14 +1,16 @@
-/* bench_memory_gpu.c - the traces of bench_memory.c on a GPU: CUDA's stream-ordered pool beside lanes (LOCAL, and SYM of one rank) and arenas,
- * in turns within one run. Host time of a call, most reserved over most alive, calls of the driver that ours make. Figures, never
- * a verdict.
+/* bench_memory_gpu.c - the traces of bench_memory.c on a GPU: CUDA's stream-ordered pool beside
+ * lanes (LOCAL, and SYM of one rank) and arenas, in turns within one run. Host time of a call, most
+ * reserved over most alive, calls of the driver that ours make. Figures, never a verdict.
  *
  *   bench_memory_gpu [--json FILE] [--quick] [--all] [--streams]
  *
- * CUDA's pool is made anew for each trace and keeps what it has (release threshold). "cold" is its first run of a trace, in which it maps
- * memory; a heap has its memory before. "warm" are later runs: nobody maps anything. RMM calls that prewarmed. Driver calls are counted
- * in a run of their own, by functions put in front of those of symm_cu that memory objects call at all; that there are no others is
- * tested on the fake driver, which counts all (unit_gpu_lane, unit_gpu_arena). --streams: only what has streams, not the traces at random,
- * which take minutes with CUDA's pool. One thread. GPU_FAKE=1: the logic without a GPU. */
+ * CUDA's pool is made anew for each trace and keeps what it has (release threshold). "cold" is its
+ * first run of a trace, in which it maps memory; a heap has its memory before. "warm" are later
+ * runs: nobody maps anything. RMM calls that prewarmed. Driver calls are counted in a run of their
+ * own, by functions put in front of those of symm_cu that memory objects call at all; that there
+ * are no others is tested on the fake driver, which counts all (unit_gpu_lane, unit_gpu_arena).
+ * --streams: only what has streams, not the traces at random, which take minutes with CUDA's
+ * pool. One thread. GPU_FAKE=1: the logic without a GPU. */
 #include <dlfcn.h>
 
 #include "bench_kit.h"
@@ -32,7 +34,7 @@ static struct {
     uint64_t failed; /* allocations for which there was no memory */
 } b;
 
-/* ---- CUDA's pool ------------------------------------------------------------------------------------------------------- */
+/* ---- CUDA's pool ----------------------------------------------------------------------------- */
 
 enum { POOL_RELEASE_THRESHOLD = 4, POOL_RESERVED_HIGH = 6, POOL_PINNED = 1 };
 
@@ -95,7 +97,7 @@ static void pool_close(void) {
     must(!cuda.destroy(cuda.pool), "cuMemPoolDestroy");
 }
 
-/* ---- ours -------------------------------------------------------------------------------------------------------------- */
+/* ---- ours ------------------------------------------------------------------------------------ */
 
 static void lanes_open(void) {
     for (uint32_t i = 0; i < b.streams; i++)
@@ -168,7 +170,7 @@ static const allocator allocators[] = {
     {"arena", 1, arena_open, arena_take, arena_give, arena_held, arena_close}};
 enum { ALLOCATORS = sizeof allocators / sizeof *allocators };
 
-/* ---- calls of the driver ----------------------------------------------------------------------------------------------- */
+/* ---- calls of the driver --------------------------------------------------------------------- */
 
 enum { ASKS, EVENTS, OTHERS, KINDS }; /* host-side questions; order on the device; all else */
 
@@ -240,7 +242,7 @@ static void stop_counting(void) {
     symm_cu = real;
 }
 
-/* ---- one trace --------------------------------------------------------------------------------------------------------- */
+/* ---- one trace ------------------------------------------------------------------------------- */
 
 typedef struct {
     double cold, mean;   /* ns a call of a whole run, without clocks */
@@ -392,7 +394,7 @@ static void random_allocations(int how) {
         }
 }
 
-/* ---- streams ----------------------------------------------------------------------------------------------------------- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 static const uint32_t widths[] = {1, 2, 3, 4, 64};
 enum { WIDTHS = sizeof widths / sizeof *widths };
@@ -420,7 +422,8 @@ typedef struct {
     percentiles pair;   /* ns of an alloc or a free */
 } rounds;
 
-/* RMM's multi_stream_allocations: `work` kernels in turn on the streams, each with a block of 8 KiB that lives as long as it; then all are waited for. */
+/* RMM's multi_stream_allocations: `work` kernels in turn on the streams, each with a block of 8 KiB
+ * that lives as long as it; then all are waited for. */
 static void measure_rounds(const allocator *a, uint32_t work, rounds *r) {
     enum { TIMES = 200, BYTES = 8 << 10 };
     uint32_t *times = calloc(TIMES * 2 * work, sizeof *times), *at = times;
@@ -474,7 +477,7 @@ static void multi_stream(void) {
     }
 }
 
-/* ---- all --------------------------------------------------------------------------------------------------------------- */
+/* ---- all ------------------------------------------------------------------------------------- */
 
 static void open_all(void) {
     symmHeapConfig_t c = SYMM_HEAP_CONFIG_INITIALIZER;

@@ -1,6 +1,7 @@
-/* bench_setup.c - what set-up costs: creating a communicator beyond MPI_Init, registering memory, registering it again, dropping
- * it, having it back, and freeing it, which is a part of the next registration that maps something.
- * Not a test: `make bench` runs it; medians over rounds, the slowest rank counts. */
+/* bench_setup.c - what set-up costs: creating a communicator beyond MPI_Init, registering memory,
+ * registering it again, dropping it, having it back, and freeing it, which is a part of the next
+ * registration that maps something. Not a test: `make bench` runs it; medians over rounds, the
+ * slowest rank counts. */
 #include <mpi.h>
 
 #include <stdio.h>
@@ -64,7 +65,8 @@ static double timed_deregister(symmComm_t c, symmWindow_t win) {
     return MPI_Wtime() - t;
 }
 
-/* Each round frees its memory at its end, so that the next one's first registration does not pay for that. */
+/* Each round frees its memory at its end, so that the next one's first registration does not pay
+ * for that. */
 static void registration(symmComm_t c, size_t bytes) {
     double first[ROUNDS], again[ROUNDS], drop[ROUNDS], back[ROUNDS], freed[ROUNDS];
     char text[64];

@@ -1,6 +1,7 @@
 #!/bin/sh
-# check_arm.sh - the host backend on ARM, where stores of one rank become visible to another in an order of their own: builds the
-# library without a warning and runs its tests under qemu. For the long check (T_FULL=1); `tests/check/check_arm.sh now` runs it at once.
+# check_arm.sh - the host backend on ARM, where stores of one rank become visible to another in an
+# order of their own: builds the library without a warning and runs its tests under qemu. For the
+# long check (T_FULL=1); `tests/check/check_arm.sh now` runs it at once.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -19,8 +20,9 @@ command -v "$cross" >/dev/null 2>&1 || pass_over "needs arm: there is no $cross 
 echo '#include <stdio.h>' | "$cross" -x c -E - >/dev/null 2>&1 || pass_over "needs arm: no headers (package libc6-dev-arm64-cross)"
 command -v "$qemu" >/dev/null 2>&1 || pass_over "needs arm: there is no $qemu (package qemu-user)"
 
-# Arithmetic, order, waits and set-up: what differs between processors. Not: what qemu itself cannot do, which is to start threads in a
-# child forked from a process of several, and to keep to the kernel's limit of mappings.
+# Arithmetic, order, waits and set-up: what differs between processors. Not: what qemu itself cannot
+# do, which is to start threads in a child forked from a process of several, and to keep to the
+# kernel's limit of mappings.
 programs='unit_reduce unit_copy unit_plan unit_cores unit_first_touch unit_doing unit_graph unit_mesh unit_agree unit_split
     unit_stream-forked_child_has_no_streams unit_vmm_share-the_limit_of_mappings_is_refused_and_left_again
     thr_order thr_matrix thr_mismatch thr_stream thr_72 fault_args fault_stdio'

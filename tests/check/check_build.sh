@@ -9,7 +9,8 @@ dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
 given=${MAKEFLAGS:-}
 unset MAKEFLAGS MFLAGS GNUMAKEFLAGS WERROR
 
-# One object, in a build directory of its own. NVCC is a name only: this object needs no compiler of CUDA's to be there.
+# One object, in a build directory of its own. NVCC is a name only: this object needs no compiler of
+# CUDA's to be there.
 object=obj/src/device/cuda/kernel_images.o
 makes() { make --no-print-directory CC="$cc" OUT="$dir/out" "$@" "$dir/out/$object" >"$dir/log" 2>&1; }
 
@@ -48,7 +49,8 @@ is() { if [ "$2" = "$3" ]; then t_ok "$1"; else t_fail "$1" "$3"; fi; }
 is "without nvcc there are no kernels for want of one" "this build has no GPU kernels (no CUDA compiler was found)" "$(why NVCC=)"
 is "with CUDA=0 because they were not wanted" "this build has no GPU kernels (it was made with CUDA=0)" "$(why CUDA=0 NVCC=/bin/false)"
 
-# ---- what is installed: documents and examples as they lie in the tree, and what the README says of them works ----
+# ---- what is installed: documents and examples as they lie in the tree, and what the README says
+# of them works ----
 to=$dir/prefix doc=$dir/prefix/share/doc/symm
 if ! MAKEFLAGS=$given make --no-print-directory CC="$cc" OUT="${BUILD:-build}" PREFIX="$to" DESTDIR= install >"$dir/log" 2>&1; then
     t_fail "make install" "$(cat "$dir/log")"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# check_collectives.sh - who knows which collective it has: the files of docs/adding-a-collective.md, and nobody else. All other code
-# reads the rows of coll.def.
+# check_collectives.sh - who knows which collective it has: the files of
+# docs/adding-a-collective.md, and nobody else. All other code reads the rows of coll.def.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh

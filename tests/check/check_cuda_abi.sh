@@ -1,5 +1,6 @@
 #!/bin/bash
-# check_cuda_abi.sh - our declarations of the CUDA driver against cuda.h, where there is a toolkit; and what must never be looked up.
+# check_cuda_abi.sh - our declarations of the CUDA driver against cuda.h, where there is a toolkit;
+# and what must never be looked up.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh

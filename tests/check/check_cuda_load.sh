@@ -1,6 +1,7 @@
 #!/bin/bash
-# check_cuda_load.sh - the CUDA driver found as a shared library, by dlopen and dlsym: a stub of it that has every symbol, one that is
-# too old, one that lacks a symbol; its cuInit forks, as the real one may; and a fork, after which CUDA cannot be used any more.
+# check_cuda_load.sh - the CUDA driver found as a shared library, by dlopen and dlsym: a stub of it
+# that has every symbol, one that is too old, one that lacks a symbol; its cuInit forks, as the real
+# one may; and a fork, after which CUDA cannot be used any more.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh

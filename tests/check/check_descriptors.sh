@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_descriptors.sh - no call of the library makes or receives a descriptor that may be 0, 1 or 2: each stands in symm_fd_above(),
-# or asks the kernel for 3 and more.
+# check_descriptors.sh - no call of the library makes or receives a descriptor that may be 0, 1 or
+# 2: each stands in symm_fd_above(), or asks the kernel for 3 and more.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -10,8 +10,8 @@ statements() {
     sed -e 's#//.*##' -e 's/^[[:space:]]*\#.*//' "$1" | tr '\n' ' ' |
         sed -e 's#/\*\([^*]\|\*[^/]\)*\*/# #g' -e 's/[;{}]/&\n/g' | tr -s ' '
 }
-# Calls, by name, that give a descriptor. -fd(...): what the file makes of that name itself is none. Not
-# dup3: its caller says which number.
+# Calls, by name, that give a descriptor. -fd(...): what the file makes of that name itself is none.
+# Not dup3: its caller says which number.
 makers='socket|accept4?|open|openat|creat|dup|eventfd|memfd_create|timerfd_create|epoll_create1?|signalfd|inotify_init1?|mkstemp|mkostemp|userfaultfd|fanotify_init|SYS_[a-z_]*open[a-z_0-9]*'
 bare() { # file
     statements "$1" | grep -E "(^|[^A-Za-z0-9_])(($makers) ?\(|SYS_[a-z_]*open)" |

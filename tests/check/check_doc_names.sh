@@ -1,6 +1,7 @@
 #!/bin/bash
-# check_doc_names.sh - the documents name files and functions that are there: source files in backquotes, pairs like
-# `function` (`file.c`), the answers of "Where is it?" in docs/design.md, and links between pages. Each is shown to be seen.
+# check_doc_names.sh - the documents name files and functions that are there: source files in
+# backquotes, pairs like `function` (`file.c`), the answers of "Where is it?" in docs/design.md, and
+# links between pages. Each is shown to be seen.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh

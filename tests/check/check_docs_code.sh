@@ -1,5 +1,6 @@
 #!/bin/sh
-# check_docs_code.sh - the code in docs/memory.md compiles against the public headers and runs on two ranks.
+# check_docs_code.sh - the code in docs/memory.md compiles against the public headers and runs on
+# two ranks.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh

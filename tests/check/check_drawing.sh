@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_drawing.sh - docs/floors.svg shows the tree as it is: scripts/draw_floors.sh draws it again, and
-# nothing differs. A planted include upwards gives a red dot.
+# check_drawing.sh - docs/floors.svg shows the tree as it is: scripts/draw_floors.sh draws it again,
+# and nothing differs. A planted include upwards gives a red dot.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh

@@ -1,5 +1,6 @@
 #!/bin/sh
-# check_examples.sh - every example runs and prints what it should. `make check` builds them as a user would: public headers, shared library.
+# check_examples.sh - every example runs and prints what it should. `make check` builds them as a
+# user would: public headers, shared library.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -8,7 +9,8 @@ dir=$(mktemp -d) || exit 2
 trap 'rm -rf "$dir"' EXIT
 export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
 
-# prints NAME WANTED COMMAND...: the lines may come in any order; no word of the library's may be among the errors.
+# prints NAME WANTED COMMAND...: the lines may come in any order; no word of the library's may be
+# among the errors.
 prints() {
     name=$1
     printf '%s\n' "$2" | sort >"$dir/want"
@@ -46,7 +48,8 @@ fi
 ! is_built peer_ptr || prints peer_ptr "$(each 3 'rank & found 10 20 30, sum 60')" "$examples/peer_ptr"
 ! is_built step || prints step "$(each 2 'rank &: error 4.0000 before, 0.0000 after 20 steps; memory of the heap is used in place')" "$examples/step"
 ! is_built grow || prints grow "$(each 3 'rank &: 32 MiB of each rank, 0 elements wrong, at the same address')" "$examples/grow"
-# What is set for them holds, and what goes wrong is told with its code, which is the exit status too.
+# What is set for them holds, and what goes wrong is told with its code, which is the exit status
+# too.
 goes_wrong() { # name, status, words of its errors, command...
     name=$1 want=$2 words=$3
     shift 3

@@ -1,7 +1,8 @@
 #!/bin/bash
-# check_floors.sh - the floors of docs/design.md, section 2: a folder includes, and refers to, only itself and folders that stand
-# above it in that table. Includes are resolved to files; references are the undefined symbols of the objects in BUILD/obj.
-# Each rule is shown to fail on a tree that breaks it.
+# check_floors.sh - the floors of docs/design.md, section 2: a folder includes, and refers to, only
+# itself and folders that stand above it in that table. Includes are resolved to files; references
+# are the undefined symbols of the objects in BUILD/obj. Each rule is shown to fail on a tree that
+# breaks it.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -36,7 +37,8 @@ upwards() {
         { a = $1; b = $NF; sub(/\/[^\/]*$/, "", a); sub(/\/[^\/]*$/, "", b) }
         floor[b] > floor[a] { print }'
 }
-# Groups of files in one folder that refer to each other in circles, larger than MOST: lines of references on stdin
+# Groups of files in one folder that refer to each other in circles, larger than MOST: lines of
+# references on stdin
 circles() {
     awk -v most="$1" '{ a = $1; b = $NF; x = a; y = b; sub(/\/[^\/]*$/, "", x); sub(/\/[^\/]*$/, "", y)
             if (x != y) next; files[a]; files[b]; if (!((a, b) in to)) { to[a, b]; out[a] = out[a] " " b } }

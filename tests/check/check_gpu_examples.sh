@@ -1,5 +1,6 @@
 #!/bin/sh
-# check_gpu_examples.sh - examples with kernels of their own, on this machine's GPUs. They are built where nvcc is.
+# check_gpu_examples.sh - examples with kernels of their own, on this machine's GPUs. They are built
+# where nvcc is.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh

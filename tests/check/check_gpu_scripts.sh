@@ -1,6 +1,7 @@
 #!/bin/sh
-# check_gpu_scripts.sh - what the scripts make of a machine with GPUs: how many count, and what make bench and make bench-memory do when a
-# part fails, is interrupted or finds no NCCL. The machine is a directory of impostors; symm-perf is one that writes down how it was called.
+# check_gpu_scripts.sh - what the scripts make of a machine with GPUs: how many count, and what make
+# bench and make bench-memory do when a part fails, is interrupted or finds no NCCL. The machine is
+# a directory of impostors; symm-perf is one that writes down how it was called.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -44,7 +45,8 @@ seen 1,4,2 1
 seen GPU-00000002,GPU-00000000 2
 
 # ---- make bench ----
-# Fails where the command line has FAIL in it; says so on stderr where it asks for NCCL and there is none.
+# Fails where the command line has FAIL in it; says so on stderr where it asks for NCCL and there is
+# none.
 command_file "$top/bin/symm-perf" 'echo "$*" >>'"$top"'/calls
 case "$*" in *barrier*) [ "${NCCL:-1}" = 1 ] || { echo "symm-perf: --vs nccl: no such library" >&2 && exit 2; } ;; esac
 case "$*" in ${FAIL:-none}) exit 1 ;; esac

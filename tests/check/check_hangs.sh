@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_hangs.sh - the program of docs/hangs.md runs and shows what the page says, by time, by signal and by SYMM_TIMEOUT; and the page's
-# stages are the library's.
+# check_hangs.sh - the program of docs/hangs.md runs and shows what the page says, by time, by
+# signal and by SYMM_TIMEOUT; and the page's stages are the library's.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh

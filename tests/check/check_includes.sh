@@ -1,6 +1,6 @@
 #!/bin/bash
-# check_includes.sh - what may be included where, besides the floors (check_floors.sh). Quoted includes are resolved to files of the
-# tree; the rules are about those.
+# check_includes.sh - what may be included where, besides the floors (check_floors.sh). Quoted
+# includes are resolved to files of the tree; the rules are about those.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -22,7 +22,8 @@ includers() { files src include | xargs grep -lE "^[[:space:]]*#[[:space:]]*incl
 t_empty "include/ includes nothing else of the tree" "$(edges $(files include) | grep -vE ' include/')"
 t_empty "mpi.h only in boot_mpi.c and symm_mpi.h" "$(includers '(symm_)?mpi\.h' |
     grep -vE '^(src/transport/mpi/boot_mpi\.c|include/symm_mpi\.h)$')"
-# The driver's types and constants are declared in cuda_driver.h: the library is built without a toolkit.
+# The driver's types and constants are declared in cuda_driver.h: the library is built without a
+# toolkit.
 t_empty "cuda.h nowhere" "$(includers 'cuda\.h')"
 t_empty "cuda.h in the tests only where it is compared" "$(grep -rlE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]cuda\.h' tests tools examples | grep -vx tests/check/cuda_abi.cc)"
 # The rest of the host side is the same for both backends: it calls these, or goes through vmm.h.

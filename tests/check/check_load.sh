@@ -1,7 +1,7 @@
 #!/bin/bash
-# check_load.sh - the installed library opened late: by dlopen from C, through a library that is itself opened late, from
-# Python, and where other libraries have used up the room for variables of threads. And the reason why that works: what the
-# built libraries ask for in every thread.
+# check_load.sh - the installed library opened late: by dlopen from C, through a library that is
+# itself opened late, from Python, and where other libraries have used up the room for variables of
+# threads. And the reason why that works: what the built libraries ask for in every thread.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -10,10 +10,11 @@ export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}" SYMM_BACKEND=host
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
 to=$dir/prefix
 
-# asks LIBRARY: what is wrong with the thread-local variables that a library brings along; nothing if all is well. A relocation
-# against the thread pointer, or the flag that tells of one, means that all of them (the segment) must fit into what the loader
-# keeps free in every thread for libraries that are opened late, and that is soon used up. What is found through the loader is
-# allocated in each thread that touches it.
+# asks LIBRARY: what is wrong with the thread-local variables that a library brings along; nothing
+# if all is well. A relocation against the thread pointer, or the flag that tells of one, means that
+# all of them (the segment) must fit into what the loader keeps free in every thread for libraries
+# that are opened late, and that is soon used up. What is found through the loader is allocated in
+# each thread that touches it.
 most=4096
 asks() {
     local fixed flag bytes hex

@@ -1,5 +1,6 @@
 #!/bin/sh
-# check_pages.sh - the programs in docs/python.md and docs/cpp.md, exactly as they stand there, run and print what they should.
+# check_pages.sh - the programs in docs/python.md and docs/cpp.md, exactly as they stand there, run
+# and print what they should.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh

@@ -1,7 +1,7 @@
 #!/bin/sh
-# check_perf_gpu.sh - symm-perf on GPUs without one: the tool's own code on the fake driver (perf_stub.c), beside an NCCL that is none
-# (nccl_stub.c). Flags, refusals, columns, JSON, and whether the data check finds kernels that leave wrong data. How fast anything is plays
-# no part.
+# check_perf_gpu.sh - symm-perf on GPUs without one: the tool's own code on the fake driver
+# (perf_stub.c), beside an NCCL that is none (nccl_stub.c). Flags, refusals, columns, JSON, and
+# whether the data check finds kernels that leave wrong data. How fast anything is plays no part.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh

@@ -1,8 +1,9 @@
 #!/bin/sh
-# check_sass.sh - what nvcc made of the GPU kernels, in the machine code of each architecture of the build: a warp stores a line by one
-# instruction, which all its lanes reach together because nothing that parts them lies between the vote on who is here and the store
-# (put_whole_warp in ptx.cuh). Needs cuobjdump, with nvdisasm beside it: CUOBJDUMP, beside nvcc, or on PATH
-# (where a toolkit lacks them: the wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm).
+# check_sass.sh - what nvcc made of the GPU kernels, in the machine code of each architecture of the
+# build: a warp stores a line by one instruction, which all its lanes reach together because nothing
+# that parts them lies between the vote on who is here and the store (put_whole_warp in ptx.cuh).
+# Needs cuobjdump, with nvdisasm beside it: CUOBJDUMP, beside nvcc, or on PATH (where a toolkit
+# lacks them: the wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm).
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -17,8 +18,8 @@ find_tool() {
     return 1
 }
 
-# A site is a vote whose register is compared with all lanes, and the first store of 16 bytes that the comparison guards. Says
-# `arch function sites bad`, and of each bad one what is in between.
+# A site is a vote whose register is compared with all lanes, and the first store of 16 bytes that
+# the comparison guards. Says `arch function sites bad`, and of each bad one what is in between.
 sites() {
     awk '
     function end_function() {
@@ -88,7 +89,8 @@ else
         for arch in $archs; do grep -q "^sites $arch " "$dir/$name.report" || why="$why no code for $arch"; done
         if [ -z "$why" ]; then t_ok "whole warps store lines: $name ($(echo $archs))"; else t_fail "whole warps store lines: $name" "$why"; fi
     done
-    # The check itself must refuse a branch before the store, a jump to there, and a store that is no such one.
+    # The check itself must refuse a branch before the store, a jump to there, and a store that is
+    # no such one.
     awk '/ISETP.*, -0x1,/ { print; sub(/ISETP.*/, "BSYNC B0 ;") } { print }' "$dir/move.sass" >"$dir/branch.sass"
     awk '/VOTE\.ANY R[0-9]+, PT, PT/ { vote = $0 } /ISETP.*, -0x1,/ && vote { at = substr($1, 3, length($1) - 4); jump = vote; sub(/VOTE.*/, "BRA 0x" at " ;", jump); print jump }
         { print }' "$dir/move.sass" >"$dir/jump.sass"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# check_setup.sh - scripts/setup.sh on machines that lack things. A machine is a directory of commands: the real tools that the
-# script may use, and impostors for apt-get, id and sudo that write down what they were asked.
+# check_setup.sh - scripts/setup.sh on machines that lack things. A machine is a directory of
+# commands: the real tools that the script may use, and impostors for apt-get, id and sudo that
+# write down what they were asked.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
@@ -13,7 +14,8 @@ command_file() { # path body
     chmod +x "$1"
 }
 
-# machine UID "commands that are there": a compiler command answers the header probe with success. What apt-get "installs" appears.
+# machine UID "commands that are there": a compiler command answers the header probe with success.
+# What apt-get "installs" appears.
 machine() {
     rm -rf "${top:?}/bin" "$top/asked"
     mkdir "$top/bin"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# check_symbols.sh - what the libraries show: every function of the public headers, and nothing that is not symm*.
+# check_symbols.sh - what the libraries show: every function of the public headers, and nothing that
+# is not symm*.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh

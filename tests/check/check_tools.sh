@@ -1,5 +1,6 @@
 #!/bin/sh
-# check_tools.sh - symm-perf and symm-info as a user meets them: flags, exit codes, columns, files. How fast anything is plays no part.
+# check_tools.sh - symm-perf and symm-info as a user meets them: flags, exit codes, columns, files.
+# How fast anything is plays no part.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh

@@ -1,6 +1,6 @@
-// cuda_abi.cc - compares what src/transport/cuda/cuda_driver.h declares with the toolkit's cuda.h. It is
-// compiled, never run (tests/check/check_cuda_abi.sh): a difference is a failed static_assert that names
-// it. C++ because its templates can take functions apart.
+// cuda_abi.cc - compares what src/transport/cuda/cuda_driver.h declares with the toolkit's cuda.h.
+// It is compiled, never run (tests/check/check_cuda_abi.sh): a difference is a failed static_assert
+// that names it. C++ because its templates can take functions apart.
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>

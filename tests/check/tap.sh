@@ -1,6 +1,8 @@
 # shellcheck shell=sh
 # tap.sh - sourced by check_*.sh: prints TAP lines and keeps the verdict.
-#   t_ok NAME | t_fail NAME TEXT | t_skip NAME WHY | t_empty NAME TEXT (passes if TEXT is empty, else shows it) | t_done
+#   t_ok NAME | t_fail NAME TEXT | t_skip NAME WHY | t_done
+#   t_empty NAME TEXT       passes if TEXT is empty, else shows it
+#   t_equal NAME WANT GOT   passes if both are the same text
 t_count=0
 t_failed=0
 t_line() {
@@ -15,6 +17,7 @@ t_fail() {
     printf '%s\n' "$2" | head -n 40 | sed 's/^/#   /'
 }
 t_empty() { if [ -z "$2" ]; then t_ok "$1"; else t_fail "$1" "$2"; fi; }
+t_equal() { if [ "$2" = "$3" ]; then t_ok "$1"; else t_fail "$1" "not '$2' but '$3'"; fi; }
 t_done() {
     echo "1..$t_count"
     exit $t_failed

@@ -1,5 +1,5 @@
-/* emu.h - GPUs out of fibers: kernels of several ranks, CTA for CTA and thread for thread, in one thread and in an order that a seed
- * chooses. For unit_kernels. Not thread-safe. */
+/* emu.h - GPUs out of fibers: kernels of several ranks, CTA for CTA and thread for thread, in one
+ * thread and in an order that a seed chooses. For unit_kernels. Not thread-safe. */
 #ifndef EMU_H_
 #define EMU_H_
 
@@ -25,10 +25,12 @@ typedef struct { /* one launch */
     int early;
 } emu_launch;
 
-/* Runs launches[rank][0..calls) of each rank, one after the other on a rank, ranks as far apart as they may be. 0: all have ended;
- * -1: they stand still, or one went to memory that is none, and `why` says where. */
+/* Runs launches[rank][0..calls) of each rank, one after the other on a rank, ranks as far apart as
+ * they may be. 0: all have ended; -1: they stand still, or one went to memory that is none, and
+ * `why` says where. */
 int emu_run(const emu_launch *launches, int ranks, int calls, uint64_t seed, char *why, size_t cap);
-/* Memory that kernels may touch; everything else is refused. At most 64 pieces; forgotten by emu_forget. */
+/* Memory that kernels may touch; everything else is refused. At most 64 pieces; forgotten by
+ * emu_forget. */
 void emu_memory(const void *p, size_t bytes);
 void emu_forget(void);
 /* 1: all kernels of the rank have ended. Within a run; the next two also after it. */
@@ -36,10 +38,11 @@ int emu_ended(int rank);
 int emu_delays(void); /* 1: stores become visible late in this run, and loads are made early */
 /* No kernel of this rank begins before it is let go, by -1. Before a run, and from emu_between. */
 void emu_hold(int rank);
-/* Called after each step of the fibers, counted from 1 in each run, for tests that interfere (an abort word, say); NULL: nobody. */
+/* Called after each step of the fibers, counted from 1 in each run, for tests that interfere (an
+ * abort word, say); NULL: nobody. */
 void emu_between(void (*fn)(void *arg, uint64_t step), void *arg);
 
-/* ---- for the kernels --------------------------------------------------------------------------------------------------- */
+/* ---- for the kernels ------------------------------------------------------------------------- */
 
 typedef struct {
     unsigned x;
@@ -51,7 +54,8 @@ extern const emu_place *emu_self;
 
 enum { EMU_LOOKS = 2, EMU_STORES = 8 }; /* another fiber's turn in one of so many */
 void emu_turn(int one_in);
-/* The same for a look that may be in vain, and be made again. A run in which there is nothing else stands still. */
+/* The same for a look that may be in vain, and be made again. A run in which there is nothing else
+ * stands still. */
 void emu_poll(int one_in);
 void *emu_at(const void *p, size_t bytes);
 enum { EMU_RELAXED, EMU_PLAIN, EMU_ACQUIRES };
@@ -72,7 +76,7 @@ void emu_sync_warp(uint32_t mask);                          /* of all lanes, or 
 int emu_on_stack(const void *p);
 int emu_warp_store(void *p, const void *sixteen);
 
-/* ---- for emu_run.c: stores of one CTA that are seen later, and loads that are made early (emu_late.c) --------------------- */
+/* ---- for emu_run.c: late stores of one CTA, early loads (emu_late.c) ------------------------- */
 
 enum { EMU_THREADS = 256, EMU_LINE = 128 }; /* the most of a CTA; bytes of one store */
 typedef struct {

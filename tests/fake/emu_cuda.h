@@ -37,7 +37,8 @@
 #define blockDim  (emu_self->threads)
 #define gridDim   (emu_self->blocks)
 
-/* Where it is assigned to memory that is not the fiber's own, others may see it: that is a turn, and a look at the bounds. */
+/* Where it is assigned to memory that is not the fiber's own, others may see it: that is a turn,
+ * and a look at the bounds. */
 #define EMU_ASSIGN(type, copy)                                      \
     type &operator=(const type &v) {                                \
         if (emu_on_stack(this)) {                                   \
@@ -89,7 +90,7 @@ template <typename To, typename From> static inline To emu_bits(From v) {
 #define __ddiv_rn(a, b)          ((a) / (b))
 #define __ffs(v)                 __builtin_ffs(v)
 
-/* ---- words: the sanitizer of bounds is emu_at, which knows what memory there is ------------------------------------ */
+/* ---- words: the sanitizer of bounds is emu_at, which knows what memory there is -------------- */
 
 #define EMU_LOAD(name, turn, type, result, order) \
     DEV result name(const void *p) {              \
@@ -127,7 +128,7 @@ DEV uint64_t clock_ns(void) {
 }
 DEV void enter_grid(uint32_t) {}
 
-/* ---- meeting ------------------------------------------------------------------------------------------------------- */
+/* ---- meeting --------------------------------------------------------------------------------- */
 
 DEV void emu_lanes_meet(uint32_t mask = ~0u) {
     emu_sync_warp(mask);

@@ -1,5 +1,6 @@
-/* emu_kernels.cc - the GPU kernels, compiled for a processor by emu_cuda.h: those that move bytes, and those that reduce for three types: one with
- * a path of its own for sums, one of them narrow, and one of a single byte. */
+/* emu_kernels.cc - the GPU kernels, compiled for a processor by emu_cuda.h: those that move bytes,
+ * and those that reduce for three types: one with a path of its own for sums, one of them
+ * narrow, and one of a single byte. */
 #include "emu_cuda.h"
 
 #include "../../src/device/cuda/move.cu"

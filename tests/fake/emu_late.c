@@ -26,7 +26,8 @@
 #include "emu.h"
 
 enum { MOST = 256, BLOCKS = 1024, PAST = 128 };
-/* Nobody may rely on a plain store's being seen before a release or the end of the grid: drawn so many times on average before it is. */
+/* Nobody may rely on a plain store's being seen before a release or the end of the grid: drawn so
+ * many times on average before it is. */
 enum { PLAIN = 64 };
 
 typedef struct {

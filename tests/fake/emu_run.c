@@ -1,4 +1,5 @@
-/* emu_run.c - the fibers of emu.h: one for each thread of each kernel under way, and a draw which goes on. One thread. */
+/* emu_run.c - the fibers of emu.h: one for each thread of each kernel under way, and a draw which
+ * goes on. One thread. */
 #define _GNU_SOURCE 1
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,8 @@ enum {
     SHARED = 4096,
     READS = 8
 };
-/* So many steps in which nobody has done more than poll, for each fiber: whoever waits then waits for ever. */
+/* So many steps in which nobody has done more than poll, for each fiber: whoever waits then waits
+ * for ever. */
 enum { PATIENCE = 3000 };
 
 typedef struct { /* a barrier of a CTA, or the lanes of a warp */
@@ -100,7 +102,7 @@ static uint32_t draw(uint32_t n) {
     return (uint32_t)((e.random >> 32) * n >> 32);
 }
 
-/* ---- switching ------------------------------------------------------------------------------------------------------ */
+/* ---- switching ------------------------------------------------------------------------------- */
 
 /* Contexts would ask the system for its signals each time. */
 static void to_main(void) {
@@ -192,7 +194,7 @@ void *emu_shared(size_t bytes) {
     return c->shared;
 }
 
-/* ---- stores --------------------------------------------------------------------------------------------------------- */
+/* ---- stores ---------------------------------------------------------------------------------- */
 
 /* No load from here on is made before now. */
 static void order_loads(fiber *f) {
@@ -258,7 +260,7 @@ static void show_some(int ranks) {
     if (r->nctas && emu_late_some(r->ctas[draw(r->nctas)].late, draw(1u << 16))) e.idle = 0;
 }
 
-/* ---- meeting -------------------------------------------------------------------------------------------------------- */
+/* ---- meeting --------------------------------------------------------------------------------- */
 
 static void release(cta *c, const warp *w) {
     fiber *first = NULL;
@@ -376,7 +378,7 @@ int emu_warp_store(void *p, const void *sixteen) {
     return meet_lanes(~0u, 0, STORE, p, sixteen)->apart;
 }
 
-/* ---- launches --------------------------------------------------------------------------------------------------------- */
+/* ---- launches -------------------------------------------------------------------------------- */
 
 static void enter(void) {
     fiber *f = e.self;

@@ -37,7 +37,8 @@ struct op {
     uint64_t data[FAKE_DATA / 8];
 };
 
-/* One cuEventRecord. Who waits waits for the record that was the last one then, whatever stream the event is recorded on later. */
+/* One cuEventRecord. Who waits waits for the record that was the last one then, whatever stream the
+ * event is recorded on later. */
 struct record {
     int refs, done;
     double ms;

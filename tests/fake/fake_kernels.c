@@ -1,6 +1,7 @@
-/* fake_kernels.c - see fake_kernels.h. A kernel runs in its stream's thread. Ranks, threads or processes, meet through the control
- * blocks that the real kernels use: signatures and scalars in the inbox, steps in the arrival words of CTA 0, errors in the
- * host's pages. Data goes through scratch, chunk by chunk. */
+/* fake_kernels.c - see fake_kernels.h. A kernel runs in its stream's thread. Ranks, threads or
+ * processes, meet through the control blocks that the real kernels use: signatures and scalars in
+ * the inbox, steps in the arrival words of CTA 0, errors in the host's pages. Data goes through
+ * scratch, chunk by chunk. */
 #include "fake_kernels.h"
 
 #include <stdio.h>
@@ -159,8 +160,8 @@ static void move(void **args, int gather) {
     close_run(&r);
 }
 
-/* As frame.cuh: every CTA says that it has ended. The host polls it by copies, as it does a GPU's memory; ThreadSanitizer would call that
- * a race of two threads. */
+/* As frame.cuh: every CTA says that it has ended. The host polls it by copies, as it does a GPU's
+ * memory; ThreadSanitizer would call that a race of two threads. */
 static void __attribute__((noinline, no_sanitize("thread")))
 ended(const cu_launch_config *config, const symm_args *a) {
     for (unsigned b = 0; a->gpu.serial && b < config->grid_x; b++)

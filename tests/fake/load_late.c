@@ -1,8 +1,9 @@
-/* load_late.c - built several times by check_load.sh, always against the installed headers. As a program it knows no library
- * of ours when it starts: it opens one (`symm PATH TEST`), or one that was linked with ours (-DPLUGIN, `plugin PATH TEST`),
- * after it has opened whatever else it was told to (`... TEST LIBRARY...`). As -DEATER=bytes it is such another library.
- * Prints what it did, one line; exit status 0 if all was right.
- * Each test starts its own threads and processes; no lock. */
+/* load_late.c - built several times by check_load.sh, always against the installed headers. As a
+ * program it knows no library of ours when it starts: it opens one (`symm PATH TEST`), or one that
+ * was linked with ours (-DPLUGIN, `plugin PATH TEST`), after it has opened whatever else it was
+ * told to (`... TEST LIBRARY...`). As -DEATER=bytes it is such another library. Prints what it did,
+ * one line; exit status 0 if all was right. Each test starts its own threads and processes; no
+ * lock. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
@@ -27,7 +28,7 @@ __attribute__((visibility("default"))) char *eater_here(void) {
 
 enum { RANKS = 3, SMALL = 100, LARGE = 1 << 20 };
 
-/* ---- the calls, found by name or linked ------------------------------------------------------------------------ */
+/* ---- the calls, found by name or linked ------------------------------------------------------ */
 
 #define CALLS(X)            \
     X(symmGetUniqueId)      \
@@ -66,7 +67,7 @@ static void ok(symmResult_t r, int line) {
         if (!(cond)) fprintf(stderr, "line %d: " #cond "\n", __LINE__), exit(1); \
     } while (0)
 
-/* ---- tests ----------------------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 /* In place; x begins as rank + 1 everywhere. */
 static void reduce(symmComm_t comm, int rank, int n, float *x, size_t count) {
@@ -212,7 +213,7 @@ __attribute__((visibility("default"))) void plugin_run(const char *test) {
 }
 #else
 
-/* ---- opening --------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static void *must_open(const char *path) {
     void *lib =
@@ -241,7 +242,8 @@ typedef struct {
     void (*go)(const char *);
 } waiting;
 
-/* A thread that is older than the library: it has no room for any library's variables but those that it makes. */
+/* A thread that is older than the library: it has no room for any library's variables but those
+ * that it makes. */
 static void *older(void *arg) {
     waiting *w = arg;
     pthread_barrier_wait(&w->both);

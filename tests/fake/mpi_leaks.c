@@ -1,5 +1,6 @@
-/* mpi_leaks.c - linked into the mp_ programs of AddressSanitizer builds: tells the leak check what belongs to Open MPI, which gives much
- * of its memory back to nobody but the end of the process. Any thread, no lock. */
+/* mpi_leaks.c - linked into the mp_ programs of AddressSanitizer builds: tells the leak check what
+ * belongs to Open MPI, which gives much of its memory back to nobody but the end of the process.
+ * Any thread, no lock. */
 #define SHOWN __attribute__((visibility("default")))
 
 /* Nothing is unloaded before the check, so that what plug-ins leave behind still has their name. */

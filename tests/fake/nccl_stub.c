@@ -1,6 +1,7 @@
-/* nccl_stub.c - an NCCL for symm-perf --vs nccl without a GPU: check_perf_gpu.sh makes a library of it beside perf_stub.c. Ranks are
- * threads of one process; a collective is a host function of the stream, float sums and gathers only. What is refused says
- * NCCL_STUB_REFUSES: init, windows (over the program's memory), all-windows, buffers (on rank 1), memory. */
+/* nccl_stub.c - an NCCL for symm-perf --vs nccl without a GPU: check_perf_gpu.sh makes a library of
+ * it beside perf_stub.c. Ranks are threads of one process; a collective is a host function of the
+ * stream, float sums and gathers only. What is refused says NCCL_STUB_REFUSES: init, windows
+ * (over the program's memory), all-windows, buffers (on rank 1), memory. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>

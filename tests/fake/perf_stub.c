@@ -1,9 +1,12 @@
-/* perf_stub.c - symm-perf on the fake CUDA driver: check_perf_gpu.sh links it with the tool's sources. Before main it installs the driver
- * with GPU_FAKE devices. PERF_WRONG spoils what kernels leave, as a bad kernel would:
+/* perf_stub.c - symm-perf on the fake CUDA driver: check_perf_gpu.sh links it with the tool's
+ * sources. Before main it installs the driver with GPU_FAKE devices. PERF_WRONG spoils what kernels
+ * leave, as a bad kernel would:
  *   stale    every call leaves what the call before it left there (the first: its own)
  *   replay   calls out of a graph leave one bit wrong, eager ones none
  *   burst    calls issued behind others, without a wait in between, leave one bit wrong
- * PERF_BLOCKS: blocks that a call leaves (1; the ranks, where it gathers). PERF_IMAGES=0: a build without kernels. The spoiling runs in the streams' threads, each for its own buffer; records are taken under lock. */
+ * PERF_BLOCKS: blocks that a call leaves (1; the ranks, where it gathers). PERF_IMAGES=0: a
+ * build without kernels. The spoiling runs in the streams' threads, each for its own buffer;
+ * records are taken under lock. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* fault_args.c - what bad input gets: a code, a text that names argument and value, the same on every
- * rank where the call is collective, and nothing changed: gauges stay and the communicator goes on
- * working. Forked ranks; no lock. */
+/* fault_args.c - what bad input gets: a code, a text that names argument and value, the same on
+ * every rank where the call is collective, and nothing changed: gauges stay and the communicator
+ * goes on working. Forked ranks; no lock. */
 #include <pthread.h>
 
 #include "fault_kit.h"

@@ -1,5 +1,6 @@
-/* fault_astray.c - ranks that are in different calls, of which one at least is set-up: each hears who is where, soon, and nobody waits for a
- * deadline. What only looks like it goes on. Ranks as processes and as threads; shared fields are atomics, or written before a barrier. */
+/* fault_astray.c - ranks that are in different calls, of which one at least is set-up: each hears
+ * who is where, soon, and nobody waits for a deadline. What only looks like it goes on. Ranks as
+ * processes and as threads; shared fields are atomics, or written before a barrier. */
 #include "host/comm/comm.h"
 #include "base/handle.h"
 #include "graph_kit.h"
@@ -13,8 +14,8 @@ static void both(void (*fn)(void *)) {
     hk_threads(RANKS, fn, NULL);
 }
 
-/* Until all others wait in an exchange of set-up that this rank has not begun; and then for longer than they would bear with one that
- * is elsewhere. */
+/* Until all others wait in an exchange of set-up that this rank has not begun; and then for longer
+ * than they would bear with one that is elsewhere. */
 static void be_late(hk *k) {
     const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, k->comm);
     const uint64_t own = c->ctl->doing.step;
@@ -96,7 +97,8 @@ static void one_is_in_set_up(void) {
     both(register_apart);
 }
 
-/* On streams a collective does not keep the program: ranks that order it and a registration differently meet all the same. */
+/* On streams a collective does not keep the program: ranks that order it and a registration
+ * differently meet all the same. */
 static void crossed(void *arg) {
     hk *k = arg;
     symmStream_t stream;

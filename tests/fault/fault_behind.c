@@ -1,5 +1,6 @@
-/* fault_behind.c - split and shrink that do not block, what a communicator that is being made says of itself, and calls that make
- * communicators or windows inside groups: queued, or refused at the call. Forked ranks and thread ranks; no lock. */
+/* fault_behind.c - split and shrink that do not block, what a communicator that is being made says
+ * of itself, and calls that make communicators or windows inside groups: queued, or refused at
+ * the call. Forked ranks and thread ranks; no lock. */
 #include <sched.h>
 
 #include "symm_heap.h"
@@ -86,7 +87,8 @@ static void a_split_that_does_not_block(void) {
     T_FORK(RANKS, split_behind_rank, fk_new(0, 0));
 }
 
-/* Once the new one says that it is done, whatever came of it, the parent may be called. Spins: the moment is short. */
+/* Once the new one says that it is done, whatever came of it, the parent may be called. Spins: the
+ * moment is short. */
 static void parent_after_child_rank(int rank, int n, void *arg) {
     symmComm_t comm = fk_open(arg, rank, n), child;
     symmConfig_t config = behind();
@@ -376,7 +378,8 @@ static void is_named(symmComm_t comm, const char *name) {
     T_OK(symmCommDestroy(comm));
 }
 
-/* Config and name are the caller's again once the call has returned: the group does not look at them. */
+/* Config and name are the caller's again once the call has returned: the group does not look at
+ * them. */
 static void a_group_keeps_configs_and_names(void) {
     const symmConfig_t plain = SYMM_CONFIG_INITIALIZER;
     char name[32] = "kept";

@@ -1,5 +1,5 @@
-/* fault_death.c - ranks that die, leave, never come, stop, or give up: the others hear of it in time,
- * by name, nothing leaks, and they go on in a new communicator. Forked ranks; no lock. */
+/* fault_death.c - ranks that die, leave, never come, stop, or give up: the others hear of it in
+ * time, by name, nothing leaks, and they go on in a new communicator. Forked ranks; no lock. */
 #include <pthread.h>
 #include <sys/syscall.h>
 
@@ -166,8 +166,8 @@ static void elsewhere_rank(int rank, int n, void *arg) {
     T_OK(symmMemFree(buf));
 }
 
-/* A rank that gives up in an exchange is gone for the bootstrap before its reason has come: the others
- * wait for that, and do not take it for a dead rank. */
+/* A rank that gives up in an exchange is gone for the bootstrap before its reason has come: the
+ * others wait for that, and do not take it for a dead rank. */
 static void gives_up_rank(int rank, int n, void *arg) {
     fk *f = arg;
     symmComm_t comm = fk_open(f, rank, n);
@@ -189,7 +189,8 @@ static void who_gives_up_is_not_taken_for_dead(void) {
     for (int victim = 0; victim < 4; victim++) T_FORK(4, gives_up_rank, fk_new(victim, 0));
 }
 
-/* Whoever ends behind an error that it has told is that error, also for a rank that was in no call then. */
+/* Whoever ends behind an error that it has told is that error, also for a rank that was in no call
+ * then. */
 static void tells_and_dies_rank(int rank, int n, void *arg) {
     fk *f = arg;
     symmComm_t comm = fk_open(f, rank, n);
@@ -226,7 +227,8 @@ static void killed_under_a_stream(void) {
     T_FORK_DIES(3, 1, elsewhere_rank, fk_new(1, ON_A_STREAM));
 }
 
-/* The dead rank leaves a child that has copies of all its sockets, as fork() would not have left it: no connection ends. */
+/* The dead rank leaves a child that has copies of all its sockets, as fork() would not have left
+ * it: no connection ends. */
 static void survived_by_a_child(int rank, int n, void *arg) {
     fk *f = arg;
     if (rank != f->victim) {

@@ -1,6 +1,7 @@
-/* fault_drop_order.c - windows that ranks drop whenever they like: in any order, one rank long before another, with collectives on
- * the memory in between, which some ranks then find registered and some do not; dropped memory that is registered again, and what
- * is freed when. Ranks are forked processes, and the same as threads where no slots are involved. */
+/* fault_drop_order.c - windows that ranks drop whenever they like: in any order, one rank long
+ * before another, with collectives on the memory in between, which some ranks then find registered
+ * and some do not; dropped memory that is registered again, and what is freed when. Ranks are
+ * forked processes, and the same as threads where no slots are involved. */
 #include <pthread.h>
 
 #include "graph_kit.h"
@@ -101,8 +102,9 @@ static void run(t_rank_fn fn, int threads_too) {
 
 /* ---- every subset, every order ---- */
 
-/* The ranks of each subset drop, then the others do. Registered again the memory is where it was, without anything being mapped;
- * where all that is dropped was freed in between, it is mapped anew. */
+/* The ranks of each subset drop, then the others do. Registered again the memory is where it was,
+ * without anything being mapped; where all that is dropped was freed in between, it is mapped
+ * anew. */
 static void subset_rank(int rank, int n, void *arg) {
     fk *f = arg;
     side s = open_side(f, rank, n);
@@ -175,7 +177,8 @@ static void every_order(void) {
 
 /* ---- memory that one rank has freed ---- */
 
-/* `left` drops its window and frees the memory, the others keep theirs: in collectives it brings other memory. */
+/* `left` drops its window and frees the memory, the others keep theirs: in collectives it brings
+ * other memory. */
 static void freed_rank(int rank, int n, void *arg) {
     fk *f = arg;
     side s = open_side(f, rank, n);
@@ -209,7 +212,8 @@ static void memory_freed_by_one_rank(void) {
 
 /* ---- what is freed ---- */
 
-/* Only what all have dropped: rank 0 drops A, rank 1 drops B, and C is registered; then the rest of A and D; then the rest of B. */
+/* Only what all have dropped: rank 0 drops A, rank 1 drops B, and C is registered; then the rest of
+ * A and D; then the rest of B. */
 static void crosswise_rank(int rank, int n, void *arg) {
     side s = open_side(arg, rank, n), a = s, b = s, c = s;
     T_OK(symmMemAlloc((void **)&a.buf, BYTES));
@@ -259,7 +263,8 @@ static void crosswise(void) {
     run(crosswise_rank, 0);
 }
 
-/* More than one message of offsets, and lists of different lengths: every rank has dropped others besides the common ones. */
+/* More than one message of offsets, and lists of different lengths: every rank has dropped others
+ * besides the common ones. */
 enum { PIECES = 150 };
 
 static void many_rank(int rank, int n, void *arg) {
@@ -294,7 +299,8 @@ static void many_at_once(void) {
     run(many_rank, 0);
 }
 
-/* Some ranks register memory that they have in a dropped slot, the others bring new memory: nothing stays behind. */
+/* Some ranks register memory that they have in a dropped slot, the others bring new memory: nothing
+ * stays behind. */
 static void half_new_rank(int rank, int n, void *arg) {
     setenv("SYMM_WIN_STRIDE", "16M", 1);
     setenv("SYMM_SCRATCH", "2M", 1);
@@ -363,8 +369,9 @@ static void two_communicators_share_a_slot(void) {
     run(two_comms_rank, 0);
 }
 
-/* In two threads of each rank: one buffer of both, found and dropped again and again, and new memory of each, which
- * makes the other's registrations free. No rank may see another's old memory. */
+/* In two threads of each rank: one buffer of both, found and dropped again and again, and new
+ * memory of each, which makes the other's registrations free. No rank may see another's old
+ * memory. */
 typedef struct {
     side s;
     int salt;
@@ -464,8 +471,8 @@ static void a_graph_has_the_last_reference(void) {
 
 /* ---- an offer that fails ---- */
 
-/* Registrations that fail on one rank, at any step, while there is something to free: the memory that was dropped can be registered
- * afterwards, whether it was freed or not. */
+/* Registrations that fail on one rank, at any step, while there is something to free: the memory
+ * that was dropped can be registered afterwards, whether it was freed or not. */
 static void failing_rank(int rank, int n, void *arg) {
     static const char *const points[] = {"vmm_retain:error:1",  "vmm_export:error:1",
                                          "slot_record:error:1", "vmm_import:error:1",
@@ -496,8 +503,9 @@ static void registrations_that_fail(void) {
     run(failing_rank, 0);
 }
 
-/* The exchange of what is dropped breaks off on one rank, which ends that communicator. In another one over the same ranks the
- * memory is mapped anew, since nobody knows who has freed it; and then all of it is freed. */
+/* The exchange of what is dropped breaks off on one rank, which ends that communicator. In another
+ * one over the same ranks the memory is mapped anew, since nobody knows who has freed it; and
+ * then all of it is freed. */
 static void broken_rank(int rank, int n, void *arg) {
     fk *f = arg;
     side one = open_side(f, rank, n), two = one;

@@ -1,5 +1,6 @@
-/* fault_fork.c - a rank that dies and leaves a child which it forked: the child has let go of the rank's connections, so the
- * others hear of the death, also where no pidfd tells of it, as between pid namespaces, and in set-up. Forked ranks; no lock. */
+/* fault_fork.c - a rank that dies and leaves a child which it forked: the child has let go of the
+ * rank's connections, so the others hear of the death, also where no pidfd tells of it, as
+ * between pid namespaces, and in set-up. Forked ranks; no lock. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -84,7 +85,8 @@ static void a_child_lets_go_of_the_connections(void) {
     T_EQ(symm_fail_arm(""), 0);
 }
 
-/* ---- in set-up: rank 2 never comes, and the one that dies is waiting for it at rank 0's door, or is rank 0 ---- */
+/* ---- in set-up: rank 2 never comes, and the one that dies is waiting for it at rank 0's door, or
+ * is rank 0 ---- */
 
 static void set_up_rank(int rank, int n, void *arg) {
     fk *f = arg;
@@ -115,7 +117,8 @@ static int write_text(const char *path, const char *text) {
     return fclose(f);
 }
 
-/* A pid namespace needs a privilege, which a user namespace gives; there this user stays the one it is. */
+/* A pid namespace needs a privilege, which a user namespace gives; there this user stays the one it
+ * is. */
 static int leave_namespace(void) {
     char map[64];
     if (unshare(CLONE_NEWPID) == 0) return 0;
@@ -134,7 +137,8 @@ static int exit_code(pid_t pid) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 200;
 }
 
-/* In the namespace the rank is a child of its first process, whose end would be that of all: the victim's child has to live on. */
+/* In the namespace the rank is a child of its first process, whose end would be that of all: the
+ * victim's child has to live on. */
 static int keep(fk *f, int rank, int n) {
     pid_t inner = fork();
     if (inner == 0) {
@@ -146,7 +150,8 @@ static int keep(fk *f, int rank, int n) {
     return code;
 }
 
-/* A process of its own leaves the namespace: leak checks of this one would not find their way from there. */
+/* A process of its own leaves the namespace: leak checks of this one would not find their way from
+ * there. */
 static void apart_rank(int rank, int n, void *arg) {
     fk *f = arg;
     pid_t helper = fork();

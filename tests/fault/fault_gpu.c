@@ -1,7 +1,8 @@
 /* fault_gpu.c - every call of the CUDA driver that a communicator of GPUs makes, refused in turn,
  * on each rank: all ranks say the same, nobody waits, nothing is left, and the same process makes a
  * communicator that works. Ranks are forked, and threads. Machines that lack something:
- * fault_gpu_machine.c; heaps and vectors: fault_gpu_heap.c. No lock: what ranks share stands behind barriers. */
+ * fault_gpu_machine.c; heaps and vectors: fault_gpu_heap.c. No lock: what ranks share stands
+ * behind barriers. */
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -118,7 +119,8 @@ static void refusals_in_creation_of_thread_ranks(void) {
     T_CHECKF(met > 60, "only %d refusals were met", met);
 }
 
-/* Not in the caller's own loop: there GCC 12.2 with both sanitizers takes win[1] for win[0] (not with -fno-ivopts). */
+/* Not in the caller's own loop: there GCC 12.2 with both sanitizers takes win[1] for win[0] (not
+ * with -fno-ivopts). */
 static void __attribute__((noinline)) end_windows(symmWindow_t *win, const char *name, int nth) {
     for (int r = 0; r < RANKS; r++) {
         works(comms[r], r, name, nth);
@@ -288,8 +290,8 @@ static void refusals_at_the_end(void) {
         for (int nth = 0; nth < 4; nth++) refuse_end(calls[i], nth, nth == 0);
 }
 
-/* The program has ended the context first: nothing runs there any more, so the communicator ends, and its peers hear of it. Later it
- * would find no better time. */
+/* The program has ended the context first: nothing runs there any more, so the communicator ends,
+ * and its peers hear of it. Later it would find no better time. */
 static void a_context_that_is_gone_holds_up_no_end(void) {
     static const int codes[] = {SYMM_CUDA_ERROR_CONTEXT_IS_DESTROYED,
                                 SYMM_CUDA_ERROR_INVALID_CONTEXT, SYMM_CUDA_ERROR_DEINITIALIZED};

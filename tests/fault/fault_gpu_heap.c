@@ -1,5 +1,6 @@
-/* fault_gpu_heap.c - every call of the CUDA driver that making a heap, growing it and moving a vector take, refused in turn on each rank: all
- * ranks say the same, the heap or vector is as it was and works, and nothing is left. Forked ranks on the fake driver; no lock. */
+/* fault_gpu_heap.c - every call of the CUDA driver that making a heap, growing it and moving a
+ * vector take, refused in turn on each rank: all ranks say the same, the heap or vector is as it
+ * was and works, and nothing is left. Forked ranks on the fake driver; no lock. */
 #include "refuse_kit.h"
 
 #include "symm_heap.h"
@@ -38,7 +39,8 @@ static void filled(const char *at, uint64_t bytes, int rank) {
     for (uint64_t i = 0; i < bytes; i += i + 1 < bytes ? bytes - 1 : 1) T_EQ(at[i], 'a' + rank);
 }
 
-/* A block that is written here is found there, in every rank's part. Kernels of the fake driver wait for nobody: so the test's own barrier. */
+/* A block that is written here is found there, in every rank's part. Kernels of the fake driver
+ * wait for nobody: so the test's own barrier. */
 static void reaches(fk *f, rank_of *me, int rank, int n, char *at, uint64_t bytes) {
     symmRef_t ref;
     void *there;

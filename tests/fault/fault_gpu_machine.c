@@ -107,7 +107,8 @@ static void host_work(void) {
     for (int r = 0; r < 2; r++) T_OK(symmMemFree(buf[r]));
 }
 
-/* level: of the one line under auto. A driver that cannot be used is told to everybody, a machine without one to who asks. */
+/* level: of the one line under auto. A driver that cannot be used is told to everybody, a machine
+ * without one to who asks. */
 static void without_gpus(const fake_cuda_config *config, int images, const char *level,
                          const char *why) {
     char path[64];
@@ -246,7 +247,8 @@ static void processes_name_the_pair_as_well(void) {
     T_FORK(2, apart, fk_new(-1, 0));
 }
 
-/* Peer access without NVLink: each pair of which one is on PCIe alone is named, others work; the driver's refusal to say is no yes. */
+/* Peer access without NVLink: each pair of which one is on PCIe alone is named, others work; the
+ * driver's refusal to say is no yes. */
 static void gpus_without_nvlink(void) {
     static const int pairs[][2] = {{0, 2}, {2, 0}, {1, 2}}, joined[] = {0, 1, 3}, same[] = {2, 2};
     fake_cuda_config config = gk_config(4, 0);
@@ -372,7 +374,8 @@ static void no_room_on_the_gpu_of_one_process(void) {
     for (int victim = 0; victim < 2; victim++) T_FORK(2, no_room, fk_new(victim, 0));
 }
 
-/* Memory of the host that CUDA was told nothing of: either buffer is named, before anything runs. */
+/* Memory of the host that CUDA was told nothing of: either buffer is named, before anything
+ * runs. */
 static void no_host_pointer(symmComm_t comm, char *good, char *host) {
     const int launches = fake_cuda_calls("cuLaunchKernelEx");
     T_ERR(symmAllReduce(host, good, 10, symmInt32, symmSum, comm, NULL), symmInvalidArgument);
@@ -443,7 +446,8 @@ static void memory_of_a_gpu_out_of_reach_is_named(void) {
     }
 }
 
-/* cudaDeviceReset behind the library's first use: who makes a communicator is told what has happened. */
+/* cudaDeviceReset behind the library's first use: who makes a communicator is told what has
+ * happened. */
 static void a_gpu_that_was_reset_is_refused(void) {
     fake_cuda_config config = gk_config(1, 0);
     symmComm_t comm;

@@ -1,5 +1,6 @@
-/* fault_heap.c - what can go wrong while a heap is made, grown and trimmed: each failpoint on each rank, at its first hits, as an error and as a
- * death. All ranks return an error, the heap is as it was, nothing leaks, and the next growth works. Forked ranks and thread ranks; no lock. */
+/* fault_heap.c - what can go wrong while a heap is made, grown and trimmed: each failpoint on each
+ * rank, at its first hits, as an error and as a death. All ranks return an error, the heap is as
+ * it was, nothing leaks, and the next growth works. Forked ranks and thread ranks; no lock. */
 #include "heap_kit.h"
 
 enum { MAKE, GROW, TRIM, PHASES, RANKS = 3, SIDES = 4, HITS = 3, SETUP_MS = 4000 };
@@ -15,7 +16,8 @@ static int cannot_tell(int point) {
     return strncmp(symm_fail_name(point), "boot_", 5) == 0;
 }
 
-/* What registration meets is met here too; of the bootstrap's points, which wait for deadlines, one will do. */
+/* What registration meets is met here too; of the bootstrap's points, which wait for deadlines, one
+ * will do. */
 static int concerns(int point, int threads) {
     return threads
                ? fk_meets(point, "heap_threads")
@@ -121,7 +123,8 @@ static int is_over(hk *k, int point) {
     return async != symmSuccess;
 }
 
-/* The victim's, behind the attempt: was that hit reached, and did something come of it? Thread ranks: others' hits count too. */
+/* The victim's, behind the attempt: was that hit reached, and did something come of it? Thread
+ * ranks: others' hits count too. */
 static void see_hits(hk *k, const failure *what) {
     fk *f = k->f;
     const int reached = symm_fail_hits(what->point) >= what->hit;
@@ -172,7 +175,8 @@ static void next(const fk *f, failure *what) {
     }
 }
 
-/* Each rank is the victim in each phase, at each hit up to the first that is not reached; a communicator each, for some points end it. */
+/* Each rank is the victim in each phase, at each hit up to the first that is not reached; a
+ * communicator each, for some points end it. */
 static void process_rank(int rank, int n, void *arg) {
     fk *f = arg;
     char limit[16];
@@ -247,7 +251,8 @@ static void errors_in_thread_ranks(void) {
 
 /* ---- deaths ---- */
 
-/* f->hits: the hit of which the victim dies; 1 if it was not reached, and it died behind the growth. */
+/* f->hits: the hit of which the victim dies; 1 if it was not reached, and it died behind the
+ * growth. */
 
 static void dying_rank(int rank, int n, void *arg) {
     fk *f = arg;
@@ -318,7 +323,8 @@ static const char *const kind_text[KINDS] = {
 
 typedef struct {
     int kind, culprit,
-        how; /* how: found by a collective, by symmHeapCheck, by the next growth, by one on a stream */
+        /* how: found by a collective, by symmHeapCheck, by the next growth, by one on a stream */
+        how;
 } bent;
 
 enum { BY_COLLECTIVE, BY_CHECK, BY_GROW, BY_STREAM, BY_REMEMBERED, WAYS };
@@ -395,7 +401,8 @@ static void divergence_is_found_among_threads(void) {
     divergence_is_found(1);
 }
 
-/* More places than the ledger has names for: those that came too late are told by their addresses. */
+/* More places than the ledger has names for: those that came too late are told by their
+ * addresses. */
 static void from_many_places(void *arg) {
     hk *k = arg;
     symmHeap_t heap = hk_heap(k, 64 * HK_MB, 2 * HK_MB, 0);
@@ -419,7 +426,8 @@ static void a_place_without_a_name_is_told_by_its_address(void) {
     hk_threads(RANKS, from_many_places, NULL);
 }
 
-/* The ranks differ in call 7 and make `then` equal calls behind it; last: rank 1 makes so many more. */
+/* The ranks differ in call 7 and make `then` equal calls behind it; last: rank 1 makes so many
+ * more. */
 typedef struct {
     int then, last;
     const char *says, *never;

@@ -1,5 +1,6 @@
-/* fault_lane_alias.c - graphs with addresses of their own: each failpoint on each rank, while the memory is made, while a block is captured and while
- * the plan is uploaded. Nothing has changed then, on any rank, and the same call works. Forked ranks and thread ranks; no lock. */
+/* fault_lane_alias.c - graphs with addresses of their own: each failpoint on each rank, while the
+ * memory is made, while a block is captured and while the plan is uploaded. Nothing has changed
+ * then, on any rank, and the same call works. Forked ranks and thread ranks; no lock. */
 #include "graph_kit.h"
 #include "alias_kit.h"
 
@@ -26,7 +27,8 @@ static symmResult_t attempt(failing *f, int phase) {
     }
 }
 
-/* Capturing is the victim's own affair; everywhere else all ranks have its error. Then all is as it was, and it works. */
+/* Capturing is the victim's own affair; everywhere else all ranks have its error. Then all is as it
+ * was, and it works. */
 static void fail_once(failing *f, int phase) {
     hk *k = f->k;
     char spec[96];

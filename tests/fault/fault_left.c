@@ -1,5 +1,6 @@
-/* fault_left.c - a rank that waits for those that are left (symmCommShrink, symmCommFailedRanks with SYMM_FAILED_AGREE), alone:
- * another thread's symmCommAbort ends the wait, and one thread that drives several ranks is told. Thread ranks. */
+/* fault_left.c - a rank that waits for those that are left (symmCommShrink, symmCommFailedRanks
+ * with SYMM_FAILED_AGREE), alone: another thread's symmCommAbort ends the wait, and one thread
+ * that drives several ranks is told. Thread ranks. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -56,8 +56,8 @@ static void split_by_color_and_key(void) {
     T_FORK(5, split_rank, fk_new(0, 0));
 }
 
-/* A point that fails before the children begin leaves the parent as it was; one inside their exchange,
- * which goes through the parent, ends the parent on all ranks. */
+/* A point that fails before the children begin leaves the parent as it was; one inside their
+ * exchange, which goes through the parent, ends the parent on all ranks. */
 static void split_fails_rank(int rank, int n, void *arg) {
     static const char *const points[] = {"boot_connect:error:1", "agree_enter:error:1",
                                          "vmm_create:error:1", "boot_allgather:error:2",

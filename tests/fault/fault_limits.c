@@ -1,6 +1,6 @@
-/* fault_limits.c - what runs out: file descriptors, memory, address space; and what must not: the same
- * buffer registered over and over, slots, reservations, a fork in the middle. Forked ranks and thread
- * ranks; no lock. */
+/* fault_limits.c - what runs out: file descriptors, memory, address space; and what must not: the
+ * same buffer registered over and over, slots, reservations, a fork in the middle. Forked ranks and
+ * thread ranks; no lock. */
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -120,8 +120,8 @@ static void no_fd_for_registration(void) {
     T_FORK(3, fd_registration_rank, fk_new(1, 0));
 }
 
-/* With fewer descriptors than the bootstrap itself takes a rank cannot come, and the others see that
- * only. */
+/* With fewer descriptors than the bootstrap itself takes a rank cannot come, and the others see
+ * that only. */
 static void fd_creation_rank(int rank, int n, void *arg) {
     fk *f = arg;
     int plugs[256], nplugs = 0, refused = 0, made = 0;
@@ -292,8 +292,8 @@ static void one_buffer_dropped_many_times(void) {
     T_FORK(2, again_alone_rank, fk_new(0, 0));
 }
 
-/* New memory each time, in a space that has no room for a third: what all have dropped must make room first. The ranks drop
- * in different orders. */
+/* New memory each time, in a space that has no room for a third: what all have dropped must make
+ * room first. The ranks drop in different orders. */
 static void many_buffers_rank(int rank, int n, void *arg) {
     setenv("SYMM_WIN_STRIDE", "64M", 1);
     setenv("SYMM_SCRATCH", "4M", 1);
@@ -328,7 +328,8 @@ static void many_buffers_in_a_small_space(void) {
 
 /* ---- slots ---- */
 
-/* A range that one rank has dropped is not used again before all have; then the next registration frees it and takes it. */
+/* A range that one rank has dropped is not used again before all have; then the next registration
+ * frees it and takes it. */
 static void slot_rank(int rank, int n, void *arg) {
     symmComm_t comm = fk_open(arg, rank, n);
     symmWindow_t a, b, c;
@@ -368,7 +369,8 @@ static void slots_are_reused_when_all_have_dropped_them(void) {
     T_FORK(3, slot_rank, fk_new(0, 0));
 }
 
-/* Rank 0 drops and registers the same memory while the others keep it: it is still there, each time. */
+/* Rank 0 drops and registers the same memory while the others keep it: it is still there, each
+ * time. */
 static void one_sided_rank(int rank, int n, void *arg) {
     symmComm_t comm = fk_open(arg, rank, n);
     symmWindow_t win[8];

@@ -1,7 +1,9 @@
-/* fault_local.c - the failpoints that one process meets alone: ids, allocations, pages, streams, events, captures, graphs, groups,
- * reductions, the caller's bootstrap, non-blocking creation; and those of ranks that come late. Each scenario is run once for
- * every hit of every point that fail.def says it meets: a point that is not met fails the test, a failure must be reported unless
- * the table says how it is survived, and afterwards all gauges are as before and the scenario works. The test's thread; no lock. */
+/* fault_local.c - the failpoints that one process meets alone: ids, allocations, pages, streams,
+ * events, captures, graphs, groups, reductions, the caller's bootstrap, non-blocking creation; and
+ * those of ranks that come late. Each scenario is run once for every hit of every point that
+ * fail.def says it meets: a point that is not met fails the test, a failure must be reported
+ * unless the table says how it is survived, and afterwards all gauges are as before and the
+ * scenario works. The test's thread; no lock. */
 #include <fcntl.h>
 #include <pthread.h>
 
@@ -14,7 +16,8 @@
 
 enum { TASKS = 100, COUNT = 256, GROUP_RANKS = 3, MAX_HITS = 200 };
 
-/* A call of a scenario after the first error is left out; what was made is taken down all the same. */
+/* A call of a scenario after the first error is left out; what was made is taken down all the
+ * same. */
 #define STEP(call)                                  \
     do {                                            \
         if (result == symmSuccess) result = (call); \
@@ -22,7 +25,7 @@ enum { TASKS = 100, COUNT = 256, GROUP_RANKS = 3, MAX_HITS = 200 };
 
 static void *unfreed; /* what symmMemFree could not free while a point was armed */
 
-/* ---- id, alloc, pages, redop ------------------------------------------------------------------------ */
+/* ---- id, alloc, pages, redop ----------------------------------------------------------------- */
 
 static symmResult_t get_id(void) {
     symmUniqueId_t id;
@@ -79,7 +82,8 @@ static symmResult_t share_pages(void) {
     return result;
 }
 
-/* Two engines that grow until both have needed more nodes. What was placed comes back, whatever was refused. */
+/* Two engines that grow until both have needed more nodes. What was placed comes back, whatever was
+ * refused. */
 static symmResult_t place(void) {
     static uint64_t off[2][500];
     symmResult_t result = symmSuccess;
@@ -105,7 +109,8 @@ static void *free_and_take(void *arg) {
     return (void *)(uintptr_t)symmArenaAlloc(p[0], 1000, 0, NULL, &p[1]);
 }
 
-/* Of everybody's calls the first error; what the streams and the other thread free is freed in any case. */
+/* Of everybody's calls the first error; what the streams and the other thread free is freed in any
+ * case. */
 static symmResult_t use_arena(symmArena_t a, symmStream_t s, symmStream_t t) {
     void *p[100] = {a}, *q[20] = {NULL};
     pthread_t thread;
@@ -221,7 +226,8 @@ static void count(void *arg) {
     atomic_fetch_add(&ran, 1);
 }
 
-/* A queue that grows behind a task that takes long. What was accepted runs, whatever was refused. */
+/* A queue that grows behind a task that takes long. What was accepted runs, whatever was
+ * refused. */
 static symmResult_t use_stream(void) {
     symmStream_t s = NULL;
     int accepted = 0;
@@ -323,7 +329,7 @@ static symmResult_t use_graphs(void) {
     return result;
 }
 
-/* ---- synced buffers and a heap's map ------------------------------------------------------------ */
+/* ---- synced buffers and a heap's map --------------------------------------------------------- */
 
 static symmResult_t look_at_heap(symmHeap_t heap, symmSynced_t s) {
     int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);

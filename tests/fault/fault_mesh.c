@@ -138,8 +138,8 @@ static void mail_of_the_dead_is_read_first(void) {
     T_FORK_DIES(2, 1, mail_rank, kit_new(0, 0));
 }
 
-/* In the place of libc's. Where the last message and the end come while Linux looks, it tells of the
- * end first: so do the next `early` calls. */
+/* In the place of libc's. Where the last message and the end come while Linux looks, it tells of
+ * the end first: so do the next `early` calls. */
 static _Atomic int early;
 ssize_t recvmsg(int fd, struct msghdr *msg, int flags) {
     ssize_t (*real)(int, struct msghdr *, int);

@@ -1,6 +1,6 @@
-/* fault_mismatch.c - processes whose ranks disagree on collective, count, type or reduction: each one
- * hears symmMismatch at the latest in its next call, and nobody hangs or reads what is not there.
- * Forked ranks; no lock. */
+/* fault_mismatch.c - processes whose ranks disagree on collective, count, type or reduction: each
+ * one hears symmMismatch at the latest in its next call, and nobody hangs or reads what is not
+ * there. Forked ranks; no lock. */
 #include "fault_kit.h"
 #include "mismatch_kit.h"
 

@@ -1,9 +1,11 @@
-/* fault_points.c - the failpoints of creation, split and registration on every rank, as an error and as a death. Whatever fails:
- * each rank returns an error, nobody hangs, nothing leaks, and the same processes make a working communicator afterwards. Which
- * point is met where stands in fail.def; one that is not met there fails the test. Forked ranks and thread ranks; no lock.
+/* fault_points.c - the failpoints of creation, split and registration on every rank, as an error
+ * and as a death. Whatever fails: each rank returns an error, nobody hangs, nothing leaks, and the
+ * same processes make a working communicator afterwards. Which point is met where stands in
+ * fail.def; one that is not met there fails the test. Forked ranks and thread ranks; no lock.
  *
- * Codes are the same on all ranks but in the stages in which a rank cannot tell the others: boot_*, where it never came, which is
- * a missing rank or a closed door to them, or leaves the exchange, which is a rank that left. */
+ * Codes are the same on all ranks but in the stages in which a rank cannot tell the others: boot_*,
+ * where it never came, which is a missing rank or a closed door to them, or leaves the exchange,
+ * which is a rank that left. */
 #include "fault_kit.h"
 
 enum {
@@ -62,7 +64,8 @@ static int judge(const fk *f, int rank, int n, int point, int nth) {
     return f->k.code[rank] != symmSuccess;
 }
 
-/* On the victim, before it disarms. A hit that failed must have had a consequence, unless the table says otherwise. */
+/* On the victim, before it disarms. A hit that failed must have had a consequence, unless the table
+ * says otherwise. */
 static void reached(fk *f, int point, int phase, int nth) {
     int hits = symm_fail_hits(point), code = f->k.code[f->victim];
     if (hits) atomic_store(&f->hits[phase], 1);
@@ -176,8 +179,8 @@ static int try_phase(fk *f, int rank, int n, int point, int phase) {
     return hit;
 }
 
-/* One point in processes of its own, so that what happens once in a process happens here. Again where it was not reached: who
- * finds everything there at once has nothing to wait for. */
+/* One point in processes of its own, so that what happens once in a process happens here. Again
+ * where it was not reached: who finds everything there at once has nothing to wait for. */
 static void error_rank(int rank, int n, void *arg) {
     fk *f = arg;
     char limit[16];

@@ -1,7 +1,7 @@
 /* fault_replay.c - the end of a communicator while graphs with its calls are launched: Finalize and
- * Destroy wait for those launches, what waits in them hears of deaths, and afterwards such a graph is
- * refused. Ranks are threads, or forked where one dies; what a worker writes is read behind the call
- * that is said to wait. */
+ * Destroy wait for those launches, what waits in them hears of deaths, and afterwards such a graph
+ * is refused. Ranks are threads, or forked where one dies; what a worker writes is read behind the
+ * call that is said to wait. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -180,7 +180,8 @@ static void *kill_later(void *arg) {
     return NULL;
 }
 
-/* The victim never launches. The other one waits in Finalize, or in Destroy, for a replay that waits for it. */
+/* The victim never launches. The other one waits in Finalize, or in Destroy, for a replay that
+ * waits for it. */
 static void dies_rank(int rank, int n, void *arg) {
     fk *f = arg;
     pthread_t t;

@@ -1,12 +1,13 @@
-/* fault_revoke.c - what a rank gets that comes to its next call after a peer's revoke: the abort, whatever the call and
- * however much of it the peers have done already. Ranks are processes and threads; each uses the kit from its own thread,
- * no lock. */
+/* fault_revoke.c - what a rank gets that comes to its next call after a peer's revoke: the abort,
+ * whatever the call and however much of it the peers have done already. Ranks are processes and
+ * threads; each uses the kit from its own thread, no lock. */
 #include "graph_kit.h"
 #include "fault_kit.h"
 
 enum { N = 3, COUNT = 40, DIFFERENT = COUNT + 1 };
 
-/* The first call of a late rank: as the revoker's, another one, on a stream, replayed, and calls that are no collectives. */
+/* The first call of a late rank: as the revoker's, another one, on a stream, replayed, and calls
+ * that are no collectives. */
 enum { SAME, OTHER, STREAM, REPLAY, FINALIZE, EXPLAIN, REGISTER, SPLIT, DEREGISTER, WAYS };
 
 typedef struct {
@@ -55,7 +56,8 @@ static symmResult_t first_call(const late *l, int way) {
     }
 }
 
-/* Rank 1 has done its part of the call before it revokes, so that the others would find all they wait for. */
+/* Rank 1 has done its part of the call before it revokes, so that the others would find all they
+ * wait for. */
 static void part_and_revoke(const late *l) {
     T_OK(sum(l, COUNT, l->stream));
     kit_sleep(20);

@@ -1,5 +1,5 @@
-/* fault_shrink.c - survivors who go on: lists that lack a rank and are tried again, lists that differ, several deaths, deaths during
- * a shrink. Forked ranks; no lock. */
+/* fault_shrink.c - survivors who go on: lists that lack a rank and are tried again, lists that
+ * differ, several deaths, deaths during a shrink. Forked ranks; no lock. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sys/socket.h>
@@ -13,7 +13,8 @@ static void die(void) {
     kill(getpid(), SIGKILL);
 }
 
-/* Several ranks of T_FORK are to die: the rank is a child of this process. 1 in the child; 0 when it is dead, which f->hits[0] counts. */
+/* Several ranks of T_FORK are to die: the rank is a child of this process. 1 in the child; 0 when
+ * it is dead, which f->hits[0] counts. */
 static int as_a_victim(fk *f) {
     int status;
     const pid_t p = fork();
@@ -97,7 +98,8 @@ static void lists_that_differ(void) {
     T_FORK_DIES(4, 1, differing_rank, fk_new(1, 0));
 }
 
-/* A communicator that lives loses nothing by it, and may be shrunk often; whom it left out belongs to it as before. */
+/* A communicator that lives loses nothing by it, and may be shrunk often; whom it left out belongs
+ * to it as before. */
 static void healthy_rank(int rank, int n, void *arg) {
     fk *f = arg;
     const int last = n - 1, none = 99;
@@ -125,7 +127,8 @@ static void a_living_communicator_is_left_as_it_is(void) {
     T_FORK(3, healthy_rank, fk_new(0, 0));
 }
 
-/* The ranks agree, and then one cannot go on. The pieces that it has not read lie there when they try again. */
+/* The ranks agree, and then one cannot go on. The pieces that it has not read lie there when they
+ * try again. */
 static void unmade_rank(int rank, int n, void *arg) {
     fk *f = arg;
     symmComm_t comm = fk_open(f, rank, n), next = NULL;
@@ -177,8 +180,8 @@ static void two_deaths_at_once(void) {
 
 /* ---- a death meanwhile ---- */
 
-/* Rank 1 is dead; rank 3 shrinks with the others and dies at some moment of it, or soon after. What they then have may be broken:
- * the others know by a barrier, and shrink the old one again. */
+/* Rank 1 is dead; rank 3 shrinks with the others and dies at some moment of it, or soon after. What
+ * they then have may be broken: the others know by a barrier, and shrink the old one again. */
 static void meanwhile_rank(int rank, int n, void *arg) {
     fk *f = arg;
     const int dead[] = {1, 3}, victim = rank == 1 || rank == 3;
@@ -277,7 +280,8 @@ static void everybody_who_is_gone_is_left_out(void) {
         T_FORK(4, failed_rank, fk_new(0, i % MOMENTS * 900 + i / MOMENTS * 37));
 }
 
-/* A child of the caller's: keeps the connections to `peer` open for a while after the caller's death. */
+/* A child of the caller's: keeps the connections to `peer` open for a while after the caller's
+ * death. */
 static void outlive_me(pid_t peer, int ms) {
     const pid_t self = getpid();
     int held = 0;
@@ -296,7 +300,8 @@ static void outlive_me(pid_t peer, int ms) {
     _exit(0);
 }
 
-/* Rank 2 dies as they build: rank 1 finds it, and rank 0 hears of that before its own connection has ended. Both try again. */
+/* Rank 2 dies as they build: rank 1 finds it, and rank 0 hears of that before its own connection
+ * has ended. Both try again. */
 static void told_first_rank(int rank, int n, void *arg) {
     fk *f = arg;
     symmConfig_t config = SYMM_CONFIG_INITIALIZER;

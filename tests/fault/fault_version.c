@@ -1,5 +1,5 @@
-/* fault_version.c - ranks that were built differently meet: every rank gets the same clear error, and
- * nothing is left behind. Forked ranks over a unique id; no lock. */
+/* fault_version.c - ranks that were built differently meet: every rank gets the same clear error,
+ * and nothing is left behind. Forked ranks over a unique id; no lock. */
 #include "fault_kit.h"
 
 extern int symm_test_skew[3]; /* comm_hello.c: version, records, kernel table */

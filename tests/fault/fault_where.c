@@ -1,6 +1,6 @@
-/* fault_where.c - ranks that cannot find each other's sockets: on another host, in another network namespace, of another
- * user. All are told at once what differs, and the same on every rank. Forked ranks that meet through memory they share, as a
- * launcher's exchange would let them; no lock. */
+/* fault_where.c - ranks that cannot find each other's sockets: on another host, in another network
+ * namespace, of another user. All are told at once what differs, and the same on every rank. Forked
+ * ranks that meet through memory they share, as a launcher's exchange would let them; no lock. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <sys/prctl.h>
@@ -47,7 +47,8 @@ static int stand_apart(int how) {
     }
 }
 
-/* A user namespace of its own comes with that of the network where this user may not make one: then uids differ as well. */
+/* A user namespace of its own comes with that of the network where this user may not make one: then
+ * uids differ as well. */
 static void apart_rank(int rank, int n, void *arg) {
     static const char *const says[] = {"MPI_Comm_split_type with MPI_COMM_TYPE_SHARED",
                                        "are processes of one user", "runs as user 65534",

@@ -249,8 +249,8 @@ static void replay(hk *k, symmGraph_t graph, int *p, int salt, symmStream_t stre
 }
 
 /* A graph of memory that has not ended does not mind that other memory has. What is captured
- * afterwards takes memory at the same place for what it is; a replay of the older graph does not, and
- * ends the communicator. */
+ * afterwards takes memory at the same place for what it is; a replay of the older graph does not,
+ * and ends the communicator. */
 static void captured(void *arg) {
     hk *k = arg;
     place p = place_new(2ull * BIG);

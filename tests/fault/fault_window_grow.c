@@ -1,12 +1,14 @@
-/* fault_window_grow.c - symmWindowGrow: in place, into another slot, with windows that share the slot, with captured calls; what is refused; each
- * failpoint on each rank. Ranks are processes unless it says threads. */
+/* fault_window_grow.c - symmWindowGrow: in place, into another slot, with windows that share the
+ * slot, with captured calls; what is refused; each failpoint on each rank. Ranks are processes
+ * unless it says threads. */
 #include "host/window/space.h"
 #include "graph_kit.h"
 #include "heap_kit.h"
 
 enum { RANKS = 3 };
 
-/* Memory of the user's that grows where it is: addresses of its own, pieces put behind each other. */
+/* Memory of the user's that grows where it is: addresses of its own, pieces put behind each
+ * other. */
 typedef struct {
     char *at;
     uint64_t room, bytes;

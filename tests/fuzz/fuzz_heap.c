@@ -1,6 +1,7 @@
-/* fuzz_heap.c - libFuzzer entry for heaps: every four bytes are a call, made on four thread ranks, which one thread drives in groups. A naive model
- * keeps the blocks: offsets of SYM are equal on all ranks, no two blocks overlap, each lies in memory that is there, aligned, and keeps
- * what was written in it until it is freed; what must be refused is. */
+/* fuzz_heap.c - libFuzzer entry for heaps: every four bytes are a call, made on four thread ranks,
+ * which one thread drives in groups. A naive model keeps the blocks: offsets of SYM are equal on
+ * all ranks, no two blocks overlap, each lies in memory that is there, aligned, and keeps what
+ * was written in it until it is freed; what must be refused is. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

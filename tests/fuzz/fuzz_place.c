@@ -1,5 +1,6 @@
-/* fuzz_place.c - libFuzzer entry for the placement engine: the first byte chooses the fit and the words, every four bytes behind it are a call, made on
- * the engine and on the naive model of place_kit.h. Both must answer alike and hold the same pieces. */
+/* fuzz_place.c - libFuzzer entry for the placement engine: the first byte chooses the fit and the
+ * words, every four bytes behind it are a call, made on the engine and on the naive model of
+ * place_kit.h. Both must answer alike and hold the same pieces. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,6 +1,8 @@
-/* gpu_arena.c - arenas in GPU memory: streams that take what others freed while its last work still runs, threads that hand blocks on, streams
- * that end, exhaustion, captures, symmetric arenas that peers write into; and what a pair costs. Ranks are threads, some with threads of
- * their own. Whoever frees writes late, held up by a host function, so whoever takes the memory too early finds those bytes. */
+/* gpu_arena.c - arenas in GPU memory: streams that take what others freed while its last work still
+ * runs, threads that hand blocks on, streams that end, exhaustion, captures, symmetric arenas that
+ * peers write into; and what a pair costs. Ranks are threads, some with threads of their own.
+ * Whoever frees writes late, held up by a host function, so whoever takes the memory too early
+ * finds those bytes. */
 #include <fcntl.h>
 #include <sched.h>
 
@@ -51,7 +53,7 @@ static void run(int n, t_rank_fn fn) {
     gk_run(&j, fn);
 }
 
-/* ---- arenas ---------------------------------------------------------------------------------------------- */
+/* ---- arenas ---------------------------------------------------------------------------------- */
 
 static symmArena_t open_arena(const rig *g, unsigned flags, uint64_t bytes, uint64_t superblock,
                               int stripes) {
@@ -84,7 +86,8 @@ static void give(symmArena_t a, void *p, cu_stream s) {
     T_OK(symmArenaFree(a, p, gk_stream(s)));
 }
 
-/* All of it goes back to the heap: to the global part first, behind a point of each stream, and once those are reached. */
+/* All of it goes back to the heap: to the global part first, behind a point of each stream, and
+ * once those are reached. */
 static void close_arena(const rig *g, symmArena_t a) {
     for (int i = 0; i < 2; i++) {
         for (int k = 0; k < STREAMS; k++) gk_wait(g->comm, g->stream[k]);
@@ -96,7 +99,7 @@ static void close_arena(const rig *g, symmArena_t a) {
     T_OK(symmArenaDestroy(a));
 }
 
-/* ---- work ------------------------------------------------------------------------------------------------ */
+/* ---- work ------------------------------------------------------------------------------------ */
 
 /* The last work of whoever frees p comes late. */
 static void give_late(symmArena_t a, char *p, size_t bytes, cu_stream s) {
@@ -113,7 +116,7 @@ static void is_ours(const rig *g, cu_stream s, char *p, size_t bytes, int value)
     gk_wait(g->comm, s);
 }
 
-/* ---- one stream behind another --------------------------------------------------------------------------- */
+/* ---- one stream behind another --------------------------------------------------------------- */
 
 static void large_rank(int rank, int n, void *arg) {
     enum { BIG = 3 << 20 };
@@ -225,7 +228,7 @@ static void streams_that_end_leave_what_they_had(void) {
     run(N, end_rank);
 }
 
-/* ---- threads --------------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 enum { WORKERS = 4, SLOTS = 8, PASSES = 300, MOST = 1 << 20 };
 
@@ -257,7 +260,8 @@ typedef struct {
     gk_view looks[PASSES];
 } worker;
 
-/* What came is looked at, now and then late, and freed on this worker's stream. 0: nothing has come. */
+/* What came is looked at, now and then late, and freed on this worker's stream. 0: nothing has
+ * come. */
 static int look_at_next(worker *w) {
     belt *b = &w->c->to[w->me];
     unsigned at = atomic_load_explicit(&b->taken, memory_order_relaxed);
@@ -288,7 +292,8 @@ static void hand_on(worker *w, unsigned i) {
     atomic_store_explicit(&b->put, i + 1, memory_order_release);
 }
 
-/* Half of the workers use the NULL stream, which is one for all of them, with sub-arenas of their own. */
+/* Half of the workers use the NULL stream, which is one for all of them, with sub-arenas of their
+ * own. */
 static void work(int me, int n, void *arg) {
     crowd *c = arg;
     worker *w = calloc(1, sizeof *w);
@@ -330,7 +335,7 @@ static void threads_hand_blocks_on(void) {
     run(N, crowd_rank);
 }
 
-/* ---- exhaustion ------------------------------------------------------------------------------------------ */
+/* ---- exhaustion ------------------------------------------------------------------------------ */
 
 /* Where no memory is: the code, and the table on stderr. */
 static void write_table(symmArena_t a, cu_stream s, char *text, size_t room) {
@@ -351,7 +356,8 @@ static void write_table(symmArena_t a, cu_stream s, char *text, size_t room) {
     unlink(path);
 }
 
-/* Full of one stream's small blocks; what a second one frees late, a third one gets as one large block. */
+/* Full of one stream's small blocks; what a second one frees late, a third one gets as one large
+ * block. */
 static void full_rank(int rank, int n, void *arg) {
     enum { SMALL = 32 << 10, MANY = (4 << 20) / SMALL };
     rig g = set_up(arg, rank, n);
@@ -379,9 +385,10 @@ static void exhaustion_writes_the_table_and_collects(void) {
     run(1, full_rank);
 }
 
-/* ---- captures -------------------------------------------------------------------------------------------- */
+/* ---- captures -------------------------------------------------------------------------------- */
 
-/* A captured stream is refused, and its capture is as before, though other streams go on in the arena meanwhile. */
+/* A captured stream is refused, and its capture is as before, though other streams go on in the
+ * arena meanwhile. */
 static void capture_rank(int rank, int n, void *arg) {
     static const int modes[] = {SYMM_CUDA_CAPTURE_MODE_GLOBAL, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL,
                                 SYMM_CUDA_CAPTURE_MODE_RELAXED};
@@ -421,7 +428,7 @@ static void captures_are_refused_and_unharmed(void) {
     run(1, capture_rank);
 }
 
-/* ---- symmetric arenas ------------------------------------------------------------------------------------ */
+/* ---- symmetric arenas ------------------------------------------------------------------------ */
 
 enum { STRIPES = 3, CALLS = 400, PART = 48 << 10 };
 
@@ -448,7 +455,8 @@ static void *use_stripe(void *arg) {
     return NULL;
 }
 
-/* Every rank writes its part of every rank's block, then reads the last rank's block where that has it. */
+/* Every rank writes its part of every rank's block, then reads the last rank's block where that has
+ * it. */
 static void meet_in(rig *g, char *p, int round) {
     cu_stream s = g->stream[0];
     char *pattern;
@@ -518,7 +526,7 @@ static void symmetric_blocks_are_met_by_peers(void) {
     }
 }
 
-/* ---- again and again ------------------------------------------------------------------------------------- */
+/* ---- again and again ------------------------------------------------------------------------- */
 
 static void life_rank(int rank, int n, void *arg) {
     enum { LIVES = 60, WARM = 10 };
@@ -551,7 +559,7 @@ static void lives_of_arenas_leave_nothing(void) {
     run(1, life_rank);
 }
 
-/* ---- what it costs --------------------------------------------------------------------------------------- */
+/* ---- what it costs --------------------------------------------------------------------------- */
 
 /* Nanoseconds of a pair, the lowest of some rounds; t: another stream that frees. */
 static double pair(const rig *g, symmArena_t a, size_t bytes, cu_stream s, cu_stream t) {

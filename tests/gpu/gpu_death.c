@@ -1,6 +1,7 @@
-/* gpu_death.c - ranks as processes: killed under the others' waiting kernels, revoked, out of device memory, two on one GPU. The
- * survivors' kernels leave in time, the error names the rank, their contexts work, and they go on in a new communicator. Forked
- * ranks that meet over TCP, one process a rank, on GPU rank % devices; CUDA begins in the rank. */
+/* gpu_death.c - ranks as processes: killed under the others' waiting kernels, revoked, out of
+ * device memory, two on one GPU. The survivors' kernels leave in time, the error names the rank,
+ * their contexts work, and they go on in a new communicator. Forked ranks that meet over TCP,
+ * one process a rank, on GPU rank % devices; CUDA begins in the rank. */
 #include "gpu_kit.h"
 #include "fault_kit.h"
 #include "symm_lane.h"

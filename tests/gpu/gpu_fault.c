@@ -1,6 +1,7 @@
-/* gpu_fault.c - what goes wrong around running kernels: abort, ranks that disagree, that come too late, that have left, and bad
- * pointers. Kernels leave in time, every rank hears the same, streams and the context stay usable, a new communicator works.
- * Ranks are threads, each with its own stream; deaths of processes are in gpu_death.c. */
+/* gpu_fault.c - what goes wrong around running kernels: abort, ranks that disagree, that come too
+ * late, that have left, and bad pointers. Kernels leave in time, every rank hears the same, streams
+ * and the context stay usable, a new communicator works. Ranks are threads, each with its own
+ * stream; deaths of processes are in gpu_death.c. */
 #include "gpu_kit.h"
 #include "mismatch_kit.h"
 
@@ -37,7 +38,8 @@ static void context_and_new_communicator_work(gk_job *j, int rank, rig *g) {
     gk_meet(j);
 }
 
-/* The kernel that the caller gave its stream has left; all communicators say why, in words that have `part` in them. */
+/* The kernel that the caller gave its stream has left; all communicators say why, in words that
+ * have `part` in them. */
 static void left_with(const rig *g, symmResult_t code, const char *part) {
     symmResult_t async = symmSuccess;
     gk_cu(gk_wait_code(g->comm, g->bench.stream), "the stream after a kernel left", __FILE__,
@@ -68,7 +70,8 @@ static int all_rows(int n, int *rows) {
     return count;
 }
 
-/* As much memory as the call needs: beyond it, a peer that believed its own count would meet nothing. */
+/* As much memory as the call needs: beyond it, a peer that believed its own count would meet
+ * nothing. */
 static void *exact(const rig *g, size_t bytes, int registered) {
     void *p = NULL;
     symmWindow_t win;
@@ -85,7 +88,8 @@ static void run(int n, t_rank_fn fn, int how) {
 
 /* ---- abort ---- */
 
-/* Of the rank that did not call; of one whose kernel waits; the same, with many calls queued behind it. */
+/* Of the rank that did not call; of one whose kernel waits; the same, with many calls queued behind
+ * it. */
 enum { ABORT_MISSING, ABORT_WAITING, ABORT_QUEUED };
 enum { QUEUED = 500 };
 
@@ -111,7 +115,8 @@ static void abort_from_a_thread(gk_job *j, int of, int revoke) {
     pthread_join(t, NULL);
 }
 
-/* The last rank does not call. Kernels of the others wait, until a thread that is nobody's aborts. */
+/* The last rank does not call. Kernels of the others wait, until a thread that is nobody's
+ * aborts. */
 static void abort_once(gk_job *j, rig *g, int rank, int row, int who) {
     const int n = j->n, missing = rank == n - 1, of = who == ABORT_MISSING ? n - 1 : 0;
     const symmColl_t coll = symm_kernels[row].coll;
@@ -164,8 +169,8 @@ static void abort_frees_all_that_is_queued(void) {
     run(2, abort_rank, ABORT_QUEUED);
 }
 
-/* Rank 0 has told rank 1 where its windows are, waits, and aborts; its memory is its own again. Then rank 1's call comes to its turn: it finds all that
- * it waits for, and writes nothing. */
+/* Rank 0 has told rank 1 where its windows are, waits, and aborts; its memory is its own again.
+ * Then rank 1's call comes to its turn: it finds all that it waits for, and writes nothing. */
 static void after_abort_once(gk_job *j, rig *g, int rank, symmColl_t coll, int row) {
     const size_t bytes = 1 << 20;
     char *buf = exact(g, 2 * bytes, 1), *seen = malloc(2 * bytes);
@@ -394,7 +399,8 @@ static void a_rank_that_has_left(void) {
 
 /* ---- communicators in opposite order ---- */
 
-/* As many as fill a GPU twice with CTAs of 512 threads, four of which a multiprocessor holds at most. */
+/* As many as fill a GPU twice with CTAs of 512 threads, four of which a multiprocessor holds at
+ * most. */
 enum { CROSSED = 8, CROSSED_WORDS = GK_WORKS / 5 };
 enum { ONE_STREAM, OWN_STREAMS };
 
@@ -422,7 +428,8 @@ static void cross(crossing *x, int rank, const rig *g, const cu_stream *stream) 
               __FILE__, __LINE__);
 }
 
-/* All kernels of all ranks have ended: what a communicator says now stays. Done right, or too late, and then it is said who. */
+/* All kernels of all ranks have ended: what a communicator says now stays. Done right, or too late,
+ * and then it is said who. */
 static void judge_crossed(crossing *x, int rank, const rig *g) {
     int *host = g->bench.host;
     for (int k = 0; k < x->many; k++) {

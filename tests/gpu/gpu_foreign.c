@@ -1,6 +1,7 @@
-/* gpu_foreign.c - windows over memory that another allocator made: pieces mapped side by side, as an allocator with expandable segments has
- * them, and NCCL's ncclMemAlloc where there is an NCCL (PERF_NCCL_LIB names another one). Thread ranks and processes; kernels must have
- * gone straight to it. */
+/* gpu_foreign.c - windows over memory that another allocator made: pieces mapped side by side, as
+ * an allocator with expandable segments has them, and NCCL's ncclMemAlloc where there is an NCCL
+ * (PERF_NCCL_LIB names another one). Thread ranks and processes; kernels must have gone straight
+ * to it. */
 #include <dlfcn.h>
 
 #include "fault_kit.h"

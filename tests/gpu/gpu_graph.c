@@ -1,6 +1,7 @@
-/* gpu_graph.c - CUDA graphs and streams: capture in every mode, a thousand replays between eager calls, forks and joins, windows that
- * a graph keeps, the order between streams, other threads' devices. Ranks are threads, each with its own streams; the chain
- * (gpu_chain.h) says afterwards whether each call ran once, in order. */
+/* gpu_graph.c - CUDA graphs and streams: capture in every mode, a thousand replays between eager
+ * calls, forks and joins, windows that a graph keeps, the order between streams, other threads'
+ * devices. Ranks are threads, each with its own streams; the chain (gpu_chain.h) says afterwards
+ * whether each call ran once, in order. */
 #include "host/gpu/gpu.h"
 #include "gpu_chain.h"
 #include "gpu_cases.h"
@@ -161,7 +162,8 @@ static void a_capture_forks_and_joins(void) {
     run(N, fork_rank, 0);
 }
 
-/* The streams part before the calls, so that nothing of the program's orders them: the library does, as it does eager calls. */
+/* The streams part before the calls, so that nothing of the program's orders them: the library
+ * does, as it does eager calls. */
 static void apart_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
     rig g = set_up(j, rank, 1);
@@ -270,8 +272,8 @@ static void a_scalar_on_the_device_is_read_at_each_replay(void) {
 
 /* ---- registration while a stream is captured ---- */
 
-/* Refused or not, alike on all ranks; a refusal says that it is about a capture, and the capture is what CUDA says it is: usable,
- * or spoilt and to be ended. Afterwards everything works. */
+/* Refused or not, alike on all ranks; a refusal says that it is about a capture, and the capture is
+ * what CUDA says it is: usable, or spoilt and to be ended. Afterwards everything works. */
 static void register_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
     rig g = set_up(j, rank, 1);
@@ -297,7 +299,8 @@ static void register_rank(int rank, int n, void *arg) {
     gk_meet(j);
     T_EQ(cu, status == SYMM_CUDA_CAPTURE_ACTIVE ? 0 : SYMM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     if (r == symmSuccess) T_EQ(status, SYMM_CUDA_CAPTURE_ACTIVE);
-    if (!cu) { /* a first launch may wait for the GPU, where a peer's kernel may wait for this one */
+    /* a first launch may wait for the GPU, where a peer's kernel may wait for this one */
+    if (!cu) {
         CU(cuGraphInstantiate(&graph.exec, graph.graph, 0));
         CU(cuGraphUpload(graph.exec, g.stream));
         CU(cuStreamSynchronize(g.stream));
@@ -328,7 +331,8 @@ static void registration_inside_a_capture(void) {
 
 /* ---- what a graph keeps ---- */
 
-/* The window is deregistered, its place asked for again by others, the communicator destroyed before the graph. */
+/* The window is deregistered, its place asked for again by others, the communicator destroyed
+ * before the graph. */
 static void keeps_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
     rig g = set_up(j, rank, 1);

@@ -1,5 +1,6 @@
-/* gpu_guard.c - guard mode inside arenas in GPU memory: what streams write late, before and after a free, blocks that change streams, captures,
- * symmetric arenas that peers write into. Ranks are threads, some with threads of their own. */
+/* gpu_guard.c - guard mode inside arenas in GPU memory: what streams write late, before and after a
+ * free, blocks that change streams, captures, symmetric arenas that peers write into. Ranks are
+ * threads, some with threads of their own. */
 #include "fault_kit.h"
 #include "gpu_kit.h"
 #include "symm_arena.h"
@@ -82,7 +83,7 @@ static void fill_late(cu_stream s, char *p, size_t bytes) {
     gk_fill(s, p, bytes, 7);
 }
 
-/* ---- streams ---------------------------------------------------------------------------------------------- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 /* Freed on the stream that has the block, and on another one; small and large. */
 static void late_rank(int rank, int n, void *arg) {
@@ -159,10 +160,10 @@ static void blocks_that_change_streams_are_sound(void) {
     run(N, busy_rank);
 }
 
-/* ---- captures --------------------------------------------------------------------------------------------- */
+/* ---- captures -------------------------------------------------------------------------------- */
 
-/* A capture of another stream is as before, and what others free is looked at; but the legacy stream's block is left alone while what that stream
- * waits for is captured. */
+/* A capture of another stream is as before, and what others free is looked at; but the legacy
+ * stream's block is left alone while what that stream waits for is captured. */
 static void capture_rank(int rank, int n, void *arg) {
     rig g = set_up(arg, rank, n);
     cu_stream blocking = NULL;
@@ -195,7 +196,7 @@ static void captures_are_unharmed(void) {
     run(1, capture_rank);
 }
 
-/* ---- symmetric arenas ------------------------------------------------------------------------------------- */
+/* ---- symmetric arenas ------------------------------------------------------------------------ */
 
 /* A peer writes all of a block, and then one byte more. */
 static void symmetric_rank(int rank, int n, void *arg) {

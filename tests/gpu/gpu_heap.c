@@ -1,5 +1,6 @@
-/* gpu_heap.c - heaps, vectors and windows that grow, in GPU memory: placement and reach, collectives in place over many pieces, growth, trim,
- * guard mode, captured calls, ranks that differ in their calls. Ranks as threads and as processes. */
+/* gpu_heap.c - heaps, vectors and windows that grow, in GPU memory: placement and reach,
+ * collectives in place over many pieces, growth, trim, guard mode, captured calls, ranks that
+ * differ in their calls. Ranks as threads and as processes. */
 #include "fault_kit.h"
 #include "gpu_kit.h"
 #include "symm_heap.h"

@@ -1,14 +1,15 @@
-/* gpu_lane.c - lanes and graph plans on GPUs: stream order under work that still runs and peers that still write, capture and replay with
- * memory used again, forks, graphs that share offsets, blocks that outlive their graph, explicit nodes, graphs with addresses of their own;
- * the bodies of gpu_lane_cases.h on 2 to 8 ranks. Ranks are threads. A peer is made late by a host function in its stream, so whoever
- * takes a block too early finds its bytes. */
+/* gpu_lane.c - lanes and graph plans on GPUs: stream order under work that still runs and peers
+ * that still write, capture and replay with memory used again, forks, graphs that share offsets,
+ * blocks that outlive their graph, explicit nodes, graphs with addresses of their own; the bodies
+ * of gpu_lane_cases.h on 2 to 8 ranks. Ranks are threads. A peer is made late by a host function
+ * in its stream, so whoever takes a block too early finds its bytes. */
 #include <dlfcn.h>
 
 #include "gpu_lane_cases.h"
 
 enum { N = 2 };
 
-/* ---- stream order ---------------------------------------------------------------------------------------- */
+/* ---- stream order ---------------------------------------------------------------------------- */
 
 static void a_block_is_used_again_behind_every_ranks_free(void) {
     run_sizes(case_stream);
@@ -43,13 +44,14 @@ static void lanes_come_one_behind_the_other(void) {
     run_apart(N, lanes_rank);
 }
 
-/* ---- graph order ----------------------------------------------------------------------------------------- */
+/* ---- graph order ----------------------------------------------------------------------------- */
 
 static void a_replay_waits_for_late_peers(void) {
     run_sizes(case_replay);
 }
 
-/* Forks get places of their own, joins all of them; two graphs share what both use; nothing is left after a trim. */
+/* Forks get places of their own, joins all of them; two graphs share what both use; nothing is left
+ * after a trim. */
 static void fork_rank(rig *g) {
     cu_stream s = g->stream[0], t = g->stream[1];
     cu_event forked, joined;
@@ -155,7 +157,8 @@ static void blocks_that_outlive_their_graph(void) {
     run_apart(N, outlive_rank);
 }
 
-/* A graph of one LOCAL block: late with its value, which is no other's meanwhile; left allocated unless `freed`. */
+/* A graph of one LOCAL block: late with its value, which is no other's meanwhile; left allocated
+ * unless `freed`. */
 static void capture_local(rig *g, left_block *b, unsigned keep, unsigned flags, int value,
                           int freed) {
     cu_stream s = g->stream[0];
@@ -181,7 +184,8 @@ static void both_wait(rig *g) {
     gk_wait(g->comm, g->stream[1]);
 }
 
-/* G.3.4: one that produces, launched again and again; a consumer on another stream, which frees now and then. */
+/* G.3.4: one that produces, launched again and again; a consumer on another stream, which frees now
+ * and then. */
 static void producer_rank(rig *g) {
     left_block b;
     gk_view v;
@@ -207,7 +211,8 @@ static int apart(const char *p, const char *q) {
     return p + BLOCK <= q || q + BLOCK <= p;
 }
 
-/* G.4.2: what has a place of its own stays while the lane's other graphs run, those captured before and after. */
+/* G.4.2: what has a place of its own stays while the lane's other graphs run, those captured before
+ * and after. */
 static void keep_rank(rig *g) {
     left_block b[4]; /* 0 and 3 free their own */
     gk_view v[2];
@@ -235,7 +240,8 @@ static void kept_blocks_stay_while_other_graphs_run(void) {
     run_apart(N, keep_rank);
 }
 
-/* G.3.3: used and freed in another graph: on the same stream, behind an event on another; or without a graph, on another stream. */
+/* G.3.3: used and freed in another graph: on the same stream, behind an event on another; or
+ * without a graph, on another stream. */
 static void elsewhere_rank(rig *g) {
     cu_stream s = g->stream[0], t = g->stream[1];
     left_block a, f;
@@ -278,8 +284,9 @@ static void blocks_are_freed_in_another_graph(void) {
     run_apart(N, elsewhere_rank);
 }
 
-/* A late free on another stream: not only its own graph's next launch comes behind it, but that of each graph whose blocks lie there. Two such
- * take turns, on both streams; what the last launch of the lane was is not enough to go by. */
+/* A late free on another stream: not only its own graph's next launch comes behind it, but that of
+ * each graph whose blocks lie there. Two such take turns, on both streams; what the last launch
+ * of the lane was is not enough to go by. */
 static void late_free_rank(rig *g) {
     cu_stream s = g->stream[0], t = g->stream[1];
     left_block other[2], left;
@@ -404,7 +411,8 @@ static void explicit_nodes(void) {
     run_apart(N, nodes_rank);
 }
 
-/* Two graphs whose blocks lie in the same memory under two addresses, replayed in turn with late writers from peers. */
+/* Two graphs whose blocks lie in the same memory under two addresses, replayed in turn with late
+ * writers from peers. */
 static void alias_rank(rig *g) {
     cu_stream s = g->stream[0];
     symmMemPlan_t plan[2];
@@ -454,7 +462,7 @@ static void graphs_with_addresses_of_their_own_and_late_peers_between(void) {
     run_sizes(case_alias);
 }
 
-/* ---- growth ---------------------------------------------------------------------------------------------- */
+/* ---- growth ---------------------------------------------------------------------------------- */
 
 static void launches_free_what_the_last_one_left(void) {
     run_sizes(case_auto_free);

@@ -1,5 +1,5 @@
-/* gpu_lane_cost.c - what calls on lanes cost on GPUs beside CUDA's own, and what graphs with our blocks cost to launch. Figures; the checks are that
- * everything works. Ranks are threads. */
+/* gpu_lane_cost.c - what calls on lanes cost on GPUs beside CUDA's own, and what graphs with our
+ * blocks cost to launch. Figures; the checks are that everything works. Ranks are threads. */
 #include <dlfcn.h>
 
 #include "gpu_lane_kit.h"
@@ -66,8 +66,8 @@ static void hold_nothing(cu_graph graph) {
     CU(cuGraphRetainUserObject(graph, object, 1, SYMM_CUDA_GRAPH_USER_OBJECT_MOVE));
 }
 
-/* A graph of NODES fills: on memory that was there (how 0; 4: with a user object), ours (1; 3, 5: with a plan, which holds what the graph uses
- * in 5), CUDA's (2). */
+/* A graph of NODES fills: on memory that was there (how 0; 4: with a user object), ours (1; 3, 5:
+ * with a plan, which holds what the graph uses in 5), CUDA's (2). */
 static gk_graph fills(rig *g, int how, char *fixed, alloc_fn a, free_fn f, symmMemPlan_t *plan) {
     const int ours = how == 1 || how == 3 || how == 5;
     gk_graph graph = {NULL, NULL};
@@ -92,7 +92,8 @@ static gk_graph fills(rig *g, int how, char *fixed, alloc_fn a, free_fn f, symmM
     return graph;
 }
 
-/* *call: host time of a launch into an idle stream; *each: of one in a row of many, its end waited for. */
+/* *call: host time of a launch into an idle stream; *each: of one in a row of many, its end waited
+ * for. */
 static void launches(rig *g, const gk_graph *graph, symmMemPlan_t plan, double *call,
                      double *each) {
     double calls[TRIES * 200], rows[TRIES];
@@ -121,7 +122,8 @@ static void launches(rig *g, const gk_graph *graph, symmMemPlan_t plan, double *
     *each = smallest(rows, TRIES);
 }
 
-/* A graph that holds a user object is launched at a lower rate, whatever else is in it: one such stands beside ours. */
+/* A graph that holds a user object is launched at a lower rate, whatever else is in it: one such
+ * stands beside ours. */
 static void launch_costs(rig *g, int peer, const char *holder, alloc_fn a, free_fn f) {
     static const char *const names[] = {"without allocations",
                                         "with ours",

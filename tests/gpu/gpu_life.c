@@ -1,5 +1,6 @@
-/* gpu_life.c - the whole life of communicators and windows on GPUs, again and again: descriptors, mappings, the library's gauges and
- * device memory stay where they are after the first rounds. Ranks as threads and as processes. How many rounds fitted is a figure. */
+/* gpu_life.c - the whole life of communicators and windows on GPUs, again and again: descriptors,
+ * mappings, the library's gauges and device memory stay where they are after the first rounds.
+ * Ranks as threads and as processes. How many rounds fitted is a figure. */
 #include <dirent.h>
 
 #include "host/gpu/gpu.h"
@@ -40,7 +41,8 @@ static int count_maps(void) {
     return n;
 }
 
-/* devices: of the process's ranks, 0 to devices - 1; 0: the calling thread's alone, for another one would get a context. */
+/* devices: of the process's ranks, 0 to devices - 1; 0: the calling thread's alone, for another one
+ * would get a context. */
 static level take(int devices) {
     level l = {.maps = count_maps(), .fds = count_fds(), .gauges = fk_take()};
     cu_context now = NULL;
@@ -225,7 +227,8 @@ static void one_buffer_ten_thousand_times(void) {
 
 /* ---- processes ---- */
 
-/* New memory each time, freed while its mapping is only dropped; then the same memory many times. */
+/* New memory each time, freed while its mapping is only dropped; then the same memory many
+ * times. */
 static void process_rank(int rank, int n, void *arg) {
     fk *f = arg;
     const char *why;

@@ -1,10 +1,11 @@
-/* gpu_litmus.c - what orders memory between GPUs, where the model of PTX leaves it open or says little, and the last words of a
- * rank that leaves. Thread ranks, a GPU each: at least two.
+/* gpu_litmus.c - what orders memory between GPUs, where the model of PTX leaves it open or says
+ * little, and the last words of a rank that leaves. Thread ranks, a GPU each: at least two.
  *
- * A barrier between a program's kernels: the one before it stores to all ranks and has let the barrier's kernel in already, the one
- * behind it looks for all of that. The barrier's signatures are released and acquired (frame.cuh). Whether relaxed ones would do,
- * because the wait for a kernel ends when its stores are performed, is for a build in which they are: millions of rounds
- * (GPU_LITMUS_ROUNDS) without a failure would speak for it, one failure decides. */
+ * A barrier between a program's kernels: the one before it stores to all ranks and has let the
+ * barrier's kernel in already, the one behind it looks for all of that. The barrier's signatures
+ * are released and acquired (frame.cuh). Whether relaxed ones would do, because the wait for a
+ * kernel ends when its stores are performed, is for a build in which they are: millions of
+ * rounds (GPU_LITMUS_ROUNDS) without a failure would speak for it, one failure decides. */
 #include "gpu_kit.h"
 
 #include "fake_cuda.h"
@@ -31,7 +32,7 @@ typedef struct {
     peers half[HALVES];
 } user;
 
-/* ---- the kernels on the fake driver -------------------------------------------------------------- */
+/* ---- the kernels on the fake driver ---------------------------------------------------------- */
 
 static _Atomic int forgets; /* a fake store of so many is left out */
 
@@ -78,7 +79,7 @@ static char *read_image(void) {
     return image;
 }
 
-/* ---- a barrier between kernels ---------------------------------------------------------------------- */
+/* ---- a barrier between kernels --------------------------------------------------------------- */
 
 static void launch(const user *u, cu_kernel k, void **args) {
     cu_launch_attr attr = {.id = SYMM_CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION,
@@ -87,7 +88,8 @@ static void launch(const user *u, cu_kernel k, void **args) {
     CU(cuLaunchKernelEx(&config, (cu_function)(void *)k, args, NULL));
 }
 
-/* Two halves in turn: who stores round i + 2 has passed the barrier of i + 1, which every rank comes to behind its look at i. */
+/* Two halves in turn: who stores round i + 2 has passed the barrier of i + 1, which every rank
+ * comes to behind its look at i. */
 static void round_of(user *u, symmComm_t comm, unsigned i) {
     unsigned long long words = u->l->words;
     unsigned value = i * 2654435761u;
@@ -179,9 +181,10 @@ static void what_was_not_stored_is_noticed(void) {
     run_litmus(1000, 3);
 }
 
-/* ---- the last call of a rank that leaves ---------------------------------------------------------------- */
+/* ---- the last call of a rank that leaves ----------------------------------------------------- */
 
-/* One rank comes late to the last call, has all it needs then, and leaves at once: the others have all its data. */
+/* One rank comes late to the last call, has all it needs then, and leaves at once: the others have
+ * all its data. */
 static void leaving_rank(int rank, int n, void *arg) {
     enum { BYTES = 256 << 10, LATE_MS = 1500 };
     gk_job *j = arg;

@@ -1,6 +1,7 @@
-/* gpu_matrix.c - the collectives on GPUs with ranks as threads: a sample over types, reductions, counts, places, alignments, kernels,
- * CTAs, threads and scratch for 1 to 8 ranks, eager and replayed; the bits of every type and reduction; memory that cannot be
- * registered. T_SEED repeats a sample, GPU_CASES=n shortens it, T_FULL=1 enlarges it. */
+/* gpu_matrix.c - the collectives on GPUs with ranks as threads: a sample over types, reductions,
+ * counts, places, alignments, kernels, CTAs, threads and scratch for 1 to 8 ranks, eager and
+ * replayed; the bits of every type and reduction; memory that cannot be registered. T_SEED
+ * repeats a sample, GPU_CASES=n shortens it, T_FULL=1 enlarges it. */
 #include "gpu_cases.h"
 #include "gpu_chain.h"
 
@@ -198,8 +199,9 @@ static void jump(gk_job *j, symmComm_t comm, int rank, uint32_t epoch, cu_stream
     gk_meet(j);
 }
 
-/* What the calls before have left in scratch is old, whatever the new epochs look like beside it; but the epochs behind the wrap must not be those of
- * calls before, which in truth are four thousand million calls ago. */
+/* What the calls before have left in scratch is old, whatever the new epochs look like beside it;
+ * but the epochs behind the wrap must not be those of calls before, which in truth are four
+ * thousand million calls ago. */
 static void wrap_rank(int rank, int n, void *arg) {
     enum { WORDS = 60000, BEFORE = 40, CALLS = 64 };
     gk_job *j = arg;

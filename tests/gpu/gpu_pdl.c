@@ -1,5 +1,6 @@
-/* gpu_pdl.c - collectives between programmatically launched kernels of the user's: each lets the next one in early, so only the waits
- * keep them apart. Eager and in graphs, for each size class of kernel. Thread ranks; each drives its own stream. */
+/* gpu_pdl.c - collectives between programmatically launched kernels of the user's: each lets the
+ * next one in early, so only the waits keep them apart. Eager and in graphs, for each size class
+ * of kernel. Thread ranks; each drives its own stream. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +51,8 @@ static void launch(const user *u, cu_kernel k, unsigned ctas, void **args) {
     CU(cuLaunchKernelEx(&config, (cu_function)(void *)k, args, NULL));
 }
 
-/* The driver loads a kernel when it is first launched, and may wait for the GPU then: where ranks share one, for a peer's kernel that waits for ours. */
+/* The driver loads a kernel when it is first launched, and may wait for the GPU then: where ranks
+ * share one, for a peer's kernel that waits for ours. */
 static void load_kernels(user *u) {
     unsigned long long none = 0;
     float zero = 0;
@@ -61,7 +63,8 @@ static void load_kernels(user *u) {
     CU(cuStreamSynchronize(u->stream));
 }
 
-/* Fill, reduce, check: the next turn's fill may not begin before the check has read, nor the reduce before the fill has written. */
+/* Fill, reduce, check: the next turn's fill may not begin before the check has read, nor the reduce
+ * before the fill has written. */
 static void turn(user *u, int i) {
     unsigned long long n = u->j->count, delay = i % 3 ? 0 : 20000;
     float value = (float)(u->rank + 1 + i), want = 0, scale = RANKS;
@@ -176,7 +179,8 @@ static void replayed(void) {
     await_graphs();
 }
 
-/* Where ranks share a GPU, what is let in behind the one's collective may fill it, and the other's has no place then. */
+/* Where ranks share a GPU, what is let in behind the one's collective may fill it, and the other's
+ * has no place then. */
 static void a_kernel_as_large_as_the_gpu_behind(void) {
     begin();
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) ranks_of(counts[i], 0, 1);

@@ -1,5 +1,5 @@
-/* gpu_pointer.c - host memory that CUDA was told nothing of, as a buffer of a collective. In a process of its own: a kernel that faults takes the
- * context with it. */
+/* gpu_pointer.c - host memory that CUDA was told nothing of, as a buffer of a collective. In a
+ * process of its own: a kernel that faults takes the context with it. */
 #include "gpu_kit.h"
 
 typedef struct {
@@ -39,8 +39,8 @@ static void host_pointer_rank(int rank, int n, void *arg) {
     _exit(0);
 }
 
-/* Memory of the host that CUDA was told nothing of: refused, or used rightly (where GPUs reach all memory), or a fault that the
- * next call reports. Never a wrong result, a hang, or silence. */
+/* Memory of the host that CUDA was told nothing of: refused, or used rightly (where GPUs reach all
+ * memory), or a fault that the next call reports. Never a wrong result, a hang, or silence. */
 static void a_host_pointer(void) {
     static const char *const texts[] = {"nothing came",
                                         "refused",

@@ -1,6 +1,7 @@
-/* gpu_stream.c - streams of all kinds: calls of a communicator keep their order when the stream changes, on the legacy, the
- * per-thread and the user's streams; two communicators run side by side; a thread's current device is what it was after every
- * call. Ranks are threads; the chain (gpu_chain.h) says afterwards whether each call ran once, in order. */
+/* gpu_stream.c - streams of all kinds: calls of a communicator keep their order when the stream
+ * changes, on the legacy, the per-thread and the user's streams; two communicators run side by
+ * side; a thread's current device is what it was after every call. Ranks are threads; the chain
+ * (gpu_chain.h) says afterwards whether each call ran once, in order. */
 #include "host/gpu/gpu.h"
 #include "gpu_chain.h"
 #include "gpu_cases.h"
@@ -25,7 +26,8 @@ static void run(int n, t_rank_fn fn) {
 
 /* ---- order ---- */
 
-/* Each call reads what the one before wrote, on another stream that is held up, and nothing but the library orders them. */
+/* Each call reads what the one before wrote, on another stream that is held up, and nothing but the
+ * library orders them. */
 static void order_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
     symmComm_t comm = j->comms[rank];
@@ -172,7 +174,8 @@ static void close_both(both *b) {
     }
 }
 
-/* Issued in another order on each rank: they do not wait for each other, as long as both fit on the GPU. */
+/* Issued in another order on each rank: they do not wait for each other, as long as both fit on the
+ * GPU. */
 static void two_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
     both b = open_both(j, rank, WORDS);
@@ -199,8 +202,9 @@ static void two_communicators_on_two_streams(void) {
     gk_run(&j, two_rank);
 }
 
-/* Each rank queues all its calls of one communicator, and then those of the other: kernels that wait in their places behind the
- * first would keep the second communicator's out, on each GPU another's. */
+/* Each rank queues all its calls of one communicator, and then those of the other: kernels that
+ * wait in their places behind the first would keep the second communicator's out, on each GPU
+ * another's. */
 static void queues_rank(int rank, int n, void *arg) {
     enum { CALLS = 60, LARGE = 1 << 20 };
     both b = open_both(arg, rank, LARGE);

@@ -1,5 +1,6 @@
-/* gpu_synced.c - synced buffers on GPUs: states and cases as on the host backend, pushes that are under way when the next call comes,
- * replays, peers that poll a generation and copy from the owner's GPU, and what a push costs. Ranks are threads. */
+/* gpu_synced.c - synced buffers on GPUs: states and cases as on the host backend, pushes that are
+ * under way when the next call comes, replays, peers that poll a generation and copy from the
+ * owner's GPU, and what a push costs. Ranks are threads. */
 #include "host/gpu/gpu.h"
 #include "gpu_kit.h"
 #include "synced_kit.h"
@@ -70,7 +71,8 @@ static void every_state_times_every_call(void) {
 
 /* ---- copies under way ---- */
 
-/* The copy has not begun when the next call comes: a reader on another stream, a writer on the host, a writer on the device. */
+/* The copy has not begun when the next call comes: a reader on another stream, a writer on the
+ * host, a writer on the device. */
 static void whoever_comes_next_is_in_order(void) {
     place p = place_new();
     char *seen = gk_pinned(BIG);
@@ -169,7 +171,8 @@ static void await_word(symmSynced_t s, int rank, uint32_t least) {
     } while ((int32_t)(g - least) < 0);
 }
 
-/* The owner changes every round; the others poll its word and copy from its GPU, and answer with a generation of their own. */
+/* The owner changes every round; the others poll its word and copy from its GPU, and answer with a
+ * generation of their own. */
 static void peer_rank(int rank, int n, void *arg) {
     gk_job *j = arg;
     symmComm_t comm = j->comms[rank];

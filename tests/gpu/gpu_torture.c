@@ -1,5 +1,6 @@
-/* gpu_torture.c - random calls for T_SECONDS_TORTURE seconds (20) on two ranks, and half of that each on five and eight, which share
- * GPUs. T_SEED repeats a run as far as its calls go. Ranks are threads. */
+/* gpu_torture.c - random calls for T_SECONDS_TORTURE seconds (20) on two ranks, and half of that
+ * each on five and eight, which share GPUs. T_SEED repeats a run as far as its calls go. Ranks
+ * are threads. */
 #include "gpu_storm.h"
 
 static struct {

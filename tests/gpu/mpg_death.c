@@ -1,9 +1,11 @@
-/* mpg_death.c - `kill -9` of ranks under an mpirun that goes on without them (Open MPI's recovery): the survivors' calls end within a
- * second and name the rank, and they go on in a communicator without it, in which the next one dies, while all are calling. From the
- * first death on nobody enters MPI, not even to finalize it.
+/* mpg_death.c - `kill -9` of ranks under an mpirun that goes on without them (Open MPI's recovery):
+ * the survivors' calls end within a second and name the rank, and they go on in a communicator
+ * without it, in which the next one dies, while all are calling. From the first death on nobody
+ * enters MPI, not even to finalize it.
  *
- * One program for both backends, one of them a launch, and then `survivors_pass`: with recovery on, mpirun says nothing of a rank
- * that fails, so rank 0 asks. `tests/run.sh 'recover=4:build/test/mpg_death host survivors_pass'`. Each rank uses it from its own thread;
+ * One program for both backends, one of them a launch, and then `survivors_pass`: with recovery on,
+ * mpirun says nothing of a rank that fails, so rank 0 asks. `tests/run.sh
+ * 'recover=4:build/test/mpg_death host survivors_pass'`. Each rank uses it from its own thread;
  * what ranks share is atomic. */
 #include <mpi.h>
 
@@ -73,7 +75,8 @@ static symmResult_t call(const world *w) {
     return r;
 }
 
-/* Whether ranks may die without the job. tests/run.sh asks for it as Open MPI 4 wants it; others end all ranks. */
+/* Whether ranks may die without the job. tests/run.sh asks for it as Open MPI 4 wants it; others
+ * end all ranks. */
 static int recovers(void) {
 #if defined(OPEN_MPI) && OMPI_MAJOR_VERSION < 5
     const char *on = getenv("OMPI_MCA_orte_enable_recovery");

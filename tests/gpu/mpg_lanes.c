@@ -1,5 +1,6 @@
-/* mpg_lanes.c - lanes, graph plans, heaps and vectors that grow with a process per rank under mpirun: the bodies of gpu_lane_cases.h over memory
- * that is really handed from process to process. Ranks beyond the GPUs share them in time slices. */
+/* mpg_lanes.c - lanes, graph plans, heaps and vectors that grow with a process per rank under
+ * mpirun: the bodies of gpu_lane_cases.h over memory that is really handed from process to
+ * process. Ranks beyond the GPUs share them in time slices. */
 #include "mpg_kit.h"
 #include "gpu_lane_cases.h"
 

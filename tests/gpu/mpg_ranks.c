@@ -1,5 +1,6 @@
-/* mpg_ranks.c - the collectives on GPUs with a process per rank under mpirun, any number of them, on GPU rank % devices: the sample of
- * gpu_cases.h, the bits of every type and reduction, the torture. Seeds and times as in gpu_matrix.c and gpu_torture.c. */
+/* mpg_ranks.c - the collectives on GPUs with a process per rank under mpirun, any number of them,
+ * on GPU rank % devices: the sample of gpu_cases.h, the bits of every type and reduction, the
+ * torture. Seeds and times as in gpu_matrix.c and gpu_torture.c. */
 #include "gpu_storm.h"
 #include "mpg_kit.h"
 

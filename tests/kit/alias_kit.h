@@ -1,5 +1,6 @@
-/* alias_kit.h - what the tests of graphs with addresses of their own share: a rank with a heap, two streams and a lane, captures that exchange bytes
- * with peers. Each rank uses its own from its own thread. */
+/* alias_kit.h - what the tests of graphs with addresses of their own share: a rank with a heap, two
+ * streams and a lane, captures that exchange bytes with peers. Each rank uses its own from its
+ * own thread. */
 #ifndef ALIAS_KIT_H_
 #define ALIAS_KIT_H_
 
@@ -50,8 +51,9 @@ static inline void bind(rig *g, aliased *a) {
     a->plan = lk_bind(g->lane, a->graph, SYMM_MEMPLAN_ALIAS);
 }
 
-/* Every rank fills its block, then writes into its right neighbour's, and looks at its own; a collective in place ends it. The neighbour's
- * address is used while there is nothing behind it yet. */
+/* Every rank fills its block, then writes into its right neighbour's, and looks at its own; a
+ * collective in place ends it. The neighbour's address is used while there is nothing behind it
+ * yet. */
 static inline void exchange(rig *g, char *p, size_t bytes, int salt) {
     const int right = (g->rank + 1) % g->n, left = (g->rank + g->n - 1) % g->n;
     lk_fill(g->s[0], p, bytes, salt);

@@ -1,4 +1,5 @@
-/* arena_fix.h - an arena over offsets, for unit_arena.c and unit_arena_threads.c: opened, used, closed with nothing left upstream. */
+/* arena_fix.h - an arena over offsets, for unit_arena.c and unit_arena_threads.c: opened, used,
+ * closed with nothing left upstream. */
 #ifndef ARENA_FIX_H_
 #define ARENA_FIX_H_
 

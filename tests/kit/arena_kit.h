@@ -1,5 +1,5 @@
-/* arena_kit.h - an arena over an upstream of offsets: no heap, no memory. For unit_arena.c and bench_memory.c. Any thread may take and give
- * upstream, under the kit's lock. */
+/* arena_kit.h - an arena over an upstream of offsets: no heap, no memory. For unit_arena.c and
+ * bench_memory.c. Any thread may take and give upstream, under the kit's lock. */
 #ifndef ARENA_KIT_H_
 #define ARENA_KIT_H_
 
@@ -23,7 +23,8 @@ static inline uint64_t ak_flip(const ak_upstream *u, uint64_t off, uint64_t byte
     return u->down ? u->bytes - off - bytes : off;
 }
 
-/* Of one that gives the highest first the end is what is aligned: a whole number of alignments, less what lies behind. */
+/* Of one that gives the highest first the end is what is aligned: a whole number of alignments,
+ * less what lies behind. */
 static inline symmResult_t ak_take(void *ctx, uint64_t bytes, uint64_t align, uint64_t *off) {
     ak_upstream *u = ctx;
     const uint64_t whole = u->down ? (bytes + align - 1) & -align : bytes;

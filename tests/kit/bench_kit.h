@@ -1,5 +1,6 @@
-/* bench_kit.h - what the benchmarks of memory share: a clock that costs little and is subtracted, percentiles, rows of JSON, lines of progress.
- * One thread measures; the clock may be read by any. */
+/* bench_kit.h - what the benchmarks of memory share: a clock that costs little and is subtracted,
+ * percentiles, rows of JSON, lines of progress. One thread measures; the clock may be read by
+ * any. */
 #ifndef BENCH_KIT_H_
 #define BENCH_KIT_H_
 
@@ -21,7 +22,7 @@ static inline void must(int ok, const char *what) {
     exit(1);
 }
 
-/* ---- clocks ------------------------------------------------------------------------------------------------------------ */
+/* ---- clocks ---------------------------------------------------------------------------------- */
 
 static double bk_ns_per_tick = 1;
 static uint64_t bk_clock_cost;
@@ -65,7 +66,7 @@ static inline void keep_least(double *least, double v) {
     if (v < *least) *least = v;
 }
 
-/* ---- percentiles ------------------------------------------------------------------------------------------------------- */
+/* ---- percentiles ----------------------------------------------------------------------------- */
 
 static inline int bk_by_value(const void *a, const void *b) {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -92,7 +93,7 @@ static inline void keep_least_of(percentiles *least, percentiles v) {
 }
 static const percentiles bk_none = {1e30, 1e30, 1e30, 1e30};
 
-/* ---- output ------------------------------------------------------------------------------------------------------------ */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 static FILE *bk_json;
 static int bk_rows;

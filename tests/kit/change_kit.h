@@ -5,7 +5,8 @@
 
 #include "coll_kit.h"
 
-/* One call with the same arguments twice; a scalar that changes under the same handle; results checked. */
+/* One call with the same arguments twice; a scalar that changes under the same handle; results
+ * checked. */
 static inline void ck_same_call(symmComm_t comm, int rank, int n, uint32_t *src, int round) {
     enum { LEN = 20000 };
     uint32_t *dst = src + (64 << 10), scalar = (uint32_t)(round + rank);
@@ -28,7 +29,8 @@ static inline void ck_same_call(symmComm_t comm, int rank, int n, uint32_t *src,
     }
 }
 
-/* Windows come, go and change places and halves under the buffers; in the end other memory is often at the same address. */
+/* Windows come, go and change places and halves under the buffers; in the end other memory is often
+ * at the same address. */
 static inline void ck_follow(symmComm_t comm, int rank, int n, int rounds) {
     const uint64_t half = 256 << 10;
     for (int round = 0; round < rounds; round++) {

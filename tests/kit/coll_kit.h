@@ -277,9 +277,9 @@ static inline int ck_guarded(const char *p, uint64_t bytes) {
 enum { CK_HEAP, CK_LOOSE, CK_WHOLE, CK_PARTS, CK_SHIFTED, CK_ARENAS };
 enum { CK_BYTES = 2 * CK_HALF + (1 << 20) }; /* of an arena */
 
-/* Memory that the host cannot touch (gpu_kit.h). A shadow of the host's is filled and checked in its
- * place, one for all arenas, as a call's source and result lie in different halves; put and get are
- * ordered on the world's stream, get has ended on return. */
+/* Memory that the host cannot touch (gpu_kit.h). A shadow of the host's is filled and checked in
+ * its place, one for all arenas, as a call's source and result lie in different halves; put and get
+ * are ordered on the world's stream, get has ended on return. */
 typedef struct {
     char *(*heap)(uint64_t bytes), *(*shadow)(uint64_t bytes);
     void (*free_heap)(char *heap), (*free_shadow)(char *shadow);

@@ -1,5 +1,5 @@
-/* fault_kit.h - what the tests of errors, deaths and limits share: communicators over a unique id in
- * forked ranks, a collective whose result is checked, notes that ranks leave for each other, the
+/* fault_kit.h - what the tests of errors, deaths and limits share: communicators over a unique id
+ * in forked ranks, a collective whose result is checked, notes that ranks leave for each other, the
  * gauges. Each rank uses it from its own thread; no lock: shared fields are atomics, or written
  * before a barrier and read after it. */
 #ifndef FAULT_KIT_H_
@@ -81,14 +81,16 @@ static inline void fk_unchanged(const fk_gauges *before, int line) {
 }
 #define FK_UNCHANGED(before) fk_unchanged(before, __LINE__)
 
-/* Frees what all ranks have dropped: any registration that maps does, and one of nothing leaves only a slot without memory. [collective] */
+/* Frees what all ranks have dropped: any registration that maps does, and one of nothing leaves
+ * only a slot without memory. [collective] */
 static inline void fk_collect(symmComm_t comm) {
     symmWindow_t win;
     T_OK(symmWindowRegister(comm, NULL, 0, &win, SYMM_WIN_DEFAULT));
     T_OK(symmWindowDeregister(comm, win));
 }
 
-/* All that was dropped since `before`, when nothing was, can be freed: the slot of the empty window is all that is left. [collective] */
+/* All that was dropped since `before`, when nothing was, can be freed: the slot of the empty window
+ * is all that is left. [collective] */
 static inline void fk_collected(symmComm_t comm, const fk_gauges *before, int line) {
     const char *names[FK_GAUGES];
     int64_t now[FK_GAUGES];

@@ -1,6 +1,6 @@
-/* fgpu_kit.h - what the tests of communicators on the fake CUDA driver share: its set-up, kernels that
- * note how they were launched, ranks of one process. Notes: one lock; the rest is the test's own
- * thread. */
+/* fgpu_kit.h - what the tests of communicators on the fake CUDA driver share: its set-up, kernels
+ * that note how they were launched, ranks of one process. Notes: one lock; the rest is the test's
+ * own thread. */
 #ifndef FGPU_KIT_H_
 #define FGPU_KIT_H_
 
@@ -35,8 +35,8 @@ static pthread_mutex_t gk_lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *const gk_types[] = {"i8",  "u8",  "i32", "u32",  "i64",  "u64",
                                        "f16", "f32", "f64", "bf16", "e4m3", "e5m2"};
 
-/* What a real kernel does at its end, and all that the host sees of it. The host polls it by copies, as it does a GPU's
- * memory; ThreadSanitizer would call that a race of two threads. */
+/* What a real kernel does at its end, and all that the host sees of it. The host polls it by
+ * copies, as it does a GPU's memory; ThreadSanitizer would call that a race of two threads. */
 static void __attribute__((noinline, no_sanitize("thread")))
 gk_end(const symm_args *a, unsigned ctas) {
     symm_gpu_ctl *ctl = (symm_gpu_ctl *)(uintptr_t)(a->base + (uint64_t)a->rank * a->stride);

@@ -1,4 +1,5 @@
-/* fgpu_lane_kit.h - lanes on the fake CUDA driver: ranks with a heap each, and two streams with a lane each, both of rank 0. One thread. */
+/* fgpu_lane_kit.h - lanes on the fake CUDA driver: ranks with a heap each, and two streams with a
+ * lane each, both of rank 0. One thread. */
 #ifndef FGPU_LANE_KIT_H_
 #define FGPU_LANE_KIT_H_
 

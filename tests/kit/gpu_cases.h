@@ -1,6 +1,7 @@
-/* gpu_cases.h - the sample over types, reductions, counts, places, alignments, kernels, CTAs, threads and scratch on GPUs, eager and
- * replayed from graphs; and the bits of every reduction beside the host's. Ranks are threads (gpu_matrix.c) or processes
- * (mpg_ranks.c), each on its own thread; `meet` is their barrier. */
+/* gpu_cases.h - the sample over types, reductions, counts, places, alignments, kernels, CTAs,
+ * threads and scratch on GPUs, eager and replayed from graphs; and the bits of every reduction
+ * beside the host's. Ranks are threads (gpu_matrix.c) or processes (mpg_ranks.c), each on its
+ * own thread; `meet` is their barrier. */
 #ifndef GPU_CASES_H_
 #define GPU_CASES_H_
 
@@ -42,8 +43,8 @@ static inline int gc_envs(int n) {
     return gc_algos(n) * GC_VARIANTS;
 }
 
-/* Environment i for the next communicator, alike on all ranks: with each kernel each number of CTAs and of threads, and each size of
- * scratch. forced: the kernel per collective, -1 none. */
+/* Environment i for the next communicator, alike on all ranks: with each kernel each number of CTAs
+ * and of threads, and each size of scratch. forced: the kernel per collective, -1 none. */
 static inline void gc_env(int i, int n, int devices, int *forced) {
     static const int ctas[] = {0, 1, 3, 16}, threads[] = {0, 32, 96, 480};
     static const char *const scratch[] = {"112M", "1M", "4M", "16M"};
@@ -78,8 +79,8 @@ static inline void gc_env_none(void) {
 
 /* ---- cases ---- */
 
-/* Counts around what the kernels divide a message into: 8 and 16 bytes, lines of 120 bytes, four of which a warp moves, items of
- * several warps, slices of n. */
+/* Counts around what the kernels divide a message into: 8 and 16 bytes, lines of 120 bytes, four of
+ * which a warp moves, items of several warps, slices of n. */
 static inline uint64_t gc_count(uint64_t h, int es, int n) {
     static const uint64_t bytes[] = {0,       8,      16,       112,      120,
                                      128,     240,    464,      480,      496,

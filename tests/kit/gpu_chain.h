@@ -1,6 +1,7 @@
-/* gpu_chain.h - calls that depend on each other, whose result is known to the bit however many there were: each multiplies a range of
- * one buffer, the same on all ranks, by an odd number modulo 2^bits (premulsum in place). An odd factor loses nothing, so a word
- * that was wrong once, or a call that ran twice or not at all, is seen whenever the buffer is looked at.
+/* gpu_chain.h - calls that depend on each other, whose result is known to the bit however many
+ * there were: each multiplies a range of one buffer, the same on all ranks, by an odd number modulo
+ * 2^bits (premulsum in place). An odd factor loses nothing, so a word that was wrong once, or a
+ * call that ran twice or not at all, is seen whenever the buffer is looked at.
  *
  * Each rank's thread has its own; no lock. */
 #ifndef GPU_CHAIN_H_
@@ -28,7 +29,8 @@ static inline uint64_t gk_chain_first(uint64_t i) {
     return ck_hash(7, i, 7);
 }
 
-/* dev: memory for `words` elements; filled behind what is in the stream. While nothing runs that must not wait. */
+/* dev: memory for `words` elements; filled behind what is in the stream. While nothing runs that
+ * must not wait. */
 static inline gk_chain gk_chain_new(symmComm_t comm, int rank, int n, symmDataType_t type,
                                     void *dev, uint64_t words, cu_stream stream) {
     gk_chain c = {.comm = comm, .type = type, .n = n, .words = words, .dev = dev};
@@ -83,7 +85,8 @@ static inline void gk_chain_want(const gk_chain *c, uint64_t i, uint64_t power, 
     memcpy(want, &v, c->es);
 }
 
-/* The words [at, at + count) are at `what`, in device memory, as the chain has them, each multiplied `more` times more (or less). */
+/* The words [at, at + count) are at `what`, in device memory, as the chain has them, each
+ * multiplied `more` times more (or less). */
 static inline void gk_chain_same(gk_chain *c, const void *what, uint64_t at, uint64_t count,
                                  int64_t more, cu_stream stream, const char *name) {
     int64_t times = 0, last = -1;

@@ -1,12 +1,15 @@
-/* gpu_kit.h - what the tests on GPUs share: finding the GPUs, streams, copies, waits that end, graphs, kernels forced in turn, and
- * coll_kit.h's cases in device memory.
+/* gpu_kit.h - what the tests on GPUs share: finding the GPUs, streams, copies, waits that end,
+ * graphs, kernels forced in turn, and coll_kit.h's cases in device memory.
  *
- * CUDA does not survive a fork: gk_begin is called by the test itself (each is a forked child) or by each rank of T_FORK, never
- * before. Thread ranks drive GPU rank % devices; several may share one. So each rank has streams of its own, for two ranks'
- * kernels on one stream would wait for each other; nothing that may wait for the whole GPU (allocations, frees, new streams) stands
- * between two ranks' calls of one collective: gk_meet before and after; and no rank gets far ahead with host functions (gk_near).
+ * CUDA does not survive a fork: gk_begin is called by the test itself (each is a forked child) or
+ * by each rank of T_FORK, never before. Thread ranks drive GPU rank % devices; several may share
+ * one. So each rank has streams of its own, for two ranks' kernels on one stream would wait for
+ * each other; nothing that may wait for the whole GPU (allocations, frees, new streams) stands
+ * between two ranks' calls of one collective: gk_meet before and after; and no rank gets far ahead
+ * with host functions (gk_near).
  *
- * GPU_FAKE=devices runs everything on the fake driver: the tests' own logic, no kernel. GPU_DEVICES=n uses the first n GPUs. */
+ * GPU_FAKE=devices runs everything on the fake driver: the tests' own logic, no kernel.
+ * GPU_DEVICES=n uses the first n GPUs. */
 #ifndef GPU_KIT_H_
 #define GPU_KIT_H_
 
@@ -23,7 +26,8 @@
 
 enum {
     GK_TIMEOUT_MS =
-        15000, /* SYMM_TIMEOUT, where a test says nothing else: a rank that waits for ever is named */
+        /* SYMM_TIMEOUT, where a test says nothing else: a rank that waits for ever is named */
+    15000,
     GK_STUCK_MS = 30000 /* a stream that is still at work then is a failure of its own */
 };
 
@@ -37,13 +41,15 @@ static inline int gk_number(const char *name, int otherwise) {
 
 /* ---- the GPUs ---- */
 
-/* Prepares this process. *why: "" or why there is no GPU to test. Returns the devices to be used. */
+/* Prepares this process. *why: "" or why there is no GPU to test. Returns the devices to be
+ * used. */
 static inline int gk_find(const char **why) {
     static int faked; /* once in a process */
     char ms[16];
     const int fake = gk_number("GPU_FAKE", 0), few = gk_number("GPU_DEVICES", 0);
     snprintf(ms, sizeof ms, "%d", GK_TIMEOUT_MS);
-    /* Streams of several ranks on one GPU must not share a queue of the hardware: as many as there can be. */
+    /* Streams of several ranks on one GPU must not share a queue of the hardware: as many as there
+     * can be. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("SYMM_BACKEND", "cuda", 1);
     setenv("SYMM_TIMEOUT", ms, 0);
@@ -63,7 +69,8 @@ static inline int gk_begin(void) {
     return devices;
 }
 
-/* For a test that forks its ranks: a child looks, so that this process stays without CUDA. Returns the devices. */
+/* For a test that forks its ranks: a child looks, so that this process stays without CUDA. Returns
+ * the devices. */
 typedef struct {
     int devices;
     char why[256];
@@ -112,8 +119,9 @@ static inline void gk_cu(cu_result cu, const char *call, const char *file, int l
 static inline symmStream_t gk_stream(cu_stream stream) {
     return (symmStream_t)(void *)stream;
 }
-/* While no kernel waits. A stream takes its queue with its first kernel (a fill is one), and may take one in which another rank's
- * kernel waits, so that comes here and not with the first collective. */
+/* While no kernel waits. A stream takes its queue with its first kernel (a fill is one), and may
+ * take one in which another rank's kernel waits, so that comes here and not with the first
+ * collective. */
 static inline void gk_first_kernel(cu_stream stream) {
     cu_deviceptr word = 0;
     CU(cuMemAlloc(&word, sizeof(int)));
@@ -128,7 +136,8 @@ static inline cu_stream gk_new_stream(void) {
     return stream;
 }
 
-/* Waits for the stream's end, and says what the communicator knows if there is none in time. comm may be NULL. */
+/* Waits for the stream's end, and says what the communicator knows if there is none in time. comm
+ * may be NULL. */
 static inline cu_result gk_wait_code(symmComm_t comm, cu_stream stream) {
     const uint64_t since = symm_now_ns();
     cu_result cu;
@@ -151,8 +160,9 @@ static inline void gk_wait(symmComm_t comm, cu_stream stream) {
     gk_cu(cu, "waiting for a stream", __FILE__, __LINE__);
 }
 
-/* Call this once a round where ranks may share a GPU and streams have host functions. Some dozens of them, or of graphs with such, and
- * the driver's launches wait for room, and keep all threads from launching there, those too that are waited for. */
+/* Call this once a round where ranks may share a GPU and streams have host functions. Some dozens
+ * of them, or of graphs with such, and the driver's launches wait for room, and keep all threads
+ * from launching there, those too that are waited for. */
 static inline void gk_near(symmComm_t comm, cu_stream stream, int round) {
     enum { AHEAD = 3 };
     if (round % AHEAD == AHEAD - 1) gk_wait(comm, stream);
@@ -210,7 +220,8 @@ static inline void gk_view_check(void *arg) {
         T_CHECKF(v->seen[i] == v->value, "byte %zu of %zu is %d, not %d", i, v->bytes, v->seen[i],
                  v->value);
 }
-/* All bytes are `value`. In stream order; seen (pinned) and *v live until then, and as long as a graph has them. */
+/* All bytes are `value`. In stream order; seen (pinned) and *v live until then, and as long as a
+ * graph has them. */
 static inline void gk_check(cu_stream stream, const void *p, size_t bytes, int value,
                             unsigned char *seen, gk_view *v) {
     *v = (gk_view){seen, bytes, (unsigned char)value};
@@ -274,7 +285,8 @@ static inline int gk_rows(symmColl_t coll, int n, int *rows) {
     return count;
 }
 
-/* From the next call on, on this rank; all ranks alike. -1: the planner's choice. ctas 0, threads 0: its grid. */
+/* From the next call on, on this rank; all ranks alike. -1: the planner's choice. ctas 0, threads
+ * 0: its grid. */
 static inline void gk_force(symmComm_t comm, symmColl_t coll, int kernel, int ctas, int threads) {
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     c->forced[coll] = (int16_t)kernel;

@@ -1,13 +1,14 @@
-/* gpu_lane_cases.h - SYM blocks of lanes and graphs, heaps and vectors that grow, while the last rank is late: bodies for thread ranks (gpu_lane.c)
- * and for processes (mpg_lanes.c). A peer is made late by a host function in its stream; whoever takes a block too early finds its
- * bytes, or it those of others. */
+/* gpu_lane_cases.h - SYM blocks of lanes and graphs, heaps and vectors that grow, while the last
+ * rank is late: bodies for thread ranks (gpu_lane.c) and for processes (mpg_lanes.c). A peer is
+ * made late by a host function in its stream; whoever takes a block too early finds its bytes,
+ * or it those of others. */
 #ifndef GPU_LANE_CASES_H_
 #define GPU_LANE_CASES_H_
 
 #include "gpu_lane_kit.h"
 #include "symm_vec.h"
 
-/* ---- reuse ----------------------------------------------------------------------------------------------- */
+/* ---- reuse ----------------------------------------------------------------------------------- */
 
 static inline void case_stream(rig *g) {
     cu_stream s = g->stream[0];
@@ -65,7 +66,7 @@ static inline void case_replay(rig *g) {
     CU(cuGraphDestroy(graph));
 }
 
-/* ---- blocks that outlive their launch -------------------------------------------------------------------- */
+/* ---- blocks that outlive their launch -------------------------------------------------------- */
 
 /* One plan and its graph of one SYM block, which may be left allocated. */
 typedef struct {
@@ -105,7 +106,8 @@ static inline void left_end(left_block *b) {
     gk_drop(&b->graph);
 }
 
-/* G.3.4: launched again and again, its block freed by the launch or by the program; the last rank still reads everybody's. */
+/* G.3.4: launched again and again, its block freed by the launch or by the program; the last rank
+ * still reads everybody's. */
 static inline void case_auto_free(rig *g) {
     cu_stream s = g->stream[0];
     left_block b;
@@ -125,8 +127,9 @@ static inline void case_auto_free(rig *g) {
     left_end(&b);
 }
 
-/* Two graphs whose blocks lie in the same memory under two addresses. The first one frees its block, the second one leaves it, and the last
- * rank is late with what it reads and writes there. */
+/* Two graphs whose blocks lie in the same memory under two addresses. The first one frees its
+ * block, the second one leaves it, and the last rank is late with what it reads and writes
+ * there. */
 static inline void case_alias(rig *g) {
     cu_stream s = g->stream[0];
     left_block a, b;
@@ -157,7 +160,8 @@ static inline void case_alias(rig *g) {
     T_OK(symmHeapCollect(g->heap));
 }
 
-/* A late free on the other stream: each graph over that memory comes behind it on every rank, not only the one that left the block. */
+/* A late free on the other stream: each graph over that memory comes behind it on every rank, not
+ * only the one that left the block. */
 static inline void case_late_free(rig *g) {
     cu_stream s = g->stream[0], t = g->stream[1];
     left_block other, left;
@@ -181,7 +185,8 @@ static inline void case_late_free(rig *g) {
     left_end(&left);
 }
 
-/* An explicit node's block is used outside of its graph, and again after the next launch, which waits for every rank. */
+/* An explicit node's block is used outside of its graph, and again after the next launch, which
+ * waits for every rank. */
 static inline void case_nodes(rig *g) {
     cu_stream s = g->stream[0];
     symmAllocNode_t params = {.size = sizeof params, .bytes = BLOCK, .flags = SYMM_ALLOC_SYM};
@@ -214,7 +219,7 @@ static inline void case_nodes(rig *g) {
     CU(cuGraphDestroy(graph));
 }
 
-/* ---- growth ---------------------------------------------------------------------------------------------- */
+/* ---- growth ---------------------------------------------------------------------------------- */
 
 enum { GROWTHS = 5, HELD = 24 << 20, MARK = 0x20 };
 
@@ -224,7 +229,8 @@ static inline void mark(rig *g, char *p, int value) {
     fill(g->stream[0], p + HELD - BLOCK, value);
 }
 
-/* The heap grows while the last rank still reads and writes what is there; graphs captured before run on. */
+/* The heap grows while the last rank still reads and writes what is there; graphs captured before
+ * run on. */
 static inline void case_grow(rig *g) {
     cu_stream s = g->stream[0];
     left_block b;
@@ -267,7 +273,8 @@ typedef struct {
     gk_view v[2 * PARTS][SYMM_MAX_RANKS];
 } vec_job;
 
-/* Makes it one part longer; that one is written, and all of them are read late, on every rank, while the next one comes. */
+/* Makes it one part longer; that one is written, and all of them are read late, on every rank,
+ * while the next one comes. */
 static inline void vec_step(rig *g, vec_job *j, int part) {
     cu_stream s = g->stream[0];
     void *at = NULL;
@@ -283,7 +290,8 @@ static inline void vec_step(rig *g, vec_job *j, int part) {
     }
 }
 
-/* In place, then past the addresses it has: it moves, and what was begun through the old ones ends well. */
+/* In place, then past the addresses it has: it moves, and what was begun through the old ones ends
+ * well. */
 static inline void case_vector(rig *g) {
     symmVecConfig_t c = SYMM_VEC_CONFIG_INITIALIZER;
     vec_job j;

@@ -1,4 +1,5 @@
-/* gpu_lane_kit.h - a rank with a heap, two streams and a lane on each, for the tests of lanes on GPUs. A rig is its rank's. */
+/* gpu_lane_kit.h - a rank with a heap, two streams and a lane on each, for the tests of lanes on
+ * GPUs. A rig is its rank's. */
 #ifndef GPU_LANE_KIT_H_
 #define GPU_LANE_KIT_H_
 
@@ -8,7 +9,8 @@
 
 enum { BLOCK = 256 << 10, ROUNDS = 12, LATE_US = 3000, WAIT_US = 8000 };
 
-/* A rank. Whoever runs it gives it a way to meet the others on the host: threads of a job, or processes. */
+/* A rank. Whoever runs it gives it a way to meet the others on the host: threads of a job, or
+ * processes. */
 typedef struct {
     void (*meet)(void *arg);
     void *arg;
@@ -68,7 +70,7 @@ static inline void tear_down(rig *g) {
     meet(g);
 }
 
-/* ---- thread ranks ---------------------------------------------------------------------------------------- */
+/* ---- thread ranks ---------------------------------------------------------------------------- */
 
 static rig_body rig_current; /* one at a time in a process */
 
@@ -100,7 +102,7 @@ static inline void run_sizes(rig_body fn) {
     for (int i = 0; i < 4; i++) run(sizes[i], fn);
 }
 
-/* ---- calls ----------------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static inline char *alloc(symmLane_t lane, size_t bytes, unsigned flags) {
     void *p = NULL;
@@ -132,7 +134,7 @@ static inline cu_graph end_capture(cu_stream s) {
     return graph;
 }
 
-/* ---- work ------------------------------------------------------------------------------------------------ */
+/* ---- work ------------------------------------------------------------------------------------ */
 
 static inline void fill(cu_stream s, char *p, int value) {
     gk_fill(s, p, BLOCK, value);
@@ -155,7 +157,8 @@ static inline void late_writer(rig *g, cu_stream s, char *p) {
     for (int r = 0; r < g->n; r++)
         CU(cuMemcpyDtoDAsync((uintptr_t)at_rank(g, p, r), (uintptr_t)g->pattern, BLOCK, s));
 }
-/* It is late, and then looks at everybody's block, which holds value + rank. v: as many as ranks. */
+/* It is late, and then looks at everybody's block, which holds value + rank. v: as many as
+ * ranks. */
 static inline void late_reader(rig *g, cu_stream s, const char *p, int value, gk_view *v) {
     if (g->rank != g->n - 1) return;
     gk_delay(s, LATE_US);

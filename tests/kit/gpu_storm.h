@@ -1,6 +1,7 @@
-/* gpu_storm.h - random calls for a while, on one communicator: sizes, kernels, grids, eager and replayed, ranks and streams held up
- * at random; now and then a whole case of gpu_cases.h, now and then a look at everything. Three chains (gpu_chain.h) of different
- * types carry an error of any word of any call to the end. Ranks are threads (gpu_torture.c) or processes (mpg_ranks.c). */
+/* gpu_storm.h - random calls for a while, on one communicator: sizes, kernels, grids, eager and
+ * replayed, ranks and streams held up at random; now and then a whole case of gpu_cases.h, now and
+ * then a look at everything. Three chains (gpu_chain.h) of different types carry an error of any
+ * word of any call to the end. Ranks are threads (gpu_torture.c) or processes (mpg_ranks.c). */
 #ifndef GPU_STORM_H_
 #define GPU_STORM_H_
 
@@ -133,8 +134,8 @@ static inline void gs_close(gs_storm *s) {
     gc_meet(s->g);
 }
 
-/* go_on: every rank asks, all get the same answer (rank 0's, from the seconds since it began); no rank goes on before all have
- * asked. */
+/* go_on: every rank asks, all get the same answer (rank 0's, from the seconds since it began); no
+ * rank goes on before all have asked. */
 static inline void gs_run(const gc_rank *g, symmComm_t comm,
                           int (*go_on)(const gc_rank *g, double seconds)) {
     gs_storm s;

@@ -1,5 +1,6 @@
-/* heap_kit.h - what the tests of heaps share: ranks as processes or as threads, heaps of few chunks, blocks whose bytes are checked. Each
- * rank uses it from its own thread; shared fields are atomics, or written before a barrier and read after it. */
+/* heap_kit.h - what the tests of heaps share: ranks as processes or as threads, heaps of few
+ * chunks, blocks whose bytes are checked. Each rank uses it from its own thread; shared fields
+ * are atomics, or written before a barrier and read after it. */
 #ifndef HEAP_KIT_H_
 #define HEAP_KIT_H_
 
@@ -55,7 +56,8 @@ static inline void hk_thread(int rank, int n, void *arg) {
     if (k.comm) T_OK(symmCommDestroy(k.comm));
 }
 
-/* fn on n ranks that are processes, or threads. It ends with the communicator alive, or sets k->comm to NULL. */
+/* fn on n ranks that are processes, or threads. It ends with the communicator alive, or sets
+ * k->comm to NULL. */
 static inline void hk_processes(int n, void (*fn)(void *), void *arg) {
     hk_call call = {fk_new(0, 0), fn, arg, NULL};
     T_FORK(n, hk_process, &call);
@@ -153,8 +155,8 @@ static inline void *hk_peer(hk *k, const void *p, int rank) {
 
 enum { HK_FAIL_RANKS = 3, HK_FAIL_SIDES = 4 };
 
-/* What a program does at each failpoint that `scenario` reaches. `one` arms it on rank f->victim, sets f->hits[0] once it was hit, and
- * looks at what came of it; `variant` is 0 and 1. */
+/* What a program does at each failpoint that `scenario` reaches. `one` arms it on rank f->victim,
+ * sets f->hits[0] once it was hit, and looks at what came of it; `variant` is 0 and 1. */
 typedef struct {
     const char *scenario;
     void (*one)(hk *k, int point, int variant);

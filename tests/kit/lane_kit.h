@@ -1,5 +1,5 @@
-/* lane_kit.h - what the tests of lanes and graph plans on host streams share: a rank with a heap, streams and lanes. Each rank uses its own
- * from its own thread. */
+/* lane_kit.h - what the tests of lanes and graph plans on host streams share: a rank with a heap,
+ * streams and lanes. Each rank uses its own from its own thread. */
 #ifndef LANE_KIT_H_
 #define LANE_KIT_H_
 

@@ -87,7 +87,8 @@ static inline void kit_run(int threads, int n, t_rank_fn fn, int value) {
         T_FORK(n, fn, k);
 }
 
-/* A child whose copies of descriptors no handler of fork() takes away. It has no business in the library. */
+/* A child whose copies of descriptors no handler of fork() takes away. It has no business in the
+ * library. */
 static inline pid_t kit_clone(void) {
     return (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 }

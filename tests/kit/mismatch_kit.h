@@ -1,6 +1,6 @@
 /* mismatch_kit.h - ranks that disagree: which calls, and what each rank must get. Used by
- * fault_mismatch.c (processes) and thr_mismatch.c (threads). Each rank runs it on its own thread; no
- * lock. */
+ * fault_mismatch.c (processes) and thr_mismatch.c (threads). Each rank runs it on its own thread;
+ * no lock. */
 #ifndef MISMATCH_KIT_H_
 #define MISMATCH_KIT_H_
 
@@ -103,7 +103,8 @@ static inline const char *mm_words(const mm_call *k, char *text, size_t cap) {
     return text;
 }
 
-/* What a rank is told when the `seq`th call was the case c: who called what. The ranks between that had not come yet are not named. */
+/* What a rank is told when the `seq`th call was the case c: who called what. The ranks between that
+ * had not come yet are not named. */
 static inline void mm_told(const char *text, const mm_case *c, int odd, int seq) {
     char words[128], most[100], lone[100];
     T_MSG(text, "called different collectives, counts, types or reductions");

@@ -1,5 +1,5 @@
-/* mpg_kit.h - what programs with a process per rank on GPUs share (mpg_*.c, under mpirun): who this rank is, on GPU rank % devices, and its
- * communicator. The seed is rank 0's. */
+/* mpg_kit.h - what programs with a process per rank on GPUs share (mpg_*.c, under mpirun): who this
+ * rank is, on GPU rank % devices, and its communicator. The seed is rank 0's. */
 #ifndef MPG_KIT_H_
 #define MPG_KIT_H_
 

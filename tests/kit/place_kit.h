@@ -1,5 +1,5 @@
-/* place_kit.h - a naive model of the placement engine: a sorted array of pieces, searched from the beginning. For unit_place.c and
- * fuzz_place.c; needs pk_require(int). */
+/* place_kit.h - a naive model of the placement engine: a sorted array of pieces, searched from the
+ * beginning. For unit_place.c and fuzz_place.c; needs pk_require(int). */
 #ifndef PLACE_KIT_H_
 #define PLACE_KIT_H_
 
@@ -193,7 +193,8 @@ static void pk_compare(const symm_place *p, const pk_model *m) {
     pk_require(s.peak == want.peak && s.peak_used == want.peak_used);
 }
 
-/* Where first fit puts a block, by walking the engine itself: for more pieces than the model has. */
+/* Where first fit puts a block, by walking the engine itself: for more pieces than the model
+ * has. */
 static inline uint64_t pk_lowest(const symm_place *p, uint64_t bytes) {
     symm_piece q;
     uint64_t at = 0;

@@ -1,5 +1,7 @@
-/* refuse_kit.h - every call of the CUDA driver that a phase makes, refused in turn on each rank, on the fake driver: all ranks say the same, nobody
- * waits, nothing is left, and the same process does it again, and it works. Ranks are forked. No lock: what ranks share stands behind barriers. */
+/* refuse_kit.h - every call of the CUDA driver that a phase makes, refused in turn on each rank, on
+ * the fake driver: all ranks say the same, nobody waits, nothing is left, and the same process
+ * does it again, and it works. Ranks are forked. No lock: what ranks share stands behind
+ * barriers. */
 #ifndef REFUSE_KIT_H_
 #define REFUSE_KIT_H_
 

@@ -1,5 +1,6 @@
-/* synced_kit.h - what the tests of synced buffers share: a heap, streams that are held up, device work on either backend, and the
- * cases that hold on both. The test's thread; `sy_pass` runs in a stream's. */
+/* synced_kit.h - what the tests of synced buffers share: a heap, streams that are held up, device
+ * work on either backend, and the cases that hold on both. The test's thread; `sy_pass` runs in
+ * a stream's. */
 #ifndef SYNCED_KIT_H_
 #define SYNCED_KIT_H_
 
@@ -313,7 +314,8 @@ static inline int sy_settled(symmSynced_t s) {
     return state;
 }
 
-/* In each order of looking at the sides afterwards: neither look may change what the other finds. */
+/* In each order of looking at the sides afterwards: neither look may change what the other
+ * finds. */
 static inline void sy_table(sy_walk *w) {
     for (int state = 0; state < 4; state++)
         for (int call = 0; call < SY_CALLS; call++)

@@ -26,7 +26,8 @@
 
 #include "symm.h"
 
-/* Which checker this is built for, 0 or 1 each; tests do less where one makes more of the same slow. */
+/* Which checker this is built for, 0 or 1 each; tests do less where one makes more of the same
+ * slow. */
 #if defined(__has_feature)
 #define T_HAS(feature) __has_feature(feature)
 #else
@@ -42,8 +43,8 @@
 #else
 #define T_TSAN 0
 #endif
-/* Before a fork beside threads of the library. AddressSanitizer's allocator (of GCC before 14) minds no forks: if one of them
- * is inside it just then, the child finds it locked for ever. */
+/* Before a fork beside threads of the library. AddressSanitizer's allocator (of GCC before 14)
+ * minds no forks: if one of them is inside it just then, the child finds it locked for ever. */
 #define T_LET_THREADS_REST()        \
     do {                            \
         if (T_ASAN) usleep(100000); \
@@ -102,8 +103,8 @@ enum { T_WARNINGS = 1, T_FDS = 2 };
 #define T_SKIP(...)       t_skip(__VA_ARGS__)
 /* This process (and the ranks it forks from now on) may log warnings until the test ends. */
 #define T_EXPECT_WARNINGS() t_expect(T_WARNINGS)
-/* The same for file descriptors: a driver in this process opens its own when it likes. The library's
- * are in its gauge all the same. */
+/* The same for file descriptors: a driver in this process opens its own when it likes. The
+ * library's are in its gauge all the same. */
 #define T_EXPECT_FDS() t_expect(T_FDS)
 
 /* Runs fn(rank, n, arg) in n forked processes, each checked for leaks and warnings as a test is.

@@ -1,5 +1,6 @@
-/* trace.h - sequences of allocations and frees, generated or read, for bench_memory.c. A trace is plain data: block ids are dense, every free
- * names a block that lives. RMM's replay benchmark reads and writes the same CSV: Thread,Time,Action,Pointer,Size,Stream. */
+/* trace.h - sequences of allocations and frees, generated or read, for bench_memory.c. A trace is
+ * plain data: block ids are dense, every free names a block that lives. RMM's replay benchmark
+ * reads and writes the same CSV: Thread,Time,Action,Pointer,Size,Stream. */
 #ifndef TRACE_H_
 #define TRACE_H_
 
@@ -80,8 +81,8 @@ static inline void trace_give(trace *t, trace_set *s, uint32_t k) {
     trace_add(t, (trace_event){b.bytes, b.id, b.stream, TRACE_GIVE});
 }
 
-/* RMM's random_allocations: n allocations of 1 to max bytes, each step one with 73 % (as long as the cap of live bytes allows), else the end of a
- * random block; until 2n steps are done. */
+/* RMM's random_allocations: n allocations of 1 to max bytes, each step one with 73 % (as long as
+ * the cap of live bytes allows), else the end of a random block; until 2n steps are done. */
 static inline trace trace_random(size_t n, uint64_t max, uint64_t cap, uint64_t seed) {
     trace t = {0};
     trace_set s;
@@ -102,7 +103,8 @@ static inline trace trace_random(size_t n, uint64_t max, uint64_t cap, uint64_t 
     return t;
 }
 
-/* `live` blocks all the time: after they are there, in turn a random one ends and a new one comes. */
+/* `live` blocks all the time: after they are there, in turn a random one ends and a new one
+ * comes. */
 static inline trace trace_churn(size_t live, size_t steps, uint64_t max, uint64_t seed) {
     trace t = {0};
     trace_set s;
@@ -116,7 +118,8 @@ static inline trace trace_churn(size_t live, size_t steps, uint64_t max, uint64_
     return t;
 }
 
-/* Streams that each replace random blocks of their own; sizes from 256 bytes up, small ones often. */
+/* Streams that each replace random blocks of their own; sizes from 256 bytes up, small ones
+ * often. */
 static inline trace trace_streams(uint32_t streams, size_t each, size_t steps, uint64_t max,
                                   uint64_t seed) {
     trace t = {0};
@@ -133,7 +136,7 @@ static inline trace trace_streams(uint32_t streams, size_t each, size_t steps, u
     return t;
 }
 
-/* ---- RMM's CSV ---------------------------------------------------------------------------------------------------------- */
+/* ---- RMM's CSV ------------------------------------------------------------------------------- */
 
 static inline int trace_write(const trace *t, const char *path) {
     FILE *f = fopen(path, "w");
@@ -160,7 +163,8 @@ static inline trace_slot *trace_find(trace_slot *slots, size_t mask, uint64_t ke
     return &slots[i];
 }
 
-/* Failed allocations and frees of what is not known are skipped, and counted. -1: no such file, or none of that format. */
+/* Failed allocations and frees of what is not known are skipped, and counted. -1: no such file, or
+ * none of that format. */
 static inline int trace_read(trace *t, const char *path, size_t *skipped) {
     FILE *f = fopen(path, "r");
     char line[256], action[32];

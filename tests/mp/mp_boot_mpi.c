@@ -221,7 +221,8 @@ static void failpoint_in_open(void) {
     symm_boot_close(open_over(MPI_COMM_WORLD));
 }
 
-/* How often the armed point is met by an opening and an exchange, the last rank being late: whom the others then look for. */
+/* How often the armed point is met by an opening and an exchange, the last rank being late: whom
+ * the others then look for. */
 static int meet_armed(MPI_Comm comm, const char *spec, symmResult_t *result) {
     symm_boot *b = NULL;
     symm_wait w = wait_ms(30000);

@@ -1,6 +1,7 @@
-/* mp_comms.c - many communicators over one MPI communicator at once, under mpirun: made one after the
- * other and by several threads, each used for registrations, splits and growth while the others live.
- * Needs MPI_THREAD_MULTIPLE where threads make them. MPI's calls are counted on their way through. */
+/* mp_comms.c - many communicators over one MPI communicator at once, under mpirun: made one after
+ * the other and by several threads, each used for registrations, splits and growth while the others
+ * live. Needs MPI_THREAD_MULTIPLE where threads make them. MPI's calls are counted on their way
+ * through. */
 #include <mpi.h>
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
-/* mp_heap.c - heaps, vectors and windows on ranks of mpirun, whatever their number: placement alike, reach, growth, collectives in place,
- * different sizes of LOCAL, shrinking. The numbers of ranks are the runner's. */
+/* mp_heap.c - heaps, vectors and windows on ranks of mpirun, whatever their number: placement
+ * alike, reach, growth, collectives in place, different sizes of LOCAL, shrinking. The numbers
+ * of ranks are the runner's. */
 #include <mpi.h>
 
 #include <stdio.h>

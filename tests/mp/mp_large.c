@@ -1,5 +1,6 @@
-/* mp_large.c - more than 4 GiB in one call: offsets, counts and chunk numbers beyond 32 bits. Two ranks under mpirun; other numbers
- * of ranks, and machines without the memory, skip with the reason. */
+/* mp_large.c - more than 4 GiB in one call: offsets, counts and chunk numbers beyond 32 bits. Two
+ * ranks under mpirun; other numbers of ranks, and machines without the memory, skip with the
+ * reason. */
 #include <mpi.h>
 
 #include <stdio.h>

@@ -1,10 +1,12 @@
-/* thr_72.c - as many ranks as a domain may have, as threads, run every kernel at small sizes, forced in turn: all types and
- * reductions, premulsum with 72 scalars, and the barrier. Each rank's thread uses its own communicator. */
+/* thr_72.c - as many ranks as a domain may have, as threads, run every kernel at small sizes,
+ * forced in turn: all types and reductions, premulsum with 72 scalars, and the barrier. Each
+ * rank's thread uses its own communicator. */
 #include "coll_kit.h"
 
 enum { RANKS = SYMM_MAX_RANKS, PART = 64 << 10 };
 
-/* ThreadSanitizer slows 72 ranks on few cores most: fewer cases there, the same ranks and kernels. */
+/* ThreadSanitizer slows 72 ranks on few cores most: fewer cases there, the same ranks and
+ * kernels. */
 enum { CASES = CK_SLOW ? 4 : 24 };
 
 typedef struct {

@@ -1,5 +1,6 @@
-/* thr_abort.c - the end of a communicator beside other threads: symmCommAbort while the rank's own thread goes from call to
- * call and destroys it, questions about who is gone, and launches of a graph. Run under the sanitizers too. */
+/* thr_abort.c - the end of a communicator beside other threads: symmCommAbort while the rank's own
+ * thread goes from call to call and destroys it, questions about who is gone, and launches of a
+ * graph. Run under the sanitizers too. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* thr_driver.c - threads and ranks: one thread that calls thread ranks one after the other is told why it waits, and a second
- * thread may watch, dump and end a communicator that others use. Run under ThreadSanitizer too. */
+/* thr_driver.c - threads and ranks: one thread that calls thread ranks one after the other is told
+ * why it waits, and a second thread may watch, dump and end a communicator that others use. Run
+ * under ThreadSanitizer too. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,7 @@
-/* thr_lane.c - lanes and graph plans of several ranks, which are threads: equal offsets, and no rank's memory used again before every rank
- * has come to its own free. A peer that is late still writes; who takes a block too early finds that. Each rank runs in a thread of its
- * own, its tasks in its streams' threads; only atomics are shared outside of heap memory. */
+/* thr_lane.c - lanes and graph plans of several ranks, which are threads: equal offsets, and no
+ * rank's memory used again before every rank has come to its own free. A peer that is late still
+ * writes; who takes a block too early finds that. Each rank runs in a thread of its own, its
+ * tasks in its streams' threads; only atomics are shared outside of heap memory. */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -74,7 +75,7 @@ static void delay(symmStream_t s, unsigned us) {
     T_OK(symmStreamHostFunc(s, nap, (void *)(uintptr_t)us));
 }
 
-/* ---- stream order ---------------------------------------------------------------------------------------- */
+/* ---- stream order ---------------------------------------------------------------------------- */
 
 enum { BLOCK = 64 << 10, ROUNDS = 8 };
 
@@ -209,7 +210,8 @@ static void a_lane_takes_anothers_bytes_behind_its_epoch(void) {
     run(2, 2, 4 * LK_MB, between_lanes);
 }
 
-/* Ranks that run at their own pace, lanes that come and go: the same offsets, and memory that holds what was written. */
+/* Ranks that run at their own pace, lanes that come and go: the same offsets, and memory that holds
+ * what was written. */
 static void skewed(lk *k, void *arg) {
     enum { LIVE = 24, CALLS = 900 };
     job *j = arg;
@@ -352,9 +354,10 @@ static void ranks_whose_graphs_differ_are_told(void) {
     }
 }
 
-/* ---- graph order ----------------------------------------------------------------------------------------- */
+/* ---- graph order ----------------------------------------------------------------------------- */
 
-/* Alloc, late writes of a peer, free, and the same place again; many replays, at every rank's own pace. */
+/* Alloc, late writes of a peer, free, and the same place again; many replays, at every rank's own
+ * pace. */
 static void captured_reuse(lk *k, void *arg) {
     job *j = arg;
     symmStream_t s = k->stream[0];
@@ -414,7 +417,8 @@ static void captured_collectives_spare_barriers(void) {
     run(2, 1, 4 * LK_MB, captured_spared);
 }
 
-/* Barriers that nobody sees: in a graph on one stream, eager on another. They are calls of one communicator, one behind the other. */
+/* Barriers that nobody sees: in a graph on one stream, eager on another. They are calls of one
+ * communicator, one behind the other. */
 static void replays_and_epochs(lk *k, void *arg) {
     symmStream_t s = k->stream[0];
     enum { ROUNDS = 200 };
@@ -536,8 +540,9 @@ static void G_7_all_ranks_answer_alike(void) {
     run(3, 2, 4 * LK_MB, same_access);
 }
 
-/* A block outlives its graph; the last rank's other stream is late and still writes to it, on all ranks, when another graph with blocks in the same bytes
- * is launched: the barrier in front of that one's first block is behind every rank's free. */
+/* A block outlives its graph; the last rank's other stream is late and still writes to it, on all
+ * ranks, when another graph with blocks in the same bytes is launched: the barrier in front of
+ * that one's first block is behind every rank's free. */
 static void late_free(lk *k, void *arg) {
     symmStream_t s = k->stream[0], t = k->stream[1];
     (void)arg;

@@ -1,8 +1,8 @@
 /* thr_order.c - what the protocols of the kernels promise about order, pinned down with thread
  * ranks: every word of a result is looked at, and whoever's call has returned writes over its
  * buffers at once. ThreadSanitizer sees each missing release or wait here, whatever the timing;
- * tests/check/check_mutants.sh takes them out one by one. Each rank is a thread; no lock: the library
- * orders everything. */
+ * tests/check/check_mutants.sh takes them out one by one. Each rank is a thread; no lock: the
+ * library orders everything. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,7 +135,8 @@ static void staged_chunks(void) {
     with_ranks(&g, run_rank);
 }
 
-/* Who has registered says ready once, for all chunks, so only arrivals hold the staged rank back. */
+/* Who has registered says ready once, for all chunks, so only arrivals hold the staged rank
+ * back. */
 static void staged_beside_registered(void) {
     plan p = {.algo = "all_reduce_load_store",
               .coll = symmCollAllReduce,

@@ -1,6 +1,7 @@
-/* thr_stream.c - collectives given to host streams, with ranks as threads: asynchronous, in order, over a change of stream, in two
- * communicators, in groups, captured and replayed between eager ones, and beyond the end of windows and communicators.
- * Each rank's thread uses its own communicator and streams; what a worker writes is read only behind a synchronize. */
+/* thr_stream.c - collectives given to host streams, with ranks as threads: asynchronous, in order,
+ * over a change of stream, in two communicators, in groups, captured and replayed between eager
+ * ones, and beyond the end of windows and communicators. Each rank's thread uses its own
+ * communicator and streams; what a worker writes is read only behind a synchronize. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -12,7 +13,8 @@
 
 enum { N = 3, COUNT = 3000, SMALL = 20, REPLAYS = CK_SLOW ? 200 : 1000 };
 
-/* Registered memory of a rank: two vectors, one that holds a gather of SMALL, and one to compare with. */
+/* Registered memory of a rank: two vectors, one that holds a gather of SMALL, and one to compare
+ * with. */
 typedef struct {
     uint64_t a[COUNT], b[COUNT], all[SYMM_MAX_RANKS * SMALL];
 } vectors;
@@ -147,7 +149,8 @@ static void a_change_of_stream_keeps_the_order(void) {
     run(N, change_rank, 1);
 }
 
-/* Two communicators on two streams run side by side: neither waits for the other, which is held up. */
+/* Two communicators on two streams run side by side: neither waits for the other, which is held
+ * up. */
 static void two_comms_rank(int rank, int n, void *arg) {
     job *j = arg;
     symmComm_t a = j->comm[0][rank], b = j->comm[1][rank];
@@ -312,7 +315,8 @@ static void replays_of_three_ranks(void) {
     run(N, replay_rank, 1);
 }
 
-/* Two streams part before the calls. The first call stands behind something slow, and the second builds on its result. */
+/* Two streams part before the calls. The first call stands behind something slow, and the second
+ * builds on its result. */
 static void stand(void *arg) {
     (void)arg;
     usleep(20000);
@@ -399,7 +403,8 @@ static void captures_in_turns_keep_an_order_each(void) {
     run(2, turns_rank, 1);
 }
 
-/* The graph's reference keeps the window; the graph outlives the communicator, but does not run any more. */
+/* The graph's reference keeps the window; the graph outlives the communicator, but does not run any
+ * more. */
 static void outlive_rank(int rank, int n, void *arg) {
     job *j = arg;
     symmComm_t comm = j->comm[0][rank];
@@ -482,7 +487,8 @@ static void a_second_thread_is_refused(void) {
     for (int i = 0; i < 2; i++) T_OK(symmCommDestroy(j.comm[0][i]));
 }
 
-/* One thread drives two ranks in a group, one on the NULL stream and one on a worker: whichever comes first. */
+/* One thread drives two ranks in a group, one on the NULL stream and one on a worker: whichever
+ * comes first. */
 static void a_group_mixes_null_and_worker_streams(void) {
     symmComm_t comm[2];
     symmStream_t s;
@@ -505,7 +511,8 @@ static void a_group_mixes_null_and_worker_streams(void) {
     T_OK(symmStreamDestroy(s));
 }
 
-/* A stream that is none is found at the call: at the end the other rank would wait in its kernel already. */
+/* A stream that is none is found at the call: at the end the other rank would wait in its kernel
+ * already. */
 static void a_group_checks_streams_at_the_call(void) {
     symmComm_t comm[2];
     symmStream_t s, gone;

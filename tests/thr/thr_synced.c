@@ -1,5 +1,6 @@
-/* thr_synced.c - synced buffers that peers read: ranks are threads, so ThreadSanitizer sees both sides of every access. The owner
- * pushes from its stream; peers poll its generation and read the data in place, and answer with generations of their own. */
+/* thr_synced.c - synced buffers that peers read: ranks are threads, so ThreadSanitizer sees both
+ * sides of every access. The owner pushes from its stream; peers poll its generation and read
+ * the data in place, and answer with generations of their own. */
 #include <pthread.h>
 
 #include "synced_kit.h"
@@ -43,7 +44,8 @@ static void sym_rank(int rank, int n, void *arg) {
     symmSynced_t s = sym_buffer(comm, heap, &data);
     for (int i = 0; i < ROUNDS; i++) {
         const int owner = i % n;
-        /* rounds of this rank as owner, and as reader that answered, before this one; each counts one */
+        /* rounds of this rank as owner, and as reader that answered, before this one; each counts
+         * one */
         const uint32_t mine = (uint32_t)i;
         void *theirs;
         if (rank == owner) {
@@ -114,7 +116,8 @@ static void references_lead_to_local_buffers(void) {
     run(local_rank);
 }
 
-/* The first touch is an allocation: ranks that touch in another order have diverged, and are told. */
+/* The first touch is an allocation: ranks that touch in another order have diverged, and are
+ * told. */
 static void diverging_rank(int rank, int n, void *arg) {
     job *j = arg;
     symmHeap_t heap = sy_heap(j->comms[rank], SY_MB, SY_MB);

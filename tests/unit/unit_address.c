@@ -1,5 +1,5 @@
-/* unit_address.c - the formula of symm.h and symm_heap.h: base + rank*stride + offset leads to each rank's
- * part of windows and heaps, for ranks that are processes and ranks that are threads. */
+/* unit_address.c - the formula of symm.h and symm_heap.h: base + rank*stride + offset leads to each
+ * rank's part of windows and heaps, for ranks that are processes and ranks that are threads. */
 #include "heap_kit.h"
 
 enum { RANKS = 3 };

@@ -1,10 +1,10 @@
-/* unit_arena.c - the arena over offsets: superblocks, the global part, one thread's sub-arena, all sizes. The names are those of the cases
- * that an arena of this kind must pass. */
+/* unit_arena.c - the arena over offsets: superblocks, the global part, one thread's sub-arena, all
+ * sizes. The names are those of the cases that an arena of this kind must pass. */
 #include <unistd.h>
 
 #include "arena_fix.h"
 
-/* ---- sizes ------------------------------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 static void align_to_size_class(void) {
     fix *f = open_fix(64 * MB, 64 * KB, 2 * MB, 0);
@@ -25,7 +25,7 @@ static void align_to_size_class(void) {
     close_fix(f);
 }
 
-/* ---- superblocks: one stripe of one superblock, whose engine is all there is ------------------------------------------- */
+/* ---- superblocks: one stripe of one superblock, whose engine is all there is ----------------- */
 
 static uint64_t on(fix *f, uint64_t bytes) {
     uint64_t off = 0;
@@ -146,7 +146,7 @@ static void superblock_max_free_and_when_full(void) {
     close_fix(f);
 }
 
-/* ---- the global part ------------------------------------------------------------------------------------------------------ */
+/* ---- the global part ------------------------------------------------------------------------- */
 
 static void global_acquire(void) {
     fix *f = open_fix(16 * MB, MB, 4 * MB, 0);
@@ -229,7 +229,7 @@ static void global_deallocate_from_other_arena(void) {
     close_fix(f);
 }
 
-/* ---- arenas --------------------------------------------------------------------------------------------------------------- */
+/* ---- arenas ---------------------------------------------------------------------------------- */
 
 static void arena_allocate_and_deallocate(void) {
     fix *f = open_fix(64 * MB, 64 * KB, 2 * MB, 0);
@@ -326,7 +326,7 @@ static void memory_goes_back_when_much_is_idle(void) {
     close_fix(f);
 }
 
-/* ---- generic ---------------------------------------------------------------------------------------------------------- */
+/* ---- generic --------------------------------------------------------------------------------- */
 
 static void sizes_from_4_bytes_to_1_gib(void) {
     fix *f = open_fix(4 * AK_GB, 64 * KB, 2 * MB, 0);
@@ -377,7 +377,7 @@ static void mixed_random(void) {
     close_fix(f);
 }
 
-/* ---- an upstream that gives the highest first ---------------------------------------------------------------------------- */
+/* ---- an upstream that gives the highest first ------------------------------------------------ */
 
 static fix *open_down(uint64_t limit, uint64_t super, uint64_t piece) {
     fix *f = open_fix(limit, super, piece, 0);
@@ -387,7 +387,8 @@ static fix *open_down(uint64_t limit, uint64_t super, uint64_t piece) {
     return f;
 }
 
-/* Blocks of all sizes and alignments, each apart from all others, each told apart from what is no block; then nothing is left. */
+/* Blocks of all sizes and alignments, each apart from all others, each told apart from what is no
+ * block; then nothing is left. */
 static void highest_first_all_sizes(void) {
     enum { MOST = 300 };
     fix *f = open_down(AK_GB, 16 * KB, 2 * MB);
@@ -421,7 +422,8 @@ static void highest_first_all_sizes(void) {
     close_fix(f);
 }
 
-/* What is there is filled before more is taken, as with one that gives the lowest first: both hold the same for the same calls. */
+/* What is there is filled before more is taken, as with one that gives the lowest first: both hold
+ * the same for the same calls. */
 static void highest_first_holds_no_more(void) {
     fix *f[2] = {open_fix(AK_GB, 16 * KB, 2 * MB, 0), open_down(AK_GB, 16 * KB, 2 * MB)};
     static uint64_t off[2][800];

@@ -1,5 +1,5 @@
-/* unit_arena_bins.c - what threads keep for their next calls: it is bounded, trim and a call that finds no
- * memory take it back from all threads, idle ones and running ones. Over offsets. */
+/* unit_arena_bins.c - what threads keep for their next calls: it is bounded, trim and a call that
+ * finds no memory take it back from all threads, idle ones and running ones. Over offsets. */
 #include <sched.h>
 #include <unistd.h>
 
@@ -32,7 +32,8 @@ static void trim_empties_the_callers_bins(void) {
     close_fix(f);
 }
 
-/* What a thread keeps and does not need goes back after some calls, though the thread is busy with other sizes. */
+/* What a thread keeps and does not need goes back after some calls, though the thread is busy with
+ * other sizes. */
 static void unused_blocks_leave_the_bins(void) {
     enum { EACH = 20, SIZES = 40 };
     fix *f = open_fix(64 * MB, 16 * KB, 2 * MB, 0);
@@ -49,7 +50,7 @@ static void unused_blocks_leave_the_bins(void) {
     close_fix(f);
 }
 
-/* ---- other threads --------------------------------------------------------------------------------- */
+/* ---- other threads --------------------------------------------------------------------------- */
 
 typedef struct {
     fix *f;
@@ -59,7 +60,8 @@ typedef struct {
     int trims;
 } crowd;
 
-/* An idle thread keeps a block, of its own and of another's: the whole arena is to be had all the same. */
+/* An idle thread keeps a block, of its own and of another's: the whole arena is to be had all the
+ * same. */
 static void be_idle(int rank, int n, void *arg) {
     crowd *c = arg;
     static uint64_t others[8];
@@ -95,8 +97,8 @@ static void idle_threads_give_back(void) {
     }
 }
 
-/* A mark for each unit at which a block begins while somebody has it: two owners would meet. The limit
- * is 8 MiB of the kit's 1 GiB, anywhere in it. */
+/* A mark for each unit at which a block begins while somebody has it: two owners would meet. The
+ * limit is 8 MiB of the kit's 1 GiB, anywhere in it. */
 static _Atomic unsigned char marks[AK_GB / SYMM_ARENA_UNIT];
 
 static void keep_using(int rank, int n, void *arg) {

@@ -1,5 +1,6 @@
-/* unit_arena_fit.c - arenas with SYMM_FIT_FIRST: each block lies at the lowest address that fits, of a thread and
- * of a stream, small ones too, with superblocks of 16 KiB and of 1 MiB; beside a model that looks at every gap. */
+/* unit_arena_fit.c - arenas with SYMM_FIT_FIRST: each block lies at the lowest address that fits,
+ * of a thread and of a stream, small ones too, with superblocks of 16 KiB and of 1 MiB; beside a
+ * model that looks at every gap. */
 #include "arena_fix.h"
 
 enum { MOST = 200, CALLS = 4000 };
@@ -15,7 +16,7 @@ static fix *open_first(uint64_t limit, uint64_t super, uint64_t piece) {
     return f;
 }
 
-/* ---- the model: the blocks, and which superblocks somebody has ------------------------------------- */
+/* ---- the model: the blocks, and which superblocks somebody has ------------------------------- */
 
 typedef struct {
     uint64_t off[MOST], bytes[MOST];
@@ -92,7 +93,8 @@ static void first_fit_beside_a_model(void) {
     T_OK(symmStreamDestroy(s[1]));
 }
 
-/* Not those that they had: the opposite of unit_arena_threads/a_stream_gets_its_own_superblocks_again. */
+/* Not those that they had: the opposite of
+ * unit_arena_threads/a_stream_gets_its_own_superblocks_again. */
 static void streams_take_the_lowest_superblock(void) {
     symmStream_t s, t;
     fix *f = open_first(128 * KB, 64 * KB, 128 * KB);

@@ -1,5 +1,6 @@
-/* unit_arena_guard.c - guard mode inside arenas, over heaps of the host backend: writes behind blocks and into freed ones are found, nothing
- * else is, whatever threads and streams do; what queries say; equal offsets on all ranks. */
+/* unit_arena_guard.c - guard mode inside arenas, over heaps of the host backend: writes behind
+ * blocks and into freed ones are found, nothing else is, whatever threads and streams do; what
+ * queries say; equal offsets on all ranks. */
 #include <fcntl.h>
 #include <stdlib.h>
 
@@ -48,7 +49,7 @@ static symmArenaInfo_t info(symmArena_t a) {
     return i;
 }
 
-/* ---- damage that is found --------------------------------------------------------------------------------------------- */
+/* ---- damage that is found -------------------------------------------------------------------- */
 
 /* One byte behind the last, and the last one that belongs to nobody else. */
 static void overrun(hk *k, symmHeap_t heap, symmArena_t a, size_t bytes) {
@@ -132,7 +133,7 @@ static void a_write_after_free_is_found(void) {
     unsetenv("SYMM_HEAP_GUARD");
 }
 
-/* ---- what is as without guard mode ------------------------------------------------------------------------------------ */
+/* ---- what is as without guard mode ----------------------------------------------------------- */
 
 static void in_no_block(const char *p) {
     symmMemInfo_t i = {.size = sizeof i};
@@ -239,7 +240,7 @@ static void a_block_that_cannot_be_noted_is_not_taken(void) {
     hk_processes(1, full_table, NULL);
 }
 
-/* ---- threads ---------------------------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 enum { WORKERS = 4, LIVES = 6, PLACES = 16, PASSES = T_TSAN ? 600 : 3000 };
 
@@ -254,7 +255,8 @@ typedef struct {
     kit k;
 } crowd;
 
-/* What a worker takes it fills, and leaves where another, or itself, frees it; and all end with blocks kept. */
+/* What a worker takes it fills, and leaves where another, or itself, frees it; and all end with
+ * blocks kept. */
 static void churn(crowd *c, int me) {
     unsigned seed = (unsigned)me + 5;
     for (int i = 0; i < PASSES; i++) {
@@ -375,7 +377,7 @@ static void one_of_two_frees_wins(void) {
     hk_processes(1, twice_rank, NULL);
 }
 
-/* ---- streams ---------------------------------------------------------------------------------------------------------- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 static void nap(void *arg) {
     (void)arg;
@@ -388,7 +390,8 @@ static void fill_1001(void *p) {
     memset(p, 7, 1001);
 }
 
-/* What a stream writes before the free is the block's owner's, though it comes late; and so is what it writes too far. */
+/* What a stream writes before the free is the block's owner's, though it comes late; and so is what
+ * it writes too far. */
 static void stream_rank(void *arg) {
     hk *k = arg;
     symmHeap_t heap = open_heap(k, 1);
@@ -433,8 +436,8 @@ static void free_own(void *arg) {
     T_OK(symmArenaFree(o->a, o->p, o->s));
 }
 
-/* A stream's own function frees a block that the stream's later work writes to. It cannot wait for that, so the block is left as it is and
- * nothing is said against whoever has these bytes next. */
+/* A stream's own function frees a block that the stream's later work writes to. It cannot wait for
+ * that, so the block is left as it is and nothing is said against whoever has these bytes next. */
 static void dark_rank(void *arg) {
     hk *k = arg;
     symmHeap_t heap = open_heap(k, 1);
@@ -464,7 +467,7 @@ static void what_cannot_be_waited_for_is_left_alone(void) {
     hk_processes(1, dark_rank, NULL);
 }
 
-/* ---- several ranks ---------------------------------------------------------------------------------------------------- */
+/* ---- several ranks --------------------------------------------------------------------------- */
 
 enum { STRIPES = 3, CALLS = 400 };
 
@@ -513,7 +516,7 @@ static void symmetric_offsets_are_alike(void) {
     hk_threads(3, symmetric_rank, NULL);
 }
 
-/* ---- what fits ------------------------------------------------------------------------------------- */
+/* ---- what fits ------------------------------------------------------------------------------- */
 
 static void fit_rank(void *arg) {
     static const uint64_t sizes[] = {4 * MB, 2 * MB, 64 * KB, 32 * KB, 4000};

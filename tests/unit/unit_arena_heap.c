@@ -1,5 +1,6 @@
-/* unit_arena_heap.c - arenas over heaps: the public calls and what they refuse, memory that is written and read by peers, equal offsets on
- * ranks that are processes and threads, a heap that grows and one that goes. */
+/* unit_arena_heap.c - arenas over heaps: the public calls and what they refuse, memory that is
+ * written and read by peers, equal offsets on ranks that are processes and threads, a heap that
+ * grows and one that goes. */
 #include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -41,7 +42,7 @@ static void *take(symmArena_t a, size_t bytes, symmStream_t s) {
     return p;
 }
 
-/* ---- arguments -------------------------------------------------------------------------------------------------------- */
+/* ---- arguments ------------------------------------------------------------------------------- */
 
 static void refused_configs(symmHeap_t heap) {
     symmArena_t a = (symmArena_t)heap;
@@ -127,7 +128,7 @@ static void bad_arguments(void) {
     hk_processes(1, bad_arguments_rank, NULL);
 }
 
-/* ---- one rank ----------------------------------------------------------------------------------------------------------- */
+/* ---- one rank -------------------------------------------------------------------------------- */
 
 static void blocks_hold_what_is_written_rank(void *arg) {
     enum { N = 200 };
@@ -188,7 +189,8 @@ static symmResult_t take_and_read(symmArena_t a, size_t bytes, char *text, size_
     return status;
 }
 
-/* A call that fails for want of memory writes the table to stderr, where that is wanted; its reason stays the call's. */
+/* A call that fails for want of memory writes the table to stderr, where that is wanted; its reason
+ * stays the call's. */
 static void dump_log_on_failure_rank(void *arg) {
     hk *k = arg;
     symmHeap_t heap = hk_heap(k, 64 * MB, 4 * MB, 12 * MB);
@@ -253,7 +255,8 @@ static void growth_is_the_callers(void) {
     hk_processes(1, growth_is_the_callers_rank, NULL);
 }
 
-/* An arena fills the memory that it has before it takes more, though a heap gives the highest of its LOCAL zone first. */
+/* An arena fills the memory that it has before it takes more, though a heap gives the highest of
+ * its LOCAL zone first. */
 static void what_is_held_is_filled_rank(void *arg) {
     enum { N = 400 };
     hk *k = arg;
@@ -362,7 +365,7 @@ static void streams_use_the_arena(void) {
     hk_processes(1, streams_use_the_arena_rank, NULL);
 }
 
-/* ---- several ranks ------------------------------------------------------------------------------------------------------ */
+/* ---- several ranks --------------------------------------------------------------------------- */
 
 enum { STRIPES = 3, CALLS = 400 };
 

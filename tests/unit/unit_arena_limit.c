@@ -49,7 +49,7 @@ static void shuffle(void **p, int n, uint64_t *state) {
     }
 }
 
-/* ---- all of it, after a past ---------------------------------------------------------------------- */
+/* ---- all of it, after a past ----------------------------------------------------------------- */
 
 typedef struct {
     symmArena_t a;
@@ -162,7 +162,7 @@ static void blocks_pin_superblocks_only(void) {
     hk_processes(1, pinned_rank, NULL);
 }
 
-/* ---- memory that a stream may still use ------------------------------------------------------------ */
+/* ---- memory that a stream may still use ------------------------------------------------------ */
 
 static _Atomic int gate;
 static void wait_gate(void *arg) {
@@ -203,8 +203,8 @@ static void a_free_neighbour_is_extended(void) {
     hk_processes(1, grown_rank, NULL);
 }
 
-/* It cannot be made longer, for others have what lies beside it: the call waits until it can be changed
- * for other memory. */
+/* It cannot be made longer, for others have what lies beside it: the call waits until it can be
+ * changed for other memory. */
 static void waited_rank(void *arg) {
     hk *k = arg;
     symmStream_t s, t;
@@ -236,7 +236,7 @@ static void before_it_refuses_it_waits(void) {
     hk_processes(1, waited_rank, NULL);
 }
 
-/* ---- the model --------------------------------------------------------------------------------------- */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 enum { MOST = 400, WALLS = 12, CELL = 16 << 10, ZONE = 48 << 20, CELLS = ZONE / CELL };
 
@@ -266,7 +266,8 @@ static uint64_t mark(const model *m, unsigned char *cell, const block *b, int n)
     return marked;
 }
 
-/* The rule. 1: it must be given; 0: it must be refused; -1: it depends on the holes in superblocks. */
+/* The rule. 1: it must be given; 0: it must be refused; -1: it depends on the holes in
+ * superblocks. */
 static int rule(const model *m, uint64_t bytes, uint64_t align) {
     static unsigned char cell[CELLS];
     const uint64_t need = (bytes + CELL - 1) / CELL;

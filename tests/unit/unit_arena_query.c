@@ -1,8 +1,9 @@
-/* unit_arena_query.c - what a heap knows of the blocks in its arenas, how far arenas use the heap's last bytes, what stripes cannot hold, fit and superblock. */
+/* unit_arena_query.c - what a heap knows of the blocks in its arenas, how far arenas use the heap's
+ * last bytes, what stripes cannot hold, fit and superblock. */
 #include "heap_kit.h"
 #include "symm_arena.h"
 
-/* ---- what a query knows ------------------------------------------------------------------------------------------------ */
+/* ---- what a query knows ---------------------------------------------------------------------- */
 
 static void is_block(const char *p, uint64_t bytes) {
     symmMemInfo_t i = {.size = sizeof i};
@@ -20,7 +21,8 @@ static void is_none(const char *p) {
     T_MSG(symmGetLastError(NULL), "is in no block");
 }
 
-/* Blocks, not the pieces that arenas lie in; and what is freed is none, though its thread keeps it. */
+/* Blocks, not the pieces that arenas lie in; and what is freed is none, though its thread keeps
+ * it. */
 static void know_blocks(void *arg) {
     hk *k = arg;
     symmArenaConfig_t c = SYMM_ARENA_CONFIG_INITIALIZER;

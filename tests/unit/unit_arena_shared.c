@@ -1,5 +1,6 @@
-/* unit_arena_shared.c - blocks that a thread frees and another one took: kept for the thread's next calls, given to their owner when they are too
- * many or the thread ends, whoever ends first. Over offsets. */
+/* unit_arena_shared.c - blocks that a thread frees and another one took: kept for the thread's next
+ * calls, given to their owner when they are too many or the thread ends, whoever ends first.
+ * Over offsets. */
 #include <sched.h>
 
 #include "arena_fix.h"
@@ -93,7 +94,7 @@ static void what_is_too_much_goes_to_its_owner(void) {
     close_pair(p);
 }
 
-/* ---- threads that end -------------------------------------------------------------------------------------------------- */
+/* ---- threads that end ------------------------------------------------------------------------ */
 
 static void *free_and_end(void *arg) {
     pair *p = arg;
@@ -126,7 +127,8 @@ static void the_keeper_ends_first(void) {
     close_pair(p);
 }
 
-/* What was kept is in a sub that has ended since, or that a stream has taken over, and goes there. */
+/* What was kept is in a sub that has ended since, or that a stream has taken over, and goes
+ * there. */
 static void owner_ends(int rank, int n, void *arg) {
     pair *p = arg;
     (void)n;
@@ -161,7 +163,7 @@ static void a_stream_has_the_owners_place(void) {
     close_pair(p);
 }
 
-/* ---- more threads than an arena knows by their addresses, and threads that get the addresses of others ----------------- */
+/* ---- more threads than an arena knows by address; addresses that other threads had ----------- */
 
 enum { CROWD = SYMM_THREAD_SLOTS + 16, IN_A_ROW = 100 };
 

@@ -1,10 +1,11 @@
-/* unit_arena_threads.c - the arena over offsets, used by several threads and streams: sub-arenas, what goes from one to another, stripes. */
+/* unit_arena_threads.c - the arena over offsets, used by several threads and streams: sub-arenas,
+ * what goes from one to another, stripes. */
 #include <sched.h>
 #include <unistd.h>
 
 #include "arena_fix.h"
 
-/* ---- threads ----------------------------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 enum { THREADS = 4 };
 
@@ -102,7 +103,8 @@ static void free_all(int rank, int n, void *arg) {
     }
 }
 
-/* Whoever frees a block a second time is told, though the first free is still under way; and the block comes back once. */
+/* Whoever frees a block a second time is told, though the first free is still under way; and the
+ * block comes back once. */
 static void one_of_two_frees_wins(void) {
     static race x;
     T_EXPECT_WARNINGS();
@@ -148,7 +150,7 @@ static void thread_exit_cleans_several_arenas(void) {
     for (int i = 0; i < 3; i++) close_fix(f[i]);
 }
 
-/* ---- destructors that run behind the arena's ---------------------------------------------------------------------------- */
+/* ---- destructors that run behind the arena's ------------------------------------------------- */
 
 enum {
     PASSES = T_TSAN ? 3 : 6
@@ -172,8 +174,8 @@ static void use_a_while(fix *f) {
     for (int i = 0; i < 8; i++) give_marked(f, off[i] - 1);
 }
 
-/* The arena's destructor has run; in the first pass another thread takes over what this one had, and both go on. Sets its key again as long
- * as the system takes notice. */
+/* The arena's destructor has run; in the first pass another thread takes over what this one had,
+ * and both go on. Sets its key again as long as the system takes notice. */
 static void late_end(void *arg) {
     late *x = arg;
     if (!x->passes++) {
@@ -208,7 +210,8 @@ static void *take_over(void *arg) {
     return NULL;
 }
 
-/* A thread's sub may be another's before the thread's last destructor has run. That one gets memory, and gives it back, all the same. */
+/* A thread's sub may be another's before the thread's last destructor has run. That one gets
+ * memory, and gives it back, all the same. */
 static void a_destructor_that_runs_late_has_no_sub(void) {
     static late x;
     pthread_t a, b;
@@ -229,7 +232,7 @@ static void a_destructor_that_runs_late_has_no_sub(void) {
     close_fix(x.f);
 }
 
-/* ---- streams ----------------------------------------------------------------------------------------------------------- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 static _Atomic int gate;
 
@@ -288,7 +291,8 @@ static void note_second(void *arg) {
     atomic_store(&second_at, atomic_fetch_add(&order, 1) + 1);
 }
 
-/* A large block freed on s and taken by t: t's later work comes after s's earlier work, and nobody waited for it here. */
+/* A large block freed on s and taken by t: t's later work comes after s's earlier work, and nobody
+ * waited for it here. */
 static void a_block_goes_from_stream_to_stream(void) {
     held h = open_held(4 * MB);
     T_OK(symmStreamHostFunc(h.s, note_first, NULL));
@@ -370,7 +374,8 @@ static void a_stream_gets_its_own_superblocks_again(void) {
     close_held(&h);
 }
 
-/* A stream ends while its work runs, with a block left in its superblock: what it freed there is nobody's until that work is done. */
+/* A stream ends while its work runs, with a block left in its superblock: what it freed there is
+ * nobody's until that work is done. */
 static void an_ended_streams_holes_wait_for_its_work(void) {
     held h = open_held(128 * KB);
     uint64_t a = take_as(h.f, h.s, 256, U), left = take_as(h.f, h.s, 256, U);
@@ -405,7 +410,8 @@ static void streams_that_are_gone_leave_their_keys(void) {
     close_fix(f);
 }
 
-/* 64 streams of blocks as asked for, not rounded, 16 MiB live over all of them: what their superblocks hold over that, in thousandths. */
+/* 64 streams of blocks as asked for, not rounded, 16 MiB live over all of them: what their
+ * superblocks hold over that, in thousandths. */
 static uint64_t held_by_64_streams(uint64_t most, int each) {
     enum { N = 64, MOST_EACH = 512 };
     static struct { uint64_t off, bytes; } b[N][MOST_EACH];
@@ -442,7 +448,8 @@ static void small_blocks_of_64_streams(void) {
     }
 }
 
-/* A producer's stream fills blocks, a consumer's looks at them behind an event and frees them; one thread gives work to each. */
+/* A producer's stream fills blocks, a consumer's looks at them behind an event and frees them; one
+ * thread gives work to each. */
 enum { BOXES = 16, GOODS = 600, HELD_GOODS = 200, STORE = 512 << 10 };
 
 typedef struct {
@@ -515,8 +522,8 @@ static void one_of_both(int rank, int n, void *arg) {
         produce(arg);
 }
 
-/* What the producer's stream writes into a block that was freed comes after all that the consumer's was to read there, though that one stands still
- * when the block is freed. */
+/* What the producer's stream writes into a block that was freed comes after all that the consumer's
+ * was to read there, though that one stands still when the block is freed. */
 static void producer_and_consumer_on_two_streams(void) {
     trade *m = &market;
     m->f = open_fix(STORE, 16 * KB, STORE, 0);
@@ -539,7 +546,7 @@ static void producer_and_consumer_on_two_streams(void) {
     close_fix(m->f);
 }
 
-/* ---- stripes ------------------------------------------------------------------------------------------------------------ */
+/* ---- stripes --------------------------------------------------------------------------------- */
 
 enum { STRIPES = 4 };
 typedef struct {

@@ -1,5 +1,6 @@
-/* unit_closer.c - descriptors that are closed by a thread of its own: all of them, counted, while others go on; at once where there is no
- * thread or memory; after a fork. What is closed shows at the other end of a pipe. */
+/* unit_closer.c - descriptors that are closed by a thread of its own: all of them, counted, while
+ * others go on; at once where there is no thread or memory; after a fork. What is closed shows
+ * at the other end of a pipe. */
 #include "machine/fd_closer.h"
 
 #include <poll.h>

@@ -1,6 +1,6 @@
-/* unit_contract.c - what symm.h promises of memory that ranks share: what a barrier orders, what fresh memory holds, atomics
- * through pointers of peers, buffers that overlap. Ranks are processes, and threads where ThreadSanitizer shall see both
- * sides. Each rank on its own thread; no lock. */
+/* unit_contract.c - what symm.h promises of memory that ranks share: what a barrier orders, what
+ * fresh memory holds, atomics through pointers of peers, buffers that overlap. Ranks are processes,
+ * and threads where ThreadSanitizer shall see both sides. Each rank on its own thread; no lock. */
 #include "fault_kit.h"
 
 enum { N = 4, WORDS = 4096, ROUNDS = 200, ADDS = 20000, BYTES = 2 << 20 };
@@ -32,8 +32,9 @@ static void unshare(shared *s) {
 
 /* ---- the barrier ---- */
 
-/* Every rank stores a part of every rank's words, plainly, and loads all of its own and of the next rank behind the barrier.
- * The next round's stores come behind another barrier: had a load been late, it would see them. */
+/* Every rank stores a part of every rank's words, plainly, and loads all of its own and of the next
+ * rank behind the barrier. The next round's stores come behind another barrier: had a load been
+ * late, it would see them. */
 static void store_round(const shared *s, int rank, int n, int round) {
     for (int r = 0; r < n; r++) {
         int *words = at(s, r);
@@ -149,7 +150,8 @@ static void atomic_rank(int rank, int n, void *arg) {
     unshare(&s);
 }
 
-/* A flag of the program's own in place of a barrier: release through a peer's pointer, acquire through the own one. */
+/* A flag of the program's own in place of a barrier: release through a peer's pointer, acquire
+ * through the own one. */
 static void flag_rank(int rank, int n, void *arg) {
     shared s = share(arg, rank, n);
     int *next = at(&s, (rank + 1) % n);

@@ -1,5 +1,6 @@
-/* unit_doing.c - what ranks are told of each other (call_log.h), over control blocks in plain memory: who differs, who is alone with it, what the ring
- * has forgotten, who has not come yet. One thread; no lock. */
+/* unit_doing.c - what ranks are told of each other (call_log.h), over control blocks in plain
+ * memory: who differs, who is alone with it, what the ring has forgotten, who has not come yet.
+ * One thread; no lock. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,7 +113,8 @@ static void what_was_refused_was_not_called(void) {
     world_free(w);
 }
 
-/* Who reads while a call is taken back and another one is written under its number does not take the one's count for the other's. */
+/* Who reads while a call is taken back and another one is written under its number does not take
+ * the one's count for the other's. */
 static void a_number_that_is_used_again_is_told_apart(void) {
     world *w = world_new(2);
     calls(w, 0, symmCollBarrier, 0, symmUint8, symmSum);
@@ -173,7 +175,7 @@ static void strange_words_do_no_harm(void) {
     world_free(w);
 }
 
-/* ---- set-up --------------------------------------------------------------------------------------------------------------- */
+/* ---- set-up ---------------------------------------------------------------------------------- */
 
 static void steps(world *w, int rank, const char *stage) {
     symm_doing_enter(&w->c[rank], stage);

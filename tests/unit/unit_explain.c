@@ -1,4 +1,5 @@
-/* unit_explain.c - symmExplain: which buffers are staged, and texts that are never cut. One thread. */
+/* unit_explain.c - symmExplain: which buffers are staged, and texts that are never cut. One
+ * thread. */
 #include <stdlib.h>
 
 #include "host/coll/coll.h"

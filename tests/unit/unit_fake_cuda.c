@@ -151,7 +151,8 @@ static void events_order_streams(void) {
 }
 
 static int destroyed;
-/* Who waits for an event waits for its last record at that time, though it is recorded again on another stream that comes to it before. */
+/* Who waits for an event waits for its last record at that time, though it is recorded again on
+ * another stream that comes to it before. */
 static void an_event_is_recorded_again_elsewhere(void) {
     cu_event e;
     start(1);

@@ -1,6 +1,7 @@
-/* unit_fuzz_heap.c - the heap fuzzer's calls over ranks without libFuzzer: inputs of full length from a seed, so that every run of the
- * tests plays whole sequences of calls beside the model, whatever a fuzzer comes to in its time. The seed is always the same one, or
- * T_SEED; T_FULL=1 plays ten times as many. One thread, which drives all ranks; no lock. */
+/* unit_fuzz_heap.c - the heap fuzzer's calls over ranks without libFuzzer: inputs of full length
+ * from a seed, so that every run of the tests plays whole sequences of calls beside the model,
+ * whatever a fuzzer comes to in its time. The seed is always the same one, or T_SEED; T_FULL=1
+ * plays ten times as many. One thread, which drives all ranks; no lock. */
 #include "../fuzz/fuzz_heap.c"
 
 #include "coll_kit.h"

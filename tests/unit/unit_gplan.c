@@ -1,5 +1,6 @@
-/* unit_gplan.c - the planner of graph memory on synthetic graphs. The names say which item of the list of graph memory nodes a test is
- * about (G.3 what orders what, G.4.1 reuse inside a graph). One thread. */
+/* unit_gplan.c - the planner of graph memory on synthetic graphs. The names say which item of the
+ * list of graph memory nodes a test is about (G.3 what orders what, G.4.1 reuse inside a graph).
+ * One thread. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -43,7 +44,7 @@ static void refused(symm_gplan *p, int at, int zone, uint64_t bytes, int want) {
     T_EQ(block, -77);
 }
 
-/* ---- G.4.1 ---------------------------------------------------------------------------------------------- */
+/* ---- G.4.1 ----------------------------------------------------------------------------------- */
 
 static void G_4_1_a_chain_uses_one_place_again(void) {
     symm_gplan *p = new_plan(1, SYMM_MEM_LOCAL, 64 * KB);
@@ -101,7 +102,7 @@ static void G_3_1_a_free_comes_after_its_alloc(void) {
     symm_gplan_end(p);
 }
 
-/* ---- several ranks --------------------------------------------------------------------------------------- */
+/* ---- several ranks --------------------------------------------------------------------------- */
 
 static void G_3_3_other_ranks_must_have_been_heard(void) {
     symm_gplan *p = new_plan(2, SYMM_MEM_SYM, 1024 * KB);
@@ -163,7 +164,7 @@ static void local_blocks_and_single_ranks_need_none(void) {
     symm_gplan_end(q);
 }
 
-/* ---- ranges ---------------------------------------------------------------------------------------------- */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 
 static void blocks_lie_in_what_is_offered_and_not_barred(void) {
     symm_gplan *p = symm_gplan_new(1);
@@ -185,7 +186,7 @@ static void blocks_lie_in_what_is_offered_and_not_barred(void) {
     symm_gplan_end(p);
 }
 
-/* ---- random graphs against what order means -------------------------------------------------------------- */
+/* ---- random graphs against what order means -------------------------------------------------- */
 
 enum { NODES = 160 };
 typedef struct {
@@ -281,7 +282,7 @@ static void random_graphs_never_put_two_lives_in_one_place(void) {
     }
 }
 
-/* ---- memory ---------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static int scenario(void) {
     int bad = 0, at = -1, block, why;
@@ -324,7 +325,7 @@ static void every_lack_of_memory_is_told(void) {
     T_EQ(symm_fail_arm(""), 0);
 }
 
-/* ---- G.6 ------------------------------------------------------------------------------------------------ */
+/* ---- G.6 ------------------------------------------------------------------------------------- */
 
 static void G_6_what_is_withdrawn_is_barred_no_more(void) {
     symm_gplan *p = new_plan(1, SYMM_MEM_LOCAL, 16 * KB);
@@ -339,7 +340,8 @@ static void G_6_what_is_withdrawn_is_barred_no_more(void) {
     symm_gplan_end(p);
 }
 
-/* At random, against a map of units: what is offered and not withdrawn since is taken, unit by unit, and nothing else. */
+/* At random, against a map of units: what is offered and not withdrawn since is taken, unit by
+ * unit, and nothing else. */
 static void G_6_what_is_withdrawn_is_not_used(void) {
     enum { UNITS = 48, UNIT = 256 };
     uint64_t state = 1;

@@ -248,7 +248,8 @@ static void ranks_of_one_gpu_launch_without_overlap(void) {
 #define STAY            "cuLaunchKernelEx cuStreamGetCaptureInfo_v3 cuCtxGetCurrent"
 #define BARRIER(stream) T_OK(symmBarrier(comms[0], stream))
 
-/* Communicators that are to fit side by side (symm.h): no kernel of theirs is let in while the one before it waits for peers. */
+/* Communicators that are to fit side by side (symm.h): no kernel of theirs is let in while the one
+ * before it waits for peers. */
 static void cut_communicators_launch_without_overlap(void) {
     symmConfig_t config = SYMM_CONFIG_INITIALIZER;
     symmUniqueId_t id;
@@ -382,8 +383,9 @@ static void wrong_streams_are_refused(void) {
     gk_close(comms, 2);
 }
 
-/* A stream may be destroyed while the communicator lives, where symm.h says so: no handle of one that is gone comes to the driver (the
- * fake one would refuse it), and nobody waits for the whole GPU. */
+/* A stream may be destroyed while the communicator lives, where symm.h says so: no handle of one
+ * that is gone comes to the driver (the fake one would refuse it), and nobody waits for the
+ * whole GPU. */
 static void streams_may_go_when_they_are_not_needed(void) {
     gk_start(2, 0);
     gk_open(comms, 2, NULL);
@@ -424,7 +426,8 @@ static void a_device_scalar_in_host_memory_is_refused(void) {
     GK_LEFT(0);
 }
 
-/* 0 is the number of captured calls, whose end nobody looks for: an eager one that had it would be waited for without end. */
+/* 0 is the number of captured calls, whose end nobody looks for: an eager one that had it would be
+ * waited for without end. */
 static void calls_are_never_number_zero(void) {
     gk_start(2, 0);
     gk_open(comms, 2, NULL);

@@ -1,5 +1,6 @@
-/* unit_gpu_arena.c - arenas of a heap on a GPU, on the fake CUDA driver: which streams wait for which, by which calls of the driver, and what
- * becomes of it when one is refused. The test's thread, and those of queued streams. */
+/* unit_gpu_arena.c - arenas of a heap on a GPU, on the fake CUDA driver: which streams wait for
+ * which, by which calls of the driver, and what becomes of it when one is refused. The test's
+ * thread, and those of queued streams. */
 #include <unistd.h>
 
 #include "fgpu_kit.h"
@@ -78,7 +79,8 @@ static uint64_t waits(const fix *f) {
     return i.waits;
 }
 
-/* Small blocks of one stream: nothing is asked of the driver but whether the stream is being captured. */
+/* Small blocks of one stream: nothing is asked of the driver but whether the stream is being
+ * captured. */
 static void a_streams_own_blocks_need_no_event(void) {
     fix f = open_fix(0);
     void *first = take(&f, f.s, 1000);
@@ -177,8 +179,8 @@ static void small_blocks_freed_on_another_stream(void) {
     close_fix(&f);
 }
 
-/* A stream ends with its work still to come; CUDA gives the next one the same handle. That one waits like any other, for large blocks and
- * for those of a sub-arena that s freed in. */
+/* A stream ends with its work still to come; CUDA gives the next one the same handle. That one
+ * waits like any other, for large blocks and for those of a sub-arena that s freed in. */
 static void the_handle_of_an_ended_stream_is_another_streams(void) {
     fix f = open_fix(1);
     void *p = take(&f, f.s, 3 * GK_MB), *small = take(&f, f.t, 1000);
@@ -195,7 +197,8 @@ static void the_handle_of_an_ended_stream_is_another_streams(void) {
     close_fix(&f);
 }
 
-/* Without an event the stream is waited for, and all goes on: at the free, or (alone) when the second stream comes. */
+/* Without an event the stream is waited for, and all goes on: at the free, or (alone) when the
+ * second stream comes. */
 static void refused_events_are_waited_for(void) {
     static const char *const call[] = {"cuEventCreate", "cuEventRecord", "arena_point:error"};
     for (int i = 0; i < 6; i++) {
@@ -258,7 +261,7 @@ static void captures_and_per_thread_streams_are_refused(void) {
     close_fix(&f);
 }
 
-/* ---- the stream that was alone ---------------------------------------------------------------------------------------- */
+/* ---- the stream that was alone --------------------------------------------------------------- */
 
 static _Atomic int gate, passed;
 static void wait_gate(void *arg) {
@@ -332,7 +335,8 @@ static void a_second_stream_waits_for_no_new_memory(void) {
     close_fix(&f);
 }
 
-/* t waits for s's free, or (what s freed alone) for what s had been given when t came; for nothing that s was given later. */
+/* t waits for s's free, or (what s freed alone) for what s had been given when t came; for nothing
+ * that s was given later. */
 static void later_work_is_not_waited_for(void) {
     for (int alone = 0; alone < 2; alone++) {
         fix f = open_fix(1);
@@ -373,7 +377,8 @@ static void a_point_is_taken_at_the_free_where_none_may_be_late(void) {
     close_fix(&f);
 }
 
-/* It ends, and is destroyed, with frees that have no point; with and without memory to list them. */
+/* It ends, and is destroyed, with frees that have no point; with and without memory to list
+ * them. */
 static void the_lone_stream_ends(void) {
     for (int i = 0; i < 2; i++) {
         fix f = open_fix(1);
@@ -399,7 +404,8 @@ static void the_lone_stream_ends(void) {
     }
 }
 
-/* Destroyed without symmArenaEndStream: all that the GPU does is waited for, as nobody knows more. */
+/* Destroyed without symmArenaEndStream: all that the GPU does is waited for, as nobody knows
+ * more. */
 static void the_lone_stream_is_gone(void) {
     fix f = open_fix(0);
     void *p = take(&f, f.s, 3 * GK_MB);
@@ -414,7 +420,8 @@ static void the_lone_stream_is_gone(void) {
     close_fix(&f);
 }
 
-/* Nothing goes to the heap that the lone stream may still work on; and an arena ends with such memory. */
+/* Nothing goes to the heap that the lone stream may still work on; and an arena ends with such
+ * memory. */
 static void trim_asks_the_lone_stream(void) {
     fix f = open_fix(1);
     uint64_t freed = 1;
@@ -440,7 +447,8 @@ static void trim_asks_the_lone_stream(void) {
     close_fix(&f);
 }
 
-/* A stream that is being captured has no point to give and is left alone: what it freed is not to be had, other memory is. */
+/* A stream that is being captured has no point to give and is left alone: what it freed is not to
+ * be had, other memory is. */
 static void the_lone_stream_is_captured(void) {
     fix f = open_fix(0);
     symm_cuda_scope scope;
@@ -494,7 +502,8 @@ static void the_lone_stream_comes_back(void) {
     close_fix(&f);
 }
 
-/* No memory to list what the lone stream has freed: the second stream's call fails, and can be made again. */
+/* No memory to list what the lone stream has freed: the second stream's call fails, and can be made
+ * again. */
 static void a_second_stream_without_memory(void) {
     fix f = open_fix(0);
     void *p = take(&f, f.s, 3 * GK_MB), *q;
@@ -542,7 +551,8 @@ static void any_context_may_be_current(void) {
     close_fix(&f);
 }
 
-/* Streams that come no further are asked about now and then, not at each call; those that have come further leave the list. */
+/* Streams that come no further are asked about now and then, not at each call; those that have come
+ * further leave the list. */
 static void streams_that_stand_are_seldom_asked(void) {
     enum { N = 300 };
     fix f = open_fix_of(1, 12 * GK_MB);

@@ -290,7 +290,8 @@ static cu_graph_node newest(cu_stream s) {
     return deps[0];
 }
 
-/* Streams that part before the calls: nothing of the program's orders one call after the other, and they share epochs and scratch. */
+/* Streams that part before the calls: nothing of the program's orders one call after the other, and
+ * they share epochs and scratch. */
 static void captured_calls_of_two_streams_keep_their_order(void) {
     cu_graph_node call[4];
     start(2);
@@ -323,7 +324,8 @@ static void captured_calls_of_two_streams_keep_their_order(void) {
     finish(2, 0);
 }
 
-/* Captures under way at once have calls in turns: each keeps its own order. Those that have ended make room. */
+/* Captures under way at once have calls in turns: each keeps its own order. Those that have ended
+ * make room. */
 static void captures_in_turns_keep_an_order_each(void) {
     start(2);
     T_OK(symm_cuda_set(0));
@@ -351,7 +353,8 @@ static void captures_in_turns_keep_an_order_each(void) {
     finish(2, 0);
 }
 
-/* The last call was on the legacy stream, which nobody may touch while a blocking stream is captured: not for this call either. */
+/* The last call was on the legacy stream, which nobody may touch while a blocking stream is
+ * captured: not for this call either. */
 static void a_legacy_stream_is_left_alone_while_others_are_captured(void) {
     cu_stream blocking;
     cu_graph graph;
@@ -368,7 +371,8 @@ static void a_legacy_stream_is_left_alone_while_others_are_captured(void) {
     T_EQ(symm_cu.cuStreamEndCapture(blocking, &graph), 0); /* unharmed */
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     all_reduce(0, streams[0]);
-    /* From another stream to it: CUDA spoils the capture, as for any use of it; the communicator lives. */
+    /* From another stream to it: CUDA spoils the capture, as for any use of it; the communicator
+     * lives. */
     T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
     T_ERR(symmBarrier(comms[0], NULL), symmInvalidUsage);
     T_MSG(symmGetLastError(comms[0]), "capture under way");
@@ -481,7 +485,8 @@ static void a_group_may_be_captured(void) {
     finish(2, 0);
 }
 
-/* One thread issues A, B, A: on one stream that is an order which ranks that use no group keep as well, so it is kept here. */
+/* One thread issues A, B, A: on one stream that is an order which ranks that use no group keep as
+ * well, so it is kept here. */
 static void grouped_calls_of_two_communicators_keep_their_order(void) {
     symmComm_t more[2];
     start(2);
@@ -538,7 +543,8 @@ static void hold_back(void *gate) {
     while (!__atomic_load_n((int *)gate, __ATOMIC_ACQUIRE)) usleep(200);
 }
 
-/* Registrations wait for each other in threads of the group; whose stream this is must not depend on that. */
+/* Registrations wait for each other in threads of the group; whose stream this is must not depend
+ * on that. */
 static void a_group_means_the_callers_per_thread_stream(void) {
     int gate = 0;
     gk_start(2, 1);

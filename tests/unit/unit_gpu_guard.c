@@ -1,5 +1,6 @@
-/* unit_gpu_guard.c - guard mode inside arenas of a heap on a GPU, on the fake CUDA driver: what streams write late, what captures forbid, a
- * check beside another thread's calls. The test's thread, and those of queued streams; the fake's memory is the CPU's. */
+/* unit_gpu_guard.c - guard mode inside arenas of a heap on a GPU, on the fake CUDA driver: what
+ * streams write late, what captures forbid, a check beside another thread's calls. The test's
+ * thread, and those of queued streams; the fake's memory is the CPU's. */
 #include <unistd.h>
 
 #include "fgpu_kit.h"
@@ -71,7 +72,8 @@ static void fill(cu_stream s, char *p, size_t bytes) {
     T_EQ(symm_cu.cuMemsetD8Async((uintptr_t)p, 7, bytes, s), 0);
 }
 
-/* Small blocks and large ones, freed on the stream that has them, on another one and on the legacy one. */
+/* Small blocks and large ones, freed on the stream that has them, on another one and on the legacy
+ * one. */
 static void work_of_a_stream_is_waited_for(void) {
     static const size_t sizes[] = {1001, 100000};
     fix f = open_fix(1);
@@ -111,7 +113,7 @@ static void a_write_after_free_is_found(void) {
     close_fix(&f);
 }
 
-/* ---- captures ---------------------------------------------------------------------------------------------------------- */
+/* ---- captures -------------------------------------------------------------------------------- */
 
 static void begin(cu_stream s) {
     T_EQ(symm_cu.cuStreamBeginCapture(s, SYMM_CUDA_CAPTURE_MODE_GLOBAL), 0);
@@ -123,7 +125,8 @@ static void end(cu_stream s) {
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
 }
 
-/* Other streams' blocks, and the legacy one's where that has nothing to do with what is captured, are looked at as ever. */
+/* Other streams' blocks, and the legacy one's where that has nothing to do with what is captured,
+ * are looked at as ever. */
 static void captures_of_others_are_unharmed(void) {
     fix f = open_fix(0);
     cu_stream on[] = {f.t, NULL};
@@ -142,7 +145,8 @@ static void captures_of_others_are_unharmed(void) {
     close_fix(&f);
 }
 
-/* The legacy stream may not be waited for, and still has work: its block stays as it is, and is nobody's fault. */
+/* The legacy stream may not be waited for, and still has work: its block stays as it is, and is
+ * nobody's fault. */
 static void what_cannot_be_waited_for_is_left_alone(void) {
     fix f = open_fix(1);
     char *p = take(&f, NULL, 1000), *q = take(&f, NULL, 1000);
@@ -162,7 +166,8 @@ static void what_cannot_be_waited_for_is_left_alone(void) {
     close_fix(&f);
 }
 
-/* Where the driver does not paint, a red zone at the take or poison at the free, nobody is told of damage later. */
+/* Where the driver does not paint, a red zone at the take or poison at the free, nobody is told of
+ * damage later. */
 static void what_could_not_be_painted_is_no_damage(void) {
     T_EXPECT_WARNINGS();
     for (int nth = 1; nth <= 2; nth++) {
@@ -187,7 +192,7 @@ static void what_could_not_be_painted_is_no_damage(void) {
     }
 }
 
-/* ---- a check beside calls of another thread ----------------------------------------------------------------------------- */
+/* ---- a check beside calls of another thread -------------------------------------------------- */
 
 static symm_vmm driver; /* the communicator's, but for its copies */
 static const symm_vmm *own;

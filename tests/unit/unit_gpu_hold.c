@@ -1,5 +1,5 @@
-/* unit_gpu_hold.c - plans that hold what their graphs use (SYMM_MEMPLAN_HOLD), on the fake CUDA driver: what the graph gives away, how long it stays,
- * and what is left where it cannot. */
+/* unit_gpu_hold.c - plans that hold what their graphs use (SYMM_MEMPLAN_HOLD), on the fake CUDA
+ * driver: what the graph gives away, how long it stays, and what is left where it cannot. */
 #include "base/fail.h"
 #include "host/lane/memplan.h"
 #include "fgpu_lane_kit.h"
@@ -48,7 +48,8 @@ static void a_plan_that_holds_makes_executables_light(void) {
     GK_LEFT(0);
 }
 
-/* Executables from before the plan was bound hold what they hold; who goes first does not matter. */
+/* Executables from before the plan was bound hold what they hold; who goes first does not
+ * matter. */
 static void a_plan_that_holds_may_be_bound_late(void) {
     for (int plan_first = 0; plan_first < 2; plan_first++) {
         symmHeapInfo_t i = {.size = sizeof i};

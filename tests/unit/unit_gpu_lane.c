@@ -1,11 +1,12 @@
-/* unit_gpu_lane.c - lanes and graph plans on the fake CUDA driver: which calls of the driver they make and which not, what a capture gets
- * from them, how long a graph holds its plan, and what is left when a call fails. Kernels only note that they were launched: order between
- * ranks is shown by thr_lane.c and gpu_lane.c. */
+/* unit_gpu_lane.c - lanes and graph plans on the fake CUDA driver: which calls of the driver they
+ * make and which not, what a capture gets from them, how long a graph holds its plan, and what is
+ * left when a call fails. Kernels only note that they were launched: order between ranks is
+ * shown by thr_lane.c and gpu_lane.c. */
 #include "base/fail.h"
 #include "host/lane/memplan.h"
 #include "fgpu_lane_kit.h"
 
-/* ---- stream order ---------------------------------------------------------------------------------------- */
+/* ---- stream order ---------------------------------------------------------------------------- */
 
 static void the_steady_state_asks_for_the_capture_and_nothing_else(void) {
     start(1);
@@ -49,7 +50,8 @@ static void another_lane_waits_once_on_the_device(void) {
     finish(1);
 }
 
-/* However many lanes have had the bytes: each turn is one mark, of who had them before, and one wait, for he has waited for the others. */
+/* However many lanes have had the bytes: each turn is one mark, of who had them before, and one
+ * wait, for he has waited for the others. */
 static void many_lanes_in_turns_are_one_mark_and_one_wait_each(void) {
     enum { MANY = 16, LAPS = 3 };
     symmLane_t lane[MANY];
@@ -74,7 +76,8 @@ static void many_lanes_in_turns_are_one_mark_and_one_wait_each(void) {
     finish(1);
 }
 
-/* Two lanes have given and neither had followed the other. Where the second wait fails, the next call makes both. */
+/* Two lanes have given and neither had followed the other. Where the second wait fails, the next
+ * call makes both. */
 static void a_wait_that_fails_is_made_again(void) {
     void *r = NULL;
     T_EXPECT_WARNINGS();
@@ -117,7 +120,8 @@ static void a_call_that_fails_changes_nothing(void) {
     }
 }
 
-/* A lane on it has bytes to give: whoever needs them takes others meanwhile, for to mark their end would spoil the capture. */
+/* A lane on it has bytes to give: whoever needs them takes others meanwhile, for to mark their end
+ * would spoil the capture. */
 static void a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured(void) {
     void *p = NULL, *q = NULL;
     symmLane_t legacy, last;
@@ -168,7 +172,7 @@ static void a_stream_that_is_gone_is_told(void) {
     finish(1);
 }
 
-/* ---- captures -------------------------------------------------------------------------------------------- */
+/* ---- captures -------------------------------------------------------------------------------- */
 
 static void G_3_2_a_chain_adds_no_node_to_the_graph(void) {
     cu_graph_exec exec;
@@ -208,7 +212,8 @@ static void G_3_2_a_chain_adds_no_node_to_the_graph(void) {
     finish(1);
 }
 
-/* SYMM_GRAPH_HOLD=comm: nothing hangs on the graph, and its plan's memory stays as long as the communicator. */
+/* SYMM_GRAPH_HOLD=comm: nothing hangs on the graph, and its plan's memory stays as long as the
+ * communicator. */
 static void a_plan_may_be_the_communicators(void) {
     setenv("SYMM_GRAPH_HOLD", "comm", 1);
     start(1);
@@ -293,7 +298,7 @@ static void captured_barriers_stand_where_ranks_must_be_heard(void) {
     finish(2);
 }
 
-/* ---- memory that outlives its graph ---------------------------------------------------------------------- */
+/* ---- memory that outlives its graph ---------------------------------------------------------- */
 
 typedef struct {
     cu_graph graph;
@@ -338,7 +343,8 @@ static void a_plan_is_not_launched_on_the_per_thread_stream(void) {
     finish(1);
 }
 
-/* A free on another stream is marked once; of the launches that follow, one waits for it, and only one that has blocks there. */
+/* A free on another stream is marked once; of the launches that follow, one waits for it, and only
+ * one that has blocks there. */
 static void G_3_3_a_late_free_costs_one_event_and_one_wait(void) {
     start(1);
     bound own = bind_one(0, 0), left = bind_one(1, 0), apart = bind_one(0, SYMM_ALLOC_KEEP);
@@ -370,7 +376,8 @@ static void G_3_3_a_late_free_costs_one_event_and_one_wait(void) {
     finish(1);
 }
 
-/* A call that fails is told and nothing has changed: the block is allocated still, the launch has not been, the memory is not given back. */
+/* A call that fails is told and nothing has changed: the block is allocated still, the launch has
+ * not been, the memory is not given back. */
 static void late_frees_survive_every_failure(void) {
     uint64_t freed = 0;
     T_EXPECT_WARNINGS();
@@ -407,7 +414,8 @@ static void late_frees_survive_every_failure(void) {
     finish(1);
 }
 
-/* Another lane's graph frees the block. Where its launch cannot be marked, the mark is made when somebody asks for it. */
+/* Another lane's graph frees the block. Where its launch cannot be marked, the mark is made when
+ * somebody asks for it. */
 static void G_3_3_a_free_in_another_lanes_graph_is_marked(void) {
     T_EXPECT_WARNINGS();
     start(1);
@@ -464,7 +472,7 @@ static void G_1_a_graph_is_instantiated_twice(void) {
     finish(1);
 }
 
-/* ---- how long -------------------------------------------------------------------------------------------- */
+/* ---- how long -------------------------------------------------------------------------------- */
 
 static void G_6_memory_lives_as_long_as_graph_or_plan(void) {
     cu_graph_exec exec;
@@ -515,7 +523,7 @@ static void graphs_may_outlive_lanes_heap_and_communicator(void) {
     GK_LEFT(0);
 }
 
-/* ---- old drivers, failures ------------------------------------------------------------------------------- */
+/* ---- old drivers, failures ------------------------------------------------------------------- */
 
 static void G_2_an_old_driver_is_no_error(void) {
     symmMemSupport_t s = {.size = sizeof s};

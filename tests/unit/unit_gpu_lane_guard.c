@@ -1,5 +1,6 @@
-/* unit_gpu_lane_guard.c - guard mode of lanes on the fake CUDA driver: what is painted in the streams and read behind them, what is left when a call of the
- * driver fails, and captures of other streams meanwhile. One thread. Order and damage in general: unit_lane_guard.c. */
+/* unit_gpu_lane_guard.c - guard mode of lanes on the fake CUDA driver: what is painted in the
+ * streams and read behind them, what is left when a call of the driver fails, and captures of
+ * other streams meanwhile. One thread. Order and damage in general: unit_lane_guard.c. */
 #include "host/lane/memplan.h"
 #include "fgpu_lane_kit.h"
 
@@ -47,7 +48,8 @@ static void a_write_after_the_free_is_found(void) {
     finish(1);
 }
 
-/* A free goes on without poison, and what was not painted is no damage later; an allocation is refused, and what it had got is kept. */
+/* A free goes on without poison, and what was not painted is no damage later; an allocation is
+ * refused, and what it had got is kept. */
 static void a_driver_that_fails_is_no_damage(void) {
     void *q = NULL;
     T_EXPECT_WARNINGS();
@@ -88,7 +90,8 @@ static void another_streams_capture_goes_on(void) {
     finish(1);
 }
 
-/* The legacy stream may not be touched while a blocking one is captured: its lane works on, and nothing is painted, or looked at later. */
+/* The legacy stream may not be touched while a blocking one is captured: its lane works on, and
+ * nothing is painted, or looked at later. */
 static void a_lane_on_the_legacy_stream_paints_nothing_while_others_are_captured(void) {
     void *p = NULL, *q = NULL, *r = NULL;
     symmLane_t legacy;

@@ -241,7 +241,8 @@ static void dump_reads_the_blocks_of_all_gpus(void) {
     GK_LEFT(0);
 }
 
-/* The second kernel would wait in the stream behind the first, which waits for it. The rank can call again, on another. */
+/* The second kernel would wait in the stream behind the first, which waits for it. The rank can
+ * call again, on another. */
 static void is_refused(int rank, cu_stream stream, const char *part) {
     const int launched = fake_cuda_calls("cuLaunchKernelEx");
     symmResult_t async;

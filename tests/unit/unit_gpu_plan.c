@@ -1,5 +1,5 @@
-/* unit_gpu_plan.c - what the program and its graphs do with plans, on the fake CUDA driver: graphs that no plan was bound to. More of plans
- * is in unit_gpu_lane.c. One thread. */
+/* unit_gpu_plan.c - what the program and its graphs do with plans, on the fake CUDA driver: graphs
+ * that no plan was bound to. More of plans is in unit_gpu_lane.c. One thread. */
 #include "host/lane/memplan.h"
 #include "fgpu_lane_kit.h"
 
@@ -46,7 +46,8 @@ static void a_graph_without_a_plan_gives_back_and_frees(void) {
     finish(1);
 }
 
-/* Of graph and executable CUDA does not say whether they belong together; of graph and lane we know it. */
+/* Of graph and executable CUDA does not say whether they belong together; of graph and lane we know
+ * it. */
 static void a_lane_without_a_call_binds_nothing(void) {
     symmMemPlan_t plan;
     T_EXPECT_WARNINGS();

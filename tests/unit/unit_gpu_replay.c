@@ -1,5 +1,5 @@
-/* unit_gpu_replay.c - the end of a communicator whose calls graphs replay, on the fake CUDA driver with
- * streams that have threads: Finalize and Destroy wait for what is queued. */
+/* unit_gpu_replay.c - the end of a communicator whose calls graphs replay, on the fake CUDA driver
+ * with streams that have threads: Finalize and Destroy wait for what is queued. */
 #include <unistd.h>
 
 #include "host/lane/memplan.h"
@@ -103,7 +103,8 @@ static void the_context_is_waited_for_where_there_is_no_event(void) {
     finalize_waits(1, 0);
 }
 
-/* The communicator keeps what its captured calls need: its end waits for graphs that it was not told of. */
+/* The communicator keeps what its captured calls need: its end waits for graphs that it was not
+ * told of. */
 static void destroy_waits_where_graphs_hold_nothing(void) {
     cu_graph_exec exec;
     float *x;

@@ -1,5 +1,6 @@
-/* unit_gpu_synced.c - synced buffers of GPUs on the fake CUDA driver: the same states and cases as on the host backend, which calls
- * are made and which are not, streams, captures, devices, and every call refused. */
+/* unit_gpu_synced.c - synced buffers of GPUs on the fake CUDA driver: the same states and cases as
+ * on the host backend, which calls are made and which are not, streams, captures, devices, and
+ * every call refused. */
 #include "fgpu_kit.h"
 #include "synced_kit.h"
 
@@ -98,7 +99,8 @@ static void no_call_where_nothing_is_to_be_done(void) {
     stop();
 }
 
-/* Caffe's set_cpu_data leaves the mark of pinned memory behind: foreign memory is then freed by CUDA, or pinned memory by free. */
+/* Caffe's set_cpu_data leaves the mark of pinned memory behind: foreign memory is then freed by
+ * CUDA, or pinned memory by free. */
 static void each_host_side_is_freed_as_it_was_allocated(void) {
     char *mine = malloc(SY_BYTES);
     start(0);

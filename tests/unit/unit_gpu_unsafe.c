@@ -1,6 +1,7 @@
-/* unit_gpu_unsafe.c - a capture of the caller's beside work of the library that has nothing to do with
- * it: waiting for streams that are gone, and for events. It is neither refused nor does it spoil the
- * capture (one in global mode, which forbids unsafe calls to all threads). On the fake CUDA driver. */
+/* unit_gpu_unsafe.c - a capture of the caller's beside work of the library that has nothing to do
+ * with it: waiting for streams that are gone, and for events. It is neither refused nor does it
+ * spoil the capture (one in global mode, which forbids unsafe calls to all threads). On the fake
+ * CUDA driver. */
 #include "fgpu_kit.h"
 #include "host/lane/memlane.h"
 #include "symm_arena.h"

@@ -48,8 +48,8 @@ static void expect(int runs) {
     T_EQ(atomic_exchange(&ran, 0), runs);
 }
 
-/* All orders in which a graph and two executables of it can end: what was captured is kept until the last one goes, and each executable
- * that is left replays. */
+/* All orders in which a graph and two executables of it can end: what was captured is kept until
+ * the last one goes, and each executable that is left replays. */
 static void graph_and_executables_end_in_any_order(void) {
     T_EXPECT_WARNINGS();
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},

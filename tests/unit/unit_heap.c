@@ -1,5 +1,6 @@
-/* unit_heap.c - heaps on processes and on thread ranks: placement alike on all ranks, reach into peers' parts, growth that moves nothing, zones,
- * references, collectives without registration, what is refused. Each test runs on both kinds of ranks. */
+/* unit_heap.c - heaps on processes and on thread ranks: placement alike on all ranks, reach into
+ * peers' parts, growth that moves nothing, zones, references, collectives without registration,
+ * what is refused. Each test runs on both kinds of ranks. */
 #include "graph_kit.h"
 #include "heap_kit.h"
 
@@ -210,7 +211,8 @@ static void alignment_is_kept_and_leaks_nothing(void) {
     both(align);
 }
 
-/* Where it does not fit with what alignment would leave, it may fit alone; and growth is asked for only where it helps. */
+/* Where it does not fit with what alignment would leave, it may fit alone; and growth is asked for
+ * only where it helps. */
 static void align_full(void *arg) {
     hk *k = arg;
     symmHeapConfig_t c = hk_config(2 * HK_MB, 0, 2 * HK_MB);

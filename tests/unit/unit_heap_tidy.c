@@ -1,4 +1,5 @@
-/* unit_heap_tidy.c - trim, limbo and collect, check, guard mode. Each test runs on ranks that are processes and on ranks that are threads. */
+/* unit_heap_tidy.c - trim, limbo and collect, check, guard mode. Each test runs on ranks that are
+ * processes and on ranks that are threads. */
 #include "heap_kit.h"
 
 enum { RANKS = 3 };
@@ -56,7 +57,8 @@ static void trim_gives_back_what_no_block_uses(void) {
     both(trim);
 }
 
-/* No collective was issued before or after: it is the check itself by which the others cannot be late. */
+/* No collective was issued before or after: it is the check itself by which the others cannot be
+ * late. */
 static void one_call_more(void *arg) {
     hk *k = arg;
     void *p, *more = NULL;

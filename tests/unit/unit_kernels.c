@@ -1,6 +1,7 @@
-/* unit_kernels.c - the GPU kernels themselves, on fibers (emu.h): calls of all kernels on 2 to 8 ranks, drawn, with the planner's own division of
- * scratch, one call behind the other while ranks run apart; every byte of all windows compared with what the calls mean. And kernels that
- * must leave. T_SEED: the first case; T_CASES: how many. */
+/* unit_kernels.c - the GPU kernels themselves, on fibers (emu.h): calls of all kernels on 2 to 8
+ * ranks, drawn, with the planner's own division of scratch, one call behind the other while ranks
+ * run apart; every byte of all windows compared with what the calls mean. And kernels that must
+ * leave. T_SEED: the first case; T_CASES: how many. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +70,7 @@ static void end(void) {
     free(k.host);
 }
 
-/* ---- drawing a call ----------------------------------------------------------------------------------------------------- */
+/* ---- drawing a call -------------------------------------------------------------------------- */
 
 static const struct {
     symmDataType_t type;
@@ -187,7 +188,7 @@ static void launch_call(const sample *s, const symm_plan_env *env, int rank, emu
     l->args.dst_off = SYMM_CTL_BYTES + SCRATCH + s->dst[rank];
 }
 
-/* ---- what it means ------------------------------------------------------------------------------------------------------ */
+/* ---- what it means --------------------------------------------------------------------------- */
 
 static void model_call(const sample *s) {
     static unsigned char out[WINDOW];
@@ -309,7 +310,7 @@ static void every_kernel_in_any_order(void) {
                  i / WAYS ? "all_gather" : "all_reduce", way_names[i % WAYS]);
 }
 
-/* ---- kernels that leave ------------------------------------------------------------------------------------------------- */
+/* ---- kernels that leave ---------------------------------------------------------------------- */
 
 static struct {
     uint64_t at;

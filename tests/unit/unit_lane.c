@@ -1,11 +1,12 @@
-/* unit_lane.c - stream order on one rank: what is used again, by whom, behind what; what is refused. Several ranks: thr_lane.c. Graphs:
- * unit_lane_graph.c. The test's thread drives all; tasks run in the streams' threads. */
+/* unit_lane.c - stream order on one rank: what is used again, by whom, behind what; what is
+ * refused. Several ranks: thr_lane.c. Graphs: unit_lane_graph.c. The test's thread drives all;
+ * tasks run in the streams' threads. */
 #include <unistd.h>
 
 #include "graph_kit.h"
 #include "lane_kit.h"
 
-/* ---- one stream ------------------------------------------------------------------------------------------ */
+/* ---- one stream ------------------------------------------------------------------------------ */
 
 static void what_a_lane_frees_it_has_again_at_once(void) {
     lk k;
@@ -67,9 +68,10 @@ static void queries_know_a_lanes_blocks(void) {
     lk_close(&k);
 }
 
-/* ---- several streams ------------------------------------------------------------------------------------- */
+/* ---- several streams ------------------------------------------------------------------------- */
 
-/* Bytes that lane 0 has given go to lane 1 behind what stream 0 was given before: shown by work that has not ended. */
+/* Bytes that lane 0 has given go to lane 1 behind what stream 0 was given before: shown by work
+ * that has not ended. */
 static void another_lane_comes_behind_the_free(void) {
     enum { BYTES = 8 << 20, PART = 64 << 10 };
     lk k;
@@ -203,7 +205,8 @@ static void random_work_on_several_streams_never_meets(void) {
     lk_close(&k);
 }
 
-/* 64 lanes of small blocks, 16 MiB in use: at most 1.3 times what was asked for is taken from the heap. */
+/* 64 lanes of small blocks, 16 MiB in use: at most 1.3 times what was asked for is taken from the
+ * heap. */
 static void are_tight(size_t most, int per) {
     enum { PER = 512, ROUNDS = 20 };
     static char *p[LK_LANES][PER];
@@ -263,7 +266,7 @@ static void small_blocks_are_whole_lines(void) {
     lk_close(&k);
 }
 
-/* ---- giving back ----------------------------------------------------------------------------------------- */
+/* ---- giving back ----------------------------------------------------------------------------- */
 
 static void trim_and_the_last_lane_give_all_back(void) {
     lk k;
@@ -305,7 +308,7 @@ static void what_does_not_fit_is_told_and_changes_nothing(void) {
     lk_close(&k);
 }
 
-/* ---- misuse ---------------------------------------------------------------------------------------------- */
+/* ---- misuse ---------------------------------------------------------------------------------- */
 
 static void bad_pointers_are_refused_by_name(void) {
     lk k;

@@ -1,5 +1,6 @@
-/* unit_lane_access.c - access lists of blocks that graphs have: a reference gives its bytes to the ranks that are listed, and to no other.
- * Ranks are processes, and where the number of lists is counted eight ranks of one thread. */
+/* unit_lane_access.c - access lists of blocks that graphs have: a reference gives its bytes to the
+ * ranks that are listed, and to no other. Ranks are processes, and where the number of lists is
+ * counted eight ranks of one thread. */
 #include "graph_kit.h"
 #include "fault_kit.h"
 #include "lane_kit.h"

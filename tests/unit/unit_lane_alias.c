@@ -1,5 +1,6 @@
-/* unit_lane_alias.c - graphs with addresses of their own over memory that they share (memory.md G.1, G.4): ranks as processes and as threads, on
- * host streams. Each rank drives its own lane; its tasks run in its streams' threads. Only atomics and heap memory are shared. */
+/* unit_lane_alias.c - graphs with addresses of their own over memory that they share (memory.md
+ * G.1, G.4): ranks as processes and as threads, on host streams. Each rank drives its own lane;
+ * its tasks run in its streams' threads. Only atomics and heap memory are shared. */
 #define _GNU_SOURCE 1 /* pipe2 */
 #include <fcntl.h>
 #include <unistd.h>
@@ -28,7 +29,7 @@ static void settled(rig *g, int64_t maps, int64_t handles) {
     hk_barrier(g->k);
 }
 
-/* ---- what it is ---------------------------------------------------------------------------------------------------- */
+/* ---- what it is ------------------------------------------------------------------------------ */
 
 static void two_addresses(void *arg) {
     rig g = set_up(arg, 128 * HK_MB, 0);
@@ -82,7 +83,8 @@ static void G_4_2_two_graphs_have_two_addresses_over_the_same_bytes(void) {
     both(1, two_addresses, NULL);
 }
 
-/* As on any lane, a block that is left keeps other graphs off its memory, whatever its address; later captures lie elsewhere. */
+/* As on any lane, a block that is left keeps other graphs off its memory, whatever its address;
+ * later captures lie elsewhere. */
 static void left_allocated(void *arg) {
     rig g = set_up(arg, 64 * HK_MB, POOL);
     aliased a = capture(&g, B, 1), b = {NULL, NULL, NULL};
@@ -125,7 +127,8 @@ static void nap(void *arg) {
     usleep((useconds_t)(uintptr_t)arg);
 }
 
-/* One rank's replay of the first graph still writes into everybody's block while the others have come to the second. */
+/* One rank's replay of the first graph still writes into everybody's block while the others have
+ * come to the second. */
 static void late_peer(void *arg) {
     rig g = set_up(arg, 64 * HK_MB, POOL);
     aliased a = {NULL, NULL, NULL}, b = a;
@@ -155,7 +158,8 @@ static void G_4_2_a_late_peer_of_one_graph_writes_into_no_other(void) {
     both(RANKS, late_peer, NULL);
 }
 
-/* Graphs come and go and are replayed in no order that a rule was made for, the same on all ranks. */
+/* Graphs come and go and are replayed in no order that a rule was made for, the same on all
+ * ranks. */
 static void long_life(void *arg) {
     enum { GRAPHS = 5, STEPS = 120 };
     rig g = set_up(arg, 64 * HK_MB, 2 * HK_MB);
@@ -262,7 +266,7 @@ static void G_3_1_explicit_nodes_with_addresses_of_their_own(void) {
     both(2, nodes, NULL);
 }
 
-/* ---- the heap around it -------------------------------------------------------------------------------------------- */
+/* ---- the heap around it ---------------------------------------------------------------------- */
 
 static void dumped(symmHeap_t heap, const char *part) {
     char text[4096];
@@ -359,7 +363,8 @@ static void zones_grow_around_it(void) {
     both(2, past_from_above, NULL);
 }
 
-/* Addresses end, alike on all ranks; those of graphs that are gone come back, whether or not they were ever bound. */
+/* Addresses end, alike on all ranks; those of graphs that are gone come back, whether or not they
+ * were ever bound. */
 static void exhausted(void *arg) {
     rig g = set_up(arg, 64 * HK_MB, 8 * HK_MB);
     aliased a[16];
@@ -391,7 +396,7 @@ static void addresses_end_and_come_back(void) {
     both(2, exhausted, NULL);
 }
 
-/* ---- bad input ----------------------------------------------------------------------------------------------------- */
+/* ---- bad input ------------------------------------------------------------------------------- */
 
 static void refused(void *arg) {
     rig g = set_up(arg, 64 * HK_MB, 0);
@@ -501,7 +506,7 @@ static void one_thread_drives_two_ranks(void) {
     for (int r = 0; r < 2; r++) T_OK(symmCommDestroy(comms[r]));
 }
 
-/* ---- ends ---------------------------------------------------------------------------------------------------------- */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 /* Graph and plan, lane, heap, communicator: whichever goes first, nothing is left. */
 static void ends(void *arg) {

@@ -1,5 +1,5 @@
-/* unit_lane_alias_guard.c - guard mode and memory that graphs share: what a lane's graphs fit into without
- * it they fit into with it. Ranks as processes and as threads, each drives its own lane. */
+/* unit_lane_alias_guard.c - guard mode and memory that graphs share: what a lane's graphs fit into
+ * without it they fit into with it. Ranks as processes and as threads, each drives its own lane. */
 #include "graph_kit.h"
 #include "alias_kit.h"
 
@@ -70,7 +70,8 @@ static void an_overrun_of_all_of_it_is_told(void) {
     both(1, overrun, NULL);
 }
 
-/* Of the heap's addresses so few are left that a graph gets those that it would have without guard mode. */
+/* Of the heap's addresses so few are left that a graph gets those that it would have without guard
+ * mode. */
 static void scarce(void *arg) {
     rig g = guarded(arg, 10 * HK_MB, POOL);
     aliased a = capture(&g, POOL - 256, 3);

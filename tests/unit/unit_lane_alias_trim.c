@@ -1,5 +1,6 @@
-/* unit_lane_alias_trim.c - memory of symmLaneAlias whose graphs are idle goes, and comes back with the next upload at the same
- * addresses. Ranks as processes and as threads; each drives its own lane. */
+/* unit_lane_alias_trim.c - memory of symmLaneAlias whose graphs are idle goes, and comes back with
+ * the next upload at the same addresses. Ranks as processes and as threads; each drives its own
+ * lane. */
 #include <sys/stat.h>
 
 #include "graph_kit.h"

@@ -1,6 +1,6 @@
-/* unit_lane_fail.c - every allocation that lanes and graph plans make fails in turn, on the host backend; the driver's side is in
- * unit_gpu_lane.c. Each failure is told, what was there is as before, and nothing is left. One rank, or two that are threads where a point
- * needs a peer. */
+/* unit_lane_fail.c - every allocation that lanes and graph plans make fails in turn, on the host
+ * backend; the driver's side is in unit_gpu_lane.c. Each failure is told, what was there is as
+ * before, and nothing is left. One rank, or two that are threads where a point needs a peer. */
 #include "base/fail.h"
 #include "graph_kit.h"
 #include "lane_kit.h"
@@ -12,7 +12,7 @@ enum { B = 4096, MANY = 80 };
         if (result == symmSuccess) result = (call); \
     } while (0)
 
-/* ---- one rank -------------------------------------------------------------------------------------------- */
+/* ---- one rank -------------------------------------------------------------------------------- */
 
 typedef struct {
     symmLane_t lane[2];
@@ -151,7 +151,7 @@ static void every_allocation_of_one_rank_fails_in_turn(void) {
     each_point("lane", scenario);
 }
 
-/* ---- two ranks ------------------------------------------------------------------------------------------- */
+/* ---- two ranks ------------------------------------------------------------------------------- */
 
 static symmResult_t results[2];
 

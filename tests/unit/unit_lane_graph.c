@@ -1,5 +1,6 @@
-/* unit_lane_graph.c - graph order on one rank, over captures of host streams. Each test is named after the item of the list of graph memory
- * nodes that it shows. The planner by itself: unit_gplan.c; several ranks: thr_lane.c. The test's thread drives all. */
+/* unit_lane_graph.c - graph order on one rank, over captures of host streams. Each test is named
+ * after the item of the list of graph memory nodes that it shows. The planner by itself:
+ * unit_gplan.c; several ranks: thr_lane.c. The test's thread drives all. */
 #include <unistd.h>
 
 #include "graph_kit.h"
@@ -162,7 +163,8 @@ static void G_3_2_fork_and_join_carry_order(void) {
     lk_close(&k);
 }
 
-/* The block lives on: used and freed on the launching stream, on another behind an event, or in a graph of its own. */
+/* The block lives on: used and freed on the launching stream, on another behind an event, or in a
+ * graph of its own. */
 static void G_3_3_three_ways_to_order_what_outlives_its_graph(void) {
     lk k;
     char *p, *other;
@@ -284,7 +286,8 @@ static void G_4_2_graphs_of_a_lane_share_memory(void) {
     lk_close(&k);
 }
 
-/* What is left allocated where an earlier graph has its blocks keeps that one from running; KEEP asks for a place of its own. */
+/* What is left allocated where an earlier graph has its blocks keeps that one from running; KEEP
+ * asks for a place of its own. */
 static void G_4_2_live_memory_keeps_other_graphs_out(void) {
     lk k;
     char *p, *left, *kept;
@@ -312,7 +315,8 @@ static void G_4_2_live_memory_keeps_other_graphs_out(void) {
     lk_close(&k);
 }
 
-/* Launches of a lane's graphs on different streams come one behind the other, without the program's events. */
+/* Launches of a lane's graphs on different streams come one behind the other, without the program's
+ * events. */
 static void G_5_a_change_of_stream_keeps_the_order(void) {
     lk k;
     char *p, *q;
@@ -458,7 +462,8 @@ static void G_7_access_is_what_it_was_at_capture(void) {
     }
 }
 
-/* A graph that is launched into a capture becomes part of that one: the memory stays until both are gone, and the plan's end frees nothing too early. */
+/* A graph that is launched into a capture becomes part of that one: the memory stays until both are
+ * gone, and the plan's end frees nothing too early. */
 static void D_a_copy_holds_the_memory(void) {
     enum { BIG = 512 << 10 };
     lk k;
@@ -543,7 +548,8 @@ static void D_frees_that_are_none(void) {
     lk_close(&k);
 }
 
-/* Graphs, lanes, heaps and communicators end in any order, also with a capture that came to nothing. */
+/* Graphs, lanes, heaps and communicators end in any order, also with a capture that came to
+ * nothing. */
 static void ends_in_any_order(void) {
     for (int order = 0; order < 6; order++) {
         lk k;

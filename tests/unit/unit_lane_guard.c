@@ -1,5 +1,7 @@
-/* unit_lane_guard.c - guard mode on lanes: overruns and writes after the free are told, work that is allowed never is, whatever the streams' pace; nothing is
- * lost by what is told. One rank, and ranks that are threads. GPUs: unit_gpu_lane.c. The test's threads drive all; tasks run in the streams' threads. */
+/* unit_lane_guard.c - guard mode on lanes: overruns and writes after the free are told, work that
+ * is allowed never is, whatever the streams' pace; nothing is lost by what is told. One rank,
+ * and ranks that are threads. GPUs: unit_gpu_lane.c. The test's threads drive all; tasks run in
+ * the streams' threads. */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -18,7 +20,7 @@ static void write_byte(symmStream_t s, char *at) {
     lk_fill(s, at, 1, 9);
 }
 
-/* ---- overruns -------------------------------------------------------------------------------------------- */
+/* ---- overruns -------------------------------------------------------------------------------- */
 
 static void an_overrun_of_one_byte_is_told_by_the_free(void) {
     lk k;
@@ -89,7 +91,7 @@ static void questions_do_not_see_what_lies_behind(void) {
     lk_close(&k);
 }
 
-/* ---- writes after the free ------------------------------------------------------------------------------- */
+/* ---- writes after the free ------------------------------------------------------------------- */
 
 /* Kept by its lane, and pooled: found where it is, told again where it was handed out. */
 static void a_write_after_the_free_is_found(void) {
@@ -142,9 +144,10 @@ static void what_leaves_the_lanes_is_looked_at(void) {
     }
 }
 
-/* ---- order ----------------------------------------------------------------------------------------------- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
-/* A stream that stands still is not waited for longer than a second; what it is to paint comes in its turn. */
+/* A stream that stands still is not waited for longer than a second; what it is to paint comes in
+ * its turn. */
 static void poison_comes_behind_the_work(void) {
     lk k;
     lk_gate gate = {0};
@@ -169,7 +172,8 @@ static void poison_comes_behind_the_work(void) {
     lk_close(&k);
 }
 
-/* A block that nobody used is freed on another lane, and its bytes are another block's before its own lane comes to paint behind it. */
+/* A block that nobody used is freed on another lane, and its bytes are another block's before its
+ * own lane comes to paint behind it. */
 static void a_red_zone_never_comes_late(void) {
     lk k;
     lk_gate gate = {0};
@@ -243,7 +247,7 @@ static void random_work_is_no_damage(void) {
     lk_close(&k);
 }
 
-/* ---- graphs ---------------------------------------------------------------------------------------------- */
+/* ---- graphs ---------------------------------------------------------------------------------- */
 
 typedef struct {
     symmGraph_t g;
@@ -345,7 +349,7 @@ static void a_block_that_a_graph_left_is_looked_at(void) {
     lk_close(&k);
 }
 
-/* ---- several ranks --------------------------------------------------------------------------------------- */
+/* ---- several ranks --------------------------------------------------------------------------- */
 
 enum { RANKS = 3, BLOCK = 64 << 10 };
 
@@ -403,8 +407,9 @@ static void nap(void *arg) {
     usleep((useconds_t)(uintptr_t)arg);
 }
 
-/* One rank is late, and uses everybody's block until its own free, behind which the others have long come: neither is that damage, nor does
- * their poison come into it, nor into the next block. */
+/* One rank is late, and uses everybody's block until its own free, behind which the others have
+ * long come: neither is that damage, nor does their poison come into it, nor into the next
+ * block. */
 static void late_peer(lk *k, void *arg) {
     job *j = arg;
     for (int round = 0; round < 6; round++) {
@@ -432,7 +437,8 @@ static void peers_that_are_late_do_no_damage(void) {
     ranks(2 * BLOCK + 64 * 1024, late_peer);
 }
 
-/* A peer that has a block again writes to every rank's at once; the poison of the last free is there before. */
+/* A peer that has a block again writes to every rank's at once; the poison of the last free is
+ * there before. */
 static void painted_in_time(lk *k, void *arg) {
     enum { LARGE = 6 << 20, END = 4096 };
     job *j = arg;
@@ -453,8 +459,9 @@ static void poison_is_there_before_a_peer_writes(void) {
     ranks(16 * LK_MB, painted_in_time);
 }
 
-/* Rank 0 takes memory, of the heap and then of what the lanes hold, that the others have taken before, and what the lanes hold they have written to. Of the
- * heap's, rank 0 has not even freed what was there last. */
+/* Rank 0 takes memory, of the heap and then of what the lanes hold, that the others have taken
+ * before, and what the lanes hold they have written to. Of the heap's, rank 0 has not even freed
+ * what was there last. */
 static void late_taker(lk *k, void *arg) {
     job *j = arg;
     char *p[2] = {NULL, NULL};
@@ -523,7 +530,7 @@ static void what_peers_damage_is_found(void) {
     ranks(4 * LK_MB, peers_damage);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static void no_memory_for_the_guard_is_told(void) {
     lk k;

@@ -1,5 +1,6 @@
-/* unit_lane_guard_late.c - guard mode of lanes where what it paints comes late: beside a branch of the same graph, on a stream that stands, behind the end of
- * the heap. One rank; the test's thread drives all, tasks run in the streams' threads. All else: unit_lane_guard.c. */
+/* unit_lane_guard_late.c - guard mode of lanes where what it paints comes late: beside a branch of
+ * the same graph, on a stream that stands, behind the end of the heap. One rank; the test's
+ * thread drives all, tasks run in the streams' threads. All else: unit_lane_guard.c. */
 #include "base/wait.h"
 #include "graph_kit.h"
 #include "lane_kit.h"
@@ -61,7 +62,8 @@ static void a_graph_that_stands_is_waited_for_once(void) {
     lk_close(&k);
 }
 
-/* Nothing of the program's is left on the memory, but poison is on its way: the memory is there until it has come. */
+/* Nothing of the program's is left on the memory, but poison is on its way: the memory is there
+ * until it has come. */
 static void a_heap_ends_before_its_streams_paint(void) {
     lk k;
     lk_gate gate = {0};

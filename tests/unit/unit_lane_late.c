@@ -1,6 +1,7 @@
-/* unit_lane_late.c - memory that outlives its graph, while other streams still use it: who gets its bytes comes behind them. Over captures of
- * host streams, one rank; several ranks: thr_lane.c. Tests are named after the items of the list of graph memory nodes. What is held up is held
- * by a gate, or for a moment where the call itself must wait. The test's thread drives all. */
+/* unit_lane_late.c - memory that outlives its graph, while other streams still use it: who gets its
+ * bytes comes behind them. Over captures of host streams, one rank; several ranks: thr_lane.c.
+ * Tests are named after the items of the list of graph memory nodes. What is held up is held by
+ * a gate, or for a moment where the call itself must wait. The test's thread drives all. */
 #include <unistd.h>
 
 #include "base/fail.h"
@@ -73,7 +74,7 @@ static int heap_gives(lk *k, const char *p, size_t bytes, unsigned flags) {
     return x == p;
 }
 
-/* ---- launches -------------------------------------------------------------------------------------------- */
+/* ---- launches -------------------------------------------------------------------------------- */
 
 static void G_3_3_another_graph_waits_for_a_free_on_another_stream(void) {
     lk k;
@@ -148,7 +149,8 @@ static void G_3_3_a_graph_captured_later_waits_too(void) {
     }
 }
 
-/* Lanes come, free and go: what they had used is behind the lane that stands in for them, in one note with its own. */
+/* Lanes come, free and go: what they had used is behind the lane that stands in for them, in one
+ * note with its own. */
 static void G_3_3_lanes_that_freed_and_ended_are_waited_for(void) {
     enum { MANY = 20 };
     lk k;
@@ -218,7 +220,8 @@ static void G_3_3_a_plan_waits_for_the_bytes_of_its_new_block(void) {
     lk_close(&k);
 }
 
-/* Another lane's graph frees the block, launched here or (NULL) by the program, which gives its work to the stream behind the call. */
+/* Another lane's graph frees the block, launched here or (NULL) by the program, which gives its
+ * work to the stream behind the call. */
 static void G_3_3_a_free_in_another_lanes_graph_is_waited_for(void) {
     for (int by_program = 0; by_program < 2; by_program++) {
         lk k;
@@ -246,7 +249,7 @@ static void G_3_3_a_free_in_another_lanes_graph_is_waited_for(void) {
     }
 }
 
-/* ---- plans that are open at once ------------------------------------------------------------------------- */
+/* ---- plans that are open at once ------------------------------------------------------------- */
 
 static void G_4_2_plans_open_at_once_keep_apart(void) {
     lk k;
@@ -291,7 +294,8 @@ static void G_4_2_plans_open_at_once_keep_apart(void) {
     lk_close(&k);
 }
 
-/* Two graphs that no plan keeps apart any more, one's block is allocated: that is the one to be freed. */
+/* Two graphs that no plan keeps apart any more, one's block is allocated: that is the one to be
+ * freed. */
 static void G_3_3_the_block_that_is_allocated_is_freed(void) {
     lk k;
     char *left, *again;
@@ -314,7 +318,7 @@ static void G_3_3_the_block_that_is_allocated_is_freed(void) {
     lk_close(&k);
 }
 
-/* ---- back to the heap ------------------------------------------------------------------------------------ */
+/* ---- back to the heap ------------------------------------------------------------------------ */
 
 static void G_6_trim_waits_for_a_late_free(void) {
     lk k;
@@ -361,7 +365,8 @@ static void G_6_collect_waits_for_a_late_free(void) {
     lk_close(&k);
 }
 
-/* A plan that has ended holds its memory until its last block is freed, also by a graph: on all ranks from that launch on, whenever graphs go. */
+/* A plan that has ended holds its memory until its last block is freed, also by a graph: on all
+ * ranks from that launch on, whenever graphs go. */
 static void G_6_a_free_in_a_graph_lets_go_of_an_ended_plan(void) {
     lk k;
     char *left;
@@ -422,8 +427,8 @@ static void G_6_a_trim_takes_from_plans_that_are_open(void) {
     lk_close(&k);
 }
 
-/* A block of the heap's own, LOCAL, goes with its plan: not while it is read. A trim brings it back, or a collect; where not even a record of it can
- * be had, the collect. */
+/* A block of the heap's own, LOCAL, goes with its plan: not while it is read. A trim brings it
+ * back, or a collect; where not even a record of it can be had, the collect. */
 static void G_6_a_kept_block_goes_when_its_readers_have_ended(void) {
     for (int way = 0; way < 3; way++) {
         lk k;
@@ -450,7 +455,8 @@ static void G_6_a_kept_block_goes_when_its_readers_have_ended(void) {
     }
 }
 
-/* A lane goes, and its graphs' memory with it; another one stands in for it, so nobody waits: the memory does. */
+/* A lane goes, and its graphs' memory with it; another one stands in for it, so nobody waits: the
+ * memory does. */
 static void G_6_memory_of_a_lane_that_ends_waits_for_its_readers(void) {
     for (int reader_ends = 0; reader_ends < 2; reader_ends++) {
         lk k;
@@ -474,7 +480,8 @@ static void G_6_memory_of_a_lane_that_ends_waits_for_its_readers(void) {
     }
 }
 
-/* The last lane waits for all: also for what another lane's graph frees, launched on a stream that is no lane's. */
+/* The last lane waits for all: also for what another lane's graph frees, launched on a stream that
+ * is no lane's. */
 static void G_6_the_last_lane_waits_for_all_readers(void) {
     for (int way = 0; way < 2; way++) {
         lk k;
@@ -506,8 +513,8 @@ static void G_6_the_last_lane_waits_for_all_readers(void) {
     }
 }
 
-/* Nodes that no graph holds: the work that the plan stands for is the program's own, and may run when the plan has ended; also when no lane is left that
- * would remember it. */
+/* Nodes that no graph holds: the work that the plan stands for is the program's own, and may run
+ * when the plan has ended; also when no lane is left that would remember it. */
 static void G_6_explicit_nodes_keep_memory_until_their_work_has_ended(void) {
     lk k;
     symmMemPlan_t plan;

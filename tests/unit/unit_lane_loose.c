@@ -1,5 +1,6 @@
-/* unit_lane_loose.c - graphs with blocks of a lane that nobody binds to a plan: they give back what they have and free like any other.
- * One rank, and several as threads, each with streams of its own. */
+/* unit_lane_loose.c - graphs with blocks of a lane that nobody binds to a plan: they give back what
+ * they have and free like any other. One rank, and several as threads, each with streams of its
+ * own. */
 #include <pthread.h>
 
 #include "graph_kit.h"
@@ -189,7 +190,8 @@ static void run(int n, void (*fn)(lk *, void *)) {
     pthread_barrier_destroy(&j.meet);
 }
 
-/* Graphs go on one rank earlier than on the other: the memory of each comes back when both have said so, and no sooner. */
+/* Graphs go on one rank earlier than on the other: the memory of each comes back when both have
+ * said so, and no sooner. */
 static void gone_at_different_times(lk *k, void *arg) {
     enum { GRAPHS = 70 }; /* more than one message tells of */
     symmGraph_t g[GRAPHS];
@@ -227,7 +229,8 @@ static void ranks_agree_which_graphs_are_gone(void) {
     run(2, gone_at_different_times);
 }
 
-/* A rank's LOCAL blocks are its own business: the SYM ones of its graphs lie where the others' do. */
+/* A rank's LOCAL blocks are its own business: the SYM ones of its graphs lie where the others'
+ * do. */
 static void more_local_on_one(lk *k, void *arg) {
     job *j = arg;
     symmRef_t ref;

@@ -1,12 +1,17 @@
-/* unit_lane_model.c - graphs whose blocks outlive them, at random, beside a model: graphs of several lanes are captured, or made of nodes, launched on
- * any stream, their blocks used and freed on other lanes and in other graphs, while streams are held up for a moment; memory is trimmed, collected and
- * taken by the program; plans, graphs and lanes end in any order. The model says of each launch whether it is allowed.
+/* unit_lane_model.c - graphs whose blocks outlive them, at random, beside a model: graphs of
+ * several lanes are captured, or made of nodes, launched on any stream, their blocks used and freed
+ * on other lanes and in other graphs, while streams are held up for a moment; memory is trimmed,
+ * collected and taken by the program; plans, graphs and lanes end in any order. The model says of
+ * each launch whether it is allowed.
  *
- * Each unit of memory has an owner. A block takes its units when its graph's work begins to use it, and lets them go at its last use, in the order of the
- * streams; whoever finds a unit that is not free has got it too early. A mark in the block is read again at each use. SYM blocks of several ranks
- * (threads): a rank's units are free when all ranks have let go. The program orders what it must order, with events, and nothing else.
+ * Each unit of memory has an owner. A block takes its units when its graph's work begins to use it,
+ * and lets them go at its last use, in the order of the streams; whoever finds a unit that is not
+ * free has got it too early. A mark in the block is read again at each use. SYM blocks of several
+ * ranks (threads): a rank's units are free when all ranks have let go. The program orders what it
+ * must order, with events, and nothing else.
  *
- * All ranks draw the same numbers; only how long a stream is held up differs. T_SEED: another game. */
+ * All ranks draw the same numbers; only how long a stream is held up differs. T_SEED: another
+ * game. */
 #include <unistd.h>
 
 #include "host/heap/heap.h"
@@ -62,7 +67,7 @@ static int one_in(model *m, unsigned n) {
     return draw(&m->common, n) == 0;
 }
 
-/* ---- blocks ---------------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static _Atomic int *unit(int rank, uint64_t at) {
     return &owner[(uint64_t)rank * UNITS + at];
@@ -157,7 +162,7 @@ static void behind_users(model *m, const block *b, symmStream_t to) {
         if (b->streams >> s & 1 && m->stream[s] != to) lk_order(m->stream[s], to);
 }
 
-/* ---- graphs ---------------------------------------------------------------------------------------------- */
+/* ---- graphs ---------------------------------------------------------------------------------- */
 
 static block *any_live(model *m) {
     block *found = NULL;
@@ -275,7 +280,8 @@ static int allowed(const model *m, const slot *s) {
     return 1;
 }
 
-/* What the program does beside: order those who free behind those who use, and make what a plan of nodes stands for. */
+/* What the program does beside: order those who free behind those who use, and make what a plan of
+ * nodes stands for. */
 static void launch(model *m, slot *s) {
     const int on = (int)draw(&m->common, STREAMS);
     const symmStream_t st = m->stream[on];
@@ -331,7 +337,7 @@ static void free_block(model *m, block *b) {
     m->frees++;
 }
 
-/* ---- others who want memory ------------------------------------------------------------------------------ */
+/* ---- others who want memory ------------------------------------------------------------------ */
 
 /* Blocks of the program's, which it may use at once. */
 static void heap_blocks(model *m, unsigned flags) {
@@ -361,7 +367,7 @@ static void eager_block(model *m) {
     lk_free(m->k.lane[lane], b->at[b->rank]);
 }
 
-/* ---- ends ------------------------------------------------------------------------------------------------ */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 static void end_something(model *m, slot *s) {
     if (s->plan && one_in(m, 2)) {
@@ -396,7 +402,8 @@ static void trim(model *m, int lane) {
     if (m->k.lane[lane]) T_OK(symmLaneTrimGraphMem(m->k.lane[lane], NULL));
 }
 
-/* All graphs of a region end while their blocks are still used, and at once the program wants memory. */
+/* All graphs of a region end while their blocks are still used, and at once the program wants
+ * memory. */
 static void let_go(model *m, int region, int lane) {
     for (slot *s = m->slots; s < m->slots + SLOTS; s++) {
         for (int i = 0; i < s->nleft && s->region == region; i++) {

@@ -1,5 +1,7 @@
-/* unit_lane_order.c - many lanes of one heap take each other's bytes: who waits for whom, how often, and for whom nobody waits. One rank, host
- * streams; the same decisions on GPUs: unit_gpu_lane.c. The test's thread drives all; tasks run in the streams' threads. T_SEED: another game. */
+/* unit_lane_order.c - many lanes of one heap take each other's bytes: who waits for whom, how
+ * often, and for whom nobody waits. One rank, host streams; the same decisions on GPUs:
+ * unit_gpu_lane.c. The test's thread drives all; tasks run in the streams' threads. T_SEED:
+ * another game. */
 #include <unistd.h>
 
 #include "host/heap/heap.h"
@@ -14,7 +16,7 @@ static uint64_t follows(const lk *k) {
     return n;
 }
 
-/* ---- how often ------------------------------------------------------------------------------------------- */
+/* ---- how often ------------------------------------------------------------------------------- */
 
 /* A block for which there is room once: each lane is behind all that had it before, by one wait. */
 static void one_wait_stands_for_all_who_gave_before(void) {
@@ -69,7 +71,8 @@ static void a_mark_stands_for_nobody_whom_its_lane_has_not_followed(void) {
     }
 }
 
-/* Lane 1 has followed and given, and lane 3 has only followed; what they are given later holds nobody up. */
+/* Lane 1 has followed and given, and lane 3 has only followed; what they are given later holds
+ * nobody up. */
 static void later_work_and_lanes_that_only_took_are_not_waited_for(void) {
     enum { BYTES = 60 << 20 };
     lk k;
@@ -97,7 +100,8 @@ static void later_work_and_lanes_that_only_took_are_not_waited_for(void) {
     lk_close(&k);
 }
 
-/* Bytes of the pool that nobody has given: lane 0, which has given others, is held up, and lane 1 need not wait. */
+/* Bytes of the pool that nobody has given: lane 0, which has given others, is held up, and lane 1
+ * need not wait. */
 static void bytes_that_nobody_gave_are_had_at_once(void) {
     lk k;
     lk_gate gate = {0};
@@ -236,7 +240,7 @@ static void the_heir_stands_for_a_lane_that_has_ended(void) {
     lk_close(&k);
 }
 
-/* ---- at random ------------------------------------------------------------------------------------------- */
+/* ---- at random ------------------------------------------------------------------------------- */
 
 enum { LANES = 12, LIVE = 6, UNIT = 128, UNITS = 256 << 20 >> 7 };
 
@@ -298,7 +302,8 @@ static void take(game *g, int lane, block *b) {
     give_task(g->k.stream[lane], begin_task, b);
 }
 
-/* On its own lane, or on another one behind its own; either way the stream that frees may be held up. */
+/* On its own lane, or on another one behind its own; either way the stream that frees may be held
+ * up. */
 static void drop(game *g, int lane, block *b) {
     int on = draw(g, 6) ? lane : (int)draw(g, LANES);
     if (!g->k.lane[on]) on = lane;

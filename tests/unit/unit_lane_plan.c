@@ -1,5 +1,6 @@
-/* unit_lane_plan.c - plans and the graphs they are of, on the host backend: what is refused where they do not belong together, and nodes
- * that come after a launch. One rank; the test's thread drives all. */
+/* unit_lane_plan.c - plans and the graphs they are of, on the host backend: what is refused where
+ * they do not belong together, and nodes that come after a launch. One rank; the test's thread
+ * drives all. */
 #include "graph_kit.h"
 #include "lane_kit.h"
 

@@ -378,8 +378,8 @@ static void children_let_go(void) {
     T_EQ(FILES, 0);
 }
 
-/* Other threads are inside at any time: the child finds the lock free. One of them has a lock of the
- * program's around the calls, which a fork takes too. */
+/* Other threads are inside at any time: the child finds the lock free. One of them has a lock of
+ * the program's around the calls, which a fork takes too. */
 static pthread_mutex_t outer = PTHREAD_MUTEX_INITIALIZER;
 
 static void lock_outer(void) {

@@ -1,5 +1,5 @@
-/* unit_out.c - out-parameters are written only on success: a call that fails, and one that waits in a group, leaves them alone.
- * One process, one rank; no lock. */
+/* unit_out.c - out-parameters are written only on success: a call that fails, and one that waits in
+ * a group, leaves them alone. One process, one rank; no lock. */
 #include "symm_arena.h"
 #include "symm_heap.h"
 #include "symm_vec.h"

@@ -1,5 +1,6 @@
-/* unit_place.c - the placement engine: each line of its contract, and random calls beside a naive model, with the nodes that the library
- * has and with tiny ones, where trees are deep and split and join all the time. One thread. */
+/* unit_place.c - the placement engine: each line of its contract, and random calls beside a naive
+ * model, with the nodes that the library has and with tiny ones, where trees are deep and split
+ * and join all the time. One thread. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -46,7 +47,7 @@ static uint64_t take(symm_place *p, uint64_t units) {
     return off == SYMM_PLACE_NONE ? off : off / U;
 }
 
-/* ---- the contract, line by line --------------------------------------------------------------------------------------- */
+/* ---- the contract, line by line -------------------------------------------------------------- */
 
 static void a_new_engine_has_no_free_range(void) {
     symm_place *p = new_place(SYMM_PLACE_FIRST, 0);
@@ -332,7 +333,7 @@ static void tags_are_the_callers(void) {
     symm_place_end(p);
 }
 
-/* ---- beside the model ------------------------------------------------------------------------------------------------ */
+/* ---- beside the model ------------------------------------------------------------------------ */
 
 typedef struct {
     symm_place *p;
@@ -400,7 +401,8 @@ static void best_fit_beside_the_model(void) {
     beside_the_model(SYMM_PLACE_BEST, 2000, 20, 4000);
 }
 
-/* Enough blocks for several levels, in words of 32 bits and of 64: no overlap, nothing lost, and now and then the lowest hole by walking. */
+/* Enough blocks for several levels, in words of 32 bits and of 64: no overlap, nothing lost, and
+ * now and then the lowest hole by walking. */
 static void large_trees_keep_their_order(void) {
     enum { N = 20000 };
     uint64_t *off = malloc(sizeof *off * N);
@@ -462,9 +464,10 @@ static void equal_calls_give_equal_offsets(void) {
     }
 }
 
-/* ---- no memory ------------------------------------------------------------------------------------------------------- */
+/* ---- no memory ------------------------------------------------------------------------------- */
 
-/* When takes begin to fail for want of memory, all is as before, and everything can be given back. */
+/* When takes begin to fail for want of memory, all is as before, and everything can be given
+ * back. */
 static void without_memory(int fit, const char *spec) {
     static uint64_t off[100000];
     int n = 0, why = 0;
@@ -515,7 +518,7 @@ static void a_block_that_cannot_be_shortened_stays(void) {
     symm_place_end(p);
 }
 
-/* ---- from words of 32 bits to words of 64 ---------------------------------------------------------------------------- */
+/* ---- from words of 32 bits to words of 64 ---------------------------------------------------- */
 
 /* Blocks with tags, and holes between them. */
 static symm_place *speckled(int fit, uint64_t far) {

@@ -1,5 +1,5 @@
-/* unit_plan.c - the planner: every call has a kernel that can run it, forced kernels are honoured or refused with a reason,
- * SYMM_ALGO is parsed strictly. Pure; one thread. */
+/* unit_plan.c - the planner: every call has a kernel that can run it, forced kernels are honoured
+ * or refused with a reason, SYMM_ALGO is parsed strictly. Pure; one thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -317,8 +317,9 @@ static const uint64_t gpu_scratch[] = {1ull << 20, (1ull << 20) + 4096, 3ull << 
                                        4ull << 30};
 enum { GPU_SCRATCH = sizeof gpu_scratch / sizeof gpu_scratch[0] };
 
-/* Ranks, multiprocessors (a shared GPU's, an H200's, more than any grid has), what may be forced, scratch. Of the 450 combinations
- * of the last two every 19th or 89th, which are as mixed; all with T_FULL=1. */
+/* Ranks, multiprocessors (a shared GPU's, an H200's, more than any grid has), what may be forced,
+ * scratch. Of the 450 combinations of the last two every 19th or 89th, which are as mixed; all
+ * with T_FULL=1. */
 static void each_gpu(const int16_t *forced, int many, visit fn) {
     const char *full = getenv("T_FULL");
     const int step = full && atoi(full) > 0 ? 1 : many ? 19 : 89;
@@ -346,7 +347,8 @@ static int min(int a, int b) {
     return a < b ? a : b;
 }
 
-/* What all CTAs keep in staging fits there; half of the rows may be for results; the grid is what it would be without. */
+/* What all CTAs keep in staging fits there; half of the rows may be for results; the grid is what
+ * it would be without. */
 static void staging_is_sound(const symm_plan_env *env, const symm_plan *p) {
     const uint64_t n = (unsigned)env->nranks, rows = (uint64_t)(unsigned)p->stage_ctas *
                                                      (unsigned)p->stage_warps *
@@ -360,7 +362,8 @@ static void staging_is_sound(const symm_plan_env *env, const symm_plan *p) {
              (unsigned long long)env->scratch.gpu.stage_bytes);
 }
 
-/* What all warps send before they wait fits into a slot. A direct kernel has the places of the kernel whose lines it sends. */
+/* What all warps send before they wait fits into a slot. A direct kernel has the places of the
+ * kernel whose lines it sends. */
 static void lines_are_sound(const symm_plan_env *env, const symm_kernel_row *k,
                             const symm_plan *p) {
     const int places = p->kernel == SYMM_KERNEL_AR_DIRECT   ? 2
@@ -451,7 +454,8 @@ static void forced_kernels_are_honoured_or_refused_on_gpus(void) {
     }
 }
 
-/* A kernel is on a table of its backend only, and each collective has one on both, for one rank and for more. */
+/* A kernel is on a table of its backend only, and each collective has one on both, for one rank and
+ * for more. */
 static void no_kernel_runs_on_the_wrong_backend(void) {
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
         for (int gpu = 0; gpu < 2; gpu++)
@@ -467,8 +471,8 @@ static void no_kernel_runs_on_the_wrong_backend(void) {
             }
 }
 
-/* A large call is on every multiprocessor, however little scratch there is for each warp: direct kernels with all warps, others with at least
- * as many as scratch has lines for. */
+/* A large call is on every multiprocessor, however little scratch there is for each warp: direct
+ * kernels with all warps, others with at least as many as scratch has lines for. */
 static void large_calls_fill_the_gpu(void) {
     static const symmColl_t colls[] = {symmCollAllReduce, symmCollAllGather};
     for (int n = 2; n <= 16; n += n < 8 ? 1 : 8)
@@ -498,7 +502,8 @@ static void large_calls_fill_the_gpu(void) {
                     if (direct && !small && n <= 4)
                         T_CHECKF(p.stage_warps == p.threads / 32, "%d ranks: %d of %d warps", n,
                                  p.stage_warps, p.threads / 32);
-                    /* Staged pieces of all_gather spread over the GPU too: each CTA with staging has one at least. */
+                    /* Staged pieces of all_gather spread over the GPU too: each CTA with staging
+                     * has one at least. */
                     if (p.kernel == SYMM_KERNEL_AG_DIRECT && !small && n <= 4 && mb > 16)
                         T_CHECK((uint64_t)p.stage_ctas * (unsigned)p.stage_warps *
                                     (unsigned)p.stage_rows * 512 <=
@@ -506,7 +511,8 @@ static void large_calls_fill_the_gpu(void) {
                 }
 }
 
-/* Buffers in no window go in lines up to 32 MB of result, beyond through staging; or as SYMM_RELAY says, but for all_reduce of eight, which has no lines. */
+/* Buffers in no window go in lines up to 32 MB of result, beyond through staging; or as SYMM_RELAY
+ * says, but for all_reduce of eight, which has no lines. */
 static void direct_kernels_relay_by_size(void) {
     static const symmColl_t colls[] = {symmCollAllReduce, symmCollAllGather};
     for (int n = 2; n <= 8; n++)
@@ -531,7 +537,8 @@ static void direct_kernels_relay_by_size(void) {
                 }
 }
 
-/* LL packets, then lines, then staging: each area in its place, no slot over another, none over the end. */
+/* LL packets, then lines, then staging: each area in its place, no slot over another, none over the
+ * end. */
 static void gpu_scratch_is_divided(void) {
     for (uint64_t bytes = 1ull << 20; bytes <= 4ull << 30; bytes += bytes / 3 & ~4095ull)
         for (int n = 1; n <= SYMM_MAX_RANKS; n++) {

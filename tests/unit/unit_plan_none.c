@@ -1,5 +1,5 @@
-/* unit_plan_none.c - a collective that a backend does not have: none of the planner's tables gives it
- * another one's kernel, and the call is refused. One thread. */
+/* unit_plan_none.c - a collective that a backend does not have: none of the planner's tables gives
+ * it another one's kernel, and the call is refused. One thread. */
 #include <stdlib.h>
 
 #include "host/coll/coll.h"

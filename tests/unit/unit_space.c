@@ -1,6 +1,7 @@
-/* unit_space.c - address space and slots: first fit against a naive model, finding and sharing spaces, references, slots that are
- * published, found, moved, dropped, offered and freed, with real memory of the host driver behind them. One thread but where
- * several offer, find and drop at once. */
+/* unit_space.c - address space and slots: first fit against a naive model, finding and sharing
+ * spaces, references, slots that are published, found, moved, dropped, offered and freed, with real
+ * memory of the host driver behind them. One thread but where several offer, find and drop at
+ * once. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,7 +175,8 @@ static void put_memory(symm_space *s, symm_slot *slot, int rank, uint64_t bytes)
     memset(at, rank + 1, bytes);
 }
 
-/* The last reference of discard unmaps every rank's part, and only it; a slot is found by identity and size until then. */
+/* The last reference of discard unmaps every rank's part, and only it; a slot is found by identity
+ * and size until then. */
 static void references_keep_memory(void) {
     symm_uuid m[3] = {{2, 1}, {2, 2}, {2, 3}};
     symm_space *s = new_space(m, 3, 1, 64 * MIB);
@@ -249,7 +251,8 @@ static void dropped_slots_stay(void) {
     T_EQ(SYMM_STAT_GET(dropped), 0);
 }
 
-/* An offer frees what all ranks have named and nothing else; what is offered is not found, nor offered by others. */
+/* An offer frees what all ranks have named and nothing else; what is offered is not found, nor
+ * offered by others. */
 static void offers_free_what_all_have_named(void) {
     enum { N = 3, SLOTS = 7 };
     symm_uuid m[N] = {{4, 1}, {4, 2}, {4, 3}};

@@ -1,4 +1,5 @@
-/* unit_split.c - how spans are divided: slices by rank, chunks, shares of CTAs, and the scratch. Pure; one thread. */
+/* unit_split.c - how spans are divided: slices by rank, chunks, shares of CTAs, and the scratch.
+ * Pure; one thread. */
 #include <stdint.h>
 
 #include "host/coll/plan.h"
@@ -20,7 +21,8 @@ static uint64_t draw_count(void) {
     return draw(3) ? size + draw(5) - (size > 2 ? 2 : 0) : draw(300);
 }
 
-/* In rank order, without a gap or an overlap, in whole units of 64 bytes, none more than a unit larger than another. */
+/* In rank order, without a gap or an overlap, in whole units of 64 bytes, none more than a unit
+ * larger than another. */
 static void check_parts(uint64_t count, uint32_t log, int n) {
     const uint64_t unit = 64u >> log; /* elements of 1 << log bytes */
     uint64_t at = 0, least = UINT64_MAX, most = 0;

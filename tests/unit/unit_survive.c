@@ -1,6 +1,8 @@
-/* unit_survive.c - the agreement of those that are left (src/transport/mesh/survive.c), over a mesh in memory whose ranks are fibers of
- * one thread: which rank runs, when a message is seen and at which step a rank dies are drawn. All that live come to the same, in
- * every call, and a program that tries again gets through. T_SEED draws others; T_FULL=1 draws ten times as many. One thread. */
+/* unit_survive.c - the agreement of those that are left (src/transport/mesh/survive.c), over a mesh
+ * in memory whose ranks are fibers of one thread: which rank runs, when a message is seen and at
+ * which step a rank dies are drawn. All that live come to the same, in every call, and a program
+ * that tries again gets through. T_SEED draws others; T_FULL=1 draws ten times as many. One
+ * thread. */
 #include <stdlib.h>
 #include <ucontext.h>
 
@@ -225,8 +227,8 @@ static void play_many(void (*program)(fiber *)) {
 
 /* ---- programs ---- */
 
-/* What a rank does between two calls, or instead of being in one at once: looks into queues, tells that all is over, leaves pieces
- * of an exchange behind. */
+/* What a rank does between two calls, or instead of being in one at once: looks into queues, tells
+ * that all is over, leaves pieces of an exchange behind. */
 static void dally(fiber *f) {
     const uint32_t piece[6] = {f->calls + 7, 1, 0, 0, 0, 0};
     char seen[64];

@@ -1,5 +1,6 @@
-/* unit_synced.c - synced buffers on the host backend: every state times every call, Caffe's cases, the order of copies behind streams
- * that are held up, ownership, dirty ranges, captures, refusals. Peers: thr_synced.c; GPUs: unit_gpu_synced.c. */
+/* unit_synced.c - synced buffers on the host backend: every state times every call, Caffe's cases,
+ * the order of copies behind streams that are held up, ownership, dirty ranges, captures,
+ * refusals. Peers: thr_synced.c; GPUs: unit_gpu_synced.c. */
 #include <pthread.h>
 #include <stdio.h>
 
@@ -127,7 +128,8 @@ static void a_writer_waits_for_a_push(void) {
     stop();
 }
 
-/* A device writer goes behind the push, and what it writes is what is found; the push does not come over it. */
+/* A device writer goes behind the push, and what it writes is what is found; the push does not come
+ * over it. */
 static void a_device_writer_comes_after_a_push(void) {
     start();
     hold();

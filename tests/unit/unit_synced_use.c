@@ -1,5 +1,6 @@
-/* unit_synced_use.c - synced buffers on the host backend: dirty ranges, ownership, captures, the generation, what is refused, what
- * happens when something fails, the dump. States and the order of copies: unit_synced.c. */
+/* unit_synced_use.c - synced buffers on the host backend: dirty ranges, ownership, captures, the
+ * generation, what is refused, what happens when something fails, the dump. States and the order
+ * of copies: unit_synced.c. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -25,7 +26,8 @@ static void stop(void) {
 
 enum { SPACE = 400 };
 
-/* What is listed covers what was named, is in order, and is no more than that while ranges are few. */
+/* What is listed covers what was named, is in order, and is no more than that while ranges are
+ * few. */
 static void check_list(const symm_dirty *d, const char *named, int few) {
     symm_dirty_range list[SYMM_DIRTY_MAX];
     char listed[SPACE] = {0};
@@ -416,7 +418,8 @@ static void a_second_thread_is_reported(void) {
     stop();
 }
 
-/* Blocks of SYM go back as use of the communicator: where another thread is inside, the end is refused, and comes later. */
+/* Blocks of SYM go back as use of the communicator: where another thread is inside, the end is
+ * refused, and comes later. */
 static void an_end_that_is_refused_comes_later(void) {
     symm_heap *h;
     symmSynced_t s = NULL;
@@ -435,7 +438,8 @@ static void an_end_that_is_refused_comes_later(void) {
 
 /* ---- when something fails ---- */
 
-/* A stream that takes no more, at the first, the second, ... task of a call: the state is as before, and the next try works. */
+/* A stream that takes no more, at the first, the second, ... task of a call: the state is as
+ * before, and the next try works. */
 static void a_copy_that_is_refused_changes_nothing(void) {
     T_EXPECT_WARNINGS();
     start();

@@ -1,5 +1,6 @@
-/* unit_vec.c - vectors: growth in place and elsewhere, memory needed meanwhile, peers that read while it grows, shrinking, what is refused, each
- * failpoint on each rank. Each test runs on processes and on thread ranks where it does not say otherwise. */
+/* unit_vec.c - vectors: growth in place and elsewhere, memory needed meanwhile, peers that read
+ * while it grows, shrinking, what is refused, each failpoint on each rank. Each test runs on
+ * processes and on thread ranks where it does not say otherwise. */
 #include "graph_kit.h"
 #include "heap_kit.h"
 #include "symm_vec.h"
@@ -63,7 +64,8 @@ static void in_place(void *arg) {
         const uint64_t old = size_of(vec);
         T_OK(symmVecGrow(vec, mb * HK_MB));
         hk_barrier(k);
-        /* Memory is made for the new bytes, on this rank (thread ranks: on all), and for nothing else, not for a moment. */
+        /* Memory is made for the new bytes, on this rank (thread ranks: on all), and for nothing
+         * else, not for a moment. */
         const uint64_t had = (old + 2 * HK_MB - 1) / (2 * HK_MB),
                        has = (mb * HK_MB + 2 * HK_MB - 1) / (2 * HK_MB);
         if (!k->threads) T_EQ(SYMM_STAT_GET(created_bytes) - created, (has - had) * 2 * HK_MB);
@@ -182,7 +184,8 @@ static uint64_t word_of(int rank, uint64_t i) {
     return ((uint64_t)rank + 1) << 48 | (i * 2654435761u + 1);
 }
 
-/* Whatever all ranks have is there, in every rank's part; its first word of each page is zero or what the owner writes there. */
+/* Whatever all ranks have is there, in every rank's part; its first word of each page is zero or
+ * what the owner writes there. */
 static void look_around(reading *g) {
     uint64_t bytes;
     T_OK(symmVecSync(g->vec, &bytes));
@@ -330,7 +333,8 @@ static void wrong_calls_get_a_code_and_change_nothing(void) {
     both(refused);
 }
 
-/* Growth within memory that is there sends no message; who grows to another size is found all the same. */
+/* Growth within memory that is there sends no message; who grows to another size is found all the
+ * same. */
 static void diverge(void *arg) {
     hk *k = arg;
     symmVec_t vec = make(k, 64 * HK_MB, 0);

@@ -1,4 +1,5 @@
-/* kernels.h - the kernel table and how a kernel is run on the host. Any thread; the table is constant. */
+/* kernels.h - the kernel table and how a kernel is run on the host. Any thread; the table is
+ * constant. */
 #ifndef SYMM_KERNELS_H_
 #define SYMM_KERNELS_H_
 
@@ -39,8 +40,8 @@ typedef struct {
 
 extern const symm_kernel_row symm_kernels[SYMM_KERNEL_COUNT];
 
-/* The GPU kernels as the compiler left them: one image (a fat binary) per element type, and one for those that only move. None in a
- * build without the CUDA compiler. */
+/* The GPU kernels as the compiler left them: one image (a fat binary) per element type, and one for
+ * those that only move. None in a build without the CUDA compiler. */
 typedef struct {
     const char *type; /* as in the kernels' names; "" moves */
     const void *image;
@@ -60,11 +61,13 @@ const char *symm_kernel_archs(void);
 extern int symm_test_images;
 #endif
 
-/* Runs kernel `id` with these arguments on the calling thread, CTA after CTA. out->code is 0 or the symmResult_t with which
- * the kernel left; it has then set its peers' abort words, and the communicator must not be used again. */
+/* Runs kernel `id` with these arguments on the calling thread, CTA after CTA. out->code is 0 or the
+ * symmResult_t with which the kernel left; it has then set its peers' abort words, and the
+ * communicator must not be used again. */
 void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out);
 
-/* Host backend: told once a kernel when a wait for a peer that lives has lasted a second, in the thread that waits. NULL: nobody. */
+/* Host backend: told once a kernel when a wait for a peer that lives has lasted a second, in the
+ * thread that waits. NULL: nobody. */
 extern void (*symm_wait_long)(const symm_args *a, int peer);
 
 #endif

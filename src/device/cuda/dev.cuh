@@ -1,8 +1,10 @@
-/* dev.cuh - what the GPU kernels are written in: words with order and scope, packets, waits, the way out.
+/* dev.cuh - what the GPU kernels are written in: words with order and scope, packets, waits, the
+ * way out.
  *
  * A kernel runs in CTAs of `data` warps and one last warp, which in CTA 0
- * exchanges the signatures (frame.cuh). CTA b waits only for the same CTA of its peers. Every thread passes
- * griddepcontrol.wait before it touches memory, and every CTA ends through close_kernel. */
+ * exchanges the signatures (frame.cuh). CTA b waits only for the same CTA of its peers. Every
+ * thread passes griddepcontrol.wait before it touches memory, and every CTA ends through
+ * close_kernel. */
 #ifndef SYMM_CUDA_DEV_CUH_
 #define SYMM_CUDA_DEV_CUH_
 
@@ -12,8 +14,8 @@
 #include "../../../include/symm_types.h"
 #include "ptx.cuh"
 
-/* Polls of a word in this GPU's memory between two looks at the host's, about a millisecond: thousands of threads may be waiting, and
- * what they ask of the host goes over one PCIe link. */
+/* Polls of a word in this GPU's memory between two looks at the host's, about a millisecond:
+ * thousands of threads may be waiting, and what they ask of the host goes over one PCIe link. */
 #ifndef SPIN_POLLS
 #define SPIN_POLLS 4000u
 #endif
@@ -27,7 +29,9 @@ struct run { /* one thread of a kernel at work */
     symm_gpu_ctl *ctl; /* own */
     uint32_t epoch;    /* of this collective */
     int left;          /* this thread is leaving: a reason is written */
-    int over; /* a kernel before this one has left, here or at a peer: whoever does not find what it waits for leaves */
+    /* a kernel before this one has left, here or at a peer: whoever does not find what it waits for
+     * leaves */
+    int over;
 };
 
 /* First thing in every kernel. */
@@ -35,7 +39,7 @@ DEV void enter(const symm_args &a) {
     enter_grid(a.flags & SYMM_ARG_APART);
 }
 
-/* ---- addresses -------------------------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 DEV char *flat(const symm_args *a, int rank, uint64_t off) {
     return (char *)(a->base + (uint64_t)rank * a->stride + off); /* modulo 2^64 on purpose */
@@ -53,10 +57,11 @@ DEV int peer_of(int rank, int n, int q) {
     return p >= n ? p - n : p;
 }
 
-/* ---- leaving early ---------------------------------------------------------------------------------------------- */
+/* ---- leaving early --------------------------------------------------------------------------- */
 
-/* Says why in this rank's host block and in every peer's, whose kernels would wait for ours for ever. Of several reasons one stays:
- * a word that is set is left alone (two writers at once: either is true). */
+/* Says why in this rank's host block and in every peer's, whose kernels would wait for ours for
+ * ever. Of several reasons one stays: a word that is set is left alone (two writers at once:
+ * either is true). */
 static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, uint32_t code,
                                           int rank, int stage) {
     const uint64_t word = (uint64_t)code << 32 | (uint32_t)(rank + 1);
@@ -70,12 +75,14 @@ static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, ui
         symm_ctl *theirs = host_of(a, peer_of(a->rank, a->nranks, q));
         if (!get8(&theirs->abort)) give8(&theirs->abort, word);
     }
-    /* Kernels that come later need not ask the host, which takes a millisecond with many warps, and none that finds our announcements may write
-     * what is the user's again. After the reason; pairs with open_kernel. */
+    /* Kernels that come later need not ask the host, which takes a millisecond with many warps, and
+     * none that finds our announcements may write what is the user's again. After the reason;
+     * pairs with open_kernel. */
     for (int p = 0; p < a->nranks; p++) put4(&ctl_of(a, p)->over, 1);
 }
 
-/* Rank whose signature of this epoch has come and differs from ours, else -1: what we wait for will never come. */
+/* Rank whose signature of this epoch has come and differs from ours, else -1: what we wait for will
+ * never come. */
 DEV int differing_rank(const symm_args *a, uint32_t epoch) {
     const symm_gpu_ctl *ctl = ctl_of(a, a->rank);
     for (int p = 0; p < a->nranks; p++) {
@@ -102,8 +109,9 @@ DEV int left_for_good(const symm_args *a, int peer, uint64_t *since) {
     return 0;
 }
 
-/* The slow path of a wait for `peer`, every SPIN_POLLS polls: abort word, signatures, deadline, a peer that is gone. since: 0 at
- * the first call of one wait, then what this returned; LEAVING: the reason is written, leave. */
+/* The slow path of a wait for `peer`, every SPIN_POLLS polls: abort word, signatures, deadline, a
+ * peer that is gone. since: 0 at the first call of one wait, then what this returned; LEAVING:
+ * the reason is written, leave. */
 static __device__ __noinline__ uint64_t wait_slow(const symm_args *a, uint32_t epoch, int peer,
                                                   int stage, uint64_t since) {
     /* pairs with set_abort in comm.c and with leave */
@@ -133,7 +141,8 @@ DEV void look_over(run &r) {
     r.over = (int)get4(&r.ctl->over); /* pairs with leave */
 }
 
-/* One poll has failed. 1: leave. Of the threads of a warp that come here together one asks for all. */
+/* One poll has failed. 1: leave. Of the threads of a warp that come here together one asks for
+ * all. */
 DEV int poll_again(run &r, uint32_t &polls, int peer, int stage, uint64_t &since) {
     if (r.over) return r.left = 1;
     if (++polls < SPIN_POLLS) return 0;
@@ -158,16 +167,18 @@ DEV int warp_poll_again(run &r, uint32_t &polls, int peer, int stage, uint64_t &
     return since == LEAVING;
 }
 
-/* ---- user memory: any alignment --------------------------------------------------------------------------------- */
+/* ---- user memory: any alignment -------------------------------------------------------------- */
 
-/* Largest power of two up to 16 of which p, and so every multiple of 16 bytes from it, is a multiple. */
+/* Largest power of two up to 16 of which p, and so every multiple of 16 bytes from it, is a
+ * multiple. */
 DEV int alignment(const void *p) {
     uint32_t low = (uint32_t)(uintptr_t)p & 15u;
     return low ? (int)(low & (0u - low)) : 16;
 }
 
-/* The first `valid` bytes of WORDS words at p, and 0 for the others. Not inlined: the ends of a message and odd addresses come here, and
- * registers belong to the rest. All loads are under way at once. */
+/* The first `valid` bytes of WORDS words at p, and 0 for the others. Not inlined: the ends of a
+ * message and odd addresses come here, and registers belong to the rest. All loads are under way
+ * at once. */
 template <int WORDS> static __device__ __noinline__ uint4 load_bytes(const char *p, int64_t valid) {
     uint32_t w[4] = {0, 0, 0, 0}, b[WORDS * 4];
 #pragma unroll
@@ -206,8 +217,8 @@ DEV void put4_at(char *p, uint32_t w) {
     *(uint32_t *)p = w;
 }
 
-/* 8 or 16 bytes at p, of which `valid` exist. align: of p; 2 says that p is no multiple of 4. More ways than
- * these cost aligned buffers 5 % of their time. */
+/* 8 or 16 bytes at p, of which `valid` exist. align: of p; 2 says that p is no multiple of 4. More
+ * ways than these cost aligned buffers 5 % of their time. */
 DEV void load_user(uint32_t (&w)[2], const char *p, int64_t valid, int align) {
     uint2 v = make_uint2(0, 0);
     if (valid >= 8 && align >= 8) {
@@ -260,7 +271,7 @@ DEV void store_user(char *p, const uint32_t (&w)[4], int64_t valid, int align) {
     }
 }
 
-/* ---- LL: 8 bytes of data in 16, each half with a flag of its own ---------------------------------------------------- */
+/* ---- LL: 8 bytes of data in 16, each half with a flag of its own ----------------------------- */
 
 /* What a packet of this epoch is marked with. Never 0, which unused scratch holds. */
 DEV uint32_t ll_flag(const run &r) {
@@ -278,11 +289,11 @@ DEV int ll_is(uint4 v, uint32_t flag) {
     return v.y == flag && v.w == flag;
 }
 
-/* ---- LL128: 120 bytes of data and 8 of flag in each line of 128, written and read by 8 lanes at once ------------------ */
+/* ---- LL128: 120 bytes of data and 8 of flag in each line of 128, by 8 lanes at once ---------- */
 
-/* A warp moves 4 lines, 480 bytes of data. Lanes 7, 15, 23 and 31 hold the flag in their upper half. In every 16 lanes (240
- * bytes) lane 7 has the lower half of the 16 bytes at 112 and lane 15 the upper, so that all other lanes have whole, aligned
- * pieces. */
+/* A warp moves 4 lines, 480 bytes of data. Lanes 7, 15, 23 and 31 hold the flag in their upper
+ * half. In every 16 lanes (240 bytes) lane 7 has the lower half of the 16 bytes at 112 and lane 15
+ * the upper, so that all other lanes have whole, aligned pieces. */
 #define LINE_DATA  480
 #define LINE_BYTES 512
 
@@ -314,21 +325,24 @@ DEV uint4 line_pack(const uint32_t (&w)[4], int flags, uint64_t flag) {
 DEV int line_stale(uint4 v, int flags, uint64_t flag) {
     return flags && (v.z != (uint32_t)flag || v.w != (uint32_t)(flag >> 32));
 }
-/* A warp's store of its lines to a peer. A flag must not become visible before its data, and over a link only what one instruction
- * stores arrives as one. So the store is made by all lanes together; a warp whose lanes are apart (compilers do not promise to bring
- * them together, and __syncwarp does so for its own length only) stores the data first, and the flags behind a fence. */
+/* A warp's store of its lines to a peer. A flag must not become visible before its data, and over a
+ * link only what one instruction stores arrives as one. So the store is made by all lanes together;
+ * a warp whose lanes are apart (compilers do not promise to bring them together, and __syncwarp
+ * does so for its own length only) stores the data first, and the flags behind a fence. */
 DEV void line_put(void *p, uint4 v, int flags) {
     if (!put_whole_warp(p, v)) return;
     if (!flags) put16(p, v);
     __syncwarp();
     if (flags) {
-        __threadfence_system(); /* pairs with line_wait: whoever sees the flags reads the line after them */
+        /* pairs with line_wait: whoever sees the flags reads the line after them */
+        __threadfence_system();
         put16(p, v);
     }
     __syncwarp();
 }
-/* Waits for one warp's line from `peer` and reads it. All lanes together. 1: leave. Only the flags are polled, a quarter of the
- * bytes; the line is read after they were seen, so it does not matter whether a read of 128 bytes is one. */
+/* Waits for one warp's line from `peer` and reads it. All lanes together. 1: leave. Only the flags
+ * are polled, a quarter of the bytes; the line is read after they were seen, so it does not
+ * matter whether a read of 128 bytes is one. */
 DEV int line_wait(run &r, const char *at, int flags, uint64_t flag, int peer, int stage, uint4 &v) {
     uint32_t polls = 0;
     uint64_t since = 0;

@@ -1,11 +1,14 @@
-/* direct.cuh - large messages: straight into the users' windows, no flag in the data. all_gather; what all_reduce (staged.cuh) shares with it.
+/* direct.cuh - large messages: straight into the users' windows, no flag in the data. all_gather;
+ * what all_reduce (staged.cuh) shares with it.
  *
- * Every rank tells every peer where its buffers lie (ready); once all have, each knows whether all buffers of all ranks are in windows
- * and lie alike: at addresses that leave the same rest when divided by 16. All come to the same answer from the same words: if so they
- * load and store there, 16 bytes at once but for those before the first multiple of 16 and behind the last, else all take the way through
- * scratch. A ready word also says that its sender's kernel has begun, so its buffers may be read and written.
- * At its end a CTA has an arrival word released on every peer, behind its stores, and waits for those of the same CTA of all
- * peers: then nobody reads its source any more, and what was stored here is here. */
+ * Every rank tells every peer where its buffers lie (ready); once all have, each knows whether all
+ * buffers of all ranks are in windows and lie alike: at addresses that leave the same rest when
+ * divided by 16. All come to the same answer from the same words: if so they load and store there,
+ * 16 bytes at once but for those before the first multiple of 16 and behind the last, else all take
+ * the way through scratch. A ready word also says that its sender's kernel has begun, so its
+ * buffers may be read and written. At its end a CTA has an arrival word released on every peer,
+ * behind its stores, and waits for those of the same CTA of all peers: then nobody reads its
+ * source any more, and what was stored here is here. */
 #ifndef SYMM_CUDA_DIRECT_CUH_
 #define SYMM_CUDA_DIRECT_CUH_
 
@@ -37,8 +40,9 @@ DEV int take_offset(run &r, int p, const uint32_t *from, uint64_t &off) {
     return 0;
 }
 
-/* Trades the offsets. 1: all are in windows and lie alike, where rank p's source belongs p * part bytes into a result, and no element of `unit` bytes
- * lies across a multiple of 16; 0: not so; -1: leave. All data threads. */
+/* Trades the offsets. 1: all are in windows and lie alike, where rank p's source belongs p * part
+ * bytes into a result, and no element of `unit` bytes lies across a multiple of 16; 0: not so;
+ * -1: leave. All data threads. */
 DEV int trade_places(run &r, places &at, uint64_t part, unsigned unit) {
     const symm_args *a = r.a;
     const unsigned parity = r.epoch & 1u;
@@ -47,7 +51,8 @@ DEV int trade_places(run &r, places &at, uint64_t part, unsigned unit) {
         symm_gpu_inbox *out = &ctl_of(a, p)->inbox[a->rank], *in = &r.ctl->inbox[p];
         at.src[p] = a->src_off, at.dst[p] = a->dst_off;
         if (p == a->rank) continue;
-        /* Who leaves lets nobody in: its own program may touch these buffers soon. Peers find the reason instead. */
+        /* Who leaves lets nobody in: its own program may touch these buffers soon. Peers find the
+         * reason instead. */
         if (blockIdx.x == 0 && !r.over) {
             put_offset(out->src_off[parity], a->src_off, r.epoch);
             put_offset(out->dst_off[parity], a->dst_off, r.epoch);
@@ -71,7 +76,8 @@ DEV int trade_places(run &r, places &at, uint64_t part, unsigned unit) {
 /* After the CTA's last load and store. */
 DEV void arrive_and_wait(run &r) {
     const symm_args *a = r.a;
-    /* The others' stores come before the release below, which is cumulative. Where one of us has not stored all, no peer is to think so. */
+    /* The others' stores come before the release below, which is cumulative. Where one of us has
+     * not stored all, no peer is to think so. */
     if (data_barrier(r.left)) {
         r.left = 1;
         return;
@@ -96,14 +102,14 @@ DEV char *target_of(const symm_args *a, const places &at, int p) {
     return p == a->rank ? (char *)a->dst : flat(a, p, at.dst[p]);
 }
 
-/* A chunk is a warp's, and the first of `warps` warps of all CTAs come before the second: what there is spreads over all
- * multiprocessors. `none` for a warp that has no part in it. */
+/* A chunk is a warp's, and the first of `warps` warps of all CTAs come before the second: what
+ * there is spreads over all multiprocessors. `none` for a warp that has no part in it. */
 DEV uint64_t first_chunk(unsigned warps, uint64_t none) {
     const unsigned warp = threadIdx.x / 32u;
     return warp < warps ? (uint64_t)warp * gridDim.x + blockIdx.x : none;
 }
 
-/* ---- all_gather: every rank stores its part to all --------------------------------------------------------------------------- */
+/* ---- all_gather: every rank stores its part to all ------------------------------------------- */
 
 /* The part's bytes before its first multiple of 16 and behind its last, by one warp: at most 30. */
 DEV void ag_ends(const symm_args *a, const places &at, unsigned n, uint64_t mine, unsigned lead,
@@ -119,7 +125,8 @@ DEV void ag_ends(const symm_args *a, const places &at, unsigned n, uint64_t mine
     }
 }
 
-/* Chunk by chunk, each chunk to another peer first; the own copy beside the first of them, while the link works. */
+/* Chunk by chunk, each chunk to another peer first; the own copy beside the first of them, while
+ * the link works. */
 template <int N> DEV void ag_direct(run &r, const places &at) {
     const int U = 8;
     const symm_args *a = r.a;

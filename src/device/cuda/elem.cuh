@@ -1,8 +1,9 @@
-/* elem.cuh - the 12 element types on a GPU: words of memory to accumulators and back, with the bits that symm.h promises and the
- * host computes. Pure.
+/* elem.cuh - the 12 element types on a GPU: words of memory to accumulators and back, with the bits
+ * that symm.h promises and the host computes. Pure.
  *
- *   elem<T>::BYTES, acc          accumulator: float for the narrow floats, 64 bits for integers (whose low bits are those of
- *                                any narrower sum or product, and in which an average is exact), 32 for those of 8
+ *   elem<T>::BYTES, acc          accumulator: float for the narrow floats, 64 bits for integers
+ *                                (whose low bits are those of any narrower sum or product, and in
+ *                                which an average is exact), 32 for those of 8
  *   elem<T>::get(w, i)           element i of the words w
  *   elem<T>::set(w, i, v)        its bits or-ed into words that were 0
  *   elem<T>::scalar(bits)        a scalar of premulsum */
@@ -22,7 +23,7 @@ enum {
 
 #include "../common/types.inl"
 
-/* ---- arithmetic: each step rounded, nothing fused (and the build says -fmad=false) ------------------------------- */
+/* ---- arithmetic: each step rounded, nothing fused (and the build says -fmad=false) ----------- */
 
 DEV float add(float a, float b) {
     return __fadd_rn(a, b);
@@ -87,7 +88,7 @@ template <typename A> DEV A less(A acc, A x) {
     return x < acc || x != x ? x : acc;
 }
 
-/* ---- types ---------------------------------------------------------------------------------------------------------- */
+/* ---- types ----------------------------------------------------------------------------------- */
 
 template <int T> struct elem;
 
@@ -141,7 +142,8 @@ template <> struct elem<symmFloat64> {
 };
 
 #ifdef __CUDACC__
-/* Hardware conversions where they give the same bits: only the canonical NaN of theirs differs from ours. */
+/* Hardware conversions where they give the same bits: only the canonical NaN of theirs differs from
+ * ours. */
 DEV float half_to_float(uint32_t code) {
     float f;
     asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((unsigned short)code));
@@ -183,7 +185,8 @@ template <> struct elem<symmBfloat16> {
     DEV float scalar(uint64_t bits) { return symm_bf16_decode((uint32_t)bits & 0xffffu); }
 };
 
-/* float8 by way of float16, which holds all of both formats: two codes and two halves at a time. Older GPUs calculate. */
+/* float8 by way of float16, which holds all of both formats: two codes and two halves at a time.
+ * Older GPUs calculate. */
 #if __CUDA_ARCH__ >= 890
 #define FP8_FORMAT(NAME, PTX)                                                                 \
     struct fp8_##NAME {                                                                       \
@@ -222,10 +225,10 @@ template <class F> struct elem_fp8 {
 template <> struct elem<symmFloat8e4m3> : elem_fp8<fp8_e4m3> {};
 template <> struct elem<symmFloat8e5m2> : elem_fp8<fp8_e5m2> {};
 
-/* ---- one reduction of WORDS words, rank after rank ------------------------------------------------------------------- */
+/* ---- one reduction of WORDS words, rank after rank ------------------------------------------- */
 
-/* Where the reduction is chosen at run time. A sum is chosen at compile time: its path through a kernel is short, and what is not
- * fetched cannot be late. */
+/* Where the reduction is chosen at run time. A sum is chosen at compile time: its path through a
+ * kernel is short, and what is not fetched cannot be late. */
 #define ANY_OP (-1)
 /* Types whose sums get kernels of their own. */
 #define HOT(T) ((T) == symmFloat32 || (T) == symmFloat16 || (T) == symmBfloat16)

@@ -1,21 +1,23 @@
 /* frame.cuh - entry and exit of every GPU kernel.
  *
- * Entry: the last warp of CTA 0 stores {epoch, signature} to every peer. Exit: it has heard every peer's and compared. It does
- * both beside the data. So in every collective each rank hears from each rank, which is the barrier that the double
- * buffering of scratch rests on; the proof is that of barrier.inl:
+ * Entry: the last warp of CTA 0 stores {epoch, signature} to every peer. Exit: it has heard every
+ * peer's and compared. It does both beside the data. So in every collective each rank hears from
+ * each rank, which is the barrier that the double buffering of scratch rests on; the proof is that
+ * of barrier.inl:
  *
- *   A rank writes epoch e into a peer's scratch of parity e & 1 only inside its kernel e, which began after its kernel e-1 had
- *   ended, which had heard from the peer in epoch e-1; the peer spoke inside its kernel e-1, so its kernel e-2, the last that read
- *   this parity, had ended.
+ *   A rank writes epoch e into a peer's scratch of parity e & 1 only inside its kernel e, which
+ *   began after its kernel e-1 had ended, which had heard from the peer in epoch e-1; the peer
+ *   spoke inside its kernel e-1, so its kernel e-2, the last that read this parity, had ended.
  *
  * Staging has no parity: staged.cuh says why it needs none.
- * Within a kernel a place of scratch is used again by the same warp a fixed number of items later; each body says why it is free. */
+ * Within a kernel a place of scratch is used again by the same warp a fixed number of items
+ * later; each body says why it is free. */
 #ifndef SYMM_CUDA_FRAME_CUH_
 #define SYMM_CUDA_FRAME_CUH_
 
 #include "elem.cuh"
 
-/* ---- entry and exit ----------------------------------------------------------------------------------------------- */
+/* ---- entry and exit -------------------------------------------------------------------------- */
 
 /* 1: this thread has data to move; 0: it is of the last warp, which is for the signatures. */
 DEV int is_data(void) {
@@ -51,7 +53,8 @@ template <int ACQUIRES> DEV int signature_differs(run &r, int p) {
     const uint64_t want = (uint64_t)r.epoch << 32;
     uint32_t polls = 0;
     uint64_t since = 0, word;
-    /* A peer may be one epoch ahead, in the other place: in this one the difference is 0, or the word is old. */
+    /* A peer may be one epoch ahead, in the other place: in this one the difference is 0, or the
+     * word is old. */
     while (((word = get8(&r.ctl->inbox[p].sig[r.epoch & 1u])) ^ want) >> 32)
         if (poll_again(r, polls, p, SYMM_STAGE_SIGNATURE, since)) return 1;
     if (ACQUIRES) word = take8(&r.ctl->inbox[p].sig[r.epoch & 1u]);
@@ -84,7 +87,8 @@ template <int ORDERS> DEV void exchange_signatures(run &r) {
         if (p != a->rank && signature_differs<ORDERS>(r, p)) return;
 }
 
-/* premulsum: waits until every rank's factor is in the inbox; they come beside the signatures. 1: leave. */
+/* premulsum: waits until every rank's factor is in the inbox; they come beside the signatures. 1:
+ * leave. */
 DEV int scalars_wait(run &r) {
     const symm_args *a = r.a;
     if (a->op != SYMM_OP_PREMUL || a->nranks == 1) return 0;
@@ -107,8 +111,9 @@ template <int T, int OP> DEV typename elem<T>::acc scale_of(const run &r, int p)
                                                      : 0;
 }
 
-/* Every thread of every CTA comes here. CTA b advances word b, CTA 0 also those beyond the grid, so all always equal the one epoch.
- * A kernel that leaves early advances none: the communicator is over. */
+/* Every thread of every CTA comes here. CTA b advances word b, CTA 0 also those beyond the grid, so
+ * all always equal the one epoch. A kernel that leaves early advances none: the communicator is
+ * over. */
 template <int ORDERS = 0> DEV void close_kernel(run &r) {
     if (blockIdx.x == 0 && !is_data() && r.a->nranks > 1) exchange_signatures<ORDERS>(r);
     if (!__syncthreads_or(r.left)) {
@@ -118,7 +123,8 @@ template <int ORDERS = 0> DEV void close_kernel(run &r) {
                 r.ctl->epoch[b] = r.epoch;
     }
     if (!r.a->gpu.serial) return;
-    __syncthreads(); /* the words above are written: nothing of this CTA comes after the next line */
+    /* the words above are written: nothing of this CTA comes after the next line */
+    __syncthreads();
     if (threadIdx.x == 0)
         give4(&r.ctl->done[blockIdx.x], r.a->gpu.serial); /* read by symm_gpu_drain */
 }

@@ -1,5 +1,6 @@
-/* kernel_images.c - the GPU kernels' fat binaries as data of the library. The build says with SYMM_HAVE_KERNELS that they exist and with
- * SYMM_FATBINS where, and for which compute capabilities with SYMM_ARCHS. Constant. */
+/* kernel_images.c - the GPU kernels' fat binaries as data of the library. The build says with
+ * SYMM_HAVE_KERNELS that they exist and with SYMM_FATBINS where, and for which compute
+ * capabilities with SYMM_ARCHS. Constant. */
 #include "../common/kernels.h"
 
 #ifdef SYMM_TESTING

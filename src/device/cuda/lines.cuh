@@ -1,19 +1,22 @@
-/* lines.cuh - middle and large messages in lines of 128 bytes that end in a flag (LL128), one-shot and two-shot. Only scratch is shared. */
+/* lines.cuh - middle and large messages in lines of 128 bytes that end in a flag (LL128), one-shot
+ * and two-shot. Only scratch is shared. */
 #ifndef SYMM_CUDA_LINES_CUH_
 #define SYMM_CUDA_LINES_CUH_
 
 #include "frame.cuh"
 
-/* ---- middle and large: LL128 lines ----------------------------------------------------------------------------------- */
+/* ---- middle and large: LL128 lines ----------------------------------------------------------- */
 
-/* A warp's share. The message (or a slice of it) is cut into items of warps * lines * LINE_DATA bytes; of item k warp w has `lines`
- * lines from (k * warps + w) * lines on. Each item has a place in scratch, which item k + places uses again. */
+/* A warp's share. The message (or a slice of it) is cut into items of warps * lines * LINE_DATA
+ * bytes; of item k warp w has `lines` lines from (k * warps + w) * lines on. Each item has a
+ * place in scratch, which item k + places uses again. */
 struct warp_work {
     int lane, warp, warps; /* of those that move lines */
     unsigned lines, places;
     piece mine;
 };
-/* A direct kernel may have more warps than there are lines in scratch for: those do not come here. */
+/* A direct kernel may have more warps than there are lines in scratch for: those do not come
+ * here. */
 DEV int has_lines(const symm_args *a) {
     return threadIdx.x >> 5 < a->gpu.line_warps;
 }
@@ -27,7 +30,8 @@ DEV warp_work warp_of(const symm_args *a, unsigned places) {
     w.mine = lane_piece(w.lane);
     return w;
 }
-/* Where this lane's 16 bytes of the item's line j lie in a slot. Neighbouring warps' lines lie together. */
+/* Where this lane's 16 bytes of the item's line j lie in a slot. Neighbouring warps' lines lie
+ * together. */
 DEV uint64_t line_at(const warp_work &w, uint32_t use, unsigned j) {
     return (((uint64_t)(use % w.places) * w.lines + j) * (unsigned)w.warps + (unsigned)w.warp) *
                LINE_BYTES +
@@ -93,12 +97,14 @@ DEV int line_recv(run &r, const warp_work &w, uint32_t use, unsigned j, int phas
     return 0;
 }
 
-/* scalars_wait of a warp that goes on together: lanes that left would wait at the CTA's barrier for the others, and those for them in a vote. */
+/* scalars_wait of a warp that goes on together: lanes that left would wait at the CTA's barrier for
+ * the others, and those for them in a vote. */
 DEV int warp_scalars_wait(run &r) {
     return r.left = __any_sync(0xffffffffu, scalars_wait(r));
 }
 
-/* Line j of an item from ranks [from, from + G) at once, polled together; the own one is left alone. 1: leave. */
+/* Line j of an item from ranks [from, from + G) at once, polled together; the own one is left
+ * alone. 1: leave. */
 template <int G>
 DEV int line_gather(run &r, const warp_work &w, uint32_t use, unsigned j, int phase, int from,
                     uint4 (&v)[G]) {
@@ -183,9 +189,9 @@ DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int i
     }
 }
 
-/* One-shot push of lines, one item ahead. Item k+1 takes the place of item k-3: this warp has then read item k-1 of every peer's same
- * warp, which that one sent after it had read item k-3 of ours. In place: an element is read for the last time by the thread that
- * overwrites it. */
+/* One-shot push of lines, one item ahead. Item k+1 takes the place of item k-3: this warp has then
+ * read item k-1 of every peer's same warp, which that one sent after it had read item k-3 of ours.
+ * In place: an element is read for the last time by the thread that overwrites it. */
 #define PUSH_PLACES 4u
 template <int T, int N, int OP> DEV void ar_push(run &r) {
     const symm_args *a = r.a;
@@ -304,14 +310,17 @@ DEV int slices_take(run &r, const warp_work &w, uint32_t k, uint64_t bytes, uint
     return 0;
 }
 
-/* Two-shot push: each slice's lines to its owner, the owner reduces and sends the result to everybody; 2(n-1)/n of the bytes cross a
- * link. An item's first half is sent one item ahead, so that the link works while the warp waits.
- *   Phase 0, item k+2 over item k: sent after this warp has taken item k of every peer, which that peer sent after it had
+/* Two-shot push: each slice's lines to its owner, the owner reduces and sends the result to
+ * everybody; 2(n-1)/n of the bytes cross a link. An item's first half is sent one item ahead, so
+ * that the link works while the warp waits.
+ *   Phase 0, item k+2 over item k: sent after this warp has taken item k of every peer, which that
+ *   peer sent after it had
  *     read what we had sent it of item k.
- *   Phase 1, item k+2 over item k: sent after this warp has read phase 0 of item k+2 from every peer, which that peer sent
+ *   Phase 1, item k+2 over item k: sent after this warp has read phase 0 of item k+2 from every
+ *   peer, which that peer sent
  *     after it had taken our item k.
- * In place is safe: a warp reads and writes the same places of all slices, and of an item it has read all that it sends before it
- * writes any. */
+ * In place is safe: a warp reads and writes the same places of all slices, and of an item it has
+ * read all that it sends before it writes any. */
 #define SHOT_PLACES 2u
 template <int T, int N, int OP> DEV void ar_twoshot(run &r) {
     const symm_args *a = r.a;
@@ -368,8 +377,8 @@ DEV unsigned lead_of(const void *at, uint64_t bytes) {
     return lead < bytes ? lead : (unsigned)bytes;
 }
 
-/* A line of the own part, to where it belongs: where both places lie alike in whole vectors, which then begin `lead` bytes further on; the bytes before
- * the first of them go with the first line. */
+/* A line of the own part, to where it belongs: where both places lie alike in whole vectors, which
+ * then begin `lead` bytes further on; the bytes before the first of them go with the first line. */
 DEV void own_line(const symm_args *a, char *own, uint64_t at, uint64_t bytes, const warp_work &w,
                   int in, int out) {
     const char *src = (const char *)a->src;

@@ -1,5 +1,5 @@
-/* ptx.cuh - what the kernels say in PTX: words with order and scope, loads, barriers. The only file that names memory order.
- * unit_kernels puts other definitions in its place, for processors. */
+/* ptx.cuh - what the kernels say in PTX: words with order and scope, loads, barriers. The only file
+ * that names memory order. unit_kernels puts other definitions in its place, for processors. */
 #ifndef SYMM_CUDA_PTX_CUH_
 #define SYMM_CUDA_PTX_CUH_
 
@@ -9,7 +9,7 @@
 /* A variable that the threads of a CTA share. */
 #define CTA_SHARED(type, name) __shared__ type name
 
-/* ---- words ------------------------------------------------------------------------------------------------------ */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 /* 16 bytes that are written, or read, as one: PTX promises it of .b128, of a vector not (that is
  * four words to it, in any order), though today's instruction is the same. Compilers before CUDA
@@ -34,8 +34,8 @@
     "ld.relaxed.sys.global.v4.u32 {" x ", " y ", " z ", " w "}, [" at "];\n\t"
 #endif
 
-/* Relaxed at system scope: they go to the memory they name and come back from it, past L1. What is read needs no further
- * order, because it carries its own flag. */
+/* Relaxed at system scope: they go to the memory they name and come back from it, past L1. What is
+ * read needs no further order, because it carries its own flag. */
 DEV void put16(void *p, uint4 v) {
     asm volatile("{\n\t" PTX_REG16 PTX_PACK16("%1", "%2", "%3", "%4")
                      PTX_STORE16("%0", "%1", "%2", "%3", "%4") "}" ::"l"(p),
@@ -67,8 +67,8 @@ DEV uint32_t get4(const void *p) {
 DEV void put4(void *p, uint32_t v) {
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
-/* Publishes what this thread, and through a barrier of the CTA the others, stored before; pairs with take8 in the rank that
- * owns *p. */
+/* Publishes what this thread, and through a barrier of the CTA the others, stored before; pairs
+ * with take8 in the rank that owns *p. */
 DEV void give8(void *p, uint64_t v) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
@@ -100,8 +100,9 @@ DEV uint64_t clock_ns(void) {
     return t;
 }
 
-/* Programmatic launch: the next kernel may be put in place now, or with `apart` when this one has ended; what it reads it reads
- * after its own wait, which is for our end. Nothing of ours precedes our wait. */
+/* Programmatic launch: the next kernel may be put in place now, or with `apart` when this one has
+ * ended; what it reads it reads after its own wait, which is for our end. Nothing of ours
+ * precedes our wait. */
 DEV void enter_grid(uint32_t apart) {
 #if __CUDA_ARCH__ >= 900 /* older ones are launched when their predecessor has ended */
     asm volatile("{\n\t.reg .pred early;\n\tsetp.eq.u32 early, %0, 0;\n\t"
@@ -110,9 +111,10 @@ DEV void enter_grid(uint32_t apart) {
 #endif
 }
 
-/* ---- loads of user memory --------------------------------------------------------------------------------------- */
+/* ---- loads of user memory -------------------------------------------------------------------- */
 
-/* Loads of what an earlier kernel or a peer wrote: past L1; volatile, so that none is moved ahead of the wait of enter_grid. */
+/* Loads of what an earlier kernel or a peer wrote: past L1; volatile, so that none is moved ahead
+ * of the wait of enter_grid. */
 DEV uint4 load16(const char *p) {
     uint4 v;
     asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -142,10 +144,11 @@ DEV uint32_t byte_at(const char *p) {
     return v;
 }
 
-/* ---- meeting ---------------------------------------------------------------------------------------------------- */
+/* ---- meeting --------------------------------------------------------------------------------- */
 
-/* `threads` of a CTA, whole warps, meet at one of its barriers; 1: one of them is leaving, so all do, at the same place. What they stored before
- * comes before what any of them releases after. The lanes of a warp come to the barrier together: at one that lets them come one by one (no
+/* `threads` of a CTA, whole warps, meet at one of its barriers; 1: one of them is leaving, so all
+ * do, at the same place. What they stored before comes before what any of them releases after. The
+ * lanes of a warp come to the barrier together: at one that lets them come one by one (no
  * .aligned) some went on without the others, who then waited for ever. */
 DEV int meet(int barrier, unsigned threads, int left) {
     int any;

@@ -1,5 +1,6 @@
-/* reduce.cu - the GPU kernels that reduce, for one element type: compiled once per type with -DSYMM_T=<symmDataType_t> and
- * -DSYMM_TNAME=<its name>. A kernel is called symm_<row of kernels.def>_<type>_n<ranks>; n0 serves any number of them. */
+/* reduce.cu - the GPU kernels that reduce, for one element type: compiled once per type with
+ * -DSYMM_T=<symmDataType_t> and -DSYMM_TNAME=<its name>. A kernel is called symm_<row of
+ * kernels.def>_<type>_n<ranks>; n0 serves any number of them. */
 #include "small.cuh"
 #include "relayed.cuh"
 
@@ -26,7 +27,8 @@
         close_kernel(r);                                                                \
     }
 
-/* 16 elements in 16 bytes and 7 peers' lines at once do not fit the registers: there peer follows peer. */
+/* 16 elements in 16 bytes and 7 peers' lines at once do not fit the registers: there peer follows
+ * peer. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 #define WIDE(bytes) ((bytes) == 1 || (bytes) == 8)
 #else

@@ -1,17 +1,20 @@
-/* relayed.cuh - large messages wherever the users' buffers lie: what others need goes through staging, both ways; or, where the message is not so
- * large that this is the faster way (plan_gpu.c), in lines.
+/* relayed.cuh - large messages wherever the users' buffers lie: what others need goes through
+ * staging, both ways; or, where the message is not so large that this is the faster way
+ * (plan_gpu.c), in lines.
  *
- * all_reduce goes as in staged.cuh, but a rank stores the results of its slice into its own buffer and into every peer's staging, beside
- * what that has for its own slice, and the peer copies them out. Nobody needs another rank's buffer, so it may be in no window and at any
- * address; where it is not aligned, the rank alone moves smaller pieces.
+ * all_reduce goes as in staged.cuh, but a rank stores the results of its slice into its own buffer
+ * and into every peer's staging, beside what that has for its own slice, and the peer copies them
+ * out. Nobody needs another rank's buffer, so it may be in no window and at any address; where it
+ * is not aligned, the rank alone moves smaller pieces.
  *
- * One post stands for both: in turn k a CTA sends piece k, posts k, waits for the posts k-1, reduces piece k-1 and takes the results of piece
- * k-3. A peer stored those in its turn k-2, before it posted k-1.
- * Results of piece k+4 come over those of piece k: their owner stores them in its turn k+5, behind our post k+4, which we made when all
- * our warps had ended turn k+3, in which they took piece k. What is sent is as safe as in staged.cuh, and so is the next call.
+ * One post stands for both: in turn k a CTA sends piece k, posts k, waits for the posts k-1,
+ * reduces piece k-1 and takes the results of piece k-3. A peer stored those in its turn k-2, before
+ * it posted k-1. Results of piece k+4 come over those of piece k: their owner stores them in its
+ * turn k+5, behind our post k+4, which we made when all our warps had ended turn k+3, in which they
+ * took piece k. What is sent is as safe as in staged.cuh, and so is the next call.
  *
- * all_gather sends pieces of the rank's part to all, and in turn k takes the peers' pieces k-1: as safe, with a taking in the place of each
- * reduction. */
+ * all_gather sends pieces of the rank's part to all, and in turn k takes the peers' pieces k-1: as
+ * safe, with a taking in the place of each reduction. */
 #ifndef SYMM_CUDA_RELAYED_CUH_
 #define SYMM_CUDA_RELAYED_CUH_
 
@@ -57,9 +60,10 @@ DEV void relay_take(const symm_args *a, const share &w, uint32_t k, unsigned j, 
     }
 }
 
-/* ---- all_reduce ----------------------------------------------------------------------------------------------------------- */
+/* ---- all_reduce ------------------------------------------------------------------------------ */
 
-/* U rows of piece k of every peer's slice to that peer; the loads of all of them before the first store. */
+/* U rows of piece k of every peer's slice to that peer; the loads of all of them before the first
+ * store. */
 template <int N, int U>
 DEV void relay_send(const symm_args *a, const share &w, uint32_t k, unsigned j, int align) {
     const int n = N ? N : a->nranks;
@@ -139,7 +143,8 @@ DEV void relay_reduce(const run &r, const share &w, uint32_t k, unsigned j, int 
     }
 }
 
-/* In place is safe: of each 16 bytes the thread that sends or loads them is the one that overwrites them, afterwards. */
+/* In place is safe: of each 16 bytes the thread that sends or loads them is the one that overwrites
+ * them, afterwards. */
 template <int T, int N> DEV void ar_relayed(run &r) {
     const unsigned U = N == 2 || N == 4 ? 2 : 1;
     const symm_args *a = r.a;
@@ -164,7 +169,7 @@ template <int T, int N> DEV void ar_relayed(run &r) {
     arrive_and_wait(r);
 }
 
-/* ---- all_gather ----------------------------------------------------------------------------------------------------------- */
+/* ---- all_gather ------------------------------------------------------------------------------ */
 
 /* U rows of piece k of the own part to every peer, and to where they belong here. */
 template <int N, int U>
@@ -213,7 +218,7 @@ template <int N> DEV void ag_relayed(run &r) {
     arrive_and_wait(r);
 }
 
-/* ---- large messages, where all buffers are in windows and lie alike, and where not ---------------------------------------------------- */
+/* ---- large messages, where all buffers are in windows and lie alike, and where not ----------- */
 
 template <int N> DEV void body_ag_direct(run &r) {
     CTA_SHARED(places, at);
@@ -228,7 +233,8 @@ template <int N> DEV void body_ag_direct(run &r) {
         body_ag_push<N>(r);
 }
 
-/* Once for all reductions, to keep the kernel small; eight ranks' has no registers for lines beside the rest. */
+/* Once for all reductions, to keep the kernel small; eight ranks' has no registers for lines beside
+ * the rest. */
 template <int T, int N> DEV void ar_elsewhere(run &r) {
     if (N == 8 || !r.a->gpu.line_warps)
         ar_relayed<T, N>(r);

@@ -1,11 +1,12 @@
-/* small.cuh - small messages in LL packets: 8 bytes of data and two copies of the epoch in one store to each peer. One-shot; only
- * scratch is shared, so the users' buffers may lie anywhere. And what one rank alone does. */
+/* small.cuh - small messages in LL packets: 8 bytes of data and two copies of the epoch in one
+ * store to each peer. One-shot; only scratch is shared, so the users' buffers may lie anywhere.
+ * And what one rank alone does. */
 #ifndef SYMM_CUDA_SMALL_CUH_
 #define SYMM_CUDA_SMALL_CUH_
 
 #include "frame.cuh"
 
-/* ---- small: one-shot, LL -------------------------------------------------------------------------------------------- */
+/* ---- small: one-shot, LL --------------------------------------------------------------------- */
 
 /* What a thread is told of its 8 bytes. */
 struct span8 {
@@ -48,7 +49,8 @@ DEV int ll_recv(run &r, int p, uint64_t item, uint32_t (&w)[2]) {
     return 0;
 }
 
-/* All peers' packets of one item, polled together: N is known, so they are in registers. 1: leave. */
+/* All peers' packets of one item, polled together: N is known, so they are in registers. 1:
+ * leave. */
 template <int N> DEV int ll_gather(run &r, uint64_t item, uint32_t (&w)[N ? N : 1][2]) {
     uint32_t polls = 0;
     uint64_t since = 0;
@@ -97,7 +99,8 @@ DEV int ll_reduce(run &r, uint64_t item, const uint32_t (&own)[2], uint32_t (&ou
     return 0;
 }
 
-/* One-shot push: everything to everyone, everybody reduces everything. A place of scratch is used once per kernel. */
+/* One-shot push: everything to everyone, everybody reduces everything. A place of scratch is used
+ * once per kernel. */
 template <int T, int N, int OP> DEV void ar_ll(run &r, const first_words &first) {
     const symm_args *a = r.a;
     uint32_t w[2] = {first.w[0], first.w[1]}, sum[2];
@@ -142,7 +145,8 @@ template <int N> DEV void body_ag_ll(run &r, const first_words &first) {
     for (uint64_t i = (uint64_t)blockIdx.x * data_threads() + threadIdx.x; i < items; i += stride) {
         const span8 s = span8_of(i, bytes), next = span8_of(i + stride, bytes);
         ll_send<N>(r, i, w);
-        /* The own part first: its store waits for nobody. Then peer after peer, where there are too many for the registers, or one. */
+        /* The own part first: its store waits for nobody. Then peer after peer, where there are too
+         * many for the registers, or one. */
         for (int q = 0; q < (N > 2 ? 1 : n); q++) {
             const int p = peer_of(a->rank, n, q);
             char *to = (char *)a->dst + (uint64_t)p * bytes + s.at;
@@ -157,7 +161,7 @@ template <int N> DEV void body_ag_ll(run &r, const first_words &first) {
     }
 }
 
-/* ---- one rank -------------------------------------------------------------------------------------------------------- */
+/* ---- one rank -------------------------------------------------------------------------------- */
 
 /* The reduction's own arithmetic on the own buffer: averages by 1, scalars, canonical NaN. */
 template <int T> DEV void body_ar_local(run &r) {

@@ -1,15 +1,18 @@
-/* staged.cuh - all_reduce of large messages in windows, by stores alone: but for bytes at its ends nobody loads over a link, which is slower
- * than to store.
+/* staged.cuh - all_reduce of large messages in windows, by stores alone: but for bytes at its ends
+ * nobody loads over a link, which is slower than to store.
  *
- * Every rank owns a slice of the message. A CTA stores its piece of each slice into the staging of the slice's owner, posts that it
- * has, waits for the posts of the same CTA of all peers, reduces what they have staged here, and stores the result straight into
- * all windows. A post is a release, which waits until the CTA's stores have arrived, so there is one for all warps of a CTA and pieces are
- * sent one ahead.
+ * Every rank owns a slice of the message. A CTA stores its piece of each slice into the staging of
+ * the slice's owner, posts that it has, waits for the posts of the same CTA of all peers, reduces
+ * what they have staged here, and stores the result straight into all windows. A post is a release,
+ * which waits until the CTA's stores have arrived, so there is one for all warps of a CTA and
+ * pieces are sent one ahead.
  *
- * Staging is used again after STAGE_PLACES pieces. A warp sends piece k after it has reduced piece k-2, so after its peer's post of k-2; before
- * that post all warps of the peer's CTA had met, each behind its reduction of piece k-4: piece k may take the place of k-4.
- * Nor has the next call, whatever its grid, to wait: a kernel ends only after each of its CTAs has the arrival word of the same CTA of every
- * peer, released behind that CTA's last look at staging and at posts. One that leaves early lets no later kernel past trade_places. */
+ * Staging is used again after STAGE_PLACES pieces. A warp sends piece k after it has reduced piece
+ * k-2, so after its peer's post of k-2; before that post all warps of the peer's CTA had met, each
+ * behind its reduction of piece k-4: piece k may take the place of k-4. Nor has the next call,
+ * whatever its grid, to wait: a kernel ends only after each of its CTAs has the arrival word of
+ * the same CTA of every peer, released behind that CTA's last look at staging and at posts. One
+ * that leaves early lets no later kernel past trade_places. */
 #ifndef SYMM_CUDA_STAGED_CUH_
 #define SYMM_CUDA_STAGED_CUH_
 
@@ -55,7 +58,8 @@ DEV uint32_t pieces_of(const share &w) {
                ? (uint32_t)((w.each - first + round - 1) / round)
                : 0;
 }
-/* This lane's 16 bytes of row j of the warp's part of piece k: in a slice, and in the staging of `rank` for what `source` sends. */
+/* This lane's 16 bytes of row j of the warp's part of piece k: in a slice, and in the staging of
+ * `rank` for what `source` sends. */
 DEV uint64_t row_at(const share &w, uint32_t k, unsigned j) {
     const uint64_t part = ((uint64_t)k * w.ctas + blockIdx.x) * w.warps + w.warp;
     return (part * w.rows + j) * ROW + w.lane * 16;
@@ -94,7 +98,8 @@ DEV void rows_send(const symm_args *a, const share &w, uint32_t k, unsigned j) {
     }
 }
 
-/* By one warp, behind a barrier of all that sent: the release covers their stores. Pairs with posts_wait. */
+/* By one warp, behind a barrier of all that sent: the release covers their stores. Pairs with
+ * posts_wait. */
 DEV void post(const run &r, const share &w, uint32_t k) {
     const symm_args *a = r.a;
     for (int q = 1 + (int)w.lane; q < a->nranks; q += 32)
@@ -113,7 +118,8 @@ DEV int posts_wait(run &r, const share &w, uint32_t k) {
             if (poll_again(r, polls, p, SYMM_STAGE_POST, since)) break;
     }
     r.left = __any_sync(0xffffffffu, r.left);
-    __syncwarp(); /* a vote orders no memory: what one lane has acquired the others may now read, and overwrite */
+    /* a vote orders no memory: what one lane has acquired the others may now read, and overwrite */
+    __syncwarp();
     return r.left;
 }
 
@@ -177,8 +183,8 @@ DEV void rows_reduce(const run &r, const share &w, const places &at, uint32_t k,
     }
 }
 
-/* Bytes at an end of the message, fewer than 16; by one thread of one rank, which loads them from the peers: their sources are announced, and
- * theirs until CTA 0 has said that it is done. */
+/* Bytes at an end of the message, fewer than 16; by one thread of one rank, which loads them from
+ * the peers: their sources are announced, and theirs until CTA 0 has said that it is done. */
 template <int T, int OP>
 DEV void reduce_end(const run &r, const places &at, uint64_t from, uint64_t bytes) {
     const symm_args *a = r.a;

@@ -1,4 +1,5 @@
-/* all_gather.inl - all_gather, three ways. Bytes only: the type matters for nothing but its size. */
+/* all_gather.inl - all_gather, three ways. Bytes only: the type matters for nothing but its
+ * size. */
 
 SYMM_DEV char *symm_gather_place(const symm_cta *c, int rank) {
     return (char *)c->a->dst + (uint64_t)rank * c->a->count * c->a->esize;
@@ -40,7 +41,8 @@ SYMM_DEV void symm_body_ag_push(symm_cta *c) {
     }
 }
 
-/* Zero-copy: ready words out, each peer's window loaded into dst, and the own part while the peers still read. Only sources can be staged. */
+/* Zero-copy: ready words out, each peer's window loaded into dst, and the own part while the peers
+ * still read. Only sources can be staged. */
 SYMM_DEV void symm_body_ag_load(symm_cta *c) {
     const symm_args *a = c->a;
     const uint64_t bytes = a->count * a->esize;

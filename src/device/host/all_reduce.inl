@@ -1,4 +1,5 @@
-/* all_reduce.inl - all_reduce, four ways. Every way reduces in rank order, so all give the same bits. */
+/* all_reduce.inl - all_reduce, four ways. Every way reduces in rank order, so all give the same
+ * bits. */
 
 /* By blocks: each is reduced to the own destination (own: it is near[0]), else to one on the stack
  * that stays in L1, and copied from there. */
@@ -22,10 +23,11 @@ static __attribute__((noinline)) void symm_reduce_blocks(const symm_cta *c, char
     }
 }
 
-/* Reduces `count` elements of srcs (rank order) and stores them to every dsts[r]; dsts[rank] is this
- * rank's own. A destination that is also its rank's source (in place) was read just now and is in
- * the cache: it is written there. The others, where the message is too large to stay in the caches,
- * are written past them: two straight from the reduction, the rest from a block that stays in L1. */
+/* Reduces `count` elements of srcs (rank order) and stores them to every dsts[r]; dsts[rank] is
+ * this rank's own. A destination that is also its rank's source (in place) was read just now and is
+ * in the cache: it is written there. The others, where the message is too large to stay in the
+ * caches, are written past them: two straight from the reduction, the rest from a block that
+ * stays in L1. */
 SYMM_DEV void symm_reduce_to(const symm_cta *c, char *const *dsts, const void *const *srcs,
                              uint64_t count) {
     const symm_args *a = c->a;
@@ -59,8 +61,9 @@ SYMM_DEV void symm_body_ar_local(symm_cta *c) {
     symm_reduce_here(c, (char *)c->a->dst, &src, c->a->count);
 }
 
-/* One-shot push: every rank sends everything to everyone and reduces everything itself. Packet k of the message is CTA
- * k % nctas's. Reads the user's buffer and writes the user's buffer; only scratch is symmetric. */
+/* One-shot push: every rank sends everything to everyone and reduces everything itself. Packet k of
+ * the message is CTA k % nctas's. Reads the user's buffer and writes the user's buffer; only
+ * scratch is symmetric. */
 SYMM_DEV void symm_body_ar_push(symm_cta *c) {
     const symm_args *a = c->a;
     const uint32_t per = SYMM_PACKET_LOG - a->host.esize_log;
@@ -88,7 +91,8 @@ SYMM_DEV void symm_body_ar_push(symm_cta *c) {
     }
 }
 
-/* Sends `part` of the message at `from` to peer's slot of `phase`; CTA b sends packets b, b + nctas, ... */
+/* Sends `part` of the message at `from` to peer's slot of `phase`; CTA b sends packets b, b +
+ * nctas, ... */
 SYMM_DEV void symm_part_put(const symm_cta *c, int peer, int phase, const char *from,
                             symm_part part) {
     const uint32_t per = SYMM_PACKET_LOG - c->a->host.esize_log;
@@ -101,7 +105,8 @@ SYMM_DEV void symm_part_put(const symm_cta *c, int peer, int phase, const char *
     }
 }
 
-/* Reduces this rank's slice from the packets of phase 0 into dst and sends the result on in phase 1. */
+/* Reduces this rank's slice from the packets of phase 0 into dst and sends the result on in phase
+ * 1. */
 SYMM_DEV int symm_slice_reduce(symm_cta *c, symm_part mine) {
     const symm_args *a = c->a;
     const uint32_t per = SYMM_PACKET_LOG - a->host.esize_log;
@@ -124,8 +129,8 @@ SYMM_DEV int symm_slice_reduce(symm_cta *c, symm_part mine) {
     return 0;
 }
 
-/* Two-shot push, packets in both phases: 2(n-1)/n of the bytes of one-shot, one hop more. In place is safe: a slice of src is
- * sent in phase 0 before anything is written over it in phase 1. */
+/* Two-shot push, packets in both phases: 2(n-1)/n of the bytes of one-shot, one hop more. In place
+ * is safe: a slice of src is sent in phase 0 before anything is written over it in phase 1. */
 SYMM_DEV void symm_body_ar_twoshot(symm_cta *c) {
     const symm_args *a = c->a;
     const uint32_t per = SYMM_PACKET_LOG - a->host.esize_log;
@@ -149,8 +154,9 @@ SYMM_DEV void symm_body_ar_twoshot(symm_cta *c) {
     }
 }
 
-/* Zero-copy: for each chunk every rank reduces its slice straight from all sources and stores it straight to all
- * destinations; a rank whose source or destination is not mapped puts chunks into staging instead (zerocopy.inl). */
+/* Zero-copy: for each chunk every rank reduces its slice straight from all sources and stores it
+ * straight to all destinations; a rank whose source or destination is not mapped puts chunks
+ * into staging instead (zerocopy.inl). */
 SYMM_DEV void symm_body_ar_zerocopy(symm_cta *c) {
     const symm_args *a = c->a;
     const uint32_t per = a->host.chunk_log - a->host.esize_log;

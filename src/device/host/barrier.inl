@@ -16,7 +16,8 @@ SYMM_DEV void symm_post_signature(const symm_cta *c) {
     for (int q = 1; q < c->a->nranks; q++) {
         symm_inbox *box = symm_outbox(c, symm_peer(c->a, q));
         symm_st_relaxed(&box->scalar[c->epoch & 1u], c->scalars[c->a->rank]);
-        /* Pairs with symm_signature_wait and differing_rank: also publishes that our previous kernel has ended. */
+        /* Pairs with symm_signature_wait and differing_rank: also publishes that our previous
+         * kernel has ended. */
         symm_st_release(&box->sig[c->epoch & 1u], symm_word(c->epoch, c->a->sig));
     }
 }

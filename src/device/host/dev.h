@@ -1,9 +1,11 @@
-/* dev.h - what a kernel body is written in: addresses, waiting, moving and reducing, for the backend that compiles it.
+/* dev.h - what a kernel body is written in: addresses, waiting, moving and reducing, for the
+ * backend that compiles it.
  *
- * A body (*.inl) says who sends what to whom, with which flag and after which wait; it is the same text for every
- * backend. How a span is moved, how it is reduced, what a packet looks like and how one waits is here, and this is the only place
- * that names memory order and scope. On the host a CTA is one thread, the grid runs CTA after CTA, and a CTA waits
- * only for the same CTA of its peers, so running them in sequence cannot deadlock. */
+ * A body (*.inl) says who sends what to whom, with which flag and after which wait; it is the same
+ * text for every backend. How a span is moved, how it is reduced, what a packet looks like and how
+ * one waits is here, and this is the only place that names memory order and scope. On the host a
+ * CTA is one thread, the grid runs CTA after CTA, and a CTA waits only for the same CTA of its
+ * peers, so running them in sequence cannot deadlock. */
 #ifndef SYMM_DEV_H_
 #define SYMM_DEV_H_
 
@@ -34,7 +36,7 @@ typedef struct { /* one CTA at work */
 
 typedef void (*symm_body)(symm_cta *c);
 
-/* ---- memory order: every ordered access of the library's kernels ------------------------------------------- */
+/* ---- memory order: every ordered access of the library's kernels ----------------------------- */
 
 /* Pairs with symm_st_release of a peer: what it wrote before is visible after. */
 SYMM_DEV uint64_t symm_ld_acquire(const uint64_t *p) {
@@ -43,7 +45,8 @@ SYMM_DEV uint64_t symm_ld_acquire(const uint64_t *p) {
 SYMM_DEV uint64_t symm_ld_relaxed(const uint64_t *p) {
     return __atomic_load_n(p, __ATOMIC_RELAXED);
 }
-/* Pairs with symm_ld_acquire in the rank that owns *p. Stores past the caches are fenced where they are made. */
+/* Pairs with symm_ld_acquire in the rank that owns *p. Stores past the caches are fenced where they
+ * are made. */
 SYMM_DEV void symm_st_release(uint64_t *p, uint64_t v) {
     __atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
@@ -65,8 +68,8 @@ SYMM_DEV void symm_relax(void) {
 #endif
 }
 
-/* Takes the cache line of *p for writing, ahead of a store: a line that a peer has read last would else make the store, and
- * whoever waits for it, a round trip later. */
+/* Takes the cache line of *p for writing, ahead of a store: a line that a peer has read last would
+ * else make the store, and whoever waits for it, a round trip later. */
 SYMM_DEV void symm_own_line(void *p) {
 #if defined(__x86_64__)
     __asm__ __volatile__("prefetchw %0" ::"m"(*(char *)p));
@@ -75,8 +78,9 @@ SYMM_DEV void symm_own_line(void *p) {
 #endif
 }
 
-/* Gives the cache line of *p, just written, to the cache that the cores share: the peer that waits for it finds it there instead
- * of asking this core. CLDEMOTE; where the processor does not know it, the opcode is a NOP. */
+/* Gives the cache line of *p, just written, to the cache that the cores share: the peer that waits
+ * for it finds it there instead of asking this core. CLDEMOTE; where the processor does not know
+ * it, the opcode is a NOP. */
 SYMM_DEV void symm_give_line(void *p) {
 #if defined(__x86_64__)
     __asm__ __volatile__(".byte 0x0f, 0x1c, 0x00" ::"a"(p) : "memory"); /* cldemote (%rax) */
@@ -84,10 +88,10 @@ SYMM_DEV void symm_give_line(void *p) {
     (void)p;
 #endif
 }
-#define SYMM_HAND_OVER \
-    1024u /* bytes of a packet whose lines are given to its reader and taken ahead of the next one */
+/* Bytes of a packet whose lines are given to its reader, and taken ahead of the next one. */
+#define SYMM_HAND_OVER 1024u
 
-/* ---- addresses ----------------------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 SYMM_DEV char *symm_flat(const symm_args *a, int rank, uint64_t off) {
     return (char *)(uintptr_t)(a->base + (uint64_t)rank * a->stride +
@@ -103,20 +107,22 @@ SYMM_DEV symm_inbox *symm_outbox(const symm_cta *c, int peer) {
 SYMM_DEV symm_inbox *symm_inbox_of(const symm_cta *c, int peer) {
     return &c->ctl->inbox[c->cta][peer];
 }
-/* The peers in a staggered order: q = 1..n-1 gives rank+1, rank+2, ..., so that no two ranks start on the same one. */
+/* The peers in a staggered order: q = 1..n-1 gives rank+1, rank+2, ..., so that no two ranks start
+ * on the same one. */
 SYMM_DEV int symm_peer(const symm_args *a, int q) {
     int p = a->rank + q;
     return p >= a->nranks ? p - a->nranks : p;
 }
 
-/* ---- waiting --------------------------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 SYMM_DEV uint64_t symm_word(uint32_t epoch, uint32_t number) {
     return ((uint64_t)epoch << 32) | number;
 }
 
-/* The slow path of every wait (wait.c): looks at the abort word, the peers' signatures and states, the deadline; yields.
- * *turns counts the calls of one wait. Returns 0 to go on waiting, else the code that is now in c->out. */
+/* The slow path of every wait (wait.c): looks at the abort word, the peers' signatures and states,
+ * the deadline; yields. *turns counts the calls of one wait. Returns 0 to go on waiting, else
+ * the code that is now in c->out. */
 int symm_wait_slow(symm_cta *c, int peer, int stage, uint64_t *turns);
 
 /* One poll has failed: the i-th since the slow path was taken last. */
@@ -128,9 +134,9 @@ SYMM_DEV int symm_wait_turn(symm_cta *c, uint32_t *i, int peer, int stage, uint6
     return symm_wait_slow(c, peer, stage, turns);
 }
 
-/* Waits until *p, a word that `peer` releases, is of `want`'s epoch and has reached its number. The difference must be
- * small: a word from 2^31 epochs ago, or one never written, is far off, whichever way epochs have wrapped since.
- * 0, or non-zero: leave the body. */
+/* Waits until *p, a word that `peer` releases, is of `want`'s epoch and has reached its number. The
+ * difference must be small: a word from 2^31 epochs ago, or one never written, is far off,
+ * whichever way epochs have wrapped since. 0, or non-zero: leave the body. */
 SYMM_DEV int symm_wait_word(symm_cta *c, const uint64_t *p, uint64_t want, int peer, int stage) {
     uint64_t turns = 0;
     for (uint32_t i = 1; symm_ld_acquire(p) - want >= 1ull << 32; i++)
@@ -138,7 +144,7 @@ SYMM_DEV int symm_wait_word(symm_cta *c, const uint64_t *p, uint64_t want, int p
     return 0;
 }
 
-/* ---- spans ------------------------------------------------------------------------------------------------------ */
+/* ---- spans ----------------------------------------------------------------------------------- */
 
 SYMM_DEV void symm_move(const symm_cta *c, void *dst, const void *src, uint64_t bytes) {
     if (dst == src || bytes == 0) return;
@@ -151,7 +157,7 @@ SYMM_DEV void symm_move_cached(void *dst, const void *src, uint64_t bytes) {
     if (dst != src && bytes) symm_reduce->copy(dst, src, bytes);
 }
 
-/* ---- packets: data and flag in one go, at fixed places ------------------------------------------------------------ */
+/* ---- packets: data and flag in one go, at fixed places --------------------------------------- */
 
 /* Slot of source `src` for phase 0 or 1 in rank's scratch, for this epoch. */
 SYMM_DEV char *symm_slot(const symm_cta *c, int rank, int phase, int src) {
@@ -159,19 +165,22 @@ SYMM_DEV char *symm_slot(const symm_cta *c, int rank, int phase, int src) {
     uint64_t i = ((c->epoch & 1u) * 2u + (unsigned)phase) * (unsigned)c->a->nranks + (unsigned)src;
     return symm_flat(c->a, rank, s->host.packet_off + i * s->host.packet_slot);
 }
-/* The data begins a line after the flag: a line that its reader polls comes and goes between two stores to it. */
+/* The data begins a line after the flag: a line that its reader polls comes and goes between two
+ * stores to it. */
 SYMM_DEV char *symm_packet_data(char *packet) {
     return packet + 64;
 }
 SYMM_DEV void symm_packet_put(const symm_cta *c, char *packet, const void *src, uint64_t bytes) {
     symm_move_cached(symm_packet_data(packet), src, bytes);
-    /* Pairs with symm_packet_wait. The flag carries the signature, so whoever got a packet need not look for it elsewhere. */
+    /* Pairs with symm_packet_wait. The flag carries the signature, so whoever got a packet need not
+     * look for it elsewhere. */
     symm_st_release((uint64_t *)(void *)packet, symm_word(c->epoch, c->a->sig));
     if (bytes > SYMM_HAND_OVER) return;
     symm_give_line(packet);
     for (uint64_t at = 0; at < bytes; at += 64) symm_give_line(symm_packet_data(packet) + at);
 }
-/* A packet of another signature is not ours: the wait goes on until its slow path has found who differs. */
+/* A packet of another signature is not ours: the wait goes on until its slow path has found who
+ * differs. */
 SYMM_DEV int symm_packet_wait(symm_cta *c, const char *packet, int peer) {
     const uint64_t *flag = (const uint64_t *)(const void *)packet,
                    want = symm_word(c->epoch, c->a->sig);

@@ -1,5 +1,6 @@
 /* kernels_host.c - instantiates the rows of kernels.def for the CPU and runs them.
- * Runs on the thread that calls symm_kernel_run: the user's for the NULL stream, a stream's worker else. No lock. */
+ * Runs on the thread that calls symm_kernel_run: the user's for the NULL stream, a stream's
+ * worker else. No lock. */
 #include <string.h>
 
 #include "device/common/kernels.h"
@@ -55,7 +56,8 @@ static void check_signatures(symm_cta *c) {
         if (symm_signature_wait(c, symm_peer(c->a, q), SYMM_STAGE_SIGNATURE)) return;
 }
 
-/* CTA b advances word b, CTA 0 also those beyond the grid, so all words always equal the one epoch. */
+/* CTA b advances word b, CTA 0 also those beyond the grid, so all words always equal the one
+ * epoch. */
 static void advance(const symm_cta *c) {
     uint32_t *epoch = c->ctl->epoch; /* symmCommDump reads it from other threads */
     symm_st_relaxed4(&epoch[c->cta], c->epoch);

@@ -1,8 +1,10 @@
-/* reduce.h - element types, reductions and copies of the host build of the kernels. Pure, any thread, no state but the
- * dispatch table, which is filled once by symm_reduce_init (idempotent, any thread).
+/* reduce.h - element types, reductions and copies of the host build of the kernels. Pure, any
+ * thread, no state but the dispatch table, which is filled once by symm_reduce_init (idempotent,
+ * any thread).
  *
- * reduce.inl holds the arithmetic once; reduce_host.c is compiled once per instruction set (SYMM_ISA = base, avx2, avx512) and
- * the best one that the CPU has is picked at run time. All three give the same bits, which are those symm.h specifies. */
+ * reduce.inl holds the arithmetic once; reduce_host.c is compiled once per instruction set
+ * (SYMM_ISA = base, avx2, avx512) and the best one that the CPU has is picked at run time. All
+ * three give the same bits, which are those symm.h specifies. */
 #ifndef SYMM_REDUCE_H_
 #define SYMM_REDUCE_H_
 
@@ -20,8 +22,9 @@ enum {
 };
 
 /* dst[i] = op over r = 0..n-1, in that order, of src[r][i], for i < count.
- * pre: n >= 1; src[r] and dst are aligned to nothing in particular; dst equals some src[r] exactly or overlaps none.
- * scalars: SYMM_OP_PREMUL only: n values of the element type, each in the low bytes of a uint64_t; else ignored. */
+ * pre: n >= 1; src[r] and dst are aligned to nothing in particular; dst equals some src[r] exactly
+ * or overlaps none. scalars: SYMM_OP_PREMUL only: n values of the element type, each in the low
+ * bytes of a uint64_t; else ignored. */
 typedef void (*symm_reduce_fn)(void *dst, const void *const *src, int n, size_t count,
                                const uint64_t *scalars);
 
@@ -29,22 +32,23 @@ typedef void (*symm_reduce_fn)(void *dst, const void *const *src, int n, size_t 
 typedef void (*symm_reduce2_fn)(void *dst, void *twin, const void *const *src, int n, size_t count,
                                 const uint64_t *scalars);
 
-/* bytes of memory, any alignment, no overlap. copy_nt writes past the caches and ends with the store fence that orders it
- * before later stores. */
+/* bytes of memory, any alignment, no overlap. copy_nt writes past the caches and ends with the
+ * store fence that orders it before later stores. */
 typedef void (*symm_copy_fn)(void *dst, const void *src, size_t bytes);
 
 typedef struct {
     const char *isa; /* "base", "avx2", "avx512" */
     symm_reduce_fn reduce[12][SYMM_OP_COUNT];
-    /* The same with stores past the caches where that is possible (falls back inside); ends with the store fence. */
+    /* The same with stores past the caches where that is possible (falls back inside); ends with
+     * the store fence. */
     symm_reduce_fn reduce_nt[12][SYMM_OP_COUNT];
     symm_reduce2_fn reduce_nt2[12][SYMM_OP_COUNT];
     symm_copy_fn copy, copy_nt;
     symm_copy_fn copy_vectors; /* what copy does where libc's memcpy crawls; for measuring */
 } symm_reduce_table;
 
-/* Whether the processor has stores past the caches that we use. Where it has not, what is called _nt
- * makes ordinary ones, with more ado: it is not to be asked for. */
+/* Whether the processor has stores past the caches that we use. Where it has not, what is called
+ * _nt makes ordinary ones, with more ado: it is not to be asked for. */
 #if defined(__x86_64__)
 enum { SYMM_PAST_CACHES = 1 };
 #else

@@ -1,4 +1,5 @@
-/* split.inl - how a span of elements is divided: into slices by rank, chunks and packets. Pure arithmetic. */
+/* split.inl - how a span of elements is divided: into slices by rank, chunks and packets. Pure
+ * arithmetic. */
 
 typedef struct {
     uint64_t at, len;
@@ -14,8 +15,8 @@ SYMM_DEV uint64_t symm_over_ranks(uint64_t x, int n) {
     }
 }
 
-/* Part i of n of `count` elements of 1 << log bytes, in units of 64 bytes so that no two ranks write
- * one cache line. */
+/* Part i of n of `count` elements of 1 << log bytes, in units of 64 bytes so that no two ranks
+ * write one cache line. */
 SYMM_DEV symm_part symm_part_of(uint64_t count, uint32_t log, int n, int i) {
     uint64_t units = (count + (64u >> log) - 1) >> (6 - log), k = (unsigned)i;
     uint64_t per = symm_over_ranks(units, n), more = units - per * (unsigned)n;

@@ -1,5 +1,6 @@
-/* wait.c - the slow path of a device-side wait on the host backend, and what a kernel does when it must leave.
- * Runs on the thread that runs the kernel (the caller's, or a stream's worker). Takes no lock. */
+/* wait.c - the slow path of a device-side wait on the host backend, and what a kernel does when it
+ * must leave. Runs on the thread that runs the kernel (the caller's, or a stream's worker).
+ * Takes no lock. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <time.h>
@@ -52,11 +53,13 @@ static int check_clock(symm_cta *c, int peer, int stage, uint64_t *turns) {
     if (c->a->timeout_ns && waited > c->a->timeout_ns) return leave(c, symmTimeout, peer, stage);
     if (waited > LONG_NS) tell_long(c, peer);
     const symm_ctl *theirs = symm_ctl_of(c->a, peer);
-    /* Pairs with the release in the peer's destroy: whatever it wrote for us before it left is visible by now. */
+    /* Pairs with the release in the peer's destroy: whatever it wrote for us before it left is
+     * visible by now. */
     if (waited <= LEFT_GRACE_NS ||
         __atomic_load_n(&theirs->state, __ATOMIC_ACQUIRE) != SYMM_STATE_LEFT)
         return 0;
-    /* It may have written our word and left since we last looked: the word is polled once more before it counts as missing. */
+    /* It may have written our word and left since we last looked: the word is polled once more
+     * before it counts as missing. */
     if (c->left_seen == *turns) return leave(c, symmRemoteError, peer, stage);
     c->left_seen = *turns;
     return 0;

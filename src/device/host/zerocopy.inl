@@ -1,12 +1,14 @@
 /* zerocopy.inl - ready and arrival words, and the staging of buffers that peers cannot reach.
  *
- * ready {e, k}: this rank's chunks 0..k-1 of its CTA's share may be read (src) and written (dst). It carries the flat offsets
+ * ready {e, k}: this rank's chunks 0..k-1 of its CTA's share may be read (src) and written (dst).
+ * It carries the flat offsets
  *   of both, or SYMM_STAGED. A rank with nothing staged says so once, for all its chunks.
- * arrive {e, k}: the sender has finished chunks 0..k-1: it reads this rank's source of those chunks no more, and what it had to
+ * arrive {e, k}: the sender has finished chunks 0..k-1: it reads this rank's source of those chunks
+ * no more, and what it had to
  *   store into this rank's destination is there.
- * A staged rank has two places for chunks going in and two for chunks going out. It fills place k & 1 again only after every
- * peer has arrived at k-1 (so nobody reads chunk k-2 any more), and says ready k+1 only after it has copied
- * chunk k-2 out, so nobody writes over it. */
+ * A staged rank has two places for chunks going in and two for chunks going out. It fills place k &
+ * 1 again only after every peer has arrived at k-1 (so nobody reads chunk k-2 any more), and says
+ * ready k+1 only after it has copied chunk k-2 out, so nobody writes over it. */
 
 SYMM_DEV void symm_ready(const symm_cta *c, uint32_t chunks) {
     for (int q = 1; q < c->a->nranks; q++) {
@@ -18,8 +20,8 @@ SYMM_DEV void symm_ready(const symm_cta *c, uint32_t chunks) {
         symm_own_line(&box->arrive);
     }
 }
-/* A peer posts its signature before its first ready word: it is compared here, before anything is done with that word's offsets
- * (CTAs run in turn, so CTA 0 looks for all). */
+/* A peer posts its signature before its first ready word: it is compared here, before anything is
+ * done with that word's offsets (CTAs run in turn, so CTA 0 looks for all). */
 SYMM_DEV int symm_ready_wait(symm_cta *c, int peer, uint64_t k) {
     if (peer == c->a->rank) return 0;
     if (symm_wait_word(c, &symm_inbox_of(c, peer)->ready, symm_word(c->epoch, (uint32_t)(k + 1)),
@@ -53,7 +55,8 @@ SYMM_DEV char *symm_stage(const symm_cta *c, int rank, uint64_t k, int out) {
                      s->host.stage_off + (c->epoch & 1u) * s->host.stage_bytes +
                          place * c->a->host.chunk);
 }
-/* Where peer's chunk k, which begins at byte `at` of the message, is read from and written to. After symm_ready_wait. */
+/* Where peer's chunk k, which begins at byte `at` of the message, is read from and written to.
+ * After symm_ready_wait. */
 SYMM_DEV const char *symm_source(const symm_cta *c, int peer, uint64_t k, uint64_t at) {
     if (peer == c->a->rank)
         return (const char *)c->a->src + at; /* one address only for each local byte */
@@ -73,7 +76,8 @@ SYMM_DEV int symm_stage_in(symm_cta *c, uint64_t k, const char *src, uint64_t by
     symm_ready(c, (uint32_t)(k + 1));
     return 0;
 }
-/* Copies chunk k, once every peer has stored its slice, to an unmapped destination; `own` is already there. */
+/* Copies chunk k, once every peer has stored its slice, to an unmapped destination; `own` is
+ * already there. */
 SYMM_DEV int symm_stage_out(symm_cta *c, uint64_t k, char *dst, uint64_t bytes, symm_part own) {
     if (symm_arrive_wait(c, k + 1)) return 1;
     const char *from = symm_stage(c, c->a->rank, k, 1);

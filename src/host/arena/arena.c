@@ -1,5 +1,5 @@
-/* arena.c - the public calls on arenas: arguments checked, addresses made of offsets, the heap as upstream. Any thread, but for create and
- * destroy, and for SYM, as in symm_arena.h. */
+/* arena.c - the public calls on arenas: arguments checked, addresses made of offsets, the heap as
+ * upstream. Any thread, but for create and destroy, and for SYM, as in symm_arena.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ typedef struct symm_arena_handle record;
 
 enum { DEFAULT_SUPERBLOCK = 16 << 10, DEFAULT_PIECE = 2 << 20, LEAST = 16 << 10, MOST = 1 << 20 };
 
-/* ---- the heap as upstream ------------------------------------------------------------------------------------------- */
+/* ---- the heap as upstream -------------------------------------------------------------------- */
 
 static symmResult_t heap_take(void *ctx, uint64_t bytes, uint64_t align, uint64_t *off) {
     record *r = ctx;
@@ -83,7 +83,7 @@ static void show_stripes(record *r) {
     symm_heap_watch(r->heap, &r->stripes);
 }
 
-/* ---- create and destroy ---------------------------------------------------------------------------------------------- */
+/* ---- create and destroy ---------------------------------------------------------------------- */
 
 static symmResult_t check_config(const symmArenaConfig_t *c, uint64_t granularity) {
     if (c->size != sizeof *c)
@@ -230,7 +230,7 @@ symmResult_t symmArenaDestroy(symmArena_t arena) {
     return symmSuccess;
 }
 
-/* ---- blocks ---------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static symmResult_t check_align(const record *r, size_t align) {
     return SYMM_ERR(symmInvalidArgument, "align=%zu: must be 0 or a power of two up to %llu", align,
@@ -317,7 +317,7 @@ symmResult_t symmArenaFree(symmArena_t arena, void *ptr, symmStream_t stream) {
                                                        : symm_arena_give(r->core, stream, off);
 }
 
-/* ---- the rest -------------------------------------------------------------------------------------------------------- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 symmResult_t symmArenaEndStream(symmArena_t arena, symmStream_t stream) {
     record *r;

@@ -1,7 +1,8 @@
-/* arena_bins.c - what threads keep for their next calls, in bins by size. Each thread touches its own without
- * a lock; others empty them when memory is wanted, with the sub's lock, while the thread stays out. A thread
- * keeps other threads' blocks as well, and their owners get what is too much: who frees for others mostly
- * takes as much. Any thread; the list's lock, the sub's lock, its far_lock. */
+/* arena_bins.c - what threads keep for their next calls, in bins by size. Each thread touches its
+ * own without a lock; others empty them when memory is wanted, with the sub's lock, while the
+ * thread stays out. A thread keeps other threads' blocks as well, and their owners get what is too
+ * much: who frees for others mostly takes as much. Any thread; the list's lock, the sub's lock,
+ * its far_lock. */
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 #include "arena_int.h"
 
-/* ---- who may touch them --------------------------------------------------------------------------- */
+/* ---- who may touch them ---------------------------------------------------------------------- */
 
 /* ThreadSanitizer does not know membarrier, but all else. */
 #if defined(__SANITIZE_THREAD__)
@@ -73,7 +74,7 @@ void symm_bins_unbar(symm_sub *sub) {
     atomic_fetch_sub_explicit(&sub->barred, 1, memory_order_release);
 }
 
-/* ---- emptying them -------------------------------------------------------------------------------- */
+/* ---- emptying them --------------------------------------------------------------------------- */
 
 static void count_out(symm_sub *sub, uint64_t bytes) {
     const uint64_t kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
@@ -149,7 +150,7 @@ void symm_arena_reclaim(symm_arena *a) {
     pthread_mutex_unlock(&a->list_lock);
 }
 
-/* ---- filling them --------------------------------------------------------------------------------- */
+/* ---- filling them ---------------------------------------------------------------------------- */
 
 /* The thread, in its bins, or with the lock. */
 static int collect(symm_sub *sub) {

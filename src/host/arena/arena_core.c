@@ -1,4 +1,5 @@
-/* arena_core.c - an arena over any upstream: made, ended, blocks taken and given back. Any thread; locks as in arena_int.h. */
+/* arena_core.c - an arena over any upstream: made, ended, blocks taken and given back. Any thread;
+ * locks as in arena_int.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +8,11 @@
 #include "base/fail.h"
 #include "arena_int.h"
 
-/* Larger blocks come from the global part, unless superblocks are larger still: with those a stream would wait for others at each of them. */
+/* Larger blocks come from the global part, unless superblocks are larger still: with those a stream
+ * would wait for others at each of them. */
 enum { SMALL = 32 << 10 };
 
-/* ---- made and ended -------------------------------------------------------------------------------------------------- */
+/* ---- made and ended -------------------------------------------------------------------------- */
 
 /* Untouched pages of the map cost nothing; so it is as long as the offsets are. */
 static int map_open(symm_arena *a) {
@@ -29,7 +31,8 @@ static void free_supers(symm_arena *a) {
     }
 }
 
-/* Stripe i gets superblocks i, i+K, ... of the one piece; what is left over at the end belongs to nobody. */
+/* Stripe i gets superblocks i, i+K, ... of the one piece; what is left over at the end belongs to
+ * nobody. */
 static symmResult_t deal_stripes(symm_arena *a) {
     uint64_t off, rounds = a->limit / a->super / (unsigned)a->stripes;
     a->stripe = SYMM_FAIL_ALLOC(arena_stripes, calloc((size_t)a->stripes, sizeof *a->stripe));
@@ -119,7 +122,7 @@ void symm_arena_end(symm_arena *a) {
     free(a);
 }
 
-/* ---- taking ---------------------------------------------------------------------------------------------------------- */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 /* The last block of that size which this thread freed. */
 static inline int take_kept(symm_arena *a, symm_sub *sub, uint64_t units, uint64_t *off) {
@@ -159,7 +162,8 @@ static int is_exhausted(symmResult_t status) {
     return status == symmOutOfMemory || status == symmNeedGrow;
 }
 
-/* Behind a try that found no memory: one more with all that nobody uses, then one behind all work that streams have still to do with it. */
+/* Behind a try that found no memory: one more with all that nobody uses, then one behind all work
+ * that streams have still to do with it. */
 static symmResult_t take_exhausted(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
                                    uint64_t align, uint64_t *off) {
     symmResult_t status = symmOutOfMemory;
@@ -199,7 +203,7 @@ symmResult_t symm_arena_take_on(symm_arena *a, int stripe, uint64_t bytes, uint6
     return symm_sub_take(a->stripe[stripe], bytes, align, 1, off);
 }
 
-/* ---- giving back ----------------------------------------------------------------------------------------------------- */
+/* ---- giving back ----------------------------------------------------------------------------- */
 
 static symmResult_t no_block(const symm_arena *a, uint64_t off, const char *why) {
     return SYMM_ERR(symmInvalidArgument, "arena %s: no block begins at offset %llu: %s", a->name,
@@ -308,7 +312,7 @@ symmResult_t symm_arena_give(symm_arena *a, symmStream_t s, uint64_t off) {
     return symmSuccess;
 }
 
-/* ---- tidying --------------------------------------------------------------------------------------------------------- */
+/* ---- tidying --------------------------------------------------------------------------------- */
 
 void symm_arena_stream_end(symm_arena *a, symmStream_t s) {
     pthread_mutex_lock(&a->list_lock);

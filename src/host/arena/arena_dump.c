@@ -1,5 +1,5 @@
-/* arena_dump.c - what an arena holds: counted, and as a table for people. Any thread; each part under its own lock, so the parts of a
- * table may be of different moments. */
+/* arena_dump.c - what an arena holds: counted, and as a table for people. Any thread; each part
+ * under its own lock, so the parts of a table may be of different moments. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ void symm_arena_count(symm_arena *a, struct symm_arena_counts *n) {
     n->used -= red < n->used ? red : n->used;
 }
 
-/* ---- text ------------------------------------------------------------------------------------------------------------ */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 typedef struct {
     char *at;

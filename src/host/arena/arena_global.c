@@ -1,5 +1,5 @@
-/* arena_global.c - the global part of an arena: pieces from upstream, out of which superblocks and large blocks come. Any thread; the
- * global lock, not held while anybody waits. */
+/* arena_global.c - the global part of an arena: pieces from upstream, out of which superblocks and
+ * large blocks come. Any thread; the global lock, not held while anybody waits. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +19,11 @@ symm_super *symm_super_make(symm_arena *a, uint64_t off) {
     return super;
 }
 
-/* ---- the engine's offsets -------------------------------------------------------------------------------------------- */
+/* ---- the engine's offsets -------------------------------------------------------------------- */
 
-/* What is taken from upstream next must lie behind what there is, for the engine takes the lowest that fits: else it would break into new
- * memory before it fills the old. So where upstream gives the highest first, the engine counts from the top. Its own inverse. */
+/* What is taken from upstream next must lie behind what there is, for the engine takes the lowest
+ * that fits: else it would break into new memory before it fills the old. So where upstream
+ * gives the highest first, the engine counts from the top. Its own inverse. */
 static inline uint64_t flip(const symm_arena *a, uint64_t off, uint64_t bytes) {
     return a->up.down ? a->up.limit - off - bytes : off;
 }
@@ -35,8 +36,9 @@ int symm_global_at(const symm_arena *a, uint64_t off, symm_piece *piece) {
     return piece->off <= off && off - piece->off < piece->bytes;
 }
 
-/* Counting from the top, the engine aligns where blocks end. A block whose size is no multiple of its alignment is cut from a larger one, or
- * found by a look at every hole. In the engine's offsets. */
+/* Counting from the top, the engine aligns where blocks end. A block whose size is no multiple of
+ * its alignment is cut from a larger one, or found by a look at every hole. In the engine's
+ * offsets. */
 static uint64_t take_aligned(symm_arena *a, uint64_t bytes, uint64_t align, int *why) {
     const uint64_t whole = (bytes + align - 1) & -align, rest = whole - bytes;
     uint64_t at = symm_place_take(a->place, whole, align, 0, why);
@@ -68,7 +70,8 @@ static uint64_t engine_take(symm_arena *a, uint64_t bytes, uint64_t align, int *
     return at == SYMM_PLACE_NONE ? at : flip(a, at, room);
 }
 
-/* Frees the superblock, or (bytes 0) the large block, that begins at off. Its bytes; 0: none does. */
+/* Frees the superblock, or (bytes 0) the large block, that begins at off. Its bytes; 0: none
+ * does. */
 static uint64_t engine_give(symm_arena *a, uint64_t off, uint64_t bytes) {
     symm_piece q;
     if (a->up.down && !bytes) {
@@ -78,7 +81,7 @@ static uint64_t engine_give(symm_arena *a, uint64_t off, uint64_t bytes) {
     return symm_place_give(a->place, flip(a, off, bytes));
 }
 
-/* ---- pieces ---------------------------------------------------------------------------------------------------------- */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
 int symm_global_room(symm_arena *a) {
     if (a->npieces < a->pieces_cap) return 0;
@@ -129,7 +132,8 @@ static int is_free(const symm_arena *a, const symm_range *r) {
     return symm_global_at(a, r->off, &q) && !q.used && q.off + q.bytes >= r->off + r->bytes;
 }
 
-/* Under the lock: what the lone stream freed in pieces from `first` on, up to `end`, which nothing uses, is to get a point: one for all. */
+/* Under the lock: what the lone stream freed in pieces from `first` on, up to `end`, which nothing
+ * uses, is to get a point: one for all. */
 static void list_free(symm_arena *a, int first, uint64_t end) {
     const symmStream_t only = atomic_load_explicit(&a->only, memory_order_relaxed);
     for (int i = first; i < a->npieces && a->pieces[i].off < end; i++) {
@@ -169,11 +173,13 @@ uint64_t symm_global_return(symm_arena *a, uint64_t off, uint64_t end, uint64_t 
     return returned;
 }
 
-/* ---- one stream alone ------------------------------------------------------------------------------------------------ */
+/* ---- one stream alone ------------------------------------------------------------------------ */
 
-/* As long as one stream alone has used the arena, what it frees is for itself and needs no point: of a piece is known only that it has freed
- * there (`loose`). The free bytes of such pieces become entries when another stream makes its first call, and get a point then. Where that
- * cannot be taken, for the lone stream is being captured, they have none until its next free: docs/memory-arena.md. */
+/* As long as one stream alone has used the arena, what it frees is for itself and needs no point:
+ * of a piece is known only that it has freed there (`loose`). The free bytes of such pieces become
+ * entries when another stream makes its first call, and get a point then. Where that cannot be
+ * taken, for the lone stream is being captured, they have none until its next free:
+ * docs/memory-arena.md. */
 
 /* Under the lock: [off, off+bytes) was freed by the lone stream. */
 static void note_loose(symm_arena *a, uint64_t off, uint64_t bytes) {
@@ -196,7 +202,8 @@ static int list_holes(symm_arena *a, const symm_range *r, symmStream_t s) {
     return 0;
 }
 
-/* Under the lock: what the lone stream has freed becomes entries. -1: no memory; nothing has changed. */
+/* Under the lock: what the lone stream has freed becomes entries. -1: no memory; nothing has
+ * changed. */
 static int list_loose(symm_arena *a, symmStream_t s) {
     const int before = a->pending.n, loose = a->pending.loose;
     for (int i = 0; i < a->npieces; i++) {
@@ -229,7 +236,8 @@ symmResult_t symm_global_meet(symm_arena *a, symmStream_t s) {
                          a->name, (void *)only);
         else
             atomic_store_explicit(&a->only, SYMM_STREAM_MANY, memory_order_relaxed);
-        /* Now, for later the point would be behind more of what has nothing to do with the blocks. */
+        /* Now, for later the point would be behind more of what has nothing to do with the
+         * blocks. */
         if (!status && a->pending.loose && a->order.able(a->order.ctx, only))
             symm_pending_settle(a, &a->pending, only);
     }
@@ -255,7 +263,7 @@ void symm_global_stream_end(symm_arena *a, symmStream_t s) {
     pthread_mutex_unlock(&a->lock);
 }
 
-/* ---- superblocks and large blocks ------------------------------------------------------------------------------------ */
+/* ---- superblocks and large blocks ------------------------------------------------------------ */
 
 /* Under the lock: the opposite of the next. Returns the bytes; 0 if no block begins there. */
 static uint64_t unplace(symm_arena *a, uint64_t off, int is_super) {
@@ -287,8 +295,9 @@ static int deal(symm_arena *a, symm_sub *sub, uint64_t off, uint64_t bytes) {
     return 0;
 }
 
-/* Under the lock: superblocks that a stream gave back lately, if they are free still: it waits for nobody before it uses those, which it mostly would
- * before the lowest. Depends on the calls alone, as all placing does. */
+/* Under the lock: superblocks that a stream gave back lately, if they are free still: it waits for
+ * nobody before it uses those, which it mostly would before the lowest. Depends on the calls
+ * alone, as all placing does. */
 static uint64_t place_again(symm_arena *a, symm_sub *sub, uint64_t bytes) {
     for (unsigned k = sub->nleft < SYMM_SUB_LEFT ? sub->nleft : SYMM_SUB_LEFT; k > 0; k--) {
         uint64_t off = sub->left[--sub->nleft % SYMM_SUB_LEFT];
@@ -298,7 +307,8 @@ static uint64_t place_again(symm_arena *a, symm_sub *sub, uint64_t bytes) {
     return SYMM_PLACE_NONE;
 }
 
-/* Under the lock. What s cannot be put behind now is passed over; it stays taken meanwhile, so that the engine finds other bytes. */
+/* Under the lock. What s cannot be put behind now is passed over; it stays taken meanwhile, so that
+ * the engine finds other bytes. */
 static symmResult_t find(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
                          uint64_t align, int last, uint64_t *off) {
     int why = ENOSPC;
@@ -325,7 +335,8 @@ static symmResult_t place(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t
     if (sub && deal(a, sub, *off, bytes))
         return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for the record of %llu bytes",
                         a->name, (unsigned long long)bytes);
-    /* Of a large block the engine is all that knows: a record for each would be most of what is touched. */
+    /* Of a large block the engine is all that knows: a record for each would be most of what is
+     * touched. */
     if (!sub) a->larges++;
     return symmSuccess;
 }
@@ -356,8 +367,9 @@ static symm_sub *owner_at(const symm_arena *a, uint64_t off) {
     return super ? atomic_load_explicit(&super->owner, memory_order_relaxed) : NULL;
 }
 
-/* Under the lock, when bytes at off were given back: half of what the arena holds may lie idle, for to come and go costs the heap's lock. Where
- * streams still work on that, or asking is dear, it is tried again when a piece more has come, and a sixteenth of what the arena holds. */
+/* Under the lock, when bytes at off were given back: half of what the arena holds may lie idle, for
+ * to come and go costs the heap's lock. Where streams still work on that, or asking is dear, it
+ * is tried again when a piece more has come, and a sixteenth of what the arena holds. */
 static void return_idle(symm_arena *a, uint64_t off, uint64_t bytes) {
     symm_place_stats stats;
     symm_piece hole;

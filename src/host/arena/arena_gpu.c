@@ -1,6 +1,7 @@
-/* arena_gpu.c - order between CUDA's streams, for arenas: a point is an event, counted, for several streams may have to wait for it. Any thread;
- * one lock, over the list of events that no point has. The communicator's context is made current where a call needs one. The NULL stream is
- * CUDA's legacy one. */
+/* arena_gpu.c - order between CUDA's streams, for arenas: a point is an event, counted, for several
+ * streams may have to wait for it. Any thread; one lock, over the list of events that no point has.
+ * The communicator's context is made current where a call needs one. The NULL stream is CUDA's
+ * legacy one. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -15,7 +16,8 @@ typedef struct point {
     struct point *next; /* unused ones */
 } point;
 
-/* An event is recorded again as soon as no entry has it: who was told to wait for it waits for what it was recorded for then. */
+/* An event is recorded again as soon as no entry has it: who was told to wait for it waits for what
+ * it was recorded for then. */
 static point *unused_point(symm_arena_events *e) {
     pthread_mutex_lock(&e->lock);
     point *p = e->unused;
@@ -117,7 +119,8 @@ static int gpu_idle(void *ctx, symmStream_t s, const symm_point *p) {
     return idle;
 }
 
-/* A stream knows its context. Whatever the driver says against it without one, it says again in the communicator's. */
+/* A stream knows its context. Whatever the driver says against it without one, it says again in the
+ * communicator's. */
 static cu_result capturing(const symm_comm *c, symmStream_t s, int *status) {
     symm_cuda_scope scope;
     cu_result cu = symm_gpu_is_legacy(s) ? SYMM_CUDA_ERROR_INVALID_CONTEXT
@@ -128,7 +131,8 @@ static cu_result capturing(const symm_comm *c, symmStream_t s, int *status) {
     return cu;
 }
 
-/* Captured memory is a lane's: an arena hands out what a stream has now, not what a graph will have. */
+/* Captured memory is a lane's: an arena hands out what a stream has now, not what a graph will
+ * have. */
 static symmResult_t gpu_check(void *ctx, symmStream_t s) {
     const symm_arena_events *e = ctx;
     int status = SYMM_CUDA_CAPTURE_NONE;
@@ -144,7 +148,8 @@ static symmResult_t gpu_check(void *ctx, symmStream_t s) {
     return symmSuccess;
 }
 
-/* The legacy stream cannot be captured. Of a stream that is gone a point is taken, or it is waited for, as of any other. */
+/* The legacy stream cannot be captured. Of a stream that is gone a point is taken, or it is waited
+ * for, as of any other. */
 static int gpu_able(void *ctx, symmStream_t s) {
     const symm_arena_events *e = ctx;
     int status = SYMM_CUDA_CAPTURE_NONE;
@@ -152,7 +157,8 @@ static int gpu_able(void *ctx, symmStream_t s) {
            status == SYMM_CUDA_CAPTURE_NONE;
 }
 
-/* The legacy stream waits for the context's others, and answers with an error while one of those is being captured, which it may not wait for. */
+/* The legacy stream waits for the context's others, and answers with an error while one of those is
+ * being captured, which it may not wait for. */
 static int gpu_still(void *ctx, symmStream_t s) {
     const symm_arena_events *e = ctx;
     int status = SYMM_CUDA_CAPTURE_NONE;

@@ -1,6 +1,8 @@
-/* arena_guard.c - guard mode inside an arena: a red zone behind each block, poison in all else, both looked at and painted as the heap does.
- * The arena is asked for more than the program asked for; a table by offset (a placement that places nothing) says how much was asked for.
- * Any thread; g->lock over the table, a leaf behind the global part's. Blocks are painted without it, marked as busy. */
+/* arena_guard.c - guard mode inside an arena: a red zone behind each block, poison in all else,
+ * both looked at and painted as the heap does. The arena is asked for more than the program asked
+ * for; a table by offset (a placement that places nothing) says how much was asked for. Any
+ * thread; g->lock over the table, a leaf behind the global part's. Blocks are painted without
+ * it, marked as busy. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,7 +22,9 @@ struct symm_arena_guard {
     symm_heap *heap;
     symm_place *blocks; /* that live; a hole over all other offsets */
     uint64_t dark,
-        dark_end; /* some of it was freed while its stream could not be waited for, or the driver did not paint it: not looked at */
+        /* some of it was freed while its stream could not be waited for, or the driver did not
+         * paint it: not looked at */
+        dark_end;
 };
 
 symmResult_t symm_arena_guard_new(symm_arena *a, struct symm_heap *h) {
@@ -32,7 +36,8 @@ symmResult_t symm_arena_guard_new(symm_arena *a, struct symm_heap *h) {
         g->blocks = symm_place_new(SYMM_PLACE_FIRST);
         a->guard = g;
     }
-    /* A red zone is no longer than its block, in units of placement: as much again is enough for any sizes. */
+    /* A red zone is no longer than its block, in units of placement: as much again is enough for
+     * any sizes. */
     if (!a->sym) a->most = 2 * a->limit + a->super;
     if (g && g->blocks && !symm_place_add(g->blocks, 0, a->up.limit)) return symmSuccess;
     return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for the table of guard mode", a->name);
@@ -60,7 +65,7 @@ static void darken_now(symm_arena_guard *g, uint64_t off, uint64_t bytes) {
     pthread_mutex_unlock(&g->lock);
 }
 
-/* ---- taking ---------------------------------------------------------------------------------------------------------- */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 /* The block is in the table, busy. -1: no memory. */
 static int enter(symm_arena_guard *g, uint64_t off, uint64_t room, uint64_t red, int *dark) {
@@ -119,7 +124,7 @@ symmResult_t symm_arena_guard_take(symm_arena *a, int stripe, symmStream_t s, ui
     return symmSuccess;
 }
 
-/* ---- giving back ----------------------------------------------------------------------------------------------------- */
+/* ---- giving back ----------------------------------------------------------------------------- */
 
 /* The block that begins at off becomes busy: one of two frees gets it. 0: none does, or it is. */
 static uint64_t claim(symm_arena_guard *g, uint64_t off, uint64_t *red) {
@@ -132,7 +137,8 @@ static uint64_t claim(symm_arena_guard *g, uint64_t off, uint64_t *red) {
     return room;
 }
 
-/* What was given to the stream before the free has ended. 0: it cannot be waited for. Blocks of symmetric arenas are freed when it has. */
+/* What was given to the stream before the free has ended. 0: it cannot be waited for. Blocks of
+ * symmetric arenas are freed when it has. */
 static int is_over(const symm_arena *a, symmStream_t s) {
     symm_point p;
     if (a->sym) return 1;
@@ -179,7 +185,7 @@ symmResult_t symm_arena_guard_give(symm_arena *a, symmStream_t s, uint64_t off) 
     return r ? r : gave;
 }
 
-/* ---- questions ------------------------------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------- */
 
 int symm_arena_guard_narrow(symm_arena_guard *g, uint64_t begin, uint64_t off, uint64_t *bytes) {
     uint64_t tag = 0;
@@ -199,7 +205,7 @@ uint64_t symm_arena_guard_red(symm_arena_guard *g) {
     return s.blocks * SYMM_RED_ZONE;
 }
 
-/* ---- the check ------------------------------------------------------------------------------------------------------- */
+/* ---- the check ------------------------------------------------------------------------------- */
 
 /* Where it has come to. */
 typedef struct {
@@ -209,7 +215,8 @@ typedef struct {
     uint64_t begin, asked; /* so many bytes here */
 } spot;
 
-/* What must be painted at or behind `at`, in memory that the arena holds now. 0: nothing is left. With both locks. */
+/* What must be painted at or behind `at`, in memory that the arena holds now. 0: nothing is left.
+ * With both locks. */
 static int find_spot(const symm_arena *a, uint64_t at, spot *s) {
     const symm_arena_guard *g = a->guard;
     symm_piece p;
@@ -235,7 +242,8 @@ static int find_spot(const symm_arena *a, uint64_t at, spot *s) {
     return 1;
 }
 
-/* As the heap's (heap_guard.c): with the locks, for the next moment a hole is somebody's; on GPUs first without. */
+/* As the heap's (heap_guard.c): with the locks, for the next moment a hole is somebody's; on GPUs
+ * first without. */
 static int spot_intact(symm_arena *a, uint64_t at, spot *s, uint64_t *bad) {
     symm_arena_guard *g = a->guard;
     for (int locked = !symm_heap_comm(g->heap)->cuda;; locked++) {

@@ -1,14 +1,15 @@
-/* arena_int.h - the records of an arena, and what its files call of each other. Offsets only: an arena neither knows addresses nor touches
- * its memory, which may be a GPU's.
+/* arena_int.h - the records of an arena, and what its files call of each other. Offsets only: an
+ * arena neither knows addresses nor touches its memory, which may be a GPU's.
  *
  *  upstream  gives pieces; a heap, or a test
  *  global    the pieces, in one placement engine: superblocks and large blocks
- *  super     the record of one superblock's worth of offsets: who owns it, which blocks begin in it. Found by offset, in one load
+ *  super     the record of one superblock's worth of offsets: who owns it, which blocks begin in
+ *            it. Found by offset, in one load
  *  sub       a sub-arena: an engine over its superblocks, of a thread, a stream or a stripe
  *  guard     guard mode, around all of it: the one file that looks at memory
  *
- * Locks, in this order: the process's list of arenas, an arena's list of subs, a sub's, its far_lock, the global part's, guard mode's. None is held
- * while a thread waits for a stream. */
+ * Locks, in this order: the process's list of arenas, an arena's list of subs, a sub's, its
+ * far_lock, the global part's, guard mode's. None is held while a thread waits for a stream. */
 #ifndef SYMM_ARENA_INT_H_
 #define SYMM_ARENA_INT_H_
 
@@ -21,7 +22,7 @@
 
 #define SYMM_ARENA_UNIT 256u
 
-/* ---- order between streams: the host backend's, or a GPU's ---------------------------------------------------------- */
+/* ---- order between streams: the host backend's, or a GPU's ----------------------------------- */
 
 typedef struct {
     symm_order host;
@@ -30,21 +31,24 @@ typedef struct {
 
 /* A point may be taken and waited for in any thread; every point taken is dropped once. */
 typedef struct {
-    /* The point behind everything given to s so far. 0: there is nothing to wait for, no point was taken. -1: cannot be taken; the
-     * work has ended instead. */
+    /* The point behind everything given to s so far. 0: there is nothing to wait for, no point was
+     * taken. -1: cannot be taken; the work has ended instead. */
     int (*take)(void *ctx, symmStream_t s, symm_point *p);
     /* What is given to s later comes after p. The NULL stream of the host backend waits here. */
     symmResult_t (*wait)(void *ctx, symmStream_t s, const symm_point *p);
     symmResult_t (*reach)(void *ctx, const symm_point *p); /* this thread waits */
     void (*share)(void *ctx, const symm_point *p);         /* it will be dropped once more */
     void (*drop)(void *ctx, symm_point *p);
-    /* 1: what lies before the point has ended; 2: s itself has. p may be NULL: only the latter is asked. For tidying, never for placing. */
+    /* 1: what lies before the point has ended; 2: s itself has. p may be NULL: only the latter is
+     * asked. For tidying, never for placing. */
     int (*idle)(void *ctx, symmStream_t s, const symm_point *p);
     /* Whether s, which is not NULL, can be used: it lives, and is not being captured. */
     symmResult_t (*check)(void *ctx, symmStream_t s);
-    /* Whether a point of s can be taken, and s be made to wait, in a call that is not on s: 0 while it is being captured. */
+    /* Whether a point of s can be taken, and s be made to wait, in a call that is not on s: 0 while
+     * it is being captured. */
     int (*able)(void *ctx, symmStream_t s);
-    /* Whether this thread may wait for s, NULL too: no capture of it, or of what the legacy stream would wait for, is in its way. */
+    /* Whether this thread may wait for s, NULL too: no capture of it, or of what the legacy stream
+     * would wait for, is in its way. */
     int (*still)(void *ctx, symmStream_t s);
     void (*end)(void *ctx); /* all points were dropped */
     void *ctx;
@@ -63,7 +67,7 @@ typedef struct {
 /* That of the communicator's streams (arena_gpu.c). e is the arena's own, and lives as long. */
 symm_arena_order symm_arena_order_of(struct symm_comm *c, symm_arena_events *e);
 
-/* ---- records ------------------------------------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------- */
 
 typedef struct {
     void *ctx;
@@ -72,12 +76,14 @@ typedef struct {
     int down;       /* it gives the highest first; limit is a multiple of align then */
     /* bytes: a multiple of the superblock. align: at least that. */
     symmResult_t (*take)(void *ctx, uint64_t bytes, uint64_t align, uint64_t *off);
-    /* [off, off+bytes), which begins and ends where something that was taken does, or where it was parted. */
+    /* [off, off+bytes), which begins and ends where something that was taken does, or where it was
+     * parted. */
     void (*give)(void *ctx, uint64_t off, uint64_t bytes);
     /* Bytes of the largest piece that take might find now. NULL: any. */
     uint64_t (*room)(void *ctx);
-    /* The three below: NULL where upstream is asked once. take_at: exactly these bytes; -1: not all are to be had. part: what was taken
-     * may go back up to off, and from there; -1: it cannot, nothing changed. hole: what is free around off; 0: it is not. */
+    /* The three below: NULL where upstream is asked once. take_at: exactly these bytes; -1: not all
+     * are to be had. part: what was taken may go back up to off, and from there; -1: it cannot,
+     * nothing changed. hole: what is free around off; 0: it is not. */
     int (*take_at)(void *ctx, uint64_t off, uint64_t bytes);
     int (*part)(void *ctx, uint64_t off);
     int (*hole)(void *ctx, uint64_t off, uint64_t *begin, uint64_t *end);
@@ -96,8 +102,9 @@ typedef struct symm_super {
     _Atomic uint32_t block[];         /* [units] */
 } symm_super;
 
-/* Blocks that a thread freed last, its own and other threads', by size in units; the newest last. low: fewest since the last look
- * at all bins, so that many were not needed since. Who may touch them: symm_bins_enter. */
+/* Blocks that a thread freed last, its own and other threads', by size in units; the newest last.
+ * low: fewest since the last look at all bins, so that many were not needed since. Who may touch
+ * them: symm_bins_enter. */
 enum {
     SYMM_KEEP_UNITS = 64,
     SYMM_KEEP_EACH = 62,
@@ -170,7 +177,8 @@ typedef struct {
 
 typedef struct symm_arena {
     uint64_t serial; /* never used again, unlike addresses */
-    /* The stream that alone has used the arena; SYMM_STREAM_NOBODY, SYMM_STREAM_MANY. Written under the global lock. */
+    /* The stream that alone has used the arena; SYMM_STREAM_NOBODY, SYMM_STREAM_MANY. Written under
+     * the global lock. */
     _Atomic(symmStream_t) only;
     struct symm_arena *next;
     _Atomic(symm_sub *) mine[SYMM_THREAD_SLOTS]; /* see symm_sub_mine */
@@ -212,7 +220,7 @@ typedef struct {
     int first; /* SYMM_FIT_FIRST */
 } symm_arena_options;
 
-/* ---- arena_core.c ---------------------------------------------------------------------------------------------------- */
+/* ---- arena_core.c ---------------------------------------------------------------------------- */
 
 symmResult_t symm_arena_new(const symm_upstream *up, const symm_arena_order *order,
                             const symm_arena_options *o, symm_arena **arena);
@@ -235,9 +243,10 @@ static inline symmStream_t symm_sub_stream(const symm_sub *sub) {
     return atomic_load_explicit(&sub->stream, memory_order_relaxed);
 }
 
-/* ---- arena_threads.c ------------------------------------------------------------------------------------------------- */
+/* ---- arena_threads.c ------------------------------------------------------------------------- */
 
-/* The sub of this thread (s NULL) or of a stream; found or made. NULL for a thread that is ending. */
+/* The sub of this thread (s NULL) or of a stream; found or made. NULL for a thread that is
+ * ending. */
 symmResult_t symm_sub_for(symm_arena *a, symmStream_t s, symm_sub **sub);
 /* 1 if sub is for this thread's NULL stream, as long as the thread lives and is not ending. */
 static inline int symm_sub_is_mine(const symm_sub *sub) {
@@ -268,19 +277,21 @@ int symm_arenas_find(const void *of, uint64_t off, uint64_t *begin, uint64_t *by
 /* symm_arena_guard_check of all of these that are in guard mode. They live as long as it looks. */
 symmResult_t symm_arenas_check(const void *of);
 
-/* ---- arena_sub.c ----------------------------------------------------------------------------------------------------- */
+/* ---- arena_sub.c ----------------------------------------------------------------------------- */
 
 symm_sub *symm_sub_new(symm_arena *a, int kind, symmStream_t s);
 void symm_sub_free(symm_sub *sub);
-/* Its thread or stream has ended: its superblocks go as they become empty, or another takes them over. list_lock. */
+/* Its thread or stream has ended: its superblocks go as they become empty, or another takes them
+ * over. list_lock. */
 void symm_sub_close(symm_sub *sub);
-/* What others freed is placed again, after the stream was made to wait for them, or (may_wait 0) once they are done. lock, given up in between
- * where the thread must wait. */
+/* What others freed is placed again, after the stream was made to wait for them, or (may_wait 0)
+ * once they are done. lock, given up in between where the thread must wait. */
 symmResult_t symm_sub_drain(symm_sub *sub, int may_wait);
 /* Empty superblocks go to the global part, but for `keep` of them. lock. */
 void symm_sub_tidy(symm_sub *sub, uint64_t keep);
 symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, int last, uint64_t *off);
-/* How many calls there were on a stripe that changed it, and a digest of them, which are equal on ranks that keep to one order. */
+/* How many calls there were on a stripe that changed it, and a digest of them, which are equal on
+ * ranks that keep to one order. */
 void symm_sub_tally(symm_sub *sub, uint64_t *calls, uint64_t *digest);
 /* A block of this sub whose mark was taken away already. */
 void symm_sub_give(symm_sub *sub, uint64_t off);
@@ -290,12 +301,14 @@ uint64_t symm_sub_far_bytes(symm_sub *sub);
 /* A block of this sub that is free, and whose mark is taken away already. lock. */
 void symm_sub_place(symm_sub *sub, uint64_t off);
 
-/* ---- arena_bins.c ---------------------------------------------------------------------------------------------------- */
+/* ---- arena_bins.c ---------------------------------------------------------------------------- */
 
-/* Bins are touched by their thread between enter and leave, which take no lock; or by whoever has the sub's lock and is not their thread,
- * between bar and unbar; or by their thread with the lock. 0: somebody bars it, and the thread must take the lock.
- * The store to busy and the load of barred are in order because the one that bars makes them so (symm_bins_bar: membarrier), or, where
- * the system does not offer that, by the exchange. The acquire pairs with the release in symm_bins_unbar. */
+/* Bins are touched by their thread between enter and leave, which take no lock; or by whoever has
+ * the sub's lock and is not their thread, between bar and unbar; or by their thread with the lock.
+ * 0: somebody bars it, and the thread must take the lock. The store to busy and the load of barred
+ * are in order because the one that bars makes them so (symm_bins_bar: membarrier), or, where
+ * the system does not offer that, by the exchange. The acquire pairs with the release in
+ * symm_bins_unbar. */
 extern int symm_bins_fenced; /* 1: by membarrier. Written before there is an arena */
 static inline int symm_bins_enter(symm_sub *sub) {
     if (__builtin_expect(symm_bins_fenced, 1)) {
@@ -314,29 +327,33 @@ static inline void symm_bins_leave(symm_sub *sub) {
 }
 /* Once, before the first arena. */
 void symm_bins_open(void);
-/* The thread stays out of its bins from now on, and is not in them. 0: it does not leave them. lock. */
+/* The thread stays out of its bins from now on, and is not in them. 0: it does not leave them.
+ * lock. */
 int symm_bins_bar(symm_sub *sub);
 void symm_bins_unbar(symm_sub *sub);
-/* Bins into the engine, other threads' blocks to these. The thread or barred; lock, which may be given up in between. */
+/* Bins into the engine, other threads' blocks to these. The thread or barred; lock, which may be
+ * given up in between. */
 void symm_sub_flush(symm_sub *sub);
 /* Of one bin the newest `leave` stay. The same. */
 void symm_sub_flush_bin(symm_sub *sub, uint32_t units, uint32_t leave);
-/* Makes room in the bin, and gives back what was not needed lately. The thread, not between enter and leave. */
+/* Makes room in the bin, and gives back what was not needed lately. The thread, not between enter
+ * and leave. */
 void symm_bins_shrink(symm_sub *sub, uint32_t units);
-/* What others freed without a point to wait for goes into the bins of the sub's thread, as if it had freed it. The thread. Returns how many. */
+/* What others freed without a point to wait for goes into the bins of the sub's thread, as if it
+ * had freed it. The thread. Returns how many. */
 int symm_sub_collect(symm_sub *sub);
 /* All bins of all threads are emptied. */
 void symm_arena_reclaim(symm_arena *a);
 
-/* ---- arena_global.c -------------------------------------------------------------------------------------------------- */
+/* ---- arena_global.c -------------------------------------------------------------------------- */
 
 static inline symm_super *symm_super_at(const symm_arena *a, uint64_t off) {
     /* pairs with the release in symm_super_make */
     return off < a->up.limit ? atomic_load_explicit(&a->map[off >> a->shift], memory_order_acquire)
                              : NULL;
 }
-/* Superblocks for sub, side by side, or a large block (sub NULL); s: who will use it. last: nothing is tried behind this, so a refusal says
- * why; else it is symmOutOfMemory without a text. */
+/* Superblocks for sub, side by side, or a large block (sub NULL); s: who will use it. last: nothing
+ * is tried behind this, so a refusal says why; else it is symmOutOfMemory without a text. */
 symmResult_t symm_global_take(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
                               uint64_t align, int last, uint64_t *off);
 /* A superblock of sub, or a large block (sub NULL). -1: none begins there; nothing changed. */
@@ -356,76 +373,88 @@ int symm_global_at(const symm_arena *a, uint64_t off, symm_piece *piece);
 symmResult_t symm_global_add(symm_arena *a, uint64_t off, uint64_t bytes);
 /* The list of pieces has room for one more. -1: no memory. lock. */
 int symm_global_room(symm_arena *a);
-/* [off, off+bytes) is not held any more. -1: something uses it, or no memory; nothing changed. lock. */
+/* [off, off+bytes) is not held any more. -1: something uses it, or no memory; nothing changed.
+ * lock. */
 int symm_global_cut(symm_arena *a, uint64_t off, uint64_t bytes);
 /* What the lone stream has freed in the piece becomes entries. -1: no memory. lock. */
 int symm_global_list(symm_arena *a, symm_range *r);
-/* Pieces in [off, end) that nothing uses go upstream until at most `keep` free bytes are left. lock. Returns bytes. */
+/* Pieces in [off, end) that nothing uses go upstream until at most `keep` free bytes are left.
+ * lock. Returns bytes. */
 uint64_t symm_global_return(symm_arena *a, uint64_t off, uint64_t end, uint64_t keep);
 /* A record for the superblock at off; NULL: no memory. Only superblocks of subs have one. */
 symm_super *symm_super_make(symm_arena *a, uint64_t off);
 
-/* ---- arena_more.c ---------------------------------------------------------------------------------------------------- */
+/* ---- arena_more.c ---------------------------------------------------------------------------- */
 
-/* Room for the block comes from upstream; or beside a hole; or for memory that nobody uses and that goes upstream for it. last as above. lock. */
+/* Room for the block comes from upstream; or beside a hole; or for memory that nobody uses and that
+ * goes upstream for it. last as above. lock. */
 symmResult_t symm_global_more(symm_arena *a, uint64_t bytes, uint64_t align, int last);
 /* All superblocks that nothing uses go upstream. lock. Returns bytes. */
 uint64_t symm_global_return_parts(symm_arena *a);
 /* This thread waits for all work that comes before a free, where it may; no locks. */
 void symm_arena_await(symm_arena *a);
 
-/* ---- arena_wait.c ---------------------------------------------------------------------------------------------------- */
+/* ---- arena_wait.c ---------------------------------------------------------------------------- */
 
-/* Notes that [off, end) was freed on s just now. Where that cannot be noted, s's work has been waited for. */
+/* Notes that [off, end) was freed on s just now. Where that cannot be noted, s's work has been
+ * waited for. */
 void symm_pending_add(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
                       symmStream_t s);
-/* Notes that [off, end) was freed on s some time ago; the point is taken when one is needed, or at the next add of s. -1: no memory. */
+/* Notes that [off, end) was freed on s some time ago; the point is taken when one is needed, or at
+ * the next add of s. -1: no memory. */
 int symm_pending_loose(symm_pendings *list, uint64_t off, uint64_t end, symmStream_t s);
 /* Takes that point now. */
 void symm_pending_settle(symm_arena *a, symm_pendings *list, symmStream_t s);
-/* 1 if [off, end) is not to be had for s now: it was freed on another stream, of which a point is needed and cannot be taken. */
+/* 1 if [off, end) is not to be had for s now: it was freed on another stream, of which a point is
+ * needed and cannot be taken. */
 int symm_pending_barred(const symm_arena *a, const symm_pendings *list, uint64_t off, uint64_t end,
                         symmStream_t s);
-/* [off, end) becomes the property of s: no entry of the list is on it any more. *out has those of other streams. */
+/* [off, end) becomes the property of s: no entry of the list is on it any more. *out has those of
+ * other streams. */
 void symm_pending_for(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
                       symmStream_t s, symm_pendings *out);
 /* All of *from, which is empty then, goes (back) to the list, points as they are. */
 void symm_pending_return(symm_arena *a, symm_pendings *list, symm_pendings *from);
 /* s has ended: whoever gets its handle is another stream, and waits as others do. */
 void symm_pending_disown(symm_pendings *list, symmStream_t s);
-/* 1 if work on [off, end) may still run. Looks at streams: for tidying only. *stands, from SYMM_PENDING_NONE on: what was not reached the last time, and
- * is not asked about again. */
+/* 1 if work on [off, end) may still run. Looks at streams: for tidying only. *stands, from
+ * SYMM_PENDING_NONE on: what was not reached the last time, and is not asked about again. */
 #define SYMM_PENDING_NONE \
     { .loose = 1 }
 int symm_pending_busy(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t end,
                       symm_pending *stands);
 /* s waits for all of the list, which is empty afterwards; after an error it is as before. */
 symmResult_t symm_pending_wait(symm_arena *a, symm_pendings *list, symmStream_t s);
-/* Entries of the list that have a point, or can get one now, are in *out too; as many as there is memory for. */
+/* Entries of the list that have a point, or can get one now, are in *out too; as many as there is
+ * memory for. */
 void symm_pending_copy(symm_arena *a, symm_pendings *list, symm_pendings *out);
 /* This thread waits for all of the list that it may wait for; the list is empty afterwards. */
 void symm_pending_reach(const symm_arena *a, symm_pendings *list);
 void symm_pending_clear(const symm_arena *a, symm_pendings *list);
 
-/* ---- arena_guard.c --------------------------------------------------------------------------------------------------- */
+/* ---- arena_guard.c --------------------------------------------------------------------------- */
 
 typedef struct symm_arena_guard symm_arena_guard;
 struct symm_heap;
-/* a is in guard mode from now on if its heap h is. After an error symm_arena_end ends what there is. */
+/* a is in guard mode from now on if its heap h is. After an error symm_arena_end ends what there
+ * is. */
 symmResult_t symm_arena_guard_new(symm_arena *a, struct symm_heap *h);
 void symm_arena_guard_end(symm_arena_guard *g);
-/* As symm_arena_take, take_on (of a symmetric arena) and give, in guard mode. give waits for what s was given. */
+/* As symm_arena_take, take_on (of a symmetric arena) and give, in guard mode. give waits for what s
+ * was given. */
 symmResult_t symm_arena_guard_take(symm_arena *a, int stripe, symmStream_t s, uint64_t bytes,
                                    uint64_t align, uint64_t *off);
 symmResult_t symm_arena_guard_give(symm_arena *a, symmStream_t s, uint64_t off);
-/* Of the block that begins there: what was asked for. 0: off is behind that, or the block is being taken or given. */
+/* Of the block that begins there: what was asked for. 0: off is behind that, or the block is being
+ * taken or given. */
 int symm_arena_guard_narrow(symm_arena_guard *g, uint64_t begin, uint64_t off, uint64_t *bytes);
 /* Bytes that blocks are larger by, rounded as they are. */
 uint64_t symm_arena_guard_red(symm_arena_guard *g);
-/* Red zones and holes, while other threads take and give. symmInvalidUsage naming the first damage. */
+/* Red zones and holes, while other threads take and give. symmInvalidUsage naming the first
+ * damage. */
 symmResult_t symm_arena_guard_check(symm_arena *a);
 
-/* ---- arena_dump.c ---------------------------------------------------------------------------------------------------- */
+/* ---- arena_dump.c ---------------------------------------------------------------------------- */
 
 struct symm_arena_counts {
     uint64_t held, held_peak, assigned, used, kept, largest, supers, larges;

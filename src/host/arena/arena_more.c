@@ -1,6 +1,6 @@
 /* arena_more.c - memory that an arena gets from upstream, and gives back, when what it holds is not
- * enough: a fresh piece; what lies beside a hole; superblocks that nothing uses, to be changed for others.
- * Any thread; the global lock, but for symm_arena_await, which waits and holds none. */
+ * enough: a fresh piece; what lies beside a hole; superblocks that nothing uses, to be changed for
+ * others. Any thread; the global lock, but for symm_arena_await, which waits and holds none. */
 #include "arena_int.h"
 
 static uint64_t up_to(uint64_t n, uint64_t unit) {
@@ -18,7 +18,7 @@ static symmResult_t add(symm_arena *a, uint64_t off, uint64_t bytes) {
     return status;
 }
 
-/* ---- a fresh piece -------------------------------------------------------------------------------- */
+/* ---- a fresh piece --------------------------------------------------------------------------- */
 
 /* With ask, upstream is asked although it has no room, for it says why. */
 static symmResult_t fresh(symm_arena *a, uint64_t bytes, uint64_t align, int ask) {
@@ -37,9 +37,10 @@ static symmResult_t fresh(symm_arena *a, uint64_t bytes, uint64_t align, int ask
     return add(a, off, size);
 }
 
-/* ---- beside a hole -------------------------------------------------------------------------------- */
+/* ---- beside a hole --------------------------------------------------------------------------- */
 
-/* Where the free bytes that begin at `at` end: the arena's, or (*ours 0) whole superblocks of upstream's. */
+/* Where the free bytes that begin at `at` end: the arena's, or (*ours 0) whole superblocks of
+ * upstream's. */
 static uint64_t free_end(const symm_arena *a, uint64_t at, int *ours) {
     symm_piece q;
     uint64_t begin, end;
@@ -50,8 +51,8 @@ static uint64_t free_end(const symm_arena *a, uint64_t at, int *ours) {
     return end > at ? end : at;
 }
 
-/* What upstream must give for a block at `at`; UINT64_MAX: not all of that is free. With take, it gives it, and
- * what it has given stays the arena's. */
+/* What upstream must give for a block at `at`; UINT64_MAX: not all of that is free. With take, it
+ * gives it, and what it has given stays the arena's. */
 static uint64_t gap_bytes(symm_arena *a, uint64_t at, uint64_t bytes, int take) {
     const uint64_t end = at + bytes;
     uint64_t sum = 0;
@@ -82,8 +83,8 @@ static void try_at(symm_arena *a, uint64_t at, spot *best) {
     best->cost = cost;
 }
 
-/* Places that begin in the hole, or in upstream's memory right before it. The cheapest begins or ends where free memory of
- * the arena does, or where there is no more. */
+/* Places that begin in the hole, or in upstream's memory right before it. The cheapest begins or
+ * ends where free memory of the arena does, or where there is no more. */
 static void try_hole(symm_arena *a, uint64_t hole, spot *best) {
     const uint64_t bytes = best->bytes, mask = -best->align;
     uint64_t low = hole, begin, end, at = hole;
@@ -116,7 +117,7 @@ static int extend(symm_arena *a, uint64_t bytes, uint64_t align) {
     return gap_bytes(a, best.at, bytes, 1) == UINT64_MAX ? -1 : 0;
 }
 
-/* ---- back ------------------------------------------------------------------------------------------ */
+/* ---- back ------------------------------------------------------------------------------------ */
 
 /* [from, to) of piece i, free, goes upstream. -1: no memory; it stays. */
 static int part_with(symm_arena *a, int i, uint64_t from, uint64_t to) {
@@ -172,7 +173,7 @@ uint64_t symm_global_return_parts(symm_arena *a) {
     return held - a->held;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------ */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 symmResult_t symm_global_more(symm_arena *a, uint64_t bytes, uint64_t align, int last) {
     if (!fresh(a, bytes, align, 0) || !extend(a, bytes, align)) return symmSuccess;

@@ -1,5 +1,6 @@
-/* arena_sub.c - sub-arenas: blocks in superblocks, what others free. Any thread; a sub's lock for its engine, its far_lock for what others free.
- * What a thread keeps for its next calls: arena_bins.c. */
+/* arena_sub.c - sub-arenas: blocks in superblocks, what others free. Any thread; a sub's lock for
+ * its engine, its far_lock for what others free. What a thread keeps for its next calls:
+ * arena_bins.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,8 @@
 #include "base/fail.h"
 #include "arena_int.h"
 
-/* Beyond this, who frees from afar places the blocks himself, so that an idle owner does not collect them for ever. */
+/* Beyond this, who frees from afar places the blocks himself, so that an idle owner does not
+ * collect them for ever. */
 enum { FAR_MOST = 256 };
 
 static symm_sub *sub_memory(void) {
@@ -18,7 +20,8 @@ symm_sub *symm_sub_new(symm_arena *a, int kind, symmStream_t s) {
     symm_sub *sub = sub_memory();
     if (!sub) return NULL;
     memset(sub, 0, sizeof *sub);
-    /* Streams are many and have little each: holes that fit cost them less than the time does. Threads mostly take what they keep. */
+    /* Streams are many and have little each: holes that fit cost them less than the time does.
+     * Threads mostly take what they keep. */
     sub->place =
         symm_place_new(kind == SYMM_SUB_STREAM && !a->first ? SYMM_PLACE_BEST : SYMM_PLACE_FIRST);
     if (!sub->place) {
@@ -42,9 +45,10 @@ void symm_sub_free(symm_sub *sub) {
     free(sub);
 }
 
-/* ---- giving back ----------------------------------------------------------------------------------------------------- */
+/* ---- giving back ----------------------------------------------------------------------------- */
 
-/* Superblocks that lie in the hole at off go to the global part, as long as more than `keep` are left. */
+/* Superblocks that lie in the hole at off go to the global part, as long as more than `keep` are
+ * left. */
 static void release_at(symm_sub *sub, uint64_t off, uint64_t keep) {
     symm_arena *a = sub->arena;
     symm_piece hole;
@@ -57,8 +61,8 @@ static void release_at(symm_sub *sub, uint64_t off, uint64_t keep) {
     }
 }
 
-/* One superblock stays, for the next block; all do of stripes, and of a stream that has ended, whose work may still run (`ended`: how many
- * stay of that). */
+/* One superblock stays, for the next block; all do of stripes, and of a stream that has ended,
+ * whose work may still run (`ended`: how many stay of that). */
 static void give_locked(symm_sub *sub, uint64_t off, uint64_t ended) {
     symm_place_give(sub->place, off);
     int kind = atomic_load_explicit(&sub->kind, memory_order_relaxed);
@@ -99,7 +103,7 @@ void symm_sub_place(symm_sub *sub, uint64_t off) {
     give_locked(sub, off, UINT64_MAX);
 }
 
-/* ---- from afar ------------------------------------------------------------------------------------------------------- */
+/* ---- from afar ------------------------------------------------------------------------------- */
 
 static int far_room(symm_sub *sub) {
     if (sub->nfar < sub->far_cap) return 1;
@@ -151,8 +155,8 @@ uint64_t symm_sub_far_bytes(symm_sub *sub) {
     return units * SYMM_ARENA_UNIT;
 }
 
-/* Streams are made to wait under the lock, so that none of the stream's users gets a block before; a thread waits itself, and only it
- * takes blocks of its sub. */
+/* Streams are made to wait under the lock, so that none of the stream's users gets a block before;
+ * a thread waits itself, and only it takes blocks of its sub. */
 symmResult_t symm_sub_drain(symm_sub *sub, int may_wait) {
     symm_arena *a = sub->arena;
     int kind = atomic_load_explicit(&sub->kind, memory_order_relaxed);
@@ -190,7 +194,7 @@ symmResult_t symm_sub_drain(symm_sub *sub, int may_wait) {
     return symmSuccess;
 }
 
-/* ---- taking ---------------------------------------------------------------------------------------------------------- */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 /* Under the lock: a block where there is room for it. SYMM_PLACE_NONE if not; *why. */
 static uint64_t place_here(symm_sub *sub, uint64_t bytes, uint64_t align, int *why) {
@@ -204,7 +208,8 @@ static uint64_t place_here(symm_sub *sub, uint64_t bytes, uint64_t align, int *w
     return off;
 }
 
-/* A superblock more, or as many as the block needs. They are the sub's when its stream waits for whoever used them before. */
+/* A superblock more, or as many as the block needs. They are the sub's when its stream waits for
+ * whoever used them before. */
 static symmResult_t one_more_super(symm_sub *sub, uint64_t need, int last) {
     symm_arena *a = sub->arena;
     symmStream_t s = symm_sub_stream(sub);
@@ -245,7 +250,7 @@ symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, int la
     }
 }
 
-/* ---- the end --------------------------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 void symm_sub_close(symm_sub *sub) {
     symm_arena *a = sub->arena;

@@ -1,6 +1,7 @@
-/* arena_threads.c - which sub-arena a thread or a stream has. A thread remembers those that it used last; the arena's list is searched when it
- * does not. When a thread ends, every arena that it used takes back its sub, and the thread gets no other: its later destructors take from the
- * global part. Any thread; locks as in arena_int.h. */
+/* arena_threads.c - which sub-arena a thread or a stream has. A thread remembers those that it used
+ * last; the arena's list is searched when it does not. When a thread ends, every arena that it used
+ * takes back its sub, and the thread gets no other: its later destructors take from the global
+ * part. Any thread; locks as in arena_int.h. */
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -74,7 +75,7 @@ symmResult_t symm_arenas_check(const void *of) {
     return status;
 }
 
-/* ---- what a thread remembers ----------------------------------------------------------------------------------------- */
+/* ---- what a thread remembers ----------------------------------------------------------------- */
 
 enum { RECENT = 64 };
 
@@ -86,8 +87,8 @@ typedef struct {
 
 static _Thread_local recent recents[RECENT];
 
-/* This thread's sub gets the place in the arena's table that symm_sub_mine looks at, unless a living
- * thread's has it: two threads that took it from each other would both be slow. */
+/* This thread's sub gets the place in the arena's table that symm_sub_mine looks at, unless a
+ * living thread's has it: two threads that took it from each other would both be slow. */
 static void remember(symm_arena *a, symm_sub *sub) {
     _Atomic(symm_sub *) *at = &a->mine[symm_thread_slot(symm_thread_self())];
     symm_sub *has = atomic_load_explicit(at, memory_order_acquire); /* as in symm_sub_mine */
@@ -95,7 +96,7 @@ static void remember(symm_arena *a, symm_sub *sub) {
         atomic_store_explicit(at, sub, memory_order_release); /* pairs with symm_sub_mine */
 }
 
-/* ---- threads that end ------------------------------------------------------------------------------------------------ */
+/* ---- threads that end ------------------------------------------------------------------------ */
 
 /* One for each arena that a thread used the NULL stream in. */
 typedef struct used {
@@ -109,8 +110,9 @@ static pthread_key_t key;
 static int key_made;
 static _Thread_local int ending; /* this thread's subs are closed */
 
-/* Destructors of the program's that run later in this thread may use arenas still, but not its subs, which others may have by then; nor does it
- * get new ones, for nobody would close them: destructors run a few times and then no more. */
+/* Destructors of the program's that run later in this thread may use arenas still, but not its
+ * subs, which others may have by then; nor does it get new ones, for nobody would close them:
+ * destructors run a few times and then no more. */
 static void thread_ends(void *arg) {
     used *u = arg;
     ending = 1;
@@ -146,7 +148,7 @@ static int note_thread(symm_arena *a, symm_sub *sub) {
     return -1;
 }
 
-/* ---- finding --------------------------------------------------------------------------------------------------------- */
+/* ---- finding --------------------------------------------------------------------------------- */
 
 static inline recent *slot_of(const symm_arena *a, symmStream_t s) {
     uint64_t h = ((uint64_t)(uintptr_t)s ^ a->serial << 40) * 0x9e3779b97f4a7c15ull;
@@ -176,7 +178,8 @@ symm_sub *symm_sub_look(symm_arena *a) {
     return sub;
 }
 
-/* Takes over a sub whose thread or stream has ended, and what was freed in it too; under list_lock. */
+/* Takes over a sub whose thread or stream has ended, and what was freed in it too; under
+ * list_lock. */
 static symm_sub *adopt(symm_arena *a, int kind, symmStream_t s) {
     for (symm_sub *sub = a->subs; sub; sub = sub->next) {
         if (atomic_load_explicit(&sub->kind, memory_order_relaxed) != SYMM_SUB_ENDED) continue;

@@ -1,5 +1,5 @@
-/* arena_wait.c - what another stream must wait for before it uses memory. Any thread, under the lock of whoever has the list; lists are
- * short, for what is reached or handed on leaves them. */
+/* arena_wait.c - what another stream must wait for before it uses memory. Any thread, under the
+ * lock of whoever has the list; lists are short, for what is reached or handed on leaves them. */
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -9,7 +9,7 @@
 
 enum { LOOK_AT = 32 };
 
-/* ---- the host backend's order ---------------------------------------------------------------------------------------- */
+/* ---- the host backend's order ---------------------------------------------------------------- */
 
 static int host_take(void *ctx, symmStream_t s, symm_point *p) {
     (void)ctx;
@@ -57,7 +57,8 @@ static int host_able(void *ctx, symmStream_t s) {
     return !symm_stream_capturing(s);
 }
 
-/* Who is told to wait for the NULL stream has nothing to wait for; what a stream runs must not wait. */
+/* Who is told to wait for the NULL stream has nothing to wait for; what a stream runs must not
+ * wait. */
 static int host_still(void *ctx, symmStream_t s) {
     return !s || (!symm_stream_depth && host_able(ctx, s));
 }
@@ -77,7 +78,7 @@ const symm_arena_order symm_arena_order_host = {.take = host_take,
                                                 .still = host_still,
                                                 .end = host_end};
 
-/* ---- lists ----------------------------------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static inline int overlaps(const symm_pending *e, uint64_t off, uint64_t end) {
     return e->end > off && e->off < end;
@@ -116,8 +117,9 @@ static int is_reached(const symm_arena *a, symm_pendings *list, int i) {
     return 1;
 }
 
-/* Decides nothing but how long the list is. Where a question is dear, one at a time: a list that streams keep up with loses at least as many
- * entries as it gets. Where they do not keep up, questions become rare. */
+/* Decides nothing but how long the list is. Where a question is dear, one at a time: a list that
+ * streams keep up with loses at least as many entries as it gets. Where they do not keep up,
+ * questions become rare. */
 static void look(const symm_arena *a, symm_pendings *list) {
     int reached = 0;
     for (int i = list->n; !a->order.dear && i-- > 0;)
@@ -136,12 +138,13 @@ static void append(const symm_arena *a, symm_pendings *list, symm_pending entry)
         list->at[list->n++] = entry;
         return;
     }
-    /* No memory to remember it: waited for here. Where this thread may not wait, a stream runs it, and what it freed it has done. */
+    /* No memory to remember it: waited for here. Where this thread may not wait, a stream runs it,
+     * and what it freed it has done. */
     (void)a->order.reach(a->order.ctx, &entry.point);
     a->order.drop(a->order.ctx, &entry.point);
 }
 
-/* ---- points ---------------------------------------------------------------------------------------------------------- */
+/* ---- points ---------------------------------------------------------------------------------- */
 
 static int take(symm_arena *a, symmStream_t s, symm_pending *e) {
     e->seq = atomic_fetch_add_explicit(&a->points, 1, memory_order_relaxed) + 1;
@@ -195,7 +198,7 @@ int symm_pending_loose(symm_pendings *list, uint64_t off, uint64_t end, symmStre
     return 0;
 }
 
-/* ---- who waits ------------------------------------------------------------------------------------------------------- */
+/* ---- who waits ------------------------------------------------------------------------------- */
 
 /* An entry without a point, of another stream, on [off, end); -1: none. */
 static int loose_in(const symm_pendings *list, uint64_t off, uint64_t end, symmStream_t s) {
@@ -211,7 +214,8 @@ int symm_pending_barred(const symm_arena *a, const symm_pendings *list, uint64_t
     return i >= 0 && !a->order.able(a->order.ctx, list->at[i].stream);
 }
 
-/* Entry i without [off, end). Where there is no memory for a second part it stays whole: somebody waits for more than he must. */
+/* Entry i without [off, end). Where there is no memory for a second part it stays whole: somebody
+ * waits for more than he must. */
 static void cut(const symm_arena *a, symm_pendings *list, int i, uint64_t off, uint64_t end) {
     symm_pending rest = list->at[i];
     if (rest.off < off && rest.end > end) {

@@ -1,5 +1,6 @@
-/* coll.c - the collectives' way to a kernel: check, find windows, plan, launch. The hot path: no lock, no allocation, no message.
- * Runs on the caller's thread; where the kernel runs is the launcher's (launch.h). */
+/* coll.c - the collectives' way to a kernel: check, find windows, plan, launch. The hot path: no
+ * lock, no allocation, no message. Runs on the caller's thread; where the kernel runs is the
+ * launcher's (launch.h). */
 
 #include <string.h>
 
@@ -10,7 +11,7 @@
 #include "coll.h"
 #include "redop.h"
 
-/* ---- check ------------------------------------------------------------------------------------------------------------ */
+/* ---- check ----------------------------------------------------------------------------------- */
 
 static symmResult_t check_counts(const symm_coll *k, int nranks) {
     uint64_t per = symm_type_size(k->type), bytes;
@@ -41,7 +42,8 @@ static symmResult_t check_overlap(const symm_comm *c, const symm_coll *k, uint64
 
 static symmResult_t check_buffer(const char *name, const void *p, uint64_t bytes) {
     if (!p && bytes) return SYMM_ERR(symmInvalidArgument, "%s is NULL", name);
-    /* Page 0 is never mapped and the upper half of the addresses is the kernel's: a wild pointer is caught here, not by a signal. */
+    /* Page 0 is never mapped and the upper half of the addresses is the kernel's: a wild pointer is
+     * caught here, not by a signal. */
     if (bytes && ((uintptr_t)p < 4096 || (uintptr_t)p + bytes < (uintptr_t)p ||
                   ((uintptr_t)p + bytes) >> 56))
         return SYMM_ERR(symmInvalidArgument, "%s=%p is not an address of %llu bytes", name, p,
@@ -65,7 +67,7 @@ static symmResult_t check_op(const symm_comm *c, const symm_coll *k, const symm_
     return symmSuccess;
 }
 
-/* ---- plan and arguments ----------------------------------------------------------------------------------------------- */
+/* ---- plan and arguments ---------------------------------------------------------------------- */
 
 static uint32_t signature(const symm_coll *k, uint32_t op) {
     uint64_t h = (k->count + 1) * 0x9e3779b97f4a7c15ull;
@@ -76,7 +78,8 @@ static uint32_t signature(const symm_coll *k, uint32_t op) {
     return (uint32_t)(h >> 32);
 }
 
-/* Ranks that have made different calls on heap memory mean different bytes by one offset: they disagree, as on a count. */
+/* Ranks that have made different calls on heap memory mean different bytes by one offset: they
+ * disagree, as on a count. */
 static uint32_t with_heaps(uint32_t sig, uint64_t digest) {
     return sig ^ (uint32_t)digest ^ (uint32_t)(digest >> 32);
 }
@@ -174,7 +177,7 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     return symmSuccess;
 }
 
-/* ---- launch ----------------------------------------------------------------------------------------------------------- */
+/* ---- launch ---------------------------------------------------------------------------------- */
 
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
     /* Written by this thread alone; symmStats may read it from another. */

@@ -1,5 +1,5 @@
-/* explain.c - what would run and what did: symmExplain, symmStats, symmCommDump. The communicator's user thread (symmStats and
- * symmCommDump: any thread, they only read). No lock of its own. */
+/* explain.c - what would run and what did: symmExplain, symmStats, symmCommDump. The communicator's
+ * user thread (symmStats and symmCommDump: any thread, they only read). No lock of its own. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -72,7 +72,7 @@ symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
     return r;
 }
 
-/* ---- text that grows ------------------------------------------------------------------------------------------------------ */
+/* ---- text that grows ------------------------------------------------------------------------- */
 
 typedef struct {
     char *buf;
@@ -115,7 +115,7 @@ symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed) 
     return symmSuccess;
 }
 
-/* ---- dump ------------------------------------------------------------------------------------------------------------------- */
+/* ---- dump ------------------------------------------------------------------------------------ */
 
 /* What this rank's words say of r, as far as a processor can see them: GPUs' are fetched. */
 static void dump_words(writer *w, symm_comm *c, int r) {

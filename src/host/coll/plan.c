@@ -9,7 +9,8 @@
 
 #define ALWAYS UINT64_MAX
 
-/* The first row that fits wins. `upto`: bytes of this rank's input. Measured on the host backend; docs/performance.md. */
+/* The first row that fits wins. `upto`: bytes of this rank's input. Measured on the host backend;
+ * docs/performance.md. */
 typedef struct {
     symmColl_t coll;
     int min_ranks, max_ranks, oversubscribed; /* oversubscribed: 0 no, 1 yes, -1 either */
@@ -34,7 +35,8 @@ enum { ROWS = sizeof table / sizeof table[0] };
 #define NT_BYTES \
     (3u << 20) /* a rank that touches as much as this pushes a 2 MiB L2 over: store past it */
 
-/* Bytes of this rank's input. No division on the way to a plan: a call of a few bytes lasts 0.2 us. */
+/* Bytes of this rank's input. No division on the way to a plan: a call of a few bytes lasts 0.2
+ * us. */
 static uint64_t message(const symm_call *call) {
     uint64_t bytes;
     return __builtin_mul_overflow(call->count, (uint64_t)call->esize, &bytes) ? UINT64_MAX : bytes;
@@ -91,7 +93,8 @@ static int pick_ctas(const symm_plan_env *env) {
     return ctas < 1 ? 1 : ctas > SYMM_MAX_CTAS ? SYMM_MAX_CTAS : ctas;
 }
 
-/* Bytes that one rank reads and writes: slices of all sources and destinations, or everything twice. */
+/* Bytes that one rank reads and writes: slices of all sources and destinations, or everything
+ * twice. */
 static uint64_t touched(const symm_plan_env *env, const symm_call *call) {
     uint64_t per = 2u * symm_coll_parts(&symm_colls[call->coll], env->nranks), bytes;
     return __builtin_mul_overflow(message(call), per, &bytes) ? UINT64_MAX : bytes;
@@ -104,7 +107,8 @@ static uint64_t pick_chunk(const symm_plan_env *env, int ctas) {
     return chunk;
 }
 
-/* GPUs: the CTAs of a grid wait for those of other ranks, so all of it must run at once, whatever was asked for. */
+/* GPUs: the CTAs of a grid wait for those of other ranks, so all of it must run at once, whatever
+ * was asked for. */
 static symm_plan plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {
     symm_plan_env e = *env;
     if (e.ctas > e.sms) e.ctas = e.sms;

@@ -1,5 +1,5 @@
-/* plan.h - what to run for a call. Pure: depends only on its arguments, which are equal on all ranks; never on whether
- * a buffer is registered. Any thread, no lock. */
+/* plan.h - what to run for a call. Pure: depends only on its arguments, which are equal on all
+ * ranks; never on whether a buffer is registered. Any thread, no lock. */
 #ifndef SYMM_PLAN_H_
 #define SYMM_PLAN_H_
 
@@ -20,19 +20,23 @@ typedef struct { /* what was agreed when the communicator was made */
     int relay;                    /* GPUs: SYMM_RELAY_ */
     int deterministic;
     uint64_t
-        keeps; /* host backend: bytes that a rank touches and finds in its caches again; 0 not known. Need not be agreed */
+        /* host backend: bytes that a rank touches and finds in its caches again; 0 not known. Need
+         * not be agreed */
+        keeps;
     const int16_t *forced; /* [symmNumColls] kernel id or -1 */
     symm_scratch scratch;
 } symm_plan_env;
 
-/* How direct kernels go where a buffer is in no window or buffers do not lie alike: by size, in lines, through staging. As in params.def. */
+/* How direct kernels go where a buffer is in no window or buffers do not lie alike: by size, in
+ * lines, through staging. As in params.def. */
 enum { SYMM_RELAY_AUTO, SYMM_RELAY_LINES, SYMM_RELAY_STAGING };
 
 typedef struct {
     symm_kernel_id kernel;
     int ctas;
-    int threads;    /* GPUs: of a CTA, those that move data */
-    int line_warps; /* GPUs: of a CTA, those that may move lines; 0: a direct kernel stages instead */
+    int threads; /* GPUs: of a CTA, those that move data */
+    /* GPUs: of a CTA, those that may move lines; 0: a direct kernel stages instead */
+    int line_warps;
     uint64_t lines;              /* GPUs: of a warp and item */
     uint64_t chunk;              /* host backend: bytes */
     uint32_t flags;              /* SYMM_ARG_NT */
@@ -52,13 +56,16 @@ void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const sym
 
 /* How `bytes` of scratch behind the control block are divided for n ranks. */
 symm_scratch symm_plan_scratch(uint64_t bytes, int nranks);
-/* The GPU's part of the planner (plan_gpu.c): its table, its division of scratch, its grid. kernel < 0: the table's choice. */
+/* The GPU's part of the planner (plan_gpu.c): its table, its division of scratch, its grid. kernel
+ * < 0: the table's choice. */
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel);
 symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks);
-/* Bytes that a warp of this plan's kernel sends before it waits, direct kernels between windows; 0: it waits for nothing but the beginning and the end. */
+/* Bytes that a warp of this plan's kernel sends before it waits, direct kernels between windows; 0:
+ * it waits for nothing but the beginning and the end. */
 uint64_t symm_plan_gpu_chunk(const symm_plan *plan);
 uint64_t symm_plan_gpu_hash(uint64_t h);
-/* SYMM_ALGO: "name,collective:name,..." into forced[symmNumColls]; an unknown word is symmInvalidArgument naming it and what is allowed. */
+/* SYMM_ALGO: "name,collective:name,..." into forced[symmNumColls]; an unknown word is
+ * symmInvalidArgument naming it and what is allowed. */
 symmResult_t symm_plan_parse_algo(const char *text, int16_t *forced);
 /* Hash of table, thresholds and kernels: ranks that would plan differently must not meet. */
 uint64_t symm_plan_hash(void);
@@ -68,7 +75,8 @@ void symm_plan_kernels(int gpu,
                        void (*row)(void *arg, const char *name, const char *coll, const char *types,
                                    const char *range, const char *how),
                        void *arg);
-/* The choices of env by bytes of a rank's input, [from, to]; most: the plan of the largest message of the row. */
+/* The choices of env by bytes of a rank's input, [from, to]; most: the plan of the largest message
+ * of the row. */
 void symm_plan_table(const symm_plan_env *env,
                      void (*row)(void *arg, const char *coll, uint64_t from, uint64_t to,
                                  const symm_plan *most),

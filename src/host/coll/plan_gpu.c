@@ -1,4 +1,5 @@
-/* plan_gpu.c - the planner's part for GPUs: a measured table, grids, and how scratch is divided. Pure; any thread. */
+/* plan_gpu.c - the planner's part for GPUs: a measured table, grids, and how scratch is divided.
+ * Pure; any thread. */
 #include "plan.h"
 
 #define ALWAYS     UINT64_MAX
@@ -7,13 +8,16 @@
 #define STAGE_ROW  512u
 #define FNV        0x100000001b3ull
 #define LL_MOST    (512u << 10) /* bytes of an LL slot: messages up to half of it */
-/* Bytes of a result up to which direct kernels move lines where a buffer is in no window or buffers do not lie alike.
- * Measured on two H200: at 32 MB the two are within 4 %, at 64 MB staging wins (docs/performance.md). */
+/* Bytes of a result up to which direct kernels move lines where a buffer is in no window or buffers
+ * do not lie alike. Measured on two H200: at 32 MB the two are within 4 %, at 64 MB staging wins
+ * (docs/performance.md). */
 #define LINES_UPTO (32ull << 20)
 
-/* The first row that fits wins. upto: bytes of this rank's input. warps: of a CTA, as long as there are fewer than `ctas` of
- * them; then more. Measured on two and four H200 (docs/performance.md); for eight by the bytes that leave a GPU: LL sends nearly twice those of lines and
- * is 0.3 us shorter, and wins up to some 300 KB / (n-1); one-shot saves an exchange of 1.1 us and loses from 380 KB / (n-1)(1-2/n) on. */
+/* The first row that fits wins. upto: bytes of this rank's input. warps: of a CTA, as long as there
+ * are fewer than `ctas` of them; then more. Measured on two and four H200 (docs/performance.md);
+ * for eight by the bytes that leave a GPU: LL sends nearly twice those of lines and is 0.3 us
+ * shorter, and wins up to some 300 KB / (n-1); one-shot saves an exchange of 1.1 us and loses
+ * from 380 KB / (n-1)(1-2/n) on. */
 typedef struct {
     symmColl_t coll;
     int max_ranks;
@@ -104,8 +108,9 @@ static void pick_grid(const symm_plan_env *env, const table_row *row, uint64_t n
     p->threads = 32 * clamp(warps, 1, most);
 }
 
-/* Warps that move lines, and lines of an item: what makes the call one item, as far as there is scratch, in which an item has `places`. Where it does not
- * do for all warps CTAs have fewer of them, so that the call stays on as many multiprocessors. */
+/* Warps that move lines, and lines of an item: what makes the call one item, as far as there is
+ * scratch, in which an item has `places`. Where it does not do for all warps CTAs have fewer of
+ * them, so that the call stays on as many multiprocessors. */
 static void pick_lines(const symm_plan_env *env, int places, uint64_t need, symm_plan *p) {
     const uint64_t room = env->scratch.gpu.line_slot / ((unsigned)places * LINE_BYTES);
     if ((uint64_t)p->ctas > room) p->ctas = room ? (int)room : 1;
@@ -118,7 +123,8 @@ static void pick_lines(const symm_plan_env *env, int places, uint64_t need, symm
     if (!p->lines) p->lines = 1;
 }
 
-/* Lines of a direct kernel, which keeps its grid: where scratch has none for each CTA, it has none. Nor has all_reduce of eight ranks: relayed.cuh. */
+/* Lines of a direct kernel, which keeps its grid: where scratch has none for each CTA, it has none.
+ * Nor has all_reduce of eight ranks: relayed.cuh. */
 static void pick_relay(const symm_plan_env *env, const symm_call *call, symm_plan *p) {
     const symm_kernel_row *own = &symm_kernels[p->kernel], *k = &symm_kernels[own->relay];
     const uint64_t bytes = message(call),
@@ -130,10 +136,12 @@ static void pick_relay(const symm_plan_env *env, const symm_call *call, symm_pla
     if (lines.ctas == p->ctas) p->line_warps = lines.line_warps, p->lines = lines.lines;
 }
 
-/* Staging of a direct kernel. A post waits for all that the CTA has stored, so the more it covers the better; measured up to four rows of a warp
- * for each of three peers (docs/performance.md). At least two, for where results go through staging as well; all_gather, which stages only what
- * cannot go between windows, has two where four would leave multiprocessors without work. Where scratch is short there are fewer rows, then fewer warps, then
- * fewer CTAs that have some; the least scratch has room for one warp of 72 ranks. */
+/* Staging of a direct kernel. A post waits for all that the CTA has stored, so the more it covers
+ * the better; measured up to four rows of a warp for each of three peers (docs/performance.md). At
+ * least two, for where results go through staging as well; all_gather, which stages only what
+ * cannot go between windows, has two where four would leave multiprocessors without work. Where
+ * scratch is short there are fewer rows, then fewer warps, then fewer CTAs that have some; the
+ * least scratch has room for one warp of 72 ranks. */
 static void pick_stage(const symm_plan_env *env, uint64_t need, symm_plan *p) {
     const uint64_t n = (unsigned)env->nranks, warps = (unsigned)p->threads / 32u,
                    room = env->scratch.gpu.stage_bytes / (SYMM_GPU_STAGE_PLACES * n * STAGE_ROW);
@@ -185,10 +193,12 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
     return s;
 }
 
-/* Raised by whoever changes what a kernel's body sends or waits for: 3, direct kernels send lines or stage what is in no window, as the plan says. */
+/* Raised by whoever changes what a kernel's body sends or waits for: 3, direct kernels send lines
+ * or stage what is in no window, as the plan says. */
 enum { PROTOCOL = 3 };
 
-/* What no field of a call tells: ranks that divide scratch or staging in other ways must not meet. */
+/* What no field of a call tells: ranks that divide scratch or staging in other ways must not
+ * meet. */
 static uint64_t layout(uint64_t h) {
     static const uint64_t bytes[] = {1ull << 20, 112ull << 20};
     static const int ranks[] = {2, 4, 8, 72};

@@ -1,5 +1,6 @@
-/* call_log.c - the words of call_log.h. A rank writes its own and reads the others' while they write: an entry's seq is cleared before it
- * is written anew and stored, released, at its end, and a reader looks at it before and after. */
+/* call_log.c - the words of call_log.h. A rank writes its own and reads the others' while they
+ * write: an entry's seq is cleared before it is written anew and stored, released, at its end,
+ * and a reader looks at it before and after. */
 #include "call_log.h"
 
 #include <stdio.h>
@@ -9,13 +10,14 @@
 #include "transport/boot/boot_text.h"
 #include "comm.h"
 
-/* A program whose ranks order a registration and a collective on a stream differently may get through; it is not to be ended for
- * that. */
+/* A program whose ranks order a registration and a collective on a stream differently may get
+ * through; it is not to be ended for that. */
 #define ASTRAY_NS 1000000000ull
 
 enum { WORDS = SYMM_DOING_TEXT / 8, CALL_TEXT = 96, SEQ_BITS = 48 };
 
-/* Released, each behind the clearing of seq; pairs with get: who reads a new word sees that seq is no longer the old one. */
+/* Released, each behind the clearing of seq; pairs with get: who reads a new word sees that seq is
+ * no longer the old one. */
 static void put(uint64_t *at, uint64_t v) {
     __atomic_store_n(at, v, __ATOMIC_RELEASE);
 }
@@ -26,7 +28,7 @@ static const symm_doing *of(const symm_comm *c, int rank) {
     return &symm_comm_ctl(c, rank)->doing;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 void symm_doing_begin(symm_comm *c, const symm_call *k) {
     symm_doing *d = &c->ctl->doing;
@@ -68,7 +70,7 @@ void symm_doing_leave(symm_comm *c) {
     if (c->ctl) put(&c->ctl->doing.ended, c->ctl->doing.step);
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 typedef struct {
     uint64_t count, what;
@@ -121,9 +123,10 @@ static const char *call_text(const called *k, char *text) {
     return text;
 }
 
-/* ---- who differs -------------------------------------------------------------------------------------------------------- */
+/* ---- who differs ----------------------------------------------------------------------------- */
 
-/* Of the ranks that have[]: those that say what most say, and those that say what the first of the others says. 0: all say the same. */
+/* Of the ranks that have[]: those that say what most say, and those that say what the first of the
+ * others says. 0: all say the same. */
 static int two_sides(const void *said, size_t bytes, const unsigned char *have, int n,
                      unsigned char *most, unsigned char *odd, int *who) {
     const char *at = said;
@@ -179,8 +182,8 @@ static int step_differs(const symm_comm *c, uint64_t seq, char *text, size_t cap
     return 1;
 }
 
-/* Whether a is in a step of set-up that b, which has issued more collectives, has not begun. The calls are read first: who issued one
- * behind that step shows the step too. */
+/* Whether a is in a step of set-up that b, which has issued more collectives, has not begun. The
+ * calls are read first: who issued one behind that step shows the step too. */
 static int is_astray(const symm_comm *c, int a, int b) {
     const symm_doing *x = of(c, a), *y = of(c, b);
     const uint64_t ahead = get(&y->calls), step = get(&x->step);
@@ -257,8 +260,8 @@ const char *symm_doing_text(const symm_comm *c, int rank, char *text, size_t cap
     return text;
 }
 
-/* In set-up, those that have not begun its step. In a collective, those that have finished fewer, and those that have finished as
- * many and not issued this one. */
+/* In set-up, those that have not begun its step. In a collective, those that have finished fewer,
+ * and those that have finished as many and not issued this one. */
 static int is_awaited(const symm_comm *c, int rank, int p, const uint32_t *epochs) {
     const symm_doing *d = of(c, rank), *x = of(c, p);
     if (get(&d->step) != get(&d->ended)) return get(&x->step) < get(&d->step);

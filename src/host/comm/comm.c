@@ -1,5 +1,5 @@
-/* comm.c - entering and failing communicators, and how their calls wait for peers. The user's thread, except symm_comm_fail (any thread;
- * async_lock). */
+/* comm.c - entering and failing communicators, and how their calls wait for peers. The user's
+ * thread, except symm_comm_fail (any thread; async_lock). */
 #define _GNU_SOURCE
 #include "comm.h"
 
@@ -49,13 +49,15 @@ static uint64_t abort_word(const symm_comm *c) {
     return ctl ? __atomic_load_n(&ctl->abort, __ATOMIC_ACQUIRE) : 0;
 }
 
-/* A peer, or a kernel of this rank that left, may have said so in the abort word alone, and nobody waited for it. */
+/* A peer, or a kernel of this rank that left, may have said so in the abort word alone, and nobody
+ * waited for it. */
 static int is_over(const symm_comm *c) {
     return atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess ||
            abort_word(c) != 0;
 }
 
-/* symmSuccess, or the reason. Touches nothing of the communicator that its end frees: another thread may be ending it. */
+/* symmSuccess, or the reason. Touches nothing of the communicator that its end frees: another
+ * thread may be ending it. */
 static symmResult_t told_before(symm_comm *c) {
     symmResult_t code = (symmResult_t)atomic_load_explicit(&c->async, memory_order_acquire);
     if (code == symmSuccess) return code;
@@ -100,7 +102,8 @@ symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out) {
 symmResult_t symm_comm_visit(symmComm_t handle, symm_comm **out) {
     symm_comm *c = symm_handle_get(SYMM_KIND_COMM, handle); /* from here on it is not freed */
     if (!c) return symm_comm_bad_handle(handle);
-    /* One order of these two and of those in end(): either that waits for this visitor, or it is seen here. */
+    /* One order of these two and of those in end(): either that waits for this visitor, or it is
+     * seen here. */
     atomic_fetch_add(&c->visitors, 1);
     if (atomic_load(&c->state) == SYMM_COMM_FINAL) {
         symm_comm_unvisit(c);
@@ -182,8 +185,8 @@ static int said_left(const symm_comm *c, int peer) {
            SYMM_STATE_LEFT; /* pairs with say_left */
 }
 
-/* Who left orderly may have done its part of this step first, and what it sent is still on its way here. Its absence counts
- * only if the step does not end soon. */
+/* Who left orderly may have done its part of this step first, and what it sent is still on its way
+ * here. Its absence counts only if the step does not end soon. */
 static int may_be_done(symm_comm *c, int peer) {
     if (!said_left(c, peer)) return 0;
     uint64_t now = symm_now_ns();
@@ -249,7 +252,8 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
 void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stage) {
     char text[SYMM_ERR_TEXT];
     snprintf(text, sizeof text, "%s", symm_status_text());
-    /* First the words of the message, then the bare code: who sees the code in set-up finds the message. */
+    /* First the words of the message, then the bare code: who sees the code in set-up finds the
+     * message. */
     if (c->mesh && !symm_mesh_revoked(c->mesh)) symm_agree_revoke(c->mesh, code, rank, stage, text);
     for (int p = 0; c->ctl && p < c->nranks; p++)
         if (p != c->rank) set_abort(symm_comm_ctl(c, p), code, rank);
@@ -265,7 +269,8 @@ void symm_comm_abort_everywhere(symm_comm *c, const char *what) {
     if (c->mesh) symm_agree_revoke(c->mesh, symmAborted, c->rank, what, text);
 }
 
-/* Whom an error of the bootstrap is about: the dead peer or the late one, where one is, else this rank, which found it. */
+/* Whom an error of the bootstrap is about: the dead peer or the late one, where one is, else this
+ * rank, which found it. */
 static int culprit(const symm_comm *c, symmResult_t code) {
     const int late = code == symmTimeout ? symm_doing_late(c) : -1;
     if (code != symmRemoteError) return late >= 0 ? late : c->rank;
@@ -275,8 +280,8 @@ static int culprit(const symm_comm *c, symmResult_t code) {
     return -1;
 }
 
-/* The bootstrap names whose connection ended first, which may be a rank that left because of another. What was told by code
- * alone, in the abort word, has its words in the mesh already. */
+/* The bootstrap names whose connection ended first, which may be a rank that left because of
+ * another. What was told by code alone, in the abort word, has its words in the mesh already. */
 static symmResult_t cause_of(symm_comm *c, symmResult_t code, const char *stage) {
     char who[32];
     int told = atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess;
@@ -300,7 +305,8 @@ static void explain_timeout(symm_comm *c) {
     symm_status_adopt(text);
 }
 
-/* Whatever an exchange came to: ranks that are in different ones are told apart by bytes there, if at all. */
+/* Whatever an exchange came to: ranks that are in different ones are told apart by bytes there, if
+ * at all. */
 static symmResult_t see_calls(symm_comm *c, symmResult_t r) {
     if (r && (strstr(symm_status_text(), SYMM_DOING_DIFFERENT) ||
               atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess))
@@ -364,8 +370,9 @@ void symm_comm_ref(symm_comm *c) {
     atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
 }
 
-/* Another thread aborted it while the rank's own may be on its way into a call: that has looked up the handle, and holds
- * no reference (symm_comm_enter). It finds `busy` set and the reason. So the record, some 3 KB, stays as long as the process. */
+/* Another thread aborted it while the rank's own may be on its way into a call: that has looked up
+ * the handle, and holds no reference (symm_comm_enter). It finds `busy` set and the reason. So
+ * the record, some 3 KB, stays as long as the process. */
 static void keep_aborted(symm_comm *c) {
     static _Atomic(symm_comm *) aborted;
     c->memos = NULL;

@@ -1,5 +1,6 @@
-/* driver.h - which thread drives a thread rank. One thread that calls ranks of a communicator one after the other waits in
- * the first call for ever: the others would be made by itself. Words of the control block; any thread; no lock. */
+/* driver.h - which thread drives a thread rank. One thread that calls ranks of a communicator one
+ * after the other waits in the first call for ever: the others would be made by itself. Words of
+ * the control block; any thread; no lock. */
 #ifndef SYMM_DRIVER_H_
 #define SYMM_DRIVER_H_
 
@@ -18,9 +19,11 @@ static inline void symm_driver_note(const symm_comm *c) {
 void symm_driver_take(symmComm_t comm);
 /* Whether this thread is the last driver of both. */
 int symm_driver_same(const symm_comm *c, int peer);
-/* This thread has waited for `peer` for a second: warns where it drives that rank itself, once in a while. */
+/* This thread has waited for `peer` for a second: warns where it drives that rank itself, once in a
+ * while. */
 void symm_driver_warn(const symm_comm *c, int peer);
-/* The thread's last error is a deadline that `peer` did not meet: where this thread drives that rank too, it says so. */
+/* The thread's last error is a deadline that `peer` did not meet: where this thread drives that
+ * rank too, it says so. */
 void symm_driver_explain(const symm_comm *c, int peer);
 /* From then on waits of kernels warn too. */
 void symm_driver_watch_kernels(void);

@@ -1,5 +1,5 @@
-/* failed.c - who is gone: symmCommFailedRanks, and texts that name all of them. Any thread; the agreed form runs on the
- * communicator's user thread. No lock. */
+/* failed.c - who is gone: symmCommFailedRanks, and texts that name all of them. Any thread; the
+ * agreed form runs on the communicator's user thread. No lock. */
 #include "failed.h"
 
 #include <stdio.h>
@@ -15,7 +15,8 @@
 
 void symm_failed_see(const symm_comm *c, symm_ranks *gone) {
     *gone = (symm_ranks){{0}};
-    /* Acquire pairs with the release in symm_comm_build: the mesh is there, and stays until the end. */
+    /* Acquire pairs with the release in symm_comm_build: the mesh is there, and stays until the
+     * end. */
     if (atomic_load_explicit(&c->state, memory_order_acquire) != SYMM_COMM_LIVE ||
         !__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) /* pairs with the release in comm_make.c */
         return;

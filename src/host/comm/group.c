@@ -1,5 +1,6 @@
 /* group.c - the queue of a group, and running it so that one thread can drive several ranks.
- * Per thread; the threads that End starts are joined before it returns. Lock: the gate's, over what they and the caller tell each other. */
+ * Per thread; the threads that End starts are joined before it returns. Lock: the gate's, over
+ * what they and the caller tell each other. */
 #include "group.h"
 
 #include <stdlib.h>
@@ -149,7 +150,8 @@ static void free_jobs(job *j) {
     }
 }
 
-/* Sorts the queue by communicator. The jobs stay in the order of the calls as well, and whoever frees them goes by that. */
+/* Sorts the queue by communicator. The jobs stay in the order of the calls as well, and whoever
+ * frees them goes by that. */
 static symmResult_t sort_jobs(lane **lanes, job *all) {
     for (job *j = all; j; j = j->later) {
         lane *l = j->lane = lane_of(lanes, j->key);
@@ -175,14 +177,16 @@ static void *run_behind_gate(void *arg) {
     return NULL;
 }
 
-/* Whether a lane that needs a thread has a call that only the caller's may make, which then must have no lane of its own to wait in. */
+/* Whether a lane that needs a thread has a call that only the caller's may make, which then must
+ * have no lane of its own to wait in. */
 static int must_serve(const job *all) {
     for (; all; all = all->later)
         if (all->kind == SYMM_JOB_HERE && all->lane->blocks) return 1;
     return 0;
 }
 
-/* A thread for each lane that may wait for another, but for one, which runs in the caller's where that has nothing else to do. */
+/* A thread for each lane that may wait for another, but for one, which runs in the caller's where
+ * that has nothing else to do. */
 static symmResult_t start_threads(lane *lanes, int serve, gate *g) {
     int blocking = 0;
     for (lane *l = lanes; l; l = l->next) blocking += l->blocks;
@@ -238,9 +242,10 @@ static void serve_lanes(lane *lanes, gate *g) {
     pthread_mutex_unlock(&g->lock);
 }
 
-/* All or nothing: half a group could wait for the other half for ever. What only gives work to streams goes first: the others
- * may wait for it. It goes in the order of the calls, whosever they are: on one stream that is an order among communicators, and a
- * rank that calls without a group keeps the same. */
+/* All or nothing: half a group could wait for the other half for ever. What only gives work to
+ * streams goes first: the others may wait for it. It goes in the order of the calls, whosever they
+ * are: on one stream that is an order among communicators, and a rank that calls without a group
+ * keeps the same. */
 static symmResult_t run_lanes(lane *lanes, job *all) {
     gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, SHUT, 0};
     symmResult_t status = start_threads(lanes, must_serve(all), &g);

@@ -9,20 +9,21 @@
 
 typedef symmResult_t (*symm_job_fn)(void *args);
 
-/* BLOCKS: a job that may wait for peers inside the call (set-up, inline kernels): jobs of several communicators then need a thread
- * each, or they would wait for one another. STREAM: it only gives work to a stream. HERE: so too, and means something else in
- * another thread, as the per-thread stream does. */
+/* BLOCKS: a job that may wait for peers inside the call (set-up, inline kernels): jobs of several
+ * communicators then need a thread each, or they would wait for one another. STREAM: it only gives
+ * work to a stream. HERE: so too, and means something else in another thread, as the per-thread
+ * stream does. */
 enum { SYMM_JOB_STREAM = 0, SYMM_JOB_BLOCKS = 1, SYMM_JOB_HERE = 2 };
 
-/* Runs fn(args) now, or, inside a group, copies args (at most 256 bytes) and queues it for key's communicator. Creation
- * passes a key of its own, e.g. the address that the handle goes to. */
+/* Runs fn(args) now, or, inside a group, copies args (at most 256 bytes) and queues it for key's
+ * communicator. Creation passes a key of its own, e.g. the address that the handle goes to. */
 symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const void *args,
                             size_t bytes);
-/* A call was refused with r: inside a group, End will run nothing and return r, for half a group could wait for the other half
- * for ever. Returns r. */
+/* A call was refused with r: inside a group, End will run nothing and return r, for half a group
+ * could wait for the other half for ever. Returns r. */
 symmResult_t symm_group_refuse(symmResult_t r);
-/* A local call that would come before calls of the same communicator which stand in the group: symmInvalidUsage, and End runs none.
- * Else symmSuccess. */
+/* A local call that would come before calls of the same communicator which stand in the group:
+ * symmInvalidUsage, and End runs none. Else symmSuccess. */
 symmResult_t symm_group_refuse_beside(const void *key, const char *call);
 /* How many of the threads that share a slot have a group open. */
 typedef struct {
@@ -31,8 +32,8 @@ typedef struct {
 extern symm_open_groups symm_groups[SYMM_THREAD_SLOTS];
 /* Of this thread; the loader is asked for its variables. */
 int symm_group_is_open(void);
-/* 1 between Start and End on this thread. Every collective asks. Relaxed is enough: a thread sees its
- * own additions. */
+/* 1 between Start and End on this thread. Every collective asks. Relaxed is enough: a thread sees
+ * its own additions. */
 static inline int symm_group_open(void) {
     const symm_open_groups *here = &symm_groups[symm_thread_slot(symm_thread_self())];
     return __builtin_expect(atomic_load_explicit(&here->n, memory_order_relaxed) != 0, 0) &&

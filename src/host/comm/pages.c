@@ -1,5 +1,5 @@
-/* pages.c - host memory that all processes and GPUs of a communicator share. Thread rules as in pages.h; the lock is for thread
- * ranks, which register one set of pages at the same time. */
+/* pages.c - host memory that all processes and GPUs of a communicator share. Thread rules as in
+ * pages.h; the lock is for thread ranks, which register one set of pages at the same time. */
 #include "pages.h"
 
 #include <errno.h>

@@ -1,16 +1,22 @@
 /* types.h - glossary, and the records that the files of src/host share.
  *
- *  rank     one process (or thread) of a communicator; domain: the ranks that can map each other's memory
+ *  rank     one process (or thread) of a communicator; domain: the ranks that can map each other's
+ *           memory
  *  segment  one piece of physical memory behind a handle of the memory driver
- *  space    the reservation of nranks * stride bytes of addresses in this process; communicators over the same ranks share it
- *  slot     a range [off, off + bytes) of the space, the same on every rank, in which rank r's segments are mapped
- *           at base + r*stride + off. Counted: windows over the same memory share one slot. Dropped: without a user here, mapped
- *           until every rank has shown that it has none
- *  window   what the user registered: a piece of a slot, with this rank's pointer and every rank's offset
- *  region   a slot that memory is mapped into piece by piece, while it is in use (region.h): what heaps are made of
- *  control  the slot of a communicator that holds its control block and scratch (symm_types.h); the communicator's base
- *           is the address of rank 0's, so its offset is 0
- *  thread ranks: all ranks are threads of this process and memory is mapped once; a flat "offset" is then whatever leads from
+ *  space    the reservation of nranks * stride bytes of addresses in this process; communicators
+ *           over the same ranks share it
+ *  slot     a range [off, off + bytes) of the space, the same on every rank, in which rank r's
+ *           segments are mapped at base + r*stride + off. Counted: windows over the same memory
+ *           share one slot. Dropped: without a user here, mapped until every rank has shown that it
+ *           has none
+ *  window   what the user registered: a piece of a slot, with this rank's pointer and every rank's
+ *           offset
+ *  region   a slot that memory is mapped into piece by piece, while it is in use (region.h): what
+ *           heaps are made of
+ *  control  the slot of a communicator that holds its control block and scratch (symm_types.h); the
+ *           communicator's base is the address of rank 0's, so its offset is 0
+ *  thread ranks: all ranks are threads of this process and memory is mapped once; a flat "offset"
+ *  is then whatever leads from
  *           base + r*stride to the one address, modulo 2^64
  *
  * Prototypes stand in the header of the file that implements them. */
@@ -38,8 +44,9 @@ typedef struct {
     uint64_t hi, lo;
 } symm_uuid;
 
-/* What a slot is here; only a used one has references. A dropped one is still mapped, for peers that have not dropped it may
- * announce its offsets, and may be used again; one that is offered or ending is nobody's to use. */
+/* What a slot is here; only a used one has references. A dropped one is still mapped, for peers
+ * that have not dropped it may announce its offsets, and may be used again; one that is offered
+ * or ending is nobody's to use. */
 enum { SYMM_SLOT_USED, SYMM_SLOT_DROPPED, SYMM_SLOT_OFFERED, SYMM_SLOT_ENDING };
 
 typedef struct symm_slot {
@@ -50,7 +57,9 @@ typedef struct symm_slot {
     const void *offerer; /* of an offered one: the registration whose exchange it is part of */
     int heard;           /* ranks that have offered it in that exchange */
     uint64_t
-        id; /* hash of this rank's segments: finds the slot again when they are registered again; 0: never */
+        /* hash of this rank's segments: finds the slot again when they are registered again; 0:
+         * never */
+        id;
     uint64_t *
         rank_bytes; /* mapped bytes of each rank; the mappings hold the memory, no handle is kept */
     symm_maps maps; /* of a region: its pieces, instead of rank_bytes */
@@ -69,7 +78,8 @@ typedef struct symm_space {
     symm_slot *slots;
 } symm_space;
 
-/* Windows over memory that nobody registered: those of heaps. The communicator's user thread, but for what is said otherwise. */
+/* Windows over memory that nobody registered: those of heaps. The communicator's user thread, but
+ * for what is said otherwise. */
 typedef struct {
     /* The window that has all of [ptr, ptr + bytes); NULL: none. */
     struct symm_win *(*at)(struct symm_comm *c, const void *ptr, uint64_t bytes);
@@ -103,7 +113,8 @@ typedef struct symm_win {
     char *ptr;
     uint64_t bytes;
     uint64_t *
-        off; /* [nranks] flat offset of the window's first byte on each rank, relative to comm->base */
+        /* [nranks] flat offset of the window's first byte on each rank, relative to comm->base */
+        off;
     uint64_t *size; /* [nranks] */
     symm_held *held;
     /* window_life.c; the communicator's user thread only */
@@ -116,8 +127,9 @@ typedef struct symm_win {
 
 enum { SYMM_COMM_MAKING, SYMM_COMM_LIVE, SYMM_COMM_FINAL };
 
-/* A capture under way, or one that has ended: which stream of it has the last call. Several may be under way, and have calls in turns; of more
- * than these the ones that had a call lately are known. */
+/* A capture under way, or one that has ended: which stream of it has the last call. Several may be
+ * under way, and have calls in turns; of more than these the ones that had a call lately are
+ * known. */
 enum { SYMM_CAPTURES = 8 };
 typedef struct {
     uint64_t id; /* 0: none */
@@ -125,7 +137,8 @@ typedef struct {
     symmStream_t stream;
 } symm_captured;
 
-/* Who is told of calls while a communicator has one: its lanes (symm_lane.h). The communicator's user thread. */
+/* Who is told of calls while a communicator has one: its lanes (symm_lane.h). The communicator's
+ * user thread. */
 typedef struct {
     /* Before a call is recorded: whether it may be, beside what else the capture has. */
     symmResult_t (*may_capture)(struct symm_comm *c, symmStream_t stream);
@@ -182,7 +195,9 @@ typedef struct symm_comm {
     const symm_observer *observer;  /* of its calls; NULL: nobody */
     struct symm_memlanes *memlanes; /* of its heaps; memlane.h */
     uint64_t
-        heard; /* eager calls so far in which every rank hears from every rank; counted while there are memlanes */
+        /* eager calls so far in which every rank hears from every rank; counted while there are
+         * memlanes */
+        heard;
     symmStream_t heard_stream; /* of the last of them, where there was one */
     int heard_any;
     symm_order last_order; /* end of the last call, when it was given to a stream */
@@ -195,7 +210,8 @@ typedef struct symm_comm {
     pthread_mutex_t async_lock;
     char async_text[SYMM_ERR_TEXT];
     struct symm_watch *watch;
-    /* When a wait of set-up first saw that a peer had left, or was in a collective instead; the user's thread. */
+    /* When a wait of set-up first saw that a peer had left, or was in a collective instead; the
+     * user's thread. */
     uint64_t left_ns, astray_ns;
     uint64_t wait_ns; /* thread ranks: when the wait began; 0 once it was told to be long */
     symm_captured captured[SYMM_CAPTURES]; /* symm_captured_find */

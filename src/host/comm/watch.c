@@ -1,6 +1,7 @@
-/* watch.c - the process's watcher thread. It polls the connections to all peers, and the peers' processes: a child that a rank
- * forked may hold copies of its sockets, and would hide its end. Locks: life_lock serialises start and stop, so that the thread's
- * end is waited for before a new one starts; watch_lock, inside it, guards the lists of watched communicators and of processes.
+/* watch.c - the process's watcher thread. It polls the connections to all peers, and the peers'
+ * processes: a child that a rank forked may hold copies of its sockets, and would hide its end.
+ * Locks: life_lock serialises start and stop, so that the thread's end is waited for before a new
+ * one starts; watch_lock, inside it, guards the lists of watched communicators and of processes.
  * Neither is held while waiting for a peer. */
 #define _GNU_SOURCE
 #include "watch.h"
@@ -47,7 +48,8 @@ static pthread_t thread;
 static int running, wake_fd = -1;
 static unsigned generation; /* grows when the list changes */
 
-/* The peer's end of file: orderly if it said so in its control block before it closed, else a death. */
+/* The peer's end of file: orderly if it said so in its control block before it closed, else a
+ * death. */
 static void hung_up(symm_comm *c, int peer) {
     char text[160];
     symm_mesh_mark_dead(c->mesh, peer);
@@ -95,8 +97,8 @@ static void set_add(poll_set *s, int fd, short events, symm_comm *c, int peer) {
     s->peer[s->n++] = peer;
 }
 
-/* While it is being made the creating thread watches the mesh itself: there a peer's end often has a
- * reason, which lies in its queue. */
+/* While it is being made the creating thread watches the mesh itself: there a peer's end often has
+ * a reason, which lies in its queue. */
 static int is_watched(const symm_comm *c, int peer) {
     return atomic_load_explicit(&c->state, memory_order_acquire) != SYMM_COMM_MAKING &&
            symm_mesh_fd(c->mesh, peer) >= 0 && symm_mesh_alive(c->mesh, peer);
@@ -115,8 +117,8 @@ static void set_fill(poll_set *s) {
         }
 }
 
-/* Where the kernel refuses the set (no memory, or more entries than the limit of descriptors has become): after a nap, each
- * by itself. */
+/* Where the kernel refuses the set (no memory, or more entries than the limit of descriptors has
+ * become): after a nap, each by itself. */
 static int poll_set_once(poll_set *s) {
     int n = SYMM_FAIL_CALL(watch_poll, -1, EINVAL, poll(s->fds, (nfds_t)s->n, LOOK_MS));
     if (n >= 0 || errno == EINTR) return n;
@@ -171,7 +173,7 @@ static void wake(void) {
         SYMM_WARN("waking the watcher: %m");
 }
 
-/* ---- the peers' processes ---------------------------------------------------------------------------------------------------- */
+/* ---- the peers' processes -------------------------------------------------------------------- */
 
 static int is_over(int pidfd) {
     struct pollfd p = {.fd = pidfd, .events = POLLIN};
@@ -188,8 +190,9 @@ static int open_pidfd(pid_t pid) {
 #endif
 }
 
-/* With the lock. One descriptor a process, however many communicators its ranks are in. Best effort: a peer of this process or
- * of a pid namespace that is not seen from here has none, nor where the kernel forbids it; the connection tells all the same. */
+/* With the lock. One descriptor a process, however many communicators its ranks are in. Best
+ * effort: a peer of this process or of a pid namespace that is not seen from here has none, nor
+ * where the kernel forbids it; the connection tells all the same. */
 static process *process_of(const symm_comm *c, int peer) {
     struct ucred who = {.pid = 0};
     socklen_t len = sizeof who;
@@ -232,7 +235,7 @@ static void drop_processes(struct symm_watch *w) {
     for (int p = 0; p < w->comm->nranks; p++) drop_process(w->of[p]);
 }
 
-/* ---- fork: the child has neither the thread nor any communicator (handle.c) -------------------------------------------------- */
+/* ---- fork: the child has neither the thread nor any communicator (handle.c) ------------------ */
 
 static void before_fork(void) {
     pthread_mutex_lock(&life_lock);
@@ -266,7 +269,7 @@ static void watch_forks(void) {
     pthread_atfork(before_fork, after_fork, in_child);
 }
 
-/* ---- the thread ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the thread ------------------------------------------------------------------------------ */
 
 /* With the locks. Signals stay with the user's threads. */
 static symmResult_t start_thread(void) {

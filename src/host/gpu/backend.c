@@ -16,8 +16,8 @@ const char *symm_backend_why(void) {
     return symm_cuda_there() ? "" : symm_cuda_why();
 }
 
-/* Every call that makes or allocates something asks; once is enough to say. That there is no GPU is news for nobody; that there is a
- * driver which cannot be used is. */
+/* Every call that makes or allocates something asks; once is enough to say. That there is no GPU is
+ * news for nobody; that there is a driver which cannot be used is. */
 static void say_host(const char *why) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     if (atomic_flag_test_and_set(&said)) return;

@@ -12,7 +12,7 @@
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 
-/* ---- kernels --------------------------------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 static pthread_mutex_t images_lock = PTHREAD_MUTEX_INITIALIZER;
 static cu_library libraries[SYMM_IMAGES]; /* context-independent; kept to the end of the process */
@@ -154,7 +154,7 @@ void symm_gpu_pop(const symm_comm *c, symm_cuda_scope *scope) {
     if (c->gpu) symm_cuda_pop(scope);
 }
 
-/* ---- order and launch ------------------------------------------------------------------------------------------------ */
+/* ---- order and launch ------------------------------------------------------------------------ */
 
 static symmResult_t bad_stream(cu_result cu, symmStream_t stream) {
     if (symm_gpu_means_none(cu))
@@ -190,7 +190,8 @@ symmResult_t symm_gpu_check_home(const symm_comm *c, symmStream_t stream) {
                     (void *)stream, c->gpu->device, c->name);
 }
 
-/* A GPU has one legacy stream a process: of two ranks there the first one's kernel would wait for the other's behind it. */
+/* A GPU has one legacy stream a process: of two ranks there the first one's kernel would wait for
+ * the other's behind it. */
 symmResult_t symm_gpu_check_alone(const symm_comm *c, symmStream_t stream) {
     if (!c->gpu_mate || !symm_gpu_is_legacy(stream)) return symmSuccess;
     return SYMM_ERR(
@@ -239,7 +240,8 @@ cu_result symm_gpu_reach_all(const symm_comm *c) {
     return cu;
 }
 
-/* Marks the end of the last call in its stream, which is there still (symm.h): of one that is not, a driver need not say so. */
+/* Marks the end of the last call in its stream, which is there still (symm.h): of one that is not,
+ * a driver need not say so. */
 static symmResult_t mark_end(symm_comm *c, symmStream_t stream) {
     struct symm_gpu *g = c->gpu;
     int captured;
@@ -302,7 +304,8 @@ symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream) {
     return symmSuccess;
 }
 
-/* Calls that are ordered behind it may come on other streams, and this one may be gone when somebody waits. */
+/* Calls that are ordered behind it may come on other streams, and this one may be gone when
+ * somebody waits. */
 void symm_gpu_replayed(symm_comm *c, symmStream_t stream) {
     struct symm_gpu *g = c->gpu;
     cu_result cu = 0;
@@ -327,8 +330,8 @@ static int has_ended(symm_comm *c, int *cu) {
     return 1;
 }
 
-/* The program has ended the communicator's context (cudaDeviceReset, cuCtxDestroy), or the driver itself has ended: its kernels went with
- * it, and no later try would find it. */
+/* The program has ended the communicator's context (cudaDeviceReset, cuCtxDestroy), or the driver
+ * itself has ended: its kernels went with it, and no later try would find it. */
 static int context_is_gone(const symm_comm *c) {
     cu_context popped;
     cu_result cu = symm_cu.cuCtxPushCurrent(c->gpu->context);
@@ -349,7 +352,8 @@ static int has_loose_graphs(const symm_comm *c) {
     return symm_gpu_pins(c) && c->ctl && c->ctl->doing.captured;
 }
 
-/* Pushed: a capture of the caller's forbids none of it. The watcher still runs, so what waits for a peer hears of its death. */
+/* Pushed: a capture of the caller's forbids none of it. The watcher still runs, so what waits for a
+ * peer hears of its death. */
 static int await_work(symm_comm *c) {
     struct symm_gpu *g = c->gpu;
     const int all = (g->replays && !g->replayed) || has_loose_graphs(c);

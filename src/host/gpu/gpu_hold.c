@@ -1,6 +1,7 @@
-/* gpu_hold.c - what captured calls need stays as long as the graphs that hold them, as long as the communicator (SYMM_GRAPH_HOLD), or with
- * whom it is given to (symm_gpu_take: a plan with SYMM_MEMPLAN_HOLD). Threads as in gpu.h. Lock: kept_lock, for the lists of what graphs have, and
- * of what they have let go. */
+/* gpu_hold.c - what captured calls need stays as long as the graphs that hold them, as long as the
+ * communicator (SYMM_GRAPH_HOLD), or with whom it is given to (symm_gpu_take: a plan with
+ * SYMM_MEMPLAN_HOLD). Threads as in gpu.h. Lock: kept_lock, for the lists of what graphs have,
+ * and of what they have let go. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -34,7 +35,8 @@ static void link_live(symm_kept *k) {
     pthread_mutex_unlock(&kept_lock);
 }
 
-/* In a thread of the driver's, when the last graph that holds the call is gone: no CUDA call here. */
+/* In a thread of the driver's, when the last graph that holds the call is gone: no CUDA call
+ * here. */
 static void graph_gone(void *arg) {
     symm_kept *k = arg;
     pthread_mutex_lock(&kept_lock);
@@ -96,7 +98,7 @@ static symmResult_t by_graph(symm_kept *k) {
     return symm_cuda_error(cu, "making a graph hold what a captured call needs");
 }
 
-/* ---- taken from graphs --------------------------------------------------------------------------------------------- */
+/* ---- taken from graphs ----------------------------------------------------------------------- */
 
 static int is_of(const symm_kept *k, const symm_gpu_capture *in, const void *obj) {
     return !k->taken && (in->id ? k->in.id == in->id : k->obj == obj);
@@ -148,7 +150,8 @@ symmResult_t symm_gpu_take(const symm_gpu_capture *in, const void *obj, symm_kep
         spare = k->next;
         k->next = *list;
         *list = k;
-        /* Ends in graph_gone, here or in the driver's thread, unless an executable that was made before has it too. */
+        /* Ends in graph_gone, here or in the driver's thread, unless an executable that was made
+         * before has it too. */
         cu_result cu = symm_cu.cuGraphReleaseUserObject(k->in.graph, object, 1);
         if (cu) symm_cuda_error(cu, "taking from a graph what it keeps: its launches stay slower");
     }
@@ -156,7 +159,7 @@ symmResult_t symm_gpu_take(const symm_gpu_capture *in, const void *obj, symm_kep
     return symmSuccess;
 }
 
-/* ---- kept by the communicator ---------------------------------------------------------------------------------------- */
+/* ---- kept by the communicator ---------------------------------------------------------------- */
 
 int symm_gpu_pins(const symm_comm *c) {
     return c->params.graph_hold == HOLD_COMM;

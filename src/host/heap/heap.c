@@ -1,5 +1,6 @@
-/* heap.c - how heaps come, are found and go. The communicator's user thread, except references and symm_heap_of (any thread).
- * Lock: table_lock guards the process's table of heaps; inside it references are taken, nothing else. */
+/* heap.c - how heaps come, are found and go. The communicator's user thread, except references and
+ * symm_heap_of (any thread). Lock: table_lock guards the process's table of heaps; inside it
+ * references are taken, nothing else. */
 #include "heap_int.h"
 
 #include <sched.h>
@@ -22,8 +23,9 @@
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static symm_heap *table;
 
-/* Held for one placement, so whoever has it goes on at once, unless it was interrupted: then this thread makes way, and sleeps in the end, for
- * the other one may be of less importance to the system. */
+/* Held for one placement, so whoever has it goes on at once, unless it was interrupted: then this
+ * thread makes way, and sleeps in the end, for the other one may be of less importance to the
+ * system. */
 void symm_heap_wait(symm_heap *h) {
     const struct timespec moment = {0, 50000};
     int tries = 0;
@@ -36,7 +38,7 @@ void symm_heap_wait(symm_heap *h) {
     } while (atomic_exchange_explicit(&h->lock, 1, memory_order_acquire));
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------------ */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 void symm_heap_ref(symm_heap *h) {
     atomic_fetch_add_explicit(&h->refs, 1, memory_order_relaxed);
@@ -47,8 +49,8 @@ static void free_zone(symm_zone *z) {
     free(z->chunks);
 }
 
-/* As comm.c's: the rank's own thread may have looked up the handle, and holds no reference on its way into the communicator,
- * which refuses it. */
+/* As comm.c's: the rank's own thread may have looked up the handle, and holds no reference on its
+ * way into the communicator, which refuses it. */
 static void keep_aborted(symm_heap *h) {
     static _Atomic(symm_heap *) aborted;
     h->next_all = atomic_load_explicit(&aborted, memory_order_relaxed);
@@ -147,7 +149,7 @@ uint64_t symm_heap_all_bytes(symm_comm *c) {
     return sum;
 }
 
-/* ---- finding ------------------------------------------------------------------------------------------------------------ */
+/* ---- finding --------------------------------------------------------------------------------- */
 
 void symm_heap_say_range(const symm_heap *h) {
     if (h->handle)
@@ -225,7 +227,7 @@ void symm_heap_unpin(symm_heap *h) {
     symm_handle_put(h->kind, h->handle);
 }
 
-/* ---- creation ----------------------------------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 typedef struct {
     symmComm_t comm;
@@ -333,7 +335,8 @@ static symmResult_t compare(const symm_comm *c, const terms *all) {
     return symmSuccess;
 }
 
-/* Which heap is meant, alike on all ranks; whose status is bad, or whose terms differ, fails everybody. */
+/* Which heap is meant, alike on all ranks; whose status is bad, or whose terms differ, fails
+ * everybody. */
 static symmResult_t agree_terms(symm_comm *c, symmResult_t status, const symmHeapConfig_t *k) {
     terms all[SYMM_MAX_RANKS];
     terms mine = {.code = (int32_t)status,

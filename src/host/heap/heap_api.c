@@ -1,12 +1,12 @@
-/* heap_api.c - the public calls on blocks, references and what a heap is. Threads as in symm_heap.h: LOCAL blocks any thread, all else as
- * use of the communicator. */
+/* heap_api.c - the public calls on blocks, references and what a heap is. Threads as in
+ * symm_heap.h: LOCAL blocks any thread, all else as use of the communicator. */
 #include "base/handle.h"
 #include "base/log.h"
 #include "host/comm/comm.h"
 #include "host/window/space.h"
 #include "heap_int.h"
 
-/* ---- blocks --------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static symmResult_t alloc_sym(symmHeap_t heap, uint64_t bytes, uint64_t align, const void *site,
                               void **ptr) {
@@ -75,7 +75,8 @@ static symmResult_t free_at(symm_heap *h, uint64_t off, const void *site) {
                : symm_heap_give(h, off, SYMM_OWNER_USER, site, NULL);
 }
 
-/* A SYM block is freed as use of the communicator, so its heap stays without a pin, as in symmHeapAlloc; a LOCAL one by any thread. */
+/* A SYM block is freed as use of the communicator, so its heap stays without a pin, as in
+ * symmHeapAlloc; a LOCAL one by any thread. */
 symmResult_t symmHeapFree(symmHeap_t heap, void *ptr) {
     symm_heap *h = symm_handle_peek_at(SYMM_KIND_HEAP, heap, ptr);
     if (h) return free_sym(h, symm_heap_offset(h, ptr), __builtin_return_address(0));
@@ -90,9 +91,10 @@ symmResult_t symmHeapFree(symmHeap_t heap, void *ptr) {
     return r;
 }
 
-/* ---- references ----------------------------------------------------------------------------------------------------- */
+/* ---- references ------------------------------------------------------------------------------ */
 
-/* A block of an owner that divides its own is narrowed to the piece that holds off. 0: none does. -1: nobody knows of pieces. */
+/* A block of an owner that divides its own is narrowed to the piece that holds off. 0: none does.
+ * -1: nobody knows of pieces. */
 static int look_inside(symm_heap *h, uint64_t off, symm_block *b) {
     uint64_t begin, bytes;
     int lane;
@@ -108,7 +110,8 @@ static int look_inside(symm_heap *h, uint64_t off, symm_block *b) {
     return 1;
 }
 
-/* A tract is a graph's, as if it were its block of SYM; of it, only what lies in blocks of graphs. With the lock. */
+/* A tract is a graph's, as if it were its block of SYM; of it, only what lies in blocks of graphs.
+ * With the lock. */
 static int find_apart(const symm_heap *h, uint64_t off, symm_block *b) {
     symm_tract t;
     if (!symm_heap_tract_at(h, off, &t) || t.limbo) return 0;
@@ -116,8 +119,9 @@ static int find_apart(const symm_heap *h, uint64_t off, symm_block *b) {
     return 1;
 }
 
-/* Whether off is in a block of somebody's, to which *b is narrowed. What arenas and lanes hold and have not given out is nobody's; what a graph
- * holds may be in use though its plan is gone, but for tracts, where nothing is. */
+/* Whether off is in a block of somebody's, to which *b is narrowed. What arenas and lanes hold and
+ * have not given out is nobody's; what a graph holds may be in use though its plan is gone, but
+ * for tracts, where nothing is. */
 static int is_given(symm_heap *h, uint64_t off, symm_block *b, int apart) {
     const int in = look_inside(h, off, b);
     if (in > 0) return 1;
@@ -146,7 +150,8 @@ static symmResult_t locate(const void *ptr, symm_heap **out, symm_block *b) {
     return r;
 }
 
-/* A reference's flags: how its block was allocated, and above that the number of the list of ranks that may access it; 0 all. */
+/* A reference's flags: how its block was allocated, and above that the number of the list of ranks
+ * that may access it; 0 all. */
 enum { REF_ZONE = 0xff, REF_LIST = 8 };
 
 static symmResult_t access_list(symm_heap *h, const symm_block *b, uint64_t off, int *list) {
@@ -188,7 +193,8 @@ symmResult_t symmRefGet(const void *ptr, symmRef_t *ref) {
     return symmSuccess;
 }
 
-/* Memory comes behind a tract on all ranks when its graph is uploaded; its addresses are known before. */
+/* Memory comes behind a tract on all ranks when its graph is uploaded; its addresses are known
+ * before. */
 static int has_tract(symm_heap *h, const symmRef_t *ref) {
     symm_tract t;
     symm_heap_lock(h);
@@ -261,7 +267,7 @@ symmResult_t symmRefPtr(const symmRef_t *ref, symmComm_t comm, int rank, void **
     return r;
 }
 
-/* ---- questions ------------------------------------------------------------------------------------------------------ */
+/* ---- questions ------------------------------------------------------------------------------- */
 
 symmResult_t symmMemQuery(const void *ptr, symmMemInfo_t *info) {
     symm_heap *h;

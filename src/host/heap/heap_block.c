@@ -1,4 +1,5 @@
-/* heap_block.c - blocks of a heap: taking and giving back. Any thread where heap.h says so; h->lock inside. */
+/* heap_block.c - blocks of a heap: taking and giving back. Any thread where heap.h says so; h->lock
+ * inside. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -7,7 +8,8 @@
 #include "host/window/space.h"
 #include "heap_int.h"
 
-/* A block's tag: owner, lane + 1, the red zone behind what was asked for, and whether it waits in limbo. */
+/* A block's tag: owner, lane + 1, the red zone behind what was asked for, and whether it waits in
+ * limbo. */
 #define TAG(owner, lane, red) \
     ((uint64_t)(owner) | (uint64_t)((lane) + 1) << 8 | (uint64_t)(red) << 32)
 #define TAG_OWNER 0xffull
@@ -59,7 +61,7 @@ int symm_heap_find(const symm_heap *h, uint64_t off, symm_block *b) {
     return 1;
 }
 
-/* ---- digest --------------------------------------------------------------------------------------------------------- */
+/* ---- digest ---------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t h, uint64_t v) {
     h = (h ^ v) * 0x9fb21c651e98df25ull;
@@ -80,7 +82,7 @@ void symm_heap_count(symm_heap *h, int op, uint64_t size, uint64_t align, int la
     symm_ledger_note(h->ledger, &e, site);
 }
 
-/* ---- take ----------------------------------------------------------------------------------------------------------- */
+/* ---- take ------------------------------------------------------------------------------------ */
 
 /* The lowest place for a block of LOCAL whose end is aligned. */
 static uint64_t find_end(const symm_place *p, uint64_t bytes, uint64_t align) {
@@ -92,9 +94,10 @@ static uint64_t find_end(const symm_place *p, uint64_t bytes, uint64_t align) {
     return SYMM_PLACE_NONE;
 }
 
-/* In LOCAL, where zone offsets run against addresses, the end of what is placed is what must be aligned: a whole number of
- * alignments is taken, and what lies behind the block's last byte is given back. Where none fits, there may still be a hole for the block
- * alone: the rule that symm_heap_could follows too, else growth would be asked for that does not help. */
+/* In LOCAL, where zone offsets run against addresses, the end of what is placed is what must be
+ * aligned: a whole number of alignments is taken, and what lies behind the block's last byte is
+ * given back. Where none fits, there may still be a hole for the block alone: the rule that
+ * symm_heap_could follows too, else growth would be asked for that does not help. */
 static uint64_t take_local(symm_heap *h, uint64_t bytes, uint64_t align, uint64_t tag, int *why) {
     symm_place *p = h->zone[SYMM_ZONE_LOCAL].place;
     const uint64_t whole = symm_round_up(bytes, align);
@@ -167,7 +170,8 @@ static void mark(symm_heap *h, const symm_block *b, uint64_t bit, int on) {
     symm_place_set_tag(p, b->z, on ? tag | bit : tag & ~bit);
 }
 
-/* Guard mode: the block's memory is poison still, or something wrote after it was freed. It was marked while its red zone is not painted yet. */
+/* Guard mode: the block's memory is poison still, or something wrote after it was freed. It was
+ * marked while its red zone is not painted yet. */
 static void guard_taken(symm_heap *h, const symm_block *b) {
     uint64_t at;
     if (!symm_guard_intact(h, b->off, b->room, 1, &at)) {
@@ -208,7 +212,7 @@ symmResult_t symm_heap_take(symm_heap *h, uint64_t bytes, uint64_t align, unsign
     return symmSuccess;
 }
 
-/* ---- pieces whose ends change ---------------------------------------------------------------------------------------- */
+/* ---- pieces whose ends change ---------------------------------------------------------------- */
 
 int symm_heap_take_at(symm_heap *h, uint64_t off, uint64_t bytes, int owner) {
     const uint64_t z = symm_zone_flip(h, SYMM_ZONE_LOCAL, off, bytes), tag = TAG(owner, -1, 0);
@@ -248,7 +252,7 @@ int symm_heap_hole(symm_heap *h, uint64_t off, uint64_t *begin, uint64_t *end) {
     return 1;
 }
 
-/* ---- give ----------------------------------------------------------------------------------------------------------- */
+/* ---- give ------------------------------------------------------------------------------------ */
 
 /* Why nothing that begins at off can be given back by that owner. With the lock. */
 static symmResult_t refuse(const symm_heap *h, uint64_t off, int owner) {
@@ -280,7 +284,8 @@ static symmResult_t refuse(const symm_heap *h, uint64_t off, int owner) {
                     (unsigned long long)off, h->name, owner_name[b.owner], owner_name[owner]);
 }
 
-/* Guard mode: nothing has written behind the block. It is nobody's now, and marked so that it cannot be freed twice meanwhile. */
+/* Guard mode: nothing has written behind the block. It is nobody's now, and marked so that it
+ * cannot be freed twice meanwhile. */
 static symmResult_t guard_given(symm_heap *h, const symm_block *b) {
     uint64_t at;
     symmResult_t r = symmSuccess;
@@ -415,7 +420,7 @@ symmResult_t symm_heap_resize(symm_heap *h, uint64_t bytes, const void *site) {
     return symmSuccess;
 }
 
-/* ---- for owners whose blocks hold smaller ones ----------------------------------------------------------------------- */
+/* ---- for owners whose blocks hold smaller ones ----------------------------------------------- */
 
 uint64_t symm_heap_room(const symm_heap *h, unsigned flags) {
     symm_place_stats s;

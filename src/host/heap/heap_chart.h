@@ -1,5 +1,5 @@
-/* heap_chart.h - a picture of a heap at one moment, and how it is drawn. Taken under the heap's lock (heap_dump.c), drawn without;
- * drawing knows nothing of heaps but this record. */
+/* heap_chart.h - a picture of a heap at one moment, and how it is drawn. Taken under the heap's
+ * lock (heap_dump.c), drawn without; drawing knows nothing of heaps but this record. */
 #ifndef SYMM_HEAP_CHART_H_
 #define SYMM_HEAP_CHART_H_
 

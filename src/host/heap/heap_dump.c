@@ -1,5 +1,5 @@
-/* heap_dump.c - takes a heap's picture and has it drawn. Any thread: the heap is pinned, its lock held while pieces are noted, not
- * while they are written. */
+/* heap_dump.c - takes a heap's picture and has it drawn. Any thread: the heap is pinned, its lock
+ * held while pieces are noted, not while they are written. */
 #include <stdlib.h>
 
 #include "base/fail.h"

@@ -1,5 +1,5 @@
-/* heap_grow.c - memory behind a heap's zones. Collective calls, on the communicator's user thread; h->lock where a zone changes, never while
- * waiting. */
+/* heap_grow.c - memory behind a heap's zones. Collective calls, on the communicator's user thread;
+ * h->lock where a zone changes, never while waiting. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@
 #include "host/gpu/gpu.h"
 #include "heap_int.h"
 
-/* ---- what there is to be mapped ---------------------------------------------------------------------------------------- */
+/* ---- what there is to be mapped -------------------------------------------------------------- */
 
 typedef struct { /* one growth of a heap, on this rank */
     symm_heap *h;
@@ -23,8 +23,9 @@ typedef struct { /* one growth of a heap, on this rank */
     uint64_t extent[SYMM_ZONES];
 } plan;
 
-/* Lists pieces of at most a chunk for `bytes` more behind a zone, in the lowest gaps; counts them where list is NULL. Depends on the
- * zone's chunks, the heap's tracts and the size alone, so it is the same on all ranks for SYM. */
+/* Lists pieces of at most a chunk for `bytes` more behind a zone, in the lowest gaps; counts them
+ * where list is NULL. Depends on the zone's chunks, the heap's tracts and the size alone, so it
+ * is the same on all ranks for SYM. */
 static int list_parts(const symm_heap *h, int zone, uint64_t bytes, symm_part *list,
                       uint64_t *extent) {
     const symm_zone *z = &h->zone[zone];
@@ -87,7 +88,7 @@ static symmResult_t make_plan(symm_heap *h, symm_more more, plan *p) {
     return symmSuccess;
 }
 
-/* ---- into the zones ----------------------------------------------------------------------------------------------------- */
+/* ---- into the zones -------------------------------------------------------------------------- */
 
 static int room_for(symm_zone *z, int more) {
     if (z->count + more <= z->cap) return 1;
@@ -126,8 +127,9 @@ static int add_free(plan *p) {
     return 0;
 }
 
-/* Everything is mapped here, before the agreement: what can fail is tried, so that all ranks fail with it. Nothing of it may be seen yet, for
- * other threads take LOCAL blocks meanwhile; what the placement needs to know of new memory it has in stock afterwards. */
+/* Everything is mapped here, before the agreement: what can fail is tried, so that all ranks fail
+ * with it. Nothing of it may be seen yet, for other threads take LOCAL blocks meanwhile; what
+ * the placement needs to know of new memory it has in stock afterwards. */
 static symmResult_t try_zones(void *arg) {
     plan *p = arg;
     symm_heap *h = p->h;
@@ -158,7 +160,7 @@ static symmResult_t keep(plan *p, uint64_t local_extent) {
     return r;
 }
 
-/* ---- grow --------------------------------------------------------------------------------------------------------------- */
+/* ---- grow ------------------------------------------------------------------------------------ */
 
 typedef struct { /* what the ranks tell each other */
     int32_t code, count;
@@ -233,7 +235,7 @@ symmResult_t symm_heap_more(symm_heap *h, symmResult_t mine, symm_more more, con
     return r;
 }
 
-/* ---- another place ------------------------------------------------------------------------------------------------------- */
+/* ---- another place --------------------------------------------------------------------------- */
 
 /* What SYM has and what is new, in one list. */
 static symmResult_t list_all(const symm_heap *h, const plan *p, symm_part **list) {
@@ -290,7 +292,7 @@ symmResult_t symm_heap_relocate(symm_heap *h, symmResult_t mine, uint64_t reserv
     return move_into(h, &next, sym, stage);
 }
 
-/* ---- would growing help -------------------------------------------------------------------------------------------------- */
+/* ---- would growing help ---------------------------------------------------------------------- */
 
 int symm_heap_could(const symm_heap *h, int zone, uint64_t bytes, uint64_t align) {
     const uint64_t limit =
@@ -303,7 +305,8 @@ int symm_heap_could(const symm_heap *h, int zone, uint64_t bytes, uint64_t align
         symm_part next = found ? (symm_part){p.off, p.bytes} : (symm_part){limit, 0};
         const symm_part tract = symm_heap_next_tract(h, zone, at);
         if (tract.off < next.off) next = tract;
-        /* As blocks are placed: in SYM the beginning is aligned, in LOCAL, which runs against addresses, the end. */
+        /* As blocks are placed: in SYM the beginning is aligned, in LOCAL, which runs against
+         * addresses, the end. */
         const uint64_t end = zone == SYMM_ZONE_SYM ? symm_round_up(at, align) + bytes
                                                    : symm_round_up(at + bytes, align);
         if (end <= next.off) return 1;
@@ -312,7 +315,7 @@ int symm_heap_could(const symm_heap *h, int zone, uint64_t bytes, uint64_t align
     }
 }
 
-/* ---- public --------------------------------------------------------------------------------------------------------------- */
+/* ---- public ---------------------------------------------------------------------------------- */
 
 typedef struct {
     symmHeap_t heap;

@@ -1,5 +1,6 @@
-/* heap_guard.c - guard mode: red zones behind blocks, poison in free memory. Host memory is touched directly, GPU memory through the driver,
- * in the communicator's context. Any thread; the callers keep the ranges to themselves (a block that is being taken or given). */
+/* heap_guard.c - guard mode: red zones behind blocks, poison in free memory. Host memory is touched
+ * directly, GPU memory through the driver, in the communicator's context. Any thread; the
+ * callers keep the ranges to themselves (a block that is being taken or given). */
 #include <stdio.h>
 #include <string.h>
 
@@ -48,7 +49,8 @@ static size_t first_other(const unsigned char *p, size_t n, int value) {
     return i;
 }
 
-/* In pieces, through a buffer where the CPU cannot read it. What cannot be read counts as intact: the driver has said why. */
+/* In pieces, through a buffer where the CPU cannot read it. What cannot be read counts as intact:
+ * the driver has said why. */
 int symm_guard_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, uint64_t *at) {
     unsigned char copy[PIECE];
     symm_cuda_scope scope;
@@ -81,8 +83,9 @@ typedef struct {
     symm_block b;
 } spot;
 
-/* What must be painted at or behind zone offset z, as the placement has it now; of a hole not more than a piece. A block whose owner is painting
- * it (taken or given just now) is passed over: that owner has looked at it. 0: nothing is left. With the lock. */
+/* What must be painted at or behind zone offset z, as the placement has it now; of a hole not more
+ * than a piece. A block whose owner is painting it (taken or given just now) is passed over:
+ * that owner has looked at it. 0: nothing is left. With the lock. */
 static int find_spot(const symm_heap *h, int zone, uint64_t z, spot *s) {
     symm_piece p;
     *s = (spot){0};
@@ -102,8 +105,9 @@ static int find_spot(const symm_heap *h, int zone, uint64_t z, spot *s) {
     return 1;
 }
 
-/* 0 if it is damaged: *at says where. What a hole is now, another thread may take and write to in the next moment. So host memory is looked at
- * with the lock. The driver's calls are longer, and are made with it only where what was read without it was not as it should be. */
+/* 0 if it is damaged: *at says where. What a hole is now, another thread may take and write to in
+ * the next moment. So host memory is looked at with the lock. The driver's calls are longer, and
+ * are made with it only where what was read without it was not as it should be. */
 static int spot_intact(symm_heap *h, int zone, uint64_t z, spot *s, uint64_t *at) {
     int good = 1;
     if (h->comm->cuda) {

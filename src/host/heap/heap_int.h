@@ -1,11 +1,13 @@
-/* heap_int.h - the record of a heap, for the files that are it: heap.c (life, finding), heap_block.c (blocks), heap_api.c (public calls on them),
- * heap_grow.c (memory behind the zones), heap_tract.c (addresses of no zone), heap_tidy.c (trim, collect, check), heap_stripes.c (calls on stripes), heap_guard.c; and for the
- * communicator, which ends its heaps.
+/* heap_int.h - the record of a heap, for the files that are it: heap.c (life, finding),
+ * heap_block.c (blocks), heap_api.c (public calls on them), heap_grow.c (memory behind the zones),
+ * heap_tract.c (addresses of no zone), heap_tidy.c (trim, collect, check), heap_stripes.c (calls on
+ * stripes), heap_guard.c; and for the communicator, which ends its heaps.
  *
- * A zone counts its own offsets up from 0: those of SYM are the heap's, those of LOCAL run against them (zone offset z of a piece is
- * reserve - off - bytes). So one code serves both.
- * Lock: h->lock, over both zones, limbo and the digest; held for one placement, or in guard mode for a look at 16 KiB. What only collective calls change (chunks,
- * extents) is changed with the lock by the communicator's user thread, which may read it without. */
+ * A zone counts its own offsets up from 0: those of SYM are the heap's, those of LOCAL run against
+ * them (zone offset z of a piece is reserve - off - bytes). So one code serves both.
+ * Lock: h->lock, over both zones, limbo and the digest; held for one placement, or in guard mode
+ * for a look at 16 KiB. What only collective calls change (chunks, extents) is changed with the
+ * lock by the communicator's user thread, which may read it without. */
 #ifndef SYMM_HOST_HEAP_INT_H_
 #define SYMM_HOST_HEAP_INT_H_
 
@@ -96,7 +98,8 @@ static inline void symm_heap_lock(symm_heap *h) {
 static inline void symm_heap_unlock(symm_heap *h) {
     atomic_store_explicit(&h->lock, 0, memory_order_release);
 }
-/* [collective] A heap, or the one of a vector: config checked here, its name copied. status: this rank's so far. */
+/* [collective] A heap, or the one of a vector: config checked here, its name copied. status: this
+ * rank's so far. */
 symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmHeapConfig_t *config,
                               symm_heap **out);
 /* Out of the communicator's list; its handle's reference is put. */
@@ -107,13 +110,15 @@ symmResult_t symm_heap_pin_kind(int kind, const void *handle, symm_heap **out);
 void symm_heap_move(symm_heap *h, const symm_region *to, symm_left *left);
 /* Lets go of regions that were left, unless captured calls may know them. */
 void symm_heap_forget(symm_heap *h);
-/* Memory lies behind other addresses of SYM than before: they are told to whom symmHeapFree asks for them. The communicator's user thread. */
+/* Memory lies behind other addresses of SYM than before: they are told to whom symmHeapFree asks
+ * for them. The communicator's user thread. */
 void symm_heap_say_range(const symm_heap *h);
 /* heap_window.c */
 extern const symm_win_source symm_heap_windows;
 void symm_heap_drop_all(symm_comm *c);
 uint64_t symm_heap_all_bytes(symm_comm *c);
-/* The heap of this process whose own part holds ptr, with one more reference, or NULL. Any thread. */
+/* The heap of this process whose own part holds ptr, with one more reference, or NULL. Any
+ * thread. */
 symm_heap *symm_heap_of(const void *ptr);
 
 /* ---- heap_block.c ---- */
@@ -134,49 +139,59 @@ int symm_heap_find(const symm_heap *h, uint64_t off, symm_block *b);
 void symm_heap_count(symm_heap *h, int op, uint64_t size, uint64_t align, int lane, uint64_t off,
                      const void *site);
 
-/* Vectors: the one block, at offset 0, gets that long. Memory lies behind it. Cannot fail behind try_resize. */
+/* Vectors: the one block, at offset 0, gets that long. Memory lies behind it. Cannot fail behind
+ * try_resize. */
 symmResult_t symm_heap_resize(symm_heap *h, uint64_t bytes, const void *site);
-/* Whatever noting that size needs is in stock afterwards, whether or not memory lies behind it already; nothing else changes. */
+/* Whatever noting that size needs is in stock afterwards, whether or not memory lies behind it
+ * already; nothing else changes. */
 symmResult_t symm_heap_try_resize(symm_heap *h, uint64_t bytes);
 
 /* ---- heap_grow.c ---- */
-/* As symm_heap_more, into a larger region: everything that SYM has is mapped there too. LOCAL has nothing. [collective] */
+/* As symm_heap_more, into a larger region: everything that SYM has is mapped there too. LOCAL has
+ * nothing. [collective] */
 symmResult_t symm_heap_relocate(symm_heap *h, symmResult_t mine, uint64_t reserve, uint64_t sym,
                                 const char *stage);
 /* heap_tidy.c: symmHeapTrim. [collective] */
 symmResult_t symm_heap_trim(symm_heap *h, symmResult_t status, uint64_t keep, uint64_t *freed);
-/* A vector gets that short and its memory goes, on all ranks or on none. site: of the call. [collective] */
+/* A vector gets that short and its memory goes, on all ranks or on none. site: of the call.
+ * [collective] */
 symmResult_t symm_heap_shorten(symm_heap *h, symmResult_t status, uint64_t bytes, const void *site);
 typedef struct {
     uint64_t sym, local;
 } symm_more;
 /* [collective] mine: this rank's status so far. */
 symmResult_t symm_heap_more(symm_heap *h, symmResult_t mine, symm_more more, const char *stage);
-/* Every rank has entered a collective call on h: symmMismatch, alike on all, if their calls on SYM differ. */
+/* Every rank has entered a collective call on h: symmMismatch, alike on all, if their calls on SYM
+ * differ. */
 symmResult_t symm_heap_compare(const symm_heap *h, uint64_t digest0, uint64_t digest, int rank,
                                const char *stage);
-/* Whether a block of that size would fit if memory lay behind every address that this zone could get. With the lock. */
+/* Whether a block of that size would fit if memory lay behind every address that this zone could
+ * get. With the lock. */
 int symm_heap_could(const symm_heap *h, int zone, uint64_t bytes, uint64_t align);
 
 /* ---- heap_stripes.c ---- */
 /* Equal where the ranks have made the same calls on every stripe. */
 uint64_t symm_heap_stripes_word(const symm_heap *h);
-/* The words differ between ranks, which all know: symmMismatch, alike on all, that names the stripe. still: no thread uses stripes meanwhile; else
- * only those on which the ranks have made as many calls can be compared. [collective] */
+/* The words differ between ranks, which all know: symmMismatch, alike on all, that names the
+ * stripe. still: no thread uses stripes meanwhile; else only those on which the ranks have made
+ * as many calls can be compared. [collective] */
 symmResult_t symm_heap_stripes_compare(symm_heap *h, int still, const char *stage);
 
 /* ---- heap_tract.c ---- */
 /* The tract that holds off; 0 if none does. With the lock. */
 int symm_heap_tract_at(const symm_heap *h, uint64_t off, symm_tract *tract);
-/* The first one that ends behind `at`, in a zone's offsets; off UINT64_MAX: none. With the lock, or in the user thread. */
+/* The first one that ends behind `at`, in a zone's offsets; off UINT64_MAX: none. With the lock, or
+ * in the user thread. */
 symm_part symm_heap_next_tract(const symm_heap *h, int zone, uint64_t at);
-/* Every rank has given it back: what this one has mapped there is unmapped. The first error; the tract is gone all the same. */
+/* Every rank has given it back: what this one has mapped there is unmapped. The first error; the
+ * tract is gone all the same. */
 symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off);
 
 /* ---- heap_guard.c; heap.h has what paints ---- */
 /* What red zones, or poison, are painted with. */
 int symm_guard_byte(int poison);
-/* Walks all blocks and holes, while other threads take and give LOCAL ones; symmInvalidUsage naming the first damage, of now or before. */
+/* Walks all blocks and holes, while other threads take and give LOCAL ones; symmInvalidUsage naming
+ * the first damage, of now or before. */
 symmResult_t symm_guard_check(symm_heap *h);
 
 #endif

@@ -1,5 +1,6 @@
-/* heap_stripes.c - calls of which the heap hears nothing, because threads make them beside each other and only those on one stripe have an order
- * that ranks share: the ranks compare how many there were, and a digest of them, where they meet anyway. The list is changed by the
+/* heap_stripes.c - calls of which the heap hears nothing, because threads make them beside each
+ * other and only those on one stripe have an order that ranks share: the ranks compare how many
+ * there were, and a digest of them, where they meet anyway. The list is changed by the
  * communicator's user thread, with h->lock; it reads it without. */
 #include "base/fail.h"
 #include "host/comm/comm.h"
@@ -65,7 +66,8 @@ static void fill(page *p, const symm_stripes **s, int *i) {
     p->more = *s != NULL;
 }
 
-/* Behind the same calls on SYM an object of one rank has another one on each, but its stripes may be more. */
+/* Behind the same calls on SYM an object of one rank has another one on each, but its stripes may
+ * be more. */
 static symmResult_t other_stripes(const symm_heap *h, int a, int b, const char *stage) {
     return SYMM_ERR(symmMismatch,
                     "%s: the symmetric arenas of heap %s have another number of stripes on rank %d "

@@ -1,8 +1,9 @@
-/* heap_svg.c - a heap's picture as SVG: each zone is a stack of bars, read like lines of text; blocks are coloured by their owner, a
- * line below the bars shows the chunks. Pure; see heap_chart.h.
+/* heap_svg.c - a heap's picture as SVG: each zone is a stack of bars, read like lines of text;
+ * blocks are coloured by their owner, a line below the bars shows the chunks. Pure; see
+ * heap_chart.h.
  *
- * A piece narrower than a pixel is drawn together with its neighbours, in the colour of the most of them, so the file's size follows
- * the picture's and not the heap's. */
+ * A piece narrower than a pixel is drawn together with its neighbours, in the colour of the most of
+ * them, so the file's size follows the picture's and not the heap's. */
 #include "heap_chart.h"
 
 #include <stdio.h>
@@ -88,7 +89,8 @@ static void put_piece(const canvas *c, const symm_chart_piece *p) {
     }
 }
 
-/* From piece i on: neighbours that together are a pixel wide. Returns the first piece behind them. */
+/* From piece i on: neighbours that together are a pixel wide. Returns the first piece behind
+ * them. */
 static int put_crowd(const canvas *c, int i) {
     const symm_chart_zone *z = c->z;
     uint64_t bytes[SYMM_CHART_KINDS] = {0}, end = z->pieces[i].off;

@@ -1,5 +1,5 @@
-/* heap_tidy.c - trim, collect and check. Collective calls, on the communicator's user thread; h->lock where a zone changes, never while
- * waiting. */
+/* heap_tidy.c - trim, collect and check. Collective calls, on the communicator's user thread;
+ * h->lock where a zone changes, never while waiting. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +48,8 @@ static int idle_kinds(const symm_heap *h) {
     return bits;
 }
 
-/* All ranks are here, none has failed, and they mean the same. still: as in symm_heap_stripes_compare. Their work on the heap has ended before they came. */
+/* All ranks are here, none has failed, and they mean the same. still: as in
+ * symm_heap_stripes_compare. Their work on the heap has ended before they came. */
 static symmResult_t meet(symm_heap *h, symmResult_t status, uint64_t keep, int still,
                          const char *stage, int *idle) {
     symm_comm *c = h->comm;
@@ -74,10 +75,11 @@ static symmResult_t meet(symm_heap *h, symmResult_t status, uint64_t keep, int s
     return alike ? symmSuccess : symm_heap_stripes_compare(h, still, stage);
 }
 
-/* ---- trim ------------------------------------------------------------------------------------------------------------- */
+/* ---- trim ------------------------------------------------------------------------------------ */
 
-/* Takes the highest chunks in which no block lies out of the zone until at most `keep` bytes are left behind it. list: room for
- * all chunks; in heap offsets. With the lock: nothing is placed there any more. */
+/* Takes the highest chunks in which no block lies out of the zone until at most `keep` bytes are
+ * left behind it. list: room for all chunks; in heap offsets. With the lock: nothing is placed
+ * there any more. */
 static int take_out(symm_heap *h, int zone, uint64_t keep, symm_part *list) {
     symm_zone *z = &h->zone[zone];
     int n = 0;
@@ -98,7 +100,8 @@ static int take_out(symm_heap *h, int zone, uint64_t keep, symm_part *list) {
     return n;
 }
 
-/* What has been said once stays said: a mapping that cannot be taken back is kept to the end of the heap. */
+/* What has been said once stays said: a mapping that cannot be taken back is kept to the end of the
+ * heap. */
 static void unmap_all(symm_heap *h, int rank, const symm_part *list, int n, symmResult_t *status) {
     for (int i = 0; i < n; i++) {
         symmResult_t r = symm_region_unmap(&h->region, rank, list[i]);
@@ -157,8 +160,9 @@ static void say_skipped(const symm_heap *h, uint64_t freed) {
               (unsigned long long)local->skipped);
 }
 
-/* Everything that can be refused comes before the ranks meet. A vector (s not NULL) has its new size from there on, whatever stays mapped: all
- * have unmapped what they can when the last message is here, and nobody is asked again. */
+/* Everything that can be refused comes before the ranks meet. A vector (s not NULL) has its new
+ * size from there on, whatever stays mapped: all have unmapped what they can when the last
+ * message is here, and nobody is asked again. */
 static symmResult_t trim(symm_heap *h, symmResult_t status, uint64_t keep, const shorter *s,
                          uint64_t *freed) {
     symm_comm *c = h->comm;
@@ -206,7 +210,7 @@ symmResult_t symm_heap_shorten(symm_heap *h, symmResult_t status, uint64_t bytes
     return trim(h, status, bytes, &s, NULL);
 }
 
-/* ---- collect ---------------------------------------------------------------------------------------------------------- */
+/* ---- collect --------------------------------------------------------------------------------- */
 
 enum { OFFSETS = 62 };
 typedef struct { /* the next blocks of SYM, or tracts or graphs, that wait here, in order */
@@ -308,8 +312,9 @@ typedef struct { /* what waits for all ranks to have given it back */
     symmResult_t (*give)(symm_heap *h, uint64_t off, const void *site);
 } kind;
 
-/* All lists are known up to the lowest offset at which one that goes on has stopped: up to there, what is in all of them is returned, in
- * order, and the next messages begin behind it. Every rank sees the same messages. */
+/* All lists are known up to the lowest offset at which one that goes on has stopped: up to there,
+ * what is in all of them is returned, in order, and the next messages begin behind it. Every
+ * rank sees the same messages. */
 static symmResult_t collect_all(symm_heap *h, const kind *what, const void *site,
                                 symmResult_t *soft) {
     symm_comm *c = h->comm;
@@ -344,8 +349,8 @@ static symmResult_t collect_idle(symm_heap *h, int k, const void *site, symmResu
     return collect_all(h, &what, site, soft);
 }
 
-/* What was given back must not be in use any more: the work of graphs has ended, or they would hold it; that of streams on blocks which graphs had
- * left is waited for before the ranks meet. */
+/* What was given back must not be in use any more: the work of graphs has ended, or they would hold
+ * it; that of streams on blocks which graphs had left is waited for before the ranks meet. */
 static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site) {
     static const kind blocks = {list_limbo, NULL, give_back},
                       tracts = {list_tracts, NULL, end_tract};
@@ -365,7 +370,7 @@ static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site)
     return apart || h->guard ? soft : symmSuccess;
 }
 
-/* ---- public ------------------------------------------------------------------------------------------------------------ */
+/* ---- public ---------------------------------------------------------------------------------- */
 
 enum { TRIM, COLLECT, CHECK };
 typedef struct {

@@ -1,6 +1,8 @@
-/* heap_tract.c - tracts: addresses of a heap, at one offset on all ranks, that belong to neither zone. Who takes one maps memory of its own
- * there (memplan_alias.c). They are taken in the order of calls on SYM and given back by symmHeapCollect, so every rank has the same
- * ones at any time. The communicator's user thread changes the list, with h->lock, for queries look at it from any thread. */
+/* heap_tract.c - tracts: addresses of a heap, at one offset on all ranks, that belong to neither
+ * zone. Who takes one maps memory of its own there (memplan_alias.c). They are taken in the order
+ * of calls on SYM and given back by symmHeapCollect, so every rank has the same ones at any
+ * time. The communicator's user thread changes the list, with h->lock, for queries look at it
+ * from any thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +22,8 @@ static uint64_t fit(const symm_heap *h, uint64_t bytes, uint64_t from, uint64_t 
     return at <= limit && limit - at >= bytes ? at : UINT64_MAX;
 }
 
-/* In the upper half of the addresses where that has room, so that SYM, which grows from below, stays in one piece for long. */
+/* In the upper half of the addresses where that has room, so that SYM, which grows from below,
+ * stays in one piece for long. */
 static uint64_t choose(const symm_heap *h, uint64_t bytes) {
     const uint64_t low = h->zone[SYMM_ZONE_SYM].extent, limit = h->reserve - h->local_extent;
     const uint64_t half = h->reserve / 2 / h->granularity * h->granularity;
@@ -102,7 +105,8 @@ symm_part symm_heap_next_tract(const symm_heap *h, int zone, uint64_t at) {
     return best;
 }
 
-/* The addresses are free even where unmapping fails: what stays mapped there refuses whoever takes them next. */
+/* The addresses are free even where unmapping fails: what stays mapped there refuses whoever takes
+ * them next. */
 symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off) {
     symm_tract gone;
     symm_heap_lock(h);

@@ -1,5 +1,5 @@
-/* heap_window.c - heaps as windows: what collectives find at an address of a heap, what they are told
- * where there is less memory than they ask for, and where ranks differ in their calls. The
+/* heap_window.c - heaps as windows: what collectives find at an address of a heap, what they are
+ * told where there is less memory than they ask for, and where ranks differ in their calls. The
  * communicator's user thread, but for references and explain (any thread; async_lock). */
 #include <stdio.h>
 

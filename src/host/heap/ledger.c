@@ -1,5 +1,7 @@
-/* ledger.c - a ring per rank in shared host memory. A rank writes its own and reads the others' while they write: an entry is words, each
- * stored and loaded whole; its seq is cleared before it is written anew and stored, released, at its end, and a reader looks at it before and after. */
+/* ledger.c - a ring per rank in shared host memory. A rank writes its own and reads the others'
+ * while they write: an entry is words, each stored and loaded whole; its seq is cleared before
+ * it is written anew and stored, released, at its end, and a reader looks at it before and
+ * after. */
 #define _GNU_SOURCE /* dladdr */
 #include "ledger.h"
 
@@ -14,12 +16,15 @@
 
 enum {
     WORDS =
-        8, /* of an entry, which is a cache line: seq, digest, issued, size, align, off, op and lane, the site */
+        /* of an entry, which is a cache line: seq, digest, issued, size, align, off, op and lane,
+         * the site */
+    8,
     SITES = 64,
     PROBES = 8,
     HEAD = 8192, /* bytes before the ring */
-    /* Marks: the digests after the last 16 multiples of 128 calls, of 256, ... So of a call that the ring has lost it is known
-     * where it lies to an eighth of how long ago it is; and all the way back to the first. */
+    /* Marks: the digests after the last 16 multiples of 128 calls, of 256, ... So of a call that
+     * the ring has lost it is known where it lies to an eighth of how long ago it is; and all
+     * the way back to the first. */
     STEP = 7,
     LEVELS = 32,
     EACH = 16,
@@ -81,7 +86,7 @@ void symm_ledger_close(symm_ledger *l) {
     free(l);
 }
 
-/* ---- places of the program --------------------------------------------------------------------------------------------- */
+/* ---- places of the program ------------------------------------------------------------------- */
 
 /* Where that site is named in a rank's part, or would be; NULL if there is no room. */
 static named *find_site(ring *r, uint64_t site) {
@@ -131,9 +136,10 @@ static void site_text(ring *r, uint64_t site, char *text) {
     text[SYMM_LEDGER_SITE - 1] = 0;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
-/* Released after the clearing of seq; pairs with the acquire in get: who reads a new word sees that seq is no longer the old one. */
+/* Released after the clearing of seq; pairs with the acquire in get: who reads a new word sees that
+ * seq is no longer the old one. */
 static void put(_Atomic uint64_t *at, uint64_t v) {
     atomic_store_explicit(at, v, memory_order_release);
 }
@@ -171,7 +177,7 @@ void symm_ledger_note(symm_ledger *l, const symm_entry *e, const void *site) {
     atomic_store_explicit(&l->mine->count, e->seq, memory_order_release);
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* 0 if it is not there (any more). */
 static int get(const symm_ledger *l, int rank, uint64_t seq, symm_entry *e, char *site) {
@@ -214,7 +220,8 @@ static int get_mark(const symm_ledger *l, int rank, uint64_t seq, int level, uin
     return atomic_load_explicit(&m->seq, memory_order_relaxed) == seq;
 }
 
-/* Ranks a and b agree in call *lo and differ in call *hi, as far as is known: the marks that both have bring the two together. */
+/* Ranks a and b agree in call *lo and differ in call *hi, as far as is known: the marks that both
+ * have bring the two together. */
 static void narrow(const symm_ledger *l, int a, int b, uint64_t *lo, uint64_t *hi) {
     uint64_t da, db;
     for (int level = 0; level < LEVELS; level++)
@@ -239,7 +246,8 @@ static int is_first(const symm_ledger *l, int a, int b, uint64_t seq) {
     return lo == seq - 1;
 }
 
-/* What marks tell of ranks that differ from rank a: of the one that does so first. known differs in call hi; -1: nobody is known to yet. */
+/* What marks tell of ranks that differ from rank a: of the one that does so first. known differs in
+ * call hi; -1: nobody is known to yet. */
 static int older(const symm_ledger *l, int a, int known, uint64_t hi, char *text, size_t cap) {
     uint64_t first = UINT64_MAX, behind = 0;
     int who = -1;
@@ -259,7 +267,8 @@ static int older(const symm_ledger *l, int a, int known, uint64_t hi, char *text
     return 1;
 }
 
-/* 1 if call seq differs between two of the ranks that have made it: the others may be on their way. */
+/* 1 if call seq differs between two of the ranks that have made it: the others may be on their
+ * way. */
 static int compare(const symm_ledger *l, uint64_t seq, char *text, size_t cap) {
     symm_entry a = {0}, b;
     char sa[SYMM_LEDGER_SITE], sb[SYMM_LEDGER_SITE], wa[200], wb[200];
@@ -281,8 +290,9 @@ static uint64_t issued(const symm_ledger *l, int rank) {
     return __atomic_load_n(&symm_comm_ctl(l->c, rank)->issued, __ATOMIC_ACQUIRE);
 }
 
-/* The ranks agree in the calls that they have made. Who has made one more than another differs from it, if that one has issued a collective
- * which comes after it, or if they have met since; else it may just be late. -1: it has made calls meanwhile, look again. */
+/* The ranks agree in the calls that they have made. Who has made one more than another differs from
+ * it, if that one has issued a collective which comes after it, or if they have met since; else
+ * it may just be late. -1: it has made calls meanwhile, look again. */
 static int find_extra(const symm_ledger *l, int met, const uint64_t *count, char *text,
                       size_t cap) {
     symm_entry e;
@@ -292,7 +302,8 @@ static int find_extra(const symm_ledger *l, int met, const uint64_t *count, char
             if (count[b] <= count[a]) continue;
             const int kept = get(l, b, count[a] + 1, &e, site);
             if (!met && (!kept || issued(l, a) <= e.issued)) continue;
-            /* It may have made the call, and issued that collective, since its calls were counted. */
+            /* It may have made the call, and issued that collective, since its calls were
+             * counted. */
             if (atomic_load_explicit(&ring_of(l, a)->count, memory_order_acquire) != count[a])
                 return -1;
             if (kept)

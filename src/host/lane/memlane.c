@@ -1,5 +1,6 @@
-/* memlane.c - lanes: their life, and what is allocated and freed on them eagerly. The communicator's thread; no lock. The hot path is
- * symmLaneAlloc and symmLaneFree of a size that the lane keeps: no call of the driver but the one that asks for the capture. */
+/* memlane.c - lanes: their life, and what is allocated and freed on them eagerly. The
+ * communicator's thread; no lock. The hot path is symmLaneAlloc and symmLaneFree of a size that
+ * the lane keeps: no call of the driver but the one that asks for the capture. */
 #include "memplan.h"
 
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include "host/gpu/gpu.h"
 #include "host/window/space.h"
 
-/* ---- sets ------------------------------------------------------------------------------------------------ */
+/* ---- sets ------------------------------------------------------------------------------------ */
 
 /* The block that holds off, for symmMemQuery and symmRefGet. */
 static int inside(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes, int *lane) {
@@ -119,7 +120,7 @@ void *symm_memlanes_address(const symm_memlanes *s, uint64_t off) {
     return symm_heap_addr(s->heap, s->comm->rank, off);
 }
 
-/* ---- entering -------------------------------------------------------------------------------------------- */
+/* ---- entering -------------------------------------------------------------------------------- */
 
 static symmResult_t no_group(const char *call) {
     if (__builtin_expect(!symm_group_open(), 1)) return symmSuccess;
@@ -147,7 +148,7 @@ void symm_memlane_leave(symm_memlane *l) {
     symm_heap_leave(l->set->heap);
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------ */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void free_lane(void *obj) {
     free(obj);
@@ -259,7 +260,8 @@ static symmResult_t find_heir(const symm_memlane *l, symm_memlane **heir) {
         l->ordinal);
 }
 
-/* What it keeps becomes the pool's; then either another lane stands in for it, or the pool is given back. */
+/* What it keeps becomes the pool's; then either another lane stands in for it, or the pool is given
+ * back. */
 static symmResult_t hand_over(symm_memlane *l, const void *site) {
     symm_memlanes *s = l->set;
     symm_memlane *heir = NULL;
@@ -342,7 +344,7 @@ symmResult_t symmLaneDestroy(symmLane_t lane) {
     return r;
 }
 
-/* ---- allocating ------------------------------------------------------------------------------------------ */
+/* ---- allocating ------------------------------------------------------------------------------ */
 
 static void count_taken(symm_memlane *l, symm_memrec *r) {
     symm_memzone *z = &l->zone[r->zone];
@@ -410,7 +412,7 @@ symmResult_t symmLaneAlloc(symmLane_t lane, size_t bytes, unsigned flags, void *
     return r;
 }
 
-/* ---- freeing --------------------------------------------------------------------------------------------- */
+/* ---- freeing --------------------------------------------------------------------------------- */
 
 static void push_pending(symm_memlane *l, symm_memrec *r) {
     r->state = SYMM_REC_PENDING;

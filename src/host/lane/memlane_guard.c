@@ -1,5 +1,7 @@
-/* memlane_guard.c - guard mode of lanes: a red zone behind each eager block, poison in those that were freed. The communicator's thread; painting is work
- * of the lanes' streams, looking is the caller's, behind that work. docs/memory-lane.md has the rules and why they give no false alarm. */
+/* memlane_guard.c - guard mode of lanes: a red zone behind each eager block, poison in those that
+ * were freed. The communicator's thread; painting is work of the lanes' streams, looking is the
+ * caller's, behind that work. docs/memory-lane.md has the rules and why they give no false
+ * alarm. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +15,7 @@
 #include "host/heap/heap_int.h"
 #include "memlane.h"
 
-/* ---- life ------------------------------------------------------------------------------------------------ */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 /* Of heaps that streams were still to paint in when all else of them had ended. Any thread. */
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -100,7 +102,7 @@ void symm_memguard_end(symm_memlanes *s) {
     keep(g);
 }
 
-/* ---- painting -------------------------------------------------------------------------------------------- */
+/* ---- painting -------------------------------------------------------------------------------- */
 
 typedef struct {
     char *at;
@@ -130,7 +132,8 @@ symmResult_t symm_memguard_paint(const symm_memlane *l, uint64_t off, uint64_t b
     return symm_stream_submit(l->stream, brush_task, &b, sizeof b, NULL, NULL, NULL);
 }
 
-/* To use a stream that is shut would spoil somebody's capture: what would be painted there is not, and is not looked at. */
+/* To use a stream that is shut would spoil somebody's capture: what would be painted there is not,
+ * and is not looked at. */
 static int is_open(const symm_memlane *l) {
     return !symm_mem_shut(l->set->comm, l->stream);
 }
@@ -141,7 +144,7 @@ static symmResult_t mark(symm_memlane *l) {
     return symm_memmark_set(s->comm, &s->guard->lanes[l->ordinal].painted, l->stream);
 }
 
-/* ---- looking --------------------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 int symm_memguard_caught_up(symm_memlane *l, uint64_t off) {
     symm_memlanes *s = l->set;
@@ -178,12 +181,13 @@ static int is_poison(const symm_memlanes *s, uint64_t off, uint64_t bytes, uint6
     return symm_guard_intact(s->heap, off, bytes, 1, at);
 }
 
-/* Nobody but this rank knows the block, or this rank is the only one: its own stream's order is all there is. */
+/* Nobody but this rank knows the block, or this rank is the only one: its own stream's order is all
+ * there is. */
 static int is_alone(const symm_memlanes *s, int zone) {
     return zone == SYMM_MEM_LOCAL || s->comm->nranks == 1;
 }
 
-/* ---- blocks ---------------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 symmResult_t symm_memguard_taken(symm_memlane *l, symm_memrec *r, uint64_t asked) {
     symm_memlanes *s = l->set;
@@ -220,7 +224,8 @@ symmResult_t symm_memguard_freed(symm_memlane *l, symm_memrec *r, symmResult_t *
     char text[256];
     const symm_memmark *painted = &s->guard->lanes[r->lane].painted;
     const int open = is_open(l);
-    /* The red zone may not be painted yet: not over what the bytes become next. Where it is, a stream that is shut need not follow. */
+    /* The red zone may not be painted yet: not over what the bytes become next. Where it is, a
+     * stream that is shut need not follow. */
     if (from != l && (open || !symm_memmark_soon(s->comm, painted, 0)))
         SYMM_TRY(symm_memmark_follow(s->comm, painted, l->stream));
     if (r->painted && symm_memguard_caught_up(l, r->off) && !is_red(s, r, &at)) {
@@ -234,7 +239,8 @@ symmResult_t symm_memguard_freed(symm_memlane *l, symm_memrec *r, symmResult_t *
     return symmSuccess;
 }
 
-/* Behind the first barrier no rank uses what is pending; nobody gets it before the second, which ends after every rank has painted its own. */
+/* Behind the first barrier no rank uses what is pending; nobody gets it before the second, which
+ * ends after every rank has painted its own. */
 symmResult_t symm_memguard_heard(symm_memlane *l) {
     int bad = 0;
     for (symm_memrec *r = l->pending_first; r; r = r->next)
@@ -244,9 +250,10 @@ symmResult_t symm_memguard_heard(symm_memlane *l) {
     return symm_coll_barrier(l->set->comm, l->stream); /* whatever this rank could paint */
 }
 
-/* ---- all of them ----------------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
-/* together: all ranks are at the same call. Else a peer may have taken a SYM block already that is free here, and write to it. */
+/* together: all ranks are at the same call. Else a peer may have taken a SYM block already that is
+ * free here, and write to it. */
 static int spot_good(const symm_memlanes *s, int zone, const symm_piece *p, int together,
                      char *text, size_t cap) {
     const uint64_t off = symm_mempool_bytes(p->off), bytes = symm_mempool_bytes(p->bytes);

@@ -1,6 +1,6 @@
-/* memlane_pool.c - the bytes that lanes share: pieces of the heap, given out block by block. The communicator's thread. memlane.h has the
- * words. Every decision is of counts and bytes, so ranks that make the same calls come to the same offsets, and put the same barriers on
- * their streams. */
+/* memlane_pool.c - the bytes that lanes share: pieces of the heap, given out block by block. The
+ * communicator's thread. memlane.h has the words. Every decision is of counts and bytes, so ranks
+ * that make the same calls come to the same offsets, and put the same barriers on their streams. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static symm_memrec **bin(symm_memzone *z, uint64_t bytes) {
     return &z->bins[bytes / SYMM_MEMLANE_UNIT * 0x9e3779b97f4a7c15ull >> 58];
 }
 
-/* ---- epochs ---------------------------------------------------------------------------------------------- */
+/* ---- epochs ---------------------------------------------------------------------------------- */
 
 void symm_memlane_keep(symm_memlane *l, symm_memrec *r) {
     symm_memzone *z = &l->zone[r->zone];
@@ -65,7 +65,7 @@ symmResult_t symm_memlane_close(symm_memlane *l) {
     return symmSuccess;
 }
 
-/* ---- giving ---------------------------------------------------------------------------------------------- */
+/* ---- giving ---------------------------------------------------------------------------------- */
 
 /* Out of the list of those who have given. */
 static void unlist(symm_memlane *l, int zone) {
@@ -121,9 +121,11 @@ symmResult_t symm_memlane_flush(symm_memlane *l, int zone) {
     return symmSuccess;
 }
 
-/* Behind all that others have given since the last time. The mark of one who had followed others when he gave stands for theirs: newest first,
- * until what is left is behind a mark that was followed. A lane that takes comes behind all of them in any case; where it gives as well, it follows
- * first, so that its mark stands for theirs. Then, where lanes take and give in turns, the next one waits for the newest alone. */
+/* Behind all that others have given since the last time. The mark of one who had followed others
+ * when he gave stands for theirs: newest first, until what is left is behind a mark that was
+ * followed. A lane that takes comes behind all of them in any case; where it gives as well, it
+ * follows first, so that its mark stands for theirs. Then, where lanes take and give in turns,
+ * the next one waits for the newest alone. */
 static symmResult_t follow_others(symm_memlane *l, int zone) {
     symm_mempool *p = &l->set->pool[zone];
     symm_memzone *z = &l->zone[zone];
@@ -139,7 +141,8 @@ static symmResult_t follow_others(symm_memlane *l, int zone) {
     return symmSuccess;
 }
 
-/* Whether another lane has given some of these bytes since this one last followed all. 1 also where the ring does not reach back that far. */
+/* Whether another lane has given some of these bytes since this one last followed all. 1 also where
+ * the ring does not reach back that far. */
 static int given_since(const symm_memlane *l, int zone, uint64_t off, uint64_t bytes) {
     const symm_mempool *p = &l->set->pool[zone];
     for (uint64_t i = p->ngiven; i-- > 0;) {
@@ -151,7 +154,7 @@ static int given_since(const symm_memlane *l, int zone, uint64_t off, uint64_t b
     return 0;
 }
 
-/* ---- pieces ---------------------------------------------------------------------------------------------- */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
 static symmResult_t no_memory(void) {
     return SYMM_ERR(symmOutOfMemory, "no memory for a lane's records");
@@ -182,7 +185,8 @@ give_back:
     return status;
 }
 
-/* Enough for a block of `bytes` and a sixty-fourth of what there is, where the heap has that. 0: it has not even the block. */
+/* Enough for a block of `bytes` and a sixty-fourth of what there is, where the heap has that. 0: it
+ * has not even the block. */
 static uint64_t piece_for(const symm_memlanes *s, int zone, uint64_t bytes) {
     const uint64_t room = symm_heap_room(s->heap, (unsigned)symm_memlanes_flags(zone));
     uint64_t step = s->pool[zone].reserved / 64 & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
@@ -191,8 +195,9 @@ static uint64_t piece_for(const symm_memlanes *s, int zone, uint64_t bytes) {
     return room < bytes ? 0 : step < room ? step : room & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
 }
 
-/* All lanes give what they can. Those under capture cannot: their streams take no eager work. Nor can those on a stream that is shut; there SYM
- * memory is refused, as other ranks, where nothing is shut, would be given it. */
+/* All lanes give what they can. Those under capture cannot: their streams take no eager work. Nor
+ * can those on a stream that is shut; there SYM memory is refused, as other ranks, where nothing
+ * is shut, would be given it. */
 static symmResult_t reclaim(symm_memlanes *s, int zone) {
     for (int i = 0; i < s->made; i++) {
         symm_memstate st;
@@ -208,7 +213,7 @@ static symmResult_t reclaim(symm_memlanes *s, int zone) {
     return symmSuccess;
 }
 
-/* ---- taking ---------------------------------------------------------------------------------------------- */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 static symm_memrec *take_kept(symm_memzone *z, uint64_t bytes) {
     symm_memrec **at = bin(z, bytes);
@@ -269,8 +274,9 @@ static int many_pending(const symm_memlane *l) {
     return pending && pending >= slack(l, SYMM_MEM_SYM);
 }
 
-/* More than it has used lately and a part of that. Of many lanes each uses most at another time, and together they would keep far more than the most
- * that they use at once: between what it uses and what it has used lately each stops halfway. */
+/* More than it has used lately and a part of that. Of many lanes each uses most at another time,
+ * and together they would keep far more than the most that they use at once: between what it
+ * uses and what it has used lately each stops halfway. */
 static int over_limit(const symm_memlane *l, int zone, uint64_t more, uint64_t live) {
     const symm_memzone *z = &l->zone[zone];
     const uint64_t used = z->live + live;
@@ -304,7 +310,8 @@ symmResult_t symm_mempool_take(symm_memlane *l, int zone, uint64_t bytes, const 
     }
     if (symm_memtable_reserve(&s->table)) return no_memory();
     SYMM_TRY(take_anew(l, zone, bytes, site, &off));
-    /* Bytes that nobody gave lately need no wait, nor does it make the lane wait for others' work. */
+    /* Bytes that nobody gave lately need no wait, nor does it make the lane wait for others'
+     * work. */
     if (given_since(l, zone, off, bytes)) SYMM_TRY_GOTO(follow_others(l, zone), give_back);
     *out = symm_memtable_add(&s->table, off);
     (*out)->bytes = bytes;
@@ -315,7 +322,7 @@ give_back:
     return status;
 }
 
-/* ---- end ------------------------------------------------------------------------------------------------- */
+/* ---- end ------------------------------------------------------------------------------------- */
 
 uint64_t symm_mempool_shrink(symm_memlanes *s, int zone, const void *site) {
     symm_mempool *p = &s->pool[zone];

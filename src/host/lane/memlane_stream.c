@@ -1,5 +1,6 @@
-/* memlane_stream.c - streams as lanes see them, on both backends: captured or not, marked, followed. The communicator's thread. GPUs: the
- * communicator's context is made current where the call needs one; what asks for the capture needs none. */
+/* memlane_stream.c - streams as lanes see them, on both backends: captured or not, marked,
+ * followed. The communicator's thread. GPUs: the communicator's context is made current where
+ * the call needs one; what asks for the capture needs none. */
 #include <unistd.h>
 
 #include "base/wait.h"

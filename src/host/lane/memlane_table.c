@@ -1,4 +1,5 @@
-/* memlane_table.c - the lanes' blocks by offset: open addressing with linear probing, records from slabs. The communicator's thread. */
+/* memlane_table.c - the lanes' blocks by offset: open addressing with linear probing, records from
+ * slabs. The communicator's thread. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* memplan.c - the memory of a capture: where its blocks lie, which barriers they need, who frees them. The communicator's user thread. */
+/* memplan.c - the memory of a capture: where its blocks lie, which barriers they need, who frees
+ * them. The communicator's user thread. */
 #include "memplan.h"
 
 #include <stdlib.h>
@@ -13,7 +14,7 @@ static symmResult_t no_memory(void) {
     return SYMM_ERR(symmOutOfMemory, "no memory for the plan of a graph");
 }
 
-/* ---- regions ---------------------------------------------------------------------------------------------- */
+/* ---- regions --------------------------------------------------------------------------------- */
 
 symmResult_t symm_memregion_of(symm_memlane *l) {
     if (l->region) return symmSuccess;
@@ -77,7 +78,7 @@ static symmResult_t grow(symm_memplan *p, int zone, uint64_t bytes, const void *
     return symm_gplan_offer(p->points, zone, off, step) ? no_memory() : symmSuccess;
 }
 
-/* ---- blocks ---------------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static symmResult_t add_block(symm_memplan *p, const symm_memblock *b, int *block) {
     symm_memblock *more =
@@ -89,7 +90,8 @@ static symmResult_t add_block(symm_memplan *p, const symm_memblock *b, int *bloc
     return symmSuccess;
 }
 
-/* Off the blocks that other graphs of the lane have got since this plan looked last and do not free: they may be allocated while this one runs. */
+/* Off the blocks that other graphs of the lane have got since this plan looked last and do not
+ * free: they may be allocated while this one runs. */
 static symmResult_t keep_off(symm_memplan *p) {
     const symm_memregion *r = p->region;
     if (p->seen == r->placed) return symmSuccess;
@@ -124,7 +126,8 @@ static symmResult_t put_barrier(symm_memplan *p, symm_memlane *l, int *point) {
     return symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, point);
 }
 
-/* Aliased: memory is mapped where the block will lie before it does, so that where it cannot be nothing has changed. */
+/* Aliased: memory is mapped where the block will lie before it does, so that where it cannot be
+ * nothing has changed. */
 static symmResult_t place(symm_memplan *p, symm_memlane *l, int *point, symm_memblock *b,
                           const void *site) {
     const int aliased = p->alias && b->zone == SYMM_MEM_SYM;
@@ -196,7 +199,7 @@ drop:
     return status;
 }
 
-/* ---- freeing --------------------------------------------------------------------------------------------- */
+/* ---- freeing --------------------------------------------------------------------------------- */
 
 /* The newest block of the plan that begins there, -1 none. */
 static int find_block(const symm_memplan *p, uint64_t off) {
@@ -223,8 +226,9 @@ static int sureness(const symm_memplan *p, const symm_memblock *b) {
     return b->live ? 2 : symm_memloose_out(p, b);
 }
 
-/* A block of another graph that outlives it, one that is allocated before one whose plan is about to go; NULL: none, and *own: it was freed in its own.
- * One that has got its free after the launch that left it is allocated still: this launch's. */
+/* A block of another graph that outlives it, one that is allocated before one whose plan is about
+ * to go; NULL: none, and *own: it was freed in its own. One that has got its free after the
+ * launch that left it is allocated still: this launch's. */
 static symm_memplan *find_outliving(const symm_memlanes *s, const symm_memplan *but, uint64_t off,
                                     int *block, int *own) {
     symm_memplan *found = NULL;
@@ -312,7 +316,7 @@ symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *pt
     return found;
 }
 
-/* ---- captured calls -------------------------------------------------------------------------------------- */
+/* ---- captured calls -------------------------------------------------------------------------- */
 
 static symm_memplan *find_capture(const symm_memlanes *s, uint64_t capture) {
     for (symm_memplan *p = s->plans; p; p = p->next)
@@ -370,7 +374,8 @@ symmResult_t symm_memplan_alloc(symm_memlane *l, const symm_memstate *st, uint64
     return symmSuccess;
 }
 
-/* Guard mode: what the graph does with its own block comes before the free's point. What cannot be freed there is left to whoever says so. */
+/* Guard mode: what the graph does with its own block comes before the free's point. What cannot be
+ * freed there is left to whoever says so. */
 static symmResult_t guard_free(symm_memplan *p, symm_memlane *l, uint64_t off, int *point) {
     const int i = find_block(p, off);
     const symm_memblock *b = i < 0 ? NULL : &p->blocks[i];
@@ -413,7 +418,8 @@ void symm_memplan_forget(symm_memlanes *s) {
     }
 }
 
-/* Nobody can bind a plan of the lane any more. Settling one may free others: each time the list is looked at anew. */
+/* Nobody can bind a plan of the lane any more. Settling one may free others: each time the list is
+ * looked at anew. */
 static int orphan_one(symm_memlane *l) {
     for (symm_memplan *p = l->set->plans; p; p = p->next) {
         if (p->region != l->region || p->handle || p->destroyed) continue;
@@ -435,7 +441,7 @@ void symm_memplan_orphan(symm_memlane *l) {
     l->region = NULL;
 }
 
-/* ---- the communicator's calls ---------------------------------------------------------------------------- */
+/* ---- the communicator's calls ---------------------------------------------------------------- */
 
 static symmResult_t add_call(symm_memplan *p, symmStream_t stream, int hears) {
     int point;

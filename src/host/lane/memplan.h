@@ -1,18 +1,22 @@
-/* memplan.h - what the files of graph plans share. The communicator's user thread, except where said.
+/* memplan.h - what the files of graph plans share. The communicator's user thread, except where
+ * said.
  *
- * A plan is the memory of one graph: made by the first call that is captured on a stream while the communicator has lanes, or for explicit
- * nodes. It lives as long as its graph does or the program holds its handle, whichever is longer. A region is where the blocks of a
- * lane's graphs lie: pieces of the heap. Every decision is of the order of calls: which graphs are gone is known late and differs between
- * ranks, so it only says when memory can be given back, never where a block goes. */
+ * A plan is the memory of one graph: made by the first call that is captured on a stream while the
+ * communicator has lanes, or for explicit nodes. It lives as long as its graph does or the program
+ * holds its handle, whichever is longer. A region is where the blocks of a lane's graphs lie:
+ * pieces of the heap. Every decision is of the order of calls: which graphs are gone is known
+ * late and differs between ranks, so it only says when memory can be given back, never where a
+ * block goes. */
 #ifndef SYMM_MEMPLAN_H_
 #define SYMM_MEMPLAN_H_
 
 #include "host/window/region.h"
 #include "memlane.h"
 
-/* Memory that graphs share under addresses of their own (symmLaneAlias): this rank's pieces. Where a block lies in it is said in numbers from
- * `first` on, past all offsets of the heap: blocks of two graphs lie in the same memory if they overlap in these, and for blocks that
- * are not aliased the numbers are their offsets. */
+/* Memory that graphs share under addresses of their own (symmLaneAlias): this rank's pieces. Where
+ * a block lies in it is said in numbers from `first` on, past all offsets of the heap: blocks of
+ * two graphs lie in the same memory if they overlap in these, and for blocks that are not
+ * aliased the numbers are their offsets. */
 typedef struct symm_memalias {
     struct symm_memregion *region;
     int refs;              /* the region, plans */
@@ -22,7 +26,8 @@ typedef struct symm_memalias {
     int count,
         most; /* pieces of `bytes`, of `room`; what is on top is made when a graph needs it */
     symm_vmm_handle **handles; /* [most] */
-    int trimmed; /* its graphs are idle: the memory goes at the symmHeapCollect that finds it so on every rank */
+    /* its graphs are idle: the memory goes at the symmHeapCollect that finds it so on every rank */
+    int trimmed;
     int left_out; /* of what the region has reserved, since it was trimmed */
 } symm_memalias;
 
@@ -101,7 +106,8 @@ typedef struct symm_memplan {
     uint64_t tract_bytes;
     uint64_t reach; /* bytes of the tract that blocks lie in, from its start */
     int backed,
-        uploaded; /* pieces behind them, from the first: of this rank here; of every rank everywhere */
+        /* pieces behind them, from the first: of this rank here; of every rank everywhere */
+        uploaded;
     uint64_t capture;
     cu_graph graph;  /* GPUs */
     symm_kept *pins; /* what the graph has given to the program's hands: SYMM_MEMPLAN_HOLD */
@@ -134,7 +140,7 @@ typedef struct symm_memplan {
     int start; /* point that everything follows */
 } symm_memplan;
 
-/* ---- memplan_life.c, memplan.c --------------------------------------------------------------------------- */
+/* ---- memplan_life.c, memplan.c --------------------------------------------------------------- */
 
 symmResult_t symm_memplan_new(symm_memlanes *s, symm_memplan **out);
 /* Frees it if nobody holds it. */
@@ -146,7 +152,8 @@ void symm_memplan_release(void *plan);
 int symm_memplan_is_left(symm_memplan *p);
 /* Gives the plan its lane's region, and the planner what it may use. */
 symmResult_t symm_memplan_settle_on(symm_memplan *p, symm_memlane *l);
-/* Places a block that begins at that point. hears: barriers may be put in front, on the lane's stream. */
+/* Places a block that begins at that point. hears: barriers may be put in front, on the lane's
+ * stream. */
 symmResult_t symm_memplan_place(symm_memplan *p, symm_memlane *l, int point, uint64_t bytes,
                                 unsigned flags, const void *site, int *block);
 /* Frees the block that begins at off, at that point: of this plan, or one that outlives its own. */
@@ -164,29 +171,32 @@ void symm_memplan_leave(symm_memplan *p);
 /* The lane's region, made if there is none. */
 symmResult_t symm_memregion_of(symm_memlane *l);
 
-/* ---- memplan_late.c -------------------------------------------------------------------------------------- */
+/* ---- memplan_late.c -------------------------------------------------------------------------- */
 
 /* A block that outlived its graph is freed on the lane's stream, where all its uses have ended. */
 symmResult_t symm_memlate_freed(symm_memregion *r, const symm_memblock *b, symm_memlane *l);
-/* Before a launch: room for what symm_memlate_launched notes of blocks that the graph frees. here: it was given to the stream by now. */
+/* Before a launch: room for what symm_memlate_launched notes of blocks that the graph frees. here:
+ * it was given to the stream by now. */
 symmResult_t symm_memlate_reserve(const symm_memplan *p);
 void symm_memlate_launched(const symm_memplan *p, int here, symmStream_t stream);
-/* The stream is behind all uses of bytes under the plan's blocks that no launch over its region is behind yet; once that launch was given to
- * it, they are followed. */
+/* The stream is behind all uses of bytes under the plan's blocks that no launch over its region is
+ * behind yet; once that launch was given to it, they are followed. */
 symmResult_t symm_memlate_follow(const symm_memplan *p, symmStream_t stream);
 void symm_memlate_followed(symm_memplan *p);
 /* Whether some use of the region's blocks has not been waited for. */
 int symm_memlate_open(const symm_memregion *r);
-/* Marks the end of what was given to a stream that launches; symmInvalidUsage: it is under capture. */
+/* Marks the end of what was given to a stream that launches; symmInvalidUsage: it is under
+ * capture. */
 symmResult_t symm_memlate_mark(symm_comm *c, symm_memmark *m, symmStream_t stream);
 /* The region ends. */
 void symm_memlate_leave(const symm_memregion *r);
 
-/* ---- memplan_loose.c: graphs that no plan was bound to ---------------------------------------------------- */
+/* ---- memplan_loose.c: graphs that no plan was bound to --------------------------------------- */
 
 /* Tells the plan of its graph's launches (host backend). */
 extern const symm_graph_user symm_memloose_user;
-/* The block may be allocated: a launch has left it, or for all that is known. 0 for plans that are bound. */
+/* The block may be allocated: a launch has left it, or for all that is known. 0 for plans that are
+ * bound. */
 int symm_memloose_out(const symm_memplan *p, const symm_memblock *b);
 int symm_memloose_any(const symm_memplan *p);
 /* A free of it is to be believed. */
@@ -199,18 +209,20 @@ void symm_memloose_ends(const symm_memplan *p);
 /* This rank alone decides when it is let go. */
 int symm_memloose_is_own(const symm_memplan *p);
 
-/* ---- memplan_guard.c: where the set has a guard ----------------------------------------------------------- */
+/* ---- memplan_guard.c: where the set has a guard ---------------------------------------------- */
 
-/* The block, of which `asked` bytes are the caller's, has just been captured on the lane: the graph paints what is behind. */
+/* The block, of which `asked` bytes are the caller's, has just been captured on the lane: the graph
+ * paints what is behind. */
 symmResult_t symm_memguard_captured(symm_memlane *l, symm_memplan *p, symm_memblock *b,
                                     uint64_t asked);
 /* A captured free of the plan's own block comes next on the lane: what its graph does before. */
 symmResult_t symm_memguard_uncaptured(symm_memlane *l, const symm_memplan *p,
                                       const symm_memblock *b);
-/* An eager free of a block that outlived its graph: symmInvalidUsage naming what was written behind it. */
+/* An eager free of a block that outlived its graph: symmInvalidUsage naming what was written behind
+ * it. */
 symmResult_t symm_memguard_left(symm_memlane *l, const symm_memplan *p, const symm_memblock *b);
 
-/* ---- memplan_alias.c ------------------------------------------------------------------------------------- */
+/* ---- memplan_alias.c ------------------------------------------------------------------------- */
 
 void symm_memalias_unref(symm_memalias *a);
 /* Addresses for the plan, if it has none. */
@@ -230,10 +242,11 @@ void symm_memalias_wake(symm_memalias *a);
 uint64_t symm_memalias_trim(const symm_memregion *r);
 /* Pieces under the plan's blocks; and how many of them a launch would find. */
 int symm_memalias_pieces(const symm_memplan *p, int *there);
-/* The memory of every rank, here too. status: this rank's so far. [collective where something is to be mapped] */
+/* The memory of every rank, here too. status: this rank's so far. [collective where something is to
+ * be mapped] */
 symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status);
 
-/* ---- memplan_mem.c --------------------------------------------------------------------------------------- */
+/* ---- memplan_mem.c --------------------------------------------------------------------------- */
 
 /* Brings the highs up to date; a plan is about to go, or has been filled. */
 void symm_memregion_measure(symm_memregion *r);
@@ -241,7 +254,7 @@ void symm_memregion_measure(symm_memregion *r);
 symmResult_t symm_memaccess_set(symm_memaccess *a, const symm_comm *c, const int *ranks,
                                 int nranks);
 
-/* ---- memplan_point.c: both backends ---------------------------------------------------------------------- */
+/* ---- memplan_point.c: both backends ---------------------------------------------------------- */
 
 /* The point where the stream stands in the capture. */
 symmResult_t symm_memplan_point(symm_memplan *p, symmStream_t stream, int kind, int *point);

@@ -1,9 +1,12 @@
-/* memplan_alias.c - graphs with addresses of their own over memory that they share: each plan has a tract of the heap's addresses, and behind
- * the tracts of all lie the same pieces of memory. The communicator's user thread.
+/* memplan_alias.c - graphs with addresses of their own over memory that they share: each plan has a
+ * tract of the heap's addresses, and behind the tracts of all lie the same pieces of memory. The
+ * communicator's user thread.
  *
- * This rank's own pieces are mapped in its own part as blocks are captured, for CUDA wants to know what a captured copy or fill points at; the peers'
- * come with symmMemPlanUpload, on all ranks or on none. Each graph has a barrier in front of its first SYM block and launches of a lane come one
- * behind the other, so the same byte is never in use under two addresses. Tracts go by symmHeapCollect: see heap_tract.c. */
+ * This rank's own pieces are mapped in its own part as blocks are captured, for CUDA wants to know
+ * what a captured copy or fill points at; the peers' come with symmMemPlanUpload, on all ranks or
+ * on none. Each graph has a barrier in front of its first SYM block and launches of a lane come
+ * one behind the other, so the same byte is never in use under two addresses. Tracts go by
+ * symmHeapCollect: see heap_tract.c. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,7 +23,7 @@
 static const char setting[] = "setting memory apart for a lane's graphs";
 static const char uploading[] = "uploading a plan";
 
-/* ---- the memory ------------------------------------------------------------------------------------------ */
+/* ---- the memory ------------------------------------------------------------------------------ */
 
 /* What is on top begins with a piece of its own, so that it can be left out. */
 static symm_part piece(const symm_memalias *a, int i) {
@@ -93,7 +96,8 @@ static symmResult_t make(symm_memlane *l, uint64_t bytes, symm_memalias **out) {
     a->chunk = h->chunk;
     a->bytes = (bytes + h->granularity - 1) / h->granularity * h->granularity;
     a->count = pieces_of(a->bytes, a->chunk);
-    /* A red zone is no longer than its block, in units of placement: as much again is enough for any sizes. */
+    /* A red zone is no longer than its block, in units of placement: as much again is enough for
+     * any sizes. */
     const uint64_t top = l->set->guard ? a->bytes : 0;
     a->room = a->bytes + top;
     a->most = a->count + pieces_of(top, a->chunk);
@@ -148,7 +152,8 @@ typedef struct {
     uint64_t bytes;
 } alias_args;
 
-/* A rank that has failed, or with a bad argument, takes part all the same: only so do all ranks return its error. */
+/* A rank that has failed, or with a bad argument, takes part all the same: only so do all ranks
+ * return its error. */
 static symmResult_t alias_job(void *args) {
     const alias_args *a = args;
     symm_memlane *l;
@@ -179,7 +184,7 @@ symmResult_t symmLaneAlias(symmLane_t lane, size_t bytes) {
     return symm_group_run(l->set->comm->handle, SYMM_JOB_BLOCKS, alias_job, &a, sizeof a);
 }
 
-/* ---- a plan's addresses ---------------------------------------------------------------------------------- */
+/* ---- a plan's addresses ---------------------------------------------------------------------- */
 
 symmResult_t symm_memalias_open(symm_memplan *p) {
     if (p->tract != SYMM_NO_OFFSET) return symmSuccess;
@@ -244,7 +249,7 @@ symmResult_t symm_memalias_full(const symm_memplan *p, uint64_t bytes) {
     return symmNeedGrow;
 }
 
-/* ---- uploading ------------------------------------------------------------------------------------------- */
+/* ---- uploading ------------------------------------------------------------------------------- */
 
 typedef struct { /* what the ranks tell each other of a plan */
     int32_t code, backed, uploaded, pad;
@@ -334,9 +339,11 @@ symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status) {
     return r;
 }
 
-/* ---- trimming ---------------------------------------------------------------------------------------------
- * In two steps, as with all that is SYM: symmLaneTrimGraphMem, in the same order on all ranks, marks; symmHeapCollect, where all ranks have, unmaps and
- * releases. In between nothing is launched over it, and an upload or a capture takes the mark away again, alike on all ranks. */
+/* ---- trimming
+ * --------------------------------------------------------------------------------------------- In
+ * two steps, as with all that is SYM: symmLaneTrimGraphMem, in the same order on all ranks,
+ * marks; symmHeapCollect, where all ranks have, unmaps and releases. In between nothing is
+ * launched over it, and an upload or a capture takes the mark away again, alike on all ranks. */
 
 void symm_memalias_wake(symm_memalias *a) {
     a->trimmed = 0;
@@ -353,7 +360,8 @@ int symm_memalias_pieces(const symm_memplan *p, int *there) {
     return n;
 }
 
-/* By what the program holds, as for the region's own pieces: a graph that nobody has bound may be launched whenever it likes. */
+/* By what the program holds, as for the region's own pieces: a graph that nobody has bound may be
+ * launched whenever it likes. */
 static int is_idle(const symm_memalias *a) {
     for (const symm_memplan *p = a->region->set->plans; p; p = p->next) {
         if (p->alias != a) continue;
@@ -381,7 +389,8 @@ static int is_gone(symm_memplan *p) {
     return !p->destroyed || symm_memplan_is_left(p);
 }
 
-/* The one with the lowest `first`, from `from` on, that was trimmed; here: and is at rest on this rank. */
+/* The one with the lowest `first`, from `from` on, that was trimmed; here: and is at rest on this
+ * rank. */
 static symm_memalias *find_trimmed(const symm_heap *h, uint64_t from, int here) {
     symm_memalias *best = NULL;
     for (const symm_memlanes *s = symm_heap_comm(h)->memlanes; s; s = s->next) {

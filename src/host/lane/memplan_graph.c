@@ -1,4 +1,5 @@
-/* memplan_graph.c - plans as the program holds them: bound to a graph, launched, made of explicit nodes. The communicator's user thread. */
+/* memplan_graph.c - plans as the program holds them: bound to a graph, launched, made of explicit
+ * nodes. The communicator's user thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@
 #include "host/window/space.h"
 #include "memplan.h"
 
-/* ---- making ---------------------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 static void free_nothing(void *obj) {
     (void)obj; /* the plan lives on with its graph */
@@ -148,7 +149,7 @@ symmResult_t symmMemPlanCreate(symmLane_t lane, symmGraph_t graph, unsigned flag
     return r;
 }
 
-/* ---- entering -------------------------------------------------------------------------------------------- */
+/* ---- entering -------------------------------------------------------------------------------- */
 
 symmResult_t symm_memplan_enter(symmMemPlan_t plan, const char *call, symm_memplan **out) {
     symm_heap *h;
@@ -165,7 +166,7 @@ void symm_memplan_leave(symm_memplan *p) {
     symm_heap_leave(p->set->heap);
 }
 
-/* ---- launching ------------------------------------------------------------------------------------------- */
+/* ---- launching ------------------------------------------------------------------------------- */
 
 static symmResult_t still_live(const symm_memplan *p) {
     for (int i = 0; i < p->nblocks; i++)
@@ -233,7 +234,8 @@ static symmResult_t order(symm_memplan *p, symmStream_t stream) {
     return symmSuccess;
 }
 
-/* A graph that holds calls of the communicator, barriers of SYM blocks too, comes behind its last call, and later ones come behind it. */
+/* A graph that holds calls of the communicator, barriers of SYM blocks too, comes behind its last
+ * call, and later ones come behind it. */
 static symmResult_t start_host(symm_memplan *p, symmGraphExec_t exec, symmStream_t stream) {
     symm_comm *c = p->set->comm;
     if (p->ncalls && stream != c->last_stream) {
@@ -297,8 +299,9 @@ static symmResult_t check_name(const symm_comm *c, symmStream_t stream) {
                     (void *)stream);
 }
 
-/* Host backend: the graph holds the plan, or it is a part of it. A plan of explicit nodes has none of its own, and takes any that is nobody else's.
- * CUDA does not say of which graph an executable was made. */
+/* Host backend: the graph holds the plan, or it is a part of it. A plan of explicit nodes has none
+ * of its own, and takes any that is nobody else's. CUDA does not say of which graph an
+ * executable was made. */
 static symmResult_t check_graph(const symm_memplan *p, symmGraphExec_t exec) {
     if (p->set->comm->cuda || !exec) return symmSuccess;
     const int found =
@@ -349,7 +352,7 @@ symmResult_t symmMemPlanLaunch(symmMemPlan_t plan, symmGraphExec_t exec, symmStr
     return r;
 }
 
-/* ---- uploading ------------------------------------------------------------------------------------------- */
+/* ---- uploading ------------------------------------------------------------------------------- */
 
 typedef struct {
     symmMemPlan_t plan;
@@ -395,7 +398,7 @@ symmResult_t symmMemPlanUpload(symmMemPlan_t plan, symmGraphExec_t exec, symmStr
     return symm_group_run(p->set->comm->handle, SYMM_JOB_BLOCKS, upload_job, &a, sizeof a);
 }
 
-/* ---- end ------------------------------------------------------------------------------------------------- */
+/* ---- end ------------------------------------------------------------------------------------- */
 
 static void end_plan(symm_memplan *p) {
     const symmMemPlan_t handle = p->handle;
@@ -435,7 +438,7 @@ symmResult_t symmMemPlanDestroy(symmMemPlan_t plan) {
     return symmSuccess;
 }
 
-/* ---- explicit nodes -------------------------------------------------------------------------------------- */
+/* ---- explicit nodes -------------------------------------------------------------------------- */
 
 static symmResult_t check_nodes(const symm_memplan *p, const char *call,
                                 const symmGraphNode_t *deps, int ndeps, const void *node) {

@@ -1,5 +1,7 @@
-/* memplan_guard.c - guard mode of captured blocks: the red zone behind each is painted by its graph. On the host backend the graph looks at it too, where it frees
- * the block; a block that outlives its graph is looked at where it is freed eagerly. The communicator's thread; look_task in a stream's. */
+/* memplan_guard.c - guard mode of captured blocks: the red zone behind each is painted by its
+ * graph. On the host backend the graph looks at it too, where it frees the block; a block that
+ * outlives its graph is looked at where it is freed eagerly. The communicator's thread;
+ * look_task in a stream's. */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +29,8 @@ static look look_at(const symm_memplan *p, const symm_memblock *b) {
     return (look){p->set->heap, b->off, b->bytes - b->red, b->red, p->lane, alone};
 }
 
-/* Whoever launches the graph has the heap still: it is the heap's memory that the graph works on. */
+/* Whoever launches the graph has the heap still: it is the heap's memory that the graph works
+ * on. */
 static symmResult_t look_task(void *args) {
     const look *w = args;
     uint64_t at;
@@ -40,7 +43,8 @@ static symmResult_t look_task(void *args) {
     return symmSuccess;
 }
 
-/* A call that is lost leaves a graph that must not run: the host's streams and CUDA see to that themselves. */
+/* A call that is lost leaves a graph that must not run: the host's streams and CUDA see to that
+ * themselves. */
 symmResult_t symm_memguard_captured(symm_memlane *l, symm_memplan *p, symm_memblock *b,
                                     uint64_t asked) {
     b->red = (uint32_t)(b->bytes - asked);
@@ -59,8 +63,9 @@ symmResult_t symm_memguard_uncaptured(symm_memlane *l, const symm_memplan *p,
     return w.poison ? symm_memguard_paint(l, b->off, b->bytes, 1) : symmSuccess;
 }
 
-/* Launches of a region come one behind the other: the end of the last one is behind those that painted. While that stream stands where it was found
- * standing no call waits again; one that is gone is not asked, for a driver that does not know it waits for all there is. */
+/* Launches of a region come one behind the other: the end of the last one is behind those that
+ * painted. While that stream stands where it was found standing no call waits again; one that is
+ * gone is not asked, for a driver that does not know it waits for all there is. */
 static int has_run(symm_memregion *r) {
     symm_memstate st;
     symm_comm *c = r->set->comm;

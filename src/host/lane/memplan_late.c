@@ -1,9 +1,11 @@
-/* memplan_late.c - work of other streams on blocks that outlived their graph: what is launched over their bytes later comes behind it, and the
- * host waits for it before the bytes leave the region. The communicator's user thread.
+/* memplan_late.c - work of other streams on blocks that outlived their graph: what is launched over
+ * their bytes later comes behind it, and the host waits for it before the bytes leave the region.
+ * The communicator's user thread.
  *
- * A use is noted once per region and lane, for the uses of one lane come one behind the other: its frees in its stream, the launches of its graphs by
- * symmMemPlanLaunch. Launches over one region do so too. So the first one that has blocks in the bytes follows the use, and all later ones follow that
- * launch; a graph that lies elsewhere waits for nothing. */
+ * A use is noted once per region and lane, for the uses of one lane come one behind the other: its
+ * frees in its stream, the launches of its graphs by symmMemPlanLaunch. Launches over one region do
+ * so too. So the first one that has blocks in the bytes follows the use, and all later ones
+ * follow that launch; a graph that lies elsewhere waits for nothing. */
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -12,7 +14,7 @@
 
 enum { NOT_YET, BY_THIS_LAUNCH, FOLLOWED };
 
-/* ---- notes ----------------------------------------------------------------------------------------------- */
+/* ---- notes ----------------------------------------------------------------------------------- */
 
 static symm_memlate *find(const symm_memlanes *s, const symm_memregion *r, int lane, int launched) {
     for (symm_memlate *e = s->lates; e; e = e->next)
@@ -50,8 +52,8 @@ static void widen(symm_memlate *e, int zone, uint64_t from, uint64_t to) {
     if (to > e->to[zone]) e->to[zone] = to;
 }
 
-/* b NULL: no bytes that a launch would have to be ordered by this for. A launch on the stream of the region's last one is behind it; one on another stream
- * is put behind that stream's end. */
+/* b NULL: no bytes that a launch would have to be ordered by this for. A launch on the stream of
+ * the region's last one is behind it; one on another stream is put behind that stream's end. */
 static void note(symm_memlate *e, const symm_memblock *b, symmStream_t stream) {
     symm_memregion *r = e->region;
     const int behind = r->launches && r->launch_stream == stream;
@@ -84,9 +86,10 @@ symmResult_t symm_memlate_mark(symm_comm *c, symm_memmark *m, symmStream_t strea
     return symm_memmark_set(c, m, stream);
 }
 
-/* ---- launches -------------------------------------------------------------------------------------------- */
+/* ---- launches -------------------------------------------------------------------------------- */
 
-/* The region in which a launch of the plan is noted for its i-th free: another lane's. -1: its own, where no graph tells of the launch's end. */
+/* The region in which a launch of the plan is noted for its i-th free: another lane's. -1: its own,
+ * where no graph tells of the launch's end. */
 static symm_memregion *noted_in(const symm_memplan *p, int i) {
     if (i < 0) return p->explicit_nodes && !p->graph ? p->region : NULL;
     symm_memregion *r = p->frees[i].plan->region;
@@ -154,7 +157,7 @@ void symm_memlate_followed(symm_memplan *p) {
     p->clear_of = p->region->lates;
 }
 
-/* ---- the host -------------------------------------------------------------------------------------------- */
+/* ---- the host -------------------------------------------------------------------------------- */
 
 int symm_memlate_open(const symm_memregion *r) {
     for (const symm_memlate *e = r->set->lates; e; e = e->next)
@@ -187,7 +190,7 @@ symmResult_t symm_memlate_settle(symm_heap *h) {
     return symmSuccess;
 }
 
-/* ---- ends ------------------------------------------------------------------------------------------------ */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 /* The heir's stream is behind this lane's, so a mark there is behind all that both have used. */
 static symmResult_t hand_on(symm_memlanes *s, symm_memlate *e, const symm_memlane *heir) {

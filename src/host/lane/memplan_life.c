@@ -1,6 +1,8 @@
-/* memplan_life.c - how long plans and regions live: held by graphs, by the program, by blocks that are allocated. Threads as in memplan.h;
- * symm_memplan_release alone runs in any, the driver's too, where it may only note that the graph is gone (gone_lock). dead_lock: over
- * plans and lanes of communicators that are destroyed, which have no thread of their own any more; while one is being destroyed its thread has it. */
+/* memplan_life.c - how long plans and regions live: held by graphs, by the program, by blocks that
+ * are allocated. Threads as in memplan.h; symm_memplan_release alone runs in any, the driver's too,
+ * where it may only note that the graph is gone (gone_lock). dead_lock: over plans and lanes of
+ * communicators that are destroyed, which have no thread of their own any more; while one is
+ * being destroyed its thread has it. */
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -13,7 +15,7 @@
 static pthread_mutex_t gone_lock = PTHREAD_MUTEX_INITIALIZER;
 static symm_memplan *gone;
 
-/* ---- life ------------------------------------------------------------------------------------------------ */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 symmResult_t symm_memplan_new(symm_memlanes *s, symm_memplan **out) {
     symm_memplan *p = SYMM_FAIL_ALLOC(memplan_alloc, calloc(1, sizeof *p));
@@ -67,7 +69,8 @@ static int heap_lives(const symm_memlanes *s) {
     return symm_handle_open(SYMM_KIND_HEAP, s->handle);
 }
 
-/* Back to the heap. What may still be used, on this rank or for SYM on another one, waits there for a symmHeapCollect. */
+/* Back to the heap. What may still be used, on this rank or for SYM on another one, waits there for
+ * a symmHeapCollect. */
 static void give_piece(symm_memlanes *s, int zone, const symm_mempiece *e, int used) {
     if (!heap_lives(s)) return;
     if (used || zone == SYMM_MEM_SYM)
@@ -76,7 +79,8 @@ static void give_piece(symm_memlanes *s, int zone, const symm_mempiece *e, int u
         symm_heap_give(s->heap, e->off, SYMM_OWNER_GRAPH, NULL, NULL);
 }
 
-/* A block of the heap's own goes when its plan does; LOCAL behind work that nobody has waited for, when somebody has. */
+/* A block of the heap's own goes when its plan does; LOCAL behind work that nobody has waited for,
+ * when somebody has. */
 static void give_keeps(symm_memplan *p) {
     symm_memregion *r = p->region;
     const int used = r && symm_memlate_open(r);
@@ -192,7 +196,7 @@ void symm_memplan_unlock_dead(void) {
     pthread_mutex_unlock(&dead_lock);
 }
 
-/* ---- regions --------------------------------------------------------------------------------------------- */
+/* ---- regions --------------------------------------------------------------------------------- */
 
 void symm_memregion_sweep(symm_memregion *r) {
     const int open = symm_memlate_open(r);

@@ -1,10 +1,12 @@
-/* memplan_loose.c - graphs that the program has never bound to a plan. Their memory is held from the capture on, until the graph is
- * gone and what it had left is freed. The communicator's user thread; `launched` runs in any, where it may only count.
+/* memplan_loose.c - graphs that the program has never bound to a plan. Their memory is held from
+ * the capture on, until the graph is gone and what it had left is freed. The communicator's user
+ * thread; `launched` runs in any, where it may only count.
  *
- * Whether a graph is gone is known late and differs between ranks. So what has SYM blocks of several ranks is let go by the
- * symmHeapCollect that finds it gone on all of them; the rest as soon as it is.
- * On the host backend the graph tells of its launches: a block that it leaves is allocated from a launch to its free. CUDA tells of
- * none: there such a block counts as allocated from the capture to the first free, and a free is never refused. */
+ * Whether a graph is gone is known late and differs between ranks. So what has SYM blocks of
+ * several ranks is let go by the symmHeapCollect that finds it gone on all of them; the rest as
+ * soon as it is. On the host backend the graph tells of its launches: a block that it leaves is
+ * allocated from a launch to its free. CUDA tells of none: there such a block counts as
+ * allocated from the capture to the first free, and a free is never refused. */
 #include "memplan.h"
 
 #include "host/comm/comm.h"
@@ -62,7 +64,7 @@ int symm_memloose_is_own(const symm_memplan *p) {
     return is_loose(p) && (!p->sym_no || p->set->comm->nranks == 1);
 }
 
-/* ---- agreed on ------------------------------------------------------------------------------------------- */
+/* ---- agreed on ------------------------------------------------------------------------------- */
 
 static int waits(const symm_memplan *p) {
     return is_loose(p) && p->held && !p->destroyed && p->sym_no && !symm_memloose_is_own(p);

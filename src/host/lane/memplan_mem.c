@@ -1,5 +1,5 @@
-/* memplan_mem.c - how much memory lanes and graphs have, giving it back, who may access it, what this machine can do. The communicator's user
- * thread; symmMemQuerySupport any. */
+/* memplan_mem.c - how much memory lanes and graphs have, giving it back, who may access it, what
+ * this machine can do. The communicator's user thread; symmMemQuerySupport any. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "host/window/space.h"
 #include "memplan.h"
 
-/* ---- lanes ----------------------------------------------------------------------------------------------- */
+/* ---- lanes ----------------------------------------------------------------------------------- */
 
 symmResult_t symmLaneQuery(symmLane_t lane, symmLaneInfo_t *info) {
     symm_memlane *l;
@@ -80,7 +80,7 @@ symmResult_t symmHeapTrimLanes(symmHeap_t heap, size_t *freed) {
     return r;
 }
 
-/* ---- footprint ------------------------------------------------------------------------------------------- */
+/* ---- footprint ------------------------------------------------------------------------------- */
 
 typedef struct {
     uint64_t off, end;
@@ -180,7 +180,7 @@ symmResult_t symmLaneSetGraphMem(symmLane_t lane, int attr, size_t value) {
     return r;
 }
 
-/* ---- trimming -------------------------------------------------------------------------------------------- */
+/* ---- trimming -------------------------------------------------------------------------------- */
 
 /* By what the program holds: which graphs are gone differs between ranks. */
 static int is_held(const symm_memregion *r, int zone, const symm_mempiece *e) {
@@ -220,7 +220,8 @@ static symmResult_t trim(symm_memregion *r, uint64_t *freed) {
     return symmSuccess;
 }
 
-/* What no graph runs over any more has ended with the last launch, and with what used blocks that they had left. */
+/* What no graph runs over any more has ended with the last launch, and with what used blocks that
+ * they had left. */
 static symmResult_t trim_region(symm_memlane *l, uint64_t *freed) {
     symm_memregion *r = l->region;
     symm_comm *c = l->set->comm;
@@ -251,7 +252,7 @@ symmResult_t symmLaneTrimGraphMem(symmLane_t lane, size_t *freed) {
     return r;
 }
 
-/* ---- access ---------------------------------------------------------------------------------------------- */
+/* ---- access ---------------------------------------------------------------------------------- */
 
 symmResult_t symm_memaccess_set(symm_memaccess *a, const symm_comm *c, const int *ranks,
                                 int nranks) {
@@ -276,7 +277,8 @@ symmResult_t symmLaneSetAccess(symmLane_t lane, const int *ranks, int nranks) {
     return r;
 }
 
-/* Who may access off, by the blocks of graphs that hold it: graphs share bytes, so it is whoever one of them allows. 0: it is in none. */
+/* Who may access off, by the blocks of graphs that hold it: graphs share bytes, so it is whoever
+ * one of them allows. 0: it is in none. */
 static int access_at(const symm_memlanes *s, uint64_t off, symm_memaccess *all) {
     int found = 0, some = 1;
     *all = (symm_memaccess){0};
@@ -326,7 +328,7 @@ symmResult_t symmLaneGetAccess(symmLane_t lane, const void *ptr, int rank, int *
     return r;
 }
 
-/* ---- support --------------------------------------------------------------------------------------------- */
+/* ---- support --------------------------------------------------------------------------------- */
 
 symmResult_t symmMemQuerySupport(symmMemSupport_t *support) {
     if (!support || support->size < sizeof *support)

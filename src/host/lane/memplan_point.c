@@ -1,11 +1,16 @@
-/* memplan_point.c - where a stream stands in its capture, as a point of the planner. The communicator's thread.
+/* memplan_point.c - where a stream stands in its capture, as a point of the planner. The
+ * communicator's thread.
  *
- * A free is behind what its stream stands behind; so a later place comes after the free if it comes after all of that, whether or not an
- * edge leads there from the call itself. Hence nothing is put into the graph to mark a call:
- *  host   the capture counts tasks per stream: a place is a vector of counts, and one comes after another if no count is less.
- *  GPUs   a place is the set of nodes that the stream's next one would depend on: mostly one node, whose latest known point it becomes. Other
- *         nodes are walked backwards to such ones, each once; what was walked before a point was made there is taken not to follow it,
- *         which only costs memory. Only where several nodes come together an empty one is put in, for the place to be one node. */
+ * A free is behind what its stream stands behind; so a later place comes after the free if it comes
+ * after all of that, whether or not an edge leads there from the call itself. Hence nothing is put
+ * into the graph to mark a call:
+ *  host   the capture counts tasks per stream: a place is a vector of counts, and one comes after
+ *         another if no count is less.
+ *  GPUs   a place is the set of nodes that the stream's next one would depend on: mostly one node,
+ *         whose latest known point it becomes. Other nodes are walked backwards to such ones, each
+ *         once; what was walked before a point was made there is taken not to follow it, which
+ *         only costs memory. Only where several nodes come together an empty one is put in, for
+ *         the place to be one node. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +31,7 @@ void symm_memplan_free_points(symm_memplan *p) {
     free(p->nodes);
 }
 
-/* ---- host ------------------------------------------------------------------------------------------------ */
+/* ---- host ------------------------------------------------------------------------------------ */
 
 static int clock_within(const struct symm_memclock *a, const struct symm_memclock *b) {
     for (int i = 0; i < a->n; i++)
@@ -71,7 +76,7 @@ free_deps:
     return status;
 }
 
-/* ---- GPUs: nodes ----------------------------------------------------------------------------------------- */
+/* ---- GPUs: nodes ----------------------------------------------------------------------------- */
 
 static uint64_t home(const symm_memplan *p, cu_graph_node node) {
     return ((uintptr_t)node >> 4) * 0x9e3779b97f4a7c15ull >> 20 & (p->node_cap - 1);
@@ -240,7 +245,7 @@ symmResult_t symm_memplan_point(symm_memplan *p, symmStream_t stream, int kind, 
                               : point_host(p, stream, kind, point);
 }
 
-/* ---- explicit nodes -------------------------------------------------------------------------------------- */
+/* ---- explicit nodes -------------------------------------------------------------------------- */
 
 static symmResult_t after_gpu(symm_memplan *p, int kind, const symmGraphNode_t *deps, size_t n,
                               int *point, symmGraphNode_t *node) {
@@ -280,9 +285,10 @@ symmResult_t symm_memplan_point_after(symm_memplan *p, int kind, const symmGraph
     return symmSuccess;
 }
 
-/* ---- the graph's hold ------------------------------------------------------------------------------------ */
+/* ---- the graph's hold ------------------------------------------------------------------------ */
 
-/* At once: whoever asks for memory must hear of the graph's end, not who next calls the library at large. */
+/* At once: whoever asks for memory must hear of the graph's end, not who next calls the library at
+ * large. */
 static symmResult_t hold_gpu(symm_memplan *p) {
     const symm_gpu_capture in = {p->graph, p->capture};
     symm_memplan_retain(p);

@@ -38,9 +38,10 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
     return symm_cuda_error(cu, "launching a kernel");
 }
 
-/* Thread ranks of one GPU that have come to one stream: the second one's kernel would wait there behind the first one's, which waits for
- * it. A call is counted and its stream written before the others' are looked at, so of two at once one sees the other at least. Who has
- * captured may replay what others call: their numbers say nothing then. */
+/* Thread ranks of one GPU that have come to one stream: the second one's kernel would wait there
+ * behind the first one's, which waits for it. A call is counted and its stream written before the
+ * others' are looked at, so of two at once one sees the other at least. Who has captured may
+ * replay what others call: their numbers say nothing then. */
 static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
     const uint64_t own =
         symm_gpu_is_per_thread(stream) ? (uintptr_t)pthread_self() | 1 : (uintptr_t)stream;
@@ -85,13 +86,15 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
     return symm_cuda_error(cu, "marking the end of a call");
 }
 
-/* Few programs need the event, so it is made by the first call that does; a capture does not mind. */
+/* Few programs need the event, so it is made by the first call that does; a capture does not
+ * mind. */
 static cu_result mark_captured(symm_gpu_inside *at, symmStream_t stream) {
     cu_result cu = at->end ? 0 : symm_cu.cuEventCreate(&at->end, SYMM_CUDA_EVENT_DISABLE_TIMING);
     return cu ? cu : symm_cu.cuEventRecord(at->end, symm_gpu_stream(stream));
 }
 
-/* Streams of one capture: as eager calls, by an edge of the graph. The last call's stream is in the capture still. */
+/* Streams of one capture: as eager calls, by an edge of the graph. The last call's stream is in the
+ * capture still. */
 static symmResult_t follow_captured(symm_comm *c, symmStream_t stream, const symm_gpu_capture *in) {
     const symm_captured *last = symm_captured_find(c, in->id);
     if (!last) return symmSuccess;

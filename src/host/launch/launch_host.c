@@ -1,5 +1,5 @@
-/* launch_host.c - the host backend's launcher: a kernel runs on the caller's thread (NULL stream), on
- * the stream's worker, or in a replay of the graph that has it. No lock, no allocation but in a
+/* launch_host.c - the host backend's launcher: a kernel runs on the caller's thread (NULL stream),
+ * on the stream's worker, or in a replay of the graph that has it. No lock, no allocation but in a
  * capture. */
 #include <stdio.h>
 
@@ -70,7 +70,8 @@ static void release_comm(void *c) {
 }
 
 static void launch_ended(void *p) {
-    /* Pairs with the acquire in comm.c's drain: what the replay wrote is visible to who waited for it. */
+    /* Pairs with the acquire in comm.c's drain: what the replay wrote is visible to who waited for
+     * it. */
     atomic_fetch_sub_explicit(&((symm_comm *)p)->replays, 1, memory_order_release);
 }
 
@@ -83,7 +84,8 @@ static symmResult_t may_launch(void *p) {
                     c->name);
 }
 
-/* Counted before `state` is read: a Destroy that another thread makes meanwhile waits, or is seen here or in run_task. */
+/* Counted before `state` is read: a Destroy that another thread makes meanwhile waits, or is seen
+ * here or in run_task. */
 static symmResult_t launch_begins(void *c) {
     atomic_fetch_add(&((symm_comm *)c)->replays, 1);
     symmResult_t r = may_launch(c);
@@ -128,7 +130,8 @@ static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream
     return symmSuccess;
 }
 
-/* Calls of a communicator run in issue order: a change of stream waits for what was given to the last one. */
+/* Calls of a communicator run in issue order: a change of stream waits for what was given to the
+ * last one. */
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
     if (stream != c->last_stream) {
         SYMM_TRY(symm_stream_check(stream));

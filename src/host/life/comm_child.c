@@ -1,5 +1,6 @@
-/* comm_child.c - communicators made from another one: split, and shrink, in which the ranks that are left go on. Runs on the
- * caller's thread, with config.blocking 0 on one of its own; no lock. The parent is in use meanwhile. */
+/* comm_child.c - communicators made from another one: split, and shrink, in which the ranks that
+ * are left go on. Runs on the caller's thread, with config.blocking 0 on one of its own; no
+ * lock. The parent is in use meanwhile. */
 #include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -55,7 +56,8 @@ static symmConfig_t child_config(const symm_comm *parent, const child_args *a) {
 static symmResult_t open_child(symm_comm *c, symm_boot *boot, const child_args *a) {
     symmConfig_t cfg = child_config(c, a);
     cfg.blocking =
-        SYMM_CONFIG_UNDEF; /* the child's bootstrap is the parent's mesh, which is in use until it is made */
+        /* the child's bootstrap is the parent's mesh, which is in use until it is made */
+        SYMM_CONFIG_UNDEF;
     const cu_context context = c->gpu ? c->gpu->context : NULL;
     symmResult_t r = a->made ? symm_comm_build_in(context, boot, a->made)
                              : symm_comm_open_in(context, boot, &cfg, a->out);
@@ -63,7 +65,8 @@ static symmResult_t open_child(symm_comm *c, symm_boot *boot, const child_args *
     return r;
 }
 
-/* What has come over the mesh meanwhile: an exchange that failed half-way, or the news that a rank has died. The parent is over. */
+/* What has come over the mesh meanwhile: an exchange that failed half-way, or the news that a rank
+ * has died. The parent is over. */
 static void learn_end(symm_comm *c, symmResult_t r) {
     char text[SYMM_ERR_TEXT], own[SYMM_ERR_TEXT];
     const int other = !r || r == symmInvalidArgument || r == symmMismatch; /* than this rank's */
@@ -78,7 +81,7 @@ static void learn_end(symm_comm *c, symmResult_t r) {
     symm_status_adopt(own);
 }
 
-/* ---- in the call, or behind it ------------------------------------------------------------------------------------------ */
+/* ---- in the call, or behind it --------------------------------------------------------------- */
 
 typedef struct {
     symm_comm *parent;
@@ -100,10 +103,12 @@ static void *make_behind(void *arg) {
         symm_comm_fail(made, r, -1, symm_status_text());
         atomic_store_explicit(&made->state, SYMM_COMM_LIVE, memory_order_release);
     }
-    /* Until after the leave, so that no call meets a parent that is in use for no reason. Counted: the next may begin in between. */
+    /* Until after the leave, so that no call meets a parent that is in use for no reason. Counted:
+     * the next may begin in between. */
     symm_comm_leave(b.parent);
     atomic_fetch_sub_explicit(&b.parent->parenting, 1, memory_order_release);
-    /* Pairs with the acquire in symmCommGetAsyncError: who sees this one done finds the parent free. */
+    /* Pairs with the acquire in symmCommGetAsyncError: who sees this one done finds the parent
+     * free. */
     if (made) {
         atomic_store_explicit(&made->behind, 0, memory_order_release);
         symm_comm_unref(made);
@@ -158,7 +163,8 @@ free_record:
     return r;
 }
 
-/* What cannot go on behind goes to the others all the same, who wait for this rank. Ends the use of c, now or later. */
+/* What cannot go on behind goes to the others all the same, who wait for this rank. Ends the use of
+ * c, now or later. */
 static symmResult_t make_child(symm_comm *c, child_args *a, make_fn make, int has_child) {
     symmResult_t r = symmSuccess;
     if (goes_behind(c, a)) {
@@ -172,7 +178,7 @@ static symmResult_t make_child(symm_comm *c, child_args *a, make_fn make, int ha
     return r;
 }
 
-/* ---- split --------------------------------------------------------------------------------------------------------------- */
+/* ---- split ----------------------------------------------------------------------------------- */
 
 typedef struct {
     int32_t color, key, code, pad;
@@ -242,7 +248,7 @@ symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmComm_t *newc
     return symm_group_run(comm, SYMM_JOB_BLOCKS, split_job, &a, sizeof a);
 }
 
-/* ---- shrink -------------------------------------------------------------------------------------------------------------- */
+/* ---- shrink ---------------------------------------------------------------------------------- */
 
 static void wrong(child_args *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void wrong(child_args *a, const char *fmt, ...) {
@@ -283,7 +289,8 @@ static int remaining(const symm_comm *c, const symm_ranks *gone, int *members, i
     return n;
 }
 
-/* Before the ranks have agreed nothing may fail in silence, and after that nothing that a rank needs to meet the others. */
+/* Before the ranks have agreed nothing may fail in silence, and after that nothing that a rank
+ * needs to meet the others. */
 static symmResult_t shrink_once(symm_comm *c, const child_args *a, symm_ranks *out) {
     int members[SYMM_MAX_RANKS], rank = 0;
     uint32_t call;
@@ -308,8 +315,9 @@ static symmResult_t shrink_once(symm_comm *c, const child_args *a, symm_ranks *o
     return open_child(c, boot, a);
 }
 
-/* A rank has died since the others agreed on who goes on. One that found it may have said that it gives up before this rank's own
- * connection to the dead one has ended. All must try again, or none: that end comes soon. */
+/* A rank has died since the others agreed on who goes on. One that found it may have said that it
+ * gives up before this rank's own connection to the dead one has ended. All must try again, or
+ * none: that end comes soon. */
 static int one_more_is_gone(const symm_comm *c, const symm_ranks *out) {
     const uint64_t end = symm_now_ns() + DEATH_SHOWS_NS;
     symm_ranks gone;

@@ -15,8 +15,8 @@
 #include "host/lane/memlane.h"
 #include "host/window/window.h"
 
-/* Launches of graphs are counted, not ordered: they may be on any streams. The watcher still runs, so a replay that waits for a
- * peer hears of its death. */
+/* Launches of graphs are counted, not ordered: they may be on any streams. The watcher still runs,
+ * so a replay that waits for a peer hears of its death. */
 static symmResult_t await_replays(symm_comm *c) {
     const useconds_t longest = 1000;
     /* acquire pairs with the release in coll.c's launch_ended */
@@ -38,7 +38,8 @@ static symmResult_t drain(symm_comm *c, int *runs) {
     return await_replays(c);
 }
 
-/* Tells the peers that the end of our connection is no death. Whatever we wrote for them is visible to whoever reads it. */
+/* Tells the peers that the end of our connection is no death. Whatever we wrote for them is visible
+ * to whoever reads it. */
 static void say_left(symm_comm *c) {
     if (c->ctl) __atomic_store_n(&c->ctl->state, SYMM_STATE_LEFT, __ATOMIC_RELEASE);
 }
@@ -48,8 +49,8 @@ static void await_visitors(const symm_comm *c) {
     while (atomic_load(&c->visitors)) sched_yield();
 }
 
-/* The handle dies now. Captured calls keep control block and scratch alive until their graphs are destroyed, but replaying
- * them is an error from now on (coll.c looks at `state`). */
+/* The handle dies now. Captured calls keep control block and scratch alive until their graphs are
+ * destroyed, but replaying them is an error from now on (coll.c looks at `state`). */
 static symmResult_t end(symm_comm *c) {
     const int gpus = c->cuda;
     int runs;
@@ -61,8 +62,8 @@ static symmResult_t end(symm_comm *c) {
     symm_memplan_lock_dead(); /* from FINAL on others settle its plans too: behind us */
     atomic_store(&c->state, SYMM_COMM_FINAL); /* pairs with symm_comm_visit */
     await_visitors(c);
-    /* A launch that another thread made behind drain() and before FINAL. It may wait for a peer, so this precedes the watcher's
-     * end. Pairs with the release in launch_host.c's launch_ended. */
+    /* A launch that another thread made behind drain() and before FINAL. It may wait for a peer, so
+     * this precedes the watcher's end. Pairs with the release in launch_host.c's launch_ended. */
     while (atomic_load(&c->replays)) usleep(20);
     say_left(c);
     symm_watch_stop(c);
@@ -113,7 +114,8 @@ symmResult_t symmCommRevoke(symmComm_t comm, int flags) {
     return r;
 }
 
-/* The thread that creates it sees that in its next look, drops it and leaves; nobody waits for that here. */
+/* The thread that creates it sees that in its next look, drops it and leaves; nobody waits for that
+ * here. */
 static void abort_creation(symm_comm *c) {
     char text[64];
     snprintf(text, sizeof text, "rank %d called symmCommAbort", c->rank);
@@ -121,7 +123,8 @@ static void abort_creation(symm_comm *c) {
     if (symm_handle_close(SYMM_KIND_COMM, c->handle)) symm_handle_put(SYMM_KIND_COMM, c->handle);
 }
 
-/* This thread's turn to end it, once a call in another thread has left; 0: another one is ending it already. */
+/* This thread's turn to end it, once a call in another thread has left; 0: another one is ending it
+ * already. */
 static int take_turn(symm_comm *c) {
     while (atomic_exchange_explicit(&c->busy, 1, memory_order_acquire)) {
         if (atomic_load(&c->state) == SYMM_COMM_FINAL) return 0;

@@ -1,5 +1,5 @@
-/* comm_hello.c - the first exchange of ranks that want to be a communicator: who are you, do we fit, how many
- * cores do we share. Runs on the thread that creates the communicator; no lock. */
+/* comm_hello.c - the first exchange of ranks that want to be a communicator: who are you, do we
+ * fit, how many cores do we share. Runs on the thread that creates the communicator; no lock. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +22,8 @@
 #define HELLO_MAGIC 0x6d6d79736f6c6c65ull
 #define REFUSE_NS   10000000000ull /* how long a rank that cannot go on tries to tell the others */
 
-/* The first message between ranks. magic and version stand first and the size never changes, so that ranks built
- * differently understand at least that. */
+/* The first message between ranks. magic and version stand first and the size never changes, so
+ * that ranks built differently understand at least that. */
 typedef struct {
     uint64_t magic;
     uint32_t version, abi;
@@ -38,7 +38,7 @@ typedef struct {
     uint16_t cpus[SYMM_MAX_RANKS];
 } hello;
 
-/* ---- this process --------------------------------------------------------------------------------------------------- */
+/* ---- this process ---------------------------------------------------------------------------- */
 
 static symm_uuid process_id;
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
@@ -66,7 +66,7 @@ static void once(void) {
     symm_reduce_init();
 }
 
-/* ---- hello ------------------------------------------------------------------------------------------------------------- */
+/* ---- hello ----------------------------------------------------------------------------------- */
 
 static symmResult_t prepare(symm_comm *c) {
     pthread_once(&process_once, once);
@@ -87,7 +87,8 @@ static symmResult_t prepare(symm_comm *c) {
 }
 
 #ifdef SYMM_TESTING
-/* A test plays a rank that was built from another version, with other records or another kernel table. */
+/* A test plays a rank that was built from another version, with other records or another kernel
+ * table. */
 int symm_test_skew[3];
 #define SKEW(i) symm_test_skew[i]
 #else
@@ -113,7 +114,8 @@ static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
     h->abi = (uint32_t)(sizeof(symm_ctl) ^ (sizeof(symm_args) << 16) ^ sizeof(symm_greeting)) +
              (uint32_t)SKEW(1);
     h->plan_hash = symm_plan_hash() + (uint64_t)SKEW(2);
-    /* What the planner goes by: had ranks other numbers of CTAs, they would wait for words that nobody writes. */
+    /* What the planner goes by: had ranks other numbers of CTAs, they would wait for words that
+     * nobody writes. */
     h->param_hash = symm_param_hash(&c->params) ^
                     ((uint64_t)(uint32_t)c->config.minCTAs << 32 | (uint32_t)c->config.maxCTAs) *
                         0x9e3779b97f4a7c15ull;
@@ -155,7 +157,8 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
     return symm_where_compare(r, &h->where, &mine->where);
 }
 
-/* Every rank looks at the same records in the same order, comparing with rank 0's, so all find the same first fault. */
+/* Every rank looks at the same records in the same order, comparing with rank 0's, so all find the
+ * same first fault. */
 static symmResult_t judge(const hello *all, int nranks) {
     for (int r = 0; r < nranks; r++)
         if (all[r].magic == HELLO_MAGIC && all[r].version == all[0].version && all[r].code)
@@ -185,7 +188,8 @@ static int same_gpu(const hello *a, const hello *b) {
     return !memcmp(&a->gpu, &b->gpu, sizeof a->gpu);
 }
 
-/* Which of the ranks' GPUs this process sees: of those alone the driver says what lies between them and ours. */
+/* Which of the ranks' GPUs this process sees: of those alone the driver says what lies between them
+ * and ours. */
 static void see_gpus(symm_comm *c, const hello *all) {
     uint8_t seen[SYMM_MAX_RANKS] = {0};
     cu_uuid here;
@@ -204,7 +208,8 @@ static void see_gpus(symm_comm *c, const hello *all) {
                       r, c->caps.device);
 }
 
-/* Ranks that share a GPU share its multiprocessors: their kernels wait for each other, so all must fit. */
+/* Ranks that share a GPU share its multiprocessors: their kernels wait for each other, so all must
+ * fit. */
 static void learn_gpus(symm_comm *c, const hello *all) {
     const hello *mine = &all[c->rank];
     for (int r = 0; r < c->nranks; r++) {

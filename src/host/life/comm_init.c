@@ -1,5 +1,6 @@
 /* comm_init.c - the ways to create a communicator: unique id, callbacks, all ranks of a process.
- * Runs on the caller's thread. Thread ranks of symmCommInitAll are made by one short-lived thread each. */
+ * Runs on the caller's thread. Thread ranks of symmCommInitAll are made by one short-lived
+ * thread each. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,8 @@ symmResult_t symmGetUniqueId(symmUniqueId_t *id) {
     return symm_boot_tcp_id(id, p.ifname);
 }
 
-/* A rank without a place for the handle goes on to the exchange all the same, so that all ranks fail alike. */
+/* A rank without a place for the handle goes on to the exchange all the same, so that all ranks
+ * fail alike. */
 static symmResult_t check_ranks(int nranks, int rank) {
     if (nranks < 1 || nranks > SYMM_MAX_RANKS)
         return SYMM_ERR(symmInvalidArgument, "nranks=%d: must be 1 to %d", nranks, SYMM_MAX_RANKS);
@@ -89,7 +91,7 @@ symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank, const symm
     return symm_group_run(comm, SYMM_JOB_BLOCKS, init_boot, &a, sizeof a);
 }
 
-/* ---- all ranks of one process ------------------------------------------------------------------------------------------ */
+/* ---- all ranks of one process ---------------------------------------------------------------- */
 
 typedef struct {
     symm_boot_group *group;

@@ -1,6 +1,7 @@
-/* comm_make.c - how a communicator comes to be: hello, mesh, space, control block, agreement. Runs on the thread inside the
- * creating call (or on a helper thread for non-blocking creation). Every step that may fail on one rank is followed by an exchange
- * that carries its status, so all ranks fail alike. */
+/* comm_make.c - how a communicator comes to be: hello, mesh, space, control block, agreement. Runs
+ * on the thread inside the creating call (or on a helper thread for non-blocking creation). Every
+ * step that may fail on one rank is followed by an exchange that carries its status, so all
+ * ranks fail alike. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,15 +23,16 @@
 #include "machine/fd_closer.h"
 #include "comm_make.h"
 
-/* ---- greeting: mesh and space -------------------------------------------------------------------------------------------- */
+/* ---- greeting: mesh and space ---------------------------------------------------------------- */
 
 static uint64_t control_bytes(const symm_comm *c) {
     uint64_t n = SYMM_CTL_BYTES + c->params.scratch, g = c->caps.granularity;
     return (n + g - 1) / g * g;
 }
 
-/* This rank's GPU must reach all that this process sees of the others', and over NVLink; what it cannot see shows whether it can be
- * reached when its memory is mapped. One rank that sees a pair that does not fit is enough: its greeting refuses for all. */
+/* This rank's GPU must reach all that this process sees of the others', and over NVLink; what it
+ * cannot see shows whether it can be reached when its memory is mapped. One rank that sees a
+ * pair that does not fit is enough: its greeting refuses for all. */
 static symmResult_t open_gpu(symm_comm *c) {
     for (int d = 0; d < SYMM_CUDA_MAX_DEVICES; d++) {
         if (!(c->gpus >> d & 1)) continue;
@@ -150,8 +152,9 @@ static symmResult_t trade_greetings(symm_comm *c, const symm_greeting *mine, sym
     return judge_greetings(c, all);
 }
 
-/* How connecting went, through the bootstrap: a mesh that is half connected cannot tell everybody. A cause stands before its
- * consequences: that a peer had closed its door is believed only where nobody knows a better reason. */
+/* How connecting went, through the bootstrap: a mesh that is half connected cannot tell everybody.
+ * A cause stands before its consequences: that a peer had closed its door is believed only where
+ * nobody knows a better reason. */
 static symmResult_t settle_mesh(symm_comm *c, symmResult_t status) {
     struct {
         int32_t code, pad;
@@ -197,7 +200,7 @@ static symmResult_t greet(symm_comm *c, const symm_uuid *members) {
     return status;
 }
 
-/* ---- control block ------------------------------------------------------------------------------------------------------- */
+/* ---- control block --------------------------------------------------------------------------- */
 
 static symmResult_t control_threads(symm_comm *c, uint64_t bytes, symmResult_t status) {
     symm_vmm_handle *h = NULL;
@@ -267,8 +270,8 @@ static symmResult_t share_pages(symm_comm *c) {
     return status;
 }
 
-/* Grids that were cut so that several communicators' kernels fit side by side: a successor that waits in its place, and those behind it,
- * would take what the others count on. */
+/* Grids that were cut so that several communicators' kernels fit side by side: a successor that
+ * waits in its place, and those behind it, would take what the others count on. */
 static int is_cut(const symm_comm *c) {
     return c->config.maxCTAs > 0 || c->params.ctas > 0;
 }
@@ -339,7 +342,9 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     symmResult_t status = share_pages(c);
     if (!status)
         status = symm_watch_start(
-            c); /* the control block's agreement carries its status; the watcher needs c->base only after a death */
+            /* the control block's agreement carries its status; the watcher needs c->base only
+             * after a death */
+            c);
     uint64_t bytes = control_bytes(c);
     status = c->threads ? control_threads(c, bytes, status) : control_processes(c, bytes, status);
     const int mapped = !status; /* on all ranks or on none */

@@ -1,5 +1,6 @@
-/* comm_open.c - config, shell and the doors through which a communicator is made, in the call or behind it. Runs on the caller's
- * thread; non-blocking creation on a helper thread of its own. No lock. */
+/* comm_open.c - config, shell and the doors through which a communicator is made, in the call or
+ * behind it. Runs on the caller's thread; non-blocking creation on a helper thread of its own.
+ * No lock. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 #include "comm_create.h"
 #include "comm_make.h"
 
-/* ---- config and shell ------------------------------------------------------------------------------------------------ */
+/* ---- config and shell ------------------------------------------------------------------------ */
 
 static symmResult_t check_range(const char *name, int v, int lo, int hi) {
     if (v == SYMM_CONFIG_UNDEF || (v >= lo && v <= hi)) return symmSuccess;
@@ -104,7 +105,7 @@ symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out) {
     return symmSuccess;
 }
 
-/* ---- open -------------------------------------------------------------------------------------------------------------------- */
+/* ---- open ------------------------------------------------------------------------------------ */
 
 static void drop_handle(symm_comm *c) {
     symm_handle_close(SYMM_KIND_COMM, c->handle);
@@ -151,7 +152,7 @@ symmResult_t symm_comm_create(struct symm_boot *boot, const symmConfig_t *config
     return symm_comm_open(boot, config, comm);
 }
 
-/* ---- open behind ------------------------------------------------------------------------------------------------------------ */
+/* ---- open behind ----------------------------------------------------------------------------- */
 
 typedef struct {
     symm_comm *c;
@@ -214,7 +215,8 @@ static symmResult_t open_behind(const symm_meeting *at, const symmConfig_t *conf
     c->rank = at->rank;
     c->nranks = at->nranks;
     symmComm_t handle =
-        c->handle; /* the thread may be done, and the user's abort as well, before this one goes on */
+        /* the thread may be done, and the user's abort as well, before this one goes on */
+        c->handle;
     r = start_behind(c, at);
     if (r) {
         symm_boot_tcp_refuse(&at->id, at->rank);
@@ -232,7 +234,8 @@ symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *conf
     symmConfig_t checked;
     symmResult_t bad = symm_config_check(config, &checked);
     if (!bad && out && checked.blocking == 0) return open_behind(at, config, out);
-    /* What is wrong here goes on to the hello, so that all ranks hear of it; it is found again there. */
+    /* What is wrong here goes on to the hello, so that all ranks hear of it; it is found again
+     * there. */
     int ms = symm_param_load(&params) ? 300000 : (int)params.setup_timeout_ms;
     if (!bad && checked.timeoutMs != SYMM_CONFIG_UNDEF && config) ms = checked.timeoutMs;
     symm_wait w = {.deadline_ns = symm_now_ns() + (uint64_t)ms * 1000000ull,

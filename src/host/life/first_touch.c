@@ -1,6 +1,6 @@
-/* first_touch.c - the pages that peers write and this rank polls are made by this rank: on a machine
- * with several memory nodes a page lies where the one runs that touches it first, and would else lie
- * at the sender's. Runs inside the creating call, before the ranks agree that they have a
+/* first_touch.c - the pages that peers write and this rank polls are made by this rank: on a
+ * machine with several memory nodes a page lies where the one runs that touches it first, and would
+ * else lie at the sender's. Runs inside the creating call, before the ranks agree that they have a
  * communicator: until then no peer writes there. No lock. */
 #include "host/comm/comm.h"
 #include "comm_make.h"

@@ -1,6 +1,6 @@
-/* where.c - who a rank is to the others' kernel: the control mesh meets at abstract sockets, which belong to a network
- * namespace, and takes connections of its own user only. Where these differ the ranks would wait for each other until the
- * deadline of set-up. Any thread; no lock. */
+/* where.c - who a rank is to the others' kernel: the control mesh meets at abstract sockets, which
+ * belong to a network namespace, and takes connections of its own user only. Where these differ the
+ * ranks would wait for each other until the deadline of set-up. Any thread; no lock. */
 #define _GNU_SOURCE
 #include "where.h"
 
@@ -22,7 +22,8 @@ int symm_test_where[2];
 #define ELSEWHERE(i) 0
 #endif
 
-/* Ranks of one host must find the same one: where there is no descriptor to read it with, none is made up. */
+/* Ranks of one host must find the same one: where there is no descriptor to read it with, none is
+ * made up. */
 static symmResult_t host_id(symm_uuid *out) {
     char text[64] = "";
     symm_uuid id = {0, 0};

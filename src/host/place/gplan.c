@@ -1,6 +1,7 @@
-/* gplan.c - see gplan.h. Points carry the set of what they come after as bits; blocks stand in one list per zone by offset, which an
- * allocation walks once. A block that another one has covered since is left out of the list: whoever may not lie on the old one
- * may not lie on the new one either. */
+/* gplan.c - see gplan.h. Points carry the set of what they come after as bits; blocks stand in one
+ * list per zone by offset, which an allocation walks once. A block that another one has covered
+ * since is left out of the list: whoever may not lie on the old one may not lie on the new one
+ * either. */
 #include "gplan.h"
 
 #include <stdlib.h>
@@ -66,7 +67,7 @@ static int room(void **array, int n, size_t size) {
     return 0;
 }
 
-/* ---- points ---------------------------------------------------------------------------------------------- */
+/* ---- points ---------------------------------------------------------------------------------- */
 
 static int has(const uint64_t *bits, int i) {
     return (int)(bits[i / 64] >> (i % 64) & 1);
@@ -106,7 +107,7 @@ int symm_gplan_after_all(const symm_gplan *p, int point) {
     return 1;
 }
 
-/* ---- ranges ---------------------------------------------------------------------------------------------- */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 
 int symm_gplan_offer(symm_gplan *p, int zone, uint64_t off, uint64_t bytes) {
     struct zone *z = &p->zones[zone];
@@ -179,9 +180,10 @@ int symm_gplan_bar(symm_gplan *p, int zone, uint64_t off, uint64_t bytes) {
     return insert(p, zone, &b) < 0 ? -1 : 0;
 }
 
-/* ---- placing --------------------------------------------------------------------------------------------- */
+/* ---- placing --------------------------------------------------------------------------------- */
 
-/* May a block that begins at `point` lie on b: FREE yes, HARD no, UNHEARD once a HEAR point lies between. */
+/* May a block that begins at `point` lie on b: FREE yes, HARD no, UNHEARD once a HEAR point lies
+ * between. */
 enum { FREE, UNHEARD, HARD };
 
 static int standing(const symm_gplan *p, int zone, int point, const block *b) {
@@ -275,7 +277,7 @@ int symm_gplan_freed(const symm_gplan *p, int id) {
     return p->blocks[id].to >= 0;
 }
 
-/* ---- what it covers -------------------------------------------------------------------------------------- */
+/* ---- what it covers -------------------------------------------------------------------------- */
 
 uint64_t symm_gplan_footprint(const symm_gplan *p, int zone) {
     const struct zone *z = &p->zones[zone];

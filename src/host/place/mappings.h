@@ -1,5 +1,5 @@
-/* mappings.h - which pieces of memory are mapped in a range that grows: one entry per rank and piece, in order of rank and offset. Not
- * thread-safe: whoever owns the range locks. */
+/* mappings.h - which pieces of memory are mapped in a range that grows: one entry per rank and
+ * piece, in order of rank and offset. Not thread-safe: whoever owns the range locks. */
 #ifndef SYMM_MAPS_H_
 #define SYMM_MAPS_H_
 

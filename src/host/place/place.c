@@ -1,5 +1,6 @@
-/* place.c - placement engines as place.h has them: made, ended, counted; each call goes to the narrow or to the wide one of
- * place_engine.h. An engine is narrow until it is given a range that ends too high for that. The thread that has the owner's lock. */
+/* place.c - placement engines as place.h has them: made, ended, counted; each call goes to the
+ * narrow or to the wide one of place_engine.h. An engine is narrow until it is given a range
+ * that ends too high for that. The thread that has the owner's lock. */
 #include "place.h"
 
 #include <stdlib.h>
@@ -37,7 +38,7 @@ void symm_place_end(symm_place *p) {
     free(p);
 }
 
-/* ---- from narrow to wide --------------------------------------------------------------------------------------------- */
+/* ---- from narrow to wide --------------------------------------------------------------------- */
 
 /* All pieces of p into w, which is wide and empty. -1: no memory. */
 static int copy_pieces(const symm_place *p, symm_place *w) {
@@ -69,7 +70,7 @@ free_sizes:
     return -1;
 }
 
-/* ---- the calls ------------------------------------------------------------------------------------------------------- */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 #define CALL(p, name, ...)                                          \
     (__builtin_expect((p)->wide, 0) ? symm_wide_##name(__VA_ARGS__) \

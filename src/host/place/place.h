@@ -1,5 +1,5 @@
-/* place.h - where blocks lie: offsets only, no memory, no address, no clock. Two engines that were given the same calls hold the same
- * blocks, in any process. Not thread-safe: the owner locks. */
+/* place.h - where blocks lie: offsets only, no memory, no address, no clock. Two engines that were
+ * given the same calls hold the same blocks, in any process. Not thread-safe: the owner locks. */
 #ifndef SYMM_PLACE_H_
 #define SYMM_PLACE_H_
 
@@ -21,25 +21,32 @@ enum { SYMM_PLACE_FIRST = 0, SYMM_PLACE_BEST = 1 };
 symm_place *symm_place_new(int fit);
 void symm_place_end(symm_place *p);
 
-/* [off, off+bytes), so far unknown to p, is free; joined with its free neighbours. -1: no memory, nothing changed. */
+/* [off, off+bytes), so far unknown to p, is free; joined with its free neighbours. -1: no memory,
+ * nothing changed. */
 int symm_place_add(symm_place *p, uint64_t off, uint64_t bytes);
-/* Takes a range out that is free all over: p forgets it. -1: not all of it is free, or no memory; nothing changed. */
+/* Takes a range out that is free all over: p forgets it. -1: not all of it is free, or no memory;
+ * nothing changed. */
 int symm_place_cut(symm_place *p, uint64_t off, uint64_t bytes);
 
-/* A block of `bytes` (rounded up to the unit, not 0) at a multiple of align (power of two, at least the unit): the lowest one that fits, or with BEST
- * the lowest in the smallest hole that fits. What alignment leaves before it stays free. tag: the caller's, kept with the block. SYMM_PLACE_NONE: none
- * fits; *why (may be NULL): ENOSPC or ENOMEM. */
+/* A block of `bytes` (rounded up to the unit, not 0) at a multiple of align (power of two, at least
+ * the unit): the lowest one that fits, or with BEST the lowest in the smallest hole that fits. What
+ * alignment leaves before it stays free. tag: the caller's, kept with the block.
+ * SYMM_PLACE_NONE: none fits; *why (may be NULL): ENOSPC or ENOMEM. */
 uint64_t symm_place_take(symm_place *p, uint64_t bytes, uint64_t align, uint64_t tag, int *why);
 /* A block at exactly this place, which must be free. -1: it is not, or no memory. */
 int symm_place_take_at(symm_place *p, uint64_t off, uint64_t bytes, uint64_t tag);
-/* Frees the block that begins at off; returns its bytes, 0 if none begins there (nothing changed). Cannot run out of memory. */
+/* Frees the block that begins at off; returns its bytes, 0 if none begins there (nothing changed).
+ * Cannot run out of memory. */
 uint64_t symm_place_give(symm_place *p, uint64_t off);
-/* The same for a block whose tag is `tag` where mask has ones; else nothing is changed. *was (may be NULL): its tag. One look-up. */
+/* The same for a block whose tag is `tag` where mask has ones; else nothing is changed. *was (may
+ * be NULL): its tag. One look-up. */
 uint64_t symm_place_give_if(symm_place *p, uint64_t off, uint64_t mask, uint64_t tag,
                             uint64_t *was);
-/* A block gets longer (into free space right behind it) or shorter in place. -1: it cannot; nothing changed. */
+/* A block gets longer (into free space right behind it) or shorter in place. -1: it cannot; nothing
+ * changed. */
 int symm_place_resize(symm_place *p, uint64_t off, uint64_t bytes);
-/* The block that begins at off becomes two, the first of `bytes`, both with its tag. -1: it cannot; nothing changed. */
+/* The block that begins at off becomes two, the first of `bytes`, both with its tag. -1: it cannot;
+ * nothing changed. */
 int symm_place_split(symm_place *p, uint64_t off, uint64_t bytes);
 
 typedef struct {
@@ -49,7 +56,8 @@ typedef struct {
 /* The block that begins at off: bytes, tag. 0 if none does. As fast as give. */
 uint64_t symm_place_block(const symm_place *p, uint64_t off, uint64_t *tag);
 void symm_place_set_tag(symm_place *p, uint64_t off, uint64_t tag);
-/* The piece, block or hole, that holds off; or the first behind it. 0 if there is none. In O(log pieces). Walking: next off = piece.off + piece.bytes. */
+/* The piece, block or hole, that holds off; or the first behind it. 0 if there is none. In O(log
+ * pieces). Walking: next off = piece.off + piece.bytes. */
 int symm_place_at(const symm_place *p, uint64_t off, symm_piece *piece);
 
 typedef struct {

@@ -1,8 +1,10 @@
-/* place_engine.inl - the placement engine of place.h over place_tree.inl, and with best fit place_sizes.h. Included by place_narrow.c and
- * place_wide.c, which say what a word is; here all is counted in units. The thread that has the owner's lock.
+/* place_engine.inl - the placement engine of place.h over place_tree.inl, and with best fit
+ * place_sizes.h. Included by place_narrow.c and place_wide.c, which say what a word is; here all is
+ * counted in units. The thread that has the owner's lock.
  *
- * Pieces lie in the tree by offset; two holes never touch. Giving a block back only changes and removes entries, so it needs no
- * memory; where best fit adds a hole, its node was reserved when the piece was made. */
+ * Pieces lie in the tree by offset; two holes never touch. Giving a block back only changes and
+ * removes entries, so it needs no memory; where best fit adds a hole, its node was reserved when
+ * the piece was made. */
 #include <errno.h>
 
 #include "place_engine.h"
@@ -38,7 +40,7 @@ static inline int is_range(uint64_t off, uint64_t bytes, word *at) {
     return 1;
 }
 
-/* ---- what is counted ------------------------------------------------------------------------------------------------- */
+/* ---- what is counted ------------------------------------------------------------------------- */
 
 static inline void hole_comes(symm_place *p, word off, word len) {
     p->holes++;
@@ -69,7 +71,7 @@ static inline int reserve(symm_place *p, int pieces) {
     return p->sizes ? symm_sizes_reserve(p->sizes, p->blocks + p->holes + (unsigned)pieces) : 0;
 }
 
-/* ---- pieces and cursors ---------------------------------------------------------------------------------------------- */
+/* ---- pieces and cursors ---------------------------------------------------------------------- */
 
 /* c: the entry that begins at off, which there is. */
 static void seek(const symm_place *p, word off, symm_cursor *c) {
@@ -84,7 +86,8 @@ static inline word end_of(const symm_cursor *c) {
     return off_of(c) + size_of(len_of(c));
 }
 
-/* Splits the hole at c: n units of it, from off on, get `len`, what lies before and behind stays a hole. len 0: an entry is not made. */
+/* Splits the hole at c: n units of it, from off on, get `len`, what lies before and behind stays a
+ * hole. len 0: an entry is not made. */
 static void carve(symm_place *p, symm_cursor *c, word off, word n, word len, uint64_t tag) {
     word begin = off_of(c), whole = len_of(c), head = off - begin, tail = whole - head - n;
     if (!head && len && tree_front(&p->tree, c, n, tag)) { /* as it mostly is */
@@ -126,7 +129,8 @@ static int hole_before(const symm_cursor *c, symm_cursor *d, word *len) {
     return 1;
 }
 
-/* Frees the entry at c, which is no hole, and joins it with the holes that touch it, wherever they are. */
+/* Frees the entry at c, which is no hole, and joins it with the holes that touch it, wherever they
+ * are. */
 static void join_apart(symm_place *p, symm_cursor *c) {
     word off = off_of(c), n = size_of(len_of(c)), len;
     symm_cursor d;
@@ -158,8 +162,8 @@ static int touches_apart(const symm_cursor *c) {
            (leaf->next[i] == END && hole_behind(c, &d, &len));
 }
 
-/* The same, where what it is joined with is in the same leaf, as it mostly is. Which of the neighbours are holes nobody can guess: so
- * no branch asks. */
+/* The same, where what it is joined with is in the same leaf, as it mostly is. Which of the
+ * neighbours are holes nobody can guess: so no branch asks. */
 static inline void join(symm_place *p, symm_cursor *c) {
     const symm_node *leaf = c->leaf;
     const int i = c->at, j = leaf->prev[i], k = leaf->next[i];
@@ -185,7 +189,7 @@ static inline void join(symm_place *p, symm_cursor *c) {
     tree_unite(&p->tree, c, down, up, n);
 }
 
-/* ---- ranges ---------------------------------------------------------------------------------------------------------- */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 
 int ENGINE(add)(symm_place *p, uint64_t off, uint64_t bytes) {
     symm_cursor c, d;
@@ -212,15 +216,17 @@ int ENGINE(cut)(symm_place *p, uint64_t off, uint64_t bytes) {
     return 0;
 }
 
-/* ---- taking ---------------------------------------------------------------------------------------------------------- */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
-/* Where a block of that alignment lies in [off, off+len); WORD_MAX if it does not. Nothing overflows: all are below 2^56. */
+/* Where a block of that alignment lies in [off, off+len); WORD_MAX if it does not. Nothing
+ * overflows: all are below 2^56. */
 static inline word place_in(word off, word len, word n, uint64_t align) {
     uint64_t at = ((uint64_t)off + align - 1) & -align;
     return at + (uint64_t)n <= (uint64_t)off + (uint64_t)len ? (word)at : WORD_MAX;
 }
 
-/* The lowest. Between two places where a block of that alignment could begin all holes are alike, too short, and skipped. */
+/* The lowest. Between two places where a block of that alignment could begin all holes are alike,
+ * too short, and skipped. */
 static inline word first_fit(const symm_place *p, word n, uint64_t align, symm_cursor *c) {
     int found = tree_fit(&p->tree, n, c);
     while (found) {
@@ -277,7 +283,7 @@ int ENGINE(take_at)(symm_place *p, uint64_t off, uint64_t bytes, uint64_t tag) {
     return 0;
 }
 
-/* ---- blocks ---------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 /* The units of the block that begins at off, with c on it; 0 if none does. */
 static inline word find_block(const symm_place *p, uint64_t off, symm_cursor *c) {

@@ -1,9 +1,11 @@
-/* place_leaf.inl - the nodes of a placement engine's tree, and what is done within one. Included by place_tree.inl. The thread that has the
- * engine's lock.
+/* place_leaf.inl - the nodes of a placement engine's tree, and what is done within one. Included by
+ * place_tree.inl. The thread that has the engine's lock.
  *
- * An entry is {off, len, tag}, in units. len > 0: a hole of that length; len < 0: a block of -len; in inner nodes the largest len
- * below. Places without an entry are off = WORD_MAX, len = 0, so that searches need not know which they are.
- * Inner nodes are sorted by off. Entries of a leaf lie anywhere in it, in a ring of links by off: what comes and goes all the time moves no other entry. */
+ * An entry is {off, len, tag}, in units. len > 0: a hole of that length; len < 0: a block of -len;
+ * in inner nodes the largest len below. Places without an entry are off = WORD_MAX, len = 0, so
+ * that searches need not know which they are. Inner nodes are sorted by off. Entries of a leaf
+ * lie anywhere in it, in a ring of links by off: what comes and goes all the time moves no other
+ * entry. */
 #include <string.h>
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -44,7 +46,7 @@ static void clear(symm_node *n) {
     n->count = 0;
 }
 
-/* ---- searching in a node ------------------------------------------------------------------------------------------- */
+/* ---- searching in a node --------------------------------------------------------------------- */
 
 /* Vectors of any machine, so in 64 bits too. */
 typedef word vector __attribute__((vector_size(16), may_alias));
@@ -65,7 +67,8 @@ static inline vector greater(vector a, vector b) {
     return (a & m) | (b & ~m);
 }
 #else
-/* What is compared lies within 2^62, but for WORD_MAX, so differences have a sign: x86-64 need not have comparisons of 64 bits in vectors. */
+/* What is compared lies within 2^62, but for WORD_MAX, so differences have a sign: x86-64 need not
+ * have comparisons of 64 bits in vectors. */
 typedef uint64_t bits __attribute__((vector_size(16)));
 static inline bits is_above(vector a, vector b) {
     return (bits)(b - a) >> 63;
@@ -99,7 +102,8 @@ static inline vector greater(vector a, vector b) {
     for (int k = 0; k < LANES; k++) found |= (uint32_t)all[k] << k;                               \
     return found
 #endif
-/* Bits of the entries of which it is so: all of them are compared, with no branch to be guessed and no load that waits for another. */
+/* Bits of the entries of which it is so: all of them are compared, with no branch to be guessed and
+ * no load that waits for another. */
 static inline uint32_t above(const word *at, word x) {
     BITS(is_above, >, at, x);
 }
@@ -137,9 +141,10 @@ static inline uint32_t long_ones(const symm_node *n, word len) {
     return above(n->len, len - 1);
 }
 
-/* ---- inner nodes ------------------------------------------------------------------------------------------------------ */
+/* ---- inner nodes ----------------------------------------------------------------------------- */
 
-/* Index of the last entry at or below off, -1 if none. pre: off < WORD_MAX, so that there is one above. */
+/* Index of the last entry at or below off, -1 if none. pre: off < WORD_MAX, so that there is one
+ * above. */
 static inline int last_at(const symm_node *n, word off) {
     return __builtin_ctz(above(n->off, off)) - 1;
 }
@@ -193,7 +198,7 @@ static void put_child(symm_node *n, int i, symm_node *child, word off) {
     adopt(n, i);
 }
 
-/* ---- leaves ----------------------------------------------------------------------------------------------------------- */
+/* ---- leaves ---------------------------------------------------------------------------------- */
 
 typedef struct {
     word off, len;
@@ -281,7 +286,8 @@ static inline int either(int yes, int a, int b) {
     return b ^ ((a ^ b) & -yes);
 }
 
-/* Of the hole i the first n units become a block; what is left behind it, if anything, stays a hole. pre: with a rest, not full. */
+/* Of the hole i the first n units become a block; what is left behind it, if anything, stays a
+ * hole. pre: with a rest, not full. */
 static inline void take_front(symm_node *n, int i, word len, uint64_t tag) {
     const word whole = n->len[i], end = n->off[i] + len;
     const int more = whole != len;
@@ -298,7 +304,8 @@ static inline void take_front(symm_node *n, int i, word len, uint64_t tag) {
     n->count += more;
 }
 
-/* Entry i becomes a hole of len, and with it the one before (down) and the one behind (up), where it is so. */
+/* Entry i becomes a hole of len, and with it the one before (down) and the one behind (up), where
+ * it is so. */
 static inline void unite(symm_node *n, int i, int down, int up, word len) {
     const int before = n->prev[i], next = n->next[i], behind = either(up, n->next[next], next);
     const int hole = either(down, before, i), gone = either(down, i, NOWHERE);

@@ -1,4 +1,5 @@
-/* place_narrow.c - the placement engine in words of 32 bits: for ranges that end below 512 GiB. The thread that has the owner's lock. */
+/* place_narrow.c - the placement engine in words of 32 bits: for ranges that end below 512 GiB. The
+ * thread that has the owner's lock. */
 #include <stdint.h>
 
 typedef int32_t word;

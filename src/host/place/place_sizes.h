@@ -1,6 +1,6 @@
-/* place_sizes.h - holes by size, for best fit: classes of a 32nd of an octave, in each a treap over (bytes, off). The shape of a treap
- * depends on what is in it alone (priorities are a hash of off), so equal holes answer equally fast, whatever came before. Not
- * thread-safe. */
+/* place_sizes.h - holes by size, for best fit: classes of a 32nd of an octave, in each a treap over
+ * (bytes, off). The shape of a treap depends on what is in it alone (priorities are a hash of off),
+ * so equal holes answer equally fast, whatever came before. Not thread-safe. */
 #ifndef SYMM_PLACE_SIZES_H_
 #define SYMM_PLACE_SIZES_H_
 

@@ -1,6 +1,8 @@
-/* place_tree.inl - the pieces of a placement engine in order of offset: a B+ tree in which every inner entry knows the largest hole
- * below it. One cache miss a level and four levels for 100,000 blocks, where a binary tree has twenty; none but the leaf's where a hint says
- * which leaf it is. Included by place_engine.inl, which says what a word is. The thread that has the engine's lock. */
+/* place_tree.inl - the pieces of a placement engine in order of offset: a B+ tree in which every
+ * inner entry knows the largest hole below it. One cache miss a level and four levels for 100,000
+ * blocks, where a binary tree has twenty; none but the leaf's where a hint says which leaf it
+ * is. Included by place_engine.inl, which says what a word is. The thread that has the engine's
+ * lock. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -8,7 +10,8 @@
 #include "base/fail.h"
 #include "place_leaf.inl"
 
-/* An entry; at is END where the entry sought would be the first. Any change of the tree but set voids it. */
+/* An entry; at is END where the entry sought would be the first. Any change of the tree but set
+ * voids it. */
 typedef struct {
     symm_node *leaf;
     int at;
@@ -24,13 +27,14 @@ static inline uint64_t *tag_of(const symm_cursor *c) {
     return &c->leaf->tag[c->at];
 }
 
-/* ---- nodes ---------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Nodes lie in chunks, behind a table of hints; the last chunk's is used. For a piece of the addresses it has the leaf in which a block there was last
- * seen, as bits 6 to 37 of its address, so that the table keeps to the caches. A hint may be wrong, but always names a
- * node, and what begins at an offset is in that leaf or is not. */
+/* Nodes lie in chunks, behind a table of hints; the last chunk's is used. For a piece of the
+ * addresses it has the leaf in which a block there was last seen, as bits 6 to 37 of its address,
+ * so that the table keeps to the caches. A hint may be wrong, but always names a node, and what
+ * begins at an offset is in that leaf or is not. */
 typedef struct chunk {
     struct chunk *next;
 } chunk;
@@ -49,7 +53,8 @@ static inline void hint(const symm_tree *t, word off, const symm_node *leaf) {
     t->hint[(uint64_t)off >> t->hint_shift & t->hint_mask] = (uint32_t)(at >> 6);
 }
 
-/* The table grows with the nodes. end: of the highest block so far, when half of them are in use. */
+/* The table grows with the nodes. end: of the highest block so far, when half of them are in
+ * use. */
 static void place_hints(symm_tree *t, uint32_t *table, uint64_t count, symm_node *any,
                         uint64_t end) {
     const uint64_t at = (uintptr_t)any;
@@ -61,7 +66,8 @@ static void place_hints(symm_tree *t, uint32_t *table, uint64_t count, symm_node
     for (uint64_t i = 0; i < count; i++) table[i] = (uint32_t)(at >> 6);
 }
 
-/* Chunks double, so that they are few; large ones lie in huge pages where the system has them, for the tree is walked at random. */
+/* Chunks double, so that they are few; large ones lie in huge pages where the system has them, for
+ * the tree is walked at random. */
 static int more_nodes(symm_tree *t, uint64_t wanted, uint64_t end) {
     uint64_t n = t->nodes < 4 ? 4 : t->nodes, hints = 16;
     if (n < wanted) n = wanted;
@@ -126,7 +132,7 @@ static void tree_close(symm_tree *t) {
     }
 }
 
-/* ---- searching ---------------------------------------------------------------------------------------------------------- */
+/* ---- searching ------------------------------------------------------------------------------- */
 
 /* All that a call may touch of a leaf, at once: it is far away. */
 static inline void fetch(const symm_node *n) {
@@ -139,7 +145,8 @@ static inline void fetch(const symm_node *n) {
 /* The last entry at or below off; 0 if there is none (at is END). pre: off < WORD_MAX. */
 static inline int tree_find(const symm_tree *t, word off, symm_cursor *c) {
     symm_node *n = t->root;
-    /* Keys are exact: what is not below the first key of the root is not below that of any node on its way. */
+    /* Keys are exact: what is not below the first key of the root is not below that of any node on
+     * its way. */
     const word key = t->height && off < n->off[0] ? n->off[0] : off;
     for (int level = t->height; level > 0; level--) {
         for (size_t k = 0; k < sizeof n->child; k += 64)
@@ -162,7 +169,8 @@ static inline int tree_guess(const symm_tree *t, word off, symm_cursor *c) {
     return 1;
 }
 
-/* The first hole of at least len below n, `height` levels above the leaves, which is known to have one. */
+/* The first hole of at least len below n, `height` levels above the leaves, which is known to have
+ * one. */
 static inline void descend(symm_node *n, int height, word len, symm_cursor *c) {
     for (; height > 0; height--) {
         for (size_t k = 0; k < sizeof n->child; k += 64)
@@ -225,9 +233,10 @@ static int tree_prev(symm_cursor *c) {
     return 1;
 }
 
-/* ---- changing ----------------------------------------------------------------------------------------------------------- */
+/* ---- changing -------------------------------------------------------------------------------- */
 
-/* An entry of n was `old` and is `len` (0: is not there); the nodes above learn of it as far as it matters to them. */
+/* An entry of n was `old` and is `len` (0: is not there); the nodes above learn of it as far as it
+ * matters to them. */
 static inline void tell(symm_node *n, word old, word len) {
     for (; n->parent; n = n->parent) {
         word *slot = &n->parent->len[n->slot];
@@ -241,7 +250,8 @@ static inline void tell(symm_node *n, word old, word len) {
     }
 }
 
-/* The same, where the largest of n is known. What has just been written is not read in vectors: they would wait for it. */
+/* The same, where the largest of n is known. What has just been written is not read in vectors:
+ * they would wait for it. */
 static inline void tell_largest(symm_node *n, word len) {
     for (symm_node *up; (up = n->parent); n = up) {
         const word old = up->len[n->slot], most = up->parent ? up->parent->len[up->slot] : 0;
@@ -254,7 +264,8 @@ static inline void tell_largest(symm_node *n, word len) {
     }
 }
 
-/* The first entry of n begins at off: keys are exact, so that each entry has one place where it is found. */
+/* The first entry of n begins at off: keys are exact, so that each entry has one place where it is
+ * found. */
 static void tell_first(symm_node *n, word off) {
     for (; n->parent; n = n->parent) {
         n->parent->off[n->slot] = off;
@@ -294,7 +305,8 @@ static void put_split(symm_tree *t, symm_node *left, symm_node *right, int leaf)
     put_child(t->root, 1, right, first_off(right, leaf));
 }
 
-/* Puts a child into the inner node n, which may split it and those above. leaf: whether the child is one. */
+/* Puts a child into the inner node n, which may split it and those above. leaf: whether the child
+ * is one. */
 static void put(symm_tree *t, symm_node *n, int i, symm_node *child, int leaf) {
     const word off = first_off(child, leaf);
     if (n->off[FAN - 1] == WORD_MAX) {
@@ -335,7 +347,8 @@ static int tree_insert(symm_tree *t, symm_cursor *c, word off, word len, uint64_
     return 0;
 }
 
-/* The hole at c becomes a block of its first n units, and a hole behind it. 0: the leaf is full; nothing changed. */
+/* The hole at c becomes a block of its first n units, and a hole behind it. 0: the leaf is full;
+ * nothing changed. */
 static inline int tree_front(symm_tree *t, symm_cursor *c, word n, uint64_t tag) {
     symm_node *leaf = c->leaf;
     const word rest = len_of(c) - n, others = largest_but(leaf, c->at);
@@ -409,7 +422,8 @@ static int tree_erase(symm_tree *t, symm_cursor *c) {
     return 0;
 }
 
-/* c's entry becomes a hole of len, and with it the one before (down) and the one behind (up), where it is so: those in its leaf. c is void. */
+/* c's entry becomes a hole of len, and with it the one before (down) and the one behind (up), where
+ * it is so: those in its leaf. c is void. */
 static inline void tree_unite(symm_tree *t, symm_cursor *c, int down, int up, word len) {
     symm_node *leaf = c->leaf;
     unite(leaf, c->at, down, up, len);

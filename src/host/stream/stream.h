@@ -43,29 +43,32 @@ typedef symmResult_t (*symm_task_fn)(void *args);
  * its end. */
 symmResult_t symm_stream_submit(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes,
                                 void *obj, void (*retain)(void *), void (*release)(void *));
-/* The same for a task that lives by its obj: symmInvalidUsage where another thread has ended the capture meanwhile. */
+/* The same for a task that lives by its obj: symmInvalidUsage where another thread has ended the
+ * capture meanwhile. */
 symmResult_t symm_stream_record(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes,
                                 void *obj, void (*retain)(void *), void (*release)(void *));
 
 /* 1 while calls given to s are recorded; 0 for the NULL stream and for what is no stream. Never
  * logs. */
 int symm_stream_capturing(symmStream_t s);
-/* -1: s is no stream; 0: calls given to it run; 1: they are recorded, and *capture is the capture's id, unique in
- * the process. NULL runs. Never logs. No other thread destroys s meanwhile: it is not pinned. */
+/* -1: s is no stream; 0: calls given to it run; 1: they are recorded, and *capture is the capture's
+ * id, unique in the process. NULL runs. Never logs. No other thread destroys s meanwhile: it is
+ * not pinned. */
 int symm_stream_capture(symmStream_t s, uint64_t *capture);
-/* Where s stands inside its capture: for each stream of it how many of its calls come before what s is given next.
- * *counts: the caller's to free. Two points are in order if no count of the one exceeds the other's. 0; -1: no memory,
- * or no capture. */
+/* Where s stands inside its capture: for each stream of it how many of its calls come before what s
+ * is given next. *counts: the caller's to free. Two points are in order if no count of the one
+ * exceeds the other's. 0; -1: no memory, or no capture. */
 int symm_stream_capture_clock(symmStream_t s, size_t **counts, int *n);
-/* Both are recorded into one capture: what s is given next comes behind what `last` has, as by an event. */
+/* Both are recorded into one capture: what s is given next comes behind what `last` has, as by an
+ * event. */
 symmResult_t symm_stream_follow_captured(symmStream_t s, symmStream_t last);
-/* The graph that s is recorded into retains obj now and releases it when it is destroyed, as one of its calls would.
- * Errors: symmInvalidUsage without a capture, symmOutOfMemory. */
+/* The graph that s is recorded into retains obj now and releases it when it is destroyed, as one of
+ * its calls would. Errors: symmInvalidUsage without a capture, symmOutOfMemory. */
 symmResult_t symm_stream_capture_hold(symmStream_t s, void *obj, void (*retain)(void *),
                                       void (*release)(void *));
-/* Who is told of the launches of a graph. begin: before each one, and an error refuses it; end (or NULL): when that
- * launch has ended, in the thread that ran it; allow (or NULL): whether the graph may become part of another. retain
- * and release as above. */
+/* Who is told of the launches of a graph. begin: before each one, and an error refuses it; end (or
+ * NULL): when that launch has ended, in the thread that ran it; allow (or NULL): whether the graph
+ * may become part of another. retain and release as above. */
 typedef struct {
     void (*retain)(void *obj);
     void (*release)(void *obj);
@@ -73,8 +76,8 @@ typedef struct {
     void (*end)(void *obj);
     symmResult_t (*allow)(void *obj);
 } symm_graph_user;
-/* The graph that s is recorded into tells obj of its launches: once, however often this is called. *told (may be NULL) 0:
- * without a capture nothing was done. Error: symmOutOfMemory. */
+/* The graph that s is recorded into tells obj of its launches: once, however often this is called.
+ * *told (may be NULL) 0: without a capture nothing was done. Error: symmOutOfMemory. */
 symmResult_t symm_stream_capture_tell(symmStream_t s, void *obj, const symm_graph_user *user,
                                       int *told);
 /* Whether an executable tells obj of its launches, as that user (obj NULL: anybody): 1 or 0;
@@ -82,10 +85,12 @@ symmResult_t symm_stream_capture_tell(symmStream_t s, void *obj, const symm_grap
 int symm_graph_tells(symmGraphExec_t exec, const void *obj, const symm_graph_user *user);
 /* The capture that a graph was made by; 0 for what is no live graph. */
 uint64_t symm_graph_capture(symmGraph_t graph);
-/* A call to s was lost for want of memory: a graph without it would be wrong, so its capture will not become one. */
+/* A call to s was lost for want of memory: a graph without it would be wrong, so its capture will
+ * not become one. */
 void symm_stream_lose_capture(symmStream_t s);
 
-/* symmInvalidUsage naming the call if this thread runs a task for a worker or a replay: it must not wait. */
+/* symmInvalidUsage naming the call if this thread runs a task for a worker or a replay: it must not
+ * wait. */
 symmResult_t symm_stream_may_wait(const char *call);
 
 /* symmInvalidArgument, naming the value, if s is neither NULL nor a live stream. */

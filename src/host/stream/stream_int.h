@@ -83,7 +83,8 @@ struct symm_lane {
     uint64_t done;    /* steps over all replays; the graph's lock */
 };
 
-/* What a graph keeps alive beside what its calls do, and tells of its launches if there is somebody to tell. */
+/* What a graph keeps alive beside what its calls do, and tells of its launches if there is somebody
+ * to tell. */
 struct symm_hold {
     struct symm_hold *next;
     void *obj;
@@ -118,7 +119,8 @@ int symm_graph_reserve(struct symm_lane *lane, size_t n);
 symmResult_t symm_graph_seal(struct symm_graph *g, symmGraph_t *handle);
 /* Ends the lanes' threads, releases every recorded obj and frees. */
 void symm_graph_discard(struct symm_graph *g);
-/* What a graph holds, for a copy of it: a list of its own, then joined to the copy's. -1: no memory. */
+/* What a graph holds, for a copy of it: a list of its own, then joined to the copy's. -1: no
+ * memory. */
 int symm_graph_copy_holds(const struct symm_graph *from, struct symm_hold **holds);
 void symm_graph_take_holds(struct symm_graph *to, struct symm_hold *holds);
 void symm_graph_drop_holds(struct symm_hold *holds);

@@ -7,13 +7,15 @@ void symm_dirty_start(symm_dirty *d, int equal) {
     *d = (symm_dirty){.whole = !equal};
 }
 
-/* A writer that names nothing and is followed by one that does must not be forgotten: its bytes are somewhere in the whole. */
+/* A writer that names nothing and is followed by one that does must not be forgotten: its bytes are
+ * somewhere in the whole. */
 void symm_dirty_hand_out(symm_dirty *d) {
     d->whole |= d->unnamed;
     d->unnamed = 1;
 }
 
-/* Joins the two neighbours with the smallest gap. What lies between is copied too: it is equal on both sides. */
+/* Joins the two neighbours with the smallest gap. What lies between is copied too: it is equal on
+ * both sides. */
 static void join_nearest(symm_dirty_range *r, int *n) {
     int at = 0;
     for (int i = 1; i + 1 < *n; i++)

@@ -1,4 +1,5 @@
-/* dirty_ranges.h - which bytes of a buffer are newer on one side than on the other. Pure; the owner's thread. */
+/* dirty_ranges.h - which bytes of a buffer are newer on one side than on the other. Pure; the
+ * owner's thread. */
 #ifndef SYMM_DIRTY_H_
 #define SYMM_DIRTY_H_
 

@@ -1,8 +1,10 @@
-/* synced.c - synced buffers: which side is the newest, what must be copied before it is used, and what must have ended before that
- * (symm_synced.h has the table). One thread at a time in each buffer; `busy` reports a second one.
+/* synced.c - synced buffers: which side is the newest, what must be copied before it is used, and
+ * what must have ended before that (symm_synced.h has the table). One thread at a time in each
+ * buffer; `busy` reports a second one.
  *
- * Whatever is given to a stream for a buffer is ordered behind what was given before and then marked, so the last mark stands for all
- * of it: who follows it or waits for it comes after everything. */
+ * Whatever is given to a stream for a buffer is ordered behind what was given before and then
+ * marked, so the last mark stands for all of it: who follows it or waits for it comes after
+ * everything. */
 #include "synced.h"
 
 #include <stdlib.h>
@@ -15,7 +17,7 @@
 #include "host/gpu/gpu.h"
 #include "host/window/space.h"
 
-/* ---- life ------------------------------------------------------------------------------------------ */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void free_synced(void *obj) {
     symm_synced *s = obj;
@@ -101,7 +103,8 @@ void symm_synced_leave(symm_synced *s) {
     symm_handle_put(SYMM_KIND_SYNCED, s->handle);
 }
 
-/* Blocks go back while the caller can still be told that they cannot; a captured buffer's with its graph. */
+/* Blocks go back while the caller can still be told that they cannot; a captured buffer's with its
+ * graph. */
 static symmResult_t give_back(symm_synced *s) {
     symm_dirty_start(&s->dirty, 0);
     s->head = SYMM_SYNCED_UNINITIALIZED; /* whatever comes of it, there are no contents any more */
@@ -111,8 +114,8 @@ static symmResult_t give_back(symm_synced *s) {
     return r ? r : w;
 }
 
-/* *over: the buffer can be closed. A host function must not wait, so there it is not; a device that is beyond use ends nothing, and must
- * not keep the memory for ever. */
+/* *over: the buffer can be closed. A host function must not wait, so there it is not; a device that
+ * is beyond use ends nothing, and must not keep the memory for ever. */
 static symmResult_t wind_up(symm_synced *s, int *over) {
     *over = 0;
     symmResult_t r = symm_synced_settle(s);
@@ -138,7 +141,7 @@ symmResult_t symmSyncedDestroy(symmSynced_t synced) {
     return r;
 }
 
-/* ---- the accessors --------------------------------------------------------------------------------- */
+/* ---- the accessors --------------------------------------------------------------------------- */
 
 static symmResult_t would_copy(const symm_synced *s, symmStream_t stream, const char *side) {
     return SYMM_ERR(symmInvalidUsage,
@@ -215,7 +218,8 @@ static symmResult_t no_pointer(const char *call) {
     return SYMM_ERR(symmInvalidArgument, "%s: ptr is NULL", call);
 }
 
-/* Nothing to do where the side is up to date and nothing is under way: no call of the driver then. */
+/* Nothing to do where the side is up to date and nothing is under way: no call of the driver
+ * then. */
 static int at_rest(const symm_synced *s, int old) {
     return s->head != SYMM_SYNCED_UNINITIALIZED && s->head != old && !s->pending;
 }
@@ -280,7 +284,7 @@ symmResult_t symmSyncedMutableGpu(symmSynced_t synced, symmStream_t stream, int 
     return r;
 }
 
-/* ---- memory of the caller's ------------------------------------------------------------------------ */
+/* ---- memory of the caller's ------------------------------------------------------------------ */
 
 /* Before a side is exchanged: nothing of the old one is in use. */
 static symmResult_t may_set(symm_synced *s, const symm_side *old, const char *ptr,
@@ -369,7 +373,7 @@ symmResult_t symmSyncedDiscard(symmSynced_t synced) {
     return r;
 }
 
-/* ---- push and pull --------------------------------------------------------------------------------- */
+/* ---- push and pull --------------------------------------------------------------------------- */
 
 static symmResult_t move(symm_synced *s, symmStream_t stream, int down) {
     int capturing;

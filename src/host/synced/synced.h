@@ -1,5 +1,6 @@
-/* synced.h - a synced buffer inside the library: its record, and what differs between the host backend and GPUs. The thread that uses
- * the buffer; releases of what graphs hold may come from any thread. No lock. */
+/* synced.h - a synced buffer inside the library: its record, and what differs between the host
+ * backend and GPUs. The thread that uses the buffer; releases of what graphs hold may come from
+ * any thread. No lock. */
 #ifndef SYMM_SYNCED_INT_H_
 #define SYMM_SYNCED_INT_H_
 
@@ -29,8 +30,9 @@ typedef struct {
                          symmStream_t stream);
     symmResult_t (*zero)(symm_synced *s, uint64_t bytes, symmStream_t stream);
     symmResult_t (*write_word)(symm_synced *s, uint32_t value, symmStream_t stream);
-    /* Remembers the end of what the stream has so far (s->pending: whether that may lie ahead); follow: work given to the stream later comes after it; await: the caller
-     * waits for it; ended: whether it is over. */
+    /* Remembers the end of what the stream has so far (s->pending: whether that may lie ahead);
+     * follow: work given to the stream later comes after it; await: the caller waits for it;
+     * ended: whether it is over. */
     symmResult_t (*mark)(symm_synced *s, symmStream_t stream);
     symmResult_t (*follow)(symm_synced *s, symmStream_t stream);
     symmResult_t (*await)(symm_synced *s);
@@ -54,7 +56,9 @@ struct symm_synced {
     int head;    /* UNINITIALIZED, HEAD_AT_*, SYNCED */
     int flow;    /* SYNCED: PUSHING or PULLING while that copy may be under way, else 0 */
     int pending; /* something is marked, and not known to have ended */
-    int captured; /* a graph was given its memory: it stays what it is, and its end is not in the order of calls */
+    /* a graph was given its memory: it stays what it is, and its end is not in the order of
+     * calls */
+    int captured;
     symm_side cpu, gpu;
     symm_dirty dirty;
     uint64_t word_off;         /* of the word's block, SYMM_NO_OFFSET: none yet */
@@ -101,7 +105,8 @@ symmResult_t symm_synced_zero(symm_synced *s, symmStream_t stream, int capturing
 symmResult_t symm_synced_need_cpu(symm_synced *s);
 symmResult_t symm_synced_need_gpu(symm_synced *s);
 symmResult_t symm_synced_need_word(symm_synced *s);
-/* Frees an own side, forgets a foreign one. An error of gpu and word: what is still noted was not given back. */
+/* Frees an own side, forgets a foreign one. An error of gpu and word: what is still noted was not
+ * given back. */
 void symm_synced_drop_cpu(symm_synced *s);
 symmResult_t symm_synced_drop_gpu(symm_synced *s);
 symmResult_t symm_synced_drop_word(symm_synced *s);

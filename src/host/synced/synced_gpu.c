@@ -1,7 +1,9 @@
-/* synced_gpu.c - synced buffers on GPUs: copies are given to the caller's streams, one event marks the last of them. The buffer's
- * thread, with the communicator's context current; host_free also in the thread that drops the last reference.
+/* synced_gpu.c - synced buffers on GPUs: copies are given to the caller's streams, one event marks
+ * the last of them. The buffer's thread, with the communicator's context current; host_free also in
+ * the thread that drops the last reference.
  *
- * The driver's calls are made in the relaxed capture mode (symm_gpu_push): pinned memory may be allocated while somebody captures. */
+ * The driver's calls are made in the relaxed capture mode (symm_gpu_push): pinned memory may be
+ * allocated while somebody captures. */
 #include "host/gpu/gpu.h"
 #include "transport/cuda/cuda_driver.h"
 #include "synced.h"
@@ -64,8 +66,8 @@ static symmResult_t zero(symm_synced *s, uint64_t bytes, symmStream_t stream) {
     return symm_cuda_error(cu, "clearing synced buffer %p", (void *)s->handle);
 }
 
-/* A fill, for it takes the value along: a copy's source would have to outlive it. It starts when the copies before it in the stream
- * have ended and can be seen. */
+/* A fill, for it takes the value along: a copy's source would have to outlive it. It starts when
+ * the copies before it in the stream have ended and can be seen. */
 static symmResult_t write_word(symm_synced *s, uint32_t value, symmStream_t stream) {
     cu_result cu = symm_cu.cuMemsetD32Async((uintptr_t)(void *)symm_synced_word(s, s->comm->rank),
                                             value, 1, symm_gpu_stream(stream));
@@ -79,7 +81,8 @@ static symmResult_t mark(symm_synced *s, symmStream_t stream) {
     return symmSuccess;
 }
 
-/* Also where it is the stream of the mark: handles of streams that are gone come back as others'. */
+/* Also where it is the stream of the mark: handles of streams that are gone come back as
+ * others'. */
 static symmResult_t follow(symm_synced *s, symmStream_t stream) {
     cu_result cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), s->event, 0);
     return symm_cuda_error(cu, "ordering stream %p after synced buffer %p", (void *)stream,

@@ -1,5 +1,5 @@
-/* synced_look.c - what a synced buffer is told and tells beside its two sides: dirty ranges, state, generation, references, a dump.
- * The buffer's thread; symmSyncedPoll: the communicator's. */
+/* synced_look.c - what a synced buffer is told and tells beside its two sides: dirty ranges, state,
+ * generation, references, a dump. The buffer's thread; symmSyncedPoll: the communicator's. */
 #include "synced.h"
 
 #include "base/handle.h"
@@ -11,7 +11,7 @@
 static const char *const names[] = {"UNINITIALIZED", "HEAD_AT_CPU", "HEAD_AT_GPU",
                                     "SYNCED",        "PUSHING",     "PULLING"};
 
-/* ---- what was written ------------------------------------------------------------------------------ */
+/* ---- what was written ------------------------------------------------------------------------ */
 
 static symmResult_t name_range(symm_synced *s, size_t off, size_t len) {
     if (off > s->bytes || len > s->bytes - off)
@@ -33,7 +33,7 @@ symmResult_t symmSyncedDirty(symmSynced_t synced, size_t off, size_t len) {
     return r;
 }
 
-/* ---- state ----------------------------------------------------------------------------------------- */
+/* ---- state ----------------------------------------------------------------------------------- */
 
 /* A copy that has ended is noticed here. */
 static int state_of(symm_synced *s) {
@@ -63,7 +63,7 @@ symmResult_t symmSyncedSize(symmSynced_t synced, size_t *bytes) {
     return symmSuccess;
 }
 
-/* ---- the generation -------------------------------------------------------------------------------- */
+/* ---- the generation -------------------------------------------------------------------------- */
 
 static symmResult_t publish(symm_synced *s, symmStream_t stream, uint32_t *generation) {
     int capturing;
@@ -97,7 +97,8 @@ symmResult_t symmSyncedPublish(symmSynced_t synced, symmStream_t stream, uint32_
 static symmResult_t read_word(const symm_comm *c, _Atomic uint32_t *word, uint32_t *generation) {
     symm_cuda_scope scope;
     if (!c->cuda) {
-        /* pairs with the release of the owner's stream (synced_host.c): what was counted is visible */
+        /* pairs with the release of the owner's stream (synced_host.c): what was counted is
+         * visible */
         *generation = atomic_load_explicit(word, memory_order_acquire);
         return symmSuccess;
     }
@@ -145,7 +146,7 @@ symmResult_t symmSyncedPoll(const symmRef_t *word, symmComm_t comm, int rank,
     return read_word(c, at, generation);
 }
 
-/* ---- references ------------------------------------------------------------------------------------ */
+/* ---- references ------------------------------------------------------------------------------ */
 
 static symmResult_t refs(symm_synced *s, symmRef_t *data, symmRef_t *word) {
     symmRef_t d, w;
@@ -182,7 +183,7 @@ symmResult_t symmSyncedRef(symmSynced_t synced, symmRef_t *data, symmRef_t *word
     return r;
 }
 
-/* ---- dump ------------------------------------------------------------------------------------------ */
+/* ---- dump ------------------------------------------------------------------------------------ */
 
 static void put_side(symm_text *t, const char *name, const symm_side *side) {
     if (!side->ptr)

@@ -1,9 +1,10 @@
-/* synced_move.c - what a synced buffer gives to streams: copies, fills, the generation, and their order. The buffer's thread. */
+/* synced_move.c - what a synced buffer gives to streams: copies, fills, the generation, and their
+ * order. The buffer's thread. */
 #include "synced.h"
 
 #include "host/window/space.h"
 
-/* ---- order ----------------------------------------------------------------------------------------- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 /* The caller waits for everything that was given to streams. */
 symmResult_t symm_synced_settle(symm_synced *s) {
@@ -13,7 +14,8 @@ symmResult_t symm_synced_settle(symm_synced *s) {
     return symmSuccess;
 }
 
-/* Device work that is given to the stream from now on comes after everything. A capture cannot wait for work outside of it. */
+/* Device work that is given to the stream from now on comes after everything. A capture cannot wait
+ * for work outside of it. */
 symmResult_t symm_synced_join(symm_synced *s, symmStream_t stream, int capturing) {
     if (!s->pending) return symmSuccess;
     return capturing ? symm_synced_settle(s) : s->ops->follow(s, stream);
@@ -26,7 +28,7 @@ symmResult_t symm_synced_seal(symm_synced *s, symmStream_t stream, symmResult_t 
     return work ? work : r;
 }
 
-/* ---- copies ---------------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 static symmResult_t give_copies(symm_synced *s, char *to, const char *from, symmStream_t stream) {
     symm_dirty_range list[SYMM_DIRTY_MAX];

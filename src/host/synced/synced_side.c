@@ -1,5 +1,5 @@
-/* synced_side.c - memory of a synced buffer: the host side, the device side and the word in the heap. The thread that uses the buffer,
- * or the one that drops its last reference. */
+/* synced_side.c - memory of a synced buffer: the host side, the device side and the word in the
+ * heap. The thread that uses the buffer, or the one that drops its last reference. */
 #include "synced.h"
 
 #include "base/fail.h"
@@ -19,9 +19,9 @@ static symmResult_t take(symm_synced *s, uint64_t bytes, uint64_t *off) {
     return r;
 }
 
-/* A graph's end comes when the driver likes, on each rank for itself: SYM blocks then wait for the next collect. A heap whose handle is
- * gone has no order of calls any more. *gone: the block is not ours any more, which it can be with an error too (guard mode tells of
- * damage when it frees). */
+/* A graph's end comes when the driver likes, on each rank for itself: SYM blocks then wait for the
+ * next collect. A heap whose handle is gone has no order of calls any more. *gone: the block is not
+ * ours any more, which it can be with an error too (guard mode tells of damage when it frees). */
 static symmResult_t give(symm_synced *s, uint64_t off, int *gone) {
     symm_heap *h;
     const int sym = !(s->flags & SYMM_ALLOC_LOCAL);

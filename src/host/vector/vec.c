@@ -1,5 +1,6 @@
-/* vec.c - a vector is the one block of a heap of its own, at offset 0, SYM only. The communicator's user thread, but for ptr, size and sync (any
- * thread): those read the sizes that ranks publish once everything is mapped, and the region under h->lock. */
+/* vec.c - a vector is the one block of a heap of its own, at offset 0, SYM only. The communicator's
+ * user thread, but for ptr, size and sync (any thread): those read the sizes that ranks publish
+ * once everything is mapped, and the region under h->lock. */
 #include "symm_vec.h"
 
 #include <stdio.h>
@@ -27,7 +28,7 @@ typedef struct {
     const void *site;
 } change_args;
 
-/* ---- create and destroy ------------------------------------------------------------------------------------------------- */
+/* ---- create and destroy ---------------------------------------------------------------------- */
 
 static symmResult_t check_config(const create_args *a) {
     if (!a->vec) return SYMM_ERR(symmInvalidArgument, "vec is NULL");
@@ -83,7 +84,7 @@ symmResult_t symmVecDestroy(symmVec_t vec) {
     return symmSuccess;
 }
 
-/* ---- reserve, grow, shrink ---------------------------------------------------------------------------------------------- */
+/* ---- reserve, grow, shrink ------------------------------------------------------------------- */
 
 static uint64_t own_size(const symm_heap *h) {
     return symm_ledger_size(h->ledger, h->comm->rank);
@@ -105,7 +106,8 @@ static symmResult_t check_room(const symm_heap *h, uint64_t bytes) {
     return h->fixed || bytes > h->comm->room ? no_addresses(h, bytes) : symmSuccess;
 }
 
-/* With memory for `more` bytes behind what it has. Larger by a half at least, or whoever pushes on at the end would move it each time. */
+/* With memory for `more` bytes behind what it has. Larger by a half at least, or whoever pushes on
+ * at the end would move it each time. */
 static symmResult_t move(symm_heap *h, symmResult_t status, uint64_t bytes, uint64_t more) {
     uint64_t reserve = h->reserve + h->reserve / 2;
     if (reserve > h->comm->room / 2) reserve = 0;
@@ -120,8 +122,8 @@ static symmResult_t reserve(symm_heap *h, symmResult_t status, uint64_t bytes) {
     return move(h, status, bytes, 0);
 }
 
-/* Without a message where memory is there: a rank that differs is found by the digest. What notes the size is in stock then, since the first
- * growth. */
+/* Without a message where memory is there: a rank that differs is found by the digest. What notes
+ * the size is in stock then, since the first growth. */
 static symmResult_t grow(symm_heap *h, symmResult_t status, const change_args *a) {
     const uint64_t have = h->zone[SYMM_ZONE_SYM].bytes, bytes = a->bytes;
     if (bytes < own_size(h))
@@ -182,7 +184,7 @@ symmResult_t symmVecShrink(symmVec_t vec, size_t bytes) {
     return change((change_args){vec, SHRINK, bytes, __builtin_return_address(0)});
 }
 
-/* ---- questions ------------------------------------------------------------------------------------------------------------ */
+/* ---- questions ------------------------------------------------------------------------------- */
 
 symmResult_t symmVecPtr(symmVec_t vec, int rank, void **ptr) {
     symm_heap *h;

@@ -1,5 +1,5 @@
-/* exchange.c - registration's collective part: records by allgather, freeing what all have dropped, an offset all can take,
- * handles, maps, agreement.
+/* exchange.c - registration's collective part: records by allgather, freeing what all have dropped,
+ * an offset all can take, handles, maps, agreement.
  * Runs on the thread inside the API call. */
 #include "exchange.h"
 
@@ -40,7 +40,7 @@ static int any_failed(const exchange *x) {
     return 0;
 }
 
-/* ---- maps ------------------------------------------------------------------------------------------------------- */
+/* ---- maps ------------------------------------------------------------------------------------ */
 
 /* A rank's segments follow each other from the beginning of the slot. */
 symmResult_t symm_exchange_map(symm_comm *c, symm_slot *slot, uint64_t total, int rank,
@@ -67,10 +67,10 @@ static symmResult_t map_one(void *arg, int rank, symm_vmm_handle *h, symm_part p
     return symm_exchange_map(x->c, x->slot, x->all[rank].total, rank, h, part);
 }
 
-/* ---- what all have dropped ------------------------------------------------------------------------------------------ */
+/* ---- what all have dropped ------------------------------------------------------------------- */
 
-/* How many slots the rank with the most dropped ones has; 0 if a rank has none, for then nothing can be free everywhere. Read from
- * the records of all only: every rank gets the same. */
+/* How many slots the rank with the most dropped ones has; 0 if a rank has none, for then nothing
+ * can be free everywhere. Read from the records of all only: every rank gets the same. */
 static uint64_t most_dropped(const exchange *x) {
     uint64_t most = 0;
     for (int r = 0; r < x->c->nranks; r++) {
@@ -80,8 +80,9 @@ static uint64_t most_dropped(const exchange *x) {
     return most;
 }
 
-/* Frees the slots that all ranks have dropped, so that their ranges can be taken at once. A rank lists its own to the others, for as
- * many messages as the longest list takes, and what is in all lists is nobody's any more. */
+/* Frees the slots that all ranks have dropped, so that their ranges can be taken at once. A rank
+ * lists its own to the others, for as many messages as the longest list takes, and what is in
+ * all lists is nobody's any more. */
 static symmResult_t free_dropped(exchange *x) {
     uint64_t mine[OFFER_SLOTS], all[SYMM_MAX_RANKS][OFFER_SLOTS], from = 0, most = most_dropped(x);
     symm_space *s = x->c->space;
@@ -99,7 +100,7 @@ static symmResult_t free_dropped(exchange *x) {
     return symmSuccess;
 }
 
-/* ---- offset ------------------------------------------------------------------------------------------------------ */
+/* ---- offset ---------------------------------------------------------------------------------- */
 
 static uint64_t largest(const exchange *x) {
     uint64_t most = 0;
@@ -108,8 +109,9 @@ static uint64_t largest(const exchange *x) {
     return most;
 }
 
-/* Every rank proposes the lowest range that is free there; the highest proposal is the next lower bound; until all are equal.
- * A range that is mapped on one rank is never proposed by it, so it cannot be reused. */
+/* Every rank proposes the lowest range that is free there; the highest proposal is the next lower
+ * bound; until all are equal. A range that is mapped on one rank is never proposed by it, so it
+ * cannot be reused. */
 static symmResult_t settle_offset(exchange *x, symm_brought *mine) {
     uint64_t bytes = largest(x), gran = x->c->caps.granularity;
     bytes = (bytes + gran - 1) / gran * gran;
@@ -130,7 +132,7 @@ static symmResult_t settle_offset(exchange *x, symm_brought *mine) {
     }
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------ */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 /* 1 if every rank has its segments in the same slot already. */
 static int all_have(const exchange *x) {

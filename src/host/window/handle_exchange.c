@@ -1,5 +1,5 @@
-/* handle_exchange.c - handles over the mesh: a message to one peer, a message from another, in turn. Threads
- * as in handle_exchange.h.
+/* handle_exchange.c - handles over the mesh: a message to one peer, a message from another, in
+ * turn. Threads as in handle_exchange.h.
  *
  * The kernel bounds how many descriptors of a user are in flight, sent and not yet taken, in all
  * processes together: by RLIMIT_NOFILE of who sends; root is exempt. Who only sends takes none

@@ -28,8 +28,9 @@ typedef struct {
  * before an error are there to be closed. */
 symmResult_t symm_trade_export(symm_trade *t);
 void symm_trade_close(symm_trade *t);
-/* counts[nranks]: segments of each rank. A returned error says that a connection is broken (the communicator is revoked); all else is in
- * t->status, and the messages are taken all the same, so that the connections stay in step. */
+/* counts[nranks]: segments of each rank. A returned error says that a connection is broken (the
+ * communicator is revoked); all else is in t->status, and the messages are taken all the same,
+ * so that the connections stay in step. */
 symmResult_t symm_trade_run(symm_trade *t, const int *counts);
 
 #endif

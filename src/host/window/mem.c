@@ -1,4 +1,5 @@
-/* mem.c - symmMemAlloc, symmMemFree, symmSetDevice: VMM-backed memory that can be registered. Any thread; the driver's lock inside. */
+/* mem.c - symmMemAlloc, symmMemFree, symmSetDevice: VMM-backed memory that can be registered. Any
+ * thread; the driver's lock inside. */
 #include "base/param.h"
 #include "host/gpu/backend.h"
 #include "host/gpu/gpu.h"

@@ -1,5 +1,6 @@
-/* region.c - growing ranges. Locks: list_lock guards the list of thread ranks' ranges and their references; a range's own lock its
- * maps, as every rank enters its own. A slot's maps are touched by the communicator's user thread, and by whoever ends the slot. */
+/* region.c - growing ranges. Locks: list_lock guards the list of thread ranks' ranges and their
+ * references; a range's own lock its maps, as every rank enters its own. A slot's maps are
+ * touched by the communicator's user thread, and by whoever ends the slot. */
 #include "region.h"
 
 #include <stdlib.h>
@@ -25,7 +26,7 @@ static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static symm_range *ranges;
 static uint64_t last_id;
 
-/* ---- thread ranks' ranges -------------------------------------------------------------------------------------------- */
+/* ---- thread ranks' ranges -------------------------------------------------------------------- */
 
 static symmResult_t range_new(symm_comm *c, uint64_t bytes, symm_range **out) {
     void *va;
@@ -89,7 +90,7 @@ static void range_drop(symm_range *g) {
     free(g);
 }
 
-/* ---- open and close --------------------------------------------------------------------------------------------------- */
+/* ---- open and close -------------------------------------------------------------------------- */
 
 typedef struct { /* of thread ranks */
     int32_t code, pad;
@@ -158,7 +159,7 @@ void symm_region_discard(symm_region *r) {
     r->slot = NULL;
 }
 
-/* ---- what is mapped ---------------------------------------------------------------------------------------------------- */
+/* ---- what is mapped -------------------------------------------------------------------------- */
 
 static symm_maps *lock_maps(const symm_region *r) {
     if (!r->range) return &r->slot->maps;
@@ -252,7 +253,7 @@ symmResult_t symm_region_map(symm_region *r, symm_part part, symm_vmm_handle *h)
     return map_at(r, r->c->rank, h, part, 0);
 }
 
-/* ---- growing ------------------------------------------------------------------------------------------------------------ */
+/* ---- growing --------------------------------------------------------------------------------- */
 
 static symmResult_t map_one(void *arg, int rank, symm_vmm_handle *h, symm_part part) {
     symm_growth *g = arg;
@@ -309,7 +310,8 @@ symmResult_t symm_growth_commit(symm_growth *g, const int *counts) {
     return symm_comm_agree(g->r->c, t->status, g->stage);
 }
 
-/* What this growth has mapped: kept, or the next piece to be taken back. Thread ranks have their own only. */
+/* What this growth has mapped: kept, or the next piece to be taken back. Thread ranks have their
+ * own only. */
 static int settle_next(symm_region *r, int keep, symm_map *out) {
     int found = 0;
     symm_maps *m = lock_maps(r);

@@ -1,4 +1,5 @@
-/* shared.c - host memory of all ranks. Threads as in shared.h. Lock: list_lock, over the list and the references. */
+/* shared.c - host memory of all ranks. Threads as in shared.h. Lock: list_lock, over the list and
+ * the references. */
 #include "shared.h"
 
 #include <errno.h>
@@ -112,7 +113,8 @@ static symmResult_t trade(symm_comm *c, size_t part, int *fd, const char *stage)
     return symmSuccess;
 }
 
-/* All is well with rank 0: the others take it. A soft error is told in the agreement that follows. */
+/* All is well with rank 0: the others take it. A soft error is told in the agreement that
+ * follows. */
 static symmResult_t take(symm_comm *c, uint64_t id, size_t part, int *fd, symm_shared **out,
                          const char *stage) {
     if (c->threads) {

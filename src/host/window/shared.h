@@ -1,5 +1,6 @@
-/* shared.h - host memory that all ranks see: one part per rank, zeroed. Processes: one sealed memfd of rank 0's that all map; thread ranks:
- * one mapping, found by its number. Open: the communicator's user thread. Drop: any thread. */
+/* shared.h - host memory that all ranks see: one part per rank, zeroed. Processes: one sealed memfd
+ * of rank 0's that all map; thread ranks: one mapping, found by its number. Open: the
+ * communicator's user thread. Drop: any thread. */
 #ifndef SYMM_SHARED_H_
 #define SYMM_SHARED_H_
 
@@ -7,7 +8,8 @@
 
 typedef struct symm_shared symm_shared;
 
-/* bytes: of one rank's part, a multiple of the page size. mine: this rank's status so far. On all ranks or on none. [collective] */
+/* bytes: of one rank's part, a multiple of the page size. mine: this rank's status so far. On all
+ * ranks or on none. [collective] */
 symmResult_t symm_shared_open(symm_comm *c, symmResult_t mine, size_t bytes, const char *stage,
                               symm_shared **out);
 void symm_shared_drop(symm_shared *s); /* NULL is a no-op */

@@ -1,4 +1,5 @@
-/* space.c - address space shared by communicators over the same ranks. Any thread; locks as in space.h. */
+/* space.c - address space shared by communicators over the same ranks. Any thread; locks as in
+ * space.h. */
 #include "space.h"
 
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; /* spaces and their refs */
 static symm_space *spaces;
 
-/* ---- slots in the list -------------------------------------------------------------------------------------------- */
+/* ---- slots in the list ----------------------------------------------------------------------- */
 
 static void insert(symm_space *s, symm_slot *slot) {
     symm_slot **at = &s->slots;
@@ -36,8 +37,8 @@ static void set_state(symm_slot *slot, int state) {
     SYMM_STAT_ADD(dropped, is - was);
 }
 
-/* Without the lock, of a slot that nobody else will touch: ending, or in a space that has no user. The range stays taken until it is
- * unmapped. */
+/* Without the lock, of a slot that nobody else will touch: ending, or in a space that has no user.
+ * The range stays taken until it is unmapped. */
 static void end_slot(symm_space *s, symm_slot *slot) {
     for (int r = 0; r < s->nranks; r++) {
         if (!slot->rank_bytes[r]) continue;
@@ -63,7 +64,7 @@ static void end_slot(symm_space *s, symm_slot *slot) {
     free(slot);
 }
 
-/* ---- spaces --------------------------------------------------------------------------------------------------------- */
+/* ---- spaces ---------------------------------------------------------------------------------- */
 
 static int same_members(const symm_space *s, const symm_uuid *members, int nranks, int rank) {
     return s->nranks == nranks && s->rank == rank &&
@@ -145,7 +146,7 @@ void symm_space_drop(symm_space *s) {
     free(s);
 }
 
-/* ---- taking a range, and references -------------------------------------------------------------------------------- */
+/* ---- taking a range, and references ---------------------------------------------------------- */
 
 uint64_t symm_slot_fit(const symm_slot *list, uint64_t bytes, uint64_t from, uint64_t limit) {
     uint64_t at = from;
@@ -169,7 +170,8 @@ static uint64_t largest_hole(symm_space *s) {
     return s->stride > at && s->stride - at > most ? s->stride - at : most;
 }
 
-/* Heaps and vectors that were made with defaults are the first to use it up. Short: peers are told 190 characters of it. */
+/* Heaps and vectors that were made with defaults are the first to use it up. Short: peers are told
+ * 190 characters of it. */
 static symmResult_t no_room(symm_space *s, uint64_t bytes) {
     return SYMM_ERR(symmOutOfMemory,
                     "%llu bytes do not fit in the window space (%llu per rank, %llu free in one "
@@ -231,7 +233,8 @@ symm_slot *symm_slot_find(symm_space *s, uint64_t id, uint64_t bytes) {
 
 void symm_slot_publish(symm_space *s, symm_slot *slot, uint64_t id) {
     pthread_mutex_lock(&s->lock);
-    /* An older slot of the same memory is one that another rank cannot use for it: only the newest is found. */
+    /* An older slot of the same memory is one that another rank cannot use for it: only the newest
+     * is found. */
     for (symm_slot *old = s->slots; old; old = old->next)
         if (old->id == id) old->id = 0;
     slot->id = id;
@@ -285,7 +288,7 @@ void symm_slot_unclaim(symm_space *s, symm_slot *slot, const symm_claim *was) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* ---- freeing what all have dropped ---------------------------------------------------------------------------------- */
+/* ---- freeing what all have dropped ----------------------------------------------------------- */
 
 uint64_t symm_slots_dropped(symm_space *s, const symm_slot *also) {
     pthread_mutex_lock(&s->lock);

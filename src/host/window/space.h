@@ -1,6 +1,7 @@
 /* space.h - the reservation that holds every mapping of a set of ranks, and the offsets in it.
- * List of spaces and reference counts: one process-wide lock. Slots of a space: the space's lock, because two
- * communicators over the same ranks (in two threads) may share it. No lock is held while waiting for a peer. */
+ * List of spaces and reference counts: one process-wide lock. Slots of a space: the space's lock,
+ * because two communicators over the same ranks (in two threads) may share it. No lock is held
+ * while waiting for a peer. */
 #ifndef SYMM_SPACE_H_
 #define SYMM_SPACE_H_
 
@@ -15,26 +16,31 @@ symmResult_t symm_space_create(const symm_vmm *vmm, uint64_t granularity, const 
                                int nranks, int rank, uint64_t stride, uint64_t id,
                                symm_space **out);
 void symm_space_ref(symm_space *s);
-/* The last reference unmaps what is dropped and takes back the reservation; no other slot may be left. */
+/* The last reference unmaps what is dropped and takes back the reservation; no other slot may be
+ * left. */
 void symm_space_drop(symm_space *s);
 
-/* Takes the lowest free range of `bytes` at or above `from`; *slot is entered in the list with one reference and nothing
- * mapped. symmOutOfMemory where none is free. */
+/* Takes the lowest free range of `bytes` at or above `from`; *slot is entered in the list with one
+ * reference and nothing mapped. symmOutOfMemory where none is free. */
 symmResult_t symm_slot_take(symm_space *s, uint64_t bytes, uint64_t from, symm_slot **slot);
 /* Moves an unmapped slot to the lowest free range at or above `from`. */
 symmResult_t symm_slot_move(symm_space *s, symm_slot *slot, uint64_t from);
-/* The mapped slot, used or dropped, whose segments of this rank hash to `id`, with one more reference; NULL if none. */
+/* The mapped slot, used or dropped, whose segments of this rank hash to `id`, with one more
+ * reference; NULL if none. */
 symm_slot *symm_slot_find(symm_space *s, uint64_t id, uint64_t bytes);
 /* From now on symm_slot_find may find it. pre: mapped on every rank. */
 void symm_slot_publish(symm_space *s, symm_slot *slot, uint64_t id);
-/* Drops a reference. Without one a slot that others may still use stays mapped, its range taken, until all ranks have offered
- * it to each other, symm_slot_find brings it back, or the space ends. Waits for no peer. */
+/* Drops a reference. Without one a slot that others may still use stays mapped, its range taken,
+ * until all ranks have offered it to each other, symm_slot_find brings it back, or the space
+ * ends. Waits for no peer. */
 void symm_slot_drop(symm_space *s, symm_slot *slot);
-/* Drops a reference; the last one unmaps every rank's part and frees the range at once. For slots that no peer can use any
- * more: of a registration that has failed, of a communicator that has ended. Waits for no peer. */
+/* Drops a reference; the last one unmaps every rank's part and frees the range at once. For slots
+ * that no peer can use any more: of a registration that has failed, of a communicator that has
+ * ended. Waits for no peer. */
 void symm_slot_discard(symm_space *s, symm_slot *slot);
-/* Makes a slot that is the caller's alone longer where the addresses behind it are free, and hides it from symm_slot_find; 0 if it is not
- * or they are not. *was: what symm_slot_unclaim needs to undo that; else symm_slot_publish ends it. */
+/* Makes a slot that is the caller's alone longer where the addresses behind it are free, and hides
+ * it from symm_slot_find; 0 if it is not or they are not. *was: what symm_slot_unclaim needs to
+ * undo that; else symm_slot_publish ends it. */
 typedef struct {
     uint64_t bytes, id;
 } symm_claim;
@@ -43,26 +49,30 @@ void symm_slot_unclaim(symm_space *s, symm_slot *slot, const symm_claim *was);
 void symm_slot_ref(symm_space *s, symm_slot *slot);
 int symm_slot_refs(symm_space *s, const symm_slot *slot);
 
-/* Freeing what all ranks have dropped. `by`, any address of the caller's own, says whose offer it is: several threads may offer
- * in one space, each slot is in one offer at a time. What is offered cannot be found, so it stays unused until the end of the offer:
- * that every rank has offered a slot means that no rank will ever use it again. */
+/* Freeing what all ranks have dropped. `by`, any address of the caller's own, says whose offer it
+ * is: several threads may offer in one space, each slot is in one offer at a time. What is offered
+ * cannot be found, so it stays unused until the end of the offer: that every rank has offered a
+ * slot means that no rank will ever use it again. */
 
-/* How many slots are dropped. `also`, if not NULL, counts as one where it has the caller's reference only. */
+/* How many slots are dropped. `also`, if not NULL, counts as one where it has the caller's
+ * reference only. */
 uint64_t symm_slots_dropped(symm_space *s, const symm_slot *also);
 /* Offers what is dropped, `most` slots at most. */
 void symm_slots_offer(symm_space *s, const void *by, uint64_t most);
-/* The offsets of the next offered slots at or above `from`, in order; the rest of off[cap] is filled with SYMM_NO_OFFSET.
- * Returns where to go on. */
+/* The offsets of the next offered slots at or above `from`, in order; the rest of off[cap] is
+ * filled with SYMM_NO_OFFSET. Returns where to go on. */
 uint64_t symm_slots_offered(symm_space *s, const void *by, uint64_t from, uint64_t *off, int cap);
-/* One rank's offsets, in order, as the above filled them: notes which of the slots offered here it has offered too. Once for
- * each rank and offset, this rank's own too. */
+/* One rank's offsets, in order, as the above filled them: notes which of the slots offered here it
+ * has offered too. Once for each rank and offset, this rank's own too. */
 void symm_slots_heard(symm_space *s, const void *by, const uint64_t *off, int cap);
-/* Ends the offer: what all of the space's ranks have offered is unmapped and its range freed, the rest is dropped as before. */
+/* Ends the offer: what all of the space's ranks have offered is unmapped and its range freed, the
+ * rest is dropped as before. */
 void symm_slots_settle(symm_space *s, const void *by);
-/* Ends an offer whose exchange has failed: peers may have freed what they heard of, so nothing of it is ever found again here. */
+/* Ends an offer whose exchange has failed: peers may have freed what they heard of, so nothing of
+ * it is ever found again here. */
 void symm_slots_withdraw(symm_space *s, const void *by);
-/* Pure: the lowest offset >= from at which `bytes` fit between the slots of a list ordered by offset, below `limit`;
- * SYMM_NO_OFFSET if none. */
+/* Pure: the lowest offset >= from at which `bytes` fit between the slots of a list ordered by
+ * offset, below `limit`; SYMM_NO_OFFSET if none. */
 uint64_t symm_slot_fit(const symm_slot *list, uint64_t bytes, uint64_t from, uint64_t limit);
 
 static inline char *symm_space_addr(const symm_space *s, int rank, uint64_t off) {

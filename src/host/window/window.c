@@ -1,4 +1,5 @@
-/* window.c - register, deregister, query. Locks: none of its own (the communicator is one thread's). */
+/* window.c - register, deregister, query. Locks: none of its own (the communicator is one
+ * thread's). */
 #include "window.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "exchange.h"
 #include "space.h"
 
-/* ---- life ----------------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 void symm_window_ref(symm_win *w) {
     if (w->heap) {
@@ -152,7 +153,7 @@ static symmResult_t make_record(symm_comm *c, void *buff, size_t size, symm_win 
     return symmSuccess;
 }
 
-/* ---- register -------------------------------------------------------------------------------------------------------- */
+/* ---- register -------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t h, uint64_t v) {
     h ^= v + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
@@ -179,7 +180,8 @@ symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring 
         if (cu)
             return symm_vmm_error(c->vmm, cu, "finding the memory behind buff=%p", (void *)buff);
         b->parts[b->count] = (symm_part){b->total, bytes};
-        /* Thread ranks reach it where it is: their devices may have come later than its access was set. */
+        /* Thread ranks reach it where it is: their devices may have come later than its access was
+         * set. */
         cu = c->cuda && c->threads ? c->vmm->set_access(base, bytes) : 0;
         if (cu) {
             c->vmm->release(b->handles[b->count]);
@@ -261,7 +263,8 @@ static __attribute__((noinline)) symmResult_t take_part(symm_comm *c, symmResult
                       : meet_processes(c, status, NULL, &none, all);
 }
 
-/* A rank that has failed, or with a bad argument, takes part all the same: only so do all ranks return its error. */
+/* A rank that has failed, or with a bad argument, takes part all the same: only so do all ranks
+ * return its error. */
 static symmResult_t register_window(symm_comm *c, symmResult_t status, const register_args *a) {
     symm_win *w = NULL;
     symm_lived *lived = NULL;
@@ -336,7 +339,7 @@ symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win) {
     return r;
 }
 
-/* ---- questions -------------------------------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------- */
 
 /* Held until symm_handle_put: the end of the communicator, in another thread, frees its windows. */
 static symmResult_t find_window(symmWindow_t win, symm_win **out) {

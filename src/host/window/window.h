@@ -1,5 +1,5 @@
-/* window.h - what is registered with a communicator, and finding it again by address. The communicator's user thread; references
- * that captured calls hold may be dropped by any thread. */
+/* window.h - what is registered with a communicator, and finding it again by address. The
+ * communicator's user thread; references that captured calls hold may be dropped by any thread. */
 #ifndef SYMM_WINDOW_H_
 #define SYMM_WINDOW_H_
 
@@ -20,7 +20,8 @@ void symm_window_ref(symm_win *w);
 void symm_window_unref(symm_win *w);
 void symm_window_drop_all(symm_comm *c);
 
-/* Retains the segments that cover [buff, buff+size); let_go releases what find has retained, also where it failed. */
+/* Retains the segments that cover [buff, buff+size); let_go releases what find has retained, also
+ * where it failed. */
 symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring *b);
 void symm_window_let_go(symm_comm *c, symm_bring *b);
 

@@ -1,5 +1,5 @@
-/* window_grow.c - symmWindowGrow: the window's slot gets longer where it is, or all of it is mapped into a larger one. The communicator's user
- * thread; takes the space's lock for moments. */
+/* window_grow.c - symmWindowGrow: the window's slot gets longer where it is, or all of it is mapped
+ * into a larger one. The communicator's user thread; takes the space's lock for moments. */
 #include <stdlib.h>
 
 #include "symm_heap.h"
@@ -40,7 +40,7 @@ typedef struct {
     int fds[SYMM_MAX_SEGMENTS];
 } growth;
 
-/* ---- what this rank brings ---------------------------------------------------------------------------------------------- */
+/* ---- what this rank brings ------------------------------------------------------------------- */
 
 /* Is segment i the one that the slot has at off? */
 static int same_memory(const growth *g, int i, uint64_t off) {
@@ -106,7 +106,7 @@ static symmResult_t tell(growth *g, symmResult_t status, int fits) {
     return symmSuccess;
 }
 
-/* ---- in place ----------------------------------------------------------------------------------------------------------- */
+/* ---- in place -------------------------------------------------------------------------------- */
 
 static symmResult_t map_one(void *arg, int rank, symm_vmm_handle *h, symm_part part) {
     growth *g = arg;
@@ -145,7 +145,7 @@ static symmResult_t map_behind(growth *g) {
     return r;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------------ */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static uint64_t largest(const growth *g) {
     const uint64_t gran = g->c->caps.granularity;
@@ -155,7 +155,8 @@ static uint64_t largest(const growth *g) {
     return (most + gran - 1) / gran * gran;
 }
 
-/* Everything anew in another slot. Captured calls know the old one, so it is kept as long as there are any. */
+/* Everything anew in another slot. Captured calls know the old one, so it is kept as long as there
+ * are any. */
 static symmResult_t move(growth *g) {
     symm_win *w = g->w;
     symm_brought brought[SYMM_MAX_RANKS];

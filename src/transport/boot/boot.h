@@ -1,8 +1,10 @@
-/* boot.h - bootstrap: the one exchange that exists before ranks can map each other. One thread at a time per object.
+/* boot.h - bootstrap: the one exchange that exists before ranks can map each other. One thread at a
+ * time per object.
  *
- * The only operation is an allgather of equal-sized blocks. It ends by w->deadline_ns and polls w->check; an error names
- * the ranks that are missing where the means allow it. A failed allgather leaves the object unusable except for close.
- * Each kind is one file: boot_mpi, boot_tcp, boot_threads, boot_user (callbacks), boot_mesh (through a parent's mesh). */
+ * The only operation is an allgather of equal-sized blocks. It ends by w->deadline_ns and polls
+ * w->check; an error names the ranks that are missing where the means allow it. A failed allgather
+ * leaves the object unusable except for close. Each kind is one file: boot_mpi, boot_tcp,
+ * boot_threads, boot_user (callbacks), boot_mesh (through a parent's mesh). */
 #ifndef SYMM_BOOT_H_
 #define SYMM_BOOT_H_
 
@@ -18,8 +20,8 @@ typedef struct {
     symmResult_t (*allgather)(symm_boot *b, const void *send, void *recv, size_t bytes,
                               const symm_wait *w);
     void (*close)(symm_boot *b); /* frees b; never blocks; waits for no peer */
-    /* 1: only for ranks to meet. What it goes through is not the communicator's alone (MPI), so once there is a mesh all
-     * exchanges go through that, and this is closed. */
+    /* 1: only for ranks to meet. What it goes through is not the communicator's alone (MPI), so
+     * once there is a mesh all exchanges go through that, and this is closed. */
     int meets_only;
 } symm_boot_ops;
 struct symm_boot { /* first member of every kind's own struct */
@@ -27,37 +29,45 @@ struct symm_boot { /* first member of every kind's own struct */
     int rank, nranks;
 };
 
-/* TCP. id_create opens this process's listener and writes a 128-byte id (magic, version, address, port, 128-bit secret).
- * The listener lives until the root's boot is closed; an id never used is dropped at exit.
- * open: rank 0 must be in the process that made the id. Others connect (retrying until the deadline), prove the secret and say
- * rank and nranks. Stray, slow and malformed connections are dropped and harm nothing; a duplicate rank or a differing
- * nranks is an error on every rank. Afterwards the root relays (star): allgather = send to root, root sends everything back. */
+/* TCP. id_create opens this process's listener and writes a 128-byte id (magic, version, address,
+ * port, 128-bit secret). The listener lives until the root's boot is closed; an id never used is
+ * dropped at exit. open: rank 0 must be in the process that made the id. Others connect (retrying
+ * until the deadline), prove the secret and say rank and nranks. Stray, slow and malformed
+ * connections are dropped and harm nothing; a duplicate rank or a differing nranks is an error
+ * on every rank. Afterwards the root relays (star): allgather = send to root, root sends
+ * everything back. */
 symmResult_t symm_boot_tcp_id(symmUniqueId_t *id, const char *ifname);
 symmResult_t symm_boot_tcp_open(const symmUniqueId_t *id, int rank, int nranks, const symm_wait *w,
                                 symm_boot **out);
-/* This process will not open the id: rank 0 gives up its listener, so that the others need not wait at it. */
+/* This process will not open the id: rank 0 gives up its listener, so that the others need not wait
+ * at it. */
 void symm_boot_tcp_refuse(const symmUniqueId_t *id, int rank);
 
-/* Threads of one process: `group` makes one shared meeting point, open joins it. The last close frees it.
- * abandon(group): ranks that never came are given up; waiting ranks get symmRemoteError. */
+/* Threads of one process: `group` makes one shared meeting point, open joins it. The last close
+ * frees it. abandon(group): ranks that never came are given up; waiting ranks get
+ * symmRemoteError. */
 typedef struct symm_boot_group symm_boot_group;
 symmResult_t symm_boot_group_create(int nranks, symm_boot_group **out);
 symmResult_t symm_boot_threads_open(symm_boot_group *g, int rank, symm_boot **out);
 void symm_boot_group_abandon(symm_boot_group *g);
-/* held 1: neither abandon nor the last close frees the group before a call with 0 (which may free it at once). */
+/* held 1: neither abandon nor the last close frees the group before a call with 0 (which may free
+ * it at once). */
 void symm_boot_group_hold(symm_boot_group *g, int held);
 
-/* The caller's callbacks. A callback that returns non-zero is symmSystemError. The deadline cannot interrupt it. */
+/* The caller's callbacks. A callback that returns non-zero is symmSystemError. The deadline cannot
+ * interrupt it. */
 symmResult_t symm_boot_user_open(const symmBoot_t *cb, int rank, int nranks, symm_boot **out);
 
-/* Through the control mesh of a living communicator: members[i] is the mesh rank of new rank i. Used by split and shrink. */
+/* Through the control mesh of a living communicator: members[i] is the mesh rank of new rank i.
+ * Used by split and shrink. */
 struct symm_mesh;
 symmResult_t symm_boot_mesh_open(struct symm_mesh *mesh, const int *members, int nmembers, int rank,
                                  symm_boot **out);
-/* The child has a mesh of its own from here on: its exchanges go through that, and the parent may end. Other kinds: nothing. */
+/* The child has a mesh of its own from here on: its exchanges go through that, and the parent may
+ * end. Other kinds: nothing. */
 void symm_boot_mesh_rehome(symm_boot *b, struct symm_mesh *own);
-/* For shrink, of one opened over all ranks: it serves these, in the call of that number (survive.h), whether or not the parent is
- * revoked, and a failure leaves the parent as it is. */
+/* For shrink, of one opened over all ranks: it serves these, in the call of that number
+ * (survive.h), whether or not the parent is revoked, and a failure leaves the parent as it is. */
 void symm_boot_mesh_survive(symm_boot *b, uint32_t session, const int *members, int nmembers,
                             int rank);
 

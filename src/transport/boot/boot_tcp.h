@@ -38,7 +38,8 @@ int symm_tcp_id_claim(const symm_tcp_id *id);
 void symm_tcp_id_forget(const symm_tcp_id *id);
 /* "10.0.0.1:4711"; returns buf. */
 const char *symm_tcp_id_text(const symm_tcp_id *id, char *buf, size_t cap);
-/* For messages about ranks that do not meet: who can reach that address at all. "" where others may. */
+/* For messages about ranks that do not meet: who can reach that address at all. "" where others
+ * may. */
 const char *symm_tcp_id_reach(const symm_tcp_id *id);
 /* Bytes that nobody can guess. */
 symmResult_t symm_tcp_random(void *out, size_t bytes);

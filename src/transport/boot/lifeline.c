@@ -1,9 +1,11 @@
-/* lifeline.c - sockets to peers, and listeners that they come to. Any thread. `lock` guards the set, and keeps fork()
- * out while a descriptor is open and not in the set, or closed and still in it; it is the innermost.
+/* lifeline.c - sockets to peers, and listeners that they come to. Any thread. `lock` guards the
+ * set, and keeps fork() out while a descriptor is open and not in the set, or closed and still in
+ * it; it is the innermost.
  *
- * The child does not close them: it may be inside a call (of a bootstrap's callback that forked, say) and use their
- * numbers, which must not become another file's. Each becomes a socket without a peer instead. A child that is not made
- * by fork(), but by clone() itself, keeps its copies: there the pidfd (watch.c) tells, where the namespace lets it. */
+ * The child does not close them: it may be inside a call (of a bootstrap's callback that forked,
+ * say) and use their numbers, which must not become another file's. Each becomes a socket without a
+ * peer instead. A child that is not made by fork(), but by clone() itself, keeps its copies:
+ * there the pidfd (watch.c) tells, where the namespace lets it. */
 #define _GNU_SOURCE
 #include "lifeline.h"
 

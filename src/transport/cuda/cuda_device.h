@@ -45,9 +45,10 @@ uint64_t symm_cuda_in_use(void);
 symmResult_t symm_cuda_reach(int from, int to);
 /* The same, 1 or 0, and says nothing. */
 int symm_cuda_reaches(int from, int to);
-/* Whether what a warp of `from` stores into memory of `to` by one instruction arrives as one, on which the kernels rely that move
- * lines of 128 bytes with a flag at the end. NVLink does so, PCIe promises 8 bytes. Told apart by native atomics, which only
- * NVLink has; an error that names both where there are none. from == to is fine. */
+/* Whether what a warp of `from` stores into memory of `to` by one instruction arrives as one, on
+ * which the kernels rely that move lines of 128 bytes with a flag at the end. NVLink does so, PCIe
+ * promises 8 bytes. Told apart by native atomics, which only NVLink has; an error that names
+ * both where there are none. from == to is fine. */
 symmResult_t symm_cuda_joined(int from, int to);
 /* The same, 1 or 0; 0 also where the driver does not say. */
 int symm_cuda_is_joined(int from, int to);

@@ -3,9 +3,9 @@
  * Any thread. load.state is what callers look at. It is stored (release) after the table and the
  * reason were written and read (acquire) before either is. Whoever finds it UNKNOWN looks for the
  * driver, several threads at once if they come at once; the first to know writes it down, under
- * load.lock. dlopen and cuInit run without that lock: cuInit may fork (it runs nvidia-modprobe), and
- * our own handlers of forks take it; what they load may call us back. A driver that was initialised
- * is never closed: other threads may be inside it at any time. */
+ * load.lock. dlopen and cuInit run without that lock: cuInit may fork (it runs nvidia-modprobe),
+ * and our own handlers of forks take it; what they load may call us back. A driver that was
+ * initialised is never closed: other threads may be inside it at any time. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -25,7 +25,8 @@ symm_cuda_table symm_cu;
 typedef struct {
     symm_cuda_table table;
     int version;
-    int broken; /* MISSING, though there is a driver, for another reason than that it has no devices */
+    /* MISSING, though there is a driver, for another reason than that it has no devices */
+    int broken;
     char why[256];
 } outcome;
 

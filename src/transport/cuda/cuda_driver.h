@@ -236,8 +236,8 @@ int symm_cuda_there(void);
 /* Why there is no CUDA ("no libcuda.so.1: ...", "driver 11.4 is too old: 12.0 is needed", "cuInit:
  * CUDA_ERROR_NO_DEVICE (100)", "0 devices"); "" where there is, and before the first load. */
 const char *symm_cuda_why(void);
-/* 1: there is a driver, and it cannot be used (too old, does not start, or this process is a fork of one that used it): more than a
- * machine without GPUs. 0 before the first load. */
+/* 1: there is a driver, and it cannot be used (too old, does not start, or this process is a fork
+ * of one that used it): more than a machine without GPUs. 0 before the first load. */
 int symm_cuda_broken(void);
 /* The driver's version as CUDA counts it (12040 is 12.4); 0 without one. */
 int symm_cuda_version(void);
@@ -255,8 +255,8 @@ cu_result symm_cuda_capture_info(cu_stream stream, int *status, uint64_t *id, cu
 
 /* Whether graphs can be asked for their nodes: the three below, and cuGraphAddEmptyNode. */
 int symm_cuda_sees_graphs(void);
-/* The graph that the stream is captured into, and what the next node there would depend on: the driver's array, good until the next
- * call on the stream. */
+/* The graph that the stream is captured into, and what the next node there would depend on: the
+ * driver's array, good until the next call on the stream. */
 cu_result symm_cuda_capture_deps(cu_stream stream, cu_graph *graph, const cu_graph_node **deps,
                                  size_t *count);
 /* The next node depends on these instead. */

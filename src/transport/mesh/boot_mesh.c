@@ -8,8 +8,8 @@
  * go on: no block is too big for that.
  *
  * A shrink goes over a mesh that may be revoked, and may be tried again. So its pieces carry the
- * number of the call, those of others are skipped, and a rank whose exchange fails says so in a last
- * piece: REVOKE would say nothing new, and would end a parent that lives. */
+ * number of the call, those of others are skipped, and a rank whose exchange fails says so in a
+ * last piece: REVOKE would say nothing new, and would end a parent that lives. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,8 +56,9 @@ static symmResult_t send_piece(boot_mesh *b, const piece_head *h, const char *da
     return symmSuccess;
 }
 
-/* The survivors of a death learn of it at different times: what one of them sent before it began to shrink may still be in the
- * queue. The mesh skips it once it knows that it is revoked, which the REVOKE in front tells it. */
+/* The survivors of a death learn of it at different times: what one of them sent before it began to
+ * shrink may still be in the queue. The mesh skips it once it knows that it is revoked, which
+ * the REVOKE in front tells it. */
 static symmResult_t recv_message(boot_mesh *b, int peer, char *message, size_t *got,
                                  const symm_wait *w) {
     int before = symm_mesh_revoked(b->mesh);
@@ -101,8 +102,8 @@ static symmResult_t recv_piece(boot_mesh *b, int r, const piece_head *h, char *d
     return symmSuccess;
 }
 
-/* Another thread of this rank has revoked the parent, and with it a child that is being split off: the
- * others hear of that and come no more. */
+/* Another thread of this rank has revoked the parent, and with it a child that is being split off:
+ * the others hear of that and come no more. */
 typedef struct {
     const boot_mesh *b;
     const symm_wait *w;

@@ -234,7 +234,8 @@ symmResult_t symm_mesh_cause(symm_mesh *m) {
     return symmRemoteError;
 }
 
-/* The peers' queues, up to the first REVOKE. The communicator ends here: what else they held is lost. */
+/* The peers' queues, up to the first REVOKE. The communicator ends here: what else they held is
+ * lost. */
 static symmResult_t any_revoke(symm_mesh *m) {
     for (int p = 0, found; p < m->nranks; p++) {
         if (!is_peer(m, p)) continue;

@@ -152,9 +152,10 @@ symmResult_t symm_mesh_packet_take(int fd, symm_mesh_in *in, int *state) {
     ssize_t n;
     SYMM_TRY(receive(fd, in, &n, state));
     if (n < 0) return symmSuccess;
-    /* The kernel looks into the queue, and where that is empty asks whether the peer has shut down. A
-     * peer that sends its last message and leaves in between is said to have ended while the message
-     * lies there; so the end counts once a look into the queue that came after it has found nothing. */
+    /* The kernel looks into the queue, and where that is empty asks whether the peer has shut down.
+     * A peer that sends its last message and leaves in between is said to have ended while the
+     * message lies there; so the end counts once a look into the queue that came after it has
+     * found nothing. */
     const int ended = is_end(in, n);
     if (ended) SYMM_TRY(receive(fd, in, &n, state));
     if (ended && is_end(in, n)) {
@@ -231,7 +232,8 @@ static int peer_fd(const symm_mesh *m, int peer) {
     return ((const symm_mesh_unix *)m)->fds[peer];
 }
 
-/* shutdown, because a child that was not made by fork() may hold copies: peers must see the end now. */
+/* shutdown, because a child that was not made by fork() may hold copies: peers must see the end
+ * now. */
 static void close_unix(symm_mesh *m) {
     symm_mesh_unix *u = (symm_mesh_unix *)m;
     int mine = getpid() == m->owner;

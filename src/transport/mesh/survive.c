@@ -1,18 +1,22 @@
-/* survive.c - agreement among the ranks that are left (contract in survive.h). Owner thread of the mesh, symm_survive_gone: any
- * thread; no lock.
+/* survive.c - agreement among the ranks that are left (contract in survive.h). Owner thread of the
+ * mesh, symm_survive_gone: any thread; no lock.
  *
- * A call goes in rounds. In a round each rank proposes to all others: whom it found dead, its list, its status. It confirms the
- * round once every rank that it does not hold for dead has proposed the same to it, and succeeds once all of those have confirmed.
- * A death that is seen meanwhile begins the next round, with one rank less. Whoever comes to an outcome tells everybody (DECIDED)
- * before it returns; who hears of an outcome passes it on and takes it.
+ * A call goes in rounds. In a round each rank proposes to all others: whom it found dead, its list,
+ * its status. It confirms the round once every rank that it does not hold for dead has proposed the
+ * same to it, and succeeds once all of those have confirmed. A death that is seen meanwhile begins
+ * the next round, with one rank less. Whoever comes to an outcome tells everybody (DECIDED) before
+ * it returns; who hears of an outcome passes it on and takes it.
  *
- * Why all that live come to the same. Channels keep the order, and lose nothing that was sent before a death. Let rank A succeed in
- * round i. All that it did not hold for dead had confirmed i, and a rank that has confirmed never fails of its own accord: it goes
- * on to a later round, where it needs a proposal of A. A sends none: it has decided. So either A's DECIDED comes, or A is dead.
- * A rank holds another for dead only after it has taken all that the other had sent (drain before belief), so if A's DECIDED reached
- * anybody who lives, that one has it before it proposes a round without A, and passes it on instead; nobody can confirm, or fail in,
- * a later round without a proposal of that one. If it reached nobody who lives, nobody who lives has succeeded.
- * A rank that has confirmed nothing in this call may fail at once, for without its word nobody can succeed. */
+ * Why all that live come to the same. Channels keep the order, and lose nothing that was sent
+ * before a death. Let rank A succeed in round i. All that it did not hold for dead had confirmed i,
+ * and a rank that has confirmed never fails of its own accord: it goes on to a later round, where
+ * it needs a proposal of A. A sends none: it has decided. So either A's DECIDED comes, or A is
+ * dead. A rank holds another for dead only after it has taken all that the other had sent (drain
+ * before belief), so if A's DECIDED reached anybody who lives, that one has it before it proposes a
+ * round without A, and passes it on instead; nobody can confirm, or fail in, a later round
+ * without a proposal of that one. If it reached nobody who lives, nobody who lives has
+ * succeeded. A rank that has confirmed nothing in this call may fail at once, for without its
+ * word nobody can succeed. */
 #include "survive.h"
 
 #include <stdio.h>
@@ -59,8 +63,8 @@ void symm_survive_gone(const symm_mesh *m, symm_ranks *gone) {
 
 /* ---- what others send while this rank is elsewhere ---- */
 
-/* Of a call only the outcome counts, or else the newest round. The oldest goes where there is no room: who is that far behind joins
- * the newest. */
+/* Of a call only the outcome counts, or else the newest round. The oldest goes where there is no
+ * room: who is that far behind joins the newest. */
 static void keep(symm_mesh *m, int peer, const symm_will *x) {
     symm_wills *k = &m->wills[peer];
     int n = 0;
@@ -135,7 +139,8 @@ static symmResult_t propose(talk *t) {
     return tell(t, &t->mine);
 }
 
-/* The outcome, with its text as the thread's last error: everybody hears of it before this rank returns. */
+/* The outcome, with its text as the thread's last error: everybody hears of it before this rank
+ * returns. */
 static void decide(talk *t, symmResult_t outcome) {
     char text[SYMM_ERR_TEXT];
     symm_will x = t->mine;
@@ -202,7 +207,8 @@ static symmResult_t hear_proposal(talk *t, int p, const symm_will *x) {
     return symmSuccess;
 }
 
-/* A message of this call, or of a later one, which this rank joins: the sender made calls that this rank did not. */
+/* A message of this call, or of a later one, which this rank joins: the sender made calls that this
+ * rank did not. */
 static symmResult_t hear(talk *t, int p, const symm_will *x) {
     if (x->call < t->mine.call || x->what < PROPOSED || x->what > DECIDED) return symmSuccess;
     if (x->call > t->mine.call) {
@@ -217,8 +223,9 @@ static symmResult_t hear(talk *t, int p, const symm_will *x) {
     return symmSuccess;
 }
 
-/* Something else lies in the queue. What is left from before the end of the communicator is skipped, as is what a shrink that failed
- * has left; on a communicator that lives the peer is in another call. */
+/* Something else lies in the queue. What is left from before the end of the communicator is
+ * skipped, as is what a shrink that failed has left; on a communicator that lives the peer is in
+ * another call. */
 static symmResult_t hear_other(talk *t, int p) {
     symm_mesh *m = t->m;
     const int type = m->in.head.type;
@@ -297,7 +304,8 @@ static int missing(const talk *t, const uint8_t *in) {
     return n;
 }
 
-/* All have proposed the same: no, where somebody is lost, for nobody can have said yes; else yes, and done when all say so. */
+/* All have proposed the same: no, where somebody is lost, for nobody can have said yes; else yes,
+ * and done when all say so. */
 static symmResult_t weigh(talk *t) {
     if (missing(t, t->has)) return symmSuccess;
     if (t->mine.code) {
@@ -338,8 +346,9 @@ static symmResult_t run(talk *t) {
     }
 }
 
-/* On a communicator that lives: calls that others have made and finished without this rank. Its own is the next one. Where somebody
- * is gone all that are left should mean the same: whom they leave out is told so. */
+/* On a communicator that lives: calls that others have made and finished without this rank. Its own
+ * is the next one. Where somebody is gone all that are left should mean the same: whom they
+ * leave out is told so. */
 static symmResult_t pass_over(talk *t) {
     symm_mesh *m = t->m;
     symm_ranks gone;
@@ -376,7 +385,8 @@ symmResult_t symm_survive(symm_mesh *m, int kind, symmResult_t mine, symm_ranks 
         symm_status_adopt(own);
     }
     if (!r) r = run(&t);
-    /* For a reason of this rank's own. After it has confirmed others may have succeeded: it tells nobody that all have failed. */
+    /* For a reason of this rank's own. After it has confirmed others may have succeeded: it tells
+     * nobody that all have failed. */
     if (r && !t.ended) {
         snprintf(own, sizeof own, "rank %d: %.400s", m->rank, symm_status_text());
         symm_status_adopt(own);

@@ -1,5 +1,6 @@
-/* wire.h - the one message format between processes: a 32-byte header, then the payload. Pure functions, any thread.
- * Little-endian, fixed width. Nothing that arrives is trusted before symm_wire_parse said yes. */
+/* wire.h - the one message format between processes: a 32-byte header, then the payload. Pure
+ * functions, any thread. Little-endian, fixed width. Nothing that arrives is trusted before
+ * symm_wire_parse said yes. */
 #ifndef SYMM_WIRE_H_
 #define SYMM_WIRE_H_
 
@@ -20,9 +21,9 @@ typedef struct {
 
 /* Writes SYMM_WIRE_HEADER bytes. */
 void symm_wire_put(const symm_wire_msg *m, uint8_t *out);
-/* Reads a whole datagram of `len` bytes. Returns NULL and fills *m, or a short text that says what is wrong with it:
- * too short, wrong magic, other version, length field that differs from len, more than max_bytes or max_fds, or a non-zero
- * reserved field. */
+/* Reads a whole datagram of `len` bytes. Returns NULL and fills *m, or a short text that says what
+ * is wrong with it: too short, wrong magic, other version, length field that differs from len, more
+ * than max_bytes or max_fds, or a non-zero reserved field. */
 const char *symm_wire_parse(const uint8_t *buf, size_t len, size_t max_bytes, unsigned max_fds,
                             symm_wire_msg *m);
 

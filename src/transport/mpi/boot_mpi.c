@@ -4,9 +4,10 @@
  * link and whose turn it is, never an MPI wait.
  *
  * Ranks meet here and exchange what they need to connect their mesh; from then on the communicator
- * exchanges through that and enters MPI no more (comm_make.c). So one duplicate serves any number of
- * living communicators: exchanges of two of them on it would have to come in the same order on all
- * ranks. Only those that are just being made use it, one at a time: others of this process wait.
+ * exchanges through that and enters MPI no more (comm_make.c). So one duplicate serves any number
+ * of living communicators: exchanges of two of them on it would have to come in the same order on
+ * all ranks. Only those that are just being made use it, one at a time: others of this process
+ * wait.
  *
  * What is kept per user communicator (its link) hangs on it as an MPI attribute: the duplicate that
  * blocks travel on, and whatever is outstanding. An MPI collective that was begun cannot be taken
@@ -83,9 +84,10 @@ typedef struct {
 static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t link_free = PTHREAD_COND_INITIALIZER; /* some link is nobody's any more */
 static int link_keyval = MPI_KEYVAL_INVALID;                /* under attach_lock */
-/* Exchanges that were given up, and links whose communicator went while something was outstanding. MPI still owns their buffers
- * and may write into them whenever it is entered, so they live as long as the process; they are listed only to be found in a
- * debugger and not to count as lost memory. */
+/* Exchanges that were given up, and links whose communicator went while something was outstanding.
+ * MPI still owns their buffers and may write into them whenever it is entered, so they live as long
+ * as the process; they are listed only to be found in a debugger and not to count as lost
+ * memory. */
 static _Atomic(round *) abandoned;
 static _Atomic(mpi_link *) stranded;
 
@@ -213,7 +215,8 @@ static symmResult_t await_request(boot_mpi *b, MPI_Request *r, int greeting, con
         if (now >= x.look_ns) {
             x.look_ns = now + 2000000;
             const symmResult_t status = symm_boot_check(w);
-            /* What is complete counts: a peer may have gone on, and ended it all, in the meantime. */
+            /* What is complete counts: a peer may have gone on, and ended it all, in the
+             * meantime. */
             if (status) {
                 SYMM_TRY(mpi_result(MPI_Test(r, &done, MPI_STATUS_IGNORE), "MPI_Test", w));
                 return done ? symmSuccess : status;
@@ -282,8 +285,8 @@ static symmResult_t find_link(MPI_Comm comm, int nranks, const symm_wait *w, mpi
     return status;
 }
 
-/* With attach_lock, which is let go meanwhile. The other call may be this rank's next peer's too: so
- * whoever waits enters no MPI. */
+/* With attach_lock, which is let go meanwhile. The other call may be this rank's next peer's too:
+ * so whoever waits enters no MPI. */
 static symmResult_t await_turn(mpi_link *l, const symm_wait *w) {
     const uint64_t start = symm_now_ns();
     while (atomic_load_explicit(&l->busy, memory_order_relaxed)) {

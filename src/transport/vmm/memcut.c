@@ -28,8 +28,8 @@
 #define HALF 31
 #define MASK ((1ull << HALF) - 1)
 
-/* Whether forked children may have parts: if there was no lock for one of them, nothing tells when it
- * ends, and the file gives out nothing any more, and no page back, until all of it is freed. */
+/* Whether forked children may have parts: if there was no lock for one of them, nothing tells when
+ * it ends, and the file gives out nothing any more, and no page back, until all of it is freed. */
 enum { NOT_FORKED, FORKED, FORKED_UNLOCKED };
 
 struct symm_memcut_file {
@@ -218,7 +218,8 @@ void symm_memcut_look(void) {
     pthread_mutex_unlock(&cuts.lock);
 }
 
-/* Without the lock. A fork just now changes nothing: the child has no mapping of the part either. */
+/* Without the lock. A fork just now changes nothing: the child has no mapping of the part
+ * either. */
 static int others_have(const symm_memcut_file *f, const symm_memcut *cut) {
     struct flock by;
     const int forked = atomic_load(&f->forked);
@@ -230,8 +231,8 @@ static int others_have(const symm_memcut_file *f, const symm_memcut *cut) {
  * The child gets the mappings of all that is in use, so it gets a lock on that: of a description of
  * its own, which a mapping keeps open until it ends or becomes another program. (A descriptor would
  * not do: children close those that they do not know.) The parent lets go of it behind the fork. A
- * child's own child has the mapping too. cuts.lock is held meanwhile: the child finds files and bits
- * that agree, and the lock free. */
+ * child's own child has the mapping too. cuts.lock is held meanwhile: the child finds files and
+ * bits that agree, and the lock free. */
 
 static int lock_used(const symm_memcut_file *f, int fd) {
     for (uint64_t i = 0, n; i < f->n; i += n) {
@@ -290,8 +291,8 @@ static void in_child(void) {
     pthread_mutex_unlock(&cuts.lock);
 }
 
-/* Before any handler of the program's or of the rest of the library: those that were registered later
- * run earlier, so their locks come before cuts.lock here as they do around an allocation. */
+/* Before any handler of the program's or of the rest of the library: those that were registered
+ * later run earlier, so their locks come before cuts.lock here as they do around an allocation. */
 __attribute__((constructor)) static void watch_forks(void) {
     pthread_atfork(before_fork, in_parent, in_child);
 }

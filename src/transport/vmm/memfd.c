@@ -1,5 +1,5 @@
-/* memfd.c - memory as sealed files: made so that no process can take pages away under another one, and looked at before a
- * foreign one is mapped. Any thread, no lock. */
+/* memfd.c - memory as sealed files: made so that no process can take pages away under another one,
+ * and looked at before a foreign one is mapped. Any thread, no lock. */
 #define _GNU_SOURCE 1 /* memfd_create, F_ADD_SEALS */
 #include "memfd.h"
 

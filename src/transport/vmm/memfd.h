@@ -1,11 +1,12 @@
-/* memfd.h - memory as sealed files, which other processes map from a descriptor. Errors are errno values, 0 is none. Any thread. */
+/* memfd.h - memory as sealed files, which other processes map from a descriptor. Errors are errno
+ * values, 0 is none. Any thread. */
 #ifndef SYMM_MEMFD_H_
 #define SYMM_MEMFD_H_
 
 #include <stdint.h>
 
-/* A new file of zeros, sealed against another size, CLOEXEC, beyond the descriptors of stdio; the caller's to count and close. id:
- * equal for the same file in every process of the host. */
+/* A new file of zeros, sealed against another size, CLOEXEC, beyond the descriptors of stdio; the
+ * caller's to count and close. id: equal for the same file in every process of the host. */
 int symm_memfd_make(uint64_t bytes, int *fd, uint64_t id[2]);
 /* Whether a file of that size can be had at all: a file takes pages only when they are touched. */
 int symm_memfd_fits(uint64_t bytes);

@@ -1,10 +1,11 @@
-/* vmm.h - the memory driver: the porting contract of a backend. Shaped after CUDA's virtual memory management and as
- * strict as it: the host driver refuses whatever CUDA refuses, with CUDA's codes.
+/* vmm.h - the memory driver: the porting contract of a backend. Shaped after CUDA's virtual memory
+ * management and as strict as it: the host driver refuses whatever CUDA refuses, with CUDA's codes.
  *
- * Functions return CUresult numbers (SYMM_CU_*); callers turn them into a message with symm_vmm_error. Any thread.
- * Sizes and addresses handed to create, reserve, map, access and unmap are multiples of granularity, else INVALID_VALUE.
- * Life of memory: a handle is counted (create, retain and import each give one reference, release takes one); a mapping
- * holds the memory too, so bytes live until every handle and mapping, in every process, is gone. */
+ * Functions return CUresult numbers (SYMM_CU_*); callers turn them into a message with
+ * symm_vmm_error. Any thread. Sizes and addresses handed to create, reserve, map, access and unmap
+ * are multiples of granularity, else INVALID_VALUE. Life of memory: a handle is counted (create,
+ * retain and import each give one reference, release takes one); a mapping holds the memory too,
+ * so bytes live until every handle and mapping, in every process, is gone. */
 #ifndef SYMM_VMM_H_
 #define SYMM_VMM_H_
 
@@ -52,42 +53,50 @@ typedef struct {
     int (*unreserve)(void *va, uint64_t bytes);
     /* New physical memory, zero-filled, exportable. OUT_OF_MEMORY where it cannot be had. */
     int (*create)(uint64_t bytes, symm_vmm_handle **h);
-    /* The same with whatever is in it (host: zeros): on a GPU clearing means to map it once more. */
+    /* The same with whatever is in it (host: zeros): on a GPU clearing means to map it once
+     * more. */
     int (*create_as_is)(uint64_t bytes, symm_vmm_handle **h);
-    /* The handle mapped at va, one more reference; *base, *bytes: that mapping. INVALID_VALUE if va is not memory that this driver mapped;
-   * NOT_SUPPORTED on the host for a peer's memory whose imported handle was released (its fd is gone). */
+    /* The handle mapped at va, one more reference; *base, *bytes: that mapping. INVALID_VALUE if va
+     * is not memory that this driver mapped; NOT_SUPPORTED on the host for a peer's memory whose
+     * imported handle was released (its fd is gone). */
     int (*retain)(const void *va, symm_vmm_handle **h, void **base, uint64_t *bytes);
     /* Drops one reference. INVALID_HANDLE for one that is not live. */
     int (*release)(symm_vmm_handle *h);
     /* A new fd, CLOEXEC, the caller's to count and close. NOT_SUPPORTED for thread-rank handles. */
     int (*export_fd)(symm_vmm_handle *h, int *fd);
-    /* Takes a reference to the memory behind fd, which stays the caller's. `bytes` must be the real size and the
-   * object sealed against shrinking (a peer could else cut our pages away): INVALID_VALUE otherwise. CUDA tells no size: there
-   * map refuses a size that is too large. */
+    /* Takes a reference to the memory behind fd, which stays the caller's. `bytes` must be the real
+     * size and the object sealed against shrinking (a peer could else cut our pages away):
+     * INVALID_VALUE otherwise. CUDA tells no size: there map refuses a size that is too large. */
     int (*import_fd)(int fd, uint64_t bytes, symm_vmm_handle **h);
-    /* Size and an identity that is equal for equal memory in this process (host: st_dev, st_ino, so in every process of the
-   * host; cuda: the driver's handle and the device. There, memory imported by the process that made it counts as other memory). */
+    /* Size and an identity that is equal for equal memory in this process (host: st_dev, st_ino, so
+     * in every process of the host; cuda: the driver's handle and the device. There, memory
+     * imported by the process that made it counts as other memory). */
     int (*identify)(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]);
     /* A number for the mapping that holds va: no other mapping at these addresses has it, before or
      * after. 0: nothing is mapped there. */
     uint64_t (*life)(const void *va);
-    /* Maps the whole handle (bytes == its size, offset == 0, else NOT_SUPPORTED) at va inside a reservation.
-   * A map over a map: INVALID_VALUE. No access yet: touching it faults. One handle may be mapped many times. */
+    /* Maps the whole handle (bytes == its size, offset == 0, else NOT_SUPPORTED) at va inside a
+     * reservation. A map over a map: INVALID_VALUE. No access yet: touching it faults. One
+     * handle may be mapped many times. */
     int (*map)(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *h);
-    /* Read-write access for whole mappings inside [va, va+bytes); a part of one: INVALID_VALUE. CUDA: also for one whole mapping that
-   * another allocator made, as retain found it. */
+    /* Read-write access for whole mappings inside [va, va+bytes); a part of one: INVALID_VALUE.
+     * CUDA: also for one whole mapping that another allocator made, as retain found it. */
     int (*set_access)(void *va, uint64_t bytes);
-    /* One or several whole mappings, all of the range mapped; else INVALID_VALUE. Never synchronises with running work. */
+    /* One or several whole mappings, all of the range mapped; else INVALID_VALUE. Never
+     * synchronises with running work. */
     int (*unmap)(void *va, uint64_t bytes);
-    /* Fills memory that has its access set with 32-bit words (va, bytes: multiples of 4). It has ended when this returns, and it
-   * waits for no other work of the device: it may be called while kernels spin. */
+    /* Fills memory that has its access set with 32-bit words (va, bytes: multiples of 4). It has
+     * ended when this returns, and it waits for no other work of the device: it may be called
+     * while kernels spin. */
     int (*fill)(void *va, uint64_t bytes, uint32_t word);
-    /* Copies; each side is memory of the driver with its access set, or plain host memory. As fill otherwise. */
+    /* Copies; each side is memory of the driver with its access set, or plain host memory. As fill
+     * otherwise. */
     int (*copy)(void *dst, const void *src, uint64_t bytes);
 } symm_vmm;
 
 extern const symm_vmm symm_vmm_host; /* vmm_host.c: sealed memfd + mmap */
-/* vmm_cuda.c: every call acts on the calling thread's current device (cuda_device.h). No CUDA: NOT_INITIALIZED everywhere. */
+/* vmm_cuda.c: every call acts on the calling thread's current device (cuda_device.h). No CUDA:
+ * NOT_INITIALIZED everywhere. */
 extern const symm_vmm symm_vmm_cuda;
 /* How many mappings of these drivers have ended. As long as it is the same, all lives are that are
  * not foreign. Release and acquire: who sees a number sees that the mappings which it counts are
@@ -100,20 +109,24 @@ static inline uint64_t symm_vmm_ended(void) {
 static inline void symm_vmm_note_end(void) {
     atomic_fetch_add_explicit(&symm_vmm_ends, 1, memory_order_release);
 }
-/* Whether set_access of the host driver asks for huge pages (SYMM_HUGEPAGES). Process-wide, default on. */
+/* Whether set_access of the host driver asks for huge pages (SYMM_HUGEPAGES). Process-wide, default
+ * on. */
 void symm_vmm_host_hugepages(int on);
 
-/* Records the driver's refusal: "memory driver host: create of 2097152 bytes: out of memory (2)". Returns symmOutOfMemory for
- * OUT_OF_MEMORY, symmFdLimit where errno said EMFILE or ENFILE, symmInvalidArgument, symmNotSupported or symmUnhandledCudaError.
- * symm_vmm_errno: errno behind the calling thread's last refusal of the host driver, 0 if none; symm_vmm_cuda_errno: of the
- * CUDA driver, which tells it only for descriptors. symm_vmm_code_name: names of CUDA's other codes as the driver words them. */
+/* Records the driver's refusal: "memory driver host: create of 2097152 bytes: out of memory (2)".
+ * Returns symmOutOfMemory for OUT_OF_MEMORY, symmFdLimit where errno said EMFILE or ENFILE,
+ * symmInvalidArgument, symmNotSupported or symmUnhandledCudaError. symm_vmm_errno: errno behind the
+ * calling thread's last refusal of the host driver, 0 if none; symm_vmm_cuda_errno: of the CUDA
+ * driver, which tells it only for descriptors. symm_vmm_code_name: names of CUDA's other codes
+ * as the driver words them. */
 symmResult_t symm_vmm_error(const symm_vmm *v, int cu, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int symm_vmm_errno(void);
 int symm_vmm_cuda_errno(void);
 const char *symm_vmm_code_name(int cu);
 
-/* symmMemAlloc / symmMemFree over a driver: reserve + create + map + set_access, and back. Registry inside; any thread. */
+/* symmMemAlloc / symmMemFree over a driver: reserve + create + map + set_access, and back. Registry
+ * inside; any thread. */
 symmResult_t symm_vmm_alloc(const symm_vmm *v, uint64_t bytes, void **ptr);
 symmResult_t symm_vmm_free(const symm_vmm *v, void *ptr);
 /* The driver of the allocation that holds ptr, NULL if none does. */
