@@ -1,7 +1,7 @@
-/* mesh_unix.c - the control mesh between processes: one AF_UNIX SOCK_SEQPACKET connection per pair
- * of ranks. Every message shows the nonce of its receiver; fds travel as SCM_RIGHTS and arrive
- * close-on-exec. Owner thread, except put, fd and hung_up (any thread). No lock: the kernel orders
- * messages of one socket. */
+/* mesh_unix.c - the control mesh between processes: one AF_UNIX SOCK_SEQPACKET connection between
+ * every two ranks, and the listener that they connect to. Every message shows the nonce of its
+ * receiver. Runs in the thread that owns the mesh; put, fd and hung_up in any thread. No lock: the
+ * kernel orders the messages of one socket. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
