@@ -191,14 +191,28 @@ static int is_astray(const symm_comm *c, int a, int b) {
     return step != get(&x->ended) && ahead > get(&x->calls) && get(&y->step) < step;
 }
 
-static int astray_text(const symm_comm *c, int a, int b, char *text, size_t cap) {
-    char call[CALL_TEXT], stage[SYMM_DOING_TEXT];
+/* The first collective that b has issued and a has not. 0: there is none. */
+static int next_text(const symm_comm *c, int a, int b, char *text, size_t cap) {
     const uint64_t seq = get(&of(c, a)->calls) + 1;
+    char call[CALL_TEXT];
     called k;
-    if (!get_step(of(c, a), get(&of(c, a)->step), stage)) return 0;
-    snprintf(text, cap, SYMM_DOING_DIFFERENT ": rank %d: %s; rank %d: %s (call %llu)", a, stage, b,
+    if (get(&of(c, b)->calls) < seq) return 0;
+    snprintf(text, cap, "%s (call %llu)",
              get_call(of(c, b), seq, &k) ? call_text(&k, call) : "in a collective",
              (unsigned long long)seq);
+    return 1;
+}
+
+int symm_doing_ahead(const symm_comm *c, int p, char *text, size_t cap) {
+    if (get(&of(c, c->rank)->captured) || get(&of(c, p)->captured)) return 0;
+    return next_text(c, c->rank, p, text, cap);
+}
+
+static int astray_text(const symm_comm *c, int a, int b, char *text, size_t cap) {
+    char call[CALL_TEXT + 32], stage[SYMM_DOING_TEXT];
+    if (!get_step(of(c, a), get(&of(c, a)->step), stage) || !next_text(c, a, b, call, sizeof call))
+        return 0;
+    snprintf(text, cap, SYMM_DOING_DIFFERENT ": rank %d: %s; rank %d: %s", a, stage, b, call);
     return 1;
 }
 
