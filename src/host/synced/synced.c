@@ -255,7 +255,7 @@ static symmResult_t may_set(symm_synced *s, const symm_side *old, const char *pt
                         call, (void *)s->handle);
     if (old->owned && ptr >= old->ptr && ptr < old->ptr + (s->bytes ? s->bytes : 1))
         return SYMM_ERR(symmInvalidArgument,
-                        "%s: ptr=%p is memory of the buffer itself; pass other memory", call,
+                        "%s: ptr=%p is the buffer's own memory: pass other memory", call,
                         (const void *)ptr);
     return symm_synced_settle(s);
 }

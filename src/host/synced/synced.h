@@ -32,8 +32,8 @@ typedef struct {
     symmResult_t (*zero)(symm_synced *s, uint64_t bytes, symmStream_t stream);
     symmResult_t (*write_word)(symm_synced *s, uint32_t value, symmStream_t stream);
     /* Marks the end of the work that the stream has so far; s->pending becomes whether that work
-     * may still run. follow: work that the stream is given later runs after the mark. await: the caller
-     * waits for the mark. ended: whether the mark has passed. */
+     * may still run. follow: work that the stream is given later runs after the mark. await: the
+     * caller waits for the mark. ended: whether the mark has passed. */
     symmResult_t (*mark)(symm_synced *s, symmStream_t stream);
     symmResult_t (*follow)(symm_synced *s, symmStream_t stream);
     symmResult_t (*await)(symm_synced *s);
