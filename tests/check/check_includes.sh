@@ -28,7 +28,7 @@ t_empty "cuda.h nowhere" "$(includers 'cuda\.h')"
 t_empty "cuda.h in the tests only where it is compared" "$(grep -rlE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]cuda\.h' tests tools examples | grep -vx tests/check/cuda_abi.cc)"
 # The rest of the host side is the same for both backends: it calls these, or goes through vmm.h.
 t_empty "src/host meets the CUDA driver only where GPUs differ" "$(edges $(files src/host) | grep -E ' src/transport/cuda/cuda_(driver|device)\.h$' |
-    grep -vE '^src/host/(gpu/|launch/launch_gpu\.c|synced/synced_gpu\.c|comm/(pages\.c|comm\.h)|window/mem\.c|life/comm_(hello|init|make|open)\.c )')"
+    grep -vE '^src/host/(gpu/|launch/launch_gpu\.c|synced/synced_gpu\.c|comm/pages\.c|window/mem\.c|life/comm_((hello|init|open)\.c|make\.[ch]) )')"
 t_empty "the probes of CUDA memory are its driver's own" "$(edges $(files src) | grep -E ' src/transport/vmm/cuda_probe\.h$' |
     grep -vE '^src/transport/vmm/(cuda_probe|vmm_cuda)\.c ')"
 t_empty "no CUDA runtime" "$(includers 'cuda_runtime(_api)?\.h')"
