@@ -97,7 +97,7 @@ static uint64_t find_end(const symm_place *p, uint64_t bytes, uint64_t align) {
 /* In LOCAL, where zone offsets run against addresses, the end of what is placed is what must be
  * aligned: a whole number of alignments is taken, and what lies behind the block's last byte is
  * given back. Where none fits, there may still be a hole for the block alone: the rule that
- * symm_heap_could follows too, else growth would be asked for that does not help. */
+ * could_fit follows too, else growth would be asked for that does not help. */
 static uint64_t take_local(symm_heap *h, uint64_t bytes, uint64_t align, uint64_t tag, int *why) {
     symm_place *p = h->zone[SYMM_ZONE_LOCAL].place;
     const uint64_t whole = symm_round_up(bytes, align);
@@ -137,6 +137,29 @@ static symmResult_t check_take(const symm_heap *h, uint64_t bytes, uint64_t alig
     return symmSuccess;
 }
 
+/* Whether a block of that size would fit if memory lay behind every address that this zone could
+ * get. With the lock. */
+static int could_fit(const symm_heap *h, int zone, uint64_t bytes, uint64_t align) {
+    const uint64_t limit =
+        h->reserve - (zone == SYMM_ZONE_SYM ? h->local_extent : h->zone[SYMM_ZONE_SYM].extent);
+    uint64_t at = 0;
+    symm_piece p;
+    for (;;) { /* from block to block: everything between, but for tracts, is, or could be, free */
+        int found = symm_place_at(h->zone[zone].place, at, &p);
+        while (found && !p.used) found = symm_place_at(h->zone[zone].place, p.off + p.bytes, &p);
+        symm_part next = found ? (symm_part){p.off, p.bytes} : (symm_part){limit, 0};
+        const symm_part tract = symm_heap_next_tract(h, zone, at);
+        if (tract.off < next.off) next = tract;
+        /* As blocks are placed: in SYM the beginning is aligned, in LOCAL, which runs against
+         * addresses, the end. */
+        const uint64_t end = zone == SYMM_ZONE_SYM ? symm_round_up(at, align) + bytes
+                                                   : symm_round_up(at + bytes, align);
+        if (end <= next.off) return 1;
+        if (!next.bytes) return 0;
+        at = next.off + next.bytes;
+    }
+}
+
 static symmResult_t no_place(const symm_heap *h, int zone, uint64_t bytes, uint64_t align,
                              int why) {
     const symm_zone *z = &h->zone[zone];
@@ -146,7 +169,7 @@ static symmResult_t no_place(const symm_heap *h, int zone, uint64_t bytes, uint6
     if (why == ENOMEM)
         return SYMM_ERR(symmOutOfMemory, "no memory to note a block of heap %s", h->name);
     symm_place_measure(z->place, &s);
-    if (!symm_heap_could(h, zone, bytes, align))
+    if (!could_fit(h, zone, bytes, align))
         return SYMM_ERR(symmOutOfMemory,
                         "%llu bytes do not fit in zone %s of heap %s, nor would they if it grew: "
                         "%llu of %llu bytes of addresses are behind its zones",
