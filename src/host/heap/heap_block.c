@@ -193,17 +193,9 @@ static void mark(symm_heap *h, const symm_block *b, uint64_t bit, int on) {
     symm_place_set_tag(p, b->z, on ? tag | bit : tag & ~bit);
 }
 
-/* Guard mode: the block's memory is poison still, or something wrote after it was freed. It was
- * marked while its red zone is not painted yet. */
+/* Guard mode. The block is marked as busy because its red zone is not painted yet. */
 static void guard_taken(symm_heap *h, const symm_block *b) {
-    uint64_t at;
-    if (!symm_guard_intact(h, b->off, b->room, 1, &at)) {
-        char text[sizeof h->damage];
-        snprintf(text, sizeof text,
-                 "heap %s: the byte at offset %llu was written after it was freed", h->name,
-                 (unsigned long long)at);
-        symm_guard_note(h, text);
-    }
+    symm_guard_warn(h, &(symm_spot){.off = b->off, .bytes = b->room, .poison = 1});
     (void)symm_guard_paint(h, b->off + b->bytes, b->room - b->bytes, 0);
     symm_heap_lock(h);
     mark(h, b, TAG_BUSY, 0);
@@ -307,17 +299,11 @@ static symmResult_t refuse(const symm_heap *h, uint64_t off, int owner) {
                     (unsigned long long)off, h->name, owner_name[b.owner], owner_name[owner]);
 }
 
-/* Guard mode: nothing has written behind the block. It is nobody's now, and marked so that it
- * cannot be freed twice meanwhile. */
+/* Guard mode. The block is marked as busy, so it cannot be freed twice meanwhile. */
 static symmResult_t guard_given(symm_heap *h, const symm_block *b) {
-    uint64_t at;
-    symmResult_t r = symmSuccess;
-    if (!symm_guard_intact(h, b->off + b->bytes, b->room - b->bytes, 0, &at))
-        r = SYMM_ERR(symmInvalidUsage,
-                     "heap %s: byte %llu was written, of a block of %llu bytes at offset %llu (it "
-                     "is freed all the same)",
-                     h->name, (unsigned long long)(at - b->off), (unsigned long long)b->bytes,
-                     (unsigned long long)b->off);
+    const symm_spot red = {
+        .off = b->off + b->bytes, .bytes = b->room - b->bytes, .block = b->off, .asked = b->bytes};
+    symmResult_t r = symm_guard_freed(h, &red);
     (void)symm_guard_paint(h, b->off, b->room, 1);
     return r;
 }

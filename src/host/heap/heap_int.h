@@ -1,5 +1,5 @@
 /* heap_int.h - the record of a heap. Only the files of a heap and of vectors include it. A file
- * calls only files that come before it in this list, and heap_block.c and heap_guard.c each other:
+ * calls only files that come before it in this list:
  *   heap.c          references, lists of heaps, finding a heap
  *   heap_tract.c    addresses that belong to no zone
  *   heap_guard.c    guard mode
@@ -88,7 +88,7 @@ struct symm_heap {
         void *arg, *check_arg, *access_arg;
     } inside[SYMM_OWNER_HEAP + 1];
     const symm_heap_guest *guest; /* the communicator's user thread */
-    char damage[256];             /* guard mode: the first that was found; with the lock */
+    char damage[SYMM_GUARD_TEXT]; /* guard mode: the first that was found; with the lock */
 };
 
 /* What enters the digest. */
@@ -203,11 +203,8 @@ symm_part symm_heap_next_tract(const symm_heap *h, int zone, uint64_t at);
  * tract is gone all the same. */
 symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off);
 
-/* ---- heap_guard.c; heap.h has what paints ---- */
-/* What red zones, or poison, are painted with. */
+/* ---- heap_guard.c; the rest is in heap.h ---- */
+/* The byte that red zones, or poison, consist of. */
 int symm_guard_byte(int poison);
-/* Walks all blocks and holes, while other threads take and give LOCAL ones; symmInvalidUsage naming
- * the first damage, of now or before. */
-symmResult_t symm_guard_check(symm_heap *h);
 
 #endif
