@@ -88,7 +88,7 @@ static symmResult_t make_record(symm_comm *c, const symmHeapConfig_t *k, symm_he
         symm_heap_free_record(h);
         return SYMM_ERR(symmOutOfMemory, "no memory for the record of a heap");
     }
-    h->id = c->heap_serial;
+    h->id = c->heaps.serial;
     if (*k->name)
         snprintf(h->name, sizeof h->name, "%s", k->name);
     else
@@ -123,7 +123,7 @@ static symmResult_t agree_terms(symm_comm *c, symmResult_t status, const symmHea
     terms mine = {.code = (int32_t)status,
                   .fit = k->fit,
                   .guard = k->guard,
-                  .serial = (int32_t)c->heap_serial,
+                  .serial = (int32_t)c->heaps.serial,
                   .reserve = k->reserve,
                   .sym = symm_heap_round(k->symBytes, c->caps.granularity),
                   .chunk = k->chunk};
@@ -142,7 +142,7 @@ symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmH
                               symm_heap **out) {
     symm_heap *h = NULL;
     void *handle = NULL;
-    c->heap_serial++;
+    c->heaps.serial++;
     if (!status) status = check_config(c, k, kind);
     if (!status) settle_config(c, k, kind);
     if (!status) status = make_record(c, k, &h);
