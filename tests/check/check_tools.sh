@@ -208,11 +208,11 @@ for section in Machine Backends 'Instruction sets' 'Memory driver of the host' D
     expect "symm-info shows: $section" "0 1" "$rc $(out "^$section")"
 done
 expect "each refusal has its reason" 0 "$(out 'refused( here)?:? *$')"
-rows=src/device/common/kernels.def
-colls='(all_reduce|all_gather|barrier)'
-expect "symm-info lists each kernel of kernels.def, those of both backends twice" \
-    "$(grep -cE '^SYMM_(GPU_)?KERNEL\(' $rows) $(grep -c 'SYMM_K_HOST | SYMM_K_GPU' $rows)" \
-    "$(grep -oE "^  ${colls}_[a-z0-9_]+ +$colls +(all 12|-) " "$dir/out" |
+rows=src/device/common/coll.def
+colls=$(sed -nE 's/^SYMM_COLL\(\w+, "(\w+)".*/\1/p' $rows | paste -sd'|')
+expect "symm-info lists each kernel of coll.def, those of both backends twice" \
+    "$(grep -cE '^SYMM_KERNEL\(' $rows) $(grep -c 'SYMM_K_HOST | SYMM_K_GPU' $rows)" \
+    "$(grep -oE "^  ($colls)_[a-z0-9_]+ +($colls) +(all 12|-) " "$dir/out" |
         awk '{ n[$1]++ } END { for (k in n) { all++; twice += n[k] == 2 } print all, twice }')"
 run "$info" --ranks 5 plan
 expect "symm-info plan for 5 ranks" \
