@@ -36,13 +36,20 @@ fi
 t_empty "no other file names a collective" "$(naming . | strangers)"
 # At most five files of the library for both backends, three for one.
 for backend in both host GPUs; do
-    files=$(awk -F'|' -v b="$backend" '/^\| `/ && NF == 5 { at = $4; gsub(/ /, "", at)
-        # reduce.cu or move.cu, by what the collective does
-        if ($2 ~ /\.cu`/ && cu++) next
-        if (b == "both" || at == "both" || at == b) n++ } END { print n + 0 }' docs/adding-a-collective.md)
+    files=$(awk -F'|' -v b="$backend" '
+        /^\| `/ && NF == 5 {
+            at = $4; gsub(/ /, "", at)
+            if ($2 ~ /\.cu`/ && cu++) next # reduce.cu or move.cu, by what the collective does
+            if (b == "both" || at == "both" || at == b) n++
+        }
+        END { print n + 0 }' docs/adding-a-collective.md)
     most=3; [ "$backend" != both ] || most=5
-    if [ "$files" -ge 3 ] && [ "$files" -le "$most" ]; then t_ok "a collective on $backend touches at most $most files"
-    else t_fail "a collective on $backend touches at most $most files" "$files"; fi
+    name="a collective on $backend touches at most $most files"
+    if [ "$files" -ge 3 ] && [ "$files" -le "$most" ]; then
+        t_ok "$name"
+    else
+        t_fail "$name" "$files"
+    fi
 done
 # Seen: files that do.
 mkdir -p "$dir/bad" && cp -R src tools "$dir/bad"
