@@ -1,5 +1,6 @@
-/* mesh.c - the control mesh as its users call it: makes one of the two kinds, and sends and receives
- * messages with deadlines, types and texts. Runs in the thread that owns the mesh. No lock. */
+/* mesh.c - the control mesh as its users call it: makes one of the two kinds, and sends and
+ * receives messages with deadlines, types and texts. Runs in the thread that owns the mesh. No
+ * lock. */
 #include <stdlib.h>
 #include <string.h>
 
