@@ -226,7 +226,7 @@ static symmResult_t prepare(symm_comm *c, const symm_coll *k, const symm_launch 
 }
 
 symmResult_t symm_coll_barrier(symm_comm *c, symmStream_t stream) {
-    const symm_coll k = {.coll = symmCollBarrier, .type = symmUint8, .op = symmSum};
+    const symm_coll k = {.coll = symmCollBarrier, .type = symmUint8};
     const symm_launch *l;
     SYMM_TRY(prepare(c, &k, &l));
     return launch(c, l, stream);
@@ -267,21 +267,23 @@ symmResult_t symm_coll_call(const symm_coll *k, symmComm_t comm, symmStream_t st
     return call_job(&a);
 }
 
-symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t count,
-                           symmDataType_t datatype, symmRedOp_t op, symmComm_t comm,
-                           symmStream_t stream) {
-    const symm_coll k = {symmCollAllReduce, 0, sendbuff, recvbuff, count, (uint32_t)datatype, op};
-    return symm_coll_call(&k, comm, stream);
-}
+/* ---- the public calls: one per row of coll.def, with the arguments that the row names -------- */
 
-symmResult_t symmAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
-                           symmDataType_t datatype, symmComm_t comm, symmStream_t stream) {
-    const symm_coll k = {symmCollAllGather,  0,      sendbuff, recvbuff, sendcount,
-                         (uint32_t)datatype, symmSum};
-    return symm_coll_call(&k, comm, stream);
-}
+#define CALL(id, takes, ...)                                     \
+    symmResult_t symm##id takes {                                \
+        const symm_coll k = {.coll = symmColl##id, __VA_ARGS__}; \
+        return symm_coll_call(&k, comm, stream);                 \
+    }
+#define BUFFERS const void *sendbuff, void *recvbuff, size_t count, symmDataType_t datatype
+#define WHERE   symmComm_t comm, symmStream_t stream
+#define MOVES   .src = sendbuff, .dst = recvbuff, .count = count, .type = (uint32_t)datatype
 
-symmResult_t symmBarrier(symmComm_t comm, symmStream_t stream) {
-    symm_coll k = {.coll = symmCollBarrier, .type = symmUint8, .op = symmSum};
-    return symm_coll_call(&k, comm, stream);
-}
+#define CALL_NONE(id) CALL(id, (WHERE), .type = symmUint8)
+#define CALL_DATA(id) CALL(id, (BUFFERS, WHERE), MOVES)
+#define CALL_OP(id)   CALL(id, (BUFFERS, symmRedOp_t op, WHERE), MOVES, .op = op)
+#define CALL_ROOT(id) CALL(id, (BUFFERS, int root, WHERE), MOVES, .root = root)
+#define CALL_OP_ROOT(id) \
+    CALL(id, (BUFFERS, symmRedOp_t op, int root, WHERE), MOVES, .op = op, .root = root)
+
+#define SYMM_COLL(id, name, args, ...) CALL_##args(id)
+#include "device/common/coll.def"

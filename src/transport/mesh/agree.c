@@ -175,6 +175,7 @@ static symmResult_t conclude(const agreement *a) {
 symmResult_t symm_agree(symm_mesh *m, symmResult_t mine, const symm_wait *w, int *dead) {
     agreement a = {.m = m, .w = w};
     symmResult_t status;
+    SYMM_CHECK(symm_mesh_check(m));
     m->blame = -1;
     if (atomic_load_explicit(&m->revoked, memory_order_relaxed)) {
         status = SYMM_ERR(symmAborted, "the communicator was revoked before (%s)", w->stage);
@@ -183,18 +184,6 @@ symmResult_t symm_agree(symm_mesh *m, symmResult_t mine, const symm_wait *w, int
         if (status != symmSuccess) symm_mesh_spread(m, status, w);
     }
     if (dead) *dead = m->blame;
+    SYMM_CHECK(symm_mesh_check(m));
     return status != symmSuccess ? status : conclude(&a);
-}
-
-void symm_agree_revoke(symm_mesh *m, symmResult_t code, int rank, const char *stage,
-                       const char *text) {
-    symm_vote v;
-    int state;
-    atomic_store_explicit(&m->revoked, 1, memory_order_relaxed);
-    if (code == symmRemoteError && rank == m->rank) rank = m->blame; /* who speaks is not dead */
-    symm_mesh_vote(&v, code, rank, stage, text);
-    for (int p = 0; p < m->nranks; p++) {
-        if (p == m->rank || !symm_mesh_alive(m, p)) continue;
-        m->ops->put(m, p, SYMM_MSG_REVOKE, &v, sizeof v, NULL, 0, &state);
-    }
 }
