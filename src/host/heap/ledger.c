@@ -163,6 +163,7 @@ void symm_ledger_note(symm_ledger *l, const symm_entry *e, const void *site) {
     named *n = find_site(l->mine, (uintptr_t)site);
     if (__builtin_expect(n && !atomic_load_explicit(&n->site, memory_order_relaxed), 0))
         name_site(n, site);
+    SYMM_ASSERT(e->seq == atomic_load_explicit(&l->mine->count, memory_order_relaxed) + 1);
     put(&at[0], 0);
     put(&at[1], e->digest);
     put(&at[2], e->issued);
