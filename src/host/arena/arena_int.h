@@ -22,7 +22,7 @@
 #include <stdatomic.h>
 
 #include "base/check.h"
-#include "base/thread.h"
+#include "machine/thread.h"
 #include "host/place/place.h"
 #include "host/stream/stream.h"
 
