@@ -30,7 +30,6 @@ typedef struct {
 
 /* One block at offset 0 of SYM, as long as this rank has published; nothing in LOCAL. In calls on the
  * vector, which are the user thread's. Test builds. */
-#ifdef SYMM_TESTING
 static void vec_check(symm_heap *h) {
     symm_place_stats s;
     const uint64_t size = symm_ledger_size(h->ledger, h->comm->rank);
@@ -43,7 +42,6 @@ static void vec_check(symm_heap *h) {
     SYMM_ASSERT(!h->zone[SYMM_ZONE_LOCAL].bytes);
     symm_heap_unlock(h);
 }
-#endif
 
 /* ---- create and destroy ---------------------------------------------------------------------- */
 
