@@ -54,7 +54,7 @@ static void ranges_cover_what_was_named(void) {
         const int count = round % 40, most = round % 3 ? 8 : 60;
         symm_dirty_start(&d, 1);
         for (int i = 0; i < count; i++) {
-            x = x * 6364136223846793005u + 1442695040888963407u;
+            t_roll(&x);
             const uint64_t from = (x >> 33) % SPACE, len = (x >> 20) % (unsigned)most;
             const uint64_t cut = len < SPACE - from ? len : SPACE - from;
             symm_dirty_hand_out(&d);

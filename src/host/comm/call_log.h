@@ -8,6 +8,10 @@
 #include "device/common/colls.h"
 #include "types.h"
 
+/* How long a rank may be in a collective while others are in set-up. A program whose ranks order the
+ * two differently may get through: it is not ended for that. */
+#define SYMM_ASTRAY_NS 1000000000ull
+
 /* How the text begins where set-up is concerned. */
 #define SYMM_DOING_DIFFERENT "the ranks are in different calls"
 
