@@ -4,7 +4,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "param_rows.h"
+#include "param.h"
 
 #include <errno.h>
 #include <inttypes.h>

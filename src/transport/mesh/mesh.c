@@ -19,8 +19,10 @@ symmResult_t symm_mesh_listen(int rank, int nranks, int threads, symm_mesh_addr 
 
 symmResult_t symm_mesh_connect(symm_mesh *m, const symm_mesh_addr *addrs, void *shared,
                                const symm_wait *w) {
+    SYMM_CHECK(symm_mesh_check(m));
     symmResult_t status = m->ops->connect(m, addrs, shared, w);
     if (status != symmSuccess) symm_mesh_spread(m, status, w);
+    SYMM_CHECK(symm_mesh_check(m));
     return status;
 }
 

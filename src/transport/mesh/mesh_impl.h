@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+#include "base/check.h"
 #include "mesh.h"
 #include "survive.h"
 #include "wire.h"
@@ -79,6 +80,7 @@ struct symm_mesh { /* first member of each kind's own struct */
     symm_wills *wills; /* [nranks] */
     uint32_t session;  /* of the exchange under way; 0: none, or no shrink's */
     uint32_t call;     /* of survive.c, so far */
+    symm_ranks came;   /* survive.c: who has said something in the call under way */
     char seen[160];    /* who was turned away last, for the message about ranks that did not come */
     symm_mesh_in in;
 };
@@ -110,6 +112,8 @@ void symm_mesh_join_free(symm_mesh_unix *u);
 symmResult_t symm_mesh_unix_join(symm_mesh *m, const symm_mesh_addr *addrs, void *shared,
                                  const symm_wait *w);
 
+/* The invariants of the common part. In the owner's thread. */
+void symm_mesh_check(const symm_mesh *m);
 /* Fills the common part; frees it. */
 symmResult_t symm_mesh_init(symm_mesh *m, const symm_mesh_ops *ops, int rank, int nranks);
 void symm_mesh_fini(symm_mesh *m);
