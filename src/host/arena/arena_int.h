@@ -227,7 +227,7 @@ typedef struct {
     int first; /* SYMM_FIT_FIRST */
 } symm_arena_options;
 
-/* ---- locks, and what is true whenever they are free ------------------------------------------- */
+/* ---- locks, and what is true whenever they are free ------------------------------------------ */
 
 /* Test builds: asserts it; of the global part, of a sub, of a list. With the lock. arena_wait.c. */
 void symm_arena_check(symm_arena *a);
@@ -305,8 +305,8 @@ void symm_arena_enlist(symm_arena *a);
 void symm_arena_delist(symm_arena *a);
 /* Its offsets are those of `of`, and symm_arenas_next finds it. */
 void symm_arena_is_of(symm_arena *a, const void *of);
-/* One after the other, the arenas whose offsets are of's: the first (last NULL), or the next one and
- * `last` is let go. NULL: there is none. An arena does not end before it is let go. No lock is
+/* One after the other, the arenas whose offsets are of's: the first (last NULL), or the next one
+ * and `last` is let go. NULL: there is none. An arena does not end before it is let go. No lock is
  * held. */
 symm_arena *symm_arenas_next(const void *of, symm_arena *last);
 void symm_arenas_leave(
