@@ -1,16 +1,14 @@
-/* memlane.c - lanes: their life, and what is allocated and freed on them eagerly. The
- * communicator's thread; no lock. The hot path is symmLaneAlloc and symmLaneFree of a size that
- * the lane keeps: no call of the driver but the one that asks for the capture. */
+/* memlane.c - lanes: making and ending them, allocating and freeing on them eagerly. The
+ * communicator's user thread. The hot path is symmLaneAlloc and symmLaneFree of a size that the lane
+ * keeps: it calls the driver once, to ask whether the stream is under capture. */
 #include "memplan.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/handle.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
-#include "host/comm/group.h"
 #include "host/gpu/gpu.h"
 #include "host/window/space.h"
 
@@ -34,40 +32,6 @@ static int inside(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes, int
     }
     return 0;
 }
-
-static void end_set(symm_memlanes *s) {
-    symm_memlate_end(s);
-    symm_memguard_end(s);
-    for (int z = 0; z < SYMM_MEM_ZONES; z++) symm_mempool_end(&s->pool[z]);
-    symm_memtable_end(&s->table);
-    free(s->lanes);
-    free(s);
-}
-
-void symm_memlanes_unref(symm_memlanes *s) {
-    if (--s->refs) return;
-    if (symm_handle_open(SYMM_KIND_HEAP, s->handle)) /* launched when no lane was left */
-        (void)symm_memlate_reach(s, NULL);
-    for (symm_memlanes **at = &s->comm->memlanes; *at; at = &(*at)->next)
-        if (*at == s) {
-            *at = s->next;
-            break;
-        }
-    if (!s->comm->memlanes) s->comm->observer = NULL;
-    symm_heap_set_guest(s->heap, NULL);
-    symm_heap_set_inside(s->heap, SYMM_OWNER_LANE, NULL, NULL);
-    symm_heap_set_inside(s->heap, SYMM_OWNER_GRAPH, NULL, NULL);
-    symm_heap_set_access(s->heap, SYMM_OWNER_GRAPH, NULL, NULL);
-    symm_heap *heap = s->heap;
-    end_set(s);
-    symm_heap_unref(heap);
-}
-
-static const symm_heap_guest guest = {
-    symm_memlate_settle,
-    symm_memguard_check,
-    {{symm_memloose_waiting, symm_memloose_next, symm_memloose_let},
-     {symm_memalias_waiting, symm_memalias_next, symm_memalias_let}}};
 
 static void reap_dead(void) {
     symm_memplan_reap(NULL);
@@ -96,7 +60,7 @@ static symmResult_t new_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **
     s->comm->memlanes = s;
     s->comm->observer = &symm_memlane_observer;
     symm_gpu_also_reap(reap_dead);
-    symm_heap_set_guest(heap, &guest);
+    symm_heap_set_guest(heap, &symm_memplan_guest);
     s->refs = 1;
     symm_heap_set_inside(heap, SYMM_OWNER_LANE, inside, s);
     symm_heap_set_inside(heap, SYMM_OWNER_GRAPH, symm_memplan_inside, s);
@@ -114,38 +78,6 @@ static symmResult_t find_set(symm_heap *heap, symmHeap_t handle, symm_memlanes *
         return symmSuccess;
     }
     return new_set(heap, handle, out);
-}
-
-void *symm_memlanes_address(const symm_memlanes *s, uint64_t off) {
-    return symm_heap_addr(s->heap, s->comm->rank, off);
-}
-
-/* ---- entering -------------------------------------------------------------------------------- */
-
-static symmResult_t no_group(const char *call) {
-    if (__builtin_expect(!symm_group_open(), 1)) return symmSuccess;
-    return SYMM_ERR(symmInvalidUsage,
-                    "%s: inside a group, whose calls are on no stream before symmGroupEnd", call);
-}
-
-symm_memlane *symm_memlane_peek(symmLane_t handle) {
-    return symm_handle_peek(SYMM_KIND_LANE, handle);
-}
-
-symmResult_t symm_memlane_enter(symmLane_t handle, const char *call, symm_memlane **out) {
-    symm_heap *heap;
-    symm_memlane *l = symm_memlane_peek(handle);
-    if (__builtin_expect(!l, 0))
-        return SYMM_ERR(symmInvalidArgument, "%s: lane=%p is not a living lane", call,
-                        (void *)handle);
-    SYMM_TRY(no_group(call));
-    SYMM_TRY(symm_heap_enter(l->set->handle, 1, &heap));
-    *out = l;
-    return symmSuccess;
-}
-
-void symm_memlane_leave(symm_memlane *l) {
-    symm_heap_leave(l->set->heap);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -204,7 +136,7 @@ static symmResult_t create(symm_heap *h, symmHeap_t heap, symmStream_t stream, s
 symmResult_t symmLaneCreate(symmHeap_t heap, symmStream_t stream, symmLane_t *lane) {
     symm_heap *h;
     if (!lane) return SYMM_ERR(symmInvalidArgument, "symmLaneCreate: lane is NULL");
-    SYMM_TRY(no_group("symmLaneCreate"));
+    SYMM_TRY(symm_memlane_no_group("symmLaneCreate"));
     SYMM_TRY(symm_heap_enter(heap, 1, &h));
     symmResult_t r = create(h, heap, stream, lane);
     symm_heap_leave(h);
@@ -223,7 +155,7 @@ static symmResult_t inherit(symm_memlane *l, symm_memlane *heir) {
     for (int z = 0; z < SYMM_MEM_ZONES && !r; z++)
         if (l->zone[z].gave) r = symm_memlane_mark(heir, z);
     symm_memmark_end(c, &now);
-    if (!r) r = symm_memlate_inherit(l, heir);
+    if (!r) r = symm_memuse_inherit(l, heir);
     SYMM_TRY(r);
     for (symm_memrec *m = l->pending_first; m; m = m->next) m->stamp = c->heard;
     if (l->pending_first) {
@@ -279,7 +211,7 @@ static symmResult_t hand_over(symm_memlane *l, const void *site) {
     symmResult_t r = symm_memmark_set(s->comm, &now, l->stream);
     if (!r) r = symm_memmark_reach(s->comm, &now);
     symm_memmark_end(s->comm, &now);
-    if (!r) r = symm_memlate_reach(s, NULL);
+    if (!r) r = symm_memuse_reach(s, NULL);
     SYMM_TRY(r);
     if (s->guard) symm_memguard_look(s);
     while (l->pending_first) { /* local work on it has ended; limbo waits for the peers' */
@@ -327,7 +259,7 @@ symmResult_t symmLaneDestroy(symmLane_t lane) {
     if (!l)
         return SYMM_ERR(symmInvalidArgument, "symmLaneDestroy: lane=%p is not a living lane",
                         (void *)lane);
-    SYMM_TRY(no_group("symmLaneDestroy"));
+    SYMM_TRY(symm_memlane_no_group("symmLaneDestroy"));
     if (!symm_handle_open(SYMM_KIND_HEAP, l->set->handle)) { /* its memory has gone with it */
         symm_memplan_lock_dead();
         symm_memplan_forget(l->set);
@@ -372,7 +304,11 @@ static symmResult_t alloc_now(symm_memlane *l, uint64_t asked, int zone, const v
     const uint64_t bytes = l->set->guard ? asked + SYMM_MEMLANE_RED : asked;
     if (zone == SYMM_MEM_SYM) symm_memlane_observe(l);
     SYMM_TRY(symm_mempool_take(l, zone, symm_round_up(bytes, symm_memlane_unit(bytes)), site, &r));
-    if (__builtin_expect(l->set->guard != NULL, 0)) SYMM_TRY(symm_memguard_taken(l, r, asked));
+    if (__builtin_expect(l->set->guard != NULL, 0)) {
+        const symmResult_t painted = symm_memguard_taken(l, r, asked);
+        if (painted) symm_memlane_keep(l, r);
+        SYMM_TRY(painted);
+    }
     count_taken(l, r);
     note(l, r, 0, site);
     *off = r->off;

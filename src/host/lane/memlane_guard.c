@@ -207,10 +207,7 @@ symmResult_t symm_memguard_taken(symm_memlane *l, symm_memrec *r, uint64_t asked
         if (!status) status = mark(l);
         r->painted = !status;
     }
-    if (status) {
-        symm_memlane_keep(l, r);
-        return status;
-    }
+    if (status) return status;
     r->red = (uint16_t)(r->bytes - asked);
     l->zone[r->zone].red += r->red;
     s->red += r->red;

@@ -2,7 +2,6 @@
  * communicator's thread. memlane.h has the words. Every decision is of counts and bytes, so ranks
  * that make the same calls come to the same offsets, and put the same barriers on their streams. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "host/comm/comm.h"

@@ -1,7 +1,6 @@
 /* memlane_table.c - the lanes' blocks by offset: open addressing with linear probing, records from
  * slabs. The communicator's thread. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "memlane.h"

@@ -14,13 +14,11 @@
 #include "base/handle.h"
 #include "base/log.h"
 #include "host/comm/comm.h"
-#include "host/comm/group.h"
 #include "host/gpu/gpu.h"
 #include "host/heap/heap_int.h"
 #include "host/window/space.h"
 #include "memplan.h"
 
-static const char setting[] = "setting memory apart for a lane's graphs";
 static const char uploading[] = "uploading a plan";
 
 /* ---- the memory ------------------------------------------------------------------------------ */
@@ -43,7 +41,7 @@ static int pieces_of(uint64_t bytes, uint64_t chunk) {
     return (int)((bytes + chunk - 1) / chunk);
 }
 
-static void free_pieces(symm_comm *c, symm_memalias *a) {
+void symm_memalias_discard(symm_comm *c, symm_memalias *a) {
     for (int i = 0; a->handles && i < a->most; i++)
         if (a->handles[i]) c->vmm->release(a->handles[i]);
     free(a->handles);
@@ -65,7 +63,7 @@ void symm_memalias_unref(symm_memalias *a) {
     if (!a || --a->refs) return;
     symm_comm *c = a->region->set->comm;
     if (!a->left_out) count(a->region, -(int64_t)a->bytes);
-    free_pieces(c, a);
+    symm_memalias_discard(c, a);
 }
 
 static symmResult_t make_piece(symm_comm *c, symm_memalias *a, int i) {
@@ -84,7 +82,7 @@ static symmResult_t make_pieces(symm_comm *c, symm_memalias *a) {
     return symmSuccess;
 }
 
-static symmResult_t make(symm_memlane *l, uint64_t bytes, symm_memalias **out) {
+symmResult_t symm_memalias_make(symm_memlane *l, uint64_t bytes, symm_memalias **out) {
     const symm_heap *h = l->set->heap;
     if (bytes > h->reserve)
         return SYMM_ERR(symmOutOfMemory,
@@ -103,40 +101,14 @@ static symmResult_t make(symm_memlane *l, uint64_t bytes, symm_memalias **out) {
     a->most = a->count + pieces_of(top, a->chunk);
     symmResult_t r = make_pieces(l->set->comm, a);
     if (r)
-        free_pieces(l->set->comm, a);
+        symm_memalias_discard(l->set->comm, a);
     else
         *out = a;
     return r;
 }
 
-typedef struct { /* what the ranks tell each other of a lane */
-    int32_t code, lane;
-    uint64_t bytes, digest;
-} offer;
-
-/* All see the same and say the same. */
-static symmResult_t agree_on(const symm_memlane *l, symmResult_t status, uint64_t bytes) {
-    const symm_heap *h = l->set->heap;
-    symm_comm *c = l->set->comm;
-    offer all[SYMM_MAX_RANKS];
-    const offer mine = {(int32_t)status, l->ordinal, bytes, h->digest};
-    SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, setting));
-    for (int r = 0; r < c->nranks; r++)
-        if (all[r].code) return symm_comm_agree(c, status, setting);
-    for (int r = 1; r < c->nranks; r++) {
-        if (all[r].lane != all[0].lane || all[r].bytes != all[0].bytes)
-            return SYMM_ERR(symmMismatch,
-                            "symmLaneAlias: rank 0 has lane %d and bytes=%llu, rank %d lane %d and "
-                            "bytes=%llu",
-                            all[0].lane, (unsigned long long)all[0].bytes, r, all[r].lane,
-                            (unsigned long long)all[r].bytes);
-        SYMM_TRY(symm_heap_compare(h, all[0].digest, all[r].digest, r, setting));
-    }
-    return symmSuccess;
-}
-
 /* Plans that have the memory before it keep that. */
-static void replace(symm_memlane *l, symm_memalias *next) {
+void symm_memalias_replace(symm_memlane *l, symm_memalias *next) {
     symm_memregion *r = l->region;
     symm_memalias_unref(r->alias);
     r->alias = next;
@@ -145,43 +117,6 @@ static void replace(symm_memlane *l, symm_memalias *next) {
     next->first = l->set->heap->reserve + l->set->aliased;
     l->set->aliased += next->room;
     count(r, (int64_t)next->bytes);
-}
-
-typedef struct {
-    symmLane_t lane;
-    uint64_t bytes;
-} alias_args;
-
-/* A rank that has failed, or with a bad argument, takes part all the same: only so do all ranks
- * return its error. */
-static symmResult_t alias_job(void *args) {
-    const alias_args *a = args;
-    symm_memlane *l;
-    symm_cuda_scope scope;
-    symm_memalias *next = NULL;
-    SYMM_TRY(symm_memlane_enter(a->lane, "symmLaneAlias", &l));
-    symm_comm *c = l->set->comm;
-    symm_log_rank(c->rank);
-    if (c->cuda) symm_gpu_reap();
-    const symmResult_t inside = symm_gpu_push(c, &scope);
-    symmResult_t r = inside;
-    if (!r) r = symm_memregion_of(l);
-    if (!r && a->bytes) r = make(l, a->bytes, &next);
-    r = agree_on(l, r, a->bytes);
-    if (!r)
-        replace(l, next);
-    else if (next)
-        free_pieces(c, next);
-    if (!inside) symm_gpu_pop(c, &scope);
-    symm_memlane_leave(l);
-    return r;
-}
-
-symmResult_t symmLaneAlias(symmLane_t lane, size_t bytes) {
-    alias_args a = {lane, bytes};
-    const symm_memlane *l = symm_memlane_peek(lane);
-    if (!l) return alias_job(&a); /* which says so */
-    return symm_group_run(l->set->comm->handle, SYMM_JOB_BLOCKS, alias_job, &a, sizeof a);
 }
 
 /* ---- a plan's addresses ---------------------------------------------------------------------- */
@@ -304,7 +239,7 @@ static symmResult_t map_all(symm_memplan *p, symmResult_t status) {
 }
 
 /* Memory that no plan has mapped. */
-static void release_pieces(symm_memalias *a) {
+void symm_memalias_release(symm_memalias *a) {
     symm_memlanes *s = a->region->set;
     for (const symm_memplan *p = s->plans; p; p = p->next)
         if (p->alias == a && p->backed) return;
@@ -322,7 +257,7 @@ static symmResult_t upload(symm_memplan *p, symmResult_t status) {
     if (!r || !trimmed) return r;
     while (p->backed > had)
         symm_region_unmap(&p->set->heap->region, p->set->comm->rank, own_part(p, --p->backed));
-    release_pieces(p->alias);
+    symm_memalias_release(p->alias);
     return r;
 }
 
@@ -339,11 +274,10 @@ symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status) {
     return r;
 }
 
-/* ---- trimming
- * --------------------------------------------------------------------------------------------- In
- * two steps, as with all that is SYM: symmLaneTrimGraphMem, in the same order on all ranks,
- * marks; symmHeapCollect, where all ranks have, unmaps and releases. In between nothing is
- * launched over it, and an upload or a capture takes the mark away again, alike on all ranks. */
+/* ---- trimming -------------------------------------------------------------------------------- */
+/* In two steps, as for all SYM memory. symmLaneTrimGraphMem, in the same order on all ranks, marks
+ * the memory. symmHeapCollect, where all ranks have marked it, unmaps and releases it. In between
+ * nothing is launched over it. An upload or a capture removes the mark, on all ranks alike. */
 
 void symm_memalias_wake(symm_memalias *a) {
     a->trimmed = 0;
@@ -382,56 +316,4 @@ uint64_t symm_memalias_trim(const symm_memregion *r) {
     for (const symm_memplan *p = r->set->plans; p; p = p->next)
         if (p->region == r) freed += mark(p->alias);
     return freed;
-}
-
-/* The graph of a plan that was destroyed runs without being asked. */
-static int is_gone(symm_memplan *p) {
-    return !p->destroyed || symm_memplan_is_left(p);
-}
-
-/* The one with the lowest `first`, from `from` on, that was trimmed; here: and is at rest on this
- * rank. */
-static symm_memalias *find_trimmed(const symm_heap *h, uint64_t from, int here) {
-    symm_memalias *best = NULL;
-    for (const symm_memlanes *s = symm_heap_comm(h)->memlanes; s; s = s->next) {
-        if (s->heap != h) continue;
-        for (const symm_memregion *r = s->regions; r; r = r->next)
-            if (r->alias && r->alias->trimmed && r->alias->first >= from &&
-                (!best || r->alias->first < best->first))
-                best = r->alias;
-        for (const symm_memplan *p = s->plans; p; p = p->next)
-            if (p->alias && p->alias->trimmed && p->alias->first >= from &&
-                (!best || p->alias->first < best->first))
-                best = p->alias;
-    }
-    for (symm_memplan *p = best && here ? best->region->set->plans : NULL; p; p = p->next)
-        if (p->alias == best && !is_gone(p)) return find_trimmed(h, best->first + 1, here);
-    return best;
-}
-
-int symm_memalias_waiting(const symm_heap *h) {
-    return find_trimmed(h, 0, 0) != NULL;
-}
-
-uint64_t symm_memalias_next(const symm_heap *h, uint64_t from) {
-    const symm_memalias *a = find_trimmed(h, from, 1);
-    return a ? a->first : 0;
-}
-
-/* What cannot be unmapped stays, and holds its memory: the plan is not launched then. */
-symmResult_t symm_memalias_let(symm_heap *h, uint64_t no, const void *site) {
-    symm_memalias *a = find_trimmed(h, no, 1);
-    symmResult_t first = symmSuccess;
-    (void)site;
-    if (!a || a->first != no) return symmSuccess;
-    for (symm_memplan *p = a->region->set->plans; p; p = p->next) {
-        if (p->alias != a || p->tract == SYMM_NO_OFFSET) continue;
-        symmResult_t r = symm_region_clear(&h->region, p->tract, p->tract_bytes);
-        if (r && !first) first = r;
-        p->backed = p->uploaded = 0;
-    }
-    h->comm->version++; /* remembered calls may lie there */
-    release_pieces(a);
-    a->trimmed = 0;
-    return first;
 }

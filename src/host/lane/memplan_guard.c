@@ -3,7 +3,6 @@
  * outlives its graph is looked at where it is freed eagerly. The communicator's thread;
  * look_task in a stream's. */
 #include <stdio.h>
-#include <string.h>
 
 #include "host/comm/comm.h"
 #include "host/heap/heap_int.h"

@@ -3,6 +3,7 @@
  * where it may only note that the graph is gone (gone_lock). dead_lock: over plans and lanes of
  * communicators that are destroyed, which have no thread of their own any more; while one is
  * being destroyed its thread has it. */
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -15,7 +16,11 @@
 static pthread_mutex_t gone_lock = PTHREAD_MUTEX_INITIALIZER;
 static symm_memplan *gone;
 
-/* ---- life ------------------------------------------------------------------------------------ */
+static symmResult_t no_memory(void) {
+    return SYMM_ERR(symmOutOfMemory, "no memory for the plan of a graph");
+}
+
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 symmResult_t symm_memplan_new(symm_memlanes *s, symm_memplan **out) {
     symm_memplan *p = SYMM_FAIL_ALLOC(memplan_alloc, calloc(1, sizeof *p));
@@ -83,7 +88,7 @@ static void give_piece(symm_memlanes *s, int zone, const symm_mempiece *e, int u
  * when somebody has. */
 static void give_keeps(symm_memplan *p) {
     symm_memregion *r = p->region;
-    const int used = r && symm_memlate_open(r);
+    const int used = r && symm_memuse_open(r);
     for (int i = 0; i < p->nblocks; i++) {
         const symm_memblock *b = &p->blocks[i];
         const symm_mempiece e = {b->off, b->bytes};
@@ -109,12 +114,12 @@ int symm_memplan_is_left(symm_memplan *p) {
 }
 
 void symm_memplan_settle(symm_memplan *p) {
-    const int left = symm_memplan_is_left(p), out = p->nlive || symm_memloose_any(p);
-    if (!out && (p->destroyed || (left && symm_memloose_is_own(p)))) p->held = 0;
+    const int left = symm_memplan_is_left(p), out = p->nlive || symm_unbound_any(p);
+    if (!out && (p->destroyed || (left && symm_unbound_is_own(p)))) p->held = 0;
     if (!p->handle && left && !out) symm_memalias_close(p); /* nobody has bound it, or can */
     if (p->held || is_referred(p) || !symm_memplan_is_left(p)) return;
     give_keeps(p);
-    symm_memloose_ends(p);
+    symm_unbound_ends(p);
     symm_memregion *r = p->region;
     if (r) r->refs++;
     symm_memlanes *s = p->set;
@@ -132,6 +137,8 @@ void symm_memplan_settle(symm_memplan *p) {
     }
     symm_memlanes_unref(s);
 }
+
+/* ---- held by graphs -------------------------------------------------------------------------- */
 
 void symm_memplan_retain(void *plan) {
     atomic_fetch_add_explicit(&((symm_memplan *)plan)->graphs, 1, memory_order_relaxed);
@@ -196,10 +203,46 @@ void symm_memplan_unlock_dead(void) {
     pthread_mutex_unlock(&dead_lock);
 }
 
+static symmResult_t launched(void *plan) {
+    atomic_fetch_add_explicit(&((symm_memplan *)plan)->direct, 1, memory_order_relaxed);
+    return symmSuccess;
+}
+
+const symm_graph_user symm_memplan_graph_user = {
+    .retain = symm_memplan_retain, .release = symm_memplan_release, .begin = launched};
+
+/* At once: whoever asks for memory must hear of the graph's end, not who next calls the library at
+ * large. */
+static symmResult_t hold_gpu(symm_memplan *p) {
+    const symm_gpu_capture in = {p->graph, p->capture};
+    symm_memplan_retain(p);
+    return symm_gpu_hold(p->set->comm, &in, p, symm_memplan_release, 1);
+}
+
+symmResult_t symm_memplan_hold(symm_memplan *p, symmStream_t stream) {
+    if (p->set->comm->cuda) return hold_gpu(p);
+    int told;
+    SYMM_TRY(symm_stream_capture_tell(stream, p, &symm_memplan_graph_user, &told));
+    if (told) return symmSuccess;
+    return SYMM_ERR(symmInvalidUsage, "stream %p is not under capture", (void *)stream);
+}
+
 /* ---- regions --------------------------------------------------------------------------------- */
 
+symmResult_t symm_memregion_of(symm_memlane *l) {
+    if (l->region) return symmSuccess;
+    symm_memregion *r = SYMM_FAIL_ALLOC(memplan_region, calloc(1, sizeof *r));
+    if (!r) return no_memory();
+    r->set = l->set;
+    r->refs = 1;
+    r->next = l->set->regions;
+    l->set->regions = r;
+    l->region = r;
+    return symmSuccess;
+}
+
 void symm_memregion_sweep(symm_memregion *r) {
-    const int open = symm_memlate_open(r);
+    const int open = symm_memuse_open(r);
     for (symm_memretired **at = &r->retired; *at;) {
         symm_memretired *t = *at;
         int used = open && t->zone == SYMM_MEM_LOCAL && r->refs;
@@ -218,17 +261,60 @@ void symm_memregion_sweep(symm_memregion *r) {
 
 void symm_memregion_unref(symm_memregion *r) {
     if (--r->refs) return;
-    const int used = symm_memlate_open(r);
+    const int used = symm_memuse_open(r);
     symm_memregion_sweep(r);
     symm_memalias_unref(r->alias);
     for (int z = 0; z < SYMM_MEM_ZONES; z++) {
         for (int i = 0; i < r->npieces[z]; i++) give_piece(r->set, z, &r->pieces[z][i], used);
         free(r->pieces[z]);
     }
-    symm_memlate_leave(r);
+    symm_memuse_leave(r);
     symm_memregion **at = &r->set->regions;
     while (*at != r) at = &(*at)->next;
     *at = r->next;
     symm_memmark_end(r->set->comm, &r->launched);
     free(r);
+}
+
+/* ---- ends of lanes and heaps ----------------------------------------------------------------- */
+
+int symm_memplan_live(const symm_memlanes *s) {
+    int n = 0;
+    for (const symm_memplan *p = s->plans; p; p = p->next) n += p->nlive;
+    return n;
+}
+
+void symm_memplan_forget(symm_memlanes *s) {
+    symm_memplan *p = s->plans;
+    while (p) {
+        const int had = p->nlive || symm_unbound_any(p);
+        for (int i = 0; had && i < p->nblocks; i++) p->blocks[i].live = 0;
+        p->nlive = 0;
+        symm_unbound_forget(p);
+        if (had) symm_memplan_settle(p); /* which may free others */
+        p = had ? s->plans : p->next;
+    }
+}
+
+/* Nobody can bind a plan of the lane any more. Settling one may free others: each time the list is
+ * looked at anew. */
+static int orphan_one(symm_memlane *l) {
+    for (symm_memplan *p = l->set->plans; p; p = p->next) {
+        if (p->region != l->region || p->handle || p->destroyed) continue;
+        p->destroyed = 1;
+        symm_memplan_settle(p);
+        return 1;
+    }
+    return 0;
+}
+
+void symm_memplan_orphan(symm_memlane *l) {
+    symm_memplan_reap(l->set->comm);
+    if (l->set->alive == 1) symm_memplan_forget(l->set); /* watched blocks have been refused */
+    if (!l->region) return;
+    while (orphan_one(l)) continue;
+    symm_memalias_unref(l->region->alias);
+    l->region->alias = NULL;
+    symm_memregion_unref(l->region);
+    l->region = NULL;
 }

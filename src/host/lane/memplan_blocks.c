@@ -1,12 +1,11 @@
-/* memplan.c - the memory of a capture: where its blocks lie, which barriers they need, who frees
- * them. The communicator's user thread. */
+/* memplan_blocks.c - the blocks of a plan: where they lie, which barriers they need, who frees them.
+ * The communicator's user thread. */
 #include "memplan.h"
 
 #include <stdlib.h>
 
 #include "base/fail.h"
 #include "host/comm/comm.h"
-#include "host/window/space.h"
 
 enum { GROW_MIN = 32 << 10, GROW_MAX = 16 << 20 };
 
@@ -15,18 +14,6 @@ static symmResult_t no_memory(void) {
 }
 
 /* ---- regions --------------------------------------------------------------------------------- */
-
-symmResult_t symm_memregion_of(symm_memlane *l) {
-    if (l->region) return symmSuccess;
-    symm_memregion *r = SYMM_FAIL_ALLOC(memplan_region, calloc(1, sizeof *r));
-    if (!r) return no_memory();
-    r->set = l->set;
-    r->refs = 1;
-    r->next = l->set->regions;
-    l->set->regions = r;
-    l->region = r;
-    return symmSuccess;
-}
 
 static int offer(symm_memplan *p, const symm_memregion *r) {
     for (int z = 0; z < SYMM_MEM_ZONES; z++)
@@ -78,7 +65,7 @@ static symmResult_t grow(symm_memplan *p, int zone, uint64_t bytes, const void *
     return symm_gplan_offer(p->points, zone, off, step) ? no_memory() : symmSuccess;
 }
 
-/* ---- blocks ---------------------------------------------------------------------------------- */
+/* ---- placing --------------------------------------------------------------------------------- */
 
 static symmResult_t add_block(symm_memplan *p, const symm_memblock *b, int *block) {
     symm_memblock *more =
@@ -202,7 +189,7 @@ drop:
 /* ---- freeing --------------------------------------------------------------------------------- */
 
 /* The newest block of the plan that begins there, -1 none. */
-static int find_block(const symm_memplan *p, uint64_t off) {
+int symm_memplan_find(const symm_memplan *p, uint64_t off) {
     for (int i = p->nblocks; i-- > 0;)
         if (p->blocks[i].off == off) return i;
     return -1;
@@ -223,7 +210,7 @@ static symmResult_t free_own(symm_memplan *p, int point, symm_memblock *b, const
 
 /* How sure it is that the block is allocated. */
 static int sureness(const symm_memplan *p, const symm_memblock *b) {
-    return b->live ? 2 : symm_memloose_out(p, b);
+    return b->live ? 2 : symm_unbound_out(p, b);
 }
 
 /* A block of another graph that outlives it, one that is allocated before one whose plan is about
@@ -235,7 +222,7 @@ static symm_memplan *find_outliving(const symm_memlanes *s, const symm_memplan *
     int best = -1;
     *own = 0;
     for (symm_memplan *p = s->plans; p && best < 2; p = p->next) {
-        const int i = p == but ? -1 : find_block(p, off);
+        const int i = p == but ? -1 : symm_memplan_find(p, off);
         if (i < 0) continue;
         if (p->blocks[i].freed && !p->blocks[i].live) {
             *own = 1;
@@ -271,7 +258,7 @@ void symm_memplan_note(const symm_memplan *p, int block, int freed, int lane, co
 
 symmResult_t symm_memplan_free_at(symm_memplan *p, int point, uint64_t off, const void *ptr,
                                   const void *site) {
-    int block = find_block(p, off), own;
+    int block = symm_memplan_find(p, off), own;
     if (block >= 0) {
         SYMM_TRY(free_own(p, point, &p->blocks[block], ptr));
         symm_memplan_note(p, block, 1, p->lane, site);
@@ -301,212 +288,17 @@ symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *pt
     symm_memplan *p = find_outliving(l->set, NULL, off, &block, &own);
     if (!p) return not_there(l->set, own, off, ptr);
     symm_memblock *b = &p->blocks[block];
-    if (!b->live && !symm_memloose_may_free(p, b))
+    if (!b->live && !symm_unbound_may_free(p, b))
         return SYMM_ERR(symmInvalidArgument,
                         "ptr=%p is not allocated: %s launched its graph since it was freed", ptr,
                         p->handle ? "symmMemPlanLaunch has not" : "nobody has");
     const symmResult_t found = l->set->guard && b->live ? symm_memguard_left(l, p, b) : symmSuccess;
-    SYMM_TRY(symm_memlate_freed(p->region, b, l));
+    SYMM_TRY(symm_memuse_freed(p->region, b, l));
     if (b->live) p->nlive--;
     b->live = 0;
-    symm_memloose_freed(p, b);
+    symm_unbound_freed(p, b);
     l->frees++;
     symm_memplan_note(p, block, 1, l->ordinal, site);
     symm_memplan_settle(p);
     return found;
-}
-
-/* ---- captured calls -------------------------------------------------------------------------- */
-
-static symm_memplan *find_capture(const symm_memlanes *s, uint64_t capture) {
-    for (symm_memplan *p = s->plans; p; p = p->next)
-        if (p->capture == capture && !p->explicit_nodes) return p;
-    return NULL;
-}
-
-static symmResult_t plan_of(symm_memlanes *s, symmStream_t stream, const symm_memstate *st,
-                            symm_memplan **out) {
-    *out = find_capture(s, st->capture);
-    if (*out) return symmSuccess;
-    if (s->comm->cuda && !symm_cuda_sees_graphs())
-        return SYMM_ERR(symmNotSupported,
-                        "captured allocations need a CUDA driver of 12.3 or later, not %d.%d",
-                        symm_cuda_version() / 1000, symm_cuda_version() % 1000 / 10);
-    if (s->blind == st->capture) return no_memory();
-    symm_memplan_reap(s->comm);
-    SYMM_TRY(symm_memplan_new(s, out));
-    (*out)->capture = st->capture;
-    (*out)->graph = st->graph;
-    symm_memplan_retain(*out); /* so that it is let go in one way, whatever fails */
-    symmResult_t r = symm_memplan_hold(*out, stream);
-    symm_memplan_release(*out);
-    if (r) symm_memplan_reap(s->comm);
-    return r;
-}
-
-static symmResult_t note_caller(symm_memplan *p, const symm_memlane *l) {
-    for (int i = 0; i < p->ncallers; i++)
-        if (p->callers[i] == l->ordinal) return symmSuccess;
-    int *more = SYMM_FAIL_ALLOC(memplan_callers,
-                                realloc(p->callers, ((size_t)p->ncallers + 1) * sizeof *more));
-    if (!more) return no_memory();
-    p->callers = more;
-    more[p->ncallers++] = l->ordinal;
-    return symmSuccess;
-}
-
-symmResult_t symm_memplan_alloc(symm_memlane *l, const symm_memstate *st, uint64_t asked,
-                                unsigned flags, const void *site, uint64_t *off) {
-    const uint64_t bytes =
-        symm_round_up(l->set->guard ? asked + SYMM_MEMLANE_RED : asked, SYMM_PLACE_UNIT);
-    symm_memplan *p;
-    int point, block;
-    SYMM_TRY(plan_of(l->set, l->stream, st, &p));
-    if (p->lost) return no_memory();
-    SYMM_TRY(symm_memplan_settle_on(p, l));
-    SYMM_TRY(note_caller(p, l));
-    SYMM_TRY(symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, &point));
-    SYMM_TRY(symm_memplan_place(p, l, point, bytes, flags, site, &block));
-    if (l->set->guard) SYMM_TRY(symm_memguard_captured(l, p, &p->blocks[block], asked));
-    l->allocs++;
-    *off = p->blocks[block].off;
-    symm_memplan_note(p, block, 0, l->ordinal, site);
-    return symmSuccess;
-}
-
-/* Guard mode: what the graph does with its own block comes before the free's point. What cannot be
- * freed there is left to whoever says so. */
-static symmResult_t guard_free(symm_memplan *p, symm_memlane *l, uint64_t off, int *point) {
-    const int i = find_block(p, off);
-    const symm_memblock *b = i < 0 ? NULL : &p->blocks[i];
-    if (!b || !b->red || b->freed || !symm_gplan_follows(p->points, *point, b->from))
-        return symmSuccess;
-    SYMM_TRY(symm_memguard_uncaptured(l, p, b));
-    return symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, point);
-}
-
-symmResult_t symm_memplan_free(symm_memlane *l, const symm_memstate *st, uint64_t off,
-                               const void *ptr, const void *site) {
-    symm_memplan *p;
-    int point;
-    SYMM_TRY(plan_of(l->set, l->stream, st, &p));
-    if (p->lost) return no_memory();
-    SYMM_TRY(symm_memplan_settle_on(p, l));
-    SYMM_TRY(note_caller(p, l));
-    SYMM_TRY(symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, &point));
-    if (l->set->guard) SYMM_TRY(guard_free(p, l, off, &point));
-    SYMM_TRY(symm_memplan_free_at(p, point, off, ptr, site));
-    l->frees++;
-    return symmSuccess;
-}
-
-int symm_memplan_live(const symm_memlanes *s) {
-    int n = 0;
-    for (const symm_memplan *p = s->plans; p; p = p->next) n += p->nlive;
-    return n;
-}
-
-void symm_memplan_forget(symm_memlanes *s) {
-    symm_memplan *p = s->plans;
-    while (p) {
-        const int had = p->nlive || symm_memloose_any(p);
-        for (int i = 0; had && i < p->nblocks; i++) p->blocks[i].live = 0;
-        p->nlive = 0;
-        symm_memloose_forget(p);
-        if (had) symm_memplan_settle(p); /* which may free others */
-        p = had ? s->plans : p->next;
-    }
-}
-
-/* Nobody can bind a plan of the lane any more. Settling one may free others: each time the list is
- * looked at anew. */
-static int orphan_one(symm_memlane *l) {
-    for (symm_memplan *p = l->set->plans; p; p = p->next) {
-        if (p->region != l->region || p->handle || p->destroyed) continue;
-        p->destroyed = 1;
-        symm_memplan_settle(p);
-        return 1;
-    }
-    return 0;
-}
-
-void symm_memplan_orphan(symm_memlane *l) {
-    symm_memplan_reap(l->set->comm);
-    if (l->set->alive == 1) symm_memplan_forget(l->set); /* watched blocks have been refused */
-    if (!l->region) return;
-    while (orphan_one(l)) continue;
-    symm_memalias_unref(l->region->alias);
-    l->region->alias = NULL;
-    symm_memregion_unref(l->region);
-    l->region = NULL;
-}
-
-/* ---- the communicator's calls ---------------------------------------------------------------- */
-
-static symmResult_t add_call(symm_memplan *p, symmStream_t stream, int hears) {
-    int point;
-    int *more =
-        SYMM_FAIL_ALLOC(memplan_call, realloc(p->calls, ((size_t)p->ncalls + 1) * sizeof *more));
-    if (!more) return no_memory();
-    p->calls = more;
-    SYMM_TRY(symm_memplan_point(p, stream, hears ? SYMM_POINT_HEAR : SYMM_POINT_PLAIN, &point));
-    more[p->ncalls++] = point;
-    return symmSuccess;
-}
-
-/* The call itself is captured: what fails here makes later blocks of this capture fail. */
-void symm_memplan_called(symm_comm *c, symmStream_t stream, int hears) {
-    symm_memstate st;
-    if (symm_mem_state(c, stream, &st) || st.how != SYMM_STREAM_CAPTURED) return;
-    for (symm_memlanes *s = c->memlanes; s; s = s->next) {
-        symm_memplan *p;
-        if (plan_of(s, stream, &st, &p))
-            s->blind = st.capture;
-        else if (add_call(p, stream, hears))
-            p->lost = 1;
-    }
-}
-
-symmResult_t symm_memplan_may_call(symm_comm *c, symmStream_t stream) {
-    symm_memstate st;
-    SYMM_TRY(symm_mem_state(c, stream, &st));
-    for (symm_memlanes *s = c->memlanes; s; s = s->next) {
-        int point;
-        symm_memplan *p = find_capture(s, st.capture);
-        if (!p || !p->nbarriers) continue;
-        SYMM_TRY(symm_memplan_point(p, stream, SYMM_POINT_PLAIN, &point));
-        for (int i = 0; i < p->nbarriers; i++)
-            if (!symm_gplan_follows(p->points, point, p->barriers[i]))
-                return SYMM_ERR(symmInvalidUsage,
-                                "stream=%p: this call would run beside a barrier that a SYM block "
-                                "of the same capture needs: join its stream first",
-                                (void *)stream);
-    }
-    return symmSuccess;
-}
-
-void symm_memlane_called(symm_comm *c, symmStream_t stream, int hears, int captured) {
-    if (captured) {
-        if (!c->cuda || symm_cuda_sees_graphs()) symm_memplan_called(c, stream, hears);
-    } else if (hears) {
-        c->heard++;
-        c->heard_stream = stream;
-        c->heard_any = 1;
-    }
-}
-
-const symm_observer symm_memlane_observer = {symm_memplan_may_call, symm_memlane_called};
-
-int symm_memplan_inside(void *set, uint64_t off, uint64_t *begin, uint64_t *bytes, int *lane) {
-    const symm_memlanes *s = set;
-    for (const symm_memplan *p = s->plans; p; p = p->next)
-        for (int i = p->nblocks; i-- > 0;) {
-            const symm_memblock *b = &p->blocks[i];
-            if (off - b->off >= b->bytes - b->red) continue;
-            *begin = b->off;
-            *bytes = b->bytes - b->red;
-            *lane = p->lane;
-            return 1;
-        }
-    return 0;
 }

@@ -1,0 +1,241 @@
+/* memplan_launch.c - launching the graph of a plan, and uploading it. The communicator's user
+ * thread. */
+#include "base/handle.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "host/gpu/gpu.h"
+#include "memplan.h"
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static symmResult_t still_live(const symm_memplan *p) {
+    for (int i = 0; i < p->nblocks; i++)
+        if (p->blocks[i].live)
+            return SYMM_ERR(symmInvalidUsage,
+                            "symmMemPlanLaunch: ptr=%p (%llu bytes), which the last launch of this "
+                            "graph has left, is still allocated: free it, or bind with "
+                            "SYMM_MEMPLAN_AUTO_FREE",
+                            symm_memlanes_address(p->set, p->blocks[i].off),
+                            (unsigned long long)(p->blocks[i].bytes - p->blocks[i].red));
+    return symmSuccess;
+}
+
+/* Does a block that another graph has left lie where this one has its own? */
+static symmResult_t check_others(const symm_memplan *p) {
+    for (const symm_memplan *o = p->set->plans; o; o = o->next)
+        for (int i = 0; o != p && o->nlive && o->region == p->region && i < o->nblocks; i++) {
+            const symm_memblock *b = &o->blocks[i];
+            if (!b->live || !symm_gplan_touches(p->points, b->zone, b->at, b->bytes)) continue;
+            return SYMM_ERR(
+                symmInvalidUsage,
+                "symmMemPlanLaunch: ptr=%p (%llu bytes), which another graph of the lane "
+                "has left allocated, lies in this graph's memory: free it first, or "
+                "capture it with SYMM_ALLOC_KEEP",
+                symm_memlanes_address(p->set, b->off), (unsigned long long)(b->bytes - b->red));
+        }
+    return symmSuccess;
+}
+
+/* Blocks that this graph frees must be there. */
+static symmResult_t check_frees(const symm_memplan *p) {
+    for (int i = 0; i < p->nfrees; i++) {
+        const symm_memplan *o = p->frees[i].plan;
+        const symm_memblock *b = &o->blocks[p->frees[i].block];
+        if (!b->live && !symm_unbound_may_free(o, b))
+            return SYMM_ERR(
+                symmInvalidUsage,
+                "symmMemPlanLaunch: ptr=%p, which this graph frees, is not allocated now",
+                symm_memlanes_address(p->set, b->off));
+    }
+    return symmSuccess;
+}
+
+static symmResult_t check_upload(const symm_memplan *p) {
+    int there;
+    const int pieces = symm_memalias_pieces(p, &there);
+    if (pieces <= there) return symmSuccess;
+    return SYMM_ERR(
+        symmInvalidUsage,
+        "symmMemPlanLaunch: plan=%p: of the %d pieces of memory under its addresses, %d "
+        "are mapped on all ranks: symmMemPlanUpload on all of them first",
+        (void *)p->handle, pieces, there);
+}
+
+/* Later work, of whichever thread, is put behind a launch by its stream's name. */
+static symmResult_t check_name(const symm_comm *c, symmStream_t stream) {
+    if (!c->cuda || !symm_gpu_is_per_thread(stream)) return symmSuccess;
+    return SYMM_ERR(symmInvalidArgument,
+                    "symmMemPlanLaunch: stream=%p means another stream in each thread",
+                    (void *)stream);
+}
+
+/* Host backend: the graph holds the plan, or it is a part of it. A plan of explicit nodes has none
+ * of its own, and takes any that is nobody else's. CUDA does not say of which graph an
+ * executable was made. */
+static symmResult_t check_graph(const symm_memplan *p, symmGraphExec_t exec) {
+    if (p->set->comm->cuda || !exec) return symmSuccess;
+    const int found = symm_graph_tells(exec, p->explicit_nodes ? NULL : (const void *)p,
+                                       &symm_memplan_graph_user);
+    if (found < 0)
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmMemPlanLaunch: exec=%p is not a live executable of a host graph",
+                        (void *)exec);
+    if (found == !p->explicit_nodes) return symmSuccess;
+    for (const symm_memplan *o = p->set->plans; o; o = o->next)
+        if (o->handle && symm_graph_tells(exec, o, &symm_memplan_graph_user) > 0)
+            return SYMM_ERR(
+                symmInvalidArgument,
+                "symmMemPlanLaunch: exec=%p is not of the graph of plan=%p, but of that of plan %p",
+                (void *)exec, (void *)p->handle, (void *)o->handle);
+    return SYMM_ERR(
+        symmInvalidArgument,
+        "symmMemPlanLaunch: exec=%p is not of the graph of plan=%p, nor of another plan's",
+        (void *)exec, (void *)p->handle);
+}
+
+/* ---- launching ------------------------------------------------------------------------------- */
+
+/* Behind the lane's last launch on another stream: all that one was given by now. */
+static symmResult_t follow_launch(symm_memregion *r, symmStream_t stream) {
+    if (!r->launches || r->launch_stream == stream) return symmSuccess;
+    SYMM_TRY(symm_memuse_mark(r->set->comm, &r->launched, r->launch_stream));
+    return symm_memmark_follow(r->set->comm, &r->launched, stream);
+}
+
+static symmResult_t order(symm_memplan *p, symmStream_t stream) {
+    symm_memlanes *s = p->set;
+    symm_memstate st;
+    SYMM_TRY(symm_mem_state(s->comm, stream, &st));
+    if (st.how == SYMM_STREAM_CAPTURED)
+        return SYMM_ERR(symmInvalidUsage,
+                        "symmMemPlanLaunch: stream=%p is under capture, and a graph that allocates "
+                        "cannot become part of another",
+                        (void *)stream);
+    SYMM_TRY(follow_launch(p->region, stream));
+    SYMM_TRY(symm_memuse_follow(p, stream));
+    /* Explicit SYM nodes have no barrier in the graph, so there is one in front. */
+    if (p->explicit_nodes && p->has_sym && s->comm->nranks > 1)
+        SYMM_TRY(symm_coll_barrier(s->comm, stream));
+    return symmSuccess;
+}
+
+/* A graph that holds calls of the communicator, barriers of SYM blocks too, comes behind its last
+ * call, and later ones come behind it. */
+static symmResult_t start_host(symm_memplan *p, symmGraphExec_t exec, symmStream_t stream) {
+    symm_comm *c = p->set->comm;
+    if (p->ncalls && stream != c->last_stream) {
+        SYMM_TRY(symm_order_wait(stream, c->last_order));
+        c->last_stream = stream;
+    }
+    SYMM_TRY(symmGraphLaunch(exec, stream));
+    if (p->ncalls) symm_order_take(stream, &c->last_order);
+    return symmSuccess;
+}
+
+static symmResult_t start(symm_memplan *p, symmGraphExec_t exec, symmStream_t stream) {
+    symm_cuda_scope scope;
+    symm_comm *c = p->set->comm;
+    cu_result cu = 0;
+    if (!exec) return symmSuccess;
+    if (!c->cuda) return start_host(p, exec, stream);
+    SYMM_TRY(symm_gpu_enter(c, &scope));
+    symmResult_t r = p->ncalls ? symm_gpu_replays(c, stream) : symmSuccess;
+    if (!r) cu = symm_cu.cuGraphLaunch((cu_graph_exec)(void *)exec, symm_gpu_stream(stream));
+    if (!r) r = symm_cuda_error(cu, "launching graph %p", (void *)exec);
+    if (!r && p->ncalls) symm_gpu_replayed(c, stream);
+    symm_gpu_leave(&scope);
+    return r;
+}
+
+static void note_launch(symm_memplan *p, int here, symmStream_t stream) {
+    symm_memuse_launched(p, here, stream);
+    for (int i = 0; i < p->nfrees; i++) {
+        symm_memplan *o = p->frees[i].plan;
+        symm_memblock *b = &o->blocks[p->frees[i].block];
+        if (b->live) o->nlive--;
+        b->live = 0;
+        symm_unbound_freed(o, b);
+        symm_memplan_settle(o); /* it stays, as this one refers to it, but may hold nothing now */
+    }
+    p->nlive = 0;
+    for (int i = 0; i < p->nblocks; i++) {
+        p->blocks[i].live = !p->blocks[i].freed;
+        p->nlive += p->blocks[i].live;
+    }
+    p->launches++;
+}
+
+static symmResult_t launch(symm_memplan *p, symmGraphExec_t exec, symmStream_t stream) {
+    symm_memregion *r = p->region;
+    SYMM_TRY(check_name(p->set->comm, stream));
+    SYMM_TRY(check_graph(p, exec));
+    SYMM_TRY(check_upload(p));
+    if (p->nlive && !(p->flags & SYMM_MEMPLAN_AUTO_FREE)) return still_live(p);
+    SYMM_TRY(check_frees(p));
+    SYMM_TRY(check_others(p));
+    SYMM_TRY(order(p, stream));
+    SYMM_TRY(symm_memuse_reserve(p));
+    SYMM_TRY(start(p, exec, stream));
+    symm_memuse_followed(p);
+    if (p->nfrees || p->nleft || p->explicit_nodes)
+        note_launch(p, exec != NULL, stream);
+    else
+        p->launches++;
+    r->launch_stream = stream;
+    r->launches++;
+    return symmSuccess;
+}
+
+symmResult_t symmMemPlanLaunch(symmMemPlan_t plan, symmGraphExec_t exec, symmStream_t stream) {
+    symm_memplan *p;
+    SYMM_TRY(symm_memplan_enter(plan, "symmMemPlanLaunch", &p));
+    symmResult_t r = launch(p, exec, stream);
+    symm_memplan_leave(p);
+    return r;
+}
+
+/* ---- uploading ------------------------------------------------------------------------------- */
+
+typedef struct {
+    symmMemPlan_t plan;
+    symmGraphExec_t exec;
+    symmStream_t stream;
+} upload_args;
+
+static symmResult_t check_exec(const symm_memplan *p, symmGraphExec_t exec) {
+    if (p->alias && !exec) return symmSuccess; /* maps, and no more */
+    if (!exec) return SYMM_ERR(symmInvalidArgument, "symmMemPlanUpload: exec is NULL");
+    if (!p->set->comm->cuda && symm_graph_tells(exec, NULL, &symm_memplan_graph_user) < 0)
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmMemPlanUpload: exec=%p is not a live executable of a host graph",
+                        (void *)exec);
+    return symmSuccess;
+}
+
+/* The driver's part. */
+static symmResult_t upload_exec(const symm_comm *c, symmGraphExec_t exec, symmStream_t stream) {
+    symm_cuda_scope scope;
+    if (!c->cuda || !exec) return symmSuccess;
+    SYMM_TRY(symm_gpu_enter(c, &scope));
+    cu_result cu = symm_cu.cuGraphUpload((cu_graph_exec)(void *)exec, symm_gpu_stream(stream));
+    symm_gpu_leave(&scope);
+    return symm_cuda_error(cu, "uploading graph %p", (void *)exec);
+}
+
+/* A rank with a bad argument takes part where something is to be mapped. */
+static symmResult_t upload_job(void *args) {
+    const upload_args *a = args;
+    symm_memplan *p;
+    SYMM_TRY(symm_memplan_enter(a->plan, "symmMemPlanUpload", &p));
+    symmResult_t r = symm_memalias_upload(p, check_exec(p, a->exec));
+    if (!r) r = upload_exec(p->set->comm, a->exec, a->stream);
+    symm_memplan_leave(p);
+    return r;
+}
+
+symmResult_t symmMemPlanUpload(symmMemPlan_t plan, symmGraphExec_t exec, symmStream_t stream) {
+    upload_args a = {plan, exec, stream};
+    const symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
+    if (!p || !p->alias) return upload_job(&a);
+    return symm_group_run(p->set->comm->handle, SYMM_JOB_BLOCKS, upload_job, &a, sizeof a);
+}
