@@ -231,6 +231,7 @@ static void end_lane(symm_memlane *l) {
     const symmLane_t handle = l->handle;
     symm_memplan_orphan(l);
     for (int z = 0; z < SYMM_MEM_ZONES; z++) symm_memlane_unmark(l, z);
+    SYMM_ASSERT(s->lanes[l->ordinal] == l && !l->region);
     s->lanes[l->ordinal] = NULL;
     s->alive--;
     symm_handle_close(SYMM_KIND_LANE, handle);
@@ -351,6 +352,7 @@ symmResult_t symmLaneAlloc(symmLane_t lane, size_t bytes, unsigned flags, void *
 /* ---- freeing --------------------------------------------------------------------------------- */
 
 static void push_pending(symm_memlane *l, symm_memrec *r) {
+    SYMM_ASSERT(r->zone == SYMM_MEM_SYM && l->set->comm->nranks > 1);
     r->state = SYMM_REC_PENDING;
     r->stamp = l->set->comm->heard;
     r->next = NULL;
@@ -375,6 +377,7 @@ static symmResult_t free_now(symm_memlane *l, uint64_t off, const void *ptr, con
     symmResult_t found = symmSuccess;
     if (from != l) SYMM_TRY(symm_memlane_limit(l, zone, r->bytes, 0));
     if (__builtin_expect(s->guard != NULL, 0)) SYMM_TRY(symm_memguard_freed(l, r, &found));
+    SYMM_ASSERT(r->bytes <= s->live && (!from || r->bytes <= from->zone[zone].live));
     if (from) from->zone[zone].live -= r->bytes;
     s->live -= r->bytes;
     l->frees++;

@@ -18,6 +18,7 @@
 #define SYMM_MEMLANE_H_
 
 #include "symm_lane.h"
+#include "base/check.h"
 #include "host/coll/coll.h"
 #include "host/comm/types.h"
 #include "host/gpu/gpu.h"
@@ -165,6 +166,16 @@ typedef struct symm_memlane {
     struct symm_memregion *region; /* where its graphs' blocks lie; NULL before the first */
     symm_memaccess access;         /* of what is captured from now on */
 } symm_memlane;
+
+/* The list of kept blocks of that size. */
+static inline int symm_memlane_bin(uint64_t bytes) {
+    return (int)(bytes / SYMM_MEMLANE_UNIT * 0x9e3779b97f4a7c15ull >> 58);
+}
+
+/* ---- memlane_check.c: SYMM_CHECK only -------------------------------------------------------- */
+
+void symm_memlane_check(const symm_memlane *l);
+void symm_mempool_check(const symm_memlanes *s, int zone);
 
 /* ---- memlane_set.c --------------------------------------------------------------------------- */
 

@@ -17,15 +17,11 @@ static uint64_t peak(const symm_memzone *z) {
     return most(z->peak, z->peak_before);
 }
 
-static symm_memrec **bin(symm_memzone *z, uint64_t bytes) {
-    return &z->bins[bytes / SYMM_MEMLANE_UNIT * 0x9e3779b97f4a7c15ull >> 58];
-}
-
 /* ---- epochs ---------------------------------------------------------------------------------- */
 
 void symm_memlane_keep(symm_memlane *l, symm_memrec *r) {
     symm_memzone *z = &l->zone[r->zone];
-    symm_memrec **head = bin(z, r->bytes);
+    symm_memrec **head = &z->bins[symm_memlane_bin(r->bytes)];
     r->state = SYMM_REC_KEPT;
     r->next = *head;
     *head = r;
@@ -38,6 +34,7 @@ static void keep_until(symm_memlane *l, uint64_t heard) {
     while (l->pending_first && l->pending_first->stamp < heard) {
         symm_memrec *r = l->pending_first;
         l->pending_first = r->next;
+        SYMM_ASSERT(r->bytes <= z->pending);
         z->pending -= r->bytes;
         symm_memlane_keep(l, r);
     }
@@ -79,6 +76,7 @@ symmResult_t symm_memlane_mark(symm_memlane *l, int zone) {
     symm_mempool *p = &l->set->pool[zone];
     symm_memzone *z = &l->zone[zone];
     SYMM_TRY(symm_memmark_set(l->set->comm, &z->given, l->stream));
+    SYMM_ASSERT(p->newest != l || z->gave == p->gives);
     unlist(l, zone);
     if (p->newest) p->newest->zone[zone].newer = l;
     z->older = p->newest;
@@ -117,6 +115,7 @@ symmResult_t symm_memlane_flush(symm_memlane *l, int zone) {
         z->bins[i] = NULL;
     }
     z->kept = 0;
+    SYMM_CHECK(symm_mempool_check(l->set, zone));
     return symmSuccess;
 }
 
@@ -215,10 +214,11 @@ static symmResult_t reclaim(symm_memlanes *s, int zone) {
 /* ---- taking ---------------------------------------------------------------------------------- */
 
 static symm_memrec *take_kept(symm_memzone *z, uint64_t bytes) {
-    symm_memrec **at = bin(z, bytes);
+    symm_memrec **at = &z->bins[symm_memlane_bin(bytes)];
     for (int i = 0; *at && i < SYMM_MEMLANE_LOOKS; i++, at = &(*at)->next) {
         symm_memrec *r = *at;
         if (r->bytes != bytes) continue;
+        SYMM_ASSERT(r->state == SYMM_REC_KEPT && bytes <= z->kept);
         *at = r->next;
         z->kept -= bytes;
         return r;
@@ -315,6 +315,7 @@ symmResult_t symm_mempool_take(symm_memlane *l, int zone, uint64_t bytes, const 
     *out = symm_memtable_add(&s->table, off);
     (*out)->bytes = bytes;
     (*out)->zone = (uint8_t)zone;
+    SYMM_CHECK(symm_mempool_check(s, zone));
     return symmSuccess;
 give_back:
     symm_place_give(s->pool[zone].place, symm_mempool_fine(off));
@@ -341,6 +342,7 @@ uint64_t symm_mempool_shrink(symm_memlanes *s, int zone, const void *site) {
     }
     p->npieces = n;
     p->reserved -= freed;
+    SYMM_CHECK(symm_mempool_check(s, zone));
     return freed;
 }
 

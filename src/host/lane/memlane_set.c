@@ -21,7 +21,9 @@ static void end_set(symm_memlanes *s) {
 }
 
 void symm_memlanes_unref(symm_memlanes *s) {
+    SYMM_ASSERT(s->refs > 0);
     if (--s->refs) return;
+    SYMM_ASSERT(!s->alive && !s->plans && !s->regions);
     if (symm_handle_open(SYMM_KIND_HEAP, s->handle)) /* launched when no lane was left */
         (void)symm_memuse_reach(s, NULL);
     for (symm_memlanes **at = &s->comm->memlanes; *at; at = &(*at)->next)
@@ -59,10 +61,12 @@ symmResult_t symm_memlane_enter(symmLane_t handle, const char *call, symm_memlan
                         (void *)handle);
     SYMM_TRY(symm_memlane_no_group(call));
     SYMM_TRY(symm_heap_enter(l->set->handle, 1, &heap));
+    SYMM_CHECK(symm_memlane_check(l));
     *out = l;
     return symmSuccess;
 }
 
 void symm_memlane_leave(symm_memlane *l) {
+    SYMM_CHECK(symm_memlane_check(l));
     symm_heap_leave(l->set->heap);
 }

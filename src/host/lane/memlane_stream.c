@@ -95,6 +95,7 @@ symmResult_t symm_memmark_follow(symm_comm *c, const symm_memmark *m, symmStream
     symm_cuda_scope scope;
     if (!m->seq) return symmSuccess;
     if (!c->cuda) return symm_order_wait(stream, m->order);
+    SYMM_ASSERT(m->event != NULL);
     SYMM_TRY(symm_mem_open(c, stream));
     SYMM_TRY(symm_gpu_enter(c, &scope));
     cu_result cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), m->event, 0);

@@ -144,6 +144,10 @@ typedef struct symm_memplan {
     int start; /* point that everything follows */
 } symm_memplan;
 
+/* memlane_check.c: SYMM_CHECK only. */
+void symm_memregion_check(const symm_memregion *r);
+void symm_memplan_check(const symm_memplan *p);
+
 /* ---- memplan_point.c: both backends ---------------------------------------------------------- */
 
 /* The point where the stream stands in the capture. */

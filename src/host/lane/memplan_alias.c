@@ -25,6 +25,7 @@ static const char uploading[] = "uploading a plan";
 
 /* What is on top begins with a piece of its own, so that it can be left out. */
 static symm_part piece(const symm_memalias *a, int i) {
+    SYMM_ASSERT(i >= 0 && i < a->most);
     const int top = i >= a->count;
     const uint64_t off =
         top ? a->bytes + (uint64_t)(i - a->count) * a->chunk : (uint64_t)i * a->chunk;
@@ -60,7 +61,9 @@ static void count(symm_memregion *r, int64_t bytes) {
 
 /* Mappings hold the memory still; they go with the plans' tracts. */
 void symm_memalias_unref(symm_memalias *a) {
-    if (!a || --a->refs) return;
+    if (!a) return;
+    SYMM_ASSERT(a->refs > 0);
+    if (--a->refs) return;
     symm_comm *c = a->region->set->comm;
     if (!a->left_out) count(a->region, -(int64_t)a->bytes);
     symm_memalias_discard(c, a);
@@ -169,6 +172,7 @@ symmResult_t symm_memalias_back(symm_memplan *p, const symm_memblock *b) {
         symm_gpu_pop(c, &scope);
         if (r) return r;
     }
+    SYMM_ASSERT(covered(p->alias, p->backed) >= bytes);
     if (p->reach < bytes) p->reach = bytes;
     return symmSuccess;
 }
@@ -280,6 +284,7 @@ symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status) {
  * nothing is launched over it. An upload or a capture removes the mark, on all ranks alike. */
 
 void symm_memalias_wake(symm_memalias *a) {
+    SYMM_ASSERT(!a->trimmed || a->left_out);
     a->trimmed = 0;
     if (a->left_out) count(a->region, (int64_t)a->bytes);
     a->left_out = 0;

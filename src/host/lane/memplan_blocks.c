@@ -108,6 +108,7 @@ static symmResult_t put_barrier(symm_memplan *p, symm_memlane *l, int *point) {
     p->barriers = more;
     SYMM_TRY(symm_coll_barrier(p->set->comm, l->stream)); /* notes itself: symm_memplan_called */
     if (p->lost) return no_memory();
+    SYMM_ASSERT(p->ncalls > p->nbarriers); /* the barrier has noted itself */
     more[p->nbarriers++] = p->calls[p->ncalls - 1];
     l->epochs++;
     return symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, point);
@@ -180,6 +181,7 @@ symmResult_t symm_memplan_place(symm_memplan *p, symm_memlane *l, int point, uin
     p->nleft++;
     if (b.zone == SYMM_MEM_SYM) p->has_sym = 1;
     if (p->has_sym && !p->sym_no) p->sym_no = symm_heap_calls(p->set->heap) + 1;
+    SYMM_CHECK(symm_memplan_check(p));
     return symmSuccess;
 drop:
     p->nblocks = id;
@@ -205,6 +207,7 @@ static symmResult_t free_own(symm_memplan *p, int point, symm_memblock *b, const
                         "ptr=%p is freed where its allocation does not come before", ptr);
     b->freed = 1;
     p->nleft--;
+    SYMM_CHECK(symm_memplan_check(p));
     return symmSuccess;
 }
 
@@ -294,6 +297,7 @@ symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *pt
                         p->handle ? "symmMemPlanLaunch has not" : "nobody has");
     const symmResult_t found = l->set->guard && b->live ? symm_memguard_left(l, p, b) : symmSuccess;
     SYMM_TRY(symm_memuse_freed(p->region, b, l));
+    SYMM_ASSERT(!b->live || p->nlive > 0);
     if (b->live) p->nlive--;
     b->live = 0;
     symm_unbound_freed(p, b);

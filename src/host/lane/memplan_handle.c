@@ -154,11 +154,13 @@ symmResult_t symm_memplan_enter(symmMemPlan_t plan, const char *call, symm_mempl
         return SYMM_ERR(symmInvalidArgument, "%s: plan=%p is not a living plan", call,
                         (void *)plan);
     SYMM_TRY(symm_heap_enter(p->set->handle, 1, &h));
+    SYMM_CHECK(symm_memplan_check(p));
     *out = p;
     return symmSuccess;
 }
 
 void symm_memplan_leave(symm_memplan *p) {
+    SYMM_CHECK(symm_memplan_check(p));
     symm_heap_leave(p->set->heap);
 }
 

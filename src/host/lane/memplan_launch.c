@@ -163,6 +163,7 @@ static void note_launch(symm_memplan *p, int here, symmStream_t stream) {
         p->nlive += p->blocks[i].live;
     }
     p->launches++;
+    SYMM_CHECK(symm_memplan_check(p));
 }
 
 static symmResult_t launch(symm_memplan *p, symmGraphExec_t exec, symmStream_t stream) {

@@ -41,6 +41,7 @@ symmResult_t symm_memplan_new(symm_memlanes *s, symm_memplan **out) {
 }
 
 static void free_plan(symm_memplan *p) {
+    SYMM_ASSERT(!p->held && !p->nlive && !p->queued);
     symm_memlanes *s = p->set;
     for (symm_memplan **at = &s->plans; *at; at = &(*at)->next)
         if (*at == p) {
@@ -153,6 +154,7 @@ void symm_memplan_release(void *plan) {
     symm_memplan *p = plan;
     pthread_mutex_lock(&gone_lock);
     const int host = !p->set->comm->cuda;
+    SYMM_ASSERT(atomic_load(&p->graphs) > 0);
     if (atomic_fetch_sub_explicit(&p->graphs, 1, memory_order_acq_rel) == 1) {
         p->let_go = gone;
         p->queued = 1;
@@ -260,6 +262,7 @@ void symm_memregion_sweep(symm_memregion *r) {
 }
 
 void symm_memregion_unref(symm_memregion *r) {
+    SYMM_ASSERT(r->refs > 0);
     if (--r->refs) return;
     const int used = symm_memuse_open(r);
     symm_memregion_sweep(r);

@@ -111,6 +111,7 @@ void symm_memuse_launched(const symm_memplan *p, int here, symmStream_t stream) 
         symm_memregion *r = noted_in(p, i);
         if (!r) continue;
         symm_memuse *e = find(p->set, r, p->lane, 1);
+        SYMM_ASSERT(e != NULL); /* symm_memuse_reserve */
         note(e, i < 0 ? NULL : &p->frees[i].plan->blocks[p->frees[i].block], stream);
         e->lazy = !here || symm_memmark_set(c, &e->mark, stream);
     }
