@@ -16,7 +16,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "base/thread.h"
+#include "machine/thread.h"
 #include "host/place/place.h"
 #include "host/stream/stream.h"
 

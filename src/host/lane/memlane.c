@@ -10,6 +10,7 @@
 #include "base/stats.h"
 #include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
+#include "host/launch/launch.h"
 #include "host/window/space.h"
 
 /* ---- sets ------------------------------------------------------------------------------------ */
@@ -56,9 +57,9 @@ static symmResult_t new_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **
             return SYMM_ERR(symmOutOfMemory, "no memory for a lane's pool");
         }
     symm_heap_ref(heap);
-    s->next = s->comm->memlanes;
-    s->comm->memlanes = s;
-    s->comm->observer = &symm_memlane_observer;
+    s->next = s->comm->lanes.sets;
+    s->comm->lanes.sets = s;
+    symm_launch_observe(s->comm, &symm_memlane_observer);
     symm_gpu_also_reap(reap_dead);
     symm_heap_set_guest(heap, &symm_memplan_guest);
     s->refs = 1;
@@ -71,7 +72,7 @@ static symmResult_t new_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **
 
 /* The heap's, with one reference more. */
 static symmResult_t find_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **out) {
-    for (symm_memlanes *s = symm_heap_comm(heap)->memlanes; s; s = s->next) {
+    for (symm_memlanes *s = symm_heap_comm(heap)->lanes.sets; s; s = s->next) {
         if (s->heap != heap) continue;
         s->refs++;
         *out = s;
@@ -157,7 +158,7 @@ static symmResult_t inherit(symm_memlane *l, symm_memlane *heir) {
     symm_memmark_end(c, &now);
     if (!r) r = symm_memuse_inherit(l, heir);
     SYMM_TRY(r);
-    for (symm_memrec *m = l->pending_first; m; m = m->next) m->stamp = c->heard;
+    for (symm_memrec *m = l->pending_first; m; m = m->next) m->stamp = c->lanes.heard;
     if (l->pending_first) {
         *(heir->pending_last ? &heir->pending_last->next : &heir->pending_first) = l->pending_first;
         heir->pending_last = l->pending_last;
@@ -354,7 +355,7 @@ symmResult_t symmLaneAlloc(symmLane_t lane, size_t bytes, unsigned flags, void *
 static void push_pending(symm_memlane *l, symm_memrec *r) {
     SYMM_ASSERT(r->zone == SYMM_MEM_SYM && l->set->comm->nranks > 1);
     r->state = SYMM_REC_PENDING;
-    r->stamp = l->set->comm->heard;
+    r->stamp = l->set->comm->lanes.heard;
     r->next = NULL;
     *(l->pending_last ? &l->pending_last->next : &l->pending_first) = r;
     l->pending_last = r;

@@ -53,7 +53,7 @@ enum { SYMM_REC_LIVE, SYMM_REC_KEPT, SYMM_REC_PENDING };
 /* A block of a lane. */
 typedef struct symm_memrec {
     uint64_t off, bytes;
-    uint64_t stamp; /* PENDING: comm->heard when it was freed */
+    uint64_t stamp; /* PENDING: comm->lanes.heard when it was freed */
     struct symm_memrec *next;
     int lane; /* ordinal of the lane that took it */
     uint8_t zone, state;

@@ -7,6 +7,7 @@
 
 #include "base/handle.h"
 #include "host/comm/group.h"
+#include "host/launch/launch.h"
 #include "memplan.h"
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -26,12 +27,12 @@ void symm_memlanes_unref(symm_memlanes *s) {
     SYMM_ASSERT(!s->alive && !s->plans && !s->regions);
     if (symm_handle_open(SYMM_KIND_HEAP, s->handle)) /* launched when no lane was left */
         (void)symm_memuse_reach(s, NULL);
-    for (symm_memlanes **at = &s->comm->memlanes; *at; at = &(*at)->next)
+    for (symm_memlanes **at = &s->comm->lanes.sets; *at; at = &(*at)->next)
         if (*at == s) {
             *at = s->next;
             break;
         }
-    if (!s->comm->memlanes) s->comm->observer = NULL;
+    if (!s->comm->lanes.sets) symm_launch_observe(s->comm, NULL);
     symm_heap_set_guest(s->heap, NULL);
     symm_heap_set_inside(s->heap, SYMM_OWNER_LANE, NULL, NULL);
     symm_heap_set_inside(s->heap, SYMM_OWNER_GRAPH, NULL, NULL);

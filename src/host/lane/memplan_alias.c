@@ -17,6 +17,7 @@
 #include "host/gpu/gpu.h"
 #include "host/heap/heap_int.h"
 #include "host/window/space.h"
+#include "host/window/window.h"
 #include "memplan.h"
 
 static const char uploading[] = "uploading a plan";
@@ -156,7 +157,7 @@ static symmResult_t map_own(symm_memplan *p, uint64_t bytes) {
         if (!r) p->backed++;
     }
     while (r && p->backed > had) symm_region_unmap(to, rank, own_part(p, --p->backed));
-    p->set->comm->version++; /* remembered calls must look again */
+    symm_window_changed(p->set->comm); /* remembered calls must look again */
     return r;
 }
 

@@ -115,7 +115,7 @@ static symmResult_t add_call(symm_memplan *p, symmStream_t stream, int hears) {
 static void note_captured(symm_comm *c, symmStream_t stream, int hears) {
     symm_memstate st;
     if (symm_mem_state(c, stream, &st) || st.how != SYMM_STREAM_CAPTURED) return;
-    for (symm_memlanes *s = c->memlanes; s; s = s->next) {
+    for (symm_memlanes *s = c->lanes.sets; s; s = s->next) {
         symm_memplan *p;
         if (plan_of(s, stream, &st, &p))
             s->blind = st.capture;
@@ -127,7 +127,7 @@ static void note_captured(symm_comm *c, symmStream_t stream, int hears) {
 static symmResult_t may_capture(symm_comm *c, symmStream_t stream) {
     symm_memstate st;
     SYMM_TRY(symm_mem_state(c, stream, &st));
-    for (symm_memlanes *s = c->memlanes; s; s = s->next) {
+    for (symm_memlanes *s = c->lanes.sets; s; s = s->next) {
         int point;
         symm_memplan *p = find_capture(s, st.capture);
         if (!p || !p->nbarriers) continue;
@@ -146,9 +146,9 @@ static void called(symm_comm *c, symmStream_t stream, int hears, int captured) {
     if (captured) {
         if (!c->cuda || symm_cuda_sees_graphs()) note_captured(c, stream, hears);
     } else if (hears) {
-        c->heard++;
-        c->heard_stream = stream;
-        c->heard_any = 1;
+        c->lanes.heard++;
+        c->lanes.heard_stream = stream;
+        c->lanes.heard_any = 1;
     }
 }
 

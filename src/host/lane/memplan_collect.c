@@ -8,12 +8,13 @@
 #include "host/comm/comm.h"
 #include "host/heap/heap_int.h"
 #include "host/window/space.h"
+#include "host/window/window.h"
 #include "memplan.h"
 
 static symmResult_t settle(symm_heap *h) {
     symm_comm *c = symm_heap_comm(h);
     symm_memplan_reap(c);
-    for (symm_memlanes *s = c->memlanes; s; s = s->next) {
+    for (symm_memlanes *s = c->lanes.sets; s; s = s->next) {
         if (s->heap != h) continue;
         SYMM_TRY(symm_memuse_reach(s, NULL));
         for (symm_memregion *r = s->regions; r; r = r->next) symm_memregion_sweep(r);
@@ -24,7 +25,7 @@ static symmResult_t settle(symm_heap *h) {
 /* ---- graphs without a plan ------------------------------------------------------------------- */
 
 static int unbound_waiting(const symm_heap *h) {
-    for (const symm_memlanes *s = symm_heap_comm(h)->memlanes; s; s = s->next)
+    for (const symm_memlanes *s = symm_heap_comm(h)->lanes.sets; s; s = s->next)
         for (const symm_memplan *p = s->plans; s->heap == h && p; p = p->next)
             if (symm_unbound_waits(p)) return 1;
     return 0;
@@ -32,7 +33,7 @@ static int unbound_waiting(const symm_heap *h) {
 
 static uint64_t unbound_next(const symm_heap *h, uint64_t from) {
     uint64_t best = 0;
-    for (const symm_memlanes *s = symm_heap_comm(h)->memlanes; s; s = s->next)
+    for (const symm_memlanes *s = symm_heap_comm(h)->lanes.sets; s; s = s->next)
         for (symm_memplan *p = s->plans; s->heap == h && p; p = p->next) {
             if (p->sym_no < from || (best && p->sym_no >= best) || !symm_unbound_waits(p)) continue;
             if (symm_memplan_is_left(p) && !symm_unbound_any(p)) best = p->sym_no;
@@ -42,7 +43,7 @@ static uint64_t unbound_next(const symm_heap *h, uint64_t from) {
 
 static symmResult_t unbound_let(symm_heap *h, uint64_t no, const void *site) {
     (void)site;
-    for (symm_memlanes *s = symm_heap_comm(h)->memlanes; s; s = s->next)
+    for (symm_memlanes *s = symm_heap_comm(h)->lanes.sets; s; s = s->next)
         for (symm_memplan *p = s->plans; s->heap == h && p; p = p->next) {
             if (p->sym_no != no || !symm_unbound_waits(p)) continue;
             p->held = 0;
@@ -63,7 +64,7 @@ static int is_gone(symm_memplan *p) {
  * rank. */
 static symm_memalias *find_trimmed(const symm_heap *h, uint64_t from, int here) {
     symm_memalias *best = NULL;
-    for (const symm_memlanes *s = symm_heap_comm(h)->memlanes; s; s = s->next) {
+    for (const symm_memlanes *s = symm_heap_comm(h)->lanes.sets; s; s = s->next) {
         if (s->heap != h) continue;
         for (const symm_memregion *r = s->regions; r; r = r->next)
             if (r->alias && r->alias->trimmed && r->alias->first >= from &&
@@ -100,7 +101,7 @@ static symmResult_t alias_let(symm_heap *h, uint64_t no, const void *site) {
         if (r && !first) first = r;
         p->backed = p->uploaded = 0;
     }
-    h->comm->version++; /* remembered calls may lie there */
+    symm_window_changed(h->comm); /* remembered calls may lie there */
     symm_memalias_release(a);
     a->trimmed = 0;
     return first;
