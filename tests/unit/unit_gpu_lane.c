@@ -330,19 +330,6 @@ static void unbind(const bound *b) {
 
 #define LAUNCH "cuGraphLaunch cuStreamGetCaptureInfo_v3 cuCtxGetCurrent"
 
-/* By its name another thread's work could not be put behind the launch. */
-static void a_plan_is_not_launched_on_the_per_thread_stream(void) {
-    T_EXPECT_WARNINGS();
-    start(1);
-    bound b = bind_one(0, 0);
-    symmStream_t own = gk_user(SYMM_CUDA_STREAM_PER_THREAD);
-    T_ERR(symmMemPlanLaunch(b.plan, (symmGraphExec_t)(void *)b.exec, own), symmInvalidArgument);
-    T_ERR(symmMemPlanLaunch(b.plan, NULL, own), symmInvalidArgument);
-    T_OK(launch(&b, 0));
-    unbind(&b);
-    finish(1);
-}
-
 /* A free on another stream is marked once; of the launches that follow, one waits for it, and only
  * one that has blocks there. */
 static void G_3_3_a_late_free_costs_one_event_and_one_wait(void) {
@@ -599,7 +586,6 @@ T_MAIN(T(the_steady_state_asks_for_the_capture_and_nothing_else), T(an_epoch_is_
        T(G_3_2_a_chain_adds_no_node_to_the_graph), T(a_plan_may_be_the_communicators),
        T(G_4_1_siblings_and_joins_by_the_graphs_own_edges), T(a_capture_that_begins_with_blocks),
        T(captured_barriers_stand_where_ranks_must_be_heard),
-       T(a_plan_is_not_launched_on_the_per_thread_stream),
        T(G_3_3_a_late_free_costs_one_event_and_one_wait), T(late_frees_survive_every_failure),
        T(G_3_3_a_free_in_another_lanes_graph_is_marked), T(G_1_a_graph_is_instantiated_twice),
        T(G_6_memory_lives_as_long_as_graph_or_plan),
