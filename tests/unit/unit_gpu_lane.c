@@ -300,34 +300,6 @@ static void captured_barriers_stand_where_ranks_must_be_heard(void) {
 
 /* ---- memory that outlives its graph ---------------------------------------------------------- */
 
-typedef struct {
-    cu_graph graph;
-    cu_graph_exec exec;
-    symmMemPlan_t plan;
-    char *p;
-} bound;
-
-/* A graph of lane 0 with a block, which it leaves or frees. */
-static bound bind_one(int leave, unsigned flags) {
-    bound b;
-    begin();
-    b.p = alloc(0, KB4, SYMM_ALLOC_LOCAL | flags);
-    work(0, b.p);
-    if (!leave) drop(0, b.p);
-    b.graph = end();
-    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)b.graph, 0, &b.plan));
-    T_EQ(symm_cu.cuGraphInstantiate(&b.exec, b.graph, 0), 0);
-    return b;
-}
-static symmResult_t launch(const bound *b, int stream) {
-    return symmMemPlanLaunch(b->plan, (symmGraphExec_t)(void *)b->exec, gk_user(streams[stream]));
-}
-static void unbind(const bound *b) {
-    T_OK(symmMemPlanDestroy(b->plan));
-    T_EQ(symm_cu.cuGraphExecDestroy(b->exec), 0);
-    T_EQ(symm_cu.cuGraphDestroy(b->graph), 0);
-}
-
 #define LAUNCH "cuGraphLaunch cuStreamGetCaptureInfo_v3 cuCtxGetCurrent"
 
 /* A free on another stream is marked once; of the launches that follow, one waits for it, and only
