@@ -139,7 +139,7 @@ static void a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured(
     T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
     T_ERR(symmLaneAlloc(lanes[0], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q), symmNeedGrow);
     T_ERR(symmLaneDestroy(legacy), symmInvalidUsage);
-    T_MSG(symmGetLastError(NULL), "waits for blocking streams");
+    T_MSG(symmGetLastError(NULL), "cannot be used while a blocking stream is captured");
     T_OK(symmLaneDestroy(lanes[0]));                       /* what it leaves goes to another lane */
     T_EQ(symm_cu.cuStreamEndCapture(blocking, &graph), 0); /* unharmed */
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
@@ -160,7 +160,7 @@ static void a_stream_that_is_gone_is_told(void) {
     char *q = local(0, KB4);
     T_EQ(symm_cu.cuStreamDestroy(streams[0]), 0);
     T_ERR(symmLaneAlloc(lanes[0], KB4, 0, &p), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "no living stream");
+    T_MSG(symmGetLastError(NULL), "no live stream");
     T_ERR(symmLaneFree(lanes[0], q), symmInvalidArgument);
     T_OK(symmLaneDestroy(lanes[0])); /* its work is waited for with the whole context */
     lanes[0] = NULL;

@@ -1,6 +1,6 @@
-/* memlane.c - lanes: making and ending them, allocating and freeing on them eagerly. The
- * communicator's user thread. The hot path is symmLaneAlloc and symmLaneFree of a size that the lane
- * keeps: it calls the driver once, to ask whether the stream is under capture. */
+/* memlane.c - lanes: creation, destruction, eager allocation and eager free. The communicator's
+ * user thread. The hot path is symmLaneAlloc and symmLaneFree of a size that the lane keeps. It
+ * calls the driver once, to ask whether the stream is under capture. */
 #include "memplan.h"
 
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static symmResult_t new_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **
     return symmSuccess;
 }
 
-/* The heap's, with one reference more. */
+/* The heap's set, with one more reference. */
 static symmResult_t find_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **out) {
     for (symm_memlanes *s = symm_heap_comm(heap)->lanes.sets; s; s = s->next) {
         if (s->heap != heap) continue;
@@ -91,7 +91,8 @@ static symmResult_t check_stream(const symm_comm *c, symmStream_t stream) {
     symm_memstate st;
     if (c->cuda && symm_gpu_is_per_thread(stream))
         return SYMM_ERR(symmInvalidArgument,
-                        "symmLaneCreate: stream=%p means another stream in each thread",
+                        "symmLaneCreate: stream=%p is the per-thread default stream, another one "
+                        "in each thread",
                         (void *)stream);
     return symm_mem_state(c, stream, &st);
 }
@@ -144,13 +145,14 @@ symmResult_t symmLaneCreate(symmHeap_t heap, symmStream_t stream, symmLane_t *la
     return r;
 }
 
-/* Another lane takes over what this one has given and still waits for, behind this one's stream. */
+/* The lane ends. Its heir takes over its marks and its pending blocks. The heir's stream is put
+ * behind this lane's stream. */
 static symmResult_t inherit(symm_memlane *l, symm_memlane *heir) {
     symm_comm *c = l->set->comm;
     symm_memmark now = {0};
     symmResult_t r = symm_memmark_set(c, &now, l->stream);
     if (!r && !symm_mem_alive(c, heir->stream))
-        r = symm_memmark_reach(c, &now); /* it takes no more work */
+        r = symm_memmark_reach(c, &now); /* the heir's stream takes no more work */
     else if (!r && heir->stream != l->stream)
         r = symm_memmark_follow(c, &now, heir->stream);
     for (int z = 0; z < SYMM_MEM_ZONES && !r; z++)
@@ -168,7 +170,7 @@ static symmResult_t inherit(symm_memlane *l, symm_memlane *heir) {
     return symmSuccess;
 }
 
-/* One whose stream takes work; else one whose stream is gone. */
+/* A lane whose stream takes work now; if there is none, a lane whose stream is gone. */
 static symmResult_t find_heir(const symm_memlane *l, symm_memlane **heir) {
     symm_memlanes *s = l->set;
     symm_memstate st;
@@ -188,13 +190,13 @@ static symmResult_t find_heir(const symm_memlane *l, symm_memlane **heir) {
     if (*heir) return symmSuccess;
     return SYMM_ERR(
         symmInvalidUsage,
-        "symmLaneDestroy: lane %d: all other lanes' streams are under capture, or the legacy "
-        "stream beside one that is",
+        "symmLaneDestroy: lane %d: no other lane can take its place: their streams are under "
+        "capture, or the legacy stream while one is",
         l->ordinal);
 }
 
-/* What it keeps becomes the pool's; then either another lane stands in for it, or the pool is given
- * back. */
+/* The lane gives what it keeps to the pool. Then another lane takes its place; or, after the last
+ * one, the pool is given back to the heap. */
 static symmResult_t hand_over(symm_memlane *l, const void *site) {
     symm_memlanes *s = l->set;
     symm_memlane *heir = NULL;
@@ -202,9 +204,9 @@ static symmResult_t hand_over(symm_memlane *l, const void *site) {
         SYMM_TRY(find_heir(l, &heir));
     } else if (s->live || symm_memplan_live(s)) {
         return SYMM_ERR(symmInvalidUsage,
-                        "symmLaneDestroy: %llu bytes of this heap's lanes and %d blocks of graphs "
-                        "are allocated and lane %d is the last one",
-                        (unsigned long long)(s->live - s->red), symm_memplan_live(s), l->ordinal);
+                        "symmLaneDestroy: lane %d is the last one of its heap, and %llu bytes of "
+                        "lanes and %d blocks of graphs are still allocated",
+                        l->ordinal, (unsigned long long)(s->live - s->red), symm_memplan_live(s));
     }
     for (int z = 0; z < SYMM_MEM_ZONES; z++) SYMM_TRY(symm_memlane_flush(l, z));
     if (heir) return inherit(l, heir);
@@ -215,7 +217,7 @@ static symmResult_t hand_over(symm_memlane *l, const void *site) {
     if (!r) r = symm_memuse_reach(s, NULL);
     SYMM_TRY(r);
     if (s->guard) symm_memguard_look(s);
-    while (l->pending_first) { /* local work on it has ended; limbo waits for the peers' */
+    while (l->pending_first) { /* this rank's work on it has ended; the heap waits for the peers' */
         symm_memrec *m = l->pending_first;
         l->pending_first = m->next;
         symm_place_give(s->pool[SYMM_MEM_SYM].place, symm_mempool_fine(m->off));
@@ -248,7 +250,7 @@ static symmResult_t destroy(symm_memlane *l, const void *site) {
     if (symm_mem_alive(s->comm, l->stream))
         r = symm_mem_state(s->comm, l->stream, &st);
     else
-        st.how = SYMM_STREAM_EAGER; /* what it was given is waited for */
+        st.how = SYMM_STREAM_EAGER; /* hand_over waits for its work */
     if (!r && st.how == SYMM_STREAM_CAPTURED)
         return SYMM_ERR(symmInvalidUsage, "symmLaneDestroy: stream=%p of lane %d is under capture",
                         (void *)l->stream, l->ordinal);
@@ -259,10 +261,10 @@ symmResult_t symmLaneDestroy(symmLane_t lane) {
     symm_heap *h;
     symm_memlane *l = symm_memlane_peek(lane);
     if (!l)
-        return SYMM_ERR(symmInvalidArgument, "symmLaneDestroy: lane=%p is not a living lane",
+        return SYMM_ERR(symmInvalidArgument, "symmLaneDestroy: lane=%p is not a live lane",
                         (void *)lane);
     SYMM_TRY(symm_memlane_no_group("symmLaneDestroy"));
-    if (!symm_handle_open(SYMM_KIND_HEAP, l->set->handle)) { /* its memory has gone with it */
+    if (!symm_handle_open(SYMM_KIND_HEAP, l->set->handle)) { /* this memory too */
         symm_memplan_lock_dead();
         symm_memplan_forget(l->set);
         end_lane(l);
@@ -270,7 +272,7 @@ symmResult_t symmLaneDestroy(symmLane_t lane) {
         return symmSuccess;
     }
     SYMM_TRY(symm_heap_enter(l->set->handle, 0, &h));
-    symm_heap_ref(h); /* leave comes after the set may have ended */
+    symm_heap_ref(h); /* the set may end before symm_heap_leave */
     symmResult_t r = destroy(l, __builtin_return_address(0));
     if (!r) end_lane(l);
     symm_heap_leave(h);
@@ -320,8 +322,8 @@ static symmResult_t alloc_now(symm_memlane *l, uint64_t asked, int zone, const v
 static symmResult_t check_alloc(size_t bytes, unsigned flags) {
     if (flags & ~(SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP))
         return SYMM_ERR(symmInvalidArgument,
-                        "symmLaneAlloc: flags=0x%x: SYMM_ALLOC_SYM or SYMM_ALLOC_LOCAL, with "
-                        "SYMM_ALLOC_KEEP or without",
+                        "symmLaneAlloc: flags=0x%x: must be SYMM_ALLOC_SYM or SYMM_ALLOC_LOCAL, "
+                        "with or without SYMM_ALLOC_KEEP",
                         flags);
     if (bytes > SIZE_MAX / 2)
         return SYMM_ERR(symmOutOfMemory, "symmLaneAlloc: bytes=%zu is more than any heap", bytes);
@@ -364,7 +366,7 @@ static void push_pending(symm_memlane *l, symm_memrec *r) {
 
 static symmResult_t bad_free(const symm_memlane *l, const symm_memrec *r, const void *ptr) {
     return SYMM_ERR(symmInvalidArgument,
-                    "symmLaneFree: ptr=%p (%llu bytes, lane %d) is freed already", ptr,
+                    "symmLaneFree: ptr=%p (%llu bytes, lane %d) is already freed", ptr,
                     (unsigned long long)(r->bytes - r->red), l->ordinal);
 }
 

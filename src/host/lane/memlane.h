@@ -1,19 +1,20 @@
-/* memlane.h - what the files of lanes and memory plans share. The communicator's user thread, except
- * where said; no lock.
+/* memlane.h - what the files of lanes and memory plans share. The communicator's user thread,
+ * except where said; no lock.
  *
- * All lanes of a heap form one set. The set's pool takes pieces of the heap and gives their bytes to
- * the lanes, block by block. It has a placement engine for each zone. A freed block is
- *   pending  SYM of several ranks: some rank may not have reached its free. Nobody may have it.
- *   kept     the lane that freed it may have it at once, because its stream is behind the free on
- *            all ranks.
- *   pooled   no longer a block: bytes that any lane may take once it follows the lane that gave
- *            them.
+ * All lanes of a heap form one set. The set's pool takes pieces of the heap and gives their bytes
+ * to the lanes, block by block. It has a placement engine for each zone. A freed block is
+ *  - pending: SYM of several ranks; some rank may not have reached its free. Nobody may have it.
+ *  - kept: the lane that freed it may have it at once, because its stream is behind the free on all
+ *    ranks.
+ *  - pooled: no longer a block. Any lane may take the bytes once it follows the lane that gave
+ *    them.
+ *
  * Every decision depends on counts, bytes and the order of calls only. docs/memory-lane.md has the
  * proofs.
  *
- * Who calls whom, lowest first: memlane_table, memlane_stream; memlane_guard; memlane_pool;
- * (memplan_point, memplan_unbound, memplan_uses;) memlane_set; (plans: memplan.h;) memlane,
- * memlane_query. */
+ * Who calls whom, lowest first: memlane_check, memlane_table, memlane_stream; memlane_guard;
+ * memlane_pool; memplan_point, memplan_unbound, memplan_uses; memlane_set; the plans, up to
+ * memplan_blocks (memplan.h); memlane, memlane_query. */
 #ifndef SYMM_MEMLANE_H_
 #define SYMM_MEMLANE_H_
 
@@ -225,8 +226,8 @@ symmResult_t symm_memlane_close(symm_memlane *l);
 void symm_memlane_observe(symm_memlane *l);
 /* The block is free on all ranks behind this lane's stream: the lane keeps it. */
 void symm_memlane_keep(symm_memlane *l, symm_memrec *r);
-/* `more` bytes are about to come to the lane, `live` of them in use. If it would then have more than
- * its limit, it gives what it keeps to the pool. */
+/* `more` bytes are about to come to the lane, `live` of them in use. If it would then be over its
+ * limit, it gives what it keeps to the pool. */
 symmResult_t symm_memlane_limit(symm_memlane *l, int zone, uint64_t more, uint64_t live);
 /* Gives what the lane keeps to the pool. */
 symmResult_t symm_memlane_flush(symm_memlane *l, int zone);
@@ -330,7 +331,7 @@ symmResult_t symm_memuse_reach(symm_memlanes *s, const struct symm_memregion *r)
 symmResult_t symm_memuse_inherit(symm_memlane *l, const symm_memlane *heir);
 void symm_memuse_end(symm_memlanes *s);
 
-/* memplan_access.c. For symmRefGet: see symm_heap_access. For symmMemQuery: see symm_heap_inside. */
+/* memplan_access.c. For symmRefGet (symm_heap_access) and symmMemQuery (symm_heap_inside). */
 int symm_memplan_access(void *set, uint64_t off, uint64_t *ranks);
 int symm_memplan_inside(void *set, uint64_t off, uint64_t *begin, uint64_t *bytes, int *lane);
 

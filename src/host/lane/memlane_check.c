@@ -1,6 +1,5 @@
-/* memlane_check.c - what is always true of lanes, their pools, regions and plans; for SYMM_CHECK, so
- * in test builds only. The communicator's user thread. What takes time is checked only
- * every so many times. */
+/* memlane_check.c - invariants of lanes, pools, regions and plans. Called through SYMM_CHECK, so in
+ * test builds only. The communicator's user thread. Expensive checks run once in so many calls. */
 #include "memplan.h"
 
 #ifdef SYMM_TESTING
@@ -8,7 +7,8 @@
 
 enum { FEW_BLOCKS = 32 };
 
-/* 1 every so many times, in each thread: deterministic, so that a test that fails fails again. */
+/* 1 once in `every` calls, counted in each thread. Deterministic: a test that fails once fails
+ * again. */
 #define DUE(every)                  \
     __extension__({                 \
         static _Thread_local int n; \
@@ -63,7 +63,7 @@ void symm_memlane_check(const symm_memlane *l) {
 
 /* ---- pools ----------------------------------------------------------------------------------- */
 
-/* Newest first: who walks the list may stop at the first mark that it has followed. */
+/* Newest first, because follow_others stops at the first mark that the lane has followed. */
 static void check_givers(const symm_mempool *p, int zone) {
     const symm_memlane *newer = NULL;
     for (const symm_memlane *l = p->newest; l; newer = l, l = l->zone[zone].older) {
@@ -113,7 +113,7 @@ void symm_memregion_check(const symm_memregion *r) {
     if (!DUE(16)) return;
     for (int z = 0; z < SYMM_MEM_ZONES; z++)
         for (int i = 0; i < r->npieces[z]; i++) reserved += r->pieces[z][i].bytes;
-    SYMM_ASSERT(reserved <= r->reserved); /* blocks of the heap's own and aliases besides */
+    SYMM_ASSERT(reserved <= r->reserved); /* besides these: SYMM_ALLOC_KEEP blocks, aliases */
     for (const symm_memretired *t = r->retired; t; t = t->next)
         for (int i = 0; i < r->npieces[t->zone]; i++)
             SYMM_ASSERT(r->pieces[t->zone][i].off != t->piece.off);

@@ -1,5 +1,5 @@
-/* memlane_query.c - what lanes have: their sizes and counts, giving back what no block uses, what
- * this machine can do. The communicator's user thread; symmMemQuerySupport any. */
+/* memlane_query.c - sizes and counts of lanes, trimming, and what this machine supports. The
+ * communicator's user thread; symmMemQuerySupport: any. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -65,7 +65,7 @@ symmResult_t symmHeapTrimLanes(symmHeap_t heap, size_t *freed) {
         for (int z = 0; z < SYMM_MEM_ZONES; z++) left += s->pool[z].reserved;
     }
     if (!r && left)
-        SYMM_INFO("lanes trimmed by %llu bytes; pieces of %llu bytes stay, in use",
+        SYMM_INFO("lanes trimmed by %llu bytes; pieces of %llu bytes are still in use",
                   (unsigned long long)bytes, (unsigned long long)left);
     symm_heap_leave(h);
     if (!r && freed) *freed = bytes;
@@ -80,7 +80,7 @@ symmResult_t symmMemQuerySupport(symmMemSupport_t *support) {
                         support ? SYMM_NO_SIZE : "NULL");
     symmMemSupport_t s = {.size = support->size, .lanes = 1, .graphs = 1, .nodes = 1, .alias = 1};
     const char *why = "";
-    if (symm_cuda_there()) { /* the version first: it says what may be asked */
+    if (symm_cuda_there()) { /* this first: the version decides what may be asked */
         s.driver = symm_cuda_version();
         if (!symm_cuda_sees_graphs()) {
             s.graphs = s.nodes = s.alias = 0;

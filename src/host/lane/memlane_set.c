@@ -1,5 +1,5 @@
-/* memlane_set.c - the set of a heap's lanes as its parts see it: entering a call, and the end with
- * the last reference. The communicator's user thread; after the communicator's end any thread, under
+/* memlane_set.c - the set of a heap's lanes: how calls enter, and its end with the last reference.
+ * The communicator's user thread; after the communicator's end any thread that holds
  * symm_memplan_lock_dead. */
 #include "memlane.h"
 
@@ -25,7 +25,7 @@ void symm_memlanes_unref(symm_memlanes *s) {
     SYMM_ASSERT(s->refs > 0);
     if (--s->refs) return;
     SYMM_ASSERT(!s->alive && !s->plans && !s->regions);
-    if (symm_handle_open(SYMM_KIND_HEAP, s->handle)) /* launched when no lane was left */
+    if (symm_handle_open(SYMM_KIND_HEAP, s->handle)) /* launched after the last lane ended */
         (void)symm_memuse_reach(s, NULL);
     for (symm_memlanes **at = &s->comm->lanes.sets; *at; at = &(*at)->next)
         if (*at == s) {
@@ -47,7 +47,9 @@ void symm_memlanes_unref(symm_memlanes *s) {
 symmResult_t symm_memlane_no_group(const char *call) {
     if (__builtin_expect(!symm_group_open(), 1)) return symmSuccess;
     return SYMM_ERR(symmInvalidUsage,
-                    "%s: inside a group, whose calls are on no stream before symmGroupEnd", call);
+                    "%s: not inside a group, because its calls are on no stream before "
+                    "symmGroupEnd",
+                    call);
 }
 
 symm_memlane *symm_memlane_peek(symmLane_t handle) {
@@ -58,7 +60,7 @@ symmResult_t symm_memlane_enter(symmLane_t handle, const char *call, symm_memlan
     symm_heap *heap;
     symm_memlane *l = symm_memlane_peek(handle);
     if (__builtin_expect(!l, 0))
-        return SYMM_ERR(symmInvalidArgument, "%s: lane=%p is not a living lane", call,
+        return SYMM_ERR(symmInvalidArgument, "%s: lane=%p is not a live lane", call,
                         (void *)handle);
     SYMM_TRY(symm_memlane_no_group(call));
     SYMM_TRY(symm_heap_enter(l->set->handle, 1, &heap));

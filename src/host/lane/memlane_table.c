@@ -1,5 +1,5 @@
-/* memlane_table.c - the lanes' blocks by offset: open addressing with linear probing, records from
- * slabs. The communicator's thread. */
+/* memlane_table.c - blocks of lanes by offset: open addressing with linear probing, records from
+ * slabs. The communicator's user thread. */
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -72,7 +72,7 @@ void symm_memtable_drop(symm_memtable *t, symm_memrec *r) {
     SYMM_ASSERT(t->n > 0 && symm_memtable_find(t, r->off) == r);
     uint64_t i = home(t, r->off);
     while (t->slots[i] != r) i = (i + 1) & mask;
-    /* What stands behind moves up unless it would come to stand before its home. */
+    /* Later entries move up, unless one would then be before its home slot. */
     for (uint64_t k = (i + 1) & mask; t->slots[k]; k = (k + 1) & mask) {
         if (((k - home(t, t->slots[k]->off)) & mask) < ((k - i) & mask)) continue;
         t->slots[i] = t->slots[k];

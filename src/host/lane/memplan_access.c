@@ -1,5 +1,5 @@
-/* memplan_access.c - whose block of a graph an offset lies in, and which ranks may access it. The
- * communicator's user thread; symm_memplan_inside and symm_memplan_access in the thread of the
+/* memplan_access.c - which block of a graph an offset is in, and which ranks may access it. The
+ * communicator's user thread; symm_memplan_inside and symm_memplan_access run in the thread of the
  * query. */
 #include <string.h>
 
@@ -45,8 +45,8 @@ symmResult_t symmLaneSetAccess(symmLane_t lane, const int *ranks, int nranks) {
     return r;
 }
 
-/* Who may access off, by the blocks of graphs that hold it: graphs share bytes, so it is whoever
- * one of them allows. 0: it is in none. */
+/* Which ranks may access `off`. Graphs share bytes, so a rank may if one of the blocks there allows
+ * it. 0: no block is there. */
 static int access_at(const symm_memlanes *s, uint64_t off, symm_memaccess *all) {
     int found = 0, some = 1;
     *all = (symm_memaccess){0};

@@ -1,12 +1,12 @@
-/* memplan_alias.c - graphs with addresses of their own over memory that they share: each plan has a
- * tract of the heap's addresses, and behind the tracts of all lie the same pieces of memory. The
- * communicator's user thread.
+/* memplan_alias.c - graphs with addresses of their own over shared memory (symmLaneAlias). Each
+ * plan has a tract: a range of the heap's addresses. The same pieces of memory are mapped in the
+ * tracts of all plans. The communicator's user thread.
  *
- * This rank's own pieces are mapped in its own part as blocks are captured, for CUDA wants to know
- * what a captured copy or fill points at; the peers' come with symmMemPlanUpload, on all ranks or
- * on none. Each graph has a barrier in front of its first SYM block and launches of a lane come
- * one behind the other, so the same byte is never in use under two addresses. Tracts go by
- * symmHeapCollect: see heap_tract.c. */
+ * This rank's pieces are mapped in its own part when blocks are captured, because CUDA checks the
+ * memory that a captured copy or fill points at. The peers' pieces are mapped by symmMemPlanUpload,
+ * on all ranks or on none. The same byte is never in use under two addresses: each graph has a
+ * barrier in front of its first SYM block, and launches of a lane run one after the other. Tracts
+ * are given back by symmHeapCollect: heap_tract.c. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,7 +24,7 @@ static const char uploading[] = "uploading a plan";
 
 /* ---- the memory ------------------------------------------------------------------------------ */
 
-/* What is on top begins with a piece of its own, so that it can be left out. */
+/* Piece i. The memory on top begins with a piece of its own, so that it can be left out. */
 static symm_part piece(const symm_memalias *a, int i) {
     SYMM_ASSERT(i >= 0 && i < a->most);
     const int top = i >= a->count;
@@ -50,7 +50,8 @@ void symm_memalias_discard(symm_comm *c, symm_memalias *a) {
     free(a);
 }
 
-/* What the heap's pictures show; they are taken by any thread. */
+/* Counts bytes of the region, and those that the heap's pictures show, which any thread may
+ * draw. */
 static void count(symm_memregion *r, int64_t bytes) {
     symm_heap *h = r->set->heap;
     r->reserved += (uint64_t)bytes;
@@ -60,7 +61,7 @@ static void count(symm_memregion *r, int64_t bytes) {
     symm_heap_unlock(h);
 }
 
-/* Mappings hold the memory still; they go with the plans' tracts. */
+/* Mappings keep the memory until the plans' tracts go. */
 void symm_memalias_unref(symm_memalias *a) {
     if (!a) return;
     SYMM_ASSERT(a->refs > 0);
@@ -98,8 +99,8 @@ symmResult_t symm_memalias_make(symm_memlane *l, uint64_t bytes, symm_memalias *
     a->chunk = h->chunk;
     a->bytes = (bytes + h->granularity - 1) / h->granularity * h->granularity;
     a->count = pieces_of(a->bytes, a->chunk);
-    /* A red zone is no longer than its block, in units of placement: as much again is enough for
-     * any sizes. */
+    /* A red zone is not longer than its block in units of placement. So twice the memory is enough
+     * for all sizes. */
     const uint64_t top = l->set->guard ? a->bytes : 0;
     a->room = a->bytes + top;
     a->most = a->count + pieces_of(top, a->chunk);
@@ -111,7 +112,6 @@ symmResult_t symm_memalias_make(symm_memlane *l, uint64_t bytes, symm_memalias *
     return r;
 }
 
-/* Plans that have the memory before it keep that. */
 void symm_memalias_replace(symm_memlane *l, symm_memalias *next) {
     symm_memregion *r = l->region;
     symm_memalias_unref(r->alias);
@@ -127,7 +127,7 @@ void symm_memalias_replace(symm_memlane *l, symm_memalias *next) {
 
 symmResult_t symm_memalias_open(symm_memplan *p) {
     if (p->tract != SYMM_NO_OFFSET) return symmSuccess;
-    /* Where addresses are scarce a graph has those that it would have without guard mode. */
+    /* If addresses are scarce, a graph gets as many as without guard mode. */
     const int top = symm_heap_tract_fits(p->set->heap, p->alias->room);
     p->tract_bytes = top ? p->alias->room : p->alias->bytes;
     return symm_heap_tract_take(p->set->heap, p->tract_bytes, p->lane, &p->tract);
@@ -146,7 +146,7 @@ static symm_part own_part(const symm_memplan *p, int i) {
     return part;
 }
 
-/* On, until so many bytes have memory; or not at all. */
+/* Maps pieces until `bytes` have memory; or none at all. */
 static symmResult_t map_own(symm_memplan *p, uint64_t bytes) {
     symm_region *to = &p->set->heap->region;
     const int had = p->backed, rank = p->set->comm->rank;
@@ -181,17 +181,17 @@ symmResult_t symm_memalias_back(symm_memplan *p, const symm_memblock *b) {
 symmResult_t symm_memalias_full(const symm_memplan *p, uint64_t bytes) {
     char text[256];
     snprintf(text, sizeof text,
-             "%llu bytes do not fit in the %llu bytes of memory that graphs of lane %d share, of "
-             "which %llu are this graph's (symmLaneAlias)",
+             "%llu bytes do not fit in the %llu bytes of memory that graphs of lane %d share "
+             "(symmLaneAlias); this graph uses %llu of them",
              (unsigned long long)bytes, (unsigned long long)p->alias->bytes, p->lane,
              (unsigned long long)symm_gplan_footprint(p->points, SYMM_MEM_SYM));
-    symm_status_adopt(text); /* the way of things, not a warning */
+    symm_status_adopt(text); /* expected, so no warning */
     return symmNeedGrow;
 }
 
 /* ---- uploading ------------------------------------------------------------------------------- */
 
-typedef struct { /* what the ranks tell each other of a plan */
+typedef struct { /* what each rank says of its plan */
     int32_t code, backed, uploaded, pad;
     uint64_t tract, digest;
 } state;
@@ -243,7 +243,6 @@ static symmResult_t map_all(symm_memplan *p, symmResult_t status) {
     return status;
 }
 
-/* Memory that no plan has mapped. */
 void symm_memalias_release(symm_memalias *a) {
     symm_memlanes *s = a->region->set;
     for (const symm_memplan *p = s->plans; p; p = p->next)
@@ -254,7 +253,7 @@ void symm_memalias_release(symm_memalias *a) {
     }
 }
 
-/* What was trimmed is made and mapped here first. */
+/* If memory was trimmed, this rank makes and maps its own part first. */
 static symmResult_t upload(symm_memplan *p, symmResult_t status) {
     const int had = p->backed, trimmed = covered(p->alias, had) < p->reach;
     if (!status && trimmed) status = map_own(p, p->reach);
@@ -271,7 +270,7 @@ symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status) {
     symm_comm *c = p->set->comm;
     int there;
     if (p->alias) symm_memalias_wake(p->alias);
-    if (symm_memalias_pieces(p, &there) <= there) return status; /* alike on all ranks */
+    if (symm_memalias_pieces(p, &there) <= there) return status; /* the same on all ranks */
     symm_log_rank(c->rank);
     const symmResult_t inside = symm_gpu_push(c, &scope);
     symmResult_t r = upload(p, status ? status : inside);
@@ -280,9 +279,10 @@ symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status) {
 }
 
 /* ---- trimming -------------------------------------------------------------------------------- */
-/* In two steps, as for all SYM memory. symmLaneTrimGraphMem, in the same order on all ranks, marks
- * the memory. symmHeapCollect, where all ranks have marked it, unmaps and releases it. In between
- * nothing is launched over it. An upload or a capture removes the mark, on all ranks alike. */
+/* Two steps, as for all SYM memory. symmLaneTrimGraphMem, called in the same order on all ranks,
+ * marks the memory. symmHeapCollect unmaps and releases it once all ranks have marked it. In
+ * between nothing is launched over it. An upload or a capture removes the mark, the same on all
+ * ranks. */
 
 void symm_memalias_wake(symm_memalias *a) {
     SYMM_ASSERT(!a->trimmed || a->left_out);
@@ -300,8 +300,8 @@ int symm_memalias_pieces(const symm_memplan *p, int *there) {
     return n;
 }
 
-/* By what the program holds, as for the region's own pieces: a graph that nobody has bound may be
- * launched whenever it likes. */
+/* Decided by what the program holds, as for the region's own pieces. A graph without a plan may be
+ * launched at any time. */
 static int is_idle(const symm_memalias *a) {
     for (const symm_memplan *p = a->region->set->plans; p; p = p->next) {
         if (p->alias != a) continue;

@@ -1,5 +1,5 @@
-/* memplan_blocks.c - the blocks of a plan: where they lie, which barriers they need, who frees them.
- * The communicator's user thread. */
+/* memplan_blocks.c - blocks of a plan: their places, the barriers that they need, their frees. The
+ * communicator's user thread. */
 #include "memplan.h"
 
 #include <stdlib.h>
@@ -38,7 +38,7 @@ symmResult_t symm_memplan_settle_on(symm_memplan *p, symm_memlane *l) {
         symm_memalias_wake(p->alias);
     }
     if (!offer(p, r)) return symmSuccess;
-    p->lost = 1; /* the planner knows a part of it */
+    p->lost = 1; /* the planner knows only a part of the region */
     return no_memory();
 }
 
@@ -47,7 +47,7 @@ static symmResult_t grow(symm_memplan *p, int zone, uint64_t bytes, const void *
     symm_heap *h = p->set->heap;
     const unsigned flags = (unsigned)symm_memlanes_flags(zone);
     const uint64_t unit = SYMM_PLACE_UNIT - 1, room = symm_heap_room(h, flags) & ~unit;
-    uint64_t have = 0, off; /* of this zone: what ranks have in LOCAL differs */
+    uint64_t have = 0, off; /* of this zone only: LOCAL memory differs between ranks */
     for (int i = 0; i < r->npieces[zone]; i++) have += r->pieces[zone][i].bytes;
     uint64_t step = have / 16 & ~unit;
     step = step < GROW_MIN ? GROW_MIN : step > GROW_MAX ? GROW_MAX : step;
@@ -77,8 +77,8 @@ static symmResult_t add_block(symm_memplan *p, const symm_memblock *b, int *bloc
     return symmSuccess;
 }
 
-/* Off the blocks that other graphs of the lane have got since this plan looked last and do not
- * free: they may be allocated while this one runs. */
+/* Keeps this plan off blocks that other graphs of the lane have got since it looked last, and do
+ * not free. They may be allocated while this graph runs. */
 static symmResult_t keep_off(symm_memplan *p) {
     const symm_memregion *r = p->region;
     if (p->seen == r->placed) return symmSuccess;
@@ -94,28 +94,29 @@ static symmResult_t keep_off(symm_memplan *p) {
     return symmSuccess;
 }
 
-/* A barrier in front, unless that would run beside another call of the communicator. */
+/* Captures a barrier in front of the block. An error if it would run beside another call of the
+ * communicator. */
 static symmResult_t put_barrier(symm_memplan *p, symm_memlane *l, int *point) {
     for (int i = 0; i < p->ncalls; i++)
         if (!symm_gplan_follows(p->points, *point, p->calls[i]))
             return SYMM_ERR(symmInvalidUsage,
-                            "symmLaneAlloc: a SYM block in a branch beside a captured call of the "
-                            "communicator: the barrier it needs cannot be put there. Allocate "
-                            "before the fork, or behind the join");
+                            "symmLaneAlloc: this SYM block needs a barrier, which would run "
+                            "beside a captured call of the communicator. Allocate before the "
+                            "fork, or after the join");
     int *more = SYMM_FAIL_ALLOC(memplan_barrier,
                                 realloc(p->barriers, ((size_t)p->nbarriers + 1) * sizeof *more));
     if (!more) return no_memory();
     p->barriers = more;
-    SYMM_TRY(symm_coll_barrier(p->set->comm, l->stream)); /* notes itself: symm_memplan_called */
+    SYMM_TRY(symm_coll_barrier(p->set->comm, l->stream)); /* the observer notes it: note_captured */
     if (p->lost) return no_memory();
-    SYMM_ASSERT(p->ncalls > p->nbarriers); /* the barrier has noted itself */
+    SYMM_ASSERT(p->ncalls > p->nbarriers); /* the barrier was noted */
     more[p->nbarriers++] = p->calls[p->ncalls - 1];
     l->epochs++;
     return symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, point);
 }
 
-/* Aliased: memory is mapped where the block will lie before it does, so that where it cannot be
- * nothing has changed. */
+/* Aliased blocks: the planner is asked for the place, the memory is mapped there, then the block is
+ * placed. So nothing has changed if the memory cannot be mapped. */
 static symmResult_t place(symm_memplan *p, symm_memlane *l, int *point, symm_memblock *b,
                           const void *site) {
     const int aliased = p->alias && b->zone == SYMM_MEM_SYM;
@@ -129,12 +130,12 @@ static symmResult_t place(symm_memplan *p, symm_memlane *l, int *point, symm_mem
         if (b->at != SYMM_GPLAN_NONE && backed) return symmSuccess;
         if (b->at != SYMM_GPLAN_NONE) {
             SYMM_TRY(symm_memalias_back(p, b));
-            backed = 1; /* now for good: the same place */
+            backed = 1; /* now place it, at the same offset */
             continue;
         }
         if (why == SYMM_GPLAN_MEMORY) return no_memory();
         if (why == SYMM_GPLAN_HEAR) {
-            /* Where only memory is saved by it, a branch does without. */
+            /* If the barrier would only save memory, a branch goes without it. */
             const int needed = !symm_gplan_heard(p->points, *point);
             if (!needed && !symm_gplan_after_all(p->points, *point)) {
                 hears = 0;
@@ -190,7 +191,6 @@ drop:
 
 /* ---- freeing --------------------------------------------------------------------------------- */
 
-/* The newest block of the plan that begins there, -1 none. */
 int symm_memplan_find(const symm_memplan *p, uint64_t off) {
     for (int i = p->nblocks; i-- > 0;)
         if (p->blocks[i].off == off) return i;
@@ -199,26 +199,26 @@ int symm_memplan_find(const symm_memplan *p, uint64_t off) {
 
 static symmResult_t free_own(symm_memplan *p, int point, symm_memblock *b, const void *ptr) {
     if (b->freed)
-        return SYMM_ERR(symmInvalidArgument, "ptr=%p is freed already in this graph", ptr);
+        return SYMM_ERR(symmInvalidArgument, "ptr=%p is already freed in this graph", ptr);
     int r = (b->no < 0 || b->red) && !symm_gplan_follows(p->points, point, b->from) ? -2 : 0;
     if (!r && b->no >= 0) r = symm_gplan_free(p->points, point, b->no);
     if (r == -2)
         return SYMM_ERR(symmInvalidArgument,
-                        "ptr=%p is freed where its allocation does not come before", ptr);
+                        "ptr=%p is freed at a point that does not come after its allocation", ptr);
     b->freed = 1;
     p->nleft--;
     SYMM_CHECK(symm_memplan_check(p));
     return symmSuccess;
 }
 
-/* How sure it is that the block is allocated. */
+/* How sure it is that the block is allocated: 2 a plan's launch has left it, 1 it may be, 0 not. */
 static int sureness(const symm_memplan *p, const symm_memblock *b) {
     return b->live ? 2 : symm_unbound_out(p, b);
 }
 
-/* A block of another graph that outlives it, one that is allocated before one whose plan is about
- * to go; NULL: none, and *own: it was freed in its own. One that has got its free after the
- * launch that left it is allocated still: this launch's. */
+/* Finds a block of another graph that outlives it. Prefers one that is surely allocated to one
+ * whose plan is about to go. NULL: none; *own: a block there was freed in its own graph. A block
+ * that got its free node after the launch that left it is still allocated by that launch. */
 static symm_memplan *find_outliving(const symm_memlanes *s, const symm_memplan *but, uint64_t off,
                                     int *block, int *own) {
     symm_memplan *found = NULL;
@@ -248,7 +248,7 @@ static symmResult_t not_there(const symm_memlanes *s, int own, uint64_t off, con
                         ptr);
     if (symm_memtable_find(&s->table, off))
         return SYMM_ERR(symmInvalidArgument,
-                        "ptr=%p was allocated outside of any graph: a captured free cannot free it",
+                        "ptr=%p was allocated outside a graph: a captured free cannot free it",
                         ptr);
     return SYMM_ERR(symmInvalidArgument, "ptr=%p does not begin a block of a lane", ptr);
 }
@@ -268,14 +268,14 @@ symmResult_t symm_memplan_free_at(symm_memplan *p, int point, uint64_t off, cons
         return symmSuccess;
     }
     symm_memplan *o = find_outliving(p->set, p, off, &block, &own);
-    if (o && o->blocks[block].freed) { /* in its own graph: from the next launch on */
+    if (o && o->blocks[block].freed) { /* freed in its own graph, from the next launch on */
         o = NULL;
         own = 1;
     }
     if (!o) return not_there(p->set, own, off, ptr);
     for (int i = 0; i < p->nfrees; i++)
         if (p->frees[i].plan == o && p->frees[i].block == block)
-            return SYMM_ERR(symmInvalidArgument, "ptr=%p is freed already in this graph", ptr);
+            return SYMM_ERR(symmInvalidArgument, "ptr=%p is already freed in this graph", ptr);
     struct foreign *more =
         SYMM_FAIL_ALLOC(memplan_free, realloc(p->frees, ((size_t)p->nfrees + 1) * sizeof *more));
     if (!more) return no_memory();
@@ -293,8 +293,9 @@ symmResult_t symm_memplan_free_now(symm_memlane *l, uint64_t off, const void *pt
     symm_memblock *b = &p->blocks[block];
     if (!b->live && !symm_unbound_may_free(p, b))
         return SYMM_ERR(symmInvalidArgument,
-                        "ptr=%p is not allocated: %s launched its graph since it was freed", ptr,
-                        p->handle ? "symmMemPlanLaunch has not" : "nobody has");
+                        "ptr=%p is not allocated: its graph was not launched %ssince it was "
+                        "freed",
+                        ptr, p->handle ? "by symmMemPlanLaunch " : "");
     const symmResult_t found = l->set->guard && b->live ? symm_memguard_left(l, p, b) : symmSuccess;
     SYMM_TRY(symm_memuse_freed(p->region, b, l));
     SYMM_ASSERT(!b->live || p->nlive > 0);

@@ -1,5 +1,5 @@
-/* memplan_capture.c - what is captured while a communicator has lanes: allocations, frees, and the
- * communicator's calls. The communicator's user thread. */
+/* memplan_capture.c - captured allocations and frees, and the communicator's captured calls while
+ * it has lanes. The communicator's user thread. */
 #include "memplan.h"
 
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static symmResult_t plan_of(symm_memlanes *s, symmStream_t stream, const symm_me
     SYMM_TRY(symm_memplan_new(s, out));
     (*out)->capture = st->capture;
     (*out)->graph = st->graph;
-    symm_memplan_retain(*out); /* so that it is let go in one way, whatever fails */
+    symm_memplan_retain(*out); /* so that there is one way to let it go, whatever fails */
     symmResult_t r = symm_memplan_hold(*out, stream);
     symm_memplan_release(*out);
     if (r) symm_memplan_reap(s->comm);
@@ -72,8 +72,8 @@ symmResult_t symm_memplan_alloc(symm_memlane *l, const symm_memstate *st, uint64
     return symmSuccess;
 }
 
-/* Guard mode: what the graph does with its own block comes before the free's point. What cannot be
- * freed there is left to whoever says so. */
+/* Guard mode: what the graph does with its own block comes before the point of the free. If the
+ * block cannot be freed there, symm_memplan_free_at returns the error. */
 static symmResult_t guard_free(symm_memplan *p, symm_memlane *l, uint64_t off, int *point) {
     const int i = symm_memplan_find(p, off);
     const symm_memblock *b = i < 0 ? NULL : &p->blocks[i];
@@ -111,7 +111,7 @@ static symmResult_t add_call(symm_memplan *p, symmStream_t stream, int hears) {
     return symmSuccess;
 }
 
-/* The call itself is captured: what fails here makes later blocks of this capture fail. */
+/* The call itself is captured. If a note of it fails, later blocks of this capture fail. */
 static void note_captured(symm_comm *c, symmStream_t stream, int hears) {
     symm_memstate st;
     if (symm_mem_state(c, stream, &st) || st.how != SYMM_STREAM_CAPTURED) return;
@@ -135,8 +135,8 @@ static symmResult_t may_capture(symm_comm *c, symmStream_t stream) {
         for (int i = 0; i < p->nbarriers; i++)
             if (!symm_gplan_follows(p->points, point, p->barriers[i]))
                 return SYMM_ERR(symmInvalidUsage,
-                                "stream=%p: this call would run beside a barrier that a SYM block "
-                                "of the same capture needs: join its stream first",
+                                "stream=%p: this call would run beside a barrier of a SYM block "
+                                "of the same capture. Join the streams first",
                                 (void *)stream);
     }
     return symmSuccess;

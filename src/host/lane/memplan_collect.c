@@ -1,9 +1,9 @@
 /* memplan_collect.c - the lanes' part in symmHeapCollect and symmHeapCheck. The communicator's user
  * thread.
  *
- * What a graph has used can go when the graph is gone. Ranks know that late, and at different times.
- * So each rank offers the numbers of what it is done with, and what all ranks have offered goes:
- * graphs without a plan that have SYM blocks of several ranks, and trimmed memory of
+ * The memory of a graph can go when the graph is gone. Ranks know that late, and at different
+ * times. So each rank offers the numbers of what it is done with, and what all ranks have offered
+ * goes: graphs without a plan that have SYM blocks of several ranks, and trimmed memory of
  * symmLaneAlias. */
 #include "host/comm/comm.h"
 #include "host/heap/heap_int.h"
@@ -47,7 +47,7 @@ static symmResult_t unbound_let(symm_heap *h, uint64_t no, const void *site) {
         for (symm_memplan *p = s->plans; s->heap == h && p; p = p->next) {
             if (p->sym_no != no || !symm_unbound_waits(p)) continue;
             p->held = 0;
-            symm_memplan_settle(p); /* the list is another one now */
+            symm_memplan_settle(p); /* this changes the list */
             return symmSuccess;
         }
     return symmSuccess;
@@ -55,13 +55,13 @@ static symmResult_t unbound_let(symm_heap *h, uint64_t no, const void *site) {
 
 /* ---- memory of idle graphs ------------------------------------------------------------------- */
 
-/* The graph of a plan that was destroyed runs without being asked. */
+/* After symmMemPlanDestroy the program may launch the graph without asking. */
 static int is_gone(symm_memplan *p) {
     return !p->destroyed || symm_memplan_is_left(p);
 }
 
-/* The one with the lowest `first`, from `from` on, that was trimmed; here: and is at rest on this
- * rank. */
+/* The trimmed memory with the lowest `first`, not below `from`. here: only what no graph of this
+ * rank uses any more. */
 static symm_memalias *find_trimmed(const symm_heap *h, uint64_t from, int here) {
     symm_memalias *best = NULL;
     for (const symm_memlanes *s = symm_heap_comm(h)->lanes.sets; s; s = s->next) {
@@ -89,7 +89,7 @@ static uint64_t alias_next(const symm_heap *h, uint64_t from) {
     return a ? a->first : 0;
 }
 
-/* What cannot be unmapped stays, and holds its memory: the plan is not launched then. */
+/* What cannot be unmapped keeps its memory; the plan is not launched then. */
 static symmResult_t alias_let(symm_heap *h, uint64_t no, const void *site) {
     symm_memalias *a = find_trimmed(h, no, 1);
     symmResult_t first = symmSuccess;

@@ -1,5 +1,5 @@
-/* memplan_handle.c - plans as the program holds them: bound to a graph or made of explicit nodes, and
- * destroyed. The communicator's user thread. */
+/* memplan_handle.c - plans as the program holds them: bound to a graph or made for explicit nodes,
+ * and destroyed. The communicator's user thread. */
 
 #include "base/handle.h"
 #include "host/comm/comm.h"
@@ -29,7 +29,8 @@ static symmResult_t give_handle(symm_memplan *p, unsigned flags, symmMemPlan_t *
     return symmSuccess;
 }
 
-/* With SYMM_MEMPLAN_HOLD the graph gives what it holds, the plan itself too. */
+/* With SYMM_MEMPLAN_HOLD the graph hands what it holds to the plan, the plan's own reference
+ * too. */
 static symmResult_t take_hold(symm_memplan *p, unsigned flags, symmMemPlan_t *plan) {
     const symm_gpu_capture in = {p->graph, p->capture};
     SYMM_TRY(give_handle(p, flags, plan));
@@ -54,7 +55,8 @@ static symm_memplan *find_graph(const symm_memlane *l, symmGraph_t graph) {
     return NULL;
 }
 
-/* A plan keeps the order of its lane's launches: another one's would be kept in vain. */
+/* A plan orders the launches of its lane. For a lane that has no call in the graph that would be
+ * useless. */
 static symmResult_t check_lane(const symm_memplan *p, const symm_memlane *l, symmGraph_t graph) {
     for (int i = 0; i < p->ncallers; i++)
         if (p->callers[i] == l->ordinal) return symmSuccess;
@@ -63,9 +65,8 @@ static symmResult_t check_lane(const symm_memplan *p, const symm_memlane *l, sym
                         "symmMemPlanBind: graph=%p has no call of a lane of this heap",
                         (void *)graph);
     return SYMM_ERR(symmInvalidArgument,
-                    "symmMemPlanBind: graph=%p has no call of lane %d: lane %d has made %s in it",
-                    (void *)graph, l->ordinal, p->callers[0],
-                    p->ncallers > 1 ? "the first" : "those");
+                    "symmMemPlanBind: graph=%p has no call of lane %d. Its calls are of lane %d%s",
+                    (void *)graph, l->ordinal, p->callers[0], p->ncallers > 1 ? " and others" : "");
 }
 
 static symmResult_t bind(symm_memlane *l, symmGraph_t graph, unsigned flags, symmMemPlan_t *plan) {
@@ -73,8 +74,8 @@ static symmResult_t bind(symm_memlane *l, symmGraph_t graph, unsigned flags, sym
     symm_memplan *p = find_graph(l, graph);
     if (!p)
         return SYMM_ERR(symmInvalidArgument,
-                        "symmMemPlanBind: graph=%p has no call of a lane of this heap, is bound "
-                        "already, or is gone",
+                        "symmMemPlanBind: graph=%p has no call of a lane of this heap, is already "
+                        "bound, or is gone",
                         (void *)graph);
     if (p->lost) return SYMM_ERR(symmOutOfMemory, "symmMemPlanBind: memory ran out in the capture");
     SYMM_TRY(check_lane(p, l, graph));
@@ -151,8 +152,7 @@ symmResult_t symm_memplan_enter(symmMemPlan_t plan, const char *call, symm_mempl
     symm_heap *h;
     symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
     if (!p)
-        return SYMM_ERR(symmInvalidArgument, "%s: plan=%p is not a living plan", call,
-                        (void *)plan);
+        return SYMM_ERR(symmInvalidArgument, "%s: plan=%p is not a live plan", call, (void *)plan);
     SYMM_TRY(symm_heap_enter(p->set->handle, 1, &h));
     SYMM_CHECK(symm_memplan_check(p));
     *out = p;
@@ -179,12 +179,12 @@ symmResult_t symmMemPlanDestroy(symmMemPlan_t plan) {
     symm_heap *h;
     symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
     if (!p)
-        return SYMM_ERR(symmInvalidArgument, "symmMemPlanDestroy: plan=%p is not a living plan",
+        return SYMM_ERR(symmInvalidArgument, "symmMemPlanDestroy: plan=%p is not a live plan",
                         (void *)plan);
-    symm_kept *pins = p->pins; /* with the plan itself among them, it lives on until they go */
+    symm_kept *pins = p->pins; /* the plan is among them, so it lives until they go */
     if (!symm_handle_open(SYMM_KIND_HEAP, p->set->handle)) {
         symm_memplan_lock_dead();
-        p->nlive = 0; /* the heap has taken its blocks along */
+        p->nlive = 0; /* its blocks went with the heap */
         p->pins = NULL;
         end_plan(p);
         symm_memplan_unlock_dead();
@@ -211,7 +211,7 @@ static symmResult_t check_nodes(const symm_memplan *p, const char *call,
     if (!p->explicit_nodes)
         return SYMM_ERR(
             symmInvalidUsage,
-            "%s: plan=%p is of a capture: explicit nodes go to one of symmMemPlanCreate", call,
+            "%s: plan=%p is of a capture: explicit nodes need a plan of symmMemPlanCreate", call,
             (void *)p->handle);
     if (ndeps < 0 || (ndeps && !deps))
         return SYMM_ERR(symmInvalidArgument, "%s: ndeps=%d, deps=%p", call, ndeps,

@@ -1,4 +1,4 @@
-/* memplan_launch.c - launching the graph of a plan, and uploading it. The communicator's user
+/* memplan_launch.c - launching and uploading the graph of a plan. The communicator's user
  * thread. */
 #include "base/handle.h"
 #include "host/comm/comm.h"
@@ -21,7 +21,7 @@ static symmResult_t still_live(const symm_memplan *p) {
     return symmSuccess;
 }
 
-/* Does a block that another graph has left lie where this one has its own? */
+/* Refuses a launch while a live block of another graph overlaps this graph's memory. */
 static symmResult_t check_others(const symm_memplan *p) {
     for (const symm_memplan *o = p->set->plans; o; o = o->next)
         for (int i = 0; o != p && o->nlive && o->region == p->region && i < o->nblocks; i++) {
@@ -29,24 +29,23 @@ static symmResult_t check_others(const symm_memplan *p) {
             if (!b->live || !symm_gplan_touches(p->points, b->zone, b->at, b->bytes)) continue;
             return SYMM_ERR(
                 symmInvalidUsage,
-                "symmMemPlanLaunch: ptr=%p (%llu bytes), which another graph of the lane "
-                "has left allocated, lies in this graph's memory: free it first, or "
-                "capture it with SYMM_ALLOC_KEEP",
+                "symmMemPlanLaunch: ptr=%p (%llu bytes), which another graph of the lane has left "
+                "allocated, overlaps this graph's memory: free it first, or capture it with "
+                "SYMM_ALLOC_KEEP",
                 symm_memlanes_address(p->set, b->off), (unsigned long long)(b->bytes - b->red));
         }
     return symmSuccess;
 }
 
-/* Blocks that this graph frees must be there. */
+/* Refuses a launch if a block that the graph frees is not allocated. */
 static symmResult_t check_frees(const symm_memplan *p) {
     for (int i = 0; i < p->nfrees; i++) {
         const symm_memplan *o = p->frees[i].plan;
         const symm_memblock *b = &o->blocks[p->frees[i].block];
         if (!b->live && !symm_unbound_may_free(o, b))
-            return SYMM_ERR(
-                symmInvalidUsage,
-                "symmMemPlanLaunch: ptr=%p, which this graph frees, is not allocated now",
-                symm_memlanes_address(p->set, b->off));
+            return SYMM_ERR(symmInvalidUsage,
+                            "symmMemPlanLaunch: ptr=%p, which this graph frees, is not allocated",
+                            symm_memlanes_address(p->set, b->off));
     }
     return symmSuccess;
 }
@@ -57,22 +56,23 @@ static symmResult_t check_upload(const symm_memplan *p) {
     if (pieces <= there) return symmSuccess;
     return SYMM_ERR(
         symmInvalidUsage,
-        "symmMemPlanLaunch: plan=%p: of the %d pieces of memory under its addresses, %d "
-        "are mapped on all ranks: symmMemPlanUpload on all of them first",
+        "symmMemPlanLaunch: plan=%p: of the %d pieces of memory under its addresses, only %d are "
+        "mapped on all ranks: call symmMemPlanUpload on all ranks first",
         (void *)p->handle, pieces, there);
 }
 
-/* Later work, of whichever thread, is put behind a launch by its stream's name. */
+/* Later work, of any thread, is put behind this launch by the stream's handle. */
 static symmResult_t check_name(const symm_comm *c, symmStream_t stream) {
     if (!c->cuda || !symm_gpu_is_per_thread(stream)) return symmSuccess;
     return SYMM_ERR(symmInvalidArgument,
-                    "symmMemPlanLaunch: stream=%p means another stream in each thread",
+                    "symmMemPlanLaunch: stream=%p is the per-thread default stream, another one "
+                    "in each thread",
                     (void *)stream);
 }
 
-/* Host backend: the graph holds the plan, or it is a part of it. A plan of explicit nodes has none
- * of its own, and takes any that is nobody else's. CUDA does not say of which graph an
- * executable was made. */
+/* Host backend: the executable must be of the plan's graph, or of one that this graph has become a
+ * part of. A plan of explicit nodes has no graph, and accepts one that belongs to no other plan.
+ * CUDA does not say of which graph an executable was made. */
 static symmResult_t check_graph(const symm_memplan *p, symmGraphExec_t exec) {
     if (p->set->comm->cuda || !exec) return symmSuccess;
     const int found = symm_graph_tells(exec, p->explicit_nodes ? NULL : (const void *)p,
@@ -86,17 +86,20 @@ static symmResult_t check_graph(const symm_memplan *p, symmGraphExec_t exec) {
         if (o->handle && symm_graph_tells(exec, o, &symm_memplan_graph_user) > 0)
             return SYMM_ERR(
                 symmInvalidArgument,
-                "symmMemPlanLaunch: exec=%p is not of the graph of plan=%p, but of that of plan %p",
+                "symmMemPlanLaunch: exec=%p is not of the graph of plan=%p, but of the graph of "
+                "plan %p",
                 (void *)exec, (void *)p->handle, (void *)o->handle);
     return SYMM_ERR(
         symmInvalidArgument,
-        "symmMemPlanLaunch: exec=%p is not of the graph of plan=%p, nor of another plan's",
+        "symmMemPlanLaunch: exec=%p is not of the graph of plan=%p, nor of the graph of another "
+        "plan",
         (void *)exec, (void *)p->handle);
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-/* Behind the lane's last launch on another stream: all that one was given by now. */
+/* If the lane's last launch was on another stream, this one comes behind all that stream was given
+ * by now. */
 static symmResult_t follow_launch(symm_memregion *r, symmStream_t stream) {
     if (!r->launches || r->launch_stream == stream) return symmSuccess;
     SYMM_TRY(symm_memuse_mark(r->set->comm, &r->launched, r->launch_stream));
@@ -114,7 +117,7 @@ static symmResult_t order(symm_memplan *p, symmStream_t stream) {
                         (void *)stream);
     SYMM_TRY(follow_launch(p->region, stream));
     SYMM_TRY(symm_memuse_follow(p, stream));
-    /* Explicit SYM nodes have no barrier in the graph, so there is one in front. */
+    /* A graph of explicit nodes has no barrier inside, so one is put in front of it. */
     if (p->explicit_nodes && p->has_sym && s->comm->nranks > 1)
         SYMM_TRY(symm_coll_barrier(s->comm, stream));
     return symmSuccess;
@@ -153,7 +156,7 @@ static void note_launch(symm_memplan *p, int here, symmStream_t stream) {
         if (b->live) o->nlive--;
         b->live = 0;
         symm_unbound_freed(o, b);
-        symm_memplan_settle(o); /* it stays, as this one refers to it, but may hold nothing now */
+        symm_memplan_settle(o); /* may hold nothing now; stays, because this plan refers to it */
     }
     p->nlive = 0;
     for (int i = 0; i < p->nblocks; i++) {
@@ -202,7 +205,7 @@ typedef struct {
 } upload_args;
 
 static symmResult_t check_exec(const symm_memplan *p, symmGraphExec_t exec) {
-    if (p->alias && !exec) return symmSuccess; /* maps, and no more */
+    if (p->alias && !exec) return symmSuccess; /* only maps */
     if (!exec) return SYMM_ERR(symmInvalidArgument, "symmMemPlanUpload: exec is NULL");
     if (!p->set->comm->cuda && symm_graph_tells(exec, NULL, &symm_memplan_graph_user) < 0)
         return SYMM_ERR(symmInvalidArgument,
@@ -211,7 +214,6 @@ static symmResult_t check_exec(const symm_memplan *p, symmGraphExec_t exec) {
     return symmSuccess;
 }
 
-/* The driver's part. */
 static symmResult_t upload_exec(const symm_comm *c, symmGraphExec_t exec, symmStream_t stream) {
     symm_cuda_scope scope;
     if (!c->cuda || !exec) return symmSuccess;
@@ -221,7 +223,7 @@ static symmResult_t upload_exec(const symm_comm *c, symmGraphExec_t exec, symmSt
     return symm_cuda_error(cu, "uploading graph %p", (void *)exec);
 }
 
-/* A rank with a bad argument takes part where something is to be mapped. */
+/* If something is to be mapped, a rank with a bad argument takes part too. */
 static symmResult_t upload_job(void *args) {
     const upload_args *a = args;
     symm_memplan *p;

@@ -1,8 +1,9 @@
-/* memplan_life.c - how long plans and regions live: held by graphs, by the program, by blocks that
- * are allocated. Threads as in memplan.h; symm_memplan_release alone runs in any, the driver's too,
- * where it may only note that the graph is gone (gone_lock). dead_lock: over plans and lanes of
- * communicators that are destroyed, which have no thread of their own any more; while one is
- * being destroyed its thread has it. */
+/* memplan_life.c - how long plans and regions live. Graphs, the program and allocated blocks hold
+ * them. Threads as in memplan.h, except:
+ *  - symm_memplan_release runs in any thread, also in the driver's. There it only notes that the
+ *    graph is gone, under gone_lock.
+ *  - dead_lock protects plans and lanes of destroyed communicators, which no longer have a thread
+ *    of their own. While a communicator is being destroyed, its thread holds the lock. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -63,7 +64,7 @@ static void free_plan(symm_memplan *p) {
     symm_memlanes_unref(s);
 }
 
-/* What others of its graphs' frees point at stays until they are gone too. */
+/* Another graph frees a block of this plan: the plan stays until that graph's plan is gone. */
 static int is_referred(const symm_memplan *p) {
     for (const symm_memplan *o = p->set->plans; o; o = o->next)
         for (int i = 0; i < o->nfrees; i++)
@@ -75,8 +76,8 @@ static int heap_lives(const symm_memlanes *s) {
     return symm_handle_open(SYMM_KIND_HEAP, s->handle);
 }
 
-/* Back to the heap. What may still be used, on this rank or for SYM on another one, waits there for
- * a symmHeapCollect. */
+/* Gives a piece back to the heap. used: it may still be in use. Such a piece, and any SYM piece
+ * (other ranks may use it), waits for a symmHeapCollect. */
 static void give_piece(symm_memlanes *s, int zone, const symm_mempiece *e, int used) {
     if (!heap_lives(s)) return;
     if (used || zone == SYMM_MEM_SYM)
@@ -85,8 +86,8 @@ static void give_piece(symm_memlanes *s, int zone, const symm_mempiece *e, int u
         symm_heap_give(s->heap, e->off, SYMM_OWNER_GRAPH, NULL, NULL);
 }
 
-/* A block of the heap's own goes when its plan does; LOCAL behind work that nobody has waited for,
- * when somebody has. */
+/* SYMM_ALLOC_KEEP blocks go when their plan goes. A LOCAL block waits in the region if work on it
+ * has not been waited for. */
 static void give_keeps(symm_memplan *p) {
     symm_memregion *r = p->region;
     const int used = r && symm_memuse_open(r);
@@ -106,7 +107,7 @@ static void give_keeps(symm_memplan *p) {
     }
 }
 
-/* No graph has it, and it does not stand in the list of those that graphs have let go. */
+/* No graph has the plan, and it is not in the list `gone`. */
 int symm_memplan_is_left(symm_memplan *p) {
     pthread_mutex_lock(&gone_lock);
     const int left = !p->queued && !atomic_load_explicit(&p->graphs, memory_order_acquire);
@@ -117,7 +118,7 @@ int symm_memplan_is_left(symm_memplan *p) {
 void symm_memplan_settle(symm_memplan *p) {
     const int left = symm_memplan_is_left(p), out = p->nlive || symm_unbound_any(p);
     if (!out && (p->destroyed || (left && symm_unbound_is_own(p)))) p->held = 0;
-    if (!p->handle && left && !out) symm_memalias_close(p); /* nobody has bound it, or can */
+    if (!p->handle && left && !out) symm_memalias_close(p); /* no handle, and none can be made */
     if (p->held || is_referred(p) || !symm_memplan_is_left(p)) return;
     give_keeps(p);
     symm_unbound_ends(p);
@@ -149,7 +150,7 @@ static int is_dead(const symm_comm *c) {
     return symm_comm_state(c) == SYMM_COMM_FINAL;
 }
 
-/* Acquire and release: who frees comes after every use. */
+/* Acquire and release: who frees the plan comes after every use of it. */
 void symm_memplan_release(void *plan) {
     symm_memplan *p = plan;
     pthread_mutex_lock(&gone_lock);
@@ -168,7 +169,7 @@ static int is_for(const symm_memplan *p, const symm_comm *c) {
     return c ? p->set->comm == c : is_dead(p->set->comm);
 }
 
-/* Dead communicators have no user thread: whoever comes first does it, one at a time. */
+/* Destroyed communicators have no user thread. Any thread may do it, one at a time. */
 static pthread_mutex_t dead_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void symm_memplan_reap(const symm_comm *c) {
@@ -186,7 +187,7 @@ void symm_memplan_reap(const symm_comm *c) {
         mine = p;
     }
     pthread_mutex_unlock(&gone_lock);
-    while (mine) { /* settling one may settle others, but none that still stands here */
+    while (mine) { /* this may settle others, but none of this list */
         symm_memplan *p = mine;
         mine = p->let_go;
         pthread_mutex_lock(&gone_lock);
@@ -213,8 +214,8 @@ static symmResult_t launched(void *plan) {
 const symm_graph_user symm_memplan_graph_user = {
     .retain = symm_memplan_retain, .release = symm_memplan_release, .begin = launched};
 
-/* At once: whoever asks for memory must hear of the graph's end, not who next calls the library at
- * large. */
+/* At once, because the next allocation must know that the graph is gone, not only the next call of
+ * symm_gpu_reap. */
 static symmResult_t hold_gpu(symm_memplan *p) {
     const symm_gpu_capture in = {p->graph, p->capture};
     symm_memplan_retain(p);
@@ -294,13 +295,13 @@ void symm_memplan_forget(symm_memlanes *s) {
         for (int i = 0; had && i < p->nblocks; i++) p->blocks[i].live = 0;
         p->nlive = 0;
         symm_unbound_forget(p);
-        if (had) symm_memplan_settle(p); /* which may free others */
+        if (had) symm_memplan_settle(p); /* this may free others */
         p = had ? s->plans : p->next;
     }
 }
 
-/* Nobody can bind a plan of the lane any more. Settling one may free others: each time the list is
- * looked at anew. */
+/* The lane ends, so none of its plans can be bound any more. Settling one may free others, so the
+ * caller walks the list again from the start. */
 static int orphan_one(symm_memlane *l) {
     for (symm_memplan *p = l->set->plans; p; p = p->next) {
         if (p->region != l->region || p->handle || p->destroyed) continue;
@@ -313,7 +314,7 @@ static int orphan_one(symm_memlane *l) {
 
 void symm_memplan_orphan(symm_memlane *l) {
     symm_memplan_reap(l->set->comm);
-    if (l->set->alive == 1) symm_memplan_forget(l->set); /* watched blocks have been refused */
+    if (l->set->alive == 1) symm_memplan_forget(l->set); /* hand_over has refused live ones */
     if (!l->region) return;
     while (orphan_one(l)) continue;
     symm_memalias_unref(l->region->alias);

@@ -1,5 +1,5 @@
-/* memplan_memory.c - the memory of a lane's graphs as the program sees it: setting it apart
- * (symmLaneAlias), counting it, giving it back. The communicator's user thread. */
+/* memplan_memory.c - the memory of a lane's graphs, as the program sees it: symmLaneAlias,
+ * footprint, trimming. The communicator's user thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,12 +15,12 @@
 
 static const char setting[] = "setting memory apart for a lane's graphs";
 
-typedef struct { /* what the ranks tell each other of a lane */
+typedef struct { /* what each rank says of its lane */
     int32_t code, lane;
     uint64_t bytes, digest;
 } offer;
 
-/* All see the same and say the same. */
+/* All ranks see the same offers, so all return the same. */
 static symmResult_t agree_on(const symm_memlane *l, symmResult_t status, uint64_t bytes) {
     const symm_heap *h = l->set->heap;
     symm_comm *c = l->set->comm;
@@ -46,8 +46,7 @@ typedef struct {
     uint64_t bytes;
 } alias_args;
 
-/* A rank that has failed, or with a bad argument, takes part all the same: only so do all ranks
- * return its error. */
+/* A rank that has failed, or has a bad argument, takes part too. So all ranks return its error. */
 static symmResult_t alias_job(void *args) {
     const alias_args *a = args;
     symm_memlane *l;
@@ -74,7 +73,7 @@ static symmResult_t alias_job(void *args) {
 symmResult_t symmLaneAlias(symmLane_t lane, size_t bytes) {
     alias_args a = {lane, bytes};
     const symm_memlane *l = symm_memlane_peek(lane);
-    if (!l) return alias_job(&a); /* which says so */
+    if (!l) return alias_job(&a); /* this returns the error */
     return symm_group_run(l->set->comm->handle, SYMM_JOB_BLOCKS, alias_job, &a, sizeof a);
 }
 
@@ -89,7 +88,8 @@ static int by_offset(const void *a, const void *b) {
     return x->off < y->off ? -1 : x->off > y->off;
 }
 
-/* Guard mode: by the plans' own lists, which tell blocks from what is behind them. */
+/* The spans that plans' blocks lie in; out NULL: only their number. In guard mode each block is
+ * listed alone, because the planner does not tell blocks from red zones. */
 static size_t spans_of(const symm_memregion *r, span *out) {
     const int guard = r->set->guard != NULL;
     size_t n = 0;
@@ -109,7 +109,7 @@ static size_t spans_of(const symm_memregion *r, span *out) {
     return n;
 }
 
-/* Bytes under blocks of plans that somebody holds, each once. */
+/* Bytes under blocks of held plans, each byte once. */
 static symmResult_t used_of(const symm_memregion *r, uint64_t *used) {
     const size_t n = spans_of(r, NULL);
     uint64_t sum = 0, reach = 0;
@@ -180,7 +180,7 @@ symmResult_t symmLaneSetGraphMem(symmLane_t lane, int attr, size_t value) {
 
 /* ---- trimming -------------------------------------------------------------------------------- */
 
-/* By what the program holds: which graphs are gone differs between ranks. */
+/* Decided by what the program holds, because ranks differ in which graphs are gone. */
 static int is_held(const symm_memregion *r, int zone, const symm_mempiece *e) {
     for (const symm_memplan *p = r->set->plans; p; p = p->next)
         if (p->region == r && p->held && symm_gplan_touches(p->points, zone, e->off, e->bytes))
@@ -188,7 +188,7 @@ static int is_held(const symm_memregion *r, int zone, const symm_mempiece *e) {
     return 0;
 }
 
-/* Graphs that are being made must not have blocks there later. */
+/* Plans that can still get blocks must not get any there. */
 static int withdraw(const symm_memregion *r, int zone, const symm_mempiece *e) {
     for (symm_memplan *p = r->set->plans; p; p = p->next) {
         if (p->region != r || !p->held || (p->handle && !p->explicit_nodes)) continue;
@@ -218,8 +218,8 @@ static symmResult_t trim(symm_memregion *r, uint64_t *freed) {
     return symmSuccess;
 }
 
-/* What no graph runs over any more has ended with the last launch, and with what used blocks that
- * they had left. */
+/* Work on what no graph uses any more ends with the last launch, and with the uses of blocks that
+ * graphs had left. */
 static symmResult_t trim_region(symm_memlane *l, uint64_t *freed) {
     symm_memregion *r = l->region;
     symm_comm *c = l->set->comm;
@@ -243,7 +243,7 @@ symmResult_t symmLaneTrimGraphMem(symmLane_t lane, size_t *freed) {
     symm_memplan_reap(l->set->comm);
     symmResult_t r = trim_region(l, &bytes);
     if (!r && l->region && l->region->reserved)
-        SYMM_INFO("graphs of lane %d trimmed by %llu bytes; pieces of %llu bytes stay, in use",
+        SYMM_INFO("graphs of lane %d trimmed by %llu bytes; pieces of %llu bytes are still in use",
                   l->ordinal, (unsigned long long)bytes, (unsigned long long)l->region->reserved);
     symm_memlane_leave(l);
     if (!r && freed) *freed = bytes;

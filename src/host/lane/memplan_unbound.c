@@ -1,12 +1,11 @@
-/* memplan_unbound.c - graphs that the program has never bound to a plan. Their memory is held from
- * the capture on, until the graph is gone and what it had left is freed. The communicator's user
- * thread; `launched` runs in any, where it may only count.
+/* memplan_unbound.c - graphs that no plan was bound to. Their memory is held from the capture until
+ * the graph is gone and what it had left is freed. The communicator's user thread.
  *
- * Whether a graph is gone is known late and differs between ranks. So what has SYM blocks of
- * several ranks is let go by the symmHeapCollect that finds it gone on all of them; the rest as
- * soon as it is. On the host backend the graph tells of its launches: a block that it leaves is
- * allocated from a launch to its free. CUDA tells of none: there such a block counts as
- * allocated from the capture to the first free, and a free is never refused. */
+ * A rank knows late that a graph is gone, and ranks know it at different times. So a graph with SYM
+ * blocks of several ranks is let go by the symmHeapCollect that finds it gone on all of them; any
+ * other graph as soon as it is gone. On the host backend the graph reports its launches: a block
+ * that it leaves is allocated from a launch to its free. CUDA reports none: such a block counts as
+ * allocated from the capture to its first free, and no free is refused. */
 #include "memplan.h"
 
 static int is_loose(const symm_memplan *p) {
@@ -39,7 +38,7 @@ void symm_unbound_forget(symm_memplan *p) {
     for (int i = 0; i < p->nblocks; i++) symm_unbound_freed(p, &p->blocks[i]);
 }
 
-/* Each launch of the one freed what a launch of the other had left. */
+/* Each launch of p's graph has freed what a launch of the other graph had left. */
 void symm_unbound_ends(const symm_memplan *p) {
     for (int i = 0; is_loose(p) && i < p->nfrees; i++) {
         const symm_memplan *o = p->frees[i].plan;

@@ -1,11 +1,11 @@
-/* memplan_uses.c - work of other streams on blocks that outlived their graph: what is launched over
- * their bytes later comes behind it, and the host waits for it before the bytes leave the region.
- * The communicator's user thread.
+/* memplan_uses.c - work of other streams on blocks that outlived their graph. Later launches over
+ * the same bytes come behind that work, and the host waits for it before the bytes leave the
+ * region. The communicator's user thread.
  *
- * A use is noted once per region and lane, for the uses of one lane come one behind the other: its
- * frees in its stream, the launches of its graphs by symmMemPlanLaunch. Launches over one region do
- * so too. So the first one that has blocks in the bytes follows the use, and all later ones
- * follow that launch; a graph that lies elsewhere waits for nothing. */
+ * There is one note for each region and lane, because the uses of one lane are in order: its frees
+ * by its stream, the launches of its graphs by symmMemPlanLaunch. Launches over one region are in
+ * order too. So the first launch that has blocks in the bytes follows the use, and later ones are
+ * behind that launch. A graph that lies elsewhere does not wait. */
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -51,8 +51,9 @@ static void widen(symm_memuse *e, int zone, uint64_t from, uint64_t to) {
     if (to > e->to[zone]) e->to[zone] = to;
 }
 
-/* b NULL: no bytes that a launch would have to be ordered by this for. A launch on the stream of
- * the region's last one is behind it; one on another stream is put behind that stream's end. */
+/* Notes a use up to now. b NULL: no launch must be ordered after it. A launch on the stream of the
+ * region's last launch is in order already; one on another stream is put behind that stream's
+ * end. */
 static void note(symm_memuse *e, const symm_memblock *b, symmStream_t stream) {
     symm_memregion *r = e->region;
     const int behind = r->launches && r->launch_stream == stream;
@@ -78,7 +79,7 @@ symmResult_t symm_memuse_mark(symm_comm *c, symm_memmark *m, symmStream_t stream
         SYMM_TRY(symm_mem_state(c, stream, &st));
         if (st.how == SYMM_STREAM_CAPTURED)
             return SYMM_ERR(symmInvalidUsage,
-                            "stream=%p, on which a lane's graph was launched, is under capture: "
+                            "stream=%p is under capture, and a lane's graph was launched on it: "
                             "nothing can be ordered after that launch",
                             (void *)stream);
     }
@@ -87,8 +88,8 @@ symmResult_t symm_memuse_mark(symm_comm *c, symm_memmark *m, symmStream_t stream
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-/* The region in which a launch of the plan is noted for its i-th free: another lane's. -1: its own,
- * where no graph tells of the launch's end. */
+/* The region that notes a launch of the plan for its i-th free, if that is another lane's; NULL:
+ * none. i -1: the plan's own region, if no graph reports the launch's end. */
 static symm_memregion *noted_in(const symm_memplan *p, int i) {
     if (i < 0) return p->explicit_nodes && !p->graph ? p->region : NULL;
     symm_memregion *r = p->frees[i].plan->region;
@@ -104,7 +105,7 @@ symmResult_t symm_memuse_reserve(const symm_memplan *p) {
     return symmSuccess;
 }
 
-/* Where the program launches by itself, only the next who asks knows that it has. */
+/* If the program launches by itself, only the next call that asks can mark the end. */
 void symm_memuse_launched(const symm_memplan *p, int here, symmStream_t stream) {
     symm_comm *c = p->set->comm;
     for (int i = -1; i < p->nfrees; i++) {
@@ -122,7 +123,7 @@ static int touches(const symm_memplan *p, const symm_memuse *e) {
         const uint64_t bytes = e->to[z] - e->from[z];
         if (!bytes) continue;
         if (symm_gplan_touches(p->points, z, e->from[z], bytes)) return 1;
-        for (int i = 0; i < p->nblocks; i++) { /* the planner knows of no block of the heap's own */
+        for (int i = 0; i < p->nblocks; i++) { /* KEEP: unknown to the planner */
             const symm_memblock *b = &p->blocks[i];
             if (b->no < 0 && b->zone == z && b->at < e->to[z] && e->from[z] < b->at + b->bytes)
                 return 1;
@@ -181,7 +182,7 @@ symmResult_t symm_memuse_reach(symm_memlanes *s, const symm_memregion *r) {
 
 /* ---- ends ------------------------------------------------------------------------------------ */
 
-/* The heir's stream is behind this lane's, so a mark there is behind all that both have used. */
+/* The heir's stream is behind this lane's. So a mark there is behind all that both have used. */
 static symmResult_t hand_on(symm_memlanes *s, symm_memuse *e, const symm_memlane *heir) {
     symm_memuse *to = find(s, e->region, heir->ordinal, 0);
     if (to == NULL) {
