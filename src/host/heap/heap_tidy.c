@@ -1,5 +1,6 @@
 /* heap_tidy.c - trim, collect and check. Collective calls, on the communicator's user thread;
  * h->lock where a zone changes, never while waiting. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,6 +84,7 @@ static symmResult_t meet(symm_heap *h, symmResult_t status, uint64_t keep, int s
 static int take_out(symm_heap *h, int zone, uint64_t keep, symm_part *list) {
     symm_zone *z = &h->zone[zone];
     int n = 0;
+    SYMM_HEAP_LOCKED(h);
     z->skipped = 0;
     for (int i = z->count; i-- > 0 && z->bytes > keep;) {
         const symm_part chunk = z->chunks[i];
@@ -223,6 +225,7 @@ static void list_limbo(const symm_heap *h, uint64_t from, waiting *w) {
     symm_piece p;
     symm_block b;
     *w = (waiting){0};
+    SYMM_HEAP_LOCKED(h);
     if (!h->limbo_bytes) return;
     for (; symm_place_at(h->zone[SYMM_ZONE_SYM].place, from, &p); from = p.off + p.bytes) {
         if (!p.used || !symm_heap_find(h, p.off, &b) || b.limbo != SYMM_LIMBO) continue;
@@ -236,6 +239,7 @@ static void list_limbo(const symm_heap *h, uint64_t from, waiting *w) {
 
 static void list_tracts(const symm_heap *h, uint64_t from, waiting *w) {
     *w = (waiting){0};
+    SYMM_HEAP_LOCKED(h);
     for (int i = 0; i < h->ntracts; i++) {
         const symm_tract *t = &h->tracts[i];
         if (!t->limbo || t->off < from) continue;
@@ -272,6 +276,7 @@ static symmResult_t give_back(symm_heap *h, uint64_t off, const void *site) {
         symm_heap_unlock(h);
         if (h->guard) (void)symm_guard_paint(h, b.off, b.room, 1);
         symm_heap_lock(h);
+        SYMM_ASSERT(h->limbo_bytes >= b.room);
         h->limbo_bytes -= b.room;
         symm_place_give(h->zone[b.zone].place, b.z);
         if (b.zone == SYMM_ZONE_SYM)
@@ -370,6 +375,74 @@ static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site)
     return apart || h->guard ? soft : symmSuccess;
 }
 
+/* ---- check ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    symm_heap *h;
+    int zone;
+} walk;
+
+static void lock(void *ctx) {
+    symm_heap_lock(((walk *)ctx)->h);
+}
+static void unlock(void *ctx) {
+    symm_heap_unlock(((walk *)ctx)->h);
+}
+
+/* What must be painted at or behind zone offset z: a part of a hole, or a block's red zone. Arenas
+ * and the like look at blocks inside theirs themselves. */
+static uint64_t next_spot(void *ctx, uint64_t z, symm_spot *s) {
+    const walk *w = ctx;
+    symm_piece p;
+    symm_block b;
+    *s = (symm_spot){0};
+    if (!symm_place_at(w->h->zone[w->zone].place, z, &p)) return 0;
+    uint64_t next = p.off + p.bytes;
+    if (p.used) {
+        if (!symm_heap_find(w->h, symm_zone_flip(w->h, w->zone, p.off, 1), &b)) return next;
+        *s = (symm_spot){.off = b.off + b.bytes, .block = b.off, .asked = b.bytes};
+        s->bytes = b.limbo == SYMM_LIMBO_BUSY ? 0 : b.room - b.bytes;
+        return next;
+    }
+    if (p.off > z) z = p.off;
+    if (next - z > SYMM_GUARD_PIECE) next = z + SYMM_GUARD_PIECE;
+    *s = (symm_spot){symm_zone_flip(w->h, w->zone, z, next - z), next - z, .poison = 1};
+    return next;
+}
+
+/* Blocks inside those of an owner: the owner looks at them. */
+static symmResult_t check_inside(symm_heap *h) {
+    for (int owner = 0; owner <= SYMM_OWNER_HEAP; owner++) {
+        symm_heap_lock(h);
+        const symm_heap_look look = h->inside[owner].check;
+        void *arg = h->inside[owner].check_arg;
+        symm_heap_unlock(h);
+        if (look) SYMM_TRY(look(arg));
+    }
+    return symmSuccess;
+}
+
+/* Guard mode: the first damage, of now or of before. */
+static symmResult_t check_painted(symm_heap *h) {
+    char old[SYMM_GUARD_TEXT];
+    symm_heap_lock(h);
+    snprintf(old, sizeof old, "%s", h->damage);
+    symm_heap_unlock(h);
+    if (old[0]) return SYMM_ERR(symmInvalidUsage, "%s", old);
+    for (int zone = 0; zone < SYMM_ZONES; zone++) {
+        walk w = {h, zone};
+        SYMM_TRY(symm_guard_walk(h, &(symm_guard_walker){&w, lock, unlock, next_spot}));
+    }
+    SYMM_TRY(check_inside(h));
+    return h->guest->check(h);
+}
+
+static symmResult_t check(symm_heap *h, symmResult_t status) {
+    if (!status && h->guard) status = check_painted(h);
+    int idle;
+    return meet(h, status, 0, 1, "checking a heap", &idle);
+}
+
 /* ---- public ---------------------------------------------------------------------------------- */
 
 enum { TRIM, COLLECT, CHECK };
@@ -379,13 +452,6 @@ typedef struct {
     uint64_t keep, *freed;
     const void *site;
 } tidy_args;
-
-static symmResult_t check(symm_heap *h, symmResult_t status) {
-    if (!status && h->guard) status = symm_guard_check(h);
-    if (!status && h->guard) status = h->guest->check(h);
-    int idle;
-    return meet(h, status, 0, 1, "checking a heap", &idle);
-}
 
 static symmResult_t tidy_job(void *p) {
     const tidy_args *a = p;
