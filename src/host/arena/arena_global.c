@@ -202,7 +202,8 @@ static int list_holes(symm_arena *a, const symm_range *r, symmStream_t s) {
     return 0;
 }
 
-/* Under the lock: lists what the lone stream has freed as entries. -1: no memory; nothing changed. */
+/* Under the lock: lists what the lone stream has freed as entries. -1: no memory; nothing
+ * changed. */
 static int list_loose(symm_arena *a, symmStream_t s) {
     const int before = a->pending.n, loose = a->pending.loose;
     for (int i = 0; i < a->npieces; i++) {

@@ -32,7 +32,8 @@ symmResult_t symm_arena_guard_new(symm_arena *a, struct symm_heap *h) {
         g->blocks = symm_place_new(SYMM_PLACE_FIRST);
         a->guard = g;
     }
-    /* A red zone is no longer than its block, in units of placement, so twice the limit is enough. */
+    /* A red zone is no longer than its block, in units of placement, so twice the limit is
+     * enough. */
     if (!a->sym) a->most = 2 * a->limit + a->super;
     if (g && g->blocks && !symm_place_add(g->blocks, 0, a->up.limit)) return symmSuccess;
     return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for the table of guard mode", a->name);

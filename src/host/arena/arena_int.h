@@ -65,7 +65,8 @@ typedef struct {
     pthread_mutex_t lock;
     void *unused;
 } symm_arena_events;
-/* The order of the communicator's streams (arena_gpu.c). e belongs to the arena and lives as long. */
+/* The order of the communicator's streams (arena_gpu.c). e belongs to the arena and lives as
+ * long. */
 symm_arena_order symm_arena_order_of(struct symm_comm *c, symm_arena_events *e);
 
 /* ---- records --------------------------------------------------------------------------------- */
@@ -275,7 +276,8 @@ static inline symmStream_t symm_sub_stream(const symm_sub *sub) {
 
 /* ---- arena_threads.c ------------------------------------------------------------------------- */
 
-/* The sub of this thread (s NULL) or of a stream; found or made. NULL for a thread that is ending. */
+/* The sub of this thread (s NULL) or of a stream; found or made. NULL for a thread that is
+ * ending. */
 symmResult_t symm_sub_for(symm_arena *a, symmStream_t s, symm_sub **sub);
 /* 1 if sub is for the NULL stream of this thread, which is not ending. */
 static inline int symm_sub_is_mine(const symm_sub *sub) {
@@ -360,7 +362,8 @@ static inline void symm_bins_leave(symm_sub *sub) {
 }
 /* Once, before the first arena. */
 void symm_bins_open(void);
-/* From now on the thread stays out of its bins and is not in them. 0: it does not leave them. lock. */
+/* From now on the thread stays out of its bins and is not in them. 0: it does not leave them.
+ * lock. */
 int symm_bins_bar(symm_sub *sub);
 void symm_bins_unbar(symm_sub *sub);
 /* Empties all bins: own blocks into the engine, other threads' blocks to their owners. The thread,

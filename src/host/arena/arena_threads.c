@@ -73,7 +73,8 @@ static void remember(symm_arena *a, symm_sub *sub) {
         atomic_store_explicit(at, sub, memory_order_release); /* pairs with symm_sub_mine */
 }
 
-/* ---- the end of a sub ------------------------------------------------------------------------- */
+/* ---- the end of a sub
+ * ------------------------------------------------------------------------- */
 
 void symm_sub_close(symm_sub *sub) {
     symm_arena *a = sub->arena;
