@@ -10,10 +10,6 @@
 #include "call_ring.h"
 #include "comm.h"
 
-/* A program whose ranks order a registration and a collective on a stream differently may get
- * through; it is not to be ended for that. */
-#define ASTRAY_NS 1000000000ull
-
 enum { WORDS = SYMM_DOING_TEXT / 8, CALL_TEXT = 96, SEQ_BITS = 48 };
 
 static void put(uint64_t *at, uint64_t v) {
@@ -180,14 +176,28 @@ static int is_astray(const symm_comm *c, int a, int b) {
     return step != get(&x->ended) && ahead > get(&x->calls) && get(&y->step) < step;
 }
 
-static int astray_text(const symm_comm *c, int a, int b, char *text, size_t cap) {
-    char call[CALL_TEXT], stage[SYMM_DOING_TEXT];
+/* The first collective that b has issued and a has not. 0: there is none. */
+static int next_text(const symm_comm *c, int a, int b, char *text, size_t cap) {
     const uint64_t seq = get(&of(c, a)->calls) + 1;
+    char call[CALL_TEXT];
     called k;
-    if (!get_step(of(c, a), get(&of(c, a)->step), stage)) return 0;
-    snprintf(text, cap, SYMM_DOING_DIFFERENT ": rank %d: %s; rank %d: %s (call %llu)", a, stage, b,
+    if (get(&of(c, b)->calls) < seq) return 0;
+    snprintf(text, cap, "%s (call %llu)",
              get_call(of(c, b), seq, &k) ? call_text(&k, call) : "in a collective",
              (unsigned long long)seq);
+    return 1;
+}
+
+int symm_doing_ahead(const symm_comm *c, int p, char *text, size_t cap) {
+    if (get(&of(c, c->rank)->captured) || get(&of(c, p)->captured)) return 0;
+    return next_text(c, c->rank, p, text, cap);
+}
+
+static int astray_text(const symm_comm *c, int a, int b, char *text, size_t cap) {
+    char call[CALL_TEXT + 32], stage[SYMM_DOING_TEXT];
+    if (!get_step(of(c, a), get(&of(c, a)->step), stage) || !next_text(c, a, b, call, sizeof call))
+        return 0;
+    snprintf(text, cap, SYMM_DOING_DIFFERENT ": rank %d: %s; rank %d: %s", a, stage, b, call);
     return 1;
 }
 
@@ -205,7 +215,7 @@ symmResult_t symm_doing_look(symm_comm *c) {
     }
     const uint64_t now = symm_now_ns();
     if (!c->exchange.astray_ns) c->exchange.astray_ns = now;
-    if (now - c->exchange.astray_ns < ASTRAY_NS ||
+    if (now - c->exchange.astray_ns < SYMM_ASTRAY_NS ||
         !astray_text(c, c->rank, peer, text, sizeof text))
         return symmSuccess;
     return SYMM_ERR(symmMismatch, "%s", text);
