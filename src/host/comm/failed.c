@@ -4,6 +4,7 @@
 
 #include "base/handle.h"
 #include "base/log.h"
+#include "call_log.h"
 #include "comm.h"
 #include "driver.h"
 #include "group.h"
@@ -19,10 +20,42 @@ static int drives(const symm_remain *l) {
     return -1;
 }
 
+/* A rank that should come, has said nothing, and has issued a collective that this rank has not.
+ * That collective needs this rank, so it goes on only when this rank's call is over: no rank can
+ * come before the deadline. Nobody is looked for where the communicator is over or a rank is gone,
+ * as collectives end by themselves then. -1 none. */
+static int elsewhere(const symm_remain *l, char *does, size_t cap) {
+    const symm_comm *c = l->comm;
+    symm_ranks gone;
+    symm_comm_gone(c, &gone);
+    if (symm_mesh_revoked(c->mesh) || symm_ranks_count(&gone) ||
+        atomic_load_explicit(&c->failure.code, memory_order_relaxed))
+        return -1;
+    for (int p = 0; p < c->nranks; p++)
+        if (p != c->rank && !(l->out && symm_ranks_has(l->out, p)) &&
+            !symm_survive_came(c->mesh, p) && symm_doing_ahead(c, p, does, cap))
+            return p;
+    return -1;
+}
+
+/* A program whose ranks order this call and a collective on a stream differently may get through,
+ * so it is given a while. */
+static symmResult_t look_elsewhere(const symm_remain *l) {
+    symm_comm *c = l->comm;
+    char does[160];
+    const int p = elsewhere(l, does, sizeof does);
+    const uint64_t now = symm_now_ns();
+    if (p < 0 || !c->exchange.astray_ns) c->exchange.astray_ns = p < 0 ? 0 : now;
+    if (p < 0 || now - c->exchange.astray_ns < SYMM_ASTRAY_NS) return symmSuccess;
+    return SYMM_ERR(symmMismatch, SYMM_DOING_DIFFERENT ": rank %d: %s; rank %d: %s", c->rank,
+                    l->out ? "symmCommShrink" : "symmCommFailedRanks", p, does);
+}
+
 symmResult_t symm_failed_check(void *arg) {
     const symm_remain *l = arg;
     symm_comm *c = l->comm;
     if (atomic_load(&c->entry.aborting)) return symm_comm_async(c);
+    SYMM_TRY(look_elsewhere(l));
     if (symm_comm_waits_long(c)) symm_driver_warn(c, drives(l));
     return symmSuccess;
 }
