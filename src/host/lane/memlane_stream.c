@@ -10,8 +10,8 @@
 
 static symmResult_t gone(symmStream_t stream) {
     return SYMM_ERR(symmInvalidArgument,
-                    "stream=%p is no live stream. If the stream of a lane is gone, free its "
-                    "blocks on another lane of the heap",
+                    "stream=%p is no live stream; if a lane's stream is gone, free its blocks on "
+                    "another lane of the heap",
                     (void *)stream);
 }
 
