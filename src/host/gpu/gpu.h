@@ -6,6 +6,7 @@
 
 #include "host/comm/types.h"
 #include "transport/cuda/cuda_device.h"
+#include "hold.h"
 
 static inline cu_stream symm_gpu_stream(symmStream_t stream) {
     return (cu_stream)(void *)stream;
@@ -23,14 +24,6 @@ static inline int symm_gpu_means_none(cu_result cu) {
     return cu == SYMM_CUDA_ERROR_INVALID_HANDLE || cu == SYMM_CUDA_ERROR_INVALID_VALUE ||
            cu == SYMM_CUDA_ERROR_INVALID_CONTEXT;
 }
-
-typedef struct symm_kept symm_kept; /* gpu_hold.c */
-
-/* What calls on a stream are recorded in; graph NULL: nothing, id 0. */
-typedef struct {
-    cu_graph graph;
-    uint64_t id;
-} symm_gpu_capture;
 
 /* The end of the last call in the capture of the same number (symm_captured_find). */
 typedef struct {
@@ -93,28 +86,6 @@ cu_result symm_gpu_in_a_capture(symmStream_t stream, int *yes);
 cu_result symm_gpu_reach_all(const symm_comm *c);
 /* Whether the stream is one of the communicator's GPU, and what captures it. Entered or pushed. */
 symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, symm_gpu_capture *in);
-/* Whether it is the communicator that keeps what captured calls need (SYMM_GRAPH_HOLD). */
-int symm_gpu_pins(const symm_comm *c);
-/* The graph keeps obj until it is gone: then, or if this fails, release(obj), by symm_gpu_reap;
- * with at_once, for a release that calls nothing of CUDA's, in the thread that hears of the end. A
- * graph that has something to keep is launched at a lower rate; with symm_gpu_pins the
- * communicator keeps it, each obj once, until symm_gpu_unpin. */
-symmResult_t symm_gpu_hold(symm_comm *c, const symm_gpu_capture *in, void *obj,
-                           void (*release)(void *), int at_once);
-/* What a graph keeps comes to the list, and executables made of the graph from here on keep
- * nothing: all that the capture put into it, or without one (id 0) obj alone. After an error (no
- * memory) nothing has changed. */
-symmResult_t symm_gpu_take(const symm_gpu_capture *in, const void *obj, symm_kept **list);
-/* Releases what is in the list, which is empty then. In a thread that may call CUDA. */
-void symm_gpu_let_go(symm_kept **list);
-/* Lets go what the communicator keeps; no graph with its calls is launched any more. */
-void symm_gpu_unpin(symm_comm *c);
-/* Frees what graphs that are gone have kept: CUDA tells of their end in a thread that may not call
- * it. Any thread that may. */
-void symm_gpu_reap(void);
-/* Reaping calls this too, from now on: once for the process. */
-void symm_gpu_also_reap(void (*reap)(void));
-
 /* The communicator's device made current, where it is not, and back. For launches: a capture of the
  * caller's is one here too. */
 symmResult_t symm_gpu_enter(const symm_comm *c, symm_cuda_scope *scope);

@@ -17,8 +17,12 @@ static symmResult_t launched(void *plan) {
     return symmSuccess;
 }
 
-const symm_graph_user symm_memloose_user = {
-    .retain = symm_memplan_retain, .release = symm_memplan_release, .begin = launched};
+/* At once: who asks for memory must hear of the graph's end, not who next calls the library at
+ * large. */
+const symm_graph_user symm_memloose_user = {.retain = symm_memplan_retain,
+                                            .release = symm_memplan_release,
+                                            .begin = launched,
+                                            .at_once = 1};
 
 static int is_loose(const symm_memplan *p) {
     return !p->handle && !p->explicit_nodes;

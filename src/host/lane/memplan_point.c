@@ -287,18 +287,7 @@ symmResult_t symm_memplan_point_after(symm_memplan *p, int kind, const symmGraph
 
 /* ---- the graph's hold ------------------------------------------------------------------------ */
 
-/* At once: whoever asks for memory must hear of the graph's end, not who next calls the library at
- * large. */
-static symmResult_t hold_gpu(symm_memplan *p) {
-    const symm_gpu_capture in = {p->graph, p->capture};
-    symm_memplan_retain(p);
-    return symm_gpu_hold(p->set->comm, &in, p, symm_memplan_release, 1);
-}
-
 symmResult_t symm_memplan_hold(symm_memplan *p, symmStream_t stream) {
-    if (p->set->comm->cuda) return hold_gpu(p);
-    int told;
-    SYMM_TRY(symm_stream_capture_tell(stream, p, &symm_memloose_user, &told));
-    if (told) return symmSuccess;
-    return SYMM_ERR(symmInvalidUsage, "stream %p is not under capture", (void *)stream);
+    const symm_gpu_capture in = {p->graph, p->capture};
+    return symm_graph_hold(p->set->comm, &in, stream, p, &symm_memloose_user);
 }

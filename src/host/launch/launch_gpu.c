@@ -117,14 +117,16 @@ static symmResult_t note_captured(symm_comm *c, symmStream_t stream, const symm_
 }
 
 /* Captured calls need their windows and, in the graph, the communicator. */
-static void let_window(void *w) {
+static void ref_window(void *w) {
+    symm_window_ref(w);
+}
+static void unref_window(void *w) {
     symm_window_unref(w);
 }
+static const symm_graph_user pinned = {.retain = ref_window, .release = unref_window};
 
 static symmResult_t pin_window(symm_comm *c, symm_win *w) {
-    if (!w) return symmSuccess;
-    symm_window_ref(w);
-    return symm_gpu_hold(c, NULL, w, let_window, 0);
+    return w ? symm_graph_hold(c, NULL, NULL, w, &pinned) : symmSuccess;
 }
 
 static symmResult_t hold_call(const symm_gpu_capture *in, const symm_launch *l) {
@@ -134,7 +136,9 @@ static symmResult_t hold_call(const symm_gpu_capture *in, const symm_launch *l) 
     }
     symm_keep *keep = symm_keep_new(l);
     if (!keep) return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective");
-    return symm_gpu_hold(l->comm, in, keep, symm_keep_release, 0);
+    symmResult_t r = symm_graph_hold(l->comm, in, NULL, keep, &symm_keep_held);
+    symm_keep_release(keep);
+    return r;
 }
 
 /* The graph holds what the call needs before it has the call. Who replays it orders it. */

@@ -6,6 +6,7 @@
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
+#include "host/gpu/hold.h"
 #include "keep.h"
 #include "launch.h"
 
@@ -93,22 +94,29 @@ static symmResult_t launch_begins(void *c) {
     return r;
 }
 
-static const symm_graph_user replayed = {retain_comm, release_comm, launch_begins, launch_ended,
-                                         may_launch};
+static const symm_graph_user replayed = {.retain = retain_comm,
+                                         .release = release_comm,
+                                         .begin = launch_begins,
+                                         .end = launch_ended,
+                                         .allow = may_launch};
+
+/* The graph tells the communicator of its launches, and keeps what the call uses. */
+static symmResult_t hold_call(const symm_launch *l, symmStream_t stream, symm_keep *k) {
+    SYMM_TRY(symm_graph_hold(l->comm, NULL, stream, l->comm, &replayed));
+    return symm_graph_hold(l->comm, NULL, stream, k, &symm_keep_held);
+}
 
 static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) {
     SYMM_TRY(symm_launch_may_capture(l->comm, stream));
     SYMM_TRY(follow_captured(l->comm, stream));
-    symm_keep *k =
-        symm_stream_capture_tell(stream, l->comm, &replayed, NULL) ? NULL : symm_keep_new(l);
-    if (!k) {
+    symm_keep *k = t->kept = symm_keep_new(l);
+    symmResult_t r = k ? hold_call(l, stream, k) : symmOutOfMemory;
+    if (r == symmOutOfMemory) {
+        r = SYMM_ERR(r, "no memory to capture a collective; the capture is lost");
         symm_stream_lose_capture(stream);
-        return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective; the capture is lost");
     }
-    t->kept = k;
-    symmResult_t r =
-        symm_stream_record(stream, run_task, t, sizeof *t, k, symm_keep_retain, symm_keep_release);
-    symm_keep_release(k);
+    if (!r) r = symm_stream_record(stream, run_task, t, sizeof *t);
+    if (k) symm_keep_release(k);
     if (r) return r;
     symm_doing_capture(l->comm);
     symm_launch_done(l->comm, l, stream, 1);
@@ -120,7 +128,7 @@ static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream
     _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a launch fits a task");
     if (symm_stream_capturing(stream)) return capture(l, &t, stream);
     symm_doing_begin(c, &l->call);
-    symmResult_t r = symm_stream_submit(stream, run_task, &t, sizeof t, NULL, NULL, NULL);
+    symmResult_t r = symm_stream_submit(stream, run_task, &t, sizeof t);
     if (r) {
         symm_doing_undo(c);
         return r;

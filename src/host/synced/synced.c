@@ -36,13 +36,15 @@ static void free_synced(void *obj) {
 }
 
 /* Also while it is being destroyed: a graph may be copied into another capture then. */
-void symm_synced_retain(void *synced) {
+static void retain(void *synced) {
     symm_handle_find(SYMM_KIND_SYNCED, ((symm_synced *)synced)->handle);
 }
 
-void symm_synced_release(void *synced) {
+static void release(void *synced) {
     symm_handle_put(SYMM_KIND_SYNCED, ((symm_synced *)synced)->handle);
 }
+
+const symm_graph_user symm_synced_held = {.retain = retain, .release = release};
 
 static symmResult_t make(symm_heap *h, symmHeap_t heap, size_t bytes, unsigned flags,
                          symmSynced_t *out) {

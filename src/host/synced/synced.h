@@ -5,6 +5,7 @@
 #define SYMM_SYNCED_INT_H_
 
 #include "symm_synced.h"
+#include "host/gpu/hold.h"
 #include "host/heap/heap.h"
 #include "dirty_ranges.h"
 
@@ -77,9 +78,8 @@ extern const symm_synced_ops symm_synced_gpu;  /* synced_gpu.c */
 symmResult_t symm_synced_enter(symmSynced_t handle, const void *site, symm_synced **out);
 void symm_synced_leave(symm_synced *s);
 
-/* References that captured copies hold. Any thread. */
-void symm_synced_retain(void *synced);
-void symm_synced_release(void *synced);
+/* How a graph holds a buffer whose copies it has. Any thread. */
+extern const symm_graph_user symm_synced_held;
 
 /* ---- synced_move.c: work for streams. On GPUs the communicator's context is current ---- */
 

@@ -1,12 +1,14 @@
-/* gpu_hold.c - what captured calls need stays as long as the graphs that hold them, as long as the
- * communicator (SYMM_GRAPH_HOLD), or with whom it is given to (symm_gpu_take: a plan with
- * SYMM_MEMPLAN_HOLD). Threads as in gpu.h. Lock: kept_lock, for the lists of what graphs have,
- * and of what they have let go. */
+/* hold.c - what captured calls need stays as long as the graph that holds it, as long as the
+ * communicator (SYMM_GRAPH_HOLD=comm), or with whom it is given to (symm_gpu_take: a memory plan
+ * with SYMM_MEMPLAN_HOLD). On GPUs a graph holds by a user object. Threads as in hold.h; graph_gone
+ * runs in a thread of the driver. Lock: kept_lock, for the list of what graphs hold and the list of
+ * what they have let go. */
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "base/fail.h"
 #include "host/comm/comm.h"
+#include "host/stream/stream.h"
 #include "gpu.h"
 
 enum { HOLD_GRAPH, HOLD_COMM }; /* params.def */
@@ -171,28 +173,36 @@ static int is_pinned(const struct symm_gpu *g, const void *obj) {
     return 0;
 }
 
-symmResult_t symm_gpu_hold(symm_comm *c, const symm_gpu_capture *in, void *obj,
-                           void (*release)(void *), int at_once) {
+/* Takes over one reference. */
+static symmResult_t hold_gpu(symm_comm *c, const symm_gpu_capture *in, void *obj,
+                             const symm_graph_user *user) {
     const int comm = symm_gpu_pins(c);
     if (comm && is_pinned(c->gpu, obj)) {
-        release(obj);
+        user->release(obj);
         return symmSuccess;
     }
     symm_kept *k = SYMM_FAIL_ALLOC(gpu_hold, calloc(1, sizeof *k));
     if (!k) {
-        release(obj);
+        user->release(obj);
         return SYMM_ERR(symmOutOfMemory, "no memory to keep what a captured call needs");
     }
     k->obj = obj;
-    k->release = release;
+    k->release = user->release;
     if (!comm) {
         k->in = *in;
-        k->at_once = at_once;
+        k->at_once = user->at_once;
         return by_graph(k);
     }
     k->next = c->gpu->pins;
     c->gpu->pins = k;
     return symmSuccess;
+}
+
+symmResult_t symm_graph_hold(symm_comm *c, const symm_gpu_capture *in, symmStream_t stream,
+                             void *obj, const symm_graph_user *user) {
+    if (!c->gpu) return symm_stream_capture_hold(stream, obj, user);
+    user->retain(obj);
+    return hold_gpu(c, in, obj, user);
 }
 
 void symm_gpu_unpin(symm_comm *c) {
