@@ -17,7 +17,7 @@
 #include "symm.h"
 #include "fail.h"
 #include "fd.h"
-#include "param.h"
+#include "param_rows.h"
 #include "stats.h"
 
 enum { LINE_BYTES = 2048, PATH_BYTES = 512 };
@@ -102,7 +102,7 @@ static void put_line(const char *line, size_t len) {
 /* A message before any communicator: nothing has read SYMM_DEBUG yet. */
 static int is_wanted(int level) {
     if (__atomic_load_n(&symm_log_level, __ATOMIC_RELAXED) != SYMM_LOG_UNREAD) return 1;
-    symm_param_log();
+    symm_log_ask();
     return level <= __atomic_load_n(&symm_log_level, __ATOMIC_RELAXED);
 }
 
@@ -176,4 +176,11 @@ void symm_log_setup(int level, const char *file) {
     int err = errno;
     set_destination(fd < 0 ? STDERR_FILENO : fd, file);
     if (fd < 0) SYMM_WARN("SYMM_DEBUG_FILE=%s: cannot open %s: %s", file, path, strerror(err));
+}
+
+void symm_log_ask(void) {
+    const char *file;
+    int level;
+    symm_param_of_log(&level, &file);
+    symm_log_setup(level, file);
 }

@@ -25,6 +25,9 @@ int symm_log_rank_now(void);
 /* Sets level and destination ("" stderr; %h host, %p pid). A file that cannot be opened: a warning,
  * on stderr. The descriptor of the file lives as long as the process and is in no gauge. */
 void symm_log_setup(int level, const char *file);
+/* Sets both by what the environment says of them now, the defaults where that is bad. Says nothing
+ * about bad values: symm_param_load reports them. */
+void symm_log_ask(void);
 /* The host's name without its domain, as log lines show it. */
 const char *symm_log_host(void);
 

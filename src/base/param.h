@@ -25,9 +25,6 @@ typedef struct {
  * (*out unchanged). An unknown SYMM_ name: one warning per name and process. Sets log level and
  * file, also where another variable is bad. */
 SYMM_API symmResult_t symm_param_load(symm_params *out);
-/* Log level and file alone, by what the environment says of them; defaults where that is bad. Says
- * nothing. */
-void symm_param_log(void);
 /* As load, but from `env` ("NAME=value" strings, NULL-terminated; of two with one name the first
  * counts, as in getenv; an empty value is the default) and without side effects: unknown names are
  * passed over, and of a bad value nothing is left but the calling thread's error text. Pure: for

@@ -220,10 +220,10 @@ static double run_all(uint64_t bytes, int check_too) {
 static void force(int kernel, int ctas, int threads) {
     for (int r = 0; r < opt.n; r++) {
         symm_comm *c = ranks[r].c;
-        c->forced[opt.coll] = (int16_t)kernel;
+        c->calls.forced[opt.coll] = (int16_t)kernel;
         c->params.ctas = ctas;
         c->params.threads = threads;
-        c->version++;
+        c->windows.version++;
     }
 }
 
@@ -274,7 +274,8 @@ static void sweep(uint64_t bytes) {
         const symm_call call = {
             opt.coll, bytes / symm_type_size((unsigned)opt.type),   (uint32_t)opt.type,
             0,        (uint32_t)symm_type_size((unsigned)opt.type), 0};
-        const symm_plan_env env = {.gpu = 1, .nranks = opt.n, .scratch = ranks[0].c->proto.scratch};
+        const symm_plan_env env = {
+            .gpu = 1, .nranks = opt.n, .scratch = ranks[0].c->calls.proto.scratch};
         if (symm_kernels[k].coll != opt.coll ||
             !symm_plan_can(&env, &call, (symm_kernel_id)k, NULL))
             continue;

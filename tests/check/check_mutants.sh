@@ -33,15 +33,16 @@ programs() { # kind: where its programs lie
 sanitizer() { [ "$1" != tsan ] || echo '-fsanitize=thread'; }
 
 # The sources that must be compiled when FILE has changed, as `source` or `source:instruction set`.
+bodies=$(grep -l '^#include "signature.inl"' src/device/host/*.c)
 reached() {
     case $1 in
     */lanes.inl | */lanes_types.inl | */types.inl | */copy.inl | */reduce_span.inl) echo src/device/host/reduce_host.c:base ;;
-    src/device/host/*.inl) echo src/device/host/kernels_host.c ;;
+    src/device/host/*.inl) echo $bodies ;;
     src/host/place/*.inl) echo src/host/place/place_narrow.c ;;
     src/device/cuda/*) echo tests/fake/emu_kernels.cc ;;
     */colls.h) echo src/host/launch/launch_host.c src/host/launch/launch_gpu.c ;;
     include/symm_types.h) echo tests/fake/emu_kernels.cc src/host/coll/plan_gpu.c ;;
-    src/device/host/dev.h) echo src/device/host/kernels_host.c src/device/host/wait.c ;;
+    src/device/host/dev.h) echo $bodies src/device/host/wait.c ;;
     *) echo "$1" ;;
     esac
 }

@@ -177,9 +177,10 @@ for section in Machine Backends 'Instruction sets' 'Memory driver of the host' D
     expect "symm-info shows: $section" "0 1" "$rc $(out "^$section")"
 done
 expect "each refusal has its reason" 0 "$(out 'refused( here)?:? *$')"
-expect "symm-info lists each kernel of kernels.def, those of both backends twice" \
-    "$(grep -cE '^SYMM_(GPU_)?KERNEL\(' src/device/common/kernels.def) $(grep -c 'SYMM_K_HOST | SYMM_K_GPU' src/device/common/kernels.def)" \
-    "$(grep -oE '^  (all_reduce|all_gather|barrier)_[a-z0-9_]+ +(all_reduce|all_gather|barrier) +(all 12|-) ' "$dir/out" |
+colls=$(sed -nE 's/^SYMM_COLL\(\w+, "(\w+)".*/\1/p' src/device/common/coll.def | paste -sd'|')
+expect "symm-info lists each kernel of coll.def, those of both backends twice" \
+    "$(grep -cE '^SYMM_KERNEL\(' src/device/common/coll.def) $(grep -c 'SYMM_K_HOST | SYMM_K_GPU' src/device/common/coll.def)" \
+    "$(grep -oE "^  ($colls)_[a-z0-9_]+ +($colls) +(all 12|-) " "$dir/out" |
         awk '{ n[$1]++ } END { for (k in n) { all++; twice += n[k] == 2 } print all, twice }')"
 run "$info" --ranks 5 plan
 expect "symm-info plan for 5 ranks" "0 1 1" "$rc $(out '^Plan for 5 ranks') $(out '^Plan for 5 GPUs of [0-9]+ multiprocessors')"

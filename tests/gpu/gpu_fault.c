@@ -415,7 +415,7 @@ static void cross(crossing *x, int rank, const rig *g, const cu_stream *stream) 
     for (int i = 0; i < x->many; i++) {
         const int k = rank ? x->many - 1 - i : i;
         symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, x->comms[k][rank]);
-        gk_force(x->comms[k][rank], symmCollAllReduce, SYMM_KERNEL_AR_DIRECT, c->sms,
+        gk_force(x->comms[k][rank], symmCollAllReduce, SYMM_KERNEL_AR_DIRECT, c->gpus.sms,
                  SYMM_GPU_THREADS);
         symmResult_t r = symmAllReduce(in, in + (k + 1) * CROSSED_WORDS, CROSSED_WORDS, symmInt32,
                                        symmSum, x->comms[k][rank], gk_stream(stream[k]));

@@ -512,8 +512,8 @@ static inline int ck_forced_ran(symmComm_t comm, int i) {
     const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     int ran = 0, forced = 0;
     for (int k = 0; k < symmNumColls; k++) {
-        forced |= c->forced[k] >= 0;
-        if (c->forced[k] >= 0) ran |= atomic_load(&c->launches[c->forced[k]]) > 0;
+        forced |= c->calls.forced[k] >= 0;
+        if (c->calls.forced[k] >= 0) ran |= atomic_load(&c->calls.launches[c->calls.forced[k]]) > 0;
     }
     T_EQ(forced, i % CK_ALGOS != CK_ALGOS - 1);
     return c->nranks == 1 || !forced || ran;

@@ -289,20 +289,20 @@ static inline int gk_rows(symmColl_t coll, int n, int *rows) {
  * 0: its grid. */
 static inline void gk_force(symmComm_t comm, symmColl_t coll, int kernel, int ctas, int threads) {
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
-    c->forced[coll] = (int16_t)kernel;
+    c->calls.forced[coll] = (int16_t)kernel;
     c->params.ctas = ctas;
     c->params.threads = threads;
-    c->version++; /* remembered calls are planned again */
+    c->windows.version++; /* remembered calls are planned again */
 }
 /* How direct kernels go where a buffer is in no window or buffers do not lie alike: SYMM_RELAY_. */
 static inline void gk_relay(symmComm_t comm, int relay) {
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     c->params.relay = relay;
-    c->version++;
+    c->windows.version++;
 }
 static inline uint64_t gk_launches(symmComm_t comm, int kernel) {
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
-    return atomic_load(&c->launches[kernel]);
+    return atomic_load(&c->calls.launches[kernel]);
 }
 /* The same as users see it. */
 static inline uint64_t gk_stat(symmComm_t comm, const char *name) {

@@ -475,7 +475,7 @@ static void a_second_thread_is_refused(void) {
     T_OK(symmCommInitAll(j.comm[0], 2, NULL));
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, j.comm[0][0]);
     T_EQ(pthread_create(&first, NULL, waits_for_the_peer, &j), 0);
-    while (!atomic_load(&c->busy)) sched_yield();
+    while (!atomic_load(&c->entry.busy)) sched_yield();
     r = symmAllReduce(&x, &x, 1, symmUint64, symmSum, j.comm[0][0], NULL);
     T_EQ(r, symmInvalidUsage);
     T_MSG(symmGetLastError(j.comm[0][0]), "another thread");

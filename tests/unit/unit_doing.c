@@ -148,9 +148,9 @@ static void graphs_are_not_counted(void) {
     symm_doing_capture(&w->c[0]);
     calls(w, 1, symmCollBarrier, 0, symmUint8, symmSum);
     symm_doing_enter(&w->c[0], "registering a window");
-    w->c[0].astray_ns = 1;
+    w->c[0].exchange.astray_ns = 1;
     T_OK(symm_doing_look(&w->c[0]));
-    T_EQ(w->c[0].astray_ns, 0);
+    T_EQ(w->c[0].exchange.astray_ns, 0);
     told(w, 2, "");
     calls(w, 0, symmCollAllGather, 1, symmInt8, symmSum);
     told(w, 2, "call 1, graphs not counted: rank 0: symmAllGather of 1 int8; rank 1: symmBarrier");
@@ -210,9 +210,9 @@ static void who_is_ahead_or_late_does_not_differ(void) {
     for (int i = 0; i < 3; i++)
         symm_doing_enter(&w->c[0], "growing a heap"); /* and it has issued more by then */
     calls(w, 0, symmCollBarrier, 0, symmUint8, symmSum);
-    w->c[1].astray_ns = 1;
+    w->c[1].exchange.astray_ns = 1;
     T_OK(symm_doing_look(&w->c[1]));
-    T_EQ(w->c[1].astray_ns, 0);
+    T_EQ(w->c[1].exchange.astray_ns, 0);
     symm_comm none = {.nranks = 3};
     symm_doing_enter(&none, "creating a communicator");
     symm_doing_leave(&none);
@@ -231,9 +231,9 @@ static void a_peer_in_a_collective_is_given_time(void) {
     symm_doing_enter(&w->c[0], "registering a window");
     T_OK(symm_doing_look(&w->c[0]));
     T_OK(symm_doing_look(&w->c[0]));
-    const uint64_t since = w->c[0].astray_ns;
+    const uint64_t since = w->c[0].exchange.astray_ns;
     T_CHECK(since != 0);
-    w->c[0].astray_ns = 1; /* long ago */
+    w->c[0].exchange.astray_ns = 1; /* long ago */
     T_ERR(symm_doing_look(&w->c[0]), symmMismatch);
     T_STREQ(symmGetLastError(NULL), "the ranks are in different calls: rank 0: registering a "
                                     "window; rank 2: symmAllGather of 6 bfloat16 (call 2)");
@@ -243,7 +243,7 @@ static void a_peer_in_a_collective_is_given_time(void) {
          "bfloat16 (call 2)");
     symm_doing_enter(&w->c[2], "registering a window"); /* there it comes */
     T_OK(symm_doing_look(&w->c[0]));
-    T_EQ(w->c[0].astray_ns, 0);
+    T_EQ(w->c[0].exchange.astray_ns, 0);
     told(w, 3, "");
     world_free(w);
 }

@@ -22,7 +22,7 @@ static int missing(const char *from, uint64_t bytes) {
 }
 
 static void check_rank(const symm_comm *c, int ctas) {
-    const symm_scratch *s = &c->proto.scratch;
+    const symm_scratch *s = &c->calls.proto.scratch;
     const char *mine = (const char *)c->ctl;
     T_CHECK(mine != NULL);
     for (int b = 0; b < ctas; b++)

@@ -29,8 +29,8 @@ static void creation_loads_everything_once(void) {
         T_OK(symmCommQuery(comms[r], &info));
         T_STREQ(info.backend, "cuda");
         T_CHECK(info.device == r && info.rank == r && info.nranks == 4 && info.threadRanks);
-        T_EQ(gk_inside(comms[r])->sms, 132);
-        T_EQ(gk_inside(comms[r])->gpu_shared, 0);
+        T_EQ(gk_inside(comms[r])->gpus.sms, 132);
+        T_EQ(gk_inside(comms[r])->gpus.shared, 0);
     }
     gk_open(again, 4, NULL);
     T_EQ(fake_cuda_calls("cuLibraryLoadData"), SYMM_IMAGES);
@@ -69,7 +69,7 @@ static void control_blocks_and_pages_are_clear(void) {
         for (int p = 0; p < 3; p++) {
             const symm_ctl *ctl = symm_comm_ctl(c, p);
             T_CHECK(ctl->state == SYMM_STATE_ALIVE && !ctl->abort && !ctl->left);
-            T_CHECK((uintptr_t)ctl == c->host_base + (unsigned)p * SYMM_PAGE_STRIDE);
+            T_CHECK((uintptr_t)ctl == c->control.host_base + (unsigned)p * SYMM_PAGE_STRIDE);
             /* every rank's GPU may touch every block */
             T_EQ(fake_cuda_access((void *)(uintptr_t)(c->base + (uint64_t)p * c->stride)), 7);
         }
@@ -86,9 +86,9 @@ static void ranks_may_share_gpus(void) {
     gk_open(comms, 4, devices);
     for (int r = 0; r < 4; r++) {
         symm_comm *c = gk_inside(comms[r]);
-        T_CHECK(c->gpu_shared && c->sms == 132 / 3 && !c->gpu->programmatic);
+        T_CHECK(c->gpus.shared && c->gpus.sms == 132 / 3 && !c->gpu->programmatic);
         T_EQ(c->caps.device, devices[r]);
-        T_EQ(c->gpu_mate != 0, devices[r] == 0);
+        T_EQ(c->gpus.mate != 0, devices[r] == 0);
         /* Who waited for a thread on the same GPU is told what such ranks keep to. */
         for (int p = 0; p < 4; p++) {
             char text[SYMM_ERR_TEXT];
@@ -99,7 +99,7 @@ static void ranks_may_share_gpus(void) {
     }
     gk_close(comms, 4);
     gk_open(comms, 2, twice);
-    T_EQ(gk_inside(comms[0])->sms, 66);
+    T_EQ(gk_inside(comms[0])->gpus.sms, 66);
     /* Their legacy stream is one stream: the second kernel would never start. */
     const int launched = fake_cuda_calls("cuLaunchKernelEx");
     T_EXPECT_WARNINGS();
@@ -168,7 +168,7 @@ static void check_launch(const symm_launch *l, int rank, cu_stream stream, int p
     T_EQ(got.config.num_attrs, pdl);
     T_CHECK(!pdl || (got.attr.id == SYMM_CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION &&
                      got.attr.value.programmatic_serialization == 1));
-    T_EQ((got.args.flags & SYMM_ARG_APART) != 0, gk_inside(comms[rank])->gpu_shared);
+    T_EQ((got.args.flags & SYMM_ARG_APART) != 0, gk_inside(comms[rank])->gpus.shared);
     symm_args want = l->args;
     T_CHECK(got.args.gpu.serial != 0); /* eager: the host will look for its end */
     want.gpu.serial = got.args.gpu.serial;

@@ -109,7 +109,7 @@ static void abort_and_revoke_reach_all_pages(void) {
     for (int revoke = 0; revoke < 2; revoke++) {
         gk_start(3, 0);
         gk_open(comms, 3, NULL);
-        symm_pages *pages = gk_inside(comms[1])->pages;
+        symm_pages *pages = gk_inside(comms[1])->control.pages;
         symm_pages_ref(pages);
         if (revoke)
             T_OK(symmCommRevoke(comms[1], 0));
@@ -136,7 +136,7 @@ static void abort_and_revoke_reach_all_pages(void) {
 static void the_end_says_left(void) {
     gk_start(2, 0);
     gk_open(comms, 2, NULL);
-    symm_pages *pages = gk_inside(comms[0])->pages;
+    symm_pages *pages = gk_inside(comms[0])->control.pages;
     symm_pages_ref(pages);
     for (int r = 0; r < 2; r++) {
         T_EQ(symm_pages_ctl(pages, r)->state, SYMM_STATE_ALIVE);
@@ -460,7 +460,7 @@ static void reasons_cross_processes(void) {
 static void end_in_a_process(int rank, int n, void *arg) {
     fk *f = arg;
     symmComm_t comm = open_process(f, rank, n);
-    symm_pages *pages = gk_inside(comm)->pages;
+    symm_pages *pages = gk_inside(comm)->control.pages;
     symm_pages_ref(pages);
     kit_barrier(&f->k, n);
     if (rank == 1) T_OK(symmCommDestroy(comm));

@@ -14,7 +14,7 @@ typedef struct {
     const char *call; /* symmAllReduce */
     symm_holds in, out;
     int hears;
-    unsigned flags;
+    unsigned flags; /* SYMM_COLL_REDUCES, SYMM_COLL_ROOT: its call takes a reduction, a root */
 } symm_coll_row;
 
 extern const symm_coll_row symm_colls[symmNumColls + 1]; /* the last one: of no collective */

@@ -1,5 +1,5 @@
-/* kernels.h - the kernel table and how a kernel is run on the host. Any thread; the table is
- * constant. */
+/* kernels.h - the kernels and which of them runs when (rows of coll.def), and how a kernel is run
+ * on the host. Any thread; the tables are constant. */
 #ifndef SYMM_KERNELS_H_
 #define SYMM_KERNELS_H_
 
@@ -21,9 +21,8 @@ enum {
 #define SYMM_K_GPU_SUM (SYMM_K_ORDERED | SYMM_K_GPU | SYMM_K_TYPED)
 
 typedef enum {
-#define SYMM_KERNEL(id, body, ...) SYMM_KERNEL_##id,
-#include "kernels.def"
-#undef SYMM_KERNEL
+#define SYMM_KERNEL(id, ...) SYMM_KERNEL_##id,
+#include "coll.def"
     SYMM_KERNEL_COUNT
 } symm_kernel_id;
 
@@ -39,6 +38,19 @@ typedef struct {
 } symm_kernel_row;
 
 extern const symm_kernel_row symm_kernels[SYMM_KERNEL_COUNT];
+
+/* Host backend: whether every rank has a core of its own. */
+enum { SYMM_CORES_ANY, SYMM_CORES_ENOUGH, SYMM_CORES_FEW };
+
+/* The kernel runs a call of its collective that this fits, if it can run it at all. */
+typedef struct {
+    symm_kernel_id kernel;
+    int max_ranks;   /* 0: any */
+    int cores;       /* host backend: SYMM_CORES_ */
+    uint64_t upto;   /* bytes of this rank's input; 0: any */
+    int warps, ctas; /* GPUs: warps of a CTA as long as there are fewer than `ctas` of these; then
+                      * more */
+} symm_plan_row;
 
 /* The GPU kernels as the compiler left them: one image (a fat binary) per element type, and one for
  * those that only move. None in a build without the CUDA compiler. */

@@ -3,7 +3,7 @@
  * Entry: the last warp of CTA 0 stores {epoch, signature} to every peer. Exit: it has heard every
  * peer's and compared. It does both beside the data. So in every collective each rank hears from
  * each rank, which is the barrier that the double buffering of scratch rests on; the proof is that
- * of barrier.inl:
+ * of signature.inl:
  *
  *   A rank writes epoch e into a peer's scratch of parity e & 1 only inside its kernel e, which
  *   began after its kernel e-1 had ended, which had heard from the peer in epoch e-1; the peer

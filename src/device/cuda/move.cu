@@ -1,5 +1,5 @@
 /* move.cu - the GPU kernels that only move bytes, or nothing. Called symm_<row of
- * kernels.def>_n<ranks>. */
+ * coll.def>_n<ranks>. */
 #include "relayed.cuh"
 #include "small.cuh"
 

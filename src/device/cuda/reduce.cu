@@ -1,6 +1,6 @@
 /* reduce.cu - the GPU kernels that reduce, for one element type: compiled once per type with
  * -DSYMM_T=<symmDataType_t> and -DSYMM_TNAME=<its name>. A kernel is called symm_<row of
- * kernels.def>_<type>_n<ranks>; n0 serves any number of them. */
+ * coll.def>_<type>_n<ranks>; n0 serves any number of them. */
 #include "small.cuh"
 #include "relayed.cuh"
 

@@ -1,7 +1,7 @@
 /* dev.h - what a kernel body is written in: addresses, waiting, moving and reducing, for the
  * backend that compiles it.
  *
- * A body (*.inl) says who sends what to whom, with which flag and after which wait; it is the same
+ * A body (a file per collective) says who sends what to whom, with which flag and after which wait; it is the same
  * text for every backend. How a span is moved, how it is reduced, what a packet looks like and how
  * one waits is here, and this is the only place that names memory order and scope. On the host a
  * CTA is one thread, the grid runs CTA after CTA, and a CTA waits only for the same CTA of its
@@ -33,8 +33,6 @@ typedef struct { /* one CTA at work */
     int long_seen;      /* a wait of this kernel has lasted a second, and symm_wait_long was told */
     int heard;          /* every peer's signature of this epoch has come with its packets */
 } symm_cta;
-
-typedef void (*symm_body)(symm_cta *c);
 
 /* ---- memory order: every ordered access of the library's kernels ----------------------------- */
 
@@ -189,5 +187,10 @@ SYMM_DEV int symm_packet_wait(symm_cta *c, const char *packet, int peer) {
         if (symm_wait_turn(c, &i, peer, SYMM_STAGE_PACKET, &turns)) return 1;
     return 0;
 }
+
+/* ---- the bodies, by the rows of coll.def ------------------------------------------------------ */
+
+#define SYMM_KERNEL(id, body, ...) void body(symm_cta *c);
+#include "device/common/coll.def"
 
 #endif

@@ -1,26 +1,15 @@
-/* kernels_host.c - instantiates the rows of kernels.def for the CPU and runs them.
- * Runs on the thread that calls symm_kernel_run: the user's for the NULL stream, a stream's
- * worker else. No lock. */
+/* kernels_host.c - the kernels of coll.def on the CPU: entry, body, exit. The bodies are in a file
+ * per collective. Runs on the thread that calls symm_kernel_run: the user's for the NULL stream,
+ * else a stream's worker. No lock. */
 #include <string.h>
 
 #include "device/common/kernels.h"
 #include "dev.h"
-
-/* Reduced once and copied to all destinations while in L1. On the stack of the one function that
- * needs it: a thread-local block would be in every thread of the process, and more than a library
- * that is opened late may have. */
-#define SYMM_BLOCK (16u << 10)
-
-#include "split.inl"
-#include "barrier.inl"
-#include "zerocopy.inl"
-#include "all_reduce.inl"
-#include "all_gather.inl"
+#include "signature.inl"
 
 const symm_kernel_row symm_kernels[SYMM_KERNEL_COUNT] = {
 #define SYMM_KERNEL(id, body, ...) {__VA_ARGS__},
-#include "device/common/kernels.def"
-#undef SYMM_KERNEL
+#include "device/common/coll.def"
 };
 
 static uint32_t next_epoch(uint32_t e) {
@@ -80,8 +69,8 @@ static void expect_next(const symm_cta *c, int packets) {
     }
 }
 
-/* A GPU's: the planner never picks it here. */
-static void symm_body_none(symm_cta *c) {
+/* Of kernels for GPUs alone: the planner does not pick them here. */
+void symm_body_none(symm_cta *c) {
     (void)c;
 }
 
@@ -91,8 +80,7 @@ static void run_body(symm_kernel_id id, symm_cta *c) {
     case SYMM_KERNEL_##kid:         \
         body(c);                    \
         break;
-#include "device/common/kernels.def"
-#undef SYMM_KERNEL
+#include "device/common/coll.def"
     case SYMM_KERNEL_COUNT: break;
     }
 }

@@ -88,16 +88,16 @@ static symm_plan_env plan_env(const symm_comm *c) {
     symm_plan_env e = {.nranks = c->nranks,
                        .oversubscribed = c->oversubscribed,
                        .gpu = c->cuda,
-                       .sms = c->sms,
+                       .sms = c->gpus.sms,
                        .threads = (int)c->params.threads,
                        .relay = (int)c->params.relay,
                        .ctas = (int)c->params.ctas,
                        .min_ctas = c->config.minCTAs > 0 ? c->config.minCTAs : 0,
                        .max_ctas = c->config.maxCTAs > 0 ? c->config.maxCTAs : 0,
                        .deterministic = (int)c->params.deterministic,
-                       .keeps = c->keeps,
-                       .forced = c->forced,
-                       .scratch = c->proto.scratch};
+                       .keeps = c->calls.keeps,
+                       .forced = c->calls.forced,
+                       .scratch = c->calls.proto.scratch};
     return e;
 }
 
@@ -121,7 +121,7 @@ static void fill_plan(symm_args *a, const symm_plan *p, int gpu) {
 static void fill_args(symm_launch *l, const symm_coll *k, const symm_redop *user) {
     const symm_comm *c = l->comm;
     symm_args *a = &l->args;
-    *a = c->proto;
+    *a = c->calls.proto;
     a->src = k->src;
     a->dst = k->dst;
     a->src_off = l->src_win ? symm_window_offset(l->src_win, c->rank, k->src) : SYMM_STAGED;
@@ -132,7 +132,7 @@ static void fill_args(symm_launch *l, const symm_coll *k, const symm_redop *user
     a->esize = l->call.esize;
     fill_plan(a, &l->plan, c->cuda);
     l->sig = signature(k, a->op);
-    a->sig = with_heaps(l->sig, c->digest);
+    a->sig = with_heaps(l->sig, c->calls.digest);
     a->scalar = user ? user->scalar : 0;
     a->scalar_ptr = user ? user->ptr : NULL;
 }
@@ -181,9 +181,10 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
 
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
     /* Written by this thread alone; symmStats may read it from another. */
-    uint64_t n = atomic_load_explicit(&c->launches[l->plan.kernel], memory_order_relaxed);
-    atomic_store_explicit(&c->launches[l->plan.kernel], n + 1, memory_order_relaxed);
-    __atomic_store_n(&c->ctl->issued, ++c->issued, __ATOMIC_RELAXED); /* read by ledger.c only */
+    uint64_t n = atomic_load_explicit(&c->calls.launches[l->plan.kernel], memory_order_relaxed);
+    atomic_store_explicit(&c->calls.launches[l->plan.kernel], n + 1, memory_order_relaxed);
+    __atomic_store_n(&c->ctl->issued, ++c->calls.issued,
+                     __ATOMIC_RELAXED); /* read by ledger.c only */
     return c->launcher->launch(c, l, stream);
 }
 
@@ -206,26 +207,26 @@ static int lasts(const symm_win *w) {
 static symmResult_t prepare(symm_comm *c, const symm_coll *k, const symm_launch **out) {
     uint64_t mix = ((uint64_t)(uintptr_t)k->src >> 6) + ((uint64_t)(uintptr_t)k->dst >> 7) +
                    k->count + k->coll;
-    symm_memo *m = &c->memos[(mix ^ mix >> 3 ^ mix >> 9) % SYMM_MEMOS];
+    symm_memo *m = &c->calls.memos[(mix ^ mix >> 3 ^ mix >> 9) % SYMM_MEMOS];
     const uint64_t ends = symm_vmm_ended();
-    if (m->version != c->version || m->ends != ends || !same_call(&m->k, k)) {
+    if (m->version != symm_window_version(c) || m->ends != ends || !same_call(&m->k, k)) {
         m->version = 0;
         SYMM_TRY(symm_coll_prepare(c, k, &m->l));
         m->k = *k;
-        m->version = lasts(m->l.src_win) && lasts(m->l.dst_win) ? c->version : 0;
+        m->version = lasts(m->l.src_win) && lasts(m->l.dst_win) ? symm_window_version(c) : 0;
         m->ends = ends;
-        m->digest = c->digest;
+        m->digest = c->calls.digest;
     }
-    if (m->digest != c->digest) {
-        m->l.args.sig = with_heaps(m->l.sig, c->digest);
-        m->digest = c->digest;
+    if (m->digest != c->calls.digest) {
+        m->l.args.sig = with_heaps(m->l.sig, c->calls.digest);
+        m->digest = c->calls.digest;
     }
     *out = &m->l;
     return symmSuccess;
 }
 
 symmResult_t symm_coll_barrier(symm_comm *c, symmStream_t stream) {
-    const symm_coll k = {.coll = symmCollBarrier, .type = symmUint8, .op = symmSum};
+    const symm_coll k = {.coll = symmCollBarrier, .type = symmUint8};
     const symm_launch *l;
     SYMM_TRY(prepare(c, &k, &l));
     return launch(c, l, stream);
@@ -266,21 +267,23 @@ symmResult_t symm_coll_call(const symm_coll *k, symmComm_t comm, symmStream_t st
     return call_job(&a);
 }
 
-symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t count,
-                           symmDataType_t datatype, symmRedOp_t op, symmComm_t comm,
-                           symmStream_t stream) {
-    const symm_coll k = {symmCollAllReduce, 0, sendbuff, recvbuff, count, (uint32_t)datatype, op};
-    return symm_coll_call(&k, comm, stream);
-}
+/* ---- the public calls: one per row of coll.def, with the arguments that the row names ---------- */
 
-symmResult_t symmAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
-                           symmDataType_t datatype, symmComm_t comm, symmStream_t stream) {
-    const symm_coll k = {symmCollAllGather,  0,      sendbuff, recvbuff, sendcount,
-                         (uint32_t)datatype, symmSum};
-    return symm_coll_call(&k, comm, stream);
-}
+#define CALL(id, takes, ...)                                     \
+    symmResult_t symm##id takes {                                \
+        const symm_coll k = {.coll = symmColl##id, __VA_ARGS__}; \
+        return symm_coll_call(&k, comm, stream);                 \
+    }
+#define BUFFERS const void *sendbuff, void *recvbuff, size_t count, symmDataType_t datatype
+#define WHERE   symmComm_t comm, symmStream_t stream
+#define MOVES   .src = sendbuff, .dst = recvbuff, .count = count, .type = (uint32_t)datatype
 
-symmResult_t symmBarrier(symmComm_t comm, symmStream_t stream) {
-    symm_coll k = {.coll = symmCollBarrier, .type = symmUint8, .op = symmSum};
-    return symm_coll_call(&k, comm, stream);
-}
+#define CALL_NONE(id) CALL(id, (WHERE), .type = symmUint8)
+#define CALL_DATA(id) CALL(id, (BUFFERS, WHERE), MOVES)
+#define CALL_OP(id)   CALL(id, (BUFFERS, symmRedOp_t op, WHERE), MOVES, .op = op)
+#define CALL_ROOT(id) CALL(id, (BUFFERS, int root, WHERE), MOVES, .root = root)
+#define CALL_OP_ROOT(id) \
+    CALL(id, (BUFFERS, symmRedOp_t op, int root, WHERE), MOVES, .op = op, .root = root)
+
+#define SYMM_COLL(id, name, args, ...) CALL_##args(id)
+#include "device/common/coll.def"

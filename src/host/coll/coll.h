@@ -54,6 +54,16 @@ typedef struct symm_launcher {
     int (*job)(symmStream_t stream); /* SYMM_JOB_*: how it may run beside others of its group */
 } symm_launcher;
 
+/* The digest of calls on heaps goes into the signature of every call from here on. more: what it
+ * grows by. */
+static inline void symm_coll_note_heap(symm_comm *c, uint64_t more) {
+    c->calls.digest += more;
+}
+/* Collectives of this rank so far. */
+static inline uint64_t symm_coll_issued(const symm_comm *c) {
+    return c->calls.issued;
+}
+
 /* What every collective's public call is. What a collective has no use for is NULL, 0, symmSum. */
 symmResult_t symm_coll_call(const symm_coll *k, symmComm_t comm, symmStream_t stream);
 /* symmBarrier from inside the library: the communicator is entered, no group is open. */

@@ -93,7 +93,7 @@ static void put_launches(writer *w, symm_comm *c) {
     put(w, ",\"kernels\":{");
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
         put(w, "%s\"%s\":%llu", k ? "," : "", symm_kernels[k].name,
-            (unsigned long long)atomic_load(&c->launches[k]));
+            (unsigned long long)atomic_load(&c->calls.launches[k]));
     put(w, "}");
 }
 
@@ -173,8 +173,8 @@ static void dump_peers(writer *w, symm_comm *c) {
 
 /* One that is being made, or that never came to be: there are no words to read yet. */
 static void dump_unmade(writer *w, symm_comm *c) {
-    const char *at = atomic_load_explicit(&c->making, memory_order_relaxed);
-    const int making = atomic_load(&c->state) == SYMM_COMM_MAKING;
+    const char *at = symm_comm_step(c);
+    const int making = symm_comm_state(c) == SYMM_COMM_MAKING;
     put(w, "communicator %s\n  state: %s%s%s\n", c->name,
         making ? "being created" : "could not be created", at ? ": " : "", at ? at : "");
     if (symm_comm_async(c)) put(w, "  error: %s\n", symm_status_text());
@@ -186,12 +186,12 @@ static void dump(writer *w, symm_comm *c) {
         c->name, c->rank, c->nranks, c->threads ? "thread ranks" : "processes",
         c->bootstrap ? c->bootstrap : "-", (unsigned long long)c->base,
         (unsigned long long)c->stride, (unsigned long long)c->params.scratch);
-    symmResult_t async = (symmResult_t)atomic_load(&c->async);
+    symmResult_t async = symm_comm_code(c);
     put(w, "  state: %s%s\n", async ? symmGetErrorString(async) : "live",
-        atomic_load(&c->parenting) ? "; another one is being made from it" : "");
+        symm_comm_is_parent(c) ? "; another one is being made from it" : "");
     if (async && symm_comm_async(c)) put(w, "  error: %s\n", symm_status_text());
     dump_peers(w, c);
-    put(w, "  windows: %d\n", c->nwindows);
+    put(w, "  windows: %d\n", symm_window_count(c));
 }
 
 static symmResult_t write_all(int fd, const char *text, size_t n) {
@@ -206,7 +206,7 @@ static symmResult_t write_all(int fd, const char *text, size_t n) {
 }
 
 static symmResult_t dump_all(writer *w, symm_comm *c) {
-    if (atomic_load(&c->state) != SYMM_COMM_LIVE || !__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) {
+    if (symm_comm_state(c) != SYMM_COMM_LIVE || !__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) {
         dump_unmade(w, c); /* the pointer pairs with the release in comm_make.c */
         return symmSuccess;
     }

@@ -1,4 +1,4 @@
-/* plan.c - the planner: a measured table, walked in order. Pure; any thread. */
+/* plan.c - the planner: the rows of coll.def, walked in order. Pure; any thread. */
 #include "plan.h"
 
 #include <stdio.h>
@@ -7,27 +7,9 @@
 #include "base/status.h"
 #include "device/host/reduce.h"
 
-#define ALWAYS UINT64_MAX
-
-/* The first row that fits wins. `upto`: bytes of this rank's input. Measured on the host backend;
- * docs/performance.md. */
-typedef struct {
-    symmColl_t coll;
-    int min_ranks, max_ranks, oversubscribed; /* oversubscribed: 0 no, 1 yes, -1 either */
-    uint64_t upto;
-    symm_kernel_id kernel;
-} table_row;
-
-static const table_row table[] = {
-    {symmCollAllReduce, 1, 1, -1, ALWAYS, SYMM_KERNEL_AR_LOCAL},
-    {symmCollAllReduce, 2, SYMM_MAX_RANKS, 0, 448, SYMM_KERNEL_AR_PUSH},
-    {symmCollAllReduce, 2, SYMM_MAX_RANKS, 1, 4096, SYMM_KERNEL_AR_PUSH},
-    {symmCollAllReduce, 2, SYMM_MAX_RANKS, -1, ALWAYS, SYMM_KERNEL_AR_ZEROCOPY},
-    {symmCollAllGather, 1, 1, -1, ALWAYS, SYMM_KERNEL_AG_LOCAL},
-    {symmCollAllGather, 2, SYMM_MAX_RANKS, 0, 256, SYMM_KERNEL_AG_PUSH},
-    {symmCollAllGather, 2, SYMM_MAX_RANKS, 1, 4096, SYMM_KERNEL_AG_PUSH},
-    {symmCollAllGather, 2, SYMM_MAX_RANKS, -1, ALWAYS, SYMM_KERNEL_AG_LOAD},
-    {symmCollBarrier, 1, SYMM_MAX_RANKS, -1, ALWAYS, SYMM_KERNEL_BARRIER},
+static const symm_plan_row table[] = {
+#define SYMM_PLAN_HOST(id, ...) {.kernel = SYMM_KERNEL_##id, __VA_ARGS__},
+#include "device/common/coll.def"
 };
 enum { ROWS = sizeof table / sizeof table[0] };
 
@@ -73,16 +55,17 @@ int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_i
 }
 
 static symm_kernel_id pick(const symm_plan_env *env, const symm_call *call) {
-    uint64_t bytes = message(call);
+    const uint64_t bytes = message(call);
+    const int cores = env->oversubscribed ? SYMM_CORES_FEW : SYMM_CORES_ENOUGH;
     for (int i = 0; i < ROWS; i++) {
-        const table_row *r = &table[i];
-        if (r->coll != call->coll || env->nranks < r->min_ranks || env->nranks > r->max_ranks)
-            continue;
-        if (r->oversubscribed >= 0 && r->oversubscribed != !!env->oversubscribed) continue;
-        if (bytes > r->upto || !symm_plan_can(env, call, r->kernel, NULL)) continue;
-        return r->kernel;
+        const symm_plan_row *r = &table[i];
+        if (symm_kernels[r->kernel].coll != call->coll) continue;
+        if (r->max_ranks && env->nranks > r->max_ranks) continue;
+        if (r->cores != SYMM_CORES_ANY && r->cores != cores) continue;
+        if (r->upto && bytes > r->upto) continue;
+        if (symm_plan_can(env, call, r->kernel, NULL)) return r->kernel;
     }
-    return SYMM_KERNEL_COUNT; /* a collective that ends in no row without limits */
+    return SYMM_KERNEL_COUNT; /* no row fits: the collective is not on this backend */
 }
 
 static int pick_ctas(const symm_plan_env *env) {
@@ -226,6 +209,12 @@ static uint64_t mix(uint64_t h, const void *p, size_t n) {
     return h;
 }
 
+uint64_t symm_plan_mix_row(uint64_t h, const symm_plan_row *r) {
+    const uint64_t v[] = {r->kernel, (unsigned)r->max_ranks, (unsigned)r->cores,
+                          r->upto,   (unsigned)r->warps,     (unsigned)r->ctas};
+    return mix(h, v, sizeof v);
+}
+
 uint64_t symm_plan_hash(void) {
     uint64_t h = 0xcbf29ce484222325ull;
     uint64_t constants[] = {CHUNK_BYTES,    NT_BYTES,         SYMM_PACKET_BYTES,
@@ -237,15 +226,7 @@ uint64_t symm_plan_hash(void) {
         int v[] = {(int)r->coll, r->min_ranks, r->cap, (int)r->flags, r->sliced, r->relay};
         h = mix(h, v, sizeof v);
     }
-    for (int i = 0; i < ROWS; i++) {
-        uint64_t v[] = {table[i].coll,
-                        (uint64_t)table[i].min_ranks,
-                        (uint64_t)table[i].max_ranks,
-                        (uint64_t)table[i].oversubscribed,
-                        table[i].upto,
-                        table[i].kernel};
-        h = mix(h, v, sizeof v);
-    }
+    for (int i = 0; i < ROWS; i++) h = symm_plan_mix_row(h, &table[i]);
     return symm_plan_gpu_hash(h);
 }
 

@@ -64,6 +64,7 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks);
  * it waits for nothing but the beginning and the end. */
 uint64_t symm_plan_gpu_chunk(const symm_plan *plan);
 uint64_t symm_plan_gpu_hash(uint64_t h);
+uint64_t symm_plan_mix_row(uint64_t h, const symm_plan_row *row);
 /* SYMM_ALGO: "name,collective:name,..." into forced[symmNumColls]; an unknown word is
  * symmInvalidArgument naming it and what is allowed. */
 symmResult_t symm_plan_parse_algo(const char *text, int16_t *forced);

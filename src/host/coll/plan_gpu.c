@@ -1,8 +1,7 @@
-/* plan_gpu.c - the planner's part for GPUs: a measured table, grids, and how scratch is divided.
+/* plan_gpu.c - the planner's part for GPUs: rows of coll.def, grids, and how scratch is divided.
  * Pure; any thread. */
 #include "plan.h"
 
-#define ALWAYS     UINT64_MAX
 #define LINE_DATA  480u /* of a warp's four lines: cuda/dev.cuh */
 #define LINE_BYTES 512u
 #define STAGE_ROW  512u
@@ -13,40 +12,9 @@
  * (docs/performance.md). */
 #define LINES_UPTO (32ull << 20)
 
-/* The first row that fits wins. upto: bytes of this rank's input. warps: of a CTA, as long as there
- * are fewer than `ctas` of them; then more. Measured on two and four H200 (docs/performance.md);
- * for eight by the bytes that leave a GPU: LL sends nearly twice those of lines and is 0.3 us
- * shorter, and wins up to some 300 KB / (n-1); one-shot saves an exchange of 1.1 us and loses
- * from 380 KB / (n-1)(1-2/n) on. */
-typedef struct {
-    symmColl_t coll;
-    int max_ranks;
-    uint64_t upto;
-    symm_kernel_id kernel;
-    int warps, ctas;
-} table_row;
-
-static const table_row table[] = {
-    {symmCollAllReduce, 1, ALWAYS, SYMM_KERNEL_AR_LOCAL, 15, 256},
-    {symmCollAllReduce, 2, 128u << 10, SYMM_KERNEL_AR_LL, 4, 132},
-    {symmCollAllReduce, 2, 512u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
-    {symmCollAllReduce, 4, 64u << 10, SYMM_KERNEL_AR_LL, 4, 132},
-    {symmCollAllReduce, 4, 256u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
-    {symmCollAllReduce, 8, 32u << 10, SYMM_KERNEL_AR_LL, 4, 132},
-    {symmCollAllReduce, 8, 64u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
-    {symmCollAllReduce, SYMM_MAX_RANKS, 4u << 10, SYMM_KERNEL_AR_LL, 4, 132},
-    {symmCollAllReduce, SYMM_MAX_RANKS, 16u << 10, SYMM_KERNEL_AR_PUSH128, 2, 132},
-    {symmCollAllReduce, SYMM_MAX_RANKS, 8u << 20, SYMM_KERNEL_AR_2SHOT128, 2, 132},
-    {symmCollAllReduce, SYMM_MAX_RANKS, ALWAYS, SYMM_KERNEL_AR_DIRECT, 15, 132},
-    {symmCollAllGather, 1, ALWAYS, SYMM_KERNEL_AG_LOCAL, 15, 256},
-    {symmCollAllGather, 2, 128u << 10, SYMM_KERNEL_AG_LL, 4, 132},
-    {symmCollAllGather, 4, 32u << 10, SYMM_KERNEL_AG_LL, 4, 132},
-    {symmCollAllGather, 8, 16u << 10, SYMM_KERNEL_AG_LL, 4, 132},
-    {symmCollAllGather, SYMM_MAX_RANKS, 4u << 10, SYMM_KERNEL_AG_LL, 4, 132},
-    {symmCollAllGather, 2, 5u << 19, SYMM_KERNEL_AG_PUSH128, 2, 132},
-    {symmCollAllGather, SYMM_MAX_RANKS, 1u << 20, SYMM_KERNEL_AG_PUSH128, 2, 132},
-    {symmCollAllGather, SYMM_MAX_RANKS, ALWAYS, SYMM_KERNEL_AG_DIRECT, 15, 132},
-    {symmCollBarrier, SYMM_MAX_RANKS, ALWAYS, SYMM_KERNEL_BARRIER, 1, 1},
+static const symm_plan_row table[] = {
+#define SYMM_PLAN_GPU(id, ...) {.kernel = SYMM_KERNEL_##id, __VA_ARGS__},
+#include "device/common/coll.def"
 };
 enum { ROWS = sizeof table / sizeof table[0] };
 
@@ -56,17 +24,19 @@ static uint64_t message(const symm_call *call) {
 }
 
 /* NULL: the collective has no row that fits, or, forced, none at all. */
-static const table_row *row_for(const symm_plan_env *env, const symm_call *call, int kernel) {
-    const table_row *last = NULL;
+static const symm_plan_row *row_for(const symm_plan_env *env, const symm_call *call, int kernel) {
+    const symm_plan_row *last = NULL;
     for (int i = 0; i < ROWS; i++) {
-        const table_row *r = &table[i];
-        if (r->coll != call->coll || env->nranks > r->max_ranks) continue;
+        const symm_plan_row *r = &table[i];
+        if (symm_kernels[r->kernel].coll != call->coll) continue;
+        if (r->max_ranks && env->nranks > r->max_ranks) continue;
         if (kernel >= 0) { /* forced: its own row if there is one, for the grid */
             if ((int)r->kernel == kernel) return r;
             last = r;
             continue;
         }
-        if (message(call) <= r->upto && symm_plan_can(env, call, r->kernel, NULL)) return r;
+        if (r->upto && message(call) > r->upto) continue;
+        if (symm_plan_can(env, call, r->kernel, NULL)) return r;
     }
     return last;
 }
@@ -84,7 +54,7 @@ static int clamp(int v, int lo, int hi) {
 }
 
 /* CTAs that a call may have. */
-static int most_ctas(const symm_plan_env *env, const table_row *row) {
+static int most_ctas(const symm_plan_env *env, const symm_plan_row *row) {
     int ctas = clamp(row->ctas, 1, env->sms > 0 ? env->sms : 1);
     if (env->min_ctas > ctas) ctas = env->min_ctas;
     if (env->max_ctas && env->max_ctas < ctas) ctas = env->max_ctas;
@@ -93,7 +63,8 @@ static int most_ctas(const symm_plan_env *env, const table_row *row) {
 }
 
 /* Warps of a CTA and CTAs for `need` warps' worth of work. */
-static void pick_grid(const symm_plan_env *env, const table_row *row, uint64_t need, symm_plan *p) {
+static void pick_grid(const symm_plan_env *env, const symm_plan_row *row, uint64_t need,
+                      symm_plan *p) {
     const symm_kernel_row *k = &symm_kernels[p->kernel];
     const int few = (k->places || k->relay) && (env->nranks == 4 || env->nranks == 8);
     const int most = (few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS) / 32;
@@ -158,7 +129,7 @@ static void pick_stage(const symm_plan_env *env, uint64_t need, symm_plan *p) {
 }
 
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {
-    const table_row *row = row_for(env, call, kernel);
+    const symm_plan_row *row = row_for(env, call, kernel);
     if (!row) return (symm_plan){.kernel = SYMM_KERNEL_COUNT};
     symm_plan p = {.kernel = kernel >= 0 ? (symm_kernel_id)kernel : row->kernel, .lines = 1};
     const symm_kernel_row *k = &symm_kernels[p.kernel];
@@ -219,11 +190,6 @@ static uint64_t layout(uint64_t h) {
 }
 
 uint64_t symm_plan_gpu_hash(uint64_t h) {
-    for (int i = 0; i < ROWS; i++) {
-        const uint64_t v[] = {
-            table[i].coll,   (uint64_t)table[i].max_ranks, table[i].upto,
-            table[i].kernel, (uint64_t)table[i].warps,     (uint64_t)table[i].ctas};
-        for (unsigned k = 0; k < sizeof v / sizeof v[0]; k++) h = (h ^ v[k]) * FNV;
-    }
+    for (int i = 0; i < ROWS; i++) h = symm_plan_mix_row(h, &table[i]);
     return layout(h);
 }

@@ -8,31 +8,33 @@
 #include "device/host/reduce.h"
 #include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
+#include "host/window/window.h"
 
 const symm_redop *symm_redop_find(const symm_comm *c, symmRedOp_t op) {
     int64_t i = (int64_t)op - symmNumOps; /* op may be any int */
-    return i >= 0 && i < c->nredops && c->redops[i].live ? &c->redops[i] : NULL;
+    return i >= 0 && i < c->calls.nredops && c->calls.redops[i].live ? &c->calls.redops[i] : NULL;
 }
 
 void symm_redop_drop_all(symm_comm *c) {
-    free(c->redops);
-    c->redops = NULL;
-    c->nredops = 0;
+    free(c->calls.redops);
+    c->calls.redops = NULL;
+    c->calls.nredops = 0;
 }
 
 static symmResult_t new_place(symm_comm *c, int *out) {
-    for (int i = 0; i < c->nredops; i++)
-        if (!c->redops[i].live) {
+    for (int i = 0; i < c->calls.nredops; i++)
+        if (!c->calls.redops[i].live) {
             *out = i;
             return symmSuccess;
         }
-    int n = c->nredops ? 2 * c->nredops : 8;
-    symm_redop *more = SYMM_FAIL_ALLOC(redop_alloc, realloc(c->redops, (size_t)n * sizeof *more));
+    int n = c->calls.nredops ? 2 * c->calls.nredops : 8;
+    symm_redop *more =
+        SYMM_FAIL_ALLOC(redop_alloc, realloc(c->calls.redops, (size_t)n * sizeof *more));
     if (!more) return SYMM_ERR(symmOutOfMemory, "no memory for a reduction");
-    memset(more + c->nredops, 0, (size_t)(n - c->nredops) * sizeof *more);
-    c->redops = more;
-    *out = c->nredops;
-    c->nredops = n;
+    memset(more + c->calls.nredops, 0, (size_t)(n - c->calls.nredops) * sizeof *more);
+    c->calls.redops = more;
+    *out = c->calls.nredops;
+    c->calls.nredops = n;
     return symmSuccess;
 }
 
@@ -56,8 +58,8 @@ static symmResult_t create(symm_comm *c, symmRedOp_t *op, void *scalar, symmData
         r.ptr = scalar;
     else
         memcpy(&r.scalar, scalar, symm_type_size((unsigned)type));
-    c->redops[i] = r;
-    c->version++; /* a remembered call may have meant an older reduction of this number */
+    c->calls.redops[i] = r;
+    symm_window_changed(c); /* a remembered call may have meant an older reduction of this number */
     *op = (symmRedOp_t)(symmNumOps + i);
     return symmSuccess;
 }
@@ -80,7 +82,7 @@ symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm) {
         r = SYMM_ERR(symmInvalidArgument, "op=%d is not a reduction made for communicator %s",
                      (int)op, c->name);
     else
-        o->live = 0, c->version++;
+        o->live = 0, symm_window_changed(c);
     symm_comm_leave(c);
     return r;
 }

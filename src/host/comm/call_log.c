@@ -211,12 +211,13 @@ symmResult_t symm_doing_look(symm_comm *c) {
     for (int p = 0; p < c->nranks && peer < 0; p++)
         if (is_astray(c, c->rank, p)) peer = p;
     if (peer < 0) {
-        c->astray_ns = 0;
+        c->exchange.astray_ns = 0;
         return symmSuccess;
     }
     const uint64_t now = symm_now_ns();
-    if (!c->astray_ns) c->astray_ns = now;
-    if (now - c->astray_ns < ASTRAY_NS || !astray_text(c, c->rank, peer, text, sizeof text))
+    if (!c->exchange.astray_ns) c->exchange.astray_ns = now;
+    if (now - c->exchange.astray_ns < ASTRAY_NS ||
+        !astray_text(c, c->rank, peer, text, sizeof text))
         return symmSuccess;
     return SYMM_ERR(symmMismatch, "%s", text);
 }

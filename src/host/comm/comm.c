@@ -1,5 +1,5 @@
 /* comm.c - entering and failing communicators, and how their calls wait for peers. The user's
- * thread, except symm_comm_fail (any thread; async_lock). */
+ * thread, except symm_comm_fail (any thread; failure.lock). */
 #define _GNU_SOURCE
 #include "comm.h"
 
@@ -23,7 +23,7 @@
 #define CAUSE_MS 1000
 
 symm_ctl *symm_comm_ctl(const symm_comm *c, int rank) {
-    if (c->pages) return symm_pages_ctl(c->pages, rank);
+    if (c->control.pages) return symm_pages_ctl(c->control.pages, rank);
     return (symm_ctl *)(uintptr_t)(c->base + (uint64_t)rank * c->stride);
 }
 
@@ -52,25 +52,25 @@ static uint64_t abort_word(const symm_comm *c) {
 /* A peer, or a kernel of this rank that left, may have said so in the abort word alone, and nobody
  * waited for it. */
 static int is_over(const symm_comm *c) {
-    return atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess ||
+    return atomic_load_explicit(&c->failure.code, memory_order_acquire) != symmSuccess ||
            abort_word(c) != 0;
 }
 
 /* symmSuccess, or the reason. Touches nothing of the communicator that its end frees: another
  * thread may be ending it. */
 static symmResult_t told_before(symm_comm *c) {
-    symmResult_t code = (symmResult_t)atomic_load_explicit(&c->async, memory_order_acquire);
+    symmResult_t code = (symmResult_t)atomic_load_explicit(&c->failure.code, memory_order_acquire);
     if (code == symmSuccess) return code;
-    pthread_mutex_lock(&c->async_lock);
-    symm_status_adopt(c->async_text);
-    pthread_mutex_unlock(&c->async_lock);
+    pthread_mutex_lock(&c->failure.lock);
+    symm_status_adopt(c->failure.text);
+    pthread_mutex_unlock(&c->failure.lock);
     return code;
 }
 
 symmResult_t symm_comm_enter_known(symm_comm *c, int live) {
     /* Pairs with the release in symm_comm_leave: the next thread sees what the last one did. */
-    if (__builtin_expect(atomic_exchange_explicit(&c->busy, 1, memory_order_acquire), 0)) {
-        if (atomic_load_explicit(&c->parenting, memory_order_relaxed)) return symmInProgress;
+    if (__builtin_expect(atomic_exchange_explicit(&c->entry.busy, 1, memory_order_acquire), 0)) {
+        if (atomic_load_explicit(&c->entry.parenting, memory_order_relaxed)) return symmInProgress;
         const symmResult_t over = told_before(c); /* being aborted by that other thread */
         return over ? over
                     : SYMM_ERR(symmInvalidUsage, "communicator %s is in use by another thread",
@@ -89,7 +89,7 @@ symmResult_t symm_comm_enter_known(symm_comm *c, int live) {
 symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out) {
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, handle);
     if (__builtin_expect(!c, 0)) return symm_comm_bad_handle(handle);
-    int state = atomic_load_explicit(&c->state, memory_order_acquire);
+    int state = atomic_load_explicit(&c->entry.state, memory_order_acquire);
     if (state == SYMM_COMM_MAKING) {
         const symmResult_t r = told_before(c);
         return r ? r : symmInProgress;
@@ -104,8 +104,8 @@ symmResult_t symm_comm_visit(symmComm_t handle, symm_comm **out) {
     if (!c) return symm_comm_bad_handle(handle);
     /* One order of these two and of those in end(): either that waits for this visitor, or it is
      * seen here. */
-    atomic_fetch_add(&c->visitors, 1);
-    if (atomic_load(&c->state) == SYMM_COMM_FINAL) {
+    atomic_fetch_add(&c->entry.visitors, 1);
+    if (atomic_load(&c->entry.state) == SYMM_COMM_FINAL) {
         symm_comm_unvisit(c);
         return symm_comm_bad_handle(handle);
     }
@@ -115,13 +115,13 @@ symmResult_t symm_comm_visit(symmComm_t handle, symm_comm **out) {
 
 void symm_comm_unvisit(symm_comm *c) {
     const symmComm_t handle = c->handle;
-    atomic_fetch_sub(&c->visitors, 1); /* release: pairs with await_visitors */
+    atomic_fetch_sub(&c->entry.visitors, 1); /* release: pairs with await_visitors */
     symm_handle_put(SYMM_KIND_COMM, handle);
 }
 
 symmResult_t symm_comm_visit_made(symmComm_t comm, symm_comm **out) {
     SYMM_TRY(symm_comm_visit(comm, out));
-    if (atomic_load_explicit(&(*out)->state, memory_order_acquire) != SYMM_COMM_MAKING)
+    if (atomic_load_explicit(&(*out)->entry.state, memory_order_acquire) != SYMM_COMM_MAKING)
         return symmSuccess;
     symm_comm_unvisit(*out);
     return symmInProgress;
@@ -146,13 +146,13 @@ static void set_abort(symm_ctl *ctl, symmResult_t code, int rank) {
 }
 
 void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text) {
-    pthread_mutex_lock(&c->async_lock);
-    if (atomic_load_explicit(&c->async, memory_order_relaxed) == symmSuccess) {
-        snprintf(c->async_text, sizeof c->async_text, "%s", text);
-        atomic_store_explicit(&c->async, code,
+    pthread_mutex_lock(&c->failure.lock);
+    if (atomic_load_explicit(&c->failure.code, memory_order_relaxed) == symmSuccess) {
+        snprintf(c->failure.text, sizeof c->failure.text, "%s", text);
+        atomic_store_explicit(&c->failure.code, code,
                               memory_order_release); /* pairs with symm_comm_enter */
     }
-    pthread_mutex_unlock(&c->async_lock);
+    pthread_mutex_unlock(&c->failure.lock);
     symm_ctl *ctl =
         __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* pairs with the release in comm_make.c */
     if (ctl) set_abort(ctl, code, rank);
@@ -167,7 +167,8 @@ void symm_comm_adopt_abort(symm_comm *c) {
     char text[SYMM_ERR_TEXT];
     const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as in abort_word */
     uint64_t word = abort_word(c);
-    if (!word || atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess) return;
+    if (!word || atomic_load_explicit(&c->failure.code, memory_order_acquire) != symmSuccess)
+        return;
     symmResult_t code = (symmResult_t)(word >> 32);
     symm_comm_reason(c, code, (int)(uint32_t)word - 1, text, sizeof text - 80);
     if (c->cuda && ctl->left) { /* own kernel: written before the word */
@@ -190,13 +191,13 @@ static int said_left(const symm_comm *c, int peer) {
 static int may_be_done(symm_comm *c, int peer) {
     if (!said_left(c, peer)) return 0;
     uint64_t now = symm_now_ns();
-    if (!c->left_ns) c->left_ns = now;
-    return now - c->left_ns < LEFT_GRACE_NS;
+    if (!c->exchange.left_ns) c->exchange.left_ns = now;
+    return now - c->exchange.left_ns < LEFT_GRACE_NS;
 }
 
 static void warn_if_alone(symm_comm *c) {
-    if (!c->wait_ns || symm_now_ns() - c->wait_ns < LONG_NS) return;
-    c->wait_ns = 0; /* once a wait */
+    if (!c->exchange.wait_ns || symm_now_ns() - c->exchange.wait_ns < LONG_NS) return;
+    c->exchange.wait_ns = 0; /* once a wait */
     symm_driver_warn(c, symm_doing_late(c));
 }
 
@@ -236,7 +237,7 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
                  "%s%s%s%s",
                  who, rank >= 0 ? "; it has issued " : "",
                  rank >= 0 ? symm_doing_text(c, rank, does, sizeof does) : "",
-                 rank >= 0 && c->gpu_mates[rank / 64] >> rank % 64 & 1
+                 rank >= 0 && c->gpus.mates[rank / 64] >> rank % 64 & 1
                      ? "; it is a thread of this process on the same GPU: before ranks wait let "
                        "each stream run a kernel and the driver load kernels and graphs, and let "
                        "no rank get far ahead (docs/gpu-rules.md, \"Ranks that share a GPU\")"
@@ -284,7 +285,7 @@ static int culprit(const symm_comm *c, symmResult_t code) {
  * another. What was told by code alone, in the abort word, has its words in the mesh already. */
 static symmResult_t cause_of(symm_comm *c, symmResult_t code, const char *stage) {
     char who[32];
-    int told = atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess;
+    int told = atomic_load_explicit(&c->failure.code, memory_order_acquire) != symmSuccess;
     int wait_ms = code == symmRemoteError && !told ? CAUSE_MS : 0;
     symmResult_t r = symm_mesh_cause_within(c->mesh, code, wait_ms);
     int dead = culprit(c, r);
@@ -309,7 +310,7 @@ static void explain_timeout(symm_comm *c) {
  * at all. */
 static symmResult_t see_calls(symm_comm *c, symmResult_t r) {
     if (r && (strstr(symm_status_text(), SYMM_DOING_DIFFERENT) ||
-              atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess))
+              atomic_load_explicit(&c->failure.code, memory_order_acquire) != symmSuccess))
         return r; /* known, and said */
     symmResult_t calls = symm_doing_look(c);
     return calls ? calls : r;
@@ -321,7 +322,7 @@ symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t 
     symm_doing_enter(c, stage);
     symmResult_t r =
         symm_comm_told(c); /* a peer that has gone may have left its part of this one */
-    if (!r) r = symm_boot_allgather(c->boot, mine, all, bytes, &w);
+    if (!r) r = symm_boot_allgather(c->exchange.boot, mine, all, bytes, &w);
     if (r && c->mesh) r = cause_of(c, r, stage);
     r = see_calls(c, r);
     if (r == symmTimeout) explain_timeout(c);
@@ -361,13 +362,13 @@ symm_wait symm_comm_wait(symm_comm *c, const char *stage) {
                                                            : (uint64_t)c->params.setup_timeout_ms;
     symm_wait w = {
         .deadline_ns = symm_now_ns() + ms * 1000000ull, .stage = stage, .check = check, .arg = c};
-    c->left_ns = c->astray_ns = 0;
-    c->wait_ns = c->threads ? symm_now_ns() : 0;
+    c->exchange.left_ns = c->exchange.astray_ns = 0;
+    c->exchange.wait_ns = c->threads ? symm_now_ns() : 0;
     return w;
 }
 
 void symm_comm_ref(symm_comm *c) {
-    atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->entry.refs, 1, memory_order_relaxed);
 }
 
 /* Another thread aborted it while the rank's own may be on its way into a call: that has looked up
@@ -375,25 +376,23 @@ void symm_comm_ref(symm_comm *c) {
  * the record, some 3 KB, stays as long as the process. */
 static void keep_aborted(symm_comm *c) {
     static _Atomic(symm_comm *) aborted;
-    c->memos = NULL;
-    atomic_store_explicit(&c->busy, 1, memory_order_relaxed);
-    c->next_aborted = atomic_load_explicit(&aborted, memory_order_relaxed);
+    atomic_store_explicit(&c->entry.busy, 1, memory_order_relaxed);
+    c->entry.next_aborted = atomic_load_explicit(&aborted, memory_order_relaxed);
     /* Nobody takes one out; the list is there so that checkers of leaks find them. */
-    while (!atomic_compare_exchange_weak_explicit(&aborted, &c->next_aborted, c,
+    while (!atomic_compare_exchange_weak_explicit(&aborted, &c->entry.next_aborted, c,
                                                   memory_order_release, memory_order_relaxed))
         ;
 }
 
 void symm_comm_unref(symm_comm *c) {
     /* Release: what this user did comes before the free; acquire: the one who frees sees it all. */
-    if (atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) != 1) return;
-    c->undo(c);
+    if (atomic_fetch_sub_explicit(&c->entry.refs, 1, memory_order_acq_rel) != 1) return;
+    c->entry.undo(c);
     SYMM_STAT_ADD(comms, -1);
-    free(c->memos);
-    if (atomic_load(&c->aborting)) {
+    if (atomic_load(&c->entry.aborting)) {
         keep_aborted(c);
         return;
     }
-    pthread_mutex_destroy(&c->async_lock);
+    pthread_mutex_destroy(&c->failure.lock);
     free(c);
 }

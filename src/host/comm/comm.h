@@ -20,7 +20,29 @@ symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out);
  * open): no look-up. */
 symmResult_t symm_comm_enter_known(symm_comm *c, int live);
 static inline void symm_comm_leave(symm_comm *c) {
-    atomic_store_explicit(&c->busy, 0, memory_order_release);
+    atomic_store_explicit(&c->entry.busy, 0, memory_order_release);
+}
+
+/* SYMM_COMM_*. Sequentially consistent: launch_host.c's launch_begins pairs with comm_end.c's end
+ * through it. Any thread, as the four below. */
+static inline int symm_comm_state(const symm_comm *c) {
+    return atomic_load(&c->entry.state);
+}
+/* Another one is being made from it, in another thread. */
+static inline int symm_comm_is_parent(const symm_comm *c) {
+    return atomic_load(&c->entry.parenting);
+}
+/* symmCommAbort has begun. */
+static inline int symm_comm_is_aborted(const symm_comm *c) {
+    return atomic_load(&c->entry.aborting);
+}
+/* The code of the reason why it is revoked, as far as this rank was told; symmSuccess: it is not. */
+static inline symmResult_t symm_comm_code(const symm_comm *c) {
+    return (symmResult_t)atomic_load_explicit(&c->failure.code, memory_order_acquire);
+}
+/* What it waits for while it is being made; a literal, or NULL. */
+static inline const char *symm_comm_step(const symm_comm *c) {
+    return atomic_load_explicit(&c->entry.making, memory_order_relaxed);
 }
 
 /* Begins a call that any thread may make while the communicator's own is inside another one;
@@ -95,7 +117,7 @@ symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out);
  * alike on all ranks. */
 symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot);
 static inline void symm_comm_making(symm_comm *c, const char *what) {
-    atomic_store_explicit(&c->making, what, memory_order_relaxed);
+    atomic_store_explicit(&c->entry.making, what, memory_order_relaxed);
 }
 /* Undoes whatever build has done. */
 void symm_comm_unbuild(symm_comm *c);

@@ -17,7 +17,7 @@ static uint64_t driver_of(const symm_ctl *ctl) {
 void symm_driver_take(symmComm_t comm) {
     symm_comm *c = symm_handle_get(SYMM_KIND_COMM, comm);
     if (!c) return;
-    if (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_LIVE)
+    if (atomic_load_explicit(&c->entry.state, memory_order_acquire) == SYMM_COMM_LIVE)
         symm_driver_note(c);
     symm_handle_put(SYMM_KIND_COMM, comm);
 }

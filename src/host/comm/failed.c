@@ -17,7 +17,7 @@ void symm_failed_see(const symm_comm *c, symm_ranks *gone) {
     *gone = (symm_ranks){{0}};
     /* Acquire pairs with the release in symm_comm_build: the mesh is there, and stays until the
      * end. */
-    if (atomic_load_explicit(&c->state, memory_order_acquire) != SYMM_COMM_LIVE ||
+    if (atomic_load_explicit(&c->entry.state, memory_order_acquire) != SYMM_COMM_LIVE ||
         !__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) /* pairs with the release in comm_make.c */
         return;
     symm_survive_gone(c->mesh, gone);
@@ -49,9 +49,9 @@ static int drives(const symm_remain *l) {
 symmResult_t symm_failed_check(void *arg) {
     const symm_remain *l = arg;
     symm_comm *c = l->comm;
-    if (atomic_load(&c->aborting)) return symm_comm_async(c);
-    if (!c->wait_ns || symm_now_ns() - c->wait_ns < LONG_NS) return symmSuccess;
-    c->wait_ns = 0; /* once a wait */
+    if (atomic_load(&c->entry.aborting)) return symm_comm_async(c);
+    if (!c->exchange.wait_ns || symm_now_ns() - c->exchange.wait_ns < LONG_NS) return symmSuccess;
+    c->exchange.wait_ns = 0; /* once a wait */
     symm_driver_warn(c, drives(l));
     return symmSuccess;
 }
@@ -109,7 +109,8 @@ static symmResult_t look(const failed_args *a) {
     SYMM_TRY(check_args(a));
     symm_comm *c;
     SYMM_TRY(symm_comm_visit(a->comm, &c)); /* its end waits: the mesh is read */
-    const int made = atomic_load_explicit(&c->state, memory_order_acquire) != SYMM_COMM_MAKING;
+    const int made =
+        atomic_load_explicit(&c->entry.state, memory_order_acquire) != SYMM_COMM_MAKING;
     if (made) {
         symm_failed_see(c, &gone);
         tell(a, &gone, c->nranks);

@@ -23,19 +23,12 @@
 #ifndef SYMM_HOST_TYPES_H_
 #define SYMM_HOST_TYPES_H_
 
-#include <pthread.h>
-#include <stdatomic.h>
-
-#include "symm.h"
-#include "symm_types.h"
 #include "base/param.h"
-#include "device/common/kernels.h"
 #include "host/place/mappings.h"
-#include "host/stream/stream.h"
+#include "parts.h"
 #include "transport/boot/boot.h"
 #include "transport/mesh/mesh.h"
 #include "transport/vmm/vmm.h"
-#include "window_table.h"
 
 struct symm_comm;
 struct symm_win;
@@ -125,103 +118,43 @@ typedef struct symm_win {
     struct symm_heap *heap; /* whose memory this is, of comm->source; NULL: it was registered */
 } symm_win;
 
-enum { SYMM_COMM_MAKING, SYMM_COMM_LIVE, SYMM_COMM_FINAL };
+typedef struct {   /* GPUs: written by the thread that makes the communicator, read by any */
+    uint64_t seen; /* the ranks' GPUs, as this process numbers those it sees; bit d */
+    int shared;    /* some rank shares its GPU with another one */
+    int mate;      /* 1 + a rank of this process on the same GPU; 0: none */
+    uint64_t mates[(SYMM_MAX_RANKS + 63) / 64]; /* all of them, by bits */
+    int sms; /* multiprocessors that a rank may fill, on the GPU that has the fewest for it */
+} symm_comm_gpus;
 
-/* A capture under way, or one that has ended: which stream of it has the last call. Several may be
- * under way, and have calls in turns; of more than these the ones that had a call lately are
- * known. */
-enum { SYMM_CAPTURES = 8 };
-typedef struct {
-    uint64_t id; /* 0: none */
-    uint64_t no; /* of that call, among all captured ones */
-    symmStream_t stream;
-} symm_captured;
-
-/* Who is told of calls while a communicator has one: its lanes (symm_lane.h). The communicator's
- * user thread. */
-typedef struct {
-    /* Before a call is recorded: whether it may be, beside what else the capture has. */
-    symmResult_t (*may_capture)(struct symm_comm *c, symmStream_t stream);
-    /* A call was launched or recorded. hears: every rank hears from every rank in it. */
-    void (*called)(struct symm_comm *c, symmStream_t stream, int hears, int captured);
-} symm_observer;
-
+/* First what creation settles: written by src/host/life, read by everybody. Then the parts. */
 typedef struct symm_comm {
     symmComm_t handle;
-    _Atomic int refs; /* handle, captured calls */
-    _Atomic int state;
-    _Atomic int busy;     /* the thread that is inside; a second one is reported */
-    _Atomic int visitors; /* calls that any thread may make; the end waits for them */
+    symm_comm_entry entry;
     int rank, nranks, threads, oversubscribed;
-    int cuda;       /* 1: GPUs; 0: the host backend */
-    uint64_t gpus;  /* GPUs: the ranks', as this process numbers those it sees; bit d */
-    int gpu_shared; /* GPUs: some rank shares its GPU with another one */
-    int gpu_mate;   /* GPUs: 1 + a rank of this process on the same GPU; 0: none */
-    uint64_t gpu_mates[(SYMM_MAX_RANKS + 63) / 64]; /* all of them, by bits */
-    int sms; /* GPUs: multiprocessors that a rank may fill, on the poorest of them */
-    const struct symm_launcher *launcher; /* of the backend; coll.h */
-    void (*undo)(struct symm_comm *c);    /* frees what making it has made */
-    struct symm_gpu *gpu;                 /* kernels, context; NULL on the host */
-    uint64_t host_base;                   /* GPUs: the pages as kernels see them */
-    struct symm_pages *pages; /* GPUs: where the control blocks lie that the host writes too */
+    int cuda; /* 1: GPUs; 0: the host backend */
+    symm_comm_gpus gpus;
+    struct symm_gpu *gpu; /* kernels, context; NULL on the host */
     char name[32];
     symmConfig_t config;
     symm_params params;
     const symm_vmm *vmm;
     symm_vmm_caps caps;
-    symm_boot *boot;
-    symm_boot *over_mesh;  /* takes boot's place where that only serves to meet */
-    const char *bootstrap; /* name of the first; NULL before */
+    const struct symm_launcher *launcher; /* of the backend; coll.h */
+    const symm_win_source *source;        /* of windows that were not registered */
+    const char *bootstrap;                /* name of the first; NULL before */
     symm_mesh *mesh;
     symm_space *space;
-    symm_slot *control;
     uint64_t base, stride;
-    symm_ctl *ctl;                 /* own control block (GPUs: its part in host memory) */
-    symm_args proto;               /* what all calls' arguments have in common */
-    int16_t forced[symmNumColls];  /* kernel forced by SYMM_ALGO, -1 none */
-    symm_win *windows;             /* newest first */
-    symm_wtable wtable;            /* by address */
-    _Atomic int nwindows;          /* symmCommQuery and symmCommDump read it from any thread */
-    _Atomic uint64_t window_bytes; /* relaxed: symmCommQuery reads it from any thread */
-    const symm_win_source *source; /* of windows that were not registered */
-    struct symm_heap *heaps; /* most recently made first; the communicator's user thread only */
-    uint32_t heap_serial;    /* heaps so far, equal on all ranks */
-    uint64_t issued;         /* collectives so far, eager or captured */
-    uint64_t
-        digest; /* of all calls on SYM memory so far; equal on all ranks that keep to the rules */
-    uint64_t keeps; /* cache_info.h */
-    uint64_t room;  /* addresses per rank that windows have, or would have */
-    symmStream_t last_stream;
-    const symm_observer *observer;  /* of its calls; NULL: nobody */
-    struct symm_memlanes *memlanes; /* of its heaps; memlane.h */
-    uint64_t
-        /* eager calls so far in which every rank hears from every rank; counted while there are
-         * memlanes */
-        heard;
-    symmStream_t heard_stream; /* of the last of them, where there was one */
-    int heard_any;
-    symm_order last_order; /* end of the last call, when it was given to a stream */
-    _Atomic int replays;   /* host backend: launches of graphs with its calls that have not ended */
-    struct symm_memo *memos; /* [SYMM_MEMOS] */
-    uint64_t version;        /* of windows and reductions; starts at 1 */
-    struct symm_redop *redops;
-    int nredops;
-    _Atomic int async; /* symmResult_t: why the communicator is revoked */
-    pthread_mutex_t async_lock;
-    char async_text[SYMM_ERR_TEXT];
-    struct symm_watch *watch;
-    /* When a wait of set-up first saw that a peer had left, or was in a collective instead; the
-     * user's thread. */
-    uint64_t left_ns, astray_ns;
-    uint64_t wait_ns; /* thread ranks: when the wait began; 0 once it was told to be long */
-    symm_captured captured[SYMM_CAPTURES]; /* symm_captured_find */
-    uint64_t ncaptured;                    /* calls so far */
-    _Atomic uint64_t launches[SYMM_KERNEL_COUNT];
-    _Atomic int parenting;        /* splits and shrinks of it that go on behind, and have it busy */
-    _Atomic int behind;           /* the thread that makes it is not done with its parent yet */
-    _Atomic(const char *) making; /* what it waits for while it is being made; a literal */
-    _Atomic int aborting;         /* symmCommAbort has begun */
-    struct symm_comm *next_aborted; /* once it has ended by that: comm.c keeps it */
+    uint64_t room; /* addresses per rank that windows have, or would have */
+    symm_ctl *ctl; /* own control block (GPUs: its part in host memory); NULL before */
+    symm_comm_failure failure;
+    symm_comm_exchange exchange;
+    symm_comm_control control;
+    symm_comm_windows windows;
+    symm_comm_calls calls;
+    symm_comm_order order;
+    symm_comm_heaps heaps;
+    symm_comm_lanes lanes;
 } symm_comm;
 
 #endif

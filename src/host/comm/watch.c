@@ -100,7 +100,7 @@ static void set_add(poll_set *s, int fd, short events, symm_comm *c, int peer) {
 /* While it is being made the creating thread watches the mesh itself: there a peer's end often has
  * a reason, which lies in its queue. */
 static int is_watched(const symm_comm *c, int peer) {
-    return atomic_load_explicit(&c->state, memory_order_acquire) != SYMM_COMM_MAKING &&
+    return atomic_load_explicit(&c->entry.state, memory_order_acquire) != SYMM_COMM_MAKING &&
            symm_mesh_fd(c->mesh, peer) >= 0 && symm_mesh_alive(c->mesh, peer);
 }
 
@@ -323,7 +323,7 @@ symmResult_t symm_watch_start(symm_comm *c) {
     if (status)
         free(w);
     else
-        c->watch = w;
+        c->failure.watch = w;
     return status;
 }
 
@@ -338,20 +338,20 @@ static void end_thread(void) {
 }
 
 void symm_watch_stop(symm_comm *c) {
-    if (!c->watch) return;
+    if (!c->failure.watch) return;
     pthread_mutex_lock(&life_lock);
     pthread_mutex_lock(&watch_lock);
     struct symm_watch **at = &watched;
-    while (*at != c->watch) at = &(*at)->next;
-    *at = c->watch->next;
-    drop_processes(c->watch);
+    while (*at != c->failure.watch) at = &(*at)->next;
+    *at = c->failure.watch->next;
+    drop_processes(c->failure.watch);
     int last = !watched;
     wake();
     pthread_mutex_unlock(&watch_lock);
     if (last) end_thread();
     pthread_mutex_unlock(&life_lock);
-    free(c->watch);
-    c->watch = NULL;
+    free(c->failure.watch);
+    c->failure.watch = NULL;
 }
 
 void symm_watch_look(void) {

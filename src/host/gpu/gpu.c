@@ -193,13 +193,13 @@ symmResult_t symm_gpu_check_home(const symm_comm *c, symmStream_t stream) {
 /* A GPU has one legacy stream a process: of two ranks there the first one's kernel would wait for
  * the other's behind it. */
 symmResult_t symm_gpu_check_alone(const symm_comm *c, symmStream_t stream) {
-    if (!c->gpu_mate || !symm_gpu_is_legacy(stream)) return symmSuccess;
+    if (!c->gpus.mate || !symm_gpu_is_legacy(stream)) return symmSuccess;
     return SYMM_ERR(
         symmInvalidUsage,
         "stream=%p is the legacy stream, and rank %d is a thread of this process on the "
         "same GPU %d: their kernels would wait for each other in it; give each rank a "
         "stream of its own",
-        (void *)stream, c->gpu_mate - 1, c->gpu->device);
+        (void *)stream, c->gpus.mate - 1, c->gpu->device);
 }
 
 symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, symm_gpu_capture *in) {
@@ -246,16 +246,16 @@ static symmResult_t mark_end(symm_comm *c, symmStream_t stream) {
     struct symm_gpu *g = c->gpu;
     int captured;
     if (g->marked) return symmSuccess;
-    cu_result cu = symm_gpu_in_a_capture(c->last_stream, &captured);
+    cu_result cu = symm_gpu_in_a_capture(g->last_stream, &captured);
     if (!cu && captured)
         return SYMM_ERR(symmInvalidUsage,
                         "stream %p has this communicator's last call and %s: a call on another "
                         "stream cannot be ordered after it",
-                        (void *)c->last_stream,
-                        symm_gpu_is_legacy(c->last_stream)
+                        (void *)g->last_stream,
+                        symm_gpu_is_legacy(g->last_stream)
                             ? "waits for blocking streams, of which one is being captured"
                             : "is being captured");
-    if (!cu) cu = symm_cu.cuEventRecord(g->order, symm_gpu_stream(c->last_stream));
+    if (!cu) cu = symm_cu.cuEventRecord(g->order, symm_gpu_stream(g->last_stream));
     return symm_gpu_order_error(cu, stream);
 }
 
@@ -297,8 +297,8 @@ symmResult_t symm_gpu_follow(symm_comm *c, symmStream_t stream) {
 symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream) {
     struct symm_gpu *g = c->gpu;
     SYMM_TRY(symm_gpu_check_alone(c, stream));
-    if (g->ran && (stream != c->last_stream || g->marked)) SYMM_TRY(symm_gpu_follow(c, stream));
-    c->last_stream = stream;
+    if (g->ran && (stream != g->last_stream || g->marked)) SYMM_TRY(symm_gpu_follow(c, stream));
+    g->last_stream = stream;
     g->ran = 1;
     g->marked = 0;
     return symmSuccess;

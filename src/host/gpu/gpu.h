@@ -36,9 +36,10 @@ struct symm_gpu {
     cu_context context;
     cu_event order; /* end of the last call, when the stream changes */
     symm_gpu_inside inside[SYMM_CAPTURES];
-    int ran;         /* a call was launched: last_stream means something */
-    int marked;      /* order is that end already */
-    uint32_t serial; /* of the last eager call, and its CTAs */
+    symmStream_t last_stream; /* of the last call */
+    int ran;                  /* a call was launched: last_stream means something */
+    int marked;               /* order is that end already */
+    uint32_t serial;          /* of the last eager call, and its CTAs */
     int ctas;
     cu_event
         /* end of the last graph that symmMemPlanLaunch gave to a stream; NULL until then */

@@ -66,7 +66,7 @@ static void free_record(symm_heap *h) {
     free(h->win.size);
     free(h->tracts);
     SYMM_STAT_ADD(heaps, -1);
-    if (atomic_load(&h->comm->aborting))
+    if (symm_comm_is_aborted(h->comm))
         keep_aborted(h);
     else
         free(h);
@@ -105,12 +105,12 @@ static void handle_gone(void *obj) {
 }
 
 static void unlink_heap(symm_comm *c, symm_heap *h) {
-    symm_heap **at = &c->heaps;
-    pthread_mutex_lock(&c->async_lock); /* for heap_window.c */
+    symm_heap **at = &c->heaps.newest;
+    pthread_mutex_lock(&c->heaps.lock); /* for heap_window.c */
     while (*at != h) at = &(*at)->next;
     *at = h->next;
-    pthread_mutex_unlock(&c->async_lock);
-    c->version++; /* calls that are remembered must look again */
+    pthread_mutex_unlock(&c->heaps.lock);
+    symm_window_changed(c); /* calls that are remembered must look again */
     pthread_mutex_lock(&table_lock);
     for (at = &table; *at != h;) at = &(*at)->next_all;
     *at = h->next_all;
@@ -118,11 +118,11 @@ static void unlink_heap(symm_comm *c, symm_heap *h) {
 }
 
 static void link_heap(symm_comm *c, symm_heap *h) {
-    pthread_mutex_lock(&c->async_lock);
-    h->next = c->heaps;
-    c->heaps = h;
-    pthread_mutex_unlock(&c->async_lock);
-    c->version++;
+    pthread_mutex_lock(&c->heaps.lock);
+    h->next = c->heaps.newest;
+    c->heaps.newest = h;
+    pthread_mutex_unlock(&c->heaps.lock);
+    symm_window_changed(c);
     pthread_mutex_lock(&table_lock);
     h->next_all = table;
     table = h;
@@ -137,15 +137,15 @@ void symm_heap_close(symm_comm *c, symm_heap *h) {
 }
 
 void symm_heap_drop_all(symm_comm *c) {
-    while (c->heaps) symm_heap_close(c, c->heaps);
+    while (c->heaps.newest) symm_heap_close(c, c->heaps.newest);
 }
 
 uint64_t symm_heap_all_bytes(symm_comm *c) {
     uint64_t sum = 0;
-    pthread_mutex_lock(&c->async_lock); /* the list's; the numbers are atomics */
-    for (const symm_heap *h = c->heaps; h; h = h->next)
+    pthread_mutex_lock(&c->heaps.lock); /* the list's; the numbers are atomics */
+    for (const symm_heap *h = c->heaps.newest; h; h = h->next)
         sum += h->zone[SYMM_ZONE_SYM].bytes + h->zone[SYMM_ZONE_LOCAL].bytes + h->apart;
-    pthread_mutex_unlock(&c->async_lock);
+    pthread_mutex_unlock(&c->heaps.lock);
     return sum;
 }
 
@@ -307,7 +307,7 @@ static symmResult_t make_record(symm_comm *c, const symmHeapConfig_t *k, symm_he
         free_record(h);
         return SYMM_ERR(symmOutOfMemory, "no memory for the record of a heap");
     }
-    h->id = c->heap_serial;
+    h->id = c->heaps.serial;
     if (*k->name)
         snprintf(h->name, sizeof h->name, "%s", k->name);
     else
@@ -342,7 +342,7 @@ static symmResult_t agree_terms(symm_comm *c, symmResult_t status, const symmHea
     terms mine = {.code = (int32_t)status,
                   .fit = k->fit,
                   .guard = k->guard,
-                  .serial = (int32_t)c->heap_serial,
+                  .serial = (int32_t)c->heaps.serial,
                   .reserve = k->reserve,
                   .sym = round_up(k->symBytes, c->caps.granularity),
                   .chunk = k->chunk};
@@ -376,7 +376,7 @@ void symm_heap_move(symm_heap *h, const symm_region *to, symm_left *left) {
     place_window(h);
     symm_heap_unlock(h);
     pthread_mutex_unlock(&table_lock);
-    h->comm->version++;
+    symm_window_changed(h->comm);
 }
 
 void symm_heap_forget(symm_heap *h) {
@@ -388,7 +388,7 @@ symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmH
                               symm_heap **out) {
     symm_heap *h = NULL;
     void *handle = NULL;
-    c->heap_serial++;
+    c->heaps.serial++;
     if (!status) status = check_config(c, k, kind);
     if (!status) settle_config(c, k, kind);
     if (!status) status = make_record(c, k, &h);

@@ -220,7 +220,7 @@ static symmResult_t check_access(const symm_heap *h, const symmRef_t *ref, int r
 
 static symmResult_t check_ref(const symm_comm *c, const symmRef_t *ref, int rank,
                               const symm_heap **out) {
-    symm_heap *h = c->heaps;
+    symm_heap *h = c->heaps.newest;
     if (ref->rank < 0 || ref->rank >= c->nranks)
         return SYMM_ERR(symmInvalidArgument, "ref->rank=%d: the communicator has ranks 0 to %d",
                         ref->rank, c->nranks - 1);

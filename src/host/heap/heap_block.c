@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/fail.h"
+#include "host/coll/coll.h"
 #include "host/comm/comm.h"
 #include "host/window/space.h"
 #include "heap_int.h"
@@ -76,9 +77,9 @@ void symm_heap_count(symm_heap *h, int op, uint64_t size, uint64_t align, int la
     h->digest = d;
     /* A sum over heaps: which of two heaps is called first changes no offset. */
     const uint64_t share = mix(h->id, d);
-    h->comm->digest += share - h->share;
+    symm_coll_note_heap(h->comm, share - h->share);
     h->share = share;
-    const symm_entry e = {h->calls, d, h->comm->issued, size, align, off, op, lane};
+    const symm_entry e = {h->calls, d, symm_coll_issued(h->comm), size, align, off, op, lane};
     symm_ledger_note(h->ledger, &e, site);
 }
 

@@ -153,7 +153,7 @@ static symmResult_t keep(plan *p, uint64_t local_extent) {
     h->local_extent = local_extent;
     symm_heap_unlock(h);
     symm_heap_say_range(h);
-    h->comm->version++;
+    symm_window_changed(h->comm);
     if (good) return symmSuccess;
     symmResult_t r = SYMM_ERR(symmOutOfMemory, "no memory to note what heap %s grew by", h->name);
     symm_comm_break(h->comm, r, h->comm->rank, "growing a heap"); /* the others have it */

@@ -14,6 +14,7 @@
 #include "host/place/place.h"
 #include "host/window/handle_exchange.h"
 #include "host/window/region.h"
+#include "host/window/window.h"
 #include "heap.h"
 #include "ledger.h"
 

@@ -187,7 +187,7 @@ static symmResult_t trim(symm_heap *h, symmResult_t status, uint64_t keep, const
     const int nlocal = take_out(h, SYMM_ZONE_LOCAL, keep, list + nsym);
     symm_heap_unlock(h);
     symm_heap_say_range(h);
-    c->version++;
+    symm_window_changed(c);
     for (int p = 0; p < c->nranks; p++) unmap_all(h, p, list, nsym, &status);
     symmResult_t r = trim_local(h, list + nsym, nlocal, all, stage, &status);
     if (!r && !s) r = symm_comm_agree(c, status, stage); /* gone everywhere */

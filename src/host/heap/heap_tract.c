@@ -119,6 +119,6 @@ symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off) {
     }
     symm_heap_unlock(h);
     if (!found) return symmSuccess;
-    h->comm->version++; /* remembered calls may lie there */
+    symm_window_changed(h->comm); /* remembered calls may lie there */
     return symm_region_clear(&h->region, gone.off, gone.bytes);
 }

@@ -1,13 +1,13 @@
 /* heap_window.c - heaps as windows: what collectives find at an address of a heap, what they are
  * told where there is less memory than they ask for, and where ranks differ in their calls. The
- * communicator's user thread, but for references and explain (any thread; async_lock). */
+ * communicator's user thread, but for references and explain (any thread; the lock of the list). */
 #include <stdio.h>
 
 #include "host/window/space.h"
 #include "heap_int.h"
 
 static symm_win *window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
-    for (symm_heap *h = c->heaps; h; h = h->next) {
+    for (symm_heap *h = c->heaps.newest; h; h = h->next) {
         const uint64_t in = (uint64_t)((uintptr_t)ptr - (uintptr_t)h->win.ptr);
         if (in >= h->reserve || bytes > h->reserve - in) continue;
         return symm_region_backed(&h->region, c->rank, in, bytes) ? &h->win : NULL;
@@ -18,14 +18,14 @@ static symm_win *window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
 static int explain(symm_comm *c, char *text, size_t cap) {
     char call[SYMM_ERR_TEXT];
     int found = 0;
-    pthread_mutex_lock(&c->async_lock);
-    for (const symm_heap *h = c->heaps; h && !found; h = h->next) {
+    pthread_mutex_lock(&c->heaps.lock);
+    for (const symm_heap *h = c->heaps.newest; h && !found; h = h->next) {
         found = symm_ledger_differ(h->ledger, 0, call, sizeof call);
         if (found)
             snprintf(text, cap, "the ranks differ in their calls on zone SYM of heap %s: %s",
                      h->name, call);
     }
-    pthread_mutex_unlock(&c->async_lock);
+    pthread_mutex_unlock(&c->heaps.lock);
     return found;
 }
 
@@ -44,7 +44,7 @@ static uint64_t backed(const symm_heap *h, uint64_t off, uint64_t bytes) {
 
 static int why(symm_comm *c, const char *name, const void *p, uint64_t bytes, char *text,
                size_t cap) {
-    for (const symm_heap *h = c->heaps; h; h = h->next) {
+    for (const symm_heap *h = c->heaps.newest; h; h = h->next) {
         const uint64_t off = symm_heap_offset(h, p);
         if (off == SYMM_NO_OFFSET) continue;
         const uint64_t most = bytes < h->reserve - off ? bytes : h->reserve - off;

@@ -12,6 +12,7 @@
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
 #include "host/gpu/gpu.h"
+#include "host/launch/launch.h"
 #include "host/window/space.h"
 
 /* ---- sets ------------------------------------------------------------------------------------ */
@@ -48,12 +49,12 @@ void symm_memlanes_unref(symm_memlanes *s) {
     if (--s->refs) return;
     if (symm_handle_open(SYMM_KIND_HEAP, s->handle)) /* launched when no lane was left */
         (void)symm_memlate_reach(s, NULL);
-    for (symm_memlanes **at = &s->comm->memlanes; *at; at = &(*at)->next)
+    for (symm_memlanes **at = &s->comm->lanes.sets; *at; at = &(*at)->next)
         if (*at == s) {
             *at = s->next;
             break;
         }
-    if (!s->comm->memlanes) s->comm->observer = NULL;
+    if (!s->comm->lanes.sets) symm_launch_observe(s->comm, NULL);
     symm_heap_set_guest(s->heap, NULL);
     symm_heap_set_inside(s->heap, SYMM_OWNER_LANE, NULL, NULL);
     symm_heap_set_inside(s->heap, SYMM_OWNER_GRAPH, NULL, NULL);
@@ -92,9 +93,9 @@ static symmResult_t new_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **
             return SYMM_ERR(symmOutOfMemory, "no memory for a lane's pool");
         }
     symm_heap_ref(heap);
-    s->next = s->comm->memlanes;
-    s->comm->memlanes = s;
-    s->comm->observer = &symm_memlane_observer;
+    s->next = s->comm->lanes.sets;
+    s->comm->lanes.sets = s;
+    symm_launch_observe(s->comm, &symm_memlane_observer);
     symm_gpu_also_reap(reap_dead);
     symm_heap_set_guest(heap, &guest);
     s->refs = 1;
@@ -107,7 +108,7 @@ static symmResult_t new_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **
 
 /* The heap's, with one reference more. */
 static symmResult_t find_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **out) {
-    for (symm_memlanes *s = symm_heap_comm(heap)->memlanes; s; s = s->next) {
+    for (symm_memlanes *s = symm_heap_comm(heap)->lanes.sets; s; s = s->next) {
         if (s->heap != heap) continue;
         s->refs++;
         *out = s;
@@ -225,7 +226,7 @@ static symmResult_t inherit(symm_memlane *l, symm_memlane *heir) {
     symm_memmark_end(c, &now);
     if (!r) r = symm_memlate_inherit(l, heir);
     SYMM_TRY(r);
-    for (symm_memrec *m = l->pending_first; m; m = m->next) m->stamp = c->heard;
+    for (symm_memrec *m = l->pending_first; m; m = m->next) m->stamp = c->lanes.heard;
     if (l->pending_first) {
         *(heir->pending_last ? &heir->pending_last->next : &heir->pending_first) = l->pending_first;
         heir->pending_last = l->pending_last;
@@ -416,7 +417,7 @@ symmResult_t symmLaneAlloc(symmLane_t lane, size_t bytes, unsigned flags, void *
 
 static void push_pending(symm_memlane *l, symm_memrec *r) {
     r->state = SYMM_REC_PENDING;
-    r->stamp = l->set->comm->heard;
+    r->stamp = l->set->comm->lanes.heard;
     r->next = NULL;
     *(l->pending_last ? &l->pending_last->next : &l->pending_first) = r;
     l->pending_last = r;

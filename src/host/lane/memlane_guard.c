@@ -290,7 +290,7 @@ static int all_good(symm_memlanes *s, int together, char *text, size_t cap) {
 
 symmResult_t symm_memguard_check(symm_heap *h) {
     char text[256];
-    for (symm_memlanes *s = h->comm->memlanes; s; s = s->next)
+    for (symm_memlanes *s = h->comm->lanes.sets; s; s = s->next)
         if (s->heap == h && s->guard && !all_good(s, 1, text, sizeof text))
             return SYMM_ERR(symmInvalidUsage, "%s", text);
     return symmSuccess;

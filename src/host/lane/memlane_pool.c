@@ -48,9 +48,9 @@ static void keep_until(symm_memlane *l, uint64_t heard) {
 void symm_memlane_observe(symm_memlane *l) {
     const symm_comm *c = l->set->comm;
     if (l->set->guard) return; /* poison is put between two barriers: symm_memguard_heard */
-    if (!l->pending_first || c->heard_stream != l->stream || !c->heard_any) return;
-    if (l->pending_first->stamp >= c->heard) return;
-    keep_until(l, c->heard);
+    if (!l->pending_first || c->lanes.heard_stream != l->stream || !c->lanes.heard_any) return;
+    if (l->pending_first->stamp >= c->lanes.heard) return;
+    keep_until(l, c->lanes.heard);
     l->spared++;
 }
 

@@ -458,7 +458,7 @@ static symmResult_t add_call(symm_memplan *p, symmStream_t stream, int hears) {
 void symm_memplan_called(symm_comm *c, symmStream_t stream, int hears) {
     symm_memstate st;
     if (symm_mem_state(c, stream, &st) || st.how != SYMM_STREAM_CAPTURED) return;
-    for (symm_memlanes *s = c->memlanes; s; s = s->next) {
+    for (symm_memlanes *s = c->lanes.sets; s; s = s->next) {
         symm_memplan *p;
         if (plan_of(s, stream, &st, &p))
             s->blind = st.capture;
@@ -470,7 +470,7 @@ void symm_memplan_called(symm_comm *c, symmStream_t stream, int hears) {
 symmResult_t symm_memplan_may_call(symm_comm *c, symmStream_t stream) {
     symm_memstate st;
     SYMM_TRY(symm_mem_state(c, stream, &st));
-    for (symm_memlanes *s = c->memlanes; s; s = s->next) {
+    for (symm_memlanes *s = c->lanes.sets; s; s = s->next) {
         int point;
         symm_memplan *p = find_capture(s, st.capture);
         if (!p || !p->nbarriers) continue;
@@ -489,9 +489,9 @@ void symm_memlane_called(symm_comm *c, symmStream_t stream, int hears, int captu
     if (captured) {
         if (!c->cuda || symm_cuda_sees_graphs()) symm_memplan_called(c, stream, hears);
     } else if (hears) {
-        c->heard++;
-        c->heard_stream = stream;
-        c->heard_any = 1;
+        c->lanes.heard++;
+        c->lanes.heard_stream = stream;
+        c->lanes.heard_any = 1;
     }
 }
 

@@ -18,6 +18,7 @@
 #include "host/gpu/gpu.h"
 #include "host/heap/heap_int.h"
 #include "host/window/space.h"
+#include "host/window/window.h"
 #include "memplan.h"
 
 static const char setting[] = "setting memory apart for a lane's graphs";
@@ -218,7 +219,7 @@ static symmResult_t map_own(symm_memplan *p, uint64_t bytes) {
         if (!r) p->backed++;
     }
     while (r && p->backed > had) symm_region_unmap(to, rank, own_part(p, --p->backed));
-    p->set->comm->version++; /* remembered calls must look again */
+    symm_window_changed(p->set->comm); /* remembered calls must look again */
     return r;
 }
 
@@ -393,7 +394,7 @@ static int is_gone(symm_memplan *p) {
  * rank. */
 static symm_memalias *find_trimmed(const symm_heap *h, uint64_t from, int here) {
     symm_memalias *best = NULL;
-    for (const symm_memlanes *s = symm_heap_comm(h)->memlanes; s; s = s->next) {
+    for (const symm_memlanes *s = symm_heap_comm(h)->lanes.sets; s; s = s->next) {
         if (s->heap != h) continue;
         for (const symm_memregion *r = s->regions; r; r = r->next)
             if (r->alias && r->alias->trimmed && r->alias->first >= from &&
@@ -430,7 +431,7 @@ symmResult_t symm_memalias_let(symm_heap *h, uint64_t no, const void *site) {
         if (r && !first) first = r;
         p->backed = p->uploaded = 0;
     }
-    h->comm->version++; /* remembered calls may lie there */
+    symm_window_changed(h->comm); /* remembered calls may lie there */
     release_pieces(a);
     a->trimmed = 0;
     return first;

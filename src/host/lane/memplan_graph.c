@@ -8,6 +8,7 @@
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
 #include "host/gpu/gpu.h"
+#include "host/launch/launch.h"
 #include "host/window/space.h"
 #include "memplan.h"
 
@@ -238,12 +239,9 @@ static symmResult_t order(symm_memplan *p, symmStream_t stream) {
  * call, and later ones come behind it. */
 static symmResult_t start_host(symm_memplan *p, symmGraphExec_t exec, symmStream_t stream) {
     symm_comm *c = p->set->comm;
-    if (p->ncalls && stream != c->last_stream) {
-        SYMM_TRY(symm_order_wait(stream, c->last_order));
-        c->last_stream = stream;
-    }
+    if (p->ncalls) SYMM_TRY(symm_launch_follow(c, stream));
     SYMM_TRY(symmGraphLaunch(exec, stream));
-    if (p->ncalls) symm_order_take(stream, &c->last_order);
+    if (p->ncalls) symm_launch_given(c, stream);
     return symmSuccess;
 }
 

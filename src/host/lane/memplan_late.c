@@ -182,7 +182,7 @@ symmResult_t symm_memlate_reach(symm_memlanes *s, const symm_memregion *r) {
 symmResult_t symm_memlate_settle(symm_heap *h) {
     symm_comm *c = symm_heap_comm(h);
     symm_memplan_reap(c);
-    for (symm_memlanes *s = c->memlanes; s; s = s->next) {
+    for (symm_memlanes *s = c->lanes.sets; s; s = s->next) {
         if (s->heap != h) continue;
         SYMM_TRY(symm_memlate_reach(s, NULL));
         for (symm_memregion *r = s->regions; r; r = r->next) symm_memregion_sweep(r);

@@ -138,7 +138,7 @@ void symm_memplan_retain(void *plan) {
 }
 
 static int is_dead(const symm_comm *c) {
-    return atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_FINAL;
+    return symm_comm_state(c) == SYMM_COMM_FINAL;
 }
 
 /* Acquire and release: who frees comes after every use. */

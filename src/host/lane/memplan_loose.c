@@ -75,7 +75,7 @@ static int waits(const symm_memplan *p) {
 }
 
 int symm_memloose_waiting(const symm_heap *h) {
-    for (const symm_memlanes *s = symm_heap_comm(h)->memlanes; s; s = s->next)
+    for (const symm_memlanes *s = symm_heap_comm(h)->lanes.sets; s; s = s->next)
         for (const symm_memplan *p = s->plans; s->heap == h && p; p = p->next)
             if (waits(p)) return 1;
     return 0;
@@ -83,7 +83,7 @@ int symm_memloose_waiting(const symm_heap *h) {
 
 uint64_t symm_memloose_next(const symm_heap *h, uint64_t from) {
     uint64_t best = 0;
-    for (const symm_memlanes *s = symm_heap_comm(h)->memlanes; s; s = s->next)
+    for (const symm_memlanes *s = symm_heap_comm(h)->lanes.sets; s; s = s->next)
         for (symm_memplan *p = s->plans; s->heap == h && p; p = p->next) {
             if (p->sym_no < from || (best && p->sym_no >= best) || !waits(p)) continue;
             if (symm_memplan_is_left(p) && !symm_memloose_any(p)) best = p->sym_no;
@@ -93,7 +93,7 @@ uint64_t symm_memloose_next(const symm_heap *h, uint64_t from) {
 
 symmResult_t symm_memloose_let(symm_heap *h, uint64_t no, const void *site) {
     (void)site;
-    for (symm_memlanes *s = symm_heap_comm(h)->memlanes; s; s = s->next)
+    for (symm_memlanes *s = symm_heap_comm(h)->lanes.sets; s; s = s->next)
         for (symm_memplan *p = s->plans; s->heap == h && p; p = p->next) {
             if (p->sym_no != no || !waits(p)) continue;
             p->held = 0;

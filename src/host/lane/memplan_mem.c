@@ -67,7 +67,7 @@ symmResult_t symmHeapTrimLanes(symmHeap_t heap, size_t *freed) {
     uint64_t bytes = 0, left = 0;
     symmResult_t r = symmSuccess;
     SYMM_TRY(symm_heap_enter(heap, 1, &h));
-    for (symm_memlanes *s = symm_heap_comm(h)->memlanes; s && !r; s = s->next) {
+    for (symm_memlanes *s = symm_heap_comm(h)->lanes.sets; s && !r; s = s->next) {
         if (s->heap != h) continue;
         r = trim_lanes(s, &bytes, __builtin_return_address(0));
         for (int z = 0; z < SYMM_MEM_ZONES; z++) left += s->pool[z].reserved;

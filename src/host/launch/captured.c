@@ -4,17 +4,17 @@
 
 symm_captured *symm_captured_find(symm_comm *c, uint64_t id) {
     for (int i = 0; id && i < SYMM_CAPTURES; i++)
-        if (c->captured[i].id == id) return &c->captured[i];
+        if (c->order.captured[i].id == id) return &c->order.captured[i];
     return NULL;
 }
 
 symm_captured *symm_captured_note(symm_comm *c, uint64_t id, symmStream_t stream) {
     symm_captured *at = symm_captured_find(c, id);
     if (!at) { /* one that is free, or was silent longest */
-        at = c->captured;
+        at = c->order.captured;
         for (int i = 1; i < SYMM_CAPTURES; i++)
-            if (c->captured[i].no < at->no) at = &c->captured[i];
+            if (c->order.captured[i].no < at->no) at = &c->order.captured[i];
     }
-    *at = (symm_captured){id, ++c->ncaptured, stream};
+    *at = (symm_captured){id, ++c->order.ncaptured, stream};
     return at;
 }

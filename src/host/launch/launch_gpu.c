@@ -49,7 +49,7 @@ static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
     __atomic_store_n(&c->ctl->stream, own, __ATOMIC_SEQ_CST); /* pairs with the load below */
     for (int p = 0; p < c->nranks; p++) {
         const symm_ctl *ctl = symm_comm_ctl(c, p);
-        if (!(c->gpu_mates[p / 64] >> p % 64 & 1)) continue;
+        if (!(c->gpus.mates[p / 64] >> p % 64 & 1)) continue;
         if (__atomic_load_n(&ctl->stream, __ATOMIC_SEQ_CST) != own) continue;
         if (__atomic_load_n(&ctl->doing.calls, __ATOMIC_ACQUIRE) < calls) continue;
         if (captured || __atomic_load_n(&ctl->doing.captured, __ATOMIC_ACQUIRE)) continue;
@@ -64,16 +64,16 @@ static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
 
 static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t stream) {
     struct symm_gpu *g = c->gpu;
-    if (g->ran && (stream != c->last_stream || g->marked)) SYMM_TRY(symm_gpu_follow(c, stream));
+    if (g->ran && (stream != g->last_stream || g->marked)) SYMM_TRY(symm_gpu_follow(c, stream));
     const uint32_t serial = g->serial == UINT32_MAX ? 1 : g->serial + 1;
     symm_doing_begin(c, &l->call);
-    symmResult_t r = c->gpu_mate ? check_mates(c, stream) : symmSuccess;
+    symmResult_t r = c->gpus.mate ? check_mates(c, stream) : symmSuccess;
     if (!r) r = launch(c, l, stream, serial);
     if (r) {
         symm_doing_undo(c);
         return r;
     }
-    c->last_stream = stream;
+    g->last_stream = stream;
     g->ran = 1;
     g->marked = 0;
     g->serial = serial;
@@ -98,7 +98,7 @@ static cu_result mark_captured(symm_gpu_inside *at, symmStream_t stream) {
 static symmResult_t follow_captured(symm_comm *c, symmStream_t stream, const symm_gpu_capture *in) {
     const symm_captured *last = symm_captured_find(c, in->id);
     if (!last) return symmSuccess;
-    symm_gpu_inside *at = &c->gpu->inside[last - c->captured];
+    symm_gpu_inside *at = &c->gpu->inside[last - c->order.captured];
     if (stream == last->stream && !at->marked) return symmSuccess;
     cu_result cu = at->marked ? 0 : mark_captured(at, last->stream);
     if (!cu) cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), at->end, 0);
@@ -107,7 +107,7 @@ static symmResult_t follow_captured(symm_comm *c, symmStream_t stream, const sym
 
 static symmResult_t note_captured(symm_comm *c, symmStream_t stream, const symm_gpu_capture *in) {
     symm_captured *last = symm_captured_note(c, in->id, stream);
-    symm_gpu_inside *at = &c->gpu->inside[last - c->captured];
+    symm_gpu_inside *at = &c->gpu->inside[last - c->order.captured];
     at->marked = 0;
     if (!symm_gpu_is_per_thread(stream)) return symmSuccess;
     cu_result cu = mark_captured(at, stream); /* another thread could not name it */
@@ -157,7 +157,7 @@ static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStre
 static symmResult_t order_and_launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
                                      symm_gpu_capture *in) {
     SYMM_TRY(symm_gpu_capture_of(stream, in));
-    if (!c->gpu->ran || stream != c->last_stream) {
+    if (!c->gpu->ran || stream != c->gpu->last_stream) {
         SYMM_TRY(symm_gpu_check_alone(c, stream));
         SYMM_TRY(symm_gpu_check_home(c, stream));
     }

@@ -36,7 +36,7 @@ static symmResult_t run_kernel(symm_comm *c, symm_kernel_id kernel, const symm_a
 /* On a worker, or from a graph. */
 static symmResult_t run_task(void *p) {
     task *t = p;
-    if (atomic_load_explicit(&t->comm->state, memory_order_acquire) == SYMM_COMM_FINAL)
+    if (symm_comm_state(t->comm) == SYMM_COMM_FINAL)
         return SYMM_ERR(symmInvalidUsage,
                         "a captured call is replayed after its communicator %s was destroyed",
                         t->comm->name);
@@ -73,12 +73,12 @@ static void release_comm(void *c) {
 static void launch_ended(void *p) {
     /* Pairs with the acquire in comm.c's drain: what the replay wrote is visible to who waited for
      * it. */
-    atomic_fetch_sub_explicit(&((symm_comm *)p)->replays, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&((symm_comm *)p)->order.replays, 1, memory_order_release);
 }
 
 static symmResult_t may_launch(void *p) {
     const symm_comm *c = p;
-    if (atomic_load(&c->state) != SYMM_COMM_FINAL) return symmSuccess;
+    if (symm_comm_state(c) != SYMM_COMM_FINAL) return symmSuccess;
     return SYMM_ERR(symmInvalidUsage,
                     "a graph that holds calls of communicator %s is launched after that was "
                     "destroyed",
@@ -88,7 +88,7 @@ static symmResult_t may_launch(void *p) {
 /* Counted before `state` is read: a Destroy that another thread makes meanwhile waits, or is seen
  * here or in run_task. */
 static symmResult_t launch_begins(void *c) {
-    atomic_fetch_add(&((symm_comm *)c)->replays, 1);
+    atomic_fetch_add(&((symm_comm *)c)->order.replays, 1);
     symmResult_t r = may_launch(c);
     if (r) launch_ended(c);
     return r;
@@ -133,7 +133,7 @@ static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream
         symm_doing_undo(c);
         return r;
     }
-    symm_order_take(stream, &c->last_order);
+    symm_launch_given(c, stream);
     symm_launch_done(c, l, stream, 0);
     return symmSuccess;
 }
@@ -141,12 +141,9 @@ static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream
 /* Calls of a communicator run in issue order: a change of stream waits for what was given to the
  * last one. */
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
-    if (stream != c->last_stream) {
+    if (stream != c->order.last_stream) {
         SYMM_TRY(symm_stream_check(stream));
-        if (!symm_stream_capturing(stream)) {
-            SYMM_TRY(symm_order_wait(stream, c->last_order));
-            c->last_stream = stream;
-        }
+        if (!symm_stream_capturing(stream)) SYMM_TRY(symm_launch_follow(c, stream));
     }
     if (stream) return give(c, l, stream);
     symm_doing_begin(c, &l->call);

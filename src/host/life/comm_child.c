@@ -71,7 +71,7 @@ static void learn_end(symm_comm *c, symmResult_t r) {
     char text[SYMM_ERR_TEXT], own[SYMM_ERR_TEXT];
     const int other = !r || r == symmInvalidArgument || r == symmMismatch; /* than this rank's */
     if (!symm_mesh_revoked(c->mesh) ||
-        atomic_load_explicit(&c->async, memory_order_acquire) != symmSuccess)
+        atomic_load_explicit(&c->failure.code, memory_order_acquire) != symmSuccess)
         return;
     snprintf(own, sizeof own, "%s", symm_status_text());
     symm_comm_reason(c, symmRemoteError, -1, text, sizeof text);
@@ -101,16 +101,16 @@ static void *make_behind(void *arg) {
     symmResult_t r = b.make(b.parent, &b.a);
     if (made && r) {
         symm_comm_fail(made, r, -1, symm_status_text());
-        atomic_store_explicit(&made->state, SYMM_COMM_LIVE, memory_order_release);
+        atomic_store_explicit(&made->entry.state, SYMM_COMM_LIVE, memory_order_release);
     }
     /* Until after the leave, so that no call meets a parent that is in use for no reason. Counted:
      * the next may begin in between. */
     symm_comm_leave(b.parent);
-    atomic_fetch_sub_explicit(&b.parent->parenting, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&b.parent->entry.parenting, 1, memory_order_release);
     /* Pairs with the acquire in symmCommGetAsyncError: who sees this one done finds the parent
      * free. */
     if (made) {
-        atomic_store_explicit(&made->behind, 0, memory_order_release);
+        atomic_store_explicit(&made->entry.behind, 0, memory_order_release);
         symm_comm_unref(made);
     }
     symm_comm_unref(b.parent);
@@ -134,12 +134,13 @@ static symmResult_t start_behind(symm_comm *c, child_args *a, make_fn make, int 
     if (a->made) {
         handle = a->made->handle; /* it may be done, and aborted, before this thread goes on */
         symm_comm_ref(a->made);
-        atomic_store_explicit(&a->made->behind, 1, memory_order_relaxed); /* nobody has it yet */
+        atomic_store_explicit(&a->made->entry.behind, 1,
+                              memory_order_relaxed); /* nobody has it yet */
         symm_comm_making(a->made, "waiting for the other ranks of the parent");
     }
     *b = (behind){c, *a, make, NULL};
     symm_comm_ref(c);
-    atomic_fetch_add_explicit(&c->parenting, 1, memory_order_release);
+    atomic_fetch_add_explicit(&c->entry.parenting, 1, memory_order_release);
     SYMM_STAT_ADD(threads, 1);
     int e = SYMM_FAIL_CODE(behind_thread, EAGAIN, pthread_create(&t, NULL, make_behind, b));
     if (!e) {
@@ -148,7 +149,7 @@ static symmResult_t start_behind(symm_comm *c, child_args *a, make_fn make, int 
         return symmInProgress;
     }
     SYMM_STAT_ADD(threads, -1);
-    atomic_fetch_sub_explicit(&c->parenting, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&c->entry.parenting, 1, memory_order_release);
     symm_comm_unref(c);
     if (a->made) {
         symm_comm_unref(a->made);
@@ -344,8 +345,8 @@ static symmResult_t enter_parent(const child_args *a, symm_comm **c) {
     if (!a->code && a->flags & SYMM_SHRINK_ABORT) {
         SYMM_TRY(symmCommRevoke(a->parent, 0));
         const symm_comm *p = symm_handle_peek(SYMM_KIND_COMM, a->parent);
-        while (p && atomic_load_explicit(&p->busy, memory_order_relaxed) &&
-               atomic_load(&p->state) != SYMM_COMM_FINAL) /* it was aborted meanwhile */
+        while (p && atomic_load_explicit(&p->entry.busy, memory_order_relaxed) &&
+               atomic_load(&p->entry.state) != SYMM_COMM_FINAL) /* it was aborted meanwhile */
             sched_yield();
     }
     SYMM_TRY(symm_comm_enter(a->parent, 0, c));

@@ -20,7 +20,7 @@
 static symmResult_t await_replays(symm_comm *c) {
     const useconds_t longest = 1000;
     /* acquire pairs with the release in coll.c's launch_ended */
-    for (useconds_t nap = 20; atomic_load_explicit(&c->replays, memory_order_acquire);) {
+    for (useconds_t nap = 20; atomic_load_explicit(&c->order.replays, memory_order_acquire);) {
         SYMM_TRY(symm_stream_may_wait("ending a communicator whose calls a graph replays"));
         usleep(nap);
         nap = nap < longest ? nap * 2 : nap;
@@ -33,8 +33,8 @@ static symmResult_t drain(symm_comm *c, int *runs) {
     if (c->cuda) return symm_gpu_drain(c, runs);
     *runs = 1;
     SYMM_TRY(symm_order_wait(
-        NULL, c->last_order)); /* refused where a stream's task would wait for a stream */
-    symm_order_drop(&c->last_order);
+        NULL, c->order.last)); /* refused where a stream's task would wait for a stream */
+    symm_order_drop(&c->order.last);
     return await_replays(c);
 }
 
@@ -46,7 +46,7 @@ static void say_left(symm_comm *c) {
 
 /* They look at what goes now, and never for long. */
 static void await_visitors(const symm_comm *c) {
-    while (atomic_load(&c->visitors)) sched_yield();
+    while (atomic_load(&c->entry.visitors)) sched_yield();
 }
 
 /* The handle dies now. Captured calls keep control block and scratch alive until their graphs are
@@ -60,11 +60,11 @@ static symmResult_t end(symm_comm *c) {
         return r;
     }
     symm_memplan_lock_dead(); /* from FINAL on others settle its plans too: behind us */
-    atomic_store(&c->state, SYMM_COMM_FINAL); /* pairs with symm_comm_visit */
+    atomic_store(&c->entry.state, SYMM_COMM_FINAL); /* pairs with symm_comm_visit */
     await_visitors(c);
     /* A launch that another thread made behind drain() and before FINAL. It may wait for a peer, so
      * this precedes the watcher's end. Pairs with the release in launch_host.c's launch_ended. */
-    while (atomic_load(&c->replays)) usleep(20);
+    while (atomic_load(&c->order.replays)) usleep(20);
     say_left(c);
     symm_watch_stop(c);
     symm_gpu_unpin(c);
@@ -75,8 +75,8 @@ static symmResult_t end(symm_comm *c) {
     symm_redop_drop_all(c);
     symm_mesh_close(c->mesh);
     c->mesh = NULL;
-    symm_boot_close(c->boot);
-    c->boot = NULL;
+    symm_boot_close(c->exchange.boot);
+    c->exchange.boot = NULL;
     symm_handle_close(SYMM_KIND_COMM, c->handle);
     symm_handle_put(SYMM_KIND_COMM,
                     c->handle); /* the handle's own reference: unrefs the communicator */
@@ -126,8 +126,8 @@ static void abort_creation(symm_comm *c) {
 /* This thread's turn to end it, once a call in another thread has left; 0: another one is ending it
  * already. */
 static int take_turn(symm_comm *c) {
-    while (atomic_exchange_explicit(&c->busy, 1, memory_order_acquire)) {
-        if (atomic_load(&c->state) == SYMM_COMM_FINAL) return 0;
+    while (atomic_exchange_explicit(&c->entry.busy, 1, memory_order_acquire)) {
+        if (atomic_load(&c->entry.state) == SYMM_COMM_FINAL) return 0;
         sched_yield();
     }
     return 1;
@@ -136,8 +136,8 @@ static int take_turn(symm_comm *c) {
 symmResult_t symmCommAbort(symmComm_t comm) {
     symm_comm *c;
     SYMM_TRY(symm_comm_visit(comm, &c));
-    atomic_store(&c->aborting, 1); /* whoever ends it, in whichever thread */
-    if (atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING) {
+    atomic_store(&c->entry.aborting, 1); /* whoever ends it, in whichever thread */
+    if (atomic_load_explicit(&c->entry.state, memory_order_acquire) == SYMM_COMM_MAKING) {
         abort_creation(c);
         symm_comm_unvisit(c);
         return symmSuccess;

@@ -76,7 +76,7 @@ static symmResult_t prepare(symm_comm *c) {
     c->launcher = c->cuda ? &symm_launch_gpu : &symm_launch_host;
     int device;
     if (c->cuda) SYMM_TRY(symm_cuda_current(&device));
-    SYMM_TRY(symm_plan_parse_algo(c->params.algo, c->forced));
+    SYMM_TRY(symm_plan_parse_algo(c->params.algo, c->calls.forced));
     symm_vmm_host_hugepages((int)c->params.hugepages);
     int cu = c->vmm->query(&c->caps);
     if (cu) return symm_vmm_error(c->vmm, cu, "asking what the machine has");
@@ -197,7 +197,7 @@ static void see_gpus(symm_comm *c, const hello *all) {
         if (symm_cu.cuDeviceGetUuid(&here, d)) continue;
         for (int r = 0; r < c->nranks; r++) {
             if (memcmp(&here, &all[r].gpu, sizeof here)) continue;
-            c->gpus |= 1ull << d;
+            c->gpus.seen |= 1ull << d;
             seen[r] = 1;
         }
     }
@@ -215,20 +215,20 @@ static void learn_gpus(symm_comm *c, const hello *all) {
     for (int r = 0; r < c->nranks; r++) {
         int share = 0;
         for (int p = 0; p < c->nranks; p++) share += same_gpu(&all[p], &all[r]);
-        if (r == 0 || all[r].sms / share < c->sms) c->sms = all[r].sms / share;
-        if (share > 1) c->gpu_shared = 1;
+        if (r == 0 || all[r].sms / share < c->gpus.sms) c->gpus.sms = all[r].sms / share;
+        if (share > 1) c->gpus.shared = 1;
         if (r != c->rank && same_gpu(&all[r], mine) &&
             !memcmp(&all[r].process, &mine->process, sizeof mine->process)) {
-            c->gpu_mate = r + 1;
-            c->gpu_mates[r / 64] |= 1ull << r % 64;
+            c->gpus.mate = r + 1;
+            c->gpus.mates[r / 64] |= 1ull << r % 64;
         }
     }
-    if (c->sms < 1) c->sms = 1;
-    if (c->gpu_mate)
+    if (c->gpus.sms < 1) c->gpus.sms = 1;
+    if (c->gpus.mate)
         SYMM_INFO("ranks %d and %d are threads of one process on one GPU: docs/gpu-rules.md, "
                   "\"Ranks that "
                   "share a GPU\", says what they must keep to",
-                  c->rank, c->gpu_mate - 1);
+                  c->rank, c->gpus.mate - 1);
     see_gpus(c, all);
 }
 
@@ -257,7 +257,7 @@ symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members) {
     symm_wait w = symm_comm_wait(c, "creating a communicator");
     if (!c->params.setup_timeout_ms && c->config.timeoutMs == SYMM_CONFIG_UNDEF)
         w.deadline_ns = symm_now_ns() + REFUSE_NS; /* parameters were bad */
-    status = symm_boot_allgather(c->boot, &mine, all, sizeof mine, &w);
+    status = symm_boot_allgather(c->exchange.boot, &mine, all, sizeof mine, &w);
     if (!status) status = judge(all, c->nranks);
     if (!status) learn(c, all);
     for (int r = 0; r < c->nranks; r++) {

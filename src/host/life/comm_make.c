@@ -35,7 +35,7 @@ static uint64_t control_bytes(const symm_comm *c) {
  * pair that does not fit is enough: its greeting refuses for all. */
 static symmResult_t open_gpu(symm_comm *c) {
     for (int d = 0; d < SYMM_CUDA_MAX_DEVICES; d++) {
-        if (!(c->gpus >> d & 1)) continue;
+        if (!(c->gpus.seen >> d & 1)) continue;
         SYMM_TRY(symm_cuda_reach(c->caps.device, d));
         SYMM_TRY(symm_cuda_joined(c->caps.device, d));
     }
@@ -45,17 +45,17 @@ static symmResult_t open_gpu(symm_comm *c) {
 /* While it can still be refused: nothing may fail when all go over to it. */
 static symmResult_t prepare_boot(symm_comm *c) {
     int all[SYMM_MAX_RANKS];
-    if (!c->boot->ops->meets_only) return symmSuccess;
+    if (!c->exchange.boot->ops->meets_only) return symmSuccess;
     for (int r = 0; r < c->nranks; r++) all[r] = r;
-    return symm_boot_mesh_open(c->mesh, all, c->nranks, c->rank, &c->over_mesh);
+    return symm_boot_mesh_open(c->mesh, all, c->nranks, c->rank, &c->exchange.over_mesh);
 }
 
 /* The mesh is there, on all ranks. */
 static void leave_meeting(symm_comm *c) {
-    if (!c->over_mesh) return;
-    symm_boot_close(c->boot);
-    c->boot = c->over_mesh;
-    c->over_mesh = NULL;
+    if (!c->exchange.over_mesh) return;
+    symm_boot_close(c->exchange.boot);
+    c->exchange.boot = c->exchange.over_mesh;
+    c->exchange.over_mesh = NULL;
 }
 
 /* Thread ranks: rank 0 reserves for all, each rank maps its own control block there, once. */
@@ -82,22 +82,22 @@ static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting 
     SYMM_TRY_GOTO(symm_space_create(c->vmm, c->caps.granularity, members, c->nranks, c->rank,
                                     c->stride, g->new_id, &c->space),
                   unshare);
-    SYMM_TRY_GOTO(symm_slot_take(c->space, c->stride, 0, &c->control),
+    SYMM_TRY_GOTO(symm_slot_take(c->space, c->stride, 0, &c->control.slot),
                   unshare);               /* unbuild drops the space */
     for (int r = 1; r < c->nranks; r++) { /* each peer adopts one of either */
         symm_space_ref(c->space);
-        symm_slot_ref(c->space, c->control);
+        symm_slot_ref(c->space, c->control.slot);
     }
     if (c->cuda) {
-        SYMM_TRY_GOTO(symm_pages_new(c->nranks, NULL, &c->pages), unref);
-        for (int r = 1; r < c->nranks; r++) symm_pages_ref(c->pages);
-        g->pages_share = c->pages;
+        SYMM_TRY_GOTO(symm_pages_new(c->nranks, NULL, &c->control.pages), unref);
+        for (int r = 1; r < c->nranks; r++) symm_pages_ref(c->control.pages);
+        g->pages_share = c->control.pages;
     }
     g->space_share = c->space;
     return symmSuccess;
 unref:
     for (int r = 1; r < c->nranks; r++) {
-        symm_slot_discard(c->space, c->control);
+        symm_slot_discard(c->space, c->control.slot);
         symm_space_drop(c->space);
     }
 unshare:
@@ -111,9 +111,9 @@ static symmResult_t take_space(symm_comm *c, const symm_uuid *members, const sym
     int same = all[0].space_id != 0;
     if (c->threads) {
         c->space = all[0].space_share;
-        c->control = c->space->slots; /* the only slot of thread ranks' space */
+        c->control.slot = c->space->slots; /* the only slot of thread ranks' space */
         c->stride = c->space->stride;
-        c->pages = all[0].pages_share;
+        c->control.pages = all[0].pages_share;
         return symmSuccess;
     }
     for (int r = 1; r < c->nranks; r++) same &= all[r].space_id == all[0].space_id;
@@ -139,7 +139,7 @@ static symmResult_t judge_greetings(const symm_comm *c, const symm_greeting *all
 static void withdraw(symm_comm *c, const symm_greeting *mine) {
     if (!mine->space_share) return;
     for (int p = 1; p < c->nranks; p++) {
-        symm_slot_discard(c->space, c->control);
+        symm_slot_discard(c->space, c->control.slot);
         symm_space_drop(c->space);
         symm_pages_unref(mine->pages_share);
     }
@@ -148,7 +148,7 @@ static void withdraw(symm_comm *c, const symm_greeting *mine) {
 
 static symmResult_t trade_greetings(symm_comm *c, const symm_greeting *mine, symm_greeting *all) {
     symm_wait w = symm_comm_wait_early(c, "creating a communicator");
-    SYMM_TRY(symm_boot_allgather(c->boot, mine, all, sizeof *mine, &w));
+    SYMM_TRY(symm_boot_allgather(c->exchange.boot, mine, all, sizeof *mine, &w));
     return judge_greetings(c, all);
 }
 
@@ -163,7 +163,7 @@ static symmResult_t settle_mesh(symm_comm *c, symmResult_t status) {
     int worst = -1;
     if (status) snprintf(mine.text, sizeof mine.text, "%s", symm_status_text());
     symm_wait w = symm_comm_wait_early(c, "creating a communicator");
-    SYMM_TRY(symm_boot_allgather(c->boot, &mine, all, sizeof mine, &w));
+    SYMM_TRY(symm_boot_allgather(c->exchange.boot, &mine, all, sizeof mine, &w));
     for (int r = 0; r < c->nranks; r++)
         if (all[r].code &&
             (worst < 0 || (all[worst].code == symmRemoteError && all[r].code != symmRemoteError)))
@@ -212,7 +212,7 @@ static symmResult_t control_threads(symm_comm *c, uint64_t bytes, symmResult_t s
     if (!status && (cu = c->vmm->map(at, bytes, 0, h)))
         status = symm_vmm_error(c->vmm, cu, "mapping the control block");
     if (!status) {
-        c->control->rank_bytes[c->rank] =
+        c->control.slot->rank_bytes[c->rank] =
             bytes; /* from here on the slot unmaps it, when the last rank has dropped it */
         if ((cu = c->vmm->set_access(at, bytes)))
             status = symm_vmm_error(c->vmm, cu, "giving access to the control block");
@@ -238,9 +238,10 @@ static symmResult_t control_processes(symm_comm *c, uint64_t bytes, symmResult_t
         symm_random_fill(&b.id, sizeof b.id); /* found by nobody else */
         b.id |= 1;
     }
-    status = symm_exchange(c, status, &b, "creating a communicator", all, &c->control, &shared);
+    status =
+        symm_exchange(c, status, &b, "creating a communicator", all, &c->control.slot, &shared);
     if (b.count) c->vmm->release(b.handles[0]);
-    if (!status) c->base = c->space->base + c->control->off;
+    if (!status) c->base = c->space->base + c->control.slot->off;
     return status;
 }
 
@@ -258,11 +259,11 @@ static symmResult_t trade_pages(symm_comm *c, int *fd, const symm_wait *w) {
 static symmResult_t share_pages(symm_comm *c) {
     symm_wait w = symm_comm_wait(c, "creating a communicator");
     int fd = -1;
-    if (!c->cuda || c->pages) return symmSuccess;
-    symmResult_t status = c->rank ? symmSuccess : symm_pages_new(c->nranks, &fd, &c->pages);
+    if (!c->cuda || c->control.pages) return symmSuccess;
+    symmResult_t status = c->rank ? symmSuccess : symm_pages_new(c->nranks, &fd, &c->control.pages);
     status = symm_agree(c->mesh, status, &w, NULL);
     if (!status) status = trade_pages(c, &fd, &w);
-    if (!status && c->rank) status = symm_pages_map(c->nranks, fd, &c->pages);
+    if (!status && c->rank) status = symm_pages_map(c->nranks, fd, &c->control.pages);
     if (fd >= 0) {
         close(fd);
         SYMM_STAT_ADD(fds, -1);
@@ -278,7 +279,7 @@ static int is_cut(const symm_comm *c) {
 
 /* No kernel may wait in place behind one that waits for peers, neither ours nor the program's. */
 static int goes_apart(const symm_comm *c) {
-    return c->gpu_shared || is_cut(c);
+    return c->gpus.shared || is_cut(c);
 }
 
 /* Device memory comes with what was in it; kernels expect zeros, and the pages' address. */
@@ -289,7 +290,7 @@ static symmResult_t ready_gpu(symm_comm *c, uint64_t bytes) {
     c->gpu->programmatic &= !goes_apart(c);
     symm_cuda_scope scope;
     SYMM_TRY(symm_gpu_push(c, &scope));
-    symmResult_t r = symm_pages_register(c->pages, &c->host_base);
+    symmResult_t r = symm_pages_register(c->control.pages, &c->control.host_base);
     symm_gpu_pop(c, &scope);
     return r;
 }
@@ -301,7 +302,7 @@ static void fill_proto(symm_comm *c) {
                      __ATOMIC_RELEASE); /* pairs with the watchers' acquire */
     __atomic_store_n(&c->ctl, ctl,
                      __ATOMIC_RELEASE); /* pairs with the acquire in watch.c and comm.c */
-    c->proto = (symm_args){
+    c->calls.proto = (symm_args){
         .base = c->base,
         .stride = c->stride,
         .rank = c->rank,
@@ -309,22 +310,22 @@ static void fill_proto(symm_comm *c) {
         .scratch = c->cuda ? symm_plan_gpu_scratch(control_bytes(c) - SYMM_CTL_BYTES, c->nranks)
                            : symm_plan_scratch(control_bytes(c) - SYMM_CTL_BYTES, c->nranks),
         .timeout_ns = (uint64_t)c->params.timeout_ms * 1000000ull};
-    c->keeps = c->cuda ? 0 : symm_caches_keep(c->nranks);
+    c->calls.keeps = c->cuda ? 0 : symm_caches_keep(c->nranks);
     int64_t spin = c->params.spin >= 0 ? c->params.spin : c->oversubscribed ? 48 : 1000;
     if (!c->cuda) {
-        c->proto.host.spin = (uint32_t)(spin < 1 ? 1 : spin);
+        c->calls.proto.host.spin = (uint32_t)(spin < 1 ? 1 : spin);
     } else {
-        c->proto.gpu.host_base = c->host_base;
-        c->proto.gpu.host_stride = SYMM_PAGE_STRIDE;
+        c->calls.proto.gpu.host_base = c->control.host_base;
+        c->calls.proto.gpu.host_stride = SYMM_PAGE_STRIDE;
     }
-    c->proto.flags = goes_apart(c) ? SYMM_ARG_APART : 0;
+    c->calls.proto.flags = goes_apart(c) ? SYMM_ARG_APART : 0;
 }
 
 /* ---- build ---- */
 
 symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     symm_uuid members[SYMM_MAX_RANKS];
-    c->boot = boot;
+    c->exchange.boot = boot;
     c->bootstrap = boot->ops->name;
     c->rank = boot->rank;
     c->nranks = boot->nranks;
@@ -359,7 +360,7 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     SYMM_TRY(status);
     SYMM_TRY(symm_comm_async(
         c)); /* a death that the watcher saw before there was an abort word to set */
-    symm_boot_mesh_rehome(c->boot, c->mesh);
+    symm_boot_mesh_rehome(c->exchange.boot, c->mesh);
     SYMM_INFO("communicator %s: rank %d of %d, %s backend, %s, bootstrap %s%s", c->name, c->rank,
               c->nranks, c->vmm->name, c->threads ? "thread ranks" : "processes", c->bootstrap,
               c->oversubscribed ? ", more ranks than cores" : "");
@@ -367,8 +368,8 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
         symm_driver_watch_kernels();
         symm_driver_note(c);
     }
-    atomic_store_explicit(&c->state, SYMM_COMM_LIVE, memory_order_release);
-    if (c->watch) symm_watch_look();
+    atomic_store_explicit(&c->entry.state, SYMM_COMM_LIVE, memory_order_release);
+    if (c->failure.watch) symm_watch_look();
     return symmSuccess;
 }
 
@@ -379,18 +380,21 @@ void symm_comm_unbuild(symm_comm *c) {
     symm_watch_stop(c);
     symm_mesh_close(c->mesh);
     c->mesh = NULL;
-    symm_boot_close(c->boot);
-    c->boot = NULL;
-    symm_boot_close(c->over_mesh);
-    c->over_mesh = NULL;
+    symm_boot_close(c->exchange.boot);
+    c->exchange.boot = NULL;
+    symm_boot_close(c->exchange.over_mesh);
+    c->exchange.over_mesh = NULL;
     c->ctl = NULL;
-    if (c->control) symm_slot_discard(c->space, c->control);
-    c->control = NULL;
+    if (c->control.slot) symm_slot_discard(c->space, c->control.slot);
+    c->control.slot = NULL;
     symm_space_drop(c->space);
     c->space = NULL;
-    symm_pages_unref(c->pages);
-    c->pages = NULL;
+    symm_pages_unref(c->control.pages);
+    c->control.pages = NULL;
     symm_gpu_close(c);
     if (c->cuda) symm_closer_wait(); /* no descriptor of this communicator is left */
     if (inside && gpu) symm_cuda_pop(&scope);
+    free(c->calls.memos);
+    c->calls.memos = NULL;
+    pthread_mutex_destroy(&c->heaps.lock);
 }

@@ -76,24 +76,25 @@ symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out) {
     symm_gpu_reap();
     SYMM_TRY(symm_config_check(config, &cfg));
     symm_comm *c = SYMM_FAIL_HERE(comm_alloc) ? NULL : calloc(1, sizeof *c);
-    if (c) c->memos = SYMM_FAIL_ALLOC(comm_memos, calloc(SYMM_MEMOS, sizeof *c->memos));
-    if (!c || !c->memos) {
+    if (c) c->calls.memos = SYMM_FAIL_ALLOC(comm_memos, calloc(SYMM_MEMOS, sizeof *c->calls.memos));
+    if (!c || !c->calls.memos) {
         free(c);
         return SYMM_ERR(symmOutOfMemory, "no memory for a communicator");
     }
-    c->version = 1;
+    c->windows.version = 1;
     c->config = cfg;
     c->vmm = &symm_vmm_host;
     c->launcher = &symm_launch_host;
     c->source = &symm_heap_windows;
-    c->undo = symm_comm_unbuild;
+    c->entry.undo = symm_comm_unbuild;
     if (cfg.commName)
         snprintf(c->name, sizeof c->name, "%s", cfg.commName);
     else
         snprintf(c->name, sizeof c->name, "comm%d", atomic_fetch_add(&serial, 1));
     c->config.commName = c->name;
-    pthread_mutex_init(&c->async_lock, NULL);
-    atomic_store(&c->refs, 1);
+    pthread_mutex_init(&c->failure.lock, NULL);
+    pthread_mutex_init(&c->heaps.lock, NULL);
+    atomic_store(&c->entry.refs, 1);
     SYMM_STAT_ADD(comms, 1);
     symmResult_t r = symm_handle_new(SYMM_KIND_COMM, c, handle_gone, &handle);
     if (r) {
@@ -178,7 +179,7 @@ static void *make_behind(void *arg) {
     free(arg);
     symmResult_t r = meet_and_build(m.c, &m.at);
     if (r) symm_comm_fail(m.c, r, -1, symm_status_text());
-    if (r) atomic_store_explicit(&m.c->state, SYMM_COMM_LIVE, memory_order_release);
+    if (r) atomic_store_explicit(&m.c->entry.state, SYMM_COMM_LIVE, memory_order_release);
     symm_comm_unref(m.c);
     SYMM_STAT_ADD(threads, -1);
     return NULL;

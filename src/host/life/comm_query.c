@@ -11,9 +11,10 @@ symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
     SYMM_TRY(symm_comm_visit(comm, &c));
     /* Before the look at what went wrong, which is stored before it is done. Pairs with the release
      * in comm_child.c: who sees it done may use its parent as well. */
-    const int behind = atomic_load_explicit(&c->behind, memory_order_acquire);
-    const int making = atomic_load_explicit(&c->state, memory_order_acquire) == SYMM_COMM_MAKING ||
-                       atomic_load_explicit(&c->parenting, memory_order_acquire);
+    const int behind = atomic_load_explicit(&c->entry.behind, memory_order_acquire);
+    const int making =
+        atomic_load_explicit(&c->entry.state, memory_order_acquire) == SYMM_COMM_MAKING ||
+        atomic_load_explicit(&c->entry.parenting, memory_order_acquire);
     symmResult_t r = symm_comm_told(c);
     if (behind || (making && !r)) r = symmInProgress;
     symm_comm_unvisit(c);
@@ -53,11 +54,11 @@ symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
                         .domainSize = c->nranks,
                         .threadRanks = c->threads,
                         .oversubscribed = c->oversubscribed,
-                        .windows = c->nwindows,
+                        .windows = c->windows.count,
                         .base = c->base,
                         .stride = c->stride,
                         .scratchBytes = c->params.scratch};
-    i.usedBytes = atomic_load_explicit(&c->window_bytes, memory_order_relaxed);
+    i.usedBytes = atomic_load_explicit(&c->windows.bytes, memory_order_relaxed);
     i.usedBytes += symm_heap_all_bytes(c);
     snprintf(i.backend, sizeof i.backend, "%s", c->vmm->name);
     snprintf(i.bootstrap, sizeof i.bootstrap, "%s", c->bootstrap ? c->bootstrap : "");

@@ -17,7 +17,7 @@ static void touch(char *from, uint64_t bytes) {
 /* Of each slot of packets the first one only: that is where latency counts, and all slots together
  * may be a quarter of the scratch. */
 void symm_comm_first_touch(const symm_comm *c) {
-    const symm_scratch *s = &c->proto.scratch;
+    const symm_scratch *s = &c->calls.proto.scratch;
     char *mine = (char *)c->ctl;
     const uint64_t packet =
         s->host.packet_slot < SYMM_PACKET_STRIDE ? s->host.packet_slot : SYMM_PACKET_STRIDE;

@@ -53,25 +53,26 @@ static void handle_gone(void *obj) {
 }
 
 static void note_bytes(symm_comm *c, uint64_t more) {
-    atomic_fetch_add_explicit(&c->window_bytes, more, memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->windows.bytes, more, memory_order_relaxed);
 }
 
 /* pre: room in the table. */
 static void enter(symm_comm *c, symm_win *w) {
-    if (w->bytes) symm_wtable_add(&c->wtable, w, (uintptr_t)w->ptr, (uintptr_t)w->ptr + w->bytes);
+    if (w->bytes)
+        symm_wtable_add(&c->windows.table, w, (uintptr_t)w->ptr, (uintptr_t)w->ptr + w->bytes);
     note_bytes(c, w->bytes);
-    c->version++; /* calls that are remembered must look again */
+    symm_window_changed(c); /* calls that are remembered must look again */
 }
 
 static void leave(symm_comm *c, symm_win *w) {
-    symm_wtable_drop(&c->wtable, w, (uintptr_t)w->ptr, (uintptr_t)w->ptr + w->bytes);
+    symm_wtable_drop(&c->windows.table, w, (uintptr_t)w->ptr, (uintptr_t)w->ptr + w->bytes);
     note_bytes(c, -w->bytes);
-    c->version++;
+    symm_window_changed(c);
 }
 
 symmResult_t symm_window_make_room(symm_comm *c) {
-    if (!symm_wtable_room(&c->wtable)) return symmSuccess;
-    return SYMM_ERR(symmOutOfMemory, "no memory to list one more window than %d", c->nwindows);
+    if (!symm_wtable_room(&c->windows.table)) return symmSuccess;
+    return SYMM_ERR(symmOutOfMemory, "no memory to list one more window than %d", c->windows.count);
 }
 
 void symm_window_lengthen(symm_win *w, uint64_t bytes, symm_lived *list, int n) {
@@ -82,11 +83,11 @@ void symm_window_lengthen(symm_win *w, uint64_t bytes, symm_lived *list, int n) 
 }
 
 static void link_window(symm_comm *c, symm_win *w) {
-    w->next = c->windows;
-    w->link = &c->windows;
+    w->next = c->windows.newest;
+    w->link = &c->windows.newest;
     if (w->next) w->next->link = &w->next;
-    c->windows = w;
-    c->nwindows++;
+    c->windows.newest = w;
+    c->windows.count++;
     enter(c, w);
 }
 
@@ -94,28 +95,29 @@ static void close_window(symm_comm *c, symm_win *w) {
     leave(c, w);
     *w->link = w->next;
     if (w->next) w->next->link = w->link;
-    c->nwindows--;
+    c->windows.count--;
     if (symm_handle_close(SYMM_KIND_WINDOW, w->handle))
         symm_handle_put(SYMM_KIND_WINDOW, w->handle);
 }
 
 void symm_window_drop_all(symm_comm *c) {
-    symm_wtable_end(&c->wtable);
-    while (c->windows) close_window(c, c->windows);
+    symm_wtable_end(&c->windows.table);
+    while (c->windows.newest) close_window(c, c->windows.newest);
 }
 
 /* Whatever has ended of w between ptr and ptr + bytes: no later call comes to it again. */
 static void forget_ended(symm_comm *c, symm_win *w, uint64_t lo, uint64_t hi) {
     for (int i = 0; i < w->nlived; i++) {
         const symm_lived *p = &w->lived[i];
-        if (p->gone && p->lo < hi && lo < p->hi) symm_wtable_cut(&c->wtable, w, p->lo, p->hi);
+        if (p->gone && p->lo < hi && lo < p->hi)
+            symm_wtable_cut(&c->windows.table, w, p->lo, p->hi);
     }
 }
 
 symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes) {
     const uint64_t lo = (uintptr_t)ptr, hi = lo + bytes;
     symm_win *w;
-    while ((w = symm_wtable_find(&c->wtable, lo, hi))) {
+    while ((w = symm_wtable_find(&c->windows.table, lo, hi))) {
         if (symm_window_lives(w, ptr, bytes)) return w;
         forget_ended(c, w, lo, hi);
     }

@@ -6,6 +6,19 @@
 #include "host/comm/types.h"
 #include "exchange.h"
 
+/* Something has changed that prepared calls depend on (windows, memory of heaps, reductions): what
+ * is remembered of calls holds for one version only. */
+static inline void symm_window_changed(symm_comm *c) {
+    c->windows.version++;
+}
+static inline uint64_t symm_window_version(const symm_comm *c) {
+    return c->windows.version;
+}
+/* Any thread. */
+static inline int symm_window_count(const symm_comm *c) {
+    return c->windows.count;
+}
+
 /* The window that contains [ptr, ptr + bytes), or NULL. Memory that has ended since it was
  * registered is in none. */
 symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes);

@@ -63,11 +63,12 @@ static void look_at(symm_win *w, symm_lived *p) {
  * too much. */
 static void look(symm_win *w) {
     const uint64_t ends = symm_vmm_ended(); /* before the pieces: a later end is counted later */
-    if (w->looked_ends == ends && (!w->dear || w->looked_version == w->comm->version)) return;
+    if (w->looked_ends == ends && (!w->dear || w->looked_version == w->comm->windows.version))
+        return;
     for (int i = 0; i < w->nlived; i++)
         if (!is_foreign(&w->lived[i])) look_at(w, &w->lived[i]);
     w->looked_ends = ends;
-    w->looked_version = w->comm->version;
+    w->looked_version = w->comm->windows.version;
 }
 
 int symm_window_lives(symm_win *w, const void *ptr, uint64_t bytes) {

@@ -9,7 +9,7 @@
 
 static int has_ended(const symm_comm *c, const char *name, uint64_t lo, uint64_t hi, char *text,
                      size_t cap) {
-    for (const symm_win *w = c->windows; w; w = w->next)
+    for (const symm_win *w = c->windows.newest; w; w = w->next)
         for (int i = 0; i < w->nlived; i++)
             if (w->lived[i].gone && w->lived[i].lo < hi && lo < w->lived[i].hi) {
                 snprintf(text, cap, "the memory that was registered at %s has ended", name);
@@ -21,9 +21,9 @@ static int has_ended(const symm_comm *c, const char *name, uint64_t lo, uint64_t
 /* A run that has a part of the buffer; 0: none. */
 static int too_short(symm_comm *c, const char *name, uint64_t lo, uint64_t hi, char *text,
                      size_t cap) {
-    const int at = symm_wtable_near(&c->wtable, lo, hi);
+    const int at = symm_wtable_near(&c->windows.table, lo, hi);
     if (at < 0) return 0;
-    const uint64_t from = c->wtable.lo[at], end = c->wtable.run[at].hi;
+    const uint64_t from = c->windows.table.lo[at], end = c->windows.table.run[at].hi;
     if (from > lo)
         snprintf(text, cap, "%s begins %llu bytes before its window", name,
                  (unsigned long long)(from - lo));
@@ -44,9 +44,9 @@ void symm_window_why(symm_comm *c, const char *name, const void *p, uint64_t byt
 
 void symm_window_say_short(symm_comm *c, const char *name, const void *p, uint64_t bytes) {
     char text[160];
-    const int at = symm_wtable_near(&c->wtable, (uintptr_t)p, (uintptr_t)p + bytes);
-    if (at < 0 || c->wtable.run[at].win->told) return;
-    c->wtable.run[at].win->told = 1;
+    const int at = symm_wtable_near(&c->windows.table, (uintptr_t)p, (uintptr_t)p + bytes);
+    if (at < 0 || c->windows.table.run[at].win->told) return;
+    c->windows.table.run[at].win->told = 1;
     if (too_short(c, name, (uintptr_t)p, (uintptr_t)p + bytes, text, sizeof text))
         SYMM_INFO("%s: it is staged through scratch (said once for each window)", text);
 }

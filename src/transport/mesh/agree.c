@@ -185,16 +185,3 @@ symmResult_t symm_agree(symm_mesh *m, symmResult_t mine, const symm_wait *w, int
     if (dead) *dead = m->blame;
     return status != symmSuccess ? status : conclude(&a);
 }
-
-void symm_agree_revoke(symm_mesh *m, symmResult_t code, int rank, const char *stage,
-                       const char *text) {
-    symm_vote v;
-    int state;
-    atomic_store_explicit(&m->revoked, 1, memory_order_relaxed);
-    if (code == symmRemoteError && rank == m->rank) rank = m->blame; /* who speaks is not dead */
-    symm_mesh_vote(&v, code, rank, stage, text);
-    for (int p = 0; p < m->nranks; p++) {
-        if (p == m->rank || !symm_mesh_alive(m, p)) continue;
-        m->ops->put(m, p, SYMM_MSG_REVOKE, &v, sizeof v, NULL, 0, &state);
-    }
-}

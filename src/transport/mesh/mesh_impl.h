@@ -52,6 +52,7 @@ typedef struct {
 } symm_mesh_ops;
 
 /* survive.c: what a rank says in a call of it, on the wire. dead: found so by the sender. */
+enum { PROPOSED = 1, CONFIRMED, DECIDED }; /* what */
 typedef struct {
     uint32_t call, round;
     int32_t what, kind, code, pad;
@@ -128,8 +129,17 @@ symmResult_t symm_mesh_obey(symm_mesh *m, int peer);
 /* m->in is not what was expected: REVOKE is obeyed, everything stale on a revoked mesh skipped
  * (*skip), else an error. */
 symmResult_t symm_mesh_unexpected(symm_mesh *m, int peer, int type, const symm_wait *w, int *skip);
+/* "VOTE" for SYMM_MSG_VOTE: for messages about messages. */
+const char *symm_mesh_type_name(unsigned type);
+static inline int symm_mesh_is_peer(const symm_mesh *m, int peer) {
+    return peer >= 0 && peer < m->nranks && peer != m->rank;
+}
 /* ops->take for all but survive.c, whose messages are kept for it. */
 symmResult_t symm_mesh_take(symm_mesh *m, int peer, int *state);
+/* m->in is a message of survive.c: reads it. 0: it is malformed. */
+int symm_mesh_read_will(const symm_mesh *m, symm_will *x);
+/* m->in is a piece of the making of a child that has failed. */
+int symm_mesh_left_behind(const symm_mesh *m);
 /* Closes the fds of m->in. */
 void symm_mesh_in_drop(symm_mesh_in *in);
 /* Fills *v; texts are cut to fit. */

@@ -26,8 +26,6 @@
 #include "transport/boot/boot_text.h"
 #include "mesh_impl.h"
 
-enum { PROPOSED = 1, CONFIRMED, DECIDED };
-
 typedef struct {
     symm_mesh *m;
     const symm_wait *w;
@@ -59,50 +57,6 @@ void symm_survive_gone(const symm_mesh *m, symm_ranks *gone) {
     for (int p = 0; p < m->nranks && p < SYMM_SET_RANKS; p++)
         if (p != m->rank && (!symm_mesh_alive(m, p) || symm_mesh_hung_up(m, p)))
             symm_ranks_add(gone, p);
-}
-
-/* ---- what others send while this rank is elsewhere ---- */
-
-/* Of a call only the outcome counts, or else the newest round. The oldest goes where there is no
- * room: who is that far behind joins the newest. */
-static void keep(symm_mesh *m, int peer, const symm_will *x) {
-    symm_wills *k = &m->wills[peer];
-    int n = 0;
-    if (x->call <= m->call) return; /* of a call that this rank has come out of */
-    for (int i = 0; i < k->n; i++)
-        if (x->what == CONFIRMED || k->at[i].call != x->call) k->at[n++] = k->at[i];
-    if (n == SYMM_WILLS) memmove(&k->at[0], &k->at[1], (size_t)--n * sizeof k->at[0]);
-    k->at[n++] = *x;
-    k->n = n;
-    k->called = x->what != DECIDED && !symm_ranks_has(&x->out, m->rank);
-}
-
-/* m->in is a message of this file's. 0: a malformed one. */
-static int read_will(const symm_mesh *m, symm_will *x) {
-    if (m->in.head.bytes != sizeof *x) return 0;
-    memcpy(x, m->in.buf + SYMM_WIRE_HEADER, sizeof *x);
-    x->text[sizeof x->text - 1] = 0;
-    if (x->code < symmSuccess || x->code >= symmNumResults) x->code = symmInternalError;
-    return 1;
-}
-
-/* m->in is a piece of the making of a child that has failed. */
-static int is_left_behind(const symm_mesh *m) {
-    uint32_t session;
-    if (m->in.head.type != SYMM_MSG_CHILD || m->in.head.bytes < sizeof session) return 0;
-    memcpy(&session, m->in.buf + SYMM_WIRE_HEADER, sizeof session);
-    return session != m->session;
-}
-
-symmResult_t symm_mesh_take(symm_mesh *m, int peer, int *state) {
-    symm_will x;
-    for (;;) {
-        SYMM_TRY(m->ops->take(m, peer, state));
-        if (*state != MESH_READY || m->in.why) return symmSuccess;
-        if (m->in.head.type != SYMM_MSG_WILL && !is_left_behind(m)) return symmSuccess;
-        symm_mesh_in_drop(&m->in); /* none belong there */
-        if (m->in.head.type == SYMM_MSG_WILL && read_will(m, &x)) keep(m, peer, &x);
-    }
 }
 
 /* ---- saying ---- */
@@ -234,7 +188,7 @@ static symmResult_t hear_other(talk *t, int p) {
         return symmSuccess;
     }
     symm_mesh_in_drop(&m->in);
-    if (m->in.why || symm_mesh_revoked(m) || is_left_behind(m)) return symmSuccess;
+    if (m->in.why || symm_mesh_revoked(m) || symm_mesh_left_behind(m)) return symmSuccess;
     return SYMM_ERR(symmMismatch, "the ranks are in different calls: rank %d: %s; rank %d: another",
                     m->rank, kind_name(t->mine.kind), p);
 }
@@ -262,7 +216,7 @@ static symmResult_t listen_to(talk *t, int p, int *end) {
             continue;
         }
         symm_mesh_in_drop(&t->m->in); /* none belong there */
-        if (read_will(t->m, &x)) SYMM_TRY(hear(t, p, &x));
+        if (symm_mesh_read_will(t->m, &x)) SYMM_TRY(hear(t, p, &x));
     }
     return symmSuccess;
 }

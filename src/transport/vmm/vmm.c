@@ -31,8 +31,6 @@ static struct {
     symm_span *live; /* struct alloc */
 } allocs = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-_Atomic uint64_t symm_vmm_ends = 1; /* 0: never looked */
-
 /* ---- refusals ------------------------------------------------------------------------------- */
 
 const char *symm_vmm_code_name(int cu) {

@@ -1,7 +1,7 @@
 /* vmm_cuda.c - the CUDA memory driver: CUDA's virtual memory management behind the contract of
  * vmm.h.
  *
- * Any thread; a call acts on the thread's current device. One lock (driver.lock) guards the four
+ * Any thread; a call acts on the thread's current device. One lock (table.lock) guards the four
  * sets and is held over no call of CUDA's: unmapping may wait for work of the device, and that work
  * for another thread's call. So two calls about one range at once are CUDA's to judge, and each set
  * says what CUDA was told, not what it has done yet.
@@ -13,47 +13,38 @@
 #define _GNU_SOURCE 1 /* O_PATH */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/fail.h"
 #include "base/fd.h"
-#include "base/span.h"
 #include "base/stats.h"
 #include "transport/cuda/cuda_device.h"
 #include "cuda_probe.h"
-#include "vmm.h"
+#include "vmm_table.h"
 
-#define GRANULARITY (2ull << 20) /* the least of any device; CUDA itself checks a device's own */
-#define SPACE       (1ull << 57) /* beyond any address: sums below cannot wrap */
-/* Not a canonical address, and not the host driver's mark. */
-#define HANDLE_MARK 0x4375000000000000ull
+struct memory;
+struct raw {
+    symm_span span; /* [cu, cu + 1), in raws */
+    struct memory *memory;
+};
 
 struct memory {
-    symm_span handle; /* [serial, serial + 1), in driver.handles */
-    symm_span raw;    /* [cu, cu + 1), in driver.raws */
+    symm_span handle; /* in table.handles */
+    struct raw raw;
     uint64_t bytes;
     int64_t refs;
     int device; /* where the memory is; -1: not known, or on no device */
 };
 
 struct mapping {
-    symm_span span;
+    symm_vmm_mapping at;
     int device; /* of the memory */
-    uint64_t life;
 };
 
-static struct {
-    pthread_mutex_t lock;
-    symm_span *reservations; /* plain symm_span, each its own allocation */
-    symm_span *mappings;     /* struct mapping */
-    symm_span *handles;      /* struct memory, by serial */
-    symm_span *raws;         /* struct memory, by CUDA's handle */
-    uint64_t serial, lives;  /* of handles, of mappings */
-} driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static symm_vmm_table table = {.lock = PTHREAD_MUTEX_INITIALIZER, .mark = 0x4375000000000000ull};
+static symm_span *raws; /* struct raw, under table.lock */
 
 static _Thread_local int last_errno;
 
@@ -79,16 +70,6 @@ static int refuse_fd(int cu) {
     return refuse(cu, fd < 0 && (err == EMFILE || err == ENFILE) ? err : 0);
 }
 
-static int range_ok(const void *va, uint64_t bytes) {
-    uint64_t lo = (uintptr_t)va;
-    return lo != 0 && lo % GRANULARITY == 0 && bytes != 0 && bytes % GRANULARITY == 0 &&
-           lo < SPACE && bytes <= SPACE - lo;
-}
-
-static void *address(uint64_t at) {
-    return (void *)(uintptr_t)at;
-}
-
 static int there(void) {
     return symm_cuda_there() ? SYMM_CU_SUCCESS : refuse(SYMM_CU_NOT_INITIALIZED, 0);
 }
@@ -101,58 +82,53 @@ static int current(int *device, const symm_cuda_memory **m) {
 
 /* ---- memory and its handles ----------------------------------------------------------------- */
 
-/* Under driver.lock. */
+/* Under table.lock, both. */
 static struct memory *live(const symm_vmm_handle *h) {
-    uint64_t at = (uintptr_t)h;
-    symm_span *s = symm_span_floor(driver.handles, at);
-    return s && s->lo == at ? (struct memory *)s : NULL; /* handle is the first member */
+    return (struct memory *)symm_vmm_live(&table, h);
 }
 
-/* Under driver.lock. */
 static struct memory *record_of(cu_mem_handle raw) {
-    symm_span *s = symm_span_floor(driver.raws, raw);
-    if (!s || s->lo != raw) return NULL;
-    return (struct memory *)((char *)s - offsetof(struct memory, raw));
+    const symm_span *s = symm_span_floor(raws, raw);
+    return s && s->lo == raw ? ((const struct raw *)s)->memory : NULL;
 }
 
 static struct memory *hold(const symm_vmm_handle *h) {
-    pthread_mutex_lock(&driver.lock);
+    pthread_mutex_lock(&table.lock);
     struct memory *m = live(h);
     if (m) m->refs++;
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     return m;
 }
 
-/* Under driver.lock. Returns m if that was the last reference: nobody finds it any more, and it is
+/* Under table.lock. Returns m if that was the last reference: nobody finds it any more, and it is
  * the caller's to finish. */
 static struct memory *unref(struct memory *m) {
     if (--m->refs > 0) return NULL;
-    symm_span_take(&driver.handles, m->handle.lo, m->handle.hi);
-    symm_span_take(&driver.raws, m->raw.lo, m->raw.hi);
+    symm_vmm_drop_handle(&table, &m->handle);
+    symm_span_take(&raws, m->raw.span.lo, m->raw.span.hi);
     return m;
 }
 
 /* Without the lock. */
 static int finish(struct memory *last) {
     if (!last) return SYMM_CU_SUCCESS;
-    int cu = symm_cu.cuMemRelease(last->raw.lo);
+    int cu = symm_cu.cuMemRelease(last->raw.span.lo);
     free(last);
     SYMM_STAT_ADD(handles, -1);
     return cu;
 }
 
 static void let_go(struct memory *m) {
-    pthread_mutex_lock(&driver.lock);
+    pthread_mutex_lock(&table.lock);
     struct memory *last = unref(m);
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     finish(last);
 }
 
 static struct memory *new_record(cu_mem_handle raw, uint64_t bytes, int device) {
     struct memory *m = calloc(1, sizeof *m);
     if (!m) return NULL;
-    m->raw.lo = raw;
-    m->raw.hi = raw + 1;
+    m->raw = (struct raw){.span = {.lo = raw, .hi = raw + 1}, .memory = m};
     m->bytes = bytes;
     m->device = device;
     m->refs = 1;
@@ -163,21 +139,19 @@ static struct memory *new_record(cu_mem_handle raw, uint64_t bytes, int device) 
 static int adopt(cu_mem_handle raw, uint64_t bytes, int device, symm_vmm_handle **h) {
     struct memory *fresh = new_record(raw, bytes, device), *known = NULL;
     uint64_t real = bytes;
-    pthread_mutex_lock(&driver.lock);
+    pthread_mutex_lock(&table.lock);
     known = record_of(raw);
     if (known) {
         real = known->bytes;
         if (real == bytes) known->refs++;
     } else if (fresh) {
-        fresh->handle.lo = HANDLE_MARK | ++driver.serial;
-        fresh->handle.hi = fresh->handle.lo + 1;
-        symm_span_insert(&driver.handles, &fresh->handle);
-        symm_span_insert(&driver.raws, &fresh->raw);
+        symm_vmm_give_handle(&table, &fresh->handle);
+        symm_span_insert(&raws, &fresh->raw.span);
         SYMM_STAT_ADD(handles, 1);
     }
     struct memory *m = known ? known : fresh;
-    if (m && real == bytes) *h = (symm_vmm_handle *)address(m->handle.lo);
-    pthread_mutex_unlock(&driver.lock);
+    if (m && real == bytes) *h = (symm_vmm_handle *)symm_vmm_address(m->handle.lo);
+    pthread_mutex_unlock(&table.lock);
     if (known || !fresh) symm_cu.cuMemRelease(raw); /* the record has its own */
     if (known) free(fresh);
     if (!m) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
@@ -187,9 +161,9 @@ static int adopt(cu_mem_handle raw, uint64_t bytes, int device, symm_vmm_handle 
 static int cuda_release(symm_vmm_handle *h) {
     int cu = there();
     if (cu) return cu;
-    pthread_mutex_lock(&driver.lock);
+    pthread_mutex_lock(&table.lock);
     struct memory *m = live(h), *last = m ? unref(m) : NULL;
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
     cu = finish(last);
     return cu ? refuse(cu, 0) : cu;
@@ -268,15 +242,15 @@ static int cuda_create_as_is(uint64_t bytes, symm_vmm_handle **h) {
 static int find_mapping(uint64_t at, void **base, uint64_t *bytes) {
     cu_deviceptr start = 0;
     size_t size = 0;
-    pthread_mutex_lock(&driver.lock);
-    symm_span *s = symm_span_around(driver.mappings, at, at + 1);
+    pthread_mutex_lock(&table.lock);
+    const symm_vmm_mapping *s = symm_vmm_mapping_of(&table, at);
     if (s) {
-        start = s->lo;
-        size = s->hi - s->lo;
+        start = s->span.lo;
+        size = s->span.hi - s->span.lo;
     }
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     int cu = s ? SYMM_CU_SUCCESS : symm_cu.cuMemGetAddressRange(&start, &size, at);
-    *base = address(start);
+    *base = symm_vmm_address(start);
     *bytes = size;
     return cu;
 }
@@ -293,10 +267,10 @@ static int cuda_retain(const void *va, symm_vmm_handle **h, void **base, uint64_
     cu_mem_handle raw = 0;
     void *start = NULL;
     int device, types, cu;
-    if (!h || !base || !bytes || at == 0 || at >= SPACE) return bad_value();
+    if (!h || !base || !bytes || at == 0 || at >= SYMM_VMM_SPACE) return bad_value();
     if ((cu = current(&device, NULL)) != 0) return cu;
     if (SYMM_FAIL_HERE(vmm_retain)) return refuse(SYMM_CU_UNKNOWN, 0);
-    cu = symm_cu.cuMemRetainAllocationHandle(&raw, address(at));
+    cu = symm_cu.cuMemRetainAllocationHandle(&raw, symm_vmm_address(at));
     if (cu) return not_ours(cu) ? bad_value() : refuse(cu, 0);
     cu = properties(raw, &device, &types);
     if (!cu) cu = find_mapping(at, &start, &size);
@@ -319,7 +293,7 @@ static int cuda_export(symm_vmm_handle *h, int *fd) {
     if (SYMM_FAIL_HERE(vmm_export)) return refuse(SYMM_CU_OS_ERROR, EMFILE);
     struct memory *m = hold(h);
     if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
-    cu = symm_cu.cuMemExportToShareableHandle(&got, m->raw.lo, SYMM_CUDA_HANDLE_FD, 0);
+    cu = symm_cu.cuMemExportToShareableHandle(&got, m->raw.span.lo, SYMM_CUDA_HANDLE_FD, 0);
     let_go(m);
     if (cu) return refuse_fd(cu);
     got = symm_fd_above(got);
@@ -337,7 +311,7 @@ static int cuda_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
     int device, types, cu;
     if (!h || fd < 0) return bad_value();
     if ((cu = current(&device, &m)) != 0) return cu;
-    if (bytes == 0 || bytes % GRANULARITY != 0 || bytes > SPACE) return bad_value();
+    if (bytes == 0 || bytes % SYMM_VMM_GRANULE != 0 || bytes > SYMM_VMM_SPACE) return bad_value();
     if (SYMM_FAIL_HERE(vmm_import)) return refuse(SYMM_CU_UNKNOWN, 0);
     if (fcntl(fd, F_GETFD) < 0) return refuse(SYMM_CU_INVALID_VALUE, EBADF);
     cu = symm_cu.cuMemImportFromShareableHandle(&raw, (void *)(intptr_t)fd, SYMM_CUDA_HANDLE_FD);
@@ -350,14 +324,14 @@ static int cuda_identify(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]) {
     int cu = there();
     if (cu) return cu;
     if (!bytes || !id) return bad_value();
-    pthread_mutex_lock(&driver.lock);
+    pthread_mutex_lock(&table.lock);
     struct memory *m = live(h);
     if (m) {
         *bytes = m->bytes;
-        id[0] = m->raw.lo;
+        id[0] = m->raw.span.lo;
         id[1] = (uint64_t)(int64_t)m->device;
     }
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     return m ? SYMM_CU_SUCCESS : refuse(SYMM_CU_INVALID_HANDLE, 0);
 }
 
@@ -372,7 +346,8 @@ static int cuda_reserve(uint64_t bytes, uint64_t align, void **va) {
     if (bytes == 0 || bytes % m->granularity != 0) return bad_value();
     if (SYMM_FAIL_HERE(vmm_reserve)) return refuse(SYMM_CU_UNKNOWN, 0);
     if (align < m->granularity) align = m->granularity;
-    if (bytes > SPACE || align > SPACE) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    if (bytes > SYMM_VMM_SPACE || align > SYMM_VMM_SPACE)
+        return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     symm_span *s = calloc(1, sizeof *s);
     if (!s) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     cu = symm_cu.cuMemAddressReserve(&at, bytes, align, 0, 0);
@@ -382,31 +357,26 @@ static int cuda_reserve(uint64_t bytes, uint64_t align, void **va) {
     }
     s->lo = at;
     s->hi = at + bytes;
-    pthread_mutex_lock(&driver.lock);
-    symm_span_insert(&driver.reservations, s);
-    pthread_mutex_unlock(&driver.lock);
+    symm_vmm_add_reservation(&table, s);
     SYMM_STAT_ADD(va_bytes, (int64_t)bytes);
-    *va = address(at);
+    *va = symm_vmm_address(at);
     return SYMM_CU_SUCCESS;
 }
 
 static int cuda_unreserve(void *va, uint64_t bytes) {
     int cu = there();
     if (cu) return cu;
-    if (!range_ok(va, bytes)) return bad_value();
+    if (!symm_vmm_range_ok(va, bytes)) return bad_value();
     uint64_t lo = (uintptr_t)va, hi = lo + bytes;
-    pthread_mutex_lock(&driver.lock);
-    symm_span *s = symm_span_floor(driver.reservations, lo);
-    int exact = s && s->lo == lo && s->hi == hi && !symm_span_overlap(driver.mappings, lo, hi);
+    pthread_mutex_lock(&table.lock);
+    symm_span *s = symm_vmm_idle_reservation(&table, lo, hi);
     /* Before CUDA gives the range to somebody else. */
-    if (exact) symm_span_take(&driver.reservations, lo, hi);
-    pthread_mutex_unlock(&driver.lock);
-    if (!exact) return bad_value();
+    if (s) symm_span_take(&table.reservations, lo, hi);
+    pthread_mutex_unlock(&table.lock);
+    if (!s) return bad_value();
     cu = symm_cu.cuMemAddressFree(lo, bytes);
     if (cu) {
-        pthread_mutex_lock(&driver.lock);
-        symm_span_insert(&driver.reservations, s);
-        pthread_mutex_unlock(&driver.lock);
+        symm_vmm_add_reservation(&table, s);
         return refuse(cu, 0);
     }
     free(s);
@@ -418,15 +388,10 @@ static int cuda_unreserve(void *va, uint64_t bytes) {
 
 /* Claims the range for `map`, so that no other call of this driver can have it meanwhile. */
 static int claim(struct mapping *map) {
-    uint64_t lo = map->span.lo, hi = map->span.hi;
-    pthread_mutex_lock(&driver.lock);
-    int ok = symm_span_around(driver.reservations, lo, hi) &&
-             !symm_span_overlap(driver.mappings, lo, hi);
-    if (ok) {
-        map->life = ++driver.lives;
-        symm_span_insert(&driver.mappings, &map->span);
-    }
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_lock(&table.lock);
+    const int ok = symm_vmm_can_map(&table, map->at.span.lo, map->at.span.hi);
+    if (ok) symm_vmm_add_mapping(&table, &map->at);
+    pthread_mutex_unlock(&table.lock);
     return ok;
 }
 
@@ -434,21 +399,21 @@ static int map_memory(struct memory *m, uint64_t lo, uint64_t bytes, uint64_t of
     if (offset != 0 || bytes != m->bytes) return refuse(SYMM_CU_NOT_SUPPORTED, 0);
     struct mapping *map = calloc(1, sizeof *map);
     if (!map) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
-    map->span.lo = lo;
-    map->span.hi = lo + bytes;
+    map->at.span.lo = lo;
+    map->at.span.hi = lo + bytes;
     map->device = m->device;
     if (!claim(map)) {
         free(map);
         return bad_value();
     }
-    int cu = symm_cu.cuMemMap(lo, bytes, 0, m->raw.lo, 0);
+    int cu = symm_cu.cuMemMap(lo, bytes, 0, m->raw.span.lo, 0);
     if (!cu) {
         SYMM_STAT_ADD(maps, 1);
         return cu;
     }
-    pthread_mutex_lock(&driver.lock);
-    symm_span_take(&driver.mappings, lo, lo + bytes);
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_lock(&table.lock);
+    symm_vmm_take_mappings(&table, lo, lo + bytes);
+    pthread_mutex_unlock(&table.lock);
     free(map);
     return refuse(cu, 0);
 }
@@ -456,7 +421,7 @@ static int map_memory(struct memory *m, uint64_t lo, uint64_t bytes, uint64_t of
 static int cuda_map(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *h) {
     int cu = there();
     if (cu) return cu;
-    if (!range_ok(va, bytes)) return bad_value();
+    if (!symm_vmm_range_ok(va, bytes)) return bad_value();
     if (SYMM_FAIL_HERE(vmm_map)) return refuse(SYMM_CU_UNKNOWN, 0);
     struct memory *m = hold(h);
     if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
@@ -466,30 +431,26 @@ static int cuda_map(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *
 }
 
 static int tiled(uint64_t lo, uint64_t hi) {
-    pthread_mutex_lock(&driver.lock);
-    int whole = symm_span_tiles(driver.mappings, lo, hi);
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_lock(&table.lock);
+    int whole = symm_span_tiles(table.mappings, lo, hi);
+    pthread_mutex_unlock(&table.lock);
     return whole;
 }
 
 /* A copy of the mapping that starts at lo. */
 static int mapping_at(uint64_t lo, struct mapping *map) {
-    pthread_mutex_lock(&driver.lock);
-    symm_span *s = symm_span_floor(driver.mappings, lo);
+    pthread_mutex_lock(&table.lock);
+    symm_span *s = symm_span_floor(table.mappings, lo);
     int found = s && s->lo == lo;
     if (found) *map = *(struct mapping *)s;
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     return found;
 }
 
 static uint64_t cuda_life(const void *va) {
-    uint64_t at = (uintptr_t)va;
-    if (at >= SPACE || there()) return 0;
-    pthread_mutex_lock(&driver.lock);
-    const struct mapping *map =
-        (const struct mapping *)symm_span_around(driver.mappings, at, at + 1);
-    uint64_t life = map ? map->life : 0;
-    pthread_mutex_unlock(&driver.lock);
+    const uint64_t at = (uintptr_t)va;
+    if (at >= SYMM_VMM_SPACE || there()) return 0;
+    const uint64_t life = symm_vmm_mapping_life(&table, va);
     return life ? life : symm_cuda_foreign_life(at);
 }
 
@@ -498,12 +459,12 @@ static int share_foreign(uint64_t lo, uint64_t bytes, int device) {
     cu_mem_handle raw = 0;
     uint64_t size = 0;
     void *start = NULL;
-    int owner, types, cu = symm_cu.cuMemRetainAllocationHandle(&raw, address(lo));
+    int owner, types, cu = symm_cu.cuMemRetainAllocationHandle(&raw, symm_vmm_address(lo));
     if (cu) return not_ours(cu) ? bad_value() : refuse(cu, 0);
     cu = properties(raw, &owner, &types);
     if (!cu) cu = find_mapping(lo, &start, &size);
     symm_cu.cuMemRelease(raw);
-    if (cu || start != address(lo) || size != bytes) return bad_value();
+    if (cu || start != symm_vmm_address(lo) || size != bytes) return bad_value();
     cu = symm_cuda_grant(lo, bytes, owner, device);
     return cu ? refuse(cu, 0) : SYMM_CU_SUCCESS;
 }
@@ -512,13 +473,13 @@ static int cuda_set_access(void *va, uint64_t bytes) {
     uint64_t lo = (uintptr_t)va, hi = lo + bytes;
     struct mapping map;
     int device, cu;
-    if (!range_ok(va, bytes)) return bad_value();
+    if (!symm_vmm_range_ok(va, bytes)) return bad_value();
     if ((cu = current(&device, NULL)) != 0) return cu;
     if (SYMM_FAIL_HERE(vmm_access)) return refuse(SYMM_CU_UNKNOWN, 0);
     if (!tiled(lo, hi)) return share_foreign(lo, bytes, device);
-    for (; lo < hi; lo = map.span.hi) {
+    for (; lo < hi; lo = map.at.span.hi) {
         if (!mapping_at(lo, &map)) return bad_value();
-        cu = symm_cuda_grant(lo, map.span.hi - lo, map.device, device);
+        cu = symm_cuda_grant(lo, map.at.span.hi - lo, map.device, device);
         if (cu) return refuse(cu, 0);
     }
     return SYMM_CU_SUCCESS;
@@ -530,15 +491,15 @@ static int cuda_unmap(void *va, uint64_t bytes) {
     struct mapping map;
     int cu = there();
     if (cu) return cu;
-    if (!range_ok(va, bytes) || !tiled(lo, hi)) return bad_value();
-    for (; lo < hi; lo = map.span.hi) {
+    if (!symm_vmm_range_ok(va, bytes) || !tiled(lo, hi)) return bad_value();
+    for (; lo < hi; lo = map.at.span.hi) {
         if (!mapping_at(lo, &map)) return bad_value();
-        cu = symm_cu.cuMemUnmap(lo, map.span.hi - lo);
+        cu = symm_cu.cuMemUnmap(lo, map.at.span.hi - lo);
         if (cu) return refuse(cu, 0);
-        pthread_mutex_lock(&driver.lock);
-        symm_span *gone = symm_span_take(&driver.mappings, lo, lo + 1);
+        pthread_mutex_lock(&table.lock);
+        symm_span *gone = symm_vmm_take_mappings(&table, lo, lo + 1);
         symm_vmm_note_end();
-        pthread_mutex_unlock(&driver.lock);
+        pthread_mutex_unlock(&table.lock);
         free(gone); /* the first member of its mapping */
         SYMM_STAT_ADD(maps, -1);
     }

@@ -2,7 +2,7 @@
  * inside a PROT_NONE reservation. It enforces CUDA's rules with CUDA's codes, so that what passes
  * here passes there.
  *
- * Any thread. One lock (driver.lock) guards the four sets and every mmap call that must agree with
+ * Any thread. One lock (table.lock) guards the four sets and every mmap call that must agree with
  * them; it is never held while a memfd is closed (freeing gigabytes takes a while) nor while
  * another lock is taken.
  *
@@ -14,7 +14,6 @@
 #define _GNU_SOURCE 1 /* MAP_ANONYMOUS, F_DUPFD_CLOEXEC */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +21,10 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "base/span.h"
 #include "base/stats.h"
 #include "memcut.h"
 #include "memfd.h"
-#include "vmm.h"
+#include "vmm_table.h"
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
@@ -34,14 +32,10 @@
 
 _Static_assert(sizeof(void *) == 8, "address arithmetic here is 64-bit");
 
-#define GRANULARITY (2ull << 20)
-#define SPACE       (1ull << 57) /* beyond any user address space: sums below cannot wrap */
-/* Not a canonical address: no data pointer is taken for a handle. */
-#define HANDLE_MARK 0x5379000000000000ull
-#define RESERVED    (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
+#define RESERVED (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
 struct memory {
-    symm_span handle; /* [serial, serial + 1), in driver.handles while refs > 0 */
+    symm_span handle; /* [serial, serial + 1), in table.handles while refs > 0 */
     uint64_t bytes, id[2];
     int64_t refs, maps;
     symm_memcut cut; /* what was created here */
@@ -51,19 +45,12 @@ struct memory {
 };
 
 struct mapping {
-    symm_span span;
+    symm_vmm_mapping at;
     struct memory *memory;
-    uint64_t life;
 };
 
-static struct {
-    pthread_mutex_t lock;
-    symm_span *reservations; /* plain symm_span, each its own allocation */
-    symm_span *mappings;     /* struct mapping */
-    symm_span *handles;      /* struct memory */
-    uint64_t serial, lives;  /* of handles, of mappings */
-    void *spare;             /* see drop_spare */
-} driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static symm_vmm_table table = {.lock = PTHREAD_MUTEX_INITIALIZER, .mark = 0x5379000000000000ull};
+static void *spare; /* under table.lock, see drop_spare */
 
 static atomic_int hugepages = 1; /* relaxed: a switch, orders nothing */
 static _Thread_local int last_errno;
@@ -97,19 +84,6 @@ static int bad_value(void) {
     return refuse(SYMM_CU_INVALID_VALUE, 0);
 }
 
-static int size_ok(uint64_t bytes) {
-    return bytes != 0 && bytes % GRANULARITY == 0;
-}
-
-static int range_ok(const void *va, uint64_t bytes) {
-    uint64_t lo = (uintptr_t)va;
-    return lo != 0 && lo % GRANULARITY == 0 && size_ok(bytes) && lo < SPACE && bytes <= SPACE - lo;
-}
-
-static void *address(uint64_t at) {
-    return (void *)(uintptr_t)at;
-}
-
 /* ---- files ---------------------------------------------------------------------------------- */
 
 static void close_fd(int fd) {
@@ -120,29 +94,20 @@ static void close_fd(int fd) {
 
 /* ---- memory and its handles ----------------------------------------------------------------- */
 
-/* All of these under driver.lock. */
+/* All of these under table.lock. */
 
 static symm_vmm_handle *handle_of(const struct memory *m) {
-    return (symm_vmm_handle *)address(m->handle.lo);
+    return (symm_vmm_handle *)symm_vmm_address(m->handle.lo);
 }
 
 static struct memory *live(const symm_vmm_handle *h) {
-    uint64_t at = (uintptr_t)h;
-    symm_span *s = symm_span_floor(driver.handles, at);
-    return s && s->lo == at ? (struct memory *)s : NULL; /* handle is the first member */
+    return (struct memory *)symm_vmm_live(&table, h);
 }
 
-/* The first reference: also after all had been dropped and only mappings were left. A new number
- * each time, so that a handle that was released stays dead. */
+/* The first reference: also after all had been dropped and only mappings were left. */
 static void give_handle(struct memory *m) {
-    m->handle.lo = HANDLE_MARK | ++driver.serial;
-    m->handle.hi = m->handle.lo + 1;
     m->refs = 1;
-    symm_span_insert(&driver.handles, &m->handle);
-}
-
-static void drop_handle(struct memory *m) {
-    symm_span_take(&driver.handles, m->handle.lo, m->handle.hi);
+    symm_vmm_give_handle(&table, &m->handle);
 }
 
 /* What is to be done once the lock is free, after a reference or mapping of m went. */
@@ -176,16 +141,16 @@ static int adopt(const struct memory *like, symm_vmm_handle **h) {
     if (!m) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     *m = *like;
     SYMM_STAT_ADD(handles, 1);
-    pthread_mutex_lock(&driver.lock);
+    pthread_mutex_lock(&table.lock);
     give_handle(m);
     *h = handle_of(m);
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     return SYMM_CU_SUCCESS;
 }
 
 static int host_create(uint64_t bytes, symm_vmm_handle **h) {
     struct memory m = {.bytes = bytes};
-    if (!h || !size_ok(bytes)) return bad_value();
+    if (!h || !symm_vmm_size_ok(bytes)) return bad_value();
     if (SYMM_FAIL_HERE(vmm_create)) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     if (!symm_memfd_fits(bytes)) return refuse(SYMM_CU_OUT_OF_MEMORY, EFBIG);
     int err = symm_memcut_make(bytes, &m.cut, m.id);
@@ -202,13 +167,13 @@ static int host_create(uint64_t bytes, symm_vmm_handle **h) {
 
 static int host_release(symm_vmm_handle *h) {
     struct leftovers left = {NULL, -1};
-    pthread_mutex_lock(&driver.lock);
+    pthread_mutex_lock(&table.lock);
     struct memory *m = live(h);
     if (m && --m->refs == 0) {
-        drop_handle(m);
+        symm_vmm_drop_handle(&table, &m->handle);
         left = settle(m);
     }
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     clear(left);
     return m ? SYMM_CU_SUCCESS : refuse(SYMM_CU_INVALID_HANDLE, 0);
 }
@@ -216,10 +181,10 @@ static int host_release(symm_vmm_handle *h) {
 static int host_retain(const void *va, symm_vmm_handle **h, void **base, uint64_t *bytes) {
     uint64_t at = (uintptr_t)va;
     int cu = SYMM_CU_SUCCESS;
-    if (!h || !base || !bytes || at >= SPACE) return bad_value();
+    if (!h || !base || !bytes || at >= SYMM_VMM_SPACE) return bad_value();
     if (SYMM_FAIL_HERE(vmm_retain)) return refuse(SYMM_CU_UNKNOWN, 0);
-    pthread_mutex_lock(&driver.lock);
-    struct mapping *map = (struct mapping *)symm_span_around(driver.mappings, at, at + 1);
+    pthread_mutex_lock(&table.lock);
+    const struct mapping *map = (const struct mapping *)symm_vmm_mapping_of(&table, at);
     if (!map) {
         cu = SYMM_CU_INVALID_VALUE;
     } else if (map->memory->fd < 0) {
@@ -231,18 +196,18 @@ static int host_retain(const void *va, symm_vmm_handle **h, void **base, uint64_
         else
             give_handle(map->memory);
         *h = handle_of(map->memory);
-        *base = address(map->span.lo);
-        *bytes = map->span.hi - map->span.lo;
+        *base = symm_vmm_address(map->at.span.lo);
+        *bytes = map->at.span.hi - map->at.span.lo;
     }
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     return cu ? refuse(cu, 0) : cu;
 }
 
 static struct memory *hold(symm_vmm_handle *h) {
-    pthread_mutex_lock(&driver.lock);
+    pthread_mutex_lock(&table.lock);
     struct memory *m = live(h);
     if (m) m->refs++;
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     return m;
 }
 
@@ -265,7 +230,7 @@ static int host_export(symm_vmm_handle *h, int *fd) {
 /* The copy is what gets inspected: the caller's number may by then stand for another file. */
 static int host_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
     struct memory m = {.bytes = bytes, .imported = 1};
-    if (!h || fd < 0 || !size_ok(bytes)) return bad_value();
+    if (!h || fd < 0 || !symm_vmm_size_ok(bytes)) return bad_value();
     if (SYMM_FAIL_HERE(vmm_import)) return refuse(SYMM_CU_UNKNOWN, 0);
     int copy = SYMM_FAIL_CALL(vmm_copy, -1, EMFILE, fcntl(fd, F_DUPFD_CLOEXEC, 3));
     if (copy < 0) return errno == EBADF ? refuse(SYMM_CU_INVALID_VALUE, EBADF) : refuse_os(errno);
@@ -279,14 +244,14 @@ static int host_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
 
 static int host_identify(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]) {
     if (!bytes || !id) return bad_value();
-    pthread_mutex_lock(&driver.lock);
+    pthread_mutex_lock(&table.lock);
     struct memory *m = live(h);
     if (m) {
         *bytes = m->bytes;
         id[0] = m->id[0];
         id[1] = m->id[1];
     }
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     return m ? SYMM_CU_SUCCESS : refuse(SYMM_CU_INVALID_HANDLE, 0);
 }
 
@@ -295,18 +260,18 @@ static int host_identify(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]) {
 /* A process that stands at vm.max_map_count can be one mapping above it, where the kernel refuses
  * even the mmap that puts a reservation back, and memory could not be unmapped any more. So one
  * page is kept mapped (shared: it merges with no neighbour) and dropped to make room for that call.
- * Under driver.lock. */
+ * Under table.lock. */
 static void keep_spare(void) {
-    if (driver.spare) return;
+    if (spare) return;
     void *page = SYMM_FAIL_CALL(vmm_spare, MAP_FAILED, ENOMEM,
                                 mmap(NULL, 1, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    if (page != MAP_FAILED) driver.spare = page;
+    if (page != MAP_FAILED) spare = page;
 }
 
 static int drop_spare(void) {
-    if (!driver.spare) return 0;
-    munmap(driver.spare, 1);
-    driver.spare = NULL;
+    if (!spare) return 0;
+    munmap(spare, 1);
+    spare = NULL;
     return 1;
 }
 
@@ -314,15 +279,15 @@ static int drop_spare(void) {
  * nobody else's mmap can get in between. Returns errno. */
 static int cover(uint64_t lo, uint64_t bytes) {
     while (SYMM_FAIL_CALL(vmm_cover, MAP_FAILED, ENOMEM,
-                          mmap(address(lo), bytes, PROT_NONE, RESERVED | MAP_FIXED, -1, 0)) ==
-           MAP_FAILED)
+                          mmap(symm_vmm_address(lo), bytes, PROT_NONE, RESERVED | MAP_FIXED, -1,
+                               0)) == MAP_FAILED)
         if (errno != ENOMEM || !drop_spare()) return errno;
     keep_spare();
     return 0;
 }
 
 static int uncover(uint64_t lo, uint64_t bytes) {
-    while (SYMM_FAIL_CALL(vmm_uncover, -1, ENOMEM, munmap(address(lo), bytes)) != 0)
+    while (SYMM_FAIL_CALL(vmm_uncover, -1, ENOMEM, munmap(symm_vmm_address(lo), bytes)) != 0)
         if (errno != ENOMEM || !drop_spare()) return errno;
     keep_spare();
     return 0;
@@ -336,16 +301,18 @@ static int reserve_aligned(uint64_t bytes, uint64_t align, uint64_t *lo) {
     if (raw == MAP_FAILED) return errno;
     uint64_t start = (uintptr_t)raw, at = (start + align - 1) & ~(align - 1);
     if (at > start) munmap(raw, at - start);
-    if (start + total > at + bytes) munmap(address(at + bytes), start + total - at - bytes);
+    if (start + total > at + bytes)
+        munmap(symm_vmm_address(at + bytes), start + total - at - bytes);
     *lo = at;
     return 0;
 }
 
 static int host_reserve(uint64_t bytes, uint64_t align, void **va) {
-    if (!va || !size_ok(bytes) || (align & (align - 1)) != 0) return bad_value();
+    if (!va || !symm_vmm_size_ok(bytes) || (align & (align - 1)) != 0) return bad_value();
     if (SYMM_FAIL_HERE(vmm_reserve)) return refuse(SYMM_CU_UNKNOWN, 0);
-    if (align < GRANULARITY) align = GRANULARITY;
-    if (bytes > SPACE || align > SPACE) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
+    if (align < SYMM_VMM_GRANULE) align = SYMM_VMM_GRANULE;
+    if (bytes > SYMM_VMM_SPACE || align > SYMM_VMM_SPACE)
+        return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     symm_span *s = SYMM_FAIL_ALLOC(vmm_span, calloc(1, sizeof *s));
     if (!s) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
     int err = reserve_aligned(bytes, align, &s->lo);
@@ -355,26 +322,25 @@ static int host_reserve(uint64_t bytes, uint64_t align, void **va) {
     }
     s->hi = s->lo + bytes;
     SYMM_STAT_ADD(va_bytes, (int64_t)bytes);
-    *va = address(s->lo);
-    pthread_mutex_lock(&driver.lock);
-    symm_span_insert(&driver.reservations, s);
+    *va = symm_vmm_address(s->lo);
+    symm_vmm_add_reservation(&table, s);
+    pthread_mutex_lock(&table.lock);
     keep_spare();
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     return SYMM_CU_SUCCESS;
 }
 
 static int host_unreserve(void *va, uint64_t bytes) {
-    if (!range_ok(va, bytes)) return bad_value();
+    if (!symm_vmm_range_ok(va, bytes)) return bad_value();
     uint64_t lo = (uintptr_t)va, hi = lo + bytes;
     int err = 0;
-    pthread_mutex_lock(&driver.lock);
-    symm_span *s = symm_span_floor(driver.reservations, lo);
-    int exact = s && s->lo == lo && s->hi == hi && !symm_span_overlap(driver.mappings, lo, hi);
+    pthread_mutex_lock(&table.lock);
+    const int exact = symm_vmm_idle_reservation(&table, lo, hi) != NULL;
     if (exact) {
         err = uncover(lo, bytes);
-        if (!err) free(symm_span_take(&driver.reservations, lo, hi));
+        if (!err) free(symm_span_take(&table.reservations, lo, hi));
     }
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     if (!exact) return bad_value();
     if (err) return refuse_os(err);
     SYMM_STAT_ADD(va_bytes, -(int64_t)bytes);
@@ -383,10 +349,10 @@ static int host_unreserve(void *va, uint64_t bytes) {
 
 /* ---- mappings ------------------------------------------------------------------------------- */
 
-/* Under driver.lock. Returns errno. mmap may have opened a hole before it failed (old kernels, out
+/* Under table.lock. Returns errno. mmap may have opened a hole before it failed (old kernels, out
  * of kernel memory): it is closed again unless it never was there. */
 static int place(uint64_t lo, const struct memory *m) {
-    void *va = address(lo);
+    void *va = symm_vmm_address(lo);
     if (SYMM_FAIL_CALL(vmm_place, MAP_FAILED, ENOMEM,
                        mmap(va, m->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, m->fd,
                             (off_t)m->off)) != MAP_FAILED)
@@ -396,33 +362,31 @@ static int place(uint64_t lo, const struct memory *m) {
     return err;
 }
 
-/* Under driver.lock. */
+/* Under table.lock. */
 static int map_locked(struct mapping *map, uint64_t offset, symm_vmm_handle *h) {
-    uint64_t lo = map->span.lo, hi = map->span.hi;
+    uint64_t lo = map->at.span.lo, hi = map->at.span.hi;
     struct memory *m = live(h);
     if (!m) return refuse(SYMM_CU_INVALID_HANDLE, 0);
     if (offset != 0 || hi - lo != m->bytes) return refuse(SYMM_CU_NOT_SUPPORTED, 0);
-    if (!symm_span_around(driver.reservations, lo, hi)) return bad_value();
-    if (symm_span_overlap(driver.mappings, lo, hi)) return bad_value();
+    if (!symm_vmm_can_map(&table, lo, hi)) return bad_value();
     int err = place(lo, m);
     if (err) return refuse_os(err);
     map->memory = m;
-    map->life = ++driver.lives;
     m->maps++;
-    symm_span_insert(&driver.mappings, &map->span);
+    symm_vmm_add_mapping(&table, &map->at);
     return SYMM_CU_SUCCESS;
 }
 
 static int host_map(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *h) {
-    if (!range_ok(va, bytes)) return bad_value();
+    if (!symm_vmm_range_ok(va, bytes)) return bad_value();
     if (SYMM_FAIL_HERE(vmm_map)) return refuse(SYMM_CU_UNKNOWN, 0);
     struct mapping *map = SYMM_FAIL_ALLOC(vmm_mapping, calloc(1, sizeof *map));
     if (!map) return refuse(SYMM_CU_OUT_OF_MEMORY, ENOMEM);
-    map->span.lo = (uintptr_t)va;
-    map->span.hi = map->span.lo + bytes;
-    pthread_mutex_lock(&driver.lock);
+    map->at.span.lo = (uintptr_t)va;
+    map->at.span.hi = map->at.span.lo + bytes;
+    pthread_mutex_lock(&table.lock);
     int cu = map_locked(map, offset, h);
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     if (cu)
         free(map);
     else
@@ -431,25 +395,18 @@ static int host_map(void *va, uint64_t bytes, uint64_t offset, symm_vmm_handle *
 }
 
 static uint64_t host_life(const void *va) {
-    uint64_t at = (uintptr_t)va;
-    if (at >= SPACE) return 0;
-    pthread_mutex_lock(&driver.lock);
-    const struct mapping *map =
-        (const struct mapping *)symm_span_around(driver.mappings, at, at + 1);
-    uint64_t life = map ? map->life : 0;
-    pthread_mutex_unlock(&driver.lock);
-    return life;
+    return symm_vmm_mapping_life(&table, va);
 }
 
 /* The lock is held over mprotect: the range must not be unmapped and become somebody else's
  * meanwhile. */
 static int host_set_access(void *va, uint64_t bytes) {
-    if (!range_ok(va, bytes)) return bad_value();
+    if (!symm_vmm_range_ok(va, bytes)) return bad_value();
     if (SYMM_FAIL_HERE(vmm_access)) return refuse(SYMM_CU_UNKNOWN, 0);
     uint64_t lo = (uintptr_t)va;
     int err = 0;
-    pthread_mutex_lock(&driver.lock);
-    int whole = symm_span_tiles(driver.mappings, lo, lo + bytes);
+    pthread_mutex_lock(&table.lock);
+    int whole = symm_span_tiles(table.mappings, lo, lo + bytes);
     if (whole &&
         SYMM_FAIL_CALL(vmm_protect, -1, ENOMEM, mprotect(va, bytes, PROT_READ | PROT_WRITE)) != 0)
         err = errno;
@@ -457,7 +414,7 @@ static int host_set_access(void *va, uint64_t bytes) {
         madvise(
             va, bytes,
             MADV_HUGEPAGE); /* many machines give shared memory huge pages only on this advice */
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     if (!whole) return bad_value();
     return err ? refuse_os(err) : SYMM_CU_SUCCESS;
 }
@@ -468,10 +425,10 @@ static void drop_mappings(symm_span *s) {
         struct mapping *map = (struct mapping *)s;
         symm_span *right = s->right;
         drop_mappings(s->left);
-        pthread_mutex_lock(&driver.lock);
+        pthread_mutex_lock(&table.lock);
         map->memory->maps--;
         struct leftovers left = settle(map->memory);
-        pthread_mutex_unlock(&driver.lock);
+        pthread_mutex_unlock(&table.lock);
         clear(left);
         free(map);
         SYMM_STAT_ADD(maps, -1);
@@ -480,18 +437,18 @@ static void drop_mappings(symm_span *s) {
 }
 
 static int host_unmap(void *va, uint64_t bytes) {
-    if (!range_ok(va, bytes)) return bad_value();
+    if (!symm_vmm_range_ok(va, bytes)) return bad_value();
     uint64_t lo = (uintptr_t)va, hi = lo + bytes;
     symm_span *gone = NULL;
     int err = 0;
-    pthread_mutex_lock(&driver.lock);
-    int whole = symm_span_tiles(driver.mappings, lo, hi);
+    pthread_mutex_lock(&table.lock);
+    int whole = symm_span_tiles(table.mappings, lo, hi);
     if (whole) err = cover(lo, bytes);
     if (whole && !err) {
-        gone = symm_span_take(&driver.mappings, lo, hi);
+        gone = symm_vmm_take_mappings(&table, lo, hi);
         symm_vmm_note_end();
     }
-    pthread_mutex_unlock(&driver.lock);
+    pthread_mutex_unlock(&table.lock);
     if (!whole) return bad_value();
     if (err) return refuse_os(err);
     drop_mappings(gone);
@@ -520,7 +477,7 @@ static int host_query(symm_vmm_caps *caps) {
     *caps = (symm_vmm_caps){
         .name = "host",
         .device = -1,
-        .granularity = GRANULARITY,
+        .granularity = SYMM_VMM_GRANULE,
         .device_bytes = symm_memfd_machine_bytes(0),
         .fd_handles = 1,
         .fabric_reason = "host memory reaches no other machine",

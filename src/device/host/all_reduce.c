@@ -1,5 +1,14 @@
-/* all_reduce.inl - all_reduce, four ways. Every way reduces in rank order, so all give the same
- * bits. */
+/* all_reduce.c - all_reduce on the host backend, four ways. Every way reduces in rank order, so all
+ * give the same bits. Runs on the thread that calls symm_kernel_run (kernels_host.c). No lock. */
+#include "dev.h"
+#include "split.inl"
+#include "signature.inl"
+#include "zerocopy.inl"
+
+/* Bytes that are reduced at once and copied to all destinations while they are in L1. On the stack
+ * of the one function that needs it: a thread-local block would be in every thread of the process,
+ * and a library that is opened late may not have so much. */
+#define BLOCK (16u << 10)
 
 /* By blocks: each is reduced to the own destination (own: it is near[0]), else to one on the stack
  * that stays in L1, and copied from there. */
@@ -7,9 +16,9 @@ static __attribute__((noinline)) void symm_reduce_blocks(const symm_cta *c, char
                                                          int nnear, char *const *past, int npast,
                                                          int own, const void *const *srcs,
                                                          uint64_t count) {
-    char block[SYMM_BLOCK] __attribute__((aligned(64)));
+    char block[BLOCK] __attribute__((aligned(64)));
     const symm_args *a = c->a;
-    const uint64_t step = SYMM_BLOCK >> a->host.esize_log;
+    const uint64_t step = BLOCK >> a->host.esize_log;
     for (uint64_t i = 0; i < count; i += step) {
         const uint64_t len = count - i < step ? count - i : step, at = i << a->host.esize_log;
         const void *src[SYMM_MAX_RANKS];
@@ -55,7 +64,7 @@ SYMM_DEV void symm_reduce_here(const symm_cta *c, char *dst, const void *const *
     symm_reduce->reduce[c->a->type][c->a->op](dst, srcs, c->a->nranks, count, c->scalars);
 }
 
-SYMM_DEV void symm_body_ar_local(symm_cta *c) {
+void symm_body_ar_local(symm_cta *c) {
     const void *src = c->a->src;
     if (c->cta) return; /* once: in place, a second time would apply a scalar twice */
     symm_reduce_here(c, (char *)c->a->dst, &src, c->a->count);
@@ -64,7 +73,7 @@ SYMM_DEV void symm_body_ar_local(symm_cta *c) {
 /* One-shot push: every rank sends everything to everyone and reduces everything itself. Packet k of
  * the message is CTA k % nctas's. Reads the user's buffer and writes the user's buffer; only
  * scratch is symmetric. */
-SYMM_DEV void symm_body_ar_push(symm_cta *c) {
+void symm_body_ar_push(symm_cta *c) {
     const symm_args *a = c->a;
     const uint32_t per = SYMM_PACKET_LOG - a->host.esize_log;
     const uint64_t packets = symm_chunks(a->count, per);
@@ -131,7 +140,7 @@ SYMM_DEV int symm_slice_reduce(symm_cta *c, symm_part mine) {
 
 /* Two-shot push, packets in both phases: 2(n-1)/n of the bytes of one-shot, one hop more. In place
  * is safe: a slice of src is sent in phase 0 before anything is written over it in phase 1. */
-SYMM_DEV void symm_body_ar_twoshot(symm_cta *c) {
+void symm_body_ar_twoshot(symm_cta *c) {
     const symm_args *a = c->a;
     const uint32_t per = SYMM_PACKET_LOG - a->host.esize_log;
     for (int q = 1; q < a->nranks; q++) {
@@ -157,7 +166,7 @@ SYMM_DEV void symm_body_ar_twoshot(symm_cta *c) {
 /* Zero-copy: for each chunk every rank reduces its slice straight from all sources and stores it
  * straight to all destinations; a rank whose source or destination is not mapped puts chunks
  * into staging instead (zerocopy.inl). */
-SYMM_DEV void symm_body_ar_zerocopy(symm_cta *c) {
+void symm_body_ar_zerocopy(symm_cta *c) {
     const symm_args *a = c->a;
     const uint32_t per = a->host.chunk_log - a->host.esize_log;
     const uint64_t mine = symm_share(symm_chunks(a->count, per), c->cta, a->nctas);

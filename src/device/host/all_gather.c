@@ -1,17 +1,21 @@
-/* all_gather.inl - all_gather, three ways. Bytes only: the type matters for nothing but its
- * size. */
+/* all_gather.c - all_gather on the host backend, three ways. It moves bytes: of the type only the
+ * size matters. Runs on the thread that calls symm_kernel_run (kernels_host.c). No lock. */
+#include "dev.h"
+#include "split.inl"
+#include "signature.inl"
+#include "zerocopy.inl"
 
 SYMM_DEV char *symm_gather_place(const symm_cta *c, int rank) {
     return (char *)c->a->dst + (uint64_t)rank * c->a->count * c->a->esize;
 }
 
-SYMM_DEV void symm_body_ag_local(symm_cta *c) {
+void symm_body_ag_local(symm_cta *c) {
     if (c->cta) return;
     symm_move(c, c->a->dst, c->a->src, c->a->count * c->a->esize);
 }
 
 /* Push: packets to every peer, what came from them, then the own part. */
-SYMM_DEV void symm_body_ag_push(symm_cta *c) {
+void symm_body_ag_push(symm_cta *c) {
     const symm_args *a = c->a;
     const uint64_t bytes = a->count * a->esize, packets = symm_chunks(bytes, SYMM_PACKET_LOG);
     for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
@@ -43,7 +47,7 @@ SYMM_DEV void symm_body_ag_push(symm_cta *c) {
 
 /* Zero-copy: ready words out, each peer's window loaded into dst, and the own part while the peers
  * still read. Only sources can be staged. */
-SYMM_DEV void symm_body_ag_load(symm_cta *c) {
+void symm_body_ag_load(symm_cta *c) {
     const symm_args *a = c->a;
     const uint64_t bytes = a->count * a->esize;
     const uint64_t mine = symm_share(symm_chunks(bytes, a->host.chunk_log), c->cta, a->nctas);

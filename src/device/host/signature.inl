@@ -1,4 +1,4 @@
-/* barrier.inl - what every kernel does on entry and exit, which by itself is the barrier.
+/* signature.inl - what every kernel does on entry and exit. By itself this is the barrier.
  *
  * Entry: CTA 0 stores {epoch, signature} to every peer. Exit: CTA 0 waits for every peer's and
  * compares, unless its body has had a packet from every peer, whose flag is the same word. So in
@@ -49,10 +49,4 @@ SYMM_DEV int symm_scalars(symm_cta *c) {
         c->scalars[p] = symm_ld_relaxed(&c->ctl->inbox[0][p].scalar[c->epoch & 1u]);
     }
     return 0;
-}
-
-/* Entry and exit are the barrier. */
-SYMM_DEV void symm_body_barrier(symm_cta *c) {
-    for (int q = 1; c->cta == 0 && q < c->a->nranks; q++)
-        symm_give_line(symm_outbox(c, symm_peer(c->a, q)));
 }

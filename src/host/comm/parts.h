@@ -1,0 +1,128 @@
+/* parts.h - the parts of a communicator's record (symm_comm in types.h). Each part belongs to one
+ * folder. Only the owner's files name its fields, and those of src/host/life, which makes and ends
+ * communicators. Other folders call a function of the owner's header. docs/communicator.md
+ * lists parts and owners, and tests/check/check_parts.sh compares. "User's thread": the one thread
+ * that is inside the communicator (symm_comm_enter). */
+#ifndef SYMM_PARTS_H_
+#define SYMM_PARTS_H_
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "symm.h"
+#include "symm_types.h"
+#include "base/status.h"
+#include "device/common/kernels.h"
+#include "host/stream/stream.h"
+#include "window_table.h"
+
+struct symm_comm;
+
+enum { SYMM_COMM_MAKING, SYMM_COMM_LIVE, SYMM_COMM_FINAL };
+
+/* Owner: comm. Who is inside, and in which phase of its life it is. Any thread. */
+typedef struct {
+    _Atomic int refs;                 /* handle, captured calls */
+    _Atomic int state;                /* SYMM_COMM_* */
+    _Atomic int busy;                 /* a thread is inside; a second one is reported */
+    _Atomic int visitors;             /* calls that any thread may make; the end waits for them */
+    _Atomic int parenting;            /* splits and shrinks of it that go on behind; it is busy */
+    _Atomic int behind;               /* the thread that makes it is not done with its parent yet */
+    _Atomic(const char *) making;     /* what it waits for while it is being made; a literal */
+    _Atomic int aborting;             /* symmCommAbort has begun */
+    void (*undo)(struct symm_comm *); /* frees what making it has made */
+    struct symm_comm *next_aborted;   /* comm.c keeps the records of aborted ones */
+} symm_comm_entry;
+
+/* Owner: comm. Why the communicator is revoked, and who looks for deaths. Any thread. */
+typedef struct {
+    _Atomic int code;     /* symmResult_t; written under lock, once */
+    pthread_mutex_t lock; /* text */
+    char text[SYMM_ERR_TEXT];
+    struct symm_watch *watch; /* watch.c */
+} symm_comm_failure;
+
+/* Owner: comm. Exchanges of set-up. The user's thread. */
+typedef struct {
+    struct symm_boot *boot;
+    struct symm_boot *over_mesh; /* replaces boot once the mesh is connected */
+    /* When a wait first saw that a peer had left, or was in a collective instead; 0: not seen. */
+    uint64_t left_ns, astray_ns;
+    uint64_t wait_ns; /* thread ranks: when the wait began; 0 once it was told to be long */
+} symm_comm_exchange;
+
+/* Owner: comm. Memory of the control blocks. Written by the thread that makes it. */
+typedef struct {
+    struct symm_slot *slot;   /* control block and scratch */
+    struct symm_pages *pages; /* GPUs: the parts of control blocks that the host writes too */
+    uint64_t host_base;       /* GPUs: address of these pages for kernels */
+} symm_comm_control;
+
+/* Owner: window. The user's thread; atomics: symmCommQuery and symmCommDump in any thread. */
+typedef struct {
+    struct symm_win *newest;
+    symm_wtable table; /* by address */
+    _Atomic int count;
+    _Atomic uint64_t bytes; /* relaxed */
+    uint64_t version;       /* symm_window_changed; starts at 1 */
+} symm_comm_windows;
+
+/* Owner: coll. What prepares calls, and what has been called. The user's thread; atomics: any. */
+typedef struct {
+    symm_args proto;              /* what the arguments of all calls have in common */
+    int16_t forced[symmNumColls]; /* kernel forced by SYMM_ALGO; -1: none */
+    uint64_t keeps;               /* cache_info.h */
+    struct symm_memo *memos;      /* [SYMM_MEMOS] */
+    struct symm_redop *redops;    /* [nredops] */
+    int nredops;
+    uint64_t issued; /* collectives so far, eager or captured */
+    /* Of all calls on zone SYM of heaps so far; equal on all ranks if they keep to the rules. */
+    uint64_t digest;
+    _Atomic uint64_t launches[SYMM_KERNEL_COUNT];
+} symm_comm_calls;
+
+/* A capture that has calls of the communicator: the stream of the last one. Of more captures than
+ * SYMM_CAPTURES those with the latest calls are known. */
+enum { SYMM_CAPTURES = 8 };
+typedef struct {
+    uint64_t id; /* 0: none */
+    uint64_t no; /* of that call, among all captured ones */
+    symmStream_t stream;
+} symm_captured;
+
+/* Told of calls while a communicator has lanes (symm_lane.h). The user's thread. */
+typedef struct {
+    /* Before a call is recorded: whether the capture, with what else it has, may take it. */
+    symmResult_t (*may_capture)(struct symm_comm *c, symmStream_t stream);
+    /* A call was launched or recorded. hears: every rank hears from every rank in it. */
+    void (*called)(struct symm_comm *c, symmStream_t stream, int hears, int captured);
+} symm_observer;
+
+/* Owner: launch. Order of launches. The user's thread; replays: any. */
+typedef struct {
+    symmStream_t last_stream; /* host backend; GPUs: symm_gpu has its own */
+    symm_order last;          /* host backend: end of the last call that was given to a stream */
+    _Atomic int replays; /* host backend: launches of graphs with its calls that have not ended */
+    symm_captured captured[SYMM_CAPTURES]; /* symm_captured_find */
+    uint64_t ncaptured;                    /* captured calls so far */
+    const symm_observer *observer;         /* NULL: nobody */
+} symm_comm_order;
+
+/* Owner: heap. Heaps over the communicator. The user's thread changes them, under the lock; any
+ * other thread reads them under the lock. */
+typedef struct {
+    struct symm_heap *newest;
+    pthread_mutex_t lock; /* the list */
+    uint32_t serial;      /* heaps so far, equal on all ranks; the user's thread */
+} symm_comm_heaps;
+
+/* Owner: lane. Lanes and graph memory of its heaps. The user's thread. */
+typedef struct {
+    struct symm_memlanes *sets; /* memlane.h */
+    /* Eager calls so far in which every rank hears from every rank; counted while there are sets. */
+    uint64_t heard;
+    symmStream_t heard_stream; /* of the last of them, if heard_any */
+    int heard_any;
+} symm_comm_lanes;
+
+#endif

@@ -1,0 +1,58 @@
+/* mesh_take.c - takes the next message of a peer, and sorts out what belongs to no exchange that is
+ * under way: messages of survive.c are kept for it, pieces of a shrink that failed are dropped.
+ * Runs in the thread that owns the mesh. No lock. */
+#include <string.h>
+#include <unistd.h>
+
+#include "base/stats.h"
+#include "mesh_impl.h"
+
+void symm_mesh_in_drop(symm_mesh_in *in) {
+    for (int i = 0; i < in->nfds; i++) {
+        close(in->fds[i]);
+        SYMM_STAT_ADD(fds, -1);
+    }
+    in->nfds = 0;
+}
+
+/* Of a call only the outcome counts, or else the newest round. The oldest goes where there is no
+ * room: who is that far behind joins the newest. */
+static void keep(symm_mesh *m, int peer, const symm_will *x) {
+    symm_wills *k = &m->wills[peer];
+    int n = 0;
+    if (x->call <= m->call) return; /* of a call that this rank has come out of */
+    for (int i = 0; i < k->n; i++)
+        if (x->what == CONFIRMED || k->at[i].call != x->call) k->at[n++] = k->at[i];
+    if (n == SYMM_WILLS) memmove(&k->at[0], &k->at[1], (size_t)--n * sizeof k->at[0]);
+    k->at[n++] = *x;
+    k->n = n;
+    k->called = x->what != DECIDED && !symm_ranks_has(&x->out, m->rank);
+}
+
+/* m->in is a message of this file's. 0: a malformed one. */
+int symm_mesh_read_will(const symm_mesh *m, symm_will *x) {
+    if (m->in.head.bytes != sizeof *x) return 0;
+    memcpy(x, m->in.buf + SYMM_WIRE_HEADER, sizeof *x);
+    x->text[sizeof x->text - 1] = 0;
+    if (x->code < symmSuccess || x->code >= symmNumResults) x->code = symmInternalError;
+    return 1;
+}
+
+/* m->in is a piece of the making of a child that has failed. */
+int symm_mesh_left_behind(const symm_mesh *m) {
+    uint32_t session;
+    if (m->in.head.type != SYMM_MSG_CHILD || m->in.head.bytes < sizeof session) return 0;
+    memcpy(&session, m->in.buf + SYMM_WIRE_HEADER, sizeof session);
+    return session != m->session;
+}
+
+symmResult_t symm_mesh_take(symm_mesh *m, int peer, int *state) {
+    symm_will x;
+    for (;;) {
+        SYMM_TRY(m->ops->take(m, peer, state));
+        if (*state != MESH_READY || m->in.why) return symmSuccess;
+        if (m->in.head.type != SYMM_MSG_WILL && !symm_mesh_left_behind(m)) return symmSuccess;
+        symm_mesh_in_drop(&m->in); /* none belong there */
+        if (m->in.head.type == SYMM_MSG_WILL && symm_mesh_read_will(m, &x)) keep(m, peer, &x);
+    }
+}
