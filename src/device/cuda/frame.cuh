@@ -126,7 +126,7 @@ template <int ORDERS = 0> DEV void close_kernel(run &r) {
     /* the words above are written: nothing of this CTA comes after the next line */
     __syncthreads();
     if (threadIdx.x == 0)
-        give4(&r.ctl->done[blockIdx.x], r.a->gpu.serial); /* read by symm_gpu_drain */
+        give4(&r.ctl->done[blockIdx.x], r.a->gpu.serial); /* read by drain.c */
 }
 
 #endif

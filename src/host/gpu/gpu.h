@@ -25,26 +25,11 @@ static inline int symm_gpu_means_none(cu_result cu) {
            cu == SYMM_CUDA_ERROR_INVALID_CONTEXT;
 }
 
-/* The end of the last call in the capture of the same number (symm_captured_find). */
-typedef struct {
-    cu_event end; /* NULL until it is needed */
-    int marked;   /* it is that end already */
-} symm_gpu_inside;
-
 struct symm_gpu {
     int device;
     cu_context context;
-    cu_event order; /* end of the last call, when the stream changes */
-    symm_gpu_inside inside[SYMM_CAPTURES];
-    symmStream_t last_stream; /* of the last call */
-    int ran;                  /* a call was launched: last_stream means something */
-    int marked;               /* order is that end already */
-    uint32_t serial;          /* of the last eager call, and its CTAs */
-    int ctas;
-    cu_event
-        /* end of the last graph that symmMemPlanLaunch gave to a stream; NULL until then */
-        replayed;
-    int replays;      /* it may still run */
+    uint32_t serial;  /* of the last eager call, and its CTAs */
+    int ctas;         /* 0: there was none */
     int programmatic; /* launches may overlap their predecessor's end (PDL) */
     cu_kernel kernel[SYMM_KERNEL_COUNT][12]; /* untyped ones in [0] */
     symm_kept *pins; /* what captured calls need, under SYMM_GRAPH_HOLD=comm */
@@ -62,21 +47,9 @@ symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const v
 symmResult_t symm_gpu_capture_of(symmStream_t stream, symm_gpu_capture *in);
 symmResult_t symm_gpu_check_home(const symm_comm *c, symmStream_t stream);
 symmResult_t symm_gpu_check_alone(const symm_comm *c, symmStream_t stream);
-/* The stream waits for the communicator's last call. */
-symmResult_t symm_gpu_follow(symm_comm *c, symmStream_t stream);
 /* What a capture under way forbids is the caller's doing, and breaks nothing. */
 int symm_gpu_is_of_capture(cu_result cu);
 symmResult_t symm_gpu_order_error(cu_result cu, symmStream_t stream);
-/* A graph that holds calls of this communicator is about to be launched on the stream: as one call
- * more, in issue order with the others. The context is current. */
-symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream);
-/* And has been: notes its end, for symm_gpu_drain. */
-void symm_gpu_replayed(symm_comm *c, symmStream_t stream);
-/* Waits for the last eager call and for the last graph that symmMemPlanLaunch launched. Does not
- * touch their streams, which may be gone. Where no graph keeps what its calls need (symm_gpu_pins)
- * it waits for all that the context runs, if calls were captured: graphs that CUDA launched are
- * among that. *runs: after an error, whether something may still run. */
-symmResult_t symm_gpu_drain(symm_comm *c, int *runs);
 
 /* Whether what is given to a stream would be recorded, or spoil a capture: the legacy stream may
  * not be used at all while a blocking one is captured. Asking spoils nothing. The context is

@@ -64,7 +64,7 @@ static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
 
 static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t stream) {
     struct symm_gpu *g = c->gpu;
-    if (g->ran && (stream != g->last_stream || g->marked)) SYMM_TRY(symm_gpu_follow(c, stream));
+    SYMM_TRY(symm_launch_follow(c, stream));
     const uint32_t serial = g->serial == UINT32_MAX ? 1 : g->serial + 1;
     symm_doing_begin(c, &l->call);
     symmResult_t r = c->gpus.mate ? check_mates(c, stream) : symmSuccess;
@@ -73,47 +73,10 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
         symm_doing_undo(c);
         return r;
     }
-    g->last_stream = stream;
-    g->ran = 1;
-    g->marked = 0;
     g->serial = serial;
     g->ctas = l->plan.ctas;
     symm_launch_done(c, l, stream, 0);
-    if (!symm_gpu_is_per_thread(stream)) return symmSuccess;
-    /* Another thread could not name this stream any more. */
-    cu_result cu = symm_cu.cuEventRecord(g->order, SYMM_CUDA_STREAM_PER_THREAD);
-    g->marked = cu == 0;
-    return symm_cuda_error(cu, "marking the end of a call");
-}
-
-/* Few programs need the event, so it is made by the first call that does; a capture does not
- * mind. */
-static cu_result mark_captured(symm_gpu_inside *at, symmStream_t stream) {
-    cu_result cu = at->end ? 0 : symm_cu.cuEventCreate(&at->end, SYMM_CUDA_EVENT_DISABLE_TIMING);
-    return cu ? cu : symm_cu.cuEventRecord(at->end, symm_gpu_stream(stream));
-}
-
-/* Streams of one capture: as eager calls, by an edge of the graph. The last call's stream is in the
- * capture still. */
-static symmResult_t follow_captured(symm_comm *c, symmStream_t stream, const symm_gpu_capture *in) {
-    const symm_captured *last = symm_captured_find(c, in->id);
-    if (!last) return symmSuccess;
-    symm_gpu_inside *at = &c->gpu->inside[last - c->order.captured];
-    if (stream == last->stream && !at->marked) return symmSuccess;
-    cu_result cu = at->marked ? 0 : mark_captured(at, last->stream);
-    if (!cu) cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), at->end, 0);
-    return symm_gpu_order_error(cu, stream);
-}
-
-static symmResult_t note_captured(symm_comm *c, symmStream_t stream, const symm_gpu_capture *in) {
-    symm_captured *last = symm_captured_note(c, in->id, stream);
-    symm_gpu_inside *at = &c->gpu->inside[last - c->order.captured];
-    at->marked = 0;
-    if (!symm_gpu_is_per_thread(stream)) return symmSuccess;
-    cu_result cu = mark_captured(at, stream); /* another thread could not name it */
-    at->marked = cu == 0;
-    if (cu) last->id = 0;
-    return symm_gpu_order_error(cu, stream);
+    return symm_launch_given(c, stream);
 }
 
 /* Captured calls need their windows and, in the graph, the communicator. */
@@ -146,9 +109,9 @@ static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStre
                                     const symm_gpu_capture *in) {
     SYMM_TRY(symm_launch_may_capture(c, stream));
     SYMM_TRY(hold_call(in, l));
-    SYMM_TRY(follow_captured(c, stream, in));
+    SYMM_TRY(symm_captured_follow(c, in->id, stream));
     SYMM_TRY(launch(c, l, stream, 0));
-    SYMM_TRY(note_captured(c, stream, in));
+    SYMM_TRY(symm_captured_given(c, in->id, stream));
     symm_doing_capture(c);
     symm_launch_done(c, l, stream, 1);
     return symmSuccess;
@@ -157,7 +120,7 @@ static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStre
 static symmResult_t order_and_launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
                                      symm_gpu_capture *in) {
     SYMM_TRY(symm_gpu_capture_of(stream, in));
-    if (!c->gpu->ran || stream != c->gpu->last_stream) {
+    if (!c->order.eager.any || stream != c->order.eager.stream) {
         SYMM_TRY(symm_gpu_check_alone(c, stream));
         SYMM_TRY(symm_gpu_check_home(c, stream));
     }

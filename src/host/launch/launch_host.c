@@ -53,16 +53,6 @@ static symmResult_t run_task(void *p) {
     return run_kernel(t->comm, t->kernel, &t->args);
 }
 
-/* Captured calls keep their order as eager ones do, where one graph has both. */
-static symmResult_t follow_captured(symm_comm *c, symmStream_t stream) {
-    uint64_t id = 0;
-    if (symm_stream_capture(stream, &id) != 1) return symmSuccess;
-    const symm_captured *last = symm_captured_find(c, id);
-    if (last && last->stream != stream) SYMM_TRY(symm_stream_follow_captured(stream, last->stream));
-    symm_captured_note(c, id, stream);
-    return symmSuccess;
-}
-
 static void retain_comm(void *c) {
     symm_comm_ref(c);
 }
@@ -71,7 +61,7 @@ static void release_comm(void *c) {
 }
 
 static void launch_ended(void *p) {
-    /* Pairs with the acquire in comm.c's drain: what the replay wrote is visible to who waited for
+    /* Pairs with the acquire of await_replays in drain.c: what the replay wrote is visible to who waited for
      * it. */
     atomic_fetch_sub_explicit(&((symm_comm *)p)->order.replays, 1, memory_order_release);
 }
@@ -107,8 +97,10 @@ static symmResult_t hold_call(const symm_launch *l, symmStream_t stream, symm_ke
 }
 
 static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) {
+    uint64_t id = 0;
     SYMM_TRY(symm_launch_may_capture(l->comm, stream));
-    SYMM_TRY(follow_captured(l->comm, stream));
+    (void)symm_stream_capture(stream, &id); /* 0: another thread has ended it; `record` will say */
+    SYMM_TRY(symm_captured_follow(l->comm, id, stream));
     symm_keep *k = t->kept = symm_keep_new(l);
     symmResult_t r = k ? hold_call(l, stream, k) : symmOutOfMemory;
     if (r == symmOutOfMemory) {
@@ -117,6 +109,7 @@ static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) 
     }
     if (!r) r = symm_stream_record(stream, run_task, t, sizeof *t);
     if (k) symm_keep_release(k);
+    if (!r) r = symm_captured_given(l->comm, id, stream);
     if (r) return r;
     symm_doing_capture(l->comm);
     symm_launch_done(l->comm, l, stream, 1);
@@ -133,15 +126,12 @@ static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream
         symm_doing_undo(c);
         return r;
     }
-    symm_launch_given(c, stream);
     symm_launch_done(c, l, stream, 0);
-    return symmSuccess;
+    return symm_launch_given(c, stream);
 }
 
-/* Calls of a communicator run in issue order: a change of stream waits for what was given to the
- * last one. */
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
-    if (stream != c->order.last_stream) {
+    if (stream != c->order.eager.stream) {
         SYMM_TRY(symm_stream_check(stream));
         if (!symm_stream_capturing(stream)) SYMM_TRY(symm_launch_follow(c, stream));
     }
