@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "base/thread.h"
+#include "machine/thread.h"
 #include "types.h"
 
 typedef symmResult_t (*symm_job_fn)(void *args);

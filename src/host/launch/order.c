@@ -10,7 +10,6 @@
 /* Puts the stream behind the last call, which was given to another stream. */
 typedef symmResult_t add_edge(symm_comm *c, symm_last *last, symmStream_t stream);
 
-#ifdef SYMM_TESTING
 static void order_check(const symm_comm *c) {
     const symm_comm_order *o = &c->order;
     SYMM_ASSERT(o->eager.any || !o->eager.marked);
@@ -22,7 +21,6 @@ static void order_check(const symm_comm *c) {
             SYMM_ASSERT(o->captured[k].id != at->id && o->captured[k].no != at->no);
     }
 }
-#endif
 
 static symmResult_t follow(symm_comm *c, symm_last *last, symmStream_t stream, add_edge *edge) {
     SYMM_CHECK(order_check(c));

@@ -52,7 +52,6 @@ static void clock_free(struct symm_clock *c) {
     *c = (struct symm_clock){NULL, 0};
 }
 
-#ifdef SYMM_TESTING
 /* Asserts what holds of a capture after something was recorded on s. Under the set-up lock. */
 static void capture_check(const struct symm_capture *c, const struct symm_stream *s) {
     enum { LANES = 8 };
@@ -67,7 +66,6 @@ static void capture_check(const struct symm_capture *c, const struct symm_stream
         SYMM_ASSERT(!other || (capture_of(other) == c && other->lane == i));
     }
 }
-#endif
 
 /* ---- recording ------------------------------------------------------------------------------- */
 

@@ -29,7 +29,7 @@ symmResult_t symm_stream_may_wait(const char *call) {
 }
 
 #ifdef SYMM_TESTING
-void symm_queue_check(const struct symm_stream *s) {
+void symm_tasks_check(const struct symm_stream *s) {
     const uint64_t submitted = atomic_load_explicit(&s->submitted, memory_order_relaxed),
                    done = atomic_load_explicit(&s->done, memory_order_relaxed);
     SYMM_ASSERT(s->cap >= FIRST_TASKS && (s->cap & (s->cap - 1)) == 0);
@@ -106,7 +106,7 @@ static int take(struct symm_stream *s, struct symm_task *task) {
     const struct symm_task *slot = &s->ring[s->taken++ & (s->cap - 1)];
     task->fn = slot->fn;
     memcpy(task->args, slot->args, slot->bytes);
-    SYMM_CHECK(symm_queue_check(s));
+    SYMM_CHECK(symm_tasks_check(s));
     return 1;
 }
 
@@ -121,7 +121,7 @@ static void finish(struct symm_stream *s, symmResult_t result) {
      * the task wrote */
     atomic_store_explicit(&s->done, done, memory_order_release);
     if (s->waiters) pthread_cond_broadcast(&s->idle);
-    SYMM_CHECK(symm_queue_check(s));
+    SYMM_CHECK(symm_tasks_check(s));
 }
 
 static void *worker(void *arg) {
@@ -205,7 +205,7 @@ symmResult_t symm_stream_push(struct symm_stream *s, symm_task_fn fn, const void
     symmResult_t status = symmSuccess;
     int wake = 0;
     pthread_mutex_lock(&s->lock);
-    SYMM_CHECK(symm_queue_check(s));
+    SYMM_CHECK(symm_tasks_check(s));
     uint64_t n = atomic_load_explicit(&s->submitted, memory_order_relaxed);
     if (s->stop) {
         status = symmInvalidArgument;
@@ -221,7 +221,7 @@ symmResult_t symm_stream_push(struct symm_stream *s, symm_task_fn fn, const void
         wake = s->asleep;
         s->asleep = 0;
     }
-    SYMM_CHECK(symm_queue_check(s));
+    SYMM_CHECK(symm_tasks_check(s));
     pthread_mutex_unlock(&s->lock);
     if (wake) pthread_cond_signal(&s->work);
     if (status == symmInvalidArgument)

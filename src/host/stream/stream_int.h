@@ -44,7 +44,7 @@ struct symm_stream {
 extern _Thread_local int symm_stream_depth;
 
 /* Asserts what holds of a stream's queue. Under its lock. */
-void symm_queue_check(const struct symm_stream *s);
+void symm_tasks_check(const struct symm_stream *s);
 /* A pinned stream (not NULL), to be unpinned; symmInvalidArgument naming the value. */
 symmResult_t symm_stream_pin(symmStream_t s, struct symm_stream **out);
 void symm_stream_unpin(struct symm_stream *s);
