@@ -125,8 +125,7 @@ template <int ORDERS = 0> DEV void close_kernel(run &r) {
     if (!r.a->gpu.serial) return;
     /* the words above are written: nothing of this CTA comes after the next line */
     __syncthreads();
-    if (threadIdx.x == 0)
-        give4(&r.ctl->done[blockIdx.x], r.a->gpu.serial); /* read by drain.c */
+    if (threadIdx.x == 0) give4(&r.ctl->done[blockIdx.x], r.a->gpu.serial); /* read by drain.c */
 }
 
 #endif

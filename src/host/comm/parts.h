@@ -86,7 +86,7 @@ typedef struct {
 typedef struct {
     symm_order order;          /* host backend */
     struct cu_event_st *event; /* GPUs; NULL until the first mark */
-    int any;                   /* it was set */
+    uint64_t seq;              /* times that it was set; 0: never */
 } symm_mark;
 
 /* The last of some calls that run in issue order. */

@@ -13,12 +13,12 @@ cu_result symm_mark_make(symm_mark *m) {
 cu_result symm_mark_record(symm_mark *m, symmStream_t stream) {
     cu_result cu = symm_mark_make(m);
     if (!cu) cu = symm_cu.cuEventRecord(m->event, symm_gpu_stream(stream));
-    if (!cu) m->any = 1;
+    if (!cu) m->seq++;
     return cu;
 }
 
 cu_result symm_mark_await(const symm_mark *m, symmStream_t stream) {
-    return m->any ? symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), m->event, 0) : 0;
+    return m->seq ? symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), m->event, 0) : 0;
 }
 
 /* A stream that is gone runs what it was given; nobody knows where. */
@@ -26,7 +26,7 @@ static cu_result record_or_reach(const symm_comm *c, symm_mark *m, symmStream_t 
     cu_result cu = symm_mark_record(m, stream);
     if (!symm_gpu_means_none(cu)) return cu;
     cu = symm_gpu_reach_all(c);
-    if (!cu) m->any = 0;
+    if (!cu) m->seq++; /* whatever the event was recorded for has ended too */
     return cu;
 }
 
@@ -34,7 +34,7 @@ symmResult_t symm_mark_set(const symm_comm *c, symm_mark *m, symmStream_t stream
     symm_cuda_scope scope;
     if (!c->cuda) {
         symm_order_take(stream, &m->order);
-        m->any = 1;
+        m->seq++;
         return symmSuccess;
     }
     SYMM_TRY(symm_gpu_enter(c, &scope));
@@ -45,7 +45,7 @@ symmResult_t symm_mark_set(const symm_comm *c, symm_mark *m, symmStream_t stream
 
 symmResult_t symm_mark_follow(const symm_comm *c, const symm_mark *m, symmStream_t stream) {
     symm_cuda_scope scope;
-    if (!m->any) return symmSuccess;
+    if (!m->seq) return symmSuccess;
     if (!c->cuda) return symm_order_wait(stream, m->order);
     SYMM_TRY(symm_gpu_enter(c, &scope));
     const cu_result cu = symm_mark_await(m, stream);
@@ -55,7 +55,7 @@ symmResult_t symm_mark_follow(const symm_comm *c, const symm_mark *m, symmStream
 
 symmResult_t symm_mark_reach(const symm_comm *c, const symm_mark *m) {
     symm_cuda_scope scope;
-    if (!m->any) return symmSuccess;
+    if (!m->seq) return symmSuccess;
     if (!c->cuda) return symm_order_wait(NULL, m->order);
     SYMM_TRY(symm_gpu_push(c, &scope));
     const cu_result cu = symm_cu.cuEventSynchronize(m->event);
@@ -65,7 +65,7 @@ symmResult_t symm_mark_reach(const symm_comm *c, const symm_mark *m) {
 
 int symm_mark_reached(const symm_comm *c, const symm_mark *m) {
     symm_cuda_scope scope;
-    if (!m->any) return 1;
+    if (!m->seq) return 1;
     if (!c->cuda) return symm_order_reached(m->order);
     if (symm_gpu_push(c, &scope)) return 0;
     const cu_result cu = symm_cu.cuEventQuery(m->event);
@@ -90,5 +90,5 @@ void symm_mark_end(const symm_comm *c, symm_mark *m) {
         (void)symm_cuda_error(symm_cu.cuEventDestroy(m->event), "destroying an event");
         symm_gpu_leave(&scope);
     }
-    *m = (symm_mark){.any = 0};
+    *m = (symm_mark){.seq = 0};
 }

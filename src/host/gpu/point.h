@@ -7,8 +7,8 @@
 #include "host/comm/types.h"
 #include "transport/cuda/cuda_driver.h"
 
-/* The mark stands for all that the stream has been given so far. A stream that is gone is waited
- * for: nothing is left to wait for then. */
+/* The mark stands for all that the stream has been given so far. If the stream is gone, this waits
+ * for all work of the context, as nobody knows where the stream's work is. */
 symmResult_t symm_mark_set(const symm_comm *c, symm_mark *m, symmStream_t stream);
 /* What the stream is given from now on comes after the mark. */
 symmResult_t symm_mark_follow(const symm_comm *c, const symm_mark *m, symmStream_t stream);

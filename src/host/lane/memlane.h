@@ -88,11 +88,7 @@ typedef struct {
 } symm_mempool;
 
 /* A point of a lane's stream that other streams can be put behind. */
-typedef struct {
-    uint64_t seq; /* counts the marks; 0: none */
-    symm_order order;
-    cu_event event; /* GPUs */
-} symm_memmark;
+typedef symm_mark symm_memmark;
 
 /* Ranks that may access a block. */
 typedef struct {

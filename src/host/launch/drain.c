@@ -77,7 +77,7 @@ static int has_loose_graphs(const symm_comm *c) {
  * peer hears of its death. */
 static int await_work(symm_comm *c) {
     const symm_comm_order *o = &c->order;
-    const int marked = o->graphs && o->graph_end.any;
+    const int marked = o->graphs && o->graph_end.seq;
     const int all = (o->graphs && !marked) || has_loose_graphs(c);
     int cu = 0;
     for (useconds_t us = FIRST_NAP_US; o->eager.any && !has_ended(c, &cu);) nap(&us);

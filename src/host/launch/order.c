@@ -16,7 +16,7 @@ static void order_check(const symm_comm *c) {
     for (int i = 0; i < SYMM_CAPTURES; i++) {
         const symm_captured *at = &o->captured[i];
         SYMM_ASSERT(at->no <= o->ncaptured && (at->id == 0 || at->last.any));
-        SYMM_ASSERT(!at->last.marked || at->last.end.any);
+        SYMM_ASSERT(!at->last.marked || at->last.end.seq);
         for (int k = 0; k < i && at->id; k++)
             SYMM_ASSERT(o->captured[k].id != at->id && o->captured[k].no != at->no);
     }
