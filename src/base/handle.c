@@ -96,8 +96,9 @@ static void *encode(int kind, uint32_t generation, uint32_t index) {
 }
 
 /* The slot that a handle points at, whatever generation lives there; NULL if it cannot be a handle
- * of this kind. */
-static struct slot *decode(int kind, const void *handle, uint32_t *generation) {
+ * of this kind. Inlined, because every call of a collective does this. */
+__attribute__((always_inline)) static inline struct slot *decode(int kind, const void *handle,
+                                                                 uint32_t *generation) {
     uintptr_t h = (uintptr_t)handle;
     if (h >> 56 != tags[kind] || (h >> (32 + INDEX_BITS) & 0xf)) return NULL;
     *generation = (uint32_t)(h >> INDEX_BITS);

@@ -1,4 +1,5 @@
-/* gpu.c - launching on GPUs. Threads as in gpu.h. Lock: images_lock, over loading. */
+/* gpu.c - a communicator's GPU: kernels, context, and checks of streams and buffers. Threads as in
+ * gpu.h. Lock: images_lock, while images are loaded. */
 #include "gpu.h"
 
 #include <pthread.h>
@@ -17,7 +18,7 @@
 static pthread_mutex_t images_lock = PTHREAD_MUTEX_INITIALIZER;
 static cu_library libraries[SYMM_IMAGES]; /* context-independent; kept to the end of the process */
 
-/* The driver says so when it loads an image, or only when it loads a kernel of it. */
+/* The driver returns this when it loads an image, or only when it loads a kernel of the image. */
 static symmResult_t no_kernels(int device) {
     symm_cuda_info info;
     SYMM_TRY(symm_cuda_describe(device, &info));
@@ -142,7 +143,7 @@ void symm_gpu_pop(const symm_comm *c, symm_cuda_scope *scope) {
     if (c->gpu) symm_cuda_pop(scope);
 }
 
-/* ---- order and launch ------------------------------------------------------------------------ */
+/* ---- streams and buffers --------------------------------------------------------------------- */
 
 static symmResult_t bad_stream(cu_result cu, symmStream_t stream) {
     if (symm_gpu_means_none(cu))
@@ -164,7 +165,7 @@ symmResult_t symm_gpu_capture_of(symmStream_t stream, symm_gpu_capture *in) {
     return symmSuccess;
 }
 
-/* A kernel runs where its stream is, so another GPU's must not pass. */
+/* A kernel runs on the GPU of its stream, so a stream of another GPU is refused. */
 symmResult_t symm_gpu_check_home(const symm_comm *c, symmStream_t stream) {
     cu_context home = NULL;
     if (symm_gpu_is_legacy(stream) || symm_gpu_is_per_thread(stream)) return symmSuccess;
@@ -178,8 +179,8 @@ symmResult_t symm_gpu_check_home(const symm_comm *c, symmStream_t stream) {
                     (void *)stream, c->gpu->device, c->name);
 }
 
-/* A GPU has one legacy stream a process: of two ranks there the first one's kernel would wait for
- * the other's behind it. */
+/* A process has one legacy stream per GPU. If two ranks used it, the first one's kernel would wait
+ * for the second one's, which is behind it. */
 symmResult_t symm_gpu_check_alone(const symm_comm *c, symmStream_t stream) {
     if (!c->gpus.mate || !symm_gpu_is_legacy(stream)) return symmSuccess;
     return SYMM_ERR(
@@ -195,7 +196,6 @@ symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, symm_gpu_cap
     return symm_gpu_check_home(c, stream);
 }
 
-/* What a capture under way forbids is the caller's doing, and breaks nothing. */
 int symm_gpu_is_of_capture(cu_result cu) {
     return cu >= SYMM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
            cu <= SYMM_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
@@ -228,7 +228,8 @@ cu_result symm_gpu_reach_all(const symm_comm *c) {
     return cu;
 }
 
-/* Memory of another GPU, without peer access to it: a kernel would fault. Managed memory moves. */
+/* Memory of another GPU without peer access: a kernel would fault. Managed memory moves by
+ * itself. */
 static symmResult_t check_owner(const symm_comm *c, const char *name, const void *p) {
     int device = -1, managed = 0;
     if (symm_cu.cuPointerGetAttribute(&device, SYMM_CUDA_POINTER_DEVICE, (uintptr_t)p) ||

@@ -37,8 +37,8 @@ static void link_live(symm_kept *k) {
     pthread_mutex_unlock(&kept_lock);
 }
 
-/* In a thread of the driver's, when the last graph that holds the call is gone: no CUDA call
- * here. */
+/* Runs in a thread of the driver when the last graph that holds the object is gone: it must not
+ * call CUDA. */
 static void graph_gone(void *arg) {
     symm_kept *k = arg;
     pthread_mutex_lock(&kept_lock);
@@ -66,7 +66,7 @@ void symm_gpu_let_go(symm_kept **list) {
     }
 }
 
-/* What else is freed behind graphs that are gone; set once, by whom it belongs to. */
+/* What else is freed after graphs are gone. Set once. */
 static void (*_Atomic also)(void);
 
 void symm_gpu_also_reap(void (*reap)(void)) {
@@ -96,7 +96,7 @@ static symmResult_t by_graph(symm_kept *k) {
     const cu_user_object object = k->object;
     cu = symm_cu.cuGraphRetainUserObject(k->in.graph, object, 1, SYMM_CUDA_GRAPH_USER_OBJECT_MOVE);
     if (!cu) return symmSuccess;
-    symm_cu.cuUserObjectRelease(object, 1); /* ends in graph_gone */
+    symm_cu.cuUserObjectRelease(object, 1); /* calls graph_gone */
     return symm_cuda_error(cu, "making a graph hold what a captured call needs");
 }
 
@@ -122,7 +122,8 @@ static int count_live(const symm_gpu_capture *in, const void *obj) {
     return n;
 }
 
-/* Moves the obj of one of them into the record. The object, to be released; NULL: no more. */
+/* Moves the obj of one of them into the record. Returns the user object, to be released; NULL:
+ * there is no more. */
 static cu_user_object take_one(const symm_gpu_capture *in, const void *obj, symm_kept *mine) {
     cu_user_object object = NULL;
     pthread_mutex_lock(&kept_lock);
@@ -152,8 +153,8 @@ symmResult_t symm_gpu_take(const symm_gpu_capture *in, const void *obj, symm_kep
         spare = k->next;
         k->next = *list;
         *list = k;
-        /* Ends in graph_gone, here or in the driver's thread, unless an executable that was made
-         * before has it too. */
+        /* Calls graph_gone, here or in the driver's thread, unless an executable that was made
+         * before holds the object too. */
         cu_result cu = symm_cu.cuGraphReleaseUserObject(k->in.graph, object, 1);
         if (cu) symm_cuda_error(cu, "taking from a graph what it keeps: its launches stay slower");
     }

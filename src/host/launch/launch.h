@@ -36,11 +36,11 @@ void symm_launch_close(symm_comm *c);
 
 /* ---- drain.c --------------------------------------------------------------------------------- */
 
-/* Waits for the last eager call, and for the graphs with the communicator's calls that the library
- * was told of: on the host backend all, on GPUs those of symm_launch_graph. On GPUs it touches no
- * stream, because the streams may be gone. If nothing else keeps what captured calls need
- * (symm_gpu_pins), it waits for all that the context runs: graphs that CUDA launched are among that.
- * *runs: after an error, whether something may still run. */
+/* Waits for the last eager call, and for the graphs with the communicator's calls that the
+ * library was told of: on the host backend all, on GPUs those of symm_launch_graph. On GPUs it
+ * touches no stream, because the streams may be gone. If nothing else keeps what captured calls
+ * need (symm_gpu_pins), it waits for all that the context runs: graphs that CUDA launched are among
+ * that. *runs: after an error, whether something may still run. */
 symmResult_t symm_launch_drain(symm_comm *c, int *runs);
 
 /* ---------------------------------------------------------------------------------------------- */

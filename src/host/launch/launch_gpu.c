@@ -1,5 +1,5 @@
-/* launch_gpu.c - the launcher for GPUs: one cuLaunchKernelEx a call, in issue order between streams
- * and inside captures. The communicator's user thread, with its context current; no lock. */
+/* launch_gpu.c - the launcher for GPUs: one cuLaunchKernelEx per call. The communicator's user
+ * thread, with its context current; no lock. */
 #include <pthread.h>
 
 #include "host/comm/call_log.h"
@@ -29,7 +29,7 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
                                .num_attrs = (unsigned)g->programmatic};
     const int type = symm_kernels[l->plan.kernel].flags & SYMM_K_TYPED ? (int)l->args.type : 0;
     void *args[] = {&with};
-    /* A kernel without a context may be passed for a function. */
+    /* CUDA takes a cu_kernel, which has no context, in place of a function. */
     cu_result cu = symm_cu.cuLaunchKernelEx(
         &config, (cu_function)(void *)g->kernel[l->plan.kernel][type], args, NULL);
     if (symm_gpu_is_of_capture(cu))
@@ -38,10 +38,10 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
     return symm_cuda_error(cu, "launching a kernel");
 }
 
-/* Thread ranks of one GPU that have come to one stream: the second one's kernel would wait there
- * behind the first one's, which waits for it. A call is counted and its stream written before the
- * others' are looked at, so of two at once one sees the other at least. Who has captured may
- * replay what others call: their numbers say nothing then. */
+/* Thread ranks of one GPU must not use one stream: the second one's kernel would be behind the
+ * first one's, which waits for it. Each rank counts its call and writes its stream before it looks
+ * at the others. So of two ranks that do this at once, at least one sees the other. A rank that has
+ * captured calls may replay what others call, so counts say nothing then. */
 static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
     const uint64_t own =
         symm_gpu_is_per_thread(stream) ? (uintptr_t)pthread_self() | 1 : (uintptr_t)stream;
@@ -79,7 +79,7 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
     return symm_launch_given(c, stream);
 }
 
-/* Captured calls need their windows and, in the graph, the communicator. */
+/* A graph holds windows and communicator; a communicator that pins holds the windows. */
 static void ref_window(void *w) {
     symm_window_ref(w);
 }
@@ -104,7 +104,7 @@ static symmResult_t hold_call(const symm_gpu_capture *in, const symm_launch *l) 
     return r;
 }
 
-/* The graph holds what the call needs before it has the call. Who replays it orders it. */
+/* The graph holds what the call needs before it has the call. The program orders the replay. */
 static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStream_t stream,
                                     const symm_gpu_capture *in) {
     SYMM_TRY(symm_launch_may_capture(c, stream));

@@ -1,6 +1,6 @@
-/* launch_host.c - the host backend's launcher: a kernel runs on the caller's thread (NULL stream),
- * on the stream's worker, or in a replay of the graph that has it. No lock, no allocation but in a
- * capture. */
+/* launch_host.c - the host backend's launcher: a kernel runs in the caller's thread (NULL
+ * stream), on the stream's worker, or in a replay of its graph. The communicator's user thread;
+ * run_task and the functions that a graph calls: any thread. No lock. Only a capture allocates. */
 #include <stdio.h>
 
 #include "host/comm/call_log.h"
@@ -33,7 +33,7 @@ static symmResult_t run_kernel(symm_comm *c, symm_kernel_id kernel, const symm_a
     return __builtin_expect(out.code != 0, 0) ? report(c, &out) : symmSuccess;
 }
 
-/* On a worker, or from a graph. */
+/* Runs on a worker or in a replay. */
 static symmResult_t run_task(void *p) {
     task *t = p;
     if (symm_comm_state(t->comm) == SYMM_COMM_FINAL)
@@ -61,8 +61,8 @@ static void release_comm(void *c) {
 }
 
 static void launch_ended(void *p) {
-    /* Pairs with the acquire of await_replays in drain.c: what the replay wrote is visible to who waited for
-     * it. */
+    /* Pairs with the acquire of await_replays in drain.c: whoever waited sees what the replay
+     * wrote. */
     atomic_fetch_sub_explicit(&((symm_comm *)p)->order.replays, 1, memory_order_release);
 }
 
@@ -75,8 +75,8 @@ static symmResult_t may_launch(void *p) {
                     c->name);
 }
 
-/* Counted before `state` is read: a Destroy that another thread makes meanwhile waits, or is seen
- * here or in run_task. */
+/* Counted before `state` is read: if another thread destroys the communicator meanwhile, either it
+ * waits for this launch, or the launch is refused here or in run_task. */
 static symmResult_t launch_begins(void *c) {
     atomic_fetch_add(&((symm_comm *)c)->order.replays, 1);
     symmResult_t r = may_launch(c);

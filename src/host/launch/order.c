@@ -53,8 +53,8 @@ static symmResult_t edge_host_captured(symm_comm *c, symm_last *last, symmStream
     return symm_stream_follow_captured(stream, last->stream);
 }
 
-/* Few programs need an event in a capture, so the first call that does makes it. A capture under way
- * does not forbid that. */
+/* Few programs need an event in a capture, so the first call that does makes it. A capture under
+ * way does not forbid that. */
 static symmResult_t edge_gpu(symm_comm *c, symm_last *last, symmStream_t stream) {
     (void)c;
     cu_result cu = last->marked ? 0 : symm_mark_record(&last->end, last->stream);
@@ -118,7 +118,8 @@ symmResult_t symm_captured_given(symm_comm *c, uint64_t id, symmStream_t stream)
 /* ---- graphs of memory plans ------------------------------------------------------------------ */
 
 /* Later calls may be on other streams, and this one may be gone when the end of the communicator
- * waits. A mark that cannot be set might be an older launch's: the context is waited for instead. */
+ * waits. A mark that cannot be set might be an older launch's: the context is waited for instead.
+ * */
 static symmResult_t note_graph(symm_comm *c, symmStream_t stream) {
     c->order.graphs = 1;
     if (symm_mark_record(&c->order.graph_end, stream)) symm_mark_end(c, &c->order.graph_end);

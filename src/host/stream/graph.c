@@ -152,8 +152,8 @@ static void note_error(struct symm_graph *g, symmResult_t error) {
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Waits until the lane has done `upto` steps of this replay. Cannot hang: the capture recorded
- * those steps first. */
+/* Waits until the lane has done `upto` steps of this replay. It cannot hang, because the capture
+ * recorded those steps first. */
 static void wait_lane(struct symm_graph *g, const struct symm_lane *lane, uint64_t ticket,
                       size_t upto) {
     pthread_mutex_lock(&g->lock);
@@ -168,8 +168,8 @@ static void count_step(struct symm_graph *g, struct symm_lane *lane) {
     pthread_mutex_unlock(&g->lock);
 }
 
-/* A failed step does not keep the later ones from running: as with eager calls, peers are about to
- * run them too. */
+/* A failed step does not stop the later ones: as with eager calls, peers are about to run them
+ * too. */
 static void run_lane(struct symm_graph *g, struct symm_lane *lane, uint64_t ticket) {
     struct frame frame = {g, frames};
     frames = &frame;
