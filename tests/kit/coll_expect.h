@@ -1,5 +1,5 @@
-/* coll_expect.h - collectives by their rows of coll.def, for tests: any call by its number, and what
- * each must give. A new collective needs one function here: expect_<Id>. Pure but for the call
+/* coll_expect.h - collectives by their rows of coll.def, for tests: any call by its number, and
+ * what each must give. A new collective needs one function here: expect_<Id>. Pure but for the call
  * itself, which runs on the caller's thread; no lock. */
 #ifndef COLL_EXPECT_H_
 #define COLL_EXPECT_H_
@@ -57,16 +57,6 @@ static inline int coll_recv_part(symmColl_t coll, int rank) {
     return symm_colls[coll].in > symm_colls[coll].out ? rank : 0;
 }
 
-/* The h-th collective of those that reduce (or only move): any h. */
-static inline symmColl_t coll_draw(uint64_t h, int reduces) {
-    symmColl_t some[symmNumColls];
-    unsigned n = 0;
-    for (int c = 0; c < symmNumColls; c++)
-        if (coll_moves((symmColl_t)c) && coll_reduces((symmColl_t)c) == reduces)
-            some[n++] = (symmColl_t)c;
-    return some[h % n];
-}
-
 /* Kernels of a collective that n ranks can run on a backend (SYMM_K_HOST, SYMM_K_GPU), in the order
  * of coll.def. */
 static inline int coll_kernels(symmColl_t coll, unsigned backend, int n, int *kernels) {
@@ -77,6 +67,19 @@ static inline int coll_kernels(symmColl_t coll, unsigned backend, int n, int *ke
         if (n >= row->min_ranks && (!row->max_ranks || n <= row->max_ranks)) kernels[count++] = k;
     }
     return count;
+}
+
+/* The h-th, for any h, of a backend's collectives that reduce, or that only move. */
+static inline symmColl_t coll_draw(uint64_t h, unsigned backend, int reduces) {
+    symmColl_t some[symmNumColls];
+    int kernels[SYMM_KERNEL_COUNT];
+    unsigned n = 0;
+    for (int c = 0; c < symmNumColls; c++)
+        if (coll_moves((symmColl_t)c) && coll_reduces((symmColl_t)c) == reduces &&
+            coll_kernels((symmColl_t)c, backend, SYMM_MAX_RANKS, kernels))
+            some[n++] = (symmColl_t)c;
+    T_CHECK(n > 0);
+    return some[h % n];
 }
 
 /* ---- what it must give ----------------------------------------------------------------------- */

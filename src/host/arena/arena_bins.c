@@ -1,8 +1,8 @@
-/* arena_bins.c - what threads keep for their next calls, in bins by size. Each thread touches its
- * own without a lock; others empty them when memory is wanted, with the sub's lock, while the
- * thread stays out. A thread keeps other threads' blocks as well, and their owners get what is too
- * much: who frees for others mostly takes as much. Any thread; the list's lock, the sub's lock,
- * its far_lock. */
+/* arena_bins.c - blocks that threads keep for their next calls, in bins by size. A thread uses its
+ * own bins without a lock. Others empty them when they need memory, with the sub's lock, while the
+ * thread stays out. A thread also keeps blocks of other threads, because a thread that frees for
+ * others mostly takes as much; what is too much goes to the owners. Any thread; the sub's lock, its
+ * far_lock. */
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 /* ---- who may touch them ---------------------------------------------------------------------- */
 
-/* ThreadSanitizer does not know membarrier, but all else. */
+/* ThreadSanitizer does not know membarrier. */
 #if defined(__SANITIZE_THREAD__)
 #define SYMM_HAS_TSAN 1
 #elif defined(__has_feature)
@@ -47,9 +47,10 @@ static int64_t now_ms(void) {
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-enum { WAIT_MS = 5000 }; /* a thread leaves in nanoseconds, unless it does not run */
+enum { WAIT_MS = 5000 }; /* a thread leaves its bins in nanoseconds, unless it does not run */
 
-/* Behind it every thread has made its stores to busy, or sees barred. -1: the system refused. */
+/* Afterwards each thread has made its store to busy visible, or sees barred. -1: the system
+ * refused. */
 static int fence_all(void) {
     if (!symm_bins_fenced || !fence(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return 0;
     (void)fence(
@@ -81,11 +82,20 @@ static void count_out(symm_sub *sub, uint64_t bytes) {
     atomic_store_explicit(&sub->kept, kept - bytes, memory_order_relaxed);
 }
 
+static void check_bin(const symm_sub *sub, uint32_t units) {
+    const symm_bin *bin = &sub->bin[units];
+    SYMM_ASSERT(1 <= units && units <= SYMM_KEEP_UNITS);
+    SYMM_ASSERT(bin->low <= bin->n && bin->n <= SYMM_KEEP_EACH);
+    SYMM_ASSERT((uint64_t)bin->n * units * SYMM_ARENA_UNIT <=
+                atomic_load_explicit(&sub->kept, memory_order_relaxed));
+}
+
 void symm_sub_flush_bin(symm_sub *sub, uint32_t units, uint32_t leave) {
     symm_arena *a = sub->arena;
     symm_bin *bin = &sub->bin[units];
     uint64_t others[SYMM_KEEP_EACH];
     int n = 0;
+    check_bin(sub, units);
     if (bin->n <= leave) return;
     const uint32_t oldest = bin->n - leave;
     for (uint32_t i = 0; i < oldest; i++) {
@@ -102,21 +112,23 @@ void symm_sub_flush_bin(symm_sub *sub, uint32_t units, uint32_t leave) {
     bin->n = leave;
     if (bin->low > leave) bin->low = leave;
     count_out(sub, (uint64_t)oldest * units * SYMM_ARENA_UNIT);
+    check_bin(sub, units);
     if (!n) return;
-    pthread_mutex_unlock(&sub->lock); /* their owners' locks may be taken */
+    symm_sub_unlock(sub); /* their owners' locks may be taken */
     while (n-- > 0) {
         symm_super *super = symm_super_at(a, others[n]);
         symm_sub_give_far(atomic_load_explicit(&super->owner, memory_order_relaxed), others[n],
                           NULL);
     }
-    pthread_mutex_lock(&sub->lock);
+    symm_sub_lock(sub);
 }
 
 void symm_sub_flush(symm_sub *sub) {
     for (uint32_t units = 1; units <= SYMM_KEEP_UNITS; units++) symm_sub_flush_bin(sub, units, 0);
 }
 
-/* What was not needed in so many calls would keep its superblocks from going back. */
+/* Gives back blocks that were not needed since the last look, so that their superblocks can go
+ * back. */
 static void flush_unused(symm_sub *sub) {
     for (uint32_t units = 1; units <= SYMM_KEEP_UNITS; units++) {
         symm_bin *bin = &sub->bin[units];
@@ -127,18 +139,18 @@ static void flush_unused(symm_sub *sub) {
 }
 
 void symm_bins_shrink(symm_sub *sub, uint32_t units) {
-    pthread_mutex_lock(&sub->lock);
+    symm_sub_lock(sub);
     if (sub->bin[units].n == SYMM_KEEP_EACH) symm_sub_flush_bin(sub, units, SYMM_KEEP_EACH - 16);
     if (sub->frees >= SYMM_KEEP_CALLS) flush_unused(sub);
     if (atomic_load_explicit(&sub->kept, memory_order_relaxed) > SYMM_KEEP_BYTES)
         for (uint32_t k = 1; k <= SYMM_KEEP_UNITS; k++)
             symm_sub_flush_bin(sub, k, sub->bin[k].n / 2);
-    pthread_mutex_unlock(&sub->lock);
+    symm_sub_unlock(sub);
 }
 
 /* ---- filling them ---------------------------------------------------------------------------- */
 
-/* The thread, in its bins, or with the lock. */
+/* The thread; between enter and leave, or with the lock. */
 static int collect(symm_sub *sub) {
     symm_arena *a = sub->arena;
     int left = 0, n = 0;
@@ -165,11 +177,11 @@ static int collect(symm_sub *sub) {
 
 int symm_sub_collect(symm_sub *sub) {
     const int in = symm_bins_enter(sub);
-    if (!in) pthread_mutex_lock(&sub->lock);
+    if (!in) symm_sub_lock(sub);
     const int n = collect(sub);
     if (in)
         symm_bins_leave(sub);
     else
-        pthread_mutex_unlock(&sub->lock);
+        symm_sub_unlock(sub);
     return n;
 }

@@ -118,8 +118,7 @@ symmResult_t symm_captured_given(symm_comm *c, uint64_t id, symmStream_t stream)
 /* ---- graphs of memory plans ------------------------------------------------------------------ */
 
 /* Later calls may be on other streams, and this one may be gone when the end of the communicator
- * waits. A mark that cannot be set might be an older launch's: the context is waited for instead.
- * */
+ * waits. If it cannot be marked, the end waits for the context instead. */
 static symmResult_t note_graph(symm_comm *c, symmStream_t stream) {
     c->order.graphs = 1;
     if (symm_mark_record(&c->order.graph_end, stream)) symm_mark_end(c, &c->order.graph_end);
