@@ -128,7 +128,7 @@ static symmResult_t nap_task(void *args) {
     return symmSuccess;
 }
 static void nap(symmStream_t s, useconds_t us) {
-    T_OK(symm_stream_submit(s, nap_task, &us, sizeof us, NULL, NULL, NULL));
+    T_OK(symm_stream_submit(s, nap_task, &us, sizeof us));
 }
 
 /* The stream that is waited for is gone when its turn comes; what it did is there all the same. */

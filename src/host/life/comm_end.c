@@ -13,30 +13,8 @@
 #include "host/gpu/gpu.h"
 #include "host/heap/heap_int.h"
 #include "host/lane/memlane.h"
+#include "host/launch/launch.h"
 #include "host/window/window.h"
-
-/* Launches of graphs are counted, because they may be on any streams. The watcher still runs, so a
- * replay that waits for a peer learns of its death. */
-static symmResult_t await_replays(symm_comm *c) {
-    const useconds_t longest = 1000;
-    /* pairs with the release in launch_host.c's launch_ended */
-    for (useconds_t nap = 20; atomic_load_explicit(&c->order.replays, memory_order_acquire);) {
-        SYMM_TRY(symm_stream_may_wait("ending a communicator whose calls a graph replays"));
-        usleep(nap);
-        nap = nap < longest ? nap * 2 : nap;
-    }
-    return symmSuccess;
-}
-
-/* *runs: after an error, whether something of it still runs. */
-static symmResult_t drain(symm_comm *c, int *runs) {
-    if (c->cuda) return symm_gpu_drain(c, runs);
-    *runs = 1;
-    SYMM_TRY(symm_order_wait(
-        NULL, c->order.last)); /* refused if a task of a stream would wait for a stream */
-    symm_order_drop(&c->order.last);
-    return await_replays(c);
-}
 
 /* Tells the peers that the end of our connection is no death. A peer that reads it sees all that
  * this rank wrote. Pairs with symm_comm_said_left, and on GPUs with left_for_good in dev.cuh. */
@@ -55,8 +33,8 @@ static void await_visitors(const symm_comm *c) {
 static symmResult_t end(symm_comm *c) {
     const int gpus = c->cuda;
     int runs;
-    symmResult_t r = drain(c, &runs);
-    if (r && runs) { /* something still runs, so nothing can be freed */
+    symmResult_t r = symm_launch_drain(c, &runs);
+    if (r && runs) { /* nothing can be freed here and now */
         symm_comm_leave(c);
         return r;
     }
@@ -90,7 +68,7 @@ symmResult_t symmCommFinalize(symmComm_t comm) {
     SYMM_TRY(symm_group_refuse_beside(comm, "symmCommFinalize"));
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
     int runs;
-    symmResult_t r = drain(c, &runs);
+    symmResult_t r = symm_launch_drain(c, &runs);
     if (r == symmSuccess) r = symm_comm_told(c);
     symm_comm_leave(c);
     return r;

@@ -17,6 +17,7 @@
 #include "host/comm/pages.h"
 #include "host/comm/watch.h"
 #include "host/gpu/gpu.h"
+#include "host/launch/launch.h"
 #include "host/window/exchange.h"
 #include "host/window/space.h"
 #include "machine/cache_info.h"
@@ -39,7 +40,8 @@ static symmResult_t open_gpu(symm_comm *c) {
         SYMM_TRY(symm_cuda_reach(c->caps.device, d));
         SYMM_TRY(symm_cuda_joined(c->caps.device, d));
     }
-    return symm_gpu_open(c);
+    SYMM_TRY(symm_gpu_open(c));
+    return symm_launch_open(c);
 }
 
 /* Done while creation can still be refused: nothing may fail in leave_meeting. */
@@ -394,6 +396,7 @@ void symm_comm_unbuild(symm_comm *c) {
     c->space = NULL;
     symm_pages_unref(c->control.pages);
     c->control.pages = NULL;
+    symm_launch_close(c);
     symm_gpu_close(c);
     if (c->cuda) symm_closer_wait(); /* no descriptor of this communicator is left */
     if (inside && gpu) symm_cuda_pop(&scope);
