@@ -446,7 +446,9 @@ static void trims_say_what_they_leave(void) {
     T_CHECK(read(fd, text, sizeof text - 1) > 0);
     T_MSG(text, "INFO lanes trimmed by 0 bytes; pieces of ");
     T_MSG(text, "INFO graphs of lane 0 trimmed by 0 bytes; pieces of ");
-    T_MSG(text, "INFO heap 1: trimmed by 67108864 bytes; chunks in use stay: 0 bytes of SYM, ");
+    T_MSG(text,
+          "INFO heap 1: trimmed by 67108864 bytes; chunks in use stay: 0 bytes of SYM, 67108864 of "
+          "LOCAL");
     lk_free(k.lane[0], p);
     T_OK(symmMemPlanDestroy(a));
     T_OK(xg_destroy(g));
