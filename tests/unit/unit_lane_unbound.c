@@ -1,6 +1,6 @@
-/* unit_lane_unbound.c - graphs with blocks of a lane that nobody binds to a plan: they give back what
- * they have and free like any other. One rank, and several as threads, each with streams of its
- * own. */
+/* unit_lane_unbound.c - graphs with blocks of a lane that nobody binds to a plan: they give back
+ * what they have and free like any other. One rank, and several as threads, each with streams of
+ * its own. */
 #include <pthread.h>
 
 #include "graph_kit.h"
