@@ -184,7 +184,7 @@ static const struct {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* ---- on GPUs ------------------------------------------------------------------------------------ */
+/* ---- on GPUs --------------------------------------------------------------------------------- */
 
 static void on_gpus(long calls, int what) {
     symmComm_t comm;
