@@ -200,13 +200,13 @@ to = $(DESTDIR)$(PREFIX)/$(1)
 PUBLIC := $(filter-out include/symm_mpi.h include/symm_types.h,$(wildcard include/*.h))
 # As they lie in the tree, so that what they say of each other's places is true there too.
 DOC_DIR := share/doc/symm
+SHARED  := symm $(if $(HAVE_MPI),symm-mpi)
 install: all $(PC) ## headers, libraries, tools, pkg-config files, documents into DESTDIR/PREFIX
 	$(Q)install -d $(call to,include) $(call to,lib/pkgconfig) $(call to,bin)
 	$(Q)install -m 644 $(PUBLIC) $(if $(HAVE_MPI),include/symm_mpi.h) $(call to,include)
 	$(Q)install -m 644 $(LIB)/libsymm.a $(call to,lib)
-	$(Q)install -m 755 $(LIB)/libsymm.so.$(VERSION) \
-	  $(if $(HAVE_MPI),$(LIB)/libsymm-mpi.so.$(VERSION)) $(call to,lib)
-	$(Q)cd $(call to,lib) && for l in symm $(if $(HAVE_MPI),symm-mpi); do \
+	$(Q)install -m 755 $(SHARED:%=$(LIB)/lib%.so.$(VERSION)) $(call to,lib)
+	$(Q)cd $(call to,lib) && for l in $(SHARED); do \
 	  ln -sf lib$$l.so.$(VERSION) lib$$l.so.$(MAJOR) && ln -sf lib$$l.so.$(MAJOR) lib$$l.so; done
 	$(Q)install -m 644 $(PC) $(call to,lib/pkgconfig)
 	$(Q)install -m 755 $(TOOLS) $(call to,bin)
