@@ -18,7 +18,8 @@ include mk/tests.mk
 
 all: $(LIBRARIES) $(TOOLS) ## libraries and tools, whatever this machine can build (the default)
 ifeq ($(HAVE_MPI),)
-	@echo 'symm: no Open MPI here: built without libsymm-mpi, MPI in symm-perf and the MPI tests (make run and make check install it)'
+	@echo 'symm: no Open MPI here: built without libsymm-mpi, MPI in symm-perf and the MPI tests' \
+	  '(make run and make check install it)'
 endif
 
 # run and check do all the set-up themselves. It is silent where nothing is missing. The real work
@@ -27,7 +28,7 @@ endif
 setup:
 	@CC='$(CC)' MPICC='$(MPICC)' MPIRUN='$(MPIRUN)' scripts/setup.sh
 
-run: setup ## set-up, build, then our time beside Open MPI's, on GPUs beside NCCL's, for all_reduce and all_gather
+run: setup ## set-up, build, then all_reduce and all_gather beside Open MPI, on GPUs beside NCCL
 	+@$(SUBMAKE) all
 	@BIN=$(BIN) MPIRUN='$(MPIRUN)' scripts/run.sh
 
@@ -37,12 +38,13 @@ bench: setup ## the performance figures of docs/performance.md: tables, JSON and
 
 # Without a GPU no kernels are built for it; those that are there stay.
 BENCH_CUDA   = $(if $(wildcard $(FATBIN))$(shell nvidia-smi -L 2>/dev/null),,CUDA=0)
-BENCH_MEMORY := bench_memory bench_lane bench_memory_gpu gpu_lane_cost gpu_arena gpu_synced $(filter bench_heap,$(BENCHES))
-bench-memory: setup ## all figures of memory objects, beside malloc's and CUDA's: tables and JSON in build/bench
+BENCH_MEMORY := bench_memory bench_lane bench_memory_gpu gpu_lane_cost gpu_arena gpu_synced \
+                $(filter bench_heap,$(BENCHES))
+bench-memory: setup ## figures of memory objects beside malloc and CUDA: tables, JSON in build/bench
 	+@$(SUBMAKE) $(BENCH_CUDA) $(BENCH_MEMORY:%=$(TEST)/%)
 	@MPIRUN='$(MPIRUN)' scripts/bench_memory.sh $(OUT)/bench $(TEST)
 
-docs: all ## write again what documents copy from the tree: the drawing of the floors, the program, the variables
+docs: all ## what documents copy from the tree: drawing of the floors, program, variables
 	@BIN=$(BIN) scripts/docs.sh
 
 clean: ## remove build/

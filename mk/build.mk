@@ -37,10 +37,13 @@ OBJECTS  := $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO
 
 # What goes wrong otherwise: objects of two sets of flags in one library after `make CFLAGS=...`.
 # -Werror changes no object: `make` and `make check` share them.
-FLAGS_USED = $(CC) $(ALL_CPPFLAGS) $(filter-out -Werror,$(ALL_CFLAGS)) $(OPT_DEVICE) mpi:$(HAVE_MPI) nvcc:$(HAVE_NVCC)$(CUDA_OFF)
+FLAGS_USED = $(CC) $(ALL_CPPFLAGS) $(filter-out -Werror,$(ALL_CFLAGS)) $(OPT_DEVICE) \
+             mpi:$(HAVE_MPI) nvcc:$(HAVE_NVCC)$(CUDA_OFF)
+# Writes $(1) into the target, unless it says that already.
+record     = mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(1))' > $@.new; \
+             cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 $(OBJ)/flags $(TOBJ)/flags: FORCE
-	@mkdir -p $(@D)
-	@printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' | cmp -s - $@ || printf '%s\n' '$(subst ','\'',$(FLAGS_USED))' > $@
+	@$(call record,$(FLAGS_USED))
 
 # Arguments: object directory, extra flags of all objects in it.
 define object_rules
@@ -73,38 +76,44 @@ $(TOBJ)/src/device/host/reduce_host.$(1).o: $(OBJ)/src/device/host/reduce_host.$
 endef
 $(foreach isa,$(ISAS),$(eval $(call reduce_rule,$(isa))))
 
-# ---- GPU kernels: one fat binary per element type, and one for those that only move; all variants
-# share them ----
+# ---- GPU kernels ----
+# One fat binary per element type, and one for those that only move. All variants share them.
 FATBINS  := $(OUT)/cuda
-GPU_DEPS := $(wildcard src/device/cuda/*.cuh) src/device/common/types.inl include/symm_types.h include/symm.h $(FATBINS)/flags
+GPU_DEPS := $(wildcard src/device/cuda/*.cuh) src/device/common/types.inl include/symm_types.h \
+            include/symm.h $(FATBINS)/flags
 gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
 # -fmad=false: a fused multiply-add rounds differently from the host. A spill is an error.
-NVCC_CMD  = $(NVCC) -std=c++17 -O3 -fmad=false $(gencode) -fatbin -Xptxas -v,-warn-spills,-warn-lmem-usage -Xcudafe --diag_suppress=177
+NVCC_CMD  = $(NVCC) -std=c++17 -O3 -fmad=false $(gencode) -fatbin \
+            -Xptxas -v,-warn-spills,-warn-lmem-usage -Xcudafe --diag_suppress=177
 GPU_TYPES := i8:0 u8:1 i32:2 u32:3 i64:4 u64:5 f16:6 f32:7 f64:8 bf16:9 e4m3:10 e5m2:11
-FATBIN    := $(foreach t,$(GPU_TYPES),$(FATBINS)/$(firstword $(subst :, ,$(t))).fatbin) $(FATBINS)/move.fatbin
+type_name  = $(firstword $(subst :, ,$(1)))
+FATBIN    := $(foreach t,$(GPU_TYPES),$(FATBINS)/$(call type_name,$(t)).fatbin) \
+             $(FATBINS)/move.fatbin
 
 $(FATBINS)/flags: FORCE
-	@mkdir -p $(@D)
-	@printf '%s\n' '$(NVCC_CMD)' | cmp -s - $@ || printf '%s\n' '$(NVCC_CMD)' > $@
+	@$(call record,$(NVCC_CMD))
 
 compile_gpu = $(NVCC_CMD) $(1) -o $@ > $@.log 2>&1 || { cat $@.log >&2; exit 1; }; \
-  if grep -qE '[1-9][0-9]* bytes spill' $@.log; then grep -B2 -E '[1-9][0-9]* bytes spill' $@.log >&2; \
+  if grep -B2 -E '[1-9][0-9]* bytes spill' $@.log >&2; then \
   echo 'a GPU kernel spills registers' >&2; rm -f $@; exit 1; fi
 define type_rule
 $(FATBINS)/$(1).fatbin: src/device/cuda/reduce.cu $(GPU_DEPS)
 	@$$(call say,NVCC,$$@)
 	$(Q)$$(call compile_gpu,-DSYMM_T=$(2) -DSYMM_TNAME=$(1) $$<)
 endef
-$(foreach t,$(GPU_TYPES),$(eval $(call type_rule,$(firstword $(subst :, ,$(t))),$(lastword $(subst :, ,$(t))))))
+$(foreach t,$(GPU_TYPES),$(eval \
+  $(call type_rule,$(call type_name,$(t)),$(lastword $(subst :, ,$(t))))))
 $(FATBINS)/move.fatbin: src/device/cuda/move.cu $(GPU_DEPS)
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,$<)
 # Why there are none: the compiler was not asked for, or not found.
 CUDA_OFF := $(if $(filter 0,$(CUDA)),-DSYMM_CUDA_OFF)
-$(OBJ)/src/device/cuda/kernel_images.o $(TOBJ)/src/device/cuda/kernel_images.o: ALL_CPPFLAGS += $(CUDA_OFF)
+IMAGES_OBJ := $(OBJ)/src/device/cuda/kernel_images.o $(TOBJ)/src/device/cuda/kernel_images.o
+$(IMAGES_OBJ): ALL_CPPFLAGS += $(CUDA_OFF)
 ifneq ($(HAVE_NVCC),)
-$(OBJ)/src/device/cuda/kernel_images.o $(TOBJ)/src/device/cuda/kernel_images.o: $(FATBIN)
-$(OBJ)/src/device/cuda/kernel_images.o $(TOBJ)/src/device/cuda/kernel_images.o: ALL_CPPFLAGS += -DSYMM_HAVE_KERNELS -DSYMM_FATBINS='"$(FATBINS)"' -DSYMM_ARCHS='"$(CUDA_ARCHS)"'
+$(IMAGES_OBJ): $(FATBIN)
+$(IMAGES_OBJ): ALL_CPPFLAGS += -DSYMM_HAVE_KERNELS -DSYMM_FATBINS='"$(FATBINS)"' \
+                               -DSYMM_ARCHS='"$(CUDA_ARCHS)"'
 endif
 
 # ---- libraries ----
@@ -112,19 +121,20 @@ SONAME     := libsymm.so.$(MAJOR)
 MPI_SONAME := libsymm-mpi.so.$(MAJOR)
 LIBRARIES  := $(LIB)/libsymm.so $(LIB)/libsymm.a $(if $(HAVE_MPI),$(LIB)/libsymm-mpi.so)
 
+# nodelete: the library is called at the end of a thread that has used it and at a fork, and the
+# one for MPI when MPI frees a communicator or ends. Each may be after a dlclose.
+SHARED_FLAGS := -Wl,-z,nodelete $(NO_UNDEFINED) -Wl,--version-script=src/libsymm.map
+
 # libX.so -> libX.so.MAJOR -> libX.so.VERSION: what the linker, the loader and the packager look
-# for. nodelete: at the end of a thread that has used it, and at a fork, it is called, which may be
-# after a dlclose.
+# for.
 $(LIB)/libsymm.so.$(VERSION): $(LIB_OBJ) src/libsymm.map
 	@$(call say,LD,$@)
-	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete $(NO_UNDEFINED) -Wl,--version-script=src/libsymm.map $(LIB_OBJ) $(ALL_LDFLAGS) -lrt -o $@
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) $(SHARED_FLAGS) $(LIB_OBJ) $(ALL_LDFLAGS) -lrt -o $@
 	$(Q)ln -sf $(@F) $(LIB)/$(SONAME)
 
-# nodelete, as above: MPI calls back into it when a communicator is freed, or MPI itself, which may
-# be after a dlclose.
 $(LIB)/libsymm-mpi.so.$(VERSION): $(MPI_OBJ) $(LIB)/libsymm.so src/libsymm.map
 	@$(call say,LD,$@)
-	$(Q)$(WITH_MPI) -shared -Wl,-soname,$(MPI_SONAME) -Wl,-z,nodelete $(NO_UNDEFINED) -Wl,--version-script=src/libsymm.map -Wl,-rpath,'$$ORIGIN' \
+	$(Q)$(WITH_MPI) -shared -Wl,-soname,$(MPI_SONAME) $(SHARED_FLAGS) -Wl,-rpath,'$$ORIGIN' \
 	  $(MPI_OBJ) -L$(LIB) -lsymm $(ALL_LDFLAGS) -o $@
 	$(Q)ln -sf $(@F) $(LIB)/$(MPI_SONAME)
 
@@ -145,7 +155,8 @@ RPATH := -Wl,-rpath,'$$ORIGIN/../lib$(S)'
 # calls, which the shared library keeps to itself.
 $(BIN)/symm-perf: $(PERF_OBJ) $(if $(HAVE_MPI),$(MPI_OBJ)) $(LIB)/libsymm.a
 	@$(call say,LD,$@)
-	$(Q)$(if $(HAVE_MPI),$(WITH_MPI),$(CC)) $(PERF_OBJ) $(if $(HAVE_MPI),$(MPI_OBJ)) $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -ldl -lm -o $@
+	$(Q)$(if $(HAVE_MPI),$(WITH_MPI),$(CC)) $(PERF_OBJ) $(if $(HAVE_MPI),$(MPI_OBJ)) \
+	  $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -ldl -lm -o $@
 
 # symm-info: it shows the library's tables.
 $(BIN)/symm-info: $(INFO_OBJ) $(LIB)/libsymm.a
@@ -162,16 +173,17 @@ $(LIBRARIES) $(LIB)/libsymm.so.$(VERSION) $(LIB)/libsymm-mpi.so.$(VERSION) $(TOO
 -include $(OBJECTS:.o=.d)
 
 # ---- install ----
+PC_DIRS := 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' ''
 PC := $(OUT)/symm.pc $(if $(HAVE_MPI),$(OUT)/symm-mpi.pc)
 $(OUT)/symm.pc: FORCE
 	@mkdir -p $(@D)
-	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: symm' \
-	  'Description: symmetric memory and collectives for ranks that share one memory domain' 'Version: $(VERSION)' \
+	@printf '%s\n' $(PC_DIRS) 'Name: symm' 'Version: $(VERSION)' \
+	  'Description: symmetric memory and collectives for ranks that share one memory domain' \
 	  'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lsymm' 'Libs.private: -pthread -lrt -ldl' > $@
 $(OUT)/symm-mpi.pc: FORCE
 	@mkdir -p $(@D)
-	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: symm-mpi' \
-	  'Description: symm for programs with MPI (symmCommInitMPI); compile with mpicc' 'Version: $(VERSION)' 'Requires: symm' \
+	@printf '%s\n' $(PC_DIRS) 'Name: symm-mpi' 'Version: $(VERSION)' 'Requires: symm' \
+	  'Description: symm for programs with MPI (symmCommInitMPI); compile with mpicc' \
 	  'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lsymm-mpi' > $@
 
 to = $(DESTDIR)$(PREFIX)/$(1)
@@ -179,11 +191,12 @@ to = $(DESTDIR)$(PREFIX)/$(1)
 PUBLIC := $(filter-out include/symm_mpi.h include/symm_types.h,$(wildcard include/*.h))
 # As they lie in the tree, so that what they say of each other's places is true there too.
 DOC_DIR := share/doc/symm
-install: all $(PC) ## headers, libraries, pkg-config file, tools, documents and examples into DESTDIR/PREFIX
+install: all $(PC) ## headers, libraries, tools, pkg-config files, documents into DESTDIR/PREFIX
 	$(Q)install -d $(call to,include) $(call to,lib/pkgconfig) $(call to,bin)
 	$(Q)install -m 644 $(PUBLIC) $(if $(HAVE_MPI),include/symm_mpi.h) $(call to,include)
 	$(Q)install -m 644 $(LIB)/libsymm.a $(call to,lib)
-	$(Q)install -m 755 $(LIB)/libsymm.so.$(VERSION) $(if $(HAVE_MPI),$(LIB)/libsymm-mpi.so.$(VERSION)) $(call to,lib)
+	$(Q)install -m 755 $(LIB)/libsymm.so.$(VERSION) \
+	  $(if $(HAVE_MPI),$(LIB)/libsymm-mpi.so.$(VERSION)) $(call to,lib)
 	$(Q)cd $(call to,lib) && for l in symm $(if $(HAVE_MPI),symm-mpi); do \
 	  ln -sf lib$$l.so.$(VERSION) lib$$l.so.$(MAJOR) && ln -sf lib$$l.so.$(MAJOR) lib$$l.so; done
 	$(Q)install -m 644 $(PC) $(call to,lib/pkgconfig)

@@ -30,15 +30,18 @@ comma   := ,
 empty   :=
 space   := $(empty) $(empty)
 on       = $(filter-out 0,$($(1)))
-VARIANT := $(subst $(space),-,$(strip $(if $(call on,DEBUG),debug) $(if $(call on,ASAN),asan) $(if $(call on,TSAN),tsan) \
+VARIANT := $(subst $(space),-,$(strip $(if $(call on,DEBUG),debug) \
+             $(if $(call on,ASAN),asan) $(if $(call on,TSAN),tsan) \
              $(if $(call on,UBSAN),ubsan) $(if $(call on,COV),cov) $(if $(call on,FUZZ),fuzz)))
 S       := $(if $(VARIANT),-$(VARIANT))
 ifneq ($(and $(call on,ASAN),$(call on,TSAN)),)
 $(error ASAN=1 and TSAN=1 cannot be built into one program)
 endif
 
-SANITIZERS := $(strip $(if $(call on,ASAN),address) $(if $(call on,TSAN),thread) $(if $(call on,UBSAN),undefined))
-SAN_FLAGS  := $(if $(SANITIZERS),-fsanitize=$(subst $(space),$(comma),$(SANITIZERS)) -fno-omit-frame-pointer)
+SANITIZERS := $(strip $(if $(call on,ASAN),address) $(if $(call on,TSAN),thread) \
+                $(if $(call on,UBSAN),undefined))
+SAN_FLAGS  := $(if $(SANITIZERS),-fsanitize=$(subst $(space),$(comma),$(SANITIZERS)) \
+                -fno-omit-frame-pointer)
 # A finding must end the program: UBSan would else only print.
 SAN_FLAGS  += $(if $(call on,UBSAN),-fno-sanitize-recover=undefined)
 SAN_FLAGS  += $(if $(call on,FUZZ),-fsanitize=fuzzer-no-link)
@@ -50,7 +53,8 @@ OPT_DEVICE := $(if $(call on,DEBUG),-O0,-O3)
 
 CFLAGS ?= -g
 WARN      := -Wall -Wextra$(if $(call on,WERROR), -Werror)
-BASE      := -std=gnu11 $(WARN) -fvisibility=hidden -fPIC -pthread $(SAN_FLAGS) $(if $(call on,COV),--coverage)
+BASE      := -std=gnu11 $(WARN) -fvisibility=hidden -fPIC -pthread $(SAN_FLAGS) \
+             $(if $(call on,COV),--coverage)
 DEPS       = -MMD -MP -MT $@ -MF $(@:.o=.d)
 ALL_CFLAGS   = $(OPT) $(CFLAGS) $(BASE)
 ALL_CPPFLAGS = -Iinclude -Isrc $(CPPFLAGS)
@@ -71,7 +75,8 @@ WITH_MPI := OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC)
 # CUDA is needed, not even to link.
 CUDA       ?= auto
 CUDA_ARCHS ?= 90
-NVCC       ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+NVCC       ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) \
+                $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 HAVE_NVCC  := $(if $(filter 0,$(CUDA)),,$(if $(NVCC),1))
 ifeq ($(CUDA)$(HAVE_NVCC),1)
 $(error CUDA=1, but no nvcc was found: put it on PATH, or set NVCC or CUDA_HOME)
@@ -83,4 +88,5 @@ MAJOR   := $(call version,MAJOR)
 VERSION := $(MAJOR).$(call version,MINOR).$(call version,PATCH)
 
 # A second make for what follows the set-up; takes all cores unless the user said how many jobs.
-SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 2))
+CORES  := $(shell nproc 2>/dev/null || echo 2)
+SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(CORES))

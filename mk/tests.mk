@@ -1,10 +1,13 @@
-# Test programs, by wildcard:
-#   unit/unit_*.c   pure parts           fault/fault_*.c  bad input, dying ranks       thr/thr_*.c
-#                   ranks as threads
-#   mp/mp_*.c       ranks under mpirun   bench/bench_*.c  figures, never a verdict
-#                   check/check_*.sh  the tree and the tools
-#   gpu/gpu_*.c     ranks on GPUs        gpu/mpg_*.c      the same under mpirun: make check-gpu
-#   kit/  what tests share               fake/  a CUDA driver, kernels on fibers, other stand-ins
+# Test programs, found by name:
+#   unit/unit_*.c     pure parts
+#   fault/fault_*.c   bad input, dying ranks
+#   thr/thr_*.c       ranks as threads
+#   mp/mp_*.c         ranks under mpirun
+#   gpu/gpu_*.c       ranks on GPUs (make check-gpu); gpu/mpg_*.c: the same under mpirun
+#   bench/bench_*.c   figures, never a verdict
+#   check/check_*.sh  the tree and the tools
+#   kit/              what tests share
+#   fake/             stand-ins: a CUDA driver, kernels on fibers, other libraries
 # They link the library's objects built with -DSYMM_TESTING (failpoints in), not the library: so
 # they see its inside.
 
@@ -13,7 +16,9 @@
 #> REQUIRE=cuda,...    what must not be skipped
 #> FUZZ_SECONDS=60     how long each fuzzer runs
 #> BENCH=quick|all      of bench-memory: short traces, or every maximum of the random allocations
-#> GPU_DEVICES=1 GPU_CASES=48 T_SECONDS_TORTURE=20   of check-gpu: how many GPUs, cases of a matrix, how long the torture takes
+#> GPU_DEVICES=1        of check-gpu: how many GPUs
+#> GPU_CASES=48         of check-gpu: cases of a matrix
+#> T_SECONDS_TORTURE=20 of check-gpu: how long the torture takes
 NP           ?= 1 2 3 4 5 8
 FUZZ_SECONDS ?= 60
 TEST         := $(OUT)/test$(S)
@@ -32,7 +37,8 @@ EXAMPLES     := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 CU_EXAMPLES  := $(if $(HAVE_NVCC),$(patsubst examples/%.cu,%,$(wildcard examples/*.cu)))
 
 # Programs that want the MPI wrapper say so by their includes.
-uses_mpi      = $(if $(2),$(notdir $(basename $(shell grep -lE '^ *.include *[<"](symm_)?mpi\.h' $(2:%=$(1)/%.c)))))
+uses_mpi      = $(if $(2),$(notdir $(basename \
+                  $(shell grep -lE '^ *.include *[<"](symm_)?mpi\.h' $(2:%=$(1)/%.c)))))
 MPI_BENCHES  := $(call uses_mpi,tests/bench,$(BENCHES))
 MPI_EXAMPLES := $(call uses_mpi,examples,$(EXAMPLES))
 ifeq ($(HAVE_MPI),)
@@ -40,7 +46,8 @@ BENCHES  := $(filter-out $(MPI_BENCHES),$(BENCHES))
 EXAMPLES := $(filter-out $(MPI_EXAMPLES),$(EXAMPLES))
 endif
 
-C_TESTS      := $(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(GPU_TESTS) $(filter-out $(MPI_BENCHES),$(BENCHES))
+C_TESTS      := $(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(GPU_TESTS) \
+                $(filter-out $(MPI_BENCHES),$(BENCHES))
 M_TESTS      := $(MP_TESTS) $(MPG_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
 # What tests share; an archive, so that only those that use a part take it in.
 T_PARTS      := $(patsubst %,$(TOBJ)/tests/%.o,$(call names,fake))
@@ -48,32 +55,35 @@ T_PARTS      := $(patsubst %,$(TOBJ)/tests/%.o,$(call names,fake))
 EMU_OBJ      := $(patsubst %,$(TOBJ)/tests/%.o,emu_run emu_late emu_kernels)
 T_OBJ        := $(TOBJ)/tests/t.o $(if $(T_PARTS),$(TOBJ)/tests/parts.a)
 MPI_LEAKS    := $(if $(filter address,$(SANITIZERS)),$(TOBJ)/tests/mpi_leaks.o)
-TEST_PROGRAM_OBJ := $(patsubst %,$(TOBJ)/tests/%.o,t $(C_TESTS) $(M_TESTS)) $(MPI_LEAKS) $(T_PARTS) $(EMU_OBJ)
+TEST_PROGRAM_OBJ := $(patsubst %,$(TOBJ)/tests/%.o,t $(C_TESTS) $(M_TESTS)) \
+                    $(MPI_LEAKS) $(T_PARTS) $(EMU_OBJ)
 
 $(TOBJ)/tests/parts.a: $(T_PARTS)
 	@$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # An object of a test lies in one folder, whichever folder of tests/ its source is in: names are
-# unique.
+# unique. Arguments: source, name, whether it is compiled with MPI.
 define test_object
-$(TOBJ)/tests/$(basename $(notdir $(1))).o: $(1) $(TOBJ)/flags
-	@$$(call say,$(if $(filter $(basename $(notdir $(1))),$(M_TESTS)),MPI)CC,$$@)
-	$(Q)$(if $(filter $(basename $(notdir $(1))),$(M_TESTS)),$(WITH_MPI),$(CC)) $$(ALL_CPPFLAGS) $(TEST_FLAGS) $$(ALL_CFLAGS) $$(DEPS) -c $$< -o $$@
+$(TOBJ)/tests/$(2).o: $(1) $(TOBJ)/flags
+	@$$(call say,$(if $(3),MPI)CC,$$@)
+	$(Q)$(if $(3),$(WITH_MPI),$(CC)) $$(ALL_CPPFLAGS) $(TEST_FLAGS) $$(ALL_CFLAGS) $$(DEPS) \
+	  -c $$< -o $$@
 endef
-$(foreach f,$(wildcard tests/*/*.c),$(eval $(call test_object,$(f))))
+$(foreach f,$(wildcard tests/*/*.c),$(foreach n,$(basename $(notdir $(f))),\
+  $(eval $(call test_object,$(f),$(n),$(filter $(n),$(M_TESTS))))))
 
 # An archive, so that a program takes in what it tests and no more. The GPU kernels are 22 MB and
 # the same in every program: they lie in a library beside the programs.
 TEST_LIB    := $(TOBJ)/libsymm.a
 TEST_IMAGES := $(TEST)/libsymm-images.so
-IMAGES_OBJ  := $(TOBJ)/src/device/cuda/kernel_images.o
+T_IMAGES    := $(filter $(TOBJ)/%,$(IMAGES_OBJ))
 BESIDE      := -Wl,-rpath,'$$ORIGIN'
-$(IMAGES_OBJ): ALL_CFLAGS += -fvisibility=default
-$(TEST_LIB): $(filter-out $(IMAGES_OBJ),$(TEST_OBJ))
+$(T_IMAGES): ALL_CFLAGS += -fvisibility=default
+$(TEST_LIB): $(filter-out $(T_IMAGES),$(TEST_OBJ))
 	@$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
-$(TEST_IMAGES): $(IMAGES_OBJ) | $(TEST)
+$(TEST_IMAGES): $(T_IMAGES) | $(TEST)
 	@$(call say,LD,$@)
 	$(Q)$(CC) -shared $^ $(ALL_LDFLAGS) -Wl,-soname,$(@F) -o $@
 
@@ -89,22 +99,26 @@ $(M_TESTS:%=$(TEST)/%): $(TEST)/%: \
 $(TEST)/unit_kernels: $(EMU_OBJ)
 $(TOBJ)/tests/emu_kernels.o: tests/fake/emu_kernels.cc $(TOBJ)/flags
 	@$(call say,CXX,$@)
-	$(Q)$(CXX) -std=c++17 -O1 -g $(WARN) -Wno-unknown-pragmas $(if $(findstring clang,$(CXX)),-Wno-pass-failed) -ffp-contract=off -fno-exceptions -fno-rtti -Iinclude -Itests/kit -Itests/fake \
-	  $(DEPS) -c $< -o $@
+	$(Q)$(CXX) -std=c++17 -O1 -g $(WARN) -Wno-unknown-pragmas \
+	  $(if $(findstring clang,$(CXX)),-Wno-pass-failed) -ffp-contract=off -fno-exceptions -fno-rtti \
+	  -Iinclude -Itests/kit -Itests/fake $(DEPS) -c $< -o $@
 
 # Examples are what a user would write: the public headers and the shared library, nothing else.
 EXAMPLE_PROGRAMS := $(EXAMPLES:%=$(OUT)/examples$(S)/%)
 $(EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.c $(wildcard include/*.h) $(LIBRARIES)
 	@$(call say,EXAMPLE,$@)
-	$(Q)$(if $(filter $*,$(MPI_EXAMPLES)),$(WITH_MPI),$(CC)) -Iinclude $(OPT) $(CFLAGS) $(WARN) -std=gnu11 $(SAN_FLAGS) $< \
+	$(Q)$(if $(filter $*,$(MPI_EXAMPLES)),$(WITH_MPI),$(CC)) \
+	  -Iinclude $(OPT) $(CFLAGS) $(WARN) -std=gnu11 $(SAN_FLAGS) $< \
 	  -L$(LIB) $(if $(filter $*,$(MPI_EXAMPLES)),-lsymm-mpi) -lsymm $(RPATH) $(ALL_LDFLAGS) -lm -o $@
 
 # Those with kernels of their own: nvcc links the CUDA runtime in, so that they too need no more
 # than the driver.
 CU_EXAMPLE_PROGRAMS := $(CU_EXAMPLES:%=$(OUT)/examples$(S)/%)
-$(CU_EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.cu $(wildcard include/*.h) $(LIBRARIES) $(FATBINS)/flags
+$(CU_EXAMPLE_PROGRAMS): $(wildcard include/*.h) $(LIBRARIES) $(FATBINS)/flags
+$(CU_EXAMPLE_PROGRAMS): $(OUT)/examples$(S)/%: examples/%.cu
 	@$(call say,NVCC,$@)
-	$(Q)$(NVCC) -std=c++17 -O2 $(gencode) -Iinclude -Xcompiler $(subst $(space),$(comma),$(strip $(WARN))) $< -L$(LIB) -lsymm \
+	$(Q)$(NVCC) -std=c++17 -O2 $(gencode) -Iinclude \
+	  -Xcompiler $(subst $(space),$(comma),$(strip $(WARN))) $< -L$(LIB) -lsymm \
 	  -Xlinker -rpath -Xlinker '$$ORIGIN/../lib$(S)' -lpthread -o $@
 
 TEST_DIRS := $(TOBJ)/tests $(TEST) $(OUT)/examples$(S)
@@ -118,19 +132,24 @@ $(EXAMPLE_PROGRAMS) $(CU_EXAMPLE_PROGRAMS): | $(OUT)/examples$(S)
 
 # ---- building test programs of one variant ----
 .PHONY: tests-plain tests-asan tests-tsan tests-gpu bench-programs examples
-BENCH_PROGRAMS := $(foreach b,$(BENCHES),$(if $(filter $(b),$(MPI_BENCHES)),np=2:$(TEST)/$(b) np=4:$(TEST)/$(b),$(TEST)/$(b)))
+BENCH_PROGRAMS := $(foreach b,$(BENCHES),\
+  $(if $(filter $(b),$(MPI_BENCHES)),np=2:$(TEST)/$(b) np=4:$(TEST)/$(b),$(TEST)/$(b)))
 bench-programs: $(BENCHES:%=$(TEST)/%)
 examples:    $(EXAMPLE_PROGRAMS) $(CU_EXAMPLE_PROGRAMS)
-tests-plain: $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(MP_TESTS) $(BENCHES)) tests-gpu examples
-tests-gpu:   $(patsubst %,$(TEST)/%,$(GPU_TESTS) $(MPG_TESTS)) $(if $(HAVE_NVCC),$(FATBINS)/user.fatbin)
+tests-plain: $(patsubst %,$(TEST)/%,$(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(MP_TESTS)) \
+             bench-programs tests-gpu examples
+tests-gpu:   $(patsubst %,$(TEST)/%,$(GPU_TESTS) $(MPG_TESTS)) \
+             $(if $(HAVE_NVCC),$(FATBINS)/user.fatbin)
 # Kernels as a user would write them, for gpu_pdl and gpu_litmus.
 $(FATBINS)/user.fatbin: tests/gpu/user.cu $(FATBINS)/flags
 	@$(call say,NVCC,$@)
 	$(Q)$(call compile_gpu,$<)
-# Not under sanitizers: the harness itself, and fibers, whose stacks they do not know; not under
-# ThreadSanitizer: arithmetic of one thread.
+# Not under sanitizers: the harness itself, and fibers, whose stacks sanitizers do not know. Not
+# under ThreadSanitizer: arithmetic of one thread.
 ASAN_UNITS   := $(filter-out unit_harness unit_kernels,$(UNIT_TESTS))
-TSAN_UNITS   := $(filter-out unit_harness unit_kernels unit_survive unit_reduce unit_plan unit_place unit_place_small unit_place_wide unit_gplan unit_cuda_share unit_caches,$(UNIT_TESTS))
+ONE_THREAD   := unit_survive unit_reduce unit_plan unit_place unit_place_small unit_place_wide \
+                unit_gplan unit_cuda_share unit_caches
+TSAN_UNITS   := $(filter-out $(ONE_THREAD),$(ASAN_UNITS))
 tests-asan:  $(patsubst %,$(TEST)/%,$(ASAN_UNITS) $(FAULT_TESTS) $(MP_TESTS))
 tests-tsan:  $(patsubst %,$(TEST)/%,$(TSAN_UNITS) $(THR_TESTS))
 
@@ -139,24 +158,28 @@ ASAN_TEST := $(OUT)/test-asan-ubsan
 TSAN_TEST := $(OUT)/test-tsan
 at = $(foreach n,$(1),$(2:%=np=$(n):%))
 
-ASAN_LIST  = $(patsubst %,$(ASAN_TEST)/%,$(ASAN_UNITS) $(FAULT_TESTS)) $(call at,2 4,$(MP_TESTS:%=$(ASAN_TEST)/%))
+ASAN_LIST  = $(patsubst %,$(ASAN_TEST)/%,$(ASAN_UNITS) $(FAULT_TESTS)) \
+             $(call at,2 4,$(MP_TESTS:%=$(ASAN_TEST)/%))
 TSAN_LIST  = $(patsubst %,$(TSAN_TEST)/%,$(TSAN_UNITS) $(THR_TESTS))
 
 # The first race or bad access ends the test.
-SAN_ENV := TSAN_OPTIONS='halt_on_error=1 second_deadlock_stack=1' ASAN_OPTIONS='detect_stack_use_after_return=1' \
+SAN_ENV := TSAN_OPTIONS='halt_on_error=1 second_deadlock_stack=1' \
+           ASAN_OPTIONS='detect_stack_use_after_return=1' \
            UBSAN_OPTIONS='print_stacktrace=1'
 # ThreadSanitizer of older compilers cannot place its shadow under more than 28 random bits of
 # address: there the tests run without address randomisation.
 RANDOM_BITS := $(shell cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)
-FIXED  = $(if $(filter-out 8 16 18 24 28,$(RANDOM_BITS)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
+FIXED  = $(if $(filter-out 8 16 18 24 28,$(RANDOM_BITS)),\
+           $(shell setarch -R true 2>/dev/null && echo setarch -R))
 RUN_SH = $(SAN_ENV) MPIRUN='$(MPIRUN)' CC='$(CC)' BUILD='$(OUT)' $(FIXED) tests/run.sh
 
 # Ranks that die, under an mpirun that goes on without them: what mpg_death does on the host
 # backend.
 DEATH_SPEC = $(if $(HAVE_MPI),'recover=4:$(TEST)/mpg_death host survivors_pass')
 
-.PHONY: check check-rest check-full check-build check-rest-build check-run check-rest-run asan tsan asan-run tsan-run fuzz fuzz-run
-check: setup ## set-up, build, a test of every class: minutes; closes with `N passed, N failed, N skipped`
+.PHONY: check check-rest check-full check-build check-rest-build check-run check-rest-run
+.PHONY: asan tsan asan-run tsan-run fuzz fuzz-run
+check: setup ## set-up, build, tests of every class; closes with `N passed, N failed, N skipped`
 	+@$(SUBMAKE) WERROR=1 check-build
 	+@$(SUBMAKE) check-run
 
@@ -164,7 +187,8 @@ check-rest: setup ## what check leaves out: sanitizers, mutants, installing, mor
 	+@$(SUBMAKE) WERROR=1 check-build check-rest-build
 	+@$(SUBMAKE) check-rest-run
 
-check-full: ## both, without sampling: whole matrices, all mutants, all rank counts, ARM under qemu, time limits tripled
+# Time limits are tripled.
+check-full: ## both, unsampled: whole matrices, all mutants, all rank counts, ARM under qemu
 	@T_FULL=1 T_SLOW=$${T_SLOW:-3} $(MAKE) --no-print-directory check
 	@T_FULL=1 T_SLOW=$${T_SLOW:-3} $(MAKE) --no-print-directory check-rest NP='1 3 4 5 6 7 8 12 16'
 
@@ -184,14 +208,16 @@ CHECK_NP    := 2 4
 # Programs at a time: much of a test is waiting, for deadlines and for peers.
 AT_ONCE     := 4
 check-run:
-	@$(RUN_SH) -j $(AT_ONCE) $(filter-out $(LONG_CHECKS),$(CHECKS)) $(patsubst %,$(TEST)/%,$(FAULT_TESTS) $(UNIT_TESTS) $(THR_TESTS)) \
+	@$(RUN_SH) -j $(AT_ONCE) $(filter-out $(LONG_CHECKS),$(CHECKS)) \
+	  $(patsubst %,$(TEST)/%,$(FAULT_TESTS) $(UNIT_TESTS) $(THR_TESTS)) \
 	  $(call at,$(CHECK_NP),$(MP_TESTS:%=$(TEST)/%)) $(DEATH_SPEC)
 
 # What takes longest under a sanitizer is left to `make asan`, `make tsan` and check-full.
 LONG_ASAN := $(if $(T_FULL),,$(ASAN_TEST)/fault_limits $(ASAN_TEST)/fault_boot)
 LONG_TSAN := $(if $(T_FULL),,$(TSAN_TEST)/unit_cuda_vmm)
 check-rest-run:
-	@$(RUN_SH) -j 2 $(filter $(LONG_CHECKS),$(CHECKS)) $(call at,$(filter-out $(CHECK_NP),$(NP)),$(MP_TESTS:%=$(TEST)/%)) \
+	@$(RUN_SH) -j 2 $(filter $(LONG_CHECKS),$(CHECKS)) \
+	  $(call at,$(filter-out $(CHECK_NP),$(NP)),$(MP_TESTS:%=$(TEST)/%)) \
 	  $(filter-out $(LONG_TSAN),$(TSAN_LIST)) $(filter-out $(LONG_ASAN),$(ASAN_LIST))
 
 asan: setup ## unit, fault and mp tests under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -245,6 +271,10 @@ FUZZ_HEAP_FLAGS := -len_control=0 -max_len=641
 
 # New inputs go to build/; tests/fuzz/corpus/<name>, where it exists, is the seed.
 fuzz-run: $(FUZZERS:%=$(FUZZ_BIN)/%)
-	@for f in $(FUZZERS); do mkdir -p $(FUZZ_BIN)/corpus-$$f; seed=tests/fuzz/corpus/$$f; [ -d $$seed ] || seed=; \
-	  echo "fuzzing: $$f for $(FUZZ_SECONDS) s"; flags=; [ $$f = fuzz_heap ] && flags='$(FUZZ_HEAP_FLAGS)'; \
-	  $(FUZZ_BIN)/$$f $$flags -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(FUZZ_BIN)/$$f- $(FUZZ_BIN)/corpus-$$f $$seed || exit 1; done
+	@for f in $(FUZZERS); do \
+	  echo "fuzzing: $$f for $(FUZZ_SECONDS) s"; \
+	  new=$(FUZZ_BIN)/corpus-$$f; mkdir -p $$new; \
+	  seed=tests/fuzz/corpus/$$f; [ -d $$seed ] || seed=; \
+	  flags=; [ $$f = fuzz_heap ] && flags='$(FUZZ_HEAP_FLAGS)'; \
+	  $(FUZZ_BIN)/$$f $$flags -max_total_time=$(FUZZ_SECONDS) \
+	    -artifact_prefix=$(FUZZ_BIN)/$$f- $$new $$seed || exit 1; done

@@ -41,7 +41,8 @@ gpu_table() {
         set -- -f 2 -R 2 --limits
     fi
     # shellcheck disable=SC2086 # vs is words
-    if launch_gpus "$ranks" "$BIN/symm-perf" "$collective" -d "$type" -b 1K -e 1G -G 2 -n 40 --rounds 5 $vs "$@" \
+    if launch_gpus "$ranks" "$BIN/symm-perf" "$collective" -d "$type" -b 1K -e 1G -G 2 \
+        -n 40 --rounds 5 $vs "$@" \
         --json "$name.json.new" --plot "$name.svg" >"$name.txt"; then
         mv "$name.json.new" "$name.json"
     else
@@ -56,7 +57,8 @@ gpu_table() {
 # others.
 gpu_best() {
     ranks=$1 collective=$2 type=$3 stem=$out/gpu-$2-$3-$1
-    settings=${BENCH_NCCL-NCCL_SYM_CTAS=16 NCCL_SYM_CTAS=32 NCCL_SYM_CTAS=64 NCCL_GRAPH_MIXING_SUPPORT=0 NCCL_CTA_POLICY=2}
+    settings="NCCL_SYM_CTAS=16 NCCL_SYM_CTAS=32 NCCL_SYM_CTAS=64"
+    settings=${BENCH_NCCL-$settings NCCL_GRAPH_MIXING_SUPPORT=0 NCCL_CTA_POLICY=2}
     [ -n "$vs" ] && [ -n "$settings" ] || return 0
     set --
     [ ! -s "$stem.json" ] || set -- "$stem.json"
@@ -83,7 +85,9 @@ gpu_tables() {
             gpu_best "$ranks" "$collective" float
             gpu_table "$ranks" "$collective" float loose -R 0
             gpu_table "$ranks" "$collective" bfloat16 off -R 2 -u 1
-            for bytes in 1000 24592 3145732; do gpu_table "$ranks" "$collective" float "$bytes" -b "$bytes" -e "$bytes"; done
+            for bytes in 1000 24592 3145732; do
+                gpu_table "$ranks" "$collective" float "$bytes" -b "$bytes" -e "$bytes"
+            done
             gpu_table "$ranks" "$collective" float eager -e 1M -G 0 --limits
         done
     done
@@ -98,13 +102,15 @@ host_tables() {
             limits=
             [ $ranks != 2 ] || limits=--limits
             # shellcheck disable=SC2086 # empty or single words
-            launch $ranks "$BIN/symm-perf" $collective -b 1K -e 64M -f 2 $per_rank --vs mpi $limits --json "$name.json" \
+            launch $ranks "$BIN/symm-perf" $collective -b 1K -e 64M -f 2 $per_rank --vs mpi \
+                $limits --json "$name.json" \
                 --plot "$name.svg" || status=1
             echo
         done
     done
     # Below 1 KB only the distance to the bare exchange is asked for.
-    launch 2 "$BIN/symm-perf" all_reduce -b 4 -e 1K -f 2 --vs mpi --limits --json "$out/small.json" || status=1
+    launch 2 "$BIN/symm-perf" all_reduce -b 4 -e 1K -f 2 --vs mpi --limits \
+        --json "$out/small.json" || status=1
 }
 
 devices=$(gpus)

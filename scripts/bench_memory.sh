@@ -48,7 +48,8 @@ part() {
 # The tests that measure write their figures into the file that GPU_FIGURES names.
 figures() { # program tests...
     rm -f "$out/figures"
-    GPU_FIGURES="$out/figures" "$@" >"$out/figures.tap" 2>&1 || { cat "$out/figures.tap" && return 1; }
+    GPU_FIGURES="$out/figures" "$@" >"$out/figures.tap" 2>&1 ||
+        { cat "$out/figures.tap" && return 1; }
     cat "$out/figures"
     rm -f "$out/figures" "$out/figures.tap"
 }
@@ -57,11 +58,16 @@ heaps() { # backend ranks
 }
 
 devices=$(gpus)
-part "placement and arenas" place env SYMM_BACKEND=host "$programs/bench_memory" $args --json "$out/memory-place.json"
-part "a trace, written and replayed" replay env SYMM_BACKEND=host "$programs/bench_memory" --write "$out/trace.csv" --replay "$out/trace.csv"
-part "lanes, host backend" lane env SYMM_BACKEND=host "$programs/bench_lane" --json "$out/memory-lane.json"
+part "placement and arenas" place env SYMM_BACKEND=host "$programs/bench_memory" $args \
+    --json "$out/memory-place.json"
+part "a trace, written and replayed" replay env SYMM_BACKEND=host "$programs/bench_memory" \
+    --write "$out/trace.csv" --replay "$out/trace.csv"
+part "lanes, host backend" lane env SYMM_BACKEND=host "$programs/bench_lane" \
+    --json "$out/memory-lane.json"
 if [ -x "$programs/bench_heap" ] && command -v "${MPIRUN:-mpirun}" >/dev/null 2>&1; then
-    for ranks in 1 2 4; do part "heaps, host backend, ranks: $ranks" heap-host-$ranks heaps host $ranks; done
+    for ranks in 1 2 4; do
+        part "heaps, host backend, ranks: $ranks" heap-host-$ranks heaps host $ranks
+    done
 else
     echo "==== no heaps: bench_heap needs MPI"
 fi
@@ -71,13 +77,15 @@ if [ "$devices" -eq 0 ]; then
     exit $status
 fi
 export SYMM_BACKEND=cuda
-part "CUDA's pool, lanes and arenas on a GPU" gpu "$programs/bench_memory_gpu" $args --json "$out/memory-gpu.json"
+part "CUDA's pool, lanes and arenas on a GPU" gpu "$programs/bench_memory_gpu" $args \
+    --json "$out/memory-gpu.json"
 part "calls and launches on a GPU" gpu-lane figures "$programs/gpu_lane_cost"
 part "pairs of arenas on a GPU" gpu-arena figures "$programs/gpu_arena" what_pairs_cost
 part "synced buffers on a GPU" gpu-synced figures "$programs/gpu_synced" figures
 if [ -x "$programs/bench_heap" ] && command -v "${MPIRUN:-mpirun}" >/dev/null 2>&1; then
     for ranks in 1 2 4 8; do
-        [ "$ranks" -gt "$devices" ] || part "heaps on GPUs, ranks: $ranks" heap-cuda-$ranks heaps cuda $ranks
+        [ "$ranks" -gt "$devices" ] ||
+            part "heaps on GPUs, ranks: $ranks" heap-cuda-$ranks heaps cuda $ranks
     done
 fi
 exit $status

@@ -31,13 +31,15 @@ FNR == 1 { files++ }
 }
 END {
     printf "# %d settings of NCCL: the run in which ours is least ahead\n", files
-    printf "# %10s %6s %12s %12s %7s  %s\n", "size", "place", "time (us)", "NCCL (us)", "ratio", "setting"
+    printf "# %10s %6s %12s %12s %7s  %s\n", "size", "place", "time (us)", "NCCL (us)", "ratio",
+           "setting"
     for (i = 1; i <= many; i++)
         for (k = 1; k <= 2; k++) {
             place = k == 1 ? "out" : "in"
             at = sizes[i] SUBSEP place
             if (seen[at] != files) continue
-            printf "%12s %6s %12.2f %12.2f %6.2fx  %s\n", sizes[i], place, ours[at], theirs[at], ratio[at], by[at]
+            printf "%12s %6s %12.2f %12.2f %6.2fx  %s\n", sizes[i], place, ours[at], theirs[at],
+                   ratio[at], by[at]
             sum += log(ratio[at])
             if (!n++ || ratio[at] < least) least = ratio[at]
         }

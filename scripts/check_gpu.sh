@@ -44,7 +44,8 @@ specs() {
         mpg_*)
             echo "np=2:$BUILD/test/$name"
             for ranks in $(printf '%s\n' 4 8 "$devices" | sort -nu); do
-                [ "$ranks" -lt 3 ] || [ "$ranks" -gt "$devices" ] || echo "np=$ranks:$BUILD/test/$name"
+                [ "$ranks" -lt 3 ] || [ "$ranks" -gt "$devices" ] ||
+                    echo "np=$ranks:$BUILD/test/$name"
             done
             ;;
         */*) echo "$name" ;;
@@ -73,7 +74,8 @@ run() {
 }
 
 find_sanitizer() {
-    for at in "${COMPUTE_SANITIZER:-}" "$(command -v compute-sanitizer 2>/dev/null)" "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" \
+    for at in "${COMPUTE_SANITIZER:-}" "$(command -v compute-sanitizer 2>/dev/null)" \
+        "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" \
         "${CUDA_HOME:-/usr/local/cuda}/compute-sanitizer/compute-sanitizer"; do
         [ -z "$at" ] || [ ! -x "$at" ] || { echo "$at" && return 0; }
     done
@@ -86,7 +88,8 @@ examine() { # tool label command...
     tool=$1 label=$2
     shift 2
     began=$(date +%s)
-    if timeout -k 10 "${TIMEOUT:-170}" "$@" >"$dir/out" 2>&1 && ! grep -qE '^not ok|needs cuda' "$dir/out"; then
+    if timeout -k 10 "${TIMEOUT:-170}" "$@" >"$dir/out" 2>&1 &&
+        ! grep -qE '^not ok|needs cuda' "$dir/out"; then
         passed=$((passed + 1))
         verdict=ok
     else
@@ -104,13 +107,16 @@ sanitizer() {
         echo "0 passed, 1 failed, 0 skipped"
         exit 1
     fi
-    export GPU_CASES="${GPU_CASES:-2}" T_SLOW="${T_SLOW:-5}" SYMM_TIMEOUT=120000 OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
+    export GPU_CASES="${GPU_CASES:-2}" T_SLOW="${T_SLOW:-5}" SYMM_TIMEOUT=120000 \
+        OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
     for tool in memcheck initcheck; do
         # Not what the driver refuses: the library looks at every code, and asks for fabric handles
         # to learn whether there are any.
-        set -- "$tool_path" --tool "$tool" --report-api-errors no --error-exitcode 9 --launch-timeout 60
+        set -- "$tool_path" --tool "$tool" --report-api-errors no \
+            --error-exitcode 9 --launch-timeout 60
         examine "$tool" "gpu_matrix ranks_1" "$@" "$BUILD/test/gpu_matrix" -d ranks_1
-        examine "$tool" "mpg_ranks matrix, 2 processes" sh -c '. scripts/mpi.sh; launch "$@"' sh 2 "$@" "$BUILD/test/mpg_ranks" matrix
+        examine "$tool" "mpg_ranks matrix, 2 processes" sh -c '. scripts/mpi.sh; launch "$@"' sh 2 \
+            "$@" "$BUILD/test/mpg_ranks" matrix
     done
     echo
     echo "$passed passed, $failed failed, 0 skipped"
@@ -130,7 +136,8 @@ sanitizer)
     sanitizer
     ;;
 fake)
-    export GPU_FAKE=2 GPU_CASES="${GPU_CASES:-4}" T_SECONDS_TORTURE="${T_SECONDS_TORTURE:-4}" T_SLOW="${T_SLOW:-3}"
+    export GPU_FAKE=2 GPU_CASES="${GPU_CASES:-4}" \
+        T_SECONDS_TORTURE="${T_SECONDS_TORTURE:-4}" T_SLOW="${T_SLOW:-3}"
     run "$@"
     ;;
 *)

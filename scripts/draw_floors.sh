@@ -3,7 +3,7 @@
 # which folder includes which. Rows are the folders of that table, the lowest last. A dot says that
 # files of this row include files of the folder with that number. A dot right of the steps, an
 # include upwards, is red.
-# `make docs` runs it; tests/check/check_floors_drawing.sh holds the committed drawing to the tree.
+# `make docs` runs it; tests/check/check_drawing.sh holds the committed drawing to the tree.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -10,7 +10,8 @@ gpus() {
         return
     fi
     all=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true)
-    [ "$all" -gt 0 ] || all=$(find "${GPU_PROC:-/proc/driver/nvidia/gpus}" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)
+    shown=${GPU_PROC:-/proc/driver/nvidia/gpus}
+    [ "$all" -gt 0 ] || all=$(find "$shown" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)
     if [ -z "${CUDA_VISIBLE_DEVICES+set}" ]; then
         echo "$all"
     else
@@ -20,7 +21,11 @@ gpus() {
 # As CUDA reads it: numbers and UUIDs, up to the first that is none of its GPUs.
 visible() {
     printf '%s\n' "$CUDA_VISIBLE_DEVICES" | tr , '\n' |
-        awk -v all="$1" '{ gsub(/ /, "") } /^[0-9]+$/ ? $0 + 0 >= all : !/^(GPU|MIG)-/ { exit } { n++ } END { print n + 0 }'
+        awk -v all="$1" '
+            { gsub(/ /, "") }
+            /^[0-9]+$/ ? $0 + 0 >= all : !/^(GPU|MIG)-/ { exit }
+            { n++ }
+            END { print n + 0 }'
 }
 
 # Sets vs to the flags that compare with NCCL, where its library is found: by PERF_NCCL_LIB, the
@@ -30,8 +35,8 @@ find_nccl() {
     vs='--vs nccl'
     why=$(probe_nccl) && return 0
     if [ -z "${PERF_NCCL_LIB:-}" ] &&
-        lib=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0] + "/lib/libnccl.so.2")' 2>/dev/null); then
-        export PERF_NCCL_LIB="$lib"
+        at=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])' 2>/dev/null); then
+        export PERF_NCCL_LIB="$at/lib/libnccl.so.2"
         why=$(probe_nccl) && return 0
     fi
     echo "# without NCCL: $why"

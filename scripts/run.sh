@@ -11,7 +11,8 @@ if [ "$devices" -ge 2 ]; then
     find_nccl
     for collective in all_reduce all_gather; do
         # shellcheck disable=SC2086 # vs is words
-        launch_gpus "$((devices < 8 ? devices : 8))" "$BIN/symm-perf" "$collective" -b 1K -e 256M -f 4 -R 2 -G 2 -n 40 --rounds 5 $vs
+        launch_gpus "$((devices < 8 ? devices : 8))" "$BIN/symm-perf" "$collective" -b 1K \
+            -e 256M -f 4 -R 2 -G 2 -n 40 --rounds 5 $vs
         echo
     done
     exit

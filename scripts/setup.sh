@@ -34,7 +34,8 @@ extra=${extra% }
 [ -n "$packages$extra" ] || exit 0
 
 refuse() {
-    echo "symm: cannot continue without these packages: $packages ($1); install them, for example: apt-get install $packages" >&2
+    echo "symm: cannot continue without these packages: $packages ($1);" \
+        "install them, for example: apt-get install $packages" >&2
     exit 2
 }
 
@@ -71,5 +72,6 @@ if [ -n "$packages" ]; then
     [ -z "$packages" ] || refuse "apt-get has run, but they still do not work"
 fi
 if [ -n "$extra" ]; then
-    { become_root && install $extra; } || echo "symm: the tests on ARM will be skipped without $extra ($why)" >&2
+    { become_root && install $extra; } ||
+        echo "symm: the tests on ARM will be skipped without $extra ($why)" >&2
 fi

@@ -154,8 +154,10 @@ done >"$dir/specs" || exit 2
 
 count=$(wc -l <"$dir/specs")
 [ ! -t 2 ] || : >"$dir/watched"
-numbers() { # pattern: which specs, by number
-    awk -v is="$1" -v jobs="$jobs" '(jobs > 1 ? ($0 ~ /^(np|recover)=/ ? "mpi" : "other") : "other") == is { print NR }' "$dir/specs"
+numbers() { # other or mpi: which specs, by number
+    awk -v is="$1" -v jobs="$jobs" '
+        { kind = jobs > 1 && /^(np|recover)=/ ? "mpi" : "other" }
+        kind == is { print NR }' "$dir/specs"
 }
 numbers other | xargs -r -P "$jobs" -n 1 sh "$0" --one "$dir"
 numbers mpi | xargs -r -n 1 sh "$0" --one "$dir"
@@ -166,7 +168,10 @@ awk -v count="$count" -v dir="$dir" '
         for (i = 1; i <= count; i++) {
             if ((getline spec < (dir "/specs")) <= 0) spec = "?"
             p = 0; f = 1; s = 0
-            if ((getline line < (dir "/" i ".count")) > 0) { split(line, n, " "); p = n[1]; f = n[2]; s = n[3] }
+            if ((getline line < (dir "/" i ".count")) > 0) {
+                split(line, n, " ")
+                p = n[1]; f = n[2]; s = n[3]
+            }
             passed += p; failed += f; skipped += s
             if (f > 0) bad = bad "\n  " spec
         }

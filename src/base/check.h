@@ -22,7 +22,10 @@ __attribute__((noreturn, cold)) static inline void symm_assert_failed(const char
 #define SYMM_CHECK(call) (call)
 #else
 #define SYMM_ASSERT(cond) ((void)sizeof(!!(cond)))
-#define SYMM_CHECK(call)  ((void)0)
+#define SYMM_CHECK(call) \
+    do {                 \
+        if (0) call;     \
+    } while (0)
 #endif
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "check.h"
 #include "fail.h"
 #include "stats.h"
 
@@ -31,7 +32,8 @@ struct slot {
 struct table {
     _Atomic(struct slot *) chunk[CHUNKS];
     struct slot *free;
-    uint32_t slots;
+    uint32_t slots, unused; /* unused: in the free list */
+    unsigned checked;       /* how often the invariants were asked for, see symm_handle_check */
 };
 
 static pthread_mutex_t setup_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -46,6 +48,20 @@ _Static_assert(sizeof tags == SYMM_KIND_COUNT, "without a tag the first handle w
 /* Communicators and what is made of them keep their own gauges. */
 static void count(int kind, int n) {
     if (kind <= SYMM_KIND_EXEC) SYMM_STAT_ADD(streams, n);
+}
+
+/* Under the set-up lock. A free slot has no references and no object, and lies where its index
+ * says. Each 64th call walks the free list, the others look at its head. */
+static void symm_handle_check(struct table *t) {
+    const int whole = ++t->checked % 64 == 0;
+    uint32_t n = 0;
+    SYMM_ASSERT(t->slots % CHUNK == 0 && t->unused <= t->slots && !t->unused == !t->free);
+    for (const struct slot *s = t->free; s && (whole || !n); s = s->next_free, n++) {
+        SYMM_ASSERT(n < t->unused && s->index < t->slots);
+        SYMM_ASSERT(s == &atomic_load(&t->chunk[s->index / CHUNK])[s->index % CHUNK]);
+        SYMM_ASSERT(!REFS(atomic_load(&s->state)) && !atomic_load(&s->obj));
+    }
+    SYMM_ASSERT(!whole || n == t->unused);
 }
 
 void symm_handle_lock(void) {
@@ -105,6 +121,7 @@ static symmResult_t grow(struct table *t) {
     /* pairs with the acquire in decode */
     atomic_store_explicit(&t->chunk[t->slots / CHUNK], chunk, memory_order_release);
     t->slots += CHUNK;
+    t->unused += CHUNK;
     return symmSuccess;
 }
 
@@ -114,8 +131,10 @@ symmResult_t symm_handle_new(int kind, void *obj, void (*free_obj)(void *), void
     pthread_once(&fork_once, watch_fork);
     symm_handle_lock();
     if (!t->free) SYMM_TRY_GOTO(grow(t), unlock);
+    SYMM_CHECK(symm_handle_check(t));
     struct slot *slot = t->free;
     t->free = slot->next_free;
+    t->unused--;
     /* release: pairs with the acquire in peek, which then finds the new generation */
     atomic_store_explicit(&slot->obj, obj, memory_order_release);
     slot->free_obj = free_obj;
@@ -213,6 +232,7 @@ void symm_handle_put(int kind, const void *handle) {
     /* release: what this user did comes before the free; acquire: the one who frees sees what all
      * users did */
     uint64_t state = atomic_fetch_sub_explicit(&slot->state, 1, memory_order_acq_rel) - 1;
+    SYMM_ASSERT(REFS(state) != REFS(-1)); /* there was one to give back */
     if (REFS(state)) return;
     slot->free_obj(atomic_load_explicit(&slot->obj, memory_order_relaxed));
     symm_handle_lock();
@@ -222,5 +242,7 @@ void symm_handle_put(int kind, const void *handle) {
                           memory_order_release);
     slot->next_free = tables[kind].free;
     tables[kind].free = slot;
+    tables[kind].unused++;
+    SYMM_CHECK(symm_handle_check(&tables[kind]));
     symm_handle_unlock();
 }

@@ -17,7 +17,7 @@
 #include "symm.h"
 #include "fail.h"
 #include "fd.h"
-#include "param_rows.h"
+#include "param.h"
 #include "stats.h"
 
 enum { LINE_BYTES = 2048, PATH_BYTES = 512 };

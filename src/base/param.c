@@ -9,7 +9,6 @@
 
 #include "fail.h"
 #include "log.h"
-#include "param_rows.h"
 
 enum { NAME_BYTES = 64, MAX_WARNED = 256 };
 

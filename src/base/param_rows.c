@@ -1,10 +1,10 @@
 /* param_rows.c - the table of SYMM_ variables (params.def), their values as text and back, and the
- * environment they are in. Pure, but for the environment: any thread, no lock. The log reads its own
- * two variables through this file, so nothing here logs or records an error. */
+ * environment they are in. Pure, but for the environment: any thread, no lock. The log reads its
+ * own two variables through this file, so nothing here logs or records an error. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "param_rows.h"
+#include "param.h"
 
 #include <errno.h>
 #include <inttypes.h>

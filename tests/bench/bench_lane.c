@@ -72,7 +72,7 @@ static void at_random(lk *k, unsigned flags, const char *name) {
     uint64_t at = symm_now_ns();
     memset(bytes, 0, sizeof bytes);
     for (int i = 0; i < PAIRS; i++) {
-        seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+        t_roll(&seed);
         const unsigned n = (seed >> 40) % LIVE;
         if (live[n]) symmLaneFree(k->lane[0], live[n]);
         now -= bytes[n];
@@ -143,7 +143,7 @@ static void small_blocks(uint64_t most, int per) {
     for (int round = 0; round < 30; round++)
         for (int i = 0; i < per; i++)
             for (int l = 0; l < LK_LANES; l++) {
-                seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+                t_roll(&seed);
                 if (b[l][i].at && (seed >> 60) < 12) {
                     lk_free(k.lane[l], b[l][i].at);
                     asked -= b[l][i].bytes;

@@ -8,30 +8,36 @@ cd "$(dirname "$0")/../.." || exit 2
 cross=${ARM_CC:-aarch64-linux-gnu-gcc}
 qemu=${ARM_QEMU:-qemu-aarch64}
 out=${BUILD:-build}/arm64
-libs=$(command -v "$cross" >/dev/null 2>&1 && dirname "$(dirname "$("$cross" -print-file-name=libc.so.6)")")
+libs=$(command -v "$cross" >/dev/null 2>&1 &&
+    dirname "$(dirname "$("$cross" -print-file-name=libc.so.6)")")
 
 pass_over() {
     t_skip "tests pass on ARM" "$1"
     t_done
 }
-[ "${1:-}" = now ] || [ "${T_FULL:-0}" != 0 ] || pass_over "only in the long check (T_FULL=1): it takes minutes"
+[ "${1:-}" = now ] || [ "${T_FULL:-0}" != 0 ] ||
+    pass_over "only in the long check (T_FULL=1): it takes minutes"
 [ "$(uname -m)" != aarch64 ] || pass_over "this machine is one: all tests run on it"
-command -v "$cross" >/dev/null 2>&1 || pass_over "needs arm: there is no $cross (package gcc-aarch64-linux-gnu)"
-echo '#include <stdio.h>' | "$cross" -x c -E - >/dev/null 2>&1 || pass_over "needs arm: no headers (package libc6-dev-arm64-cross)"
+command -v "$cross" >/dev/null 2>&1 ||
+    pass_over "needs arm: there is no $cross (package gcc-aarch64-linux-gnu)"
+echo '#include <stdio.h>' | "$cross" -x c -E - >/dev/null 2>&1 ||
+    pass_over "needs arm: no headers (package libc6-dev-arm64-cross)"
 command -v "$qemu" >/dev/null 2>&1 || pass_over "needs arm: there is no $qemu (package qemu-user)"
 
 # Arithmetic, order, waits and set-up: what differs between processors. Not: what qemu itself cannot
 # do, which is to start threads in a child forked from a process of several, and to keep to the
 # kernel's limit of mappings.
-programs='unit_reduce unit_copy unit_plan unit_cores unit_first_touch unit_doing unit_graph unit_mesh unit_agree unit_split
-    unit_stream-forked_child_has_no_streams unit_vmm_share-the_limit_of_mappings_is_refused_and_left_again
+programs='unit_reduce unit_copy unit_plan unit_cores unit_first_touch unit_doing unit_graph
+    unit_mesh unit_agree unit_split unit_stream-forked_child_has_no_streams
+    unit_vmm_share-the_limit_of_mappings_is_refused_and_left_again
     thr_order thr_matrix thr_mismatch thr_stream thr_72 fault_args fault_stdio'
 targets=
 for p in $programs; do targets="$targets $out/test/${p%%-*}"; done
 
 # A make of its own: what the one that called us was told does not hold here.
 build() {
-    env -u MAKEFLAGS -u MAKELEVEL -u CFLAGS -u CPPFLAGS -u LDFLAGS "${MAKE:-make}" -j"$(nproc)" --no-print-directory \
+    env -u MAKEFLAGS -u MAKELEVEL -u CFLAGS -u CPPFLAGS -u LDFLAGS "${MAKE:-make}" \
+        -j"$(nproc)" --no-print-directory \
         CC="$cross" CXX=none MPICC=none CUDA=0 WERROR=1 OUT="$out" "$@" 2>&1
 }
 # shellcheck disable=SC2086 # targets are words
@@ -56,7 +62,8 @@ for p in $programs; do
     tests=
     case $p in *-*) tests=$("$qemu" -L "$libs" "$out/test/$name" -l | grep -vx "${p#*-}") ;; esac
     # shellcheck disable=SC2086 # tests are words
-    text=$(QEMU_LD_PREFIX=$libs T_SLOW=$((${T_SLOW:-1} * 4)) timeout 1800 "$qemu" -L "$libs" "$out/test/$name" $tests 2>&1)
+    text=$(QEMU_LD_PREFIX=$libs T_SLOW=$((${T_SLOW:-1} * 4)) timeout 1800 "$qemu" -L "$libs" \
+        "$out/test/$name" $tests 2>&1)
     rc=$?
     passed=$(echo "$text" | grep -c '^ok')
     if [ $rc = 0 ] && [ "$passed" -gt 0 ]; then

@@ -13,7 +13,10 @@ header() { # the directory with cuda.h
     done
     return 1
 }
-compile() { g++ -std=c++14 -Wall -Wextra -Werror -fsyntax-only -Iinclude -Isrc -isystem "$dir" "$@" 2>&1 | grep -E 'error|warning'; }
+compile() {
+    g++ -std=c++14 -Wall -Wextra -Werror -fsyntax-only -Iinclude -Isrc -isystem "$dir" "$@" 2>&1 |
+        grep -E 'error|warning'
+}
 
 if ! dir=$(header); then
     t_skip "cuda_driver.h agrees with cuda.h" "there is no cuda.h (CUDA_HOME says where)"
@@ -26,11 +29,13 @@ else
     broken=$(mktemp -d) && trap 'rm -rf "$broken"' EXIT
     mkdir -p "$broken/transport/cuda" "$broken/base" && cp src/base/status.h "$broken/base/"
     differs() { # name file sed-script: our declarations changed by the script
-        cp src/transport/cuda/cuda_driver.h src/transport/cuda/cuda_calls.def "$broken/transport/cuda/"
+        cp src/transport/cuda/cuda_driver.h src/transport/cuda/cuda_calls.def \
+            "$broken/transport/cuda/"
         sed -i "$3" "$broken/transport/cuda/$2"
         if cmp -s "src/transport/cuda/$2" "$broken/transport/cuda/$2"; then
             t_fail "a $1 that differs is seen" "nothing was changed by: $3"
-        elif g++ -std=c++14 -fsyntax-only -I"$broken" -Iinclude -isystem "$dir" tests/check/cuda_abi.cc >/dev/null 2>&1; then
+        elif g++ -std=c++14 -fsyntax-only -I"$broken" -Iinclude -isystem "$dir" \
+            tests/check/cuda_abi.cc >/dev/null 2>&1; then
             t_fail "a $1 that differs is seen" "compiled: $3"
         else
             t_ok "a $1 that differs is seen"
@@ -38,10 +43,11 @@ else
     }
     differs "field" cuda_driver.h 's/unsigned char reserved\[4\];/unsigned char reserved[12];/'
     differs "constant" cuda_driver.h 's/SYMM_CUDA_ATTR_VMM = 102/SYMM_CUDA_ATTR_VMM = 101/'
-    differs "parameter" cuda_calls.def 's/cu_deviceptr va, unsigned value, size_t count)/cu_deviceptr va, uint64_t value, size_t count)/'
+    differs "parameter" cuda_calls.def 's/va, unsigned value, size_t/va, uint64_t value, size_t/'
     differs "version" cuda_calls.def 's/"cuMemFree_v2"/"cuMemFree"/'
 fi
 
 # Multicast objects are not used, so nothing may even look for them.
-t_empty "no entry point of multicast objects" "$(grep -rniE 'cu[A-Z]*Multicast|MULTICAST_(SUPPORTED|OBJECT)' src include)"
+t_empty "no entry point of multicast objects" \
+    "$(grep -rniE 'cu[A-Z]*Multicast|MULTICAST_(SUPPORTED|OBJECT)' src include)"
 t_done

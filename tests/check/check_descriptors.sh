@@ -15,19 +15,27 @@ statements() {
 makers='socket|accept4?|open|openat|creat|dup|eventfd|memfd_create|timerfd_create|epoll_create1?|signalfd|inotify_init1?|mkstemp|mkostemp|userfaultfd|fanotify_init|SYS_[a-z_]*open[a-z_0-9]*'
 bare() { # file
     statements "$1" | grep -E "(^|[^A-Za-z0-9_])(($makers) ?\(|SYS_[a-z_]*open)" |
-        grep -vE 'symm_fd_above ?\(' | grep -vE '^ ?(static |extern )?[a-z_]+ \*?(socket|open)\(' | sed "s#^#$1:#"
+        grep -vE 'symm_fd_above ?\(' | grep -vE '^ ?(static |extern )?[a-z_]+ \*?(socket|open)\(' |
+        sed "s#^#$1:#"
 }
 sources() { find "$1" -type f \( -name '*.c' -o -name '*.h' -o -name '*.inl' \) | sort; }
 
-t_empty "what makes a descriptor stands in symm_fd_above()" "$(for f in $(sources src); do bare "$f"; done)"
+t_empty "what makes a descriptor stands in symm_fd_above()" \
+    "$(for f in $(sources src); do bare "$f"; done)"
 # Those that make two, or a stream: there is no one number to move.
+others='pipe2?|socketpair|fopen|freopen|opendir|popen|tmpfile|dup2'
 t_empty "no pipe, socketpair, fopen, opendir or popen" "$(for f in $(sources src); do
-    statements "$f" | grep -E '(^|[^A-Za-z0-9_])(pipe2?|socketpair|fopen|freopen|opendir|popen|tmpfile|dup2) ?\(' | sed "s#^#$f:#"
+    statements "$f" |
+        grep -E "(^|[^A-Za-z0-9_])($others) ?\(" |
+        sed "s#^#$f:#"
 done)"
-t_empty "copies are asked for beyond stdio" "$(grep -rnE 'F_DUPFD(_CLOEXEC)?,' src | grep -v 'F_DUPFD_CLOEXEC, 3)')"
-t_empty "what comes in messages is moved" "$(grep -rlE 'SCM_RIGHTS' src | xargs grep -L 'symm_fd_above(fd)')"
+t_empty "copies are asked for beyond stdio" \
+    "$(grep -rnE 'F_DUPFD(_CLOEXEC)?,' src | grep -v 'F_DUPFD_CLOEXEC, 3)')"
+t_empty "what comes in messages is moved" \
+    "$(grep -rlE 'SCM_RIGHTS' src | xargs grep -L 'symm_fd_above(fd)')"
 t_empty "CUDA's are moved" "$(for f in $(grep -rl 'symm_cu.cuMemExportToShareableHandle(' src); do
-    exports=$(grep -c 'symm_cu.cuMemExportToShareableHandle(' "$f") moves=$(grep -cE 'symm_fd_above\((got|fd)\)' "$f")
+    exports=$(grep -c 'symm_cu.cuMemExportToShareableHandle(' "$f")
+    moves=$(grep -cE 'symm_fd_above\((got|fd)\)' "$f")
     [ "$exports" = "$moves" ] || echo "$f: $exports exports, $moves moved"
 done)"
 
@@ -44,5 +52,9 @@ int f(void) {
 C
 found=$(bare "$dir/a.c" | grep -c 'socket(AF_UNIX')
 all=$(bare "$dir/a.c" | grep -c .)
-if [ "$found $all" = "1 1" ]; then t_ok "a bare call is found"; else t_fail "a bare call is found" "$(bare "$dir/a.c")"; fi
+if [ "$found $all" = "1 1" ]; then
+    t_ok "a bare call is found"
+else
+    t_fail "a bare call is found" "$(bare "$dir/a.c")"
+fi
 t_done

@@ -29,11 +29,15 @@ static void invert(void *p) {
     for (int i = 0; i < 1 << 20; i++) ((char *)p)[i] = (char)-((char *)p)[i];
 }
 C
-    awk '/^```c$/ { n++; print "static void piece_" n "(symmComm_t comm, symmStream_t stream, int rank, int nranks) {"
-                    print "(void)comm, (void)stream, (void)rank, (void)nranks, (void)invert, (void)touch;"; print "#line " NR + 1 " \"docs/memory.md\""; code = 1; next }
+    awk '/^```c$/ { print "static void piece_" ++n \
+                        "(symmComm_t comm, symmStream_t stream, int rank, int nranks) {"
+                    print "(void)comm, (void)stream, (void)rank, (void)nranks;"
+                    print "(void)invert, (void)touch;"
+                    print "#line " NR + 1 " \"docs/memory.md\""; code = 1; next }
          /^```$/ { if (code) print "}"; code = 0; next }
          code { print }
-         END { print "#define PIECES " n; printf "static void (*const pieces[])(symmComm_t, symmStream_t, int, int) = {"
+         END { print "#define PIECES " n
+               printf "static void (*const pieces[])(symmComm_t, symmStream_t, int, int) = {"
                for (i = 1; i <= n; i++) printf "piece_%d, ", i; print "};" }' docs/memory.md
     cat <<'C'
 static symmComm_t comms[2];
@@ -57,8 +61,13 @@ int main(void) {
 C
 } >"$dir/all.c"
 want="$(grep -c '^```c$' docs/memory.md) pieces"
-built=$(${CC:-gcc} -std=gnu11 -O1 -Wall -Wextra -Werror -Iinclude "$dir/all.c" -L"$lib" -lsymm -Wl,-rpath,"$(cd "$lib" && pwd)" -pthread -o "$dir/all" 2>&1)
+built=$(${CC:-gcc} -std=gnu11 -O1 -Wall -Wextra -Werror -Iinclude "$dir/all.c" -L"$lib" -lsymm \
+    -Wl,-rpath,"$(cd "$lib" && pwd)" -pthread -o "$dir/all" 2>&1)
 t_empty "the code in docs/memory.md compiles" "$built"
 got=$(SYMM_BACKEND=host timeout 60 "$dir/all" 2>&1)
-if [ "$got" = "$want" ]; then t_ok "and runs on two ranks"; else t_fail "and runs on two ranks" "wanted '$want', got '$got'"; fi
+if [ "$got" = "$want" ]; then
+    t_ok "and runs on two ranks"
+else
+    t_fail "and runs on two ranks" "wanted '$want', got '$got'"
+fi
 t_done

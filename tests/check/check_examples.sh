@@ -44,10 +44,16 @@ if is_built hello; then
             sh -c '. scripts/mpi.sh; launch "$@"' - $n "$examples/hello"
     done
 fi
-! is_built threads || prints threads "$(each 4 'rank & gathered 1000 1001 1002 1003')" "$examples/threads"
-! is_built peer_ptr || prints peer_ptr "$(each 3 'rank & found 10 20 30, sum 60')" "$examples/peer_ptr"
-! is_built step || prints step "$(each 2 'rank &: error 4.0000 before, 0.0000 after 20 steps; memory of the heap is used in place')" "$examples/step"
-! is_built grow || prints grow "$(each 3 'rank &: 32 MiB of each rank, 0 elements wrong, at the same address')" "$examples/grow"
+in_place='memory of the heap is used in place'
+! is_built threads || prints threads "$(each 4 'rank & gathered 1000 1001 1002 1003')" \
+    "$examples/threads"
+! is_built peer_ptr || prints peer_ptr "$(each 3 'rank & found 10 20 30, sum 60')" \
+    "$examples/peer_ptr"
+! is_built step || prints step \
+    "$(each 2 "rank &: error 4.0000 before, 0.0000 after 20 steps; $in_place")" "$examples/step"
+! is_built grow || prints grow \
+    "$(each 3 'rank &: 32 MiB of each rank, 0 elements wrong, at the same address')" \
+    "$examples/grow"
 # What is set for them holds, and what goes wrong is told with its code, which is the exit status
 # too.
 goes_wrong() { # name, status, words of its errors, command...
@@ -55,14 +61,19 @@ goes_wrong() { # name, status, words of its errors, command...
     shift 3
     timeout 60 "$@" >"$dir/out" 2>&1
     rc=$?
-    if [ $rc -eq "$want" ] && grep -q "$words" "$dir/out"; then t_ok "$name"; else t_fail "$name" "exit status $rc: $(cat "$dir/out")"; fi
+    if [ $rc -eq "$want" ] && grep -q "$words" "$dir/out"; then
+        t_ok "$name"
+    else
+        t_fail "$name" "exit status $rc: $(cat "$dir/out")"
+    fi
 }
 if is_built hello; then
     goes_wrong "hello says what went wrong" 4 'invalid argument.* (4): .*SYMM_BACKEND=none' \
         sh -c '. scripts/mpi.sh; SYMM_BACKEND=none launch 1 "$1"' - "$examples/hello"
 fi
 for example in threads peer_ptr grow step; do
-    ! is_built $example || goes_wrong "$example does not override SYMM_BACKEND" 1 'SYMM_BACKEND=none' env SYMM_BACKEND=none "$examples/$example"
+    ! is_built $example || goes_wrong "$example does not override SYMM_BACKEND" 1 \
+        'SYMM_BACKEND=none' env SYMM_BACKEND=none "$examples/$example"
 done
 t_empty "every example is run" "$(for f in examples/*.c examples/*.cu; do
     grep -q "is_built $(basename "${f%.*}")" "$0" tests/check/check_gpu_examples.sh || echo "$f"

@@ -14,12 +14,19 @@ command_file() { # path body
     printf '#!/bin/sh\n%s\n' "$2" >"$1"
     chmod +x "$1"
 }
-command_file "$top/path/nvidia-smi" 'for i in 0 1 2 3; do echo "GPU $i: NVIDIA H200 (UUID: GPU-0000000$i)"; done'
+command_file "$top/path/nvidia-smi" \
+    'for i in 0 1 2 3; do echo "GPU $i: NVIDIA H200 (UUID: GPU-0000000$i)"; done'
 command_file "$top/path/python3" 'exit 1' # no NCCL as a package
 PATH=$top/path:$PATH
-expect() { # name, want, got
-    if [ "$2" = "$3" ]; then t_ok "$1"; else t_fail "$1" "wanted '$2', got '$3'
-$(cat "$top/out" 2>/dev/null)"; fi
+expect() { # name, want, got...
+    expected=$2 expecting=$1
+    shift 2
+    if [ "$*" = "$expected" ]; then
+        t_ok "$expecting"
+    else
+        t_fail "$expecting" "wanted '$expected', got '$*'
+$(cat "$top/out" 2>/dev/null)"
+    fi
 }
 
 # ---- how many GPUs ----
@@ -48,19 +55,27 @@ seen GPU-00000002,GPU-00000000 2
 # Fails where the command line has FAIL in it; says so on stderr where it asks for NCCL and there is
 # none.
 command_file "$top/bin/symm-perf" 'echo "$*" >>'"$top"'/calls
-case "$*" in *barrier*) [ "${NCCL:-1}" = 1 ] || { echo "symm-perf: --vs nccl: no such library" >&2 && exit 2; } ;; esac
+case "${NCCL:-1} $*" in
+1\ *) ;;
+*barrier*) echo "symm-perf: --vs nccl: no such library" >&2 && exit 2 ;;
+esac
 case "$*" in ${FAIL:-none}) exit 1 ;; esac
 json= peer= sizes=1024 ratio=2
 case $* in *"-f 2 -R 2"*) sizes="1024 2048" ;; esac
 [ "${NCCL_SYM_CTAS:-0}" != 32 ] || ratio=1.5
-while [ $# -gt 0 ]; do case $1 in --json) json=$2 ;; --vs) peer=", \"nccl\": {}" ;; esac && shift; done
+while [ $# -gt 0 ]; do
+    case $1 in --json) json=$2 ;; --vs) peer=", \"nccl\": {}" ;; esac
+    shift
+done
 echo "a table"
 [ -z "$json" ] || {
     echo "{\"config\": 1$peer"
     for size in $sizes; do
         echo "    {\"size\": $size, \"count\": 1,"
-        [ -z "$peer" ] || echo "     \"out_of_place\": {\"time\": 4.5, \"nccl_time\": 9, \"nccl_ratio\": $ratio},"
-        [ -z "$peer" ] || echo "     \"in_place\": {\"time\": 3, \"nccl_time\": 12, \"nccl_ratio\": 4}}"
+        [ -n "$peer" ] || continue
+        echo "     \"out_of_place\":" \
+            "{\"time\": 4.5, \"nccl_time\": 9, \"nccl_ratio\": $ratio},"
+        echo "     \"in_place\": {\"time\": 3, \"nccl_time\": 12, \"nccl_ratio\": 4}}"
     done
 } >"$json"'
 command_file "$top/bin/good" 'echo good'
@@ -75,40 +90,57 @@ files() { find "$top/bench" -name "$1" | wc -l; }
 
 FAIL='all_gather -d bfloat16*threads 4' bench "$top/bin/good"
 cp "$top/calls" "$top/calls0"
-expect "a table that fails fails the whole, and the rest is made" "1 52 50 1" "$rc $tables $(files '*.json') $(grep -c '^good' "$top/out")"
+expect "a table that fails fails the whole, and the rest is made" \
+    "1 52 50 1" "$rc $tables $(files '*.json') $(grep -c '^good' "$top/out")"
 bench
 expect "what failed is made again, the rest is there" "0 2 52" "$rc $tables $(files '*.json')"
-expect "tables of odd sizes, eager calls, other places" "4 4 4 4" "$(grep -c -- '-b 1000 -e 1000' "$top/calls0") $(grep -c -- '-G 0' "$top/calls0") $(grep -c -- '-R 0.*--json' "$top/calls0") $(grep -c -- '-u 1' "$top/calls0")"
-command_file "$top/bin/bench_gpu" 'case $SYMM_BACKEND,$* in cuda,) echo sweep ;; cuda,-i*) echo "host time" && exit 1 ;; esac'
+expect "tables of odd sizes, eager calls, other places" \
+    "4 4 4 4" "$(grep -c -- '-b 1000 -e 1000' "$top/calls0") $(grep -c -- '-G 0' "$top/calls0")" \
+    "$(grep -c -- '-R 0.*--json' "$top/calls0") $(grep -c -- '-u 1' "$top/calls0")"
+command_file "$top/bin/bench_gpu" \
+    'case $SYMM_BACKEND,$* in cuda,) echo sweep ;; cuda,-i*) echo "host time" && exit 1 ;; esac'
 bench "$top/bin/bench_gpu"
-expect "a sweep of the kernels, and the host time of a call" "1 1 1" "$rc $(grep -c '^sweep' "$top/out") $(grep -c '^host time' "$top/out")"
+expect "a sweep of the kernels, and the host time of a call" \
+    "1 1 1" "$rc $(grep -c '^sweep' "$top/out") $(grep -c '^host time' "$top/out")"
 bench "$top/bin/bad" "$top/bin/good"
 expect "a program that fails fails the whole" "1 0 1" "$rc $tables $(grep -c '^good' "$top/out")"
-expect "NCCL's best of all settings beside ours" "1024 out 4.50 9.00 1.50x NCCL_SYM_CTAS=32;1024 in 3.00 12.00 4.00x as it comes;" \
-    "$(grep -v '^#' "$top/bench/gpu-all_reduce-float-4-best.txt" | tr -s ' ' | sed 's/^ //' | tr '\n' ';')"
-expect "and its mean" "# geometric mean 2.45x, smallest 1.50x" "$(tail -n 1 "$top/bench/gpu-all_gather-float-2-best.txt")"
+expect "NCCL's best of all settings beside ours" \
+    "1024 out 4.50 9.00 1.50x NCCL_SYM_CTAS=32;1024 in 3.00 12.00 4.00x as it comes;" \
+    "$(grep -v '^#' "$top/bench/gpu-all_reduce-float-4-best.txt" | tr -s ' ' |
+    sed 's/^ //' | tr '\n' ';')"
+expect "and its mean" \
+    "# geometric mean 2.45x, smallest 1.50x" \
+    "$(tail -n 1 "$top/bench/gpu-all_gather-float-2-best.txt")"
 BENCH_FORCE=1 bench
 expect "all is made again where that is asked for" "0 52" "$rc $tables"
 BENCH_NCCL='' BENCH_FORCE=1 bench
 expect "without NCCL's settings where that is asked for" "0 32" "$rc $tables"
 rm -rf "$top/bench"
 NCCL=0 bench
-expect "without NCCL: said, and tables of ours alone" "0 32 1 0" "$rc $tables $(grep -c '^# without NCCL: symm-perf: --vs nccl: no such library' "$top/out") $(grep -lr nccl "$top/bench" | wc -l)"
+expect "without NCCL: said, and tables of ours alone" \
+    "0 32 1 0" "$rc $tables" \
+    "$(grep -c '^# without NCCL: symm-perf: --vs nccl: no such library' "$top/out")" \
+    "$(grep -lr nccl "$top/bench" | wc -l)"
 NCCL=0 bench
 expect "they are there as long as there is none" "0 0" "$rc $tables"
 bench
-expect "and are made again beside NCCL once it is there" "0 52 52" "$rc $tables $(grep -l nccl "$top"/bench/*.json | wc -l)"
+expect "and are made again beside NCCL once it is there" \
+    "0 52 52" "$rc $tables $(grep -l nccl "$top"/bench/*.json | wc -l)"
 NCCL=0 bench
-expect "tables beside NCCL are kept without it" "0 0 52" "$rc $tables $(grep -l nccl "$top"/bench/*.json | wc -l)"
+expect "tables beside NCCL are kept without it" \
+    "0 0 52" "$rc $tables $(grep -l nccl "$top"/bench/*.json | wc -l)"
 CUDA_VISIBLE_DEVICES=1,0 BENCH_FORCE=1 bench
-expect "no more ranks than visible GPUs" "0 26 26" "$rc $tables $(grep -c -- '--threads 2' "$top/calls")"
+expect "no more ranks than visible GPUs" \
+    "0 26 26" "$rc $tables $(grep -c -- '--threads 2' "$top/calls")"
 
 # ---- make bench-memory ----
 command_file "$top/bin/bench_memory" 'exit 3'
 command_file "$top/bin/bench_lane" 'echo lanes'
 mkdir "$top/memory"
-for part in place replay lane; do echo ok >"$top/memory/memory-$part.status"; done # as an interrupted run leaves them
+# as an interrupted run leaves them
+for part in place replay lane; do echo ok >"$top/memory/memory-$part.status"; done
 SYMM_BACKEND=host scripts/bench_memory.sh "$top/memory" "$top/bin" >"$top/out" 2>&1
 rc=$?
-expect "a part that fails fails the whole, whatever an earlier run has left" "1 2 1" "$rc $(grep -c '^==== failed' "$top/out") $(grep -c '^lanes' "$top/out")"
+expect "a part that fails fails the whole, whatever an earlier run has left" \
+    "1 2 1" "$rc $(grep -c '^==== failed' "$top/out") $(grep -c '^lanes' "$top/out")"
 t_done

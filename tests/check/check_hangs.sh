@@ -27,7 +27,8 @@ shows() { # NAME TEXT...: all of them stand in what it printed
 dumps() { grep -c '^communicator ' "$dir/$1.out"; }
 
 awk '/^```c$/ { code = 1; next } /^```$/ { code = 0 } code' docs/hangs.md >"$dir/hang.c"
-built=$(${CC:-gcc} -std=gnu11 -O1 -Wall -Wextra -Werror -Iinclude "$dir/hang.c" -L"$lib" -lsymm -Wl,-rpath,"$(cd "$lib" && pwd)" -pthread -o "$dir/hang" 2>&1)
+built=$(${CC:-gcc} -std=gnu11 -O1 -Wall -Wextra -Werror -Iinclude "$dir/hang.c" -L"$lib" -lsymm \
+    -Wl,-rpath,"$(cd "$lib" && pwd)" -pthread -o "$dir/hang" 2>&1)
 t_empty "the program of docs/hangs.md compiles" "$built"
 if [ -x "$dir/hang" ]; then
     run time never &
@@ -37,17 +38,25 @@ if [ -x "$dir/hang" ]; then
     t_empty "a watchdog dumps and revokes after two seconds without progress" "$(
         shows time 'collectives finished 3' 'has issued 4 collectives' \
             'has issued 3 collectives, the last symmAllReduce of 100 float32 (sum)'
-        for r in 0 1; do grep -i "^rank $r: .*revoke" "$dir/time.out" >/dev/null || cat "$dir/time.out"; done
+        for r in 0 1; do
+            grep -i "^rank $r: .*revoke" "$dir/time.out" >/dev/null || cat "$dir/time.out"
+        done
     )"
     t_empty "and at a signal" "$([ "$(dumps signal)" -gt 1 ] || cat "$dir/signal.out")"
     # The page breaks that line.
-    wanted='rank 1 did not come before a deadline (SYMM_TIMEOUT; in set-up SYMM_SETUP_TIMEOUT); it has issued 3 collectives, the last symmAllReduce of 100 float32 (sum) (collective 4, waiting for a packet)'
+    wanted='rank 1 did not come before a deadline (SYMM_TIMEOUT; in set-up SYMM_SETUP_TIMEOUT);'
+    wanted="$wanted it has issued 3 collectives, the last symmAllReduce of 100 float32 (sum)"
+    wanted="$wanted (collective 4, waiting for a packet)"
     t_empty "a limit names the late rank, its last call and the stage" "$(shows limit "$wanted")"
-    t_empty "as the page quotes it" "$(tr '\n' ' ' <docs/hangs.md | grep -qF "$wanted" || echo "not in the page: $wanted")"
+    t_empty "as the page quotes it" \
+        "$(tr '\n' ' ' <docs/hangs.md | grep -qF "$wanted" || echo "not in the page: $wanted")"
 else
     t_fail "the program runs" "it is not there"
 fi
-awk '/^const char \*symm_stage_name/,/^}/' src/host/comm/comm.c | grep -o '"[^"?]*"' | tr -d '"' | sort >"$dir/stages"
-awk '/^\| stage of a collective/ { on = 1; next } on && /^\| stage of set-up/ { on = 0 } on && /^\| [a-z]/ { split($0, f, "|"); gsub(/^ | $/, "", f[2]); print f[2] }' docs/hangs.md | sort >"$dir/told"
+awk '/^const char \*symm_stage_name/,/^}/' src/host/comm/comm.c | grep -o '"[^"?]*"' |
+    tr -d '"' | sort >"$dir/stages"
+awk '/^\| stage of a collective/ { on = 1; next } on && /^\| stage of set-up/ { on = 0 }
+    on && /^\| [a-z]/ { split($0, f, "|"); gsub(/^ | $/, "", f[2]); print f[2] }' docs/hangs.md |
+    sort >"$dir/told"
 t_empty "the page has the library's stages" "$(diff "$dir/stages" "$dir/told")"
 t_done

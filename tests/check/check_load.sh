@@ -18,7 +18,8 @@ to=$dir/prefix
 most=4096
 asks() {
     local fixed flag bytes hex
-    fixed=$(readelf -rW "$1" | grep -cE 'R_[A-Z0-9_]*TLS_TPREL|R_[A-Z0-9_]*(TPOFF|TPREL)') # x86-64, AArch64, POWER
+    # x86-64, AArch64, POWER
+    fixed=$(readelf -rW "$1" | grep -cE 'R_[A-Z0-9_]*TLS_TPREL|R_[A-Z0-9_]*(TPOFF|TPREL)')
     flag=$(readelf -dW "$1" | grep -c STATIC_TLS)
     hex=$(readelf -lW "$1" | awk '$1 == "TLS" { print $6 }')
     bytes=$((hex))
@@ -28,13 +29,19 @@ asks() {
 }
 
 # A library that the check must find fault with, or it is none.
-$cc -DEATER=16384 -shared -fPIC tests/fake/load_late.c -o "$dir/big.so" 2>"$dir/log" || t_fail "a library of 16 KiB builds" "$(cat "$dir/log")"
-if [ "$(asks "$dir/big.so" | wc -l)" = 3 ]; then t_ok "variables of threads are found"; else t_fail "variables of threads are found" "$(asks "$dir/big.so")"; fi
+$cc -DEATER=16384 -shared -fPIC tests/fake/load_late.c -o "$dir/big.so" 2>"$dir/log" ||
+    t_fail "a library of 16 KiB builds" "$(cat "$dir/log")"
+if [ "$(asks "$dir/big.so" | wc -l)" = 3 ]; then
+    t_ok "variables of threads are found"
+else
+    t_fail "variables of threads are found" "$(asks "$dir/big.so")"
+fi
 for so in "$build"/lib/libsymm.so "$build"/lib/libsymm-mpi.so; do
     [ ! -e "$so" ] || t_empty "$(basename "$so") needs no room in every thread" "$(asks "$so")"
 done
 
-make --no-print-directory OUT="$build" PREFIX="$to" DESTDIR= install >"$dir/log" 2>&1 || { t_fail "it is installed" "$(cat "$dir/log")"; t_done; }
+make --no-print-directory OUT="$build" PREFIX="$to" DESTDIR= install >"$dir/log" 2>&1 ||
+    { t_fail "it is installed" "$(cat "$dir/log")"; t_done; }
 flags="-std=gnu11 -O1 -Wall -Wextra -Werror -I$to/include -pthread"
 link="-L$to/lib -Wl,-rpath,$to/lib"
 builds() { # what, command...
@@ -43,7 +50,8 @@ builds() { # what, command...
     "$@" >"$dir/log" 2>&1 || { t_fail "$what builds" "$(cat "$dir/log")"; t_done; }
 }
 builds "the program" $cc $flags tests/fake/load_late.c -ldl -o "$dir/late"
-builds "the plug-in" $cc $flags -fPIC -shared -DPLUGIN tests/fake/load_late.c $link -lsymm -o "$dir/plugin.so"
+builds "the plug-in" \
+    $cc $flags -fPIC -shared -DPLUGIN tests/fake/load_late.c $link -lsymm -o "$dir/plugin.so"
 
 says() { # name, what it must print, command...
     local name=$1 want=$2 got
@@ -58,21 +66,34 @@ for test in processes:3 threads:300; do
 done
 
 for i in $(seq 60); do
-    if [ "$i" = 1 ]; then builds "a library that is in the way" $cc -DEATER=64 -shared -fPIC tests/fake/load_late.c -o "$dir/eater1.so"; else cp "$dir/eater1.so" "$dir/eater$i.so"; fi
+    if [ "$i" = 1 ]; then
+        builds "a library that is in the way" \
+            $cc -DEATER=64 -shared -fPIC tests/fake/load_late.c -o "$dir/eater1.so"
+    else
+        cp "$dir/eater1.so" "$dir/eater$i.so"
+    fi
 done
-if "$dir/late" symm "$to/lib/libsymm.so" none "$dir"/eater*.so 2>/dev/null | grep -q 'some fit, others did not'; then
+if "$dir/late" symm "$to/lib/libsymm.so" none "$dir"/eater*.so 2>/dev/null |
+    grep -q 'some fit, others did not'; then
     for room in 512 0; do
         export GLIBC_TUNABLES=glibc.rtld.optional_static_tls=$room
-        says "opened when others have used up the room ($room)" "some fit, others did not; 3 processes" "$dir/late" symm "$to/lib/libsymm.so" processes "$dir"/eater*.so
+        says "opened when others have used up the room ($room)" \
+            "some fit, others did not; 3 processes" "$dir/late" symm "$to/lib/libsymm.so" \
+            processes "$dir"/eater*.so
         unset GLIBC_TUNABLES
     done
 else
-    t_skip "opened when others have used up the room" "this loader has room for 60 libraries, or refuses ours: the tests above say"
+    t_skip "opened when others have used up the room" \
+        "this loader has room for 60 libraries, or refuses ours: the tests above say"
 fi
 
 if [ -e "$to/lib/libsymm-mpi.so" ]; then
-    builds "the plug-in with MPI" env OMPI_CC="$cc" MPICH_CC="$cc" ${MPICC:-mpicc} $flags -fPIC -shared -DPLUGIN -DPLUGIN_MPI tests/fake/load_late.c $link -lsymm-mpi -lsymm -o "$dir/mpi.so"
-    says "libsymm-mpi, opened by a plug-in" "2 ranks of MPI" sh -c '. scripts/mpi.sh; launch "$@"' - 2 "$dir/late" plugin "$dir/mpi.so" mpi
+    builds "the plug-in with MPI" \
+        env OMPI_CC="$cc" MPICH_CC="$cc" ${MPICC:-mpicc} $flags -fPIC -shared -DPLUGIN \
+        -DPLUGIN_MPI tests/fake/load_late.c $link -lsymm-mpi -lsymm -o "$dir/mpi.so"
+    says "libsymm-mpi, opened by a plug-in" \
+        "2 ranks of MPI" sh -c '. scripts/mpi.sh; launch "$@"' - 2 "$dir/late" \
+        plugin "$dir/mpi.so" mpi
 else
     t_skip "libsymm-mpi, opened by a plug-in" "needs mpi"
 fi

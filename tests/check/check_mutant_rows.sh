@@ -8,7 +8,9 @@ cd "$(dirname "$0")/../.." || exit 2
 rows() { awk -f tests/check/mutants.awk tests/check/mutants/*.txt; }
 
 # Rows without six fields, of an unknown kind, or with a name that another row has.
-malformed() { awk -F'|' 'NF != 6 || $4 !~ /^(plain|tsan)$/ || $6 == "" || seen[$1]++ { print $1 }'; }
+malformed() {
+    awk -F'|' 'NF != 6 || $4 !~ /^(plain|tsan)$/ || $6 == "" || seen[$1]++ { print $1 }'
+}
 t_empty "the rows are well-formed" "$(rows | malformed)"
 planted='a|b|c|plain|t|x\na|b|c|plain|t|x\nb|b|c|fast|t|x\n'
 t_equal "malformed rows are found" "a b" "$(printf "$planted" | malformed | xargs)"
@@ -35,7 +37,8 @@ unknown() {
         at=$(find tests -name "$test.c")
         [ -n "$at" ] || echo "$name: no $test.c"
         for t in $tests; do
-            [ -z "$at" ] || grep -q "\b${t%%(*}\b" "$at" tests/kit/*.h || echo "$name: $test has no $t"
+            [ -z "$at" ] || grep -q "\b${t%%(*}\b" "$at" tests/kit/*.h ||
+                echo "$name: $test has no $t"
         done
     done
 }

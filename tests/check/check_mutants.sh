@@ -22,7 +22,8 @@ export SYMM_TIMEOUT=4000 SYMM_SETUP_TIMEOUT=4000 # a mutant that hangs is found 
 export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1}"
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_stack_use_after_return=1}"
 fixed=
-setarch -R true 2>/dev/null && fixed='setarch -R' # older ThreadSanitizers need their addresses where they expect them
+# Older versions of ThreadSanitizer need their addresses where they expect them.
+setarch -R true 2>/dev/null && fixed='setarch -R'
 
 objects() { # kind: where its objects lie
     if [ "$1" = tsan ]; then echo "$build/obj-test-tsan"; else echo "$build/obj-test"; fi
@@ -36,7 +37,9 @@ sanitizer() { [ "$1" != tsan ] || echo '-fsanitize=thread'; }
 bodies=$(grep -l '^#include "signature.inl"' src/device/host/*.c)
 reached() {
     case $1 in
-    */lanes.inl | */lanes_types.inl | */types.inl | */copy.inl | */reduce_span.inl) echo src/device/host/reduce_host.c:base ;;
+    */lanes.inl | */lanes_types.inl | */types.inl | */copy.inl | */reduce_span.inl)
+        echo src/device/host/reduce_host.c:base
+        ;;
     src/device/host/*.inl) echo $bodies ;;
     src/host/place/*.inl) echo src/host/place/place_narrow.c ;;
     src/device/cuda/*) echo tests/fake/emu_kernels.cc ;;
@@ -57,12 +60,15 @@ compile() { # directory, kind, sources: leaves objects in the directory, prints 
         [ "$isa" != "$source" ] && isa="-DSYMM_ISA=$isa -ffp-contract=off -Og" || isa=
         object=$tree/$(basename "${source%%:*}" .c).$kind.o
         case $source in *.cc)
-            ${CXX:-g++} -std=c++17 -O1 -g -w -ffp-contract=off -fno-exceptions -fno-rtti -I"$tree/include" -I"$tree/tests/fake" -Itests/kit -c "$tree/$source" -o "$object" || return 1
+            ${CXX:-g++} -std=c++17 -O1 -g -w -ffp-contract=off -fno-exceptions -fno-rtti \
+                -I"$tree/include" -I"$tree/tests/fake" -Itests/kit -c "$tree/$source" \
+                -o "$object" || return 1
             echo "$object"
             continue
             ;;
         esac
-        $cc $flags $(sanitizer "$kind") $isa -I"$tree/include" -I"$tree/src" -c "$tree/${source%%:*}" -o "$object" || return 1
+        $cc $flags $(sanitizer "$kind") $isa -I"$tree/include" -I"$tree/src" \
+            -c "$tree/${source%%:*}" -o "$object" || return 1
         echo "$object"
     done
 }
@@ -75,7 +81,7 @@ link() { # program, kind, test, objects
     fi
     beside=$(programs "$kind")
     $cc $(sanitizer "$kind") "$@" "$at/tests/$test.o" "$at/tests/t.o" "$at/tests/parts.a" \
-        "$at/libsymm.a" "$beside/libsymm-images.so" -Wl,-rpath,"$PWD/$beside" \
+        "$at/libsymm.a" "$beside/libsymm-images.so" -Wl,-rpath,"$(cd "$beside" && pwd)" \
         -pthread -ldl -lrt -lm -o "$program"
 }
 run() { # program, tests: 0 passed, 1 failed, 2 neither
@@ -86,7 +92,8 @@ run() { # program, tests: 0 passed, 1 failed, 2 neither
     case $? in 0) return 0 ;; 1 | 124 | 137) return 1 ;; *) return 2 ;; esac
 }
 have() { # kind, test
-    [ -e "$(objects "$1")/libsymm.a" ] && [ -e "$(objects "$1")/tests/$2.o" ] && [ -e "$(objects "$1")/tests/t.o" ]
+    [ -e "$(objects "$1")/libsymm.a" ] && [ -e "$(objects "$1")/tests/$2.o" ] &&
+        [ -e "$(objects "$1")/tests/t.o" ]
 }
 copy() { # directory
     rm -rf "${1:?}"
@@ -103,37 +110,49 @@ choose() { # names
     seed=${T_SEED:-$(date +%s)}
     if [ $# -gt 0 ]; then
         for name; do
-            mutants | awk -F'|' -v n="$name" '$1 == n { print; found = 1 } END { exit !found }' || t_fail "$name" "no such mutant" >&2
+            mutants | awk -F'|' -v n="$name" '$1 == n { print; found = 1 } END { exit !found }' ||
+                t_fail "$name" "no such mutant" >&2
         done
     elif [ -n "${T_FULL:-}" ]; then
         mutants
     else
-        mutants | awk -v seed="$seed" 'BEGIN { srand(seed) } { print rand() "\t" $0 }' | sort -n | cut -f2- | head -n "$some"
+        mutants | awk -v seed="$seed" 'BEGIN { srand(seed) } { print rand() "\t" $0 }' | sort -n |
+            cut -f2- | head -n "$some"
     fi | places >"$out/table"
-    [ -n "${T_FULL:-}" ] || [ $# -gt 0 ] || echo "# $some of $(mutants | wc -l) mutants, T_SEED=$seed; T_FULL=1 takes all"
+    [ -n "${T_FULL:-}" ] || [ $# -gt 0 ] ||
+        echo "# $some of $(mutants | wc -l) mutants, T_SEED=$seed; T_FULL=1 takes all"
 }
 # Names of files made paths. One that is not there stays, and is found stale.
 places() {
     {
-        find src include tests -type f | awk -F'|' 'FNR == NR { path = $0; sub(/.*\//, ""); at[$0] = path; next }
+        find src include tests -type f | awk -F'|' '
+            FNR == NR { path = $0; sub(/.*\//, ""); at[$0] = path; next }
             { n = split($2, names, ","); $2 = ""
-              for (i = 1; i <= n; i++) $2 = $2 (i > 1 ? "," : "") (names[i] in at ? at[names[i]] : names[i])
+              for (i = 1; i <= n; i++)
+                  $2 = $2 (i > 1 ? "," : "") (names[i] in at ? at[names[i]] : names[i])
               print }' OFS='|' - /dev/fd/3
     } 3<&0
 }
 column() { # of the chosen mutants of a program: kind, test, number
-    awk -F'|' -v k="$1" -v t="$2" -v c="$3" '$4 == k && $5 == t { gsub(",", " ", $c); print $c }' "$out/table" | tr ' ' '\n' | sort -u
+    awk -F'|' -v k="$1" -v t="$2" -v c="$3" '
+        $4 == k && $5 == t { gsub(",", " ", $c); print $c }' "$out/table" | tr ' ' '\n' | sort -u
 }
 
 passing= # kind/test of what passes unchanged
-control() { # kind, test: runs the tests that its chosen mutants name, the files that they change compiled anew
+# Runs the tests that a program's chosen mutants name, the files that they change compiled anew.
+control() { # kind, test
     have "$1" "$2" || return 0
     name="unchanged: $2 ($1)"
     sources=$(for file in $(column "$1" "$2" 2); do reached "$file"; done | tr ' ' '\n' | sort -u)
     [ "$2" != unit_reduce ] || sources= # as the archive has it: that file takes long to build
-    made=$(compile "$out/unchanged" "$1" $sources 2>"$out/log") && link "$out/$2.$1" "$1" "$2" $made 2>>"$out/log"
+    made=$(compile "$out/unchanged" "$1" $sources 2>"$out/log") &&
+        link "$out/$2.$1" "$1" "$2" $made 2>>"$out/log"
     if [ $? -ne 0 ]; then t_fail "$name" "$(cat "$out/log")"; return; fi
-    if run "$out/$2.$1" $(column "$1" "$2" 6); then t_ok "$name" && passing="$passing $1/$2"; else t_fail "$name" "$(tail -n 20 "$out/$2.$1.log")"; fi
+    if run "$out/$2.$1" $(column "$1" "$2" 6); then
+        t_ok "$name" && passing="$passing $1/$2"
+    else
+        t_fail "$name" "$(tail -n 20 "$out/$2.$1.log")"
+    fi
 }
 
 mutant() { # name, files, script, kind, test, tests
@@ -142,7 +161,10 @@ mutant() { # name, files, script, kind, test, tests
         t_skip "$name" "needs $(objects "$kind")/libsymm.a and $test.o: make check builds them"
         return
     fi
-    case "$passing " in *" $kind/$test "*) ;; *) t_fail "$name" "unchanged, $test does not pass either, or is not run" && return ;; esac
+    case "$passing " in
+    *" $kind/$test "*) ;;
+    *) t_fail "$name" "unchanged, $test does not pass either, or is not run" && return ;;
+    esac
     tree=$out/$name
     copy "$tree"
     changed=
@@ -153,7 +175,8 @@ mutant() { # name, files, script, kind, test, tests
     [ -n "$changed" ] || { t_fail "$name" "stale: the script changes nothing in $2: $3"; return; }
     sources=
     for file in $changed; do sources="$sources $(reached "$file")"; done
-    made=$(compile "$tree" "$kind" $(echo $sources | tr ' ' '\n' | sort -u) 2>"$out/log") && link "$tree/$test.$kind" "$kind" "$test" $made 2>>"$out/log"
+    made=$(compile "$tree" "$kind" $(echo $sources | tr ' ' '\n' | sort -u) 2>"$out/log") &&
+        link "$tree/$test.$kind" "$kind" "$test" $made 2>>"$out/log"
     if [ $? -ne 0 ]; then t_fail "$name" "does not build: $(cat "$out/log")"; return; fi
     run "$tree/$test.$kind" $6
     case $? in
@@ -166,7 +189,11 @@ mutant() { # name, files, script, kind, test, tests
 copy "$out/unchanged" || exit 2
 # A | within a script would be taken for the end of a field (write . for it).
 bad=$(mutants | awk -F'|' 'NF != 6 || $4 !~ /^(plain|tsan)$/ || seen[$1]++ { print $1 }')
-if [ -z "$bad" ]; then t_ok "the table is well-formed"; else t_fail "the table is well-formed" "$bad"; fi
+if [ -z "$bad" ]; then
+    t_ok "the table is well-formed"
+else
+    t_fail "the table is well-formed" "$bad"
+fi
 choose "$@"
 awk -F'|' '{ print $4, $5 }' "$out/table" | sort -u >"$out/programs"
 while read -r kind test; do

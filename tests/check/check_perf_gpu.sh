@@ -7,22 +7,27 @@ cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
 build=${BUILD:-build} cc=${CC:-gcc}
 objects=$build/obj-test
-if [ ! -e "$objects/libsymm.a" ] || [ ! -e "$objects/tests/parts.a" ] || [ ! -e "$objects/tests/t.o" ]; then
+if [ ! -e "$objects/libsymm.a" ] || [ ! -e "$objects/tests/parts.a" ] ||
+    [ ! -e "$objects/tests/t.o" ]; then
     t_skip "symm-perf on a fake GPU" "needs $objects: make check builds it"
     t_done
 fi
 dir=$(mktemp -d) || exit 2
 trap 'rm -rf "$dir"' EXIT
 perf=$dir/symm-perf
-flags="-std=gnu11 -O1 -Wall -Wextra -Werror -pthread -DSYMM_TESTING -Iinclude -Isrc -Itests/kit -Itests/fake"
+flags="-std=gnu11 -O1 -Wall -Wextra -Werror -pthread"
+flags="$flags -DSYMM_TESTING -Iinclude -Isrc -Itests/kit -Itests/fake"
 
 # Without MPI: ranks are threads here.
 sources="tools/symm_perf.c $(find tools -name 'perf_*.c' ! -name perf_mpi.c)"
+library="$objects/tests/t.o $objects/tests/parts.a $objects/libsymm.a $objects/tests/parts.a"
+library="$library $objects/src/device/cuda/kernel_images.o -ldl -lrt -lm"
 # shellcheck disable=SC2086 # lists
-$cc $flags -rdynamic tests/fake/perf_stub.c $sources "$objects/tests/t.o" "$objects/tests/parts.a" "$objects/libsymm.a" "$objects/tests/parts.a" \
-    -ldl -lrt -lm -o "$perf" >"$dir/log" 2>&1 || { t_fail "symm-perf builds with the fake driver" "$(cat "$dir/log")" && t_done; }
+$cc $flags -rdynamic tests/fake/perf_stub.c $sources $library -o "$perf" >"$dir/log" 2>&1 ||
+    { t_fail "symm-perf builds with the fake driver" "$(cat "$dir/log")" && t_done; }
 # shellcheck disable=SC2086
-$cc $flags -shared -fPIC tests/fake/nccl_stub.c -o "$dir/libnccl.so" >"$dir/log" 2>&1 || { t_fail "the stub of NCCL builds" "$(cat "$dir/log")" && t_done; }
+$cc $flags -shared -fPIC tests/fake/nccl_stub.c -o "$dir/libnccl.so" >"$dir/log" 2>&1 ||
+    { t_fail "the stub of NCCL builds" "$(cat "$dir/log")" && t_done; }
 
 export SYMM_BACKEND=cuda SYMM_SCRATCH=1M GPU_FAKE=4
 unset PERF_NCCL_LIB
@@ -32,21 +37,31 @@ run() {
 }
 out() { grep -cE -- "$1" "$dir/out"; }
 err() { grep -cE -- "$1" "$dir/err"; }
-expect() { # name, want, got
-    if [ "$2" = "$3" ]; then t_ok "$1"; else t_fail "$1" "wanted '$2', got '$3'
-$(cat "$dir/err" "$dir/out")"; fi
+expect() { # name, want, got...
+    expected=$2 expecting=$1
+    shift 2
+    if [ "$*" = "$expected" ]; then
+        t_ok "$expecting"
+    else
+        t_fail "$expecting" "wanted '$expected', got '$*'
+$(cat "$dir/err" "$dir/out")"
+    fi
 }
 nccl() { run "$perf" "$@" --vs nccl --nccl "$dir/libnccl.so" -n 2 -w 0 --rounds 3; }
 
 # ---- runs ----
 run "$perf" all_reduce -g 2 -b 20 -e 100K -f 71 -d all -o all -n 2
-expect "all types and reductions" "0 1 216" "$rc $(out 'Out of bounds values : 0 OK') $(out '^ .*  0$')"
+expect "all types and reductions" \
+    "0 1 216" "$rc $(out 'Out of bounds values : 0 OK') $(out '^ .*  0$')"
 run "$perf" all_gather -g 3 -b 1K -e 64K -f 8 -d bfloat16 -u 1 -R 0 -n 2 -z 1 -m 2
-expect "all_gather unaligned, no windows, groups, waiting" "0 1 3" "$rc $(out 'Out of bounds values : 0 OK') $(out '^# +Rank +[012] .* device [012] \[0000:1')"
+expect "all_gather unaligned, no windows, groups, waiting" \
+    "0 1 3" "$rc $(out 'Out of bounds values : 0 OK')" \
+    "$(out '^# +Rank +[012] .* device [012] \[0000:1')"
 for collective in all_reduce all_gather; do
     run "$perf" $collective -g 2 -b 1K -e 2M -f 8 -G 3 -n 4 --limits --json "$dir/x.json"
     expect "$collective captured and replayed, with the time to issue" "0 1 1" \
-        "$rc $(out 'Out of bounds values : 0 OK') $(grep -c '"backend": "cuda", "launch": "graph"' "$dir/x.json")"
+        "$rc $(out 'Out of bounds values : 0 OK')" \
+        "$(grep -c '"backend": "cuda", "launch": "graph"' "$dir/x.json")"
 done
 run "$perf" barrier -g 1
 expect "one GPU, without -t and mpirun" "0 1" "$rc $(out '^ +0 +0 +none')"
@@ -58,7 +73,8 @@ found() { # name, what is wrong, blocks, flags...
     name=$1 wrong=$2 blocks=$3
     shift 3
     PERF_WRONG=$wrong PERF_BLOCKS=$blocks run "$perf" "$@" -g 2 -n 4
-    expect "found: $name" "1 1 1 1" "$rc $(out 'Out of bounds values : [1-9][0-9]* FAILED') $(wrong_cells 9) $(wrong_cells 13)"
+    expect "found: $name" "1 1 1 1" "$rc $(out 'Out of bounds values : [1-9][0-9]* FAILED')" \
+        "$(wrong_cells 9) $(wrong_cells 13)"
 }
 # Of the column, out of place or in place.
 wrong_cells() { awk -v at="$1" '/^ +[0-9]/ && $at > 0 { n++ } END { print n + 0 }' "$dir/out"; }
@@ -74,7 +90,8 @@ found "the same in a graph" burst 2 all_gather -b 1K -e 1K -G 2
 # ---- beside NCCL ----
 nccl all_reduce -g 2 -b 1K -e 64K -f 8 -G 2 --limits --json "$dir/x.json"
 expect "beside NCCL: a ratio per cell, their mean, its windows" "0 1 3 1" \
-    "$rc $(out '^# Ratio to NCCL +: [0-9.]+x geometric mean') $(out '^ .*[0-9]x .*[0-9]x') $(out '^# NCCL 2\.28\.9 .*registered: windows, memory: the same')"
+    "$rc $(out '^# Ratio to NCCL +: [0-9.]+x geometric mean') $(out '^ .*[0-9]x .*[0-9]x')" \
+    "$(out '^# NCCL 2\.28\.9 .*registered: windows, memory: the same')"
 cat >"$dir/sums.py" <<'EOF'
 import json, math, sys
 d = json.load(open(sys.argv[1]))
@@ -96,7 +113,8 @@ for text, is_so in (said[0], mean), (said[said.index("smallest") + 1], min(ratio
 print("right", d["out_of_bounds"])
 EOF
 if command -v python3 >/dev/null 2>&1; then
-    expect "bandwidths, ratios and their mean are what the times say" "right 0" "$(python3 "$dir/sums.py" "$dir/x.json" "$dir/out" 2>&1)"
+    expect "bandwidths, ratios and their mean are what the times say" \
+        "right 0" "$(python3 "$dir/sums.py" "$dir/x.json" "$dir/out" 2>&1)"
 else
     t_skip "bandwidths, ratios and their mean are what the times say" "needs python3"
 fi
@@ -106,11 +124,15 @@ nccl all_gather -g 2 -b 4K -e 4K -R 1
 expect "registered buffers" "0 1" "$rc $(out 'registered: buffers, memory: the same')"
 NCCL_STUB_REFUSES=windows nccl all_reduce -g 2 -b 4K -e 4K -G 2
 expect "windows over our memory refused: NCCL's own" "0 1 1 1" \
-    "$rc $(out '^# NCCL refuses windows over this memory: refused by the stub') $(out 'registered: windows, memory: its own') $(out 'values : 0 OK')"
+    "$rc $(out '^# NCCL refuses windows over this memory: refused by the stub')" \
+    "$(out 'registered: windows, memory: its own') $(out 'values : 0 OK')"
 NCCL_STUB_REFUSES=all-windows nccl all_reduce -g 2 -b 4K -e 4K
-expect "windows refused everywhere" "0 1 1" "$rc $(out '^# NCCL refuses windows over its own memory') $(out 'registered: no, memory: the same')"
+expect "windows refused everywhere" \
+    "0 1 1" "$rc $(out '^# NCCL refuses windows over its own memory')" \
+    "$(out 'registered: no, memory: the same')"
 NCCL_STUB_REFUSES=buffers nccl all_reduce -g 2 -b 4K -e 4K -R 1
-expect "buffers refused on one rank: on all" "0 1" "$rc $(out '^# NCCL refuses to register the buffers: refused on another rank')"
+expect "buffers refused on one rank: on all" \
+    "0 1" "$rc $(out '^# NCCL refuses to register the buffers: refused on another rank')"
 NCCL_STUB_REFUSES=init nccl all_reduce -g 2 -b 4K -e 4K
 expect "an NCCL that does not start" "1 0" "$rc $(out '^ +4096')"
 nccl all_reduce -g 2 -b 4K -e 4K -o mulsum
@@ -119,9 +141,11 @@ run "$perf" all_reduce -t 1 --vs nccl --nccl "$dir/none.so"
 expect "NCCL that is not there" "2 1" "$rc $(err 'none.so: cannot open')"
 echo 'int ncclGetVersion(int *v) { return *v = 0; }' | $cc -shared -fPIC -x c - -o "$dir/part.so"
 run "$perf" all_reduce -t 1 --vs nccl --nccl "$dir/part.so"
-expect "NCCL that lacks a function" "2 1" "$rc $(err '^symm-perf: --vs nccl: .*part.so has no ncclGetUniqueId')"
+expect "NCCL that lacks a function" \
+    "2 1" "$rc $(err '^symm-perf: --vs nccl: .*part.so has no ncclGetUniqueId')"
 PERF_NCCL_LIB=$dir/libnccl.so run "$perf" all_reduce -g 2 -b 4K -e 4K -n 2 --rounds 1 --vs nccl
-expect "NCCL by PERF_NCCL_LIB, of which the library does not warn" "0 1 0" "$rc $(out 'registered: windows') $(err .)"
+expect "NCCL by PERF_NCCL_LIB, of which the library does not warn" \
+    "0 1 0" "$rc $(out 'registered: windows') $(err .)"
 
 # ---- refused ----
 refused() { # text, flags...
@@ -134,29 +158,37 @@ refused '5 ranks with a GPU each \(-g\): there are 4 GPUs' all_reduce -g 5
 refused 'vs mpi needs ranks under mpirun' all_reduce -g 2 --vs mpi
 refused 'not with -z 1, which waits' all_reduce -g 2 --limits -z 1
 refused '-z 1 cannot wait inside a graph' all_reduce -g 2 -G 2 -z 1
-PERF_IMAGES=0 SYMM_BACKEND=auto refused '--ngpus needs GPUs: this build has no GPU kernels' all_reduce -g 2
-PERF_IMAGES=0 SYMM_BACKEND=auto refused '--vs nccl needs GPUs: this build has no GPU kernels' all_reduce -t 2 --vs nccl
+PERF_IMAGES=0 SYMM_BACKEND=auto refused '--ngpus needs GPUs: this build has no GPU kernels' \
+    all_reduce -g 2
+PERF_IMAGES=0 SYMM_BACKEND=auto refused '--vs nccl needs GPUs: this build has no GPU kernels' \
+    all_reduce -t 2 --vs nccl
 GPU_FAKE=0 refused 'SYMM_BACKEND=cuda needs GPUs: 0 devices' all_reduce -t 2
 
 # ---- processes ----
 mpi=$objects/src/transport/mpi/boot_mpi.o
-if [ -e "$mpi" ] && command -v "${MPICC:-mpicc}" >/dev/null 2>&1 && command -v "${MPIRUN:-mpirun}" >/dev/null 2>&1; then
+if [ -e "$mpi" ] && command -v "${MPICC:-mpicc}" >/dev/null 2>&1 &&
+    command -v "${MPIRUN:-mpirun}" >/dev/null 2>&1; then
     # shellcheck disable=SC2086
-    OMPI_CC=$cc MPICH_CC=$cc ${MPICC:-mpicc} $flags -DSYMM_HAVE_MPI -rdynamic tests/fake/perf_stub.c $sources tools/perf_mpi.c "$mpi" "$objects/tests/t.o" \
-        "$objects/tests/parts.a" "$objects/libsymm.a" "$objects/tests/parts.a" -ldl -lrt -lm -o "$perf" >"$dir/log" 2>&1 ||
+    OMPI_CC=$cc MPICH_CC=$cc ${MPICC:-mpicc} $flags -DSYMM_HAVE_MPI \
+        -rdynamic tests/fake/perf_stub.c $sources tools/perf_mpi.c "$mpi" $library \
+        -o "$perf" >"$dir/log" 2>&1 ||
         { t_fail "symm-perf builds with the fake driver and MPI" "$(cat "$dir/log")" && t_done; }
     export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}" GPU_FAKE=2
     ranks() { # N flags...
-        timeout 60 sh -c '. scripts/mpi.sh; launch "$@"' - "$1" "$perf" "$2" -b 1K -e 64K -f 8 -n 3 $3 >"$dir/out" 2>"$dir/err"
+        timeout 60 sh -c '. scripts/mpi.sh; launch "$@"' - "$1" "$perf" "$2" -b 1K -e 64K -f 8 \
+            -n 3 $3 >"$dir/out" 2>"$dir/err"
         rc=$?
     }
     ranks 2 all_reduce "-g 1 -G 2"
-    expect "processes with a GPU each" "0 1 2" "$rc $(out 'Out of bounds values : 0 OK') $(out '^# +Rank +[01] .* device [01] ')"
+    expect "processes with a GPU each" \
+        "0 1 2" "$rc $(out 'Out of bounds values : 0 OK') $(out '^# +Rank +[01] .* device [01] ')"
     ranks 3 all_gather ""
-    expect "processes that share a GPU" "0 1 2" "$rc $(out 'Out of bounds values : 0 OK') $(out '^# +Rank .* device 0 ')"
+    expect "processes that share a GPU" \
+        "0 1 2" "$rc $(out 'Out of bounds values : 0 OK') $(out '^# +Rank .* device 0 ')"
     ranks 3 all_gather "-g 1"
+    said='it and rank 0 have the same GPU \(0000:10:00.0\), and -g asks for one each'
     expect "refused where -g asks for one each" "2 1 0" \
-        "$rc $(err '^symm-perf: rank 2: it and rank 0 have the same GPU \(0000:10:00.0\), and -g asks for one each') $(out '^#')"
+        "$rc $(err "^symm-perf: rank 2: $said") $(out '^#')"
 else
     t_skip "processes on the fake driver" "needs mpi"
 fi

@@ -12,7 +12,8 @@ dir=$(mktemp -d) || exit 2
 trap 'rm -rf "$dir"' EXIT
 
 find_tool() {
-    for at in "${CUOBJDUMP:-}" "${CUDA_HOME:-/usr/local/cuda}/bin/cuobjdump" "$(command -v cuobjdump 2>/dev/null)"; do
+    for at in "${CUOBJDUMP:-}" "${CUDA_HOME:-/usr/local/cuda}/bin/cuobjdump" \
+        "$(command -v cuobjdump 2>/dev/null)"; do
         [ -z "$at" ] || [ ! -x "$at" ] || { echo "$at" && return 0; }
     done
     return 1
@@ -76,28 +77,45 @@ verdict() { # report: why it is refused, or nothing
 if ! ls "$build"/cuda/*.fatbin >/dev/null 2>&1; then
     t_skip "whole warps store lines" "needs nvcc: the build has no kernels"
 elif ! tool=$(find_tool); then
-    t_skip "whole warps store lines" "needs cuobjdump (CUOBJDUMP names it; it comes with the CUDA toolkit)"
+    t_skip "whole warps store lines" \
+        "needs cuobjdump (CUOBJDUMP names it; it comes with the CUDA toolkit)"
 else
     archs=$(grep -o 'code=sm_[0-9a-z]*' "$build/cuda/flags" | sed 's/code=//' | sort -u)
     some="f32 move" # T_FULL=1: all
-    [ -z "${T_FULL:-}" ] || some=$(cd "$build/cuda" && ls ./*.fatbin | sed 's/.fatbin//; s/^..//' | grep -v user)
+    [ -z "${T_FULL:-}" ] ||
+        some=$(cd "$build/cuda" && ls ./*.fatbin | sed 's/.fatbin//; s/^..//' | grep -v user)
     for image in $(for name in $some; do echo "$build/cuda/$name.fatbin"; done); do
         name=$(basename "$image" .fatbin)
-        "$tool" -sass "$image" >"$dir/$name.sass" 2>"$dir/log" || { t_fail "$name" "$(cat "$dir/log")"; continue; }
+        "$tool" -sass "$image" >"$dir/$name.sass" 2>"$dir/log" ||
+            { t_fail "$name" "$(cat "$dir/log")"; continue; }
         sites "$dir/$name.sass" >"$dir/$name.report"
         why=$(verdict "$dir/$name.report")
-        for arch in $archs; do grep -q "^sites $arch " "$dir/$name.report" || why="$why no code for $arch"; done
-        if [ -z "$why" ]; then t_ok "whole warps store lines: $name ($(echo $archs))"; else t_fail "whole warps store lines: $name" "$why"; fi
+        for arch in $archs; do
+            grep -q "^sites $arch " "$dir/$name.report" || why="$why no code for $arch"
+        done
+        if [ -z "$why" ]; then
+            t_ok "whole warps store lines: $name ($(echo $archs))"
+        else
+            t_fail "whole warps store lines: $name" "$why"
+        fi
     done
     # The check itself must refuse a branch before the store, a jump to there, and a store that is
     # no such one.
-    awk '/ISETP.*, -0x1,/ { print; sub(/ISETP.*/, "BSYNC B0 ;") } { print }' "$dir/move.sass" >"$dir/branch.sass"
-    awk '/VOTE\.ANY R[0-9]+, PT, PT/ { vote = $0 } /ISETP.*, -0x1,/ && vote { at = substr($1, 3, length($1) - 4); jump = vote; sub(/VOTE.*/, "BRA 0x" at " ;", jump); print jump }
+    awk '/ISETP.*, -0x1,/ { print; sub(/ISETP.*/, "BSYNC B0 ;") } { print }' \
+        "$dir/move.sass" >"$dir/branch.sass"
+    awk '/VOTE\.ANY R[0-9]+, PT, PT/ { vote = $0 }
+        /ISETP.*, -0x1,/ && vote {
+            at = substr($1, 3, length($1) - 4); jump = vote
+            sub(/VOTE.*/, "BRA 0x" at " ;", jump); print jump }
         { print }' "$dir/move.sass" >"$dir/jump.sass"
     sed 's/STG.E.128.STRONG.SYS/STG.E.64.STRONG.SYS/' "$dir/move.sass" >"$dir/halves.sass"
     for doctored in branch jump halves; do
         sites "$dir/$doctored.sass" >"$dir/report"
-        if [ -n "$(verdict "$dir/report")" ]; then t_ok "$doctored: refused"; else t_fail "$doctored: not refused" "the check finds nothing"; fi
+        if [ -n "$(verdict "$dir/report")" ]; then
+            t_ok "$doctored: refused"
+        else
+            t_fail "$doctored: not refused" "the check finds nothing"
+        fi
     done
 fi
 t_done

@@ -26,11 +26,17 @@ machine() {
 apt_get() { # body run before the books are kept
     command_file "$top/bin/apt-get" "$1
 echo \"\$*\" >>'$top/asked'
-case \"\$*\" in *install*) for t in gcc make mpicc mpirun; do printf '#!/bin/sh\nexit 0\n' >'$top/bin/'\$t; chmod +x '$top/bin/'\$t; done ;; esac"
+case \"\$*\" in *install*)
+    for t in gcc make mpicc mpirun; do
+        printf '#!/bin/sh\nexit 0\n' >'$top/bin/'\$t
+        chmod +x '$top/bin/'\$t
+    done ;;
+esac"
     ln -sf "$(command -v chmod)" "$top/bin/chmod"
 }
 run() { # sets out, err, rc, asked
-    out=$(T_FULL=${full:-0} PATH=$top/bin SETUP_RETRY_SECONDS=0 CC=gcc MPICC=mpicc MPIRUN=mpirun "$top/bin/sh" "$setup" 2>"$top/err")
+    out=$(T_FULL=${full:-0} PATH=$top/bin SETUP_RETRY_SECONDS=0 CC=gcc MPICC=mpicc MPIRUN=mpirun \
+        "$top/bin/sh" "$setup" 2>"$top/err")
     rc=$?
     err=$(cat "$top/err")
     asked=$(cat "$top/asked" 2>/dev/null)
@@ -38,7 +44,11 @@ run() { # sets out, err, rc, asked
 expect() { # name, condition...
     name=$1
     shift
-    if "$@"; then t_ok "$name"; else t_fail "$name" "exit $rc, stdout: $out, stderr: $err, apt-get: $asked"; fi
+    if "$@"; then
+        t_ok "$name"
+    else
+        t_fail "$name" "exit $rc, stdout: $out, stderr: $err, apt-get: $asked"
+    fi
 }
 lines() { printf '%s' "$1" | grep -c ''; }
 
@@ -69,7 +79,8 @@ apt_get ''
 command_file "$top/bin/sudo" '[ "$1" = -n ] || exit 1; shift; "$@"'
 ln -s "$(command -v true)" "$top/bin/true"
 run
-expect "sudo without a password serves as well" [ "$rc $(echo "$asked" | grep -c 'install gcc libc6-dev$')" = "0 1" ]
+expect "sudo without a password serves as well" \
+    [ "$rc $(echo "$asked" | grep -c 'install gcc libc6-dev$')" = "0 1" ]
 
 machine 0 "gcc make"
 apt_get "[ -e '$top/second' ] || { : >'$top/second'; exit 100; }"
@@ -80,7 +91,8 @@ machine 0 "gcc make"
 apt_get "echo 'E: no network' >&2; exit 100"
 run
 expect "apt-get fails: its words, then the line with the packages, exit 2" \
-    [ "$rc $(echo "$err" | grep -c 'no network') $(echo "$err" | tail -n 1 | grep -c 'openmpi-bin libopenmpi-dev')" = "2 1 1" ]
+    [ "$rc $(echo "$err" | grep -c 'no network') $(echo "$err" | tail -n 1 |
+    grep -c 'openmpi-bin libopenmpi-dev')" = "2 1 1" ]
 
 # ---- what only the long check uses ----
 full=1
@@ -89,14 +101,16 @@ machine 0 "gcc make mpicc mpirun"
 command_file "$top/bin/uname" 'echo x86_64'
 apt_get ''
 run
-expect "the long check asks for a cross compiler and qemu, the only ones" [ "$rc|$err|$asked" = "0||-qq update
+expect "the long check asks for a cross compiler and qemu, the only ones" \
+    [ "$rc|$err|$asked" = "0||-qq update
 -qq -y --no-install-recommends install $arm" ]
 
 machine 1000 "gcc make mpicc mpirun"
 command_file "$top/bin/uname" 'echo x86_64'
 run
 expect "it goes on without them, and says what that costs" \
-    [ "$rc $(lines "$err") $(echo "$err" | grep -c "on ARM will be skipped without $arm (there is no apt-get")" = "0 1 1" ]
+    [ "$rc $(lines "$err") $(echo "$err" |
+    grep -c "on ARM will be skipped without $arm (there is no apt-get")" = "0 1 1" ]
 
 machine 0 "gcc make mpicc mpirun"
 command_file "$top/bin/uname" 'echo aarch64'

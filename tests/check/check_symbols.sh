@@ -6,8 +6,14 @@ cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
 lib=${BUILD:-build}/lib
 
-defined() { nm -D --defined-only "$1" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | grep '^symm' | sort -u; }
-declared() { cat "$@" | tr '\n' ' ' | grep -oE ' SYMM_API [^(;]*\(' | sed -E 's/.*[ *](symm[A-Za-z]+)\($/\1/' | grep '^symm' | sort -u; }
+defined() {
+    nm -D --defined-only "$1" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | grep '^symm' |
+        sort -u
+}
+declared() {
+    cat "$@" | tr '\n' ' ' | grep -oE ' SYMM_API [^(;]*\(' |
+        sed -E 's/.*[ *](symm[A-Za-z]+)\($/\1/' | grep '^symm' | sort -u
+}
 needed() { readelf -d "$1" | awk '/NEEDED/ { gsub(/[][]/, "", $NF); print $NF }'; }
 
 for name in libsymm libsymm-mpi; do
@@ -25,11 +31,15 @@ for name in libsymm libsymm-mpi; do
     declared $header >"$want"
     defined "$so" >"$have"
     t_empty "$name shows all of $(basename -a $header | tr '\n' ' ')" "$(comm -23 "$want" "$have")"
-    t_empty "$name has a versioned name" "$(readelf -d "$so" | grep -qE "SONAME.*\[$name\.so\.[0-9]+\]" || echo 'no SONAME with a major version')"
+    t_empty "$name has a versioned name" \
+        "$(readelf -d "$so" | grep -qE "SONAME.*\[$name\.so\.[0-9]+\]" ||
+        echo 'no SONAME with a major version')"
     rm -f "$want" "$have"
 done
 [ ! -e $lib/libsymm.so ] ||
     t_empty "libsymm needs no MPI and no CUDA" "$(needed $lib/libsymm.so | grep -E 'mpi|cuda|nccl')"
 [ ! -e $lib/libsymm.a ] ||
-    t_empty "libsymm.a defines only symm* globally" "$(nm --defined-only -g $lib/libsymm.a 2>/dev/null | awk 'NF == 3 { print $3 }' | grep -vE '^symm')"
+    t_empty "libsymm.a defines only symm* globally" \
+        "$(nm --defined-only -g $lib/libsymm.a 2>/dev/null | awk 'NF == 3 { print $3 }' |
+            grep -vE '^symm')"
 t_done

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <sys/syscall.h>
 
-#include "device/common/kernels.h"
+#include "coll_expect.h"
 #include "fault_kit.h"
 
 enum { SOON_MS = 1000, COUNT_MAX = 1 << 20 };
@@ -73,10 +73,8 @@ typedef struct {
 } work;
 
 static symmResult_t collective(const work *w, symmComm_t comm) {
-    if (w->row->coll == symmCollBarrier) return symmBarrier(comm, NULL);
-    if (w->row->coll == symmCollAllGather)
-        return symmAllGather(w->send, w->recv, w->count, symmInt32, comm, NULL);
-    return symmAllReduce(w->send, w->recv, w->count, symmInt32, symmSum, comm, NULL);
+    return symm_test_call(w->row->coll, w->send, w->recv, w->count, symmInt32, symmSum, 0, comm,
+                          NULL);
 }
 
 /* As many elements as the kernel takes, so that it is inside most of the time. */
@@ -119,7 +117,7 @@ static void killed_inside_each_kernel(void) {
     T_EXPECT_WARNINGS();
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         if (!(symm_kernels[k].flags & SYMM_K_HOST)) continue;
-        if (symm_kernels[k].min_ranks < 2 && symm_kernels[k].coll != symmCollBarrier) continue;
+        if (symm_kernels[k].max_ranks == 1) continue;
         setenv("SYMM_ALGO", symm_kernels[k].name, 1);
         for (int registered = 0; registered < 2; registered++)
             T_FORK_DIES(3, k % 3, kernel_rank, fk_new(k % 3, k * 2 + registered));

@@ -19,7 +19,7 @@ static void one_case(fk *f, const mm_case *c, int rank, int n, int odd, symmStre
     const mm_call *k = rank == odd ? &c->odd : &c->most;
     symmComm_t comm = fk_open(f, rank, n);
     size_t bytes = k->count * (k->type == symmInt64 ? 8 : 4);
-    size_t out = k->coll == symmCollAllGather ? bytes * (size_t)n : bytes;
+    size_t out = bytes * (size_t)coll_parts(k->coll, n);
     int registered = f->how & REGISTERED;
     void *send = registered ? exact(comm, bytes) : malloc(bytes + 1);
     void *recv = registered ? exact(comm, out) : malloc(out + 1);

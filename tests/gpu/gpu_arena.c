@@ -99,6 +99,11 @@ static void close_arena(const rig *g, symmArena_t a) {
     T_OK(symmArenaDestroy(a));
 }
 
+static void leave(rig *g, symmArena_t a) {
+    close_arena(g, a);
+    tear_down(g);
+}
+
 /* ---- work ------------------------------------------------------------------------------------ */
 
 /* The last work of whoever frees p comes late. */
@@ -134,8 +139,7 @@ static void large_rank(int rank, int n, void *arg) {
         is_ours(&g, t, p, BIG, i);
         give(a, p, t);
     }
-    close_arena(&g, a);
-    tear_down(&g);
+    leave(&g, a);
 }
 
 static void a_large_block_goes_from_stream_to_stream(void) {
@@ -160,8 +164,7 @@ static void small_rank(int rank, int n, void *arg) {
     gk_check(t, beside, HALF, 0x21, g.seen, &l);
     give(a, p, t);
     give(a, beside, t);
-    close_arena(&g, a);
-    tear_down(&g);
+    leave(&g, a);
 }
 
 static void a_small_block_freed_on_another_stream(void) {
@@ -183,8 +186,7 @@ static void super_rank(int rank, int n, void *arg) {
         give(a, q, t);
     }
     T_CHECK(info(a).waits > 0);
-    close_arena(&g, a);
-    tear_down(&g);
+    leave(&g, a);
 }
 
 static void superblocks_carry_their_order(void) {
@@ -220,8 +222,7 @@ static void end_rank(int rank, int n, void *arg) {
     }
     T_CHECK(info(a).superblocks <= 4 && info(a).ended <= 4); /* those of twenty went on */
     CU(cuEventDestroy(filled));
-    close_arena(&g, a);
-    tear_down(&g);
+    leave(&g, a);
 }
 
 static void streams_that_end_leave_what_they_had(void) {
@@ -327,8 +328,7 @@ static void crowd_rank(int rank, int n, void *arg) {
     T_EQ(info(c.a).threads, 0);
     T_EQ(info(c.a).streams, 0);
     gk_wait(g.comm, NULL);
-    close_arena(&g, c.a);
-    tear_down(&g);
+    leave(&g, c.a);
 }
 
 static void threads_hand_blocks_on(void) {
@@ -377,8 +377,7 @@ static void full_rank(int rank, int n, void *arg) {
     char *q = take(a, 3 * MB, u);
     is_ours(&g, u, q, 3 * MB, 1);
     give(a, q, u);
-    close_arena(&g, a);
-    tear_down(&g);
+    leave(&g, a);
 }
 
 static void exhaustion_writes_the_table_and_collects(void) {
@@ -420,8 +419,7 @@ static void capture_rank(int rank, int n, void *arg) {
         gk_drop(&graph);
         give(a, mine, s);
     }
-    close_arena(&g, a);
-    tear_down(&g);
+    leave(&g, a);
 }
 
 static void captures_are_refused_and_unharmed(void) {

@@ -42,10 +42,8 @@ static void *kill_later(void *arg) {
 static symmResult_t issue(const rig *g, symmColl_t coll) {
     int *in = g->bench.device;
     symmStream_t stream = gk_stream(g->bench.stream);
-    if (coll == symmCollBarrier) return symmBarrier(g->comm, stream);
-    if (coll == symmCollAllGather)
-        return symmAllGather(in, in + GK_WORKS, COUNT / 16, symmInt32, g->comm, stream);
-    return symmAllReduce(in, in + GK_WORKS, COUNT, symmInt32, symmSum, g->comm, stream);
+    const size_t each = coll_parts(coll, 2) > 1 ? COUNT / 16 : COUNT; /* up to 16 ranks */
+    return symm_test_call(coll, in, in + GK_WORKS, each, symmInt32, symmSum, 0, g->comm, stream);
 }
 
 /* The stream ends, every call says who died. Returns how long after the death that was known. */

@@ -56,10 +56,8 @@ static void left_with(const rig *g, symmResult_t code, const char *part) {
 static symmResult_t issue(const rig *g, symmColl_t coll, size_t count) {
     int *in = g->bench.device;
     symmStream_t stream = gk_stream(g->bench.stream);
-    if (coll == symmCollBarrier) return symmBarrier(g->comm, stream);
-    if (coll == symmCollAllGather)
-        return symmAllGather(in, in + GK_WORKS, count / 16, symmInt32, g->comm, stream);
-    return symmAllReduce(in, in + GK_WORKS, count, symmInt32, symmSum, g->comm, stream);
+    const size_t each = coll_parts(coll, 2) > 1 ? count / 16 : count; /* up to 16 ranks */
+    return symm_test_call(coll, in, in + GK_WORKS, each, symmInt32, symmSum, 0, g->comm, stream);
 }
 
 /* Each kernel in turn, given by `how`. */
@@ -253,19 +251,16 @@ enum { LOOSE, REGISTERED, DIRECT };
 
 static symmResult_t call(const mm_call *k, void *in, void *out, const rig *g) {
     symmStream_t stream = gk_stream(g->bench.stream);
-    if (k->coll == symmCollBarrier) return symmBarrier(g->comm, stream);
-    if (k->coll == symmCollAllGather)
-        return symmAllGather(in, out, k->count, k->type, g->comm, stream);
-    return symmAllReduce(in, out, k->count, k->type, k->op, g->comm, stream);
+    return symm_test_call(k->coll, in, out, k->count, k->type, k->op, 0, g->comm, stream);
 }
 
 static void force_direct(gk_job *j, const rig *g) {
     int rows[SYMM_KERNEL_COUNT];
-    for (int coll = 0; coll < symmCollBarrier; coll++) {
+    for (int coll = 0; coll < symmNumColls; coll++) {
+        if (!coll_moves((symmColl_t)coll)) continue;
         int count = gk_rows((symmColl_t)coll, j->n, rows);
         for (int i = 0; i < count; i++)
-            if (strstr(symm_kernels[rows[i]].name, "direct"))
-                gk_force(g->comm, (symmColl_t)coll, rows[i], 0, 0);
+            if (symm_kernels[rows[i]].relay) gk_force(g->comm, (symmColl_t)coll, rows[i], 0, 0);
     }
 }
 
@@ -275,7 +270,7 @@ static void disagree_once(gk_job *j, rig *g, int rank, int i) {
     const mm_case *c = &mm_cases[i];
     const mm_call *k = rank == i % j->n ? &c->odd : &c->most;
     const size_t bytes = k->count * (k->type == symmInt64 ? 8 : 4),
-                 out = k->coll == symmCollAllGather ? bytes * (size_t)j->n : bytes;
+                 out = bytes * (size_t)coll_parts(k->coll, j->n);
     void *src = exact(g, bytes, j->how != LOOSE), *dst = exact(g, out, j->how != LOOSE);
     if (j->how == DIRECT) force_direct(j, g);
     gk_meet(j);

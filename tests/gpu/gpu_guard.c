@@ -141,7 +141,7 @@ static void busy_rank(int rank, int n, void *arg) {
     char *p[LIVE] = {NULL};
     uint64_t state = (uint64_t)rank + 3;
     for (int i = 0; i < CALLS; i++) {
-        state = state * 6364136223846793005ull + 1442695040888963407ull;
+        t_roll(&state);
         char **q = &p[(state >> 33) % LIVE];
         cu_stream s = state >> 60 & 1 ? g.t : g.s;
         if (*q) T_OK(symmArenaFree(g.a, *q, gk_stream(s)));

@@ -54,9 +54,4 @@ static inline struct symm_arena_counts count(fix *f) {
     return n;
 }
 
-static inline uint64_t draw(uint64_t *state, uint64_t below) {
-    *state = *state * 6364136223846793005ull + 1442695040888963407ull;
-    return (*state >> 33) % below;
-}
-
 #endif

@@ -17,7 +17,7 @@
 #include "base/stats.h"
 #include "transport/cuda/cuda_device.h"
 #include "fake_cuda.h"
-#include "t.h"
+#include "coll_expect.h"
 
 enum { GK_RANKS = 16 };
 #define GK_MB (1ull << 20)

@@ -33,11 +33,14 @@ static inline void gc_settle(void) {
 
 enum { GC_VARIANTS = 4 };
 
-/* Each row of the busier collective once, and the planner's choice. */
+/* Each kernel of the busiest collective once, and the planner's choice. */
 static inline int gc_algos(int n) {
-    int rows[SYMM_KERNEL_COUNT];
-    const int ar = gk_rows(symmCollAllReduce, n, rows), ag = gk_rows(symmCollAllGather, n, rows);
-    return (ar > ag ? ar : ag) + 1;
+    int rows[SYMM_KERNEL_COUNT], most = 0;
+    for (int c = 0; c < symmNumColls; c++) {
+        const int count = coll_moves((symmColl_t)c) ? gk_rows((symmColl_t)c, n, rows) : 0;
+        if (count > most) most = count;
+    }
+    return most + 1;
 }
 static inline int gc_envs(int n) {
     return gc_algos(n) * GC_VARIANTS;
@@ -49,17 +52,18 @@ static inline void gc_env(int i, int n, int devices, int *forced) {
     static const int ctas[] = {0, 1, 3, 16}, threads[] = {0, 32, 96, 480};
     static const char *const scratch[] = {"112M", "1M", "4M", "16M"};
     static const char *const relay[] = {"auto", "staging", "lines", "staging"};
-    int ar[SYMM_KERNEL_COUNT], ag[SYMM_KERNEL_COUNT];
-    const int nar = gk_rows(symmCollAllReduce, n, ar), nag = gk_rows(symmCollAllGather, n, ag);
     const int a = i % gc_algos(n), b = i / gc_algos(n);
-    char text[200] = "", number[16];
-    forced[symmCollAllReduce] = forced[symmCollAllGather] = -1;
-    if (a < gc_algos(n) - 1) {
-        forced[symmCollAllReduce] = ar[a % nar];
-        forced[symmCollAllGather] = ag[a % nag];
-        snprintf(text, sizeof text, "%s,%s", symm_kernels[ar[a % nar]].name,
-                 symm_kernels[ag[a % nag]].name);
+    char text[512] = "", number[16];
+    size_t at = 0;
+    for (int c = 0; c < symmNumColls; c++) {
+        int rows[SYMM_KERNEL_COUNT];
+        const int count = coll_moves((symmColl_t)c) ? gk_rows((symmColl_t)c, n, rows) : 0;
+        forced[c] = count && a < gc_algos(n) - 1 ? rows[a % count] : -1;
+        if (forced[c] >= 0)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at ? "," : "",
+                                   symm_kernels[forced[c]].name);
     }
+    T_CHECK(at < sizeof text);
     setenv("SYMM_ALGO", text, 1);
     snprintf(number, sizeof number, "%d", gk_fit(ctas[(a + b) % 4], n, devices));
     setenv("SYMM_CTAS", number, 1);
@@ -100,9 +104,7 @@ static inline ck_case gc_sample(uint64_t seed, int j, int n) {
     const uint64_t h = ck_hash(seed, (uint64_t)j, 9);
     const int es = (int)symm_type_size((unsigned)k.type);
     if (j % 3) k.count = gc_count(h, es, n);
-    const uint64_t most = CK_ROOM / (unsigned)es / (k.coll == symmCollAllGather ? (unsigned)n : 1u);
-    if (k.count > most) k.count = most;
-    return k;
+    return ck_fit(k, n);
 }
 
 /* The same call eager and from a graph, in turn, with new data each time. */
@@ -146,7 +148,8 @@ static inline void gc_matrix(const gc_rank *g, symmComm_t comm, int i, int cases
         else
             ck_run(&w, &k);
     }
-    for (int k = 0; k < 2; k++) { /* small enough for every kernel */
+    for (int k = 0; k < symmNumColls; k++) { /* small enough for every kernel */
+        if (!coll_moves((symmColl_t)k)) continue;
         ck_case small = {.coll = (symmColl_t)k, .type = symmInt32, .count = 64, .seed = g->seed};
         ck_run(&w, &small);
         T_CHECKF(forced[k] < 0 || gk_stat(comm, symm_kernels[forced[k]].name) > 0,

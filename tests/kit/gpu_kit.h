@@ -273,16 +273,9 @@ static inline void gk_run(gk_job *j, t_rank_fn fn) {
 
 /* ---- which kernels ---- */
 
-/* GPU rows of a collective that n ranks can run, in table order. */
+/* GPU kernels of a collective that n ranks can run, in the order of coll.def. */
 static inline int gk_rows(symmColl_t coll, int n, int *rows) {
-    int count = 0;
-    for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
-        const symm_kernel_row *row = &symm_kernels[k];
-        if (!(row->flags & SYMM_K_GPU) || row->coll != coll) continue;
-        if (coll != symmCollBarrier && (row->min_ranks == 1) != (n == 1)) continue;
-        if (!row->max_ranks || n <= row->max_ranks) rows[count++] = k;
-    }
-    return count;
+    return coll_kernels(coll, SYMM_K_GPU, n, rows);
 }
 
 /* From the next call on, on this rank; all ranks alike. -1: the planner's choice. ctas 0, threads

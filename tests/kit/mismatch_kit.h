@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "t.h"
+#include "coll_expect.h"
 
 enum { MM_BYTES = 8 << 20 }; /* of each buffer; no call moves more */
 
@@ -75,13 +75,7 @@ enum { MM_CASES = sizeof mm_cases / sizeof *mm_cases };
 
 static inline symmResult_t mm_run(const mm_call *k, void *send, void *recv, symmComm_t comm,
                                   symmStream_t stream) {
-    symmResult_t r;
-    if (k->coll == symmCollBarrier)
-        r = symmBarrier(comm, stream);
-    else if (k->coll == symmCollAllGather)
-        r = symmAllGather(send, recv, k->count, k->type, comm, stream);
-    else
-        r = symmAllReduce(send, recv, k->count, k->type, k->op, comm, stream);
+    symmResult_t r = symm_test_call(k->coll, send, recv, k->count, k->type, k->op, 0, comm, stream);
     if (stream && r == symmSuccess) r = symmStreamSynchronize(stream);
     return r;
 }
@@ -94,12 +88,13 @@ static inline const char *mm_words(const mm_call *k, char *text, size_t cap) {
                *op = k->op == symmMax   ? "max"
                      : k->op == symmMin ? "min"
                                         : "sum";
-    if (k->coll == symmCollBarrier)
-        snprintf(text, cap, "symmBarrier");
-    else if (k->coll == symmCollAllGather)
-        snprintf(text, cap, "symmAllGather of %zu %s", k->count, type);
+    const char *call = symm_colls[k->coll].call;
+    if (!coll_moves(k->coll))
+        snprintf(text, cap, "%s", call);
+    else if (!coll_reduces(k->coll))
+        snprintf(text, cap, "%s of %zu %s", call, k->count, type);
     else
-        snprintf(text, cap, "symmAllReduce of %zu %s (%s)", k->count, type, op);
+        snprintf(text, cap, "%s of %zu %s (%s)", call, k->count, type, op);
     return text;
 }
 

@@ -119,6 +119,16 @@ enum { T_WARNINGS = 1, T_FDS = 2 };
 /* Zeroed memory that forked ranks share; lives until the test ends. */
 #define T_SHARED(size) t_shared((size), __FILE__, __LINE__)
 
+/* The next number of the sequence that goes on from *state, for tests that draw. Its upper bits
+ * are the good ones. */
+static inline uint64_t t_roll(uint64_t *state) {
+    return *state = *state * 6364136223846793005u + 1442695040888963407u;
+}
+
+static inline uint64_t t_draw(uint64_t *state, uint64_t below) {
+    return (t_roll(state) >> 33) % below;
+}
+
 int t_main(int argc, char **argv, const t_test *tests, int n);
 int t_inline(int argc, char **argv, const t_test *tests, int n, int rank);
 void t_fail(const char *file, int line, const char *fmt, ...)

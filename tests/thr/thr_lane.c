@@ -222,7 +222,7 @@ static void skewed(lk *k, void *arg) {
     } live[LIVE] = {{0}};
     uint64_t seed = 7, sum = 0, own = (uint64_t)k->rank;
     for (int i = 0; i < CALLS; i++) {
-        seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+        t_roll(&seed);
         own = own * 6364136223846793005ull + 99991;
         if ((own >> 60) == 0) usleep(300);
         int at = (int)(seed >> 40) % LIVE, lane = (int)(seed >> 50) % k->lanes;

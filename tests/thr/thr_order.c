@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "t.h"
+#include "coll_expect.h"
 
 enum { RANKS = 3, ROUNDS = 24 };
 enum { NOBODY, ALL, ALL_BUT_0 };
@@ -25,33 +25,35 @@ static int32_t value(int rank, int round, size_t i) {
     return (int32_t)((uint32_t)rank * 1000003u + (uint32_t)round * 8191u + (uint32_t)i * 31u);
 }
 
-static int32_t wanted(const plan *p, int round, size_t i) {
-    if (p->coll == symmCollAllGather) return value((int)(i / p->count), round, i % p->count);
+static int32_t wanted(const plan *p, int rank, int round, size_t i) {
+    const symm_call call = {.coll = p->coll, .count = p->count, .type = symmInt, .esize = 4};
+    const coll_origin o = coll_expect(&call, rank, (int)(i / p->count));
+    i = i % p->count + o.at;
+    if (o.from != EVERY_RANK) return value(o.from, round, i);
     uint32_t sum = 0;
     for (int r = 0; r < RANKS; r++) sum += (uint32_t)value(r, round, i);
     return (int32_t)sum;
 }
 
-static void check_round(const plan *p, int round, const int32_t *out, size_t n) {
+static void check_round(const plan *p, int rank, int round, const int32_t *out, size_t n) {
     for (size_t i = 0; i < n; i++)
-        T_CHECKF(out[i] == wanted(p, round, i), "%s, round %d, element %zu of %zu: %d, not %d",
-                 p->algo, round, i, n, out[i], wanted(p, round, i));
+        T_CHECKF(out[i] == wanted(p, rank, round, i),
+                 "%s, round %d, element %zu of %zu: %d, not %d", p->algo, round, i, n, out[i],
+                 wanted(p, rank, round, i));
 }
 
 static symmResult_t call(const plan *p, const void *in, void *out, symmComm_t comm) {
-    if (p->coll == symmCollAllGather) return symmAllGather(in, out, p->count, symmInt, comm, NULL);
-    return symmAllReduce(in, out, p->count, symmInt, symmSum, comm, NULL);
+    return symm_test_call(p->coll, in, out, p->count, symmInt, symmSum, 0, comm, NULL);
 }
 
 static void rounds(const plan *p, int rank, int32_t *in, int32_t *out) {
-    const int gather = p->coll == symmCollAllGather;
-    const size_t n = gather ? p->count * RANKS : p->count;
-    if (p->in_place) in = gather ? out + (size_t)rank * p->count : out;
+    const size_t n = p->count * (size_t)coll_out(p->coll, RANKS);
+    if (p->in_place) in = out + p->count * (size_t)coll_send_part(p->coll, rank);
     for (int round = 0; round < ROUNDS; round++) {
         memset(out, 0xcc, n * sizeof *out); /* nobody may touch it before the call, or after it */
         for (size_t i = 0; i < p->count; i++) in[i] = value(rank, round, i);
         T_OK(call(p, in, out, p->comms[rank]));
-        check_round(p, round, out, n);
+        check_round(p, rank, round, out, n);
     }
 }
 

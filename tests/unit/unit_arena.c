@@ -343,7 +343,7 @@ static void sizes_from_4_bytes_to_1_gib(void) {
 static void a_hundred_random_sizes(void) {
     fix *f = open_fix(AK_GB, 64 * KB, 2 * MB, 0);
     uint64_t off[100], bytes[100], state = 9;
-    for (int i = 0; i < 100; i++) off[i] = take(f, bytes[i] = draw(&state, 5 * MB) + 1);
+    for (int i = 0; i < 100; i++) off[i] = take(f, bytes[i] = t_draw(&state, 5 * MB) + 1);
     for (int i = 0; i < 100; i++) /* distinct */
         for (int j = 0; j < i; j++)
             T_CHECK(off[i] + bytes[i] <= off[j] || off[j] + bytes[j] <= off[i]);
@@ -358,15 +358,16 @@ static void mixed_random(void) {
     uint64_t off[MOST], bytes[MOST], state = 21, live = 0;
     int n = 0;
     for (int i = 0; i < 4000; i++) {
-        if (n == 0 || (n < MOST && draw(&state, 100) < 53)) {
-            uint64_t b = draw(&state, 3) ? draw(&state, 30 * KB) + 1 : draw(&state, 5 * MB) + 1;
+        if (n == 0 || (n < MOST && t_draw(&state, 100) < 53)) {
+            uint64_t b =
+                t_draw(&state, 3) ? t_draw(&state, 30 * KB) + 1 : t_draw(&state, 5 * MB) + 1;
             uint64_t o = take(f, b);
             for (int j = 0; j < n; j++) T_CHECK(o + b <= off[j] || off[j] + bytes[j] <= o);
             off[n] = o;
             bytes[n++] = b;
             live += (b + U - 1) / U * U;
         } else {
-            int j = (int)draw(&state, (uint64_t)n);
+            int j = (int)t_draw(&state, (uint64_t)n);
             give(f, off[j]);
             live -= (bytes[j] + U - 1) / U * U;
             off[j] = off[--n];
@@ -396,9 +397,10 @@ static void highest_first_all_sizes(void) {
     int n = 0;
     T_EXPECT_WARNINGS();
     for (int i = 0; i < 4000; i++) {
-        if (n == 0 || (n < MOST && draw(&state, 100) < 53)) {
-            uint64_t b = draw(&state, 2) ? draw(&state, 30 * KB) + 1 : draw(&state, 2 * MB) + 1;
-            uint64_t o = take_as(f, NULL, b, draw(&state, 3) ? U : U << draw(&state, 14));
+        if (n == 0 || (n < MOST && t_draw(&state, 100) < 53)) {
+            uint64_t b =
+                t_draw(&state, 2) ? t_draw(&state, 30 * KB) + 1 : t_draw(&state, 2 * MB) + 1;
+            uint64_t o = take_as(f, NULL, b, t_draw(&state, 3) ? U : U << t_draw(&state, 14));
             for (int j = 0; j < n; j++) T_CHECK(o + b <= off[j] || off[j] + bytes[j] <= o);
             if (b > U && i % 16 == 0)
                 T_ERR(symm_arena_give(f->a, NULL, o + U), symmInvalidArgument);
@@ -406,7 +408,7 @@ static void highest_first_all_sizes(void) {
             bytes[n++] = b;
             live += (b + U - 1) / U * U;
         } else {
-            int j = (int)draw(&state, (uint64_t)n);
+            int j = (int)t_draw(&state, (uint64_t)n);
             give(f, off[j]);
             if (i % 16 == 0) T_ERR(symm_arena_give(f->a, NULL, off[j]), symmInvalidArgument);
             live -= (bytes[j] + U - 1) / U * U;
@@ -429,7 +431,8 @@ static void highest_first_holds_no_more(void) {
     static uint64_t off[2][800];
     uint64_t state = 3;
     for (int i = 0; i < 800; i++) {
-        uint64_t bytes = draw(&state, MB) + 1, k = draw(&state, 100) < 27 ? draw(&state, 800) : 800;
+        uint64_t bytes = t_draw(&state, MB) + 1,
+                 k = t_draw(&state, 100) < 27 ? t_draw(&state, 800) : 800;
         for (int x = 0; x < 2; x++) {
             off[x][i] = take(f[x], bytes) + 1;
             if (k == 800 || !off[x][k]) continue;

@@ -10,7 +10,7 @@ enum { MANY = T_TSAN ? 20000 : 100000, SIZE = 512 };
 static void shuffle(uint64_t *off, uint64_t n) {
     uint64_t state = 3;
     for (uint64_t i = n; i > 1; i--) {
-        const uint64_t k = draw(&state, i), was = off[i - 1];
+        const uint64_t k = t_draw(&state, i), was = off[i - 1];
         off[i - 1] = off[k];
         off[k] = was;
     }
@@ -117,12 +117,12 @@ static void keep_using(int rank, int n, void *arg) {
     }
     while (!atomic_load(&c->stop)) {
         for (int i = 0; i < 200; i++) {
-            const uint64_t k = draw(&state, 16);
+            const uint64_t k = t_draw(&state, 16);
             if (off[k]) {
                 T_EQ(atomic_exchange(&marks[(off[k] - 1) / U], 0), 1);
                 give(c->f, off[k] - 1);
                 off[k] = 0;
-            } else if (!symm_arena_take(c->f->a, NULL, draw(&state, 3000) + 1, U, &off[k])) {
+            } else if (!symm_arena_take(c->f->a, NULL, t_draw(&state, 3000) + 1, U, &off[k])) {
                 T_EQ(atomic_exchange(&marks[off[k] / U], 1), 0);
                 off[k]++;
             }

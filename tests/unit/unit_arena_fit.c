@@ -56,8 +56,8 @@ static uint64_t lowest(const fix *f, const blocks *b, uint64_t bytes, uint64_t a
 
 static void take_one(fix *f, blocks *b, symmStream_t s, uint64_t *state) {
     static const uint64_t most[] = {U, 2 * KB, 16 * KB, 32 * KB};
-    const uint64_t bytes = (draw(state, most[draw(state, 4)]) + U) & -U;
-    const uint64_t align = draw(state, 3) ? U : U << draw(state, 5);
+    const uint64_t bytes = (t_draw(state, most[t_draw(state, 4)]) + U) & -U;
+    const uint64_t align = t_draw(state, 3) ? U : U << t_draw(state, 5);
     const uint64_t before = lowest(f, b, bytes, align);
     const uint64_t off = take_as(f, s, bytes, align);
     T_EQ(off, before != UINT64_MAX ? before : lowest(f, b, bytes, align));
@@ -74,11 +74,11 @@ static void first_fit_beside_a_model(void) {
         uint64_t state = 40 + (uint64_t)how;
         T_EQ(f->a->super, how & 1 ? MB : 16 * KB);
         for (int i = 0; i < CALLS; i++) {
-            if (!b.n || (b.n < MOST && draw(&state, 100) < 54)) {
+            if (!b.n || (b.n < MOST && t_draw(&state, 100) < 54)) {
                 take_one(f, &b, s[how >> 1], &state);
                 continue;
             }
-            const int k = (int)draw(&state, (uint64_t)b.n);
+            const int k = (int)t_draw(&state, (uint64_t)b.n);
             T_OK(symm_arena_give(f->a, s[how >> 1], b.off[k]));
             b.off[k] = b.off[--b.n];
             b.bytes[k] = b.bytes[b.n];

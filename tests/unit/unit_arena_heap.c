@@ -268,7 +268,7 @@ static void what_is_held_is_filled_rank(void *arg) {
     } b[N];
     uint64_t state = 7, live = 0, peak = 0;
     for (int i = 0; i < N; i++) {
-        state = state * 6364136223846793005ull + 1442695040888963407ull;
+        t_roll(&state);
         b[i].bytes = (state >> 33) % MB + 1;
         b[i].at = take(a, b[i].bytes, NULL);
         live += b[i].bytes;
@@ -381,7 +381,7 @@ static void *use_stripe(void *arg) {
     uint64_t state = 99 + (uint64_t)w->stripe, off;
     void *p[20] = {NULL};
     for (int i = 0; i < CALLS; i++) {
-        state = state * 6364136223846793005ull + 1442695040888963407ull;
+        t_roll(&state);
         void **q = &p[(state >> 33) % 20];
         if ((i + w->rank) % (w->rank + w->stripe + 2) == 0) sched_yield();
         if (*q) T_OK(symmArenaFree(w->arena, *q, NULL));

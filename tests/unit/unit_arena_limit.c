@@ -35,14 +35,9 @@ static void give(symmArena_t a, void *p, symmStream_t s) {
     T_OK(symmArenaFree(a, p, s));
 }
 
-static uint64_t draw(uint64_t *state, uint64_t below) {
-    *state = *state * 6364136223846793005ull + 1442695040888963407ull;
-    return (*state >> 33) % below;
-}
-
 static void shuffle(void **p, int n, uint64_t *state) {
     for (int i = n; i > 1; i--) {
-        const uint64_t k = draw(state, (uint64_t)i);
+        const uint64_t k = t_draw(state, (uint64_t)i);
         void *q = p[i - 1];
         p[i - 1] = p[k];
         p[k] = q;
@@ -65,7 +60,7 @@ static void use_a_while(int rank, int n, void *arg) {
     (void)n;
     if (x->on_streams) T_OK(symmStreamCreate(&s));
     give(x->a, take(x->a, 32 * KB, s), s);
-    for (int i = 0; i < 40; i++) p[i] = take(x->a, draw(&state, 20 * KB) + 1, s);
+    for (int i = 0; i < 40; i++) p[i] = take(x->a, t_draw(&state, 20 * KB) + 1, s);
     shuffle(p, 40, &state);
     for (int i = 0; i < 40; i++) give(x->a, p[i], s);
     if (x->on_streams) T_OK(symmStreamDestroy(s));
@@ -99,7 +94,7 @@ static void shuffled_rank(void *arg) {
     symmHeap_t heap = hk_heap(k, 128 * MB, 0, 64 * MB);
     symmArena_t a = open_arena(heap, 32 * MB, 0);
     for (int round = 0; round < 8; round++) {
-        for (int i = 0; i < N; i++) p[i] = take(a, draw(&state, 512 * KB) + 1, NULL);
+        for (int i = 0; i < N; i++) p[i] = take(a, t_draw(&state, 512 * KB) + 1, NULL);
         shuffle(p, N, &state);
         for (int i = 0; i < N; i++) give(a, p[i], NULL);
         give(a, take(a, 32 * MB, NULL), NULL);
@@ -289,13 +284,13 @@ static int rule(const model *m, uint64_t bytes, uint64_t align) {
 
 static uint64_t some_size(uint64_t *state) {
     static const uint64_t most[] = {KB, 16 * KB, 40 * KB, MB, 6 * MB};
-    return draw(state, most[draw(state, 5)]) + 1;
+    return t_draw(state, most[t_draw(state, 5)]) + 1;
 }
 
 static void try_one(model *m, uint64_t *state) {
-    const int whole = !draw(state, 12); /* as much as must be given, to the last superblock */
-    uint64_t bytes = some_size(state), align = draw(state, 3) ? 0 : 256u << draw(state, 13);
-    symmStream_t s = draw(state, 2) ? NULL : m->s[draw(state, 3)];
+    const int whole = !t_draw(state, 12); /* as much as must be given, to the last superblock */
+    uint64_t bytes = some_size(state), align = t_draw(state, 3) ? 0 : 256u << t_draw(state, 13);
+    symmStream_t s = t_draw(state, 2) ? NULL : m->s[t_draw(state, 3)];
     void *p = NULL;
     if (whole) {
         align = 0;
@@ -321,12 +316,12 @@ static void try_one(model *m, uint64_t *state) {
 
 /* Memory of the heap's other users, which comes and goes. */
 static void change_wall(model *m, uint64_t *state) {
-    block *w = &m->wall[draw(state, WALLS)];
+    block *w = &m->wall[t_draw(state, WALLS)];
     void *p = NULL;
     if (w->at) T_OK(symmHeapFree(m->heap, w->at));
     *w = (block){0};
-    if (draw(state, 2)) return;
-    const uint64_t bytes = draw(state, 300 * KB) + 1;
+    if (t_draw(state, 2)) return;
+    const uint64_t bytes = t_draw(state, 300 * KB) + 1;
     if (symmHeapAlloc(m->heap, bytes, 0, SYMM_ALLOC_LOCAL, &p)) return;
     *w = (block){p, (bytes + 255) & -256ull};
 }
@@ -345,14 +340,14 @@ static void model_rank(void *arg) {
     m.a = open_arena(m.heap, m.limit, CELL);
     for (int j = 0; j < 3; j++) T_OK(symmStreamCreate(&m.s[j]));
     for (int calls = 0; calls < (getenv("T_FULL") ? 200000 : 6000); calls++) {
-        const uint64_t what = draw(&state, 100);
+        const uint64_t what = t_draw(&state, 100);
         if (what == 0) change_wall(&m, &state);
-        if (what == 1 && !draw(&state, 4)) T_OK(symmArenaTrim(m.a, NULL));
+        if (what == 1 && !t_draw(&state, 4)) T_OK(symmArenaTrim(m.a, NULL));
         if (m.n < MOST && what < 56) {
             try_one(&m, &state);
         } else if (m.n) {
-            block *b = &m.b[draw(&state, (uint64_t)m.n)];
-            give(m.a, b->at, draw(&state, 2) ? NULL : m.s[draw(&state, 3)]);
+            block *b = &m.b[t_draw(&state, (uint64_t)m.n)];
+            give(m.a, b->at, t_draw(&state, 2) ? NULL : m.s[t_draw(&state, 3)]);
             *b = m.b[--m.n];
         }
     }

@@ -33,12 +33,13 @@ static void work_alone(int rank, int n, void *arg) {
     uint64_t off[40] = {0}, state = 77 + (uint64_t)rank;
     (void)n;
     for (int i = 0; i < 4000; i++) {
-        uint64_t k = draw(&state, 40);
+        uint64_t k = t_draw(&state, 40);
         if (off[k]) {
             give_marked(c->f, off[k] - 1);
             off[k] = 0;
         } else {
-            uint64_t bytes = draw(&state, 50) ? draw(&state, 20 * KB) + 1 : draw(&state, MB) + 1;
+            uint64_t bytes =
+                t_draw(&state, 50) ? t_draw(&state, 20 * KB) + 1 : t_draw(&state, MB) + 1;
             off[k] = take_marked(c->f, bytes) + 1;
         }
     }
@@ -46,16 +47,22 @@ static void work_alone(int rank, int n, void *arg) {
         if (off[k]) give_marked(c->f, off[k] - 1);
 }
 
+/* Nothing is in use, and all of it goes back. */
+static void close_unused(fix *f) {
+    T_EQ(count(f).used, 0);
+    symm_arena_trim(f->a);
+    T_EQ(count(f).used, 0);
+    T_EQ(count(f).held, 0);
+    close_fix(f);
+}
+
 static void four_threads_defragment(void) {
     crowd c = {.f = open_fix(256 * MB, 64 * KB, 2 * MB, 0)};
     T_THREADS(THREADS, work_alone, &c);
-    T_EQ(count(c.f).used, 0);
     T_EQ(count(c.f).kept, 0); /* the threads have ended */
     T_EQ(count(c.f).supers, 0);
     T_EQ(count(c.f).subs[SYMM_SUB_THREAD], 0);
-    symm_arena_trim(c.f->a);
-    T_EQ(count(c.f).held, 0);
-    close_fix(c.f);
+    close_unused(c.f);
 }
 
 static void swap_blocks(int rank, int n, void *arg) {
@@ -63,8 +70,8 @@ static void swap_blocks(int rank, int n, void *arg) {
     uint64_t state = 5 + (uint64_t)rank;
     (void)n;
     for (int i = 0; i < 6000; i++) {
-        uint64_t bytes = draw(&state, 100) ? draw(&state, 9000) + 1 : 100 * KB;
-        uint64_t was = atomic_exchange(&c->slot[draw(&state, 64)], take_marked(c->f, bytes) + 1);
+        uint64_t bytes = t_draw(&state, 100) ? t_draw(&state, 9000) + 1 : 100 * KB;
+        uint64_t was = atomic_exchange(&c->slot[t_draw(&state, 64)], take_marked(c->f, bytes) + 1);
         if (was) give_marked(c->f, was - 1);
     }
 }
@@ -75,10 +82,7 @@ static void blocks_freed_by_other_threads(void) {
     T_THREADS(THREADS, swap_blocks, &c);
     for (int k = 0; k < 64; k++)
         if (c.slot[k]) give_marked(c.f, c.slot[k] - 1);
-    T_EQ(count(c.f).used, 0);
-    symm_arena_trim(c.f->a);
-    T_EQ(count(c.f).held, 0);
-    close_fix(c.f);
+    close_unused(c.f);
 }
 
 enum { RACES = 500 };
@@ -275,27 +279,19 @@ static void per_thread_to_stream_dealloc(void) {
     T_OK(symm_arena_give(f->a, s, d));
     symm_arena_stream_end(f->a, s);
     T_OK(symmStreamDestroy(s));
-    symm_arena_trim(f->a);
-    T_EQ(count(f).used, 0);
-    T_EQ(count(f).held, 0);
-    close_fix(f);
+    close_unused(f);
 }
 
 static _Atomic int order, first_at, second_at;
-static void note_first(void *arg) {
-    (void)arg;
-    atomic_store(&first_at, atomic_fetch_add(&order, 1) + 1);
-}
-static void note_second(void *arg) {
-    (void)arg;
-    atomic_store(&second_at, atomic_fetch_add(&order, 1) + 1);
+static void note(void *at) {
+    atomic_store((_Atomic int *)at, atomic_fetch_add(&order, 1) + 1);
 }
 
 /* A large block freed on s and taken by t: t's later work comes after s's earlier work, and nobody
  * waited for it here. */
 static void a_block_goes_from_stream_to_stream(void) {
     held h = open_held(4 * MB);
-    T_OK(symmStreamHostFunc(h.s, note_first, NULL));
+    T_OK(symmStreamHostFunc(h.s, note, &first_at));
     uint64_t a = take_as(h.f, h.s, 3 * MB, U);
     T_OK(symm_arena_give(h.f->a, h.s, a)); /* returns though s has not come so far */
     T_EQ(first_at, 0);
@@ -305,7 +301,7 @@ static void a_block_goes_from_stream_to_stream(void) {
     T_OK(symm_arena_give(h.f->a, h.s, again));
     T_EQ(take_as(h.f, h.t, 3 * MB, U), a);
     T_EQ(h.f->a->waits, 1);
-    T_OK(symmStreamHostFunc(h.t, note_second, NULL));
+    T_OK(symmStreamHostFunc(h.t, note, &second_at));
     usleep(2000);
     T_EQ(second_at, 0);
     atomic_store(&gate, 1);
@@ -323,7 +319,7 @@ static void a_free_on_another_stream_is_waited_for(void) {
     T_EQ(take_as(h.f, h.t, 16 * KB, U), b + 16 * KB); /* there is other room: no wait */
     T_EQ(take_as(h.f, h.t, 16 * KB, U), a);
     T_EQ(h.f->a->waits, 1);
-    T_OK(symmStreamHostFunc(h.t, note_second, NULL));
+    T_OK(symmStreamHostFunc(h.t, note, &second_at));
     usleep(1000);
     T_EQ(second_at, 0);
     atomic_store(&gate, 1);
@@ -422,10 +418,10 @@ static uint64_t held_by_64_streams(uint64_t most, int each) {
     for (int i = 0; i < N; i++) T_OK(symmStreamCreate(&s[i]));
     for (int k = 0; k < (T_TSAN ? 2 : 5) * each; k++)
         for (int i = 0; i < N; i++) {
-            uint64_t at = k < each ? (uint64_t)k : draw(&state, (uint64_t)each);
+            uint64_t at = k < each ? (uint64_t)k : t_draw(&state, (uint64_t)each);
             if (k >= each) T_OK(symm_arena_give(f->a, s[i], b[i][at].off));
             live -= b[i][at].bytes;
-            live += b[i][at].bytes = draw(&state, most) + 1;
+            live += b[i][at].bytes = t_draw(&state, most) + 1;
             b[i][at].off = take_as(f, s[i], b[i][at].bytes, U);
         }
     T_CHECK(live > 15 * MB && live < 17 * MB);
@@ -489,7 +485,7 @@ static void produce(trade *m) {
         goods *g = &m->item[i];
         while (i - atomic_load(&m->taken) >= BOXES) sched_yield();
         g->id = (uint32_t)i + 1;
-        g->bytes = i % 10 ? draw(&state, 9000) + 1 : 40 * KB; /* those are from the global part */
+        g->bytes = i % 10 ? t_draw(&state, 9000) + 1 : 40 * KB; /* those are from the global part */
         g->off = take_as(m->f, m->producer, g->bytes, U);
         T_OK(symmStreamHostFunc(m->producer, fill, g));
         T_OK(symmEventRecord(m->filled[i % BOXES], m->producer));
@@ -540,10 +536,7 @@ static void producer_and_consumer_on_two_streams(void) {
     T_OK(symmStreamDestroy(m->producer));
     T_OK(symmStreamDestroy(m->consumer));
     for (int i = 0; i < BOXES; i++) T_OK(symmEventDestroy(m->filled[i]));
-    symm_arena_trim(m->f->a);
-    T_EQ(count(m->f).used, 0);
-    T_EQ(count(m->f).held, 0);
-    close_fix(m->f);
+    close_unused(m->f);
 }
 
 /* ---- stripes --------------------------------------------------------------------------------- */
@@ -560,14 +553,14 @@ static void use_stripe(int rank, int n, void *arg) {
     uint64_t state = 11 + (uint64_t)rank, off[32] = {0};
     (void)n;
     for (int i = 0; i < 3000; i++) {
-        uint64_t k = draw(&state, 32);
+        uint64_t k = t_draw(&state, 32);
         if ((i + rank) % x->skew == 0) sched_yield();
         if (off[k]) {
             give(x->f, off[k] - 1);
             off[k] = 0;
         } else {
-            T_OK(symm_arena_take_on(x->f->a, rank, draw(&state, 16 * KB) + 1, U << draw(&state, 5),
-                                    &off[k]));
+            T_OK(symm_arena_take_on(x->f->a, rank, t_draw(&state, 16 * KB) + 1,
+                                    U << t_draw(&state, 5), &off[k]));
             x->sum[rank] = (x->sum[rank] ^ ++off[k]) * 0x9e3779b97f4a7c15ull;
         }
     }

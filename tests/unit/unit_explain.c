@@ -58,7 +58,7 @@ static void reasons_of(const symm_plan_env *env) {
     static const uint64_t counts[] = {0, 1, 300, 5000, 1 << 20, 1ull << 33};
     char text[8192];
     for (int coll = 0; coll < symmNumColls; coll++)
-        for (int i = 0; i < (coll == symmCollBarrier ? 1 : 6); i++) {
+        for (int i = 0; i < (symm_coll_moves(&symm_colls[coll]) ? 6 : 1); i++) {
             const symm_call call = {
                 .coll = (symmColl_t)coll, .count = counts[i], .type = symmUint8, .esize = 1};
             const symm_plan plan = symm_plan_make(env, &call);

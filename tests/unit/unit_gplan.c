@@ -202,8 +202,7 @@ typedef struct {
 
 static uint64_t seed;
 static unsigned next(unsigned n) {
-    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-    return (unsigned)(seed >> 33) % n;
+    return (unsigned)t_draw(&seed, n);
 }
 
 static int ended_before(const model *m, const life *a, const life *b, int nranks) {
@@ -351,7 +350,7 @@ static void G_6_what_is_withdrawn_is_not_used(void) {
         T_CHECK(p != NULL);
         const int at = POINT(p);
         for (int i = 0; i < 12; i++) {
-            state = state * 6364136223846793005ull + 1442695040888963407ull;
+            t_roll(&state);
             const unsigned off = (unsigned)(state >> 33) % UNITS;
             const unsigned n = 1 + (unsigned)(state >> 45) % (UNITS - off), give = state >> 60 & 1;
             T_EQ((give ? symm_gplan_offer : symm_gplan_withdraw)(p, SYMM_MEM_LOCAL, off * UNIT,

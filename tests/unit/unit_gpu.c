@@ -135,16 +135,11 @@ static const shape shapes[] = {{symmCollAllReduce, 1, symmInt8},
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static void call(const shape *s, int rank, const char *src, char *dst, symmStream_t stream) {
-    if (s->coll == symmCollAllReduce)
-        T_OK(symmAllReduce(src, dst, s->count, s->type, symmSum, comms[rank], stream));
-    else if (s->coll == symmCollAllGather)
-        T_OK(symmAllGather(src, dst, s->count, s->type, comms[rank], stream));
-    else
-        T_OK(symmBarrier(comms[rank], stream));
+    T_OK(symm_test_call(s->coll, src, dst, s->count, s->type, symmSum, 0, comms[rank], stream));
 }
 
 static void plan_of(const shape *s, int rank, const char *src, char *dst, symm_launch *l) {
-    const int none = s->coll == symmCollBarrier;
+    const int none = !coll_moves(s->coll);
     symm_coll k = {s->coll, 0, none ? NULL : src, none ? NULL : dst, s->count, s->type, symmSum};
     T_OK(symm_coll_prepare(gk_inside(comms[rank]), &k, l));
 }
@@ -156,9 +151,7 @@ static void check_launch(const symm_launch *l, int rank, cu_stream stream, int p
     char name[64];
     snprintf(name, sizeof name, "symm_%s%s%s_n%d", row->name, typed ? "_" : "",
              typed ? gk_types[l->args.type] : "",
-             row->coll == symmCollBarrier ? 0
-             : n == 2 || n == 4 || n == 8 ? n
-                                          : 0);
+             !(row->flags & SYMM_K_ONE_IMAGE) && (n == 2 || n == 4 || n == 8) ? n : 0);
     T_STREQ(got.kernel, name);
     T_EQ(got.config.grid_x, l->plan.ctas);
     T_EQ(got.config.block_x, l->plan.threads + 32);

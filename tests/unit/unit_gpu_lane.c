@@ -328,6 +328,14 @@ static void unbind(const bound *b) {
     T_EQ(symm_cu.cuGraphDestroy(b->graph), 0);
 }
 
+/* Bytes of the heap in use when the memory of graphs that are gone has gone back to it. */
+static uint64_t used_by_graphs(void) {
+    symmHeapInfo_t i = {.size = sizeof i};
+    T_OK(symmLaneTrimGraphMem(lanes[0], NULL));
+    T_OK(symmHeapQuery(heaps[0], &i));
+    return i.localUsed;
+}
+
 #define LAUNCH "cuGraphLaunch cuStreamGetCaptureInfo_v3 cuCtxGetCurrent"
 
 /* By its name another thread's work could not be put behind the launch. */
@@ -447,7 +455,6 @@ static void G_3_3_a_free_in_another_lanes_graph_is_marked(void) {
 
 /* Two executable graphs of one captured graph: the same addresses, and each holds the memory. */
 static void G_1_a_graph_is_instantiated_twice(void) {
-    symmHeapInfo_t i = {.size = sizeof i};
     cu_graph_exec again;
     start(1);
     bound b = bind_one(0, 0);
@@ -461,44 +468,28 @@ static void G_1_a_graph_is_instantiated_twice(void) {
         for (int k = 0; k < 64; k++) T_EQ(b.p[k], 1);
     }
     unbind(&b);
-    T_OK(symmLaneTrimGraphMem(lanes[0], NULL));
-    T_OK(symmHeapQuery(heaps[0], &i));
-    T_CHECK(i.localUsed >= KB4); /* the second one's */
+    T_CHECK(used_by_graphs() >= KB4); /* the second one's */
     T_EQ(symm_cu.cuGraphLaunch(again, streams[0]), 0);
     T_EQ(symm_cu.cuGraphExecDestroy(again), 0);
-    T_OK(symmLaneTrimGraphMem(lanes[0], NULL));
-    T_OK(symmHeapQuery(heaps[0], &i));
-    T_EQ(i.localUsed, 0);
+    T_EQ(used_by_graphs(), 0);
     finish(1);
 }
 
 /* ---- how long -------------------------------------------------------------------------------- */
 
 static void G_6_memory_lives_as_long_as_graph_or_plan(void) {
-    cu_graph_exec exec;
-    symmMemPlan_t plan;
-    symmHeapInfo_t i = {.size = sizeof i};
     uint64_t freed;
     start(1);
-    begin();
-    char *p = local(0, BIG);
-    work(0, p);
-    drop(0, p);
-    cu_graph graph = end();
-    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, 0, &plan));
-    T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
-    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
-    T_OK(symmMemPlanDestroy(plan));
+    bound b = bind_one(0, 0);
+    T_EQ(symm_cu.cuGraphDestroy(b.graph), 0);
+    T_OK(symmMemPlanDestroy(b.plan));
     T_OK(symmLaneTrimGraphMem(lanes[0], &freed));
-    T_CHECK(freed >= BIG);
-    T_OK(symmHeapQuery(heaps[0], &i));
-    T_CHECK(i.localUsed >= BIG); /* the executable graph runs on it */
+    T_CHECK(freed >= KB4);
+    T_CHECK(used_by_graphs() >= KB4); /* the executable graph runs on it */
     gk_calls before = gk_count();
-    T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
+    T_EQ(symm_cu.cuGraphExecDestroy(b.exec), 0);
     GK_EXACTLY(&before, "cuGraphExecDestroy"); /* the callback calls nothing */
-    T_OK(symmLaneTrimGraphMem(lanes[0], &freed));
-    T_OK(symmHeapQuery(heaps[0], &i));
-    T_EQ(i.localUsed, 0);
+    T_EQ(used_by_graphs(), 0);
     finish(1);
 }
 

@@ -7,10 +7,9 @@
 #include <string.h>
 
 #include "emu.h"
-#include "device/common/kernels.h"
 #include "host/coll/plan.h"
 #include "device/host/reduce.h"
-#include "t.h"
+#include "coll_expect.h"
 
 enum { RANKS = 8, CALLS = 5, SCRATCH = 1 << 20, WINDOW = 192 << 10, GUARD = 256 };
 #define STRIDE ((uint64_t)SYMM_CTL_BYTES + SCRATCH + WINDOW)
@@ -82,9 +81,7 @@ static symm_kernel_id kernel_of(symmColl_t coll) {
     for (;;) {
         const symm_kernel_id id = (symm_kernel_id)draw(SYMM_KERNEL_COUNT);
         const symm_kernel_row *row = &symm_kernels[id];
-        if (row->coll == coll && row->flags & SYMM_K_GPU &&
-            (row->min_ranks > 1 || coll == symmCollBarrier))
-            return id;
+        if (row->coll == coll && row->flags & SYMM_K_GPU && row->max_ranks != 1) return id;
     }
 }
 
@@ -107,8 +104,10 @@ static void place(sample *s, uint64_t in, uint64_t out) {
         s->src[r] = a + (swap ? WINDOW / 2 : 0);
         s->dst[r] = b + (swap ? 0 : WINDOW / 2);
         if (chained && s[-1].dst[r] % (WINDOW / 2) + in < half) s->src[r] = s[-1].dst[r];
-        if (in_place)
-            s->src[r] = s->dst[r] + (s->call.coll == symmCollAllGather ? (unsigned)r * in : 0);
+        if (in_place && in <= out)
+            s->src[r] = s->dst[r] + (unsigned)coll_send_part(s->call.coll, r) * in;
+        if (in_place && in > out)
+            s->dst[r] = s->src[r] + (unsigned)coll_recv_part(s->call.coll, r) * out;
         s->staged[r] = !draw(24);
         s->scalar[r] = s->call.type == symmFloat32    ? 0x3f800000u + (draw(3) << 22)
                        : s->call.type == symmBfloat16 ? 0x3f80u + (draw(3) << 6)
@@ -120,17 +119,15 @@ static void draw_call(sample *s, const symm_plan_env *base) {
     const int t = (int)draw(3), ops = draw(2) ? SYMM_OP_SUM + 1 : SYMM_OP_COUNT;
     const uint32_t what = draw(10), esize = types[t].size, most = draw(3) ? 3000u : 80000u;
     memset(s, 0, sizeof *s);
-    s->call.coll = what < 6 ? symmCollAllReduce : what < 9 ? symmCollAllGather : symmCollBarrier;
+    s->call.coll = what < 6 ? coll_draw(what, 1) : what < 9 ? coll_draw(what, 0) : symmCollBarrier;
+    const unsigned parts = (unsigned)coll_parts(s->call.coll, k.n);
     s->call.type = types[t].type;
     s->call.esize = esize;
-    s->call.op = s->call.coll == symmCollAllReduce ? draw((uint32_t)ops) : 0;
-    s->call.count =
-        s->call.coll == symmCollBarrier
-            ? 0
-            : 1 + draw(most / esize / (s->call.coll == symmCollAllGather ? (unsigned)k.n : 1));
-    if (s->call.coll == symmCollAllGather &&
-        draw(2)) /* parts that begin at a multiple of 16, or all alike off it */
-        s->call.count = (s->call.count * esize + 15) / 16 * 16 / esize;
+    s->call.op = coll_reduces(s->call.coll) ? draw((uint32_t)ops) : 0;
+    s->call.root = 0;
+    s->call.count = parts ? 1 + draw(most / esize / parts) : 0;
+    /* parts that begin at a multiple of 16, or all at the same distance from one */
+    if (parts > 1 && draw(2)) s->call.count = (s->call.count * esize + 15) / 16 * 16 / esize;
     int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
     forced[s->call.coll] = (int16_t)kernel_of(s->call.coll);
     symm_plan_env env = *base;
@@ -142,9 +139,10 @@ static void draw_call(sample *s, const symm_plan_env *base) {
     /* as where scratch is short */
     if (!symm_kernels[s->plan.kernel].places && s->plan.line_warps && draw(4))
         s->plan.line_warps = 1;
-    const uint64_t in = s->call.count * esize,
-                   out = in * (s->call.coll == symmCollAllGather ? (unsigned)k.n : 1);
-    if (in) place(s, in, out);
+    const uint64_t part = s->call.count * esize;
+    if (part)
+        place(s, part * (unsigned)coll_in(s->call.coll, k.n),
+              part * (unsigned)coll_out(s->call.coll, k.n));
 }
 
 static void launch_call(const sample *s, const symm_plan_env *env, int rank, emu_launch *l) {
@@ -154,7 +152,7 @@ static void launch_call(const sample *s, const symm_plan_env *env, int rank, emu
         if (row->flags & SYMM_K_TYPED && types[t].type == s->call.type)
             snprintf(type, sizeof type, "_%s", types[t].name);
     snprintf(name, sizeof name, "symm_%s%s_n%d", row->name, type,
-             s->call.coll != symmCollBarrier && (k.n == 2 || k.n == 4 || k.n == 8) ? k.n : 0);
+             !(row->flags & SYMM_K_ONE_IMAGE) && (k.n == 2 || k.n == 4 || k.n == 8) ? k.n : 0);
     l->kernel = emu_find(name);
     T_CHECKF(l->kernel != NULL, "%s is not compiled in", name);
     l->ctas = (unsigned)s->plan.ctas;
@@ -190,18 +188,24 @@ static void launch_call(const sample *s, const symm_plan_env *env, int rank, emu
 
 /* ---- what it means --------------------------------------------------------------------------- */
 
+/* All results are made before one is stored: a destination may be a source of the same call. */
 static void model_call(const sample *s) {
-    static unsigned char out[WINDOW];
-    const uint64_t in = s->call.count * s->call.esize;
+    static unsigned char all[WINDOW], out[RANKS][WINDOW];
+    const uint64_t part = s->call.count * s->call.esize;
+    const int in = coll_in(s->call.coll, k.n), parts = coll_out(s->call.coll, k.n);
     const void *src[RANKS];
     for (int r = 0; r < k.n; r++) src[r] = modelled(r) + s->src[r];
-    if (s->call.coll == symmCollAllReduce)
-        symm_reduce->reduce[s->call.type][s->call.op](out, src, k.n, s->call.count, s->scalar);
-    for (int r = 0; s->call.coll == symmCollAllGather && r < k.n; r++)
-        memcpy(out + (unsigned)r * in, src[r], in);
-    for (int r = 0; r < k.n && in; r++)
-        memcpy(modelled(r) + s->dst[r], out,
-               s->call.coll == symmCollAllGather ? in * (unsigned)k.n : in);
+    if (coll_reduces(s->call.coll))
+        symm_reduce->reduce[s->call.type][s->call.op](all, src, k.n, s->call.count * (unsigned)in,
+                                                      s->scalar);
+    for (int r = 0; r < k.n && part; r++)
+        for (int p = 0; p < parts; p++) {
+            const coll_origin o = coll_expect(&s->call, r, p);
+            const unsigned char *from = o.from == EVERY_RANK ? all : src[o.from];
+            memcpy(out[r] + (unsigned)p * part, from + o.at * s->call.esize, part);
+        }
+    for (int r = 0; r < k.n && part; r++)
+        memcpy(modelled(r) + s->dst[r], out[r], (unsigned)parts * part);
 }
 
 static void describe(char *text, size_t cap) {
@@ -258,11 +262,10 @@ static const char *const way_names[] = {"between windows", "the same, off a mult
 /* Between windows, where all buffers are in some and lie alike. */
 static int way_of(const sample *s) {
     const uint64_t first = s->dst[0], part = s->call.count * s->call.esize;
-    const int gathers = s->call.coll == symmCollAllGather;
-    int alike = gathers || first % s->call.esize == 0;
+    int alike = !coll_reduces(s->call.coll) || first % s->call.esize == 0;
     for (int r = 0; r < k.n; r++)
         alike &= !s->staged[r] && (s->dst[r] - first) % 16 == 0 &&
-                 (s->src[r] - first - (gathers ? (unsigned)r * part : 0)) % 16 == 0;
+                 (s->src[r] - first - (unsigned)coll_send_part(s->call.coll, r) * part) % 16 == 0;
     if (alike) return first % 16 ? STRAIGHT_OFF : STRAIGHT;
     return !s->plan.line_warps                         ? STAGED
            : s->plan.line_warps < s->plan.threads / 32 ? FEW_LINES
@@ -282,7 +285,7 @@ enum { USUAL = 100 }; /* enough to see every kernel go every way */
 
 static void every_kernel_in_any_order(void) {
     char why[256] = "", text[1024];
-    int seen[SYMM_KERNEL_COUNT] = {0}, ways[2][WAYS] = {{0}};
+    int seen[SYMM_KERNEL_COUNT] = {0}, ways[SYMM_KERNEL_COUNT][WAYS] = {{0}};
     symm_reduce_init();
     for (int i = 0; i < cases(USUAL); i++) {
         const uint64_t seed = first_seed() + (unsigned)i;
@@ -290,10 +293,8 @@ static void every_kernel_in_any_order(void) {
         for (int c = 0; c < k.calls; c++) {
             model_call(&k.call[c]);
             seen[k.call[c].plan.kernel]++;
-            const int direct = k.call[c].plan.kernel == SYMM_KERNEL_AR_DIRECT   ? 1
-                               : k.call[c].plan.kernel == SYMM_KERNEL_AG_DIRECT ? 2
-                                                                                : 0;
-            if (direct) ways[direct - 1][way_of(&k.call[c])]++;
+            if (symm_kernels[k.call[c].plan.kernel].relay)
+                ways[k.call[c].plan.kernel][way_of(&k.call[c])]++;
         }
         const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
         describe(text, sizeof text);
@@ -301,13 +302,13 @@ static void every_kernel_in_any_order(void) {
         if (!r) windows_are_as_modelled(seed);
         end();
     }
-    for (int id = 0; cases(USUAL) >= USUAL && id < SYMM_KERNEL_COUNT; id++)
-        if (symm_kernels[id].flags & SYMM_K_GPU &&
-            (symm_kernels[id].min_ranks > 1 || symm_kernels[id].coll == symmCollBarrier))
-            T_CHECKF(seen[id], "%s was never drawn", symm_kernels[id].name);
-    for (int i = 0; cases(USUAL) >= USUAL && i < 2 * WAYS; i++)
-        T_CHECKF(ways[i / WAYS][i % WAYS] > 0, "direct %s was never drawn to go so: %s",
-                 i / WAYS ? "all_gather" : "all_reduce", way_names[i % WAYS]);
+    for (int id = 0; cases(USUAL) >= USUAL && id < SYMM_KERNEL_COUNT; id++) {
+        if (!(symm_kernels[id].flags & SYMM_K_GPU) || symm_kernels[id].max_ranks == 1) continue;
+        T_CHECKF(seen[id], "%s was never drawn", symm_kernels[id].name);
+        for (int way = 0; symm_kernels[id].relay && way < WAYS; way++)
+            T_CHECKF(ways[id][way] > 0, "%s was never drawn to go so: %s", symm_kernels[id].name,
+                     way_names[way]);
+    }
 }
 
 /* ---- kernels that leave ---------------------------------------------------------------------- */
@@ -415,15 +416,19 @@ static void draw_direct(uint64_t seed, int n, unsigned odd) {
     k.random = seed * 0x9e3779b97f4a7c15ull | 1;
     for (int i = 0; i < 8; i++) draw(2);
     begin(n);
-    const int gathers = (int)draw(2);
+    int direct[SYMM_KERNEL_COUNT], count = 0;
+    int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
+    for (int id = 0; id < SYMM_KERNEL_COUNT; id++)
+        if (symm_kernels[id].relay) direct[count++] = id;
+    const symm_kernel_row *row = &symm_kernels[direct[draw((uint32_t)count)]];
+    forced[row->coll] = (int16_t)(row - symm_kernels);
     sample *s = &k.call[0];
     memset(s, 0, sizeof *s);
-    s->call = (symm_call){.coll = gathers ? symmCollAllGather : symmCollAllReduce,
-                          .count = gathers ? 24 << 10 : 48 << 10,
+    s->call = (symm_call){.coll = row->coll,
+                          .count = coll_parts(row->coll, n) > 1 ? 24 << 10 : 48 << 10,
                           .type = symmUint8,
                           .esize = 1,
                           .op = SYMM_OP_SUM};
-    int16_t forced[symmNumColls] = {SYMM_KERNEL_AR_DIRECT, SYMM_KERNEL_AG_DIRECT, -1};
     const symm_plan_env env = {.nranks = n,
                                .gpu = 1,
                                .sms = 1,
@@ -492,7 +497,7 @@ static void an_aborted_ranks_windows_are_left_alone(void) {
         end();
         draw_direct(seed, 2 + i % 2, 0);
         run_with_the_leaver(seed, 1 + draw((uint32_t)steps_so_far));
-        const uint64_t part = k.call[0].call.coll == symmCollAllGather
+        const uint64_t part = coll_out(k.call[0].call.coll, k.n) > 1
                                   ? k.call[0].call.count
                                   : k.call[0].call.count / (unsigned)k.n;
         for (int p = 1; p < k.n; p++) {

@@ -186,7 +186,7 @@ static void random_work_on_several_streams_never_meets(void) {
     uint64_t seed = 99;
     lk_alone(&k, 4);
     for (int i = 0; i < CALLS; i++) {
-        seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+        t_roll(&seed);
         int at = (int)(seed >> 40) % LIVE, lane = (int)(seed >> 50) % 4;
         if (live[at].p) {
             lk_check(k.stream[live[at].lane], live[at].p, live[at].bytes, live[at].value);
@@ -217,7 +217,7 @@ static void are_tight(size_t most, int per) {
     for (int round = 0; round < ROUNDS; round++)
         for (int i = 0; i < per; i++)
             for (int l = 0; l < LK_LANES; l++) {
-                seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+                t_roll(&seed);
                 if (p[l][i] && (seed >> 60) < 12) {
                     lk_free(k.lane[l], p[l][i]);
                     live -= bytes[l][i];

@@ -167,7 +167,7 @@ static void long_life(void *arg) {
     uint64_t x = 1;
     memset(a, 0, sizeof a);
     for (int i = 0; i < STEPS; i++) {
-        x = x * 6364136223846793005ull + 1442695040888963407ull;
+        t_roll(&x);
         aliased *one = &a[(x >> 33) % GRAPHS];
         const int what = (int)(x >> 40) % 8;
         if (!one->graph) {

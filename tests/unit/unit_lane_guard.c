@@ -223,7 +223,7 @@ static void random_work_is_no_damage(void) {
     uint64_t seed = 7;
     alone(&k, LANES);
     for (int i = 0; i < CALLS; i++) {
-        seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+        t_roll(&seed);
         const int at = (int)(seed >> 40) % LIVE, lane = (int)(seed >> 50) % LANES;
         if (i % 500 == 0) T_OK(symmHeapCheck(k.heap));
         if (i % 900 == 0) T_OK(symmHeapTrimLanes(k.heap, NULL));

@@ -60,8 +60,7 @@ static _Atomic int aliased; /* graphs with addresses of their own, in all games 
 static _Atomic int *owner;  /* [rank][unit]: uses to come to an end; 0: free */
 
 static unsigned draw(uint64_t *state, unsigned below) {
-    *state = *state * 6364136223846793005ull + 1442695040888963407ull;
-    return (unsigned)((*state >> 33) % below);
+    return (unsigned)t_draw(state, below);
 }
 static int one_in(model *m, unsigned n) {
     return draw(&m->common, n) == 0;

@@ -260,8 +260,7 @@ typedef struct {
 static _Atomic int *owner; /* by unit of the heap; 0: nobody uses it */
 
 static unsigned draw(game *g, unsigned below) {
-    g->seed = g->seed * 6364136223846793005ull + 1442695040888963407ull;
-    return (unsigned)((g->seed >> 33) % below);
+    return (unsigned)t_draw(&g->seed, below);
 }
 
 static symmResult_t begin_task(void *args) {

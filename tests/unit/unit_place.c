@@ -20,8 +20,7 @@ static void start(void) {
 }
 
 static uint64_t draw(uint64_t below) {
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    return (state >> 33) % below;
+    return t_draw(&state, below);
 }
 
 #ifndef FAR

@@ -11,8 +11,7 @@
 static uint64_t state = 0x5eed;
 
 static uint64_t draw(uint64_t below) {
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    return (state >> 33) % below;
+    return t_draw(&state, below);
 }
 
 /* Around powers of two, small ones often, up to 2^40. */

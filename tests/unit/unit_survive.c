@@ -43,8 +43,7 @@ static struct {
 } world;
 
 static unsigned draw(unsigned n) {
-    world.seed = world.seed * 6364136223846793005ull + 1442695040888963407ull;
-    return (unsigned)(world.seed >> 33) % n;
+    return (unsigned)t_draw(&world.seed, n);
 }
 
 static void go_home(void) {

@@ -227,8 +227,7 @@ static symmStream_t walk_stream[WALK_STREAMS];
 static symmEvent_t written; /* the test's own last work on the device side */
 
 static uint32_t roll(uint32_t n) {
-    walk_state = walk_state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(walk_state >> 33) % n;
+    return (uint32_t)t_draw(&walk_state, n);
 }
 
 static void nap(void *arg) {

@@ -54,12 +54,13 @@ static void ranges_cover_what_was_named(void) {
         const int count = round % 40, most = round % 3 ? 8 : 60;
         symm_dirty_start(&d, 1);
         for (int i = 0; i < count; i++) {
-            x = x * 6364136223846793005u + 1442695040888963407u;
+            t_roll(&x);
             const uint64_t from = (x >> 33) % SPACE, len = (x >> 20) % (unsigned)most;
             const uint64_t cut = len < SPACE - from ? len : SPACE - from;
             symm_dirty_hand_out(&d);
             symm_dirty_name(&d, from, cut);
             memset(named + from, 1, cut);
+            symm_dirty_check(&d, SPACE);
             check_list(&d, named, i < SYMM_DIRTY_MAX);
         }
     }
@@ -168,6 +169,26 @@ static void a_buffer_outlives_its_heaps_handle(void) {
     T_OK(symmSyncedDestroy(s));
     T_OK(symmSyncedDestroy(late));
     T_OK(symmCommDestroy(comm));
+}
+
+/* A publication without a stream waits for the push before it, so nothing is under way then. */
+static void a_push_is_over_after_a_publication_without_a_stream(void) {
+    sy_gate gate = {0};
+    pthread_t opener;
+    start();
+    symmStream_t stream = sy_stream();
+    symmSynced_t s = sy_new(heap, SY_BYTES);
+    memset(sy_mut_cpu(s, NULL, 1), 1, SY_BYTES);
+    T_OK(symmStreamHostFunc(stream, sy_pass, &gate));
+    T_OK(symmSyncedPush(s, stream));
+    T_EQ(sy_head(s), SYMM_SYNCED_PUSHING);
+    T_EQ(pthread_create(&opener, NULL, sy_open_later, &gate), 0);
+    T_OK(symmSyncedPublish(s, NULL, NULL));
+    T_EQ(sy_head(s), SYMM_SYNCED_SYNCED);
+    pthread_join(opener, NULL);
+    T_OK(symmSyncedDestroy(s));
+    T_OK(symmStreamDestroy(stream));
+    stop();
 }
 
 /* ---- captures ---- */
@@ -519,10 +540,10 @@ static void the_dump_tells(void) {
     stop();
 }
 
-T_MAIN(T(ranges_cover_what_was_named), T(a_writer_that_names_nothing_makes_it_all_dirty),
-       T(only_named_ranges_are_copied), T(only_own_memory_is_freed),
-       T(a_buffer_outlives_its_heaps_handle), T(pushes_and_pulls_are_captured),
-       T(a_capture_takes_no_copy_that_would_run_now),
+T_MAIN(T(a_push_is_over_after_a_publication_without_a_stream), T(ranges_cover_what_was_named),
+       T(a_writer_that_names_nothing_makes_it_all_dirty), T(only_named_ranges_are_copied),
+       T(only_own_memory_is_freed), T(a_buffer_outlives_its_heaps_handle),
+       T(pushes_and_pulls_are_captured), T(a_capture_takes_no_copy_that_would_run_now),
        T(the_generation_counts_what_reached_the_device), T(bad_arguments),
        T(a_host_function_does_not_wait), T(a_second_thread_is_reported),
        T(an_end_that_is_refused_comes_later), T(a_copy_that_is_refused_changes_nothing),

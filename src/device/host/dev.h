@@ -1,11 +1,11 @@
 /* dev.h - what a kernel body is written in: addresses, waiting, moving and reducing, for the
  * backend that compiles it.
  *
- * A body (a file per collective) says who sends what to whom, with which flag and after which wait; it is the same
- * text for every backend. How a span is moved, how it is reduced, what a packet looks like and how
- * one waits is here, and this is the only place that names memory order and scope. On the host a
- * CTA is one thread, the grid runs CTA after CTA, and a CTA waits only for the same CTA of its
- * peers, so running them in sequence cannot deadlock. */
+ * A body (a file per collective) says who sends what to whom, with which flag and after which wait;
+ * it is the same text for every backend. How a span is moved, how it is reduced, what a packet
+ * looks like and how one waits is here, and this is the only place that names memory order and
+ * scope. On the host a CTA is one thread, the grid runs CTA after CTA, and a CTA waits only for the
+ * same CTA of its peers, so running them in sequence cannot deadlock. */
 #ifndef SYMM_DEV_H_
 #define SYMM_DEV_H_
 
@@ -194,7 +194,7 @@ SYMM_DEV int symm_packet_wait(symm_cta *c, const char *packet, int peer) {
     return 0;
 }
 
-/* ---- the bodies, by the rows of coll.def ------------------------------------------------------ */
+/* ---- the bodies, by the rows of coll.def ----------------------------------------------------- */
 
 #define SYMM_KERNEL(id, body, ...) void body(symm_cta *c);
 #include "device/common/coll.def"

@@ -4,7 +4,7 @@
  *
  * reduce.inl holds the arithmetic once; reduce_host.c is compiled once per instruction set
  * (SYMM_ISA = base, avx2, avx512) and the best one that the CPU has is picked at run time. All
- * three give the same bits, which are those symm.h specifies. */
+ * three give the same bits: those of docs/numerics.md. */
 #ifndef SYMM_REDUCE_H_
 #define SYMM_REDUCE_H_
 

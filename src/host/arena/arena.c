@@ -56,8 +56,13 @@ static uint64_t heap_room(void *ctx) {
 
 /* For symmMemQuery and symmRefGet. */
 static int inside(void *heap, uint64_t off, uint64_t *begin, uint64_t *bytes, int *lane) {
+    symm_arena *a = NULL;
+    int found = 0;
     *lane = -1;
-    return symm_arenas_find(heap, off, begin, bytes);
+    while (!found && (a = symm_arenas_next(heap, a)))
+        found = symm_arena_block(a, off, begin, bytes);
+    symm_arenas_leave(a);
+    return found;
 }
 
 static void heap_give(void *ctx, uint64_t off, uint64_t bytes) {
@@ -68,8 +73,14 @@ static void heap_give(void *ctx, uint64_t off, uint64_t bytes) {
     }
 }
 
+/* Guard mode. */
 static symmResult_t check_arenas(void *heap) {
-    return symm_arenas_check(heap);
+    symmResult_t status = symmSuccess;
+    symm_arena *a = NULL;
+    while (!status && (a = symm_arenas_next(heap, a)))
+        if (a->guard) status = symm_arena_guard_check(a);
+    symm_arenas_leave(a);
+    return status;
 }
 
 static void look_at_stripe(void *ctx, int stripe, uint64_t *calls, uint64_t *digest) {

@@ -136,20 +136,6 @@ void symm_bins_shrink(symm_sub *sub, uint32_t units) {
     pthread_mutex_unlock(&sub->lock);
 }
 
-void symm_arena_reclaim(symm_arena *a) {
-    symm_sub *mine = symm_sub_mine(a);
-    pthread_mutex_lock(&a->list_lock);
-    for (symm_sub *sub = a->subs; sub; sub = sub->next) {
-        if (!atomic_load_explicit(&sub->kept, memory_order_relaxed)) continue;
-        pthread_mutex_lock(&sub->lock);
-        const int barred = sub != mine && symm_bins_bar(sub);
-        if (barred || sub == mine) symm_sub_flush(sub);
-        if (barred) symm_bins_unbar(sub);
-        pthread_mutex_unlock(&sub->lock);
-    }
-    pthread_mutex_unlock(&a->list_lock);
-}
-
 /* ---- filling them ---------------------------------------------------------------------------- */
 
 /* The thread, in its bins, or with the lock. */

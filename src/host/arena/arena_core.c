@@ -162,6 +162,20 @@ static int is_exhausted(symmResult_t status) {
     return status == symmOutOfMemory || status == symmNeedGrow;
 }
 
+void symm_arena_reclaim(symm_arena *a) {
+    symm_sub *mine = symm_sub_mine(a);
+    pthread_mutex_lock(&a->list_lock);
+    for (symm_sub *sub = a->subs; sub; sub = sub->next) {
+        if (!atomic_load_explicit(&sub->kept, memory_order_relaxed)) continue;
+        pthread_mutex_lock(&sub->lock);
+        const int barred = sub != mine && symm_bins_bar(sub);
+        if (barred || sub == mine) symm_sub_flush(sub);
+        if (barred) symm_bins_unbar(sub);
+        pthread_mutex_unlock(&sub->lock);
+    }
+    pthread_mutex_unlock(&a->list_lock);
+}
+
 /* Behind a try that found no memory: one more with all that nobody uses, then one behind all work
  * that streams have still to do with it. */
 static symmResult_t take_exhausted(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,

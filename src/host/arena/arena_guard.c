@@ -3,7 +3,6 @@
  * for; a table by offset (a placement that places nothing) says how much was asked for. Any
  * thread; g->lock over the table, a leaf behind the global part's. Blocks are painted without
  * it, marked as busy. */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -14,8 +13,6 @@
 /* A block's tag in the table: its red zone, and whether it is being taken or given just now. */
 #define TAG_RED  0xffffull
 #define TAG_BUSY (1ull << 16)
-
-enum { PART = 16384 }; /* of a hole, looked at under the locks */
 
 struct symm_arena_guard {
     pthread_mutex_t lock; /* all below */
@@ -76,17 +73,10 @@ static int enter(symm_arena_guard *g, uint64_t off, uint64_t room, uint64_t red,
     return bad;
 }
 
-/* What lies there was freed before and is poison: whoever freed it has waited for its stream. */
+/* The bytes are poison: whoever freed them has waited for its stream. */
 static void look_and_paint(const symm_arena *a, uint64_t off, uint64_t room, uint64_t red) {
     symm_heap *h = a->guard->heap;
-    uint64_t at;
-    char text[256];
-    if (!symm_guard_intact(h, off, room, 1, &at)) {
-        snprintf(text, sizeof text,
-                 "heap %s, arena %s: the byte at offset %llu was written after it was freed",
-                 symm_heap_name(h), a->name, (unsigned long long)at);
-        symm_guard_note(h, text);
-    }
+    symm_guard_warn(h, &(symm_spot){.off = off, .bytes = room, .poison = 1, .arena = a->name});
     if (symm_guard_paint(h, off + room - red, red, 0)) darken_now(a->guard, off, room);
 }
 
@@ -149,18 +139,11 @@ static int is_over(const symm_arena *a, symmStream_t s) {
     return over;
 }
 
-/* Nothing has written behind the block; it is poison then. */
 static symmResult_t given(const symm_arena *a, uint64_t off, uint64_t room, uint64_t red) {
     symm_heap *h = a->guard->heap;
-    const uint64_t bytes = room - red;
-    uint64_t at;
-    symmResult_t r = symmSuccess;
-    if (!symm_guard_intact(h, off + bytes, red, 0, &at))
-        r = SYMM_ERR(symmInvalidUsage,
-                     "heap %s, arena %s: byte %llu was written, of a block of %llu bytes at offset "
-                     "%llu (it is freed all the same)",
-                     symm_heap_name(h), a->name, (unsigned long long)(at - off),
-                     (unsigned long long)bytes, (unsigned long long)off);
+    const symm_spot s = {
+        .off = off + room - red, .bytes = red, .block = off, .asked = room - red, .arena = a->name};
+    symmResult_t r = symm_guard_freed(h, &s);
     if (symm_guard_paint(h, off, room, 1)) darken_now(a->guard, off, room);
     return r;
 }
@@ -207,76 +190,46 @@ uint64_t symm_arena_guard_red(symm_arena_guard *g) {
 
 /* ---- the check ------------------------------------------------------------------------------- */
 
-/* Where it has come to. */
-typedef struct {
-    uint64_t next; /* behind what is looked at */
-    uint64_t off, bytes;
-    int poison;            /* a part of a hole; else the red zone of a block of */
-    uint64_t begin, asked; /* so many bytes here */
-} spot;
+/* Both, in the order of arena_int.h. */
+static void lock(void *ctx) {
+    symm_arena *a = ctx;
+    pthread_mutex_lock(&a->lock);
+    pthread_mutex_lock(&a->guard->lock);
+}
+static void unlock(void *ctx) {
+    symm_arena *a = ctx;
+    pthread_mutex_unlock(&a->guard->lock);
+    pthread_mutex_unlock(&a->lock);
+}
 
-/* What must be painted at or behind `at`, in memory that the arena holds now. 0: nothing is left.
- * With both locks. */
-static int find_spot(const symm_arena *a, uint64_t at, spot *s) {
+/* What must be painted at or behind `at`, in memory that the arena holds now. */
+static uint64_t next_spot(void *ctx, uint64_t at, symm_spot *s) {
+    const symm_arena *a = ctx;
     const symm_arena_guard *g = a->guard;
     symm_piece p;
     int i = 0;
-    *s = (spot){0};
+    *s = (symm_spot){.arena = a->name};
     while (i < a->npieces && a->pieces[i].off + a->pieces[i].bytes <= at) i++;
     if (i == a->npieces) return 0;
     if (at < a->pieces[i].off) at = a->pieces[i].off;
     if (!symm_place_at(g->blocks, at, &p)) return 0;
-    s->next = p.off + p.bytes;
+    uint64_t next = p.off + p.bytes;
     if (p.used) {
-        *s = (spot){s->next, 0, p.tag & TAG_RED, 0, p.off, p.bytes - (p.tag & TAG_RED)};
-        s->off = s->begin + s->asked;
-        if (p.tag & TAG_BUSY || is_dark(g, p.off, p.bytes)) s->bytes = 0;
-        return 1;
+        s->block = p.off;
+        s->asked = p.bytes - (p.tag & TAG_RED);
+        s->off = s->block + s->asked;
+        s->bytes = p.tag & TAG_BUSY || is_dark(g, p.off, p.bytes) ? 0 : p.tag & TAG_RED;
+        return next;
     }
     const uint64_t end = a->pieces[i].off + a->pieces[i].bytes;
-    if (s->next > end) s->next = end;
-    if (s->next - at > PART) s->next = at + PART;
+    if (next > end) next = end;
+    if (next - at > SYMM_GUARD_PIECE) next = at + SYMM_GUARD_PIECE;
     s->poison = 1;
     s->off = at;
-    s->bytes = is_dark(g, at, s->next - at) ? 0 : s->next - at;
-    return 1;
-}
-
-/* As the heap's (heap_guard.c): with the locks, for the next moment a hole is somebody's; on GPUs
- * first without. */
-static int spot_intact(symm_arena *a, uint64_t at, spot *s, uint64_t *bad) {
-    symm_arena_guard *g = a->guard;
-    for (int locked = !symm_heap_comm(g->heap)->cuda;; locked++) {
-        pthread_mutex_lock(&a->lock);
-        pthread_mutex_lock(&g->lock);
-        int good = !find_spot(a, at, s);
-        if (locked) good = good || symm_guard_intact(g->heap, s->off, s->bytes, s->poison, bad);
-        pthread_mutex_unlock(&g->lock);
-        pthread_mutex_unlock(&a->lock);
-        if (!locked) good = good || symm_guard_intact(g->heap, s->off, s->bytes, s->poison, bad);
-        if (good || locked) return good;
-    }
-}
-
-static symmResult_t damaged(const symm_arena *a, const spot *s, uint64_t bad) {
-    const symm_heap *h = a->guard->heap;
-    if (s->poison)
-        return SYMM_ERR(symmInvalidUsage,
-                        "heap %s, arena %s: the byte at offset %llu was written after it was freed",
-                        symm_heap_name(h), a->name, (unsigned long long)bad);
-    return SYMM_ERR(
-        symmInvalidUsage,
-        "heap %s, arena %s: byte %llu was written, of a block of %llu bytes at offset %llu",
-        symm_heap_name(h), a->name, (unsigned long long)(bad - s->begin),
-        (unsigned long long)s->asked, (unsigned long long)s->begin);
+    s->bytes = is_dark(g, at, next - at) ? 0 : next - at;
+    return next;
 }
 
 symmResult_t symm_arena_guard_check(symm_arena *a) {
-    uint64_t at = 0, bad;
-    spot s;
-    do {
-        if (!spot_intact(a, at, &s, &bad)) return damaged(a, &s, bad);
-        at = s.next;
-    } while (at);
-    return symmSuccess;
+    return symm_guard_walk(a->guard->heap, &(symm_guard_walker){a, lock, unlock, next_spot});
 }

@@ -8,6 +8,11 @@
  *  sub       a sub-arena: an engine over its superblocks, of a thread, a stream or a stripe
  *  guard     guard mode, around all of it: the one file that looks at memory
  *
+ * A file calls only files that come before it in this list, but for the pairs arena_global.c and
+ * arena_more.c, arena_core.c and arena_guard.c: arena_wait.c, arena_global.c, arena_more.c,
+ * arena_sub.c, arena_bins.c, arena_threads.c, arena_core.c, arena_guard.c, arena_gpu.c,
+ * arena_dump.c, arena.c.
+ *
  * Locks, in this order: the process's list of arenas, an arena's list of subs, a sub's, its
  * far_lock, the global part's, guard mode's. None is held while a thread waits for a stream. */
 #ifndef SYMM_ARENA_INT_H_
@@ -185,7 +190,7 @@ typedef struct symm_arena {
     symm_upstream up;
     const void *of; /* whose offsets these are, once it is told; the process's list's lock */
     struct symm_arena_guard *guard; /* guard mode; else NULL */
-    int looks;                      /* symm_arenas_check is in it; the process's list's lock */
+    int looks; /* so many look at it, see symm_arenas_next; the process's list's lock */
     symm_arena_order order;
     char name[32];
     uint64_t limit, super, units, piece;
@@ -235,6 +240,8 @@ symmResult_t symm_arena_refuse(symm_arena *a, uint64_t off);
 /* The block of somebody that holds off. 0: none does. */
 int symm_arena_block(symm_arena *a, uint64_t off, uint64_t *begin, uint64_t *bytes);
 void symm_arena_stream_end(symm_arena *a, symmStream_t s);
+/* All bins of all threads are emptied. */
+void symm_arena_reclaim(symm_arena *a);
 /* Empty superblocks of all subs go to the global part. */
 void symm_arena_defragment(symm_arena *a);
 uint64_t symm_arena_trim(symm_arena *a);
@@ -270,20 +277,22 @@ static inline symm_sub *symm_sub_mine(symm_arena *a) {
 /* The arena can be found by threads that end. */
 void symm_arena_enlist(symm_arena *a);
 void symm_arena_delist(symm_arena *a);
-/* Its offsets are those of `of`, and symm_arenas_find looks in it. */
+/* Its offsets are those of `of`, and symm_arenas_next finds it. */
 void symm_arena_is_of(symm_arena *a, const void *of);
-/* The block that holds off, of all arenas whose offsets are of's. 0: none does. */
-int symm_arenas_find(const void *of, uint64_t off, uint64_t *begin, uint64_t *bytes);
-/* symm_arena_guard_check of all of these that are in guard mode. They live as long as it looks. */
-symmResult_t symm_arenas_check(const void *of);
+/* One after the other, the arenas whose offsets are of's: the first (last NULL), or the next one and
+ * `last` is let go. NULL: there is none. An arena does not end before it is let go. No lock is
+ * held. */
+symm_arena *symm_arenas_next(const void *of, symm_arena *last);
+void symm_arenas_leave(
+    symm_arena *a); /* lets go of one, NULL too, where the others do not matter */
+/* Its thread or stream has ended: its superblocks go as they become empty, or another takes them
+ * over. list_lock. */
+void symm_sub_close(symm_sub *sub);
 
 /* ---- arena_sub.c ----------------------------------------------------------------------------- */
 
 symm_sub *symm_sub_new(symm_arena *a, int kind, symmStream_t s);
 void symm_sub_free(symm_sub *sub);
-/* Its thread or stream has ended: its superblocks go as they become empty, or another takes them
- * over. list_lock. */
-void symm_sub_close(symm_sub *sub);
 /* What others freed is placed again, after the stream was made to wait for them, or (may_wait 0)
  * once they are done. lock, given up in between where the thread must wait. */
 symmResult_t symm_sub_drain(symm_sub *sub, int may_wait);
@@ -342,8 +351,6 @@ void symm_bins_shrink(symm_sub *sub, uint32_t units);
 /* What others freed without a point to wait for goes into the bins of the sub's thread, as if it
  * had freed it. The thread. Returns how many. */
 int symm_sub_collect(symm_sub *sub);
-/* All bins of all threads are emptied. */
-void symm_arena_reclaim(symm_arena *a);
 
 /* ---- arena_global.c -------------------------------------------------------------------------- */
 

@@ -249,22 +249,3 @@ symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, int la
         SYMM_TRY(one_more_super(sub, bytes, last));
     }
 }
-
-/* ---- the end --------------------------------------------------------------------------------- */
-
-void symm_sub_close(symm_sub *sub) {
-    symm_arena *a = sub->arena;
-    symmStream_t s = symm_sub_stream(sub);
-    pthread_mutex_lock(&sub->lock);
-    symm_sub_flush(sub);
-    symm_sub_tidy(sub, 0);
-    /* What is left has holes that were freed on s: whoever takes the sub over waits for that. */
-    pthread_mutex_lock(&sub->far_lock);
-    symm_pending_add(a, &sub->waits, 0, 1, s);
-    atomic_store_explicit(&sub->kind, SYMM_SUB_ENDED, memory_order_release);
-    atomic_store_explicit(&sub->stream, NULL, memory_order_release);
-    pthread_mutex_unlock(&sub->far_lock);
-    (void)symm_sub_drain(sub, 0);
-    symm_sub_tidy(sub, 0);
-    pthread_mutex_unlock(&sub->lock);
-}

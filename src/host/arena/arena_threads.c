@@ -35,44 +35,21 @@ void symm_arena_is_of(symm_arena *a, const void *of) {
     pthread_mutex_unlock(&arenas_lock);
 }
 
-int symm_arenas_find(const void *of, uint64_t off, uint64_t *begin, uint64_t *bytes) {
-    int found = 0;
-    pthread_mutex_lock(&arenas_lock); /* keeps them alive */
-    for (symm_arena *a = arenas; a && !found; a = a->next)
-        if (a->of == of) found = symm_arena_block(a, off, begin, bytes);
-    pthread_mutex_unlock(&arenas_lock);
-    return found;
-}
-
-/* The first arena behind that serial which is in guard mode; it stays until done_with. */
-static symm_arena *next_guarded(const void *of, uint64_t behind) {
-    symm_arena *next = NULL;
+symm_arena *symm_arenas_next(const void *of, symm_arena *last) {
     pthread_mutex_lock(&arenas_lock);
-    for (symm_arena *a = arenas; a; a = a->next)
-        if (a->of == of && a->guard && a->serial > behind && (!next || a->serial < next->serial))
-            next = a;
+    symm_arena *next = arenas; /* the newest; serials go down */
+    while (next && (next->of != of || (last && next->serial >= last->serial))) next = next->next;
     if (next) next->looks++;
+    if (last && !--last->looks) pthread_cond_broadcast(&looked_at);
     pthread_mutex_unlock(&arenas_lock);
     return next;
 }
 
-static void done_with(symm_arena *a) {
+void symm_arenas_leave(symm_arena *a) {
+    if (!a) return;
     pthread_mutex_lock(&arenas_lock);
     if (!--a->looks) pthread_cond_broadcast(&looked_at);
     pthread_mutex_unlock(&arenas_lock);
-}
-
-/* Not with the lock: threads that end need it. */
-symmResult_t symm_arenas_check(const void *of) {
-    symmResult_t status = symmSuccess;
-    uint64_t serial = 0;
-    symm_arena *a;
-    while (!status && (a = next_guarded(of, serial))) {
-        serial = a->serial;
-        status = symm_arena_guard_check(a);
-        done_with(a);
-    }
-    return status;
 }
 
 /* ---- what a thread remembers ----------------------------------------------------------------- */
@@ -94,6 +71,25 @@ static void remember(symm_arena *a, symm_sub *sub) {
     symm_sub *has = atomic_load_explicit(at, memory_order_acquire); /* as in symm_sub_mine */
     if (!has || !atomic_load_explicit(&has->thread.self, memory_order_relaxed))
         atomic_store_explicit(at, sub, memory_order_release); /* pairs with symm_sub_mine */
+}
+
+/* ---- the end of a sub ------------------------------------------------------------------------- */
+
+void symm_sub_close(symm_sub *sub) {
+    symm_arena *a = sub->arena;
+    symmStream_t s = symm_sub_stream(sub);
+    pthread_mutex_lock(&sub->lock);
+    symm_sub_flush(sub);
+    symm_sub_tidy(sub, 0);
+    /* What is left has holes that were freed on s: whoever takes the sub over waits for that. */
+    pthread_mutex_lock(&sub->far_lock);
+    symm_pending_add(a, &sub->waits, 0, 1, s);
+    atomic_store_explicit(&sub->kind, SYMM_SUB_ENDED, memory_order_release);
+    atomic_store_explicit(&sub->stream, NULL, memory_order_release);
+    pthread_mutex_unlock(&sub->far_lock);
+    (void)symm_sub_drain(sub, 0);
+    symm_sub_tidy(sub, 0);
+    pthread_mutex_unlock(&sub->lock);
 }
 
 /* ---- threads that end ------------------------------------------------------------------------ */

@@ -275,7 +275,7 @@ symmResult_t symm_coll_call(const symm_coll *k, symmComm_t comm, symmStream_t st
     return call_job(&a);
 }
 
-/* ---- the public calls: one per row of coll.def, with the arguments that the row names ---------- */
+/* ---- the public calls: one per row of coll.def, with the arguments that the row names -------- */
 
 #define CALL(id, takes, ...)                                     \
     symmResult_t symm##id takes {                                \

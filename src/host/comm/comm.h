@@ -36,7 +36,8 @@ static inline int symm_comm_is_parent(const symm_comm *c) {
 static inline int symm_comm_is_aborted(const symm_comm *c) {
     return atomic_load(&c->entry.aborting);
 }
-/* The code of the reason why it is revoked, as far as this rank was told; symmSuccess: it is not. */
+/* The code of the reason why it is revoked, as far as this rank was told; symmSuccess: it is
+ * not. */
 static inline symmResult_t symm_comm_code(const symm_comm *c) {
     return (symmResult_t)atomic_load_explicit(&c->failure.code, memory_order_acquire);
 }

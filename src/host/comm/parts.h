@@ -119,7 +119,8 @@ typedef struct {
 /* Owner: lane. Lanes and graph memory of its heaps. The user's thread. */
 typedef struct {
     struct symm_memlanes *sets; /* memlane.h */
-    /* Eager calls so far in which every rank hears from every rank; counted while there are sets. */
+    /* Eager calls so far in which every rank hears from every rank; counted while there are
+     * sets. */
     uint64_t heard;
     symmStream_t heard_stream; /* of the last of them, if heard_any */
     int heard_any;

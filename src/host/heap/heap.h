@@ -130,17 +130,41 @@ typedef struct {
 /* NULL: nobody. */
 void symm_heap_set_guest(symm_heap *h, const symm_heap_guest *guest);
 
-/* Guard mode (heap_guard.c). Painting without the heap's lock, on memory that is the caller's: on
- * GPUs these are driver calls, which wait for nothing of the user's. off: heap offsets of this
- * rank. */
-enum { SYMM_RED_ZONE = 256 }; /* bytes behind a block, at least; less than twice as many */
+/* ---- guard mode: heap_guard.c ---- */
 int symm_heap_guarded(const symm_heap *h);
-/* -1: the driver refused, and has said why. */
+enum {
+    SYMM_RED_ZONE = 256,      /* bytes behind a block, at least; less than twice as many */
+    SYMM_GUARD_PIECE = 16384, /* most bytes that are looked at with a lock */
+    SYMM_GUARD_TEXT = 256
+};
+/* Painting and looking need no lock of the heap: the bytes are the caller's. On GPUs they are calls
+ * of the driver, which do not wait for work of the user's streams. Offsets are the heap's, of this
+ * rank. -1: the driver refused; its error is logged. */
 int symm_guard_paint(symm_heap *h, uint64_t off, uint64_t bytes, int poison);
-/* 1 if it is painted still; else *at is the first byte that is not. */
-int symm_guard_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, uint64_t *at);
-/* Damage that the call which found it does not return: a warning, and symmHeapCheck says the
+typedef struct {           /* bytes that were painted, and whose they are */
+    uint64_t off, bytes;   /* 0 bytes: nothing to look at */
+    int poison;            /* they are free; else the red zone behind a block */
+    uint64_t block, asked; /* that block, and the bytes that were asked for */
+    int owner, lane;       /* lane: of SYMM_OWNER_LANE and SYMM_OWNER_GRAPH */
+    const char *arena;     /* name; else NULL */
+} symm_spot;
+/* 1: intact. 0: text, of SYMM_GUARD_TEXT bytes, tells the damage. */
+int symm_guard_look(symm_heap *h, const symm_spot *s, char *text);
+/* Damage that the call which finds it does not return: a warning. symmHeapCheck returns the
  * first. */
 void symm_guard_note(symm_heap *h, const char *text);
+/* Looks, and notes damage. */
+void symm_guard_warn(symm_heap *h, const symm_spot *s);
+/* Looks at the red zone of a block that is freed; symmInvalidUsage telling the damage. */
+symmResult_t symm_guard_freed(symm_heap *h, const symm_spot *s);
+/* Looks at all that is painted, while other threads take and free. next, between lock and unlock:
+ * the spot at or behind `at`; returns where the one behind it begins, 0 if there is none.
+ * symmInvalidUsage telling the first damage. */
+typedef struct {
+    void *ctx;
+    void (*lock)(void *ctx), (*unlock)(void *ctx);
+    uint64_t (*next)(void *ctx, uint64_t at, symm_spot *s);
+} symm_guard_walker;
+symmResult_t symm_guard_walk(symm_heap *h, const symm_guard_walker *w);
 
 #endif

@@ -98,7 +98,7 @@ static uint64_t find_end(const symm_place *p, uint64_t bytes, uint64_t align) {
 /* In LOCAL, where zone offsets run against addresses, the end of what is placed is what must be
  * aligned: a whole number of alignments is taken, and what lies behind the block's last byte is
  * given back. Where none fits, there may still be a hole for the block alone: the rule that
- * symm_heap_could follows too, else growth would be asked for that does not help. */
+ * could_fit follows too, else growth would be asked for that does not help. */
 static uint64_t take_local(symm_heap *h, uint64_t bytes, uint64_t align, uint64_t tag, int *why) {
     symm_place *p = h->zone[SYMM_ZONE_LOCAL].place;
     const uint64_t whole = symm_round_up(bytes, align);
@@ -138,6 +138,29 @@ static symmResult_t check_take(const symm_heap *h, uint64_t bytes, uint64_t alig
     return symmSuccess;
 }
 
+/* Whether a block of that size would fit if memory lay behind every address that this zone could
+ * get. With the lock. */
+static int could_fit(const symm_heap *h, int zone, uint64_t bytes, uint64_t align) {
+    const uint64_t limit =
+        h->reserve - (zone == SYMM_ZONE_SYM ? h->local_extent : h->zone[SYMM_ZONE_SYM].extent);
+    uint64_t at = 0;
+    symm_piece p;
+    for (;;) { /* from block to block: everything between, but for tracts, is, or could be, free */
+        int found = symm_place_at(h->zone[zone].place, at, &p);
+        while (found && !p.used) found = symm_place_at(h->zone[zone].place, p.off + p.bytes, &p);
+        symm_part next = found ? (symm_part){p.off, p.bytes} : (symm_part){limit, 0};
+        const symm_part tract = symm_heap_next_tract(h, zone, at);
+        if (tract.off < next.off) next = tract;
+        /* As blocks are placed: in SYM the beginning is aligned, in LOCAL, which runs against
+         * addresses, the end. */
+        const uint64_t end = zone == SYMM_ZONE_SYM ? symm_round_up(at, align) + bytes
+                                                   : symm_round_up(at + bytes, align);
+        if (end <= next.off) return 1;
+        if (!next.bytes) return 0;
+        at = next.off + next.bytes;
+    }
+}
+
 static symmResult_t no_place(const symm_heap *h, int zone, uint64_t bytes, uint64_t align,
                              int why) {
     const symm_zone *z = &h->zone[zone];
@@ -147,7 +170,7 @@ static symmResult_t no_place(const symm_heap *h, int zone, uint64_t bytes, uint6
     if (why == ENOMEM)
         return SYMM_ERR(symmOutOfMemory, "no memory to note a block of heap %s", h->name);
     symm_place_measure(z->place, &s);
-    if (!symm_heap_could(h, zone, bytes, align))
+    if (!could_fit(h, zone, bytes, align))
         return SYMM_ERR(symmOutOfMemory,
                         "%llu bytes do not fit in zone %s of heap %s, nor would they if it grew: "
                         "%llu of %llu bytes of addresses are behind its zones",
@@ -171,17 +194,9 @@ static void mark(symm_heap *h, const symm_block *b, uint64_t bit, int on) {
     symm_place_set_tag(p, b->z, on ? tag | bit : tag & ~bit);
 }
 
-/* Guard mode: the block's memory is poison still, or something wrote after it was freed. It was
- * marked while its red zone is not painted yet. */
+/* Guard mode. The block is marked as busy because its red zone is not painted yet. */
 static void guard_taken(symm_heap *h, const symm_block *b) {
-    uint64_t at;
-    if (!symm_guard_intact(h, b->off, b->room, 1, &at)) {
-        char text[sizeof h->damage];
-        snprintf(text, sizeof text,
-                 "heap %s: the byte at offset %llu was written after it was freed", h->name,
-                 (unsigned long long)at);
-        symm_guard_note(h, text);
-    }
+    symm_guard_warn(h, &(symm_spot){.off = b->off, .bytes = b->room, .poison = 1});
     (void)symm_guard_paint(h, b->off + b->bytes, b->room - b->bytes, 0);
     symm_heap_lock(h);
     mark(h, b, TAG_BUSY, 0);
@@ -285,17 +300,11 @@ static symmResult_t refuse(const symm_heap *h, uint64_t off, int owner) {
                     (unsigned long long)off, h->name, owner_name[b.owner], owner_name[owner]);
 }
 
-/* Guard mode: nothing has written behind the block. It is nobody's now, and marked so that it
- * cannot be freed twice meanwhile. */
+/* Guard mode. The block is marked as busy, so it cannot be freed twice meanwhile. */
 static symmResult_t guard_given(symm_heap *h, const symm_block *b) {
-    uint64_t at;
-    symmResult_t r = symmSuccess;
-    if (!symm_guard_intact(h, b->off + b->bytes, b->room - b->bytes, 0, &at))
-        r = SYMM_ERR(symmInvalidUsage,
-                     "heap %s: byte %llu was written, of a block of %llu bytes at offset %llu (it "
-                     "is freed all the same)",
-                     h->name, (unsigned long long)(at - b->off), (unsigned long long)b->bytes,
-                     (unsigned long long)b->off);
+    const symm_spot red = {
+        .off = b->off + b->bytes, .bytes = b->room - b->bytes, .block = b->off, .asked = b->bytes};
+    symmResult_t r = symm_guard_freed(h, &red);
     (void)symm_guard_paint(h, b->off, b->room, 1);
     return r;
 }

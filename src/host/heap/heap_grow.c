@@ -5,7 +5,6 @@
 
 #include "base/fail.h"
 #include "base/log.h"
-#include "base/stats.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
 #include "host/gpu/gpu.h"
@@ -50,10 +49,6 @@ static int list_parts(const symm_heap *h, int zone, uint64_t bytes, symm_part *l
     return n;
 }
 
-static uint64_t round_up(uint64_t n, uint64_t to) {
-    return (n + to - 1) / to * to;
-}
-
 static symmResult_t no_addresses(const symm_heap *h, symm_more more) {
     return SYMM_ERR(symmOutOfMemory,
                     "symBytes=%llu, localBytes=%llu: heap %s has addresses for %llu bytes, and "
@@ -67,8 +62,8 @@ static symmResult_t no_addresses(const symm_heap *h, symm_more more) {
 static symmResult_t make_plan(symm_heap *h, symm_more more, plan *p) {
     uint64_t want[SYMM_ZONES];
     if (more.sym > p->reserve || more.local > p->reserve) return no_addresses(h, more);
-    want[SYMM_ZONE_SYM] = round_up(more.sym, h->granularity);
-    want[SYMM_ZONE_LOCAL] = round_up(more.local, h->granularity);
+    want[SYMM_ZONE_SYM] = symm_heap_round(more.sym, h->granularity);
+    want[SYMM_ZONE_LOCAL] = symm_heap_round(more.local, h->granularity);
     for (int i = 0; i < SYMM_ZONES; i++)
         p->count += p->of[i] = list_parts(h, i, want[i], NULL, &p->extent[i]);
     if (p->extent[0] + p->extent[1] > p->reserve) return no_addresses(h, more);
@@ -290,29 +285,6 @@ symmResult_t symm_heap_relocate(symm_heap *h, symmResult_t mine, uint64_t reserv
     symm_region next;
     SYMM_TRY(symm_region_open(h->comm, mine, reserve, stage, &next));
     return move_into(h, &next, sym, stage);
-}
-
-/* ---- would growing help ---------------------------------------------------------------------- */
-
-int symm_heap_could(const symm_heap *h, int zone, uint64_t bytes, uint64_t align) {
-    const uint64_t limit =
-        h->reserve - (zone == SYMM_ZONE_SYM ? h->local_extent : h->zone[SYMM_ZONE_SYM].extent);
-    uint64_t at = 0;
-    symm_piece p;
-    for (;;) { /* from block to block: everything between, but for tracts, is, or could be, free */
-        int found = symm_place_at(h->zone[zone].place, at, &p);
-        while (found && !p.used) found = symm_place_at(h->zone[zone].place, p.off + p.bytes, &p);
-        symm_part next = found ? (symm_part){p.off, p.bytes} : (symm_part){limit, 0};
-        const symm_part tract = symm_heap_next_tract(h, zone, at);
-        if (tract.off < next.off) next = tract;
-        /* As blocks are placed: in SYM the beginning is aligned, in LOCAL, which runs against
-         * addresses, the end. */
-        const uint64_t end = zone == SYMM_ZONE_SYM ? symm_round_up(at, align) + bytes
-                                                   : symm_round_up(at + bytes, align);
-        if (end <= next.off) return 1;
-        if (!next.bytes) return 0;
-        at = next.off + next.bytes;
-    }
 }
 
 /* ---- public ---------------------------------------------------------------------------------- */

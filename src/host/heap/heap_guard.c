@@ -1,6 +1,8 @@
-/* heap_guard.c - guard mode: red zones behind blocks, poison in free memory. Host memory is touched
- * directly, GPU memory through the driver, in the communicator's context. Any thread; the
- * callers keep the ranges to themselves (a block that is being taken or given). */
+/* heap_guard.c - guard mode, for heaps and the objects made of them: paints red zones behind blocks
+ * and poison into free memory, looks whether they are intact, and words the damage. Host memory is
+ * touched directly, GPU memory through the driver, in the communicator's context. Any thread. The
+ * caller makes sure that nobody else uses the bytes: their block is being taken or freed, or a lock
+ * is held. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +10,7 @@
 #include "host/gpu/gpu.h"
 #include "heap_int.h"
 
-enum { POISON = 0xdd, RED = 0xfd, PIECE = 16384 };
+enum { POISON = 0xdd, RED = 0xfd };
 
 int symm_guard_byte(int poison) {
     return poison ? POISON : RED;
@@ -49,15 +51,16 @@ static size_t first_other(const unsigned char *p, size_t n, int value) {
     return i;
 }
 
-/* In pieces, through a buffer where the CPU cannot read it. What cannot be read counts as intact:
- * the driver has said why. */
-int symm_guard_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, uint64_t *at) {
-    unsigned char copy[PIECE];
+/* 1 if the bytes are as they were painted; else *at is the first that is not. The CPU cannot read
+ * memory of a GPU, so that is copied, piece by piece. Bytes that the driver does not copy count as
+ * intact; the driver's error is logged. */
+static int is_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, uint64_t *at) {
+    unsigned char copy[SYMM_GUARD_PIECE];
     symm_cuda_scope scope;
     int good = 1;
     if (h->comm->cuda && symm_gpu_push(h->comm, &scope)) return 1;
-    for (uint64_t done = 0; done < bytes && good; done += PIECE) {
-        const size_t n = bytes - done < PIECE ? (size_t)(bytes - done) : PIECE;
+    for (uint64_t done = 0; done < bytes && good; done += SYMM_GUARD_PIECE) {
+        const size_t n = bytes - done < sizeof copy ? (size_t)(bytes - done) : sizeof copy;
         const unsigned char *p = (const unsigned char *)h->win.ptr + off + done;
         if (h->comm->cuda) {
             int cu = h->comm->vmm->copy(copy, p, n);
@@ -75,62 +78,32 @@ int symm_guard_intact(symm_heap *h, uint64_t off, uint64_t bytes, int poison, ui
     return good;
 }
 
-/* Where a check has come to. */
-typedef struct {
-    uint64_t next; /* zone offset behind what is looked at */
-    uint64_t off, bytes;
-    int poison; /* a part of a hole; else the red zone of b */
-    symm_block b;
-} spot;
+/* ---- looking, and what is said of damage ----------------------------------------------------- */
 
-/* What must be painted at or behind zone offset z, as the placement has it now; of a hole not more
- * than a piece. A block whose owner is painting it (taken or given just now) is passed over:
- * that owner has looked at it. 0: nothing is left. With the lock. */
-static int find_spot(const symm_heap *h, int zone, uint64_t z, spot *s) {
-    symm_piece p;
-    *s = (spot){0};
-    if (!symm_place_at(h->zone[zone].place, z, &p)) return 0;
-    s->next = p.off + p.bytes;
-    if (p.used) {
-        if (!symm_heap_find(h, symm_zone_flip(h, zone, p.off, 1), &s->b)) return 1;
-        s->off = s->b.off + s->b.bytes;
-        s->bytes = s->b.limbo == SYMM_LIMBO_BUSY ? 0 : s->b.room - s->b.bytes;
-        return 1;
-    }
-    if (p.off > z) z = p.off;
-    if (s->next - z > PIECE) s->next = z + PIECE;
-    s->poison = 1;
-    s->bytes = s->next - z;
-    s->off = symm_zone_flip(h, zone, z, s->bytes);
-    return 1;
-}
-
-/* 0 if it is damaged: *at says where. What a hole is now, another thread may take and write to in
- * the next moment. So host memory is looked at with the lock. The driver's calls are longer, and
- * are made with it only where what was read without it was not as it should be. */
-static int spot_intact(symm_heap *h, int zone, uint64_t z, spot *s, uint64_t *at) {
-    int good = 1;
-    if (h->comm->cuda) {
-        symm_heap_lock(h);
-        find_spot(h, zone, z, s);
-        symm_heap_unlock(h);
-        if (symm_guard_intact(h, s->off, s->bytes, s->poison, at)) return 1;
-    }
-    symm_heap_lock(h);
-    if (find_spot(h, zone, z, s)) good = symm_guard_intact(h, s->off, s->bytes, s->poison, at);
-    symm_heap_unlock(h);
-    return good;
-}
-
-static symmResult_t damaged(const symm_heap *h, const spot *s, uint64_t at) {
+static void word_damage(const symm_heap *h, const symm_spot *s, uint64_t at, char *text) {
+    const char *arena = s->arena ? s->arena : "";
+    char lane[48] = "";
+    if (s->owner == SYMM_OWNER_LANE && s->poison)
+        snprintf(lane, sizeof lane, " on a lane");
+    else if (s->owner == SYMM_OWNER_LANE || s->owner == SYMM_OWNER_GRAPH)
+        snprintf(lane, sizeof lane,
+                 s->owner == SYMM_OWNER_LANE ? ", lane %d" : ", in a graph of lane %d", s->lane);
     if (s->poison)
-        return SYMM_ERR(symmInvalidUsage,
-                        "heap %s: the byte at offset %llu was written after it was freed", h->name,
-                        (unsigned long long)at);
-    return SYMM_ERR(symmInvalidUsage,
-                    "heap %s: byte %llu was written, of a block of %llu bytes at offset %llu",
-                    h->name, (unsigned long long)(at - s->b.off), (unsigned long long)s->b.bytes,
-                    (unsigned long long)s->b.off);
+        snprintf(text, SYMM_GUARD_TEXT,
+                 "heap %s%s%s: the byte at offset %llu was written after it was freed%s", h->name,
+                 s->arena ? ", arena " : "", arena, (unsigned long long)at, lane);
+    else
+        snprintf(text, SYMM_GUARD_TEXT,
+                 "heap %s%s%s: byte %llu was written, of a block of %llu bytes at offset %llu%s",
+                 h->name, s->arena ? ", arena " : "", arena, (unsigned long long)(at - s->block),
+                 (unsigned long long)s->asked, (unsigned long long)s->block, lane);
+}
+
+int symm_guard_look(symm_heap *h, const symm_spot *s, char *text) {
+    uint64_t at;
+    if (is_intact(h, s->off, s->bytes, s->poison, &at)) return 1;
+    word_damage(h, s, at, text);
+    return 0;
 }
 
 void symm_guard_note(symm_heap *h, const char *text) {
@@ -140,32 +113,36 @@ void symm_guard_note(symm_heap *h, const char *text) {
     symm_heap_unlock(h);
 }
 
-/* Blocks inside an owner's: he looks at them. */
-static symmResult_t check_inside(symm_heap *h) {
-    for (int owner = 0; owner <= SYMM_OWNER_HEAP; owner++) {
-        symm_heap_lock(h);
-        const symm_heap_look check = h->inside[owner].check;
-        void *arg = h->inside[owner].check_arg;
-        symm_heap_unlock(h);
-        if (check) SYMM_TRY(check(arg));
-    }
-    return symmSuccess;
+void symm_guard_warn(symm_heap *h, const symm_spot *s) {
+    char text[SYMM_GUARD_TEXT];
+    if (!symm_guard_look(h, s, text)) symm_guard_note(h, text);
 }
 
-symmResult_t symm_guard_check(symm_heap *h) {
-    char old[sizeof h->damage];
-    spot s;
-    uint64_t at;
-    symm_heap_lock(h);
-    snprintf(old, sizeof old, "%s", h->damage);
-    symm_heap_unlock(h);
-    if (old[0]) return SYMM_ERR(symmInvalidUsage, "%s", old);
-    for (int zone = 0; zone < SYMM_ZONES; zone++) {
-        uint64_t z = 0;
-        do {
-            if (!spot_intact(h, zone, z, &s, &at)) return damaged(h, &s, at);
-            z = s.next;
-        } while (z);
-    }
-    return check_inside(h);
+symmResult_t symm_guard_freed(symm_heap *h, const symm_spot *s) {
+    char text[SYMM_GUARD_TEXT];
+    if (symm_guard_look(h, s, text)) return symmSuccess;
+    return SYMM_ERR(symmInvalidUsage, "%s (it is freed all the same)", text);
+}
+
+/* Bytes that are free now may be taken and written by another thread in the next moment. So memory
+ * is looked at with the locks. A GPU's is first looked at without, because copying takes longer, and
+ * with the locks only where that found damage. */
+symmResult_t symm_guard_walk(symm_heap *h, const symm_guard_walker *w) {
+    char text[SYMM_GUARD_TEXT];
+    uint64_t at = 0;
+    do {
+        symm_spot s;
+        int good = 0;
+        uint64_t next = 0;
+        for (int locked = !h->comm->cuda; locked < 2 && !good; locked++) {
+            w->lock(w->ctx);
+            next = w->next(w->ctx, at, &s);
+            if (locked) good = symm_guard_look(h, &s, text);
+            w->unlock(w->ctx);
+            if (!locked) good = symm_guard_look(h, &s, text);
+        }
+        if (!good) return SYMM_ERR(symmInvalidUsage, "%s", text);
+        at = next;
+    } while (at);
+    return symmSuccess;
 }

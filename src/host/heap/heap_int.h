@@ -1,7 +1,14 @@
-/* heap_int.h - the record of a heap, for the files that are it: heap.c (life, finding),
- * heap_block.c (blocks), heap_api.c (public calls on them), heap_grow.c (memory behind the zones),
- * heap_tract.c (addresses of no zone), heap_tidy.c (trim, collect, check), heap_stripes.c (calls on
- * stripes), heap_guard.c; and for the communicator, which ends its heaps.
+/* heap_int.h - the record of a heap. Only the files of a heap and of vectors include it. A file
+ * calls only files that come before it in this list:
+ *   heap.c          references, lists of heaps, finding a heap
+ *   heap_tract.c    addresses that belong to no zone
+ *   heap_guard.c    guard mode
+ *   heap_block.c    blocks: take, give back
+ *   heap_stripes.c  compares calls on the stripes of symmetric arenas
+ *   heap_grow.c     memory behind the zones
+ *   heap_tidy.c     trim, collect, check
+ *   heap_create.c   create and destroy
+ *   heap_api.c      public calls on blocks; heap_dump.c: pictures; heap_window.c: for collectives
  *
  * A zone counts its own offsets up from 0: those of SYM are the heap's, those of LOCAL run against
  * them (zone offset z of a piece is reserve - off - bytes). So one code serves both.
@@ -82,11 +89,15 @@ struct symm_heap {
         void *arg, *check_arg, *access_arg;
     } inside[SYMM_OWNER_HEAP + 1];
     const symm_heap_guest *guest; /* the communicator's user thread */
-    char damage[256];             /* guard mode: the first that was found; with the lock */
+    char damage[SYMM_GUARD_TEXT]; /* guard mode: the first that was found; with the lock */
 };
 
 /* What enters the digest. */
 enum { SYMM_OP_ALLOC = 1, SYMM_OP_FREE, SYMM_OP_COLLECT, SYMM_OP_RESIZE };
+
+static inline uint64_t symm_heap_round(uint64_t n, uint64_t to) {
+    return (n + to - 1) / to * to;
+}
 
 /* ---- heap.c ---- */
 /* A mutex costs two locked instructions and two calls: a twelfth of the time of symmHeapAlloc. */
@@ -99,10 +110,12 @@ static inline void symm_heap_lock(symm_heap *h) {
 static inline void symm_heap_unlock(symm_heap *h) {
     atomic_store_explicit(&h->lock, 0, memory_order_release);
 }
-/* [collective] A heap, or the one of a vector: config checked here, its name copied. status: this
- * rank's so far. */
-symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmHeapConfig_t *config,
-                              symm_heap **out);
+/* Frees a record that no list and no handle knows. */
+void symm_heap_free_record(symm_heap *h);
+/* Adds h to the lists in which the communicator and the process find their heaps. */
+void symm_heap_link(symm_comm *c, symm_heap *h);
+/* h->win becomes the window over h->region. */
+void symm_heap_set_window(symm_heap *h);
 /* Out of the communicator's list; its handle's reference is put. */
 void symm_heap_close(symm_comm *c, symm_heap *h);
 symmResult_t symm_heap_enter_kind(int kind, const void *handle, int live, symm_heap **out);
@@ -114,7 +127,7 @@ void symm_heap_forget(symm_heap *h);
 /* Memory lies behind other addresses of SYM than before: they are told to whom symmHeapFree asks
  * for them. The communicator's user thread. */
 void symm_heap_say_range(const symm_heap *h);
-/* heap_window.c */
+/* ---- heap_window.c ---- */
 extern const symm_win_source symm_heap_windows;
 void symm_heap_drop_all(symm_comm *c);
 uint64_t symm_heap_all_bytes(symm_comm *c);
@@ -147,6 +160,12 @@ symmResult_t symm_heap_resize(symm_heap *h, uint64_t bytes, const void *site);
  * already; nothing else changes. */
 symmResult_t symm_heap_try_resize(symm_heap *h, uint64_t bytes);
 
+/* ---- heap_create.c ---- */
+/* [collective] A heap, or the one of a vector: config checked here, its name copied. status: this
+ * rank's so far. */
+symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmHeapConfig_t *config,
+                              symm_heap **out);
+
 /* ---- heap_grow.c ---- */
 /* As symm_heap_more, into a larger region: everything that SYM has is mapped there too. LOCAL has
  * nothing. [collective] */
@@ -166,9 +185,6 @@ symmResult_t symm_heap_more(symm_heap *h, symmResult_t mine, symm_more more, con
  * differ. */
 symmResult_t symm_heap_compare(const symm_heap *h, uint64_t digest0, uint64_t digest, int rank,
                                const char *stage);
-/* Whether a block of that size would fit if memory lay behind every address that this zone could
- * get. With the lock. */
-int symm_heap_could(const symm_heap *h, int zone, uint64_t bytes, uint64_t align);
 
 /* ---- heap_stripes.c ---- */
 /* Equal where the ranks have made the same calls on every stripe. */
@@ -188,11 +204,8 @@ symm_part symm_heap_next_tract(const symm_heap *h, int zone, uint64_t at);
  * tract is gone all the same. */
 symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off);
 
-/* ---- heap_guard.c; heap.h has what paints ---- */
-/* What red zones, or poison, are painted with. */
+/* ---- heap_guard.c; the rest is in heap.h ---- */
+/* The byte that red zones, or poison, consist of. */
 int symm_guard_byte(int poison);
-/* Walks all blocks and holes, while other threads take and give LOCAL ones; symmInvalidUsage naming
- * the first damage, of now or before. */
-symmResult_t symm_guard_check(symm_heap *h);
 
 #endif

@@ -1,5 +1,6 @@
 /* heap_tidy.c - trim, collect and check. Collective calls, on the communicator's user thread;
  * h->lock where a zone changes, never while waiting. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -370,6 +371,74 @@ static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site)
     return apart || h->guard ? soft : symmSuccess;
 }
 
+/* ---- check ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    symm_heap *h;
+    int zone;
+} walk;
+
+static void lock(void *ctx) {
+    symm_heap_lock(((walk *)ctx)->h);
+}
+static void unlock(void *ctx) {
+    symm_heap_unlock(((walk *)ctx)->h);
+}
+
+/* What must be painted at or behind zone offset z: a part of a hole, or a block's red zone. Arenas
+ * and the like look at blocks inside theirs themselves. */
+static uint64_t next_spot(void *ctx, uint64_t z, symm_spot *s) {
+    const walk *w = ctx;
+    symm_piece p;
+    symm_block b;
+    *s = (symm_spot){0};
+    if (!symm_place_at(w->h->zone[w->zone].place, z, &p)) return 0;
+    uint64_t next = p.off + p.bytes;
+    if (p.used) {
+        if (!symm_heap_find(w->h, symm_zone_flip(w->h, w->zone, p.off, 1), &b)) return next;
+        *s = (symm_spot){.off = b.off + b.bytes, .block = b.off, .asked = b.bytes};
+        s->bytes = b.limbo == SYMM_LIMBO_BUSY ? 0 : b.room - b.bytes;
+        return next;
+    }
+    if (p.off > z) z = p.off;
+    if (next - z > SYMM_GUARD_PIECE) next = z + SYMM_GUARD_PIECE;
+    *s = (symm_spot){symm_zone_flip(w->h, w->zone, z, next - z), next - z, .poison = 1};
+    return next;
+}
+
+/* Blocks inside those of an owner: the owner looks at them. */
+static symmResult_t check_inside(symm_heap *h) {
+    for (int owner = 0; owner <= SYMM_OWNER_HEAP; owner++) {
+        symm_heap_lock(h);
+        const symm_heap_look look = h->inside[owner].check;
+        void *arg = h->inside[owner].check_arg;
+        symm_heap_unlock(h);
+        if (look) SYMM_TRY(look(arg));
+    }
+    return symmSuccess;
+}
+
+/* Guard mode: the first damage, of now or of before. */
+static symmResult_t check_painted(symm_heap *h) {
+    char old[SYMM_GUARD_TEXT];
+    symm_heap_lock(h);
+    snprintf(old, sizeof old, "%s", h->damage);
+    symm_heap_unlock(h);
+    if (old[0]) return SYMM_ERR(symmInvalidUsage, "%s", old);
+    for (int zone = 0; zone < SYMM_ZONES; zone++) {
+        walk w = {h, zone};
+        SYMM_TRY(symm_guard_walk(h, &(symm_guard_walker){&w, lock, unlock, next_spot}));
+    }
+    SYMM_TRY(check_inside(h));
+    return h->guest->check(h);
+}
+
+static symmResult_t check(symm_heap *h, symmResult_t status) {
+    if (!status && h->guard) status = check_painted(h);
+    int idle;
+    return meet(h, status, 0, 1, "checking a heap", &idle);
+}
+
 /* ---- public ---------------------------------------------------------------------------------- */
 
 enum { TRIM, COLLECT, CHECK };
@@ -379,13 +448,6 @@ typedef struct {
     uint64_t keep, *freed;
     const void *site;
 } tidy_args;
-
-static symmResult_t check(symm_heap *h, symmResult_t status) {
-    if (!status && h->guard) status = symm_guard_check(h);
-    if (!status && h->guard) status = h->guest->check(h);
-    int idle;
-    return meet(h, status, 0, 1, "checking a heap", &idle);
-}
 
 static symmResult_t tidy_job(void *p) {
     const tidy_args *a = p;

@@ -3,7 +3,6 @@
  * caller's, behind that work. docs/memory-lane.md has the rules and why they give no false
  * alarm. */
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,25 +159,17 @@ int symm_memguard_caught_up(symm_memlane *l, uint64_t off) {
     return 0;
 }
 
-static void say_overrun(const symm_memlanes *s, const symm_memrec *r, uint64_t at, char *text,
-                        size_t cap) {
-    snprintf(text, cap,
-             "heap %s: byte %llu was written, of a block of %llu bytes at offset %llu, lane %d",
-             s->heap->name, (unsigned long long)(at - r->off),
-             (unsigned long long)(r->bytes - r->red), (unsigned long long)r->off, r->lane);
+static symm_spot red_zone(const symm_memrec *r) {
+    return (symm_spot){.off = r->off + r->bytes - r->red,
+                       .bytes = r->red,
+                       .block = r->off,
+                       .asked = r->bytes - r->red,
+                       .owner = SYMM_OWNER_LANE,
+                       .lane = r->lane};
 }
 
-static void say_late(const symm_memlanes *s, uint64_t at, char *text, size_t cap) {
-    snprintf(text, cap, "heap %s: the byte at offset %llu was written after it was freed on a lane",
-             s->heap->name, (unsigned long long)at);
-}
-
-static int is_red(const symm_memlanes *s, const symm_memrec *r, uint64_t *at) {
-    return symm_guard_intact(s->heap, r->off + r->bytes - r->red, r->red, 0, at);
-}
-
-static int is_poison(const symm_memlanes *s, uint64_t off, uint64_t bytes, uint64_t *at) {
-    return symm_guard_intact(s->heap, off, bytes, 1, at);
+static symm_spot free_bytes(uint64_t off, uint64_t bytes) {
+    return (symm_spot){.off = off, .bytes = bytes, .poison = 1, .owner = SYMM_OWNER_LANE};
 }
 
 /* Nobody but this rank knows the block, or this rank is the only one: its own stream's order is all
@@ -193,14 +184,10 @@ symmResult_t symm_memguard_taken(symm_memlane *l, symm_memrec *r, uint64_t asked
     symm_memlanes *s = l->set;
     const int poisoned =
         r->state == SYMM_REC_KEPT ? r->painted : !s->guard->unpainted[r->zone]; /* else pooled */
-    uint64_t at;
-    char text[256];
+    const symm_spot freed = free_bytes(r->off, r->bytes);
     r->painted = 0;
-    if (poisoned && is_alone(s, r->zone) && symm_memguard_caught_up(l, r->off) &&
-        !is_poison(s, r->off, r->bytes, &at)) {
-        say_late(s, at, text, sizeof text);
-        symm_guard_note(s->heap, text);
-    }
+    if (poisoned && is_alone(s, r->zone) && symm_memguard_caught_up(l, r->off))
+        symm_guard_warn(s->heap, &freed);
     symmResult_t status = symmSuccess;
     if (is_open(l)) {
         status = symm_memguard_paint(l, r->off + asked, r->bytes - asked, 0);
@@ -220,18 +207,14 @@ symmResult_t symm_memguard_taken(symm_memlane *l, symm_memrec *r, uint64_t asked
 symmResult_t symm_memguard_freed(symm_memlane *l, symm_memrec *r, symmResult_t *found) {
     symm_memlanes *s = l->set;
     symm_memlane *from = s->lanes[r->lane];
-    uint64_t at;
-    char text[256];
+    const symm_spot red = red_zone(r);
     const symm_memmark *painted = &s->guard->lanes[r->lane].painted;
     const int open = is_open(l);
     /* The red zone may not be painted yet: not over what the bytes become next. Where it is, a
      * stream that is shut need not follow. */
     if (from != l && (open || !symm_memmark_soon(s->comm, painted, 0)))
         SYMM_TRY(symm_memmark_follow(s->comm, painted, l->stream));
-    if (r->painted && symm_memguard_caught_up(l, r->off) && !is_red(s, r, &at)) {
-        say_overrun(s, r, at, text, sizeof text);
-        *found = SYMM_ERR(symmInvalidUsage, "%s (it is freed all the same)", text);
-    }
+    if (r->painted && symm_memguard_caught_up(l, r->off)) *found = symm_guard_freed(s->heap, &red);
     r->painted =
         open && is_alone(s, r->zone) && !symm_memguard_paint(l, r->off, r->bytes, 1) && !mark(l);
     if (from) from->zone[r->zone].red -= r->red;
@@ -255,25 +238,22 @@ symmResult_t symm_memguard_heard(symm_memlane *l) {
 /* together: all ranks are at the same call. Else a peer may have taken a SYM block already that is
  * free here, and write to it. */
 static int spot_good(const symm_memlanes *s, int zone, const symm_piece *p, int together,
-                     char *text, size_t cap) {
+                     char *text) {
     const uint64_t off = symm_mempool_bytes(p->off), bytes = symm_mempool_bytes(p->bytes);
     const symm_memrec *r = p->used ? symm_memtable_find(&s->table, off) : NULL;
-    uint64_t at;
+    symm_spot spot = free_bytes(off, bytes);
     if (r && r->state == SYMM_REC_LIVE) {
-        if (!r->painted || is_red(s, r, &at)) return 1;
-        say_overrun(s, r, at, text, cap);
-        return 0;
+        spot = red_zone(r);
+        return !r->painted || symm_guard_look(s->heap, &spot, text);
     }
     if (p->used ? !r || r->state != SYMM_REC_KEPT || !r->painted : s->guard->unpainted[zone])
         return 1;
     if (!together && !is_alone(s, zone)) return 1;
-    if (is_poison(s, off, bytes, &at)) return 1;
-    say_late(s, at, text, cap);
-    return 0;
+    return symm_guard_look(s->heap, &spot, text);
 }
 
 /* 0 and where the first damage is. What is painted must have been: else nothing is looked at. */
-static int all_good(symm_memlanes *s, int together, char *text, size_t cap) {
+static int all_good(symm_memlanes *s, int together, char *text) {
     symm_piece p;
     for (int i = 0; i < s->guard->n; i++)
         if (!symm_memmark_soon(s->comm, &s->guard->lanes[i].painted, SYMM_MEMGUARD_WAIT_MS)) {
@@ -284,19 +264,19 @@ static int all_good(symm_memlanes *s, int together, char *text, size_t cap) {
         }
     for (int z = 0; z < SYMM_MEM_ZONES; z++)
         for (uint64_t at = 0; symm_place_at(s->pool[z].place, at, &p); at = p.off + p.bytes)
-            if (!spot_good(s, z, &p, together, text, cap)) return 0;
+            if (!spot_good(s, z, &p, together, text)) return 0;
     return 1;
 }
 
 symmResult_t symm_memguard_check(symm_heap *h) {
-    char text[256];
+    char text[SYMM_GUARD_TEXT];
     for (symm_memlanes *s = h->comm->lanes.sets; s; s = s->next)
-        if (s->heap == h && s->guard && !all_good(s, 1, text, sizeof text))
+        if (s->heap == h && s->guard && !all_good(s, 1, text))
             return SYMM_ERR(symmInvalidUsage, "%s", text);
     return symmSuccess;
 }
 
 void symm_memguard_look(symm_memlanes *s) {
-    char text[256];
-    if (!all_good(s, 0, text, sizeof text)) symm_guard_note(s->heap, text);
+    char text[SYMM_GUARD_TEXT];
+    if (!all_good(s, 0, text)) symm_guard_note(s->heap, text);
 }

@@ -2,8 +2,6 @@
  * graph. On the host backend the graph looks at it too, where it frees the block; a block that
  * outlives its graph is looked at where it is freed eagerly. The communicator's thread;
  * look_task in a stream's. */
-#include <stdio.h>
-#include <string.h>
 
 #include "host/comm/comm.h"
 #include "host/heap/heap_int.h"
@@ -11,35 +9,28 @@
 
 typedef struct {
     symm_heap *heap;
-    uint64_t off, bytes, red; /* bytes: that were asked for */
-    int lane, poison;
+    symm_spot red;
+    int poison;
 } look;
-
-static void say(const look *w, uint64_t at, char *text, size_t cap) {
-    snprintf(text, cap,
-             "heap %s: byte %llu was written, of a block of %llu bytes at offset %llu, in a graph "
-             "of lane %d",
-             w->heap->name, (unsigned long long)(at - w->off), (unsigned long long)w->bytes,
-             (unsigned long long)w->off, w->lane);
-}
 
 static look look_at(const symm_memplan *p, const symm_memblock *b) {
     /* Peers use a block of several ranks until their own free. */
     const int alone = b->zone == SYMM_MEM_LOCAL || p->set->comm->nranks == 1;
-    return (look){p->set->heap, b->off, b->bytes - b->red, b->red, p->lane, alone};
+    const symm_spot red = {.off = b->off + b->bytes - b->red,
+                           .bytes = b->red,
+                           .block = b->off,
+                           .asked = b->bytes - b->red,
+                           .owner = SYMM_OWNER_GRAPH,
+                           .lane = p->lane};
+    return (look){p->set->heap, red, alone};
 }
 
 /* Whoever launches the graph has the heap still: it is the heap's memory that the graph works
  * on. */
 static symmResult_t look_task(void *args) {
     const look *w = args;
-    uint64_t at;
-    char text[256];
-    if (!symm_guard_intact(w->heap, w->off + w->bytes, w->red, 0, &at)) {
-        say(w, at, text, sizeof text);
-        symm_guard_note(w->heap, text);
-    }
-    if (w->poison) (void)symm_guard_paint(w->heap, w->off, w->bytes + w->red, 1);
+    symm_guard_warn(w->heap, &w->red);
+    if (w->poison) (void)symm_guard_paint(w->heap, w->red.block, w->red.asked + w->red.bytes, 1);
     return symmSuccess;
 }
 
@@ -81,10 +72,6 @@ static int has_run(symm_memregion *r) {
 
 symmResult_t symm_memguard_left(symm_memlane *l, const symm_memplan *p, const symm_memblock *b) {
     const look w = look_at(p, b);
-    uint64_t at;
-    char text[256];
     if (!b->red || !symm_memguard_caught_up(l, b->off) || !has_run(p->region)) return symmSuccess;
-    if (symm_guard_intact(w.heap, w.off + w.bytes, w.red, 0, &at)) return symmSuccess;
-    say(&w, at, text, sizeof text);
-    return SYMM_ERR(symmInvalidUsage, "%s (it is freed all the same)", text);
+    return symm_guard_freed(w.heap, &w.red);
 }

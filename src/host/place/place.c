@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "place_engine.h"
 
@@ -34,6 +35,8 @@ static void close_parts(symm_place *p) {
 
 void symm_place_end(symm_place *p) {
     if (!p) return;
+    p->unchecked = UINT64_MAX - 2; /* the check below looks at all pieces */
+    SYMM_CHECK(symm_place_check(p));
     close_parts(p);
     free(p);
 }
@@ -76,39 +79,66 @@ free_sizes:
     (__builtin_expect((p)->wide, 0) ? symm_wide_##name(__VA_ARGS__) \
                                     : symm_narrow_##name(__VA_ARGS__))
 
+/* Body of a function that changes p: calls the engine and returns what it returns. */
+#define CHANGE(p, type, name, ...)                      \
+    do {                                                \
+        SYMM_CHECK(symm_place_check(p));                \
+        const type result = CALL(p, name, __VA_ARGS__); \
+        SYMM_CHECK(symm_place_check(p));                \
+        return result;                                  \
+    } while (0)
+
+#ifdef SYMM_TESTING
+/* A call checks numbers only. In many more calls than there are pieces, and at the end, all pieces
+ * are checked once. */
+void symm_place_check(symm_place *p) {
+    SYMM_ASSERT(!p->free == !p->holes);
+    SYMM_ASSERT(!p->used == !p->blocks);
+    SYMM_ASSERT(p->free >= p->holes && p->used >= p->blocks);
+    SYMM_ASSERT(p->used <= p->peak_used);
+    SYMM_ASSERT(p->used <= p->peak);
+    if (++p->unchecked < 16 * (p->blocks + p->holes)) return;
+    p->unchecked = 0;
+    if (p->wide)
+        symm_wide_check(p);
+    else
+        symm_narrow_check(p);
+}
+#endif
+
 int symm_place_add(symm_place *p, uint64_t off, uint64_t bytes) {
     if (!symm_place_is_range(off, bytes)) return -1;
     if (!p->wide && off + bytes > SYMM_NARROW_END && widen(p)) return -1;
-    return CALL(p, add, p, off, bytes);
+    CHANGE(p, int, add, p, off, bytes);
 }
 
 int symm_place_cut(symm_place *p, uint64_t off, uint64_t bytes) {
-    return CALL(p, cut, p, off, bytes);
+    CHANGE(p, int, cut, p, off, bytes);
 }
 
 uint64_t symm_place_take(symm_place *p, uint64_t bytes, uint64_t align, uint64_t tag, int *why) {
-    return CALL(p, take, p, bytes, align, tag, why);
+    CHANGE(p, uint64_t, take, p, bytes, align, tag, why);
 }
 
 int symm_place_take_at(symm_place *p, uint64_t off, uint64_t bytes, uint64_t tag) {
-    return CALL(p, take_at, p, off, bytes, tag);
+    CHANGE(p, int, take_at, p, off, bytes, tag);
 }
 
 uint64_t symm_place_give(symm_place *p, uint64_t off) {
-    return CALL(p, give_if, p, off, 0, 0, NULL);
+    CHANGE(p, uint64_t, give_if, p, off, 0, 0, NULL);
 }
 
 uint64_t symm_place_give_if(symm_place *p, uint64_t off, uint64_t mask, uint64_t tag,
                             uint64_t *was) {
-    return CALL(p, give_if, p, off, mask, tag, was);
+    CHANGE(p, uint64_t, give_if, p, off, mask, tag, was);
 }
 
 int symm_place_resize(symm_place *p, uint64_t off, uint64_t bytes) {
-    return CALL(p, resize, p, off, bytes);
+    CHANGE(p, int, resize, p, off, bytes);
 }
 
 int symm_place_split(symm_place *p, uint64_t off, uint64_t bytes) {
-    return CALL(p, split, p, off, bytes);
+    CHANGE(p, int, split, p, off, bytes);
 }
 
 uint64_t symm_place_block(const symm_place *p, uint64_t off, uint64_t *tag) {

@@ -67,5 +67,7 @@ typedef struct {
     uint64_t blocks, holes;
 } symm_place_stats;
 void symm_place_measure(const symm_place *p, symm_place_stats *s);
+/* Test builds: asserts what must always be true of p. The calls above do it. */
+void symm_place_check(symm_place *p);
 
 #endif

@@ -23,7 +23,8 @@ struct symm_place {
     int wide;                             /* which of the two it is */
     uint64_t free, used, peak, peak_used; /* units */
     uint64_t blocks, holes;
-    symm_sizes *sizes; /* NULL: first fit */
+    symm_sizes *sizes;  /* NULL: first fit */
+    uint64_t unchecked; /* calls since all pieces were checked; in test builds */
 };
 
 #define SYMM_PLACE_MOST ((uint64_t)INT64_MAX & ~(uint64_t)(SYMM_PLACE_UNIT - 1))
@@ -49,7 +50,8 @@ static inline int symm_place_is_range(uint64_t off, uint64_t bytes) {
     int x##_split(symm_place *p, uint64_t off, uint64_t bytes);                                    \
     uint64_t x##_block(const symm_place *p, uint64_t off, uint64_t *tag);                          \
     void x##_set_tag(symm_place *p, uint64_t off, uint64_t tag);                                   \
-    int x##_at(const symm_place *p, uint64_t off, symm_piece *piece)
+    int x##_at(const symm_place *p, uint64_t off, symm_piece *piece);                              \
+    void x##_check(const symm_place *p) /* all pieces; in test builds */
 SYMM_ENGINE(symm_narrow);
 SYMM_ENGINE(symm_wide);
 

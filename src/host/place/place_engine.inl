@@ -90,6 +90,7 @@ static inline word end_of(const symm_cursor *c) {
  * hole. len 0: an entry is not made. */
 static void carve(symm_place *p, symm_cursor *c, word off, word n, word len, uint64_t tag) {
     word begin = off_of(c), whole = len_of(c), head = off - begin, tail = whole - head - n;
+    SYMM_ASSERT(head >= 0 && tail >= 0 && n > 0);
     if (!head && len && tree_front(&p->tree, c, n, tag)) { /* as it mostly is */
         p->free -= (uint64_t)n;
         p->holes -= tail == 0;
@@ -312,6 +313,7 @@ uint64_t ENGINE(give_if)(symm_place *p, uint64_t off, uint64_t mask, uint64_t ta
 static int shorten(symm_place *p, symm_cursor *c, word at, word was, word n) {
     symm_cursor d;
     word rest = was - n, len;
+    SYMM_ASSERT(0 < n && n < was && len_of(c) == -was);
     if (hole_behind(c, &d, &len)) {
         hole_goes(p, at + was, len);
         tree_set(c, -n);
@@ -391,3 +393,59 @@ int ENGINE(at)(const symm_place *p, uint64_t off, symm_piece *piece) {
                           .used = len < 0};
     return 1;
 }
+
+/* ---- what must always be true ---------------------------------------------------------------- */
+
+#ifdef SYMM_TESTING
+/* Nodes from n down; all leaves are at the same depth. */
+static uint64_t check_nodes(const symm_node *n, int height) {
+    uint64_t nodes = 1;
+    int i = 0;
+    if (!height) {
+        SYMM_ASSERT(n->count <= FAN);
+        SYMM_ASSERT(!n->parent || n->count >= LEAST);
+        return nodes;
+    }
+    for (; n->off[i] != WORD_MAX; i++) {
+        const symm_node *child = n->child[i];
+        SYMM_ASSERT(child->parent == n && child->slot == i);
+        SYMM_ASSERT(n->len[i] == largest(child));
+        SYMM_ASSERT(n->off[i] == first_off(child, height == 1));
+        SYMM_ASSERT(!i || n->off[i] > n->off[i - 1]);
+        nodes += check_nodes(child, height - 1);
+    }
+    SYMM_ASSERT(i <= FAN && i >= (n->parent ? LEAST : 2));
+    SYMM_ASSERT(!n->count); /* hints take it for no leaf */
+    return nodes;
+}
+
+static int is_listed(const symm_sizes *s, word off, word len) {
+    uint64_t bytes = (uint64_t)len * UNIT, at = (uint64_t)off * UNIT;
+    return symm_sizes_next(s, &bytes, &at) && bytes == (uint64_t)len * UNIT &&
+           at == (uint64_t)off * UNIT;
+}
+
+void ENGINE(check)(const symm_place *p) {
+    const symm_tree *t = &p->tree;
+    uint64_t free = 0, used = 0, holes = 0, blocks = 0;
+    word end = 0;
+    int hole = 0; /* the piece before is one */
+    symm_cursor c;
+    SYMM_ASSERT(!t->root->parent);
+    SYMM_ASSERT(check_nodes(t->root, t->height) + t->spares == t->nodes);
+    for (int more = tree_find(t, 0, &c) || tree_next(&c); more; more = tree_next(&c)) {
+        const word len = len_of(&c);
+        SYMM_ASSERT(len && off_of(&c) >= end);
+        SYMM_ASSERT(!(hole && len > 0 && off_of(&c) == end)); /* two holes are one */
+        SYMM_ASSERT(c.leaf->prev[c.leaf->next[c.at]] == c.at);
+        end = end_of(&c);
+        hole = len > 0;
+        *(hole ? &free : &used) += (uint64_t)size_of(len);
+        *(hole ? &holes : &blocks) += 1;
+        SYMM_ASSERT(hole || (uint64_t)end <= p->peak);
+        SYMM_ASSERT(!hole || !p->sizes || is_listed(p->sizes, off_of(&c), len));
+    }
+    SYMM_ASSERT(free == p->free && used == p->used);
+    SYMM_ASSERT(holes == p->holes && blocks == p->blocks);
+}
+#endif

@@ -11,6 +11,8 @@
 #include <emmintrin.h>
 #endif
 
+#include "base/check.h"
+
 #ifndef SYMM_TREE_FAN
 #define SYMM_TREE_FAN \
     30 /* with the two behind them whole vectors; measured: docs/memory-place.md */
@@ -146,6 +148,7 @@ static inline uint32_t long_ones(const symm_node *n, word len) {
 /* Index of the last entry at or below off, -1 if none. pre: off < WORD_MAX, so that there is one
  * above. */
 static inline int last_at(const symm_node *n, word off) {
+    SYMM_ASSERT(off < WORD_MAX);
     return __builtin_ctz(above(n->off, off)) - 1;
 }
 static int count_of(const symm_node *n) {
@@ -163,6 +166,7 @@ static void adopt(symm_node *n, int i) {
 static void remove_entries(symm_node *from, int i, int n) {
     int all = count_of(from);
     size_t rest = (size_t)(all - i - n);
+    SYMM_ASSERT(i + n <= all);
     memmove(from->off + i, from->off + i + n, rest * sizeof(word));
     memmove(from->len + i, from->len + i + n, rest * sizeof(word));
     memmove(from->child + i, from->child + i + n, rest * sizeof *from->child);
@@ -176,6 +180,7 @@ static void remove_entries(symm_node *from, int i, int n) {
 /* Entries [i, i+n) of `from` go to the place j of `to`, whose own from there on move up. */
 static void move_entries(symm_node *to, int j, symm_node *from, int i, int n) {
     size_t some = (size_t)n, rest = (size_t)(count_of(to) - j);
+    SYMM_ASSERT(count_of(to) + n <= FAN);
     memmove(to->off + j + n, to->off + j, rest * sizeof(word));
     memmove(to->len + j + n, to->len + j, rest * sizeof(word));
     memmove(to->child + j + n, to->child + j, rest * sizeof *to->child);
@@ -189,6 +194,7 @@ static void move_entries(symm_node *to, int j, symm_node *from, int i, int n) {
 /* pre: not full. */
 static void put_child(symm_node *n, int i, symm_node *child, word off) {
     size_t rest = (size_t)(count_of(n) - i);
+    SYMM_ASSERT(count_of(n) < FAN);
     memmove(n->off + i + 1, n->off + i, rest * sizeof(word));
     memmove(n->len + i + 1, n->len + i, rest * sizeof(word));
     memmove(n->child + i + 1, n->child + i, rest * sizeof *n->child);
@@ -264,6 +270,7 @@ static inline int vacant(const symm_node *n) {
 /* Entry i is {off, len, tag} from now on, and comes behind entry `before`. */
 static inline void link_entry(symm_node *n, int i, int before, word off, word len, uint64_t tag) {
     const uint8_t behind = n->next[before];
+    SYMM_ASSERT(n->count < FAN && i < FAN);
     n->off[i] = off;
     n->len[i] = len;
     n->tag[i] = tag;
@@ -274,6 +281,7 @@ static inline void link_entry(symm_node *n, int i, int before, word off, word le
 }
 
 static void unlink_entry(symm_node *n, int i) {
+    SYMM_ASSERT(n->count > 0 && n->off[i] != WORD_MAX);
     n->off[i] = WORD_MAX;
     n->len[i] = 0;
     n->next[n->prev[i]] = n->next[i];
@@ -291,6 +299,7 @@ static inline int either(int yes, int a, int b) {
 static inline void take_front(symm_node *n, int i, word len, uint64_t tag) {
     const word whole = n->len[i], end = n->off[i] + len;
     const int more = whole != len;
+    SYMM_ASSERT(0 < len && len <= whole && n->count + more <= FAN);
     const word yes = -(word)more;
     const int rest = either(more, vacant(n), NOWHERE), behind = n->next[i];
     n->len[i] = -len;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "place.h"
 
@@ -43,6 +44,7 @@ int symm_sizes_reserve(symm_sizes *s, uint64_t holes) {
 
 static uint32_t take_node(symm_sizes *s) {
     uint32_t i = s->spare;
+    SYMM_ASSERT(i || s->made < s->room);
     if (i)
         s->spare = s->node[i].left;
     else
@@ -80,8 +82,10 @@ void symm_sizes_add(symm_sizes *s, uint64_t bytes, uint64_t off) {
 void symm_sizes_drop(symm_sizes *s, uint64_t bytes, uint64_t off) {
     uint32_t k = class_of(bytes), *at = &s->root[k];
     symm_size_node *node = s->node;
-    while (node[*at].bytes != bytes || node[*at].off != off)
+    while (node[*at].bytes != bytes || node[*at].off != off) {
+        SYMM_ASSERT(*at);
         at = below(&node[*at], bytes, off) ? &node[*at].right : &node[*at].left;
+    }
     uint32_t gone = *at, left = node[gone].left, right = node[gone].right;
     while (left && right) {
         uint64_t a = priority(node[left].off), b = priority(node[right].off);

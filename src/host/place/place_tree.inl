@@ -96,6 +96,7 @@ static int more_nodes(symm_tree *t, uint64_t wanted, uint64_t end) {
 
 static symm_node *new_node(symm_tree *t) {
     symm_node *n = t->spare;
+    SYMM_ASSERT(n && t->spares); /* reserved */
     t->spare = n->parent;
     t->spares--;
     n->parent = NULL;
@@ -281,6 +282,7 @@ static void tree_set(symm_cursor *c, word len) {
 
 /* The entry now begins at off, which lies between its neighbours. */
 static void tree_move(symm_cursor *c, word off) {
+    SYMM_ASSERT(c->at != END);
     c->leaf->off[c->at] = off;
     if (c->leaf->prev[c->at] == END) tell_first(c->leaf, off);
 }

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/check.h"
+
 void symm_dirty_start(symm_dirty *d, int equal) {
     *d = (symm_dirty){.whole = !equal};
 }
@@ -50,4 +52,12 @@ int symm_dirty_list(const symm_dirty *d, uint64_t bytes, symm_dirty_range *out) 
     }
     memcpy(out, d->range, (size_t)d->n * sizeof *out);
     return d->n;
+}
+
+void symm_dirty_check(const symm_dirty *d, uint64_t bytes) {
+    SYMM_ASSERT(d->n >= 0 && d->n <= SYMM_DIRTY_MAX);
+    for (int i = 0; i < d->n; i++) {
+        SYMM_ASSERT(d->range[i].from < d->range[i].to && d->range[i].to <= bytes);
+        SYMM_ASSERT(i == 0 || d->range[i - 1].to < d->range[i].from);
+    }
 }

@@ -26,5 +26,7 @@ void symm_dirty_hand_out(symm_dirty *d);
 void symm_dirty_name(symm_dirty *d, uint64_t from, uint64_t len);
 /* What must be copied of `bytes`: ranges into out[SYMM_DIRTY_MAX], how many. */
 int symm_dirty_list(const symm_dirty *d, uint64_t bytes, symm_dirty_range *out);
+/* The invariants, for a buffer of `bytes`. */
+void symm_dirty_check(const symm_dirty *d, uint64_t bytes);
 
 #endif

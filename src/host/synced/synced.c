@@ -14,7 +14,6 @@
 #include "base/handle.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
-#include "host/gpu/gpu.h"
 #include "host/window/space.h"
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -33,15 +32,6 @@ static void free_synced(void *obj) {
     symm_comm_unref(s->comm);
     SYMM_STAT_ADD(synced, -1);
     free(s);
-}
-
-/* Also while it is being destroyed: a graph may be copied into another capture then. */
-void symm_synced_retain(void *synced) {
-    symm_handle_find(SYMM_KIND_SYNCED, ((symm_synced *)synced)->handle);
-}
-
-void symm_synced_release(void *synced) {
-    symm_handle_put(SYMM_KIND_SYNCED, ((symm_synced *)synced)->handle);
 }
 
 static symmResult_t make(symm_heap *h, symmHeap_t heap, size_t bytes, unsigned flags,
@@ -81,26 +71,6 @@ symmResult_t symmSyncedCreate(symmHeap_t heap, size_t bytes, unsigned flags, sym
     symmResult_t r = make(h, heap, bytes, flags, synced);
     symm_heap_unpin(h);
     return r;
-}
-
-symmResult_t symm_synced_enter(symmSynced_t handle, const void *site, symm_synced **out) {
-    symm_synced *s = symm_handle_get(SYMM_KIND_SYNCED, handle);
-    if (!s)
-        return SYMM_ERR(symmInvalidArgument, "synced=%p is not a living synced buffer",
-                        (void *)handle);
-    /* acquire pairs with the release in leave: what the thread before did to the record is seen */
-    if (atomic_exchange_explicit(&s->busy, 1, memory_order_acquire)) {
-        symm_handle_put(SYMM_KIND_SYNCED, handle);
-        return SYMM_ERR(symmInvalidUsage, "synced=%p is in use by another thread", (void *)handle);
-    }
-    s->site = site;
-    *out = s;
-    return symmSuccess;
-}
-
-void symm_synced_leave(symm_synced *s) {
-    atomic_store_explicit(&s->busy, 0, memory_order_release);
-    symm_handle_put(SYMM_KIND_SYNCED, s->handle);
 }
 
 /* Blocks go back while the caller can still be told that they cannot; a captured buffer's with its
@@ -224,64 +194,54 @@ static int at_rest(const symm_synced *s, int old) {
     return s->head != SYMM_SYNCED_UNINITIALIZED && s->head != old && !s->pending;
 }
 
-symmResult_t symmSyncedCpu(symmSynced_t synced, symmStream_t stream, const void **ptr) {
+/* One call of an accessor: which side, and whether the caller will write it. */
+struct access {
+    const char *call;
+    const void *site;
+    symmStream_t stream;
+    int gpu, write, copy;
+};
+
+static symmResult_t reach(symm_synced *s, const struct access *a) {
+    if (a->write)
+        return a->gpu ? mutable_gpu(s, a->stream, a->copy) : mutable_cpu(s, a->stream, a->copy);
+    return a->gpu ? to_gpu(s, a->stream, 1) : to_cpu(s, a->stream, 1);
+}
+
+static symmResult_t access_side(symmSynced_t synced, const struct access *a, const void **ptr) {
     symm_synced *s;
     symm_cuda_scope scope;
-    if (!ptr) return no_pointer("symmSyncedCpu");
-    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
+    if (!ptr) return no_pointer(a->call);
+    SYMM_TRY(symm_synced_enter(synced, a->site, &s));
+    const int old = a->gpu ? SYMM_SYNCED_HEAD_AT_CPU : SYMM_SYNCED_HEAD_AT_GPU;
     symmResult_t r = symmSuccess;
-    if (!at_rest(s, SYMM_SYNCED_HEAD_AT_GPU) && !(r = symm_gpu_push(s->comm, &scope))) {
-        r = to_cpu(s, stream, 1);
+    if ((a->write || !at_rest(s, old)) && !(r = symm_gpu_push(s->comm, &scope))) {
+        r = reach(s, a);
         symm_gpu_pop(s->comm, &scope);
     }
-    if (!r) *ptr = s->cpu.ptr;
+    if (!r) *ptr = a->gpu ? s->gpu.ptr : s->cpu.ptr;
     symm_synced_leave(s);
     return r;
+}
+
+symmResult_t symmSyncedCpu(symmSynced_t synced, symmStream_t stream, const void **ptr) {
+    const struct access a = {"symmSyncedCpu", SYMM_SITE(), stream, 0, 0, 1};
+    return access_side(synced, &a, ptr);
 }
 
 symmResult_t symmSyncedGpu(symmSynced_t synced, symmStream_t stream, const void **ptr) {
-    symm_synced *s;
-    symm_cuda_scope scope;
-    if (!ptr) return no_pointer("symmSyncedGpu");
-    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
-    symmResult_t r = symmSuccess;
-    if (!at_rest(s, SYMM_SYNCED_HEAD_AT_CPU) && !(r = symm_gpu_push(s->comm, &scope))) {
-        r = to_gpu(s, stream, 1);
-        symm_gpu_pop(s->comm, &scope);
-    }
-    if (!r) *ptr = s->gpu.ptr;
-    symm_synced_leave(s);
-    return r;
+    const struct access a = {"symmSyncedGpu", SYMM_SITE(), stream, 1, 0, 1};
+    return access_side(synced, &a, ptr);
 }
 
 symmResult_t symmSyncedMutableCpu(symmSynced_t synced, symmStream_t stream, int copy, void **ptr) {
-    symm_synced *s;
-    symm_cuda_scope scope;
-    if (!ptr) return no_pointer("symmSyncedMutableCpu");
-    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
-    symmResult_t r = symm_gpu_push(s->comm, &scope);
-    if (!r) {
-        r = mutable_cpu(s, stream, copy);
-        symm_gpu_pop(s->comm, &scope);
-    }
-    if (!r) *ptr = s->cpu.ptr;
-    symm_synced_leave(s);
-    return r;
+    const struct access a = {"symmSyncedMutableCpu", SYMM_SITE(), stream, 0, 1, copy};
+    return access_side(synced, &a, (const void **)ptr);
 }
 
 symmResult_t symmSyncedMutableGpu(symmSynced_t synced, symmStream_t stream, int copy, void **ptr) {
-    symm_synced *s;
-    symm_cuda_scope scope;
-    if (!ptr) return no_pointer("symmSyncedMutableGpu");
-    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
-    symmResult_t r = symm_gpu_push(s->comm, &scope);
-    if (!r) {
-        r = mutable_gpu(s, stream, copy);
-        symm_gpu_pop(s->comm, &scope);
-    }
-    if (!r) *ptr = s->gpu.ptr;
-    symm_synced_leave(s);
-    return r;
+    const struct access a = {"symmSyncedMutableGpu", SYMM_SITE(), stream, 1, 1, copy};
+    return access_side(synced, &a, (const void **)ptr);
 }
 
 /* ---- memory of the caller's ------------------------------------------------------------------ */
@@ -324,31 +284,17 @@ static symmResult_t set_gpu(symm_synced *s, char *ptr) {
 }
 
 symmResult_t symmSyncedSetCpu(symmSynced_t synced, void *ptr) {
-    symm_synced *s;
-    symm_cuda_scope scope;
+    symm_synced_use use;
     if (!ptr) return no_pointer("symmSyncedSetCpu");
-    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
-    symmResult_t r = symm_gpu_push(s->comm, &scope);
-    if (!r) {
-        r = set_cpu(s, ptr);
-        symm_gpu_pop(s->comm, &scope);
-    }
-    symm_synced_leave(s);
-    return r;
+    SYMM_TRY(symm_synced_begin(synced, SYMM_SITE(), &use));
+    return symm_synced_end(&use, set_cpu(use.s, ptr));
 }
 
 symmResult_t symmSyncedSetGpu(symmSynced_t synced, void *ptr) {
-    symm_synced *s;
-    symm_cuda_scope scope;
+    symm_synced_use use;
     if (!ptr) return no_pointer("symmSyncedSetGpu");
-    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
-    symmResult_t r = symm_gpu_push(s->comm, &scope);
-    if (!r) {
-        r = set_gpu(s, ptr);
-        symm_gpu_pop(s->comm, &scope);
-    }
-    symm_synced_leave(s);
-    return r;
+    SYMM_TRY(symm_synced_begin(synced, SYMM_SITE(), &use));
+    return symm_synced_end(&use, set_gpu(use.s, ptr));
 }
 
 static symmResult_t discard(symm_synced *s) {
@@ -361,16 +307,9 @@ static symmResult_t discard(symm_synced *s) {
 }
 
 symmResult_t symmSyncedDiscard(symmSynced_t synced) {
-    symm_synced *s;
-    symm_cuda_scope scope;
-    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
-    symmResult_t r = symm_gpu_push(s->comm, &scope);
-    if (!r) {
-        r = discard(s);
-        symm_gpu_pop(s->comm, &scope);
-    }
-    symm_synced_leave(s);
-    return r;
+    symm_synced_use use;
+    SYMM_TRY(symm_synced_begin(synced, SYMM_SITE(), &use));
+    return symm_synced_end(&use, discard(use.s));
 }
 
 /* ---- push and pull --------------------------------------------------------------------------- */
@@ -390,24 +329,14 @@ static symmResult_t move(symm_synced *s, symmStream_t stream, int down) {
                                                          : "HEAD_AT_GPU");
 }
 
-static symmResult_t enter_and_move(symmSynced_t synced, symmStream_t stream, int down,
-                                   const void *site) {
-    symm_synced *s;
-    symm_cuda_scope scope;
-    SYMM_TRY(symm_synced_enter(synced, site, &s));
-    symmResult_t r = symm_gpu_push(s->comm, &scope);
-    if (!r) {
-        r = move(s, stream, down);
-        symm_gpu_pop(s->comm, &scope);
-    }
-    symm_synced_leave(s);
-    return r;
-}
-
 symmResult_t symmSyncedPush(symmSynced_t synced, symmStream_t stream) {
-    return enter_and_move(synced, stream, 0, SYMM_SITE());
+    symm_synced_use use;
+    SYMM_TRY(symm_synced_begin(synced, SYMM_SITE(), &use));
+    return symm_synced_end(&use, move(use.s, stream, 0));
 }
 
 symmResult_t symmSyncedPull(symmSynced_t synced, symmStream_t stream) {
-    return enter_and_move(synced, stream, 1, SYMM_SITE());
+    symm_synced_use use;
+    SYMM_TRY(symm_synced_begin(synced, SYMM_SITE(), &use));
+    return symm_synced_end(&use, move(use.s, stream, 1));
 }

@@ -5,6 +5,7 @@
 #define SYMM_SYNCED_INT_H_
 
 #include "symm_synced.h"
+#include "host/gpu/gpu.h"
 #include "host/heap/heap.h"
 #include "dirty_ranges.h"
 
@@ -73,13 +74,25 @@ extern const symm_synced_ops symm_synced_gpu;  /* synced_gpu.c */
 
 /* The caller's place in its program, for the heap's ledger. */
 #define SYMM_SITE() __builtin_return_address(0)
+
+/* ---- synced_use.c: who uses the buffer ---- */
+
 /* Begins an API call; leave ends it. */
 symmResult_t symm_synced_enter(symmSynced_t handle, const void *site, symm_synced **out);
 void symm_synced_leave(symm_synced *s);
-
+/* The same for a call that may talk to the GPU: its context is current until the end, which returns
+ * r. */
+typedef struct {
+    symm_synced *s;
+    symm_cuda_scope scope;
+} symm_synced_use;
+symmResult_t symm_synced_begin(symmSynced_t handle, const void *site, symm_synced_use *use);
+symmResult_t symm_synced_end(symm_synced_use *use, symmResult_t r);
 /* References that captured copies hold. Any thread. */
 void symm_synced_retain(void *synced);
 void symm_synced_release(void *synced);
+/* The invariants of a buffer inside an API call. */
+void symm_synced_check(const symm_synced *s);
 
 /* ---- synced_move.c: work for streams. On GPUs the communicator's context is current ---- */
 

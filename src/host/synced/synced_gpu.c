@@ -4,7 +4,6 @@
  *
  * The driver's calls are made in the relaxed capture mode (symm_gpu_push): pinned memory may be
  * allocated while somebody captures. */
-#include "host/gpu/gpu.h"
 #include "transport/cuda/cuda_driver.h"
 #include "synced.h"
 

@@ -5,7 +5,6 @@
 #include "base/handle.h"
 #include "base/text.h"
 #include "host/comm/comm.h"
-#include "host/gpu/gpu.h"
 #include "host/window/space.h"
 
 static const char *const names[] = {"UNINITIALIZED", "HEAD_AT_CPU", "HEAD_AT_GPU",
@@ -81,16 +80,9 @@ static symmResult_t publish(symm_synced *s, symmStream_t stream, uint32_t *gener
 }
 
 symmResult_t symmSyncedPublish(symmSynced_t synced, symmStream_t stream, uint32_t *generation) {
-    symm_synced *s;
-    symm_cuda_scope scope;
-    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
-    symmResult_t r = symm_gpu_push(s->comm, &scope);
-    if (!r) {
-        r = publish(s, stream, generation);
-        symm_gpu_pop(s->comm, &scope);
-    }
-    symm_synced_leave(s);
-    return r;
+    symm_synced_use use;
+    SYMM_TRY(symm_synced_begin(synced, SYMM_SITE(), &use));
+    return symm_synced_end(&use, publish(use.s, stream, generation));
 }
 
 /* A GPU's memory is read by a copy of the library's own, which waits for nothing of the user's. */
@@ -171,16 +163,9 @@ static symmResult_t refs(symm_synced *s, symmRef_t *data, symmRef_t *word) {
 }
 
 symmResult_t symmSyncedRef(symmSynced_t synced, symmRef_t *data, symmRef_t *word) {
-    symm_synced *s;
-    symm_cuda_scope scope;
-    SYMM_TRY(symm_synced_enter(synced, SYMM_SITE(), &s));
-    symmResult_t r = symm_gpu_push(s->comm, &scope);
-    if (!r) {
-        r = refs(s, data, word);
-        symm_gpu_pop(s->comm, &scope);
-    }
-    symm_synced_leave(s);
-    return r;
+    symm_synced_use use;
+    SYMM_TRY(symm_synced_begin(synced, SYMM_SITE(), &use));
+    return symm_synced_end(&use, refs(use.s, data, word));
 }
 
 /* ---- dump ------------------------------------------------------------------------------------ */

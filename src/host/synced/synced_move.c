@@ -25,6 +25,7 @@ symmResult_t symm_synced_join(symm_synced *s, symmStream_t stream, int capturing
 symmResult_t symm_synced_seal(symm_synced *s, symmStream_t stream, symmResult_t work) {
     symmResult_t r = s->ops->mark(s, stream);
     if (r) s->ops->drain(s, stream);
+    if (!s->pending) s->flow = 0;
     return work ? work : r;
 }
 

@@ -90,10 +90,6 @@ static uint64_t own_size(const symm_heap *h) {
     return symm_ledger_size(h->ledger, h->comm->rank);
 }
 
-static uint64_t round_up(uint64_t n, uint64_t to) {
-    return (n + to - 1) / to * to;
-}
-
 static symmResult_t no_addresses(const symm_heap *h, uint64_t bytes) {
     return SYMM_ERR(symmOutOfMemory, "bytes=%llu: vector %s has addresses for %llu%s",
                     (unsigned long long)bytes, h->name, (unsigned long long)h->reserve,
@@ -112,7 +108,7 @@ static symmResult_t move(symm_heap *h, symmResult_t status, uint64_t bytes, uint
     uint64_t reserve = h->reserve + h->reserve / 2;
     if (reserve > h->comm->room / 2) reserve = 0;
     if (reserve < bytes) reserve = bytes;
-    return symm_heap_relocate(h, status, round_up(reserve, h->granularity), more,
+    return symm_heap_relocate(h, status, symm_heap_round(reserve, h->granularity), more,
                               "moving a vector");
 }
 

@@ -175,6 +175,7 @@ static symmResult_t conclude(const agreement *a) {
 symmResult_t symm_agree(symm_mesh *m, symmResult_t mine, const symm_wait *w, int *dead) {
     agreement a = {.m = m, .w = w};
     symmResult_t status;
+    SYMM_CHECK(symm_mesh_check(m));
     m->blame = -1;
     if (atomic_load_explicit(&m->revoked, memory_order_relaxed)) {
         status = SYMM_ERR(symmAborted, "the communicator was revoked before (%s)", w->stage);
@@ -183,5 +184,6 @@ symmResult_t symm_agree(symm_mesh *m, symmResult_t mine, const symm_wait *w, int
         if (status != symmSuccess) symm_mesh_spread(m, status, w);
     }
     if (dead) *dead = m->blame;
+    SYMM_CHECK(symm_mesh_check(m));
     return status != symmSuccess ? status : conclude(&a);
 }

@@ -1,5 +1,6 @@
-/* mesh.c - the control mesh as its users call it: makes one of the two kinds, and sends and receives
- * messages with deadlines, types and texts. Runs in the thread that owns the mesh. No lock. */
+/* mesh.c - the control mesh as its users call it: makes one of the two kinds, and sends and
+ * receives messages with deadlines, types and texts. Runs in the thread that owns the mesh. No
+ * lock. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +19,10 @@ symmResult_t symm_mesh_listen(int rank, int nranks, int threads, symm_mesh_addr 
 
 symmResult_t symm_mesh_connect(symm_mesh *m, const symm_mesh_addr *addrs, void *shared,
                                const symm_wait *w) {
+    SYMM_CHECK(symm_mesh_check(m));
     symmResult_t status = m->ops->connect(m, addrs, shared, w);
     if (status != symmSuccess) symm_mesh_spread(m, status, w);
+    SYMM_CHECK(symm_mesh_check(m));
     return status;
 }
 

@@ -1,7 +1,7 @@
-/* mesh_base.c - what all files of the control mesh stand on: the common part of its record, what any
- * thread may ask about a peer, waiting with a deadline, deaths and revocations. Runs in the thread
- * that owns the mesh; symm_mesh_fd, _alive, _mark_dead, _hung_up, _revoked and symm_agree_revoke in
- * any thread. No lock: what other threads look at is atomic. */
+/* mesh_base.c - what all files of the control mesh stand on: the common part of its record, what
+ * any thread may ask about a peer, waiting with a deadline, deaths and revocations. Runs in the
+ * thread that owns the mesh; symm_mesh_fd, _alive, _mark_dead, _hung_up, _revoked and
+ * symm_agree_revoke in any thread. No lock: what other threads look at is atomic. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+#include "base/check.h"
 #include "mesh.h"
 #include "survive.h"
 #include "wire.h"
@@ -110,6 +111,8 @@ void symm_mesh_join_free(symm_mesh_unix *u);
 symmResult_t symm_mesh_unix_join(symm_mesh *m, const symm_mesh_addr *addrs, void *shared,
                                  const symm_wait *w);
 
+/* The invariants of the common part. In the owner's thread. */
+void symm_mesh_check(const symm_mesh *m);
 /* Fills the common part; frees it. */
 symmResult_t symm_mesh_init(symm_mesh *m, const symm_mesh_ops *ops, int rank, int nranks);
 void symm_mesh_fini(symm_mesh *m);

@@ -7,6 +7,26 @@
 #include "base/stats.h"
 #include "mesh_impl.h"
 
+static void check_wills(const symm_wills *k) {
+    SYMM_ASSERT(k->n >= 0 && k->n <= SYMM_WILLS && (k->called == 0 || k->called == 1));
+    for (int i = 0; i < k->n; i++)
+        SYMM_ASSERT(k->at[i].text[sizeof k->at[i].text - 1] == 0 && k->at[i].code >= symmSuccess &&
+                    k->at[i].code < symmNumResults);
+}
+
+void symm_mesh_check(const symm_mesh *m) {
+    const int self = m->rank, blame = m->blame;
+    SYMM_ASSERT(m->ops && self >= 0 && self < m->nranks);
+    SYMM_ASSERT(blame >= -1 && blame < m->nranks && blame != self);
+    SYMM_ASSERT(!m->dead[self] && !m->wills[self].n && !m->wills[self].called);
+    SYMM_ASSERT(m->in.nfds >= 0 && m->in.nfds <= MESH_SCM_MAX);
+    for (int p = 0; p < m->nranks; p++) {
+        SYMM_ASSERT(m->dead[p] <= 1);
+        SYMM_ASSERT(m->want[p] < 2 * MESH_LOST && m->pending[p] <= MESH_IN);
+        check_wills(&m->wills[p]);
+    }
+}
+
 void symm_mesh_in_drop(symm_mesh_in *in) {
     for (int i = 0; i < in->nfds; i++) {
         close(in->fds[i]);
@@ -48,6 +68,7 @@ int symm_mesh_left_behind(const symm_mesh *m) {
 
 symmResult_t symm_mesh_take(symm_mesh *m, int peer, int *state) {
     symm_will x;
+    SYMM_ASSERT(!m->in.nfds); /* whoever took the last one has moved them out, or dropped them */
     for (;;) {
         SYMM_TRY(m->ops->take(m, peer, state));
         if (*state != MESH_READY || m->in.why) return symmSuccess;

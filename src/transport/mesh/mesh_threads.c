@@ -203,6 +203,15 @@ static void wait_threads(symm_mesh *m, uint8_t *want, int ms) {
 
 /* ---- messages ---- */
 
+/* Under x->lock: the invariants of one queue, at most QUEUE_MAX steps. */
+static void symm_queue_check(const queue *q) {
+    int n = 0;
+    for (const note *at = q->first; at; at = at->next, n++)
+        SYMM_ASSERT(n < q->count && (at->next || at == q->last));
+    SYMM_ASSERT(n == q->count && n <= QUEUE_MAX && !q->first == !q->last);
+    SYMM_ASSERT(!q->crowded || n > 0);
+}
+
 /* Under x->lock. */
 static void append(box *x, int from, note *n) {
     queue *q = &x->from[from];
@@ -212,6 +221,7 @@ static void append(box *x, int from, note *n) {
         q->first = n;
     q->last = n;
     q->count++;
+    SYMM_CHECK(symm_queue_check(q));
     notify(x);
 }
 
@@ -259,6 +269,7 @@ static note *pop(box *x, int peer, int *crowded) {
         q->count--;
         *crowded = q->crowded;
         q->crowded = 0;
+        SYMM_CHECK(symm_queue_check(q));
     }
     pthread_mutex_unlock(&x->lock);
     return n;

@@ -329,6 +329,7 @@ symmResult_t symm_survive(symm_mesh *m, int kind, symmResult_t mine, symm_ranks 
     if (m->nranks > SYMM_SET_RANKS)
         return SYMM_ERR(symmInternalError, "%d ranks: no more than %d can be in a set", m->nranks,
                         SYMM_SET_RANKS);
+    SYMM_CHECK(symm_mesh_check(m));
     t.mine = (symm_will){.call = m->call + 1, .kind = kind};
     if (kind == SYMM_SURVIVE_LIST) t.mine.out = *out;
     char own[SYMM_ERR_TEXT];
@@ -347,7 +348,9 @@ symmResult_t symm_survive(symm_mesh *m, int kind, symmResult_t mine, symm_ranks 
         if (!t.may_succeed) decide(&t, r);
     }
     for (int p = 0; p < m->nranks; p++) m->wills[p].called = 0; /* it has come */
+    SYMM_ASSERT(t.mine.call > m->call);                         /* numbers of calls only grow */
     m->call = t.mine.call;
+    SYMM_CHECK(symm_mesh_check(m));
     *call = t.mine.call;
     if (!r) *out = t.mine.out;
     return r;

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/fd.h"
 #include "base/stats.h"
@@ -49,6 +50,7 @@ static struct {
     symm_memcut_file *files;
     uint64_t waiting, stuck; /* granules that wait; those that the last look has left */
     uint64_t met, asked;     /* holders that the last look has met; symm_memcut_look since */
+    unsigned checked;        /* how often the invariants were asked for, see symm_memcut_check */
 } cuts = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- bits ------------------------------------------------------------------------------------ */
@@ -63,6 +65,29 @@ static void set_bits(uint64_t *bits, uint64_t at, uint64_t n, int on) {
             bits[i / 64] |= 1ull << i % 64;
         else
             bits[i / 64] &= ~(1ull << i % 64);
+}
+
+/* Under the lock: numbers and bits agree, and what waits counts as in use. */
+static void check_file(const symm_memcut_file *f) {
+    uint64_t used = 0, wait = 0;
+    for (uint64_t i = 0; i < (f->n + 63) / 64; i++) {
+        SYMM_ASSERT(!(f->wait[i] & ~f->used[i]));
+        used += (uint64_t)__builtin_popcountll(f->used[i]);
+        wait += (uint64_t)__builtin_popcountll(f->wait[i]);
+    }
+    SYMM_ASSERT(used == f->taken && wait == f->waiting && f->taken <= f->n);
+}
+
+/* Under the lock, of all files each 64th time. */
+static void symm_memcut_check(const symm_memcut_file *f) {
+    uint64_t waiting = 0;
+    if (f) check_file(f);
+    if (++cuts.checked % 64) return;
+    for (f = cuts.files; f; f = f->next) {
+        check_file(f);
+        waiting += f->waiting;
+    }
+    SYMM_ASSERT(waiting == cuts.waiting);
 }
 
 /* The first n free granules in a row; f->n if there are none. */
@@ -310,6 +335,7 @@ static symm_memcut_file *find_room(pid_t me, uint64_t n, uint64_t *at) {
 }
 
 static void take(symm_memcut_file *f, uint64_t at, uint64_t n) {
+    SYMM_ASSERT(at + n <= f->n);
     set_bits(f->used, at, n, 1);
     f->taken += n;
 }
@@ -329,6 +355,7 @@ int symm_memcut_make(uint64_t bytes, symm_memcut *cut, uint64_t id[2]) {
         f = find_room(me, n, &at);
     }
     if (f) take(f, at, n);
+    SYMM_CHECK(symm_memcut_check(f));
     pthread_mutex_unlock(&cuts.lock);
     if (!f) {
         int err = new_file(bytes, &f);
@@ -352,6 +379,7 @@ void symm_memcut_free(symm_memcut *cut) {
     if (!f->whole && f->owner == getpid())
         waits = others_have(f, cut) || punch(f, cut->off, cut->bytes);
     pthread_mutex_lock(&cuts.lock);
+    SYMM_CHECK(symm_memcut_check(f));
     if (waits) {
         set_bits(f->wait, at, n, 1);
         f->waiting += n;
@@ -366,6 +394,7 @@ void symm_memcut_free(symm_memcut *cut) {
             look_through(f); /* whoever has the rest keeps no more than that */
         take_out(f);
     }
+    SYMM_CHECK(symm_memcut_check(f));
     pthread_mutex_unlock(&cuts.lock);
     if (last) end_file(f);
 }

@@ -1,5 +1,5 @@
-/* vmm_table.c - reservations, mappings and handles of a memory driver (see vmm_table.h). Any thread,
- * under the table's lock. */
+/* vmm_table.c - reservations, mappings and handles of a memory driver (see vmm_table.h). Any
+ * thread, under the table's lock. */
 #include "vmm_table.h"
 
 _Atomic uint64_t symm_vmm_ends = 1; /* 0: never looked */

@@ -1,0 +1,214 @@
+/* heap_create.c - making and destroying a heap. Collective calls (destroying is local), on the
+ * communicator's user thread. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "base/handle.h"
+#include "base/log.h"
+#include "base/stats.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "host/gpu/gpu.h"
+#include "heap_int.h"
+
+#define CHUNK_DEFAULT (64ull << 20)
+
+typedef struct {
+    symmComm_t comm;
+    symmHeapConfig_t config;
+    char name[32];
+    symmHeap_t *heap;
+} create_args;
+
+typedef struct { /* what the ranks compare */
+    int32_t code, fit, guard, serial;
+    uint64_t reserve, sym, chunk;
+} terms;
+
+static symmResult_t check_config(const symm_comm *c, const symmHeapConfig_t *k, int kind) {
+    const uint64_t g = c->caps.granularity, most = c->room;
+    if (k->size != sizeof *k)
+        return SYMM_ERR(symmInvalidArgument,
+                        "config.size=%zu: start from SYMM_HEAP_CONFIG_INITIALIZER", k->size);
+    if (k->fit != SYMM_FIT_FIRST && k->fit != SYMM_FIT_BEST)
+        return SYMM_ERR(symmInvalidArgument,
+                        "config.fit=%d: must be SYMM_FIT_FIRST or SYMM_FIT_BEST", k->fit);
+    if (k->guard != 0 && k->guard != 1)
+        return SYMM_ERR(symmInvalidArgument, "config.guard=%d: must be 0 or 1", k->guard);
+    if (k->chunk % g)
+        return SYMM_ERR(symmInvalidArgument,
+                        "config.chunk=%llu: must be a multiple of the granularity, %llu",
+                        (unsigned long long)k->chunk, (unsigned long long)g);
+    if (k->reserve > most || k->symBytes > most || k->localBytes > most)
+        return SYMM_ERR(symmOutOfMemory,
+                        "config.%s=%llu, symBytes=%llu, localBytes=%llu: the window space has "
+                        "%llu bytes per rank (SYMM_WIN_STRIDE enlarges it)",
+                        kind == SYMM_KIND_VEC ? "max" : "reserve", (unsigned long long)k->reserve,
+                        (unsigned long long)k->symBytes, (unsigned long long)k->localBytes,
+                        (unsigned long long)most);
+    if (k->reserve && symm_heap_round(k->symBytes, g) + symm_heap_round(k->localBytes, g) >
+                          symm_heap_round(k->reserve, g))
+        return SYMM_ERR(symmInvalidArgument,
+                        "config.reserve=%llu does not hold symBytes=%llu and localBytes=%llu",
+                        (unsigned long long)k->reserve, (unsigned long long)k->symBytes,
+                        (unsigned long long)k->localBytes);
+    return symmSuccess;
+}
+
+/* The configuration as it will be used. pre: checked. */
+static void settle_config(const symm_comm *c, symmHeapConfig_t *k, int kind) {
+    const uint64_t g = c->caps.granularity;
+    if (!k->chunk) k->chunk = symm_heap_round(CHUNK_DEFAULT, g);
+    if (!k->reserve) k->reserve = c->room / 4;
+    k->reserve = symm_heap_round(k->reserve, g);
+    if (kind == SYMM_KIND_HEAP) k->guard |= (int)c->params.heap_guard;
+}
+
+static symmResult_t make_record(symm_comm *c, const symmHeapConfig_t *k, symm_heap **out) {
+    const size_t n = (size_t)c->nranks;
+    symm_heap *h = SYMM_FAIL_ALLOC(heap_record, calloc(1, sizeof *h));
+    if (!h) return SYMM_ERR(symmOutOfMemory, "no memory for the record of a heap");
+    SYMM_STAT_ADD(heaps, 1);
+    h->comm = c;
+    h->fit = k->fit;
+    h->guard = k->guard;
+    symm_heap_set_guest(h, NULL);
+    h->reserve = k->reserve;
+    h->chunk = k->chunk;
+    h->granularity = c->caps.granularity;
+    atomic_store(&h->refs, 1);
+    h->win.off = SYMM_FAIL_ALLOC(heap_offsets, calloc(n, sizeof *h->win.off));
+    h->win.size = SYMM_FAIL_ALLOC(heap_sizes, calloc(n, sizeof *h->win.size));
+    for (int i = 0; i < SYMM_ZONES; i++)
+        h->zone[i].place =
+            SYMM_FAIL_ALLOC(heap_place, symm_place_new(k->fit == SYMM_FIT_BEST ? SYMM_PLACE_BEST
+                                                                               : SYMM_PLACE_FIRST));
+    if (!h->win.off || !h->win.size || !h->zone[0].place || !h->zone[1].place) {
+        symm_heap_free_record(h);
+        return SYMM_ERR(symmOutOfMemory, "no memory for the record of a heap");
+    }
+    h->id = c->heaps.serial;
+    if (*k->name)
+        snprintf(h->name, sizeof h->name, "%s", k->name);
+    else
+        snprintf(h->name, sizeof h->name, "%u", h->id);
+    *out = h;
+    return symmSuccess;
+}
+
+/* Every rank sees the same terms, so all say the same. */
+static symmResult_t compare(const symm_comm *c, const terms *all) {
+    for (int r = 1; r < c->nranks; r++) {
+        const terms *a = &all[0], *b = &all[r];
+        if (a->serial == b->serial && a->fit == b->fit && a->guard == b->guard &&
+            a->reserve == b->reserve && a->sym == b->sym && a->chunk == b->chunk)
+            continue;
+        return SYMM_ERR(
+            symmMismatch,
+            "creating a heap: rank 0 has reserve=%llu, symBytes=%llu, chunk=%llu, fit=%d, guard=%d "
+            "(heap %d), rank %d %llu, %llu, %llu, %d, %d (heap %d)",
+            (unsigned long long)a->reserve, (unsigned long long)a->sym,
+            (unsigned long long)a->chunk, a->fit, a->guard, a->serial, r,
+            (unsigned long long)b->reserve, (unsigned long long)b->sym,
+            (unsigned long long)b->chunk, b->fit, b->guard, b->serial);
+    }
+    return symmSuccess;
+}
+
+/* Which heap is meant, alike on all ranks; whose status is bad, or whose terms differ, fails
+ * everybody. */
+static symmResult_t agree_terms(symm_comm *c, symmResult_t status, const symmHeapConfig_t *k) {
+    terms all[SYMM_MAX_RANKS];
+    terms mine = {.code = (int32_t)status,
+                  .fit = k->fit,
+                  .guard = k->guard,
+                  .serial = (int32_t)c->heaps.serial,
+                  .reserve = k->reserve,
+                  .sym = symm_heap_round(k->symBytes, c->caps.granularity),
+                  .chunk = k->chunk};
+    SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, "creating a heap"));
+    for (int r = 0; r < c->nranks; r++)
+        if (all[r].code) return symm_comm_agree(c, status, "creating a heap");
+    return compare(c, all);
+}
+
+static void handle_gone(void *obj) {
+    symm_heap_unref(obj);
+}
+
+/* A rank that has failed takes part all the same: only so do all ranks return its error. */
+symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmHeapConfig_t *k,
+                              symm_heap **out) {
+    symm_heap *h = NULL;
+    void *handle = NULL;
+    c->heaps.serial++;
+    if (!status) status = check_config(c, k, kind);
+    if (!status) settle_config(c, k, kind);
+    if (!status) status = make_record(c, k, &h);
+    if (!status) status = symm_handle_new(kind, h, handle_gone, &handle);
+    SYMM_TRY_GOTO(agree_terms(c, status, k), drop_record);
+    SYMM_TRY_GOTO(symm_ledger_open(c, status, "creating a heap", &h->ledger), drop_record);
+    SYMM_TRY_GOTO(symm_region_open(c, status, h->reserve, "creating a heap", &h->region),
+                  drop_record);
+    symm_heap_set_window(h);
+    status = symm_heap_more(h, status, (symm_more){k->symBytes, k->localBytes}, "creating a heap");
+    if (status) goto discard;
+    h->handle = handle;
+    h->kind = kind;
+    symm_heap_say_range(h);
+    symm_comm_ref(c);
+    symm_heap_link(c, h);
+    *out = h;
+    return symmSuccess;
+discard:
+    symm_region_discard(&h->region);
+drop_record:
+    if (handle) { /* nobody else has seen it: forgotten without the end that a heap has */
+        symm_comm_ref(c);
+        symm_handle_close(kind, handle);
+        symm_handle_put(kind, handle);
+    } else if (h) {
+        symm_heap_free_record(h); /* it had no handle, so no ledger either */
+    }
+    return status;
+}
+
+static symmResult_t create_job(void *p) {
+    create_args *a = p;
+    symm_comm *c;
+    symm_cuda_scope scope;
+    SYMM_TRY(symm_comm_enter(a->comm, 1, &c));
+    symm_log_rank(c->rank);
+    if (c->cuda) symm_gpu_reap();
+    const symmResult_t inside = symm_gpu_push(c, &scope);
+    symmResult_t r = inside;
+    symm_heap *h;
+    if (!r && !a->heap) r = SYMM_ERR(symmInvalidArgument, "heap is NULL");
+    a->config.name = a->name;
+    r = symm_heap_create(c, r, SYMM_KIND_HEAP, &a->config, &h);
+    if (!r) *a->heap = h->handle;
+    if (!inside) symm_gpu_pop(c, &scope);
+    symm_comm_leave(c);
+    return r;
+}
+
+symmResult_t symmHeapCreate(symmComm_t comm, const symmHeapConfig_t *config, symmHeap_t *heap) {
+    create_args a = {.comm = comm, .config = SYMM_HEAP_CONFIG_INITIALIZER, .heap = heap};
+    if (config) a.config = *config;
+    /* Inside a group it is made later. */
+    if (a.config.size == sizeof a.config && a.config.name)
+        snprintf(a.name, sizeof a.name, "%s", a.config.name);
+    return symm_group_run(comm, SYMM_JOB_BLOCKS, create_job, &a, sizeof a);
+}
+
+symmResult_t symmHeapDestroy(symmHeap_t heap) {
+    symm_heap *h;
+    SYMM_TRY(symm_heap_enter(heap, 0, &h));
+    symm_comm *c = h->comm;
+    symm_comm_ref(c); /* the heap's may be the last but for the handle's */
+    symm_heap_close(c, h);
+    symm_comm_leave(c);
+    symm_comm_unref(c);
+    return symmSuccess;
+}
