@@ -69,11 +69,12 @@ static inline const char *ck_text(const ck_case *k, int n, char *text, size_t ca
                                         "float64", "bfloat16", "e4m3",    "e5m2"};
     static const char *const ops[] = {"sum", "prod", "max", "min", "avg", "premulsum"};
     static const char *const where[] = {"none", "both", "src", "dst", "per rank"};
-    snprintf(text, cap, "%s n=%d %s %s count=%llu%s%s registered=%s misaligned=%d,%d seed=%#llx",
-             symm_coll_name(k->coll), n, types[k->type], coll_reduces(k->coll) ? ops[k->op] : "",
-             (unsigned long long)k->count, k->in_place ? " in place" : "",
-             k->random_bits ? " random bits" : "", where[k->registered], k->src_mis, k->dst_mis,
-             (unsigned long long)k->seed);
+    snprintf(text, cap,
+             "%s n=%d root=%d %s %s count=%llu%s%s registered=%s misaligned=%d,%d seed=%#llx",
+             symm_coll_name(k->coll), n, k->root, types[k->type],
+             coll_reduces(k->coll) ? ops[k->op] : "", (unsigned long long)k->count,
+             k->in_place ? " in place" : "", k->random_bits ? " random bits" : "",
+             where[k->registered], k->src_mis, k->dst_mis, (unsigned long long)k->seed);
     return text;
 }
 
@@ -94,6 +95,11 @@ static inline symm_call ck_call_of(const ck_case *k) {
                        .root = k->root};
 }
 
+/* Which backend a sample is for: a kit for GPUs defines it before this file. */
+#ifndef CK_BACKEND
+#define CK_BACKEND SYMM_K_HOST
+#endif
+
 /* Case j of a sample: types times reductions are met in full every 72 cases, the rest is drawn. */
 static inline ck_case ck_sample(uint64_t seed, int j, int n) {
     static const uint64_t counts[] = {0,  1,   2,    3,    7,    13,   14,    15,
@@ -102,11 +108,11 @@ static inline ck_case ck_sample(uint64_t seed, int j, int n) {
     uint64_t h = ck_hash(seed, (uint64_t)j, 1), g = ck_hash(seed, (uint64_t)j, 2);
     ck_case k = {.type = j % 12, .op = j / 12 % 6, .seed = ck_hash(seed, (uint64_t)j, 3)};
     const int es = (int)symm_type_size((unsigned)k.type);
-    k.coll = coll_draw(h >> 48, (j % 4 == 3) == (j / 72 % 2));
+    k.coll = coll_draw(h >> 48, (j % 4 == 3) == (j / 72 % 2), CK_BACKEND);
     k.count = counts[h % 15];
     if (h >> 8 & 1) k.count = counts[(h >> 16) % 14]; /* fewer of the last */
     if (j % 29 == 7) k.count = CK_LARGE + (h >> 32) % 5;
-    k.in_place = g & 1;
+    k.in_place = (g & 1) && !symm_colls[k.coll].apart;
     k.random_bits = g >> 1 & 1;
     k.registered = (int)((g >> 8) % CK_REGISTERED);
     k.src_mis = es * mis[(g >> 16) % 3];

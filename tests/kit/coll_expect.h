@@ -14,7 +14,6 @@
 static inline symmResult_t symm_test_call(symmColl_t coll, const void *send, void *recv,
                                           size_t count, symmDataType_t type, symmRedOp_t op,
                                           int root, symmComm_t comm, symmStream_t stream) {
-    (void)root; /* as long as no row has one */
 #define CALL_NONE    (comm, stream)
 #define CALL_DATA    (send, recv, count, type, comm, stream)
 #define CALL_OP      (send, recv, count, type, op, comm, stream)
@@ -38,7 +37,7 @@ static inline int coll_moves(symmColl_t coll) {
 static inline int coll_reduces(symmColl_t coll) {
     return (symm_colls[coll].flags & SYMM_COLL_REDUCES) != 0;
 }
-/* Parts of `count` elements in a rank's buffers, and in the larger one. */
+/* Parts of `count` elements in buffers that a rank has for it, and in the larger one. */
 static inline int coll_in(symmColl_t coll, int n) {
     return (int)symm_holds_parts(symm_colls[coll].in, n);
 }
@@ -48,6 +47,13 @@ static inline int coll_out(symmColl_t coll, int n) {
 static inline int coll_parts(symmColl_t coll, int n) {
     return (int)symm_coll_parts(&symm_colls[coll], n);
 }
+/* The same of a rank that is the root or not. */
+static inline int coll_in_at(symmColl_t coll, int n, int is_root) {
+    return (int)symm_coll_in(&symm_colls[coll], n, is_root);
+}
+static inline int coll_out_at(symmColl_t coll, int n, int is_root) {
+    return (int)symm_coll_out(&symm_colls[coll], n, is_root);
+}
 /* In place the smaller buffer is this rank's part of the larger one: at which part of it sendbuff,
  * and at which recvbuff begins. */
 static inline int coll_send_part(symmColl_t coll, int rank) {
@@ -55,16 +61,6 @@ static inline int coll_send_part(symmColl_t coll, int rank) {
 }
 static inline int coll_recv_part(symmColl_t coll, int rank) {
     return symm_colls[coll].in > symm_colls[coll].out ? rank : 0;
-}
-
-/* The h-th collective of those that reduce (or only move): any h. */
-static inline symmColl_t coll_draw(uint64_t h, int reduces) {
-    symmColl_t some[symmNumColls];
-    unsigned n = 0;
-    for (int c = 0; c < symmNumColls; c++)
-        if (coll_moves((symmColl_t)c) && coll_reduces((symmColl_t)c) == reduces)
-            some[n++] = (symmColl_t)c;
-    return some[h % n];
 }
 
 /* Kernels of a collective that n ranks can run on a backend (SYMM_K_HOST, SYMM_K_GPU), in the order
@@ -77,6 +73,18 @@ static inline int coll_kernels(symmColl_t coll, unsigned backend, int n, int *ke
         if (n >= row->min_ranks && (!row->max_ranks || n <= row->max_ranks)) kernels[count++] = k;
     }
     return count;
+}
+
+/* The h-th collective of those on a backend that reduce (or only move): any h. */
+static inline symmColl_t coll_draw(uint64_t h, int reduces, unsigned backend) {
+    symmColl_t some[symmNumColls];
+    unsigned n = 0;
+    int kernels[SYMM_KERNEL_COUNT];
+    for (int c = 0; c < symmNumColls; c++)
+        if (coll_moves((symmColl_t)c) && coll_reduces((symmColl_t)c) == reduces &&
+            coll_kernels((symmColl_t)c, backend, 2, kernels))
+            some[n++] = (symmColl_t)c;
+    return some[h % n];
 }
 
 /* ---- what it must give ----------------------------------------------------------------------- */
@@ -97,6 +105,29 @@ static inline coll_origin expect_AllReduce(const symm_call *call, int rank, int 
 static inline coll_origin expect_AllGather(const symm_call *call, int rank, int part) {
     (void)call, (void)rank;
     return (coll_origin){part, 0};
+}
+static inline coll_origin expect_ReduceScatter(const symm_call *call, int rank, int part) {
+    (void)part;
+    return (coll_origin){EVERY_RANK, (unsigned)rank * call->count};
+}
+static inline coll_origin expect_AlltoAll(const symm_call *call, int rank, int part) {
+    return (coll_origin){part, (unsigned)rank * call->count};
+}
+static inline coll_origin expect_Broadcast(const symm_call *call, int rank, int part) {
+    (void)rank, (void)part;
+    return (coll_origin){call->root, 0};
+}
+static inline coll_origin expect_Reduce(const symm_call *call, int rank, int part) {
+    (void)call, (void)rank, (void)part;
+    return (coll_origin){EVERY_RANK, 0};
+}
+static inline coll_origin expect_Gather(const symm_call *call, int rank, int part) {
+    (void)call, (void)rank;
+    return (coll_origin){part, 0};
+}
+static inline coll_origin expect_Scatter(const symm_call *call, int rank, int part) {
+    (void)part;
+    return (coll_origin){call->root, (unsigned)rank * call->count};
 }
 static inline coll_origin expect_Barrier(const symm_call *call, int rank, int part) {
     (void)call, (void)rank, (void)part;

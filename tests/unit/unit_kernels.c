@@ -119,7 +119,9 @@ static void draw_call(sample *s, const symm_plan_env *base) {
     const int t = (int)draw(3), ops = draw(2) ? SYMM_OP_SUM + 1 : SYMM_OP_COUNT;
     const uint32_t what = draw(10), esize = types[t].size, most = draw(3) ? 3000u : 80000u;
     memset(s, 0, sizeof *s);
-    s->call.coll = what < 6 ? coll_draw(what, 1) : what < 9 ? coll_draw(what, 0) : symmCollBarrier;
+    s->call.coll = what < 6   ? coll_draw(what, 1, SYMM_K_GPU)
+                   : what < 9 ? coll_draw(what, 0, SYMM_K_GPU)
+                              : symmCollBarrier;
     const unsigned parts = (unsigned)coll_parts(s->call.coll, k.n);
     s->call.type = types[t].type;
     s->call.esize = esize;

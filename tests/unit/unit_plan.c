@@ -6,7 +6,7 @@
 
 #include "device/host/reduce.h"
 #include "host/coll/plan.h"
-#include "t.h"
+#include "coll_expect.h"
 
 static const int16_t free_choice[symmNumColls] = SYMM_FORCED_NONE;
 
@@ -40,9 +40,13 @@ typedef void (*visit)(const symm_plan_env *env, const symm_call *call);
 
 static void each_call(const symm_plan_env *env, visit fn) {
     static const uint32_t types[] = {symmUint8, symmFloat16, symmFloat32, symmFloat64};
+    int kernels[SYMM_KERNEL_COUNT];
     for (int coll = 0; coll < symmNumColls; coll++)
         for (int t = 0; t < 4; t++)
             for (int i = 0; i < COUNTS; i++) {
+                if (!coll_kernels((symmColl_t)coll, env->gpu ? SYMM_K_GPU : SYMM_K_HOST,
+                                  env->nranks, kernels))
+                    continue;
                 uint32_t esize = (uint32_t)symm_type_size(types[t]);
                 symm_call call = {.coll = (symmColl_t)coll,
                                   .count = counts[i],
