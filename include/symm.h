@@ -244,8 +244,9 @@ SYMM_API symmResult_t symmCommSplit(symmComm_t comm, int color, int key, symmCom
  * Errors, the same on every rank that stays; all may then call again, with another list, as often
  * as they like:
  *  - symmRemoteError: ranks that are gone and not listed, all by name, or a rank died meanwhile;
- *  - symmMismatch: the lists differ (both are shown); symmTimeout: a rank did not come; a bad
- *    argument of any rank.
+ *  - symmMismatch: the lists differ (both are shown), or a rank has been for a second in a
+ *    collective that another has not called; symmTimeout: a rank did not come; a bad argument of
+ *    any rank.
  * If a rank dies in the very last messages, some ranks may have a new communicator and others an
  * error. A program that must survive that calls symmBarrier on the new one. A rank whose barrier
  * fails destroys it and shrinks the old one again, as do those that had the error.

@@ -158,7 +158,13 @@ $(BIN)/symm-perf: $(PERF_OBJ) $(if $(HAVE_MPI),$(MPI_OBJ)) $(LIB)/libsymm.a
 	$(Q)$(if $(HAVE_MPI),$(WITH_MPI),$(CC)) $(PERF_OBJ) $(if $(HAVE_MPI),$(MPI_OBJ)) \
 	  $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -ldl -lm -o $@
 
-# symm-info: it shows the library's tables.
+# symm-info: it shows the library's tables, and its error texts as they are in the sources.
+ERROR_SRC := $(sort $(wildcard src/*/*.[ch] src/*/*/*.[ch] src/*/*/*.inl))
+$(OUT)/errors.inc: scripts/errors.awk $(ERROR_SRC)
+	@mkdir -p $(@D)
+	$(Q)awk -f scripts/errors.awk $(ERROR_SRC) > $@.new && mv $@.new $@
+$(OBJ)/tools/info_errors.o: $(OUT)/errors.inc
+$(OBJ)/tools/info_errors.o: ALL_CPPFLAGS += -I$(OUT)
 $(BIN)/symm-info: $(INFO_OBJ) $(LIB)/libsymm.a
 	@$(call say,LD,$@)
 	$(Q)$(CC) $(INFO_OBJ) $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -lm -o $@

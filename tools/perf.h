@@ -50,7 +50,14 @@ static inline int perf_reduces(const perf_config *cfg) {
 }
 /* One of a rank's buffers has a part for each rank. */
 static inline int perf_parts(const perf_config *cfg) {
-    return symm_colls[cfg->coll].in != symm_colls[cfg->coll].out;
+    return symm_coll_parts(&symm_colls[cfg->coll], 2) > 1;
+}
+/* Parts in what a rank sends, and in what it receives. */
+static inline uint64_t perf_sent(const perf_config *cfg, int nranks) {
+    return symm_holds_parts(symm_colls[cfg->coll].in, nranks);
+}
+static inline uint64_t perf_received(const perf_config *cfg, int nranks) {
+    return symm_holds_parts(symm_colls[cfg->coll].out, nranks);
 }
 
 /* Pure. Fills *cfg; on a bad flag or value returns -1 with a line for the user in err. */
@@ -110,11 +117,13 @@ enum { PERF_PERIOD = 8191, PERF_PERIOD_BYTES = PERF_PERIOD * 8 };
 
 /* What rank sends: count elements at buf (any alignment). */
 void perf_data_fill(const perf_data *d, int rank, void *buf, uint64_t count);
-/* How many of count elements at buf differ from what `calls` all_reduces in place, one after the
- * other, must leave there. */
-uint64_t perf_data_check_reduced(const perf_data *d, const void *buf, uint64_t count, int calls);
-/* The same against what rank `from` sent. */
-uint64_t perf_data_check_copied(const perf_data *d, int from, const void *buf, uint64_t count);
+/* How many of count elements at buf differ from the reduction of what all ranks sent, from element
+ * `from` on, as `calls` calls in place, one after the other, must leave it there. */
+uint64_t perf_data_check_reduced(const perf_data *d, const void *buf, uint64_t from, uint64_t count,
+                                 int calls);
+/* The same against what `rank` sent. */
+uint64_t perf_data_check_copied(const perf_data *d, int rank, const void *buf, uint64_t from,
+                                uint64_t count);
 /* How many calls in a row perf_data_check_reduced can predict for in-place use (at least 1, at most
  * `most`). */
 int perf_data_calls(const perf_data *d, int most);
@@ -198,8 +207,10 @@ struct perf_rival {
 void perf_mem_fill(perf_rank *p, const perf_case *c);
 void perf_mem_poison(perf_rank *p, void *at, uint64_t bytes);
 /* As perf_data_check_reduced and perf_data_check_copied. */
-uint64_t perf_mem_check_reduced(perf_rank *p, const char *at, uint64_t count, int calls);
-uint64_t perf_mem_check_copied(perf_rank *p, int from, const char *at, uint64_t count);
+uint64_t perf_mem_check_reduced(perf_rank *p, const char *at, uint64_t from, uint64_t count,
+                                int calls);
+uint64_t perf_mem_check_copied(perf_rank *p, int rank, const char *at, uint64_t from,
+                               uint64_t count);
 /* Flips one bit. */
 void perf_mem_spoil(perf_rank *p, char *at);
 

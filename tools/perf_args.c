@@ -268,9 +268,10 @@ static int settle(perf_config *cfg, char *err, size_t cap) {
     if (cfg->nccl && cfg->vs != PERF_VS_NCCL)
         return snprintf(err, cap, "--nccl %s is for --vs nccl", cfg->nccl), -1;
     if (cfg->limits && !perf_moves(cfg))
-        return snprintf(err, cap, "--limits is for all_reduce and all_gather"), -1;
+        return snprintf(err, cap, "--limits is for collectives that move data"), -1;
     if (cfg->per_rank && !perf_parts(cfg))
-        return snprintf(err, cap, "--per-rank is for all_gather"), -1;
+        return snprintf(err, cap, "--per-rank is for collectives that have a part for each rank"),
+               -1;
     if (cfg->corrupt && (!cfg->check || !perf_moves(cfg)))
         return snprintf(err, cap, "--corrupt needs a check (-c 1) of data"), -1;
     if (cfg->graph && cfg->blocking)

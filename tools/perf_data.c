@@ -167,15 +167,17 @@ int perf_data_calls(const perf_data *d, int most) {
     return calls;
 }
 
-static void fill_period(const perf_data *d, uint64_t n, int rank) {
+/* `n` elements of what rank sends, from element `from` on. */
+static void fill_period(const perf_data *d, uint64_t from, uint64_t n, int rank) {
     size_t size = perf_type_size(d->type);
-    for (uint64_t i = 0; i < n; i++) put(d->bytes + i * size, sent_bits(d, rank, i), size);
+    for (uint64_t i = 0; i < n; i++)
+        put(d->bytes + i * size, sent_bits(d, rank, (from + i) % PERF_PERIOD), size);
 }
 
 void perf_data_fill(const perf_data *d, int rank, void *buf, uint64_t count) {
     size_t size = perf_type_size(d->type);
     uint64_t period = count < PERF_PERIOD ? count : PERF_PERIOD;
-    fill_period(d, period, rank);
+    fill_period(d, 0, period, rank);
     for (uint64_t i = 0; i < count; i += period)
         memcpy((char *)buf + i * size, d->bytes, (count - i < period ? count - i : period) * size);
 }
@@ -192,17 +194,21 @@ static uint64_t count_differences(const perf_data *d, const char *buf, uint64_t 
     return wrong;
 }
 
-uint64_t perf_data_check_reduced(const perf_data *d, const void *buf, uint64_t count, int calls) {
+uint64_t perf_data_check_reduced(const perf_data *d, const void *buf, uint64_t from, uint64_t count,
+                                 int calls) {
     size_t size = perf_type_size(d->type);
     uint64_t n = count < PERF_PERIOD ? count : PERF_PERIOD;
-    for (uint64_t i = 0; i < n; i++)
+    for (uint64_t i = 0; i < n; i++) {
+        const uint64_t at = (from + i) % PERF_PERIOD;
         put(d->bytes + i * size,
-            formats[d->type].exponent ? float_expected(d, i, calls) : int_expected(d, i, calls),
+            formats[d->type].exponent ? float_expected(d, at, calls) : int_expected(d, at, calls),
             size);
+    }
     return count_differences(d, buf, count);
 }
 
-uint64_t perf_data_check_copied(const perf_data *d, int from, const void *buf, uint64_t count) {
-    fill_period(d, count < PERF_PERIOD ? count : PERF_PERIOD, from);
+uint64_t perf_data_check_copied(const perf_data *d, int rank, const void *buf, uint64_t from,
+                                uint64_t count) {
+    fill_period(d, from, count < PERF_PERIOD ? count : PERF_PERIOD, rank);
     return count_differences(d, buf, count);
 }

@@ -15,11 +15,12 @@ static uint64_t least(uint64_t a, uint64_t b) {
 }
 
 void perf_mem_fill(perf_rank *p, const perf_case *c) {
-    uint64_t size = perf_type_size(c->type), most = piece(p);
-    if (!p->gpu) return perf_data_fill(&p->data, p->world->rank, c->send, c->count);
-    perf_data_fill(&p->data, p->world->rank, perf_gpu_staging(p), least(c->count, most));
-    for (uint64_t i = 0; i < c->count; i += most)
-        perf_gpu_put(p, c->send + i * size, least(c->count - i, most) * size);
+    uint64_t size = perf_type_size(c->type), most = piece(p),
+             count = c->count * perf_sent(p->cfg, p->world->nranks);
+    if (!p->gpu) return perf_data_fill(&p->data, p->world->rank, c->send, count);
+    perf_data_fill(&p->data, p->world->rank, perf_gpu_staging(p), least(count, most));
+    for (uint64_t i = 0; i < count; i += most)
+        perf_gpu_put(p, c->send + i * size, least(count - i, most) * size);
 }
 
 void perf_mem_poison(perf_rank *p, void *at, uint64_t bytes) {
@@ -29,24 +30,26 @@ void perf_mem_poison(perf_rank *p, void *at, uint64_t bytes) {
         memset(at, 0x5a, bytes);
 }
 
-uint64_t perf_mem_check_reduced(perf_rank *p, const char *at, uint64_t count, int calls) {
+uint64_t perf_mem_check_reduced(perf_rank *p, const char *at, uint64_t from, uint64_t count,
+                                int calls) {
     uint64_t size = perf_type_size(p->data.type), most = piece(p), wrong = 0;
-    if (!p->gpu) return perf_data_check_reduced(&p->data, at, count, calls);
+    if (!p->gpu) return perf_data_check_reduced(&p->data, at, from, count, calls);
     for (uint64_t i = 0; i < count; i += most) {
         uint64_t n = least(count - i, most);
         perf_gpu_get(p, at + i * size, n * size);
-        wrong += perf_data_check_reduced(&p->data, perf_gpu_staging(p), n, calls);
+        wrong += perf_data_check_reduced(&p->data, perf_gpu_staging(p), from, n, calls);
     }
     return wrong;
 }
 
-uint64_t perf_mem_check_copied(perf_rank *p, int from, const char *at, uint64_t count) {
+uint64_t perf_mem_check_copied(perf_rank *p, int rank, const char *at, uint64_t from,
+                               uint64_t count) {
     uint64_t size = perf_type_size(p->data.type), most = piece(p), wrong = 0;
-    if (!p->gpu) return perf_data_check_copied(&p->data, from, at, count);
+    if (!p->gpu) return perf_data_check_copied(&p->data, rank, at, from, count);
     for (uint64_t i = 0; i < count; i += most) {
         uint64_t n = least(count - i, most);
         perf_gpu_get(p, at + i * size, n * size);
-        wrong += perf_data_check_copied(&p->data, from, perf_gpu_staging(p), n);
+        wrong += perf_data_check_copied(&p->data, rank, perf_gpu_staging(p), from, n);
     }
     return wrong;
 }

@@ -72,9 +72,9 @@ static void open_buffers(perf_rank *p) {
     const perf_config *cfg = p->cfg;
     size_t shift = (size_t)cfg->unalign * 8, block = cfg->max_bytes, n = (size_t)p->world->nranks;
     if (!perf_moves(cfg)) block = 0;
-    int gathers = perf_parts(cfg);
-    p->send_bytes = (gathers && !cfg->per_rank ? block / n : block) + shift + 16;
-    p->recv_bytes = (gathers && cfg->per_rank ? block * n : block) + shift + 16;
+    if (perf_parts(cfg) && !cfg->per_rank) block /= n;
+    p->send_bytes = block * perf_sent(cfg, (int)n) + shift + 16;
+    p->recv_bytes = block * perf_received(cfg, (int)n) + shift + 16;
     PERF_MUST(p, symmMemAlloc((void **)&p->send, p->send_bytes));
     PERF_MUST(p, symmMemAlloc((void **)&p->recv, p->recv_bytes));
     if (!cfg->registered) return;
@@ -94,8 +94,7 @@ static void close_buffers(perf_rank *p) {
 /* ---- the check ---- */
 
 static uint64_t received(const perf_rank *p, const perf_case *c) {
-    return c->count * perf_type_size(c->type) *
-           (perf_parts(p->cfg) ? (unsigned)p->world->nranks : 1);
+    return c->count * perf_type_size(c->type) * perf_received(p->cfg, p->world->nranks);
 }
 
 /* What is not written shows. */
@@ -109,11 +108,16 @@ static void fill(perf_rank *p, const perf_case *c) {
 }
 
 static int64_t count_wrong(perf_rank *p, const perf_case *c, int calls) {
-    uint64_t block = c->count * perf_type_size(c->type), wrong = 0;
+    const uint64_t block = c->count * perf_type_size(c->type);
+    /* Of what each rank sends, the element with which the part for this rank begins. */
+    const uint64_t from =
+        perf_sent(p->cfg, p->world->nranks) > 1 ? (unsigned)p->world->rank * c->count : 0;
+    uint64_t wrong = 0;
     if (p->cfg->corrupt && p->world->rank == 0 && block) perf_mem_spoil(p, c->recv + block / 2);
-    if (perf_reduces(p->cfg)) return (int64_t)perf_mem_check_reduced(p, c->recv, c->count, calls);
+    if (perf_reduces(p->cfg))
+        return (int64_t)perf_mem_check_reduced(p, c->recv, from, c->count, calls);
     for (int r = 0; r < p->world->nranks; r++)
-        wrong += perf_mem_check_copied(p, r, c->recv + (uint64_t)r * block, c->count);
+        wrong += perf_mem_check_copied(p, r, c->recv + (uint64_t)r * block, from, c->count);
     return (int64_t)wrong;
 }
 
@@ -168,14 +172,14 @@ static int64_t check_series(perf_rank *p, const perf_case *c) {
 /* No rank waits for another between filling and calling: a call must not let a fast rank's data
  * into a buffer that is still in use. */
 static int64_t check_round(perf_rank *p, const perf_case *c) {
-    const int chain = c->in_place && perf_reduces(p->cfg);
+    const int chain = c->in_place && perf_reduces(p->cfg) && !perf_parts(p->cfg);
     return chain ? check_chain(p, c) : check_series(p, c);
 }
 
 /* After the timed loop the buffers still tell the result, except where a reduction in place was
  * repeated too often. */
 static int loop_is_predictable(const perf_rank *p, const perf_case *c) {
-    return !c->in_place || perf_parts(p->cfg) || c->op == PERF_MAX || c->op == PERF_MIN;
+    return !c->in_place || !perf_reduces(p->cfg) || c->op == PERF_MAX || c->op == PERF_MIN;
 }
 
 /* Before our last loop: what a rival has left, right or wrong, must not stand for what we leave. */
@@ -253,10 +257,13 @@ static void run_row(perf_rank *p, uint64_t bytes, int type, int op, symmRedOp_t 
     p->data.op = op < 0 ? PERF_MAX : op; /* all_gather: any data will do */
     for (int in_place = 0; in_place < (!perf_moves(cfg) ? 1 : 2); in_place++) {
         c.in_place = in_place;
+        c.send = p->send + shift;
         c.recv = p->recv + shift;
-        c.send = !in_place         ? p->send + shift
-                 : perf_parts(cfg) ? c.recv + (size_t)p->world->rank * count * size
-                                   : c.recv;
+        const uint64_t in = perf_sent(cfg, p->world->nranks),
+                       out = perf_received(cfg, p->world->nranks),
+                       part = in == out ? 0 : (unsigned)p->world->rank * count * size;
+        if (in_place && in <= out) c.send = c.recv + part;
+        if (in_place && in > out) c.recv = c.send + part;
         measure(p, &c, &row->cell[in_place]);
     }
     if (p->world->rank == 0) perf_table_row(p, row);

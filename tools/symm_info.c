@@ -125,17 +125,26 @@ static void show_plan(const char *title, symm_plan_env *env) {
 
 static const char usage[] =
     "usage: symm-info [--ranks N] [--params-md] [--heap [--svg FILE]] [section...]\n"
-    "Sections: machine memory params kernels plan (default: all)\n"
+    "Sections: machine memory params kernels plan (default: these); errors: all error texts\n"
     "  --ranks N     plan for N ranks (default 2, 4 and 8)\n"
     "  --params-md   the parameter table in Markdown, and nothing else\n"
     "  --heap        makes a heap: limits, costs, layout; of N ranks (default: all GPUs, or 2)\n"
     "  --svg FILE    writes its map\n";
 
-enum { MACHINE = 1, MEMORY = 2, PARAMS = 4, KERNELS = 8, PLAN = 16, ALL = 31, HEAP = 32 };
+enum {
+    MACHINE = 1,
+    MEMORY = 2,
+    PARAMS = 4,
+    KERNELS = 8,
+    PLAN = 16,
+    ALL = 31,
+    ERRORS = 32,
+    HEAP = 64
+};
 
 static int section_of(const char *name) {
-    static const char *const names[] = {"machine", "memory", "params", "kernels", "plan"};
-    for (int i = 0; i < 5; i++)
+    static const char *const names[] = {"machine", "memory", "params", "kernels", "plan", "errors"};
+    for (int i = 0; i < 6; i++)
         if (!strcmp(name, names[i])) return 1 << i;
     return 0;
 }
@@ -199,6 +208,7 @@ static int show(const request *q) {
     if (q->what & PARAMS) failed = show_params();
     if (q->what & KERNELS) show_kernels();
     if (q->what & PLAN) failed |= show_plans(q->ranks);
+    if (q->what & ERRORS) info_errors();
     if (q->what & HEAP) failed |= info_heap(q->ranks, q->svg);
     return failed;
 }

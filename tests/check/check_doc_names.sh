@@ -74,13 +74,13 @@ cat >"$dir/bad.md" <<'X'
 ## 1. Where is it?
 | Where is it lost? | `symm_lost` in `src/host/comm/comm.c` |
 ## 2. Other
-`lost.c`, and `symm_lost`, `symm_comm_fail` (`comm.c`), and [a page](lost.md), and
+`lost.c`, and `symm_lost`, `symm_comm_fail` (`revoke.c`), and [a page](lost.md), and
 [a heading](#lost).
 X
 t_empty "a file that is gone is seen" "$(lost_files "$dir/bad.md" | grep -c lost.c | grep -vx 1)"
 t_empty "a function that is gone is seen" \
     "$(pairs "$dir/bad.md" | lost_names | sed 's/.*: //' |
-    diff - <(echo 'symm_lost is not in comm.c'))"
+    diff - <(echo 'symm_lost is not in revoke.c'))"
 t_empty "an answer that is gone is seen" \
     "$(answers "$dir/bad.md" | lost_names | sed 's/.*: //' |
     diff - <(echo 'symm_lost is not in src/host/comm/comm.c'))"

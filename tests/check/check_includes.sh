@@ -37,8 +37,8 @@ t_empty "cuda.h in the tests only where it is compared" \
     "$(grep -rlE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]cuda\.h' tests tools examples |
     grep -vx tests/check/cuda_abi.cc)"
 # The rest of the host side is the same for both backends: it calls these, or goes through vmm.h.
-gpu_files='gpu/|launch/launch_gpu\.c|synced/synced_gpu\.c|comm/(pages\.c|comm\.h)|window/mem\.c'
-gpu_files="$gpu_files"'|life/comm_(hello|init|make|open)\.c '
+gpu_files='gpu/|launch/launch_gpu\.c|synced/synced_gpu\.c|comm/pages\.c|window/mem\.c'
+gpu_files="$gpu_files"'|life/comm_((hello|init|open)\.c|make\.[ch]) '
 t_empty "src/host meets the CUDA driver only where GPUs differ" \
     "$(edges $(files src/host) | grep -E ' src/transport/cuda/cuda_(driver|device)\.h$' |
     grep -vE "^src/host/($gpu_files)")"

@@ -63,7 +63,7 @@ refused "together make 144 ranks" all_reduce -g 2 -t 72
 refused "nccl /x.so is for --vs nccl" all_reduce --nccl /x.so -t 2
 refused "vs mpi needs ranks under mpirun" all_reduce --vs mpi -t 2
 refused "stepbytes adds, --stepfactor multiplies" all_reduce -i 1K -f 2 -t 2
-refused "per-rank is for all_gather" all_reduce --per-rank -t 2
+refused "per-rank is for collectives that have a part for each rank" all_reduce --per-rank -t 2
 refused "corrupt needs a check" barrier --corrupt -t 2
 refused "corrupt needs a check" all_reduce --corrupt -c 0 -t 2
 refused "limits measures over windows" all_reduce --limits -t 2 -R 0

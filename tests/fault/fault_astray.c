@@ -97,6 +97,79 @@ static void one_is_in_set_up(void) {
     both(register_apart);
 }
 
+/* ---- ranks that agree on who is left ---- */
+
+static symmResult_t shrinks(hk *k) {
+    symmComm_t next = NULL;
+    symmResult_t r = symmCommShrink(k->comm, NULL, 0, &next, NULL, SYMM_SHRINK_DEFAULT);
+    if (!r) T_OK(symmCommDestroy(next));
+    return r;
+}
+
+static symmResult_t asks(hk *k) {
+    int count = -1;
+    symmResult_t r = symmCommFailedRanks(k->comm, SYMM_FAILED_AGREE, NULL, 0, &count);
+    T_CHECK(r || count == 0);
+    return r;
+}
+
+/* The odd rank is in a collective. The others hear of it, nothing is lost, and the collective goes
+ * on as soon as they call it too. */
+static void in_a_collective(hk *k, symmResult_t (*call)(hk *), const char *name) {
+    T_OK(reduces(k));
+    hk_barrier(k);
+    const uint64_t since = symm_now_ns();
+    if (k->rank == ODD) {
+        T_OK(reduces(k));
+    } else {
+        T_ERR(call(k), symmMismatch);
+        T_CHECKF(fk_ms_since(since) < SOON_MS, "after %d ms", (int)fk_ms_since(since));
+        T_MSG(symmGetLastError(k->comm), name);
+        T_MSG(symmGetLastError(k->comm), "rank 1: symmAllReduce of 5 int32 (sum) (call 2)");
+        T_OK(reduces(k));
+    }
+    hk_barrier(k);
+    if (k->rank == ODD) T_ERR(call(k), symmMismatch); /* theirs, of which it is told */
+    T_OK(call(k));
+    T_OK(reduces(k));
+}
+
+static void shrink_apart(void *arg) {
+    in_a_collective(arg, shrinks, ": symmCommShrink; ");
+}
+static void others_shrink(void) {
+    both(shrink_apart);
+}
+
+static void ask_apart(void *arg) {
+    in_a_collective(arg, asks, ": symmCommFailedRanks; ");
+}
+static void others_ask_who_is_gone(void) {
+    both(ask_apart);
+}
+
+/* The odd rank has a collective on a stream and has come. Another rank comes late, and has called
+ * nothing else: it is waited for. */
+static void late_to_shrink(void *arg) {
+    hk *k = arg;
+    symmStream_t stream;
+    int v[5] = {k->rank, 0, 0, 0, 1};
+    T_OK(symmStreamCreate(&stream));
+    T_OK(registers(k));
+    if (k->rank == ODD) T_OK(symmAllReduce(v, v, 5, symmInt32, symmSum, k->comm, stream));
+    if (k->rank == k->n - 1) usleep(PATIENT_MS * 1000);
+    T_OK(shrinks(k));
+    if (k->rank != ODD) T_OK(symmAllReduce(v, v, 5, symmInt32, symmSum, k->comm, stream));
+    T_OK(symmStreamSynchronize(stream));
+    T_EQ(v[4], k->n);
+    T_OK(symmStreamDestroy(stream));
+}
+static void a_rank_that_is_late_to_shrink(void) {
+    both(late_to_shrink);
+}
+
+/* ---- what only looks like it ---- */
+
 /* On streams a collective does not keep the program: ranks that order it and a registration
  * differently meet all the same. */
 static void crossed(void *arg) {
@@ -263,7 +336,8 @@ static void who_never_comes_to_set_up(void) {
     T_FORK(RANKS, absent, fk_new(0, 0));
 }
 
-T_MAIN(T_TIMEOUT(set_ups_that_differ, 40), T_TIMEOUT(a_split_and_a_heap, 40),
+T_MAIN(T(others_shrink), T(others_ask_who_is_gone), T(a_rank_that_is_late_to_shrink),
+       T_TIMEOUT(set_ups_that_differ, 40), T_TIMEOUT(a_split_and_a_heap, 40),
        T_TIMEOUT(one_is_in_a_collective, 60), T_TIMEOUT(one_is_in_set_up, 60),
        T_TIMEOUT(an_order_that_meets_is_let_through, 40), T_TIMEOUT(a_late_rank_is_waited_for, 40),
        T_TIMEOUT(a_call_that_found_no_room_was_not_made, 40),

@@ -95,24 +95,19 @@ static inline symm_call ck_call_of(const ck_case *k) {
                        .root = k->root};
 }
 
-/* Which backend a sample is for: a kit for GPUs defines it before this file. */
-#ifndef CK_BACKEND
-#define CK_BACKEND SYMM_K_HOST
-#endif
-
 /* Case j of a sample: types times reductions are met in full every 72 cases, the rest is drawn. */
-static inline ck_case ck_sample(uint64_t seed, int j, int n) {
+static inline ck_case ck_sample_of(uint64_t seed, int j, int n, unsigned backend) {
     static const uint64_t counts[] = {0,  1,   2,    3,    7,    13,   14,    15,
                                       64, 100, 1000, 1023, 4096, 4099, 100003};
     static const int mis[] = {0, 1, 3};
     uint64_t h = ck_hash(seed, (uint64_t)j, 1), g = ck_hash(seed, (uint64_t)j, 2);
     ck_case k = {.type = j % 12, .op = j / 12 % 6, .seed = ck_hash(seed, (uint64_t)j, 3)};
     const int es = (int)symm_type_size((unsigned)k.type);
-    k.coll = coll_draw(h >> 48, (j % 4 == 3) == (j / 72 % 2), CK_BACKEND);
+    k.coll = coll_draw(h >> 48, backend, (j % 4 == 3) == (j / 72 % 2));
     k.count = counts[h % 15];
     if (h >> 8 & 1) k.count = counts[(h >> 16) % 14]; /* fewer of the last */
     if (j % 29 == 7) k.count = CK_LARGE + (h >> 32) % 5;
-    k.in_place = (g & 1) && !symm_colls[k.coll].apart;
+    k.in_place = g & 1;
     k.random_bits = g >> 1 & 1;
     k.registered = (int)((g >> 8) % CK_REGISTERED);
     k.src_mis = es * mis[(g >> 16) % 3];
@@ -120,6 +115,9 @@ static inline ck_case ck_sample(uint64_t seed, int j, int n) {
     if ((g >> 32) % 8 == 0) k.dst_mis += 1; /* not even aligned to the element */
     k.root = (int)(g >> 40) % n;
     return ck_fit(k, n);
+}
+static inline ck_case ck_sample(uint64_t seed, int j, int n) {
+    return ck_sample_of(seed, j, n, SYMM_K_HOST);
 }
 
 /* ---- small integers ---- */

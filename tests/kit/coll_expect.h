@@ -37,7 +37,7 @@ static inline int coll_moves(symmColl_t coll) {
 static inline int coll_reduces(symmColl_t coll) {
     return (symm_colls[coll].flags & SYMM_COLL_REDUCES) != 0;
 }
-/* Parts of `count` elements in buffers that a rank has for it, and in the larger one. */
+/* Parts of `count` elements in a rank's buffers, and in the larger one. */
 static inline int coll_in(symmColl_t coll, int n) {
     return (int)symm_holds_parts(symm_colls[coll].in, n);
 }
@@ -47,7 +47,7 @@ static inline int coll_out(symmColl_t coll, int n) {
 static inline int coll_parts(symmColl_t coll, int n) {
     return (int)symm_coll_parts(&symm_colls[coll], n);
 }
-/* The same of a rank that is the root or not. */
+/* The same of a rank that is the root, or is not. */
 static inline int coll_in_at(symmColl_t coll, int n, int is_root) {
     return (int)symm_coll_in(&symm_colls[coll], n, is_root);
 }
@@ -75,15 +75,16 @@ static inline int coll_kernels(symmColl_t coll, unsigned backend, int n, int *ke
     return count;
 }
 
-/* The h-th collective of those on a backend that reduce (or only move): any h. */
-static inline symmColl_t coll_draw(uint64_t h, int reduces, unsigned backend) {
+/* The h-th, for any h, of a backend's collectives that reduce, or that only move. */
+static inline symmColl_t coll_draw(uint64_t h, unsigned backend, int reduces) {
     symmColl_t some[symmNumColls];
-    unsigned n = 0;
     int kernels[SYMM_KERNEL_COUNT];
+    unsigned n = 0;
     for (int c = 0; c < symmNumColls; c++)
         if (coll_moves((symmColl_t)c) && coll_reduces((symmColl_t)c) == reduces &&
-            coll_kernels((symmColl_t)c, backend, 2, kernels))
+            coll_kernels((symmColl_t)c, backend, SYMM_MAX_RANKS, kernels))
             some[n++] = (symmColl_t)c;
+    T_CHECK(n > 0);
     return some[h % n];
 }
 

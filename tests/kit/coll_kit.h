@@ -157,16 +157,18 @@ static inline void *ck_scalar_at(ck_call *c) {
 
 /* Makes data and buffers of the case. */
 static inline void ck_begin(ck_call *c, const ck_world *w, const ck_case *k) {
+    const int is_root = w->rank == k->root, in_place = k->in_place && !symm_colls[k->coll].apart;
     *c = (ck_call){.w = w, .k = *k, .op = (symmRedOp_t)k->op};
+    c->k.in_place = in_place;
     c->es = symm_type_size((unsigned)k->type);
     c->part = k->count * c->es;
-    c->in = c->part * (unsigned)coll_in_at(k->coll, w->n, w->rank == k->root);
-    c->out = c->part * (unsigned)coll_out_at(k->coll, w->n, w->rank == k->root);
+    c->in = c->part * (unsigned)coll_in_at(k->coll, w->n, is_root);
+    c->out = c->part * (unsigned)coll_out_at(k->coll, w->n, is_root);
     ck_data_make(k, w->n, &c->d);
     char *both = ck_place(w, k, 1);
-    c->dst = both + (k->in_place ? c->part * (unsigned)coll_recv_part(k->coll, w->rank) : 0);
-    c->src = !k->in_place ? ck_place(w, k, 0)
-                          : both + c->part * (unsigned)coll_send_part(k->coll, w->rank);
+    c->dst = both + (in_place ? c->part * (unsigned)coll_recv_part(k->coll, w->rank) : 0);
+    c->src =
+        !in_place ? ck_place(w, k, 0) : both + c->part * (unsigned)coll_send_part(k->coll, w->rank);
     c->hsrc = ck_host(w, c->src);
     c->hdst = ck_host(w, c->dst);
     ck_refill(c);

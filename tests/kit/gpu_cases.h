@@ -100,7 +100,7 @@ static inline uint64_t gc_count(uint64_t h, int es, int n) {
 }
 
 static inline ck_case gc_sample(uint64_t seed, int j, int n) {
-    ck_case k = ck_sample(seed, j, n);
+    ck_case k = ck_sample_of(seed, j, n, SYMM_K_GPU);
     const uint64_t h = ck_hash(seed, (uint64_t)j, 9);
     const int es = (int)symm_type_size((unsigned)k.type);
     if (j % 3) k.count = gc_count(h, es, n);
@@ -149,7 +149,8 @@ static inline void gc_matrix(const gc_rank *g, symmComm_t comm, int i, int cases
             ck_run(&w, &k);
     }
     for (int k = 0; k < symmNumColls; k++) { /* small enough for every kernel */
-        if (!coll_moves((symmColl_t)k)) continue;
+        int rows[SYMM_KERNEL_COUNT];
+        if (!coll_moves((symmColl_t)k) || !gk_rows((symmColl_t)k, g->n, rows)) continue;
         ck_case small = {.coll = (symmColl_t)k, .type = symmInt32, .count = 64, .seed = g->seed};
         ck_run(&w, &small);
         T_CHECKF(forced[k] < 0 || gk_stat(comm, symm_kernels[forced[k]].name) > 0,

@@ -21,7 +21,6 @@
 #include "host/comm/comm.h"
 #include "base/stats.h"
 #include "transport/cuda/cuda_device.h"
-#define CK_BACKEND SYMM_K_GPU
 #include "coll_kit.h"
 #include "fake_kernels.h"
 

@@ -38,7 +38,7 @@ static void rank_runs(int rank, int n, void *arg) {
         ck_case k = ck_sample(j->seed, i * 72 / CASES + (int)(draw % 3), n);
         k.count = counts[draw >> 8 & 7];
         if (i % 4 == 0) k.op = SYMM_OP_PREMUL;
-        k.coll = coll_draw(draw >> 16, i % 4 != 3, CK_BACKEND);
+        k.coll = coll_draw(draw >> 16, SYMM_K_HOST, i % 4 != 3);
         if (coll_parts(k.coll, n) > 1 && k.count > 100) k.count = 100;
         ck_run(&w, &k);
     }

@@ -201,6 +201,7 @@ static void many_rank(int rank, int n, void *arg) {
     void *p[MANY];
     symmWindow_t win[MANY];
     symmComm_t comm = open_process(f, rank, n);
+    symm_closer_wait(); /* those of creation */
     const int64_t before = SYMM_STAT_GET(fds);
     for (int i = 0; i < MANY; i++) {
         T_OK(symmMemAlloc(&p[i], 2 << 20));

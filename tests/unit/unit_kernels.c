@@ -119,8 +119,8 @@ static void draw_call(sample *s, const symm_plan_env *base) {
     const int t = (int)draw(3), ops = draw(2) ? SYMM_OP_SUM + 1 : SYMM_OP_COUNT;
     const uint32_t what = draw(10), esize = types[t].size, most = draw(3) ? 3000u : 80000u;
     memset(s, 0, sizeof *s);
-    s->call.coll = what < 6   ? coll_draw(what, 1, SYMM_K_GPU)
-                   : what < 9 ? coll_draw(what, 0, SYMM_K_GPU)
+    s->call.coll = what < 6   ? coll_draw(what, SYMM_K_GPU, 1)
+                   : what < 9 ? coll_draw(what, SYMM_K_GPU, 0)
                               : symmCollBarrier;
     const unsigned parts = (unsigned)coll_parts(s->call.coll, k.n);
     s->call.type = types[t].type;

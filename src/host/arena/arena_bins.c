@@ -81,11 +81,20 @@ static void count_out(symm_sub *sub, uint64_t bytes) {
     atomic_store_explicit(&sub->kept, kept - bytes, memory_order_relaxed);
 }
 
+static void check_bin(const symm_sub *sub, uint32_t units) {
+    const symm_bin *bin = &sub->bin[units];
+    SYMM_ASSERT(1 <= units && units <= SYMM_KEEP_UNITS);
+    SYMM_ASSERT(bin->low <= bin->n && bin->n <= SYMM_KEEP_EACH);
+    SYMM_ASSERT((uint64_t)bin->n * units * SYMM_ARENA_UNIT <=
+                atomic_load_explicit(&sub->kept, memory_order_relaxed));
+}
+
 void symm_sub_flush_bin(symm_sub *sub, uint32_t units, uint32_t leave) {
     symm_arena *a = sub->arena;
     symm_bin *bin = &sub->bin[units];
     uint64_t others[SYMM_KEEP_EACH];
     int n = 0;
+    check_bin(sub, units);
     if (bin->n <= leave) return;
     const uint32_t oldest = bin->n - leave;
     for (uint32_t i = 0; i < oldest; i++) {
@@ -102,14 +111,15 @@ void symm_sub_flush_bin(symm_sub *sub, uint32_t units, uint32_t leave) {
     bin->n = leave;
     if (bin->low > leave) bin->low = leave;
     count_out(sub, (uint64_t)oldest * units * SYMM_ARENA_UNIT);
+    check_bin(sub, units);
     if (!n) return;
-    pthread_mutex_unlock(&sub->lock); /* their owners' locks may be taken */
+    symm_sub_unlock(sub); /* their owners' locks may be taken */
     while (n-- > 0) {
         symm_super *super = symm_super_at(a, others[n]);
         symm_sub_give_far(atomic_load_explicit(&super->owner, memory_order_relaxed), others[n],
                           NULL);
     }
-    pthread_mutex_lock(&sub->lock);
+    symm_sub_lock(sub);
 }
 
 void symm_sub_flush(symm_sub *sub) {
@@ -127,13 +137,13 @@ static void flush_unused(symm_sub *sub) {
 }
 
 void symm_bins_shrink(symm_sub *sub, uint32_t units) {
-    pthread_mutex_lock(&sub->lock);
+    symm_sub_lock(sub);
     if (sub->bin[units].n == SYMM_KEEP_EACH) symm_sub_flush_bin(sub, units, SYMM_KEEP_EACH - 16);
     if (sub->frees >= SYMM_KEEP_CALLS) flush_unused(sub);
     if (atomic_load_explicit(&sub->kept, memory_order_relaxed) > SYMM_KEEP_BYTES)
         for (uint32_t k = 1; k <= SYMM_KEEP_UNITS; k++)
             symm_sub_flush_bin(sub, k, sub->bin[k].n / 2);
-    pthread_mutex_unlock(&sub->lock);
+    symm_sub_unlock(sub);
 }
 
 /* ---- filling them ---------------------------------------------------------------------------- */
@@ -165,11 +175,11 @@ static int collect(symm_sub *sub) {
 
 int symm_sub_collect(symm_sub *sub) {
     const int in = symm_bins_enter(sub);
-    if (!in) pthread_mutex_lock(&sub->lock);
+    if (!in) symm_sub_lock(sub);
     const int n = collect(sub);
     if (in)
         symm_bins_leave(sub);
     else
-        pthread_mutex_unlock(&sub->lock);
+        symm_sub_unlock(sub);
     return n;
 }

@@ -128,9 +128,10 @@ void symm_arena_end(symm_arena *a) {
 static inline int take_kept(symm_arena *a, symm_sub *sub, uint64_t units, uint64_t *off) {
     symm_bin *bin = &sub->bin[units];
     const int in = symm_bins_enter(sub);
-    if (__builtin_expect(!in, 0)) pthread_mutex_lock(&sub->lock);
+    if (__builtin_expect(!in, 0)) symm_sub_lock(sub);
     const int found = bin->n > 0;
     if (found) {
+        SYMM_ASSERT(bin->low <= bin->n && bin->n <= SYMM_KEEP_EACH);
         *off = bin->off[--bin->n];
         if (bin->n < bin->low) bin->low = bin->n;
         symm_super *super = symm_super_at(a, *off);
@@ -142,7 +143,7 @@ static inline int take_kept(symm_arena *a, symm_sub *sub, uint64_t units, uint64
     if (__builtin_expect(in, 1))
         symm_bins_leave(sub);
     else
-        pthread_mutex_unlock(&sub->lock);
+        symm_sub_unlock(sub);
     return found;
 }
 
@@ -167,11 +168,11 @@ void symm_arena_reclaim(symm_arena *a) {
     pthread_mutex_lock(&a->list_lock);
     for (symm_sub *sub = a->subs; sub; sub = sub->next) {
         if (!atomic_load_explicit(&sub->kept, memory_order_relaxed)) continue;
-        pthread_mutex_lock(&sub->lock);
+        symm_sub_lock(sub);
         const int barred = sub != mine && symm_bins_bar(sub);
         if (barred || sub == mine) symm_sub_flush(sub);
         if (barred) symm_bins_unbar(sub);
-        pthread_mutex_unlock(&sub->lock);
+        symm_sub_unlock(sub);
     }
     pthread_mutex_unlock(&a->list_lock);
 }
@@ -281,8 +282,9 @@ static inline void keep(symm_sub *sub, uint64_t units, uint64_t off) {
     }
     if (__builtin_expect(!in, 0)) {
         symm_bins_shrink(sub, (uint32_t)units);
-        pthread_mutex_lock(&sub->lock); /* it is not fuller by now: others only empty it */
+        symm_sub_lock(sub); /* it is not fuller by now: others only empty it */
     }
+    SYMM_ASSERT(bin->n < SYMM_KEEP_EACH);
     bin->off[bin->n++] = off;
     sub->frees++;
     uint64_t kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
@@ -290,7 +292,7 @@ static inline void keep(symm_sub *sub, uint64_t units, uint64_t off) {
     if (__builtin_expect(in, 1))
         symm_bins_leave(sub);
     else
-        pthread_mutex_unlock(&sub->lock);
+        symm_sub_unlock(sub);
 }
 
 symmResult_t symm_arena_give(symm_arena *a, symmStream_t s, uint64_t off) {
@@ -345,7 +347,7 @@ void symm_arena_defragment(symm_arena *a) {
     if (a->sym) return;
     pthread_mutex_lock(&a->list_lock);
     for (symm_sub *sub = a->subs; sub; sub = sub->next) {
-        pthread_mutex_lock(&sub->lock);
+        symm_sub_lock(sub);
         const int stream =
             atomic_load_explicit(&sub->kind, memory_order_relaxed) == SYMM_SUB_STREAM;
         /* A stream that is being captured can neither be made to wait nor say where it is. */
@@ -354,7 +356,7 @@ void symm_arena_defragment(symm_arena *a) {
             (void)symm_sub_drain(sub, stream);
             symm_sub_tidy(sub, 0);
         }
-        pthread_mutex_unlock(&sub->lock);
+        symm_sub_unlock(sub);
     }
     pthread_mutex_unlock(&a->list_lock);
 }
@@ -363,8 +365,8 @@ uint64_t symm_arena_trim(symm_arena *a) {
     if (a->sym) return 0;
     symm_arena_reclaim(a);
     symm_arena_defragment(a);
-    pthread_mutex_lock(&a->lock);
+    symm_arena_lock(a);
     uint64_t returned = symm_global_return_parts(a);
-    pthread_mutex_unlock(&a->lock);
+    symm_arena_unlock(a);
     return returned;
 }

@@ -15,17 +15,17 @@ void symm_arena_count(symm_arena *a, struct symm_arena_counts *n) {
     *n = (struct symm_arena_counts){0};
     pthread_mutex_lock(&a->list_lock);
     for (symm_sub *sub = a->subs; sub; sub = sub->next) {
-        pthread_mutex_lock(&sub->lock);
+        symm_sub_lock(sub);
         symm_place_measure(sub->place, &s);
         uint64_t kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
         n->used += s.used - symm_sub_far_bytes(sub);
         n->kept += kept; /* also of other threads' blocks */
         n->subs[atomic_load_explicit(&sub->kind, memory_order_relaxed)]++;
-        pthread_mutex_unlock(&sub->lock);
+        symm_sub_unlock(sub);
     }
     pthread_mutex_unlock(&a->list_lock);
     n->used = n->used > n->kept ? n->used - n->kept : 0;
-    pthread_mutex_lock(&a->lock);
+    symm_arena_lock(a);
     symm_place_measure(a->place, &s);
     n->assigned = s.used;
     n->largest = s.largest;
@@ -33,7 +33,7 @@ void symm_arena_count(symm_arena *a, struct symm_arena_counts *n) {
     n->larges = a->larges;
     n->held = a->held;
     n->held_peak = a->held_peak;
-    pthread_mutex_unlock(&a->lock);
+    symm_arena_unlock(a);
     uint64_t supers = n->supers * a->super;
     n->used += n->assigned > supers ? n->assigned - supers : 0;
     const uint64_t red = a->guard ? symm_arena_guard_red(a->guard) : 0;
@@ -109,14 +109,14 @@ static void say_subs(text *t, symm_arena *a) {
     char what[96];
     pthread_mutex_lock(&a->list_lock);
     for (symm_sub *sub = a->subs; sub; sub = sub->next) {
-        pthread_mutex_lock(&sub->lock);
+        symm_sub_lock(sub);
         symm_place_measure(sub->place, &s);
         snprintf(what, sizeof what, "  %s %d, %llu superblocks",
                  kinds[atomic_load_explicit(&sub->kind, memory_order_relaxed)], sub->ordinal,
                  (unsigned long long)sub->supers);
         say_stats(t, what, &s);
         say_supers(t, sub);
-        pthread_mutex_unlock(&sub->lock);
+        symm_sub_unlock(sub);
     }
     pthread_mutex_unlock(&a->list_lock);
 }
@@ -137,14 +137,14 @@ static symmResult_t write_all(int fd, const char *at, size_t n) {
 symmResult_t symm_arena_write(symm_arena *a, int fd) {
     text t = {0};
     symm_place_stats s;
-    pthread_mutex_lock(&a->lock);
+    symm_arena_lock(a);
     say(&t,
         "arena %s: %s, arena size %llu, superblock size %llu, superblocks %llu, large blocks "
         "%llu\n",
         a->name, a->sym ? "symmetric" : "local", (unsigned long long)a->limit,
         (unsigned long long)a->super, (unsigned long long)a->supers, (unsigned long long)a->larges);
     symm_place_measure(a->place, &s);
-    pthread_mutex_unlock(&a->lock);
+    symm_arena_unlock(a);
     if (a->guard)
         say(&t, "  guard mode: of what is used, %llu bytes are red zones\n",
             (unsigned long long)symm_arena_guard_red(a->guard));

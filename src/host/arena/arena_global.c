@@ -225,7 +225,7 @@ int symm_global_list(symm_arena *a, symm_range *r) {
 
 symmResult_t symm_global_meet(symm_arena *a, symmStream_t s) {
     symmResult_t status = symmSuccess;
-    pthread_mutex_lock(&a->lock);
+    symm_arena_lock(a);
     const symmStream_t only = atomic_load_explicit(&a->only, memory_order_relaxed);
     if (only == SYMM_STREAM_NOBODY) {
         atomic_store_explicit(&a->only, s, memory_order_relaxed);
@@ -241,13 +241,13 @@ symmResult_t symm_global_meet(symm_arena *a, symmStream_t s) {
         if (!status && a->pending.loose && a->order.able(a->order.ctx, only))
             symm_pending_settle(a, &a->pending, only);
     }
-    pthread_mutex_unlock(&a->lock);
+    symm_arena_unlock(a);
     return status;
 }
 
 void symm_global_stream_end(symm_arena *a, symmStream_t s) {
     symm_point now;
-    pthread_mutex_lock(&a->lock);
+    symm_arena_lock(a);
     if (atomic_load_explicit(&a->only, memory_order_relaxed) == s) {
         if (list_loose(a, s)) { /* no memory to list it: waited for */
             if (a->order.take(a->order.ctx, s, &now) > 0) {
@@ -260,7 +260,7 @@ void symm_global_stream_end(symm_arena *a, symmStream_t s) {
     }
     symm_pending_settle(a, &a->pending, s);
     symm_pending_disown(&a->pending, s);
-    pthread_mutex_unlock(&a->lock);
+    symm_arena_unlock(a);
 }
 
 /* ---- superblocks and large blocks ------------------------------------------------------------ */
@@ -270,9 +270,11 @@ static uint64_t unplace(symm_arena *a, uint64_t off, int is_super) {
     uint64_t bytes = engine_give(a, off, is_super ? a->super : 0);
     if (!bytes) return 0;
     if (is_super) {
+        SYMM_ASSERT(a->supers > 0 && bytes == a->super);
         a->supers--;
         atomic_store_explicit(&symm_super_at(a, off)->owner, NULL, memory_order_release);
     } else {
+        SYMM_ASSERT(a->larges > 0);
         a->larges--;
     }
     return bytes;
@@ -344,18 +346,18 @@ static symmResult_t place(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t
 symmResult_t symm_global_take(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
                               uint64_t align, int last, uint64_t *off) {
     symm_pendings waits = {0};
-    pthread_mutex_lock(&a->lock);
+    symm_arena_lock(a);
     symmResult_t status = place(a, sub, s, bytes, align, last, off);
     if (!status) symm_pending_for(a, &a->pending, *off, *off + bytes, s, &waits);
-    pthread_mutex_unlock(&a->lock);
+    symm_arena_unlock(a);
     if (status || !waits.at) return status;
     status = symm_pending_wait(a, &waits, s);
     if (status) {
-        pthread_mutex_lock(&a->lock);
+        symm_arena_lock(a);
         for (uint64_t at = *off; at < *off + bytes; at += sub ? a->super : bytes)
             unplace(a, at, sub != NULL);
         symm_pending_return(a, &a->pending, &waits); /* it must still be waited for */
-        pthread_mutex_unlock(&a->lock);
+        symm_arena_unlock(a);
     }
     symm_pending_clear(a, &waits);
     return status;
@@ -385,10 +387,10 @@ static void return_idle(symm_arena *a, uint64_t off, uint64_t bytes) {
 }
 
 int symm_global_give(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t off) {
-    pthread_mutex_lock(&a->lock);
+    symm_arena_lock(a);
     uint64_t bytes = owner_at(a, off) == sub ? unplace(a, off, sub != NULL) : 0;
     if (!bytes) {
-        pthread_mutex_unlock(&a->lock);
+        symm_arena_unlock(a);
         return -1;
     }
     if (sub && s) sub->left[sub->nleft++ % SYMM_SUB_LEFT] = off;
@@ -397,6 +399,6 @@ int symm_global_give(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t off)
     else
         symm_pending_add(a, &a->pending, off, off + bytes, s);
     return_idle(a, off, bytes);
-    pthread_mutex_unlock(&a->lock);
+    symm_arena_unlock(a);
     return 0;
 }

@@ -193,13 +193,13 @@ uint64_t symm_arena_guard_red(symm_arena_guard *g) {
 /* Both, in the order of arena_int.h. */
 static void lock(void *ctx) {
     symm_arena *a = ctx;
-    pthread_mutex_lock(&a->lock);
+    symm_arena_lock(a);
     pthread_mutex_lock(&a->guard->lock);
 }
 static void unlock(void *ctx) {
     symm_arena *a = ctx;
     pthread_mutex_unlock(&a->guard->lock);
-    pthread_mutex_unlock(&a->lock);
+    symm_arena_unlock(a);
 }
 
 /* What must be painted at or behind `at`, in memory that the arena holds now. */

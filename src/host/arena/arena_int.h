@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/check.h"
 #include "machine/thread.h"
 #include "host/place/place.h"
 #include "host/stream/stream.h"
@@ -215,6 +216,7 @@ typedef struct symm_arena {
     uint64_t lately,
         look_after; /* bytes given since it was tried to return some; before the next */
     symm_pendings pending;
+    unsigned unchecked; /* test builds: checks since the last one of all pieces */
     _Atomic uint64_t waits, points;
 } symm_arena;
 
@@ -224,6 +226,30 @@ typedef struct {
     const char *name;
     int first; /* SYMM_FIT_FIRST */
 } symm_arena_options;
+
+/* ---- locks, and what is true whenever they are free ------------------------------------------- */
+
+/* Test builds: asserts it; of the global part, of a sub, of a list. With the lock. arena_wait.c. */
+void symm_arena_check(symm_arena *a);
+void symm_sub_check(symm_sub *sub);
+void symm_pendings_check(const symm_pendings *list);
+
+static inline void symm_arena_lock(symm_arena *a) {
+    pthread_mutex_lock(&a->lock);
+    SYMM_CHECK(symm_arena_check(a));
+}
+static inline void symm_arena_unlock(symm_arena *a) {
+    SYMM_CHECK(symm_arena_check(a));
+    pthread_mutex_unlock(&a->lock);
+}
+static inline void symm_sub_lock(symm_sub *sub) {
+    pthread_mutex_lock(&sub->lock);
+    SYMM_CHECK(symm_sub_check(sub));
+}
+static inline void symm_sub_unlock(symm_sub *sub) {
+    SYMM_CHECK(symm_sub_check(sub));
+    pthread_mutex_unlock(&sub->lock);
+}
 
 /* ---- arena_core.c ---------------------------------------------------------------------------- */
 

@@ -190,9 +190,9 @@ symmResult_t symm_global_more(symm_arena *a, uint64_t bytes, uint64_t align, int
 /* What is waited for stays listed: it leaves when it is looked at next. */
 void symm_arena_await(symm_arena *a) {
     symm_pendings list = {0};
-    pthread_mutex_lock(&a->lock);
+    symm_arena_lock(a);
     symm_pending_copy(a, &a->pending, &list);
-    pthread_mutex_unlock(&a->lock);
+    symm_arena_unlock(a);
     pthread_mutex_lock(&a->list_lock);
     for (symm_sub *sub = a->subs; sub; sub = sub->next) {
         pthread_mutex_lock(&sub->far_lock);

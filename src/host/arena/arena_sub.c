@@ -56,6 +56,7 @@ static void release_at(symm_sub *sub, uint64_t off, uint64_t keep) {
     uint64_t at = (hole.off + a->super - 1) & -a->super, end = hole.off + hole.bytes;
     for (; at + a->super <= end && sub->supers > keep; at += a->super) {
         if (symm_place_cut(sub->place, at, a->super)) return; /* no memory to split: it stays */
+        SYMM_ASSERT(sub->supers > 0);
         sub->supers--;
         (void)symm_global_give(a, sub, symm_sub_stream(sub), at);
     }
@@ -78,18 +79,18 @@ static void tally(symm_sub *sub, uint64_t bytes, uint64_t align, uint64_t off) {
 }
 
 void symm_sub_tally(symm_sub *sub, uint64_t *calls, uint64_t *digest) {
-    pthread_mutex_lock(&sub->lock);
+    symm_sub_lock(sub);
     *calls = sub->calls;
     *digest = sub->digest;
-    pthread_mutex_unlock(&sub->lock);
+    symm_sub_unlock(sub);
 }
 
 void symm_sub_give(symm_sub *sub, uint64_t off) {
-    pthread_mutex_lock(&sub->lock);
+    symm_sub_lock(sub);
     if (atomic_load_explicit(&sub->kind, memory_order_relaxed) == SYMM_SUB_STRIPE)
         tally(sub, 0, 0, off);
     give_locked(sub, off, UINT64_MAX);
-    pthread_mutex_unlock(&sub->lock);
+    symm_sub_unlock(sub);
 }
 
 void symm_sub_tidy(symm_sub *sub, uint64_t keep) {
@@ -124,6 +125,7 @@ void symm_sub_give_far(symm_sub *sub, uint64_t off, symmStream_t s) {
     int noted = far_room(sub), many = sub->nfar >= FAR_MOST;
     const int others = s != own || kind == SYMM_SUB_ENDED; /* whoever takes that over */
     if (noted) {
+        SYMM_ASSERT(sub->nfar < sub->far_cap);
         sub->far[sub->nfar++] = off;
         if (others) symm_pending_add(a, &sub->waits, 0, 1, s);
     }
@@ -135,10 +137,10 @@ void symm_sub_give_far(symm_sub *sub, uint64_t off, symmStream_t s) {
         }
         symm_sub_give(sub, off);
     } else if (kind == SYMM_SUB_ENDED || many) {
-        pthread_mutex_lock(&sub->lock);
+        symm_sub_lock(sub);
         if (kind != SYMM_SUB_STREAM || s == own || a->order.able(a->order.ctx, own))
             (void)symm_sub_drain(sub, kind == SYMM_SUB_STREAM); /* else the blocks stay queued */
-        pthread_mutex_unlock(&sub->lock);
+        symm_sub_unlock(sub);
     }
 }
 
@@ -174,9 +176,9 @@ symmResult_t symm_sub_drain(symm_sub *sub, int may_wait) {
         waits = sub->waits;
         sub->waits = (symm_pendings){0};
         pthread_mutex_unlock(&sub->far_lock);
-        if (kind != SYMM_SUB_STREAM) pthread_mutex_unlock(&sub->lock);
+        if (kind != SYMM_SUB_STREAM) symm_sub_unlock(sub);
         status = symm_pending_wait(a, &waits, stream);
-        if (kind != SYMM_SUB_STREAM) pthread_mutex_lock(&sub->lock);
+        if (kind != SYMM_SUB_STREAM) symm_sub_lock(sub);
         pthread_mutex_lock(&sub->far_lock);
         symm_pending_return(a, &sub->waits, &waits); /* after an error: for another time */
         pthread_mutex_unlock(&sub->far_lock);
@@ -202,6 +204,7 @@ static uint64_t place_here(symm_sub *sub, uint64_t bytes, uint64_t align, int *w
     uint64_t off = symm_place_take(sub->place, bytes, align, 0, why);
     if (off == SYMM_PLACE_NONE) return off;
     symm_super *super = symm_super_at(a, off);
+    SYMM_ASSERT(super && atomic_load_explicit(&super->owner, memory_order_relaxed) == sub);
     uint32_t units = (uint32_t)((bytes + SYMM_ARENA_UNIT - 1) / SYMM_ARENA_UNIT);
     atomic_store_explicit(&super->block[(off & (a->super - 1)) / SYMM_ARENA_UNIT],
                           SYMM_BLOCK_LIVE | units, memory_order_relaxed);
@@ -215,10 +218,10 @@ static symmResult_t one_more_super(symm_sub *sub, uint64_t need, int last) {
     symmStream_t s = symm_sub_stream(sub);
     uint64_t off, bytes = (need + a->super - 1) & -a->super;
     SYMM_TRY(symm_global_take(a, sub, s, bytes, a->super, last, &off));
-    pthread_mutex_lock(&sub->lock);
+    symm_sub_lock(sub);
     int added = symm_place_add(sub->place, off, bytes);
     if (!added) sub->supers += bytes >> a->shift;
-    pthread_mutex_unlock(&sub->lock);
+    symm_sub_unlock(sub);
     if (!added) return symmSuccess;
     for (uint64_t at = off; at < off + bytes; at += a->super) (void)symm_global_give(a, sub, s, at);
     return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to place blocks", a->name);
@@ -229,7 +232,7 @@ symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, int la
     int stripe = atomic_load_explicit(&sub->kind, memory_order_relaxed) == SYMM_SUB_STRIPE;
     for (;;) {
         int why = 0;
-        pthread_mutex_lock(&sub->lock);
+        symm_sub_lock(sub);
         *off = place_here(sub, bytes, align, &why);
         symmResult_t status = symmSuccess;
         if (stripe && *off != SYMM_PLACE_NONE) tally(sub, bytes, align, *off);
@@ -237,7 +240,7 @@ symmResult_t symm_sub_take(symm_sub *sub, uint64_t bytes, uint64_t align, int la
             status = symm_sub_drain(sub, 1);
             if (!status) *off = place_here(sub, bytes, align, &why);
         }
-        pthread_mutex_unlock(&sub->lock);
+        symm_sub_unlock(sub);
         if (status || *off != SYMM_PLACE_NONE) return status;
         if (why == ENOMEM)
             return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to place blocks", a->name);

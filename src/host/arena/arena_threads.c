@@ -78,7 +78,7 @@ static void remember(symm_arena *a, symm_sub *sub) {
 void symm_sub_close(symm_sub *sub) {
     symm_arena *a = sub->arena;
     symmStream_t s = symm_sub_stream(sub);
-    pthread_mutex_lock(&sub->lock);
+    symm_sub_lock(sub);
     symm_sub_flush(sub);
     symm_sub_tidy(sub, 0);
     /* What is left has holes that were freed on s: whoever takes the sub over waits for that. */
@@ -89,7 +89,7 @@ void symm_sub_close(symm_sub *sub) {
     pthread_mutex_unlock(&sub->far_lock);
     (void)symm_sub_drain(sub, 0);
     symm_sub_tidy(sub, 0);
-    pthread_mutex_unlock(&sub->lock);
+    symm_sub_unlock(sub);
 }
 
 /* ---- threads that end ------------------------------------------------------------------------ */
@@ -179,7 +179,7 @@ symm_sub *symm_sub_look(symm_arena *a) {
 static symm_sub *adopt(symm_arena *a, int kind, symmStream_t s) {
     for (symm_sub *sub = a->subs; sub; sub = sub->next) {
         if (atomic_load_explicit(&sub->kind, memory_order_relaxed) != SYMM_SUB_ENDED) continue;
-        pthread_mutex_lock(&sub->lock);
+        symm_sub_lock(sub);
         (void)symm_sub_drain(sub, 0);
         pthread_mutex_lock(&sub->far_lock);
         int quiet = sub->waits.n == 0;
@@ -188,7 +188,7 @@ static symm_sub *adopt(symm_arena *a, int kind, symmStream_t s) {
             atomic_store_explicit(&sub->stream, s, memory_order_release);
             atomic_store_explicit(&sub->kind, kind, memory_order_release);
         }
-        pthread_mutex_unlock(&sub->lock);
+        symm_sub_unlock(sub);
         if (quiet) return sub;
     }
     return NULL;

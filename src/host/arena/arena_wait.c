@@ -9,6 +9,62 @@
 
 enum { LOOK_AT = 32 };
 
+/* ---- what is true whenever a lock is free ---------------------------------------------------- */
+
+#ifdef SYMM_TESTING
+enum { FEW = 64 };
+
+void symm_pendings_check(const symm_pendings *list) {
+    int loose = 0;
+    SYMM_ASSERT(0 <= list->n && list->n <= list->cap);
+    SYMM_ASSERT(0 <= list->loose && list->loose <= list->n);
+    if (list->n > FEW) return;
+    for (int i = 0; i < list->n; i++) {
+        SYMM_ASSERT(list->at[i].off < list->at[i].end);
+        loose += list->at[i].loose;
+    }
+    SYMM_ASSERT(loose == list->loose);
+}
+
+static void check_pieces(const symm_arena *a) {
+    uint64_t held = 0, end = 0, supers = 0;
+    for (int i = 0; i < a->npieces; i++) {
+        const symm_range *r = &a->pieces[i];
+        SYMM_ASSERT(r->off >= end && r->bytes);
+        SYMM_ASSERT(r->off % a->super == 0 && r->bytes % a->super == 0);
+        SYMM_ASSERT(!r->loose || a->order.dear);
+        end = r->off + r->bytes;
+        held += r->bytes;
+    }
+    SYMM_ASSERT(end <= a->up.limit);
+    SYMM_ASSERT(held == a->held);
+    for (const symm_super *s = a->all; s; s = s->next)
+        supers += atomic_load_explicit(&s->owner, memory_order_relaxed) != NULL;
+    SYMM_ASSERT(supers == a->supers);
+}
+
+/* Lists are walked each 64th time. */
+void symm_arena_check(symm_arena *a) {
+    symm_place_stats s;
+    symm_place_measure(a->place, &s);
+    SYMM_ASSERT(s.free + s.used == a->held);
+    SYMM_ASSERT(a->held <= a->held_peak);
+    SYMM_ASSERT(a->held <= a->most);
+    SYMM_ASSERT(a->supers * a->super <= s.used);
+    SYMM_ASSERT(a->supers + a->larges == s.blocks);
+    SYMM_ASSERT(a->npieces <= a->pieces_cap);
+    symm_pendings_check(&a->pending);
+    if (a->unchecked++ % FEW == 0) check_pieces(a);
+}
+
+void symm_sub_check(symm_sub *sub) {
+    symm_place_stats s;
+    symm_place_measure(sub->place, &s);
+    SYMM_ASSERT(s.free + s.used == sub->supers * sub->arena->super);
+    SYMM_ASSERT(atomic_load_explicit(&sub->kind, memory_order_relaxed) <= SYMM_SUB_ENDED);
+}
+#endif
+
 /* ---- the host backend's order ---------------------------------------------------------------- */
 
 static int host_take(void *ctx, symmStream_t s, symm_point *p) {
@@ -132,6 +188,8 @@ static void look(const symm_arena *a, symm_pendings *list) {
 }
 
 static void append(const symm_arena *a, symm_pendings *list, symm_pending entry) {
+    SYMM_CHECK(symm_pendings_check(list));
+    SYMM_ASSERT(!entry.loose);
     if (list->look_at > 4 * list->n) list->look_at = LOOK_AT; /* it has become short */
     if (list->n >= LOOK_AT && list->n >= list->look_at) look(a, list);
     if (has_room(list)) {
@@ -166,6 +224,7 @@ static void tie(const symm_arena *a, symm_pendings *list, const symm_pending *fr
 
 void symm_pending_settle(symm_arena *a, symm_pendings *list, symmStream_t s) {
     symm_pending now = {.stream = s};
+    SYMM_CHECK(symm_pendings_check(list));
     if (!list->loose) return;
     if (take(a, s, &now) > 0) {
         tie(a, list, &now);
@@ -252,6 +311,7 @@ void symm_pending_for(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t
 }
 
 void symm_pending_return(symm_arena *a, symm_pendings *list, symm_pendings *from) {
+    SYMM_CHECK(symm_pendings_check(list));
     for (int i = 0; i < from->n; i++) append(a, list, from->at[i]);
     from->n = 0;
 }
@@ -288,6 +348,7 @@ static int spared(const symm_pendings *list, int i) {
 }
 
 symmResult_t symm_pending_wait(symm_arena *a, symm_pendings *list, symmStream_t s) {
+    SYMM_CHECK(symm_pendings_check(list));
     for (int i = 0; i < list->n; i++) {
         if (spared(list, i)) continue;
         SYMM_TRY(a->order.wait(a->order.ctx, s, &list->at[i].point));
@@ -321,6 +382,7 @@ void symm_pending_reach(const symm_arena *a, symm_pendings *list) {
 }
 
 void symm_pending_clear(const symm_arena *a, symm_pendings *list) {
+    SYMM_CHECK(symm_pendings_check(list));
     while (list->n) leave(a, list, list->n - 1, 1);
     free(list->at);
     *list = (symm_pendings){0};

@@ -12,7 +12,6 @@
 #include "base/stats.h"
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
-#include "host/comm/failed.h"
 #include "host/gpu/gpu.h"
 #include "host/window/window.h"
 #include "coll.h"
@@ -153,7 +152,7 @@ static void dump_peers(writer *w, symm_comm *c) {
     char does[200], awaits[200];
     uint32_t epochs[SYMM_MAX_RANKS];
     symm_ranks gone;
-    symm_failed_see(c, &gone);
+    symm_comm_gone(c, &gone);
     for (int r = 0; r < c->nranks; r++) epochs[r] = dump_epoch(c, r);
     for (int r = 0; r < c->nranks; r++) {
         const symm_ctl *ctl = symm_comm_ctl(c, r);

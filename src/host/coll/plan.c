@@ -17,13 +17,6 @@ enum { ROWS = sizeof table / sizeof table[0] };
 #define NT_BYTES \
     (3u << 20) /* a rank that touches as much as this pushes a 2 MiB L2 over: store past it */
 
-/* Bytes of this rank's input. No division on the way to a plan: a call of a few bytes lasts 0.2
- * us. */
-static uint64_t message(const symm_call *call) {
-    uint64_t bytes;
-    return __builtin_mul_overflow(call->count, (uint64_t)call->esize, &bytes) ? UINT64_MAX : bytes;
-}
-
 static uint64_t packet_cap(const symm_plan_env *env, int cap) {
     if (cap == SYMM_CAP_LL) return env->scratch.gpu.ll_slot / 2;
     uint64_t slot = env->scratch.host.packet_slot / SYMM_PACKET_STRIDE * SYMM_PACKET_BYTES;
@@ -44,7 +37,7 @@ int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_i
         text = "needs more ranks";
     else if (row->max_ranks && env->nranks > row->max_ranks)
         text = row->max_ranks == 1 ? "is for one rank" : "is for fewer ranks";
-    else if (row->cap != SYMM_CAP_NONE && message(call) > packet_cap(env, row->cap))
+    else if (row->cap != SYMM_CAP_NONE && symm_plan_message(call) > packet_cap(env, row->cap))
         text = "packets: the message is larger than the packet scratch (SYMM_SCRATCH)";
     else if (row->places && env->scratch.gpu.line_slot < (unsigned)row->places * 512u)
         text = "lines: there is too little scratch (SYMM_SCRATCH)";
@@ -55,7 +48,7 @@ int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_i
 }
 
 static symm_kernel_id pick(const symm_plan_env *env, const symm_call *call) {
-    const uint64_t bytes = message(call);
+    const uint64_t bytes = symm_plan_message(call);
     const int cores = env->oversubscribed ? SYMM_CORES_FEW : SYMM_CORES_ENOUGH;
     for (int i = 0; i < ROWS; i++) {
         const symm_plan_row *r = &table[i];
@@ -80,7 +73,7 @@ static int pick_ctas(const symm_plan_env *env) {
  * twice. */
 static uint64_t touched(const symm_plan_env *env, const symm_call *call) {
     uint64_t per = 2u * symm_coll_parts(&symm_colls[call->coll], env->nranks), bytes;
-    return __builtin_mul_overflow(message(call), per, &bytes) ? UINT64_MAX : bytes;
+    return __builtin_mul_overflow(symm_plan_message(call), per, &bytes) ? UINT64_MAX : bytes;
 }
 
 /* The largest power of two that leaves four chunks for every CTA. */

@@ -18,11 +18,6 @@ static const symm_plan_row table[] = {
 };
 enum { ROWS = sizeof table / sizeof table[0] };
 
-static uint64_t message(const symm_call *call) {
-    uint64_t bytes;
-    return __builtin_mul_overflow(call->count, (uint64_t)call->esize, &bytes) ? UINT64_MAX : bytes;
-}
-
 /* NULL: the collective has no row that fits, or, forced, none at all. */
 static const symm_plan_row *row_for(const symm_plan_env *env, const symm_call *call, int kernel) {
     const symm_plan_row *last = NULL;
@@ -35,7 +30,7 @@ static const symm_plan_row *row_for(const symm_plan_env *env, const symm_call *c
             last = r;
             continue;
         }
-        if (r->upto && message(call) > r->upto) continue;
+        if (r->upto && symm_plan_message(call) > r->upto) continue;
         if (symm_plan_can(env, call, r->kernel, NULL)) return r;
     }
     return last;
@@ -43,7 +38,7 @@ static const symm_plan_row *row_for(const symm_plan_env *env, const symm_call *c
 
 /* What the kernel's warps share out between them: warps' worth of work, at least 1. */
 static uint64_t work(const symm_plan_env *env, const symm_call *call, const symm_kernel_row *k) {
-    uint64_t bytes = message(call),
+    uint64_t bytes = symm_plan_message(call),
              per = k->places ? LINE_DATA : 32u * (k->cap == SYMM_CAP_LL ? 8u : 16u);
     if (k->sliced) bytes = bytes / (unsigned)env->nranks + 16;
     return bytes > per ? (bytes - 1) / per + 1 : 1;
@@ -98,7 +93,7 @@ static void pick_lines(const symm_plan_env *env, int places, uint64_t need, symm
  * Nor has all_reduce of eight ranks: relayed.cuh. */
 static void pick_relay(const symm_plan_env *env, const symm_call *call, symm_plan *p) {
     const symm_kernel_row *own = &symm_kernels[p->kernel], *k = &symm_kernels[own->relay];
-    const uint64_t bytes = message(call),
+    const uint64_t bytes = symm_plan_message(call),
                    ranks = symm_holds_parts(symm_colls[call->coll].out, env->nranks);
     if (env->relay == SYMM_RELAY_STAGING || (env->nranks == 8 && own->sliced)) return;
     if (env->relay == SYMM_RELAY_AUTO && bytes > LINES_UPTO / ranks) return;

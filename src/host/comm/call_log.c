@@ -1,6 +1,5 @@
 /* call_log.c - the words of call_log.h. A rank writes its own and reads the others' while they
- * write: an entry's seq is cleared before it is written anew and stored, released, at its end,
- * and a reader looks at it before and after. */
+ * write (call_ring.h). */
 #include "call_log.h"
 
 #include <stdio.h>
@@ -8,21 +7,16 @@
 
 #include "device/host/reduce.h"
 #include "transport/boot/boot_text.h"
+#include "call_ring.h"
 #include "comm.h"
-
-/* A program whose ranks order a registration and a collective on a stream differently may get
- * through; it is not to be ended for that. */
-#define ASTRAY_NS 1000000000ull
 
 enum { WORDS = SYMM_DOING_TEXT / 8, CALL_TEXT = 96, SEQ_BITS = 48 };
 
-/* Released, each behind the clearing of seq; pairs with get: who reads a new word sees that seq is
- * no longer the old one. */
 static void put(uint64_t *at, uint64_t v) {
-    __atomic_store_n(at, v, __ATOMIC_RELEASE);
+    symm_word_set(at, v);
 }
 static uint64_t get(const uint64_t *at) {
-    return __atomic_load_n(at, __ATOMIC_ACQUIRE); /* pairs with put */
+    return symm_word_get(at);
 }
 static const symm_doing *of(const symm_comm *c, int rank) {
     return &symm_comm_ctl(c, rank)->doing;
@@ -33,11 +27,9 @@ static const symm_doing *of(const symm_comm *c, int rank) {
 void symm_doing_begin(symm_comm *c, const symm_call *k) {
     symm_doing *d = &c->ctl->doing;
     const uint64_t seq = d->calls + 1;
-    symm_doing_call *e = &d->ring[seq % SYMM_DOING_CALLS];
-    put(&e->seq, 0);
-    put(&e->count, k->count);
-    put(&e->what, (uint64_t)k->root << 48 | (uint64_t)k->coll << 32 | k->type << 16 | k->op);
-    put(&e->seq, d->refused << SEQ_BITS | seq);
+    const uint64_t what = (uint64_t)k->root << 48 | (uint64_t)k->coll << 32 | k->type << 16 | k->op;
+    const uint64_t words[] = {d->refused << SEQ_BITS | seq, k->count, what};
+    symm_entry_write(&d->ring[seq % SYMM_DOING_CALLS].seq, words, 3);
     put(&d->calls, seq);
 }
 
@@ -57,12 +49,9 @@ void symm_doing_enter(symm_comm *c, const char *stage) {
     if (!c->ctl) return;
     symm_doing *d = &c->ctl->doing;
     const uint64_t seq = d->step + 1;
-    symm_doing_step *e = &d->steps[seq % SYMM_DOING_STEPS];
-    uint64_t text[WORDS] = {0};
-    snprintf((char *)text, sizeof text, "%s", stage);
-    put(&e->seq, 0);
-    for (int i = 0; i < WORDS; i++) put(&e->text[i], text[i]);
-    put(&e->seq, seq);
+    uint64_t words[1 + WORDS] = {seq};
+    snprintf((char *)(words + 1), SYMM_DOING_TEXT, "%s", stage);
+    symm_entry_write(&d->steps[seq % SYMM_DOING_STEPS].seq, words, 1 + WORDS);
     put(&d->step, seq);
 }
 
@@ -78,22 +67,18 @@ typedef struct {
 
 /* 0 if it is not there (any more). */
 static int get_call(const symm_doing *d, uint64_t seq, called *k) {
-    const symm_doing_call *e = &d->ring[seq % SYMM_DOING_CALLS];
-    const uint64_t tag = get(&e->seq);
-    if (!seq || (tag & ((1ull << SEQ_BITS) - 1)) != seq) return 0;
-    k->count = get(&e->count);
-    k->what = get(&e->what);
-    return __atomic_load_n(&e->seq, __ATOMIC_RELAXED) == tag;
+    uint64_t words[3];
+    if (!symm_entry_read(&d->ring[seq % SYMM_DOING_CALLS].seq, words, 3)) return 0;
+    *k = (called){words[1], words[2]};
+    return (words[0] & ((1ull << SEQ_BITS) - 1)) == seq;
 }
 
 static int get_step(const symm_doing *d, uint64_t seq, char *text) {
-    const symm_doing_step *e = &d->steps[seq % SYMM_DOING_STEPS];
-    uint64_t words[WORDS];
-    if (!seq || get(&e->seq) != seq) return 0;
-    for (int i = 0; i < WORDS; i++) words[i] = get(&e->text[i]);
-    memcpy(text, words, sizeof words);
+    uint64_t words[1 + WORDS];
+    if (!symm_entry_read(&d->steps[seq % SYMM_DOING_STEPS].seq, words, 1 + WORDS)) return 0;
+    memcpy(text, words + 1, SYMM_DOING_TEXT);
     text[SYMM_DOING_TEXT - 1] = 0;
-    return __atomic_load_n(&e->seq, __ATOMIC_RELAXED) == seq;
+    return words[0] == seq;
 }
 
 static const char *call_text(const called *k, char *text) {
@@ -191,14 +176,28 @@ static int is_astray(const symm_comm *c, int a, int b) {
     return step != get(&x->ended) && ahead > get(&x->calls) && get(&y->step) < step;
 }
 
-static int astray_text(const symm_comm *c, int a, int b, char *text, size_t cap) {
-    char call[CALL_TEXT], stage[SYMM_DOING_TEXT];
+/* The first collective that b has issued and a has not. 0: there is none. */
+static int next_text(const symm_comm *c, int a, int b, char *text, size_t cap) {
     const uint64_t seq = get(&of(c, a)->calls) + 1;
+    char call[CALL_TEXT];
     called k;
-    if (!get_step(of(c, a), get(&of(c, a)->step), stage)) return 0;
-    snprintf(text, cap, SYMM_DOING_DIFFERENT ": rank %d: %s; rank %d: %s (call %llu)", a, stage, b,
+    if (get(&of(c, b)->calls) < seq) return 0;
+    snprintf(text, cap, "%s (call %llu)",
              get_call(of(c, b), seq, &k) ? call_text(&k, call) : "in a collective",
              (unsigned long long)seq);
+    return 1;
+}
+
+int symm_doing_ahead(const symm_comm *c, int p, char *text, size_t cap) {
+    if (get(&of(c, c->rank)->captured) || get(&of(c, p)->captured)) return 0;
+    return next_text(c, c->rank, p, text, cap);
+}
+
+static int astray_text(const symm_comm *c, int a, int b, char *text, size_t cap) {
+    char call[CALL_TEXT + 32], stage[SYMM_DOING_TEXT];
+    if (!get_step(of(c, a), get(&of(c, a)->step), stage) || !next_text(c, a, b, call, sizeof call))
+        return 0;
+    snprintf(text, cap, SYMM_DOING_DIFFERENT ": rank %d: %s; rank %d: %s", a, stage, b, call);
     return 1;
 }
 
@@ -216,7 +215,7 @@ symmResult_t symm_doing_look(symm_comm *c) {
     }
     const uint64_t now = symm_now_ns();
     if (!c->exchange.astray_ns) c->exchange.astray_ns = now;
-    if (now - c->exchange.astray_ns < ASTRAY_NS ||
+    if (now - c->exchange.astray_ns < SYMM_ASTRAY_NS ||
         !astray_text(c, c->rank, peer, text, sizeof text))
         return symmSuccess;
     return SYMM_ERR(symmMismatch, "%s", text);

@@ -1,44 +1,18 @@
-/* failed.c - who is gone: symmCommFailedRanks, and texts that name all of them. Any thread; the
- * agreed form runs on the communicator's user thread. No lock. */
+/* failed.c - symmCommFailedRanks, and how ranks that are left wait for each other. The local form
+ * runs in any thread, the rest in the user's. No lock. */
 #include "failed.h"
-
-#include <stdio.h>
-#include <string.h>
 
 #include "base/handle.h"
 #include "base/log.h"
+#include "call_log.h"
 #include "comm.h"
 #include "driver.h"
 #include "group.h"
 
-#define LONG_NS 1000000000ull
-
-void symm_failed_see(const symm_comm *c, symm_ranks *gone) {
-    *gone = (symm_ranks){{0}};
-    /* Acquire pairs with the release in symm_comm_build: the mesh is there, and stays until the
-     * end. */
-    if (atomic_load_explicit(&c->entry.state, memory_order_acquire) != SYMM_COMM_LIVE ||
-        !__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) /* pairs with the release in comm_make.c */
-        return;
-    symm_survive_gone(c->mesh, gone);
-    const int told = symm_comm_dead(c);
-    if (told >= 0 && told < c->nranks && told != c->rank) symm_ranks_add(gone, told);
-}
-
-void symm_failed_name_all(const symm_comm *c) {
-    char who[160], text[SYMM_ERR_TEXT];
-    symm_ranks gone;
-    symm_failed_see(c, &gone);
-    if (symm_ranks_count(&gone) < 2 || strstr(symm_status_text(), " are gone")) return;
-    snprintf(text, sizeof text, "%.320s; %s are gone", symm_status_text(),
-             symm_ranks_text(&gone, who, sizeof who));
-    symm_status_adopt(text);
-}
-
 /* A rank that should come, and that this thread drives itself; -1 none. */
 static int drives(const symm_remain *l) {
     symm_ranks gone;
-    symm_failed_see(l->comm, &gone);
+    symm_comm_gone(l->comm, &gone);
     for (int p = 0; p < l->comm->nranks; p++)
         if (symm_driver_same(l->comm, p) && !symm_ranks_has(&gone, p) &&
             !(l->out && symm_ranks_has(l->out, p)))
@@ -46,13 +20,43 @@ static int drives(const symm_remain *l) {
     return -1;
 }
 
+/* A rank that should come, has said nothing, and has issued a collective that this rank has not. That
+ * collective needs this rank, so it goes on only when this rank's call is over: no rank can come
+ * before the deadline. Nobody is looked for where the communicator is over or a rank is gone, as
+ * collectives end by themselves then. -1 none. */
+static int elsewhere(const symm_remain *l, char *does, size_t cap) {
+    const symm_comm *c = l->comm;
+    symm_ranks gone;
+    symm_comm_gone(c, &gone);
+    if (symm_mesh_revoked(c->mesh) || symm_ranks_count(&gone) ||
+        atomic_load_explicit(&c->failure.code, memory_order_relaxed))
+        return -1;
+    for (int p = 0; p < c->nranks; p++)
+        if (p != c->rank && !(l->out && symm_ranks_has(l->out, p)) &&
+            !symm_survive_came(c->mesh, p) && symm_doing_ahead(c, p, does, cap))
+            return p;
+    return -1;
+}
+
+/* A program whose ranks order this call and a collective on a stream differently may get through, so
+ * it is given a while. */
+static symmResult_t look_elsewhere(const symm_remain *l) {
+    symm_comm *c = l->comm;
+    char does[160];
+    const int p = elsewhere(l, does, sizeof does);
+    const uint64_t now = symm_now_ns();
+    if (p < 0 || !c->exchange.astray_ns) c->exchange.astray_ns = p < 0 ? 0 : now;
+    if (p < 0 || now - c->exchange.astray_ns < SYMM_ASTRAY_NS) return symmSuccess;
+    return SYMM_ERR(symmMismatch, SYMM_DOING_DIFFERENT ": rank %d: %s; rank %d: %s", c->rank,
+                    l->out ? "symmCommShrink" : "symmCommFailedRanks", p, does);
+}
+
 symmResult_t symm_failed_check(void *arg) {
     const symm_remain *l = arg;
     symm_comm *c = l->comm;
     if (atomic_load(&c->entry.aborting)) return symm_comm_async(c);
-    if (!c->exchange.wait_ns || symm_now_ns() - c->exchange.wait_ns < LONG_NS) return symmSuccess;
-    c->exchange.wait_ns = 0; /* once a wait */
-    symm_driver_warn(c, drives(l));
+    SYMM_TRY(look_elsewhere(l));
+    if (symm_comm_waits_long(c)) symm_driver_warn(c, drives(l));
     return symmSuccess;
 }
 
@@ -112,7 +116,7 @@ static symmResult_t look(const failed_args *a) {
     const int made =
         atomic_load_explicit(&c->entry.state, memory_order_acquire) != SYMM_COMM_MAKING;
     if (made) {
-        symm_failed_see(c, &gone);
+        symm_comm_gone(c, &gone);
         tell(a, &gone, c->nranks);
     }
     symm_comm_unvisit(c);

@@ -48,18 +48,11 @@ static pthread_t thread;
 static int running, wake_fd = -1;
 static unsigned generation; /* grows when the list changes */
 
-/* The peer's end of file: orderly if it said so in its control block before it closed, else a
- * death. */
+/* The peer's end of file is a death, unless the peer said before that it left. */
 static void hung_up(symm_comm *c, int peer) {
     char text[160];
     symm_mesh_mark_dead(c->mesh, peer);
-    if (__atomic_load_n(
-            &c->ctl,
-            __ATOMIC_ACQUIRE)) { /* set once base is: pairs with the release in comm_make.c */
-        const symm_ctl *theirs = symm_comm_ctl(c, peer);
-        /* Pairs with the release in comm.c's say_left. */
-        if (__atomic_load_n(&theirs->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT) return;
-    }
+    if (symm_comm_said_left(c, peer)) return;
     symm_comm_adopt_abort(c); /* if it ended behind an error that it had told, that is the reason */
     snprintf(text, sizeof text, "rank %d died", peer);
     SYMM_WARN("communicator %s: %s", c->name, text);

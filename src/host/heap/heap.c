@@ -31,6 +31,55 @@ void symm_heap_wait(symm_heap *h) {
     } while (atomic_exchange_explicit(&h->lock, 1, memory_order_acquire));
 }
 
+#ifdef SYMM_TESTING
+static void check_chunks(const symm_heap *h, const symm_zone *z) {
+    uint64_t bytes = 0, end = 0;
+    for (int i = 0; i < z->count; i++) {
+        const symm_part *k = &z->chunks[i];
+        SYMM_ASSERT(k->bytes && k->bytes <= h->chunk);
+        SYMM_ASSERT(k->off % h->granularity == 0 && k->bytes % h->granularity == 0);
+        SYMM_ASSERT(k->off >= end);
+        end = k->off + k->bytes;
+        bytes += k->bytes;
+    }
+    SYMM_ASSERT(bytes == z->bytes);
+    SYMM_ASSERT(end == z->extent);
+}
+
+static void check_tracts(const symm_heap *h) {
+    uint64_t end = h->zone[SYMM_ZONE_SYM].extent;
+    for (int i = 0; i < h->ntracts; i++) {
+        const symm_tract *t = &h->tracts[i];
+        SYMM_ASSERT(t->bytes && t->off % h->granularity == 0);
+        SYMM_ASSERT(!i || t->off >= end);
+        end = t->off + t->bytes;
+    }
+    SYMM_ASSERT(!h->ntracts || end <= h->reserve);
+}
+
+/* The lists are walked each 64th time. */
+void symm_heap_check(symm_heap *h) {
+    uint64_t used = 0;
+    SYMM_HEAP_LOCKED(h);
+    SYMM_ASSERT(atomic_load_explicit(&h->refs, memory_order_relaxed) >= 0);
+    SYMM_ASSERT(h->zone[0].extent + h->zone[1].extent <= h->reserve);
+    SYMM_ASSERT(h->ntracts <= h->tract_cap);
+    SYMM_ASSERT(h->guest);
+    for (int i = 0; i < SYMM_ZONES; i++) {
+        const symm_zone *z = &h->zone[i];
+        symm_place_stats s;
+        symm_place_measure(z->place, &s);
+        SYMM_ASSERT(s.free + s.used == z->bytes);
+        SYMM_ASSERT(z->bytes <= z->extent && z->count <= z->cap);
+        used += s.used;
+    }
+    SYMM_ASSERT(h->limbo_bytes <= used);
+    if (h->unchecked++ % 64) return;
+    for (int i = 0; i < SYMM_ZONES; i++) check_chunks(h, &h->zone[i]);
+    check_tracts(h);
+}
+#endif
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 void symm_heap_ref(symm_heap *h) {

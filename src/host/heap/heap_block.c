@@ -55,6 +55,7 @@ static void describe(const symm_heap *h, int zone, const symm_piece *piece, symm
 int symm_heap_find(const symm_heap *h, uint64_t off, symm_block *b) {
     symm_piece p;
     const int zone = symm_heap_zone(h, off);
+    SYMM_HEAP_LOCKED(h);
     if (zone < 0) return 0;
     const uint64_t z = symm_zone_flip(h, zone, off, 1);
     if (!symm_place_at(h->zone[zone].place, z, &p) || !p.used || p.off > z) return 0;
@@ -71,6 +72,7 @@ static uint64_t mix(uint64_t h, uint64_t v) {
 
 void symm_heap_count(symm_heap *h, int op, uint64_t size, uint64_t align, int lane, uint64_t off,
                      const void *site) {
+    SYMM_HEAP_LOCKED(h);
     h->calls++;
     uint64_t d = mix(mix(h->digest, h->calls << 8 | (unsigned)op), size);
     d = mix(mix(d, align << 32 | (uint32_t)lane), off);
@@ -190,7 +192,9 @@ static symmResult_t no_place(const symm_heap *h, int zone, uint64_t bytes, uint6
 static void mark(symm_heap *h, const symm_block *b, uint64_t bit, int on) {
     symm_place *p = h->zone[b->zone].place;
     uint64_t tag = 0;
-    symm_place_block(p, b->z, &tag);
+    const uint64_t room = symm_place_block(p, b->z, &tag);
+    SYMM_HEAP_LOCKED(h);
+    SYMM_ASSERT(room == b->room && (tag & bit ? !on : on));
     symm_place_set_tag(p, b->z, on ? tag | bit : tag & ~bit);
 }
 
@@ -220,6 +224,7 @@ symmResult_t symm_heap_take(symm_heap *h, uint64_t bytes, uint64_t align, unsign
         return r;
     }
     *off = symm_zone_flip(h, zone, z, room);
+    SYMM_ASSERT(*off % align == 0 && symm_heap_zone(h, *off) == zone);
     if (zone == SYMM_ZONE_SYM) symm_heap_count(h, SYMM_OP_ALLOC, bytes, align, lane, *off, site);
     symm_heap_unlock(h);
     if (__builtin_expect(h->guard, 0))

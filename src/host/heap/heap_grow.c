@@ -99,6 +99,7 @@ static int room_for(symm_zone *z, int more) {
 /* With the lock. There is room. */
 static void enter_chunk(symm_zone *z, symm_part chunk) {
     int i = z->count++;
+    SYMM_ASSERT(i < z->cap);
     for (; i > 0 && z->chunks[i - 1].off > chunk.off; i--) z->chunks[i] = z->chunks[i - 1];
     z->chunks[i] = chunk;
     z->bytes += chunk.bytes;

@@ -1,5 +1,5 @@
-/* heap_int.h - the record of a heap. Only the files of a heap and of vectors include it. A file
- * calls only files that come before it in this list:
+/* heap_int.h - the record of a heap, for the files of heaps and for those vectors and lanes that
+ * need more than heap.h. A file calls only files that come before it in this list:
  *   heap.c          references, lists of heaps, finding a heap
  *   heap_tract.c    addresses that belong to no zone
  *   heap_guard.c    guard mode
@@ -18,6 +18,7 @@
 #ifndef SYMM_HOST_HEAP_INT_H_
 #define SYMM_HOST_HEAP_INT_H_
 
+#include "base/check.h"
 #include "host/place/place.h"
 #include "host/window/handle_exchange.h"
 #include "host/window/region.h"
@@ -89,6 +90,7 @@ struct symm_heap {
         void *arg, *check_arg, *access_arg;
     } inside[SYMM_OWNER_HEAP + 1];
     const symm_heap_guest *guest; /* the communicator's user thread */
+    unsigned unchecked;           /* test builds: checks since the last one of chunks and tracts */
     char damage[SYMM_GUARD_TEXT]; /* guard mode: the first that was found; with the lock */
 };
 
@@ -102,12 +104,17 @@ static inline uint64_t symm_heap_round(uint64_t n, uint64_t to) {
 /* ---- heap.c ---- */
 /* A mutex costs two locked instructions and two calls: a twelfth of the time of symmHeapAlloc. */
 void symm_heap_wait(symm_heap *h);
+/* Test builds: asserts what is true of h whenever its lock is free. With the lock. */
+void symm_heap_check(symm_heap *h);
+#define SYMM_HEAP_LOCKED(h) SYMM_ASSERT(atomic_load_explicit(&(h)->lock, memory_order_relaxed))
 static inline void symm_heap_lock(symm_heap *h) {
     /* Pairs with the release in symm_heap_unlock. */
     if (__builtin_expect(atomic_exchange_explicit(&h->lock, 1, memory_order_acquire), 0))
         symm_heap_wait(h);
+    SYMM_CHECK(symm_heap_check(h));
 }
 static inline void symm_heap_unlock(symm_heap *h) {
+    SYMM_CHECK(symm_heap_check(h));
     atomic_store_explicit(&h->lock, 0, memory_order_release);
 }
 /* Frees a record that no list and no handle knows. */

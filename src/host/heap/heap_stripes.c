@@ -22,6 +22,7 @@ void symm_heap_watch(symm_heap *h, symm_stripes *s) {
     symm_stripes **at = &h->stripes;
     symm_heap_lock(h);
     while (*at) at = &(*at)->next;
+    SYMM_ASSERT(s->count > 0 && s->look);
     s->next = NULL;
     s->id = ++h->stripes_made;
     *at = s;

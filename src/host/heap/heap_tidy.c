@@ -84,6 +84,7 @@ static symmResult_t meet(symm_heap *h, symmResult_t status, uint64_t keep, int s
 static int take_out(symm_heap *h, int zone, uint64_t keep, symm_part *list) {
     symm_zone *z = &h->zone[zone];
     int n = 0;
+    SYMM_HEAP_LOCKED(h);
     z->skipped = 0;
     for (int i = z->count; i-- > 0 && z->bytes > keep;) {
         const symm_part chunk = z->chunks[i];
@@ -224,6 +225,7 @@ static void list_limbo(const symm_heap *h, uint64_t from, waiting *w) {
     symm_piece p;
     symm_block b;
     *w = (waiting){0};
+    SYMM_HEAP_LOCKED(h);
     if (!h->limbo_bytes) return;
     for (; symm_place_at(h->zone[SYMM_ZONE_SYM].place, from, &p); from = p.off + p.bytes) {
         if (!p.used || !symm_heap_find(h, p.off, &b) || b.limbo != SYMM_LIMBO) continue;
@@ -237,6 +239,7 @@ static void list_limbo(const symm_heap *h, uint64_t from, waiting *w) {
 
 static void list_tracts(const symm_heap *h, uint64_t from, waiting *w) {
     *w = (waiting){0};
+    SYMM_HEAP_LOCKED(h);
     for (int i = 0; i < h->ntracts; i++) {
         const symm_tract *t = &h->tracts[i];
         if (!t->limbo || t->off < from) continue;
@@ -273,6 +276,7 @@ static symmResult_t give_back(symm_heap *h, uint64_t off, const void *site) {
         symm_heap_unlock(h);
         if (h->guard) (void)symm_guard_paint(h, b.off, b.room, 1);
         symm_heap_lock(h);
+        SYMM_ASSERT(h->limbo_bytes >= b.room);
         h->limbo_bytes -= b.room;
         symm_place_give(h->zone[b.zone].place, b.z);
         if (b.zone == SYMM_ZONE_SYM)

@@ -49,6 +49,8 @@ int symm_heap_tract_fits(const symm_heap *h, uint64_t bytes) {
 
 /* With the lock. 0: no memory. */
 static int insert(symm_heap *h, symm_tract tract) {
+    SYMM_HEAP_LOCKED(h);
+    SYMM_ASSERT(tract.bytes && tract.bytes % h->granularity == 0);
     if (h->ntracts == h->tract_cap) {
         const int cap = h->tract_cap ? 2 * h->tract_cap : 8;
         symm_tract *more =
@@ -85,6 +87,7 @@ static symm_tract *find(const symm_heap *h, uint64_t off) {
 void symm_heap_tract_later(symm_heap *h, uint64_t off) {
     symm_heap_lock(h);
     symm_tract *t = find(h, off);
+    SYMM_ASSERT(!t || !t->limbo);
     if (t) t->limbo = 1;
     symm_heap_unlock(h);
 }
@@ -113,6 +116,7 @@ symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off) {
     symm_tract *t = find(h, off);
     const int found = t != NULL;
     if (found) {
+        SYMM_ASSERT(t->limbo);
         gone = *t;
         h->ntracts--;
         memmove(t, t + 1, (size_t)(h->tracts + h->ntracts - t) * sizeof *t);

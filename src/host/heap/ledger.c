@@ -1,7 +1,5 @@
-/* ledger.c - a ring per rank in shared host memory. A rank writes its own and reads the others'
- * while they write: an entry is words, each stored and loaded whole; its seq is cleared before
- * it is written anew and stored, released, at its end, and a reader looks at it before and
- * after. */
+/* ledger.c - a ring of calls per rank in shared host memory. A rank writes its own ring and reads the
+ * others' while they write (call_ring.h). note: with the heap's lock; all else: any thread. */
 #define _GNU_SOURCE /* dladdr */
 #include "ledger.h"
 
@@ -11,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "host/comm/call_ring.h"
 #include "host/comm/comm.h"
 #include "heap_int.h"
 
@@ -37,7 +36,7 @@ typedef struct { /* a place of the program, as text; never changed once site is 
 } named;
 
 typedef struct {
-    _Atomic uint64_t seq, digest;
+    uint64_t seq, digest;
 } mark;
 
 typedef struct { /* a rank's part */
@@ -47,7 +46,7 @@ typedef struct { /* a rank's part */
     _Atomic uint64_t nlists, list[SYMM_LEDGER_LISTS][SYMM_LEDGER_MASK];
     char pad[HEAD - 24 - SITES * sizeof(named) - SYMM_LEDGER_LISTS * SYMM_LEDGER_MASK * 8];
     mark marks[LEVELS][EACH];
-    _Atomic uint64_t entry[SYMM_LEDGER_CALLS][WORDS];
+    uint64_t entry[SYMM_LEDGER_CALLS][WORDS];
 } ring;
 _Static_assert(sizeof(ring) == PART, "whole pages");
 
@@ -138,54 +137,43 @@ static void site_text(ring *r, uint64_t site, char *text) {
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Released after the clearing of seq; pairs with the acquire in get: who reads a new word sees that
- * seq is no longer the old one. */
-static void put(_Atomic uint64_t *at, uint64_t v) {
-    atomic_store_explicit(at, v, memory_order_release);
-}
-
 static mark *mark_of(ring *r, uint64_t seq, int level) {
     return &r->marks[level][(seq >> (STEP + level)) % EACH];
 }
 
-/* In words as an entry is; once in 128 calls, two marks on average. */
+/* Once in 128 calls, two marks on average. */
 static void leave_marks(ring *r, uint64_t seq, uint64_t digest) {
-    for (int i = 0; i < LEVELS && seq % (1ull << (STEP + i)) == 0; i++) {
-        mark *m = mark_of(r, seq, i);
-        put(&m->seq, 0);
-        put(&m->digest, digest);
-        put(&m->seq, seq);
-    }
+    const uint64_t words[] = {seq, digest};
+    for (int i = 0; i < LEVELS && seq % (1ull << (STEP + i)) == 0; i++)
+        symm_entry_write(&mark_of(r, seq, i)->seq, words, 2);
 }
 
 void symm_ledger_note(symm_ledger *l, const symm_entry *e, const void *site) {
-    _Atomic uint64_t *at = l->mine->entry[e->seq % SYMM_LEDGER_CALLS];
+    const uint64_t words[WORDS] = {e->seq,
+                                   e->digest,
+                                   e->issued,
+                                   e->size,
+                                   e->align,
+                                   e->off,
+                                   (uint64_t)(uint32_t)e->lane << 32 | (uint32_t)e->op,
+                                   (uintptr_t)site};
     named *n = find_site(l->mine, (uintptr_t)site);
+    SYMM_ASSERT(e->seq == atomic_load_explicit(&l->mine->count, memory_order_relaxed) + 1);
     if (__builtin_expect(n && !atomic_load_explicit(&n->site, memory_order_relaxed), 0))
         name_site(n, site);
-    put(&at[0], 0);
-    put(&at[1], e->digest);
-    put(&at[2], e->issued);
-    put(&at[3], e->size);
-    put(&at[4], e->align);
-    put(&at[5], e->off);
-    put(&at[6], (uint64_t)(uint32_t)e->lane << 32 | (uint32_t)e->op);
-    put(&at[7], (uintptr_t)site);
+    symm_entry_write(l->mine->entry[e->seq % SYMM_LEDGER_CALLS], words, WORDS);
     if (__builtin_expect(e->seq % (1u << STEP) == 0, 0)) leave_marks(l->mine, e->seq, e->digest);
-    /* Both pair with the acquires in get and symm_ledger_differ. */
-    atomic_store_explicit(&at[0], e->seq, memory_order_release);
+    /* Pairs with the acquires in find_extra and look: who reads the count finds the entry. */
     atomic_store_explicit(&l->mine->count, e->seq, memory_order_release);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* 0 if it is not there (any more). */
+/* 0 if it is not there, or not any more. */
 static int get(const symm_ledger *l, int rank, uint64_t seq, symm_entry *e, char *site) {
-    _Atomic uint64_t *at = ring_of(l, rank)->entry[seq % SYMM_LEDGER_CALLS];
     uint64_t w[WORDS];
-    if (atomic_load_explicit(&at[0], memory_order_acquire) != seq) return 0;
-    for (int i = 1; i < WORDS; i++) w[i] = atomic_load_explicit(&at[i], memory_order_acquire);
-    if (atomic_load_explicit(&at[0], memory_order_relaxed) != seq) return 0;
+    if (!symm_entry_read(ring_of(l, rank)->entry[seq % SYMM_LEDGER_CALLS], w, WORDS)) return 0;
+    if (w[0] != seq) return 0;
     *e = (symm_entry){.seq = seq,
                       .digest = w[1],
                       .issued = w[2],
@@ -214,10 +202,10 @@ static void word_call(char *out, size_t cap, const symm_entry *e, const char *si
 
 /* The digest after call seq, which is a mark of that level; 0 if it is not there (any more). */
 static int get_mark(const symm_ledger *l, int rank, uint64_t seq, int level, uint64_t *digest) {
-    mark *m = mark_of(ring_of(l, rank), seq, level);
-    if (atomic_load_explicit(&m->seq, memory_order_acquire) != seq) return 0;
-    *digest = atomic_load_explicit(&m->digest, memory_order_acquire);
-    return atomic_load_explicit(&m->seq, memory_order_relaxed) == seq;
+    uint64_t w[2];
+    if (!symm_entry_read(&mark_of(ring_of(l, rank), seq, level)->seq, w, 2)) return 0;
+    *digest = w[1];
+    return w[0] == seq;
 }
 
 /* Ranks a and b agree in call *lo and differ in call *hi, as far as is known: the marks that both
@@ -226,8 +214,7 @@ static void narrow(const symm_ledger *l, int a, int b, uint64_t *lo, uint64_t *h
     uint64_t da, db;
     for (int level = 0; level < LEVELS; level++)
         for (int i = 0; i < EACH; i++) {
-            const uint64_t seq =
-                atomic_load_explicit(&ring_of(l, a)->marks[level][i].seq, memory_order_acquire);
+            const uint64_t seq = symm_word_get(&ring_of(l, a)->marks[level][i].seq);
             if (seq <= *lo || seq >= *hi || !get_mark(l, a, seq, level, &da) ||
                 !get_mark(l, b, seq, level, &db))
                 continue;

@@ -70,8 +70,8 @@ static void release_comm(void *c) {
 }
 
 static void launch_ended(void *p) {
-    /* Pairs with the acquire in comm.c's drain: what the replay wrote is visible to who waited for
-     * it. */
+    /* Pairs with the acquire in comm_end.c's await_replays: what the replay wrote is visible to who
+     * waited for it. */
     atomic_fetch_sub_explicit(&((symm_comm *)p)->order.replays, 1, memory_order_release);
 }
 

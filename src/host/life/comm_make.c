@@ -301,7 +301,7 @@ static void fill_proto(symm_comm *c) {
     __atomic_store_n(&ctl->state, SYMM_STATE_ALIVE,
                      __ATOMIC_RELEASE); /* pairs with the watchers' acquire */
     __atomic_store_n(&c->ctl, ctl,
-                     __ATOMIC_RELEASE); /* pairs with the acquire in watch.c and comm.c */
+                     __ATOMIC_RELEASE); /* pairs with the acquires in revoke.c and revoke.h */
     c->calls.proto = (symm_args){
         .base = c->base,
         .stride = c->stride,

@@ -5,6 +5,7 @@
 #define SYMM_COMM_MAKE_H_
 
 #include "host/comm/types.h"
+#include "transport/cuda/cuda_driver.h"
 
 /* The second message, after the hello: what only matters once the ranks know they fit. Pointers are
  * for thread ranks. */
@@ -15,6 +16,54 @@ typedef struct {
     int32_t code, pad;
     char text[200];
 } symm_greeting;
+
+/* ---- comm_open.c ---- */
+
+/* A caller's config, with its name, as it was at the call: a group makes the call later. */
+typedef struct {
+    symmConfig_t config;
+    char name[32];
+    int given, named;
+} symm_config_copy;
+void symm_config_keep(symm_config_copy *k, const symmConfig_t *config);
+/* *out: the same as a config, good as long as k; NULL if none was given. */
+const symmConfig_t *symm_config_kept(const symm_config_copy *k, symmConfig_t *out);
+symmResult_t symm_config_check(const symmConfig_t *config, symmConfig_t *out);
+
+/* A record with its handle; nothing is exchanged. */
+symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out);
+/* Shell and build. A rank that cannot make the shell tells the others, so that all fail with the
+ * same error. */
+symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmComm_t *out);
+/* The same with that context current meanwhile; NULL: as the thread has it. */
+symmResult_t symm_comm_open_in(cu_context context, symm_boot *boot, const symmConfig_t *config,
+                               symmComm_t *out);
+/* Builds over boot, with that context current meanwhile, what a shell was made for; or tells the
+ * others that it cannot. */
+symmResult_t symm_comm_build_in(cu_context context, symm_boot *boot, symm_comm *c);
+/* Open, where ranks meet over TCP; if config says so in another thread, the meeting included
+ * (symmInProgress). */
+typedef struct {
+    symmUniqueId_t id;
+    int rank, nranks;
+    cu_context context; /* GPUs: of the thread that asked, where another one does it */
+} symm_meeting;
+symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *config,
+                                symmComm_t *out);
+
+/* ---- comm_make.c ---- */
+
+/* What symm_comm_step tells. what: a literal. */
+static inline void symm_comm_making(symm_comm *c, const char *what) {
+    atomic_store_explicit(&c->entry.making, what, memory_order_relaxed);
+}
+/* Builds everything over boot, which it owns from here on, and makes the communicator live. Fails
+ * on all ranks with the same error. */
+symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot);
+/* Undoes whatever build has done. */
+void symm_comm_unbuild(symm_comm *c);
+
+/* ---- comm_hello.c, first_touch.c ---- */
 
 /* Random bytes; unique ones where the kernel gives none. */
 void symm_random_fill(void *p, size_t n);

@@ -28,6 +28,21 @@ typedef struct {
     const void *site;
 } change_args;
 
+/* One block at offset 0 of SYM, as long as this rank has published; nothing in LOCAL. In calls on the
+ * vector, which are the user thread's. Test builds. */
+static void vec_check(symm_heap *h) {
+    symm_place_stats s;
+    const uint64_t size = symm_ledger_size(h->ledger, h->comm->rank);
+    SYMM_ASSERT(h->kind == SYMM_KIND_VEC);
+    symm_heap_lock(h);
+    symm_place_measure(h->zone[SYMM_ZONE_SYM].place, &s);
+    SYMM_ASSERT(s.blocks == (size != 0));
+    SYMM_ASSERT(s.used == symm_round_up(size, SYMM_PLACE_UNIT));
+    SYMM_ASSERT(s.holes <= 1 && !h->ntracts && !h->limbo_bytes);
+    SYMM_ASSERT(!h->zone[SYMM_ZONE_LOCAL].bytes);
+    symm_heap_unlock(h);
+}
+
 /* ---- create and destroy ---------------------------------------------------------------------- */
 
 static symmResult_t check_config(const create_args *a) {
@@ -153,10 +168,12 @@ static symmResult_t change_job(void *p) {
     if (c->cuda) symm_gpu_reap();
     symmResult_t r = symm_gpu_push(c, &scope);
     const int inside = !r;
+    SYMM_CHECK(vec_check(h));
     if (a->what == RESERVE)
         r = reserve(h, r, a->bytes);
     else
         r = a->what == GROW ? grow(h, r, a) : shrink(h, r, a);
+    SYMM_CHECK(vec_check(h));
     if (inside) symm_gpu_pop(c, &scope);
     symm_heap_leave(h);
     return r;

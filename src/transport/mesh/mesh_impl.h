@@ -80,6 +80,7 @@ struct symm_mesh { /* first member of each kind's own struct */
     symm_wills *wills; /* [nranks] */
     uint32_t session;  /* of the exchange under way; 0: none, or no shrink's */
     uint32_t call;     /* of survive.c, so far */
+    symm_ranks came;   /* survive.c: who has said something in the call under way */
     char seen[160];    /* who was turned away last, for the message about ranks that did not come */
     symm_mesh_in in;
 };

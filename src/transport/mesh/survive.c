@@ -59,6 +59,10 @@ void symm_survive_gone(const symm_mesh *m, symm_ranks *gone) {
             symm_ranks_add(gone, p);
 }
 
+int symm_survive_came(const symm_mesh *m, int p) {
+    return symm_ranks_has(&m->came, p);
+}
+
 /* ---- saying ---- */
 
 static int is_member(const talk *t, int p) {
@@ -164,6 +168,7 @@ static symmResult_t hear_proposal(talk *t, int p, const symm_will *x) {
 /* A message of this call, or of a later one, which this rank joins: the sender made calls that this
  * rank did not. */
 static symmResult_t hear(talk *t, int p, const symm_will *x) {
+    if (x->what != DECIDED) symm_ranks_add(&t->m->came, p);
     if (x->call < t->mine.call || x->what < PROPOSED || x->what > DECIDED) return symmSuccess;
     if (x->call > t->mine.call) {
         t->mine.call = x->call;
@@ -330,6 +335,7 @@ symmResult_t symm_survive(symm_mesh *m, int kind, symmResult_t mine, symm_ranks 
         return SYMM_ERR(symmInternalError, "%d ranks: no more than %d can be in a set", m->nranks,
                         SYMM_SET_RANKS);
     SYMM_CHECK(symm_mesh_check(m));
+    m->came = (symm_ranks){{0}};
     t.mine = (symm_will){.call = m->call + 1, .kind = kind};
     if (kind == SYMM_SURVIVE_LIST) t.mine.out = *out;
     char own[SYMM_ERR_TEXT];

@@ -42,6 +42,10 @@ enum { SYMM_SURVIVE_LIST = 1, SYMM_SURVIVE_GONE, SYMM_SURVIVE_ASK };
 symmResult_t symm_survive(symm_mesh *m, int kind, symmResult_t mine, symm_ranks *out,
                           uint32_t *call, const symm_wait *w);
 
+/* In w->check of the call under way: whether rank p has said anything in it, or in one that this
+ * rank has not heard the end of. If not, p may be elsewhere. */
+int symm_survive_came(const symm_mesh *m, int p);
+
 /* Ranks that this one sees gone: their connection has ended, or they were found dead. Any
  * thread. */
 void symm_survive_gone(const symm_mesh *m, symm_ranks *gone);

@@ -1,0 +1,178 @@
+/* revoke.c - the functions of revoke.h. Threads as there. */
+#define _GNU_SOURCE
+#include "revoke.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "call_log.h"
+#include "comm.h"
+#include "driver.h"
+
+const char *symm_stage_name(uint32_t stage) {
+    static const char *const names[] = {"entering",
+                                        "waiting for a ready word",
+                                        "waiting for a packet",
+                                        "waiting for an arrival word",
+                                        "comparing signatures",
+                                        "waiting for a scalar",
+                                        "waiting for a piece"};
+    return stage < sizeof names / sizeof names[0] ? names[stage] : "?";
+}
+
+/* ---- the reason ------------------------------------------------------------------------------ */
+
+static void set_abort(symm_ctl *ctl, symmResult_t code, int rank) {
+    uint64_t none = 0, word = ((uint64_t)code << 32) | (uint32_t)(rank + 1);
+    /* Pairs with the acquire in symm_wait_slow; the first reason stays. */
+    __atomic_compare_exchange_n(&ctl->abort, &none, word, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+/* Nobody: creation has failed before there were control blocks. */
+static void abort_peers(symm_comm *c, symmResult_t code, int rank) {
+    for (int p = 0; c->ctl && p < c->nranks; p++)
+        if (p != c->rank) set_abort(symm_comm_ctl(c, p), code, rank);
+}
+
+void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text) {
+    pthread_mutex_lock(&c->failure.lock);
+    if (atomic_load_explicit(&c->failure.code, memory_order_relaxed) == symmSuccess) {
+        snprintf(c->failure.text, sizeof c->failure.text, "%s", text);
+        /* pairs with symm_comm_code */
+        atomic_store_explicit(&c->failure.code, code, memory_order_release);
+    }
+    pthread_mutex_unlock(&c->failure.lock);
+    /* pairs with the release in comm_make.c */
+    symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE);
+    if (ctl) set_abort(ctl, code, rank);
+}
+
+symmResult_t symm_comm_known(symm_comm *c) {
+    const symmResult_t code = symm_comm_code(c);
+    if (code == symmSuccess) return code;
+    pthread_mutex_lock(&c->failure.lock);
+    symm_status_adopt(c->failure.text);
+    pthread_mutex_unlock(&c->failure.lock);
+    return code;
+}
+
+/* The thread's last error names one rank that is gone: if there are more, it names all. */
+static void name_all_gone(const symm_comm *c) {
+    char who[160], text[SYMM_ERR_TEXT];
+    symm_ranks gone;
+    symm_comm_gone(c, &gone);
+    if (symm_ranks_count(&gone) < 2 || strstr(symm_status_text(), " are gone")) return;
+    snprintf(text, sizeof text, "%.320s; %s are gone", symm_status_text(),
+             symm_ranks_text(&gone, who, sizeof who));
+    symm_status_adopt(text);
+}
+
+symmResult_t symm_comm_async(symm_comm *c) {
+    const symmResult_t code = symm_comm_known(c);
+    if (code == symmRemoteError) name_all_gone(c);
+    return code;
+}
+
+symmResult_t symm_comm_told(symm_comm *c) {
+    if (__builtin_expect(!symm_comm_is_over(c), 1)) return symmSuccess;
+    symm_comm_adopt_abort(c);
+    return symm_comm_async(c);
+}
+
+void symm_comm_adopt_abort(symm_comm *c) {
+    char text[SYMM_ERR_TEXT];
+    const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as in abort_word */
+    const uint64_t word = symm_comm_abort_word(c);
+    if (!word || symm_comm_code(c) != symmSuccess) return;
+    symmResult_t code = (symmResult_t)(word >> 32);
+    symm_comm_reason(c, code, (int)(uint32_t)word - 1, text, sizeof text - 80);
+    if (c->cuda && ctl->left) { /* own kernel: written before the word */
+        size_t at = strlen(text);
+        snprintf(text + at, sizeof text - at, " (collective %u, %s)", (uint32_t)(ctl->left >> 32),
+                 symm_stage_name((uint32_t)ctl->left));
+    }
+    symm_comm_fail(c, code, (int)(uint32_t)word - 1, text);
+}
+
+/* ---- who is gone ----------------------------------------------------------------------------- */
+
+int symm_comm_dead(const symm_comm *c) {
+    const uint64_t word = symm_comm_abort_word(c);
+    return word >> 32 == symmRemoteError ? (int)(uint32_t)word - 1 : -1;
+}
+
+void symm_comm_gone(const symm_comm *c, symm_ranks *gone) {
+    *gone = (symm_ranks){{0}};
+    /* The state pairs with the release in symm_comm_build: the mesh is there, and stays until the
+     * end. The pointer pairs with the release in comm_make.c. */
+    if (symm_comm_state(c) != SYMM_COMM_LIVE || !__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) return;
+    symm_survive_gone(c->mesh, gone);
+    const int told = symm_comm_dead(c);
+    if (told >= 0 && told < c->nranks && told != c->rank) symm_ranks_add(gone, told);
+}
+
+int symm_comm_said_left(const symm_comm *c, int peer) {
+    if (!__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) return 0; /* pairs with comm_make.c */
+    /* pairs with the release in comm_end.c's say_left */
+    return __atomic_load_n(&symm_comm_ctl(c, peer)->state, __ATOMIC_ACQUIRE) == SYMM_STATE_LEFT;
+}
+
+/* ---- in words -------------------------------------------------------------------------------- */
+
+/* who: the rank that told it, or whose call it was; it may be the one that differs. */
+static void mismatch_reason(symm_comm *c, const char *who, char *text, size_t cap) {
+    static const char what[] = "called different collectives, counts, types or reductions";
+    char calls[SYMM_ERR_TEXT - 160];
+    if (c->source->explain(c, text, cap)) return;
+    if (!symm_doing_differ(c, calls, sizeof calls))
+        snprintf(text, cap, "%s and another rank %s", who, what);
+    else if (!strncmp(calls, "call ", 5))
+        snprintf(text, cap, "the ranks %s: %s", what, calls);
+    else
+        snprintf(text, cap, "%s", calls);
+}
+
+void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, size_t cap) {
+    char who[32] = "a rank", does[200];
+    if (rank >= 0) snprintf(who, sizeof who, "rank %d", rank);
+    switch (code) {
+    case symmMismatch: mismatch_reason(c, who, text, cap); break;
+    case symmTimeout:
+        snprintf(text, cap,
+                 "%s did not come before a deadline (SYMM_TIMEOUT; in set-up SYMM_SETUP_TIMEOUT)"
+                 "%s%s%s%s",
+                 who, rank >= 0 ? "; it has issued " : "",
+                 rank >= 0 ? symm_doing_text(c, rank, does, sizeof does) : "",
+                 rank >= 0 && c->gpus.mates[rank / 64] >> rank % 64 & 1
+                     ? "; it is a thread of this process on the same GPU: before ranks wait let "
+                       "each stream run a kernel and the driver load kernels and graphs, and let "
+                       "no rank get far ahead (docs/gpu-rules.md, \"Ranks that share a GPU\")"
+                     : "",
+                 symm_driver_same(c, rank) ? SYMM_DRIVER_ALONE : "");
+        break;
+    case symmAborted: snprintf(text, cap, "%s aborted or revoked the communicator", who); break;
+    case symmRemoteError: snprintf(text, cap, "%s died or left the communicator", who); break;
+    default: snprintf(text, cap, "%s cannot go on: %s", who, symmGetErrorString(code)); break;
+    }
+}
+
+/* ---- telling the peers ----------------------------------------------------------------------- */
+
+void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stage) {
+    char text[SYMM_ERR_TEXT];
+    snprintf(text, sizeof text, "%s", symm_status_text());
+    /* The message with the words first, then the bare code: a peer that sees the code in set-up
+     * finds the message. */
+    if (c->mesh && !symm_mesh_revoked(c->mesh)) symm_agree_revoke(c->mesh, code, rank, stage, text);
+    abort_peers(c, code, rank);
+    symm_comm_fail(c, code, rank, text);
+}
+
+void symm_comm_abort_everywhere(symm_comm *c, const char *what) {
+    char text[160];
+    snprintf(text, sizeof text, "rank %d called %s", c->rank, what);
+    abort_peers(c, symmAborted, c->rank);
+    symm_comm_fail(c, symmAborted, c->rank, text);
+    if (c->mesh) symm_agree_revoke(c->mesh, symmAborted, c->rank, what, text);
+}

@@ -1,0 +1,59 @@
+/* revoke.h - why a communicator is over, and saying so: revoked by an error of this rank or of a
+ * peer, by a death, or by a call of the program. The first reason stays. Any thread, except where a
+ * function says otherwise; failure.lock guards the text. */
+#ifndef SYMM_REVOKE_H_
+#define SYMM_REVOKE_H_
+
+#include "transport/mesh/survive.h"
+#include "types.h"
+
+/* The own abort word: {code << 32 | rank + 1} of the first reason that a peer, or a kernel of this
+ * rank, has written; 0: none. Pairs with the release of ctl in comm_make.c, with set_abort, and
+ * with give8 in dev.cuh's leave. */
+static inline uint64_t symm_comm_abort_word(const symm_comm *c) {
+    const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE);
+    return ctl ? __atomic_load_n(&ctl->abort, __ATOMIC_ACQUIRE) : 0;
+}
+/* The code of the reason, as far as this rank was told in words; symmSuccess: none. */
+static inline symmResult_t symm_comm_code(const symm_comm *c) {
+    return (symmResult_t)atomic_load_explicit(&c->failure.code, memory_order_acquire);
+}
+/* Also where the abort word alone says so. */
+static inline int symm_comm_is_over(const symm_comm *c) {
+    return symm_comm_code(c) != symmSuccess || symm_comm_abort_word(c) != 0;
+}
+
+/* Revokes: stores the reason, and sets the own abort word, so that running kernels leave. */
+void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text);
+/* symmSuccess, or the reason, with its text as this thread's last error. Reads only what stays
+ * after the end of the communicator: another thread may be ending it. */
+symmResult_t symm_comm_known(symm_comm *c);
+/* The same; the text names all ranks that are gone. */
+symmResult_t symm_comm_async(symm_comm *c);
+/* The same; a reason that only the abort word tells counts too. */
+symmResult_t symm_comm_told(symm_comm *c);
+/* A reason in the abort word becomes the communicator's. Kernels look at the word themselves; this
+ * is for the host. */
+void symm_comm_adopt_abort(symm_comm *c);
+
+/* The rank whose death the abort word tells of; -1 none. */
+int symm_comm_dead(const symm_comm *c);
+/* Ranks that are gone, as this rank sees it now: connections that have ended, ranks that were found
+ * dead, the one in the abort word. None while the communicator is being made. */
+void symm_comm_gone(const symm_comm *c, symm_ranks *gone);
+/* The peer has written LEFT into its control block: the end of its connection is no death. */
+int symm_comm_said_left(const symm_comm *c, int peer);
+
+/* In words, what a kernel was doing (SYMM_STAGE_*). */
+const char *symm_stage_name(uint32_t stage);
+/* In words, an error that a peer or a kernel has told only by code and rank (-1 unknown). A
+ * mismatch: in what the ranks differ. */
+void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, size_t cap);
+/* This rank cannot go on with the others, for the reason in the thread's last error: revokes the
+ * communicator here and on every peer, so that none waits for it. rank: whom the reason is
+ * about, -1 unknown. The user's thread. */
+void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stage);
+/* Revokes it here and on every peer, because this rank called `what`. */
+void symm_comm_abort_everywhere(symm_comm *c, const char *what);
+
+#endif

@@ -1,0 +1,72 @@
+#!/bin/bash
+# check_errors.sh - the error texts of the library, as `symm-info errors` prints them: all are there,
+# each is one sentence of at most 200 characters with typical values in its fields, and one of
+# symmInvalidArgument names the value and what is wrong with it or what is allowed. Texts that are
+# not so yet are in errors_known.txt, a list that may only shrink. BUILD: where symm-info is.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/check/tap.sh
+dir=$(mktemp -d) || exit 2
+trap 'rm -rf "$dir"' EXIT
+known=tests/check/errors_known.txt
+
+# Rows `code|function|file:line|text` of the sources that are given.
+rows() { awk -f scripts/errors.awk "$@" | sed -E 's/^\{"(.*)"\},$/\1/; s/", "/|/; s/", "/|/; s/", "/|/'; }
+# Lines `file: text` of the rows on stdin that are not as they should be, each with its faults.
+faults() {
+    awk -F'|' '
+        function filled(t) {
+            gsub(/%%/, "#", t)
+            gsub(/%[-0-9.]*p/, "0x7f0123456789", t)
+            gsub(/%(ll|z|l)[uxd]/, "1073741824", t)
+            gsub(/%[-0-9.*]*s/, "a string of them", t)
+            gsub(/%m/, "Cannot allocate memory", t)
+            gsub(/%[-0-9.]*[duxf]/, "12345", t)
+            return t
+        }
+        BEGIN {
+            allowed = "must|at least|at most|allowed|need|only|is NULL|start from|pass |use |neither|%s$|takes| has | to %"
+            wrong = "is not|is no |not made|does not|is in no|no block|begins at|overlap|overflow|twice|out of" \
+                "|already|being|belongs to|was |memory of|beyond|more than|too many|differs|says|there are|LOCAL" \
+                "|process sees|the buffer|registered|another|no heap|not below|would"
+        }
+        {
+            text = substr($0, length($1 $2 $3) + 4)
+            file = $3; sub(/:.*/, "", file)
+            fault = ""
+            if (text ~ /[.!?]$/ || text ~ /[.!?] +[A-Z]/) fault = fault ", more than one sentence"
+            if (length(filled(text)) > 200) fault = fault ", " length(filled(text)) " characters"
+            if ($1 == "symmInvalidArgument" && text !~ /%|NULL/) fault = fault ", names no value"
+            if ($1 == "symmInvalidArgument" && text !~ allowed && text !~ wrong) fault = fault ", says not what is allowed"
+            if (fault != "") print file ": " text " [" substr(fault, 3) "]"
+        }'
+}
+
+find src -name '*.[ch]' -o -name '*.inl' | LC_ALL=C sort | xargs grep -l 'SYMM_ERR(' >"$dir/files"
+# shellcheck disable=SC2046
+rows $(cat "$dir/files") >"$dir/rows"
+calls=$(xargs cat <"$dir/files" | grep -v '^#define SYMM_ERR(\| \* ' | grep -o 'SYMM_ERR(' | wc -l)
+t_equal "each SYMM_ERR has a row" "$calls" "$(wc -l <"$dir/rows")"
+t_equal "symm-info errors prints them all" "$calls" "$("${BUILD:-build}/bin/symm-info" errors | grep -c ' src/.*:[0-9]')"
+if [ "$calls" -gt 400 ]; then t_ok "which are some"; else t_fail "which are some" "$calls"; fi
+faults <"$dir/rows" | LC_ALL=C sort -u >"$dir/faults"
+t_empty "each text is one sentence, short, and says what is wrong" "$(LC_ALL=C comm -23 "$dir/faults" <(LC_ALL=C sort -u "$known"))"
+t_empty "$known has no text that is gone or good now: remove its lines" "$(LC_ALL=C comm -13 "$dir/faults" <(LC_ALL=C sort -u "$known"))"
+
+# Seen: bad texts, one of each kind, and one that goes over lines, with a good one beside them.
+cat >"$dir/bad.c" <<'BAD'
+static symmResult_t bad(int n) {
+    if (n == 1) return SYMM_ERR(symmInvalidArgument, "n=%d: must be 0", n);
+    if (n == 2) return SYMM_ERR(symmInvalidArgument, "n is wrong");
+    if (n == 3) return SYMM_ERR(symmInvalidArgument, "n=%d", n);
+    if (n == 4)
+        return SYMM_ERR(
+            symmSystemError,
+            "it failed (%s). "
+            "Try again", n ? "a, b)" : "c");
+    return SYMM_ERR(symmTimeout, "%p %p %p %p %p %p %p %p %p %p %p %p %p %p", a);
+}
+BAD
+t_equal "bad texts are seen" "names no value, says not what is allowed;says not what is allowed;more than one sentence;209 characters;" \
+    "$(rows "$dir/bad.c" | faults | sed 's/.*\[//; s/\]$/;/' | tr -d '\n')"
+t_done
