@@ -60,19 +60,22 @@ $(1)/%.o: %.c $(1)/flags
 	$(Q)$(CC) $$(ALL_CPPFLAGS) $(2) $$(ALL_CFLAGS) $$(DEPS) -c $$< -o $$@
 endef
 $(eval $(call object_rules,$(OBJ),$(if $(HAVE_MPI),-DSYMM_HAVE_MPI)))
-# Test objects have the failpoints in.
+# Test objects have the failpoints in. Each of 160 programs has what a debugger is told of them:
+# without DEBUG=1 functions and lines only (-g1).
+LINES_ONLY := $(if $(call on,DEBUG),,$(if $(filter -g%,$(CFLAGS)),-g1))
 TEST_FLAGS := -DSYMM_TESTING -Itests/kit -Itests/fake -Itests/gpu
 $(eval $(call object_rules,$(TOBJ),$(TEST_FLAGS)))
-# Every type times every reduction takes long to compile, and has no failpoints: once for both.
-# Lines are all that a debugger is told of it (-g1): the rest is 4 MB in each program.
-REDUCE_DEBUG := $(if $(call on,DEBUG),,$(if $(filter -g%,$(CFLAGS)),-g1))
+$(TOBJ)/%.o: ALL_CFLAGS += $(LINES_ONLY)
+# Every type times every reduction takes long to compile, and has no failpoints: once for both. Its
+# lines are more than the rest of a test program: they stay for DEBUG=1 and the sanitizers.
+STRIP := $(shell $(CC) -print-prog-name=strip)
 define reduce_rule
 $(OBJ)/src/device/host/reduce_host.$(1).o: src/device/host/reduce_host.c $(OBJ)/flags
 	@$$(call say,CC,$$@)
-	$(Q)$(CC) $$(ALL_CPPFLAGS) -DSYMM_ISA=$(1) $$(ALL_CFLAGS) $(REDUCE_DEBUG) $(OPT_DEVICE) \
+	$(Q)$(CC) $$(ALL_CPPFLAGS) -DSYMM_ISA=$(1) $$(ALL_CFLAGS) $(LINES_ONLY) $(OPT_DEVICE) \
 	  -ffp-contract=off $(ISA_$(1)) $$(DEPS) -c $$< -o $$@
 $(TOBJ)/src/device/host/reduce_host.$(1).o: $(OBJ)/src/device/host/reduce_host.$(1).o
-	$(Q)cp $$< $$@
+	$(Q)$(if $(call on,DEBUG)$(SANITIZERS),cp $$< $$@,$(STRIP) -S -o $$@ $$<)
 endef
 $(foreach isa,$(ISAS),$(eval $(call reduce_rule,$(isa))))
 

@@ -53,8 +53,9 @@ function put(    code, text) {
     text = ended ? "" : argument()
     gsub(/\n/, " ", text)
     text = literals(text)
-    printf "{\"%s\", \"%s\", \"%s:%d\", \"%s\"},\n", code ~ /^symm[A-Z][A-Za-z]*$/ ? code : "varies", \
-        place, FILENAME, line, text == "" ? "varies" : text
+    if (code !~ /^symm[A-Z][A-Za-z]*$/) code = "varies"
+    if (text == "") text = "varies"
+    printf "{\"%s\", \"%s\", \"%s:%d\", \"%s\"},\n", code, place, FILENAME, line, text
 }
 
 FNR == 1 { place = "-"; inside = 0 }

@@ -1,6 +1,6 @@
-/* fd.c - see fd.h. Between the call that makes a descriptor and the move another thread's print
- * still meets it: a program that prints from one thread while another is in a call of the
- * library should not have closed its stdio. */
+/* fd.c - moves a descriptor (see fd.h). Any thread, no lock. Between the call that makes a
+ * descriptor and the move, another thread may still print into it. So a program that prints in one
+ * thread while another is inside the library should not close its stdio. */
 #define _GNU_SOURCE
 #include "fd.h"
 

@@ -1,7 +1,7 @@
-/* handle.c - the table of live streams, events, graphs, communicators and windows. Any thread.
- * Lock: the set-up lock guards the free lists and the growth of the table; a slot's state is one
- * atomic word. Slots are never freed (a stale handle may look at one at any time), so memory
- * follows the largest number alive. */
+/* handle.c - the table of live objects, one per kind (see handle.h). Any thread. The set-up lock
+ * guards the free lists and the growth of the tables; the state of a slot is one atomic word. Slots
+ * are never freed, as a stale handle may read one at any time. So the memory follows the largest
+ * number that was alive at once. */
 #include "handle.h"
 
 #include <pthread.h>
@@ -22,7 +22,7 @@ enum { CHUNK = 256, CHUNKS = 1024 }; /* 262144 objects of a kind */
 
 struct slot {
     _Atomic uint64_t state;
-    _Atomic(void *) obj; /* a stale look may be beside the end of one and the start of the next */
+    _Atomic(void *) obj; /* a stale handle may read it while one object ends and the next starts */
     void (*free_obj)(void *);
     struct slot *next_free;
     uint32_t index;
@@ -45,7 +45,7 @@ static const uint8_t tags[] = {0x53, 0x45, 0x47, 0x58, 0x43, 0x57,
                                0x48, 0x56, 0x59, 0x4c, 0x50, 0x41};
 _Static_assert(sizeof tags == SYMM_KIND_COUNT, "without a tag the first handle would be NULL");
 
-/* Communicators and what is made of them keep their own gauges. */
+/* Communicators and the objects made from them count themselves. */
 static void count(int kind, int n) {
     if (kind <= SYMM_KIND_EXEC) SYMM_STAT_ADD(streams, n);
 }
@@ -71,8 +71,8 @@ void symm_handle_unlock(void) {
     pthread_mutex_unlock(&setup_lock);
 }
 
-/* The child has none of the threads behind the objects: its handles go stale. References stay, so
- * that pins which the forking thread holds can be put; the objects themselves are left alone. */
+/* A child has no threads of the objects, so its handles become stale. References stay, so that the
+ * forking thread can put the pins that it has. The objects are not touched. */
 static void forked(void) {
     for (int kind = 0; kind < SYMM_KIND_COUNT; kind++)
         for (uint32_t i = 0; i < tables[kind].slots; i++) {
@@ -95,8 +95,7 @@ static void *encode(int kind, uint32_t generation, uint32_t index) {
     return (void *)((uintptr_t)tags[kind] << 56 | (uintptr_t)generation << INDEX_BITS | index);
 }
 
-/* The slot that a handle points at, whatever generation lives there; NULL if it cannot be a handle
- * of this kind. */
+/* The slot of a handle, whatever generation is there now; NULL if it is no handle of this kind. */
 static struct slot *decode(int kind, const void *handle, uint32_t *generation) {
     uintptr_t h = (uintptr_t)handle;
     if (h >> 56 != tags[kind] || (h >> (32 + INDEX_BITS) & 0xf)) return NULL;
@@ -153,8 +152,8 @@ static void *pin(int kind, const void *handle, int closed_too) {
     uint32_t generation;
     struct slot *slot = decode(kind, handle, &generation);
     if (!slot) return NULL;
-    /* acquire, found or not: who finds that the object is gone may count on what its last user did
-     * (symm_order_reach); pairs with symm_handle_put */
+    /* Acquire, also for an object that is gone: the caller then sees what its last user did
+     * (symm_order_reach). Pairs with the release in symm_handle_put. */
     uint64_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
     do {
         if (GENERATION(state) != generation || !REFS(state)) return NULL;
@@ -172,9 +171,9 @@ void *symm_handle_find(int kind, const void *handle) {
     return pin(kind, handle, 1);
 }
 
-/* The object of an open slot. Nothing holds it: where it ends meanwhile, the slot may have the next
- * one already. That came after the generation was counted, so whoever reads it (acquire) finds
- * the other generation in the state that is read behind it. */
+/* The object of an open slot, without a reference. If it ends meanwhile, the slot may have the next
+ * object already. That one was stored after the generation was counted up. So a thread that reads
+ * it (acquire) finds the other generation in the state, which it reads after. */
 static void *peek(const struct slot *slot, uint32_t generation) {
     void *obj = atomic_load_explicit(&slot->obj, memory_order_acquire);
     /* acquire pairs with the release in symm_handle_new */
@@ -192,7 +191,7 @@ void *symm_handle_peek_at(int kind, const void *handle, const void *p) {
     uint32_t generation;
     const struct slot *slot = decode(kind, handle, &generation);
     if (!slot) return NULL;
-    /* Numbers that order nothing: whoever has such an address got it after they were stored. */
+    /* Relaxed: a thread that has such an address got it after these were stored. */
     const uint64_t lo = atomic_load_explicit(&slot->lo, memory_order_relaxed);
     if ((uintptr_t)p - lo >= atomic_load_explicit(&slot->bytes, memory_order_relaxed)) return NULL;
     return peek(slot, generation);

@@ -1,7 +1,7 @@
-/* handle.h - the table of live objects, and the handles that users hold.
- * A handle is {kind, generation, slot}, not an address: nothing is dereferenced to find out that it
- * is stale, and the generation keeps an old handle from naming a new object. Any thread. get, find,
- * close and put of a pin are lock-free; new and the last put take the set-up lock. */
+/* handle.h - the table of live objects, and the handles that users have.
+ * A handle is {kind, generation, slot}, not an address. So a stale handle is found without a
+ * dereference, and the generation keeps it from naming a newer object. Any thread. get, find, close
+ * and a put that is not the last are lock-free; new and the last put take the set-up lock. */
 #ifndef SYMM_HANDLE_H_
 #define SYMM_HANDLE_H_
 
@@ -23,9 +23,9 @@ enum {
     SYMM_KIND_COUNT
 };
 
-/* The one lock of set-up: handle slots and captures. Never held while foreign code runs, nor across
- * fork(), which takes it. Order: an event's lock may be held when it is taken; stream and graph
- * locks may not. */
+/* The one lock of set-up: it guards handle slots and captures. Not held while code of the user
+ * runs. fork() takes it. Order: it may be taken under an event's lock, not under a stream's or
+ * graph's. */
 void symm_handle_lock(void);
 void symm_handle_unlock(void);
 
@@ -38,17 +38,16 @@ void *symm_handle_get(int kind, const void *handle);
 /* The object without a pin, or NULL: for a caller whose own rules keep it alive (a communicator is
  * used, and destroyed, by one thread at a time). Two loads. */
 void *symm_handle_peek(int kind, const void *handle);
-/* Of the object's addresses those in [lo, lo + bytes) are used, and the object is then destroyed,
- * by one thread at a time: said by that thread. peek_at is peek where p is one of them, else
- * NULL. */
+/* set_range: while addresses in [lo, lo + bytes) are used, the object is used and destroyed by one
+ * thread at a time, the calling one. peek_at: as peek if p is one of these addresses, else NULL. */
 void symm_handle_set_range(int kind, const void *handle, const void *lo, uint64_t bytes);
 void *symm_handle_peek_at(int kind, const void *handle, const void *p);
 /* As get, but also while the object is being closed. */
 void *symm_handle_find(int kind, const void *handle);
 /* 1 if the handle names an open object of this kind. */
 int symm_handle_open(int kind, const void *handle);
-/* get fails from now on. 1 for the one caller who closed it; that one puts the handle's own
- * reference in the end. */
+/* get fails from now on. 1 for the one caller that has closed it. That caller puts the handle's own
+ * reference at the end. */
 int symm_handle_close(int kind, const void *handle);
 void symm_handle_put(int kind, const void *handle);
 

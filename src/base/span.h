@@ -1,7 +1,7 @@
-/* span.h - an ordered set of disjoint spans [lo, hi) of addresses (or of single numbers, as [n,
- * n+1)): what the memory drivers and the allocator look things up in. An intrusive treap: a span is
- * a member of the record it stands for, nothing is allocated here, every operation takes O(log n)
- * expected steps. Pure; the caller's lock protects the set. */
+/* span.h - an ordered set of disjoint spans [lo, hi) of addresses, or of single numbers as [n,
+ * n+1). The memory drivers and the allocator look things up in it. An intrusive treap: a span is a
+ * member of the record it stands for. So nothing is allocated here, and every operation takes O(log
+ * n) expected steps. Pure; any thread, under the caller's lock. */
 #ifndef SYMM_SPAN_H_
 #define SYMM_SPAN_H_
 
@@ -14,8 +14,8 @@ typedef struct symm_span {
     struct symm_span *left, *right;
 } symm_span;
 
-/* Addresses that come in order must not give a list, so the priority is their scrambled value
- * (splitmix64's finaliser). */
+/* The priority is the scrambled address (finaliser of splitmix64). Else addresses in ascending
+ * order would make the tree a list. */
 static inline uint64_t symm_span_scramble(uint64_t x) {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -1,6 +1,6 @@
-/* stats.c - the process's counters and gauges, and their JSON. Any thread; relaxed atomics, no
- * lock: each number is right by itself, a set of them read while others count need not be of one
- * moment. */
+/* stats.c - counters and gauges of the process, and their JSON. Any thread; relaxed atomics, no
+ * lock. Each number is right; several numbers that are read while others count may be of different
+ * moments. */
 #include "stats.h"
 
 #include <inttypes.h>

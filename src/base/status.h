@@ -17,8 +17,7 @@ SYMM_API symmResult_t symm_status_pass(symmResult_t code, const char *file, int 
                                        const char *expr);
 /* The calling thread's last text, never NULL. */
 const char *symm_status_text(void);
-/* Replaces the calling thread's text without logging (a text that a peer or another thread already
- * logged). */
+/* Replaces the calling thread's text without logging: a peer or another thread has logged it. */
 void symm_status_adopt(const char *text);
 
 /* What is wrong with a record whose first field is its size: "info is ...". */

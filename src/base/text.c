@@ -1,4 +1,4 @@
-/* text.c - text written to a descriptor. See text.h. */
+/* text.c - writes text to a descriptor (see text.h). One thread per symm_text; no lock. */
 #include "text.h"
 
 #include <stdarg.h>

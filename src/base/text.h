@@ -6,7 +6,7 @@
 
 #include "status.h"
 
-/* Start: {.fd = fd}. After a failed write the rest is dropped; end tells. */
+/* Start: {.fd = fd}. After a failed write the rest is dropped; symm_text_end returns the error. */
 typedef struct {
     int fd, failed;
     size_t len;

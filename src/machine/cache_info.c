@@ -1,8 +1,8 @@
-/* cache_info.c - how much of what a rank touches its caches keep; any thread. Two kinds of
- * last-level cache were measured (docs/performance.md): one that belongs to a few cores and is near
- * (AMD): what fits its share is better left there; and one that is spread over all cores of a
- * large chip, or is mostly other guests': there the second level decides, and the planner's own
- * constant stands. */
+/* cache_info.c - how many bytes of a call stay in a rank's caches. Any thread, no lock. Two kinds
+ * of last-level cache were measured (docs/performance.md):
+ *  - one for a few cores, and near (AMD): data that fits the rank's share is better kept there;
+ *  - one for all cores of a large chip, or mostly used by other guests: there the second level
+ *    decides, and the planner's own constant is used. */
 #include "cache_info.h"
 
 #include <stdio.h>

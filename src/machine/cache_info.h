@@ -1,12 +1,12 @@
-/* cache_info.h - how much of what a rank touches its caches keep. Pure reading of what the system
- * says; any thread. */
+/* cache_info.h - how many bytes of a call stay in a rank's caches, as the system describes them.
+ * Any thread; no lock. */
 #ifndef SYMM_CACHES_H_
 #define SYMM_CACHES_H_
 
 #include <stdint.h>
 
-/* Bytes that a rank may touch in a call, of nranks that do so at once, and find in its caches
- * afterwards. 0: the system does not say, or the measure is another (cache_info.c). */
+/* Bytes that each of nranks ranks may use in a call and find in its caches afterwards. 0: the
+ * system does not say, or the second level decides (cache_info.c). */
 uint64_t symm_caches_keep(int nranks);
 
 /* `size` as sysfs writes it ("32768K"), 0 if it is none. */

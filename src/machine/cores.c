@@ -1,5 +1,6 @@
-/* cores.c - see cores.h. The kernel refuses a set that is shorter than its own, and a cpu_set_t has
- * room for 1,024 processors: so the set grows until it is taken. */
+/* cores.c - the processors of the calling thread (see cores.h). Any thread, no lock. The kernel
+ * refuses a set that is smaller than its own, and a cpu_set_t has 1,024 processors. So the set
+ * grows until the kernel takes it. */
 #define _GNU_SOURCE
 #include "cores.h"
 

@@ -1,5 +1,5 @@
-/* fd_closer.c - see fd_closer.h. The list is the takers' and the thread's, under closer_lock;
- * closing is done without it. */
+/* fd_closer.c - closes descriptors in a thread of its own (see fd_closer.h). Any thread.
+ * closer_lock guards the list; descriptors are closed without it. */
 #include "fd_closer.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* coll_expect.h - collectives by their rows of coll.def, for tests: any call by its number, and what
- * each must give. A new collective needs one function here: expect_<Id>. Pure but for the call
+/* coll_expect.h - collectives by their rows of coll.def, for tests: any call by its number, and
+ * what each must give. A new collective needs one function here: expect_<Id>. Pure but for the call
  * itself, which runs on the caller's thread; no lock. */
 #ifndef COLL_EXPECT_H_
 #define COLL_EXPECT_H_

@@ -67,4 +67,33 @@ static inline void order(int from, int to) {
     gk_order(streams[from], streams[to]);
 }
 
+/* A graph, its executable and its plan. */
+typedef struct {
+    cu_graph graph;
+    cu_graph_exec exec;
+    symmMemPlan_t plan;
+    char *p;
+} bound;
+
+/* A graph of lane 0 with a block, which it leaves or frees. */
+static inline bound bind_one(int leave, unsigned flags) {
+    bound b;
+    begin();
+    b.p = alloc(0, KB4, SYMM_ALLOC_LOCAL | flags);
+    work(0, b.p);
+    if (!leave) drop(0, b.p);
+    b.graph = end();
+    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)b.graph, 0, &b.plan));
+    T_EQ(symm_cu.cuGraphInstantiate(&b.exec, b.graph, 0), 0);
+    return b;
+}
+static inline symmResult_t launch(const bound *b, int stream) {
+    return symmMemPlanLaunch(b->plan, (symmGraphExec_t)(void *)b->exec, gk_user(streams[stream]));
+}
+static inline void unbind(const bound *b) {
+    T_OK(symmMemPlanDestroy(b->plan));
+    T_EQ(symm_cu.cuGraphExecDestroy(b->exec), 0);
+    T_EQ(symm_cu.cuGraphDestroy(b->graph), 0);
+}
+
 #endif

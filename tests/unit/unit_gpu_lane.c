@@ -139,7 +139,7 @@ static void a_lane_on_the_legacy_stream_gives_nothing_while_others_are_captured(
     T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
     T_ERR(symmLaneAlloc(lanes[0], 5 * GK_MB, SYMM_ALLOC_LOCAL, &q), symmNeedGrow);
     T_ERR(symmLaneDestroy(legacy), symmInvalidUsage);
-    T_MSG(symmGetLastError(NULL), "waits for blocking streams");
+    T_MSG(symmGetLastError(NULL), "cannot be used while a blocking stream is captured");
     T_OK(symmLaneDestroy(lanes[0]));                       /* what it leaves goes to another lane */
     T_EQ(symm_cu.cuStreamEndCapture(blocking, &graph), 0); /* unharmed */
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
@@ -160,7 +160,7 @@ static void a_stream_that_is_gone_is_told(void) {
     char *q = local(0, KB4);
     T_EQ(symm_cu.cuStreamDestroy(streams[0]), 0);
     T_ERR(symmLaneAlloc(lanes[0], KB4, 0, &p), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "no living stream");
+    T_MSG(symmGetLastError(NULL), "no live stream");
     T_ERR(symmLaneFree(lanes[0], q), symmInvalidArgument);
     T_OK(symmLaneDestroy(lanes[0])); /* its work is waited for with the whole context */
     lanes[0] = NULL;
@@ -300,34 +300,6 @@ static void captured_barriers_stand_where_ranks_must_be_heard(void) {
 
 /* ---- memory that outlives its graph ---------------------------------------------------------- */
 
-typedef struct {
-    cu_graph graph;
-    cu_graph_exec exec;
-    symmMemPlan_t plan;
-    char *p;
-} bound;
-
-/* A graph of lane 0 with a block, which it leaves or frees. */
-static bound bind_one(int leave, unsigned flags) {
-    bound b;
-    begin();
-    b.p = alloc(0, KB4, SYMM_ALLOC_LOCAL | flags);
-    work(0, b.p);
-    if (!leave) drop(0, b.p);
-    b.graph = end();
-    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)b.graph, 0, &b.plan));
-    T_EQ(symm_cu.cuGraphInstantiate(&b.exec, b.graph, 0), 0);
-    return b;
-}
-static symmResult_t launch(const bound *b, int stream) {
-    return symmMemPlanLaunch(b->plan, (symmGraphExec_t)(void *)b->exec, gk_user(streams[stream]));
-}
-static void unbind(const bound *b) {
-    T_OK(symmMemPlanDestroy(b->plan));
-    T_EQ(symm_cu.cuGraphExecDestroy(b->exec), 0);
-    T_EQ(symm_cu.cuGraphDestroy(b->graph), 0);
-}
-
 /* Bytes of the heap in use when the memory of graphs that are gone has gone back to it. */
 static uint64_t used_by_graphs(void) {
     symmHeapInfo_t i = {.size = sizeof i};
@@ -337,19 +309,6 @@ static uint64_t used_by_graphs(void) {
 }
 
 #define LAUNCH "cuGraphLaunch cuStreamGetCaptureInfo_v3 cuCtxGetCurrent"
-
-/* By its name another thread's work could not be put behind the launch. */
-static void a_plan_is_not_launched_on_the_per_thread_stream(void) {
-    T_EXPECT_WARNINGS();
-    start(1);
-    bound b = bind_one(0, 0);
-    symmStream_t own = gk_user(SYMM_CUDA_STREAM_PER_THREAD);
-    T_ERR(symmMemPlanLaunch(b.plan, (symmGraphExec_t)(void *)b.exec, own), symmInvalidArgument);
-    T_ERR(symmMemPlanLaunch(b.plan, NULL, own), symmInvalidArgument);
-    T_OK(launch(&b, 0));
-    unbind(&b);
-    finish(1);
-}
 
 /* A free on another stream is marked once; of the launches that follow, one waits for it, and only
  * one that has blocks there. */
@@ -590,7 +549,6 @@ T_MAIN(T(the_steady_state_asks_for_the_capture_and_nothing_else), T(an_epoch_is_
        T(G_3_2_a_chain_adds_no_node_to_the_graph), T(a_plan_may_be_the_communicators),
        T(G_4_1_siblings_and_joins_by_the_graphs_own_edges), T(a_capture_that_begins_with_blocks),
        T(captured_barriers_stand_where_ranks_must_be_heard),
-       T(a_plan_is_not_launched_on_the_per_thread_stream),
        T(G_3_3_a_late_free_costs_one_event_and_one_wait), T(late_frees_survive_every_failure),
        T(G_3_3_a_free_in_another_lanes_graph_is_marked), T(G_1_a_graph_is_instantiated_twice),
        T(G_6_memory_lives_as_long_as_graph_or_plan),

@@ -179,13 +179,13 @@ static void a_lane_on_a_stream_that_is_shut_spoils_no_capture(void) {
                 continue;
             }
             T_EQ(r, symmInvalidUsage);
-            T_MSG(symmGetLastError(NULL), "waits for blocking streams");
+            T_MSG(symmGetLastError(NULL), "cannot be used while a blocking stream is captured");
             refused = 1;
         }
         T_CHECK(refused);
         /* Another lane's neither: its peers, where nothing is shut, would get those bytes. */
         T_ERR(symmLaneAlloc(lanes[0], 5 * GK_MB, SYMM_ALLOC_SYM, &p), symmInvalidUsage);
-        T_MSG(symmGetLastError(NULL), "waits for blocking streams");
+        T_MSG(symmGetLastError(NULL), "cannot be used while a blocking stream is captured");
         T_OK(symmLaneFree(legacy, q));
         T_EQ(symm_cu.cuStreamEndCapture(blocking, &graph), 0); /* unharmed */
         T_EQ(symm_cu.cuGraphDestroy(graph), 0);

@@ -56,7 +56,7 @@ static void a_lane_without_a_call_binds_nothing(void) {
     drop(0, local(0, KB4));
     cu_graph graph = end();
     T_ERR(symmMemPlanBind(lanes[1], (symmGraph_t)(void *)graph, 0, &plan), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "has no call of lane 1: lane 0 has made those in it");
+    T_MSG(symmGetLastError(NULL), "has no call of lane 1. Its calls are of lane 0");
     T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, 0, &plan));
     T_OK(symmMemPlanDestroy(plan));
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
@@ -129,5 +129,19 @@ static void an_idle_graphs_memory_goes_and_comes(void) {
     finish(1);
 }
 
+/* By its name another thread's work could not be put behind the launch. */
+static void a_plan_is_not_launched_on_the_per_thread_stream(void) {
+    T_EXPECT_WARNINGS();
+    start(1);
+    bound b = bind_one(0, 0);
+    symmStream_t own = gk_user(SYMM_CUDA_STREAM_PER_THREAD);
+    T_ERR(symmMemPlanLaunch(b.plan, (symmGraphExec_t)(void *)b.exec, own), symmInvalidArgument);
+    T_ERR(symmMemPlanLaunch(b.plan, NULL, own), symmInvalidArgument);
+    T_OK(launch(&b, 0));
+    unbind(&b);
+    finish(1);
+}
+
 T_MAIN(T(an_idle_graphs_memory_goes_and_comes), T(a_graph_without_a_plan_gives_back_and_frees),
-       T(a_lane_without_a_call_binds_nothing), T(a_free_node_after_the_launch_loses_no_block))
+       T(a_lane_without_a_call_binds_nothing), T(a_free_node_after_the_launch_loses_no_block),
+       T(a_plan_is_not_launched_on_the_per_thread_stream))

@@ -271,9 +271,9 @@ static void the_buffers_device_is_kept_to(void) {
     cu_stream far = gk_stream(1);
     symmSynced_t b = sy_new(heap, SY_BYTES);
     T_ERR(symmSyncedSetGpu(b, away), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "is memory of GPU 1, the buffer's is GPU 0");
+    T_MSG(symmGetLastError(NULL), "is memory of GPU 1: must be of GPU 0");
     T_ERR(symmSyncedSetGpu(b, on_the_host), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "is not memory of a GPU");
+    T_MSG(symmGetLastError(NULL), "must be memory of a GPU");
     T_ERR(symmSyncedGpu(b, gk_user(far), &p), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "is not of GPU 0");
     T_ERR(symmSyncedMutableCpu(b, (symmStream_t)(void *)on_the_host, 1, &q), symmInvalidArgument);

@@ -87,7 +87,7 @@ static void trim_refused(void *arg) {
     T_ERR(symmHeapCheck(NULL), symmInvalidArgument);
     T_ERR(symmHeapCollect(NULL), symmInvalidArgument);
     T_ERR(symmHeapGrow(heap, k->rank == 2 ? 4 * HK_MB : 2 * HK_MB, 0), symmMismatch);
-    T_MSG(symmGetLastError(NULL), "by 2097152 bytes of zone SYM on rank 0, by 4194304 on rank 2");
+    T_MSG(symmGetLastError(NULL), "rank 0 grows zone SYM by 2097152 bytes, rank 2 by 4194304");
     T_EQ(hk_info(heap).symBytes, 8 * HK_MB);
     T_OK(symmHeapDestroy(heap));
 }

@@ -329,7 +329,7 @@ static void bad_pointers_are_refused_by_name(void) {
     T_EQ(memcmp(&before, &after, sizeof before), 0);
     lk_free(k.lane[0], a);
     T_ERR(symmLaneFree(k.lane[1], a), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "freed already");
+    T_MSG(symmGetLastError(NULL), "already freed");
     lk_free(k.lane[0], b);
     T_OK(symmHeapFree(k.heap, user));
     lk_close(&k);
@@ -359,7 +359,7 @@ static void bad_lanes_streams_and_flags_are_refused(void) {
     T_OK(symmStreamDestroy(k.stream[1]));
     k.stream[1] = NULL;
     T_ERR(symmLaneFree(k.lane[1], a), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "no living stream");
+    T_MSG(symmGetLastError(NULL), "no live stream");
     T_ERR(symmLaneAlloc(k.lane[1], 64, 0, &p), symmInvalidArgument);
     T_OK(symmLaneDestroy(k.lane[1]));
     T_ERR(symmLaneDestroy(k.lane[1]), symmInvalidArgument);

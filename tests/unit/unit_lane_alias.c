@@ -246,7 +246,7 @@ static void nodes(void *arg) {
     T_OK(symmMemPlanAddAllocNode(own, &b, 1, &params, &c, &r));
     T_CHECK(q != p && (char *)r == (char *)q + B);
     T_ERR(symmMemPlanLaunch(own, NULL, g.s[0]), symmInvalidUsage);
-    T_MSG(symmGetLastError(NULL), "of the 2 pieces of memory under its addresses, 1 ");
+    T_MSG(symmGetLastError(NULL), "of the 2 pieces of memory under its addresses, only 1 ");
     T_OK(symmMemPlanUpload(own, NULL, NULL));
     T_OK(symmMemPlanAddFreeNode(own, &c, 1, q, &d));
     T_OK(symmMemPlanAddFreeNode(own, &c, 1, r, &d));
@@ -429,7 +429,7 @@ static void refused(void *arg) {
     aliased a = {NULL, NULL, lk_sym(g.lane, 6 << 20)}; /* the capture goes on */
     char *local = lk_local(g.lane, B);
     T_ERR(symmLaneAlloc(g.lane, 256, SYMM_ALLOC_SYM, &p), symmNeedGrow);
-    T_MSG(symmGetLastError(NULL), "of which 6291456 are");
+    T_MSG(symmGetLastError(NULL), "this graph uses 6291456 of them");
     exchange(&g, a.p, B, 1);
     lk_free(g.lane, local);
     lk_free(g.lane, a.p);

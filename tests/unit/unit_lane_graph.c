@@ -108,7 +108,7 @@ static void G_3_1_explicit_nodes(void) {
     T_OK(symmMemPlanAddOrderNode(plan, &a, 1, &c));
     T_OK(symmMemPlanAddOrderNode(plan, NULL, 0, &e)); /* not after the alloc */
     T_ERR(symmMemPlanAddFreeNode(plan, &e, 1, p, &f), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "does not come before");
+    T_MSG(symmGetLastError(NULL), "does not come after its allocation");
     symmGraphNode_t both[] = {b, c};
     T_OK(symmMemPlanAddFreeNode(plan, both, 2, p, &d));          /* after all users */
     T_OK(symmMemPlanAddAllocNode(plan, &b, 1, &params, &e, &q)); /* after one of them only */
@@ -502,11 +502,11 @@ static void D_frees_that_are_none(void) {
     T_OK(symmStreamBeginCapture(k.stream[0]));
     own = lk_local(k.lane[0], B);
     T_ERR(symmLaneFree(k.lane[0], eager), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "outside of any graph");
+    T_MSG(symmGetLastError(NULL), "outside a graph");
     T_ERR(symmLaneFree(k.lane[0], own + 256), symmInvalidArgument);
     lk_free(k.lane[0], own);
     T_ERR(symmLaneFree(k.lane[0], own), symmInvalidArgument); /* twice in one graph */
-    T_MSG(symmGetLastError(NULL), "already in this graph");
+    T_MSG(symmGetLastError(NULL), "already freed in this graph");
     symmGraph_t g = lk_end(k.stream[0]);
     symmMemPlan_t plan = lk_bind(k.lane[0], g, 0);
     T_ERR(symmMemPlanBind(k.lane[0], g, 0, &none), symmInvalidArgument); /* bound already */
@@ -536,7 +536,7 @@ static void D_frees_that_are_none(void) {
     symmMemPlan_t second = lk_bind(k.lane[0], h, 0);
     T_ERR(symmMemPlanLaunch(second, xg_exec(h), k.stream[0]),
           symmInvalidUsage); /* nothing there to free */
-    T_MSG(symmGetLastError(NULL), "not allocated now");
+    T_MSG(symmGetLastError(NULL), "which this graph frees, is not allocated");
     run(&k, plan, g, 0);
     run(&k, second, h, 0);
     run(&k, plan, g, 0);

@@ -36,7 +36,7 @@ static void an_overrun_of_one_byte_is_told_by_the_free(void) {
         T_MSG(symmGetLastError(NULL), "byte 1001 was written, of a block of 1001 bytes at offset ");
         T_MSG(symmGetLastError(NULL), ", lane 0 (it is freed all the same)");
         T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
-        T_MSG(symmGetLastError(NULL), "freed already");
+        T_MSG(symmGetLastError(NULL), "already freed");
         T_OK(symmHeapCheck(k.heap));
         T_CHECK(lk_alloc(k.lane[0], 1001, flags) == p); /* nothing is lost */
         lk_free(k.lane[0], p), lk_free(k.lane[0], q);

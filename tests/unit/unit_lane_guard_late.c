@@ -19,7 +19,7 @@ static void a_branch_beside_the_painting_frees_nothing(void) {
     lk_order(k.stream[0], k.stream[1]);
     char *p = lk_local(k.lane[0], 1000);
     T_ERR(symmLaneFree(k.lane[1], p), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "where its allocation does not come before");
+    T_MSG(symmGetLastError(NULL), "at a point that does not come after its allocation");
     lk_order(k.stream[0], k.stream[1]);
     lk_free(k.lane[1], p);
     char *q = lk_local(k.lane[1], 1024);

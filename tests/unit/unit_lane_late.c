@@ -175,7 +175,7 @@ static void G_3_3_lanes_that_freed_and_ended_are_waited_for(void) {
         lk_free(l, left[i]);
         T_OK(symmLaneDestroy(l));
         const symm_memlanes *set = symm_memlane_peek(k.lane[0])->set;
-        for (const symm_memlate *e = set->lates; e; e = e->next) notes++;
+        for (const symm_memuse *e = set->uses; e; e = e->next) notes++;
         T_CHECKF(notes == 1, "%d notes", notes);
     }
     run(&k, plan[MANY / 2], g[MANY / 2], 1);

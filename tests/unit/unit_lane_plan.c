@@ -38,12 +38,12 @@ static void only_the_plans_own_graph_is_launched(void) {
     T_OK(symmMemPlanCreate(k.lane[0], NULL, 0, &nodes));
     T_ERR(symmMemPlanLaunch(pa, xg_exec(b), k.stream[0]), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "is not of the graph of plan");
-    T_MSG(symmGetLastError(NULL), "but of that of plan");
+    T_MSG(symmGetLastError(NULL), "but of the graph of plan");
     T_ERR(symmMemPlanLaunch(nodes, xg_exec(b), k.stream[0]), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "but of that of plan");
+    T_MSG(symmGetLastError(NULL), "but of the graph of plan");
     T_ERR(symmMemPlanLaunch(pa, xg_exec(loose), k.stream[0]), symmInvalidArgument);
     T_ERR(symmMemPlanLaunch(nodes, xg_exec(loose), k.stream[0]), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "nor of another plan");
+    T_MSG(symmGetLastError(NULL), "nor of the graph of another plan");
     T_ERR(symmMemPlanLaunch(pa, xg_exec(none), k.stream[0]), symmInvalidArgument);
     T_ERR(symmMemPlanLaunch(pa, xg_exec(gone), k.stream[0]), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "not a live executable");
@@ -88,7 +88,7 @@ static void a_lane_without_a_call_binds_nothing(void) {
     lk_alone(&k, 3);
     symmGraph_t g = capture_left(&k, 1, &p);
     T_ERR(symmMemPlanBind(k.lane[0], g, 0, &plan), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "has no call of lane 0: lane 1 has made those in it");
+    T_MSG(symmGetLastError(NULL), "has no call of lane 0. Its calls are of lane 1");
     plan = lk_bind(k.lane[1], g, 0);
     T_OK(symmMemPlanDestroy(plan));
     T_OK(xg_destroy(g));
@@ -107,7 +107,7 @@ static void a_lane_without_a_call_binds_nothing(void) {
         lk_free(k.lane[0], p);
         g = lk_end(k.stream[0]);
         T_ERR(symmMemPlanBind(k.lane[2], g, 0, &plan), symmInvalidArgument);
-        T_MSG(symmGetLastError(NULL), "lane 0 has made the first");
+        T_MSG(symmGetLastError(NULL), "Its calls are of lane 0 and others");
         plan = lk_bind(k.lane[i], g, 0);
         run(&k, plan, g);
         T_OK(symmMemPlanDestroy(plan));

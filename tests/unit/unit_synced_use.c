@@ -353,7 +353,8 @@ static void bad_arguments(void) {
     T_ERR(symmSyncedDirty(s, 101, 0), symmInvalidArgument);
     T_ERR(symmSyncedDirty(s, 50, 51), symmInvalidArgument);
     T_ERR(symmSyncedDirty(s, 1, SIZE_MAX), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "off=1, len=18446744073709551615: the buffer has 100 bytes");
+    T_MSG(symmGetLastError(NULL),
+          "off=1, len=18446744073709551615: the range must be inside the 100 bytes");
     T_ERR(symmSyncedPull(s, NULL), symmInvalidUsage);
     T_OK(symmSyncedRef(s, &data, NULL));
     T_ERR(symmSyncedPoll(&data, comm, SYMM_REF_OWNER, NULL), symmInvalidArgument);

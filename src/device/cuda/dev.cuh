@@ -29,8 +29,8 @@ struct run { /* one thread of a kernel at work */
     symm_gpu_ctl *ctl; /* own */
     uint32_t epoch;    /* of this collective */
     int left;          /* this thread is leaving: a reason is written */
-    /* a kernel before this one has left, here or at a peer: whoever does not find what it waits for
-     * leaves */
+    /* A kernel before this one has left, here or at a peer: a thread that does not find what it
+     * waits for leaves. */
     int over;
 };
 
@@ -59,9 +59,9 @@ DEV int peer_of(int rank, int n, int q) {
 
 /* ---- leaving early --------------------------------------------------------------------------- */
 
-/* Says why in this rank's host block and in every peer's, whose kernels would wait for ours for
- * ever. Of several reasons one stays: a word that is set is left alone (two writers at once:
- * either is true). */
+/* Writes the reason into this rank's host block and into every peer's, whose kernels would
+ * otherwise wait for ours for ever. The first reason stays. If two ranks write at once, either may
+ * stay. */
 static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, uint32_t code,
                                           int rank, int stage) {
     const uint64_t word = (uint64_t)code << 32 | (uint32_t)(rank + 1);
@@ -75,14 +75,14 @@ static __device__ __noinline__ void leave(const symm_args *a, uint32_t epoch, ui
         symm_ctl *theirs = host_of(a, peer_of(a->rank, a->nranks, q));
         if (!get8(&theirs->abort)) give8(&theirs->abort, word);
     }
-    /* Kernels that come later need not ask the host, which takes a millisecond with many warps, and
-     * none that finds our announcements may write what is the user's again. After the reason;
-     * pairs with open_kernel. */
+    /* Later kernels see this without asking the host, which takes a millisecond with many warps. A
+     * kernel that finds our announcements must not write memory that is the user's again. Written
+     * after the reason; pairs with look_over in open_kernel and elsewhere. */
     for (int p = 0; p < a->nranks; p++) put4(&ctl_of(a, p)->over, 1);
 }
 
-/* Rank whose signature of this epoch has come and differs from ours, else -1: what we wait for will
- * never come. */
+/* The rank whose signature of this epoch has come and differs from ours: it will never send what we
+ * wait for. -1: none. */
 DEV int differing_rank(const symm_args *a, uint32_t epoch) {
     const symm_gpu_ctl *ctl = ctl_of(a, a->rank);
     for (int p = 0; p < a->nranks; p++) {
@@ -102,7 +102,7 @@ SYMM_STATIC_ASSERT(SYMM_MAX_RANKS < LEFT_SEEN, "any peer, and LEAVING is none");
  * *since. 1: the second one, the peer still owes us the word. */
 DEV int left_for_good(const symm_args *a, int peer, uint64_t *since) {
     const uint64_t seen = (unsigned)peer + 1;
-    /* pairs with say_left in comm.c: what the peer's kernels stored for us is there */
+    /* pairs with say_left in comm_end.c: what the peer's kernels stored for us is there */
     if (take4(&host_of(a, peer)->state) != SYMM_STATE_LEFT) return 0;
     if ((*since & LEFT_SEEN) == seen) return 1;
     *since = (*since & ~LEFT_SEEN) | seen;
@@ -134,15 +134,15 @@ static __device__ __noinline__ uint64_t wait_slow(const symm_args *a, uint32_t e
 }
 
 /* Looks again whether a kernel has left: in each poll for a peer's offsets, and before each piece
- * that is stored into its window without waiting for it any more. A rank that has aborted owns
- * its memory again as soon as its own kernels have ended, which they do behind `over`. The load
- * is begun before others, whose time hides its own. */
+ * that is stored into a window without a wait for its owner. A rank that has aborted may reuse its
+ * memory as soon as its own kernels have ended, which they do after they have set `over`. The load
+ * is begun before other loads, whose time hides its own. */
 DEV void look_over(run &r) {
     r.over = (int)get4(&r.ctl->over); /* pairs with leave */
 }
 
-/* One poll has failed. 1: leave. Of the threads of a warp that come here together one asks for
- * all. */
+/* One poll has failed. 1: leave. Of the threads of a warp that are here together one takes the slow
+ * path for all. */
 DEV int poll_again(run &r, uint32_t &polls, int peer, int stage, uint64_t &since) {
     if (r.over) return r.left = 1;
     if (++polls < SPIN_POLLS) return 0;

@@ -1,14 +1,18 @@
-/* direct.cuh - large messages: straight into the users' windows, no flag in the data. all_gather;
- * what all_reduce (staged.cuh) shares with it.
+/* direct.cuh - large messages: stores straight into the users' windows, no flag in the data.
+ * all_gather, and what all_reduce (staged.cuh) shares with it. GPU code: the data threads run it.
  *
- * Every rank tells every peer where its buffers lie (ready); once all have, each knows whether all
- * buffers of all ranks are in windows and lie alike: at addresses that leave the same rest when
- * divided by 16. All come to the same answer from the same words: if so they load and store there,
- * 16 bytes at once but for those before the first multiple of 16 and behind the last, else all take
- * the way through scratch. A ready word also says that its sender's kernel has begun, so its
- * buffers may be read and written. At its end a CTA has an arrival word released on every peer,
- * behind its stores, and waits for those of the same CTA of all peers: then nobody reads its
- * source any more, and what was stored here is here. */
+ * Entry: every rank sends every peer the offsets of its buffers (ready). When all offsets are
+ * there, each rank knows whether all buffers of all ranks are in windows and have the same
+ * alignment (address mod 16). All ranks get the same answer, because they use the same words.
+ *   - Yes: they load and store in the windows, 16 bytes at once. The bytes before the first
+ *     multiple of 16 and after the last one go separately.
+ *   - No: all ranks go through scratch.
+ * A ready word also says that its sender's kernel has begun, so that its buffers may be read and
+ * written.
+ *
+ * Exit: a CTA releases an arrival word on every peer, after its stores, and waits for the arrival
+ * words of the same CTA of all peers. Then no peer reads its source any more, and all that peers
+ * store here has arrived. */
 #ifndef SYMM_CUDA_DIRECT_CUH_
 #define SYMM_CUDA_DIRECT_CUH_
 
@@ -21,7 +25,7 @@ struct places { /* of all ranks' buffers; shared by the CTA */
     uint64_t src[SYMM_MAX_RANKS], dst[SYMM_MAX_RANKS];
 };
 
-/* The data warps alone: the last warp is busy with signatures. */
+/* A barrier of the CTA's data warps: the last warp exchanges signatures. 1: one of them leaves. */
 DEV int data_barrier(int left) {
     return meet(1, data_threads(), left);
 }
@@ -40,28 +44,32 @@ DEV int take_offset(run &r, int p, const uint32_t *from, uint64_t &off) {
     return 0;
 }
 
-/* Trades the offsets. 1: all are in windows and lie alike, where rank p's source belongs p * part
- * bytes into a result, and no element of `unit` bytes lies across a multiple of 16; 0: not so;
- * -1: leave. All data threads. */
+/* Exchanges the offsets. All data threads call it.
+ *  1  all buffers are in windows, no element of `unit` bytes crosses a multiple of 16, and all have
+ *     the same alignment; rank p's source is compared with what is p * part bytes into a result
+ *  0  not so
+ * -1  leave */
 DEV int trade_places(run &r, places &at, uint64_t part, unsigned unit) {
     const symm_args *a = r.a;
     const unsigned parity = r.epoch & 1u;
-    int left = r.over; /* what is announced here may have waited for us, and been let go */
+    /* A rank that announced its buffers may have given up while it waited for us. */
+    int left = r.over;
     for (int p = (int)threadIdx.x; p < a->nranks; p += (int)data_threads()) {
         symm_gpu_inbox *out = &ctl_of(a, p)->inbox[a->rank], *in = &r.ctl->inbox[p];
         at.src[p] = a->src_off, at.dst[p] = a->dst_off;
         if (p == a->rank) continue;
-        /* Who leaves lets nobody in: its own program may touch these buffers soon. Peers find the
-         * reason instead. */
+        /* A rank that is leaving does not announce its buffers, because its program may reuse
+         * them. Its peers find the reason in the abort word. Pairs with take_offset below. */
         if (blockIdx.x == 0 && !r.over) {
             put_offset(out->src_off[parity], a->src_off, r.epoch);
             put_offset(out->dst_off[parity], a->dst_off, r.epoch);
         }
-        /* Who means another call must not be let into these buffers, nor we into its. */
+        /* If a peer is in another call, neither may use the other's buffers: its signature is
+         * compared before its offsets are used. */
         if (take_offset(r, p, in->src_off[parity], at.src[p]) ||
             take_offset(r, p, in->dst_off[parity], at.dst[p]) || signature_differs<0>(r, p))
             left = 1;
-        left |= r.over; /* who was announced long ago may have left since, and own its buffers */
+        left |= r.over; /* a rank that announced its buffers may have left since */
     }
     if (data_barrier(left)) return -1;
     const uint64_t at0 = at.dst[0];
@@ -76,8 +84,8 @@ DEV int trade_places(run &r, places &at, uint64_t part, unsigned unit) {
 /* After the CTA's last load and store. */
 DEV void arrive_and_wait(run &r) {
     const symm_args *a = r.a;
-    /* The others' stores come before the release below, which is cumulative. Where one of us has
-     * not stored all, no peer is to think so. */
+    /* Orders the stores of all data threads of the CTA before the release below, which is
+     * cumulative. If one thread has not stored everything, no arrival word is sent. */
     if (data_barrier(r.left)) {
         r.left = 1;
         return;
@@ -102,8 +110,8 @@ DEV char *target_of(const symm_args *a, const places &at, int p) {
     return p == a->rank ? (char *)a->dst : flat(a, p, at.dst[p]);
 }
 
-/* A chunk is a warp's, and the first of `warps` warps of all CTAs come before the second: what
- * there is spreads over all multiprocessors. `none` for a warp that has no part in it. */
+/* The warp's first chunk. Warp 0 of all CTAs comes before warp 1 of any, so that few chunks spread
+ * over all multiprocessors. `none` for a warp beyond the first `warps` of its CTA. */
 DEV uint64_t first_chunk(unsigned warps, uint64_t none) {
     const unsigned warp = threadIdx.x / 32u;
     return warp < warps ? (uint64_t)warp * gridDim.x + blockIdx.x : none;
@@ -139,7 +147,7 @@ template <int N> DEV void ag_direct(run &r, const places &at) {
     char *own = (char *)a->dst + mine;
     const uint64_t all = chunks * (n - 1);
     ag_ends(a, at, n, part, lead, (unsigned)(bytes - lead) % 16u);
-    /* With more of them under way at once the link is no busier, and the message ends later. */
+    /* More warps do not make the link faster, and the message ends later. */
     const unsigned has = data_threads() / 32u, warps = has < AG_WARPS ? has : AG_WARPS;
     for (uint64_t w = first_chunk(warps, all); w < all; w += (uint64_t)warps * gridDim.x) {
         const uint64_t c = w / (n - 1), first = c * block + threadIdx.x % 32u;

@@ -1,17 +1,15 @@
-/* frame.cuh - entry and exit of every GPU kernel.
+/* frame.cuh - entry and exit of every GPU kernel. GPU code: all threads run it.
  *
- * Entry: the last warp of CTA 0 stores {epoch, signature} to every peer. Exit: it has heard every
- * peer's and compared. It does both beside the data. So in every collective each rank hears from
- * each rank, which is the barrier that the double buffering of scratch rests on; the proof is that
- * of signature.inl:
+ * The last warp of CTA 0 stores {epoch, signature} to every peer, waits for every peer's, and
+ * compares. It does so beside the data warps. So in every collective each rank hears from each
+ * rank. The double buffering of scratch rests on this barrier. The proof is that of signature.inl:
  *
- *   A rank writes epoch e into a peer's scratch of parity e & 1 only inside its kernel e, which
- *   began after its kernel e-1 had ended, which had heard from the peer in epoch e-1; the peer
- *   spoke inside its kernel e-1, so its kernel e-2, the last that read this parity, had ended.
+ *   A rank writes epoch e into a peer's scratch of parity e & 1 only inside its kernel e. That
+ *   kernel began after its kernel e-1 had ended, which had heard from the peer in epoch e-1. The
+ *   peer spoke inside its kernel e-1, so its kernel e-2, the last that read this parity, had ended.
  *
- * Staging has no parity: staged.cuh says why it needs none.
- * Within a kernel a place of scratch is used again by the same warp a fixed number of items
- * later; each body says why it is free. */
+ * Staging has no parity: staged.cuh says why it needs none. Within a kernel the same warp uses a
+ * place of scratch again a fixed number of items later; each body says why the place is free. */
 #ifndef SYMM_CUDA_FRAME_CUH_
 #define SYMM_CUDA_FRAME_CUH_
 
@@ -64,9 +62,9 @@ template <int ACQUIRES> DEV int signature_differs(run &r, int p) {
     return 1;
 }
 
-/* By the last warp of CTA 0, a lane per peer. ORDERS: as a release and an acquire, so that what
- * kernels before this one have stored at whatever rank is seen by those behind it at every rank.
- * Between other collectives it need not be: what they store is released or carries its own flag. */
+/* By the last warp of CTA 0, a lane per peer. ORDERS: with release and acquire, so that kernels
+ * after this one, on every rank, see what kernels before it have stored on any rank. Other
+ * collectives do not need it: what they store is released or carries its own flag. */
 template <int ORDERS> DEV void exchange_signatures(run &r) {
     const symm_args *a = r.a;
     const unsigned lane = threadIdx.x & 31u, at = r.epoch & 1u;
@@ -100,7 +98,7 @@ DEV int scalars_wait(run &r) {
     }
     return 0;
 }
-/* After scalars_wait. Not inlined: for the one reduction in a thousand that needs it. */
+/* After scalars_wait. Not inlined, because few reductions need it. */
 static __device__ __noinline__ uint64_t scalar_of(const symm_args *a, uint32_t epoch, int p) {
     if (p == a->rank) return own_scalar(a);
     const uint32_t *w = ctl_of(a, a->rank)->inbox[p].scalar[epoch & 1u];
@@ -111,9 +109,9 @@ template <int T, int OP> DEV typename elem<T>::acc scale_of(const run &r, int p)
                                                      : 0;
 }
 
-/* Every thread of every CTA comes here. CTA b advances word b, CTA 0 also those beyond the grid, so
- * all always equal the one epoch. A kernel that leaves early advances none: the communicator is
- * over. */
+/* Every thread of every CTA comes here. CTA b advances epoch word b, CTA 0 also those beyond the
+ * grid, so all words are always equal. A kernel that leaves early advances none: the communicator
+ * cannot be used again. */
 template <int ORDERS = 0> DEV void close_kernel(run &r) {
     if (blockIdx.x == 0 && !is_data() && r.a->nranks > 1) exchange_signatures<ORDERS>(r);
     if (!__syncthreads_or(r.left)) {
@@ -123,7 +121,7 @@ template <int ORDERS = 0> DEV void close_kernel(run &r) {
                 r.ctl->epoch[b] = r.epoch;
     }
     if (!r.a->gpu.serial) return;
-    /* the words above are written: nothing of this CTA comes after the next line */
+    /* All threads have written their epoch words: nothing of this CTA comes after the done word. */
     __syncthreads();
     if (threadIdx.x == 0)
         give4(&r.ctl->done[blockIdx.x], r.a->gpu.serial); /* read by symm_gpu_drain */

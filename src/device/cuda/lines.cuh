@@ -1,5 +1,6 @@
 /* lines.cuh - middle and large messages in lines of 128 bytes that end in a flag (LL128), one-shot
- * and two-shot. Only scratch is shared. */
+ * and two-shot. Ranks share only scratch, so buffers may be anywhere. A line's flag pairs
+ * line_put with line_wait and line_gather. GPU code: whole data warps run it. */
 #ifndef SYMM_CUDA_LINES_CUH_
 #define SYMM_CUDA_LINES_CUH_
 
@@ -30,8 +31,8 @@ DEV warp_work warp_of(const symm_args *a, unsigned places) {
     w.mine = lane_piece(w.lane);
     return w;
 }
-/* Where this lane's 16 bytes of the item's line j lie in a slot. Neighbouring warps' lines lie
- * together. */
+/* Where this lane's 16 bytes of the item's line j are in a slot. Neighbouring warps' lines are next
+ * to each other. */
 DEV uint64_t line_at(const warp_work &w, uint32_t use, unsigned j) {
     return (((uint64_t)(use % w.places) * w.lines + j) * (unsigned)w.warps + (unsigned)w.warp) *
                LINE_BYTES +
@@ -97,8 +98,8 @@ DEV int line_recv(run &r, const warp_work &w, uint32_t use, unsigned j, int phas
     return 0;
 }
 
-/* scalars_wait of a warp that goes on together: lanes that left would wait at the CTA's barrier for
- * the others, and those for them in a vote. */
+/* scalars_wait for a whole warp: all its lanes leave or none. Otherwise lanes that left would wait
+ * at the CTA's barrier for the others, and the others for them in a vote. */
 DEV int warp_scalars_wait(run &r) {
     return r.left = __any_sync(0xffffffffu, scalars_wait(r));
 }
@@ -189,9 +190,9 @@ DEV void item_send(run &r, const warp_work &w, uint32_t k, uint64_t bytes, int i
     }
 }
 
-/* One-shot push of lines, one item ahead. Item k+1 takes the place of item k-3: this warp has then
- * read item k-1 of every peer's same warp, which that one sent after it had read item k-3 of ours.
- * In place: an element is read for the last time by the thread that overwrites it. */
+/* One-shot push of lines, one item ahead. Item k+1 takes the place of item k-3. By then this warp
+ * has read item k-1 of the same warp of every peer, and the peer sent that after it had read our
+ * item k-3. In place: the thread that overwrites an element is the last that reads it. */
 #define PUSH_PLACES 4u
 template <int T, int N, int OP> DEV void ar_push(run &r) {
     const symm_args *a = r.a;
@@ -313,14 +314,12 @@ DEV int slices_take(run &r, const warp_work &w, uint32_t k, uint64_t bytes, uint
 /* Two-shot push: each slice's lines to its owner, the owner reduces and sends the result to
  * everybody; 2(n-1)/n of the bytes cross a link. An item's first half is sent one item ahead, so
  * that the link works while the warp waits.
- *   Phase 0, item k+2 over item k: sent after this warp has taken item k of every peer, which that
- *   peer sent after it had
- *     read what we had sent it of item k.
- *   Phase 1, item k+2 over item k: sent after this warp has read phase 0 of item k+2 from every
- *   peer, which that peer sent
- *     after it had taken our item k.
- * In place is safe: a warp reads and writes the same places of all slices, and of an item it has
- * read all that it sends before it writes any. */
+ *   Phase 0: item k+2 takes the place of item k. It is sent after this warp has taken item k of
+ *     every peer. The peer sent that after it had read what we sent it of item k.
+ *   Phase 1: item k+2 takes the place of item k. It is sent after this warp has read phase 0 of
+ *     item k+2 from every peer. The peer sent that after it had taken our item k.
+ * In place is safe: a warp reads and writes the same places of all slices, and it reads all that it
+ * sends of an item before it writes any of it. */
 #define SHOT_PLACES 2u
 template <int T, int N, int OP> DEV void ar_twoshot(run &r) {
     const symm_args *a = r.a;
@@ -377,8 +376,9 @@ DEV unsigned lead_of(const void *at, uint64_t bytes) {
     return lead < bytes ? lead : (unsigned)bytes;
 }
 
-/* A line of the own part, to where it belongs: where both places lie alike in whole vectors, which
- * then begin `lead` bytes further on; the bytes before the first of them go with the first line. */
+/* Copies a line of the own part into the result. If both places have the same alignment (address
+ * mod 16), in whole vectors, which begin `lead` bytes further on; the bytes before the first vector
+ * go with the first line. */
 DEV void own_line(const symm_args *a, char *own, uint64_t at, uint64_t bytes, const warp_work &w,
                   int in, int out) {
     const char *src = (const char *)a->src;

@@ -1,5 +1,6 @@
-/* ptx.cuh - what the kernels say in PTX: words with order and scope, loads, barriers. The only file
- * that names memory order. unit_kernels puts other definitions in its place, for processors. */
+/* ptx.cuh - what the kernels say in PTX: words with order and scope, loads, barriers. It is the
+ * only file of the GPU kernels that names memory order. unit_kernels puts definitions for CPUs in
+ * its place. GPU code, any thread. */
 #ifndef SYMM_CUDA_PTX_CUH_
 #define SYMM_CUDA_PTX_CUH_
 
@@ -101,8 +102,8 @@ DEV uint64_t clock_ns(void) {
 }
 
 /* Programmatic launch: the next kernel may be put in place now, or with `apart` when this one has
- * ended; what it reads it reads after its own wait, which is for our end. Nothing of ours
- * precedes our wait. */
+ * ended. It reads memory after its own wait, which waits for our end. Nothing of ours precedes our
+ * wait. */
 DEV void enter_grid(uint32_t apart) {
 #if __CUDA_ARCH__ >= 900 /* older ones are launched when their predecessor has ended */
     asm volatile("{\n\t.reg .pred early;\n\tsetp.eq.u32 early, %0, 0;\n\t"

@@ -1,20 +1,21 @@
-/* relayed.cuh - large messages wherever the users' buffers lie: what others need goes through
- * staging, both ways; or, where the message is not so large that this is the faster way
- * (plan_gpu.c), in lines.
+/* relayed.cuh - large messages in buffers at any address, in windows or not. Data goes through
+ * staging in both directions, or in lines where these are faster (plan_gpu.c: smaller messages).
+ * GPU code: the data threads run it.
  *
- * all_reduce goes as in staged.cuh, but a rank stores the results of its slice into its own buffer
- * and into every peer's staging, beside what that has for its own slice, and the peer copies them
- * out. Nobody needs another rank's buffer, so it may be in no window and at any address; where it
- * is not aligned, the rank alone moves smaller pieces.
+ * all_reduce is that of staged.cuh with one difference: a rank stores the results of its slice into
+ * its own buffer and into every peer's staging, beside the parts for the peer's own slice. The peer
+ * copies them out. No rank uses another rank's buffer. A rank whose buffer is not aligned moves
+ * smaller pieces; its peers do not.
  *
- * One post stands for both: in turn k a CTA sends piece k, posts k, waits for the posts k-1,
- * reduces piece k-1 and takes the results of piece k-3. A peer stored those in its turn k-2, before
- * it posted k-1. Results of piece k+4 come over those of piece k: their owner stores them in its
- * turn k+5, behind our post k+4, which we made when all our warps had ended turn k+3, in which they
- * took piece k. What is sent is as safe as in staged.cuh, and so is the next call.
+ * One post stands for parts and results. In turn k a CTA sends piece k, posts k, waits for the
+ * posts k-1, reduces piece k-1 and takes the results of piece k-3. A peer stored those in its turn
+ * k-2, before it posted k-1. Results of piece k+4 take the place of those of piece k: their owner
+ * stores them in its turn k+5, after our post k+4. We made that post when all our warps had ended
+ * turn k+3, in which they took piece k. What is sent, and the next call, are safe as in
+ * staged.cuh.
  *
- * all_gather sends pieces of the rank's part to all, and in turn k takes the peers' pieces k-1: as
- * safe, with a taking in the place of each reduction. */
+ * all_gather sends pieces of the rank's part to all peers, and in turn k takes the peers' pieces
+ * k-1. It is safe for the same reasons, with a take in place of each reduction. */
 #ifndef SYMM_CUDA_RELAYED_CUH_
 #define SYMM_CUDA_RELAYED_CUH_
 
@@ -30,7 +31,7 @@ DEV void stage(char *to, const uint32_t (&v)[4]) {
     *(uint4 *)to = make_uint4(v[0], v[1], v[2], v[3]);
 }
 
-/* U rows of what every peer has staged here of piece k of its slice, to where they belong. */
+/* Copies U rows of what every peer has staged here of piece k of its slice into the result. */
 template <int N, int U>
 DEV void relay_take(const symm_args *a, const share &w, uint32_t k, unsigned j, unsigned phase) {
     const int n = N ? N : a->nranks;
@@ -143,8 +144,8 @@ DEV void relay_reduce(const run &r, const share &w, uint32_t k, unsigned j, int 
     }
 }
 
-/* In place is safe: of each 16 bytes the thread that sends or loads them is the one that overwrites
- * them, afterwards. */
+/* In place is safe: the thread that sends or loads 16 bytes is the one that overwrites them,
+ * afterwards. */
 template <int T, int N> DEV void ar_relayed(run &r) {
     const unsigned U = N == 2 || N == 4 ? 2 : 1;
     const symm_args *a = r.a;
@@ -171,7 +172,7 @@ template <int T, int N> DEV void ar_relayed(run &r) {
 
 /* ---- all_gather ------------------------------------------------------------------------------ */
 
-/* U rows of piece k of the own part to every peer, and to where they belong here. */
+/* U rows of piece k of the own part to every peer and into the own result. */
 template <int N, int U>
 DEV void part_send(const symm_args *a, const share &w, uint32_t k, unsigned j) {
     const int n = N ? N : a->nranks;
@@ -218,7 +219,7 @@ template <int N> DEV void ag_relayed(run &r) {
     arrive_and_wait(r);
 }
 
-/* ---- large messages, where all buffers are in windows and lie alike, and where not ----------- */
+/* ---- large messages: straight between windows, or not ---------------------------------------- */
 
 template <int N> DEV void body_ag_direct(run &r) {
     CTA_SHARED(places, at);
@@ -233,8 +234,8 @@ template <int N> DEV void body_ag_direct(run &r) {
         body_ag_push<N>(r);
 }
 
-/* Once for all reductions, to keep the kernel small; eight ranks' has no registers for lines beside
- * the rest. */
+/* Compiled once for all reductions, to keep the kernel small. The kernel for eight ranks has no
+ * registers left for lines. */
 template <int T, int N> DEV void ar_elsewhere(run &r) {
     if (N == 8 || !r.a->gpu.line_warps)
         ar_relayed<T, N>(r);

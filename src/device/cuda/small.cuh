@@ -1,6 +1,7 @@
 /* small.cuh - small messages in LL packets: 8 bytes of data and two copies of the epoch in one
- * store to each peer. One-shot; only scratch is shared, so the users' buffers may lie anywhere.
- * And what one rank alone does. */
+ * store to each peer. One-shot. Ranks share only scratch, so buffers may be anywhere. A packet's
+ * epoch pairs ll_put with ll_recv and ll_gather. Also the kernels for one rank. GPU code: the data
+ * threads run it. */
 #ifndef SYMM_CUDA_SMALL_CUH_
 #define SYMM_CUDA_SMALL_CUH_
 
@@ -8,7 +9,7 @@
 
 /* ---- small: one-shot, LL --------------------------------------------------------------------- */
 
-/* What a thread is told of its 8 bytes. */
+/* A thread's 8 bytes of the message. */
 struct span8 {
     uint64_t at;   /* byte of the message */
     int64_t valid; /* bytes that exist, from there */
@@ -145,8 +146,8 @@ template <int N> DEV void body_ag_ll(run &r, const first_words &first) {
     for (uint64_t i = (uint64_t)blockIdx.x * data_threads() + threadIdx.x; i < items; i += stride) {
         const span8 s = span8_of(i, bytes), next = span8_of(i + stride, bytes);
         ll_send<N>(r, i, w);
-        /* The own part first: its store waits for nobody. Then peer after peer, where there are too
-         * many for the registers, or one. */
+        /* The own part first: its store waits for nobody. Then peer after peer, if there is one
+         * peer, or too many for the registers. */
         for (int q = 0; q < (N > 2 ? 1 : n); q++) {
             const int p = peer_of(a->rank, n, q);
             char *to = (char *)a->dst + (uint64_t)p * bytes + s.at;

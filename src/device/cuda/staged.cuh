@@ -1,18 +1,22 @@
-/* staged.cuh - all_reduce of large messages in windows, by stores alone: but for bytes at its ends
- * nobody loads over a link, which is slower than to store.
+/* staged.cuh - all_reduce of large messages in windows, by stores alone. Only bytes at the ends of
+ * the message are loaded over a link, because a load is slower than a store. GPU code: the data
+ * threads run it.
  *
- * Every rank owns a slice of the message. A CTA stores its piece of each slice into the staging of
- * the slice's owner, posts that it has, waits for the posts of the same CTA of all peers, reduces
- * what they have staged here, and stores the result straight into all windows. A post is a release,
- * which waits until the CTA's stores have arrived, so there is one for all warps of a CTA and
- * pieces are sent one ahead.
+ * Every rank owns a slice of the message. For each piece a CTA
+ *   1. stores its piece of each slice into the staging of the slice's owner,
+ *   2. posts that it has (post: a release),
+ *   3. waits for the posts of the same CTA of all peers (posts_wait),
+ *   4. reduces what they have staged here, and stores the result into all windows.
+ * A release waits until the CTA's stores have arrived. So there is one post for all warps of a CTA,
+ * and pieces are sent one ahead.
  *
- * Staging is used again after STAGE_PLACES pieces. A warp sends piece k after it has reduced piece
- * k-2, so after its peer's post of k-2; before that post all warps of the peer's CTA had met, each
- * behind its reduction of piece k-4: piece k may take the place of k-4. Nor has the next call,
- * whatever its grid, to wait: a kernel ends only after each of its CTAs has the arrival word of
- * the same CTA of every peer, released behind that CTA's last look at staging and at posts. One
- * that leaves early lets no later kernel past trade_places. */
+ * A place of staging is used again after STAGE_PLACES pieces: piece k may take the place of piece
+ * k-4. A warp sends piece k after it has reduced piece k-2, so after its peer's post of k-2. Before
+ * that post all warps of the peer's CTA had met, each after its reduction of piece k-4.
+ *
+ * The next call need not wait, whatever its grid: a kernel ends only after each of its CTAs has the
+ * arrival word of the same CTA of every peer. That word is released after the CTA's last read of
+ * staging and of posts. A kernel that leaves early lets no later kernel past trade_places. */
 #ifndef SYMM_CUDA_STAGED_CUH_
 #define SYMM_CUDA_STAGED_CUH_
 
@@ -98,7 +102,7 @@ DEV void rows_send(const symm_args *a, const share &w, uint32_t k, unsigned j) {
     }
 }
 
-/* By one warp, behind a barrier of all that sent: the release covers their stores. Pairs with
+/* By one warp, after a barrier of all warps that sent: the release covers their stores. Pairs with
  * posts_wait. */
 DEV void post(const run &r, const share &w, uint32_t k) {
     const symm_args *a = r.a;
@@ -118,12 +122,13 @@ DEV int posts_wait(run &r, const share &w, uint32_t k) {
             if (poll_again(r, polls, p, SYMM_STAGE_POST, since)) break;
     }
     r.left = __any_sync(0xffffffffu, r.left);
-    /* a vote orders no memory: what one lane has acquired the others may now read, and overwrite */
+    /* A vote orders no memory. After this the other lanes may read, and overwrite, what one lane
+     * has acquired. */
     __syncwarp();
     return r.left;
 }
 
-/* Where rank p's rows of the own slice lie: the own ones in the source, at `from`. */
+/* Where rank p's rows of the own slice are: the own ones in the source, at `from`. */
 DEV const char *rows_of(const symm_args *a, const share &w, int p, uint64_t from, uint32_t k,
                         unsigned j) {
     return p == a->rank ? (const char *)a->src + from : staged_at(a, w, a->rank, p, k, j);
@@ -183,8 +188,8 @@ DEV void rows_reduce(const run &r, const share &w, const places &at, uint32_t k,
     }
 }
 
-/* Bytes at an end of the message, fewer than 16; by one thread of one rank, which loads them from
- * the peers: their sources are announced, and theirs until CTA 0 has said that it is done. */
+/* Bytes at an end of the message, fewer than 16. One thread of one rank loads them from the peers:
+ * their sources are announced, and stay as they are until CTA 0 has sent its arrival words. */
 template <int T, int OP>
 DEV void reduce_end(const run &r, const places &at, uint64_t from, uint64_t bytes) {
     const symm_args *a = r.a;
@@ -208,11 +213,11 @@ DEV int share_barrier(const share &w, int left) {
     return meet(2, w.warps * 32u, left);
 }
 
-/* In place is safe: a slice's bytes at a rank are overwritten by the slice's owner, after this
- * rank's post, which follows its loads of them; its own slice by the thread that has loaded it.
- * Warps without staging wait at the end. Nor is there more than two pieces' results to come into
- * the windows of a rank that has left: each piece waits for that rank's post of it, and it posts
- * one ahead. */
+/* In place is safe. A slice's bytes at a rank are overwritten by the slice's owner, after this
+ * rank's post, which follows its loads of them. Its own slice is overwritten by the thread that
+ * has loaded it. Warps without staging wait at the end. At most two pieces of results can still
+ * arrive in the windows of a rank that has left: each piece waits for that rank's post of it, and
+ * it posts one ahead. */
 template <int T, int N, int OP> DEV void ar_staged(run &r, const places &at) {
     const int U = N == 2 || N == 4 ? 2 : 1;
     const symm_args *a = r.a;
@@ -226,7 +231,7 @@ template <int T, int N, int OP> DEV void ar_staged(run &r, const places &at) {
             r.left = 1;
             break;
         }
-        if (k < pieces && w.warp == k % w.warps) post(r, w, k); /* in turn: who posts waits long */
+        if (k < pieces && w.warp == k % w.warps) post(r, w, k); /* in turn: a post takes long */
         if (!k || posts_wait(r, w, k - 1)) continue;
         for (unsigned j = 0; j < w.rows; j += U) rows_reduce<T, N, OP, U>(r, w, at, k - 1, j);
     }

@@ -10,8 +10,8 @@
  * and a library that is opened late may not have so much. */
 #define BLOCK (16u << 10)
 
-/* By blocks: each is reduced to the own destination (own: it is near[0]), else to one on the stack
- * that stays in L1, and copied from there. */
+/* Block by block: each is reduced into the own destination (own: that is near[0]) or into a block
+ * on the stack that stays in L1, and copied from there. */
 static __attribute__((noinline)) void symm_reduce_blocks(const symm_cta *c, char *const *near,
                                                          int nnear, char *const *past, int npast,
                                                          int own, const void *const *srcs,

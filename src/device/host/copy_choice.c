@@ -1,6 +1,6 @@
 /* copy_choice.c - whether libc's memcpy crawls on this machine. Runs once per process, in
- * symm_reduce_init, on the thread that comes first; who has returned from there reads
- * symm_copy_apart without further ado.
+ * symm_reduce_init, on the thread that comes first. After symm_reduce_init a thread reads
+ * symm_copy_apart without synchronisation.
  *
  * libc takes `rep movsb` for large spans where the processor says that it is fast. Some
  * processors that say so (AMD's Zen 3 and 4, where glibc does not know better) do 1 to 4 GB/s

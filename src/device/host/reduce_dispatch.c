@@ -1,6 +1,6 @@
-/* reduce_dispatch.c - picks the instruction set of the reductions, once per process. Any thread;
- * pthread_once is the only synchronisation: who has returned from symm_reduce_init reads the table
- * without further ado. */
+/* reduce_dispatch.c - picks the instruction set of the reductions, once per process. Any thread.
+ * The only synchronisation is pthread_once: after symm_reduce_init a thread reads the table without
+ * any. */
 #include "reduce.h"
 
 #include <pthread.h>

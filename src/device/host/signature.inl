@@ -1,9 +1,9 @@
-/* signature.inl - what every kernel does on entry and exit. By itself this is the barrier.
+/* signature.inl - what every kernel does on entry and exit. By itself this is the barrier. Runs on
+ * the thread that runs the kernel. No lock.
  *
  * Entry: CTA 0 stores {epoch, signature} to every peer. Exit: CTA 0 waits for every peer's and
  * compares, unless its body has had a packet from every peer, whose flag is the same word. So in
- * every collective each rank hears from each rank, and the double buffering of scratch needs no
- * further proof than this one:
+ * every collective each rank hears from each rank. The double buffering of scratch follows:
  *
  *   A rank writes epoch e into a peer's scratch of parity e & 1 only inside its kernel e. That
  *   kernel began after its kernel e-1 had ended (one order per communicator), which had heard from

@@ -1,5 +1,5 @@
-/* split.inl - how a span of elements is divided: into slices by rank, chunks and packets. Pure
- * arithmetic. */
+/* split.inl - how a span of elements is divided: into slices by rank, chunks and packets. Pure, any
+ * thread, no lock. */
 
 typedef struct {
     uint64_t at, len;

@@ -1,14 +1,16 @@
-/* zerocopy.inl - ready and arrival words, and the staging of buffers that peers cannot reach.
+/* zerocopy.inl - ready and arrival words, and the staging of buffers that peers cannot reach. Runs
+ * on the thread that runs the kernel. No lock.
  *
- * ready {e, k}: this rank's chunks 0..k-1 of its CTA's share may be read (src) and written (dst).
- * It carries the flat offsets
- *   of both, or SYMM_STAGED. A rank with nothing staged says so once, for all its chunks.
- * arrive {e, k}: the sender has finished chunks 0..k-1: it reads this rank's source of those chunks
- * no more, and what it had to
- *   store into this rank's destination is there.
- * A staged rank has two places for chunks going in and two for chunks going out. It fills place k &
- * 1 again only after every peer has arrived at k-1 (so nobody reads chunk k-2 any more), and says
- * ready k+1 only after it has copied chunk k-2 out, so nobody writes over it. */
+ * ready {e, k}   chunks 0..k-1 of this rank's CTA may be read (src) and written (dst). It carries
+ *                the flat offsets of both, or SYMM_STAGED. A rank with nothing staged sends it
+ *                once, for all its chunks. symm_ready pairs with symm_ready_wait.
+ * arrive {e, k}  the sender has finished chunks 0..k-1: it reads this rank's source of these chunks
+ *                no more, and all that it stores into this rank's destination has arrived.
+ *                symm_arrive pairs with symm_arrive_wait.
+ *
+ * A staged rank has two places for chunks that go in and two for chunks that go out. It fills place
+ * k & 1 again only after every peer has arrived at k-1, so that no peer reads chunk k-2 any more.
+ * It sends ready k+1 only after it has copied chunk k-2 out, so that no peer writes over it. */
 
 SYMM_DEV void symm_ready_to(const symm_cta *c, int peer, uint32_t chunks) {
     symm_inbox *box = symm_outbox(c, peer);

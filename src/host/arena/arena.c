@@ -1,5 +1,5 @@
-/* arena.c - the public calls on arenas: arguments checked, addresses made of offsets, the heap as
- * upstream. Any thread, but for create and destroy, and for SYM, as in symm_arena.h. */
+/* arena.c - the public calls on arenas: checks arguments, turns offsets into addresses, makes the
+ * heap the upstream. Any thread, except create, destroy and calls on SYM (symm_arena.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,7 +69,7 @@ static void heap_give(void *ctx, uint64_t off, uint64_t bytes) {
     record *r = ctx;
     for (uint64_t end = off + bytes, had = 0; off < end; off += had, had = 0) {
         (void)symm_heap_give(r->heap, off, SYMM_OWNER_ARENA, r->site, &had);
-        if (!had) return; /* it was the arena's: this cannot be */
+        if (!had) return; /* not possible: the block is the arena's */
     }
 }
 
@@ -216,12 +216,12 @@ symmResult_t symmArenaCreate(symmHeap_t heap, const symmArenaConfig_t *config, s
     return status;
 }
 
-/* The arena is open as long as its user keeps to the thread rule: no pin is needed. */
+/* No pin is needed: a program must not destroy an arena while another thread uses it. */
 static symmResult_t arena_of(symmArena_t arena, record **r) {
     *r = symm_handle_peek(SYMM_KIND_ARENA, arena);
     return __builtin_expect(*r != NULL, 1)
                ? symmSuccess
-               : SYMM_ERR(symmInvalidArgument, "arena=%p is not an arena, or not any more",
+               : SYMM_ERR(symmInvalidArgument, "arena=%p is not a live arena (destroyed already?)",
                           (void *)arena);
 }
 
@@ -248,7 +248,7 @@ static symmResult_t check_align(const record *r, size_t align) {
                     (unsigned long long)r->align);
 }
 
-/* Behind a try that failed: the table, where it is wanted. */
+/* After a try that failed: writes the table if the config asks for it. */
 static symmResult_t without(const record *r, symmResult_t status) {
     if (r->dump && (status == symmOutOfMemory || status == symmNeedGrow))
         (void)symm_arena_write(r->core, 2);

@@ -1,8 +1,8 @@
-/* arena_bins.c - what threads keep for their next calls, in bins by size. Each thread touches its
- * own without a lock; others empty them when memory is wanted, with the sub's lock, while the
- * thread stays out. A thread keeps other threads' blocks as well, and their owners get what is too
- * much: who frees for others mostly takes as much. Any thread; the list's lock, the sub's lock,
- * its far_lock. */
+/* arena_bins.c - blocks that threads keep for their next calls, in bins by size. A thread uses its
+ * own bins without a lock. Others empty them when they need memory, with the sub's lock, while the
+ * thread stays out. A thread also keeps blocks of other threads, because a thread that frees for
+ * others mostly takes as much; what is too much goes to the owners. Any thread; the sub's lock, its
+ * far_lock. */
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 /* ---- who may touch them ---------------------------------------------------------------------- */
 
-/* ThreadSanitizer does not know membarrier, but all else. */
+/* ThreadSanitizer does not know membarrier. */
 #if defined(__SANITIZE_THREAD__)
 #define SYMM_HAS_TSAN 1
 #elif defined(__has_feature)
@@ -47,9 +47,10 @@ static int64_t now_ms(void) {
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-enum { WAIT_MS = 5000 }; /* a thread leaves in nanoseconds, unless it does not run */
+enum { WAIT_MS = 5000 }; /* a thread leaves its bins in nanoseconds, unless it does not run */
 
-/* Behind it every thread has made its stores to busy, or sees barred. -1: the system refused. */
+/* Afterwards each thread has made its store to busy visible, or sees barred. -1: the system
+ * refused. */
 static int fence_all(void) {
     if (!symm_bins_fenced || !fence(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return 0;
     (void)fence(
@@ -126,7 +127,8 @@ void symm_sub_flush(symm_sub *sub) {
     for (uint32_t units = 1; units <= SYMM_KEEP_UNITS; units++) symm_sub_flush_bin(sub, units, 0);
 }
 
-/* What was not needed in so many calls would keep its superblocks from going back. */
+/* Gives back blocks that were not needed since the last look, so that their superblocks can go
+ * back. */
 static void flush_unused(symm_sub *sub) {
     for (uint32_t units = 1; units <= SYMM_KEEP_UNITS; units++) {
         symm_bin *bin = &sub->bin[units];
@@ -148,7 +150,7 @@ void symm_bins_shrink(symm_sub *sub, uint32_t units) {
 
 /* ---- filling them ---------------------------------------------------------------------------- */
 
-/* The thread, in its bins, or with the lock. */
+/* The thread; between enter and leave, or with the lock. */
 static int collect(symm_sub *sub) {
     symm_arena *a = sub->arena;
     int left = 0, n = 0;

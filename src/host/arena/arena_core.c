@@ -1,4 +1,4 @@
-/* arena_core.c - an arena over any upstream: made, ended, blocks taken and given back. Any thread;
+/* arena_core.c - an arena over any upstream: makes and ends it, takes and frees blocks. Any thread;
  * locks as in arena_int.h. */
 #include <errno.h>
 #include <stdlib.h>
@@ -8,13 +8,13 @@
 #include "base/fail.h"
 #include "arena_int.h"
 
-/* Larger blocks come from the global part, unless superblocks are larger still: with those a stream
- * would wait for others at each of them. */
+/* Larger blocks come from the global part, unless half a superblock is larger: with large
+ * superblocks a stream would otherwise wait for others at each such block. */
 enum { SMALL = 32 << 10 };
 
 /* ---- made and ended -------------------------------------------------------------------------- */
 
-/* Untouched pages of the map cost nothing; so it is as long as the offsets are. */
+/* The map covers all offsets. Pages that are not touched cost nothing. */
 static int map_open(symm_arena *a) {
     a->map_bytes = (a->up.limit / a->super + 1) * sizeof *a->map;
     void *map = SYMM_FAIL_CALL(arena_map, MAP_FAILED, ENOMEM,
@@ -31,8 +31,8 @@ static void free_supers(symm_arena *a) {
     }
 }
 
-/* Stripe i gets superblocks i, i+K, ... of the one piece; what is left over at the end belongs to
- * nobody. */
+/* Stripe i of K gets superblocks i, i+K, ... of the one piece. Superblocks left over at the end are
+ * not used. */
 static symmResult_t deal_stripes(symm_arena *a) {
     uint64_t off, rounds = a->limit / a->super / (unsigned)a->stripes;
     a->stripe = SYMM_FAIL_ALLOC(arena_stripes, calloc((size_t)a->stripes, sizeof *a->stripe));
@@ -102,7 +102,7 @@ symmResult_t symm_arena_new(const symm_upstream *up, const symm_arena_order *ord
 }
 
 void symm_arena_end(symm_arena *a) {
-    symm_arena_delist(a); /* threads that end later do not find it */
+    symm_arena_delist(a); /* threads that end later do not find it any more */
     for (symm_sub *sub = a->subs, *next; sub; sub = next) {
         next = sub->next;
         symm_sub_free(sub);
@@ -124,7 +124,7 @@ void symm_arena_end(symm_arena *a) {
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-/* The last block of that size which this thread freed. */
+/* Takes the last block of that size that this thread freed. */
 static inline int take_kept(symm_arena *a, symm_sub *sub, uint64_t units, uint64_t *off) {
     symm_bin *bin = &sub->bin[units];
     const int in = symm_bins_enter(sub);
@@ -177,8 +177,8 @@ void symm_arena_reclaim(symm_arena *a) {
     pthread_mutex_unlock(&a->list_lock);
 }
 
-/* Behind a try that found no memory: one more with all that nobody uses, then one behind all work
- * that streams have still to do with it. */
+/* After a try that found no memory: tries again with all unused memory, then once more after
+ * waiting for all work before the frees. */
 static symmResult_t take_exhausted(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
                                    uint64_t align, uint64_t *off) {
     symmResult_t status = symmOutOfMemory;
@@ -210,11 +210,11 @@ symmResult_t symm_arena_take_on(symm_arena *a, int stripe, uint64_t bytes, uint6
                                 uint64_t *off) {
     if (bytes > a->limit) return too_much(a, bytes);
     if (bytes > a->super && a->stripes > 1)
-        return SYMM_ERR(symmOutOfMemory,
-                        "arena %s: %llu bytes are more than a superblock of %llu, and no two of a "
-                        "stripe lie side by side where there are %d stripes",
-                        a->name, (unsigned long long)bytes, (unsigned long long)a->super,
-                        a->stripes);
+        return SYMM_ERR(
+            symmOutOfMemory,
+            "arena %s: %llu bytes are more than a superblock of %llu, and with %d stripes "
+            "no two superblocks of a stripe are adjacent",
+            a->name, (unsigned long long)bytes, (unsigned long long)a->super, a->stripes);
     return symm_sub_take(a->stripe[stripe], bytes, align, 1, off);
 }
 
@@ -225,7 +225,7 @@ static symmResult_t no_block(const symm_arena *a, uint64_t off, const char *why)
                     (unsigned long long)off, why);
 }
 
-/* Why no block that lives begins at off, which is of that sub, or of the global part. */
+/* Why no live block begins at off, which belongs to that sub or to the global part. */
 static symmResult_t why_not(symm_arena *a, symm_sub *sub, uint64_t off) {
     symm_piece q = {0};
     pthread_mutex_t *lock = sub ? &sub->lock : &a->lock;
@@ -256,7 +256,7 @@ static int block_at(symm_arena *a, uint64_t off, uint64_t *begin, uint64_t *byte
     *begin = q.off;
     *bytes = q.bytes;
     if (!owner) return 1;
-    super = symm_super_at(a, q.off); /* it may begin in the one before */
+    super = symm_super_at(a, q.off); /* the block may begin in an earlier superblock */
     const uint32_t is = atomic_load_explicit(
         &super->block[(q.off & (a->super - 1)) / SYMM_ARENA_UNIT], memory_order_relaxed);
     return (is & SYMM_BLOCK_LIVE) != 0;
@@ -272,7 +272,7 @@ static inline int is_full(const symm_sub *sub, uint64_t units) {
            atomic_load_explicit(&sub->kept, memory_order_relaxed) > SYMM_KEEP_BYTES;
 }
 
-/* Kept for this thread's next call. */
+/* Keeps the block for this thread's next call. */
 static inline void keep(symm_sub *sub, uint64_t units, uint64_t off) {
     symm_bin *bin = &sub->bin[units];
     int in = symm_bins_enter(sub);
@@ -282,7 +282,7 @@ static inline void keep(symm_sub *sub, uint64_t units, uint64_t off) {
     }
     if (__builtin_expect(!in, 0)) {
         symm_bins_shrink(sub, (uint32_t)units);
-        symm_sub_lock(sub); /* it is not fuller by now: others only empty it */
+        symm_sub_lock(sub); /* the bin is not fuller now: others only empty it */
     }
     SYMM_ASSERT(bin->n < SYMM_KEEP_EACH);
     bin->off[bin->n++] = off;
@@ -303,7 +303,7 @@ symmResult_t symm_arena_give(symm_arena *a, symmStream_t s, uint64_t off) {
     if (!owner) return symm_global_give(a, NULL, s, off) ? why_not(a, NULL, off) : symmSuccess;
     _Atomic uint32_t *block = &super->block[(off & (a->super - 1)) / SYMM_ARENA_UNIT];
     uint32_t is = atomic_load_explicit(block, memory_order_relaxed);
-    /* One of two frees of a block wins, whatever threads they come from. */
+    /* Of two frees of a block one wins, whichever threads they come from. */
     if (!(is & SYMM_BLOCK_LIVE) || !atomic_compare_exchange_strong_explicit(
                                        block, &is, (is & ~SYMM_BLOCK_LIVE) | SYMM_BLOCK_KEPT,
                                        memory_order_acq_rel, memory_order_relaxed))
@@ -318,7 +318,7 @@ symmResult_t symm_arena_give(symm_arena *a, symmStream_t s, uint64_t off) {
         symm_sub_give(owner, off);
         return symmSuccess;
     }
-    /* Another thread's; the NULL stream is one for both. */
+    /* Another thread's block. The NULL stream is the same for both. */
     symm_sub *mine = s ? NULL : symm_sub_mine(a);
     if (mine && units <= a->keep &&
         atomic_load_explicit(&owner->kind, memory_order_relaxed) == SYMM_SUB_THREAD)
@@ -350,9 +350,9 @@ void symm_arena_defragment(symm_arena *a) {
         symm_sub_lock(sub);
         const int stream =
             atomic_load_explicit(&sub->kind, memory_order_relaxed) == SYMM_SUB_STREAM;
-        /* A stream that is being captured can neither be made to wait nor say where it is. */
+        /* A stream that is being captured can neither be made to wait nor be asked. */
         if (!stream || a->order.able(a->order.ctx, symm_sub_stream(sub))) {
-            /* A thread waits for streams itself, when it needs what they freed. */
+            /* A thread waits for streams itself when it needs what they freed. */
             (void)symm_sub_drain(sub, stream);
             symm_sub_tidy(sub, 0);
         }

@@ -1,5 +1,5 @@
-/* arena_dump.c - what an arena holds: counted, and as a table for people. Any thread; each part
- * under its own lock, so the parts of a table may be of different moments. */
+/* arena_dump.c - what an arena holds, as counts and as a table. Any thread. Each part is read under
+ * its own lock, so the parts of a table may be of different moments. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -68,7 +68,7 @@ static void say(text *t, const char *fmt, ...) {
     t->n += bytes;
 }
 
-/* How much of what is free cannot be had as one piece; of nothing, nothing. */
+/* The share of the free bytes that is not in the largest hole; 0 if nothing is free. */
 static double fragmentation(const symm_place_stats *s) {
     return s->free ? 100.0 * (1.0 - (double)s->largest / (double)s->free) : 0.0;
 }
@@ -81,7 +81,7 @@ static void say_stats(text *t, const char *what, const symm_place_stats *s) {
         fragmentation(s));
 }
 
-/* A line for each superblock, from the pieces that lie in it. */
+/* One line for each superblock. */
 static void say_supers(text *t, const symm_sub *sub) {
     const symm_arena *a = sub->arena;
     symm_place_stats s = {0};

@@ -1,5 +1,5 @@
-/* arena_global.c - the global part of an arena: pieces from upstream, out of which superblocks and
- * large blocks come. Any thread; the global lock, not held while anybody waits. */
+/* arena_global.c - the global part of an arena: pieces from upstream, and the superblocks and large
+ * blocks in them. Any thread; the global lock, which is not held while a thread waits. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ symm_super *symm_super_make(symm_arena *a, uint64_t off) {
     size_t bytes = sizeof *super + sizeof *super->block * a->units;
     super = SYMM_FAIL_ALLOC(arena_super, calloc(1, bytes));
     if (!super) return NULL;
-    super->next = a->all; /* kept until the arena ends: whoever frees a wild pointer reads it */
+    super->next = a->all; /* kept until the arena ends: a free of a wild pointer may read it */
     a->all = super;
     atomic_store_explicit(&a->map[off >> a->shift], super, memory_order_release);
     return super;
@@ -21,9 +21,9 @@ symm_super *symm_super_make(symm_arena *a, uint64_t off) {
 
 /* ---- the engine's offsets -------------------------------------------------------------------- */
 
-/* What is taken from upstream next must lie behind what there is, for the engine takes the lowest
- * that fits: else it would break into new memory before it fills the old. So where upstream
- * gives the highest first, the engine counts from the top. Its own inverse. */
+/* The engine takes the lowest place that fits. So memory taken later must have higher offsets in
+ * the engine, else new memory would be used before old memory is full. If upstream gives the
+ * highest first, the engine counts from the top. The function is its own inverse. */
 static inline uint64_t flip(const symm_arena *a, uint64_t off, uint64_t bytes) {
     return a->up.down ? a->up.limit - off - bytes : off;
 }
@@ -36,8 +36,8 @@ int symm_global_at(const symm_arena *a, uint64_t off, symm_piece *piece) {
     return piece->off <= off && off - piece->off < piece->bytes;
 }
 
-/* Counting from the top, the engine aligns where blocks end. A block whose size is no multiple of
- * its alignment is cut from a larger one, or found by a look at every hole. In the engine's
+/* If it counts from the top, the engine aligns the end of blocks. So a block whose size is no
+ * multiple of its alignment is cut from a larger one, or every hole is searched. In the engine's
  * offsets. */
 static uint64_t take_aligned(symm_arena *a, uint64_t bytes, uint64_t align, int *why) {
     const uint64_t whole = (bytes + align - 1) & -align, rest = whole - bytes;
@@ -70,8 +70,8 @@ static uint64_t engine_take(symm_arena *a, uint64_t bytes, uint64_t align, int *
     return at == SYMM_PLACE_NONE ? at : flip(a, at, room);
 }
 
-/* Frees the superblock, or (bytes 0) the large block, that begins at off. Its bytes; 0: none
- * does. */
+/* Frees the superblock, or (bytes 0) the large block, that begins at off. Returns its bytes; 0:
+ * none begins there. */
 static uint64_t engine_give(symm_arena *a, uint64_t off, uint64_t bytes) {
     symm_piece q;
     if (a->up.down && !bytes) {
@@ -132,8 +132,8 @@ static int is_free(const symm_arena *a, const symm_range *r) {
     return symm_global_at(a, r->off, &q) && !q.used && q.off + q.bytes >= r->off + r->bytes;
 }
 
-/* Under the lock: what the lone stream freed in pieces from `first` on, up to `end`, which nothing
- * uses, is to get a point: one for all. */
+/* Under the lock: lists unused pieces from `first` up to `end` in which the lone stream has freed,
+ * so that they get a point, one for all. */
 static void list_free(symm_arena *a, int first, uint64_t end) {
     const symmStream_t only = atomic_load_explicit(&a->only, memory_order_relaxed);
     for (int i = first; i < a->npieces && a->pieces[i].off < end; i++) {
@@ -144,7 +144,7 @@ static void list_free(symm_arena *a, int first, uint64_t end) {
     }
 }
 
-/* Under the lock: something uses the piece, or work in it may still run. */
+/* Under the lock: whether something uses the piece, or work in it may still run. */
 static int is_busy(symm_arena *a, const symm_range *r, symm_pending *stands) {
     return r->loose || !is_free(a, r) ||
            symm_pending_busy(a, &a->pending, r->off, r->off + r->bytes, stands);
@@ -161,7 +161,7 @@ uint64_t symm_global_return(symm_arena *a, uint64_t off, uint64_t end, uint64_t 
         symm_range *r = &a->pieces[to];
         *r = a->pieces[i];
         to++;
-        /* The heap's other users know nothing of our streams. */
+        /* Other users of the heap know nothing of our streams. */
         if (is_busy(a, r, &stands)) continue;
         if (symm_global_cut(a, r->off, r->bytes)) continue; /* in use, or no memory to split */
         to--;
@@ -175,11 +175,11 @@ uint64_t symm_global_return(symm_arena *a, uint64_t off, uint64_t end, uint64_t 
 
 /* ---- one stream alone ------------------------------------------------------------------------ */
 
-/* As long as one stream alone has used the arena, what it frees is for itself and needs no point:
- * of a piece is known only that it has freed there (`loose`). The free bytes of such pieces become
- * entries when another stream makes its first call, and get a point then. Where that cannot be
- * taken, for the lone stream is being captured, they have none until its next free:
- * docs/memory-arena.md. */
+/* While only one stream has used the arena, what it frees is for itself and needs no point. A piece
+ * only has a mark that the stream has freed there (`loose`). When another stream makes its first
+ * call, the free bytes of such pieces become entries and get a point. If the point cannot be taken
+ * because the lone stream is being captured, they have none until its next free.
+ * docs/memory-arena.md says why that is right. */
 
 /* Under the lock: [off, off+bytes) was freed by the lone stream. */
 static void note_loose(symm_arena *a, uint64_t off, uint64_t bytes) {
@@ -202,7 +202,7 @@ static int list_holes(symm_arena *a, const symm_range *r, symmStream_t s) {
     return 0;
 }
 
-/* Under the lock: what the lone stream has freed becomes entries. -1: no memory; nothing has
+/* Under the lock: lists what the lone stream has freed as entries. -1: no memory; nothing
  * changed. */
 static int list_loose(symm_arena *a, symmStream_t s) {
     const int before = a->pending.n, loose = a->pending.loose;
@@ -236,7 +236,7 @@ symmResult_t symm_global_meet(symm_arena *a, symmStream_t s) {
                          a->name, (void *)only);
         else
             atomic_store_explicit(&a->only, SYMM_STREAM_MANY, memory_order_relaxed);
-        /* Now, for later the point would be behind more of what has nothing to do with the
+        /* Now, because a later point would be behind work that has nothing to do with the
          * blocks. */
         if (!status && a->pending.loose && a->order.able(a->order.ctx, only))
             symm_pending_settle(a, &a->pending, only);
@@ -249,7 +249,7 @@ void symm_global_stream_end(symm_arena *a, symmStream_t s) {
     symm_point now;
     symm_arena_lock(a);
     if (atomic_load_explicit(&a->only, memory_order_relaxed) == s) {
-        if (list_loose(a, s)) { /* no memory to list it: waited for */
+        if (list_loose(a, s)) { /* no memory for the list: wait */
             if (a->order.take(a->order.ctx, s, &now) > 0) {
                 (void)a->order.reach(a->order.ctx, &now);
                 a->order.drop(a->order.ctx, &now);
@@ -265,7 +265,8 @@ void symm_global_stream_end(symm_arena *a, symmStream_t s) {
 
 /* ---- superblocks and large blocks ------------------------------------------------------------ */
 
-/* Under the lock: the opposite of the next. Returns the bytes; 0 if no block begins there. */
+/* Under the lock: frees the superblock, or the large block, at off. Returns its bytes; 0: none
+ * begins there. */
 static uint64_t unplace(symm_arena *a, uint64_t off, int is_super) {
     uint64_t bytes = engine_give(a, off, is_super ? a->super : 0);
     if (!bytes) return 0;
@@ -297,9 +298,9 @@ static int deal(symm_arena *a, symm_sub *sub, uint64_t off, uint64_t bytes) {
     return 0;
 }
 
-/* Under the lock: superblocks that a stream gave back lately, if they are free still: it waits for
- * nobody before it uses those, which it mostly would before the lowest. Depends on the calls
- * alone, as all placing does. */
+/* Under the lock: a superblock that the stream gave back lately, if it is still free. The stream
+ * need not wait before it uses that; before the lowest one it mostly would. The choice depends on
+ * the calls alone, as all placement does. */
 static uint64_t place_again(symm_arena *a, symm_sub *sub, uint64_t bytes) {
     for (unsigned k = sub->nleft < SYMM_SUB_LEFT ? sub->nleft : SYMM_SUB_LEFT; k > 0; k--) {
         uint64_t off = sub->left[--sub->nleft % SYMM_SUB_LEFT];
@@ -309,8 +310,8 @@ static uint64_t place_again(symm_arena *a, symm_sub *sub, uint64_t bytes) {
     return SYMM_PLACE_NONE;
 }
 
-/* Under the lock. What s cannot be put behind now is passed over; it stays taken meanwhile, so that
- * the engine finds other bytes. */
+/* Under the lock. Bytes that s cannot be made to wait for now are skipped: they stay taken until
+ * the engine has found others. */
 static symmResult_t find(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
                          uint64_t align, int last, uint64_t *off) {
     int why = ENOSPC;
@@ -330,15 +331,15 @@ static symmResult_t find(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t 
     return status;
 }
 
-/* Under the lock: memory for the one or the other. */
+/* Under the lock: memory for superblocks or a large block. */
 static symmResult_t place(symm_arena *a, symm_sub *sub, symmStream_t s, uint64_t bytes,
                           uint64_t align, int last, uint64_t *off) {
     SYMM_TRY(find(a, sub, s, bytes, align, last, off));
     if (sub && deal(a, sub, *off, bytes))
         return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for the record of %llu bytes",
                         a->name, (unsigned long long)bytes);
-    /* Of a large block the engine is all that knows: a record for each would be most of what is
-     * touched. */
+    /* A large block has no record but the engine's entry: records would be most of the memory that
+     * is touched. */
     if (!sub) a->larges++;
     return symmSuccess;
 }
@@ -356,7 +357,7 @@ symmResult_t symm_global_take(symm_arena *a, symm_sub *sub, symmStream_t s, uint
         symm_arena_lock(a);
         for (uint64_t at = *off; at < *off + bytes; at += sub ? a->super : bytes)
             unplace(a, at, sub != NULL);
-        symm_pending_return(a, &a->pending, &waits); /* it must still be waited for */
+        symm_pending_return(a, &a->pending, &waits); /* the next taker must wait */
         symm_arena_unlock(a);
     }
     symm_pending_clear(a, &waits);
@@ -369,9 +370,10 @@ static symm_sub *owner_at(const symm_arena *a, uint64_t off) {
     return super ? atomic_load_explicit(&super->owner, memory_order_relaxed) : NULL;
 }
 
-/* Under the lock, when bytes at off were given back: half of what the arena holds may lie idle, for
- * to come and go costs the heap's lock. Where streams still work on that, or asking is dear, it
- * is tried again when a piece more has come, and a sixteenth of what the arena holds. */
+/* Under the lock, after bytes at off were given back: returns memory to upstream if more than half
+ * of what the arena holds is idle. Half stays, because each exchange costs the heap's lock. If
+ * streams still work on the memory, or asking is expensive, the next try comes after the larger of
+ * a piece and a sixteenth of what the arena holds has been given back. */
 static void return_idle(symm_arena *a, uint64_t off, uint64_t bytes) {
     symm_place_stats stats;
     symm_piece hole;

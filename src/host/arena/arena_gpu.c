@@ -144,7 +144,7 @@ static symmResult_t gpu_check(void *ctx, symmStream_t s) {
         return SYMM_ERR(symmInvalidArgument, "stream=%p is not a live stream", (void *)s);
     if (status != SYMM_CUDA_CAPTURE_NONE)
         return SYMM_ERR(symmInvalidUsage,
-                        "stream=%p is being captured: arenas have no part in that", (void *)s);
+                        "stream=%p is being captured: an arena cannot be used there", (void *)s);
     return symmSuccess;
 }
 

@@ -1,8 +1,8 @@
-/* arena_guard.c - guard mode inside an arena: a red zone behind each block, poison in all else,
- * both looked at and painted as the heap does. The arena is asked for more than the program asked
- * for; a table by offset (a placement that places nothing) says how much was asked for. Any
- * thread; g->lock over the table, a leaf behind the global part's. Blocks are painted without
- * it, marked as busy. */
+/* arena_guard.c - guard mode inside an arena: a red zone behind each block, poison everywhere else,
+ * both painted and looked at with the heap's functions. The core is asked for more bytes than the
+ * program asked for. A table by offset (a placement that places nothing) says how many those were.
+ * Any thread. g->lock guards the table; it is taken after the global part's, and no lock after it.
+ * Blocks are painted without it, marked as busy. */
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -18,10 +18,9 @@ struct symm_arena_guard {
     pthread_mutex_t lock; /* all below */
     symm_heap *heap;
     symm_place *blocks; /* that live; a hole over all other offsets */
-    uint64_t dark,
-        /* some of it was freed while its stream could not be waited for, or the driver did not
-         * paint it: not looked at */
-        dark_end;
+    /* Not looked at: somewhere in it bytes were freed while their stream could not be waited for,
+     * or the driver did not paint them. */
+    uint64_t dark, dark_end;
 };
 
 symmResult_t symm_arena_guard_new(symm_arena *a, struct symm_heap *h) {
@@ -33,8 +32,8 @@ symmResult_t symm_arena_guard_new(symm_arena *a, struct symm_heap *h) {
         g->blocks = symm_place_new(SYMM_PLACE_FIRST);
         a->guard = g;
     }
-    /* A red zone is no longer than its block, in units of placement: as much again is enough for
-     * any sizes. */
+    /* A red zone is no longer than its block, in units of placement, so twice the limit is
+     * enough. */
     if (!a->sym) a->most = 2 * a->limit + a->super;
     if (g && g->blocks && !symm_place_add(g->blocks, 0, a->up.limit)) return symmSuccess;
     return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for the table of guard mode", a->name);
@@ -64,7 +63,7 @@ static void darken_now(symm_arena_guard *g, uint64_t off, uint64_t bytes) {
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-/* The block is in the table, busy. -1: no memory. */
+/* Enters the block into the table, busy. -1: no memory. */
 static int enter(symm_arena_guard *g, uint64_t off, uint64_t room, uint64_t red, int *dark) {
     pthread_mutex_lock(&g->lock);
     const int bad = symm_place_take_at(g->blocks, off, room, red | TAG_BUSY);
@@ -80,7 +79,7 @@ static void look_and_paint(const symm_arena *a, uint64_t off, uint64_t room, uin
     if (symm_guard_paint(h, off + room - red, red, 0)) darken_now(a->guard, off, room);
 }
 
-/* Blocks as the program asked for them fit into the limit. */
+/* Whether the bytes that programs asked for fit into the limit. */
 static symmResult_t fits(symm_arena *a, uint64_t bytes) {
     symm_place_stats s;
     pthread_mutex_lock(&a->guard->lock);
@@ -96,7 +95,8 @@ static symmResult_t fits(symm_arena *a, uint64_t bytes) {
 symmResult_t symm_arena_guard_take(symm_arena *a, int stripe, symmStream_t s, uint64_t bytes,
                                    uint64_t align, uint64_t *off) {
     symm_arena_guard *g = a->guard;
-    /* A size that no arena has is refused as it is: with a red zone it might be none at all. */
+    /* A size above the limit is passed on as it is, to be refused: with a red zone it might
+     * overflow. */
     const uint64_t room =
         bytes > a->limit ? bytes : symm_round_up(bytes + SYMM_RED_ZONE, SYMM_ARENA_UNIT);
     int dark;
@@ -105,7 +105,7 @@ symmResult_t symm_arena_guard_take(symm_arena *a, int stripe, symmStream_t s, ui
                     : symm_arena_take(a, s, room, align, off));
     if (enter(g, *off, room, room - bytes, &dark)) {
         (void)symm_arena_give(a, s, *off);
-        return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to note a block", a->name);
+        return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for the record of a block", a->name);
     }
     if (!dark) look_and_paint(a, *off, room, room - bytes);
     pthread_mutex_lock(&g->lock);
@@ -116,7 +116,7 @@ symmResult_t symm_arena_guard_take(symm_arena *a, int stripe, symmStream_t s, ui
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
-/* The block that begins at off becomes busy: one of two frees gets it. 0: none does, or it is. */
+/* Marks the block that begins at off as busy, for one of two frees. 0: none does, or it is busy. */
 static uint64_t claim(symm_arena_guard *g, uint64_t off, uint64_t *red) {
     pthread_mutex_lock(&g->lock);
     uint64_t tag = 0, room = symm_place_block(g->blocks, off, &tag);
@@ -127,8 +127,8 @@ static uint64_t claim(symm_arena_guard *g, uint64_t off, uint64_t *red) {
     return room;
 }
 
-/* What was given to the stream before the free has ended. 0: it cannot be waited for. Blocks of
- * symmetric arenas are freed when it has. */
+/* Waits for the work that the stream was given before the free. 0: it cannot be waited for. Blocks
+ * of symmetric arenas are freed when their work has ended. */
 static int is_over(const symm_arena *a, symmStream_t s) {
     symm_point p;
     if (a->sym) return 1;
@@ -152,7 +152,7 @@ symmResult_t symm_arena_guard_give(symm_arena *a, symmStream_t s, uint64_t off) 
     symm_arena_guard *g = a->guard;
     symmResult_t r = symmSuccess;
     uint64_t red;
-    SYMM_TRY(symm_arena_meet(a, s)); /* all that can fail, before anything is painted */
+    SYMM_TRY(symm_arena_meet(a, s)); /* the only step that can fail, before painting */
     const uint64_t room = claim(g, off, &red);
     if (!room) return symm_arena_refuse(a, off);
     const int over = is_over(a, s);

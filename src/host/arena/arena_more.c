@@ -1,6 +1,6 @@
-/* arena_more.c - memory that an arena gets from upstream, and gives back, when what it holds is not
- * enough: a fresh piece; what lies beside a hole; superblocks that nothing uses, to be changed for
- * others. Any thread; the global lock, but for symm_arena_await, which waits and holds none. */
+/* arena_more.c - more memory from upstream when an arena's own is not enough: a fresh piece, memory
+ * beside a hole, or memory in exchange for unused superblocks. Any thread, with the global lock,
+ * except symm_arena_await, which waits and holds no lock. */
 #include "arena_int.h"
 
 static uint64_t up_to(uint64_t n, uint64_t unit) {
@@ -20,14 +20,14 @@ static symmResult_t add(symm_arena *a, uint64_t off, uint64_t bytes) {
 
 /* ---- a fresh piece --------------------------------------------------------------------------- */
 
-/* With ask, upstream is asked although it has no room, for it says why. */
+/* ask: upstream is asked even if it has no room, because its error says why. */
 static symmResult_t fresh(symm_arena *a, uint64_t bytes, uint64_t align, int ask) {
     const uint64_t least = up_to(bytes, a->super), left = left_of(a);
     uint64_t off, size = least > a->piece ? least : a->piece;
     if (align < a->super) align = a->super;
     if (size > left) size = left;
     if (size < least) return symmOutOfMemory;
-    if (a->up.room) { /* less than a piece, rather than none; it may lie askew */
+    if (a->up.room) { /* less than a piece is better than none; the room may be unaligned */
         const uint64_t room = a->up.room(a->up.ctx),
                        fits = room > align ? (room - align) & -align : 0;
         if (room < least && !ask) return symmOutOfMemory;
@@ -39,8 +39,8 @@ static symmResult_t fresh(symm_arena *a, uint64_t bytes, uint64_t align, int ask
 
 /* ---- beside a hole --------------------------------------------------------------------------- */
 
-/* Where the free bytes that begin at `at` end: the arena's, or (*ours 0) whole superblocks of
- * upstream's. */
+/* The end of the free bytes that begin at `at`. They are the arena's, or (*ours 0) whole
+ * superblocks of upstream. */
 static uint64_t free_end(const symm_arena *a, uint64_t at, int *ours) {
     symm_piece q;
     uint64_t begin, end;
@@ -51,8 +51,8 @@ static uint64_t free_end(const symm_arena *a, uint64_t at, int *ours) {
     return end > at ? end : at;
 }
 
-/* What upstream must give for a block at `at`; UINT64_MAX: not all of that is free. With take, it
- * gives it, and what it has given stays the arena's. */
+/* Bytes that upstream must give for a block at `at`; UINT64_MAX: not all are free. take: takes
+ * them; after a failure, what was taken stays the arena's. */
 static uint64_t gap_bytes(symm_arena *a, uint64_t at, uint64_t bytes, int take) {
     const uint64_t end = at + bytes;
     uint64_t sum = 0;
@@ -71,7 +71,7 @@ static uint64_t gap_bytes(symm_arena *a, uint64_t at, uint64_t bytes, int take) 
     return sum;
 }
 
-/* The place that costs least so far. */
+/* The cheapest place so far. */
 typedef struct {
     uint64_t bytes, align, at, cost;
 } spot;
@@ -83,8 +83,8 @@ static void try_at(symm_arena *a, uint64_t at, spot *best) {
     best->cost = cost;
 }
 
-/* Places that begin in the hole, or in upstream's memory right before it. The cheapest begins or
- * ends where free memory of the arena does, or where there is no more. */
+/* Tries places that begin in the hole, or in free memory of upstream right before it. The cheapest
+ * place begins or ends where free memory of the arena does, or where free memory ends. */
 static void try_hole(symm_arena *a, uint64_t hole, spot *best) {
     const uint64_t bytes = best->bytes, mask = -best->align;
     uint64_t low = hole, begin, end, at = hole;
@@ -100,7 +100,7 @@ static void try_hole(symm_arena *a, uint64_t hole, spot *best) {
     if (up_to(low, best->align) + bytes <= at) try_at(a, up_to(low, best->align), best);
 }
 
-/* -1: no hole can be extended so far. */
+/* -1: no hole can be extended far enough. */
 static int extend(symm_arena *a, uint64_t bytes, uint64_t align) {
     spot best = {bytes, align < SYMM_ARENA_UNIT ? SYMM_ARENA_UNIT : align, 0, UINT64_MAX};
     symm_place_stats stats;
@@ -144,7 +144,8 @@ static int part_with(symm_arena *a, int i, uint64_t from, uint64_t to) {
     return 0;
 }
 
-/* What nothing uses of the pieces from i on, up to `end`. Returns the first piece behind that. */
+/* Returns unused superblocks of the pieces from i on, up to `end`, to upstream. Returns the first
+ * piece behind them. */
 static int return_from(symm_arena *a, int i, uint64_t at, uint64_t end, symm_pending *stands) {
     symm_piece q;
     while (at < end && symm_global_at(a, at, &q)) {
@@ -153,11 +154,11 @@ static int return_from(symm_arena *a, int i, uint64_t at, uint64_t end, symm_pen
         const uint64_t from = up_to(q.off > r.off ? q.off : r.off, a->super);
         const uint64_t to = behind & -a->super;
         at = behind;
-        /* The heap's other users know nothing of our streams. */
+        /* Other users of the heap know nothing of our streams. */
         if (q.used || from >= to || symm_pending_busy(a, &a->pending, from, to, stands)) continue;
         if (part_with(a, i, from, to)) continue;
         if (to == end) return from > r.off ? i + 1 : i;
-        i += from > r.off; /* what is left behind it is the next piece */
+        i += from > r.off; /* the rest behind it is the next piece */
     }
     return i + 1;
 }
@@ -187,7 +188,7 @@ symmResult_t symm_global_more(symm_arena *a, uint64_t bytes, uint64_t align, int
                     (unsigned long long)a->most);
 }
 
-/* What is waited for stays listed: it leaves when it is looked at next. */
+/* Entries stay listed; they leave when they are looked at next. */
 void symm_arena_await(symm_arena *a) {
     symm_pendings list = {0};
     symm_arena_lock(a);

@@ -1,6 +1,6 @@
-/* arena_sub.c - sub-arenas: blocks in superblocks, what others free. Any thread; a sub's lock for
- * its engine, its far_lock for what others free. What a thread keeps for its next calls:
- * arena_bins.c. */
+/* arena_sub.c - sub-arenas: blocks in superblocks, and blocks that others free. Any thread; a sub's
+ * lock for its engine, its far_lock for what others free. Blocks that a thread keeps for its next
+ * calls: arena_bins.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "base/fail.h"
 #include "arena_int.h"
 
-/* Beyond this, who frees from afar places the blocks himself, so that an idle owner does not
- * collect them for ever. */
+/* If an owner's list is longer, whoever frees a block of it places the blocks, so that the list of
+ * an idle owner does not grow for ever. */
 enum { FAR_MOST = 256 };
 
 static symm_sub *sub_memory(void) {
@@ -20,7 +20,7 @@ symm_sub *symm_sub_new(symm_arena *a, int kind, symmStream_t s) {
     symm_sub *sub = sub_memory();
     if (!sub) return NULL;
     memset(sub, 0, sizeof *sub);
-    /* Streams are many and have little each: holes that fit cost them less than the time does.
+    /* There are many streams with little memory each: best fit saves them more than its time costs.
      * Threads mostly take what they keep. */
     sub->place =
         symm_place_new(kind == SYMM_SUB_STREAM && !a->first ? SYMM_PLACE_BEST : SYMM_PLACE_FIRST);
@@ -47,8 +47,7 @@ void symm_sub_free(symm_sub *sub) {
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
-/* Superblocks that lie in the hole at off go to the global part, as long as more than `keep` are
- * left. */
+/* Gives superblocks in the hole at off to the global part while the sub has more than `keep`. */
 static void release_at(symm_sub *sub, uint64_t off, uint64_t keep) {
     symm_arena *a = sub->arena;
     symm_piece hole;
@@ -62,15 +61,15 @@ static void release_at(symm_sub *sub, uint64_t off, uint64_t keep) {
     }
 }
 
-/* One superblock stays, for the next block; all do of stripes, and of a stream that has ended,
- * whose work may still run (`ended`: how many stay of that). */
+/* One superblock stays, for the next block. A stripe keeps all. A sub that has ended keeps `ended`,
+ * because work may still run in them. */
 static void give_locked(symm_sub *sub, uint64_t off, uint64_t ended) {
     symm_place_give(sub->place, off);
     int kind = atomic_load_explicit(&sub->kind, memory_order_relaxed);
     if (kind != SYMM_SUB_STRIPE) release_at(sub, off, kind == SYMM_SUB_ENDED ? ended : 1);
 }
 
-/* Of a stripe; bytes 0: a free. With the lock. */
+/* Counts a call on a stripe. bytes 0: a free. With the lock. */
 static void tally(symm_sub *sub, uint64_t bytes, uint64_t align, uint64_t off) {
     uint64_t d = (sub->digest ^ bytes) * 0x9fb21c651e98df25ull;
     d = (d ^ d >> 32 ^ align) * 0x9fb21c651e98df25ull;
@@ -123,14 +122,14 @@ void symm_sub_give_far(symm_sub *sub, uint64_t off, symmStream_t s) {
     symmStream_t own = symm_sub_stream(sub);
     int kind = atomic_load_explicit(&sub->kind, memory_order_acquire);
     int noted = far_room(sub), many = sub->nfar >= FAR_MOST;
-    const int others = s != own || kind == SYMM_SUB_ENDED; /* whoever takes that over */
+    const int others = s != own || kind == SYMM_SUB_ENDED; /* somebody else will use it */
     if (noted) {
         SYMM_ASSERT(sub->nfar < sub->far_cap);
         sub->far[sub->nfar++] = off;
         if (others) symm_pending_add(a, &sub->waits, 0, 1, s);
     }
     pthread_mutex_unlock(&sub->far_lock);
-    if (!noted) { /* no memory to queue it: it is waited for, and placed, here */
+    if (!noted) { /* no memory to queue the block: wait, and place it here */
         if (others && a->order.take(a->order.ctx, s, &point) > 0) {
             (void)a->order.reach(a->order.ctx, &point);
             a->order.drop(a->order.ctx, &point);
@@ -157,8 +156,8 @@ uint64_t symm_sub_far_bytes(symm_sub *sub) {
     return units * SYMM_ARENA_UNIT;
 }
 
-/* Streams are made to wait under the lock, so that none of the stream's users gets a block before;
- * a thread waits itself, and only it takes blocks of its sub. */
+/* A stream is made to wait under the lock, so no user of the stream gets a block before. A thread
+ * waits itself without the lock, because only it takes blocks of its sub. */
 symmResult_t symm_sub_drain(symm_sub *sub, int may_wait) {
     symm_arena *a = sub->arena;
     int kind = atomic_load_explicit(&sub->kind, memory_order_relaxed);
@@ -180,7 +179,7 @@ symmResult_t symm_sub_drain(symm_sub *sub, int may_wait) {
         status = symm_pending_wait(a, &waits, stream);
         if (kind != SYMM_SUB_STREAM) symm_sub_lock(sub);
         pthread_mutex_lock(&sub->far_lock);
-        symm_pending_return(a, &sub->waits, &waits); /* after an error: for another time */
+        symm_pending_return(a, &sub->waits, &waits); /* not empty after an error */
         pthread_mutex_unlock(&sub->far_lock);
         symm_pending_clear(a, &waits);
         if (status) return status;
@@ -198,7 +197,7 @@ symmResult_t symm_sub_drain(symm_sub *sub, int may_wait) {
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-/* Under the lock: a block where there is room for it. SYMM_PLACE_NONE if not; *why. */
+/* Under the lock: places a block. SYMM_PLACE_NONE: there is no room; *why says what is missing. */
 static uint64_t place_here(symm_sub *sub, uint64_t bytes, uint64_t align, int *why) {
     symm_arena *a = sub->arena;
     uint64_t off = symm_place_take(sub->place, bytes, align, 0, why);
@@ -211,8 +210,8 @@ static uint64_t place_here(symm_sub *sub, uint64_t bytes, uint64_t align, int *w
     return off;
 }
 
-/* A superblock more, or as many as the block needs. They are the sub's when its stream waits for
- * whoever used them before. */
+/* One superblock more, or as many as the block needs. They are the sub's when its stream has been
+ * made to wait for their last users. */
 static symmResult_t one_more_super(symm_sub *sub, uint64_t need, int last) {
     symm_arena *a = sub->arena;
     symmStream_t s = symm_sub_stream(sub);

@@ -1,14 +1,14 @@
-/* arena_threads.c - which sub-arena a thread or a stream has. A thread remembers those that it used
- * last; the arena's list is searched when it does not. When a thread ends, every arena that it used
- * takes back its sub, and the thread gets no other: its later destructors take from the global
- * part. Any thread; locks as in arena_int.h. */
+/* arena_threads.c - which sub-arena a thread or a stream has, the end of subs, and the process's
+ * list of arenas. A thread remembers the subs that it used last; others are searched in the arena's
+ * list. When a thread ends, every arena that it used takes back its sub. The thread gets no other
+ * one: its later destructors take from the global part. Any thread; locks as in arena_int.h. */
 #include <stdlib.h>
 
 #include "base/fail.h"
 #include "arena_int.h"
 
-static pthread_mutex_t arenas_lock = PTHREAD_MUTEX_INITIALIZER; /* arenas that live */
-static pthread_cond_t looked_at = PTHREAD_COND_INITIALIZER;     /* looks of one is 0 */
+static pthread_mutex_t arenas_lock = PTHREAD_MUTEX_INITIALIZER; /* the list of live arenas */
+static pthread_cond_t looked_at = PTHREAD_COND_INITIALIZER;     /* an arena's looks has become 0 */
 static symm_arena *arenas;
 static uint64_t last_serial;
 
@@ -64,8 +64,8 @@ typedef struct {
 
 static _Thread_local recent recents[RECENT];
 
-/* This thread's sub gets the place in the arena's table that symm_sub_mine looks at, unless a
- * living thread's has it: two threads that took it from each other would both be slow. */
+/* Puts this thread's sub into the arena's table, where symm_sub_mine looks, unless another live
+ * thread's sub is at that place: two threads that took it from each other would both be slow. */
 static void remember(symm_arena *a, symm_sub *sub) {
     _Atomic(symm_sub *) *at = &a->mine[symm_thread_slot(symm_thread_self())];
     symm_sub *has = atomic_load_explicit(at, memory_order_acquire); /* as in symm_sub_mine */
@@ -73,7 +73,8 @@ static void remember(symm_arena *a, symm_sub *sub) {
         atomic_store_explicit(at, sub, memory_order_release); /* pairs with symm_sub_mine */
 }
 
-/* ---- the end of a sub ------------------------------------------------------------------------- */
+/* ---- the end of a sub
+ * ------------------------------------------------------------------------- */
 
 void symm_sub_close(symm_sub *sub) {
     symm_arena *a = sub->arena;
@@ -81,7 +82,7 @@ void symm_sub_close(symm_sub *sub) {
     symm_sub_lock(sub);
     symm_sub_flush(sub);
     symm_sub_tidy(sub, 0);
-    /* What is left has holes that were freed on s: whoever takes the sub over waits for that. */
+    /* Its holes were freed on s: whoever takes the sub over waits for that. */
     pthread_mutex_lock(&sub->far_lock);
     symm_pending_add(a, &sub->waits, 0, 1, s);
     atomic_store_explicit(&sub->kind, SYMM_SUB_ENDED, memory_order_release);
@@ -104,11 +105,11 @@ typedef struct used {
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static int key_made;
-static _Thread_local int ending; /* this thread's subs are closed */
+static _Thread_local int ending; /* this thread's subs are closed, and it gets no new ones */
 
-/* Destructors of the program's that run later in this thread may use arenas still, but not its
- * subs, which others may have by then; nor does it get new ones, for nobody would close them:
- * destructors run a few times and then no more. */
+/* Destructors of the program that run later in this thread may still use arenas, but not its subs,
+ * which others may have by then. The thread gets no new sub either, because nobody would close it:
+ * destructors run in a few passes only. */
 static void thread_ends(void *arg) {
     used *u = arg;
     ending = 1;
@@ -133,7 +134,7 @@ static void make_key(void) {
     key_made = pthread_key_create(&key, thread_ends) == 0;
 }
 
-/* This thread's end will close sub. -1: no memory. */
+/* The end of this thread will close sub. -1: no memory. */
 static int note_thread(symm_arena *a, symm_sub *sub) {
     pthread_once(&key_once, make_key);
     used *u = key_made ? SYMM_FAIL_ALLOC(arena_thread, malloc(sizeof *u)) : NULL;
@@ -174,8 +175,8 @@ symm_sub *symm_sub_look(symm_arena *a) {
     return sub;
 }
 
-/* Takes over a sub whose thread or stream has ended, and what was freed in it too; under
- * list_lock. */
+/* Takes over a sub whose thread or stream has ended, if all work on what was freed in it has ended
+ * too. Under list_lock. */
 static symm_sub *adopt(symm_arena *a, int kind, symmStream_t s) {
     for (symm_sub *sub = a->subs; sub; sub = sub->next) {
         if (atomic_load_explicit(&sub->kind, memory_order_relaxed) != SYMM_SUB_ENDED) continue;
@@ -194,7 +195,7 @@ static symm_sub *adopt(symm_arena *a, int kind, symmStream_t s) {
     return NULL;
 }
 
-/* Streams that are gone leave their subs to others; under list_lock. */
+/* Closes the subs of streams that are gone. Under list_lock. */
 static void close_gone(symm_arena *a) {
     for (symm_sub *sub = a->subs; sub; sub = sub->next)
         if (atomic_load_explicit(&sub->kind, memory_order_relaxed) == SYMM_SUB_STREAM &&
@@ -220,13 +221,13 @@ symmResult_t symm_sub_for(symm_arena *a, symmStream_t s, symm_sub **out) {
         a->subs = sub;
     }
     if (sub && !s && note_thread(a, sub)) {
-        symm_sub_close(sub); /* without its end being told nobody would ever get its memory */
+        symm_sub_close(sub); /* else nobody would close it at the thread's end */
         sub = NULL;
     }
     pthread_mutex_unlock(&a->list_lock);
     if (!sub) return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for a sub-arena", a->name);
     *slot_of(a, s) = (recent){a->serial, s, sub};
-    if (!s) { /* from now on it is found by the thread's address, until thread_ends */
+    if (!s) { /* until thread_ends it is found by the thread's address */
         atomic_store_explicit(&sub->thread.self, symm_thread_self(), memory_order_relaxed);
         remember(a, sub);
     }

@@ -1,5 +1,6 @@
-/* arena_wait.c - what another stream must wait for before it uses memory. Any thread, under the
- * lock of whoever has the list; lists are short, for what is reached or handed on leaves them. */
+/* arena_wait.c - lists of memory that was freed, with the points that another stream must wait for
+ * before it uses it. Any thread, with the lock of the list's owner. Lists are short, because
+ * entries that are reached or handed on leave them. */
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -69,7 +70,7 @@ void symm_sub_check(symm_sub *sub) {
 
 static int host_take(void *ctx, symmStream_t s, symm_point *p) {
     (void)ctx;
-    if (!s) return 0; /* its work ended in the calls that gave it */
+    if (!s) return 0; /* calls on the NULL stream return when their work has ended */
     symm_order_take(s, &p->host);
     p->event = NULL;
     return 1;
@@ -88,7 +89,7 @@ static symmResult_t host_check(void *ctx, symmStream_t s) {
     (void)ctx;
     SYMM_TRY(symm_stream_check(s));
     if (!symm_stream_capturing(s)) return symmSuccess;
-    return SYMM_ERR(symmInvalidUsage, "stream=%p is being captured: arenas have no part in that",
+    return SYMM_ERR(symmInvalidUsage, "stream=%p is being captured: an arena cannot be used there",
                     (void *)s);
 }
 
@@ -113,8 +114,7 @@ static int host_able(void *ctx, symmStream_t s) {
     return !symm_stream_capturing(s);
 }
 
-/* Who is told to wait for the NULL stream has nothing to wait for; what a stream runs must not
- * wait. */
+/* There is nothing to wait for on the NULL stream. A function that a stream runs must not wait. */
 static int host_still(void *ctx, symmStream_t s) {
     return !s || (!symm_stream_depth && host_able(ctx, s));
 }
@@ -158,13 +158,13 @@ static int has_room(symm_pendings *list) {
     return 1;
 }
 
-/* Whether the one point is behind the other: one stream comes to its points in their order. */
+/* Whether the first point comes after the second: a stream reaches its points in their order. */
 static inline int behind(const symm_pending *e, const symm_pending *other) {
     if (e->loose || other->loose || e->stream != other->stream) return 0;
     return e->stream == SYMM_STREAM_GONE ? e->seq == other->seq : e->seq >= other->seq;
 }
 
-/* If entry i is reached, so is what lies before it, and none of them is needed. One question. */
+/* If entry i is reached, removes it and all earlier entries of its stream. Asks once. */
 static int is_reached(const symm_arena *a, symm_pendings *list, int i) {
     const symm_pending e = list->at[i];
     if (!a->order.idle(a->order.ctx, e.stream, &e.point)) return 0;
@@ -173,9 +173,9 @@ static int is_reached(const symm_arena *a, symm_pendings *list, int i) {
     return 1;
 }
 
-/* Decides nothing but how long the list is. Where a question is dear, one at a time: a list that
- * streams keep up with loses at least as many entries as it gets. Where they do not keep up,
- * questions become rare. */
+/* Shortens the list; decides nothing else. If asking is expensive, asks about one entry: if streams
+ * keep up, the list loses at least as many entries as it gets. If they do not, questions become
+ * rare. */
 static void look(const symm_arena *a, symm_pendings *list) {
     int reached = 0;
     for (int i = list->n; !a->order.dear && i-- > 0;)
@@ -190,14 +190,14 @@ static void look(const symm_arena *a, symm_pendings *list) {
 static void append(const symm_arena *a, symm_pendings *list, symm_pending entry) {
     SYMM_CHECK(symm_pendings_check(list));
     SYMM_ASSERT(!entry.loose);
-    if (list->look_at > 4 * list->n) list->look_at = LOOK_AT; /* it has become short */
+    if (list->look_at > 4 * list->n) list->look_at = LOOK_AT; /* the list has become short */
     if (list->n >= LOOK_AT && list->n >= list->look_at) look(a, list);
     if (has_room(list)) {
         list->at[list->n++] = entry;
         return;
     }
-    /* No memory to remember it: waited for here. Where this thread may not wait, a stream runs it,
-     * and what it freed it has done. */
+    /* No memory for the entry: wait for it here. If this thread may not wait, a stream runs it, and
+     * the work before its free has ended. */
     (void)a->order.reach(a->order.ctx, &entry.point);
     a->order.drop(a->order.ctx, &entry.point);
 }
@@ -209,7 +209,7 @@ static int take(symm_arena *a, symmStream_t s, symm_pending *e) {
     return a->order.take(a->order.ctx, s, &e->point);
 }
 
-/* What s freed without one gets the point of `from`, which s has come to later. */
+/* Entries of the stream without a point get that of `from`, which comes later in the stream. */
 static void tie(const symm_arena *a, symm_pendings *list, const symm_pending *from) {
     for (int i = 0; list->loose && i < list->n; i++) {
         symm_pending *e = &list->at[i];
@@ -231,7 +231,7 @@ void symm_pending_settle(symm_arena *a, symm_pendings *list, symmStream_t s) {
         a->order.drop(a->order.ctx, &now.point);
         return;
     }
-    for (int i = list->n; i-- > 0;) /* its work has ended instead */
+    for (int i = list->n; i-- > 0;) /* take has waited for the work instead */
         if (list->at[i].loose && list->at[i].stream == s) leave(a, list, i, 0);
 }
 
@@ -273,8 +273,8 @@ int symm_pending_barred(const symm_arena *a, const symm_pendings *list, uint64_t
     return i >= 0 && !a->order.able(a->order.ctx, list->at[i].stream);
 }
 
-/* Entry i without [off, end). Where there is no memory for a second part it stays whole: somebody
- * waits for more than he must. */
+/* Removes [off, end) from entry i. Without memory for a second part it stays whole, and somebody
+ * waits for more than necessary. */
 static void cut(const symm_arena *a, symm_pendings *list, int i, uint64_t off, uint64_t end) {
     symm_pending rest = list->at[i];
     if (rest.off < off && rest.end > end) {
@@ -338,7 +338,7 @@ int symm_pending_busy(symm_arena *a, symm_pendings *list, uint64_t off, uint64_t
     return 0;
 }
 
-/* Another entry's point will do, or the same one's was waited for. */
+/* Whether the point of another entry is enough, or the same point was waited for already. */
 static int spared(const symm_pendings *list, int i) {
     for (int k = 0; k < list->n; k++)
         if (k != i && behind(&list->at[k], &list->at[i]) &&

@@ -8,8 +8,8 @@
 #include "device/common/colls.h"
 #include "types.h"
 
-/* How long a rank may be in a collective while others are in set-up. A program whose ranks order the
- * two differently may get through: it is not ended for that. */
+/* How long a rank may be in a collective while others are in set-up. A program whose ranks order
+ * the two differently may get through: it is not ended for that. */
 #define SYMM_ASTRAY_NS 1000000000ull
 
 /* How the text begins where set-up is concerned. */
@@ -31,8 +31,8 @@ void symm_doing_leave(symm_comm *c);
  * longer than a program might get away with, in a collective that this rank has not called. */
 symmResult_t symm_doing_look(symm_comm *c);
 
-/* 1 if rank p has issued a collective that this rank has not: which, in text. 0 also where calls were
- * captured, as their numbers then do not say which rank is ahead. */
+/* 1 if rank p has issued a collective that this rank has not: which, in text. 0 also where calls
+ * were captured, as their numbers then do not say which rank is ahead. */
 int symm_doing_ahead(const symm_comm *c, int p, char *text, size_t cap);
 
 /* The lowest rank that has not begun this rank's exchange, -1 none. */

@@ -22,7 +22,8 @@ static inline void symm_entry_write(uint64_t *at, const uint64_t *words, int n) 
     symm_word_set(&at[0], words[0]);
 }
 
-/* 1: words is the entry as it was at one moment, unless its number is 0. 0: it was being written. */
+/* 1: words is the entry as it was at one moment, unless its number is 0. 0: it was being
+ * written. */
 static inline int symm_entry_read(const uint64_t *at, uint64_t *words, int n) {
     for (int i = 0; i < n; i++) words[i] = symm_word_get(&at[i]); /* the number first */
     return words[0] && __atomic_load_n(&at[0], __ATOMIC_RELAXED) == words[0];

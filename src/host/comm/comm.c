@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/handle.h"
 #include "base/log.h"
 #include "base/stats.h"
@@ -11,6 +12,15 @@
 
 symmResult_t symm_comm_bad_handle(symmComm_t handle) {
     return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)handle);
+}
+
+void symm_comm_check(const symm_comm *c) {
+    const int state = symm_comm_state(c);
+    SYMM_ASSERT(state >= SYMM_COMM_MAKING && state <= SYMM_COMM_FINAL);
+    SYMM_ASSERT(atomic_load(&c->entry.refs) > 0 && atomic_load(&c->entry.busy) == 1);
+    SYMM_ASSERT(atomic_load(&c->entry.visitors) >= 0 && atomic_load(&c->entry.parenting) >= 0);
+    SYMM_ASSERT(!c->ctl || (c->rank >= 0 && c->rank < c->nranks && c->nranks <= SYMM_MAX_RANKS));
+    SYMM_ASSERT(!c->ctl || symm_comm_ctl(c, c->rank) == c->ctl);
 }
 
 symmResult_t symm_comm_enter_known(symm_comm *c, int live) {
@@ -22,6 +32,7 @@ symmResult_t symm_comm_enter_known(symm_comm *c, int live) {
                     : SYMM_ERR(symmInvalidUsage, "communicator %s is in use by another thread",
                                c->name);
     }
+    SYMM_CHECK(symm_comm_check(c));
     symmResult_t r = symmSuccess;
     if (live && __builtin_expect(symm_comm_is_over(c), 0))
         r = live == SYMM_ENTER_COLL || c->cuda ? symm_comm_told(c) : symm_comm_async(c);
@@ -61,6 +72,7 @@ symmResult_t symm_comm_visit(symmComm_t handle, symm_comm **out) {
 
 void symm_comm_unvisit(symm_comm *c) {
     const symmComm_t handle = c->handle;
+    SYMM_ASSERT(atomic_load(&c->entry.visitors) > 0);
     atomic_fetch_sub(&c->entry.visitors, 1); /* release: pairs with await_visitors */
     symm_handle_put(SYMM_KIND_COMM, handle);
 }
@@ -73,6 +85,7 @@ symmResult_t symm_comm_visit_made(symmComm_t comm, symm_comm **out) {
 }
 
 void symm_comm_ref(symm_comm *c) {
+    SYMM_ASSERT(atomic_load_explicit(&c->entry.refs, memory_order_relaxed) > 0);
     atomic_fetch_add_explicit(&c->entry.refs, 1, memory_order_relaxed);
 }
 
@@ -90,6 +103,7 @@ static void keep_aborted(symm_comm *c) {
 }
 
 void symm_comm_unref(symm_comm *c) {
+    SYMM_ASSERT(atomic_load_explicit(&c->entry.refs, memory_order_relaxed) > 0);
     /* Release: what this user did comes before the free; acquire: the one who frees sees it all. */
     if (atomic_fetch_sub_explicit(&c->entry.refs, 1, memory_order_acq_rel) != 1) return;
     c->entry.undo(c);

@@ -3,6 +3,7 @@
 #ifndef SYMM_COMM_H_
 #define SYMM_COMM_H_
 
+#include "base/check.h"
 #include "gather.h"
 #include "pages.h"
 #include "revoke.h"
@@ -20,7 +21,10 @@ symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out);
 /* The same by what lives only while its communicator does (a heap whose handle was just found
  * open): no look-up. */
 symmResult_t symm_comm_enter_known(symm_comm *c, int live);
+/* Asserts the invariants of the record. The thread that is inside. */
+void symm_comm_check(const symm_comm *c);
 static inline void symm_comm_leave(symm_comm *c) {
+    SYMM_CHECK(symm_comm_check(c));
     atomic_store_explicit(&c->entry.busy, 0, memory_order_release);
 }
 

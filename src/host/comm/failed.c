@@ -20,10 +20,10 @@ static int drives(const symm_remain *l) {
     return -1;
 }
 
-/* A rank that should come, has said nothing, and has issued a collective that this rank has not. That
- * collective needs this rank, so it goes on only when this rank's call is over: no rank can come
- * before the deadline. Nobody is looked for where the communicator is over or a rank is gone, as
- * collectives end by themselves then. -1 none. */
+/* A rank that should come, has said nothing, and has issued a collective that this rank has not.
+ * That collective needs this rank, so it goes on only when this rank's call is over: no rank can
+ * come before the deadline. Nobody is looked for where the communicator is over or a rank is gone,
+ * as collectives end by themselves then. -1 none. */
 static int elsewhere(const symm_remain *l, char *does, size_t cap) {
     const symm_comm *c = l->comm;
     symm_ranks gone;
@@ -38,8 +38,8 @@ static int elsewhere(const symm_remain *l, char *does, size_t cap) {
     return -1;
 }
 
-/* A program whose ranks order this call and a collective on a stream differently may get through, so
- * it is given a while. */
+/* A program whose ranks order this call and a collective on a stream differently may get through,
+ * so it is given a while. */
 static symmResult_t look_elsewhere(const symm_remain *l) {
     symm_comm *c = l->comm;
     char does[160];

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "call_log.h"
 #include "comm.h"
@@ -36,6 +37,7 @@ static void abort_peers(symm_comm *c, symmResult_t code, int rank) {
 }
 
 void symm_comm_fail(symm_comm *c, symmResult_t code, int rank, const char *text) {
+    SYMM_ASSERT(code != symmSuccess && rank < SYMM_MAX_RANKS);
     pthread_mutex_lock(&c->failure.lock);
     if (atomic_load_explicit(&c->failure.code, memory_order_relaxed) == symmSuccess) {
         snprintf(c->failure.text, sizeof c->failure.text, "%s", text);
@@ -52,6 +54,7 @@ symmResult_t symm_comm_known(symm_comm *c) {
     const symmResult_t code = symm_comm_code(c);
     if (code == symmSuccess) return code;
     pthread_mutex_lock(&c->failure.lock);
+    SYMM_ASSERT(memchr(c->failure.text, 0, sizeof c->failure.text));
     symm_status_adopt(c->failure.text);
     pthread_mutex_unlock(&c->failure.lock);
     return code;

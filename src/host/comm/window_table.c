@@ -5,7 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
+
+void symm_wtable_check(const symm_wtable *t) {
+    enum { MOST = 64 }; /* of a long table: its beginning */
+    SYMM_ASSERT(t->n >= 0 && t->n <= t->cap);
+    for (int i = 0; i < t->n && i < MOST; i++) {
+        const symm_run *r = &t->run[i];
+        SYMM_ASSERT(r->win && r->hi > t->lo[i]);
+        SYMM_ASSERT(i == 0 || t->lo[i - 1] <= t->lo[i]);
+        if (!t->linked) continue;
+        SYMM_ASSERT(r->link >= -1 && r->link < i);
+        SYMM_ASSERT(r->link < 0 || t->run[r->link].hi > r->hi);
+    }
+}
 
 /* How many runs begin at or before `at`. Without a branch that depends on the data: a guess wrong
  * every second time costs more than the loads. */
@@ -35,6 +49,8 @@ int symm_wtable_room(symm_wtable *t) {
 }
 
 void symm_wtable_add(symm_wtable *t, struct symm_win *w, uint64_t lo, uint64_t hi) {
+    SYMM_CHECK(symm_wtable_check(t));
+    SYMM_ASSERT(lo < hi && t->n < t->cap);
     const int at = count_upto(t, lo);
     const size_t behind = (size_t)(t->n - at);
     memmove(&t->lo[at + 1], &t->lo[at], behind * sizeof *t->lo);
@@ -43,6 +59,7 @@ void symm_wtable_add(symm_wtable *t, struct symm_win *w, uint64_t lo, uint64_t h
     t->run[at] = (symm_run){hi, w, -1};
     t->n++;
     t->linked = 0;
+    SYMM_CHECK(symm_wtable_check(t));
 }
 
 /* The first run that begins at or behind lo. */
@@ -59,15 +76,18 @@ static void take_out(symm_wtable *t, int at) {
 }
 
 void symm_wtable_drop(symm_wtable *t, const struct symm_win *w, uint64_t lo, uint64_t hi) {
+    SYMM_CHECK(symm_wtable_check(t));
     for (int i = first_from(t, lo); i < t->n && t->lo[i] < hi;)
         if (t->run[i].win == w)
             take_out(t, i);
         else
             i++;
+    SYMM_CHECK(symm_wtable_check(t));
 }
 
 /* Runs of one window do not overlap, so at most one of them reaches over lo. */
 void symm_wtable_cut(symm_wtable *t, const struct symm_win *w, uint64_t lo, uint64_t hi) {
+    SYMM_CHECK(symm_wtable_check(t));
     for (int i = 0; i < t->n && t->lo[i] < hi;) {
         const symm_run was = t->run[i];
         const uint64_t from = t->lo[i];
@@ -82,6 +102,7 @@ void symm_wtable_cut(symm_wtable *t, const struct symm_win *w, uint64_t lo, uint
             take_out(t, i);
         if (was.hi > hi && !symm_wtable_room(t)) symm_wtable_add(t, was.win, hi, was.hi);
     }
+    SYMM_CHECK(symm_wtable_check(t));
 }
 
 static void link_runs(symm_wtable *t) {
@@ -91,6 +112,7 @@ static void link_runs(symm_wtable *t) {
         t->run[i].link = before;
     }
     t->linked = 1;
+    SYMM_CHECK(symm_wtable_check(t));
 }
 
 struct symm_win *symm_wtable_find(symm_wtable *t, uint64_t lo, uint64_t hi) {

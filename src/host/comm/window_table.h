@@ -36,5 +36,7 @@ struct symm_win *symm_wtable_find(symm_wtable *t, uint64_t lo, uint64_t hi);
 /* The run that holds lo and ends last, or else the first that begins before hi; -1: none. */
 int symm_wtable_near(symm_wtable *t, uint64_t lo, uint64_t hi);
 void symm_wtable_end(symm_wtable *t);
+/* Asserts the invariants: in order, no empty run, links lead to runs that end later. */
+void symm_wtable_check(const symm_wtable *t);
 
 #endif

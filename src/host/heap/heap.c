@@ -16,9 +16,9 @@
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static symm_heap *table;
 
-/* Held for one placement, so whoever has it goes on at once, unless it was interrupted: then this
- * thread makes way, and sleeps in the end, for the other one may be of less importance to the
- * system. */
+/* The lock is held for one placement. So its holder gives it back at once, unless it was
+ * interrupted. Then this thread yields, and in the end sleeps, because the holder may have a lower
+ * priority. */
 void symm_heap_wait(symm_heap *h) {
     const struct timespec moment = {0, 50000};
     int tries = 0;
@@ -91,12 +91,12 @@ static void free_zone(symm_zone *z) {
     free(z->chunks);
 }
 
-/* As comm.c's: the rank's own thread may have looked up the handle, and holds no reference on its
- * way into the communicator, which refuses it. */
+/* As in comm.c. The rank's own thread may have looked up the handle. It holds no reference until
+ * the communicator refuses it, so the record stays. */
 static void keep_aborted(symm_heap *h) {
     static _Atomic(symm_heap *) aborted;
     h->next_all = atomic_load_explicit(&aborted, memory_order_relaxed);
-    /* Nobody takes one out; the list is there so that checkers of leaks find them. */
+    /* Records are never taken out. The list exists so that leak checkers find them. */
     while (!atomic_compare_exchange_weak_explicit(&aborted, &h->next_all, h, memory_order_release,
                                                   memory_order_relaxed))
         ;
@@ -123,7 +123,7 @@ static void drop_left(symm_heap *h) {
     }
 }
 
-/* Thread ranks unmap here, when they are the last; that acts on the device which is current. */
+/* The last thread rank unmaps here, and that acts on the current device. */
 static void close_regions(symm_heap *h) {
     symm_cuda_scope scope;
     const symmResult_t inside = symm_gpu_push(h->comm, &scope);
@@ -133,7 +133,7 @@ static void close_regions(symm_heap *h) {
 }
 
 void symm_heap_unref(symm_heap *h) {
-    /* Acquire and release: the one who frees it comes after everyone's last use. */
+    /* Acquire and release, pairs with itself: the free comes after all other threads' last use. */
     if (atomic_fetch_sub_explicit(&h->refs, 1, memory_order_acq_rel) != 1) return;
     symm_comm *c = h->comm;
     symm_ledger_close(h->ledger);
@@ -198,7 +198,7 @@ symm_heap *symm_heap_of(const void *ptr) {
     pthread_mutex_lock(&table_lock);
     symm_heap *h = table;
     while (h && symm_heap_offset(h, ptr) == SYMM_NO_OFFSET) h = h->next_all;
-    if (h) symm_heap_ref(h); /* it has its handle's still: it leaves the table first */
+    if (h) symm_heap_ref(h); /* not the first: it leaves the table before its handle's is put */
     pthread_mutex_unlock(&table_lock);
     return h;
 }
@@ -230,7 +230,7 @@ int symm_heap_guarded(const symm_heap *h) {
 
 static symmResult_t bad_handle(int kind, const void *handle) {
     const char *name = kind == SYMM_KIND_VEC ? "vec" : "heap";
-    return SYMM_ERR(symmInvalidArgument, "%s=%p is not a living one (destroyed already?)", name,
+    return SYMM_ERR(symmInvalidArgument, "%s=%p is not a live handle (destroyed already?)", name,
                     handle);
 }
 

@@ -61,7 +61,7 @@ static symmResult_t not_ours(const symm_heap *h, const void *ptr) {
     return r;
 }
 
-/* As use of the communicator. */
+/* Counts as use of the communicator. */
 static symmResult_t free_sym(symm_heap *h, uint64_t off, const void *site) {
     SYMM_TRY(symm_comm_enter_known(h->comm, 0));
     symmResult_t r = symm_heap_give(h, off, SYMM_OWNER_USER, site, NULL);
@@ -75,8 +75,8 @@ static symmResult_t free_at(symm_heap *h, uint64_t off, const void *site) {
                : symm_heap_give(h, off, SYMM_OWNER_USER, site, NULL);
 }
 
-/* A SYM block is freed as use of the communicator, so its heap stays without a pin, as in
- * symmHeapAlloc; a LOCAL one by any thread. */
+/* Freeing a SYM block is use of the communicator, so the heap stays without a pin. Any thread may
+ * free a LOCAL block. */
 symmResult_t symmHeapFree(symmHeap_t heap, void *ptr) {
     symm_heap *h = symm_handle_peek_at(SYMM_KIND_HEAP, heap, ptr);
     if (h) return free_sym(h, symm_heap_offset(h, ptr), __builtin_return_address(0));
@@ -93,8 +93,8 @@ symmResult_t symmHeapFree(symmHeap_t heap, void *ptr) {
 
 /* ---- references ------------------------------------------------------------------------------ */
 
-/* A block of an owner that divides its own is narrowed to the piece that holds off. 0: none does.
- * -1: nobody knows of pieces. */
+/* If the owner divides its blocks, *b becomes the piece that holds off. 0: no piece does. -1: the
+ * owner does not divide it. */
 static int look_inside(symm_heap *h, uint64_t off, symm_block *b) {
     uint64_t begin, bytes;
     int lane;
@@ -110,8 +110,7 @@ static int look_inside(symm_heap *h, uint64_t off, symm_block *b) {
     return 1;
 }
 
-/* A tract is a graph's, as if it were its block of SYM; of it, only what lies in blocks of graphs.
- * With the lock. */
+/* Treats a tract as a graph's block of SYM. With the lock. */
 static int find_apart(const symm_heap *h, uint64_t off, symm_block *b) {
     symm_tract t;
     if (!symm_heap_tract_at(h, off, &t) || t.limbo) return 0;
@@ -119,9 +118,9 @@ static int find_apart(const symm_heap *h, uint64_t off, symm_block *b) {
     return 1;
 }
 
-/* Whether off is in a block of somebody's, to which *b is narrowed. What arenas and lanes hold and
- * have not given out is nobody's; what a graph holds may be in use though its plan is gone, but
- * for tracts, where nothing is. */
+/* Whether off is in a block that was given out; *b becomes that block. What arenas and lanes hold
+ * and have not given out is nobody's. What a graph holds may be in use although its plan is gone,
+ * except in a tract. */
 static int is_given(symm_heap *h, uint64_t off, symm_block *b, int apart) {
     const int in = look_inside(h, off, b);
     if (in > 0) return 1;
@@ -193,8 +192,8 @@ symmResult_t symmRefGet(const void *ptr, symmRef_t *ref) {
     return symmSuccess;
 }
 
-/* Memory comes behind a tract on all ranks when its graph is uploaded; its addresses are known
- * before. */
+/* Whether ref lies in a tract. All ranks map memory there when the graph is uploaded, but know the
+ * addresses before. */
 static int has_tract(symm_heap *h, const symmRef_t *ref) {
     symm_tract t;
     symm_heap_lock(h);
@@ -204,7 +203,7 @@ static int has_tract(symm_heap *h, const symmRef_t *ref) {
     return in;
 }
 
-/* Own memory is for the rank itself, whatever the list. */
+/* A rank may always access its own memory. */
 static symmResult_t check_access(const symm_heap *h, const symmRef_t *ref, int rank) {
     const int list = ref->flags >> REF_LIST, me = h->comm->rank;
     if (!list || rank == me) return symmSuccess;
@@ -232,14 +231,15 @@ static symmResult_t check_ref(const symm_comm *c, const symmRef_t *ref, int rank
                         "rank=%d: must be SYMM_REF_OWNER, or for a SYM block 0 to %d", rank,
                         c->nranks - 1);
     if (zone == SYMM_ALLOC_LOCAL && rank != ref->rank)
-        return SYMM_ERR(symmInvalidArgument,
-                        "rank=%d: ref names a LOCAL block of rank %d, which is nowhere else", rank,
-                        ref->rank);
+        return SYMM_ERR(
+            symmInvalidArgument,
+            "rank=%d: ref names a LOCAL block of rank %d; other ranks have no such block", rank,
+            ref->rank);
     while (h && h->id != ref->heap) h = h->next;
     if (!h)
         return SYMM_ERR(symmInvalidArgument, "ref->heap=%u: no heap of communicator %s (any more)",
                         ref->heap, c->name);
-    /* An empty one needs no memory, but a place. */
+    /* An empty reference needs no memory, but its offset must be one of the heap. */
     if (ref->off > h->reserve || ref->len > h->reserve - ref->off)
         return SYMM_ERR(symmInvalidArgument,
                         "ref->off=%llu, len=%llu: heap %s has addresses for %llu bytes",

@@ -9,14 +9,14 @@
 #include "host/window/space.h"
 #include "heap_int.h"
 
-/* A block's tag: owner, lane + 1, the red zone behind what was asked for, and whether it waits in
- * limbo. */
+/* A block's tag: owner, lane + 1, bytes of its red zone, and two bits. TAG_LIMBO: it waits for
+ * symmHeapCollect. TAG_BUSY: a thread paints it without the lock, because it was taken or freed
+ * just now. */
 #define TAG(owner, lane, red) \
     ((uint64_t)(owner) | (uint64_t)((lane) + 1) << 8 | (uint64_t)(red) << 32)
 #define TAG_OWNER 0xffull
 #define TAG_LIMBO (1ull << 63)
-#define TAG_BUSY \
-    (1ull << 62) /* being painted by a thread without the lock: taken or given just now */
+#define TAG_BUSY  (1ull << 62)
 
 static const char *const owner_name[] = {"the user", "an arena",        "a lane",  "a graph",
                                          "a vector", "a synced buffer", "the heap"};
@@ -77,7 +77,7 @@ void symm_heap_count(symm_heap *h, int op, uint64_t size, uint64_t align, int la
     uint64_t d = mix(mix(h->digest, h->calls << 8 | (unsigned)op), size);
     d = mix(mix(d, align << 32 | (uint32_t)lane), off);
     h->digest = d;
-    /* A sum over heaps: which of two heaps is called first changes no offset. */
+    /* A sum over heaps, because the order of calls on different heaps changes no offset. */
     const uint64_t share = mix(h->id, d);
     symm_coll_note_heap(h->comm, share - h->share);
     h->share = share;
@@ -87,7 +87,7 @@ void symm_heap_count(symm_heap *h, int op, uint64_t size, uint64_t align, int la
 
 /* ---- take ------------------------------------------------------------------------------------ */
 
-/* The lowest place for a block of LOCAL whose end is aligned. */
+/* The lowest place for a block of LOCAL with an aligned end. */
 static uint64_t find_end(const symm_place *p, uint64_t bytes, uint64_t align) {
     symm_piece q;
     for (uint64_t z = 0; symm_place_at(p, z, &q); z = q.off + q.bytes) {
@@ -97,10 +97,10 @@ static uint64_t find_end(const symm_place *p, uint64_t bytes, uint64_t align) {
     return SYMM_PLACE_NONE;
 }
 
-/* In LOCAL, where zone offsets run against addresses, the end of what is placed is what must be
- * aligned: a whole number of alignments is taken, and what lies behind the block's last byte is
- * given back. Where none fits, there may still be a hole for the block alone: the rule that
- * could_fit follows too, else growth would be asked for that does not help. */
+/* In LOCAL zone offsets run against addresses, so the end of what is placed must be aligned. A
+ * multiple of the alignment is taken, and what lies behind the block's last byte is given back. If
+ * none fits, there may still be a hole for the block alone. could_fit has the same rule, else the
+ * caller would be told to grow although that does not help. */
 static uint64_t take_local(symm_heap *h, uint64_t bytes, uint64_t align, uint64_t tag, int *why) {
     symm_place *p = h->zone[SYMM_ZONE_LOCAL].place;
     const uint64_t whole = symm_round_up(bytes, align);
@@ -147,7 +147,7 @@ static int could_fit(const symm_heap *h, int zone, uint64_t bytes, uint64_t alig
         h->reserve - (zone == SYMM_ZONE_SYM ? h->local_extent : h->zone[SYMM_ZONE_SYM].extent);
     uint64_t at = 0;
     symm_piece p;
-    for (;;) { /* from block to block: everything between, but for tracts, is, or could be, free */
+    for (;;) { /* from block to block: what is between, except tracts, is or could be free */
         int found = symm_place_at(h->zone[zone].place, at, &p);
         while (found && !p.used) found = symm_place_at(h->zone[zone].place, p.off + p.bytes, &p);
         symm_part next = found ? (symm_part){p.off, p.bytes} : (symm_part){limit, 0};
@@ -170,12 +170,12 @@ static symmResult_t no_place(const symm_heap *h, int zone, uint64_t bytes, uint6
     symm_place_stats s;
     char text[256];
     if (why == ENOMEM)
-        return SYMM_ERR(symmOutOfMemory, "no memory to note a block of heap %s", h->name);
+        return SYMM_ERR(symmOutOfMemory, "no memory for the record of a block of heap %s", h->name);
     symm_place_measure(z->place, &s);
     if (!could_fit(h, zone, bytes, align))
         return SYMM_ERR(symmOutOfMemory,
-                        "%llu bytes do not fit in zone %s of heap %s, nor would they if it grew: "
-                        "%llu of %llu bytes of addresses are behind its zones",
+                        "%llu bytes do not fit in zone %s of heap %s, and growing would not help: "
+                        "its zones use %llu of %llu bytes of addresses",
                         (unsigned long long)bytes, name, h->name,
                         (unsigned long long)(h->zone[0].extent + h->zone[1].extent),
                         (unsigned long long)h->reserve);
@@ -185,7 +185,7 @@ static symmResult_t no_place(const symm_heap *h, int zone, uint64_t bytes, uint6
         "one piece (symmHeapGrow)",
         (unsigned long long)bytes, name, h->name, (unsigned long long)s.free,
         (unsigned long long)z->bytes, (unsigned long long)s.largest);
-    symm_status_adopt(text); /* the way of things, not a warning */
+    symm_status_adopt(text); /* expected, so no warning is logged */
     return symmNeedGrow;
 }
 
@@ -275,7 +275,7 @@ int symm_heap_hole(symm_heap *h, uint64_t off, uint64_t *begin, uint64_t *end) {
 
 /* ---- give ------------------------------------------------------------------------------------ */
 
-/* Why nothing that begins at off can be given back by that owner. With the lock. */
+/* Why that owner cannot free a block at off. With the lock. */
 static symmResult_t refuse(const symm_heap *h, uint64_t off, int owner) {
     symm_block b;
     if (!symm_heap_find(h, off, &b))
@@ -314,7 +314,7 @@ static symmResult_t guard_given(symm_heap *h, const symm_block *b) {
     return r;
 }
 
-/* Guard mode, and LOCAL, where zone offsets run against addresses. With the lock. */
+/* In guard mode, and in LOCAL. With the lock, which guard mode releases in between. */
 static symmResult_t give_found(symm_heap *h, uint64_t off, int owner, const void *site,
                                uint64_t *bytes) {
     symm_block b;
@@ -333,7 +333,7 @@ static symmResult_t give_found(symm_heap *h, uint64_t off, int owner, const void
     return r;
 }
 
-/* Zone offsets of SYM are the heap's: one look-up does it all. With the lock. */
+/* Zone offsets of SYM are the heap's, so one look-up is enough. With the lock. */
 static symmResult_t give_sym(symm_heap *h, uint64_t off, int owner, const void *site,
                              uint64_t *bytes) {
     uint64_t tag = 0;
@@ -387,7 +387,8 @@ static uint64_t room_of(uint64_t bytes) {
     return symm_round_up(bytes, SYMM_PLACE_UNIT);
 }
 
-/* A block where there is none, in memory that need not be there yet. -1: no memory to note it. */
+/* Makes sure that the placement has memory for the first block; there may be no memory behind it
+ * yet. -1: no memory. */
 static int try_first(symm_place *p) {
     symm_piece hole;
     const int known = symm_place_at(p, 0, &hole);
@@ -410,7 +411,7 @@ symmResult_t symm_heap_try_resize(symm_heap *h, uint64_t bytes) {
         if (!bad) symm_place_resize(p, 0, was);
     }
     symm_heap_unlock(h);
-    if (bad) return SYMM_ERR(symmOutOfMemory, "no memory to note the size of vector %s", h->name);
+    if (bad) return SYMM_ERR(symmOutOfMemory, "no memory for the size of vector %s", h->name);
     return symmSuccess;
 }
 
@@ -431,7 +432,7 @@ symmResult_t symm_heap_resize(symm_heap *h, uint64_t bytes, const void *site) {
     if (!bad && room) symm_place_set_tag(p, 0, tag);
     if (!bad) symm_heap_count(h, SYMM_OP_RESIZE, bytes, 0, -1, 0, site);
     symm_heap_unlock(h);
-    if (bad) return SYMM_ERR(symmOutOfMemory, "no memory to note the size of vector %s", h->name);
+    if (bad) return SYMM_ERR(symmOutOfMemory, "no memory for the size of vector %s", h->name);
     return symmSuccess;
 }
 

@@ -56,7 +56,7 @@ static symmResult_t check_config(const symm_comm *c, const symmHeapConfig_t *k, 
     return symmSuccess;
 }
 
-/* The configuration as it will be used. pre: checked. */
+/* Fills in defaults. pre: k is checked. */
 static void settle_config(const symm_comm *c, symmHeapConfig_t *k, int kind) {
     const uint64_t g = c->caps.granularity;
     if (!k->chunk) k->chunk = symm_heap_round(CHUNK_DEFAULT, g);
@@ -97,7 +97,7 @@ static symmResult_t make_record(symm_comm *c, const symmHeapConfig_t *k, symm_he
     return symmSuccess;
 }
 
-/* Every rank sees the same terms, so all say the same. */
+/* Every rank sees the same terms, so all return the same. */
 static symmResult_t compare(const symm_comm *c, const terms *all) {
     for (int r = 1; r < c->nranks; r++) {
         const terms *a = &all[0], *b = &all[r];
@@ -116,8 +116,7 @@ static symmResult_t compare(const symm_comm *c, const terms *all) {
     return symmSuccess;
 }
 
-/* Which heap is meant, alike on all ranks; whose status is bad, or whose terms differ, fails
- * everybody. */
+/* All ranks make the same heap. If one has failed, or its terms differ, all fail. */
 static symmResult_t agree_terms(symm_comm *c, symmResult_t status, const symmHeapConfig_t *k) {
     terms all[SYMM_MAX_RANKS];
     terms mine = {.code = (int32_t)status,
@@ -137,7 +136,7 @@ static void handle_gone(void *obj) {
     symm_heap_unref(obj);
 }
 
-/* A rank that has failed takes part all the same: only so do all ranks return its error. */
+/* A rank that has failed still takes part, so that all ranks return its error. */
 symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmHeapConfig_t *k,
                               symm_heap **out) {
     symm_heap *h = NULL;
@@ -164,12 +163,12 @@ symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmH
 discard:
     symm_region_discard(&h->region);
 drop_record:
-    if (handle) { /* nobody else has seen it: forgotten without the end that a heap has */
+    if (handle) { /* nobody else has seen it: no list to leave */
         symm_comm_ref(c);
         symm_handle_close(kind, handle);
         symm_handle_put(kind, handle);
     } else if (h) {
-        symm_heap_free_record(h); /* it had no handle, so no ledger either */
+        symm_heap_free_record(h); /* without a handle there is no ledger either */
     }
     return status;
 }
@@ -196,7 +195,7 @@ static symmResult_t create_job(void *p) {
 symmResult_t symmHeapCreate(symmComm_t comm, const symmHeapConfig_t *config, symmHeap_t *heap) {
     create_args a = {.comm = comm, .config = SYMM_HEAP_CONFIG_INITIALIZER, .heap = heap};
     if (config) a.config = *config;
-    /* Inside a group it is made later. */
+    /* Inside a group the heap is made later, so the name is copied now. */
     if (a.config.size == sizeof a.config && a.config.name)
         snprintf(a.name, sizeof a.name, "%s", a.config.name);
     return symm_group_run(comm, SYMM_JOB_BLOCKS, create_job, &a, sizeof a);

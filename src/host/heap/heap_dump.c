@@ -1,5 +1,5 @@
-/* heap_dump.c - takes a heap's picture and has it drawn. Any thread: the heap is pinned, its lock
- * held while pieces are noted, not while they are written. */
+/* heap_dump.c - symmHeapDump: lists a heap's pieces and has them written. Any thread. The heap is
+ * pinned. Its lock is held while pieces are listed, not while they are written. */
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -27,7 +27,7 @@ static symm_chart_piece piece_of(const symm_heap *h, int zone, const symm_piece 
     return out;
 }
 
-/* Zone offsets of LOCAL run against the heap's: there the last becomes the first. */
+/* Reverses the list: zone offsets of LOCAL run against the heap's. */
 static void turn(symm_chart_piece *p, int n) {
     for (int i = 0; i < n / 2; i++) {
         const symm_chart_piece keep = p[i];
@@ -89,7 +89,7 @@ static int note(symm_heap *h, picture *pic) {
     return all;
 }
 
-/* Room for what there is now, and some more: other threads go on. */
+/* Room for what there is now, and some more, because other threads go on. */
 static void measure(symm_heap *h, picture *pic) {
     symm_heap_lock(h);
     pic->nchunks = 8;
@@ -113,7 +113,7 @@ static symmResult_t take_picture(symm_heap *h, picture *pic) {
         free(pic->chunks);
         free(pic->pieces);
         if (no_memory)
-            return SYMM_ERR(symmOutOfMemory, "no memory to note %zu pieces of heap %s",
+            return SYMM_ERR(symmOutOfMemory, "no memory to list %zu pieces of heap %s",
                             pic->npieces, h->name);
     }
 }

@@ -1,5 +1,6 @@
-/* heap_grow.c - memory behind a heap's zones. Collective calls, on the communicator's user thread;
- * h->lock where a zone changes, never while waiting. */
+/* heap_grow.c - memory behind a heap's zones: more of it, or all of it in another region.
+ * Collective calls, on the communicator's user thread. h->lock is held where a zone changes, never
+ * while waiting. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,9 +23,9 @@ typedef struct { /* one growth of a heap, on this rank */
     uint64_t extent[SYMM_ZONES];
 } plan;
 
-/* Lists pieces of at most a chunk for `bytes` more behind a zone, in the lowest gaps; counts them
- * where list is NULL. Depends on the zone's chunks, the heap's tracts and the size alone, so it
- * is the same on all ranks for SYM. */
+/* Lists pieces of at most a chunk for `bytes` more behind a zone, in the lowest gaps. If list is
+ * NULL, only counts them. The result depends only on the zone's chunks, the heap's tracts and the
+ * size, so for SYM it is the same on all ranks. */
 static int list_parts(const symm_heap *h, int zone, uint64_t bytes, symm_part *list,
                       uint64_t *extent) {
     const symm_zone *z = &h->zone[zone];
@@ -123,9 +124,9 @@ static int add_free(plan *p) {
     return 0;
 }
 
-/* Everything is mapped here, before the agreement: what can fail is tried, so that all ranks fail
- * with it. Nothing of it may be seen yet, for other threads take LOCAL blocks meanwhile; what
- * the placement needs to know of new memory it has in stock afterwards. */
+/* Called when everything is mapped, before the agreement: tries what can fail, so that all ranks
+ * fail with it. Other threads take LOCAL blocks meanwhile, so the new memory must not be free yet.
+ * Afterwards the placement has reserved what it needs to know of it. */
 static symmResult_t try_zones(void *arg) {
     plan *p = arg;
     symm_heap *h = p->h;
@@ -138,7 +139,7 @@ static symmResult_t try_zones(void *arg) {
     return symmSuccess;
 }
 
-/* All ranks have it. */
+/* All ranks have the memory: it becomes free. */
 static symmResult_t keep(plan *p, uint64_t local_extent) {
     symm_heap *h = p->h;
     for (int i = 0; h->guard && i < p->count; i++)
@@ -151,8 +152,9 @@ static symmResult_t keep(plan *p, uint64_t local_extent) {
     symm_heap_say_range(h);
     symm_window_changed(h->comm);
     if (good) return symmSuccess;
-    symmResult_t r = SYMM_ERR(symmOutOfMemory, "no memory to note what heap %s grew by", h->name);
-    symm_comm_break(h->comm, r, h->comm->rank, "growing a heap"); /* the others have it */
+    symmResult_t r =
+        SYMM_ERR(symmOutOfMemory, "no memory for the record of what heap %s grew by", h->name);
+    symm_comm_break(h->comm, r, h->comm->rank, "growing a heap"); /* the others have grown */
     return r;
 }
 
@@ -174,14 +176,14 @@ symmResult_t symm_heap_compare(const symm_heap *h, uint64_t digest0, uint64_t di
                     stage, h->name, text);
 }
 
-/* All see the same offers and say the same. */
+/* All ranks see the same offers and return the same. */
 static symmResult_t compare(symm_heap *h, const offer *all, const char *stage) {
     int alike = 1;
     for (int r = 1; r < h->comm->nranks; r++) {
         if (all[r].sym != all[0].sym)
             return SYMM_ERR(symmMismatch,
-                            "%s: by %llu bytes of zone SYM on rank 0, by %llu on rank %d", stage,
-                            (unsigned long long)all[0].sym, (unsigned long long)all[r].sym, r);
+                            "%s: rank 0 grows zone SYM by %llu bytes, rank %d by %llu", stage,
+                            (unsigned long long)all[0].sym, r, (unsigned long long)all[r].sym);
         SYMM_TRY(symm_heap_compare(h, all[0].digest, all[r].digest, r, stage));
         alike &= all[r].stripes == all[0].stripes;
     }
@@ -223,7 +225,7 @@ symmResult_t symm_heap_more(symm_heap *h, symmResult_t mine, symm_more more, con
     symm_growth_end(&g, !r);
     if (!r) {
         r = keep(&p, local_extent);
-        /* Peers write here as soon as they go on: not before it is painted. */
+        /* Peers write here as soon as they return, so this comes after the painting. */
         if (h->guard) r = symm_comm_agree(h->comm, r, stage);
     }
     free(p.parts);

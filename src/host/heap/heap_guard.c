@@ -125,8 +125,8 @@ symmResult_t symm_guard_freed(symm_heap *h, const symm_spot *s) {
 }
 
 /* Bytes that are free now may be taken and written by another thread in the next moment. So memory
- * is looked at with the locks. A GPU's is first looked at without, because copying takes longer, and
- * with the locks only where that found damage. */
+ * is looked at with the locks. A GPU's is first looked at without, because copying takes longer,
+ * and with the locks only where that found damage. */
 symmResult_t symm_guard_walk(symm_heap *h, const symm_guard_walker *w) {
     char text[SYMM_GUARD_TEXT];
     uint64_t at = 0;

@@ -1,7 +1,7 @@
-/* heap_stripes.c - calls of which the heap hears nothing, because threads make them beside each
- * other and only those on one stripe have an order that ranks share: the ranks compare how many
- * there were, and a digest of them, where they meet anyway. The list is changed by the
- * communicator's user thread, with h->lock; it reads it without. */
+/* heap_stripes.c - compares calls on stripes. Threads make them concurrently, and only calls on one
+ * stripe have an order that ranks share, so the heap's digest does not have them. Where the ranks
+ * meet anyway they compare the number and a digest of the calls on each stripe. The communicator's
+ * user thread changes the list, with h->lock, and reads it without. */
 #include "base/fail.h"
 #include "host/comm/comm.h"
 #include "heap_int.h"
@@ -17,7 +17,7 @@ typedef struct { /* the next stripes of all objects, in order */
     line list[LINES];
 } page;
 
-/* By age: the ranks make the objects in one order, so ids agree. */
+/* Ranks make the objects in one order, so their ids are the same. */
 void symm_heap_watch(symm_heap *h, symm_stripes *s) {
     symm_stripes **at = &h->stripes;
     symm_heap_lock(h);
@@ -55,7 +55,7 @@ uint64_t symm_heap_stripes_word(const symm_heap *h) {
     return word;
 }
 
-/* From the stripe (s, i) on, which moves behind what the page holds. */
+/* Fills the page from stripe (s, i) on, and moves (s, i) behind what it has. */
 static void fill(page *p, const symm_stripes **s, int *i) {
     *p = (page){0};
     while (*s && p->n < LINES) {
@@ -67,8 +67,8 @@ static void fill(page *p, const symm_stripes **s, int *i) {
     p->more = *s != NULL;
 }
 
-/* Behind the same calls on SYM an object of one rank has another one on each, but its stripes may
- * be more. */
+/* After equal calls on SYM each object of one rank has its counterpart on every rank. The number of
+ * stripes may differ. */
 static symmResult_t other_stripes(const symm_heap *h, int a, int b, const char *stage) {
     return SYMM_ERR(symmMismatch,
                     "%s: the symmetric arenas of heap %s have another number of stripes on rank %d "
@@ -90,7 +90,7 @@ static symmResult_t differ(const symm_heap *h, const line *x, int a, const line 
                                          : "");
 }
 
-/* still: no thread is on its way, so numbers that differ stay so. */
+/* still: no thread uses a stripe, so numbers that differ are a difference. */
 static symmResult_t compare(const symm_heap *h, const page *x, int a, const page *y, int b,
                             int still, const char *stage) {
     for (int i = 0; i < x->n || i < y->n; i++) {

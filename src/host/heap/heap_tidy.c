@@ -1,5 +1,5 @@
-/* heap_tidy.c - trim, collect and check. Collective calls, on the communicator's user thread;
- * h->lock where a zone changes, never while waiting. */
+/* heap_tidy.c - trim, collect and check. Collective calls, on the communicator's user thread.
+ * h->lock is held where a zone changes or is looked at, never while waiting. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 enum { IDLE_KINDS = 2 };
 
 typedef struct {        /* the first message of each */
-    int32_t code, idle; /* of the guest's idle things, the first and the second kind: bits */
+    int32_t code, idle; /* idle: bit k: the guest has idle things of kind k */
     uint64_t digest, keep, stripes;
 } hello;
 
@@ -35,7 +35,7 @@ static symmResult_t let_none(symm_heap *h, uint64_t no, const void *site) {
     (void)h, (void)no, (void)site;
     return symmSuccess;
 }
-/* A rank whose heap has no guest takes part in what its peers' guests have. */
+/* Used if a heap has no guest. The rank still takes part in what its peers' guests have. */
 static const symm_heap_guest nobody = {
     fine, fine, {{none_waits, no_next, let_none}, {none_waits, no_next, let_none}}};
 
@@ -49,8 +49,8 @@ static int idle_kinds(const symm_heap *h) {
     return bits;
 }
 
-/* All ranks are here, none has failed, and they mean the same. still: as in
- * symm_heap_stripes_compare. Their work on the heap has ended before they came. */
+/* Returns when all ranks have come, or the error of all if one has failed or their calls differ.
+ * Their work on the heap has ended before. still: as in symm_heap_stripes_compare. */
 static symmResult_t meet(symm_heap *h, symmResult_t status, uint64_t keep, int still,
                          const char *stage, int *idle) {
     symm_comm *c = h->comm;
@@ -78,9 +78,9 @@ static symmResult_t meet(symm_heap *h, symmResult_t status, uint64_t keep, int s
 
 /* ---- trim ------------------------------------------------------------------------------------ */
 
-/* Takes the highest chunks in which no block lies out of the zone until at most `keep` bytes are
- * left behind it. list: room for all chunks; in heap offsets. With the lock: nothing is placed
- * there any more. */
+/* Takes the highest chunks that have no block out of the zone, until at most `keep` bytes are left
+ * behind it. list: room for all chunks; in heap offsets. With the lock; nothing is placed there
+ * afterwards. */
 static int take_out(symm_heap *h, int zone, uint64_t keep, symm_part *list) {
     symm_zone *z = &h->zone[zone];
     int n = 0;
@@ -102,8 +102,7 @@ static int take_out(symm_heap *h, int zone, uint64_t keep, symm_part *list) {
     return n;
 }
 
-/* What has been said once stays said: a mapping that cannot be taken back is kept to the end of the
- * heap. */
+/* *status keeps the first error. A mapping that cannot be removed stays to the end of the heap. */
 static void unmap_all(symm_heap *h, int rank, const symm_part *list, int n, symmResult_t *status) {
     for (int i = 0; i < n; i++) {
         symmResult_t r = symm_region_unmap(&h->region, rank, list[i]);
@@ -145,7 +144,7 @@ typedef struct { /* of a vector */
     const void *site;
 } shorter;
 
-/* All ranks are going to. Peers see the size before the memory goes. */
+/* All ranks are going to shrink. Peers see the size before the memory goes. */
 static void shorten(symm_heap *h, const shorter *s) {
     symmResult_t r = symm_heap_resize(h, s->bytes, s->site);
     if (r) symm_comm_break(h->comm, r, h->comm->rank, "shrinking a vector"); /* not to happen */
@@ -156,15 +155,15 @@ static void shorten(symm_heap *h, const shorter *s) {
 static void say_skipped(const symm_heap *h, uint64_t freed) {
     const symm_zone *sym = &h->zone[SYMM_ZONE_SYM], *local = &h->zone[SYMM_ZONE_LOCAL];
     if (!sym->skipped && !local->skipped) return;
-    SYMM_INFO("heap %s: trimmed by %llu bytes; chunks of %llu bytes of SYM and %llu of LOCAL stay, "
-              "in use",
-              h->name, (unsigned long long)freed, (unsigned long long)sym->skipped,
-              (unsigned long long)local->skipped);
+    SYMM_INFO(
+        "heap %s: trimmed by %llu bytes; chunks in use stay: %llu bytes of SYM, %llu of LOCAL",
+        h->name, (unsigned long long)freed, (unsigned long long)sym->skipped,
+        (unsigned long long)local->skipped);
 }
 
-/* Everything that can be refused comes before the ranks meet. A vector (s not NULL) has its new
- * size from there on, whatever stays mapped: all have unmapped what they can when the last
- * message is here, and nobody is asked again. */
+/* All that can fail comes before the ranks meet. From there on a vector (s not NULL) has its new
+ * size, whatever stays mapped: when the last message has come, all ranks have unmapped what they
+ * can, and there is no further agreement. */
 static symmResult_t trim(symm_heap *h, symmResult_t status, uint64_t keep, const shorter *s,
                          uint64_t *freed) {
     symm_comm *c = h->comm;
@@ -291,7 +290,7 @@ static symmResult_t end_tract(symm_heap *h, uint64_t off, const void *site) {
     return symm_heap_tract_end(h, off);
 }
 
-/* LOCAL blocks have no order that ranks must share. */
+/* LOCAL blocks need no order among ranks. */
 static void collect_local(symm_heap *h, const void *site) {
     uint64_t z = 0;
     symm_piece p;
@@ -317,9 +316,9 @@ typedef struct { /* what waits for all ranks to have given it back */
     symmResult_t (*give)(symm_heap *h, uint64_t off, const void *site);
 } kind;
 
-/* All lists are known up to the lowest offset at which one that goes on has stopped: up to there,
- * what is in all of them is returned, in order, and the next messages begin behind it. Every
- * rank sees the same messages. */
+/* A list that goes on in the next message is known up to its last offset. Up to the lowest of these
+ * all lists are known: what is in all of them is returned, in order, and the next messages begin
+ * behind it. Every rank sees the same messages. */
 static symmResult_t collect_all(symm_heap *h, const kind *what, const void *site,
                                 symmResult_t *soft) {
     symm_comm *c = h->comm;
@@ -354,8 +353,8 @@ static symmResult_t collect_idle(symm_heap *h, int k, const void *site, symmResu
     return collect_all(h, &what, site, soft);
 }
 
-/* What was given back must not be in use any more: the work of graphs has ended, or they would hold
- * it; that of streams on blocks which graphs had left is waited for before the ranks meet. */
+/* Memory that is collected is not in use. Work of graphs has ended, else they would hold it. Work
+ * of streams on blocks that graphs left is waited for before the ranks meet. */
 static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site) {
     static const kind blocks = {list_limbo, NULL, give_back},
                       tracts = {list_tracts, NULL, end_tract};
@@ -364,12 +363,12 @@ static symmResult_t collect(symm_heap *h, symmResult_t status, const void *site)
     symmResult_t soft = symmSuccess;
     if (!status) status = h->guest->settle(h);
     SYMM_TRY(meet(h, status, 0, 0, collecting, &idle));
-    for (int k = 0; k < IDLE_KINDS; k++) /* first: blocks come to wait */
+    for (int k = 0; k < IDLE_KINDS; k++) /* first, because blocks enter limbo by it */
         if (idle >> k & 1) SYMM_TRY(collect_idle(h, k, site, &soft));
     SYMM_TRY(collect_all(h, &blocks, site, &soft));
     collect_local(h, site);
     if (apart) SYMM_TRY(collect_all(h, &tracts, site, &soft));
-    /* Guard mode: no peer writes into what this rank paints still. */
+    /* Guard mode: no peer writes to what this rank is still painting. */
     if (apart || h->guard) soft = symm_comm_agree(h->comm, soft, collecting);
     symm_memcut_look();
     return apart || h->guard ? soft : symmSuccess;

@@ -1,8 +1,8 @@
-/* heap_tract.c - tracts: addresses of a heap, at one offset on all ranks, that belong to neither
- * zone. Who takes one maps memory of its own there (memplan_alias.c). They are taken in the order
- * of calls on SYM and given back by symmHeapCollect, so every rank has the same ones at any
- * time. The communicator's user thread changes the list, with h->lock, for queries look at it
- * from any thread. */
+/* heap_tract.c - tracts: ranges of a heap's addresses, at one offset on all ranks, that belong to
+ * neither zone. Whoever takes one maps memory of its own there (memplan_alias.c). Tracts are taken
+ * in the order of calls on SYM and given back by symmHeapCollect, so every rank has the same ones
+ * at any time. The communicator's user thread changes the list, with h->lock, because queries read
+ * it in any thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,8 +22,8 @@ static uint64_t fit(const symm_heap *h, uint64_t bytes, uint64_t from, uint64_t 
     return at <= limit && limit - at >= bytes ? at : UINT64_MAX;
 }
 
-/* In the upper half of the addresses where that has room, so that SYM, which grows from below,
- * stays in one piece for long. */
+/* In the upper half of the addresses if it has room. SYM grows from below, so it stays in one piece
+ * for longer. */
 static uint64_t choose(const symm_heap *h, uint64_t bytes) {
     const uint64_t low = h->zone[SYMM_ZONE_SYM].extent, limit = h->reserve - h->local_extent;
     const uint64_t half = h->reserve / 2 / h->granularity * h->granularity;
@@ -35,10 +35,10 @@ static symmResult_t no_room(const symm_heap *h, uint64_t bytes) {
     uint64_t held = 0;
     for (int i = 0; i < h->ntracts; i++) held += h->tracts[i].bytes;
     return SYMM_ERR(symmOutOfMemory,
-                    "%llu bytes of addresses are not left in one piece in heap %s: of %llu, %llu "
-                    "and %llu are its zones', and %llu are apart in %d pieces (symmHeapCollect "
-                    "returns those of graphs that are gone)",
-                    (unsigned long long)bytes, h->name, (unsigned long long)h->reserve,
+                    "heap %s has no %llu bytes of addresses free in one piece: of %llu, its zones "
+                    "use %llu and %llu, and graphs use %llu in %d pieces (symmHeapCollect returns "
+                    "those of graphs that are gone)",
+                    h->name, (unsigned long long)bytes, (unsigned long long)h->reserve,
                     (unsigned long long)h->zone[SYMM_ZONE_SYM].extent,
                     (unsigned long long)h->local_extent, (unsigned long long)held, h->ntracts);
 }
@@ -72,8 +72,7 @@ symmResult_t symm_heap_tract_take(symm_heap *h, uint64_t bytes, int lane, uint64
     const int good = insert(h, (symm_tract){at, bytes, lane, 0});
     symm_heap_unlock(h);
     if (!good)
-        return SYMM_ERR(symmOutOfMemory, "no memory to note a tract of heap %s's addresses",
-                        h->name);
+        return SYMM_ERR(symmOutOfMemory, "no memory for the record of a tract of heap %s", h->name);
     *off = at;
     return symmSuccess;
 }
@@ -108,8 +107,8 @@ symm_part symm_heap_next_tract(const symm_heap *h, int zone, uint64_t at) {
     return best;
 }
 
-/* The addresses are free even where unmapping fails: what stays mapped there refuses whoever takes
- * them next. */
+/* The addresses become free even if unmapping fails. Then what stays mapped makes the next mapping
+ * there fail. */
 symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off) {
     symm_tract gone;
     symm_heap_lock(h);

@@ -1,6 +1,6 @@
-/* heap_window.c - heaps as windows: what collectives find at an address of a heap, what they are
- * told where there is less memory than they ask for, and where ranks differ in their calls. The
- * communicator's user thread, but for references and explain (any thread; the lock of the list). */
+/* heap_window.c - heaps as windows: what collectives find at an address of a heap, and error texts
+ * where a heap has less memory than a call needs or ranks differ in their calls. The communicator's
+ * user thread; references and explain: any thread (the lock of the communicator's heaps). */
 #include <stdio.h>
 
 #include "host/window/space.h"
@@ -29,7 +29,7 @@ static int explain(symm_comm *c, char *text, size_t cap) {
     return found;
 }
 
-/* Bytes of the buffer that the heap has memory for. */
+/* How many of the buffer's bytes have memory. */
 static uint64_t backed(const symm_heap *h, uint64_t off, uint64_t bytes) {
     uint64_t good = 0, bad = bytes + 1;
     while (bad - good > 1) {

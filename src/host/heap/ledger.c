@@ -1,5 +1,5 @@
-/* ledger.c - a ring of calls per rank in shared host memory. A rank writes its own ring and reads the
- * others' while they write (call_ring.h). note: with the heap's lock; all else: any thread. */
+/* ledger.c - a ring of calls per rank in shared host memory. A rank writes its own ring and reads
+ * the others' while they write (call_ring.h). note: with the heap's lock; all else: any thread. */
 #define _GNU_SOURCE /* dladdr */
 #include "ledger.h"
 

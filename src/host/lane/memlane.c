@@ -1,16 +1,14 @@
-/* memlane.c - lanes: their life, and what is allocated and freed on them eagerly. The
- * communicator's thread; no lock. The hot path is symmLaneAlloc and symmLaneFree of a size that
- * the lane keeps: no call of the driver but the one that asks for the capture. */
+/* memlane.c - lanes: creation, destruction, eager allocation and eager free. The communicator's
+ * user thread. The hot path is symmLaneAlloc and symmLaneFree of a size that the lane keeps. It
+ * calls the driver once, to ask whether the stream is under capture. */
 #include "memplan.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/handle.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
-#include "host/comm/group.h"
 #include "host/gpu/gpu.h"
 #include "host/launch/launch.h"
 #include "host/window/space.h"
@@ -35,40 +33,6 @@ static int inside(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes, int
     }
     return 0;
 }
-
-static void end_set(symm_memlanes *s) {
-    symm_memlate_end(s);
-    symm_memguard_end(s);
-    for (int z = 0; z < SYMM_MEM_ZONES; z++) symm_mempool_end(&s->pool[z]);
-    symm_memtable_end(&s->table);
-    free(s->lanes);
-    free(s);
-}
-
-void symm_memlanes_unref(symm_memlanes *s) {
-    if (--s->refs) return;
-    if (symm_handle_open(SYMM_KIND_HEAP, s->handle)) /* launched when no lane was left */
-        (void)symm_memlate_reach(s, NULL);
-    for (symm_memlanes **at = &s->comm->lanes.sets; *at; at = &(*at)->next)
-        if (*at == s) {
-            *at = s->next;
-            break;
-        }
-    if (!s->comm->lanes.sets) symm_launch_observe(s->comm, NULL);
-    symm_heap_set_guest(s->heap, NULL);
-    symm_heap_set_inside(s->heap, SYMM_OWNER_LANE, NULL, NULL);
-    symm_heap_set_inside(s->heap, SYMM_OWNER_GRAPH, NULL, NULL);
-    symm_heap_set_access(s->heap, SYMM_OWNER_GRAPH, NULL, NULL);
-    symm_heap *heap = s->heap;
-    end_set(s);
-    symm_heap_unref(heap);
-}
-
-static const symm_heap_guest guest = {
-    symm_memlate_settle,
-    symm_memguard_check,
-    {{symm_memloose_waiting, symm_memloose_next, symm_memloose_let},
-     {symm_memalias_waiting, symm_memalias_next, symm_memalias_let}}};
 
 static void reap_dead(void) {
     symm_memplan_reap(NULL);
@@ -97,7 +61,7 @@ static symmResult_t new_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **
     s->comm->lanes.sets = s;
     symm_launch_observe(s->comm, &symm_memlane_observer);
     symm_gpu_also_reap(reap_dead);
-    symm_heap_set_guest(heap, &guest);
+    symm_heap_set_guest(heap, &symm_memplan_guest);
     s->refs = 1;
     symm_heap_set_inside(heap, SYMM_OWNER_LANE, inside, s);
     symm_heap_set_inside(heap, SYMM_OWNER_GRAPH, symm_memplan_inside, s);
@@ -106,7 +70,7 @@ static symmResult_t new_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **
     return symmSuccess;
 }
 
-/* The heap's, with one reference more. */
+/* The heap's set, with one more reference. */
 static symmResult_t find_set(symm_heap *heap, symmHeap_t handle, symm_memlanes **out) {
     for (symm_memlanes *s = symm_heap_comm(heap)->lanes.sets; s; s = s->next) {
         if (s->heap != heap) continue;
@@ -115,38 +79,6 @@ static symmResult_t find_set(symm_heap *heap, symmHeap_t handle, symm_memlanes *
         return symmSuccess;
     }
     return new_set(heap, handle, out);
-}
-
-void *symm_memlanes_address(const symm_memlanes *s, uint64_t off) {
-    return symm_heap_addr(s->heap, s->comm->rank, off);
-}
-
-/* ---- entering -------------------------------------------------------------------------------- */
-
-static symmResult_t no_group(const char *call) {
-    if (__builtin_expect(!symm_group_open(), 1)) return symmSuccess;
-    return SYMM_ERR(symmInvalidUsage,
-                    "%s: inside a group, whose calls are on no stream before symmGroupEnd", call);
-}
-
-symm_memlane *symm_memlane_peek(symmLane_t handle) {
-    return symm_handle_peek(SYMM_KIND_LANE, handle);
-}
-
-symmResult_t symm_memlane_enter(symmLane_t handle, const char *call, symm_memlane **out) {
-    symm_heap *heap;
-    symm_memlane *l = symm_memlane_peek(handle);
-    if (__builtin_expect(!l, 0))
-        return SYMM_ERR(symmInvalidArgument, "%s: lane=%p is not a living lane", call,
-                        (void *)handle);
-    SYMM_TRY(no_group(call));
-    SYMM_TRY(symm_heap_enter(l->set->handle, 1, &heap));
-    *out = l;
-    return symmSuccess;
-}
-
-void symm_memlane_leave(symm_memlane *l) {
-    symm_heap_leave(l->set->heap);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -159,7 +91,8 @@ static symmResult_t check_stream(const symm_comm *c, symmStream_t stream) {
     symm_memstate st;
     if (c->cuda && symm_gpu_is_per_thread(stream))
         return SYMM_ERR(symmInvalidArgument,
-                        "symmLaneCreate: stream=%p means another stream in each thread",
+                        "symmLaneCreate: stream=%p is the per-thread default stream, another one "
+                        "in each thread",
                         (void *)stream);
     return symm_mem_state(c, stream, &st);
 }
@@ -205,26 +138,27 @@ static symmResult_t create(symm_heap *h, symmHeap_t heap, symmStream_t stream, s
 symmResult_t symmLaneCreate(symmHeap_t heap, symmStream_t stream, symmLane_t *lane) {
     symm_heap *h;
     if (!lane) return SYMM_ERR(symmInvalidArgument, "symmLaneCreate: lane is NULL");
-    SYMM_TRY(no_group("symmLaneCreate"));
+    SYMM_TRY(symm_memlane_no_group("symmLaneCreate"));
     SYMM_TRY(symm_heap_enter(heap, 1, &h));
     symmResult_t r = create(h, heap, stream, lane);
     symm_heap_leave(h);
     return r;
 }
 
-/* Another lane takes over what this one has given and still waits for, behind this one's stream. */
+/* The lane ends. Its heir takes over its marks and its pending blocks. The heir's stream is put
+ * behind this lane's stream. */
 static symmResult_t inherit(symm_memlane *l, symm_memlane *heir) {
     symm_comm *c = l->set->comm;
     symm_memmark now = {0};
     symmResult_t r = symm_memmark_set(c, &now, l->stream);
     if (!r && !symm_mem_alive(c, heir->stream))
-        r = symm_memmark_reach(c, &now); /* it takes no more work */
+        r = symm_memmark_reach(c, &now); /* the heir's stream takes no more work */
     else if (!r && heir->stream != l->stream)
         r = symm_memmark_follow(c, &now, heir->stream);
     for (int z = 0; z < SYMM_MEM_ZONES && !r; z++)
         if (l->zone[z].gave) r = symm_memlane_mark(heir, z);
     symm_memmark_end(c, &now);
-    if (!r) r = symm_memlate_inherit(l, heir);
+    if (!r) r = symm_memuse_inherit(l, heir);
     SYMM_TRY(r);
     for (symm_memrec *m = l->pending_first; m; m = m->next) m->stamp = c->lanes.heard;
     if (l->pending_first) {
@@ -236,7 +170,7 @@ static symmResult_t inherit(symm_memlane *l, symm_memlane *heir) {
     return symmSuccess;
 }
 
-/* One whose stream takes work; else one whose stream is gone. */
+/* A lane whose stream takes work now; if there is none, a lane whose stream is gone. */
 static symmResult_t find_heir(const symm_memlane *l, symm_memlane **heir) {
     symm_memlanes *s = l->set;
     symm_memstate st;
@@ -256,13 +190,13 @@ static symmResult_t find_heir(const symm_memlane *l, symm_memlane **heir) {
     if (*heir) return symmSuccess;
     return SYMM_ERR(
         symmInvalidUsage,
-        "symmLaneDestroy: lane %d: all other lanes' streams are under capture, or the legacy "
-        "stream beside one that is",
+        "symmLaneDestroy: lane %d: no other lane can take its place: their streams are under "
+        "capture, or the legacy stream while one is",
         l->ordinal);
 }
 
-/* What it keeps becomes the pool's; then either another lane stands in for it, or the pool is given
- * back. */
+/* The lane gives what it keeps to the pool. Then another lane takes its place; or, after the last
+ * one, the pool is given back to the heap. */
 static symmResult_t hand_over(symm_memlane *l, const void *site) {
     symm_memlanes *s = l->set;
     symm_memlane *heir = NULL;
@@ -270,9 +204,9 @@ static symmResult_t hand_over(symm_memlane *l, const void *site) {
         SYMM_TRY(find_heir(l, &heir));
     } else if (s->live || symm_memplan_live(s)) {
         return SYMM_ERR(symmInvalidUsage,
-                        "symmLaneDestroy: %llu bytes of this heap's lanes and %d blocks of graphs "
-                        "are allocated and lane %d is the last one",
-                        (unsigned long long)(s->live - s->red), symm_memplan_live(s), l->ordinal);
+                        "symmLaneDestroy: lane %d is the last one of its heap, and %llu bytes of "
+                        "lanes and %d blocks of graphs are still allocated",
+                        l->ordinal, (unsigned long long)(s->live - s->red), symm_memplan_live(s));
     }
     for (int z = 0; z < SYMM_MEM_ZONES; z++) SYMM_TRY(symm_memlane_flush(l, z));
     if (heir) return inherit(l, heir);
@@ -280,10 +214,10 @@ static symmResult_t hand_over(symm_memlane *l, const void *site) {
     symmResult_t r = symm_memmark_set(s->comm, &now, l->stream);
     if (!r) r = symm_memmark_reach(s->comm, &now);
     symm_memmark_end(s->comm, &now);
-    if (!r) r = symm_memlate_reach(s, NULL);
+    if (!r) r = symm_memuse_reach(s, NULL);
     SYMM_TRY(r);
     if (s->guard) symm_memguard_look(s);
-    while (l->pending_first) { /* local work on it has ended; limbo waits for the peers' */
+    while (l->pending_first) { /* this rank's work on it has ended; the heap waits for the peers' */
         symm_memrec *m = l->pending_first;
         l->pending_first = m->next;
         symm_place_give(s->pool[SYMM_MEM_SYM].place, symm_mempool_fine(m->off));
@@ -300,6 +234,7 @@ static void end_lane(symm_memlane *l) {
     const symmLane_t handle = l->handle;
     symm_memplan_orphan(l);
     for (int z = 0; z < SYMM_MEM_ZONES; z++) symm_memlane_unmark(l, z);
+    SYMM_ASSERT(s->lanes[l->ordinal] == l && !l->region);
     s->lanes[l->ordinal] = NULL;
     s->alive--;
     symm_handle_close(SYMM_KIND_LANE, handle);
@@ -315,7 +250,7 @@ static symmResult_t destroy(symm_memlane *l, const void *site) {
     if (symm_mem_alive(s->comm, l->stream))
         r = symm_mem_state(s->comm, l->stream, &st);
     else
-        st.how = SYMM_STREAM_EAGER; /* what it was given is waited for */
+        st.how = SYMM_STREAM_EAGER; /* hand_over waits for its work */
     if (!r && st.how == SYMM_STREAM_CAPTURED)
         return SYMM_ERR(symmInvalidUsage, "symmLaneDestroy: stream=%p of lane %d is under capture",
                         (void *)l->stream, l->ordinal);
@@ -326,10 +261,10 @@ symmResult_t symmLaneDestroy(symmLane_t lane) {
     symm_heap *h;
     symm_memlane *l = symm_memlane_peek(lane);
     if (!l)
-        return SYMM_ERR(symmInvalidArgument, "symmLaneDestroy: lane=%p is not a living lane",
+        return SYMM_ERR(symmInvalidArgument, "symmLaneDestroy: lane=%p is not a live lane",
                         (void *)lane);
-    SYMM_TRY(no_group("symmLaneDestroy"));
-    if (!symm_handle_open(SYMM_KIND_HEAP, l->set->handle)) { /* its memory has gone with it */
+    SYMM_TRY(symm_memlane_no_group("symmLaneDestroy"));
+    if (!symm_handle_open(SYMM_KIND_HEAP, l->set->handle)) { /* this memory too */
         symm_memplan_lock_dead();
         symm_memplan_forget(l->set);
         end_lane(l);
@@ -337,7 +272,7 @@ symmResult_t symmLaneDestroy(symmLane_t lane) {
         return symmSuccess;
     }
     SYMM_TRY(symm_heap_enter(l->set->handle, 0, &h));
-    symm_heap_ref(h); /* leave comes after the set may have ended */
+    symm_heap_ref(h); /* the set may end before symm_heap_leave */
     symmResult_t r = destroy(l, __builtin_return_address(0));
     if (!r) end_lane(l);
     symm_heap_leave(h);
@@ -373,7 +308,11 @@ static symmResult_t alloc_now(symm_memlane *l, uint64_t asked, int zone, const v
     const uint64_t bytes = l->set->guard ? asked + SYMM_MEMLANE_RED : asked;
     if (zone == SYMM_MEM_SYM) symm_memlane_observe(l);
     SYMM_TRY(symm_mempool_take(l, zone, symm_round_up(bytes, symm_memlane_unit(bytes)), site, &r));
-    if (__builtin_expect(l->set->guard != NULL, 0)) SYMM_TRY(symm_memguard_taken(l, r, asked));
+    if (__builtin_expect(l->set->guard != NULL, 0)) {
+        const symmResult_t painted = symm_memguard_taken(l, r, asked);
+        if (painted) symm_memlane_keep(l, r);
+        SYMM_TRY(painted);
+    }
     count_taken(l, r);
     note(l, r, 0, site);
     *off = r->off;
@@ -383,8 +322,8 @@ static symmResult_t alloc_now(symm_memlane *l, uint64_t asked, int zone, const v
 static symmResult_t check_alloc(size_t bytes, unsigned flags) {
     if (flags & ~(SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP))
         return SYMM_ERR(symmInvalidArgument,
-                        "symmLaneAlloc: flags=0x%x: SYMM_ALLOC_SYM or SYMM_ALLOC_LOCAL, with "
-                        "SYMM_ALLOC_KEEP or without",
+                        "symmLaneAlloc: flags=0x%x: must be SYMM_ALLOC_SYM or SYMM_ALLOC_LOCAL, "
+                        "with or without SYMM_ALLOC_KEEP",
                         flags);
     if (bytes > SIZE_MAX / 2)
         return SYMM_ERR(symmOutOfMemory, "symmLaneAlloc: bytes=%zu is more than any heap", bytes);
@@ -416,6 +355,7 @@ symmResult_t symmLaneAlloc(symmLane_t lane, size_t bytes, unsigned flags, void *
 /* ---- freeing --------------------------------------------------------------------------------- */
 
 static void push_pending(symm_memlane *l, symm_memrec *r) {
+    SYMM_ASSERT(r->zone == SYMM_MEM_SYM && l->set->comm->nranks > 1);
     r->state = SYMM_REC_PENDING;
     r->stamp = l->set->comm->lanes.heard;
     r->next = NULL;
@@ -426,7 +366,7 @@ static void push_pending(symm_memlane *l, symm_memrec *r) {
 
 static symmResult_t bad_free(const symm_memlane *l, const symm_memrec *r, const void *ptr) {
     return SYMM_ERR(symmInvalidArgument,
-                    "symmLaneFree: ptr=%p (%llu bytes, lane %d) is freed already", ptr,
+                    "symmLaneFree: ptr=%p (%llu bytes, lane %d) is already freed", ptr,
                     (unsigned long long)(r->bytes - r->red), l->ordinal);
 }
 
@@ -440,6 +380,7 @@ static symmResult_t free_now(symm_memlane *l, uint64_t off, const void *ptr, con
     symmResult_t found = symmSuccess;
     if (from != l) SYMM_TRY(symm_memlane_limit(l, zone, r->bytes, 0));
     if (__builtin_expect(s->guard != NULL, 0)) SYMM_TRY(symm_memguard_freed(l, r, &found));
+    SYMM_ASSERT(r->bytes <= s->live && (!from || r->bytes <= from->zone[zone].live));
     if (from) from->zone[zone].live -= r->bytes;
     s->live -= r->bytes;
     l->frees++;

@@ -1,7 +1,6 @@
-/* memlane_guard.c - guard mode of lanes: a red zone behind each eager block, poison in those that
- * were freed. The communicator's thread; painting is work of the lanes' streams, looking is the
- * caller's, behind that work. docs/memory-lane.md has the rules and why they give no false
- * alarm. */
+/* memlane_guard.c - guard mode of eager blocks: a red zone behind each block, poison in freed ones.
+ * The communicator's user thread. Painting is work of the lanes' streams. The caller checks, after
+ * that work. docs/memory-lane.md has the rules, and why they give no false alarm. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +15,11 @@
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* Of heaps that streams were still to paint in when all else of them had ended. Any thread. */
+/* Guards of sets that have ended while a stream had still to paint. Under kept_lock. Any thread. */
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
 static symm_memguard *kept;
 
-/* 0: some stream has not come to what it is to paint. */
+/* 0: some stream has not reached what it is to paint. */
 static int is_over(symm_comm *c, const symm_memguard *g, int wait_ms) {
     const uint64_t until = symm_now_ns() + (uint64_t)wait_ms * 1000000;
     int over = 1;
@@ -48,7 +47,7 @@ static void keep(symm_memguard *g) {
     pthread_mutex_unlock(&kept_lock);
 }
 
-/* Lets go of heaps whose streams have painted since. */
+/* Frees the guards, and lets go of the heaps, whose streams have painted since. */
 static void reap(void) {
     pthread_mutex_lock(&kept_lock);
     symm_memguard *g = kept, *next;
@@ -93,8 +92,7 @@ void symm_memguard_end(symm_memlanes *s) {
         return;
     }
     SYMM_INFO(
-        "guard mode: the memory of heap %s is kept: the stream of a lane has not come to what "
-        "it is to paint there",
+        "guard mode: the memory of heap %s is kept until the stream of a lane has painted in it",
         s->heap->name);
     symm_heap_ref(s->heap);
     g->heap = s->heap;
@@ -131,13 +129,13 @@ symmResult_t symm_memguard_paint(const symm_memlane *l, uint64_t off, uint64_t b
     return symm_stream_submit(l->stream, brush_task, &b, sizeof b, NULL, NULL, NULL);
 }
 
-/* To use a stream that is shut would spoil somebody's capture: what would be painted there is not,
- * and is not looked at. */
+/* Work on a stream that is shut would invalidate a capture. So nothing is painted there, and
+ * nothing is checked there later. */
 static int is_open(const symm_memlane *l) {
     return !symm_mem_shut(l->set->comm, l->stream);
 }
 
-/* Whoever follows the mark, or has seen it reached, is behind all that the lane has painted. */
+/* Who follows this mark, or has seen it reached, is behind all that the lane has painted. */
 static symmResult_t mark(symm_memlane *l) {
     symm_memlanes *s = l->set;
     return symm_memmark_set(s->comm, &s->guard->lanes[l->ordinal].painted, l->stream);
@@ -153,8 +151,8 @@ int symm_memguard_caught_up(symm_memlane *l, uint64_t off) {
         g->stands = !symm_memmark_soon(s->comm, &g->now, SYMM_MEMGUARD_WAIT_MS);
         if (!g->stands) return 1;
     }
-    SYMM_INFO("guard mode: the block at offset %llu is not looked at: the stream of lane %d has "
-              "not come to its end",
+    SYMM_INFO("guard mode: the block at offset %llu is not checked: the stream of lane %d is "
+              "still busy",
               (unsigned long long)off, l->ordinal);
     return 0;
 }
@@ -172,8 +170,7 @@ static symm_spot free_bytes(uint64_t off, uint64_t bytes) {
     return (symm_spot){.off = off, .bytes = bytes, .poison = 1, .owner = SYMM_OWNER_LANE};
 }
 
-/* Nobody but this rank knows the block, or this rank is the only one: its own stream's order is all
- * there is. */
+/* No other rank may use the block. So the order of this rank's own streams is enough. */
 static int is_alone(const symm_memlanes *s, int zone) {
     return zone == SYMM_MEM_LOCAL || s->comm->nranks == 1;
 }
@@ -183,7 +180,7 @@ static int is_alone(const symm_memlanes *s, int zone) {
 symmResult_t symm_memguard_taken(symm_memlane *l, symm_memrec *r, uint64_t asked) {
     symm_memlanes *s = l->set;
     const int poisoned =
-        r->state == SYMM_REC_KEPT ? r->painted : !s->guard->unpainted[r->zone]; /* else pooled */
+        r->state == SYMM_REC_KEPT ? r->painted : !s->guard->unpainted[r->zone]; /* pooled */
     const symm_spot freed = free_bytes(r->off, r->bytes);
     r->painted = 0;
     if (poisoned && is_alone(s, r->zone) && symm_memguard_caught_up(l, r->off))
@@ -194,10 +191,7 @@ symmResult_t symm_memguard_taken(symm_memlane *l, symm_memrec *r, uint64_t asked
         if (!status) status = mark(l);
         r->painted = !status;
     }
-    if (status) {
-        symm_memlane_keep(l, r);
-        return status;
-    }
+    if (status) return status;
     r->red = (uint16_t)(r->bytes - asked);
     l->zone[r->zone].red += r->red;
     s->red += r->red;
@@ -210,8 +204,8 @@ symmResult_t symm_memguard_freed(symm_memlane *l, symm_memrec *r, symmResult_t *
     const symm_spot red = red_zone(r);
     const symm_memmark *painted = &s->guard->lanes[r->lane].painted;
     const int open = is_open(l);
-    /* The red zone may not be painted yet: not over what the bytes become next. Where it is, a
-     * stream that is shut need not follow. */
+    /* The red zone must not be painted after the bytes belong to another block, so this lane
+     * follows the painting. If the painting has ended, a stream that is shut need not follow. */
     if (from != l && (open || !symm_memmark_soon(s->comm, painted, 0)))
         SYMM_TRY(symm_memmark_follow(s->comm, painted, l->stream));
     if (r->painted && symm_memguard_caught_up(l, r->off)) *found = symm_guard_freed(s->heap, &red);
@@ -222,21 +216,21 @@ symmResult_t symm_memguard_freed(symm_memlane *l, symm_memrec *r, symmResult_t *
     return symmSuccess;
 }
 
-/* Behind the first barrier no rank uses what is pending; nobody gets it before the second, which
- * ends after every rank has painted its own. */
+/* After the first barrier (symm_memlane_close) no rank uses what is pending. No lane gets it before
+ * the second barrier, which ends after every rank has painted its memory. */
 symmResult_t symm_memguard_heard(symm_memlane *l) {
     int bad = 0;
     for (symm_memrec *r = l->pending_first; r; r = r->next)
         r->painted = !symm_memguard_paint(l, r->off, r->bytes, 1);
     bad = mark(l) != symmSuccess;
     for (symm_memrec *r = l->pending_first; r && bad; r = r->next) r->painted = 0;
-    return symm_coll_barrier(l->set->comm, l->stream); /* whatever this rank could paint */
+    return symm_coll_barrier(l->set->comm, l->stream); /* also if this rank could not paint */
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* together: all ranks are at the same call. Else a peer may have taken a SYM block already that is
- * free here, and write to it. */
+/* 1 unless p is damaged. together: all ranks are in the same call. If they are not, a peer may
+ * already have taken a SYM block that is free here, and may write to it. */
 static int spot_good(const symm_memlanes *s, int zone, const symm_piece *p, int together,
                      char *text) {
     const uint64_t off = symm_mempool_bytes(p->off), bytes = symm_mempool_bytes(p->bytes);
@@ -252,13 +246,13 @@ static int spot_good(const symm_memlanes *s, int zone, const symm_piece *p, int 
     return symm_guard_look(s->heap, &spot, text);
 }
 
-/* 0 and where the first damage is. What is painted must have been: else nothing is looked at. */
+/* 0: damaged; text says where first. Nothing is checked before all streams have painted. */
 static int all_good(symm_memlanes *s, int together, char *text) {
     symm_piece p;
     for (int i = 0; i < s->guard->n; i++)
         if (!symm_memmark_soon(s->comm, &s->guard->lanes[i].painted, SYMM_MEMGUARD_WAIT_MS)) {
-            SYMM_INFO("guard mode: the lanes of heap %s are not looked at: the stream of lane %d "
-                      "has not come to what it was to paint",
+            SYMM_INFO("guard mode: the lanes of heap %s are not checked: the stream of lane %d "
+                      "has not painted yet",
                       s->heap->name, i);
             return 1;
         }

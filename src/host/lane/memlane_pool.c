@@ -1,8 +1,8 @@
-/* memlane_pool.c - the bytes that lanes share: pieces of the heap, given out block by block. The
- * communicator's thread. memlane.h has the words. Every decision is of counts and bytes, so ranks
- * that make the same calls come to the same offsets, and put the same barriers on their streams. */
+/* memlane_pool.c - the memory that lanes share: pieces of the heap, given to lanes block by block.
+ * The communicator's user thread. memlane.h defines the words. Every decision depends on counts and
+ * bytes only. So ranks that make the same calls get the same offsets, and put the same barriers on
+ * their streams. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "host/comm/comm.h"
@@ -18,27 +18,24 @@ static uint64_t peak(const symm_memzone *z) {
     return most(z->peak, z->peak_before);
 }
 
-static symm_memrec **bin(symm_memzone *z, uint64_t bytes) {
-    return &z->bins[bytes / SYMM_MEMLANE_UNIT * 0x9e3779b97f4a7c15ull >> 58];
-}
-
 /* ---- epochs ---------------------------------------------------------------------------------- */
 
 void symm_memlane_keep(symm_memlane *l, symm_memrec *r) {
     symm_memzone *z = &l->zone[r->zone];
-    symm_memrec **head = bin(z, r->bytes);
+    symm_memrec **head = &z->bins[symm_memlane_bin(r->bytes)];
     r->state = SYMM_REC_KEPT;
     r->next = *head;
     *head = r;
     z->kept += r->bytes;
 }
 
-/* What was freed before the call of that number was heard is free on all ranks. */
+/* Blocks that were freed before call number `heard` (comm->lanes.heard) are free on all ranks. */
 static void keep_until(symm_memlane *l, uint64_t heard) {
     symm_memzone *z = &l->zone[SYMM_MEM_SYM];
     while (l->pending_first && l->pending_first->stamp < heard) {
         symm_memrec *r = l->pending_first;
         l->pending_first = r->next;
+        SYMM_ASSERT(r->bytes <= z->pending);
         z->pending -= r->bytes;
         symm_memlane_keep(l, r);
     }
@@ -47,7 +44,7 @@ static void keep_until(symm_memlane *l, uint64_t heard) {
 
 void symm_memlane_observe(symm_memlane *l) {
     const symm_comm *c = l->set->comm;
-    if (l->set->guard) return; /* poison is put between two barriers: symm_memguard_heard */
+    if (l->set->guard) return; /* guard mode poisons between two barriers: symm_memguard_heard */
     if (!l->pending_first || c->lanes.heard_stream != l->stream || !c->lanes.heard_any) return;
     if (l->pending_first->stamp >= c->lanes.heard) return;
     keep_until(l, c->lanes.heard);
@@ -67,7 +64,7 @@ symmResult_t symm_memlane_close(symm_memlane *l) {
 
 /* ---- giving ---------------------------------------------------------------------------------- */
 
-/* Out of the list of those who have given. */
+/* Removes the lane from the list of those that have given. */
 static void unlist(symm_memlane *l, int zone) {
     symm_memzone *z = &l->zone[zone];
     if (!z->gave) return;
@@ -80,13 +77,14 @@ symmResult_t symm_memlane_mark(symm_memlane *l, int zone) {
     symm_mempool *p = &l->set->pool[zone];
     symm_memzone *z = &l->zone[zone];
     SYMM_TRY(symm_memmark_set(l->set->comm, &z->given, l->stream));
+    SYMM_ASSERT(p->newest != l || z->gave == p->gives);
     unlist(l, zone);
     if (p->newest) p->newest->zone[zone].newer = l;
     z->older = p->newest;
     p->newest = l;
     z->behind = z->followed;
     z->gave = ++p->gives;
-    if (z->followed == z->gave - 1) z->followed = z->gave; /* all but its own it has followed */
+    if (z->followed == z->gave - 1) z->followed = z->gave; /* it has followed all but its own */
     return symmSuccess;
 }
 
@@ -96,7 +94,7 @@ void symm_memlane_unmark(symm_memlane *l, int zone) {
     symm_memmark_end(l->set->comm, &l->zone[zone].given);
 }
 
-/* The pool has the block's bytes; the lane has been marked. */
+/* The block's bytes go to the pool. The lane has been marked. */
 static void give(symm_memlane *l, symm_memrec *r) {
     symm_mempool *p = &l->set->pool[r->zone];
     p->given[p->ngiven++ % SYMM_MEMLANE_GIVEN] =
@@ -118,14 +116,16 @@ symmResult_t symm_memlane_flush(symm_memlane *l, int zone) {
         z->bins[i] = NULL;
     }
     z->kept = 0;
+    SYMM_CHECK(symm_mempool_check(l->set, zone));
     return symmSuccess;
 }
 
-/* Behind all that others have given since the last time. The mark of one who had followed others
- * when he gave stands for theirs: newest first, until what is left is behind a mark that was
- * followed. A lane that takes comes behind all of them in any case; where it gives as well, it
- * follows first, so that its mark stands for theirs. Then, where lanes take and give in turns,
- * the next one waits for the newest alone. */
+/* Puts the lane's stream behind everything that others have given since it last followed them. The
+ * mark of a lane that had followed others when it gave stands for theirs too. So the walk goes from
+ * the newest mark down, and stops where the rest is behind a mark that was followed. A lane that
+ * takes comes behind all of them in any case. If it also gives, it follows first, so that its mark
+ * stands for theirs: where lanes take and give in turns, the next one waits for the newest mark
+ * only. */
 static symmResult_t follow_others(symm_memlane *l, int zone) {
     symm_mempool *p = &l->set->pool[zone];
     symm_memzone *z = &l->zone[zone];
@@ -133,7 +133,7 @@ static symmResult_t follow_others(symm_memlane *l, int zone) {
     for (symm_memlane *o = p->newest; o && o->zone[zone].gave > behind; o = o->zone[zone].older) {
         const symm_memzone *g = &o->zone[zone];
         behind = most(behind, g->behind);
-        if (o->stream == l->stream) continue; /* where it is, this one is */
+        if (o->stream == l->stream) continue; /* the same stream needs no wait */
         SYMM_TRY(symm_memmark_follow(l->set->comm, &g->given, l->stream));
         l->follows++;
     }
@@ -141,8 +141,8 @@ static symmResult_t follow_others(symm_memlane *l, int zone) {
     return symmSuccess;
 }
 
-/* Whether another lane has given some of these bytes since this one last followed all. 1 also where
- * the ring does not reach back that far. */
+/* 1: another lane has given some of these bytes since this lane last followed all; or the ring does
+ * not reach back that far. */
 static int given_since(const symm_memlane *l, int zone, uint64_t off, uint64_t bytes) {
     const symm_mempool *p = &l->set->pool[zone];
     for (uint64_t i = p->ngiven; i-- > 0;) {
@@ -171,7 +171,7 @@ static symmResult_t add_piece(symm_memlane *l, int zone, uint64_t bytes, const v
     p->pieces = more;
     SYMM_TRY(symm_heap_take(s->heap, bytes, SYMM_PLACE_UNIT, (unsigned)symm_memlanes_flags(zone),
                             SYMM_OWNER_LANE, l->ordinal, site, &off));
-    /* Guard mode: on a peer its last block may not have been freed yet, and be painted then. */
+    /* Guard mode: a peer may still free and poison the last block that was there. */
     if (s->guard && zone == SYMM_MEM_SYM && s->comm->nranks > 1)
         SYMM_TRY_GOTO(symm_coll_barrier(s->comm, l->stream), give_back);
     if (symm_place_add(p->place, symm_mempool_fine(off), symm_mempool_fine(bytes))) {
@@ -185,8 +185,8 @@ give_back:
     return status;
 }
 
-/* Enough for a block of `bytes` and a sixty-fourth of what there is, where the heap has that. 0: it
- * has not even the block. */
+/* Bytes for a new piece: enough for the block, and a 64th of what the pool has, as far as the heap
+ * has room. 0: the heap has no room for the block. */
 static uint64_t piece_for(const symm_memlanes *s, int zone, uint64_t bytes) {
     const uint64_t room = symm_heap_room(s->heap, (unsigned)symm_memlanes_flags(zone));
     uint64_t step = s->pool[zone].reserved / 64 & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
@@ -195,9 +195,9 @@ static uint64_t piece_for(const symm_memlanes *s, int zone, uint64_t bytes) {
     return room < bytes ? 0 : step < room ? step : room & ~(uint64_t)(SYMM_PLACE_UNIT - 1);
 }
 
-/* All lanes give what they can. Those under capture cannot: their streams take no eager work. Nor
- * can those on a stream that is shut; there SYM memory is refused, as other ranks, where nothing
- * is shut, would be given it. */
+/* All lanes give what they can. A lane under capture cannot, because its stream takes no eager
+ * work. Nor can a lane whose stream is shut. For SYM memory that is an error: other ranks, where
+ * nothing is shut, would get the memory. */
 static symmResult_t reclaim(symm_memlanes *s, int zone) {
     for (int i = 0; i < s->made; i++) {
         symm_memstate st;
@@ -216,10 +216,11 @@ static symmResult_t reclaim(symm_memlanes *s, int zone) {
 /* ---- taking ---------------------------------------------------------------------------------- */
 
 static symm_memrec *take_kept(symm_memzone *z, uint64_t bytes) {
-    symm_memrec **at = bin(z, bytes);
+    symm_memrec **at = &z->bins[symm_memlane_bin(bytes)];
     for (int i = 0; *at && i < SYMM_MEMLANE_LOOKS; i++, at = &(*at)->next) {
         symm_memrec *r = *at;
         if (r->bytes != bytes) continue;
+        SYMM_ASSERT(r->state == SYMM_REC_KEPT && bytes <= z->kept);
         *at = r->next;
         z->kept -= bytes;
         return r;
@@ -243,7 +244,7 @@ static symmResult_t take_anew(symm_memlane *l, int zone, uint64_t bytes, const v
     SYMM_TRY(take_pooled(l, zone, bytes, off));
     if (*off != SYMM_PLACE_NONE) return symmSuccess;
     if (l->zone[zone]
-            .kept) { /* of other sizes; together they may hold it, and the pool need not grow */
+            .kept) { /* other sizes; together they may be enough, and the pool need not grow */
         SYMM_TRY(follow_others(l, zone));
         SYMM_TRY(symm_memlane_flush(l, zone));
         SYMM_TRY(take_pooled(l, zone, bytes, off));
@@ -255,7 +256,7 @@ static symmResult_t take_anew(symm_memlane *l, int zone, uint64_t bytes, const v
         if (*off != SYMM_PLACE_NONE) return symmSuccess;
     }
     const uint64_t piece = piece_for(s, zone, bytes);
-    SYMM_TRY(add_piece(l, zone, piece ? piece : bytes, site)); /* with none, the heap says why */
+    SYMM_TRY(add_piece(l, zone, piece ? piece : bytes, site)); /* no room: the heap says why */
     return take_pooled(l, zone, bytes, off);
 }
 
@@ -274,9 +275,9 @@ static int many_pending(const symm_memlane *l) {
     return pending && pending >= slack(l, SYMM_MEM_SYM);
 }
 
-/* More than it has used lately and a part of that. Of many lanes each uses most at another time,
- * and together they would keep far more than the most that they use at once: between what it
- * uses and what it has used lately each stops halfway. */
+/* Whether the lane would have more than its recent peak and the slack. Many lanes reach their peaks
+ * at different times, and would together keep far more than is ever in use at once. So with many
+ * lanes the limit lies halfway between present use and recent peak. */
 static int over_limit(const symm_memlane *l, int zone, uint64_t more, uint64_t live) {
     const symm_memzone *z = &l->zone[zone];
     const uint64_t used = z->live + live;
@@ -310,12 +311,12 @@ symmResult_t symm_mempool_take(symm_memlane *l, int zone, uint64_t bytes, const 
     }
     if (symm_memtable_reserve(&s->table)) return no_memory();
     SYMM_TRY(take_anew(l, zone, bytes, site, &off));
-    /* Bytes that nobody gave lately need no wait, nor does it make the lane wait for others'
-     * work. */
+    /* If no lane gave these bytes lately, no wait is needed. */
     if (given_since(l, zone, off, bytes)) SYMM_TRY_GOTO(follow_others(l, zone), give_back);
     *out = symm_memtable_add(&s->table, off);
     (*out)->bytes = bytes;
     (*out)->zone = (uint8_t)zone;
+    SYMM_CHECK(symm_mempool_check(s, zone));
     return symmSuccess;
 give_back:
     symm_place_give(s->pool[zone].place, symm_mempool_fine(off));
@@ -336,12 +337,13 @@ uint64_t symm_mempool_shrink(symm_memlanes *s, int zone, const void *site) {
         }
         freed += e->bytes;
         if (zone == SYMM_MEM_SYM)
-            symm_heap_give_later(s->heap, e->off); /* peers may not have come so far */
+            symm_heap_give_later(s->heap, e->off); /* peers may still use it */
         else
             symm_heap_give(s->heap, e->off, SYMM_OWNER_LANE, site, NULL);
     }
     p->npieces = n;
     p->reserved -= freed;
+    SYMM_CHECK(symm_mempool_check(s, zone));
     return freed;
 }
 

@@ -1,6 +1,6 @@
 /* memlane_stream.c - streams as lanes see them, on both backends: captured or not, marked,
- * followed. The communicator's thread. GPUs: the communicator's context is made current where
- * the call needs one; what asks for the capture needs none. */
+ * followed. The communicator's user thread. On GPUs the communicator's context is made current
+ * where a call needs one; asking for the capture needs none. */
 #include <unistd.h>
 
 #include "base/wait.h"
@@ -10,8 +10,8 @@
 
 static symmResult_t gone(symmStream_t stream) {
     return SYMM_ERR(symmInvalidArgument,
-                    "stream=%p is no living stream; blocks of a lane whose stream is gone are "
-                    "freed on another lane of the heap",
+                    "stream=%p is no live stream. If the stream of a lane is gone, free its "
+                    "blocks on another lane of the heap",
                     (void *)stream);
 }
 
@@ -23,8 +23,7 @@ static symmResult_t state_gpu(symmStream_t stream, symm_memstate *st) {
     if (symm_gpu_means_none(cu)) return gone(stream);
     if (cu) return symm_cuda_error(cu, "stream %p of a lane", (void *)stream);
     if (status == SYMM_CUDA_CAPTURE_INVALIDATED)
-        return SYMM_ERR(symmInvalidUsage, "stream=%p: its capture has been invalidated",
-                        (void *)stream);
+        return SYMM_ERR(symmInvalidUsage, "stream=%p: its capture was invalidated", (void *)stream);
     if (status == SYMM_CUDA_CAPTURE_ACTIVE) st->how = SYMM_STREAM_CAPTURED;
     return symmSuccess;
 }
@@ -52,7 +51,7 @@ int symm_mem_shut(symm_comm *c, symmStream_t stream) {
     symm_cuda_scope scope;
     int yes = 0;
     if (!c->cuda || !symm_gpu_is_legacy(stream) || symm_gpu_enter(c, &scope)) return 0;
-    if (symm_gpu_in_a_capture(stream, &yes)) yes = 0; /* whatever it is, the call itself will say */
+    if (symm_gpu_in_a_capture(stream, &yes)) yes = 0; /* the call itself will return the error */
     symm_gpu_leave(&scope);
     return yes;
 }
@@ -60,8 +59,8 @@ int symm_mem_shut(symm_comm *c, symmStream_t stream) {
 symmResult_t symm_mem_open(symm_comm *c, symmStream_t stream) {
     if (!symm_mem_shut(c, stream)) return symmSuccess;
     return SYMM_ERR(symmInvalidUsage,
-                    "stream=%p: the legacy stream, which a lane of this heap is on, waits for "
-                    "blocking streams, of which one is being captured",
+                    "stream=%p: a lane of this heap is on the legacy stream, which cannot be used "
+                    "while a blocking stream is captured",
                     (void *)stream);
 }
 
@@ -95,6 +94,7 @@ symmResult_t symm_memmark_follow(symm_comm *c, const symm_memmark *m, symmStream
     symm_cuda_scope scope;
     if (!m->seq) return symmSuccess;
     if (!c->cuda) return symm_order_wait(stream, m->order);
+    SYMM_ASSERT(m->event != NULL);
     SYMM_TRY(symm_mem_open(c, stream));
     SYMM_TRY(symm_gpu_enter(c, &scope));
     cu_result cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), m->event, 0);

@@ -1,7 +1,6 @@
-/* memlane_table.c - the lanes' blocks by offset: open addressing with linear probing, records from
- * slabs. The communicator's thread. */
+/* memlane_table.c - blocks of lanes by offset: open addressing with linear probing, records from
+ * slabs. The communicator's user thread. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "memlane.h"
@@ -60,6 +59,7 @@ int symm_memtable_reserve(symm_memtable *t) {
 symm_memrec *symm_memtable_add(symm_memtable *t, uint64_t off) {
     if (symm_memtable_reserve(t)) return NULL;
     symm_memrec *r = t->unused;
+    SYMM_ASSERT(!symm_memtable_find(t, off));
     t->unused = r->next;
     *r = (symm_memrec){.off = off};
     put(t, r);
@@ -69,9 +69,10 @@ symm_memrec *symm_memtable_add(symm_memtable *t, uint64_t off) {
 
 void symm_memtable_drop(symm_memtable *t, symm_memrec *r) {
     const uint64_t mask = t->cap - 1;
+    SYMM_ASSERT(t->n > 0 && symm_memtable_find(t, r->off) == r);
     uint64_t i = home(t, r->off);
     while (t->slots[i] != r) i = (i + 1) & mask;
-    /* What stands behind moves up unless it would come to stand before its home. */
+    /* Later entries move up, unless one would then be before its home slot. */
     for (uint64_t k = (i + 1) & mask; t->slots[k]; k = (k + 1) & mask) {
         if (((k - home(t, t->slots[k]->off)) & mask) < ((k - i) & mask)) continue;
         t->slots[i] = t->slots[k];

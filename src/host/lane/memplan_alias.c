@@ -1,12 +1,12 @@
-/* memplan_alias.c - graphs with addresses of their own over memory that they share: each plan has a
- * tract of the heap's addresses, and behind the tracts of all lie the same pieces of memory. The
- * communicator's user thread.
+/* memplan_alias.c - graphs with addresses of their own over shared memory (symmLaneAlias). Each
+ * plan has a tract: a range of the heap's addresses. The same pieces of memory are mapped in the
+ * tracts of all plans. The communicator's user thread.
  *
- * This rank's own pieces are mapped in its own part as blocks are captured, for CUDA wants to know
- * what a captured copy or fill points at; the peers' come with symmMemPlanUpload, on all ranks or
- * on none. Each graph has a barrier in front of its first SYM block and launches of a lane come
- * one behind the other, so the same byte is never in use under two addresses. Tracts go by
- * symmHeapCollect: see heap_tract.c. */
+ * This rank's pieces are mapped in its own part when blocks are captured, because CUDA checks the
+ * memory that a captured copy or fill points at. The peers' pieces are mapped by symmMemPlanUpload,
+ * on all ranks or on none. The same byte is never in use under two addresses: each graph has a
+ * barrier in front of its first SYM block, and launches of a lane run one after the other. Tracts
+ * are given back by symmHeapCollect: heap_tract.c. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,20 +14,19 @@
 #include "base/handle.h"
 #include "base/log.h"
 #include "host/comm/comm.h"
-#include "host/comm/group.h"
 #include "host/gpu/gpu.h"
 #include "host/heap/heap_int.h"
 #include "host/window/space.h"
 #include "host/window/window.h"
 #include "memplan.h"
 
-static const char setting[] = "setting memory apart for a lane's graphs";
 static const char uploading[] = "uploading a plan";
 
 /* ---- the memory ------------------------------------------------------------------------------ */
 
-/* What is on top begins with a piece of its own, so that it can be left out. */
+/* Piece i. The memory on top begins with a piece of its own, so that it can be left out. */
 static symm_part piece(const symm_memalias *a, int i) {
+    SYMM_ASSERT(i >= 0 && i < a->most);
     const int top = i >= a->count;
     const uint64_t off =
         top ? a->bytes + (uint64_t)(i - a->count) * a->chunk : (uint64_t)i * a->chunk;
@@ -44,14 +43,15 @@ static int pieces_of(uint64_t bytes, uint64_t chunk) {
     return (int)((bytes + chunk - 1) / chunk);
 }
 
-static void free_pieces(symm_comm *c, symm_memalias *a) {
+void symm_memalias_discard(symm_comm *c, symm_memalias *a) {
     for (int i = 0; a->handles && i < a->most; i++)
         if (a->handles[i]) c->vmm->release(a->handles[i]);
     free(a->handles);
     free(a);
 }
 
-/* What the heap's pictures show; they are taken by any thread. */
+/* Counts bytes of the region, and those that the heap's pictures show, which any thread may
+ * draw. */
 static void count(symm_memregion *r, int64_t bytes) {
     symm_heap *h = r->set->heap;
     r->reserved += (uint64_t)bytes;
@@ -61,12 +61,14 @@ static void count(symm_memregion *r, int64_t bytes) {
     symm_heap_unlock(h);
 }
 
-/* Mappings hold the memory still; they go with the plans' tracts. */
+/* Mappings keep the memory until the plans' tracts go. */
 void symm_memalias_unref(symm_memalias *a) {
-    if (!a || --a->refs) return;
+    if (!a) return;
+    SYMM_ASSERT(a->refs > 0);
+    if (--a->refs) return;
     symm_comm *c = a->region->set->comm;
     if (!a->left_out) count(a->region, -(int64_t)a->bytes);
-    free_pieces(c, a);
+    symm_memalias_discard(c, a);
 }
 
 static symmResult_t make_piece(symm_comm *c, symm_memalias *a, int i) {
@@ -85,7 +87,7 @@ static symmResult_t make_pieces(symm_comm *c, symm_memalias *a) {
     return symmSuccess;
 }
 
-static symmResult_t make(symm_memlane *l, uint64_t bytes, symm_memalias **out) {
+symmResult_t symm_memalias_make(symm_memlane *l, uint64_t bytes, symm_memalias **out) {
     const symm_heap *h = l->set->heap;
     if (bytes > h->reserve)
         return SYMM_ERR(symmOutOfMemory,
@@ -97,47 +99,20 @@ static symmResult_t make(symm_memlane *l, uint64_t bytes, symm_memalias **out) {
     a->chunk = h->chunk;
     a->bytes = (bytes + h->granularity - 1) / h->granularity * h->granularity;
     a->count = pieces_of(a->bytes, a->chunk);
-    /* A red zone is no longer than its block, in units of placement: as much again is enough for
-     * any sizes. */
+    /* A red zone is not longer than its block in units of placement. So twice the memory is enough
+     * for all sizes. */
     const uint64_t top = l->set->guard ? a->bytes : 0;
     a->room = a->bytes + top;
     a->most = a->count + pieces_of(top, a->chunk);
     symmResult_t r = make_pieces(l->set->comm, a);
     if (r)
-        free_pieces(l->set->comm, a);
+        symm_memalias_discard(l->set->comm, a);
     else
         *out = a;
     return r;
 }
 
-typedef struct { /* what the ranks tell each other of a lane */
-    int32_t code, lane;
-    uint64_t bytes, digest;
-} offer;
-
-/* All see the same and say the same. */
-static symmResult_t agree_on(const symm_memlane *l, symmResult_t status, uint64_t bytes) {
-    const symm_heap *h = l->set->heap;
-    symm_comm *c = l->set->comm;
-    offer all[SYMM_MAX_RANKS];
-    const offer mine = {(int32_t)status, l->ordinal, bytes, h->digest};
-    SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, setting));
-    for (int r = 0; r < c->nranks; r++)
-        if (all[r].code) return symm_comm_agree(c, status, setting);
-    for (int r = 1; r < c->nranks; r++) {
-        if (all[r].lane != all[0].lane || all[r].bytes != all[0].bytes)
-            return SYMM_ERR(symmMismatch,
-                            "symmLaneAlias: rank 0 has lane %d and bytes=%llu, rank %d lane %d and "
-                            "bytes=%llu",
-                            all[0].lane, (unsigned long long)all[0].bytes, r, all[r].lane,
-                            (unsigned long long)all[r].bytes);
-        SYMM_TRY(symm_heap_compare(h, all[0].digest, all[r].digest, r, setting));
-    }
-    return symmSuccess;
-}
-
-/* Plans that have the memory before it keep that. */
-static void replace(symm_memlane *l, symm_memalias *next) {
+void symm_memalias_replace(symm_memlane *l, symm_memalias *next) {
     symm_memregion *r = l->region;
     symm_memalias_unref(r->alias);
     r->alias = next;
@@ -148,48 +123,11 @@ static void replace(symm_memlane *l, symm_memalias *next) {
     count(r, (int64_t)next->bytes);
 }
 
-typedef struct {
-    symmLane_t lane;
-    uint64_t bytes;
-} alias_args;
-
-/* A rank that has failed, or with a bad argument, takes part all the same: only so do all ranks
- * return its error. */
-static symmResult_t alias_job(void *args) {
-    const alias_args *a = args;
-    symm_memlane *l;
-    symm_cuda_scope scope;
-    symm_memalias *next = NULL;
-    SYMM_TRY(symm_memlane_enter(a->lane, "symmLaneAlias", &l));
-    symm_comm *c = l->set->comm;
-    symm_log_rank(c->rank);
-    if (c->cuda) symm_gpu_reap();
-    const symmResult_t inside = symm_gpu_push(c, &scope);
-    symmResult_t r = inside;
-    if (!r) r = symm_memregion_of(l);
-    if (!r && a->bytes) r = make(l, a->bytes, &next);
-    r = agree_on(l, r, a->bytes);
-    if (!r)
-        replace(l, next);
-    else if (next)
-        free_pieces(c, next);
-    if (!inside) symm_gpu_pop(c, &scope);
-    symm_memlane_leave(l);
-    return r;
-}
-
-symmResult_t symmLaneAlias(symmLane_t lane, size_t bytes) {
-    alias_args a = {lane, bytes};
-    const symm_memlane *l = symm_memlane_peek(lane);
-    if (!l) return alias_job(&a); /* which says so */
-    return symm_group_run(l->set->comm->handle, SYMM_JOB_BLOCKS, alias_job, &a, sizeof a);
-}
-
 /* ---- a plan's addresses ---------------------------------------------------------------------- */
 
 symmResult_t symm_memalias_open(symm_memplan *p) {
     if (p->tract != SYMM_NO_OFFSET) return symmSuccess;
-    /* Where addresses are scarce a graph has those that it would have without guard mode. */
+    /* If addresses are scarce, a graph gets as many as without guard mode. */
     const int top = symm_heap_tract_fits(p->set->heap, p->alias->room);
     p->tract_bytes = top ? p->alias->room : p->alias->bytes;
     return symm_heap_tract_take(p->set->heap, p->tract_bytes, p->lane, &p->tract);
@@ -208,7 +146,7 @@ static symm_part own_part(const symm_memplan *p, int i) {
     return part;
 }
 
-/* On, until so many bytes have memory; or not at all. */
+/* Maps pieces until `bytes` have memory; or none at all. */
 static symmResult_t map_own(symm_memplan *p, uint64_t bytes) {
     symm_region *to = &p->set->heap->region;
     const int had = p->backed, rank = p->set->comm->rank;
@@ -235,6 +173,7 @@ symmResult_t symm_memalias_back(symm_memplan *p, const symm_memblock *b) {
         symm_gpu_pop(c, &scope);
         if (r) return r;
     }
+    SYMM_ASSERT(covered(p->alias, p->backed) >= bytes);
     if (p->reach < bytes) p->reach = bytes;
     return symmSuccess;
 }
@@ -242,17 +181,17 @@ symmResult_t symm_memalias_back(symm_memplan *p, const symm_memblock *b) {
 symmResult_t symm_memalias_full(const symm_memplan *p, uint64_t bytes) {
     char text[256];
     snprintf(text, sizeof text,
-             "%llu bytes do not fit in the %llu bytes of memory that graphs of lane %d share, of "
-             "which %llu are this graph's (symmLaneAlias)",
+             "%llu bytes do not fit in the %llu bytes of memory that graphs of lane %d share "
+             "(symmLaneAlias); this graph uses %llu of them",
              (unsigned long long)bytes, (unsigned long long)p->alias->bytes, p->lane,
              (unsigned long long)symm_gplan_footprint(p->points, SYMM_MEM_SYM));
-    symm_status_adopt(text); /* the way of things, not a warning */
+    symm_status_adopt(text); /* expected, so no warning */
     return symmNeedGrow;
 }
 
 /* ---- uploading ------------------------------------------------------------------------------- */
 
-typedef struct { /* what the ranks tell each other of a plan */
+typedef struct { /* what each rank says of its plan */
     int32_t code, backed, uploaded, pad;
     uint64_t tract, digest;
 } state;
@@ -304,8 +243,7 @@ static symmResult_t map_all(symm_memplan *p, symmResult_t status) {
     return status;
 }
 
-/* Memory that no plan has mapped. */
-static void release_pieces(symm_memalias *a) {
+void symm_memalias_release(symm_memalias *a) {
     symm_memlanes *s = a->region->set;
     for (const symm_memplan *p = s->plans; p; p = p->next)
         if (p->alias == a && p->backed) return;
@@ -315,7 +253,7 @@ static void release_pieces(symm_memalias *a) {
     }
 }
 
-/* What was trimmed is made and mapped here first. */
+/* If memory was trimmed, this rank makes and maps its own part first. */
 static symmResult_t upload(symm_memplan *p, symmResult_t status) {
     const int had = p->backed, trimmed = covered(p->alias, had) < p->reach;
     if (!status && trimmed) status = map_own(p, p->reach);
@@ -323,7 +261,7 @@ static symmResult_t upload(symm_memplan *p, symmResult_t status) {
     if (!r || !trimmed) return r;
     while (p->backed > had)
         symm_region_unmap(&p->set->heap->region, p->set->comm->rank, own_part(p, --p->backed));
-    release_pieces(p->alias);
+    symm_memalias_release(p->alias);
     return r;
 }
 
@@ -332,7 +270,7 @@ symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status) {
     symm_comm *c = p->set->comm;
     int there;
     if (p->alias) symm_memalias_wake(p->alias);
-    if (symm_memalias_pieces(p, &there) <= there) return status; /* alike on all ranks */
+    if (symm_memalias_pieces(p, &there) <= there) return status; /* the same on all ranks */
     symm_log_rank(c->rank);
     const symmResult_t inside = symm_gpu_push(c, &scope);
     symmResult_t r = upload(p, status ? status : inside);
@@ -340,13 +278,14 @@ symmResult_t symm_memalias_upload(symm_memplan *p, symmResult_t status) {
     return r;
 }
 
-/* ---- trimming
- * --------------------------------------------------------------------------------------------- In
- * two steps, as with all that is SYM: symmLaneTrimGraphMem, in the same order on all ranks,
- * marks; symmHeapCollect, where all ranks have, unmaps and releases. In between nothing is
- * launched over it, and an upload or a capture takes the mark away again, alike on all ranks. */
+/* ---- trimming -------------------------------------------------------------------------------- */
+/* Two steps, as for all SYM memory. symmLaneTrimGraphMem, called in the same order on all ranks,
+ * marks the memory. symmHeapCollect unmaps and releases it once all ranks have marked it. In
+ * between nothing is launched over it. An upload or a capture removes the mark, the same on all
+ * ranks. */
 
 void symm_memalias_wake(symm_memalias *a) {
+    SYMM_ASSERT(!a->trimmed || a->left_out);
     a->trimmed = 0;
     if (a->left_out) count(a->region, (int64_t)a->bytes);
     a->left_out = 0;
@@ -361,8 +300,8 @@ int symm_memalias_pieces(const symm_memplan *p, int *there) {
     return n;
 }
 
-/* By what the program holds, as for the region's own pieces: a graph that nobody has bound may be
- * launched whenever it likes. */
+/* Decided by what the program holds, as for the region's own pieces. A graph without a plan may be
+ * launched at any time. */
 static int is_idle(const symm_memalias *a) {
     for (const symm_memplan *p = a->region->set->plans; p; p = p->next) {
         if (p->alias != a) continue;
@@ -383,56 +322,4 @@ uint64_t symm_memalias_trim(const symm_memregion *r) {
     for (const symm_memplan *p = r->set->plans; p; p = p->next)
         if (p->region == r) freed += mark(p->alias);
     return freed;
-}
-
-/* The graph of a plan that was destroyed runs without being asked. */
-static int is_gone(symm_memplan *p) {
-    return !p->destroyed || symm_memplan_is_left(p);
-}
-
-/* The one with the lowest `first`, from `from` on, that was trimmed; here: and is at rest on this
- * rank. */
-static symm_memalias *find_trimmed(const symm_heap *h, uint64_t from, int here) {
-    symm_memalias *best = NULL;
-    for (const symm_memlanes *s = symm_heap_comm(h)->lanes.sets; s; s = s->next) {
-        if (s->heap != h) continue;
-        for (const symm_memregion *r = s->regions; r; r = r->next)
-            if (r->alias && r->alias->trimmed && r->alias->first >= from &&
-                (!best || r->alias->first < best->first))
-                best = r->alias;
-        for (const symm_memplan *p = s->plans; p; p = p->next)
-            if (p->alias && p->alias->trimmed && p->alias->first >= from &&
-                (!best || p->alias->first < best->first))
-                best = p->alias;
-    }
-    for (symm_memplan *p = best && here ? best->region->set->plans : NULL; p; p = p->next)
-        if (p->alias == best && !is_gone(p)) return find_trimmed(h, best->first + 1, here);
-    return best;
-}
-
-int symm_memalias_waiting(const symm_heap *h) {
-    return find_trimmed(h, 0, 0) != NULL;
-}
-
-uint64_t symm_memalias_next(const symm_heap *h, uint64_t from) {
-    const symm_memalias *a = find_trimmed(h, from, 1);
-    return a ? a->first : 0;
-}
-
-/* What cannot be unmapped stays, and holds its memory: the plan is not launched then. */
-symmResult_t symm_memalias_let(symm_heap *h, uint64_t no, const void *site) {
-    symm_memalias *a = find_trimmed(h, no, 1);
-    symmResult_t first = symmSuccess;
-    (void)site;
-    if (!a || a->first != no) return symmSuccess;
-    for (symm_memplan *p = a->region->set->plans; p; p = p->next) {
-        if (p->alias != a || p->tract == SYMM_NO_OFFSET) continue;
-        symmResult_t r = symm_region_clear(&h->region, p->tract, p->tract_bytes);
-        if (r && !first) first = r;
-        p->backed = p->uploaded = 0;
-    }
-    symm_window_changed(h->comm); /* remembered calls may lie there */
-    release_pieces(a);
-    a->trimmed = 0;
-    return first;
 }

@@ -1,7 +1,7 @@
-/* memplan_guard.c - guard mode of captured blocks: the red zone behind each is painted by its
- * graph. On the host backend the graph looks at it too, where it frees the block; a block that
- * outlives its graph is looked at where it is freed eagerly. The communicator's thread;
- * look_task in a stream's. */
+/* memplan_guard.c - guard mode of captured blocks. The graph paints the red zone behind each block.
+ * On the host backend it also checks the red zone where it frees the block. The red zone of a block
+ * that outlives its graph is checked when the block is freed eagerly. The communicator's user
+ * thread; look_task in a stream's thread. */
 
 #include "host/comm/comm.h"
 #include "host/heap/heap_int.h"
@@ -14,7 +14,7 @@ typedef struct {
 } look;
 
 static look look_at(const symm_memplan *p, const symm_memblock *b) {
-    /* Peers use a block of several ranks until their own free. */
+    /* Peers may use a SYM block until their own free. */
     const int alone = b->zone == SYMM_MEM_LOCAL || p->set->comm->nranks == 1;
     const symm_spot red = {.off = b->off + b->bytes - b->red,
                            .bytes = b->red,
@@ -25,8 +25,7 @@ static look look_at(const symm_memplan *p, const symm_memblock *b) {
     return (look){p->set->heap, red, alone};
 }
 
-/* Whoever launches the graph has the heap still: it is the heap's memory that the graph works
- * on. */
+/* The heap lives: who launches the graph uses its memory. */
 static symmResult_t look_task(void *args) {
     const look *w = args;
     symm_guard_warn(w->heap, &w->red);
@@ -34,14 +33,14 @@ static symmResult_t look_task(void *args) {
     return symmSuccess;
 }
 
-/* A call that is lost leaves a graph that must not run: the host's streams and CUDA see to that
- * themselves. */
+/* If a call of the capture is lost, the graph must not run; the host's streams and CUDA refuse
+ * it. */
 symmResult_t symm_memguard_captured(symm_memlane *l, symm_memplan *p, symm_memblock *b,
                                     uint64_t asked) {
     b->red = (uint32_t)(b->bytes - asked);
     symmResult_t r = symm_memguard_paint(l, b->off + asked, b->red, 0);
     if (!r)
-        r = symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, &b->from); /* who frees is behind */
+        r = symm_memplan_point(p, l->stream, SYMM_POINT_PLAIN, &b->from); /* frees come behind it */
     if (r) p->lost = 1;
     return r;
 }
@@ -54,9 +53,10 @@ symmResult_t symm_memguard_uncaptured(symm_memlane *l, const symm_memplan *p,
     return w.poison ? symm_memguard_paint(l, b->off, b->bytes, 1) : symmSuccess;
 }
 
-/* Launches of a region come one behind the other: the end of the last one is behind those that
- * painted. While that stream stands where it was found standing no call waits again; one that is
- * gone is not asked, for a driver that does not know it waits for all there is. */
+/* Whether all launches over the region have ended. They run one after the other, so the end of the
+ * last one is behind all painting. No call waits again for a stream that has not moved since the
+ * last wait. On GPUs a stream that is gone is not marked, because marking it waits for everything
+ * on the device. */
 static int has_run(symm_memregion *r) {
     symm_memstate st;
     symm_comm *c = r->set->comm;

@@ -1,8 +1,10 @@
-/* memplan_life.c - how long plans and regions live: held by graphs, by the program, by blocks that
- * are allocated. Threads as in memplan.h; symm_memplan_release alone runs in any, the driver's too,
- * where it may only note that the graph is gone (gone_lock). dead_lock: over plans and lanes of
- * communicators that are destroyed, which have no thread of their own any more; while one is
- * being destroyed its thread has it. */
+/* memplan_life.c - how long plans and regions live. Graphs, the program and allocated blocks hold
+ * them. Threads as in memplan.h, except:
+ *  - symm_memplan_release runs in any thread, also in the driver's. There it only notes that the
+ *    graph is gone, under gone_lock.
+ *  - dead_lock protects plans and lanes of destroyed communicators, which no longer have a thread
+ *    of their own. While a communicator is being destroyed, its thread holds the lock. */
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -15,7 +17,11 @@
 static pthread_mutex_t gone_lock = PTHREAD_MUTEX_INITIALIZER;
 static symm_memplan *gone;
 
-/* ---- life ------------------------------------------------------------------------------------ */
+static symmResult_t no_memory(void) {
+    return SYMM_ERR(symmOutOfMemory, "no memory for the plan of a graph");
+}
+
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 symmResult_t symm_memplan_new(symm_memlanes *s, symm_memplan **out) {
     symm_memplan *p = SYMM_FAIL_ALLOC(memplan_alloc, calloc(1, sizeof *p));
@@ -36,6 +42,7 @@ symmResult_t symm_memplan_new(symm_memlanes *s, symm_memplan **out) {
 }
 
 static void free_plan(symm_memplan *p) {
+    SYMM_ASSERT(!p->held && !p->nlive && !p->queued);
     symm_memlanes *s = p->set;
     for (symm_memplan **at = &s->plans; *at; at = &(*at)->next)
         if (*at == p) {
@@ -57,7 +64,7 @@ static void free_plan(symm_memplan *p) {
     symm_memlanes_unref(s);
 }
 
-/* What others of its graphs' frees point at stays until they are gone too. */
+/* Another graph frees a block of this plan: the plan stays until that graph's plan is gone. */
 static int is_referred(const symm_memplan *p) {
     for (const symm_memplan *o = p->set->plans; o; o = o->next)
         for (int i = 0; i < o->nfrees; i++)
@@ -69,8 +76,8 @@ static int heap_lives(const symm_memlanes *s) {
     return symm_handle_open(SYMM_KIND_HEAP, s->handle);
 }
 
-/* Back to the heap. What may still be used, on this rank or for SYM on another one, waits there for
- * a symmHeapCollect. */
+/* Gives a piece back to the heap. used: it may still be in use. Such a piece, and any SYM piece
+ * (other ranks may use it), waits for a symmHeapCollect. */
 static void give_piece(symm_memlanes *s, int zone, const symm_mempiece *e, int used) {
     if (!heap_lives(s)) return;
     if (used || zone == SYMM_MEM_SYM)
@@ -79,11 +86,11 @@ static void give_piece(symm_memlanes *s, int zone, const symm_mempiece *e, int u
         symm_heap_give(s->heap, e->off, SYMM_OWNER_GRAPH, NULL, NULL);
 }
 
-/* A block of the heap's own goes when its plan does; LOCAL behind work that nobody has waited for,
- * when somebody has. */
+/* SYMM_ALLOC_KEEP blocks go when their plan goes. A LOCAL block waits in the region if work on it
+ * has not been waited for. */
 static void give_keeps(symm_memplan *p) {
     symm_memregion *r = p->region;
-    const int used = r && symm_memlate_open(r);
+    const int used = r && symm_memuse_open(r);
     for (int i = 0; i < p->nblocks; i++) {
         const symm_memblock *b = &p->blocks[i];
         const symm_mempiece e = {b->off, b->bytes};
@@ -100,7 +107,7 @@ static void give_keeps(symm_memplan *p) {
     }
 }
 
-/* No graph has it, and it does not stand in the list of those that graphs have let go. */
+/* No graph has the plan, and it is not in the list `gone`. */
 int symm_memplan_is_left(symm_memplan *p) {
     pthread_mutex_lock(&gone_lock);
     const int left = !p->queued && !atomic_load_explicit(&p->graphs, memory_order_acquire);
@@ -109,12 +116,12 @@ int symm_memplan_is_left(symm_memplan *p) {
 }
 
 void symm_memplan_settle(symm_memplan *p) {
-    const int left = symm_memplan_is_left(p), out = p->nlive || symm_memloose_any(p);
-    if (!out && (p->destroyed || (left && symm_memloose_is_own(p)))) p->held = 0;
-    if (!p->handle && left && !out) symm_memalias_close(p); /* nobody has bound it, or can */
+    const int left = symm_memplan_is_left(p), out = p->nlive || symm_unbound_any(p);
+    if (!out && (p->destroyed || (left && symm_unbound_is_own(p)))) p->held = 0;
+    if (!p->handle && left && !out) symm_memalias_close(p); /* no handle, and none can be made */
     if (p->held || is_referred(p) || !symm_memplan_is_left(p)) return;
     give_keeps(p);
-    symm_memloose_ends(p);
+    symm_unbound_ends(p);
     symm_memregion *r = p->region;
     if (r) r->refs++;
     symm_memlanes *s = p->set;
@@ -133,6 +140,8 @@ void symm_memplan_settle(symm_memplan *p) {
     symm_memlanes_unref(s);
 }
 
+/* ---- held by graphs -------------------------------------------------------------------------- */
+
 void symm_memplan_retain(void *plan) {
     atomic_fetch_add_explicit(&((symm_memplan *)plan)->graphs, 1, memory_order_relaxed);
 }
@@ -141,11 +150,12 @@ static int is_dead(const symm_comm *c) {
     return symm_comm_state(c) == SYMM_COMM_FINAL;
 }
 
-/* Acquire and release: who frees comes after every use. */
+/* Acquire and release: who frees the plan comes after every use of it. */
 void symm_memplan_release(void *plan) {
     symm_memplan *p = plan;
     pthread_mutex_lock(&gone_lock);
     const int host = !p->set->comm->cuda;
+    SYMM_ASSERT(atomic_load(&p->graphs) > 0);
     if (atomic_fetch_sub_explicit(&p->graphs, 1, memory_order_acq_rel) == 1) {
         p->let_go = gone;
         p->queued = 1;
@@ -159,7 +169,7 @@ static int is_for(const symm_memplan *p, const symm_comm *c) {
     return c ? p->set->comm == c : is_dead(p->set->comm);
 }
 
-/* Dead communicators have no user thread: whoever comes first does it, one at a time. */
+/* Destroyed communicators have no user thread. Any thread may do it, one at a time. */
 static pthread_mutex_t dead_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void symm_memplan_reap(const symm_comm *c) {
@@ -177,7 +187,7 @@ void symm_memplan_reap(const symm_comm *c) {
         mine = p;
     }
     pthread_mutex_unlock(&gone_lock);
-    while (mine) { /* settling one may settle others, but none that still stands here */
+    while (mine) { /* this may settle others, but none of this list */
         symm_memplan *p = mine;
         mine = p->let_go;
         pthread_mutex_lock(&gone_lock);
@@ -196,10 +206,46 @@ void symm_memplan_unlock_dead(void) {
     pthread_mutex_unlock(&dead_lock);
 }
 
+static symmResult_t launched(void *plan) {
+    atomic_fetch_add_explicit(&((symm_memplan *)plan)->direct, 1, memory_order_relaxed);
+    return symmSuccess;
+}
+
+const symm_graph_user symm_memplan_graph_user = {
+    .retain = symm_memplan_retain, .release = symm_memplan_release, .begin = launched};
+
+/* At once, because the next allocation must know that the graph is gone, not only the next call of
+ * symm_gpu_reap. */
+static symmResult_t hold_gpu(symm_memplan *p) {
+    const symm_gpu_capture in = {p->graph, p->capture};
+    symm_memplan_retain(p);
+    return symm_gpu_hold(p->set->comm, &in, p, symm_memplan_release, 1);
+}
+
+symmResult_t symm_memplan_hold(symm_memplan *p, symmStream_t stream) {
+    if (p->set->comm->cuda) return hold_gpu(p);
+    int told;
+    SYMM_TRY(symm_stream_capture_tell(stream, p, &symm_memplan_graph_user, &told));
+    if (told) return symmSuccess;
+    return SYMM_ERR(symmInvalidUsage, "stream %p is not under capture", (void *)stream);
+}
+
 /* ---- regions --------------------------------------------------------------------------------- */
 
+symmResult_t symm_memregion_of(symm_memlane *l) {
+    if (l->region) return symmSuccess;
+    symm_memregion *r = SYMM_FAIL_ALLOC(memplan_region, calloc(1, sizeof *r));
+    if (!r) return no_memory();
+    r->set = l->set;
+    r->refs = 1;
+    r->next = l->set->regions;
+    l->set->regions = r;
+    l->region = r;
+    return symmSuccess;
+}
+
 void symm_memregion_sweep(symm_memregion *r) {
-    const int open = symm_memlate_open(r);
+    const int open = symm_memuse_open(r);
     for (symm_memretired **at = &r->retired; *at;) {
         symm_memretired *t = *at;
         int used = open && t->zone == SYMM_MEM_LOCAL && r->refs;
@@ -217,18 +263,62 @@ void symm_memregion_sweep(symm_memregion *r) {
 }
 
 void symm_memregion_unref(symm_memregion *r) {
+    SYMM_ASSERT(r->refs > 0);
     if (--r->refs) return;
-    const int used = symm_memlate_open(r);
+    const int used = symm_memuse_open(r);
     symm_memregion_sweep(r);
     symm_memalias_unref(r->alias);
     for (int z = 0; z < SYMM_MEM_ZONES; z++) {
         for (int i = 0; i < r->npieces[z]; i++) give_piece(r->set, z, &r->pieces[z][i], used);
         free(r->pieces[z]);
     }
-    symm_memlate_leave(r);
+    symm_memuse_leave(r);
     symm_memregion **at = &r->set->regions;
     while (*at != r) at = &(*at)->next;
     *at = r->next;
     symm_memmark_end(r->set->comm, &r->launched);
     free(r);
+}
+
+/* ---- ends of lanes and heaps ----------------------------------------------------------------- */
+
+int symm_memplan_live(const symm_memlanes *s) {
+    int n = 0;
+    for (const symm_memplan *p = s->plans; p; p = p->next) n += p->nlive;
+    return n;
+}
+
+void symm_memplan_forget(symm_memlanes *s) {
+    symm_memplan *p = s->plans;
+    while (p) {
+        const int had = p->nlive || symm_unbound_any(p);
+        for (int i = 0; had && i < p->nblocks; i++) p->blocks[i].live = 0;
+        p->nlive = 0;
+        symm_unbound_forget(p);
+        if (had) symm_memplan_settle(p); /* this may free others */
+        p = had ? s->plans : p->next;
+    }
+}
+
+/* The lane ends, so none of its plans can be bound any more. Settling one may free others, so the
+ * caller walks the list again from the start. */
+static int orphan_one(symm_memlane *l) {
+    for (symm_memplan *p = l->set->plans; p; p = p->next) {
+        if (p->region != l->region || p->handle || p->destroyed) continue;
+        p->destroyed = 1;
+        symm_memplan_settle(p);
+        return 1;
+    }
+    return 0;
+}
+
+void symm_memplan_orphan(symm_memlane *l) {
+    symm_memplan_reap(l->set->comm);
+    if (l->set->alive == 1) symm_memplan_forget(l->set); /* hand_over has refused live ones */
+    if (!l->region) return;
+    while (orphan_one(l)) continue;
+    symm_memalias_unref(l->region->alias);
+    l->region->alias = NULL;
+    symm_memregion_unref(l->region);
+    l->region = NULL;
 }

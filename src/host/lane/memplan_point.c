@@ -1,18 +1,17 @@
-/* memplan_point.c - where a stream stands in its capture, as a point of the planner. The
- * communicator's thread.
+/* memplan_point.c - where a stream is in its capture, as a point of the planner. The communicator's
+ * user thread.
  *
- * A free is behind what its stream stands behind; so a later place comes after the free if it comes
- * after all of that, whether or not an edge leads there from the call itself. Hence nothing is put
- * into the graph to mark a call:
- *  host   the capture counts tasks per stream: a place is a vector of counts, and one comes after
- *         another if no count is less.
- *  GPUs   a place is the set of nodes that the stream's next one would depend on: mostly one node,
- *         whose latest known point it becomes. Other nodes are walked backwards to such ones, each
- *         once; what was walked before a point was made there is taken not to follow it, which
- *         only costs memory. Only where several nodes come together an empty one is put in, for
- *         the place to be one node. */
+ * A free is behind everything that its stream is behind. So a later place comes after the free if
+ * it comes after all of that, whether or not an edge leads there from the call itself. Hence no
+ * node marks a call in the graph:
+ *  - Host: the capture counts tasks per stream. A place is a vector of counts. One place comes
+ *    after another if none of its counts is less.
+ *  - GPUs: a place is the set of nodes that the stream's next node would depend on. Mostly this is
+ *    one node, and the point becomes the latest known point of that node. Other nodes are walked
+ *    backwards to such nodes, each once. A node that was walked before a point was made in front of
+ *    it is taken not to follow the point; that costs only memory. If a place is several nodes, an
+ *    empty node is added that joins them. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "host/comm/comm.h"
@@ -39,7 +38,7 @@ static int clock_within(const struct symm_memclock *a, const struct symm_memcloc
     return 1;
 }
 
-/* The latest points that come before: those behind another of them are left out. */
+/* The latest points that come before `at`, without those that are behind another of them. */
 static int points_before(const symm_memplan *p, const struct symm_memclock *at, int *deps) {
     int n = 0;
     for (int i = p->nclocks; i-- > 0;) {
@@ -139,7 +138,7 @@ static int push(nodes *s, cu_graph_node node) {
     return 0;
 }
 
-/* Into deps[0..*n), which may grow: the caller frees. */
+/* *deps: allocated, the caller frees it. */
 static symmResult_t dependencies(cu_graph_node node, cu_graph_node **deps, size_t *n) {
     cu_result cu = symm_cuda_node_dependencies(node, NULL, n);
     if (cu) return symm_cuda_error(cu, "what a node depends on");
@@ -151,7 +150,7 @@ static symmResult_t dependencies(cu_graph_node node, cu_graph_node **deps, size_
     return symm_cuda_error(cu, "what a node depends on");
 }
 
-/* The one point that all of these are or follow: a new one if they are several. */
+/* A point that all of these are or follow: their common one, or a new one if there are several. */
 static symmResult_t join(symm_memplan *p, const cu_graph_node *deps, size_t n, int kind,
                          int *point) {
     int *points = SYMM_FAIL_ALLOC(memplan_join, malloc((n ? n : 1) * sizeof *points));
@@ -171,7 +170,7 @@ static symmResult_t join(symm_memplan *p, const cu_graph_node *deps, size_t n, i
     return *point < 0 ? no_memory() : symmSuccess;
 }
 
-/* Makes one node known if all that it depends on is; else pushes what is not. */
+/* Makes the top node known if all that it depends on is known; else pushes what is not. */
 static symmResult_t step(symm_memplan *p, nodes *stack) {
     const cu_graph_node node = stack->nodes[stack->n - 1];
     cu_graph_node *deps = NULL;
@@ -205,7 +204,7 @@ static symmResult_t walk(symm_memplan *p, const cu_graph_node *deps, size_t n) {
     return r;
 }
 
-/* A point at one node: what comes behind the node comes behind the point. */
+/* A point at one node: what comes after the node comes after the point. */
 static symmResult_t point_at(symm_memplan *p, cu_graph_node node, int kind, int *point) {
     SYMM_TRY(walk(p, &node, 1));
     SYMM_TRY(join(p, &node, 1, kind, point));
@@ -227,7 +226,7 @@ static symmResult_t point_gpu(symm_memplan *p, symmStream_t stream, int kind, in
     cu_result cu = symm_cuda_capture_deps(s, &graph, &deps, &n);
     if (cu) return symm_cuda_error(cu, "what stream %p depends on in its capture", (void *)stream);
     if (n == 1) return point_at(p, deps[0], kind, point);
-    if (n == 0) { /* nothing yet: everything comes behind it */
+    if (n == 0) { /* the capture is empty: everything comes after this point */
         int start = start_point(p);
         if (start >= 0) start = symm_gplan_point(p->points, kind, &start, 1);
         if (start < 0) return no_memory();
@@ -259,7 +258,7 @@ static symmResult_t after_gpu(symm_memplan *p, int kind, const symmGraphNode_t *
     return symmSuccess;
 }
 
-/* A node of the host backend is its point's number and one, as a pointer. */
+/* Host backend: a node is its point's number plus 1, as a pointer. */
 symmResult_t symm_memplan_point_after(symm_memplan *p, int kind, const symmGraphNode_t *deps,
                                       int ndeps, int *point, symmGraphNode_t *node) {
     int few[DEPS] = {0}, *points = few;
@@ -283,22 +282,4 @@ symmResult_t symm_memplan_point_after(symm_memplan *p, int kind, const symmGraph
     *point = made;
     *node = (symmGraphNode_t)(uintptr_t)(made + 1);
     return symmSuccess;
-}
-
-/* ---- the graph's hold ------------------------------------------------------------------------ */
-
-/* At once: whoever asks for memory must hear of the graph's end, not who next calls the library at
- * large. */
-static symmResult_t hold_gpu(symm_memplan *p) {
-    const symm_gpu_capture in = {p->graph, p->capture};
-    symm_memplan_retain(p);
-    return symm_gpu_hold(p->set->comm, &in, p, symm_memplan_release, 1);
-}
-
-symmResult_t symm_memplan_hold(symm_memplan *p, symmStream_t stream) {
-    if (p->set->comm->cuda) return hold_gpu(p);
-    int told;
-    SYMM_TRY(symm_stream_capture_tell(stream, p, &symm_memloose_user, &told));
-    if (told) return symmSuccess;
-    return SYMM_ERR(symmInvalidUsage, "stream %p is not under capture", (void *)stream);
 }

@@ -1,4 +1,4 @@
-/* dirty_ranges.c - ranges that were written. See dirty_ranges.h. */
+/* dirty_ranges.c - ranges that were written (see dirty_ranges.h). Pure; the owner's thread. */
 #include "dirty_ranges.h"
 
 #include <string.h>
@@ -9,15 +9,14 @@ void symm_dirty_start(symm_dirty *d, int equal) {
     *d = (symm_dirty){.whole = !equal};
 }
 
-/* A writer that names nothing and is followed by one that does must not be forgotten: its bytes are
- * somewhere in the whole. */
+/* If the writer before has named no range, it may have written anywhere. */
 void symm_dirty_hand_out(symm_dirty *d) {
     d->whole |= d->unnamed;
     d->unnamed = 1;
 }
 
-/* Joins the two neighbours with the smallest gap. What lies between is copied too: it is equal on
- * both sides. */
+/* Joins the two neighbours with the smallest gap. The gap is then copied too; its bytes are equal
+ * on both sides. */
 static void join_nearest(symm_dirty_range *r, int *n) {
     int at = 0;
     for (int i = 1; i + 1 < *n; i++)

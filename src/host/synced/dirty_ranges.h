@@ -12,19 +12,21 @@ typedef struct {
 } symm_dirty_range;
 
 typedef struct {
-    int whole;   /* everything, whatever is named */
-    int unnamed; /* handed out for writing, and nothing named since */
+    int whole;   /* all of it is dirty, whatever is named */
+    int unnamed; /* it was handed out for writing, and no range was named since */
     int n;
-    symm_dirty_range range[SYMM_DIRTY_MAX]; /* ascending, apart from each other */
+    symm_dirty_range range[SYMM_DIRTY_MAX]; /* ascending; no two touch */
 } symm_dirty;
 
-/* The head moves. equal: the other side has the same contents; else all is newer here. */
+/* The head moves to this side. equal: both sides have the same contents; else all is newer here. */
 void symm_dirty_start(symm_dirty *d, int equal);
 /* All of it is handed out for writing. */
 void symm_dirty_hand_out(symm_dirty *d);
-/* Only this was written since it was last handed out, and what was named before. len may be 0. */
+/* Since it was last handed out, this range was written and no other that is not named. len may be
+ * 0. */
 void symm_dirty_name(symm_dirty *d, uint64_t from, uint64_t len);
-/* What must be copied of `bytes`: ranges into out[SYMM_DIRTY_MAX], how many. */
+/* What must be copied of a buffer of `bytes`: writes ranges to out[SYMM_DIRTY_MAX], returns how
+ * many. */
 int symm_dirty_list(const symm_dirty *d, uint64_t bytes, symm_dirty_range *out);
 /* The invariants, for a buffer of `bytes`. */
 void symm_dirty_check(const symm_dirty *d, uint64_t bytes);

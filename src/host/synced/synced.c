@@ -1,10 +1,9 @@
-/* synced.c - synced buffers: which side is the newest, what must be copied before it is used, and
- * what must have ended before that (symm_synced.h has the table). One thread at a time in each
- * buffer; `busy` reports a second one.
+/* synced.c - the API calls of synced buffers: which side is the newest, what must be copied before
+ * it is used, and which work must have ended before that (the table is in symm_synced.h). One
+ * thread at a time in each buffer; `busy` (synced_use.c) reports a second one. No lock.
  *
- * Whatever is given to a stream for a buffer is ordered behind what was given before and then
- * marked, so the last mark stands for all of it: who follows it or waits for it comes after
- * everything. */
+ * All work that a stream is given for a buffer is ordered after the work before it, and then
+ * marked. So whoever follows the last mark, or waits for it, comes after all of it. */
 #include "synced.h"
 
 #include <stdlib.h>
@@ -73,19 +72,20 @@ symmResult_t symmSyncedCreate(symmHeap_t heap, size_t bytes, unsigned flags, sym
     return r;
 }
 
-/* Blocks go back while the caller can still be told that they cannot; a captured buffer's with its
- * graph. */
+/* Frees the blocks while an error can still be returned to the caller. Those of a captured buffer
+ * are freed with its graph. */
 static symmResult_t give_back(symm_synced *s) {
     symm_dirty_start(&s->dirty, 0);
-    s->head = SYMM_SYNCED_UNINITIALIZED; /* whatever comes of it, there are no contents any more */
+    s->head = SYMM_SYNCED_UNINITIALIZED; /* also if freeing fails: the contents are gone */
     s->flow = 0;
     symmResult_t r = symm_synced_drop_gpu(s);
     symmResult_t w = symm_synced_drop_word(s);
     return r ? r : w;
 }
 
-/* *over: the buffer can be closed. A host function must not wait, so there it is not; a device that
- * is beyond use ends nothing, and must not keep the memory for ever. */
+/* *over: the buffer can be closed. Not inside a host function, which must not wait. Closed also if
+ * the wait fails because the device is beyond use: no work ends there any more, and the memory must
+ * not stay for ever. */
 static symmResult_t wind_up(symm_synced *s, int *over) {
     *over = 0;
     symmResult_t r = symm_synced_settle(s);
@@ -115,13 +115,13 @@ symmResult_t symmSyncedDestroy(symmSynced_t synced) {
 
 static symmResult_t would_copy(const symm_synced *s, symmStream_t stream, const char *side) {
     return SYMM_ERR(symmInvalidUsage,
-                    "synced=%p: stream=%p is under capture and the %s side is old: the copy would "
-                    "have to run now (symmSyncedPush and symmSyncedPull can be captured)",
+                    "synced=%p: stream=%p is under capture and the %s side is old, so it would be "
+                    "copied now; capture symmSyncedPush or symmSyncedPull",
                     (void *)s->handle, (void *)stream, side);
 }
 
 static symmResult_t first_on_cpu(symm_synced *s, int copy) {
-    SYMM_TRY(symm_synced_settle(s)); /* of contents that were discarded */
+    SYMM_TRY(symm_synced_settle(s)); /* copies of contents that were discarded since */
     SYMM_TRY(symm_synced_need_cpu(s));
     if (copy) memset(s->cpu.ptr, 0, s->bytes);
     s->head = SYMM_SYNCED_HEAD_AT_CPU;
@@ -151,7 +151,7 @@ static symmResult_t to_cpu(symm_synced *s, symmStream_t stream, int copy) {
     return s->flow == SYMM_SYNCED_PULLING ? symm_synced_settle(s) : symmSuccess;
 }
 
-/* The same of the device side, for work that the stream is given from now on. */
+/* The same for the device side, for work that the stream is given from now on. */
 static symmResult_t to_gpu(symm_synced *s, symmStream_t stream, int copy) {
     int capturing;
     SYMM_TRY(s->ops->look(s, stream, &capturing));
@@ -188,8 +188,8 @@ static symmResult_t no_pointer(const char *call) {
     return SYMM_ERR(symmInvalidArgument, "%s: ptr is NULL", call);
 }
 
-/* Nothing to do where the side is up to date and nothing is under way: no call of the driver
- * then. */
+/* The side is up to date and no copy is under way. The accessor then makes no call of the
+ * driver. */
 static int at_rest(const symm_synced *s, int old) {
     return s->head != SYMM_SYNCED_UNINITIALIZED && s->head != old && !s->pending;
 }
@@ -251,10 +251,11 @@ static symmResult_t may_set(symm_synced *s, const symm_side *old, const char *pt
                             const char *call) {
     if (s->captured)
         return SYMM_ERR(symmInvalidUsage,
-                        "%s: synced=%p was captured: its memory stays what the graph knows", call,
-                        (void *)s->handle);
+                        "%s: synced=%p was captured, and the graph uses the memory that it has now",
+                        call, (void *)s->handle);
     if (old->owned && ptr >= old->ptr && ptr < old->ptr + (s->bytes ? s->bytes : 1))
-        return SYMM_ERR(symmInvalidArgument, "%s: ptr=%p is the buffer's own memory", call,
+        return SYMM_ERR(symmInvalidArgument,
+                        "%s: ptr=%p is the buffer's own memory: pass other memory", call,
                         (const void *)ptr);
     return symm_synced_settle(s);
 }
@@ -280,7 +281,7 @@ static symmResult_t set_gpu(symm_synced *s, char *ptr) {
     if (s->gpu.ptr) return r;
     s->gpu = (symm_side){.ptr = ptr};
     set_head(s, SYMM_SYNCED_HEAD_AT_GPU);
-    return r; /* guard mode: somebody wrote behind the old block */
+    return r; /* guard mode: the old block was freed, and was written beyond its end */
 }
 
 symmResult_t symmSyncedSetCpu(symmSynced_t synced, void *ptr) {
@@ -321,12 +322,12 @@ static symmResult_t move(symm_synced *s, symmStream_t stream, int down) {
     if (capturing) return symm_synced_record(s, stream, down);
     if (s->head == from) return down ? symm_synced_pull(s, stream) : symm_synced_push(s, stream);
     if (s->head == SYMM_SYNCED_SYNCED) return symm_synced_join(s, stream, 0);
-    return SYMM_ERR(symmInvalidUsage, "%s: synced=%p: the %s side has nothing newer: it is %s",
-                    down ? "symmSyncedPull" : "symmSyncedPush", (void *)s->handle,
-                    down ? "device" : "host",
-                    s->head == SYMM_SYNCED_UNINITIALIZED ? "UNINITIALIZED"
-                    : down                               ? "HEAD_AT_CPU"
-                                                         : "HEAD_AT_GPU");
+    return SYMM_ERR(
+        symmInvalidUsage, "%s: synced=%p: the %s side has nothing to copy, as the state is %s",
+        down ? "symmSyncedPull" : "symmSyncedPush", (void *)s->handle, down ? "device" : "host",
+        s->head == SYMM_SYNCED_UNINITIALIZED ? "UNINITIALIZED"
+        : down                               ? "HEAD_AT_CPU"
+                                             : "HEAD_AT_GPU");
 }
 
 symmResult_t symmSyncedPush(symmSynced_t synced, symmStream_t stream) {

@@ -1,6 +1,6 @@
-/* synced.h - a synced buffer inside the library: its record, and what differs between the host
- * backend and GPUs. The thread that uses the buffer; releases of what graphs hold may come from
- * any thread. No lock. */
+/* synced.h - a synced buffer inside the library: its record, and the table of what differs between
+ * the host backend and GPUs. Used by the buffer's thread; symm_synced_retain and _release by any.
+ * No lock. */
 #ifndef SYMM_SYNCED_INT_H_
 #define SYMM_SYNCED_INT_H_
 
@@ -14,11 +14,11 @@ typedef struct symm_synced symm_synced;
 typedef struct {
     char *ptr;    /* NULL: none */
     int owned;    /* allocated here */
-    int pinned;   /* how `ptr` was allocated, so how it is freed */
-    uint64_t off; /* device: of the block in the heap, if owned */
+    int pinned;   /* host side: allocated by the CUDA driver, which frees it */
+    uint64_t off; /* device side, if owned: offset of its block in the heap */
 } symm_side;
 
-/* What each backend does in its own way. In all of them `stream` has passed `look`. */
+/* What differs between the backends. In all of them `stream` has passed `look`. */
 typedef struct {
     /* Whether the stream can take this buffer's copies; *capturing: whether it records them. */
     symmResult_t (*look)(symm_synced *s, symmStream_t stream, int *capturing);
@@ -26,21 +26,21 @@ typedef struct {
     void (*host_free)(symm_synced *s, const symm_side *side);
     /* Whether p can be the device side. */
     symmResult_t (*check_device)(symm_synced *s, const void *p);
-    /* Into the stream. */
+    /* The three give work to the stream. */
     symmResult_t (*copy)(symm_synced *s, void *to, const void *from, uint64_t bytes,
                          symmStream_t stream);
     symmResult_t (*zero)(symm_synced *s, uint64_t bytes, symmStream_t stream);
     symmResult_t (*write_word)(symm_synced *s, uint32_t value, symmStream_t stream);
-    /* Remembers the end of what the stream has so far (s->pending: whether that may lie ahead);
-     * follow: work given to the stream later comes after it; await: the caller waits for it;
-     * ended: whether it is over. */
+    /* Marks the end of the work that the stream has so far; s->pending becomes whether that work
+     * may still run. follow: work that the stream is given later runs after the mark. await: the
+     * caller waits for the mark. ended: whether the mark has passed. */
     symmResult_t (*mark)(symm_synced *s, symmStream_t stream);
     symmResult_t (*follow)(symm_synced *s, symmStream_t stream);
     symmResult_t (*await)(symm_synced *s);
     int (*ended)(symm_synced *s);
-    /* The caller waits for the whole stream: only where mark failed. */
+    /* The caller waits for the whole stream; used only after mark has failed. */
     void (*drain)(symm_synced *s, symmStream_t stream);
-    /* The capture's graph keeps the buffer's memory from now on. */
+    /* The graph under capture holds the buffer's memory from now on. */
     symmResult_t (*hold)(symm_synced *s, symmStream_t stream);
     void (*end)(symm_synced *s);
 } symm_synced_ops;
@@ -56,14 +56,13 @@ struct symm_synced {
     unsigned flags;
     int head;    /* UNINITIALIZED, HEAD_AT_*, SYNCED */
     int flow;    /* SYNCED: PUSHING or PULLING while that copy may be under way, else 0 */
-    int pending; /* something is marked, and not known to have ended */
-    /* a graph was given its memory: it stays what it is, and its end is not in the order of
-     * calls */
+    int pending; /* there is a mark that is not known to have passed */
+    /* A graph has its memory: the memory stays as it is, and is not freed in the order of calls. */
     int captured;
     symm_side cpu, gpu;
     symm_dirty dirty;
     uint64_t word_off;         /* of the word's block, SYMM_NO_OFFSET: none yet */
-    uint32_t generation;       /* the last one given to a stream */
+    uint32_t generation;       /* the last one that a stream was given to write */
     const void *site;          /* of the API call under way */
     symm_order order;          /* host backend: the mark */
     struct cu_event_st *event; /* GPUs: the mark, NULL until the first */
@@ -96,30 +95,32 @@ void symm_synced_check(const symm_synced *s);
 
 /* ---- synced_move.c: work for streams. On GPUs the communicator's context is current ---- */
 
-/* The caller waits for everything that was given to streams. */
+/* The caller waits for all work that streams were given for this buffer. */
 symmResult_t symm_synced_settle(symm_synced *s);
-/* Device work that is given to the stream from now on comes after everything. */
+/* Device work that the stream is given from now on runs after all of it. */
 symmResult_t symm_synced_join(symm_synced *s, symmStream_t stream, int capturing);
-/* Marks what was given, whatever came of it. Returns work, or why it could not be marked. */
+/* Marks what the stream was given; `work` is what came of giving it. Returns work if that is an
+ * error, else what came of marking. */
 symmResult_t symm_synced_seal(symm_synced *s, symmStream_t stream, symmResult_t work);
-/* One more generation, in the stream. */
+/* Counts the generation up and gives the stream the new number to write. */
 symmResult_t symm_synced_count(symm_synced *s, symmStream_t stream);
-/* HEAD_AT_CPU, HEAD_AT_GPU become SYNCED. */
+/* Push: HEAD_AT_CPU becomes SYNCED. Pull: HEAD_AT_GPU becomes SYNCED. */
 symmResult_t symm_synced_push(symm_synced *s, symmStream_t stream);
 symmResult_t symm_synced_pull(symm_synced *s, symmStream_t stream);
-/* The copy goes into the stream's capture; down: to the host. */
+/* Records the copy in the stream's capture. down: to the host. */
 symmResult_t symm_synced_record(symm_synced *s, symmStream_t stream, int down);
 /* Zeros on the device side. */
 symmResult_t symm_synced_zero(symm_synced *s, symmStream_t stream, int capturing);
 
 /* ---- synced_side.c: memory of the two sides ---- */
 
-/* There is memory, with whatever in it; the device side also has its word. */
+/* Allocates the side if it has no memory; the contents are undefined. The device side also gets its
+ * word. */
 symmResult_t symm_synced_need_cpu(symm_synced *s);
 symmResult_t symm_synced_need_gpu(symm_synced *s);
 symmResult_t symm_synced_need_word(symm_synced *s);
-/* Frees an own side, forgets a foreign one. An error of gpu and word: what is still noted was not
- * given back. */
+/* Frees a side that is owned, forgets one that is the caller's. After an error of gpu or word, what
+ * the record still names was not freed. */
 void symm_synced_drop_cpu(symm_synced *s);
 symmResult_t symm_synced_drop_gpu(symm_synced *s);
 symmResult_t symm_synced_drop_word(symm_synced *s);

@@ -1,13 +1,13 @@
-/* synced_gpu.c - synced buffers on GPUs: copies are given to the caller's streams, one event marks
- * the last of them. The buffer's thread, with the communicator's context current; host_free also in
- * the thread that drops the last reference.
+/* synced_gpu.c - synced buffers on GPUs: copies run in the caller's streams, and one event marks
+ * the last of them. Runs in the buffer's thread, with the communicator's context current; host_free
+ * also in the thread that drops the last reference. No lock.
  *
- * The driver's calls are made in the relaxed capture mode (symm_gpu_push): pinned memory may be
- * allocated while somebody captures. */
+ * The driver is called in the relaxed capture mode (symm_gpu_push), so pinned memory may be
+ * allocated while some stream is under capture. */
 #include "transport/cuda/cuda_driver.h"
 #include "synced.h"
 
-/* The event is made here, so that marking cannot fail for want of one. */
+/* Makes the event, so that marking cannot fail because there is none. */
 static symmResult_t look(symm_synced *s, symmStream_t stream, int *capturing) {
     symm_gpu_capture in;
     SYMM_TRY(symm_gpu_look(s->comm, stream, &in));
@@ -42,13 +42,14 @@ static symmResult_t check_device(symm_synced *s, const void *p) {
     cu_result cu =
         symm_cu.cuPointerGetAttribute(&type, SYMM_CUDA_POINTER_MEMORY_TYPE, (uintptr_t)p);
     if (cu == SYMM_CUDA_ERROR_INVALID_VALUE || (!cu && type != SYMM_CUDA_MEMORY_DEVICE))
-        return SYMM_ERR(symmInvalidArgument, "symmSyncedSetGpu: ptr=%p is not memory of a GPU", p);
+        return SYMM_ERR(symmInvalidArgument, "symmSyncedSetGpu: ptr=%p: must be memory of a GPU",
+                        p);
     if (!cu) cu = symm_cu.cuPointerGetAttribute(&device, SYMM_CUDA_POINTER_DEVICE, (uintptr_t)p);
     if (cu) return symm_cuda_error(cu, "asking where %p lies", p);
     if (device == own) return symmSuccess;
     return SYMM_ERR(symmInvalidArgument,
-                    "symmSyncedSetGpu: ptr=%p is memory of GPU %d, the buffer's is GPU %d", p,
-                    device, own);
+                    "symmSyncedSetGpu: ptr=%p is memory of GPU %d: must be of GPU %d", p, device,
+                    own);
 }
 
 static symmResult_t copy(symm_synced *s, void *to, const void *from, uint64_t bytes,
@@ -65,8 +66,8 @@ static symmResult_t zero(symm_synced *s, uint64_t bytes, symmStream_t stream) {
     return symm_cuda_error(cu, "clearing synced buffer %p", (void *)s->handle);
 }
 
-/* A fill, for it takes the value along: a copy's source would have to outlive it. It starts when
- * the copies before it in the stream have ended and can be seen. */
+/* A fill carries its value; a copy would need a source that lives longer. The fill starts when the
+ * copies before it in the stream have ended and are visible. */
 static symmResult_t write_word(symm_synced *s, uint32_t value, symmStream_t stream) {
     cu_result cu = symm_cu.cuMemsetD32Async((uintptr_t)(void *)symm_synced_word(s, s->comm->rank),
                                             value, 1, symm_gpu_stream(stream));
@@ -80,8 +81,8 @@ static symmResult_t mark(symm_synced *s, symmStream_t stream) {
     return symmSuccess;
 }
 
-/* Also where it is the stream of the mark: handles of streams that are gone come back as
- * others'. */
+/* Also if it is the stream of the mark: the handle of a destroyed stream may come back as another
+ * stream's. */
 static symmResult_t follow(symm_synced *s, symmStream_t stream) {
     cu_result cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), s->event, 0);
     return symm_cuda_error(cu, "ordering stream %p after synced buffer %p", (void *)stream,

@@ -1,5 +1,5 @@
-/* synced_host.c - synced buffers on the host backend: copies are tasks of host streams. The
- * buffer's thread, but `run_*`, which run in a stream's. */
+/* synced_host.c - synced buffers on the host backend: copies are tasks of host streams. Runs in the
+ * buffer's thread; the run_* functions in the stream's. No lock. */
 #include "synced.h"
 
 #include <stdlib.h>
@@ -65,8 +65,8 @@ struct stamp {
 
 static symmResult_t run_stamp(void *args) {
     const struct stamp *t = args;
-    /* pairs with the acquire of symmSyncedGeneration and symmSyncedPoll in the peers: who reads the
-     * number reads the data */
+    /* Release pairs with the acquire in read_word (synced_look.c), in the peers: who reads the
+     * number reads the data. */
     atomic_store_explicit(t->word, t->value, memory_order_release);
     return symmSuccess;
 }
@@ -118,7 +118,7 @@ static void drain(symm_synced *s, symmStream_t stream) {
     (void)s, (void)stream; /* mark does not fail */
 }
 
-/* Each captured task holds the buffer by itself. */
+/* Each captured task holds a reference to the buffer. */
 static symmResult_t hold(symm_synced *s, symmStream_t stream) {
     (void)s, (void)stream;
     return symmSuccess;

@@ -1,5 +1,5 @@
-/* synced_look.c - what a synced buffer is told and tells beside its two sides: dirty ranges, state,
- * generation, references, a dump. The buffer's thread; symmSyncedPoll: the communicator's. */
+/* synced_look.c - calls that copy no side of a synced buffer: dirty ranges, state, generation,
+ * references, dump. Runs in the buffer's thread; symmSyncedPoll in the communicator's. No lock. */
 #include "synced.h"
 
 #include "base/handle.h"
@@ -14,11 +14,13 @@ static const char *const names[] = {"UNINITIALIZED", "HEAD_AT_CPU", "HEAD_AT_GPU
 
 static symmResult_t name_range(symm_synced *s, size_t off, size_t len) {
     if (off > s->bytes || len > s->bytes - off)
-        return SYMM_ERR(symmInvalidArgument,
-                        "symmSyncedDirty: off=%zu, len=%zu: the buffer has %llu bytes", off, len,
-                        (unsigned long long)s->bytes);
+        return SYMM_ERR(
+            symmInvalidArgument,
+            "symmSyncedDirty: off=%zu, len=%zu: the range must be inside the %llu bytes", off, len,
+            (unsigned long long)s->bytes);
     if (s->head != SYMM_SYNCED_HEAD_AT_CPU && s->head != SYMM_SYNCED_HEAD_AT_GPU)
-        return SYMM_ERR(symmInvalidUsage, "symmSyncedDirty: synced=%p is %s: no side is newer",
+        return SYMM_ERR(symmInvalidUsage,
+                        "symmSyncedDirty: synced=%p is %s: the head must be at one side",
                         (void *)s->handle, names[s->head]);
     symm_dirty_name(&s->dirty, off, len);
     return symmSuccess;
@@ -34,7 +36,7 @@ symmResult_t symmSyncedDirty(symmSynced_t synced, size_t off, size_t len) {
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
-/* A copy that has ended is noticed here. */
+/* Also notes that a copy has ended. */
 static int state_of(symm_synced *s) {
     symm_cuda_scope scope;
     if (s->pending && s->flow && symm_gpu_push(s->comm, &scope) == symmSuccess) {
@@ -69,8 +71,8 @@ static symmResult_t publish(symm_synced *s, symmStream_t stream, uint32_t *gener
     SYMM_TRY(s->ops->look(s, stream, &capturing));
     if (capturing)
         return SYMM_ERR(symmInvalidUsage,
-                        "symmSyncedPublish: stream=%p is under capture: each replay would write "
-                        "the same generation",
+                        "symmSyncedPublish: stream=%p is under capture, and each replay would "
+                        "write the same generation",
                         (void *)stream);
     SYMM_TRY(symm_synced_need_word(s));
     SYMM_TRY(symm_synced_join(s, stream, 0));
@@ -85,12 +87,13 @@ symmResult_t symmSyncedPublish(symmSynced_t synced, symmStream_t stream, uint32_
     return symm_synced_end(&use, publish(use.s, stream, generation));
 }
 
-/* A GPU's memory is read by a copy of the library's own, which waits for nothing of the user's. */
+/* A GPU's memory is read by a copy in the library's own stream, which waits for no work of the
+ * user's. */
 static symmResult_t read_word(const symm_comm *c, _Atomic uint32_t *word, uint32_t *generation) {
     symm_cuda_scope scope;
     if (!c->cuda) {
-        /* pairs with the release of the owner's stream (synced_host.c): what was counted is
-         * visible */
+        /* Acquire pairs with the release in run_stamp (synced_host.c): who reads the number reads
+         * the data. */
         *generation = atomic_load_explicit(word, memory_order_acquire);
         return symmSuccess;
     }
@@ -106,8 +109,8 @@ static symmResult_t read_word(const symm_comm *c, _Atomic uint32_t *word, uint32
 static symmResult_t generation_of(symm_synced *s, int rank, uint32_t *generation) {
     const int sym = !(s->flags & SYMM_ALLOC_LOCAL);
     if (rank < 0 || rank >= s->comm->nranks || (!sym && rank != s->comm->rank))
-        return SYMM_ERR(symmInvalidArgument, "symmSyncedGeneration: rank=%d: %s", rank,
-                        sym ? "no such rank" : "a LOCAL buffer knows its own rank's only");
+        return SYMM_ERR(symmInvalidArgument, "symmSyncedGeneration: rank=%d: must be %s", rank,
+                        sym ? "a rank of the communicator" : "this rank, as the buffer is LOCAL");
     if (s->word_off != SYMM_NO_OFFSET)
         return read_word(s->comm, symm_synced_word(s, rank), generation);
     *generation = 0;
@@ -131,7 +134,8 @@ symmResult_t symmSyncedPoll(const symmRef_t *word, symmComm_t comm, int rank,
     SYMM_TRY(symmRefPtr(word, comm, rank, &at));
     if (word->len < sizeof(uint32_t) || word->off % sizeof(uint32_t))
         return SYMM_ERR(symmInvalidArgument,
-                        "symmSyncedPoll: word names %llu bytes at %llu, which is no generation",
+                        "symmSyncedPoll: word refers to %llu bytes at %llu: pass the word of "
+                        "symmSyncedRef",
                         (unsigned long long)word->len, (unsigned long long)word->off);
     const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     if (!c) return SYMM_ERR(symmInvalidArgument, "comm=%p is no communicator", (void *)comm);
@@ -145,8 +149,8 @@ static symmResult_t refs(symm_synced *s, symmRef_t *data, symmRef_t *word) {
     if (data) {
         if (s->gpu.ptr && symm_heap_offset(s->heap, s->gpu.ptr) == SYMM_NO_OFFSET)
             return SYMM_ERR(symmInvalidUsage,
-                            "symmSyncedRef: synced=%p: the device side %p is the caller's and not "
-                            "of the buffer's heap",
+                            "symmSyncedRef: synced=%p: the device side %p is memory of the caller "
+                            "outside of the buffer's heap",
                             (void *)s->handle, (void *)s->gpu.ptr);
         SYMM_TRY(symm_synced_need_gpu(s));
         SYMM_TRY(symmRefGet(s->gpu.ptr, &d));

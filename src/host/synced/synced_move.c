@@ -1,12 +1,11 @@
-/* synced_move.c - what a synced buffer gives to streams: copies, fills, the generation, and their
- * order. The buffer's thread. */
+/* synced_move.c - work of a synced buffer for streams: copies, fills, the generation, and their
+ * order. Runs in the buffer's thread. No lock. */
 #include "synced.h"
 
 #include "host/window/space.h"
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* The caller waits for everything that was given to streams. */
 symmResult_t symm_synced_settle(symm_synced *s) {
     if (!s->pending) return symmSuccess;
     SYMM_TRY(s->ops->await(s));
@@ -14,14 +13,13 @@ symmResult_t symm_synced_settle(symm_synced *s) {
     return symmSuccess;
 }
 
-/* Device work that is given to the stream from now on comes after everything. A capture cannot wait
- * for work outside of it. */
+/* A capture cannot wait for work outside of it, so the caller waits. */
 symmResult_t symm_synced_join(symm_synced *s, symmStream_t stream, int capturing) {
     if (!s->pending) return symmSuccess;
     return capturing ? symm_synced_settle(s) : s->ops->follow(s, stream);
 }
 
-/* Marks what was given, whatever came of it, so that nothing is under way unseen. */
+/* Also after an error of `work`: a copy of it may run. */
 symmResult_t symm_synced_seal(symm_synced *s, symmStream_t stream, symmResult_t work) {
     symmResult_t r = s->ops->mark(s, stream);
     if (r) s->ops->drain(s, stream);
@@ -69,11 +67,11 @@ symmResult_t symm_synced_pull(symm_synced *s, symmStream_t stream) {
     return symmSuccess;
 }
 
-/* The copy alone, of everything: what will be newer at a replay is not known now. */
+/* Copies the whole buffer: which ranges are newer at a replay is not known now. */
 symmResult_t symm_synced_record(symm_synced *s, symmStream_t stream, int down) {
     if (!(down ? s->gpu.ptr : s->cpu.ptr))
         return SYMM_ERR(symmInvalidUsage,
-                        "synced=%p: nothing to capture, the %s side was never used",
+                        "synced=%p: the %s side was never used, so there is nothing to capture",
                         (void *)s->handle, down ? "device" : "host");
     SYMM_TRY(down ? symm_synced_need_cpu(s) : symm_synced_need_gpu(s));
     SYMM_TRY(s->ops->hold(s, stream));
@@ -84,9 +82,10 @@ symmResult_t symm_synced_record(symm_synced *s, symmStream_t stream, int down) {
 }
 
 symmResult_t symm_synced_zero(symm_synced *s, symmStream_t stream, int capturing) {
-    if (capturing) { /* now, outside of the capture: nobody else has the memory yet */
+    if (capturing) { /* at once, outside of the capture: no other work has this memory yet */
         const symm_vmm *v = s->comm->vmm;
-        const uint64_t words = s->bytes / 4 + (s->bytes % 4 != 0); /* blocks are multiples of it */
+        const uint64_t words =
+            s->bytes / 4 + (s->bytes % 4 != 0); /* blocks are multiples of 4 bytes */
         int cu = words ? v->fill(s->gpu.ptr, words * 4, 0) : 0;
         return cu ? symm_vmm_error(v, cu, "clearing a synced buffer") : symmSuccess;
     }

@@ -1,5 +1,6 @@
-/* synced_side.c - memory of a synced buffer: the host side, the device side and the word in the
- * heap. The thread that uses the buffer, or the one that drops its last reference. */
+/* synced_side.c - memory of a synced buffer: the host side, and the device side and the word of the
+ * generation in the heap. Runs in the buffer's thread, or in the one that drops its last reference.
+ * No lock of its own. */
 #include "synced.h"
 
 #include "base/fail.h"
@@ -9,7 +10,7 @@
 
 /* ---- blocks of the heap ---- */
 
-/* A SYM block is taken as symmHeapAlloc would: that counts as use of the communicator. */
+/* A SYM block is taken as symmHeapAlloc takes one: that counts as a use of the communicator. */
 static symmResult_t take(symm_synced *s, uint64_t bytes, uint64_t *off) {
     symm_heap *h;
     const int sym = !(s->flags & SYMM_ALLOC_LOCAL);
@@ -19,9 +20,10 @@ static symmResult_t take(symm_synced *s, uint64_t bytes, uint64_t *off) {
     return r;
 }
 
-/* A graph's end comes when the driver likes, on each rank for itself: SYM blocks then wait for the
- * next collect. A heap whose handle is gone has no order of calls any more. *gone: the block is not
- * ours any more, which it can be with an error too (guard mode tells of damage when it frees). */
+/* The driver reports the end of a graph at a time of its own choice, on each rank another. So SYM
+ * blocks of a captured buffer are freed by the next symmHeapCollect. After symmHeapDestroy there is
+ * no order of calls left to keep. *gone: the block was freed, which may be so after an error too
+ * (guard mode reports damage when it frees). */
 static symmResult_t give(symm_synced *s, uint64_t off, int *gone) {
     symm_heap *h;
     const int sym = !(s->flags & SYMM_ALLOC_LOCAL);
@@ -45,7 +47,7 @@ _Atomic uint32_t *symm_synced_word(const symm_synced *s, int rank) {
     return (_Atomic uint32_t *)(void *)symm_heap_addr(s->heap, rank, s->word_off);
 }
 
-/* In a block of its own: it keeps its place when the device side changes. */
+/* In a block of its own, so it keeps its place when the device side changes. */
 symmResult_t symm_synced_need_word(symm_synced *s) {
     uint64_t off;
     if (s->word_off != SYMM_NO_OFFSET) return symmSuccess;

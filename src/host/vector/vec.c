@@ -28,8 +28,8 @@ typedef struct {
     const void *site;
 } change_args;
 
-/* One block at offset 0 of SYM, as long as this rank has published; nothing in LOCAL. In calls on the
- * vector, which are the user thread's. Test builds. */
+/* One block at offset 0 of SYM, as long as this rank has published; nothing in LOCAL. In calls on
+ * the vector, which are the user thread's. Test builds. */
 static void vec_check(symm_heap *h) {
     symm_place_stats s;
     const uint64_t size = symm_ledger_size(h->ledger, h->comm->rank);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/stats.h"
@@ -13,6 +14,31 @@
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; /* spaces and their refs */
 static symm_space *spaces;
+
+void symm_space_check(const symm_space *s) {
+    enum { MOST = 64 }; /* of a long list: its beginning */
+    uint64_t end = 0;
+    int n = 0;
+    SYMM_ASSERT(s->rank >= 0 && s->rank < s->nranks);
+    for (const symm_slot *t = s->slots; t && n < MOST; t = t->next, n++) {
+        SYMM_ASSERT((t->refs > 0) == (t->state == SYMM_SLOT_USED));
+        SYMM_ASSERT(t->refs >= 0 && t->heard <= s->nranks);
+        SYMM_ASSERT(t->state != SYMM_SLOT_OFFERED || t->offerer);
+        if (!t->bytes) continue; /* a window of nothing takes no range */
+        SYMM_ASSERT(t->off >= end && t->off <= s->stride && t->bytes <= s->stride - t->off);
+        end = t->off + t->bytes;
+    }
+}
+
+static void lock(symm_space *s) {
+    pthread_mutex_lock(&s->lock);
+    SYMM_CHECK(symm_space_check(s));
+}
+
+static void unlock(symm_space *s) {
+    SYMM_CHECK(symm_space_check(s));
+    pthread_mutex_unlock(&s->lock);
+}
 
 /* ---- slots in the list ----------------------------------------------------------------------- */
 
@@ -54,10 +80,10 @@ static void end_slot(symm_space *s, symm_slot *slot) {
             symm_vmm_error(s->vmm, cu, "unmapping %llu bytes of rank %d",
                            (unsigned long long)m->bytes, m->rank);
     }
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     set_state(slot, SYMM_SLOT_ENDING);
     take_out(s, slot);
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
     SYMM_STAT_ADD(slots, -1);
     symm_maps_end(&slot->maps);
     free(slot->rank_bytes);
@@ -122,6 +148,7 @@ free_record:
 
 void symm_space_ref(symm_space *s) {
     pthread_mutex_lock(&list_lock);
+    SYMM_ASSERT(s->refs > 0);
     s->refs++;
     pthread_mutex_unlock(&list_lock);
 }
@@ -129,6 +156,7 @@ void symm_space_ref(symm_space *s) {
 void symm_space_drop(symm_space *s) {
     if (!s) return;
     pthread_mutex_lock(&list_lock);
+    SYMM_ASSERT(s->refs > 0);
     int last = --s->refs == 0;
     for (symm_space **at = &spaces; last && *at; at = &(*at)->next)
         if (*at == s) {
@@ -161,12 +189,12 @@ uint64_t symm_slot_fit(const symm_slot *list, uint64_t bytes, uint64_t from, uin
 
 static uint64_t largest_hole(symm_space *s) {
     uint64_t at = 0, most = 0;
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     for (const symm_slot *t = s->slots; t; t = t->next) {
         if (t->off > at && t->off - at > most) most = t->off - at;
         if (t->off + t->bytes > at) at = t->off + t->bytes;
     }
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
     return s->stride > at && s->stride - at > most ? s->stride - at : most;
 }
 
@@ -193,10 +221,10 @@ symmResult_t symm_slot_take(symm_space *s, uint64_t bytes, uint64_t from, symm_s
     n->rank_bytes = rank_bytes;
     n->bytes = bytes;
     n->refs = 1;
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     n->off = symm_slot_fit(s->slots, bytes, from, s->stride);
     if (n->off != SYMM_NO_OFFSET) insert(s, n);
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
     if (n->off == SYMM_NO_OFFSET) {
         free(rank_bytes);
         free(n);
@@ -208,17 +236,17 @@ symmResult_t symm_slot_take(symm_space *s, uint64_t bytes, uint64_t from, symm_s
 }
 
 symmResult_t symm_slot_move(symm_space *s, symm_slot *slot, uint64_t from) {
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     take_out(s, slot);
     uint64_t off = symm_slot_fit(s->slots, slot->bytes, from, s->stride);
     if (off != SYMM_NO_OFFSET) slot->off = off;
     insert(s, slot);
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
     return off == SYMM_NO_OFFSET ? no_room(s, slot->bytes) : symmSuccess;
 }
 
 symm_slot *symm_slot_find(symm_space *s, uint64_t id, uint64_t bytes) {
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     symm_slot *slot = s->slots;
     while (slot && (slot->id != id || slot->rank_bytes[s->rank] != bytes ||
                     (slot->state != SYMM_SLOT_USED && slot->state != SYMM_SLOT_DROPPED)))
@@ -227,80 +255,80 @@ symm_slot *symm_slot_find(symm_space *s, uint64_t id, uint64_t bytes) {
         slot->refs++;
         set_state(slot, SYMM_SLOT_USED);
     }
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
     return slot;
 }
 
 void symm_slot_publish(symm_space *s, symm_slot *slot, uint64_t id) {
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     /* An older slot of the same memory is one that another rank cannot use for it: only the newest
      * is found. */
     for (symm_slot *old = s->slots; old; old = old->next)
         if (old->id == id) old->id = 0;
     slot->id = id;
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
 }
 
 void symm_slot_drop(symm_space *s, symm_slot *slot) {
     if (!slot) return;
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     if (--slot->refs == 0) set_state(slot, SYMM_SLOT_DROPPED);
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
 }
 
 void symm_slot_discard(symm_space *s, symm_slot *slot) {
     if (!slot) return;
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     int last = --slot->refs == 0;
     if (last) set_state(slot, SYMM_SLOT_ENDING); /* no registration may find or offer it any more */
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
     if (last) end_slot(s, slot);
 }
 
 int symm_slot_refs(symm_space *s, const symm_slot *slot) {
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     int refs = slot->refs;
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
     return refs;
 }
 
 void symm_slot_ref(symm_space *s, symm_slot *slot) {
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     slot->refs++;
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
 }
 
 int symm_slot_claim(symm_space *s, symm_slot *slot, uint64_t bytes, symm_claim *was) {
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     const uint64_t limit = slot->next ? slot->next->off : s->stride;
     const int good = slot->refs == 1 && bytes <= limit - slot->off;
     *was = (symm_claim){slot->bytes, slot->id};
     if (good && bytes > slot->bytes) slot->bytes = bytes;
     if (good) slot->id = 0;
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
     return good;
 }
 
 void symm_slot_unclaim(symm_space *s, symm_slot *slot, const symm_claim *was) {
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     slot->bytes = was->bytes;
     slot->id = was->id;
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
 }
 
 /* ---- freeing what all have dropped ----------------------------------------------------------- */
 
 uint64_t symm_slots_dropped(symm_space *s, const symm_slot *also) {
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     uint64_t n = also && also->refs == 1;
     for (const symm_slot *slot = s->slots; slot; slot = slot->next)
         n += slot->state == SYMM_SLOT_DROPPED;
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
     return n;
 }
 
 void symm_slots_offer(symm_space *s, const void *by, uint64_t most) {
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     for (symm_slot *slot = s->slots; slot && most; slot = slot->next) {
         if (slot->state != SYMM_SLOT_DROPPED) continue;
         set_state(slot, SYMM_SLOT_OFFERED);
@@ -308,7 +336,7 @@ void symm_slots_offer(symm_space *s, const void *by, uint64_t most) {
         slot->heard = 0;
         most--;
     }
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
 }
 
 /* The next slot of this offer, from `slot` on; under the lock. */
@@ -319,43 +347,43 @@ static symm_slot *next_offered(symm_slot *slot, const void *by) {
 
 uint64_t symm_slots_offered(symm_space *s, const void *by, uint64_t from, uint64_t *off, int cap) {
     int n = 0;
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     for (symm_slot *slot = next_offered(s->slots, by); slot && n < cap;
          slot = next_offered(slot->next, by))
         if (slot->off >= from) off[n++] = slot->off;
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
     if (n) from = off[n - 1] + 1;
     while (n < cap) off[n++] = SYMM_NO_OFFSET;
     return from;
 }
 
 void symm_slots_heard(symm_space *s, const void *by, const uint64_t *off, int cap) {
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     symm_slot *slot = next_offered(s->slots, by);
     for (int i = 0; i < cap && off[i] != SYMM_NO_OFFSET; i++) { /* both are in order */
         while (slot && slot->off < off[i]) slot = next_offered(slot->next, by);
         if (slot && slot->off == off[i]) slot->heard++;
     }
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
 }
 
 void symm_slots_settle(symm_space *s, const void *by) {
     for (;;) {
-        pthread_mutex_lock(&s->lock);
+        lock(s);
         symm_slot *slot = next_offered(s->slots, by);
         int all = slot && slot->heard == s->nranks;
         if (slot) set_state(slot, all ? SYMM_SLOT_ENDING : SYMM_SLOT_DROPPED);
-        pthread_mutex_unlock(&s->lock);
+        unlock(s);
         if (!slot) return;
         if (all) end_slot(s, slot);
     }
 }
 
 void symm_slots_withdraw(symm_space *s, const void *by) {
-    pthread_mutex_lock(&s->lock);
+    lock(s);
     for (symm_slot *slot = s->slots; (slot = next_offered(slot, by)); slot = slot->next) {
         set_state(slot, SYMM_SLOT_DROPPED);
         slot->id = 0;
     }
-    pthread_mutex_unlock(&s->lock);
+    unlock(s);
 }

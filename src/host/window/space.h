@@ -75,6 +75,10 @@ void symm_slots_withdraw(symm_space *s, const void *by);
  * offset, below `limit`; SYMM_NO_OFFSET if none. */
 uint64_t symm_slot_fit(const symm_slot *list, uint64_t bytes, uint64_t from, uint64_t limit);
 
+/* Asserts the invariants of the slots: in order, none over another, references of used ones only.
+ * Under the lock. */
+void symm_space_check(const symm_space *s);
+
 static inline char *symm_space_addr(const symm_space *s, int rank, uint64_t off) {
     return (char *)(uintptr_t)(s->base + (uint64_t)rank * s->stride + off);
 }

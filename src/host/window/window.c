@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/handle.h"
 #include "base/log.h"
@@ -82,22 +83,38 @@ void symm_window_lengthen(symm_win *w, uint64_t bytes, symm_lived *list, int n) 
     enter(w->comm, w);
 }
 
+void symm_windows_check(const symm_comm *c) {
+    enum { MOST = 64 }; /* of a long list: the newest */
+    const symm_win *w = c->windows.newest, *const *at = (const symm_win *const *)&c->windows.newest;
+    int n = 0;
+    for (; w && n < MOST; at = (const symm_win *const *)&w->next, w = w->next, n++) {
+        SYMM_ASSERT((const symm_win *const *)w->link == at);
+        SYMM_ASSERT(w->comm == c && !w->heap && atomic_load(&w->refs) > 0);
+    }
+    SYMM_ASSERT(w ? c->windows.count > n : c->windows.count == n);
+    SYMM_ASSERT(c->windows.version > 0);
+}
+
 static void link_window(symm_comm *c, symm_win *w) {
+    SYMM_CHECK(symm_windows_check(c));
     w->next = c->windows.newest;
     w->link = &c->windows.newest;
     if (w->next) w->next->link = &w->next;
     c->windows.newest = w;
     c->windows.count++;
     enter(c, w);
+    SYMM_CHECK(symm_windows_check(c));
 }
 
 static void close_window(symm_comm *c, symm_win *w) {
+    SYMM_CHECK(symm_windows_check(c));
     leave(c, w);
     *w->link = w->next;
     if (w->next) w->next->link = w->link;
     c->windows.count--;
     if (symm_handle_close(SYMM_KIND_WINDOW, w->handle))
         symm_handle_put(SYMM_KIND_WINDOW, w->handle);
+    SYMM_CHECK(symm_windows_check(c));
 }
 
 void symm_window_drop_all(symm_comm *c) {

@@ -1,5 +1,5 @@
-/* beacon.c - presence by abstract sockets. Any thread; `lights_lock` guards the list of this
- * process's own lights. */
+/* beacon.c - presence by abstract sockets (see beacon.h). Any thread; `lights_lock` guards the list
+ * of this process's own beacons. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -18,13 +18,13 @@
 #include "beacon.h"
 #include "lifeline.h"
 
-#define LOOKS 64 /* that the kernel keeps; nobody answers them */
+#define LOOKS 64 /* connections that the kernel queues; nothing accepts them */
 
 struct symm_beacon {
     struct symm_beacon *next;
     symm_beacon_key key;
     int rank, refs;
-    int fd; /* -1: a stranger has the name */
+    int fd; /* -1: another process has the name */
 };
 
 static pthread_mutex_t lights_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -38,7 +38,7 @@ uint64_t symm_beacon_hash(uint64_t h, const void *data, size_t bytes) {
 }
 
 uint64_t symm_beacon_job(void) {
-    /* Whatever of these is set is equal on all ranks of a job. */
+    /* Those that are set are equal on all ranks of a job. */
     static const char *const names[] = {"PMIX_NAMESPACE",
                                         "OMPI_MCA_ess_base_jobid",
                                         "OMPI_MCA_orte_ess_jobid",
@@ -164,7 +164,7 @@ int symm_beacon_seen(const symm_beacon_key *key, int rank) {
     int seen;
     if (connect(fd, (struct sockaddr *)&a, len) == 0)
         seen = ours(fd);
-    else if (errno == EAGAIN) /* somebody listens; so many have looked that the queue is full */
+    else if (errno == EAGAIN) /* there is a listener; so many have looked that its queue is full */
         seen = 1;
     else
         seen = errno == ECONNREFUSED ? 0 : -1;

@@ -1,10 +1,10 @@
-/* boot.h - bootstrap: the one exchange that exists before ranks can map each other. One thread at a
- * time per object.
+/* boot.h - bootstrap: the exchange that exists before ranks can map each other's memory. One thread
+ * at a time per object; no lock.
  *
- * The only operation is an allgather of equal-sized blocks. It ends by w->deadline_ns and polls
- * w->check; an error names the ranks that are missing where the means allow it. A failed allgather
- * leaves the object unusable except for close. Each kind is one file: boot_mpi, boot_tcp,
- * boot_threads, boot_user (callbacks), boot_mesh (through a parent's mesh). */
+ * Its only operation is an allgather of blocks of equal size. It ends at w->deadline_ns and polls
+ * w->check. Its error names the missing ranks if the kind knows them. After a failed allgather only
+ * close may be called. Kinds: boot_mpi, boot_tcp, boot_threads, boot_user (callbacks), boot_mesh
+ * (through the mesh of a parent communicator). */
 #ifndef SYMM_BOOT_H_
 #define SYMM_BOOT_H_
 
@@ -20,8 +20,8 @@ typedef struct {
     symmResult_t (*allgather)(symm_boot *b, const void *send, void *recv, size_t bytes,
                               const symm_wait *w);
     void (*close)(symm_boot *b); /* frees b; never blocks; waits for no peer */
-    /* 1: only for ranks to meet. What it goes through is not the communicator's alone (MPI), so
-     * once there is a mesh all exchanges go through that, and this is closed. */
+    /* 1: used only until there is a mesh, and then closed, because others use its means too
+     * (MPI). */
     int meets_only;
 } symm_boot_ops;
 struct symm_boot { /* first member of every kind's own struct */
@@ -39,13 +39,12 @@ struct symm_boot { /* first member of every kind's own struct */
 symmResult_t symm_boot_tcp_id(symmUniqueId_t *id, const char *ifname);
 symmResult_t symm_boot_tcp_open(const symmUniqueId_t *id, int rank, int nranks, const symm_wait *w,
                                 symm_boot **out);
-/* This process will not open the id: rank 0 gives up its listener, so that the others need not wait
- * at it. */
+/* This process will not open the id. On rank 0: closes the listener, so that the others do not wait
+ * for it. */
 void symm_boot_tcp_refuse(const symmUniqueId_t *id, int rank);
 
-/* Threads of one process: `group` makes one shared meeting point, open joins it. The last close
- * frees it. abandon(group): ranks that never came are given up; waiting ranks get
- * symmRemoteError. */
+/* Threads of one process: group_create makes one shared meeting point, open joins it. The last
+ * close frees it. abandon: no rank is to come any more; ranks that wait get symmRemoteError. */
 typedef struct symm_boot_group symm_boot_group;
 symmResult_t symm_boot_group_create(int nranks, symm_boot_group **out);
 symmResult_t symm_boot_threads_open(symm_boot_group *g, int rank, symm_boot **out);
@@ -63,11 +62,11 @@ symmResult_t symm_boot_user_open(const symmBoot_t *cb, int rank, int nranks, sym
 struct symm_mesh;
 symmResult_t symm_boot_mesh_open(struct symm_mesh *mesh, const int *members, int nmembers, int rank,
                                  symm_boot **out);
-/* The child has a mesh of its own from here on: its exchanges go through that, and the parent may
- * end. Other kinds: nothing. */
+/* The child has a mesh of its own now: its exchanges go through that, and the parent may end. Does
+ * nothing for other kinds. */
 void symm_boot_mesh_rehome(symm_boot *b, struct symm_mesh *own);
-/* For shrink, of one opened over all ranks: it serves these, in the call of that number
- * (survive.h), whether or not the parent is revoked, and a failure leaves the parent as it is. */
+/* For shrink, after an open over all ranks: from now on only these are members, in the call of that
+ * number (survive.h), also if the parent is revoked. A failure leaves the parent as it is. */
 void symm_boot_mesh_survive(symm_boot *b, uint32_t session, const int *members, int nmembers,
                             int rank);
 

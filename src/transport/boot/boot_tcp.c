@@ -1,7 +1,6 @@
-/* boot_tcp.c - the TCP bootstrap: its public side and every rank but 0, which boot_tcp_root.c
- * plays. Runs in the thread that is inside the call; no lock. A rank has one connection, to rank 0,
- * and believes it: errors that rank 0 found come with code and text and are returned as they are.
- */
+/* boot_tcp.c - the TCP bootstrap: its functions, and all ranks but 0 (boot_tcp_root.c). Runs in the
+ * thread that is inside the call; no lock. A rank has one connection, to rank 0. Errors that rank 0
+ * finds come with code and text, and are returned as they are. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -53,7 +52,8 @@ static symmResult_t root_malformed(const call *c) {
                     symm_boot_stage(c->w));
 }
 
-/* At the deadline: rank 0 alone knows who is missing. Ask once, and give it a little longer. */
+/* At the deadline only rank 0 knows which ranks are missing. Asks once, and gives it a little
+ * longer. */
 static symmResult_t deadline_reached(call *c) {
     int at_end = c->at_end;
     if (at_end == LEAVE) return root_silent(c);
@@ -77,7 +77,7 @@ static symmResult_t pause_for(call *c, int events, int *ready) {
     if (k < 0 && errno != EINTR)
         return SYMM_ERR(symmSystemError, "rank %d cannot wait for rank 0: %s (%s)", c->t->base.rank,
                         strerror(errno), symm_boot_stage(c->w));
-    /* What has come counts: rank 0 may have gone on, and ended it all, in the meantime. */
+    /* A message that has come counts, even if rank 0 has closed the connection meanwhile. */
     if (k > 0) return symmSuccess;
     SYMM_TRY(symm_boot_check(c->w));
     if (c->limit_ns && symm_now_ns() >= c->limit_ns) SYMM_TRY(deadline_reached(c));
@@ -100,7 +100,7 @@ static symmResult_t await_body(call *c, void *buf, uint64_t bytes) {
     return k == SYMM_TCP_DONE ? symmSuccess : root_gone(c);
 }
 
-/* The error that rank 0 has announced, which it has logged. */
+/* Takes the error that rank 0 sends; rank 0 has logged it. */
 static symmResult_t take_error(call *c, const symm_tcp_frame *f) {
     char text[SYMM_ERR_TEXT];
     if (f->bytes >= sizeof(text) || f->code == symmSuccess || f->code == symmInProgress ||
@@ -152,7 +152,7 @@ static symmResult_t connect_once(call *c, int *err) {
     return symmSuccess;
 }
 
-/* Says hello and waits until rank 0 has seen it. *err != 0: this connection came to nothing. */
+/* Sends the hello and waits until rank 0 has seen it. *err != 0: this connection has failed. */
 static symmResult_t enroll(call *c, uint64_t token, int *err) {
     symm_boot_tcp *t = c->t;
     symm_tcp_hello h = {.version = SYMM_TCP_VERSION,
@@ -226,7 +226,7 @@ static symmResult_t client_open(symm_boot_tcp *t, const symm_wait *w) {
 
 /* ---- exchange ---- */
 
-/* Our block out. Rank 0 says something before it has all of it only if something is wrong. */
+/* Sends this rank's block. If rank 0 sends anything before it has all of it, that is an error. */
 static symmResult_t send_block(call *c, const void *send, size_t bytes) {
     symm_tcp_conn *to = &c->t->peers[0];
     symm_tcp_frame f = {SYMM_TCP_DATA, 0, c->t->seq, bytes};
@@ -312,7 +312,7 @@ static symmResult_t make_object(int rank, int nranks, symm_boot_tcp **out) {
     return symmSuccess;
 }
 
-/* Rank 0 owns the listener from here on; the others must not keep a copy that a fork gave them. */
+/* Rank 0 takes the listener over. Other ranks must not keep a copy that they inherited by fork. */
 static symmResult_t take_listener(symm_boot_tcp *t) {
     if (t->base.rank) {
         symm_tcp_id_forget(&t->id);

@@ -1,5 +1,5 @@
-/* boot_text.h - the words and time slices that all bootstraps share, so that their errors read
- * alike. Pure functions, any thread, no lock. */
+/* boot_text.h - texts and time slices that all bootstraps share, so that their errors read alike.
+ * Pure; any thread. */
 #ifndef SYMM_BOOT_TEXT_H_
 #define SYMM_BOOT_TEXT_H_
 
@@ -7,7 +7,7 @@
 
 #include "base/wait.h"
 
-/* What is being waited for, as it stands in messages. */
+/* What is being waited for, for error texts. */
 static inline const char *symm_boot_stage(const symm_wait *w) {
     return w->stage ? w->stage : "setting up";
 }
@@ -16,9 +16,8 @@ static inline double symm_boot_seconds(uint64_t since_ns) {
     return (double)(symm_now_ns() - since_ns) / 1e9;
 }
 
-/* How many ms to sleep before looking again: at most to limit_ns (0: none), and short where
- * somebody wants to be polled. Never 0 before the limit, so that no caller spins on its last
- * millisecond. */
+/* How many ms to sleep before the next look: not beyond limit_ns (0: none), and short if w->check
+ * must be polled. Not 0 before the limit, so that no caller spins in its last millisecond. */
 static inline int symm_boot_slice_ms(const symm_wait *w, uint64_t limit_ns) {
     uint64_t slice = w->check ? 5 : 100;
     if (limit_ns) {

@@ -1,6 +1,5 @@
-/* boot_user.c - bootstrap through the caller's own callbacks. They run in the thread that is inside
- * the call, and in no other; no lock. What they do cannot be interrupted: the deadline is theirs to
- * keep. */
+/* boot_user.c - bootstrap through the caller's callbacks. They run in the thread that is inside the
+ * call, and in no other; no lock. They cannot be interrupted, so they must end by themselves. */
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -18,7 +17,7 @@ static symmResult_t exchange(boot_user *u, const void *send, void *recv, size_t 
     SYMM_TRY(symm_boot_check(w));
     if (SYMM_FAIL_HERE(boot_allgather))
         return SYMM_ERR(symmSystemError, "failpoint boot_allgather on rank %d", u->base.rank);
-    /* Many an allgather minds a size of 0, and all that is left of one is that everybody came. */
+    /* Some allgathers refuse a size of 0. For 0 bytes a barrier does the same. */
     int rc = bytes ? u->cb.allgather(u->cb.ctx, send, recv, bytes) : u->cb.barrier(u->cb.ctx);
     if (rc)
         return SYMM_ERR(

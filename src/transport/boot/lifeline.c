@@ -1,11 +1,11 @@
-/* lifeline.c - sockets to peers, and listeners that they come to. Any thread. `lock` guards the
- * set, and keeps fork() out while a descriptor is open and not in the set, or closed and still in
- * it; it is the innermost.
+/* lifeline.c - the set of sockets to peers, and of listeners for them (see lifeline.h). Any thread.
+ * `lock` guards the set, and delays fork() while a descriptor is open and not in the set, or closed
+ * and still in it. No lock is taken under it.
  *
- * The child does not close them: it may be inside a call (of a bootstrap's callback that forked,
- * say) and use their numbers, which must not become another file's. Each becomes a socket without a
- * peer instead. A child that is not made by fork(), but by clone() itself, keeps its copies:
- * there the pidfd (watch.c) tells, where the namespace lets it. */
+ * A child does not close them: it may be inside a call (for example of a callback that forked) that
+ * uses their numbers, which must not become another file. Each becomes a socket without a peer
+ * instead. A child made by clone(), without the handlers of fork(), keeps its copies. Then a death
+ * of the parent shows by its pidfd (watch.c), if both are in one pid namespace. */
 #define _GNU_SOURCE
 #include "lifeline.h"
 
@@ -28,7 +28,7 @@ void symm_lifeline_unlock(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* One number is given up for the socket, so that the limit of descriptors cannot be in the way. */
+/* The first number becomes the socket itself, so this works at the limit of descriptors. */
 static int replace(int fd, int dead) {
     if (dead >= 0 && dup3(dead, fd, O_CLOEXEC) == fd) return dead;
     close(fd);

@@ -1,17 +1,19 @@
-/* agree.c - the status-carrying agreement and the revocation (contracts in mesh.h).
- * Owner thread of the mesh; symm_agree_revoke: any thread. No lock.
+/* agree.c - the agreement on a status (contract in mesh.h). Runs in the thread that owns the mesh.
+ * No lock.
  *
- * Why two rounds, for errors too. Round 1: everybody sends its vote to everybody. Round 2:
- * everybody who has all votes sends a confirmation to everybody. A rank returns the agreed outcome
- * only with all confirmations in hand, so whoever returned it knows that every rank has seen every
- * vote. Two things follow. A peer that hangs up while votes are missing has not finished: it died
- * or gave up, so this rank may stop waiting for the others at once. And a peer whose confirmation
- * is here may hang up freely: it has finished, or (if it died) the ranks that still wait for its
- * confirmation say so. With an error outcome and no second round, a rank that saw the error first
- * could leave while another still waits for a slow third: the leaver would look like a death and
- * the codes would differ. Whoever fails for a reason of its own (death seen, deadline, check,
- * failpoint) sends REVOKE before it returns, so the others end with the same cause instead of
- * meeting a closed connection. */
+ * There are two rounds, for errors too. Round 1: every rank sends its vote to every other. Round 2:
+ * every rank that has all votes sends a confirmation to every other. A rank returns the outcome
+ * only when it has all confirmations. So it then knows that every rank has seen every vote. Hence:
+ *  - A peer that hangs up while votes are missing has not finished: it died or gave up. This rank
+ *    stops waiting at once.
+ *  - A peer whose confirmation has come may hang up. Either it has finished, or it died and the
+ *    ranks that still wait for its confirmation report that. Without the second round a rank that
+ *    saw an error first could leave while another still waits for a slow third. The one that left
+ *    would look dead, and the codes would differ.
+ *
+ * A rank that fails for a reason of its own (a death, the deadline, w->check, a failpoint) sends
+ * REVOKE before it returns. So the others end with the same cause and not with a closed
+ * connection. */
 #include "mesh_impl.h"
 
 #include <sched.h>
@@ -30,8 +32,8 @@ typedef struct {
     symm_vote worst; /* code symmSuccess as long as nobody reported an error */
 } agreement;
 
-/* Any error beats success; among errors the lowest rank's wins: the same on every rank, in whatever
- * order they come. */
+/* Any error beats success, and of two errors the lower rank's wins. So the outcome is the same on
+ * every rank, in whatever order the votes come. */
 static void weigh(agreement *a, const symm_vote *v) {
     if (v->code == symmSuccess) return;
     if (a->worst.code == symmSuccess || v->rank < a->worst.rank) a->worst = *v;
@@ -58,11 +60,11 @@ static symmResult_t accept_from(agreement *a, int peer, int type) {
     symm_mesh *m = a->m;
     int skip;
     if (m->in.why || m->in.head.type != type) {
-        /* Not skipped even if another thread has revoked meanwhile: then the agreement is over. */
+        /* Not skipped if another thread has revoked meanwhile: the agreement is over then. */
         SYMM_TRY(symm_mesh_unexpected(m, peer, type, a->w, &skip));
         return SYMM_ERR(symmAborted, "the communicator was revoked (%s)", a->w->stage);
     }
-    symm_mesh_in_drop(&m->in); /* none belong here */
+    symm_mesh_in_drop(&m->in); /* votes carry no fds */
     if (type == SYMM_MSG_VOTE) SYMM_TRY(read_vote(a, peer));
     m->pending[peer] = 0;
     return symmSuccess;
@@ -86,9 +88,9 @@ static symmResult_t sweep(agreement *a, int type, int *came) {
     return symmSuccess;
 }
 
-/* w->check and the deadline. In round 2 nobody's end counts that is not awaited: who has confirmed
- * may have left already, which a check that looks at connections would take for a death. So it is
- * asked late there, and believed in other things. */
+/* w->check and the deadline. In round 2 a rank that has confirmed may have left already. w->check
+ * looks at connections and would take that for a death. So in round 2 it is called late, and an
+ * answer of symmRemoteError is ignored. */
 static symmResult_t look(agreement *a, int type, int *ms) {
     symm_wait quiet = *a->w;
     quiet.check = NULL;
@@ -101,8 +103,8 @@ static symmResult_t look(agreement *a, int type, int *ms) {
     return type == SYMM_MSG_COMMIT ? symmSuccess : symm_mesh_cause(a->m);
 }
 
-/* Sleeps until an awaited peer may have spoken. In round 1 everybody is watched for its end, see
- * above. */
+/* Sleeps until an awaited peer may have sent something. In round 1 all peers are watched for their
+ * end, see the head. */
 static symmResult_t sleep_round(agreement *a, int type) {
     symm_mesh *m = a->m;
     int ms;
@@ -124,7 +126,7 @@ static symmResult_t exchange(agreement *a, int type, const void *payload, size_t
     symm_mesh *m = a->m;
     int left = m->nranks - 1, came, yields = 0;
     for (int i = 1; i < m->nranks; i++) {
-        int peer = (m->rank + i) % m->nranks; /* staggered, so that they do not all wake rank 0 */
+        int peer = (m->rank + i) % m->nranks; /* so that not all ranks send to rank 0 first */
         SYMM_TRY(symm_mesh_send(m, peer, type, payload, bytes, NULL, 0, a->w));
     }
     a->since = symm_now_ns();
@@ -135,7 +137,8 @@ static symmResult_t exchange(agreement *a, int type, const void *payload, size_t
         left -= came;
         if (!left) return symmSuccess;
         if (came) continue;
-        /* More ranks than cores: let them speak, rather than sleep and be woken by each of them. */
+        /* With more ranks than cores: yields so that the others send, rather than being woken by
+         * each. */
         if (yields++ < YIELDS)
             sched_yield();
         else
@@ -158,7 +161,7 @@ static symmResult_t both_rounds(agreement *a, symmResult_t mine) {
     return exchange(a, SYMM_MSG_COMMIT, NULL, 0);
 }
 
-/* The agreed outcome in words; the rank that found the error has logged it. */
+/* Records the text of the outcome; the rank that found the error has logged it. */
 static symmResult_t conclude(const agreement *a) {
     char text[SYMM_ERR_TEXT];
     const symm_vote *v = &a->worst;

@@ -1,15 +1,16 @@
-/* boot_mesh.c - bootstrap through the control mesh of a living communicator, for its children
- * (split, shrink). Runs in the thread that owns that mesh for the call; no lock. The mesh stays its
- * owner's.
+/* boot_mesh.c - bootstrap through the control mesh of a parent communicator, for its children
+ * (split, shrink). Runs in the thread that owns that mesh during the call. No lock. The mesh
+ * remains the parent's.
  *
- * Every member sends its block to every other, in pieces of one message: piece to all, piece from
- * all, next piece. Nobody sends piece i+1 before it holds everybody's piece i, so at most two
- * messages per pair are on their way and, of all ranks, the one that is furthest behind can always
- * go on: no block is too big for that.
+ * Every member sends its block to every other, in pieces of one message: a piece to all, a piece
+ * from all, the next piece. A member sends piece i+1 only when it has piece i of all. So at most
+ * two messages per pair are in flight, and the member that is furthest behind can always go on,
+ * however large the block is.
  *
- * A shrink goes over a mesh that may be revoked, and may be tried again. So its pieces carry the
- * number of the call, those of others are skipped, and a rank whose exchange fails says so in a
- * last piece: REVOKE would say nothing new, and would end a parent that lives. */
+ * The mesh of a shrink may be revoked, and the shrink may be tried again. So its pieces carry the
+ * number of the call, and pieces of other calls are skipped. A member whose exchange fails says so
+ * in a last piece. It does not send REVOKE, which would say nothing new on a revoked mesh and would
+ * end a parent that lives. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ typedef struct {
     symm_mesh *mesh;
     uint32_t seq; /* number of the exchange */
     int failed;
-    uint32_t session; /* shrink: its number; the parent's end does not end the exchange. 0: else */
+    uint32_t session; /* number of the shrink, which goes on if the parent is revoked; 0: a split */
     int members[];    /* mesh rank of each new rank */
 } boot_mesh;
 
@@ -43,7 +44,7 @@ static size_t piece_bytes(size_t bytes, size_t at) {
     return bytes - at < PIECE_MAX ? bytes - at : PIECE_MAX;
 }
 
-/* Begins with the next rank, so that not all send to rank 0 first. */
+/* Begins with the next rank, so that not all members send to rank 0 first. */
 static symmResult_t send_piece(boot_mesh *b, const piece_head *h, const char *data, size_t bytes,
                                const symm_wait *w) {
     char message[SYMM_MESH_MAX];
@@ -56,9 +57,8 @@ static symmResult_t send_piece(boot_mesh *b, const piece_head *h, const char *da
     return symmSuccess;
 }
 
-/* The survivors of a death learn of it at different times: what one of them sent before it began to
- * shrink may still be in the queue. The mesh skips it once it knows that it is revoked, which
- * the REVOKE in front tells it. */
+/* Survivors learn of a death at different times, so messages from before the shrink may still be in
+ * the queue. The mesh skips them once it is revoked, and a REVOKE is in front of them. */
 static symmResult_t recv_message(boot_mesh *b, int peer, char *message, size_t *got,
                                  const symm_wait *w) {
     int before = symm_mesh_revoked(b->mesh);
@@ -102,8 +102,8 @@ static symmResult_t recv_piece(boot_mesh *b, int r, const piece_head *h, char *d
     return symmSuccess;
 }
 
-/* Another thread of this rank has revoked the parent, and with it a child that is being split off:
- * the others hear of that and come no more. */
+/* If another thread of this rank revokes the parent, the split fails: the others hear of it and do
+ * not come any more. */
 typedef struct {
     const boot_mesh *b;
     const symm_wait *w;
@@ -140,7 +140,7 @@ static symmResult_t exchange(boot_mesh *b, const char *send, char *recv, size_t 
     return symmSuccess;
 }
 
-/* Whoever cannot be told sees the connection end, or its deadline. */
+/* A member that cannot be told sees the end of the connection, or its deadline. */
 static void tell_members(boot_mesh *b, symmResult_t code) {
     char message[sizeof(piece_head) + 200], own[SYMM_ERR_TEXT];
     const piece_head h = {.session = b->session, .seq = b->seq, .code = code};
@@ -168,7 +168,7 @@ static symmResult_t mesh_allgather(symm_boot *base, const void *send, void *recv
     symmResult_t status = exchange(b, send, recv, bytes, &also);
     symm_mesh_session(b->mesh, 0);
     b->failed = status != symmSuccess;
-    /* The others wait for this rank's pieces, and later messages would be taken for them. */
+    /* The others wait for this rank's pieces, and would take later messages for them. */
     if (status && b->session)
         tell_members(b, status);
     else if (status && !symm_mesh_revoked(b->mesh))

@@ -1,13 +1,14 @@
-/* mesh.h - the control mesh: one ordered message channel between every two ranks of a communicator,
- * on this host. Carries file descriptors, votes and split exchanges; its end of file is how a death
- * is seen at once. One thread at a time per mesh, except symm_mesh_fd/_alive/_mark_dead, which any
- * thread may call.
+/* mesh.h - the control mesh: one ordered message channel between every two ranks of a communicator
+ * on this host. It carries file descriptors, votes, and exchanges of split and shrink. The end of
+ * file of a channel shows a death at once. One thread at a time per mesh; symm_mesh_fd, _alive,
+ * _mark_dead, _hung_up and _revoked in any thread.
  *
- * Two kinds behind one interface: mesh_unix (AF_UNIX SOCK_SEQPACKET between processes; random
- * abstract name; uid always, pid where the pid namespace is shared, and a nonce checked;
- * MSG_CMSG_CLOEXEC; truncation detected; surplus fds closed; one message is at most
- * SYMM_MESH_MAX bytes and SYMM_MESH_FDS fds) and mesh_threads (mailboxes, for thread ranks: no
- * fds). */
+ * Two kinds have this interface:
+ *  - mesh_unix, between processes: AF_UNIX SOCK_SEQPACKET with a random abstract name. The peer's
+ *    uid and a nonce are checked, and its pid where both are in one pid namespace. Received fds are
+ *    close-on-exec. A truncated message is an error, surplus fds are closed.
+ *  - mesh_threads, between threads: mailboxes. They carry no fds.
+ * A message has at most SYMM_MESH_MAX bytes and SYMM_MESH_FDS fds. */
 #ifndef SYMM_MESH_H_
 #define SYMM_MESH_H_
 
@@ -18,8 +19,8 @@
 #define SYMM_MESH_MAX 4096 /* payload bytes of one message */
 #define SYMM_MESH_FDS 64   /* fds of one message (the kernel takes 253) */
 
-/* message types; a receiver that meets another type than it expects: REVOKE is obeyed, else
- * symmInternalError */
+/* Message types. A receiver that gets another type than it expects obeys a REVOKE, and returns
+ * symmInternalError for any other. */
 enum {
     SYMM_MSG_HELLO = 1,
     SYMM_MSG_VOTE = 2,
@@ -27,17 +28,17 @@ enum {
     SYMM_MSG_HANDLES = 4,
     SYMM_MSG_BOOT = 5,
     SYMM_MSG_REVOKE = 6, /* payload: symm_vote of the death or error that revoked */
-    SYMM_MSG_WILL = 7,   /* survive.h; who receives something else keeps it for later */
+    SYMM_MSG_WILL = 7,   /* survive.h; a receiver of another type keeps it for later */
     SYMM_MSG_CHILD = 8   /* a piece of the making of a shrink's child, see symm_mesh_session */
 };
 
 typedef struct symm_mesh symm_mesh;
 
-/* What each rank tells the others about itself before the mesh exists; filled by symm_mesh_listen.
+/* What each rank tells the others about itself before the mesh exists. symm_mesh_listen fills it.
  * 64 bytes, on the wire. */
 typedef struct {
     uint64_t pidns; /* inode of the pid namespace */
-    uint64_t nonce; /* random; every connection to this rank must show it */
+    uint64_t nonce; /* random; every message to this rank shows it */
     uint32_t pid, uid;
     char name[40]; /* abstract socket name without the leading NUL; empty: thread ranks */
 } symm_mesh_addr;
@@ -51,11 +52,11 @@ symmResult_t symm_mesh_listen(int rank, int nranks, int threads, symm_mesh_addr 
  * symm_mesh_share), else NULL. On error the caller closes the mesh. */
 symmResult_t symm_mesh_connect(symm_mesh *m, const symm_mesh_addr *addrs, void *shared,
                                const symm_wait *w);
-/* Threads only: the mailbox block that rank 0 makes and passes by pointer; freed by the last mesh
- * that closes. */
+/* Threads only: the block of mailboxes. Rank 0 makes it and passes `shared` on; the last mesh that
+ * closes frees it. */
 symmResult_t symm_mesh_share(int nranks, void **shared);
-/* Rank 0, where symm_mesh_connect will not be called after all (the bootstrap failed). Else connect
- * takes the block over. */
+/* Rank 0, if it will not call symm_mesh_connect because the bootstrap failed. Else
+ * symm_mesh_connect takes the block over. */
 void symm_mesh_unshare(void *shared);
 void symm_mesh_close(symm_mesh *m);
 
@@ -67,11 +68,11 @@ int symm_mesh_nranks(const symm_mesh *m);
  * (ETOOMANYREFS): retried to the deadline. */
 symmResult_t symm_mesh_send(symm_mesh *m, int peer, int type, const void *payload, size_t bytes,
                             const int *fds, int nfds, const symm_wait *w);
-/* The same without fds, best effort: never blocks, and whether it went is not told. */
+/* The same without fds, best effort: never blocks, and does not report whether it was sent. */
 void symm_mesh_post(symm_mesh *m, int peer, int type, const void *payload, size_t bytes);
-/* Messages of type CHILD begin with the number of the session that they belong to, a shrink
- * (boot_mesh.c). Those of any other shrink than this one were left behind by one that failed,
- * and are dropped wherever they are met. */
+/* Messages of type CHILD begin with the number of the shrink that they belong to (boot_mesh.c).
+ * From now on those of any other shrink are dropped when they are received: one that failed left
+ * them. */
 void symm_mesh_session(symm_mesh *m, uint32_t session);
 /* Receives the next message of peer, which must have `type`. Exactly nfds fds must come
  * (symmFdLimit if the kernel had to drop some for want of descriptors: all that came are
@@ -83,17 +84,17 @@ symmResult_t symm_mesh_recv(symm_mesh *m, int peer, int type, void *payload, siz
 int symm_mesh_fd(const symm_mesh *m, int peer);
 int symm_mesh_alive(const symm_mesh *m, int peer);
 void symm_mesh_mark_dead(symm_mesh *m, int peer);
-/* A wait ended with symmRemoteError because a peer had hung up: the cause may lie in that peer's
- * queue. Returns the cause's code with its text, or symmRemoteError with the text as it was.
- * What else was queued is lost. */
+/* A wait ended with symmRemoteError because a peer had hung up. The queue of that peer may hold the
+ * cause, a REVOKE. Returns the code of the cause with its text, or symmRemoteError with the text as
+ * it was. Other queued messages are lost. */
 symmResult_t symm_mesh_cause(symm_mesh *m);
-/* An exchange of the bootstrap has failed, with the text as it is. A peer's REVOKE may tell more,
- * now or within ms: the bootstrap knows connections but no reasons, and a rank that gives up closes
- * its own before it tells why, perhaps because of a death that has not been seen here. Returns
- * code with the text as it was where no REVOKE comes until a connection of the mesh ends. */
+/* An exchange of the bootstrap has failed. Waits up to ms for a REVOKE of a peer, which may say
+ * why: the bootstrap sees that a connection has ended and not the reason, and a rank that gives up
+ * closes its bootstrap before it tells why, perhaps because of a death that was not seen here. If
+ * no REVOKE comes before a connection of the mesh ends, returns code with the text as it was. */
 symmResult_t symm_mesh_cause_within(symm_mesh *m, symmResult_t code, int ms);
-/* The rank that a REVOKE about `code` names: the dead one (-1 unknown), or this rank, which found
- * the error. */
+/* The rank that a REVOKE about `code` names: the dead one (-1: unknown), or for other codes this
+ * rank, which found the error. */
 int symm_mesh_about(const symm_mesh *m, symmResult_t code);
 /* 1 after a REVOKE was sent or obeyed. Any thread. */
 int symm_mesh_revoked(const symm_mesh *m);

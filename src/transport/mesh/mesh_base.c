@@ -63,8 +63,8 @@ int symm_mesh_fd(const symm_mesh *m, int peer) {
     return symm_mesh_is_peer(m, peer) ? m->ops->fd(m, peer) : -1;
 }
 
-/* Acquire pairs with the release in symm_mesh_mark_dead: a rank that learns here that the peer has
- * ended, and then looks into the queue, finds all that the peer had sent. */
+/* Acquire pairs with the release in symm_mesh_mark_dead: a rank that reads here that the peer has
+ * ended, and then looks into the queue, finds all messages that the peer had sent. */
 int symm_mesh_alive(const symm_mesh *m, int peer) {
     if (peer < 0 || peer >= m->nranks) return 0;
     return !atomic_load_explicit(&m->dead[peer], memory_order_acquire);
@@ -170,15 +170,15 @@ symmResult_t symm_mesh_obey(symm_mesh *m, int peer) {
         m->blame = v.rank;
         symm_mesh_mark_dead(m, v.rank);
     }
-    /* Passed on, because this rank may leave before the first word of it reaches everybody; whoever
-     * then meets the closed connection finds the cause in front of it. */
+    /* Passed on, because this rank may leave before all ranks have the original. A rank that then
+     * finds this connection closed has the cause in its queue. */
     symm_agree_revoke(m, (symmResult_t)v.code, v.rank, v.stage, v.text);
     return SYMM_ERR((symmResult_t)v.code, "rank %d revoked: %s", peer,
                     v.text[0] ? v.text : v.stage);
 }
 
-/* Empties the queue of a peer that is gone, up to a REVOKE. Bounded, in case it was only declared
- * dead and still talks. */
+/* Empties the queue of a peer that is gone, up to a REVOKE. Bounded, as a peer that was only
+ * declared dead may still send. */
 static symmResult_t find_revoke(symm_mesh *m, int peer, int *found) {
     int state = MESH_READY;
     *found = 0;
@@ -214,8 +214,8 @@ symmResult_t symm_mesh_cause(symm_mesh *m) {
     return symmRemoteError;
 }
 
-/* The peers' queues, up to the first REVOKE. The communicator ends here: what else they held is
- * lost. */
+/* Empties the peers' queues, up to the first REVOKE. Other messages are lost: the communicator ends
+ * here. */
 static symmResult_t any_revoke(symm_mesh *m) {
     for (int p = 0, found; p < m->nranks; p++) {
         if (!symm_mesh_is_peer(m, p)) continue;

@@ -1,7 +1,14 @@
-/* mesh_impl.h - what the files of the control mesh share: mesh.c (front), mesh_unix.c + mesh_join.c
- * (processes), mesh_threads.c (thread ranks), agree.c. Private to them. The two kinds offer steps
- * that never block; waiting, deadlines and texts are the front's, written once. Runs in the thread
- * that owns the mesh. No lock here; the atomics are what other threads may look at. */
+/* mesh_impl.h - what the files of the control mesh share. Private to them. In layers, lowest first:
+ *
+ *   wire, mesh_packet, mesh_take   headers; packets of one socket; the next message of a peer
+ *   mesh_base                      waiting, deadlines, deaths and revocations, once for both kinds
+ *   mesh_join, mesh_unix           ranks that are processes
+ *   mesh_threads                   ranks that are threads
+ *   mesh                           makes one of the two kinds; sends and receives
+ *   agree, survive, boot_mesh      agreements and allgathers over it
+ *
+ * The two kinds offer steps that never block. Runs in the thread that owns the mesh. No lock: what
+ * other threads may look at is atomic. */
 #ifndef SYMM_MESH_IMPL_H_
 #define SYMM_MESH_IMPL_H_
 
@@ -14,19 +21,17 @@
 #include "survive.h"
 #include "wire.h"
 
-#define MESH_SCM_MAX \
-    253 /* fds that the kernel puts into one message: room for all, so that surplus is seen and \
-           closed */
-#define MESH_SLICE_MS 50 /* longest sleep; an event ends it early */
-#define MESH_CHECK_MS 5  /* the same where w->check must be polled */
+#define MESH_SCM_MAX  253 /* fds of one message at most, by the kernel; any surplus is closed */
+#define MESH_SLICE_MS 50  /* longest sleep; an event ends it early */
+#define MESH_CHECK_MS 5   /* the same where w->check must be polled */
 
-/* What a step found. BUSY: refused for want of a kernel resource; ask again a little later. */
+/* What a step found. BUSY: the kernel was short of a resource; try again a little later. */
 enum { MESH_NOTHING, MESH_READY, MESH_GONE, MESH_BUSY };
 
-/* What to wait for, per peer; LOST is the answer: the peer has hung up. */
+/* What to wait for, per peer. LOST is an answer: the peer has hung up. */
 enum { MESH_IN = 1, MESH_OUT = 2, MESH_HUP = 4, MESH_LOST = 8 };
 
-/* The message taken last. Its fds belong to the mesh until somebody moves them out. */
+/* The message that was taken last. Its fds belong to the mesh until the caller takes them over. */
 typedef struct {
     symm_wire_msg head;
     const char *why; /* not NULL: no valid message, and why */
@@ -52,7 +57,7 @@ typedef struct {
     void (*close)(symm_mesh *m);                  /* frees what the kind holds, not m's own parts */
 } symm_mesh_ops;
 
-/* survive.c: what a rank says in a call of it, on the wire. dead: found so by the sender. */
+/* survive.c: one message of a call of it, on the wire. dead: ranks that the sender found dead. */
 enum { PROPOSED = 1, CONFIRMED, DECIDED }; /* what */
 typedef struct {
     uint32_t call, round;
@@ -62,43 +67,43 @@ typedef struct {
 } symm_will;
 
 enum { SYMM_WILLS = 16 };
-typedef struct { /* of one peer: those that came while this rank was elsewhere, in order */
+typedef struct { /* of one peer: messages that came while this rank was in another call, in order */
     int n;
-    int called; /* the last one calls this rank to such a call, which is not over */
+    int called; /* the last one expects this rank in a call that is not over */
     symm_will at[SYMM_WILLS];
 } symm_wills;
 
 struct symm_mesh { /* first member of each kind's own struct */
     const symm_mesh_ops *ops;
     int rank, nranks;
-    pid_t owner;         /* a forked child must not hang up its parent's connections */
+    pid_t owner;         /* a forked child must not shut down its parent's connections */
     _Atomic int blame;   /* the rank whose death ended the last step, -1 none */
-    _Atomic int revoked; /* a REVOKE was sent or obeyed: what is queued from before is skipped */
+    _Atomic int revoked; /* a REVOKE was sent or obeyed: older messages are skipped */
     _Atomic uint8_t *dead;
-    uint8_t *want;     /* [nranks] for the front's waits */
+    uint8_t *want;     /* [nranks] MESH_* bits of the wait under way */
     uint8_t *pending;  /* [nranks] for agree and for joining: who is awaited */
     symm_wills *wills; /* [nranks] */
-    uint32_t session;  /* of the exchange under way; 0: none, or no shrink's */
-    uint32_t call;     /* of survive.c, so far */
+    uint32_t session;  /* number of the shrink whose exchange is under way; 0: none */
+    uint32_t call;     /* number of the last call of survive.c */
     symm_ranks came;   /* survive.c: who has said something in the call under way */
-    char seen[160];    /* who was turned away last, for the message about ranks that did not come */
+    char seen[160];    /* who was turned away last; the error about missing ranks ends with it */
     symm_mesh_in in;
 };
 
-/* AF_UNIX. fds are fixed once connect has returned, so any thread may read them from then on. */
+/* AF_UNIX. The fds do not change after connect has returned, so any thread may read them then. */
 typedef struct {
     symm_mesh base;
     int listener;
     int *fds; /* [nranks] -1: none */
     struct pollfd *polls;
     symm_mesh_addr mine;
-    uint64_t *nonces; /* [nranks] what each peer wants to see */
+    uint64_t *nonces; /* [nranks] the nonce that each peer expects */
     struct symm_mesh_join
         *join; /* what connecting needs, from the beginning; NULL once it is over */
 } symm_mesh_unix;
 
-/* Single steps on one socket, for connections that are no peer's yet. Same states as put and take.
- */
+/* Single steps on one socket, also on a connection whose rank is not known yet. The states are
+ * those of put and take. */
 symmResult_t symm_mesh_packet_put(int fd, const symm_wire_msg *head, const void *payload,
                                   const int *fds, int *state);
 symmResult_t symm_mesh_packet_take(int fd, symm_mesh_in *in, int *state);
@@ -106,7 +111,7 @@ symmResult_t symm_mesh_packet_take(int fd, symm_mesh_in *in, int *state);
  * and leaves -1. */
 int symm_mesh_socket(void);
 void symm_mesh_fd_close(int *fd);
-/* mesh_join.c: the connect step. Its memory is had before the peers wait for this rank. */
+/* mesh_join.c: the connect step. Its memory is allocated before the peers wait for this rank. */
 symmResult_t symm_mesh_join_new(symm_mesh_unix *u);
 void symm_mesh_join_free(symm_mesh_unix *u);
 symmResult_t symm_mesh_unix_join(symm_mesh *m, const symm_mesh_addr *addrs, void *shared,
@@ -124,21 +129,23 @@ symmResult_t symm_mesh_threads_listen(int rank, int nranks, symm_mesh_addr *mine
 /* One look at w->check and the deadline (symmTimeout names the peers with IN or OUT in `want`),
  * then a sleep of at most ms. */
 symmResult_t symm_mesh_pause(symm_mesh *m, uint8_t *want, const symm_wait *w, int ms);
-/* The first half of it: milliseconds that may be slept, or the error. */
+/* The first half of symm_mesh_pause: how many ms to sleep, or the error. */
 symmResult_t symm_mesh_look(symm_mesh *m, const uint8_t *want, const symm_wait *w, int *ms);
-/* The peer is gone: says so (or what its last REVOKE says), marks it dead, returns the code. */
+/* The peer is gone: marks it dead, records the error and returns its code. If the peer's last
+ * messages have a REVOKE, the error is that one's. */
 symmResult_t symm_mesh_lost(symm_mesh *m, int peer, const symm_wait *w);
-/* m->in is a REVOKE of peer: records its text, marks the mesh, passes it on, returns its code. */
+/* m->in is a REVOKE of peer: marks the mesh, passes the message on, records its text and returns
+ * its code. */
 symmResult_t symm_mesh_obey(symm_mesh *m, int peer);
-/* m->in is not what was expected: REVOKE is obeyed, everything stale on a revoked mesh skipped
- * (*skip), else an error. */
+/* m->in is not what was expected. A REVOKE is obeyed. On a revoked mesh anything else is skipped
+ * (*skip). Else it is an error. */
 symmResult_t symm_mesh_unexpected(symm_mesh *m, int peer, int type, const symm_wait *w, int *skip);
 /* "VOTE" for SYMM_MSG_VOTE: for messages about messages. */
 const char *symm_mesh_type_name(unsigned type);
 static inline int symm_mesh_is_peer(const symm_mesh *m, int peer) {
     return peer >= 0 && peer < m->nranks && peer != m->rank;
 }
-/* ops->take for all but survive.c, whose messages are kept for it. */
+/* ops->take for all files but survive.c. Messages for survive.c are kept for it. */
 symmResult_t symm_mesh_take(symm_mesh *m, int peer, int *state);
 /* m->in is a message of survive.c: reads it. 0: it is malformed. */
 int symm_mesh_read_will(const symm_mesh *m, symm_will *x);
@@ -146,9 +153,9 @@ int symm_mesh_read_will(const symm_mesh *m, symm_will *x);
 int symm_mesh_left_behind(const symm_mesh *m);
 /* Closes the fds of m->in. */
 void symm_mesh_in_drop(symm_mesh_in *in);
-/* Fills *v; texts are cut to fit. */
+/* Fills *v. Texts that are too long are cut. */
 void symm_mesh_vote(symm_vote *v, symmResult_t code, int rank, const char *stage, const char *text);
-/* After a failed step: tells the others once, unless it was them who told. */
+/* After a failed step: tells the other ranks once, unless the error came from one of them. */
 void symm_mesh_spread(symm_mesh *m, symmResult_t code, const symm_wait *w);
 
 #endif

@@ -1,8 +1,8 @@
-/* mesh_join.c - how processes find each other: rank r connects to every lower rank and accepts
- * every higher one. Both sides check the other's credentials and send HELLO, which shows the
- * receiver's nonce. Abstract names are open to everybody on the host, so the listener expects
- * strangers: whoever is not an awaited rank is turned away, whoever says nothing is kept waiting in
- * a short queue, and neither holds up the ranks. Owner thread; no lock. */
+/* mesh_join.c - how processes connect: rank r connects to every lower rank and accepts every higher
+ * one. Both sides check the other's credentials and send HELLO, which shows the receiver's nonce.
+ * Every process of the host can connect to an abstract name. So a connection that is not from an
+ * awaited rank is closed, and a silent one is kept in a short list; neither delays the ranks. Runs
+ * in the thread that owns the mesh. No lock. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -24,13 +24,11 @@
 #include "base/stats.h"
 #include "transport/boot/lifeline.h"
 
-#define HELD_EXTRA   16  /* silent connections that are kept beyond one per rank */
-#define ACCEPT_BURST 64  /* connections taken between two looks at the others */
-#define DIAL_TRIES   200 /* how often a living listener may turn this rank away */
-#define DIAL_MS      5   /* pause between attempts */
-#define WATCH_AFTER_NS \
-    20000000ull /* then the processes of those who have not come are looked at \
-                 */
+#define HELD_EXTRA     16  /* silent connections that are kept beyond one per rank */
+#define ACCEPT_BURST   64  /* connections accepted between two looks at the others */
+#define DIAL_TRIES     200 /* how often a living listener may close this rank's connection */
+#define DIAL_MS        5   /* pause between attempts */
+#define WATCH_AFTER_NS 20000000ull /* after that the processes of missing ranks are watched */
 
 /* What a pollfd stands for; AWAITED: the pidfd of a higher rank that has not connected yet. */
 enum { AT_ANSWER, AT_HELD, AT_UP, AT_AWAITED, AT_LISTENER };
@@ -44,7 +42,7 @@ typedef struct symm_mesh_join {
     int *dial;         /* [n] lower ranks: connected, HELLO sent, answer awaited */
     int *tries;        /* [n] */
     int *pidfds;       /* [n] -1 none, -2 not tried */
-    int *held;         /* accepted, nothing said yet; oldest first */
+    int *held;         /* accepted, but silent so far; oldest first */
     int nheld, max_held;
     struct pollfd *polls;
     struct {
@@ -94,8 +92,8 @@ static symmResult_t say_hello(const join *j, int fd, int peer, int *state) {
     return symm_mesh_packet_put(fd, &hello, NULL, NULL, state);
 }
 
-/* Is what came a first message to this rank: HELLO, or the REVOKE of a rank that cannot go on? NULL
- * if so, else what is wrong. Takes its fds out of the world. */
+/* NULL if the message is a first one to this rank: HELLO, or the REVOKE of a rank that cannot go
+ * on. Else what is wrong with it. Closes its fds. */
 static const char *judge(join *j) {
     symm_mesh_in *in = &j->u->base.in;
     int fds = in->nfds || in->truncated;
@@ -152,8 +150,7 @@ static symmResult_t connect_failed(join *j, int peer) {
     case EAGAIN:
         pause_dialing(j);
         return symmSuccess; /* its queue is full */
-    /* It listened before its address was known to anybody: no listener now means that it is gone.
-     */
+    /* It listened before any rank knew its address, so no listener means that it is gone. */
     case ECONNREFUSED:
     case ECONNRESET: return died(j, peer);
     case EMFILE:
@@ -189,13 +186,13 @@ static symmResult_t dial(join *j, int peer) {
     }
     SYMM_TRY(say_hello(j, j->dial[peer], peer, &state));
     if (state == MESH_READY) return symmSuccess;
-    symm_mesh_fd_close(&j->dial[peer]); /* it hung up in between; dial again */
+    symm_mesh_fd_close(&j->dial[peer]); /* it hung up meanwhile: try again */
     pause_dialing(j);
     return symmSuccess;
 }
 
-/* Turned away, or dropped because strangers crowded the queue. A dead listener shows at the next
- * dial. */
+/* The peer has closed the connection, perhaps because strangers filled its list. If it is dead, the
+ * next attempt shows that. */
 static symmResult_t dial_later(join *j, int peer) {
     symm_mesh_fd_close(&j->dial[peer]);
     pause_dialing(j);
@@ -233,7 +230,7 @@ static symmResult_t dial_all(join *j, int *ms) {
 
 /* ---- higher ranks: accept ---- */
 
-/* Looks at what a held connection has said; leaves -1 in *fd unless it is still silent. */
+/* Looks for a message on a held connection; leaves -1 in *fd unless it is still silent. */
 static symmResult_t on_held(join *j, int *fd) {
     struct ucred c;
     int state;
@@ -248,13 +245,13 @@ static symmResult_t on_held(join *j, int *fd) {
         turn_away(j, fd, why);
         return symmSuccess;
     }
-    establish(j, fd, from); /* first: if it is gone already, its queue may say why */
+    establish(j, fd, from); /* first: if the rank is gone already, its queue may have the cause */
     if (is_revoke(j)) return symm_mesh_obey(&j->u->base, from);
     SYMM_TRY(say_hello(j, j->u->fds[from], from, &state));
     return state == MESH_READY ? symmSuccess : died(j, from);
 }
 
-/* Those that said something are out of the queue; closes the gaps. */
+/* Connections that were settled are -1 in the list; closes the gaps. */
 static void compact(join *j) {
     int kept = 0;
     for (int i = 0; i < j->nheld; i++) {
@@ -289,7 +286,8 @@ static symmResult_t hold(join *j, int fd) {
     return symmSuccess;
 }
 
-/* accept failed: *more whether to go on. At the fd limit those who say nothing go first. */
+/* accept failed. *more: whether to go on. At the limit of fds the oldest silent connection is
+ * closed. */
 static symmResult_t accept_failed(join *j, int *more) {
     *more = errno == EINTR || errno == ECONNABORTED;
     if (*more || errno == EAGAIN) return symmSuccess;
@@ -331,8 +329,9 @@ static symmResult_t on_listener(join *j) {
 
 /* ---- deaths ---- */
 
-/* A higher rank that dies before it connects leaves no connection to see it by: watch its process,
- * where pids mean the same here. Best effort; without pidfds the deadline finds it. */
+/* A higher rank that dies before it connects leaves no connection that could show it. So its
+ * process is watched, if both are in one pid namespace. Best effort: without pidfds the deadline
+ * finds it. */
 static symmResult_t watch_awaited(join *j) {
 #ifdef SYS_pidfd_open
     for (int p = j->rank + 1; p < j->n; p++) {
@@ -354,9 +353,9 @@ static symmResult_t watch_awaited(join *j) {
 
 /* ---- giving up ---- */
 
-/* This rank's failure, told to the lower ranks that wait for it and have no connection yet (the
- * established ones hear it from symm_mesh_spread, the higher ones meet a closed door). Best effort:
- * silent, and one fd at a time. */
+/* Tells this rank's failure to the lower ranks that have no connection to it yet. Connected ranks
+ * hear it from symm_mesh_spread; higher ranks find no listener any more. Best effort: reports
+ * nothing, and uses one fd at a time. */
 static void farewell(join *j, symmResult_t code) {
     const symm_mesh *m = &j->u->base;
     symm_vote v;
@@ -389,8 +388,8 @@ static void add(join *j, nfds_t *n, int fd, short events, int kind, int index) {
     ++*n;
 }
 
-/* Everything that may speak. The listener comes last: what held connections say is heard before new
- * ones push them out. */
+/* All sockets that may have something. The listener comes last: messages of held connections are
+ * taken before new connections push them out. */
 static nfds_t collect(join *j) {
     nfds_t n = 0;
     compact(j);
@@ -431,7 +430,7 @@ static symmResult_t join_all(join *j) {
         nfds_t n = collect(j);
         int found = SYMM_FAIL_CALL(mesh_await, -1, ENOMEM, poll(j->polls, n, ms));
         if (found > 0) SYMM_TRY(dispatch(j, n));
-        /* not worth its calls if everybody is on time */
+        /* not worth its calls if all ranks are on time */
         if (symm_now_ns() - start > WATCH_AFTER_NS) SYMM_TRY(watch_awaited(j));
     }
     return symmSuccess;

@@ -80,7 +80,7 @@ static void collect_fds(struct msghdr *msg, symm_mesh_in *in) {
             int fd;
             memcpy(&fd, CMSG_DATA(c) + (size_t)i * sizeof fd, sizeof fd);
             fd = symm_fd_above(fd);
-            if (fd < 0) { /* the limit of descriptors is met: as if the kernel had met it */
+            if (fd < 0) { /* at the limit of descriptors: as if the kernel had found that */
                 in->truncated = 1;
             } else if (in->nfds < MESH_SCM_MAX) {
                 in->fds[in->nfds++] = fd;
@@ -92,8 +92,8 @@ static void collect_fds(struct msghdr *msg, symm_mesh_in *in) {
     }
 }
 
-/* What recvmsg's errno means. ECONNRESET comes once, before what the peer had sent: take that
- * first. */
+/* What recvmsg's errno means. ECONNRESET comes once, before messages that the peer had sent: take
+ * those first. */
 static symmResult_t take_failed(int *state, int *again) {
     *again = errno == EINTR || errno == ECONNRESET;
     if (*again) return symmSuccess;
@@ -108,8 +108,8 @@ static symmResult_t take_failed(int *state, int *again) {
     return SYMM_ERR(symmSystemError, "recvmsg on the control mesh: %m");
 }
 
-/* One recvmsg. *n -1: nothing is there, *state says why. 0: the end of file, if no fds came; or a
- * packet of no bytes, which nobody here sends. */
+/* One recvmsg. *n -1: nothing is there, and *state says why. 0: the end of file if no fds came; or
+ * an empty packet, which the library never sends. */
 static symmResult_t receive(int fd, symm_mesh_in *in, ssize_t *n, int *state) {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(MESH_SCM_MAX * sizeof(int))];
     struct iovec iov = {in->buf, sizeof in->buf};
@@ -138,17 +138,16 @@ symmResult_t symm_mesh_packet_take(int fd, symm_mesh_in *in, int *state) {
     ssize_t n;
     SYMM_TRY(receive(fd, in, &n, state));
     if (n < 0) return symmSuccess;
-    /* The kernel looks into the queue, and where that is empty asks whether the peer has shut down.
-     * A peer that sends its last message and leaves in between is said to have ended while the
-     * message lies there; so the end counts once a look into the queue that came after it has
-     * found nothing. */
+    /* The kernel looks into the queue first and then asks whether the peer has shut down. If the
+     * peer sends its last message and ends between the two, the kernel reports the end while that
+     * message is in the queue. So the end counts only after one more look has found nothing. */
     const int ended = is_end(in, n);
     if (ended) SYMM_TRY(receive(fd, in, &n, state));
     if (ended && is_end(in, n)) {
         *state = MESH_GONE;
         return symmSuccess;
     }
-    if (n < 0) /* it has not ended: a stranger's packet of no bytes */
+    if (n < 0) /* it has not ended: a stranger sent an empty packet */
         in->why = "empty";
     else if (!in->why)
         in->why = symm_wire_parse(in->buf, (size_t)n, SYMM_MESH_MAX, SYMM_MESH_FDS, &in->head);

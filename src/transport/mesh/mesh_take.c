@@ -35,12 +35,12 @@ void symm_mesh_in_drop(symm_mesh_in *in) {
     in->nfds = 0;
 }
 
-/* Of a call only the outcome counts, or else the newest round. The oldest goes where there is no
- * room: who is that far behind joins the newest. */
+/* Of each call keeps the outcome, or else the newest round. If there is no room, the oldest is
+ * dropped: a rank that is so far behind joins the newest. */
 static void keep(symm_mesh *m, int peer, const symm_will *x) {
     symm_wills *k = &m->wills[peer];
     int n = 0;
-    if (x->call <= m->call) return; /* of a call that this rank has come out of */
+    if (x->call <= m->call) return; /* of a call that is over for this rank */
     for (int i = 0; i < k->n; i++)
         if (x->what == CONFIRMED || k->at[i].call != x->call) k->at[n++] = k->at[i];
     if (n == SYMM_WILLS) memmove(&k->at[0], &k->at[1], (size_t)--n * sizeof k->at[0]);
@@ -68,12 +68,12 @@ int symm_mesh_left_behind(const symm_mesh *m) {
 
 symmResult_t symm_mesh_take(symm_mesh *m, int peer, int *state) {
     symm_will x;
-    SYMM_ASSERT(!m->in.nfds); /* whoever took the last one has moved them out, or dropped them */
+    SYMM_ASSERT(!m->in.nfds); /* the caller has taken over those of the last one, or closed them */
     for (;;) {
         SYMM_TRY(m->ops->take(m, peer, state));
         if (*state != MESH_READY || m->in.why) return symmSuccess;
         if (m->in.head.type != SYMM_MSG_WILL && !symm_mesh_left_behind(m)) return symmSuccess;
-        symm_mesh_in_drop(&m->in); /* none belong there */
+        symm_mesh_in_drop(&m->in); /* these messages carry no fds */
         if (m->in.head.type == SYMM_MSG_WILL && symm_mesh_read_will(m, &x)) keep(m, peer, &x);
     }
 }

@@ -1,8 +1,8 @@
-/* mesh_threads.c - the control mesh between thread ranks: a box per rank in one block that all
- * ranks of the process share. A box holds one queue per sender; payloads are copied; fds are
- * refused, threads share their table anyway. Owner thread, except put and hung_up (any thread).
- * Locks: `registry_lock` for the list of blocks; one lock per box for its queues. No two are ever
- * held at once. */
+/* mesh_threads.c - the control mesh between thread ranks: one mailbox per rank, in a block that all
+ * ranks of the process share. A box has one queue per sender. Payloads are copied; fds are refused,
+ * as threads share the table of descriptors. Runs in the thread that owns the mesh; put and hung_up
+ * in any thread. Locks: `registry_lock` guards the list of blocks, and each box has a lock for its
+ * queues. No thread holds two of them. */
 #include "mesh_impl.h"
 
 #include <errno.h>
@@ -39,9 +39,8 @@ typedef struct {
 
 typedef struct block {
     struct block *next;
-    uintptr_t token;  /* what travels as `shared`: a late rank must not follow a pointer into freed
-                         memory */
-    int nranks, refs; /* under registry_lock */
+    uintptr_t token; /* the value of `shared`: no pointer, as a late rank may come after the free */
+    int nranks, refs;                 /* under registry_lock */
     _Atomic uint8_t *joined, *closed; /* [nranks] */
     box *boxes;                       /* [nranks] */
 } block;
@@ -144,7 +143,7 @@ void symm_mesh_unshare(void *shared) {
     drop((uintptr_t)shared);
 }
 
-/* Takes a reference; NULL if everybody who had the block is gone already. */
+/* Takes a reference; NULL if all ranks that had the block have closed it. */
 static block *attach(uintptr_t token, int rank) {
     pthread_mutex_lock(&registry_lock);
     block *b = *find(token);
@@ -155,7 +154,7 @@ static block *attach(uintptr_t token, int rank) {
 
 /* ---- events ---- */
 
-/* Under x->lock: something happened that its owner may be waiting for. */
+/* Under x->lock: its owner may be waiting for what has happened. */
 static void notify(box *x) {
     x->events++;
     if (x->sleeping) pthread_cond_signal(&x->changed);
@@ -175,14 +174,14 @@ static struct timespec in_ms(int ms) {
     return (struct timespec){(time_t)(t / 1000000000), (long)(t % 1000000000)};
 }
 
-/* Acquire pairs with the release in close: what the closer had queued is then seen by take's lock.
- */
+/* Acquire pairs with the release in close_threads. What the closer had queued is seen under the
+ * box's lock. */
 static int hung_up(const symm_mesh *m, int peer) {
     const block *b = ((const mesh_threads *)m)->b;
     return b && atomic_load_explicit(&b->closed[peer], memory_order_acquire);
 }
 
-/* Every step before this call saw all events up to `seen`; a newer one ends the sleep at once, so
+/* All steps before this call saw the events up to `seen`. A newer event ends the sleep at once, so
  * none is lost. */
 static void wait_threads(symm_mesh *m, uint8_t *want, int ms) {
     mesh_threads *t = (mesh_threads *)m;
@@ -257,7 +256,7 @@ static symmResult_t put(symm_mesh *m, int peer, int type, const void *payload, s
     return symmSuccess;
 }
 
-/* The oldest message of peer; *crowded: it waits for the room that this makes. */
+/* Takes the oldest message of peer. *crowded: peer waits for the room that this makes. */
 static note *pop(box *x, int peer, int *crowded) {
     pthread_mutex_lock(&x->lock);
     queue *q = &x->from[peer];
@@ -280,7 +279,7 @@ static symmResult_t take(symm_mesh *m, int peer, int *state) {
     int crowded;
     *state = MESH_GONE;
     if (!b) return symmSuccess;
-    int gone = hung_up(m, peer); /* before the look into the queue: nothing comes after it */
+    int gone = hung_up(m, peer); /* read before the queue: a closed peer queues nothing any more */
     note *n = pop(&b->boxes[m->rank], peer, &crowded);
     if (!n) {
         *state = gone ? MESH_GONE : MESH_NOTHING;
@@ -302,8 +301,7 @@ static symmResult_t take(symm_mesh *m, int peer, int *state) {
 
 /* ---- life ---- */
 
-/* Acquire pairs with the release in set_state: what a rank did before (its REVOKE) is seen with it.
- */
+/* Acquire pairs with the release in set_state: a rank's REVOKE is seen with its state. */
 static int state_of(const block *b, int rank) {
     return atomic_load_explicit(&b->joined[rank], memory_order_acquire);
 }
@@ -313,8 +311,8 @@ static void set_state(block *b, int rank, int state) {
     notify_all(b, rank);
 }
 
-/* Like sockets, connecting ends when everybody is there. A state that changes after it was read
- * here comes with an event, which ends the sleep. */
+/* As with sockets, connecting ends when all ranks have come. A change of a state after it was read
+ * here makes an event, which ends the sleep. */
 static symmResult_t await_all(symm_mesh *m, const symm_wait *w) {
     const block *b = ((mesh_threads *)m)->b;
     for (;;) {
@@ -361,7 +359,8 @@ static symmResult_t connect_threads(symm_mesh *m, const symm_mesh_addr *addrs, v
     t->b = b;
     symmResult_t status = meet(m, w);
     if (status != symmSuccess) {
-        symm_mesh_spread(m, status, w); /* before the state, so that those who see it know why */
+        symm_mesh_spread(m, status,
+                         w); /* first, so that a rank that sees the state has the cause */
         set_state(b, m->rank, GAVE_UP);
     }
     return status;
@@ -372,7 +371,7 @@ static void close_threads(symm_mesh *m) {
     if (!b) return;
     box *x = &b->boxes[m->rank];
     pthread_mutex_lock(&x->lock);
-    x->closed = 1; /* from here on put refuses, so what is cleared stays clear */
+    x->closed = 1; /* put refuses from here on, so the queues stay empty */
     for (int r = 0; r < b->nranks; r++) queue_clear(&x->from[r]);
     pthread_mutex_unlock(&x->lock);
     /* Release pairs with hung_up's acquire. */

@@ -23,8 +23,8 @@
 #include "base/stats.h"
 #include "transport/boot/lifeline.h"
 
-/* Room in the queue beside the ranks, so that strangers do not fill it at once; a full one is
- * retried anyway. */
+/* Room in the listener's queue beside the ranks, so that strangers do not fill it at once. Ranks
+ * retry at a full one. */
 #define BACKLOG_EXTRA 64
 #define NAME_TRIES    16
 
@@ -68,7 +68,7 @@ static void wait_unix(symm_mesh *m, uint8_t *want, int ms) {
         if (want[r] & MESH_OUT) events |= POLLOUT;
         u->polls[n++] = (struct pollfd){.fd = u->fds[r], .events = events};
     }
-    /* A signal, or no memory: the caller looks and comes back. */
+    /* After a signal, or without memory: the caller looks and comes back. */
     if (SYMM_FAIL_CALL(mesh_poll, -1, ENOMEM, poll(u->polls, n, ms)) <= 0) return;
     n = 0;
     for (int r = 0; r < m->nranks; r++) {
@@ -90,8 +90,8 @@ static int peer_fd(const symm_mesh *m, int peer) {
     return ((const symm_mesh_unix *)m)->fds[peer];
 }
 
-/* shutdown, because a child that was not made by fork() may hold copies: peers must see the end
- * now. */
+/* Shuts down, so that peers see the end now: a child that was not made by fork() may have
+ * copies. */
 static void close_unix(symm_mesh *m) {
     symm_mesh_unix *u = (symm_mesh_unix *)m;
     int mine = getpid() == m->owner;
@@ -137,7 +137,7 @@ static symmResult_t describe(symm_mesh_addr *a) {
     return random_bytes(&a->nonce, sizeof a->nonce);
 }
 
-/* A random name, so that a stale or squatted one is only bad luck: another is taken. */
+/* A random name. If it is taken, another one is tried. */
 static symmResult_t bind_name(int fd, symm_mesh_addr *a) {
     for (int i = 0; i < NAME_TRIES; i++) {
         struct sockaddr_un sa = {.sun_family = AF_UNIX};

@@ -1,22 +1,21 @@
-/* survive.c - agreement among the ranks that are left (contract in survive.h). Owner thread of the
- * mesh, symm_survive_gone: any thread; no lock.
+/* survive.c - agreement among the ranks that are left (contract in survive.h). Runs in the thread
+ * that owns the mesh; symm_survive_gone in any thread. No lock.
  *
- * A call goes in rounds. In a round each rank proposes to all others: whom it found dead, its list,
- * its status. It confirms the round once every rank that it does not hold for dead has proposed the
- * same to it, and succeeds once all of those have confirmed. A death that is seen meanwhile begins
- * the next round, with one rank less. Whoever comes to an outcome tells everybody (DECIDED) before
- * it returns; who hears of an outcome passes it on and takes it.
+ * A call has rounds: 1. Each rank sends a proposal to all others: the ranks that it found dead, its
+ * list, its status. 2. When all ranks that it does not consider dead have proposed the same to it,
+ * it confirms. 3. When all of them have confirmed, it succeeds. If a rank sees a death meanwhile,
+ * it begins the next round with one rank less. A rank that has an outcome sends it to all others
+ * (DECIDED) before it returns. A rank that receives an outcome passes it on and takes it.
  *
- * Why all that live come to the same. Channels keep the order, and lose nothing that was sent
- * before a death. Let rank A succeed in round i. All that it did not hold for dead had confirmed i,
- * and a rank that has confirmed never fails of its own accord: it goes on to a later round, where
- * it needs a proposal of A. A sends none: it has decided. So either A's DECIDED comes, or A is
- * dead. A rank holds another for dead only after it has taken all that the other had sent (drain
- * before belief), so if A's DECIDED reached anybody who lives, that one has it before it proposes a
- * round without A, and passes it on instead; nobody can confirm, or fail in, a later round
- * without a proposal of that one. If it reached nobody who lives, nobody who lives has
- * succeeded. A rank that has confirmed nothing in this call may fail at once, for without its
- * word nobody can succeed. */
+ * Why all living ranks return the same. Channels keep the order, and lose nothing that was sent
+ * before a death. Let rank A succeed in round i. Then all ranks that A did not consider dead had
+ * confirmed round i. A rank that has confirmed never fails for a reason of its own: it goes on to a
+ * later round, which needs a proposal of A. A sends none, because it has decided. So either A's
+ * DECIDED comes, or A is dead. A rank considers another dead only after it has taken all messages
+ * of that one. So if A's DECIDED reached a living rank B, B has it before it proposes a round
+ * without A, and passes it on instead. No rank can confirm or fail in a later round without B's
+ * proposal. If A's DECIDED reached no living rank, then no living rank has succeeded. A rank that
+ * has confirmed nothing in this call may fail at once, because no rank can succeed without it. */
 #include "survive.h"
 
 #include <stdio.h>
@@ -30,7 +29,7 @@ typedef struct {
     symm_mesh *m;
     const symm_wait *w;
     symm_will mine;  /* what this rank proposes */
-    int may_succeed; /* it has confirmed a round of this call: others may succeed by that */
+    int may_succeed; /* it has confirmed a round of this call, so others may succeed */
     int confirmed;   /* this round */
     int ended;       /* the outcome is known: `outcome`, with its text the thread's last error */
     symmResult_t outcome;
@@ -69,7 +68,7 @@ static int is_member(const talk *t, int p) {
     return p != t->m->rank && !symm_ranks_has(&t->mine.dead, p) && !symm_ranks_has(&t->mine.out, p);
 }
 
-/* To those that it leaves out as well, who may mean another list; for them nobody waits. */
+/* Also to ranks that are left out, as they may have another list; but never waits for those. */
 static symmResult_t tell(talk *t, const symm_will *x) {
     symm_mesh *m = t->m;
     for (int i = 1; i < m->nranks; i++) {
@@ -97,8 +96,7 @@ static symmResult_t propose(talk *t) {
     return tell(t, &t->mine);
 }
 
-/* The outcome, with its text as the thread's last error: everybody hears of it before this rank
- * returns. */
+/* Takes the outcome, whose text is the thread's last error, and sends it to all others. */
 static void decide(talk *t, symmResult_t outcome) {
     char text[SYMM_ERR_TEXT];
     symm_will x = t->mine;
@@ -108,7 +106,7 @@ static void decide(talk *t, symmResult_t outcome) {
     snprintf(x.text, sizeof x.text, "%.*s", (int)sizeof x.text - 1, outcome ? text : "");
     t->ended = 1;
     t->outcome = outcome;
-    (void)tell(t, &x); /* who cannot be told finds that out by itself */
+    (void)tell(t, &x); /* a rank that cannot be told sees that this connection has ended */
     if (outcome) symm_status_adopt(text);
 }
 
@@ -128,7 +126,7 @@ static void differ(talk *t, int p, const symm_will *x) {
                            symm_ranks_text(&hi->out, b, sizeof b)));
 }
 
-/* Somebody knows the outcome. */
+/* Rank p knows the outcome. */
 static void adopt(talk *t, int p, const symm_will *x) {
     symmResult_t outcome = (symmResult_t)x->code;
     if (!outcome && (symm_ranks_has(&x->out, t->m->rank) || x->kind != t->mine.kind)) {
@@ -140,7 +138,7 @@ static void adopt(talk *t, int p, const symm_will *x) {
     decide(t, outcome);
 }
 
-/* Believed once their queues have been emptied, see sweep. */
+/* Marks them; they count as dead once their queues are empty (sweep). */
 static void suspect(talk *t, const symm_ranks *dead) {
     for (int r = 0; r < t->m->nranks; r++)
         if (symm_ranks_has(dead, r)) symm_mesh_mark_dead(t->m, r);
@@ -165,8 +163,8 @@ static symmResult_t hear_proposal(talk *t, int p, const symm_will *x) {
     return symmSuccess;
 }
 
-/* A message of this call, or of a later one, which this rank joins: the sender made calls that this
- * rank did not. */
+/* A message of this call, or of a later one. This rank joins a later one: the sender has made calls
+ * that this rank has not. */
 static symmResult_t hear(talk *t, int p, const symm_will *x) {
     if (x->what != DECIDED) symm_ranks_add(&t->m->came, p);
     if (x->call < t->mine.call || x->what < PROPOSED || x->what > DECIDED) return symmSuccess;
@@ -182,9 +180,8 @@ static symmResult_t hear(talk *t, int p, const symm_will *x) {
     return symmSuccess;
 }
 
-/* Something else lies in the queue. What is left from before the end of the communicator is
- * skipped, as is what a shrink that failed has left; on a communicator that lives the peer is in
- * another call. */
+/* Another message is in the queue. Skipped if the communicator is revoked, or if a shrink that
+ * failed has left it. Else the peer is in another call. */
 static symmResult_t hear_other(talk *t, int p) {
     symm_mesh *m = t->m;
     const int type = m->in.head.type;
@@ -198,7 +195,7 @@ static symmResult_t hear_other(talk *t, int p) {
                     m->rank, kind_name(t->mine.kind), p);
 }
 
-/* Everything that peer p has sent. *end: it has ended, and nothing of it is left. */
+/* Takes all messages of peer p. *end: p has ended, and its queue is empty. */
 static symmResult_t listen_to(talk *t, int p, int *end) {
     symm_wills *k = &t->m->wills[p];
     symm_will x;
@@ -228,7 +225,7 @@ static symmResult_t listen_to(talk *t, int p, int *end) {
 
 /* ---- rounds ---- */
 
-/* One more is dead, or several: a round without them. */
+/* More ranks are dead: begins a round without them. */
 static symmResult_t lose(talk *t) {
     char who[160];
     t->mine.round++;
@@ -263,8 +260,8 @@ static int missing(const talk *t, const uint8_t *in) {
     return n;
 }
 
-/* All have proposed the same: no, where somebody is lost, for nobody can have said yes; else yes,
- * and done when all say so. */
+/* If all have proposed the same: fails if a rank is lost, as no rank can have confirmed then; else
+ * confirms, and succeeds when all have confirmed. */
 static symmResult_t weigh(talk *t) {
     if (missing(t, t->has)) return symmSuccess;
     if (t->mine.code) {
@@ -283,7 +280,7 @@ static symmResult_t weigh(talk *t) {
     return symmSuccess;
 }
 
-/* The deadline names whom this rank waits for; what wakes it is everybody's word. */
+/* The error at the deadline names the awaited ranks. A message of any member ends the sleep. */
 static symmResult_t rest(talk *t) {
     symm_mesh *m = t->m;
     int ms;
@@ -305,9 +302,9 @@ static symmResult_t run(talk *t) {
     }
 }
 
-/* On a communicator that lives: calls that others have made and finished without this rank. Its own
- * is the next one. Where somebody is gone all that are left should mean the same: whom they
- * leave out is told so. */
+/* On a living communicator: passes over calls that others have finished without this rank. Its own
+ * is the next one. Not if a rank is gone: then all that are left should make the same call, and a
+ * rank that they leave out is told so. */
 static symmResult_t pass_over(talk *t) {
     symm_mesh *m = t->m;
     symm_ranks gone;
@@ -346,14 +343,14 @@ symmResult_t symm_survive(symm_mesh *m, int kind, symmResult_t mine, symm_ranks 
         symm_status_adopt(own);
     }
     if (!r) r = run(&t);
-    /* For a reason of this rank's own. After it has confirmed others may have succeeded: it tells
-     * nobody that all have failed. */
+    /* Failed for a reason of its own. After this rank has confirmed, others may have succeeded: so
+     * it does not tell them that all have failed. */
     if (r && !t.ended) {
         snprintf(own, sizeof own, "rank %d: %.400s", m->rank, symm_status_text());
         symm_status_adopt(own);
         if (!t.may_succeed) decide(&t, r);
     }
-    for (int p = 0; p < m->nranks; p++) m->wills[p].called = 0; /* it has come */
+    for (int p = 0; p < m->nranks; p++) m->wills[p].called = 0; /* this rank has come */
     SYMM_ASSERT(t.mine.call > m->call);                         /* numbers of calls only grow */
     m->call = t.mine.call;
     SYMM_CHECK(symm_mesh_check(m));

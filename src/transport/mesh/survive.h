@@ -1,9 +1,9 @@
-/* survive.h - what the ranks that are still there agree on after others died or left: who goes on,
- * in symmCommShrink, and who is gone, in symmCommFailedRanks. Over the control mesh, also when that
- * is revoked. Runs on the thread that owns the mesh; no lock.
+/* survive.h - agreement among the ranks that are left after others died or left: who goes on
+ * (symmCommShrink), and who is gone (symmCommFailedRanks). Runs over the control mesh, also if that
+ * is revoked, in the thread that owns the mesh. No lock.
  *
- * A call is numbered, alike on all ranks that take part; messages of older ones are dropped, so a
- * call that failed leaves nothing behind and may be made again, with another list. */
+ * A call has a number, the same on all ranks that take part. Messages of older calls are dropped.
+ * So a call that failed leaves nothing behind, and may be made again with another list. */
 #ifndef SYMM_SURVIVE_H_
 #define SYMM_SURVIVE_H_
 
@@ -29,16 +29,17 @@ static inline int symm_ranks_count(const symm_ranks *s) {
 /* "rank 1", "ranks 1, 4-6", "nobody". Returns text. */
 const char *symm_ranks_text(const symm_ranks *s, char *text, size_t cap);
 
-/* LIST: every rank brings the same list, and all that it leaves out must be gone or away: nobody
- * waits for them. GONE: the list is what turns out, all ranks that are gone. ASK: the same, and
- * nothing comes of it. Ranks that mean different ones fail. */
+/* LIST: every rank passes the same list of ranks to leave out. They are gone or do not call, and no
+ * rank waits for them. GONE: the list is the result, all ranks that are gone. ASK: the same, for a
+ * question. The call fails if ranks pass different kinds. */
 enum { SYMM_SURVIVE_LIST = 1, SYMM_SURVIVE_GONE, SYMM_SURVIVE_ASK };
 
-/* [every rank that is neither gone nor in the list] mine: this rank's status, its text the thread's
- * last error. *out: the list, in and out. *call: the number of the call.
- * All ranks that come through return the same: success with the same *out, or failure. A rank that
- * dies meanwhile makes LIST fail (symmRemoteError, all that are gone by name) and is added to the
- * others. Lists that differ: symmMismatch. A rank that is late is waited for until w's deadline. */
+/* [every rank that is neither gone nor in the list] mine: this rank's status, whose text is the
+ * thread's last error. *out: the list, in and out. *call: the number of the call.
+ * All ranks that return, return the same: success with the same *out, or failure. If a rank dies
+ * meanwhile, LIST fails (symmRemoteError, which names all that are gone); the other kinds add it to
+ * *out. Lists that differ: symmMismatch. A late rank is waited for until w's deadline, or until
+ * w->check fails. */
 symmResult_t symm_survive(symm_mesh *m, int kind, symmResult_t mine, symm_ranks *out,
                           uint32_t *call, const symm_wait *w);
 

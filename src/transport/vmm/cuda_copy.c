@@ -1,8 +1,8 @@
-/* cuda_copy.c - fills and copies that the library does for itself, and waits for; telling other
- * allocators' memory apart.
+/* cuda_copy.c - fills and copies of the library's own, which it waits for; the life of memory of
+ * other allocators.
  *
- * Any thread, no lock. They run on the library's own stream of the device: waiting for that waits
- * for nothing of the user's, so they may be called while a kernel spins on what they bring. */
+ * Any thread, no lock. They run in the library's own stream of the device, so waiting for them
+ * waits for no work of the user. So they may be called while a kernel spins on what they bring. */
 #include "transport/cuda/cuda_device.h"
 #include "vmm.h"
 
@@ -34,7 +34,7 @@ cu_result symm_cuda_copy(int device, void *dst, const void *src, uint64_t bytes)
     return cu;
 }
 
-/* Nobody else knows this memory yet, so it is mapped once. */
+/* New memory, which has no mapping yet: maps it for the fill. */
 cu_result symm_cuda_clear(int device, cu_mem_handle raw, uint64_t bytes) {
     const cu_mem_access access = {{SYMM_CUDA_LOCATION_DEVICE, device}, SYMM_CUDA_ACCESS_READWRITE};
     cu_deviceptr va = 0;
@@ -50,9 +50,8 @@ unreserve:
     return cu ? cu : undone;
 }
 
-/* The number that CUDA gives every allocation of a process is a question of the driver's tables
- * alone. Where mapped memory has none its handle must do: one that is taken for the question, and
- * given back. */
+/* CUDA gives every allocation of a process a number, which is quick to ask for. Memory without a
+ * number is known by its handle, which is retained and released for the question. */
 uint64_t symm_cuda_foreign_life(cu_deviceptr va) {
     unsigned long long number = 0;
     cu_mem_handle raw = 0;

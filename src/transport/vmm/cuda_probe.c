@@ -1,9 +1,9 @@
-/* cuda_probe.c - makes one granule of memory with each kind of handle, hands it on to itself, and
- * drops it.
+/* cuda_probe.c - finds out what handles a device supports: makes one granule of memory with each
+ * kind, exports it, imports it in the same process and frees it.
  *
- * Any thread. probes.lock is held over a probe: whoever else wants that device's outcome waits for
- * it anyway. `done` is stored (release) after the outcome and loaded (acquire) before it is looked
- * at. */
+ * Any thread. probes.lock is held during a probe; other callers wait for its outcome. The release
+ * store of `done` comes after the outcome and pairs with the acquire load of `done` before it is
+ * read. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static cu_result granularity(int device, int types, uint64_t *bytes) {
     return cu;
 }
 
-/* One kind of handle, there and back. *step names what was refused. */
+/* Exports and imports by one kind of handle. *step names the step that was refused. */
 static cu_result hand_on(cu_mem_handle handle, int type, const char **step) {
     cu_fabric_handle fabric;
     cu_mem_handle again = 0;
@@ -92,8 +92,8 @@ static void try_fabric(int device, symm_cuda_memory *m) {
     if (grain > m->granularity) m->granularity = grain;
 }
 
-/* Says that there are none. Any other refusal (no memory, no descriptor left) says nothing about
- * handles, and another try may do. */
+/* The device has no such handles. Any other refusal (no memory, no descriptor) says nothing about
+ * that, and a later try may succeed. */
 static int means_no(int cu) {
     return cu == SYMM_CUDA_ERROR_NOT_SUPPORTED || cu == SYMM_CUDA_ERROR_NOT_PERMITTED ||
            cu == SYMM_CUDA_ERROR_INVALID_VALUE || cu == SYMM_CUDA_ERROR_INVALID_DEVICE;

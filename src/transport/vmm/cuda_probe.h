@@ -1,6 +1,7 @@
-/* cuda_probe.h - what the memory of a CUDA device can do, found out by doing it: attributes promise
- * handles that are then refused (fabric handles without the right channel, descriptors inside some
- * containers). Any thread; one lock, held while a device is probed, once each. */
+/* cuda_probe.h - which handles the memory of a CUDA device supports, found out by trying:
+ * attributes report handles that are then refused (fabric handles without the right channel,
+ * descriptors in some containers). Any thread; one lock, held while a device is probed, once per
+ * device. */
 #ifndef SYMM_CUDA_PROBE_H_
 #define SYMM_CUDA_PROBE_H_
 

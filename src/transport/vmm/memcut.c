@@ -1,9 +1,9 @@
-/* memcut.c - parts of files. Threads as in memcut.h.
+/* memcut.c - parts of files (see memcut.h). Any thread; cuts.lock guards files and their bits.
  *
- * A granule of a file is free, in use, or waiting: freed here, and had by somebody else still, or
- * looked at just now. What waits counts as in use. A forked child has the parent's files as they
- * were and takes nothing out of them: the parent would not know. What it has mapped it keeps as
- * others keep what was handed on: by locks that end with it. */
+ * A granule of a file is free, in use, or waiting: freed here, but another process may have it.
+ * Waiting granules count as in use. A forked child inherits the parent's files and takes nothing
+ * out of them, as the parent would not know. It keeps what it has mapped in the same way as a
+ * process that a part was exported to: by locks that end with it. */
 #define _GNU_SOURCE 1 /* F_OFD_SETLK, fallocate */
 #include "memcut.h"
 
@@ -29,8 +29,9 @@
 #define HALF 31
 #define MASK ((1ull << HALF) - 1)
 
-/* Whether forked children may have parts: if there was no lock for one of them, nothing tells when
- * it ends, and the file gives out nothing any more, and no page back, until all of it is freed. */
+/* Whether forked children may have parts. FORKED_UNLOCKED: a child could not be given a lock, so
+ * nothing tells when it ends. The file then gives out no parts and no pages back until all of it is
+ * freed. */
 enum { NOT_FORKED, FORKED, FORKED_UNLOCKED };
 
 struct symm_memcut_file {
@@ -107,14 +108,14 @@ static uint64_t find_free(const symm_memcut_file *f, uint64_t n) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Who hands on needs a description of its own. */
+/* A new open file description of the same file; each export needs one. */
 static int reopen(int fd) {
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return symm_fd_above(open(path, O_RDWR | O_CLOEXEC));
 }
 
-/* 0: nobody else has any of it, as far as can be told. */
+/* 0: no other process has any of it. Also 1 if that cannot be told. */
 static int is_held(const symm_memcut_file *f, uint64_t off, uint64_t bytes, struct flock *by) {
     *by = (struct flock){
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)off, .l_len = (off_t)bytes};
@@ -145,7 +146,7 @@ static symm_memcut_file *new_record(uint64_t n) {
     return f;
 }
 
-/* Whether parts can be handed on and taken back here at all: /proc, locks, holes. */
+/* Whether parts can be exported and freed on this system at all: /proc, locks, holes. */
 static int can_share(const symm_memcut_file *f) {
     struct flock by;
     const int own = reopen(f->fd);
@@ -199,7 +200,7 @@ static void end_file(symm_memcut_file *f) {
 /* ---- what others have --------------------------------------------------------------------------
  * */
 
-/* Under the lock, of what waits: parts that nobody has any more are free. */
+/* Under the lock. [lo, hi) waits: the parts of it that no process has any more become free. */
 static void look_at(symm_memcut_file *f, uint64_t lo, uint64_t hi) {
     struct flock by;
     while (lo < hi && is_held(f, lo, hi - lo, &by)) {
@@ -217,7 +218,7 @@ static void look_at(symm_memcut_file *f, uint64_t lo, uint64_t hi) {
     cuts.waiting -= n;
 }
 
-/* Some at a time: each that is held parts what is looked at once more. */
+/* At most 64 granules at a time: each held part splits the range in two. */
 static void look_through(symm_memcut_file *f) {
     if (atomic_load(&f->forked) == FORKED_UNLOCKED) return;
     for (uint64_t i = 0, n; f->waiting && i < f->n; i += n) {
@@ -236,15 +237,15 @@ static void look_everywhere(pid_t me) {
     cuts.stuck = cuts.waiting;
 }
 
-/* How often depends on what the last one cost: holders that stay do not slow every caller down. */
+/* The more holders the last look has met, the rarer the next: holders that stay do not slow every
+ * caller down. */
 void symm_memcut_look(void) {
     pthread_mutex_lock(&cuts.lock);
     if (cuts.waiting && ++cuts.asked * 64 > cuts.met) look_everywhere(getpid());
     pthread_mutex_unlock(&cuts.lock);
 }
 
-/* Without the lock. A fork just now changes nothing: the child has no mapping of the part
- * either. */
+/* Without the lock. A fork at this moment changes nothing: the child has no mapping of the part. */
 static int others_have(const symm_memcut_file *f, const symm_memcut *cut) {
     struct flock by;
     const int forked = atomic_load(&f->forked);
@@ -253,11 +254,11 @@ static int others_have(const symm_memcut_file *f, const symm_memcut *cut) {
 }
 
 /* ---- fork --------------------------------------------------------------------------------------
- * The child gets the mappings of all that is in use, so it gets a lock on that: of a description of
- * its own, which a mapping keeps open until it ends or becomes another program. (A descriptor would
- * not do: children close those that they do not know.) The parent lets go of it behind the fork. A
- * child's own child has the mapping too. cuts.lock is held meanwhile: the child finds files and
- * bits that agree, and the lock free. */
+ * The child inherits the mappings of all parts in use, so it gets a lock on them. The lock is of an
+ * open file description of its own. A mapping keeps that open until the child ends or executes
+ * another program. (A descriptor would not do: children close those that they do not know.) The
+ * parent unmaps it after the fork. A child's own child has the mapping too. cuts.lock is held
+ * during the fork, so the child finds files and bits that agree, and the lock free. */
 
 static int lock_used(const symm_memcut_file *f, int fd) {
     for (uint64_t i = 0, n; i < f->n; i += n) {
@@ -273,7 +274,7 @@ static int lock_used(const symm_memcut_file *f, int fd) {
     return 0;
 }
 
-/* NULL: no lock, or no more descriptors or mappings. */
+/* NULL: there was no lock, descriptor or mapping left. */
 static void *lock_for_child(const symm_memcut_file *f) {
     const int fd = reopen(f->fd);
     if (fd < 0) return NULL;
@@ -316,8 +317,9 @@ static void in_child(void) {
     pthread_mutex_unlock(&cuts.lock);
 }
 
-/* Before any handler of the program's or of the rest of the library: those that were registered
- * later run earlier, so their locks come before cuts.lock here as they do around an allocation. */
+/* Registered before any other handler of the library or the program. Handlers that were registered
+ * later run earlier, so their locks are taken before cuts.lock, as they are around an
+ * allocation. */
 __attribute__((constructor)) static void watch_forks(void) {
     pthread_atfork(before_fork, in_parent, in_child);
 }
@@ -347,7 +349,8 @@ int symm_memcut_make(uint64_t bytes, symm_memcut *cut, uint64_t id[2]) {
     symm_memcut_file *f = NULL;
     const int fresh = symm_fail_any();
     pthread_mutex_lock(&cuts.lock);
-    /* Twice as much as the last look has left: what one costs is spread over what it may find. */
+    /* Twice as much waits as the last look has left: so the cost of a look is spread over what it
+     * may find. */
     if (cuts.waiting > 2 * cuts.stuck + 16) look_everywhere(me);
     if (!fresh) f = find_room(me, n, &at);
     if (!fresh && !f && cuts.waiting) {
@@ -391,7 +394,7 @@ void symm_memcut_free(symm_memcut *cut) {
     const int last = f->taken == f->waiting;
     if (last) {
         if (f->owner == getpid())
-            look_through(f); /* whoever has the rest keeps no more than that */
+            look_through(f); /* pages that no process has go back to the system */
         take_out(f);
     }
     SYMM_CHECK(symm_memcut_check(f));

@@ -1,5 +1,5 @@
-/* memfd.c - memory as sealed files: made so that no process can take pages away under another one,
- * and looked at before a foreign one is mapped. Any thread, no lock. */
+/* memfd.c - memory as sealed files. The seals keep a process from removing pages that another has
+ * mapped; a received file is checked for them before it is mapped. Any thread, no lock. */
 #define _GNU_SOURCE 1 /* memfd_create, F_ADD_SEALS */
 #include "memfd.h"
 
@@ -24,8 +24,8 @@
 #define SEALS    (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define NO_WRITE (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)
 
-/* Kernels since 6.3 want to be told that the file is not to be executed; a hardened one insists.
- * Older ones: EINVAL. */
+/* Kernels since 6.3 have a flag for files that are not to be executed, and may require it. Older
+ * ones return EINVAL for the flag. */
 static int open_memfd(void) {
     const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     int fd = symm_fd_above(
@@ -40,9 +40,9 @@ uint64_t symm_memfd_machine_bytes(int with_swap) {
     return ((uint64_t)info.totalram + (with_swap ? info.totalswap : 0)) * info.mem_unit;
 }
 
-/* A memfd takes pages only when they are touched, so a size that can never be had must be refused
- * by its number. The file size limit is looked at first because ftruncate beyond it raises SIGXFSZ,
- * whose default ends the process. */
+/* A memfd allocates pages only when they are used, so a size that the machine cannot have is
+ * refused here. The limit of file sizes comes first: ftruncate beyond it raises SIGXFSZ, which by
+ * default ends the process. */
 int symm_memfd_fits(uint64_t bytes) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) return 0;
@@ -75,10 +75,10 @@ int symm_memfd_make(uint64_t bytes, int *out, uint64_t id[2]) {
     return err;
 }
 
-/* Why a foreign file must not be mapped, as an errno; 0 if it may. The peer could cut away pages of
- * a file that is not sealed, and our next access would be SIGBUS; a file sealed against writing or
- * opened for reading cannot be mapped read-write; one whose seals are open could become such a file
- * later. */
+/* Why a received file must not be mapped, as an errno; 0 if it may:
+ *  - not sealed: the peer could remove pages, and the next access here would raise SIGBUS;
+ *  - sealed against writing, or opened for reading: it cannot be mapped read-write;
+ *  - more seals can be added: it could become such a file later. */
 int symm_memfd_inspect(int fd, uint64_t bytes, uint64_t id[2]) {
     uint64_t real = 0;
     int err = file_identity(fd, &real, id);

@@ -1,8 +1,7 @@
-/* vmm.c - what stands over any memory driver: its refusals as messages, and symmMemAlloc /
- * symmMemFree.
+/* vmm.c - what is the same for all memory drivers: errors as texts, and symmMemAlloc / symmMemFree.
  *
- * Any thread. One lock (allocs.lock) guards the set of allocations; no driver call is made while it
- * is held. */
+ * Any thread. One lock (allocs.lock) guards the set of allocations. No driver call is made under
+ * it. */
 #define _GNU_SOURCE 1 /* strerror_r that returns the text */
 #include <errno.h>
 #include <inttypes.h>
@@ -23,7 +22,7 @@
 struct alloc {
     symm_span span;
     const symm_vmm *driver;
-    int unmapped; /* its free could not give the addresses back: the next one tries again */
+    int unmapped; /* its free has failed after the unmap; the next one only unreserves */
 };
 
 static struct {
@@ -66,8 +65,7 @@ static symmResult_t code_of(int cu, int err) {
     }
 }
 
-/* ": Too many open files (limit 1024, see ulimit -n)", or nothing where no errno is behind the
- * refusal. */
+/* ": Too many open files (limit 1024, see ulimit -n)", or "" if err is 0. */
 static void describe_errno(int err, char *out, size_t cap) {
     char text[96];
     struct rlimit limit;
@@ -81,7 +79,7 @@ static void describe_errno(int err, char *out, size_t cap) {
         snprintf(out, cap, ": %s", what);
 }
 
-/* The errno of an earlier refusal of one driver says nothing about another's. */
+/* Each driver has its own: the errno of one driver's refusal says nothing about another's. */
 static int errno_of(const symm_vmm *v) {
     if (v == &symm_vmm_host) return symm_vmm_errno();
     return v == &symm_vmm_cuda ? symm_vmm_cuda_errno() : 0;
@@ -170,9 +168,9 @@ symmResult_t symm_vmm_alloc(const symm_vmm *v, uint64_t bytes, void **ptr) {
     return symmSuccess;
 }
 
-/* Takes the allocation that starts at ptr out of the set: whoever gets it frees it, so of two frees
- * at once one fails. If there is none, *near is a copy of what lies at or around ptr, its span
- * empty if nothing does. */
+/* Takes the allocation that starts at ptr out of the set, so of two frees at once one fails. If
+ * there is none, *near is a copy of the allocation that contains ptr; its span is empty if none
+ * does. */
 static struct alloc *claim(const symm_vmm *v, const void *ptr, struct alloc *near) {
     uint64_t at = (uintptr_t)ptr;
     struct alloc *found = NULL;
@@ -210,7 +208,7 @@ static symmResult_t refuse_free(const symm_vmm *v, const void *ptr, const struct
                     near->driver->name, v->name);
 }
 
-/* What could not be freed can be freed later. */
+/* The free has failed; it may be called again. */
 static void put_back(struct alloc *a) {
     pthread_mutex_lock(&allocs.lock);
     symm_span_insert(&allocs.live, &a->span);

@@ -1,11 +1,11 @@
 /* vmm.h - the memory driver: the porting contract of a backend. Shaped after CUDA's virtual memory
  * management and as strict as it: the host driver refuses whatever CUDA refuses, with CUDA's codes.
  *
- * Functions return CUresult numbers (SYMM_CU_*); callers turn them into a message with
- * symm_vmm_error. Any thread. Sizes and addresses handed to create, reserve, map, access and unmap
- * are multiples of granularity, else INVALID_VALUE. Life of memory: a handle is counted (create,
- * retain and import each give one reference, release takes one); a mapping holds the memory too,
- * so bytes live until every handle and mapping, in every process, is gone. */
+ * Functions return CUresult numbers (SYMM_CU_*); callers turn them into an error with
+ * symm_vmm_error. Any thread. Sizes and addresses for create, reserve, map, set_access and unmap
+ * are multiples of the granularity, else INVALID_VALUE. A handle is counted: create, retain and
+ * import give one reference each, release takes one. A mapping holds the memory too. So memory
+ * lives until every handle and mapping, in every process, has ended. */
 #ifndef SYMM_VMM_H_
 #define SYMM_VMM_H_
 
@@ -29,9 +29,8 @@ enum { /* the CUresult values the contract uses */
 
 typedef struct symm_vmm_handle symm_vmm_handle; /* opaque, counted */
 
-/* Bits of a life, see below. FOREIGN: another allocator's, whose end symm_vmm_ended does not count.
- * DEAR: slow to ask for, and told apart from others only as long as its memory is held somewhere.
- * */
+/* Bits of a life, see below. FOREIGN: a mapping of another allocator; symm_vmm_ended does not count
+ * its end. DEAR: slow to ask for, and unique only while the memory is held somewhere. */
 #define SYMM_LIFE_FOREIGN (1ull << 63)
 #define SYMM_LIFE_DEAR    (1ull << 62)
 
@@ -53,8 +52,7 @@ typedef struct {
     int (*unreserve)(void *va, uint64_t bytes);
     /* New physical memory, zero-filled, exportable. OUT_OF_MEMORY where it cannot be had. */
     int (*create)(uint64_t bytes, symm_vmm_handle **h);
-    /* The same with whatever is in it (host: zeros): on a GPU clearing means to map it once
-     * more. */
+    /* The same, not cleared (host: zeros): on a GPU clearing needs one more mapping. */
     int (*create_as_is)(uint64_t bytes, symm_vmm_handle **h);
     /* The handle mapped at va, one more reference; *base, *bytes: that mapping. INVALID_VALUE if va
      * is not memory that this driver mapped; NOT_SUPPORTED on the host for a peer's memory whose
@@ -98,14 +96,14 @@ extern const symm_vmm symm_vmm_host; /* vmm_host.c: sealed memfd + mmap */
 /* vmm_cuda.c: every call acts on the calling thread's current device (cuda_device.h). No CUDA:
  * NOT_INITIALIZED everywhere. */
 extern const symm_vmm symm_vmm_cuda;
-/* How many mappings of these drivers have ended. As long as it is the same, all lives are that are
- * not foreign. Release and acquire: who sees a number sees that the mappings which it counts are
- * gone. */
+/* How many mappings of these drivers have ended. While it does not change, no life changes that is
+ * not FOREIGN. Acquire pairs with the release in symm_vmm_note_end: who reads a number sees that
+ * the mappings it counts have ended. */
 extern _Atomic uint64_t symm_vmm_ends;
 static inline uint64_t symm_vmm_ended(void) {
     return atomic_load_explicit(&symm_vmm_ends, memory_order_acquire);
 }
-/* For the drivers: before anything else can be mapped at the addresses. */
+/* Called by the drivers, before anything else can be mapped at the addresses. */
 static inline void symm_vmm_note_end(void) {
     atomic_fetch_add_explicit(&symm_vmm_ends, 1, memory_order_release);
 }

@@ -1,15 +1,14 @@
 /* vmm_cuda.c - the CUDA memory driver: CUDA's virtual memory management behind the contract of
  * vmm.h.
  *
- * Any thread; a call acts on the thread's current device. One lock (table.lock) guards the four
- * sets and is held over no call of CUDA's: unmapping may wait for work of the device, and that work
- * for another thread's call. So two calls about one range at once are CUDA's to judge, and each set
- * says what CUDA was told, not what it has done yet.
+ * Any thread; a call acts on the thread's current device. One lock (table.lock) guards the table
+ * (vmm_table.h) and the set `raws`. It is held during no call of CUDA: unmapping may wait for work
+ * of the device, and that work for another thread's call. So if two threads use one range at once,
+ * CUDA decides. The table says what CUDA was told, not what it has done yet.
  *
- * Handles are serial numbers, as in vmm_host.c: a stale one is found missing. A record (struct
- * memory) stands for one handle of CUDA's and owns exactly one of CUDA's references to it, however
- * often it is retained here; CUDA gives a mapped piece of memory the same handle each time, so one
- * piece has one record. Mappings hold their memory by themselves. */
+ * A record (struct memory) is for one CUDA handle and owns exactly one of CUDA's references to it,
+ * however often it is retained here. CUDA returns the same handle for a mapped piece of memory each
+ * time, so one piece has one record. A mapping keeps its memory without the record. */
 #define _GNU_SOURCE 1 /* O_PATH */
 #include <errno.h>
 #include <fcntl.h>
@@ -63,7 +62,7 @@ static int bad_value(void) {
     return refuse(SYMM_CU_INVALID_VALUE, 0);
 }
 
-/* CUDA does not say that it wanted a descriptor and got none. */
+/* CUDA does not report that it got no descriptor; opening one tells. */
 static int refuse_fd(int cu) {
     int fd = symm_fd_above(open("/", O_PATH | O_CLOEXEC)), err = errno;
     if (fd >= 0) close(fd);
@@ -100,8 +99,8 @@ static struct memory *hold(const symm_vmm_handle *h) {
     return m;
 }
 
-/* Under table.lock. Returns m if that was the last reference: nobody finds it any more, and it is
- * the caller's to finish. */
+/* Under table.lock. Returns m if that was the last reference: it is in no set any more, and the
+ * caller finishes it. */
 static struct memory *unref(struct memory *m) {
     if (--m->refs > 0) return NULL;
     symm_vmm_drop_handle(&table, &m->handle);
@@ -135,7 +134,7 @@ static struct memory *new_record(cu_mem_handle raw, uint64_t bytes, int device) 
     return m;
 }
 
-/* Takes over one of CUDA's references to `raw`, also when it is refused. */
+/* Takes over one of CUDA's references to `raw`, also if it fails. */
 static int adopt(cu_mem_handle raw, uint64_t bytes, int device, symm_vmm_handle **h) {
     struct memory *fresh = new_record(raw, bytes, device), *known = NULL;
     uint64_t real = bytes;
@@ -169,8 +168,8 @@ static int cuda_release(symm_vmm_handle *h) {
     return cu ? refuse(cu, 0) : cu;
 }
 
-/* The device of memory that was not created here, and how it may be handed on. -1 where it is on
- * none, or CUDA does not say. */
+/* The device of memory that was not created here, and the kinds of handles it can be exported by.
+ * Device -1: it is on none, or CUDA does not say. */
 static int properties(cu_mem_handle raw, int *device, int *handle_types) {
     cu_mem_prop prop = {0};
     int cu = symm_cu.cuMemGetAllocationPropertiesFromHandle(&prop, raw);
@@ -199,8 +198,7 @@ static int cuda_copy(void *dst, const void *src, uint64_t bytes) {
 
 /* ---- making and handing on ------------------------------------------------------------------ */
 
-/* Inside the device's scope: an allocation while some stream is being captured must not spoil that
- * capture. */
+/* Inside the device's scope, so that an allocation does not end a capture of some stream. */
 static int create(int device, const symm_cuda_memory *m, uint64_t bytes, int zeros,
                   cu_mem_handle *raw) {
     cu_mem_prop prop = symm_cuda_prop(device, m->handle_types);
@@ -238,7 +236,7 @@ static int cuda_create_as_is(uint64_t bytes, symm_vmm_handle **h) {
     return make(bytes, 0, h);
 }
 
-/* A mapping that was made here, by the set; any other by asking CUDA. */
+/* A mapping of this driver is in the table; for any other CUDA is asked. */
 static int find_mapping(uint64_t at, void **base, uint64_t *bytes) {
     cu_deviceptr start = 0;
     size_t size = 0;
@@ -255,8 +253,8 @@ static int find_mapping(uint64_t at, void **base, uint64_t *bytes) {
     return cu;
 }
 
-/* Whatever CUDA calls memory that is not its VMM's (cudaMalloc, the host's, a pool's): one code.
- * What ended the context must not be taken for that. */
+/* CUDA's codes for memory that is not of its VMM (of cudaMalloc, the host, a pool). An error that
+ * ended the context is not among them. */
 static int not_ours(int cu) {
     return cu == SYMM_CU_INVALID_VALUE || cu == SYMM_CU_INVALID_HANDLE ||
            cu == SYMM_CU_NOT_SUPPORTED || cu == SYMM_CUDA_ERROR_NOT_FOUND;
@@ -274,7 +272,7 @@ static int cuda_retain(const void *va, symm_vmm_handle **h, void **base, uint64_
     if (cu) return not_ours(cu) ? bad_value() : refuse(cu, 0);
     cu = properties(raw, &device, &types);
     if (!cu) cu = find_mapping(at, &start, &size);
-    /* Somebody else's memory may be made without a handle that it could be handed on by. */
+    /* Memory of another allocator may have been made without handles to export. */
     if (cu || !(types & SYMM_CUDA_HANDLE_FD)) {
         symm_cu.cuMemRelease(raw);
         return !cu || not_ours(cu) ? bad_value() : refuse(cu, 0);
@@ -303,8 +301,8 @@ static int cuda_export(symm_vmm_handle *h, int *fd) {
     return SYMM_CU_SUCCESS;
 }
 
-/* Neither the size nor that it stays can be checked here: CUDA tells no size, but refuses to map
- * more than there is, and its memory cannot be cut by a peer that holds the descriptor. */
+/* The size cannot be checked: CUDA does not tell it, but refuses to map more than there is. A peer
+ * with the descriptor cannot make the memory smaller. */
 static int cuda_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
     const symm_cuda_memory *m;
     cu_mem_handle raw = 0;
@@ -316,7 +314,7 @@ static int cuda_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
     if (fcntl(fd, F_GETFD) < 0) return refuse(SYMM_CU_INVALID_VALUE, EBADF);
     cu = symm_cu.cuMemImportFromShareableHandle(&raw, (void *)(intptr_t)fd, SYMM_CUDA_HANDLE_FD);
     if (cu) return refuse_fd(cu);
-    properties(raw, &device, &types); /* only to know what others can reach */
+    properties(raw, &device, &types); /* only to know which devices can reach it */
     return adopt(raw, bytes, device, h);
 }
 
@@ -370,7 +368,7 @@ static int cuda_unreserve(void *va, uint64_t bytes) {
     uint64_t lo = (uintptr_t)va, hi = lo + bytes;
     pthread_mutex_lock(&table.lock);
     symm_span *s = symm_vmm_idle_reservation(&table, lo, hi);
-    /* Before CUDA gives the range to somebody else. */
+    /* Before CUDA can reserve the range for another call. */
     if (s) symm_span_take(&table.reservations, lo, hi);
     pthread_mutex_unlock(&table.lock);
     if (!s) return bad_value();
@@ -386,7 +384,7 @@ static int cuda_unreserve(void *va, uint64_t bytes) {
 
 /* ---- mappings ------------------------------------------------------------------------------- */
 
-/* Claims the range for `map`, so that no other call of this driver can have it meanwhile. */
+/* Records `map`, so that no other call of this driver maps there meanwhile. */
 static int claim(struct mapping *map) {
     pthread_mutex_lock(&table.lock);
     const int ok = symm_vmm_can_map(&table, map->at.span.lo, map->at.span.hi);
@@ -454,7 +452,7 @@ static uint64_t cuda_life(const void *va) {
     return life ? life : symm_cuda_foreign_life(at);
 }
 
-/* One whole mapping that another allocator made: other devices may be in use here than there. */
+/* One whole mapping of another allocator, which may have given access to other devices only. */
 static int share_foreign(uint64_t lo, uint64_t bytes, int device) {
     cu_mem_handle raw = 0;
     uint64_t size = 0;
@@ -485,7 +483,7 @@ static int cuda_set_access(void *va, uint64_t bytes) {
     return SYMM_CU_SUCCESS;
 }
 
-/* Mapping by mapping, as CUDA wants it. What it refuses stays, and what comes after. */
+/* Mapping by mapping, as CUDA requires. After a refusal that mapping and those behind it stay. */
 static int cuda_unmap(void *va, uint64_t bytes) {
     uint64_t lo = (uintptr_t)va, hi = lo + bytes;
     struct mapping map;

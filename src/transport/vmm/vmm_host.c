@@ -2,15 +2,13 @@
  * inside a PROT_NONE reservation. It enforces CUDA's rules with CUDA's codes, so that what passes
  * here passes there.
  *
- * Any thread. One lock (table.lock) guards the four sets and every mmap call that must agree with
- * them; it is never held while a memfd is closed (freeing gigabytes takes a while) nor while
- * another lock is taken.
+ * Any thread. One lock (table.lock) guards the table (vmm_table.h) and every mmap call that must
+ * agree with it. It is not held while a memfd is closed (freeing gigabytes takes long), and no
+ * other lock is taken under it.
  *
- * A handle given out is a serial number in the shape of a pointer, never an address: a stale one is
- * found missing in the set and cannot be mistaken for a newer handle that happens to live at the
- * same place. Memory (struct memory) lives while it has references or mappings. What was created
- * here is a part of a file that others share (memcut.h), whose fd stays for retain and export; what
- * was imported gives its fd back with the last reference, since every peer's segment costs one. */
+ * Memory (struct memory) lives while it has references or mappings. Memory that was created here is
+ * a part of a larger file (memcut.h); the file's fd stays open for retain and export. Imported
+ * memory closes its fd with the last reference, because every segment of a peer costs one. */
 #define _GNU_SOURCE 1 /* MAP_ANONYMOUS, F_DUPFD_CLOEXEC */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +38,7 @@ struct memory {
     int64_t refs, maps;
     symm_memcut cut; /* what was created here */
     uint64_t off;    /* in the file */
-    int fd;          /* -1: given back */
+    int fd;          /* -1: closed */
     int imported;
 };
 
@@ -110,7 +108,7 @@ static void give_handle(struct memory *m) {
     symm_vmm_give_handle(&table, &m->handle);
 }
 
-/* What is to be done once the lock is free, after a reference or mapping of m went. */
+/* What must be freed without the lock, after a reference or mapping of m has ended. */
 struct leftovers {
     struct memory *memory;
     int fd;
@@ -227,7 +225,7 @@ static int host_export(symm_vmm_handle *h, int *fd) {
     return SYMM_CU_SUCCESS;
 }
 
-/* The copy is what gets inspected: the caller's number may by then stand for another file. */
+/* Inspects the copy: the caller's number may be another file by then. */
 static int host_import(int fd, uint64_t bytes, symm_vmm_handle **h) {
     struct memory m = {.bytes = bytes, .imported = 1};
     if (!h || fd < 0 || !symm_vmm_size_ok(bytes)) return bad_value();
@@ -257,10 +255,10 @@ static int host_identify(symm_vmm_handle *h, uint64_t *bytes, uint64_t id[2]) {
 
 /* ---- address space -------------------------------------------------------------------------- */
 
-/* A process that stands at vm.max_map_count can be one mapping above it, where the kernel refuses
- * even the mmap that puts a reservation back, and memory could not be unmapped any more. So one
- * page is kept mapped (shared: it merges with no neighbour) and dropped to make room for that call.
- * Under table.lock. */
+/* A process at vm.max_map_count can be one mapping above it. There the kernel refuses even the mmap
+ * that restores a reservation, so memory could not be unmapped any more. So one page is kept mapped
+ * (shared: it merges with no neighbour), and unmapped to make room for that call. Under
+ * table.lock. */
 static void keep_spare(void) {
     if (spare) return;
     void *page = SYMM_FAIL_CALL(vmm_spare, MAP_FAILED, ENOMEM,
@@ -275,8 +273,8 @@ static int drop_spare(void) {
     return 1;
 }
 
-/* Turns [lo, lo+bytes), whole mappings, back into reserved address space in one step, so that
- * nobody else's mmap can get in between. Returns errno. */
+/* Turns [lo, lo+bytes), whole mappings, back into reserved address space. In one step, so that no
+ * other mmap can take the range in between. Returns errno. */
 static int cover(uint64_t lo, uint64_t bytes) {
     while (SYMM_FAIL_CALL(vmm_cover, MAP_FAILED, ENOMEM,
                           mmap(symm_vmm_address(lo), bytes, PROT_NONE, RESERVED | MAP_FIXED, -1,
@@ -293,7 +291,7 @@ static int uncover(uint64_t lo, uint64_t bytes) {
     return 0;
 }
 
-/* Reserves too much and cuts to the alignment: mmap itself promises only pages. */
+/* Reserves too much and unmaps what is outside of the alignment: mmap aligns to pages only. */
 static int reserve_aligned(uint64_t bytes, uint64_t align, uint64_t *lo) {
     uint64_t total = bytes + align;
     void *raw = SYMM_FAIL_CALL(vmm_range, MAP_FAILED, ENOMEM,
@@ -349,8 +347,8 @@ static int host_unreserve(void *va, uint64_t bytes) {
 
 /* ---- mappings ------------------------------------------------------------------------------- */
 
-/* Under table.lock. Returns errno. mmap may have opened a hole before it failed (old kernels, out
- * of kernel memory): it is closed again unless it never was there. */
+/* Under table.lock. Returns errno. mmap may have unmapped the range before it failed (old kernels,
+ * out of kernel memory); then the range is reserved again. */
 static int place(uint64_t lo, const struct memory *m) {
     void *va = symm_vmm_address(lo);
     if (SYMM_FAIL_CALL(vmm_place, MAP_FAILED, ENOMEM,
@@ -398,8 +396,8 @@ static uint64_t host_life(const void *va) {
     return symm_vmm_mapping_life(&table, va);
 }
 
-/* The lock is held over mprotect: the range must not be unmapped and become somebody else's
- * meanwhile. */
+/* Under the lock also during mprotect: else the range could be unmapped meanwhile and be taken by
+ * another mmap. */
 static int host_set_access(void *va, uint64_t bytes) {
     if (!symm_vmm_range_ok(va, bytes)) return bad_value();
     if (SYMM_FAIL_HERE(vmm_access)) return refuse(SYMM_CU_UNKNOWN, 0);
@@ -419,7 +417,7 @@ static int host_set_access(void *va, uint64_t bytes) {
     return err ? refuse_os(err) : SYMM_CU_SUCCESS;
 }
 
-/* Drops a set of mappings that was taken out of the registry. */
+/* Drops a set of mappings that was taken out of the table. */
 static void drop_mappings(symm_span *s) {
     while (s) {
         struct mapping *map = (struct mapping *)s;

@@ -1,14 +1,9 @@
-/* memplan_graph.c - plans as the program holds them: bound to a graph, launched, made of explicit
- * nodes. The communicator's user thread. */
-#include <stdlib.h>
-#include <string.h>
+/* memplan_handle.c - plans as the program holds them: bound to a graph or made for explicit nodes,
+ * and destroyed. The communicator's user thread. */
 
-#include "base/fail.h"
 #include "base/handle.h"
 #include "host/comm/comm.h"
-#include "host/comm/group.h"
 #include "host/gpu/gpu.h"
-#include "host/launch/launch.h"
 #include "host/window/space.h"
 #include "memplan.h"
 
@@ -34,7 +29,8 @@ static symmResult_t give_handle(symm_memplan *p, unsigned flags, symmMemPlan_t *
     return symmSuccess;
 }
 
-/* With SYMM_MEMPLAN_HOLD the graph gives what it holds, the plan itself too. */
+/* With SYMM_MEMPLAN_HOLD the graph hands what it holds to the plan, the plan's own reference
+ * too. */
 static symmResult_t take_hold(symm_memplan *p, unsigned flags, symmMemPlan_t *plan) {
     const symm_gpu_capture in = {p->graph, p->capture};
     SYMM_TRY(give_handle(p, flags, plan));
@@ -59,7 +55,8 @@ static symm_memplan *find_graph(const symm_memlane *l, symmGraph_t graph) {
     return NULL;
 }
 
-/* A plan keeps the order of its lane's launches: another one's would be kept in vain. */
+/* A plan orders the launches of its lane. For a lane that has no call in the graph that would be
+ * useless. */
 static symmResult_t check_lane(const symm_memplan *p, const symm_memlane *l, symmGraph_t graph) {
     for (int i = 0; i < p->ncallers; i++)
         if (p->callers[i] == l->ordinal) return symmSuccess;
@@ -68,9 +65,8 @@ static symmResult_t check_lane(const symm_memplan *p, const symm_memlane *l, sym
                         "symmMemPlanBind: graph=%p has no call of a lane of this heap",
                         (void *)graph);
     return SYMM_ERR(symmInvalidArgument,
-                    "symmMemPlanBind: graph=%p has no call of lane %d: lane %d has made %s in it",
-                    (void *)graph, l->ordinal, p->callers[0],
-                    p->ncallers > 1 ? "the first" : "those");
+                    "symmMemPlanBind: graph=%p has no call of lane %d. Its calls are of lane %d%s",
+                    (void *)graph, l->ordinal, p->callers[0], p->ncallers > 1 ? " and others" : "");
 }
 
 static symmResult_t bind(symm_memlane *l, symmGraph_t graph, unsigned flags, symmMemPlan_t *plan) {
@@ -78,8 +74,8 @@ static symmResult_t bind(symm_memlane *l, symmGraph_t graph, unsigned flags, sym
     symm_memplan *p = find_graph(l, graph);
     if (!p)
         return SYMM_ERR(symmInvalidArgument,
-                        "symmMemPlanBind: graph=%p has no call of a lane of this heap, is bound "
-                        "already, or is gone",
+                        "symmMemPlanBind: graph=%p has no call of a lane of this heap, is already "
+                        "bound, or is gone",
                         (void *)graph);
     if (p->lost) return SYMM_ERR(symmOutOfMemory, "symmMemPlanBind: memory ran out in the capture");
     SYMM_TRY(check_lane(p, l, graph));
@@ -156,244 +152,16 @@ symmResult_t symm_memplan_enter(symmMemPlan_t plan, const char *call, symm_mempl
     symm_heap *h;
     symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
     if (!p)
-        return SYMM_ERR(symmInvalidArgument, "%s: plan=%p is not a living plan", call,
-                        (void *)plan);
+        return SYMM_ERR(symmInvalidArgument, "%s: plan=%p is not a live plan", call, (void *)plan);
     SYMM_TRY(symm_heap_enter(p->set->handle, 1, &h));
+    SYMM_CHECK(symm_memplan_check(p));
     *out = p;
     return symmSuccess;
 }
 
 void symm_memplan_leave(symm_memplan *p) {
+    SYMM_CHECK(symm_memplan_check(p));
     symm_heap_leave(p->set->heap);
-}
-
-/* ---- launching ------------------------------------------------------------------------------- */
-
-static symmResult_t still_live(const symm_memplan *p) {
-    for (int i = 0; i < p->nblocks; i++)
-        if (p->blocks[i].live)
-            return SYMM_ERR(symmInvalidUsage,
-                            "symmMemPlanLaunch: ptr=%p (%llu bytes), which the last launch of this "
-                            "graph has left, is still allocated: free it, or bind with "
-                            "SYMM_MEMPLAN_AUTO_FREE",
-                            symm_memlanes_address(p->set, p->blocks[i].off),
-                            (unsigned long long)(p->blocks[i].bytes - p->blocks[i].red));
-    return symmSuccess;
-}
-
-/* Does a block that another graph has left lie where this one has its own? */
-static symmResult_t check_others(const symm_memplan *p) {
-    for (const symm_memplan *o = p->set->plans; o; o = o->next)
-        for (int i = 0; o != p && o->nlive && o->region == p->region && i < o->nblocks; i++) {
-            const symm_memblock *b = &o->blocks[i];
-            if (!b->live || !symm_gplan_touches(p->points, b->zone, b->at, b->bytes)) continue;
-            return SYMM_ERR(
-                symmInvalidUsage,
-                "symmMemPlanLaunch: ptr=%p (%llu bytes), which another graph of the lane "
-                "has left allocated, lies in this graph's memory: free it first, or "
-                "capture it with SYMM_ALLOC_KEEP",
-                symm_memlanes_address(p->set, b->off), (unsigned long long)(b->bytes - b->red));
-        }
-    return symmSuccess;
-}
-
-/* Blocks that this graph frees must be there. */
-static symmResult_t check_frees(const symm_memplan *p) {
-    for (int i = 0; i < p->nfrees; i++) {
-        const symm_memplan *o = p->frees[i].plan;
-        const symm_memblock *b = &o->blocks[p->frees[i].block];
-        if (!b->live && !symm_memloose_may_free(o, b))
-            return SYMM_ERR(
-                symmInvalidUsage,
-                "symmMemPlanLaunch: ptr=%p, which this graph frees, is not allocated now",
-                symm_memlanes_address(p->set, b->off));
-    }
-    return symmSuccess;
-}
-
-/* Behind the lane's last launch on another stream: all that one was given by now. */
-static symmResult_t follow_launch(symm_memregion *r, symmStream_t stream) {
-    if (!r->launches || r->launch_stream == stream) return symmSuccess;
-    SYMM_TRY(symm_memlate_mark(r->set->comm, &r->launched, r->launch_stream));
-    return symm_memmark_follow(r->set->comm, &r->launched, stream);
-}
-
-static symmResult_t order(symm_memplan *p, symmStream_t stream) {
-    symm_memlanes *s = p->set;
-    symm_memstate st;
-    SYMM_TRY(symm_mem_state(s->comm, stream, &st));
-    if (st.how == SYMM_STREAM_CAPTURED)
-        return SYMM_ERR(symmInvalidUsage,
-                        "symmMemPlanLaunch: stream=%p is under capture, and a graph that allocates "
-                        "cannot become part of another",
-                        (void *)stream);
-    SYMM_TRY(follow_launch(p->region, stream));
-    SYMM_TRY(symm_memlate_follow(p, stream));
-    /* Explicit SYM nodes have no barrier in the graph, so there is one in front. */
-    if (p->explicit_nodes && p->has_sym && s->comm->nranks > 1)
-        SYMM_TRY(symm_coll_barrier(s->comm, stream));
-    return symmSuccess;
-}
-
-/* A graph that holds calls of the communicator, barriers of SYM blocks too, comes behind its last
- * call, and later ones come behind it. */
-static symmResult_t start_host(symm_memplan *p, symmGraphExec_t exec, symmStream_t stream) {
-    symm_comm *c = p->set->comm;
-    if (p->ncalls) SYMM_TRY(symm_launch_follow(c, stream));
-    SYMM_TRY(symmGraphLaunch(exec, stream));
-    if (p->ncalls) symm_launch_given(c, stream);
-    return symmSuccess;
-}
-
-static symmResult_t start(symm_memplan *p, symmGraphExec_t exec, symmStream_t stream) {
-    symm_cuda_scope scope;
-    symm_comm *c = p->set->comm;
-    cu_result cu = 0;
-    if (!exec) return symmSuccess;
-    if (!c->cuda) return start_host(p, exec, stream);
-    SYMM_TRY(symm_gpu_enter(c, &scope));
-    symmResult_t r = p->ncalls ? symm_gpu_replays(c, stream) : symmSuccess;
-    if (!r) cu = symm_cu.cuGraphLaunch((cu_graph_exec)(void *)exec, symm_gpu_stream(stream));
-    if (!r) r = symm_cuda_error(cu, "launching graph %p", (void *)exec);
-    if (!r && p->ncalls) symm_gpu_replayed(c, stream);
-    symm_gpu_leave(&scope);
-    return r;
-}
-
-static void note_launch(symm_memplan *p, int here, symmStream_t stream) {
-    symm_memlate_launched(p, here, stream);
-    for (int i = 0; i < p->nfrees; i++) {
-        symm_memplan *o = p->frees[i].plan;
-        symm_memblock *b = &o->blocks[p->frees[i].block];
-        if (b->live) o->nlive--;
-        b->live = 0;
-        symm_memloose_freed(o, b);
-        symm_memplan_settle(o); /* it stays, as this one refers to it, but may hold nothing now */
-    }
-    p->nlive = 0;
-    for (int i = 0; i < p->nblocks; i++) {
-        p->blocks[i].live = !p->blocks[i].freed;
-        p->nlive += p->blocks[i].live;
-    }
-    p->launches++;
-}
-
-static symmResult_t check_upload(const symm_memplan *p) {
-    int there;
-    const int pieces = symm_memalias_pieces(p, &there);
-    if (pieces <= there) return symmSuccess;
-    return SYMM_ERR(
-        symmInvalidUsage,
-        "symmMemPlanLaunch: plan=%p: of the %d pieces of memory under its addresses, %d "
-        "are mapped on all ranks: symmMemPlanUpload on all of them first",
-        (void *)p->handle, pieces, there);
-}
-
-/* Later work, of whichever thread, is put behind a launch by its stream's name. */
-static symmResult_t check_name(const symm_comm *c, symmStream_t stream) {
-    if (!c->cuda || !symm_gpu_is_per_thread(stream)) return symmSuccess;
-    return SYMM_ERR(symmInvalidArgument,
-                    "symmMemPlanLaunch: stream=%p means another stream in each thread",
-                    (void *)stream);
-}
-
-/* Host backend: the graph holds the plan, or it is a part of it. A plan of explicit nodes has none
- * of its own, and takes any that is nobody else's. CUDA does not say of which graph an
- * executable was made. */
-static symmResult_t check_graph(const symm_memplan *p, symmGraphExec_t exec) {
-    if (p->set->comm->cuda || !exec) return symmSuccess;
-    const int found =
-        symm_graph_tells(exec, p->explicit_nodes ? NULL : (const void *)p, &symm_memloose_user);
-    if (found < 0)
-        return SYMM_ERR(symmInvalidArgument,
-                        "symmMemPlanLaunch: exec=%p is not a live executable of a host graph",
-                        (void *)exec);
-    if (found == !p->explicit_nodes) return symmSuccess;
-    for (const symm_memplan *o = p->set->plans; o; o = o->next)
-        if (o->handle && symm_graph_tells(exec, o, &symm_memloose_user) > 0)
-            return SYMM_ERR(
-                symmInvalidArgument,
-                "symmMemPlanLaunch: exec=%p is not of the graph of plan=%p, but of that of plan %p",
-                (void *)exec, (void *)p->handle, (void *)o->handle);
-    return SYMM_ERR(
-        symmInvalidArgument,
-        "symmMemPlanLaunch: exec=%p is not of the graph of plan=%p, nor of another plan's",
-        (void *)exec, (void *)p->handle);
-}
-
-static symmResult_t launch(symm_memplan *p, symmGraphExec_t exec, symmStream_t stream) {
-    symm_memregion *r = p->region;
-    SYMM_TRY(check_name(p->set->comm, stream));
-    SYMM_TRY(check_graph(p, exec));
-    SYMM_TRY(check_upload(p));
-    if (p->nlive && !(p->flags & SYMM_MEMPLAN_AUTO_FREE)) return still_live(p);
-    SYMM_TRY(check_frees(p));
-    SYMM_TRY(check_others(p));
-    SYMM_TRY(order(p, stream));
-    SYMM_TRY(symm_memlate_reserve(p));
-    SYMM_TRY(start(p, exec, stream));
-    symm_memlate_followed(p);
-    if (p->nfrees || p->nleft || p->explicit_nodes)
-        note_launch(p, exec != NULL, stream);
-    else
-        p->launches++;
-    r->launch_stream = stream;
-    r->launches++;
-    return symmSuccess;
-}
-
-symmResult_t symmMemPlanLaunch(symmMemPlan_t plan, symmGraphExec_t exec, symmStream_t stream) {
-    symm_memplan *p;
-    SYMM_TRY(symm_memplan_enter(plan, "symmMemPlanLaunch", &p));
-    symmResult_t r = launch(p, exec, stream);
-    symm_memplan_leave(p);
-    return r;
-}
-
-/* ---- uploading ------------------------------------------------------------------------------- */
-
-typedef struct {
-    symmMemPlan_t plan;
-    symmGraphExec_t exec;
-    symmStream_t stream;
-} upload_args;
-
-static symmResult_t check_exec(const symm_memplan *p, symmGraphExec_t exec) {
-    if (p->alias && !exec) return symmSuccess; /* maps, and no more */
-    if (!exec) return SYMM_ERR(symmInvalidArgument, "symmMemPlanUpload: exec is NULL");
-    if (!p->set->comm->cuda && symm_graph_tells(exec, NULL, &symm_memloose_user) < 0)
-        return SYMM_ERR(symmInvalidArgument,
-                        "symmMemPlanUpload: exec=%p is not a live executable of a host graph",
-                        (void *)exec);
-    return symmSuccess;
-}
-
-/* The driver's part. */
-static symmResult_t upload_exec(const symm_comm *c, symmGraphExec_t exec, symmStream_t stream) {
-    symm_cuda_scope scope;
-    if (!c->cuda || !exec) return symmSuccess;
-    SYMM_TRY(symm_gpu_enter(c, &scope));
-    cu_result cu = symm_cu.cuGraphUpload((cu_graph_exec)(void *)exec, symm_gpu_stream(stream));
-    symm_gpu_leave(&scope);
-    return symm_cuda_error(cu, "uploading graph %p", (void *)exec);
-}
-
-/* A rank with a bad argument takes part where something is to be mapped. */
-static symmResult_t upload_job(void *args) {
-    const upload_args *a = args;
-    symm_memplan *p;
-    SYMM_TRY(symm_memplan_enter(a->plan, "symmMemPlanUpload", &p));
-    symmResult_t r = symm_memalias_upload(p, check_exec(p, a->exec));
-    if (!r) r = upload_exec(p->set->comm, a->exec, a->stream);
-    symm_memplan_leave(p);
-    return r;
-}
-
-symmResult_t symmMemPlanUpload(symmMemPlan_t plan, symmGraphExec_t exec, symmStream_t stream) {
-    upload_args a = {plan, exec, stream};
-    const symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
-    if (!p || !p->alias) return upload_job(&a);
-    return symm_group_run(p->set->comm->handle, SYMM_JOB_BLOCKS, upload_job, &a, sizeof a);
 }
 
 /* ---- end ------------------------------------------------------------------------------------- */
@@ -411,12 +179,12 @@ symmResult_t symmMemPlanDestroy(symmMemPlan_t plan) {
     symm_heap *h;
     symm_memplan *p = symm_handle_peek(SYMM_KIND_PLAN, plan);
     if (!p)
-        return SYMM_ERR(symmInvalidArgument, "symmMemPlanDestroy: plan=%p is not a living plan",
+        return SYMM_ERR(symmInvalidArgument, "symmMemPlanDestroy: plan=%p is not a live plan",
                         (void *)plan);
-    symm_kept *pins = p->pins; /* with the plan itself among them, it lives on until they go */
+    symm_kept *pins = p->pins; /* the plan is among them, so it lives until they go */
     if (!symm_handle_open(SYMM_KIND_HEAP, p->set->handle)) {
         symm_memplan_lock_dead();
-        p->nlive = 0; /* the heap has taken its blocks along */
+        p->nlive = 0; /* its blocks went with the heap */
         p->pins = NULL;
         end_plan(p);
         symm_memplan_unlock_dead();
@@ -443,7 +211,7 @@ static symmResult_t check_nodes(const symm_memplan *p, const char *call,
     if (!p->explicit_nodes)
         return SYMM_ERR(
             symmInvalidUsage,
-            "%s: plan=%p is of a capture: explicit nodes go to one of symmMemPlanCreate", call,
+            "%s: plan=%p is of a capture: explicit nodes need a plan of symmMemPlanCreate", call,
             (void *)p->handle);
     if (ndeps < 0 || (ndeps && !deps))
         return SYMM_ERR(symmInvalidArgument, "%s: ndeps=%d, deps=%p", call, ndeps,

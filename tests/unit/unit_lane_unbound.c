@@ -1,4 +1,4 @@
-/* unit_lane_loose.c - graphs with blocks of a lane that nobody binds to a plan: they give back what
+/* unit_lane_unbound.c - graphs with blocks of a lane that nobody binds to a plan: they give back what
  * they have and free like any other. One rank, and several as threads, each with streams of its
  * own. */
 #include <pthread.h>
@@ -81,7 +81,7 @@ static void what_it_leaves_is_freed_as_any_block(void) {
     const uint64_t before = heap_used(&k);
     symmGraph_t g = capture_left(&k, 0, B, SYMM_ALLOC_LOCAL, &p);
     T_ERR(symmLaneFree(k.lane[0], p), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "nobody has launched its graph");
+    T_MSG(symmGetLastError(NULL), "its graph was not launched since");
     for (int i = 0; i < 3; i++) {
         launch(&k, g);
         lk_check(k.stream[1], p, B, 9);
