@@ -3,11 +3,12 @@
 # Tables go to the screen, JSON and SVG to DIRECTORY. Nothing else should run on the machine
 # meanwhile.
 #
-# With two GPUs or more: the GPU tables, beside NCCL. A table whose JSON is there already is not
-# made again (BENCH_FORCE=1: it is), so that an interrupted run goes on where it was; one that lacks
-# NCCL is, where there is NCCL. Elsewhere, or with SYMM_BACKEND=host: the host backend, beside Open
-# MPI. Then, on every machine, the benchmark programs: those of GPUs on a GPU where there is one,
-# the others on the host backend.
+# With two GPUs or more it makes the GPU tables, beside NCCL:
+#   - A table whose JSON exists is not made again, so an interrupted run can be continued
+#     (BENCH_FORCE=1 makes all).
+#   - A table without NCCL is made again if there is NCCL now.
+# Otherwise, or with SYMM_BACKEND=host, it measures the host backend, beside Open MPI. Then the
+# benchmark programs run: those of GPUs if there is one, the others on the host backend.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/mpi.sh

@@ -3,14 +3,13 @@
 # directory of the benchmark programs. Tables go to the screen, tables (.txt) and JSON to
 # DIRECTORY/memory-*. Nothing else should run on the machine meanwhile.
 #
-#   1  placement and arenas on allocators' traces, glibc's malloc beside them; a trace written and
-#      replayed
+#   1  placement and arenas on traces of allocators, beside glibc's malloc; a trace that is written
+#      and replayed
 #   2  lanes on the host backend: pairs, at random, graphs, 64 lanes
-#   3  heaps on the host backend, on 1, 2 and 4 ranks: calls on SYM and LOCAL, what they send,
-#      growth; where there is MPI
-#   4  with a GPU: CUDA's stream-ordered pool beside lanes and arenas, what calls, launches, pairs
-#      of arenas and pushes cost; heaps on as
-#      many ranks as there are GPUs
+#   3  if there is MPI: heaps on the host backend with 1, 2 and 4 ranks: calls on SYM and LOCAL,
+#      what they send, growth
+#   4  if there is a GPU: CUDA's stream-ordered pool beside lanes and arenas; what calls, launches,
+#      pairs of arenas and pushes cost; heaps on as many ranks as there are GPUs
 #
 # BENCH=quick: short traces; BENCH=all: every maximum of RMM's random allocations.
 # SYMM_BACKEND=host: no GPU.

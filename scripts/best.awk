@@ -1,7 +1,7 @@
-# best.awk - NCCL's best beside ours. Input: JSON of `symm-perf --vs nccl`, a file for each of
-# NCCL's settings, STEM.json and STEM-SETTING.json (-v stem=STEM). Output: size by size the run in
-# which ours was least ahead; sizes that every file has. Times are those of that run, and so is the
-# ratio, for only what ran in turns compares.
+# best.awk - NCCL's best setting beside ours. Input: JSON of `symm-perf --vs nccl`, one file for
+# each setting of NCCL, STEM.json and STEM-SETTING.json (-v stem=STEM). Output: for each size that
+# all files have, the run in which ours was least ahead. Both times and the ratio are of that one
+# run, because only calls that ran in turns can be compared.
 function value(key, text) {
     if (!match($0, "\"" key "\": [^,}]+")) return ""
     text = substr($0, RSTART, RLENGTH)

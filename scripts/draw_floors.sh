@@ -1,8 +1,8 @@
 #!/bin/sh
-# draw_floors.sh - writes to stdout the drawing docs/floors.svg: the floors of docs/design.md, and
-# which folder includes which. Rows are the folders of that table, the lowest last. A dot says that
-# files of this row include files of the folder with that number. A dot right of the steps, an
-# include upwards, is red.
+# draw_floors.sh - writes docs/floors.svg to stdout: the floors of docs/design.md, and which folder
+# includes which. Rows are the folders of that table, the lowest last. A dot says that files of this
+# row include files of the folder with that number. An include upwards is a red dot, right of the
+# steps.
 # `make docs` runs it; tests/check/check_drawing.sh holds the committed drawing to the tree.
 set -eu
 cd "$(dirname "$0")/.."

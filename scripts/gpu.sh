@@ -1,9 +1,9 @@
 # shellcheck shell=sh
 # gpu.sh - sourced after mpi.sh: what scripts need to know of GPUs.
 
-# How many GPUs there are to measure; 0 where SYMM_BACKEND=host excludes them. The driver's own tool
-# asks the driver, but shows those too that CUDA_VISIBLE_DEVICES hides from programs. Containers
-# often lack the tool; the kernel's list is there all the same.
+# How many GPUs there are to measure; 0 if SYMM_BACKEND=host excludes them. nvidia-smi also shows
+# GPUs that CUDA_VISIBLE_DEVICES hides from programs. Containers often lack it: then the kernel's
+# list is counted.
 gpus() {
     if [ "${SYMM_BACKEND:-auto}" = host ]; then
         echo 0

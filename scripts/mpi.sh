@@ -1,7 +1,7 @@
 # shellcheck shell=sh
-# mpi.sh - sourced: `launch N program args` runs N ranks on this machine. Root must say so to Open
-# MPI; more ranks than cores must be allowed; ranks that wait for ssh, a resource manager or another
-# host are of no use here.
+# mpi.sh - sourced: `launch N program args` runs N ranks on this machine. Open MPI must be told that
+# root may run it and that there may be more ranks than cores. It must not wait for ssh, a resource
+# manager or another host.
 launch() {
     ranks=$1
     shift

@@ -1,8 +1,9 @@
 #!/bin/sh
-# setup.sh - makes the machine able to build and test: a C compiler, make and Open MPI. Silent, and
-# without effect, where all is there. What is missing comes from apt-get, as root or through `sudo
-# -n`; where neither works, one line names the packages and the exit code is 2. For the long check
-# (T_FULL=1) a cross compiler and qemu for ARM too; without these it goes on.
+# setup.sh - installs what building and testing need: a C compiler, make and Open MPI.
+#   - If nothing is missing, it is silent and changes nothing.
+#   - Packages come from apt-get, as root or through `sudo -n`. If neither works, one line names the
+#     packages and the exit code is 2.
+#   - The long check (T_FULL=1) also wants a cross compiler and qemu for ARM. It goes on without.
 set -u
 export DEBIAN_FRONTEND=noninteractive
 

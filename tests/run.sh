@@ -1,21 +1,25 @@
 #!/bin/sh
-# run.sh - runs test programs, one line each, and closes with `N passed, N failed, N skipped`.
+# run.sh - runs test programs, prints a line for each, and ends with `N passed, N failed, N
+# skipped`.
 #
-#   tests/run.sh [-j J] PROGRAM...      PROGRAM is `path [args]`, `np=4:path [args]` (4 ranks under
-#                                       mpirun, TAP from
-#                                       rank 0), the same with `recover=4:` (mpirun goes on when a
-#                                       rank dies: Open MPI) or `@file` (one such per line; blank
-#                                       lines and #... are passed over)
-#   J            programs at a time (default 1); those under mpirun come after the others, one by
-#                one
-#   TIMEOUT      seconds a program may take (default 600), multiplied by T_SLOW
-#   REQUIRE      comma-separated words: a skip whose reason begins with `needs WORD` is a failure
-#   MPIRUN       the launcher (default mpirun)
+#   tests/run.sh [-j J] PROGRAM...
 #
-# A program's results are its TAP lines. It fails, beyond its `not ok` lines, when it exits other
-# than 0 (or 77: all skipped) without having said why, prints fewer lines than its plan promised, or
-# prints none. Exit status 1 if anything failed. What a program printed is shown only when it
-# failed. Where stderr is a terminal a line there says which program has begun.
+# PROGRAM is one of
+#   path [args]              a program
+#   np=4:path [args]         the same under mpirun, with 4 ranks; rank 0 prints the results
+#   recover=4:path [args]    the same; mpirun goes on when a rank dies (Open MPI)
+#   @file                    a file with one such per line; blank lines and #... are ignored
+#
+#   J          programs at a time (default 1). Those under mpirun run last, one at a time.
+#   TIMEOUT    seconds a program may take (default 600), multiplied by T_SLOW
+#   REQUIRE    comma-separated words: a skip whose reason begins with `needs WORD` is a failure
+#   MPIRUN     the launcher (default mpirun)
+#
+# A program's results are its TAP lines. Beside a `not ok` line these are failures:
+#   - an exit status other than 0 and 77 (all skipped) without a failed line
+#   - fewer lines than its plan promised, or none
+# The exit status is 1 if anything failed. The output of a program is shown only if it failed. If
+# stderr is a terminal, a line there names the program that has begun.
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 2
 
@@ -24,8 +28,8 @@ usage() {
     exit 2
 }
 
-# ---- one program (run.sh --one DIR INDEX): runs it, prints its line, leaves `passed failed
-# skipped` in DIR/INDEX.count
+# ---- one program: run.sh --one DIR INDEX ----
+# Runs it, prints its line, leaves `passed failed skipped` in DIR/INDEX.count.
 
 # Reads a program's output; prints `passed failed skipped planned` and then what the summary should
 # show.

@@ -95,8 +95,10 @@ static void *encode(int kind, uint32_t generation, uint32_t index) {
     return (void *)((uintptr_t)tags[kind] << 56 | (uintptr_t)generation << INDEX_BITS | index);
 }
 
-/* The slot of a handle, whatever generation is there now; NULL if it is no handle of this kind. */
-static struct slot *decode(int kind, const void *handle, uint32_t *generation) {
+/* The slot of a handle, whatever generation is there now; NULL if it is no handle of this kind.
+ * Inlined, because every call of a collective does this. */
+__attribute__((always_inline)) static inline struct slot *decode(int kind, const void *handle,
+                                                                 uint32_t *generation) {
     uintptr_t h = (uintptr_t)handle;
     if (h >> 56 != tags[kind] || (h >> (32 + INDEX_BITS) & 0xf)) return NULL;
     *generation = (uint32_t)(h >> INDEX_BITS);

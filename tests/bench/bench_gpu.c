@@ -1,11 +1,12 @@
 /* bench_gpu.c - what each GPU kernel takes at each size with each grid: the measurements behind the
  * table of plan_gpu.c. Figures, never a verdict, but a wrong result ends it.
  *
- *   bench_gpu [all_reduce|all_gather] [-n ranks] [-b bytes] [-e bytes] [-f factor] [-k kernel] [-c
- *   ctas,..] [-t threads,..] [-d type]
- *             [-q]   only the planner's choice        [-v] every grid, not only the best
- *             [-u]   unregistered buffers             [-i] host time of a call, beside that of an
- *                    empty launch
+ *   bench_gpu [all_reduce|all_gather] [-n ranks] [-b bytes] [-e bytes] [-f factor] [-k kernel]
+ *             [-c ctas,..] [-t threads,..] [-d type] [-q] [-v] [-u] [-i]
+ *   -q   only the planner's choice
+ *   -v   every grid, not only the best
+ *   -u   unregistered buffers
+ *   -i   host time of a call, beside that of an empty launch
  *
  * One process, one thread a rank, one GPU a rank (fewer GPUs are shared). A graph of many calls,
  * timed by events around its second launch in a row; the slowest rank counts, the median of

@@ -102,7 +102,7 @@ static void launches(lk *k, int blocks, int by_plan) {
     T_OK(symmStreamBeginCapture(k->stream[0]));
     for (int i = 0; i < 8; i++) {
         char *p = blocks ? lk_local(k->lane[0], 4096) : NULL;
-        T_OK(symm_stream_submit(k->stream[0], nothing, NULL, 0, NULL, NULL, NULL));
+        T_OK(symm_stream_submit(k->stream[0], nothing, NULL, 0));
         if (p) lk_free(k->lane[0], p);
     }
     symmGraph_t g = lk_end(k->stream[0]);

@@ -5,6 +5,8 @@
  *   bench_load [LIBRARY...]           a row per call, a column per library (default: libsymm.so of
  *                                     the same build)
  *   bench_load -n CALLS WHAT LIBRARY  that row alone, so many times: for counters of instructions
+ *   bench_load -g CALLS WHAT          the same for calls on GPUs, of the test objects over the fake
+ *                                     CUDA driver: 0 one stream, 1 two streams in turn, 2 captured
  *
  * The rank that measures is the main thread; `2 ranks` has a second thread, which ends with each
  * round. No lock. */
@@ -13,23 +15,32 @@
 #include <pthread.h>
 
 #include "bench_kit.h"
+#include "fgpu_kit.h"
 #include "symm.h"
 #include "symm_arena.h"
 
 enum { LIBS = 4, ROUNDS = 60, SMALL = 256 };
 
-#define CALLS(X)        \
-    X(symmCommInitAll)  \
-    X(symmCommDestroy)  \
-    X(symmAllReduce)    \
-    X(symmBarrier)      \
-    X(symmGroupStart)   \
-    X(symmGroupEnd)     \
-    X(symmHeapCreate)   \
-    X(symmHeapDestroy)  \
-    X(symmArenaCreate)  \
-    X(symmArenaDestroy) \
-    X(symmArenaAlloc)   \
+#define CALLS(X)              \
+    X(symmCommInitAll)        \
+    X(symmCommDestroy)        \
+    X(symmAllReduce)          \
+    X(symmBarrier)            \
+    X(symmGroupStart)         \
+    X(symmGroupEnd)           \
+    X(symmStreamCreate)       \
+    X(symmStreamDestroy)      \
+    X(symmStreamBeginCapture) \
+    X(symmStreamEndCapture)   \
+    X(symmGraphInstantiate)   \
+    X(symmGraphLaunch)        \
+    X(symmGraphDestroy)       \
+    X(symmGraphExecDestroy)   \
+    X(symmHeapCreate)         \
+    X(symmHeapDestroy)        \
+    X(symmArenaCreate)        \
+    X(symmArenaDestroy)       \
+    X(symmArenaAlloc)         \
     X(symmArenaFree)
 
 typedef struct {
@@ -88,6 +99,23 @@ static void in_a_group(lib *l, long calls) {
         ok(l->symmAllReduce(x, x, 2, symmFloat, symmMax, l->one, NULL));
         ok(l->symmGroupEnd());
     }
+}
+
+/* By this thread: the NULL stream. */
+static void replayed(lib *l, long calls) {
+    float x[2] = {1, 2};
+    symmStream_t stream;
+    symmGraph_t graph;
+    symmGraphExec_t exec;
+    ok(l->symmStreamCreate(&stream));
+    ok(l->symmStreamBeginCapture(stream));
+    ok(l->symmAllReduce(x, x, 2, symmFloat, symmMax, l->one, stream));
+    ok(l->symmStreamEndCapture(stream, &graph));
+    ok(l->symmGraphInstantiate(graph, &exec));
+    for (long i = 0; i < calls; i++) ok(l->symmGraphLaunch(exec, NULL));
+    ok(l->symmGraphExecDestroy(exec));
+    ok(l->symmGraphDestroy(graph));
+    ok(l->symmStreamDestroy(stream));
 }
 
 static void arena_pair(lib *l, long calls) {
@@ -152,8 +180,31 @@ static const struct {
     {"arena: 64 blocks taken, 64 freed, a pair", arena_64, 8192},
     {"all_reduce of 1 KiB, two ranks", two_small, 4096},
     {"all_reduce of 64 KiB, two ranks", two_large, 1024},
+    {"all_reduce of 8 bytes, one rank, replayed", replayed, 2048},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
+
+/* ---- on GPUs --------------------------------------------------------------------------------- */
+
+static void on_gpus(long calls, int what) {
+    symmComm_t comm;
+    cu_stream stream[2];
+    cu_graph graph;
+    float *x;
+    gk_start(1, 0);
+    gk_open(&comm, 1, NULL);
+    ok(symm_cuda_set(0));
+    for (int i = 0; i < 2; i++) stream[i] = gk_stream(0);
+    ok(symmMemAlloc((void **)&x, 4096));
+    if (what == 2) symm_cu.cuStreamBeginCapture(stream[0], SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL);
+    for (long i = 0; i < calls; i++)
+        ok(symmAllReduce(x, x, 2, symmFloat, symmMax, comm, gk_user(stream[what == 1 && i % 2])));
+    if (what == 2) symm_cu.cuStreamEndCapture(stream[0], &graph);
+    if (what == 2) symm_cu.cuGraphDestroy(graph);
+    ok(symmMemFree(x));
+    for (int i = 0; i < 2; i++) symm_cu.cuStreamDestroy(stream[i]);
+    gk_close(&comm, 1);
+}
 
 /* ---- in turns -------------------------------------------------------------------------------- */
 
@@ -187,6 +238,10 @@ int main(int argc, char **argv) {
         open_lib(libs, argv[4]);
         rows[atoi(argv[3]) % ROWS].run(libs, atol(argv[2]));
         close_lib(libs);
+        return 0;
+    }
+    if (argc == 4 && !strcmp(argv[1], "-g")) {
+        on_gpus(atol(argv[2]), atoi(argv[3]));
         return 0;
     }
     const ssize_t len = readlink("/proc/self/exe", own, sizeof own - 32);

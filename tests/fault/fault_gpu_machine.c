@@ -63,7 +63,7 @@ static void a_kernel_that_is_not_there_is_named(void) {
     T_EXPECT_WARNINGS();
     gk_env("cuda");
     fake_cuda_install(&config); /* no kernels in its images */
-    refused(2, NULL, symmUnhandledCudaError, "loading kernel symm_barrier_word_n0");
+    refused(2, NULL, symmUnhandledCudaError, "loading kernel symm_all_reduce_ll_i8_n2");
     T_MSG(symmGetLastError(NULL), "CUDA_ERROR_NOT_FOUND");
 }
 

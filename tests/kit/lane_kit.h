@@ -131,11 +131,11 @@ static inline symmResult_t lk_check_task(void *args) {
 }
 static inline void lk_fill(symmStream_t s, char *at, size_t bytes, int value) {
     lk_work w = {at, bytes, value};
-    T_OK(symm_stream_submit(s, lk_fill_task, &w, sizeof w, NULL, NULL, NULL));
+    T_OK(symm_stream_submit(s, lk_fill_task, &w, sizeof w));
 }
 static inline void lk_check(symmStream_t s, char *at, size_t bytes, int value) {
     lk_work w = {at, bytes, value};
-    T_OK(symm_stream_submit(s, lk_check_task, &w, sizeof w, NULL, NULL, NULL));
+    T_OK(symm_stream_submit(s, lk_check_task, &w, sizeof w));
 }
 
 typedef struct {

@@ -74,7 +74,7 @@ static void a_captured_call_costs_one_object_and_no_event(void) {
     }
     T_EQ(gk_last(0).count, 0); /* recorded, not run */
     cu_graph graph = end(0);
-    T_EQ(gk_inside(comms[0])->gpu->ran, 0); /* who replays it orders it */
+    T_EQ(gk_inside(comms[0])->order.eager.any, 0); /* who replays it orders it */
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);
     finish(2, 0);
 }

@@ -56,7 +56,7 @@ static void a_lane_without_a_call_binds_nothing(void) {
     drop(0, local(0, KB4));
     cu_graph graph = end();
     T_ERR(symmMemPlanBind(lanes[1], (symmGraph_t)(void *)graph, 0, &plan), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "has no call of lane 1. Its calls are of lane 0");
+    T_MSG(symmGetLastError(NULL), "has no call of lane 1: its calls are of lane 0");
     T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, 0, &plan));
     T_OK(symmMemPlanDestroy(plan));
     T_EQ(symm_cu.cuGraphDestroy(graph), 0);

@@ -16,23 +16,20 @@ static void count(void *arg) {
     atomic_fetch_add(&ran, 1);
 }
 
-static symmResult_t nothing(void *args) {
-    (void)args;
-    return symmSuccess;
-}
 static void retain(void *obj) {
     atomic_fetch_add((atomic_int *)obj, 1);
 }
 static void release(void *obj) {
     atomic_fetch_sub((atomic_int *)obj, 1);
 }
+static const symm_graph_user user = {.retain = retain, .release = release};
 
 /* Counts in `ran`, and keeps `held` above 0. */
 static symmGraph_t capture(symmStream_t s) {
     symmGraph_t g = NULL;
     T_OK(symmStreamBeginCapture(s));
     T_OK(symmStreamHostFunc(s, count, NULL));
-    T_OK(symm_stream_submit(s, nothing, NULL, 0, &held, retain, release));
+    T_OK(symm_stream_capture_hold(s, &held, &user));
     T_OK(symmStreamEndCapture(s, &g));
     return g;
 }

@@ -80,7 +80,7 @@ static void scarce(void *arg) {
     run(&g, &a);
     T_OK(symmStreamBeginCapture(g.s[0]));
     T_ERR(symmLaneAlloc(g.lane, B, SYMM_ALLOC_SYM, &none), symmOutOfMemory); /* no other graph's */
-    T_MSG(symmGetLastError(NULL), "addresses are not left");
+    T_MSG(symmGetLastError(NULL), "of addresses in one piece");
     symmGraph_t empty = lk_end(g.s[0]);
     T_OK(xg_destroy(empty));
     drop(&a);

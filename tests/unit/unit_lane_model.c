@@ -122,12 +122,12 @@ static void hold_up(model *m, symmStream_t s) {
 
 static void begin(symmStream_t s, block *b) {
     use w = {b, 0};
-    T_OK(symm_stream_submit(s, begin_task, &w, sizeof w, NULL, NULL, NULL));
+    T_OK(symm_stream_submit(s, begin_task, &w, sizeof w));
 }
 static void look(model *m, symmStream_t s, block *b, int end) {
     use w = {b, end};
     hold_up(m, s);
-    T_OK(symm_stream_submit(s, use_task, &w, sizeof w, NULL, NULL, NULL));
+    T_OK(symm_stream_submit(s, use_task, &w, sizeof w));
 }
 
 static block *new_block(model *m, int region, void *p, size_t bytes, unsigned flags) {

@@ -282,7 +282,7 @@ static symmResult_t end_task(void *args) {
     return symmSuccess;
 }
 static void give_task(symmStream_t s, symmResult_t (*fn)(void *), block *b) {
-    T_OK(symm_stream_submit(s, fn, b, sizeof *b, NULL, NULL, NULL));
+    T_OK(symm_stream_submit(s, fn, b, sizeof *b));
 }
 
 static void nap(void *arg) {

@@ -88,7 +88,7 @@ static void a_lane_without_a_call_binds_nothing(void) {
     lk_alone(&k, 3);
     symmGraph_t g = capture_left(&k, 1, &p);
     T_ERR(symmMemPlanBind(k.lane[0], g, 0, &plan), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "has no call of lane 0. Its calls are of lane 1");
+    T_MSG(symmGetLastError(NULL), "has no call of lane 0: its calls are of lane 1");
     plan = lk_bind(k.lane[1], g, 0);
     T_OK(symmMemPlanDestroy(plan));
     T_OK(xg_destroy(g));
@@ -107,7 +107,7 @@ static void a_lane_without_a_call_binds_nothing(void) {
         lk_free(k.lane[0], p);
         g = lk_end(k.stream[0]);
         T_ERR(symmMemPlanBind(k.lane[2], g, 0, &plan), symmInvalidArgument);
-        T_MSG(symmGetLastError(NULL), "Its calls are of lane 0 and others");
+        T_MSG(symmGetLastError(NULL), "its calls are of lane 0 and others");
         plan = lk_bind(k.lane[i], g, 0);
         run(&k, plan, g);
         T_OK(symmMemPlanDestroy(plan));

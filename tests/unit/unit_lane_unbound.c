@@ -1,5 +1,5 @@
-/* unit_lane_unbound.c - graphs with blocks of a lane that nobody binds to a plan: they give back what
- * they have and free like any other. One rank, and several as threads, each with streams of its
+/* unit_lane_unbound.c - graphs with blocks of a lane that no plan was bound to: they give back what
+ * they have, and free like any other. One rank, and several as threads, each with streams of its
  * own. */
 #include <pthread.h>
 

@@ -58,7 +58,7 @@ static symmResult_t write_note(void *args) {
 static symmResult_t give_note(symmStream_t s, struct trail *trail, int value) {
     struct note note = {trail, value, {0}};
     memset(note.fill, value, sizeof note.fill);
-    symmResult_t status = symm_stream_submit(s, write_note, &note, sizeof note, NULL, NULL, NULL);
+    symmResult_t status = symm_stream_submit(s, write_note, &note, sizeof note);
     memset(&note, 0xee, sizeof note); /* the stream must have its own copy by now */
     return status;
 }
@@ -76,7 +76,7 @@ static symmResult_t fail_with(void *args) {
 }
 
 static symmResult_t give_failure(symmStream_t s, symmResult_t code) {
-    return symm_stream_submit(s, fail_with, &code, sizeof code, NULL, NULL, NULL);
+    return symm_stream_submit(s, fail_with, &code, sizeof code);
 }
 
 static symmStream_t new_stream(void) {
@@ -153,8 +153,7 @@ static void too_large_a_task_is_refused(void) {
     static unsigned char bytes[SYMM_TASK_BYTES + 1];
     T_EXPECT_WARNINGS();
     symmStream_t s = new_stream();
-    T_ERR(symm_stream_submit(s, write_note, bytes, sizeof bytes, NULL, NULL, NULL),
-          symmInvalidArgument);
+    T_ERR(symm_stream_submit(s, write_note, bytes, sizeof bytes), symmInvalidArgument);
     T_MSG(symmGetLastError(NULL), "513 bytes");
     T_OK(symmStreamSynchronize(s));
     T_OK(symmStreamDestroy(s));
@@ -211,7 +210,7 @@ static void submit_tickets(int who, int n, void *arg) {
     (void)n;
     for (int i = 0; i < EACH; i++) {
         struct ticket t = {shared, who, i};
-        T_OK(symm_stream_submit(shared->stream, check_ticket, &t, sizeof t, NULL, NULL, NULL));
+        T_OK(symm_stream_submit(shared->stream, check_ticket, &t, sizeof t));
         if (i % 256 == 0) T_OK(symmStreamSynchronize(shared->stream));
     }
 }

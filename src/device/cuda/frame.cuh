@@ -123,8 +123,7 @@ template <int ORDERS = 0> DEV void close_kernel(run &r) {
     if (!r.a->gpu.serial) return;
     /* All threads have written their epoch words: nothing of this CTA comes after the done word. */
     __syncthreads();
-    if (threadIdx.x == 0)
-        give4(&r.ctl->done[blockIdx.x], r.a->gpu.serial); /* read by symm_gpu_drain */
+    if (threadIdx.x == 0) give4(&r.ctl->done[blockIdx.x], r.a->gpu.serial); /* read by drain.c */
 }
 
 #endif

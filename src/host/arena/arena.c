@@ -100,7 +100,10 @@ static symmResult_t check_config(const symmArenaConfig_t *c, uint64_t granularit
     if (c->size != sizeof *c)
         return SYMM_ERR(symmInvalidArgument, "config->size=%zu: must be %zu", c->size, sizeof *c);
     if (c->flags & ~(SYMM_ARENA_SYM | SYMM_ARENA_DUMP | SYMM_ARENA_LATE))
-        return SYMM_ERR(symmInvalidArgument, "config->flags=%u: unknown", c->flags);
+        return SYMM_ERR(symmInvalidArgument,
+                        "config->flags=%u: must be a sum of SYMM_ARENA_SYM, SYMM_ARENA_DUMP and "
+                        "SYMM_ARENA_LATE",
+                        c->flags);
     uint64_t s = c->superblock;
     if (s && (s & (s - 1) || s < LEAST || s > MOST || s > granularity))
         return SYMM_ERR(

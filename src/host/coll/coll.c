@@ -1,6 +1,6 @@
-/* coll.c - the collectives' way to a kernel: check, find windows, plan, launch. The hot path: no
- * lock, no allocation, no message. Runs on the caller's thread; where the kernel runs is the
- * launcher's (launch.h). */
+/* coll.c - from a collective call to a kernel: check, find windows, plan, launch. The hot path: no
+ * lock, no allocation, no message. Runs on the caller's thread; the launcher (launch.h) decides
+ * where the kernel runs. */
 
 #include <string.h>
 
@@ -84,7 +84,7 @@ static uint32_t signature(const symm_coll *k, uint32_t op) {
     return (uint32_t)(h >> 32);
 }
 
-/* Ranks that have made different calls on heap memory mean different bytes by one offset: they
+/* If ranks have made different calls on heap memory, the same offset means different bytes. So they
  * disagree, as on a count. */
 static uint32_t with_heaps(uint32_t sig, uint64_t digest) {
     return sig ^ (uint32_t)digest ^ (uint32_t)(digest >> 32);
@@ -206,12 +206,12 @@ static int same_call(const symm_coll *a, const symm_coll *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-/* The ends of other allocators' memory are not counted: each call asks. */
+/* Ends of other allocators' memory are not counted, so each call must ask. */
 static int lasts(const symm_win *w) {
     return !w || !w->foreign;
 }
 
-/* The call, checked and planned: remembered from last time, or now. */
+/* The call, checked and planned: as remembered, or now. */
 static symmResult_t prepare(symm_comm *c, const symm_coll *k, const symm_launch **out) {
     uint64_t mix = ((uint64_t)(uintptr_t)k->src >> 6) + ((uint64_t)(uintptr_t)k->dst >> 7) +
                    k->count + k->coll;
@@ -251,7 +251,7 @@ static symmResult_t call_job(void *p) {
     return r;
 }
 
-/* What waits in a group is checked at the call, like what runs at once. */
+/* A call that is queued in a group is checked when it is made, as one that runs at once. */
 static symmResult_t check_queued(const symm_coll *k, symmComm_t comm, symmStream_t stream,
                                  int *kind) {
     symm_comm *c;

@@ -1,4 +1,4 @@
-/* coll.h - a collective call on its way to a kernel. The communicator's user thread. */
+/* coll.h - a collective call on its way to a kernel. The user's thread. */
 #ifndef SYMM_COLL_H_
 #define SYMM_COLL_H_
 
@@ -39,15 +39,16 @@ typedef struct symm_memo {
     symm_launch l;
 } symm_memo;
 
-/* Checks arguments, finds windows, plans. Changes nothing but the list of windows, which memory
- * that has ended leaves. */
+/* Checks arguments, finds windows, plans. Changes nothing except that windows lose memory that has
+ * ended. */
 symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l);
 
-/* How a backend takes a call that is ready; the communicator has the one of its backend. */
+/* How a backend launches a call that is ready; the communicator has its backend's. */
 typedef struct symm_launcher {
-    /* Runs it, gives it to the stream, or records it where that is captured; in issue order. */
+    /* Runs the call, gives it to the stream, or records it if the stream is captured; in issue
+     * order. */
     symmResult_t (*launch)(symm_comm *c, const symm_launch *l, symmStream_t stream);
-    /* What launch would say of the stream: for calls that are queued in a group. */
+    /* The errors that launch would return for the stream; for calls that are queued in a group. */
     symmResult_t (*check_stream)(const symm_comm *c, symmStream_t stream);
     /* Whether kernels can reach a buffer that is in no window. */
     symmResult_t (*check_buffer)(const symm_comm *c, const char *name, const void *p);
@@ -64,7 +65,8 @@ static inline uint64_t symm_coll_issued(const symm_comm *c) {
     return c->calls.issued;
 }
 
-/* What every collective's public call is. What a collective has no use for is NULL, 0, symmSum. */
+/* The body of every collective's public function. Arguments that a collective does not have are
+ * NULL, 0, symmSum. */
 symmResult_t symm_coll_call(const symm_coll *k, symmComm_t comm, symmStream_t stream);
 /* symmBarrier from inside the library: the communicator is entered, no group is open. */
 symmResult_t symm_coll_barrier(symm_comm *c, symmStream_t stream);

@@ -116,7 +116,7 @@ symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed) 
 
 /* ---- dump ------------------------------------------------------------------------------------ */
 
-/* What this rank's words say of r, as far as a processor can see them: GPUs' are fetched. */
+/* What this rank's inbox says of r. On GPUs the words are copied from device memory. */
 static void dump_words(writer *w, symm_comm *c, int r) {
     const char *text = "; its words here: ";
     if (c->cuda) {
@@ -170,7 +170,7 @@ static void dump_peers(writer *w, symm_comm *c) {
     }
 }
 
-/* One that is being made, or that never came to be: there are no words to read yet. */
+/* A communicator that is being made, or whose creation failed: it has no control block to read. */
 static void dump_unmade(writer *w, symm_comm *c) {
     const char *at = symm_comm_step(c);
     const int making = symm_comm_state(c) == SYMM_COMM_MAKING;
@@ -216,7 +216,7 @@ static symmResult_t dump_all(writer *w, symm_comm *c) {
     return symmSuccess;
 }
 
-/* The epoch words are read without order while kernels run: a picture, not a measurement. */
+/* The epoch words are read without order while kernels run, so they need not fit together. */
 symmResult_t symmCommDump(symmComm_t comm, int fd) {
     char text[32768];
     writer w = {text, sizeof text, 0};

@@ -16,7 +16,7 @@ typedef struct { /* what was agreed when the communicator was made */
     int nranks, oversubscribed;
     int gpu, sms;                 /* GPUs: 1; multiprocessors that one rank may fill */
     int min_ctas, max_ctas, ctas; /* ctas: forced, 0 none */
-    int threads;                  /* GPUs, of a CTA: forced, 0 none */
+    int threads;                  /* GPUs: forced threads of a CTA; 0: not forced */
     int relay;                    /* GPUs: SYMM_RELAY_ */
     int deterministic;
     uint64_t
@@ -27,8 +27,8 @@ typedef struct { /* what was agreed when the communicator was made */
     symm_scratch scratch;
 } symm_plan_env;
 
-/* How direct kernels go where a buffer is in no window or buffers do not lie alike: by size, in
- * lines, through staging. As in params.def. */
+/* How direct kernels move data if a buffer is in no window, or buffers differ in their alignment
+ * (address mod 16): by size, in lines, through staging. As in params.def. */
 enum { SYMM_RELAY_AUTO, SYMM_RELAY_LINES, SYMM_RELAY_STAGING };
 
 typedef struct {
@@ -75,7 +75,8 @@ uint64_t symm_plan_mix_row(uint64_t h, const symm_plan_row *row);
 /* SYMM_ALGO: "name,collective:name,..." into forced[symmNumColls]; an unknown word is
  * symmInvalidArgument naming it and what is allowed. */
 symmResult_t symm_plan_parse_algo(const char *text, int16_t *forced);
-/* Hash of table, thresholds and kernels: ranks that would plan differently must not meet. */
+/* Hash of table, thresholds and kernels: ranks that plan differently must not make a
+ * communicator. */
 uint64_t symm_plan_hash(void);
 
 /* For symm-info. The kernels of a backend (gpu: 0 or 1). */

@@ -7,9 +7,9 @@
 #define STAGE_ROW  512u
 #define FNV        0x100000001b3ull
 #define LL_MOST    (512u << 10) /* bytes of an LL slot: messages up to half of it */
-/* Bytes of a result up to which direct kernels move lines where a buffer is in no window or buffers
- * do not lie alike. Measured on two H200: at 32 MB the two are within 4 %, at 64 MB staging wins
- * (docs/performance.md). */
+/* Bytes of a result up to which direct kernels move lines if a buffer is in no window, or buffers
+ * differ in their alignment (address mod 16). Measured on two H200: at 32 MB the two are within 4
+ * %, at 64 MB staging wins (docs/performance.md). */
 #define LINES_UPTO (32ull << 20)
 
 static const symm_plan_row table[] = {
@@ -18,7 +18,7 @@ static const symm_plan_row table[] = {
 };
 enum { ROWS = sizeof table / sizeof table[0] };
 
-/* NULL: the collective has no row that fits, or, forced, none at all. */
+/* NULL: the collective has no row that fits; if a kernel is forced, no row at all. */
 static const symm_plan_row *row_for(const symm_plan_env *env, const symm_call *call, int kernel) {
     const symm_plan_row *last = NULL;
     for (int i = 0; i < ROWS; i++) {
@@ -36,7 +36,7 @@ static const symm_plan_row *row_for(const symm_plan_env *env, const symm_call *c
     return last;
 }
 
-/* What the kernel's warps share out between them: warps' worth of work, at least 1. */
+/* How many warps the work can occupy; at least 1. */
 static uint64_t work(const symm_plan_env *env, const symm_call *call, const symm_kernel_row *k) {
     uint64_t bytes = symm_plan_message(call),
              per = k->places ? LINE_DATA : 32u * (k->cap == SYMM_CAP_LL ? 8u : 16u);
@@ -159,12 +159,12 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
     return s;
 }
 
-/* Raised by whoever changes what a kernel's body sends or waits for: 3, direct kernels send lines
- * or stage what is in no window, as the plan says. */
+/* To be raised with every change of what a kernel's body sends or waits for. 3: direct kernels send
+ * lines or stage what is in no window, as the plan says. */
 enum { PROTOCOL = 3 };
 
-/* What no field of a call tells: ranks that divide scratch or staging in other ways must not
- * meet. */
+/* What no field of a call tells: ranks that divide scratch or staging differently must not make a
+ * communicator. */
 static uint64_t layout(uint64_t h) {
     static const uint64_t bytes[] = {1ull << 20, 112ull << 20};
     static const int ranks[] = {2, 4, 8, 72};

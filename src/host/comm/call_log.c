@@ -1,4 +1,4 @@
-/* call_log.c - the words of call_log.h. A rank writes its own and reads the others' while they
+/* call_log.c - the log of call_log.h. A rank writes its own log and reads the others' while they
  * write (call_ring.h). */
 #include "call_log.h"
 
@@ -65,7 +65,7 @@ typedef struct {
     uint64_t count, what;
 } called;
 
-/* 0 if it is not there (any more). */
+/* 0 if the entry is not in the log (any more). */
 static int get_call(const symm_doing *d, uint64_t seq, called *k) {
     uint64_t words[3];
     if (!symm_entry_read(&d->ring[seq % SYMM_DOING_CALLS].seq, words, 3)) return 0;
@@ -110,8 +110,8 @@ static const char *call_text(const called *k, char *text) {
 
 /* ---- who differs ----------------------------------------------------------------------------- */
 
-/* Of the ranks that have[]: those that say what most say, and those that say what the first of the
- * others says. 0: all say the same. */
+/* Among the ranks with have[] set: most[] marks those that agree with the majority, odd[] those
+ * that agree with the first of the others. 0: all agree. */
 static int two_sides(const void *said, size_t bytes, const unsigned char *have, int n,
                      unsigned char *most, unsigned char *odd, int *who) {
     const char *at = said;
@@ -154,7 +154,7 @@ static int call_differs(const symm_comm *c, uint64_t seq, int oldest, char *text
     return 1;
 }
 
-/* A step of set-up, among those who have begun it. */
+/* A step of set-up, among the ranks that have begun it. */
 static int step_differs(const symm_comm *c, uint64_t seq, char *text, size_t cap) {
     char said[SYMM_MAX_RANKS][SYMM_DOING_TEXT] = {{0}}, ra[60], rb[60];
     unsigned char have[SYMM_MAX_RANKS] = {0}, most[SYMM_MAX_RANKS], odd[SYMM_MAX_RANKS];
@@ -167,8 +167,8 @@ static int step_differs(const symm_comm *c, uint64_t seq, char *text, size_t cap
     return 1;
 }
 
-/* Whether a is in a step of set-up that b, which has issued more collectives, has not begun. The
- * calls are read first: who issued one behind that step shows the step too. */
+/* Whether a is in a step of set-up that b has not begun, and b has issued more collectives. The
+ * calls are read first: a rank that issued one after that step shows the step too. */
 static int is_astray(const symm_comm *c, int a, int b) {
     const symm_doing *x = of(c, a), *y = of(c, b);
     const uint64_t ahead = get(&y->calls), step = get(&x->step);
@@ -260,8 +260,8 @@ const char *symm_doing_text(const symm_comm *c, int rank, char *text, size_t cap
     return text;
 }
 
-/* In set-up, those that have not begun its step. In a collective, those that have finished fewer,
- * and those that have finished as many and not issued this one. */
+/* In set-up, rank waits for those that have not begun its step. In a collective, for those that
+ * have finished fewer, and for those that have finished as many and not issued this one. */
 static int is_awaited(const symm_comm *c, int rank, int p, const uint32_t *epochs) {
     const symm_doing *d = of(c, rank), *x = of(c, p);
     if (get(&d->step) != get(&d->ended)) return get(&x->step) < get(&d->step);

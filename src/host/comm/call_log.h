@@ -1,7 +1,7 @@
-/* call_log.h - what every rank called last and is doing now, where its peers can read it: so that
- * ranks that called different things are told what each of them called, and one that waits in
- * set-up for a peer that is in a collective is told so. The communicator's user thread writes
- * its own words; any thread reads. No lock. */
+/* call_log.h - what every rank called last and what it is doing, in memory that its peers can read.
+ * An error for ranks whose calls differ then says what each of them called. A rank that waits in
+ * set-up for a peer that is in a collective gets an error that says so. The user's thread writes
+ * its rank's entries; any thread reads. No lock. */
 #ifndef SYMM_DOING_H_
 #define SYMM_DOING_H_
 
@@ -17,18 +17,19 @@
 
 /* A collective is about to be issued. */
 void symm_doing_begin(symm_comm *c, const symm_call *k);
-/* It was refused here after all, and the communicator goes on. */
+/* The call was refused after all; the communicator stays usable. */
 void symm_doing_undo(symm_comm *c);
-/* A collective has been captured: its graph runs when its owner says so, so it has no number. From
- * then on numbers of calls do not say which rank is ahead, as one may replay what another calls. */
+/* A collective has been captured. The program decides when its graph runs, so it has no number.
+ * From then on numbers of calls do not tell which rank is ahead, because one rank may replay what
+ * another calls. */
 void symm_doing_capture(symm_comm *c);
 
-/* This rank enters, and ends, an exchange of set-up, of which every rank has the same ones in the
- * same order. Nothing before there is a control block. */
+/* This rank enters, and leaves, an exchange of set-up. Every rank has the same exchanges in the
+ * same order. Nothing is written before the control block exists. */
 void symm_doing_enter(symm_comm *c, const char *stage);
 void symm_doing_leave(symm_comm *c);
-/* In such an exchange: symmMismatch, with who does what, where a peer is in another one; or, for
- * longer than a program might get away with, in a collective that this rank has not called. */
+/* In such an exchange. symmMismatch, with who does what, if a peer is in another exchange, or has
+ * been for a second in a collective that this rank has not called. */
 symmResult_t symm_doing_look(symm_comm *c);
 
 /* 1 if rank p has issued a collective that this rank has not: which, in text. 0 also where calls
@@ -38,16 +39,16 @@ int symm_doing_ahead(const symm_comm *c, int p, char *text, size_t cap);
 /* The lowest rank that has not begun this rank's exchange, -1 none. */
 int symm_doing_late(const symm_comm *c);
 
-/* The ranks disagree: what each of them called, in the first call that still shows it. 0: nothing
- * known. */
+/* 1: the ranks called different things; text says what each called in the first call that differs
+ * and is still in the log. 0: nothing is known. */
 int symm_doing_differ(const symm_comm *c, char *text, size_t cap);
-/* "16 collectives, the last symmAllReduce of 8 int32 (sum); growing a heap": what a rank has
- * issued, and is doing. */
+/* "16 collectives, the last symmAllReduce of 8 int32 (sum); growing a heap": what a rank has issued
+ * and is doing. */
 const char *symm_doing_text(const symm_comm *c, int rank, char *text, size_t cap);
 
-/* "; waiting for ranks 1, 3": whom a rank waits for, as far as the words of all say; "" nobody.
- * epochs: collectives that each has finished. Where calls were captured the numbers do not say
- * who is ahead in collectives. */
+/* "; waiting for ranks 1, 3": the ranks that a rank waits for, as far as the logs of all ranks
+ * tell; "" none. epochs: collectives that each rank has finished. If calls were captured, the
+ * numbers do not tell who is ahead. */
 const char *symm_doing_awaits(const symm_comm *c, int rank, const uint32_t *epochs, char *text,
                               size_t cap);
 

@@ -1,6 +1,6 @@
-/* driver.c - the words of driver.h, and the warning. That a thread drives both ranks cannot be
- * known for sure: another one may be about to call the peer. So it is no error, and said after a
- * second. Runs on the thread that waits; no lock. */
+/* driver.c - the functions of driver.h. It is never certain that one thread drives both ranks,
+ * because another thread may be about to call the peer. So it is a warning after a second, not an
+ * error. Runs on the thread that waits; no lock. */
 #include "driver.h"
 
 #include <stdio.h>

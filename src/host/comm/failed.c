@@ -9,7 +9,7 @@
 #include "driver.h"
 #include "group.h"
 
-/* A rank that should come, and that this thread drives itself; -1 none. */
+/* A rank that is awaited and that this thread drives itself; -1 none. */
 static int drives(const symm_remain *l) {
     symm_ranks gone;
     symm_comm_gone(l->comm, &gone);

@@ -1,6 +1,6 @@
-/* group.c - the queue of a group, and running it so that one thread can drive several ranks.
- * Per thread; the threads that End starts are joined before it returns. Lock: the gate's, over
- * what they and the caller tell each other. */
+/* group.c - the calls of a group, and how they run so that one thread can drive several ranks. They
+ * are per thread. symmGroupEnd joins the threads that it starts. Lock: the gate's, over what
+ * these threads and the caller tell each other. */
 #include "group.h"
 
 #include <stdlib.h>
@@ -13,24 +13,24 @@
 #define JOB_BYTES 256
 
 typedef struct job {
-    struct job *next;  /* of its lane */
+    struct job *next;  /* of its queue */
     struct job *later; /* in the order of the calls */
-    struct lane *lane;
+    struct queue *queue;
     const void *key;
     int kind;
     symm_job_fn fn;
     _Alignas(16) char args[JOB_BYTES];
 } job;
 
-typedef struct { /* what the threads of a group wait at until all of them are there */
+typedef struct { /* where the threads of a group wait until all of them have started */
     pthread_mutex_t lock;
     pthread_cond_t moved;
     enum { SHUT, OPEN, CALLED_OFF } state; /* under lock, as the rest */
     int threads;                           /* that have not ended */
 } gate;
 
-typedef struct lane { /* the jobs of one communicator, in order */
-    struct lane *next;
+typedef struct queue { /* the jobs of one communicator, in order */
+    struct queue *next;
     const void *key;
     int blocks, threaded;
     job *first, **last;
@@ -39,7 +39,7 @@ typedef struct lane { /* the jobs of one communicator, in order */
     pthread_t thread;
     symmResult_t result;
     char text[SYMM_ERR_TEXT];
-} lane;
+} queue;
 
 static _Thread_local struct {
     int depth;
@@ -102,40 +102,40 @@ symmResult_t symmGroupStart(void) {
 }
 
 static void run_job(job *j) {
-    lane *l = j->lane;
+    queue *q = j->queue;
     symmResult_t r = j->fn(j->args);
     if (!r) return;
-    l->result = r;
-    memcpy(l->text, symm_status_text(), sizeof l->text);
+    q->result = r;
+    memcpy(q->text, symm_status_text(), sizeof q->text);
 }
 
-/* A creation that goes on behind is no failure: the queue goes on as well. */
-static int goes_on(const lane *l) {
-    return !l->result || l->result == symmInProgress;
+/* A non-blocking creation in progress is no failure: the queue goes on. */
+static int goes_on(const queue *q) {
+    return !q->result || q->result == symmInProgress;
 }
 
 /* To the thread that made the call; this one waits until it is done. */
 static void hand_over(job *j) {
-    gate *g = j->lane->gate;
+    gate *g = j->queue->gate;
     pthread_mutex_lock(&g->lock);
-    j->lane->handed = j;
+    j->queue->handed = j;
     pthread_cond_broadcast(&g->moved);
-    while (j->lane->handed) pthread_cond_wait(&g->moved, &g->lock);
+    while (j->queue->handed) pthread_cond_wait(&g->moved, &g->lock);
     pthread_mutex_unlock(&g->lock);
 }
 
-static void run_lane(lane *l) {
-    for (job *j = l->first; j && goes_on(l); j = j->next)
-        if (l->threaded && j->kind == SYMM_JOB_HERE)
+static void run_queue(queue *q) {
+    for (job *j = q->first; j && goes_on(q); j = j->next)
+        if (q->threaded && j->kind == SYMM_JOB_HERE)
             hand_over(j);
         else
             run_job(j);
 }
 
-static lane *lane_of(lane **lanes, const void *key) {
-    lane **at = lanes;
+static queue *queue_of(queue **queues, const void *key) {
+    queue **at = queues;
     while (*at && (*at)->key != key) at = &(*at)->next;
-    if (!*at && (*at = SYMM_FAIL_ALLOC(group_lane, calloc(1, sizeof **at)))) {
+    if (!*at && (*at = SYMM_FAIL_ALLOC(group_queue, calloc(1, sizeof **at)))) {
         (*at)->key = key;
         (*at)->last = &(*at)->first;
     }
@@ -150,55 +150,55 @@ static void free_jobs(job *j) {
     }
 }
 
-/* Sorts the queue by communicator. The jobs stay in the order of the calls as well, and whoever
+/* A queue for each communicator. The jobs stay in the order of the calls as well, and whoever
  * frees them goes by that. */
-static symmResult_t sort_jobs(lane **lanes, job *all) {
+static symmResult_t sort_jobs(queue **queues, job *all) {
     for (job *j = all; j; j = j->later) {
-        lane *l = j->lane = lane_of(lanes, j->key);
-        if (!l) return SYMM_ERR(symmOutOfMemory, "no memory to run a group");
-        l->blocks |= j->kind == SYMM_JOB_BLOCKS;
-        *l->last = j;
-        l->last = &j->next;
+        queue *q = j->queue = queue_of(queues, j->key);
+        if (!q) return SYMM_ERR(symmOutOfMemory, "no memory to run a group");
+        q->blocks |= j->kind == SYMM_JOB_BLOCKS;
+        *q->last = j;
+        q->last = &j->next;
     }
     return symmSuccess;
 }
 
 static void *run_behind_gate(void *arg) {
-    lane *l = arg;
-    pthread_mutex_lock(&l->gate->lock);
-    while (l->gate->state == SHUT) pthread_cond_wait(&l->gate->moved, &l->gate->lock);
-    int runs = l->gate->state == OPEN;
-    pthread_mutex_unlock(&l->gate->lock);
-    if (runs) run_lane(l);
-    pthread_mutex_lock(&l->gate->lock);
-    l->gate->threads--;
-    pthread_cond_broadcast(&l->gate->moved);
-    pthread_mutex_unlock(&l->gate->lock);
+    queue *q = arg;
+    pthread_mutex_lock(&q->gate->lock);
+    while (q->gate->state == SHUT) pthread_cond_wait(&q->gate->moved, &q->gate->lock);
+    int runs = q->gate->state == OPEN;
+    pthread_mutex_unlock(&q->gate->lock);
+    if (runs) run_queue(q);
+    pthread_mutex_lock(&q->gate->lock);
+    q->gate->threads--;
+    pthread_cond_broadcast(&q->gate->moved);
+    pthread_mutex_unlock(&q->gate->lock);
     return NULL;
 }
 
-/* Whether a lane that needs a thread has a call that only the caller's may make, which then must
- * have no lane of its own to wait in. */
+/* Whether a queue that needs a thread has a call that only the caller's thread may make. The caller
+ * then must not run a queue that waits. */
 static int must_serve(const job *all) {
     for (; all; all = all->later)
-        if (all->kind == SYMM_JOB_HERE && all->lane->blocks) return 1;
+        if (all->kind == SYMM_JOB_HERE && all->queue->blocks) return 1;
     return 0;
 }
 
-/* A thread for each lane that may wait for another, but for one, which runs in the caller's where
- * that has nothing else to do. */
-static symmResult_t start_threads(lane *lanes, int serve, gate *g) {
+/* Starts a thread for each queue that may wait for another. One of them runs in the caller's
+ * thread, unless that must serve the others. */
+static symmResult_t start_threads(queue *queues, int serve, gate *g) {
     int blocking = 0;
-    for (lane *l = lanes; l; l = l->next) blocking += l->blocks;
+    for (queue *q = queues; q; q = q->next) blocking += q->blocks;
     if (blocking > 1) blocking += serve;
-    for (lane *l = lanes; l; l = l->next) {
-        if (!l->blocks || --blocking == 0) continue;
-        l->gate = g;
-        l->threaded = 1; /* before its thread looks */
+    for (queue *q = queues; q; q = q->next) {
+        if (!q->blocks || --blocking == 0) continue;
+        q->gate = g;
+        q->threaded = 1; /* before its thread looks */
         int e = SYMM_FAIL_CODE(group_thread, EAGAIN,
-                               pthread_create(&l->thread, NULL, run_behind_gate, l));
+                               pthread_create(&q->thread, NULL, run_behind_gate, q));
         if (e) {
-            l->threaded = 0;
+            q->threaded = 0;
             return SYMM_ERR(symmSystemError,
                             "cannot start a thread for a communicator of the group: %s; none of "
                             "its calls has run",
@@ -218,17 +218,17 @@ static void open_gate(gate *g, int state) {
     pthread_mutex_unlock(&g->lock);
 }
 
-static job *handed(lane *lanes) {
-    for (lane *l = lanes; l; l = l->next)
-        if (l->handed) return l->handed;
+static job *handed(queue *queues) {
+    for (queue *q = queues; q; q = q->next)
+        if (q->handed) return q->handed;
     return NULL;
 }
 
-/* Makes the calls that the lanes' threads may not make, until all have ended. */
-static void serve_lanes(lane *lanes, gate *g) {
+/* Makes the calls that the queues' threads may not make, until all threads have ended. */
+static void serve_queues(queue *queues, gate *g) {
     pthread_mutex_lock(&g->lock);
     while (g->threads) {
-        job *j = handed(lanes);
+        job *j = handed(queues);
         if (!j) {
             pthread_cond_wait(&g->moved, &g->lock);
             continue;
@@ -236,30 +236,29 @@ static void serve_lanes(lane *lanes, gate *g) {
         pthread_mutex_unlock(&g->lock);
         run_job(j);
         pthread_mutex_lock(&g->lock);
-        j->lane->handed = NULL;
+        j->queue->handed = NULL;
         pthread_cond_broadcast(&g->moved);
     }
     pthread_mutex_unlock(&g->lock);
 }
 
-/* All or nothing: half a group could wait for the other half for ever. What only gives work to
- * streams goes first: the others may wait for it. It goes in the order of the calls, whosever they
- * are: on one stream that is an order among communicators, and a rank that calls without a group
- * keeps the same. */
-static symmResult_t run_lanes(lane *lanes, job *all) {
+/* All or nothing: half a group could wait for the other half for ever. Jobs that only give work to
+ * streams run first, because the others may wait for it. They run in the order of the calls, across
+ * communicators: on one stream this is the order that a rank without a group has too. */
+static symmResult_t run_queues(queue *queues, job *all) {
     gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, SHUT, 0};
-    symmResult_t status = start_threads(lanes, must_serve(all), &g);
-    const int threads = g.threads; /* none has come through the gate: nobody else writes it */
+    symmResult_t status = start_threads(queues, must_serve(all), &g);
+    const int threads = g.threads; /* no thread has passed the gate, so nobody else writes it */
     for (job *j = all; j && !status; j = j->later)
-        if (!j->lane->blocks && goes_on(j->lane)) run_job(j);
+        if (!j->queue->blocks && goes_on(j->queue)) run_job(j);
     if (threads) open_gate(&g, status ? CALLED_OFF : OPEN);
-    for (lane *l = lanes; l && !status; l = l->next)
-        if (l->blocks && !l->threaded) run_lane(l);
-    if (threads) serve_lanes(lanes, &g);
-    for (lane *l = lanes; l; l = l->next)
-        if (l->threaded) {
-            pthread_join(l->thread, NULL);
-            symm_driver_take((symmComm_t)(uintptr_t)l->key); /* on whose behalf it called */
+    for (queue *q = queues; q && !status; q = q->next)
+        if (q->blocks && !q->threaded) run_queue(q);
+    if (threads) serve_queues(queues, &g);
+    for (queue *q = queues; q; q = q->next)
+        if (q->threaded) {
+            pthread_join(q->thread, NULL);
+            symm_driver_take((symmComm_t)(uintptr_t)q->key); /* on whose behalf it called */
         }
     pthread_cond_destroy(&g.moved);
     pthread_mutex_destroy(&g.lock);
@@ -267,22 +266,22 @@ static symmResult_t run_lanes(lane *lanes, job *all) {
 }
 
 symmResult_t symmGroupEnd(void) {
-    lane *lanes = NULL, *next;
+    queue *queues = NULL, *next;
     if (group.depth == 0) return SYMM_ERR(symmInvalidUsage, "symmGroupEnd without symmGroupStart");
     if (--group.depth) return symmSuccess;
     atomic_fetch_sub_explicit(open_here(), 1, memory_order_relaxed);
     job *all = group.first;
     symmResult_t result = group.error;
     if (result) symm_status_adopt(group.text);
-    if (!result) result = sort_jobs(&lanes, all);
-    if (!result) result = run_lanes(lanes, all);
-    for (lane *l = lanes; l; l = next) {
-        next = l->next;
-        if (l->result && (!result || result == symmInProgress)) {
-            result = l->result;
-            if (l->text[0]) symm_status_adopt(l->text);
+    if (!result) result = sort_jobs(&queues, all);
+    if (!result) result = run_queues(queues, all);
+    for (queue *q = queues; q; q = next) {
+        next = q->next;
+        if (q->result && (!result || result == symmInProgress)) {
+            result = q->result;
+            if (q->text[0]) symm_status_adopt(q->text);
         }
-        free(l);
+        free(q);
     }
     free_jobs(all);
     return result;

@@ -9,28 +9,27 @@
 
 typedef symmResult_t (*symm_job_fn)(void *args);
 
-/* BLOCKS: a job that may wait for peers inside the call (set-up, inline kernels): jobs of several
- * communicators then need a thread each, or they would wait for one another. STREAM: it only gives
- * work to a stream. HERE: so too, and means something else in another thread, as the per-thread
- * stream does. */
+/* BLOCKS: the job may wait for peers inside the call (set-up, inline kernels). Jobs of several
+ * communicators then need a thread each, or they would wait for each other. STREAM: it only gives
+ * work to a stream. HERE: the same, but only the caller's thread may do it (per-thread stream). */
 enum { SYMM_JOB_STREAM = 0, SYMM_JOB_BLOCKS = 1, SYMM_JOB_HERE = 2 };
 
 /* Runs fn(args) now, or, inside a group, copies args (at most 256 bytes) and queues it for key's
  * communicator. Creation passes a key of its own, e.g. the address that the handle goes to. */
 symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const void *args,
                             size_t bytes);
-/* A call was refused with r: inside a group, End will run nothing and return r, for half a group
- * could wait for the other half for ever. Returns r. */
+/* A call was refused with r. Inside a group, symmGroupEnd then runs nothing and returns r, because
+ * half a group could wait for the other half for ever. Returns r. */
 symmResult_t symm_group_refuse(symmResult_t r);
-/* A local call that would come before calls of the same communicator which stand in the group:
- * symmInvalidUsage, and End runs none. Else symmSuccess. */
+/* For a local call, which runs at once. If calls of the same communicator are queued in the group,
+ * it would run before them: symmInvalidUsage, and symmGroupEnd runs none. Else symmSuccess. */
 symmResult_t symm_group_refuse_beside(const void *key, const char *call);
 /* How many of the threads that share a slot have a group open. */
 typedef struct {
     _Alignas(64) _Atomic int n;
 } symm_open_groups;
 extern symm_open_groups symm_groups[SYMM_THREAD_SLOTS];
-/* Of this thread; the loader is asked for its variables. */
+/* The same for this thread exactly; slower, as it reads thread-local storage. */
 int symm_group_is_open(void);
 /* 1 between Start and End on this thread. Every collective asks. Relaxed is enough: a thread sees
  * its own additions. */

@@ -96,7 +96,7 @@ void symm_pages_unref(symm_pages *p) {
         p->registered = cu != 0;
         if (cu) symm_cuda_error(cu, "unregistering the shared pages");
     }
-    if (!p->registered) { /* what CUDA has not let go must stay where it is */
+    if (!p->registered) { /* if CUDA still has them registered, they must stay mapped */
         munmap(p->base, p->bytes);
         SYMM_STAT_ADD(maps, -1);
     }

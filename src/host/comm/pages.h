@@ -1,7 +1,7 @@
-/* pages.h - GPUs: one page of host memory per rank that every process and every GPU of the
- * communicator sees; the head of a symm_ctl lies in each (state, abort word, what the rank is
- * doing). A kernel polls its own seldom; a leaving kernel writes its peers'. Counted, because
- * thread ranks share one. The thread that creates or ends a communicator. */
+/* pages.h - GPUs: one page of host memory per rank, mapped by every process and every GPU of the
+ * communicator. Each page has the head of a symm_ctl: state, abort word, call log. A kernel polls
+ * its own page seldom; a kernel that gives up writes its peers'. Reference-counted, because thread
+ * ranks share one set. The thread that creates or ends a communicator. */
 #ifndef SYMM_PAGES_H_
 #define SYMM_PAGES_H_
 
@@ -19,10 +19,10 @@ typedef struct symm_pages symm_pages;
 /* Zeroed pages for nranks. fd: NULL, or receives a sealed descriptor of them, the caller's to close
  * (gauge fds). */
 symmResult_t symm_pages_new(int nranks, int *fd, symm_pages **out);
-/* Those behind a peer's fd, which stays the caller's. */
+/* Maps the pages behind a peer's fd, which stays the caller's. */
 symmResult_t symm_pages_map(int nranks, int fd, symm_pages **out);
-/* Lets the current device's kernels reach them (all devices' where the first has been here), at
- * *device on. */
+/* Makes the pages accessible to kernels, at address *device of the current device. The first call
+ * registers them for all devices. */
 symmResult_t symm_pages_register(symm_pages *p, uint64_t *device);
 void symm_pages_ref(symm_pages *p);
 void symm_pages_unref(symm_pages *p);

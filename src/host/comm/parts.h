@@ -81,13 +81,29 @@ typedef struct {
     _Atomic uint64_t launches[SYMM_KERNEL_COUNT];
 } symm_comm_calls;
 
-/* A capture that has calls of the communicator: the stream of the last one. Of more captures than
- * SYMM_CAPTURES those with the latest calls are known. */
+/* A point behind a stream: all that the stream was given before (point.h). All zero: nothing to
+ * wait for. */
+typedef struct {
+    symm_order order;          /* host backend */
+    struct cu_event_st *event; /* GPUs; NULL until the first mark */
+    uint64_t seq;              /* times that it was set; 0: never */
+} symm_mark;
+
+/* The last of some calls that run in issue order. */
+typedef struct {
+    symmStream_t stream;
+    symm_mark end; /* host backend: behind the call. GPUs: the same once it is marked */
+    int any;       /* there was a call */
+    int marked;    /* GPUs: `end` is behind the call; set at once if only its thread can do it */
+} symm_last;
+
+/* A capture that has calls of the communicator. Of more captures than SYMM_CAPTURES those with the
+ * latest calls are known. */
 enum { SYMM_CAPTURES = 8 };
 typedef struct {
     uint64_t id; /* 0: none */
-    uint64_t no; /* of that call, among all captured ones */
-    symmStream_t stream;
+    uint64_t no; /* of the last call, among all captured ones */
+    symm_last last;
 } symm_captured;
 
 /* Told of calls while a communicator has lanes (symm_lane.h). The user's thread. */
@@ -100,12 +116,13 @@ typedef struct {
 
 /* Owner: launch. Order of launches. The user's thread; replays: any. */
 typedef struct {
-    symmStream_t last_stream; /* host backend; GPUs: symm_gpu has its own */
-    symm_order last;          /* host backend: end of the last call that was given to a stream */
-    _Atomic int replays; /* host backend: launches of graphs with its calls that have not ended */
-    symm_captured captured[SYMM_CAPTURES]; /* symm_captured_find */
+    symm_last eager;                       /* of eager calls and of graphs of memory plans */
+    symm_captured captured[SYMM_CAPTURES]; /* of the calls of each capture */
     uint64_t ncaptured;                    /* captured calls so far */
-    const symm_observer *observer;         /* NULL: nobody */
+    _Atomic int replays; /* host backend: launches of graphs with its calls that have not ended */
+    int graphs;          /* GPUs: graphs of memory plans were launched and may still run */
+    symm_mark graph_end; /* GPUs: behind the last of them; not set: it could not be marked */
+    const symm_observer *observer; /* NULL: nobody */
 } symm_comm_order;
 
 /* Owner: heap. Heaps over the communicator. The user's thread changes them, under the lock; any

@@ -37,21 +37,21 @@ typedef struct {
     uint64_t hi, lo;
 } symm_uuid;
 
-/* What a slot is here; only a used one has references. A dropped one is still mapped, for peers
- * that have not dropped it may announce its offsets, and may be used again; one that is offered
- * or ending is nobody's to use. */
+/* State of a slot on this rank. Only a used slot has references. A dropped slot is still mapped,
+ * because peers that have not dropped it may announce its offsets; it may be used again. An offered
+ * or ending slot must not be used. */
 enum { SYMM_SLOT_USED, SYMM_SLOT_DROPPED, SYMM_SLOT_OFFERED, SYMM_SLOT_ENDING };
 
 typedef struct symm_slot {
     struct symm_slot *next; /* by offset, in the space's list */
     uint64_t off, bytes;    /* bytes: the largest rank's, rounded up */
-    int refs;  /* windows (and the communicator, for control) that use it; the space's lock */
+    int refs;  /* windows that use it, and the communicator for control; the space's lock */
     int state; /* SYMM_SLOT_*; the space's lock, as the two below */
-    const void *offerer; /* of an offered one: the registration whose exchange it is part of */
+    const void *offerer; /* offered: the registration whose exchange lists it */
     int heard;           /* ranks that have offered it in that exchange */
     uint64_t
-        /* hash of this rank's segments: finds the slot again when they are registered again; 0:
-         * never */
+        /* hash of this rank's segments, to find the slot when they are registered again; 0: not
+         * found */
         id;
     uint64_t *
         rank_bytes; /* mapped bytes of each rank; the mappings hold the memory, no handle is kept */
@@ -71,8 +71,8 @@ typedef struct symm_space {
     symm_slot *slots;
 } symm_space;
 
-/* Windows over memory that nobody registered: those of heaps. The communicator's user thread, but
- * for what is said otherwise. */
+/* Windows over memory that nobody registered: heaps. The user's thread, unless it says
+ * otherwise. */
 typedef struct {
     /* The window that has all of [ptr, ptr + bytes); NULL: none. */
     struct symm_win *(*at)(struct symm_comm *c, const void *ptr, uint64_t bytes);
@@ -85,7 +85,7 @@ typedef struct {
     int (*explain)(struct symm_comm *c, char *text, size_t cap);
 } symm_win_source;
 
-typedef struct symm_held { /* a slot that a window has left, and that captured calls of it know */
+typedef struct symm_held { /* a slot that a window has left; captured calls may still use it */
     struct symm_held *next;
     symm_slot *slot;
 } symm_held;
@@ -93,12 +93,12 @@ typedef struct symm_held { /* a slot that a window has left, and that captured c
 typedef struct { /* a piece of memory under a window */
     uint64_t lo, hi;
     uint64_t life; /* vmm.h */
-    int gone;      /* it has ended; other memory may lie there */
+    int gone;      /* it has ended; other memory may be there now */
 } symm_lived;
 
 typedef struct symm_win {
     struct symm_win *next,
-        **link; /* communicator's list, and what leads here; its user thread only */
+        **link; /* the communicator's list, and the pointer to this one; the user's thread */
     struct symm_comm *comm;
     symm_slot *slot; /* NULL with thread ranks */
     symmWindow_t handle;
@@ -110,11 +110,11 @@ typedef struct symm_win {
         off;
     uint64_t *size; /* [nranks] */
     symm_held *held;
-    /* window_life.c; the communicator's user thread only */
+    /* window_life.c; the user's thread */
     symm_lived *lived;
-    int nlived, gone, foreign, dear; /* how many of them are */
+    int nlived, gone, foreign, dear; /* pieces: ended, of other allocators, slow to ask about */
     uint64_t looked_ends, looked_version;
-    int told;               /* that it is too short for a call */
+    int told;               /* 1: the log has said that it is too short for a call */
     struct symm_heap *heap; /* whose memory this is, of comm->source; NULL: it was registered */
 } symm_win;
 

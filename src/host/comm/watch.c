@@ -1,7 +1,7 @@
 /* watch.c - the process's watcher thread. It polls the connections to all peers, and the peers'
- * processes: a child that a rank forked may hold copies of its sockets, and would hide its end.
- * Locks: life_lock serialises start and stop, so that the thread's end is waited for before a new
- * one starts; watch_lock, inside it, guards the lists of watched communicators and of processes.
+ * processes, because a child that a rank forked may hold copies of its sockets and hide its end.
+ * Locks: life_lock serialises start and stop, so that a new thread starts only after the old one
+ * has ended; watch_lock, inside it, guards the lists of watched communicators and of processes.
  * Neither is held while waiting for a peer. */
 #define _GNU_SOURCE
 #include "watch.h"
@@ -90,8 +90,8 @@ static void set_add(poll_set *s, int fd, short events, symm_comm *c, int peer) {
     s->peer[s->n++] = peer;
 }
 
-/* While it is being made the creating thread watches the mesh itself: there a peer's end often has
- * a reason, which lies in its queue. */
+/* During creation the creating thread watches the mesh itself: a peer's end often has a reason, and
+ * that is still in the connection's queue. */
 static int is_watched(const symm_comm *c, int peer) {
     return atomic_load_explicit(&c->entry.state, memory_order_acquire) != SYMM_COMM_MAKING &&
            symm_mesh_fd(c->mesh, peer) >= 0 && symm_mesh_alive(c->mesh, peer);
@@ -110,8 +110,8 @@ static void set_fill(poll_set *s) {
         }
 }
 
-/* Where the kernel refuses the set (no memory, or more entries than the limit of descriptors has
- * become): after a nap, each by itself. */
+/* If the kernel refuses the set (no memory, or RLIMIT_NOFILE was lowered below its size), each
+ * entry is polled by itself after a nap. */
 static int poll_set_once(poll_set *s) {
     int n = SYMM_FAIL_CALL(watch_poll, -1, EINVAL, poll(s->fds, (nfds_t)s->n, LOOK_MS));
     if (n >= 0 || errno == EINTR) return n;
@@ -124,7 +124,7 @@ static int poll_set_once(poll_set *s) {
     return n;
 }
 
-/* The peer's end, by either sign; told once where both are there. */
+/* The peer's end, by its connection or its process; 1 once if both tell. */
 static int has_ended(const poll_set *s, int i) {
     const short end = POLLIN | POLLRDHUP | POLLHUP | POLLERR | POLLNVAL;
     if (!(s->fds[i].revents & end)) return 0;
@@ -183,9 +183,9 @@ static int open_pidfd(pid_t pid) {
 #endif
 }
 
-/* With the lock. One descriptor a process, however many communicators its ranks are in. Best
- * effort: a peer of this process or of a pid namespace that is not seen from here has none, nor
- * where the kernel forbids it; the connection tells all the same. */
+/* With the lock. One descriptor per process, however many communicators its ranks are in. Best
+ * effort: NULL for a peer of this process, of a pid namespace that is not visible here, or if the
+ * kernel forbids it. Then only the connection tells. */
 static process *process_of(const symm_comm *c, int peer) {
     struct ucred who = {.pid = 0};
     socklen_t len = sizeof who;

@@ -1,6 +1,5 @@
-/* window_table.h - which addresses are whose window: runs of addresses, in order, that may overlap.
- * A window is one run, or several once memory inside it has ended. The communicator's user thread;
- * no lock. */
+/* window_table.h - finds windows by address: runs of addresses, sorted, which may overlap. A window
+ * is one run, or several after memory inside it has ended. The user's thread; no lock. */
 #ifndef SYMM_WINDOW_TABLE_H_
 #define SYMM_WINDOW_TABLE_H_
 
@@ -11,11 +10,11 @@ struct symm_win;
 typedef struct {
     uint64_t hi;
     struct symm_win *win;
-    int link; /* the nearest run before this one that ends behind it; -1: none */
+    int link; /* the nearest run before this one that ends after it; -1: none */
 } symm_run;
 
 typedef struct {
-    uint64_t *lo; /* apart from the rest: what is searched lies close together */
+    uint64_t *lo; /* separate from the rest, so that the search reads adjacent memory */
     symm_run *run;
     int n, cap;
     int linked; /* links are those of the runs as they are */
@@ -27,11 +26,11 @@ int symm_wtable_room(symm_wtable *t);
 void symm_wtable_add(symm_wtable *t, struct symm_win *w, uint64_t lo, uint64_t hi);
 /* All runs of w, which lie in [lo, hi). */
 void symm_wtable_drop(symm_wtable *t, const struct symm_win *w, uint64_t lo, uint64_t hi);
-/* [lo, hi) is in no run of w any more. Where a run falls apart and there is no memory for one more,
- * what is behind hi goes too. */
+/* Takes [lo, hi) out of the runs of w. If a run must be split and there is no memory for one more,
+ * its part after hi goes too. */
 void symm_wtable_cut(symm_wtable *t, const struct symm_win *w, uint64_t lo, uint64_t hi);
-/* A window with a run that holds all of [lo, hi); NULL: none. Logarithmic, but for runs that lie
- * inside each other like shells: those around the address that end too early are gone through. */
+/* A window with a run that holds all of [lo, hi); NULL: none. Logarithmic, plus one step for each
+ * run around the address that ends too early (nested windows). */
 struct symm_win *symm_wtable_find(symm_wtable *t, uint64_t lo, uint64_t hi);
 /* The run that holds lo and ends last, or else the first that begins before hi; -1: none. */
 int symm_wtable_near(symm_wtable *t, uint64_t lo, uint64_t hi);

@@ -1,4 +1,4 @@
-/* backend.c - host or GPUs. Any thread; no lock of its own. */
+/* backend.c - which backend is used. Any thread; no lock of its own. */
 #define _GNU_SOURCE /* environ */
 #include "backend.h"
 
@@ -16,8 +16,8 @@ const char *symm_backend_why(void) {
     return symm_cuda_there() ? "" : symm_cuda_why();
 }
 
-/* Every call that makes or allocates something asks; once is enough to say. That there is no GPU is
- * news for nobody; that there is a driver which cannot be used is. */
+/* Said once: every call that makes or allocates something asks. No GPU is not worth a warning; a
+ * driver that cannot be used is. */
 static void say_host(const char *why) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     if (atomic_flag_test_and_set(&said)) return;

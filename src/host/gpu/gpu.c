@@ -1,4 +1,5 @@
-/* gpu.c - launching on GPUs. Threads as in gpu.h. Lock: images_lock, over loading. */
+/* gpu.c - a communicator's GPU: kernels, context, and checks of streams and buffers. Threads as in
+ * gpu.h. Lock: images_lock, while images are loaded. */
 #include "gpu.h"
 
 #include <pthread.h>
@@ -17,7 +18,7 @@
 static pthread_mutex_t images_lock = PTHREAD_MUTEX_INITIALIZER;
 static cu_library libraries[SYMM_IMAGES]; /* context-independent; kept to the end of the process */
 
-/* The driver says so when it loads an image, or only when it loads a kernel of it. */
+/* The driver returns this when it loads an image, or only when it loads a kernel of the image. */
 static symmResult_t no_kernels(int device) {
     symm_cuda_info info;
     SYMM_TRY(symm_cuda_describe(device, &info));
@@ -88,8 +89,6 @@ static symmResult_t find_kernels(symm_comm *c) {
 
 static symmResult_t fill(symm_comm *c) {
     struct symm_gpu *g = c->gpu;
-    cu_result cu = symm_cu.cuEventCreate(&g->order, SYMM_CUDA_EVENT_DISABLE_TIMING);
-    if (cu) return symm_cuda_error(cu, "an event on GPU %d", g->device);
     symm_cuda_info info;
     SYMM_TRY(symm_cuda_describe(g->device, &info));
     g->programmatic = info.cc_major >= 9;
@@ -118,18 +117,8 @@ close:
     return status;
 }
 
-static void destroy_event(cu_event event) {
-    cu_result cu = event ? symm_cu.cuEventDestroy(event) : 0;
-    if (cu) symm_cuda_error(cu, "destroying an event");
-}
-
 void symm_gpu_close(symm_comm *c) {
-    struct symm_gpu *g = c->gpu;
-    if (!g) return;
-    destroy_event(g->order);
-    destroy_event(g->replayed);
-    for (int i = 0; i < SYMM_CAPTURES; i++) destroy_event(g->inside[i].end);
-    free(g);
+    free(c->gpu);
     c->gpu = NULL;
 }
 
@@ -154,7 +143,7 @@ void symm_gpu_pop(const symm_comm *c, symm_cuda_scope *scope) {
     if (c->gpu) symm_cuda_pop(scope);
 }
 
-/* ---- order and launch ------------------------------------------------------------------------ */
+/* ---- streams and buffers --------------------------------------------------------------------- */
 
 static symmResult_t bad_stream(cu_result cu, symmStream_t stream) {
     if (symm_gpu_means_none(cu))
@@ -176,7 +165,7 @@ symmResult_t symm_gpu_capture_of(symmStream_t stream, symm_gpu_capture *in) {
     return symmSuccess;
 }
 
-/* A kernel runs where its stream is, so another GPU's must not pass. */
+/* A kernel runs on the GPU of its stream, so a stream of another GPU is refused. */
 symmResult_t symm_gpu_check_home(const symm_comm *c, symmStream_t stream) {
     cu_context home = NULL;
     if (symm_gpu_is_legacy(stream) || symm_gpu_is_per_thread(stream)) return symmSuccess;
@@ -190,8 +179,8 @@ symmResult_t symm_gpu_check_home(const symm_comm *c, symmStream_t stream) {
                     (void *)stream, c->gpu->device, c->name);
 }
 
-/* A GPU has one legacy stream a process: of two ranks there the first one's kernel would wait for
- * the other's behind it. */
+/* A process has one legacy stream per GPU. If two ranks used it, the first one's kernel would wait
+ * for the second one's, which is behind it. */
 symmResult_t symm_gpu_check_alone(const symm_comm *c, symmStream_t stream) {
     if (!c->gpus.mate || !symm_gpu_is_legacy(stream)) return symmSuccess;
     return SYMM_ERR(
@@ -207,7 +196,6 @@ symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, symm_gpu_cap
     return symm_gpu_check_home(c, stream);
 }
 
-/* What a capture under way forbids is the caller's doing, and breaks nothing. */
 int symm_gpu_is_of_capture(cu_result cu) {
     return cu >= SYMM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
            cu <= SYMM_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
@@ -240,26 +228,8 @@ cu_result symm_gpu_reach_all(const symm_comm *c) {
     return cu;
 }
 
-/* Marks the end of the last call in its stream, which is there still (symm.h): of one that is not,
- * a driver need not say so. */
-static symmResult_t mark_end(symm_comm *c, symmStream_t stream) {
-    struct symm_gpu *g = c->gpu;
-    int captured;
-    if (g->marked) return symmSuccess;
-    cu_result cu = symm_gpu_in_a_capture(g->last_stream, &captured);
-    if (!cu && captured)
-        return SYMM_ERR(symmInvalidUsage,
-                        "stream %p has this communicator's last call and %s: a call on another "
-                        "stream cannot be ordered after it",
-                        (void *)g->last_stream,
-                        symm_gpu_is_legacy(g->last_stream)
-                            ? "waits for blocking streams, of which one is being captured"
-                            : "is being captured");
-    if (!cu) cu = symm_cu.cuEventRecord(g->order, symm_gpu_stream(g->last_stream));
-    return symm_gpu_order_error(cu, stream);
-}
-
-/* Memory of another GPU, without peer access to it: a kernel would fault. Managed memory moves. */
+/* Memory of another GPU without peer access: a kernel would fault. Managed memory moves by
+ * itself. */
 static symmResult_t check_owner(const symm_comm *c, const char *name, const void *p) {
     int device = -1, managed = 0;
     if (symm_cu.cuPointerGetAttribute(&device, SYMM_CUDA_POINTER_DEVICE, (uintptr_t)p) ||
@@ -286,102 +256,4 @@ symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const v
                     "%s=%p is memory that GPU %d cannot reach (host memory must come from "
                     "cudaMallocHost or cudaHostRegister)",
                     name, p, c->gpu->device);
-}
-
-symmResult_t symm_gpu_follow(symm_comm *c, symmStream_t stream) {
-    SYMM_TRY(mark_end(c, stream));
-    return symm_gpu_order_error(
-        symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), c->gpu->order, 0), stream);
-}
-
-symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream) {
-    struct symm_gpu *g = c->gpu;
-    SYMM_TRY(symm_gpu_check_alone(c, stream));
-    if (g->ran && (stream != g->last_stream || g->marked)) SYMM_TRY(symm_gpu_follow(c, stream));
-    g->last_stream = stream;
-    g->ran = 1;
-    g->marked = 0;
-    return symmSuccess;
-}
-
-/* Calls that are ordered behind it may come on other streams, and this one may be gone when
- * somebody waits. */
-void symm_gpu_replayed(symm_comm *c, symmStream_t stream) {
-    struct symm_gpu *g = c->gpu;
-    cu_result cu = 0;
-    g->replays = 1;
-    if (!g->replayed) cu = symm_cu.cuEventCreate(&g->replayed, SYMM_CUDA_EVENT_DISABLE_TIMING);
-    if (!cu) cu = symm_cu.cuEventRecord(g->replayed, symm_gpu_stream(stream));
-    if (!cu) return;
-    destroy_event(
-        g->replayed); /* it may be of an older launch: the context is waited for instead */
-    g->replayed = NULL;
-}
-
-/* Every CTA of the last eager call has ended. */
-static int has_ended(symm_comm *c, int *cu) {
-    uint32_t done[SYMM_GPU_MAX_CTAS];
-    const char *ctl = (const char *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
-    const int n = c->gpu->ctas;
-    if (!n) return 1; /* only graphs were launched */
-    *cu = c->vmm->copy(done, ctl + offsetof(symm_gpu_ctl, done), (size_t)n * sizeof done[0]);
-    for (int b = 0; b < n && !*cu; b++)
-        if (done[b] != c->gpu->serial) return 0;
-    return 1;
-}
-
-/* The program has ended the communicator's context (cudaDeviceReset, cuCtxDestroy), or the driver
- * itself has ended: its kernels went with it, and no later try would find it. */
-static int context_is_gone(const symm_comm *c) {
-    cu_context popped;
-    cu_result cu = symm_cu.cuCtxPushCurrent(c->gpu->context);
-    if (!cu) symm_cu.cuCtxPopCurrent(&popped);
-    return cu == SYMM_CUDA_ERROR_CONTEXT_IS_DESTROYED || cu == SYMM_CUDA_ERROR_INVALID_CONTEXT ||
-           cu == SYMM_CUDA_ERROR_DEINITIALIZED;
-}
-
-static int has_replayed(const struct symm_gpu *g, int *cu) {
-    *cu = symm_cu.cuEventQuery(g->replayed);
-    if (*cu != SYMM_CUDA_ERROR_NOT_READY) return 1;
-    *cu = 0;
-    return 0;
-}
-
-/* Graphs with its calls that nobody else keeps alive, and nobody tells us of. */
-static int has_loose_graphs(const symm_comm *c) {
-    return symm_gpu_pins(c) && c->ctl && c->ctl->doing.captured;
-}
-
-/* Pushed: a capture of the caller's forbids none of it. The watcher still runs, so what waits for a
- * peer hears of its death. */
-static int await_work(symm_comm *c) {
-    struct symm_gpu *g = c->gpu;
-    const int all = (g->replays && !g->replayed) || has_loose_graphs(c);
-    int cu = 0;
-    for (useconds_t nap = 20; g->ran && !has_ended(c, &cu); nap = nap < 1000 ? nap * 2 : nap)
-        usleep(nap);
-    for (useconds_t nap = 20; !cu && g->replays && g->replayed && !has_replayed(g, &cu);
-         nap = nap < 1000 ? nap * 2 : nap)
-        usleep(nap);
-    return !cu && all ? (int)symm_cu.cuCtxSynchronize() : cu;
-}
-
-symmResult_t symm_gpu_drain(symm_comm *c, int *runs) {
-    symm_cuda_scope scope;
-    *runs = 0;
-    if (!c->gpu || (!c->gpu->ran && !c->gpu->replays && !has_loose_graphs(c))) return symmSuccess;
-    symmResult_t r = symm_gpu_push(c, &scope);
-    *runs = r && !context_is_gone(c);
-    if (r) return r;
-    const int cu = await_work(c);
-    symm_gpu_pop(c, &scope);
-    *runs = symm_gpu_is_of_capture(cu);
-    if (*runs)
-        return SYMM_ERR(symmInvalidUsage,
-                        "communicator %s: a capture under way forbids to wait for its graphs (%s)",
-                        c->name, symm_cuda_code_name(cu));
-    /* A context that is beyond use runs nothing any more. */
-    c->gpu->ran = c->gpu->marked = c->gpu->replays = 0;
-    return cu ? symm_vmm_error(c->vmm, cu, "waiting for the last call of communicator %s", c->name)
-              : symmSuccess;
 }

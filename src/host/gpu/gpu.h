@@ -1,11 +1,11 @@
-/* gpu.h - a communicator's side of its GPU: kernels found at creation, one launch per call, order
- * between streams, what captured calls keep alive. The communicator's user thread, except where
- * said. */
+/* gpu.h - a communicator's GPU: its context, its kernels, and what is asked of streams and buffers
+ * before a launch. The communicator's user thread, except where said. */
 #ifndef SYMM_GPU_H_
 #define SYMM_GPU_H_
 
 #include "host/comm/types.h"
 #include "transport/cuda/cuda_device.h"
+#include "hold.h"
 
 static inline cu_stream symm_gpu_stream(symmStream_t stream) {
     return (cu_stream)(void *)stream;
@@ -14,114 +14,58 @@ static inline cu_stream symm_gpu_stream(symmStream_t stream) {
 static inline int symm_gpu_is_per_thread(symmStream_t stream) {
     return symm_gpu_stream(stream) == SYMM_CUDA_STREAM_PER_THREAD;
 }
-/* Of the current context's: these two cannot be captured. */
+/* Legacy streams of the current context: they cannot be captured. */
 static inline int symm_gpu_is_legacy(symmStream_t stream) {
     return !stream || symm_gpu_stream(stream) == SYMM_CUDA_STREAM_LEGACY;
 }
-/* What the driver says of a stream that is gone. */
+/* Codes that the driver returns for a stream that is gone. */
 static inline int symm_gpu_means_none(cu_result cu) {
     return cu == SYMM_CUDA_ERROR_INVALID_HANDLE || cu == SYMM_CUDA_ERROR_INVALID_VALUE ||
            cu == SYMM_CUDA_ERROR_INVALID_CONTEXT;
 }
 
-typedef struct symm_kept symm_kept; /* gpu_hold.c */
-
-/* What calls on a stream are recorded in; graph NULL: nothing, id 0. */
-typedef struct {
-    cu_graph graph;
-    uint64_t id;
-} symm_gpu_capture;
-
-/* The end of the last call in the capture of the same number (symm_captured_find). */
-typedef struct {
-    cu_event end; /* NULL until it is needed */
-    int marked;   /* it is that end already */
-} symm_gpu_inside;
-
 struct symm_gpu {
     int device;
     cu_context context;
-    cu_event order; /* end of the last call, when the stream changes */
-    symm_gpu_inside inside[SYMM_CAPTURES];
-    symmStream_t last_stream; /* of the last call */
-    int ran;                  /* a call was launched: last_stream means something */
-    int marked;               /* order is that end already */
-    uint32_t serial;          /* of the last eager call, and its CTAs */
-    int ctas;
-    cu_event
-        /* end of the last graph that symmMemPlanLaunch gave to a stream; NULL until then */
-        replayed;
-    int replays;      /* it may still run */
+    uint32_t serial;  /* of the last eager call, and its CTAs */
+    int ctas;         /* 0: there was none */
     int programmatic; /* launches may overlap their predecessor's end (PDL) */
     cu_kernel kernel[SYMM_KERNEL_COUNT][12]; /* untyped ones in [0] */
     symm_kept *pins; /* what captured calls need, under SYMM_GRAPH_HOLD=comm */
 };
 
-/* Finds and loads every kernel that this communicator can launch, on the calling thread's device;
- * nothing is loaded later, when kernels may be waiting for each other. [local] */
+/* Finds and loads every kernel that this communicator can launch, on the calling thread's device.
+ * Nothing is loaded later, because kernels may then be waiting for each other. [local] */
 symmResult_t symm_gpu_open(symm_comm *c);
 void symm_gpu_close(symm_comm *c);
-/* Whether kernels can reach p at all: ordinary host memory only where the GPU reads the process's
- * page tables, memory of another GPU where there is peer access. */
+/* Whether kernels can reach p: ordinary host memory only if the GPU reads the process's page
+ * tables, memory of another GPU only with peer access. */
 symmResult_t symm_gpu_check_buffer(const symm_comm *c, const char *name, const void *p);
-/* Steps of a launch, in the context. The stream is one of the communicator's GPU; it is not the
- * legacy stream that a mate waits in. */
+/* Steps of a launch, in the context. capture_of: what the stream is recorded into. check_home: the
+ * stream is one of the communicator's GPU. check_alone: it is not the legacy stream if another rank
+ * is a thread of this process on the same GPU. */
 symmResult_t symm_gpu_capture_of(symmStream_t stream, symm_gpu_capture *in);
 symmResult_t symm_gpu_check_home(const symm_comm *c, symmStream_t stream);
 symmResult_t symm_gpu_check_alone(const symm_comm *c, symmStream_t stream);
-/* The stream waits for the communicator's last call. */
-symmResult_t symm_gpu_follow(symm_comm *c, symmStream_t stream);
-/* What a capture under way forbids is the caller's doing, and breaks nothing. */
+/* 1 if a capture under way forbids the call: that is the caller's error and breaks nothing. */
 int symm_gpu_is_of_capture(cu_result cu);
 symmResult_t symm_gpu_order_error(cu_result cu, symmStream_t stream);
-/* A graph that holds calls of this communicator is about to be launched on the stream: as one call
- * more, in issue order with the others. The context is current. */
-symmResult_t symm_gpu_replays(symm_comm *c, symmStream_t stream);
-/* And has been: notes its end, for symm_gpu_drain. */
-void symm_gpu_replayed(symm_comm *c, symmStream_t stream);
-/* Waits for the last eager call and for the last graph that symmMemPlanLaunch launched. Does not
- * touch their streams, which may be gone. Where no graph keeps what its calls need (symm_gpu_pins)
- * it waits for all that the context runs, if calls were captured: graphs that CUDA launched are
- * among that. *runs: after an error, whether something may still run. */
-symmResult_t symm_gpu_drain(symm_comm *c, int *runs);
 
-/* Whether what is given to a stream would be recorded, or spoil a capture: the legacy stream may
- * not be used at all while a blocking one is captured. Asking spoils nothing. The context is
- * current. */
+/* yes: work given to the stream would be recorded, or would invalidate a capture (the legacy
+ * stream must not be used while a blocking stream is captured). Asking invalidates nothing. The
+ * context is current. */
 cu_result symm_gpu_in_a_capture(symmStream_t stream, int *yes);
-/* Waits for all that the communicator's context runs: of a stream that is gone nobody knows more.
- * As the library's own, so that no capture of the caller's forbids it or is spoilt by it. */
+/* Waits for all that the communicator's context runs. For a stream that is gone: nobody knows where
+ * its work is. A capture of the caller's neither forbids this nor is invalidated by it. */
 cu_result symm_gpu_reach_all(const symm_comm *c);
 /* Whether the stream is one of the communicator's GPU, and what captures it. Entered or pushed. */
 symmResult_t symm_gpu_look(const symm_comm *c, symmStream_t stream, symm_gpu_capture *in);
-/* Whether it is the communicator that keeps what captured calls need (SYMM_GRAPH_HOLD). */
-int symm_gpu_pins(const symm_comm *c);
-/* The graph keeps obj until it is gone: then, or if this fails, release(obj), by symm_gpu_reap;
- * with at_once, for a release that calls nothing of CUDA's, in the thread that hears of the end. A
- * graph that has something to keep is launched at a lower rate; with symm_gpu_pins the
- * communicator keeps it, each obj once, until symm_gpu_unpin. */
-symmResult_t symm_gpu_hold(symm_comm *c, const symm_gpu_capture *in, void *obj,
-                           void (*release)(void *), int at_once);
-/* What a graph keeps comes to the list, and executables made of the graph from here on keep
- * nothing: all that the capture put into it, or without one (id 0) obj alone. After an error (no
- * memory) nothing has changed. */
-symmResult_t symm_gpu_take(const symm_gpu_capture *in, const void *obj, symm_kept **list);
-/* Releases what is in the list, which is empty then. In a thread that may call CUDA. */
-void symm_gpu_let_go(symm_kept **list);
-/* Lets go what the communicator keeps; no graph with its calls is launched any more. */
-void symm_gpu_unpin(symm_comm *c);
-/* Frees what graphs that are gone have kept: CUDA tells of their end in a thread that may not call
- * it. Any thread that may. */
-void symm_gpu_reap(void);
-/* Reaping calls this too, from now on: once for the process. */
-void symm_gpu_also_reap(void (*reap)(void));
-
-/* The communicator's device made current, where it is not, and back. For launches: a capture of the
- * caller's is one here too. */
+/* Makes the communicator's context current if it is not, and restores the old one. For launches: a
+ * capture of the caller's applies here as well. */
 symmResult_t symm_gpu_enter(const symm_comm *c, symm_cuda_scope *scope);
 void symm_gpu_leave(symm_cuda_scope *scope);
-/* The same for work of the library's own, which no capture forbids or takes. Nothing on the host
- * backend. */
+/* The same for work of the library's own, which no capture forbids or records. Does nothing on the
+ * host backend. */
 symmResult_t symm_gpu_push(const symm_comm *c, symm_cuda_scope *scope);
 void symm_gpu_pop(const symm_comm *c, symm_cuda_scope *scope);
 

@@ -1,6 +1,6 @@
-/* heap.h - a heap as the objects made of it see it: arenas, lanes, graph plans, vectors, synced
- * buffers take blocks here and nowhere else. Any thread where the public header says so; the
- * heap's lock inside, held for one placement only, never while waiting or in a driver call. */
+/* heap.h - a heap as the objects made of it see it: arenas, lanes, graph plans, vectors and synced
+ * buffers take their blocks here. Any thread where the public header says so. The functions take
+ * the heap's lock, for one placement, never while waiting or in a driver call. */
 #ifndef SYMM_HOST_HEAP_H_
 #define SYMM_HOST_HEAP_H_
 
@@ -9,8 +9,8 @@
 
 typedef struct symm_heap symm_heap;
 
-/* Who a block belongs to, besides its user: the tag of its placement. symmHeapFree of a block whose
- * owner is not the user is refused. */
+/* The owner of a block, part of the tag of its placement. symmHeapFree refuses blocks whose owner
+ * is not the user. */
 enum {
     SYMM_OWNER_USER,
     SYMM_OWNER_ARENA,
@@ -25,10 +25,10 @@ enum {
  * revoked one); leave ends it. */
 symmResult_t symm_heap_enter(symmHeap_t handle, int live, symm_heap **out);
 void symm_heap_leave(symm_heap *h);
-/* For calls that may run in any thread beside others: pinned, communicator not entered. */
+/* For calls that any thread may make: pins the heap and does not enter the communicator. */
 symmResult_t symm_heap_pin(symmHeap_t handle, symm_heap **out);
 void symm_heap_unpin(symm_heap *h);
-/* Counted: objects made of a heap keep its record (and its memory) alive. */
+/* References: objects made of a heap keep its record and its memory alive. */
 void symm_heap_ref(symm_heap *h);
 void symm_heap_unref(symm_heap *h);
 
@@ -40,49 +40,49 @@ uint64_t symm_heap_offset(const symm_heap *h, const void *ptr);
 uint64_t symm_heap_granularity(const symm_heap *h);
 const char *symm_heap_name(const symm_heap *h);
 
-/* A block, in guard mode with a red zone behind it but for arenas, whose own blocks have theirs.
- * flags: SYMM_ALLOC_*. lane: ordinal for symmMemQuery, -1 none. SYM: enters the digest. site:
- * call site for the ledger (__builtin_return_address(0) of the API call). As symmHeapAlloc
- * otherwise (bytes not 0). */
+/* Takes a block, as symmHeapAlloc (bytes not 0). In guard mode it has a red zone behind it, except
+ * an arena's, whose own blocks have theirs. flags: SYMM_ALLOC_*. lane: ordinal for symmMemQuery, -1
+ * none. site: call site for the ledger (__builtin_return_address(0) of the API call). A call on SYM
+ * enters the digest. */
 symmResult_t symm_heap_take(symm_heap *h, uint64_t bytes, uint64_t align, unsigned flags, int owner,
                             int lane, const void *site, uint64_t *off);
-/* Frees a block of that owner that begins at off. symmInvalidArgument saying why not. *bytes (may
- * be NULL). */
+/* Frees the block of that owner that begins at off; *bytes (may be NULL): its size.
+ * symmInvalidArgument says why it cannot. */
 symmResult_t symm_heap_give(symm_heap *h, uint64_t off, int owner, const void *site,
                             uint64_t *bytes);
-/* For arenas, whose pieces in LOCAL change their ends. take_at: a block at exactly this place; -1:
- * not all of it is free, or no memory. part: the block of that owner that holds off becomes two,
- * the second of which begins at off; -1: it cannot, nothing changed. hole: the free memory that
- * holds off; 0: none. */
+/* For arenas, which extend and divide their pieces in LOCAL. take_at: a block at exactly this
+ * place; -1: not all of it is free, or no memory. part: divides the block of that owner at off; -1:
+ * it cannot, nothing changed. hole: the free memory that holds off; 0: none. */
 int symm_heap_take_at(symm_heap *h, uint64_t off, uint64_t bytes, int owner);
 int symm_heap_part(symm_heap *h, uint64_t off, int owner);
 int symm_heap_hole(symm_heap *h, uint64_t off, uint64_t *begin, uint64_t *end);
-/* The same for a SYM block whose end has no order common to the ranks: it waits in limbo for
- * symmHeapCollect. Any thread, no CUDA. */
+/* Frees a SYM block whose end has no order common to the ranks: it is in limbo until
+ * symmHeapCollect. Any thread, no CUDA call. */
 void symm_heap_give_later(symm_heap *h, uint64_t off);
 /* Bytes, owner and lane of the block that begins at off; symmInvalidArgument if none does. */
 symmResult_t symm_heap_block(symm_heap *h, uint64_t off, uint64_t *bytes, int *owner, int *lane);
 
-/* A tract: addresses at one offset on all ranks, of neither zone, into which whoever takes it maps
- * memory. bytes: a multiple of the granularity. The communicator's user thread, in the same
- * order on all ranks as calls on SYM. symmOutOfMemory: none are left; alike on all ranks. */
+/* Takes a tract: addresses at one offset on all ranks that belong to neither zone. The caller maps
+ * memory there. bytes: a multiple of the granularity. The communicator's user thread, in one order
+ * on all ranks with calls on SYM. symmOutOfMemory, the same on all ranks: no addresses are left. */
 symmResult_t symm_heap_tract_take(symm_heap *h, uint64_t bytes, int lane, uint64_t *off);
-/* Whether take would find addresses; alike on all ranks. */
+/* Whether take would find addresses. The same on all ranks. */
 int symm_heap_tract_fits(const symm_heap *h, uint64_t bytes);
-/* It is unmapped and free at the symmHeapCollect by which every rank has said so. No CUDA. */
+/* Gives it back: it is unmapped and free after the symmHeapCollect by which every rank has given it
+ * back. No CUDA call. */
 void symm_heap_tract_later(symm_heap *h, uint64_t off);
 
 /* Bytes of the largest block that take could place now. Equal on all ranks for SYM. */
 uint64_t symm_heap_room(const symm_heap *h, unsigned flags);
 /* Calls on SYM so far; equal on all ranks. The communicator's user thread. */
 uint64_t symm_heap_calls(const symm_heap *h);
-/* A call on SYM that an object made of the heap has answered out of what it holds: it enters the
- * digest, and the ledger as a lane's. */
+/* Enters a call on SYM into the digest, and into the ledger as a lane's. An object made of the heap
+ * has answered it from memory that it holds. */
 void symm_heap_note(symm_heap *h, int freed, uint64_t bytes, int lane, uint64_t off,
                     const void *site);
-/* Stripes of an object made of the heap, calls on each of which have one order on all ranks, but
- * none with those on others. look: how many calls this rank has made on one, and their digest.
- * Where the ranks meet about the heap they compare; no call sends a message. */
+/* Stripes of an object made of the heap. Calls on one stripe have one order on all ranks; calls on
+ * different stripes have none. look: the number of this rank's calls on one, and their digest.
+ * Ranks compare them where they meet about the heap; the calls send no message. */
 typedef struct symm_stripes {
     struct symm_stripes *next;
     uint32_t id; /* from 1; given by watch */
@@ -91,38 +91,37 @@ typedef struct symm_stripes {
     void (*look)(void *ctx, int stripe, uint64_t *calls, uint64_t *digest);
     void *ctx;
 } symm_stripes;
-/* The communicator's user thread, in the same order on all ranks. s stays where it is until
- * unwatch, which may come behind the end of the heap's handle. */
+/* The communicator's user thread, in the same order on all ranks. s must stay until unwatch, which
+ * may come after the end of the heap's handle. */
 void symm_heap_watch(symm_heap *h, symm_stripes *s);
 void symm_heap_unwatch(symm_heap *h, symm_stripes *s);
-/* Blocks of that owner hold smaller ones: symmMemQuery, symmRefGet and dumps ask `find` for the one
- * that holds off. 1: found, and begin, bytes and lane (-1 none) written. NULL: none do. Called
- * in the thread of the query. */
+/* For an owner whose blocks hold smaller ones: symmMemQuery and symmRefGet ask `find` for the one
+ * that holds off. 1: found; begin, bytes and lane (-1 none) are written. NULL: there are none.
+ * Called in the thread of the query, without locks. */
 typedef int (*symm_heap_inside)(void *arg, uint64_t off, uint64_t *begin, uint64_t *bytes,
                                 int *lane);
 void symm_heap_set_inside(symm_heap *h, int owner, symm_heap_inside find, void *arg);
-/* Some of these are for certain ranks only: 1, and `ranks` has a bit for each, in SYMM_MAX_RANKS
- * bits. In the thread of the query. */
+/* Access lists of such blocks. 1: only certain ranks may access this one; `ranks` has
+ * SYMM_MAX_RANKS bits, one per rank. Called in the thread of the query. */
 typedef int (*symm_heap_access)(void *arg, uint64_t off, uint64_t *ranks);
 void symm_heap_set_access(symm_heap *h, int owner, symm_heap_access access, void *arg);
-/* Guard mode: symmHeapCheck has them look at the smaller ones too. symmInvalidUsage naming the
- * damage. In the thread of the check, without locks. */
+/* Guard mode: symmHeapCheck calls this for the smaller blocks. symmInvalidUsage telling the damage.
+ * Called in the thread of the check, without locks. */
 typedef symmResult_t (*symm_heap_look)(void *arg);
 void symm_heap_set_check(symm_heap *h, int owner, symm_heap_look check, void *arg);
 
-/* Who lives in blocks of the heap and has a part in tidying it: lanes and their graphs. Collective
- * calls; the communicator's user thread. */
+/* The guest of a heap takes part in tidying it: lanes and their graphs. Collective calls; the
+ * communicator's user thread. */
 typedef struct {
-    /* Work on blocks that were freed since has ended: waits for it. Memory that waited for that
-     * goes back. */
+    /* Waits for the work on freed blocks. Memory that was waiting for it goes back. */
     symmResult_t (*settle)(symm_heap *h);
     /* Guard mode: as symm_heap_look. */
     symmResult_t (*check)(symm_heap *h);
-    /* What may go once all ranks are done with it: graphs that nobody bound, whose blocks come to
-     * wait then; memory that idle graphs share. */
+    /* Things that go when all ranks are done with them. 0: graphs that nobody bound, whose blocks
+     * then enter limbo. 1: memory that idle graphs share. */
     struct {
-        int (*waiting)(const symm_heap *h); /* whether there is any */
-        /* The number of the next one, from `from` on, that this rank is done with; 0 none. */
+        int (*waiting)(const symm_heap *h); /* whether there are any */
+        /* The next number, from `from` on, of one that this rank is done with; 0 none. */
         uint64_t (*next)(const symm_heap *h, uint64_t from);
         symmResult_t (*let)(symm_heap *h, uint64_t no, const void *site);
     } idle[2];

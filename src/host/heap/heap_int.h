@@ -10,11 +10,11 @@
  *   heap_create.c   create and destroy
  *   heap_api.c      public calls on blocks; heap_dump.c: pictures; heap_window.c: for collectives
  *
- * A zone counts its own offsets up from 0: those of SYM are the heap's, those of LOCAL run against
- * them (zone offset z of a piece is reserve - off - bytes). So one code serves both.
- * Lock: h->lock, over both zones, limbo and the digest; held for one placement, or in guard mode
- * for a look at 16 KiB. What only collective calls change (chunks, extents) is changed with the
- * lock by the communicator's user thread, which may read it without. */
+ * A zone counts its own offsets up from 0. Those of SYM are the heap's, those of LOCAL run against
+ * them (zone offset z of a piece is reserve - off - bytes), so one code serves both.
+ * Lock: h->lock guards both zones, limbo and the digest. It is held for one placement, or in guard
+ * mode for a look at 16 KiB. The communicator's user thread changes what only collective calls
+ * change (chunks, extents) with the lock, and may read it without. */
 #ifndef SYMM_HOST_HEAP_INT_H_
 #define SYMM_HOST_HEAP_INT_H_
 
@@ -33,11 +33,11 @@ typedef struct {
     symm_part *chunks; /* in zone offsets, in order */
     int count, cap;
     _Atomic uint64_t bytes; /* of all chunks; symmCommQuery reads it from any thread, as apart */
-    uint64_t skipped;       /* of those that the last trim found in use; with the lock */
-    uint64_t extent; /* end of the highest; also read without the lock, see symm_zone_extent */
+    uint64_t skipped;       /* bytes of chunks that the last trim found in use; with the lock */
+    uint64_t extent;        /* end of the highest chunk; read without the lock: symm_zone_extent */
 } symm_zone;
 
-/* Which zone an offset is in is asked before the lock is taken: a number, it orders nothing. */
+/* Read without the lock to tell the zone of an offset. Relaxed: it orders nothing. */
 static inline uint64_t symm_zone_extent(const symm_zone *z) {
     return __atomic_load_n(&z->extent, __ATOMIC_RELAXED);
 }
@@ -50,40 +50,40 @@ typedef struct { /* heap_tract.c */
     int lane, limbo;
 } symm_tract;
 
-typedef struct symm_left { /* pointers into it may still be in use */
+typedef struct symm_left { /* a region that was left; pointers into it may still be in use */
     struct symm_left *next;
     symm_region region;
 } symm_left;
 
 struct symm_heap {
-    symm_win win;     /* what collectives find: the whole range; of it, only what is mapped */
+    symm_win win;     /* what collectives find: the whole range, of which a part is mapped */
     _Atomic int refs; /* handle, windows of captured calls, objects made of it */
     void *handle;
     int kind;                   /* SYMM_KIND_HEAP, SYMM_KIND_VEC */
-    int fixed;                  /* a vector that must not move */
+    int fixed;                  /* a vector that must not move (SYMM_VEC_FIXED) */
     struct symm_heap *next;     /* communicator's list */
     struct symm_heap *next_all; /* process's table */
     symm_comm *comm;
     symm_region region;
-    struct symm_left *left; /* regions that it has moved out of */
+    struct symm_left *left; /* regions that the heap has moved out of */
     uint32_t id;            /* equal on all ranks */
     int fit, guard;
     uint64_t reserve, chunk, granularity;
     char name[32];
     _Atomic int lock;
     symm_zone zone[SYMM_ZONES];
-    uint64_t local_extent; /* of the rank with the most */
+    uint64_t local_extent; /* the largest of any rank */
     uint64_t limbo_bytes;
-    symm_tract *tracts; /* by offset; equal on all ranks but for who has given which back */
+    symm_tract *tracts; /* by offset; equal on all ranks, except which were given back */
     int ntracts, tract_cap;
     _Atomic uint64_t
         apart; /* bytes of memory that objects made of the heap have mapped in tracts */
     uint64_t calls, digest;
-    uint64_t share; /* of it in the communicator's digest */
+    uint64_t share; /* this heap's part of the communicator's digest */
     symm_ledger *ledger;
     symm_stripes *stripes; /* heap_stripes.c; by age */
     uint32_t stripes_made;
-    struct { /* who knows the smaller blocks inside an owner's; with the lock */
+    struct { /* who knows the smaller blocks inside those of an owner; with the lock */
         symm_heap_inside find;
         symm_heap_look check;
         symm_heap_access access;
@@ -91,10 +91,10 @@ struct symm_heap {
     } inside[SYMM_OWNER_HEAP + 1];
     const symm_heap_guest *guest; /* the communicator's user thread */
     unsigned unchecked;           /* test builds: checks since the last one of chunks and tracts */
-    char damage[SYMM_GUARD_TEXT]; /* guard mode: the first that was found; with the lock */
+    char damage[SYMM_GUARD_TEXT]; /* guard mode: the first damage found; with the lock */
 };
 
-/* What enters the digest. */
+/* Calls that enter the digest. */
 enum { SYMM_OP_ALLOC = 1, SYMM_OP_FREE, SYMM_OP_COLLECT, SYMM_OP_RESIZE };
 
 static inline uint64_t symm_heap_round(uint64_t n, uint64_t to) {
@@ -102,7 +102,7 @@ static inline uint64_t symm_heap_round(uint64_t n, uint64_t to) {
 }
 
 /* ---- heap.c ---- */
-/* A mutex costs two locked instructions and two calls: a twelfth of the time of symmHeapAlloc. */
+/* Not a mutex: that costs two locked instructions and two calls, a twelfth of symmHeapAlloc. */
 void symm_heap_wait(symm_heap *h);
 /* Test builds: asserts what is true of h whenever its lock is free. With the lock. */
 void symm_heap_check(symm_heap *h);
@@ -123,22 +123,22 @@ void symm_heap_free_record(symm_heap *h);
 void symm_heap_link(symm_comm *c, symm_heap *h);
 /* h->win becomes the window over h->region. */
 void symm_heap_set_window(symm_heap *h);
-/* Out of the communicator's list; its handle's reference is put. */
+/* Takes h out of the lists and puts its handle's reference. */
 void symm_heap_close(symm_comm *c, symm_heap *h);
 symmResult_t symm_heap_enter_kind(int kind, const void *handle, int live, symm_heap **out);
 symmResult_t symm_heap_pin_kind(int kind, const void *handle, symm_heap **out);
-/* The heap is in `to` from now on; the region that it leaves is remembered in `left`. */
+/* The heap moves to `to`. `left` keeps the region that it leaves. */
 void symm_heap_move(symm_heap *h, const symm_region *to, symm_left *left);
-/* Lets go of regions that were left, unless captured calls may know them. */
+/* Closes regions that were left, unless captured calls may know them. */
 void symm_heap_forget(symm_heap *h);
-/* Memory lies behind other addresses of SYM than before: they are told to whom symmHeapFree asks
- * for them. The communicator's user thread. */
+/* Tells the handle the addresses of SYM, for symmHeapFree, after they have changed. The
+ * communicator's user thread. */
 void symm_heap_say_range(const symm_heap *h);
 /* ---- heap_window.c ---- */
 extern const symm_win_source symm_heap_windows;
 void symm_heap_drop_all(symm_comm *c);
 uint64_t symm_heap_all_bytes(symm_comm *c);
-/* The heap of this process whose own part holds ptr, with one more reference, or NULL. Any
+/* The heap of this process whose own part holds ptr, with one more reference; or NULL. Any
  * thread. */
 symm_heap *symm_heap_of(const void *ptr);
 
@@ -148,7 +148,7 @@ static inline uint64_t symm_zone_flip(const symm_heap *h, int zone, uint64_t z, 
 }
 /* The zone that off lies in; -1 between them. */
 int symm_heap_zone(const symm_heap *h, uint64_t off);
-enum { SYMM_LIMBO = 1, SYMM_LIMBO_BUSY }; /* busy: taken or given just now, guard mode paints it */
+enum { SYMM_LIMBO = 1, SYMM_LIMBO_BUSY }; /* BUSY: just taken or freed, guard mode paints it */
 typedef struct {                          /* a block as the heap knows it */
     uint64_t off, bytes;
     int zone, owner, lane, limbo;
@@ -156,15 +156,15 @@ typedef struct {                          /* a block as the heap knows it */
 } symm_block;
 /* The block that holds off; 0 if none does. With the lock. */
 int symm_heap_find(const symm_heap *h, uint64_t off, symm_block *b);
-/* One more call on SYM. With the lock. */
+/* Enters a call on SYM into digest and ledger. With the lock. */
 void symm_heap_count(symm_heap *h, int op, uint64_t size, uint64_t align, int lane, uint64_t off,
                      const void *site);
 
-/* Vectors: the one block, at offset 0, gets that long. Memory lies behind it. Cannot fail behind
+/* Vectors: the one block, at offset 0, gets this size. Its memory is mapped. Cannot fail after
  * try_resize. */
 symmResult_t symm_heap_resize(symm_heap *h, uint64_t bytes, const void *site);
-/* Whatever noting that size needs is in stock afterwards, whether or not memory lies behind it
- * already; nothing else changes. */
+/* Afterwards what the record of that size needs is reserved, whether or not its memory is mapped.
+ * Nothing else changes. */
 symmResult_t symm_heap_try_resize(symm_heap *h, uint64_t bytes);
 
 /* ---- heap_create.c ---- */
@@ -174,13 +174,13 @@ symmResult_t symm_heap_create(symm_comm *c, symmResult_t status, int kind, symmH
                               symm_heap **out);
 
 /* ---- heap_grow.c ---- */
-/* As symm_heap_more, into a larger region: everything that SYM has is mapped there too. LOCAL has
- * nothing. [collective] */
+/* As symm_heap_more, in a larger region: all that SYM has is mapped there too. LOCAL is empty.
+ * [collective] */
 symmResult_t symm_heap_relocate(symm_heap *h, symmResult_t mine, uint64_t reserve, uint64_t sym,
                                 const char *stage);
 /* heap_tidy.c: symmHeapTrim. [collective] */
 symmResult_t symm_heap_trim(symm_heap *h, symmResult_t status, uint64_t keep, uint64_t *freed);
-/* A vector gets that short and its memory goes, on all ranks or on none. site: of the call.
+/* A vector shrinks to `bytes` and its memory goes, on all ranks or on none. site: of the call.
  * [collective] */
 symmResult_t symm_heap_shorten(symm_heap *h, symmResult_t status, uint64_t bytes, const void *site);
 typedef struct {
@@ -188,27 +188,27 @@ typedef struct {
 } symm_more;
 /* [collective] mine: this rank's status so far. */
 symmResult_t symm_heap_more(symm_heap *h, symmResult_t mine, symm_more more, const char *stage);
-/* Every rank has entered a collective call on h: symmMismatch, alike on all, if their calls on SYM
- * differ. */
+/* In a collective call on h that all ranks have entered: symmMismatch, on all ranks, if their calls
+ * on SYM differ. */
 symmResult_t symm_heap_compare(const symm_heap *h, uint64_t digest0, uint64_t digest, int rank,
                                const char *stage);
 
 /* ---- heap_stripes.c ---- */
-/* Equal where the ranks have made the same calls on every stripe. */
+/* Equal on ranks that have made the same calls on every stripe. */
 uint64_t symm_heap_stripes_word(const symm_heap *h);
-/* The words differ between ranks, which all know: symmMismatch, alike on all, that names the
- * stripe. still: no thread uses stripes meanwhile; else only those on which the ranks have made
- * as many calls can be compared. [collective] */
+/* Called if the words differ between ranks, which all know: symmMismatch, on all ranks, that names
+ * the stripe. still: no thread uses stripes meanwhile; else only stripes with equal numbers of
+ * calls can be compared. [collective] */
 symmResult_t symm_heap_stripes_compare(symm_heap *h, int still, const char *stage);
 
 /* ---- heap_tract.c ---- */
 /* The tract that holds off; 0 if none does. With the lock. */
 int symm_heap_tract_at(const symm_heap *h, uint64_t off, symm_tract *tract);
-/* The first one that ends behind `at`, in a zone's offsets; off UINT64_MAX: none. With the lock, or
- * in the user thread. */
+/* The first tract that ends behind `at`, in the zone's offsets; off UINT64_MAX: none. With the
+ * lock, or in the user thread. */
 symm_part symm_heap_next_tract(const symm_heap *h, int zone, uint64_t at);
-/* Every rank has given it back: what this one has mapped there is unmapped. The first error; the
- * tract is gone all the same. */
+/* Every rank has given the tract back: unmaps what this rank has mapped there. Returns the first
+ * error; the tract is gone in any case. */
 symmResult_t symm_heap_tract_end(symm_heap *h, uint64_t off);
 
 /* ---- heap_guard.c; the rest is in heap.h ---- */

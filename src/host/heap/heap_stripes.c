@@ -81,8 +81,8 @@ static symmResult_t differ(const symm_heap *h, const line *x, int a, const line 
     const symm_stripes *s = h->stripes;
     while (s && s->id != x->id) s = s->next;
     return SYMM_ERR(symmMismatch,
-                    "%s: the ranks differ in their calls on stripe %d of symmetric arena %u (%s) "
-                    "of heap %s: rank %d has made %llu, rank %d %llu%s",
+                    "%s: calls on stripe %d of symmetric arena %u (%s) of heap %s differ: rank %d "
+                    "has made %llu, rank %d %llu%s",
                     stage, x->stripe, x->id, s && s->name[0] ? s->name : "no name", h->name, a,
                     (unsigned long long)x->calls, b, (unsigned long long)y->calls,
                     x->calls == y->calls ? ", of other sizes, alignments or blocks, or in another "

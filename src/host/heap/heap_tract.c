@@ -35,12 +35,11 @@ static symmResult_t no_room(const symm_heap *h, uint64_t bytes) {
     uint64_t held = 0;
     for (int i = 0; i < h->ntracts; i++) held += h->tracts[i].bytes;
     return SYMM_ERR(symmOutOfMemory,
-                    "heap %s has no %llu bytes of addresses free in one piece: of %llu, its zones "
-                    "use %llu and %llu, and graphs use %llu in %d pieces (symmHeapCollect returns "
-                    "those of graphs that are gone)",
-                    h->name, (unsigned long long)bytes, (unsigned long long)h->reserve,
-                    (unsigned long long)h->zone[SYMM_ZONE_SYM].extent,
-                    (unsigned long long)h->local_extent, (unsigned long long)held, h->ntracts);
+                    "heap %s has no %llu bytes of addresses in one piece: zones use %llu of %llu, "
+                    "graphs %llu (symmHeapCollect returns those of ended graphs)",
+                    h->name, (unsigned long long)bytes,
+                    (unsigned long long)(h->zone[SYMM_ZONE_SYM].extent + h->local_extent),
+                    (unsigned long long)h->reserve, (unsigned long long)held);
 }
 
 int symm_heap_tract_fits(const symm_heap *h, uint64_t bytes) {

@@ -21,16 +21,16 @@ enum {
     SITES = 64,
     PROBES = 8,
     HEAD = 8192, /* bytes before the ring */
-    /* Marks: the digests after the last 16 multiples of 128 calls, of 256, ... So of a call that
-     * the ring has lost it is known where it lies to an eighth of how long ago it is; and all
-     * the way back to the first. */
+    /* Marks: the digests after the last 16 multiples of 128 calls, of 256, and so on back to the
+     * first call. They tell where a call lies that the ring has lost, to an eighth of how long ago
+     * it is. */
     STEP = 7,
     LEVELS = 32,
     EACH = 16,
     PART = HEAD + LEVELS * EACH * 16 + SYMM_LEDGER_CALLS * WORDS * 8
 };
 
-typedef struct { /* a place of the program, as text; never changed once site is stored */
+typedef struct { /* a call site as text; never changed once site is stored */
     _Atomic uint64_t site;
     _Atomic uint64_t text[SYMM_LEDGER_SITE / 8];
 } named;
@@ -85,9 +85,10 @@ void symm_ledger_close(symm_ledger *l) {
     free(l);
 }
 
-/* ---- places of the program ------------------------------------------------------------------- */
+/* ---- call sites
+ * ------------------------------------------------------------------------------- */
 
-/* Where that site is named in a rank's part, or would be; NULL if there is no room. */
+/* The entry of that site in a rank's part, or an empty one for it; NULL: there is no room. */
 static named *find_site(ring *r, uint64_t site) {
     size_t i = (size_t)(site >> 2 ^ site >> 9);
     for (int k = 0; k < PROBES; k++, i++) {
@@ -99,7 +100,7 @@ static named *find_site(ring *r, uint64_t site) {
     return NULL;
 }
 
-/* "program+0x123 (function)", looked up once per place. */
+/* "program+0x123 (function)", looked up once per site. */
 static void name_site(named *n, const void *site) {
     Dl_info info;
     uint64_t words[SYMM_LEDGER_SITE / 8] = {0};
@@ -121,7 +122,7 @@ static void name_site(named *n, const void *site) {
     atomic_store_explicit(&n->site, (uintptr_t)site, memory_order_release);
 }
 
-/* Of a site without a name, its address. */
+/* The text of a site; if it has none, its address. */
 static void site_text(ring *r, uint64_t site, char *text) {
     const named *n = find_site(r, site);
     uint64_t words[SYMM_LEDGER_SITE / 8];
@@ -208,8 +209,8 @@ static int get_mark(const symm_ledger *l, int rank, uint64_t seq, int level, uin
     return w[0] == seq;
 }
 
-/* Ranks a and b agree in call *lo and differ in call *hi, as far as is known: the marks that both
- * have bring the two together. */
+/* As far as is known, ranks a and b agree in call *lo and differ in call *hi. Marks that both have
+ * narrow this range. */
 static void narrow(const symm_ledger *l, int a, int b, uint64_t *lo, uint64_t *hi) {
     uint64_t da, db;
     for (int level = 0; level < LEVELS; level++)
@@ -222,7 +223,7 @@ static void narrow(const symm_ledger *l, int a, int b, uint64_t *lo, uint64_t *h
         }
 }
 
-/* Is call seq the first in which ranks a and b differ, who differ in it? */
+/* Ranks a and b differ in call seq: whether it is the first such call. */
 static int is_first(const symm_ledger *l, int a, int b, uint64_t seq) {
     symm_entry ea, eb;
     char site[SYMM_LEDGER_SITE];
@@ -233,8 +234,8 @@ static int is_first(const symm_ledger *l, int a, int b, uint64_t seq) {
     return lo == seq - 1;
 }
 
-/* What marks tell of ranks that differ from rank a: of the one that does so first. known differs in
- * call hi; -1: nobody is known to yet. */
+/* Tells from the marks which rank differs from rank a first. known: a rank that differs in call hi;
+ * -1: none is known yet. */
 static int older(const symm_ledger *l, int a, int known, uint64_t hi, char *text, size_t cap) {
     uint64_t first = UINT64_MAX, behind = 0;
     int who = -1;
@@ -254,8 +255,8 @@ static int older(const symm_ledger *l, int a, int known, uint64_t hi, char *text
     return 1;
 }
 
-/* 1 if call seq differs between two of the ranks that have made it: the others may be on their
- * way. */
+/* 1 if call seq differs between two ranks that have made it. Other ranks may not have made it
+ * yet. */
 static int compare(const symm_ledger *l, uint64_t seq, char *text, size_t cap) {
     symm_entry a = {0}, b;
     char sa[SYMM_LEDGER_SITE], sb[SYMM_LEDGER_SITE], wa[200], wb[200];
@@ -277,9 +278,9 @@ static uint64_t issued(const symm_ledger *l, int rank) {
     return __atomic_load_n(&symm_comm_ctl(l->c, rank)->issued, __ATOMIC_ACQUIRE);
 }
 
-/* The ranks agree in the calls that they have made. Who has made one more than another differs from
- * it, if that one has issued a collective which comes after it, or if they have met since; else
- * it may just be late. -1: it has made calls meanwhile, look again. */
+/* For ranks that agree in the calls that all have made. If b has made one more than a, they differ
+ * in two cases: a has issued a collective that comes after that call, or they have met since. Else
+ * a may only be late. -1: a has made calls meanwhile; look again. */
 static int find_extra(const symm_ledger *l, int met, const uint64_t *count, char *text,
                       size_t cap) {
     symm_entry e;
@@ -289,8 +290,7 @@ static int find_extra(const symm_ledger *l, int met, const uint64_t *count, char
             if (count[b] <= count[a]) continue;
             const int kept = get(l, b, count[a] + 1, &e, site);
             if (!met && (!kept || issued(l, a) <= e.issued)) continue;
-            /* It may have made the call, and issued that collective, since its calls were
-             * counted. */
+            /* a may have made the call and issued that collective since its calls were counted. */
             if (atomic_load_explicit(&ring_of(l, a)->count, memory_order_acquire) != count[a])
                 return -1;
             if (kept)
@@ -321,7 +321,7 @@ static int look(const symm_ledger *l, int met, char *text, size_t cap) {
 
 int symm_ledger_differ(const symm_ledger *l, int met, char *text, size_t cap) {
     int found = look(l, met, text, cap);
-    while (found < 0) found = look(l, met, text, cap); /* each time a rank has made a call more */
+    while (found < 0) found = look(l, met, text, cap); /* a rank makes a call each time: it ends */
     return found;
 }
 

@@ -94,11 +94,7 @@ typedef struct {
 } symm_mempool;
 
 /* A point of a lane's stream that other streams can be put behind. */
-typedef struct {
-    uint64_t seq; /* times that it was set; 0: never */
-    symm_order order;
-    cu_event event; /* GPUs */
-} symm_memmark;
+typedef symm_mark symm_memmark;
 
 /* Ranks that may access a block. */
 typedef struct {

@@ -126,7 +126,7 @@ symmResult_t symm_memguard_paint(const symm_memlane *l, uint64_t off, uint64_t b
     const symm_memlanes *s = l->set;
     const brush b = {symm_memlanes_address(s, off), bytes, symm_guard_byte(poison)};
     if (s->comm->cuda) return brush_gpu(l, &b);
-    return symm_stream_submit(l->stream, brush_task, &b, sizeof b, NULL, NULL, NULL);
+    return symm_stream_submit(l->stream, brush_task, &b, sizeof b);
 }
 
 /* Work on a stream that is shut would invalidate a capture. So nothing is painted there, and

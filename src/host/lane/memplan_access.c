@@ -26,7 +26,11 @@ symmResult_t symm_memaccess_set(symm_memaccess *a, const symm_comm *c, const int
                                 int nranks) {
     symm_memaccess next = {.some = nranks > 0};
     if (nranks < 0 || (nranks && !ranks))
-        return SYMM_ERR(symmInvalidArgument, "nranks=%d, ranks=%p", nranks, (const void *)ranks);
+        return SYMM_ERR(symmInvalidArgument,
+                        "nranks=%d, ranks=%p: nranks must be at least 0, and "
+                        "ranks not NULL if it is "
+                        "more",
+                        nranks, (const void *)ranks);
     for (int i = 0; i < nranks; i++) {
         if (ranks[i] < 0 || ranks[i] >= c->nranks)
             return SYMM_ERR(symmInvalidArgument, "ranks[%d]=%d: must be 0 to %d", i, ranks[i],

@@ -101,7 +101,7 @@ static symmResult_t put_barrier(symm_memplan *p, symm_memlane *l, int *point) {
         if (!symm_gplan_follows(p->points, *point, p->calls[i]))
             return SYMM_ERR(symmInvalidUsage,
                             "symmLaneAlloc: this SYM block needs a barrier, which would run "
-                            "beside a captured call of the communicator. Allocate before the "
+                            "beside a captured call of the communicator: allocate before the "
                             "fork, or after the join");
     int *more = SYMM_FAIL_ALLOC(memplan_barrier,
                                 realloc(p->barriers, ((size_t)p->nbarriers + 1) * sizeof *more));

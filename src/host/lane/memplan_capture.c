@@ -136,7 +136,7 @@ static symmResult_t may_capture(symm_comm *c, symmStream_t stream) {
             if (!symm_gplan_follows(p->points, point, p->barriers[i]))
                 return SYMM_ERR(symmInvalidUsage,
                                 "stream=%p: this call would run beside a barrier of a SYM block "
-                                "of the same capture. Join the streams first",
+                                "of the same capture: join the streams first",
                                 (void *)stream);
     }
     return symmSuccess;

@@ -48,8 +48,7 @@ symmResult_t symm_memguard_captured(symm_memlane *l, symm_memplan *p, symm_membl
 symmResult_t symm_memguard_uncaptured(symm_memlane *l, const symm_memplan *p,
                                       const symm_memblock *b) {
     const look w = look_at(p, b);
-    if (!p->set->comm->cuda)
-        return symm_stream_submit(l->stream, look_task, &w, sizeof w, NULL, NULL, NULL);
+    if (!p->set->comm->cuda) return symm_stream_submit(l->stream, look_task, &w, sizeof w);
     return w.poison ? symm_memguard_paint(l, b->off, b->bytes, 1) : symmSuccess;
 }
 

@@ -15,7 +15,10 @@ static void free_nothing(void *obj) {
 
 static symmResult_t check_flags(const char *call, unsigned flags) {
     if (flags & ~(SYMM_MEMPLAN_AUTO_FREE | SYMM_MEMPLAN_ALIAS | SYMM_MEMPLAN_HOLD))
-        return SYMM_ERR(symmInvalidArgument, "%s: flags=0x%x", call, flags);
+        return SYMM_ERR(symmInvalidArgument,
+                        "%s: flags=0x%x: must be SYMM_MEMPLAN_* "
+                        "flags",
+                        call, flags);
     return symmSuccess;
 }
 
@@ -65,7 +68,7 @@ static symmResult_t check_lane(const symm_memplan *p, const symm_memlane *l, sym
                         "symmMemPlanBind: graph=%p has no call of a lane of this heap",
                         (void *)graph);
     return SYMM_ERR(symmInvalidArgument,
-                    "symmMemPlanBind: graph=%p has no call of lane %d. Its calls are of lane %d%s",
+                    "symmMemPlanBind: graph=%p has no call of lane %d: its calls are of lane %d%s",
                     (void *)graph, l->ordinal, p->callers[0], p->ncallers > 1 ? " and others" : "");
 }
 
@@ -214,8 +217,10 @@ static symmResult_t check_nodes(const symm_memplan *p, const char *call,
             "%s: plan=%p is of a capture: explicit nodes need a plan of symmMemPlanCreate", call,
             (void *)p->handle);
     if (ndeps < 0 || (ndeps && !deps))
-        return SYMM_ERR(symmInvalidArgument, "%s: ndeps=%d, deps=%p", call, ndeps,
-                        (const void *)deps);
+        return SYMM_ERR(symmInvalidArgument,
+                        "%s: ndeps=%d, deps=%p: ndeps must be at least 0, "
+                        "and deps not NULL if it is more",
+                        call, ndeps, (const void *)deps);
     if (!node) return SYMM_ERR(symmInvalidArgument, "%s: node is NULL", call);
     return symmSuccess;
 }
@@ -238,8 +243,10 @@ static symmResult_t add_alloc(symm_memplan *p, const symmGraphNode_t *deps, int 
     if (!a || a->size < sizeof *a || !a->bytes || a->bytes > SIZE_MAX / 2 ||
         (a->flags & ~(SYMM_ALLOC_LOCAL | SYMM_ALLOC_KEEP)))
         return SYMM_ERR(symmInvalidArgument,
-                        "symmMemPlanAddAllocNode: params: bytes=%llu flags=0x%x",
-                        a ? (unsigned long long)a->bytes : 0, a ? a->flags : 0);
+                        "symmMemPlanAddAllocNode: params: size=%zu, bytes=%llu, flags=0x%x: "
+                        "size must be that of symmAllocNode_t, bytes at least 1, flags "
+                        "SYMM_ALLOC_*",
+                        a ? a->size : 0, a ? (unsigned long long)a->bytes : 0, a ? a->flags : 0);
     SYMM_TRY(symm_memaccess_set(&access, p->set->comm, a->ranks, a->nranks));
     const uint64_t bytes = symm_round_up(a->bytes, SYMM_PLACE_UNIT);
     SYMM_TRY(symm_memplan_point_after(p, SYMM_POINT_PLAIN, deps, ndeps, &point, &made));

@@ -125,27 +125,8 @@ static symmResult_t order(symm_memplan *p, symmStream_t stream) {
 
 /* A graph that holds calls of the communicator, barriers of SYM blocks too, comes behind its last
  * call, and later ones come behind it. */
-static symmResult_t start_host(symm_memplan *p, symmGraphExec_t exec, symmStream_t stream) {
-    symm_comm *c = p->set->comm;
-    if (p->ncalls) SYMM_TRY(symm_launch_follow(c, stream));
-    SYMM_TRY(symmGraphLaunch(exec, stream));
-    if (p->ncalls) symm_launch_given(c, stream);
-    return symmSuccess;
-}
-
 static symmResult_t start(symm_memplan *p, symmGraphExec_t exec, symmStream_t stream) {
-    symm_cuda_scope scope;
-    symm_comm *c = p->set->comm;
-    cu_result cu = 0;
-    if (!exec) return symmSuccess;
-    if (!c->cuda) return start_host(p, exec, stream);
-    SYMM_TRY(symm_gpu_enter(c, &scope));
-    symmResult_t r = p->ncalls ? symm_gpu_replays(c, stream) : symmSuccess;
-    if (!r) cu = symm_cu.cuGraphLaunch((cu_graph_exec)(void *)exec, symm_gpu_stream(stream));
-    if (!r) r = symm_cuda_error(cu, "launching graph %p", (void *)exec);
-    if (!r && p->ncalls) symm_gpu_replayed(c, stream);
-    symm_gpu_leave(&scope);
-    return r;
+    return exec ? symm_launch_graph(p->set->comm, p->ncalls > 0, exec, stream) : symmSuccess;
 }
 
 static void note_launch(symm_memplan *p, int here, symmStream_t stream) {

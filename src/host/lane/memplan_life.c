@@ -211,23 +211,16 @@ static symmResult_t launched(void *plan) {
     return symmSuccess;
 }
 
-const symm_graph_user symm_memplan_graph_user = {
-    .retain = symm_memplan_retain, .release = symm_memplan_release, .begin = launched};
-
 /* At once, because the next allocation must know that the graph is gone, not only the next call of
  * symm_gpu_reap. */
-static symmResult_t hold_gpu(symm_memplan *p) {
-    const symm_gpu_capture in = {p->graph, p->capture};
-    symm_memplan_retain(p);
-    return symm_gpu_hold(p->set->comm, &in, p, symm_memplan_release, 1);
-}
+const symm_graph_user symm_memplan_graph_user = {.retain = symm_memplan_retain,
+                                                 .release = symm_memplan_release,
+                                                 .begin = launched,
+                                                 .at_once = 1};
 
 symmResult_t symm_memplan_hold(symm_memplan *p, symmStream_t stream) {
-    if (p->set->comm->cuda) return hold_gpu(p);
-    int told;
-    SYMM_TRY(symm_stream_capture_tell(stream, p, &symm_memplan_graph_user, &told));
-    if (told) return symmSuccess;
-    return SYMM_ERR(symmInvalidUsage, "stream %p is not under capture", (void *)stream);
+    const symm_gpu_capture in = {p->graph, p->capture};
+    return symm_graph_hold(p->set->comm, &in, stream, p, &symm_memplan_graph_user);
 }
 
 /* ---- regions --------------------------------------------------------------------------------- */

@@ -146,8 +146,10 @@ static symmResult_t get(symm_memregion *r, int attr, uint64_t *value) {
 symmResult_t symmLaneGetGraphMem(symmLane_t lane, int attr, size_t *value) {
     symm_memlane *l;
     if (!value || attr < SYMM_GRAPH_MEM_USED || attr > SYMM_GRAPH_MEM_RESERVED_HIGH)
-        return SYMM_ERR(symmInvalidArgument, "symmLaneGetGraphMem: attr=%d, value=%p", attr,
-                        (void *)value);
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmLaneGetGraphMem: attr=%d, value=%p: attr must "
+                        "be SYMM_GRAPH_MEM_*, and value not NULL",
+                        attr, (void *)value);
     SYMM_TRY(symm_memlane_enter(lane, "symmLaneGetGraphMem", &l));
     symm_memplan_reap(l->set->comm);
     symmResult_t r = get(l->region, attr, value);
@@ -168,7 +170,11 @@ static symmResult_t reset(symm_memregion *r, int attr) {
 symmResult_t symmLaneSetGraphMem(symmLane_t lane, int attr, size_t value) {
     symm_memlane *l;
     if (attr != SYMM_GRAPH_MEM_USED_HIGH && attr != SYMM_GRAPH_MEM_RESERVED_HIGH)
-        return SYMM_ERR(symmInvalidArgument, "symmLaneSetGraphMem: attr=%d cannot be set", attr);
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmLaneSetGraphMem: attr=%d: only "
+                        "SYMM_GRAPH_MEM_USED_HIGH and "
+                        "SYMM_GRAPH_MEM_RESERVED_HIGH can be set",
+                        attr);
     if (value)
         return SYMM_ERR(symmInvalidArgument, "symmLaneSetGraphMem: value=%llu: only 0 can be set",
                         (unsigned long long)value);

@@ -25,7 +25,7 @@ int symm_keep_lives(symm_keep *k) {
     return 1;
 }
 
-void symm_keep_retain(void *p) {
+static void retain(void *p) {
     atomic_fetch_add_explicit(&((symm_keep *)p)->refs, 1, memory_order_relaxed);
 }
 
@@ -38,6 +38,8 @@ void symm_keep_release(void *p) {
     symm_comm_unref(k->comm);
     free(k);
 }
+
+const symm_graph_user symm_keep_held = {.retain = retain, .release = symm_keep_release};
 
 symm_keep *symm_keep_new(const symm_launch *l) {
     symm_win *src = l->src_win, *dst = l->dst_win;

@@ -1,4 +1,4 @@
-/* keep.h - what a captured call keeps alive until its graph is destroyed: the communicator and the
+/* keep.h - what a captured call keeps alive until its graph is gone: the communicator and the
  * windows of its buffers. Made by the communicator's user thread; release: any thread that may free
  * them. No lock. */
 #ifndef SYMM_KEEP_H_
@@ -10,8 +10,9 @@ typedef struct symm_keep symm_keep;
 
 /* One reference to begin with. NULL: no memory. */
 symm_keep *symm_keep_new(const symm_launch *l);
-void symm_keep_retain(void *keep);
 void symm_keep_release(void *keep);
+/* How a graph holds one (symm_graph_hold). */
+extern const symm_graph_user symm_keep_held;
 /* 1 if the memory under the call's buffers is still what it was captured with. The host backend's;
  * lanes of a graph may ask at once, beside the thread that uses the windows. */
 int symm_keep_lives(symm_keep *k);

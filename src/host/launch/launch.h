@@ -1,5 +1,5 @@
 /* launch.h - how a call that is ready reaches a kernel: one launcher for the host backend, one for
- * GPUs, and what both know of captures. The communicator's user thread. */
+ * GPUs, and the order between calls, which both share. The communicator's user thread. */
 #ifndef SYMM_LAUNCH_H_
 #define SYMM_LAUNCH_H_
 
@@ -7,28 +7,44 @@
 
 extern const symm_launcher symm_launch_host, symm_launch_gpu;
 
-/* What the communicator knows of a capture; NULL if nothing. */
-symm_captured *symm_captured_find(symm_comm *c, uint64_t id);
-/* A call was captured there: the last one. */
-symm_captured *symm_captured_note(symm_comm *c, uint64_t id, symmStream_t stream);
-
 static inline symmResult_t symm_launch_may_capture(symm_comm *c, symmStream_t stream) {
     return c->order.observer ? c->order.observer->may_capture(c, stream) : symmSuccess;
 }
 static inline void symm_launch_observe(symm_comm *c, const symm_observer *o) {
     c->order.observer = o;
 }
-/* Host backend: what is given to the stream next comes behind the communicator's last call. */
+
+/* ---- order.c: calls run in issue order. GPUs: the context is current ------------------------- */
+
+symmResult_t symm_launch_change(symm_comm *c, symmStream_t stream);
+/* What the stream is given next comes behind the communicator's last eager call. */
 static inline symmResult_t symm_launch_follow(symm_comm *c, symmStream_t stream) {
-    if (stream == c->order.last_stream) return symmSuccess;
-    SYMM_TRY(symm_order_wait(stream, c->order.last));
-    c->order.last_stream = stream;
-    return symmSuccess;
+    const symm_last *last = &c->order.eager;
+    return stream == last->stream && !last->marked ? symmSuccess : symm_launch_change(c, stream);
 }
-/* And was given: later calls come behind it. */
-static inline void symm_launch_given(symm_comm *c, symmStream_t stream) {
-    symm_order_take(stream, &c->order.last);
-}
+/* And was given: later calls come behind it. An error is that of marking it. */
+symmResult_t symm_launch_given(symm_comm *c, symmStream_t stream);
+/* The same for calls of one capture, by edges of its graph. */
+symmResult_t symm_captured_follow(symm_comm *c, uint64_t id, symmStream_t stream);
+symmResult_t symm_captured_given(symm_comm *c, uint64_t id, symmStream_t stream);
+/* Launches an executable on a stream that is not captured. ours: it has calls of the communicator,
+ * so it comes in order with the other calls, and the end of the communicator waits for it. */
+symmResult_t symm_launch_graph(symm_comm *c, int ours, symmGraphExec_t exec, symmStream_t stream);
+/* GPUs: the event of a change of stream is made with the communicator. Close frees all events. */
+symmResult_t symm_launch_open(symm_comm *c);
+void symm_launch_close(symm_comm *c);
+
+/* ---- drain.c --------------------------------------------------------------------------------- */
+
+/* Waits for the last eager call, and for the graphs with the communicator's calls that the
+ * library was told of: on the host backend all, on GPUs those of symm_launch_graph. On GPUs it
+ * touches no stream, because the streams may be gone. If nothing else keeps what captured calls
+ * need (symm_gpu_pins), it waits for all that the context runs: graphs that CUDA launched are among
+ * that. *runs: after an error, whether something may still run. */
+symmResult_t symm_launch_drain(symm_comm *c, int *runs);
+
+/* ---------------------------------------------------------------------------------------------- */
+
 /* Behind every launch that succeeded. */
 static inline void symm_launch_done(symm_comm *c, const symm_launch *l, symmStream_t stream,
                                     int captured) {

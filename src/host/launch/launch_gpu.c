@@ -1,5 +1,5 @@
-/* launch_gpu.c - the launcher for GPUs: one cuLaunchKernelEx a call, in issue order between streams
- * and inside captures. The communicator's user thread, with its context current; no lock. */
+/* launch_gpu.c - the launcher for GPUs: one cuLaunchKernelEx per call. The communicator's user
+ * thread, with its context current; no lock. */
 #include <pthread.h>
 
 #include "host/comm/call_log.h"
@@ -29,7 +29,7 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
                                .num_attrs = (unsigned)g->programmatic};
     const int type = symm_kernels[l->plan.kernel].flags & SYMM_K_TYPED ? (int)l->args.type : 0;
     void *args[] = {&with};
-    /* A kernel without a context may be passed for a function. */
+    /* CUDA takes a cu_kernel, which has no context, in place of a function. */
     cu_result cu = symm_cu.cuLaunchKernelEx(
         &config, (cu_function)(void *)g->kernel[l->plan.kernel][type], args, NULL);
     if (symm_gpu_is_of_capture(cu))
@@ -38,10 +38,10 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
     return symm_cuda_error(cu, "launching a kernel");
 }
 
-/* Thread ranks of one GPU that have come to one stream: the second one's kernel would wait there
- * behind the first one's, which waits for it. A call is counted and its stream written before the
- * others' are looked at, so of two at once one sees the other at least. Who has captured may
- * replay what others call: their numbers say nothing then. */
+/* Thread ranks of one GPU must not use one stream: the second one's kernel would be behind the
+ * first one's, which waits for it. Each rank counts its call and writes its stream before it looks
+ * at the others. So of two ranks that do this at once, at least one sees the other. A rank that has
+ * captured calls may replay what others call, so counts say nothing then. */
 static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
     const uint64_t own =
         symm_gpu_is_per_thread(stream) ? (uintptr_t)pthread_self() | 1 : (uintptr_t)stream;
@@ -64,7 +64,7 @@ static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
 
 static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t stream) {
     struct symm_gpu *g = c->gpu;
-    if (g->ran && (stream != g->last_stream || g->marked)) SYMM_TRY(symm_gpu_follow(c, stream));
+    SYMM_TRY(symm_launch_follow(c, stream));
     const uint32_t serial = g->serial == UINT32_MAX ? 1 : g->serial + 1;
     symm_doing_begin(c, &l->call);
     symmResult_t r = c->gpus.mate ? check_mates(c, stream) : symmSuccess;
@@ -73,58 +73,23 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
         symm_doing_undo(c);
         return r;
     }
-    g->last_stream = stream;
-    g->ran = 1;
-    g->marked = 0;
     g->serial = serial;
     g->ctas = l->plan.ctas;
     symm_launch_done(c, l, stream, 0);
-    if (!symm_gpu_is_per_thread(stream)) return symmSuccess;
-    /* Another thread could not name this stream any more. */
-    cu_result cu = symm_cu.cuEventRecord(g->order, SYMM_CUDA_STREAM_PER_THREAD);
-    g->marked = cu == 0;
-    return symm_cuda_error(cu, "marking the end of a call");
+    return symm_launch_given(c, stream);
 }
 
-/* Few programs need the event, so it is made by the first call that does; a capture does not
- * mind. */
-static cu_result mark_captured(symm_gpu_inside *at, symmStream_t stream) {
-    cu_result cu = at->end ? 0 : symm_cu.cuEventCreate(&at->end, SYMM_CUDA_EVENT_DISABLE_TIMING);
-    return cu ? cu : symm_cu.cuEventRecord(at->end, symm_gpu_stream(stream));
+/* A graph holds windows and communicator; a communicator that pins holds the windows. */
+static void ref_window(void *w) {
+    symm_window_ref(w);
 }
-
-/* Streams of one capture: as eager calls, by an edge of the graph. The last call's stream is in the
- * capture still. */
-static symmResult_t follow_captured(symm_comm *c, symmStream_t stream, const symm_gpu_capture *in) {
-    const symm_captured *last = symm_captured_find(c, in->id);
-    if (!last) return symmSuccess;
-    symm_gpu_inside *at = &c->gpu->inside[last - c->order.captured];
-    if (stream == last->stream && !at->marked) return symmSuccess;
-    cu_result cu = at->marked ? 0 : mark_captured(at, last->stream);
-    if (!cu) cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), at->end, 0);
-    return symm_gpu_order_error(cu, stream);
-}
-
-static symmResult_t note_captured(symm_comm *c, symmStream_t stream, const symm_gpu_capture *in) {
-    symm_captured *last = symm_captured_note(c, in->id, stream);
-    symm_gpu_inside *at = &c->gpu->inside[last - c->order.captured];
-    at->marked = 0;
-    if (!symm_gpu_is_per_thread(stream)) return symmSuccess;
-    cu_result cu = mark_captured(at, stream); /* another thread could not name it */
-    at->marked = cu == 0;
-    if (cu) last->id = 0;
-    return symm_gpu_order_error(cu, stream);
-}
-
-/* Captured calls need their windows and, in the graph, the communicator. */
-static void let_window(void *w) {
+static void unref_window(void *w) {
     symm_window_unref(w);
 }
+static const symm_graph_user pinned = {.retain = ref_window, .release = unref_window};
 
 static symmResult_t pin_window(symm_comm *c, symm_win *w) {
-    if (!w) return symmSuccess;
-    symm_window_ref(w);
-    return symm_gpu_hold(c, NULL, w, let_window, 0);
+    return w ? symm_graph_hold(c, NULL, NULL, w, &pinned) : symmSuccess;
 }
 
 static symmResult_t hold_call(const symm_gpu_capture *in, const symm_launch *l) {
@@ -134,17 +99,19 @@ static symmResult_t hold_call(const symm_gpu_capture *in, const symm_launch *l) 
     }
     symm_keep *keep = symm_keep_new(l);
     if (!keep) return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective");
-    return symm_gpu_hold(l->comm, in, keep, symm_keep_release, 0);
+    symmResult_t r = symm_graph_hold(l->comm, in, NULL, keep, &symm_keep_held);
+    symm_keep_release(keep);
+    return r;
 }
 
-/* The graph holds what the call needs before it has the call. Who replays it orders it. */
+/* The graph holds what the call needs before it has the call. The program orders the replay. */
 static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStream_t stream,
                                     const symm_gpu_capture *in) {
     SYMM_TRY(symm_launch_may_capture(c, stream));
     SYMM_TRY(hold_call(in, l));
-    SYMM_TRY(follow_captured(c, stream, in));
+    SYMM_TRY(symm_captured_follow(c, in->id, stream));
     SYMM_TRY(launch(c, l, stream, 0));
-    SYMM_TRY(note_captured(c, stream, in));
+    SYMM_TRY(symm_captured_given(c, in->id, stream));
     symm_doing_capture(c);
     symm_launch_done(c, l, stream, 1);
     return symmSuccess;
@@ -153,7 +120,7 @@ static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStre
 static symmResult_t order_and_launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
                                      symm_gpu_capture *in) {
     SYMM_TRY(symm_gpu_capture_of(stream, in));
-    if (!c->gpu->ran || stream != c->gpu->last_stream) {
+    if (!c->order.eager.any || stream != c->order.eager.stream) {
         SYMM_TRY(symm_gpu_check_alone(c, stream));
         SYMM_TRY(symm_gpu_check_home(c, stream));
     }

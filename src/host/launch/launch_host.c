@@ -1,11 +1,12 @@
-/* launch_host.c - the host backend's launcher: a kernel runs on the caller's thread (NULL stream),
- * on the stream's worker, or in a replay of the graph that has it. No lock, no allocation but in a
- * capture. */
+/* launch_host.c - the host backend's launcher: a kernel runs in the caller's thread (NULL
+ * stream), on the stream's worker, or in a replay of its graph. The communicator's user thread;
+ * run_task and the functions that a graph calls: any thread. No lock. Only a capture allocates. */
 #include <stdio.h>
 
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
+#include "host/gpu/hold.h"
 #include "keep.h"
 #include "launch.h"
 
@@ -32,7 +33,7 @@ static symmResult_t run_kernel(symm_comm *c, symm_kernel_id kernel, const symm_a
     return __builtin_expect(out.code != 0, 0) ? report(c, &out) : symmSuccess;
 }
 
-/* On a worker, or from a graph. */
+/* Runs on a worker or in a replay. */
 static symmResult_t run_task(void *p) {
     task *t = p;
     if (symm_comm_state(t->comm) == SYMM_COMM_FINAL)
@@ -52,16 +53,6 @@ static symmResult_t run_task(void *p) {
     return run_kernel(t->comm, t->kernel, &t->args);
 }
 
-/* Captured calls keep their order as eager ones do, where one graph has both. */
-static symmResult_t follow_captured(symm_comm *c, symmStream_t stream) {
-    uint64_t id = 0;
-    if (symm_stream_capture(stream, &id) != 1) return symmSuccess;
-    const symm_captured *last = symm_captured_find(c, id);
-    if (last && last->stream != stream) SYMM_TRY(symm_stream_follow_captured(stream, last->stream));
-    symm_captured_note(c, id, stream);
-    return symmSuccess;
-}
-
 static void retain_comm(void *c) {
     symm_comm_ref(c);
 }
@@ -70,8 +61,8 @@ static void release_comm(void *c) {
 }
 
 static void launch_ended(void *p) {
-    /* Pairs with the acquire in comm_end.c's await_replays: what the replay wrote is visible to who
-     * waited for it. */
+    /* Pairs with the acquire of await_replays in drain.c: whoever waited sees what the replay
+     * wrote. */
     atomic_fetch_sub_explicit(&((symm_comm *)p)->order.replays, 1, memory_order_release);
 }
 
@@ -84,8 +75,8 @@ static symmResult_t may_launch(void *p) {
                     c->name);
 }
 
-/* Counted before `state` is read: a Destroy that another thread makes meanwhile waits, or is seen
- * here or in run_task. */
+/* Counted before `state` is read: if another thread destroys the communicator meanwhile, either it
+ * waits for this launch, or the launch is refused here or in run_task. */
 static symmResult_t launch_begins(void *c) {
     atomic_fetch_add(&((symm_comm *)c)->order.replays, 1);
     symmResult_t r = may_launch(c);
@@ -93,22 +84,32 @@ static symmResult_t launch_begins(void *c) {
     return r;
 }
 
-static const symm_graph_user replayed = {retain_comm, release_comm, launch_begins, launch_ended,
-                                         may_launch};
+static const symm_graph_user replayed = {.retain = retain_comm,
+                                         .release = release_comm,
+                                         .begin = launch_begins,
+                                         .end = launch_ended,
+                                         .allow = may_launch};
+
+/* The graph tells the communicator of its launches, and keeps what the call uses. */
+static symmResult_t hold_call(const symm_launch *l, symmStream_t stream, symm_keep *k) {
+    SYMM_TRY(symm_graph_hold(l->comm, NULL, stream, l->comm, &replayed));
+    return symm_graph_hold(l->comm, NULL, stream, k, &symm_keep_held);
+}
 
 static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) {
+    uint64_t id = 0;
     SYMM_TRY(symm_launch_may_capture(l->comm, stream));
-    SYMM_TRY(follow_captured(l->comm, stream));
-    symm_keep *k =
-        symm_stream_capture_tell(stream, l->comm, &replayed, NULL) ? NULL : symm_keep_new(l);
-    if (!k) {
+    (void)symm_stream_capture(stream, &id); /* 0: another thread has ended it; `record` will say */
+    SYMM_TRY(symm_captured_follow(l->comm, id, stream));
+    symm_keep *k = t->kept = symm_keep_new(l);
+    symmResult_t r = k ? hold_call(l, stream, k) : symmOutOfMemory;
+    if (r == symmOutOfMemory) {
+        r = SYMM_ERR(r, "no memory to capture a collective; the capture is lost");
         symm_stream_lose_capture(stream);
-        return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective; the capture is lost");
     }
-    t->kept = k;
-    symmResult_t r =
-        symm_stream_record(stream, run_task, t, sizeof *t, k, symm_keep_retain, symm_keep_release);
-    symm_keep_release(k);
+    if (!r) r = symm_stream_record(stream, run_task, t, sizeof *t);
+    if (k) symm_keep_release(k);
+    if (!r) r = symm_captured_given(l->comm, id, stream);
     if (r) return r;
     symm_doing_capture(l->comm);
     symm_launch_done(l->comm, l, stream, 1);
@@ -120,20 +121,17 @@ static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream
     _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a launch fits a task");
     if (symm_stream_capturing(stream)) return capture(l, &t, stream);
     symm_doing_begin(c, &l->call);
-    symmResult_t r = symm_stream_submit(stream, run_task, &t, sizeof t, NULL, NULL, NULL);
+    symmResult_t r = symm_stream_submit(stream, run_task, &t, sizeof t);
     if (r) {
         symm_doing_undo(c);
         return r;
     }
-    symm_launch_given(c, stream);
     symm_launch_done(c, l, stream, 0);
-    return symmSuccess;
+    return symm_launch_given(c, stream);
 }
 
-/* Calls of a communicator run in issue order: a change of stream waits for what was given to the
- * last one. */
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
-    if (stream != c->order.last_stream) {
+    if (stream != c->order.eager.stream) {
         SYMM_TRY(symm_stream_check(stream));
         if (!symm_stream_capturing(stream)) SYMM_TRY(symm_launch_follow(c, stream));
     }

@@ -1,5 +1,5 @@
-/* comm_child.c - communicators made from another one: split, and shrink, in which the ranks that
- * are left go on. Runs on the caller's thread, with config.blocking 0 on one of its own; no
+/* comm_child.c - communicators made from another one: split; and shrink, in which the ranks that
+ * are left go on. Runs on the caller's thread; with config.blocking 0 on a thread of its own. No
  * lock. The parent is in use meanwhile. */
 #include <errno.h>
 #include <sched.h>
@@ -20,14 +20,16 @@
 #include "transport/mesh/survive.h"
 #include "comm_make.h"
 
-#define DEATH_SHOWS_NS 1000000000ull /* a death that another rank has seen is seen here by then */
+#define DEATH_SHOWS_NS \
+    1000000000ull /* a death that another rank has seen is seen here within this time */
 
-/* What was asked for, by value: a group makes the call later. */
+/* The arguments by value, because a group makes the call later. */
 typedef struct {
     symmComm_t parent;
     symmComm_t *out;
     symm_config_copy config;
-    symm_comm *made; /* behind: what its handle was given out for; NULL: made in the call */
+    symm_comm
+        *made; /* non-blocking: the record whose handle was returned; NULL: made in the call */
     int color, key, flags;
     int grouped;
     int code;        /* what is wrong with the arguments, and why */
@@ -44,7 +46,7 @@ static symmResult_t check_args(const child_args *a) {
     return symm_config_check(symm_config_kept(&a->config, &config), &checked);
 }
 
-/* The parent's set-up deadline where the child's config says nothing. */
+/* If the child's config sets no deadline, it has the parent's. */
 static symmConfig_t child_config(const symm_comm *parent, const child_args *a) {
     symmConfig_t c = parent->config;
     c.commName = NULL;
@@ -56,7 +58,7 @@ static symmConfig_t child_config(const symm_comm *parent, const child_args *a) {
 static symmResult_t open_child(symm_comm *c, symm_boot *boot, const child_args *a) {
     symmConfig_t cfg = child_config(c, a);
     cfg.blocking =
-        /* the child's bootstrap is the parent's mesh, which is in use until it is made */
+        /* the child's bootstrap is the parent's mesh, which is in use until the child is made */
         SYMM_CONFIG_UNDEF;
     const cu_context context = c->gpu ? c->gpu->context : NULL;
     symmResult_t r = a->made ? symm_comm_build_in(context, boot, a->made)
@@ -65,8 +67,8 @@ static symmResult_t open_child(symm_comm *c, symm_boot *boot, const child_args *
     return r;
 }
 
-/* What has come over the mesh meanwhile: an exchange that failed half-way, or the news that a rank
- * has died. The parent is over. */
+/* If the mesh was revoked meanwhile (an exchange failed half-way, or a rank died), the parent is
+ * over too. */
 static void learn_end(symm_comm *c, symmResult_t r) {
     char text[SYMM_ERR_TEXT], own[SYMM_ERR_TEXT];
     const int other = !r || r == symmInvalidArgument || r == symmMismatch; /* than this rank's */
@@ -81,17 +83,18 @@ static void learn_end(symm_comm *c, symmResult_t r) {
     symm_status_adopt(own);
 }
 
-/* ---- in the call, or behind it --------------------------------------------------------------- */
+/* ---- in the call, or in another thread
+ * ------------------------------------------------------------ */
 
 typedef struct {
     symm_comm *parent;
     child_args a;
     make_fn make;
-    symmComm_t
-        nothing; /* where a rank without a color puts its NULL: the caller's place may be gone */
+    symmComm_t nothing; /* `out` of a rank without a color, as the caller's variable may be gone */
 } behind;
 
-/* The parent is this thread's until here; failed: symmCommGetAsyncError of the new one tells. */
+/* This thread holds the parent until it is done. After a failure symmCommGetAsyncError of the new
+ * one returns it. */
 static void *make_behind(void *arg) {
     behind b = *(behind *)arg;
     symm_comm *made = b.a.made;
@@ -103,12 +106,12 @@ static void *make_behind(void *arg) {
         symm_comm_fail(made, r, -1, symm_status_text());
         atomic_store_explicit(&made->entry.state, SYMM_COMM_LIVE, memory_order_release);
     }
-    /* Until after the leave, so that no call meets a parent that is in use for no reason. Counted:
-     * the next may begin in between. */
+    /* Lowered after the leave, so that a call that finds the parent in use also finds the reason. A
+     * count, because the next creation may begin in between. */
     symm_comm_leave(b.parent);
     atomic_fetch_sub_explicit(&b.parent->entry.parenting, 1, memory_order_release);
-    /* Pairs with the acquire in symmCommGetAsyncError: who sees this one done finds the parent
-     * free. */
+    /* Pairs with the acquire in symmCommGetAsyncError: a thread that sees this one done finds the
+     * parent free. */
     if (made) {
         atomic_store_explicit(&made->entry.behind, 0, memory_order_release);
         symm_comm_unref(made);
@@ -132,7 +135,8 @@ static symmResult_t start_behind(symm_comm *c, child_args *a, make_fn make, int 
     symmResult_t r = has_child ? symm_comm_shell(&cfg, &a->made) : symmSuccess;
     if (r) goto free_record;
     if (a->made) {
-        handle = a->made->handle; /* it may be done, and aborted, before this thread goes on */
+        handle =
+            a->made->handle; /* the new one may be done, and aborted, before this thread goes on */
         symm_comm_ref(a->made);
         atomic_store_explicit(&a->made->entry.behind, 1,
                               memory_order_relaxed); /* nobody has it yet */
@@ -164,8 +168,8 @@ free_record:
     return r;
 }
 
-/* What cannot go on behind goes to the others all the same, who wait for this rank. Ends the use of
- * c, now or later. */
+/* If no thread can be started, this rank takes part in the call, with its error, because the others
+ * wait for it. Ends the use of c, now or later. */
 static symmResult_t make_child(symm_comm *c, child_args *a, make_fn make, int has_child) {
     symmResult_t r = symmSuccess;
     if (goes_behind(c, a)) {
@@ -185,7 +189,7 @@ typedef struct {
     int32_t color, key, code, pad;
 } wish;
 
-/* Members of `color` in order of (key, old rank). Returns how many, *mine: this rank's place. */
+/* Members of `color` in order of (key, old rank). Returns how many; *mine: this rank's index. */
 static int sort_members(const wish *all, int nranks, int color, int self, int *members, int *mine) {
     int n = 0;
     for (int r = 0; r < nranks; r++) {
@@ -219,8 +223,8 @@ static symmResult_t split(symm_comm *c, const child_args *a) {
         int n = sort_members(all, c->nranks, a->color, c->rank, members, &rank);
         status = symm_boot_mesh_open(c->mesh, members, n, rank, &boot);
     }
-    status =
-        symm_comm_agree(c, status, "splitting a communicator"); /* nobody begins before all can */
+    status = symm_comm_agree(c, status,
+                             "splitting a communicator"); /* nobody begins before all ranks can */
     if (status) {
         symm_boot_close(boot);
         return status;
@@ -261,7 +265,8 @@ static void wrong(child_args *a, const char *fmt, ...) {
     va_end(ap);
 }
 
-/* What is wrong goes to the others when the call is made: they would wait for this rank. */
+/* Errors are kept, and told to the others when the call is made, because they would wait for this
+ * rank. */
 static void read_list(const symm_comm *c, child_args *a, const int *list, int n) {
     if (!a->out) wrong(a, "newcomm is NULL");
     if (a->flags & ~(SYMM_SHRINK_ABORT | SYMM_SHRINK_FAILED))
@@ -290,8 +295,8 @@ static int remaining(const symm_comm *c, const symm_ranks *gone, int *members, i
     return n;
 }
 
-/* Before the ranks have agreed nothing may fail in silence, and after that nothing that a rank
- * needs to meet the others. */
+/* Before the ranks agree, every failure must be told to them. After that nothing may fail that a
+ * rank needs to meet the others. */
 static symmResult_t shrink_once(symm_comm *c, const child_args *a, symm_ranks *out) {
     int members[SYMM_MAX_RANKS], rank = 0;
     uint32_t call;
@@ -316,9 +321,9 @@ static symmResult_t shrink_once(symm_comm *c, const child_args *a, symm_ranks *o
     return open_child(c, boot, a);
 }
 
-/* A rank has died since the others agreed on who goes on. One that found it may have said that it
- * gives up before this rank's own connection to the dead one has ended. All must try again, or
- * none: that end comes soon. */
+/* 1: a rank has died since the ranks agreed on who goes on. A rank that found the death may have
+ * told that it gives up before this rank's own connection to the dead one has ended. All must try
+ * again, or none, so this waits for that end for a while. */
 static int one_more_is_gone(const symm_comm *c, const symm_ranks *out) {
     const uint64_t end = symm_now_ns() + DEATH_SHOWS_NS;
     symm_ranks gone;
@@ -340,13 +345,14 @@ static symmResult_t shrink(symm_comm *c, const child_args *a) {
     return r;
 }
 
-/* What runs in it ends, and a thread that is inside leaves. */
+/* With SYMM_SHRINK_ABORT: ends what runs in the parent, and waits until a thread that is inside has
+ * left. */
 static symmResult_t enter_parent(const child_args *a, symm_comm **c) {
     if (!a->code && a->flags & SYMM_SHRINK_ABORT) {
         SYMM_TRY(symmCommRevoke(a->parent, 0));
         const symm_comm *p = symm_handle_peek(SYMM_KIND_COMM, a->parent);
         while (p && atomic_load_explicit(&p->entry.busy, memory_order_relaxed) &&
-               atomic_load(&p->entry.state) != SYMM_COMM_FINAL) /* it was aborted meanwhile */
+               atomic_load(&p->entry.state) != SYMM_COMM_FINAL) /* else it was aborted meanwhile */
             sched_yield();
     }
     SYMM_TRY(symm_comm_enter(a->parent, 0, c));
@@ -368,6 +374,6 @@ symmResult_t symmCommShrink(symmComm_t comm, const int *excludeRanks, int nExclu
     child_args a = {.parent = comm, .out = newcomm, .flags = flags, .grouped = symm_group_open()};
     const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
     symm_config_keep(&a.config, config);
-    if (c) read_list(c, &a, excludeRanks, nExclude); /* else refused when it is made */
+    if (c) read_list(c, &a, excludeRanks, nExclude); /* else refused when the call is made */
     return symm_group_run(comm, SYMM_JOB_BLOCKS, shrink_job, &a, sizeof a);
 }

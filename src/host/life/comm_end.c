@@ -1,5 +1,5 @@
-/* comm_end.c - how a communicator ends: Finalize, Destroy, Revoke, Abort. Whatever hangs on it is
- * dropped here, in the order in which it was built upon each other. The user's thread; Revoke and
+/* comm_end.c - how a communicator ends: Finalize, Destroy, Revoke, Abort. What belongs to it is
+ * dropped in this order: heaps, windows, reductions, mesh, bootstrap. The user's thread; Revoke and
  * Abort: any thread. */
 #include <sched.h>
 #include <stdio.h>
@@ -13,57 +13,37 @@
 #include "host/gpu/gpu.h"
 #include "host/heap/heap_int.h"
 #include "host/lane/memlane.h"
+#include "host/launch/launch.h"
 #include "host/window/window.h"
 
-/* Launches of graphs are counted, not ordered: they may be on any streams. The watcher still runs,
- * so a replay that waits for a peer hears of its death. */
-static symmResult_t await_replays(symm_comm *c) {
-    const useconds_t longest = 1000;
-    /* acquire pairs with the release in coll.c's launch_ended */
-    for (useconds_t nap = 20; atomic_load_explicit(&c->order.replays, memory_order_acquire);) {
-        SYMM_TRY(symm_stream_may_wait("ending a communicator whose calls a graph replays"));
-        usleep(nap);
-        nap = nap < longest ? nap * 2 : nap;
-    }
-    return symmSuccess;
-}
-
-/* *runs: after an error, whether something of it still runs. */
-static symmResult_t drain(symm_comm *c, int *runs) {
-    if (c->cuda) return symm_gpu_drain(c, runs);
-    *runs = 1;
-    SYMM_TRY(symm_order_wait(
-        NULL, c->order.last)); /* refused where a stream's task would wait for a stream */
-    symm_order_drop(&c->order.last);
-    return await_replays(c);
-}
-
-/* Tells the peers that the end of our connection is no death. Whatever we wrote for them is visible
- * to whoever reads it. */
+/* Tells the peers that the end of our connection is no death. A peer that reads it sees all that
+ * this rank wrote. Pairs with symm_comm_said_left, and on GPUs with left_for_good in dev.cuh. */
 static void say_left(symm_comm *c) {
     if (c->ctl) __atomic_store_n(&c->ctl->state, SYMM_STATE_LEFT, __ATOMIC_RELEASE);
 }
 
-/* They look at what goes now, and never for long. */
+/* Visitors read what is freed next. They are never inside for long. */
 static void await_visitors(const symm_comm *c) {
     while (atomic_load(&c->entry.visitors)) sched_yield();
 }
 
-/* The handle dies now. Captured calls keep control block and scratch alive until their graphs are
- * destroyed, but replaying them is an error from now on (coll.c looks at `state`). */
+/* From here on the handle is invalid. Captured calls keep control block and scratch until their
+ * graphs are destroyed, but replaying them is an error: launch_host.c looks at the state, in
+ * may_launch and run_task. */
 static symmResult_t end(symm_comm *c) {
     const int gpus = c->cuda;
     int runs;
-    symmResult_t r = drain(c, &runs);
+    symmResult_t r = symm_launch_drain(c, &runs);
     if (r && runs) { /* nothing can be freed here and now */
         symm_comm_leave(c);
         return r;
     }
-    symm_memplan_lock_dead(); /* from FINAL on others settle its plans too: behind us */
+    symm_memplan_lock_dead(); /* from FINAL on other threads settle its plans too: after this one */
     atomic_store(&c->entry.state, SYMM_COMM_FINAL); /* pairs with symm_comm_visit */
     await_visitors(c);
-    /* A launch that another thread made behind drain() and before FINAL. It may wait for a peer, so
-     * this precedes the watcher's end. Pairs with the release in launch_host.c's launch_ended. */
+    /* Waits for launches that another thread made after drain() and before FINAL. They may wait for
+     * a peer, so this comes before the watcher's end. Pairs with the release in launch_host.c's
+     * launch_ended. */
     while (atomic_load(&c->order.replays)) usleep(20);
     say_left(c);
     symm_watch_stop(c);
@@ -78,8 +58,7 @@ static symmResult_t end(symm_comm *c) {
     symm_boot_close(c->exchange.boot);
     c->exchange.boot = NULL;
     symm_handle_close(SYMM_KIND_COMM, c->handle);
-    symm_handle_put(SYMM_KIND_COMM,
-                    c->handle); /* the handle's own reference: unrefs the communicator */
+    symm_handle_put(SYMM_KIND_COMM, c->handle); /* the handle's own reference to the communicator */
     if (gpus) symm_gpu_reap();
     return r;
 }
@@ -89,7 +68,7 @@ symmResult_t symmCommFinalize(symmComm_t comm) {
     SYMM_TRY(symm_group_refuse_beside(comm, "symmCommFinalize"));
     SYMM_TRY(symm_comm_enter(comm, 0, &c));
     int runs;
-    symmResult_t r = drain(c, &runs);
+    symmResult_t r = symm_launch_drain(c, &runs);
     if (r == symmSuccess) r = symm_comm_told(c);
     symm_comm_leave(c);
     return r;
@@ -114,8 +93,8 @@ symmResult_t symmCommRevoke(symmComm_t comm, int flags) {
     return r;
 }
 
-/* The thread that creates it sees that in its next look, drops it and leaves; nobody waits for that
- * here. */
+/* The thread that creates it sees this at its next check, drops it and leaves. Nobody waits for
+ * that here. */
 static void abort_creation(symm_comm *c) {
     char text[64];
     snprintf(text, sizeof text, "rank %d called symmCommAbort", c->rank);
@@ -123,7 +102,7 @@ static void abort_creation(symm_comm *c) {
     if (symm_handle_close(SYMM_KIND_COMM, c->handle)) symm_handle_put(SYMM_KIND_COMM, c->handle);
 }
 
-/* This thread's turn to end it, once a call in another thread has left; 0: another one is ending it
+/* 1: this thread ends it; a call in another thread has left. 0: another thread is ending it
  * already. */
 static int take_turn(symm_comm *c) {
     while (atomic_exchange_explicit(&c->entry.busy, 1, memory_order_acquire)) {
@@ -136,7 +115,7 @@ static int take_turn(symm_comm *c) {
 symmResult_t symmCommAbort(symmComm_t comm) {
     symm_comm *c;
     SYMM_TRY(symm_comm_visit(comm, &c));
-    atomic_store(&c->entry.aborting, 1); /* whoever ends it, in whichever thread */
+    atomic_store(&c->entry.aborting, 1); /* holds for the end in any thread */
     if (atomic_load_explicit(&c->entry.state, memory_order_acquire) == SYMM_COMM_MAKING) {
         abort_creation(c);
         symm_comm_unvisit(c);
@@ -144,6 +123,6 @@ symmResult_t symmCommAbort(symmComm_t comm) {
     }
     symm_comm_abort_everywhere(c, "symmCommAbort");
     const int turn = take_turn(c);
-    symm_comm_unvisit(c); /* with the turn taken nobody else ends it */
+    symm_comm_unvisit(c); /* nobody else ends it after the turn is taken */
     return turn ? end(c) : symm_comm_bad_handle(comm);
 }

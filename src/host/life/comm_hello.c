@@ -1,5 +1,5 @@
-/* comm_hello.c - the first exchange of ranks that want to be a communicator: who are you, do we
- * fit, how many cores do we share. Runs on the thread that creates the communicator; no lock. */
+/* comm_hello.c - the first exchange of ranks that make a communicator: who they are, whether they
+ * fit, how many cores they share. Runs on the thread that creates the communicator; no lock. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +22,8 @@
 #define HELLO_MAGIC 0x6d6d79736f6c6c65ull
 #define REFUSE_NS   10000000000ull /* how long a rank that cannot go on tries to tell the others */
 
-/* The first message between ranks. magic and version stand first and the size never changes, so
- * that ranks built differently understand at least that. */
+/* The first message between ranks. magic and version come first and the size never changes, so that
+ * ranks that were built differently understand at least these two. */
 typedef struct {
     uint64_t magic;
     uint32_t version, abi;
@@ -32,7 +32,7 @@ typedef struct {
     symm_where where;
     uint64_t device_bytes, scratch;
     int32_t code, nranks, cuda, device, sms;
-    int32_t cores; /* that the rank may use; as many of them as there can be ranks are in cpus */
+    int32_t cores; /* that the rank may use; cpus lists at most SYMM_MAX_RANKS of them */
     symm_uuid gpu; /* the same in every process that sees it */
     char text[200];
     uint16_t cpus[SYMM_MAX_RANKS];
@@ -47,7 +47,8 @@ void symm_random_fill(void *p, size_t n) {
     if (SYMM_FAIL_CALL(comm_random, -1, ENOSYS, getrandom(p, n, 0)) == (ssize_t)n) return;
     uint64_t seed[2] = {
         symm_now_ns(),
-        (uint64_t)getpid()}; /* a kernel without it: unique is enough here, secret is not needed */
+        (uint64_t)
+            getpid()}; /* a kernel without getrandom: unique is enough, it need not be secret */
     memcpy(p, seed, n < sizeof seed ? n : sizeof seed);
 }
 
@@ -87,8 +88,7 @@ static symmResult_t prepare(symm_comm *c) {
 }
 
 #ifdef SYMM_TESTING
-/* A test plays a rank that was built from another version, with other records or another kernel
- * table. */
+/* For tests: plays a rank of another version, with other records or another kernel table. */
 int symm_test_skew[3];
 #define SKEW(i) symm_test_skew[i]
 #else
@@ -114,7 +114,7 @@ static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
     h->abi = (uint32_t)(sizeof(symm_ctl) ^ (sizeof(symm_args) << 16) ^ sizeof(symm_greeting)) +
              (uint32_t)SKEW(1);
     h->plan_hash = symm_plan_hash() + (uint64_t)SKEW(2);
-    /* What the planner goes by: had ranks other numbers of CTAs, they would wait for words that
+    /* The planner depends on these: with different numbers of CTAs ranks would wait for words that
      * nobody writes. */
     h->param_hash = symm_param_hash(&c->params) ^
                     ((uint64_t)(uint32_t)c->config.minCTAs << 32 | (uint32_t)c->config.maxCTAs) *
@@ -157,8 +157,8 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
     return symm_where_compare(r, &h->where, &mine->where);
 }
 
-/* Every rank looks at the same records in the same order, comparing with rank 0's, so all find the
- * same first fault. */
+/* Every rank compares the same records in the same order with rank 0's, so all find the same first
+ * fault. */
 static symmResult_t judge(const hello *all, int nranks) {
     for (int r = 0; r < nranks; r++)
         if (all[r].magic == HELLO_MAGIC && all[r].version == all[0].version && all[r].code)
@@ -168,8 +168,8 @@ static symmResult_t judge(const hello *all, int nranks) {
     return symmSuccess;
 }
 
-/* Whether the ranks have fewer cores than they are, together. A rank whose list is full has enough
- * for all; if none is, the lists are complete. */
+/* Whether all ranks together have fewer cores than ranks. A rank with at least nranks cores has
+ * enough for all; else the lists are complete. */
 static int lack_cores(const hello *all, int nranks) {
     uint8_t seen[(UINT16_MAX + 1) / 8] = {0};
     int cores = 0;
@@ -188,8 +188,8 @@ static int same_gpu(const hello *a, const hello *b) {
     return !memcmp(&a->gpu, &b->gpu, sizeof a->gpu);
 }
 
-/* Which of the ranks' GPUs this process sees: of those alone the driver says what lies between them
- * and ours. */
+/* Which of the ranks' GPUs this process sees. Only for these the driver tells how they are
+ * connected to ours. */
 static void see_gpus(symm_comm *c, const hello *all) {
     uint8_t seen[SYMM_MAX_RANKS] = {0};
     cu_uuid here;
@@ -208,8 +208,8 @@ static void see_gpus(symm_comm *c, const hello *all) {
                       r, c->caps.device);
 }
 
-/* Ranks that share a GPU share its multiprocessors: their kernels wait for each other, so all must
- * fit. */
+/* Ranks that share a GPU share its multiprocessors. Their kernels wait for each other, so all must
+ * fit at once. */
 static void learn_gpus(symm_comm *c, const hello *all) {
     const hello *mine = &all[c->rank];
     for (int r = 0; r < c->nranks; r++) {
@@ -251,12 +251,13 @@ static void learn(symm_comm *c, const hello *all) {
 /* ---- the exchange ---- */
 
 symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members) {
-    hello mine, all[SYMM_MAX_RANKS]; /* no allocation: a rank that has none could not tell so */
+    hello mine,
+        all[SYMM_MAX_RANKS]; /* not allocated: a rank without memory could not tell the others */
     symmResult_t status = prepare(c);
     fill_hello(c, status, &mine);
     symm_wait w = symm_comm_wait(c, "creating a communicator");
     if (!c->params.setup_timeout_ms && c->config.timeoutMs == SYMM_CONFIG_UNDEF)
-        w.deadline_ns = symm_now_ns() + REFUSE_NS; /* parameters were bad */
+        w.deadline_ns = symm_now_ns() + REFUSE_NS; /* the parameters were invalid */
     status = symm_boot_allgather(c->exchange.boot, &mine, all, sizeof mine, &w);
     if (!status) status = judge(all, c->nranks);
     if (!status) learn(c, all);
@@ -278,7 +279,7 @@ symmResult_t symm_comm_refuse_by(symm_boot *boot, symmResult_t status, uint64_t 
     hello mine = {.magic = HELLO_MAGIC, .version = SYMM_VERSION_CODE, .code = (int32_t)status};
     hello all[SYMM_MAX_RANKS];
     char own[SYMM_ERR_TEXT];
-    if (boot->nranks > SYMM_MAX_RANKS) { /* which no rank meets the others for */
+    if (boot->nranks > SYMM_MAX_RANKS) { /* every rank refuses this before any exchange */
         symm_boot_close(boot);
         return status;
     }

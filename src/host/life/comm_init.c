@@ -24,8 +24,7 @@ symmResult_t symmGetUniqueId(symmUniqueId_t *id) {
     return symm_boot_tcp_id(id, p.ifname);
 }
 
-/* A rank without a place for the handle goes on to the exchange all the same, so that all ranks
- * fail alike. */
+/* A NULL `comm` is refused later, in the exchange, so that all ranks fail with the same error. */
 static symmResult_t check_ranks(int nranks, int rank) {
     if (nranks < 1 || nranks > SYMM_MAX_RANKS)
         return SYMM_ERR(symmInvalidArgument, "nranks=%d: must be 1 to %d", nranks, SYMM_MAX_RANKS);
@@ -34,7 +33,7 @@ static symmResult_t check_ranks(int nranks, int rank) {
     return symmSuccess;
 }
 
-/* A group runs its calls in threads of its own: each has what was current when it was made. */
+/* A group runs its calls in other threads: each call keeps the context that was current. */
 static cu_context callers_context(void) {
     return symm_group_open() ? symm_backend_context() : NULL;
 }
@@ -110,19 +109,19 @@ static void *make_rank(void *p) {
     char why[SYMM_ERR_TEXT];
     if (device) memcpy(why, symm_status_text(), sizeof why);
     o->result = symm_boot_threads_open(o->group, o->rank, &boot);
-    if (!o->result && device) { /* the others hear of it */
+    if (!o->result && device) { /* the hello tells it to the others */
         symm_status_adopt(why);
         o->result = symm_comm_refuse(boot, device);
         memcpy(o->text, symm_status_text(), sizeof o->text);
         return NULL;
     }
-    if (o->result) symm_boot_group_abandon(o->group); /* the others shall not wait for this rank */
+    if (o->result) symm_boot_group_abandon(o->group); /* the others must not wait for this rank */
     if (!o->result) o->result = symm_comm_open(boot, NULL, &o->comm);
     if (o->result) memcpy(o->text, symm_status_text(), sizeof o->text);
     return NULL;
 }
 
-/* The device of each rank: as asked, else its number; -1 on the host backend. */
+/* The device of each rank: as asked, else the rank; -1 on the host backend. */
 static symmResult_t pick_devices(one_rank *ones, int n, const int *devices) {
     symm_params p;
     int cuda;
@@ -171,14 +170,14 @@ symmResult_t symmCommInitAll(symmComm_t *comms, int n, const int *devices) {
     status = start_ranks(ones, n, group);
     for (int r = 0; r < n; r++) {
         if (ones[r].started) pthread_join(ones[r].thread, NULL);
-        /* The cause rather than what it looked like to the others. */
+        /* Prefers the cause to remote errors, which are its consequences. */
         if (ones[r].result &&
             (!status || (status == symmRemoteError && ones[r].result != status))) {
             status = ones[r].result;
             symm_status_adopt(ones[r].text);
         }
     }
-    symm_boot_group_hold(group, 0); /* no thread is left that could still come */
+    symm_boot_group_hold(group, 0); /* no thread is left that could join */
     for (int r = 0; r < n; r++) {
         if (!status) {
             comms[r] = ones[r].comm;

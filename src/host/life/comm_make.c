@@ -1,7 +1,7 @@
-/* comm_make.c - how a communicator comes to be: hello, mesh, space, control block, agreement. Runs
- * on the thread inside the creating call (or on a helper thread for non-blocking creation). Every
- * step that may fail on one rank is followed by an exchange that carries its status, so all
- * ranks fail alike. */
+/* comm_make.c - making a communicator: hello, mesh, space, control block, agreement. Runs on the
+ * thread inside the creating call; for non-blocking creation on a helper thread. Every step that
+ * may fail on one rank is followed by an exchange that carries its status, so all ranks fail with
+ * the same error. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +17,7 @@
 #include "host/comm/pages.h"
 #include "host/comm/watch.h"
 #include "host/gpu/gpu.h"
+#include "host/launch/launch.h"
 #include "host/window/exchange.h"
 #include "host/window/space.h"
 #include "machine/cache_info.h"
@@ -30,19 +31,20 @@ static uint64_t control_bytes(const symm_comm *c) {
     return (n + g - 1) / g * g;
 }
 
-/* This rank's GPU must reach all that this process sees of the others', and over NVLink; what it
- * cannot see shows whether it can be reached when its memory is mapped. One rank that sees a
- * pair that does not fit is enough: its greeting refuses for all. */
+/* This rank's GPU must reach, over NVLink, all GPUs of the other ranks that this process sees. For
+ * those that it does not see, mapping their memory shows it. If one rank sees a pair that does not
+ * fit, its greeting makes creation fail on all. */
 static symmResult_t open_gpu(symm_comm *c) {
     for (int d = 0; d < SYMM_CUDA_MAX_DEVICES; d++) {
         if (!(c->gpus.seen >> d & 1)) continue;
         SYMM_TRY(symm_cuda_reach(c->caps.device, d));
         SYMM_TRY(symm_cuda_joined(c->caps.device, d));
     }
-    return symm_gpu_open(c);
+    SYMM_TRY(symm_gpu_open(c));
+    return symm_launch_open(c);
 }
 
-/* While it can still be refused: nothing may fail when all go over to it. */
+/* Done while creation can still be refused: nothing may fail in leave_meeting. */
 static symmResult_t prepare_boot(symm_comm *c) {
     int all[SYMM_MAX_RANKS];
     if (!c->exchange.boot->ops->meets_only) return symmSuccess;
@@ -50,7 +52,7 @@ static symmResult_t prepare_boot(symm_comm *c) {
     return symm_boot_mesh_open(c->mesh, all, c->nranks, c->rank, &c->exchange.over_mesh);
 }
 
-/* The mesh is there, on all ranks. */
+/* The mesh is connected on all ranks: the bootstrap goes on over it. */
 static void leave_meeting(symm_comm *c) {
     if (!c->exchange.over_mesh) return;
     symm_boot_close(c->exchange.boot);
@@ -84,7 +86,7 @@ static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting 
                   unshare);
     SYMM_TRY_GOTO(symm_slot_take(c->space, c->stride, 0, &c->control.slot),
                   unshare);               /* unbuild drops the space */
-    for (int r = 1; r < c->nranks; r++) { /* each peer adopts one of either */
+    for (int r = 1; r < c->nranks; r++) { /* each peer adopts one reference of each */
         symm_space_ref(c->space);
         symm_slot_ref(c->space, c->control.slot);
     }
@@ -106,7 +108,7 @@ unshare:
     return status;
 }
 
-/* All found the same living space: share it. Else a new one on every rank. */
+/* If all ranks found the same living space, they share it. Else every rank makes a new one. */
 static symmResult_t take_space(symm_comm *c, const symm_uuid *members, const symm_greeting *all) {
     int same = all[0].space_id != 0;
     if (c->threads) {
@@ -135,7 +137,7 @@ static symmResult_t judge_greetings(const symm_comm *c, const symm_greeting *all
     return symmSuccess;
 }
 
-/* Nobody adopts what rank 0 of thread ranks has offered. */
+/* Drops the references that rank 0 of thread ranks has taken for the others. */
 static void withdraw(symm_comm *c, const symm_greeting *mine) {
     if (!mine->space_share) return;
     for (int p = 1; p < c->nranks; p++) {
@@ -152,9 +154,9 @@ static symmResult_t trade_greetings(symm_comm *c, const symm_greeting *mine, sym
     return judge_greetings(c, all);
 }
 
-/* How connecting went, through the bootstrap: a mesh that is half connected cannot tell everybody.
- * A cause stands before its consequences: that a peer had closed its door is believed only where
- * nobody knows a better reason. */
+/* Exchanges the status of connecting through the bootstrap, because a mesh that is half connected
+ * cannot tell everybody. A cause counts before its consequences: a remote error is returned only if
+ * no rank has another one. */
 static symmResult_t settle_mesh(symm_comm *c, symmResult_t status) {
     struct {
         int32_t code, pad;
@@ -173,8 +175,8 @@ static symmResult_t settle_mesh(symm_comm *c, symmResult_t status) {
                     all[worst].text);
 }
 
-/* Once every greeting says yes: nothing may fail before the mesh step, in which the peers wait for
- * this rank. */
+/* After every greeting was positive. Nothing may return before the mesh step, in which the peers
+ * wait for this rank. */
 static symmResult_t connect_ranks(symm_comm *c, const symm_uuid *members,
                                   const symm_greeting *all) {
     symm_mesh_addr addrs[SYMM_MAX_RANKS];
@@ -188,7 +190,8 @@ static symmResult_t connect_ranks(symm_comm *c, const symm_uuid *members,
 
 static symmResult_t greet(symm_comm *c, const symm_uuid *members) {
     symm_greeting mine = {.code = 0};
-    symm_greeting all[SYMM_MAX_RANKS]; /* no allocation: a rank that has none could not tell so */
+    symm_greeting
+        all[SYMM_MAX_RANKS]; /* not allocated: a rank without memory could not tell the others */
     symmResult_t status = offer(c, members, &mine);
     mine.code = (int32_t)status;
     if (status) snprintf(mine.text, sizeof mine.text, "%s", symm_status_text());
@@ -245,7 +248,7 @@ static symmResult_t control_processes(symm_comm *c, uint64_t bytes, symmResult_t
     return status;
 }
 
-/* GPUs: one descriptor of pages from rank 0 to everybody. */
+/* GPUs: rank 0 sends one descriptor of pages to every rank. */
 static symmResult_t trade_pages(symm_comm *c, int *fd, const symm_wait *w) {
     uint64_t bytes = (uint64_t)c->nranks * SYMM_PAGE_STRIDE;
     size_t got = 0;
@@ -271,18 +274,20 @@ static symmResult_t share_pages(symm_comm *c) {
     return status;
 }
 
-/* Grids that were cut so that several communicators' kernels fit side by side: a successor that
- * waits in its place, and those behind it, would take what the others count on. */
+/* Grids were made smaller so that kernels of several communicators fit side by side. With
+ * overlapping launches a waiting successor would occupy the room that the others count on. */
 static int is_cut(const symm_comm *c) {
     return c->config.maxCTAs > 0 || c->params.ctas > 0;
 }
 
-/* No kernel may wait in place behind one that waits for peers, neither ours nor the program's. */
+/* 1: no kernel, ours or the program's, may be launched before the end of one that waits for
+ * peers. */
 static int goes_apart(const symm_comm *c) {
     return c->gpus.shared || is_cut(c);
 }
 
-/* Device memory comes with what was in it; kernels expect zeros, and the pages' address. */
+/* Clears the control block, since device memory has old contents and kernels expect zeros;
+ * registers the pages. */
 static symmResult_t ready_gpu(symm_comm *c, uint64_t bytes) {
     if (!c->cuda) return symmSuccess;
     int cu = c->vmm->fill((void *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride), bytes, 0);
@@ -355,8 +360,8 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
         status = SYMM_ERR(symmSystemError, "failpoint comm_ctl");
     symm_wait w = symm_comm_wait(c, "creating a communicator");
     if (c->ctl)
-        status = symm_agree(c->mesh, status, &w,
-                            NULL); /* without it, all ranks have agreed to fail already */
+        status =
+            symm_agree(c->mesh, status, &w, NULL); /* else all ranks have agreed to fail already */
     SYMM_TRY(status);
     SYMM_TRY(symm_comm_async(
         c)); /* a death that the watcher saw before there was an abort word to set */
@@ -391,6 +396,7 @@ void symm_comm_unbuild(symm_comm *c) {
     c->space = NULL;
     symm_pages_unref(c->control.pages);
     c->control.pages = NULL;
+    symm_launch_close(c);
     symm_gpu_close(c);
     if (c->cuda) symm_closer_wait(); /* no descriptor of this communicator is left */
     if (inside && gpu) symm_cuda_pop(&scope);

@@ -1,5 +1,5 @@
-/* comm_open.c - config, shell and the doors through which a communicator is made, in the call or
- * behind it. Runs on the caller's thread; non-blocking creation on a helper thread of its own.
+/* comm_open.c - config, shell, and the functions that make a communicator, in the call or in
+ * another thread. Runs on the caller's thread; non-blocking creation on a helper thread of its own.
  * No lock. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ symmResult_t symm_config_check(const symmConfig_t *config, symmConfig_t *out) {
     return symmSuccess;
 }
 
-/* A config of another size is kept as such, to be refused when the call is made. */
+/* Of a config with a wrong size only the size is kept: the call refuses it later. */
 void symm_config_keep(symm_config_copy *k, const symmConfig_t *config) {
     *k = (symm_config_copy){.given = config != NULL};
     if (!config) return;
@@ -119,7 +119,8 @@ symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmCom
     symmResult_t r =
         out ? symm_comm_shell(config, &c) : SYMM_ERR(symmInvalidArgument, "comm is NULL");
     if (r) return symm_comm_refuse(boot, r);
-    c->config.blocking = 1; /* for what is made from it without a config: it was made in the call */
+    c->config.blocking =
+        1; /* communicators made from it without a config are made in the call too */
     r = symm_comm_build(c, boot);
     if (r) {
         drop_handle(c);
@@ -153,7 +154,8 @@ symmResult_t symm_comm_create(struct symm_boot *boot, const symmConfig_t *config
     return symm_comm_open(boot, config, comm);
 }
 
-/* ---- open behind ----------------------------------------------------------------------------- */
+/* ---- open in another thread
+ * ----------------------------------------------------------------------- */
 
 typedef struct {
     symm_comm *c;
@@ -164,8 +166,7 @@ static symmResult_t meet_and_build(symm_comm *c, const symm_meeting *at) {
     symm_boot *boot;
     symm_params params;
     symm_log_rank(at->rank);
-    symmResult_t bad =
-        symm_param_load(&params); /* goes on to the hello, so that all ranks hear of it */
+    symmResult_t bad = symm_param_load(&params); /* the hello tells it to all ranks */
     c->params.setup_timeout_ms = bad ? 300000 : params.setup_timeout_ms;
     symm_wait w = symm_comm_wait_early(c, "creating a communicator");
     symm_comm_making(c, "waiting for the ranks to come");
@@ -173,7 +174,7 @@ static symmResult_t meet_and_build(symm_comm *c, const symm_meeting *at) {
     return symm_comm_build_in(at->context, boot, c);
 }
 
-/* Failed: symmCommGetAsyncError tells, destroy cleans up. */
+/* After a failure symmCommGetAsyncError returns it, and symmCommDestroy cleans up. */
 static void *make_behind(void *arg) {
     making m = *(making *)arg;
     free(arg);
@@ -216,7 +217,7 @@ static symmResult_t open_behind(const symm_meeting *at, const symmConfig_t *conf
     c->rank = at->rank;
     c->nranks = at->nranks;
     symmComm_t handle =
-        /* the thread may be done, and the user's abort as well, before this one goes on */
+        /* the thread may be done, and the communicator aborted, before this one goes on */
         c->handle;
     r = start_behind(c, at);
     if (r) {
@@ -235,8 +236,7 @@ symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *conf
     symmConfig_t checked;
     symmResult_t bad = symm_config_check(config, &checked);
     if (!bad && out && checked.blocking == 0) return open_behind(at, config, out);
-    /* What is wrong here goes on to the hello, so that all ranks hear of it; it is found again
-     * there. */
+    /* An error here is found again in the hello, which tells it to all ranks. */
     int ms = symm_param_load(&params) ? 300000 : (int)params.setup_timeout_ms;
     if (!bad && checked.timeoutMs != SYMM_CONFIG_UNDEF && config) ms = checked.timeoutMs;
     symm_wait w = {.deadline_ns = symm_now_ns() + (uint64_t)ms * 1000000ull,

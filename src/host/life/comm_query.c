@@ -9,8 +9,8 @@ symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
     symm_comm *c;
     if (!asyncError) return SYMM_ERR(symmInvalidArgument, "asyncError is NULL");
     SYMM_TRY(symm_comm_visit(comm, &c));
-    /* Before the look at what went wrong, which is stored before it is done. Pairs with the release
-     * in comm_child.c: who sees it done may use its parent as well. */
+    /* Read before the error, which is stored before `behind` is cleared. Pairs with the release in
+     * comm_child.c: a thread that sees it done may use the parent too. */
     const int behind = atomic_load_explicit(&c->entry.behind, memory_order_acquire);
     const int making =
         atomic_load_explicit(&c->entry.state, memory_order_acquire) == SYMM_COMM_MAKING ||

@@ -1,21 +1,21 @@
-/* first_touch.c - the pages that peers write and this rank polls are made by this rank: on a
- * machine with several memory nodes a page lies where the one runs that touches it first, and would
- * else lie at the sender's. Runs inside the creating call, before the ranks agree that they have a
- * communicator: until then no peer writes there. No lock. */
+/* first_touch.c - this rank touches the pages first that peers write and it polls. On a machine
+ * with several memory nodes a page is on the node of the thread that touches it first; else that
+ * would be the sender's. Runs inside the creating call, before the last agreement: until then no
+ * peer writes there. No lock. */
 #include "host/comm/comm.h"
 #include "comm_make.h"
 
 enum { PAGE = 4096 };
 
-/* An addition of nothing: whatever is there stays, even if it is written just now. */
+/* Adds 0, so the contents stay, even if they are being written. */
 static void touch(char *from, uint64_t bytes) {
     const uintptr_t end = (uintptr_t)from + bytes;
     for (uintptr_t at = (uintptr_t)from & ~(uintptr_t)(PAGE - 1); at < end; at += PAGE)
         __atomic_fetch_add((uint32_t *)at, 0, __ATOMIC_RELAXED);
 }
 
-/* Of each slot of packets the first one only: that is where latency counts, and all slots together
- * may be a quarter of the scratch. */
+/* Only the first packet of each slot: latency matters there, and all slots together may be a
+ * quarter of the scratch. */
 void symm_comm_first_touch(const symm_comm *c) {
     const symm_scratch *s = &c->calls.proto.scratch;
     char *mine = (char *)c->ctl;

@@ -1,6 +1,6 @@
-/* where.c - who a rank is to the others' kernel: the control mesh meets at abstract sockets, which
- * belong to a network namespace, and takes connections of its own user only. Where these differ the
- * ranks would wait for each other until the deadline of set-up. Any thread; no lock. */
+/* where.c - host, user and network namespace of a rank. The mesh connects abstract sockets, which
+ * belong to a network namespace, and accepts only its own user. If these differ between ranks, they
+ * would wait for each other until the deadline of set-up. Any thread; no lock. */
 #define _GNU_SOURCE
 #include "where.h"
 
@@ -15,15 +15,15 @@
 #include "base/log.h"
 
 #ifdef SYMM_TESTING
-/* A test plays a rank of another host or user. */
+/* For tests: plays a rank of another host or user. */
 int symm_test_where[2];
 #define ELSEWHERE(i) symm_test_where[i]
 #else
 #define ELSEWHERE(i) 0
 #endif
 
-/* Ranks of one host must find the same one: where there is no descriptor to read it with, none is
- * made up. */
+/* Ranks of one host must find the same id: without a descriptor to read it, this fails instead of
+ * using another. */
 static symmResult_t host_id(symm_uuid *out) {
     char text[64] = "";
     symm_uuid id = {0, 0};

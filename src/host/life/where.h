@@ -1,5 +1,5 @@
-/* where.h - where a rank runs, as far as ranks must agree in it to find each other: the host, whose
- * user, which network. Part of the first message between ranks: fixed size. Any thread; no lock. */
+/* where.h - where a rank runs: host, user, network namespace. Ranks must agree in these to find
+ * each other. Part of the first message between ranks: fixed size. Any thread; no lock. */
 #ifndef SYMM_WHERE_H_
 #define SYMM_WHERE_H_
 
@@ -13,8 +13,8 @@ typedef struct {
 } symm_where;
 
 symmResult_t symm_where_fill(symm_where *w);
-/* Whether rank r can find rank 0's sockets and be known for one of its kind; else what is
- * different, and the way out. */
+/* Whether rank r can connect to rank 0's sockets and be accepted; else the error says what differs
+ * and what helps. */
 symmResult_t symm_where_compare(int r, const symm_where *theirs, const symm_where *root);
 
 #endif

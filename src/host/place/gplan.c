@@ -1,7 +1,6 @@
-/* gplan.c - see gplan.h. Points carry the set of what they come after as bits; blocks stand in one
- * list per zone by offset, which an allocation walks once. A block that another one has covered
- * since is left out of the list: whoever may not lie on the old one may not lie on the new one
- * either. */
+/* gplan.c - see gplan.h. A point has the set of earlier points as bits. Each zone has one list of
+ * blocks by offset, which an allocation walks once. A block that a later one covers leaves the
+ * list: what may not lie on the old one may not lie on the new one either. The owner's thread. */
 #include "gplan.h"
 
 #include <stdlib.h>
@@ -58,7 +57,7 @@ void symm_gplan_end(symm_gplan *p) {
     free(p);
 }
 
-/* Room for one more of `size` bytes in an array that holds n: it doubles at powers of two. */
+/* Makes room for one more of `size` bytes in an array that holds n; it doubles at powers of two. */
 static int room(void **array, int n, size_t size) {
     if (n & (n - 1)) return 0;
     void *more = SYMM_FAIL_ALLOC(gplan_room, realloc(*array, (size_t)(n ? 2 * n : 1) * size));
@@ -182,8 +181,8 @@ int symm_gplan_bar(symm_gplan *p, int zone, uint64_t off, uint64_t bytes) {
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
-/* May a block that begins at `point` lie on b: FREE yes, HARD no, UNHEARD once a HEAR point lies
- * between. */
+/* Whether a block that begins at `point` may lie on b. FREE: yes. HARD: no. UNHEARD: only if a HEAR
+ * point lies between. */
 enum { FREE, UNHEARD, HARD };
 
 static int standing(const symm_gplan *p, int zone, int point, const block *b) {
@@ -195,7 +194,7 @@ static int standing(const symm_gplan *p, int zone, int point, const block *b) {
     return UNHEARD;
 }
 
-/* The lowest place where all that is in the way stands below `bad`. */
+/* The lowest place where everything in the way is below `bad`. */
 static uint64_t lowest(const symm_gplan *p, int zone, int point, uint64_t bytes, int bad) {
     const struct zone *z = &p->zones[zone];
     int k = 0;
@@ -226,7 +225,7 @@ static uint64_t unheard(const symm_gplan *p, int point) {
     return sum;
 }
 
-/* Takes out of the list what b covers and was free to. */
+/* Takes out of the list the blocks that b covers and was free to cover. */
 static void uncover(symm_gplan *p, int zone, const block *b) {
     struct zone *z = &p->zones[zone];
     int n = 0;
@@ -239,7 +238,7 @@ static void uncover(symm_gplan *p, int zone, const block *b) {
     z->nlist = n;
 }
 
-/* Whether a HEAR point in front is asked for: `here` is the place without one. */
+/* Whether the caller must make a HEAR point first. here: the place without one. */
 static int wants_hear(const symm_gplan *p, int point, uint64_t bytes, uint64_t here) {
     if (!symm_gplan_heard(p, point)) return 1;
     const uint64_t lower = lowest(p, SYMM_MEM_SYM, point, bytes, HARD);

@@ -1,10 +1,10 @@
-/* gplan.h - where the blocks of a graph lie: a graph's points, who comes after whom, and offsets
- * that follow from that. Pure: no memory but its own, no clock, no address, no CUDA. Equal calls
- * give equal offsets in any process. Not thread-safe: the owner locks.
+/* gplan.h - placement of the blocks of a graph: the graph's points, their order, and offsets that
+ * follow from it. Pure: no memory but its own, no clock, no address, no CUDA. Equal calls give
+ * equal offsets in any process. Not thread-safe: the owner locks.
  *
- * Two blocks that may be alive at the same time never overlap. A block may lie where another one
- * was if its first point comes after the other's last one; with SYM blocks of several ranks only
- * if a HEAR point lies between, for another rank may not have come as far. */
+ * Two blocks that may be alive at the same time never overlap. A block may reuse the place of
+ * another if its first point comes after the other's last one. With SYM blocks of several ranks a
+ * HEAR point must lie between, because another rank may be behind. */
 #ifndef SYMM_GPLAN_H_
 #define SYMM_GPLAN_H_
 
@@ -17,7 +17,8 @@ enum { SYMM_MEM_LOCAL, SYMM_MEM_SYM, SYMM_MEM_ZONES };
 
 enum {
     SYMM_POINT_PLAIN,
-    /* every rank hears from every rank: who is behind it is behind what any rank did before it */
+    /* every rank hears from every rank: what comes after it is after all that any rank did
+     * before */
     SYMM_POINT_HEAR
 };
 
@@ -26,8 +27,8 @@ typedef struct symm_gplan symm_gplan;
 symm_gplan *symm_gplan_new(int nranks); /* NULL: no memory */
 void symm_gplan_end(symm_gplan *p);
 
-/* A point that comes after those given, and what they come after. Its number, counted from 0; -1:
- * no memory. */
+/* Adds a point that comes after those given, and after all that they come after. Returns its
+ * number, from 0; -1: no memory. */
 int symm_gplan_point(symm_gplan *p, int kind, const int *after, int n);
 int symm_gplan_points(const symm_gplan *p);
 /* 1 if `point` is `earlier` or comes after it. */
@@ -37,32 +38,34 @@ int symm_gplan_heard(const symm_gplan *p, int point);
 /* 1 if every HEAR point is `point` or lies before it. */
 int symm_gplan_after_all(const symm_gplan *p, int point);
 
-/* Blocks may lie in [off, off+bytes), which joins what it touches. -1: no memory. */
+/* Blocks may be placed in [off, off+bytes), which joins ranges that it touches. -1: no memory. */
 int symm_gplan_offer(symm_gplan *p, int zone, uint64_t off, uint64_t bytes);
-/* No block comes to lie there any more, unless it is offered again; what barred some of it is gone
- * with it. -1: no memory. */
+/* No block is placed there any more, unless it is offered again. Bars in it are removed. -1: no
+ * memory. */
 int symm_gplan_withdraw(symm_gplan *p, int zone, uint64_t off, uint64_t bytes);
-/* Nothing may lie there, until it is withdrawn. -1: no memory. */
+/* Nothing is placed there until it is withdrawn. -1: no memory. */
 int symm_gplan_bar(symm_gplan *p, int zone, uint64_t off, uint64_t bytes);
 
 enum { SYMM_GPLAN_SPACE, SYMM_GPLAN_MEMORY, SYMM_GPLAN_HEAR };
-/* A block that is alive from `point` on, at the lowest offset that no block that may be alive then
- * has. bytes: a multiple of 256, not 0. *block: its number; NULL: only where it would lie is told,
- * nothing changes. SYMM_GPLAN_NONE and *why: SPACE, nothing offered holds it; MEMORY; HEAR, only
- * where `hears`: a HEAR point is to be made in front of this one first. That is so before the
- * first SYM block, and where it lets this block lie lower while what waits for one is more than
- * an eighth of the zone's footprint and than SYMM_GPLAN_FLOOR. */
+/* Places a block that is alive from `point` on, at the lowest offset that is free of blocks that
+ * may be alive then. bytes: a multiple of 256, not 0. *block: its number; NULL: only the offset is
+ * returned, nothing changes. SYMM_GPLAN_NONE and *why:
+ * - SPACE: nothing offered holds it.
+ * - MEMORY: no memory.
+ * - HEAR, only if `hears`: make a HEAR point in front of this one first. That is so before the
+ *   first SYM block, and if the block could lie lower then, and the memory that waits for a HEAR
+ *   point is more than an eighth of the zone's footprint and more than SYMM_GPLAN_FLOOR. */
 uint64_t symm_gplan_alloc(symm_gplan *p, int point, int zone, uint64_t bytes, int hears, int *block,
                           int *why);
-/* The block is dead behind `point`. 0; -1: freed already; -2: the point does not come after the
- * block's first. */
+/* The block is free after `point`. Returns 0; -1: freed already; -2: the point does not come after
+ * the block's first one. */
 int symm_gplan_free(symm_gplan *p, int point, int block);
 /* Whether it has been freed. */
 int symm_gplan_freed(const symm_gplan *p, int block);
 
-/* Bytes of the zone under blocks (those barred not counted). */
+/* Bytes of the zone that blocks cover, without barred ones. */
 uint64_t symm_gplan_footprint(const symm_gplan *p, int zone);
-/* The k-th piece under blocks, by offset; 0 past the last. They may overlap. */
+/* The k-th piece that blocks cover, by offset; 0: past the last. Pieces may overlap. */
 int symm_gplan_piece(const symm_gplan *p, int zone, int k, uint64_t *off, uint64_t *bytes);
 /* Whether a block lies in any byte of [off, off+bytes). */
 int symm_gplan_touches(const symm_gplan *p, int zone, uint64_t off, uint64_t bytes);

@@ -1,4 +1,5 @@
-/* mappings.c - a sorted array: growing is rare, looking is not. Threads as in mappings.h. */
+/* mappings.c - a sorted array, because look-ups are frequent and growth is rare. Threads as in
+ * mappings.h. */
 #include "mappings.h"
 
 #include <stdlib.h>

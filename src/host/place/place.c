@@ -1,6 +1,6 @@
-/* place.c - placement engines as place.h has them: made, ended, counted; each call goes to the
- * narrow or to the wide one of place_engine.h. An engine is narrow until it is given a range
- * that ends too high for that. The thread that has the owner's lock. */
+/* place.c - the placement engines of place.h: makes, ends and counts them, and passes each call to
+ * the narrow or the wide one of place_engine.h. An engine is narrow until it gets a range that ends
+ * too high for that. The thread that has the owner's lock. */
 #include "place.h"
 
 #include <stdlib.h>

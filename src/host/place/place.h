@@ -1,5 +1,6 @@
-/* place.h - where blocks lie: offsets only, no memory, no address, no clock. Two engines that were
- * given the same calls hold the same blocks, in any process. Not thread-safe: the owner locks. */
+/* place.h - placement: where blocks lie, as offsets. It knows no memory, no address and no clock.
+ * Two engines that get the same calls hold the same blocks, in any process. Not thread-safe: the
+ * owner locks. */
 #ifndef SYMM_PLACE_H_
 #define SYMM_PLACE_H_
 
@@ -17,15 +18,15 @@ static inline uint64_t symm_round_up(uint64_t n, uint64_t to) {
 typedef struct symm_place symm_place;
 
 enum { SYMM_PLACE_FIRST = 0, SYMM_PLACE_BEST = 1 };
-/* No free range yet. NULL: no memory. */
+/* An engine without a free range. NULL: no memory. */
 symm_place *symm_place_new(int fit);
 void symm_place_end(symm_place *p);
 
-/* [off, off+bytes), so far unknown to p, is free; joined with its free neighbours. -1: no memory,
- * nothing changed. */
+/* [off, off+bytes), which p does not know yet, becomes free and joins its free neighbours. -1: no
+ * memory, nothing changed. */
 int symm_place_add(symm_place *p, uint64_t off, uint64_t bytes);
-/* Takes a range out that is free all over: p forgets it. -1: not all of it is free, or no memory;
- * nothing changed. */
+/* p forgets the range, all of which must be free. -1: not all of it is free, or no memory; nothing
+ * changed. */
 int symm_place_cut(symm_place *p, uint64_t off, uint64_t bytes);
 
 /* A block of `bytes` (rounded up to the unit, not 0) at a multiple of align (power of two, at least
@@ -38,15 +39,15 @@ int symm_place_take_at(symm_place *p, uint64_t off, uint64_t bytes, uint64_t tag
 /* Frees the block that begins at off; returns its bytes, 0 if none begins there (nothing changed).
  * Cannot run out of memory. */
 uint64_t symm_place_give(symm_place *p, uint64_t off);
-/* The same for a block whose tag is `tag` where mask has ones; else nothing is changed. *was (may
- * be NULL): its tag. One look-up. */
+/* The same, if the block's tag is `tag` in the bits of mask; else nothing changes. *was (may be
+ * NULL): its tag. One look-up. */
 uint64_t symm_place_give_if(symm_place *p, uint64_t off, uint64_t mask, uint64_t tag,
                             uint64_t *was);
-/* A block gets longer (into free space right behind it) or shorter in place. -1: it cannot; nothing
+/* Makes a block longer, into free space right behind it, or shorter. -1: it cannot; nothing
  * changed. */
 int symm_place_resize(symm_place *p, uint64_t off, uint64_t bytes);
-/* The block that begins at off becomes two, the first of `bytes`, both with its tag. -1: it cannot;
- * nothing changed. */
+/* Divides the block that begins at off: the first part has `bytes`, both keep the tag. -1: it
+ * cannot; nothing changed. */
 int symm_place_split(symm_place *p, uint64_t off, uint64_t bytes);
 
 typedef struct {
@@ -56,8 +57,8 @@ typedef struct {
 /* The block that begins at off: bytes, tag. 0 if none does. As fast as give. */
 uint64_t symm_place_block(const symm_place *p, uint64_t off, uint64_t *tag);
 void symm_place_set_tag(symm_place *p, uint64_t off, uint64_t tag);
-/* The piece, block or hole, that holds off; or the first behind it. 0 if there is none. In O(log
- * pieces). Walking: next off = piece.off + piece.bytes. */
+/* The piece, block or hole, that holds off; else the first one behind off. 0: there is none. O(log
+ * pieces). To walk: next off = piece.off + piece.bytes. */
 int symm_place_at(const symm_place *p, uint64_t off, symm_piece *piece);
 
 typedef struct {

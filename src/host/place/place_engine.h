@@ -1,6 +1,6 @@
-/* place_engine.h - the placement engine of place.h twice: with offsets and sizes in words of 32
- * bits, and of 64. Both are place_engine.inl over place_tree.inl; place.c chooses. Not
- * thread-safe: the owner locks. */
+/* place_engine.h - the placement engine of place.h in two widths: offsets and sizes in words of 32
+ * bits (narrow) and of 64 (wide). Both are place_engine.inl over place_tree.inl; place.c chooses.
+ * Not thread-safe: the owner locks. */
 #ifndef SYMM_PLACE_ENGINE_H_
 #define SYMM_PLACE_ENGINE_H_
 

@@ -1,9 +1,9 @@
-/* place_engine.inl - the placement engine of place.h over place_tree.inl, and with best fit
- * place_sizes.h. Included by place_narrow.c and place_wide.c, which say what a word is; here all is
- * counted in units. The thread that has the owner's lock.
+/* place_engine.inl - the placement engine of place.h over place_tree.inl, and with best fit over
+ * place_sizes.h. Included by place_narrow.c and place_wide.c, which define what a word is. All
+ * numbers are in units. The thread that has the owner's lock.
  *
- * Pieces lie in the tree by offset; two holes never touch. Giving a block back only changes and
- * removes entries, so it needs no memory; where best fit adds a hole, its node was reserved when
+ * The tree has the pieces by offset. Two holes never touch. Giving a block back only changes and
+ * removes entries, so it needs no memory. If best fit then lists a hole, its node was reserved when
  * the piece was made. */
 #include <errno.h>
 
@@ -25,7 +25,7 @@ uint64_t ENGINE(largest)(const symm_place *p) {
     return len > 0 ? (uint64_t)len : 0;
 }
 
-/* 0 where no piece can have that many bytes. */
+/* 0: no piece can have that many bytes. */
 static inline word round_up(uint64_t bytes) {
     return bytes > SYMM_PLACE_MOST || bytes > (uint64_t)WORD_MAX * UNIT
                ? 0
@@ -65,7 +65,7 @@ static inline void block_comes(symm_place *p, word off, word len) {
     block_ends(p, off + len);
 }
 
-/* Memory for as many pieces more. */
+/* Reserves memory for so many more pieces. */
 static inline int reserve(symm_place *p, int pieces) {
     if (tree_reserve(&p->tree, pieces, p->peak)) return -1;
     return p->sizes ? symm_sizes_reserve(p->sizes, p->blocks + p->holes + (unsigned)pieces) : 0;
@@ -86,12 +86,12 @@ static inline word end_of(const symm_cursor *c) {
     return off_of(c) + size_of(len_of(c));
 }
 
-/* Splits the hole at c: n units of it, from off on, get `len`, what lies before and behind stays a
- * hole. len 0: an entry is not made. */
+/* Splits the hole at c: its n units from off on become an entry of `len`, or (len 0) no entry. What
+ * lies before and behind stays a hole. */
 static void carve(symm_place *p, symm_cursor *c, word off, word n, word len, uint64_t tag) {
     word begin = off_of(c), whole = len_of(c), head = off - begin, tail = whole - head - n;
     SYMM_ASSERT(head >= 0 && tail >= 0 && n > 0);
-    if (!head && len && tree_front(&p->tree, c, n, tag)) { /* as it mostly is */
+    if (!head && len && tree_front(&p->tree, c, n, tag)) { /* the usual case */
         p->free -= (uint64_t)n;
         p->holes -= tail == 0;
         if (!p->sizes) return;
@@ -101,7 +101,7 @@ static void carve(symm_place *p, symm_cursor *c, word off, word n, word len, uin
     }
     hole_goes(p, begin, whole);
     if (tail) hole_comes(p, off + n, tail);
-    /* What is behind comes first: the largest hole of the nodes is looked for once. */
+    /* The part behind comes first, so the largest hole of the nodes is searched once. */
     if (tail && !tree_insert(&p->tree, c, off + n, tail, 0)) seek(p, begin, c);
     if (head) {
         tree_set(c, head);
@@ -130,8 +130,8 @@ static int hole_before(const symm_cursor *c, symm_cursor *d, word *len) {
     return 1;
 }
 
-/* Frees the entry at c, which is no hole, and joins it with the holes that touch it, wherever they
- * are. */
+/* Frees the entry at c, which is no hole, and joins it with the holes that touch it, in any
+ * leaf. */
 static void join_apart(symm_place *p, symm_cursor *c) {
     word off = off_of(c), n = size_of(len_of(c)), len;
     symm_cursor d;
@@ -163,8 +163,8 @@ static int touches_apart(const symm_cursor *c) {
            (leaf->next[i] == END && hole_behind(c, &d, &len));
 }
 
-/* The same, where what it is joined with is in the same leaf, as it mostly is. Which of the
- * neighbours are holes nobody can guess: so no branch asks. */
+/* The same. Mostly the holes are in the same leaf; then it is arithmetic without branches, because
+ * which neighbours are holes cannot be predicted. */
 static inline void join(symm_place *p, symm_cursor *c) {
     const symm_node *leaf = c->leaf;
     const int i = c->at, j = leaf->prev[i], k = leaf->next[i];
@@ -200,7 +200,7 @@ int ENGINE(add)(symm_place *p, uint64_t off, uint64_t bytes) {
     d = c;
     if (tree_next(&d) && off_of(&d) - at < n) return -1;
     if (reserve(p, 1)) return -1;
-    /* As a block first: what joins blocks with holes does the rest. */
+    /* First as a block, which join then frees. */
     tree_insert(&p->tree, &c, at, -n, 0);
     seek(p, at, &c);
     join(p, &c);
@@ -219,14 +219,14 @@ int ENGINE(cut)(symm_place *p, uint64_t off, uint64_t bytes) {
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-/* Where a block of that alignment lies in [off, off+len); WORD_MAX if it does not. Nothing
- * overflows: all are below 2^56. */
+/* Where a block of n units and that alignment fits in [off, off+len); WORD_MAX: nowhere. Nothing
+ * overflows: all numbers are below 2^56. */
 static inline word place_in(word off, word len, word n, uint64_t align) {
     uint64_t at = ((uint64_t)off + align - 1) & -align;
     return at + (uint64_t)n <= (uint64_t)off + (uint64_t)len ? (word)at : WORD_MAX;
 }
 
-/* The lowest. Between two places where a block of that alignment could begin all holes are alike,
+/* The lowest place. Holes between two places where a block of that alignment could begin are all
  * too short, and skipped. */
 static inline word first_fit(const symm_place *p, word n, uint64_t align, symm_cursor *c) {
     int found = tree_fit(&p->tree, n, c);
@@ -242,7 +242,7 @@ static inline word first_fit(const symm_place *p, word n, uint64_t align, symm_c
     return WORD_MAX;
 }
 
-/* The lowest of the smallest holes. */
+/* The lowest of the smallest holes that fit. */
 static word best_fit(const symm_place *p, word n, uint64_t align, symm_cursor *c) {
     uint64_t len = (uint64_t)n * UNIT, off = 0;
     for (; symm_sizes_next(p->sizes, &len, &off); off++) {

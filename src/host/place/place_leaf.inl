@@ -1,5 +1,5 @@
-/* place_leaf.inl - the nodes of a placement engine's tree, and what is done within one. Included by
- * place_tree.inl. The thread that has the engine's lock.
+/* place_leaf.inl - the nodes of a placement engine's tree, and operations within one node. Included
+ * by place_tree.inl. The thread that has the engine's lock.
  *
  * An entry is {off, len, tag}, in units. len > 0: a hole of that length; len < 0: a block of -len;
  * in inner nodes the largest len below. Places without an entry are off = WORD_MAX, len = 0, so
@@ -86,7 +86,7 @@ static inline vector greater(vector a, vector b) {
 #endif
 
 #if WORD_BITS == 32 && SYMM_TREE_FAN == 30 && defined(__SSE2__)
-/* A tenth of the engine's time less than what compilers make of the loop below. */
+/* This takes a tenth of the engine's time less than what compilers make of the loop below. */
 #define BITS(is, op, at, x)                                                        \
     const vector *v = (const vector *)(const void *)(at), w = (vector){0} + (x);   \
     const __m128i a = _mm_packs_epi32((__m128i)(v[0] op w), (__m128i)(v[1] op w)); \
@@ -104,8 +104,8 @@ static inline vector greater(vector a, vector b) {
     for (int k = 0; k < LANES; k++) found |= (uint32_t)all[k] << k;                               \
     return found
 #endif
-/* Bits of the entries of which it is so: all of them are compared, with no branch to be guessed and
- * no load that waits for another. */
+/* A bit for each entry for which the comparison holds. All entries are compared: no branch to
+ * predict, and no load that waits for another. */
 static inline uint32_t above(const word *at, word x) {
     BITS(is_above, >, at, x);
 }
@@ -155,7 +155,7 @@ static int count_of(const symm_node *n) {
     return last_at(n, WORD_MAX - 1) + 1;
 }
 
-/* Entries from i on have their places from now on. */
+/* The children from i on get their parent and slot. */
 static void adopt(symm_node *n, int i) {
     for (; n->off[i] != WORD_MAX; i++) {
         n->child[i]->parent = n;
@@ -289,7 +289,7 @@ static void unlink_entry(symm_node *n, int i) {
     n->count--;
 }
 
-/* a where yes is 1, b where it is 0; never a branch, for nobody can guess it. */
+/* a if yes is 1, b if it is 0, without a branch: it could not be predicted. */
 static inline int either(int yes, int a, int b) {
     return b ^ ((a ^ b) & -yes);
 }

@@ -1,6 +1,7 @@
-/* place_sizes.h - holes by size, for best fit: classes of a 32nd of an octave, in each a treap over
- * (bytes, off). The shape of a treap depends on what is in it alone (priorities are a hash of off),
- * so equal holes answer equally fast, whatever came before. Not thread-safe. */
+/* place_sizes.h - holes by size, for best fit: classes of a 32nd of an octave, each with a treap
+ * over (bytes, off). The shape of a treap depends only on what is in it (priorities are a hash of
+ * off), so the time of a call does not depend on earlier calls. Not thread-safe: the engine's owner
+ * locks. */
 #ifndef SYMM_PLACE_SIZES_H_
 #define SYMM_PLACE_SIZES_H_
 

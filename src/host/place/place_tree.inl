@@ -1,8 +1,7 @@
-/* place_tree.inl - the pieces of a placement engine in order of offset: a B+ tree in which every
- * inner entry knows the largest hole below it. One cache miss a level and four levels for 100,000
- * blocks, where a binary tree has twenty; none but the leaf's where a hint says which leaf it
- * is. Included by place_engine.inl, which says what a word is. The thread that has the engine's
- * lock. */
+/* place_tree.inl - the pieces of a placement engine by offset: a B+ tree in which every inner entry
+ * knows the largest hole below it. A search costs one cache miss a level, and 100,000 blocks need
+ * four levels; a binary tree has twenty. With a right hint only the leaf is missed. Included by
+ * place_engine.inl, which defines what a word is. The thread that has the engine's lock. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -31,10 +30,10 @@ static inline uint64_t *tag_of(const symm_cursor *c) {
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Nodes lie in chunks, behind a table of hints; the last chunk's is used. For a piece of the
- * addresses it has the leaf in which a block there was last seen, as bits 6 to 37 of its address,
- * so that the table keeps to the caches. A hint may be wrong, but always names a node, and what
- * begins at an offset is in that leaf or is not. */
+/* Nodes lie in chunks, behind a table of hints. The last chunk's table is used. For each range of
+ * offsets it has the leaf in which a block there was last seen, as bits 6 to 37 of the leaf's
+ * address, so that the table stays in the caches. A hint may be wrong, but it always names a node;
+ * whether a piece begins there is then checked. */
 typedef struct chunk {
     struct chunk *next;
 } chunk;
@@ -66,7 +65,7 @@ static void place_hints(symm_tree *t, uint32_t *table, uint64_t count, symm_node
     for (uint64_t i = 0; i < count; i++) table[i] = (uint32_t)(at >> 6);
 }
 
-/* Chunks double, so that they are few; large ones lie in huge pages where the system has them, for
+/* Chunks double, so that they are few. Large ones are in huge pages if the system has them, because
  * the tree is walked at random. */
 static int more_nodes(symm_tree *t, uint64_t wanted, uint64_t end) {
     uint64_t n = t->nodes < 4 ? 4 : t->nodes, hints = 16;
@@ -78,7 +77,7 @@ static int more_nodes(symm_tree *t, uint64_t wanted, uint64_t end) {
     bytes = (bytes + align - 1) & -align;
     chunk *c = SYMM_FAIL_ALLOC(place_nodes, aligned_alloc(align, bytes));
     if (!c) return -1;
-    if (align == HUGE_PAGE) (void)madvise(c, bytes, MADV_HUGEPAGE); /* a wish; slower without */
+    if (align == HUGE_PAGE) (void)madvise(c, bytes, MADV_HUGEPAGE); /* slower if refused */
     c->next = t->chunks;
     t->chunks = c;
     n = (bytes - head) / sizeof(symm_node);
@@ -135,7 +134,7 @@ static void tree_close(symm_tree *t) {
 
 /* ---- searching ------------------------------------------------------------------------------- */
 
-/* All that a call may touch of a leaf, at once: it is far away. */
+/* Prefetches all that a call may touch of a leaf. */
 static inline void fetch(const symm_node *n) {
     for (size_t k = 0; k < offsetof(symm_node, tag); k += 64)
         __builtin_prefetch((const char *)n + k, 1);
@@ -146,8 +145,8 @@ static inline void fetch(const symm_node *n) {
 /* The last entry at or below off; 0 if there is none (at is END). pre: off < WORD_MAX. */
 static inline int tree_find(const symm_tree *t, word off, symm_cursor *c) {
     symm_node *n = t->root;
-    /* Keys are exact: what is not below the first key of the root is not below that of any node on
-     * its way. */
+    /* Keys are exact: an offset not below the first key of the root is not below that of any node
+     * on the way down. */
     const word key = t->height && off < n->off[0] ? n->off[0] : off;
     for (int level = t->height; level > 0; level--) {
         for (size_t k = 0; k < sizeof n->child; k += 64)
@@ -160,7 +159,7 @@ static inline int tree_find(const symm_tree *t, word off, symm_cursor *c) {
     return c->at != END;
 }
 
-/* The entry that begins at off, where the hint is right. 0: it is not, or there is none. */
+/* The entry that begins at off, if the hint is right. 0: the hint is wrong, or there is none. */
 static inline int tree_guess(const symm_tree *t, word off, symm_cursor *c) {
     symm_node *leaf = hinted(t, off);
     fetch(leaf);
@@ -190,7 +189,7 @@ static inline int tree_fit(const symm_tree *t, word len, symm_cursor *c) {
     return 1;
 }
 
-/* The same from c on, c's entry included. */
+/* The same, from the entry at c on. */
 static int tree_fit_from(word len, symm_cursor *c) {
     symm_node *n = c->leaf;
     int i = c->at, height = 0;
@@ -236,8 +235,8 @@ static int tree_prev(symm_cursor *c) {
 
 /* ---- changing -------------------------------------------------------------------------------- */
 
-/* An entry of n was `old` and is `len` (0: is not there); the nodes above learn of it as far as it
- * matters to them. */
+/* The length of an entry of n was `old` and is `len` (0: no entry). Updates the nodes above as far
+ * as it changes their largest hole. */
 static inline void tell(symm_node *n, word old, word len) {
     for (; n->parent; n = n->parent) {
         word *slot = &n->parent->len[n->slot];
@@ -251,8 +250,8 @@ static inline void tell(symm_node *n, word old, word len) {
     }
 }
 
-/* The same, where the largest of n is known. What has just been written is not read in vectors:
- * they would wait for it. */
+/* The same, if the largest hole of n is known. What has just been written is not read in vectors,
+ * which would wait for it. */
 static inline void tell_largest(symm_node *n, word len) {
     for (symm_node *up; (up = n->parent); n = up) {
         const word old = up->len[n->slot], most = up->parent ? up->parent->len[up->slot] : 0;
@@ -265,8 +264,8 @@ static inline void tell_largest(symm_node *n, word len) {
     }
 }
 
-/* The first entry of n begins at off: keys are exact, so that each entry has one place where it is
- * found. */
+/* The first entry of n begins at off now. Keys are exact, so that each entry is found at one
+ * place. */
 static void tell_first(symm_node *n, word off) {
     for (; n->parent; n = n->parent) {
         n->parent->off[n->slot] = off;
@@ -287,14 +286,14 @@ static void tree_move(symm_cursor *c, word off) {
     if (c->leaf->prev[c->at] == END) tell_first(c->leaf, off);
 }
 
-/* Where a heap grows at its end, what is left behind stays as it is: full. */
+/* Where entries are added at the end, the left node stays nearly full. */
 static int split_at(int i) {
     return i == FAN ? FAN - LEAST : FAN / 2;
 }
 
 static void put(symm_tree *t, symm_node *n, int i, symm_node *child, int leaf);
 
-/* left is split: what has left it is in right. */
+/* left was split: its upper entries are in right. */
 static void put_split(symm_tree *t, symm_node *left, symm_node *right, int leaf) {
     if (left->parent) {
         tell_largest(left, largest(left));
@@ -387,7 +386,8 @@ static int even_nodes(symm_node *left, symm_node *right) {
     return 0;
 }
 
-/* n, which is not the root, has too few entries: one with a neighbour, or as many as that. */
+/* n, which is not the root, has too few entries: joins it with a neighbour, or shares entries
+ * evenly. */
 static void even_out(symm_tree *t, symm_node *n, int leaf) {
     symm_node *parent = n->parent;
     const int j = n->slot ? n->slot - 1 : 0;

@@ -1,5 +1,5 @@
-/* place_wide.c - the placement engine in words of 64 bits: for all that offsets of 64 bits can
- * name. The thread that has the owner's lock. */
+/* place_wide.c - the placement engine in words of 64 bits, for any range. The thread that has the
+ * owner's lock. */
 #include <stdint.h>
 
 typedef int64_t word;

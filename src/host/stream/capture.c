@@ -20,6 +20,10 @@ struct symm_capture {
 static struct symm_capture *captures; /* under way; set-up lock, as all statics here */
 static uint64_t last_id;
 
+static struct symm_capture *capture_of(struct symm_stream *s) {
+    return atomic_load_explicit(&s->capture, memory_order_relaxed);
+}
+
 /* ---- clocks ---------------------------------------------------------------------------------- */
 
 static size_t clock_at(const struct symm_clock *c, int lane) {
@@ -48,11 +52,22 @@ static void clock_free(struct symm_clock *c) {
     *c = (struct symm_clock){NULL, 0};
 }
 
-/* ---- recording ------------------------------------------------------------------------------- */
-
-static struct symm_capture *capture_of(struct symm_stream *s) {
-    return atomic_load_explicit(&s->capture, memory_order_relaxed);
+/* Asserts what holds of a capture after something was recorded on s. Under the set-up lock. */
+static void capture_check(const struct symm_capture *c, const struct symm_stream *s) {
+    enum { LANES = 8 };
+    const struct symm_graph *g = c->graph;
+    SYMM_ASSERT(s->lane >= 0 && s->lane < g->nlanes && g->lanes[s->lane].stream == s);
+    const struct symm_lane *lane = &g->lanes[s->lane];
+    SYMM_ASSERT(lane->tasks <= lane->n && lane->n <= lane->cap && lane->before.n <= g->nlanes);
+    for (int i = 0; i < lane->before.n && i < LANES; i++)
+        SYMM_ASSERT(lane->before.tasks[i] <= g->lanes[i].tasks);
+    for (int i = 0; i < g->nlanes && i < LANES; i++) {
+        struct symm_stream *other = g->lanes[i].stream;
+        SYMM_ASSERT(!other || (capture_of(other) == c && other->lane == i));
+    }
 }
+
+/* ---- recording ------------------------------------------------------------------------------- */
 
 static symmResult_t out_of_memory(struct symm_capture *c, struct symm_stream *s) {
     c->failed = 1;
@@ -69,12 +84,28 @@ void symm_stream_lose_capture(symmStream_t stream) {
     symm_stream_unpin(s);
 }
 
-int symm_capture_id(struct symm_stream *s, uint64_t *id) {
+/* 1 and its id while s is under capture. */
+static int capture_id(struct symm_stream *s, uint64_t *id) {
     symm_handle_lock();
     const struct symm_capture *c = capture_of(s);
     if (c) *id = c->id;
     symm_handle_unlock();
     return c != NULL;
+}
+
+int symm_stream_capturing(symmStream_t s) {
+    struct symm_stream *stream = s ? symm_handle_get(SYMM_KIND_STREAM, s) : NULL;
+    if (!stream) return 0;
+    int capturing = atomic_load_explicit(&stream->capture, memory_order_relaxed) != NULL;
+    symm_stream_unpin(stream);
+    return capturing;
+}
+
+int symm_stream_capture(symmStream_t s, uint64_t *capture) {
+    struct symm_stream *stream = s ? symm_handle_peek(SYMM_KIND_STREAM, s) : NULL;
+    if (!stream) return s ? -1 : 0;
+    return atomic_load_explicit(&stream->capture, memory_order_relaxed) != NULL &&
+           capture_id(stream, capture);
 }
 
 /* A copy: the lane's own count, and what it comes after of the others. */
@@ -98,62 +129,40 @@ int symm_stream_capture_clock(symmStream_t stream, size_t **counts, int *n) {
     return r;
 }
 
-/* In the capture's list already? Under the lock. */
-static int is_told(const struct symm_capture *c, const void *obj, const symm_graph_user *user) {
-    const struct symm_hold *h = c->graph->holds;
-    while (h && (h->obj != obj || h->user.begin != user->begin)) h = h->next;
-    return h != NULL;
-}
-
-enum { NO_CAPTURE, TAKEN, KNOWN };
-
-/* NULL is no stream. *record is used up if it is TAKEN. */
+/* Puts *record into the list of the stream's capture and sets it to NULL, unless the list is of
+ * users to tell and has it already. 0: there is no capture. */
 static int take_hold(struct symm_stream *s, struct symm_hold **record) {
     struct symm_hold *h = *record;
-    int done = NO_CAPTURE;
-    h->user.retain(h->obj); /* first: another thread may end the capture as soon as it is in */
     symm_handle_lock();
-    struct symm_capture *c = s ? capture_of(s) : NULL;
-    if (c && h->user.begin && is_told(c, h->obj, &h->user)) {
-        done = KNOWN;
-    } else if (c) {
-        h->next = c->graph->holds;
-        c->graph->holds = h;
+    struct symm_capture *c = capture_of(s);
+    if (c && !(h->user.begin && symm_graph_told(c->graph, h->obj, &h->user))) {
+        struct symm_hold **list = h->user.begin ? &c->graph->told : &c->graph->held;
+        h->next = *list;
+        *list = h;
         *record = NULL;
-        done = TAKEN;
     }
     symm_handle_unlock();
-    if (*record) h->user.release(h->obj);
-    return done;
+    return c != NULL;
 }
 
-static symmResult_t hold(symmStream_t stream, void *obj, const symm_graph_user *user, int *done) {
-    struct symm_hold *h = SYMM_FAIL_ALLOC(capture_hold, malloc(sizeof *h));
-    if (!h)
-        return SYMM_ERR(symmOutOfMemory, "stream %p: no memory to record a call", (void *)stream);
-    *h = (struct symm_hold){NULL, obj, *user};
+symmResult_t symm_stream_capture_hold(symmStream_t stream, void *obj, const symm_graph_user *user) {
     struct symm_stream *s = symm_handle_get(SYMM_KIND_STREAM, stream);
-    *done = take_hold(s, &h);
+    int taken = 0;
+    struct symm_hold *h = SYMM_FAIL_ALLOC(capture_hold, malloc(sizeof *h));
+    symmResult_t status =
+        h ? symmSuccess
+          : SYMM_ERR(symmOutOfMemory, "stream %p: no memory to record a call", (void *)stream);
+    if (h && s) {
+        *h = (struct symm_hold){NULL, obj, *user};
+        user->retain(obj); /* first: another thread may end the capture as soon as it is in */
+        taken = take_hold(s, &h);
+        if (h) user->release(obj);
+    }
+    if (!status && !taken)
+        status = SYMM_ERR(symmInvalidUsage, "stream %p is not under capture", (void *)stream);
     if (s) symm_stream_unpin(s);
     free(h);
-    return symmSuccess;
-}
-
-symmResult_t symm_stream_capture_hold(symmStream_t stream, void *obj, void (*retain)(void *),
-                                      void (*release)(void *)) {
-    const symm_graph_user user = {.retain = retain, .release = release};
-    int done;
-    SYMM_TRY(hold(stream, obj, &user, &done));
-    if (done == TAKEN) return symmSuccess;
-    return SYMM_ERR(symmInvalidUsage, "stream %p is not under capture", (void *)stream);
-}
-
-symmResult_t symm_stream_capture_tell(symmStream_t stream, void *obj, const symm_graph_user *user,
-                                      int *told) {
-    int done;
-    SYMM_TRY(hold(stream, obj, user, &done));
-    if (told) *told = done != NO_CAPTURE;
-    return symmSuccess;
+    return status;
 }
 
 static symmResult_t append(struct symm_capture *c, struct symm_stream *s,
@@ -162,18 +171,15 @@ static symmResult_t append(struct symm_capture *c, struct symm_stream *s,
     if (symm_graph_reserve(lane, 1)) return out_of_memory(c, s);
     lane->steps[lane->n++] = *step;
     if (step->task.fn) lane->tasks++;
+    SYMM_CHECK(capture_check(c, s));
     return symmSuccess;
 }
 
 int symm_capture_record(struct symm_stream *s, const struct symm_step *step, symmResult_t *status) {
-    /* retained first: once it is in the graph, another thread may end the capture and release it */
-    if (step->retain) step->retain(step->obj);
     symm_handle_lock();
     struct symm_capture *c = capture_of(s);
-    symmResult_t result = c ? append(c, s, step) : symmSuccess;
+    if (c) *status = append(c, s, step);
     symm_handle_unlock();
-    if ((!c || result) && step->release) step->release(step->obj);
-    if (c) *status = result;
     return c != NULL;
 }
 
@@ -252,19 +258,6 @@ unpin:
     return status;
 }
 
-symmResult_t symm_capture_close_stream(struct symm_stream *s) {
-    symmResult_t status = symmSuccess;
-    symm_handle_lock();
-    if (capture_of(s))
-        status = SYMM_ERR(symmInvalidUsage,
-                          "symmStreamDestroy: stream %p is under capture: end the capture first",
-                          (void *)s->handle);
-    else if (!symm_handle_close(SYMM_KIND_STREAM, s->handle))
-        status = SYMM_ERR(symmInvalidArgument, "stream: %p is being destroyed", (void *)s->handle);
-    symm_handle_unlock();
-    return status;
-}
-
 /* ---- a graph launched into a capture --------------------------------------------------------- */
 
 /* Lane 0 of the copy continues the stream's lane; the others become new lanes of the capture,
@@ -277,18 +270,21 @@ static int place(int lane, int into, int first) {
  * no harm. */
 static int make_room(struct symm_graph *to, int into, const struct symm_graph *from) {
     int first = to->nlanes;
-    struct symm_hold *holds = NULL;
-    if (symm_graph_copy_holds(from, &holds)) return -1;
+    struct symm_hold *told = NULL, *held = NULL;
+    if (symm_graph_copy_holds(from->told, &told)) return -1;
+    if (symm_graph_copy_holds(from->held, &held)) goto free_holds;
     for (int i = 1; i < from->nlanes; i++)
         if (symm_graph_add_lane(to, NULL) < 0) goto free_holds;
     for (int i = 0; i < from->nlanes; i++)
         if (symm_graph_reserve(&to->lanes[place(i, into, first)], from->lanes[i].n))
             goto free_holds;
     if (clock_reserve(&to->lanes[into].before, to->nlanes)) goto free_holds;
-    symm_graph_take_holds(to, holds);
+    symm_graph_take_holds(&to->told, told);
+    symm_graph_take_holds(&to->held, held);
     return 0;
 free_holds:
-    symm_graph_drop_holds(holds);
+    symm_graph_drop_holds(told);
+    symm_graph_drop_holds(held);
     return -1;
 }
 
@@ -317,7 +313,10 @@ int symm_capture_copy(struct symm_stream *s, struct symm_graph *g, symmResult_t 
     struct symm_capture *c = capture_of(s);
     symmResult_t result = symmSuccess;
     if (c && make_room(c->graph, s->lane, g)) result = out_of_memory(c, s);
-    if (c && result == symmSuccess) copy_lanes(c->graph, s->lane, g);
+    if (c && result == symmSuccess) {
+        copy_lanes(c->graph, s->lane, g);
+        SYMM_CHECK(capture_check(c, s));
+    }
     symm_handle_unlock();
     if (!c || result) symm_graph_release(g);
     if (c) *status = result;

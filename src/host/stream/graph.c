@@ -19,6 +19,34 @@ struct frame {
 };
 static _Thread_local const struct frame *frames;
 
+#ifdef SYMM_TESTING
+static void check_steps(const struct symm_graph *g, const struct symm_lane *lane) {
+    size_t tasks = 0;
+    for (size_t k = 0; k < lane->n; k++) {
+        const struct symm_step *step = &lane->steps[k];
+        tasks += step->task.fn != NULL;
+        if (step->task.fn) continue;
+        SYMM_ASSERT(step->lane >= 0 && step->lane < g->nlanes && &g->lanes[step->lane] != lane);
+        SYMM_ASSERT(step->upto <= g->lanes[step->lane].n);
+    }
+    SYMM_ASSERT(lane->tasks == tasks);
+}
+
+void symm_graph_check(const struct symm_graph *g, int steps) {
+    enum { LANES = 8 };
+    SYMM_ASSERT(g->nlanes > 0 && g->threads >= 0 && g->threads < g->nlanes);
+    SYMM_ASSERT(g->users >= 0 && g->copies >= 0);
+    SYMM_ASSERT(g->serving <= g->started && g->started <= g->serving + 1);
+    SYMM_ASSERT(g->started <= g->tickets);
+    for (int i = 0; i < g->nlanes && (steps || i < LANES); i++) {
+        SYMM_ASSERT(g->lanes[i].n <= g->lanes[i].cap);
+        SYMM_ASSERT(g->lanes[i].done <= g->started * g->lanes[i].n);
+        SYMM_ASSERT(!g->lanes[i].stream || !g->threads); /* its capture has ended */
+        if (steps) check_steps(g, &g->lanes[i]);
+    }
+}
+#endif
+
 /* ---- building -------------------------------------------------------------------------------- */
 
 struct symm_graph *symm_graph_new(void) {
@@ -54,42 +82,35 @@ int symm_graph_reserve(struct symm_lane *lane, size_t n) {
 }
 
 void symm_graph_retain(const struct symm_graph *g) {
-    for (int i = 0; i < g->nlanes; i++)
-        for (size_t k = 0; k < g->lanes[i].n; k++) {
-            const struct symm_step *step = &g->lanes[i].steps[k];
-            if (step->retain) step->retain(step->obj);
-        }
-    for (const struct symm_hold *h = g->holds; h; h = h->next) h->user.retain(h->obj);
+    for (const struct symm_hold *h = g->told; h; h = h->next) h->user.retain(h->obj);
+    for (const struct symm_hold *h = g->held; h; h = h->next) h->user.retain(h->obj);
 }
 
 void symm_graph_release(const struct symm_graph *g) {
-    for (int i = 0; i < g->nlanes; i++)
-        for (size_t k = 0; k < g->lanes[i].n; k++) {
-            const struct symm_step *step = &g->lanes[i].steps[k];
-            if (step->release) step->release(step->obj);
-        }
-    for (const struct symm_hold *h = g->holds; h; h = h->next) h->user.release(h->obj);
+    for (const struct symm_hold *h = g->told; h; h = h->next) h->user.release(h->obj);
+    for (const struct symm_hold *h = g->held; h; h = h->next) h->user.release(h->obj);
 }
 
-int symm_graph_copy_holds(const struct symm_graph *from, struct symm_hold **holds) {
-    *holds = NULL;
-    for (const struct symm_hold *h = from->holds; h; h = h->next) {
+int symm_graph_copy_holds(const struct symm_hold *from, struct symm_hold **copies) {
+    for (const struct symm_hold *h = from; h; h = h->next) {
         struct symm_hold *copy = SYMM_FAIL_ALLOC(graph_hold, malloc(sizeof *copy));
-        if (!copy) {
-            symm_graph_drop_holds(*holds);
-            return -1;
-        }
+        if (!copy) return -1;
         *copy = *h;
-        copy->next = *holds;
-        *holds = copy;
+        copy->next = *copies;
+        *copies = copy;
     }
     return 0;
 }
 
-void symm_graph_take_holds(struct symm_graph *to, struct symm_hold *holds) {
-    struct symm_hold **end = &to->holds;
-    while (*end) end = &(*end)->next;
-    *end = holds;
+void symm_graph_take_holds(struct symm_hold **list, struct symm_hold *more) {
+    while (*list) list = &(*list)->next;
+    *list = more;
+}
+
+int symm_graph_told(const struct symm_graph *g, const void *obj, const symm_graph_user *user) {
+    const struct symm_hold *h = g->told;
+    while (h && ((obj && h->obj != obj) || h->user.begin != user->begin)) h = h->next;
+    return h != NULL;
 }
 
 void symm_graph_drop_holds(struct symm_hold *holds) {
@@ -101,7 +122,8 @@ void symm_graph_drop_holds(struct symm_hold *holds) {
 }
 
 static void free_graph(struct symm_graph *g) {
-    symm_graph_drop_holds(g->holds);
+    symm_graph_drop_holds(g->told);
+    symm_graph_drop_holds(g->held);
     for (int i = 0; i < g->nlanes; i++) {
         free(g->lanes[i].steps);
         free(g->lanes[i].before.tasks);
@@ -130,8 +152,8 @@ static void note_error(struct symm_graph *g, symmResult_t error) {
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Waits until the lane has done `upto` steps of this replay. Cannot hang: the capture recorded
- * those steps first. */
+/* Waits until the lane has done `upto` steps of this replay. It cannot hang, because the capture
+ * recorded those steps first. */
 static void wait_lane(struct symm_graph *g, const struct symm_lane *lane, uint64_t ticket,
                       size_t upto) {
     pthread_mutex_lock(&g->lock);
@@ -146,8 +168,8 @@ static void count_step(struct symm_graph *g, struct symm_lane *lane) {
     pthread_mutex_unlock(&g->lock);
 }
 
-/* A failed step does not keep the later ones from running: as with eager calls, peers are about to
- * run them too. */
+/* A failed step does not stop the later ones: as with eager calls, peers are about to run them
+ * too. */
 static void run_lane(struct symm_graph *g, struct symm_lane *lane, uint64_t ticket) {
     struct frame frame = {g, frames};
     frames = &frame;
@@ -166,6 +188,12 @@ static void run_lane(struct symm_graph *g, struct symm_lane *lane, uint64_t tick
     frames = frame.outer;
 }
 
+int symm_graph_replays_here(const struct symm_graph *g) {
+    const struct frame *f = frames;
+    while (f && f->graph != g) f = f->outer;
+    return f != NULL;
+}
+
 static void *lane_worker(void *arg) {
     struct symm_lane *lane = arg;
     struct symm_graph *g = lane->graph;
@@ -179,11 +207,11 @@ static void *lane_worker(void *arg) {
     }
 }
 
-/* Runs the replay of this ticket, once its turn has come, and gives the turn to the next. */
-static symmResult_t replay(struct symm_graph *g, uint64_t ticket) {
+symmResult_t symm_graph_replay(struct symm_graph *g, uint64_t ticket) {
     pthread_mutex_lock(&g->lock);
     while (g->serving != ticket) pthread_cond_wait(&g->moved, &g->lock);
     g->started = ticket + 1;
+    SYMM_CHECK(symm_graph_check(g, 0));
     if (g->threads) pthread_cond_broadcast(&g->moved);
     pthread_mutex_unlock(&g->lock);
     run_lane(g, &g->lanes[0], ticket);
@@ -193,6 +221,7 @@ static symmResult_t replay(struct symm_graph *g, uint64_t ticket) {
     g->error = symmSuccess;
     if (error) symm_status_adopt(g->error_text);
     g->serving = ticket + 1;
+    SYMM_CHECK(symm_graph_check(g, 0));
     pthread_cond_broadcast(&g->moved);
     pthread_mutex_unlock(&g->lock);
     return error;
@@ -234,6 +263,7 @@ static symmResult_t open_handle(struct symm_graph *g, int kind, void **handle) {
 static void close_handle(struct symm_graph *g, int kind, const void *handle) {
     pthread_mutex_lock(&g->lock);
     const int last = --g->users == 0;
+    SYMM_CHECK(symm_graph_check(g, 0));
     pthread_mutex_unlock(&g->lock);
     if (last) {
         stop_lanes(g);
@@ -249,6 +279,7 @@ symmResult_t symm_graph_seal(struct symm_graph *g, symmGraph_t *handle) {
         g->threads++;
     }
     SYMM_TRY(open_handle(g, SYMM_KIND_GRAPH, &made));
+    SYMM_CHECK(symm_graph_check(g, 1));
     g->handle = made;
     *handle = g->handle;
     return symmSuccess;
@@ -269,7 +300,8 @@ static symmResult_t pin_graph(const char *call, symmGraph_t handle, struct symm_
     return symmSuccess;
 }
 
-static symmResult_t pin_exec(const char *call, symmGraphExec_t handle, struct symm_graph **out) {
+symmResult_t symm_graph_pin_exec(const char *call, symmGraphExec_t handle,
+                                 struct symm_graph **out) {
     struct symm_graph *found = symm_handle_get(SYMM_KIND_EXEC, handle);
     if (!found)
         return SYMM_ERR(symmInvalidArgument,
@@ -280,11 +312,11 @@ static symmResult_t pin_exec(const char *call, symmGraphExec_t handle, struct sy
     return symmSuccess;
 }
 
-static void unpin(symmGraphExec_t exec) {
+void symm_graph_unpin_exec(symmGraphExec_t exec) {
     symm_handle_put(SYMM_KIND_EXEC, exec);
 }
 
-static symmResult_t being_destroyed(const void *handle) {
+symmResult_t symm_graph_being_destroyed(const void *handle) {
     return SYMM_ERR(symmInvalidArgument, "graph: %p is being destroyed", handle);
 }
 
@@ -298,10 +330,9 @@ uint64_t symm_graph_capture(symmGraph_t graph) {
 int symm_graph_tells(symmGraphExec_t exec, const void *obj, const symm_graph_user *user) {
     const struct symm_graph *g = symm_handle_get(SYMM_KIND_EXEC, exec);
     if (!g) return -1;
-    const struct symm_hold *h = g->holds;
-    while (h && ((obj && h->obj != obj) || h->user.begin != user->begin)) h = h->next;
-    unpin(exec);
-    return h != NULL;
+    const int told = symm_graph_told(g, obj, user);
+    symm_graph_unpin_exec(exec);
+    return told;
 }
 
 symmResult_t symmGraphInstantiate(symmGraph_t graph, symmGraphExec_t *exec) {
@@ -324,7 +355,7 @@ symmResult_t symmGraphDestroy(symmGraph_t graph) {
     if (symm_handle_close(SYMM_KIND_GRAPH, graph))
         close_handle(g, SYMM_KIND_GRAPH, graph);
     else
-        status = being_destroyed(graph);
+        status = symm_graph_being_destroyed(graph);
     symm_handle_put(SYMM_KIND_GRAPH, graph);
     return status;
 }
@@ -332,137 +363,18 @@ symmResult_t symmGraphDestroy(symmGraph_t graph) {
 symmResult_t symmGraphExecDestroy(symmGraphExec_t exec) {
     struct symm_graph *g = NULL;
     SYMM_TRY(symm_stream_may_wait("symmGraphExecDestroy"));
-    SYMM_TRY(pin_exec("symmGraphExecDestroy", exec, &g));
+    SYMM_TRY(symm_graph_pin_exec("symmGraphExecDestroy", exec, &g));
     if (!symm_handle_close(SYMM_KIND_EXEC, exec)) {
-        symmResult_t status = being_destroyed(exec);
-        unpin(exec);
+        symmResult_t status = symm_graph_being_destroyed(exec);
+        symm_graph_unpin_exec(exec);
         return status;
     }
     pthread_mutex_lock(&g->lock);
+    g->closed = 1;
     const uint64_t tickets = g->tickets; /* no later one is of this executable: it is closed */
     while (g->serving < tickets || g->copies) pthread_cond_wait(&g->moved, &g->lock);
     pthread_mutex_unlock(&g->lock);
     close_handle(g, SYMM_KIND_EXEC, exec);
-    unpin(exec);
+    symm_graph_unpin_exec(exec);
     return symmSuccess;
-}
-
-/* ---- launching ------------------------------------------------------------------------------- */
-
-struct replay_task {
-    struct symm_graph *graph;
-    symmGraphExec_t exec; /* pinned */
-    uint64_t ticket;
-};
-
-static void tell_end(const struct symm_graph *g, const struct symm_hold *upto) {
-    for (const struct symm_hold *h = g->holds; h != upto; h = h->next)
-        if (h->user.end) h->user.end(h->obj);
-}
-
-/* All are told, or none. Without the graph's lock: a sealed graph's list does not change. */
-static symmResult_t tell_begin(const struct symm_graph *g) {
-    for (const struct symm_hold *h = g->holds; h; h = h->next) {
-        symmResult_t status = h->user.begin ? h->user.begin(h->obj) : symmSuccess;
-        if (status == symmSuccess) continue;
-        tell_end(g, h);
-        return status;
-    }
-    return symmSuccess;
-}
-
-static symmResult_t replay_task(void *args) {
-    struct replay_task *t = args;
-    symmResult_t status = replay(t->graph, t->ticket);
-    tell_end(t->graph, NULL);
-    unpin(t->exec);
-    return status;
-}
-
-/* Asked under the graph's lock: who finds it open has a ticket before symmGraphExecDestroy, which
- * closes it first, reads the tickets that it waits for. */
-static int is_open(symmGraphExec_t exec) {
-    return symm_handle_open(SYMM_KIND_EXEC, exec);
-}
-
-/* Ticket and place in the queue are taken under one lock: in a stream, an earlier ticket is never
- * behind a later one, so waiting for one's turn cannot hang. */
-static symmResult_t launch_queued(symmGraphExec_t exec, struct symm_stream *s) {
-    symmResult_t status;
-    struct symm_graph *g = symm_handle_get(SYMM_KIND_EXEC, exec);
-    struct replay_task task = {g, exec, 0};
-    if (!g) return being_destroyed(exec);
-    SYMM_TRY_GOTO(tell_begin(g), unpin);
-    pthread_mutex_lock(&g->lock);
-    task.ticket = g->tickets;
-    status = is_open(exec) ? symm_stream_push(s, replay_task, &task, sizeof task)
-                           : being_destroyed(exec);
-    if (status == symmSuccess) g->tickets++;
-    pthread_mutex_unlock(&g->lock);
-    if (status == symmSuccess) return symmSuccess;
-    tell_end(g, NULL);
-unpin:
-    unpin(exec);
-    return status;
-}
-
-static symmResult_t launch_captured(struct symm_graph *g, symmGraphExec_t exec,
-                                    struct symm_stream *s) {
-    symmResult_t status;
-    for (const struct symm_hold *h = g->holds; h; h = h->next)
-        if (h->user.allow) SYMM_TRY(h->user.allow(h->obj));
-    pthread_mutex_lock(&g->lock);
-    const int open = is_open(exec);
-    if (open) g->copies++;
-    pthread_mutex_unlock(&g->lock);
-    if (!open) return being_destroyed(exec);
-    int captured = symm_capture_copy(s, g, &status);
-    pthread_mutex_lock(&g->lock);
-    g->copies--;
-    pthread_cond_broadcast(&g->moved);
-    pthread_mutex_unlock(&g->lock);
-    return captured ? status : launch_queued(exec, s);
-}
-
-static symmResult_t replay_inline(struct symm_graph *g, symmGraphExec_t exec) {
-    for (const struct frame *f = frames; f; f = f->outer)
-        if (f->graph == g)
-            return SYMM_ERR(symmInvalidUsage,
-                            "symmGraphLaunch: exec=%p is launched from inside its own replay",
-                            (void *)exec);
-    pthread_mutex_lock(&g->lock);
-    uint64_t ticket = g->tickets;
-    symmResult_t status = symmSuccess;
-    if (!is_open(exec))
-        status = being_destroyed(exec);
-    else if (g->serving != ticket)
-        status = symm_stream_may_wait("symmGraphLaunch of a graph that is running");
-    if (status == symmSuccess) g->tickets++;
-    pthread_mutex_unlock(&g->lock);
-    SYMM_TRY(status);
-    return replay(g, ticket);
-}
-
-static symmResult_t launch_inline(struct symm_graph *g, symmGraphExec_t exec) {
-    SYMM_TRY(tell_begin(g));
-    symmResult_t status = replay_inline(g, exec);
-    tell_end(g, NULL);
-    return status;
-}
-
-static symmResult_t launch_on(struct symm_graph *g, symmGraphExec_t exec, symmStream_t stream) {
-    struct symm_stream *s = NULL;
-    SYMM_TRY(symm_stream_pin(stream, &s));
-    int captured = atomic_load_explicit(&s->capture, memory_order_relaxed) != NULL;
-    symmResult_t status = captured ? launch_captured(g, exec, s) : launch_queued(exec, s);
-    symm_stream_unpin(s);
-    return status;
-}
-
-symmResult_t symmGraphLaunch(symmGraphExec_t exec, symmStream_t stream) {
-    struct symm_graph *g = NULL;
-    SYMM_TRY(pin_exec("symmGraphLaunch", exec, &g));
-    symmResult_t status = stream ? launch_on(g, exec, stream) : launch_inline(g, exec);
-    unpin(exec);
-    return status;
 }

@@ -28,6 +28,22 @@ symmResult_t symm_stream_may_wait(const char *call) {
                     call);
 }
 
+#ifdef SYMM_TESTING
+void symm_tasks_check(const struct symm_stream *s) {
+    const uint64_t submitted = atomic_load_explicit(&s->submitted, memory_order_relaxed),
+                   done = atomic_load_explicit(&s->done, memory_order_relaxed);
+    SYMM_ASSERT(s->cap >= FIRST_TASKS && (s->cap & (s->cap - 1)) == 0);
+    SYMM_ASSERT((uintptr_t)s->ring % 64 == 0);
+    SYMM_ASSERT(s->taken <= submitted && submitted - s->taken <= s->cap);
+    SYMM_ASSERT(done == s->taken || done + 1 == s->taken); /* one task runs at a time */
+    SYMM_ASSERT(!s->asleep || s->taken == submitted);
+    SYMM_ASSERT(s->waiters >= 0);
+    if (s->taken == submitted) return;
+    const struct symm_task *next = &s->ring[s->taken & (s->cap - 1)];
+    SYMM_ASSERT(next->fn && next->bytes <= SYMM_TASK_BYTES);
+}
+#endif
+
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 static pthread_once_t spin_once = PTHREAD_ONCE_INIT;
@@ -90,6 +106,7 @@ static int take(struct symm_stream *s, struct symm_task *task) {
     const struct symm_task *slot = &s->ring[s->taken++ & (s->cap - 1)];
     task->fn = slot->fn;
     memcpy(task->args, slot->args, slot->bytes);
+    SYMM_CHECK(symm_tasks_check(s));
     return 1;
 }
 
@@ -104,6 +121,7 @@ static void finish(struct symm_stream *s, symmResult_t result) {
      * the task wrote */
     atomic_store_explicit(&s->done, done, memory_order_release);
     if (s->waiters) pthread_cond_broadcast(&s->idle);
+    SYMM_CHECK(symm_tasks_check(s));
 }
 
 static void *worker(void *arg) {
@@ -187,6 +205,7 @@ symmResult_t symm_stream_push(struct symm_stream *s, symm_task_fn fn, const void
     symmResult_t status = symmSuccess;
     int wake = 0;
     pthread_mutex_lock(&s->lock);
+    SYMM_CHECK(symm_tasks_check(s));
     uint64_t n = atomic_load_explicit(&s->submitted, memory_order_relaxed);
     if (s->stop) {
         status = symmInvalidArgument;
@@ -202,6 +221,7 @@ symmResult_t symm_stream_push(struct symm_stream *s, symm_task_fn fn, const void
         wake = s->asleep;
         s->asleep = 0;
     }
+    SYMM_CHECK(symm_tasks_check(s));
     pthread_mutex_unlock(&s->lock);
     if (wake) pthread_cond_signal(&s->work);
     if (status == symmInvalidArgument)
@@ -210,60 +230,6 @@ symmResult_t symm_stream_push(struct symm_stream *s, symm_task_fn fn, const void
         return SYMM_ERR(status, "stream %p: no memory to queue more than %zu tasks",
                         (void *)s->handle, s->cap);
     return symmSuccess;
-}
-
-/* captured: only as part of a capture. */
-static symmResult_t submit(struct symm_stream *s, int captured, symm_task_fn fn, const void *args,
-                           size_t bytes, void *obj, void (*retain)(void *),
-                           void (*release)(void *)) {
-    symmResult_t status;
-    if (atomic_load_explicit(&s->capture, memory_order_relaxed)) {
-        struct symm_step step = {.obj = obj, .retain = retain, .release = release};
-        step.task.fn = fn;
-        step.task.bytes = bytes;
-        if (bytes) memcpy(step.task.args, args, bytes);
-        if (symm_capture_record(s, &step, &status)) return status;
-    }
-    if (!captured) return symm_stream_push(s, fn, args, bytes);
-    return SYMM_ERR(symmInvalidUsage, "another thread ended the capture of stream %p meanwhile",
-                    (void *)s->handle);
-}
-
-symmResult_t symm_stream_submit(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes,
-                                void *obj, void (*retain)(void *), void (*release)(void *)) {
-    if (!s) return fn((void *)args);
-    if (bytes > SYMM_TASK_BYTES)
-        return SYMM_ERR(symmInvalidArgument, "a task of %zu bytes: at most %d fit", bytes,
-                        SYMM_TASK_BYTES);
-    struct symm_stream *stream = NULL;
-    SYMM_TRY(symm_stream_pin(s, &stream));
-    symmResult_t status = submit(stream, 0, fn, args, bytes, obj, retain, release);
-    symm_stream_unpin(stream);
-    return status;
-}
-
-symmResult_t symm_stream_record(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes,
-                                void *obj, void (*retain)(void *), void (*release)(void *)) {
-    struct symm_stream *stream = NULL;
-    SYMM_TRY(symm_stream_pin(s, &stream));
-    symmResult_t status = submit(stream, 1, fn, args, bytes, obj, retain, release);
-    symm_stream_unpin(stream);
-    return status;
-}
-
-int symm_stream_capturing(symmStream_t s) {
-    struct symm_stream *stream = s ? symm_handle_get(SYMM_KIND_STREAM, s) : NULL;
-    if (!stream) return 0;
-    int capturing = atomic_load_explicit(&stream->capture, memory_order_relaxed) != NULL;
-    symm_stream_unpin(stream);
-    return capturing;
-}
-
-int symm_stream_capture(symmStream_t s, uint64_t *capture) {
-    struct symm_stream *stream = s ? symm_handle_peek(SYMM_KIND_STREAM, s) : NULL;
-    if (!stream) return s ? -1 : 0;
-    return atomic_load_explicit(&stream->capture, memory_order_relaxed) != NULL &&
-           symm_capture_id(stream, capture);
 }
 
 /* ---- order points ---------------------------------------------------------------------------- */
@@ -388,11 +354,25 @@ static void stop_worker(struct symm_stream *s) {
     SYMM_STAT_ADD(threads, -1);
 }
 
+/* Closes the handle unless the stream is under capture. The set-up lock keeps captures out. */
+static symmResult_t close_handle(struct symm_stream *s) {
+    symmResult_t status = symmSuccess;
+    symm_handle_lock();
+    if (atomic_load_explicit(&s->capture, memory_order_relaxed))
+        status = SYMM_ERR(symmInvalidUsage,
+                          "symmStreamDestroy: stream %p is under capture: end the capture first",
+                          (void *)s->handle);
+    else if (!symm_handle_close(SYMM_KIND_STREAM, s->handle))
+        status = SYMM_ERR(symmInvalidArgument, "stream: %p is being destroyed", (void *)s->handle);
+    symm_handle_unlock();
+    return status;
+}
+
 symmResult_t symmStreamDestroy(symmStream_t stream) {
     struct symm_stream *s = NULL;
     SYMM_TRY(symm_stream_may_wait("symmStreamDestroy"));
     SYMM_TRY(symm_stream_pin(stream, &s));
-    symmResult_t status = symm_capture_close_stream(s);
+    symmResult_t status = close_handle(s);
     if (status == symmSuccess) {
         stop_worker(s);
         symm_handle_put(SYMM_KIND_STREAM, stream);
@@ -450,21 +430,4 @@ symmResult_t symmStreamQuery(symmStream_t stream) {
     symmResult_t status = query(s);
     symm_stream_unpin(s);
     return status;
-}
-
-struct host_call {
-    void (*fn)(void *);
-    void *arg;
-};
-
-static symmResult_t call_host(void *args) {
-    struct host_call *call = args;
-    call->fn(call->arg);
-    return symmSuccess;
-}
-
-symmResult_t symmStreamHostFunc(symmStream_t stream, void (*fn)(void *), void *arg) {
-    struct host_call call = {fn, arg};
-    if (!fn) return SYMM_ERR(symmInvalidArgument, "symmStreamHostFunc: fn is NULL");
-    return symm_stream_submit(stream, call_host, &call, sizeof call, NULL, NULL, NULL);
 }

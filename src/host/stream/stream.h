@@ -35,18 +35,14 @@ typedef symmResult_t (*symm_task_fn)(void *args);
 
 /* Gives one task to a stream; args (bytes <= SYMM_TASK_BYTES) are copied before it returns.
  * NULL stream: runs fn at once and returns its result.
- * Stream under capture: fn is recorded, not run; retain(obj) is called once now, release(obj) once
- * when the graph is destroyed or the capture discarded (retain, release, obj may be NULL; launching
- * the graph into another capture copies the task and so retains once more). Outside a capture obj,
- * retain and release are not used. Errors: symmInvalidArgument (no such stream, too many bytes),
- * symmOutOfMemory; the task was then not taken, and a capture that lost a task so is discarded at
- * its end. */
-symmResult_t symm_stream_submit(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes,
-                                void *obj, void (*retain)(void *), void (*release)(void *));
-/* The same for a task that lives by its obj: symmInvalidUsage where another thread has ended the
+ * Stream under capture: fn is recorded, not run. What it needs is held by the graph
+ * (symm_stream_capture_hold, before this call).
+ * Errors: symmInvalidArgument (no such stream, too many bytes), symmOutOfMemory. The task was then
+ * not taken. A capture that lost a task for want of memory is discarded at its end. */
+symmResult_t symm_stream_submit(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes);
+/* The same for a task that must be recorded: symmInvalidUsage if another thread has ended the
  * capture meanwhile. */
-symmResult_t symm_stream_record(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes,
-                                void *obj, void (*retain)(void *), void (*release)(void *));
+symmResult_t symm_stream_record(symmStream_t s, symm_task_fn fn, const void *args, size_t bytes);
 
 /* 1 while calls given to s are recorded; 0 for the NULL stream and for what is no stream. Never
  * logs. */
@@ -62,24 +58,24 @@ int symm_stream_capture_clock(symmStream_t s, size_t **counts, int *n);
 /* Both are recorded into one capture: what s is given next comes behind what `last` has, as by an
  * event. */
 symmResult_t symm_stream_follow_captured(symmStream_t s, symmStream_t last);
-/* The graph that s is recorded into retains obj now and releases it when it is destroyed, as one of
- * its calls would. Errors: symmInvalidUsage without a capture, symmOutOfMemory. */
-symmResult_t symm_stream_capture_hold(symmStream_t s, void *obj, void (*retain)(void *),
-                                      void (*release)(void *));
-/* Who is told of the launches of a graph. begin: before each one, and an error refuses it; end (or
- * NULL): when that launch has ended, in the thread that ran it; allow (or NULL): whether the graph
- * may become part of another. retain and release as above. */
+/* An object that a graph holds. retain is called when the graph takes it, release when the graph is
+ * gone: destroyed with all its executables, or a capture that was discarded. A graph that is
+ * launched into another capture becomes part of that graph, which then holds the object too.
+ * The others may be NULL; if begin is there, the graph tells of its launches. begin: before each
+ * one, and an error refuses it. end: when that launch has ended, in the thread that ran it. allow:
+ * whether the graph may become part of another. at_once is for GPUs, where CUDA tells of a graph's
+ * end in a thread of its own: release calls nothing of CUDA's, so it is called there. */
 typedef struct {
     void (*retain)(void *obj);
     void (*release)(void *obj);
     symmResult_t (*begin)(void *obj);
     void (*end)(void *obj);
     symmResult_t (*allow)(void *obj);
+    int at_once;
 } symm_graph_user;
-/* The graph that s is recorded into tells obj of its launches: once, however often this is called.
- * *told (may be NULL) 0: without a capture nothing was done. Error: symmOutOfMemory. */
-symmResult_t symm_stream_capture_tell(symmStream_t s, void *obj, const symm_graph_user *user,
-                                      int *told);
+/* The graph that s is recorded into holds obj: once per call, or once per capture if user->begin is
+ * there. Errors: symmInvalidUsage without a capture, symmOutOfMemory. */
+symmResult_t symm_stream_capture_hold(symmStream_t s, void *obj, const symm_graph_user *user);
 /* Whether an executable tells obj of its launches, as that user (obj NULL: anybody): 1 or 0;
  * -1: it is no live executable. */
 int symm_graph_tells(symmGraphExec_t exec, const void *obj, const symm_graph_user *user);

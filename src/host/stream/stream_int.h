@@ -1,6 +1,8 @@
-/* stream_int.h - what stream.c, event.c, capture.c and graph.c share. Nobody else includes it.
- * Lock order: event, then set-up; graph, then stream. No lock is held while a task runs or obj is
- * retained. */
+/* stream_int.h - what the files of this folder share. They call each other in one direction:
+ * stream.c (the queue and its worker) is lowest, then graph.c (recorded work and its replay),
+ * capture.c (recording), event.c and submit.c. Any thread.
+ * Lock order: event, then set-up; graph, then stream. No lock is held while a task runs or an
+ * object is retained or released. */
 #ifndef SYMM_STREAM_INT_H_
 #define SYMM_STREAM_INT_H_
 
@@ -9,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/check.h"
 #include "base/handle.h"
 #include "stream.h"
 
@@ -40,6 +43,8 @@ struct symm_stream {
 /* Greater than 0 in a thread that runs a task for a worker or a replay: it must not wait. */
 extern _Thread_local int symm_stream_depth;
 
+/* Asserts what holds of a stream's queue. Under its lock. */
+void symm_tasks_check(const struct symm_stream *s);
 /* A pinned stream (not NULL), to be unpinned; symmInvalidArgument naming the value. */
 symmResult_t symm_stream_pin(symmStream_t s, struct symm_stream **out);
 void symm_stream_unpin(struct symm_stream *s);
@@ -59,9 +64,6 @@ void symm_order_reach(symm_order o);
 
 struct symm_step {
     struct symm_task task; /* fn NULL: wait until `upto` steps of lane `lane` are done */
-    void *obj;
-    void (*retain)(void *);
-    void (*release)(void *);
     int lane;
     size_t upto;
 };
@@ -83,19 +85,18 @@ struct symm_lane {
     uint64_t done;    /* steps over all replays; the graph's lock */
 };
 
-/* What a graph keeps alive beside what its calls do, and tells of its launches if there is somebody
- * to tell. */
+/* One reference of a graph to an object. */
 struct symm_hold {
     struct symm_hold *next;
     void *obj;
-    symm_graph_user user; /* begin NULL: is not told */
+    symm_graph_user user;
 };
 
 struct symm_graph {
     symmGraph_t handle;
     atomic_int refs;  /* handles whose slots are not free: of the graph and its executables */
     uint64_t capture; /* that it was made by */
-    struct symm_hold *holds;
+    struct symm_hold *told, *held; /* objects that are told of launches; only kept */
     struct symm_lane *lanes;
     int nlanes, threads;  /* lanes 1..threads have theirs */
     pthread_mutex_t lock; /* all below */
@@ -104,11 +105,15 @@ struct symm_graph {
     uint64_t started;          /* replays begun: lanes with a thread follow this */
     int copies;                /* captures that are copying it now */
     int users;                 /* open handles */
+    int closed;                /* an executable has been closed: launches look at the handle */
     int stop;
     symmResult_t error; /* first one of the running replay */
     char error_text[SYMM_ERR_TEXT];
 };
 
+/* Asserts what holds of a sealed graph's replays, under its lock. With `steps` of all that was
+ * recorded too. */
+void symm_graph_check(const struct symm_graph *g, int steps);
 /* Under construction a graph belongs to its capture. NULL: no memory. */
 struct symm_graph *symm_graph_new(void);
 /* The new lane's number, or -1: no memory. */
@@ -117,16 +122,26 @@ int symm_graph_add_lane(struct symm_graph *g, struct symm_stream *stream);
 int symm_graph_reserve(struct symm_lane *lane, size_t n);
 /* Makes it launchable. On failure the graph is as before. */
 symmResult_t symm_graph_seal(struct symm_graph *g, symmGraph_t *handle);
-/* Ends the lanes' threads, releases every recorded obj and frees. */
+/* Ends the lanes' threads, releases what the graph holds and frees it. */
 void symm_graph_discard(struct symm_graph *g);
-/* What a graph holds, for a copy of it: a list of its own, then joined to the copy's. -1: no
- * memory. */
-int symm_graph_copy_holds(const struct symm_graph *from, struct symm_hold **holds);
-void symm_graph_take_holds(struct symm_graph *to, struct symm_hold *holds);
+/* A graph that becomes part of another: copies of its list `from` are put before *copies (-1: no
+ * memory; the caller drops them), and later behind the other graph's list. */
+int symm_graph_copy_holds(const struct symm_hold *from, struct symm_hold **copies);
+void symm_graph_take_holds(struct symm_hold **list, struct symm_hold *more);
 void symm_graph_drop_holds(struct symm_hold *holds);
-/* retain or release of every recorded obj. */
+/* Retains or releases every object that the graph holds. */
 void symm_graph_retain(const struct symm_graph *g);
 void symm_graph_release(const struct symm_graph *g);
+/* Whether the graph tells obj (NULL: anybody) of its launches, as that user. */
+int symm_graph_told(const struct symm_graph *g, const void *obj, const symm_graph_user *user);
+/* A pinned executable; symmInvalidArgument naming the call. */
+symmResult_t symm_graph_pin_exec(const char *call, symmGraphExec_t handle, struct symm_graph **out);
+void symm_graph_unpin_exec(symmGraphExec_t exec);
+symmResult_t symm_graph_being_destroyed(const void *handle);
+/* Runs the replay of this ticket, once its turn has come, and gives the turn to the next. */
+symmResult_t symm_graph_replay(struct symm_graph *g, uint64_t ticket);
+/* 1 if the calling thread is inside a replay of this graph. */
+int symm_graph_replays_here(const struct symm_graph *g);
 
 /* ---- capture.c ------------------------------------------------------------------------------- */
 
@@ -145,9 +160,5 @@ int symm_capture_copy(struct symm_stream *s, struct symm_graph *g, symmResult_t 
 int symm_capture_event(struct symm_stream *s, struct symm_capture_mark *mark, symmResult_t *status);
 /* s comes after the mark; a stream that was not under capture joins it. */
 symmResult_t symm_capture_join(struct symm_stream *s, const struct symm_capture_mark *mark);
-/* 1 and its id while s is under capture. */
-int symm_capture_id(struct symm_stream *s, uint64_t *id);
-/* Closes the handle unless the stream is under capture. */
-symmResult_t symm_capture_close_stream(struct symm_stream *s);
 
 #endif

@@ -87,9 +87,8 @@ typedef struct {
 } symm_synced_use;
 symmResult_t symm_synced_begin(symmSynced_t handle, const void *site, symm_synced_use *use);
 symmResult_t symm_synced_end(symm_synced_use *use, symmResult_t r);
-/* References that captured copies hold. Any thread. */
-void symm_synced_retain(void *synced);
-void symm_synced_release(void *synced);
+/* How a graph holds a buffer whose copies it has. Any thread. */
+extern const symm_graph_user symm_synced_held;
 /* The invariants of a buffer inside an API call. */
 void symm_synced_check(const symm_synced *s);
 

@@ -106,8 +106,7 @@ static void drain(symm_synced *s, symmStream_t stream) {
 static symmResult_t hold(symm_synced *s, symmStream_t stream) {
     symm_gpu_capture in;
     SYMM_TRY(symm_gpu_look(s->comm, stream, &in));
-    symm_synced_retain(s);
-    return symm_gpu_hold(s->comm, &in, s, symm_synced_release, 0);
+    return symm_graph_hold(s->comm, &in, stream, s, &symm_synced_held);
 }
 
 static void end(symm_synced *s) {

@@ -71,27 +71,27 @@ static symmResult_t run_stamp(void *args) {
     return symmSuccess;
 }
 
-static symmResult_t submit(symm_synced *s, symm_task_fn fn, const void *args, size_t bytes,
-                           symmStream_t stream) {
+static symmResult_t submit(symm_task_fn fn, const void *args, size_t bytes, symmStream_t stream) {
     if (SYMM_FAIL_HERE(synced_submit))
         return SYMM_ERR(symmOutOfMemory, "stream %p: no memory to queue a copy", (void *)stream);
-    return symm_stream_submit(stream, fn, args, bytes, s, symm_synced_retain, symm_synced_release);
+    return symm_stream_submit(stream, fn, args, bytes);
 }
 
 static symmResult_t copy(symm_synced *s, void *to, const void *from, uint64_t bytes,
                          symmStream_t stream) {
     struct move m = {to, from, bytes};
-    return submit(s, run_copy, &m, sizeof m, stream);
+    (void)s;
+    return submit(run_copy, &m, sizeof m, stream);
 }
 
 static symmResult_t zero(symm_synced *s, uint64_t bytes, symmStream_t stream) {
     struct move m = {s->gpu.ptr, NULL, bytes};
-    return submit(s, run_zero, &m, sizeof m, stream);
+    return submit(run_zero, &m, sizeof m, stream);
 }
 
 static symmResult_t write_word(symm_synced *s, uint32_t value, symmStream_t stream) {
     struct stamp t = {symm_synced_word(s, s->comm->rank), value};
-    return submit(s, run_stamp, &t, sizeof t, stream);
+    return submit(run_stamp, &t, sizeof t, stream);
 }
 
 /* ---- order ---- */
@@ -118,10 +118,8 @@ static void drain(symm_synced *s, symmStream_t stream) {
     (void)s, (void)stream; /* mark does not fail */
 }
 
-/* Each captured task holds a reference to the buffer. */
 static symmResult_t hold(symm_synced *s, symmStream_t stream) {
-    (void)s, (void)stream;
-    return symmSuccess;
+    return symm_graph_hold(s->comm, NULL, stream, s, &symm_synced_held);
 }
 
 static void end(symm_synced *s) {

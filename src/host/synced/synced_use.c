@@ -1,5 +1,5 @@
 /* synced_use.c - who uses a synced buffer: the one thread inside an API call, and the graphs that
- * captured its copies. symm_synced_retain and _release: any thread; the rest: the buffer's. `busy`
+ * captured its copies. retain and release: any thread; the rest: the buffer's. `busy`
  * is the only lock. It is never waited for: a second thread gets an error. */
 #include <stdatomic.h>
 
@@ -70,10 +70,12 @@ symmResult_t symm_synced_end(symm_synced_use *use, symmResult_t r) {
 /* ---- captured copies ------------------------------------------------------------------------- */
 
 /* Also while the buffer is being destroyed: a graph may be copied into another capture then. */
-void symm_synced_retain(void *synced) {
+static void retain(void *synced) {
     symm_handle_find(SYMM_KIND_SYNCED, ((symm_synced *)synced)->handle);
 }
 
-void symm_synced_release(void *synced) {
+static void release(void *synced) {
     symm_handle_put(SYMM_KIND_SYNCED, ((symm_synced *)synced)->handle);
 }
+
+const symm_graph_user symm_synced_held = {.retain = retain, .release = release};

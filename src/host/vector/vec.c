@@ -1,6 +1,6 @@
-/* vec.c - a vector is the one block of a heap of its own, at offset 0, SYM only. The communicator's
- * user thread, but for ptr, size and sync (any thread): those read the sizes that ranks publish
- * once everything is mapped, and the region under h->lock. */
+/* vec.c - vectors: a vector is a heap of its own with one SYM block at offset 0. The communicator's
+ * user thread, except ptr, size and sync (any thread). Those read the sizes that ranks publish when
+ * everything is mapped, and the region under h->lock. */
 #include "symm_vec.h"
 
 #include <stdio.h>
@@ -111,14 +111,14 @@ static symmResult_t no_addresses(const symm_heap *h, uint64_t bytes) {
                     h->fixed ? " and is SYMM_VEC_FIXED" : ", and the window space for no more");
 }
 
-/* Every rank knows the same of these, so all say the same. */
+/* These values are equal on all ranks, so all return the same. */
 static symmResult_t check_room(const symm_heap *h, uint64_t bytes) {
     if (bytes <= h->reserve) return symmSuccess;
     return h->fixed || bytes > h->comm->room ? no_addresses(h, bytes) : symmSuccess;
 }
 
-/* With memory for `more` bytes behind what it has. Larger by a half at least, or whoever pushes on
- * at the end would move it each time. */
+/* Moves, with memory for `more` bytes behind what there is. The new range is larger by at least a
+ * half, else a program that appends would move the vector each time. */
 static symmResult_t move(symm_heap *h, symmResult_t status, uint64_t bytes, uint64_t more) {
     uint64_t reserve = h->reserve + h->reserve / 2;
     if (reserve > h->comm->room / 2) reserve = 0;
@@ -133,8 +133,8 @@ static symmResult_t reserve(symm_heap *h, symmResult_t status, uint64_t bytes) {
     return move(h, status, bytes, 0);
 }
 
-/* Without a message where memory is there: a rank that differs is found by the digest. What notes
- * the size is in stock then, since the first growth. */
+/* If the memory is there, no message is sent: the digest finds a rank that differs. Since the first
+ * growth, what the record of the size needs is reserved. */
 static symmResult_t grow(symm_heap *h, symmResult_t status, const change_args *a) {
     const uint64_t have = h->zone[SYMM_ZONE_SYM].bytes, bytes = a->bytes;
     if (bytes < own_size(h))

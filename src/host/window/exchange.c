@@ -1,6 +1,6 @@
-/* exchange.c - registration's collective part: records by allgather, freeing what all have dropped,
- * an offset all can take, handles, maps, agreement.
- * Runs on the thread inside the API call. */
+/* exchange.c - the collective part of a registration: allgather of records, freeing slots that all
+ * have dropped, an offset that is free on all ranks, handles, mapping, agreement. Runs on the
+ * thread inside the API call. */
 #include "exchange.h"
 
 #include <stdlib.h>
@@ -69,8 +69,8 @@ static symmResult_t map_one(void *arg, int rank, symm_vmm_handle *h, symm_part p
 
 /* ---- what all have dropped ------------------------------------------------------------------- */
 
-/* How many slots the rank with the most dropped ones has; 0 if a rank has none, for then nothing
- * can be free everywhere. Read from the records of all only: every rank gets the same. */
+/* The largest number of dropped slots on a rank; 0 if a rank has none, because then no slot is
+ * dropped everywhere. Computed from the records only, so every rank gets the same. */
 static uint64_t most_dropped(const exchange *x) {
     uint64_t most = 0;
     for (int r = 0; r < x->c->nranks; r++) {
@@ -80,9 +80,9 @@ static uint64_t most_dropped(const exchange *x) {
     return most;
 }
 
-/* Frees the slots that all ranks have dropped, so that their ranges can be taken at once. A rank
- * lists its own to the others, for as many messages as the longest list takes, and what is in
- * all lists is nobody's any more. */
+/* Frees the slots that all ranks have dropped, so that their ranges can be taken at once. Each rank
+ * lists its dropped slots to the others, in as many messages as the longest list needs. A slot that
+ * is in all lists has no user. */
 static symmResult_t free_dropped(exchange *x) {
     uint64_t mine[OFFER_SLOTS], all[SYMM_MAX_RANKS][OFFER_SLOTS], from = 0, most = most_dropped(x);
     symm_space *s = x->c->space;
@@ -109,14 +109,13 @@ static uint64_t largest(const exchange *x) {
     return most;
 }
 
-/* Every rank proposes the lowest range that is free there; the highest proposal is the next lower
- * bound; until all are equal. A range that is mapped on one rank is never proposed by it, so it
- * cannot be reused. */
+/* Every rank proposes its lowest free range. The highest proposal is the next lower bound. They
+ * repeat until all are equal. A rank never proposes a range that it has mapped, so such a range is
+ * not reused. */
 static symmResult_t settle_offset(exchange *x, symm_brought *mine) {
     uint64_t bytes = largest(x), gran = x->c->caps.granularity;
     bytes = (bytes + gran - 1) / gran * gran;
-    if (bytes == 0)
-        bytes = gran; /* all ranks empty: a place all the same, so that the window has an offset */
+    if (bytes == 0) bytes = gran; /* all ranks are empty; the window needs an offset */
     mine->code = (int32_t)symm_slot_take(x->c->space, bytes, 0, &x->slot);
     for (;;) {
         mine->propose = mine->code ? SYMM_NO_OFFSET : x->slot->off;
@@ -157,14 +156,14 @@ static symmResult_t map_all(exchange *x) {
 }
 
 static symmResult_t map_new(exchange *x, symm_brought *mine, int late_export) {
-    if (late_export) { /* somebody believed it could be shared and has not exported yet */
+    if (late_export) { /* a rank expected to share its slot and has not exported yet */
         symmResult_t r = symm_trade_export(&x->trade);
         SYMM_TRY(agree(x, r));
     }
     SYMM_TRY(free_dropped(x));
     SYMM_TRY(settle_offset(x, mine));
     SYMM_TRY(map_all(x));
-    symm_memcut_look(); /* all have unmapped what all had dropped: free_dropped lies behind them */
+    symm_memcut_look(); /* all ranks have passed free_dropped */
     symm_slot_publish(x->c->space, x->slot, x->bring->id);
     return symmSuccess;
 }
@@ -188,8 +187,7 @@ symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *
                          .propose = SYMM_NO_OFFSET};
     symm_slot *have =
         status || !bring->count ? NULL : symm_slot_find(c->space, bring->id, bring->total);
-    mine.dropped =
-        symm_slots_dropped(c->space, have); /* have is dropped again unless all have it */
+    mine.dropped = symm_slots_dropped(c->space, have); /* dropped again unless all have it */
     if (have)
         mine.slot = have->off;
     else if (!status)

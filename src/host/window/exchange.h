@@ -1,6 +1,6 @@
-/* exchange.h - maps one segment list of every rank into one slot on every rank, or nothing
- * anywhere. Collective; runs on the thread inside the API call; takes the space's lock only for
- * moments. */
+/* exchange.h - maps one list of segments of every rank into one slot on every rank, or nothing
+ * anywhere. Collective. The thread inside the API call; the space's lock is never held while
+ * waiting for a peer. */
 #ifndef SYMM_EXCHANGE_H_
 #define SYMM_EXCHANGE_H_
 
@@ -23,16 +23,16 @@ typedef struct { /* what every rank brought, after the exchange */
     uint64_t total, user_bytes, user_off, ptr, slot, propose, dropped; /* dropped: how many slots */
 } symm_brought;
 
-/* `mine` is this rank's status so far (its text the thread's last error): a rank that failed takes
- * part all the same, and all return the worst. all[nranks]: the records. shared: 1 if an existing
- * slot was referenced and nothing mapped. Where something is mapped, slots that every rank has
- * dropped are freed before. On error nothing else has changed on any rank, unless a peer died:
- * then the communicator is revoked as well. */
+/* `mine` is this rank's status so far (its text is the thread's last error). A rank that failed
+ * takes part all the same, and all return the worst status. all[nranks]: the records. shared: 1 if
+ * an existing slot was referenced and nothing mapped. Before something is mapped, slots that every
+ * rank has dropped are freed. On error nothing else has changed on any rank; if a peer died, the
+ * communicator is also revoked. */
 symmResult_t symm_exchange(symm_comm *c, symmResult_t mine, const symm_bring *bring,
                            const char *stage, symm_brought *all, symm_slot **slot, int *shared);
 
-/* Maps the next segment of a rank, of `total` bytes in all, behind what the slot has of that rank.
- * Also after an error the slot unmaps what rank_bytes counts. [local] */
+/* Maps the next segment of a rank, which brings `total` bytes in all, behind what the slot has of
+ * that rank. rank_bytes counts what the slot unmaps later, also after an error. [local] */
 symmResult_t symm_exchange_map(symm_comm *c, symm_slot *slot, uint64_t total, int rank,
                                symm_vmm_handle *h, symm_part part);
 

@@ -1,14 +1,13 @@
 /* handle_exchange.c - handles over the mesh: a message to one peer, a message from another, in
- * turn. Threads as in handle_exchange.h.
- *
- * The kernel bounds how many descriptors of a user are in flight, sent and not yet taken, in all
- * processes together: by RLIMIT_NOFILE of who sends; root is exempt. Who only sends takes none
- * out: ranks that send all they have before they take anything wait for each other. So a rank takes
- * a message before it sends the next, and all send equally many; one that has no more segments
- * sends messages without. Then each has sent at most one more than it has taken, and at most one
- * message per rank is in flight. IN_FLIGHT or, where there are more of them, the number of ranks is
- * all that they carry together, and a limit that leaves each rank its connections is above that.
- * Communicators that trade at the same time add up; so who waits takes meanwhile what has come. */
+ * turn. Threads as in handle_exchange.h. The kernel limits how many descriptors of a user are in
+ * flight (sent, not yet received) in all processes together: RLIMIT_NOFILE of the sender; root is
+ * exempt. If every rank sent all it has before it received anything, the ranks would wait for each
+ * other. So a rank receives a message before it sends the next, and all send the same number of
+ * messages; a rank without more segments sends empty ones. Then each rank has sent at most one
+ * message more than it has received, and at most one per rank is in flight. Together they carry at
+ * most IN_FLIGHT descriptors, or one per rank if there are more ranks. A limit that leaves each
+ * rank its connections is above that. Communicators that exchange at the same time add up, so a
+ * rank that waits receives meanwhile what has arrived. */
 #include "handle_exchange.h"
 
 #include <poll.h>
@@ -30,13 +29,13 @@ void symm_trade_close(symm_trade *t) {
     t->nfds = 0;
 }
 
-/* IN_FLIGHT: descriptors of all ranks together; far below the usual limits, for the user may have
- * more communicators. AT_ONCE: of one message. */
+/* IN_FLIGHT: descriptors of all ranks together; far below the usual limits, because there may be
+ * more communicators. AT_ONCE: descriptors of one message. */
 enum { IN_FLIGHT = 64, AT_ONCE = 4 };
 _Static_assert((int)AT_ONCE <= SYMM_MESH_FDS && AT_ONCE * sizeof(symm_part) <= SYMM_MESH_MAX,
                "a message takes them");
 
-/* Segments of a full message: the same on all ranks, so their limits have no say in it. */
+/* Segments of a full message: the same on all ranks, so it does not depend on a rank's limits. */
 static int full(const symm_comm *c) {
     const int n = IN_FLIGHT / c->nranks;
     return n > AT_ONCE ? AT_ONCE : n ? n : 1;
@@ -66,8 +65,8 @@ symmResult_t symm_trade_export(symm_trade *t) {
     return export_some(t, 0);
 }
 
-/* Everybody has been sent the batch before. What cannot be exported now, nor what follows it, is
- * announced all the same, as nothing: the messages stay in step, and this rank votes against. */
+/* Every peer has got the previous batch. Segments that cannot be exported, and those after them,
+ * are sent as empty parts: the messages stay in step, and this rank votes against success. */
 static void next_batch(symm_trade *t, int first) {
     int fds[AT_ONCE];
     symm_trade next = {.c = t->c, .handles = t->handles, .count = t->count, .fds = fds};
@@ -106,7 +105,7 @@ static symmResult_t map_fd(symm_trade *t, int rank, int fd, symm_part part) {
     return r;
 }
 
-/* All of one message; the descriptors are closed whatever became of them. */
+/* Maps all of one message. The descriptors are closed in any case. */
 static void map_some(symm_trade *t, int peer, const symm_part *parts, size_t got, const int *fds,
                      int n) {
     const int whole = got == (size_t)n * sizeof parts[0];
@@ -150,8 +149,8 @@ static symmResult_t take(flow *f, int peer, const symm_wait *w) {
     return r;
 }
 
-/* Polled while this thread waits, to send or to take: what has come from others meanwhile is taken,
- * so that nothing stays in flight because of who waits. */
+/* Polled while this thread waits to send or to receive. It receives what has arrived from others,
+ * so that nothing stays in flight because this rank waits. */
 static symmResult_t take_what_came(void *arg) {
     flow *f = arg;
     const symm_comm *c = f->t->c;
@@ -167,8 +166,8 @@ static symmResult_t take_what_came(void *arg) {
     return symmSuccess;
 }
 
-/* A message to each peer, and one from each, in pairs: at step k everybody sends k ranks on and
- * takes from k ranks before, so that what is taken here was sent at the same step. */
+/* A message to each peer, and one from each, in pairs: at step k every rank sends to rank + k and
+ * receives from rank - k. So what is received was sent at the same step. */
 static symmResult_t one_round(flow *f, int first) {
     symm_trade *t = f->t;
     const int rank = t->c->rank, n = t->c->nranks;
@@ -186,8 +185,8 @@ static symmResult_t one_round(flow *f, int first) {
     return symmSuccess;
 }
 
-/* Whom the others, who may see the abort word only, are to name: the dead rank, whoever told of it;
- * the late one is not known here. */
+/* The rank that the others name if they see only the abort word: the dead one, whoever told of it.
+ * A late one is not known here. */
 static int about(const symm_comm *c, symmResult_t code) {
     const int dead = symm_comm_dead(c);
     if (code == symmTimeout) return -1;

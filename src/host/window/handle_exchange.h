@@ -1,5 +1,5 @@
-/* handle_exchange.h - every rank gives its segments to every other, and maps its own and theirs.
- * Collective but for export and close; the thread inside the API call; no lock. */
+/* handle_exchange.h - every rank sends handles of its segments to every other, and maps its own and
+ * theirs. Collective, except export and close. The thread inside the API call; no lock. */
 #ifndef SYMM_TRADE_H_
 #define SYMM_TRADE_H_
 
@@ -19,17 +19,17 @@ typedef struct {
     int nfds;
     int lacks;           /* the rest could not be exported */
     symmResult_t status; /* first soft error: this rank goes on until the agreement */
-    /* Maps a segment of rank, and enters it where the undoing finds it. */
+    /* Maps a segment of rank, and records it so that it can be undone. */
     symmResult_t (*map)(void *arg, int rank, symm_vmm_handle *h, symm_part part);
     void *arg;
 } symm_trade;
 
-/* The first of the own segments as descriptors, the rest is exported when it is sent; those made
- * before an error are there to be closed. */
+/* Exports the first of the own segments as descriptors; the rest is exported when it is sent. After
+ * an error symm_trade_close closes those that were made. */
 symmResult_t symm_trade_export(symm_trade *t);
 void symm_trade_close(symm_trade *t);
-/* counts[nranks]: segments of each rank. A returned error says that a connection is broken (the
- * communicator is revoked); all else is in t->status, and the messages are taken all the same,
+/* counts[nranks]: segments of each rank. A returned error says that a connection is broken; the
+ * communicator is revoked. Other errors are in t->status; the messages are received all the same,
  * so that the connections stay in step. */
 symmResult_t symm_trade_run(symm_trade *t, const int *counts);
 

@@ -55,7 +55,7 @@ static symmResult_t range_new(symm_comm *c, uint64_t bytes, symm_range **out) {
     return symmSuccess;
 }
 
-/* By number, for the rank that made it may have given up meanwhile. */
+/* By number, because the rank that made it may have given up meanwhile. */
 static symm_range *range_find(uint64_t id) {
     pthread_mutex_lock(&list_lock);
     symm_range *g = ranges;
@@ -199,7 +199,7 @@ symmResult_t symm_region_unmap(symm_region *r, int rank, symm_part part) {
     return r->range && rank != r->c->rank ? symmSuccess : unmap(r, rank, part);
 }
 
-/* From `off` on, in the part of a rank whose mappings are this one's to take back. */
+/* The rank's first mapping at or after `off`. 0: none. */
 static int next_map(symm_region *r, int rank, uint64_t off, symm_map *out) {
     const symm_maps *m = lock_maps(r);
     const int i = symm_maps_find(m, rank, off);
@@ -223,7 +223,7 @@ symmResult_t symm_region_clear(symm_region *r, uint64_t off, uint64_t bytes) {
     return first;
 }
 
-/* fresh: of a growth, whose end undoes what was mapped before an error. */
+/* fresh: mapped by a growth; after an error symm_growth_end undoes it. */
 static symmResult_t map_at(symm_region *r, int rank, symm_vmm_handle *h, symm_part part,
                            int fresh) {
     const symm_vmm *v = r->c->vmm;
@@ -310,8 +310,8 @@ symmResult_t symm_growth_commit(symm_growth *g, const int *counts) {
     return symm_comm_agree(g->r->c, t->status, g->stage);
 }
 
-/* What this growth has mapped: kept, or the next piece to be taken back. Thread ranks have their
- * own only. */
+/* Keeps what this growth has mapped, or finds the next piece to unmap (1). Thread ranks look at
+ * their own pieces only. */
 static int settle_next(symm_region *r, int keep, symm_map *out) {
     int found = 0;
     symm_maps *m = lock_maps(r);

@@ -1,9 +1,8 @@
-/* region.h - addresses at one offset on all ranks, into which memory is mapped piece by piece while
- * they are in use: addr(rank, off) = base + rank*stride + off. What heaps and vectors are made of.
- *
- * Processes: a slot of the space, whose maps are the region's. Thread ranks: one reservation that
- * all share, and each piece is mapped once, by its owner. The communicator's user thread, but
- * for symm_region_close. No lock is held while waiting for a peer. */
+/* region.h - a range of addresses at one offset on all ranks; memory is mapped into it piece by
+ * piece while it is in use: addr(rank, off) = base + rank*stride + off. Heaps and vectors are made
+ * of regions. Processes: a slot of the space, whose maps are the region's. Thread ranks: one
+ * reservation that all share, and each piece is mapped once, by its owner. The communicator's user
+ * thread, but for symm_region_close. No lock is held while waiting for a peer. */
 #ifndef SYMM_REGION_H_
 #define SYMM_REGION_H_
 
@@ -23,10 +22,10 @@ typedef struct {
  * this rank's status so far, as in symm_exchange. [collective] */
 symmResult_t symm_region_open(symm_comm *c, symmResult_t mine, uint64_t bytes, const char *stage,
                               symm_region *out);
-/* This rank uses it no more. Processes: a dropped slot; thread ranks: unmapped when the last rank
- * has closed it. Waits for no peer. */
+/* This rank no longer uses it. Processes: the slot is dropped. Thread ranks: it is unmapped when
+ * the last rank has closed it. Waits for no peer. */
 void symm_region_close(symm_region *r);
-/* The same for one that no peer can have used: unmapped at once. */
+/* The same for a region that no peer can have used: unmapped at once. */
 void symm_region_discard(symm_region *r);
 
 static inline char *symm_region_addr(const symm_region *r, int rank, uint64_t off) {

@@ -54,7 +54,7 @@ static symmResult_t map(int fd, size_t part, int nranks, symm_shared **out) {
     return symmSuccess;
 }
 
-/* By number, for the rank that made it may have given up meanwhile. */
+/* By number, because the rank that made it may have given up meanwhile. */
 static symm_shared *find(uint64_t id) {
     pthread_mutex_lock(&list_lock);
     symm_shared *s = list;
@@ -113,7 +113,7 @@ static symmResult_t trade(symm_comm *c, size_t part, int *fd, const char *stage)
     return symmSuccess;
 }
 
-/* All is well with rank 0: the others take it. A soft error is told in the agreement that
+/* Rank 0 has succeeded: the others map its memory. Their errors are told in the agreement that
  * follows. */
 static symmResult_t take(symm_comm *c, uint64_t id, size_t part, int *fd, symm_shared **out,
                          const char *stage) {

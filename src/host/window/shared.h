@@ -1,6 +1,6 @@
-/* shared.h - host memory that all ranks see: one part per rank, zeroed. Processes: one sealed memfd
- * of rank 0's that all map; thread ranks: one mapping, found by its number. Open: the
- * communicator's user thread. Drop: any thread. */
+/* shared.h - host memory that all ranks map: one part per rank, zeroed. Processes: one sealed memfd
+ * of rank 0. Thread ranks: one mapping, found by its number. Open: the user's thread. Drop: any
+ * thread. */
 #ifndef SYMM_SHARED_H_
 #define SYMM_SHARED_H_
 

@@ -63,8 +63,8 @@ static void set_state(symm_slot *slot, int state) {
     SYMM_STAT_ADD(dropped, is - was);
 }
 
-/* Without the lock, of a slot that nobody else will touch: ending, or in a space that has no user.
- * The range stays taken until it is unmapped. */
+/* Without the lock. Nobody else touches the slot: it is ending, or its space has no user. The range
+ * stays taken until it is unmapped. */
 static void end_slot(symm_space *s, symm_slot *slot) {
     for (int r = 0; r < s->nranks; r++) {
         if (!slot->rank_bytes[r]) continue;
@@ -166,7 +166,7 @@ void symm_space_drop(symm_space *s) {
     pthread_mutex_unlock(&list_lock);
     if (!last) return;
     while (s->slots)
-        end_slot(s, s->slots); /* all are dropped: who has a reference has one to the space */
+        end_slot(s, s->slots); /* all are dropped: a user of a slot has a reference to the space */
     int cu = s->vmm->unreserve((void *)(uintptr_t)s->base, s->stride * (unsigned)s->nranks);
     if (cu) symm_vmm_error(s->vmm, cu, "giving back the addresses of %d ranks", s->nranks);
     pthread_mutex_destroy(&s->lock);
@@ -198,8 +198,8 @@ static uint64_t largest_hole(symm_space *s) {
     return s->stride > at && s->stride - at > most ? s->stride - at : most;
 }
 
-/* Heaps and vectors that were made with defaults are the first to use it up. Short: peers are told
- * 190 characters of it. */
+/* Heaps and vectors with default sizes usually use it up first. The text is short: peers get 190
+ * characters of it. */
 static symmResult_t no_room(symm_space *s, uint64_t bytes) {
     return SYMM_ERR(symmOutOfMemory,
                     "%llu bytes do not fit in the window space (%llu per rank, %llu free in one "
@@ -261,8 +261,8 @@ symm_slot *symm_slot_find(symm_space *s, uint64_t id, uint64_t bytes) {
 
 void symm_slot_publish(symm_space *s, symm_slot *slot, uint64_t id) {
     lock(s);
-    /* An older slot of the same memory is one that another rank cannot use for it: only the newest
-     * is found. */
+    /* An older slot of the same memory cannot be shared, because another rank has other memory in
+     * it. Only the newest is found. */
     for (symm_slot *old = s->slots; old; old = old->next)
         if (old->id == id) old->id = 0;
     slot->id = id;
@@ -280,7 +280,7 @@ void symm_slot_discard(symm_space *s, symm_slot *slot) {
     if (!slot) return;
     lock(s);
     int last = --slot->refs == 0;
-    if (last) set_state(slot, SYMM_SLOT_ENDING); /* no registration may find or offer it any more */
+    if (last) set_state(slot, SYMM_SLOT_ENDING); /* no registration finds or offers it */
     unlock(s);
     if (last) end_slot(s, slot);
 }

@@ -1,7 +1,7 @@
-/* space.h - the reservation that holds every mapping of a set of ranks, and the offsets in it.
- * List of spaces and reference counts: one process-wide lock. Slots of a space: the space's lock,
- * because two communicators over the same ranks (in two threads) may share it. No lock is held
- * while waiting for a peer. */
+/* space.h - the reservation that holds every mapping of a set of ranks, and the offsets in it. Any
+ * thread. List of spaces and reference counts: one process-wide lock. Slots of a space: the space's
+ * lock, because communicators over the same ranks share it. No lock is held while waiting for a
+ * peer. */
 #ifndef SYMM_SPACE_H_
 #define SYMM_SPACE_H_
 
@@ -30,17 +30,17 @@ symmResult_t symm_slot_move(symm_space *s, symm_slot *slot, uint64_t from);
 symm_slot *symm_slot_find(symm_space *s, uint64_t id, uint64_t bytes);
 /* From now on symm_slot_find may find it. pre: mapped on every rank. */
 void symm_slot_publish(symm_space *s, symm_slot *slot, uint64_t id);
-/* Drops a reference. Without one a slot that others may still use stays mapped, its range taken,
- * until all ranks have offered it to each other, symm_slot_find brings it back, or the space
- * ends. Waits for no peer. */
+/* Drops a reference. Peers may still use the slot, so with the last reference it stays mapped and
+ * its range taken, until all ranks have offered it to each other, symm_slot_find brings it back, or
+ * the space ends. Waits for no peer. */
 void symm_slot_drop(symm_space *s, symm_slot *slot);
 /* Drops a reference; the last one unmaps every rank's part and frees the range at once. For slots
  * that no peer can use any more: of a registration that has failed, of a communicator that has
  * ended. Waits for no peer. */
 void symm_slot_discard(symm_space *s, symm_slot *slot);
-/* Makes a slot that is the caller's alone longer where the addresses behind it are free, and hides
- * it from symm_slot_find; 0 if it is not or they are not. *was: what symm_slot_unclaim needs to
- * undo that; else symm_slot_publish ends it. */
+/* If only the caller uses the slot and the addresses behind it are free: makes it longer, hides it
+ * from symm_slot_find, and returns 1. Else 0. *was: for symm_slot_unclaim, which undoes it;
+ * symm_slot_publish ends it. */
 typedef struct {
     uint64_t bytes, id;
 } symm_claim;
@@ -49,10 +49,10 @@ void symm_slot_unclaim(symm_space *s, symm_slot *slot, const symm_claim *was);
 void symm_slot_ref(symm_space *s, symm_slot *slot);
 int symm_slot_refs(symm_space *s, const symm_slot *slot);
 
-/* Freeing what all ranks have dropped. `by`, any address of the caller's own, says whose offer it
- * is: several threads may offer in one space, each slot is in one offer at a time. What is offered
- * cannot be found, so it stays unused until the end of the offer: that every rank has offered a
- * slot means that no rank will ever use it again. */
+/* Freeing what all ranks have dropped. `by`, any address of the caller's own, identifies the offer:
+ * several threads may offer in one space; each slot is in one offer at a time. An offered slot is
+ * not found, so it stays unused until the offer ends. If every rank has offered a slot, no rank
+ * will use it again. */
 
 /* How many slots are dropped. `also`, if not NULL, counts as one where it has the caller's
  * reference only. */
@@ -65,11 +65,11 @@ uint64_t symm_slots_offered(symm_space *s, const void *by, uint64_t from, uint64
 /* One rank's offsets, in order, as the above filled them: notes which of the slots offered here it
  * has offered too. Once for each rank and offset, this rank's own too. */
 void symm_slots_heard(symm_space *s, const void *by, const uint64_t *off, int cap);
-/* Ends the offer: what all of the space's ranks have offered is unmapped and its range freed, the
- * rest is dropped as before. */
+/* Ends the offer: slots that all of the space's ranks have offered are unmapped and their ranges
+ * freed; the rest is dropped as before. */
 void symm_slots_settle(symm_space *s, const void *by);
-/* Ends an offer whose exchange has failed: peers may have freed what they heard of, so nothing of
- * it is ever found again here. */
+/* Ends an offer whose exchange has failed. Peers may have freed slots that they heard of, so none
+ * of these is found again here. */
 void symm_slots_withdraw(symm_space *s, const void *by);
 /* Pure: the lowest offset >= from at which `bytes` fit between the slots of a list ordered by
  * offset, below `limit`; SYMM_NO_OFFSET if none. */

@@ -57,7 +57,7 @@ static void note_bytes(symm_comm *c, uint64_t more) {
     atomic_fetch_add_explicit(&c->windows.bytes, more, memory_order_relaxed);
 }
 
-/* pre: room in the table. */
+/* pre: symm_window_make_room has succeeded. */
 static void enter(symm_comm *c, symm_win *w) {
     if (w->bytes)
         symm_wtable_add(&c->windows.table, w, (uintptr_t)w->ptr, (uintptr_t)w->ptr + w->bytes);
@@ -122,7 +122,8 @@ void symm_window_drop_all(symm_comm *c) {
     while (c->windows.newest) close_window(c, c->windows.newest);
 }
 
-/* Whatever has ended of w between ptr and ptr + bytes: no later call comes to it again. */
+/* Takes the pieces of w in [lo, hi) that have ended out of the table, so that no later call finds
+ * them. */
 static void forget_ended(symm_comm *c, symm_win *w, uint64_t lo, uint64_t hi) {
     for (int i = 0; i < w->nlived; i++) {
         const symm_lived *p = &w->lived[i];
@@ -199,8 +200,8 @@ symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring 
         if (cu)
             return symm_vmm_error(c->vmm, cu, "finding the memory behind buff=%p", (void *)buff);
         b->parts[b->count] = (symm_part){b->total, bytes};
-        /* Thread ranks reach it where it is: their devices may have come later than its access was
-         * set. */
+        /* Thread ranks use it at this address. Devices of some of them may have been set up after
+         * its access was set. */
         cu = c->cuda && c->threads ? c->vmm->set_access(base, bytes) : 0;
         if (cu) {
             c->vmm->release(b->handles[b->count]);
@@ -221,7 +222,7 @@ void symm_window_let_go(symm_comm *c, symm_bring *b) {
     for (int i = 0; i < b->count; i++) c->vmm->release(b->handles[i]);
 }
 
-/* Thread ranks: the user's pointer is the only mapping, so the flat offset is what leads to it. */
+/* Thread ranks: the user's pointer is the only mapping, so the flat offset is computed from it. */
 static symmResult_t meet_threads(symm_comm *c, symmResult_t status, symm_win *w,
                                  symm_brought *all) {
     symm_brought mine = {.code = (int32_t)status,
@@ -271,8 +272,8 @@ typedef struct {
     int flags;
 } register_args;
 
-/* With nothing to bring, and a status that says why; its room is on the stack, for there may be no
- * other. */
+/* Takes part with an error and no memory. Its record is on the stack, because malloc may be what
+ * failed. */
 static __attribute__((noinline)) symmResult_t take_part(symm_comm *c, symmResult_t status,
                                                         symm_brought *all) {
     symm_bring none;
@@ -282,8 +283,8 @@ static __attribute__((noinline)) symmResult_t take_part(symm_comm *c, symmResult
                       : meet_processes(c, status, NULL, &none, all);
 }
 
-/* A rank that has failed, or with a bad argument, takes part all the same: only so do all ranks
- * return its error. */
+/* A rank that has failed, or has a bad argument, takes part all the same, so that all ranks return
+ * its error. */
 static symmResult_t register_window(symm_comm *c, symmResult_t status, const register_args *a) {
     symm_win *w = NULL;
     symm_lived *lived = NULL;
@@ -360,7 +361,8 @@ symmResult_t symmWindowDeregister(symmComm_t comm, symmWindow_t win) {
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
-/* Held until symm_handle_put: the end of the communicator, in another thread, frees its windows. */
+/* Holds the window until symm_handle_put, because another thread may end the communicator, which
+ * frees its windows. */
 static symmResult_t find_window(symmWindow_t win, symm_win **out) {
     *out = symm_handle_get(SYMM_KIND_WINDOW, win);
     return *out ? symmSuccess

@@ -6,8 +6,8 @@
 #include "host/comm/types.h"
 #include "exchange.h"
 
-/* Something has changed that prepared calls depend on (windows, memory of heaps, reductions): what
- * is remembered of calls holds for one version only. */
+/* To be called when something changes that prepared calls depend on: windows, memory of heaps,
+ * reductions. A remembered call holds for one version only. */
 static inline void symm_window_changed(symm_comm *c) {
     c->windows.version++;
 }
@@ -22,11 +22,11 @@ static inline int symm_window_count(const symm_comm *c) {
 /* The window that contains [ptr, ptr + bytes), or NULL. Memory that has ended since it was
  * registered is in none. */
 symm_win *symm_window_at(symm_comm *c, const void *ptr, uint64_t bytes);
-/* The same where it may well be in w (NULL: not known). */
+/* The same; tries w first (NULL: no guess). */
 symm_win *symm_window_also(symm_comm *c, symm_win *w, const void *ptr, uint64_t bytes);
 /* Room for one more in the list of the communicator's windows. */
 symmResult_t symm_window_make_room(symm_comm *c);
-/* w has `bytes` from now on, and takes over the list of what lies there. pre: room. */
+/* w has `bytes` from now on, and takes over the list of its pieces. pre: room. */
 void symm_window_lengthen(symm_win *w, uint64_t bytes, symm_lived *list, int n);
 void symm_window_ref(symm_win *w);
 /* The last reference frees the window and drops its slot, which unmaps nothing by itself. */
@@ -36,7 +36,7 @@ void symm_window_drop_all(symm_comm *c);
 void symm_windows_check(const symm_comm *c);
 
 /* Retains the segments that cover [buff, buff+size); let_go releases what find has retained, also
- * where it failed. */
+ * if find failed. */
 symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring *b);
 void symm_window_let_go(symm_comm *c, symm_bring *b);
 
@@ -44,17 +44,18 @@ void symm_window_let_go(symm_comm *c, symm_bring *b);
  * does". */
 void symm_window_why(symm_comm *c, const char *name, const void *p, uint64_t bytes, char *text,
                      size_t cap);
-/* The same for the log, where a window has a part of it; once for each window. */
+/* Writes the same into the log if a window has a part of the buffer; once for each window. */
 void symm_window_say_short(symm_comm *c, const char *name, const void *p, uint64_t bytes);
 
-/* What lies under a window: a piece for each segment that find has found; the caller's to free. */
+/* The pieces of memory under a window, one for each segment that find has found; the caller frees
+ * the list. */
 symmResult_t symm_window_list(symm_comm *c, const void *buff, const symm_bring *b,
                               symm_lived **out);
-/* w takes the list over, and is a window from here on as far and as long as these are there. */
+/* w takes the list over. From here on it is a window only where these pieces have not ended. */
 void symm_window_watch(symm_win *w, symm_lived *list, int n);
-/* 1 if all that lies at [ptr, ptr + bytes), inside w, is what was registered. */
+/* 1 if the memory at [ptr, ptr + bytes), inside w, is still what was registered. */
 int symm_window_lives(symm_win *w, const void *ptr, uint64_t bytes);
-/* How many pieces that is; out (may be NULL): which. */
+/* How many pieces are in that range; out (may be NULL): which. */
 int symm_window_pieces(const symm_win *w, const void *ptr, uint64_t bytes, symm_lived *out);
 
 /* Flat offset of ptr on this rank, which lies in w. */

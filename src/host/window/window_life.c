@@ -1,6 +1,6 @@
-/* window_life.c - what becomes of a window when memory under it ends: where a piece was, the window
- * says nothing any more. Nobody is told of an end; who looks asks the memory driver, and only when
- * it has counted one since. The communicator's user thread; no lock. */
+/* window_life.c - memory under a window may end (freed, unmapped). From then on the window no
+ * longer covers that piece. Nobody tells of an end: each look asks the memory driver, but only if
+ * the driver has counted an end since the last look. The user's thread; no lock. */
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -59,10 +59,10 @@ static void look_at(symm_win *w, symm_lived *p) {
     w->gone += p->gone;
 }
 
-/* All that can have ended only where an end was counted, or where asking at each call would cost
- * too much. */
+/* Looks at all pieces but foreign ones: those whose end is counted, and those that are too slow to
+ * ask about at each call. */
 static void look(symm_win *w) {
-    const uint64_t ends = symm_vmm_ended(); /* before the pieces: a later end is counted later */
+    const uint64_t ends = symm_vmm_ended(); /* first: a later end counts for the next look */
     if (w->looked_ends == ends && (!w->dear || w->looked_version == w->comm->windows.version))
         return;
     for (int i = 0; i < w->nlived; i++)

@@ -1,5 +1,5 @@
-/* window_why.c - why a buffer is in no window: by how much the one there ends too early or begins
- * too late, or that its memory has ended. The communicator's user thread; no lock. */
+/* window_why.c - texts that say why a buffer is in no window: the window there ends too early or
+ * begins too late, and by how much, or its memory has ended. The user's thread; no lock. */
 #include <stdio.h>
 
 #include "base/log.h"

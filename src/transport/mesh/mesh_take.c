@@ -22,7 +22,7 @@ void symm_mesh_check(const symm_mesh *m) {
     SYMM_ASSERT(m->in.nfds >= 0 && m->in.nfds <= MESH_SCM_MAX);
     for (int p = 0; p < m->nranks; p++) {
         SYMM_ASSERT(m->dead[p] <= 1);
-        SYMM_ASSERT(m->want[p] < 2 * MESH_LOST && m->pending[p] <= MESH_IN);
+        SYMM_ASSERT(m->want[p] < 2 * MESH_LOST && m->pending[p] < 2 * MESH_LOST);
         check_wills(&m->wills[p]);
     }
 }

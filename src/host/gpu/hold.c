@@ -1,12 +1,14 @@
-/* gpu_hold.c - what captured calls need stays as long as the graphs that hold them, as long as the
- * communicator (SYMM_GRAPH_HOLD), or with whom it is given to (symm_gpu_take: a plan with
- * SYMM_MEMPLAN_HOLD). Threads as in gpu.h. Lock: kept_lock, for the lists of what graphs have,
- * and of what they have let go. */
+/* hold.c - what captured calls need stays as long as the graph that holds it, as long as the
+ * communicator (SYMM_GRAPH_HOLD=comm), or with whom it is given to (symm_gpu_take: a memory plan
+ * with SYMM_MEMPLAN_HOLD). On GPUs a graph holds by a user object. Threads as in hold.h; graph_gone
+ * runs in a thread of the driver. Lock: kept_lock, for the list of what graphs hold and the list of
+ * what they have let go. */
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "base/fail.h"
 #include "host/comm/comm.h"
+#include "host/stream/stream.h"
 #include "gpu.h"
 
 enum { HOLD_GRAPH, HOLD_COMM }; /* params.def */
@@ -35,8 +37,8 @@ static void link_live(symm_kept *k) {
     pthread_mutex_unlock(&kept_lock);
 }
 
-/* In a thread of the driver's, when the last graph that holds the call is gone: no CUDA call
- * here. */
+/* Runs in a thread of the driver when the last graph that holds the object is gone: it must not
+ * call CUDA. */
 static void graph_gone(void *arg) {
     symm_kept *k = arg;
     pthread_mutex_lock(&kept_lock);
@@ -64,7 +66,7 @@ void symm_gpu_let_go(symm_kept **list) {
     }
 }
 
-/* What else is freed behind graphs that are gone; set once, by whom it belongs to. */
+/* What else is freed after graphs are gone. Set once. */
 static void (*_Atomic also)(void);
 
 void symm_gpu_also_reap(void (*reap)(void)) {
@@ -94,7 +96,7 @@ static symmResult_t by_graph(symm_kept *k) {
     const cu_user_object object = k->object;
     cu = symm_cu.cuGraphRetainUserObject(k->in.graph, object, 1, SYMM_CUDA_GRAPH_USER_OBJECT_MOVE);
     if (!cu) return symmSuccess;
-    symm_cu.cuUserObjectRelease(object, 1); /* ends in graph_gone */
+    symm_cu.cuUserObjectRelease(object, 1); /* calls graph_gone */
     return symm_cuda_error(cu, "making a graph hold what a captured call needs");
 }
 
@@ -120,7 +122,8 @@ static int count_live(const symm_gpu_capture *in, const void *obj) {
     return n;
 }
 
-/* Moves the obj of one of them into the record. The object, to be released; NULL: no more. */
+/* Moves the obj of one of them into the record. Returns the user object, to be released; NULL:
+ * there is no more. */
 static cu_user_object take_one(const symm_gpu_capture *in, const void *obj, symm_kept *mine) {
     cu_user_object object = NULL;
     pthread_mutex_lock(&kept_lock);
@@ -150,8 +153,8 @@ symmResult_t symm_gpu_take(const symm_gpu_capture *in, const void *obj, symm_kep
         spare = k->next;
         k->next = *list;
         *list = k;
-        /* Ends in graph_gone, here or in the driver's thread, unless an executable that was made
-         * before has it too. */
+        /* Calls graph_gone, here or in the driver's thread, unless an executable that was made
+         * before holds the object too. */
         cu_result cu = symm_cu.cuGraphReleaseUserObject(k->in.graph, object, 1);
         if (cu) symm_cuda_error(cu, "taking from a graph what it keeps: its launches stay slower");
     }
@@ -171,28 +174,36 @@ static int is_pinned(const struct symm_gpu *g, const void *obj) {
     return 0;
 }
 
-symmResult_t symm_gpu_hold(symm_comm *c, const symm_gpu_capture *in, void *obj,
-                           void (*release)(void *), int at_once) {
+/* Takes over one reference. */
+static symmResult_t hold_gpu(symm_comm *c, const symm_gpu_capture *in, void *obj,
+                             const symm_graph_user *user) {
     const int comm = symm_gpu_pins(c);
     if (comm && is_pinned(c->gpu, obj)) {
-        release(obj);
+        user->release(obj);
         return symmSuccess;
     }
     symm_kept *k = SYMM_FAIL_ALLOC(gpu_hold, calloc(1, sizeof *k));
     if (!k) {
-        release(obj);
+        user->release(obj);
         return SYMM_ERR(symmOutOfMemory, "no memory to keep what a captured call needs");
     }
     k->obj = obj;
-    k->release = release;
+    k->release = user->release;
     if (!comm) {
         k->in = *in;
-        k->at_once = at_once;
+        k->at_once = user->at_once;
         return by_graph(k);
     }
     k->next = c->gpu->pins;
     c->gpu->pins = k;
     return symmSuccess;
+}
+
+symmResult_t symm_graph_hold(symm_comm *c, const symm_gpu_capture *in, symmStream_t stream,
+                             void *obj, const symm_graph_user *user) {
+    if (!c->gpu) return symm_stream_capture_hold(stream, obj, user);
+    user->retain(obj);
+    return hold_gpu(c, in, obj, user);
 }
 
 void symm_gpu_unpin(symm_comm *c) {

@@ -1,0 +1,166 @@
+/* order.c - calls of a communicator run in the order in which they were made, whatever their
+ * streams: its eager calls, and the calls of each capture. The communicator's user thread; on GPUs
+ * with its context current, except symm_launch_graph and symm_launch_close. */
+#include "base/check.h"
+#include "host/comm/comm.h"
+#include "host/gpu/gpu.h"
+#include "host/gpu/point.h"
+#include "launch.h"
+
+/* Puts the stream behind the last call, which was given to another stream. */
+typedef symmResult_t add_edge(symm_comm *c, symm_last *last, symmStream_t stream);
+
+static void order_check(const symm_comm *c) {
+    const symm_comm_order *o = &c->order;
+    SYMM_ASSERT(o->eager.any || !o->eager.marked);
+    for (int i = 0; i < SYMM_CAPTURES; i++) {
+        const symm_captured *at = &o->captured[i];
+        SYMM_ASSERT(at->no <= o->ncaptured && (at->id == 0 || at->last.any));
+        SYMM_ASSERT(!at->last.marked || at->last.end.seq);
+        for (int k = 0; k < i && at->id; k++)
+            SYMM_ASSERT(o->captured[k].id != at->id && o->captured[k].no != at->no);
+    }
+}
+
+static symmResult_t follow(symm_comm *c, symm_last *last, symmStream_t stream, add_edge *edge) {
+    SYMM_CHECK(order_check(c));
+    return last->any && (stream != last->stream || last->marked) ? edge(c, last, stream)
+                                                                 : symmSuccess;
+}
+
+/* The per-thread stream is another stream in each thread: only this one can mark it. */
+static symmResult_t given(symm_last *last, symmStream_t stream) {
+    last->stream = stream;
+    last->any = 1;
+    last->marked = 0;
+    if (!symm_gpu_is_per_thread(stream)) return symmSuccess;
+    const cu_result cu = symm_mark_record(&last->end, stream);
+    last->marked = cu == 0;
+    return symm_gpu_order_error(cu, stream);
+}
+
+/* ---- edges ----------------------------------------------------------------------------------- */
+
+/* The caller has waited for all: nothing is left to follow. */
+static symmResult_t edge_host(symm_comm *c, symm_last *last, symmStream_t stream) {
+    SYMM_TRY(symm_mark_follow(c, &last->end, stream));
+    if (!stream) *last = (symm_last){.any = 0};
+    return symmSuccess;
+}
+
+static symmResult_t edge_host_captured(symm_comm *c, symm_last *last, symmStream_t stream) {
+    (void)c;
+    return symm_stream_follow_captured(stream, last->stream);
+}
+
+/* Few programs need an event in a capture, so the first call that does makes it. A capture under
+ * way does not forbid that. */
+static symmResult_t edge_gpu(symm_comm *c, symm_last *last, symmStream_t stream) {
+    (void)c;
+    cu_result cu = last->marked ? 0 : symm_mark_record(&last->end, last->stream);
+    if (!cu) cu = symm_mark_await(&last->end, stream);
+    return symm_gpu_order_error(cu, stream);
+}
+
+/* The last call's stream is there still (symm.h). If it is not, a driver need not say so. */
+static symmResult_t edge_gpu_eager(symm_comm *c, symm_last *last, symmStream_t stream) {
+    int captured = 0;
+    const cu_result cu = last->marked ? 0 : symm_gpu_in_a_capture(last->stream, &captured);
+    if (cu) return symm_gpu_order_error(cu, stream);
+    if (!captured) return edge_gpu(c, last, stream);
+    return SYMM_ERR(symmInvalidUsage,
+                    "stream %p has this communicator's last call and %s: a call on another stream "
+                    "cannot be ordered after it",
+                    (void *)last->stream,
+                    symm_gpu_is_legacy(last->stream)
+                        ? "waits for blocking streams, of which one is being captured"
+                        : "is being captured");
+}
+
+/* ---- eager calls ----------------------------------------------------------------------------- */
+
+symmResult_t symm_launch_change(symm_comm *c, symmStream_t stream) {
+    return follow(c, &c->order.eager, stream, c->cuda ? edge_gpu_eager : edge_host);
+}
+
+symmResult_t symm_launch_given(symm_comm *c, symmStream_t stream) {
+    if (!c->cuda) SYMM_TRY(symm_mark_set(c, &c->order.eager.end, stream));
+    return given(&c->order.eager, stream);
+}
+
+/* ---- captured calls -------------------------------------------------------------------------- */
+
+static symm_captured *find(symm_comm *c, uint64_t id) {
+    for (int i = 0; id && i < SYMM_CAPTURES; i++)
+        if (c->order.captured[i].id == id) return &c->order.captured[i];
+    return NULL;
+}
+
+symmResult_t symm_captured_follow(symm_comm *c, uint64_t id, symmStream_t stream) {
+    symm_captured *at = find(c, id);
+    return at ? follow(c, &at->last, stream, c->cuda ? edge_gpu : edge_host_captured) : symmSuccess;
+}
+
+symmResult_t symm_captured_given(symm_comm *c, uint64_t id, symmStream_t stream) {
+    symm_captured *at = find(c, id);
+    if (!at) { /* one that is free, or was silent longest */
+        at = c->order.captured;
+        for (int i = 1; i < SYMM_CAPTURES; i++)
+            if (c->order.captured[i].no < at->no) at = &c->order.captured[i];
+    }
+    at->no = ++c->order.ncaptured;
+    symmResult_t r = given(&at->last, stream);
+    at->id = r ? 0 : id; /* what is not marked cannot be followed */
+    SYMM_CHECK(order_check(c));
+    return r;
+}
+
+/* ---- graphs of memory plans ------------------------------------------------------------------ */
+
+/* Later calls may be on other streams, and this one may be gone when the end of the communicator
+ * waits. If it cannot be marked, the end waits for the context instead. */
+static symmResult_t note_graph(symm_comm *c, symmStream_t stream) {
+    c->order.graphs = 1;
+    if (symm_mark_record(&c->order.graph_end, stream)) symm_mark_end(c, &c->order.graph_end);
+    return symm_launch_given(c, stream);
+}
+
+static symmResult_t launch_gpu(symm_comm *c, int ours, symmGraphExec_t exec, symmStream_t stream) {
+    if (ours) {
+        SYMM_TRY(symm_gpu_check_alone(c, stream));
+        SYMM_TRY(symm_launch_follow(c, stream));
+    }
+    cu_result cu = symm_cu.cuGraphLaunch((cu_graph_exec)(void *)exec, symm_gpu_stream(stream));
+    if (cu) return symm_cuda_error(cu, "launching graph %p", (void *)exec);
+    return ours ? note_graph(c, stream) : symmSuccess;
+}
+
+symmResult_t symm_launch_graph(symm_comm *c, int ours, symmGraphExec_t exec, symmStream_t stream) {
+    symm_cuda_scope scope;
+    if (!c->cuda) {
+        if (ours) SYMM_TRY(symm_launch_follow(c, stream));
+        SYMM_TRY(symmGraphLaunch(exec, stream));
+        return ours ? symm_launch_given(c, stream) : symmSuccess;
+    }
+    SYMM_TRY(symm_gpu_enter(c, &scope));
+    symmResult_t r = launch_gpu(c, ours, exec, stream);
+    symm_gpu_leave(&scope);
+    return r;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+symmResult_t symm_launch_open(symm_comm *c) {
+    symm_cuda_scope scope;
+    if (!c->gpu) return symmSuccess;
+    SYMM_TRY(symm_gpu_push(c, &scope));
+    const cu_result cu = symm_mark_make(&c->order.eager.end);
+    symm_gpu_pop(c, &scope);
+    return symm_cuda_error(cu, "an event on GPU %d", c->gpu->device);
+}
+
+void symm_launch_close(symm_comm *c) {
+    symm_mark_end(c, &c->order.eager.end);
+    symm_mark_end(c, &c->order.graph_end);
+    for (int i = 0; i < SYMM_CAPTURES; i++) symm_mark_end(c, &c->order.captured[i].last.end);
+}
