@@ -53,7 +53,7 @@ if [ -x "$dir/hang" ]; then
 else
     t_fail "the program runs" "it is not there"
 fi
-awk '/^const char \*symm_stage_name/,/^}/' src/host/comm/comm.c | grep -o '"[^"?]*"' |
+awk '/^const char \*symm_stage_name/,/^}/' src/host/comm/revoke.c | grep -o '"[^"?]*"' |
     tr -d '"' | sort >"$dir/stages"
 awk '/^\| stage of a collective/ { on = 1; next } on && /^\| stage of set-up/ { on = 0 }
     on && /^\| [a-z]/ { split($0, f, "|"); gsub(/^ | $/, "", f[2]); print f[2] }' docs/hangs.md |

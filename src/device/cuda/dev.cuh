@@ -114,7 +114,7 @@ DEV int left_for_good(const symm_args *a, int peer, uint64_t *since) {
  * the reason is written, leave. */
 static __device__ __noinline__ uint64_t wait_slow(const symm_args *a, uint32_t epoch, int peer,
                                                   int stage, uint64_t since) {
-    /* pairs with set_abort in comm.c and with leave */
+    /* pairs with set_abort in revoke.c and with leave */
     const uint64_t abort = take8(&host_of(a, a->rank)->abort), now = clock_ns();
     uint32_t code = 0;
     int rank = peer;
