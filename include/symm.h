@@ -428,6 +428,8 @@ SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, vo
  * addresses of one memory (the own pointer and that of symmWindowPeerPtr), and memory that another
  * rank's buffers have in the same call. Windows may overlap.
  * Order: collective.
+ * Errors: symmMismatch where ranks differ in collective, count, type, reduction or root;
+ * symmNotSupported on GPUs for all but symmAllReduce, symmAllGather and symmBarrier.
  * GPUs: docs/gpu-rules.md has what a program owes about destroyed streams, captures, several
  * communicators, ranks that share a GPU, and kernels launched programmatically behind ours. */
 

@@ -219,7 +219,7 @@ SYMM_PUSH(a2a, A2A)
 SYMM_PULL(a2a, A2A)
 SYMM_PUSH(bc, BC)
 SYMM_PULL(bc, BC)
-SYMM_PUSH(rd, RD) /* large messages: by slices (all_reduce.inl) */
+SYMM_PUSH(rd, RD) /* large messages: by slices (all_reduce.c) */
 SYMM_PUSH(ga, GA)
 SYMM_PULL(ga, GA)
 SYMM_PUSH(sc, SC)
