@@ -428,6 +428,8 @@ SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, vo
  * addresses of one memory (the own pointer and that of symmWindowPeerPtr), and memory that another
  * rank's buffers have in the same call. Windows may overlap.
  * Order: collective.
+ * Errors: symmMismatch where ranks differ in collective, count, type, reduction or root;
+ * symmNotSupported on GPUs for all but symmAllReduce, symmAllGather and symmBarrier.
  * GPUs: docs/gpu-rules.md has what a program owes about destroyed streams, captures, several
  * communicators, ranks that share a GPU, and kernels launched programmatically behind ours. */
 
@@ -439,6 +441,36 @@ SYMM_API symmResult_t symmAllReduce(const void *sendbuff, void *recvbuff, size_t
  * sendbuff == recvbuff + rank*sendcount. */
 SYMM_API symmResult_t symmAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
                                     symmDataType_t datatype, symmComm_t comm, symmStream_t stream);
+/* recvbuff = part `rank` of the reduction over ranks of sendbuff, which has nranks parts of
+ * recvcount elements. In place if recvbuff == sendbuff + rank*recvcount. */
+SYMM_API symmResult_t symmReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
+                                        symmDataType_t datatype, symmRedOp_t op, symmComm_t comm,
+                                        symmStream_t stream);
+/* Part p of recvbuff = part `rank` of rank p's sendbuff; both have nranks parts of count elements.
+ * Not in place. */
+SYMM_API symmResult_t symmAlltoAll(const void *sendbuff, void *recvbuff, size_t count,
+                                   symmDataType_t datatype, symmComm_t comm, symmStream_t stream);
+/* recvbuff = root's sendbuff, count elements. Only the root's sendbuff is read: others may pass
+ * NULL. In place if they are equal. */
+SYMM_API symmResult_t symmBroadcast(const void *sendbuff, void *recvbuff, size_t count,
+                                    symmDataType_t datatype, int root, symmComm_t comm,
+                                    symmStream_t stream);
+/* The root's recvbuff = reduction over ranks of sendbuff, count elements. Only the root's recvbuff
+ * is written: others may pass NULL. In place if they are equal. */
+SYMM_API symmResult_t symmReduce(const void *sendbuff, void *recvbuff, size_t count,
+                                 symmDataType_t datatype, symmRedOp_t op, int root, symmComm_t comm,
+                                 symmStream_t stream);
+/* Part p of the root's recvbuff = rank p's sendbuff, count elements. Only the root's recvbuff is
+ * written: others may pass NULL. In place at the root if sendbuff == recvbuff + root*count. */
+SYMM_API symmResult_t symmGather(const void *sendbuff, void *recvbuff, size_t count,
+                                 symmDataType_t datatype, int root, symmComm_t comm,
+                                 symmStream_t stream);
+/* recvbuff = part `rank` of the root's sendbuff, which has nranks parts of count elements. Only the
+ * root's sendbuff is read: others may pass NULL. In place at the root if
+ * recvbuff == sendbuff + root*count. */
+SYMM_API symmResult_t symmScatter(const void *sendbuff, void *recvbuff, size_t count,
+                                  symmDataType_t datatype, int root, symmComm_t comm,
+                                  symmStream_t stream);
 /* Waits until every rank has come, and orders memory between ranks: what any rank stored before its
  * call, through symmWindowPeerPtr or into its own memory, is seen by what any rank loads after its
  * own; what a rank loaded before is not changed by stores that another rank makes after. "Before"
@@ -481,7 +513,13 @@ typedef enum {
     symmCollAllReduce = 0,
     symmCollAllGather = 1,
     symmCollBarrier = 2,
-    symmNumColls = 3
+    symmCollReduceScatter = 3,
+    symmCollAlltoAll = 4,
+    symmCollBroadcast = 5,
+    symmCollReduce = 6,
+    symmCollGather = 7,
+    symmCollScatter = 8,
+    symmNumColls = 9
 } symmColl_t;
 
 typedef struct {

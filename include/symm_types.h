@@ -145,6 +145,7 @@ typedef struct {
             uint64_t chunk;                /* bytes, 1 << chunk_log */
             uint32_t chunk_log, esize_log; /* esize: 1 << esize_log */
             uint32_t spin;                 /* polls before the slow path of a wait */
+            int32_t root;                  /* of a call that has one */
         } host;
         struct {
             uint64_t host_base, host_stride;  /* rank r's symm_ctl: base + r*stride, host memory */

@@ -60,6 +60,14 @@ static inline uint64_t perf_received(const perf_config *cfg, int nranks) {
     return symm_holds_parts(symm_colls[cfg->coll].out, nranks);
 }
 
+static inline int perf_has_root(const perf_config *cfg) {
+    return (symm_colls[cfg->coll].flags & SYMM_COLL_ROOT) != 0;
+}
+/* Measurements of a size: out of place, and in place where that is done. */
+static inline int perf_cells(const perf_config *cfg) {
+    return perf_moves(cfg) && !symm_colls[cfg->coll].apart ? 2 : 1;
+}
+
 /* Pure. Fills *cfg; on a bad flag or value returns -1 with a line for the user in err. */
 int perf_args_parse(int argc, char **argv, perf_config *cfg, char *err, size_t cap);
 /* What can only be checked once the number of ranks is known; mpi: whether they are processes.

@@ -51,7 +51,7 @@ static const flag_row flags[] = {
      "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 all"},
     {'o', "op", "OP", KIND_OP, AT(op), 0, 0, "sum prod max min avg mulsum all"},
     {'r', "root", "RANK", KIND_INT, AT(root), 0, INT_MAX,
-     "accepted; these collectives have no root"},
+     "of collectives that have one (default 0)"},
     {'R', "local_register", "0|1|2", KIND_INT, AT(registered), 0, 2,
      "0: no windows; 1, 2: buffers are windows (default 2)"},
     {'G', "graph", "N", KIND_INT, AT(graph), 0, 1000000,
@@ -269,6 +269,9 @@ static int settle(perf_config *cfg, char *err, size_t cap) {
         return snprintf(err, cap, "--nccl %s is for --vs nccl", cfg->nccl), -1;
     if (cfg->limits && !perf_moves(cfg))
         return snprintf(err, cap, "--limits is for collectives that move data"), -1;
+    if (cfg->limits && (perf_has_root(cfg) || perf_sent(cfg, 2) > 1))
+        return snprintf(err, cap, "--limits has no bare loop for %s", symm_coll_name(cfg->coll)),
+               -1;
     if (cfg->per_rank && !perf_parts(cfg))
         return snprintf(err, cap, "--per-rank is for collectives that have a part for each rank"),
                -1;

@@ -154,7 +154,7 @@ static void put_row(FILE *f, const perf_rank *p, const perf_row *row) {
             row->type < 0 ? "none" : perf_type_names[row->type],
             row->op < 0 ? "none" : perf_op_names[row->op], row->root);
     put_cell(f, p, "out_of_place", &row->cell[0]);
-    if (perf_moves(p->cfg)) put_cell(f, p, "in_place", &row->cell[1]);
+    if (perf_cells(p->cfg) > 1) put_cell(f, p, "in_place", &row->cell[1]);
     putc('}', f);
 }
 

@@ -59,19 +59,60 @@ static MPI_Op reduction(int op) {
     }
 }
 
-static void all_reduce(const perf_case *c, const void *from, int n) {
-    MPI_Allreduce(from, c->recv, n, number(c->type), reduction(c->op), MPI_COMM_WORLD);
+typedef struct {
+    const perf_case *c;
+    const void *from; /* MPI_IN_PLACE, or c->send */
+    int n, root, is_root;
+} mpi_call;
+
+static void all_reduce(const mpi_call *m) {
+    MPI_Allreduce(m->from, m->c->recv, m->n, number(m->c->type), reduction(m->c->op),
+                  MPI_COMM_WORLD);
 }
-static void all_gather(const perf_case *c, const void *from, int n) {
-    MPI_Allgather(from, n, container(c->type), c->recv, n, container(c->type), MPI_COMM_WORLD);
+static void all_gather(const mpi_call *m) {
+    const MPI_Datatype type = container(m->c->type);
+    MPI_Allgather(m->from, m->n, type, m->c->recv, m->n, type, MPI_COMM_WORLD);
 }
-static void meet(const perf_case *c, const void *from, int n) {
-    (void)c, (void)from, (void)n;
+static void meet(const mpi_call *m) {
+    (void)m;
     MPI_Barrier(MPI_COMM_WORLD);
 }
+/* In place MPI takes all parts out of the buffer that it puts the result at the beginning of. */
+static void reduce_scatter(const mpi_call *m) {
+    const int in_place = m->c->in_place;
+    MPI_Reduce_scatter_block(m->from, in_place ? m->c->send : m->c->recv, m->n, number(m->c->type),
+                             reduction(m->c->op), MPI_COMM_WORLD);
+}
+static void alltoall(const mpi_call *m) {
+    const MPI_Datatype type = container(m->c->type);
+    MPI_Alltoall(m->from, m->n, type, m->c->recv, m->n, type, MPI_COMM_WORLD);
+}
+/* MPI's has one buffer. */
+static void broadcast(const mpi_call *m) {
+    MPI_Bcast(m->is_root ? m->c->send : m->c->recv, m->n, container(m->c->type), m->root,
+              MPI_COMM_WORLD);
+}
+static void reduce(const mpi_call *m) {
+    MPI_Reduce(m->is_root ? m->from : m->c->send, m->c->recv, m->n, number(m->c->type),
+               reduction(m->c->op), m->root, MPI_COMM_WORLD);
+}
+static void gather_parts(const mpi_call *m) {
+    const MPI_Datatype type = container(m->c->type);
+    MPI_Gather(m->is_root ? m->from : m->c->send, m->n, type, m->c->recv, m->n, type, m->root,
+               MPI_COMM_WORLD);
+}
+static void scatter_parts(const mpi_call *m) {
+    const MPI_Datatype type = container(m->c->type);
+    void *to = m->is_root && m->c->in_place ? MPI_IN_PLACE : m->c->recv;
+    MPI_Scatter(m->c->send, m->n, type, to, m->n, type, m->root, MPI_COMM_WORLD);
+}
 /* A collective without an entry is not compared. */
-static void (*const theirs[symmNumColls])(const perf_case *c, const void *from, int n) = {
-    [symmCollAllReduce] = all_reduce, [symmCollAllGather] = all_gather, [symmCollBarrier] = meet};
+static void (*const theirs[symmNumColls])(const mpi_call *m) = {
+    [symmCollAllReduce] = all_reduce, [symmCollAllGather] = all_gather,
+    [symmCollBarrier] = meet,         [symmCollReduceScatter] = reduce_scatter,
+    [symmCollAlltoAll] = alltoall,    [symmCollBroadcast] = broadcast,
+    [symmCollReduce] = reduce,        [symmCollGather] = gather_parts,
+    [symmCollScatter] = scatter_parts};
 
 static int offers(const perf_rank *p, const perf_case *c) {
     if (c->count > INT_MAX || !theirs[p->cfg->coll]) return 0;
@@ -80,7 +121,12 @@ static int offers(const perf_rank *p, const perf_case *c) {
 }
 
 static void call(perf_rank *p, const perf_case *c) {
-    theirs[p->cfg->coll](c, c->in_place ? MPI_IN_PLACE : c->send, (int)c->count);
+    const mpi_call m = {.c = c,
+                        .from = c->in_place ? MPI_IN_PLACE : c->send,
+                        .n = (int)c->count,
+                        .root = p->cfg->root,
+                        .is_root = p->world->rank == p->cfg->root};
+    theirs[p->cfg->coll](&m);
 }
 
 static const perf_rival rival = {.name = "MPI", .key = "mpi", .offers = offers, .call = call};

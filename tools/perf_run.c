@@ -114,10 +114,14 @@ static int64_t count_wrong(perf_rank *p, const perf_case *c, int calls) {
         perf_sent(p->cfg, p->world->nranks) > 1 ? (unsigned)p->world->rank * c->count : 0;
     uint64_t wrong = 0;
     if (p->cfg->corrupt && p->world->rank == 0 && block) perf_mem_spoil(p, c->recv + block / 2);
+    const symm_coll_row *row = &symm_colls[p->cfg->coll];
+    const int root = p->cfg->root, n = p->world->nranks;
+    const uint64_t parts = symm_coll_out(row, n, p->world->rank == root);
     if (perf_reduces(p->cfg))
-        return (int64_t)perf_mem_check_reduced(p, c->recv, from, c->count, calls);
-    for (int r = 0; r < p->world->nranks; r++)
-        wrong += perf_mem_check_copied(p, r, c->recv + (uint64_t)r * block, from, c->count);
+        return parts ? (int64_t)perf_mem_check_reduced(p, c->recv, from, c->count, calls) : 0;
+    for (int r = 0; r < (int)parts; r++)
+        wrong += perf_mem_check_copied(p, row->root_gives ? root : r, c->recv + (unsigned)r * block,
+                                       from, c->count);
     return (int64_t)wrong;
 }
 
@@ -172,7 +176,8 @@ static int64_t check_series(perf_rank *p, const perf_case *c) {
 /* No rank waits for another between filling and calling: a call must not let a fast rank's data
  * into a buffer that is still in use. */
 static int64_t check_round(perf_rank *p, const perf_case *c) {
-    const int chain = c->in_place && perf_reduces(p->cfg) && !perf_parts(p->cfg);
+    const int chain =
+        c->in_place && perf_reduces(p->cfg) && !perf_parts(p->cfg) && !perf_has_root(p->cfg);
     return chain ? check_chain(p, c) : check_series(p, c);
 }
 
@@ -250,12 +255,12 @@ static void run_row(perf_rank *p, uint64_t bytes, int type, int op, symmRedOp_t 
                    .redop = redop};
     *row = (perf_row){.bytes = c.bytes,
                       .count = count,
-                      .root = -1,
+                      .root = perf_has_root(cfg) ? cfg->root : -1,
                       .op = op,
                       .type = !perf_moves(cfg) ? -1 : type};
     p->data.type = type;
     p->data.op = op < 0 ? PERF_MAX : op; /* all_gather: any data will do */
-    for (int in_place = 0; in_place < (!perf_moves(cfg) ? 1 : 2); in_place++) {
+    for (int in_place = 0; in_place < perf_cells(cfg); in_place++) {
         c.in_place = in_place;
         c.send = p->send + shift;
         c.recv = p->recv + shift;

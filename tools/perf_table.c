@@ -88,7 +88,7 @@ void perf_table_head(const perf_rank *p, const perf_place *places) {
     for (int line = 0; line < 3; line++) {
         printf("%-52s", row[line]);
         print_cell_head(p, line, "out-of-place");
-        if (perf_moves(cfg)) print_cell_head(p, line, "in-place");
+        if (perf_cells(cfg) > 1) print_cell_head(p, line, "in-place");
         printf("\n");
     }
     fflush(stdout);
@@ -138,7 +138,7 @@ void perf_table_row(const perf_rank *p, const perf_row *row) {
            (unsigned long long)row->count, row->type < 0 ? "none" : perf_type_names[row->type],
            row->op < 0 ? "none" : perf_op_names[row->op], row->root);
     print_cell(p, &row->cell[0]);
-    if (perf_moves(p->cfg)) print_cell(p, &row->cell[1]);
+    if (perf_cells(p->cfg) > 1) print_cell(p, &row->cell[1]);
     printf("\n");
     fflush(stdout);
 }
@@ -202,7 +202,7 @@ void perf_table_foot(const perf_rank *p) {
     const perf_config *cfg = p->cfg;
     const perf_results *r = &p->results;
     double bus = 0;
-    int cells = !perf_moves(cfg) ? 1 : 2;
+    const int cells = perf_cells(cfg);
     for (size_t i = 0; i < r->n; i++)
         for (int k = 0; k < cells; k++) bus += r->row[i].cell[k].bus_bw;
     if (cfg->check && perf_moves(cfg))

@@ -30,13 +30,9 @@ typedef struct {
 
 /* As the public call of the collective does. */
 void perf_call(perf_rank *p, const perf_case *c) {
-    const symm_coll k = {p->cfg->coll,
-                         0,
-                         c->send,
-                         c->recv,
-                         c->count,
-                         (uint32_t)c->type,
-                         perf_reduces(p->cfg) ? c->redop : symmSum};
+    const symm_coll k = {
+        p->cfg->coll,      perf_has_root(p->cfg) ? p->cfg->root : 0, c->send, c->recv, c->count,
+        (uint32_t)c->type, perf_reduces(p->cfg) ? c->redop : symmSum};
     const symmResult_t r = symm_coll_call(&k, p->comm, p->stream);
     if (r != symmSuccess) perf_must(p, r, symm_coll_name(p->cfg->coll));
 }
@@ -203,9 +199,12 @@ static void fill_cell(perf_rank *p, const perf_case *c, const double *us, perf_c
     double loop = us[LOOP] < us[LOOP_STREAM] ? us[LOOP] : us[LOOP_STREAM];
     cell->time_us = us[OURS];
     cell->alg_bw = us[OURS] > 0 ? bytes / us[OURS] / 1e3 : 0;
-    /* What each link carries, whatever the algorithm (as nccl-tests counts it). */
-    cell->bus_bw =
-        cell->alg_bw * (perf_reduces(p->cfg) && !perf_parts(p->cfg) ? 2.0 : 1.0) * (n - 1) / n;
+    /* What each link carries, whatever the algorithm (as nccl-tests counts it): all that a root
+     * sends or gets; else all but the own part, twice where everybody gets the reduction of all. */
+    const double others = (double)(n - 1) / n, twice = perf_reduces(p->cfg) ? 2.0 : 1.0;
+    cell->bus_bw = cell->alg_bw * (perf_parts(p->cfg)      ? others
+                                   : perf_has_root(p->cfg) ? 1.0
+                                                           : twice * others);
     cell->rival_us = us[RIVAL];
     cell->issue_us = us[ISSUE];
     cell->rival_issue_us = us[RIVAL_ISSUE];

@@ -69,11 +69,12 @@ static inline const char *ck_text(const ck_case *k, int n, char *text, size_t ca
                                         "float64", "bfloat16", "e4m3",    "e5m2"};
     static const char *const ops[] = {"sum", "prod", "max", "min", "avg", "premulsum"};
     static const char *const where[] = {"none", "both", "src", "dst", "per rank"};
-    snprintf(text, cap, "%s n=%d %s %s count=%llu%s%s registered=%s misaligned=%d,%d seed=%#llx",
-             symm_coll_name(k->coll), n, types[k->type], coll_reduces(k->coll) ? ops[k->op] : "",
-             (unsigned long long)k->count, k->in_place ? " in place" : "",
-             k->random_bits ? " random bits" : "", where[k->registered], k->src_mis, k->dst_mis,
-             (unsigned long long)k->seed);
+    snprintf(text, cap,
+             "%s n=%d root=%d %s %s count=%llu%s%s registered=%s misaligned=%d,%d seed=%#llx",
+             symm_coll_name(k->coll), n, k->root, types[k->type],
+             coll_reduces(k->coll) ? ops[k->op] : "", (unsigned long long)k->count,
+             k->in_place ? " in place" : "", k->random_bits ? " random bits" : "",
+             where[k->registered], k->src_mis, k->dst_mis, (unsigned long long)k->seed);
     return text;
 }
 

@@ -14,7 +14,6 @@
 static inline symmResult_t symm_test_call(symmColl_t coll, const void *send, void *recv,
                                           size_t count, symmDataType_t type, symmRedOp_t op,
                                           int root, symmComm_t comm, symmStream_t stream) {
-    (void)root; /* as long as no row has one */
 #define CALL_NONE    (comm, stream)
 #define CALL_DATA    (send, recv, count, type, comm, stream)
 #define CALL_OP      (send, recv, count, type, op, comm, stream)
@@ -47,6 +46,13 @@ static inline int coll_out(symmColl_t coll, int n) {
 }
 static inline int coll_parts(symmColl_t coll, int n) {
     return (int)symm_coll_parts(&symm_colls[coll], n);
+}
+/* The same of a rank that is the root, or is not. */
+static inline int coll_in_at(symmColl_t coll, int n, int is_root) {
+    return (int)symm_coll_in(&symm_colls[coll], n, is_root);
+}
+static inline int coll_out_at(symmColl_t coll, int n, int is_root) {
+    return (int)symm_coll_out(&symm_colls[coll], n, is_root);
 }
 /* In place the smaller buffer is this rank's part of the larger one: at which part of it sendbuff,
  * and at which recvbuff begins. */
@@ -100,6 +106,29 @@ static inline coll_origin expect_AllReduce(const symm_call *call, int rank, int 
 static inline coll_origin expect_AllGather(const symm_call *call, int rank, int part) {
     (void)call, (void)rank;
     return (coll_origin){part, 0};
+}
+static inline coll_origin expect_ReduceScatter(const symm_call *call, int rank, int part) {
+    (void)part;
+    return (coll_origin){EVERY_RANK, (unsigned)rank * call->count};
+}
+static inline coll_origin expect_AlltoAll(const symm_call *call, int rank, int part) {
+    return (coll_origin){part, (unsigned)rank * call->count};
+}
+static inline coll_origin expect_Broadcast(const symm_call *call, int rank, int part) {
+    (void)rank, (void)part;
+    return (coll_origin){call->root, 0};
+}
+static inline coll_origin expect_Reduce(const symm_call *call, int rank, int part) {
+    (void)call, (void)rank, (void)part;
+    return (coll_origin){EVERY_RANK, 0};
+}
+static inline coll_origin expect_Gather(const symm_call *call, int rank, int part) {
+    (void)call, (void)rank;
+    return (coll_origin){part, 0};
+}
+static inline coll_origin expect_Scatter(const symm_call *call, int rank, int part) {
+    (void)part;
+    return (coll_origin){call->root, (unsigned)rank * call->count};
 }
 static inline coll_origin expect_Barrier(const symm_call *call, int rank, int part) {
     (void)call, (void)rank, (void)part;

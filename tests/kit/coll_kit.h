@@ -157,16 +157,18 @@ static inline void *ck_scalar_at(ck_call *c) {
 
 /* Makes data and buffers of the case. */
 static inline void ck_begin(ck_call *c, const ck_world *w, const ck_case *k) {
+    const int is_root = w->rank == k->root, in_place = k->in_place && !symm_colls[k->coll].apart;
     *c = (ck_call){.w = w, .k = *k, .op = (symmRedOp_t)k->op};
+    c->k.in_place = in_place;
     c->es = symm_type_size((unsigned)k->type);
     c->part = k->count * c->es;
-    c->in = c->part * (unsigned)coll_in(k->coll, w->n);
-    c->out = c->part * (unsigned)coll_out(k->coll, w->n);
+    c->in = c->part * (unsigned)coll_in_at(k->coll, w->n, is_root);
+    c->out = c->part * (unsigned)coll_out_at(k->coll, w->n, is_root);
     ck_data_make(k, w->n, &c->d);
     char *both = ck_place(w, k, 1);
-    c->dst = both + (k->in_place ? c->part * (unsigned)coll_recv_part(k->coll, w->rank) : 0);
-    c->src = !k->in_place ? ck_place(w, k, 0)
-                          : both + c->part * (unsigned)coll_send_part(k->coll, w->rank);
+    c->dst = both + (in_place ? c->part * (unsigned)coll_recv_part(k->coll, w->rank) : 0);
+    c->src =
+        !in_place ? ck_place(w, k, 0) : both + c->part * (unsigned)coll_send_part(k->coll, w->rank);
     c->hsrc = ck_host(w, c->src);
     c->hdst = ck_host(w, c->dst);
     ck_refill(c);
@@ -176,12 +178,18 @@ static inline void ck_begin(ck_call *c, const ck_world *w, const ck_case *k) {
                                       w->comm));
 }
 
+/* A buffer that this rank has no use for may be NULL. */
+static inline char *ck_given(const ck_call *c, char *p, uint64_t bytes) {
+    return bytes || (c->k.seed & 2) ? p : NULL;
+}
+
 static inline void ck_issue(ck_call *c, symmStream_t stream) {
     const ck_case *k = &c->k;
     symmDataType_t type = (symmDataType_t)k->type;
     char text[256];
     symmResult_t r =
-        symm_test_call(k->coll, c->src, c->dst, k->count, type, c->op, k->root, c->w->comm, stream);
+        symm_test_call(k->coll, ck_given(c, c->src, c->in), ck_given(c, c->dst, c->out), k->count,
+                       type, c->op, k->root, c->w->comm, stream);
     if (r != symmSuccess)
         T_CHECKF(0, "%s: %s; %s", ck_text(k, c->w->n, text, sizeof text), symmGetErrorString(r),
                  symmGetLastError(c->w->comm));
@@ -205,7 +213,7 @@ static inline void ck_same(const ck_call *c, const char *what, const char *p, ui
 /* The result, part by part. */
 static inline void ck_check_result(const ck_call *c) {
     const symm_call call = ck_call_of(&c->k);
-    const int parts = coll_out(c->k.coll, c->w->n);
+    const int parts = coll_out_at(c->k.coll, c->w->n, c->w->rank == c->k.root);
     for (int p = 0; p < parts; p++) {
         const coll_origin o = coll_expect(&call, c->w->rank, p);
         const char *pattern =

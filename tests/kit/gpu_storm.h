@@ -38,7 +38,7 @@ static inline void gs_force(gs_storm *s, uint64_t h) {
     static const int ctas[] = {0, 0, 1, 2, 5, 16}, threads[] = {0, 0, 32, 96, 352, 480};
     for (int coll = 0; coll < symmNumColls; coll++) {
         if (!coll_moves((symmColl_t)coll)) continue;
-        const int pick = (int)((h >> (16 * coll)) % (unsigned)(s->nrows[coll] + 1));
+        const int pick = (int)(ck_hash(h, (uint64_t)coll, 41) % (unsigned)(s->nrows[coll] + 1));
         gk_force(s->comm, (symmColl_t)coll, pick < s->nrows[coll] ? s->rows[coll][pick] : -1,
                  gk_fit(ctas[(h >> 40) % 6], s->g->n, s->g->devices), threads[(h >> 48) % 6]);
     }

@@ -14,6 +14,8 @@ typedef struct {
     const char *call; /* symmAllReduce */
     symm_holds in, out;
     int hears;
+    int root_gives, root_takes; /* nobody else has a source; nobody else has a destination */
+    int apart;                  /* never in place: the buffers may not overlap */
     unsigned flags; /* SYMM_COLL_REDUCES, SYMM_COLL_ROOT: its call takes a reduction, a root */
 } symm_coll_row;
 
@@ -31,6 +33,13 @@ typedef struct { /* a call */
 /* How many times `count` elements such a buffer holds. */
 static inline uint64_t symm_holds_parts(symm_holds share, int nranks) {
     return share == SYMM_NONE ? 0 : share == SYMM_EACH ? (uint64_t)nranks : 1;
+}
+/* The same of a rank's own buffers. */
+static inline uint64_t symm_coll_in(const symm_coll_row *row, int nranks, int is_root) {
+    return row->root_gives && !is_root ? 0 : symm_holds_parts(row->in, nranks);
+}
+static inline uint64_t symm_coll_out(const symm_coll_row *row, int nranks, int is_root) {
+    return row->root_takes && !is_root ? 0 : symm_holds_parts(row->out, nranks);
 }
 /* Those of the larger one of a rank's buffers. */
 static inline uint64_t symm_coll_parts(const symm_coll_row *row, int nranks) {

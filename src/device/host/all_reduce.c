@@ -58,12 +58,6 @@ SYMM_DEV void symm_reduce_to(const symm_cta *c, char *const *dsts, const void *c
                        count);
 }
 
-/* As symm_reduce_to, but only to this rank's dst. */
-SYMM_DEV void symm_reduce_here(const symm_cta *c, char *dst, const void *const *srcs,
-                               uint64_t count) {
-    symm_reduce->reduce[c->a->type][c->a->op](dst, srcs, c->a->nranks, count, c->scalars);
-}
-
 void symm_body_ar_local(symm_cta *c) {
     const void *src = c->a->src;
     if (c->cta) return; /* once: in place, a second time would apply a scalar twice */
@@ -164,13 +158,15 @@ void symm_body_ar_twoshot(symm_cta *c) {
 }
 
 /* Zero-copy: for each chunk every rank reduces its slice straight from all sources and stores it
- * straight to all destinations; a rank whose source or destination is not mapped puts chunks
- * into staging instead (zerocopy.inl). */
-void symm_body_ar_zerocopy(symm_cta *c) {
+ * straight to all destinations, or to the root's alone (root -1: every rank has one). A rank whose
+ * source or destination is not mapped puts chunks into staging instead (zerocopy.inl). */
+static inline __attribute__((always_inline)) void symm_by_slices(symm_cta *c, int root) {
     const symm_args *a = c->a;
+    const int takes = root < 0 || root == a->rank;
     const uint32_t per = a->host.chunk_log - a->host.esize_log;
     const uint64_t mine = symm_share(symm_chunks(a->count, per), c->cta, a->nctas);
-    const uint64_t now = a->src_off != SYMM_STAGED && a->dst_off != SYMM_STAGED ? mine : 0;
+    const uint64_t now =
+        a->src_off != SYMM_STAGED && (!takes || a->dst_off != SYMM_STAGED) ? mine : 0;
     if (now == mine) symm_ready(c, (uint32_t)mine);
     if (symm_scalars(c)) return;
     for (uint64_t k = 0; k < mine; k++) {
@@ -183,13 +179,25 @@ void symm_body_ar_zerocopy(symm_cta *c) {
         for (int p = 0; p < a->nranks; p++) {
             if (symm_ready_wait(c, p, k)) return;
             srcs[p] = symm_source(c, p, k, at) + part.at * a->esize;
-            dsts[p] = symm_target(c, p, k, at) + part.at * a->esize;
+            if (root < 0 || root == p) dsts[p] = symm_target(c, p, k, at) + part.at * a->esize;
         }
-        symm_reduce_to(c, dsts, srcs, part.len);
+        if (root < 0)
+            symm_reduce_to(c, dsts, srcs, part.len);
+        else
+            symm_reduce_here(c, dsts[root], srcs, part.len);
         symm_arrive(c, (uint32_t)(k + 1));
-        if (a->dst_off == SYMM_STAGED && symm_stage_out(c, k, (char *)a->dst + at, bytes, part))
+        if (takes && a->dst_off == SYMM_STAGED &&
+            symm_stage_out(c, k, (char *)a->dst + at, bytes, part))
             return;
     }
     c->heard = mine > 0;       /* with each ready word */
     symm_arrive_wait(c, mine); /* every peer has stored to our dst and is done with our src */
+}
+
+void symm_body_ar_zerocopy(symm_cta *c) {
+    symm_by_slices(c, -1);
+}
+/* Large reduces: every rank reduces a slice for the root. */
+void symm_body_rd_slices(symm_cta *c) {
+    symm_by_slices(c, c->a->host.root);
 }

@@ -155,6 +155,12 @@ SYMM_DEV void symm_move_cached(void *dst, const void *src, uint64_t bytes) {
     if (dst != src && bytes) symm_reduce->copy(dst, src, bytes);
 }
 
+/* Reduces `count` elements of srcs, in rank order, into dst. */
+SYMM_DEV void symm_reduce_here(const symm_cta *c, char *dst, const void *const *srcs,
+                               uint64_t count) {
+    symm_reduce->reduce[c->a->type][c->a->op](dst, srcs, c->a->nranks, count, c->scalars);
+}
+
 /* ---- packets: data and flag in one go, at fixed places --------------------------------------- */
 
 /* Slot of source `src` for phase 0 or 1 in rank's scratch, for this epoch. */

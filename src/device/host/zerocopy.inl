@@ -12,15 +12,16 @@
  * k & 1 again only after every peer has arrived at k-1, so that no peer reads chunk k-2 any more.
  * It sends ready k+1 only after it has copied chunk k-2 out, so that no peer writes over it. */
 
+SYMM_DEV void symm_ready_to(const symm_cta *c, int peer, uint32_t chunks) {
+    symm_inbox *box = symm_outbox(c, peer);
+    symm_st_relaxed(&box->src_off, c->a->src_off);
+    symm_st_relaxed(&box->dst_off, c->a->dst_off);
+    symm_st_release(&box->ready, symm_word(c->epoch, chunks)); /* pairs with symm_ready_wait */
+    symm_give_line(box);
+    symm_own_line(&box->arrive);
+}
 SYMM_DEV void symm_ready(const symm_cta *c, uint32_t chunks) {
-    for (int q = 1; q < c->a->nranks; q++) {
-        symm_inbox *box = symm_outbox(c, symm_peer(c->a, q));
-        symm_st_relaxed(&box->src_off, c->a->src_off);
-        symm_st_relaxed(&box->dst_off, c->a->dst_off);
-        symm_st_release(&box->ready, symm_word(c->epoch, chunks)); /* pairs with symm_ready_wait */
-        symm_give_line(box);
-        symm_own_line(&box->arrive);
-    }
+    for (int q = 1; q < c->a->nranks; q++) symm_ready_to(c, symm_peer(c->a, q), chunks);
 }
 /* A peer posts its signature before its first ready word: it is compared here, before anything is
  * done with that word's offsets (CTAs run in turn, so CTA 0 looks for all). */
@@ -31,21 +32,21 @@ SYMM_DEV int symm_ready_wait(symm_cta *c, int peer, uint64_t k) {
         return 1;
     return c->cta == 0 && k == 0 && symm_signature_differs(c, peer);
 }
+SYMM_DEV void symm_arrive_to(const symm_cta *c, int peer, uint32_t chunks) {
+    uint64_t *arrive = &symm_outbox(c, peer)->arrive;
+    symm_st_release(arrive, symm_word(c->epoch, chunks)); /* pairs with symm_arrive_from */
+    symm_give_line(arrive);
+}
 SYMM_DEV void symm_arrive(const symm_cta *c, uint32_t chunks) {
-    for (int q = 1; q < c->a->nranks; q++) {
-        uint64_t *arrive = &symm_outbox(c, symm_peer(c->a, q))->arrive;
-        symm_st_release(arrive, symm_word(c->epoch, chunks)); /* pairs with symm_arrive_wait */
-        symm_give_line(arrive);
-    }
+    for (int q = 1; q < c->a->nranks; q++) symm_arrive_to(c, symm_peer(c->a, q), chunks);
+}
+SYMM_DEV int symm_arrive_from(symm_cta *c, int peer, uint64_t chunks) {
+    return symm_wait_word(c, &symm_inbox_of(c, peer)->arrive,
+                          symm_word(c->epoch, (uint32_t)chunks), peer, SYMM_STAGE_ARRIVE);
 }
 SYMM_DEV int symm_arrive_wait(symm_cta *c, uint64_t chunks) {
-    if (chunks == 0) return 0;
-    for (int q = 1; q < c->a->nranks; q++) {
-        int peer = symm_peer(c->a, q);
-        if (symm_wait_word(c, &symm_inbox_of(c, peer)->arrive,
-                           symm_word(c->epoch, (uint32_t)chunks), peer, SYMM_STAGE_ARRIVE))
-            return 1;
-    }
+    for (int q = 1; chunks && q < c->a->nranks; q++)
+        if (symm_arrive_from(c, symm_peer(c->a, q), chunks)) return 1;
     return 0;
 }
 

@@ -34,7 +34,13 @@ static symmResult_t check_overlap(const symm_comm *c, const symm_coll *k, uint64
     const int side = in < out ? 1 : in > out ? 2 : 0;
     const uint64_t rank = (unsigned)c->rank;
     uintptr_t place = side == 1 ? d + rank * in : d, from = side == 2 ? s + rank * out : s;
-    if (from == place || in == 0 || out == 0 || s + in <= d || d + out <= s) return symmSuccess;
+    if (in == 0 || out == 0 || s + in <= d || d + out <= s) return symmSuccess;
+    if (symm_colls[k->coll].apart)
+        return SYMM_ERR(symmInvalidArgument,
+                        "sendbuff=%p and recvbuff=%p overlap: %s is never "
+                        "done in place",
+                        k->src, k->dst, symm_colls[k->coll].call);
+    if (from == place) return symmSuccess;
     return SYMM_ERR(symmInvalidArgument,
                     "sendbuff=%p and recvbuff=%p overlap; in place means sendbuff%s == recvbuff%s",
                     k->src, k->dst, whole[side], part[side]);
@@ -102,7 +108,7 @@ static symm_plan_env plan_env(const symm_comm *c) {
 }
 
 /* What the backend's kernels are told of the plan. */
-static void fill_plan(symm_args *a, const symm_plan *p, int gpu) {
+static void fill_plan(symm_args *a, const symm_plan *p, int gpu, int32_t root) {
     a->nctas = p->ctas;
     a->flags |= p->flags;
     if (gpu) {
@@ -115,6 +121,7 @@ static void fill_plan(symm_args *a, const symm_plan *p, int gpu) {
         a->host.chunk = p->chunk;
         a->host.chunk_log = (uint32_t)__builtin_ctzll(p->chunk);
         a->host.esize_log = (uint32_t)__builtin_ctz(a->esize);
+        a->host.root = root;
     }
 }
 
@@ -130,7 +137,7 @@ static void fill_args(symm_launch *l, const symm_coll *k, const symm_redop *user
     a->type = k->type;
     a->op = l->call.op;
     a->esize = l->call.esize;
-    fill_plan(a, &l->plan, c->cuda);
+    fill_plan(a, &l->plan, c->cuda, k->root);
     l->sig = signature(k, a->op);
     a->sig = with_heaps(l->sig, c->calls.digest);
     a->scalar = user ? user->scalar : 0;
@@ -142,8 +149,9 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     SYMM_TRY(check_counts(k, c->nranks));
     const uint32_t esize = (uint32_t)symm_type_size(k->type);
     const symm_coll_row *row = &symm_colls[k->coll];
-    const uint64_t one = k->count * esize, in = one * symm_holds_parts(row->in, c->nranks),
-                   out = one * symm_holds_parts(row->out, c->nranks);
+    const int is_root = k->root == c->rank;
+    const uint64_t one = k->count * esize, in = one * symm_coll_in(row, c->nranks, is_root),
+                   out = one * symm_coll_out(row, c->nranks, is_root);
     SYMM_TRY(check_buffer("sendbuff", k->src, in));
     SYMM_TRY(check_buffer("recvbuff", k->dst, out));
     SYMM_TRY(check_overlap(c, k, in, out));

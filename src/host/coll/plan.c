@@ -165,13 +165,10 @@ static int find_kernel(const char *name, size_t len, int coll) {
 }
 
 static symmResult_t bad_algo(const char *word, size_t len) {
-    char names[384] = "";
-    size_t at = 0;
-    for (int k = 0; k < SYMM_KERNEL_COUNT; k++)
-        append(names, sizeof names, &at, "%s%s", k ? ", " : "", symm_kernels[k].name);
     return SYMM_ERR(symmInvalidArgument,
-                    "SYMM_ALGO: '%.*s' is no kernel; allowed: [collective:]name of %s", (int)len,
-                    word, names);
+                    "SYMM_ALGO: '%.*s' is no kernel; must be [collective:]name, as "
+                    "`symm-info kernels` lists them",
+                    (int)len, word);
 }
 
 symmResult_t symm_plan_parse_algo(const char *text, int16_t *forced) {

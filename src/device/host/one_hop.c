@@ -1,0 +1,228 @@
+/* one_hop.c - the collectives in which data crosses once: reduce_scatter, all_to_all, broadcast,
+ * reduce, gather, scatter. A shape says who hands what to whom; two bodies serve every shape:
+ *
+ *   push   packets into the receivers' scratch. Small messages.
+ *   pull   receivers load from the givers' windows, or from their staging. Large messages.
+ *
+ * A buffer holds one part, or one for each rank. The part of giver p for receiver q is part q of
+ * p's source if that has one for each, and becomes part p of q's destination if that has one for
+ * each. A rank that does not give, or does not take, still exchanges signatures with all
+ * (signature.inl): so the proof of double buffering there holds for these bodies too.
+ *
+ * Staging inside one call: a giver fills place k & 1 again only after all that take from it have
+ * arrived at chunk k-1, so nobody reads chunk k-2 any more. Who takes nothing is not waited for.
+ *
+ * Runs on the thread that calls symm_kernel_run (kernels_host.c). No lock. */
+#include "dev.h"
+#include "split.inl"
+#include "signature.inl"
+#include "zerocopy.inl"
+
+typedef struct {
+    int src_each, dst_each;     /* that buffer has a part for each rank */
+    int root_gives, root_takes; /* nobody but the root does */
+    int reduces;                /* what comes is reduced, in rank order */
+} symm_shape;
+
+SYMM_DEV int symm_gives(const symm_cta *c, symm_shape s, int rank) {
+    return !s.root_gives || rank == c->a->host.root;
+}
+SYMM_DEV int symm_takes(const symm_cta *c, symm_shape s, int rank) {
+    return !s.root_takes || rank == c->a->host.root;
+}
+/* Bytes of a part; where the part for rank q begins in a source, and that of p in a destination. */
+SYMM_DEV uint64_t symm_part_bytes(const symm_cta *c) {
+    return c->a->count << c->a->host.esize_log;
+}
+SYMM_DEV uint64_t symm_part_for(const symm_cta *c, symm_shape s, int q) {
+    return s.src_each ? (unsigned)q * symm_part_bytes(c) : 0;
+}
+SYMM_DEV uint64_t symm_part_from(const symm_cta *c, symm_shape s, int p) {
+    return s.dst_each ? (unsigned)p * symm_part_bytes(c) : 0;
+}
+
+/* The own part, where it does not take the way of all others: bytes [at, at + bytes) of it. */
+SYMM_DEV void symm_own_part(const symm_cta *c, symm_shape s, uint64_t at, uint64_t bytes) {
+    const symm_args *a = c->a;
+    if (s.reduces || !symm_gives(c, s, a->rank) || !symm_takes(c, s, a->rank)) return;
+    symm_move(c, (char *)a->dst + symm_part_from(c, s, a->rank) + at,
+              (const char *)a->src + symm_part_for(c, s, a->rank) + at, bytes);
+}
+
+/* ---- push ------------------------------------------------------------------------------------ */
+
+SYMM_DEV void symm_push_out(const symm_cta *c, symm_shape s, uint64_t packets) {
+    const symm_args *a = c->a;
+    for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
+        symm_part part = symm_chunk_of(symm_part_bytes(c), SYMM_PACKET_LOG, k);
+        for (int q = 1; q < a->nranks; q++) {
+            int peer = symm_peer(a, q);
+            if (!symm_takes(c, s, peer)) continue;
+            symm_packet_put(c, symm_slot(c, peer, 0, a->rank) + k * SYMM_PACKET_STRIDE,
+                            (const char *)a->src + symm_part_for(c, s, peer) + part.at, part.len);
+        }
+    }
+}
+/* One packet of each rank, reduced. */
+SYMM_DEV int symm_push_reduce(symm_cta *c, symm_shape s, uint64_t k, symm_part part) {
+    const symm_args *a = c->a;
+    const void *srcs[SYMM_MAX_RANKS];
+    for (int p = 0; p < a->nranks; p++) {
+        char *packet = symm_slot(c, a->rank, 0, p) + k * SYMM_PACKET_STRIDE;
+        srcs[p] = p == a->rank ? (const char *)a->src + symm_part_for(c, s, p) + part.at
+                               : symm_packet_data(packet);
+        if (p != a->rank && symm_packet_wait(c, packet, p)) return 1;
+    }
+    symm_reduce_here(c, (char *)a->dst + part.at, srcs, part.len >> a->host.esize_log);
+    return 0;
+}
+/* One packet of each giver, copied out. */
+SYMM_DEV int symm_push_copy(symm_cta *c, symm_shape s, uint64_t k, symm_part part) {
+    const symm_args *a = c->a;
+    for (int q = 1; q < a->nranks; q++) {
+        int peer = symm_peer(a, q);
+        if (!symm_gives(c, s, peer)) continue;
+        char *packet = symm_slot(c, a->rank, 0, peer) + k * SYMM_PACKET_STRIDE;
+        if (symm_packet_wait(c, packet, peer)) return 1;
+        symm_move_cached((char *)a->dst + symm_part_from(c, s, peer) + part.at,
+                         symm_packet_data(packet), part.len);
+    }
+    symm_own_part(c, s, part.at, part.len);
+    return 0;
+}
+SYMM_DEV void symm_push(symm_cta *c, symm_shape s) {
+    const symm_args *a = c->a;
+    const uint64_t packets = symm_chunks(symm_part_bytes(c), SYMM_PACKET_LOG);
+    if (symm_gives(c, s, a->rank)) symm_push_out(c, s, packets);
+    if (!symm_takes(c, s, a->rank)) return;
+    if (s.reduces && symm_scalars(c)) return;
+    for (uint64_t k = (unsigned)c->cta; k < packets; k += (unsigned)a->nctas) {
+        symm_part part = symm_chunk_of(symm_part_bytes(c), SYMM_PACKET_LOG, k);
+        if (s.reduces ? symm_push_reduce(c, s, k, part) : symm_push_copy(c, s, k, part)) return;
+    }
+    /* A packet of this epoch and signature has come from each. */
+    c->heard = !s.root_gives && packets > (unsigned)c->cta;
+}
+
+/* ---- pull ------------------------------------------------------------------------------------ */
+
+/* Chunks of a part are as small as its pieces in staging, one for each rank. */
+SYMM_DEV uint32_t symm_piece_log(const symm_cta *c, symm_shape s) {
+    uint32_t log = c->a->host.chunk_log;
+    for (int n = 1; s.src_each && n < c->a->nranks; n *= 2) log--;
+    return log;
+}
+SYMM_DEV void symm_ready_takers(const symm_cta *c, symm_shape s, uint32_t chunks) {
+    for (int q = 1; q < c->a->nranks; q++) {
+        int peer = symm_peer(c->a, q);
+        if (symm_takes(c, s, peer)) symm_ready_to(c, peer, chunks);
+    }
+}
+SYMM_DEV void symm_arrive_givers(const symm_cta *c, symm_shape s, uint32_t chunks) {
+    for (int q = 1; q < c->a->nranks; q++) {
+        int peer = symm_peer(c->a, q);
+        if (symm_gives(c, s, peer)) symm_arrive_to(c, peer, chunks);
+    }
+}
+SYMM_DEV int symm_arrive_takers(symm_cta *c, symm_shape s, uint64_t chunks) {
+    for (int q = 1; chunks && q < c->a->nranks; q++) {
+        int peer = symm_peer(c->a, q);
+        if (symm_takes(c, s, peer) && symm_arrive_from(c, peer, chunks)) return 1;
+    }
+    return 0;
+}
+/* Puts chunk k of every part, for those that take it, where they can read it; then says ready. */
+SYMM_DEV int symm_stage_parts(symm_cta *c, symm_shape s, uint64_t k, symm_part chunk) {
+    const symm_args *a = c->a;
+    if (k >= 2 && symm_arrive_takers(c, s, k - 1)) return 1;
+    char *place = symm_stage(c, a->rank, k, 0);
+    for (int q = s.src_each ? 1 : 0; q < (s.src_each ? a->nranks : 1); q++) {
+        int peer = s.src_each ? symm_peer(a, q) : 0;
+        symm_move_cached(place + ((uint64_t)(unsigned)peer << symm_piece_log(c, s)),
+                         (const char *)a->src + symm_part_for(c, s, peer) + chunk.at, chunk.len);
+    }
+    symm_ready_takers(c, s, (uint32_t)(k + 1));
+    return 0;
+}
+/* Where chunk k of peer's part for this rank is read, after symm_ready_wait. */
+SYMM_DEV const char *symm_part_source(const symm_cta *c, symm_shape s, int peer, uint64_t k,
+                                      uint64_t at) {
+    const symm_args *a = c->a;
+    const uint64_t part = symm_part_for(c, s, a->rank);
+    if (peer == a->rank) return (const char *)a->src + part + at;
+    const uint64_t off = symm_ld_relaxed(&symm_inbox_of(c, peer)->src_off);
+    if (off != SYMM_STAGED) return symm_flat(a, peer, off) + part + at;
+    const int piece = s.src_each ? a->rank : 0;
+    return symm_stage(c, peer, k, 0) + ((uint64_t)(unsigned)piece << symm_piece_log(c, s));
+}
+SYMM_DEV int symm_pull_reduce(symm_cta *c, symm_shape s, uint64_t k, symm_part chunk) {
+    const void *srcs[SYMM_MAX_RANKS];
+    for (int p = 0; p < c->a->nranks; p++) {
+        if (symm_ready_wait(c, p, k)) return 1;
+        srcs[p] = symm_part_source(c, s, p, k, chunk.at);
+    }
+    symm_reduce_here(c, (char *)c->a->dst + chunk.at, srcs, chunk.len >> c->a->host.esize_log);
+    return 0;
+}
+SYMM_DEV int symm_pull_copy(symm_cta *c, symm_shape s, uint64_t k, symm_part chunk) {
+    for (int q = 1; q < c->a->nranks; q++) {
+        int peer = symm_peer(c->a, q);
+        if (!symm_gives(c, s, peer)) continue;
+        if (symm_ready_wait(c, peer, k)) return 1;
+        symm_move(c, (char *)c->a->dst + symm_part_from(c, s, peer) + chunk.at,
+                  symm_part_source(c, s, peer, k, chunk.at), chunk.len);
+    }
+    return 0;
+}
+SYMM_DEV void symm_pull(symm_cta *c, symm_shape s) {
+    const symm_args *a = c->a;
+    const uint64_t bytes = symm_part_bytes(c), chunks = symm_chunks(bytes, symm_piece_log(c, s)),
+                   mine = symm_share(chunks, c->cta, a->nctas);
+    const int gives = symm_gives(c, s, a->rank), takes = symm_takes(c, s, a->rank);
+    const int staged = gives && a->src_off == SYMM_STAGED;
+    if (gives && !staged) symm_ready_takers(c, s, (uint32_t)mine);
+    if (takes && s.reduces && symm_scalars(c)) return;
+    for (uint64_t k = 0; k < mine; k++) {
+        symm_part chunk =
+            symm_chunk_of(bytes, symm_piece_log(c, s), (unsigned)c->cta + k * (unsigned)a->nctas);
+        if (staged && symm_stage_parts(c, s, k, chunk)) return;
+        if (takes &&
+            (s.reduces ? symm_pull_reduce(c, s, k, chunk) : symm_pull_copy(c, s, k, chunk)))
+            return;
+        if (takes) symm_arrive_givers(c, s, (uint32_t)(k + 1));
+        symm_own_part(c, s, chunk.at, chunk.len); /* while the peers still read */
+    }
+    c->heard = mine > 0 && takes && !s.root_gives; /* with each ready word */
+    if (gives) symm_arrive_takers(c, s, mine);     /* nobody reads our source any more */
+}
+
+/* ---- the collectives ------------------------------------------------------------------------- */
+
+#define SYMM_SHAPE_RS  ((symm_shape){.src_each = 1, .reduces = 1})
+#define SYMM_SHAPE_A2A ((symm_shape){.src_each = 1, .dst_each = 1})
+#define SYMM_SHAPE_BC  ((symm_shape){.root_gives = 1})
+#define SYMM_SHAPE_RD  ((symm_shape){.root_takes = 1, .reduces = 1})
+#define SYMM_SHAPE_GA  ((symm_shape){.dst_each = 1, .root_takes = 1})
+#define SYMM_SHAPE_SC  ((symm_shape){.src_each = 1, .root_gives = 1})
+
+#define SYMM_PUSH(name, shape)                  \
+    void symm_body_##name##_push(symm_cta *c) { \
+        symm_push(c, SYMM_SHAPE_##shape);       \
+    }
+#define SYMM_PULL(name, shape)                  \
+    void symm_body_##name##_pull(symm_cta *c) { \
+        symm_pull(c, SYMM_SHAPE_##shape);       \
+    }
+SYMM_PUSH(rs, RS)
+SYMM_PULL(rs, RS)
+SYMM_PUSH(a2a, A2A)
+SYMM_PULL(a2a, A2A)
+SYMM_PUSH(bc, BC)
+SYMM_PULL(bc, BC)
+SYMM_PUSH(rd, RD) /* large messages: by slices (all_reduce.c) */
+SYMM_PUSH(ga, GA)
+SYMM_PULL(ga, GA)
+SYMM_PUSH(sc, SC)
+SYMM_PULL(sc, SC)
+#undef SYMM_PUSH
+#undef SYMM_PULL
