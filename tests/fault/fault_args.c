@@ -185,6 +185,41 @@ CASE(buffers_that_overlap) {
     T_OK(GATHER(x->buf + 4 * x->rank, x->buf, 4, symmInt32)); /* in place */
 }
 
+CASE(roots_out_of_range) {
+    static const int bad[] = {-1, 2, 72, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char shown[40];
+        snprintf(shown, sizeof shown, "root=%d", bad[i]);
+        REFUSED(symmBroadcast(x->buf, x->buf, 4, symmInt32, bad[i], x->comm, NULL), shown);
+        REFUSED(symmReduce(x->buf, x->buf, 4, symmInt32, symmSum, bad[i], x->comm, NULL), shown);
+        REFUSED(symmGather(x->buf, x->buf + 8, 4, symmInt32, bad[i], x->comm, NULL), shown);
+        REFUSED(symmScatter(x->buf, x->buf + 8, 4, symmInt32, bad[i], x->comm, NULL), shown);
+    }
+}
+
+/* The root's are refused at the root, before anything is sent; those of others are not looked at. */
+CASE(buffers_that_only_the_root_has) {
+    const int is_root = x->rank == 1;
+    int *in = is_root ? x->buf : NULL, *out = is_root ? x->buf + 64 : NULL;
+    if (is_root) {
+        REFUSED(symmBroadcast(NULL, x->buf, 4, symmInt32, 1, x->comm, NULL), "sendbuff is NULL");
+        REFUSED(symmScatter(NULL, x->buf, 4, symmInt32, 1, x->comm, NULL), "sendbuff is NULL");
+        REFUSED(symmReduce(x->buf, NULL, 4, symmInt32, symmSum, 1, x->comm, NULL),
+                "recvbuff is NULL");
+        REFUSED(symmGather(x->buf, NULL, 4, symmInt32, 1, x->comm, NULL), "recvbuff is NULL");
+    }
+    T_OK(symmBroadcast(in, x->buf + 64, 4, symmInt32, 1, x->comm, NULL));
+    T_OK(symmScatter(in, x->buf + 64, 4, symmInt32, 1, x->comm, NULL));
+    T_OK(symmReduce(x->buf, out, 4, symmInt32, symmSum, 1, x->comm, NULL));
+    T_OK(symmGather(x->buf, out, 4, symmInt32, 1, x->comm, NULL));
+}
+
+CASE(alltoall_in_place) {
+    REFUSED(symmAlltoAll(x->buf, x->buf, 4, symmInt32, x->comm, NULL), "never done in place");
+    REFUSED(symmAlltoAll(x->buf, x->buf + 7, 4, symmInt32, x->comm, NULL), "overlap");
+    T_OK(symmAlltoAll(x->buf, x->buf + 8, 4, symmInt32, x->comm, NULL));
+}
+
 CASE(offsets_and_ranks_out_of_range) {
     void *p = x;
     static const int bad[] = {-1, 2, 72, INT32_MAX, INT32_MIN};
@@ -551,10 +586,11 @@ static void configs_that_plan_differently(void) {
 
 T_MAIN(T(configs_that_plan_differently), T(null_buffers), T(null_results),
        T(records_of_another_size), T(wild_buffers), T(wild_handles), T(wrong_types),
-       T(wrong_reductions), T(counts_that_overflow), T(buffers_that_overlap),
-       T(offsets_and_ranks_out_of_range), T(shrink_refused_by_one_rank), T(bad_flags_and_sizes),
-       T(no_multicast), T(window_of_another_communicator), T(double_deregister),
-       T(use_after_destroy), T(a_second_thread_inside), T(memory_that_cannot_be_mapped_on_one_rank),
+       T(wrong_reductions), T(counts_that_overflow), T(buffers_that_overlap), T(roots_out_of_range),
+       T(buffers_that_only_the_root_has), T(alltoall_in_place), T(offsets_and_ranks_out_of_range),
+       T(shrink_refused_by_one_rank), T(bad_flags_and_sizes), T(no_multicast),
+       T(window_of_another_communicator), T(double_deregister), T(use_after_destroy),
+       T(a_second_thread_inside), T(memory_that_cannot_be_mapped_on_one_rank),
        T(a_buffer_that_ends_too_early_on_one_rank), T(bad_registration_arguments_on_one_rank),
        T(sizes_that_differ), T(nothing_on_one_rank), T(bad_split_on_one_rank),
        T(bad_config_on_one_rank), T(bad_variables_on_one_rank), T(nranks_that_differ))

@@ -278,7 +278,7 @@ static void disagree_once(gk_job *j, rig *g, int rank, int i) {
     symmResult_t r = call(k, src, dst, g);
     T_CHECKF(r == symmSuccess || r == symmMismatch, "%s: code %d (%s)", c->what, r,
              symmGetLastError(g->comm));
-    left_with(g, symmMismatch, "called different collectives, counts, types or reductions");
+    left_with(g, symmMismatch, "called different collectives, counts, types, reductions or roots");
     const uint64_t late = gk_ms_since(since);
     mm_told(symmGetLastError(g->comm), c, i % j->n, 1);
     T_CHECKF(late < SOON_MS, "%s: heard of it after %d ms", c->what, (int)late);

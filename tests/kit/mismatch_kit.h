@@ -102,7 +102,7 @@ static inline const char *mm_words(const mm_call *k, char *text, size_t cap) {
  * had not come yet are not named. */
 static inline void mm_told(const char *text, const mm_case *c, int odd, int seq) {
     char words[128], most[100], lone[100];
-    T_MSG(text, "called different collectives, counts, types or reductions");
+    T_MSG(text, "called different collectives, counts, types, reductions or roots");
     snprintf(words, sizeof words, "call %d: ", seq);
     T_MSG(text, words);
     snprintf(words, sizeof words, "rank %d: %s", odd, mm_words(&c->odd, lone, sizeof lone));

@@ -1,5 +1,5 @@
-/* thr_mismatch.c - thread ranks that disagree on collective, count, type or reduction: each one
- * hears symmMismatch at the latest in its next call. For ThreadSanitizer above all. One thread per
+/* thr_mismatch.c - thread ranks that disagree on collective, count, type, reduction or root: each
+ * one hears symmMismatch at the latest in its next call. For ThreadSanitizer above all. One thread per
  * rank; no lock. */
 #include "mismatch_kit.h"
 
@@ -46,4 +46,41 @@ static void five_ranks_on_streams(void) {
     disagree(5, 1);
 }
 
-T_MAIN(T(two_ranks), T(two_ranks_on_streams), T(three_ranks), T(five_ranks_on_streams))
+/* ---- roots ---- */
+
+typedef struct {
+    symmComm_t comm[3];
+    symmColl_t coll;
+    size_t count;
+    int odd;
+} rooted;
+
+static void root_thread(int rank, int n, void *arg) {
+    rooted *m = arg;
+    char *send = calloc((size_t)n, m->count), *recv = calloc((size_t)n, m->count);
+    T_CHECK(send && recv);
+    T_ERR(symm_test_call(m->coll, send, recv, m->count, symmUint8, symmSum, rank == m->odd,
+                         m->comm[rank], NULL),
+          symmMismatch);
+    T_MSG(symmGetLastError(m->comm[rank]), "root 0");
+    T_MSG(symmGetLastError(m->comm[rank]), "root 1");
+    free(send);
+    free(recv);
+}
+
+/* Every collective with a root, by packets and by windows; the odd one is each rank in turn. */
+static void roots_that_differ(void) {
+    T_EXPECT_WARNINGS();
+    int calls = 0;
+    for (int c = 0; c < symmNumColls; c++)
+        for (int i = 0; (symm_colls[c].flags & SYMM_COLL_ROOT) && i < 6; i++, calls++) {
+            rooted m = {.coll = (symmColl_t)c, .count = i < 3 ? 64 : 1 << 20, .odd = i % 3};
+            T_OK(symmCommInitAll(m.comm, 3, NULL));
+            T_THREADS(3, root_thread, &m);
+            for (int r = 0; r < 3; r++) T_OK(symmCommDestroy(m.comm[r]));
+        }
+    T_CHECK(calls > 0);
+}
+
+T_MAIN(T(two_ranks), T(two_ranks_on_streams), T(three_ranks), T(five_ranks_on_streams),
+       T(roots_that_differ))

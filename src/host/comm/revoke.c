@@ -125,7 +125,7 @@ int symm_comm_said_left(const symm_comm *c, int peer) {
 
 /* who: the rank that told it, or whose call it was; it may be the one that differs. */
 static void mismatch_reason(symm_comm *c, const char *who, char *text, size_t cap) {
-    static const char what[] = "called different collectives, counts, types or reductions";
+    static const char what[] = "called different collectives, counts, types, reductions or roots";
     char calls[SYMM_ERR_TEXT - 160];
     if (c->source->explain(c, text, cap)) return;
     if (!symm_doing_differ(c, calls, sizeof calls))
