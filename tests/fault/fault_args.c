@@ -197,7 +197,8 @@ CASE(roots_out_of_range) {
     }
 }
 
-/* The root's are refused at the root, before anything is sent; those of others are not looked at. */
+/* The root's are refused at the root, before anything is sent; those of others are not looked
+ * at. */
 CASE(buffers_that_only_the_root_has) {
     const int is_root = x->rank == 1;
     int *in = is_root ? x->buf : NULL, *out = is_root ? x->buf + 64 : NULL;

@@ -1,6 +1,6 @@
 /* thr_mismatch.c - thread ranks that disagree on collective, count, type, reduction or root: each
- * one hears symmMismatch at the latest in its next call. For ThreadSanitizer above all. One thread per
- * rank; no lock. */
+ * one hears symmMismatch at the latest in its next call. For ThreadSanitizer above all. One thread
+ * per rank; no lock. */
 #include "mismatch_kit.h"
 
 typedef struct {
