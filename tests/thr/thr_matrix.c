@@ -131,5 +131,36 @@ static void epochs_wrap(void) {
         }
 }
 
+/* In the last epoch before the wrap a word that nobody has written is one epoch ahead. The last rank
+ * comes late, so the others wait for such words. */
+static void last_epoch_rank(int rank, int n, void *arg) {
+    job *j = arg;
+    ck_world w;
+    const ck_case k = {.coll = symmCollAllReduce,
+                       .type = symmInt32,
+                       .op = SYMM_OP_SUM,
+                       .count = 20000,
+                       .seed = j->seed,
+                       .registered = CK_BOTH};
+    ck_open(&w, j->comms[rank], rank, n, j->seed);
+    T_OK(symmBarrier(w.comm, NULL));
+    pthread_barrier_wait(&j->meet);
+    ck_set_epochs(w.comm, 0xfffffffeu);
+    pthread_barrier_wait(&j->meet);
+    if (rank == n - 1) usleep(30000);
+    ck_run(&w, &k);
+    T_EQ(ck_epoch(w.comm), UINT32_MAX);
+    ck_close(&w, 1);
+}
+
+static void unwritten_words_in_the_last_epoch(void) {
+    job j = {.seed = ck_seed()};
+    ck_env(CK_ALGOS - 1);
+    pthread_barrier_init(&j.meet, NULL, 3);
+    T_OK(symmCommInitAll(j.comms, 3, NULL));
+    T_THREADS(3, last_epoch_rank, &j);
+    pthread_barrier_destroy(&j.meet);
+}
+
 T_MAIN(T(ranks_1), T(ranks_2), T(ranks_3), T(ranks_4), T(ranks_5), T(ranks_8), T(barrier_holds_all),
-       T(calls_follow_windows_and_scalars), T(epochs_wrap))
+       T(calls_follow_windows_and_scalars), T(epochs_wrap), T(unwritten_words_in_the_last_epoch))

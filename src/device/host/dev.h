@@ -132,14 +132,24 @@ SYMM_DEV int symm_wait_turn(symm_cta *c, uint32_t *i, int peer, int stage, uint6
     return symm_wait_slow(c, peer, stage, turns);
 }
 
-/* Waits until *p, a word that `peer` releases, is of `want`'s epoch and has reached its number. The
- * difference must be small: a word from 2^31 epochs ago, or one never written, is far off,
- * whichever way epochs have wrapped since. 0, or non-zero: leave the body. */
-SYMM_DEV int symm_wait_word(symm_cta *c, const uint64_t *p, uint64_t want, int peer, int stage) {
+/* Waits until *p, a word that `peer` releases, is at most `ahead` beyond `want`. So it is of want's
+ * epoch, and has reached its number: a word of another epoch is further off, whichever way epochs
+ * have wrapped since. 0, or non-zero: leave the body. */
+SYMM_DEV int symm_wait_within(symm_cta *c, const uint64_t *p, uint64_t want, uint64_t ahead,
+                              int peer, int stage) {
     uint64_t turns = 0;
-    for (uint32_t i = 1; symm_ld_acquire(p) - want >= 1ull << 32; i++)
+    for (uint32_t i = 1; symm_ld_acquire(p) - want > ahead; i++)
         if (symm_wait_turn(c, &i, peer, stage, &turns)) return 1;
     return 0;
+}
+/* The number is any: a signature. want has 0 for it. */
+SYMM_DEV int symm_wait_epoch(symm_cta *c, const uint64_t *p, uint64_t want, int peer, int stage) {
+    return symm_wait_within(c, p, want, UINT32_MAX, peer, stage);
+}
+/* The number counts chunks, fewer than 2^31. A word of the next epoch is then further ahead. Such a
+ * word is 0, which nobody has written, in the last epoch before they wrap. */
+SYMM_DEV int symm_wait_number(symm_cta *c, const uint64_t *p, uint64_t want, int peer, int stage) {
+    return symm_wait_within(c, p, want, INT32_MAX, peer, stage);
 }
 
 /* ---- spans ----------------------------------------------------------------------------------- */

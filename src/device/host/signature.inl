@@ -36,7 +36,7 @@ SYMM_DEV int symm_signature_differs(symm_cta *c, int peer) {
 /* 0, or non-zero: c->out says who differs or is missing. */
 SYMM_DEV int symm_signature_wait(symm_cta *c, int peer, int stage) {
     const uint64_t *word = &c->ctl->inbox[0][peer].sig[c->epoch & 1u];
-    if (symm_wait_word(c, word, symm_word(c->epoch, 0), peer, stage)) return 1;
+    if (symm_wait_epoch(c, word, symm_word(c->epoch, 0), peer, stage)) return 1;
     return symm_signature_differs(c, peer);
 }
 

@@ -27,8 +27,8 @@ SYMM_DEV void symm_ready(const symm_cta *c, uint32_t chunks) {
  * done with that word's offsets (CTAs run in turn, so CTA 0 looks for all). */
 SYMM_DEV int symm_ready_wait(symm_cta *c, int peer, uint64_t k) {
     if (peer == c->a->rank) return 0;
-    if (symm_wait_word(c, &symm_inbox_of(c, peer)->ready, symm_word(c->epoch, (uint32_t)(k + 1)),
-                       peer, SYMM_STAGE_READY))
+    if (symm_wait_number(c, &symm_inbox_of(c, peer)->ready, symm_word(c->epoch, (uint32_t)(k + 1)),
+                         peer, SYMM_STAGE_READY))
         return 1;
     return c->cta == 0 && k == 0 && symm_signature_differs(c, peer);
 }
@@ -41,8 +41,8 @@ SYMM_DEV void symm_arrive(const symm_cta *c, uint32_t chunks) {
     for (int q = 1; q < c->a->nranks; q++) symm_arrive_to(c, symm_peer(c->a, q), chunks);
 }
 SYMM_DEV int symm_arrive_from(symm_cta *c, int peer, uint64_t chunks) {
-    return symm_wait_word(c, &symm_inbox_of(c, peer)->arrive,
-                          symm_word(c->epoch, (uint32_t)chunks), peer, SYMM_STAGE_ARRIVE);
+    return symm_wait_number(c, &symm_inbox_of(c, peer)->arrive,
+                            symm_word(c->epoch, (uint32_t)chunks), peer, SYMM_STAGE_ARRIVE);
 }
 SYMM_DEV int symm_arrive_wait(symm_cta *c, uint64_t chunks) {
     for (int q = 1; chunks && q < c->a->nranks; q++)
