@@ -131,8 +131,8 @@ static void epochs_wrap(void) {
         }
 }
 
-/* In the last epoch before the wrap a word that nobody has written is one epoch ahead. The last rank
- * comes late, so the others wait for such words. */
+/* In the last epoch before the wrap a word that nobody has written is one epoch ahead. The last
+ * rank comes late, so the others wait for such words. */
 static void last_epoch_rank(int rank, int n, void *arg) {
     job *j = arg;
     ck_world w;
