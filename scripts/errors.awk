@@ -15,36 +15,28 @@ function literals(expr,    out, prefix) {
     return out
 }
 
-# The first argument of `rest`, which is cut off with its comma; quotes and brackets are respected.
-function argument(    i, ch, depth, quoted, out) {
-    depth = quoted = 0
+# Where in `rest` the call ends, or with `comma` its next argument, if that is sooner; 0: nowhere.
+# Quotes and brackets are respected.
+function finish(comma,    i, ch, depth, quoted) {
     for (i = 1; i <= length(rest); i++) {
         ch = substr(rest, i, 1)
         if (quoted && ch == "\\") { i++; continue }
         if (ch == "\"") quoted = !quoted
         if (quoted) continue
         if (ch == "(") depth++
-        if (ch == ")" && depth-- == 0) break
-        if (ch == "," && depth == 0) break
-    }
-    out = substr(rest, 1, i - 1)
-    rest = substr(rest, i + 1)
-    ended = ch == ")"
-    return out
-}
-
-# Whether the call in `rest` is complete.
-function complete(    keep, i, ch, depth, quoted) {
-    depth = quoted = 0
-    for (i = 1; i <= length(rest); i++) {
-        ch = substr(rest, i, 1)
-        if (quoted && ch == "\\") { i++; continue }
-        if (ch == "\"") quoted = !quoted
-        if (quoted) continue
-        if (ch == "(") depth++
-        if (ch == ")" && depth-- == 0) return 1
+        if (ch == ")" && depth-- == 0) return i
+        if (comma && ch == "," && depth == 0) return i
     }
     return 0
+}
+
+# The first argument of `rest`, which is cut off with its comma. The call in `rest` is complete.
+function argument(    at, out) {
+    at = finish(1)
+    out = substr(rest, 1, at - 1)
+    ended = substr(rest, at, 1) == ")"
+    rest = substr(rest, at + 1)
+    return out
 }
 
 function put(    code, text) {
@@ -69,7 +61,7 @@ FNR == 1 { place = "-"; inside = 0 }
 {
     if (inside) rest = rest "\n" $0
     else if ((at = index($0, "SYMM_ERR("))) { inside = 1; rest = substr($0, at + 9); line = FNR }
-    while (inside && complete()) {
+    while (inside && finish(0)) {
         put()
         inside = index(rest, "SYMM_ERR(") # a second one in the same line
         if (inside) { rest = substr(rest, inside + 9); line = FNR }

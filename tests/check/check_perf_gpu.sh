@@ -37,43 +37,34 @@ run() {
 }
 out() { grep -cE -- "$1" "$dir/out"; }
 err() { grep -cE -- "$1" "$dir/err"; }
-expect() { # name, want, got...
-    expected=$2 expecting=$1
-    shift 2
-    if [ "$*" = "$expected" ]; then
-        t_ok "$expecting"
-    else
-        t_fail "$expecting" "wanted '$expected', got '$*'
-$(cat "$dir/err" "$dir/out")"
-    fi
-}
+shown() { cat "$dir/err" "$dir/out"; } # where a t_expect fails
 nccl() { run "$perf" "$@" --vs nccl --nccl "$dir/libnccl.so" -n 2 -w 0 --rounds 3; }
 
 # ---- runs ----
 run "$perf" all_reduce -g 2 -b 20 -e 100K -f 71 -d all -o all -n 2
-expect "all types and reductions" \
+t_expect "all types and reductions" \
     "0 1 216" "$rc $(out 'Out of bounds values : 0 OK') $(out '^ .*  0$')"
 run "$perf" all_gather -g 3 -b 1K -e 64K -f 8 -d bfloat16 -u 1 -R 0 -n 2 -z 1 -m 2
-expect "all_gather unaligned, no windows, groups, waiting" \
+t_expect "all_gather unaligned, no windows, groups, waiting" \
     "0 1 3" "$rc $(out 'Out of bounds values : 0 OK')" \
     "$(out '^# +Rank +[012] .* device [012] \[0000:1')"
 for collective in all_reduce all_gather; do
     run "$perf" $collective -g 2 -b 1K -e 2M -f 8 -G 3 -n 4 --limits --json "$dir/x.json"
-    expect "$collective captured and replayed, with the time to issue" "0 1 1" \
+    t_expect "$collective captured and replayed, with the time to issue" "0 1 1" \
         "$rc $(out 'Out of bounds values : 0 OK')" \
         "$(grep -c '"backend": "cuda", "launch": "graph"' "$dir/x.json")"
 done
 run "$perf" barrier -g 1
-expect "one GPU, without -t and mpirun" "0 1" "$rc $(out '^ +0 +0 +none')"
+t_expect "one GPU, without -t and mpirun" "0 1" "$rc $(out '^ +0 +0 +none')"
 run "$perf" barrier -g 1 -t 3
-expect "threads times GPUs" "0 3" "$rc $(out '^# +Rank')"
+t_expect "threads times GPUs" "0 3" "$rc $(out '^# +Rank')"
 
 # ---- the check finds wrong data ----
 found() { # name, what is wrong, blocks, flags...
     name=$1 wrong=$2 blocks=$3
     shift 3
     PERF_WRONG=$wrong PERF_BLOCKS=$blocks run "$perf" "$@" -g 2 -n 4
-    expect "found: $name" "1 1 1 1" "$rc $(out 'Out of bounds values : [1-9][0-9]* FAILED')" \
+    t_expect "found: $name" "1 1 1 1" "$rc $(out 'Out of bounds values : [1-9][0-9]* FAILED')" \
         "$(wrong_cells 9) $(wrong_cells 13)"
 }
 # Of the column, out of place or in place.
@@ -89,7 +80,7 @@ found "the same in a graph" burst 2 all_gather -b 1K -e 1K -G 2
 
 # ---- beside NCCL ----
 nccl all_reduce -g 2 -b 1K -e 64K -f 8 -G 2 --limits --json "$dir/x.json"
-expect "beside NCCL: a ratio per cell, their mean, its windows" "0 1 3 1" \
+t_expect "beside NCCL: a ratio per cell, their mean, its windows" "0 1 3 1" \
     "$rc $(out '^# Ratio to NCCL +: [0-9.]+x geometric mean') $(out '^ .*[0-9]x .*[0-9]x')" \
     "$(out '^# NCCL 2\.28\.9 .*registered: windows, memory: the same')"
 cat >"$dir/sums.py" <<'EOF'
@@ -113,38 +104,38 @@ for text, is_so in (said[0], mean), (said[said.index("smallest") + 1], min(ratio
 print("right", d["out_of_bounds"])
 EOF
 if command -v python3 >/dev/null 2>&1; then
-    expect "bandwidths, ratios and their mean are what the times say" \
+    t_expect "bandwidths, ratios and their mean are what the times say" \
         "right 0" "$(python3 "$dir/sums.py" "$dir/x.json" "$dir/out" 2>&1)"
 else
     t_skip "bandwidths, ratios and their mean are what the times say" "needs python3"
 fi
 nccl all_gather -g 2 -b 4K -e 4K -R 0
-expect "no windows for either" "0 1" "$rc $(out 'registered: no, memory: the same')"
+t_expect "no windows for either" "0 1" "$rc $(out 'registered: no, memory: the same')"
 nccl all_gather -g 2 -b 4K -e 4K -R 1
-expect "registered buffers" "0 1" "$rc $(out 'registered: buffers, memory: the same')"
+t_expect "registered buffers" "0 1" "$rc $(out 'registered: buffers, memory: the same')"
 NCCL_STUB_REFUSES=windows nccl all_reduce -g 2 -b 4K -e 4K -G 2
-expect "windows over our memory refused: NCCL's own" "0 1 1 1" \
+t_expect "windows over our memory refused: NCCL's own" "0 1 1 1" \
     "$rc $(out '^# NCCL refuses windows over this memory: refused by the stub')" \
     "$(out 'registered: windows, memory: its own') $(out 'values : 0 OK')"
 NCCL_STUB_REFUSES=all-windows nccl all_reduce -g 2 -b 4K -e 4K
-expect "windows refused everywhere" \
+t_expect "windows refused everywhere" \
     "0 1 1" "$rc $(out '^# NCCL refuses windows over its own memory')" \
     "$(out 'registered: no, memory: the same')"
 NCCL_STUB_REFUSES=buffers nccl all_reduce -g 2 -b 4K -e 4K -R 1
-expect "buffers refused on one rank: on all" \
+t_expect "buffers refused on one rank: on all" \
     "0 1" "$rc $(out '^# NCCL refuses to register the buffers: refused on another rank')"
 NCCL_STUB_REFUSES=init nccl all_reduce -g 2 -b 4K -e 4K
-expect "an NCCL that does not start" "1 0" "$rc $(out '^ +4096')"
+t_expect "an NCCL that does not start" "1 0" "$rc $(out '^ +4096')"
 nccl all_reduce -g 2 -b 4K -e 4K -o mulsum
-expect "what NCCL has not has no ratio" "0 1" "$rc $(out '^# Ratio to NCCL +: N/A')"
+t_expect "what NCCL has not has no ratio" "0 1" "$rc $(out '^# Ratio to NCCL +: N/A')"
 run "$perf" all_reduce -t 1 --vs nccl --nccl "$dir/none.so"
-expect "NCCL that is not there" "2 1" "$rc $(err 'none.so: cannot open')"
+t_expect "NCCL that is not there" "2 1" "$rc $(err 'none.so: cannot open')"
 echo 'int ncclGetVersion(int *v) { return *v = 0; }' | $cc -shared -fPIC -x c - -o "$dir/part.so"
 run "$perf" all_reduce -t 1 --vs nccl --nccl "$dir/part.so"
-expect "NCCL that lacks a function" \
+t_expect "NCCL that lacks a function" \
     "2 1" "$rc $(err '^symm-perf: --vs nccl: .*part.so has no ncclGetUniqueId')"
 PERF_NCCL_LIB=$dir/libnccl.so run "$perf" all_reduce -g 2 -b 4K -e 4K -n 2 --rounds 1 --vs nccl
-expect "NCCL by PERF_NCCL_LIB, of which the library does not warn" \
+t_expect "NCCL by PERF_NCCL_LIB, of which the library does not warn" \
     "0 1 0" "$rc $(out 'registered: windows') $(err .)"
 
 # ---- refused ----
@@ -152,7 +143,7 @@ refused() { # text, flags...
     text=$1
     shift
     run "$perf" "$@"
-    expect "symm-perf $*: refused" "2 1" "$rc $(err "^symm-perf: .*$text")"
+    t_expect "symm-perf $*: refused" "2 1" "$rc $(err "^symm-perf: .*$text")"
 }
 refused '5 ranks with a GPU each \(-g\): there are 4 GPUs' all_reduce -g 5
 refused 'vs mpi needs ranks under mpirun' all_reduce -g 2 --vs mpi
@@ -180,14 +171,14 @@ if [ -e "$mpi" ] && command -v "${MPICC:-mpicc}" >/dev/null 2>&1 &&
         rc=$?
     }
     ranks 2 all_reduce "-g 1 -G 2"
-    expect "processes with a GPU each" \
+    t_expect "processes with a GPU each" \
         "0 1 2" "$rc $(out 'Out of bounds values : 0 OK') $(out '^# +Rank +[01] .* device [01] ')"
     ranks 3 all_gather ""
-    expect "processes that share a GPU" \
+    t_expect "processes that share a GPU" \
         "0 1 2" "$rc $(out 'Out of bounds values : 0 OK') $(out '^# +Rank .* device 0 ')"
     ranks 3 all_gather "-g 1"
     said='it and rank 0 have the same GPU \(0000:10:00.0\), and -g asks for one each'
-    expect "refused where -g asks for one each" "2 1 0" \
+    t_expect "refused where -g asks for one each" "2 1 0" \
         "$rc $(err "^symm-perf: rank 2: $said") $(out '^#')"
 else
     t_skip "processes on the fake driver" "needs mpi"

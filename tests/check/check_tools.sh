@@ -25,16 +25,7 @@ ranks() { # N COMMAND...
 }
 out() { grep -cE -- "$1" "$dir/out"; }
 err() { grep -cE -- "$1" "$dir/err"; }
-expect() { # name, want, got...
-    expected=$2 expecting=$1
-    shift 2
-    if [ "$*" = "$expected" ]; then
-        t_ok "$expecting"
-    else
-        t_fail "$expecting" "wanted '$expected', got '$*'
-$(cat "$dir/err" "$dir/out")"
-    fi
-}
+shown() { cat "$dir/err" "$dir/out"; } # where a t_expect fails
 need_mpi() { [ $mpi = yes ] || { t_skip "$1" "needs mpi" && return 1; }; }
 
 # ---- symm-perf: flags ----
@@ -42,7 +33,7 @@ refused() { # text, flags...
     text=$1
     shift
     run "$perf" "$@"
-    expect "symm-perf $*: refused" "2 1" "$rc $(err "^symm-perf: .*$text")"
+    t_expect "symm-perf $*: refused" "2 1" "$rc $(err "^symm-perf: .*$text")"
 }
 refused "which collective" -n 5
 refused "unknown collective 'all_red'" all_red
@@ -69,75 +60,75 @@ refused "corrupt needs a check" all_reduce --corrupt -c 0 -t 2
 refused "limits measures over windows" all_reduce --limits -t 2 -R 0
 refused "limits needs -d float -o sum" all_reduce --limits -t 2 -o max
 SYMM_BACKEND=auto run env CUDA_VISIBLE_DEVICES= "$perf" all_reduce -g 2
-expect "GPUs that are not there: one line says why" \
+t_expect "GPUs that are not there: one line says why" \
     "2 1" "$rc $(err '^symm-perf: --ngpus needs GPUs: .+')"
 refused "limits measures between 2 ranks; there are 3" all_reduce --limits -t 3
 refused "root 9: there are 2 ranks" all_reduce -r 9 -t 2
 run "$perf" --help
-expect "symm-perf --help lists the flags" "0 1" "$rc $(out '--minbytes SIZE')"
+t_expect "symm-perf --help lists the flags" "0 1" "$rc $(out '--minbytes SIZE')"
 if need_mpi "under mpirun a bad flag is told once and every rank leaves"; then
     ranks 3 "$perf" all_reduce --bogus
-    expect "under mpirun a bad flag is told once and every rank leaves" \
+    t_expect "under mpirun a bad flag is told once and every rank leaves" \
         "2 1" "$rc $(err '^symm-perf: unknown flag')"
 fi
 
 if need_mpi "under mpirun -g is for a single process"; then
     ranks 2 "$perf" all_reduce -g 2
-    expect "under mpirun -g is for a single process" \
+    t_expect "under mpirun -g is for a single process" \
         "2 1" "$rc $(err '^symm-perf: --ngpus 2 is for a single process; there are 2')"
     ranks 2 "$perf" all_reduce -t 2
-    expect "under mpirun -t is for a single process" "2 1 0" \
+    t_expect "under mpirun -t is for a single process" "2 1 0" \
         "$rc $(err '^symm-perf: --threads 2 is for a single process; there are 2')" \
         "$(out '^# nRanks')"
     ranks 1 "$perf" all_reduce -t 2 -b 1K -e 1K
-    expect "which mpirun may start" "0 1" "$rc $(out '^# nRanks 2 ')"
+    t_expect "which mpirun may start" "0 1" "$rc $(out '^# nRanks 2 ')"
     ranks 2 "$perf" all_reduce --vs nccl
-    expect "under mpirun a refusal by the backend is told once" \
+    t_expect "under mpirun a refusal by the backend is told once" \
         "2 1" "$rc $(err '^symm-perf: --vs nccl needs GPUs')"
 fi
 
 # ---- symm-perf: runs ----
 run "$perf" all_reduce -t 3 -b 20 -e 100K -f 71 -d all -o all -n 2
-expect "all types and reductions are right, out of place and in place" \
+t_expect "all types and reductions are right, out of place and in place" \
     "0 1 216" "$rc $(out 'Out of bounds values : 0 OK') $(out '^ .*  0$')"
 run "$perf" all_gather -t 2 -b 64 -e 64K -f 32 -d all -n 2 -u 1
-expect "all_gather, unaligned" "0 1" "$rc $(out 'Out of bounds values : 0 OK')"
+t_expect "all_gather, unaligned" "0 1" "$rc $(out 'Out of bounds values : 0 OK')"
 run "$perf" all_reduce -t 2 -b 4K -e 4K -R 0 -y 1 -z 1 -n 3 -m 2
-expect "no windows, a stream, groups" "0 1" "$rc $(out 'Out of bounds values : 0 OK')"
+t_expect "no windows, a stream, groups" "0 1" "$rc $(out 'Out of bounds values : 0 OK')"
 run "$perf" all_reduce -t 2 -b 4K -e 4K -G 5 -n 3
-expect "captured and replayed" "0 1" "$rc $(out 'Out of bounds values : 0 OK')"
+t_expect "captured and replayed" "0 1" "$rc $(out 'Out of bounds values : 0 OK')"
 # Threads that begin on one core and spin there would have a first row a hundred times too slow.
 cores() { sed -n 's/^# *Rank .* core \([0-9]*\)$/\1/p' "$dir/out" | sort -u | wc -l; }
 run "$perf" all_reduce -t 2 -b 1K -e 1K
-expect "two thread ranks have a core each, where there are two" \
+t_expect "two thread ranks have a core each, where there are two" \
     "0 $(($(nproc) > 1 ? 2 : 1))" "$rc $(cores)"
 run "$perf" all_reduce -t 5 -b 1K -e 1K
-expect "five share what there is" "0 $(($(nproc) > 5 ? 5 : $(nproc)))" "$rc $(cores)"
+t_expect "five share what there is" "0 $(($(nproc) > 5 ? 5 : $(nproc)))" "$rc $(cores)"
 if command -v taskset >/dev/null 2>&1; then
     last=$(taskset -cp $$ | sed 's/.*[-, ]//')
     run taskset -c "$last" "$perf" all_reduce -t 2 -b 1K -e 1K
-    expect "no core is taken that is not allowed" "0 2" "$rc $(out "^# *Rank .* core $last$")"
+    t_expect "no core is taken that is not allowed" "0 2" "$rc $(out "^# *Rank .* core $last$")"
 else
     t_skip "no core is taken that is not allowed" "needs taskset"
 fi
 run "$perf" all_reduce -t 2 -b 1K -e 1K -y 1
-expect "beside a stream's worker no core is held" "0 0" "$rc $(cores)"
+t_expect "beside a stream's worker no core is held" "0 0" "$rc $(cores)"
 run "$perf" barrier -t 2
-expect "barrier" "0 1" "$rc $(out '^ +0 +0 +none')"
+t_expect "barrier" "0 1" "$rc $(out '^ +0 +0 +none')"
 run "$perf" all_reduce -t 2 -b 1K -e 1K --corrupt
-expect "a spoilt element is found: exit 1" \
+t_expect "a spoilt element is found: exit 1" \
     "1 1" "$rc $(out 'Out of bounds values : [1-9][0-9]* FAILED')"
 run "$perf" all_reduce -t 2 -b 1K -e 1K -c 0
-expect "no check where none is wanted" "0 1" "$rc $(out 'values : not checked')"
+t_expect "no check where none is wanted" "0 1" "$rc $(out 'values : not checked')"
 run "$perf" all_reduce -t 2 -b 1K -e 1K -n 100000000 -T 1
-expect "a measurement that takes too long ends in a timeout: exit 3" \
+t_expect "a measurement that takes too long ends in a timeout: exit 3" \
     "3 1" "$rc $(err 'timeout: all_reduce of 1024 bytes, out of place')"
 run "$perf" all_reduce -t 2 -b 256 -e 1M -f 64 --limits
-expect "bare loops stand beside it" \
+t_expect "bare loops stand beside it" \
     "0 1 1" "$rc $(out "values : 0 OK")" \
     "$(out '^# limit: a bare two-cache-line exchange takes [0-9.]+ us; calls under 1 KB')"
 run "$perf" all_reduce -t 2 -b 1K -e 1K --json /nonexistent/x.json
-expect "a file that cannot be written is a failure" \
+t_expect "a file that cannot be written is a failure" \
     "1 1" "$rc $(err 'cannot write /nonexistent/x.json: No such file')"
 
 run "$perf" all_gather -t 2 -b 1K -e 64K -f 4 --json "$dir/x.json" --plot "$dir/x.svg"
@@ -146,23 +137,23 @@ if command -v python3 >/dev/null 2>&1; then
 d = json.load(open(sys.argv[1]))
 wrong = d["results"][0]["in_place"]["nwrong"]
 print(len(d["results"]), wrong, len(d["config"]["devices"]))' "$dir/x.json" 2>&1)
-    expect "the JSON is JSON" "0 4 0 2" "$rc $rows"
+    t_expect "the JSON is JSON" "0 4 0 2" "$rc $rows"
     name=$dir/$(printf 'v\303\244r \344 \355\240\200 "\\')
     run "$perf" all_reduce -t 2 -b 1K -e 1K -c 0 --json "$name"
     said=$(python3 -c 'import json, sys
 d = json.load(open(sys.argv[1].encode("utf-8", "surrogateescape"), encoding="utf-8"))
 name = ascii(d["args"][-2].rsplit("/", 1)[1])
 print(d["out_of_bounds"], d["results"][0]["in_place"]["nwrong"], name, d["args"][-1])' "$name" 2>&1)
-    expect "whatever bytes it shows, and what was not checked is not right" \
+    t_expect "whatever bytes it shows, and what was not checked is not right" \
         "0 None None 'v\\xe4r \\xe4 \\xed\\xa0\\x80 \"\\\\' all_reduce" "$rc $said"
     lines='import sys, xml.dom.minidom
 paths = xml.dom.minidom.parse(sys.argv[1]).getElementsByTagName("path")
 print(*[p.getAttribute("d").count("M") for p in paths])'
     run python3 -c "$lines" "$dir/x.svg"
-    expect "the plot is SVG with a line per placement" "0 1 1" "$rc $(cat "$dir/out")"
+    t_expect "the plot is SVG with a line per placement" "0 1 1" "$rc $(cat "$dir/out")"
     "$perf" all_gather -t 2 -b 1K -e 16K -f 4 -N 2 --plot "$dir/x.svg" >"$dir/out" 2>&1
     run python3 -c "$lines" "$dir/x.svg"
-    expect "measured twice, a line is drawn twice, not back" "0 2 2" "$rc $(cat "$dir/out")"
+    t_expect "measured twice, a line is drawn twice, not back" "0 2 2" "$rc $(cat "$dir/out")"
 else
     t_skip "the JSON is JSON" "needs python3"
     t_skip "the plot is SVG" "needs python3"
@@ -170,31 +161,32 @@ fi
 
 if need_mpi "beside MPI"; then
     ranks 2 "$perf" all_reduce -b 1K -e 64K -f 8 --vs mpi --limits
-    expect "all_reduce beside MPI: a ratio per cell, and their mean" "0 1 3" \
+    t_expect "all_reduce beside MPI: a ratio per cell, and their mean" "0 1 3" \
         "$rc $(out '^# Ratio to MPI +: [0-9.]+x geometric mean') $(out '^ .*[0-9]x .*[0-9]x')"
     ranks 2 "$perf" all_gather -b 4K -e 4K -d half --per-rank --vs mpi
-    expect "all_gather of a type MPI lacks, sizes per rank" \
+    t_expect "all_gather of a type MPI lacks, sizes per rank" \
         "0 1 1" "$rc $(out '^# Ratio to MPI +: [0-9.]+x') $(out '^ +4096 +2048 +half')"
     ranks 2 "$perf" all_reduce -b 4K -e 4K -d bfloat16 --vs mpi
-    expect "all_reduce of a type MPI lacks has no ratio" "0 1" "$rc $(out '^# Ratio to MPI +: N/A')"
+    t_expect "all_reduce of a type MPI lacks has no ratio" \
+    "0 1" "$rc $(out '^# Ratio to MPI +: N/A')"
 fi
 
 # ---- symm-perf on GPUs ----
 if SYMM_BACKEND=cuda run "$perf" barrier -t 1 && [ "$rc" = 0 ]; then
     export SYMM_BACKEND=cuda
     run "$perf" all_reduce -g 1 -t 1 -b 20 -e 1M -f 71 -d all -o all -n 2
-    expect "one GPU: all types and reductions" "0 1" "$rc $(out 'Out of bounds values : 0 OK')"
+    t_expect "one GPU: all types and reductions" "0 1" "$rc $(out 'Out of bounds values : 0 OK')"
     run "$perf" all_reduce -t 1 -b 1K -e 64M -f 16 -G 3 -n 4 --limits --json "$dir/gpu.json"
-    expect "one GPU: captured and replayed, with the time to issue" "0 1 1" \
+    t_expect "one GPU: captured and replayed, with the time to issue" "0 1 1" \
         "$rc $(out 'Out of bounds values : 0 OK')" \
         "$(grep -c '"backend": "cuda", "launch": "graph"' "$dir/gpu.json")"
     run "$perf" all_gather -t 1 -b 1K -e 64M -f 16 -R 0 -u 1 --corrupt
-    expect "one GPU: a spoilt element is found" \
+    t_expect "one GPU: a spoilt element is found" \
         "1 1" "$rc $(out 'Out of bounds values : [1-9][0-9]* FAILED')"
     run "$perf" all_reduce -g 1000 -t 1
-    expect "more GPUs than there are" "2 1" "$rc $(err 'there are [0-9]+ GPUs')"
+    t_expect "more GPUs than there are" "2 1" "$rc $(err 'there are [0-9]+ GPUs')"
     run "$perf" all_reduce -t 1 --vs nccl --nccl /nonexistent/libnccl.so.2
-    expect "NCCL that is not there" "2 1" "$rc $(err '/nonexistent/libnccl.so.2: cannot open')"
+    t_expect "NCCL that is not there" "2 1" "$rc $(err '/nonexistent/libnccl.so.2: cannot open')"
     export SYMM_BACKEND=host
 else
     t_skip "symm-perf on GPUs" "needs cuda"
@@ -205,29 +197,29 @@ run "$info"
 for section in Machine Backends 'Instruction sets' 'Memory driver of the host' Domain \
     Parameters 'Kernels of the host backend' 'Kernels for GPUs' 'Plan for 4 ranks' \
     'Plan for 4 GPUs of'; do
-    expect "symm-info shows: $section" "0 1" "$rc $(out "^$section")"
+    t_expect "symm-info shows: $section" "0 1" "$rc $(out "^$section")"
 done
-expect "each refusal has its reason" 0 "$(out 'refused( here)?:? *$')"
+t_expect "each refusal has its reason" 0 "$(out 'refused( here)?:? *$')"
 rows=src/device/common/coll.def
 colls=$(sed -nE 's/^SYMM_COLL\(\w+, "(\w+)".*/\1/p' $rows | paste -sd'|')
-expect "symm-info lists each kernel of coll.def, those of both backends twice" \
+t_expect "symm-info lists each kernel of coll.def, those of both backends twice" \
     "$(grep -cE '^SYMM_KERNEL\(' $rows) $(grep -c 'SYMM_K_HOST | SYMM_K_GPU' $rows)" \
     "$(grep -oE "^  ($colls)_[a-z0-9_]+ +($colls) +(all 12|-) " "$dir/out" |
         awk '{ n[$1]++ } END { for (k in n) { all++; twice += n[k] == 2 } print all, twice }')"
 run "$info" --ranks 5 plan
-expect "symm-info plan for 5 ranks" \
+t_expect "symm-info plan for 5 ranks" \
     "0 1 1" "$rc $(out '^Plan for 5 ranks') $(out '^Plan for 5 GPUs of [0-9]+ multiprocessors')"
 SYMM_ALGO=all_gather_push_ll128,all_reduce_load_store SYMM_CTAS=3 SYMM_THREADS=64 \
     run "$info" --ranks 4 plan
-expect "symm-info plans as the variables say" "0 1 1" \
+t_expect "symm-info plans as the variables say" "0 1 1" \
     "$rc $(out '^  all_gather +0 B .. any +all_gather_push_ll128 +3 x 64$')" \
     "$(out '^  all_reduce +0 B .. any +all_reduce_load_store +3$')"
 SYMM_ALGO=ring run "$info" plan
-expect "symm-info names a kernel that is none" "1 1" "$rc $(out "refused: .*'ring' is no kernel")"
+t_expect "symm-info names a kernel that is none" "1 1" "$rc $(out "refused: .*'ring' is no kernel")"
 run "$info" --ranks x
-expect "symm-info refuses a bad number" "2 1" "$rc $(err "'x' is not a number")"
+t_expect "symm-info refuses a bad number" "2 1" "$rc $(err "'x' is not a number")"
 run "$info" --ranks 73
-expect "symm-info refuses more ranks than a communicator has" \
+t_expect "symm-info refuses more ranks than a communicator has" \
     "2 1" "$rc $(err "'73' is not a number from 1 to 72")"
 SYMM_BACKEND=auto run "$info" memory
 state() { sed -n "s/^  $1  *\([a-z]*\).*/\1/p" "$dir/out"; }
@@ -236,7 +228,7 @@ backends="host is $(state host), cuda is $(state cuda), GPUs: $gpus"
 case $backends in
 'host is in, cuda is refused, GPUs: 0') t_ok "without GPUs symm-info says what is lacking" ;;
 'host is available, cuda is in, GPUs: '[1-9]*)
-    expect "each GPU has a name, a capability, memory and its handles" \
+    t_expect "each GPU has a name, a capability, memory and its handles" \
         "$gpus $gpus $gpus $((gpus + 1))" \
         "$(out '^  device  .*GiB, [0-9a-fA-F:.]+$') $(out '^  capability +[0-9]+\.[0-9]')" \
         "$(grep -A9 '^GPU' "$dir/out" | grep -c '^  sharing ')" \
@@ -245,7 +237,7 @@ case $backends in
 *) t_fail "symm-info tells the backends" "$backends" ;;
 esac
 run "$info" --heap --ranks 3 --svg "$dir/heap.svg"
-expect "symm-info makes a heap: limits, costs, layout" "0 1 1 4 1 1" \
+t_expect "symm-info makes a heap: limits, costs, layout" "0 1 1 4 1 1" \
     "$rc $(out '^  granularity +[1-9]') $(out '^  ranks +3, backend host')" \
     "$(out '^  (create|grow|trim|push) +[0-9.]+ [nu]s ') $(out '^  LOCAL pair +[0-9]+ ns$')" \
     "$(out '^heap symm-info: rank 0 of 3')"
@@ -254,23 +246,23 @@ if command -v python3 >/dev/null 2>&1; then
 titles = xml.dom.minidom.parse(sys.argv[1]).getElementsByTagName("title")
 def count(kind): return len([t for t in titles if t.firstChild.data.startswith(kind)])
 print(count("user: ") > 3, count("synced: ") > 0)' "$dir/heap.svg"
-    expect "the heap's map is SVG and shows its blocks" "0 True True" "$rc $(cat "$dir/out")"
+    t_expect "the heap's map is SVG and shows its blocks" "0 True True" "$rc $(cat "$dir/out")"
 else
     t_skip "the heap's map is SVG" "needs python3"
 fi
 run "$info" --heap --svg /nonexistent/x.svg
-expect "a map that cannot be written is a failure" \
+t_expect "a map that cannot be written is a failure" \
     "1 1" "$rc $(err 'cannot write /nonexistent/x.svg: No such file')"
 run "$info" --svg "$dir/heap.svg"
-expect "a map of no heap is refused" "2 1" "$rc $(err '^symm-info: --svg goes with --heap')"
+t_expect "a map of no heap is refused" "2 1" "$rc $(err '^symm-info: --svg goes with --heap')"
 SYMM_WIN_STRIDE=1 run "$info" --heap
-expect "symm-info says why there is no heap" "1 1" "$rc $(out '^  heap +refused: .')"
+t_expect "symm-info says why there is no heap" "1 1" "$rc $(out '^  heap +refused: .')"
 run "$info" nonsense
-expect "symm-info refuses an unknown section" "2 1" "$rc $(err "what is 'nonsense'")"
+t_expect "symm-info refuses an unknown section" "2 1" "$rc $(err "what is 'nonsense'")"
 SYMM_CTAS=999 run "$info" params
-expect "symm-info names a bad variable" "1 1" "$rc $(out 'refused: .*SYMM_CTAS')"
+t_expect "symm-info names a bad variable" "1 1" "$rc $(out 'refused: .*SYMM_CTAS')"
 run "$info" --params-md
 # SYMM_FAIL is for test builds, which symm-info is not.
-expect "the Markdown table has a row per parameter" \
+t_expect "the Markdown table has a row per parameter" \
     "$(grep '^SYMM_PARAM_' src/base/params.def | grep -vc '"SYMM_FAIL"')" "$(out '^\| `SYMM_')"
 t_done

@@ -3,6 +3,7 @@
 #   t_ok NAME | t_fail NAME TEXT | t_skip NAME WHY | t_done
 #   t_empty NAME TEXT       passes if TEXT is empty, else shows it
 #   t_equal NAME WANT GOT   passes if both are the same text
+#   t_expect NAME WANT GOT...   the same of all GOT; a failure shows what `shown` of the script prints
 t_count=0
 t_failed=0
 t_line() {
@@ -18,6 +19,16 @@ t_fail() {
 }
 t_empty() { if [ -z "$2" ]; then t_ok "$1"; else t_fail "$1" "$2"; fi; }
 t_equal() { if [ "$2" = "$3" ]; then t_ok "$1"; else t_fail "$1" "not '$2' but '$3'"; fi; }
+t_expect() {
+    t_expecting=$1 t_expected=$2
+    shift 2
+    if [ "$*" = "$t_expected" ]; then
+        t_ok "$t_expecting"
+    else
+        t_fail "$t_expecting" "wanted '$t_expected', got '$*'
+$(shown)"
+    fi
+}
 t_done() {
     echo "1..$t_count"
     exit $t_failed
