@@ -168,7 +168,7 @@ if need_mpi "beside MPI"; then
         "0 1 1" "$rc $(out '^# Ratio to MPI +: [0-9.]+x') $(out '^ +4096 +2048 +half')"
     ranks 2 "$perf" all_reduce -b 4K -e 4K -d bfloat16 --vs mpi
     t_expect "all_reduce of a type MPI lacks has no ratio" \
-    "0 1" "$rc $(out '^# Ratio to MPI +: N/A')"
+        "0 1" "$rc $(out '^# Ratio to MPI +: N/A')"
 fi
 
 # ---- symm-perf on GPUs ----

@@ -3,7 +3,7 @@
 #   t_ok NAME | t_fail NAME TEXT | t_skip NAME WHY | t_done
 #   t_empty NAME TEXT       passes if TEXT is empty, else shows it
 #   t_equal NAME WANT GOT   passes if both are the same text
-#   t_expect NAME WANT GOT...   the same of all GOT; a failure shows what `shown` of the script prints
+#   t_expect NAME WANT GOT...   the same of all GOT; a failure shows what `shown` prints
 t_count=0
 t_failed=0
 t_line() {
