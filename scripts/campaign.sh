@@ -28,10 +28,11 @@ set -u
 cd "$(dirname "$0")/.." || exit 2
 . scripts/mpi.sh
 . scripts/gpu.sh
+export BIN="${BIN:-${BUILD:-build}/bin}"
 . scripts/gpu_tables.sh
 : "${BUILD:=build}" "${CAMPAIGN_SECONDS:=540}" "${CAMPAIGN_LEAST:=20}" "${CAMPAIGN_FAKE:=0}"
 dir=${CAMPAIGN_OUT:-$BUILD/campaign}
-export BUILD BIN="${BIN:-$BUILD/bin}" NCCL_NVLS_ENABLE=0
+export BUILD NCCL_NVLS_ENABLE=0
 [ -z "${PERF:-}" ] || BIN=$(dirname "$PERF")
 collectives="all_reduce all_gather reduce_scatter alltoall broadcast reduce gather scatter"
 began=$(date +%s)
