@@ -34,7 +34,8 @@ symmResult_t symm_comm_enter_known(symm_comm *c, int live) {
     }
     SYMM_CHECK(symm_comm_check(c));
     symmResult_t r = symmSuccess;
-    if (live && __builtin_expect(symm_comm_is_over(c), 0))
+    if (live && __builtin_expect(symm_comm_death_word(c) != 0, 0)) r = symm_comm_used(c);
+    if (live && !r && __builtin_expect(symm_comm_is_over(c), 0))
         r = live == SYMM_ENTER_COLL || c->cuda ? symm_comm_told(c) : symm_comm_async(c);
     if (__builtin_expect(r != symmSuccess, 0))
         symm_comm_leave(c); /* from here on the thread that aborts it may free it */
