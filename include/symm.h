@@ -26,8 +26,10 @@
  *    or when the refused rank makes a different collective.
  *
  * Threads
- *  - One communicator is used by one thread at a time; a second thread that enters it gets
- *    symmInvalidUsage. Different communicators may be used by different threads at once.
+ *  - Any threads may use a communicator. One of them is inside at a time; others wait until it has
+ *    left, or the communicator ends. Which of them is next is open: where ranks must make calls in
+ *    one order, the program's threads see to it. A call from a callback of the same thread's own
+ *    call would wait for itself: symmInvalidUsage.
  *  - Any thread may make these calls at any time, even while another thread is stuck in a call of
  *    the same communicator: symmCommAbort, symmCommRevoke, symmCommGetAsyncError, symmCommQuery,
  *    symmCommCount, symmCommUserRank, symmCommDevice, symmCommFailedRanks(SYMM_FAILED_LOCAL),

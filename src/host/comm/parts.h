@@ -24,7 +24,9 @@ enum { SYMM_COMM_MAKING, SYMM_COMM_LIVE, SYMM_COMM_FINAL };
 typedef struct {
     _Atomic int refs;                 /* handle, captured calls */
     _Atomic int state;                /* SYMM_COMM_* */
-    _Atomic int busy;                 /* a thread is inside; a second one is reported */
+    _Atomic uintptr_t busy;           /* the thread that is inside (symm_thread_self); 0: none */
+    _Atomic int waiting;              /* threads that want to be next */
+    pthread_mutex_t turn;             /* the one of them that looks at busy */
     _Atomic int visitors;             /* calls that any thread may make; the end waits for them */
     _Atomic int parenting;            /* splits and shrinks of it that go on behind; it is busy */
     _Atomic int behind;               /* the thread that makes it is not done with its parent yet */

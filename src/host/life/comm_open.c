@@ -48,6 +48,7 @@ symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out) {
     else
         snprintf(c->name, sizeof c->name, "comm%d", atomic_fetch_add(&serial, 1));
     c->config.commName = c->name;
+    pthread_mutex_init(&c->entry.turn, NULL);
     pthread_mutex_init(&c->failure.lock, NULL);
     pthread_mutex_init(&c->heaps.lock, NULL);
     atomic_store(&c->entry.refs, 1);
