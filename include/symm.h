@@ -360,7 +360,7 @@ SYMM_API symmResult_t symmSetDevice(int device);
 SYMM_API symmResult_t symmMemAlloc(void **ptr, size_t size);
 /* Frees what symmMemAlloc returned. NULL: nothing. What peers reach of it (symmWindowPeerPtr) lives
  * until that mapping is freed (symmWindowDeregister). Windows over it may be deregistered before or
- * after (symmWindowRegister).
+ * after, or never (symmWindowRegister).
  * Requires: no later collective is given the pointer, and no graph that was captured with it is
  * replayed. On the host backend that ends the communicator with symmInvalidUsage on every rank; on
  * GPUs nobody notices.
@@ -373,7 +373,9 @@ SYMM_API symmResult_t symmMemFree(void *ptr);
  * A window stands for the memory that was registered, not for addresses. Where that memory ends
  * (symmMemFree, symmHeapTrim), this rank's collectives treat what comes to lie there as not
  * registered, until it is registered itself. The rest of the window stays a window, and the handle
- * lives until it is deregistered. Memory that another allocator of the process has mapped (GPUs) is
+ * lives until it is deregistered. A window of which all memory has ended on this rank maps nothing
+ * any more once this rank registers anything: it is deregistered but for its handle, which
+ * symmWindowDeregister still takes, and symmWindowPeerPtr refuses it. Memory that another allocator of the process has mapped (GPUs) is
  * told apart by CUDA's number of its allocation, at each call; if the driver has no such numbers
  * for mapped memory, at the first call after a registration, a deregistration, or an end of our own
  * memory.

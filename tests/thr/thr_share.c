@@ -98,7 +98,7 @@ static void pile_up(symmComm_t comm, pthread_t *t, one_call *calls, int n, int g
     for (int i = 0; i < n; i++) {
         calls[i] = (one_call){.comm = comm};
         start(&t[i], grouped && i == 0 ? barriers_in_a_group : barriers, &calls[i]);
-        while (i == 0 && c->calls.issued == 0) usleep(100);
+        while (i == 0 && !__atomic_load_n(&c->ctl->issued, __ATOMIC_RELAXED)) usleep(100);
     }
     await_waiting(comm, n - 1);
 }

@@ -67,6 +67,7 @@ typedef struct {
     _Atomic int count;
     _Atomic uint64_t bytes; /* relaxed */
     uint64_t version;       /* symm_window_changed; starts at 1 */
+    uint64_t swept;         /* ends of memory when symm_window_sweep last looked */
 } symm_comm_windows;
 
 /* Owner: coll. What prepares calls, and what has been called. The user's thread; atomics: any. */
