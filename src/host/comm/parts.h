@@ -117,9 +117,15 @@ typedef struct {
     void (*called)(struct symm_comm *c, symmStream_t stream, int hears, int captured);
 } symm_observer;
 
+/* How a stream can be put behind the last eager call without its stream: by the words that its CTAs
+ * write at their ends, by graph_end, or not at all. */
+enum { SYMM_BEHIND_WORDS, SYMM_BEHIND_GRAPH, SYMM_BEHIND_NOTHING };
+
 /* Owner: launch. Order of launches. The user's thread; replays: any. */
 typedef struct {
-    symm_last eager;                       /* of eager calls and of graphs of memory plans */
+    symm_last eager; /* of eager calls and of graphs of memory plans */
+    int behind;      /* GPUs: what stands behind it, SYMM_BEHIND_* */
+    int often;       /* GPUs: calls to come that are marked at once, as the stream changed lately */
     symm_captured captured[SYMM_CAPTURES]; /* of the calls of each capture */
     uint64_t ncaptured;                    /* captured calls so far */
     _Atomic int replays; /* host backend: launches of graphs with its calls that have not ended */
