@@ -26,8 +26,10 @@
  *    or when the refused rank makes a different collective.
  *
  * Threads
- *  - One communicator is used by one thread at a time; a second thread that enters it gets
- *    symmInvalidUsage. Different communicators may be used by different threads at once.
+ *  - Any threads may use a communicator. One of them is inside at a time; others wait until it has
+ *    left, or the communicator ends. Which of them is next is open: where ranks must make calls in
+ *    one order, the program's threads see to it. A call from a callback of the same thread's own
+ *    call would wait for itself: symmInvalidUsage.
  *  - Any thread may make these calls at any time, even while another thread is stuck in a call of
  *    the same communicator: symmCommAbort, symmCommRevoke, symmCommGetAsyncError, symmCommQuery,
  *    symmCommCount, symmCommUserRank, symmCommDevice, symmCommFailedRanks(SYMM_FAILED_LOCAL),
@@ -160,7 +162,7 @@ typedef struct {
 /* Passed to the calls that make a communicator. Start from SYMM_CONFIG_INITIALIZER; fields left at
  * SYMM_CONFIG_UNDEF (or NULL) keep their defaults. */
 typedef struct {
-    size_t size;      /* sizeof(symmConfig_t) of the caller */
+    size_t size;      /* sizeof(symmConfig_t) of the caller: fields behind it are not looked at */
     uint32_t version; /* SYMM_VERSION_CODE of the caller */
     /* 1 (default): a call returns when it is done. 0: creation, split and shrink return
      * symmInProgress and go on. symmCommInitBoot, and split and shrink in groups, take 0 as 1. */
@@ -169,12 +171,19 @@ typedef struct {
     int32_t maxCTAs;      /* 1..256 */
     int32_t timeoutMs;    /* deadline of set-up, default 300000 */
     const char *commName; /* copied; shown in the log, in errors and in symmCommDump */
+    int32_t peerDeath;    /* SYMM_DEATH_*; ranks may differ */
 } symmConfig_t;
-#define SYMM_CONFIG_UNDEF INT32_MIN
+/* When the death of a peer's process is an error here; symmRemoteError names it.
+ *  - AT_ONCE (default): also while nobody uses the communicator. symmCommGetAsyncError tells.
+ *  - WHEN_USED: of the calls that are under way or come later, except those that work on a revoked
+ *    communicator. symmCommFailedRanks tells before that. */
+#define SYMM_DEATH_AT_ONCE   0
+#define SYMM_DEATH_WHEN_USED 1
+#define SYMM_CONFIG_UNDEF    INT32_MIN
 #define SYMM_CONFIG_INITIALIZER                                                        \
     {                                                                                  \
         sizeof(symmConfig_t), SYMM_VERSION_CODE, SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, \
-            SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, NULL                                 \
+            SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, NULL, SYMM_CONFIG_UNDEF              \
     }
 
 /* ---- versions and errors --------------------------------------------------------------------- */
@@ -277,7 +286,8 @@ SYMM_API symmResult_t symmCommFailedRanks(symmComm_t comm, unsigned flags, int *
 SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
 
 /* Finalizes, with the same waits, then frees everything, windows included. Does not wait for a
- * peer's Destroy. The handle is dead afterwards.
+ * peer's Destroy. The handle is dead afterwards. A process that ends by exit, or returns from main,
+ * without this call leaves its communicators as if it had made it: its end is no death.
  * Graphs that hold its calls may be destroyed later, but not launched: this rank tells its peers
  * that it has left, and no longer hears of their deaths. symmGraphLaunch and symmMemPlanLaunch
  * refuse such a graph (symmInvalidUsage). Launching one with cudaGraphLaunch is an error of the
@@ -350,7 +360,7 @@ SYMM_API symmResult_t symmSetDevice(int device);
 SYMM_API symmResult_t symmMemAlloc(void **ptr, size_t size);
 /* Frees what symmMemAlloc returned. NULL: nothing. What peers reach of it (symmWindowPeerPtr) lives
  * until that mapping is freed (symmWindowDeregister). Windows over it may be deregistered before or
- * after (symmWindowRegister).
+ * after, or never (symmWindowRegister).
  * Requires: no later collective is given the pointer, and no graph that was captured with it is
  * replayed. On the host backend that ends the communicator with symmInvalidUsage on every rank; on
  * GPUs nobody notices.
@@ -363,7 +373,9 @@ SYMM_API symmResult_t symmMemFree(void *ptr);
  * A window stands for the memory that was registered, not for addresses. Where that memory ends
  * (symmMemFree, symmHeapTrim), this rank's collectives treat what comes to lie there as not
  * registered, until it is registered itself. The rest of the window stays a window, and the handle
- * lives until it is deregistered. Memory that another allocator of the process has mapped (GPUs) is
+ * lives until it is deregistered. A window of which all memory has ended on this rank maps nothing
+ * any more once this rank registers anything: it is deregistered but for its handle, which
+ * symmWindowDeregister still takes, and symmWindowPeerPtr refuses it. Memory that another allocator of the process has mapped (GPUs) is
  * told apart by CUDA's number of its allocation, at each call; if the driver has no such numbers
  * for mapped memory, at the first call after a registration, a deregistration, or an end of our own
  * memory.
@@ -543,58 +555,10 @@ SYMM_API symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t 
  * for whom; of a communicator that is being made, how far it is. Order: local, any thread. */
 SYMM_API symmResult_t symmCommDump(symmComm_t comm, int fd);
 
-/* ---- host streams ----------------------------------------------------------------------------
- * Streams, events and graphs of the host backend, for asynchronous and captured use without a GPU.
- * On GPUs use CUDA's. A stream is a worker thread: it runs its tasks one after the other, in the
- * order in which they were given. The NULL stream runs a call in the caller, and is ordered with no
- * other stream.
- * Order: local, any thread, all of them.
- * Errors: symmInvalidUsage
- *  - of calls that wait, from a function that a stream or graph runs. It must not wait for streams,
- *    events or graphs; it may give more work.
- *  - of symmStreamDestroy, symmStreamSynchronize and symmStreamQuery, while the stream is captured.
- */
-
-SYMM_API symmResult_t symmStreamCreate(symmStream_t *stream);
-/* Waits for the stream's work, then ends it. */
-SYMM_API symmResult_t symmStreamDestroy(symmStream_t stream);
-/* Waits for the stream's work. Returns the first error of it since the last call. */
-SYMM_API symmResult_t symmStreamSynchronize(symmStream_t stream);
-/* symmInProgress while work is queued. */
-SYMM_API symmResult_t symmStreamQuery(symmStream_t stream);
-/* What the stream is given from now on runs after the work that the event was recorded behind. */
-SYMM_API symmResult_t symmStreamWaitEvent(symmStream_t stream, symmEvent_t event);
-/* Runs fn(arg) in the stream. */
-SYMM_API symmResult_t symmStreamHostFunc(symmStream_t stream, void (*fn)(void *), void *arg);
-SYMM_API symmResult_t symmEventCreate(symmEvent_t *event);
-SYMM_API symmResult_t symmEventDestroy(symmEvent_t event);
-/* The event now stands for what the stream has been given so far. */
-SYMM_API symmResult_t symmEventRecord(symmEvent_t event, symmStream_t stream);
-/* Waits for the work that the event stands for. */
-SYMM_API symmResult_t symmEventSynchronize(symmEvent_t event);
-/* symmInProgress while that work has not ended. */
-SYMM_API symmResult_t symmEventQuery(symmEvent_t event);
-
-/* Between Begin and End calls given to the stream are recorded, not run. Another stream joins by
- * waiting for an event recorded inside, and must be waited for in turn before End. Windows that
- * captured calls use stay mapped until the graph and its executables are destroyed.
- * Requires: the memory behind captured pointers is not freed before that.
- * Errors: symmInvalidUsage: the NULL stream; End on another stream than Begin; End while work of
- * another stream is not joined, which discards the capture. */
-SYMM_API symmResult_t symmStreamBeginCapture(symmStream_t stream);
-SYMM_API symmResult_t symmStreamEndCapture(symmStream_t stream, symmGraph_t *graph);
-/* Makes an executable of the graph. There may be any number; the graph may be destroyed before
- * them. Replays of one graph run one after the other, whichever of its executables is launched. */
-SYMM_API symmResult_t symmGraphInstantiate(symmGraph_t graph, symmGraphExec_t *exec);
-/* Replays the graph's calls in their order, in the stream. A captured stream records them. */
-SYMM_API symmResult_t symmGraphLaunch(symmGraphExec_t exec, symmStream_t stream);
-/* Waits for replays that were launched before, then ends the executable. */
-SYMM_API symmResult_t symmGraphExecDestroy(symmGraphExec_t exec);
-/* Ends the graph; its executables live on. It waits for nothing, but is refused where calls that
- * wait are. */
-SYMM_API symmResult_t symmGraphDestroy(symmGraph_t graph);
-
 #ifdef __cplusplus
 }
 #endif
+
+#include "symm_stream.h"
+
 #endif

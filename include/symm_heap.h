@@ -15,7 +15,7 @@
  * block and after its free; what it asks of a program: docs/memory-guard.md.
  *
  * Threads: symmHeapAlloc and symmHeapFree of LOCAL blocks may be called by any thread. All other
- * calls count as use of the communicator: one thread at a time. Conventions as in symm.h. */
+ * calls count as use of the communicator: threads take turns. Conventions as in symm.h. */
 #ifndef SYMM_HEAP_H_
 #define SYMM_HEAP_H_
 

@@ -64,7 +64,10 @@ typedef struct {
     uint64_t
         stream; /* GPUs, thread ranks that share one: the stream of the owner's last eager call */
     uint64_t driver; /* thread ranks: the thread that called this one last (driver.h) */
-    uint64_t pad0[2];
+    /* As abort: a peer that has died while its death was no error yet. Written by the owner's
+     * watcher; whoever waits for a peer, or comes to use the communicator, ends with it. */
+    uint64_t death;
+    uint64_t pad0;
     symm_doing doing;
     uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
     symm_inbox inbox[SYMM_MAX_CTAS][SYMM_MAX_RANKS];

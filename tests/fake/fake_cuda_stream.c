@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "fake_cuda_work.h"
 #include "t.h"
@@ -91,6 +92,11 @@ static void run_event(struct op *op) {
     fake_unlock();
 }
 
+/* Until the word is what is waited for; whoever writes it wakes nobody. */
+static void await_word(const struct op *op) {
+    while (__atomic_load_n((const unsigned *)op->from, __ATOMIC_ACQUIRE) != op->value) usleep(50);
+}
+
 /* Runs and frees it. */
 static void run(struct op *op) {
     switch (op->kind) {
@@ -102,6 +108,7 @@ static void run(struct op *op) {
             __atomic_store_n(&((unsigned *)op->to)[i], (unsigned)op->value, __ATOMIC_RELAXED);
         break;
     case OP_COPY: fake_move(op->to, op->from, op->count); break;
+    case OP_WORD: await_word(op); break;
     case OP_EMPTY: break;
     default: run_event(op);
     }
@@ -311,6 +318,23 @@ cu_result fk_cuStreamQuery(cu_stream stream) {
     cu = stream->first || stream->busy ? SYMM_CUDA_ERROR_NOT_READY : SYMM_CUDA_SUCCESS;
     fake_unlock();
     return cu;
+}
+
+cu_result fk_cuStreamBatchMemOp(cu_stream stream, unsigned count, cu_stream_op *ops,
+                                unsigned flags) {
+    ENTER(cuStreamBatchMemOp);
+    if (!count || count >= 256 || flags) return SYMM_CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < count; i++) {
+        if (ops[i].operation != SYMM_CUDA_STREAM_WAIT_VALUE_32 ||
+            ops[i].flags != SYMM_CUDA_STREAM_WAIT_EQ || ops[i].address % 4)
+            return SYMM_CUDA_ERROR_INVALID_VALUE;
+        struct op *op = fake_op(OP_WORD);
+        op->from = (const void *)(uintptr_t)ops[i].address;
+        op->value = (unsigned)ops[i].value;
+        const int cu = fake_enqueue(stream, op);
+        if (cu) return cu;
+    }
+    return SYMM_CUDA_SUCCESS;
 }
 
 cu_result fk_cuStreamGetCtx(cu_stream stream, cu_context *context) {

@@ -18,7 +18,17 @@ struct deps {
 
 struct op {
     struct op *next;
-    enum { OP_KERNEL, OP_HOST, OP_SET8, OP_SET32, OP_COPY, OP_RECORD, OP_WAIT, OP_EMPTY } kind;
+    enum {
+        OP_KERNEL,
+        OP_HOST,
+        OP_SET8,
+        OP_SET32,
+        OP_COPY,
+        OP_RECORD,
+        OP_WAIT,
+        OP_WORD,
+        OP_EMPTY
+    } kind;
     cu_host_fn host;
     void *arg, *to;
     const void *from;

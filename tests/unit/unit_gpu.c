@@ -179,7 +179,9 @@ static void launch_shapes(int n, const int *devices, int pdl, const char *src[],
         for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
             T_OK(symm_cuda_set(elsewhere ? (device + 1) % 2 : device));
             plan_of(&shapes[i / n], r, src[r], dst[r], &l);
-            if (!elsewhere) call(&shapes[i / n], r, src[r], dst[r], gk_user(stream));
+            /* until the change of stream is long ago */
+            for (int k = 0; !elsewhere && k < 33; k++)
+                call(&shapes[i / n], r, src[r], dst[r], gk_user(stream));
             int launches = gk_last(r).count;
             gk_calls before = gk_count();
             call(&shapes[i / n], r, src[r], dst[r], gk_user(stream));
@@ -262,6 +264,9 @@ static void cut_communicators_launch_without_overlap(void) {
     }
 }
 
+#define CHANGE "cuLaunchKernelEx cuStreamGetCaptureInfo_v3 cuStreamGetCtx cuCtxGetCurrent "
+
+/* The first change waits for words; then calls are marked for a while, and then no more. */
 static void a_change_of_stream_costs_one_event(void) {
     gk_start(2, 0);
     gk_open(comms, 2, NULL);
@@ -276,11 +281,56 @@ static void a_change_of_stream_costs_one_event(void) {
     for (int i = 0; i < 4; i++) {
         gk_calls before = gk_count();
         BARRIER(i % 2 ? a : b);
-        GK_EXACTLY(&before, "cuLaunchKernelEx cuStreamGetCaptureInfo_v3*2 cuStreamGetCtx "
-                            "cuCtxGetCurrent cuEventRecord cuStreamWaitEvent");
+        if (i)
+            GK_EXACTLY(&before, CHANGE "cuStreamWaitEvent cuEventRecord");
+        else
+            GK_EXACTLY(&before, CHANGE "cuStreamBatchMemOp cuEventRecord");
     }
+    int marked = 0;
+    for (int i = 0; i < 40; i++) {
+        gk_calls before = gk_count();
+        const int records = fake_cuda_calls("cuEventRecord");
+        BARRIER(a);
+        marked += fake_cuda_calls("cuEventRecord") - records;
+        if (i == 39) GK_EXACTLY(&before, STAY);
+    }
+    T_EQ(marked, 31);
     T_EQ(fake_cuda_calls("cuEventCreate"), 2); /* creation's, one a rank */
     T_EQ(fake_cuda_calls("cuStreamSynchronize") - fake_cuda_calls("cuMemsetD32Async"), 0);
+    gk_close(comms, 2);
+}
+
+/* The fake driver refuses the handle of a stream that is gone, whatever it is used for. */
+static void the_last_stream_may_be_gone(void) {
+    gk_start(2, 0);
+    gk_open(comms, 2, NULL);
+    T_OK(symm_cuda_set(0));
+    cu_stream next = gk_stream(0);
+    for (int i = 0; i < 200; i++) {
+        cu_stream s = next;
+        for (int k = 0; k < 1 + i % 3; k++) BARRIER(gk_user(s));
+        if (i % 7 == 0) /* so that words are waited for, too */
+            for (int k = 0; k < 40; k++) BARRIER(gk_user(s));
+        next = gk_stream(0); /* before this one goes: another handle */
+        T_EQ(symm_cu.cuStreamDestroy(s), 0);
+    }
+    T_CHECK(fake_cuda_calls("cuStreamBatchMemOp") > 20);
+    T_EQ(fake_cuda_calls("cuCtxSynchronize"), 0);
+    gk_close(comms, 2);
+}
+
+/* As before such waits: the event is recorded in the last call's stream. */
+static void a_driver_without_waits_for_words(void) {
+    gk_start(2, 0);
+    gk_open(comms, 2, NULL);
+    T_OK(symm_cuda_set(0));
+    symmStream_t a = gk_user(gk_stream(0)), b = gk_user(gk_stream(0));
+    BARRIER(a);
+    fake_cuda_fail("cuStreamBatchMemOp", 1, SYMM_CUDA_ERROR_NOT_SUPPORTED);
+    gk_calls before = gk_count();
+    BARRIER(b);
+    GK_EXACTLY(&before, "cuLaunchKernelEx cuStreamGetCaptureInfo_v3*2 cuStreamGetCtx "
+                        "cuCtxGetCurrent cuStreamBatchMemOp cuEventRecord*2 cuStreamWaitEvent");
     gk_close(comms, 2);
 }
 
@@ -288,25 +338,33 @@ static void slow(void *arg) {
     while (!__atomic_load_n((int *)arg, __ATOMIC_ACQUIRE)) usleep(200);
 }
 
-/* Work on the second stream waits for the call on the first, as seen by what has run. */
-static void streams_are_in_order(void) {
+/* Work on the second stream waits for the call on the first, as seen by what has run; whether the
+ * first change of stream, or a later one. */
+static void in_order(int changes) {
     int gate = 0;
     gk_start(2, 1);
     gk_open(comms, 2, NULL);
     cu_stream a = gk_stream(0), b = gk_stream(0);
+    for (int i = 0; i < changes; i++) BARRIER(gk_user(i % 2 ? a : b));
+    T_OK(symmCommFinalize(comms[0]));
     T_EQ(symm_cu.cuLaunchHostFunc(a, slow, &gate), 0);
     BARRIER(gk_user(a));
     BARRIER(gk_user(b));
     usleep(20000);
-    T_EQ(gk_last(0).count, 0);
+    T_EQ(gk_last(0).count, changes);
     T_EQ(symm_cu.cuStreamQuery(b), SYMM_CUDA_ERROR_NOT_READY);
     __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
     T_OK(symmCommFinalize(comms[0])); /* waits for the last call, and so for all */
-    T_EQ(gk_last(0).count, 2);
+    T_EQ(gk_last(0).count, changes + 2);
     T_CHECK(gk_last(0).config.stream == b);
     gk_close(comms, 2);
     T_EQ(symm_cu.cuStreamDestroy(a), 0);
     T_EQ(symm_cu.cuStreamDestroy(b), 0);
+}
+
+static void streams_are_in_order(void) {
+    in_order(0);
+    in_order(5);
 }
 
 static void default_streams_work(void) {
@@ -322,7 +380,7 @@ static void default_streams_work(void) {
     T_CHECK(gk_last(0).config.stream == SYMM_CUDA_STREAM_LEGACY);
     before = gk_count();
     BARRIER(gk_user(SYMM_CUDA_STREAM_LEGACY));
-    GK_EXACTLY(&before, "cuLaunchKernelEx cuCtxGetCurrent");
+    GK_EXACTLY(&before, "cuLaunchKernelEx cuCtxGetCurrent cuEventRecord");
     BARRIER(gk_user(SYMM_CUDA_STREAM_PER_THREAD));
     T_CHECK(gk_last(0).config.stream == SYMM_CUDA_STREAM_PER_THREAD);
     T_EQ(gk_last(0).count, 5);
@@ -586,7 +644,8 @@ T_MAIN(T(creation_loads_everything_once), T(one_rank_has_its_own_kernels),
        T(control_blocks_and_pages_are_clear), T(ranks_may_share_gpus),
        T(two_ranks_launch_what_is_planned), T(three_ranks_launch_what_is_planned),
        T(ranks_of_one_gpu_launch_without_overlap), T(cut_communicators_launch_without_overlap),
-       T(a_change_of_stream_costs_one_event), T(streams_are_in_order), T(default_streams_work),
+       T(a_change_of_stream_costs_one_event), T(the_last_stream_may_be_gone),
+       T(a_driver_without_waits_for_words), T(streams_are_in_order), T(default_streams_work),
        T(per_thread_streams_of_two_threads_are_in_order), T(wrong_streams_are_refused),
        T(a_device_scalar_in_host_memory_is_refused), T(streams_may_go_when_they_are_not_needed),
        T(calls_are_never_number_zero), T(calls_leave_the_context_as_it_was),

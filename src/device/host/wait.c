@@ -68,6 +68,7 @@ static int check_clock(symm_cta *c, int peer, int stage, uint64_t *turns) {
 int symm_wait_slow(symm_cta *c, int peer, int stage, uint64_t *turns) {
     uint64_t abort = symm_ld_acquire(
         &c->ctl->abort); /* pairs with set_abort of revoke.c and the peers' tell_peers */
+    if (!abort) abort = symm_ld_acquire(&c->ctl->death); /* pairs with symm_comm_note_death */
     if (abort) return leave(c, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, stage);
     int rank = differing_rank(c);
     if (rank >= 0) return leave(c, symmMismatch, rank, stage);

@@ -83,6 +83,25 @@ symmResult_t symm_comm_told(symm_comm *c) {
     return symm_comm_async(c);
 }
 
+void symm_comm_note_death(symm_comm *c, int rank) {
+    uint64_t none = 0, word = (uint64_t)symmRemoteError << 32 | (uint32_t)(rank + 1);
+    symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as in abort_word */
+    SYMM_ASSERT(rank >= 0 && rank < c->nranks);
+    if (!ctl) return; /* it was never made */
+    /* Pairs with the acquires of symm_comm_death_word, of wait.c and of dev.cuh; the first stays */
+    __atomic_compare_exchange_n(&ctl->death, &none, word, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+symmResult_t symm_comm_used(symm_comm *c) {
+    char text[32];
+    const uint64_t word = symm_comm_death_word(c);
+    if (word && !symm_comm_is_over(c)) {
+        snprintf(text, sizeof text, "rank %d died", (int)(uint32_t)word - 1);
+        symm_comm_fail(c, symmRemoteError, (int)(uint32_t)word - 1, text);
+    }
+    return symm_comm_told(c);
+}
+
 void symm_comm_adopt_abort(symm_comm *c) {
     char text[SYMM_ERR_TEXT];
     const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as in abort_word */

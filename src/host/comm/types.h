@@ -114,6 +114,7 @@ typedef struct symm_win {
     symm_lived *lived;
     int nlived, gone, foreign, dear; /* pieces: ended, of other allocators, slow to ask about */
     uint64_t looked_ends, looked_version;
+    int ended;              /* all of its memory has ended here, and it has given up its slot */
     int told;               /* 1: the log has said that it is too short for a call */
     struct symm_heap *heap; /* whose memory this is, of comm->source; NULL: it was registered */
 } symm_win;

@@ -40,7 +40,7 @@ static symmResult_t run_task(void *p) {
         return SYMM_ERR(symmInvalidUsage,
                         "a captured call is replayed after its communicator %s was destroyed",
                         t->comm->name);
-    SYMM_TRY(symm_comm_told(t->comm)); /* it may have waited in its stream for long */
+    SYMM_TRY(symm_comm_used(t->comm)); /* it may have waited in its stream for long */
     if (t->kept && !symm_keep_lives(t->kept)) {
         symmResult_t r = SYMM_ERR(symmInvalidUsage,
                                   "a captured call is replayed, but memory that its window had at "

@@ -294,6 +294,7 @@ static symmResult_t register_window(symm_comm *c, symmResult_t status, const reg
     if (!b)
         return take_part(c, SYMM_ERR(symmOutOfMemory, "no memory to list a window's segments"),
                          all);
+    symm_window_sweep(c);
     if (!status) status = check_buffer(a->buff, a->size, a->win, a->flags);
     if (!status) status = make_record(c, a->buff, a->size, &w);
     if (!status) status = symm_handle_new(SYMM_KIND_WINDOW, w, handle_gone, &handle);
@@ -400,6 +401,11 @@ static symmResult_t peer_ptr(const symm_win *w, size_t offset, int rank, void **
     if (rank < 0 || rank >= c->nranks)
         return SYMM_ERR(symmInvalidArgument, "rank=%d: the communicator has ranks 0 to %d", rank,
                         c->nranks - 1);
+    if (w->ended)
+        return SYMM_ERR(symmInvalidUsage,
+                        "win=%p: its memory at %p was freed, and a registration since then has let "
+                        "go of what it maps",
+                        (void *)w->handle, (void *)w->ptr);
     if (offset >= w->size[rank])
         return SYMM_ERR(symmInvalidArgument, "offset=%zu: rank %d registered %llu bytes", offset,
                         rank, (unsigned long long)w->size[rank]);

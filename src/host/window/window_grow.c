@@ -226,6 +226,9 @@ static __attribute__((noinline)) symmResult_t take_part(growth *g, symmResult_t 
 static symmResult_t with_lists(symm_comm *c, symm_win *w, symmResult_t status, const grow_args *a) {
     offer all[SYMM_MAX_RANKS];
     growth g = {.c = c, .w = w, .all = all};
+    if (!status && w->ended)
+        status = SYMM_ERR(symmInvalidUsage, "win=%p: its memory at %p was freed", (void *)w->handle,
+                          (void *)w->ptr);
     g.b = SYMM_FAIL_ALLOC(win_grow, calloc(1, sizeof *g.b));
     if (!g.b) return take_part(&g, SYMM_ERR(symmOutOfMemory, "no memory to grow a window"), a);
     status = grow(&g, status, a);

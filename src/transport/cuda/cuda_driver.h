@@ -78,6 +78,15 @@ typedef struct {
     unsigned char from_port, to_port, type, reserved[5];
 } cu_graph_edge; /* CUgraphEdgeData */
 
+typedef struct { /* of CUstreamBatchMemOpParams: a wait for a word */
+    int operation;
+    cu_deviceptr address;
+    uint64_t value;
+    unsigned flags;
+    cu_deviceptr alias;
+    uint64_t pad;
+} cu_stream_op;
+
 typedef struct {
     unsigned grid_x, grid_y, grid_z;
     unsigned block_x, block_y, block_z;
@@ -190,7 +199,9 @@ enum { /* streams, capture, events */
        SYMM_CUDA_CAPTURE_MODE_RELAXED = 2,
        SYMM_CUDA_EVENT_DEFAULT = 0,
        SYMM_CUDA_EVENT_BLOCKING_SYNC = 1,
-       SYMM_CUDA_EVENT_DISABLE_TIMING = 2
+       SYMM_CUDA_EVENT_DISABLE_TIMING = 2,
+       SYMM_CUDA_STREAM_WAIT_VALUE_32 = 1, /* CUstreamBatchMemOpType */
+       SYMM_CUDA_STREAM_WAIT_EQ = 1        /* CUstreamWaitValue_flags */
 };
 #define SYMM_CUDA_STREAM_LEGACY     ((cu_stream)(uintptr_t)1)
 #define SYMM_CUDA_STREAM_PER_THREAD ((cu_stream)(uintptr_t)2)
