@@ -471,6 +471,38 @@ SYMM_API symmResult_t symmGather(const void *sendbuff, void *recvbuff, size_t co
 SYMM_API symmResult_t symmScatter(const void *sendbuff, void *recvbuff, size_t count,
                                   symmDataType_t datatype, int root, symmComm_t comm,
                                   symmStream_t stream);
+/* ---- with a count per rank ----
+ * Arrays of nranks counts and displacements, in elements, in memory of the host, which the call
+ * copies: they may change once it has returned, also if it is captured or stands in a group. displs
+ * NULL: each part follows the one before. Ranks may pass different arrays; what one sends another
+ * must be what that one expects. Counts may be 0, for some ranks or all. A rank with nothing to
+ * send, or to receive, may pass NULL for that buffer. A buffer is all that lies between its pointer
+ * and the end of its last part: registered or not, and in or out of place, as a whole. The choice
+ * of kernel depends on no count.
+ * Errors: symmInvalidArgument: arrays that are NULL, parts that overlap in recvbuff, counts that
+ * overflow, a rank that sends itself another count than it expects. symmMismatch on every rank, by
+ * the next call at the latest and in this one on the two ranks, if their counts differ: the text
+ * names both ranks and both counts. No rank writes outside the parts that it was told. */
+
+/* recvbuff = rank p's sendbuff, recvcounts[p] elements at displs[p], for each p. Requires:
+ * sendcount is what all ranks have for this rank in recvcounts. In place if
+ * sendbuff == recvbuff + displs[rank]. */
+SYMM_API symmResult_t symmAllGatherv(const void *sendbuff, size_t sendcount, void *recvbuff,
+                                     const size_t *recvcounts, const size_t *displs,
+                                     symmDataType_t datatype, symmComm_t comm, symmStream_t stream);
+/* recvbuff = part `rank` of the reduction over ranks of sendbuff, in which part p of recvcounts[p]
+ * elements follows part p-1. Requires: recvcounts is the same on all ranks. In place if recvbuff is
+ * where that part of sendbuff begins. */
+SYMM_API symmResult_t symmReduceScatterv(const void *sendbuff, void *recvbuff,
+                                         const size_t *recvcounts, symmDataType_t datatype,
+                                         symmRedOp_t op, symmComm_t comm, symmStream_t stream);
+/* recvcounts[p] elements at rdispls[p] of recvbuff = what rank p has for this rank: its sendcounts
+ * elements at its sdispls. Parts of sendbuff may overlap. Not in place. */
+SYMM_API symmResult_t symmAlltoAllv(const void *sendbuff, const size_t *sendcounts,
+                                    const size_t *sdispls, void *recvbuff, const size_t *recvcounts,
+                                    const size_t *rdispls, symmDataType_t datatype, symmComm_t comm,
+                                    symmStream_t stream);
+
 /* Waits until every rank has come, and orders memory between ranks: what any rank stored before its
  * call, through symmWindowPeerPtr or into its own memory, is seen by what any rank loads after its
  * own; what a rank loaded before is not changed by stores that another rank makes after. "Before"
@@ -519,7 +551,10 @@ typedef enum {
     symmCollReduce = 6,
     symmCollGather = 7,
     symmCollScatter = 8,
-    symmNumColls = 9
+    symmCollAllGatherv = 9,
+    symmCollReduceScatterv = 10,
+    symmCollAlltoAllv = 11,
+    symmNumColls = 12
 } symmColl_t;
 
 typedef struct {
@@ -532,7 +567,8 @@ typedef struct {
     char reason[2048];   /* what is staged and why, why this kernel, why no other. Never cut */
 } symmExplain_t;
 /* What a call with these arguments would do. Launches nothing. root: rank of the root, or the peer;
- * ignored for collectives without one. Order: local. */
+ * ignored for collectives without one. count: of a collective with a count per rank, all of these
+ * are `count`. Order: local. */
 SYMM_API symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
                                   const void *recvbuff, size_t count, symmDataType_t datatype,
                                   symmRedOp_t op, int root, symmExplain_t *plan);
@@ -543,56 +579,7 @@ SYMM_API symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t 
  * for whom; of a communicator that is being made, how far it is. Order: local, any thread. */
 SYMM_API symmResult_t symmCommDump(symmComm_t comm, int fd);
 
-/* ---- host streams ----------------------------------------------------------------------------
- * Streams, events and graphs of the host backend, for asynchronous and captured use without a GPU.
- * On GPUs use CUDA's. A stream is a worker thread: it runs its tasks one after the other, in the
- * order in which they were given. The NULL stream runs a call in the caller, and is ordered with no
- * other stream.
- * Order: local, any thread, all of them.
- * Errors: symmInvalidUsage
- *  - of calls that wait, from a function that a stream or graph runs. It must not wait for streams,
- *    events or graphs; it may give more work.
- *  - of symmStreamDestroy, symmStreamSynchronize and symmStreamQuery, while the stream is captured.
- */
-
-SYMM_API symmResult_t symmStreamCreate(symmStream_t *stream);
-/* Waits for the stream's work, then ends it. */
-SYMM_API symmResult_t symmStreamDestroy(symmStream_t stream);
-/* Waits for the stream's work. Returns the first error of it since the last call. */
-SYMM_API symmResult_t symmStreamSynchronize(symmStream_t stream);
-/* symmInProgress while work is queued. */
-SYMM_API symmResult_t symmStreamQuery(symmStream_t stream);
-/* What the stream is given from now on runs after the work that the event was recorded behind. */
-SYMM_API symmResult_t symmStreamWaitEvent(symmStream_t stream, symmEvent_t event);
-/* Runs fn(arg) in the stream. */
-SYMM_API symmResult_t symmStreamHostFunc(symmStream_t stream, void (*fn)(void *), void *arg);
-SYMM_API symmResult_t symmEventCreate(symmEvent_t *event);
-SYMM_API symmResult_t symmEventDestroy(symmEvent_t event);
-/* The event now stands for what the stream has been given so far. */
-SYMM_API symmResult_t symmEventRecord(symmEvent_t event, symmStream_t stream);
-/* Waits for the work that the event stands for. */
-SYMM_API symmResult_t symmEventSynchronize(symmEvent_t event);
-/* symmInProgress while that work has not ended. */
-SYMM_API symmResult_t symmEventQuery(symmEvent_t event);
-
-/* Between Begin and End calls given to the stream are recorded, not run. Another stream joins by
- * waiting for an event recorded inside, and must be waited for in turn before End. Windows that
- * captured calls use stay mapped until the graph and its executables are destroyed.
- * Requires: the memory behind captured pointers is not freed before that.
- * Errors: symmInvalidUsage: the NULL stream; End on another stream than Begin; End while work of
- * another stream is not joined, which discards the capture. */
-SYMM_API symmResult_t symmStreamBeginCapture(symmStream_t stream);
-SYMM_API symmResult_t symmStreamEndCapture(symmStream_t stream, symmGraph_t *graph);
-/* Makes an executable of the graph. There may be any number; the graph may be destroyed before
- * them. Replays of one graph run one after the other, whichever of its executables is launched. */
-SYMM_API symmResult_t symmGraphInstantiate(symmGraph_t graph, symmGraphExec_t *exec);
-/* Replays the graph's calls in their order, in the stream. A captured stream records them. */
-SYMM_API symmResult_t symmGraphLaunch(symmGraphExec_t exec, symmStream_t stream);
-/* Waits for replays that were launched before, then ends the executable. */
-SYMM_API symmResult_t symmGraphExecDestroy(symmGraphExec_t exec);
-/* Ends the graph; its executables live on. It waits for nothing, but is refused where calls that
- * wait are. */
-SYMM_API symmResult_t symmGraphDestroy(symmGraph_t graph);
+#include "symm_stream.h" /* host streams */
 
 #ifdef __cplusplus
 }
