@@ -483,6 +483,38 @@ SYMM_API symmResult_t symmGather(const void *sendbuff, void *recvbuff, size_t co
 SYMM_API symmResult_t symmScatter(const void *sendbuff, void *recvbuff, size_t count,
                                   symmDataType_t datatype, int root, symmComm_t comm,
                                   symmStream_t stream);
+/* ---- with a count per rank ----
+ * Arrays of nranks counts and displacements, in elements, in memory of the host, which the call
+ * copies: they may change once it has returned, also if it is captured or stands in a group. displs
+ * NULL: each part follows the one before. Ranks may pass different arrays; what one sends another
+ * must be what that one expects. Counts may be 0, for some ranks or all. A rank with nothing to
+ * send, or to receive, may pass NULL for that buffer. A buffer is all that lies between its pointer
+ * and the end of its last part: registered or not, and in or out of place, as a whole. The choice
+ * of kernel depends on no count.
+ * Errors: symmInvalidArgument: arrays that are NULL, parts that overlap in recvbuff, counts that
+ * overflow, a rank that sends itself another count than it expects. symmMismatch on every rank, by
+ * the next call at the latest and in this one on the two ranks, if their counts differ: the text
+ * names both ranks and both counts. No rank writes outside the parts that it was told. */
+
+/* recvbuff = rank p's sendbuff, recvcounts[p] elements at displs[p], for each p. Requires:
+ * sendcount is what all ranks have for this rank in recvcounts. In place if
+ * sendbuff == recvbuff + displs[rank]. */
+SYMM_API symmResult_t symmAllGatherv(const void *sendbuff, size_t sendcount, void *recvbuff,
+                                     const size_t *recvcounts, const size_t *displs,
+                                     symmDataType_t datatype, symmComm_t comm, symmStream_t stream);
+/* recvbuff = part `rank` of the reduction over ranks of sendbuff, in which part p of recvcounts[p]
+ * elements follows part p-1. Requires: recvcounts is the same on all ranks. In place if recvbuff is
+ * where that part of sendbuff begins. */
+SYMM_API symmResult_t symmReduceScatterv(const void *sendbuff, void *recvbuff,
+                                         const size_t *recvcounts, symmDataType_t datatype,
+                                         symmRedOp_t op, symmComm_t comm, symmStream_t stream);
+/* recvcounts[p] elements at rdispls[p] of recvbuff = what rank p has for this rank: its sendcounts
+ * elements at its sdispls. Parts of sendbuff may overlap. Not in place. */
+SYMM_API symmResult_t symmAlltoAllv(const void *sendbuff, const size_t *sendcounts,
+                                    const size_t *sdispls, void *recvbuff, const size_t *recvcounts,
+                                    const size_t *rdispls, symmDataType_t datatype, symmComm_t comm,
+                                    symmStream_t stream);
+
 /* Waits until every rank has come, and orders memory between ranks: what any rank stored before its
  * call, through symmWindowPeerPtr or into its own memory, is seen by what any rank loads after its
  * own; what a rank loaded before is not changed by stores that another rank makes after. "Before"
@@ -531,7 +563,10 @@ typedef enum {
     symmCollReduce = 6,
     symmCollGather = 7,
     symmCollScatter = 8,
-    symmNumColls = 9
+    symmCollAllGatherv = 9,
+    symmCollReduceScatterv = 10,
+    symmCollAlltoAllv = 11,
+    symmNumColls = 12
 } symmColl_t;
 
 typedef struct {
@@ -544,7 +579,8 @@ typedef struct {
     char reason[2048];   /* what is staged and why, why this kernel, why no other. Never cut */
 } symmExplain_t;
 /* What a call with these arguments would do. Launches nothing. root: rank of the root, or the peer;
- * ignored for collectives without one. Order: local. */
+ * ignored for collectives without one. count: of a collective with a count per rank, all of these
+ * are `count`. Order: local. */
 SYMM_API symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
                                   const void *recvbuff, size_t count, symmDataType_t datatype,
                                   symmRedOp_t op, int root, symmExplain_t *plan);

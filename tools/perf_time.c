@@ -30,9 +30,13 @@ typedef struct {
 
 /* As the public call of the collective does. */
 void perf_call(perf_rank *p, const perf_case *c) {
-    const symm_coll k = {
-        p->cfg->coll,      perf_has_root(p->cfg) ? p->cfg->root : 0, c->send, c->recv, c->count,
-        (uint32_t)c->type, perf_reduces(p->cfg) ? c->redop : symmSum};
+    const symm_coll k = {.coll = p->cfg->coll,
+                         .root = perf_has_root(p->cfg) ? p->cfg->root : 0,
+                         .src = c->send,
+                         .dst = c->recv,
+                         .count = c->count,
+                         .type = (uint32_t)c->type,
+                         .op = perf_reduces(p->cfg) ? c->redop : symmSum};
     const symmResult_t r = symm_coll_call(&k, p->comm, p->stream);
     if (r != symmSuccess) perf_must(p, r, symm_coll_name(p->cfg->coll));
 }

@@ -140,7 +140,12 @@ static void call(const shape *s, int rank, const char *src, char *dst, symmStrea
 
 static void plan_of(const shape *s, int rank, const char *src, char *dst, symm_launch *l) {
     const int none = !coll_moves(s->coll);
-    symm_coll k = {s->coll, 0, none ? NULL : src, none ? NULL : dst, s->count, s->type, symmSum};
+    symm_coll k = {.coll = s->coll,
+                   .src = none ? NULL : src,
+                   .dst = none ? NULL : dst,
+                   .count = s->count,
+                   .type = s->type,
+                   .op = symmSum};
     T_OK(symm_coll_prepare(gk_inside(comms[rank]), &k, l));
 }
 

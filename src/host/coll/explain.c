@@ -15,6 +15,7 @@
 #include "host/gpu/gpu.h"
 #include "host/window/window.h"
 #include "coll.h"
+#include "counts.h"
 
 static void why_staged(symm_comm *c, const char *name, const symm_win *w, const void *p,
                        uint64_t bytes, char *text, size_t cap) {
@@ -25,8 +26,19 @@ static void why_staged(symm_comm *c, const char *name, const symm_win *w, const 
     snprintf(text + at, cap - at, "%s: staged through scratch (symmWindowRegister); ", why);
 }
 
-static symmResult_t explain(symm_comm *c, const symm_coll *k, symmExplain_t *plan) {
+/* With a count per rank: that of all ranks. */
+static symmResult_t all_equal(const symm_comm *c, symm_coll *k, symm_extent *extents) {
+    size_t counts[SYMM_MAX_RANKS];
+    const symm_side side = {.counts = counts, .name = "count"};
+    for (int p = 0; p < c->nranks; p++) counts[p] = k->count;
+    k->extents = extents;
+    return symm_counts_read(k, &(symm_counts){side, side}, c->rank, c->nranks, extents);
+}
+
+static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
     symm_launch l;
+    symm_extent extents[SYMM_EXTENTS];
+    if (symm_coll_varies(&symm_colls[k->coll])) SYMM_TRY(all_equal(c, k, extents));
     SYMM_TRY(symm_coll_prepare(c, k, &l));
     symmExplain_t p = {.size = plan->size,
                        .ctas = l.plan.ctas,
@@ -58,13 +70,13 @@ symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
         r = SYMM_ERR(symmInvalidArgument, "plan is %s", plan ? SYMM_NO_SIZE : "NULL");
     } else {
         const symm_coll_row *row = &symm_colls[coll];
-        const symm_coll k = {coll,
-                             row->flags & SYMM_COLL_ROOT ? root : 0,
-                             sendbuff,
-                             (void *)(uintptr_t)recvbuff,
-                             symm_coll_moves(row) ? count : 0,
-                             (uint32_t)datatype,
-                             op};
+        symm_coll k = {.coll = coll,
+                       .root = row->flags & SYMM_COLL_ROOT ? root : 0,
+                       .src = sendbuff,
+                       .dst = (void *)(uintptr_t)recvbuff,
+                       .count = symm_coll_moves(row) ? count : 0,
+                       .type = (uint32_t)datatype,
+                       .op = op};
         r = explain(c, &k, plan);
     }
     symm_comm_leave(c);

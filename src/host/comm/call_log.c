@@ -99,12 +99,14 @@ static const char *call_text(const called *k, char *text) {
     const int reduces = row->flags & SYMM_COLL_REDUCES;
     char of_root[24] = "";
     if (row->flags & SYMM_COLL_ROOT) snprintf(of_root, sizeof of_root, ", root %u", root);
+    char of_count[24] = "";
+    if (!symm_coll_varies(row))
+        snprintf(of_count, sizeof of_count, "%llu ", (unsigned long long)k->count);
     if (!symm_coll_moves(row))
         snprintf(text, CALL_TEXT, "%s", row->call);
     else
-        snprintf(text, CALL_TEXT, "%s of %llu %s%s%s%s%s", row->call, (unsigned long long)k->count,
-                 types[type], reduces ? " (" : "", reduces ? ops[op] : "", reduces ? ")" : "",
-                 of_root);
+        snprintf(text, CALL_TEXT, "%s of %s%s%s%s%s%s", row->call, of_count, types[type],
+                 reduces ? " (" : "", reduces ? ops[op] : "", reduces ? ")" : "", of_root);
     return text;
 }
 

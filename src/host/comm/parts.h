@@ -131,7 +131,9 @@ typedef struct {
     _Atomic int replays; /* host backend: launches of graphs with its calls that have not ended */
     int graphs;          /* GPUs: graphs of memory plans were launched and may still run */
     symm_mark graph_end; /* GPUs: behind the last of them; not set: it could not be marked */
-    const symm_observer *observer; /* NULL: nobody */
+    const symm_observer *observer;            /* NULL: nobody */
+    struct symm_extent_block *spare;          /* extents.c */
+    _Atomic(struct symm_extent_block *) used; /* given back by tasks; any thread */
 } symm_comm_order;
 
 /* Owner: heap. Heaps over the communicator. The user's thread changes them, under the lock; any

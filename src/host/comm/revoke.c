@@ -18,7 +18,8 @@ const char *symm_stage_name(uint32_t stage) {
                                         "waiting for an arrival word",
                                         "comparing signatures",
                                         "waiting for a scalar",
-                                        "waiting for a piece"};
+                                        "waiting for a piece",
+                                        "comparing counts"};
     return stage < sizeof names / sizeof names[0] ? names[stage] : "?";
 }
 
@@ -142,11 +143,29 @@ int symm_comm_said_left(const symm_comm *c, int peer) {
 
 /* ---- in words -------------------------------------------------------------------------------- */
 
+/* 1: two ranks disagree on what one of them sends the other, and one has said so. */
+static int unequal_counts(const symm_comm *c, char *text, size_t cap) {
+    const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* pairs with comm_make.c */
+    for (int p = 0; ctl && !c->cuda && p < c->nranks; p++) {
+        const symm_unequal *u = &symm_comm_ctl(c, p)->unequal;
+        /* pairs with the release in symm_pair_unequal */
+        const uint64_t who = __atomic_load_n(&u->who, __ATOMIC_ACQUIRE), bytes = who >> 32;
+        if (!bytes) continue;
+        snprintf(text, cap, "rank %u sends %llu elements to rank %u, which expects %llu",
+                 (unsigned)(who >> 16 & 0xffff),
+                 (unsigned long long)(__atomic_load_n(&u->gives, __ATOMIC_RELAXED) / bytes),
+                 (unsigned)(who & 0xffff) - 1,
+                 (unsigned long long)(__atomic_load_n(&u->takes, __ATOMIC_RELAXED) / bytes));
+        return 1;
+    }
+    return 0;
+}
+
 /* who: the rank that told it, or whose call it was; it may be the one that differs. */
 static void mismatch_reason(symm_comm *c, const char *who, char *text, size_t cap) {
     static const char what[] = "called different collectives, counts, types, reductions or roots";
     char calls[SYMM_ERR_TEXT - 160];
-    if (c->source->explain(c, text, cap)) return;
+    if (c->source->explain(c, text, cap) || unequal_counts(c, text, cap)) return;
     if (!symm_doing_differ(c, calls, sizeof calls))
         snprintf(text, cap, "%s and another rank %s", who, what);
     else if (!strncmp(calls, "call ", 5))

@@ -34,6 +34,15 @@ symmResult_t symm_launch_graph(symm_comm *c, int ours, symmGraphExec_t exec, sym
 symmResult_t symm_launch_open(symm_comm *c);
 void symm_launch_close(symm_comm *c);
 
+/* ---- extents.c: counts of calls with one per rank -------------------------------------------- */
+
+typedef struct symm_extent_block symm_extent_block;
+/* Lets a's counts point to a copy, which the task of the call gives back. NULL: no memory. */
+symm_extent_block *symm_extents_take(symm_comm *c, symm_args *a);
+void symm_extents_give(symm_comm *c, symm_extent_block *b);
+/* Frees the communicator's, when no task has one. */
+void symm_extents_close(symm_comm *c);
+
 /* ---- drain.c --------------------------------------------------------------------------------- */
 
 /* Waits for the last eager call, and for the graphs with the communicator's calls that the

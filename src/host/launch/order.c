@@ -193,6 +193,7 @@ symmResult_t symm_launch_open(symm_comm *c) {
 }
 
 void symm_launch_close(symm_comm *c) {
+    symm_extents_close(c);
     symm_mark_end(c, &c->order.eager.end);
     symm_mark_end(c, &c->order.graph_end);
     for (int i = 0; i < SYMM_CAPTURES; i++) symm_mark_end(c, &c->order.captured[i].last.end);
