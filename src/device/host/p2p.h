@@ -14,11 +14,12 @@
 enum { SYMM_P2P_FEW = 8 };
 #define SYMM_P2P_RING_FEW (1u << 20)
 #define SYMM_P2P_RING     (64u << 10)
-/* Messages of up to SMALL bytes cross in one piece, larger ones in chunks. */
-#define SYMM_P2P_SMALL (8u << 10)
-#define SYMM_P2P_CHUNK (32u << 10)
-/* A message larger than the ring is staged in this much of it, which stays in the caches. */
-#define SYMM_P2P_LAP (256u << 10)
+/* Messages of up to SMALL bytes cross in one piece, larger ones in chunks; those of up to SHORT in
+ * smaller ones, so that both ranks copy at once. */
+#define SYMM_P2P_SMALL       (8u << 10)
+#define SYMM_P2P_SHORT       (32u << 10)
+#define SYMM_P2P_SHORT_CHUNK (8u << 10)
+#define SYMM_P2P_CHUNK       (32u << 10)
 
 typedef struct { /* one call */
     char *buff;

@@ -34,26 +34,19 @@ SYMM_DEV int symm_p2p_is_big(const symm_args *a, const symm_p2p_op *op) {
     const uint64_t half = a->scratch.host.p2p_ring / 2;
     return op->bytes > (half < SYMM_P2P_SMALL ? half : SYMM_P2P_SMALL);
 }
-SYMM_DEV uint64_t symm_p2p_chunk(const symm_args *a) {
-    const uint64_t quarter = a->scratch.host.p2p_ring / 4;
-    return quarter < SYMM_P2P_CHUNK ? quarter : SYMM_P2P_CHUNK;
+SYMM_DEV uint64_t symm_p2p_chunk(const symm_args *a, const symm_p2p_op *op) {
+    const uint64_t quarter = a->scratch.host.p2p_ring / 4,
+                   chunk = op->bytes <= SYMM_P2P_SHORT ? SYMM_P2P_SHORT_CHUNK : SYMM_P2P_CHUNK;
+    return quarter < chunk ? quarter : chunk;
 }
 SYMM_DEV uint64_t symm_p2p_chunks(const symm_args *a, const symm_p2p_op *op) {
-    const uint64_t chunk = symm_p2p_chunk(a);
+    const uint64_t chunk = symm_p2p_chunk(a, op);
     return (op->bytes + chunk - 1) / chunk;
 }
 /* Bytes of chunk k. */
 SYMM_DEV uint64_t symm_p2p_chunk_len(const symm_args *a, const symm_p2p_op *op, uint64_t k) {
-    const uint64_t chunk = symm_p2p_chunk(a), left = op->bytes - k * chunk;
+    const uint64_t chunk = symm_p2p_chunk(a, op), left = op->bytes - k * chunk;
     return left < chunk ? left : chunk;
-}
-/* Position of chunk k, of which the first one is at `at`. A message that does not fit the ring goes
- * round in a part of it: each lap takes the places of the one before. */
-SYMM_DEV uint64_t symm_p2p_chunk_at(const symm_args *a, const symm_p2p_op *op, uint64_t at,
-                                    uint64_t k) {
-    const uint64_t ring = a->scratch.host.p2p_ring, chunk = symm_p2p_chunk(a);
-    const uint64_t lap = (op->bytes <= ring || ring < SYMM_P2P_LAP ? ring : SYMM_P2P_LAP) / chunk;
-    return at + k / lap * ring + k % lap * chunk;
 }
 
 /* Claims up to n chunks that nobody has claimed, from the front (the sender) or from the back (the

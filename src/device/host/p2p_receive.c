@@ -64,9 +64,9 @@ static void begin_big(const symm_p2p *p, symm_p2p_channel *ch, symm_p2p_in *in,
 static int take_ringed(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_out *out,
                        const symm_p2p_big *big) {
     const symm_args *a = p->cta.a;
-    const uint64_t k = ch->done, chunk = symm_p2p_chunk(a);
+    const uint64_t k = ch->done, chunk = symm_p2p_chunk(a, p->at);
     if (symm_ld_acquire(&big->put) <= k || symm_ld_relaxed(&big->ringed) <= k) return 0;
-    const uint64_t at = symm_p2p_chunk_at(a, p->at, symm_ld_relaxed(&big->at), k);
+    const uint64_t at = symm_ld_relaxed(&big->at) + k * chunk;
     symm_p2p_move(p->at, p->at->buff + k * chunk, symm_p2p_place(a, p->at->peer, a->rank, at),
                   symm_p2p_chunk_len(a, p->at, k));
     ch->done++;
@@ -86,7 +86,7 @@ static int load_chunk(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_big *big) {
         ch->hi = ch->chunks - (symm_ld_relaxed(&big->claim) >> 32) + n;
         ch->lo = ch->hi - n;
     }
-    const uint64_t k = ch->lo++, from = k * symm_p2p_chunk(a);
+    const uint64_t k = ch->lo++, from = k * symm_p2p_chunk(a, p->at);
     symm_p2p_move(p->at, p->at->buff + from, symm_flat(a, p->at->peer, ch->off) + from,
                   symm_p2p_chunk_len(a, p->at, k));
     return 1;

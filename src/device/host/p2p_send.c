@@ -21,12 +21,12 @@ static int is_taken(symm_p2p_out *out, uint64_t seq) {
     return (int64_t)(seq - out->seen) <= 0;
 }
 
-/* The first position of the next ring where nothing lies in it, which the sender need not wait
- * for; else the next multiple of `unit`. */
-static uint64_t begin_at(symm_p2p_out *out, uint64_t ring, uint64_t unit) {
+/* The next multiple of `unit`. What is skipped of a ring that is empty is not waited for. */
+static uint64_t begin_at(symm_p2p_out *out, uint64_t unit) {
+    const uint64_t at = (out->at + unit - 1) & ~(unit - 1);
     look(out);
-    if (out->seen_at != out->at) return (out->at + unit - 1) & ~(unit - 1);
-    return out->seen_at = out->at = (out->at + ring - 1) & ~(ring - 1);
+    if (out->seen_at == out->at) out->seen_at = out->at = at;
+    return at;
 }
 
 /* Whether the ring is free up to position `end`. */
@@ -46,13 +46,9 @@ static void put_head(const symm_p2p *p, symm_p2p_head *head, uint64_t seq, symm_
 static int send_small(symm_p2p *p, symm_p2p_out *out, symm_p2p_head *head, uint64_t seq) {
     const symm_args *a = p->cta.a;
     const uint64_t ring = a->scratch.host.p2p_ring, need = (p->at->bytes + 63) & ~63ull;
-    uint64_t at = out->at;
-    /* Where it would not fit in one piece; and now and then, so that a ring that is always read at
-     * once stays in the caches. */
-    if (((at ^ (at + need)) & ~(uint64_t)(SYMM_P2P_LAP - 1)) || (at & (ring - 1)) + need > ring) {
-        at = begin_at(out, ring, 64);
-        if ((at & (ring - 1)) + need > ring) at = (at + ring - 1) & ~(ring - 1);
-    }
+    /* In one piece. The ring is walked through even where its beginning is free again: stores to
+     * lines that the receiver has read a short time ago are slow. */
+    const uint64_t at = (out->at & (ring - 1)) + need > ring ? begin_at(out, ring) : out->at;
     if (!has_room(out, ring, at + need)) return 0;
     char *place = symm_p2p_place(a, a->rank, p->at->peer, at);
     symm_move_cached(place, p->at->buff, p->at->bytes);
@@ -98,7 +94,7 @@ static void put_chunk(symm_p2p_channel *ch, symm_p2p_big *big) {
 /* The next chunk into the receiver's window. 0: none is left. */
 static int store_chunk(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_big *big) {
     const symm_args *a = p->cta.a;
-    const uint64_t k = ch->done, from = k * symm_p2p_chunk(a);
+    const uint64_t k = ch->done, from = k * symm_p2p_chunk(a, p->at);
     if (!symm_p2p_claim(big, ch->chunks, 0, 1)) return 0;
     symm_p2p_move(p->at, symm_flat(a, p->at->peer, ch->off) + from, p->at->buff + from,
                   symm_p2p_chunk_len(a, p->at, k));
@@ -109,9 +105,9 @@ static int store_chunk(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_big *big) {
 /* The next chunk into the ring. 0: none is left, or there is no room. */
 static int ring_chunk(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_out *out, symm_p2p_big *big) {
     const symm_args *a = p->cta.a;
-    const uint64_t ring = a->scratch.host.p2p_ring, chunk = symm_p2p_chunk(a), k = ch->done;
-    if (k == 0) ch->at = begin_at(out, ring, chunk);
-    const uint64_t at = symm_p2p_chunk_at(a, p->at, ch->at, k);
+    const uint64_t ring = a->scratch.host.p2p_ring, chunk = symm_p2p_chunk(a, p->at), k = ch->done;
+    if (k == 0) ch->at = begin_at(out, chunk);
+    const uint64_t at = ch->at + k * chunk;
     if (!has_room(out, ring, at + chunk) || !symm_p2p_claim(big, ch->chunks, 0, 1)) return 0;
     symm_move_cached(symm_p2p_place(a, a->rank, p->at->peer, at), p->at->buff + k * chunk,
                      symm_p2p_chunk_len(a, p->at, k));
