@@ -72,6 +72,56 @@ typedef struct {
     symm_doing_call ring[SYMM_DOING_CALLS];
 } symm_doing;
 
+/* Point-to-point, host backend (src/device/host/p2p.h). Messages of an ordered pair of ranks are
+ * numbered from 1, for ever. What the sender writes lies in the receiver's block (symm_p2p_in), what
+ * the receiver writes in the sender's (symm_p2p_out). */
+#define SYMM_P2P_SLOTS 64 /* messages of a pair that may be on their way */
+#define SYMM_P2P_BIGS  8  /* of them, those that are moved in chunks */
+#define SYMM_P2P_TINY  40 /* bytes that travel in the head itself */
+
+typedef struct { /* a message; seq: its number, released when all else is there */
+    uint64_t seq, count, type;
+    union {
+        char tiny[SYMM_P2P_TINY];
+        uint64_t at;      /* small: where in the ring it begins */
+        uint64_t src_off; /* big: flat offset of the sender's buffer, or SYMM_STAGED */
+    };
+} symm_p2p_head;
+
+/* A big message. claim: {chunks claimed from the back << 32 | from the front}, by both. put: chunks
+ * from the front that are in the ring or in the destination, of them `ringed` in the ring, where
+ * the first one is at `at`; released by the sender. */
+typedef struct {
+    uint64_t claim, pad0[7];
+    uint64_t put, ringed, at, pad1[5];
+} symm_p2p_big;
+
+typedef struct { /* from one source to the owner */
+    uint64_t received, bigs, pad[6]; /* owner only: messages received, big ones begun */
+    symm_p2p_head head[SYMM_P2P_SLOTS];
+    symm_p2p_big big[SYMM_P2P_BIGS];
+} symm_p2p_in;
+
+/* From the owner to one destination. taken: messages that the destination has received; taken_at:
+ * up to where it has read the ring. want: the message that it waits for, released after its count,
+ * its type and where it goes: a flat offset or SYMM_STAGED. The rest is the owner's alone. */
+typedef struct {
+    uint64_t taken, taken_at, pad0[6];
+    uint64_t want, want_count, want_type, want_off, pad1[4];
+    uint64_t sent, at, seen, seen_at; /* at: ring bytes sent; seen: of taken, taken_at */
+    uint64_t bigs, pad2[3];           /* big messages begun */
+    uint64_t big_seq[SYMM_P2P_BIGS];  /* the message that has had each of their records last */
+} symm_p2p_out;
+
+/* For people, written by the owner's kernels. waits: {what it waits in: SYMM_P2P_SEND or _RECV << 32
+ * | peer + 1}, 0 in none. differ: {sender << 32 | receiver + 1} of a message whose receive has
+ * another count or type, released after what both are. */
+enum { SYMM_P2P_SEND = 1, SYMM_P2P_RECV = 2 };
+typedef struct {
+    uint64_t waits, waits_count, waits_type;
+    uint64_t differ, sent_count, sent_type, recv_count, recv_type;
+} symm_p2p_note;
+
 typedef struct {
     uint32_t magic, state; /* state: written by the owner, read by peers */
     uint64_t
@@ -89,10 +139,13 @@ typedef struct {
     uint64_t death;
     uint64_t pad0;
     symm_doing doing;
+    symm_p2p_note p2p;
     uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
     symm_unequal unequal;
     symm_pair pair[2][SYMM_MAX_RANKS];
     symm_inbox inbox[SYMM_MAX_CTAS][SYMM_MAX_RANKS];
+    symm_p2p_out p2p_out[SYMM_MAX_RANKS];
+    symm_p2p_in p2p_in[SYMM_MAX_RANKS];
 } symm_ctl;
 
 #define SYMM_CTL_BYTES (1u << 20) /* room for symm_ctl; scratch begins here */
@@ -130,7 +183,7 @@ typedef struct {
 /* Scratch, behind the control block. Packets: per parity of the epoch, phase and source one slot of
  * fixed-place packets, so that a flag never lies where data once lay. Staging: per parity and CTA,
  * two chunks in and two chunks out; GPUs: per source, place, CTA and warp a few rows of 512
- * bytes. */
+ * bytes. Point-to-point: per source a ring. */
 #define SYMM_PACKET_LOG    12
 #define SYMM_PACKET_BYTES  (1u << SYMM_PACKET_LOG)
 #define SYMM_PACKET_STRIDE (SYMM_PACKET_BYTES + 64u)
@@ -139,6 +192,7 @@ typedef union { /* offsets from the control block */
     struct {
         uint64_t packet_off, packet_slot; /* slot: bytes of one (parity, phase, source) */
         uint64_t stage_off, stage_bytes;  /* bytes: of one parity */
+        uint64_t p2p_off, p2p_ring;       /* ring: bytes of one source's, a power of two */
     } host;
     struct {
         uint64_t ll_off, ll_slot;        /* LL packets; slot: bytes of one (parity, source) */
@@ -207,7 +261,8 @@ enum {
     SYMM_STAGE_SIGNATURE,
     SYMM_STAGE_SCALAR,
     SYMM_STAGE_POST,
-    SYMM_STAGE_COUNTS
+    SYMM_STAGE_COUNTS,
+    SYMM_STAGE_P2P
 };
 
 #ifdef __cplusplus
@@ -218,6 +273,10 @@ enum {
 SYMM_STATIC_ASSERT(sizeof(symm_inbox) == 128, "two cache lines per source");
 SYMM_STATIC_ASSERT(sizeof(symm_ctl) <= SYMM_CTL_BYTES, "the control block fits before scratch");
 SYMM_STATIC_ASSERT(sizeof(symm_pair) == 64 && sizeof(symm_unequal) == 64, "one line each");
+SYMM_STATIC_ASSERT(sizeof(symm_p2p_head) == 64, "a tiny message is one line");
+SYMM_STATIC_ASSERT(sizeof(symm_p2p_in) % 64 == 0 && sizeof(symm_p2p_out) == 256 &&
+                       sizeof(symm_p2p_note) == 64,
+                   "whole lines");
 SYMM_STATIC_ASSERT(sizeof(symm_doing) % 64 == 0, "inboxes lie in lines of their own");
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_inbox) == 128, "a scalar lies at a multiple of 16 bytes");
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_ctl) <= SYMM_CTL_BYTES, "the control block fits before scratch");

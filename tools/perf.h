@@ -17,10 +17,26 @@ enum { PERF_VS_NONE, PERF_VS_MPI, PERF_VS_NCCL };
 
 enum { PERF_EXIT_WRONG = 1, PERF_EXIT_USAGE = 2, PERF_EXIT_TIMEOUT = 3 };
 
+/* ---- patterns of sends and receives (perf_pattern.c) ---- */
+
+typedef struct perf_rank perf_rank;
+typedef struct perf_case perf_case;
+enum { PERF_SENDRECV, PERF_HYPERCUBE, PERF_PINGPONG, PERF_PATTERNS };
+typedef struct {
+    symm_coll_row row;     /* what comes of it, as if it were a collective */
+    int legs;              /* messages that follow each other in a call; their time is one's */
+    int doubles, pair;     /* 1: the ranks must be a power of 2; must be two */
+    void (*call)(perf_rank *p, const perf_case *c);
+    int (*origin)(int rank, int nranks, int part); /* whose data comes into a part */
+} perf_pattern;
+extern const perf_pattern perf_patterns[PERF_PATTERNS];
+
 /* ---- arguments (perf_args.c) ---- */
 
 typedef struct {
-    symmColl_t coll;
+    const symm_coll_row *row; /* of the collective, or of the pattern */
+    symmColl_t coll;          /* symmNumColls: a pattern */
+    int pattern;              /* PERF_*; -1: a collective */
     uint64_t min_bytes, max_bytes, step_bytes;
     int step_factor; /* > 1: multiplies; else step_bytes is added */
     int iters;       /* 0: as many as fill a round of 2 ms */
@@ -41,31 +57,36 @@ typedef struct {
     char **argv;
 } perf_config;
 
-/* What the collective is, by its row of coll.def. */
+/* What the collective is, by its row of coll.def; what the pattern is, by its own. */
 static inline int perf_moves(const perf_config *cfg) {
-    return symm_coll_moves(&symm_colls[cfg->coll]);
+    return symm_coll_moves(cfg->row);
 }
 static inline int perf_reduces(const perf_config *cfg) {
-    return (symm_colls[cfg->coll].flags & SYMM_COLL_REDUCES) != 0;
+    return (cfg->row->flags & SYMM_COLL_REDUCES) != 0;
 }
 /* One of a rank's buffers has a part for each rank. */
 static inline int perf_parts(const perf_config *cfg) {
-    return symm_coll_parts(&symm_colls[cfg->coll], 2) > 1;
+    return symm_coll_parts(cfg->row, 2) > 1;
 }
 /* Parts in what a rank sends, and in what it receives. */
 static inline uint64_t perf_sent(const perf_config *cfg, int nranks) {
-    return symm_holds_parts(symm_colls[cfg->coll].in, nranks);
+    return symm_holds_parts(cfg->row->in, nranks);
 }
 static inline uint64_t perf_received(const perf_config *cfg, int nranks) {
-    return symm_holds_parts(symm_colls[cfg->coll].out, nranks);
+    return symm_holds_parts(cfg->row->out, nranks);
+}
+
+/* NULL: a collective. */
+static inline const perf_pattern *perf_pattern_of(const perf_config *cfg) {
+    return cfg->pattern < 0 ? NULL : &perf_patterns[cfg->pattern];
 }
 
 static inline int perf_has_root(const perf_config *cfg) {
-    return (symm_colls[cfg->coll].flags & SYMM_COLL_ROOT) != 0;
+    return (cfg->row->flags & SYMM_COLL_ROOT) != 0;
 }
 /* Measurements of a size: out of place, and in place where that is done. */
 static inline int perf_cells(const perf_config *cfg) {
-    return perf_moves(cfg) && !symm_colls[cfg->coll].apart ? 2 : 1;
+    return perf_moves(cfg) && !cfg->row->apart ? 2 : 1;
 }
 
 /* Pure. Fills *cfg; on a bad flag or value returns -1 with a line for the user in err. */
@@ -164,7 +185,7 @@ typedef struct {
 typedef struct perf_limits perf_limits;
 typedef struct perf_gpu perf_gpu;
 typedef struct perf_nccl perf_nccl;
-typedef struct {
+struct perf_rank {
     const perf_config *cfg;
     perf_world *world;
     int core; /* to which its thread is bound; -1: to none */
@@ -179,7 +200,7 @@ typedef struct {
     perf_limits *limits;             /* NULL unless --limits */
     perf_data data;
     perf_results results;
-} perf_rank;
+};
 
 /* The whole benchmark of one rank; returns the exit code. */
 int perf_run(perf_world *w, const perf_config *cfg);
@@ -190,13 +211,13 @@ void perf_must(perf_rank *p, symmResult_t r, const char *what);
 double perf_median(double *v, int n);
 
 /* One case: a size, type, reduction and placement. (perf_time.c) */
-typedef struct {
+struct perf_case {
     uint64_t count; /* elements each rank passes */
     uint64_t bytes; /* of which the table speaks */
     int type, op, in_place;
     symmRedOp_t redop;
     char *send, *recv; /* as passed to the call */
-} perf_case;
+};
 
 /* Whom --vs names. */
 struct perf_rival {

@@ -86,11 +86,17 @@ static const flag_row flags[] = {
 };
 enum { NFLAGS = sizeof flags / sizeof *flags };
 
+/* Collectives, then patterns. */
+enum { SUBJECTS = symmNumColls + PERF_PATTERNS };
+static const symm_coll_row *subject(int i) {
+    return i < symmNumColls ? &symm_colls[i] : &perf_patterns[i - symmNumColls].row;
+}
+
 void perf_args_usage(FILE *f) {
     fprintf(f, "usage: symm-perf ");
-    for (int i = 0; i < symmNumColls; i++) fprintf(f, "%s%s", i ? "|" : "", symm_coll_name(i));
+    for (int i = 0; i < SUBJECTS; i++) fprintf(f, "%s%s", i ? "|" : "", subject(i)->name);
     fprintf(f, " [flags]\n"
-               "Measures a collective over the ranks of mpirun (or --threads N) and checks its "
+               "Measures a collective, or a pattern of sends and receives, over the ranks of mpirun (or --threads N) and checks its "
                "results.\n");
     for (int i = 0; i < NFLAGS; i++) {
         char names[64];
@@ -222,29 +228,31 @@ static int parse_flags(int argc, char **argv, perf_config *cfg, char *err, size_
 }
 
 /* "all_reduce, all_gather or barrier" */
-static const char *list_colls(char *text, size_t cap) {
+static const char *list_subjects(char *text, size_t cap) {
     size_t at = 0;
-    for (int i = 0; i < symmNumColls && at < cap; i++)
-        at += (size_t)snprintf(text + at, cap - at, "%s%s", symm_coll_name(i),
-                               i + 2 < symmNumColls   ? ", "
-                               : i + 1 < symmNumColls ? " or "
-                                                      : "");
+    for (int i = 0; i < SUBJECTS && at < cap; i++)
+        at += (size_t)snprintf(text + at, cap - at, "%s%s", subject(i)->name,
+                               i + 2 < SUBJECTS   ? ", "
+                               : i + 1 < SUBJECTS ? " or "
+                                                  : "");
     return text;
 }
 
 static int parse_collective(int argc, char **argv, perf_config *cfg, char *err, size_t cap) {
     char list[256];
     if (optind >= argc)
-        return snprintf(err, cap, "which collective? %s", list_colls(list, sizeof list)), -1;
+        return snprintf(err, cap, "which collective? %s", list_subjects(list, sizeof list)), -1;
     int i = 0;
-    while (i < symmNumColls && strcmp(argv[optind], symm_coll_name(i)) != 0) i++;
-    if (i == symmNumColls)
+    while (i < SUBJECTS && strcmp(argv[optind], subject(i)->name) != 0) i++;
+    if (i == SUBJECTS)
         return snprintf(err, cap, "unknown collective '%s': %s", argv[optind],
-                        list_colls(list, sizeof list)),
+                        list_subjects(list, sizeof list)),
                -1;
     if (optind + 1 < argc)
         return snprintf(err, cap, "'%s' is one argument too many", argv[optind + 1]), -1;
-    cfg->coll = (symmColl_t)i;
+    cfg->row = subject(i);
+    cfg->coll = i < symmNumColls ? (symmColl_t)i : symmNumColls;
+    cfg->pattern = i < symmNumColls ? -1 : i - symmNumColls;
     return 0;
 }
 
@@ -269,8 +277,8 @@ static int settle(perf_config *cfg, char *err, size_t cap) {
         return snprintf(err, cap, "--nccl %s is for --vs nccl", cfg->nccl), -1;
     if (cfg->limits && !perf_moves(cfg))
         return snprintf(err, cap, "--limits is for collectives that move data"), -1;
-    if (cfg->limits && (perf_has_root(cfg) || perf_sent(cfg, 2) > 1))
-        return snprintf(err, cap, "--limits has no bare loop for %s", symm_coll_name(cfg->coll)),
+    if (cfg->limits && (cfg->pattern >= 0 || perf_has_root(cfg) || perf_sent(cfg, 2) > 1))
+        return snprintf(err, cap, "--limits has no bare loop for %s", cfg->row->name),
                -1;
     if (cfg->per_rank && !perf_parts(cfg))
         return snprintf(err, cap, "--per-rank is for collectives that have a part for each rank"),
@@ -306,6 +314,14 @@ int perf_args_parse(int argc, char **argv, perf_config *cfg, char *err, size_t c
 int perf_args_check(const perf_config *cfg, int nranks, int mpi, char *err, size_t cap) {
     if (cfg->root >= nranks)
         return snprintf(err, cap, "--root %d: there are %d ranks", cfg->root, nranks), -1;
+    const perf_pattern *pattern = perf_pattern_of(cfg);
+    if (pattern && pattern->doubles && (nranks & (nranks - 1)))
+        return snprintf(err, cap, "%s needs a power of 2 ranks; there are %d", cfg->row->name,
+                        nranks),
+               -1;
+    if (pattern && pattern->pair && nranks != 2)
+        return snprintf(err, cap, "%s is between 2 ranks; there are %d", cfg->row->name, nranks),
+               -1;
     if (mpi && cfg->gpus > 1 && nranks > 1)
         return snprintf(err, cap,
                         "--ngpus %d is for a single process; there are %d, and each drives one GPU",

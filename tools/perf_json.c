@@ -95,7 +95,7 @@ static void put_config(FILE *f, const perf_rank *p, const perf_place *places) {
     fprintf(f,
             "  \"config\": {\"collective\": \"%s\", \"ranks\": %d, \"bootstrap\": \"%s\", "
             "\"cores\": %ld,\n",
-            symm_coll_name(c->coll), p->world->nranks, p->world->how,
+            c->row->name, p->world->nranks, p->world->how,
             sysconf(_SC_NPROCESSORS_ONLN));
     put_backend(f, p);
     fprintf(f,

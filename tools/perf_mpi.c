@@ -2,6 +2,7 @@
  * collectives. Main thread only. */
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "perf.h"
 #include "symm_mpi.h"
@@ -62,7 +63,7 @@ static MPI_Op reduction(int op) {
 typedef struct {
     const perf_case *c;
     const void *from; /* MPI_IN_PLACE, or c->send */
-    int n, root, is_root;
+    int n, root, is_root, rank, nranks;
 } mpi_call;
 
 static void all_reduce(const mpi_call *m) {
@@ -106,6 +107,35 @@ static void scatter_parts(const mpi_call *m) {
     void *to = m->is_root && m->c->in_place ? MPI_IN_PLACE : m->c->recv;
     MPI_Scatter(m->c->send, m->n, type, to, m->n, type, m->root, MPI_COMM_WORLD);
 }
+static void exchange(const mpi_call *m, const char *from, int to, char *into, int peer, int n) {
+    const MPI_Datatype type = container(m->c->type);
+    MPI_Sendrecv(from, n, type, to, 0, into, n, type, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+static void sendrecv(const mpi_call *m) {
+    exchange(m, m->c->send, (m->rank + 1) % m->nranks, m->c->recv,
+             (m->rank + m->nranks - 1) % m->nranks, m->n);
+}
+static void hypercube(const mpi_call *m) {
+    const size_t block = (size_t)m->n * perf_type_size(m->c->type);
+    char *recv = m->c->recv;
+    if (recv + (size_t)m->rank * block != m->c->send)
+        memcpy(recv + (size_t)m->rank * block, m->c->send, block);
+    for (int mask = 1; mask < m->nranks; mask *= 2) {
+        const unsigned mine = (unsigned)(m->rank & ~(mask - 1)), theirs = mine ^ (unsigned)mask;
+        exchange(m, recv + mine * block, m->rank ^ mask, recv + theirs * block, m->rank ^ mask,
+                 m->n * mask);
+    }
+}
+static void pingpong(const mpi_call *m) {
+    const MPI_Datatype type = container(m->c->type);
+    const int peer = 1 - m->rank;
+    if (!m->rank) MPI_Send(m->c->send, m->n, type, peer, 0, MPI_COMM_WORLD);
+    MPI_Recv(m->c->recv, m->n, type, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (m->rank) MPI_Send(m->c->send, m->n, type, peer, 0, MPI_COMM_WORLD);
+}
+static void (*const theirs_of_patterns[PERF_PATTERNS])(const mpi_call *m) = {
+    [PERF_SENDRECV] = sendrecv, [PERF_HYPERCUBE] = hypercube, [PERF_PINGPONG] = pingpong};
+
 /* A collective without an entry is not compared. */
 static void (*const theirs[symmNumColls])(const mpi_call *m) = {
     [symmCollAllReduce] = all_reduce, [symmCollAllGather] = all_gather,
@@ -114,8 +144,12 @@ static void (*const theirs[symmNumColls])(const mpi_call *m) = {
     [symmCollReduce] = reduce,        [symmCollGather] = gather_parts,
     [symmCollScatter] = scatter_parts};
 
+static void (*theirs_of(const perf_config *cfg))(const mpi_call *m) {
+    return cfg->pattern < 0 ? theirs[cfg->coll] : theirs_of_patterns[cfg->pattern];
+}
+
 static int offers(const perf_rank *p, const perf_case *c) {
-    if (c->count > INT_MAX || !theirs[p->cfg->coll]) return 0;
+    if (c->count > INT_MAX || !theirs_of(p->cfg)) return 0;
     return !perf_reduces(p->cfg) ||
            (number(c->type) != MPI_DATATYPE_NULL && reduction(c->op) != MPI_OP_NULL);
 }
@@ -125,8 +159,10 @@ static void call(perf_rank *p, const perf_case *c) {
                         .from = c->in_place ? MPI_IN_PLACE : c->send,
                         .n = (int)c->count,
                         .root = p->cfg->root,
-                        .is_root = p->world->rank == p->cfg->root};
-    theirs[p->cfg->coll](&m);
+                        .is_root = p->world->rank == p->cfg->root,
+                        .rank = p->world->rank,
+                        .nranks = p->world->nranks};
+    theirs_of(p->cfg)(&m);
 }
 
 static const perf_rival rival = {.name = "MPI", .key = "mpi", .offers = offers, .call = call};

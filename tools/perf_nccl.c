@@ -275,7 +275,7 @@ static void (*const theirs[symmNumColls])(perf_rank *p, const perf_case *c, cons
 
 static int offers(const perf_rank *p, const perf_case *c) {
     int old = c->type >= symmFloat8e4m3 && lib.number < NCCL_FLOAT8_SINCE;
-    if (!theirs[p->cfg->coll]) return 0;
+    if (p->cfg->pattern >= 0 || !theirs[p->cfg->coll]) return 0;
     return !perf_reduces(p->cfg) || (c->op < PERF_MULSUM && !old);
 }
 

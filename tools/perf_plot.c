@@ -141,7 +141,7 @@ static void draw(FILE *f, const perf_rank *p) {
     fprintf(f,
             "<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n<text x=\"%d\" y=\"28\" "
             "font-size=\"16\">%s",
-            WIDTH, HEIGHT, LEFT, symm_coll_name(p->cfg->coll));
+            WIDTH, HEIGHT, LEFT, p->cfg->row->name);
     if (r->n && r->row[0].type >= 0) fprintf(f, " %s", perf_type_names[r->row[0].type]);
     if (r->n && r->row[0].op >= 0) fprintf(f, " %s", perf_op_names[r->row[0].op]);
     fprintf(f, ", %d ranks</text>\n", p->world->nranks);

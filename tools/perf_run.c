@@ -35,7 +35,7 @@ static void arm_timeout(const perf_rank *p, const perf_case *c) {
     alarm(0);
     snprintf(timeout_text, sizeof timeout_text,
              "symm-perf: timeout: %s of %llu bytes, %s, did not finish within %d s\n",
-             symm_coll_name(p->cfg->coll), (unsigned long long)c->bytes,
+             p->cfg->row->name, (unsigned long long)c->bytes,
              c->in_place ? "in place" : "out of place", p->cfg->timeout_s);
     signal(SIGALRM, timed_out);
     alarm((unsigned)p->cfg->timeout_s);
@@ -107,6 +107,13 @@ static void fill(perf_rank *p, const perf_case *c) {
     perf_mem_fill(p, c);
 }
 
+/* Whose data comes into a part. */
+static int origin(const perf_rank *p, int part) {
+    const perf_pattern *pattern = perf_pattern_of(p->cfg);
+    if (pattern) return pattern->origin(p->world->rank, p->world->nranks, part);
+    return p->cfg->row->root_gives ? p->cfg->root : part;
+}
+
 static int64_t count_wrong(perf_rank *p, const perf_case *c, int calls) {
     const uint64_t block = c->count * perf_type_size(c->type);
     /* Of what each rank sends, the element with which the part for this rank begins. */
@@ -114,14 +121,14 @@ static int64_t count_wrong(perf_rank *p, const perf_case *c, int calls) {
         perf_sent(p->cfg, p->world->nranks) > 1 ? (unsigned)p->world->rank * c->count : 0;
     uint64_t wrong = 0;
     if (p->cfg->corrupt && p->world->rank == 0 && block) perf_mem_spoil(p, c->recv + block / 2);
-    const symm_coll_row *row = &symm_colls[p->cfg->coll];
+    const symm_coll_row *row = p->cfg->row;
     const int root = p->cfg->root, n = p->world->nranks;
     const uint64_t parts = symm_coll_out(row, n, p->world->rank == root);
     if (perf_reduces(p->cfg))
         return parts ? (int64_t)perf_mem_check_reduced(p, c->recv, from, c->count, calls) : 0;
     for (int r = 0; r < (int)parts; r++)
-        wrong += perf_mem_check_copied(p, row->root_gives ? root : r, c->recv + (unsigned)r * block,
-                                       from, c->count);
+        wrong += perf_mem_check_copied(p, origin(p, r), c->recv + (unsigned)r * block, from,
+                                       c->count);
     return (int64_t)wrong;
 }
 
@@ -200,7 +207,7 @@ static void must_be_well(perf_rank *p) {
     symmResult_t error = symmSuccess;
     if (!p->gpu) return;
     PERF_MUST(p, symmCommGetAsyncError(p->comm, &error));
-    if (error != symmInProgress) perf_must(p, error, symm_coll_name(p->cfg->coll));
+    if (error != symmInProgress) perf_must(p, error, p->cfg->row->name);
 }
 
 static void measure(perf_rank *p, const perf_case *c, perf_cell *cell) {

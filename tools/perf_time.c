@@ -30,6 +30,10 @@ typedef struct {
 
 /* As the public call of the collective does. */
 void perf_call(perf_rank *p, const perf_case *c) {
+    if (p->cfg->pattern >= 0) {
+        perf_pattern_of(p->cfg)->call(p, c);
+        return;
+    }
     const symm_coll k = {.coll = p->cfg->coll,
                          .root = perf_has_root(p->cfg) ? p->cfg->root : 0,
                          .src = c->send,
@@ -38,7 +42,7 @@ void perf_call(perf_rank *p, const perf_case *c) {
                          .type = (uint32_t)c->type,
                          .op = perf_reduces(p->cfg) ? c->redop : symmSum};
     const symmResult_t r = symm_coll_call(&k, p->comm, p->stream);
-    if (r != symmSuccess) perf_must(p, r, symm_coll_name(p->cfg->coll));
+    if (r != symmSuccess) perf_must(p, r, p->cfg->row->name);
 }
 
 static void call_ours(perf_rank *p, const perf_case *c) {
@@ -87,6 +91,8 @@ static double play(contest *t, int who, int k) {
 
 static double calls_of(const contest *t, int who, int k) {
     const perf_config *cfg = t->p->cfg;
+    const perf_pattern *pattern = perf_pattern_of(cfg);
+    if (pattern) k *= pattern->legs;
     int is_rival = who == RIVAL || who == RIVAL_ISSUE, is_bare = who > RIVAL && who < ISSUE;
     if (is_bare || (is_rival && !t->p->rival->group)) return k;
     return (double)k * cfg->agg * (who <= RIVAL && t->graph[who] ? cfg->iters : 1);

@@ -122,6 +122,9 @@ SYMM_DEV uint64_t symm_word(uint32_t epoch, uint32_t number) {
  * the deadline; yields. *turns counts the calls of one wait. Returns 0 to go on waiting, else
  * the code that is now in c->out. */
 int symm_wait_slow(symm_cta *c, int peer, int stage, uint64_t *turns);
+/* Parts of it: the abort word alone; the deadline and the peer's state. */
+int symm_wait_abort(symm_cta *c, int stage);
+int symm_wait_clock(symm_cta *c, int peer, int stage, uint64_t *turns);
 
 /* One poll has failed: the i-th since the slow path was taken last. */
 SYMM_DEV int symm_wait_turn(symm_cta *c, uint32_t *i, int peer, int stage, uint64_t *turns) {
@@ -203,6 +206,10 @@ SYMM_DEV int symm_packet_wait(symm_cta *c, const char *packet, int peer) {
         if (symm_wait_turn(c, &i, peer, SYMM_STAGE_PACKET, &turns)) return 1;
     return 0;
 }
+
+/* Sets the peers' abort words to c->out's reason: whoever waits for this rank would wait for
+ * ever. */
+void symm_tell_peers(const symm_cta *c);
 
 /* ---- the bodies, by the rows of coll.def ----------------------------------------------------- */
 

@@ -27,8 +27,7 @@ static void read_scalar(symm_cta *c) {
     c->scalars[c->a->rank] = bits;
 }
 
-/* Tells the peers to leave too: whoever waits for us would wait for ever. */
-static void tell_peers(const symm_cta *c) {
+void symm_tell_peers(const symm_cta *c) {
     uint64_t word = ((uint64_t)c->out->code << 32) | (uint32_t)(c->out->rank + 1);
     for (int p = 0; p < c->a->nranks; p++) {
         uint64_t none = 0; /* the first reason stays; pairs with the acquire in symm_wait_slow */
@@ -99,7 +98,7 @@ void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out) {
         if (!out->code) advance(&c);
     }
     if (out->code)
-        tell_peers(&c);
+        symm_tell_peers(&c);
     else
         expect_next(&c, symm_kernels[id].cap == SYMM_CAP_PACKETS);
 }

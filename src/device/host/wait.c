@@ -46,7 +46,7 @@ static void tell_long(symm_cta *c, int peer) {
     c->long_seen = 1;
 }
 
-static int check_clock(symm_cta *c, int peer, int stage, uint64_t *turns) {
+int symm_wait_clock(symm_cta *c, int peer, int stage, uint64_t *turns) {
     uint64_t now = now_ns();
     if (*turns == 0) *turns = now;
     uint64_t waited = now - *turns;
@@ -65,14 +65,18 @@ static int check_clock(symm_cta *c, int peer, int stage, uint64_t *turns) {
     return 0;
 }
 
-int symm_wait_slow(symm_cta *c, int peer, int stage, uint64_t *turns) {
+int symm_wait_abort(symm_cta *c, int stage) {
     uint64_t abort = symm_ld_acquire(
         &c->ctl->abort); /* pairs with set_abort of revoke.c and the peers' tell_peers */
     if (!abort) abort = symm_ld_acquire(&c->ctl->death); /* pairs with symm_comm_note_death */
-    if (abort) return leave(c, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, stage);
+    return abort && leave(c, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, stage);
+}
+
+int symm_wait_slow(symm_cta *c, int peer, int stage, uint64_t *turns) {
+    if (symm_wait_abort(c, stage)) return 1;
     int rank = differing_rank(c);
     if (rank >= 0) return leave(c, symmMismatch, rank, stage);
-    if (check_clock(c, peer, stage, turns)) return 1;
+    if (symm_wait_clock(c, peer, stage, turns)) return 1;
     sched_yield();
     return 0;
 }

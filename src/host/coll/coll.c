@@ -56,7 +56,7 @@ static symmResult_t check_overlap(const symm_comm *c, const symm_coll *k, uint64
                     k->src, k->dst, whole[side], part[side]);
 }
 
-static symmResult_t check_buffer(const char *name, const void *p, uint64_t bytes) {
+symmResult_t symm_coll_check_buffer(const char *name, const void *p, uint64_t bytes) {
     if (!p && bytes) return SYMM_ERR(symmInvalidArgument, "%s is NULL", name);
     /* Page 0 is never mapped and the upper half of the addresses is the kernel's: a wild pointer is
      * caught here, not by a signal. */
@@ -168,8 +168,8 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
                           : one * symm_coll_in(row, c->nranks, is_root),
                    out = e ? symm_counts_end(e + c->nranks, c->nranks)
                            : one * symm_coll_out(row, c->nranks, is_root);
-    SYMM_TRY(check_buffer("sendbuff", k->src, in));
-    SYMM_TRY(check_buffer("recvbuff", k->dst, out));
+    SYMM_TRY(symm_coll_check_buffer("sendbuff", k->src, in));
+    SYMM_TRY(symm_coll_check_buffer("recvbuff", k->dst, out));
     SYMM_TRY(check_overlap(c, k, in, out));
     SYMM_TRY(check_op(c, k, &user));
     if ((row->flags & SYMM_COLL_ROOT) && (unsigned)k->root >= (unsigned)c->nranks)

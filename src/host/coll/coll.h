@@ -2,6 +2,7 @@
 #ifndef SYMM_COLL_H_
 #define SYMM_COLL_H_
 
+#include "device/host/p2p.h"
 #include "host/comm/types.h"
 #include "plan.h"
 
@@ -29,6 +30,14 @@ typedef struct { /* checked, planned, ready to launch */
     uint32_t sig; /* of the call alone; args.sig has the digest of the heaps in it */
 } symm_launch;
 
+typedef struct { /* sends and receives, ready to run as one kernel */
+    const symm_args *args; /* the communicator's, for as long as it lives */
+    symm_p2p_op *ops;
+    symm_win **wins; /* of each; NULL: staged */
+    symm_p2p_channel *channels;
+    int n, nchannels;
+} symm_p2p_list;
+
 /* The last calls, prepared: a program calls with the same arguments again and again. Direct-mapped
  * by the arguments; an entry is good while `version` is the communicator's, which changes with its
  * windows and reductions, and while no mapping has ended. */
@@ -46,6 +55,9 @@ typedef struct symm_memo {
  * ended. */
 symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l);
 
+/* Checks a buffer's address; name: of the argument. */
+symmResult_t symm_coll_check_buffer(const char *name, const void *p, uint64_t bytes);
+
 /* How a backend launches a call that is ready; the communicator has its backend's. */
 typedef struct symm_launcher {
     /* Runs the call, gives it to the stream, or records it if the stream is captured; in issue
@@ -56,6 +68,11 @@ typedef struct symm_launcher {
     /* Whether kernels can reach a buffer that is in no window. */
     symmResult_t (*check_buffer)(const symm_comm *c, const char *name, const void *p);
     int (*job)(symmStream_t stream); /* SYMM_JOB_*: how it may run beside others of its group */
+    /* Runs, gives or records a list of sends and receives, as `launch` does a call. streams: of
+     * its calls, each once; the list comes behind all of them and before what they are given next.
+     * NULL: the backend has none. The list stays the caller's. */
+    symmResult_t (*messages)(symm_comm *c, const symm_p2p_list *list, const symmStream_t *streams,
+                             int nstreams);
 } symm_launcher;
 
 /* The digest of calls on heaps goes into the signature of every call from here on. more: what it

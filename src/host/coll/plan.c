@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "device/host/p2p.h"
 #include "device/host/reduce.h"
 
 static const symm_plan_row table[] = {
@@ -99,6 +100,10 @@ static symm_plan plan_gpu(const symm_plan_env *env, const symm_call *call, int k
     return symm_plan_gpu(&e, call, kernel);
 }
 
+int symm_plan_past_caches(uint64_t touched, uint64_t keeps) {
+    return SYMM_PAST_CACHES && touched >= NT_BYTES && touched > keeps;
+}
+
 symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
     symm_plan plan = {.kernel = SYMM_KERNEL_COUNT};
     int forced = env->forced && call->coll < symmNumColls ? env->forced[call->coll] : -1;
@@ -114,9 +119,15 @@ symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
     if (row && row->pairs) plan.pairs = pick_pairs(env, row);
     plan.ctas = pick_ctas(env);
     plan.chunk = pick_chunk(env, plan.ctas);
-    const uint64_t bytes = touched(env, call);
-    if (SYMM_PAST_CACHES && bytes >= NT_BYTES && bytes > env->keeps) plan.flags |= SYMM_ARG_NT;
+    if (symm_plan_past_caches(touched(env, call), env->keeps)) plan.flags |= SYMM_ARG_NT;
     return plan;
+}
+
+/* The largest power of two of which every source's ring has one, in a quarter of the scratch. */
+static uint64_t p2p_ring(uint64_t bytes, int nranks) {
+    uint64_t ring = nranks <= SYMM_P2P_FEW ? SYMM_P2P_RING_FEW : SYMM_P2P_RING;
+    while (ring * (unsigned)nranks > bytes / 4) ring /= 2;
+    return ring;
 }
 
 symm_scratch symm_plan_scratch(uint64_t bytes, int nranks) {
@@ -127,8 +138,11 @@ symm_scratch symm_plan_scratch(uint64_t bytes, int nranks) {
         packets / (4u * (unsigned)nranks) / SYMM_PACKET_STRIDE * SYMM_PACKET_STRIDE;
     if (s.host.packet_slot > 64u * SYMM_PACKET_STRIDE)
         s.host.packet_slot = 64u * SYMM_PACKET_STRIDE;
-    s.host.stage_off =
+    s.host.p2p_off =
         s.host.packet_off + ((4u * (unsigned)nranks * s.host.packet_slot + 4095) & ~4095ull);
+    s.host.p2p_ring = p2p_ring(bytes, nranks);
+    s.host.stage_off =
+        s.host.p2p_off + ((s.host.p2p_ring * (unsigned)nranks + 4095) & ~4095ull);
     s.host.stage_bytes = (bytes - (s.host.stage_off - SYMM_CTL_BYTES)) / 2 & ~4095ull;
     return s;
 }
@@ -218,7 +232,9 @@ uint64_t symm_plan_mix_row(uint64_t h, const symm_plan_row *r) {
 uint64_t symm_plan_hash(void) {
     uint64_t h = 0xcbf29ce484222325ull;
     uint64_t constants[] = {CHUNK_BYTES,    NT_BYTES,         SYMM_PACKET_BYTES,
-                            SYMM_CTL_BYTES, sizeof(symm_ctl), sizeof(symm_inbox)};
+                            SYMM_CTL_BYTES, sizeof(symm_ctl), sizeof(symm_inbox),
+                            SYMM_P2P_RING,  SYMM_P2P_RING_FEW, SYMM_P2P_SMALL, SYMM_P2P_CHUNK,
+                            SYMM_P2P_SHORT, SYMM_P2P_SHORT_CHUNK};
     h = mix(h, constants, sizeof constants);
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         h = mix(h, symm_kernels[k].name, strlen(symm_kernels[k].name));

@@ -81,14 +81,18 @@ static int get_step(const symm_doing *d, uint64_t seq, char *text) {
     return words[0] == seq;
 }
 
-static const char *call_text(const called *k, char *text) {
+const char *symm_type_name(uint64_t type) {
     static const char *const types[] = {"int8",    "uint8",    "int32",      "uint32",
                                         "int64",   "uint64",   "float16",    "float32",
                                         "float64", "bfloat16", "float8e4m3", "float8e5m2"};
+    _Static_assert(sizeof types / sizeof *types == symmNumTypes, "a type has no name");
+    return type < symmNumTypes ? types[type] : "?";
+}
+
+static const char *call_text(const called *k, char *text) {
     static const char *const ops[] = {"sum", "prod", "max", "min", "avg", "premulsum"};
     const unsigned root = k->what >> 48, coll = k->what >> 32 & 0xffff,
                    type = k->what >> 16 & 0xffff, op = k->what & 0xffff;
-    _Static_assert(sizeof types / sizeof *types == symmNumTypes, "a type has no name");
     _Static_assert(sizeof ops / sizeof *ops == SYMM_OP_PREMUL + 1, "a reduction has no name");
     if (coll >= symmNumColls || type >= symmNumTypes || op > SYMM_OP_PREMUL) {
         /* another process may have written there what it should not */
@@ -105,7 +109,7 @@ static const char *call_text(const called *k, char *text) {
     if (!symm_coll_moves(row))
         snprintf(text, CALL_TEXT, "%s", row->call);
     else
-        snprintf(text, CALL_TEXT, "%s of %s%s%s%s%s%s", row->call, of_count, types[type],
+        snprintf(text, CALL_TEXT, "%s of %s%s%s%s%s%s", row->call, of_count, symm_type_name(type),
                  reduces ? " (" : "", reduces ? ops[op] : "", reduces ? ")" : "", of_root);
     return text;
 }
@@ -285,4 +289,43 @@ const char *symm_doing_awaits(const symm_comm *c, int rank, const uint32_t *epoc
     snprintf(text, cap, "%s%s", many ? "; waiting for " : "",
              many ? symm_boot_ranks(in, c->nranks, who, sizeof who) : "");
     return text;
+}
+
+/* ---- sends and receives ---------------------------------------------------------------------- */
+
+const char *symm_message_text(int sends, uint64_t count, uint64_t type, int peer, char *text,
+                              size_t cap) {
+    snprintf(text, cap, "%s of %llu %s %s rank %d", sends ? "symmSend" : "symmRecv",
+             (unsigned long long)count, symm_type_name(type), sends ? "to" : "from", peer);
+    return text;
+}
+
+const char *symm_message_awaited(const symm_comm *c, int rank, char *text, size_t cap) {
+    const symm_p2p_note *note = &symm_comm_ctl(c, rank)->p2p;
+    char call[CALL_TEXT];
+    /* Relaxed: it is being written, and is for people. */
+    const uint64_t word = __atomic_load_n(&note->waits, __ATOMIC_RELAXED);
+    text[0] = 0;
+    if (!word) return text;
+    symm_message_text(word >> 32 == SYMM_P2P_SEND,
+                      __atomic_load_n(&note->waits_count, __ATOMIC_RELAXED),
+                      __atomic_load_n(&note->waits_type, __ATOMIC_RELAXED), (int)(uint32_t)word - 1,
+                      call, sizeof call);
+    snprintf(text, cap, "; waits in %s", call);
+    return text;
+}
+
+int symm_message_differs(const symm_comm *c, char *text, size_t cap) {
+    if (!__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) return 0; /* pairs with comm_make.c */
+    for (int r = 0; r < c->nranks; r++) {
+        const symm_p2p_note *note = &symm_comm_ctl(c, r)->p2p;
+        const uint64_t who = get(&note->differ); /* pairs with `differs` of p2p_receive.c */
+        if (!who) continue;
+        snprintf(text, cap, "rank %u sends %llu %s, rank %u receives %llu %s",
+                 (unsigned)(who >> 32), (unsigned long long)get(&note->sent_count),
+                 symm_type_name(get(&note->sent_type)), (unsigned)who - 1,
+                 (unsigned long long)get(&note->recv_count), symm_type_name(get(&note->recv_type)));
+        return 1;
+    }
+    return 0;
 }

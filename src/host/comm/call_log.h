@@ -39,6 +39,20 @@ int symm_doing_ahead(const symm_comm *c, int p, char *text, size_t cap);
 /* The lowest rank that has not begun this rank's exchange, -1 none. */
 int symm_doing_late(const symm_comm *c);
 
+/* ---- sends and receives: they are in no order of all ranks, and so not in the log ------------ */
+
+/* "int8"; "?" for what is no type. */
+const char *symm_type_name(uint64_t type);
+/* "symmRecv of 8 int32 from rank 1". */
+const char *symm_message_text(int sends, uint64_t count, uint64_t type, int peer, char *text,
+                              size_t cap);
+/* "; waits in symmRecv of 8 int32 from rank 1", or "". Host backend. */
+const char *symm_message_awaited(const symm_comm *c, int rank, char *text, size_t cap);
+/* 1: a receive has met a message of another count or type; text says what both ranks mean. */
+int symm_message_differs(const symm_comm *c, char *text, size_t cap);
+
+/* ---------------------------------------------------------------------------------------------- */
+
 /* 1: the ranks called different things; text says what each called in the first call that differs
  * and is still in the log. 0: nothing is known. */
 int symm_doing_differ(const symm_comm *c, char *text, size_t cap);

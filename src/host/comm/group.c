@@ -17,6 +17,7 @@ typedef struct job {
     const void *key;
     int kind;
     symm_job_fn fn;
+    void (*drop)(void *args); /* may be NULL */
     _Alignas(16) char args[];
 } job;
 
@@ -42,6 +43,7 @@ typedef struct queue { /* the jobs of one communicator, in order */
 static _Thread_local struct {
     int depth;
     job *first, **last;
+    job *behind, **behind_last; /* come behind those */
     symmResult_t error;
     char text[SYMM_ERR_TEXT]; /* of error */
 } group;
@@ -69,6 +71,29 @@ symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const voi
     return symmSuccess;
 }
 
+static job *find_behind(const void *key) {
+    job *j = group.behind;
+    while (j && j->key != key) j = j->later;
+    return j;
+}
+
+symmResult_t symm_group_behind(const void *key, int kind, symm_job_fn fn, void (*drop)(void *args),
+                               size_t bytes, void **args) {
+    job *j = find_behind(key);
+    if (!j) {
+        j = SYMM_FAIL_ALLOC(group_behind, calloc(1, sizeof *j + bytes));
+        if (!j)
+            return symm_group_refuse(
+                SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group"));
+        j->key = key, j->fn = fn, j->drop = drop;
+        *group.behind_last = j;
+        group.behind_last = &j->later;
+    }
+    if (kind == SYMM_JOB_BLOCKS) j->kind = kind;
+    *args = j->args;
+    return symmSuccess;
+}
+
 symmResult_t symm_group_refuse(symmResult_t r) {
     if (group.depth && !group.error) {
         group.error = r;
@@ -79,13 +104,14 @@ symmResult_t symm_group_refuse(symmResult_t r) {
 
 symmResult_t symm_group_refuse_beside(const void *key, const char *call) {
     if (__builtin_expect(group.depth == 0, 1)) return symmSuccess;
-    for (const job *j = group.first; j; j = j->later)
-        if (j->key == key)
-            return symm_group_refuse(SYMM_ERR(
-                symmInvalidUsage,
-                "%s: inside a group in which calls of this communicator stand, which run only at "
-                "symmGroupEnd",
-                call));
+    int queued = find_behind(key) != NULL;
+    for (const job *j = group.first; j && !queued; j = j->later) queued = j->key == key;
+    if (queued)
+        return symm_group_refuse(SYMM_ERR(
+            symmInvalidUsage,
+            "%s: inside a group in which calls of this communicator stand, which run only at "
+            "symmGroupEnd",
+            call));
     return symmSuccess;
 }
 
@@ -94,6 +120,8 @@ symmResult_t symmGroupStart(void) {
         atomic_fetch_add_explicit(open_here(), 1, memory_order_relaxed);
         group.first = NULL;
         group.last = &group.first;
+        group.behind = NULL;
+        group.behind_last = &group.behind;
         group.error = symmSuccess;
     }
     return symmSuccess;
@@ -143,6 +171,7 @@ static queue *queue_of(queue **queues, const void *key) {
 static void free_jobs(job *j) {
     while (j) {
         job *later = j->later;
+        if (j->drop) j->drop(j->args);
         free(j);
         j = later;
     }
@@ -268,6 +297,7 @@ symmResult_t symmGroupEnd(void) {
     if (group.depth == 0) return SYMM_ERR(symmInvalidUsage, "symmGroupEnd without symmGroupStart");
     if (--group.depth) return symmSuccess;
     atomic_fetch_sub_explicit(open_here(), 1, memory_order_relaxed);
+    *group.last = group.behind;
     job *all = group.first;
     symmResult_t result = group.error;
     if (result) symm_status_adopt(group.text);

@@ -18,6 +18,12 @@ enum { SYMM_JOB_STREAM = 0, SYMM_JOB_BLOCKS = 1, SYMM_JOB_HERE = 2 };
  * communicator. Creation passes a key of its own, e.g. the address that the handle goes to. */
 symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const void *args,
                             size_t bytes);
+/* For calls that run as one, behind all others of key's communicator in the group: its job, made by
+ * the first of them. *args: its record of `bytes`, zero at first; drop frees what it
+ * holds when the group is over, whether it ran or not. kind is that of this call. Pre: a group is
+ * open. */
+symmResult_t symm_group_behind(const void *key, int kind, symm_job_fn fn, void (*drop)(void *args),
+                               size_t bytes, void **args);
 /* A call was refused with r. Inside a group, symmGroupEnd then runs nothing and returns r, because
  * half a group could wait for the other half for ever. Returns r. */
 symmResult_t symm_group_refuse(symmResult_t r);

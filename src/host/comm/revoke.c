@@ -19,7 +19,8 @@ const char *symm_stage_name(uint32_t stage) {
                                         "comparing signatures",
                                         "waiting for a scalar",
                                         "waiting for a piece",
-                                        "comparing counts"};
+                                        "comparing counts",
+                                        "point-to-point"};
     return stage < sizeof names / sizeof names[0] ? names[stage] : "?";
 }
 
@@ -165,7 +166,9 @@ static int unequal_counts(const symm_comm *c, char *text, size_t cap) {
 static void mismatch_reason(symm_comm *c, const char *who, char *text, size_t cap) {
     static const char what[] = "called different collectives, counts, types, reductions or roots";
     char calls[SYMM_ERR_TEXT - 160];
-    if (c->source->explain(c, text, cap) || unequal_counts(c, text, cap)) return;
+    if (symm_message_differs(c, text, cap) || c->source->explain(c, text, cap) ||
+        unequal_counts(c, text, cap))
+        return;
     if (!symm_doing_differ(c, calls, sizeof calls))
         snprintf(text, cap, "%s and another rank %s", who, what);
     else if (!strncmp(calls, "call ", 5))

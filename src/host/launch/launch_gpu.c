@@ -154,4 +154,4 @@ static int job(symmStream_t stream) {
     return symm_gpu_is_per_thread(stream) ? SYMM_JOB_HERE : SYMM_JOB_STREAM;
 }
 
-const symm_launcher symm_launch_gpu = {launch_call, check_stream, symm_gpu_check_buffer, job};
+const symm_launcher symm_launch_gpu = {launch_call, check_stream, symm_gpu_check_buffer, job, NULL};

@@ -34,12 +34,16 @@ static symmResult_t run_kernel(symm_comm *c, symm_kernel_id kernel, const symm_a
     return __builtin_expect(out.code != 0, 0) ? report(c, &out) : symmSuccess;
 }
 
-static symmResult_t run_now(task *t) {
-    if (symm_comm_state(t->comm) == SYMM_COMM_FINAL)
+symmResult_t symm_launch_may_run(symm_comm *c) {
+    if (symm_comm_state(c) == SYMM_COMM_FINAL)
         return SYMM_ERR(symmInvalidUsage,
                         "a captured call is replayed after its communicator %s was destroyed",
-                        t->comm->name);
-    SYMM_TRY(symm_comm_used(t->comm)); /* it may have waited in its stream for long */
+                        c->name);
+    return symm_comm_used(c); /* it may have waited in its stream for long */
+}
+
+static symmResult_t run_now(task *t) {
+    SYMM_TRY(symm_launch_may_run(t->comm));
     if (t->kept && !symm_keep_lives(t->kept)) {
         symmResult_t r = SYMM_ERR(symmInvalidUsage,
                                   "a captured call is replayed, but memory that its window had at "
@@ -91,15 +95,15 @@ static symmResult_t launch_begins(void *c) {
     return r;
 }
 
-static const symm_graph_user replayed = {.retain = retain_comm,
-                                         .release = release_comm,
-                                         .begin = launch_begins,
-                                         .end = launch_ended,
-                                         .allow = may_launch};
+const symm_graph_user symm_launch_replayed = {.retain = retain_comm,
+                                              .release = release_comm,
+                                              .begin = launch_begins,
+                                              .end = launch_ended,
+                                              .allow = may_launch};
 
 /* The graph tells the communicator of its launches, and keeps what the call uses. */
 static symmResult_t hold_call(const symm_launch *l, symmStream_t stream, symm_keep *k) {
-    SYMM_TRY(symm_graph_hold(l->comm, NULL, stream, l->comm, &replayed));
+    SYMM_TRY(symm_graph_hold(l->comm, NULL, stream, l->comm, &symm_launch_replayed));
     return symm_graph_hold(l->comm, NULL, stream, k, &symm_keep_held);
 }
 
@@ -169,4 +173,5 @@ static int job(symmStream_t stream) {
     return stream ? SYMM_JOB_STREAM : SYMM_JOB_BLOCKS;
 }
 
-const symm_launcher symm_launch_host = {launch, check_stream, check_buffer, job};
+const symm_launcher symm_launch_host = {launch, check_stream, check_buffer, job,
+                                        symm_launch_messages};

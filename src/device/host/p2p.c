@@ -1,0 +1,125 @@
+/* p2p.c - a list of sends and receives as one kernel: its channels go on in turn until all have
+ * ended. Runs on the thread that runs the kernel. No lock. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <string.h>
+
+#include "p2p.inl"
+
+enum { BARE_POLLS = 32 }; /* a pause costs as much as the line's way here */
+
+static int ended(const symm_p2p_channel *ch) {
+    return ch->op < 0;
+}
+
+/* As many steps as can be made one behind the other; 0: none. A big message gives way to the other
+ * channels after each chunk. */
+static int step(symm_p2p *p, symm_p2p_channel *ch) {
+    int moved = 0, more = 1;
+    while (more && !ended(ch)) {
+        p->at = &p->ops[ch->op];
+        more = p->at->sends ? symm_p2p_send(p, ch) : symm_p2p_receive(p, ch);
+        moved |= more;
+        if (ch->chunks) break;
+    }
+    return moved;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+/* For symmCommDump and messages: what this rank waits in. */
+static void note_wait(symm_p2p *p, const symm_p2p_op *op) {
+    symm_p2p_note *note = &p->cta.ctl->p2p;
+    const uint64_t word = op ? (uint64_t)(op->sends ? SYMM_P2P_SEND : SYMM_P2P_RECV) << 32 |
+                                   ((unsigned)op->peer + 1)
+                             : 0;
+    if (symm_ld_relaxed(&note->waits) == word) return;
+    symm_st_relaxed(&note->waits_count, op ? op->count : 0);
+    symm_st_relaxed(&note->waits_type, op ? op->type : 0);
+    symm_st_relaxed(&note->waits, word);
+}
+
+/* Nobody but this kernel could make the other call of a message of this rank to itself. */
+static int waits_for_itself(const symm_p2p *p, const symm_p2p_channel *channels, int n) {
+    const int self = p->cta.a->rank;
+    int sends = 0, receives = 0;
+    for (int i = 0; i < n; i++) {
+        if (ended(&channels[i]) || p->ops[channels[i].op].peer != self) continue;
+        if (p->ops[channels[i].op].sends)
+            sends = 1;
+        else
+            receives = 1;
+    }
+    return sends != receives;
+}
+
+/* Nothing has moved for long: 1 if the list has to be left. Every channel has been polled since the
+ * last time. */
+static int give_up(symm_p2p *p, const symm_p2p_channel *channels, int n, uint64_t *turns) {
+    int alone = waits_for_itself(p, channels, n);
+    const symm_p2p_op *first = NULL;
+    for (int i = 0; i < n; i++) {
+        if (ended(&channels[i])) continue;
+        p->at = &p->ops[channels[i].op];
+        if (!first) note_wait(p, first = p->at);
+        if (symm_wait_abort(&p->cta, SYMM_STAGE_P2P)) return 1;
+        if (alone && p->at->peer == p->cta.a->rank) {
+            p->cta.out->code = symmInvalidUsage;
+            p->cta.out->rank = p->at->peer;
+            p->cta.out->stage = SYMM_STAGE_P2P;
+            return 1;
+        }
+        if (symm_wait_clock(&p->cta, p->at->peer, SYMM_STAGE_P2P, turns)) return 1;
+    }
+    sched_yield();
+    return 0;
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
+/* One round over all channels. *left: those that have not ended. */
+static int round_of(symm_p2p *p, symm_p2p_channel *channels, int n, int *left) {
+    int moved = 0;
+    *left = 0;
+    for (int i = 0; i < n && !p->cta.out->code; i++) {
+        if (ended(&channels[i])) continue;
+        moved |= step(p, &channels[i]);
+        *left += !ended(&channels[i]);
+    }
+    return moved;
+}
+
+static void run(symm_p2p *p, symm_p2p_channel *channels, int n) {
+    uint64_t turns = 0;
+    uint32_t polls = 0;
+    for (int left = 1;;) {
+        const int moved = round_of(p, channels, n, &left);
+        if (!left || p->cta.out->code) return;
+        if (moved) {
+            turns = 0;
+            polls = 0;
+            continue;
+        }
+        if (++polls < BARE_POLLS) continue;
+        symm_relax();
+        if (polls < p->cta.a->host.spin) continue;
+        polls = 0;
+        if (give_up(p, channels, n, &turns)) return;
+    }
+}
+
+void symm_p2p_run(const symm_args *a, const symm_p2p_op *ops, symm_p2p_channel *channels, int n,
+                  symm_p2p_outcome *out) {
+    memset(out, 0, sizeof *out);
+    symm_p2p p = {.cta = {.a = a, .ctl = symm_ctl_of(a, a->rank), .out = &out->left}, .ops = ops};
+    for (int i = 0; i < n; i++) {
+        channels[i].op = channels[i].first;
+        channels[i].seq = channels[i].chunks = 0;
+        channels[i].met = 0;
+    }
+    run(&p, channels, n);
+    if (p.cta.ctl->p2p.waits) note_wait(&p, NULL);
+    if (!out->left.code) return;
+    out->op = p.at;
+    symm_tell_peers(&p.cta);
+}

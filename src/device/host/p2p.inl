@@ -1,0 +1,83 @@
+/* p2p.inl - what both directions of a channel share: where its records lie, chunks and their
+ * places in the ring. Runs on the thread that runs the kernel. No lock. */
+#include "dev.h"
+#include "p2p.h"
+
+typedef struct { /* a kernel at work */
+    symm_cta cta;
+    const symm_p2p_op *ops;
+    const symm_p2p_op *at; /* the call that is looked at */
+} symm_p2p;
+
+/* Of messages from `source` to `rank`: what the source writes, and what `rank` writes. */
+SYMM_DEV symm_p2p_in *symm_p2p_in_of(const symm_args *a, int source, int rank) {
+    return &symm_ctl_of(a, rank)->p2p_in[source];
+}
+SYMM_DEV symm_p2p_out *symm_p2p_out_of(const symm_args *a, int source, int rank) {
+    return &symm_ctl_of(a, source)->p2p_out[rank];
+}
+SYMM_DEV symm_p2p_head *symm_p2p_head_of(symm_p2p_in *in, uint64_t seq) {
+    return &in->head[seq % SYMM_P2P_SLOTS];
+}
+/* Where position `at` of the ring from `source` to `rank` lies. */
+SYMM_DEV char *symm_p2p_place(const symm_args *a, int source, int rank, uint64_t at) {
+    const uint64_t ring = a->scratch.host.p2p_ring;
+    return symm_flat(a, rank,
+                     a->scratch.host.p2p_off + (unsigned)source * ring + (at & (ring - 1)));
+}
+
+/* Both ranks compute the same from the ring, which is agreed, and from the size of the message. */
+SYMM_DEV int symm_p2p_is_tiny(const symm_p2p_op *op) {
+    return op->bytes <= SYMM_P2P_TINY;
+}
+SYMM_DEV int symm_p2p_is_big(const symm_args *a, const symm_p2p_op *op) {
+    const uint64_t half = a->scratch.host.p2p_ring / 2;
+    return op->bytes > (half < SYMM_P2P_SMALL ? half : SYMM_P2P_SMALL);
+}
+SYMM_DEV uint64_t symm_p2p_chunk(const symm_args *a, const symm_p2p_op *op) {
+    const uint64_t quarter = a->scratch.host.p2p_ring / 4,
+                   chunk = op->bytes <= SYMM_P2P_SHORT ? SYMM_P2P_SHORT_CHUNK : SYMM_P2P_CHUNK;
+    return quarter < chunk ? quarter : chunk;
+}
+SYMM_DEV uint64_t symm_p2p_chunks(const symm_args *a, const symm_p2p_op *op) {
+    const uint64_t chunk = symm_p2p_chunk(a, op);
+    return (op->bytes + chunk - 1) / chunk;
+}
+/* Bytes of chunk k. */
+SYMM_DEV uint64_t symm_p2p_chunk_len(const symm_args *a, const symm_p2p_op *op, uint64_t k) {
+    const uint64_t chunk = symm_p2p_chunk(a, op), left = op->bytes - k * chunk;
+    return left < chunk ? left : chunk;
+}
+
+/* Claims up to n chunks that nobody has claimed, from the front (the sender) or from the back (the
+ * receiver). How many. Acquire and release: what a rank read of the other's record before it
+ * claimed belongs to this message, for without a claim the message may have ended. */
+SYMM_DEV uint64_t symm_p2p_claim(symm_p2p_big *big, uint64_t chunks, int back, uint64_t n) {
+    uint64_t word = symm_ld_relaxed(&big->claim), more;
+    do {
+        const uint64_t left = chunks - (uint32_t)word - (word >> 32);
+        more = left < n ? left : n;
+        if (!more) return 0;
+    } while (!__atomic_compare_exchange_n(&big->claim, &word, word + (more << (back ? 32 : 0)), 0,
+                                          __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+    return more;
+}
+
+SYMM_DEV void symm_p2p_move(const symm_p2p_op *op, void *dst, const void *src, uint64_t bytes) {
+    if (op->nt)
+        symm_reduce->copy_nt(dst, src, bytes);
+    else
+        symm_reduce->copy(dst, src, bytes);
+}
+
+/* One step of the channel's call, if it can be made without waiting. 0: nothing has moved. The call
+ * has ended if ch->op has changed, or the list has to be left if c->out says so. */
+int symm_p2p_send(symm_p2p *p, symm_p2p_channel *ch);
+int symm_p2p_receive(symm_p2p *p, symm_p2p_channel *ch);
+
+/* The channel's call has ended. */
+SYMM_DEV int symm_p2p_end(const symm_p2p *p, symm_p2p_channel *ch) {
+    ch->op = p->ops[ch->op].next;
+    ch->seq = 0;
+    return 1;
+}

@@ -1,0 +1,212 @@
+/* p2p.c - symmSend and symmRecv: check, find windows, and one list of what a group has queued. They
+ * are no collectives, so they have no rows in coll.def: no two ranks need make the same calls. The
+ * user's thread; no lock. Only a group allocates. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "device/host/reduce.h"
+#include "host/comm/comm.h"
+#include "host/comm/group.h"
+#include "host/window/window.h"
+#include "coll.h"
+
+typedef struct { /* what the user asked for */
+    void *buff;
+    uint64_t count;
+    symmStream_t stream;
+    uint32_t type;
+    int32_t peer;
+    int sends;
+} message;
+
+static const char *call_name(const message *m) {
+    return m->sends ? "symmSend" : "symmRecv";
+}
+
+/* ---- check ----------------------------------------------------------------------------------- */
+
+static symmResult_t check(const symm_comm *c, const message *m) {
+    const uint64_t size = symm_type_size(m->type);
+    uint64_t bytes;
+    if (!c->launcher->messages)
+        return SYMM_ERR(symmNotSupported, "%s is not on the CUDA backend", call_name(m));
+    if (!size)
+        return SYMM_ERR(symmInvalidArgument, "%s: datatype=%u: must be 0 to %d", call_name(m),
+                        m->type, symmNumTypes - 1);
+    if (__builtin_mul_overflow(m->count, size, &bytes) || bytes >> 46)
+        return SYMM_ERR(symmInvalidArgument, "%s: count=%llu elements of %llu bytes overflow",
+                        call_name(m), (unsigned long long)m->count, (unsigned long long)size);
+    if ((unsigned)m->peer >= (unsigned)c->nranks)
+        return SYMM_ERR(symmInvalidArgument, "%s: peer=%d: must be 0 to %d", call_name(m), m->peer,
+                        c->nranks - 1);
+    return symm_coll_check_buffer(m->sends ? "sendbuff" : "recvbuff", m->buff, bytes);
+}
+
+/* ---- a list ---------------------------------------------------------------------------------- */
+
+/* This process reaches all of its own memory: a message to itself is never staged. */
+static uint64_t offset_of(const symm_comm *c, const symm_win *w, const message *m) {
+    if (m->peer == c->rank)
+        return (uint64_t)(uintptr_t)m->buff - (c->base + (uint64_t)c->rank * c->stride);
+    return w ? symm_window_offset(w, c->rank, m->buff) : SYMM_STAGED;
+}
+
+/* A message in one piece needs no window, but a graph keeps it. */
+static void fill_op(symm_comm *c, const message *m, symm_p2p_op *op, symm_win **win) {
+    const uint64_t bytes = m->count * symm_type_size(m->type);
+    const int looks = bytes && (m->stream || bytes > SYMM_P2P_TINY);
+    *win = looks ? symm_window_at(c, m->buff, bytes) : NULL;
+    *op = (symm_p2p_op){.buff = m->buff,
+                        .off = offset_of(c, *win, m),
+                        .count = m->count,
+                        .bytes = bytes,
+                        .type = m->type,
+                        .peer = (int16_t)m->peer,
+                        .sends = (uint8_t)m->sends,
+                        .nt = (uint8_t)symm_plan_past_caches(2 * bytes, c->calls.keeps),
+                        .next = -1};
+}
+
+/* Calls of one direction of one pair in call order; the pairs in another order on each rank, so
+ * that not all of them begin with the same peer. */
+static int link_channels(const symm_comm *c, symm_p2p_op *ops, int n, symm_p2p_channel *channels) {
+    int32_t first[2][SYMM_MAX_RANKS], last[2][SYMM_MAX_RANKS];
+    int made = 0;
+    memset(first, -1, sizeof first);
+    for (int i = 0; i < n; i++) {
+        const int way = ops[i].sends, peer = ops[i].peer;
+        if (first[way][peer] < 0)
+            first[way][peer] = i;
+        else
+            ops[last[way][peer]].next = i;
+        last[way][peer] = i;
+    }
+    for (int q = 0; q < 2 * c->nranks; q++) {
+        const int way = q & 1, peer = (c->rank + (way ? q / 2 : c->nranks - q / 2)) % c->nranks;
+        if (first[way][peer] >= 0) channels[made++].first = first[way][peer];
+    }
+    return made;
+}
+
+static symmResult_t run_one(symm_comm *c, const message *m) {
+    symm_p2p_op op;
+    symm_win *win;
+    symm_p2p_channel channel = {.first = 0};
+    fill_op(c, m, &op, &win);
+    const symm_p2p_list list = {&c->calls.proto, &op, &win, &channel, 1, 1};
+    return c->launcher->messages(c, &list, &m->stream, 1);
+}
+
+/* Each stream once. How many. */
+static int collect_streams(const message *m, int n, symmStream_t *streams) {
+    int made = 0, k;
+    for (int i = 0; i < n; i++) {
+        for (k = made; k > 0 && streams[k - 1] != m[i].stream; k--)
+            ;
+        if (!k) streams[made++] = m[i].stream;
+    }
+    return made;
+}
+
+static int most_channels(const symm_comm *c, int n) {
+    return n < 2 * c->nranks ? n : 2 * c->nranks;
+}
+
+static symmResult_t run_many(symm_comm *c, const message *m, int n) {
+    const size_t ops = (size_t)n * sizeof(symm_p2p_op), wins = (size_t)n * sizeof(symm_win *),
+                 channels = (size_t)most_channels(c, n) * sizeof(symm_p2p_channel),
+                 streams = (size_t)n * sizeof(symmStream_t);
+    char *block = SYMM_FAIL_ALLOC(p2p_list, malloc(ops + channels + wins + streams));
+    if (!block)
+        return SYMM_ERR(symmOutOfMemory, "no memory for %d sends and receives of a group", n);
+    symm_p2p_list list = {.args = &c->calls.proto, .n = n};
+    list.ops = (symm_p2p_op *)(void *)block;
+    list.channels = (symm_p2p_channel *)(void *)(block + ops);
+    list.wins = (symm_win **)(void *)(block + ops + channels);
+    symmStream_t *on = (symmStream_t *)(void *)(block + ops + channels + wins);
+    for (int i = 0; i < n; i++) fill_op(c, &m[i], &list.ops[i], &list.wins[i]);
+    list.nchannels = link_channels(c, list.ops, n, list.channels);
+    const symmResult_t r = c->launcher->messages(c, &list, on, collect_streams(m, n, on));
+    free(block);
+    return r;
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+typedef struct { /* what a group has queued for a communicator */
+    symmComm_t comm;
+    message *list;
+    int n, cap;
+} queued;
+
+static symmResult_t run_queued(void *p) {
+    const queued *q = p;
+    symm_comm *c;
+    SYMM_TRY(symm_comm_enter(q->comm, SYMM_ENTER_COLL, &c));
+    const symmResult_t r = q->n ? run_many(c, q->list, q->n) : symmSuccess;
+    symm_comm_leave(c);
+    return r;
+}
+
+static void drop_queued(void *p) {
+    free(((queued *)p)->list);
+}
+
+static symmResult_t append(queued *q, const message *m) {
+    if (q->n == q->cap) {
+        const int cap = q->cap ? 2 * q->cap : 16;
+        message *more = SYMM_FAIL_ALLOC(p2p_more, realloc(q->list, (size_t)cap * sizeof *more));
+        if (!more) return SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group");
+        q->list = more;
+        q->cap = cap;
+    }
+    q->list[q->n++] = *m;
+    return symmSuccess;
+}
+
+static symmResult_t check_queued(const message *m, symmComm_t comm, int *kind) {
+    symm_comm *c;
+    SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
+    symmResult_t r = check(c, m);
+    if (!r) r = c->launcher->check_stream(c, m->stream);
+    *kind = c->launcher->job(m->stream);
+    symm_comm_leave(c);
+    return r;
+}
+
+static symmResult_t queue(const message *m, symmComm_t comm) {
+    int kind = SYMM_JOB_STREAM;
+    void *at;
+    const symmResult_t r = check_queued(m, comm, &kind);
+    if (r) return symm_group_refuse(r);
+    SYMM_TRY(symm_group_behind(comm, kind, run_queued, drop_queued, sizeof(queued), &at));
+    queued *q = at;
+    q->comm = comm;
+    const symmResult_t kept = append(q, m);
+    return kept ? symm_group_refuse(kept) : symmSuccess;
+}
+
+/* ---- the public calls ------------------------------------------------------------------------ */
+
+static symmResult_t call(const message *m, symmComm_t comm) {
+    symm_comm *c;
+    if (__builtin_expect(symm_group_open(), 0)) return queue(m, comm);
+    SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
+    symmResult_t r = check(c, m);
+    if (!r) r = run_one(c, m);
+    symm_comm_leave(c);
+    return r;
+}
+
+symmResult_t symmSend(const void *sendbuff, size_t count, symmDataType_t datatype, int peer,
+                      symmComm_t comm, symmStream_t stream) {
+    const message m = {(void *)(uintptr_t)sendbuff, count, stream, (uint32_t)datatype, peer, 1};
+    return call(&m, comm);
+}
+
+symmResult_t symmRecv(void *recvbuff, size_t count, symmDataType_t datatype, int peer,
+                      symmComm_t comm, symmStream_t stream) {
+    const message m = {recvbuff, count, stream, (uint32_t)datatype, peer, 0};
+    return call(&m, comm);
+}

@@ -1,0 +1,292 @@
+/* thr_p2p.c - what the protocol of sends and receives promises, with thread ranks: every size,
+ * alignment and place, what ends alone, order, self-sends, groups in any order. Whoever's call has
+ * returned writes over its buffer at once, so ThreadSanitizer sees each missing release or wait;
+ * tests/check/check_mutants.sh takes them out one by one. Each rank is a thread; no lock. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "p2p_kit.h"
+
+enum { MOST = 8, ROOM = 9 << 20, SLOW = T_TSAN || T_ASAN };
+
+typedef struct {
+    symmComm_t comms[MOST];
+    int n;
+    const char *scratch;
+    _Atomic int went;
+    pthread_barrier_t meet;
+    void (*rank)(pk_world *w);
+} plan;
+
+static plan *the; /* of the test that runs */
+
+static void run_rank(int rank, int n, void *arg) {
+    plan *p = arg;
+    pk_world w;
+    pk_open(&w, p->comms[rank], rank, n, ROOM);
+    p->rank(&w);
+    pk_close(&w);
+}
+
+static void with_ranks(int n, const char *scratch, void (*rank)(pk_world *)) {
+    plan p = {.n = n, .rank = rank};
+    the = &p;
+    if (scratch) setenv("SYMM_SCRATCH", scratch, 1);
+    T_EQ(pthread_barrier_init(&p.meet, NULL, (unsigned)n), 0);
+    T_OK(symmCommInitAll(p.comms, n, NULL));
+    T_THREADS(n, run_rank, &p);
+    for (int r = 0; r < n; r++) T_OK(symmCommDestroy(p.comms[r]));
+    pthread_barrier_destroy(&p.meet);
+    unsetenv("SYMM_SCRATCH");
+}
+
+static void meet(void) {
+    pthread_barrier_wait(&the->meet);
+}
+
+/* ---- one message ----------------------------------------------------------------------------- */
+
+static const uint64_t sizes[] = {0,     1,     8,      39,     40,     41,      63,      64,
+                                 100,   4096,  8191,   8192,   8193,   32768,   32769,   65536,
+                                 65537, 99999, 262145, 524288, 999999, 1048576, 1048577, 5000001};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+/* Rank 0 to rank 1 and back. how: bits: sender registered, receiver registered. */
+static void one_way(pk_world *w, int from, uint64_t bytes, int how, uint64_t no) {
+    const int mine = w->rank == from ? how & 1 : how >> 1;
+    char *p = pk_half(w, mine) + 128 + (w->rank == from ? no % 5 : no % 3);
+    if (w->rank == from) {
+        pk_fill(p, bytes, from, 1 - from, no);
+        pk_send(w->comm, p, bytes, 1 - from, NULL);
+        memset(p, 0xee, bytes);
+    } else {
+        pk_empty(p, bytes);
+        pk_recv(w->comm, p, bytes, from, NULL);
+        pk_received(p, bytes, from, 1 - from, no);
+        memset(p, 0xdd, bytes);
+    }
+}
+
+static void sizes_rank(pk_world *w) {
+    uint64_t no = 0;
+    for (int i = 0; i < SIZES; i++)
+        for (int how = 0; how < 4; how++)
+            for (int from = 0; from < 2; from++)
+                if (!SLOW || i < SIZES - 3 || from == how / 2) one_way(w, from, sizes[i], how, ++no);
+}
+
+static void every_size_and_place(void) {
+    with_ranks(2, NULL, sizes_rank);
+}
+static void little_scratch(void) {
+    with_ranks(2, "1M", sizes_rank);
+}
+
+/* ---- what ends alone ------------------------------------------------------------------------- */
+
+/* The receiver comes only when the sends have returned. */
+static void alone_rank(pk_world *w) {
+    const uint64_t alone[] = {0, 40, 8192, 65536, 1 << 20};
+    for (int how = 0; how < 4; how++)
+        for (int i = 0; i < 5; i++) {
+            char *p = pk_half(w, w->rank ? how >> 1 : how & 1) + 128;
+            if (w->rank == 0) {
+                pk_fill(p, alone[i], 0, 1, (unsigned)i);
+                pk_send(w->comm, p, alone[i], 1, NULL);
+                memset(p, 0xee, alone[i]);
+            }
+            meet();
+            if (w->rank == 0) continue;
+            pk_empty(p, alone[i]);
+            pk_recv(w->comm, p, alone[i], 0, NULL);
+            pk_received(p, alone[i], 0, 1, (unsigned)i);
+        }
+}
+static void eager_sends_end_alone(void) {
+    with_ranks(2, NULL, alone_rank);
+}
+
+/* 64 messages, of which 8 are big, together as much as fits; in the order in which they went. */
+static uint64_t size_of(int i) {
+    return i % 8 == 7 ? 10000 + (unsigned)i : i % 3 ? (unsigned)i * 11 : 3000 + (unsigned)i;
+}
+static void many_rank(pk_world *w) {
+    char *p = w->heap + 128;
+    for (int round = 0; round < 6; round++) {
+        for (int i = 0; w->rank == 0 && i < 64; i++) {
+            pk_fill(p, size_of(i), 0, 1, (unsigned)i);
+            pk_send(w->comm, p, size_of(i), 1, NULL);
+            memset(p, 0xee, size_of(i));
+        }
+        meet();
+        for (int i = 0; w->rank == 1 && i < 64; i++) {
+            pk_empty(p, size_of(i));
+            pk_recv(w->comm, p, size_of(i), 0, NULL);
+            pk_received(p, size_of(i), 0, 1, (unsigned)i);
+        }
+        meet();
+    }
+}
+static void many_sends_end_alone(void) {
+    with_ranks(2, NULL, many_rank);
+}
+
+/* Small ones without a pause: slots and ring come round many times, the credits with them. */
+static void flood_rank(pk_world *w) {
+    char *p = w->heap + 128;
+    for (int i = 0; i < (SLOW ? 2000 : 20000); i++) {
+        const uint64_t bytes = (unsigned)(i * 37 % 700);
+        if (w->rank == 0) {
+            pk_fill(p, bytes, 0, 1, (unsigned)i);
+            pk_send(w->comm, p, bytes, 1, NULL);
+            memset(p, 0xee, bytes);
+        } else {
+            pk_recv(w->comm, p, bytes, 0, NULL);
+            pk_check(p, bytes, 0, 1, (unsigned)i);
+        }
+    }
+}
+static void a_flood_of_small_ones(void) {
+    with_ranks(2, "1M", flood_rank);
+}
+
+/* ---- to itself ------------------------------------------------------------------------------- */
+
+static void self_rank(pk_world *w) {
+    for (int i = 0; i < SIZES; i++) {
+        const uint64_t bytes = sizes[i];
+        char *from = pk_half(w, i & 1) + 128, *to = pk_half(w, i >> 1 & 1) + (ROOM / 2) + 131;
+        if (bytes > ROOM / 2 - 4096) continue;
+        pk_fill(from, bytes, 0, 0, (unsigned)i);
+        pk_empty(to, bytes);
+        const int grouped = bytes > 1 << 20 || i % 2;
+        if (grouped) T_OK(symmGroupStart());
+        if (grouped && i % 3 == 0) pk_recv(w->comm, to, bytes, w->rank, NULL);
+        pk_send(w->comm, from, bytes, w->rank, NULL);
+        if (!grouped || i % 3) pk_recv(w->comm, to, bytes, w->rank, NULL);
+        if (grouped) T_OK(symmGroupEnd());
+        pk_received(to, bytes, 0, 0, (unsigned)i);
+    }
+}
+static void messages_to_oneself(void) {
+    with_ranks(1, NULL, self_rank);
+    with_ranks(2, NULL, self_rank);
+}
+
+static void self_alone_rank(pk_world *w) {
+    T_EXPECT_WARNINGS();
+    T_ERR(symmSend(w->heap, 2 << 20, symmUint8, 0, w->comm, NULL), symmInvalidUsage);
+    T_MSG(symmGetLastError(w->comm), "a message of rank 0 to itself has no other call");
+    T_MSG(symmGetLastError(w->comm), "symmSend of 2097152 uint8 to rank 0");
+}
+static void self_alone(int rank, int n, void *arg) {
+    plan *p = arg;
+    pk_world w;
+    (void)n;
+    w = (pk_world){.rank = rank, .n = 1, .comm = p->comms[0], .heap = calloc(1, 2 << 20)};
+    self_alone_rank(&w);
+    free(w.heap);
+}
+static void a_message_to_oneself_without_its_other_call(void) {
+    plan p = {.n = 1};
+    T_OK(symmCommInitAll(p.comms, 1, NULL));
+    T_THREADS(1, self_alone, &p);
+    T_OK(symmCommDestroy(p.comms[0]));
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+/* Everybody to everybody, self too, in an order that differs per rank; and sizes per pair. */
+static uint64_t pair_size(int from, int to, int round) {
+    static const uint64_t of[] = {8, 0, 300, 9000, 70000, 41, 200000, 1500000};
+    return of[(from * 3 + to * 5 + round) % (SLOW ? 7 : 8)];
+}
+static uint64_t pair_at(int peer) {
+    return 256 + (uint64_t)peer * 1501000;
+}
+static void group_rank(pk_world *w) {
+    for (int round = 0; round < 8; round++) {
+        char *out = pk_half(w, round & 1), *in = pk_half(w, !(round & 1));
+        for (int q = 0; q < w->n; q++) {
+            pk_fill(out + pair_at(q), pair_size(w->rank, q, round), w->rank, q, (unsigned)round);
+            pk_empty(in + pair_at(q), pair_size(q, w->rank, round));
+        }
+        T_OK(symmGroupStart());
+        for (int i = 0; i < 2 * w->n; i++) {
+            const int k = (i * 7 + w->rank * 3 + round) % (2 * w->n), q = k / 2;
+            if (k & 1)
+                pk_send(w->comm, out + pair_at(q), pair_size(w->rank, q, round), q, NULL);
+            else
+                pk_recv(w->comm, in + pair_at(q), pair_size(q, w->rank, round), q, NULL);
+        }
+        T_OK(symmGroupEnd());
+        for (int q = 0; q < w->n; q++) {
+            pk_received(in + pair_at(q), pair_size(q, w->rank, round), q, w->rank, (unsigned)round);
+            memset(out + pair_at(q), 0xee, pair_size(w->rank, q, round));
+        }
+    }
+}
+static void groups_in_any_order(void) {
+    with_ranks(5, NULL, group_rank);
+    with_ranks(3, "1M", group_rank);
+}
+
+/* 500 messages each way between two ranks; the receives are written down first. */
+static void thousand_rank(pk_world *w) {
+    char *out = w->heap + 128, *in = w->heap + (ROOM / 2);
+    const int peer = 1 - w->rank;
+    for (int i = 0; i < 500; i++) {
+        pk_fill(out + i * 700, (unsigned)i, w->rank, peer, (unsigned)i);
+        pk_empty(in + i * 700, (unsigned)i);
+    }
+    T_OK(symmGroupStart());
+    for (int i = 0; i < 500; i++) pk_recv(w->comm, in + i * 700, (unsigned)i, peer, NULL);
+    for (int i = 0; i < 500; i++) pk_send(w->comm, out + i * 700, (unsigned)i, peer, NULL);
+    T_OK(symmGroupEnd());
+    for (int i = 0; i < 500; i++)
+        pk_received(in + i * 700, (unsigned)i, peer, w->rank, (unsigned)i);
+}
+static void a_group_of_a_thousand(void) {
+    with_ranks(2, NULL, thousand_rank);
+}
+
+/* A collective of a group comes before its sends and receives, wherever it stands: its result is
+ * what is sent. A rank without any takes part in the collective alone. */
+static void behind_rank(pk_world *w) {
+    int32_t *sum = (int32_t *)(void *)(w->memory + 128), *got = sum + 1024, *in = got + 1024;
+    for (int i = 0; i < 1000; i++) in[i] = w->rank + i;
+    T_OK(symmGroupStart());
+    if (w->rank == 1) T_OK(symmSend(sum, 1000, symmInt, 2, w->comm, NULL));
+    if (w->rank == 2) T_OK(symmRecv(got, 1000, symmInt, 1, w->comm, NULL));
+    T_OK(symmAllReduce(in, sum, 1000, symmInt, symmSum, w->comm, NULL));
+    T_OK(symmGroupEnd());
+    for (int i = 0; w->rank == 2 && i < 1000; i++) T_EQ(got[i], 6 + 4 * i);
+}
+static void collectives_of_a_group_come_first(void) {
+    with_ranks(4, NULL, behind_rank);
+}
+
+/* One thread drives all ranks. */
+static void one_thread_drives_all(void) {
+    symmComm_t comms[3];
+    char box[3][3][100];
+    T_OK(symmCommInitAll(comms, 3, NULL));
+    T_OK(symmGroupStart());
+    for (int r = 0; r < 3; r++)
+        for (int q = 0; q < 3; q++) {
+            memset(box[r][q], r * 3 + q, 50);
+            pk_send(comms[r], box[r][q], 50, q, NULL);
+            pk_recv(comms[r], box[r][q] + 50, 50, q, NULL);
+        }
+    T_OK(symmGroupEnd());
+    for (int r = 0; r < 3; r++)
+        for (int q = 0; q < 3; q++)
+            for (int i = 0; i < 50; i++) T_EQ(box[r][q][50 + i], q * 3 + r);
+    for (int r = 0; r < 3; r++) T_OK(symmCommDestroy(comms[r]));
+}
+
+T_MAIN(T(every_size_and_place), T(little_scratch), T(eager_sends_end_alone),
+       T(many_sends_end_alone), T(a_flood_of_small_ones), T(messages_to_oneself),
+       T(a_message_to_oneself_without_its_other_call), T(groups_in_any_order),
+       T(a_group_of_a_thousand), T(collectives_of_a_group_come_first), T(one_thread_drives_all))

@@ -1,0 +1,74 @@
+/* perf_pattern.c - symm-perf: what is made of sends and receives, under nccl-tests' names. A row
+ * says what comes of a pattern as if it were a collective, so that buffers, checks and tables need
+ * not know. Runs on each rank's thread; no lock. */
+#include <string.h>
+
+#include "perf.h"
+
+static symmDataType_t type_of(const perf_case *c) {
+    return (symmDataType_t)c->type;
+}
+static int beside(const perf_rank *p, int by) {
+    return (p->world->rank + by + p->world->nranks) % p->world->nranks;
+}
+
+/* To the next rank, from the previous one. */
+static void sendrecv(perf_rank *p, const perf_case *c) {
+    PERF_MUST(p, symmGroupStart());
+    PERF_MUST(p, symmSend(c->send, c->count, type_of(c), beside(p, 1), p->comm, p->stream));
+    PERF_MUST(p, symmRecv(c->recv, c->count, type_of(c), beside(p, -1), p->comm, p->stream));
+    PERF_MUST(p, symmGroupEnd());
+}
+static int previous(int rank, int nranks, int part) {
+    (void)part;
+    return (rank + nranks - 1) % nranks;
+}
+
+/* An all_gather: in step k the blocks of 2^k ranks go to the rank whose number differs in bit k. */
+static void hypercube(perf_rank *p, const perf_case *c) {
+    const int rank = p->world->rank;
+    const uint64_t block = c->count * perf_type_size(c->type);
+    if (c->recv + (unsigned)rank * block != c->send)
+        memcpy(c->recv + (unsigned)rank * block, c->send, block);
+    for (int mask = 1; mask < p->world->nranks; mask *= 2) {
+        const unsigned mine = (unsigned)(rank & ~(mask - 1)), theirs = mine ^ (unsigned)mask;
+        const uint64_t n = c->count * (unsigned)mask;
+        PERF_MUST(p, symmGroupStart());
+        PERF_MUST(p, symmSend(c->recv + mine * block, n, type_of(c), rank ^ mask, p->comm,
+                              p->stream));
+        PERF_MUST(p, symmRecv(c->recv + theirs * block, n, type_of(c), rank ^ mask, p->comm,
+                              p->stream));
+        PERF_MUST(p, symmGroupEnd());
+    }
+}
+static int each(int rank, int nranks, int part) {
+    (void)rank, (void)nranks;
+    return part;
+}
+
+/* There and back: the time is that of one message. */
+static void pingpong(perf_rank *p, const perf_case *c) {
+    const int peer = 1 - p->world->rank;
+    if (!p->world->rank)
+        PERF_MUST(p, symmSend(c->send, c->count, type_of(c), peer, p->comm, p->stream));
+    PERF_MUST(p, symmRecv(c->recv, c->count, type_of(c), peer, p->comm, p->stream));
+    if (p->world->rank)
+        PERF_MUST(p, symmSend(c->send, c->count, type_of(c), peer, p->comm, p->stream));
+}
+
+const perf_pattern perf_patterns[PERF_PATTERNS] = {
+    [PERF_SENDRECV] = {.row = {.name = "sendrecv", .in = SYMM_COUNT, .out = SYMM_COUNT, .apart = 1},
+                       .legs = 1,
+                       .call = sendrecv,
+                       .origin = previous},
+    [PERF_HYPERCUBE] = {.row = {.name = "hypercube", .in = SYMM_COUNT, .out = SYMM_EACH},
+                        .legs = 1,
+                        .doubles = 1,
+                        .call = hypercube,
+                        .origin = each},
+    [PERF_PINGPONG] = {.row = {.name = "pingpong", .in = SYMM_COUNT, .out = SYMM_COUNT, .apart = 1},
+                       .legs = 2,
+                       .pair = 1,
+                       .call = pingpong,
+                       .origin = previous},
+};
