@@ -73,6 +73,13 @@ endef
 $(foreach f,$(wildcard tests/*/*.c),$(foreach n,$(basename $(notdir $(f))),\
   $(eval $(call test_object,$(f),$(n),$(filter $(n),$(M_TESTS))))))
 
+# symm-info's map of a heap, which unit_heap_dump draws.
+MAP_NAMES := info_map info_map_svg
+$(foreach n,$(MAP_NAMES),$(eval $(call test_object,tools/$(n).c,$(n),)))
+MAP_OBJ   := $(MAP_NAMES:%=$(TOBJ)/tests/%.o)
+$(TEST)/unit_heap_dump: $(MAP_OBJ)
+TEST_PROGRAM_OBJ += $(MAP_OBJ)
+
 # Of programs that measure nothing: -O1 compiles in 60 % of the time.
 ifeq ($(call on,DEBUG),)
 $(foreach c,unit fault thr mp,$(TOBJ)/tests/$(c)_%.o): OPT := -O1

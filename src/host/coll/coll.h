@@ -43,6 +43,9 @@ typedef struct symm_memo {
  * ended. */
 symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l);
 
+/* Asserts the invariants of a call that is ready (call_check.c). */
+void symm_call_check(const symm_launch *l);
+
 /* How a backend launches a call that is ready; the communicator has its backend's. */
 typedef struct symm_launcher {
     /* Runs the call, gives it to the stream, or records it if the stream is captured; in issue

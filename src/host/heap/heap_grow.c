@@ -60,6 +60,18 @@ static symmResult_t no_addresses(const symm_heap *h, symm_more more) {
                     (unsigned long long)h->zone[SYMM_ZONE_LOCAL].extent);
 }
 
+static void plan_check(const plan *p) {
+    SYMM_ASSERT(p->count == p->of[SYMM_ZONE_SYM] + p->of[SYMM_ZONE_LOCAL] && p->count >= 0);
+    SYMM_ASSERT(p->extent[0] + p->extent[1] <= p->reserve);
+    for (int i = 0; i < p->count; i++) {
+        const symm_part *z = &p->zoned[i];
+        const int zone = i < p->of[SYMM_ZONE_SYM] ? SYMM_ZONE_SYM : SYMM_ZONE_LOCAL;
+        SYMM_ASSERT(z->bytes && z->bytes <= p->h->chunk && p->parts[i].bytes == z->bytes);
+        SYMM_ASSERT(z->off + z->bytes <= p->extent[zone]);
+        SYMM_ASSERT(i == 0 || i == p->of[SYMM_ZONE_SYM] || z[-1].off + z[-1].bytes <= z->off);
+    }
+}
+
 static symmResult_t make_plan(symm_heap *h, symm_more more, plan *p) {
     uint64_t want[SYMM_ZONES];
     if (more.sym > p->reserve || more.local > p->reserve) return no_addresses(h, more);
@@ -81,6 +93,7 @@ static symmResult_t make_plan(symm_heap *h, symm_more more, plan *p) {
         p->parts[i] = (symm_part){symm_zone_flip(h, zone, p->zoned[i].off, p->zoned[i].bytes),
                                   p->zoned[i].bytes};
     }
+    SYMM_CHECK(plan_check(p));
     return symmSuccess;
 }
 
@@ -145,6 +158,7 @@ static symmResult_t keep(plan *p, uint64_t local_extent) {
     for (int i = 0; h->guard && i < p->count; i++)
         (void)symm_guard_paint(h, p->parts[i].off, p->parts[i].bytes, 1);
     symm_heap_lock(h);
+    SYMM_ASSERT(p->extent[SYMM_ZONE_LOCAL] <= local_extent);
     const int good = add_free(p);
     for (int i = 0; i < p->count; i++) enter_chunk(&h->zone[zone_of(p, i)], p->zoned[i]);
     h->local_extent = local_extent;

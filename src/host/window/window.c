@@ -23,6 +23,7 @@ void symm_window_ref(symm_win *w) {
         w->comm->source->ref(w);
         return;
     }
+    SYMM_ASSERT(atomic_load_explicit(&w->refs, memory_order_relaxed) > 0);
     atomic_fetch_add_explicit(&w->refs, 1, memory_order_relaxed);
 }
 
@@ -31,6 +32,7 @@ void symm_window_unref(symm_win *w) {
         w->comm->source->unref(w);
         return;
     }
+    SYMM_ASSERT(atomic_load_explicit(&w->refs, memory_order_relaxed) > 0);
     /* Acquire and release: the one who gives it up comes after everyone's last use. */
     if (atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1) return;
     if (w->slot)
@@ -81,6 +83,36 @@ void symm_window_lengthen(symm_win *w, uint64_t bytes, symm_lived *list, int n) 
     w->bytes = bytes;
     symm_window_watch(w, list, n);
     enter(w->comm, w);
+    SYMM_CHECK(symm_window_check(w));
+}
+
+static void check_pieces(const symm_win *w) {
+    enum { MOST = 16 };
+    int gone = 0;
+    for (int i = 0; i < w->nlived; i++) {
+        const symm_lived *p = &w->lived[i];
+        gone += p->gone;
+        if (i >= MOST) continue;
+        SYMM_ASSERT(p->lo < p->hi && (i == 0 || p[-1].hi <= p->lo));
+        SYMM_ASSERT(p->gone == 0 || p->gone == 1);
+    }
+    SYMM_ASSERT(gone == w->gone && w->foreign + w->dear <= w->nlived);
+    SYMM_ASSERT(!w->nlived || w->lived[0].lo <= (uintptr_t)w->ptr);
+    SYMM_ASSERT(!w->nlived || w->lived[w->nlived - 1].hi >= (uintptr_t)w->ptr + w->bytes);
+}
+
+/* Where a window is on each rank. */
+void symm_window_check(const symm_win *w) {
+    const symm_comm *c = w->comm;
+    SYMM_ASSERT(w->off && w->size && w->handle && !w->heap);
+    SYMM_ASSERT(w->size[c->rank] == w->bytes && (w->ptr || !w->bytes));
+    SYMM_ASSERT(!w->slot == !!c->threads && (!w->held || w->slot));
+    for (int r = 0; r < c->nranks && w->slot; r++) {
+        const uint64_t in = w->off[r] + c->base - c->space->base - w->slot->off;
+        SYMM_ASSERT(in <= w->slot->bytes && w->size[r] <= w->slot->bytes - in);
+        SYMM_ASSERT(w->size[r] <= w->slot->rank_bytes[r]);
+    }
+    check_pieces(w);
 }
 
 void symm_windows_check(const symm_comm *c) {
@@ -104,10 +136,12 @@ static void link_window(symm_comm *c, symm_win *w) {
     c->windows.count++;
     enter(c, w);
     SYMM_CHECK(symm_windows_check(c));
+    SYMM_CHECK(symm_window_check(w));
 }
 
 static void close_window(symm_comm *c, symm_win *w) {
     SYMM_CHECK(symm_windows_check(c));
+    SYMM_CHECK(symm_window_check(w));
     leave(c, w);
     *w->link = w->next;
     if (w->next) w->next->link = w->link;
