@@ -5,10 +5,9 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
-#include "base/log.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "host/gpu/gpu.h"
+#include "host/gpu/setup.h"
 #include "heap_int.h"
 
 /* ---- what there is to be mapped -------------------------------------------------------------- */
@@ -314,16 +313,10 @@ typedef struct {
 static symmResult_t grow_job(void *p) {
     const grow_args *a = p;
     symm_heap *h;
-    symm_cuda_scope scope;
+    symm_setup s;
     SYMM_TRY(symm_heap_enter(a->heap, 1, &h));
-    symm_comm *c = h->comm;
-    symm_log_rank(c->rank);
-    if (c->cuda) symm_gpu_reap();
-    const symmResult_t inside = symm_gpu_push(c, &scope);
-    symmResult_t r = symm_heap_more(h, inside, a->more, "growing a heap");
-    if (!inside) symm_gpu_pop(c, &scope);
-    symm_heap_leave(h);
-    return r;
+    symm_setup_begin(h->comm, &s);
+    return symm_setup_leave(&s, symm_heap_more(h, s.status, a->more, "growing a heap"));
 }
 
 symmResult_t symmHeapGrow(symmHeap_t heap, size_t symBytes, size_t localBytes) {

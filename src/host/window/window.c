@@ -8,11 +8,10 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/handle.h"
-#include "base/log.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "host/gpu/gpu.h"
+#include "host/gpu/setup.h"
 #include "exchange.h"
 #include "space.h"
 
@@ -357,16 +356,9 @@ free_list:
 
 static symmResult_t register_job(void *p) {
     register_args *a = p;
-    symm_comm *c;
-    symm_cuda_scope scope;
-    SYMM_TRY(symm_comm_enter(a->comm, 1, &c));
-    symm_log_rank(c->rank);
-    if (c->cuda) symm_gpu_reap();
-    const symmResult_t inside = symm_gpu_push(c, &scope);
-    symmResult_t r = register_window(c, inside, a);
-    if (!inside) symm_gpu_pop(c, &scope);
-    symm_comm_leave(c);
-    return r;
+    symm_setup s;
+    SYMM_TRY(symm_setup_enter(a->comm, &s));
+    return symm_setup_leave(&s, register_window(s.c, s.status, a));
 }
 
 symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size, symmWindow_t *win,
