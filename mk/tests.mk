@@ -52,7 +52,7 @@ M_TESTS      := $(MP_TESTS) $(MPG_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
 # What tests share; an archive, so that only those that use a part take it in.
 T_PARTS      := $(patsubst %,$(TOBJ)/tests/%.o,$(call names,fake))
 # The GPU kernels on fibers, which unit_kernels runs.
-EMU_OBJ      := $(patsubst %,$(TOBJ)/tests/%.o,emu_run emu_late emu_kernels)
+EMU_OBJ      := $(patsubst %,$(TOBJ)/tests/%.o,emu_run emu_stores emu_kernels)
 T_OBJ        := $(TOBJ)/tests/t.o $(if $(T_PARTS),$(TOBJ)/tests/parts.a)
 MPI_LEAKS    := $(if $(filter address,$(SANITIZERS)),$(TOBJ)/tests/mpi_leaks.o)
 TEST_PROGRAM_OBJ := $(patsubst %,$(TOBJ)/tests/%.o,t $(C_TESTS) $(M_TESTS)) \
