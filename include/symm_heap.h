@@ -169,9 +169,9 @@ typedef struct {
 /* Sizes and counts of a heap. Order: local. */
 SYMM_API symmResult_t symmHeapQuery(symmHeap_t heap, symmHeapInfo_t *info);
 
-enum { SYMM_DUMP_TEXT = 0, SYMM_DUMP_SVG = 1, SYMM_DUMP_JSON = 2 };
-/* Writes a map of the heap to fd, for people: zones, chunks, blocks, holes. format: SYMM_DUMP_*.
- * Order: local. */
+enum { SYMM_DUMP_TEXT = 0, SYMM_DUMP_JSON = 1 };
+/* Writes to fd what is in the heap: zones, chunks, blocks, holes. format: SYMM_DUMP_TEXT for people,
+ * SYMM_DUMP_JSON for programs. `symm-info --map FILE --svg FILE` draws the JSON. Order: local. */
 SYMM_API symmResult_t symmHeapDump(symmHeap_t heap, int fd, int format);
 
 #ifdef __cplusplus

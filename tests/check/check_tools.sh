@@ -254,7 +254,7 @@ run "$info" --heap --svg /nonexistent/x.svg
 t_expect "a map that cannot be written is a failure" \
     "1 1" "$rc $(err 'cannot write /nonexistent/x.svg: No such file')"
 run "$info" --svg "$dir/heap.svg"
-t_expect "a map of no heap is refused" "2 1" "$rc $(err '^symm-info: --svg goes with --heap')"
+t_expect "a map of no heap is refused" "2 1" "$rc $(err '^symm-info: --svg goes with --heap or --map')"
 SYMM_WIN_STRIDE=1 run "$info" --heap
 t_expect "symm-info says why there is no heap" "1 1" "$rc $(out '^  heap +refused: .')"
 run "$info" nonsense

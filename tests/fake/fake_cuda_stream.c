@@ -97,7 +97,7 @@ static void await_word(const struct op *op) {
     while (__atomic_load_n((const unsigned *)op->from, __ATOMIC_ACQUIRE) != op->value) usleep(50);
 }
 
-/* Runs and frees it. */
+/* Runs the op and frees it. */
 static void run(struct op *op) {
     switch (op->kind) {
     case OP_KERNEL: run_kernel(op); break;
@@ -183,7 +183,7 @@ cu_stream fake_stream(cu_stream stream) {
     return NULL;
 }
 
-/* The handle's stream, or the code of a handle that means none. */
+/* The stream of a handle, or the error code if there is none. */
 static int find(cu_stream *stream) {
     int implied = (uintptr_t)*stream <= (uintptr_t)SYMM_CUDA_STREAM_PER_THREAD;
     if (implied && !fake_current()) return SYMM_CUDA_ERROR_INVALID_CONTEXT;
@@ -191,7 +191,7 @@ static int find(cu_stream *stream) {
     return *stream ? SYMM_CUDA_SUCCESS : SYMM_CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* The NULL stream would wait for blocking streams under capture. Who asks spoils nothing. */
+/* The NULL stream would wait for blocking streams under capture. Asking invalidates nothing. */
 static int implicit(cu_stream s, int asks) {
     if (!s->context || s->context->legacy != s) return SYMM_CUDA_SUCCESS;
     for (cu_stream other = streams; other; other = other->next) {
@@ -232,8 +232,8 @@ void fake_drain(cu_stream s) {
     fake_unlock();
 }
 
-/* Graphs and libraries of an earlier install are the test's to destroy before; a sanitizer tells
- * it. */
+/* Tests must destroy graphs and libraries of an earlier install; a sanitizer finds those that they
+ * forget. */
 void fake_stream_reset(void) {
     for (cu_stream s = streams; s; s = s->next) stop(s);
     fake_lock();
@@ -411,8 +411,8 @@ cu_result fk_cuEventRecord(cu_event event, cu_stream stream) {
     return cu;
 }
 
-/* Under the lock. A stream that waits for a captured event joins its capture; the event's stream
- * counts as joined if the capture's first stream waits. */
+/* Under the lock. A stream that waits for a captured event joins its capture. The stream of the
+ * event is joined if the first stream of the capture waits for it. */
 static int join(cu_stream s, cu_event e) {
     if (s->capture && s->capture != e->captured) return SYMM_CUDA_ERROR_STREAM_CAPTURE_MERGE;
     if (!s->capture) s->deps.n = 0;
@@ -580,11 +580,11 @@ static int capture_info(cu_stream stream, int *status, uint64_t *id, cu_graph *g
 cu_result fk_cuStreamGetCaptureInfo_v2(cu_stream stream, int *status, uint64_t *id, cu_graph *graph,
                                        const cu_graph_node **nodes, size_t *count) {
     ENTER(cuStreamGetCaptureInfo_v2);
-    if (nodes || count) return SYMM_CUDA_ERROR_NOT_SUPPORTED; /* this fake keeps none */
+    if (nodes || count) return SYMM_CUDA_ERROR_NOT_SUPPORTED; /* the fake driver keeps none */
     return capture_info(stream, status, id, graph);
 }
 
-/* The array is the stream's own, as the driver's is: good until the next call on it. */
+/* The array belongs to the stream, as the driver's does: valid until the next call on it. */
 cu_result fk_cuStreamGetCaptureInfo_v3(cu_stream stream, int *status, uint64_t *id, cu_graph *graph,
                                        const cu_graph_node **nodes, const void **edges,
                                        size_t *count) {

@@ -205,6 +205,7 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
 /* ---- launch ---------------------------------------------------------------------------------- */
 
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
+    SYMM_CHECK(symm_call_check(l));
     /* Written by this thread alone; symmStats may read it from another. */
     uint64_t n = atomic_load_explicit(&c->calls.launches[l->plan.kernel], memory_order_relaxed);
     atomic_store_explicit(&c->calls.launches[l->plan.kernel], n + 1, memory_order_relaxed);

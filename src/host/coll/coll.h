@@ -57,6 +57,8 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
 
 /* Checks a buffer's address; name: of the argument. */
 symmResult_t symm_coll_check_buffer(const char *name, const void *p, uint64_t bytes);
+/* Asserts the invariants of a call that is ready (call_check.c). */
+void symm_call_check(const symm_launch *l);
 
 /* How a backend launches a call that is ready; the communicator has its backend's. */
 typedef struct symm_launcher {

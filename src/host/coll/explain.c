@@ -128,14 +128,17 @@ symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed) 
 
 /* ---- dump ------------------------------------------------------------------------------------ */
 
+/* A rank's control block in the memory of its GPU. */
+static const symm_gpu_ctl *gpu_ctl(const symm_comm *c, int rank) {
+    return (const symm_gpu_ctl *)(uintptr_t)(c->base + (uint64_t)rank * c->stride);
+}
+
 /* What this rank's inbox says of r. On GPUs the words are copied from device memory. */
 static void dump_words(writer *w, symm_comm *c, int r) {
     const char *text = "; its words here: ";
     if (c->cuda) {
         symm_gpu_inbox box;
-        const symm_gpu_ctl *ctl =
-            (const symm_gpu_ctl *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
-        if (!c->vmm->copy(&box, &ctl->inbox[r], sizeof box))
+        if (!c->vmm->copy(&box, &gpu_ctl(c, c->rank)->inbox[r], sizeof box))
             put(w, "%ssignatures %llx %llx", text, (unsigned long long)box.sig[0],
                 (unsigned long long)box.sig[1]);
         return;
@@ -151,11 +154,8 @@ static void dump_words(writer *w, symm_comm *c, int r) {
 /* Collectives that a rank has finished. */
 static uint32_t dump_epoch(symm_comm *c, int r) {
     uint32_t epoch = 0;
-    const char *block = (const char *)(uintptr_t)(c->base + (uint64_t)r * c->stride);
-    if (!c->cuda)
-        return __atomic_load_n(&((const symm_ctl *)(const void *)block)->epoch[0],
-                               __ATOMIC_RELAXED);
-    c->vmm->copy(&epoch, block + offsetof(symm_gpu_ctl, epoch), sizeof epoch);
+    if (!c->cuda) return __atomic_load_n(&symm_comm_ctl(c, r)->epoch[0], __ATOMIC_RELAXED);
+    c->vmm->copy(&epoch, &gpu_ctl(c, r)->epoch[0], sizeof epoch);
     return epoch;
 }
 

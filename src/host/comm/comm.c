@@ -27,6 +27,7 @@ void symm_comm_check(const symm_comm *c) {
     SYMM_ASSERT(atomic_load(&c->entry.visitors) >= 0 && atomic_load(&c->entry.parenting) >= 0);
     SYMM_ASSERT(!c->ctl || (c->rank >= 0 && c->rank < c->nranks && c->nranks <= SYMM_MAX_RANKS));
     SYMM_ASSERT(!c->ctl || symm_comm_ctl(c, c->rank) == c->ctl);
+    SYMM_CHECK(symm_comm_made_check(c));
 }
 
 /* Why a thread that waits for its turn must not go on waiting; symmSuccess: it may. Aborted ones

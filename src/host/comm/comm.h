@@ -24,6 +24,7 @@ symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out);
 symmResult_t symm_comm_enter_known(symm_comm *c, int live);
 /* Asserts the invariants of the record. The thread that is inside. */
 void symm_comm_check(const symm_comm *c);
+void symm_comm_made_check(const symm_comm *c); /* its part in comm_check.c */
 static inline void symm_comm_leave(symm_comm *c) {
     SYMM_CHECK(symm_comm_check(c));
     atomic_store_explicit(&c->entry.busy, 0, memory_order_release);

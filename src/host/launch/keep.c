@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "host/coll/counts.h"
 #include "host/comm/comm.h"
@@ -33,11 +34,13 @@ int symm_keep_lives(symm_keep *k) {
 }
 
 static void retain(void *p) {
+    SYMM_ASSERT(atomic_load_explicit(&((symm_keep *)p)->refs, memory_order_relaxed) > 0);
     atomic_fetch_add_explicit(&((symm_keep *)p)->refs, 1, memory_order_relaxed);
 }
 
 void symm_keep_release(void *p) {
     symm_keep *k = p;
+    SYMM_ASSERT(atomic_load_explicit(&k->refs, memory_order_relaxed) > 0 && k->comm);
     /* Acquire and release: whoever frees comes after every replay. */
     if (atomic_fetch_sub_explicit(&k->refs, 1, memory_order_acq_rel) != 1) return;
     if (k->src) symm_window_unref(k->src);
@@ -67,6 +70,7 @@ symm_keep *symm_keep_new(const symm_launch *l) {
     k->n = n + more;
     if (n) symm_window_pieces(src, l->args.src, l->in, k->at);
     if (more) symm_window_pieces(dst, l->args.dst, l->out, k->at + n);
+    for (int i = 0; i < k->n; i++) SYMM_ASSERT(k->at[i].lo < k->at[i].hi && !k->at[i].gone);
     symm_comm_ref(k->comm);
     if (k->src) symm_window_ref(k->src);
     if (k->dst) symm_window_ref(k->dst);

@@ -148,11 +148,9 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
     if (h->param_hash != mine->param_hash)
         return SYMM_ERR(
             symmInvalidUsage,
-            "rank %d has other SYMM_ variables than rank 0 (those that decide kernels "
-            "and layout must agree: SYMM_ALGO, SYMM_CTAS, SYMM_THREADS, SYMM_RELAY, "
-            "SYMM_DETERMINISTIC, "
-            "SYMM_SCRATCH, SYMM_WIN_STRIDE, SYMM_MULTICAST, SYMM_BACKEND; and the config's "
-            "minCTAs and maxCTAs)",
+            "rank %d has other SYMM_ variables than rank 0 (ALGO, CTAS, THREADS, RELAY, "
+            "DETERMINISTIC, SCRATCH, WIN_STRIDE, MULTICAST, BACKEND must agree), or another "
+            "config.minCTAs or maxCTAs",
             r);
     return symm_where_compare(r, &h->where, &mine->where);
 }

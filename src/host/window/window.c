@@ -8,11 +8,10 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/handle.h"
-#include "base/log.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "host/gpu/gpu.h"
+#include "host/gpu/setup.h"
 #include "exchange.h"
 #include "space.h"
 
@@ -23,6 +22,7 @@ void symm_window_ref(symm_win *w) {
         w->comm->source->ref(w);
         return;
     }
+    SYMM_ASSERT(atomic_load_explicit(&w->refs, memory_order_relaxed) > 0);
     atomic_fetch_add_explicit(&w->refs, 1, memory_order_relaxed);
 }
 
@@ -31,6 +31,7 @@ void symm_window_unref(symm_win *w) {
         w->comm->source->unref(w);
         return;
     }
+    SYMM_ASSERT(atomic_load_explicit(&w->refs, memory_order_relaxed) > 0);
     /* Acquire and release: the one who gives it up comes after everyone's last use. */
     if (atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1) return;
     if (w->slot)
@@ -81,6 +82,36 @@ void symm_window_lengthen(symm_win *w, uint64_t bytes, symm_lived *list, int n) 
     w->bytes = bytes;
     symm_window_watch(w, list, n);
     enter(w->comm, w);
+    SYMM_CHECK(symm_window_check(w));
+}
+
+static void check_pieces(const symm_win *w) {
+    enum { MOST = 16 };
+    int gone = 0;
+    for (int i = 0; i < w->nlived; i++) {
+        const symm_lived *p = &w->lived[i];
+        gone += p->gone;
+        if (i >= MOST) continue;
+        SYMM_ASSERT(p->lo < p->hi && (i == 0 || p[-1].hi <= p->lo));
+        SYMM_ASSERT(p->gone == 0 || p->gone == 1);
+    }
+    SYMM_ASSERT(gone == w->gone && w->foreign + w->dear <= w->nlived);
+    SYMM_ASSERT(!w->nlived || w->lived[0].lo <= (uintptr_t)w->ptr);
+    SYMM_ASSERT(!w->nlived || w->lived[w->nlived - 1].hi >= (uintptr_t)w->ptr + w->bytes);
+}
+
+/* Where a window is on each rank. */
+void symm_window_check(const symm_win *w) {
+    const symm_comm *c = w->comm;
+    SYMM_ASSERT(w->off && w->size && w->handle && !w->heap);
+    SYMM_ASSERT(w->size[c->rank] == w->bytes && (w->ptr || !w->bytes));
+    SYMM_ASSERT(!w->slot == !!c->threads && (!w->held || w->slot));
+    for (int r = 0; r < c->nranks && w->slot; r++) {
+        const uint64_t in = w->off[r] + c->base - c->space->base - w->slot->off;
+        SYMM_ASSERT(in <= w->slot->bytes && w->size[r] <= w->slot->bytes - in);
+        SYMM_ASSERT(w->size[r] <= w->slot->rank_bytes[r]);
+    }
+    check_pieces(w);
 }
 
 void symm_windows_check(const symm_comm *c) {
@@ -104,10 +135,12 @@ static void link_window(symm_comm *c, symm_win *w) {
     c->windows.count++;
     enter(c, w);
     SYMM_CHECK(symm_windows_check(c));
+    SYMM_CHECK(symm_window_check(w));
 }
 
 static void close_window(symm_comm *c, symm_win *w) {
     SYMM_CHECK(symm_windows_check(c));
+    SYMM_CHECK(symm_window_check(w));
     leave(c, w);
     *w->link = w->next;
     if (w->next) w->next->link = w->link;
@@ -324,16 +357,9 @@ free_list:
 
 static symmResult_t register_job(void *p) {
     register_args *a = p;
-    symm_comm *c;
-    symm_cuda_scope scope;
-    SYMM_TRY(symm_comm_enter(a->comm, 1, &c));
-    symm_log_rank(c->rank);
-    if (c->cuda) symm_gpu_reap();
-    const symmResult_t inside = symm_gpu_push(c, &scope);
-    symmResult_t r = register_window(c, inside, a);
-    if (!inside) symm_gpu_pop(c, &scope);
-    symm_comm_leave(c);
-    return r;
+    symm_setup s;
+    SYMM_TRY(symm_setup_enter(a->comm, &s));
+    return symm_setup_leave(&s, register_window(s.c, s.status, a));
 }
 
 symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size, symmWindow_t *win,

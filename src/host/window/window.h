@@ -32,8 +32,9 @@ void symm_window_ref(symm_win *w);
 /* The last reference frees the window and drops its slot, which unmaps nothing by itself. */
 void symm_window_unref(symm_win *w);
 void symm_window_drop_all(symm_comm *c);
-/* Asserts the invariants of the list of windows. */
+/* Asserts the invariants of the list of windows, and of one of them. */
 void symm_windows_check(const symm_comm *c);
+void symm_window_check(const symm_win *w);
 
 /* Retains the segments that cover [buff, buff+size); let_go releases what find has retained, also
  * if find failed. */

@@ -5,11 +5,10 @@
 #include "symm_heap.h"
 #include "base/fail.h"
 #include "base/handle.h"
-#include "base/log.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "host/gpu/gpu.h"
+#include "host/gpu/setup.h"
 #include "exchange.h"
 #include "space.h"
 #include "window.h"
@@ -241,19 +240,12 @@ static symmResult_t with_lists(symm_comm *c, symm_win *w, symmResult_t status, c
 
 static symmResult_t grow_job(void *p) {
     const grow_args *a = p;
-    symm_comm *c;
-    symm_cuda_scope scope;
+    symm_setup s;
     symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, a->win);
     if (!w)
         return SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window", (void *)a->win);
-    SYMM_TRY(symm_comm_enter(w->comm->handle, 1, &c));
-    symm_log_rank(c->rank);
-    if (c->cuda) symm_gpu_reap();
-    const symmResult_t inside = symm_gpu_push(c, &scope);
-    symmResult_t r = with_lists(c, w, inside, a);
-    if (!inside) symm_gpu_pop(c, &scope);
-    symm_comm_leave(c);
-    return r;
+    SYMM_TRY(symm_setup_enter(w->comm->handle, &s));
+    return symm_setup_leave(&s, with_lists(s.c, w, s.status, a));
 }
 
 symmResult_t symmWindowGrow(symmWindow_t win, size_t size) {
