@@ -170,8 +170,9 @@ typedef struct {
 SYMM_API symmResult_t symmHeapQuery(symmHeap_t heap, symmHeapInfo_t *info);
 
 enum { SYMM_DUMP_TEXT = 0, SYMM_DUMP_JSON = 1 };
-/* Writes to fd what is in the heap: zones, chunks, blocks, holes. format: SYMM_DUMP_TEXT for people,
- * SYMM_DUMP_JSON for programs. `symm-info --map FILE --svg FILE` draws the JSON. Order: local. */
+/* Writes to fd what is in the heap: zones, chunks, blocks, holes. format: SYMM_DUMP_TEXT for
+ * people, SYMM_DUMP_JSON for programs. `symm-info --map FILE --svg FILE` draws the JSON.
+ * Order: local. */
 SYMM_API symmResult_t symmHeapDump(symmHeap_t heap, int fd, int format);
 
 #ifdef __cplusplus

@@ -2,7 +2,8 @@
 #   {"code", "function", "file:line", "text"},
 # They are the calls of SYMM_ERR, and of symm_cuda_error and symm_vmm_error, which say what a driver
 # refused and add its code. The build runs it over src/, so that `symm-info errors` misses none. A
-# code or a text that is computed is "varies". Field widths and macros of formats are those of the source.
+# code or a text that is computed is "varies". Field widths and macros of formats are those of the
+# source.
 
 # What stands in the string literals of an expression, one after the other.
 function literals(expr,    out, prefix) {

@@ -58,7 +58,7 @@ t_empty "files have at most 600 lines" "$(texts | xargs wc -l |
 
 # How many lines there are for each assertion (base/check.h). folder
 lines_per_assertion() {
-    find "$1" -type f | xargs cat |
+    find "$1" -type f -exec cat {} + |
         awk '{ n += gsub(/SYMM_ASSERT\(/, "") } END { print n ? NR / n : "none" }'
 }
 t_empty "src/host has an assertion in 60 lines" \

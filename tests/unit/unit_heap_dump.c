@@ -1,6 +1,6 @@
-/* unit_heap_dump.c - a heap's picture: made-up ones, whose text and JSON, and the map that symm-info
- * draws from the JSON, are known in advance; and those of heaps that live, which must agree with
- * what the heap says of itself. */
+/* unit_heap_dump.c - a heap's picture: made-up ones, whose text and JSON, and the map that
+ * symm-info draws from the JSON, are known in advance; and those of heaps that live, which must
+ * agree with what the heap says of itself. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* arena_gpu.c - order between CUDA's streams, for arenas: a point is a mark (point.h), counted,
- * because several streams may have to wait for it. Any thread; one lock, over the list of marks that no entry has.
- * The communicator's context is made current where a call needs one. The NULL stream is CUDA's
- * legacy one. */
+ * because several streams may have to wait for it. Any thread; one lock, over the list of marks
+ * that no entry has. The communicator's context is made current where a call needs one. The NULL
+ * stream is CUDA's legacy one. */
 #include <stdatomic.h>
 #include <stdlib.h>
 

@@ -59,7 +59,8 @@ typedef struct {
 
 struct symm_comm;
 extern const symm_arena_order symm_arena_order_host;
-/* Marks that no entry has now, for the next points: making an event costs more than recording it. */
+/* Marks that no entry has now, for the next points: making an event costs more than recording
+ * it. */
 typedef struct {
     struct symm_comm *comm;
     pthread_mutex_t lock;

@@ -27,8 +27,18 @@ static void check_kernel(const symm_launch *l) {
     SYMM_ASSERT(c->cuda || p->chunk % l->call.esize == 0);
 }
 
+/* What calls of the communicator have in common. */
+static void check_calls(const symm_comm *c) {
+    const symm_args *a = &c->calls.proto;
+    SYMM_ASSERT(a->base == c->base && a->stride == c->stride);
+    SYMM_ASSERT(a->rank == c->rank && a->nranks == c->nranks);
+    SYMM_ASSERT(c->calls.nredops >= 0 && !c->calls.nredops == !c->calls.redops);
+    SYMM_ASSERT(c->calls.memos != NULL);
+}
+
 void symm_call_check(const symm_launch *l) {
     const symm_args *a = &l->args;
+    check_calls(l->comm);
     check_kernel(l);
     check_buffer(l, l->src_win, a->src, l->in, a->src_off);
     check_buffer(l, l->dst_win, a->dst, l->out, a->dst_off);

@@ -81,7 +81,7 @@ symmResult_t symm_pages_register(symm_pages *p, uint64_t *device) {
     if (cu) return symm_cuda_error(cu, "registering %zu bytes of shared pages", p->bytes);
     cu = symm_cu.cuMemHostGetDevicePointer(&at, p->base, 0);
     if (cu) return symm_cuda_error(cu, "the device's address of the shared pages");
-    SYMM_ASSERT(p->registered && at);
+    SYMM_ASSERT(at);
     *device = at;
     return symmSuccess;
 }

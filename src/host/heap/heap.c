@@ -59,7 +59,6 @@ static void check_window(const symm_heap *h) {
 static void check_settled(const symm_heap *h) {
     SYMM_ASSERT(h->granularity && h->chunk % h->granularity == 0 && h->chunk);
     SYMM_ASSERT(h->reserve % h->granularity == 0);
-    SYMM_ASSERT(h->local_extent <= h->reserve);
     SYMM_ASSERT(h->ntracts >= 0 && (!h->stripes || h->stripes_made));
     SYMM_ASSERT(h->name[sizeof h->name - 1] == 0 && h->ledger);
     SYMM_ASSERT(h->guard || !h->damage[0]);

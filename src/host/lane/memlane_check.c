@@ -55,6 +55,7 @@ static void check_set(const symm_memlanes *s) {
     SYMM_ASSERT(s->heap && s->comm && s->handle && s->lanes && s->made > 0);
     SYMM_ASSERT(!s->guard || s->guard->n >= s->made);
     SYMM_ASSERT(!s->guard == !symm_heap_guarded(s->heap));
+    SYMM_ASSERT(!s->comm->lanes.heard_any || s->comm->lanes.heard);
 }
 
 void symm_memlane_check(const symm_memlane *l) {

@@ -138,6 +138,8 @@ static void *worker(void *arg) {
         pthread_mutex_lock(&s->lock);
         finish(s, result);
     }
+    SYMM_CHECK(symm_tasks_check(s));
+    SYMM_ASSERT(s->taken == atomic_load_explicit(&s->submitted, memory_order_relaxed));
     pthread_mutex_unlock(&s->lock);
     return NULL;
 }
@@ -355,8 +357,6 @@ static void stop_worker(struct symm_stream *s) {
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
-    SYMM_CHECK(symm_tasks_check(s));
-    SYMM_ASSERT(s->taken == atomic_load_explicit(&s->submitted, memory_order_relaxed));
     SYMM_STAT_ADD(threads, -1);
 }
 

@@ -1,5 +1,6 @@
-/* synced_gpu.c - synced buffers on GPUs: copies run in the caller's streams. Runs in the buffer's thread, with the communicator's context current; host_free
- * also in the thread that drops the last reference. No lock.
+/* synced_gpu.c - synced buffers on GPUs: copies run in the caller's streams. Runs in the buffer's
+ * thread, with the communicator's context current; host_free also in the thread that drops the
+ * last reference. No lock.
  *
  * The driver is called in the relaxed capture mode (symm_gpu_push), so pinned memory may be
  * allocated while some stream is under capture. */
