@@ -26,6 +26,8 @@ static symmResult_t check_fields(const symmConfig_t *c) {
     SYMM_TRY(check_range("maxCTAs", c->maxCTAs, 1, SYMM_GPU_MAX_CTAS));
     SYMM_TRY(check_range("timeoutMs", c->timeoutMs, 1, INT32_MAX));
     SYMM_TRY(check_range("peerDeath", c->peerDeath, SYMM_DEATH_AT_ONCE, SYMM_DEATH_WHEN_USED));
+    SYMM_TRY(check_range("ctaBudget", c->ctaBudget, 1, SYMM_GPU_MAX_CTAS));
+    SYMM_TRY(check_range("pdl", c->pdl, 0, 1));
     if (c->minCTAs == SYMM_CONFIG_UNDEF || c->maxCTAs == SYMM_CONFIG_UNDEF ||
         c->minCTAs <= c->maxCTAs)
         return symmSuccess;

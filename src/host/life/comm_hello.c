@@ -19,8 +19,9 @@
 #include "comm_make.h"
 #include "where.h"
 
-#define HELLO_MAGIC 0x6d6d79736f6c6c65ull
-#define REFUSE_NS   10000000000ull /* how long a rank that cannot go on tries to tell the others */
+#define HELLO_MAGIC  0x6d6d79736f6c6c65ull
+#define SIDE_BY_SIDE 4              /* communicators whose largest grids fit on a GPU by default */
+#define REFUSE_NS    10000000000ull /* how long a rank that cannot go on tries to tell the others */
 
 /* The first message between ranks. magic and version come first and the size never changes, so that
  * ranks that were built differently understand at least these two. */
@@ -118,7 +119,8 @@ static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
      * nobody writes. */
     h->param_hash = symm_param_hash(&c->params) ^
                     ((uint64_t)(uint32_t)c->config.minCTAs << 32 | (uint32_t)c->config.maxCTAs) *
-                        0x9e3779b97f4a7c15ull;
+                        0x9e3779b97f4a7c15ull ^
+                    (uint64_t)(uint32_t)c->config.ctaBudget * 0xc2b2ae3d27d4eb4full;
     h->process = process_id;
     h->device_bytes = c->caps.device_bytes;
     h->scratch = c->params.scratch;
@@ -146,14 +148,14 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
                         h->cuda ? "a GPU" : "the host backend",
                         mine->cuda ? "a GPU" : "the host backend");
     if (h->param_hash != mine->param_hash)
-        return SYMM_ERR(
-            symmInvalidUsage,
-            "rank %d has other SYMM_ variables than rank 0 (those that decide kernels "
-            "and layout must agree: SYMM_ALGO, SYMM_CTAS, SYMM_THREADS, SYMM_RELAY, "
-            "SYMM_DETERMINISTIC, "
-            "SYMM_SCRATCH, SYMM_WIN_STRIDE, SYMM_MULTICAST, SYMM_BACKEND; and the config's "
-            "minCTAs and maxCTAs)",
-            r);
+        return SYMM_ERR(symmInvalidUsage,
+                        "rank %d has other SYMM_ variables than rank 0 (those that decide kernels "
+                        "and layout must agree: SYMM_ALGO, SYMM_CTAS, SYMM_THREADS, SYMM_RELAY, "
+                        "SYMM_DETERMINISTIC, "
+                        "SYMM_CTA_BUDGET, SYMM_SCRATCH, SYMM_WIN_STRIDE, SYMM_MULTICAST, "
+                        "SYMM_BACKEND; and the config's "
+                        "minCTAs, maxCTAs and ctaBudget)",
+                        r);
     return symm_where_compare(r, &h->where, &mine->where);
 }
 
@@ -208,6 +210,19 @@ static void see_gpus(symm_comm *c, const hello *all) {
                       r, c->caps.device);
 }
 
+/* What the program has cut or forced goes before the default. The kernels of one rank wait for
+ * nobody. */
+static int budget_of(const symm_comm *c) {
+    const int room = c->gpus.sms, forced = (int)c->params.ctas,
+              asked = c->config.ctaBudget > 0 ? c->config.ctaBudget : (int)c->params.cta_budget;
+    int most = asked ? asked : room / SIDE_BY_SIDE;
+    if (c->config.maxCTAs > 0) most = c->config.maxCTAs;
+    if (c->config.minCTAs > most) most = c->config.minCTAs;
+    if (forced) most = forced;
+    if (most > room || c->nranks == 1) return room;
+    return most < 1 ? 1 : most;
+}
+
 /* Ranks that share a GPU share its multiprocessors. Their kernels wait for each other, so all must
  * fit at once. */
 static void learn_gpus(symm_comm *c, const hello *all) {
@@ -224,6 +239,7 @@ static void learn_gpus(symm_comm *c, const hello *all) {
         }
     }
     if (c->gpus.sms < 1) c->gpus.sms = 1;
+    c->gpus.budget = budget_of(c);
     if (c->gpus.mate)
         SYMM_INFO("ranks %d and %d are threads of one process on one GPU: docs/gpu-rules.md, "
                   "\"Ranks that "

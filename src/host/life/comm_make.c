@@ -283,7 +283,7 @@ static int is_cut(const symm_comm *c) {
 /* 1: no kernel, ours or the program's, may be launched before the end of one that waits for
  * peers. */
 static int goes_apart(const symm_comm *c) {
-    return c->gpus.shared || is_cut(c);
+    return c->gpus.shared || is_cut(c) || c->config.pdl == 0;
 }
 
 /* Clears the control block, since device memory has old contents and kernels expect zeros;
