@@ -178,6 +178,7 @@ typedef struct {
     /* GPUs: 0: no kernel, of ours or the program's, overlaps the end of ours; 1 (default): within
      * ctaBudget. Ranks may differ. */
     int32_t pdl;
+    size_t scratch; /* bytes of each rank, 1M..4G; 0 (default): SYMM_SCRATCH */
 } symmConfig_t;
 /* When the death of a peer's process is an error here; symmRemoteError names it.
  *  - AT_ONCE (default): also while nobody uses the communicator. symmCommGetAsyncError tells.
@@ -190,7 +191,7 @@ typedef struct {
     {                                                                                  \
         sizeof(symmConfig_t), SYMM_VERSION_CODE, SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, \
             SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, NULL, SYMM_CONFIG_UNDEF,             \
-            SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF                                       \
+            SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, 0                                    \
     }
 
 /* ---- versions and errors --------------------------------------------------------------------- */

@@ -250,6 +250,36 @@ static void captured_calls_overlap_within_the_budget(void) {
     finish(2, 0);
 }
 
+/* Memory is made and registered while both ranks' streams are captured, in the strictest mode: CUDA
+ * forbids most calls to who does not say that they are its own. */
+static void registered_inside_a_capture(void) {
+    void *p[2];
+    symmWindow_t win[2];
+    cu_graph graph[2];
+    start(2);
+    for (int r = 0; r < 2; r++) {
+        T_OK(symm_cuda_set(r));
+        T_EQ(symm_cu.cuStreamBeginCapture(streams[r], SYMM_CUDA_CAPTURE_MODE_GLOBAL), 0);
+    }
+    for (int r = 0; r < 2; r++) {
+        T_OK(symm_cuda_set(r));
+        T_OK(symmMemAlloc(&p[r], 1 << 20));
+    }
+    T_OK(symmGroupStart());
+    for (int r = 0; r < 2; r++)
+        T_OK(symmWindowRegister(comms[r], p[r], 1 << 20, &win[r], SYMM_WIN_DEFAULT));
+    T_OK(symmGroupEnd());
+    for (int r = 0; r < 2; r++) {
+        T_OK(symm_cuda_set(r));
+        T_OK(symmAllReduce(p[r], p[r], 1000, symmFloat, symmSum, comms[r], gk_user(streams[r])));
+        T_EQ(symm_cu.cuStreamEndCapture(streams[r], &graph[r]), 0); /* it was not spoilt */
+        T_EQ(symm_cu.cuGraphDestroy(graph[r]), 0);
+        T_OK(symmWindowDeregister(comms[r], win[r]));
+        T_OK(symmMemFree(p[r]));
+    }
+    finish(2, 0);
+}
+
 /* Another stream that has joined the capture is in the same graph. */
 static void a_capture_may_spread(void) {
     cu_event fork, join;
@@ -607,9 +637,9 @@ static void a_failed_registration_ends_its_communicators_calls(void) {
 T_MAIN(T(a_captured_call_costs_one_object_and_no_event), T(a_graph_keeps_windows_and_communicator),
        T(the_communicator_may_keep_them_instead), T(no_memory_to_keep_what_a_call_needs),
        T(what_graphs_let_go_is_freed_soon), T(eager_work_follows_a_stream_under_capture),
-       T(captured_calls_overlap_within_the_budget), T(a_capture_may_spread),
-       T(spoilt_captures_are_usage_errors), T(captured_calls_of_two_streams_keep_their_order),
-       T(captures_in_turns_keep_an_order_each),
+       T(captured_calls_overlap_within_the_budget), T(registered_inside_a_capture),
+       T(a_capture_may_spread), T(spoilt_captures_are_usage_errors),
+       T(captured_calls_of_two_streams_keep_their_order), T(captures_in_turns_keep_an_order_each),
        T(a_legacy_stream_is_left_alone_while_others_are_captured), T(set_up_spoils_no_capture),
        T(creation_in_a_captured_thread), T(groups_launch_once_a_rank), T(a_group_may_be_captured),
        T(a_group_checks_streams_at_the_call),

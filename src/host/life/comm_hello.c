@@ -73,6 +73,7 @@ static void once(void) {
 static symmResult_t prepare(symm_comm *c) {
     pthread_once(&process_once, once);
     SYMM_TRY(symm_param_load(&c->params));
+    if (c->config.scratch) c->params.scratch = c->config.scratch; /* and so in the hash */
     SYMM_TRY(symm_backend_pick(&c->params, &c->cuda));
     c->vmm = symm_backend_vmm(c->cuda);
     c->launcher = c->cuda ? &symm_launch_gpu : &symm_launch_host;
@@ -154,7 +155,7 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
                         "SYMM_DETERMINISTIC, "
                         "SYMM_CTA_BUDGET, SYMM_SCRATCH, SYMM_WIN_STRIDE, SYMM_MULTICAST, "
                         "SYMM_BACKEND; and the config's "
-                        "minCTAs, maxCTAs and ctaBudget)",
+                        "minCTAs, maxCTAs, ctaBudget and scratch)",
                         r);
     return symm_where_compare(r, &h->where, &mine->where);
 }
@@ -256,8 +257,9 @@ static void learn(symm_comm *c, const hello *all) {
         if (!c->params.win_stride && all[r].device_bytes > c->stride)
             c->stride = all[r].device_bytes;
     }
-    /* Whole GiB, and room beside the device's memory for control blocks. */
-    if (!c->params.win_stride) c->stride = (c->stride + (5ull << 30) - 1) >> 30 << 30;
+    /* Whole pieces of 4 GiB, as NCCL's device code counts them, and room beside the device's memory
+     * for control blocks. */
+    if (!c->params.win_stride) c->stride = (c->stride + (8ull << 30) - 1) >> 32 << 32;
     c->stride = (c->stride + c->caps.granularity - 1) / c->caps.granularity * c->caps.granularity;
     c->room = c->stride;
     c->oversubscribed = !c->cuda && lack_cores(all, c->nranks);
