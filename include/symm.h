@@ -172,6 +172,13 @@ typedef struct {
     int32_t timeoutMs;    /* deadline of set-up, default 300000 */
     const char *commName; /* copied; shown in the log, in errors and in symmCommDump */
     int32_t peerDeath;    /* SYMM_DEATH_*; ranks may differ */
+    /* GPUs: CTAs of this communicator on a GPU at once, 1..256; docs/gpu-rules.md, "Several
+     * communicators". Default: SYMM_CTA_BUDGET, else a quarter of the multiprocessors. */
+    int32_t ctaBudget;
+    /* GPUs: 0: no kernel, of ours or the program's, overlaps the end of ours; 1 (default): within
+     * ctaBudget. Ranks may differ. */
+    int32_t pdl;
+    size_t scratch; /* bytes of each rank, 1M..4G; 0 (default): SYMM_SCRATCH */
 } symmConfig_t;
 /* When the death of a peer's process is an error here; symmRemoteError names it.
  *  - AT_ONCE (default): also while nobody uses the communicator. symmCommGetAsyncError tells.
@@ -183,7 +190,8 @@ typedef struct {
 #define SYMM_CONFIG_INITIALIZER                                                        \
     {                                                                                  \
         sizeof(symmConfig_t), SYMM_VERSION_CODE, SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, \
-            SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, NULL, SYMM_CONFIG_UNDEF              \
+            SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, NULL, SYMM_CONFIG_UNDEF,             \
+            SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, 0                                    \
     }
 
 /* ---- versions and errors --------------------------------------------------------------------- */

@@ -35,6 +35,7 @@ typedef struct {
     unsigned pcie;     /* bit d: PCIe joins device d with the others, not NVLink */
     int no_numbers;    /* 1: mapped memory has no buffer numbers */
     int pageable;      /* 1: devices reach all memory of the host */
+    int room;          /* CTAs that run on a device at once; 0: any number */
 } fake_cuda_config;
 
 /* Resets everything, uses `config` (NULL: the defaults), and replaces libcuda. */

@@ -70,13 +70,27 @@ const char *fake_cuda_running(void) {
     return running;
 }
 
+/* A grid begins when there is room for all of it. */
+static void take_room(const struct op *op, int sign) {
+    static int used[FAKE_DEVICES];
+    const int ctas = (int)op->config.grid_x;
+    if (!fake.room) return;
+    fake_lock();
+    while (sign > 0 && used[op->device] && used[op->device] + ctas > fake.room) fake_wait();
+    used[op->device] += sign * ctas;
+    if (sign < 0) fake_wake();
+    fake_unlock();
+}
+
 static void run_kernel(struct op *op) {
     void *args[FAKE_ARGS];
+    take_room(op, 1);
     for (int i = 0; i < op->nargs; i++) args[i] = (char *)op->data + op->at[i];
     op->config.attrs = op->attrs;
     running = op->name;
     op->kernel(&op->config, args);
     running = NULL;
+    take_room(op, -1);
 }
 
 static void run_event(struct op *op) {

@@ -39,6 +39,7 @@ struct op {
     cu_graph_exec exec;  /* the launch that it is part of */
     fake_cuda_fn kernel;
     const char *name; /* of the kernel */
+    int device;       /* where it runs */
     cu_launch_config config;
     cu_launch_attr attrs[FAKE_ATTRS];
     struct deps deps; /* of a node: an op of a graph, whose address is its handle */

@@ -202,6 +202,7 @@ void fake_kernels_install(int devices) {
     config.devices = devices;
     config.bytes = 2ull << 30;
     config.queued = 1;
+    config.room = config.sms; /* a grid with a CTA on each multiprocessor fills the device */
     fake_cuda_install(&config);
     named = 0;
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {

@@ -490,7 +490,7 @@ static const variable variables[] = {
     {"SYMM_RELAY", "staging", "other SYMM_ variables", symmInvalidUsage},
     {"SYMM_CTAS", "2", "rank 1 has other SYMM_ variables", symmInvalidUsage},
     {"SYMM_DETERMINISTIC", "1", "other SYMM_ variables", symmInvalidUsage},
-    {"SYMM_SCRATCH", "32M", "other SYMM_ variables", symmInvalidUsage},
+    {"SYMM_SCRATCH", "33M", "other SYMM_ variables", symmInvalidUsage},
     {"SYMM_WIN_STRIDE", "4G", "other SYMM_ variables", symmInvalidUsage},
     {"SYMM_ALGO", "all_reduce_2shot_packet", "other SYMM_ variables", symmInvalidUsage},
 };

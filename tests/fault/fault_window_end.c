@@ -498,7 +498,77 @@ static void a_freed_window_lets_go_of_its_memory(void) {
     hk_processes(2, kept_by_a_graph, NULL);
 }
 
-T_MAIN(T(a_freed_window_lets_go_of_its_memory), T(freed_memory_is_not_taken_for_new),
+/* ---- more pieces than any list was once made for ---- */
+
+static void many_pieces(void *arg) {
+    enum { PIECE = 2 << 20, PIECES = 1900 };
+    hk *k = arg;
+    place p = place_new((uint64_t)PIECE * PIECES);
+    symmWindow_t win, again;
+    void *peer;
+    for (int i = 0; i < PIECES; i++) map(&p, (uint64_t)i * PIECE, PIECE);
+    T_OK(symmWindowRegister(k->comm, p.at, (size_t)PIECE * PIECES, &win, 0));
+    for (int i = 0; i < PIECES; i += 499) {
+        int *src = (int *)(void *)(p.at + (uint64_t)i * PIECE + 64), *dst = src + COUNT;
+        IS_TAKEN(k, src, dst, 1);
+        use(k, src, dst, i, NULL);
+        T_OK(symmWindowPeerPtr(win, (size_t)i * PIECE + 64, (k->rank + 1) % k->n, &peer));
+        T_OK(symmBarrier(k->comm, NULL));
+        T_EQ(*(int *)peer, src[0]);
+        T_OK(symmBarrier(k->comm, NULL));
+    }
+    T_OK(symmWindowRegister(k->comm, p.at, (size_t)PIECE * PIECES, &again, 0));
+    T_OK(symmWindowDeregister(k->comm, again));
+    T_OK(symmWindowDeregister(k->comm, win));
+    hk_barrier(k);
+    unmap(&p, 0, (uint64_t)PIECE * PIECES);
+    place_end(&p);
+}
+
+static void thousands_of_pieces_are_one_window(void) {
+    hk_processes(2, many_pieces, NULL);
+    hk_threads(2, many_pieces, NULL);
+}
+
+/* ---- while a stream is captured ---- */
+
+/* Registered between two calls of a capture, and used by the second one without a copy. */
+static void in_a_capture(void *arg) {
+    hk *k = arg;
+    symmStream_t s;
+    symmGraph_t graph;
+    symmGraphExec_t exec;
+    symmWindow_t win;
+    int *p;
+    T_OK(symmStreamCreate(&s));
+    T_OK(symmStreamBeginCapture(s));
+    T_OK(symmBarrier(k->comm, s));
+    T_OK(symmMemAlloc((void **)&p, BIG));
+    T_OK(symmWindowRegister(k->comm, p, BIG, &win, 0));
+    IS_TAKEN(k, p, p + COUNT, 1);
+    T_OK(symmAllReduce(p, p + COUNT, COUNT, symmInt32, symmSum, k->comm, s));
+    T_OK(symmStreamEndCapture(s, &graph));
+    T_OK(symmGraphInstantiate(graph, &exec));
+    for (int i = 0; i < 3; i++) {
+        put(k, p, i);
+        T_OK(symmGraphLaunch(exec, s));
+        T_OK(symmStreamSynchronize(s));
+        reduced(k, p + COUNT, i);
+    }
+    T_OK(symmGraphExecDestroy(exec));
+    T_OK(symmGraphDestroy(graph));
+    T_OK(symmWindowDeregister(k->comm, win));
+    T_OK(symmMemFree(p));
+    T_OK(symmStreamDestroy(s));
+}
+
+static void registered_inside_a_capture(void) {
+    hk_processes(3, in_a_capture, NULL);
+    hk_threads(2, in_a_capture, NULL);
+}
+
+T_MAIN(T(registered_inside_a_capture), T(thousands_of_pieces_are_one_window),
+       T(a_freed_window_lets_go_of_its_memory), T(freed_memory_is_not_taken_for_new),
        T(other_memory_at_the_same_addresses), T(what_is_left_of_a_window_is_one),
        T(a_heap_that_is_trimmed_and_grown_again), T(captured_calls_do_not_outlive_their_memory),
        T(a_replay_that_one_rank_refuses_is_everybodys_error),

@@ -104,7 +104,7 @@ static symm_plan_env plan_env(const symm_comm *c) {
     symm_plan_env e = {.nranks = c->nranks,
                        .oversubscribed = c->oversubscribed,
                        .gpu = c->cuda,
-                       .sms = c->gpus.sms,
+                       .sms = c->gpus.budget,
                        .threads = (int)c->params.threads,
                        .relay = (int)c->params.relay,
                        .ctas = (int)c->params.ctas,

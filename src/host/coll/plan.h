@@ -14,7 +14,7 @@
 
 typedef struct { /* what was agreed when the communicator was made */
     int nranks, oversubscribed;
-    int gpu, sms;                 /* GPUs: 1; multiprocessors that one rank may fill */
+    int gpu, sms;                 /* GPUs: 1; CTAs that the communicator may have on a GPU */
     int min_ctas, max_ctas, ctas; /* ctas: forced, 0 none */
     int threads;                  /* GPUs: forced threads of a CTA; 0: not forced */
     int relay;                    /* GPUs: SYMM_RELAY_ */

@@ -97,7 +97,8 @@ typedef struct {
     symmStream_t stream;
     symm_mark end; /* host backend: behind the call. GPUs: the same once it is marked */
     int any;       /* there was a call */
-    int marked;    /* GPUs: `end` is behind the call; set at once if only its thread can do it */
+    int packed; /* GPUs: CTAs of the last calls that may overlap, none waiting for another's end */
+    int marked; /* GPUs: `end` is behind the call; set at once if only its thread can do it */
 } symm_last;
 
 /* A capture that has calls of the communicator. Of more captures than SYMM_CAPTURES those with the
@@ -125,6 +126,7 @@ enum { SYMM_BEHIND_WORDS, SYMM_BEHIND_GRAPH, SYMM_BEHIND_NOTHING };
 typedef struct {
     symm_last eager; /* of eager calls and of graphs of memory plans */
     int behind;      /* GPUs: what stands behind it, SYMM_BEHIND_* */
+    int packs;       /* GPUs: what `packed` is behind the call that is being launched */
     int often;       /* GPUs: calls to come that are marked at once, as the stream changed lately */
     symm_captured captured[SYMM_CAPTURES]; /* of the calls of each capture */
     uint64_t ncaptured;                    /* captured calls so far */

@@ -31,10 +31,11 @@ static symmResult_t follow(symm_comm *c, symm_last *last, symmStream_t stream, a
 }
 
 /* The per-thread stream is another stream in each thread: only this one can mark it. */
-static symmResult_t given(symm_last *last, symmStream_t stream) {
+static symmResult_t given(symm_last *last, symmStream_t stream, int packs) {
     last->stream = stream;
     last->any = 1;
     last->marked = 0;
+    last->packed = packs;
     if (!symm_gpu_is_per_thread(stream)) return symmSuccess;
     const cu_result cu = symm_mark_record(&last->end, stream);
     last->marked = cu == 0;
@@ -113,7 +114,7 @@ symmResult_t symm_launch_given(symm_comm *c, symmStream_t stream) {
     symm_comm_order *o = &c->order;
     if (!c->cuda) SYMM_TRY(symm_mark_set(c, &o->eager.end, stream));
     o->behind = SYMM_BEHIND_WORDS;
-    symmResult_t r = given(&o->eager, stream);
+    symmResult_t r = given(&o->eager, stream, o->packs);
     if (c->cuda && !r) mark_often(o, stream);
     return r;
 }
@@ -139,10 +140,25 @@ symmResult_t symm_captured_given(symm_comm *c, uint64_t id, symmStream_t stream)
             if (c->order.captured[i].no < at->no) at = &c->order.captured[i];
     }
     at->no = ++c->order.ncaptured;
-    symmResult_t r = given(&at->last, stream);
+    symmResult_t r = given(&at->last, stream, c->order.packs);
     at->id = r ? 0 : id; /* what is not marked cannot be followed */
     SYMM_CHECK(order_check(c));
     return r;
+}
+
+/* ---- overlap --------------------------------------------------------------------------------- */
+
+/* A kernel that may overlap its predecessor is let in when that one has begun, and lets in its own
+ * successor before it waits itself. So all that came since one that did not overlap may be on the
+ * GPU at once. Of a capture that is not known, nobody knows how much that is. */
+int symm_launch_overlaps(symm_comm *c, uint64_t capture, int ctas) {
+    symm_comm_order *o = &c->order;
+    const symm_captured *at = find(c, capture);
+    const symm_last *last = at ? &at->last : capture ? NULL : &o->eager;
+    const int before = last && last->any ? last->packed : 0,
+              fits = last && before + ctas <= c->gpus.budget;
+    o->packs = fits ? before + ctas : ctas;
+    return fits || c->gpus.budget == c->gpus.sms;
 }
 
 /* ---- graphs of memory plans ------------------------------------------------------------------ */

@@ -6,7 +6,10 @@
 
 #include "comm_make.h"
 
-#define FIRST_BYTES offsetof(symmConfig_t, peerDeath) /* of the first version */
+/* As SYMM_SCRATCH. */
+#define LEAST_SCRATCH (1ull << 20)
+#define MOST_SCRATCH  (4ull << 30)
+#define FIRST_BYTES   offsetof(symmConfig_t, peerDeath) /* of the first version */
 
 /* Fields that the caller's version does not have keep their defaults. */
 static symmConfig_t read_config(const symmConfig_t *config) {
@@ -26,6 +29,11 @@ static symmResult_t check_fields(const symmConfig_t *c) {
     SYMM_TRY(check_range("maxCTAs", c->maxCTAs, 1, SYMM_GPU_MAX_CTAS));
     SYMM_TRY(check_range("timeoutMs", c->timeoutMs, 1, INT32_MAX));
     SYMM_TRY(check_range("peerDeath", c->peerDeath, SYMM_DEATH_AT_ONCE, SYMM_DEATH_WHEN_USED));
+    SYMM_TRY(check_range("ctaBudget", c->ctaBudget, 1, SYMM_GPU_MAX_CTAS));
+    SYMM_TRY(check_range("pdl", c->pdl, 0, 1));
+    if (c->scratch && (c->scratch < LEAST_SCRATCH || c->scratch > MOST_SCRATCH))
+        return SYMM_ERR(symmInvalidArgument, "config: scratch=%zu: must be 0 or %llu to %llu",
+                        c->scratch, LEAST_SCRATCH, MOST_SCRATCH);
     if (c->minCTAs == SYMM_CONFIG_UNDEF || c->maxCTAs == SYMM_CONFIG_UNDEF ||
         c->minCTAs <= c->maxCTAs)
         return symmSuccess;

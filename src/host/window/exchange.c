@@ -23,7 +23,6 @@ typedef struct { /* one registration under way */
     symm_brought *all;
     symm_slot *slot;
     symm_trade trade;
-    int fds[SYMM_MAX_SEGMENTS]; /* own segments, exported */
 } exchange;
 
 static symmResult_t gather(exchange *x, const symm_brought *mine) {
@@ -191,7 +190,6 @@ symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *
                            .handles = bring->handles,
                            .parts = bring->parts,
                            .count = bring->count,
-                           .fds = x.fds,
                            .map = map_one,
                            .arg = &x};
     symm_brought mine = {.count = bring->count,

@@ -148,12 +148,9 @@ drop:
 static symmResult_t open_processes(symm_comm *c, symmResult_t status, uint64_t bytes,
                                    const char *stage, symm_region *r) {
     symm_brought all[SYMM_MAX_RANKS];
-    symm_bring b;
+    const symm_bring b = {.total = bytes};
     symm_slot *slot;
     int shared;
-    b.count = 0;
-    b.total = bytes;
-    b.id = b.user_bytes = b.user_off = 0;
     SYMM_TRY(symm_exchange(c, status, &b, stage, all, &slot, &shared));
     *r = (symm_region){.c = c,
                        .slot = slot,
@@ -309,17 +306,14 @@ static symmResult_t make_part(symm_growth *g, int i) {
 symmResult_t symm_growth_prepare(symm_growth *g) {
     const size_t n = (size_t)g->count + 1;
     g->handles = SYMM_FAIL_ALLOC(region_handles, calloc(n, sizeof *g->handles));
-    int *fds = SYMM_FAIL_ALLOC(region_fds, calloc(n, sizeof *fds));
     g->trade = (symm_trade){.c = g->r->c,
                             .stage = g->stage,
                             .handles = g->handles,
                             .parts = g->parts,
                             .count = g->count,
-                            .fds = fds,
                             .map = map_one,
                             .arg = g};
-    if (!g->handles || !fds)
-        return SYMM_ERR(symmOutOfMemory, "no memory to list %d pieces", g->count);
+    if (!g->handles) return SYMM_ERR(symmOutOfMemory, "no memory to list %d pieces", g->count);
     SYMM_CHECK(growth_check(g));
     for (int i = 0; i < g->count; i++) SYMM_TRY(make_part(g, i));
     return g->r->c->threads ? symmSuccess : symm_trade_export(&g->trade);
@@ -362,6 +356,5 @@ void symm_growth_end(symm_growth *g, int keep) {
     for (int i = 0; g->handles && !g->mine && i < g->count; i++)
         if (g->handles[i]) g->r->c->vmm->release(g->handles[i]);
     symm_trade_close(&g->trade);
-    free(g->trade.fds);
     free(g->handles);
 }

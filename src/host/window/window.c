@@ -213,6 +213,20 @@ static uint64_t mix(uint64_t h, uint64_t v) {
     return h * 0xff51afd7ed558ccdull;
 }
 
+/* For one more segment. */
+static symmResult_t make_list_room(symm_bring *b) {
+    enum { FIRST = 16 };
+    const int room = b->room ? 2 * b->room : FIRST;
+    if (b->count < b->room) return symmSuccess;
+    void *h = SYMM_FAIL_ALLOC(win_segments, realloc(b->handles, (size_t)room * sizeof *b->handles));
+    if (h) b->handles = h;
+    void *p = h ? realloc(b->parts, (size_t)room * sizeof *b->parts) : NULL;
+    if (!p) return SYMM_ERR(symmOutOfMemory, "no memory to list a window's segments");
+    b->parts = p;
+    b->room = room;
+    return symmSuccess;
+}
+
 symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring *b) {
     char *at = buff, *end = buff + size;
     b->user_bytes = size;
@@ -222,6 +236,7 @@ symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring 
         if (b->count == SYMM_MAX_SEGMENTS)
             return SYMM_ERR(symmNotSupported, "buff=%p, size=%zu lies in more than %d segments",
                             (void *)buff, size, SYMM_MAX_SEGMENTS);
+        SYMM_TRY(make_list_room(b));
         int cu = c->vmm->retain(at, &b->handles[b->count], &base, &bytes);
         if (cu == SYMM_CU_INVALID_VALUE)
             return SYMM_ERR(
@@ -253,6 +268,8 @@ symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring 
 
 void symm_window_let_go(symm_comm *c, symm_bring *b) {
     for (int i = 0; i < b->count; i++) c->vmm->release(b->handles[i]);
+    free(b->handles);
+    free(b->parts);
 }
 
 /* Thread ranks: the user's pointer is the only mapping, so the flat offset is computed from it. */
@@ -305,17 +322,6 @@ typedef struct {
     int flags;
 } register_args;
 
-/* Takes part with an error and no memory. Its record is on the stack, because malloc may be what
- * failed. */
-static __attribute__((noinline)) symmResult_t take_part(symm_comm *c, symmResult_t status,
-                                                        symm_brought *all) {
-    symm_bring none;
-    none.count = 0;
-    none.total = none.id = none.user_bytes = none.user_off = 0;
-    return c->threads ? meet_threads(c, status, NULL, all)
-                      : meet_processes(c, status, NULL, &none, all);
-}
-
 /* A rank that has failed, or has a bad argument, takes part all the same, so that all ranks return
  * its error. */
 static symmResult_t register_window(symm_comm *c, symmResult_t status, const register_args *a) {
@@ -323,26 +329,23 @@ static symmResult_t register_window(symm_comm *c, symmResult_t status, const reg
     symm_lived *lived = NULL;
     void *handle = NULL;
     symm_brought all[SYMM_MAX_RANKS];
-    symm_bring *b = SYMM_FAIL_ALLOC(win_segments, calloc(1, sizeof *b));
-    if (!b)
-        return take_part(c, SYMM_ERR(symmOutOfMemory, "no memory to list a window's segments"),
-                         all);
+    symm_bring b = {.count = 0};
     symm_window_sweep(c);
     if (!status) status = check_buffer(a->buff, a->size, a->win, a->flags);
     if (!status) status = make_record(c, a->buff, a->size, &w);
     if (!status) status = symm_handle_new(SYMM_KIND_WINDOW, w, handle_gone, &handle);
-    if (!status) status = symm_window_find(c, a->buff, a->size, b);
-    if (!status) status = symm_window_list(c, a->buff, b, &lived);
-    if (!status) symm_window_watch(w, lived, b->count);
+    if (!status) status = symm_window_find(c, a->buff, a->size, &b);
+    if (!status) status = symm_window_list(c, a->buff, &b, &lived);
+    if (!status) symm_window_watch(w, lived, b.count);
     if (!status) status = symm_window_make_room(c);
-    status = c->threads ? meet_threads(c, status, w, all) : meet_processes(c, status, w, b, all);
-    symm_window_let_go(c, b);
+    status = c->threads ? meet_threads(c, status, w, all) : meet_processes(c, status, w, &b, all);
+    symm_window_let_go(c, &b);
     if (status) goto drop_record;
     w->handle = handle;
     link_window(c, w);
     SYMM_STAT_ADD(registrations, 1);
     *a->win = handle;
-    goto free_list;
+    return symmSuccess;
 drop_record:
     if (handle) {
         symm_handle_close(SYMM_KIND_WINDOW, handle);
@@ -350,8 +353,6 @@ drop_record:
     } else if (w) {
         symm_window_unref(w);
     }
-free_list:
-    free(b);
     return status;
 }
 
