@@ -50,8 +50,8 @@ static const flag_row flags[] = {
     {'d', "datatype", "TYPE", KIND_TYPE, AT(type), 0, 0,
      "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 all"},
     {'o', "op", "OP", KIND_OP, AT(op), 0, 0, "sum prod max min avg mulsum all"},
-    {'r', "root", "RANK", KIND_INT, AT(root), 0, INT_MAX,
-     "of collectives that have one (default 0)"},
+    {'r', "root", "RANK", KIND_INT, AT(root), -1, INT_MAX,
+     "of collectives that have one (default 0); -1: each rank in turn"},
     {'R', "local_register", "0|1|2", KIND_INT, AT(registered), 0, 2,
      "0: no windows; 1, 2: buffers are windows (default 2)"},
     {'G', "graph", "N", KIND_INT, AT(graph), 0, 1000000,
@@ -108,8 +108,8 @@ static int parse_size(const char *s, int64_t *out) {
     char *end;
     errno = 0;
     long long v = strtoll(s, &end, 10);
-    if (end == s || errno || v < 0) return -1;
-    const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
+    if (end == s || errno) return -1;
+    const char *unit = *end && v >= 0 ? strchr(units, *end & ~0x20) : NULL;
     if (unit) {
         int shift = 10 * (int)(unit - units + 1);
         if (v > INT64_MAX >> shift) return -1;
@@ -232,12 +232,18 @@ static const char *list_colls(char *text, size_t cap) {
     return text;
 }
 
+/* nccl-tests' programs have our names, and _perf behind them. */
+static int is_called(const char *given, const char *name) {
+    const size_t n = strlen(name);
+    return !strncmp(given, name, n) && (!given[n] || !strcmp(given + n, "_perf"));
+}
+
 static int parse_collective(int argc, char **argv, perf_config *cfg, char *err, size_t cap) {
     char list[256];
     if (optind >= argc)
         return snprintf(err, cap, "which collective? %s", list_colls(list, sizeof list)), -1;
     int i = 0;
-    while (i < symmNumColls && strcmp(argv[optind], symm_coll_name(i)) != 0) i++;
+    while (i < symmNumColls && !is_called(argv[optind], symm_coll_name(i))) i++;
     if (i == symmNumColls)
         return snprintf(err, cap, "unknown collective '%s': %s", argv[optind],
                         list_colls(list, sizeof list)),
@@ -269,7 +275,8 @@ static int settle(perf_config *cfg, char *err, size_t cap) {
         return snprintf(err, cap, "--nccl %s is for --vs nccl", cfg->nccl), -1;
     if (cfg->limits && !perf_moves(cfg))
         return snprintf(err, cap, "--limits is for collectives that move data"), -1;
-    if (cfg->limits && (perf_has_root(cfg) || perf_sent(cfg, 2) > 1))
+    if (cfg->limits &&
+        (perf_has_root(cfg) || perf_sent(cfg, 2) > 1 || symm_coll_varies(&symm_colls[cfg->coll])))
         return snprintf(err, cap, "--limits has no bare loop for %s", symm_coll_name(cfg->coll)),
                -1;
     if (cfg->per_rank && !perf_parts(cfg))
