@@ -64,8 +64,9 @@ static void fill_op(symm_comm *c, const message *m, symm_p2p_op *op, symm_win **
                         .type = m->type,
                         .peer = (int16_t)m->peer,
                         .sends = (uint8_t)m->sends,
-                        .nt = (uint8_t)symm_plan_past_caches(2 * bytes, c->calls.keeps),
                         .next = -1};
+    if (bytes > SYMM_P2P_SMALL)
+        op->nt = (uint8_t)symm_plan_past_caches(2 * bytes, c->calls.keeps);
 }
 
 /* Calls of one direction of one pair in call order; the pairs in another order on each rank, so
