@@ -491,8 +491,8 @@ SYMM_API symmResult_t symmScatter(const void *sendbuff, void *recvbuff, size_t c
  * recvbuff. symmTimeout where SYMM_TIMEOUT is set. symmInvalidUsage for a message to the own rank
  * whose other call can never come, being behind it. After any of them the communicator is
  * revoked. */
-SYMM_API symmResult_t symmSend(const void *sendbuff, size_t count, symmDataType_t datatype, int peer,
-                               symmComm_t comm, symmStream_t stream);
+SYMM_API symmResult_t symmSend(const void *sendbuff, size_t count, symmDataType_t datatype,
+                               int peer, symmComm_t comm, symmStream_t stream);
 SYMM_API symmResult_t symmRecv(void *recvbuff, size_t count, symmDataType_t datatype, int peer,
                                symmComm_t comm, symmStream_t stream);
 

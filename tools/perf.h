@@ -23,9 +23,9 @@ typedef struct perf_rank perf_rank;
 typedef struct perf_case perf_case;
 enum { PERF_SENDRECV, PERF_HYPERCUBE, PERF_PINGPONG, PERF_PATTERNS };
 typedef struct {
-    symm_coll_row row;     /* what comes of it, as if it were a collective */
-    int legs;              /* messages that follow each other in a call; their time is one's */
-    int doubles, pair;     /* 1: the ranks must be a power of 2; must be two */
+    symm_coll_row row; /* what comes of it, as if it were a collective */
+    int legs;          /* messages that follow each other in a call; their time is one's */
+    int doubles, pair; /* 1: the ranks must be a power of 2; must be two */
     void (*call)(perf_rank *p, const perf_case *c);
     int (*origin)(int rank, int nranks, int part); /* whose data comes into a part */
 } perf_pattern;

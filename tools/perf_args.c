@@ -96,7 +96,8 @@ void perf_args_usage(FILE *f) {
     fprintf(f, "usage: symm-perf ");
     for (int i = 0; i < SUBJECTS; i++) fprintf(f, "%s%s", i ? "|" : "", subject(i)->name);
     fprintf(f, " [flags]\n"
-               "Measures a collective, or a pattern of sends and receives, over the ranks of mpirun (or --threads N) and checks its "
+               "Measures a collective, or a pattern of sends and receives, over the ranks of "
+               "mpirun (or --threads N) and checks its "
                "results.\n");
     for (int i = 0; i < NFLAGS; i++) {
         char names[64];
@@ -278,8 +279,7 @@ static int settle(perf_config *cfg, char *err, size_t cap) {
     if (cfg->limits && !perf_moves(cfg))
         return snprintf(err, cap, "--limits is for collectives that move data"), -1;
     if (cfg->limits && (cfg->pattern >= 0 || perf_has_root(cfg) || perf_sent(cfg, 2) > 1))
-        return snprintf(err, cap, "--limits has no bare loop for %s", cfg->row->name),
-               -1;
+        return snprintf(err, cap, "--limits has no bare loop for %s", cfg->row->name), -1;
     if (cfg->per_rank && !perf_parts(cfg))
         return snprintf(err, cap, "--per-rank is for collectives that have a part for each rank"),
                -1;

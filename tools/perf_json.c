@@ -95,8 +95,7 @@ static void put_config(FILE *f, const perf_rank *p, const perf_place *places) {
     fprintf(f,
             "  \"config\": {\"collective\": \"%s\", \"ranks\": %d, \"bootstrap\": \"%s\", "
             "\"cores\": %ld,\n",
-            c->row->name, p->world->nranks, p->world->how,
-            sysconf(_SC_NPROCESSORS_ONLN));
+            c->row->name, p->world->nranks, p->world->how, sysconf(_SC_NPROCESSORS_ONLN));
     put_backend(f, p);
     fprintf(f,
             "   \"minimum_bytes\": %llu, \"maximum_bytes\": %llu, \"step_bytes\": %llu, "

@@ -34,10 +34,10 @@ static void hypercube(perf_rank *p, const perf_case *c) {
         const unsigned mine = (unsigned)(rank & ~(mask - 1)), theirs = mine ^ (unsigned)mask;
         const uint64_t n = c->count * (unsigned)mask;
         PERF_MUST(p, symmGroupStart());
-        PERF_MUST(p, symmSend(c->recv + mine * block, n, type_of(c), rank ^ mask, p->comm,
-                              p->stream));
-        PERF_MUST(p, symmRecv(c->recv + theirs * block, n, type_of(c), rank ^ mask, p->comm,
-                              p->stream));
+        PERF_MUST(p,
+                  symmSend(c->recv + mine * block, n, type_of(c), rank ^ mask, p->comm, p->stream));
+        PERF_MUST(
+            p, symmRecv(c->recv + theirs * block, n, type_of(c), rank ^ mask, p->comm, p->stream));
         PERF_MUST(p, symmGroupEnd());
     }
 }

@@ -127,8 +127,8 @@ static int64_t count_wrong(perf_rank *p, const perf_case *c, int calls) {
     if (perf_reduces(p->cfg))
         return parts ? (int64_t)perf_mem_check_reduced(p, c->recv, from, c->count, calls) : 0;
     for (int r = 0; r < (int)parts; r++)
-        wrong += perf_mem_check_copied(p, origin(p, r), c->recv + (unsigned)r * block, from,
-                                       c->count);
+        wrong +=
+            perf_mem_check_copied(p, origin(p, r), c->recv + (unsigned)r * block, from, c->count);
     return (int64_t)wrong;
 }
 

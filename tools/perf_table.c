@@ -72,8 +72,7 @@ void perf_table_head(const perf_rank *p, const perf_place *places) {
                                       "#       size         count      type   redop    root",
                                       "#        (B)    (elements)                            "};
     const perf_config *cfg = p->cfg;
-    printf("# symm-perf %d.%d.%d: %s\n", SYMM_MAJOR, SYMM_MINOR, SYMM_PATCH,
-           cfg->row->name);
+    printf("# symm-perf %d.%d.%d: %s\n", SYMM_MAJOR, SYMM_MINOR, SYMM_PATCH, cfg->row->name);
     printf("# nRanks %d minBytes %llu maxBytes %llu step: %llu(%s) warmup iters: %d iters: ",
            p->world->nranks, (unsigned long long)cfg->min_bytes, (unsigned long long)cfg->max_bytes,
            cfg->step_factor > 1 ? (unsigned long long)cfg->step_factor

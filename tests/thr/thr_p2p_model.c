@@ -92,8 +92,7 @@ static void check(const rank *r, const step *st) {
         const message *m = &st->m[i];
         if (m->to == r->in.rank) pk_received(place(r, m, 0), m->bytes, m->from, m->to, m->no);
     }
-    for (int i = 0; st->sums && i < 128; i++)
-        T_EQ(r->sum[128 + i], n * (n - 1) / 2 * 1000 + n * i);
+    for (int i = 0; st->sums && i < 128; i++) T_EQ(r->sum[128 + i], n * (n - 1) / 2 * 1000 + n * i);
 }
 
 static void add_up(rank *r, symmStream_t s) {

@@ -31,9 +31,9 @@ static int step(symm_p2p *p, symm_p2p_channel *ch) {
 /* For symmCommDump and messages: what this rank waits in. */
 static void note_wait(symm_p2p *p, const symm_p2p_op *op) {
     symm_p2p_note *note = &p->cta.ctl->p2p;
-    const uint64_t word = op ? (uint64_t)(op->sends ? SYMM_P2P_SEND : SYMM_P2P_RECV) << 32 |
-                                   ((unsigned)op->peer + 1)
-                             : 0;
+    const uint64_t word =
+        op ? (uint64_t)(op->sends ? SYMM_P2P_SEND : SYMM_P2P_RECV) << 32 | ((unsigned)op->peer + 1)
+           : 0;
     if (symm_ld_relaxed(&note->waits) == word) return;
     symm_st_relaxed(&note->waits_count, op ? op->count : 0);
     symm_st_relaxed(&note->waits_type, op ? op->type : 0);

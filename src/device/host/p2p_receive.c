@@ -37,8 +37,7 @@ static int differs(symm_p2p *p, const symm_p2p_head *head) {
     symm_st_relaxed(&note->recv_count, p->at->count);
     symm_st_relaxed(&note->recv_type, p->at->type);
     /* Pairs with symm_message_differs (call_log.c). */
-    symm_st_release(&note->differ,
-                    (uint64_t)(unsigned)p->at->peer << 32 | ((unsigned)a->rank + 1));
+    symm_st_release(&note->differ, (uint64_t)(unsigned)p->at->peer << 32 | ((unsigned)a->rank + 1));
     p->cta.out->code = symmMismatch;
     p->cta.out->rank = p->at->peer;
     p->cta.out->stage = SYMM_STAGE_P2P;

@@ -107,8 +107,8 @@ static const char *call_text(const called *k, char *text) {
         snprintf(text, CALL_TEXT, "%s", row->call);
     else
         snprintf(text, CALL_TEXT, "%s of %llu %s%s%s%s%s", row->call, (unsigned long long)k->count,
-                 symm_type_name(type), reduces ? " (" : "", reduces ? ops[op] : "", reduces ? ")" : "",
-                 of_root);
+                 symm_type_name(type), reduces ? " (" : "", reduces ? ops[op] : "",
+                 reduces ? ")" : "", of_root);
     return text;
 }
 
@@ -307,8 +307,8 @@ const char *symm_message_awaited(const symm_comm *c, int rank, char *text, size_
     if (!word) return text;
     symm_message_text(word >> 32 == SYMM_P2P_SEND,
                       __atomic_load_n(&note->waits_count, __ATOMIC_RELAXED),
-                      __atomic_load_n(&note->waits_type, __ATOMIC_RELAXED),
-                      (int)(uint32_t)word - 1, call, sizeof call);
+                      __atomic_load_n(&note->waits_type, __ATOMIC_RELAXED), (int)(uint32_t)word - 1,
+                      call, sizeof call);
     snprintf(text, cap, "; waits in %s", call);
     return text;
 }
@@ -319,10 +319,10 @@ int symm_message_differs(const symm_comm *c, char *text, size_t cap) {
         const symm_p2p_note *note = &symm_comm_ctl(c, r)->p2p;
         const uint64_t who = get(&note->differ); /* pairs with `differs` of p2p_receive.c */
         if (!who) continue;
-        snprintf(text, cap, "rank %u sends %llu %s, rank %u receives %llu %s", (unsigned)(who >> 32),
-                 (unsigned long long)get(&note->sent_count), symm_type_name(get(&note->sent_type)),
-                 (unsigned)who - 1, (unsigned long long)get(&note->recv_count),
-                 symm_type_name(get(&note->recv_type)));
+        snprintf(text, cap, "rank %u sends %llu %s, rank %u receives %llu %s",
+                 (unsigned)(who >> 32), (unsigned long long)get(&note->sent_count),
+                 symm_type_name(get(&note->sent_type)), (unsigned)who - 1,
+                 (unsigned long long)get(&note->recv_count), symm_type_name(get(&note->recv_type)));
         return 1;
     }
     return 0;

@@ -109,11 +109,11 @@ symmResult_t symm_group_refuse_beside(const void *key, const char *call) {
     int queued = find_behind(key) != NULL;
     for (const job *j = group.first; j && !queued; j = j->later) queued = j->key == key;
     if (queued)
-            return symm_group_refuse(SYMM_ERR(
-                symmInvalidUsage,
-                "%s: inside a group in which calls of this communicator stand, which run only at "
-                "symmGroupEnd",
-                call));
+        return symm_group_refuse(SYMM_ERR(
+            symmInvalidUsage,
+            "%s: inside a group in which calls of this communicator stand, which run only at "
+            "symmGroupEnd",
+            call));
     return symmSuccess;
 }
 

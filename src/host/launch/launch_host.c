@@ -89,10 +89,10 @@ static symmResult_t launch_begins(void *c) {
 }
 
 const symm_graph_user symm_launch_replayed = {.retain = retain_comm,
-                                         .release = release_comm,
-                                         .begin = launch_begins,
-                                         .end = launch_ended,
-                                         .allow = may_launch};
+                                              .release = release_comm,
+                                              .begin = launch_begins,
+                                              .end = launch_ended,
+                                              .allow = may_launch};
 
 /* The graph tells the communicator of its launches, and keeps what the call uses. */
 static symmResult_t hold_call(const symm_launch *l, symmStream_t stream, symm_keep *k) {
@@ -163,4 +163,4 @@ static int job(symmStream_t stream) {
 }
 
 const symm_launcher symm_launch_host = {launch, check_stream, check_buffer, job,
-                                          symm_launch_messages};
+                                        symm_launch_messages};
