@@ -14,7 +14,7 @@ include mk/flags.mk
 include mk/build.mk
 include mk/tests.mk
 
-.PHONY: all run bench bench-memory docs setup install clean help FORCE
+.PHONY: all run bench bench-memory campaign gpu-report docs setup install clean help FORCE
 
 all: $(LIBRARIES) $(TOOLS) ## libraries and tools, whatever this machine can build (the default)
 ifeq ($(HAVE_MPI),)
@@ -43,6 +43,13 @@ BENCH_MEMORY := bench_memory bench_lane bench_memory_gpu gpu_lane_cost gpu_arena
 bench-memory: setup ## figures of memory objects beside malloc and CUDA: tables, JSON in build/bench
 	+@$(SUBMAKE) $(BENCH_CUDA) $(BENCH_MEMORY:%=$(TEST)/%)
 	@MPIRUN='$(MPIRUN)' scripts/bench_memory.sh $(OUT)/bench $(TEST)
+
+campaign: setup ## all that is to be run on GPUs, in parts: again until nothing is left
+	+@$(SUBMAKE) all tests-gpu examples
+	@MPIRUN='$(MPIRUN)' BUILD='$(OUT)' scripts/campaign.sh run
+
+gpu-report: ## what `make campaign` left, into docs/gpu-runs.txt and the tables of the documents
+	@scripts/gpu_report.sh $(OUT)/campaign
 
 docs: all ## what documents copy from the tree: drawing of the floors, program, variables
 	@BIN=$(BIN) scripts/docs.sh

@@ -26,8 +26,10 @@
  *    or when the refused rank makes a different collective.
  *
  * Threads
- *  - One communicator is used by one thread at a time; a second thread that enters it gets
- *    symmInvalidUsage. Different communicators may be used by different threads at once.
+ *  - Any threads may use a communicator. One of them is inside at a time; others wait until it has
+ *    left, or the communicator ends. Which of them is next is open: where ranks must make calls in
+ *    one order, the program's threads see to it. A call from a callback of the same thread's own
+ *    call would wait for itself: symmInvalidUsage.
  *  - Any thread may make these calls at any time, even while another thread is stuck in a call of
  *    the same communicator: symmCommAbort, symmCommRevoke, symmCommGetAsyncError, symmCommQuery,
  *    symmCommCount, symmCommUserRank, symmCommDevice, symmCommFailedRanks(SYMM_FAILED_LOCAL),
@@ -160,7 +162,7 @@ typedef struct {
 /* Passed to the calls that make a communicator. Start from SYMM_CONFIG_INITIALIZER; fields left at
  * SYMM_CONFIG_UNDEF (or NULL) keep their defaults. */
 typedef struct {
-    size_t size;      /* sizeof(symmConfig_t) of the caller */
+    size_t size;      /* sizeof(symmConfig_t) of the caller: fields behind it are not looked at */
     uint32_t version; /* SYMM_VERSION_CODE of the caller */
     /* 1 (default): a call returns when it is done. 0: creation, split and shrink return
      * symmInProgress and go on. symmCommInitBoot, and split and shrink in groups, take 0 as 1. */
@@ -169,12 +171,27 @@ typedef struct {
     int32_t maxCTAs;      /* 1..256 */
     int32_t timeoutMs;    /* deadline of set-up, default 300000 */
     const char *commName; /* copied; shown in the log, in errors and in symmCommDump */
+    int32_t peerDeath;    /* SYMM_DEATH_*; ranks may differ */
+    /* GPUs: CTAs of this communicator on a GPU at once, 1..256; docs/gpu-rules.md, "Several
+     * communicators". Default: SYMM_CTA_BUDGET, else a quarter of the multiprocessors. */
+    int32_t ctaBudget;
+    /* GPUs: 0: no kernel, of ours or the program's, overlaps the end of ours; 1 (default): within
+     * ctaBudget. Ranks may differ. */
+    int32_t pdl;
+    size_t scratch; /* bytes of each rank, 1M..4G; 0 (default): SYMM_SCRATCH */
 } symmConfig_t;
-#define SYMM_CONFIG_UNDEF INT32_MIN
+/* When the death of a peer's process is an error here; symmRemoteError names it.
+ *  - AT_ONCE (default): also while nobody uses the communicator. symmCommGetAsyncError tells.
+ *  - WHEN_USED: of the calls that are under way or come later, except those that work on a revoked
+ *    communicator. symmCommFailedRanks tells before that. */
+#define SYMM_DEATH_AT_ONCE   0
+#define SYMM_DEATH_WHEN_USED 1
+#define SYMM_CONFIG_UNDEF    INT32_MIN
 #define SYMM_CONFIG_INITIALIZER                                                        \
     {                                                                                  \
         sizeof(symmConfig_t), SYMM_VERSION_CODE, SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, \
-            SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, NULL                                 \
+            SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, NULL, SYMM_CONFIG_UNDEF,             \
+            SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, 0                                    \
     }
 
 /* ---- versions and errors --------------------------------------------------------------------- */
@@ -277,7 +294,8 @@ SYMM_API symmResult_t symmCommFailedRanks(symmComm_t comm, unsigned flags, int *
 SYMM_API symmResult_t symmCommFinalize(symmComm_t comm);
 
 /* Finalizes, with the same waits, then frees everything, windows included. Does not wait for a
- * peer's Destroy. The handle is dead afterwards.
+ * peer's Destroy. The handle is dead afterwards. A process that ends by exit, or returns from main,
+ * without this call leaves its communicators as if it had made it: its end is no death.
  * Graphs that hold its calls may be destroyed later, but not launched: this rank tells its peers
  * that it has left, and no longer hears of their deaths. symmGraphLaunch and symmMemPlanLaunch
  * refuse such a graph (symmInvalidUsage). Launching one with cudaGraphLaunch is an error of the
@@ -350,7 +368,7 @@ SYMM_API symmResult_t symmSetDevice(int device);
 SYMM_API symmResult_t symmMemAlloc(void **ptr, size_t size);
 /* Frees what symmMemAlloc returned. NULL: nothing. What peers reach of it (symmWindowPeerPtr) lives
  * until that mapping is freed (symmWindowDeregister). Windows over it may be deregistered before or
- * after (symmWindowRegister).
+ * after, or never (symmWindowRegister).
  * Requires: no later collective is given the pointer, and no graph that was captured with it is
  * replayed. On the host backend that ends the communicator with symmInvalidUsage on every rank; on
  * GPUs nobody notices.
@@ -363,7 +381,9 @@ SYMM_API symmResult_t symmMemFree(void *ptr);
  * A window stands for the memory that was registered, not for addresses. Where that memory ends
  * (symmMemFree, symmHeapTrim), this rank's collectives treat what comes to lie there as not
  * registered, until it is registered itself. The rest of the window stays a window, and the handle
- * lives until it is deregistered. Memory that another allocator of the process has mapped (GPUs) is
+ * lives until it is deregistered. A window of which all memory has ended on this rank maps nothing
+ * any more once this rank registers anything: it is deregistered but for its handle, which
+ * symmWindowDeregister still takes, and symmWindowPeerPtr refuses it. Memory that another allocator of the process has mapped (GPUs) is
  * told apart by CUDA's number of its allocation, at each call; if the driver has no such numbers
  * for mapped memory, at the first call after a registration, a deregistration, or an end of our own
  * memory.
@@ -471,30 +491,37 @@ SYMM_API symmResult_t symmGather(const void *sendbuff, void *recvbuff, size_t co
 SYMM_API symmResult_t symmScatter(const void *sendbuff, void *recvbuff, size_t count,
                                   symmDataType_t datatype, int root, symmComm_t comm,
                                   symmStream_t stream);
+/* ---- with a count per rank ----
+ * Arrays of nranks counts and displacements, in elements, in memory of the host, which the call
+ * copies: they may change once it has returned, also if it is captured or stands in a group. displs
+ * NULL: each part follows the one before. Ranks may pass different arrays; what one sends another
+ * must be what that one expects. Counts may be 0, for some ranks or all. A rank with nothing to
+ * send, or to receive, may pass NULL for that buffer. A buffer is all that lies between its pointer
+ * and the end of its last part: registered or not, and in or out of place, as a whole. The choice
+ * of kernel depends on no count.
+ * Errors: symmInvalidArgument: arrays that are NULL, parts that overlap in recvbuff, counts that
+ * overflow, a rank that sends itself another count than it expects. symmMismatch on every rank, by
+ * the next call at the latest and in this one on the two ranks, if their counts differ: the text
+ * names both ranks and both counts. No rank writes outside the parts that it was told. */
 
-/* ---- point-to-point --------------------------------------------------------------------------
- * Host backend; GPUs: symmNotSupported.
- * The n-th symmSend of a rank to a peer goes to the n-th symmRecv that the peer makes from that
- * rank. There are no tags. Count and type must be equal. A count of 0 is a message too. A rank may
- * send to itself. Any alignment, registered or not, eager or captured.
- *  - The calls of a communicator run in the order in which they are made, as collectives do. A rank
- *    that calls neither takes no part.
- *  - Without a group symmRecv ends when the message is there. symmSend ends when sendbuff may be
- *    used again. It may wait for its receive, but not if what the receiver has not received yet
- *    fits the room that a pair of ranks has: 1 MiB up to 8 ranks, 64 KiB with more (less if
- *    SYMM_SCRATCH is small), in at most 64 messages, of which 8 may be larger than 8 KiB.
- *  - The sends and receives of a group run together, behind the collectives of their communicator
- *    in it. They end whatever the order in which the ranks have written them down.
- * Requires: buffers of calls that run together overlap only where none is written.
- * Order: the caller's and its peer's.
- * Errors: symmMismatch, on both ranks, where count or type differ: nothing is written outside
- * recvbuff. symmTimeout where SYMM_TIMEOUT is set. symmInvalidUsage for a message to the own rank
- * whose other call can never come, being behind it. After any of them the communicator is
- * revoked. */
-SYMM_API symmResult_t symmSend(const void *sendbuff, size_t count, symmDataType_t datatype,
-                               int peer, symmComm_t comm, symmStream_t stream);
-SYMM_API symmResult_t symmRecv(void *recvbuff, size_t count, symmDataType_t datatype, int peer,
-                               symmComm_t comm, symmStream_t stream);
+/* recvbuff = rank p's sendbuff, recvcounts[p] elements at displs[p], for each p. Requires:
+ * sendcount is what all ranks have for this rank in recvcounts. In place if
+ * sendbuff == recvbuff + displs[rank]. */
+SYMM_API symmResult_t symmAllGatherv(const void *sendbuff, size_t sendcount, void *recvbuff,
+                                     const size_t *recvcounts, const size_t *displs,
+                                     symmDataType_t datatype, symmComm_t comm, symmStream_t stream);
+/* recvbuff = part `rank` of the reduction over ranks of sendbuff, in which part p of recvcounts[p]
+ * elements follows part p-1. Requires: recvcounts is the same on all ranks. In place if recvbuff is
+ * where that part of sendbuff begins. */
+SYMM_API symmResult_t symmReduceScatterv(const void *sendbuff, void *recvbuff,
+                                         const size_t *recvcounts, symmDataType_t datatype,
+                                         symmRedOp_t op, symmComm_t comm, symmStream_t stream);
+/* recvcounts[p] elements at rdispls[p] of recvbuff = what rank p has for this rank: its sendcounts
+ * elements at its sdispls. Parts of sendbuff may overlap. Not in place. */
+SYMM_API symmResult_t symmAlltoAllv(const void *sendbuff, const size_t *sendcounts,
+                                    const size_t *sdispls, void *recvbuff, const size_t *recvcounts,
+                                    const size_t *rdispls, symmDataType_t datatype, symmComm_t comm,
+                                    symmStream_t stream);
 
 /* Waits until every rank has come, and orders memory between ranks: what any rank stored before its
  * call, through symmWindowPeerPtr or into its own memory, is seen by what any rank loads after its
@@ -532,8 +559,7 @@ SYMM_API symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm);
 SYMM_API symmResult_t symmGroupStart(void);
 SYMM_API symmResult_t symmGroupEnd(void);
 
-/* ---- seeing ---------------------------------------------------------------------------------- */
-
+/* The collectives by number: symm_explain.h. */
 typedef enum {
     symmCollAllReduce = 0,
     symmCollAllGather = 1,
@@ -544,82 +570,18 @@ typedef enum {
     symmCollReduce = 6,
     symmCollGather = 7,
     symmCollScatter = 8,
-    symmNumColls = 9
+    symmCollAllGatherv = 9,
+    symmCollReduceScatterv = 10,
+    symmCollAlltoAllv = 11,
+    symmNumColls = 12
 } symmColl_t;
-
-typedef struct {
-    size_t size;
-    char kernel[48];     /* kernel that a call would run */
-    int ctas;            /* its CTAs */
-    uint64_t chunkBytes; /* sent at once, before a wait; 0 if nothing is waited for in between */
-    int zeroCopySend;    /* this rank's sendbuff: 1 used in place, 0 staged through scratch */
-    int zeroCopyRecv;    /* its recvbuff */
-    char reason[2048];   /* what is staged and why, why this kernel, why no other. Never cut */
-} symmExplain_t;
-/* What a call with these arguments would do. Launches nothing. root: rank of the root, or the peer;
- * ignored for collectives without one. Order: local. */
-SYMM_API symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
-                                  const void *recvbuff, size_t count, symmDataType_t datatype,
-                                  symmRedOp_t op, int root, symmExplain_t *plan);
-/* Counters and gauges as JSON, NUL-terminated, truncated at cap. *needed (may be NULL): the full
- * size. comm NULL: of the process. Order: local, any thread. */
-SYMM_API symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed);
-/* Writes the state to fd, for people: ranks (alive, DEAD, left), windows, epochs, flags, who waits
- * for whom; of a communicator that is being made, how far it is. Order: local, any thread. */
-SYMM_API symmResult_t symmCommDump(symmComm_t comm, int fd);
-
-/* ---- host streams ----------------------------------------------------------------------------
- * Streams, events and graphs of the host backend, for asynchronous and captured use without a GPU.
- * On GPUs use CUDA's. A stream is a worker thread: it runs its tasks one after the other, in the
- * order in which they were given. The NULL stream runs a call in the caller, and is ordered with no
- * other stream.
- * Order: local, any thread, all of them.
- * Errors: symmInvalidUsage
- *  - of calls that wait, from a function that a stream or graph runs. It must not wait for streams,
- *    events or graphs; it may give more work.
- *  - of symmStreamDestroy, symmStreamSynchronize and symmStreamQuery, while the stream is captured.
- */
-
-SYMM_API symmResult_t symmStreamCreate(symmStream_t *stream);
-/* Waits for the stream's work, then ends it. */
-SYMM_API symmResult_t symmStreamDestroy(symmStream_t stream);
-/* Waits for the stream's work. Returns the first error of it since the last call. */
-SYMM_API symmResult_t symmStreamSynchronize(symmStream_t stream);
-/* symmInProgress while work is queued. */
-SYMM_API symmResult_t symmStreamQuery(symmStream_t stream);
-/* What the stream is given from now on runs after the work that the event was recorded behind. */
-SYMM_API symmResult_t symmStreamWaitEvent(symmStream_t stream, symmEvent_t event);
-/* Runs fn(arg) in the stream. */
-SYMM_API symmResult_t symmStreamHostFunc(symmStream_t stream, void (*fn)(void *), void *arg);
-SYMM_API symmResult_t symmEventCreate(symmEvent_t *event);
-SYMM_API symmResult_t symmEventDestroy(symmEvent_t event);
-/* The event now stands for what the stream has been given so far. */
-SYMM_API symmResult_t symmEventRecord(symmEvent_t event, symmStream_t stream);
-/* Waits for the work that the event stands for. */
-SYMM_API symmResult_t symmEventSynchronize(symmEvent_t event);
-/* symmInProgress while that work has not ended. */
-SYMM_API symmResult_t symmEventQuery(symmEvent_t event);
-
-/* Between Begin and End calls given to the stream are recorded, not run. Another stream joins by
- * waiting for an event recorded inside, and must be waited for in turn before End. Windows that
- * captured calls use stay mapped until the graph and its executables are destroyed.
- * Requires: the memory behind captured pointers is not freed before that.
- * Errors: symmInvalidUsage: the NULL stream; End on another stream than Begin; End while work of
- * another stream is not joined, which discards the capture. */
-SYMM_API symmResult_t symmStreamBeginCapture(symmStream_t stream);
-SYMM_API symmResult_t symmStreamEndCapture(symmStream_t stream, symmGraph_t *graph);
-/* Makes an executable of the graph. There may be any number; the graph may be destroyed before
- * them. Replays of one graph run one after the other, whichever of its executables is launched. */
-SYMM_API symmResult_t symmGraphInstantiate(symmGraph_t graph, symmGraphExec_t *exec);
-/* Replays the graph's calls in their order, in the stream. A captured stream records them. */
-SYMM_API symmResult_t symmGraphLaunch(symmGraphExec_t exec, symmStream_t stream);
-/* Waits for replays that were launched before, then ends the executable. */
-SYMM_API symmResult_t symmGraphExecDestroy(symmGraphExec_t exec);
-/* Ends the graph; its executables live on. It waits for nothing, but is refused where calls that
- * wait are. */
-SYMM_API symmResult_t symmGraphDestroy(symmGraph_t graph);
 
 #ifdef __cplusplus
 }
 #endif
+
+#include "symm_explain.h"
+#include "symm_p2p.h"
+#include "symm_stream.h"
+
 #endif

@@ -15,7 +15,7 @@
  * block and after its free; what it asks of a program: docs/memory-guard.md.
  *
  * Threads: symmHeapAlloc and symmHeapFree of LOCAL blocks may be called by any thread. All other
- * calls count as use of the communicator: one thread at a time. Conventions as in symm.h. */
+ * calls count as use of the communicator: threads take turns. Conventions as in symm.h. */
 #ifndef SYMM_HEAP_H_
 #define SYMM_HEAP_H_
 
@@ -169,8 +169,9 @@ typedef struct {
 /* Sizes and counts of a heap. Order: local. */
 SYMM_API symmResult_t symmHeapQuery(symmHeap_t heap, symmHeapInfo_t *info);
 
-enum { SYMM_DUMP_TEXT = 0, SYMM_DUMP_SVG = 1, SYMM_DUMP_JSON = 2 };
-/* Writes a map of the heap to fd, for people: zones, chunks, blocks, holes. format: SYMM_DUMP_*.
+enum { SYMM_DUMP_TEXT = 0, SYMM_DUMP_JSON = 1 };
+/* Writes to fd what is in the heap: zones, chunks, blocks, holes. format: SYMM_DUMP_TEXT for
+ * people, SYMM_DUMP_JSON for programs. `symm-info --map FILE --svg FILE` draws the JSON.
  * Order: local. */
 SYMM_API symmResult_t symmHeapDump(symmHeap_t heap, int fd, int format);
 

@@ -15,6 +15,7 @@
 #define SYMM_MAX_CTAS  64
 #define SYMM_STAGED \
     (~0ull) /* in place of an offset: this buffer is not mapped by peers, use scratch */
+#define SYMM_PACKED    (~1ull) /* instead of an offset: the part came with the word, as a packet */
 #define SYMM_CTL_MAGIC 0x4c544353u
 
 enum { SYMM_STATE_NONE = 0, SYMM_STATE_ALIVE = 1, SYMM_STATE_LEFT = 2 };
@@ -31,6 +32,25 @@ typedef struct {
     uint64_t sig[2], scalar[2];
     uint64_t arrive, pad1[7];
 } symm_inbox;
+
+/* Where a rank's part of a buffer lies, in bytes. */
+typedef struct {
+    uint64_t at, bytes;
+} symm_extent;
+
+/* A line per (parity of the epoch, source rank), for calls whose parts differ in size: bytes that
+ * the source has for the owner, those that it expects from the owner, and where its part lies: a
+ * flat offset, SYMM_STAGED or SYMM_PACKED. flag: {epoch, signature}, released after the others. */
+typedef struct {
+    uint64_t flag, gives, takes, where, pad[4];
+} symm_pair;
+
+/* Two ranks that disagree on what one sends the other, as the owner saw it; for messages. who: 0
+ * nobody, else bytes of an element << 32 | sender << 16 | receiver + 1. Written by the owner's
+ * kernel before it leaves. */
+typedef struct {
+    uint64_t who, gives, takes, pad[5];
+} symm_unequal;
 
 /* What a rank called last and is doing now, for messages about ranks that differ (call_log.h).
  * Written by the owner's host side, read by peers; an entry's seq is cleared before it changes
@@ -114,10 +134,15 @@ typedef struct {
     uint64_t
         stream; /* GPUs, thread ranks that share one: the stream of the owner's last eager call */
     uint64_t driver; /* thread ranks: the thread that called this one last (driver.h) */
-    uint64_t pad0[2];
+    /* As abort: a peer that has died while its death was no error yet. Written by the owner's
+     * watcher; whoever waits for a peer, or comes to use the communicator, ends with it. */
+    uint64_t death;
+    uint64_t pad0;
     symm_doing doing;
     symm_p2p_note p2p;
     uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
+    symm_unequal unequal;
+    symm_pair pair[2][SYMM_MAX_RANKS];
     symm_inbox inbox[SYMM_MAX_CTAS][SYMM_MAX_RANKS];
     symm_p2p_out p2p_out[SYMM_MAX_RANKS];
     symm_p2p_in p2p_in[SYMM_MAX_RANKS];
@@ -200,6 +225,10 @@ typedef struct {
             uint32_t chunk_log, esize_log; /* esize: 1 << esize_log */
             uint32_t spin;                 /* polls before the slow path of a wait */
             int32_t root;                  /* of a call that has one */
+            uint32_t pairs;                /* of unequal parts: bytes of one that is a packet */
+            /* Of a call with a count per rank: [nranks] for each rank, then [nranks] from each,
+             * which live as long as the call; else NULL. */
+            const symm_extent *extents;
         } host;
         struct {
             uint64_t host_base, host_stride;  /* rank r's symm_ctl: base + r*stride, host memory */
@@ -232,6 +261,7 @@ enum {
     SYMM_STAGE_SIGNATURE,
     SYMM_STAGE_SCALAR,
     SYMM_STAGE_POST,
+    SYMM_STAGE_COUNTS,
     SYMM_STAGE_P2P
 };
 
@@ -242,6 +272,7 @@ enum {
 #endif
 SYMM_STATIC_ASSERT(sizeof(symm_inbox) == 128, "two cache lines per source");
 SYMM_STATIC_ASSERT(sizeof(symm_ctl) <= SYMM_CTL_BYTES, "the control block fits before scratch");
+SYMM_STATIC_ASSERT(sizeof(symm_pair) == 64 && sizeof(symm_unequal) == 64, "one line each");
 SYMM_STATIC_ASSERT(sizeof(symm_p2p_head) == 64, "a tiny message is one line");
 SYMM_STATIC_ASSERT(sizeof(symm_p2p_in) % 64 == 0 && sizeof(symm_p2p_out) == 256 &&
                        sizeof(symm_p2p_note) == 64,

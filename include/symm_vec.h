@@ -8,7 +8,7 @@
  * place, symmRefGet and symmMemQuery know it.
  *
  * Threads: any thread may call symmVecPtr, symmVecSize and symmVecSync, also while the vector
- * grows. All other calls count as use of the communicator: one thread at a time. Conventions as in
+ * grows. All other calls count as use of the communicator: threads take turns. Conventions as in
  * symm.h. */
 #ifndef SYMM_VEC_H_
 #define SYMM_VEC_H_

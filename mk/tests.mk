@@ -52,7 +52,7 @@ M_TESTS      := $(MP_TESTS) $(MPG_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
 # What tests share; an archive, so that only those that use a part take it in.
 T_PARTS      := $(patsubst %,$(TOBJ)/tests/%.o,$(call names,fake))
 # The GPU kernels on fibers, which unit_kernels runs.
-EMU_OBJ      := $(patsubst %,$(TOBJ)/tests/%.o,emu_run emu_late emu_kernels)
+EMU_OBJ      := $(patsubst %,$(TOBJ)/tests/%.o,emu_run emu_stores emu_kernels)
 T_OBJ        := $(TOBJ)/tests/t.o $(if $(T_PARTS),$(TOBJ)/tests/parts.a)
 MPI_LEAKS    := $(if $(filter address,$(SANITIZERS)),$(TOBJ)/tests/mpi_leaks.o)
 TEST_PROGRAM_OBJ := $(patsubst %,$(TOBJ)/tests/%.o,t $(C_TESTS) $(M_TESTS)) \
@@ -72,6 +72,13 @@ $(TOBJ)/tests/$(2).o: $(1) $(TOBJ)/flags
 endef
 $(foreach f,$(wildcard tests/*/*.c),$(foreach n,$(basename $(notdir $(f))),\
   $(eval $(call test_object,$(f),$(n),$(filter $(n),$(M_TESTS))))))
+
+# symm-info's map of a heap, which unit_heap_dump draws.
+MAP_NAMES := info_map info_map_svg
+$(foreach n,$(MAP_NAMES),$(eval $(call test_object,tools/$(n).c,$(n),)))
+MAP_OBJ   := $(MAP_NAMES:%=$(TOBJ)/tests/%.o)
+$(TEST)/unit_heap_dump: $(MAP_OBJ)
+TEST_PROGRAM_OBJ += $(MAP_OBJ)
 
 # Of programs that measure nothing: -O1 compiles in 60 % of the time.
 ifeq ($(call on,DEBUG),)

@@ -13,84 +13,18 @@ set -eu
 cd "$(dirname "$0")/.."
 . scripts/mpi.sh
 . scripts/gpu.sh
+. scripts/gpu_tables.sh
 
 out=$1
 shift
 mkdir -p "$out"
 status=0
 
-# A table of ours alone is made again once there is NCCL to stand beside it.
-is_made() { [ -s "$1" ] && { [ -z "$vs" ] || grep -q '"nccl":' "$1"; }; }
-
-# gpu_table RANKS COLLECTIVE TYPE [PLACE FLAGS...]: JSON, SVG and the table itself. The JSON comes
-# last, when all has gone well. PLACE: what is not as usual, buffers in windows and aligned, sizes
-# in powers of two, graphs.
-gpu_table() {
-    name=$out/gpu-$2-$3-$1${4:+-$4}
-    place=${4:-}
-    if [ "${BENCH_FORCE:-0}" != 1 ] && is_made "$name.json"; then
-        echo "# $name.json is there (BENCH_FORCE=1 makes it again)"
-        return 0
-    fi
-    rm -f "$name.json"
-    ranks=$1 collective=$2 type=$3
-    shift 3
-    if [ -n "$place" ]; then
-        shift
-        set -- -f 4 "$@"
-    else
-        set -- -f 2 -R 2 --limits
-    fi
-    # shellcheck disable=SC2086 # vs is words
-    if launch_gpus "$ranks" "$BIN/symm-perf" "$collective" -d "$type" -b 1K -e 1G -G 2 \
-        -n 40 --rounds 5 $vs "$@" \
-        --json "$name.json.new" --plot "$name.svg" >"$name.txt"; then
-        mv "$name.json.new" "$name.json"
-    else
-        status=1
-    fi
-    cat "$name.txt"
-    echo
-}
-
-# gpu_best RANKS COLLECTIVE TYPE: a table for each of NCCL's settings that may make it faster, for
-# it reads them once a process; then its best beside ours. BENCH_NCCL= leaves them out, and names
-# others.
-gpu_best() {
-    ranks=$1 collective=$2 type=$3 stem=$out/gpu-$2-$3-$1
-    settings="NCCL_SYM_CTAS=16 NCCL_SYM_CTAS=32 NCCL_SYM_CTAS=64"
-    settings=${BENCH_NCCL-$settings NCCL_GRAPH_MIXING_SUPPORT=0 NCCL_CTA_POLICY=2}
-    [ -n "$vs" ] && [ -n "$settings" ] || return 0
-    set --
-    [ ! -s "$stem.json" ] || set -- "$stem.json"
-    for setting in $settings; do
-        (
-            status=0
-            export "${setting?}"
-            gpu_table "$ranks" "$collective" "$type" "$setting" -R 2
-            exit $status
-        ) || status=1
-        [ ! -s "$stem-$setting.json" ] || set -- "$@" "$stem-$setting.json"
-    done
-    awk -v stem="$stem" -f scripts/best.awk "$@" >"$stem-best.txt" || status=1
-    cat "$stem-best.txt"
-    echo
-}
-
 gpu_tables() {
     find_nccl
     for ranks in 2 4 8; do
         [ "$ranks" -le "$devices" ] || continue
-        for collective in all_reduce all_gather; do
-            for type in float bfloat16; do gpu_table "$ranks" "$collective" "$type"; done
-            gpu_best "$ranks" "$collective" float
-            gpu_table "$ranks" "$collective" float loose -R 0
-            gpu_table "$ranks" "$collective" bfloat16 off -R 2 -u 1
-            for bytes in 1000 24592 3145732; do
-                gpu_table "$ranks" "$collective" float "$bytes" -b "$bytes" -e "$bytes"
-            done
-            gpu_table "$ranks" "$collective" float eager -e 1M -G 0 --limits
-        done
+        for collective in all_reduce all_gather; do gpu_tables_of "$ranks" "$collective"; done
     done
 }
 

@@ -1,7 +1,9 @@
-# errors.awk - the texts of all SYMM_ERR calls of the files, as rows of tools/info_errors.c:
+# errors.awk - the texts of all errors of the files, as rows of tools/info_errors.c:
 #   {"code", "function", "file:line", "text"},
-# The build runs it over src/, so that `symm-info errors` misses none. A code or a text that is
-# computed is "varies". Field widths and macros of formats are those of the source.
+# They are the calls of SYMM_ERR, and of symm_cuda_error and symm_vmm_error, which say what a driver
+# refused and add its code. The build runs it over src/, so that `symm-info errors` misses none. A
+# code or a text that is computed is "varies". Field widths and macros of formats are those of the
+# source.
 
 # What stands in the string literals of an expression, one after the other.
 function literals(expr,    out, prefix) {
@@ -31,22 +33,34 @@ function finish(comma,    i, ch, depth, quoted) {
 }
 
 # The first argument of `rest`, which is cut off with its comma. The call in `rest` is complete.
-function argument(    at, out) {
-    at = finish(1)
-    out = substr(rest, 1, at - 1)
-    ended = substr(rest, at, 1) == ")"
-    rest = substr(rest, at + 1)
+function argument(    end, out) {
+    end = finish(1)
+    out = substr(rest, 1, end - 1)
+    ended = substr(rest, end, 1) == ")"
+    rest = substr(rest, end + 1)
     return out
+}
+
+# The next call in s: `at`, the place of its arguments, and `call`, whose it is. 0: there is none.
+function begins(s) {
+    if (!match(s, /(SYMM_ERR|symm_cuda_error|symm_vmm_error)\(/)) return 0
+    at = RSTART + RLENGTH
+    call = substr(s, RSTART, RLENGTH - 1)
+    return 1
 }
 
 function put(    code, text) {
     code = argument()
+    if (call == "symm_vmm_error") argument()
+    if (call != "SYMM_ERR") code = "varies"
     gsub(/[ \n]/, "", code)
     text = ended ? "" : argument()
     gsub(/\n/, " ", text)
     text = literals(text)
     if (code !~ /^symm[A-Z][A-Za-z]*$/) code = "varies"
     if (text == "") text = "varies"
+    if (call == "symm_cuda_error") text = "CUDA: " text ": CODE"
+    if (call == "symm_vmm_error") text = "memory driver: " text ": CODE"
     printf "{\"%s\", \"%s\", \"%s:%d\", \"%s\"},\n", code, place, FILENAME, line, text
 }
 
@@ -60,10 +74,14 @@ FNR == 1 { place = "-"; inside = 0 }
 }
 {
     if (inside) rest = rest "\n" $0
-    else if ((at = index($0, "SYMM_ERR("))) { inside = 1; rest = substr($0, at + 9); line = FNR }
+    else if (!/^symmResult_t symm_(cuda|vmm)_error\(/ && begins($0)) {
+        inside = 1
+        rest = substr($0, at)
+        line = FNR
+    }
     while (inside && finish(0)) {
         put()
-        inside = index(rest, "SYMM_ERR(") # a second one in the same line
-        if (inside) { rest = substr(rest, inside + 9); line = FNR }
+        inside = begins(rest) # a second one in the same line
+        if (inside) { rest = substr(rest, at); line = FNR }
     }
 }

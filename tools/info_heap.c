@@ -2,7 +2,6 @@
  * communicator over the machine's GPUs, or of thread ranks on the host backend, and a heap on
  * it; frees both. Main thread: it drives all ranks. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -11,6 +10,7 @@
 #include "host/gpu/backend.h"
 #include "transport/cuda/cuda_device.h"
 #include "info.h"
+#include "info_map.h"
 #include "symm_synced.h"
 #include "symm_types.h"
 
@@ -211,17 +211,19 @@ static symmResult_t fill(const world *w, symmSynced_t *s) {
     return symmSyncedRef(*s, &(symmRef_t){0}, NULL);
 }
 
+/* Drawn as any program's dump. */
 static int write_svg(symmHeap_t heap, const char *path) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        fprintf(stderr, "symm-info: cannot write %s: %s\n", path, strerror(errno));
+    FILE *dump = tmpfile();
+    if (!dump) {
+        fprintf(stderr, "symm-info: cannot write a temporary file: %s\n", strerror(errno));
         return 1;
     }
-    const symmResult_t r = symmHeapDump(heap, fd, SYMM_DUMP_SVG);
-    if (close(fd) == 0 && !r) return 0;
-    fprintf(stderr, "symm-info: cannot write %s: %s\n", path,
-            r ? symmGetLastError(NULL) : strerror(errno));
-    return 1;
+    const int fd = fileno(dump);
+    int failed = symmHeapDump(heap, fd, SYMM_DUMP_JSON) != symmSuccess;
+    if (failed) fprintf(stderr, "symm-info: %s\n", symmGetLastError(NULL));
+    if (!failed) failed = lseek(fd, 0, SEEK_SET) != 0 || info_map_draw_fd(fd, "the dump", path);
+    fclose(dump);
+    return failed;
 }
 
 static symmResult_t show_layout(const world *w, const char *svg, int *failed) {

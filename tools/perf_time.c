@@ -34,9 +34,13 @@ void perf_call(perf_rank *p, const perf_case *c) {
         perf_pattern_of(p->cfg)->call(p, c);
         return;
     }
-    const symm_coll k = {
-        p->cfg->coll,      perf_has_root(p->cfg) ? p->cfg->root : 0, c->send, c->recv, c->count,
-        (uint32_t)c->type, perf_reduces(p->cfg) ? c->redop : symmSum};
+    const symm_coll k = {.coll = p->cfg->coll,
+                         .root = perf_has_root(p->cfg) ? p->cfg->root : 0,
+                         .src = c->send,
+                         .dst = c->recv,
+                         .count = c->count,
+                         .type = (uint32_t)c->type,
+                         .op = perf_reduces(p->cfg) ? c->redop : symmSum};
     const symmResult_t r = symm_coll_call(&k, p->comm, p->stream);
     if (r != symmSuccess) perf_must(p, r, p->cfg->row->name);
 }

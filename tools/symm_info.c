@@ -10,6 +10,7 @@
 #include "base/param.h"
 #include "host/coll/plan.h"
 #include "info.h"
+#include "info_map.h"
 
 static int sections; /* printed so far: an empty line stands between two */
 
@@ -125,11 +126,13 @@ static void show_plan(const char *title, symm_plan_env *env) {
 
 static const char usage[] =
     "usage: symm-info [--ranks N] [--params-md] [--heap [--svg FILE]] [section...]\n"
+    "       symm-info --map DUMP --svg FILE\n"
     "Sections: machine memory params kernels plan (default: these); errors: all error texts\n"
     "  --ranks N     plan for N ranks (default 2, 4 and 8)\n"
     "  --params-md   the parameter table in Markdown, and nothing else\n"
     "  --heap        makes a heap: limits, costs, layout; of N ranks (default: all GPUs, or 2)\n"
-    "  --svg FILE    writes its map\n";
+    "  --svg FILE    writes its map\n"
+    "  --map DUMP    the map of a heap from what symmHeapDump wrote with SYMM_DUMP_JSON\n";
 
 enum {
     MACHINE = 1,
@@ -196,7 +199,7 @@ static int show_plans(int ranks) {
 
 typedef struct {
     int what, ranks;
-    const char *svg;
+    const char *svg, *map;
 } request;
 
 static int show(const request *q) {
@@ -227,7 +230,7 @@ static int parse_ranks(const char *text, int *ranks) {
 }
 
 int main(int argc, char **argv) {
-    request q = {0, 0, NULL};
+    request q = {0, 0, NULL, NULL};
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
         int section = section_of(arg);
@@ -236,19 +239,24 @@ int main(int argc, char **argv) {
         if (!strcmp(arg, "--heap")) section = HEAP;
         if (!strcmp(arg, "--svg") && i + 1 < argc) {
             q.svg = argv[++i];
+        } else if (!strcmp(arg, "--map") && i + 1 < argc) {
+            q.map = argv[++i];
         } else if (!strcmp(arg, "--ranks") && i + 1 < argc) {
             if (parse_ranks(argv[++i], &q.ranks)) return 2;
-        } else if (!strcmp(arg, "--svg") || !strcmp(arg, "--ranks")) {
+        } else if (!strcmp(arg, "--svg") || !strcmp(arg, "--map") || !strcmp(arg, "--ranks")) {
             return fprintf(stderr, "symm-info: %s needs a %s\n", arg,
-                           arg[2] == 's' ? "FILE" : "number of ranks"),
+                           arg[2] == 'r' ? "number of ranks" : "FILE"),
                    2;
         } else if (!section) {
             return fprintf(stderr, "symm-info: what is '%s'?\n%s", arg, usage), 2;
         }
         q.what |= section;
     }
+    if (q.map && (!q.svg || q.what))
+        return fprintf(stderr, "symm-info: --map goes with --svg, and nothing else\n%s", usage), 2;
+    if (q.map) return info_map_draw(q.map, q.svg);
     if (q.svg && !(q.what & HEAP))
-        return fprintf(stderr, "symm-info: --svg goes with --heap\n%s", usage), 2;
+        return fprintf(stderr, "symm-info: --svg goes with --heap or --map\n%s", usage), 2;
     if (!q.what) q.what = ALL;
     return show(&q);
 }

@@ -230,13 +230,12 @@ static void force(int kernel, int ctas, int threads) {
 
 static symm_plan plan_of(uint64_t bytes) {
     symm_launch l;
-    const symm_coll k = {opt.coll,
-                         0,
-                         ranks[0].src,
-                         ranks[0].dst,
-                         bytes / symm_type_size((unsigned)opt.type),
-                         (uint32_t)opt.type,
-                         symmSum};
+    const symm_coll k = {.coll = opt.coll,
+                         .src = ranks[0].src,
+                         .dst = ranks[0].dst,
+                         .count = bytes / symm_type_size((unsigned)opt.type),
+                         .type = (uint32_t)opt.type,
+                         .op = symmSum};
     ok(&ranks[0], symm_coll_prepare(ranks[0].c, &k, &l), "the plan");
     return l.plan;
 }
@@ -272,9 +271,10 @@ static void sweep(uint64_t bytes) {
            (unsigned long long)bytes, symm_kernels[p.kernel].name, us, (double)bytes / us / 1e3,
            p.ctas, p.threads);
     for (int k = 0; k < SYMM_KERNEL_COUNT && !opt.plain; k++) {
-        const symm_call call = {
-            opt.coll, bytes / symm_type_size((unsigned)opt.type),   (uint32_t)opt.type,
-            0,        (uint32_t)symm_type_size((unsigned)opt.type), 0};
+        const symm_call call = {.coll = opt.coll,
+                                .count = bytes / symm_type_size((unsigned)opt.type),
+                                .type = (uint32_t)opt.type,
+                                .esize = (uint32_t)symm_type_size((unsigned)opt.type)};
         const symm_plan_env env = {
             .gpu = 1, .nranks = opt.n, .scratch = ranks[0].c->calls.proto.scratch};
         if (symm_kernels[k].coll != opt.coll ||

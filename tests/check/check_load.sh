@@ -29,7 +29,7 @@ asks() {
 }
 
 # A library that the check must find fault with, or it is none.
-$cc -DEATER=16384 -shared -fPIC tests/fake/load_late.c -o "$dir/big.so" 2>"$dir/log" ||
+$cc -DEATER=16384 -shared -fPIC tests/fake/load_dlopen.c -o "$dir/big.so" 2>"$dir/log" ||
     t_fail "a library of 16 KiB builds" "$(cat "$dir/log")"
 if [ "$(asks "$dir/big.so" | wc -l)" = 3 ]; then
     t_ok "variables of threads are found"
@@ -49,9 +49,9 @@ builds() { # what, command...
     shift
     "$@" >"$dir/log" 2>&1 || { t_fail "$what builds" "$(cat "$dir/log")"; t_done; }
 }
-builds "the program" $cc $flags tests/fake/load_late.c -ldl -o "$dir/late"
+builds "the program" $cc $flags tests/fake/load_dlopen.c -ldl -o "$dir/late"
 builds "the plug-in" \
-    $cc $flags -fPIC -shared -DPLUGIN tests/fake/load_late.c $link -lsymm -o "$dir/plugin.so"
+    $cc $flags -fPIC -shared -DPLUGIN tests/fake/load_dlopen.c $link -lsymm -o "$dir/plugin.so"
 
 says() { # name, what it must print, command...
     local name=$1 want=$2 got
@@ -68,7 +68,7 @@ done
 for i in $(seq 60); do
     if [ "$i" = 1 ]; then
         builds "a library that is in the way" \
-            $cc -DEATER=64 -shared -fPIC tests/fake/load_late.c -o "$dir/eater1.so"
+            $cc -DEATER=64 -shared -fPIC tests/fake/load_dlopen.c -o "$dir/eater1.so"
     else
         cp "$dir/eater1.so" "$dir/eater$i.so"
     fi
@@ -90,7 +90,7 @@ fi
 if [ -e "$to/lib/libsymm-mpi.so" ]; then
     builds "the plug-in with MPI" \
         env OMPI_CC="$cc" MPICH_CC="$cc" ${MPICC:-mpicc} $flags -fPIC -shared -DPLUGIN \
-        -DPLUGIN_MPI tests/fake/load_late.c $link -lsymm-mpi -lsymm -o "$dir/mpi.so"
+        -DPLUGIN_MPI tests/fake/load_dlopen.c $link -lsymm-mpi -lsymm -o "$dir/mpi.so"
     says "libsymm-mpi, opened by a plug-in" \
         "2 ranks of MPI" sh -c '. scripts/mpi.sh; launch "$@"' - 2 "$dir/late" \
         plugin "$dir/mpi.so" mpi

@@ -77,7 +77,7 @@ link() { # program, kind, test, objects
     shift 3
     if [ "$test" = unit_kernels ]; then
         case $* in *emu_kernels*) ;; *) set -- "$@" "$at/tests/emu_kernels.o" ;; esac
-        set -- "$@" "$at/tests/emu_run.o" "$at/tests/emu_late.o"
+        set -- "$@" "$at/tests/emu_run.o" "$at/tests/emu_stores.o"
     fi
     beside=$(programs "$kind")
     $cc $(sanitizer "$kind") "$@" "$at/tests/$test.o" "$at/tests/t.o" "$at/tests/parts.a" \

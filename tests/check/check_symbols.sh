@@ -37,6 +37,8 @@ for name in libsymm libsymm-mpi; do
     rm -f "$want" "$have"
 done
 [ ! -e $lib/libsymm.so ] ||
+    t_empty "libsymm has no assertions" "$(strings -a $lib/libsymm.so | grep 'assertion failed')"
+[ ! -e $lib/libsymm.so ] ||
     t_empty "libsymm needs no MPI and no CUDA" "$(needed $lib/libsymm.so | grep -E 'mpi|cuda|nccl')"
 [ ! -e $lib/libsymm.a ] ||
     t_empty "libsymm.a defines only symm* globally" \

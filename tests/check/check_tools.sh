@@ -254,7 +254,11 @@ run "$info" --heap --svg /nonexistent/x.svg
 t_expect "a map that cannot be written is a failure" \
     "1 1" "$rc $(err 'cannot write /nonexistent/x.svg: No such file')"
 run "$info" --svg "$dir/heap.svg"
-t_expect "a map of no heap is refused" "2 1" "$rc $(err '^symm-info: --svg goes with --heap')"
+t_expect "a map of no heap is refused" "2 1" "$rc $(err '^symm-info: --svg goes with --heap or')"
+run "$info" --map "$dir/heap.svg" --svg "$dir/x.svg"
+t_expect "what is no dump is not drawn" "1 1" "$rc $(err 'heap.svg: no dump of a heap .*byte 0')"
+run "$info" --map /nonexistent/x.json --svg "$dir/x.svg"
+t_expect "a dump that is not there is a failure" "1 1" "$rc $(err 'cannot read /nonexistent/x')"
 SYMM_WIN_STRIDE=1 run "$info" --heap
 t_expect "symm-info says why there is no heap" "1 1" "$rc $(out '^  heap +refused: .')"
 run "$info" nonsense

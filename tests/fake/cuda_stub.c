@@ -1,7 +1,7 @@
-/* cuda_stub.c - built twice by check_cuda_load.sh. As a library (-DSTUB) it is a libcuda.so.1 that
- * has every symbol of cuda_calls.def and does nothing: what the loader finds by dlopen and dlsym.
- * Its cuInit forks, waits for the child and calls back into the program, if that lets it.
- * As a program it is who loads it: once, or (`threads`) from several threads at once. */
+/* cuda_stub.c - built twice by check_cuda_load.sh. As a library (-DSTUB) it is a libcuda.so.1 with
+ * every symbol of cuda_calls.def that does nothing, for the loader to find by dlopen and dlsym. Its
+ * cuInit forks, waits for the child, and calls the program if the program exports a function for
+ * that. As a program it loads the driver: once, or (`threads`) from several threads at once. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include "transport/cuda/cuda_device.h"
 
 #ifdef STUB
-/* The linker's names are the exported symbols, whatever the members of the table are called. */
+/* The linker needs the exported symbols, whatever the members of the table are called. */
 #define SYMM_CU_CALL(name, symbol, required, params) \
     __attribute__((visibility("default"))) cu_result stub_##name params __asm__(symbol);
 #include "transport/cuda/cuda_calls.def"
@@ -32,7 +32,7 @@ cu_result stub_cuDeviceGetCount(int *count) {
 #ifndef INIT
 #define INIT 0
 #endif
-/* As libcuda's where devices have no nodes yet: it runs nvidia-modprobe. */
+/* As libcuda does if the device nodes are missing: it runs nvidia-modprobe. */
 cu_result stub_cuInit(unsigned flags) {
     void (*back)(void);
     void *symbol = dlsym(RTLD_DEFAULT, "while_initialising");
@@ -45,7 +45,7 @@ cu_result stub_cuInit(unsigned flags) {
     return INIT;
 }
 
-/* All others: made from the same rows by the script, which leaves out the three above. */
+/* All others are generated from the same rows by the script, which leaves out the three above. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define SYMM_CU_CALL(name, symbol, required, params) \
     cu_result stub_##name params {                   \
@@ -60,7 +60,7 @@ static const char *name(symmResult_t result) {
                                         : "other";
 }
 
-static int slow; /* `threads`: cuInit takes its time */
+static int slow; /* `threads`: cuInit is slow */
 __attribute__((visibility("default"))) void while_initialising(void) {
     if (slow) usleep(300000);
     if (!slow && symm_cuda_there()) printf("there while it is initialised\n");
@@ -71,7 +71,8 @@ static void *load(void *arg) {
     return NULL;
 }
 
-/* All get the driver; a child that was forked meanwhile does not, and does not wait for it. */
+/* All threads get the driver. A child that was forked meanwhile gets none, and does not wait for
+ * it. */
 static int from_threads(void) {
     enum { N = 4 };
     pthread_t thread[N];

@@ -1,20 +1,20 @@
-/* emu_cuda.h - the language of the GPU kernels on a processor, for tests: it stands in the place
- * of ptx.cuh, so that the bodies in src/device/cuda are compiled as they are. Each thread of a
- * GPU is a fiber (emu_run.c); all fibers of all ranks run in one thread, one after the other, and
- * another one is drawn wherever a kernel looks at memory that others write, or meets them. So
- * every order of such looks can come, each as likely as the seed has it.
+/* emu_cuda.h - compiles the GPU kernels for a processor, for tests. It replaces ptx.cuh, so the
+ * bodies in src/device/cuda are compiled unchanged. Each GPU thread is a fiber (emu_run.c). All
+ * fibers of all ranks run in one thread, one at a time. Wherever a kernel reads memory that others
+ * write, or meets other threads, the next fiber is drawn. So every order of such steps can occur;
+ * the seed chooses it.
  *
- * In two of three runs stores become visible late, in any order that PTX lets them have
- * (emu_late.c): vectors of 8 and 16 bytes, all words with order and scope, lines of a warp. And
- * loads are made early: they bring what was there at any time since the thread last met others
- * (__syncwarp, a barrier of the CTA; votes and shuffles order nothing), acquired or read that
- * place. Plain stores of 1, 2 and 4 bytes (ends of messages, unaligned buffers, epochs) and
- * variables of a CTA are assignments of C++, which this file does not see: they are never late,
- * which PTX allows: no kernel stores the same bytes both ways in one call. And what a compiler
- * for GPUs makes of the bodies is for the tests on GPUs. */
+ * In two of three runs stores become visible late, in any order that PTX allows (emu_stores.c):
+ * vectors of 8 and 16 bytes, words with order and scope, lines of a warp. Loads are made early:
+ * they return what was there at any time since the thread last met others (__syncwarp, a barrier of
+ * the CTA; votes and shuffles order nothing), acquired, or read that place. Plain stores of 1, 2
+ * and 4 bytes (ends of messages, unaligned buffers, epochs) and variables of a CTA are plain C++
+ * assignments, which this file does not see. They are never late. PTX allows that, because no
+ * kernel stores the same bytes in both ways in one call. What a GPU compiler makes of the bodies is
+ * tested on GPUs. */
 #ifndef EMU_CUDA_H_
 #define EMU_CUDA_H_
-#define SYMM_CUDA_PTX_CUH_ /* and that file has nothing to say */
+#define SYMM_CUDA_PTX_CUH_ /* so that ptx.cuh is empty */
 
 #include <stdint.h>
 #include <string.h>
@@ -29,7 +29,7 @@
 #define __grid_constant__
 #define DEV                    static inline __attribute__((unused))
 #define CTA_SHARED(type, name) type &name = *(type *)emu_shared(sizeof(type))
-#define SPIN_POLLS             8u /* nobody waits for a host here */
+#define SPIN_POLLS             8u /* no host takes part here */
 #define LEFT_GRACE_NS          (256 * EMU_STEP_NS)
 
 #define threadIdx (emu_self->thread)
@@ -37,8 +37,8 @@
 #define blockDim  (emu_self->threads)
 #define gridDim   (emu_self->blocks)
 
-/* Where it is assigned to memory that is not the fiber's own, others may see it: that is a turn,
- * and a look at the bounds. */
+/* Assigned to memory that is not the fiber's own, it may be seen by others: that is a step, and its
+ * bounds are checked. */
 #define EMU_ASSIGN(type, copy)                                      \
     type &operator=(const type &v) {                                \
         if (emu_on_stack(this)) {                                   \
@@ -142,7 +142,7 @@ DEV int meet(int barrier, unsigned threads, int left) {
 #define __any_sync(mask, v)        (emu_warp(mask, (v) != 0, 0).any != 0)
 #define __ballot_sync(mask, v)     (emu_warp(mask, (v) != 0, 0).ballot)
 #define __shfl_sync(mask, v, lane) ((__typeof__(v))emu_warp(mask, (uint64_t)(v), lane).from)
-#define __activemask()             (1u << (threadIdx.x & 31u)) /* as far as a lane can know */
+#define __activemask()             (1u << (threadIdx.x & 31u)) /* all that a lane knows */
 
 /* Lines of 128 bytes arrive as one if a whole warp stores them at once; sometimes it is apart. */
 DEV int put_whole_warp(void *p, uint4 v) {

@@ -1,5 +1,5 @@
-/* emu_run.c - the fibers of emu.h: one for each thread of each kernel under way, and a draw which
- * goes on. One thread. */
+/* emu_run.c - the fibers of emu.h: one for each thread of each running kernel, and the draw of the
+ * next one. One thread. */
 #define _GNU_SOURCE 1
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,8 +20,7 @@ enum {
     SHARED = 4096,
     READS = 8
 };
-/* So many steps in which nobody has done more than poll, for each fiber: whoever waits then waits
- * for ever. */
+/* So many steps for each fiber in which all fibers only poll mean that nothing moves any more. */
 enum { PATIENCE = 3000 };
 
 typedef struct { /* a barrier of a CTA, or the lanes of a warp */
@@ -44,7 +43,7 @@ typedef struct {
     unsigned char *shared;
     size_t shared_bytes;
     warp *warps;
-    emu_late *late;
+    emu_stores *late;
 } cta;
 
 typedef struct {
@@ -55,8 +54,8 @@ typedef struct {
     const emu_launch *launch;
     cta *cta;
     int rank, slow, waits, at; /* at: in the list of those that can go on */
-    /* Loads of it bring nothing that a store up to this number has written over; nor, at these
-     * places, up to those. */
+    /* Its loads return nothing that a store up to this number has overwritten; at these places, up
+     * to those numbers. */
     uint64_t since;
     struct {
         const char *p;
@@ -73,12 +72,12 @@ typedef struct {
     fiber *fibers;
     cta *ctas;
     unsigned nfibers, nctas;
-    emu_late *carried; /* of a kernel that ended early, for the next one */
+    emu_stores *carried; /* of a kernel that ended early, handed to the next one */
 } rank_state;
 
 static struct {
     uint64_t random, steps, idle;
-    uint32_t late; /* one store is seen in so many steps, of a CTA that is drawn; 0: at once */
+    uint32_t late; /* a drawn CTA shows one store in so many steps; 0: at once */
     jmp_buf main;
     fiber *self, **ready;
     unsigned nready, fibers;
@@ -87,8 +86,8 @@ static struct {
         const char *p;
         size_t bytes;
     } piece[PIECES];
-    int pieces, failed, held; /* held: the rank that may not begin, -1 none */
-    void **stack;             /* those that no fiber has */
+    int pieces, failed, held; /* held: the rank that may not begin; -1: none */
+    void **stack;             /* stacks that no fiber uses */
     size_t stacks, made;
     char why[256];
     void (*between)(void *, uint64_t);
@@ -104,7 +103,7 @@ static uint32_t draw(uint32_t n) {
 
 /* ---- switching ------------------------------------------------------------------------------- */
 
-/* Contexts would ask the system for its signals each time. */
+/* Switching contexts would call the system for the signal mask each time. */
 static void to_main(void) {
     if (!_setjmp(e.self->here)) _longjmp(e.main, 1);
 }
@@ -123,7 +122,7 @@ __attribute__((format(printf, 1, 2))) static void fail(const char *fmt, ...) {
     vsnprintf(e.why + n, sizeof e.why - (size_t)n, fmt, args);
     va_end(args);
     e.failed = 1;
-    for (;;) to_main(); /* never goes on */
+    for (;;) to_main(); /* never resumed */
 }
 
 static void make_ready(fiber *f) {
@@ -196,14 +195,14 @@ void *emu_shared(size_t bytes) {
 
 /* ---- stores ---------------------------------------------------------------------------------- */
 
-/* No load from here on is made before now. */
+/* No load from here on is made earlier. */
 static void order_loads(fiber *f) {
-    f->since = emu_late_now();
+    f->since = emu_stores_now();
     f->reads = 0;
 }
 
-/* Notes that the place was read as it is behind the store of this number. The oldest note makes
- * room, for all places then. */
+/* Notes that the place was read as it is after the store with this number. The oldest note makes
+ * room, and then holds for all places. */
 static void note_read(fiber *f, const char *p, size_t bytes, uint64_t number) {
     const unsigned i = f->reads++ % READS;
     if (f->reads > READS && f->read[i].number > f->since) f->since = f->read[i].number;
@@ -223,22 +222,22 @@ void emu_load(void *to, const void *p, size_t bytes, int order) {
     fiber *f = e.self;
     uint64_t number = 0;
     const void *at = emu_at(p, bytes), *old = NULL;
-    emu_late_precede(f->cta->late, f->place.thread.x, p, bytes);
+    emu_stores_precede(f->cta->late, f->place.thread.x, p, bytes);
     if (e.late && order != EMU_ACQUIRES && !draw(3))
-        old = emu_late_past(f->cta->late, f->place.thread.x, p, bytes, read_since(f, p, bytes),
-                            &number);
+        old = emu_stores_past(f->cta->late, f->place.thread.x, p, bytes, read_since(f, p, bytes),
+                              &number);
     memcpy(to, old ? old : at, bytes);
     if (order == EMU_ACQUIRES)
         order_loads(f);
     else if (e.late)
-        note_read(f, p, bytes, old ? number - 1 : emu_late_now());
+        note_read(f, p, bytes, old ? number - 1 : emu_stores_now());
 }
 
 /* By neighbouring threads, as one. */
 static void store(int plain, unsigned thread, unsigned threads, void *p, const void *data,
                   size_t bytes) {
     if (e.late)
-        emu_late_store(e.self->cta->late, plain, thread, threads, p, data, bytes);
+        emu_stores_store(e.self->cta->late, plain, thread, threads, p, data, bytes);
     else
         memcpy(p, data, bytes);
 }
@@ -247,7 +246,7 @@ void emu_store(void *p, const void *data, size_t bytes, int plain) {
 }
 
 void emu_release(void) {
-    emu_late_release(e.self->cta->late, e.self->place.thread.x);
+    emu_stores_release(e.self->cta->late, e.self->place.thread.x);
 }
 void emu_fence(void) {
     emu_release();
@@ -257,7 +256,7 @@ void emu_fence(void) {
 static void show_some(int ranks) {
     if (!e.late || draw(e.late)) return;
     const rank_state *r = &e.rank[draw((uint32_t)ranks)];
-    if (r->nctas && emu_late_some(r->ctas[draw(r->nctas)].late, draw(1u << 16))) e.idle = 0;
+    if (r->nctas && emu_stores_some(r->ctas[draw(r->nctas)].late, draw(1u << 16))) e.idle = 0;
 }
 
 /* ---- meeting --------------------------------------------------------------------------------- */
@@ -275,7 +274,7 @@ static void release(cta *c, const warp *w) {
         n = e.self->place.threads.x;
     }
     for (unsigned i = 0; i < n; i++)
-        if (first[i].waits) first[i].waits = 2; /* looks whether it was meant */
+        if (first[i].waits) first[i].waits = 2; /* checks whether it is one of them */
     for (unsigned i = 0; i < n; i++)
         if (first[i].waits == 2) make_ready(&first[i]);
 }
@@ -291,7 +290,7 @@ int emu_meet(int barrier, unsigned threads, int left) {
     if (++m->arrived == threads) {
         m->result = m->any;
         m->arrived = m->any = 0;
-        emu_late_meet(e.self->cta->late, &m->who);
+        emu_stores_meet(e.self->cta->late, &m->who);
         memset(&m->who, 0, sizeof m->who);
         m->phase++;
         release(e.self->cta, NULL);
@@ -308,10 +307,10 @@ static void order_lanes(const warp *w) {
     const unsigned first = (unsigned)(w - e.self->cta->warps) * WARP;
     emu_threads all = {{0}};
     for (unsigned i = 0; i < WARP; i++) emu_threads_add(&all, first + i);
-    emu_late_meet(e.self->cta->late, &all);
+    emu_stores_meet(e.self->cta->late, &all);
 }
 
-/* What all lanes store at once: sometimes they are apart. Lines of 128 bytes arrive as one. */
+/* What all lanes store at once: sometimes in parts. Lines of 128 bytes arrive as a whole. */
 static void store_lines(warp *w) {
     const unsigned first = (unsigned)(w - e.self->cta->warps) * WARP, lanes = EMU_LINE / 16;
     w->apart = !draw(4);
@@ -390,7 +389,7 @@ static void enter(void) {
     if (!r->running && f->launch->early && r->left)
         r->carried = r->ctas[0].late;
     else
-        for (unsigned i = 0; !r->running && i < r->nctas; i++) emu_late_all(r->ctas[i].late);
+        for (unsigned i = 0; !r->running && i < r->nctas; i++) emu_stores_all(r->ctas[i].late);
     e.idle = 0;
     for (;;) to_main();
 }
@@ -400,7 +399,7 @@ static void drop(rank_state *r) {
         e.stack[e.stacks++] = r->fibers[i].context.uc_stack.ss_sp;
     for (unsigned i = 0; i < r->nctas; i++) {
         free(r->ctas[i].shared);
-        if (r->ctas[i].late != r->carried) emu_late_end(r->ctas[i].late);
+        if (r->ctas[i].late != r->carried) emu_stores_end(r->ctas[i].late);
         free(r->ctas[i].warps);
     }
     free(r->fibers);
@@ -414,7 +413,7 @@ static void *need(void *p) {
     return p;
 }
 
-/* They are used again; the list has room for all. */
+/* Stacks are used again; the list has room for all. */
 static void *new_stack(void) {
     e.stack = need(realloc(e.stack, ++e.made * sizeof *e.stack));
     return need(mmap(NULL, STACK, PROT_READ | PROT_WRITE,
@@ -422,12 +421,12 @@ static void *new_stack(void) {
 }
 
 static void start(fiber *f, emu_place place, const emu_launch *l, cta *c, int rank, int slow) {
-    *f = (fiber){.place = place, .launch = l, .cta = c, .rank = rank, .since = emu_late_now()};
+    *f = (fiber){.place = place, .launch = l, .cta = c, .rank = rank, .since = emu_stores_now()};
     f->slow = slow + (place.thread.x % WARP ? f[-1].slow > slow : !draw(6)); /* whole warps */
     getcontext(&f->context);
     f->context.uc_stack.ss_sp = e.stacks ? e.stack[--e.stacks] : new_stack();
     f->context.uc_stack.ss_size = STACK;
-    f->context.uc_link = NULL; /* enter never returns */
+    f->context.uc_link = NULL; /* enter() does not return */
     makecontext(&f->context, enter, 0);
     make_ready(f);
 }
@@ -449,8 +448,8 @@ static void launch(int rank) {
         cta *c = &r->ctas[b];
         c->shared = need(malloc(SHARED));
         memset(c->shared, 0xa5, SHARED);
-        c->late = r->carried ? r->carried : need(emu_late_new());
-        if (r->carried) emu_late_inherit(c->late);
+        c->late = r->carried ? r->carried : need(emu_stores_new());
+        if (r->carried) emu_stores_inherit(c->late);
         r->carried = NULL;
         c->warps = need(calloc(l->threads / WARP, sizeof *c->warps));
         const int slow_cta = !draw(6);
@@ -466,7 +465,7 @@ static fiber *choose(void) {
     return f;
 }
 
-/* 1: something is still to be done. */
+/* 1: something is left to do. */
 static int next_launches(int ranks) {
     int more = 0;
     for (int r = 0; r < ranks; r++) {

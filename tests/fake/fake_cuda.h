@@ -1,16 +1,16 @@
-/* fake_cuda.h - a CUDA driver over host memory: every entry point of cuda_calls.def, without a GPU
- * or a toolkit. It runs the real vmm_cuda.c, cuda_device.c and whatever stands over them. As strict
- * as CUDA: what it accepts is what the library may do.
+/* fake_cuda.h - a CUDA driver over host memory, with every entry point of cuda_calls.def, without a
+ * GPU or a toolkit. The real vmm_cuda.c, cuda_device.c and everything above them run on it. It is
+ * as strict as CUDA: it accepts only what the library may do.
  *
  *     fake_cuda_install(NULL);              defaults: 2 devices of 1 GiB that reach each other
- *     fake_cuda_fail("cuMemMap", 2, 700);   the second call from now is refused with 700
- *     T_EQ(fake_cuda_live(), 0);            nothing of CUDA's is left
+ *     fake_cuda_fail("cuMemMap", 2, 700);   the second call from now returns 700
+ *     T_EQ(fake_cuda_live(), 0);            nothing of CUDA is left
  *
- * Device memory is a memfd, so that descriptors can be handed to other processes and all addresses
- * can be touched by the test. Streams run what they are given at once, in the calling thread,
- * unless `queued`: then each has a thread. Kernels are functions of the test (fake_cuda_kernel).
- * Any thread; one lock, held over no kernel, host function or destructor. A process that forks
- * gives its children the state as it was; queued streams do not survive a fork. */
+ * Device memory is a memfd, so descriptors can be passed to other processes, and the test can
+ * access all addresses. Streams run their work at once, in the calling thread, unless `queued`:
+ * then each has a thread. Kernels are functions of the test (fake_cuda_kernel). Any thread; one
+ * lock, which is not held during a kernel, host function or destructor. After a fork the child has
+ * the state as it was; queued streams do not survive a fork. */
 #ifndef FAKE_CUDA_H_
 #define FAKE_CUDA_H_
 
@@ -35,18 +35,19 @@ typedef struct {
     unsigned pcie;     /* bit d: PCIe joins device d with the others, not NVLink */
     int no_numbers;    /* 1: mapped memory has no buffer numbers */
     int pageable;      /* 1: devices reach all memory of the host */
+    int room;          /* CTAs that run on a device at once; 0: any number */
 } fake_cuda_config;
 
-/* Forgets everything, takes `config` (NULL: the defaults), puts itself in the place of libcuda. */
+/* Resets everything, uses `config` (NULL: the defaults), and replaces libcuda. */
 void fake_cuda_install(const fake_cuda_config *config);
 fake_cuda_config fake_cuda_defaults(void);
-/* The whole table, for tests that change a row before they inject it. */
+/* The whole table, for tests that change an entry before they inject it. */
 symm_cuda_table fake_cuda_table(void);
 /* An entry point by its exported symbol, NULL if the table has no such row. */
 void *fake_cuda_symbol(const char *symbol);
 
-/* The nth call of that entry point from now (0: every one) returns code and does nothing. One plan
- * at a time; code 0: none. A name that is no entry point ends the test. */
+/* The nth call of that entry point from now (0: every one) returns code and does nothing. One such
+ * rule at a time; code 0: none. A name that is no entry point ends the test. */
 void fake_cuda_fail(const char *call, int nth, int code);
 /* The same, of the calls that threads make while `device` is current there (-1: any device, or
  * none): one rank's, where ranks are threads. */

@@ -308,6 +308,7 @@ cu_result fk_cuLaunchKernelEx(const cu_launch_config *config, cu_function functi
     op->kernel = k->fn;
     op->name = k->name;
     op->config = *config;
+    op->device = fake_current() ? fake_current()->device : 0;
     op->nargs = k->nargs;
     if (config->num_attrs)
         memcpy(op->attrs, config->attrs, config->num_attrs * sizeof *config->attrs);

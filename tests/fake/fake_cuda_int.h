@@ -1,5 +1,5 @@
-/* fake_cuda_int.h - what the parts of the fake driver share. All under fake_lock() unless said
- * otherwise. */
+/* fake_cuda_int.h - what the parts of the fake driver share. All under fake_lock(), except where
+ * said. */
 #ifndef FAKE_CUDA_INT_H_
 #define FAKE_CUDA_INT_H_
 
@@ -25,9 +25,9 @@ extern fake_cuda_config fake;
 
 void fake_lock(void);
 void fake_unlock(void);
-void fake_wait(void); /* gives the lock away until somebody says fake_wake */
+void fake_wait(void); /* releases the lock until fake_wake is called */
 void fake_wake(void);
-/* Counts the call; the code that it must return at once, or 0. Without the lock. */
+/* Counts the call. Returns the code with which it must fail at once, or 0. Without the lock. */
 int fake_enter(int call);
 #define ENTER(name)                        \
     do {                                   \
@@ -55,6 +55,6 @@ int fake_copy_side(int device, cu_deviceptr va, uint64_t bytes);
 void fake_stream_reset(void);
 int fake_stream_live(void);
 int fake_stream_kept(void);
-int fake_any_global_capture(void); /* and spoils it, as CUDA does */
+int fake_any_global_capture(void); /* and invalidates it, as CUDA does */
 
 #endif

@@ -22,7 +22,7 @@ enum kind { RESERVATION, MAPPING, ALLOCATION, REGISTERED };
 struct handle {
     struct handle *next;
     cu_mem_handle value;
-    unsigned long long number; /* no other memory of the process has it, ever */
+    unsigned long long number; /* unique in the process, never used again */
     uint64_t bytes;
     int fd, device, types, refs, maps;
     int counted; /* in used[device]: what was created here */
@@ -97,8 +97,7 @@ static void settle(struct handle *gone) {
     free(gone);
 }
 
-/* Mappings and reservations of an earlier install stay where they are: nobody asks for them any
- * more. */
+/* Mappings and reservations of an earlier install stay: nothing asks for them any more. */
 void fake_mem_reset(void) {
     while (areas) drop_area(areas);
     while (handles) {
@@ -190,7 +189,7 @@ cu_result fk_cuMemGetAllocationGranularity(size_t *bytes, const cu_mem_prop *pro
     return SYMM_CUDA_SUCCESS;
 }
 
-/* The name says the device to whoever imports it. */
+/* The name tells the device to a process that imports it. */
 static int new_file(uint64_t bytes, int device) {
     static const char dirt[64] = "what somebody else left here";
     char name[32];
@@ -250,7 +249,7 @@ cu_result fk_cuMemGetAllocationPropertiesFromHandle(cu_mem_prop *prop, cu_mem_ha
     return h ? SYMM_CUDA_SUCCESS : SYMM_CUDA_ERROR_INVALID_VALUE;
 }
 
-/* A descriptor that outlives an exec: CUDA sets no flag. */
+/* A descriptor that survives an exec: CUDA sets no flag. */
 cu_result fk_cuMemExportToShareableHandle(void *shared, cu_mem_handle handle, int type,
                                           unsigned long long flags) {
     uint32_t words[16] = {FABRIC_MARK, (uint32_t)handle};
@@ -291,7 +290,7 @@ static int device_of(int fd) {
     return sscanf(target, "/memfd:fake-cuda-%d", &device) == 1 ? device : -1;
 }
 
-/* Another handle each time, also for memory that this process has already. */
+/* A new handle each time, also for memory that this process has already. */
 cu_result fk_cuMemImportFromShareableHandle(cu_mem_handle *handle, void *shared, int type) {
     struct stat st;
     ENTER(cuMemImportFromShareableHandle);
@@ -506,7 +505,7 @@ cu_result fk_cuMemHostGetDevicePointer(cu_deviceptr *va, void *ptr, unsigned fla
     if (!a) a = area_at(ALLOCATION, (uintptr_t)ptr);
     fake_unlock();
     if (!a) return SYMM_CUDA_ERROR_INVALID_VALUE;
-    *va = (uintptr_t)ptr; /* one address on both sides */
+    *va = (uintptr_t)ptr; /* the same address on both sides */
     return SYMM_CUDA_SUCCESS;
 }
 

@@ -10,7 +10,7 @@
 
 enum { FAKE_DATA = 4096, FAKE_ATTRS = 4, FAKE_DEPS = 64 };
 
-/* What comes before: nodes of a graph being captured, each once. */
+/* Predecessors: nodes of a graph that is being captured, each once. */
 struct deps {
     cu_graph_node at[FAKE_DEPS];
     int n;
@@ -18,7 +18,17 @@ struct deps {
 
 struct op {
     struct op *next;
-    enum { OP_KERNEL, OP_HOST, OP_SET8, OP_SET32, OP_COPY, OP_RECORD, OP_WAIT, OP_EMPTY } kind;
+    enum {
+        OP_KERNEL,
+        OP_HOST,
+        OP_SET8,
+        OP_SET32,
+        OP_COPY,
+        OP_RECORD,
+        OP_WAIT,
+        OP_WORD,
+        OP_EMPTY
+    } kind;
     cu_host_fn host;
     void *arg, *to;
     const void *from;
@@ -29,6 +39,7 @@ struct op {
     cu_graph_exec exec;  /* the launch that it is part of */
     fake_cuda_fn kernel;
     const char *name; /* of the kernel */
+    int device;       /* where it runs */
     cu_launch_config config;
     cu_launch_attr attrs[FAKE_ATTRS];
     struct deps deps; /* of a node: an op of a graph, whose address is its handle */
@@ -37,8 +48,8 @@ struct op {
     uint64_t data[FAKE_DATA / 8];
 };
 
-/* One cuEventRecord. Who waits waits for the record that was the last one then, whatever stream the
- * event is recorded on later. */
+/* One cuEventRecord. A wait is for the last record at that time, whatever the event is recorded for
+ * later. */
 struct record {
     int refs, done;
     double ms;
@@ -97,11 +108,11 @@ struct cu_graph_st {
 struct op *fake_op(int kind);
 struct op *fake_op_copy(const struct op *op);
 void fake_op_append(struct op **first, struct op **last, struct op *op);
-/* Adds what is not there yet. Under the lock. */
+/* Adds those that are missing. Under the lock. */
 void fake_deps_add(struct deps *to, const struct deps *more);
-/* The stream that a handle means; NULL: none such. */
+/* The stream of a handle; NULL: there is none. */
 cu_stream fake_stream(cu_stream stream);
-/* Puts op into the stream or its capture. Takes op over. Without the lock. */
+/* Puts op into the stream, or into its capture. Owns op from then on. Without the lock. */
 int fake_enqueue(cu_stream stream, struct op *op);
 /* Waits until all that was put into the stream has run. Without the lock. */
 void fake_drain(cu_stream stream);

@@ -61,7 +61,8 @@ static int differing(const run *r) {
     return -1;
 }
 
-/* One look that found nothing. 1: leave. *left: the peer was seen to have left, a look ago. */
+/* Called after a read that found nothing. 1: the kernel must end. *left: at an earlier read the
+ * peer had left. */
 static int again(const run *r, int peer, int stage, uint64_t since, int *left) {
     const uint64_t abort = take(&host_of(r->a, r->a->rank)->abort), now = symm_now_ns();
     if (abort) return leave(r, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, stage);
@@ -76,14 +77,14 @@ static int again(const run *r, int peer, int stage, uint64_t since, int *left) {
     return 0;
 }
 
-/* {epoch, step} of a peer is there, or a later one. 1: leave. */
+/* Waits for {epoch, step} of a peer, or a later one. 1: the kernel must end. */
 static int await(const run *r, const uint64_t *word, int peer, uint32_t step, int stage) {
     const uint64_t since = symm_now_ns();
     int left = 0;
     for (;;) {
         uint64_t w = take(word);
         int32_t ahead = (int32_t)((uint32_t)(w >> 32) - r->epoch);
-        /* A peer is one epoch ahead at most, over the wrap 3; anything else is old. */
+        /* A peer is at most one epoch ahead, 3 across the wrap. Everything else is old. */
         if ((ahead > 0 && ahead <= 3) || (ahead == 0 && (uint32_t)w >= step)) return 0;
         if (again(r, peer, stage, since, &left)) return 1;
     }
@@ -130,7 +131,7 @@ static void close_run(run *r) {
     for (int b = 0; b < SYMM_GPU_MAX_CTAS; b++) r->ctl->epoch[b] = r->epoch;
 }
 
-/* A chunk of every rank's source is in its scratch; `chunk` is where rank p's lies. */
+/* A chunk of each rank's source is in its scratch; `chunk` is where rank p's is. */
 static void consume(const run *r, int gather, uint64_t at, uint64_t bytes, char *const *chunk,
                     const uint64_t *scalars) {
     const symm_args *a = r->a;
@@ -201,6 +202,7 @@ void fake_kernels_install(int devices) {
     config.devices = devices;
     config.bytes = 2ull << 30;
     config.queued = 1;
+    config.room = config.sms; /* a grid with a CTA on each multiprocessor fills the device */
     fake_cuda_install(&config);
     named = 0;
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {

@@ -55,7 +55,7 @@ static float sum_at(size_t i, int n) {
     return sum;
 }
 
-/* Into memory of its own first: in place the others still read. */
+/* Into separate memory first: in place, the others still read. */
 static void play(void *arg) {
     const job *j = arg;
     const int n = j->c->n;
@@ -73,7 +73,7 @@ static void play(void *arg) {
 }
 
 static int post(job j, void *stream) {
-    job *kept = malloc(sizeof *kept); /* a graph plays it again */
+    job *kept = malloc(sizeof *kept); /* a graph runs it again */
     *kept = j;
     return perf_stub_enqueue(stream, play, kept);
 }
@@ -136,7 +136,7 @@ int ncclCommDeregister(void *c, void *handle) {
     return 0;
 }
 
-/* The first two of each of two ranks are over the program's memory. */
+/* The first two windows of each of two ranks are over the program's memory. */
 int ncclCommWindowRegister(void *c, void *at, size_t bytes, void **handle, int flags) {
     static int windows;
     (void)c, (void)bytes, (void)flags;

@@ -19,7 +19,7 @@ enum { PLACES = 64 };
 
 typedef struct {
     symm_args args;
-    int behind; /* others of its thread, not waited for */
+    int behind; /* others of its thread that it has not waited for */
 } call;
 
 typedef struct {
@@ -37,7 +37,7 @@ static const char *wrong;
 static _Thread_local int issued;
 static uint64_t blocks = 1;
 
-/* What the last call of this size left at this place. */
+/* What the last call of this size left at this address. */
 static place *find(char *dst, uint64_t bytes) {
     pthread_mutex_lock(&lock);
     place *p = places;
@@ -70,7 +70,7 @@ static void spoil(void *arg) {
 static cu_result launch_and_spoil(const cu_launch_config *config, cu_function function, void **args,
                                   void **extra) {
     cu_result cu = launch(config, function, args, extra);
-    call *copy = malloc(sizeof *copy); /* graphs play it again: kept */
+    call *copy = malloc(sizeof *copy); /* kept, because graphs run it again */
     memcpy(&copy->args, args[0], sizeof copy->args);
     copy->behind = issued++ > 0;
     return cu ? cu : symm_cu.cuLaunchHostFunc(config->stream, spoil, copy);

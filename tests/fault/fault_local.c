@@ -247,6 +247,22 @@ static symmResult_t use_stream(void) {
     return result;
 }
 
+/* A call with a count per rank waits in a stream. */
+static symmResult_t queue_counts(void) {
+    static const size_t one = 1;
+    symmStream_t s;
+    symmComm_t comm;
+    int in = 7, out = 0;
+    T_OK(symmCommInitAll(&comm, 1, NULL));
+    T_OK(symmStreamCreate(&s));
+    symmResult_t result = symmAlltoAllv(&in, &one, NULL, &out, &one, NULL, symmInt32, comm, s);
+    T_OK(symmStreamSynchronize(s));
+    T_EQ(out, result ? 0 : 7);
+    T_OK(symmStreamDestroy(s));
+    T_OK(symmCommDestroy(comm));
+    return result;
+}
+
 static symmResult_t use_event(void) {
     symmEvent_t e = NULL;
     symmResult_t result = symmEventCreate(&e);
@@ -501,6 +517,9 @@ static void allocations(void) {
 static void streams(void) {
     every_point_of("stream", use_stream);
 }
+static void counts(void) {
+    every_point_of("counts", queue_counts);
+}
 static void events(void) {
     every_point_of("event", use_event);
 }
@@ -570,7 +589,7 @@ static void every_point_is_driven_somewhere(void) {
         "place",       "heap",       "heap_threads", "window_grow",   "vec",         "vec_first",
         "vec_reserve", "vec_shrink", "arena",        "arena_gpu",     "synced",      "lane",
         "lane_ranks",  "lane_gpu",   "alias",        "alias_threads", "capture_gpu", "hold_gpu",
-        "closer",      "lane_keep",  "lane_guard"};
+        "closer",      "lane_keep",  "lane_guard",   "counts"};
     for (int p = 0; p < symm_fp_count; p++) {
         size_t known = 0;
         for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
@@ -581,6 +600,6 @@ static void every_point_is_driven_somewhere(void) {
     }
 }
 
-T_MAIN(T(ids), T(allocations), T(streams), T(events), T(captures), T(graphs), T(synced_buffers),
-       T(groups), T(pages), T(placements), T(arenas), T(reductions), T(reports), T(callbacks),
-       T(behind), T(late_ranks), T(every_point_is_driven_somewhere))
+T_MAIN(T(ids), T(allocations), T(streams), T(counts), T(events), T(captures), T(graphs),
+       T(synced_buffers), T(groups), T(pages), T(placements), T(arenas), T(reductions), T(reports),
+       T(callbacks), T(behind), T(late_ranks), T(every_point_is_driven_somewhere))

@@ -427,8 +427,149 @@ static void allocate_register_free_allocate_deregister(void) {
     hk_threads(3, drawn, &seed);
 }
 
-T_MAIN(T(freed_memory_is_not_taken_for_new), T(other_memory_at_the_same_addresses),
-       T(what_is_left_of_a_window_is_one), T(a_heap_that_is_trimmed_and_grown_again),
-       T(captured_calls_do_not_outlive_their_memory),
+/* ---- memory that is freed and never deregistered ---- */
+
+static int64_t dropped_and_slots(int64_t *slots) {
+    int64_t v[16], dropped = -1;
+    const char *names[16];
+    const int n = symm_stats_gauges(v, names, 16);
+    for (int i = 0; i < n; i++) {
+        if (!strcmp(names[i], "dropped")) dropped = v[i];
+        if (!strcmp(names[i], "slots")) *slots = v[i];
+    }
+    return dropped;
+}
+
+static void let_go(void *arg) {
+    enum { ROUNDS = 6 };
+    hk *k = arg;
+    symmWindow_t old[ROUNDS], none;
+    int64_t slots = 0, first = 0;
+    void *peer;
+    for (int i = 0; i < ROUNDS; i++) {
+        int *p;
+        T_OK(symmMemAlloc((void **)&p, BIG));
+        T_OK(symmWindowRegister(k->comm, p, BIG, &old[i], 0));
+        use(k, p, p + COUNT, i, NULL);
+        T_OK(symmMemFree(p));
+        T_OK(symmWindowPeerPtr(old[i], 0, 0, &peer)); /* until the next registration */
+        if (i == 1) (void)dropped_and_slots(&first);
+    }
+    T_OK(symmWindowRegister(k->comm, NULL, 0, &none, 0));
+    T_OK(symmWindowDeregister(k->comm, none));
+    T_OK(symmWindowRegister(k->comm, NULL, 0, &none, 0));
+    (void)dropped_and_slots(&slots);
+    T_CHECKF(slots <= first, "%d slots after %d windows, %d after 2", (int)slots, ROUNDS,
+             (int)first);
+    T_ERR(symmWindowPeerPtr(old[0], 0, 0, &peer), symmInvalidUsage);
+    T_MSG(symmGetLastError(NULL), "was freed");
+    T_ERR(symmWindowGrow(old[0], 2 * BIG), symmInvalidUsage);
+    for (int i = 0; i < ROUNDS; i++) T_OK(symmWindowDeregister(k->comm, old[i]));
+    T_ERR(symmWindowDeregister(k->comm, old[0]), symmInvalidArgument);
+    T_OK(symmWindowDeregister(k->comm, none));
+}
+
+/* What a graph holds is not let go. */
+static void kept_by_a_graph(void *arg) {
+    hk *k = arg;
+    symmStream_t s;
+    symmGraph_t graph;
+    symmWindow_t win, none;
+    int *p;
+    void *peer;
+    T_OK(symmStreamCreate(&s));
+    T_OK(symmMemAlloc((void **)&p, BIG));
+    T_OK(symmWindowRegister(k->comm, p, BIG, &win, 0));
+    T_OK(symmStreamBeginCapture(s));
+    T_OK(symmAllReduce(p, p, COUNT, symmInt32, symmSum, k->comm, s));
+    T_OK(symmStreamEndCapture(s, &graph));
+    T_OK(symmMemFree(p));
+    T_OK(symmWindowRegister(k->comm, NULL, 0, &none, 0));
+    T_OK(symmWindowPeerPtr(win, 0, 0, &peer));
+    T_OK(symmGraphDestroy(graph));
+    T_OK(symmWindowDeregister(k->comm, win));
+    T_OK(symmWindowDeregister(k->comm, none));
+    T_OK(symmStreamDestroy(s));
+}
+
+static void a_freed_window_lets_go_of_its_memory(void) {
+    T_EXPECT_WARNINGS();
+    hk_processes(3, let_go, NULL);
+    hk_processes(2, kept_by_a_graph, NULL);
+}
+
+/* ---- more pieces than any list was once made for ---- */
+
+static void many_pieces(void *arg) {
+    enum { PIECE = 2 << 20, PIECES = 1900 };
+    hk *k = arg;
+    place p = place_new((uint64_t)PIECE * PIECES);
+    symmWindow_t win, again;
+    void *peer;
+    for (int i = 0; i < PIECES; i++) map(&p, (uint64_t)i * PIECE, PIECE);
+    T_OK(symmWindowRegister(k->comm, p.at, (size_t)PIECE * PIECES, &win, 0));
+    for (int i = 0; i < PIECES; i += 499) {
+        int *src = (int *)(void *)(p.at + (uint64_t)i * PIECE + 64), *dst = src + COUNT;
+        IS_TAKEN(k, src, dst, 1);
+        use(k, src, dst, i, NULL);
+        T_OK(symmWindowPeerPtr(win, (size_t)i * PIECE + 64, (k->rank + 1) % k->n, &peer));
+        T_OK(symmBarrier(k->comm, NULL));
+        T_EQ(*(int *)peer, src[0]);
+        T_OK(symmBarrier(k->comm, NULL));
+    }
+    T_OK(symmWindowRegister(k->comm, p.at, (size_t)PIECE * PIECES, &again, 0));
+    T_OK(symmWindowDeregister(k->comm, again));
+    T_OK(symmWindowDeregister(k->comm, win));
+    hk_barrier(k);
+    unmap(&p, 0, (uint64_t)PIECE * PIECES);
+    place_end(&p);
+}
+
+static void thousands_of_pieces_are_one_window(void) {
+    hk_processes(2, many_pieces, NULL);
+    hk_threads(2, many_pieces, NULL);
+}
+
+/* ---- while a stream is captured ---- */
+
+/* Registered between two calls of a capture, and used by the second one without a copy. */
+static void in_a_capture(void *arg) {
+    hk *k = arg;
+    symmStream_t s;
+    symmGraph_t graph;
+    symmGraphExec_t exec;
+    symmWindow_t win;
+    int *p;
+    T_OK(symmStreamCreate(&s));
+    T_OK(symmStreamBeginCapture(s));
+    T_OK(symmBarrier(k->comm, s));
+    T_OK(symmMemAlloc((void **)&p, BIG));
+    T_OK(symmWindowRegister(k->comm, p, BIG, &win, 0));
+    IS_TAKEN(k, p, p + COUNT, 1);
+    T_OK(symmAllReduce(p, p + COUNT, COUNT, symmInt32, symmSum, k->comm, s));
+    T_OK(symmStreamEndCapture(s, &graph));
+    T_OK(symmGraphInstantiate(graph, &exec));
+    for (int i = 0; i < 3; i++) {
+        put(k, p, i);
+        T_OK(symmGraphLaunch(exec, s));
+        T_OK(symmStreamSynchronize(s));
+        reduced(k, p + COUNT, i);
+    }
+    T_OK(symmGraphExecDestroy(exec));
+    T_OK(symmGraphDestroy(graph));
+    T_OK(symmWindowDeregister(k->comm, win));
+    T_OK(symmMemFree(p));
+    T_OK(symmStreamDestroy(s));
+}
+
+static void registered_inside_a_capture(void) {
+    hk_processes(3, in_a_capture, NULL);
+    hk_threads(2, in_a_capture, NULL);
+}
+
+T_MAIN(T(registered_inside_a_capture), T(thousands_of_pieces_are_one_window),
+       T(a_freed_window_lets_go_of_its_memory), T(freed_memory_is_not_taken_for_new),
+       T(other_memory_at_the_same_addresses), T(what_is_left_of_a_window_is_one),
+       T(a_heap_that_is_trimmed_and_grown_again), T(captured_calls_do_not_outlive_their_memory),
        T(a_replay_that_one_rank_refuses_is_everybodys_error),
        T(allocate_register_free_allocate_deregister))

@@ -81,9 +81,17 @@ static inline const char *ck_text(const ck_case *k, int n, char *text, size_t ca
 /* The same with so few elements that each buffer has room. */
 static inline ck_case ck_fit(ck_case k, int n) {
     const uint64_t most =
-        CK_ROOM / (symm_type_size((unsigned)k.type) * (unsigned)coll_parts(k.coll, n));
+        CK_ROOM / (symm_type_size((unsigned)k.type) * (unsigned)coll_parts(k.coll, n)) - 1;
     if (k.count > most) k.count = most;
     return k;
+}
+
+/* Its counts, where it has one per rank: of at most `count` elements; every fifth call is even. */
+static inline coll_counts ck_counts(const ck_case *k, int n) {
+    return (coll_counts){.n = n,
+                         .layout = (int)(k->seed >> 20) % 3,
+                         .seed = k->seed % 5 ? k->seed : 0,
+                         .most = k->count};
 }
 
 static inline symm_call ck_call_of(const ck_case *k) {

@@ -8,12 +8,65 @@
 #include "device/common/kernels.h"
 #include "t.h"
 
+/* ---- counts per rank ------------------------------------------------------------------------- */
+
+/* Of a call that has them, drawn: a quarter of the parts is empty, the others have 1 to `most`
+ * elements, all ranks' the same from the same seed. layout: 0 one part follows the other, without
+ * displacements; 1 the other way round; 2 with gaps. seed 0: every part has `most`. */
+typedef struct {
+    int n, layout;
+    uint64_t seed, most;
+} coll_counts;
+
+static inline uint64_t coll_mix(uint64_t a, uint64_t b) {
+    uint64_t z = a * 0x9e3779b97f4a7c15ull + b * 0xd1b54a32d192ed03ull + 0x94d049bb133111ebull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    return z ^ (z >> 31);
+}
+/* Elements that rank `from` has for rank `to`. */
+static inline uint64_t coll_pair(symmColl_t coll, const coll_counts *v, int from, int to) {
+    const symm_coll_row *row = &symm_colls[coll];
+    const uint64_t by = (row->out == SYMM_VARIES ? (unsigned)from + 1u : 0u) +
+                        (row->in == SYMM_VARIES ? ((unsigned)to + 1u) << 16 : 0u),
+                   h = coll_mix(v->seed, by);
+    if (!v->seed || !v->most) return v->most;
+    return h & 3 ? 1 + (h >> 8) % v->most : 0;
+}
+/* The same of side 0, rank's part for p, or 1, its part from p. */
+static inline uint64_t coll_part(symmColl_t coll, const coll_counts *v, int side, int rank, int p) {
+    return side ? coll_pair(coll, v, p, rank) : coll_pair(coll, v, rank, p);
+}
+/* Where that part begins in its buffer, in elements: side 0 sendbuff, 1 recvbuff. p == n: where the
+ * last one ends. */
+static inline uint64_t coll_place(symmColl_t coll, const coll_counts *v, int side, int rank,
+                                  int p) {
+    const symm_holds holds = side ? symm_colls[coll].out : symm_colls[coll].in;
+    const int displaced = symm_colls[coll].flags & SYMM_COLL_REDUCES ? 0 : v->layout; /* has none */
+    uint64_t at = 0;
+    if (holds != SYMM_VARIES) return p < v->n ? 0 : coll_part(coll, v, side, rank, rank);
+    for (int q = 0; q < v->n; q++)
+        if (displaced == 1 && p < v->n ? q > p : q < p)
+            at += coll_part(coll, v, side, rank, q) + (displaced == 2 && q + 1 < v->n);
+    return at + (displaced == 2 && v->n > 1);
+}
+
 /* ---- a call ---------------------------------------------------------------------------------- */
 
 /* The public call. What the collective does not take is ignored. */
-static inline symmResult_t symm_test_call(symmColl_t coll, const void *send, void *recv,
-                                          size_t count, symmDataType_t type, symmRedOp_t op,
-                                          int root, symmComm_t comm, symmStream_t stream) {
+static inline symmResult_t symm_test_call_v(symmColl_t coll, const void *send, void *recv,
+                                            size_t count, const coll_counts *v, int rank,
+                                            symmDataType_t type, symmRedOp_t op, int root,
+                                            symmComm_t comm, symmStream_t stream) {
+    size_t counts[2][SYMM_MAX_RANKS], displs[2][SYMM_MAX_RANKS];
+    const size_t *at[2] = {v->layout ? displs[0] : NULL, v->layout ? displs[1] : NULL};
+    for (int side = 0; side < 2 && symm_coll_varies(&symm_colls[coll]); side++)
+        for (int p = 0; p < v->n; p++) {
+            counts[side][p] = coll_part(coll, v, side, rank, p);
+            displs[side][p] = coll_place(coll, v, side, rank, p);
+        }
+#define CALL_OUT_V   (send, counts[0][0], recv, counts[1], at[1], type, comm, stream)
+#define CALL_IN_V_OP (send, recv, counts[0], type, op, comm, stream)
+#define CALL_BOTH_V  (send, counts[0], at[0], recv, counts[1], at[1], type, comm, stream)
 #define CALL_NONE    (comm, stream)
 #define CALL_DATA    (send, recv, count, type, comm, stream)
 #define CALL_OP      (send, recv, count, type, op, comm, stream)
@@ -29,6 +82,23 @@ static inline symmResult_t symm_test_call(symmColl_t coll, const void *send, voi
 #undef CALL_OP
 #undef CALL_ROOT
 #undef CALL_OP_ROOT
+#undef CALL_OUT_V
+#undef CALL_IN_V_OP
+#undef CALL_BOTH_V
+}
+
+/* With one count for all ranks. */
+static inline symmResult_t symm_test_call(symmColl_t coll, const void *send, void *recv,
+                                          size_t count, symmDataType_t type, symmRedOp_t op,
+                                          int root, symmComm_t comm, symmStream_t stream) {
+    coll_counts v = {.most = count};
+    int rank = 0;
+    if (symm_coll_varies(&symm_colls[coll])) {
+        symmResult_t r = symmCommCount(comm, &v.n);
+        if (!r) r = symmCommUserRank(comm, &rank);
+        if (r) return r;
+    }
+    return symm_test_call_v(coll, send, recv, count, &v, rank, type, op, root, comm, stream);
 }
 
 static inline int coll_moves(symmColl_t coll) {
@@ -98,49 +168,41 @@ typedef struct {
     uint64_t at;
 } coll_origin;
 
-/* expect_<Id>: part `part` of what rank `rank` has in recvbuff. */
-static inline coll_origin expect_AllReduce(const symm_call *call, int rank, int part) {
-    (void)call, (void)rank, (void)part;
-    return (coll_origin){EVERY_RANK, 0};
-}
-static inline coll_origin expect_AllGather(const symm_call *call, int rank, int part) {
-    (void)call, (void)rank;
-    return (coll_origin){part, 0};
-}
-static inline coll_origin expect_ReduceScatter(const symm_call *call, int rank, int part) {
-    (void)part;
-    return (coll_origin){EVERY_RANK, (unsigned)rank * call->count};
-}
-static inline coll_origin expect_AlltoAll(const symm_call *call, int rank, int part) {
-    return (coll_origin){part, (unsigned)rank * call->count};
-}
-static inline coll_origin expect_Broadcast(const symm_call *call, int rank, int part) {
-    (void)rank, (void)part;
-    return (coll_origin){call->root, 0};
-}
-static inline coll_origin expect_Reduce(const symm_call *call, int rank, int part) {
-    (void)call, (void)rank, (void)part;
-    return (coll_origin){EVERY_RANK, 0};
-}
-static inline coll_origin expect_Gather(const symm_call *call, int rank, int part) {
-    (void)call, (void)rank;
-    return (coll_origin){part, 0};
-}
-static inline coll_origin expect_Scatter(const symm_call *call, int rank, int part) {
-    (void)part;
-    return (coll_origin){call->root, (unsigned)rank * call->count};
-}
-static inline coll_origin expect_Barrier(const symm_call *call, int rank, int part) {
-    (void)call, (void)rank, (void)part;
-    return (coll_origin){EVERY_RANK, 0}; /* has no part */
-}
+/* expect_<Id>: part `part` of what rank `rank` has in recvbuff. v: the counts, where there is one
+ * per rank. */
+#define EXPECT(id, ...)                                                                          \
+    static inline coll_origin expect_##id(const symm_call *call, const coll_counts *v, int rank, \
+                                          int part) {                                            \
+        (void)call, (void)v, (void)rank, (void)part;                                             \
+        return (coll_origin){__VA_ARGS__};                                                       \
+    }
+EXPECT(AllReduce, EVERY_RANK, 0)
+EXPECT(AllGather, part, 0)
+EXPECT(ReduceScatter, EVERY_RANK, (unsigned)rank * call->count)
+EXPECT(AlltoAll, part, (unsigned)rank * call->count)
+EXPECT(Broadcast, call->root, 0)
+EXPECT(Reduce, EVERY_RANK, 0)
+EXPECT(Gather, part, 0)
+EXPECT(Scatter, call->root, (unsigned)rank * call->count)
+EXPECT(Barrier, EVERY_RANK, 0) /* has no part */
+EXPECT(AllGatherv, part, 0)
+EXPECT(ReduceScatterv, EVERY_RANK, coll_place(call->coll, v, 0, rank, rank))
+EXPECT(AlltoAllv, part, coll_place(call->coll, v, 0, part, rank))
+#undef EXPECT
 
-static inline coll_origin coll_expect(const symm_call *call, int rank, int part) {
-    static coll_origin (*const expected[])(const symm_call *call, int rank, int part) = {
+static inline coll_origin coll_expect_v(const symm_call *call, const coll_counts *v, int rank,
+                                        int part) {
+    static coll_origin (*const expected[])(const symm_call *call, const coll_counts *v, int rank,
+                                           int part) = {
 #define SYMM_COLL(id, ...) expect_##id,
 #include "device/common/coll.def"
     };
-    return expected[call->coll](call, rank, part);
+    return expected[call->coll](call, v, rank, part);
+}
+/* With one count for all of at most SYMM_MAX_RANKS ranks. */
+static inline coll_origin coll_expect(const symm_call *call, int rank, int part) {
+    const coll_counts v = {.n = SYMM_MAX_RANKS, .most = call->count};
+    return coll_expect_v(call, &v, rank, part);
 }
 
 #endif

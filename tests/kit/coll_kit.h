@@ -116,6 +116,7 @@ typedef struct {
     const ck_world *w;
     ck_case k;
     ck_data d;
+    coll_counts v;
     char *src, *dst, *hsrc, *hdst; /* h: as the host reaches them */
     uint64_t es, part, in, out;    /* bytes of an element, of `count` of them, of src, of dst */
     symmRedOp_t op;
@@ -126,13 +127,26 @@ static inline void ck_put(const ck_world *w, char *p, const char *host, uint64_t
     if (w->dev) w->dev->put(w->stream, p - CK_GUARD, host - CK_GUARD, bytes + 2 * CK_GUARD);
 }
 
+static inline int ck_varies(const ck_call *c) {
+    return symm_coll_varies(&symm_colls[c->k.coll]);
+}
 /* Whether the source, the result, is a buffer of its own: in place the smaller one is inside the
  * larger one. */
 static inline int ck_own_src(const ck_call *c) {
-    return !c->k.in_place || c->in > c->out;
+    const symm_coll_row *row = &symm_colls[c->k.coll];
+    return !c->k.in_place || (ck_varies(c) ? row->in > row->out : c->in > c->out);
 }
 static inline int ck_own_dst(const ck_call *c) {
-    return !c->k.in_place || c->in <= c->out;
+    return !c->k.in_place || !ck_own_src(c);
+}
+/* Bytes of this rank's part for p (side 0) or from p (1), and where it begins in its buffer; p ==
+ * n: where the buffer ends. */
+static inline uint64_t ck_part(const ck_call *c, int side, int p) {
+    return ck_varies(c) ? c->es * coll_part(c->k.coll, &c->v, side, c->w->rank, p) : c->part;
+}
+static inline uint64_t ck_part_at(const ck_call *c, int side, int p) {
+    return ck_varies(c) ? c->es * coll_place(c->k.coll, &c->v, side, c->w->rank, p)
+                        : c->part * (unsigned)p;
 }
 
 static inline void ck_refill(ck_call *c) {
@@ -162,13 +176,16 @@ static inline void ck_begin(ck_call *c, const ck_world *w, const ck_case *k) {
     c->k.in_place = in_place;
     c->es = symm_type_size((unsigned)k->type);
     c->part = k->count * c->es;
-    c->in = c->part * (unsigned)coll_in_at(k->coll, w->n, is_root);
-    c->out = c->part * (unsigned)coll_out_at(k->coll, w->n, is_root);
+    c->v = ck_counts(k, w->n);
+    c->in = ck_varies(c) ? ck_part_at(c, 0, w->n)
+                         : c->part * (unsigned)coll_in_at(k->coll, w->n, is_root);
+    c->out = ck_varies(c) ? ck_part_at(c, 1, w->n)
+                          : c->part * (unsigned)coll_out_at(k->coll, w->n, is_root);
     ck_data_make(k, w->n, &c->d);
     char *both = ck_place(w, k, 1);
-    c->dst = both + (in_place ? c->part * (unsigned)coll_recv_part(k->coll, w->rank) : 0);
+    c->dst = both + (in_place ? ck_part_at(c, 0, coll_recv_part(k->coll, w->rank)) : 0);
     c->src =
-        !in_place ? ck_place(w, k, 0) : both + c->part * (unsigned)coll_send_part(k->coll, w->rank);
+        !in_place ? ck_place(w, k, 0) : both + ck_part_at(c, 1, coll_send_part(k->coll, w->rank));
     c->hsrc = ck_host(w, c->src);
     c->hdst = ck_host(w, c->dst);
     ck_refill(c);
@@ -188,8 +205,8 @@ static inline void ck_issue(ck_call *c, symmStream_t stream) {
     symmDataType_t type = (symmDataType_t)k->type;
     char text[256];
     symmResult_t r =
-        symm_test_call(k->coll, ck_given(c, c->src, c->in), ck_given(c, c->dst, c->out), k->count,
-                       type, c->op, k->root, c->w->comm, stream);
+        symm_test_call_v(k->coll, ck_given(c, c->src, c->in), ck_given(c, c->dst, c->out), k->count,
+                         &c->v, c->w->rank, type, c->op, k->root, c->w->comm, stream);
     if (r != symmSuccess)
         T_CHECKF(0, "%s: %s; %s", ck_text(k, c->w->n, text, sizeof text), symmGetErrorString(r),
                  symmGetLastError(c->w->comm));
@@ -210,17 +227,32 @@ static inline void ck_same(const ck_call *c, const char *what, const char *p, ui
              (unsigned long long)v, (unsigned long long)want);
 }
 
+/* What lies between the parts of a result with a count per rank is as it was: how many bytes are
+ * not. */
+static inline uint64_t ck_spilled(const ck_call *c) {
+    uint64_t spilled = 0, parts = 0;
+    for (int p = 0; p < c->w->n; p++) parts += ck_part(c, 1, p);
+    for (uint64_t i = 0; i < c->out && parts < c->out; i++) {
+        int inside = 0;
+        for (int p = 0; p < c->w->n && !inside; p++)
+            inside = i - ck_part_at(c, 1, p) < ck_part(c, 1, p);
+        spilled += !inside && c->hdst[i] != 0x5a;
+    }
+    return spilled;
+}
+
 /* The result, part by part. */
 static inline void ck_check_result(const ck_call *c) {
     const symm_call call = ck_call_of(&c->k);
     const int parts = coll_out_at(c->k.coll, c->w->n, c->w->rank == c->k.root);
     for (int p = 0; p < parts; p++) {
-        const coll_origin o = coll_expect(&call, c->w->rank, p);
+        const coll_origin o = coll_expect_v(&call, &c->v, c->w->rank, p);
         const char *pattern =
             o.from == EVERY_RANK ? c->d.want : c->d.in + (unsigned)o.from * c->d.period * c->es;
-        ck_same(c, parts > 1 ? "a part" : "the result", c->hdst + (unsigned)p * c->part, c->part,
-                pattern, o.at * c->es);
+        ck_same(c, parts > 1 ? "a part" : "the result", c->hdst + ck_part_at(c, 1, p),
+                ck_part(c, 1, parts > 1 ? p : c->w->rank), pattern, o.at * c->es);
     }
+    if (ck_varies(c) && parts > 1) T_EQ(ck_spilled(c), 0);
 }
 
 /* A buffer and what lies around it, from the device. */
@@ -270,7 +302,7 @@ static inline const char *ck_algo(int i, char *text, size_t cap) {
         int kernels[SYMM_KERNEL_COUNT];
         const int n = coll_kernels((symmColl_t)c, SYMM_K_HOST, SYMM_MAX_RANKS, kernels);
         T_CHECKF(n < CK_ALGOS, "CK_ALGOS is too small for %s", symm_coll_name(c));
-        if (coll_moves((symmColl_t)c) && n)
+        if (coll_moves((symmColl_t)c) && n > 1) /* else it runs anyway */
             at += (size_t)snprintf(text + at, cap - at, "%s%s:%s", at ? "," : "", symm_coll_name(c),
                                    symm_kernels[kernels[i % n]].name);
     }

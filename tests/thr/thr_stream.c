@@ -457,35 +457,7 @@ static void destroy_waits_for_its_work(void) {
     run(N, destroy_rank, 1);
 }
 
-/* ---- two threads in one communicator ---- */
-
-static void *waits_for_the_peer(void *arg) {
-    job *j = arg;
-    T_OK(symmBarrier(j->comm[0][0], NULL));
-    atomic_store(&j->results, 1);
-    return NULL;
-}
-
-static void a_second_thread_is_refused(void) {
-    static job j;
-    pthread_t first;
-    uint64_t x = 1;
-    symmResult_t r = symmSuccess;
-    T_EXPECT_WARNINGS();
-    T_OK(symmCommInitAll(j.comm[0], 2, NULL));
-    symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, j.comm[0][0]);
-    T_EQ(pthread_create(&first, NULL, waits_for_the_peer, &j), 0);
-    while (!atomic_load(&c->entry.busy)) sched_yield();
-    r = symmAllReduce(&x, &x, 1, symmUint64, symmSum, j.comm[0][0], NULL);
-    T_EQ(r, symmInvalidUsage);
-    T_MSG(symmGetLastError(j.comm[0][0]), "another thread");
-    T_EQ(atomic_load(&j.results), 0);
-    T_EQ(x, 1);
-    T_OK(symmBarrier(j.comm[0][1], NULL)); /* the first thread was not disturbed */
-    pthread_join(first, NULL);
-    T_EQ(atomic_load(&j.results), 1);
-    for (int i = 0; i < 2; i++) T_OK(symmCommDestroy(j.comm[0][i]));
-}
+/* ---- groups ---- */
 
 /* One thread drives two ranks in a group, one on the NULL stream and one on a worker: whichever
  * comes first. */
@@ -543,5 +515,4 @@ T_MAIN(T(a_group_mixes_null_and_worker_streams), T(a_group_checks_streams_at_the
        T(two_communicators_on_two_streams), T(one_thread_drives_all_ranks),
        T(a_thousand_replays_between_eager_calls), T(replays_of_three_ranks),
        T(captured_calls_of_two_streams_keep_their_order), T(captures_in_turns_keep_an_order_each),
-       T(graphs_outlive_windows_and_communicators), T(destroy_waits_for_its_work),
-       T(a_second_thread_is_refused))
+       T(graphs_outlive_windows_and_communicators), T(destroy_waits_for_its_work))

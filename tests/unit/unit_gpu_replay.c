@@ -149,6 +149,36 @@ static void a_plan_of_a_destroyed_communicator_is_refused(void) {
     finish_one(exec);
 }
 
-T_MAIN(T(finalize_and_destroy_wait_for_launched_plans),
+/* No word tells that a graph has run: the next stream waits for the event behind it. */
+static void a_stream_changes_behind_a_launched_plan(void) {
+    cu_graph_exec exec;
+    symmMemPlan_t plan;
+    float *x;
+    start_queued(1);
+    T_OK(symmMemAlloc((void **)&x, 4096));
+    cu_graph graph = graph_of_a_call();
+    T_OK(symmMemPlanBind(lanes[0], (symmGraph_t)(void *)graph, 0, &plan));
+    T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    T_OK(symmAllReduce(x, x, 8, symmFloat, symmSum, comms[0], gk_user(streams[0])));
+    T_OK(symmCommFinalize(comms[0]));
+    hold_back(streams[1]);
+    T_OK(symmMemPlanLaunch(plan, (symmGraphExec_t)(void *)exec, gk_user(streams[1])));
+    T_OK(symmAllReduce(x, x, 8, symmFloat, symmSum, comms[0], gk_user(streams[0])));
+    usleep(20000);
+    T_EQ(gk_last(0).count, 1);
+    pthread_t t = let_go();
+    T_OK(symmCommFinalize(comms[0]));
+    T_EQ(gk_last(0).count, 3);
+    pthread_join(t, NULL);
+    T_OK(symmMemPlanDestroy(plan));
+    for (int l = 0; l < 2; l++) T_OK(symmLaneDestroy(lanes[l]));
+    T_OK(symmHeapDestroy(heaps[0]));
+    gk_close(comms, 1);
+    T_OK(symmMemFree(x));
+    finish_one(exec);
+}
+
+T_MAIN(T(a_stream_changes_behind_a_launched_plan), T(finalize_and_destroy_wait_for_launched_plans),
        T(the_context_is_waited_for_where_there_is_no_event),
        T(destroy_waits_where_graphs_hold_nothing), T(a_plan_of_a_destroyed_communicator_is_refused))

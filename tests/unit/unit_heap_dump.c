@@ -1,5 +1,6 @@
-/* unit_heap_dump.c - a heap's picture: made-up ones, whose text, JSON and SVG are known in advance,
- * and those of heaps that live, which must agree with what the heap says of itself. */
+/* unit_heap_dump.c - a heap's picture: made-up ones, whose text and JSON, and the map that
+ * symm-info draws from the JSON, are known in advance; and those of heaps that live, which must
+ * agree with what the heap says of itself. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include "host/heap/heap.h"
 #include "host/heap/heap_chart.h"
 #include "host/heap/heap_int.h"
+#include "../../tools/info_map.h"
 #include "synced_kit.h"
 
 #define KIB(n) ((uint64_t)(n) << 10)
@@ -40,6 +42,16 @@ static char *drawn(void (*draw)(symm_text *, const symm_chart *), const symm_cha
     draw(&t, m);
     T_OK(symm_text_end(&t));
     return read_back(t.fd);
+}
+
+/* The map that symm-info draws from a dump. */
+static char *map_of(const char *json) {
+    info_map m;
+    size_t at;
+    T_CHECKF(info_map_read(json, &m, &at) == 0, "byte %zu: %.30s", at, json + at);
+    char *svg = drawn(info_map_svg, &m.chart);
+    info_map_end(&m);
+    return svg;
 }
 
 static char *dumped(symmHeap_t heap, int format) {
@@ -232,7 +244,7 @@ static void an_empty_heap_can_be_drawn(void) {
     m.zone[1].name = "LOCAL";
     m.zone[1].from = m.zone[1].to = MIB(64);
     char *text = drawn(symm_chart_text, &m), *json = drawn(symm_chart_json, &m),
-         *svg = drawn(symm_chart_svg, &m);
+         *svg = map_of(json);
     T_MSG(text, "LOCAL  0 B in 0 chunks");
     T_STREQ(json_space(check_json(json)), "");
     T_CHECK(check_xml(svg).rects == 1); /* the background */
@@ -244,7 +256,7 @@ static void an_empty_heap_can_be_drawn(void) {
 /* Each byte of a zone is drawn once: the widths of all bars are what they must be together. */
 static void the_svg_is_xml_and_shows_every_byte(void) {
     symm_chart m = made_up("<a> & \"b\"\x01\xff");
-    char *svg = drawn(symm_chart_svg, &m), *json = drawn(symm_chart_json, &m);
+    char *json = drawn(symm_chart_json, &m), *svg = map_of(json);
     xml x = check_xml(svg);
     T_MSG(svg, "heap &lt;a&gt; &amp; &quot;b&quot;??, rank 1 of 4");
     T_MSG(svg, "lane: 1 MiB at offset 1048576, lane 3");
@@ -273,17 +285,54 @@ static void many_small_pieces_are_drawn_together(void) {
         pieces[i] = (symm_chart_piece){(uint64_t)i * 256, 256,
                                        i % 3 ? SYMM_OWNER_ARENA : SYMM_CHART_HOLE, -1};
     m.zone[0] = (symm_chart_zone){"SYM", 0, chunk.bytes, chunk.bytes, 0, &chunk, pieces, 1, MANY};
-    char *svg = drawn(symm_chart_svg, &m);
+    char *json = drawn(symm_chart_json, &m), *svg = map_of(json);
     xml x = check_xml(svg);
     const double line = (double)MIB(16), want = 960.0 * ((double)chunk.bytes / line + 8);
     T_CHECKF(x.rects < 12 * 960 + 100, "%d rectangles", x.rects);
     T_CHECKF(x.bars > want - 40 && x.bars < want + 40, "%f wide, not %f", x.bars, want);
     T_MSG(svg, " pieces at offset ");
     free(svg);
+    free(json);
     char *text = drawn(symm_chart_text, &m);
     T_MSG(text, "|++++++++");
     free(text);
     free(pieces);
+}
+
+/* A file that somebody else wrote, or cut off, is refused: nothing outside of it is read. */
+static void what_is_no_dump_is_not_drawn(void) {
+    static const char *const bad[] = {
+        "",
+        "{",
+        "{}",
+        "[]",
+        "{\"heap\":\"a\"}",
+        "{\"heap\":1}",
+        "{\"other\":1}",
+        "{\"heap\":\"\\u00ff\"}",
+        "{\"zones\":[{\"name\":\"LOCAL\"}]}",
+        "{\"zones\":[{\"name\":\"SYM\",\"from\":0,\"to\":8,\"pieces\":"
+        "[{\"off\":4,\"bytes\":5,\"kind\":\"user\",\"lane\":-1}]},{\"name\":\"LOCAL\"}]}",
+        "{\"zones\":[{\"name\":\"SYM\",\"from\":0,\"to\":8,\"chunks\":[[0,4],[3,2]]},"
+        "{\"name\":\"LOCAL\"}]}",
+        "{\"zones\":[{\"name\":\"SYM\",\"to\":8,\"pieces\":[{\"bytes\":1,\"kind\":\"?\"}]},"
+        "{\"name\":\"LOCAL\"}]}"};
+    info_map map;
+    size_t at;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        T_CHECKF(info_map_read(bad[i], &map, &at) != 0, "taken: %s", bad[i]);
+        T_CHECK(at <= strlen(bad[i]));
+        info_map_end(&map);
+    }
+    symm_chart m = made_up("weights");
+    char *json = drawn(symm_chart_json, &m);
+    const size_t n = strlen(json);
+    for (size_t cut = n - 2; cut > 0; cut -= cut > 97 ? 97 : cut) { /* n - 1: without its newline */
+        json[cut] = 0;
+        T_CHECKF(info_map_read(json, &map, &at) != 0, "taken: the first %zu bytes", cut);
+        info_map_end(&map);
+    }
+    free(json);
 }
 
 /* ---- heaps that live ---- */
@@ -345,7 +394,7 @@ static void the_picture_is_that_of_the_heap(void) {
     T_OK(symmHeapFree(heap, gap));
     symmSynced_t s = sy_new(heap, KIB(100));
     const char *side = sy_gpu(s, NULL);
-    char *json = dumped(heap, SYMM_DUMP_JSON), *svg = dumped(heap, SYMM_DUMP_SVG),
+    char *json = dumped(heap, SYMM_DUMP_JSON), *svg = map_of(json),
          *text = dumped(heap, SYMM_DUMP_TEXT);
     T_STREQ(json_space(check_json(json)), "");
     T_STREQ(piece_at(json, offset_of(a)), "1024 user");
@@ -421,15 +470,15 @@ static void other_threads_go_on(void) {
 static void bad_arguments(void) {
     T_EXPECT_WARNINGS();
     start();
-    T_ERR(symmHeapDump(heap, 1, 3), symmInvalidArgument);
-    T_MSG(symmGetLastError(NULL), "format=3");
+    T_ERR(symmHeapDump(heap, 1, 2), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "format=2");
     T_ERR(symmHeapDump(heap, 1, -1), symmInvalidArgument);
     T_ERR(symmHeapDump(NULL, 1, SYMM_DUMP_TEXT), symmInvalidArgument);
     int closed = dup(1);
     close(closed);
     T_ERR(symmHeapDump(heap, closed, SYMM_DUMP_TEXT), symmSystemError);
     int reading = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    T_ERR(symmHeapDump(heap, reading, SYMM_DUMP_SVG), symmSystemError);
+    T_ERR(symmHeapDump(heap, reading, SYMM_DUMP_JSON), symmSystemError);
     close(reading);
     symmHeap_t gone = heap;
     stop();
@@ -438,5 +487,5 @@ static void bad_arguments(void) {
 
 T_MAIN(T(the_text_is_as_it_should_be), T(an_empty_heap_can_be_drawn),
        T(the_svg_is_xml_and_shows_every_byte), T(many_small_pieces_are_drawn_together),
-       T(the_picture_is_that_of_the_heap), T(limbo_is_shown), T(other_threads_go_on),
-       T(bad_arguments))
+       T(what_is_no_dump_is_not_drawn), T(the_picture_is_that_of_the_heap), T(limbo_is_shown),
+       T(other_threads_go_on), T(bad_arguments))

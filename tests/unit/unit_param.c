@@ -389,7 +389,7 @@ static void each_lists_every_parameter(void) {
     T_OK(symm_param_parse(env, &p));
     symm_param_each(&p, add_row, &l);
     T_MSG(l.text, "SYMM_CTAS=3 (0; 0 to 256)\n");
-    T_MSG(l.text, "SYMM_SCRATCH=3M (112M; 1M to 4G)\n");
+    T_MSG(l.text, "SYMM_SCRATCH=3M (32M; 1M to 4G)\n");
     T_MSG(l.text, "SYMM_BACKEND=host (auto; auto, host, cuda)\n");
     T_MSG(l.text, "SYMM_ALGO=x,y (; text)\n");
     T_MSG(l.text, "SYMM_WIN_STRIDE=1025 (0; 0 to 16T)\n");

@@ -31,7 +31,8 @@ static void a_collective_without_a_kernel_is_refused(void) {
     T_EXPECT_WARNINGS();
     T_OK(symmCommInitAll(&comm, 1, NULL));
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
-    const symm_coll k = {symmNumColls, 0, &x, &x, 1, symmInt32, symmSum};
+    const symm_coll k = {
+        .coll = symmNumColls, .src = &x, .dst = &x, .count = 1, .type = symmInt32, .op = symmSum};
     T_ERR(symm_coll_prepare(c, &k, &l), symmNotSupported);
     T_MSG(symmGetLastError(NULL), "is not on the host backend");
     T_OK(symmBarrier(comm, NULL));
@@ -46,7 +47,12 @@ static void the_root_is_in_the_signature(void) {
     setenv("SYMM_BACKEND", "host", 1);
     T_OK(symmCommInitAll(&comm, 1, NULL));
     symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
-    symm_coll k = {symmCollAllReduce, 0, &x, &x, 1, symmInt32, symmSum};
+    symm_coll k = {.coll = symmCollAllReduce,
+                   .src = &x,
+                   .dst = &x,
+                   .count = 1,
+                   .type = symmInt32,
+                   .op = symmSum};
     T_OK(symm_coll_prepare(c, &k, &at_0));
     k.root = 1;
     T_OK(symm_coll_prepare(c, &k, &at_1));

@@ -74,7 +74,7 @@ static void alloc_refuses_bad_arguments(void) {
     void *p = &p;
     T_EXPECT_WARNINGS();
     T_ERR(symm_vmm_alloc(V, 0, &p), symmInvalidArgument);
-    T_MSG(symm_status_text(), "size is 0");
+    T_MSG(symm_status_text(), "size=0: must be at least 1");
     T_ERR(symm_vmm_alloc(V, G, NULL), symmInvalidArgument);
     T_MSG(symm_status_text(), "ptr is NULL");
     T_ERR(symm_vmm_alloc(NULL, G, &p), symmInvalidArgument);

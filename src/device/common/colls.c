@@ -6,7 +6,10 @@ enum {
     ARGS_DATA = 0,
     ARGS_OP = SYMM_COLL_REDUCES,
     ARGS_ROOT = SYMM_COLL_ROOT,
-    ARGS_OP_ROOT = SYMM_COLL_REDUCES | SYMM_COLL_ROOT
+    ARGS_OP_ROOT = SYMM_COLL_REDUCES | SYMM_COLL_ROOT,
+    ARGS_OUT_V = 0,
+    ARGS_IN_V_OP = SYMM_COLL_REDUCES,
+    ARGS_BOTH_V = 0
 };
 
 const symm_coll_row symm_colls[symmNumColls + 1] = {

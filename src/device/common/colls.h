@@ -5,7 +5,8 @@
 #include "symm.h"
 #include "symm_types.h"
 
-typedef enum { SYMM_NONE, SYMM_COUNT, SYMM_EACH } symm_holds; /* of a rank's buffer: see coll.def */
+/* Of a rank's buffer: see coll.def. */
+typedef enum { SYMM_NONE, SYMM_COUNT, SYMM_EACH, SYMM_VARIES } symm_holds;
 enum { SYMM_HEARS_NOT, SYMM_HEARS_DATA, SYMM_HEARS_ALWAYS };
 enum { SYMM_COLL_REDUCES = 1, SYMM_COLL_ROOT = 2 };
 
@@ -28,11 +29,18 @@ typedef struct { /* a call */
     uint64_t count; /* elements; where one buffer has some for each rank: of one rank */
     uint32_t type, op, esize;
     int32_t root; /* a rank; 0 where the collective has none */
+    /* Of a call with a count per rank: bytes of this rank's buffers. Ranks differ in it, so that
+     * it decides nothing that they must agree on; count is 0. */
+    uint64_t local;
 } symm_call;
 
-/* How many times `count` elements such a buffer holds. */
+/* How many times `count` elements such a buffer holds; SYMM_VARIES: if all counts are equal. */
 static inline uint64_t symm_holds_parts(symm_holds share, int nranks) {
-    return share == SYMM_NONE ? 0 : share == SYMM_EACH ? (uint64_t)nranks : 1;
+    return share == SYMM_NONE ? 0 : share >= SYMM_EACH ? (uint64_t)nranks : 1;
+}
+/* Whether it has a count per rank. */
+static inline int symm_coll_varies(const symm_coll_row *row) {
+    return row->in == SYMM_VARIES || row->out == SYMM_VARIES;
 }
 /* The same of a rank's own buffers. */
 static inline uint64_t symm_coll_in(const symm_coll_row *row, int nranks, int is_root) {

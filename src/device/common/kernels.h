@@ -48,6 +48,7 @@ typedef struct {
     int max_ranks;   /* 0: any */
     int cores;       /* host backend: SYMM_CORES_ */
     uint64_t upto;   /* bytes of this rank's input; 0: any */
+    uint32_t pairs;  /* a count per rank: bytes of a pair that go as a packet */
     int warps, ctas; /* GPUs: warps of a CTA as long as there are fewer than `ctas` of these; then
                       * more */
 } symm_plan_row;

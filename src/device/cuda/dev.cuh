@@ -115,9 +115,11 @@ DEV int left_for_good(const symm_args *a, int peer, uint64_t *since) {
 static __device__ __noinline__ uint64_t wait_slow(const symm_args *a, uint32_t epoch, int peer,
                                                   int stage, uint64_t since) {
     /* pairs with set_abort in revoke.c and with leave */
-    const uint64_t abort = take8(&host_of(a, a->rank)->abort), now = clock_ns();
+    uint64_t abort = take8(&host_of(a, a->rank)->abort);
+    const uint64_t now = clock_ns();
     uint32_t code = 0;
     int rank = peer;
+    if (!abort) abort = take8(&host_of(a, a->rank)->death); /* pairs with symm_comm_note_death */
     if (!since) since = now & ~LEFT_SEEN; /* no clock is near 0 */
     const uint64_t waited = now - (since & ~LEFT_SEEN);
     if (abort)

@@ -108,9 +108,7 @@ SYMM_DEV void symm_push(symm_cta *c, symm_shape s) {
 
 /* Chunks of a part are as small as its pieces in staging, one for each rank. */
 SYMM_DEV uint32_t symm_piece_log(const symm_cta *c, symm_shape s) {
-    uint32_t log = c->a->host.chunk_log;
-    for (int n = 1; s.src_each && n < c->a->nranks; n *= 2) log--;
-    return log;
+    return symm_log_over(c->a->host.chunk_log, s.src_each ? c->a->nranks : 1);
 }
 SYMM_DEV void symm_ready_takers(const symm_cta *c, symm_shape s, uint32_t chunks) {
     for (int q = 1; q < c->a->nranks; q++) {

@@ -42,3 +42,8 @@ SYMM_DEV uint64_t symm_share(uint64_t chunks, int b, int g) {
     if (g == 1) return chunks;
     return chunks > (unsigned)b ? (chunks - (unsigned)b + (unsigned)g - 1) / (unsigned)g : 0;
 }
+/* The log of the piece of a chunk of `1 << log` that each of n ranks has. */
+SYMM_DEV uint32_t symm_log_over(uint32_t log, int n) {
+    for (int k = 1; k < n; k *= 2) log--;
+    return log;
+}

@@ -68,6 +68,7 @@ int symm_wait_clock(symm_cta *c, int peer, int stage, uint64_t *turns) {
 int symm_wait_abort(symm_cta *c, int stage) {
     uint64_t abort = symm_ld_acquire(
         &c->ctl->abort); /* pairs with set_abort of revoke.c and the peers' tell_peers */
+    if (!abort) abort = symm_ld_acquire(&c->ctl->death); /* pairs with symm_comm_note_death */
     return abort && leave(c, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, stage);
 }
 

@@ -72,6 +72,7 @@ int symm_bins_bar(symm_sub *sub) {
 }
 
 void symm_bins_unbar(symm_sub *sub) {
+    SYMM_ASSERT(atomic_load_explicit(&sub->barred, memory_order_relaxed) > 0);
     atomic_fetch_sub_explicit(&sub->barred, 1, memory_order_release);
 }
 
@@ -79,6 +80,7 @@ void symm_bins_unbar(symm_sub *sub) {
 
 static void count_out(symm_sub *sub, uint64_t bytes) {
     const uint64_t kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
+    SYMM_ASSERT(bytes <= kept);
     atomic_store_explicit(&sub->kept, kept - bytes, memory_order_relaxed);
 }
 
@@ -166,6 +168,7 @@ static int collect(symm_sub *sub) {
             sub->far[left++] = off;
             continue;
         }
+        SYMM_ASSERT(units && bin->n < SYMM_KEEP_EACH);
         bin->off[bin->n++] = off;
         kept += units * SYMM_ARENA_UNIT;
     }

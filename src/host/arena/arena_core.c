@@ -57,6 +57,7 @@ static symmResult_t deal_stripes(symm_arena *a) {
         if (symm_place_add(sub->place, off, a->super)) goto no_memory;
         sub->supers++;
     }
+    SYMM_ASSERT(a->supers == rounds * (unsigned)a->stripes && a->nsubs == a->stripes);
     return symmSuccess;
 no_memory:
     return SYMM_ERR(symmOutOfMemory, "arena %s: no memory for the records of %d stripes", a->name,
@@ -138,6 +139,7 @@ static inline int take_kept(symm_arena *a, symm_sub *sub, uint64_t units, uint64
         atomic_store_explicit(&super->block[(*off & (a->super - 1)) / SYMM_ARENA_UNIT],
                               SYMM_BLOCK_LIVE | (uint32_t)units, memory_order_relaxed);
         uint64_t kept = atomic_load_explicit(&sub->kept, memory_order_relaxed);
+        SYMM_ASSERT(super && units * SYMM_ARENA_UNIT <= kept);
         atomic_store_explicit(&sub->kept, kept - units * SYMM_ARENA_UNIT, memory_order_relaxed);
     }
     if (__builtin_expect(in, 1))

@@ -9,6 +9,7 @@
 
 symm_super *symm_super_make(symm_arena *a, uint64_t off) {
     symm_super *super = symm_super_at(a, off);
+    SYMM_ASSERT(off % a->super == 0 && off < a->up.limit);
     if (super) return super;
     size_t bytes = sizeof *super + sizeof *super->block * a->units;
     super = SYMM_FAIL_ALLOC(arena_super, calloc(1, bytes));
@@ -99,6 +100,7 @@ symmResult_t symm_global_add(symm_arena *a, uint64_t off, uint64_t bytes) {
         return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to list its pieces", a->name);
     if (symm_place_add(a->place, flip(a, off, bytes), bytes))
         return SYMM_ERR(symmOutOfMemory, "arena %s: no memory to place blocks", a->name);
+    SYMM_ASSERT(bytes && off % a->super == 0 && bytes % a->super == 0);
     int i = a->npieces++;
     for (; i > 0 && a->pieces[i - 1].off > off; i--) a->pieces[i] = a->pieces[i - 1];
     a->pieces[i] = (symm_range){off, bytes, 0};
@@ -109,6 +111,7 @@ symmResult_t symm_global_add(symm_arena *a, uint64_t off, uint64_t bytes) {
 
 int symm_global_cut(symm_arena *a, uint64_t off, uint64_t bytes) {
     if (symm_place_cut(a->place, flip(a, off, bytes), bytes)) return -1;
+    SYMM_ASSERT(bytes <= a->held);
     a->held -= bytes;
     return 0;
 }
@@ -168,6 +171,7 @@ uint64_t symm_global_return(symm_arena *a, uint64_t off, uint64_t end, uint64_t 
         returned += r->bytes;
         a->up.give(a->up.ctx, r->off, r->bytes);
     }
+    SYMM_ASSERT(to <= i && i <= a->npieces);
     memmove(a->pieces + to, a->pieces + i, sizeof *a->pieces * (size_t)(a->npieces - i));
     a->npieces -= i - to;
     return returned;

@@ -1,27 +1,29 @@
-/* arena_gpu.c - order between CUDA's streams, for arenas: a point is an event, counted, for several
- * streams may have to wait for it. Any thread; one lock, over the list of events that no point has.
- * The communicator's context is made current where a call needs one. The NULL stream is CUDA's
- * legacy one. */
+/* arena_gpu.c - order between CUDA's streams, for arenas: a point is a mark (point.h), counted,
+ * because several streams may have to wait for it. Any thread; one lock, over the list of marks
+ * that no entry has. The communicator's context is made current where a call needs one. The NULL
+ * stream is CUDA's legacy one. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/fail.h"
 #include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
+#include "host/gpu/point.h"
 #include "arena_int.h"
 
 typedef struct point {
     _Atomic int refs;
-    cu_event event;
+    symm_mark mark;
     struct point *next; /* unused ones */
 } point;
 
-/* An event is recorded again as soon as no entry has it: who was told to wait for it waits for what
- * it was recorded for then. */
+/* A mark is set again as soon as no entry has it: who was told to wait for it waits for what it
+ * stood for then. */
 static point *unused_point(symm_arena_events *e) {
     pthread_mutex_lock(&e->lock);
     point *p = e->unused;
     if (p) e->unused = p->next;
+    SYMM_ASSERT(!p || (p->mark.event && atomic_load(&p->refs) == 0));
     pthread_mutex_unlock(&e->lock);
     return p;
 }
@@ -35,8 +37,8 @@ static void put(symm_arena_events *e, point *p) {
 
 /* In the context. */
 static point *new_point(void) {
-    point *p = SYMM_FAIL_ALLOC(arena_point, malloc(sizeof *p));
-    if (p && symm_cu.cuEventCreate(&p->event, SYMM_CUDA_EVENT_DISABLE_TIMING) == 0) return p;
+    point *p = SYMM_FAIL_ALLOC(arena_point, calloc(1, sizeof *p));
+    if (p && symm_mark_make(&p->mark) == 0) return p;
     free(p);
     return NULL;
 }
@@ -52,11 +54,11 @@ static void await_stream(const symm_comm *c, symmStream_t s) {
     (void)symm_cuda_error(cu, "waiting for stream %p", (void *)s);
 }
 
-/* In the context. NULL: no event; what was given to the stream has ended instead. */
+/* In the context. NULL: no mark; what was given to the stream has ended instead. */
 static point *record(symm_arena_events *e, symmStream_t s) {
     point *p = unused_point(e);
     if (!p) p = new_point();
-    if (p && symm_cu.cuEventRecord(p->event, symm_gpu_stream(s)) == 0) {
+    if (p && symm_mark_record(&p->mark, s) == 0) {
         atomic_store_explicit(&p->refs, 1, memory_order_relaxed);
         return p;
     }
@@ -70,53 +72,47 @@ static int gpu_take(void *ctx, symmStream_t s, symm_point *p) {
     symm_cuda_scope scope;
     *p = (symm_point){0};
     if (symm_gpu_enter(e->comm, &scope)) return -1;
-    p->event = record(e, s);
+    p->shared = record(e, s);
     symm_gpu_leave(&scope);
-    return p->event ? 1 : -1;
+    return p->shared ? 1 : -1;
 }
 
 static symmResult_t gpu_wait(void *ctx, symmStream_t s, const symm_point *p) {
     const symm_arena_events *e = ctx;
     symm_cuda_scope scope;
-    const point *at = p->event;
+    const point *at = p->shared;
     SYMM_TRY(symm_gpu_enter(e->comm, &scope));
-    cu_result cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(s), at->event, 0);
+    cu_result cu = symm_mark_await(&at->mark, s);
     symm_gpu_leave(&scope);
     return symm_cuda_error(cu, "putting stream %p behind what another one freed", (void *)s);
 }
 
 static symmResult_t gpu_reach(void *ctx, const symm_point *p) {
     const symm_arena_events *e = ctx;
-    symm_cuda_scope scope;
-    const point *at = p->event;
-    SYMM_TRY(symm_gpu_push(e->comm, &scope));
-    cu_result cu = symm_cu.cuEventSynchronize(at->event);
-    symm_gpu_pop(e->comm, &scope);
-    return symm_cuda_error(cu, "waiting for what a stream freed");
+    const point *at = p->shared;
+    return symm_mark_reach(e->comm, &at->mark);
 }
 
 static void gpu_share(void *ctx, const symm_point *p) {
-    point *at = p->event;
+    point *at = p->shared;
     (void)ctx;
+    SYMM_ASSERT(atomic_load_explicit(&at->refs, memory_order_relaxed) > 0);
     atomic_fetch_add_explicit(&at->refs, 1, memory_order_relaxed);
 }
 
 static void gpu_drop(void *ctx, symm_point *p) {
-    point *at = p->event;
-    /* Acquire and release: who records the event again comes after everyone's last use. */
+    point *at = p->shared;
+    SYMM_ASSERT(atomic_load_explicit(&at->refs, memory_order_relaxed) > 0 && at->mark.seq);
+    /* Acquire and release: who sets the mark again comes after everyone's last use. */
     if (atomic_fetch_sub_explicit(&at->refs, 1, memory_order_acq_rel) == 1) put(ctx, at);
 }
 
 /* Streams of CUDA's do not tell when they go (symmArenaEndStream does). */
 static int gpu_idle(void *ctx, symmStream_t s, const symm_point *p) {
     const symm_arena_events *e = ctx;
-    symm_cuda_scope scope;
+    const point *at = p ? p->shared : NULL;
     (void)s;
-    if (!p || symm_gpu_push(e->comm, &scope)) return 0;
-    const point *at = p->event;
-    int idle = symm_cu.cuEventQuery(at->event) == 0;
-    symm_gpu_pop(e->comm, &scope);
-    return idle;
+    return at && symm_mark_reached(e->comm, &at->mark);
 }
 
 /* A stream knows its context. Whatever the driver says against it without one, it says again in the
@@ -171,7 +167,7 @@ static void gpu_end(void *ctx) {
     const int inside = e->unused && symm_gpu_push(e->comm, &scope) == symmSuccess;
     for (point *p; (p = e->unused); free(p)) {
         e->unused = p->next;
-        if (inside) symm_cu.cuEventDestroy(p->event);
+        symm_mark_end(e->comm, &p->mark);
     }
     if (inside) symm_gpu_pop(e->comm, &scope);
     pthread_mutex_destroy(&e->lock);

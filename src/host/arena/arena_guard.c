@@ -47,6 +47,14 @@ void symm_arena_guard_end(symm_arena_guard *g) {
 }
 
 /* With the lock. */
+static void guard_check(const symm_arena_guard *g) {
+    symm_place_stats s;
+    symm_place_measure(g->blocks, &s);
+    SYMM_ASSERT(s.blocks * SYMM_RED_ZONE <= s.used); /* each has its red zone */
+    SYMM_ASSERT(g->dark <= g->dark_end && (!g->dark_end || g->dark < g->dark_end));
+}
+
+/* With the lock. */
 static int is_dark(const symm_arena_guard *g, uint64_t off, uint64_t bytes) {
     return off < g->dark_end && off + bytes > g->dark;
 }
@@ -58,6 +66,7 @@ static void darken(symm_arena_guard *g, uint64_t off, uint64_t bytes) {
 static void darken_now(symm_arena_guard *g, uint64_t off, uint64_t bytes) {
     pthread_mutex_lock(&g->lock);
     darken(g, off, bytes);
+    SYMM_CHECK(guard_check(g));
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -68,6 +77,8 @@ static int enter(symm_arena_guard *g, uint64_t off, uint64_t room, uint64_t red,
     pthread_mutex_lock(&g->lock);
     const int bad = symm_place_take_at(g->blocks, off, room, red | TAG_BUSY);
     *dark = is_dark(g, off, room);
+    SYMM_ASSERT(red >= SYMM_RED_ZONE && red <= room && red <= TAG_RED);
+    SYMM_CHECK(guard_check(g));
     pthread_mutex_unlock(&g->lock);
     return bad;
 }

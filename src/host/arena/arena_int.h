@@ -27,7 +27,7 @@
 
 typedef struct {
     symm_order host;
-    void *event;
+    void *shared; /* GPUs: arena_gpu.c */
 } symm_point;
 
 /* Points are taken and waited for in any thread. Every point that was taken is dropped once. */
@@ -59,7 +59,8 @@ typedef struct {
 
 struct symm_comm;
 extern const symm_arena_order symm_arena_order_host;
-/* Events that no point uses now, for the next points: making one costs more than recording it. */
+/* Marks that no entry has now, for the next points: making an event costs more than recording
+ * it. */
 typedef struct {
     struct symm_comm *comm;
     pthread_mutex_t lock;

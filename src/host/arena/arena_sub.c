@@ -188,6 +188,7 @@ symmResult_t symm_sub_drain(symm_sub *sub, int may_wait) {
         uint64_t off = sub->far[--sub->nfar];
         symm_super *super = symm_super_at(a, off);
         uint64_t unit = (off & (a->super - 1)) / SYMM_ARENA_UNIT;
+        SYMM_ASSERT(super && atomic_load_explicit(&super->owner, memory_order_relaxed) == sub);
         atomic_store_explicit(&super->block[unit], 0, memory_order_relaxed);
         give_locked(sub, off, 0);
     }
@@ -204,6 +205,7 @@ static uint64_t place_here(symm_sub *sub, uint64_t bytes, uint64_t align, int *w
     if (off == SYMM_PLACE_NONE) return off;
     symm_super *super = symm_super_at(a, off);
     SYMM_ASSERT(super && atomic_load_explicit(&super->owner, memory_order_relaxed) == sub);
+    SYMM_ASSERT(off % SYMM_ARENA_UNIT == 0 && bytes <= sub->supers * a->super);
     uint32_t units = (uint32_t)((bytes + SYMM_ARENA_UNIT - 1) / SYMM_ARENA_UNIT);
     atomic_store_explicit(&super->block[(off & (a->super - 1)) / SYMM_ARENA_UNIT],
                           SYMM_BLOCK_LIVE | units, memory_order_relaxed);
@@ -217,6 +219,7 @@ static symmResult_t one_more_super(symm_sub *sub, uint64_t need, int last) {
     symmStream_t s = symm_sub_stream(sub);
     uint64_t off, bytes = (need + a->super - 1) & -a->super;
     SYMM_TRY(symm_global_take(a, sub, s, bytes, a->super, last, &off));
+    SYMM_ASSERT(off % a->super == 0);
     symm_sub_lock(sub);
     int added = symm_place_add(sub->place, off, bytes);
     if (!added) sub->supers += bytes >> a->shift;

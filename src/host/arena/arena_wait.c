@@ -22,6 +22,9 @@ void symm_pendings_check(const symm_pendings *list) {
     if (list->n > FEW) return;
     for (int i = 0; i < list->n; i++) {
         SYMM_ASSERT(list->at[i].off < list->at[i].end);
+        SYMM_ASSERT(list->at[i].loose == !list->at[i].seq); /* a point has a number */
+        SYMM_ASSERT(list->at[i].stream != SYMM_STREAM_NOBODY);
+        SYMM_ASSERT(list->at[i].stream != SYMM_STREAM_MANY);
         loose += list->at[i].loose;
     }
     SYMM_ASSERT(loose == list->loose);
@@ -44,6 +47,14 @@ static void check_pieces(const symm_arena *a) {
     SYMM_ASSERT(supers == a->supers);
 }
 
+static void check_sizes(const symm_arena *a) {
+    SYMM_ASSERT(a->super == 1ull << a->shift && a->units == a->super / SYMM_ARENA_UNIT);
+    SYMM_ASSERT(a->limit <= a->up.limit && a->map && a->place);
+    SYMM_ASSERT(a->map_bytes / sizeof *a->map > a->up.limit / a->super);
+    SYMM_ASSERT(!a->stripes == !a->sym && !a->stripe == !a->sym);
+    SYMM_ASSERT(a->order.dear || atomic_load(&a->only) == SYMM_STREAM_MANY);
+}
+
 /* Lists are walked each 64th time. */
 void symm_arena_check(symm_arena *a) {
     symm_place_stats s;
@@ -55,6 +66,7 @@ void symm_arena_check(symm_arena *a) {
     SYMM_ASSERT(a->supers + a->larges == s.blocks);
     SYMM_ASSERT(a->npieces <= a->pieces_cap);
     symm_pendings_check(&a->pending);
+    check_sizes(a);
     if (a->unchecked++ % FEW == 0) check_pieces(a);
 }
 
@@ -62,7 +74,12 @@ void symm_sub_check(symm_sub *sub) {
     symm_place_stats s;
     symm_place_measure(sub->place, &s);
     SYMM_ASSERT(s.free + s.used == sub->supers * sub->arena->super);
-    SYMM_ASSERT(atomic_load_explicit(&sub->kind, memory_order_relaxed) <= SYMM_SUB_ENDED);
+    const int kind = atomic_load_explicit(&sub->kind, memory_order_relaxed);
+    SYMM_ASSERT(kind >= SYMM_SUB_THREAD && kind <= SYMM_SUB_ENDED);
+    SYMM_ASSERT((kind == SYMM_SUB_STRIPE) == (sub->arena->sym != 0));
+    SYMM_ASSERT(kind != SYMM_SUB_STRIPE || sub->ordinal < sub->arena->stripes);
+    SYMM_ASSERT(kind == SYMM_SUB_STRIPE || (!sub->calls && !sub->digest));
+    SYMM_ASSERT(atomic_load_explicit(&sub->barred, memory_order_relaxed) >= 0);
 }
 #endif
 
@@ -72,7 +89,7 @@ static int host_take(void *ctx, symmStream_t s, symm_point *p) {
     (void)ctx;
     if (!s) return 0; /* calls on the NULL stream return when their work has ended */
     symm_order_take(s, &p->host);
-    p->event = NULL;
+    p->shared = NULL;
     return 1;
 }
 
@@ -142,6 +159,7 @@ static inline int overlaps(const symm_pending *e, uint64_t off, uint64_t end) {
 
 static void leave(const symm_arena *a, symm_pendings *list, int i, int drop) {
     symm_pending *e = &list->at[i];
+    SYMM_ASSERT(i >= 0 && i < list->n);
     list->loose -= e->loose;
     if (drop && !e->loose) a->order.drop(a->order.ctx, &e->point);
     list->at[i] = list->at[--list->n];
@@ -349,6 +367,7 @@ static int spared(const symm_pendings *list, int i) {
 
 symmResult_t symm_pending_wait(symm_arena *a, symm_pendings *list, symmStream_t s) {
     SYMM_CHECK(symm_pendings_check(list));
+    SYMM_ASSERT(!list->loose);
     for (int i = 0; i < list->n; i++) {
         if (spared(list, i)) continue;
         SYMM_TRY(a->order.wait(a->order.ctx, s, &list->at[i].point));
@@ -372,6 +391,7 @@ void symm_pending_copy(symm_arena *a, symm_pendings *list, symm_pendings *out) {
 }
 
 void symm_pending_reach(const symm_arena *a, symm_pendings *list) {
+    SYMM_ASSERT(!list->loose);
     for (int i = 0; i < list->n; i++) {
         const symm_pending *e = &list->at[i];
         if (spared(list, i)) continue;

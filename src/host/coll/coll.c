@@ -10,11 +10,13 @@
 #include "host/window/window.h"
 #include "coll.h"
 #include "redop.h"
+#include "counts.h"
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
 static symmResult_t check_counts(const symm_coll *k, int nranks) {
     uint64_t per = symm_type_size(k->type), bytes;
+    if (k->extents) return symmSuccess; /* symm_counts_read has looked */
     if (!per)
         return SYMM_ERR(symmInvalidArgument, "datatype=%u: must be 0 to %d", k->type,
                         symmNumTypes - 1);
@@ -28,12 +30,20 @@ static symmResult_t check_counts(const symm_coll *k, int nranks) {
 /* In place the smaller buffer is this rank's part of the larger one. */
 static symmResult_t check_overlap(const symm_comm *c, const symm_coll *k, uint64_t in,
                                   uint64_t out) {
-    static const char *const part[] = {"", " + rank*sendcount", ""};
-    static const char *const whole[] = {"", "", " + rank*recvcount"};
+    static const char *const part[] = {"", " + rank*sendcount", "", "", " + displs[rank]", ""};
+    static const char *const whole[] = {"", "", " + rank*recvcount",
+                                        "", "", " + the counts of the ranks before"};
     uintptr_t s = (uintptr_t)k->src, d = (uintptr_t)k->dst;
-    const int side = in < out ? 1 : in > out ? 2 : 0;
+    const symm_coll_row *row = &symm_colls[k->coll];
+    const symm_extent *e = k->extents;
+    const int smaller = row->in < row->out   ? 1
+                        : row->in > row->out ? 2
+                                             : 0,
+              side = smaller + (e ? 3 : 0);
     const uint64_t rank = (unsigned)c->rank;
-    uintptr_t place = side == 1 ? d + rank * in : d, from = side == 2 ? s + rank * out : s;
+    uintptr_t place = d, from = s;
+    if (smaller == 1) place += e ? e[c->nranks + c->rank].at : rank * in;
+    if (smaller == 2) from += e ? e[c->rank].at : rank * out;
     if (in == 0 || out == 0 || s + in <= d || d + out <= s) return symmSuccess;
     if (symm_colls[k->coll].apart)
         return SYMM_ERR(symmInvalidArgument,
@@ -75,7 +85,7 @@ static symmResult_t check_op(const symm_comm *c, const symm_coll *k, const symm_
 
 /* ---- plan and arguments ---------------------------------------------------------------------- */
 
-static uint32_t signature(const symm_coll *k, uint32_t op) {
+static uint32_t signature(const symm_call *k, uint32_t op) {
     uint64_t h = (k->count + 1) * 0x9e3779b97f4a7c15ull;
     h ^= ((uint64_t)(uint32_t)k->root << 32 | k->coll << 16 | k->type << 8 | op) *
          0xc2b2ae3d27d4eb4full;
@@ -94,7 +104,7 @@ static symm_plan_env plan_env(const symm_comm *c) {
     symm_plan_env e = {.nranks = c->nranks,
                        .oversubscribed = c->oversubscribed,
                        .gpu = c->cuda,
-                       .sms = c->gpus.sms,
+                       .sms = c->gpus.budget,
                        .threads = (int)c->params.threads,
                        .relay = (int)c->params.relay,
                        .ctas = (int)c->params.ctas,
@@ -122,6 +132,7 @@ static void fill_plan(symm_args *a, const symm_plan *p, int gpu, int32_t root) {
         a->host.chunk_log = (uint32_t)__builtin_ctzll(p->chunk);
         a->host.esize_log = (uint32_t)__builtin_ctz(a->esize);
         a->host.root = root;
+        a->host.pairs = p->pairs;
     }
 }
 
@@ -133,12 +144,13 @@ static void fill_args(symm_launch *l, const symm_coll *k, const symm_redop *user
     a->dst = k->dst;
     a->src_off = l->src_win ? symm_window_offset(l->src_win, c->rank, k->src) : SYMM_STAGED;
     a->dst_off = l->dst_win ? symm_window_offset(l->dst_win, c->rank, k->dst) : SYMM_STAGED;
-    a->count = k->count;
+    a->count = l->call.count;
     a->type = k->type;
     a->op = l->call.op;
     a->esize = l->call.esize;
     fill_plan(a, &l->plan, c->cuda, k->root);
-    l->sig = signature(k, a->op);
+    if (!c->cuda) a->host.extents = k->extents;
+    l->sig = signature(&l->call, a->op);
     a->sig = with_heaps(l->sig, c->calls.digest);
     a->scalar = user ? user->scalar : 0;
     a->scalar_ptr = user ? user->ptr : NULL;
@@ -150,8 +162,12 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     const uint32_t esize = (uint32_t)symm_type_size(k->type);
     const symm_coll_row *row = &symm_colls[k->coll];
     const int is_root = k->root == c->rank;
-    const uint64_t one = k->count * esize, in = one * symm_coll_in(row, c->nranks, is_root),
-                   out = one * symm_coll_out(row, c->nranks, is_root);
+    const symm_extent *e = k->extents;
+    const uint64_t one = k->count * esize,
+                   in = e ? symm_counts_end(e, c->nranks)
+                          : one * symm_coll_in(row, c->nranks, is_root),
+                   out = e ? symm_counts_end(e + c->nranks, c->nranks)
+                           : one * symm_coll_out(row, c->nranks, is_root);
     SYMM_TRY(symm_coll_check_buffer("sendbuff", k->src, in));
     SYMM_TRY(symm_coll_check_buffer("recvbuff", k->dst, out));
     SYMM_TRY(check_overlap(c, k, in, out));
@@ -161,11 +177,12 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
                         c->nranks - 1);
     const uint32_t op = user ? SYMM_OP_PREMUL : (uint32_t)k->op;
     const symm_call call = {.coll = k->coll,
-                            .count = k->count,
+                            .count = e ? 0 : k->count,
                             .type = k->type,
                             .op = op,
                             .esize = esize,
-                            .root = k->root};
+                            .root = k->root,
+                            .local = e ? in + out : 0};
     l->env = plan_env(c);
     l->call = call;
     l->plan = symm_plan_make(&l->env, &call);
@@ -188,6 +205,7 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
 /* ---- launch ---------------------------------------------------------------------------------- */
 
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
+    SYMM_CHECK(symm_call_check(l));
     /* Written by this thread alone; symmStats may read it from another. */
     uint64_t n = atomic_load_explicit(&c->calls.launches[l->plan.kernel], memory_order_relaxed);
     atomic_store_explicit(&c->calls.launches[l->plan.kernel], n + 1, memory_order_relaxed);
@@ -202,8 +220,21 @@ typedef struct {
     symmStream_t stream;
 } call_args;
 
-static int same_call(const symm_coll *a, const symm_coll *b) {
-    return memcmp(a, b, sizeof *a) == 0;
+/* Whether the memo is of this call, by its arguments. */
+static int same_call(const symm_memo *m, const symm_coll *k, int nranks) {
+    if (__builtin_expect(!k->extents, 1)) return memcmp(&m->k, k, sizeof *k) == 0;
+    symm_coll own = *k;
+    own.extents = m->extents;
+    return memcmp(&m->k, &own, sizeof own) == 0 &&
+           memcmp(m->extents, k->extents, symm_extents_bytes(nranks)) == 0;
+}
+
+/* The call as the memo has it. */
+static void remember_call(symm_memo *m, const symm_coll *k, int nranks) {
+    m->k = *k;
+    if (!k->extents) return;
+    memcpy(m->extents, k->extents, symm_extents_bytes(nranks));
+    m->k.extents = m->extents;
 }
 
 /* Ends of other allocators' memory are not counted, so each call must ask. */
@@ -217,10 +248,10 @@ static symmResult_t prepare(symm_comm *c, const symm_coll *k, const symm_launch 
                    k->count + k->coll;
     symm_memo *m = &c->calls.memos[(mix ^ mix >> 3 ^ mix >> 9) % SYMM_MEMOS];
     const uint64_t ends = symm_vmm_ended();
-    if (m->version != symm_window_version(c) || m->ends != ends || !same_call(&m->k, k)) {
+    if (m->version != symm_window_version(c) || m->ends != ends || !same_call(m, k, c->nranks)) {
         m->version = 0;
-        SYMM_TRY(symm_coll_prepare(c, k, &m->l));
-        m->k = *k;
+        remember_call(m, k, c->nranks);
+        SYMM_TRY(symm_coll_prepare(c, &m->k, &m->l));
         m->version = lasts(m->l.src_win) && lasts(m->l.dst_win) ? symm_window_version(c) : 0;
         m->ends = ends;
         m->digest = c->calls.digest;
@@ -251,13 +282,16 @@ static symmResult_t call_job(void *p) {
     return r;
 }
 
-/* A call that is queued in a group is checked when it is made, as one that runs at once. */
-static symmResult_t check_queued(const symm_coll *k, symmComm_t comm, symmStream_t stream,
-                                 int *kind) {
+/* A call that is queued in a group is checked when it is made, as one that runs at once. u: its
+ * counts, which go to *extents; NULL: it has one for all ranks. */
+static symmResult_t check_queued(symm_coll *k, const symm_counts *u, symm_extent *extents,
+                                 symmComm_t comm, symmStream_t stream, int *kind) {
     symm_comm *c;
     symm_launch l;
     SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
-    symmResult_t r = symm_coll_prepare(c, k, &l);
+    symmResult_t r = u ? symm_counts_read(k, u, c->rank, c->nranks, extents) : symmSuccess;
+    if (u) k->extents = extents;
+    if (!r) r = symm_coll_prepare(c, k, &l);
     if (!r) r = c->launcher->check_stream(c, stream);
     *kind = c->launcher->job(stream);
     symm_comm_leave(c);
@@ -268,11 +302,44 @@ symmResult_t symm_coll_call(const symm_coll *k, symmComm_t comm, symmStream_t st
     call_args a = {*k, comm, stream};
     int kind = SYMM_JOB_STREAM;
     if (__builtin_expect(symm_group_open(), 0)) {
-        symmResult_t r = check_queued(k, comm, stream, &kind);
+        symmResult_t r = check_queued(&a.k, NULL, NULL, comm, stream, &kind);
         if (r) return symm_group_refuse(r);
         return symm_group_run(comm, kind, call_job, &a, sizeof a);
     }
     return call_job(&a);
+}
+
+typedef struct { /* a call with a count per rank */
+    call_args a;
+    const symm_counts *counts; /* not read yet; NULL: extents has them */
+    symm_extent extents[SYMM_EXTENTS];
+} uneven_args;
+
+static symmResult_t uneven_job(void *p) {
+    uneven_args *u = p;
+    symm_comm *c;
+    SYMM_TRY(symm_comm_enter(u->a.comm, SYMM_ENTER_COLL, &c));
+    const symm_launch *l;
+    symmResult_t r = symmSuccess;
+    if (u->counts) r = symm_counts_read(&u->a.k, u->counts, c->rank, c->nranks, u->extents);
+    u->a.k.extents = u->extents;
+    if (!r) r = prepare(c, &u->a.k, &l);
+    if (!r) r = launch(c, l, u->a.stream);
+    symm_comm_leave(c);
+    return r;
+}
+
+symmResult_t symm_coll_call_uneven(const symm_coll *k, const symm_counts *counts, symmComm_t comm,
+                                   symmStream_t stream) {
+    uneven_args u;
+    int kind = SYMM_JOB_STREAM;
+    u.a = (call_args){*k, comm, stream};
+    u.counts = counts;
+    if (__builtin_expect(!symm_group_open(), 1)) return uneven_job(&u);
+    symmResult_t r = check_queued(&u.a.k, counts, u.extents, comm, stream, &kind);
+    if (r) return symm_group_refuse(r);
+    u.counts = NULL;
+    return symm_group_run(comm, kind, uneven_job, &u, sizeof u);
 }
 
 /* ---- the public calls: one per row of coll.def, with the arguments that the row names -------- */
@@ -292,6 +359,30 @@ symmResult_t symm_coll_call(const symm_coll *k, symmComm_t comm, symmStream_t st
 #define CALL_ROOT(id) CALL(id, (BUFFERS, int root, WHERE), MOVES, .root = root)
 #define CALL_OP_ROOT(id) \
     CALL(id, (BUFFERS, symmRedOp_t op, int root, WHERE), MOVES, .op = op, .root = root)
+
+/* With a count per rank. */
+#define CALL_V(id, takes, sent, received, ...)                                               \
+    symmResult_t symm##id takes {                                                            \
+        const symm_coll k = {.coll = symmColl##id, __VA_ARGS__, .type = (uint32_t)datatype}; \
+        const symm_counts u = {.in = {sent}, .out = {received}};                             \
+        return symm_coll_call_uneven(&k, &u, comm, stream);                                  \
+    }
+#define SIDE(counts, displs) counts, displs, #counts
+#define CALL_OUT_V(id)                                                                        \
+    CALL_V(id,                                                                                \
+           (const void *sendbuff, size_t sendcount, void *recvbuff, const size_t *recvcounts, \
+            const size_t *displs, symmDataType_t datatype, WHERE),                            \
+           NULL, SIDE(recvcounts, displs), .src = sendbuff, .dst = recvbuff, .count = sendcount)
+#define CALL_IN_V_OP(id)                                                    \
+    CALL_V(id,                                                              \
+           (const void *sendbuff, void *recvbuff, const size_t *recvcounts, \
+            symmDataType_t datatype, symmRedOp_t op, WHERE),                \
+           SIDE(recvcounts, NULL), NULL, .src = sendbuff, .dst = recvbuff, .op = op)
+#define CALL_BOTH_V(id)                                                                            \
+    CALL_V(id,                                                                                     \
+           (const void *sendbuff, const size_t *sendcounts, const size_t *sdispls, void *recvbuff, \
+            const size_t *recvcounts, const size_t *rdispls, symmDataType_t datatype, WHERE),      \
+           SIDE(sendcounts, sdispls), SIDE(recvcounts, rdispls), .src = sendbuff, .dst = recvbuff)
 
 #define SYMM_COLL(id, name, args, ...) CALL_##args(id)
 #include "device/common/coll.def"

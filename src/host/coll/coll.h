@@ -14,8 +14,10 @@ typedef struct { /* what the user asked for */
     uint64_t count;
     uint32_t type;
     symmRedOp_t op;
+    /* A count per rank: the parts for each rank, then those from each (counts.h); else NULL. */
+    const symm_extent *extents;
 } symm_coll;
-_Static_assert(sizeof(symm_coll) == 40, "calls are compared byte by byte");
+_Static_assert(sizeof(symm_coll) == 48, "calls are compared byte by byte");
 
 typedef struct { /* checked, planned, ready to launch */
     symm_comm *comm;
@@ -45,7 +47,8 @@ void symm_p2p_list_unref(symm_p2p_list *list);
  * windows and reductions, and while no mapping has ended. */
 enum { SYMM_MEMOS = 8 };
 typedef struct symm_memo {
-    symm_coll k;
+    symm_coll k; /* with its own extents */
+    symm_extent extents[2 * SYMM_MAX_RANKS];
     uint64_t version; /* 0: empty */
     uint64_t ends;    /* of mappings, as its windows were looked at */
     uint64_t digest;  /* of the heaps, that is in the signature */
@@ -58,6 +61,8 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
 
 /* Checks a buffer's address; name: of the argument. */
 symmResult_t symm_coll_check_buffer(const char *name, const void *p, uint64_t bytes);
+/* Asserts the invariants of a call that is ready (call_check.c). */
+void symm_call_check(const symm_launch *l);
 
 /* How a backend launches a call that is ready; the communicator has its backend's. */
 typedef struct symm_launcher {
@@ -90,6 +95,10 @@ static inline uint64_t symm_coll_issued(const symm_comm *c) {
 /* The body of every collective's public function. Arguments that a collective does not have are
  * NULL, 0, symmSum. */
 symmResult_t symm_coll_call(const symm_coll *k, symmComm_t comm, symmStream_t stream);
+struct symm_counts;
+/* The same of a call with a count per rank. The counts are read before it returns. */
+symmResult_t symm_coll_call_uneven(const symm_coll *k, const struct symm_counts *counts,
+                                   symmComm_t comm, symmStream_t stream);
 /* symmBarrier from inside the library: the communicator is entered, no group is open. */
 symmResult_t symm_coll_barrier(symm_comm *c, symmStream_t stream);
 

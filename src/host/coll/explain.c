@@ -15,6 +15,7 @@
 #include "host/gpu/gpu.h"
 #include "host/window/window.h"
 #include "coll.h"
+#include "counts.h"
 
 static void why_staged(symm_comm *c, const char *name, const symm_win *w, const void *p,
                        uint64_t bytes, char *text, size_t cap) {
@@ -25,8 +26,19 @@ static void why_staged(symm_comm *c, const char *name, const symm_win *w, const 
     snprintf(text + at, cap - at, "%s: staged through scratch (symmWindowRegister); ", why);
 }
 
-static symmResult_t explain(symm_comm *c, const symm_coll *k, symmExplain_t *plan) {
+/* With a count per rank: that of all ranks. */
+static symmResult_t all_equal(const symm_comm *c, symm_coll *k, symm_extent *extents) {
+    size_t counts[SYMM_MAX_RANKS];
+    const symm_side side = {.counts = counts, .name = "count"};
+    for (int p = 0; p < c->nranks; p++) counts[p] = k->count;
+    k->extents = extents;
+    return symm_counts_read(k, &(symm_counts){side, side}, c->rank, c->nranks, extents);
+}
+
+static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
     symm_launch l;
+    symm_extent extents[SYMM_EXTENTS];
+    if (symm_coll_varies(&symm_colls[k->coll])) SYMM_TRY(all_equal(c, k, extents));
     SYMM_TRY(symm_coll_prepare(c, k, &l));
     symmExplain_t p = {.size = plan->size,
                        .ctas = l.plan.ctas,
@@ -58,13 +70,13 @@ symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
         r = SYMM_ERR(symmInvalidArgument, "plan is %s", plan ? SYMM_NO_SIZE : "NULL");
     } else {
         const symm_coll_row *row = &symm_colls[coll];
-        const symm_coll k = {coll,
-                             row->flags & SYMM_COLL_ROOT ? root : 0,
-                             sendbuff,
-                             (void *)(uintptr_t)recvbuff,
-                             symm_coll_moves(row) ? count : 0,
-                             (uint32_t)datatype,
-                             op};
+        symm_coll k = {.coll = coll,
+                       .root = row->flags & SYMM_COLL_ROOT ? root : 0,
+                       .src = sendbuff,
+                       .dst = (void *)(uintptr_t)recvbuff,
+                       .count = symm_coll_moves(row) ? count : 0,
+                       .type = (uint32_t)datatype,
+                       .op = op};
         r = explain(c, &k, plan);
     }
     symm_comm_leave(c);
@@ -116,14 +128,17 @@ symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed) 
 
 /* ---- dump ------------------------------------------------------------------------------------ */
 
+/* A rank's control block in the memory of its GPU. */
+static const symm_gpu_ctl *gpu_ctl(const symm_comm *c, int rank) {
+    return (const symm_gpu_ctl *)(uintptr_t)(c->base + (uint64_t)rank * c->stride);
+}
+
 /* What this rank's inbox says of r. On GPUs the words are copied from device memory. */
 static void dump_words(writer *w, symm_comm *c, int r) {
     const char *text = "; its words here: ";
     if (c->cuda) {
         symm_gpu_inbox box;
-        const symm_gpu_ctl *ctl =
-            (const symm_gpu_ctl *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
-        if (!c->vmm->copy(&box, &ctl->inbox[r], sizeof box))
+        if (!c->vmm->copy(&box, &gpu_ctl(c, c->rank)->inbox[r], sizeof box))
             put(w, "%ssignatures %llx %llx", text, (unsigned long long)box.sig[0],
                 (unsigned long long)box.sig[1]);
         return;
@@ -139,11 +154,8 @@ static void dump_words(writer *w, symm_comm *c, int r) {
 /* Collectives that a rank has finished. */
 static uint32_t dump_epoch(symm_comm *c, int r) {
     uint32_t epoch = 0;
-    const char *block = (const char *)(uintptr_t)(c->base + (uint64_t)r * c->stride);
-    if (!c->cuda)
-        return __atomic_load_n(&((const symm_ctl *)(const void *)block)->epoch[0],
-                               __ATOMIC_RELAXED);
-    c->vmm->copy(&epoch, block + offsetof(symm_gpu_ctl, epoch), sizeof epoch);
+    if (!c->cuda) return __atomic_load_n(&symm_comm_ctl(c, r)->epoch[0], __ATOMIC_RELAXED);
+    c->vmm->copy(&epoch, &gpu_ctl(c, r)->epoch[0], sizeof epoch);
     return epoch;
 }
 

@@ -48,7 +48,8 @@ int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_i
     return text == NULL;
 }
 
-static symm_kernel_id pick(const symm_plan_env *env, const symm_call *call) {
+/* The first row that fits; NULL: the collective is not on this backend. */
+static const symm_plan_row *pick(const symm_plan_env *env, const symm_call *call) {
     const uint64_t bytes = symm_plan_message(call);
     const int cores = env->oversubscribed ? SYMM_CORES_FEW : SYMM_CORES_ENOUGH;
     for (int i = 0; i < ROWS; i++) {
@@ -57,9 +58,14 @@ static symm_kernel_id pick(const symm_plan_env *env, const symm_call *call) {
         if (r->max_ranks && env->nranks > r->max_ranks) continue;
         if (r->cores != SYMM_CORES_ANY && r->cores != cores) continue;
         if (r->upto && bytes > r->upto) continue;
-        if (symm_plan_can(env, call, r->kernel, NULL)) return r->kernel;
+        if (symm_plan_can(env, call, r->kernel, NULL)) return r;
     }
-    return SYMM_KERNEL_COUNT; /* no row fits: the collective is not on this backend */
+    return NULL;
+}
+
+/* A packet must fit its slot, if there is one. */
+static uint32_t pick_pairs(const symm_plan_env *env, const symm_plan_row *row) {
+    return env->scratch.host.packet_slot < SYMM_PACKET_STRIDE ? 0 : row->pairs;
 }
 
 static int pick_ctas(const symm_plan_env *env) {
@@ -73,6 +79,7 @@ static int pick_ctas(const symm_plan_env *env) {
 /* Bytes that one rank reads and writes: slices of all sources and destinations, or everything
  * twice. */
 static uint64_t touched(const symm_plan_env *env, const symm_call *call) {
+    if (call->local) return call->local;
     uint64_t per = 2u * symm_coll_parts(&symm_colls[call->coll], env->nranks), bytes;
     return __builtin_mul_overflow(symm_plan_message(call), per, &bytes) ? UINT64_MAX : bytes;
 }
@@ -107,7 +114,9 @@ symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
         plan = plan_gpu(env, call, plan.kernel == SYMM_KERNEL_COUNT ? -1 : (int)plan.kernel);
     plan.force_refused = refused;
     if (env->gpu) return plan;
-    if (plan.kernel == SYMM_KERNEL_COUNT) plan.kernel = pick(env, call);
+    const symm_plan_row *row = pick(env, call);
+    if (plan.kernel == SYMM_KERNEL_COUNT && row) plan.kernel = row->kernel;
+    if (row && row->pairs) plan.pairs = pick_pairs(env, row);
     plan.ctas = pick_ctas(env);
     plan.chunk = pick_chunk(env, plan.ctas);
     if (symm_plan_past_caches(touched(env, call), env->keeps)) plan.flags |= SYMM_ARG_NT;
@@ -214,7 +223,8 @@ static uint64_t mix(uint64_t h, const void *p, size_t n) {
 
 uint64_t symm_plan_mix_row(uint64_t h, const symm_plan_row *r) {
     const uint64_t v[] = {r->kernel, (unsigned)r->max_ranks, (unsigned)r->cores,
-                          r->upto,   (unsigned)r->warps,     (unsigned)r->ctas};
+                          r->upto,   (unsigned)r->warps,     (unsigned)r->ctas,
+                          r->pairs};
     return mix(h, v, sizeof v);
 }
 

@@ -14,7 +14,7 @@
 
 typedef struct { /* what was agreed when the communicator was made */
     int nranks, oversubscribed;
-    int gpu, sms;                 /* GPUs: 1; multiprocessors that one rank may fill */
+    int gpu, sms;                 /* GPUs: 1; CTAs that the communicator may have on a GPU */
     int min_ctas, max_ctas, ctas; /* ctas: forced, 0 none */
     int threads;                  /* GPUs: forced threads of a CTA; 0: not forced */
     int relay;                    /* GPUs: SYMM_RELAY_ */
@@ -39,6 +39,7 @@ typedef struct {
     int line_warps;
     uint64_t lines;              /* GPUs: of a warp and item */
     uint64_t chunk;              /* host backend: bytes */
+    uint32_t pairs;              /* host backend, a count per rank: bytes of a packet, at most */
     uint32_t flags;              /* SYMM_ARG_NT */
     int stage_ctas, stage_warps; /* GPUs: direct kernels' that have staging; */
     int stage_rows;              /* rows of each warp */

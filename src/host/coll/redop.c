@@ -4,11 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "device/host/reduce.h"
 #include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
 #include "host/window/window.h"
+
+/* Of a new or a found reduction. */
+static void redop_check(const symm_comm *c, const symm_redop *o) {
+    SYMM_ASSERT(o >= c->calls.redops && o < c->calls.redops + c->calls.nredops);
+    SYMM_ASSERT(o->live && o->type < symmNumTypes);
+    SYMM_ASSERT(!o->ptr || !o->scalar); /* one place of its factor */
+}
 
 const symm_redop *symm_redop_find(const symm_comm *c, symmRedOp_t op) {
     int64_t i = (int64_t)op - symmNumOps; /* op may be any int */
@@ -58,7 +66,9 @@ static symmResult_t create(symm_comm *c, symmRedOp_t *op, void *scalar, symmData
         r.ptr = scalar;
     else
         memcpy(&r.scalar, scalar, symm_type_size((unsigned)type));
+    SYMM_ASSERT(!c->calls.redops[i].live);
     c->calls.redops[i] = r;
+    SYMM_CHECK(redop_check(c, &c->calls.redops[i]));
     symm_window_changed(c); /* a remembered call may have meant an older reduction of this number */
     *op = (symmRedOp_t)(symmNumOps + i);
     return symmSuccess;
@@ -81,8 +91,11 @@ symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm) {
     if (!o)
         r = SYMM_ERR(symmInvalidArgument, "op=%d is not a reduction made for communicator %s",
                      (int)op, c->name);
-    else
-        o->live = 0, symm_window_changed(c);
+    else {
+        SYMM_CHECK(redop_check(c, o));
+        o->live = 0;
+        symm_window_changed(c);
+    }
     symm_comm_leave(c);
     return r;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "device/host/reduce.h"
 #include "transport/boot/boot_text.h"
 #include "call_ring.h"
@@ -22,11 +23,21 @@ static const symm_doing *of(const symm_comm *c, int rank) {
     return &symm_comm_ctl(c, rank)->doing;
 }
 
+/* What is true of this rank's own log. Its peers only read it. */
+static void log_check(const symm_doing *d) {
+    SYMM_ASSERT(d->calls >> SEQ_BITS == 0);
+    SYMM_ASSERT(d->ended <= d->step);
+    SYMM_ASSERT(!d->step || d->steps[d->step % SYMM_DOING_STEPS].seq == d->step);
+}
+
 /* ---- writing --------------------------------------------------------------------------------- */
 
 void symm_doing_begin(symm_comm *c, const symm_call *k) {
     symm_doing *d = &c->ctl->doing;
     const uint64_t seq = d->calls + 1;
+    SYMM_CHECK(log_check(d));
+    SYMM_ASSERT(k->coll < symmNumColls && k->type < symmNumTypes && k->op <= SYMM_OP_PREMUL);
+    SYMM_ASSERT(k->root >= 0 && k->root < c->nranks);
     const uint64_t what = (uint64_t)k->root << 48 | (uint64_t)k->coll << 32 | k->type << 16 | k->op;
     const uint64_t words[] = {d->refused << SEQ_BITS | seq, k->count, what};
     symm_entry_write(&d->ring[seq % SYMM_DOING_CALLS].seq, words, 3);
@@ -36,6 +47,7 @@ void symm_doing_begin(symm_comm *c, const symm_call *k) {
 void symm_doing_undo(symm_comm *c) {
     symm_doing *d = &c->ctl->doing;
     const uint64_t seq = d->calls;
+    SYMM_ASSERT(seq > 0 && d->ring[seq % SYMM_DOING_CALLS].seq);
     put(&d->ring[seq % SYMM_DOING_CALLS].seq, 0);
     put(&d->refused, d->refused + 1); /* the next call has the same number, in other words */
     put(&d->calls, seq - 1);
@@ -53,6 +65,7 @@ void symm_doing_enter(symm_comm *c, const char *stage) {
     snprintf((char *)(words + 1), SYMM_DOING_TEXT, "%s", stage);
     symm_entry_write(&d->steps[seq % SYMM_DOING_STEPS].seq, words, 1 + WORDS);
     put(&d->step, seq);
+    SYMM_CHECK(log_check(d));
 }
 
 void symm_doing_leave(symm_comm *c) {
@@ -103,12 +116,14 @@ static const char *call_text(const called *k, char *text) {
     const int reduces = row->flags & SYMM_COLL_REDUCES;
     char of_root[24] = "";
     if (row->flags & SYMM_COLL_ROOT) snprintf(of_root, sizeof of_root, ", root %u", root);
+    char of_count[24] = "";
+    if (!symm_coll_varies(row))
+        snprintf(of_count, sizeof of_count, "%llu ", (unsigned long long)k->count);
     if (!symm_coll_moves(row))
         snprintf(text, CALL_TEXT, "%s", row->call);
     else
-        snprintf(text, CALL_TEXT, "%s of %llu %s%s%s%s%s", row->call, (unsigned long long)k->count,
-                 symm_type_name(type), reduces ? " (" : "", reduces ? ops[op] : "",
-                 reduces ? ")" : "", of_root);
+        snprintf(text, CALL_TEXT, "%s of %s%s%s%s%s%s", row->call, of_count, symm_type_name(type),
+                 reduces ? " (" : "", reduces ? ops[op] : "", reduces ? ")" : "", of_root);
     return text;
 }
 

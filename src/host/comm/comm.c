@@ -1,14 +1,20 @@
 /* comm.c - entering and leaving communicators, references, and the record of an aborted one. The
- * user's thread; visiting and references: any thread. No lock. */
+ * user's thread; visiting and references: any thread. Lock: entry.turn, by threads that wait until
+ * another one has left; the one that holds it waits for that. */
+#define _GNU_SOURCE
 #include "comm.h"
 
+#include <limits.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/handle.h"
 #include "base/log.h"
 #include "base/stats.h"
 #include "driver.h"
+#include "machine/thread.h"
 
 symmResult_t symm_comm_bad_handle(symmComm_t handle) {
     return SYMM_ERR(symmInvalidArgument, "comm=%p is not a living communicator", (void *)handle);
@@ -17,24 +23,79 @@ symmResult_t symm_comm_bad_handle(symmComm_t handle) {
 void symm_comm_check(const symm_comm *c) {
     const int state = symm_comm_state(c);
     SYMM_ASSERT(state >= SYMM_COMM_MAKING && state <= SYMM_COMM_FINAL);
-    SYMM_ASSERT(atomic_load(&c->entry.refs) > 0 && atomic_load(&c->entry.busy) == 1);
+    SYMM_ASSERT(atomic_load(&c->entry.refs) > 0 && atomic_load(&c->entry.busy));
     SYMM_ASSERT(atomic_load(&c->entry.visitors) >= 0 && atomic_load(&c->entry.parenting) >= 0);
     SYMM_ASSERT(!c->ctl || (c->rank >= 0 && c->rank < c->nranks && c->nranks <= SYMM_MAX_RANKS));
     SYMM_ASSERT(!c->ctl || symm_comm_ctl(c, c->rank) == c->ctl);
+    SYMM_CHECK(symm_comm_made_check(c));
+}
+
+/* Why a thread that waits for its turn must not go on waiting; symmSuccess: it may. Aborted ones
+ * keep their record, but nothing else. */
+static symmResult_t lost_turn(symm_comm *c, int live) {
+    if (atomic_load_explicit(&c->entry.parenting, memory_order_relaxed)) return symmInProgress;
+    if (live || symm_comm_is_aborted(c)) SYMM_TRY(symm_comm_known(c));
+    if (symm_comm_state(c) == SYMM_COMM_FINAL) return symm_comm_bad_handle(c->handle);
+    return symmSuccess;
+}
+
+/* First it yields, then it naps: the thread inside may wait for a peer for long. */
+static void relax(int turns) {
+    enum { YIELDS = 200, NAP_US = 50 };
+    if (turns < YIELDS)
+        sched_yield();
+    else
+        usleep(NAP_US);
+}
+
+/* Holds the turn, so that it competes only with threads that have just come. */
+static symmResult_t await_turn(symm_comm *c, int live, uintptr_t self) {
+    symmResult_t r;
+    for (int i = 0; !(r = lost_turn(c, live)); i += i < INT_MAX) {
+        uintptr_t none = 0;
+        /* acquire: as in symm_comm_enter_known */
+        if (atomic_compare_exchange_weak_explicit(&c->entry.busy, &none, self, memory_order_acquire,
+                                                  memory_order_relaxed))
+            break;
+        relax(i);
+    }
+    return r;
+}
+
+/* Another thread is inside, or next. A visitor meanwhile: the communicator cannot end. */
+static __attribute__((noinline)) symmResult_t enter_next(symm_comm *c, int live, uintptr_t self) {
+    symm_comm *same;
+    SYMM_TRY(lost_turn(c, live));
+    if (atomic_load_explicit(&c->entry.busy, memory_order_relaxed) == self)
+        return SYMM_ERR(symmInvalidUsage,
+                        "communicator %s: a call inside another call of this same thread, from one "
+                        "of its callbacks, would wait for itself",
+                        c->name);
+    SYMM_TRY(symm_comm_visit(c->handle, &same));
+    SYMM_ASSERT(same == c);
+    atomic_fetch_add_explicit(&c->entry.waiting, 1, memory_order_relaxed);
+    pthread_mutex_lock(&c->entry.turn);
+    const symmResult_t r = await_turn(c, live, self);
+    pthread_mutex_unlock(&c->entry.turn);
+    atomic_fetch_sub_explicit(&c->entry.waiting, 1, memory_order_relaxed);
+    symm_comm_unvisit(c);
+    return r;
 }
 
 symmResult_t symm_comm_enter_known(symm_comm *c, int live) {
+    const uintptr_t self = symm_thread_self();
+    uintptr_t none = 0;
     /* Pairs with the release in symm_comm_leave: the next thread sees what the last one did. */
-    if (__builtin_expect(atomic_exchange_explicit(&c->entry.busy, 1, memory_order_acquire), 0)) {
-        if (atomic_load_explicit(&c->entry.parenting, memory_order_relaxed)) return symmInProgress;
-        const symmResult_t over = symm_comm_known(c); /* being aborted by that other thread */
-        return over ? over
-                    : SYMM_ERR(symmInvalidUsage, "communicator %s is in use by another thread",
-                               c->name);
-    }
+    if (__builtin_expect(atomic_load_explicit(&c->entry.waiting, memory_order_relaxed) ||
+                             !atomic_compare_exchange_strong_explicit(&c->entry.busy, &none, self,
+                                                                      memory_order_acquire,
+                                                                      memory_order_relaxed),
+                         0))
+        SYMM_TRY(enter_next(c, live, self));
     SYMM_CHECK(symm_comm_check(c));
     symmResult_t r = symmSuccess;
-    if (live && __builtin_expect(symm_comm_is_over(c), 0))
+    if (live && __builtin_expect(symm_comm_death_word(c) != 0, 0)) r = symm_comm_used(c);
+    if (live && !r && __builtin_expect(symm_comm_is_over(c), 0))
         r = live == SYMM_ENTER_COLL || c->cuda ? symm_comm_told(c) : symm_comm_async(c);
     if (__builtin_expect(r != symmSuccess, 0))
         symm_comm_leave(c); /* from here on the thread that aborts it may free it */
@@ -113,5 +174,6 @@ void symm_comm_unref(symm_comm *c) {
         return;
     }
     pthread_mutex_destroy(&c->failure.lock);
+    pthread_mutex_destroy(&c->entry.turn);
     free(c);
 }

@@ -9,9 +9,10 @@
 #include "revoke.h"
 #include "types.h"
 
-/* Begins an API call: finds the communicator, and refuses a second thread, a dead handle, and a
- * communicator that is still being made (symmInProgress). symm_comm_leave ends the call. live:
- * which reasons to be over are answered with their error. */
+/* Begins an API call: finds the communicator, waits until no other thread is inside, and refuses a
+ * dead handle, a communicator that is still being made (symmInProgress), and a thread that is inside
+ * already. symm_comm_leave ends the call. live: which reasons to be over are answered with their
+ * error, also while it waits. */
 enum {
     SYMM_ENTER_ANY = 0,
     SYMM_ENTER_LIVE = 1, /* what this rank was told in words; exchanges of set-up look for more */
@@ -23,6 +24,7 @@ symmResult_t symm_comm_enter(symmComm_t handle, int live, symm_comm **out);
 symmResult_t symm_comm_enter_known(symm_comm *c, int live);
 /* Asserts the invariants of the record. The thread that is inside. */
 void symm_comm_check(const symm_comm *c);
+void symm_comm_made_check(const symm_comm *c); /* its part in comm_check.c */
 static inline void symm_comm_leave(symm_comm *c) {
     SYMM_CHECK(symm_comm_check(c));
     atomic_store_explicit(&c->entry.busy, 0, memory_order_release);

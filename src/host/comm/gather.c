@@ -35,7 +35,7 @@ int symm_comm_waits_long(symm_comm *c) {
 /* Polled while this thread waits in set-up. */
 static symmResult_t check(void *arg) {
     symm_comm *c = arg;
-    SYMM_TRY(symm_comm_told(c));
+    SYMM_TRY(symm_comm_used(c));
     for (int p = 0; c->mesh && p < c->nranks; p++) {
         if (p == c->rank || !symm_mesh_hung_up(c->mesh, p) || may_be_done(c, p)) continue;
         return SYMM_ERR(symmRemoteError, "rank %d died or left the communicator", p);
@@ -119,7 +119,7 @@ symmResult_t symm_comm_gather(symm_comm *c, const void *mine, void *all, size_t 
     symm_wait w = symm_comm_wait(c, stage);
     symm_doing_enter(c, stage);
     /* first: a peer that has gone may have left its part of this one */
-    symmResult_t r = symm_comm_told(c);
+    symmResult_t r = symm_comm_used(c);
     if (!r) r = symm_boot_allgather(c->exchange.boot, mine, all, bytes, &w);
     if (r && c->mesh) r = cause_of(c, r, stage);
     r = see_calls(c, r);

@@ -10,8 +10,6 @@
 #include "base/log.h"
 #include "driver.h"
 
-#define JOB_BYTES 256
-
 typedef struct job {
     struct job *next;  /* of its queue */
     struct job *later; /* in the order of the calls */
@@ -20,7 +18,7 @@ typedef struct job {
     int kind;
     symm_job_fn fn;
     void (*drop)(void *args); /* may be NULL */
-    _Alignas(16) char args[JOB_BYTES];
+    _Alignas(16) char args[];
 } job;
 
 typedef struct { /* where the threads of a group wait until all of them have started */
@@ -63,7 +61,7 @@ int symm_group_is_open(void) {
 symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const void *args,
                             size_t bytes) {
     if (__builtin_expect(!symm_group_open(), 1)) return fn((void *)(uintptr_t)args);
-    job *j = bytes <= JOB_BYTES ? SYMM_FAIL_ALLOC(group_job, malloc(sizeof *j)) : NULL;
+    job *j = SYMM_FAIL_ALLOC(group_job, malloc(sizeof *j + bytes));
     if (!j)
         return symm_group_refuse(SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group"));
     *j = (job){.key = key, .kind = kind, .fn = fn};
@@ -83,11 +81,11 @@ symmResult_t symm_group_behind(const void *key, int kind, symm_job_fn fn, void (
                                size_t bytes, void **args) {
     job *j = find_behind(key);
     if (!j) {
-        j = bytes <= JOB_BYTES ? SYMM_FAIL_ALLOC(group_behind, calloc(1, sizeof *j)) : NULL;
+        j = SYMM_FAIL_ALLOC(group_behind, calloc(1, sizeof *j + bytes));
         if (!j)
             return symm_group_refuse(
                 SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group"));
-        *j = (job){.key = key, .fn = fn, .drop = drop};
+        j->key = key, j->fn = fn, j->drop = drop;
         *group.behind_last = j;
         group.behind_last = &j->later;
     }

@@ -14,12 +14,12 @@ typedef symmResult_t (*symm_job_fn)(void *args);
  * work to a stream. HERE: the same, but only the caller's thread may do it (per-thread stream). */
 enum { SYMM_JOB_STREAM = 0, SYMM_JOB_BLOCKS = 1, SYMM_JOB_HERE = 2 };
 
-/* Runs fn(args) now, or, inside a group, copies args (at most 256 bytes) and queues it for key's
+/* Runs fn(args) now, or, inside a group, copies args and queues it for key's
  * communicator. Creation passes a key of its own, e.g. the address that the handle goes to. */
 symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const void *args,
                             size_t bytes);
 /* For calls that run as one, behind all others of key's communicator in the group: its job, made by
- * the first of them. *args: its record of `bytes` (at most 256), zero at first; drop frees what it
+ * the first of them. *args: its record of `bytes`, zero at first; drop frees what it
  * holds when the group is over, whether it ran or not. kind is that of this call. Pre: a group is
  * open. */
 symmResult_t symm_group_behind(const void *key, int kind, symm_job_fn fn, void (*drop)(void *args),

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/stats.h"
@@ -80,11 +81,13 @@ symmResult_t symm_pages_register(symm_pages *p, uint64_t *device) {
     if (cu) return symm_cuda_error(cu, "registering %zu bytes of shared pages", p->bytes);
     cu = symm_cu.cuMemHostGetDevicePointer(&at, p->base, 0);
     if (cu) return symm_cuda_error(cu, "the device's address of the shared pages");
+    SYMM_ASSERT(at);
     *device = at;
     return symmSuccess;
 }
 
 void symm_pages_ref(symm_pages *p) {
+    SYMM_ASSERT(atomic_load_explicit(&p->refs, memory_order_relaxed) > 0);
     atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
 }
 
@@ -105,5 +108,6 @@ void symm_pages_unref(symm_pages *p) {
 }
 
 symm_ctl *symm_pages_ctl(const symm_pages *p, int rank) {
+    SYMM_ASSERT(rank >= 0 && (size_t)rank < p->bytes / SYMM_PAGE_STRIDE);
     return (symm_ctl *)(void *)(p->base + (size_t)rank * SYMM_PAGE_STRIDE);
 }

@@ -24,7 +24,9 @@ enum { SYMM_COMM_MAKING, SYMM_COMM_LIVE, SYMM_COMM_FINAL };
 typedef struct {
     _Atomic int refs;                 /* handle, captured calls */
     _Atomic int state;                /* SYMM_COMM_* */
-    _Atomic int busy;                 /* a thread is inside; a second one is reported */
+    _Atomic uintptr_t busy;           /* the thread that is inside (symm_thread_self); 0: none */
+    _Atomic int waiting;              /* threads that want to be next */
+    pthread_mutex_t turn;             /* the one of them that looks at busy */
     _Atomic int visitors;             /* calls that any thread may make; the end waits for them */
     _Atomic int parenting;            /* splits and shrinks of it that go on behind; it is busy */
     _Atomic int behind;               /* the thread that makes it is not done with its parent yet */
@@ -65,6 +67,7 @@ typedef struct {
     _Atomic int count;
     _Atomic uint64_t bytes; /* relaxed */
     uint64_t version;       /* symm_window_changed; starts at 1 */
+    uint64_t swept;         /* ends of memory when symm_window_sweep last looked */
 } symm_comm_windows;
 
 /* Owner: coll. What prepares calls, and what has been called. The user's thread; atomics: any. */
@@ -94,7 +97,8 @@ typedef struct {
     symmStream_t stream;
     symm_mark end; /* host backend: behind the call. GPUs: the same once it is marked */
     int any;       /* there was a call */
-    int marked;    /* GPUs: `end` is behind the call; set at once if only its thread can do it */
+    int packed; /* GPUs: CTAs of the last calls that may overlap, none waiting for another's end */
+    int marked; /* GPUs: `end` is behind the call; set at once if only its thread can do it */
 } symm_last;
 
 /* A capture that has calls of the communicator. Of more captures than SYMM_CAPTURES those with the
@@ -114,15 +118,24 @@ typedef struct {
     void (*called)(struct symm_comm *c, symmStream_t stream, int hears, int captured);
 } symm_observer;
 
+/* How a stream can be put behind the last eager call without its stream: by the words that its CTAs
+ * write at their ends, by graph_end, or not at all. */
+enum { SYMM_BEHIND_WORDS, SYMM_BEHIND_GRAPH, SYMM_BEHIND_NOTHING };
+
 /* Owner: launch. Order of launches. The user's thread; replays: any. */
 typedef struct {
-    symm_last eager;                       /* of eager calls and of graphs of memory plans */
+    symm_last eager; /* of eager calls and of graphs of memory plans */
+    int behind;      /* GPUs: what stands behind it, SYMM_BEHIND_* */
+    int packs;       /* GPUs: what `packed` is behind the call that is being launched */
+    int often;       /* GPUs: calls to come that are marked at once, as the stream changed lately */
     symm_captured captured[SYMM_CAPTURES]; /* of the calls of each capture */
     uint64_t ncaptured;                    /* captured calls so far */
     _Atomic int replays; /* host backend: launches of graphs with its calls that have not ended */
     int graphs;          /* GPUs: graphs of memory plans were launched and may still run */
     symm_mark graph_end; /* GPUs: behind the last of them; not set: it could not be marked */
-    const symm_observer *observer; /* NULL: nobody */
+    const symm_observer *observer;            /* NULL: nobody */
+    struct symm_extent_block *spare;          /* extents.c */
+    _Atomic(struct symm_extent_block *) used; /* given back by tasks; any thread */
 } symm_comm_order;
 
 /* Owner: heap. Heaps over the communicator. The user's thread changes them, under the lock; any

@@ -19,6 +19,7 @@ const char *symm_stage_name(uint32_t stage) {
                                         "comparing signatures",
                                         "waiting for a scalar",
                                         "waiting for a piece",
+                                        "comparing counts",
                                         "point-to-point"};
     return stage < sizeof names / sizeof names[0] ? names[stage] : "?";
 }
@@ -84,6 +85,25 @@ symmResult_t symm_comm_told(symm_comm *c) {
     return symm_comm_async(c);
 }
 
+void symm_comm_note_death(symm_comm *c, int rank) {
+    uint64_t none = 0, word = (uint64_t)symmRemoteError << 32 | (uint32_t)(rank + 1);
+    symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as in abort_word */
+    SYMM_ASSERT(rank >= 0 && rank < c->nranks);
+    if (!ctl) return; /* it was never made */
+    /* Pairs with the acquires of symm_comm_death_word, of wait.c and of dev.cuh; the first stays */
+    __atomic_compare_exchange_n(&ctl->death, &none, word, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+symmResult_t symm_comm_used(symm_comm *c) {
+    char text[32];
+    const uint64_t word = symm_comm_death_word(c);
+    if (word && !symm_comm_is_over(c)) {
+        snprintf(text, sizeof text, "rank %d died", (int)(uint32_t)word - 1);
+        symm_comm_fail(c, symmRemoteError, (int)(uint32_t)word - 1, text);
+    }
+    return symm_comm_told(c);
+}
+
 void symm_comm_adopt_abort(symm_comm *c) {
     char text[SYMM_ERR_TEXT];
     const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as in abort_word */
@@ -124,11 +144,31 @@ int symm_comm_said_left(const symm_comm *c, int peer) {
 
 /* ---- in words -------------------------------------------------------------------------------- */
 
+/* 1: two ranks disagree on what one of them sends the other, and one has said so. */
+static int unequal_counts(const symm_comm *c, char *text, size_t cap) {
+    const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* pairs with comm_make.c */
+    for (int p = 0; ctl && !c->cuda && p < c->nranks; p++) {
+        const symm_unequal *u = &symm_comm_ctl(c, p)->unequal;
+        /* pairs with the release in symm_pair_unequal */
+        const uint64_t who = __atomic_load_n(&u->who, __ATOMIC_ACQUIRE), bytes = who >> 32;
+        if (!bytes) continue;
+        snprintf(text, cap, "rank %u sends %llu elements to rank %u, which expects %llu",
+                 (unsigned)(who >> 16 & 0xffff),
+                 (unsigned long long)(__atomic_load_n(&u->gives, __ATOMIC_RELAXED) / bytes),
+                 (unsigned)(who & 0xffff) - 1,
+                 (unsigned long long)(__atomic_load_n(&u->takes, __ATOMIC_RELAXED) / bytes));
+        return 1;
+    }
+    return 0;
+}
+
 /* who: the rank that told it, or whose call it was; it may be the one that differs. */
 static void mismatch_reason(symm_comm *c, const char *who, char *text, size_t cap) {
     static const char what[] = "called different collectives, counts, types, reductions or roots";
     char calls[SYMM_ERR_TEXT - 160];
-    if (symm_message_differs(c, text, cap) || c->source->explain(c, text, cap)) return;
+    if (symm_message_differs(c, text, cap) || c->source->explain(c, text, cap) ||
+        unequal_counts(c, text, cap))
+        return;
     if (!symm_doing_differ(c, calls, sizeof calls))
         snprintf(text, cap, "%s and another rank %s", who, what);
     else if (!strncmp(calls, "call ", 5))

@@ -14,6 +14,12 @@ static inline uint64_t symm_comm_abort_word(const symm_comm *c) {
     const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE);
     return ctl ? __atomic_load_n(&ctl->abort, __ATOMIC_ACQUIRE) : 0;
 }
+/* The own death word, of the same form: a peer died while its death was no error yet (peerDeath of
+ * the config). Pairs with symm_comm_note_death. */
+static inline uint64_t symm_comm_death_word(const symm_comm *c) {
+    const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as above */
+    return ctl ? __atomic_load_n(&ctl->death, __ATOMIC_ACQUIRE) : 0;
+}
 /* The code of the reason, as far as this rank was told in words; symmSuccess: none. */
 static inline symmResult_t symm_comm_code(const symm_comm *c) {
     return (symmResult_t)atomic_load_explicit(&c->failure.code, memory_order_acquire);
@@ -32,6 +38,10 @@ symmResult_t symm_comm_known(symm_comm *c);
 symmResult_t symm_comm_async(symm_comm *c);
 /* The same; a reason that only the abort word tells counts too. */
 symmResult_t symm_comm_told(symm_comm *c);
+/* Told, by who uses the communicator now: a death that was no error until then is one. */
+symmResult_t symm_comm_used(symm_comm *c);
+/* The watcher: from now on a peer's death ends who uses the communicator. */
+void symm_comm_note_death(symm_comm *c, int rank);
 /* A reason in the abort word becomes the communicator's. Kernels look at the word themselves; this
  * is for the host. */
 void symm_comm_adopt_abort(symm_comm *c);

@@ -114,6 +114,7 @@ typedef struct symm_win {
     symm_lived *lived;
     int nlived, gone, foreign, dear; /* pieces: ended, of other allocators, slow to ask about */
     uint64_t looked_ends, looked_version;
+    int ended;              /* all of its memory has ended here, and it has given up its slot */
     int told;               /* 1: the log has said that it is too short for a call */
     struct symm_heap *heap; /* whose memory this is, of comm->source; NULL: it was registered */
 } symm_win;
@@ -123,7 +124,8 @@ typedef struct {   /* GPUs: written by the thread that makes the communicator, r
     int shared;    /* some rank shares its GPU with another one */
     int mate;      /* 1 + a rank of this process on the same GPU; 0: none */
     uint64_t mates[(SYMM_MAX_RANKS + 63) / 64]; /* all of them, by bits */
-    int sms; /* multiprocessors that a rank may fill, on the GPU that has the fewest for it */
+    int budget; /* CTAs that its kernels may have there at once, those that overlap included */
+    int sms;    /* multiprocessors that a rank may fill, on the GPU that has the fewest for it */
 } symm_comm_gpus;
 
 /* First what creation settles: written by src/host/life, read by everybody. Then the parts. */

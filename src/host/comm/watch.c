@@ -32,6 +32,7 @@ typedef struct process { /* that has ranks of watched communicators */
 struct symm_watch {
     struct symm_watch *next;
     symm_comm *comm;
+    pid_t pid;     /* that made it; a child without fork's handlers has a copy */
     process *of[]; /* [nranks] NULL: only the connection tells */
 };
 
@@ -54,6 +55,12 @@ static void hung_up(symm_comm *c, int peer) {
     symm_mesh_mark_dead(c->mesh, peer);
     if (symm_comm_said_left(c, peer)) return;
     symm_comm_adopt_abort(c); /* if it ended behind an error that it had told, that is the reason */
+    if (c->config.peerDeath == SYMM_DEATH_WHEN_USED && symm_comm_code(c) == symmSuccess) {
+        SYMM_INFO("communicator %s: rank %d died; an error of who uses it from now on", c->name,
+                  peer);
+        symm_comm_note_death(c, peer);
+        return;
+    }
     snprintf(text, sizeof text, "rank %d died", peer);
     SYMM_WARN("communicator %s: %s", c->name, text);
     symm_comm_fail(c, symmRemoteError, peer, text);
@@ -298,6 +305,7 @@ symmResult_t symm_watch_start(symm_comm *c) {
                         c->name);
     }
     w->comm = c;
+    w->pid = getpid();
     symmResult_t status = symmSuccess;
     pthread_mutex_lock(&life_lock);
     pthread_mutex_lock(&watch_lock);
@@ -350,5 +358,16 @@ void symm_watch_stop(symm_comm *c) {
 void symm_watch_look(void) {
     pthread_mutex_lock(&watch_lock);
     if (wake_fd >= 0) wake();
+    pthread_mutex_unlock(&watch_lock);
+}
+
+/* The process ends by exit: communicators that it has not destroyed are left, not dead. Nothing is
+ * freed, because other threads may still be inside. Pairs with symm_comm_said_left, and on GPUs
+ * with left_for_good in dev.cuh. */
+__attribute__((destructor)) static void leave_at_exit(void) {
+    pthread_mutex_lock(&watch_lock);
+    for (const struct symm_watch *w = watched; w; w = w->next)
+        if (w->pid == getpid() && symm_comm_state(w->comm) == SYMM_COMM_LIVE && w->comm->ctl)
+            __atomic_store_n(&w->comm->ctl->state, SYMM_STATE_LEFT, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&watch_lock);
 }

@@ -220,6 +220,27 @@ cu_result symm_gpu_in_a_capture(symmStream_t stream, int *yes) {
     return *yes ? 0 : cu;
 }
 
+/* Later calls of the communicator come behind these waits, so no word is past its number. */
+cu_result symm_gpu_await_last(const symm_comm *c, symmStream_t stream) {
+    enum { BATCH = 64 };
+    cu_stream_op ops[BATCH];
+    const symm_gpu_ctl *ctl =
+        (const symm_gpu_ctl *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
+    if (!symm_cu.cuStreamBatchMemOp) return SYMM_CUDA_ERROR_NOT_SUPPORTED;
+    for (int b = 0; b < c->gpu->ctas; b += BATCH) {
+        const int n = c->gpu->ctas - b < BATCH ? c->gpu->ctas - b : BATCH;
+        for (int i = 0; i < n; i++) /* pairs with the release of done in frame.cuh */
+            ops[i] = (cu_stream_op){.operation = SYMM_CUDA_STREAM_WAIT_VALUE_32,
+                                    .address = (uintptr_t)&ctl->done[b + i],
+                                    .value = c->gpu->serial,
+                                    .flags = SYMM_CUDA_STREAM_WAIT_EQ};
+        const cu_result cu =
+            symm_cu.cuStreamBatchMemOp(symm_gpu_stream(stream), (unsigned)n, ops, 0);
+        if (cu) return cu;
+    }
+    return 0;
+}
+
 cu_result symm_gpu_reach_all(const symm_comm *c) {
     symm_cuda_scope scope;
     if (symm_gpu_push(c, &scope)) return SYMM_CUDA_ERROR_INVALID_CONTEXT;

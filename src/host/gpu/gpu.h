@@ -55,6 +55,10 @@ symmResult_t symm_gpu_order_error(cu_result cu, symmStream_t stream);
  * stream must not be used while a blocking stream is captured). Asking invalidates nothing. The
  * context is current. */
 cu_result symm_gpu_in_a_capture(symmStream_t stream, int *yes);
+/* What the stream is given from now on comes behind the last eager call, by the words that its CTAs
+ * write at their ends: no stream but this one is touched. SYMM_CUDA_ERROR_NOT_SUPPORTED: the driver
+ * has no such waits. The context is current; the stream is not captured. */
+cu_result symm_gpu_await_last(const symm_comm *c, symmStream_t stream);
 /* Waits for all that the communicator's context runs. For a stream that is gone: nobody knows where
  * its work is. A capture of the caller's neither forbids this nor is invalidated by it. */
 cu_result symm_gpu_reach_all(const symm_comm *c);

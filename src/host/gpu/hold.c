@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "host/comm/comm.h"
 #include "host/stream/stream.h"
@@ -42,6 +43,7 @@ static void link_live(symm_kept *k) {
 static void graph_gone(void *arg) {
     symm_kept *k = arg;
     pthread_mutex_lock(&kept_lock);
+    SYMM_ASSERT(*k->prev_live == k && (!k->next_live || k->next_live->prev_live == &k->next_live));
     *k->prev_live = k->next_live;
     if (k->next_live) k->next_live->prev_live = k->prev_live;
     const int now = k->taken || k->at_once;
@@ -130,6 +132,7 @@ static cu_user_object take_one(const symm_gpu_capture *in, const void *obj, symm
     for (symm_kept *k = live; k && !object; k = k->next_live) {
         if (!is_of(k, in, obj)) continue;
         *mine = (symm_kept){.next = mine->next, .obj = k->obj, .release = k->release, .in = k->in};
+        SYMM_ASSERT(k->obj && k->release && k->object);
         k->taken = 1;
         object = k->object;
     }
@@ -194,6 +197,7 @@ static symmResult_t hold_gpu(symm_comm *c, const symm_gpu_capture *in, void *obj
         k->at_once = user->at_once;
         return by_graph(k);
     }
+    SYMM_ASSERT(!is_pinned(c->gpu, obj));
     k->next = c->gpu->pins;
     c->gpu->pins = k;
     return symmSuccess;

@@ -3,8 +3,17 @@
 
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/wait.h"
 #include "gpu.h"
+
+/* A mark is the host's or a GPU's. */
+static void mark_check(const symm_comm *c, const symm_mark *m) {
+    SYMM_ASSERT(c->cuda ? !m->order.stream : !m->event);
+    SYMM_ASSERT(!m->order.stream || m->order.tasks);
+    SYMM_ASSERT(!c->cuda || !m->seq || m->event);
+    SYMM_ASSERT(c->cuda || m->seq || !m->order.stream);
+}
 
 cu_result symm_mark_make(symm_mark *m) {
     return m->event ? 0 : symm_cu.cuEventCreate(&m->event, SYMM_CUDA_EVENT_DISABLE_TIMING);
@@ -32,6 +41,7 @@ static cu_result record_or_reach(const symm_comm *c, symm_mark *m, symmStream_t 
 
 symmResult_t symm_mark_set(const symm_comm *c, symm_mark *m, symmStream_t stream) {
     symm_cuda_scope scope;
+    SYMM_CHECK(mark_check(c, m));
     if (!c->cuda) {
         symm_order_take(stream, &m->order);
         m->seq++;
@@ -45,6 +55,7 @@ symmResult_t symm_mark_set(const symm_comm *c, symm_mark *m, symmStream_t stream
 
 symmResult_t symm_mark_follow(const symm_comm *c, const symm_mark *m, symmStream_t stream) {
     symm_cuda_scope scope;
+    SYMM_CHECK(mark_check(c, m));
     if (!m->seq) return symmSuccess;
     if (!c->cuda) return symm_order_wait(stream, m->order);
     SYMM_TRY(symm_gpu_enter(c, &scope));
@@ -55,6 +66,7 @@ symmResult_t symm_mark_follow(const symm_comm *c, const symm_mark *m, symmStream
 
 symmResult_t symm_mark_reach(const symm_comm *c, const symm_mark *m) {
     symm_cuda_scope scope;
+    SYMM_CHECK(mark_check(c, m));
     if (!m->seq) return symmSuccess;
     if (!c->cuda) return symm_order_wait(NULL, m->order);
     SYMM_TRY(symm_gpu_push(c, &scope));

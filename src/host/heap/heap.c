@@ -46,11 +46,30 @@ static void check_chunks(const symm_heap *h, const symm_zone *z) {
     SYMM_ASSERT(end == z->extent);
 }
 
+/* What collectives find is the whole range, and it is where the region is. */
+static void check_window(const symm_heap *h) {
+    const symm_comm *c = h->comm;
+    SYMM_ASSERT(h->win.heap == h && h->win.comm == c && !h->win.slot && !h->win.handle);
+    SYMM_ASSERT(h->win.bytes == h->reserve && h->reserve <= h->region.bytes);
+    SYMM_ASSERT(h->win.ptr == symm_region_addr(&h->region, c->rank, 0));
+    SYMM_ASSERT(h->win.size[c->rank] == h->reserve);
+    SYMM_ASSERT(h->region.c == c);
+}
+
+static void check_settled(const symm_heap *h) {
+    SYMM_ASSERT(h->granularity && h->chunk % h->granularity == 0 && h->chunk);
+    SYMM_ASSERT(h->reserve % h->granularity == 0);
+    SYMM_ASSERT(h->ntracts >= 0 && (!h->stripes || h->stripes_made));
+    SYMM_ASSERT(h->name[sizeof h->name - 1] == 0 && h->ledger);
+    SYMM_ASSERT(h->guard || !h->damage[0]);
+}
+
 static void check_tracts(const symm_heap *h) {
     uint64_t end = h->zone[SYMM_ZONE_SYM].extent;
     for (int i = 0; i < h->ntracts; i++) {
         const symm_tract *t = &h->tracts[i];
         SYMM_ASSERT(t->bytes && t->off % h->granularity == 0);
+        SYMM_ASSERT(t->bytes % h->granularity == 0 && (t->limbo == 0 || t->limbo == 1));
         SYMM_ASSERT(!i || t->off >= end);
         end = t->off + t->bytes;
     }
@@ -65,6 +84,7 @@ void symm_heap_check(symm_heap *h) {
     SYMM_ASSERT(h->zone[0].extent + h->zone[1].extent <= h->reserve);
     SYMM_ASSERT(h->ntracts <= h->tract_cap);
     SYMM_ASSERT(h->guest);
+    check_settled(h);
     for (int i = 0; i < SYMM_ZONES; i++) {
         const symm_zone *z = &h->zone[i];
         symm_place_stats s;
@@ -77,12 +97,14 @@ void symm_heap_check(symm_heap *h) {
     if (h->unchecked++ % 64) return;
     for (int i = 0; i < SYMM_ZONES; i++) check_chunks(h, &h->zone[i]);
     check_tracts(h);
+    check_window(h);
 }
 #endif
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
 void symm_heap_ref(symm_heap *h) {
+    SYMM_ASSERT(atomic_load_explicit(&h->refs, memory_order_relaxed) > 0);
     atomic_fetch_add_explicit(&h->refs, 1, memory_order_relaxed);
 }
 
@@ -133,6 +155,7 @@ static void close_regions(symm_heap *h) {
 }
 
 void symm_heap_unref(symm_heap *h) {
+    SYMM_ASSERT(atomic_load_explicit(&h->refs, memory_order_relaxed) > 0);
     /* Acquire and release, pairs with itself: the free comes after all other threads' last use. */
     if (atomic_fetch_sub_explicit(&h->refs, 1, memory_order_acq_rel) != 1) return;
     symm_comm *c = h->comm;
@@ -269,6 +292,7 @@ void symm_heap_unpin(symm_heap *h) {
 
 void symm_heap_set_window(symm_heap *h) {
     const symm_comm *c = h->comm;
+    SYMM_ASSERT(h->reserve <= h->region.bytes);
     h->win.comm = h->comm;
     h->win.heap = h;
     h->win.ptr = symm_region_addr(&h->region, c->rank, 0);

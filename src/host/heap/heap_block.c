@@ -73,6 +73,7 @@ static uint64_t mix(uint64_t h, uint64_t v) {
 void symm_heap_count(symm_heap *h, int op, uint64_t size, uint64_t align, int lane, uint64_t off,
                      const void *site) {
     SYMM_HEAP_LOCKED(h);
+    SYMM_ASSERT(op >= SYMM_OP_ALLOC && op <= SYMM_OP_RESIZE && lane >= -1);
     h->calls++;
     uint64_t d = mix(mix(h->digest, h->calls << 8 | (unsigned)op), size);
     d = mix(mix(d, align << 32 | (uint32_t)lane), off);
@@ -103,6 +104,7 @@ static uint64_t find_end(const symm_place *p, uint64_t bytes, uint64_t align) {
  * caller would be told to grow although that does not help. */
 static uint64_t take_local(symm_heap *h, uint64_t bytes, uint64_t align, uint64_t tag, int *why) {
     symm_place *p = h->zone[SYMM_ZONE_LOCAL].place;
+    SYMM_ASSERT(bytes && bytes % SYMM_PLACE_UNIT == 0 && align % SYMM_PLACE_UNIT == 0);
     const uint64_t whole = symm_round_up(bytes, align);
     uint64_t z = symm_place_take(p, whole, align, tag, why);
     if (whole == bytes || (z == SYMM_PLACE_NONE && *why == ENOMEM)) return z;

@@ -1,4 +1,4 @@
-/* heap_chart.c - a heap's picture as text and as JSON. Pure; see heap_chart.h. SVG: heap_svg.c. */
+/* heap_chart.c - a heap's picture as text and as JSON. Pure; see heap_chart.h. */
 #include "heap_chart.h"
 
 #include <stdio.h>

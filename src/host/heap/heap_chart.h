@@ -1,5 +1,6 @@
-/* heap_chart.h - a picture of a heap at one moment, and how it is drawn. Taken under the heap's
- * lock (heap_dump.c), drawn without; drawing knows nothing of heaps but this record. */
+/* heap_chart.h - a picture of a heap at one moment, and how it is written. Taken under the heap's
+ * lock (heap_dump.c), written without; writing knows nothing of heaps but this record. symm-info
+ * draws its map from the JSON (tools/info_map.h). */
 #ifndef SYMM_HEAP_CHART_H_
 #define SYMM_HEAP_CHART_H_
 
@@ -49,6 +50,5 @@ extern const char *const symm_chart_kind[SYMM_CHART_KINDS];
 
 void symm_chart_text(symm_text *t, const symm_chart *m);
 void symm_chart_json(symm_text *t, const symm_chart *m);
-void symm_chart_svg(symm_text *t, const symm_chart *m);
 
 #endif

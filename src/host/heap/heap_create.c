@@ -5,11 +5,10 @@
 
 #include "base/fail.h"
 #include "base/handle.h"
-#include "base/log.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "host/gpu/gpu.h"
+#include "host/gpu/setup.h"
 #include "heap_int.h"
 
 #define CHUNK_DEFAULT (64ull << 20)
@@ -175,21 +174,15 @@ drop_record:
 
 static symmResult_t create_job(void *p) {
     create_args *a = p;
-    symm_comm *c;
-    symm_cuda_scope scope;
-    SYMM_TRY(symm_comm_enter(a->comm, 1, &c));
-    symm_log_rank(c->rank);
-    if (c->cuda) symm_gpu_reap();
-    const symmResult_t inside = symm_gpu_push(c, &scope);
-    symmResult_t r = inside;
+    symm_setup s;
     symm_heap *h;
+    SYMM_TRY(symm_setup_enter(a->comm, &s));
+    symmResult_t r = s.status;
     if (!r && !a->heap) r = SYMM_ERR(symmInvalidArgument, "heap is NULL");
     a->config.name = a->name;
-    r = symm_heap_create(c, r, SYMM_KIND_HEAP, &a->config, &h);
+    r = symm_heap_create(s.c, r, SYMM_KIND_HEAP, &a->config, &h);
     if (!r) *a->heap = h->handle;
-    if (!inside) symm_gpu_pop(c, &scope);
-    symm_comm_leave(c);
-    return r;
+    return symm_setup_leave(&s, r);
 }
 
 symmResult_t symmHeapCreate(symmComm_t comm, const symmHeapConfig_t *config, symmHeap_t *heap) {

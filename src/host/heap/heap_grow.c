@@ -5,10 +5,9 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
-#include "base/log.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "host/gpu/gpu.h"
+#include "host/gpu/setup.h"
 #include "heap_int.h"
 
 /* ---- what there is to be mapped -------------------------------------------------------------- */
@@ -60,6 +59,18 @@ static symmResult_t no_addresses(const symm_heap *h, symm_more more) {
                     (unsigned long long)h->zone[SYMM_ZONE_LOCAL].extent);
 }
 
+static void plan_check(const plan *p) {
+    SYMM_ASSERT(p->count == p->of[SYMM_ZONE_SYM] + p->of[SYMM_ZONE_LOCAL] && p->count >= 0);
+    SYMM_ASSERT(p->extent[0] + p->extent[1] <= p->reserve);
+    for (int i = 0; i < p->count; i++) {
+        const symm_part *z = &p->zoned[i];
+        const int zone = i < p->of[SYMM_ZONE_SYM] ? SYMM_ZONE_SYM : SYMM_ZONE_LOCAL;
+        SYMM_ASSERT(z->bytes && z->bytes <= p->h->chunk && p->parts[i].bytes == z->bytes);
+        SYMM_ASSERT(z->off + z->bytes <= p->extent[zone]);
+        SYMM_ASSERT(i == 0 || i == p->of[SYMM_ZONE_SYM] || z[-1].off + z[-1].bytes <= z->off);
+    }
+}
+
 static symmResult_t make_plan(symm_heap *h, symm_more more, plan *p) {
     uint64_t want[SYMM_ZONES];
     if (more.sym > p->reserve || more.local > p->reserve) return no_addresses(h, more);
@@ -81,6 +92,7 @@ static symmResult_t make_plan(symm_heap *h, symm_more more, plan *p) {
         p->parts[i] = (symm_part){symm_zone_flip(h, zone, p->zoned[i].off, p->zoned[i].bytes),
                                   p->zoned[i].bytes};
     }
+    SYMM_CHECK(plan_check(p));
     return symmSuccess;
 }
 
@@ -145,6 +157,7 @@ static symmResult_t keep(plan *p, uint64_t local_extent) {
     for (int i = 0; h->guard && i < p->count; i++)
         (void)symm_guard_paint(h, p->parts[i].off, p->parts[i].bytes, 1);
     symm_heap_lock(h);
+    SYMM_ASSERT(p->extent[SYMM_ZONE_LOCAL] <= local_extent);
     const int good = add_free(p);
     for (int i = 0; i < p->count; i++) enter_chunk(&h->zone[zone_of(p, i)], p->zoned[i]);
     h->local_extent = local_extent;
@@ -300,16 +313,10 @@ typedef struct {
 static symmResult_t grow_job(void *p) {
     const grow_args *a = p;
     symm_heap *h;
-    symm_cuda_scope scope;
+    symm_setup s;
     SYMM_TRY(symm_heap_enter(a->heap, 1, &h));
-    symm_comm *c = h->comm;
-    symm_log_rank(c->rank);
-    if (c->cuda) symm_gpu_reap();
-    const symmResult_t inside = symm_gpu_push(c, &scope);
-    symmResult_t r = symm_heap_more(h, inside, a->more, "growing a heap");
-    if (!inside) symm_gpu_pop(c, &scope);
-    symm_heap_leave(h);
-    return r;
+    symm_setup_begin(h->comm, &s);
+    return symm_setup_leave(&s, symm_heap_more(h, s.status, a->more, "growing a heap"));
 }
 
 symmResult_t symmHeapGrow(symmHeap_t heap, size_t symBytes, size_t localBytes) {

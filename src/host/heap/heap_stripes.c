@@ -32,7 +32,10 @@ void symm_heap_watch(symm_heap *h, symm_stripes *s) {
 void symm_heap_unwatch(symm_heap *h, symm_stripes *s) {
     symm_stripes **at = &h->stripes;
     symm_heap_lock(h);
-    while (*at != s) at = &(*at)->next;
+    while (*at != s) {
+        SYMM_ASSERT(*at && (*at)->id < s->id); /* by age */
+        at = &(*at)->next;
+    }
     *at = s->next;
     symm_heap_unlock(h);
 }
@@ -65,6 +68,7 @@ static void fill(page *p, const symm_stripes **s, int *i) {
         *i = 0;
     }
     p->more = *s != NULL;
+    SYMM_ASSERT(p->n <= LINES && (p->n || !p->more));
 }
 
 /* After equal calls on SYM each object of one rank has its counterpart on every rank. The number of

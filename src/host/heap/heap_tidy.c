@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "host/gpu/gpu.h"
+#include "host/gpu/setup.h"
 #include "transport/vmm/memcut.h"
 #include "heap_int.h"
 
@@ -455,22 +455,17 @@ typedef struct {
 static symmResult_t tidy_job(void *p) {
     const tidy_args *a = p;
     symm_heap *h;
-    symm_cuda_scope scope;
+    symm_setup s;
     SYMM_TRY(symm_heap_enter(a->heap, 1, &h));
-    symm_comm *c = h->comm;
-    symm_log_rank(c->rank);
-    if (c->cuda) symm_gpu_reap();
-    symmResult_t r = symm_gpu_push(c, &scope);
-    const int inside = !r;
+    symm_setup_begin(h->comm, &s);
+    symmResult_t r;
     if (a->what == TRIM)
-        r = symm_heap_trim(h, r, a->keep, a->freed);
+        r = symm_heap_trim(h, s.status, a->keep, a->freed);
     else if (a->what == COLLECT)
-        r = collect(h, r, a->site);
+        r = collect(h, s.status, a->site);
     else
-        r = check(h, r);
-    if (inside) symm_gpu_pop(c, &scope);
-    symm_heap_leave(h);
-    return r;
+        r = check(h, s.status);
+    return symm_setup_leave(&s, r);
 }
 
 static symmResult_t tidy(tidy_args a) {

@@ -58,6 +58,7 @@ struct symm_ledger {
 };
 
 static ring *ring_of(const symm_ledger *l, int rank) {
+    SYMM_ASSERT(rank >= 0 && rank < l->c->nranks);
     return symm_shared_part(l->shared, rank);
 }
 
@@ -75,6 +76,7 @@ symmResult_t symm_ledger_open(symm_comm *c, symmResult_t mine, const char *stage
     l->c = c;
     l->mine = ring_of(l, c->rank);
     l->nranks = c->nranks;
+    SYMM_ASSERT(atomic_load_explicit(&l->mine->count, memory_order_relaxed) == 0);
     *out = l;
     return symmSuccess;
 }
@@ -159,6 +161,7 @@ void symm_ledger_note(symm_ledger *l, const symm_entry *e, const void *site) {
                                    (uint64_t)(uint32_t)e->lane << 32 | (uint32_t)e->op,
                                    (uintptr_t)site};
     named *n = find_site(l->mine, (uintptr_t)site);
+    SYMM_ASSERT(e->op >= SYMM_OP_ALLOC && e->op <= SYMM_OP_RESIZE);
     SYMM_ASSERT(e->seq == atomic_load_explicit(&l->mine->count, memory_order_relaxed) + 1);
     if (__builtin_expect(n && !atomic_load_explicit(&n->site, memory_order_relaxed), 0))
         name_site(n, site);

@@ -45,6 +45,19 @@ static void check_pending(const symm_memlane *l) {
     SYMM_ASSERT(l->zone[SYMM_MEM_LOCAL].pending == 0);
 }
 
+static void check_access(const symm_memaccess *a, int nranks) {
+    const uint64_t last = a->ranks[(SYMM_MAX_RANKS - 1) / 64] >> (SYMM_MAX_RANKS - 1) % 64;
+    SYMM_ASSERT(a->some == 0 || a->some == 1);
+    SYMM_ASSERT(last >> 1 == 0 && (!last || nranks == SYMM_MAX_RANKS));
+}
+
+static void check_set(const symm_memlanes *s) {
+    SYMM_ASSERT(s->heap && s->comm && s->handle && s->lanes && s->made > 0);
+    SYMM_ASSERT(!s->guard || s->guard->n >= s->made);
+    SYMM_ASSERT(!s->guard == !symm_heap_guarded(s->heap));
+    SYMM_ASSERT(!s->comm->lanes.heard_any || s->comm->lanes.heard);
+}
+
 void symm_memlane_check(const symm_memlane *l) {
     const symm_memlanes *s = l->set;
     const int all = DUE(64);
@@ -56,8 +69,13 @@ void symm_memlane_check(const symm_memlane *l) {
         const uint64_t gives = s->pool[i].gives;
         SYMM_ASSERT(z->live <= s->live && z->red <= z->live && z->live <= z->peak);
         SYMM_ASSERT(z->gave <= gives && z->behind <= z->followed && z->followed <= gives);
+        SYMM_ASSERT(z->calls < SYMM_MEMLANE_WINDOW);
+        SYMM_ASSERT(!z->gave == (s->pool[i].newest != l && !z->newer));
+        SYMM_ASSERT(!z->gave || z->given.seq);
         if (all) check_kept(l, i);
     }
+    check_access(&l->access, s->comm->nranks);
+    check_set(s);
     if (all) check_pending(l);
 }
 
@@ -97,8 +115,13 @@ void symm_mempool_check(const symm_memlanes *s, int zone) {
     uint64_t reserved = 0, records = 0;
     SYMM_ASSERT((p->ngiven == 0 || p->gives > 0) && (!p->newest || p->gives > 0));
     SYMM_ASSERT(s->red <= s->live);
+    SYMM_ASSERT(!p->npieces == !p->reserved);
+    if (p->ngiven) SYMM_ASSERT(p->given[(p->ngiven - 1) % SYMM_MEMLANE_GIVEN].seq <= p->gives);
     if (!DUE(512)) return;
-    for (int i = 0; i < p->npieces; i++) reserved += p->pieces[i].bytes;
+    for (int i = 0; i < p->npieces; i++) {
+        SYMM_ASSERT(p->pieces[i].bytes && p->pieces[i].off % SYMM_PLACE_UNIT == 0);
+        reserved += p->pieces[i].bytes;
+    }
     SYMM_ASSERT(reserved == p->reserved);
     check_givers(p, zone);
     for (int z = 0; z < SYMM_MEM_ZONES; z++) records += check_records(s, z);
@@ -107,9 +130,19 @@ void symm_mempool_check(const symm_memlanes *s, int zone) {
 
 /* ---- regions and plans ----------------------------------------------------------------------- */
 
+static void check_alias(const symm_memalias *a, const symm_memregion *r) {
+    SYMM_ASSERT(a->refs > 0 && a->region == r && a->handles);
+    SYMM_ASSERT(a->chunk && a->bytes && a->bytes <= a->room);
+    SYMM_ASSERT(a->count > 0 && a->count <= a->most);
+    SYMM_ASSERT((uint64_t)a->count * a->chunk >= a->bytes);
+    SYMM_ASSERT((a->most > a->count) == (a->room > a->bytes));
+    SYMM_ASSERT(!a->trimmed || a->left_out);
+}
+
 void symm_memregion_check(const symm_memregion *r) {
     uint64_t reserved = 0;
     SYMM_ASSERT(r->refs > 0 && r->reserved <= r->reserved_high);
+    if (r->alias) check_alias(r->alias, r);
     if (!DUE(16)) return;
     for (int z = 0; z < SYMM_MEM_ZONES; z++)
         for (int i = 0; i < r->npieces[z]; i++) reserved += r->pieces[z][i].bytes;
@@ -142,6 +175,10 @@ static void check_blocks(const symm_memplan *p) {
 void symm_memplan_check(const symm_memplan *p) {
     SYMM_ASSERT(p->set->refs > 0 && atomic_load(&p->graphs) >= 0);
     SYMM_ASSERT(!p->handle || p->held || p->destroyed);
+    SYMM_ASSERT(p->nlive >= 0 && p->nleft >= 0 && p->nleft <= p->nblocks && p->ncallers >= 0);
+    SYMM_ASSERT(p->start < symm_gplan_points(p->points) && p->nclocks >= 0);
+    SYMM_ASSERT(p->lane >= 0 && p->lane < p->set->made);
+    SYMM_ASSERT(!p->nnodes || 2 * p->nnodes <= p->node_cap);
     SYMM_ASSERT(p->nlive <= p->nblocks && p->nbarriers <= p->ncalls);
     SYMM_ASSERT(!p->nblocks || p->region);
     SYMM_ASSERT(!p->has_sym == !p->sym_no);

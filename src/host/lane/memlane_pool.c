@@ -27,6 +27,7 @@ void symm_memlane_keep(symm_memlane *l, symm_memrec *r) {
     r->next = *head;
     *head = r;
     z->kept += r->bytes;
+    SYMM_ASSERT(r->bytes && r->lane < l->set->made);
 }
 
 /* Blocks that were freed before call number `heard` (comm->lanes.heard) are free on all ranks. */
@@ -68,6 +69,8 @@ symmResult_t symm_memlane_close(symm_memlane *l) {
 static void unlist(symm_memlane *l, int zone) {
     symm_memzone *z = &l->zone[zone];
     if (!z->gave) return;
+    SYMM_ASSERT(z->newer ? z->newer->zone[zone].older == l : l->set->pool[zone].newest == l);
+    SYMM_ASSERT(!z->older || z->older->zone[zone].newer == l);
     *(z->newer ? &z->newer->zone[zone].older : &l->set->pool[zone].newest) = z->older;
     if (z->older) z->older->zone[zone].newer = z->newer;
     z->newer = z->older = NULL;
@@ -97,6 +100,7 @@ void symm_memlane_unmark(symm_memlane *l, int zone) {
 /* The block's bytes go to the pool. The lane has been marked. */
 static void give(symm_memlane *l, symm_memrec *r) {
     symm_mempool *p = &l->set->pool[r->zone];
+    SYMM_ASSERT(p->newest == l && l->zone[r->zone].gave == p->gives);
     p->given[p->ngiven++ % SYMM_MEMLANE_GIVEN] =
         (symm_memgiven){r->off, r->bytes, p->gives, l->ordinal};
     if (l->set->guard && !r->painted) l->set->guard->unpainted[r->zone] = 1;
@@ -177,6 +181,7 @@ static symmResult_t add_piece(symm_memlane *l, int zone, uint64_t bytes, const v
     if (symm_place_add(p->place, symm_mempool_fine(off), symm_mempool_fine(bytes))) {
         SYMM_TRY_GOTO(no_memory(), give_back);
     }
+    SYMM_ASSERT(off % SYMM_PLACE_UNIT == 0 && bytes % SYMM_PLACE_UNIT == 0);
     more[p->npieces++] = (symm_mempiece){off, bytes};
     p->reserved += bytes;
     return symmSuccess;
@@ -341,6 +346,7 @@ uint64_t symm_mempool_shrink(symm_memlanes *s, int zone, const void *site) {
         else
             symm_heap_give(s->heap, e->off, SYMM_OWNER_LANE, site, NULL);
     }
+    SYMM_ASSERT(freed <= p->reserved && n <= p->npieces);
     p->npieces = n;
     p->reserved -= freed;
     SYMM_CHECK(symm_mempool_check(s, zone));

@@ -27,6 +27,7 @@ void symm_memlanes_unref(symm_memlanes *s) {
     SYMM_ASSERT(!s->alive && !s->plans && !s->regions);
     if (symm_handle_open(SYMM_KIND_HEAP, s->handle)) /* launched after the last lane ended */
         (void)symm_memuse_reach(s, NULL);
+    SYMM_ASSERT(s->comm->lanes.sets);
     for (symm_memlanes **at = &s->comm->lanes.sets; *at; at = &(*at)->next)
         if (*at == s) {
             *at = s->next;

@@ -18,6 +18,12 @@ symm_memrec *symm_memtable_find(const symm_memtable *t, uint64_t off) {
     return NULL;
 }
 
+static void table_check(const symm_memtable *t) {
+    SYMM_ASSERT((t->cap & (t->cap - 1)) == 0 && !t->cap == !t->slots);
+    SYMM_ASSERT(2 * t->n <= t->cap && t->n <= (uint64_t)t->nslabs * SLAB);
+    SYMM_ASSERT((t->n == (uint64_t)t->nslabs * SLAB) == !t->unused);
+}
+
 static void put(symm_memtable *t, symm_memrec *r) {
     uint64_t i = home(t, r->off);
     while (t->slots[i]) i = (i + 1) & (t->cap - 1);
@@ -64,6 +70,7 @@ symm_memrec *symm_memtable_add(symm_memtable *t, uint64_t off) {
     *r = (symm_memrec){.off = off};
     put(t, r);
     t->n++;
+    SYMM_CHECK(table_check(t));
     return r;
 }
 
@@ -82,6 +89,7 @@ void symm_memtable_drop(symm_memtable *t, symm_memrec *r) {
     t->n--;
     r->next = t->unused;
     t->unused = r;
+    SYMM_CHECK(table_check(t));
 }
 
 void symm_memtable_end(symm_memtable *t) {

@@ -54,6 +54,7 @@ void symm_memalias_discard(symm_comm *c, symm_memalias *a) {
  * draw. */
 static void count(symm_memregion *r, int64_t bytes) {
     symm_heap *h = r->set->heap;
+    SYMM_ASSERT(bytes >= 0 || (r->reserved >= (uint64_t)-bytes && h->apart >= (uint64_t)-bytes));
     r->reserved += (uint64_t)bytes;
     if (r->reserved_high < r->reserved) r->reserved_high = r->reserved;
     symm_heap_lock(h);
@@ -117,6 +118,7 @@ void symm_memalias_replace(symm_memlane *l, symm_memalias *next) {
     symm_memalias_unref(r->alias);
     r->alias = next;
     if (!next) return;
+    SYMM_ASSERT(next->refs == 1 && !next->region && !next->trimmed);
     next->region = r;
     next->first = l->set->heap->reserve + l->set->aliased;
     l->set->aliased += next->room;
@@ -239,6 +241,7 @@ static symmResult_t map_all(symm_memplan *p, symmResult_t status) {
     status = share(p, status, &g);
     symm_growth_end(&g, !status);
     free(parts);
+    SYMM_ASSERT(p->uploaded <= p->backed && p->backed <= p->alias->most);
     if (!status) p->uploaded = p->backed;
     return status;
 }

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "host/gpu/gpu.h"
+#include "host/gpu/setup.h"
 #include "host/heap/heap_int.h"
 #include "memplan.h"
 
@@ -50,22 +50,19 @@ typedef struct {
 static symmResult_t alias_job(void *args) {
     const alias_args *a = args;
     symm_memlane *l;
-    symm_cuda_scope scope;
+    symm_setup s;
     symm_memalias *next = NULL;
     SYMM_TRY(symm_memlane_enter(a->lane, "symmLaneAlias", &l));
-    symm_comm *c = l->set->comm;
-    symm_log_rank(c->rank);
-    if (c->cuda) symm_gpu_reap();
-    const symmResult_t inside = symm_gpu_push(c, &scope);
-    symmResult_t r = inside;
+    symm_setup_begin(l->set->comm, &s);
+    symmResult_t r = s.status;
     if (!r) r = symm_memregion_of(l);
     if (!r && a->bytes) r = symm_memalias_make(l, a->bytes, &next);
     r = agree_on(l, r, a->bytes);
     if (!r)
         symm_memalias_replace(l, next);
     else if (next)
-        symm_memalias_discard(c, next);
-    if (!inside) symm_gpu_pop(c, &scope);
+        symm_memalias_discard(s.c, next);
+    symm_setup_end(&s);
     symm_memlane_leave(l);
     return r;
 }

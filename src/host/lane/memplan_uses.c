@@ -15,6 +15,14 @@ enum { NOT_YET, BY_THIS_LAUNCH, FOLLOWED };
 
 /* ---- notes ----------------------------------------------------------------------------------- */
 
+static void use_check(const symm_memlanes *s, const symm_memuse *e) {
+    SYMM_ASSERT(e->lane >= 0 && e->lane < s->made);
+    SYMM_ASSERT(e->followed >= NOT_YET && e->followed <= FOLLOWED);
+    SYMM_ASSERT(!e->reached || (!e->lazy && e->followed == FOLLOWED));
+    SYMM_ASSERT(e->lazy || e->reached || e->mark.seq);
+    for (int z = 0; z < SYMM_MEM_ZONES; z++) SYMM_ASSERT(!e->to[z] || e->from[z] < e->to[z]);
+}
+
 static symm_memuse *find(const symm_memlanes *s, const symm_memregion *r, int lane, int launched) {
     for (symm_memuse *e = s->uses; e; e = e->next)
         if (e->region == r && e->lane == lane && e->launched == launched) return e;
@@ -24,6 +32,7 @@ static symm_memuse *find(const symm_memlanes *s, const symm_memregion *r, int la
 static symmResult_t open_note(symm_memregion *r, int lane, int launched, symm_memuse **out) {
     symm_memlanes *s = r->set;
     *out = find(s, r, lane, launched);
+    if (*out) SYMM_CHECK(use_check(s, *out));
     if (*out) return symmSuccess;
     symm_memuse *e = SYMM_FAIL_ALLOC(memplan_late, calloc(1, sizeof *e));
     if (!e) return SYMM_ERR(symmOutOfMemory, "no memory to note who has used a graph's block");
@@ -40,7 +49,10 @@ static symmResult_t open_note(symm_memregion *r, int lane, int launched, symm_me
 
 static void drop(symm_memlanes *s, symm_memuse *e) {
     symm_memuse **at = &s->uses;
-    while (*at != e) at = &(*at)->next;
+    while (*at != e) {
+        SYMM_ASSERT(*at);
+        at = &(*at)->next;
+    }
     *at = e->next;
     symm_memmark_end(s->comm, &e->mark);
     free(e);
@@ -137,6 +149,7 @@ static symmResult_t follow(const symm_memlanes *s, symm_memuse *e, symmStream_t 
     if (e->stream == stream && (e->launched || l)) return symmSuccess;
     if (e->lazy) SYMM_TRY(symm_memuse_mark(s->comm, &e->mark, e->stream));
     e->lazy = 0;
+    SYMM_CHECK(use_check(s, e));
     return symm_memmark_follow(s->comm, &e->mark, stream);
 }
 
@@ -173,6 +186,7 @@ symmResult_t symm_memuse_reach(symm_memlanes *s, const symm_memregion *r) {
         if (!e->reached && e->lazy) SYMM_TRY(symm_memuse_mark(s->comm, &e->mark, e->stream));
         e->lazy = 0;
         if (!e->reached) SYMM_TRY(symm_memmark_reach(s->comm, &e->mark));
+        SYMM_ASSERT(e->reached || e->mark.seq);
         e->reached = 1;
         e->followed = FOLLOWED;
         if (!e->region || !s->lanes[e->lane]) drop(s, e);

@@ -2,6 +2,7 @@
  * the library was told of. The communicator's user thread; no lock. */
 #include <unistd.h>
 
+#include "base/check.h"
 #include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
 #include "host/gpu/point.h"
@@ -20,6 +21,7 @@ static void nap(useconds_t *us) {
  * so what waits for a peer hears of its death. */
 static symmResult_t await_replays(symm_comm *c) {
     useconds_t us = FIRST_NAP_US;
+    SYMM_ASSERT(!c->order.eager.any && atomic_load(&c->order.replays) >= 0);
     /* acquire pairs with the release of launch_ended in launch_host.c */
     while (atomic_load_explicit(&c->order.replays, memory_order_acquire)) {
         SYMM_TRY(symm_stream_may_wait("ending a communicator whose calls a graph replays"));
@@ -44,6 +46,7 @@ static int has_ended(symm_comm *c, int *cu) {
     const symm_gpu_ctl *ctl =
         (const symm_gpu_ctl *)(uintptr_t)(c->base + (uint64_t)c->rank * c->stride);
     const int n = c->gpu->ctas;
+    SYMM_ASSERT(n >= 0 && n <= SYMM_GPU_MAX_CTAS && !n == !c->gpu->serial);
     if (!n) return 1; /* only graphs were launched */
     *cu = c->vmm->copy(done, ctl->done, (size_t)n * sizeof done[0]);
     for (int b = 0; b < n && !*cu; b++)

@@ -2,8 +2,11 @@
 #include "keep.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
+#include "host/coll/counts.h"
 #include "host/comm/comm.h"
 #include "host/window/window.h"
 
@@ -12,9 +15,14 @@ struct symm_keep {
     symm_comm *comm;
     symm_win *src, *dst;
     _Atomic uint64_t ends; /* relaxed: a hint that nothing has ended since */
+    symm_extent *extents;  /* a count per rank: behind the pieces; else NULL */
     int n;                 /* host backend: the pieces of windows under its buffers; else none */
     symm_lived at[];
 };
+
+const symm_extent *symm_keep_extents(const symm_keep *k) {
+    return k->extents;
+}
 
 int symm_keep_lives(symm_keep *k) {
     const uint64_t ends = symm_vmm_ended();
@@ -26,11 +34,13 @@ int symm_keep_lives(symm_keep *k) {
 }
 
 static void retain(void *p) {
+    SYMM_ASSERT(atomic_load_explicit(&((symm_keep *)p)->refs, memory_order_relaxed) > 0);
     atomic_fetch_add_explicit(&((symm_keep *)p)->refs, 1, memory_order_relaxed);
 }
 
 void symm_keep_release(void *p) {
     symm_keep *k = p;
+    SYMM_ASSERT(atomic_load_explicit(&k->refs, memory_order_relaxed) > 0 && k->comm);
     /* Acquire and release: whoever frees comes after every replay. */
     if (atomic_fetch_sub_explicit(&k->refs, 1, memory_order_acq_rel) != 1) return;
     if (k->src) symm_window_unref(k->src);
@@ -46,9 +56,13 @@ symm_keep *symm_keep_new(const symm_launch *l) {
     const int host = !l->comm->cuda,
               n = src && host ? symm_window_pieces(src, l->args.src, l->in, NULL) : 0,
               more = dst && host ? symm_window_pieces(dst, l->args.dst, l->out, NULL) : 0;
-    symm_keep *k =
-        SYMM_FAIL_ALLOC(capture_call, calloc(1, sizeof *k + (size_t)(n + more) * sizeof k->at[0]));
+    const symm_extent *extents = host ? l->args.host.extents : NULL;
+    const size_t bytes = extents ? symm_extents_bytes(l->comm->nranks) : 0,
+                 pieces = sizeof(symm_keep) + (size_t)(n + more) * sizeof(symm_lived);
+    symm_keep *k = SYMM_FAIL_ALLOC(capture_call, calloc(1, pieces + bytes));
     if (!k) return NULL;
+    _Static_assert(sizeof(symm_lived) % _Alignof(symm_extent) == 0, "extents lie behind pieces");
+    if (extents) k->extents = memcpy((char *)k + pieces, extents, bytes);
     atomic_store(&k->refs, 1);
     k->comm = l->comm;
     k->src = src;
@@ -56,6 +70,7 @@ symm_keep *symm_keep_new(const symm_launch *l) {
     k->n = n + more;
     if (n) symm_window_pieces(src, l->args.src, l->in, k->at);
     if (more) symm_window_pieces(dst, l->args.dst, l->out, k->at + n);
+    for (int i = 0; i < k->n; i++) SYMM_ASSERT(k->at[i].lo < k->at[i].hi && !k->at[i].gone);
     symm_comm_ref(k->comm);
     if (k->src) symm_window_ref(k->src);
     if (k->dst) symm_window_ref(k->dst);

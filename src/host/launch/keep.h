@@ -13,6 +13,8 @@ symm_keep *symm_keep_new(const symm_launch *l);
 void symm_keep_release(void *keep);
 /* How a graph holds one (symm_graph_hold). */
 extern const symm_graph_user symm_keep_held;
+/* The call's counts, where it has one per rank; else NULL. They live as long as k. */
+const symm_extent *symm_keep_extents(const symm_keep *k);
 /* 1 if the memory under the call's buffers is still what it was captured with. The host backend's;
  * lanes of a graph may ask at once, beside the thread that uses the windows. */
 int symm_keep_lives(symm_keep *k);

@@ -36,12 +36,25 @@ symmResult_t symm_launch_given(symm_comm *c, symmStream_t stream);
 /* The same for calls of one capture, by edges of its graph. */
 symmResult_t symm_captured_follow(symm_comm *c, uint64_t id, symmStream_t stream);
 symmResult_t symm_captured_given(symm_comm *c, uint64_t id, symmStream_t stream);
+/* GPUs: whether the kernel of the next call, of that capture (0: eager), may overlap its
+ * predecessor: not if more than the communicator's budget could be on the GPU then. Before the
+ * launch, of which `given` tells. */
+int symm_launch_overlaps(symm_comm *c, uint64_t capture, int ctas);
 /* Launches an executable on a stream that is not captured. ours: it has calls of the communicator,
  * so it comes in order with the other calls, and the end of the communicator waits for it. */
 symmResult_t symm_launch_graph(symm_comm *c, int ours, symmGraphExec_t exec, symmStream_t stream);
 /* GPUs: the event of a change of stream is made with the communicator. Close frees all events. */
 symmResult_t symm_launch_open(symm_comm *c);
 void symm_launch_close(symm_comm *c);
+
+/* ---- extents.c: counts of calls with one per rank -------------------------------------------- */
+
+typedef struct symm_extent_block symm_extent_block;
+/* Lets a's counts point to a copy, which the task of the call gives back. NULL: no memory. */
+symm_extent_block *symm_extents_take(symm_comm *c, symm_args *a);
+void symm_extents_give(symm_comm *c, symm_extent_block *b);
+/* Frees the communicator's, when no task has one. */
+void symm_extents_close(symm_comm *c);
 
 /* ---- drain.c --------------------------------------------------------------------------------- */
 

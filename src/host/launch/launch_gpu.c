@@ -11,10 +11,11 @@
 #include "launch.h"
 
 static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
-                           uint32_t serial) {
+                           uint64_t capture, uint32_t serial) {
     struct symm_gpu *g = c->gpu;
     symm_args with = l->args;
     with.gpu.serial = serial;
+    const int overlaps = symm_launch_overlaps(c, capture, l->plan.ctas) && g->programmatic;
     cu_launch_attr attr = {.id = SYMM_CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION,
                            .value.programmatic_serialization = 1};
     cu_launch_config config = {.grid_x = (unsigned)l->plan.ctas,
@@ -26,7 +27,7 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
                                .block_z = 1,
                                .stream = symm_gpu_stream(stream),
                                .attrs = &attr,
-                               .num_attrs = (unsigned)g->programmatic};
+                               .num_attrs = (unsigned)overlaps};
     const int type = symm_kernels[l->plan.kernel].flags & SYMM_K_TYPED ? (int)l->args.type : 0;
     void *args[] = {&with};
     /* CUDA takes a cu_kernel, which has no context, in place of a function. */
@@ -68,7 +69,7 @@ static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t 
     const uint32_t serial = g->serial == UINT32_MAX ? 1 : g->serial + 1;
     symm_doing_begin(c, &l->call);
     symmResult_t r = c->gpus.mate ? check_mates(c, stream) : symmSuccess;
-    if (!r) r = launch(c, l, stream, serial);
+    if (!r) r = launch(c, l, stream, 0, serial);
     if (r) {
         symm_doing_undo(c);
         return r;
@@ -110,7 +111,7 @@ static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStre
     SYMM_TRY(symm_launch_may_capture(c, stream));
     SYMM_TRY(hold_call(in, l));
     SYMM_TRY(symm_captured_follow(c, in->id, stream));
-    SYMM_TRY(launch(c, l, stream, 0));
+    SYMM_TRY(launch(c, l, stream, in->id, 0));
     SYMM_TRY(symm_captured_given(c, in->id, stream));
     symm_doing_capture(c);
     symm_launch_done(c, l, stream, 1);

@@ -12,7 +12,8 @@
 
 typedef struct {
     symm_comm *comm;
-    symm_keep *kept; /* of a captured call */
+    symm_keep *kept;            /* of a captured call */
+    symm_extent_block *extents; /* of another one with a count per rank; else NULL */
     symm_kernel_id kernel;
     symm_args args;
 } task;
@@ -38,12 +39,10 @@ symmResult_t symm_launch_may_run(symm_comm *c) {
         return SYMM_ERR(symmInvalidUsage,
                         "a captured call is replayed after its communicator %s was destroyed",
                         c->name);
-    return symm_comm_told(c); /* it may have waited in its stream for long */
+    return symm_comm_used(c); /* it may have waited in its stream for long */
 }
 
-/* Runs on a worker or in a replay. */
-static symmResult_t run_task(void *p) {
-    task *t = p;
+static symmResult_t run_now(task *t) {
     SYMM_TRY(symm_launch_may_run(t->comm));
     if (t->kept && !symm_keep_lives(t->kept)) {
         symmResult_t r = SYMM_ERR(symmInvalidUsage,
@@ -55,6 +54,14 @@ static symmResult_t run_task(void *p) {
         return r;
     }
     return run_kernel(t->comm, t->kernel, &t->args);
+}
+
+/* Runs on a worker or in a replay. */
+static symmResult_t run_task(void *p) {
+    task *t = p;
+    const symmResult_t r = run_now(t);
+    if (t->extents) symm_extents_give(t->comm, t->extents);
+    return r;
 }
 
 static void retain_comm(void *c) {
@@ -106,6 +113,7 @@ static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) 
     (void)symm_stream_capture(stream, &id); /* 0: another thread has ended it; `record` will say */
     SYMM_TRY(symm_captured_follow(l->comm, id, stream));
     symm_keep *k = t->kept = symm_keep_new(l);
+    if (k) t->args.host.extents = symm_keep_extents(k);
     symmResult_t r = k ? hold_call(l, stream, k) : symmOutOfMemory;
     if (r == symmOutOfMemory) {
         r = SYMM_ERR(r, "no memory to capture a collective; the capture is lost");
@@ -121,13 +129,16 @@ static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) 
 }
 
 static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream) {
-    task t = {c, NULL, l->plan.kernel, l->args};
+    task t = {.comm = c, .kernel = l->plan.kernel, .args = l->args};
     _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a launch fits a task");
     if (symm_stream_capturing(stream)) return capture(l, &t, stream);
+    if (t.args.host.extents && !(t.extents = symm_extents_take(c, &t.args)))
+        return SYMM_ERR(symmOutOfMemory, "no memory for the counts of a queued call");
     symm_doing_begin(c, &l->call);
     symmResult_t r = symm_stream_submit(stream, run_task, &t, sizeof t);
     if (r) {
         symm_doing_undo(c);
+        if (t.extents) symm_extents_give(c, t.extents);
         return r;
     }
     symm_launch_done(c, l, stream, 0);

@@ -13,6 +13,7 @@ typedef symmResult_t add_edge(symm_comm *c, symm_last *last, symmStream_t stream
 static void order_check(const symm_comm *c) {
     const symm_comm_order *o = &c->order;
     SYMM_ASSERT(o->eager.any || !o->eager.marked);
+    SYMM_ASSERT(o->behind != SYMM_BEHIND_GRAPH || o->graph_end.seq);
     for (int i = 0; i < SYMM_CAPTURES; i++) {
         const symm_captured *at = &o->captured[i];
         SYMM_ASSERT(at->no <= o->ncaptured && (at->id == 0 || at->last.any));
@@ -24,15 +25,17 @@ static void order_check(const symm_comm *c) {
 
 static symmResult_t follow(symm_comm *c, symm_last *last, symmStream_t stream, add_edge *edge) {
     SYMM_CHECK(order_check(c));
-    return last->any && (stream != last->stream || last->marked) ? edge(c, last, stream)
-                                                                 : symmSuccess;
+    return last->any && (stream != last->stream || symm_gpu_is_per_thread(stream))
+               ? edge(c, last, stream)
+               : symmSuccess;
 }
 
 /* The per-thread stream is another stream in each thread: only this one can mark it. */
-static symmResult_t given(symm_last *last, symmStream_t stream) {
+static symmResult_t given(symm_last *last, symmStream_t stream, int packs) {
     last->stream = stream;
     last->any = 1;
     last->marked = 0;
+    last->packed = packs;
     if (!symm_gpu_is_per_thread(stream)) return symmSuccess;
     const cu_result cu = symm_mark_record(&last->end, stream);
     last->marked = cu == 0;
@@ -62,10 +65,11 @@ static symmResult_t edge_gpu(symm_comm *c, symm_last *last, symmStream_t stream)
     return symm_gpu_order_error(cu, stream);
 }
 
-/* The last call's stream is there still (symm.h). If it is not, a driver need not say so. */
-static symmResult_t edge_gpu_eager(symm_comm *c, symm_last *last, symmStream_t stream) {
+/* A driver without waits for words: the last call's stream must be there still. If it is not, a
+ * driver need not say so. */
+static symmResult_t edge_gpu_by_stream(symm_comm *c, symm_last *last, symmStream_t stream) {
     int captured = 0;
-    const cu_result cu = last->marked ? 0 : symm_gpu_in_a_capture(last->stream, &captured);
+    const cu_result cu = symm_gpu_in_a_capture(last->stream, &captured);
     if (cu) return symm_gpu_order_error(cu, stream);
     if (!captured) return edge_gpu(c, last, stream);
     return SYMM_ERR(symmInvalidUsage,
@@ -77,15 +81,42 @@ static symmResult_t edge_gpu_eager(symm_comm *c, symm_last *last, symmStream_t s
                         : "is being captured");
 }
 
+/* The last call's stream may be gone, so it is not touched. */
+static symmResult_t edge_gpu_eager(symm_comm *c, symm_last *last, symmStream_t stream) {
+    enum { OFTEN = 32 };
+    cu_result cu = SYMM_CUDA_ERROR_NOT_SUPPORTED;
+    c->order.often = OFTEN;
+    if (last->marked)
+        cu = symm_mark_await(&last->end, stream);
+    else if (c->order.behind == SYMM_BEHIND_GRAPH)
+        cu = symm_mark_await(&c->order.graph_end, stream);
+    else if (c->order.behind == SYMM_BEHIND_WORDS)
+        cu = symm_gpu_await_last(c, stream);
+    return cu == SYMM_CUDA_ERROR_NOT_SUPPORTED ? edge_gpu_by_stream(c, last, stream)
+                                               : symm_gpu_order_error(cu, stream);
+}
+
 /* ---- eager calls ----------------------------------------------------------------------------- */
 
 symmResult_t symm_launch_change(symm_comm *c, symmStream_t stream) {
     return follow(c, &c->order.eager, stream, c->cuda ? edge_gpu_eager : edge_host);
 }
 
+/* Programs that change streams pay for an event behind each call, others for nothing: waits for
+ * words are as many as the call had CTAs. A failure leaves the words. */
+static void mark_often(symm_comm_order *o, symmStream_t stream) {
+    if (!o->often || o->eager.marked) return;
+    o->often--;
+    o->eager.marked = symm_mark_record(&o->eager.end, stream) == 0;
+}
+
 symmResult_t symm_launch_given(symm_comm *c, symmStream_t stream) {
-    if (!c->cuda) SYMM_TRY(symm_mark_set(c, &c->order.eager.end, stream));
-    return given(&c->order.eager, stream);
+    symm_comm_order *o = &c->order;
+    if (!c->cuda) SYMM_TRY(symm_mark_set(c, &o->eager.end, stream));
+    o->behind = SYMM_BEHIND_WORDS;
+    symmResult_t r = given(&o->eager, stream, o->packs);
+    if (c->cuda && !r) mark_often(o, stream);
+    return r;
 }
 
 /* ---- captured calls -------------------------------------------------------------------------- */
@@ -109,10 +140,25 @@ symmResult_t symm_captured_given(symm_comm *c, uint64_t id, symmStream_t stream)
             if (c->order.captured[i].no < at->no) at = &c->order.captured[i];
     }
     at->no = ++c->order.ncaptured;
-    symmResult_t r = given(&at->last, stream);
+    symmResult_t r = given(&at->last, stream, c->order.packs);
     at->id = r ? 0 : id; /* what is not marked cannot be followed */
     SYMM_CHECK(order_check(c));
     return r;
+}
+
+/* ---- overlap --------------------------------------------------------------------------------- */
+
+/* A kernel that may overlap its predecessor is let in when that one has begun, and lets in its own
+ * successor before it waits itself. So all that came since one that did not overlap may be on the
+ * GPU at once. Of a capture that is not known, nobody knows how much that is. */
+int symm_launch_overlaps(symm_comm *c, uint64_t capture, int ctas) {
+    symm_comm_order *o = &c->order;
+    const symm_captured *at = find(c, capture);
+    const symm_last *last = at ? &at->last : capture ? NULL : &o->eager;
+    const int before = last && last->any ? last->packed : 0,
+              fits = last && before + ctas <= c->gpus.budget;
+    o->packs = fits ? before + ctas : ctas;
+    return fits || c->gpus.budget == c->gpus.sms;
 }
 
 /* ---- graphs of memory plans ------------------------------------------------------------------ */
@@ -120,9 +166,12 @@ symmResult_t symm_captured_given(symm_comm *c, uint64_t id, symmStream_t stream)
 /* Later calls may be on other streams, and this one may be gone when the end of the communicator
  * waits. If it cannot be marked, the end waits for the context instead. */
 static symmResult_t note_graph(symm_comm *c, symmStream_t stream) {
-    c->order.graphs = 1;
-    if (symm_mark_record(&c->order.graph_end, stream)) symm_mark_end(c, &c->order.graph_end);
-    return symm_launch_given(c, stream);
+    symm_comm_order *o = &c->order;
+    o->graphs = 1;
+    if (symm_mark_record(&o->graph_end, stream)) symm_mark_end(c, &o->graph_end);
+    const symmResult_t r = symm_launch_given(c, stream);
+    o->behind = o->graph_end.seq ? SYMM_BEHIND_GRAPH : SYMM_BEHIND_NOTHING;
+    return r;
 }
 
 static symmResult_t launch_gpu(symm_comm *c, int ours, symmGraphExec_t exec, symmStream_t stream) {
@@ -160,6 +209,7 @@ symmResult_t symm_launch_open(symm_comm *c) {
 }
 
 void symm_launch_close(symm_comm *c) {
+    symm_extents_close(c);
     symm_mark_end(c, &c->order.eager.end);
     symm_mark_end(c, &c->order.graph_end);
     for (int i = 0; i < SYMM_CAPTURES; i++) symm_mark_end(c, &c->order.captured[i].last.end);

@@ -34,7 +34,7 @@ typedef struct {
     int grouped;
     int code;        /* what is wrong with the arguments, and why */
     symm_ranks list; /* shrink: whom it leaves out */
-    char why[96];
+    char why[88];
 } child_args;
 _Static_assert(sizeof(child_args) <= 256, "a group keeps no more of a call");
 
@@ -176,7 +176,7 @@ static symmResult_t make_child(symm_comm *c, child_args *a, make_fn make, int ha
         r = start_behind(c, a, make, has_child);
         if (r == symmInProgress) return r;
         a->code = (int)r;
-        snprintf(a->why, sizeof a->why, "%.95s", symm_status_text());
+        snprintf(a->why, sizeof a->why, "%.87s", symm_status_text());
     }
     r = make(c, a);
     symm_comm_leave(c);

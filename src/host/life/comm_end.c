@@ -15,6 +15,7 @@
 #include "host/lane/memlane.h"
 #include "host/launch/launch.h"
 #include "host/window/window.h"
+#include "machine/thread.h"
 
 /* Tells the peers that the end of our connection is no death. A peer that reads it sees all that
  * this rank wrote. Pairs with symm_comm_said_left, and on GPUs with left_for_good in dev.cuh. */
@@ -105,11 +106,15 @@ static void abort_creation(symm_comm *c) {
 /* 1: this thread ends it; a call in another thread has left. 0: another thread is ending it
  * already. */
 static int take_turn(symm_comm *c) {
-    while (atomic_exchange_explicit(&c->entry.busy, 1, memory_order_acquire)) {
+    for (;;) {
+        uintptr_t none = 0;
+        /* acquire: pairs with symm_comm_leave */
+        if (atomic_compare_exchange_weak_explicit(&c->entry.busy, &none, symm_thread_self(),
+                                                  memory_order_acquire, memory_order_relaxed))
+            return 1;
         if (atomic_load(&c->entry.state) == SYMM_COMM_FINAL) return 0;
         sched_yield();
     }
-    return 1;
 }
 
 symmResult_t symmCommAbort(symmComm_t comm) {

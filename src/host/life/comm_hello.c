@@ -19,8 +19,9 @@
 #include "comm_make.h"
 #include "where.h"
 
-#define HELLO_MAGIC 0x6d6d79736f6c6c65ull
-#define REFUSE_NS   10000000000ull /* how long a rank that cannot go on tries to tell the others */
+#define HELLO_MAGIC  0x6d6d79736f6c6c65ull
+#define SIDE_BY_SIDE 4              /* communicators whose largest grids fit on a GPU by default */
+#define REFUSE_NS    10000000000ull /* how long a rank that cannot go on tries to tell the others */
 
 /* The first message between ranks. magic and version come first and the size never changes, so that
  * ranks that were built differently understand at least these two. */
@@ -72,6 +73,7 @@ static void once(void) {
 static symmResult_t prepare(symm_comm *c) {
     pthread_once(&process_once, once);
     SYMM_TRY(symm_param_load(&c->params));
+    if (c->config.scratch) c->params.scratch = c->config.scratch; /* and so in the hash */
     SYMM_TRY(symm_backend_pick(&c->params, &c->cuda));
     c->vmm = symm_backend_vmm(c->cuda);
     c->launcher = c->cuda ? &symm_launch_gpu : &symm_launch_host;
@@ -118,7 +120,8 @@ static void fill_hello(symm_comm *c, symmResult_t status, hello *h) {
      * nobody writes. */
     h->param_hash = symm_param_hash(&c->params) ^
                     ((uint64_t)(uint32_t)c->config.minCTAs << 32 | (uint32_t)c->config.maxCTAs) *
-                        0x9e3779b97f4a7c15ull;
+                        0x9e3779b97f4a7c15ull ^
+                    (uint64_t)(uint32_t)c->config.ctaBudget * 0xc2b2ae3d27d4eb4full;
     h->process = process_id;
     h->device_bytes = c->caps.device_bytes;
     h->scratch = c->params.scratch;
@@ -148,11 +151,9 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
     if (h->param_hash != mine->param_hash)
         return SYMM_ERR(
             symmInvalidUsage,
-            "rank %d has other SYMM_ variables than rank 0 (those that decide kernels "
-            "and layout must agree: SYMM_ALGO, SYMM_CTAS, SYMM_THREADS, SYMM_RELAY, "
-            "SYMM_DETERMINISTIC, "
-            "SYMM_SCRATCH, SYMM_WIN_STRIDE, SYMM_MULTICAST, SYMM_BACKEND; and the config's "
-            "minCTAs and maxCTAs)",
+            "rank %d has other SYMM_ variables than rank 0 (ALGO, CTAS, THREADS, RELAY, CTA_BUDGET, "
+            "DETERMINISTIC, SCRATCH, WIN_STRIDE, MULTICAST, BACKEND must agree), or another "
+            "config.minCTAs, maxCTAs, ctaBudget or scratch",
             r);
     return symm_where_compare(r, &h->where, &mine->where);
 }
@@ -208,6 +209,19 @@ static void see_gpus(symm_comm *c, const hello *all) {
                       r, c->caps.device);
 }
 
+/* What the program has cut or forced goes before the default. The kernels of one rank wait for
+ * nobody. */
+static int budget_of(const symm_comm *c) {
+    const int room = c->gpus.sms, forced = (int)c->params.ctas,
+              asked = c->config.ctaBudget > 0 ? c->config.ctaBudget : (int)c->params.cta_budget;
+    int most = asked ? asked : room / SIDE_BY_SIDE;
+    if (c->config.maxCTAs > 0) most = c->config.maxCTAs;
+    if (c->config.minCTAs > most) most = c->config.minCTAs;
+    if (forced) most = forced;
+    if (most > room || c->nranks == 1) return room;
+    return most < 1 ? 1 : most;
+}
+
 /* Ranks that share a GPU share its multiprocessors. Their kernels wait for each other, so all must
  * fit at once. */
 static void learn_gpus(symm_comm *c, const hello *all) {
@@ -224,6 +238,7 @@ static void learn_gpus(symm_comm *c, const hello *all) {
         }
     }
     if (c->gpus.sms < 1) c->gpus.sms = 1;
+    c->gpus.budget = budget_of(c);
     if (c->gpus.mate)
         SYMM_INFO("ranks %d and %d are threads of one process on one GPU: docs/gpu-rules.md, "
                   "\"Ranks that "
@@ -240,8 +255,9 @@ static void learn(symm_comm *c, const hello *all) {
         if (!c->params.win_stride && all[r].device_bytes > c->stride)
             c->stride = all[r].device_bytes;
     }
-    /* Whole GiB, and room beside the device's memory for control blocks. */
-    if (!c->params.win_stride) c->stride = (c->stride + (5ull << 30) - 1) >> 30 << 30;
+    /* Whole pieces of 4 GiB, as NCCL's device code counts them, and room beside the device's memory
+     * for control blocks. */
+    if (!c->params.win_stride) c->stride = (c->stride + (8ull << 30) - 1) >> 32 << 32;
     c->stride = (c->stride + c->caps.granularity - 1) / c->caps.granularity * c->caps.granularity;
     c->room = c->stride;
     c->oversubscribed = !c->cuda && lack_cores(all, c->nranks);

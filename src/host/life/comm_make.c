@@ -229,13 +229,14 @@ static symmResult_t control_threads(symm_comm *c, uint64_t bytes, symmResult_t s
 static symmResult_t control_processes(symm_comm *c, uint64_t bytes, symmResult_t status) {
     int shared;
     symm_brought all[SYMM_MAX_RANKS]; /* neither allocated, as above */
-    symm_bring b = {.count = 0};
-    int cu = status ? 0 : c->vmm->create(bytes, &b.handles[0]);
+    symm_vmm_handle *handle = NULL;
+    symm_part part = {0, bytes};
+    symm_bring b = {.handles = &handle, .parts = &part};
+    int cu = status ? 0 : c->vmm->create(bytes, &handle);
     if (cu)
         status = symm_vmm_error(c->vmm, cu, "making %llu bytes of control block and scratch",
                                 (unsigned long long)bytes);
     if (!status) {
-        b.parts[0] = (symm_part){0, bytes};
         b.total = bytes;
         b.count = 1;
         symm_random_fill(&b.id, sizeof b.id); /* found by nobody else */
@@ -243,7 +244,7 @@ static symmResult_t control_processes(symm_comm *c, uint64_t bytes, symmResult_t
     }
     status =
         symm_exchange(c, status, &b, "creating a communicator", all, &c->control.slot, &shared);
-    if (b.count) c->vmm->release(b.handles[0]);
+    if (b.count) c->vmm->release(handle);
     if (!status) c->base = c->space->base + c->control.slot->off;
     return status;
 }
@@ -283,7 +284,7 @@ static int is_cut(const symm_comm *c) {
 /* 1: no kernel, ours or the program's, may be launched before the end of one that waits for
  * peers. */
 static int goes_apart(const symm_comm *c) {
-    return c->gpus.shared || is_cut(c);
+    return c->gpus.shared || is_cut(c) || c->config.pdl == 0;
 }
 
 /* Clears the control block, since device memory has old contents and kernels expect zeros;

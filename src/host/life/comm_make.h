@@ -1,4 +1,5 @@
-/* comm_make.h - what the files that create communicators share: comm_open.c (doors), comm_hello.c
+/* comm_make.h - what the files that create communicators share: comm_config.c (config), comm_open.c
+ * (doors), comm_hello.c
  * (first exchange), comm_make.c (mesh, space, control block). Runs on the creating thread; no
  * lock. */
 #ifndef SYMM_COMM_MAKE_H_
@@ -17,7 +18,7 @@ typedef struct {
     char text[200];
 } symm_greeting;
 
-/* ---- comm_open.c ---- */
+/* ---- comm_config.c ---- */
 
 /* A caller's config, with its name, as it was at the call: a group makes the call later. */
 typedef struct {
@@ -29,6 +30,8 @@ void symm_config_keep(symm_config_copy *k, const symmConfig_t *config);
 /* *out: the same as a config, good as long as k; NULL if none was given. */
 const symmConfig_t *symm_config_kept(const symm_config_copy *k, symmConfig_t *out);
 symmResult_t symm_config_check(const symmConfig_t *config, symmConfig_t *out);
+
+/* ---- comm_open.c ---- */
 
 /* A record with its handle; nothing is exchanged. */
 symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out);

@@ -1,4 +1,4 @@
-/* comm_open.c - config, shell, and the functions that make a communicator, in the call or in
+/* comm_open.c - shell, and the functions that make a communicator, in the call or in
  * another thread. Runs on the caller's thread; non-blocking creation on a helper thread of its own.
  * No lock. */
 #include <stdio.h>
@@ -19,51 +19,7 @@
 #include "comm_create.h"
 #include "comm_make.h"
 
-/* ---- config and shell ------------------------------------------------------------------------ */
-
-static symmResult_t check_range(const char *name, int v, int lo, int hi) {
-    if (v == SYMM_CONFIG_UNDEF || (v >= lo && v <= hi)) return symmSuccess;
-    return SYMM_ERR(symmInvalidArgument, "config: %s=%d: must be %d to %d", name, v, lo, hi);
-}
-
-symmResult_t symm_config_check(const symmConfig_t *config, symmConfig_t *out) {
-    symmConfig_t c = SYMM_CONFIG_INITIALIZER;
-    if (config) {
-        if (config->size < sizeof c)
-            return SYMM_ERR(symmInvalidArgument,
-                            "config: size=%zu: start from SYMM_CONFIG_INITIALIZER (%zu)",
-                            config->size, sizeof c);
-        c = *config;
-        SYMM_TRY(check_range("blocking", c.blocking, 0, 1));
-        SYMM_TRY(check_range("minCTAs", c.minCTAs, 1, SYMM_GPU_MAX_CTAS));
-        SYMM_TRY(check_range("maxCTAs", c.maxCTAs, 1, SYMM_GPU_MAX_CTAS));
-        SYMM_TRY(check_range("timeoutMs", c.timeoutMs, 1, INT32_MAX));
-        if (c.minCTAs != SYMM_CONFIG_UNDEF && c.maxCTAs != SYMM_CONFIG_UNDEF &&
-            c.minCTAs > c.maxCTAs)
-            return SYMM_ERR(symmInvalidArgument, "config: minCTAs=%d is more than maxCTAs=%d",
-                            c.minCTAs, c.maxCTAs);
-    }
-    *out = c;
-    return symmSuccess;
-}
-
-/* Of a config with a wrong size only the size is kept: the call refuses it later. */
-void symm_config_keep(symm_config_copy *k, const symmConfig_t *config) {
-    *k = (symm_config_copy){.given = config != NULL};
-    if (!config) return;
-    k->config.size = config->size;
-    if (config->size < sizeof k->config) return;
-    k->config = *config;
-    k->named = config->commName != NULL;
-    if (k->named) snprintf(k->name, sizeof k->name, "%s", config->commName);
-}
-
-const symmConfig_t *symm_config_kept(const symm_config_copy *k, symmConfig_t *out) {
-    if (!k->given) return NULL;
-    *out = k->config;
-    out->commName = k->named ? k->name : NULL;
-    return out;
-}
+/* ---- shell ----------------------------------------------------------------------------------- */
 
 static void handle_gone(void *obj) {
     symm_comm_unref(obj);
@@ -92,6 +48,7 @@ symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out) {
     else
         snprintf(c->name, sizeof c->name, "comm%d", atomic_fetch_add(&serial, 1));
     c->config.commName = c->name;
+    pthread_mutex_init(&c->entry.turn, NULL);
     pthread_mutex_init(&c->failure.lock, NULL);
     pthread_mutex_init(&c->heaps.lock, NULL);
     atomic_store(&c->entry.refs, 1);

@@ -1,6 +1,5 @@
 /* comm_query.c - what a program asks of a communicator. Any thread: each call is a visit. */
 #include <stdio.h>
-#include <string.h>
 
 #include "host/comm/comm.h"
 #include "host/heap/heap_int.h"
@@ -22,24 +21,26 @@ symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
     return symmSuccess;
 }
 
-static symmResult_t get_int(symmComm_t comm, int *out, const char *name, size_t at) {
+enum { COUNT, RANK, DEVICE };
+
+static symmResult_t get_int(symmComm_t comm, int what, int *out) {
+    static const char *const names[] = {"count", "rank", "device"};
     symm_comm *c;
-    if (!out) return SYMM_ERR(symmInvalidArgument, "%s is NULL", name);
+    if (!out) return SYMM_ERR(symmInvalidArgument, "%s is NULL", names[what]);
     SYMM_TRY(symm_comm_visit_made(comm, &c));
-    memcpy(out, (const char *)c + at, sizeof *out);
+    *out = what == COUNT ? c->nranks : what == RANK ? c->rank : c->caps.device;
     symm_comm_unvisit(c);
     return symmSuccess;
 }
 
 symmResult_t symmCommCount(symmComm_t comm, int *count) {
-    return get_int(comm, count, "count", offsetof(symm_comm, nranks));
+    return get_int(comm, COUNT, count);
 }
 symmResult_t symmCommUserRank(symmComm_t comm, int *rank) {
-    return get_int(comm, rank, "rank", offsetof(symm_comm, rank));
+    return get_int(comm, RANK, rank);
 }
 symmResult_t symmCommDevice(symmComm_t comm, int *device) {
-    return get_int(comm, device, "device",
-                   offsetof(symm_comm, caps) + offsetof(symm_vmm_caps, device));
+    return get_int(comm, DEVICE, device);
 }
 
 symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {

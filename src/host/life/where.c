@@ -65,10 +65,8 @@ symmResult_t symm_where_fill(symm_where *w) {
 static symmResult_t other_host(int r, const symm_where *theirs, const symm_where *root) {
     return SYMM_ERR(
         symmNotSupported,
-        "rank %d runs on host %.63s, rank 0 on %s%.63s: the ranks of a communicator share one "
-        "host's "
-        "memory. Make one for each host: MPI_Comm_split_type with MPI_COMM_TYPE_SHARED gives its "
-        "ranks",
+        "rank %d runs on host %.63s and rank 0 on %s%.63s, which share no memory: make one "
+        "communicator for each host (MPI_Comm_split_type with MPI_COMM_TYPE_SHARED)",
         r, theirs->name, strcmp(theirs->name, root->name) ? "" : "another one of the name ",
         root->name);
 }
@@ -76,8 +74,8 @@ static symmResult_t other_host(int r, const symm_where *theirs, const symm_where
 static symmResult_t other_network(int r, const symm_where *theirs, const symm_where *root) {
     return SYMM_ERR(symmNotSupported,
                     "rank %d (host name %.63s) is in another network namespace than rank 0 "
-                    "(net:[%llu], net:[%llu]), where it cannot find rank 0's sockets: start their "
-                    "containers with one network (--network=host, say)",
+                    "(net:[%llu], net:[%llu]): start their containers with one network "
+                    "(--network=host)",
                     r, theirs->name, (unsigned long long)theirs->netns,
                     (unsigned long long)root->netns);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 
 typedef struct {
@@ -66,6 +67,26 @@ static int room(void **array, int n, size_t size) {
     return 0;
 }
 
+/* ---- invariants ------------------------------------------------------------------------------ */
+
+/* Of a long list: its beginning. */
+static void zone_check(const symm_gplan *p, int zone) {
+    enum { MOST = 16 };
+    const struct zone *z = &p->zones[zone];
+    SYMM_ASSERT(z->noffered >= 0 && z->nlist >= 0 && z->nlist <= p->nblocks);
+    for (int i = 0; i < z->noffered && i < MOST; i++) {
+        const range *r = &z->offered[i];
+        SYMM_ASSERT(r->bytes && (i == 0 || r[-1].off + r[-1].bytes < r->off));
+    }
+    for (int k = 0; k < z->nlist && k < MOST; k++) {
+        SYMM_ASSERT(z->list[k] >= 0 && z->list[k] < p->nblocks);
+        const block *b = &p->blocks[z->list[k]];
+        SYMM_ASSERT(b->bytes && b->from < p->npoints && b->to < p->npoints);
+        SYMM_ASSERT(b->to < 0 || b->from <= b->to);
+        SYMM_ASSERT(k == 0 || p->blocks[z->list[k - 1]].off <= b->off);
+    }
+}
+
 /* ---- points ---------------------------------------------------------------------------------- */
 
 static int has(const uint64_t *bits, int i) {
@@ -78,11 +99,13 @@ int symm_gplan_point(symm_gplan *p, int kind, const int *after, int n) {
     if (kind == SYMM_POINT_HEAR && room((void **)&p->hears, p->nhears, sizeof *p->hears)) return -1;
     uint64_t *bits = SYMM_FAIL_ALLOC(gplan_point, calloc((size_t)id / 64 + 1, sizeof *bits));
     if (!bits) return -1;
+    for (int i = 0; i < n; i++) SYMM_ASSERT(after[i] >= 0 && after[i] < id);
     for (int i = 0; i < n; i++)
         for (int w = 0; w <= after[i] / 64; w++) bits[w] |= p->points[after[i]].before[w];
     bits[id / 64] |= 1ull << (id % 64);
     p->points[id] = (point){bits, kind};
     if (kind == SYMM_POINT_HEAR) p->hears[p->nhears++] = id;
+    SYMM_ASSERT(p->nhears <= id + 1 && (!p->nhears || p->hears[p->nhears - 1] <= id));
     return p->npoints++;
 }
 
@@ -91,6 +114,7 @@ int symm_gplan_points(const symm_gplan *p) {
 }
 
 int symm_gplan_follows(const symm_gplan *p, int point, int earlier) {
+    SYMM_ASSERT(point >= 0 && point < p->npoints && earlier >= 0);
     return earlier <= point && has(p->points[point].before, earlier);
 }
 
@@ -116,14 +140,18 @@ int symm_gplan_offer(symm_gplan *p, int zone, uint64_t off, uint64_t bytes) {
     memmove(z->offered + at + 1, z->offered + at, (size_t)(z->noffered - at) * sizeof(range));
     z->offered[at] = (range){off, bytes};
     z->noffered++;
-    for (int i = z->noffered - 1; i-- > 0;) { /* joined from behind, so indices below stay */
+    for (int i = 0; i + 1 < z->noffered;) { /* a range that has grown may touch one more */
         range *r = &z->offered[i];
-        if (r[0].off + r[0].bytes < r[1].off) continue;
+        if (r[0].off + r[0].bytes < r[1].off) {
+            i++;
+            continue;
+        }
         const uint64_t end = r[1].off + r[1].bytes;
         if (end > r[0].off + r[0].bytes) r[0].bytes = end - r[0].off;
         memmove(r + 1, r + 2, (size_t)(z->noffered - i - 2) * sizeof(range));
         z->noffered--;
     }
+    SYMM_CHECK(zone_check(p, zone));
     return 0;
 }
 
@@ -154,6 +182,7 @@ int symm_gplan_withdraw(symm_gplan *p, int zone, uint64_t off, uint64_t bytes) {
     }
     z->noffered = n;
     lift_bars(p, z, off, end);
+    SYMM_CHECK(zone_check(p, zone));
     return right.bytes ? symm_gplan_offer(p, zone, right.off, right.bytes) : 0;
 }
 
@@ -170,8 +199,9 @@ static int insert(symm_gplan *p, int zone, const block *b) {
     memmove(list + at + 1, list + at, (size_t)(z->nlist - at) * sizeof *list);
     list[at] = p->nblocks;
     z->nlist++;
-    p->blocks[p->nblocks] = *b;
-    return p->nblocks++;
+    p->blocks[p->nblocks++] = *b;
+    SYMM_CHECK(zone_check(p, zone));
+    return p->nblocks - 1;
 }
 
 int symm_gplan_bar(symm_gplan *p, int zone, uint64_t off, uint64_t bytes) {
@@ -255,6 +285,7 @@ uint64_t symm_gplan_alloc(symm_gplan *p, int point, int zone, uint64_t bytes, in
         return SYMM_GPLAN_NONE;
     *why = SYMM_GPLAN_SPACE;
     if (off == SYMM_GPLAN_NONE || !block_no) return off;
+    SYMM_ASSERT(point >= 0 && point < p->npoints && bytes);
     const block b = {off, bytes, point, -1};
     const int id = insert(p, zone, &b);
     *why = SYMM_GPLAN_MEMORY;
@@ -265,7 +296,9 @@ uint64_t symm_gplan_alloc(symm_gplan *p, int point, int zone, uint64_t bytes, in
 }
 
 int symm_gplan_free(symm_gplan *p, int point, int id) {
+    SYMM_ASSERT(id >= 0 && id < p->nblocks);
     block *b = &p->blocks[id];
+    SYMM_ASSERT(b->from >= 0); /* no bar */
     if (b->to >= 0) return -1;
     if (!symm_gplan_follows(p, point, b->from)) return -2;
     b->to = point;

@@ -5,7 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
+
+void symm_maps_check(const symm_maps *m, int i) {
+    SYMM_ASSERT(m->n >= 0 && m->n <= m->cap && i >= 0);
+    for (int k = i > 0 ? i - 1 : 0; k <= i + 1 && k < m->n; k++) {
+        const symm_map *at = &m->at[k];
+        SYMM_ASSERT(at->bytes && at->off + at->bytes > at->off && at->rank >= 0);
+        if (k == 0 || at->rank != at[-1].rank)
+            SYMM_ASSERT(k == 0 || at->rank > at[-1].rank);
+        else
+            SYMM_ASSERT(at[-1].off + at[-1].bytes <= at->off);
+    }
+}
 
 int symm_maps_find(const symm_maps *m, int rank, uint64_t off) {
     int lo = 0, hi = m->n;
@@ -32,12 +45,15 @@ int symm_maps_add(symm_maps *m, symm_map map) {
     memmove(&m->at[i + 1], &m->at[i], (size_t)(m->n - i) * sizeof *m->at);
     m->at[i] = map;
     m->n++;
+    SYMM_CHECK(symm_maps_check(m, i));
     return 0;
 }
 
 void symm_maps_remove(symm_maps *m, int i) {
+    SYMM_ASSERT(i >= 0 && i < m->n);
     m->n--;
     memmove(&m->at[i], &m->at[i + 1], (size_t)(m->n - i) * sizeof *m->at);
+    SYMM_CHECK(symm_maps_check(m, i));
 }
 
 void symm_maps_end(symm_maps *m) {

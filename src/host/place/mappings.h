@@ -25,5 +25,8 @@ int symm_maps_find(const symm_maps *m, int rank, uint64_t off);
 /* 1 if every byte of [off, off+bytes) of rank is mapped. */
 int symm_maps_cover(const symm_maps *m, int rank, uint64_t off, uint64_t bytes);
 uint64_t symm_maps_bytes(const symm_maps *m, int rank);
+/* Asserts the invariants of the entries around i: none is empty, they are in order, none overlaps
+ * another. */
+void symm_maps_check(const symm_maps *m, int i);
 
 #endif

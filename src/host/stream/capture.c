@@ -35,6 +35,7 @@ static int clock_reserve(struct symm_clock *c, int n) {
     size_t *tasks = SYMM_FAIL_ALLOC(capture_clock, realloc(c->tasks, (size_t)n * sizeof *tasks));
     if (!tasks) return -1;
     memset(tasks + c->n, 0, (size_t)(n - c->n) * sizeof *tasks);
+    SYMM_ASSERT(c->n >= 0 && (c->n == 0) == (c->tasks == NULL));
     c->tasks = tasks;
     c->n = n;
     return 0;
@@ -56,6 +57,7 @@ static void clock_free(struct symm_clock *c) {
 static void capture_check(const struct symm_capture *c, const struct symm_stream *s) {
     enum { LANES = 8 };
     const struct symm_graph *g = c->graph;
+    SYMM_ASSERT(c->id && c->id <= last_id && g->capture == c->id && !g->threads && !g->tickets);
     SYMM_ASSERT(s->lane >= 0 && s->lane < g->nlanes && g->lanes[s->lane].stream == s);
     const struct symm_lane *lane = &g->lanes[s->lane];
     SYMM_ASSERT(lane->tasks <= lane->n && lane->n <= lane->cap && lane->before.n <= g->nlanes);
@@ -208,6 +210,7 @@ int symm_capture_event(struct symm_stream *s, struct symm_capture_mark *mark,
 
 /* Makes s a lane of c. */
 static symmResult_t enter(struct symm_capture *c, struct symm_stream *s) {
+    SYMM_ASSERT(!capture_of(s));
     if (!symm_handle_open(SYMM_KIND_STREAM, s->handle))
         return SYMM_ERR(symmInvalidArgument, "stream: %p is being destroyed", (void *)s->handle);
     int lane = symm_graph_add_lane(c->graph, s);
@@ -231,6 +234,8 @@ static symmResult_t join(struct symm_stream *s, const struct symm_capture_mark *
             "symmStreamWaitEvent: stream %p and the event are of two different captures",
             (void *)s->handle);
     if (!other) SYMM_TRY(enter(c, s));
+    SYMM_ASSERT(mark->lane < c->graph->nlanes && mark->steps <= c->graph->lanes[mark->lane].n);
+    SYMM_ASSERT(mark->before.n > mark->lane && mark->before.n <= c->graph->nlanes);
     if (s->lane == mark->lane) return symmSuccess;
     struct symm_step wait = {.lane = mark->lane, .upto = mark->steps};
     if (clock_merge(&c->graph->lanes[s->lane].before, &mark->before)) return out_of_memory(c, s);
@@ -290,6 +295,7 @@ free_holds:
 
 static void copy_lanes(struct symm_graph *to, int into, const struct symm_graph *from) {
     int first = to->nlanes - (from->nlanes - 1);
+    SYMM_ASSERT(first > into && to->lanes[into].before.n == to->nlanes);
     size_t base = to->lanes[into].n; /* step 0 of the copy's lane 0 */
     for (int i = 0; i < from->nlanes; i++) {
         struct symm_lane *lane = &to->lanes[place(i, into, first)];
@@ -379,6 +385,7 @@ static void detach(struct symm_capture *c) {
         }
     for (int i = 0; i < c->graph->nlanes; i++) {
         struct symm_lane *lane = &c->graph->lanes[i];
+        SYMM_ASSERT(!lane->stream || (capture_of(lane->stream) == c && lane->stream->lane == i));
         if (lane->stream) atomic_store_explicit(&lane->stream->capture, NULL, memory_order_relaxed);
         lane->stream = NULL;
         clock_free(&lane->before);

@@ -22,6 +22,15 @@ static symmResult_t pin(symmEvent_t handle, struct event **out) {
     return symmSuccess;
 }
 
+/* Under the event's lock. */
+static void event_check(const struct event *e) {
+    const struct symm_capture_mark *m = &e->capture;
+    SYMM_ASSERT(e->recorded || (!m->capture && !e->at.stream));
+    SYMM_ASSERT(!m->capture || (m->lane >= 0 && m->lane < m->before.n));
+    SYMM_ASSERT(!m->capture || m->before.tasks[m->lane] <= m->steps);
+    SYMM_ASSERT(!e->at.stream == !e->at.tasks);
+}
+
 static void unpin(struct event *e) {
     symm_handle_put(SYMM_KIND_EVENT, e->handle);
 }
@@ -81,7 +90,9 @@ symmResult_t symmEventRecord(symmEvent_t event, symmStream_t stream) {
     SYMM_TRY(pin(event, &e));
     if (stream) SYMM_TRY_GOTO(symm_stream_pin(stream, &s), unpin_event);
     pthread_mutex_lock(&e->lock);
+    SYMM_CHECK(event_check(e));
     status = record(e, s);
+    if (!status) SYMM_CHECK(event_check(e));
     pthread_mutex_unlock(&e->lock);
     if (s) symm_stream_unpin(s);
 unpin_event:
@@ -96,6 +107,7 @@ static symmResult_t point(symmEvent_t event, const char *call, symm_order *at) {
     pthread_mutex_lock(&e->lock);
     int captured = e->capture.capture != 0;
     symm_order found = e->at;
+    SYMM_CHECK(event_check(e));
     pthread_mutex_unlock(&e->lock);
     unpin(e);
     if (captured)

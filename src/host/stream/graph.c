@@ -122,6 +122,7 @@ void symm_graph_drop_holds(struct symm_hold *holds) {
 }
 
 static void free_graph(struct symm_graph *g) {
+    SYMM_ASSERT(!g->threads && !g->users && !g->copies && g->serving == g->tickets);
     symm_graph_drop_holds(g->told);
     symm_graph_drop_holds(g->held);
     for (int i = 0; i < g->nlanes; i++) {
@@ -164,6 +165,7 @@ static void wait_lane(struct symm_graph *g, const struct symm_lane *lane, uint64
 static void count_step(struct symm_graph *g, struct symm_lane *lane) {
     pthread_mutex_lock(&g->lock);
     lane->done++;
+    SYMM_ASSERT(lane->done <= g->started * lane->n);
     pthread_cond_broadcast(&g->moved);
     pthread_mutex_unlock(&g->lock);
 }
@@ -209,6 +211,7 @@ static void *lane_worker(void *arg) {
 
 symmResult_t symm_graph_replay(struct symm_graph *g, uint64_t ticket) {
     pthread_mutex_lock(&g->lock);
+    SYMM_ASSERT(ticket < g->tickets && g->serving <= ticket);
     while (g->serving != ticket) pthread_cond_wait(&g->moved, &g->lock);
     g->started = ticket + 1;
     SYMM_CHECK(symm_graph_check(g, 0));
@@ -220,6 +223,7 @@ symmResult_t symm_graph_replay(struct symm_graph *g, uint64_t ticket) {
     symmResult_t error = g->error;
     g->error = symmSuccess;
     if (error) symm_status_adopt(g->error_text);
+    SYMM_ASSERT(g->serving == ticket && g->started == ticket + 1);
     g->serving = ticket + 1;
     SYMM_CHECK(symm_graph_check(g, 0));
     pthread_cond_broadcast(&g->moved);
@@ -262,6 +266,7 @@ static symmResult_t open_handle(struct symm_graph *g, int kind, void **handle) {
 /* The last one ends the lanes' threads and lets go of what the graph kept. */
 static void close_handle(struct symm_graph *g, int kind, const void *handle) {
     pthread_mutex_lock(&g->lock);
+    SYMM_ASSERT(g->users > 0 && atomic_load(&g->refs) >= g->users);
     const int last = --g->users == 0;
     SYMM_CHECK(symm_graph_check(g, 0));
     pthread_mutex_unlock(&g->lock);
@@ -280,6 +285,7 @@ symmResult_t symm_graph_seal(struct symm_graph *g, symmGraph_t *handle) {
     }
     SYMM_TRY(open_handle(g, SYMM_KIND_GRAPH, &made));
     SYMM_CHECK(symm_graph_check(g, 1));
+    SYMM_ASSERT(g->capture && !g->tickets && g->threads == g->nlanes - 1);
     g->handle = made;
     *handle = g->handle;
     return symmSuccess;

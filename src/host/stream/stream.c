@@ -75,11 +75,13 @@ int symm_stream_spin(const _Atomic uint64_t *count, uint64_t until) {
 
 /* Waits until the worker has done `tasks` tasks. */
 static void wait_done(struct symm_stream *s, uint64_t tasks) {
+    SYMM_ASSERT(tasks <= atomic_load_explicit(&s->submitted, memory_order_relaxed));
     if (symm_stream_spin(&s->done, tasks)) return;
     pthread_mutex_lock(&s->lock);
     s->waiters++;
     while (atomic_load_explicit(&s->done, memory_order_relaxed) < tasks)
         pthread_cond_wait(&s->idle, &s->lock);
+    SYMM_ASSERT(s->waiters > 0);
     s->waiters--;
     pthread_mutex_unlock(&s->lock);
 }
@@ -117,6 +119,7 @@ static void finish(struct symm_stream *s, symmResult_t result) {
         snprintf(s->error_text, sizeof s->error_text, "%s", symm_status_text());
     }
     uint64_t done = atomic_load_explicit(&s->done, memory_order_relaxed) + 1;
+    SYMM_ASSERT(done == s->taken);
     /* release: whoever reads done without the lock (symm_stream_spin, symm_order_reached) sees what
      * the task wrote */
     atomic_store_explicit(&s->done, done, memory_order_release);
@@ -135,6 +138,8 @@ static void *worker(void *arg) {
         pthread_mutex_lock(&s->lock);
         finish(s, result);
     }
+    SYMM_CHECK(symm_tasks_check(s));
+    SYMM_ASSERT(s->taken == atomic_load_explicit(&s->submitted, memory_order_relaxed));
     pthread_mutex_unlock(&s->lock);
     return NULL;
 }
@@ -194,6 +199,7 @@ static int grow(struct symm_stream *s, uint64_t submitted) {
         to->bytes = from->bytes;
         memcpy(to->args, from->args, from->bytes);
     }
+    SYMM_ASSERT(submitted - s->taken == s->cap);
     free(s->ring);
     s->ring = ring;
     s->cap *= 2;

@@ -25,7 +25,7 @@ static void free_synced(void *obj) {
     symm_synced_drop_cpu(s);
     symm_synced_drop_gpu(s);
     symm_synced_drop_word(s);
-    s->ops->end(s);
+    symm_mark_end(s->comm, &s->mark);
     if (pushed) symm_gpu_pop(s->comm, &scope);
     symm_heap_unref(s->heap);
     symm_comm_unref(s->comm);

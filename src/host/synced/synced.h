@@ -6,6 +6,7 @@
 
 #include "symm_synced.h"
 #include "host/gpu/gpu.h"
+#include "host/gpu/point.h"
 #include "host/heap/heap.h"
 #include "dirty_ranges.h"
 
@@ -31,18 +32,10 @@ typedef struct {
                          symmStream_t stream);
     symmResult_t (*zero)(symm_synced *s, uint64_t bytes, symmStream_t stream);
     symmResult_t (*write_word)(symm_synced *s, uint32_t value, symmStream_t stream);
-    /* Marks the end of the work that the stream has so far; s->pending becomes whether that work
-     * may still run. follow: work that the stream is given later runs after the mark. await: the
-     * caller waits for the mark. ended: whether the mark has passed. */
-    symmResult_t (*mark)(symm_synced *s, symmStream_t stream);
-    symmResult_t (*follow)(symm_synced *s, symmStream_t stream);
-    symmResult_t (*await)(symm_synced *s);
-    int (*ended)(symm_synced *s);
     /* The caller waits for the whole stream; used only after mark has failed. */
     void (*drain)(symm_synced *s, symmStream_t stream);
     /* The graph under capture holds the buffer's memory from now on. */
     symmResult_t (*hold)(symm_synced *s, symmStream_t stream);
-    void (*end)(symm_synced *s);
 } symm_synced_ops;
 
 struct symm_synced {
@@ -61,11 +54,10 @@ struct symm_synced {
     int captured;
     symm_side cpu, gpu;
     symm_dirty dirty;
-    uint64_t word_off;         /* of the word's block, SYMM_NO_OFFSET: none yet */
-    uint32_t generation;       /* the last one that a stream was given to write */
-    const void *site;          /* of the API call under way */
-    symm_order order;          /* host backend: the mark */
-    struct cu_event_st *event; /* GPUs: the mark, NULL until the first */
+    uint64_t word_off;   /* of the word's block, SYMM_NO_OFFSET: none yet */
+    uint32_t generation; /* the last one that a stream was given to write */
+    const void *site;    /* of the API call under way */
+    symm_mark mark;      /* behind the last work that a stream was given for it; point.h */
 };
 
 extern const symm_synced_ops symm_synced_host; /* synced_host.c */

@@ -1,6 +1,6 @@
-/* synced_gpu.c - synced buffers on GPUs: copies run in the caller's streams, and one event marks
- * the last of them. Runs in the buffer's thread, with the communicator's context current; host_free
- * also in the thread that drops the last reference. No lock.
+/* synced_gpu.c - synced buffers on GPUs: copies run in the caller's streams. Runs in the buffer's
+ * thread, with the communicator's context current; host_free also in the thread that drops the
+ * last reference. No lock.
  *
  * The driver is called in the relaxed capture mode (symm_gpu_push), so pinned memory may be
  * allocated while some stream is under capture. */
@@ -12,12 +12,7 @@ static symmResult_t look(symm_synced *s, symmStream_t stream, int *capturing) {
     symm_gpu_capture in;
     SYMM_TRY(symm_gpu_look(s->comm, stream, &in));
     *capturing = in.graph != NULL;
-    if (s->event) return symmSuccess;
-    cu_event event;
-    cu_result cu = symm_cu.cuEventCreate(&event, SYMM_CUDA_EVENT_DISABLE_TIMING);
-    if (cu) return symm_cuda_error(cu, "an event for a synced buffer");
-    s->event = event;
-    return symmSuccess;
+    return symm_cuda_error(symm_mark_make(&s->mark), "an event for a synced buffer");
 }
 
 static symmResult_t host_alloc(symm_synced *s, symm_side *side) {
@@ -74,30 +69,6 @@ static symmResult_t write_word(symm_synced *s, uint32_t value, symmStream_t stre
     return symm_cuda_error(cu, "writing the generation of synced buffer %p", (void *)s->handle);
 }
 
-static symmResult_t mark(symm_synced *s, symmStream_t stream) {
-    cu_result cu = symm_cu.cuEventRecord(s->event, symm_gpu_stream(stream));
-    if (cu) return symm_cuda_error(cu, "marking a copy of synced buffer %p", (void *)s->handle);
-    s->pending = 1;
-    return symmSuccess;
-}
-
-/* Also if it is the stream of the mark: the handle of a destroyed stream may come back as another
- * stream's. */
-static symmResult_t follow(symm_synced *s, symmStream_t stream) {
-    cu_result cu = symm_cu.cuStreamWaitEvent(symm_gpu_stream(stream), s->event, 0);
-    return symm_cuda_error(cu, "ordering stream %p after synced buffer %p", (void *)stream,
-                           (void *)s->handle);
-}
-
-static symmResult_t await(symm_synced *s) {
-    cu_result cu = symm_cu.cuEventSynchronize(s->event);
-    return symm_cuda_error(cu, "waiting for a copy of synced buffer %p", (void *)s->handle);
-}
-
-static int ended(symm_synced *s) {
-    return symm_cu.cuEventQuery(s->event) == SYMM_CUDA_SUCCESS;
-}
-
 static void drain(symm_synced *s, symmStream_t stream) {
     (void)s;
     symm_cu.cuStreamSynchronize(symm_gpu_stream(stream));
@@ -109,12 +80,6 @@ static symmResult_t hold(symm_synced *s, symmStream_t stream) {
     return symm_graph_hold(s->comm, &in, stream, s, &symm_synced_held);
 }
 
-static void end(symm_synced *s) {
-    if (!s->event) return;
-    cu_result cu = symm_cu.cuEventDestroy(s->event);
-    if (cu) symm_cuda_error(cu, "destroying the event of a synced buffer");
-}
-
 const symm_synced_ops symm_synced_gpu = {.look = look,
                                          .host_alloc = host_alloc,
                                          .host_free = host_free,
@@ -122,10 +87,5 @@ const symm_synced_ops symm_synced_gpu = {.look = look,
                                          .copy = copy,
                                          .zero = zero,
                                          .write_word = write_word,
-                                         .mark = mark,
-                                         .follow = follow,
-                                         .await = await,
-                                         .ended = ended,
                                          .drain = drain,
-                                         .hold = hold,
-                                         .end = end};
+                                         .hold = hold};

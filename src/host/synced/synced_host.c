@@ -94,36 +94,12 @@ static symmResult_t write_word(symm_synced *s, uint32_t value, symmStream_t stre
     return submit(run_stamp, &t, sizeof t, stream);
 }
 
-/* ---- order ---- */
-
-static symmResult_t mark(symm_synced *s, symmStream_t stream) {
-    symm_order_take(stream, &s->order);
-    s->pending = s->order.stream != NULL; /* else all has ended */
-    return symmSuccess;
-}
-
-static symmResult_t follow(symm_synced *s, symmStream_t stream) {
-    return symm_order_wait(stream, s->order);
-}
-
-static symmResult_t await(symm_synced *s) {
-    return symm_order_wait(NULL, s->order);
-}
-
-static int ended(symm_synced *s) {
-    return symm_order_reached(s->order);
-}
-
 static void drain(symm_synced *s, symmStream_t stream) {
-    (void)s, (void)stream; /* mark does not fail */
+    (void)s, (void)stream; /* a mark does not fail */
 }
 
 static symmResult_t hold(symm_synced *s, symmStream_t stream) {
     return symm_graph_hold(s->comm, NULL, stream, s, &symm_synced_held);
-}
-
-static void end(symm_synced *s) {
-    symm_order_drop(&s->order);
 }
 
 const symm_synced_ops symm_synced_host = {.look = look,
@@ -133,10 +109,5 @@ const symm_synced_ops symm_synced_host = {.look = look,
                                           .copy = copy,
                                           .zero = zero,
                                           .write_word = write_word,
-                                          .mark = mark,
-                                          .follow = follow,
-                                          .await = await,
-                                          .ended = ended,
                                           .drain = drain,
-                                          .hold = hold,
-                                          .end = end};
+                                          .hold = hold};

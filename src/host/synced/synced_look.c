@@ -38,11 +38,7 @@ symmResult_t symmSyncedDirty(symmSynced_t synced, size_t off, size_t len) {
 
 /* Also notes that a copy has ended. */
 static int state_of(symm_synced *s) {
-    symm_cuda_scope scope;
-    if (s->pending && s->flow && symm_gpu_push(s->comm, &scope) == symmSuccess) {
-        if (s->ops->ended(s)) s->pending = s->flow = 0;
-        symm_gpu_pop(s->comm, &scope);
-    }
+    if (s->pending && s->flow && symm_mark_reached(s->comm, &s->mark)) s->pending = s->flow = 0;
     return s->head == SYMM_SYNCED_SYNCED && s->flow ? s->flow : s->head;
 }
 

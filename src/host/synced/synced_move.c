@@ -8,21 +8,25 @@
 
 symmResult_t symm_synced_settle(symm_synced *s) {
     if (!s->pending) return symmSuccess;
-    SYMM_TRY(s->ops->await(s));
+    SYMM_TRY(symm_mark_reach(s->comm, &s->mark));
     s->pending = s->flow = 0;
     return symmSuccess;
 }
 
-/* A capture cannot wait for work outside of it, so the caller waits. */
+/* Also if it is the stream of the mark: the handle of a destroyed stream may come back as another
+ * stream's. A capture cannot wait for work outside of it, so the caller waits. */
 symmResult_t symm_synced_join(symm_synced *s, symmStream_t stream, int capturing) {
     if (!s->pending) return symmSuccess;
-    return capturing ? symm_synced_settle(s) : s->ops->follow(s, stream);
+    return capturing ? symm_synced_settle(s) : symm_mark_follow(s->comm, &s->mark, stream);
 }
 
 /* Also after an error of `work`: a copy of it may run. */
 symmResult_t symm_synced_seal(symm_synced *s, symmStream_t stream, symmResult_t work) {
-    symmResult_t r = s->ops->mark(s, stream);
-    if (r) s->ops->drain(s, stream);
+    symmResult_t r = symm_mark_set(s->comm, &s->mark, stream);
+    if (r)
+        s->ops->drain(s, stream);
+    else /* on the host backend a mark without a stream stands for what has ended */
+        s->pending = s->comm->cuda || s->mark.order.stream;
     if (!s->pending) s->flow = 0;
     return work ? work : r;
 }

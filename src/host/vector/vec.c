@@ -6,10 +6,9 @@
 #include <stdio.h>
 
 #include "base/handle.h"
-#include "base/log.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "host/gpu/gpu.h"
+#include "host/gpu/setup.h"
 #include "host/heap/heap_int.h"
 
 enum { RESERVE, GROW, SHRINK };
@@ -33,7 +32,8 @@ typedef struct {
 static void vec_check(symm_heap *h) {
     symm_place_stats s;
     const uint64_t size = symm_ledger_size(h->ledger, h->comm->rank);
-    SYMM_ASSERT(h->kind == SYMM_KIND_VEC);
+    SYMM_ASSERT(h->kind == SYMM_KIND_VEC && size <= h->reserve);
+    SYMM_ASSERT(!h->fixed || !h->left); /* it has never moved */
     symm_heap_lock(h);
     symm_place_measure(h->zone[SYMM_ZONE_SYM].place, &s);
     SYMM_ASSERT(s.blocks == (size != 0));
@@ -58,26 +58,20 @@ static symmResult_t check_config(const create_args *a) {
 
 static symmResult_t create_job(void *p) {
     create_args *a = p;
-    symm_comm *c;
     symm_heap *h;
-    symm_cuda_scope scope;
+    symm_setup s;
     symmHeapConfig_t k = SYMM_HEAP_CONFIG_INITIALIZER;
-    SYMM_TRY(symm_comm_enter(a->comm, 1, &c));
-    symm_log_rank(c->rank);
-    if (c->cuda) symm_gpu_reap();
-    const symmResult_t inside = symm_gpu_push(c, &scope);
-    symmResult_t r = inside ? inside : check_config(a);
+    SYMM_TRY(symm_setup_enter(a->comm, &s));
+    symmResult_t r = s.status ? s.status : check_config(a);
     k.reserve = a->config.max;
     k.chunk = a->config.chunk;
     k.name = a->name;
-    r = symm_heap_create(c, r, SYMM_KIND_VEC, &k, &h);
+    r = symm_heap_create(s.c, r, SYMM_KIND_VEC, &k, &h);
     if (!r) {
         h->fixed = (a->config.flags & SYMM_VEC_FIXED) != 0;
         *a->vec = h->handle;
     }
-    if (!inside) symm_gpu_pop(c, &scope);
-    symm_comm_leave(c);
-    return r;
+    return symm_setup_leave(&s, r);
 }
 
 symmResult_t symmVecCreate(symmComm_t comm, const symmVecConfig_t *config, symmVec_t *vec) {
@@ -161,22 +155,17 @@ static symmResult_t shrink(symm_heap *h, symmResult_t status, const change_args 
 static symmResult_t change_job(void *p) {
     const change_args *a = p;
     symm_heap *h;
-    symm_cuda_scope scope;
+    symm_setup s;
+    symmResult_t r;
     SYMM_TRY(symm_heap_enter_kind(SYMM_KIND_VEC, a->vec, 1, &h));
-    symm_comm *c = h->comm;
-    symm_log_rank(c->rank);
-    if (c->cuda) symm_gpu_reap();
-    symmResult_t r = symm_gpu_push(c, &scope);
-    const int inside = !r;
+    symm_setup_begin(h->comm, &s);
     SYMM_CHECK(vec_check(h));
     if (a->what == RESERVE)
-        r = reserve(h, r, a->bytes);
+        r = reserve(h, s.status, a->bytes);
     else
-        r = a->what == GROW ? grow(h, r, a) : shrink(h, r, a);
+        r = a->what == GROW ? grow(h, s.status, a) : shrink(h, s.status, a);
     SYMM_CHECK(vec_check(h));
-    if (inside) symm_gpu_pop(c, &scope);
-    symm_heap_leave(h);
-    return r;
+    return symm_setup_leave(&s, r);
 }
 
 static symmResult_t change(change_args a) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/stats.h"
@@ -22,11 +23,23 @@ typedef struct { /* one registration under way */
     symm_brought *all;
     symm_slot *slot;
     symm_trade trade;
-    int fds[SYMM_MAX_SEGMENTS]; /* own segments, exported */
 } exchange;
 
 static symmResult_t gather(exchange *x, const symm_brought *mine) {
     return symm_comm_gather(x->c, mine, x->all, sizeof *mine, x->stage);
+}
+
+/* What this rank brings: pieces one behind the other, found by their hash. */
+static void bring_check(const symm_bring *b) {
+    uint64_t total = 0;
+    SYMM_ASSERT(b->count >= 0 && b->count <= SYMM_MAX_SEGMENTS);
+    for (int i = 0; i < b->count; i++) {
+        SYMM_ASSERT(b->parts[i].off == total && b->parts[i].bytes && b->handles[i]);
+        total += b->parts[i].bytes;
+    }
+    SYMM_ASSERT(!b->count || (total == b->total && b->id));
+    SYMM_ASSERT(!b->count || b->user_off < b->parts[0].bytes);
+    SYMM_ASSERT(!b->count || b->user_bytes <= total - b->user_off);
 }
 
 /* Everybody's status becomes the worst of all. */
@@ -127,6 +140,7 @@ static symmResult_t settle_offset(exchange *x, symm_brought *mine) {
             if (x->all[r].propose > hi) hi = x->all[r].propose;
         }
         if (lo == hi) return symmSuccess;
+        SYMM_ASSERT(lo <= x->slot->off && x->slot->off <= hi); /* of which one is ours */
         mine->code = (int32_t)symm_slot_move(x->c->space, x->slot, hi);
     }
 }
@@ -176,7 +190,6 @@ symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *
                            .handles = bring->handles,
                            .parts = bring->parts,
                            .count = bring->count,
-                           .fds = x.fds,
                            .map = map_one,
                            .arg = &x};
     symm_brought mine = {.count = bring->count,
@@ -185,6 +198,7 @@ symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *
                          .user_off = bring->user_off,
                          .slot = SYMM_NO_OFFSET,
                          .propose = SYMM_NO_OFFSET};
+    if (!status) SYMM_CHECK(bring_check(bring));
     symm_slot *have =
         status || !bring->count ? NULL : symm_slot_find(c->space, bring->id, bring->total);
     mine.dropped = symm_slots_dropped(c->space, have); /* dropped again unless all have it */
@@ -211,6 +225,7 @@ symmResult_t symm_exchange(symm_comm *c, symmResult_t status, const symm_bring *
         symm_slot_discard(c->space, x.slot); /* no collective has used it */
         return status;
     }
+    SYMM_ASSERT(x.slot && x.slot->off == all[0].propose);
     *shared = 0;
     *slot = x.slot;
     return symmSuccess;

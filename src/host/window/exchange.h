@@ -6,15 +6,15 @@
 
 #include "handle_exchange.h"
 
-#define SYMM_MAX_SEGMENTS 1024
+#define SYMM_MAX_SEGMENTS 65536
 
-typedef struct {                                 /* what this rank brings */
-    symm_vmm_handle *handles[SYMM_MAX_SEGMENTS]; /* one reference each, the caller's */
-    symm_part parts[SYMM_MAX_SEGMENTS];          /* one behind the other */
-    int count;
-    uint64_t total;      /* sum of bytes */
-    uint64_t id;         /* hash of the segments, never 0 if count */
-    uint64_t user_bytes; /* of the window, and where it begins in the first segment */
+typedef struct {               /* what this rank brings */
+    symm_vmm_handle **handles; /* [count] one reference each, the caller's */
+    symm_part *parts;          /* [count] one behind the other */
+    int count, room;           /* room: of both lists, where symm_window_find has made them */
+    uint64_t total;            /* sum of bytes */
+    uint64_t id;               /* hash of the segments, never 0 if count */
+    uint64_t user_bytes;       /* of the window, and where it begins in the first segment */
     uint64_t user_off;
 } symm_bring;
 

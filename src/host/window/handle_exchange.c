@@ -31,7 +31,7 @@ void symm_trade_close(symm_trade *t) {
 
 /* IN_FLIGHT: descriptors of all ranks together; far below the usual limits, because there may be
  * more communicators. AT_ONCE: descriptors of one message. */
-enum { IN_FLIGHT = 64, AT_ONCE = 4 };
+enum { IN_FLIGHT = 64, AT_ONCE = SYMM_TRADE_FDS };
 _Static_assert((int)AT_ONCE <= SYMM_MESH_FDS && AT_ONCE * sizeof(symm_part) <= SYMM_MESH_MAX,
                "a message takes them");
 
@@ -68,8 +68,7 @@ symmResult_t symm_trade_export(symm_trade *t) {
 /* Every peer has got the previous batch. Segments that cannot be exported, and those after them,
  * are sent as empty parts: the messages stay in step, and this rank votes against success. */
 static void next_batch(symm_trade *t, int first) {
-    int fds[AT_ONCE];
-    symm_trade next = {.c = t->c, .handles = t->handles, .count = t->count, .fds = fds};
+    symm_trade next = {.c = t->c, .handles = t->handles, .count = t->count};
     if (!t->lacks) {
         const symmResult_t r = export_some(&next, first);
         t->lacks = r != symmSuccess;
@@ -80,7 +79,7 @@ static void next_batch(symm_trade *t, int first) {
         return;
     }
     symm_trade_close(t);
-    memcpy(t->fds, fds, (size_t)next.nfds * sizeof *fds);
+    memcpy(t->fds, next.fds, sizeof next.fds);
     t->nfds = next.nfds;
 }
 

@@ -9,13 +9,15 @@ typedef struct { /* a segment, and where it goes from the beginning of the range
     uint64_t off, bytes;
 } symm_part;
 
+enum { SYMM_TRADE_FDS = 4 }; /* descriptors of one message */
+
 typedef struct {
     symm_comm *c;
     const char *stage;
     symm_vmm_handle *const *handles; /* own segments */
     const symm_part *parts;
     int count;
-    int *fds; /* room for count; as many as one message takes are open at a time */
+    int fds[SYMM_TRADE_FDS]; /* of the segments in the message that is being sent */
     int nfds;
     int lacks;           /* the rest could not be exported */
     symmResult_t status; /* first soft error: this rank goes on until the agreement */

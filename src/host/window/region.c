@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
@@ -25,6 +26,27 @@ struct symm_range {
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static symm_range *ranges;
 static uint64_t last_id;
+
+/* The user thread's, but for what another thread rank may change: its maps, and references. */
+static void region_check(const symm_region *r) {
+    SYMM_ASSERT(!r->slot != !r->range && !r->range == !r->c->threads);
+    SYMM_ASSERT(r->bytes && r->bytes <= r->stride && r->base);
+    SYMM_ASSERT(!r->slot || r->base == r->c->space->base + r->slot->off);
+    SYMM_ASSERT(!r->slot || (r->bytes <= r->slot->bytes && !r->slot->id));
+    SYMM_ASSERT(!r->range || (r->base == r->range->base && r->stride == r->range->stride));
+}
+
+static void growth_check(const symm_growth *g) {
+    uint64_t end = 0;
+    SYMM_CHECK(region_check(g->r));
+    SYMM_ASSERT(g->count >= 0 && g->old >= 0 && g->old <= g->count && (!g->old || g->from));
+    for (int i = 0; i < g->count; i++) {
+        SYMM_ASSERT(g->parts[i].bytes && g->parts[i].off <= g->r->bytes);
+        SYMM_ASSERT(g->parts[i].bytes <= g->r->bytes - g->parts[i].off);
+        end = g->parts[i].off + g->parts[i].bytes > end ? g->parts[i].off + g->parts[i].bytes : end;
+    }
+    SYMM_ASSERT(end <= g->r->stride);
+}
 
 /* ---- thread ranks' ranges -------------------------------------------------------------------- */
 
@@ -60,6 +82,7 @@ static symm_range *range_find(uint64_t id) {
     pthread_mutex_lock(&list_lock);
     symm_range *g = ranges;
     while (g && g->id != id) g = g->next;
+    SYMM_ASSERT(!g || g->refs > 0);
     if (g) g->refs++;
     pthread_mutex_unlock(&list_lock);
     return g;
@@ -67,6 +90,7 @@ static symm_range *range_find(uint64_t id) {
 
 static void range_drop(symm_range *g) {
     pthread_mutex_lock(&list_lock);
+    SYMM_ASSERT(g->refs > 0 && g->refs <= g->nranks);
     const int last = --g->refs == 0;
     for (symm_range **at = &ranges; last && *at; at = &(*at)->next)
         if (*at == g) {
@@ -124,12 +148,9 @@ drop:
 static symmResult_t open_processes(symm_comm *c, symmResult_t status, uint64_t bytes,
                                    const char *stage, symm_region *r) {
     symm_brought all[SYMM_MAX_RANKS];
-    symm_bring b;
+    const symm_bring b = {.total = bytes};
     symm_slot *slot;
     int shared;
-    b.count = 0;
-    b.total = bytes;
-    b.id = b.user_bytes = b.user_off = 0;
     SYMM_TRY(symm_exchange(c, status, &b, stage, all, &slot, &shared));
     *r = (symm_region){.c = c,
                        .slot = slot,
@@ -146,6 +167,7 @@ symmResult_t symm_region_open(symm_comm *c, symmResult_t mine, uint64_t bytes, c
 }
 
 void symm_region_close(symm_region *r) {
+    if (r->range || r->slot) SYMM_CHECK(region_check(r));
     if (r->range) range_drop(r->range);
     if (r->slot) symm_slot_drop(r->c->space, r->slot);
     r->range = NULL;
@@ -172,6 +194,7 @@ static void unlock_maps(const symm_region *r) {
 }
 
 int symm_region_backed(const symm_region *r, int rank, uint64_t off, uint64_t bytes) {
+    SYMM_ASSERT(rank >= 0 && rank < r->c->nranks);
     int yes = symm_maps_cover(lock_maps(r), rank, off, bytes);
     unlock_maps(r);
     return yes;
@@ -185,6 +208,7 @@ uint64_t symm_region_bytes(const symm_region *r, int rank) {
 
 static symmResult_t unmap(symm_region *r, int rank, symm_part part) {
     const symm_vmm *v = r->c->vmm;
+    SYMM_CHECK(region_check(r));
     int cu = v->unmap(symm_region_addr(r, rank, part.off), part.bytes);
     if (cu)
         return symm_vmm_error(v, cu, "unmapping %llu bytes at offset %llu of rank %d",
@@ -282,23 +306,22 @@ static symmResult_t make_part(symm_growth *g, int i) {
 symmResult_t symm_growth_prepare(symm_growth *g) {
     const size_t n = (size_t)g->count + 1;
     g->handles = SYMM_FAIL_ALLOC(region_handles, calloc(n, sizeof *g->handles));
-    int *fds = SYMM_FAIL_ALLOC(region_fds, calloc(n, sizeof *fds));
     g->trade = (symm_trade){.c = g->r->c,
                             .stage = g->stage,
                             .handles = g->handles,
                             .parts = g->parts,
                             .count = g->count,
-                            .fds = fds,
                             .map = map_one,
                             .arg = g};
-    if (!g->handles || !fds)
-        return SYMM_ERR(symmOutOfMemory, "no memory to list %d pieces", g->count);
+    if (!g->handles) return SYMM_ERR(symmOutOfMemory, "no memory to list %d pieces", g->count);
+    SYMM_CHECK(growth_check(g));
     for (int i = 0; i < g->count; i++) SYMM_TRY(make_part(g, i));
     return g->r->c->threads ? symmSuccess : symm_trade_export(&g->trade);
 }
 
 symmResult_t symm_growth_commit(symm_growth *g, const int *counts) {
     symm_trade *t = &g->trade;
+    SYMM_CHECK(growth_check(g));
     if (g->r->range)
         for (int i = 0; i < g->count && !t->status; i++)
             t->status = map_one(g, g->r->c->rank, g->handles[i], g->parts[i]);
@@ -333,6 +356,5 @@ void symm_growth_end(symm_growth *g, int keep) {
     for (int i = 0; g->handles && !g->mine && i < g->count; i++)
         if (g->handles[i]) g->r->c->vmm->release(g->handles[i]);
     symm_trade_close(&g->trade);
-    free(g->trade.fds);
     free(g->handles);
 }

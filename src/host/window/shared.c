@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
@@ -59,6 +60,7 @@ static symm_shared *find(uint64_t id) {
     pthread_mutex_lock(&list_lock);
     symm_shared *s = list;
     while (s && s->id != id) s = s->next;
+    SYMM_ASSERT(!s || s->refs > 0);
     if (s) s->refs++;
     pthread_mutex_unlock(&list_lock);
     return s;
@@ -67,6 +69,7 @@ static symm_shared *find(uint64_t id) {
 void symm_shared_drop(symm_shared *s) {
     if (!s) return;
     pthread_mutex_lock(&list_lock);
+    SYMM_ASSERT(s->refs > 0 && s->bytes % s->part == 0);
     const int last = --s->refs == 0;
     for (symm_shared **at = &list; last && *at; at = &(*at)->next)
         if (*at == s) {
@@ -81,6 +84,7 @@ void symm_shared_drop(symm_shared *s) {
 }
 
 void *symm_shared_part(const symm_shared *s, int rank) {
+    SYMM_ASSERT(rank >= 0 && (size_t)rank * s->part < s->bytes);
     return s->base + (size_t)rank * s->part;
 }
 

@@ -19,10 +19,13 @@ void symm_space_check(const symm_space *s) {
     enum { MOST = 64 }; /* of a long list: its beginning */
     uint64_t end = 0;
     int n = 0;
-    SYMM_ASSERT(s->rank >= 0 && s->rank < s->nranks);
+    SYMM_ASSERT(s->rank >= 0 && s->rank < s->nranks && s->nranks <= SYMM_MAX_RANKS);
+    SYMM_ASSERT(s->base && s->base % SPACE_ALIGN == 0 && s->stride && s->vmm);
     for (const symm_slot *t = s->slots; t && n < MOST; t = t->next, n++) {
         SYMM_ASSERT((t->refs > 0) == (t->state == SYMM_SLOT_USED));
-        SYMM_ASSERT(t->refs >= 0 && t->heard <= s->nranks);
+        SYMM_ASSERT(t->refs >= 0 && t->heard >= 0 && t->heard <= s->nranks);
+        SYMM_ASSERT(t->state >= SYMM_SLOT_USED && t->state <= SYMM_SLOT_ENDING);
+        SYMM_ASSERT(t->rank_bytes && (!t->maps.n || !t->id)); /* a region is found by nobody */
         SYMM_ASSERT(t->state != SYMM_SLOT_OFFERED || t->offerer);
         if (!t->bytes) continue; /* a window of nothing takes no range */
         SYMM_ASSERT(t->off >= end && t->off <= s->stride && t->bytes <= s->stride - t->off);
@@ -51,12 +54,17 @@ static void insert(symm_space *s, symm_slot *slot) {
 
 static void take_out(symm_space *s, symm_slot *slot) {
     symm_slot **at = &s->slots;
-    while (*at != slot) at = &(*at)->next;
+    while (*at != slot) {
+        SYMM_ASSERT(*at && (*at)->off <= slot->off);
+        at = &(*at)->next;
+    }
     *at = slot->next;
 }
 
 /* Under the lock. The gauge counts what is mapped for peers only. */
 static void set_state(symm_slot *slot, int state) {
+    SYMM_ASSERT(slot->state != SYMM_SLOT_ENDING || state == SYMM_SLOT_ENDING);
+    SYMM_ASSERT(state != SYMM_SLOT_OFFERED || slot->state == SYMM_SLOT_DROPPED);
     int was = slot->state == SYMM_SLOT_DROPPED || slot->state == SYMM_SLOT_OFFERED;
     int is = state == SYMM_SLOT_DROPPED || state == SYMM_SLOT_OFFERED;
     slot->state = state;
@@ -263,6 +271,7 @@ void symm_slot_publish(symm_space *s, symm_slot *slot, uint64_t id) {
     lock(s);
     /* An older slot of the same memory cannot be shared, because another rank has other memory in
      * it. Only the newest is found. */
+    SYMM_ASSERT(slot->refs > 0);
     for (symm_slot *old = s->slots; old; old = old->next)
         if (old->id == id) old->id = 0;
     slot->id = id;
@@ -272,6 +281,7 @@ void symm_slot_publish(symm_space *s, symm_slot *slot, uint64_t id) {
 void symm_slot_drop(symm_space *s, symm_slot *slot) {
     if (!slot) return;
     lock(s);
+    SYMM_ASSERT(slot->refs > 0 && slot->state == SYMM_SLOT_USED);
     if (--slot->refs == 0) set_state(slot, SYMM_SLOT_DROPPED);
     unlock(s);
 }
@@ -279,6 +289,7 @@ void symm_slot_drop(symm_space *s, symm_slot *slot) {
 void symm_slot_discard(symm_space *s, symm_slot *slot) {
     if (!slot) return;
     lock(s);
+    SYMM_ASSERT(slot->refs > 0 && slot->state == SYMM_SLOT_USED);
     int last = --slot->refs == 0;
     if (last) set_state(slot, SYMM_SLOT_ENDING); /* no registration finds or offers it */
     unlock(s);
@@ -294,6 +305,7 @@ int symm_slot_refs(symm_space *s, const symm_slot *slot) {
 
 void symm_slot_ref(symm_space *s, symm_slot *slot) {
     lock(s);
+    SYMM_ASSERT(slot->refs > 0);
     slot->refs++;
     unlock(s);
 }
@@ -311,6 +323,7 @@ int symm_slot_claim(symm_space *s, symm_slot *slot, uint64_t bytes, symm_claim *
 
 void symm_slot_unclaim(symm_space *s, symm_slot *slot, const symm_claim *was) {
     lock(s);
+    SYMM_ASSERT(slot->refs == 1 && was->bytes <= slot->bytes && !slot->id);
     slot->bytes = was->bytes;
     slot->id = was->id;
     unlock(s);

@@ -8,11 +8,10 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/handle.h"
-#include "base/log.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "host/gpu/gpu.h"
+#include "host/gpu/setup.h"
 #include "exchange.h"
 #include "space.h"
 
@@ -23,6 +22,7 @@ void symm_window_ref(symm_win *w) {
         w->comm->source->ref(w);
         return;
     }
+    SYMM_ASSERT(atomic_load_explicit(&w->refs, memory_order_relaxed) > 0);
     atomic_fetch_add_explicit(&w->refs, 1, memory_order_relaxed);
 }
 
@@ -31,6 +31,7 @@ void symm_window_unref(symm_win *w) {
         w->comm->source->unref(w);
         return;
     }
+    SYMM_ASSERT(atomic_load_explicit(&w->refs, memory_order_relaxed) > 0);
     /* Acquire and release: the one who gives it up comes after everyone's last use. */
     if (atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1) return;
     if (w->slot)
@@ -81,6 +82,36 @@ void symm_window_lengthen(symm_win *w, uint64_t bytes, symm_lived *list, int n) 
     w->bytes = bytes;
     symm_window_watch(w, list, n);
     enter(w->comm, w);
+    SYMM_CHECK(symm_window_check(w));
+}
+
+static void check_pieces(const symm_win *w) {
+    enum { MOST = 16 };
+    int gone = 0;
+    for (int i = 0; i < w->nlived; i++) {
+        const symm_lived *p = &w->lived[i];
+        gone += p->gone;
+        if (i >= MOST) continue;
+        SYMM_ASSERT(p->lo < p->hi && (i == 0 || p[-1].hi <= p->lo));
+        SYMM_ASSERT(p->gone == 0 || p->gone == 1);
+    }
+    SYMM_ASSERT(gone == w->gone && w->foreign + w->dear <= w->nlived);
+    SYMM_ASSERT(!w->nlived || w->lived[0].lo <= (uintptr_t)w->ptr);
+    SYMM_ASSERT(!w->nlived || w->lived[w->nlived - 1].hi >= (uintptr_t)w->ptr + w->bytes);
+}
+
+/* Where a window is on each rank. */
+void symm_window_check(const symm_win *w) {
+    const symm_comm *c = w->comm;
+    SYMM_ASSERT(w->off && w->size && w->handle && !w->heap);
+    SYMM_ASSERT(w->size[c->rank] == w->bytes && (w->ptr || !w->bytes));
+    SYMM_ASSERT(!w->slot == !!c->threads && (!w->held || w->slot));
+    for (int r = 0; r < c->nranks && w->slot; r++) {
+        const uint64_t in = w->off[r] + c->base - c->space->base - w->slot->off;
+        SYMM_ASSERT(in <= w->slot->bytes && w->size[r] <= w->slot->bytes - in);
+        SYMM_ASSERT(w->size[r] <= w->slot->rank_bytes[r]);
+    }
+    check_pieces(w);
 }
 
 void symm_windows_check(const symm_comm *c) {
@@ -104,10 +135,12 @@ static void link_window(symm_comm *c, symm_win *w) {
     c->windows.count++;
     enter(c, w);
     SYMM_CHECK(symm_windows_check(c));
+    SYMM_CHECK(symm_window_check(w));
 }
 
 static void close_window(symm_comm *c, symm_win *w) {
     SYMM_CHECK(symm_windows_check(c));
+    SYMM_CHECK(symm_window_check(w));
     leave(c, w);
     *w->link = w->next;
     if (w->next) w->next->link = w->link;
@@ -180,6 +213,20 @@ static uint64_t mix(uint64_t h, uint64_t v) {
     return h * 0xff51afd7ed558ccdull;
 }
 
+/* For one more segment. */
+static symmResult_t make_list_room(symm_bring *b) {
+    enum { FIRST = 16 };
+    const int room = b->room ? 2 * b->room : FIRST;
+    if (b->count < b->room) return symmSuccess;
+    void *h = SYMM_FAIL_ALLOC(win_segments, realloc(b->handles, (size_t)room * sizeof *b->handles));
+    if (h) b->handles = h;
+    void *p = h ? realloc(b->parts, (size_t)room * sizeof *b->parts) : NULL;
+    if (!p) return SYMM_ERR(symmOutOfMemory, "no memory to list a window's segments");
+    b->parts = p;
+    b->room = room;
+    return symmSuccess;
+}
+
 symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring *b) {
     char *at = buff, *end = buff + size;
     b->user_bytes = size;
@@ -189,6 +236,7 @@ symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring 
         if (b->count == SYMM_MAX_SEGMENTS)
             return SYMM_ERR(symmNotSupported, "buff=%p, size=%zu lies in more than %d segments",
                             (void *)buff, size, SYMM_MAX_SEGMENTS);
+        SYMM_TRY(make_list_room(b));
         int cu = c->vmm->retain(at, &b->handles[b->count], &base, &bytes);
         if (cu == SYMM_CU_INVALID_VALUE)
             return SYMM_ERR(
@@ -220,6 +268,8 @@ symmResult_t symm_window_find(symm_comm *c, char *buff, size_t size, symm_bring 
 
 void symm_window_let_go(symm_comm *c, symm_bring *b) {
     for (int i = 0; i < b->count; i++) c->vmm->release(b->handles[i]);
+    free(b->handles);
+    free(b->parts);
 }
 
 /* Thread ranks: the user's pointer is the only mapping, so the flat offset is computed from it. */
@@ -272,17 +322,6 @@ typedef struct {
     int flags;
 } register_args;
 
-/* Takes part with an error and no memory. Its record is on the stack, because malloc may be what
- * failed. */
-static __attribute__((noinline)) symmResult_t take_part(symm_comm *c, symmResult_t status,
-                                                        symm_brought *all) {
-    symm_bring none;
-    none.count = 0;
-    none.total = none.id = none.user_bytes = none.user_off = 0;
-    return c->threads ? meet_threads(c, status, NULL, all)
-                      : meet_processes(c, status, NULL, &none, all);
-}
-
 /* A rank that has failed, or has a bad argument, takes part all the same, so that all ranks return
  * its error. */
 static symmResult_t register_window(symm_comm *c, symmResult_t status, const register_args *a) {
@@ -290,25 +329,23 @@ static symmResult_t register_window(symm_comm *c, symmResult_t status, const reg
     symm_lived *lived = NULL;
     void *handle = NULL;
     symm_brought all[SYMM_MAX_RANKS];
-    symm_bring *b = SYMM_FAIL_ALLOC(win_segments, calloc(1, sizeof *b));
-    if (!b)
-        return take_part(c, SYMM_ERR(symmOutOfMemory, "no memory to list a window's segments"),
-                         all);
+    symm_bring b = {.count = 0};
+    symm_window_sweep(c);
     if (!status) status = check_buffer(a->buff, a->size, a->win, a->flags);
     if (!status) status = make_record(c, a->buff, a->size, &w);
     if (!status) status = symm_handle_new(SYMM_KIND_WINDOW, w, handle_gone, &handle);
-    if (!status) status = symm_window_find(c, a->buff, a->size, b);
-    if (!status) status = symm_window_list(c, a->buff, b, &lived);
-    if (!status) symm_window_watch(w, lived, b->count);
+    if (!status) status = symm_window_find(c, a->buff, a->size, &b);
+    if (!status) status = symm_window_list(c, a->buff, &b, &lived);
+    if (!status) symm_window_watch(w, lived, b.count);
     if (!status) status = symm_window_make_room(c);
-    status = c->threads ? meet_threads(c, status, w, all) : meet_processes(c, status, w, b, all);
-    symm_window_let_go(c, b);
+    status = c->threads ? meet_threads(c, status, w, all) : meet_processes(c, status, w, &b, all);
+    symm_window_let_go(c, &b);
     if (status) goto drop_record;
     w->handle = handle;
     link_window(c, w);
     SYMM_STAT_ADD(registrations, 1);
     *a->win = handle;
-    goto free_list;
+    return symmSuccess;
 drop_record:
     if (handle) {
         symm_handle_close(SYMM_KIND_WINDOW, handle);
@@ -316,23 +353,14 @@ drop_record:
     } else if (w) {
         symm_window_unref(w);
     }
-free_list:
-    free(b);
     return status;
 }
 
 static symmResult_t register_job(void *p) {
     register_args *a = p;
-    symm_comm *c;
-    symm_cuda_scope scope;
-    SYMM_TRY(symm_comm_enter(a->comm, 1, &c));
-    symm_log_rank(c->rank);
-    if (c->cuda) symm_gpu_reap();
-    const symmResult_t inside = symm_gpu_push(c, &scope);
-    symmResult_t r = register_window(c, inside, a);
-    if (!inside) symm_gpu_pop(c, &scope);
-    symm_comm_leave(c);
-    return r;
+    symm_setup s;
+    SYMM_TRY(symm_setup_enter(a->comm, &s));
+    return symm_setup_leave(&s, register_window(s.c, s.status, a));
 }
 
 symmResult_t symmWindowRegister(symmComm_t comm, void *buff, size_t size, symmWindow_t *win,
@@ -400,6 +428,11 @@ static symmResult_t peer_ptr(const symm_win *w, size_t offset, int rank, void **
     if (rank < 0 || rank >= c->nranks)
         return SYMM_ERR(symmInvalidArgument, "rank=%d: the communicator has ranks 0 to %d", rank,
                         c->nranks - 1);
+    if (w->ended)
+        return SYMM_ERR(symmInvalidUsage,
+                        "win=%p: its memory at %p was freed, and a registration since then has let "
+                        "go of what it maps",
+                        (void *)w->handle, (void *)w->ptr);
     if (offset >= w->size[rank])
         return SYMM_ERR(symmInvalidArgument, "offset=%zu: rank %d registered %llu bytes", offset,
                         rank, (unsigned long long)w->size[rank]);

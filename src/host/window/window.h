@@ -32,8 +32,9 @@ void symm_window_ref(symm_win *w);
 /* The last reference frees the window and drops its slot, which unmaps nothing by itself. */
 void symm_window_unref(symm_win *w);
 void symm_window_drop_all(symm_comm *c);
-/* Asserts the invariants of the list of windows. */
+/* Asserts the invariants of the list of windows, and of one of them. */
 void symm_windows_check(const symm_comm *c);
+void symm_window_check(const symm_win *w);
 
 /* Retains the segments that cover [buff, buff+size); let_go releases what find has retained, also
  * if find failed. */
@@ -51,6 +52,10 @@ void symm_window_say_short(symm_comm *c, const char *name, const void *p, uint64
  * the list. */
 symmResult_t symm_window_list(symm_comm *c, const void *buff, const symm_bring *b,
                               symm_lived **out);
+/* Windows of which all memory has ended here give up what they map, as if they were deregistered,
+ * unless captured calls use them. Their handles stay until they are deregistered. Before the
+ * exchange of a registration. */
+void symm_window_sweep(symm_comm *c);
 /* w takes the list over. From here on it is a window only where these pieces have not ended. */
 void symm_window_watch(symm_win *w, symm_lived *list, int n);
 /* 1 if the memory at [ptr, ptr + bytes), inside w, is still what was registered. */

@@ -5,11 +5,10 @@
 #include "symm_heap.h"
 #include "base/fail.h"
 #include "base/handle.h"
-#include "base/log.h"
 #include "base/stats.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "host/gpu/gpu.h"
+#include "host/gpu/setup.h"
 #include "exchange.h"
 #include "space.h"
 #include "window.h"
@@ -31,13 +30,12 @@ typedef struct
 typedef struct {
     symm_comm *c;
     symm_win *w;
-    symm_bring *b; /* all segments of the longer window */
-    int old;       /* of these, the slot has so many already */
+    symm_bring b; /* all segments of the longer window */
+    int old;      /* of these, the slot has so many already */
     offer *all;
     symm_held *held;
     symm_lived *lived;
     symm_trade trade;
-    int fds[SYMM_MAX_SEGMENTS];
 } growth;
 
 /* ---- what this rank brings ------------------------------------------------------------------- */
@@ -51,8 +49,8 @@ static int same_memory(const growth *g, int i, uint64_t off) {
     if (v->retain(symm_space_addr(g->c->space, g->c->rank, g->w->slot->off + off), &h, &base,
                   &bytes))
         return 0;
-    int same = bytes == g->b->parts[i].bytes && !v->identify(h, &bytes, there) &&
-               !v->identify(g->b->handles[i], &bytes, here) && here[0] == there[0] &&
+    int same = bytes == g->b.parts[i].bytes && !v->identify(h, &bytes, there) &&
+               !v->identify(g->b.handles[i], &bytes, here) && here[0] == there[0] &&
                here[1] == there[1];
     v->release(h);
     return same;
@@ -63,14 +61,14 @@ static symmResult_t check_prefix(growth *g) {
     const symm_win *w = g->w;
     const uint64_t mapped = w->slot ? w->slot->rank_bytes[g->c->rank] : 0;
     uint64_t off = 0;
-    for (g->old = 0; off < mapped && g->old < g->b->count; g->old++) {
+    for (g->old = 0; off < mapped && g->old < g->b.count; g->old++) {
         if (!same_memory(g, g->old, off)) break;
-        off += g->b->parts[g->old].bytes;
+        off += g->b.parts[g->old].bytes;
     }
     if (off >= mapped) return symmSuccess;
     return SYMM_ERR(symmInvalidArgument,
                     "win=%p: the memory behind byte %llu of the window is not what was registered",
-                    (void *)w->handle, (unsigned long long)(off - g->b->user_off));
+                    (void *)w->handle, (unsigned long long)(off - g->b.user_off));
 }
 
 static symmResult_t bring(growth *g, const grow_args *a) {
@@ -84,8 +82,8 @@ static symmResult_t bring(growth *g, const grow_args *a) {
     if ((uintptr_t)w->ptr + a->size < (uintptr_t)w->ptr)
         return SYMM_ERR(symmInvalidArgument, "size=%zu: beyond the end of the address space",
                         a->size);
-    SYMM_TRY(symm_window_find(g->c, w->ptr, a->size, g->b));
-    SYMM_TRY(symm_window_list(g->c, w->ptr, g->b, &g->lived));
+    SYMM_TRY(symm_window_find(g->c, w->ptr, a->size, &g->b));
+    SYMM_TRY(symm_window_list(g->c, w->ptr, &g->b, &g->lived));
     SYMM_TRY(symm_window_make_room(g->c)); /* a window of nothing has none yet */
     if (g->c->threads) return symmSuccess;
     g->held = SYMM_FAIL_ALLOC(win_held, calloc(1, sizeof *g->held));
@@ -95,10 +93,10 @@ static symmResult_t bring(growth *g, const grow_args *a) {
 
 static symmResult_t tell(growth *g, symmResult_t status, int fits) {
     offer mine = {.code = (int32_t)status,
-                  .count = g->b->count - g->old,
-                  .total = g->b->total,
-                  .user_bytes = g->b->user_bytes,
-                  .user_off = g->b->user_off,
+                  .count = g->b.count - g->old,
+                  .total = g->b.total,
+                  .user_bytes = g->b.user_bytes,
+                  .user_off = g->b.user_off,
                   .fits = fits};
     SYMM_TRY(symm_comm_gather(g->c, &mine, g->all, sizeof mine, stage));
     for (int r = 0; r < g->c->nranks; r++)
@@ -162,7 +160,7 @@ static symmResult_t move(growth *g) {
     symm_brought brought[SYMM_MAX_RANKS];
     symm_slot *slot;
     int shared;
-    SYMM_TRY(symm_exchange(g->c, symmSuccess, g->b, stage, brought, &slot, &shared));
+    SYMM_TRY(symm_exchange(g->c, symmSuccess, &g->b, stage, brought, &slot, &shared));
     for (int r = 0; r < g->c->nranks; r++)
         w->off[r] = g->c->space->base + slot->off + brought[r].user_off - g->c->base;
     if (atomic_load(&w->refs) > 1) {
@@ -186,7 +184,7 @@ static symmResult_t grow_processes(growth *g) {
     for (int p = 0; p < g->c->nranks && !r; p++) all_fit &= g->all[p].fits;
     if (!r && all_fit) r = map_behind(g);
     if (!r && all_fit)
-        symm_slot_publish(s, g->w->slot, g->b->id);
+        symm_slot_publish(s, g->w->slot, g->b.id);
     else if (fits)
         symm_slot_unclaim(s, g->w->slot, &was);
     symm_trade_close(&g->trade);
@@ -198,39 +196,27 @@ static symmResult_t grow(growth *g, symmResult_t status, const grow_args *a) {
     if (!status) status = bring(g, a);
     g->trade = (symm_trade){.c = g->c,
                             .stage = stage,
-                            .handles = g->b->handles + g->old,
-                            .parts = g->b->parts + g->old,
-                            .count = g->b->count - g->old,
-                            .fds = g->fds,
+                            .handles = g->b.handles + g->old,
+                            .parts = g->b.parts + g->old,
+                            .count = g->b.count - g->old,
                             .map = map_one,
                             .arg = g};
     SYMM_TRY(tell(g, status, 0));
     if (!g->c->threads) SYMM_TRY(grow_processes(g));
     for (int r = 0; r < g->c->nranks; r++) w->size[r] = g->all[r].user_bytes;
-    symm_window_lengthen(w, a->size, g->lived, g->b->count);
+    symm_window_lengthen(w, a->size, g->lived, g->b.count);
     g->lived = NULL;
     return symmSuccess;
-}
-
-/* With nothing to bring, and a status that says why; its room is on the stack, for there may be no
- * other. */
-static __attribute__((noinline)) symmResult_t take_part(growth *g, symmResult_t status,
-                                                        const grow_args *a) {
-    symm_bring none;
-    none.count = 0;
-    none.total = none.id = none.user_bytes = none.user_off = 0;
-    g->b = &none;
-    return grow(g, status, a);
 }
 
 static symmResult_t with_lists(symm_comm *c, symm_win *w, symmResult_t status, const grow_args *a) {
     offer all[SYMM_MAX_RANKS];
     growth g = {.c = c, .w = w, .all = all};
-    g.b = SYMM_FAIL_ALLOC(win_grow, calloc(1, sizeof *g.b));
-    if (!g.b) return take_part(&g, SYMM_ERR(symmOutOfMemory, "no memory to grow a window"), a);
+    if (!status && w->ended)
+        status = SYMM_ERR(symmInvalidUsage, "win=%p: its memory at %p was freed", (void *)w->handle,
+                          (void *)w->ptr);
     status = grow(&g, status, a);
-    symm_window_let_go(c, g.b);
-    free(g.b);
+    symm_window_let_go(c, &g.b);
     free(g.held);
     free(g.lived);
     return status;
@@ -238,19 +224,12 @@ static symmResult_t with_lists(symm_comm *c, symm_win *w, symmResult_t status, c
 
 static symmResult_t grow_job(void *p) {
     const grow_args *a = p;
-    symm_comm *c;
-    symm_cuda_scope scope;
+    symm_setup s;
     symm_win *w = symm_handle_peek(SYMM_KIND_WINDOW, a->win);
     if (!w)
         return SYMM_ERR(symmInvalidArgument, "win=%p is not a registered window", (void *)a->win);
-    SYMM_TRY(symm_comm_enter(w->comm->handle, 1, &c));
-    symm_log_rank(c->rank);
-    if (c->cuda) symm_gpu_reap();
-    const symmResult_t inside = symm_gpu_push(c, &scope);
-    symmResult_t r = with_lists(c, w, inside, a);
-    if (!inside) symm_gpu_pop(c, &scope);
-    symm_comm_leave(c);
-    return r;
+    SYMM_TRY(symm_setup_enter(w->comm->handle, &s));
+    return symm_setup_leave(&s, with_lists(s.c, w, s.status, a));
 }
 
 symmResult_t symmWindowGrow(symmWindow_t win, size_t size) {

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "host/comm/comm.h"
+#include "space.h"
 #include "window.h"
 
 /* The first piece that ends behind `at`. */
@@ -81,6 +82,23 @@ int symm_window_lives(symm_win *w, const void *ptr, uint64_t bytes) {
         if (p->gone) return 0;
     }
     return 1;
+}
+
+static int is_over(symm_win *w) {
+    for (int i = 0; i < w->nlived; i++) look_at(w, &w->lived[i]);
+    return w->nlived && w->gone == w->nlived;
+}
+
+void symm_window_sweep(symm_comm *c) {
+    const uint64_t ends = symm_vmm_ended(); /* first, as in look */
+    for (symm_win *w = c->windows.newest; w; w = w->next) {
+        if (!w->slot || (c->windows.swept == ends && !w->foreign)) continue;
+        if (atomic_load_explicit(&w->refs, memory_order_acquire) != 1 || !is_over(w)) continue;
+        symm_slot_drop(c->space, w->slot);
+        w->slot = NULL;
+        w->ended = 1;
+    }
+    c->windows.swept = ends;
 }
 
 int symm_window_pieces(const symm_win *w, const void *ptr, uint64_t bytes, symm_lived *out) {

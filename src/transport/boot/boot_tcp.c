@@ -15,7 +15,7 @@
 #include "lifeline.h"
 
 #define REFUSED_MS \
-    2000 /* nobody listens for so long: rank 0 has ended (the id was made after listen) */
+    2000 /* no listener for this long means that rank 0 has ended: an id is made after listen */
 
 typedef struct { /* one call of a rank that is not 0 */
     symm_boot_tcp *t;
@@ -25,9 +25,10 @@ typedef struct { /* one call of a rank that is not 0 */
     int at_end;        /* what to do at the deadline */
 } call;
 enum {
-    LEAVE = 0, /* rank 0 does not know us yet: nobody to ask */
-    ASK = 1,   /* rank 0 is asked who is missing, and gets a grace to answer */
-    LISTEN = 2 /* a grace only: our block is half out, nothing can be put between */
+    LEAVE = 0, /* rank 0 does not know this rank yet, so there is nobody to ask */
+    ASK = 1,   /* ask rank 0 who is missing, and give it a grace to answer */
+    LISTEN =
+        2 /* wait for the grace only: half of our block is sent, so no message can go in between */
 };
 
 static call call_begin(symm_boot_tcp *t, const symm_wait *w, int at_end) {
@@ -52,7 +53,7 @@ static symmResult_t root_malformed(const call *c) {
                     symm_boot_stage(c->w));
 }
 
-/* At the deadline only rank 0 knows which ranks are missing. Asks once, and gives it a little
+/* At the deadline only rank 0 knows which ranks are missing. Asks it once and waits a little
  * longer. */
 static symmResult_t deadline_reached(call *c) {
     int at_end = c->at_end;
@@ -84,7 +85,7 @@ static symmResult_t pause_for(call *c, int events, int *ready) {
     return symmSuccess;
 }
 
-/* ---- what rank 0 says ---- */
+/* ---- messages of rank 0 ---- */
 
 /* Success with *how DONE, GONE or BAD; an error is the deadline's or the check's. */
 static symmResult_t await_frame(call *c, symm_tcp_frame *f, int *how) {
@@ -100,7 +101,7 @@ static symmResult_t await_body(call *c, void *buf, uint64_t bytes) {
     return k == SYMM_TCP_DONE ? symmSuccess : root_gone(c);
 }
 
-/* Takes the error that rank 0 sends; rank 0 has logged it. */
+/* Adopts the error that rank 0 sends. Rank 0 has logged it. */
 static symmResult_t take_error(call *c, const symm_tcp_frame *f) {
     char text[SYMM_ERR_TEXT];
     if (f->bytes >= sizeof(text) || f->code == symmSuccess || f->code == symmInProgress ||
@@ -123,7 +124,7 @@ static symmResult_t expect_frame(call *c, uint32_t type, symm_tcp_frame *f) {
     return f->type == type ? symmSuccess : root_malformed(c);
 }
 
-/* ---- coming in ---- */
+/* ---- connecting ---- */
 
 /* One try to connect. *err 0: connected; else the errno of a try that may be repeated. */
 static symmResult_t connect_once(call *c, int *err) {
@@ -163,7 +164,7 @@ static symmResult_t enroll(call *c, uint64_t token, int *err) {
     uint8_t bytes[SYMM_TCP_HELLO];
     memcpy(h.secret, t->id.secret, sizeof(h.secret));
     symm_tcp_hello_put(&h, bytes);
-    /* A new connection has room for that; if not, something is wrong with it. */
+    /* A new connection has room for the hello. If it has none, the connection is broken. */
     if (SYMM_FAIL_CALL(boot_hello, -1, ENOBUFS,
                        send(t->peers[0].fd, bytes, sizeof(bytes), MSG_NOSIGNAL)) !=
         (ssize_t)sizeof(bytes)) {
@@ -266,12 +267,12 @@ static symmResult_t tcp_allgather(symm_boot *b, const void *send, void *recv, si
         return SYMM_ERR(symmInvalidArgument, "bootstrap tcp: %zu bytes per rank are too many",
                         bytes);
     char nothing;
-    if (!bytes) recv = &nothing; /* may be NULL, which no offset may be added to */
+    if (!bytes) recv = &nothing; /* it may be NULL, and adding an offset to NULL is undefined */
     symmResult_t status = b->rank == 0 ? symm_tcp_root_allgather(t, send, recv, bytes, w)
                                        : client_allgather(t, send, recv, bytes, w);
     if (status) {
         t->failed = 1;
-        if (b->rank) shutdown(t->peers[0].fd, SHUT_RDWR); /* rank 0 shall know at once */
+        if (b->rank) shutdown(t->peers[0].fd, SHUT_RDWR); /* so that rank 0 sees it at once */
     }
     return status;
 }
@@ -312,14 +313,14 @@ static symmResult_t make_object(int rank, int nranks, symm_boot_tcp **out) {
     return symmSuccess;
 }
 
-/* Rank 0 takes the listener over. Other ranks must not keep a copy that they inherited by fork. */
+/* Rank 0 takes the listener over. Other ranks close the copy that a fork gave them. */
 static symmResult_t take_listener(symm_boot_tcp *t) {
     if (t->base.rank) {
         symm_tcp_id_forget(&t->id);
         return symmSuccess;
     }
     t->listener = symm_tcp_id_claim(&t->id);
-    symm_lifeline_lock(); /* up to here a forked child might be rank 0 in this process's stead */
+    symm_lifeline_lock(); /* until now a forked child could become rank 0 instead */
     symm_lifeline_add(t->listener);
     symm_lifeline_unlock();
     if (t->listener >= 0) return symmSuccess;

@@ -10,13 +10,13 @@
 #include "boot.h"
 #include "boot_text.h"
 
-#define SYMM_TCP_RANKS   65536 /* more is a mistake, and would not fit the stack either */
-#define SYMM_TCP_VERSION 1
-#define SYMM_TCP_SECRET  16
-#define SYMM_TCP_HELLO   64 /* bytes of the first message of a connection */
-#define SYMM_TCP_FRAME   32 /* bytes of the header of every later one */
-#define SYMM_TCP_GRACE_MS \
-    1000 /* how long the last word of a peer is waited for when everything is over */
+#define SYMM_TCP_RANKS \
+    65536 /* more ranks are a mistake, and their tables would not fit on the stack */
+#define SYMM_TCP_VERSION  1
+#define SYMM_TCP_SECRET   16
+#define SYMM_TCP_HELLO    64   /* bytes of the first message of a connection */
+#define SYMM_TCP_FRAME    32   /* bytes of the header of every later one */
+#define SYMM_TCP_GRACE_MS 1000 /* how long the end waits for the last message of a peer */
 
 /* ---- id (boot_tcp_id.c) ---- */
 
@@ -30,16 +30,16 @@ typedef struct {
 /* symmInvalidArgument for bytes that symmGetUniqueId did not write, symmVersionMismatch for another
  * version's. */
 symmResult_t symm_tcp_id_parse(const symmUniqueId_t *id, symm_tcp_id *out);
-/* Takes the listener of this id out of the registry: the caller's to close. -1: not in this
- * process, or used. */
+/* Takes the listener of this id out of the registry; the caller closes it. -1: the id was not made
+ * in this process, or it was used. */
 int symm_tcp_id_claim(const symm_tcp_id *id);
-/* For ranks other than 0: a listener that a fork copied here would keep the port open after rank
- * 0's death. */
+/* For ranks other than 0: closes a listener that a fork copied here. It would keep the port open
+ * after the death of rank 0. */
 void symm_tcp_id_forget(const symm_tcp_id *id);
 /* "10.0.0.1:4711"; returns buf. */
 const char *symm_tcp_id_text(const symm_tcp_id *id, char *buf, size_t cap);
-/* For messages about ranks that do not meet: who can reach that address at all. "" where others
- * may. */
+/* For errors about ranks that do not connect: a hint if only processes of rank 0's host can reach
+ * the address, else "". */
 const char *symm_tcp_id_reach(const symm_tcp_id *id);
 /* Bytes that nobody can guess. */
 symmResult_t symm_tcp_random(void *out, size_t bytes);
@@ -47,11 +47,14 @@ symmResult_t symm_tcp_random(void *out, size_t bytes);
 /* ---- messages (boot_tcp_frame.c) ---- */
 
 enum {
-    SYMM_TCP_SEEN = 1,   /* root: your hello was good; from here on my end of file means my death */
-    SYMM_TCP_GO = 2,     /* root: everybody is here */
-    SYMM_TCP_DATA = 3,   /* client: my block; root: all blocks */
-    SYMM_TCP_ERROR = 4,  /* root: it is over; code and text, the same for everybody */
-    SYMM_TCP_GIVEUP = 5, /* client: my deadline has passed, tell us all who is missing */
+    SYMM_TCP_SEEN =
+        1, /* root: the hello is accepted; an end of the connection means now that rank 0 died */
+    SYMM_TCP_GO = 2,   /* root: all ranks are connected */
+    SYMM_TCP_DATA = 3, /* client: its block; root: all blocks */
+    SYMM_TCP_ERROR =
+        4, /* root: creation or exchange has failed; code and text are the same for all ranks */
+    SYMM_TCP_GIVEUP =
+        5, /* client: its deadline has passed; rank 0 tells all ranks who is missing */
     SYMM_TCP_TYPES = 6
 };
 
@@ -75,23 +78,24 @@ typedef struct {
     uint8_t head[SYMM_TCP_FRAME];
     size_t head_got;
     uint64_t body_got, sent;
-    int busy; /* root: the header of a block was read, its bytes are coming */
+    int busy; /* root: the header of a block was read, and its bytes follow */
     int done; /* root: this rank's part of the exchange is complete */
 } symm_tcp_conn;
 
-/* Outcome of one step of input or output, none of which ever blocks. */
+/* Outcome of one step of input or output. No step blocks. */
 enum { SYMM_TCP_BAD = -2, SYMM_TCP_GONE = -1, SYMM_TCP_AGAIN = 0, SYMM_TCP_DONE = 1 };
 
 void symm_tcp_hello_put(const symm_tcp_hello *h, uint8_t *out);
-/* 0 if `got` first bytes can no longer become a hello. */
+/* 0 if the first `got` bytes cannot be the beginning of a hello. */
 int symm_tcp_hello_plausible(const uint8_t *in, size_t got);
 int symm_tcp_hello_get(const uint8_t *in, symm_tcp_hello *h);
 
 int symm_tcp_read_head(symm_tcp_conn *c, symm_tcp_frame *f);
 int symm_tcp_read_body(symm_tcp_conn *c, void *buf, uint64_t bytes);
-/* Goes on where c->sent says; the caller sets that to 0 before the first step. */
+/* Continues at c->sent, which the caller sets to 0 before the first step. */
 int symm_tcp_write(symm_tcp_conn *c, const symm_tcp_frame *f, const void *body);
-/* A small message in one go; waits for room until limit_ns. 0, or -1 if it did not go out whole. */
+/* Sends a small message; waits for room in the socket until limit_ns. 0, or -1 if not all of it was
+ * sent. */
 int symm_tcp_send_small(symm_tcp_conn *c, const symm_tcp_frame *f, const void *body,
                         uint64_t limit_ns);
 /* symm_now_ns() at the end of the grace that begins now. */
@@ -100,7 +104,7 @@ static inline uint64_t symm_tcp_grace(void) {
 }
 /* Options that every connection gets. */
 void symm_tcp_tune(int fd);
-/* Closes c->fd if there is one, and the gauge with it. */
+/* Closes c->fd, if it is open, and counts it out of the gauge. */
 void symm_tcp_close(symm_tcp_conn *c);
 
 /* ---- object ---- */
@@ -115,9 +119,10 @@ typedef struct {
     struct pollfd *polls; /* root: room for the listener, the pending and the ranks */
 } symm_boot_tcp;
 
-#define SYMM_TCP_PENDING 64 /* connections that have not said hello yet; more evict the oldest */
+#define SYMM_TCP_PENDING 64 /* connections without a hello; one more closes the oldest */
 
-/* Until every rank has come and knows it, or every rank that came has the same error. */
+/* Returns when all ranks are connected and know it, or when all connected ranks have the same
+ * error. */
 symmResult_t symm_tcp_root_open(symm_boot_tcp *t, const symm_wait *w);
 symmResult_t symm_tcp_root_allgather(symm_boot_tcp *t, const void *send, void *recv, size_t bytes,
                                      const symm_wait *w);

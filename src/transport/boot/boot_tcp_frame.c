@@ -1,6 +1,6 @@
 /* boot_tcp_frame.c - the messages of the TCP bootstrap and the steps that move them over a
- * nonblocking socket. Runs in whatever thread owns the connection; no lock. Little-endian, fixed
- * width; nothing that arrives is trusted. */
+ * nonblocking socket. Runs in the thread that owns the connection; no lock. Numbers are
+ * little-endian and have a fixed width. Everything that arrives is checked. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
@@ -34,8 +34,8 @@ static uint64_t get64(const uint8_t *p) {
     return get32(p) | (uint64_t)get32(p + 4) << 32;
 }
 
-/* Hello: magic, version and secret keep their places in every version, so that another one can be
- * told so. */
+/* Hello. Magic, version and secret are at the same places in every version, so a rank of another
+ * version is recognised. */
 void symm_tcp_hello_put(const symm_tcp_hello *h, uint8_t *out) {
     memset(out, 0, SYMM_TCP_HELLO);
     put32(out, HELLO_MAGIC);

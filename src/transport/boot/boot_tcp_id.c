@@ -19,7 +19,7 @@
 #include "base/stats.h"
 #include "boot_tcp.h"
 
-/* Layout of an id, little-endian. What is not named is zero. */
+/* Layout of an id, little-endian. All other bytes are zero. */
 enum {
     ID_MAGIC = 0,     /* u32 */
     ID_VERSION = 4,   /* u16 */
@@ -61,7 +61,8 @@ static uint32_t get32(const uint8_t *p) {
     return get16(p) | get16(p + 2) << 16;
 }
 
-/* FNV-1a. Against truncation and stale memory, not against malice: the secret is for that. */
+/* FNV-1a. Finds ids that are cut off or overwritten. It does not stop an attacker; the secret does.
+ * */
 static uint32_t checksum(const uint8_t *p, size_t n) {
     uint32_t h = 2166136261u;
     for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * 16777619u;
@@ -85,8 +86,8 @@ static socklen_t address_length(int family) {
     return family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 }
 
-/* How good this address is for the listener; 0: not usable. Exact name, then prefix; IPv4, then
- * IPv6, link-local last. */
+/* Preference of this address for the listener; 0: not usable. First the exact name, then the
+ * prefix; IPv4 before IPv6, link-local last. */
 static int address_score(const struct ifaddrs *i, const char *ifname) {
     if (!i->ifa_addr || !(i->ifa_flags & IFF_UP)) return 0;
     int score = 0;
@@ -101,7 +102,7 @@ static int address_score(const struct ifaddrs *i, const char *ifname) {
     return strncmp(i->ifa_name, ifname, strlen(ifname)) == 0 ? score : 0;
 }
 
-/* Names of the interfaces that would do, for the message about one that does not. */
+/* Names of the usable interfaces, for the error about one that is not. */
 static void list_interfaces(const struct ifaddrs *list, char *buf, size_t cap) {
     buf[0] = 0;
     for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
@@ -111,7 +112,7 @@ static void list_interfaces(const struct ifaddrs *list, char *buf, size_t cap) {
     }
 }
 
-/* Without a name and without any network: *len is 0. */
+/* *len is 0 if no name is given and there is no network. */
 static symmResult_t choose_address(const char *ifname, struct sockaddr_storage *addr,
                                    socklen_t *len) {
     struct ifaddrs *list;
@@ -175,7 +176,7 @@ static symmResult_t open_listener(const char *ifname, struct sockaddr_storage *a
     socklen_t len = 0;
     SYMM_TRY(choose_address(ifname, addr, &len));
     int fd = len ? listen_at(addr, len) : -1;
-    if (fd < 0 && !ifname) { /* all ranks may well be on this host: better loopback than nothing */
+    if (fd < 0 && !ifname) { /* the ranks may all be on this host, so loopback is tried */
         loopback_address(AF_INET, addr, &len);
         fd = listen_at(addr, len);
         if (fd < 0 && errno != EMFILE && errno != ENFILE) {

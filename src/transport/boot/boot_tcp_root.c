@@ -1,7 +1,7 @@
-/* boot_tcp_root.c - rank 0 of the TCP bootstrap: lets the other ranks in, then relays their
+/* boot_tcp_root.c - rank 0 of the TCP bootstrap: accepts the other ranks, then relays their
  * exchanges (a star). Runs in the thread that is inside the call; no lock. One poll loop serves all
- * connections, so that no slow, dead or hostile one holds up another. Whatever goes wrong here is
- * decided once and told to everybody in the same words. */
+ * connections, so a slow, dead or hostile one does not delay the others. The first error is kept,
+ * and all ranks get it with the same text. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "boot_tcp.h"
 #include "lifeline.h"
 
-#define HELLO_MS 2000 /* a connection that has not said hello by then is a stray */
+#define HELLO_MS 2000 /* a connection without a hello after this time is closed */
 
 typedef struct {
     int fd;
@@ -24,26 +24,26 @@ typedef struct {
     uint8_t hello[SYMM_TCP_HELLO];
 } pending;
 
-typedef struct { /* rank 0's set-up, while ranks are coming */
+typedef struct { /* set-up on rank 0, until all ranks are connected */
     symm_boot_tcp *t;
     const symm_wait *w;
     uint64_t start_ns;
-    int came;             /* ranks that are in; after a verdict also those that were told */
-    symmResult_t verdict; /* the error that everybody gets; its text is `text` */
+    int came;             /* connected ranks; after an error also those that were sent it */
+    symmResult_t verdict; /* the error that all ranks get; its text is `text` */
     char text[SYMM_ERR_TEXT];
     int npending;
     pending pend[SYMM_TCP_PENDING]; /* oldest first */
 } setup;
 
-/* Constant time: how long it takes must not tell an intruder how much of a guess was right. */
+/* Takes constant time, so an attacker cannot measure how much of a guess was right. */
 static int secret_differs(const uint8_t *a, const uint8_t *b) {
     volatile uint8_t difference = 0;
     for (int i = 0; i < SYMM_TCP_SECRET; i++) difference |= (uint8_t)(a[i] ^ b[i]);
     return difference;
 }
 
-/* Tells everybody that is connected. Who is in the middle of a result cannot be told, only hung up
- * on. */
+/* Sends the error to all connected ranks. A rank that is receiving a result cannot be sent an
+ * error, so its connection is closed. */
 static void broadcast_error(symm_boot_tcp *t, symmResult_t code, const char *text) {
     uint64_t limit = symm_tcp_grace();
     symm_tcp_frame f = {SYMM_TCP_ERROR, (uint32_t)code, t->seq, strlen(text)};
@@ -54,9 +54,9 @@ static void broadcast_error(symm_boot_tcp *t, symmResult_t code, const char *tex
     }
 }
 
-/* ---- set-up: the verdict ---- */
+/* ---- set-up: the error ---- */
 
-/* The first error stands; the caller has just recorded its text with SYMM_ERR. */
+/* The first error is kept. The caller has just recorded its text with SYMM_ERR. */
 static void decide(setup *s, symmResult_t code) {
     if (s->verdict) return;
     s->verdict = code;
@@ -73,7 +73,7 @@ static void decide_missing(setup *s) {
                        symm_boot_stage(s->w), symm_tcp_id_reach(&s->t->id)));
 }
 
-/* ---- set-up: connections that have not said who they are ---- */
+/* ---- set-up: connections without a hello ---- */
 
 static void forget_pending(setup *s, int i) {
     s->npending--;
@@ -92,7 +92,7 @@ static void turn_away(setup *s, int i, const char *why) {
     close_pending(s, i);
 }
 
-/* The error that a hello with the right secret means for everybody; success: none. */
+/* The error that this hello, with the right secret, causes on all ranks; success: none. */
 static symmResult_t judge_hello(setup *s, const symm_tcp_hello *h) {
     symm_boot_tcp *t = s->t;
     if (h->version != SYMM_TCP_VERSION)
@@ -119,7 +119,7 @@ static symmResult_t judge_hello(setup *s, const symm_tcp_hello *h) {
 static void tell_pending(setup *s, int i, int rank) {
     symm_tcp_conn c = {.fd = s->pend[i].fd};
     symm_tcp_frame f = {SYMM_TCP_ERROR, (uint32_t)s->verdict, 0, strlen(s->text)};
-    symm_tcp_send_small(&c, &f, s->text, symm_now_ns()); /* a fresh connection has room */
+    symm_tcp_send_small(&c, &f, s->text, symm_now_ns()); /* a new connection has room */
     if (rank > 0 && rank < s->t->base.nranks && s->t->peers[rank].fd < 0) s->came++;
     close_pending(s, i);
 }
@@ -127,14 +127,14 @@ static void tell_pending(setup *s, int i, int rank) {
 static void let_in(setup *s, int i, const symm_tcp_hello *h) {
     symm_tcp_conn *c = &s->t->peers[h->rank];
     if (c->fd >= 0)
-        symm_tcp_close(c); /* the same rank, trying again */
+        symm_tcp_close(c); /* the same rank has connected again */
     else
         s->came++;
     *c = (symm_tcp_conn){.fd = s->pend[i].fd, .pid = h->pid, .token = h->token};
     forget_pending(s, i);
     symm_tcp_tune(c->fd);
     symm_tcp_frame f = {.type = SYMM_TCP_SEEN};
-    /* If that fails the rank is gone, which the next read of its connection finds. */
+    /* If sending fails, the rank is gone. The next read of its connection finds that out. */
     symm_tcp_send_small(c, &f, NULL, symm_now_ns());
 }
 
@@ -155,7 +155,7 @@ static void take_hello(setup *s, int i) {
     tell_pending(s, i, h.rank);
 }
 
-/* Reads what is there; pend[i] may be gone afterwards. */
+/* Reads what has arrived. pend[i] may be removed. */
 static void read_pending(setup *s, int i) {
     pending *p = &s->pend[i];
     while (p->got < SYMM_TCP_HELLO) {
@@ -180,7 +180,7 @@ static void read_pending(setup *s, int i) {
     take_hello(s, i);
 }
 
-/* What a failed accept means: 1 look at the next one, 0 enough for this turn. */
+/* After a failed accept: 1 to try the next connection, 0 to stop for now. */
 static int accept_failed(setup *s) {
     int e = errno;
     if (e == EAGAIN || e == EWOULDBLOCK) return 0;
@@ -194,12 +194,12 @@ static int accept_failed(setup *s) {
                                "rank 0 cannot accept connections: %s", strerror(e)));
         return 0;
     }
-    if (e == ENOBUFS || e == ENOMEM) { /* passes; but the listener stays readable meanwhile */
+    if (e == ENOBUFS || e == ENOMEM) { /* temporary, but the listener stays readable */
         struct timespec nap = {0, 10000000};
         nanosleep(&nap, NULL);
         return 0;
     }
-    return 1; /* that one connection broke */
+    return 1; /* only this connection broke */
 }
 
 static void accept_some(setup *s) {
@@ -215,8 +215,8 @@ static void accept_some(setup *s) {
             continue;
         }
         SYMM_STAT_ADD(fds, +1);
-        /* An honest rank says hello at once: the oldest that has not is the least likely to be one,
-         * and a rank that is turned away wrongly comes again. */
+        /* A rank sends its hello at once, so the oldest connection without one is the least likely
+         * to be a rank, and it makes room. */
         if (s->npending == SYMM_TCP_PENDING) turn_away(s, 0, "too many of them wait");
         s->pend[s->npending++] =
             (pending){.fd = fd, .limit_ns = symm_now_ns() + HELLO_MS * 1000000ull};
@@ -224,9 +224,9 @@ static void accept_some(setup *s) {
     }
 }
 
-/* ---- set-up: ranks that are in ---- */
+/* ---- set-up: connected ranks ---- */
 
-/* Before everybody is there a rank may only give up, or die. */
+/* Until all ranks are connected, a rank can only give up or die. */
 static void hear_rank(setup *s, int r) {
     symm_tcp_conn *c = &s->t->peers[r];
     symm_tcp_frame f;
@@ -248,7 +248,7 @@ static symmResult_t poll_refused(int n) {
                     "rank 0 cannot watch %d connections: %s", n, strerror(errno));
 }
 
-/* One turn of the loop: waits up to ms, then serves everything that is ready. */
+/* One pass of the loop: waits up to ms, then serves all that is ready. */
 static void serve(setup *s, int ms) {
     symm_boot_tcp *t = s->t;
     struct pollfd *p = t->polls;
@@ -256,7 +256,8 @@ static void serve(setup *s, int ms) {
     p[n++] = (struct pollfd){.fd = t->listener, .events = POLLIN};
     for (int i = 0; i < npending; i++)
         p[n++] = (struct pollfd){.fd = s->pend[i].fd, .events = POLLIN};
-    /* After a verdict nobody that was told is listened to; poll skips negative fds. */
+    /* After an error, ranks that were sent it are not read any more; poll skips negative
+     * descriptors. */
     for (int r = 1; r < nranks; r++)
         p[n++] = (struct pollfd){.fd = s->verdict ? -1 : t->peers[r].fd, .events = POLLIN};
     if (SYMM_FAIL_CALL(boot_door, -1, EINVAL, poll(p, (nfds_t)n, ms)) < 0) {
@@ -265,7 +266,7 @@ static void serve(setup *s, int ms) {
     }
     for (int r = 1; r < nranks; r++)
         if (p[npending + r].revents) hear_rank(s, r);
-    for (int i = npending - 1; i >= 0; i--) /* backwards: entries vanish */
+    for (int i = npending - 1; i >= 0; i--) /* backwards, because entries are removed */
         if (p[1 + i].revents || symm_now_ns() >= s->pend[i].limit_ns) read_pending(s, i);
     if (p[0].revents) accept_some(s);
 }
@@ -281,10 +282,10 @@ static void await_ranks(setup *s) {
         if (status) decide(s, status);
         if (symm_wait_over(s->w)) decide_missing(s);
     }
-    if (!s->verdict) serve(s, 0); /* a second rank of the same number may stand at the door */
+    if (!s->verdict) serve(s, 0); /* a second rank of the same number may be waiting to connect */
 }
 
-/* Everybody is here: say so. A rank that cannot be told has died. */
+/* All ranks are connected: tells them. If that fails for a rank, it has died. */
 static void say_go(setup *s) {
     symm_tcp_frame f = {.type = SYMM_TCP_GO};
     uint64_t limit = symm_tcp_grace();
@@ -294,8 +295,8 @@ static void say_go(setup *s) {
                                s->t->peers[r].pid, symm_boot_stage(s->w)));
 }
 
-/* Ranks that come a little later shall hear what happened rather than find nobody. After a timeout
- * they had their time: only those already at the door are told. */
+/* Ranks that connect a little later get the error, instead of finding no listener. After a timeout
+ * only ranks that are connecting already get it. */
 static void linger(setup *s) {
     uint64_t limit = s->verdict == symmTimeout ? 0 : symm_tcp_grace();
     serve(s, 0);
@@ -326,7 +327,7 @@ typedef struct {
     uint64_t start_ns;
     char *recv;
     size_t bytes;
-    int left; /* ranks whose part is not complete */
+    int left; /* ranks whose part of the exchange is not complete */
 } exchange;
 
 static symmResult_t rank_gone(const exchange *x, int r) {
@@ -344,11 +345,12 @@ static symmResult_t exchange_late(const exchange *x, const char *verb) {
                     symm_boot_seconds(x->start_ns), symm_boot_stage(x->w));
 }
 
-/* A message of rank r has begun. Blocks are announced with number and size, which must be ours. */
+/* A message of rank r has begun. The header of a block has the number of the exchange and the size,
+ * which must be ours. */
 static symmResult_t take_header(exchange *x, int r, const symm_tcp_frame *f) {
     symm_tcp_conn *c = &x->t->peers[r];
     if (f->type == SYMM_TCP_GIVEUP && f->bytes == 0) {
-        /* One that crossed our previous answer means nothing any more. */
+        /* A request that was sent before our last answer arrived is ignored. */
         return f->seq == x->t->seq ? exchange_late(x, "did not come to the exchange") : symmSuccess;
     }
     if (f->type != SYMM_TCP_DATA || f->seq != x->t->seq || c->done)
@@ -383,7 +385,7 @@ static symmResult_t hear_block(exchange *x, int r) {
     }
 }
 
-/* Waits for something to do on any rank; the outcome of the caller's check and of the deadline. */
+/* Waits until a rank can be served. Returns the error of the caller's check or of the deadline. */
 static symmResult_t poll_ranks(exchange *x, int n, const char *late) {
     int k =
         SYMM_FAIL_CALL(boot_poll, -1, EINVAL,
@@ -396,7 +398,8 @@ static symmResult_t poll_ranks(exchange *x, int n, const char *late) {
     return symmSuccess;
 }
 
-/* All blocks in. Ranks that are done stay watched: their death is everybody's error as well. */
+/* Receives all blocks. Ranks that are done are still watched, because their death is an error of
+ * all ranks. */
 static symmResult_t gather(exchange *x) {
     int n = x->t->base.nranks;
     while (x->left) {
@@ -409,8 +412,8 @@ static symmResult_t gather(exchange *x) {
     return symmSuccess;
 }
 
-/* Everything out, to all at once: a rank that reads slowly holds up nobody. A rank that dies
- * meanwhile does not keep the others from their result; they learn of it afterwards. */
+/* Sends the result to all ranks at once, so a rank that reads slowly does not delay the others. If
+ * a rank dies meanwhile, the others still get their result, and learn of the death afterwards. */
 static symmResult_t scatter(exchange *x, int *dead) {
     symm_boot_tcp *t = x->t;
     int n = t->base.nranks;
@@ -448,7 +451,7 @@ static symmResult_t relay(exchange *x) {
         return SYMM_ERR(symmSystemError, "failpoint boot_allgather on rank 0");
     begin_phase(x, 0);
     SYMM_TRY(gather(x));
-    begin_phase(x, -1); /* < 0: a result is on its way, an error cannot be put between */
+    begin_phase(x, -1); /* negative: while a result is being sent, no error can be sent */
     SYMM_TRY(scatter(x, &dead));
     return dead < 0 ? symmSuccess : rank_gone(x, dead);
 }

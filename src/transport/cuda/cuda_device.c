@@ -1,12 +1,12 @@
-/* cuda_device.c - devices and contexts: which device a thread works with, its primary context, what
- * can reach what.
+/* cuda_device.c - devices and contexts: which device a thread works with, its primary context, and
+ * which devices can reach each other.
  *
- * Any thread. devices.lock is held over the making of a device's context and stream, once each;
- * both are published with a release store that pairs with the acquire load of whoever finds them
- * there. Neither is ever given back: other threads, and mappings, may need them to the end of the
- * process, which ends them.
+ * Any thread. devices.lock is held while the context and the stream of a device are made, once
+ * each. Both are published with a release store, which pairs with the acquire load of the threads
+ * that find them. They are kept until the process ends, because other threads and mappings may need
+ * them.
  *
- * A device's handle (CUdevice) is its ordinal, as it has been in every driver; both are called
+ * The handle of a device (CUdevice) is its ordinal, as in every driver so far. Both are called
  * `device` here. */
 #include <inttypes.h>
 #include <pthread.h>
@@ -25,10 +25,11 @@ static struct {
     pthread_mutex_t lock;
     _Atomic(cu_context) primary[SYMM_CUDA_MAX_DEVICES];
     _Atomic(cu_stream) stream[SYMM_CUDA_MAX_DEVICES];
-    _Atomic uint64_t used; /* relaxed: who needs a bit set it itself, or was told over the mesh */
+    _Atomic uint64_t used; /* relaxed: who needs a bit has set it, or heard of it over the mesh */
 } devices = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- which there are ------------------------------------------------------------------------ */
+/* ---- the devices ------------------------------------------------------------------------------
+ * */
 
 int symm_cuda_devices(void) {
     int count = 0;
@@ -64,7 +65,7 @@ symmResult_t symm_cuda_describe(int device, symm_cuda_info *info) {
     if (!cu) cu = symm_cu.cuDeviceGetUuid(&uuid, device);
     if (!cu) cu = symm_cu.cuDeviceGetPCIBusId(info->pci, sizeof info->pci, device);
     if (cu) return symm_cuda_error(cu, "description of device %d", device);
-    /* Drivers before 12.4 do not know this attribute. */
+    /* Drivers older than 12.4 do not know this attribute. */
     if (attribute(device, SYMM_CUDA_ATTR_HANDLE_FABRIC, &info->attr_fabric, 0))
         info->attr_fabric = 0;
     info->name[sizeof info->name - 1] = info->pci[sizeof info->pci - 1] = 0;
@@ -110,7 +111,7 @@ symmResult_t symm_cuda_reach(int from, int to) {
                     a, b);
 }
 
-/* What CUDA says of a device and itself is an error. */
+/* CUDA returns an error if a device is compared with itself. */
 static cu_result native_atomics(int from, int to, int *has) {
     *has = from == to;
     if (*has) return SYMM_CUDA_SUCCESS;
@@ -180,7 +181,7 @@ symmResult_t symm_cuda_primary(int device, cu_context *context) {
     return symm_cuda_error(cu, "primary context of device %d", device);
 }
 
-/* A launcher's variable as a number; -1 if it is not set or is none. */
+/* The value of a launcher's variable; -1 if it is not set or not a number. */
 static int variable(const char *name) {
     const char *text = getenv(name);
     char *end;
@@ -199,8 +200,8 @@ static int local_rank(void) {
     return 0;
 }
 
-/* The device of a thread that has none. Launchers that already show each process its own devices
- * come out right: there is one, or the ranks share them evenly. */
+/* The device of a thread that has none. If the launcher shows each process its own devices only,
+ * this gives the right one too: there is one device, or the ranks share them evenly. */
 static cu_result pick(int *device, char *why, size_t cap) {
     symm_params p;
     int count = symm_cuda_devices();

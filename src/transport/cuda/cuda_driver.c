@@ -1,11 +1,11 @@
 /* cuda_driver.c - opens the CUDA driver and fills the table of its entry points.
  *
- * Any thread. load.state is what callers look at. It is stored (release) after the table and the
- * reason were written and read (acquire) before either is. Whoever finds it UNKNOWN looks for the
- * driver, several threads at once if they come at once; the first to know writes it down, under
- * load.lock. dlopen and cuInit run without that lock: cuInit may fork (it runs nvidia-modprobe),
- * and our own handlers of forks take it; what they load may call us back. A driver that was
- * initialised is never closed: other threads may be inside it at any time. */
+ * Any thread. Callers look at load.state. It is stored (release) after the table and the reason
+ * were written, and read (acquire) before either is used. A thread that finds it UNKNOWN looks for
+ * the driver; several threads may do so at once. The first one that is done stores its result,
+ * under load.lock. dlopen and cuInit run without that lock, because cuInit may fork (it runs
+ * nvidia-modprobe) and our fork handlers take the lock, and because what they load may call us. A
+ * driver that was initialised is never closed, because other threads may be inside it. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -21,11 +21,11 @@ enum { UNKNOWN, THERE, MISSING };
 
 symm_cuda_table symm_cu;
 
-/* What looking for the driver found. */
+/* The result of looking for the driver. */
 typedef struct {
     symm_cuda_table table;
     int version;
-    /* MISSING, though there is a driver, for another reason than that it has no devices */
+    /* MISSING, although there is a driver, and not because it has no devices */
     int broken;
     char why[256];
 } outcome;
@@ -33,14 +33,14 @@ typedef struct {
 static struct {
     pthread_mutex_t lock;
     atomic_int state;
-    int starting; /* threads inside cuInit; under the lock, as all below until state is known */
-    int injected; /* tests: the table is theirs, and stands in forked children as well */
+    int starting; /* threads inside cuInit; under the lock, as all below until the state is known */
+    int injected; /* tests: the table is the test's, and is valid in forked children too */
     int version;
     int broken;
     char why[256];
 } load = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static _Thread_local int looking; /* this thread looks for the driver: it has been called back */
+static _Thread_local int looking; /* inside load(): the driver may call us meanwhile */
 
 /* ---- a table out of symbols ----------------------------------------------------------------- */
 
@@ -69,8 +69,8 @@ static int missing(outcome *o, const char *fmt, ...) {
     return MISSING;
 }
 
-/* Returns the first required symbol that was not found, or NULL. dlsym gives data pointers, which
- * POSIX lets stand for functions; memcpy says so without a cast that the compiler must not like. */
+/* Returns the first required symbol that was not found, or NULL. dlsym returns data pointers, which
+ * POSIX allows for functions; memcpy avoids a cast that compilers warn about. */
 static const char *fill_table(symm_cuda_table *t, void *(*find)(void *from, const char *symbol),
                               void *from) {
     const char *lacks = NULL;
@@ -84,12 +84,12 @@ static const char *fill_table(symm_cuda_table *t, void *(*find)(void *from, cons
 
 /* ---- initialising --------------------------------------------------------------------------- */
 
-/* Codes of cuInit on a machine that has no GPUs, or only the toolkit's stub of a driver. */
+/* Codes of cuInit on a machine without GPUs, or with only the toolkit's stub of a driver. */
 static int is_without_devices(cu_result cu) {
     return cu == SYMM_CUDA_ERROR_NO_DEVICE || cu == SYMM_CUDA_ERROR_STUB_LIBRARY;
 }
 
-/* What o->table gives; `lacks`: the symbol that it should have and has not. */
+/* The result for o->table. `lacks`: a required symbol that it does not have. */
 static int initialise(outcome *o, const char *lacks) {
     const symm_cuda_table *t = &o->table;
     int version = 0, count = 0, cu;
@@ -99,7 +99,7 @@ static int initialise(outcome *o, const char *lacks) {
         return missing(o, "the driver lacks %s", lacks);
     cu = t->cuDriverGetVersion(&version);
     if (cu) return missing(o, "cuDriverGetVersion: error %d", cu);
-    /* Before what is lacking: an old driver lacks much, and its age is the reason. */
+    /* Before the missing symbols: an old driver lacks many, and its age is the reason. */
     if (version < SYMM_CUDA_OLDEST)
         return missing(o, "driver %d.%d is too old: %d.%d is needed", version / 1000,
                        version % 1000 / 10, SYMM_CUDA_OLDEST / 1000, SYMM_CUDA_OLDEST % 1000 / 10);
@@ -119,9 +119,9 @@ static int initialise(outcome *o, const char *lacks) {
 
 /* ---- forks ---------------------------------------------------------------------------------- */
 
-/* A forked child of a process that initialised CUDA can never use it; said here it is a reason,
- * found out later it would be a strange error of some call, or, where the fork came while another
- * thread was inside cuInit, no end of the child's. */
+/* A forked child of a process that initialised CUDA can never use CUDA. This reports the reason at
+ * once. Otherwise some later call would fail with a strange error, or the child would wait for ever
+ * if another thread was inside cuInit during the fork. */
 static void before_fork(void) {
     pthread_mutex_lock(&load.lock);
 }
@@ -138,7 +138,7 @@ static void child_after_fork(void) {
         load.broken = 1;
         load.version = 0;
         load.starting = 0;
-        atomic_store_explicit(&load.state, MISSING, memory_order_relaxed); /* one thread is left */
+        atomic_store_explicit(&load.state, MISSING, memory_order_relaxed); /* the only thread */
     }
     pthread_mutex_unlock(&load.lock);
 }
@@ -167,7 +167,8 @@ static int open_driver(outcome *o) {
     count_starting(1);
     int state = initialise(o, lacks);
     count_starting(-1);
-    /* One that was never initialised has no threads or state; any other stays. */
+    /* A driver that was never initialised has no threads and no state, so it can be closed. Others
+     * stay. */
     if (state == MISSING && lacks) dlclose(lib);
     return state;
 }
@@ -181,10 +182,10 @@ static void decide(int state, const outcome *o) {
     atomic_store_explicit(&load.state, state, memory_order_release);
 }
 
-/* Returns the state: what this thread has found, or what another one has written down before. */
+/* Returns the state: what this thread found, or what another thread stored before. */
 static int look(void) {
     outcome o = {.broken = 0};
-    if (looking) return MISSING; /* and nothing is known yet */
+    if (looking) return MISSING; /* nothing is known yet */
     looking = 1;
     const int found = open_driver(&o);
     looking = 0;
@@ -211,7 +212,7 @@ symmResult_t symm_cuda_load(void) {
     if (symm_cuda_there()) return symmSuccess;
     const char *why = symm_cuda_why();
     snprintf(text, sizeof text, "no CUDA: %s", *why ? why : "this thread is starting it");
-    symm_status_adopt(text); /* already in the log, once */
+    symm_status_adopt(text); /* it is in the log already */
     return symmNotSupported;
 }
 
@@ -235,7 +236,7 @@ const char *symm_cuda_code_name(cu_result cu) {
     return symm_cu.cuGetErrorName(cu, &name) == 0 ? name : NULL;
 }
 
-/* What the library has made on a device goes with the context, and is not made anew. */
+/* What the library has made on a device ends with the context, and is not made again. */
 static const char *whose_doing(cu_result cu) {
     return cu == SYMM_CUDA_ERROR_CONTEXT_IS_DESTROYED
                ? ": the program has ended the context (cudaDeviceReset, cuCtxDestroy); a process "
@@ -254,7 +255,7 @@ symmResult_t symm_cuda_error(cu_result cu, const char *fmt, ...) {
     symmResult_t code = cu == SYMM_CUDA_ERROR_OUT_OF_MEMORY   ? symmOutOfMemory
                         : cu == SYMM_CUDA_ERROR_NOT_SUPPORTED ? symmNotSupported
                                                               : symmUnhandledCudaError;
-    if (*why) /* there never was a driver to fail */
+    if (*why) /* there is no driver that could fail */
         return SYMM_ERR(symmNotSupported, "CUDA: %s: no CUDA: %s", what, why);
     return SYMM_ERR(code, "CUDA: %s: %s (%d)%s", what, name ? name : "error", cu, whose_doing(cu));
 }
@@ -288,7 +289,7 @@ cu_result symm_cuda_capture_set_deps(cu_stream stream, cu_graph_node *deps, size
                                                         SYMM_CUDA_CAPTURE_SET_DEPENDENCIES);
 }
 
-/* Edges are asked for only because the driver refuses to leave out what they say. */
+/* Edges are requested only because the driver refuses a call that would leave them out. */
 cu_result symm_cuda_node_dependencies(cu_graph_node node, cu_graph_node *deps, size_t *count) {
     cu_graph_edge few[16], *edges = few;
     if (!symm_cuda_sees_graphs()) return SYMM_CUDA_ERROR_NOT_SUPPORTED;

@@ -1,9 +1,9 @@
-/* cuda_driver.h - the CUDA driver as the library sees it: libcuda.so.1 opened at run time, its
- * entry points in one table, its types and constants declared here and nowhere else. So nothing of
- * CUDA is needed to build the library, and one build runs with and without a GPU.
- * tests/check/check_cuda_abi.sh compares every declaration with the toolkit's where there is one.
+/* cuda_driver.h - the CUDA driver as the library sees it: libcuda.so.1 is opened at run time, its
+ * entry points are in one table, and its types and constants are declared here only. So the library
+ * builds without CUDA, and one build runs with and without a GPU. tests/check/check_cuda_abi.sh
+ * compares the declarations with the toolkit's, if there is one.
  *
- * Any thread. symm_cuda_load fills the table once; after it succeeded the table is only read. */
+ * Any thread. symm_cuda_load fills the table once. After that the table is only read. */
 #ifndef SYMM_CUDA_DRIVER_H_
 #define SYMM_CUDA_DRIVER_H_
 
@@ -23,7 +23,7 @@ typedef struct cu_stream_st *cu_stream;
 typedef struct cu_event_st *cu_event;
 typedef struct cu_library_st *cu_library;
 typedef struct cu_kernel_st *cu_kernel;
-typedef struct cu_function_st *cu_function; /* a cu_kernel may be passed for one when launching */
+typedef struct cu_function_st *cu_function; /* a cu_kernel may be passed as one to a launch */
 typedef struct cu_graph_st *cu_graph;
 typedef struct cu_graph_exec_st *cu_graph_exec;
 typedef struct cu_graph_node_st *cu_graph_node;
@@ -59,7 +59,7 @@ typedef struct {
 } cu_fabric_handle; /* CUmemFabricHandle */
 
 typedef union {
-    uint64_t words[8];              /* its size, and the alignment that pointers in it have */
+    uint64_t words[8];              /* its size, and the alignment of pointers in it */
     int programmatic_serialization; /* programmaticStreamSerializationAllowed */
     int cooperative;
     int priority;
@@ -78,6 +78,15 @@ typedef struct {
     unsigned char from_port, to_port, type, reserved[5];
 } cu_graph_edge; /* CUgraphEdgeData */
 
+typedef struct { /* of CUstreamBatchMemOpParams: a wait for a word */
+    int operation;
+    cu_deviceptr address;
+    uint64_t value;
+    unsigned flags;
+    cu_deviceptr alias;
+    uint64_t pad;
+} cu_stream_op;
+
 typedef struct {
     unsigned grid_x, grid_y, grid_z;
     unsigned block_x, block_y, block_z;
@@ -89,7 +98,7 @@ typedef struct {
 
 /* ---- constants ------------------------------------------------------------------------------ */
 
-enum { /* CUresult: what the library acts on; vmm.h has those of the memory driver as SYMM_CU_* */
+enum { /* CUresult: codes that the library handles; see also SYMM_CU_* in vmm.h */
        SYMM_CUDA_SUCCESS = 0,
        SYMM_CUDA_ERROR_INVALID_VALUE = 1,
        SYMM_CUDA_ERROR_OUT_OF_MEMORY = 2,
@@ -190,7 +199,9 @@ enum { /* streams, capture, events */
        SYMM_CUDA_CAPTURE_MODE_RELAXED = 2,
        SYMM_CUDA_EVENT_DEFAULT = 0,
        SYMM_CUDA_EVENT_BLOCKING_SYNC = 1,
-       SYMM_CUDA_EVENT_DISABLE_TIMING = 2
+       SYMM_CUDA_EVENT_DISABLE_TIMING = 2,
+       SYMM_CUDA_STREAM_WAIT_VALUE_32 = 1, /* CUstreamBatchMemOpType */
+       SYMM_CUDA_STREAM_WAIT_EQ = 1        /* CUstreamWaitValue_flags */
 };
 #define SYMM_CUDA_STREAM_LEGACY     ((cu_stream)(uintptr_t)1)
 #define SYMM_CUDA_STREAM_PER_THREAD ((cu_stream)(uintptr_t)2)
@@ -221,55 +232,57 @@ typedef struct {
 #undef SYMM_CU_CALL
 } symm_cuda_table;
 
-/* Only after symm_cuda_load (or anything of cuda_device.h) succeeded; all NULL before. */
+/* Valid after symm_cuda_load (or a function of cuda_device.h) has succeeded. All NULL before. */
 extern symm_cuda_table symm_cu;
 
 enum { SYMM_CUDA_OLDEST = 12000 }; /* cuLibraryLoadData */
 
-/* Opens the driver, fills the table, initialises it. The first call decides for the process; later
- * ones repeat its outcome. Without CUDA: symmNotSupported with symm_cuda_why() as the text, logged
- * at INFO only, for a machine without GPUs is no fault; a caller that was asked for CUDA makes its
- * own error of it. */
+/* Opens the driver, fills the table and initialises the driver. The first call decides for the
+ * process; later calls return the same. Without CUDA: symmNotSupported with symm_cuda_why() as the
+ * text. It is logged at INFO only, because a machine without GPUs is no fault. A caller that needs
+ * CUDA reports an error of its own. */
 symmResult_t symm_cuda_load(void);
-/* The same, 1 or 0, and says nothing. */
+/* The same as 1 or 0, without an error. */
 int symm_cuda_there(void);
 /* Why there is no CUDA ("no libcuda.so.1: ...", "driver 11.4 is too old: 12.0 is needed", "cuInit:
- * CUDA_ERROR_NO_DEVICE (100)", "0 devices"); "" where there is, and before the first load. */
+ * CUDA_ERROR_NO_DEVICE (100)", "0 devices"). "" if there is CUDA, and before the first load. */
 const char *symm_cuda_why(void);
-/* 1: there is a driver, and it cannot be used (too old, does not start, or this process is a fork
- * of one that used it): more than a machine without GPUs. 0 before the first load. */
+/* 1: there is a driver that cannot be used: it is too old, does not start, or this process is a
+ * fork of one that used it. 0 on a machine without GPUs, and before the first load. */
 int symm_cuda_broken(void);
-/* The driver's version as CUDA counts it (12040 is 12.4); 0 without one. */
+/* The driver's version, as CUDA counts it (12040 is 12.4); 0 without one. */
 int symm_cuda_version(void);
 
-/* "CUDA_ERROR_ILLEGAL_ADDRESS"; NULL where nobody knows the code or nothing is loaded. */
+/* "CUDA_ERROR_ILLEGAL_ADDRESS"; NULL if the code is not known or no driver is loaded. */
 const char *symm_cuda_code_name(cu_result cu);
 /* Records "CUDA: <what>: CUDA_ERROR_... (n)". Returns symmSuccess for 0, symmOutOfMemory,
  * symmNotSupported, else symmUnhandledCudaError. */
 symmResult_t symm_cuda_error(cu_result cu, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Capture of a stream by whichever entry point the driver has: status SYMM_CUDA_CAPTURE_*, the
- * capture's id (unique in the process) and its graph. id and graph are set only while it is active;
- * either may be NULL. */
+/* The capture of a stream, by the entry point that the driver has: status SYMM_CUDA_CAPTURE_*, the
+ * id (unique in the process) and the graph. id and graph are written only while the capture is
+ * active. Either may be NULL. */
 cu_result symm_cuda_capture_info(cu_stream stream, int *status, uint64_t *id, cu_graph *graph);
 
-/* Whether graphs can be asked for their nodes: the three below, and cuGraphAddEmptyNode. */
+/* Whether the nodes of graphs can be queried: by the three functions below and cuGraphAddEmptyNode.
+ * */
 int symm_cuda_sees_graphs(void);
-/* The graph that the stream is captured into, and what the next node there would depend on: the
- * driver's array, good until the next call on the stream. */
+/* The graph that the stream is captured into, and the nodes that the next node there would depend
+ * on: the driver's array, valid until the next call on the stream. */
 cu_result symm_cuda_capture_deps(cu_stream stream, cu_graph *graph, const cu_graph_node **deps,
                                  size_t *count);
 /* The next node depends on these instead. */
 cu_result symm_cuda_capture_set_deps(cu_stream stream, cu_graph_node *deps, size_t count);
-/* What a node depends on; deps NULL: *count only, else room in and number out. */
+/* The nodes that a node depends on. deps NULL: only *count is written. Else *count is the room,
+ * then the number. */
 cu_result symm_cuda_node_dependencies(cu_graph_node node, cu_graph_node *deps, size_t *count);
 
 #ifdef SYMM_TESTING
-/* Puts `t` in the place of libcuda and forgets what was found before; NULL: back to libcuda. No
- * other thread may be inside. */
+/* Replaces libcuda by `t` and forgets what was found before; NULL: back to libcuda. No other thread
+ * may be inside. */
 void symm_cuda_inject(const symm_cuda_table *t);
-/* As the loader does with dlsym, but by `find`: for tests of what is looked up and what may
- * lack. */
+/* As the loader does with dlsym, but with `find`: for tests of which symbols are looked up and may
+ * be missing. */
 symmResult_t symm_cuda_load_by(void *(*find)(const char *symbol));
 #endif
 

@@ -1,25 +1,25 @@
-/* boot_mpi.c - bootstrap over an MPI communicator, and symmCommInitMPI. In libsymm-mpi. MPI is
- * entered only by the thread that is inside the call, and only by calls that do not wait for a
- * peer: a blocking one could not be given up at the deadline. `attach_lock` guards the making of a
- * link and whose turn it is, never an MPI wait.
+/* boot_mpi.c - bootstrap over an MPI communicator, and symmCommInitMPI. Part of libsymm-mpi. Only
+ * the thread inside the call enters MPI, and only by calls that do not wait for a peer, because a
+ * blocking call could not be given up at the deadline. `attach_lock` guards the making of a link
+ * and whose turn it is. It is never held during an MPI wait.
  *
- * Ranks meet here and exchange what they need to connect their mesh; from then on the communicator
- * exchanges through that and enters MPI no more (comm_make.c). So one duplicate serves any number
- * of living communicators: exchanges of two of them on it would have to come in the same order on
- * all ranks. Only those that are just being made use it, one at a time: others of this process
+ * Ranks exchange here what they need to connect their mesh. After that the communicator uses the
+ * mesh and does not enter MPI any more (comm_make.c). So one duplicate of the user's communicator
+ * serves any number of communicators. Only those that are being made use it, one at a time, because
+ * two exchanges on it would have to come in the same order on all ranks. The others of this process
  * wait.
  *
- * What is kept per user communicator (its link) hangs on it as an MPI attribute: the duplicate that
- * blocks travel on, and whatever is outstanding. An MPI collective that was begun cannot be taken
- * back: at a deadline it stays where it is, and the next call on the same communicator goes on with
- * it. So ranks that gave up waiting for a late one succeed together with it later.
- *   1. greeting: a nonblocking allgather on the user's communicator. Complete: every rank is inside
- * this call.
- *   2. only then, and only if not all have the same healthy duplicate: MPI_Comm_idup. (Begun
- * earlier it would hold up every other creation of a communicator in this process until the last
- * rank comes.)
- *   3. the blocks: nonblocking allgathers on the duplicate, which nobody else uses. One that fails
- * makes it unfit. MPI cannot say who is missing; beacons do (beacon.h). */
+ * A "link" is what is kept for each user communicator, as an MPI attribute: the duplicate for the
+ * blocks, and what is outstanding. An MPI collective that has begun cannot be cancelled. At a
+ * deadline it stays outstanding, and the next call on the same communicator continues it. So ranks
+ * that gave up waiting for a late rank succeed together with it later. The steps:
+ * 1. Greeting: a nonblocking allgather on the user's communicator. When it is complete, every rank
+ *    is inside this call.
+ * 2. MPI_Comm_idup, but only if the ranks have no common duplicate that works. It comes after the
+ *    greeting, because it would otherwise stop every other creation of a communicator in this
+ *    process until the last rank comes.
+ * 3. Blocks: nonblocking allgathers on the duplicate, which nobody else uses. If one fails, the
+ *    duplicate is not used again. MPI cannot say who is missing; beacons can (beacon.h). */
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -39,11 +39,11 @@
 #include "boot_mpi.h"
 
 #define HELLO_MAGIC 0x4d796d73u /* "smyM" */
-/* When the others' beacons are looked at first; then at doubling distances. */
+/* When the beacons of the others are looked at first. The time between two looks doubles. */
 #define PEEK_NS     50000000ull
 #define PEEK_MAX_NS 1000000000ull
-#define TURN_NS     20000000      /* a look at the deadline, while another call has the link */
-#define DARK_NS     5000000000ull /* dark for so long: gone, and not just done a little earlier */
+#define TURN_NS     20000000 /* how often the deadline is checked while another call has the link */
+#define DARK_NS     5000000000ull /* so long dark: the rank is gone, and not only done */
 
 typedef struct { /* a rank's greeting; and, with seq and bytes, the head of each block */
     uint32_t magic, version;
@@ -53,7 +53,7 @@ typedef struct { /* a rank's greeting; and, with seq and bytes, the head of each
 } hello;
 
 typedef struct mpi_link {
-    struct mpi_link *next; /* among the stranded */
+    struct mpi_link *next; /* in the list of those that are never freed */
     MPI_Comm dup;          /* generation `usable`, if that is not 0 */
     MPI_Comm coming;       /* where MPI_Comm_idup puts the next one */
     MPI_Request request;   /* of the greeting or the duplication */
@@ -61,7 +61,7 @@ typedef struct mpi_link {
     int usable, last;
     uint64_t seq; /* exchanges begun on dup */
     _Atomic int busy;
-    int orphan; /* the user's communicator went while a bootstrap used it */
+    int orphan; /* the user freed the communicator while a bootstrap used it */
     hello mine;
     hello all[]; /* [nranks] */
 } mpi_link;
@@ -78,16 +78,15 @@ typedef struct {
     symm_beacon *beacon;
     symm_beacon_key key;
     int failed;
-    unsigned char *seen, *dark; /* [nranks] whose beacon was lit once; whose has gone out */
+    unsigned char *seen, *dark; /* [nranks] beacons that were seen; that have gone out since */
 } boot_mpi;
 
 static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t link_free = PTHREAD_COND_INITIALIZER; /* some link is nobody's any more */
+static pthread_cond_t link_free = PTHREAD_COND_INITIALIZER; /* a link has become free */
 static int link_keyval = MPI_KEYVAL_INVALID;                /* under attach_lock */
-/* Exchanges that were given up, and links whose communicator went while something was outstanding.
- * MPI still owns their buffers and may write into them whenever it is entered, so they live as long
- * as the process; they are listed only to be found in a debugger and not to count as lost
- * memory. */
+/* Exchanges that were given up, and links whose communicator was freed while something was
+ * outstanding. MPI still owns their buffers and may write into them, so they live as long as the
+ * process. They are in a list so that debuggers and leak checkers find them. */
 static _Atomic(round *) abandoned;
 static _Atomic(mpi_link *) stranded;
 
@@ -101,7 +100,7 @@ static symmResult_t mpi_result(int rc, const char *call, const symm_wait *w) {
     return SYMM_ERR(symmSystemError, "%s failed: %.200s (%s)", call, text, symm_boot_stage(w));
 }
 
-/* May this thread call MPI now? */
+/* Whether this thread may call MPI now. */
 static symmResult_t check_mpi(void) {
     int yes, level;
     MPI_Initialized(&yes);
@@ -120,13 +119,18 @@ static symmResult_t check_mpi(void) {
 }
 
 static symmResult_t check_comm(MPI_Comm comm) {
-    int inter;
+    int inter, remote = 0;
     SYMM_TRY(check_mpi());
     if (comm == MPI_COMM_NULL)
-        return SYMM_ERR(symmInvalidArgument, "symmCommInitMPI: mpicomm is MPI_COMM_NULL");
+        return SYMM_ERR(symmInvalidArgument,
+                        "symmCommInitMPI: mpicomm is MPI_COMM_NULL: must be a communicator");
     MPI_Comm_test_inter(comm, &inter);
     if (!inter) return symmSuccess;
-    return SYMM_ERR(symmInvalidArgument, "symmCommInitMPI: mpicomm is an intercommunicator");
+    MPI_Comm_remote_size(comm, &remote);
+    return SYMM_ERR(symmInvalidArgument,
+                    "symmCommInitMPI: mpicomm is an intercommunicator, with %d remote ranks: must "
+                    "be an intracommunicator",
+                    remote);
 }
 
 /* ---- waiting ---- */
@@ -134,13 +138,13 @@ static symmResult_t check_comm(MPI_Comm comm) {
 typedef struct { /* one wait for the others */
     boot_mpi *b;
     const symm_wait *w;
-    int greeting; /* it is the greeting: some may not have come at all */
+    int greeting; /* the greeting, to which some ranks may not have come yet */
     uint64_t start_ns, look_ns, peek_ns, spacing_ns;
-    uint64_t dark_ns; /* since when somebody is gone; 0: nobody is */
+    uint64_t dark_ns; /* when a rank was first seen to be gone; 0: none is */
 } wait;
 
-/* The greeting: who was there once has come, whether or not it has given up since. Later: who was
- * the first to go dark is the cause, those that followed gave up because of it. */
+/* In the greeting: a rank that was seen once has come, even if it has given up since. Later: the
+ * rank whose beacon went dark first is the cause; the others gave up because of it. */
 static void peek(wait *x) {
     boot_mpi *b = x->b;
     int many = 0, keep = !x->greeting && x->dark_ns;
@@ -157,7 +161,7 @@ static void peek(wait *x) {
     if (many && !x->dark_ns) x->dark_ns = symm_now_ns();
 }
 
-/* Beacons end at the host: on several hosts a dark rank may only be far away. */
+/* Beacons work on one host only. With several hosts a dark rank may be on another one. */
 static const char *far_note(void) {
     const char *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *all = getenv("OMPI_COMM_WORLD_SIZE");
     if (!here || !all || atoi(here) >= atoi(all)) return "";
@@ -182,8 +186,8 @@ static symmResult_t deadline_reached(wait *x) {
                     waited, b->base.rank, symm_boot_stage(x->w));
 }
 
-/* Once all have come, a beacon that stays dark is a rank that ended. Not at once: it may have its
- * result already, and ours is on the way. */
+/* Once all ranks have come, a beacon that stays dark means that its rank has ended. Not at once:
+ * the rank may have its result already, while ours is still on the way. */
 static symmResult_t watch_peers(wait *x, uint64_t now) {
     char ranks[256];
     x->peek_ns = now + x->spacing_ns;
@@ -194,7 +198,7 @@ static symmResult_t watch_peers(wait *x, uint64_t now) {
     return SYMM_ERR(symmRemoteError, "%s ended or gave up while %s", ranks, symm_boot_stage(x->w));
 }
 
-/* Others need the cores in order to come: yield first, then sleep. */
+/* Other ranks need the cores in order to come: yields first, then sleeps. */
 static void rest(unsigned turn) {
     struct timespec nap = {0, 20000};
     if (turn < 100)
@@ -203,7 +207,7 @@ static void rest(unsigned turn) {
         nanosleep(&nap, NULL);
 }
 
-/* Until the request is complete. On an error of ours it stays outstanding, *r says so. */
+/* Waits for the request. After an error of ours it stays outstanding; *r says so. */
 static symmResult_t await_request(boot_mpi *b, MPI_Request *r, int greeting, const symm_wait *w) {
     uint64_t start = symm_now_ns();
     wait x = {b, w, greeting, start, start, start + PEEK_NS, PEEK_NS, 0};
@@ -215,8 +219,7 @@ static symmResult_t await_request(boot_mpi *b, MPI_Request *r, int greeting, con
         if (now >= x.look_ns) {
             x.look_ns = now + 2000000;
             const symmResult_t status = symm_boot_check(w);
-            /* What is complete counts: a peer may have gone on, and ended it all, in the
-             * meantime. */
+            /* A complete request counts: a peer may have gone on and ended meanwhile. */
             if (status) {
                 SYMM_TRY(mpi_result(MPI_Test(r, &done, MPI_STATUS_IGNORE), "MPI_Test", w));
                 return done ? symmSuccess : status;
@@ -237,10 +240,10 @@ static void strand(mpi_link *l) {
     }
 }
 
-/* MPI calls this when the user frees the communicator, which all its ranks do: so may we free the
- * duplicate, which is collective too. Predefined communicators go while MPI is being finalised,
- * where that is not allowed any more, and one with something outstanding still belongs to MPI:
- * these duplicates are left to the end of the process. */
+/* MPI calls this when the user frees the communicator. All its ranks do that, so the duplicate can
+ * be freed here, which is collective too. Predefined communicators are freed during MPI_Finalize,
+ * where freeing is no longer allowed, and a duplicate with something outstanding still belongs to
+ * MPI. Those are left until the process ends. */
 static int drop_link(MPI_Comm comm, int keyval, void *value, void *extra) {
     mpi_link *l = value;
     int finalized = 0;
@@ -248,7 +251,7 @@ static int drop_link(MPI_Comm comm, int keyval, void *value, void *extra) {
     (void)extra;
     if (atomic_load_explicit(&l->busy, memory_order_relaxed)) {
         l->orphan =
-            1; /* same thread as the bootstrap's, or the caller breaks the thread rule of MPI */
+            1; /* the same thread as the bootstrap's, unless the caller breaks MPI's thread rule */
         return MPI_SUCCESS;
     }
     MPI_Finalized(&finalized);
@@ -262,7 +265,7 @@ static int drop_link(MPI_Comm comm, int keyval, void *value, void *extra) {
     return MPI_SUCCESS;
 }
 
-/* Under attach_lock. drop_link does not take it: MPI may call that one from inside
+/* Under attach_lock. drop_link does not take it, because MPI may call drop_link from inside
  * MPI_Comm_set_attr. */
 static symmResult_t find_link(MPI_Comm comm, int nranks, const symm_wait *w, mpi_link **out) {
     int there = 0;
@@ -285,8 +288,8 @@ static symmResult_t find_link(MPI_Comm comm, int nranks, const symm_wait *w, mpi
     return status;
 }
 
-/* With attach_lock, which is let go meanwhile. The other call may be this rank's next peer's too:
- * so whoever waits enters no MPI. */
+/* With attach_lock, which is released while this waits. The call that has the link may be the one
+ * that our peers wait for. So a waiting thread does not enter MPI. */
 static symmResult_t await_turn(mpi_link *l, const symm_wait *w) {
     const uint64_t start = symm_now_ns();
     while (atomic_load_explicit(&l->busy, memory_order_relaxed)) {
@@ -311,8 +314,8 @@ static symmResult_t take_link(MPI_Comm comm, int nranks, const symm_wait *w, mpi
     pthread_mutex_lock(&attach_lock);
     symmResult_t status = find_link(comm, nranks, w, &l);
     if (!status) status = await_turn(l, w);
-    /* Acquire pairs with the release in release_link: what the last user of the link wrote is ours.
-     */
+    /* Acquire pairs with the release in release_link: this thread sees what the last user of the
+     * link wrote. */
     if (!status) atomic_exchange_explicit(&l->busy, 1, memory_order_acquire);
     pthread_mutex_unlock(&attach_lock);
     if (!status) *out = l;
@@ -331,7 +334,7 @@ static void release_link(mpi_link *l) {
     pthread_mutex_unlock(&attach_lock);
 }
 
-/* ---- coming together ---- */
+/* ---- greeting ---- */
 
 static symmResult_t begin_greeting(boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
     mpi_link *l = b->link;
@@ -343,7 +346,7 @@ static symmResult_t begin_greeting(boot_mpi *b, MPI_Comm comm, const symm_wait *
     return symmSuccess;
 }
 
-/* Everybody sees the same greetings, so everybody goes the same way from here. */
+/* All ranks see the same greetings, so all take the same way from here. */
 static symmResult_t read_greetings(boot_mpi *b, MPI_Comm comm, const symm_wait *w) {
     mpi_link *l = b->link;
     int same = 1;
@@ -352,8 +355,8 @@ static symmResult_t read_greetings(boot_mpi *b, MPI_Comm comm, const symm_wait *
         if (h->magic != HELLO_MAGIC)
             return SYMM_ERR(
                 symmInternalError,
-                "the greeting of rank %d is malformed: are collectives of mpicomm under "
-                "way in another order there?",
+                "the greeting of rank %d is malformed, as if it made its collectives on mpicomm in "
+                "another order",
                 r);
         if (h->version != SYMM_VERSION_CODE)
             return SYMM_ERR(symmVersionMismatch,
@@ -364,7 +367,7 @@ static symmResult_t read_greetings(boot_mpi *b, MPI_Comm comm, const symm_wait *
     }
     if (same) return symmSuccess;
     l->usable =
-        0; /* a duplicate that another rank has given up serves nobody; it is left where it is */
+        0; /* a duplicate that one rank has given up cannot be used by any; it is left as it is */
     SYMM_TRY(mpi_result(MPI_Comm_idup(comm, &l->coming, &l->request), "MPI_Comm_idup", w));
     l->state = DUPLICATING;
     return symmSuccess;
@@ -378,8 +381,8 @@ static symmResult_t take_duplicate(mpi_link *l, const symm_wait *w) {
                       w);
 }
 
-/* Waits for what the link has outstanding; it stays so if we give up, and not if MPI itself failed.
- */
+/* Waits for what the link has outstanding. If we give up, it stays outstanding; if MPI itself
+ * failed, it does not. */
 static symmResult_t finish_step(boot_mpi *b, int greeting, const symm_wait *w) {
     mpi_link *l = b->link;
     symmResult_t status = await_request(b, &l->request, greeting, w);
@@ -412,7 +415,8 @@ static void abandon(round *x) {
     }
 }
 
-/* Blocks of an exchange that somebody had given up would look like answers to this one. */
+/* Finds blocks of an older exchange that another rank had given up. They would look like answers to
+ * this one. */
 static symmResult_t check_head(const hello *mine, const hello *theirs, int r, const symm_wait *w) {
     if (memcmp(mine, theirs, sizeof(*mine)) == 0) return symmSuccess;
     if (theirs->magic == HELLO_MAGIC && theirs->usable == mine->usable && theirs->seq == mine->seq)
@@ -455,7 +459,7 @@ static symmResult_t allgather(boot_mpi *b, const void *send, void *recv, size_t 
     if (bytes > INT_MAX - sizeof(hello))
         return SYMM_ERR(symmInvalidArgument, "bootstrap mpi: %zu bytes per rank are too many",
                         bytes);
-    /* Buffers of our own: the caller's could not be left to MPI when the exchange is given up. */
+    /* Our own buffers: the caller's could not be left to MPI when the exchange is given up. */
     round *x = SYMM_FAIL_ALLOC(mpi_round, malloc(sizeof(*x) + (n + 1) * (sizeof(hello) + bytes)));
     if (!x)
         return SYMM_ERR(symmOutOfMemory, "bootstrap mpi: no memory for %zu blocks of %zu bytes", n,
@@ -479,12 +483,12 @@ static symmResult_t mpi_allgather(symm_boot *base, const void *send, void *recv,
     if (status) {
         b->failed = 1;
         b->link->usable =
-            0; /* what the others still have outstanding on it would meet our next exchange */
+            0; /* exchanges that are still outstanding on other ranks would mix with our next one */
     }
     return status;
 }
 
-/* Enters no MPI at all: it may be over by now. */
+/* Does not enter MPI, which may be finalised by now. */
 static void mpi_close(symm_boot *base) {
     boot_mpi *b = (boot_mpi *)base;
     symm_beacon_douse(b->beacon);
@@ -497,7 +501,8 @@ static const symm_boot_ops mpi_ops = {
 
 /* ---- opening ---- */
 
-/* The group by the world ranks of its members: equal on all ranks, and no communication needed. */
+/* Identifies the group by the world ranks of its members: equal on all ranks, without
+ * communication. */
 static symmResult_t hash_group(MPI_Comm comm, int nranks, uint64_t *out) {
     int *from = SYMM_FAIL_ALLOC(mpi_group, malloc(2 * (size_t)nranks * sizeof(int)));
     if (!from) return SYMM_ERR(symmOutOfMemory, "bootstrap mpi: out of memory (%d ranks)", nranks);
@@ -541,7 +546,7 @@ free_boot:
     return status;
 }
 
-/* The caller's deadline where it gives one; symm_comm_create looks at everything else in config. */
+/* The caller's deadline, if it gives one. symm_comm_create checks the rest of config. */
 static symmResult_t config_timeout(const symmConfig_t *config, int64_t *ms) {
     if (!config || config->size < offsetof(symmConfig_t, timeoutMs) + sizeof(config->timeoutMs) ||
         config->timeoutMs == SYMM_CONFIG_UNDEF)

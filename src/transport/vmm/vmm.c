@@ -143,9 +143,11 @@ static symmResult_t memory_alloc(const symm_vmm *v, uint64_t bytes, void **va) {
 symmResult_t symm_vmm_alloc(const symm_vmm *v, uint64_t bytes, void **ptr) {
     symm_vmm_caps caps;
     void *va = NULL;
-    if (!v) return SYMM_ERR(symmInvalidArgument, "allocation: no memory driver");
+    if (!v) return SYMM_ERR(symmInvalidArgument, "allocation: the memory driver is NULL");
     if (!ptr) return SYMM_ERR(symmInvalidArgument, "allocation: ptr is NULL");
-    if (bytes == 0) return SYMM_ERR(symmInvalidArgument, "allocation: size is 0");
+    if (bytes == 0)
+        return SYMM_ERR(symmInvalidArgument, "allocation: size=%" PRIu64 ": must be at least 1",
+                        bytes);
     int cu = v->query(&caps);
     if (cu) return symm_vmm_error(v, cu, "query");
     uint64_t rounded = round_up(bytes, caps.granularity);
@@ -218,7 +220,7 @@ static void put_back(struct alloc *a) {
 symmResult_t symm_vmm_free(const symm_vmm *v, void *ptr) {
     struct alloc near;
     if (!ptr) return symmSuccess;
-    if (!v) return SYMM_ERR(symmInvalidArgument, "free of %p: no memory driver", ptr);
+    if (!v) return SYMM_ERR(symmInvalidArgument, "free of %p: the memory driver is NULL", ptr);
     struct alloc *a = claim(v, ptr, &near);
     if (!a) return refuse_free(v, ptr, &near);
     uint64_t bytes = a->span.hi - a->span.lo;

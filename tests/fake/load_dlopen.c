@@ -1,9 +1,8 @@
-/* load_late.c - built several times by check_load.sh, always against the installed headers. As a
- * program it knows no library of ours when it starts: it opens one (`symm PATH TEST`), or one that
- * was linked with ours (-DPLUGIN, `plugin PATH TEST`), after it has opened whatever else it was
- * told to (`... TEST LIBRARY...`). As -DEATER=bytes it is such another library. Prints what it did,
- * one line; exit status 0 if all was right. Each test starts its own threads and processes; no
- * lock. */
+/* load_dlopen.c - a program that opens the library at run time; built several times by
+ * check_load.sh, always with the installed headers. `symm PATH TEST` opens the library, `plugin
+ * PATH TEST` opens a library that was linked with ours (-DPLUGIN), both after the libraries that
+ * are named behind TEST. With -DEATER=bytes it is such another library. Prints what it did, one
+ * line; exit status 0 if all was right. Each test starts its own threads and processes; no lock. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
@@ -69,14 +68,14 @@ static void ok(symmResult_t r, int line) {
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* In place; x begins as rank + 1 everywhere. */
+/* In place. All elements of x are rank + 1 at the start. */
 static void reduce(symmComm_t comm, int rank, int n, float *x, size_t count) {
     for (size_t i = 0; i < count; i++) x[i] = (float)(rank + 1);
     OK(symmAllReduce(x, x, count, symmFloat, symmSum, comm, NULL));
     for (size_t i = 0; i < count; i++) CHECK(x[i] == (float)(n * (n + 1) / 2));
 }
 
-/* Leaves something to be done at the end of this thread. */
+/* Leaves work for the end of this thread. */
 static void use_an_arena(symmComm_t comm) {
     symmHeapConfig_t config = SYMM_HEAP_CONFIG_INITIALIZER;
     symmHeap_t heap;
@@ -163,7 +162,7 @@ static void drive_all(symmComm_t *comms) {
     for (int r = 0; r < RANKS; r++) pthread_join(thread[r], NULL);
 }
 
-/* What threads that have ended leave: nothing, also of what the library keeps for each. */
+/* Threads that have ended leave nothing, including what the library keeps for each thread. */
 static void threads(void) {
     enum { WARM = 10, ROUNDS = 100 };
     symmComm_t comms[RANKS];
@@ -228,7 +227,7 @@ static void find(void *lib, const char *name, void *entry) {
     memcpy(entry, &symbol, sizeof symbol);
 }
 
-/* Libraries that want room for their variables in every thread, until there is none. */
+/* Libraries that need thread-local memory in every thread, until none is left. */
 static void eat(char **paths) {
     int opened = 0, refused = 0;
     for (; *paths; paths++) *(dlopen(*paths, RTLD_NOW) ? &opened : &refused) += 1;
@@ -242,15 +241,15 @@ typedef struct {
     void (*go)(const char *);
 } waiting;
 
-/* A thread that is older than the library: it has no room for any library's variables but those
- * that it makes. */
+/* A thread that started before the library was opened: it has no thread-local memory for libraries
+ * except what it allocates itself. */
 static void *older(void *arg) {
     waiting *w = arg;
     pthread_barrier_wait(&w->both);
     w->go(w->test);
     pthread_barrier_wait(&w->both); /* the library is closed */
     pthread_barrier_wait(&w->both);
-    return NULL; /* and what it would have called at a thread's end with it */
+    return NULL; /* so is what it would have called at the end of a thread */
 }
 
 int main(int argc, char **argv) {

@@ -1,10 +1,10 @@
-/* heap_svg.c - a heap's picture as SVG: each zone is a stack of bars, read like lines of text;
+/* info_map_svg.c - a heap's map as SVG: each zone is a stack of bars, read like lines of text;
  * blocks are coloured by their owner, a line below the bars shows the chunks. Pure; see
- * heap_chart.h.
+ * info_map.h.
  *
  * A piece narrower than a pixel is drawn together with its neighbours, in the colour of the most of
  * them, so the file's size follows the picture's and not the heap's. */
-#include "heap_chart.h"
+#include "info_map.h"
 
 #include <stdio.h>
 
@@ -192,7 +192,7 @@ static void put_legend(symm_text *t, const symm_chart *m, int y) {
     }
 }
 
-void symm_chart_svg(symm_text *t, const symm_chart *m) {
+void info_map_svg(symm_text *t, const symm_chart *m) {
     char size[32];
     int y = 84;
     const int height = y + zone_height(&m->zone[0]) + zone_height(&m->zone[1]) + 48 + MARGIN;

@@ -1,0 +1,38 @@
+/* symm_explain.h - what a call would do, what the library has done, and who waits for whom. symm.h
+ * includes it. */
+#ifndef SYMM_EXPLAIN_H_
+#define SYMM_EXPLAIN_H_
+
+#include "symm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    size_t size;
+    char kernel[48];     /* kernel that a call would run */
+    int ctas;            /* its CTAs */
+    uint64_t chunkBytes; /* sent at once, before a wait; 0 if nothing is waited for in between */
+    int zeroCopySend;    /* this rank's sendbuff: 1 used in place, 0 staged through scratch */
+    int zeroCopyRecv;    /* its recvbuff */
+    char reason[2048];   /* what is staged and why, why this kernel, why no other. Never cut */
+} symmExplain_t;
+/* What a call with these arguments would do. Launches nothing. root: rank of the root, or the peer;
+ * ignored for collectives without one. count: of a collective with a count per rank, all of these
+ * are `count`. Order: local. */
+SYMM_API symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
+                                  const void *recvbuff, size_t count, symmDataType_t datatype,
+                                  symmRedOp_t op, int root, symmExplain_t *plan);
+/* Counters and gauges as JSON, NUL-terminated, truncated at cap. *needed (may be NULL): the full
+ * size. comm NULL: of the process. Order: local, any thread. */
+SYMM_API symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed);
+/* Writes the state to fd, for people: ranks (alive, DEAD, left), windows, epochs, flags, who waits
+ * for whom; of a communicator that is being made, how far it is. Order: local, any thread. */
+SYMM_API symmResult_t symmCommDump(symmComm_t comm, int fd);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

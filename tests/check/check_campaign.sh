@@ -1,0 +1,78 @@
+#!/bin/sh
+# check_campaign.sh - scripts/campaign.sh and gpu_report.sh on the fake driver: parts run, leave
+# records, are not run twice, fail the whole when they fail, and leave nothing when the time cuts
+# them off; the tables are made from the records. T_FULL=1: every part.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/check/tap.sh
+. tests/check/fake_perf.sh
+if [ ! -x "$build/test/gpu_pointer" ]; then
+    t_skip "a campaign on the fake driver" "needs $build/test/gpu_pointer: make check builds it"
+    t_done
+fi
+export CAMPAIGN_FAKE=1 CAMPAIGN_OUT="$dir/campaign" PERF="$perf" BUILD="$build" SYMM_SCRATCH=1M
+export GPU_CASES=2 T_SECONDS_TORTURE=2
+unset CAMPAIGN_FORCE NCCL_TESTS GPU_FAKE
+campaign() { # words
+    scripts/campaign.sh run "$@" >"$dir/out" 2>&1
+    rc=$?
+    last=$(tail -n 1 "$dir/out")
+}
+shown() { cat "$dir/out" && tail -n 5 "$dir"/campaign/*.log; }
+records() { find "$CAMPAIGN_OUT" -maxdepth 1 -name '*.json' | wc -l; }
+
+campaign check-gpu_pointer
+t_expect "a part runs and leaves a record" "0 1" "$rc $(records)"
+t_expect "the counts of the record are those of the part" \
+    "$(grep -oE '^[0-9]+ passed' "$CAMPAIGN_OUT/check-gpu_pointer.log" | tail -n 1)" \
+    "$(echo "$last" | grep -oE '^[0-9]+ passed')"
+campaign check-gpu_pointer
+t_expect "what has left a record is not run again" "0 1" "$rc $(wc -l <"$dir/out")"
+CAMPAIGN_FORCE=1 campaign check-gpu_pointer
+t_expect "it is where that is asked for" "0 2" "$rc $(wc -l <"$dir/out")"
+CAMPAIGN_SECONDS=1 campaign check-gpu_life
+t_expect "without time nothing begins, and the rest is counted" \
+    "0 1 1" "$rc $(records) $(grep -c '^# 1 parts are left' "$dir/out")"
+# One that fails, one that does not end.
+mkdir -p "$dir/broken/test"
+printf '#!/bin/sh\necho "not ok 1 - always"; echo 1..1; exit 1\n' >"$dir/broken/test/gpu_pointer"
+printf '#!/bin/sh\nexec sleep 60\n' >"$dir/broken/test/gpu_life"
+chmod +x "$dir"/broken/test/*
+BUILD=$dir/broken CAMPAIGN_OUT=$dir/bad campaign check-gpu_pointer
+t_expect "a part that fails fails the whole" "1 0 passed, 1 failed, 0 skipped" "$rc $last"
+CAMPAIGN_SECONDS=3 CAMPAIGN_LEAST=1 BUILD=$dir/broken \
+    CAMPAIGN_OUT=$dir/late campaign check-gpu_life
+left=$(find "$dir/late" -name '*.json' | wc -l)
+t_expect "what the time cuts off leaves no record" "0 1 1" \
+    "$left $(grep -c 'the time was over' "$dir/out") $(grep -c '^# 1 parts are left' "$dir/out")"
+
+# ---- tables ----
+flags_of_tables() { sed -i 's/-b 1K -e 1G/-b 1K -e 64K/' "$1"; }
+mkdir "$dir/tree" && cp -r scripts tests "$dir/tree/"
+flags_of_tables "$dir/tree/scripts/gpu_tables.sh"
+(cd "$dir/tree" && BUILD=$(cd "$OLDPWD" && cd "$build" && pwd) scripts/campaign.sh run \
+    table-all_reduce-2) >"$dir/out" 2>&1
+t_expect "a collective's tables" "0 1 passed, 0 failed, 0 skipped" "$? $(tail -n 1 "$dir/out")"
+GPU_RUNS=$dir/runs scripts/gpu_report.sh "$CAMPAIGN_OUT" >"$dir/out" 2>&1
+t_expect "the report has a row of each part" "1 1" \
+    "$(grep -c '^| `check-gpu_pointer` | 2 x fake |' "$dir/out")" \
+    "$(grep -c '^| `table-all_reduce-2` | 2 x fake | 1, 0, 0 |' "$dir/out")"
+t_expect "and of each table, with its sizes" "7" \
+    "$(grep -E '^\| all_reduce-float-2 on ' "$dir/out" | cut -d'|' -f3 | tr -d ' ')"
+cp "$dir/runs" "$dir/before"
+GPU_RUNS=$dir/runs scripts/gpu_report.sh "$CAMPAIGN_OUT" >/dev/null 2>&1
+t_empty "taken twice, it is the same" "$(diff "$dir/before" "$dir/runs" 2>&1)"
+
+# ---- the documents ----
+cp -r docs "$dir/tree/"
+sh "$dir/tree/scripts/gpu_report.sh" "$dir/none" >"$dir/out" 2>&1
+t_expect "the tables of the documents are those of docs/gpu-runs.txt" "0 " \
+    "$? $(diff -r docs "$dir/tree/docs" 2>&1)"
+
+if [ "${T_FULL:-0}" != 0 ]; then
+    rm -rf "$CAMPAIGN_OUT"
+    CAMPAIGN_SECONDS=3000 campaign check- torture alone-
+    t_expect "every part on the fake driver" "0 0 0" \
+        "$rc $(grep -c 'the time was over' "$dir/out") $(grep -c 'parts are left' "$dir/out")"
+fi
+t_done

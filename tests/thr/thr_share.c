@@ -1,0 +1,221 @@
+/* thr_share.c - many threads use one communicator: they wait for each other, whatever ends that. Run
+ * under the sanitizers too. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "coll_kit.h"
+#include "base/handle.h"
+#include "host/comm/comm.h"
+
+enum { RANKS = 2, THREADS = 6, ROUNDS = 400 };
+
+static void *start(pthread_t *t, void *(*fn)(void *), void *arg) {
+    T_EQ(pthread_create(t, NULL, fn, arg), 0);
+    return arg;
+}
+
+/* Until `count` threads wait to enter. */
+static void await_waiting(symmComm_t comm, int count) {
+    const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
+    while (atomic_load(&c->entry.waiting) < count) usleep(100);
+}
+
+/* ---- turns ---- */
+
+typedef struct {
+    symmComm_t comm;
+    int streams;
+} rank_user;
+
+/* All threads of all ranks make equal calls, so any order is one order. */
+static void *uses_it(void *arg) {
+    const rank_user *u = arg;
+    symmStream_t s = NULL;
+    if (u->streams) T_OK(symmStreamCreate(&s));
+    for (int i = 0; i < ROUNDS; i++) {
+        int32_t x = 1;
+        T_OK(symmAllReduce(&x, &x, 1, symmInt32, symmSum, u->comm, s));
+        if (s) T_OK(symmStreamSynchronize(s));
+        T_EQ(x, RANKS);
+    }
+    if (s) T_OK(symmStreamDestroy(s));
+    return NULL;
+}
+
+static void take_turns(int streams) {
+    symmComm_t comm[RANKS];
+    rank_user u[RANKS];
+    pthread_t t[RANKS][THREADS];
+    T_OK(symmCommInitAll(comm, RANKS, NULL));
+    for (int r = 0; r < RANKS; r++) u[r] = (rank_user){comm[r], streams};
+    for (int i = 0; i < THREADS; i++)
+        for (int r = 0; r < RANKS; r++) start(&t[r][i], uses_it, &u[r]);
+    for (int r = 0; r < RANKS; r++)
+        for (int i = 0; i < THREADS; i++) pthread_join(t[r][i], NULL);
+    for (int r = 0; r < RANKS; r++) {
+        const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm[r]);
+        T_EQ(atomic_load(&c->entry.waiting), 0);
+        T_EQ(c->calls.issued, THREADS * ROUNDS);
+        T_OK(symmCommDestroy(comm[r]));
+    }
+}
+
+static void many_threads_take_turns(void) {
+    take_turns(0);
+}
+
+static void many_threads_with_streams_of_their_own(void) {
+    take_turns(1);
+}
+
+/* ---- waiting behind a call that lasts ---- */
+
+typedef struct {
+    symmComm_t comm;
+    symmResult_t result;
+    _Atomic int done;
+} one_call;
+
+static void *barriers(void *arg) {
+    one_call *c = arg;
+    c->result = symmBarrier(c->comm, NULL);
+    atomic_store(&c->done, 1);
+    return NULL;
+}
+
+static void *barriers_in_a_group(void *arg) {
+    one_call *c = arg;
+    T_OK(symmGroupStart());
+    T_OK(symmBarrier(c->comm, NULL));
+    c->result = symmGroupEnd();
+    return NULL;
+}
+
+/* The first thread waits for a peer, the others for the first. */
+static void pile_up(symmComm_t comm, pthread_t *t, one_call *calls, int n, int grouped) {
+    const symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
+    for (int i = 0; i < n; i++) {
+        calls[i] = (one_call){.comm = comm};
+        start(&t[i], grouped && i == 0 ? barriers_in_a_group : barriers, &calls[i]);
+        while (i == 0 && !__atomic_load_n(&c->ctl->issued, __ATOMIC_RELAXED)) usleep(100);
+    }
+    await_waiting(comm, n - 1);
+}
+
+static void a_second_thread_waits(void) {
+    symmComm_t comm[RANKS];
+    pthread_t t[THREADS];
+    one_call calls[THREADS];
+    T_OK(symmCommInitAll(comm, RANKS, NULL));
+    pile_up(comm[0], t, calls, THREADS, 0);
+    usleep(20000);
+    for (int i = 0; i < THREADS; i++) T_EQ(atomic_load(&calls[i].done), 0);
+    for (int i = 0; i < THREADS; i++) T_OK(symmBarrier(comm[1], NULL));
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(t[i], NULL);
+        T_EQ(calls[i].result, symmSuccess);
+    }
+    for (int r = 0; r < RANKS; r++) T_OK(symmCommDestroy(comm[r]));
+}
+
+static void end_the_pile(int grouped, int revoked) {
+    symmComm_t comm[RANKS];
+    pthread_t t[THREADS];
+    one_call calls[THREADS];
+    T_EXPECT_WARNINGS();
+    T_OK(symmCommInitAll(comm, RANKS, NULL));
+    pile_up(comm[0], t, calls, THREADS, grouped);
+    T_OK(revoked ? symmCommRevoke(comm[0], 0) : symmCommAbort(comm[0]));
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(t[i], NULL);
+        T_EQ(calls[i].result, symmAborted);
+    }
+    if (revoked) T_OK(symmCommDestroy(comm[0]));
+    T_OK(symmCommDestroy(comm[1]));
+}
+
+static void an_abort_ends_all_that_wait(void) {
+    end_the_pile(0, 0);
+    end_the_pile(0, 1);
+}
+
+static void an_abort_inside_a_group(void) {
+    end_the_pile(1, 0);
+    end_the_pile(1, 1);
+}
+
+/* ---- the end beside those that wait ---- */
+
+static void *calls_until_it_ends(void *arg) {
+    one_call *c = arg;
+    while (!(c->result = symmBarrier(c->comm, NULL))) atomic_fetch_add(&c->done, 1);
+    return NULL;
+}
+
+/* Who has come before the end finds the communicator gone, not its memory. */
+static void a_destroy_beside_those_that_wait(void) {
+    T_EXPECT_WARNINGS();
+    for (int round = 0; round < 40; round++) {
+        symmComm_t comm;
+        pthread_t t[3];
+        one_call calls[3];
+        T_OK(symmCommInitAll(&comm, 1, NULL));
+        symm_comm *c = symm_handle_peek(SYMM_KIND_COMM, comm);
+        symm_comm_ref(c); /* a call on its way in has looked up the handle already */
+        for (int i = 0; i < 3; i++) {
+            calls[i] = (one_call){.comm = comm};
+            start(&t[i], calls_until_it_ends, &calls[i]);
+        }
+        while (!atomic_load(&calls[round % 3].done)) usleep(50);
+        T_OK(symmCommDestroy(comm));
+        for (int i = 0; i < 3; i++) {
+            pthread_join(t[i], NULL);
+            T_EQ(calls[i].result, symmInvalidArgument);
+        }
+        symm_comm_unref(c);
+    }
+}
+
+/* ---- a callback ---- */
+
+static symmComm_t called_back;
+static symmResult_t inside;
+static int armed;
+
+static int gathers(void *ctx, const void *send, void *recv, size_t bytes) {
+    (void)ctx;
+    memcpy(recv, send, bytes);
+    if (!armed) return 0;
+    inside = symmBarrier(called_back, NULL);
+    T_MSG(symmGetLastError(NULL), "would wait for itself");
+    return 0;
+}
+
+static int meets(void *ctx) {
+    (void)ctx;
+    return 0;
+}
+
+static void a_callback_does_not_wait_for_itself(void) {
+    const symmBoot_t boot = {gathers, meets, NULL};
+    void *buf;
+    symmWindow_t win;
+    symmComm_t child;
+    T_EXPECT_WARNINGS();
+    T_OK(symmCommInitBoot(&called_back, 1, 0, &boot, NULL));
+    T_OK(symmMemAlloc(&buf, 2 << 20));
+    armed = 1;
+    T_OK(symmWindowRegister(called_back, buf, 2 << 20, &win, 0));
+    T_OK(symmCommSplit(called_back, 0, 0, &child, NULL));
+    armed = 0;
+    T_EQ(inside, symmInvalidUsage);
+    T_OK(symmBarrier(called_back, NULL));
+    T_OK(symmCommDestroy(child));
+    T_OK(symmCommDestroy(called_back));
+    T_OK(symmMemFree(buf));
+}
+
+T_MAIN(T(many_threads_take_turns), T(many_threads_with_streams_of_their_own),
+       T(a_second_thread_waits), T(an_abort_ends_all_that_wait), T(an_abort_inside_a_group),
+       T(a_destroy_beside_those_that_wait), T(a_callback_does_not_wait_for_itself))
