@@ -96,7 +96,7 @@ typedef struct {
     uint64_t put, ringed, at, pad1[5];
 } symm_p2p_big;
 
-typedef struct { /* from one source to the owner */
+typedef struct {                     /* from one source to the owner */
     uint64_t received, bigs, pad[6]; /* owner only: messages received, big ones begun */
     symm_p2p_head head[SYMM_P2P_SLOTS];
     symm_p2p_big big[SYMM_P2P_BIGS];

@@ -281,24 +281,27 @@ static symmResult_t end_capture(symmStream_t s, symmGraph_t *g, symmResult_t res
     return result ? result : end;
 }
 
-/* A collective and an event on one stream. */
+/* A collective, a message and an event on one stream. */
 static symmResult_t capture(void) {
     symmComm_t comm;
     symmStream_t s;
     symmEvent_t e;
     symmGraph_t g = NULL;
-    int one = 1, sum = 0;
+    int one = 1, sum = 0, got = 0;
     T_OK(symmCommInitAll(&comm, 1, NULL));
     T_OK(symmStreamCreate(&s));
     T_OK(symmEventCreate(&e));
     symmResult_t result = symmStreamBeginCapture(s);
     int begun = result == symmSuccess;
     STEP(symmAllReduce(&one, &sum, 1, symmInt32, symmSum, comm, s));
+    STEP(symmSend(&sum, 1, symmInt32, 0, comm, s));
+    STEP(symmRecv(&got, 1, symmInt32, 0, comm, s));
     STEP(symmEventRecord(e, s));
     if (begun) result = end_capture(s, &g, result);
     STEP(xg_launch(g, s));
     T_OK(symmStreamSynchronize(s));
     T_EQ(sum, result ? 0 : 1);
+    T_EQ(got, sum);
     if (g) T_OK(xg_destroy(g));
     T_OK(symmEventDestroy(e));
     T_OK(symmStreamDestroy(s));
@@ -383,12 +386,16 @@ static symmResult_t use_synced(void) {
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 static symmResult_t reduce_in_group(symmComm_t *comm, int (*out)[COUNT]) {
-    static int in[COUNT];
+    static int in[COUNT], got[COUNT];
     for (int i = 0; i < COUNT; i++) in[i] = i;
     memset(out, 0, GROUP_RANKS * sizeof *out);
     T_OK(symmGroupStart());
     for (int r = 0; r < GROUP_RANKS; r++)
         symmAllReduce(in, out[r], COUNT, symmInt32, symmSum, comm[r], NULL);
+    for (int r = 0; r < GROUP_RANKS; r++) {
+        symmSend(in, COUNT, symmInt32, (r + 1) % GROUP_RANKS, comm[r], NULL);
+        symmRecv(got, COUNT, symmInt32, (r + GROUP_RANKS - 1) % GROUP_RANKS, comm[r], NULL);
+    }
     return symmGroupEnd();
 }
 

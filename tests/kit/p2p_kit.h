@@ -25,8 +25,8 @@ static inline void pk_check(const char *p, uint64_t bytes, int from, int to, uin
     for (uint64_t i = 0; i < bytes; i++)
         T_CHECKF((unsigned char)p[i] == pk_byte(from, to, no, i),
                  "message %llu from %d to %d, byte %llu of %llu: %u, not %u",
-                 (unsigned long long)no, from, to, (unsigned long long)i,
-                 (unsigned long long)bytes, (unsigned char)p[i], pk_byte(from, to, no, i));
+                 (unsigned long long)no, from, to, (unsigned long long)i, (unsigned long long)bytes,
+                 (unsigned char)p[i], pk_byte(from, to, no, i));
 }
 /* A buffer of `bytes` for a receive: empty, with guards around it. */
 static inline void pk_empty(char *p, uint64_t bytes) {

@@ -73,7 +73,8 @@ static void sizes_rank(pk_world *w) {
     for (int i = 0; i < SIZES; i++)
         for (int how = 0; how < 4; how++)
             for (int from = 0; from < 2; from++)
-                if (!SLOW || i < SIZES - 3 || from == how / 2) one_way(w, from, sizes[i], how, ++no);
+                if (!SLOW || i < SIZES - 3 || from == how / 2)
+                    one_way(w, from, sizes[i], how, ++no);
 }
 
 static void every_size_and_place(void) {
@@ -267,6 +268,98 @@ static void collectives_of_a_group_come_first(void) {
     with_ranks(4, NULL, behind_rank);
 }
 
+/* ---- streams --------------------------------------------------------------------------------- */
+
+static void wait_a_little(void *arg) {
+    usleep(2000);
+    *(volatile char *)arg = 7;
+}
+
+/* A group on several streams, of which one may be NULL: its list comes behind what each of them
+ * has, and before what each is given next. */
+static void streams_rank(pk_world *w) {
+    static char got[2][3][64];
+    char out[3][64] = {{0}}, late[3] = {0};
+    symmStream_t s[3] = {NULL};
+    for (int round = 0; round < 20; round++) {
+        const int peer = 1 - w->rank, with_null = round % 2;
+        memset(got[w->rank], 0, sizeof got[0]);
+        memset(late, 0, sizeof late);
+        for (int i = with_null; i < 3; i++) {
+            T_OK(symmStreamCreate(&s[i]));
+            T_OK(symmStreamHostFunc(s[i], wait_a_little, &out[i][0]));
+        }
+        if (with_null) s[0] = NULL, out[0][0] = 7;
+        T_OK(symmGroupStart());
+        for (int i = 0; i < 3; i++) {
+            pk_send(w->comm, out[i], 64, peer, s[2 - i]);
+            pk_recv(w->comm, got[w->rank][i], 64, peer, s[i]);
+        }
+        T_OK(symmGroupEnd());
+        for (int i = 0; i < 3; i++) T_OK(symmStreamSynchronize(s[i]));
+        for (int i = 0; i < 3; i++) T_EQ(got[w->rank][i][0], 7);
+        for (int i = with_null; i < 3; i++) T_OK(symmStreamDestroy(s[i]));
+        memset(out, 0, sizeof out);
+    }
+}
+static void a_group_on_several_streams(void) {
+    with_ranks(2, NULL, streams_rank);
+}
+
+/* Calls on changing streams keep their order, captured ones too; a stream outside the capture is
+ * refused. */
+static void captured_rank(pk_world *w) {
+    symmStream_t a, b;
+    symmEvent_t e;
+    symmGraph_t graph;
+    symmGraphExec_t exec;
+    int32_t x[4] = {w->rank, 0, 0, 0};
+    const int peer = 1 - w->rank;
+    T_OK(symmStreamCreate(&a));
+    T_OK(symmStreamCreate(&b));
+    T_OK(symmEventCreate(&e));
+    T_OK(symmStreamBeginCapture(a));
+    T_OK(symmGroupStart());
+    T_OK(symmSend(x, 1, symmInt, peer, w->comm, a));
+    T_OK(symmRecv(x + 1, 1, symmInt, peer, w->comm, b));
+    T_ERR(symmGroupEnd(), symmInvalidUsage);
+    T_MSG(symmGetLastError(w->comm), "are not recorded into the same capture");
+    T_OK(symmEventRecord(e, a));
+    T_OK(symmStreamWaitEvent(b, e));
+    T_OK(symmGroupStart());
+    T_OK(symmSend(x, 1, symmInt, peer, w->comm, a));
+    T_OK(symmRecv(x + 1, 1, symmInt, peer, w->comm, b));
+    T_OK(symmGroupEnd());
+    T_OK(symmSend(x + 1, 1, symmInt, peer, w->comm, b)); /* what has come */
+    T_OK(symmRecv(x + 2, 1, symmInt, peer, w->comm, a));
+    T_OK(symmAllReduce(x + 2, x + 3, 1, symmInt, symmSum, w->comm, b));
+    T_OK(symmEventRecord(e, b));
+    T_OK(symmStreamWaitEvent(a, e));
+    T_OK(symmStreamEndCapture(a, &graph));
+    T_OK(symmGraphInstantiate(graph, &exec));
+    for (int i = 0; i < 100; i++) {
+        x[0] = w->rank * 100 + i;
+        T_OK(symmGraphLaunch(exec, a));
+        T_OK(symmStreamSynchronize(a));
+        T_EQ(x[1], peer * 100 + i);
+        T_EQ(x[2], w->rank * 100 + i);
+        T_EQ(x[3], 100 + 2 * i);
+        if (i % 3) continue; /* an eager one between replays */
+        T_OK(symmSend(x, 1, symmInt, peer, w->comm, NULL));
+        T_OK(symmRecv(x + 1, 1, symmInt, peer, w->comm, NULL));
+        T_EQ(x[1], peer * 100 + i);
+    }
+    T_OK(symmGraphExecDestroy(exec));
+    T_OK(symmGraphDestroy(graph));
+    T_OK(symmEventDestroy(e));
+    T_OK(symmStreamDestroy(a));
+    T_OK(symmStreamDestroy(b));
+}
+static void captures_and_replays(void) {
+    T_EXPECT_WARNINGS();
+    with_ranks(2, NULL, captured_rank);
+}
+
 /* One thread drives all ranks. */
 static void one_thread_drives_all(void) {
     symmComm_t comms[3];
@@ -289,4 +382,5 @@ static void one_thread_drives_all(void) {
 T_MAIN(T(every_size_and_place), T(little_scratch), T(eager_sends_end_alone),
        T(many_sends_end_alone), T(a_flood_of_small_ones), T(messages_to_oneself),
        T(a_message_to_oneself_without_its_other_call), T(groups_in_any_order),
-       T(a_group_of_a_thousand), T(collectives_of_a_group_come_first), T(one_thread_drives_all))
+       T(a_group_of_a_thousand), T(collectives_of_a_group_come_first),
+       T(a_group_on_several_streams), T(captures_and_replays), T(one_thread_drives_all))

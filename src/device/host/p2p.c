@@ -2,11 +2,12 @@
  * ended. Runs on the thread that runs the kernel. No lock. */
 #define _GNU_SOURCE
 #include <sched.h>
-#include <string.h>
 
 #include "p2p.inl"
 
-enum { BARE_POLLS = 32 }; /* a pause costs as much as the line's way here */
+/* BARE: a pause costs as much as the line's way here. ALONE: polls at once of what the only channel
+ * waits for. */
+enum { BARE_POLLS = 64, ALONE_POLLS = 16 };
 
 static int ended(const symm_p2p_channel *ch) {
     return ch->op < 0;
@@ -30,9 +31,9 @@ static int step(symm_p2p *p, symm_p2p_channel *ch) {
 /* For symmCommDump and messages: what this rank waits in. */
 static void note_wait(symm_p2p *p, const symm_p2p_op *op) {
     symm_p2p_note *note = &p->cta.ctl->p2p;
-    const uint64_t word = op ? (uint64_t)(op->sends ? SYMM_P2P_SEND : SYMM_P2P_RECV) << 32 |
-                                   ((unsigned)op->peer + 1)
-                             : 0;
+    const uint64_t word =
+        op ? (uint64_t)(op->sends ? SYMM_P2P_SEND : SYMM_P2P_RECV) << 32 | ((unsigned)op->peer + 1)
+           : 0;
     if (symm_ld_relaxed(&note->waits) == word) return;
     symm_st_relaxed(&note->waits_count, op ? op->count : 0);
     symm_st_relaxed(&note->waits_type, op ? op->type : 0);
@@ -92,7 +93,8 @@ static int round_of(symm_p2p *p, symm_p2p_channel *channels, int n, int *left) {
 static void run(symm_p2p *p, symm_p2p_channel *channels, int n) {
     uint64_t turns = 0;
     uint32_t polls = 0;
-    for (int left = 1;;) {
+    for (int left = n;;) {
+        p->polls = left == 1 ? ALONE_POLLS : 1;
         const int moved = round_of(p, channels, n, &left);
         if (!left || p->cta.out->code) return;
         if (moved) {
@@ -100,7 +102,8 @@ static void run(symm_p2p *p, symm_p2p_channel *channels, int n) {
             polls = 0;
             continue;
         }
-        if (++polls < BARE_POLLS) continue;
+        polls += (unsigned)p->polls;
+        if (polls < BARE_POLLS) continue;
         symm_relax();
         if (polls < p->cta.a->host.spin) continue;
         polls = 0;
@@ -110,7 +113,8 @@ static void run(symm_p2p *p, symm_p2p_channel *channels, int n) {
 
 void symm_p2p_run(const symm_args *a, const symm_p2p_op *ops, symm_p2p_channel *channels, int n,
                   symm_p2p_outcome *out) {
-    memset(out, 0, sizeof *out);
+    out->left = (symm_outcome){.code = 0};
+    out->op = NULL;
     symm_p2p p = {.cta = {.a = a, .ctl = symm_ctl_of(a, a->rank), .out = &out->left}, .ops = ops};
     for (int i = 0; i < n; i++) {
         channels[i].op = channels[i].first;

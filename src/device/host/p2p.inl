@@ -1,5 +1,7 @@
 /* p2p.inl - what both directions of a channel share: where its records lie, chunks and their
  * places in the ring. Runs on the thread that runs the kernel. No lock. */
+#include <string.h>
+
 #include "dev.h"
 #include "p2p.h"
 
@@ -7,6 +9,7 @@ typedef struct { /* a kernel at work */
     symm_cta cta;
     const symm_p2p_op *ops;
     const symm_p2p_op *at; /* the call that is looked at */
+    int polls;             /* of a head that has not come, one behind the other */
 } symm_p2p;
 
 /* Of messages from `source` to `rank`: what the source writes, and what `rank` writes. */
@@ -47,6 +50,23 @@ SYMM_DEV uint64_t symm_p2p_chunks(const symm_args *a, const symm_p2p_op *op) {
 SYMM_DEV uint64_t symm_p2p_chunk_len(const symm_args *a, const symm_p2p_op *op, uint64_t k) {
     const uint64_t chunk = symm_p2p_chunk(a, op), left = op->bytes - k * chunk;
     return left < chunk ? left : chunk;
+}
+
+/* At most SYMM_P2P_TINY bytes, without a call. */
+SYMM_DEV void symm_p2p_copy_tiny(char *dst, const char *src, uint64_t bytes) {
+    if (bytes >= 16) {
+        memcpy(dst, src, 16);
+        if (bytes > 32) memcpy(dst + 16, src + 16, 16);
+        memcpy(dst + bytes - 16, src + bytes - 16, 16);
+    } else if (bytes >= 8) {
+        memcpy(dst, src, 8);
+        memcpy(dst + bytes - 8, src + bytes - 8, 8);
+    } else if (bytes >= 4) {
+        memcpy(dst, src, 4);
+        memcpy(dst + bytes - 4, src + bytes - 4, 4);
+    } else {
+        for (uint64_t i = 0; i < bytes; i++) dst[i] = src[i];
+    }
 }
 
 /* Claims up to n chunks that nobody has claimed, from the front (the sender) or from the back (the

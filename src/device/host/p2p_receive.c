@@ -37,8 +37,7 @@ static int differs(symm_p2p *p, const symm_p2p_head *head) {
     symm_st_relaxed(&note->recv_count, p->at->count);
     symm_st_relaxed(&note->recv_type, p->at->type);
     /* Pairs with symm_message_differs (call_log.c). */
-    symm_st_release(&note->differ,
-                    (uint64_t)(unsigned)p->at->peer << 32 | ((unsigned)a->rank + 1));
+    symm_st_release(&note->differ, (uint64_t)(unsigned)p->at->peer << 32 | ((unsigned)a->rank + 1));
     p->cta.out->code = symmMismatch;
     p->cta.out->rank = p->at->peer;
     p->cta.out->stage = SYMM_STAGE_P2P;
@@ -114,14 +113,15 @@ int symm_p2p_receive(symm_p2p *p, symm_p2p_channel *ch) {
     const symm_p2p_head *head = symm_p2p_head_of(in, seq);
     const int big = symm_p2p_is_big(a, p->at);
     if (big && !ch->met) announce(p, ch, out, seq);
-    if (symm_ld_acquire(&head->seq) != seq) return 0; /* pairs with put_head */
+    for (int i = p->polls; symm_ld_acquire(&head->seq) != seq;) /* pairs with put_head */
+        if (!--i) return 0;
     if (differs(p, head)) return 0;
     if (big) {
         begin_big(p, ch, in, head, seq);
         return 1;
     }
     if (symm_p2p_is_tiny(p->at))
-        symm_move_cached(p->at->buff, head->tiny, p->at->bytes);
+        symm_p2p_copy_tiny(p->at->buff, head->tiny, p->at->bytes);
     else
         take_small(p, head, out);
     return received(p, ch, in, out, seq);

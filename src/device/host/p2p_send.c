@@ -159,7 +159,7 @@ int symm_p2p_send(symm_p2p *p, symm_p2p_channel *ch) {
         return 1;
     }
     if (!symm_p2p_is_tiny(p->at)) return send_small(p, out, head, seq) && symm_p2p_end(p, ch);
-    symm_move_cached(head->tiny, p->at->buff, p->at->bytes);
+    symm_p2p_copy_tiny(head->tiny, p->at->buff, p->at->bytes);
     put_head(p, head, seq, out);
     return symm_p2p_end(p, ch);
 }

@@ -30,13 +30,17 @@ typedef struct { /* checked, planned, ready to launch */
     uint32_t sig; /* of the call alone; args.sig has the digest of the heaps in it */
 } symm_launch;
 
-typedef struct { /* sends and receives, ready to run as one kernel */
+typedef struct {           /* sends and receives, ready to run as one kernel */
     const symm_args *args; /* the communicator's, for as long as it lives */
     symm_p2p_op *ops;
     symm_win **wins; /* of each; NULL: staged */
     symm_p2p_channel *channels;
     int n, nchannels;
+    _Atomic int refs; /* 0: of one call, on its caller's stack */
 } symm_p2p_list;
+/* Of a list with references; any thread. The last one frees it. */
+void symm_p2p_list_ref(symm_p2p_list *list);
+void symm_p2p_list_unref(symm_p2p_list *list);
 
 /* The last calls, prepared: a program calls with the same arguments again and again. Direct-mapped
  * by the arguments; an entry is good while `version` is the communicator's, which changes with its
@@ -72,8 +76,9 @@ typedef struct symm_launcher {
     int (*job)(symmStream_t stream); /* SYMM_JOB_*: how it may run beside others of its group */
     /* Runs, gives or records a list of sends and receives, as `launch` does a call. streams: of
      * its calls, each once; the list comes behind all of them and before what they are given next.
-     * NULL: the backend has none. The list stays the caller's. */
-    symmResult_t (*messages)(symm_comm *c, const symm_p2p_list *list, const symmStream_t *streams,
+     * NULL: the backend has none. It takes a reference, or copies the one call. An eager list
+     * needs no memory here: a rank that failed would leave its peers waiting. */
+    symmResult_t (*messages)(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
                              int nstreams);
 } symm_launcher;
 

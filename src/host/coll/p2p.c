@@ -64,8 +64,8 @@ static void fill_op(symm_comm *c, const message *m, symm_p2p_op *op, symm_win **
                         .type = m->type,
                         .peer = (int16_t)m->peer,
                         .sends = (uint8_t)m->sends,
-                        .nt = (uint8_t)symm_plan_past_caches(2 * bytes, c->calls.keeps),
                         .next = -1};
+    if (bytes > SYMM_P2P_SMALL) op->nt = (uint8_t)symm_plan_past_caches(2 * bytes, c->calls.keeps);
 }
 
 /* Calls of one direction of one pair in call order; the pairs in another order on each rank, so
@@ -94,7 +94,7 @@ static symmResult_t run_one(symm_comm *c, const message *m) {
     symm_win *win;
     symm_p2p_channel channel = {.first = 0};
     fill_op(c, m, &op, &win);
-    const symm_p2p_list list = {&c->calls.proto, &op, &win, &channel, 1, 1};
+    symm_p2p_list list = {&c->calls.proto, &op, &win, &channel, 1, 1, 0};
     return c->launcher->messages(c, &list, &m->stream, 1);
 }
 
@@ -109,82 +109,109 @@ static int collect_streams(const message *m, int n, symmStream_t *streams) {
     return made;
 }
 
-static int most_channels(const symm_comm *c, int n) {
-    return n < 2 * c->nranks ? n : 2 * c->nranks;
-}
-
-static symmResult_t run_many(symm_comm *c, const message *m, int n) {
-    const size_t ops = (size_t)n * sizeof(symm_p2p_op), wins = (size_t)n * sizeof(symm_win *),
-                 channels = (size_t)most_channels(c, n) * sizeof(symm_p2p_channel),
-                 streams = (size_t)n * sizeof(symmStream_t);
-    char *block = SYMM_FAIL_ALLOC(p2p_list, malloc(ops + channels + wins + streams));
-    if (!block)
-        return SYMM_ERR(symmOutOfMemory, "no memory for %d sends and receives of a group", n);
-    symm_p2p_list list = {.args = &c->calls.proto, .n = n};
-    list.ops = (symm_p2p_op *)(void *)block;
-    list.channels = (symm_p2p_channel *)(void *)(block + ops);
-    list.wins = (symm_win **)(void *)(block + ops + channels);
-    symmStream_t *on = (symmStream_t *)(void *)(block + ops + channels + wins);
-    for (int i = 0; i < n; i++) fill_op(c, &m[i], &list.ops[i], &list.wins[i]);
-    list.nchannels = link_channels(c, list.ops, n, list.channels);
-    const symmResult_t r = c->launcher->messages(c, &list, on, collect_streams(m, n, on));
-    free(block);
-    return r;
-}
-
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-typedef struct { /* what a group has queued for a communicator */
-    symmComm_t comm;
-    message *list;
+typedef struct { /* what a group has queued, and the memory for all that its end needs */
+    symm_p2p_list list;
+    message *calls;
+    symmStream_t *streams;
     int n, cap;
+} batch;
+
+typedef struct {
+    symmComm_t comm;
+    batch *batch;
 } queued;
+
+void symm_p2p_list_ref(symm_p2p_list *list) {
+    atomic_fetch_add_explicit(&list->refs, 1, memory_order_relaxed);
+}
+
+void symm_p2p_list_unref(symm_p2p_list *list) {
+    /* Acquire and release: whoever frees comes after every run. */
+    if (atomic_fetch_sub_explicit(&list->refs, 1, memory_order_acq_rel) == 1)
+        free((char *)list - offsetof(batch, list));
+}
+
+static char *cut(char **at, size_t bytes) {
+    char *piece = *at;
+    *at += bytes;
+    return piece;
+}
+
+/* One block. NULL: no memory. */
+static batch *batch_new(const symm_comm *c, int cap) {
+    const size_t n = (size_t)cap, channels = n < 2 * (size_t)c->nranks ? n : 2 * (size_t)c->nranks;
+    batch *b = SYMM_FAIL_ALLOC(p2p_more, malloc(sizeof *b +
+                                                n * (sizeof *b->calls + sizeof *b->streams +
+                                                     sizeof *b->list.ops + sizeof *b->list.wins) +
+                                                channels * sizeof *b->list.channels));
+    if (!b) return NULL;
+    char *at = (char *)(b + 1);
+    *b = (batch){.list = {.args = &c->calls.proto, .refs = 1}, .cap = cap};
+    b->calls = (message *)(void *)cut(&at, n * sizeof *b->calls);
+    b->streams = (symmStream_t *)(void *)cut(&at, n * sizeof *b->streams);
+    b->list.ops = (symm_p2p_op *)(void *)cut(&at, n * sizeof *b->list.ops);
+    b->list.wins = (symm_win **)(void *)cut(&at, n * sizeof *b->list.wins);
+    b->list.channels = (symm_p2p_channel *)(void *)at;
+    return b;
+}
+
+static symmResult_t run_batch(symm_comm *c, batch *b) {
+    symm_p2p_list *l = &b->list;
+    l->n = b->n;
+    for (int i = 0; i < b->n; i++) fill_op(c, &b->calls[i], &l->ops[i], &l->wins[i]);
+    l->nchannels = link_channels(c, l->ops, b->n, l->channels);
+    return c->launcher->messages(c, l, b->streams, collect_streams(b->calls, b->n, b->streams));
+}
 
 static symmResult_t run_queued(void *p) {
     const queued *q = p;
     symm_comm *c;
     SYMM_TRY(symm_comm_enter(q->comm, SYMM_ENTER_COLL, &c));
-    const symmResult_t r = q->n ? run_many(c, q->list, q->n) : symmSuccess;
+    const symmResult_t r = run_batch(c, q->batch);
     symm_comm_leave(c);
     return r;
 }
 
 static void drop_queued(void *p) {
-    free(((queued *)p)->list);
+    batch *b = ((queued *)p)->batch;
+    if (b) symm_p2p_list_unref(&b->list);
 }
 
-static symmResult_t append(queued *q, const message *m) {
-    if (q->n == q->cap) {
-        const int cap = q->cap ? 2 * q->cap : 16;
-        message *more = SYMM_FAIL_ALLOC(p2p_more, realloc(q->list, (size_t)cap * sizeof *more));
-        if (!more) return SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group");
-        q->list = more;
-        q->cap = cap;
-    }
-    q->list[q->n++] = *m;
+/* Room for one more. */
+static symmResult_t make_room(const symm_comm *c, queued *q) {
+    batch *b = q->batch, *more;
+    if (b && b->n < b->cap) return symmSuccess;
+    more = batch_new(c, b ? 2 * b->cap : 16);
+    if (!more) return SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group");
+    if (b) memcpy(more->calls, b->calls, (size_t)b->n * sizeof *b->calls);
+    more->n = b ? b->n : 0;
+    drop_queued(q);
+    q->batch = more;
     return symmSuccess;
 }
 
-static symmResult_t check_queued(const message *m, symmComm_t comm, int *kind) {
-    symm_comm *c;
-    SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
-    symmResult_t r = check(c, m);
-    if (!r) r = c->launcher->check_stream(c, m->stream);
-    *kind = c->launcher->job(m->stream);
-    symm_comm_leave(c);
-    return r;
+static symmResult_t append(symm_comm *c, const message *m, symmComm_t comm) {
+    void *at;
+    SYMM_TRY(symm_group_behind(comm, c->launcher->job(m->stream), run_queued, drop_queued,
+                               sizeof(queued), &at));
+    queued *q = at;
+    q->comm = comm;
+    SYMM_TRY(make_room(c, q));
+    q->batch->calls[q->batch->n++] = *m;
+    return symmSuccess;
 }
 
 static symmResult_t queue(const message *m, symmComm_t comm) {
-    int kind = SYMM_JOB_STREAM;
-    void *at;
-    const symmResult_t r = check_queued(m, comm, &kind);
+    symm_comm *c;
+    symmResult_t r = symm_comm_enter(comm, SYMM_ENTER_COLL, &c);
     if (r) return symm_group_refuse(r);
-    SYMM_TRY(symm_group_behind(comm, kind, run_queued, drop_queued, sizeof(queued), &at));
-    queued *q = at;
-    q->comm = comm;
-    const symmResult_t kept = append(q, m);
-    return kept ? symm_group_refuse(kept) : symmSuccess;
+    r = check(c, m);
+    if (!r) r = c->launcher->check_stream(c, m->stream);
+    if (!r) r = append(c, m, comm);
+    symm_comm_leave(c);
+    return r ? symm_group_refuse(r) : symmSuccess;
 }
 
 /* ---- the public calls ------------------------------------------------------------------------ */

@@ -141,8 +141,7 @@ symm_scratch symm_plan_scratch(uint64_t bytes, int nranks) {
     s.host.p2p_off =
         s.host.packet_off + ((4u * (unsigned)nranks * s.host.packet_slot + 4095) & ~4095ull);
     s.host.p2p_ring = p2p_ring(bytes, nranks);
-    s.host.stage_off =
-        s.host.p2p_off + ((s.host.p2p_ring * (unsigned)nranks + 4095) & ~4095ull);
+    s.host.stage_off = s.host.p2p_off + ((s.host.p2p_ring * (unsigned)nranks + 4095) & ~4095ull);
     s.host.stage_bytes = (bytes - (s.host.stage_off - SYMM_CTL_BYTES)) / 2 & ~4095ull;
     return s;
 }
@@ -231,10 +230,10 @@ uint64_t symm_plan_mix_row(uint64_t h, const symm_plan_row *r) {
 
 uint64_t symm_plan_hash(void) {
     uint64_t h = 0xcbf29ce484222325ull;
-    uint64_t constants[] = {CHUNK_BYTES,    NT_BYTES,         SYMM_PACKET_BYTES,
-                            SYMM_CTL_BYTES, sizeof(symm_ctl), sizeof(symm_inbox),
-                            SYMM_P2P_RING,  SYMM_P2P_RING_FEW, SYMM_P2P_SMALL, SYMM_P2P_CHUNK,
-                            SYMM_P2P_SHORT, SYMM_P2P_SHORT_CHUNK};
+    uint64_t constants[] = {CHUNK_BYTES,    NT_BYTES,          SYMM_PACKET_BYTES,
+                            SYMM_CTL_BYTES, sizeof(symm_ctl),  sizeof(symm_inbox),
+                            SYMM_P2P_RING,  SYMM_P2P_RING_FEW, SYMM_P2P_SMALL,
+                            SYMM_P2P_CHUNK, SYMM_P2P_SHORT,    SYMM_P2P_SHORT_CHUNK};
     h = mix(h, constants, sizeof constants);
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         h = mix(h, symm_kernels[k].name, strlen(symm_kernels[k].name));

@@ -20,8 +20,8 @@ static inline void symm_launch_observe(symm_comm *c, const symm_observer *o) {
 extern const symm_graph_user symm_launch_replayed;
 /* Whether a task may run: its communicator lives. */
 symmResult_t symm_launch_may_run(symm_comm *c);
-symmResult_t symm_launch_messages(symm_comm *c, const symm_p2p_list *list,
-                                  const symmStream_t *streams, int nstreams);
+symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
+                                  int nstreams);
 
 /* ---- order.c: calls run in issue order. GPUs: the context is current ------------------------- */
 

@@ -13,20 +13,21 @@
 #include "host/window/window.h"
 #include "launch.h"
 
-/* A list that waits for its turn, or that a graph replays. */
+/* What a graph holds of captured sends and receives: the communicator and the windows too. */
 typedef struct {
     _Atomic int refs;
-    int captured; /* the communicator and the windows are held */
     symm_comm *comm;
+    symm_p2p_list *list;   /* NULL: the one call is in the task */
     _Atomic uint64_t ends; /* of mappings, relaxed: a hint that nothing has ended since */
-    symm_p2p_list list;
-    symm_lived *pieces; /* captured: of the windows under the buffers */
-    int npieces;
-} kept_list;
+    int nwins, npieces;
+    symm_win **wins;
+    symm_lived pieces[]; /* of the windows under the buffers */
+} held_list;
 
 typedef struct {
     symm_comm *comm;
-    kept_list *kept; /* NULL: the one call is here */
+    held_list *held;     /* captured */
+    symm_p2p_list *list; /* NULL: the one call is here */
     const symm_args *args;
     symm_p2p_op op;
 } task;
@@ -62,25 +63,26 @@ static symmResult_t run(symm_comm *c, const symm_p2p_list *list) {
     return __builtin_expect(out.left.code != 0, 0) ? report(c, &out) : symmSuccess;
 }
 
-/* ---- lists that are kept --------------------------------------------------------------------- */
+/* ---- what a graph holds ---------------------------------------------------------------------- */
 
-static void retain_list(void *p) {
-    atomic_fetch_add_explicit(&((kept_list *)p)->refs, 1, memory_order_relaxed);
+static void retain_held(void *p) {
+    atomic_fetch_add_explicit(&((held_list *)p)->refs, 1, memory_order_relaxed);
 }
 
-static void release_list(void *p) {
-    kept_list *k = p;
+static void release_held(void *p) {
+    held_list *h = p;
     /* Acquire and release: whoever frees comes after every replay. */
-    if (atomic_fetch_sub_explicit(&k->refs, 1, memory_order_acq_rel) != 1) return;
-    for (int i = 0; k->captured && i < k->list.n; i++)
-        if (k->list.wins[i]) symm_window_unref(k->list.wins[i]);
-    if (k->captured) symm_comm_unref(k->comm);
-    free(k);
+    if (atomic_fetch_sub_explicit(&h->refs, 1, memory_order_acq_rel) != 1) return;
+    for (int i = 0; i < h->nwins; i++)
+        if (h->wins[i]) symm_window_unref(h->wins[i]);
+    if (h->list) symm_p2p_list_unref(h->list);
+    symm_comm_unref(h->comm);
+    free(h);
 }
 
-static const symm_graph_user held = {.retain = retain_list, .release = release_list};
+static const symm_graph_user held_user = {.retain = retain_held, .release = release_held};
 
-static int count_pieces(const symm_p2p_list *l, symm_lived *out) {
+static int list_pieces(const symm_p2p_list *l, symm_lived *out) {
     int n = 0;
     for (int i = 0; i < l->n; i++)
         if (l->wins[i])
@@ -89,47 +91,42 @@ static int count_pieces(const symm_p2p_list *l, symm_lived *out) {
     return n;
 }
 
-/* A copy, with one reference. captured: it holds what a replay needs. NULL: no memory. */
-static kept_list *keep_list(symm_comm *c, const symm_p2p_list *l, int captured) {
-    const int n = captured ? count_pieces(l, NULL) : 0;
-    const size_t ops = (size_t)l->n * sizeof *l->ops,
-                 channels = (size_t)l->nchannels * sizeof *l->channels,
-                 wins = (size_t)l->n * sizeof *l->wins, pieces = (size_t)n * sizeof(symm_lived);
-    kept_list *k =
-        SYMM_FAIL_ALLOC(p2p_keep, malloc(sizeof *k + ops + channels + wins + pieces));
-    if (!k) return NULL;
-    char *at = (char *)(k + 1);
-    *k = (kept_list){.refs = 1, .captured = captured, .comm = c, .list = *l, .npieces = n};
-    k->list.ops = memcpy(at, l->ops, ops);
-    k->list.channels = memcpy(at + ops, l->channels, channels);
-    k->list.wins = memcpy(at + ops + channels, l->wins, wins);
-    k->pieces = (symm_lived *)(void *)(at + ops + channels + wins);
-    if (!captured) return k;
-    count_pieces(l, k->pieces);
+/* With one reference. NULL: no memory. */
+static held_list *hold_list(symm_comm *c, symm_p2p_list *l) {
+    const int n = list_pieces(l, NULL);
+    const size_t pieces = (size_t)n * sizeof(symm_lived), wins = (size_t)l->n * sizeof *l->wins;
+    held_list *h = SYMM_FAIL_ALLOC(p2p_keep, malloc(sizeof *h + pieces + wins));
+    if (!h) return NULL;
+    *h = (held_list){.refs = 1, .comm = c, .nwins = l->n, .npieces = n};
+    list_pieces(l, h->pieces);
+    h->wins = memcpy((char *)h->pieces + pieces, l->wins, wins);
     symm_comm_ref(c);
     for (int i = 0; i < l->n; i++)
         if (l->wins[i]) symm_window_ref(l->wins[i]);
-    return k;
+    if (!l->refs) return h;
+    symm_p2p_list_ref(l);
+    h->list = l;
+    return h;
 }
 
 /* 1 if the memory under the buffers is still what it was captured with. */
-static int lives(kept_list *k) {
+static int lives(held_list *h) {
     const uint64_t ends = symm_vmm_ended();
-    if (atomic_load_explicit(&k->ends, memory_order_relaxed) == ends) return 1;
-    for (int i = 0; i < k->npieces; i++)
-        if (k->comm->vmm->life((const void *)(uintptr_t)k->pieces[i].lo) != k->pieces[i].life)
+    if (atomic_load_explicit(&h->ends, memory_order_relaxed) == ends) return 1;
+    for (int i = 0; i < h->npieces; i++)
+        if (h->comm->vmm->life((const void *)(uintptr_t)h->pieces[i].lo) != h->pieces[i].life)
             return 0;
-    atomic_store_explicit(&k->ends, ends, memory_order_relaxed);
+    atomic_store_explicit(&h->ends, ends, memory_order_relaxed);
     return 1;
 }
 
-static symmResult_t run_kept(kept_list *k) {
-    if (!k->captured || lives(k)) return run(k->comm, &k->list);
+static symmResult_t check_held(held_list *h) {
+    if (!h || lives(h)) return symmSuccess;
     const symmResult_t r =
         SYMM_ERR(symmInvalidUsage, "captured sends and receives are replayed, but memory under the "
                                    "window of one of their buffers has ended (freed since?)");
     /* The peers would wait for its messages. */
-    symm_comm_break(k->comm, r, k->comm->rank, "replaying captured sends and receives");
+    symm_comm_break(h->comm, r, h->comm->rank, "replaying captured sends and receives");
     return r;
 }
 
@@ -137,11 +134,11 @@ static symmResult_t run_kept(kept_list *k) {
 static symmResult_t run_task(void *p) {
     task *t = p;
     symm_p2p_channel channel = {.first = 0};
-    const symm_p2p_list one = {t->args, &t->op, NULL, &channel, 1, 1};
-    const int captured = t->kept && t->kept->captured;
+    const symm_p2p_list one = {t->args, &t->op, NULL, &channel, 1, 1, 0};
     symmResult_t r = symm_launch_may_run(t->comm);
-    if (!r) r = t->kept ? run_kept(t->kept) : run(t->comm, &one);
-    if (t->kept && !captured) release_list(t->kept);
+    if (!r) r = check_held(t->held);
+    if (!r) r = run(t->comm, t->list ? t->list : &one);
+    if (t->list && !t->held) symm_p2p_list_unref(t->list);
     return r;
 }
 
@@ -190,47 +187,50 @@ static symmResult_t scatter(symmStream_t lead, const symmStream_t *streams, int 
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-static symmResult_t hold(symm_comm *c, kept_list *k, symmStream_t stream) {
+static symmResult_t hold(symm_comm *c, held_list *h, symmStream_t stream) {
     SYMM_TRY(symm_graph_hold(c, NULL, stream, c, &symm_launch_replayed));
-    return symm_graph_hold(c, NULL, stream, k, &held);
+    return symm_graph_hold(c, NULL, stream, h, &held_user);
 }
 
 static void observe(symm_comm *c, symmStream_t stream, int captured) {
     if (c->order.observer) c->order.observer->called(c, stream, 0, captured);
 }
 
-static symmResult_t capture(symm_comm *c, const symm_p2p_list *list, symmStream_t stream) {
+static task make_task(symm_comm *c, symm_p2p_list *l) {
+    return (task){.comm = c, .list = l->refs ? l : NULL, .args = l->args, .op = l->ops[0]};
+}
+
+static symmResult_t capture(symm_comm *c, symm_p2p_list *list, symmStream_t stream) {
     uint64_t id = 0;
+    task t = make_task(c, list);
+    _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a call fits a task");
     SYMM_TRY(symm_launch_may_capture(c, stream));
     (void)symm_stream_capture(stream, &id); /* 0: another thread has ended it; `record` will say */
     SYMM_TRY(symm_captured_follow(c, id, stream));
-    task t = {.comm = c, .kept = keep_list(c, list, 1)};
-    symmResult_t r = t.kept ? hold(c, t.kept, stream) : symmOutOfMemory;
+    t.held = hold_list(c, list);
+    symmResult_t r = t.held ? hold(c, t.held, stream) : symmOutOfMemory;
     if (r == symmOutOfMemory) {
         r = SYMM_ERR(r, "no memory to capture sends and receives; the capture is lost");
         symm_stream_lose_capture(stream);
     }
     if (!r) r = symm_stream_record(stream, run_task, &t, sizeof t);
-    if (t.kept) release_list(t.kept);
+    if (t.held) release_held(t.held);
     if (!r) r = symm_captured_given(c, id, stream);
     if (!r) observe(c, stream, 1);
     return r;
 }
 
-static symmResult_t give(symm_comm *c, const symm_p2p_list *list, symmStream_t stream) {
-    task t = {.comm = c, .args = list->args, .op = list->ops[0]};
-    _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a call fits a task");
-    if (list->n > 1 && !(t.kept = keep_list(c, list, 0)))
-        return SYMM_ERR(symmOutOfMemory, "no memory for %d sends and receives on a stream",
-                        list->n);
+static symmResult_t give(symm_comm *c, symm_p2p_list *list, symmStream_t stream) {
+    const task t = make_task(c, list);
+    if (t.list) symm_p2p_list_ref(t.list);
     const symmResult_t r = symm_stream_submit(stream, run_task, &t, sizeof t);
-    if (r && t.kept) release_list(t.kept);
+    if (r && t.list) symm_p2p_list_unref(t.list);
     if (r) return r;
     observe(c, stream, 0);
     return symm_launch_given(c, stream);
 }
 
-static symmResult_t launch(symm_comm *c, const symm_p2p_list *list, symmStream_t stream) {
+static symmResult_t launch(symm_comm *c, symm_p2p_list *list, symmStream_t stream) {
     if (stream && symm_stream_capturing(stream)) return capture(c, list, stream);
     SYMM_TRY(symm_launch_follow(c, stream));
     if (stream) return give(c, list, stream);
@@ -239,8 +239,8 @@ static symmResult_t launch(symm_comm *c, const symm_p2p_list *list, symmStream_t
     return symmSuccess;
 }
 
-symmResult_t symm_launch_messages(symm_comm *c, const symm_p2p_list *list,
-                                  const symmStream_t *streams, int nstreams) {
+symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
+                                  int nstreams) {
     const symmStream_t lead = lead_of(streams, nstreams);
     if (lead) SYMM_TRY(symm_stream_check(lead));
     if (nstreams > 1) SYMM_TRY(gather(lead, streams, nstreams));
