@@ -25,7 +25,7 @@ enum {
     CK_PERIOD = 1021,
     CK_GUARD = 128,
     CK_HALF = 16 << 20,           /* bytes of an arena for sources, and as many for destinations */
-    CK_ROOM = CK_HALF - (4 << 10) /* of these, for one buffer */
+    CK_ROOM = CK_HALF - (64 << 10) /* of these, for one buffer, which may begin 40 KB late */
 };
 
 /* ---- randomness: a pure function of its arguments ---- */

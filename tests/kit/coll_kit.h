@@ -212,19 +212,30 @@ static inline void ck_issue(ck_call *c, symmStream_t stream) {
                  symmGetLastError(c->w->comm));
 }
 
+/* Which kernel runs the call. */
+static inline const char *ck_kernel(const ck_call *c, symmExplain_t *plan) {
+    plan->size = sizeof *plan;
+    return symmExplain(c->w->comm, c->k.coll, c->src, c->dst, c->k.count, (symmDataType_t)c->k.type,
+                       c->op, c->k.root, plan)
+               ? "?"
+               : plan->kernel;
+}
+
 /* `bytes` at p are the repeated pattern from its byte `from` on. */
 static inline void ck_same(const ck_call *c, const char *what, const char *p, uint64_t bytes,
                            const char *pattern, uint64_t from) {
     const uint64_t period = c->d.period * c->es;
     char text[256];
+    symmExplain_t plan;
     uint64_t at = period ? ck_differs(p, bytes, pattern, period, from) : bytes, v = 0, want = 0;
     if (at == bytes) return;
     at = at / c->es * c->es;
     memcpy(&v, p + at, c->es);
     memcpy(&want, pattern + (from + at) % period, c->es);
-    T_CHECKF(0, "%s: element %llu of %s is %#llx, must be %#llx",
-             ck_text(&c->k, c->w->n, text, sizeof text), (unsigned long long)(at / c->es), what,
-             (unsigned long long)v, (unsigned long long)want);
+    T_CHECKF(0, "%s by %s: element %llu of %s is %#llx, must be %#llx",
+             ck_text(&c->k, c->w->n, text, sizeof text), ck_kernel(c, &plan),
+             (unsigned long long)(at / c->es), what, (unsigned long long)v,
+             (unsigned long long)want);
 }
 
 /* What lies between the parts of a result with a count per rank is as it was: how many bytes are

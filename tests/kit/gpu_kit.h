@@ -150,13 +150,19 @@ static inline cu_result gk_wait_code(symmComm_t comm, cu_stream stream) {
     }
     return cu;
 }
+static inline const char *gk_env(const char *name) {
+    const char *text = getenv(name);
+    return text ? text : "";
+}
 /* The same, and all went well. */
 static inline void gk_wait(symmComm_t comm, cu_stream stream) {
     symmResult_t async = symmSuccess;
     cu_result cu = gk_wait_code(comm, stream);
     if (comm) T_OK(symmCommGetAsyncError(comm, &async));
     if (async) symmCommDump(comm, 2);
-    T_CHECKF(!async, "a kernel left: %s (%s)", symmGetErrorString(async), symmGetLastError(comm));
+    T_CHECKF(!async, "a kernel left: %s (%s); SYMM_ALGO=%s SYMM_CTAS=%s SYMM_THREADS=%s",
+             symmGetErrorString(async), symmGetLastError(comm), gk_env("SYMM_ALGO"),
+             gk_env("SYMM_CTAS"), gk_env("SYMM_THREADS"));
     gk_cu(cu, "waiting for a stream", __FILE__, __LINE__);
 }
 
