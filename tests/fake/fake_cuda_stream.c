@@ -5,8 +5,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "fake_cuda_work.h"
 #include "t.h"
@@ -49,12 +47,6 @@ void fake_deps_add(struct deps *to, const struct deps *more) {
     }
 }
 
-static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
-
 static void event_unref(cu_event e) {
     cu_event *at = &events;
     if (--e->refs > 0) return;
@@ -70,27 +62,15 @@ const char *fake_cuda_running(void) {
     return running;
 }
 
-/* A grid begins when there is room for all of it. */
-static void take_room(const struct op *op, int sign) {
-    static int used[FAKE_DEVICES];
-    const int ctas = (int)op->config.grid_x;
-    if (!fake.room) return;
-    fake_lock();
-    while (sign > 0 && used[op->device] && used[op->device] + ctas > fake.room) fake_wait();
-    used[op->device] += sign * ctas;
-    if (sign < 0) fake_wake();
-    fake_unlock();
-}
-
 static void run_kernel(struct op *op) {
     void *args[FAKE_ARGS];
-    take_room(op, 1);
+    fake_room_take(op, 1);
     for (int i = 0; i < op->nargs; i++) args[i] = (char *)op->data + op->at[i];
     op->config.attrs = op->attrs;
     running = op->name;
     op->kernel(&op->config, args);
     running = NULL;
-    take_room(op, -1);
+    fake_room_take(op, -1);
 }
 
 static void run_event(struct op *op) {
@@ -98,17 +78,12 @@ static void run_event(struct op *op) {
     while (op->kind == OP_WAIT && !op->when->done) fake_wait();
     if (op->kind == OP_RECORD) {
         op->when->done = 1;
-        op->when->ms = now_ms();
+        op->when->ms = fake_now_ms();
         fake_wake();
         event_unref(op->event);
     }
     fake_record_unref(op->when);
     fake_unlock();
-}
-
-/* Until the word is what is waited for; whoever writes it wakes nobody. */
-static void await_word(const struct op *op) {
-    while (__atomic_load_n((const unsigned *)op->from, __ATOMIC_ACQUIRE) != op->value) usleep(50);
 }
 
 /* Runs and frees it. */
@@ -122,7 +97,7 @@ static void run(struct op *op) {
             __atomic_store_n(&((unsigned *)op->to)[i], (unsigned)op->value, __ATOMIC_RELAXED);
         break;
     case OP_COPY: fake_move(op->to, op->from, op->count); break;
-    case OP_WORD: await_word(op); break;
+    case OP_WORD: fake_word_await(op); break;
     case OP_EMPTY: break;
     default: run_event(op);
     }
@@ -332,23 +307,6 @@ cu_result fk_cuStreamQuery(cu_stream stream) {
     cu = stream->first || stream->busy ? SYMM_CUDA_ERROR_NOT_READY : SYMM_CUDA_SUCCESS;
     fake_unlock();
     return cu;
-}
-
-cu_result fk_cuStreamBatchMemOp(cu_stream stream, unsigned count, cu_stream_op *ops,
-                                unsigned flags) {
-    ENTER(cuStreamBatchMemOp);
-    if (!count || count >= 256 || flags) return SYMM_CUDA_ERROR_INVALID_VALUE;
-    for (unsigned i = 0; i < count; i++) {
-        if (ops[i].operation != SYMM_CUDA_STREAM_WAIT_VALUE_32 ||
-            ops[i].flags != SYMM_CUDA_STREAM_WAIT_EQ || ops[i].address % 4)
-            return SYMM_CUDA_ERROR_INVALID_VALUE;
-        struct op *op = fake_op(OP_WORD);
-        op->from = (const void *)(uintptr_t)ops[i].address;
-        op->value = (unsigned)ops[i].value;
-        const int cu = fake_enqueue(stream, op);
-        if (cu) return cu;
-    }
-    return SYMM_CUDA_SUCCESS;
 }
 
 cu_result fk_cuStreamGetCtx(cu_stream stream, cu_context *context) {

@@ -149,14 +149,12 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
                         h->cuda ? "a GPU" : "the host backend",
                         mine->cuda ? "a GPU" : "the host backend");
     if (h->param_hash != mine->param_hash)
-        return SYMM_ERR(symmInvalidUsage,
-                        "rank %d has other SYMM_ variables than rank 0 (those that decide kernels "
-                        "and layout must agree: SYMM_ALGO, SYMM_CTAS, SYMM_THREADS, SYMM_RELAY, "
-                        "SYMM_DETERMINISTIC, "
-                        "SYMM_CTA_BUDGET, SYMM_SCRATCH, SYMM_WIN_STRIDE, SYMM_MULTICAST, "
-                        "SYMM_BACKEND; and the config's "
-                        "minCTAs, maxCTAs, ctaBudget and scratch)",
-                        r);
+        return SYMM_ERR(
+            symmInvalidUsage,
+            "rank %d has other SYMM_ variables than rank 0, or other numbers in its config, of "
+            "those "
+            "that decide kernels and layout (docs/environment.md): they must be equal on all ranks",
+            r);
     return symm_where_compare(r, &h->where, &mine->where);
 }
 
