@@ -151,9 +151,9 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
     if (h->param_hash != mine->param_hash)
         return SYMM_ERR(
             symmInvalidUsage,
-            "rank %d has other SYMM_ variables than rank 0, or other numbers in its config, of "
-            "those "
-            "that decide kernels and layout (docs/environment.md): they must be equal on all ranks",
+            "rank %d has other SYMM_ variables than rank 0, or minCTAs, maxCTAs, ctaBudget or "
+            "scratch "
+            "in its config: those that decide kernels must be equal (docs/environment.md)",
             r);
     return symm_where_compare(r, &h->where, &mine->where);
 }
