@@ -187,11 +187,11 @@ typedef struct {
 #define SYMM_DEATH_AT_ONCE   0
 #define SYMM_DEATH_WHEN_USED 1
 #define SYMM_CONFIG_UNDEF    INT32_MIN
-#define SYMM_CONFIG_INITIALIZER                                                        \
-    {                                                                                  \
-        sizeof(symmConfig_t), SYMM_VERSION_CODE, SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, \
-            SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, NULL, SYMM_CONFIG_UNDEF,             \
-            SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, 0                                    \
+#define SYMM_CONFIG_INITIALIZER                                                               \
+    {                                                                                         \
+        sizeof(symmConfig_t), SYMM_VERSION_CODE, SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF,        \
+            SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, NULL, SYMM_CONFIG_UNDEF, SYMM_CONFIG_UNDEF, \
+            SYMM_CONFIG_UNDEF, 0                                                              \
     }
 
 /* ---- versions and errors --------------------------------------------------------------------- */
@@ -339,7 +339,7 @@ typedef struct {
     int rank, nranks;
     int device;            /* -1 on the host backend */
     int domainSize;        /* ranks that can map each other's memory */
-    int threadRanks;       /* 1: all ranks are threads of this process */
+    int threadRanks;       /* 1: all ranks are threads of this process; else each has mappings */
     int oversubscribed;    /* 1: more ranks than cores: waiting yields early */
     int multicast;         /* 1: NVLS windows */
     int windows;           /* windows registered now */
@@ -383,10 +383,10 @@ SYMM_API symmResult_t symmMemFree(void *ptr);
  * registered, until it is registered itself. The rest of the window stays a window, and the handle
  * lives until it is deregistered. A window of which all memory has ended on this rank maps nothing
  * any more once this rank registers anything: it is deregistered but for its handle, which
- * symmWindowDeregister still takes, and symmWindowPeerPtr refuses it. Memory that another allocator of the process has mapped (GPUs) is
- * told apart by CUDA's number of its allocation, at each call; if the driver has no such numbers
- * for mapped memory, at the first call after a registration, a deregistration, or an end of our own
- * memory.
+ * symmWindowDeregister still takes, and symmWindowPeerPtr refuses it.
+ * Memory that another allocator of the process has mapped (GPUs) is told apart by CUDA's number of
+ * its allocation, at each call; if the driver has no such numbers for mapped memory, at the first
+ * call after a registration, a deregistration, or an end of our own memory.
  * Order: collective.
  * Errors: symmInvalidArgument: buff is not of symmMemAlloc or other VMM memory, named in the text;
  * collectives take such memory all the same, staged through scratch. */

@@ -5,8 +5,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "fake_cuda_work.h"
 #include "t.h"
@@ -49,12 +47,6 @@ void fake_deps_add(struct deps *to, const struct deps *more) {
     }
 }
 
-static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
-
 static void event_unref(cu_event e) {
     cu_event *at = &events;
     if (--e->refs > 0) return;
@@ -70,27 +62,15 @@ const char *fake_cuda_running(void) {
     return running;
 }
 
-/* A grid begins when there is room for all of it. */
-static void take_room(const struct op *op, int sign) {
-    static int used[FAKE_DEVICES];
-    const int ctas = (int)op->config.grid_x;
-    if (!fake.room) return;
-    fake_lock();
-    while (sign > 0 && used[op->device] && used[op->device] + ctas > fake.room) fake_wait();
-    used[op->device] += sign * ctas;
-    if (sign < 0) fake_wake();
-    fake_unlock();
-}
-
 static void run_kernel(struct op *op) {
     void *args[FAKE_ARGS];
-    take_room(op, 1);
+    fake_room_take(op, 1);
     for (int i = 0; i < op->nargs; i++) args[i] = (char *)op->data + op->at[i];
     op->config.attrs = op->attrs;
     running = op->name;
     op->kernel(&op->config, args);
     running = NULL;
-    take_room(op, -1);
+    fake_room_take(op, -1);
 }
 
 static void run_event(struct op *op) {
@@ -98,17 +78,12 @@ static void run_event(struct op *op) {
     while (op->kind == OP_WAIT && !op->when->done) fake_wait();
     if (op->kind == OP_RECORD) {
         op->when->done = 1;
-        op->when->ms = now_ms();
+        op->when->ms = fake_now_ms();
         fake_wake();
         event_unref(op->event);
     }
     fake_record_unref(op->when);
     fake_unlock();
-}
-
-/* Until the word is what is waited for; whoever writes it wakes nobody. */
-static void await_word(const struct op *op) {
-    while (__atomic_load_n((const unsigned *)op->from, __ATOMIC_ACQUIRE) != op->value) usleep(50);
 }
 
 /* Runs the op and frees it. */
@@ -122,7 +97,7 @@ static void run(struct op *op) {
             __atomic_store_n(&((unsigned *)op->to)[i], (unsigned)op->value, __ATOMIC_RELAXED);
         break;
     case OP_COPY: fake_move(op->to, op->from, op->count); break;
-    case OP_WORD: await_word(op); break;
+    case OP_WORD: fake_word_await(op); break;
     case OP_EMPTY: break;
     default: run_event(op);
     }
@@ -197,7 +172,7 @@ cu_stream fake_stream(cu_stream stream) {
     return NULL;
 }
 
-/* The stream of a handle, or the error code if there is none. */
+/* The handle's stream, or the code of a handle that means none. */
 static int find(cu_stream *stream) {
     int implied = (uintptr_t)*stream <= (uintptr_t)SYMM_CUDA_STREAM_PER_THREAD;
     if (implied && !fake_current()) return SYMM_CUDA_ERROR_INVALID_CONTEXT;
@@ -205,7 +180,7 @@ static int find(cu_stream *stream) {
     return *stream ? SYMM_CUDA_SUCCESS : SYMM_CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* The NULL stream would wait for blocking streams under capture. Asking invalidates nothing. */
+/* The NULL stream would wait for blocking streams under capture. Who asks spoils nothing. */
 static int implicit(cu_stream s, int asks) {
     if (!s->context || s->context->legacy != s) return SYMM_CUDA_SUCCESS;
     for (cu_stream other = streams; other; other = other->next) {
@@ -246,8 +221,8 @@ void fake_drain(cu_stream s) {
     fake_unlock();
 }
 
-/* Tests must destroy graphs and libraries of an earlier install; a sanitizer finds those that they
- * forget. */
+/* Graphs and libraries of an earlier install are the test's to destroy before; a sanitizer tells
+ * it. */
 void fake_stream_reset(void) {
     for (cu_stream s = streams; s; s = s->next) stop(s);
     fake_lock();
@@ -334,23 +309,6 @@ cu_result fk_cuStreamQuery(cu_stream stream) {
     return cu;
 }
 
-cu_result fk_cuStreamBatchMemOp(cu_stream stream, unsigned count, cu_stream_op *ops,
-                                unsigned flags) {
-    ENTER(cuStreamBatchMemOp);
-    if (!count || count >= 256 || flags) return SYMM_CUDA_ERROR_INVALID_VALUE;
-    for (unsigned i = 0; i < count; i++) {
-        if (ops[i].operation != SYMM_CUDA_STREAM_WAIT_VALUE_32 ||
-            ops[i].flags != SYMM_CUDA_STREAM_WAIT_EQ || ops[i].address % 4)
-            return SYMM_CUDA_ERROR_INVALID_VALUE;
-        struct op *op = fake_op(OP_WORD);
-        op->from = (const void *)(uintptr_t)ops[i].address;
-        op->value = (unsigned)ops[i].value;
-        const int cu = fake_enqueue(stream, op);
-        if (cu) return cu;
-    }
-    return SYMM_CUDA_SUCCESS;
-}
-
 cu_result fk_cuStreamGetCtx(cu_stream stream, cu_context *context) {
     ENTER(cuStreamGetCtx);
     fake_lock();
@@ -425,8 +383,8 @@ cu_result fk_cuEventRecord(cu_event event, cu_stream stream) {
     return cu;
 }
 
-/* Under the lock. A stream that waits for a captured event joins its capture. The stream of the
- * event is joined if the first stream of the capture waits for it. */
+/* Under the lock. A stream that waits for a captured event joins its capture; the event's stream
+ * counts as joined if the capture's first stream waits. */
 static int join(cu_stream s, cu_event e) {
     if (s->capture && s->capture != e->captured) return SYMM_CUDA_ERROR_STREAM_CAPTURE_MERGE;
     if (!s->capture) s->deps.n = 0;
@@ -594,11 +552,11 @@ static int capture_info(cu_stream stream, int *status, uint64_t *id, cu_graph *g
 cu_result fk_cuStreamGetCaptureInfo_v2(cu_stream stream, int *status, uint64_t *id, cu_graph *graph,
                                        const cu_graph_node **nodes, size_t *count) {
     ENTER(cuStreamGetCaptureInfo_v2);
-    if (nodes || count) return SYMM_CUDA_ERROR_NOT_SUPPORTED; /* the fake driver keeps none */
+    if (nodes || count) return SYMM_CUDA_ERROR_NOT_SUPPORTED; /* this fake keeps none */
     return capture_info(stream, status, id, graph);
 }
 
-/* The array belongs to the stream, as the driver's does: valid until the next call on it. */
+/* The array is the stream's own, as the driver's is: good until the next call on it. */
 cu_result fk_cuStreamGetCaptureInfo_v3(cu_stream stream, int *status, uint64_t *id, cu_graph *graph,
                                        const cu_graph_node **nodes, const void **edges,
                                        size_t *count) {

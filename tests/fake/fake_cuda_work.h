@@ -114,6 +114,10 @@ void fake_deps_add(struct deps *to, const struct deps *more);
 cu_stream fake_stream(cu_stream stream);
 /* Puts op into the stream, or into its capture. Owns op from then on. Without the lock. */
 int fake_enqueue(cu_stream stream, struct op *op);
+/* Before a kernel runs, sign 1: waits for room; behind it, -1. Without the lock, as the next. */
+void fake_room_take(const struct op *op, int sign);
+void fake_word_await(const struct op *op);
+double fake_now_ms(void);
 /* Waits until all that was put into the stream has run. Without the lock. */
 void fake_drain(cu_stream stream);
 void fake_exec_unref(cu_graph_exec exec); /* without the lock */

@@ -111,6 +111,7 @@ static void destroyed_rank(int rank, int n, void *arg) {
     symmComm_t comm = open_when_used(f, rank, n);
     lose(f, rank, n);
     is_quiet(f, comm);
+    kit_barrier(&f->k, n - 1); /* who has left is gone, too */
     T_OK(symmCommDestroy(comm));
 }
 

@@ -1,5 +1,5 @@
-/* thr_share.c - many threads use one communicator: they wait for each other, whatever ends that. Run
- * under the sanitizers too. */
+/* thr_share.c - many threads use one communicator: they wait for each other, whatever ends that.
+ * Run under the sanitizers too. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>

@@ -224,62 +224,6 @@ static void eager_work_follows_a_stream_under_capture(void) {
     finish(2, 0);
 }
 
-/* Each capture has its own row of calls that may overlap, whatever is called in between. */
-static void captured_calls_overlap_within_the_budget(void) {
-    start(2);
-    T_OK(symm_cuda_set(0));
-    cu_stream other = gk_stream(0);
-    const symm_comm *c = gk_inside(comms[0]);
-    symmExplain_t few = {.size = sizeof few}, many = few;
-    float *p;
-    T_OK(symmMemAlloc((void **)&p, 1 << 20));
-    T_OK(symmExplain(comms[0], symmCollAllReduce, p, p, 3000, symmFloat, symmSum, 0, &few));
-    T_OK(symmExplain(comms[0], symmCollAllReduce, p, p, 60000, symmFloat, symmSum, 0, &many));
-    T_CHECK(many.ctas + few.ctas > c->gpus.budget);
-    T_CHECK(few.ctas * 2 <= c->gpus.budget && few.ctas * 3 > c->gpus.budget);
-    begin(0);
-    for (int i = 0; i < 9; i++) {
-        T_OK(symmAllReduce(p, p, 3000, symmFloat, symmSum, comms[0], gk_user(streams[0])));
-        T_EQ(c->order.packs, i % 2 ? 2 * few.ctas : few.ctas);
-        T_OK(symmAllReduce(p, p, 60000, symmFloat, symmSum, comms[0], gk_user(other)));
-        T_EQ(c->order.packs, many.ctas); /* and no more: it does not overlap */
-    }
-    cu_graph graph = end(0);
-    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
-    T_OK(symmMemFree(p));
-    finish(2, 0);
-}
-
-/* Memory is made and registered while both ranks' streams are captured, in the strictest mode: CUDA
- * forbids most calls to who does not say that they are its own. */
-static void registered_inside_a_capture(void) {
-    void *p[2];
-    symmWindow_t win[2];
-    cu_graph graph[2];
-    start(2);
-    for (int r = 0; r < 2; r++) {
-        T_OK(symm_cuda_set(r));
-        T_EQ(symm_cu.cuStreamBeginCapture(streams[r], SYMM_CUDA_CAPTURE_MODE_GLOBAL), 0);
-    }
-    for (int r = 0; r < 2; r++) {
-        T_OK(symm_cuda_set(r));
-        T_OK(symmMemAlloc(&p[r], 1 << 20));
-    }
-    T_OK(symmGroupStart());
-    for (int r = 0; r < 2; r++)
-        T_OK(symmWindowRegister(comms[r], p[r], 1 << 20, &win[r], SYMM_WIN_DEFAULT));
-    T_OK(symmGroupEnd());
-    for (int r = 0; r < 2; r++) {
-        T_OK(symm_cuda_set(r));
-        T_OK(symmAllReduce(p[r], p[r], 1000, symmFloat, symmSum, comms[r], gk_user(streams[r])));
-        T_EQ(symm_cu.cuStreamEndCapture(streams[r], &graph[r]), 0); /* it was not spoilt */
-        T_EQ(symm_cu.cuGraphDestroy(graph[r]), 0);
-        T_OK(symmWindowDeregister(comms[r], win[r]));
-        T_OK(symmMemFree(p[r]));
-    }
-    finish(2, 0);
-}
-
 /* Another stream that has joined the capture is in the same graph. */
 static void a_capture_may_spread(void) {
     cu_event fork, join;
@@ -637,7 +581,7 @@ static void a_failed_registration_ends_its_communicators_calls(void) {
 T_MAIN(T(a_captured_call_costs_one_object_and_no_event), T(a_graph_keeps_windows_and_communicator),
        T(the_communicator_may_keep_them_instead), T(no_memory_to_keep_what_a_call_needs),
        T(what_graphs_let_go_is_freed_soon), T(eager_work_follows_a_stream_under_capture),
-       T(captured_calls_overlap_within_the_budget), T(registered_inside_a_capture),
+
        T(a_capture_may_spread), T(spoilt_captures_are_usage_errors),
        T(captured_calls_of_two_streams_keep_their_order), T(captures_in_turns_keep_an_order_each),
        T(a_legacy_stream_is_left_alone_while_others_are_captured), T(set_up_spoils_no_capture),

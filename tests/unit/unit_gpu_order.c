@@ -1,5 +1,5 @@
-/* unit_gpu_order.c - the order of calls on GPUs, on the fake CUDA driver: changes of stream, streams
- * that are gone, calls that overlap, and how much of a GPU a communicator may fill. */
+/* unit_gpu_order.c - the order of calls on GPUs, on the fake CUDA driver: changes of stream,
+ * streams that are gone, calls that overlap, and how much of a GPU a communicator may fill. */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -313,7 +313,71 @@ static void streams_may_go_when_they_are_not_needed(void) {
     T_EQ(fake_cuda_calls("cuCtxSynchronize"), 0);
 }
 
-T_MAIN(T(cut_communicators_launch_without_overlap), T(a_change_of_stream_costs_one_event),
+/* ---- captures ------------------------------------------------------------------------------- */
+
+/* Each capture has its own row of calls that may overlap, whatever is called in between. */
+static void captured_calls_overlap_within_the_budget(void) {
+    gk_start(2, 0);
+    gk_open(comms, 2, NULL);
+    T_OK(symm_cuda_set(0));
+    cu_stream own = gk_stream(0), other = gk_stream(0);
+    cu_graph graph;
+    const symm_comm *c = gk_inside(comms[0]);
+    symmExplain_t few = {.size = sizeof few}, many = few;
+    float *p;
+    T_OK(symmMemAlloc((void **)&p, 1 << 20));
+    T_OK(symmExplain(comms[0], symmCollAllReduce, p, p, 3000, symmFloat, symmSum, 0, &few));
+    T_OK(symmExplain(comms[0], symmCollAllReduce, p, p, 60000, symmFloat, symmSum, 0, &many));
+    T_CHECK(many.ctas + few.ctas > c->gpus.budget);
+    T_CHECK(few.ctas * 2 <= c->gpus.budget && few.ctas * 3 > c->gpus.budget);
+    T_EQ(symm_cu.cuStreamBeginCapture(own, SYMM_CUDA_CAPTURE_MODE_GLOBAL), 0);
+    for (int i = 0; i < 9; i++) {
+        T_OK(symmAllReduce(p, p, 3000, symmFloat, symmSum, comms[0], gk_user(own)));
+        T_EQ(c->order.packs, i % 2 ? 2 * few.ctas : few.ctas);
+        T_OK(symmAllReduce(p, p, 60000, symmFloat, symmSum, comms[0], gk_user(other)));
+        T_EQ(c->order.packs, many.ctas); /* and no more: it does not overlap */
+    }
+    T_EQ(symm_cu.cuStreamEndCapture(own, &graph), 0);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    T_OK(symmMemFree(p));
+    gk_close(comms, 2);
+}
+
+/* Memory is made and registered while both ranks' streams are captured, in the strictest mode: CUDA
+ * forbids most calls to who does not say that they are its own. */
+static void registered_inside_a_capture(void) {
+    void *p[2];
+    symmWindow_t win[2];
+    cu_graph graph[2];
+    cu_stream streams[2];
+    gk_start(2, 0);
+    gk_open(comms, 2, NULL);
+    for (int r = 0; r < 2; r++) streams[r] = gk_stream(r);
+    for (int r = 0; r < 2; r++) {
+        T_OK(symm_cuda_set(r));
+        T_EQ(symm_cu.cuStreamBeginCapture(streams[r], SYMM_CUDA_CAPTURE_MODE_GLOBAL), 0);
+    }
+    for (int r = 0; r < 2; r++) {
+        T_OK(symm_cuda_set(r));
+        T_OK(symmMemAlloc(&p[r], 1 << 20));
+    }
+    T_OK(symmGroupStart());
+    for (int r = 0; r < 2; r++)
+        T_OK(symmWindowRegister(comms[r], p[r], 1 << 20, &win[r], SYMM_WIN_DEFAULT));
+    T_OK(symmGroupEnd());
+    for (int r = 0; r < 2; r++) {
+        T_OK(symm_cuda_set(r));
+        T_OK(symmAllReduce(p[r], p[r], 1000, symmFloat, symmSum, comms[r], gk_user(streams[r])));
+        T_EQ(symm_cu.cuStreamEndCapture(streams[r], &graph[r]), 0); /* it was not spoilt */
+        T_EQ(symm_cu.cuGraphDestroy(graph[r]), 0);
+        T_OK(symmWindowDeregister(comms[r], win[r]));
+        T_OK(symmMemFree(p[r]));
+    }
+    gk_close(comms, 2);
+}
+
+T_MAIN(T(captured_calls_overlap_within_the_budget), T(registered_inside_a_capture),
+       T(cut_communicators_launch_without_overlap), T(a_change_of_stream_costs_one_event),
        T(the_last_stream_may_be_gone), T(a_driver_without_waits_for_words),
        T(calls_that_overlap_keep_to_the_budget), T(budgets), T(streams_are_in_order),
        T(default_streams_work), T(per_thread_streams_of_two_threads_are_in_order),

@@ -120,7 +120,7 @@ static __device__ __noinline__ uint64_t wait_slow(const symm_args *a, uint32_t e
     uint32_t code = 0;
     int rank = peer;
     if (!abort) abort = take8(&host_of(a, a->rank)->death); /* pairs with symm_comm_note_death */
-    if (!since) since = now & ~LEFT_SEEN; /* no clock is near 0 */
+    if (!since) since = now & ~LEFT_SEEN;                   /* no clock is near 0 */
     const uint64_t waited = now - (since & ~LEFT_SEEN);
     if (abort)
         code = (uint32_t)(abort >> 32), rank = (int)(uint32_t)abort - 1;

@@ -10,9 +10,9 @@
 #include "types.h"
 
 /* Begins an API call: finds the communicator, waits until no other thread is inside, and refuses a
- * dead handle, a communicator that is still being made (symmInProgress), and a thread that is inside
- * already. symm_comm_leave ends the call. live: which reasons to be over are answered with their
- * error, also while it waits. */
+ * dead handle, a communicator that is still being made (symmInProgress), and a thread that is
+ * inside already. symm_comm_leave ends the call. live: which reasons to be over are answered with
+ * their error, also while it waits. */
 enum {
     SYMM_ENTER_ANY = 0,
     SYMM_ENTER_LIVE = 1, /* what this rank was told in words; exchanges of set-up look for more */

@@ -103,20 +103,21 @@ symmResult_t symm_launch_change(symm_comm *c, symmStream_t stream) {
 }
 
 /* Programs that change streams pay for an event behind each call, others for nothing: waits for
- * words are as many as the call had CTAs. A failure leaves the words. */
-static void mark_often(symm_comm_order *o, symmStream_t stream) {
-    if (!o->often || o->eager.marked) return;
+ * words are as many as the call had CTAs. */
+static symmResult_t mark_often(symm_comm_order *o, symmStream_t stream) {
+    if (!o->often || o->eager.marked) return symmSuccess;
     o->often--;
-    o->eager.marked = symm_mark_record(&o->eager.end, stream) == 0;
+    const cu_result cu = symm_mark_record(&o->eager.end, stream);
+    o->eager.marked = cu == 0;
+    return symm_gpu_order_error(cu, stream);
 }
 
 symmResult_t symm_launch_given(symm_comm *c, symmStream_t stream) {
     symm_comm_order *o = &c->order;
     if (!c->cuda) SYMM_TRY(symm_mark_set(c, &o->eager.end, stream));
     o->behind = SYMM_BEHIND_WORDS;
-    symmResult_t r = given(&o->eager, stream, o->packs);
-    if (c->cuda && !r) mark_often(o, stream);
-    return r;
+    SYMM_TRY(given(&o->eager, stream, o->packs));
+    return c->cuda ? mark_often(o, stream) : symmSuccess;
 }
 
 /* ---- captured calls -------------------------------------------------------------------------- */

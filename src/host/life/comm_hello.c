@@ -151,9 +151,8 @@ static symmResult_t compare_hello(int r, const hello *h, const hello *mine) {
     if (h->param_hash != mine->param_hash)
         return SYMM_ERR(
             symmInvalidUsage,
-            "rank %d has other SYMM_ variables than rank 0 (ALGO, CTAS, THREADS, RELAY, CTA_BUDGET, "
-            "DETERMINISTIC, SCRATCH, WIN_STRIDE, MULTICAST, BACKEND must agree), or another "
-            "config.minCTAs, maxCTAs, ctaBudget or scratch",
+            "rank %d has other SYMM_ variables than rank 0, or minCTAs, maxCTAs, ctaBudget or "
+            "scratch in its config: those that decide kernels must be equal (docs/environment.md)",
             r);
     return symm_where_compare(r, &h->where, &mine->where);
 }
