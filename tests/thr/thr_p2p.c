@@ -137,7 +137,9 @@ static void many_sends_end_alone(void) {
 static void flood_rank(pk_world *w) {
     char *p = w->heap + 128;
     for (int i = 0; i < (SLOW ? 2000 : 20000); i++) {
-        const uint64_t bytes = (unsigned)(i * 37 % 700);
+        /* By turns more than the slots hold, and more than the ring. */
+        const uint64_t bytes = (unsigned)(i / 100 % 2 ? i * 337 % 8000 : i * 37 % 700);
+        if (w->rank == 1 && i % 500 == 150) usleep(1000);
         if (w->rank == 0) {
             pk_fill(p, bytes, 0, 1, (unsigned)i);
             pk_send(w->comm, p, bytes, 1, NULL);
