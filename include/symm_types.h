@@ -237,6 +237,7 @@ typedef struct {
             uint32_t stage_ctas, stage_warps; /* CTAs that have staging, and warps of each */
             uint32_t stage_rows;              /* rows of 512 bytes of a warp and piece */
             uint32_t serial; /* of an eager call, by which the host sees its end; 0: captured */
+            int32_t root;    /* of a call that has one */
         } gpu;
     };
 } symm_args;

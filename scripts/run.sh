@@ -21,7 +21,7 @@ fi
 cores=$(nproc 2>/dev/null || echo 2)
 ranks=$((cores < 2 ? 2 : cores > 4 ? 4 : cores))
 export SYMM_BACKEND=host
-for collective in all_reduce all_gather; do
+for collective in all_reduce all_gather reduce_scatter alltoall broadcast; do
     launch "$ranks" "$BIN/symm-perf" "$collective" -b 1K -e 16M -f 4 --vs mpi
     echo
 done

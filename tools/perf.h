@@ -42,7 +42,8 @@ typedef struct {
     int iters;       /* 0: as many as fill a round of 2 ms */
     int warmup, check, cycles, agg;
     int type, op; /* -1: all */
-    int root, graph, registered, unalign, blocking, stream;
+    int root;     /* -1: all, one after the other */
+    int graph, registered, unalign, blocking, stream;
     int average; /* over ranks: 0 rank 0, 1 average, 2 minimum, 3 maximum; -1 not given */
     int timeout_s;
     int threads; /* thread ranks; 0: MPI's */
@@ -197,6 +198,7 @@ struct perf_rank {
     char *send, *recv;       /* allocations; send_bytes and recv_bytes long */
     size_t send_bytes, recv_bytes;
     symmWindow_t send_win, recv_win; /* NULL where not registered */
+    int root;                        /* of the row that is measured; 0 where there is none */
     perf_limits *limits;             /* NULL unless --limits */
     perf_data data;
     perf_results results;
@@ -216,8 +218,24 @@ struct perf_case {
     uint64_t bytes; /* of which the table speaks */
     int type, op, in_place;
     symmRedOp_t redop;
-    char *send, *recv; /* as passed to the call */
+    char *send, *recv;           /* as passed to the call */
+    const struct perf_counts *v; /* NULL: one count for all ranks */
 };
+
+/* ---- parts of buffers (perf_parts.c) ---- */
+
+enum { PERF_SENT, PERF_RECEIVED, PERF_SIDES };
+typedef struct perf_counts { /* by side and rank; _int as MPI wants them */
+    size_t count[PERF_SIDES][SYMM_MAX_RANKS];
+    int count_int[PERF_SIDES][SYMM_MAX_RANKS], displ_int[PERF_SIDES][SYMM_MAX_RANKS];
+} perf_counts;
+/* All in elements. Those of this rank's part for q, or from q; those of its buffer; and where the
+ * part for or from q begins in a buffer of `rank`. */
+uint64_t perf_part(const perf_rank *p, uint64_t count, int side, int q);
+uint64_t perf_total(const perf_rank *p, uint64_t count, int side);
+uint64_t perf_offset(const perf_rank *p, uint64_t count, int rank, int side, int q);
+/* The caller's to free; NULL where the collective has one count for all ranks. */
+perf_counts *perf_counts_of(perf_rank *p, uint64_t count);
 
 /* Whom --vs names. */
 struct perf_rival {

@@ -50,8 +50,8 @@ static const flag_row flags[] = {
     {'d', "datatype", "TYPE", KIND_TYPE, AT(type), 0, 0,
      "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 all"},
     {'o', "op", "OP", KIND_OP, AT(op), 0, 0, "sum prod max min avg mulsum all"},
-    {'r', "root", "RANK", KIND_INT, AT(root), 0, INT_MAX,
-     "of collectives that have one (default 0)"},
+    {'r', "root", "RANK", KIND_INT, AT(root), -1, INT_MAX,
+     "of collectives that have one (default 0); -1: each rank in turn"},
     {'R', "local_register", "0|1|2", KIND_INT, AT(registered), 0, 2,
      "0: no windows; 1, 2: buffers are windows (default 2)"},
     {'G', "graph", "N", KIND_INT, AT(graph), 0, 1000000,
@@ -95,10 +95,10 @@ static const symm_coll_row *subject(int i) {
 void perf_args_usage(FILE *f) {
     fprintf(f, "usage: symm-perf ");
     for (int i = 0; i < SUBJECTS; i++) fprintf(f, "%s%s", i ? "|" : "", subject(i)->name);
-    fprintf(f, " [flags]\n"
-               "Measures a collective, or a pattern of sends and receives, over the ranks of "
-               "mpirun (or --threads N) and checks its "
-               "results.\n");
+    fprintf(f,
+            " [flags]\n"
+            "Measures a collective, or a pattern of sends and receives, over the ranks of mpirun "
+            "(or --threads N) and checks its results.\n");
     for (int i = 0; i < NFLAGS; i++) {
         char names[64];
         snprintf(names, sizeof names, "%c%c%s--%s %s", flags[i].letter ? '-' : ' ',
@@ -115,8 +115,8 @@ static int parse_size(const char *s, int64_t *out) {
     char *end;
     errno = 0;
     long long v = strtoll(s, &end, 10);
-    if (end == s || errno || v < 0) return -1;
-    const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
+    if (end == s || errno) return -1;
+    const char *unit = *end && v >= 0 ? strchr(units, *end & ~0x20) : NULL;
     if (unit) {
         int shift = 10 * (int)(unit - units + 1);
         if (v > INT64_MAX >> shift) return -1;
@@ -239,12 +239,18 @@ static const char *list_subjects(char *text, size_t cap) {
     return text;
 }
 
+/* nccl-tests' programs have our names, and _perf behind them. */
+static int is_called(const char *given, const char *name) {
+    const size_t n = strlen(name);
+    return !strncmp(given, name, n) && (!given[n] || !strcmp(given + n, "_perf"));
+}
+
 static int parse_collective(int argc, char **argv, perf_config *cfg, char *err, size_t cap) {
     char list[256];
     if (optind >= argc)
         return snprintf(err, cap, "which collective? %s", list_subjects(list, sizeof list)), -1;
     int i = 0;
-    while (i < SUBJECTS && strcmp(argv[optind], subject(i)->name) != 0) i++;
+    while (i < SUBJECTS && !is_called(argv[optind], subject(i)->name)) i++;
     if (i == SUBJECTS)
         return snprintf(err, cap, "unknown collective '%s': %s", argv[optind],
                         list_subjects(list, sizeof list)),
@@ -278,7 +284,8 @@ static int settle(perf_config *cfg, char *err, size_t cap) {
         return snprintf(err, cap, "--nccl %s is for --vs nccl", cfg->nccl), -1;
     if (cfg->limits && !perf_moves(cfg))
         return snprintf(err, cap, "--limits is for collectives that move data"), -1;
-    if (cfg->limits && (cfg->pattern >= 0 || perf_has_root(cfg) || perf_sent(cfg, 2) > 1))
+    if (cfg->limits && (cfg->pattern >= 0 || perf_has_root(cfg) || perf_sent(cfg, 2) > 1 ||
+                        symm_coll_varies(cfg->row)))
         return snprintf(err, cap, "--limits has no bare loop for %s", cfg->row->name), -1;
     if (cfg->per_rank && !perf_parts(cfg))
         return snprintf(err, cap, "--per-rank is for collectives that have a part for each rank"),

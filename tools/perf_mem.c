@@ -16,7 +16,7 @@ static uint64_t least(uint64_t a, uint64_t b) {
 
 void perf_mem_fill(perf_rank *p, const perf_case *c) {
     uint64_t size = perf_type_size(c->type), most = piece(p),
-             count = c->count * perf_sent(p->cfg, p->world->nranks);
+             count = perf_total(p, c->count, PERF_SENT);
     if (!p->gpu) return perf_data_fill(&p->data, p->world->rank, c->send, count);
     perf_data_fill(&p->data, p->world->rank, perf_gpu_staging(p), least(count, most));
     for (uint64_t i = 0; i < count; i += most)

@@ -139,13 +139,38 @@ static void (*const theirs_of_patterns[PERF_PATTERNS])(const mpi_call *m) = {
     [PERF_PINGPONG] = pingpong,
     [PERF_ALLTOALL_SENDS] = alltoall};
 
+static void all_gatherv(const mpi_call *m) {
+    const MPI_Datatype type = container(m->c->type);
+    const perf_counts *v = m->c->v;
+    MPI_Allgatherv(m->from, v->count_int[PERF_SENT][0], type, m->c->recv,
+                   v->count_int[PERF_RECEIVED], v->displ_int[PERF_RECEIVED], type, MPI_COMM_WORLD);
+}
+/* In place as reduce_scatter above. */
+static void reduce_scatterv(const mpi_call *m) {
+    const int in_place = m->c->in_place;
+    MPI_Reduce_scatter(m->from, in_place ? m->c->send : m->c->recv, m->c->v->count_int[PERF_SENT],
+                       number(m->c->type), reduction(m->c->op), MPI_COMM_WORLD);
+}
+static void alltoallv(const mpi_call *m) {
+    const MPI_Datatype type = container(m->c->type);
+    const perf_counts *v = m->c->v;
+    MPI_Alltoallv(m->from, v->count_int[PERF_SENT], v->displ_int[PERF_SENT], type, m->c->recv,
+                  v->count_int[PERF_RECEIVED], v->displ_int[PERF_RECEIVED], type, MPI_COMM_WORLD);
+}
 /* A collective without an entry is not compared. */
 static void (*const theirs[symmNumColls])(const mpi_call *m) = {
-    [symmCollAllReduce] = all_reduce, [symmCollAllGather] = all_gather,
-    [symmCollBarrier] = meet,         [symmCollReduceScatter] = reduce_scatter,
-    [symmCollAlltoAll] = alltoall,    [symmCollBroadcast] = broadcast,
-    [symmCollReduce] = reduce,        [symmCollGather] = gather_parts,
-    [symmCollScatter] = scatter_parts};
+    [symmCollAllReduce] = all_reduce,
+    [symmCollAllGather] = all_gather,
+    [symmCollBarrier] = meet,
+    [symmCollReduceScatter] = reduce_scatter,
+    [symmCollAlltoAll] = alltoall,
+    [symmCollBroadcast] = broadcast,
+    [symmCollReduce] = reduce,
+    [symmCollGather] = gather_parts,
+    [symmCollScatter] = scatter_parts,
+    [symmCollAllGatherv] = all_gatherv,
+    [symmCollReduceScatterv] = reduce_scatterv,
+    [symmCollAlltoAllv] = alltoallv};
 
 static void (*theirs_of(const perf_config *cfg))(const mpi_call *m) {
     return cfg->pattern < 0 ? theirs[cfg->coll] : theirs_of_patterns[cfg->pattern];
@@ -153,6 +178,7 @@ static void (*theirs_of(const perf_config *cfg))(const mpi_call *m) {
 
 static int offers(const perf_rank *p, const perf_case *c) {
     if (c->count > INT_MAX || !theirs_of(p->cfg)) return 0;
+    if (c->v && c->count > INT_MAX / (unsigned)p->world->nranks) return 0; /* its displacements */
     return !perf_reduces(p->cfg) ||
            (number(c->type) != MPI_DATATYPE_NULL && reduction(c->op) != MPI_OP_NULL);
 }
@@ -161,8 +187,8 @@ static void call(perf_rank *p, const perf_case *c) {
     const mpi_call m = {.c = c,
                         .from = c->in_place ? MPI_IN_PLACE : c->send,
                         .n = (int)c->count,
-                        .root = p->cfg->root,
-                        .is_root = p->world->rank == p->cfg->root,
+                        .root = p->root,
+                        .is_root = p->world->rank == p->root,
                         .rank = p->world->rank,
                         .nranks = p->world->nranks};
     theirs_of(p->cfg)(&m);

@@ -73,8 +73,11 @@ static void open_buffers(perf_rank *p) {
     size_t shift = (size_t)cfg->unalign * 8, block = cfg->max_bytes, n = (size_t)p->world->nranks;
     if (!perf_moves(cfg)) block = 0;
     if (perf_parts(cfg) && !cfg->per_rank) block /= n;
-    p->send_bytes = block * perf_sent(cfg, (int)n) + shift + 16;
-    p->recv_bytes = block * perf_received(cfg, (int)n) + shift + 16;
+    /* With a count per rank a single part is up to one and a half times as large. */
+    const uint64_t sent = perf_sent(cfg, (int)n), received = perf_received(cfg, (int)n),
+                   more = (unsigned)symm_coll_varies(cfg->row);
+    p->send_bytes = block * (sent + (sent == 1 ? more : 0)) + shift + 16;
+    p->recv_bytes = block * (received + (received == 1 ? more : 0)) + shift + 16;
     PERF_MUST(p, symmMemAlloc((void **)&p->send, p->send_bytes));
     PERF_MUST(p, symmMemAlloc((void **)&p->recv, p->recv_bytes));
     if (!cfg->registered) return;
@@ -94,7 +97,7 @@ static void close_buffers(perf_rank *p) {
 /* ---- the check ---- */
 
 static uint64_t received(const perf_rank *p, const perf_case *c) {
-    return c->count * perf_type_size(c->type) * perf_received(p->cfg, p->world->nranks);
+    return perf_total(p, c->count, PERF_RECEIVED) * perf_type_size(c->type);
 }
 
 /* What is not written shows. */
@@ -111,24 +114,27 @@ static void fill(perf_rank *p, const perf_case *c) {
 static int origin(const perf_rank *p, int part) {
     const perf_pattern *pattern = perf_pattern_of(p->cfg);
     if (pattern) return pattern->origin(p->world->rank, p->world->nranks, part);
-    return p->cfg->row->root_gives ? p->cfg->root : part;
+    return p->cfg->row->root_gives ? p->root : part;
 }
 
 static int64_t count_wrong(perf_rank *p, const perf_case *c, int calls) {
-    const uint64_t block = c->count * perf_type_size(c->type);
-    /* Of what each rank sends, the element with which the part for this rank begins. */
-    const uint64_t from =
-        perf_sent(p->cfg, p->world->nranks) > 1 ? (unsigned)p->world->rank * c->count : 0;
+    const uint64_t size = perf_type_size(c->type), bytes = received(p, c);
+    const int n = p->world->nranks, rank = p->world->rank;
+    const uint64_t parts = symm_coll_out(p->cfg->row, n, rank == p->root);
     uint64_t wrong = 0;
-    if (p->cfg->corrupt && p->world->rank == 0 && block) perf_mem_spoil(p, c->recv + block / 2);
-    const symm_coll_row *row = p->cfg->row;
-    const int root = p->cfg->root, n = p->world->nranks;
-    const uint64_t parts = symm_coll_out(row, n, p->world->rank == root);
+    if (p->cfg->corrupt && rank == 0 && bytes) perf_mem_spoil(p, c->recv + bytes / 2);
     if (perf_reduces(p->cfg))
-        return parts ? (int64_t)perf_mem_check_reduced(p, c->recv, from, c->count, calls) : 0;
-    for (int r = 0; r < (int)parts; r++)
-        wrong +=
-            perf_mem_check_copied(p, origin(p, r), c->recv + (unsigned)r * block, from, c->count);
+        return !parts ? 0
+                      : (int64_t)perf_mem_check_reduced(
+                            p, c->recv, perf_offset(p, c->count, rank, PERF_SENT, rank),
+                            perf_part(p, c->count, PERF_RECEIVED, rank), calls);
+    for (int r = 0; r < (int)parts; r++) {
+        const int from = origin(p, r);
+        wrong += perf_mem_check_copied(
+            p, from, c->recv + perf_offset(p, c->count, rank, PERF_RECEIVED, r) * size,
+            perf_offset(p, c->count, from, PERF_SENT, rank),
+            perf_part(p, c->count, PERF_RECEIVED, r));
+    }
     return (int64_t)wrong;
 }
 
@@ -250,35 +256,47 @@ static perf_row *add_row(perf_rank *p) {
     return &r->row[r->n++];
 }
 
+/* In place the smaller buffer is this rank's part of the larger one. */
+static void place_buffers(const perf_rank *p, perf_case *c, int in_place) {
+    const symm_coll_row *row = p->cfg->row;
+    const size_t size = perf_type_size(c->type), shift = (size_t)p->cfg->unalign * size;
+    const int rank = p->world->rank;
+    c->in_place = in_place;
+    c->send = p->send + shift;
+    c->recv = p->recv + shift;
+    if (!in_place) return;
+    if (row->in <= row->out)
+        c->send =
+            c->recv +
+            (row->in == row->out ? 0 : perf_offset(p, c->count, rank, PERF_RECEIVED, rank) * size);
+    else
+        c->recv = c->send + perf_offset(p, c->count, rank, PERF_SENT, rank) * size;
+}
+
 static void run_row(perf_rank *p, uint64_t bytes, int type, int op, symmRedOp_t redop) {
     const perf_config *cfg = p->cfg;
     perf_row *row = add_row(p);
-    size_t size = perf_type_size(type), shift = (size_t)cfg->unalign * size;
     uint64_t count = elements(cfg, p->world->nranks, bytes, type);
+    perf_counts *v = perf_counts_of(p, count);
     perf_case c = {.count = count,
                    .bytes = shown_bytes(cfg, p->world->nranks, count, type),
                    .type = type,
                    .op = op,
-                   .redop = redop};
+                   .redop = redop,
+                   .v = v};
     *row = (perf_row){.bytes = c.bytes,
                       .count = count,
-                      .root = perf_has_root(cfg) ? cfg->root : -1,
+                      .root = perf_has_root(cfg) ? p->root : -1,
                       .op = op,
                       .type = !perf_moves(cfg) ? -1 : type};
     p->data.type = type;
     p->data.op = op < 0 ? PERF_MAX : op; /* all_gather: any data will do */
     for (int in_place = 0; in_place < perf_cells(cfg); in_place++) {
-        c.in_place = in_place;
-        c.send = p->send + shift;
-        c.recv = p->recv + shift;
-        const uint64_t in = perf_sent(cfg, p->world->nranks),
-                       out = perf_received(cfg, p->world->nranks),
-                       part = in == out ? 0 : (unsigned)p->world->rank * count * size;
-        if (in_place && in <= out) c.send = c.recv + part;
-        if (in_place && in > out) c.recv = c.send + part;
+        place_buffers(p, &c, in_place);
         measure(p, &c, &row->cell[in_place]);
     }
     if (p->world->rank == 0) perf_table_row(p, row);
+    free(v);
 }
 
 static void run_type(perf_rank *p, int type) {
@@ -294,12 +312,17 @@ static void run_type(perf_rank *p, int type) {
     }
 }
 
+static void run_types(perf_rank *p) {
+    const int all = p->cfg->type < 0, most = perf_moves(p->cfg) ? symmNumTypes - 1 : 0,
+              first = all ? 0 : p->cfg->type, last = all ? most : first;
+    for (int type = first; type <= last; type++) run_type(p, type);
+}
+
 static void run_table(perf_rank *p) {
-    int all = p->cfg->type < 0 && perf_moves(p->cfg);
+    const int rooted = perf_has_root(p->cfg), all = rooted && p->cfg->root < 0,
+              first = all || !rooted ? 0 : p->cfg->root, last = all ? p->world->nranks - 1 : first;
     for (int cycle = 0; cycle < p->cfg->cycles; cycle++)
-        for (int type = all ? 0 : p->cfg->type; type <= (all ? symmNumTypes - 1 : p->cfg->type);
-             type++)
-            run_type(p, type);
+        for (p->root = first; p->root <= last; p->root++) run_types(p);
 }
 
 static perf_place *gather_places(perf_rank *p) {

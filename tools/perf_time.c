@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "host/coll/coll.h"
+#include "host/coll/counts.h"
 #include "perf.h"
 
 enum { OURS, RIVAL, EXCHANGE, LOOP, LOOP_STREAM, ISSUE, RIVAL_ISSUE, CONTESTANTS };
@@ -28,6 +28,12 @@ typedef struct {
     double *us;         /* [contestant][round]: this rank's time per call */
 } contest;
 
+static symmResult_t call_uneven(const perf_rank *p, const symm_coll *k, const perf_counts *v) {
+    const symm_counts u = {{.counts = v->count[PERF_SENT], .name = "sendcounts"},
+                           {.counts = v->count[PERF_RECEIVED], .name = "recvcounts"}};
+    return symm_coll_call_uneven(k, &u, p->comm, p->stream);
+}
+
 /* As the public call of the collective does. */
 void perf_call(perf_rank *p, const perf_case *c) {
     if (p->cfg->pattern >= 0) {
@@ -35,13 +41,13 @@ void perf_call(perf_rank *p, const perf_case *c) {
         return;
     }
     const symm_coll k = {.coll = p->cfg->coll,
-                         .root = perf_has_root(p->cfg) ? p->cfg->root : 0,
+                         .root = p->root,
                          .src = c->send,
                          .dst = c->recv,
-                         .count = c->count,
+                         .count = c->v ? c->v->count[PERF_SENT][0] : c->count,
                          .type = (uint32_t)c->type,
                          .op = perf_reduces(p->cfg) ? c->redop : symmSum};
-    const symmResult_t r = symm_coll_call(&k, p->comm, p->stream);
+    const symmResult_t r = c->v ? call_uneven(p, &k, c->v) : symm_coll_call(&k, p->comm, p->stream);
     if (r != symmSuccess) perf_must(p, r, p->cfg->row->name);
 }
 

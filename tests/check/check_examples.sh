@@ -54,6 +54,15 @@ send and receive: N us, pointers: N us, MPI_Sendrecv: N us" \
             "$examples/halo"
     done
 fi
+if is_built moe_dispatch; then
+    for n in 1 3; do
+        prints "moe_dispatch on $n ranks" \
+            "$n experts, 2048 tokens of 256 floats on each rank: 0 wrong
+dispatch and combine: N us, with MPI_Alltoallv N us: Nx" \
+            sh -c '. scripts/mpi.sh; launch "$@" | sed "s/[0-9]*[.][0-9]*/N/g"' - $n \
+            "$examples/moe_dispatch"
+    done
+fi
 in_place='memory of the heap is used in place'
 ! is_built threads || prints threads "$(each 4 'rank & gathered 1000 1001 1002 1003')" \
     "$examples/threads"

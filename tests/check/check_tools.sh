@@ -113,6 +113,17 @@ else
 fi
 run "$perf" all_reduce -t 2 -b 1K -e 1K -y 1
 t_expect "beside a stream's worker no core is held" "0 0" "$rc $(cores)"
+run "$perf" broadcast_perf -t 3 -b 1K -e 1K -r -1
+t_expect "-r -1 measures each root; nccl-tests' name" "0 1 0 1 2" \
+    "$rc $(out 'values : 0 OK') $(awk '/^ +1024 / { print $5 }' "$dir/out" | xargs)"
+for collective in all_gatherv reduce_scatterv alltoallv; do
+    run "$perf" "$collective" -t 3 -b 4 -e 256K -f 16 -d all -n 2
+    t_expect "$collective, parts of unequal size" "0 1" "$rc $(out 'values : 0 OK')"
+    run "$perf" "$collective" -t 2 -b 1K -e 1K --corrupt
+    t_expect "a spoilt element of $collective is found" "1 1" "$rc $(out '[1-9][0-9]* FAILED')"
+done
+run "$perf" barrier -t 2 -d all
+t_expect "a barrier has no types" "0 1" "$rc $(out '^ +0 +0 +none')"
 run "$perf" barrier -t 2
 t_expect "barrier" "0 1" "$rc $(out '^ +0 +0 +none')"
 run "$perf" all_reduce -t 2 -b 1K -e 1K --corrupt
@@ -166,6 +177,12 @@ if need_mpi "beside MPI"; then
     ranks 2 "$perf" all_gather -b 4K -e 4K -d half --per-rank --vs mpi
     t_expect "all_gather of a type MPI lacks, sizes per rank" \
         "0 1 1" "$rc $(out '^# Ratio to MPI +: [0-9.]+x') $(out '^ +4096 +2048 +half')"
+    for collective in reduce_scatter alltoall broadcast reduce gather scatter all_gatherv \
+        reduce_scatterv alltoallv; do
+        ranks 3 "$perf" "$collective" -b 4K -e 64K -f 16 --vs mpi -r -1
+        t_expect "$collective beside MPI" "0 1 1" \
+            "$rc $(out 'values : 0 OK') $(out '^# Ratio to MPI +: [0-9.]+x')"
+    done
     ranks 2 "$perf" all_reduce -b 4K -e 4K -d bfloat16 --vs mpi
     t_expect "all_reduce of a type MPI lacks has no ratio" \
         "0 1" "$rc $(out '^# Ratio to MPI +: N/A')"

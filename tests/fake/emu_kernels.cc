@@ -5,7 +5,11 @@
 
 #include "../../src/device/cuda/move.cu"
 #undef KERNEL
+#undef KERNEL_FIRST
 #undef KERNEL_LL
+#undef FIRST_PARTS
+#undef HOPS
+#undef SHAPES
 #undef RANKS
 
 #define SYMM_T     symmFloat32
@@ -14,7 +18,11 @@
 #undef SYMM_T
 #undef SYMM_TNAME
 #undef KERNEL
+#undef KERNEL_FIRST
 #undef KERNEL_LL
+#undef FIRST_PARTS
+#undef HOPS
+#undef SHAPES
 #undef RANKS
 #define SYMM_T     symmBfloat16
 #define SYMM_TNAME bf16
@@ -22,7 +30,11 @@
 #undef SYMM_T
 #undef SYMM_TNAME
 #undef KERNEL
+#undef KERNEL_FIRST
 #undef KERNEL_LL
+#undef FIRST_PARTS
+#undef HOPS
+#undef SHAPES
 #undef RANKS
 #define SYMM_T     symmUint8
 #define SYMM_TNAME u8
@@ -42,10 +54,8 @@ extern "C" void emu_scattered(const symm_args a) {
     for (unsigned i = threadIdx.x; i < a.count; i += blockDim.x)
         for (int q = 1; q < a.nranks; q++) {
             const int p = peer_of(a.rank, a.nranks, q);
-            const uint4 v =
-                load16(flat(&a, a.rank, a.dst_off) + ((unsigned)p * a.count + i) * 16);
-            if (v.x != a.sig || v.y != i || v.z != (unsigned)p)
-                put8(&host_of(&a, a.rank)->left, 1);
+            const uint4 v = load16(flat(&a, a.rank, a.dst_off) + ((unsigned)p * a.count + i) * 16);
+            if (v.x != a.sig || v.y != i || v.z != (unsigned)p) put8(&host_of(&a, a.rank)->left, 1);
         }
 }
 
@@ -56,10 +66,21 @@ extern "C" void emu_scattered(const symm_args a) {
 static const struct {
     const char *name;
     emu_kernel kernel;
-} all[] = {TYPES(all_reduce_ll) TYPES(all_reduce_push_ll128) TYPES(all_reduce_2shot_ll128)
-               TYPES(all_reduce_direct) RANKS_(all_gather_ll) RANKS_(all_gather_push_ll128)
-                   RANKS_(all_gather_direct) ONE(symm_barrier_word_n0)
-                       ONE(emu_scatter) ONE(emu_scattered)};
+} all[] = {
+    ONE(symm_all_reduce_local_f32_n1) ONE(symm_all_reduce_local_bf16_n1)
+        ONE(symm_all_reduce_local_u8_n1) TYPES(all_reduce_ll) TYPES(all_reduce_push_ll128)
+            TYPES(all_reduce_2shot_ll128) TYPES(all_reduce_direct) ONE(symm_all_gather_local_n1)
+                RANKS_(all_gather_ll) RANKS_(all_gather_push_ll128) RANKS_(all_gather_direct)
+                    TYPES(reduce_scatter_ll) TYPES(reduce_scatter_push_ll128)
+                        TYPES(reduce_scatter_staged) TYPES(reduce_ll) TYPES(reduce_push_ll128)
+                            TYPES(reduce_2hop_direct) RANKS_(alltoall_ll)
+                                RANKS_(alltoall_push_ll128) RANKS_(alltoall_direct)
+                                    RANKS_(broadcast_ll) RANKS_(broadcast_push_ll128)
+                                        RANKS_(broadcast_2hop_direct) RANKS_(gather_ll)
+                                            RANKS_(gather_push_ll128) RANKS_(gather_direct)
+                                                RANKS_(scatter_ll) RANKS_(scatter_push_ll128)
+                                                    RANKS_(scatter_direct) ONE(symm_barrier_word_n0)
+                                                        ONE(emu_scatter) ONE(emu_scattered)};
 
 extern "C" emu_kernel emu_find(const char *name) {
     for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++)

@@ -7,7 +7,7 @@
 #include "fake_cuda_work.h"
 #include "t.h"
 
-enum { KERNELS = 512, SHARED_LIMIT = 227 << 10 };
+enum { KERNELS = 1024, SHARED_LIMIT = 227 << 10 };
 
 struct cu_kernel_st {
     char name[64];

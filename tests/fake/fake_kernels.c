@@ -8,13 +8,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/common/colls.h"
 #include "device/common/kernels.h"
 #include "device/host/reduce.h"
 #include "base/wait.h"
 #include "fake_cuda.h"
 #include "t.h"
 
-enum { CHUNK = 256 << 10, NAMES = 512, NAP_US = 20 };
+enum { CHUNK = 256 << 10, NAMES = 1024, NAP_US = 20 };
 #define LEFT_GRACE_NS 1000000000ull
 
 typedef struct {
@@ -61,8 +62,7 @@ static int differing(const run *r) {
     return -1;
 }
 
-/* Called after a read that found nothing. 1: the kernel must end. *left: at an earlier read the
- * peer had left. */
+/* One look that found nothing. 1: leave. *left: the peer was seen to have left, a look ago. */
 static int again(const run *r, int peer, int stage, uint64_t since, int *left) {
     const uint64_t abort = take(&host_of(r->a, r->a->rank)->abort), now = symm_now_ns();
     if (abort) return leave(r, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, stage);
@@ -77,14 +77,14 @@ static int again(const run *r, int peer, int stage, uint64_t since, int *left) {
     return 0;
 }
 
-/* Waits for {epoch, step} of a peer, or a later one. 1: the kernel must end. */
+/* {epoch, step} of a peer is there, or a later one. 1: leave. */
 static int await(const run *r, const uint64_t *word, int peer, uint32_t step, int stage) {
     const uint64_t since = symm_now_ns();
     int left = 0;
     for (;;) {
         uint64_t w = take(word);
         int32_t ahead = (int32_t)((uint32_t)(w >> 32) - r->epoch);
-        /* A peer is at most one epoch ahead, 3 across the wrap. Everything else is old. */
+        /* A peer is one epoch ahead at most, over the wrap 3; anything else is old. */
         if ((ahead > 0 && ahead <= 3) || (ahead == 0 && (uint32_t)w >= step)) return 0;
         if (again(r, peer, stage, since, &left)) return 1;
     }
@@ -119,8 +119,7 @@ static int signatures(const run *r, uint64_t *scalars) {
     return 0;
 }
 
-static int open_run(run *r, void **args, uint64_t *scalars) {
-    r->a = args[0];
+static int open_run(run *r, uint64_t *scalars) {
     r->ctl = ctl_of(r->a, r->a->rank);
     uint32_t e = r->ctl->epoch[0];
     r->epoch = e == 0xffffffffu ? 2u : e + 1u;
@@ -131,33 +130,57 @@ static void close_run(run *r) {
     for (int b = 0; b < SYMM_GPU_MAX_CTAS; b++) r->ctl->epoch[b] = r->epoch;
 }
 
-/* A chunk of each rank's source is in its scratch; `chunk` is where rank p's is. */
-static void consume(const run *r, int gather, uint64_t at, uint64_t bytes, char *const *chunk,
-                    const uint64_t *scalars) {
-    const symm_args *a = r->a;
-    if (!gather)
-        symm_reduce_isa("base")->reduce[a->type][a->op](
-            (char *)a->dst + at, (const void *const *)chunk, a->nranks, bytes / a->esize, scalars);
-    for (int p = 0; gather && p < a->nranks; p++)
-        memcpy((char *)a->dst + (uint64_t)p * a->count * a->esize + at, chunk[p], bytes);
+typedef struct { /* of a part of a collective's sources: where it is in these and in what is made */
+    const symm_coll_row *row;
+    uint64_t part, at, bytes; /* the part; its chunk */
+} piece;
+
+static int gives(const symm_args *a, const symm_coll_row *row, int rank) {
+    return symm_coll_in(row, a->nranks, rank == a->gpu.root) > 0;
 }
 
-static void move(void **args, int gather) {
-    run r;
-    uint64_t scalars[SYMM_MAX_RANKS];
+/* A chunk of every giver's part is in its scratch; `chunk` is where rank p's lies. */
+static void consume(const run *r, const piece *c, char *const *chunk, const uint64_t *scalars) {
+    const symm_args *a = r->a;
+    const uint64_t count = a->count * a->esize;
+    if (!symm_coll_out(c->row, a->nranks, a->rank == a->gpu.root)) return;
+    if (c->row->in == SYMM_EACH && (int)c->part != a->rank) return;
+    if (c->row->flags & SYMM_COLL_REDUCES)
+        symm_reduce_isa("base")->reduce[a->type][a->op]((char *)a->dst + c->at,
+                                                        (const void *const *)chunk, a->nranks,
+                                                        c->bytes / a->esize, scalars);
+    for (int p = 0; !(c->row->flags & SYMM_COLL_REDUCES) && p < a->nranks; p++)
+        if (gives(a, c->row, p))
+            memcpy((char *)a->dst + (c->row->out == SYMM_EACH ? (unsigned)p * count : 0) + c->at,
+                   chunk[p], c->bytes);
+}
+
+/* All ranks meet before and after each chunk of each part. 1: leave. */
+static int move_chunk(const run *r, const piece *c, uint32_t step, const uint64_t *scalars) {
+    const symm_args *a = r->a;
     char *chunk[SYMM_MAX_RANKS];
-    if (open_run(&r, args, scalars)) return;
-    const uint64_t total = r.a->count * r.a->esize;
+    for (int p = 0; p < a->nranks; p++)
+        chunk[p] = flat(a, p, SYMM_CTL_BYTES + (step / 2 & 1) * CHUNK);
+    if (gives(a, c->row, a->rank))
+        memcpy(chunk[a->rank], (const char *)a->src + c->part * a->count * a->esize + c->at,
+               c->bytes);
+    if (meet(r, step + 1)) return 1;
+    consume(r, c, chunk, scalars);
+    return meet(r, step + 2);
+}
+
+static void move(const symm_args *a, symmColl_t coll) {
+    run r = {.a = a};
+    uint64_t scalars[SYMM_MAX_RANKS];
+    piece c = {.row = &symm_colls[coll]};
+    if (open_run(&r, scalars)) return;
+    const uint64_t total = a->count * a->esize, parts = symm_holds_parts(c.row->in, a->nranks);
     uint32_t step = 0;
-    for (uint64_t at = 0; at < total; at += CHUNK, step += 2) {
-        const uint64_t bytes = total - at < CHUNK ? total - at : CHUNK;
-        for (int p = 0; p < r.a->nranks; p++)
-            chunk[p] = flat(r.a, p, SYMM_CTL_BYTES + (at / CHUNK & 1) * CHUNK);
-        memcpy(chunk[r.a->rank], (const char *)r.a->src + at, bytes);
-        if (meet(&r, step + 1)) return;
-        consume(&r, gather, at, bytes, chunk, scalars);
-        if (meet(&r, step + 2)) return;
-    }
+    for (; c.part < parts; c.part++)
+        for (c.at = 0; c.at < total; c.at += CHUNK, step += 2) {
+            c.bytes = total - c.at < CHUNK ? total - c.at : CHUNK;
+            if (move_chunk(&r, &c, step, scalars)) return;
+        }
     close_run(&r);
 }
 
@@ -169,26 +192,22 @@ ended(const cu_launch_config *config, const symm_args *a) {
         ctl_of(a, a->rank)->done[b] = a->gpu.serial;
 }
 
-static void all_reduce(const cu_launch_config *config, void **args) {
-    move(args, 0);
-    ended(config, args[0]);
-}
-static void all_gather(const cu_launch_config *config, void **args) {
-    move(args, 1);
-    ended(config, args[0]);
-}
-static void barrier(const cu_launch_config *config, void **args) {
-    run r;
-    uint64_t scalars[SYMM_MAX_RANKS];
-    if (!open_run(&r, args, scalars)) close_run(&r);
-    ended(config, args[0]);
-}
+/* kernel_<Id>: that collective's. */
+#define SYMM_COLL(id, ...)                                                 \
+    static void kernel_##id(const cu_launch_config *config, void **args) { \
+        move(args[0], symmColl##id);                                       \
+        ended(config, args[0]);                                            \
+    }
+#include "device/common/coll.def"
 
 static char names[NAMES][64];
 static int named;
 
 static void add(const symm_kernel_row *row, const char *type, int variant) {
-    static const fake_cuda_fn bodies[] = {all_reduce, all_gather, barrier};
+    static const fake_cuda_fn bodies[] = {
+#define SYMM_COLL(id, ...) kernel_##id,
+#include "device/common/coll.def"
+    };
     const size_t size = sizeof(symm_args);
     T_CHECK(named < NAMES);
     snprintf(names[named], sizeof names[named], "symm_%s%s%s_n%d", row->name, *type ? "_" : "",
@@ -202,7 +221,6 @@ void fake_kernels_install(int devices) {
     config.devices = devices;
     config.bytes = 2ull << 30;
     config.queued = 1;
-    config.room = config.sms; /* a grid with a CTA on each multiprocessor fills the device */
     fake_cuda_install(&config);
     named = 0;
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {

@@ -166,6 +166,18 @@ static void local_blocks_and_single_ranks_need_none(void) {
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
+/* A range that joins the one before it may touch the one behind it only then. */
+static void an_offer_joins_all_that_it_touches(void) {
+    symm_gplan *p = symm_gplan_new(1);
+    int at = POINT(p), b;
+    for (int i = 0; i < 3; i++)
+        T_EQ(symm_gplan_offer(p, SYMM_MEM_LOCAL, (uint64_t)i * 20 * KB, 10 * KB), 0);
+    refused(p, at, SYMM_MEM_LOCAL, 50 * KB, SYMM_GPLAN_SPACE);
+    T_EQ(symm_gplan_offer(p, SYMM_MEM_LOCAL, 5 * KB, 40 * KB), 0);
+    T_EQ(take(p, at, SYMM_MEM_LOCAL, 50 * KB, &b), 0);
+    symm_gplan_end(p);
+}
+
 static void blocks_lie_in_what_is_offered_and_not_barred(void) {
     symm_gplan *p = symm_gplan_new(1);
     int at = POINT(p), b;
@@ -370,6 +382,7 @@ T_MAIN(T(G_4_1_a_chain_uses_one_place_again), T(G_4_1_a_sibling_gets_a_place_of_
        T(G_4_1_order_passes_through_any_path), T(G_3_1_a_free_comes_after_its_alloc),
        T(G_3_3_other_ranks_must_have_been_heard), T(G_3_3_a_call_beside_the_free_does_not_count),
        T(hears_are_asked_for_once_for_many_small_blocks),
-       T(local_blocks_and_single_ranks_need_none), T(blocks_lie_in_what_is_offered_and_not_barred),
+       T(local_blocks_and_single_ranks_need_none), T(an_offer_joins_all_that_it_touches),
+       T(blocks_lie_in_what_is_offered_and_not_barred),
        T(random_graphs_never_put_two_lives_in_one_place), T(every_lack_of_memory_is_told),
        T(G_6_what_is_withdrawn_is_not_used), T(G_6_what_is_withdrawn_is_barred_no_more))

@@ -361,12 +361,12 @@ static void staging_is_sound(const symm_plan_env *env, const symm_plan *p) {
 }
 
 /* What all warps send before they wait fits into a slot. A direct kernel has the places of the
- * kernel whose lines it sends. */
-static void lines_are_sound(const symm_plan_env *env, const symm_kernel_row *k,
-                            const symm_plan *p) {
-    const int places = p->kernel == SYMM_KERNEL_AR_DIRECT   ? 2
-                       : p->kernel == SYMM_KERNEL_AG_DIRECT ? 4
-                                                            : k->places;
+ * kernel whose lines it sends. Where no place may be used twice, that is the whole message. */
+static void lines_are_sound(const symm_plan_env *env, const symm_call *call,
+                            const symm_kernel_row *k, const symm_plan *p) {
+    const int once = k->cap == SYMM_CAP_LINES, places = once       ? 1
+                                                        : k->relay ? symm_kernels[k->relay].places
+                                                                   : k->places;
     const uint64_t warps = (uint64_t)p->ctas * (unsigned)p->line_warps;
     T_CHECK(p->line_warps >= 0 && p->line_warps <= p->threads / 32);
     if (k->places) T_EQ(p->line_warps, p->threads / 32);
@@ -376,11 +376,12 @@ static void lines_are_sound(const symm_plan_env *env, const symm_kernel_row *k,
              "%s, %d ranks: %llu lines of %llu warps in %d places leave their slot of %llu bytes",
              k->name, env->nranks, (unsigned long long)p->lines, (unsigned long long)warps, places,
              (unsigned long long)env->scratch.gpu.line_slot);
+    if (once) T_CHECK(p->lines * warps * 480 >= symm_plan_message(call));
 }
 
-static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, const symm_plan *p) {
-    const int direct = p->kernel == SYMM_KERNEL_AR_DIRECT || p->kernel == SYMM_KERNEL_AG_DIRECT,
-              few = (k->places || direct) && (env->nranks == 4 || env->nranks == 8),
+static void grid_is_sound(const symm_plan_env *env, const symm_call *call, const symm_kernel_row *k,
+                          const symm_plan *p) {
+    const int few = (k->places || k->staged) && (env->nranks == 4 || env->nranks == 8),
               most = few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS;
     T_CHECK(p->ctas >= 1 && p->ctas <= SYMM_GPU_MAX_CTAS);
     T_CHECKF(p->ctas <= env->sms, "%s: %d CTAs on %d multiprocessors: they wait for each other",
@@ -393,8 +394,8 @@ static void grid_is_sound(const symm_plan_env *env, const symm_kernel_row *k, co
     if (env->ctas) T_CHECK(p->ctas <= env->ctas);
     if (env->threads >= 32) T_CHECK(p->threads <= env->threads);
     T_CHECK(p->lines >= 1);
-    if (direct) staging_is_sound(env, p);
-    lines_are_sound(env, k, p);
+    if (k->staged) staging_is_sound(env, p);
+    lines_are_sound(env, call, k, p);
 }
 
 static void is_sound_on_gpus(const symm_plan_env *env, const symm_call *call) {
@@ -411,7 +412,7 @@ static void is_sound_on_gpus(const symm_plan_env *env, const symm_call *call) {
     T_CHECK(same(&p, &again) && p.threads == again.threads);
     T_EQ(p.flags, 0); /* stores past the caches are the host's */
     if (env->deterministic) T_CHECK(k->flags & SYMM_K_ORDERED);
-    grid_is_sound(env, k, &p);
+    grid_is_sound(env, call, k, &p);
 }
 
 static void every_call_has_a_gpu_kernel(void) {

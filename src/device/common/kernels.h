@@ -7,8 +7,9 @@
 #include "symm_types.h"
 
 /* The largest message of a kernel: any; what one slot of packets holds; what a slot for each rank
- * holds (two-shot); what one slot of LL packets holds. */
-enum { SYMM_CAP_NONE, SYMM_CAP_PACKETS, SYMM_CAP_2PACKETS, SYMM_CAP_LL };
+ * holds (two-shot); what one slot of LL packets holds; what one slot of lines holds, of which no
+ * place is used twice. */
+enum { SYMM_CAP_NONE, SYMM_CAP_PACKETS, SYMM_CAP_2PACKETS, SYMM_CAP_LL, SYMM_CAP_LINES };
 /* ORDERED: reduces in rank order (all that SYMM_DETERMINISTIC=1 allows). HOST, GPU: where it runs.
  * GPUs, TYPED: compiled for each element type; ONE_IMAGE: once for any number of ranks. */
 enum {
@@ -33,7 +34,8 @@ typedef struct {
     unsigned flags;                /* SYMM_K_ */
     int places; /* in scratch that a kernel of 128-byte lines uses in turn; 0: it is none */
     int sliced; /* GPUs: the ranks share the work, each has a slice */
-    int relay;  /* GPUs, a direct kernel: the kernel whose lines it sends; 0: it is none */
+    int staged; /* GPUs: data goes through staging, or does where it cannot go between windows */
+    int relay;  /* GPUs: the kernel whose lines it may send instead; 0: none */
     int stages_src, stages_dst; /* a buffer in no window goes through scratch */
 } symm_kernel_row;
 

@@ -44,12 +44,9 @@ DEV int take_offset(run &r, int p, const uint32_t *from, uint64_t &off) {
     return 0;
 }
 
-/* Exchanges the offsets. All data threads call it.
- *  1  all buffers are in windows, no element of `unit` bytes crosses a multiple of 16, and all have
- *     the same alignment; rank p's source is compared with what is p * part bytes into a result
- *  0  not so
- * -1  leave */
-DEV int trade_places(run &r, places &at, uint64_t part, unsigned unit) {
+/* Exchanges the offsets: of the destinations, with SOURCES of the sources too. All data threads call
+ * it. 1: leave. */
+template <int SOURCES> DEV int trade_offsets(run &r, places &at) {
     const symm_args *a = r.a;
     const unsigned parity = r.epoch & 1u;
     /* A rank that announced its buffers may have given up while it waited for us. */
@@ -61,17 +58,27 @@ DEV int trade_places(run &r, places &at, uint64_t part, unsigned unit) {
         /* A rank that is leaving does not announce its buffers, because its program may reuse
          * them. Its peers find the reason in the abort word. Pairs with take_offset below. */
         if (blockIdx.x == 0 && !r.over) {
-            put_offset(out->src_off[parity], a->src_off, r.epoch);
+            if (SOURCES) put_offset(out->src_off[parity], a->src_off, r.epoch);
             put_offset(out->dst_off[parity], a->dst_off, r.epoch);
         }
         /* If a peer is in another call, neither may use the other's buffers: its signature is
          * compared before its offsets are used. */
-        if (take_offset(r, p, in->src_off[parity], at.src[p]) ||
+        if ((SOURCES && take_offset(r, p, in->src_off[parity], at.src[p])) ||
             take_offset(r, p, in->dst_off[parity], at.dst[p]) || signature_differs<0>(r, p))
             left = 1;
         left |= r.over; /* a rank that announced its buffers may have left since */
     }
-    if (data_barrier(left)) return -1;
+    return data_barrier(left);
+}
+
+/* The same, all offsets, and whether all ranks may go between windows.
+ *  1  all buffers are in windows, no element of `unit` bytes crosses a multiple of 16, and all have
+ *     the same alignment; rank p's source is compared with what is p * part bytes into a result
+ *  0  not so
+ * -1  leave */
+DEV int trade_places(run &r, places &at, uint64_t part, unsigned unit) {
+    const symm_args *a = r.a;
+    if (trade_offsets<1>(r, at)) return -1;
     const uint64_t at0 = at.dst[0];
     uint64_t bad = at0 & (unit - 1);
     for (int p = 0; p < a->nranks; p++)

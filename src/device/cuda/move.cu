@@ -1,7 +1,8 @@
 /* move.cu - the GPU kernels that only move bytes, or nothing. Called symm_<row of
  * coll.def>_n<ranks>. */
-#include "relayed.cuh"
-#include "small.cuh"
+#include "hop_ll.cuh"
+#include "hop_lines.cuh"
+#include "two_hops.cuh"
 
 /* bounds: data warps and the one for signatures. */
 #define KERNEL(row, tag, threads, ...)                              \
@@ -14,15 +15,20 @@
     }
 
 /* The same, the thread's first words loaded before anything is waited for. */
-#define KERNEL_LL(row, tag, ...)                                           \
+#define KERNEL_FIRST(row, tag, load, ...)                                  \
     extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1) \
         symm_##row##_##tag(const __grid_constant__ symm_args a) {          \
         enter(a);                                                          \
-        const first_words first = load_first(a);                           \
+        const auto first = load(a);                                        \
         run r = open_kernel(a);                                            \
         if (is_data()) __VA_ARGS__(r, first);                              \
         close_kernel(r);                                                   \
     }
+#define KERNEL_LL(row, tag, ...) KERNEL_FIRST(row, tag, load_first, __VA_ARGS__)
+/* Nothing is reduced: the type does not matter. */
+#define FIRST_PARTS(S, N) load_first_parts<S, N>
+#define HOP_LL(S, N)      body_hop_ll<S, symmUint8, N>
+#define HOP_LINES(S, N)   body_hop_lines<S, symmUint8, N>
 
 /* What plan_gpu.c keeps to. */
 #define THREADS(N) ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
@@ -31,10 +37,28 @@
     KERNEL(all_gather_push_ll128, n##N, THREADS(N), body_ag_push<N>) \
     KERNEL(all_gather_direct, n##N, THREADS(N), body_ag_direct<N>)
 
+/* Shapes whose data crosses once (shape.cuh). */
+#define HOPS(row, S, N)                                             \
+    KERNEL_FIRST(row##_ll, n##N, (FIRST_PARTS(S, N)), HOP_LL(S, N)) \
+    KERNEL(row##_push_ll128, n##N, THREADS(N), HOP_LINES(S, N))
+#define SHAPES(N)                                                           \
+    HOPS(alltoall, ALLTOALL, N)                                             \
+    HOPS(broadcast, BROADCAST, N)                                           \
+    HOPS(gather, GATHER, N)                                                 \
+    HOPS(scatter, SCATTER, N)                                               \
+    KERNEL(alltoall_direct, n##N, THREADS(N), body_hop_direct<ALLTOALL, N>) \
+    KERNEL(broadcast_2hop_direct, n##N, THREADS(N), body_broadcast<N>)      \
+    KERNEL(gather_direct, n##N, THREADS(N), body_hop_direct<GATHER, N>)     \
+    KERNEL(scatter_direct, n##N, THREADS(N), body_hop_direct<SCATTER, N>)
+
 RANKS(2)
 RANKS(4)
 RANKS(8)
 RANKS(0)
+SHAPES(2)
+SHAPES(4)
+SHAPES(8)
+SHAPES(0)
 
 /* For tools: what a launch alone costs. */
 extern "C" __global__ void symm_nothing(void) {

@@ -1,22 +1,24 @@
 /* reduce.cu - the GPU kernels that reduce, for one element type: compiled once per type with
  * -DSYMM_T=<symmDataType_t> and -DSYMM_TNAME=<its name>. A kernel is called symm_<row of
  * coll.def>_<type>_n<ranks>; n0 serves any number of them. */
-#include "small.cuh"
-#include "relayed.cuh"
+#include "hop_ll.cuh"
+#include "hop_lines.cuh"
+#include "two_hops.cuh"
 
 #define PASTE_(a, b, c, d) a##b##c##d
 #define PASTE(a, b, c, d)  PASTE_(a, b, c, d)
 
 /* The same, the thread's first words loaded before anything is waited for. */
-#define KERNEL_LL(row, tag, ...)                                                        \
+#define KERNEL_FIRST(row, tag, load, ...)                                               \
     extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1)              \
         PASTE(symm_##row##_, SYMM_TNAME, _, tag)(const __grid_constant__ symm_args a) { \
         enter(a);                                                                       \
-        const first_words first = load_first(a);                                        \
+        const auto first = load(a);                                                     \
         run r = open_kernel(a);                                                         \
         if (is_data()) __VA_ARGS__(r, first);                                           \
         close_kernel(r);                                                                \
     }
+#define KERNEL_LL(row, tag, ...) KERNEL_FIRST(row, tag, load_first, __VA_ARGS__)
 /* bounds: data warps and the one for signatures. */
 #define KERNEL(row, tag, threads, ...)                                                  \
     extern "C" __global__ void __launch_bounds__((threads) + 32, 1)                     \
@@ -41,9 +43,24 @@
     KERNEL(all_reduce_push_ll128, n##N, THREADS(N), body_ar_push<SYMM_T, LINES(N)>)     \
     KERNEL(all_reduce_2shot_ll128, n##N, THREADS(N), body_ar_twoshot<SYMM_T, LINES(N)>) \
     KERNEL(all_reduce_direct, n##N, THREADS(N), body_ar_direct<SYMM_T, LINES(N)>)
+#define FIRST_PARTS(S, N) load_first_parts<S, N>
+/* Shapes whose data crosses once (shape.cuh). */
+#define HOPS(row, S, N)                                                          \
+    KERNEL_FIRST(row##_ll, n##N, (FIRST_PARTS(S, N)), body_hop_ll<S, SYMM_T, N>) \
+    KERNEL(row##_push_ll128, n##N, THREADS(N), body_hop_lines<S, SYMM_T, LINES(N)>)
+#define SHAPES(N)                                             \
+    HOPS(reduce_scatter, REDUCE_SCATTER, N)                   \
+    HOPS(reduce, REDUCE, N)                                   \
+    KERNEL(reduce_scatter_staged, n##N, THREADS(N),           \
+           body_hop_staged<REDUCE_SCATTER, SYMM_T, LINES(N)>) \
+    KERNEL(reduce_2hop_direct, n##N, THREADS(N), body_reduce_large<SYMM_T, LINES(N)>)
 
 RANKS(2)
 RANKS(4)
 RANKS(8)
 RANKS(0)
+SHAPES(2)
+SHAPES(4)
+SHAPES(8)
+SHAPES(0)
 KERNEL(all_reduce_local, n1, SYMM_GPU_THREADS, body_ar_local<SYMM_T>)

@@ -127,6 +127,7 @@ static void fill_plan(symm_args *a, const symm_plan *p, int gpu, int32_t root) {
         a->gpu.stage_ctas = (uint32_t)p->stage_ctas;
         a->gpu.stage_warps = (uint32_t)p->stage_warps;
         a->gpu.stage_rows = (uint32_t)p->stage_rows;
+        a->gpu.root = root;
     } else {
         a->host.chunk = p->chunk;
         a->host.chunk_log = (uint32_t)__builtin_ctzll(p->chunk);

@@ -20,6 +20,7 @@ enum { ROWS = sizeof table / sizeof table[0] };
 
 static uint64_t packet_cap(const symm_plan_env *env, int cap) {
     if (cap == SYMM_CAP_LL) return env->scratch.gpu.ll_slot / 2;
+    if (cap == SYMM_CAP_LINES) return symm_plan_gpu_lines_cap(&env->scratch);
     uint64_t slot = env->scratch.host.packet_slot / SYMM_PACKET_STRIDE * SYMM_PACKET_BYTES;
     if (cap == SYMM_CAP_PACKETS) return slot;
     /* two-shot: a slice, rounded up to 64 bytes, must fit a slot */
@@ -238,7 +239,8 @@ uint64_t symm_plan_hash(void) {
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         h = mix(h, symm_kernels[k].name, strlen(symm_kernels[k].name));
         const symm_kernel_row *r = &symm_kernels[k];
-        int v[] = {(int)r->coll, r->min_ranks, r->cap, (int)r->flags, r->sliced, r->relay};
+        int v[] = {(int)r->coll, r->min_ranks, r->cap,    (int)r->flags,
+                   r->places,    r->sliced,    r->staged, r->relay};
         h = mix(h, v, sizeof v);
     }
     for (int i = 0; i < ROWS; i++) h = symm_plan_mix_row(h, &table[i]);
@@ -250,7 +252,8 @@ void symm_plan_kernels(int gpu,
                                    const char *range, const char *how),
                        void *arg) {
     static const char *const range[] = {"any size", "packet scratch of one rank",
-                                        "packet scratch of all ranks", "LL scratch of one rank"};
+                                        "packet scratch of all ranks", "LL scratch of one rank",
+                                        "line scratch of one rank"};
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         const symm_kernel_row *r = &symm_kernels[k];
         if (!(r->flags & (gpu ? SYMM_K_GPU : SYMM_K_HOST))) continue;

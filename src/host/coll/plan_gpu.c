@@ -61,7 +61,7 @@ static int most_ctas(const symm_plan_env *env, const symm_plan_row *row) {
 static void pick_grid(const symm_plan_env *env, const symm_plan_row *row, uint64_t need,
                       symm_plan *p) {
     const symm_kernel_row *k = &symm_kernels[p->kernel];
-    const int few = (k->places || k->relay) && (env->nranks == 4 || env->nranks == 8);
+    const int few = (k->places || k->staged) && (env->nranks == 4 || env->nranks == 8);
     const int most = (few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS) / 32;
     int ctas = most_ctas(env, row),
         warps = env->threads ? clamp(env->threads / 32, 1, most) : row->warps;
@@ -75,9 +75,11 @@ static void pick_grid(const symm_plan_env *env, const symm_plan_row *row, uint64
 }
 
 /* Warps that move lines, and lines of an item: what makes the call one item, as far as there is
- * scratch, in which an item has `places`. Where it does not do for all warps CTAs have fewer of
+ * scratch, in which an item has `places`; what has no place twice is one item. Where it does not do for all warps CTAs have fewer of
  * them, so that the call stays on as many multiprocessors. */
-static void pick_lines(const symm_plan_env *env, int places, uint64_t need, symm_plan *p) {
+static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint64_t need,
+                       symm_plan *p) {
+    const int places = k->places, once = k->cap == SYMM_CAP_LINES;
     const uint64_t room = env->scratch.gpu.line_slot / ((unsigned)places * LINE_BYTES);
     if ((uint64_t)p->ctas > room) p->ctas = room ? (int)room : 1;
     const uint64_t each = room / (unsigned)p->ctas;
@@ -85,8 +87,14 @@ static void pick_lines(const symm_plan_env *env, int places, uint64_t need, symm
     p->line_warps = clamp(fit, 1, most);
     const uint64_t warps = (uint64_t)p->ctas * (unsigned)p->line_warps,
                    want = (need + warps - 1) / warps;
-    p->lines = want < room / warps ? want : room / warps;
+    p->lines = want < room / warps || once ? want : room / warps;
     if (!p->lines) p->lines = 1;
+}
+
+/* Half of the slot's lines: a call of at most so many, by at most so many warps (pick_lines, two
+ * places), has fewer than the slot when each warp's share is rounded up. */
+uint64_t symm_plan_gpu_lines_cap(const symm_scratch *s) {
+    return s->gpu.line_slot / (2 * LINE_BYTES) * LINE_DATA;
 }
 
 /* Lines of a direct kernel, which keeps its grid: where scratch has none for each CTA, it has none.
@@ -98,7 +106,7 @@ static void pick_relay(const symm_plan_env *env, const symm_call *call, symm_pla
     if (env->relay == SYMM_RELAY_STAGING || (env->nranks == 8 && own->sliced)) return;
     if (env->relay == SYMM_RELAY_AUTO && bytes > LINES_UPTO / ranks) return;
     symm_plan lines = *p;
-    pick_lines(env, k->places, work(env, call, k), &lines);
+    pick_lines(env, k, work(env, call, k), &lines);
     if (lines.ctas == p->ctas) p->line_warps = lines.line_warps, p->lines = lines.lines;
 }
 
@@ -131,18 +139,18 @@ symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int ker
     const uint64_t need = work(env, call, k);
     pick_grid(env, row, need, &p);
     if (k->places) {
-        pick_lines(env, k->places, need, &p);
+        pick_lines(env, k, need, &p);
         p.threads = 32 * p.line_warps;
-    } else if (k->relay) {
+    } else if (k->staged) {
         pick_stage(env, need, &p);
-        pick_relay(env, call, &p);
+        if (k->relay) pick_relay(env, call, &p);
     }
     return p;
 }
 
 uint64_t symm_plan_gpu_chunk(const symm_plan *plan) {
     const symm_kernel_row *k = &symm_kernels[plan->kernel];
-    if (k->relay && k->sliced)
+    if (k->staged && k->sliced)
         return (uint64_t)(unsigned)plan->stage_warps * (unsigned)plan->stage_rows * STAGE_ROW;
     return k->places ? plan->lines * LINE_DATA : 0;
 }
@@ -160,8 +168,8 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
 }
 
 /* To be raised with every change of what a kernel's body sends or waits for. 3: direct kernels send
- * lines or stage what is in no window, as the plan says. */
-enum { PROTOCOL = 3 };
+ * lines or stage what is in no window, as the plan says. 4: the shapes of shape.cuh. */
+enum { PROTOCOL = 4 };
 
 /* What no field of a call tells: ranks that divide scratch or staging differently must not make a
  * communicator. */

@@ -105,7 +105,7 @@ void symm_window_check(const symm_win *w) {
     const symm_comm *c = w->comm;
     SYMM_ASSERT(w->off && w->size && w->handle && !w->heap);
     SYMM_ASSERT(w->size[c->rank] == w->bytes && (w->ptr || !w->bytes));
-    SYMM_ASSERT(!w->slot == !!c->threads && (!w->held || w->slot));
+    SYMM_ASSERT(!w->slot == (c->threads || w->ended) && (!w->held || w->slot || w->ended));
     for (int r = 0; r < c->nranks && w->slot; r++) {
         const uint64_t in = w->off[r] + c->base - c->space->base - w->slot->off;
         SYMM_ASSERT(in <= w->slot->bytes && w->size[r] <= w->slot->bytes - in);

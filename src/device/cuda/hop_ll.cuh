@@ -1,0 +1,107 @@
+/* hop_ll.cuh - small messages of every shape in LL packets: one hop, from who gives to who takes.
+ * Buffers may be anywhere. An item's place in scratch is used once in a kernel, so nobody needs to
+ * know that it is free, not even a rank that gives and hears nothing: between kernels the
+ * signatures say it (frame.cuh). GPU code: the data threads run it. */
+#ifndef SYMM_CUDA_HOP_LL_CUH_
+#define SYMM_CUDA_HOP_LL_CUH_
+
+#include "shape.cuh"
+#include "small.cuh"
+
+/* A thread's 8 bytes of each part of an item: [0] the own one, or the only one; [q] that for the
+ * rank's q-th peer. Of a run-time number of ranks only [0] is kept. */
+template <int S, int N> struct hop_words {
+    enum { PARTS = S & SRC_EACH && N ? N : 1 };
+    uint32_t w[PARTS][2];
+};
+template <int S> DEV void load_part(const symm_args *a, uint32_t (&w)[2], int p, const span8 &s) {
+    const char *from = (const char *)a->src + part_for<S>(a, p) + s.at;
+    load_user(w, from, s.valid, alignment(from));
+}
+template <int S, int N>
+DEV void load_parts(const symm_args *a, hop_words<S, N> &v, const span8 &s) {
+    if (!gives<S>(a, a->rank) || s.valid <= 0) return;
+#pragma unroll
+    for (int q = 0; q < hop_words<S, N>::PARTS; q++)
+        load_part<S>(a, v.w[q], N ? peer_of(a->rank, N, q) : a->rank, s);
+}
+/* Those of a thread's first item, loaded while its epoch word is on the way. */
+template <int S, int N> DEV hop_words<S, N> load_first_parts(const symm_args &a) {
+    hop_words<S, N> v = {};
+    if (is_data())
+        load_parts<S, N>(
+            &a, v, span8_of((uint64_t)blockIdx.x * data_threads() + threadIdx.x, part_bytes(&a)));
+    return v;
+}
+
+template <int S, int N>
+DEV void hop_ll_send(run &r, uint64_t item, const hop_words<S, N> &v, const span8 &s) {
+    const symm_args *a = r.a;
+    const int count = takers<S, N>(a), most = most_takers<S, N>();
+#pragma unroll
+    for (int q = 1; q <= (most ? most : count); q++) {
+        if (most && q > count) continue;
+        const int p = taker<S, N>(a, q);
+        uint32_t w[2] = {v.w[S & SRC_EACH && N ? q : 0][0], v.w[S & SRC_EACH && N ? q : 0][1]};
+        if (S & SRC_EACH && !N) load_part<S>(a, w, p, s);
+        ll_put(ll_slot(r, p, a->rank), item, w, ll_flag(r));
+    }
+}
+
+/* Every giver's 8 bytes of an item, copied out. 1: leave. */
+template <int S, int N> DEV int hop_ll_copy(run &r, uint64_t item, const span8 &s) {
+    const symm_args *a = r.a;
+    if (N > 2 && !(S & ROOT_GIVES)) {
+        uint32_t w[N ? N : 1][2];
+        if (!takes<S>(a, a->rank)) return 0;
+        if (ll_gather<N>(r, item, w)) return 1;
+#pragma unroll
+        for (int p = 0; p < N; p++) {
+            char *to = (char *)a->dst + part_from<S>(a, p) + s.at;
+            if (p != a->rank) store_user(to, w[p], s.valid, alignment(to));
+        }
+        return 0;
+    }
+    const int count = givers<S, N>(a);
+    for (int q = 1; q <= count; q++) {
+        const int p = giver<S, N>(a, q);
+        char *to = (char *)a->dst + part_from<S>(a, p) + s.at;
+        uint32_t w[2];
+        if (ll_recv(r, p, item, w)) return 1;
+        store_user(to, w, s.valid, alignment(to));
+    }
+    return 0;
+}
+
+/* In place is safe: the thread that stores 8 bytes is the one that has loaded what was there. */
+template <int S, int T, int N, int OP> DEV void hop_ll(run &r, const hop_words<S, N> &first) {
+    const symm_args *a = r.a;
+    hop_words<S, N> v = first;
+    const uint64_t bytes = part_bytes(a), items = (bytes + 7) / 8;
+    const uint64_t stride = (uint64_t)gridDim.x * data_threads();
+    char *own = own_target<S>(a);
+    const int taking = takes<S>(a, a->rank);
+    if (S & REDUCES && OP == ANY_OP && taking && scalars_wait(r)) return;
+    for (uint64_t i = (uint64_t)blockIdx.x * data_threads() + threadIdx.x; i < items; i += stride) {
+        const span8 s = span8_of(i, bytes), next = span8_of(i + stride, bytes);
+        uint32_t sum[2];
+        hop_ll_send<S, N>(r, i, v, s);
+        if (own) store_user(own + s.at, v.w[0], s.valid, alignment(own + s.at));
+        if (S & REDUCES) {
+            if (taking && ll_reduce<T, N, OP>(r, i, v.w[0], sum)) return;
+        } else {
+            if (hop_ll_copy<S, N>(r, i, s)) return;
+        }
+        load_parts<S, N>(a, v, next);
+        char *to = (char *)a->dst + s.at;
+        if (S & REDUCES && taking) store_user(to, sum, s.valid, alignment(to));
+    }
+}
+template <int S, int T, int N> DEV void body_hop_ll(run &r, const hop_words<S, N> &first) {
+    if (S & REDUCES && HOT(T) && r.a->op == SYMM_OP_SUM)
+        hop_ll<S, T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, first);
+    else
+        hop_ll<S, T, N, ANY_OP>(r, first);
+}
+
+#endif

@@ -1,0 +1,243 @@
+/* hop_staged.cuh - large messages of every shape, one hop: straight into the takers' windows, or
+ * through their staging, from which they copy or reduce. GPU code: the data threads run it.
+ *
+ * Straight, where nothing is reduced: all destinations are in windows, and each part begins there
+ * at a multiple of 16 bytes. Sources may be anywhere, because only their own rank reads them.
+ *
+ * Staged: a rank sends piece k of each part to its taker's staging, posts k to all, waits for the
+ * posts k-1 of all, and takes its givers' pieces k-1. Everybody posts, who gives nothing or takes
+ * nothing too: a post is also a credit. It says that all warps of that CTA had ended turn k-1, in
+ * which they took pieces k-2. So a place is free as staged.cuh says: piece k may take the place of
+ * piece k-4, because the sender has waited for its taker's post of k-2, which followed the taker's
+ * turn k-3, in which it took piece k-4. The next call need not wait, for the reasons given there;
+ * where no offsets are traded, a kernel behind one that has left may overwrite staging of a peer
+ * that is still at work: that one's result is undefined from the moment the reason was written. */
+#ifndef SYMM_CUDA_HOP_STAGED_CUH_
+#define SYMM_CUDA_HOP_STAGED_CUH_
+
+#include "relayed.cuh"
+#include "shape.cuh"
+
+/* ---- between windows ------------------------------------------------------------------------- */
+
+/* Exchanges the offsets of the destinations. All data threads call it.
+ *  1  each destination that takes is in a window, at a multiple of 16 bytes, and so are its parts
+ *  0  not so
+ * -1  leave */
+template <int S> DEV int trade_targets(run &r, places &at) {
+    const symm_args *a = r.a;
+    if (trade_offsets<0>(r, at)) return -1;
+    uint64_t bad = S & DST_EACH ? part_bytes(a) % 16 : 0;
+    for (int p = 0; p < a->nranks; p++)
+        if (takes<S>(a, p)) bad |= at.dst[p] % 16; /* SYMM_STAGED is odd */
+    return !bad;
+}
+
+/* U times 16 bytes of a part, a warp's rows; loads together. */
+template <int U>
+DEV void load_rows(uint32_t (&v)[U][4], const char *part, uint64_t from, uint64_t bytes,
+                   uint64_t step) {
+    const int align = alignment(part);
+    if (align == 16 && from + (U - 1) * step + 16 <= bytes) {
+#pragma unroll
+        for (int i = 0; i < U; i++) to_words(v[i], load16(part + from + (unsigned)i * step));
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < U; i++) {
+        const uint64_t at = from + (unsigned)i * step;
+        load_user(v[i], part + at, (int64_t)(bytes - at), align);
+    }
+}
+template <int U>
+DEV void store_rows(char *part, const uint32_t (&v)[U][4], uint64_t from, uint64_t bytes,
+                    uint64_t step) {
+    const int align = alignment(part);
+#pragma unroll
+    for (int i = 0; i < U; i++) {
+        const uint64_t at = from + (unsigned)i * step;
+        store_user(part + at, v[i], (int64_t)(bytes - at), align);
+    }
+}
+
+/* Chunk by chunk, each chunk to another rank first; the own part is one of them. */
+template <int S, int N> DEV void hop_direct(run &r, const places &at) {
+    const int U = 8;
+    const symm_args *a = r.a;
+    const uint64_t bytes = part_bytes(a), block = ROW * U, chunks = (bytes + block - 1) / block;
+    char *own = own_target<S>(a);
+    const unsigned others = (unsigned)takers<S, N>(a), n = others + (own ? 1u : 0u);
+    const uint64_t all = chunks * n;
+    const unsigned has = data_threads() / 32u, warps = has < AG_WARPS ? has : AG_WARPS;
+    for (uint64_t w = first_chunk(warps, all); w < all; w += (uint64_t)warps * gridDim.x) {
+        const uint64_t c = w / n, from = c * block + threadIdx.x % 32u * 16;
+        const unsigned q = 1 + (unsigned)((w + c) % n);
+        const int p = q > others ? a->rank : taker<S, N>(a, (int)q);
+        char *to = q > others ? own : target_of(a, at, p) + part_from<S>(a, a->rank);
+        uint32_t v[U][4];
+        look_over(r);
+        load_rows<U>(v, (const char *)a->src + part_for<S>(a, p), from, bytes, ROW);
+        if (r.over) {
+            r.left = 1;
+            break;
+        }
+        store_rows<U>(to, v, from, bytes, ROW);
+    }
+    arrive_and_wait(r);
+}
+
+/* ---- through staging ------------------------------------------------------------------------- */
+
+/* U rows of piece k of each part to its taker, and of the own one; if there is one source for all,
+ * it is read once. */
+template <int S, int N, int U>
+DEV void hop_rows_send(const symm_args *a, const share &w, uint32_t k, unsigned j) {
+    const uint64_t from = row_at(w, k, j);
+    const int most = most_takers<S, N>(), count = takers<S, N>(a);
+    char *own = own_target<S>(a);
+    if (from >= w.bytes || !gives<S>(a, a->rank)) return;
+    uint32_t v[S & SRC_EACH && N ? N : 1][U][4];
+    if (own || !(S & SRC_EACH)) load_rows<U>(v[0], own_source<S>(a), from, w.bytes, ROW);
+    if (S & SRC_EACH && N) {
+#pragma unroll
+        for (int q = 1; q < N; q++)
+            load_rows<U>(v[N ? q : 0], (const char *)a->src + part_for<S>(a, taker<S, N>(a, q)),
+                         from, w.bytes, ROW);
+    }
+    if (own) store_rows<U>(own, v[0], from, w.bytes, ROW);
+#pragma unroll
+    for (int q = 1; q <= (most ? most : count); q++) {
+        if (most && q > count) continue;
+        const int p = taker<S, N>(a, q);
+        if (S & SRC_EACH && !N)
+            load_rows<U>(v[0], (const char *)a->src + part_for<S>(a, p), from, w.bytes, ROW);
+        char *to = staged_at(a, w, p, a->rank, k, j);
+#pragma unroll
+        for (int i = 0; i < U; i++)
+            if (from + i * ROW < w.bytes) stage(to + i * ROW, v[S & SRC_EACH && N ? q : 0][i]);
+    }
+}
+
+/* U rows of piece k of every giver, copied out. */
+template <int S, int N, int U>
+DEV void hop_rows_copy(const symm_args *a, const share &w, uint32_t k, unsigned j) {
+    const uint64_t from = row_at(w, k, j);
+    const int most = most_givers<S, N>(), count = givers<S, N>(a);
+    if (from >= w.bytes) return;
+#pragma unroll
+    for (int q = 1; q <= (most ? most : count); q++) {
+        if (most && q > count) continue;
+        const int p = giver<S, N>(a, q);
+        const char *at = staged_at(a, w, a->rank, p, k, j);
+        uint32_t v[U][4];
+#pragma unroll
+        for (int i = 0; i < U; i++)
+            if (from + i * ROW < w.bytes) to_words(v[i], load_remote(at + i * ROW));
+        store_rows<U>((char *)a->dst + part_from<S>(a, p), v, from, w.bytes, ROW);
+    }
+}
+
+/* U rows of piece k of every rank's part, in rank order; own: where the own one begins, `bytes`
+ * long. */
+template <int T, int N, int OP, int U>
+DEV void hop_rows_sum(const run &r, const share &w, uint32_t k, unsigned j, const char *own,
+                      uint64_t from, uint64_t bytes, uint32_t (&out)[U][4]) {
+    const symm_args *a = r.a;
+    const int n = N ? N : a->nranks;
+    reduction<T, 4, OP> sum[U];
+    uint4 v[N ? N : 1][U];
+    uint32_t mine[U][4];
+#pragma unroll
+    for (int p = 0; p < N; p++) {
+        const char *rows = staged_at(a, w, a->rank, p, k, j);
+#pragma unroll
+        for (int i = 0; i < U; i++)
+            if (p != a->rank && from + i * ROW < bytes) v[p][i] = load_remote(rows + i * ROW);
+    }
+    load_rows<U>(mine, own, from, bytes, ROW);
+#pragma unroll
+    for (int p = 0; p < n; p++) {
+        const char *rows = staged_at(a, w, a->rank, p, k, j);
+#pragma unroll
+        for (int i = 0; i < U; i++) {
+            uint32_t x[4] = {mine[i][0], mine[i][1], mine[i][2], mine[i][3]};
+            if (p != a->rank && N)
+                to_words(x, v[N ? p : 0][i]);
+            else if (p != a->rank && from + i * ROW < bytes)
+                to_words(x, load_remote(rows + i * ROW));
+            if (p == 0)
+                sum[i].first((int)a->op, x, scale_of<T, OP>(r, p));
+            else
+                sum[i].step((int)a->op, x, scale_of<T, OP>(r, p));
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < U; i++) sum[i].last((int)a->op, n, out[i]);
+}
+
+template <int S, int T, int N, int OP, int U>
+DEV void hop_rows_take(const run &r, const share &w, uint32_t k, unsigned j) {
+    const symm_args *a = r.a;
+    if (!(S & REDUCES)) {
+        hop_rows_copy<S, N, U>(a, w, k, j);
+        return;
+    }
+    const uint64_t from = row_at(w, k, j);
+    uint32_t out[U][4];
+    if (from >= w.bytes || !takes<S>(a, a->rank)) return;
+    hop_rows_sum<T, N, OP, U>(r, w, k, j, own_source<S>(a), from, w.bytes, out);
+    store_rows<U>((char *)a->dst, out, from, w.bytes, ROW);
+}
+
+/* Behind the send of turn k: all warps meet, and one posts k, below `posts`; in turn, because a
+ * post takes long. Then this warp waits for the posts of the turn before. */
+enum { TURN_LEAVE = -1, TURN_NOTHING, TURN_TAKE };
+DEV int turn(run &r, const share &w, uint32_t k, uint32_t posts) {
+    if (share_barrier(w, r.left)) {
+        r.left = 1;
+        return TURN_LEAVE;
+    }
+    if (k < posts && w.warp == k % w.warps) post(r, w, k);
+    /* A warp that is leaving comes to the next barrier, so that all leave there. */
+    return !k || posts_wait(r, w, k - 1) ? TURN_NOTHING : TURN_TAKE;
+}
+
+/* In place is safe: the thread that stores 16 bytes is the one that has loaded, or sent, what was
+ * there. */
+template <int S, int T, int N, int OP> DEV void hop_staged(run &r) {
+    const unsigned U = N == 2 || N == 4 ? 2 : 1;
+    const symm_args *a = r.a;
+    share w = share_of(a, 1, 0);
+    w.each = w.bytes;
+    if (S & REDUCES && OP == ANY_OP && a->op == SYMM_OP_PREMUL && data_barrier(scalars_wait(r)))
+        return;
+    const uint32_t pieces = pieces_of(w);
+    for (uint32_t k = 0; pieces && k <= pieces; k++) {
+        for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j += U)
+            hop_rows_send<S, N, U>(a, w, k, j);
+        const int go = turn(r, w, k, pieces);
+        if (go == TURN_LEAVE) break;
+        for (unsigned j = 0; go == TURN_TAKE && j < w.rows; j += U)
+            hop_rows_take<S, T, N, OP, U>(r, w, k - 1, j);
+    }
+    arrive_and_wait(r);
+}
+
+template <int S, int T, int N> DEV void body_hop_staged(run &r) {
+    if (HOT(T) && r.a->op == SYMM_OP_SUM)
+        hop_staged<S, T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r);
+    else
+        hop_staged<S, T, N, ANY_OP>(r);
+}
+template <int S, int N> DEV void body_hop_direct(run &r) {
+    CTA_SHARED(places, at);
+    const int way = trade_targets<S>(r, at);
+    if (way < 0)
+        r.left = 1;
+    else if (way)
+        hop_direct<S, N>(r, at);
+    else
+        hop_staged<S, symmUint8, N, ANY_OP>(r);
+}
+
+#endif
