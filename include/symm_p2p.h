@@ -27,8 +27,8 @@
 extern "C" {
 #endif
 
-SYMM_API symmResult_t symmSend(const void *sendbuff, size_t count, symmDataType_t datatype, int peer,
-                               symmComm_t comm, symmStream_t stream);
+SYMM_API symmResult_t symmSend(const void *sendbuff, size_t count, symmDataType_t datatype,
+                               int peer, symmComm_t comm, symmStream_t stream);
 SYMM_API symmResult_t symmRecv(void *recvbuff, size_t count, symmDataType_t datatype, int peer,
                                symmComm_t comm, symmStream_t stream);
 

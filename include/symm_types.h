@@ -73,8 +73,8 @@ typedef struct {
 } symm_doing;
 
 /* Point-to-point, host backend (src/device/host/p2p.h). Messages of an ordered pair of ranks are
- * numbered from 1, for ever. What the sender writes lies in the receiver's block (symm_p2p_in), what
- * the receiver writes in the sender's (symm_p2p_out). */
+ * numbered from 1, for ever. What the sender writes lies in the receiver's block (symm_p2p_in),
+ * what the receiver writes in the sender's (symm_p2p_out). */
 #define SYMM_P2P_SLOTS 64 /* messages of a pair that may be on their way */
 #define SYMM_P2P_BIGS  8  /* of them, those that are moved in chunks */
 #define SYMM_P2P_TINY  40 /* bytes that travel in the head itself */
@@ -113,9 +113,9 @@ typedef struct {
     uint64_t big_seq[SYMM_P2P_BIGS];  /* the message that has had each of their records last */
 } symm_p2p_out;
 
-/* For people, written by the owner's kernels. waits: {what it waits in: SYMM_P2P_SEND or _RECV << 32
- * | peer + 1}, 0 in none. differ: {sender << 32 | receiver + 1} of a message whose receive has
- * another count or type, released after what both are. */
+/* For people, written by the owner's kernels. waits: {what it waits in: SYMM_P2P_SEND or _RECV
+ * << 32 | peer + 1}, 0 in none. differ: {sender << 32 | receiver + 1} of a message whose receive
+ * has another count or type, released after what both are. */
 enum { SYMM_P2P_SEND = 1, SYMM_P2P_RECV = 2 };
 typedef struct {
     uint64_t waits, waits_count, waits_type;

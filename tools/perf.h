@@ -21,7 +21,7 @@ enum { PERF_EXIT_WRONG = 1, PERF_EXIT_USAGE = 2, PERF_EXIT_TIMEOUT = 3 };
 
 typedef struct perf_rank perf_rank;
 typedef struct perf_case perf_case;
-enum { PERF_SENDRECV, PERF_HYPERCUBE, PERF_PINGPONG, PERF_PATTERNS };
+enum { PERF_SENDRECV, PERF_HYPERCUBE, PERF_PINGPONG, PERF_ALLTOALL_SENDS, PERF_PATTERNS };
 typedef struct {
     symm_coll_row row; /* what comes of it, as if it were a collective */
     int legs;          /* messages that follow each other in a call; their time is one's */

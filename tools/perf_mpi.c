@@ -134,7 +134,10 @@ static void pingpong(const mpi_call *m) {
     if (m->rank) MPI_Send(m->c->send, m->n, type, peer, 0, MPI_COMM_WORLD);
 }
 static void (*const theirs_of_patterns[PERF_PATTERNS])(const mpi_call *m) = {
-    [PERF_SENDRECV] = sendrecv, [PERF_HYPERCUBE] = hypercube, [PERF_PINGPONG] = pingpong};
+    [PERF_SENDRECV] = sendrecv,
+    [PERF_HYPERCUBE] = hypercube,
+    [PERF_PINGPONG] = pingpong,
+    [PERF_ALLTOALL_SENDS] = alltoall};
 
 static void all_gatherv(const mpi_call *m) {
     const MPI_Datatype type = container(m->c->type);

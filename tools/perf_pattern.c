@@ -56,6 +56,19 @@ static void pingpong(perf_rank *p, const perf_case *c) {
         PERF_MUST(p, symmSend(c->send, c->count, type_of(c), peer, p->comm, p->stream));
 }
 
+/* An alltoall, as nccl-tests makes it. */
+static void alltoall_sends(perf_rank *p, const perf_case *c) {
+    const uint64_t block = c->count * perf_type_size(c->type);
+    PERF_MUST(p, symmGroupStart());
+    for (int r = 0; r < p->world->nranks; r++) {
+        PERF_MUST(p, symmSend(c->send + (unsigned)r * block, c->count, type_of(c), r, p->comm,
+                              p->stream));
+        PERF_MUST(p, symmRecv(c->recv + (unsigned)r * block, c->count, type_of(c), r, p->comm,
+                              p->stream));
+    }
+    PERF_MUST(p, symmGroupEnd());
+}
+
 const perf_pattern perf_patterns[PERF_PATTERNS] = {
     [PERF_SENDRECV] = {.row = {.name = "sendrecv", .in = SYMM_COUNT, .out = SYMM_COUNT, .apart = 1},
                        .legs = 1,
@@ -71,4 +84,9 @@ const perf_pattern perf_patterns[PERF_PATTERNS] = {
                        .pair = 1,
                        .call = pingpong,
                        .origin = previous},
+    [PERF_ALLTOALL_SENDS] =
+        {.row = {.name = "alltoall_sends", .in = SYMM_EACH, .out = SYMM_EACH, .apart = 1},
+         .legs = 1,
+         .call = alltoall_sends,
+         .origin = each},
 };

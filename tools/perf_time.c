@@ -218,9 +218,10 @@ static void fill_cell(perf_rank *p, const perf_case *c, const double *us, perf_c
     /* What each link carries, whatever the algorithm (as nccl-tests counts it): all that a root
      * sends or gets; else all but the own part, twice where everybody gets the reduction of all. */
     const double others = (double)(n - 1) / n, twice = perf_reduces(p->cfg) ? 2.0 : 1.0;
-    cell->bus_bw = cell->alg_bw * (perf_parts(p->cfg)      ? others
-                                   : perf_has_root(p->cfg) ? 1.0
-                                                           : twice * others);
+    cell->bus_bw =
+        cell->alg_bw * (perf_parts(p->cfg)                              ? others
+                        : perf_has_root(p->cfg) || p->cfg->pattern >= 0 ? 1.0
+                                                                        : twice * others);
     cell->rival_us = us[RIVAL];
     cell->issue_us = us[ISSUE];
     cell->rival_issue_us = us[RIVAL_ISSUE];

@@ -58,7 +58,8 @@ symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call);
 /* Whether kernel could run this call; if not, *why (may be NULL) says so. */
 int symm_plan_can(const symm_plan_env *env, const symm_call *call, symm_kernel_id kernel,
                   const char **why);
-/* Host backend: whether a rank that touches so many bytes stores past its caches. keeps: as above. */
+/* Host backend: whether a rank that touches so many bytes stores past its caches. keeps: as in the
+ * env. */
 int symm_plan_past_caches(uint64_t touched, uint64_t keeps);
 /* Why plan's kernel, and why not others: one line each, into text. */
 void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const symm_plan *plan,

@@ -1,6 +1,6 @@
-/* p2p.c - symmSend and symmRecv: check, find windows, and one list of what a group has queued. They
- * are no collectives, so they have no rows in coll.def: no two ranks need make the same calls. The
- * user's thread; no lock. Only a group allocates. */
+/* messages.c - symmSend and symmRecv: check, find windows, and one list of what a group has queued.
+ * They are no collectives, so they have no rows in coll.def: no two ranks need make the same calls.
+ * The user's thread; no lock. Only a group allocates. */
 #include <stdlib.h>
 #include <string.h>
 
