@@ -117,7 +117,10 @@ static void draw_call(sample *s, const symm_plan_env *base) {
     const int t = (int)draw(3), ops = draw(2) ? SYMM_OP_SUM + 1 : SYMM_OP_COUNT;
     const uint32_t what = draw(10), esize = types[t].size, most = draw(3) ? 3000u : 80000u;
     memset(s, 0, sizeof *s);
-    s->call.coll = what < 9 ? coll_draw(draw(1000), SYMM_K_GPU, what < 5) : symmCollBarrier;
+    /* more of the two whose direct kernels have lines: they go in more ways */
+    s->call.coll = what == 9  ? symmCollBarrier
+                   : !draw(3) ? (what < 5 ? symmCollAllReduce : symmCollAllGather)
+                              : coll_draw(draw(1000), SYMM_K_GPU, what < 5);
     const unsigned parts = (unsigned)coll_parts(s->call.coll, k.n);
     s->call.type = types[t].type;
     s->call.esize = esize;

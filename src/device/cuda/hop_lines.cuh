@@ -6,8 +6,8 @@
  * peer sent that after it had read our item k-3.
  *
  * With a root somebody gives and hears nothing, so that proof does not hold. There a call is one
- * item (SYMM_CAP_LINES: plan_gpu.c makes a warp's share as long as it must be), and no place is used
- * twice in a kernel. */
+ * item (SYMM_CAP_LINES: plan_gpu.c makes a warp's share as long as it must be), and no place is
+ * used twice in a kernel. */
 #ifndef SYMM_CUDA_HOP_LINES_CUH_
 #define SYMM_CUDA_HOP_LINES_CUH_
 
