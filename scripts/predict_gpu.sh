@@ -8,8 +8,8 @@
 #   barrier   release and acquire by all: 1.38, 1.45, 1.65 us; a direct or staged call ends with one
 #   out       362, 354, 346 GB/s out of a GPU (or into one) by stores of 112 CTAs
 #
-# LL sends every byte twice, lines 128 bytes for 120. The busiest link carries n-1 parts, in two hops
-# one message. Sizes are nccl-tests': the total where a buffer has a part for each rank.
+# LL sends every byte twice, lines 128 bytes for 120. The busiest link carries n-1 parts, in two
+# hops one message. Sizes are nccl-tests': the total where a buffer has a part for each rank.
 #
 #   scripts/predict_gpu.sh          a table in Markdown
 set -u
