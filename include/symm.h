@@ -317,7 +317,7 @@ SYMM_API symmResult_t symmCommDestroy(symmComm_t comm);
  *  - On GPUs a kernel has begun when it was given to its stream, and a graph when it was launched.
  *  - This rank's own calls have ended. A call of a peer that had begun may still write into
  *    recvbuff and windows of this rank until it next waits. On GPUs it ends at most the piece that
- *    it is storing: of each of its warps 4 KB (all_gather) or two times 2 KB (all_reduce).
+ *    it is storing: of each of its warps 4 KB, or two times 2 KB (all_reduce, broadcast, reduce).
  * Order: local, any thread. */
 SYMM_API symmResult_t symmCommAbort(symmComm_t comm);
 /* As symmCommAbort, but the communicator stays valid for questions, symmCommShrink and
@@ -448,8 +448,7 @@ SYMM_API symmResult_t symmWindowMulticastPtr(symmWindow_t win, size_t offset, vo
  * addresses of one memory (the own pointer and that of symmWindowPeerPtr), and memory that another
  * rank's buffers have in the same call. Windows may overlap.
  * Order: collective.
- * Errors: symmMismatch where ranks differ in collective, count, type, reduction or root;
- * symmNotSupported on GPUs for all but symmAllReduce, symmAllGather and symmBarrier.
+ * Errors: symmMismatch where ranks differ in collective, count, type, reduction or root.
  * GPUs: docs/gpu-rules.md has what a program owes about destroyed streams, captures, several
  * communicators, ranks that share a GPU, and kernels launched programmatically behind ours. */
 

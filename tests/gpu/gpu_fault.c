@@ -260,7 +260,7 @@ static void force_direct(gk_job *j, const rig *g) {
         if (!coll_moves((symmColl_t)coll)) continue;
         int count = gk_rows((symmColl_t)coll, j->n, rows);
         for (int i = 0; i < count; i++)
-            if (symm_kernels[rows[i]].relay) gk_force(g->comm, (symmColl_t)coll, rows[i], 0, 0);
+            if (symm_kernels[rows[i]].staged) gk_force(g->comm, (symmColl_t)coll, rows[i], 0, 0);
     }
 }
 
@@ -270,8 +270,9 @@ static void disagree_once(gk_job *j, rig *g, int rank, int i) {
     const mm_case *c = &mm_cases[i];
     const mm_call *k = rank == i % j->n ? &c->odd : &c->most;
     const size_t bytes = k->count * (k->type == symmInt64 ? 8 : 4),
-                 out = bytes * (size_t)coll_parts(k->coll, j->n);
-    void *src = exact(g, bytes, j->how != LOOSE), *dst = exact(g, out, j->how != LOOSE);
+                 in = bytes * (size_t)coll_in(k->coll, j->n),
+                 out = bytes * (size_t)coll_out(k->coll, j->n);
+    void *src = exact(g, in, j->how != LOOSE), *dst = exact(g, out, j->how != LOOSE);
     if (j->how == DIRECT) force_direct(j, g);
     gk_meet(j);
     const uint64_t since = symm_now_ns();

@@ -44,8 +44,8 @@ DEV int take_offset(run &r, int p, const uint32_t *from, uint64_t &off) {
     return 0;
 }
 
-/* Exchanges the offsets: of the destinations, with SOURCES of the sources too. All data threads call
- * it. 1: leave. */
+/* Exchanges the offsets: of the destinations, with SOURCES of the sources too. All data threads
+ * call it. 1: leave. */
 template <int SOURCES> DEV int trade_offsets(run &r, places &at) {
     const symm_args *a = r.a;
     const unsigned parity = r.epoch & 1u;

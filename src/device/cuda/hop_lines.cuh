@@ -6,8 +6,8 @@
  * peer sent that after it had read our item k-3.
  *
  * With a root somebody gives and hears nothing, so that proof does not hold. There a call is one
- * item (SYMM_CAP_LINES: plan_gpu.c makes a warp's share as long as it must be), and no place is used
- * twice in a kernel. */
+ * item (SYMM_CAP_LINES: plan_gpu.c makes a warp's share as long as it must be), and no place is
+ * used twice in a kernel. */
 #ifndef SYMM_CUDA_HOP_LINES_CUH_
 #define SYMM_CUDA_HOP_LINES_CUH_
 
@@ -22,24 +22,35 @@ DEV void load_part_line(const symm_args *a, uint32_t (&v)[4], int p, uint64_t at
     load_line(v, base, at, part_bytes(a), m, alignment(base));
 }
 
+/* Takers whose lines are loaded together, if each has one of its own: as many as the registers hold
+ * beside the rest. The loads are volatile, so nobody but the source can bring them together. */
+template <int S, int N> constexpr DEV int load_group(void) {
+    return !(S & SRC_EACH) || !N ? 1 : N < 6 ? N - 1 : 4;
+}
+
 /* Item k of each part to its taker. */
 template <int S, int N> DEV void hop_item_send(run &r, const warp_work &w, uint32_t k) {
     const symm_args *a = r.a;
     const unsigned lines = lines_of(w, k, part_bytes(a));
     const uint64_t flag = line_flag(r, k);
+    constexpr int group = load_group<S, N>();
     const int count = takers<S, N>(a);
     if (!count) return;
 #pragma unroll 1
     for (unsigned j = 0; j < lines; j++) {
         const uint64_t place = line_at(w, k, j), at = data_at(w, k, j);
-        uint32_t v[4];
-        if (!(S & SRC_EACH)) load_part_line<S>(a, v, 0, at, w.mine);
-#pragma unroll 4
-        for (int q = 1; q <= count; q++) {
-            const int p = taker<S, N>(a, q);
-            if (S & SRC_EACH) load_part_line<S>(a, v, p, at, w.mine);
-            line_put(line_slot(r, p, 0, a->rank) + place, line_pack(v, w.mine.flags, flag),
-                     w.mine.flags);
+        uint32_t v[group][4];
+        if (!(S & SRC_EACH)) load_part_line<S>(a, v[0], 0, at, w.mine);
+#pragma unroll 2
+        for (int q = 1; q <= count; q += group) {
+#pragma unroll
+            for (int i = 0; S & SRC_EACH && i < group; i++)
+                if (q + i <= count) load_part_line<S>(a, v[i], taker<S, N>(a, q + i), at, w.mine);
+#pragma unroll
+            for (int i = 0; i < group; i++)
+                if (q + i <= count)
+                    line_put(line_slot(r, taker<S, N>(a, q + i), 0, a->rank) + place,
+                             line_pack(v[i], w.mine.flags, flag), w.mine.flags);
         }
     }
 }

@@ -75,8 +75,9 @@ static void pick_grid(const symm_plan_env *env, const symm_plan_row *row, uint64
 }
 
 /* Warps that move lines, and lines of an item: what makes the call one item, as far as there is
- * scratch, in which an item has `places`; what has no place twice is one item. Where it does not do for all warps CTAs have fewer of
- * them, so that the call stays on as many multiprocessors. */
+ * scratch, in which an item has `places`; what has no place twice is one item. Where scratch does
+ * not do for all warps CTAs have fewer of them, so that the call stays on as many
+ * multiprocessors. */
 static void pick_lines(const symm_plan_env *env, const symm_kernel_row *k, uint64_t need,
                        symm_plan *p) {
     const int places = k->places, once = k->cap == SYMM_CAP_LINES;
