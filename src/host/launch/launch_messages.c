@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
@@ -44,6 +45,7 @@ static void reason(symm_comm *c, const symm_p2p_outcome *o, char *text, size_t c
 
 static symmResult_t report(symm_comm *c, const symm_p2p_outcome *o) {
     char text[SYMM_ERR_TEXT], why[SYMM_ERR_TEXT - 160], call[120];
+    SYMM_ASSERT(o->op && o->left.code != symmSuccess);
     symm_message_text(o->op->sends, o->op->count, o->op->type, o->op->peer, call, sizeof call);
     const symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
     if (known) {
@@ -71,6 +73,7 @@ static void retain_held(void *p) {
 
 static void release_held(void *p) {
     held_list *h = p;
+    SYMM_ASSERT(atomic_load_explicit(&h->refs, memory_order_relaxed) > 0);
     /* Acquire and release: whoever frees comes after every replay. */
     if (atomic_fetch_sub_explicit(&h->refs, 1, memory_order_acq_rel) != 1) return;
     for (int i = 0; i < h->nwins; i++)
@@ -98,7 +101,8 @@ static held_list *hold_list(symm_comm *c, symm_p2p_list *l) {
     held_list *h = SYMM_FAIL_ALLOC(p2p_keep, malloc(sizeof *h + pieces + wins));
     if (!h) return NULL;
     *h = (held_list){.refs = 1, .comm = c, .nwins = l->n, .npieces = n};
-    list_pieces(l, h->pieces);
+    const int filled = list_pieces(l, h->pieces);
+    SYMM_ASSERT(filled == n);
     h->wins = memcpy((char *)h->pieces + pieces, l->wins, wins);
     symm_comm_ref(c);
     for (int i = 0; i < l->n; i++)
@@ -197,6 +201,7 @@ static void observe(symm_comm *c, symmStream_t stream, int captured) {
 }
 
 static task make_task(symm_comm *c, symm_p2p_list *l) {
+    SYMM_ASSERT(l->refs ? l->refs > 0 : l->n == 1);
     return (task){.comm = c, .list = l->refs ? l : NULL, .args = l->args, .op = l->ops[0]};
 }
 
