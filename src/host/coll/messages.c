@@ -176,6 +176,7 @@ static batch *batch_new(const symm_comm *c, int cap) {
 
 static symmResult_t run_batch(symm_comm *c, batch *b) {
     symm_p2p_list *l = &b->list;
+    SYMM_ASSERT(b->n > 0 && b->n <= b->cap);
     l->n = b->n;
     for (int i = 0; i < b->n; i++) fill_op(c, &b->calls[i], &l->ops[i], &l->wins[i]);
     l->nchannels = link_channels(c, l->ops, b->n, l->channels);

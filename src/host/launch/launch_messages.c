@@ -61,6 +61,7 @@ static symmResult_t report(symm_comm *c, const symm_p2p_outcome *o) {
 
 static symmResult_t run(symm_comm *c, const symm_p2p_list *list) {
     symm_p2p_outcome out;
+    SYMM_ASSERT(list->n > 0 && list->nchannels > 0 && list->args->rank == c->rank);
     symm_p2p_run(list->args, list->ops, list->channels, list->nchannels, &out);
     return __builtin_expect(out.left.code != 0, 0) ? report(c, &out) : symmSuccess;
 }
@@ -125,6 +126,7 @@ static int lives(held_list *h) {
 }
 
 static symmResult_t check_held(held_list *h) {
+    SYMM_ASSERT(!h || atomic_load_explicit(&h->refs, memory_order_relaxed) > 0);
     if (!h || lives(h)) return symmSuccess;
     const symmResult_t r =
         SYMM_ERR(symmInvalidUsage, "captured sends and receives are replayed, but memory under the "
@@ -247,6 +249,7 @@ static symmResult_t launch(symm_comm *c, symm_p2p_list *list, symmStream_t strea
 symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
                                   int nstreams) {
     const symmStream_t lead = lead_of(streams, nstreams);
+    SYMM_ASSERT(nstreams > 0 && nstreams <= list->n);
     if (lead) SYMM_TRY(symm_stream_check(lead));
     if (nstreams > 1) SYMM_TRY(gather(lead, streams, nstreams));
     SYMM_TRY(launch(c, list, lead));
