@@ -70,7 +70,7 @@ static uint64_t offset_of(const symm_comm *c, const symm_win *w, const message *
 /* A message in one piece needs no window, but a graph keeps it. */
 static void fill_op(symm_comm *c, const message *m, symm_p2p_op *op, symm_win **win) {
     const uint64_t bytes = m->count * symm_type_size(m->type);
-    const int looks = bytes && (m->stream || bytes > SYMM_P2P_TINY);
+    const int looks = bytes && (m->stream || symm_p2p_is_big(&c->calls.proto, bytes));
     *win = looks ? symm_window_at(c, m->buff, bytes) : NULL;
     *op = (symm_p2p_op){.buff = m->buff,
                         .off = offset_of(c, *win, m),
