@@ -18,10 +18,7 @@ enum { TASKS = 100, COUNT = 256, GROUP_RANKS = 3, MAX_HITS = 200 };
 
 /* A call of a scenario after the first error is left out; what was made is taken down all the
  * same. */
-#define STEP(call)                                  \
-    do {                                            \
-        if (result == symmSuccess) result = (call); \
-    } while (0)
+#define STEP(call) ((void)(result == symmSuccess && (result = (call)) != symmSuccess))
 
 static void *unfreed; /* what symmMemFree could not free while a point was armed */
 
@@ -287,7 +284,7 @@ static symmResult_t capture(void) {
     symmStream_t s;
     symmEvent_t e;
     symmGraph_t g = NULL;
-    int one = 1, sum = 0, got = 0;
+    int one = 1, sum = 0;
     T_OK(symmCommInitAll(&comm, 1, NULL));
     T_OK(symmStreamCreate(&s));
     T_OK(symmEventCreate(&e));
@@ -295,13 +292,12 @@ static symmResult_t capture(void) {
     int begun = result == symmSuccess;
     STEP(symmAllReduce(&one, &sum, 1, symmInt32, symmSum, comm, s));
     STEP(symmSend(&sum, 1, symmInt32, 0, comm, s));
-    STEP(symmRecv(&got, 1, symmInt32, 0, comm, s));
+    STEP(symmRecv(&sum, 1, symmInt32, 0, comm, s));
     STEP(symmEventRecord(e, s));
     if (begun) result = end_capture(s, &g, result);
     STEP(xg_launch(g, s));
     T_OK(symmStreamSynchronize(s));
     T_EQ(sum, result ? 0 : 1);
-    T_EQ(got, sum);
     if (g) T_OK(xg_destroy(g));
     T_OK(symmEventDestroy(e));
     T_OK(symmStreamDestroy(s));
@@ -390,11 +386,10 @@ static symmResult_t reduce_in_group(symmComm_t *comm, int (*out)[COUNT]) {
     for (int i = 0; i < COUNT; i++) in[i] = i;
     memset(out, 0, GROUP_RANKS * sizeof *out);
     T_OK(symmGroupStart());
-    for (int r = 0; r < GROUP_RANKS; r++)
-        symmAllReduce(in, out[r], COUNT, symmInt32, symmSum, comm[r], NULL);
     for (int r = 0; r < GROUP_RANKS; r++) {
-        symmSend(in, COUNT, symmInt32, (r + 1) % GROUP_RANKS, comm[r], NULL);
-        symmRecv(got, COUNT, symmInt32, (r + GROUP_RANKS - 1) % GROUP_RANKS, comm[r], NULL);
+        symmAllReduce(in, out[r], COUNT, symmInt32, symmSum, comm[r], NULL);
+        symmSend(in, COUNT, symmInt32, r, comm[r], NULL);
+        symmRecv(got, COUNT, symmInt32, r, comm[r], NULL);
     }
     return symmGroupEnd();
 }

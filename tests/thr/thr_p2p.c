@@ -298,16 +298,24 @@ static void wait_a_little(void *arg) {
     *(volatile char *)arg = 7;
 }
 
+typedef struct {
+    const volatile char *from;
+    volatile char found;
+} seen;
+static void look_at(void *arg) {
+    ((seen *)arg)->found = *((seen *)arg)->from;
+}
+
 /* A group on several streams, of which one may be NULL: its list comes behind what each of them
  * has, and before what each is given next. */
 static void streams_rank(pk_world *w) {
     static char got[2][3][64];
-    char out[3][64] = {{0}}, late[3] = {0};
+    char out[3][64] = {{0}};
+    seen next[3];
     symmStream_t s[3] = {NULL};
     for (int round = 0; round < 20; round++) {
         const int peer = 1 - w->rank, with_null = round % 2;
         memset(got[w->rank], 0, sizeof got[0]);
-        memset(late, 0, sizeof late);
         for (int i = with_null; i < 3; i++) {
             T_OK(symmStreamCreate(&s[i]));
             T_OK(symmStreamHostFunc(s[i], wait_a_little, &out[i][0]));
@@ -319,8 +327,13 @@ static void streams_rank(pk_world *w) {
             pk_recv(w->comm, got[w->rank][i], 64, peer, s[i]);
         }
         T_OK(symmGroupEnd());
+        for (int i = 0; i < 3; i++) {
+            next[i] = (seen){.from = got[w->rank][i]};
+            if (s[i]) T_OK(symmStreamHostFunc(s[i], look_at, &next[i]));
+        }
         for (int i = 0; i < 3; i++) T_OK(symmStreamSynchronize(s[i]));
         for (int i = 0; i < 3; i++) T_EQ(got[w->rank][i][0], 7);
+        for (int i = 0; i < 3; i++) T_EQ(s[i] ? next[i].found : 7, 7);
         for (int i = with_null; i < 3; i++) T_OK(symmStreamDestroy(s[i]));
         memset(out, 0, sizeof out);
     }
@@ -336,7 +349,8 @@ static void captured_rank(pk_world *w) {
     symmEvent_t e;
     symmGraph_t graph;
     symmGraphExec_t exec;
-    int32_t x[4] = {w->rank, 0, 0, 0};
+    int32_t x[8] = {w->rank, 0, 0, 0, 11, 12, 0, 0};
+    char waited;
     const int peer = 1 - w->rank;
     T_OK(symmStreamCreate(&a));
     T_OK(symmStreamCreate(&b));
@@ -356,6 +370,11 @@ static void captured_rank(pk_world *w) {
     T_OK(symmSend(x + 1, 1, symmInt, peer, w->comm, b)); /* what has come */
     T_OK(symmRecv(x + 2, 1, symmInt, peer, w->comm, a));
     T_OK(symmAllReduce(x + 2, x + 3, 1, symmInt, symmSum, w->comm, b));
+    T_OK(symmStreamHostFunc(a, wait_a_little, &waited)); /* the second send comes behind it too */
+    T_OK(symmSend(x + 4, 1, symmInt, peer, w->comm, a));
+    T_OK(symmSend(x + 5, 1, symmInt, peer, w->comm, b));
+    T_OK(symmRecv(x + 6, 1, symmInt, peer, w->comm, b));
+    T_OK(symmRecv(x + 7, 1, symmInt, peer, w->comm, b));
     T_OK(symmEventRecord(e, b));
     T_OK(symmStreamWaitEvent(a, e));
     T_OK(symmStreamEndCapture(a, &graph));
@@ -367,6 +386,8 @@ static void captured_rank(pk_world *w) {
         T_EQ(x[1], peer * 100 + i);
         T_EQ(x[2], w->rank * 100 + i);
         T_EQ(x[3], 100 + 2 * i);
+        T_EQ(x[6], 11);
+        T_EQ(x[7], 12);
         if (i % 3) continue; /* an eager one between replays */
         T_OK(symmSend(x, 1, symmInt, peer, w->comm, NULL));
         T_OK(symmRecv(x + 1, 1, symmInt, peer, w->comm, NULL));

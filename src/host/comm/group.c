@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "driver.h"
@@ -80,6 +81,8 @@ static job *find_behind(const void *key) {
 symmResult_t symm_group_behind(const void *key, int kind, symm_job_fn fn, void (*drop)(void *args),
                                size_t bytes, void **args) {
     job *j = find_behind(key);
+    SYMM_ASSERT(group.depth > 0);
+    SYMM_ASSERT(!j || (j->fn == fn && j->drop == drop));
     if (!j) {
         j = SYMM_FAIL_ALLOC(group_behind, calloc(1, sizeof *j + bytes));
         if (!j)
