@@ -252,11 +252,16 @@ static symmResult_t queue_counts(void) {
     static const size_t one = 1;
     symmStream_t s;
     symmComm_t comm;
-    int in = 7, out = 0;
+    int in = 7, out = 0, twice[2] = {0};
     T_OK(symmCommInitAll(&comm, 1, NULL));
     T_OK(symmStreamCreate(&s));
     symmResult_t result = symmAlltoAllv(&in, &one, NULL, &out, &one, NULL, symmInt32, comm, s);
+    T_OK(symmGroupStart());
+    for (int i = 0; i < 2; i++)
+        STEP(symmAlltoAllv(&in, &one, NULL, &twice[i], &one, NULL, symmInt32, comm, s));
+    result = symmGroupEnd() || result ? symmOutOfMemory : symmSuccess;
     T_OK(symmStreamSynchronize(s));
+    T_EQ(twice[1], result ? 0 : 7);
     T_EQ(out, result ? 0 : 7);
     T_OK(symmStreamDestroy(s));
     T_OK(symmCommDestroy(comm));

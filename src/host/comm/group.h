@@ -18,6 +18,17 @@ enum { SYMM_JOB_STREAM = 0, SYMM_JOB_BLOCKS = 1, SYMM_JOB_HERE = 2 };
  * communicator. Creation passes a key of its own, e.g. the address that the handle goes to. */
 symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const void *args,
                             size_t bytes);
+/* Jobs that may become one with those that follow them. run: as fn above. settle: the args have
+ * their place for good. join: the args of the next job of the same key, of which only jobs of other
+ * keys that wait for peers stand in between, become part of these; 1, or 0 where they stay a job. */
+typedef struct {
+    symm_job_fn run;
+    int (*join)(void *first, void *second);
+    void (*settle)(void *args);
+} symm_job_row;
+/* As symm_group_run inside a group, and args of any size. */
+symmResult_t symm_group_join(const void *key, int kind, const symm_job_row *row, const void *args,
+                             size_t bytes);
 /* A call was refused with r. Inside a group, symmGroupEnd then runs nothing and returns r, because
  * half a group could wait for the other half for ever. Returns r. */
 symmResult_t symm_group_refuse(symmResult_t r);
