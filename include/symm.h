@@ -525,8 +525,7 @@ SYMM_API symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm);
  * symmCommInitAll and calls whose order is local are made at once.
  *  - Arguments are checked at the call, and a collective has taken its reduction, scalar and counts
  *    then. Nothing blocks before End, which writes the handles that calls of the group make (comm,
- *    window). A communicator must exist before the group that
- *    registers on it.
+ *    window). A communicator must exist before the group that registers on it.
  *  - If a call was refused, or a thread that a communicator needs cannot be started, End runs none
  *    of them and returns the first refusal.
  *  - Calls that only give work to streams (on GPUs all collectives, else those on other streams

@@ -28,7 +28,7 @@ $(cat "$dir/err")"
 }
 is_built() { # example
     [ -x "$examples/$1" ] && return 0
-    if grep -q '"symm_mpi.h"' "examples/$1.c" && ! command -v "${MPICC:-mpicc}" >/dev/null 2>&1; then
+    if grep -q 'symm_mpi.h"' "examples/$1.c" && ! command -v "${MPICC:-mpicc}" >/dev/null 2>&1; then
         t_skip "$1" "needs mpi"
     else
         t_fail "$1" "$examples/$1 is not there: make examples"

@@ -282,8 +282,8 @@ CASE(bad_flags_and_sizes) {
     REFUSED(symmCommFailedRanks(x->comm, SYMM_FAILED_LOCAL, &gone, -1, &gone), "cap=-1");
     T_EQ(gone, 7);
     REFUSED(symmCommShrink(x->comm, &x->rank, 1, &comm, NULL, 0), "is this rank");
-    REFUSED(symmExplain(x->comm, (symmColl_t)9, x->buf, x->buf, 1, symmInt32, symmSum, 0, NULL),
-            "coll=9");
+    REFUSED(symmExplain(x->comm, symmNumColls, x->buf, x->buf, 1, symmInt32, symmSum, 0, NULL),
+            "must be 0 to");
     T_ERR(symmGroupEnd(), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "symmGroupEnd without symmGroupStart");
     T_CHECK(comm == NULL);

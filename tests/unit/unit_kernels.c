@@ -78,11 +78,9 @@ static const struct {
 } types[] = {{symmFloat32, "f32", 4}, {symmBfloat16, "bf16", 2}, {symmUint8, "u8", 1}};
 
 static symm_kernel_id kernel_of(symmColl_t coll) {
-    for (;;) {
-        const symm_kernel_id id = (symm_kernel_id)draw(SYMM_KERNEL_COUNT);
-        const symm_kernel_row *row = &symm_kernels[id];
-        if (row->coll == coll && row->flags & SYMM_K_GPU && row->max_ranks != 1) return id;
-    }
+    int ids[SYMM_KERNEL_COUNT];
+    const int n = coll_kernels(coll, SYMM_K_GPU, SYMM_MAX_RANKS, ids); /* not those for one rank */
+    return (symm_kernel_id)ids[draw((uint32_t)n)];
 }
 
 /* Room for both buffers on every rank, apart. */

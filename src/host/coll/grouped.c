@@ -67,7 +67,8 @@ static symmResult_t refresh(symm_comm *c, queued *q) {
     return symmSuccess;
 }
 
-/* All are refreshed before the first is launched: none of them, or all but for what a launch says. */
+/* All are refreshed before the first is launched: it is all of them or none, but for what a launch
+ * says. */
 static symmResult_t run_list(symm_comm *c, queued *first) {
     for (queued *q = first; q; q = q->next) {
         SYMM_TRY(refresh(c, q));

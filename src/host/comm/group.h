@@ -19,8 +19,9 @@ enum { SYMM_JOB_STREAM = 0, SYMM_JOB_BLOCKS = 1, SYMM_JOB_HERE = 2 };
 symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const void *args,
                             size_t bytes);
 /* Jobs that may become one with those that follow them. run: as fn above. settle: the args have
- * their place for good. join: the args of the next job of the same key, of which only jobs of other
- * keys that wait for peers stand in between, become part of these; 1, or 0 where they stay a job. */
+ * their place for good. join: the args of the next job of the same key become part of these; 1, or
+ * 0 where they stay a job. Jobs that only give work to streams are asked only if no other job
+ * stands in between. */
 typedef struct {
     symm_job_fn run;
     int (*join)(void *first, void *second);
