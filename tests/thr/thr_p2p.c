@@ -256,6 +256,34 @@ static void groups_in_any_order(void) {
     with_ranks(3, "1M", group_rank);
 }
 
+/* Rings of 32 KiB: messages of all pairs come to their ends again and again, beside each other. */
+static void small_rings_rank(pk_world *w) {
+    for (int round = 0; round < 60; round++) {
+        char *out = w->heap, *in = w->heap + ROOM / 2;
+        for (int q = 0; q < w->n; q++) {
+            const uint64_t go = (unsigned)((w->rank * 7 + q * 13 + round) * 337 % 8000),
+                           come = (unsigned)((q * 7 + w->rank * 13 + round) * 337 % 8000);
+            pk_fill(out + q * 9000 + 128, go, w->rank, q, (unsigned)round);
+            pk_empty(in + q * 9000 + 128, come);
+        }
+        T_OK(symmGroupStart());
+        for (int q = 0; q < w->n; q++) {
+            const uint64_t go = (unsigned)((w->rank * 7 + q * 13 + round) * 337 % 8000),
+                           come = (unsigned)((q * 7 + w->rank * 13 + round) * 337 % 8000);
+            pk_send(w->comm, out + q * 9000 + 128, go, q, NULL);
+            pk_recv(w->comm, in + q * 9000 + 128, come, q, NULL);
+        }
+        T_OK(symmGroupEnd());
+        for (int q = 0; q < w->n; q++)
+            pk_received(in + q * 9000 + 128,
+                        (unsigned)((q * 7 + w->rank * 13 + round) * 337 % 8000), q, w->rank,
+                        (unsigned)round);
+    }
+}
+static void rings_beside_each_other(void) {
+    with_ranks(6, "1M", small_rings_rank);
+}
+
 /* 500 messages each way between two ranks; the receives are written down first. */
 static void thousand_rank(pk_world *w) {
     char *out = w->heap + 128, *in = w->heap + (ROOM / 2);
@@ -426,5 +454,6 @@ static void one_thread_drives_all(void) {
 T_MAIN(T(every_size_and_place), T(little_scratch), T(eager_sends_end_alone),
        T(many_sends_end_alone), T(a_flood_of_small_ones), T(a_flood_of_big_ones),
        T(messages_to_oneself), T(a_message_to_oneself_without_its_other_call),
-       T(groups_in_any_order), T(a_group_of_a_thousand), T(collectives_of_a_group_come_first),
-       T(a_group_on_several_streams), T(captures_and_replays), T(one_thread_drives_all))
+       T(groups_in_any_order), T(rings_beside_each_other), T(a_group_of_a_thousand),
+       T(collectives_of_a_group_come_first), T(a_group_on_several_streams), T(captures_and_replays),
+       T(one_thread_drives_all))

@@ -36,7 +36,7 @@ static uint64_t begin_at(const symm_args *a, symm_p2p_out *out, uint64_t unit, u
     const uint64_t ring = a->scratch.host.p2p_ring;
     uint64_t at = (out->at + unit - 1) & ~(unit - 1);
     const uint64_t end = (at & (ring - 1)) + bytes;
-    if (end <= SYMM_P2P_LAP || end <= lap_of(a)) return at;
+    if (end <= lap_of(a)) return at;
     look(out);
     const int empty = out->seen_at == out->at;
     if (empty || end > ring) at = (at + ring - 1) & ~(ring - 1);

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
 #include "host/window/window.h"
@@ -70,6 +71,7 @@ static symmResult_t refresh(symm_comm *c, queued *q) {
 /* All are refreshed before the first is launched: it is all of them or none, but for what a launch
  * says. */
 static symmResult_t run_list(symm_comm *c, queued *first) {
+    SYMM_ASSERT(first->last && !first->last->next);
     for (queued *q = first; q; q = q->next) {
         SYMM_TRY(refresh(c, q));
         q->l.next = q->next ? &q->next->l : NULL;
@@ -95,6 +97,7 @@ static symmResult_t run(void *p) {
 static int join(void *first, void *second) {
     queued *a = first, *b = second;
     if (a->stream != b->stream) return 0;
+    SYMM_ASSERT(a->comm == b->comm && a->last && !a->last->next);
     point_home(b);
     a->last->next = b;
     a->last = b;
