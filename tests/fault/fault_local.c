@@ -1,9 +1,8 @@
 /* fault_local.c - the failpoints that one process meets alone: ids, allocations, pages, streams,
  * events, captures, graphs, groups, reductions, the caller's bootstrap, non-blocking creation; and
  * those of ranks that come late. Each scenario is run once for every hit of every point that
- * fail.def says it meets: a point that is not met fails the test, a failure must be reported unless
- * the table says how it is survived, afterwards gauges are as before and the scenario works. The
- * test's thread; no lock. */
+ * fail.def says it meets. A point that is not met fails the test. A failure must be reported unless
+ * the table says how it is survived; then gauges are as before. The test's thread; no lock. */
 #include <fcntl.h>
 #include <pthread.h>
 
