@@ -129,8 +129,8 @@ gpu_name() {
 record() { # part seconds counts
     printf '{"part": "%s", "gpu": "%s", "gpus": %d, "date": "%s", "commit": "%s", %s, %s}\n' \
         "$1" "$(gpu_name)" "$devices" "$(date -u +%F)" \
-        "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" "\"seconds\": $2" \
-        "$(echo "$3" | sed 's/\([0-9]*\) \([a-z]*\)/"\2": \1/g')"
+        "$(git describe --always --dirty 2>/dev/null || echo unknown)" "\"seconds\": $2" \
+        "$(echo "$3" | sed 's/\([0-9][0-9]*\) \([a-z]*\)/"\2": \1/g')"
 }
 # Under a time limit, in a process of its own, so that what hangs ends with it.
 one() { # part
