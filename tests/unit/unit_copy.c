@@ -125,18 +125,27 @@ static double time_of(const room *r, size_t to, size_t bytes) {
     return best;
 }
 
+/* A machine may be slow for as long as 20 copies take; a cliff is there every time. */
+static int is_cliff(const room *r, size_t to, size_t bytes, double *shifted, double *straight) {
+    for (int i = 0; i < 5; i++) {
+        if (i) usleep(2000);
+        *straight = time_of(r, 0, bytes);
+        *shifted = time_of(r, to, bytes);
+        if (*shifted < 6 * *straight + 1e-6) return 0;
+    }
+    return 1;
+}
+
 /* However libc's memcpy is: no shift makes a copy many times slower. */
 static void check_no_cliff(void) {
     static const size_t shifts[] = {1, 2, 4, 8, 16, 32, 63, 64, 65, 4095};
     room r = room_open();
-    for (size_t bytes = 16384; bytes <= 262144; bytes *= 4) {
-        double straight = time_of(&r, 0, bytes);
-        for (size_t i = 0; i < sizeof shifts / sizeof *shifts; i++) {
-            double shifted = time_of(&r, shifts[i], bytes);
-            T_CHECKF(shifted < 6 * straight + 1e-6, "%zu bytes at +%zu: %.2f us, at +0 %.2f us",
-                     bytes, shifts[i], 1e6 * shifted, 1e6 * straight);
-        }
-    }
+    double shifted, straight;
+    for (size_t bytes = 16384; bytes <= 262144; bytes *= 4)
+        for (size_t i = 0; i < sizeof shifts / sizeof *shifts; i++)
+            T_CHECKF(!is_cliff(&r, shifts[i], bytes, &shifted, &straight),
+                     "%zu bytes at +%zu: %.2f us, at +0 %.2f us", bytes, shifts[i], 1e6 * shifted,
+                     1e6 * straight);
     room_close(&r);
 }
 
