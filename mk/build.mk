@@ -33,7 +33,11 @@ MPI_OBJ  := $(MPI_SRC:%.c=$(OBJ)/%.o)
 TEST_MPI_OBJ := $(MPI_SRC:%.c=$(TOBJ)/%.o)
 PERF_OBJ := $(PERF_SRC:%.c=$(OBJ)/%.o) $(if $(HAVE_MPI),$(OBJ)/tools/perf_mpi.o)
 INFO_OBJ := $(INFO_SRC:%.c=$(OBJ)/%.o)
-OBJECTS  := $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO_OBJ)
+# The drop-in for NCCL: a library of its own with a copy of libsymm in it.
+NCCL_SRC := $(wildcard nccl-tests-plugin/*.c)
+NCCL_OBJ := $(NCCL_SRC:%.c=$(OBJ)/%.o)
+TEST_NCCL_OBJ := $(NCCL_SRC:%.c=$(TOBJ)/%.o)
+OBJECTS  := $(NCCL_OBJ) $(TEST_NCCL_OBJ) $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO_OBJ)
 
 # What goes wrong otherwise: objects of two sets of flags in one library after `make CFLAGS=...`.
 # -Werror changes no object: `make` and `make check` share them.
@@ -122,7 +126,9 @@ endif
 # ---- libraries ----
 SONAME     := libsymm.so.$(MAJOR)
 MPI_SONAME := libsymm-mpi.so.$(MAJOR)
-LIBRARIES  := $(LIB)/libsymm.so $(LIB)/libsymm.a $(if $(HAVE_MPI),$(LIB)/libsymm-mpi.so)
+# In a folder of its own, so that nothing finds it by accident.
+NCCL_LIB   := $(LIB)/nccl/libnccl.so.2
+LIBRARIES  := $(LIB)/libsymm.so $(LIB)/libsymm.a $(if $(HAVE_MPI),$(LIB)/libsymm-mpi.so) $(NCCL_LIB)
 
 # nodelete: the library is called at the end of a thread that has used it and at a fork, and the
 # one for MPI when MPI frees a communicator or ends. Each may be after a dlclose.
@@ -143,6 +149,13 @@ $(LIB)/libsymm-mpi.so.$(VERSION): $(MPI_OBJ) $(LIB)/libsymm.so src/libsymm.map
 
 $(LIB)/%.so: $(LIB)/%.so.$(VERSION)
 	$(Q)ln -sf $(<F) $@
+
+# -Bsymbolic: its own calls stay inside, whatever NCCL is loaded beside it.
+$(NCCL_LIB): $(NCCL_OBJ) $(LIB)/libsymm.a nccl-tests-plugin/libnccl.map
+	@$(call say,LD,$@)
+	$(Q)$(CC) -shared -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,-Bsymbolic $(NO_UNDEFINED) \
+	  -Wl,--version-script=nccl-tests-plugin/libnccl.map $(NCCL_OBJ) $(LIB)/libsymm.a \
+	  $(ALL_LDFLAGS) -lrt -o $@
 
 # Removed first: ar would keep members whose source is gone.
 $(LIB)/libsymm.a: $(LIB_OBJ)
@@ -173,7 +186,7 @@ $(BIN)/symm-info: $(INFO_OBJ) $(LIB)/libsymm.a
 	$(Q)$(CC) $(INFO_OBJ) $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -lm -o $@
 
 # ---- directories: order-only, their time stamps mean nothing ----
-DIRS := $(sort $(patsubst %/,%,$(dir $(OBJECTS))) $(LIB) $(BIN))
+DIRS := $(sort $(patsubst %/,%,$(dir $(OBJECTS))) $(LIB) $(LIB)/nccl $(BIN))
 $(DIRS):
 	$(Q)mkdir -p $@
 $(OBJECTS): | $(DIRS)
