@@ -108,6 +108,10 @@ $(M_TESTS:%=$(TEST)/%): $(TEST)/%: \
 	@$(call say,LD,$@)
 	$(Q)$(WITH_MPI) $^ $(ALL_LDFLAGS) $(BESIDE) $(if $(MPI_LEAKS),-rdynamic) -lrt -lm -o $@
 
+# A program of others, over the drop-in as it is installed.
+$(TEST)/mp_nccl: $(NCCL_LIB)
+$(TEST)/mp_nccl: BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)/nccl'
+
 $(TEST)/unit_kernels: $(EMU_OBJ)
 $(TOBJ)/tests/emu_kernels.o: tests/fake/emu_kernels.cc $(TOBJ)/flags
 	@$(call say,CXX,$@)

@@ -88,9 +88,9 @@ ncclResult_t symm_nccl_comm_none(ncclComm_t comm, const char *call) {
     return symm_nccl_group_refuse(wrong(comm, call));
 }
 
-nccl_comm *symm_nccl_comm_find(ncclComm_t comm, const char *call) {
+ncclResult_t symm_nccl_comm_find(ncclComm_t comm, const char *call, nccl_comm **out) {
     const int state = nccl_comm_state(comm);
-    if (state == COMM_LIVE || state == COMM_FINAL) return (nccl_comm *)(void *)comm;
-    symm_nccl_comm_none(comm, call);
-    return NULL;
+    if (state != COMM_LIVE && state != COMM_FINAL) return wrong(comm, call);
+    *out = (nccl_comm *)(void *)comm;
+    return ncclSuccess;
 }

@@ -178,8 +178,9 @@ static ncclResult_t end(nccl_comm *c, int state, symmResult_t (*how)(symmComm_t 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     static const char call[] = "ncclCommDestroy";
     if (!comm) return ncclSuccess;
-    nccl_comm *c = symm_nccl_comm_find(comm, call);
-    if (!c) return ncclInvalidArgument;
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    if (bad) return bad;
     const int state = symm_nccl_comm_end(c);
     return state ? end(c, state, symmCommDestroy) : symm_nccl_comm_none(comm, call);
 }
@@ -191,14 +192,16 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     if (!comm) return ncclSuccess;
     nccl_comm *c = (nccl_comm *)(void *)comm;
     if (nccl_comm_state(comm) == COMM_ENDING) return nccl_of(symmCommRevoke(c->comm, 0));
-    if (!symm_nccl_comm_find(comm, call)) return ncclInvalidArgument;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    if (bad) return bad;
     const int state = symm_nccl_comm_end(c);
     return state ? end(c, state, symmCommAbort) : symm_nccl_comm_none(comm, call);
 }
 NCCL_ALIAS(ncclCommAbort);
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
-    nccl_comm *c = symm_nccl_comm_find(comm, "ncclCommRevoke");
-    return c ? nccl_of(symmCommRevoke(c->comm, flags)) : ncclInvalidArgument;
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, "ncclCommRevoke", &c);
+    return bad ? bad : nccl_of(symmCommRevoke(c->comm, flags));
 }
 NCCL_ALIAS(ncclCommRevoke);

@@ -88,9 +88,9 @@ void symm_nccl_comm_live(nccl_comm *c);
 int symm_nccl_comm_end(nccl_comm *c);
 /* Takes the record: the handle is stale from now on. */
 void symm_nccl_comm_free(nccl_comm *c);
-/* The record of a handle that a program passed, whatever it is: live or finalized; else NULL, with
- * the error reported. */
-nccl_comm *symm_nccl_comm_find(ncclComm_t comm, const char *call);
+/* The record of a handle that a program passed, whatever it is: live or finalized. Else an error,
+ * of a question: an open group goes on. */
+ncclResult_t symm_nccl_comm_find(ncclComm_t comm, const char *call, nccl_comm **out);
 /* The error of a handle that is not live. A group that is open runs nothing then. */
 ncclResult_t symm_nccl_comm_none(ncclComm_t comm, const char *call);
 /* Held while lists of a record are changed. */

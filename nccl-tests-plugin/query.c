@@ -1,5 +1,6 @@
 /* query.c - questions about communicators, and what all of the library is. Any thread, also while
  * another one is stuck in a call; no lock. */
+
 #include <string.h>
 
 #include "plugin.h"
@@ -24,8 +25,9 @@ NCCL_ALIAS(ncclGetUniqueId);
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
     symmResult_t now = symmSuccess;
-    nccl_comm *c = symm_nccl_comm_find(comm, "ncclCommGetAsyncError");
-    if (!c) return ncclInvalidArgument;
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, "ncclCommGetAsyncError", &c);
+    if (bad) return bad;
     if (!error) return symm_nccl_null("ncclCommGetAsyncError", "asyncError");
     const symmResult_t r = symmCommGetAsyncError(c->comm, &now);
     if (!r) *error = nccl_of(now);
@@ -35,8 +37,9 @@ NCCL_ALIAS(ncclCommGetAsyncError);
 
 static ncclResult_t ask(const char *call, ncclComm_t comm,
                         symmResult_t (*question)(symmComm_t comm, int *out), int *out) {
-    nccl_comm *c = symm_nccl_comm_find(comm, call);
-    return c ? nccl_of(question(c->comm, out)) : ncclInvalidArgument;
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    return bad ? bad : nccl_of(question(c->comm, out));
 }
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *count) {
@@ -56,10 +59,10 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device) {
 NCCL_ALIAS(ncclCommCuDevice);
 
 static ncclResult_t look(const char *call, ncclComm_t comm, symmCommInfo_t *info) {
-    nccl_comm *c = symm_nccl_comm_find(comm, call);
-    memset(info, 0, sizeof *info);
-    info->size = sizeof *info;
-    return c ? nccl_of(symmCommQuery(c->comm, info)) : ncclInvalidArgument;
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    *info = (symmCommInfo_t){.size = sizeof *info};
+    return bad ? bad : nccl_of(symmCommQuery(c->comm, info));
 }
 
 /* Nothing can be suspended. Scratch is what a communicator holds; windows are the program's. */

@@ -170,8 +170,9 @@ static ncclResult_t drop(window *w) {
 /* What a program did not get a window for, it may give back: NULL. */
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
     static const char call[] = "ncclCommWindowDeregister";
-    nccl_comm *c = symm_nccl_comm_find(comm, call);
-    if (!c) return ncclInvalidArgument;
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    if (bad) return bad;
     if (!win) return ncclSuccess;
     window *w = find(win);
     if (!w) return none(win, call);
@@ -184,7 +185,9 @@ NCCL_ALIAS(ncclCommWindowDeregister);
 
 ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **ptr) {
     static const char call[] = "ncclWinGetUserPtr";
-    if (!symm_nccl_comm_find(comm, call)) return ncclInvalidArgument;
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    if (bad) return bad;
     window *w = find(win);
     if (!w) return none(win, call);
     if (!ptr) return symm_nccl_null(call, "outUserPtr");
@@ -218,8 +221,9 @@ NCCL_ALIAS(ncclGetPeerDevicePointer);
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, void **handle) {
     static const char call[] = "ncclCommRegister";
     (void)size;
-    nccl_comm *c = symm_nccl_comm_find(comm, call);
-    if (!c) return ncclInvalidArgument;
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    if (bad) return bad;
     if (!buff || !handle) return symm_nccl_null(call, buff ? "handle" : "buff");
     symm_nccl_registered *r = malloc(sizeof *r);
     if (!r) return symm_nccl_fail(ncclSystemError, "%s: no memory for a handle", call);
@@ -247,8 +251,9 @@ static int forget(nccl_comm *c, const void *handle) {
 /* PyTorch's abort hands windows to it. */
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle) {
     static const char call[] = "ncclCommDeregister";
-    nccl_comm *c = symm_nccl_comm_find(comm, call);
-    if (!c) return ncclInvalidArgument;
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    if (bad) return bad;
     if (find(handle)) return ncclCommWindowDeregister(comm, handle);
     if (!handle || forget(c, handle)) return ncclSuccess;
     return symm_nccl_fail(ncclInvalidArgument, "%s: %p is no handle of this communicator", call,
