@@ -33,11 +33,12 @@ MPI_OBJ  := $(MPI_SRC:%.c=$(OBJ)/%.o)
 TEST_MPI_OBJ := $(MPI_SRC:%.c=$(TOBJ)/%.o)
 PERF_OBJ := $(PERF_SRC:%.c=$(OBJ)/%.o) $(if $(HAVE_MPI),$(OBJ)/tools/perf_mpi.o)
 INFO_OBJ := $(INFO_SRC:%.c=$(OBJ)/%.o)
+RUN_OBJ  := $(OBJ)/tools/symm_run.o
 # The drop-in for NCCL: a library of its own with a copy of libsymm in it.
 NCCL_SRC := $(wildcard nccl-tests-plugin/*.c)
 NCCL_OBJ := $(NCCL_SRC:%.c=$(OBJ)/%.o)
 TEST_NCCL_OBJ := $(NCCL_SRC:%.c=$(TOBJ)/%.o)
-OBJECTS  := $(NCCL_OBJ) $(TEST_NCCL_OBJ) $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO_OBJ)
+OBJECTS  := $(NCCL_OBJ) $(TEST_NCCL_OBJ) $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO_OBJ) $(RUN_OBJ)
 
 # What goes wrong otherwise: objects of two sets of flags in one library after `make CFLAGS=...`.
 # -Werror changes no object: `make` and `make check` share them.
@@ -163,7 +164,7 @@ $(LIB)/libsymm.a: $(LIB_OBJ)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(LIB_OBJ)
 
 # ---- tools ----
-TOOLS := $(BIN)/symm-perf $(BIN)/symm-info
+TOOLS := $(BIN)/symm-perf $(BIN)/symm-info $(BIN)/symm-run
 
 # Found beside it, so that programs run from build/ and from any prefix without a library path.
 RPATH := -Wl,-rpath,'$$ORIGIN/../lib$(S)'
@@ -184,6 +185,12 @@ $(OBJ)/tools/info_errors.o: ALL_CPPFLAGS += -I$(OUT)
 $(BIN)/symm-info: $(INFO_OBJ) $(LIB)/libsymm.a
 	@$(call say,LD,$@)
 	$(Q)$(CC) $(INFO_OBJ) $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -lm -o $@
+
+# symm-run: it needs nothing of the library; the drop-in lies beside it.
+$(RUN_OBJ): ALL_CPPFLAGS += -DSYMM_RUN_LIB='"../lib$(S)/nccl/libnccl.so.2"'
+$(BIN)/symm-run: $(RUN_OBJ) | $(NCCL_LIB)
+	@$(call say,LD,$@)
+	$(Q)$(CC) $(RUN_OBJ) $(ALL_LDFLAGS) -o $@
 
 # ---- directories: order-only, their time stamps mean nothing ----
 DIRS := $(sort $(patsubst %/,%,$(dir $(OBJECTS))) $(LIB) $(LIB)/nccl $(BIN))
@@ -222,6 +229,8 @@ install: all $(PC) ## headers, libraries, tools, pkg-config files, documents int
 	$(Q)cd $(call to,lib) && for l in $(SHARED); do \
 	  ln -sf lib$$l.so.$(VERSION) lib$$l.so.$(MAJOR) && ln -sf lib$$l.so.$(MAJOR) lib$$l.so; done
 	$(Q)install -m 644 $(PC) $(call to,lib/pkgconfig)
+	$(Q)install -d $(call to,lib/nccl)
+	$(Q)install -m 755 $(NCCL_LIB) $(call to,lib/nccl)
 	$(Q)install -m 755 $(TOOLS) $(call to,bin)
 	$(Q)install -d $(call to,$(DOC_DIR)/docs) $(call to,$(DOC_DIR)/examples)
 	$(Q)install -m 644 README.md CHANGELOG.md LICENSE $(call to,$(DOC_DIR))
