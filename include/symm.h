@@ -542,9 +542,9 @@ SYMM_API symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm);
 /* Calls between Start and the outermost End are queued, so that one thread can drive several ranks:
  * creation, split, shrink, registration, growth and all else that is collective. symmCommInitMPI,
  * symmCommInitAll and calls whose order is local are made at once.
- *  - Arguments are checked at the call. Nothing blocks before End, which writes the handles that
- *    calls of the group make (comm, window). A communicator must exist before the group that
- *    registers on it.
+ *  - Arguments are checked at the call, and a collective has taken its reduction, scalar and counts
+ *    then. Nothing blocks before End, which writes the handles that calls of the group make (comm,
+ *    window). A communicator must exist before the group that registers on it.
  *  - If a call was refused, or a thread that a communicator needs cannot be started, End runs none
  *    of them and returns the first refusal.
  *  - Calls that only give work to streams (on GPUs all collectives, else those on other streams

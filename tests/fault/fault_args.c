@@ -283,7 +283,7 @@ CASE(bad_flags_and_sizes) {
     T_EQ(gone, 7);
     REFUSED(symmCommShrink(x->comm, &x->rank, 1, &comm, NULL, 0), "is this rank");
     REFUSED(symmExplain(x->comm, symmNumColls, x->buf, x->buf, 1, symmInt32, symmSum, 0, NULL),
-            "coll=12: must be 0 to 11");
+            "must be 0 to");
     T_ERR(symmGroupEnd(), symmInvalidUsage);
     T_MSG(symmGetLastError(NULL), "symmGroupEnd without symmGroupStart");
     T_CHECK(comm == NULL);

@@ -43,6 +43,7 @@ static void differ_rank(int rank, int n, void *arg) {
         T_OK(symmMemAlloc((void **)&p, BIG + 4096));
         T_OK(symmWindowRegister(comm, p, i % 2 ? BIG + 4096 : 0, &win, SYMM_WIN_DEFAULT));
         pk_empty(p + PK_GUARD, BIG);
+        if (rank == 1) memset(p, 0x11, BIG + 4096);
         if (rank == 0)
             T_ERR(symmRecv(p + PK_GUARD, k->received, k->to, 1, comm, NULL), symmMismatch);
         if (rank == 1) {

@@ -24,7 +24,7 @@ enum { CK_SLOW = T_TSAN, CK_LARGE = T_TSAN ? 300007 : 1500007 };
 enum {
     CK_PERIOD = 1021,
     CK_GUARD = 128,
-    CK_HALF = 16 << 20,           /* bytes of an arena for sources, and as many for destinations */
+    CK_HALF = 16 << 20,            /* bytes of an arena for sources, and as many for destinations */
     CK_ROOM = CK_HALF - (64 << 10) /* of these, for one buffer, which may begin 40 KB late */
 };
 

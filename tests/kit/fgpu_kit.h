@@ -72,20 +72,19 @@ static inline void gk_kernel(const char *row, const char *type, int ranks) {
     fake_cuda_kernel(name, gk_note, 1, &size);
 }
 
-/* The kernels that src/device/cuda has: reduce.cu for each type, move.cu. */
+/* The kernels that src/device/cuda has, by the rows of coll.def: reduce.cu for each type, move.cu.
+ */
 static inline void gk_kernels(void) {
-    static const char *const reduce[] = {"all_reduce_ll", "all_reduce_push_ll128",
-                                         "all_reduce_2shot_ll128", "all_reduce_direct"};
-    static const char *const move[] = {"all_gather_ll", "all_gather_push_ll128",
-                                       "all_gather_direct"};
-    static const int ranks[] = {2, 4, 8, 0};
-    for (int t = 0; t < symmNumTypes; t++) {
-        for (int i = 0; i < 16; i++) gk_kernel(reduce[i / 4], gk_types[t], ranks[i % 4]);
-        gk_kernel("all_reduce_local", gk_types[t], 1);
+    static const int ranks[] = {0, 2, 4, 8};
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
+        const symm_kernel_row *row = &symm_kernels[k];
+        const int typed = (row->flags & SYMM_K_TYPED) != 0,
+                  variants = row->max_ranks == 1 || row->flags & SYMM_K_ONE_IMAGE ? 1 : 4;
+        if (!(row->flags & SYMM_K_GPU)) continue;
+        for (int t = 0; t < (typed ? symmNumTypes : 1); t++)
+            for (int v = 0; v < variants; v++)
+                gk_kernel(row->name, typed ? gk_types[t] : "", row->max_ranks == 1 ? 1 : ranks[v]);
     }
-    for (int i = 0; i < 12; i++) gk_kernel(move[i / 4], "", ranks[i % 4]);
-    gk_kernel("all_gather_local", "", 1);
-    gk_kernel("barrier_word", "", 0);
 }
 
 /* A fresh driver with `devices`, as a process finds it that has done nothing yet. */

@@ -256,6 +256,34 @@ static void groups_in_any_order(void) {
     with_ranks(3, "1M", group_rank);
 }
 
+/* Rings of 32 KiB: messages of all pairs come to their ends again and again, beside each other. */
+static void small_rings_rank(pk_world *w) {
+    for (int round = 0; round < 60; round++) {
+        char *out = w->heap, *in = w->heap + ROOM / 2;
+        for (int q = 0; q < w->n; q++) {
+            const uint64_t go = (unsigned)((w->rank * 7 + q * 13 + round) * 337 % 8000),
+                           come = (unsigned)((q * 7 + w->rank * 13 + round) * 337 % 8000);
+            pk_fill(out + q * 9000 + 128, go, w->rank, q, (unsigned)round);
+            pk_empty(in + q * 9000 + 128, come);
+        }
+        T_OK(symmGroupStart());
+        for (int q = 0; q < w->n; q++) {
+            const uint64_t go = (unsigned)((w->rank * 7 + q * 13 + round) * 337 % 8000),
+                           come = (unsigned)((q * 7 + w->rank * 13 + round) * 337 % 8000);
+            pk_send(w->comm, out + q * 9000 + 128, go, q, NULL);
+            pk_recv(w->comm, in + q * 9000 + 128, come, q, NULL);
+        }
+        T_OK(symmGroupEnd());
+        for (int q = 0; q < w->n; q++)
+            pk_received(in + q * 9000 + 128,
+                        (unsigned)((q * 7 + w->rank * 13 + round) * 337 % 8000), q, w->rank,
+                        (unsigned)round);
+    }
+}
+static void rings_beside_each_other(void) {
+    with_ranks(6, "1M", small_rings_rank);
+}
+
 /* 500 messages each way between two ranks; the receives are written down first. */
 static void thousand_rank(pk_world *w) {
     char *out = w->heap + 128, *in = w->heap + (ROOM / 2);
@@ -298,16 +326,24 @@ static void wait_a_little(void *arg) {
     *(volatile char *)arg = 7;
 }
 
+typedef struct {
+    const volatile char *from;
+    volatile char found;
+} seen;
+static void look_at(void *arg) {
+    ((seen *)arg)->found = *((seen *)arg)->from;
+}
+
 /* A group on several streams, of which one may be NULL: its list comes behind what each of them
  * has, and before what each is given next. */
 static void streams_rank(pk_world *w) {
     static char got[2][3][64];
-    char out[3][64] = {{0}}, late[3] = {0};
+    char out[3][64] = {{0}};
+    seen next[3];
     symmStream_t s[3] = {NULL};
     for (int round = 0; round < 20; round++) {
         const int peer = 1 - w->rank, with_null = round % 2;
         memset(got[w->rank], 0, sizeof got[0]);
-        memset(late, 0, sizeof late);
         for (int i = with_null; i < 3; i++) {
             T_OK(symmStreamCreate(&s[i]));
             T_OK(symmStreamHostFunc(s[i], wait_a_little, &out[i][0]));
@@ -319,8 +355,13 @@ static void streams_rank(pk_world *w) {
             pk_recv(w->comm, got[w->rank][i], 64, peer, s[i]);
         }
         T_OK(symmGroupEnd());
+        for (int i = 0; i < 3; i++) {
+            next[i] = (seen){.from = got[w->rank][i]};
+            if (s[i]) T_OK(symmStreamHostFunc(s[i], look_at, &next[i]));
+        }
         for (int i = 0; i < 3; i++) T_OK(symmStreamSynchronize(s[i]));
         for (int i = 0; i < 3; i++) T_EQ(got[w->rank][i][0], 7);
+        for (int i = 0; i < 3; i++) T_EQ(s[i] ? next[i].found : 7, 7);
         for (int i = with_null; i < 3; i++) T_OK(symmStreamDestroy(s[i]));
         memset(out, 0, sizeof out);
     }
@@ -336,7 +377,8 @@ static void captured_rank(pk_world *w) {
     symmEvent_t e;
     symmGraph_t graph;
     symmGraphExec_t exec;
-    int32_t x[4] = {w->rank, 0, 0, 0};
+    int32_t x[8] = {w->rank, 0, 0, 0, 11, 12, 0, 0};
+    char waited;
     const int peer = 1 - w->rank;
     T_OK(symmStreamCreate(&a));
     T_OK(symmStreamCreate(&b));
@@ -356,6 +398,11 @@ static void captured_rank(pk_world *w) {
     T_OK(symmSend(x + 1, 1, symmInt, peer, w->comm, b)); /* what has come */
     T_OK(symmRecv(x + 2, 1, symmInt, peer, w->comm, a));
     T_OK(symmAllReduce(x + 2, x + 3, 1, symmInt, symmSum, w->comm, b));
+    T_OK(symmStreamHostFunc(a, wait_a_little, &waited)); /* the second send comes behind it too */
+    T_OK(symmSend(x + 4, 1, symmInt, peer, w->comm, a));
+    T_OK(symmSend(x + 5, 1, symmInt, peer, w->comm, b));
+    T_OK(symmRecv(x + 6, 1, symmInt, peer, w->comm, b));
+    T_OK(symmRecv(x + 7, 1, symmInt, peer, w->comm, b));
     T_OK(symmEventRecord(e, b));
     T_OK(symmStreamWaitEvent(a, e));
     T_OK(symmStreamEndCapture(a, &graph));
@@ -367,6 +414,8 @@ static void captured_rank(pk_world *w) {
         T_EQ(x[1], peer * 100 + i);
         T_EQ(x[2], w->rank * 100 + i);
         T_EQ(x[3], 100 + 2 * i);
+        T_EQ(x[6], 11);
+        T_EQ(x[7], 12);
         if (i % 3) continue; /* an eager one between replays */
         T_OK(symmSend(x, 1, symmInt, peer, w->comm, NULL));
         T_OK(symmRecv(x + 1, 1, symmInt, peer, w->comm, NULL));
@@ -405,5 +454,6 @@ static void one_thread_drives_all(void) {
 T_MAIN(T(every_size_and_place), T(little_scratch), T(eager_sends_end_alone),
        T(many_sends_end_alone), T(a_flood_of_small_ones), T(a_flood_of_big_ones),
        T(messages_to_oneself), T(a_message_to_oneself_without_its_other_call),
-       T(groups_in_any_order), T(a_group_of_a_thousand), T(collectives_of_a_group_come_first),
-       T(a_group_on_several_streams), T(captures_and_replays), T(one_thread_drives_all))
+       T(groups_in_any_order), T(rings_beside_each_other), T(a_group_of_a_thousand),
+       T(collectives_of_a_group_come_first), T(a_group_on_several_streams), T(captures_and_replays),
+       T(one_thread_drives_all))

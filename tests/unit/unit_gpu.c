@@ -10,6 +10,19 @@ static symmComm_t comms[GK_RANKS];
 
 /* ---- creation ------------------------------------------------------------------------------- */
 
+/* Kernels that a communicator of n ranks may launch, by the rows of coll.def: one for each type
+ * where they reduce. */
+static unsigned loaded(int n) {
+    unsigned count = 0;
+    for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
+        const symm_kernel_row *row = &symm_kernels[k];
+        if (row->flags & SYMM_K_GPU && n >= row->min_ranks &&
+            (!row->max_ranks || n <= row->max_ranks))
+            count += row->flags & SYMM_K_TYPED ? symmNumTypes : 1;
+    }
+    return count;
+}
+
 static void creation_loads_everything_once(void) {
     symmComm_t again[4];
     symmCommInfo_t info = {.size = sizeof info};
@@ -17,8 +30,8 @@ static void creation_loads_everything_once(void) {
     gk_start(4, 0);
     gk_open(comms, 4, NULL);
     T_EQ(fake_cuda_calls("cuLibraryLoadData"), SYMM_IMAGES);
-    /* four typed rows of 12 types, three of moves, the barrier */
-    T_EQ(fake_cuda_calls("cuLibraryGetKernel"), 4 * (4 * 12 + 3 + 1));
+    T_CHECK(loaded(4) > 4 * 12 + 3 + 1); /* those of all_reduce, all_gather and barrier alone */
+    T_EQ(fake_cuda_calls("cuLibraryGetKernel"), 4 * loaded(4));
     T_EQ(fake_cuda_calls("cuKernelGetFunction"), fake_cuda_calls("cuLibraryGetKernel"));
     T_EQ(fake_cuda_calls("cuMemHostRegister"), 1); /* thread ranks share their pages */
     T_EQ(fake_cuda_calls("cuLaunchKernelEx"), 0);
@@ -44,7 +57,7 @@ static void one_rank_has_its_own_kernels(void) {
     int *buf;
     gk_start(1, 0);
     gk_open(comms, 1, NULL);
-    T_EQ(fake_cuda_calls("cuLibraryGetKernel"), 12 + 1 + 1);
+    T_EQ(fake_cuda_calls("cuLibraryGetKernel"), loaded(1));
     buf = (int *)gk_memory(0, 4096);
     T_OK(symmAllReduce(buf, buf, 4, symmInt32, symmAvg, comms[0], NULL));
     T_STREQ(gk_last(0).kernel, "symm_all_reduce_local_i32_n1");

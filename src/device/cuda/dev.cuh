@@ -143,19 +143,22 @@ DEV void look_over(run &r) {
     r.over = (int)get4(&r.ctl->over); /* pairs with leave */
 }
 
-/* One poll has failed. 1: leave. Of the threads of a warp that are here together one takes the slow
- * path for all. */
+/* One poll has failed. 1: leave. Of the threads of a warp that are here together one asks the host;
+ * the others learn from `over`, which a leaving thread sets, that they must leave. They exchange
+ * nothing: lanes that are here together need not be so at the next instruction, and a shuffle
+ * among them stood still on a GPU whose processes took turns (docs/performance.md). */
 DEV int poll_again(run &r, uint32_t &polls, int peer, int stage, uint64_t &since) {
     if (r.over) return r.left = 1;
     if (++polls < SPIN_POLLS) return 0;
-    const unsigned here = __activemask();
-    const int first = __ffs((int)here) - 1;
     polls = 0;
-    if ((int)(threadIdx.x & 31u) == first) since = wait_slow(r.a, r.epoch, peer, stage, since);
-    since = __shfl_sync(here, since, first);
-    __syncwarp(here); /* the others poll again behind what that one saw, too */
-    r.left |= since == LEAVING;
-    return since == LEAVING;
+    if ((int)(threadIdx.x & 31u) == __ffs((int)__activemask()) - 1) {
+        since = wait_slow(r.a, r.epoch, peer, stage, since);
+        r.left |= since == LEAVING;
+        return since == LEAVING;
+    }
+    if (!since) since = clock_ns() & ~LEFT_SEEN; /* when its wait began, should it be the next */
+    look_over(r);
+    return 0;
 }
 /* The same for a whole warp that polls together. */
 DEV int warp_poll_again(run &r, uint32_t &polls, int peer, int stage, uint64_t &since) {
@@ -164,7 +167,7 @@ DEV int warp_poll_again(run &r, uint32_t &polls, int peer, int stage, uint64_t &
     polls = 0;
     if ((threadIdx.x & 31u) == 0) since = wait_slow(r.a, r.epoch, peer, stage, since);
     since = __shfl_sync(0xffffffffu, since, 0);
-    __syncwarp(); /* see poll_again */
+    __syncwarp(); /* the others poll again behind what that lane saw, too */
     r.left |= since == LEAVING;
     return since == LEAVING;
 }

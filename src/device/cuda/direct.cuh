@@ -88,6 +88,11 @@ DEV int trade_places(run &r, places &at, uint64_t part, unsigned unit) {
     return !bad;
 }
 
+/* A peer may be one call ahead, over the wrap 3 epochs, and have arrived in that one already: its
+ * CTA that has nothing to move there waits for nobody first. 0: it has never arrived. */
+DEV int has_arrived(uint32_t word, uint32_t epoch) {
+    return word && word - epoch <= 3u;
+}
 /* After the CTA's last load and store. */
 DEV void arrive_and_wait(run &r) {
     const symm_args *a = r.a;
@@ -104,7 +109,8 @@ DEV void arrive_and_wait(run &r) {
     for (int p = (int)threadIdx.x; p < a->nranks; p += (int)data_threads()) {
         uint32_t polls = 0;
         uint64_t since = 0;
-        while (p != a->rank && (uint32_t)take8(&r.ctl->arrive[blockIdx.x][p]) != r.epoch)
+        while (p != a->rank &&
+               !has_arrived((uint32_t)take8(&r.ctl->arrive[blockIdx.x][p]), r.epoch))
             if (poll_again(r, polls, p, SYMM_STAGE_ARRIVE, since)) return;
     }
 }

@@ -36,8 +36,10 @@
 #else
 #define WIDE(bytes) ((bytes) == 1)
 #endif
-#define LINES(N)   (WIDE(elem<SYMM_T>::BYTES) && (N) == 8 ? 0 : (N))
-#define THREADS(N) ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
+#define LINES(N) (WIDE(elem<SYMM_T>::BYTES) && (N) == 8 ? 0 : (N))
+/* Nor do four ranks' rows of such elements, two at once, beside what two hops need. */
+#define TWO_HOPS(N) (elem<SYMM_T>::BYTES == 1 && (N) == 4 ? 0 : LINES(N))
+#define THREADS(N)  ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
 #define RANKS(N)                                                                        \
     KERNEL_LL(all_reduce_ll, n##N, body_ar_ll<SYMM_T, N>)                               \
     KERNEL(all_reduce_push_ll128, n##N, THREADS(N), body_ar_push<SYMM_T, LINES(N)>)     \
@@ -53,7 +55,7 @@
     HOPS(reduce, REDUCE, N)                                   \
     KERNEL(reduce_scatter_staged, n##N, THREADS(N),           \
            body_hop_staged<REDUCE_SCATTER, SYMM_T, LINES(N)>) \
-    KERNEL(reduce_2hop_direct, n##N, THREADS(N), body_reduce_large<SYMM_T, LINES(N)>)
+    KERNEL(reduce_2hop_direct, n##N, THREADS(N), body_reduce_large<SYMM_T, TWO_HOPS(N)>)
 
 RANKS(2)
 RANKS(4)

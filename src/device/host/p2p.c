@@ -6,8 +6,8 @@
 #include "p2p.inl"
 
 /* BARE: a pause costs as much as the line's way here. ALONE: polls at once of what the only channel
- * waits for. */
-enum { BARE_POLLS = 64, ALONE_POLLS = 16 };
+ * waits for. LOOK: yields of the core between looks at the abort word and the clock. */
+enum { BARE_POLLS = 64, ALONE_POLLS = 16, LOOK_YIELDS = 16 };
 
 static int ended(const symm_p2p_channel *ch) {
     return ch->op < 0;
@@ -54,8 +54,7 @@ static int waits_for_itself(const symm_p2p *p, const symm_p2p_channel *channels,
     return sends != receives;
 }
 
-/* Nothing has moved for long: 1 if the list has to be left. Every channel has been polled since the
- * last time. */
+/* 1 if the list has to be left. Every channel has been polled since the last time. */
 static int give_up(symm_p2p *p, const symm_p2p_channel *channels, int n, uint64_t *turns) {
     int alone = waits_for_itself(p, channels, n);
     const symm_p2p_op *first = NULL;
@@ -72,6 +71,28 @@ static int give_up(symm_p2p *p, const symm_p2p_channel *channels, int n, uint64_
         }
         if (symm_wait_clock(&p->cta, p->at->peer, SYMM_STAGE_P2P, turns)) return 1;
     }
+    return 0;
+}
+
+typedef struct {    /* since something has moved */
+    uint64_t turns; /* of wait.c */
+    uint32_t polls; /* of heads and words, since the core was yielded */
+    uint32_t yields;
+} idle;
+
+/* Nothing has moved. 1 if the list has to be left. A clock is read for each channel, so only now
+ * and then. */
+static int rest(symm_p2p *p, const symm_p2p_channel *channels, int n, int left, idle *w) {
+    w->polls += (unsigned)(p->polls * left);
+    if (w->polls < BARE_POLLS) return 0;
+    symm_relax();
+    if (w->polls < p->cta.a->host.spin) {
+        p->patient = 0;
+        return 0;
+    }
+    w->polls = 0;
+    if (++w->yields % LOOK_YIELDS == 0 && give_up(p, channels, n, &w->turns)) return 1;
+    if (w->yields > (unsigned)p->cta.a->nranks) p->patient = 0; /* all have had the core */
     sched_yield();
     return 0;
 }
@@ -91,23 +112,15 @@ static int round_of(symm_p2p *p, symm_p2p_channel *channels, int n, int *left) {
 }
 
 static void run(symm_p2p *p, symm_p2p_channel *channels, int n) {
-    uint64_t turns = 0;
-    uint32_t polls = 0;
+    idle w = {.polls = 0};
     for (int left = n;;) {
         p->polls = left == 1 ? ALONE_POLLS : 1;
         const int moved = round_of(p, channels, n, &left);
         if (!left || p->cta.out->code) return;
-        if (moved) {
-            turns = 0;
-            polls = 0;
-            continue;
-        }
-        polls += (unsigned)p->polls;
-        if (polls < BARE_POLLS) continue;
-        symm_relax();
-        if (polls < p->cta.a->host.spin) continue;
-        polls = 0;
-        if (give_up(p, channels, n, &turns)) return;
+        if (moved)
+            w = (idle){.polls = 0};
+        else if (rest(p, channels, n, left, &w))
+            return;
     }
 }
 
@@ -115,7 +128,9 @@ void symm_p2p_run(const symm_args *a, const symm_p2p_op *ops, symm_p2p_channel *
                   symm_p2p_outcome *out) {
     out->left = (symm_outcome){.code = 0};
     out->op = NULL;
-    symm_p2p p = {.cta = {.a = a, .ctl = symm_ctl_of(a, a->rank), .out = &out->left}, .ops = ops};
+    symm_p2p p = {.cta = {.a = a, .ctl = symm_ctl_of(a, a->rank), .out = &out->left},
+                  .ops = ops,
+                  .patient = 1};
     for (int i = 0; i < n; i++) {
         channels[i].op = channels[i].first;
         channels[i].seq = channels[i].chunks = 0;

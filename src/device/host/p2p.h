@@ -14,6 +14,10 @@
 enum { SYMM_P2P_FEW = 8 };
 #define SYMM_P2P_RING_FEW (1u << 20)
 #define SYMM_P2P_RING     (64u << 10)
+/* Rings are walked through as long as all of a communicator's together are no larger than WALK, but
+ * LAP bytes at least: then they stay in the caches. */
+#define SYMM_P2P_WALK (2u << 20)
+#define SYMM_P2P_LAP  (64u << 10)
 /* Messages of up to SMALL bytes cross in one piece, larger ones in chunks; those of up to SHORT in
  * smaller ones, so that both ranks copy at once. */
 #define SYMM_P2P_SMALL       (8u << 10)
@@ -44,6 +48,12 @@ typedef struct {         /* one direction between this rank and a peer */
     uint64_t off;        /* the other side's buffer, once `met` */
     int met;             /* sender: the receiver is here; receiver: it has said that it is */
 } symm_p2p_channel;
+
+/* Whether a message is moved in chunks, and so uses windows. */
+static inline int symm_p2p_is_big(const symm_args *a, uint64_t bytes) {
+    const uint64_t half = a->scratch.host.p2p_ring / 2;
+    return bytes > (half < SYMM_P2P_SMALL ? half : SYMM_P2P_SMALL);
+}
 
 typedef struct {
     symm_outcome left;     /* code 0: the list has ended */

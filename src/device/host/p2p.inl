@@ -10,6 +10,7 @@ typedef struct { /* a kernel at work */
     const symm_p2p_op *ops;
     const symm_p2p_op *at; /* the call that is looked at */
     int polls;             /* of a head that has not come, one behind the other */
+    int patient;           /* what a receiver could load is not put into the ring yet */
 } symm_p2p;
 
 /* Of messages from `source` to `rank`: what the source writes, and what `rank` writes. */
@@ -32,10 +33,6 @@ SYMM_DEV char *symm_p2p_place(const symm_args *a, int source, int rank, uint64_t
 /* Both ranks compute the same from the ring, which is agreed, and from the size of the message. */
 SYMM_DEV int symm_p2p_is_tiny(const symm_p2p_op *op) {
     return op->bytes <= SYMM_P2P_TINY;
-}
-SYMM_DEV int symm_p2p_is_big(const symm_args *a, const symm_p2p_op *op) {
-    const uint64_t half = a->scratch.host.p2p_ring / 2;
-    return op->bytes > (half < SYMM_P2P_SMALL ? half : SYMM_P2P_SMALL);
 }
 SYMM_DEV uint64_t symm_p2p_chunk(const symm_args *a, const symm_p2p_op *op) {
     const uint64_t quarter = a->scratch.host.p2p_ring / 4,

@@ -111,7 +111,7 @@ int symm_p2p_receive(symm_p2p *p, symm_p2p_channel *ch) {
     }
     const uint64_t seq = in->received + 1;
     const symm_p2p_head *head = symm_p2p_head_of(in, seq);
-    const int big = symm_p2p_is_big(a, p->at);
+    const int big = symm_p2p_is_big(a, p->at->bytes);
     if (big && !ch->met) announce(p, ch, out, seq);
     for (int i = p->polls; symm_ld_acquire(&head->seq) != seq;) /* pairs with put_head */
         if (!--i) return 0;

@@ -21,11 +21,26 @@ static int is_taken(symm_p2p_out *out, uint64_t seq) {
     return (int64_t)(seq - out->seen) <= 0;
 }
 
-/* The next multiple of `unit`. What is skipped of a ring that is empty is not waited for. */
-static uint64_t begin_at(symm_p2p_out *out, uint64_t unit) {
-    const uint64_t at = (out->at + unit - 1) & ~(unit - 1);
+/* Up to which position of a ring it is used before its beginning is, if that is free. */
+static uint64_t lap_of(const symm_args *a) {
+    const uint64_t rings = (unsigned)a->nranks * (unsigned)(a->nranks - 1);
+    uint64_t lap = a->scratch.host.p2p_ring;
+    while (lap > SYMM_P2P_LAP && lap * rings > SYMM_P2P_WALK) lap /= 2;
+    return lap;
+}
+
+/* Where the next `bytes` begin, at a multiple of unit: in one piece, if they fit a ring. What is
+ * skipped of a ring that is empty is not waited for. A ring is walked through even where its
+ * beginning is free: stores to lines that the receiver has read a short time ago are slow. */
+static uint64_t begin_at(const symm_args *a, symm_p2p_out *out, uint64_t unit, uint64_t bytes) {
+    const uint64_t ring = a->scratch.host.p2p_ring;
+    uint64_t at = (out->at + unit - 1) & ~(unit - 1);
+    const uint64_t end = (at & (ring - 1)) + bytes;
+    if (end <= lap_of(a)) return at;
     look(out);
-    if (out->seen_at == out->at) out->seen_at = out->at = at;
+    const int empty = out->seen_at == out->at;
+    if (empty || end > ring) at = (at + ring - 1) & ~(ring - 1);
+    if (empty) out->seen_at = out->at = at;
     return at;
 }
 
@@ -46,9 +61,7 @@ static void put_head(const symm_p2p *p, symm_p2p_head *head, uint64_t seq, symm_
 static int send_small(symm_p2p *p, symm_p2p_out *out, symm_p2p_head *head, uint64_t seq) {
     const symm_args *a = p->cta.a;
     const uint64_t ring = a->scratch.host.p2p_ring, need = (p->at->bytes + 63) & ~63ull;
-    /* In one piece. The ring is walked through even where its beginning is free again: stores to
-     * lines that the receiver has read a short time ago are slow. */
-    const uint64_t at = (out->at & (ring - 1)) + need > ring ? begin_at(out, ring) : out->at;
+    const uint64_t at = begin_at(a, out, 64, need);
     if (!has_room(out, ring, at + need)) return 0;
     char *place = symm_p2p_place(a, a->rank, p->at->peer, at);
     symm_move_cached(place, p->at->buff, p->at->bytes);
@@ -106,7 +119,7 @@ static int store_chunk(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_big *big) {
 static int ring_chunk(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_out *out, symm_p2p_big *big) {
     const symm_args *a = p->cta.a;
     const uint64_t ring = a->scratch.host.p2p_ring, chunk = symm_p2p_chunk(a, p->at), k = ch->done;
-    if (k == 0) ch->at = begin_at(out, chunk);
+    if (k == 0) ch->at = begin_at(a, out, chunk, p->at->bytes);
     const uint64_t at = ch->at + k * chunk;
     if (!has_room(out, ring, at + chunk) || !symm_p2p_claim(big, ch->chunks, 0, 1)) return 0;
     symm_move_cached(symm_p2p_place(a, a->rank, p->at->peer, at), p->at->buff + k * chunk,
@@ -119,10 +132,10 @@ static int ring_chunk(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_out *out, symm
 }
 
 /* Whether chunks go through the ring: nothing better is known to come, or the message fits and so
- * ends without its receiver. */
+ * ends without its receiver, which has not come for a while. */
 static int may_ring(const symm_p2p *p, const symm_p2p_channel *ch) {
     if (p->at->off == SYMM_STAGED) return 1;
-    return !ch->met && p->at->bytes <= p->cta.a->scratch.host.p2p_ring;
+    return !p->patient && !ch->met && p->at->bytes <= p->cta.a->scratch.host.p2p_ring;
 }
 
 /* All chunks are claimed, and the receiver has loaded those that it has claimed. */
@@ -153,7 +166,7 @@ int symm_p2p_send(symm_p2p *p, symm_p2p_channel *ch) {
     const uint64_t seq = out->sent + 1;
     symm_p2p_head *head = symm_p2p_head_of(in, seq);
     if (seq > SYMM_P2P_SLOTS && !is_taken(out, seq - SYMM_P2P_SLOTS)) return 0;
-    if (symm_p2p_is_big(a, p->at)) {
+    if (symm_p2p_is_big(a, p->at->bytes)) {
         if (!is_taken(out, out->big_seq[out->bigs % SYMM_P2P_BIGS])) return 0;
         begin_big(p, ch, out, in, seq);
         return 1;

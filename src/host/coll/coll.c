@@ -11,6 +11,7 @@
 #include "coll.h"
 #include "redop.h"
 #include "counts.h"
+#include "grouped.h"
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
@@ -70,7 +71,7 @@ symmResult_t symm_coll_check_buffer(const char *name, const void *p, uint64_t by
 static symmResult_t check_op(const symm_comm *c, const symm_coll *k, const symm_redop **user) {
     *user = NULL;
     if ((unsigned)k->op < symmNumOps) return symmSuccess;
-    const symm_redop *o = symm_redop_find(c, k->op);
+    const symm_redop *o = k->user ? k->user : symm_redop_find(c, k->op);
     if (!o)
         return SYMM_ERR(
             symmInvalidArgument,
@@ -205,14 +206,27 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
 
 /* ---- launch ---------------------------------------------------------------------------------- */
 
-static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
+static void count_launch(symm_comm *c, const symm_launch *l) {
     SYMM_CHECK(symm_call_check(l));
     /* Written by this thread alone; symmStats may read it from another. */
     uint64_t n = atomic_load_explicit(&c->calls.launches[l->plan.kernel], memory_order_relaxed);
     atomic_store_explicit(&c->calls.launches[l->plan.kernel], n + 1, memory_order_relaxed);
     __atomic_store_n(&c->ctl->issued, ++c->calls.issued,
                      __ATOMIC_RELAXED); /* read by ledger.c only */
+}
+
+symmResult_t symm_coll_launch(symm_comm *c, const symm_launch *l, symmStream_t stream) {
+    count_launch(c, l);
     return c->launcher->launch(c, l, stream);
+}
+
+symmResult_t symm_coll_launch_list(symm_comm *c, const symm_launch *first, symmStream_t stream) {
+    for (const symm_launch *l = first; l; l = l->next) count_launch(c, l);
+    return c->launcher->launch_list(c, first, stream);
+}
+
+void symm_coll_sign(const symm_comm *c, symm_launch *l) {
+    l->args.sig = with_heaps(l->sig, c->calls.digest);
 }
 
 typedef struct {
@@ -243,8 +257,7 @@ static int lasts(const symm_win *w) {
     return !w || !w->foreign;
 }
 
-/* The call, checked and planned: as remembered, or now. */
-static symmResult_t prepare(symm_comm *c, const symm_coll *k, const symm_launch **out) {
+symmResult_t symm_coll_ready(symm_comm *c, const symm_coll *k, const symm_launch **out) {
     uint64_t mix = ((uint64_t)(uintptr_t)k->src >> 6) + ((uint64_t)(uintptr_t)k->dst >> 7) +
                    k->count + k->coll;
     symm_memo *m = &c->calls.memos[(mix ^ mix >> 3 ^ mix >> 9) % SYMM_MEMOS];
@@ -258,7 +271,7 @@ static symmResult_t prepare(symm_comm *c, const symm_coll *k, const symm_launch 
         m->digest = c->calls.digest;
     }
     if (m->digest != c->calls.digest) {
-        m->l.args.sig = with_heaps(m->l.sig, c->calls.digest);
+        symm_coll_sign(c, &m->l);
         m->digest = c->calls.digest;
     }
     *out = &m->l;
@@ -268,79 +281,40 @@ static symmResult_t prepare(symm_comm *c, const symm_coll *k, const symm_launch 
 symmResult_t symm_coll_barrier(symm_comm *c, symmStream_t stream) {
     const symm_coll k = {.coll = symmCollBarrier, .type = symmUint8};
     const symm_launch *l;
-    SYMM_TRY(prepare(c, &k, &l));
-    return launch(c, l, stream);
+    SYMM_TRY(symm_coll_ready(c, &k, &l));
+    return symm_coll_launch(c, l, stream);
 }
 
-static symmResult_t call_job(void *p) {
-    call_args *a = p;
+static symmResult_t call_job(call_args *a) {
     symm_comm *c;
     const symm_launch *l;
     SYMM_TRY(symm_comm_enter(a->comm, SYMM_ENTER_COLL, &c));
-    symmResult_t r = prepare(c, &a->k, &l);
-    if (__builtin_expect(r == symmSuccess, 1)) r = launch(c, l, a->stream);
-    symm_comm_leave(c);
-    return r;
-}
-
-/* A call that is queued in a group is checked when it is made, as one that runs at once. u: its
- * counts, which go to *extents; NULL: it has one for all ranks. */
-static symmResult_t check_queued(symm_coll *k, const symm_counts *u, symm_extent *extents,
-                                 symmComm_t comm, symmStream_t stream, int *kind) {
-    symm_comm *c;
-    symm_launch l;
-    SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
-    symmResult_t r = u ? symm_counts_read(k, u, c->rank, c->nranks, extents) : symmSuccess;
-    if (u) k->extents = extents;
-    if (!r) r = symm_coll_prepare(c, k, &l);
-    if (!r) r = c->launcher->check_stream(c, stream);
-    *kind = c->launcher->job(stream);
+    symmResult_t r = symm_coll_ready(c, &a->k, &l);
+    if (__builtin_expect(r == symmSuccess, 1)) r = symm_coll_launch(c, l, a->stream);
     symm_comm_leave(c);
     return r;
 }
 
 symmResult_t symm_coll_call(const symm_coll *k, symmComm_t comm, symmStream_t stream) {
     call_args a = {*k, comm, stream};
-    int kind = SYMM_JOB_STREAM;
-    if (__builtin_expect(symm_group_open(), 0)) {
-        symmResult_t r = check_queued(&a.k, NULL, NULL, comm, stream, &kind);
-        if (r) return symm_group_refuse(r);
-        return symm_group_run(comm, kind, call_job, &a, sizeof a);
-    }
+    if (__builtin_expect(symm_group_open(), 0)) return symm_grouped_call(k, NULL, comm, stream);
     return call_job(&a);
-}
-
-typedef struct { /* a call with a count per rank */
-    call_args a;
-    const symm_counts *counts; /* not read yet; NULL: extents has them */
-    symm_extent extents[SYMM_EXTENTS];
-} uneven_args;
-
-static symmResult_t uneven_job(void *p) {
-    uneven_args *u = p;
-    symm_comm *c;
-    SYMM_TRY(symm_comm_enter(u->a.comm, SYMM_ENTER_COLL, &c));
-    const symm_launch *l;
-    symmResult_t r = symmSuccess;
-    if (u->counts) r = symm_counts_read(&u->a.k, u->counts, c->rank, c->nranks, u->extents);
-    u->a.k.extents = u->extents;
-    if (!r) r = prepare(c, &u->a.k, &l);
-    if (!r) r = launch(c, l, u->a.stream);
-    symm_comm_leave(c);
-    return r;
 }
 
 symmResult_t symm_coll_call_uneven(const symm_coll *k, const symm_counts *counts, symmComm_t comm,
                                    symmStream_t stream) {
-    uneven_args u;
-    int kind = SYMM_JOB_STREAM;
-    u.a = (call_args){*k, comm, stream};
-    u.counts = counts;
-    if (__builtin_expect(!symm_group_open(), 1)) return uneven_job(&u);
-    symmResult_t r = check_queued(&u.a.k, counts, u.extents, comm, stream, &kind);
-    if (r) return symm_group_refuse(r);
-    u.counts = NULL;
-    return symm_group_run(comm, kind, uneven_job, &u, sizeof u);
+    symm_extent extents[SYMM_EXTENTS];
+    symm_coll own = *k;
+    symm_comm *c;
+    const symm_launch *l;
+    if (__builtin_expect(symm_group_open(), 0)) return symm_grouped_call(k, counts, comm, stream);
+    SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
+    own.extents = extents;
+    symmResult_t r = symm_counts_read(k, counts, c->rank, c->nranks, extents);
+    if (!r) r = symm_coll_ready(c, &own, &l);
+    if (!r) r = symm_coll_launch(c, l, stream);
+    symm_comm_leave(c);
+    return r;
 }
 
 /* ---- the public calls: one per row of coll.def, with the arguments that the row names -------- */

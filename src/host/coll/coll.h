@@ -16,10 +16,14 @@ typedef struct { /* what the user asked for */
     symmRedOp_t op;
     /* A count per rank: the parts for each rank, then those from each (counts.h); else NULL. */
     const symm_extent *extents;
+    /* What op was when the call was made, if it may have ended since; NULL: op says. Such a call is
+     * not remembered. */
+    const struct symm_redop *user;
 } symm_coll;
-_Static_assert(sizeof(symm_coll) == 48, "calls are compared byte by byte");
+_Static_assert(sizeof(symm_coll) == 56, "calls are compared byte by byte");
 
-typedef struct { /* checked, planned, ready to launch */
+typedef struct symm_launch {        /* checked, planned, ready to launch */
+    const struct symm_launch *next; /* of a list: the call that comes behind this one */
     symm_comm *comm;
     symm_win *src_win, *dst_win; /* NULL: staged */
     uint64_t in, out;            /* bytes of both buffers */
@@ -63,12 +67,21 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
 symmResult_t symm_coll_check_buffer(const char *name, const void *p, uint64_t bytes);
 /* Asserts the invariants of a call that is ready (call_check.c). */
 void symm_call_check(const symm_launch *l);
+/* The same as it is remembered, or now; *l until the next call. */
+symmResult_t symm_coll_ready(symm_comm *c, const symm_coll *k, const symm_launch **l);
+/* Puts what the heaps of today are into the signature. */
+void symm_coll_sign(const symm_comm *c, symm_launch *l);
+symmResult_t symm_coll_launch(symm_comm *c, const symm_launch *l, symmStream_t stream);
+/* The calls of a list, one after the other. */
+symmResult_t symm_coll_launch_list(symm_comm *c, const symm_launch *first, symmStream_t stream);
 
 /* How a backend launches a call that is ready; the communicator has its backend's. */
 typedef struct symm_launcher {
     /* Runs the call, gives it to the stream, or records it if the stream is captured; in issue
      * order. */
     symmResult_t (*launch)(symm_comm *c, const symm_launch *l, symmStream_t stream);
+    /* The same for the calls of a list; those before one that fails have been given. */
+    symmResult_t (*launch_list)(symm_comm *c, const symm_launch *first, symmStream_t stream);
     /* The errors that launch would return for the stream; for calls that are queued in a group. */
     symmResult_t (*check_stream)(const symm_comm *c, symmStream_t stream);
     /* Whether kernels can reach a buffer that is in no window. */

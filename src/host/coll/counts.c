@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/status.h"
 #include "device/host/reduce.h"
 
@@ -80,6 +81,7 @@ symmResult_t symm_counts_read(const symm_coll *k, const symm_counts *u, int rank
                               symm_extent *out) {
     const symm_coll_row *row = &symm_colls[k->coll];
     const uint64_t esize = symm_type_size(k->type);
+    SYMM_ASSERT(rank >= 0 && rank < nranks && nranks <= SYMM_MAX_RANKS);
     symm_extent *to = out, *from = out + nranks;
     uint64_t bytes;
     if (!esize)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "device/host/reduce.h"
 #include "host/comm/comm.h"
@@ -43,6 +44,20 @@ static symmResult_t check(const symm_comm *c, const message *m) {
     return symm_coll_check_buffer(m->sends ? "sendbuff" : "recvbuff", m->buff, bytes);
 }
 
+/* What a kernel relies on: every call is in one channel, in call order. */
+static void list_check(const symm_p2p_list *l) {
+    int found = 0;
+    SYMM_ASSERT(l->n > 0 && l->nchannels > 0 && l->nchannels <= l->n);
+    for (int k = 0; k < l->nchannels; k++)
+        for (int i = l->channels[k].first; i >= 0; i = l->ops[i].next, found++) {
+            const symm_p2p_op *first = &l->ops[l->channels[k].first], *op = &l->ops[i];
+            SYMM_ASSERT(i < l->n && (op->next < 0 || op->next > i));
+            SYMM_ASSERT(op->peer == first->peer && op->sends == first->sends);
+            SYMM_ASSERT(op->bytes == op->count * symm_type_size(op->type));
+        }
+    SYMM_ASSERT(found == l->n);
+}
+
 /* ---- a list ---------------------------------------------------------------------------------- */
 
 /* This process reaches all of its own memory: a message to itself is never staged. */
@@ -55,7 +70,7 @@ static uint64_t offset_of(const symm_comm *c, const symm_win *w, const message *
 /* A message in one piece needs no window, but a graph keeps it. */
 static void fill_op(symm_comm *c, const message *m, symm_p2p_op *op, symm_win **win) {
     const uint64_t bytes = m->count * symm_type_size(m->type);
-    const int looks = bytes && (m->stream || bytes > SYMM_P2P_TINY);
+    const int looks = bytes && (m->stream || symm_p2p_is_big(&c->calls.proto, bytes));
     *win = looks ? symm_window_at(c, m->buff, bytes) : NULL;
     *op = (symm_p2p_op){.buff = m->buff,
                         .off = offset_of(c, *win, m),
@@ -124,10 +139,12 @@ typedef struct {
 } queued;
 
 void symm_p2p_list_ref(symm_p2p_list *list) {
+    SYMM_ASSERT(atomic_load_explicit(&list->refs, memory_order_relaxed) > 0);
     atomic_fetch_add_explicit(&list->refs, 1, memory_order_relaxed);
 }
 
 void symm_p2p_list_unref(symm_p2p_list *list) {
+    SYMM_ASSERT(atomic_load_explicit(&list->refs, memory_order_relaxed) > 0);
     /* Acquire and release: whoever frees comes after every run. */
     if (atomic_fetch_sub_explicit(&list->refs, 1, memory_order_acq_rel) == 1)
         free((char *)list - offsetof(batch, list));
@@ -159,9 +176,11 @@ static batch *batch_new(const symm_comm *c, int cap) {
 
 static symmResult_t run_batch(symm_comm *c, batch *b) {
     symm_p2p_list *l = &b->list;
+    SYMM_ASSERT(b->n > 0 && b->n <= b->cap);
     l->n = b->n;
     for (int i = 0; i < b->n; i++) fill_op(c, &b->calls[i], &l->ops[i], &l->wins[i]);
     l->nchannels = link_channels(c, l->ops, b->n, l->channels);
+    SYMM_CHECK(list_check(l));
     return c->launcher->messages(c, l, b->streams, collect_streams(b->calls, b->n, b->streams));
 }
 
@@ -199,6 +218,7 @@ static symmResult_t append(symm_comm *c, const message *m, symmComm_t comm) {
     queued *q = at;
     q->comm = comm;
     SYMM_TRY(make_room(c, q));
+    SYMM_ASSERT(q->batch->n < q->batch->cap);
     q->batch->calls[q->batch->n++] = *m;
     return symmSuccess;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "driver.h"
@@ -14,9 +15,11 @@ typedef struct job {
     struct job *next;  /* of its queue */
     struct job *later; /* in the order of the calls */
     struct queue *queue;
+    struct job *joined; /* the job of which it is part; NULL: it is one itself */
     const void *key;
     int kind;
     symm_job_fn fn;
+    const symm_job_row *row;  /* NULL: a job by itself */
     void (*drop)(void *args); /* may be NULL */
     _Alignas(16) char args[];
 } job;
@@ -32,7 +35,7 @@ typedef struct queue { /* the jobs of one communicator, in order */
     struct queue *next;
     const void *key;
     int blocks, threaded;
-    job *first, **last;
+    job *first, **last, *newest;
     gate *gate;
     job *handed; /* to the caller's thread, which this one waits for; under the gate's lock */
     pthread_t thread;
@@ -58,17 +61,27 @@ int symm_group_is_open(void) {
     return group.depth > 0;
 }
 
-symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const void *args,
-                            size_t bytes) {
-    if (__builtin_expect(!symm_group_open(), 1)) return fn((void *)(uintptr_t)args);
+static symmResult_t add_job(const job *head, const void *args, size_t bytes) {
     job *j = SYMM_FAIL_ALLOC(group_job, malloc(sizeof *j + bytes));
     if (!j)
         return symm_group_refuse(SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group"));
-    *j = (job){.key = key, .kind = kind, .fn = fn};
+    *j = *head;
     memcpy(j->args, args, bytes);
     *group.last = j;
     group.last = &j->later;
+    if (j->row) j->row->settle(j->args);
     return symmSuccess;
+}
+
+symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const void *args,
+                            size_t bytes) {
+    if (__builtin_expect(!symm_group_open(), 1)) return fn((void *)(uintptr_t)args);
+    return add_job(&(job){.key = key, .kind = kind, .fn = fn}, args, bytes);
+}
+
+symmResult_t symm_group_join(const void *key, int kind, const symm_job_row *row, const void *args,
+                             size_t bytes) {
+    return add_job(&(job){.key = key, .kind = kind, .fn = row->run, .row = row}, args, bytes);
 }
 
 static job *find_behind(const void *key) {
@@ -80,6 +93,8 @@ static job *find_behind(const void *key) {
 symmResult_t symm_group_behind(const void *key, int kind, symm_job_fn fn, void (*drop)(void *args),
                                size_t bytes, void **args) {
     job *j = find_behind(key);
+    SYMM_ASSERT(group.depth > 0);
+    SYMM_ASSERT(!j || (j->fn == fn && j->drop == drop));
     if (!j) {
         j = SYMM_FAIL_ALLOC(group_behind, calloc(1, sizeof *j + bytes));
         if (!j)
@@ -177,15 +192,29 @@ static void free_jobs(job *j) {
     }
 }
 
+/* Whether j has become part of its queue's newest job. What only gives work to streams keeps the
+ * order of the calls across communicators, so nothing may stand in between. */
+static int joins(const queue *q, job *j, const job *before) {
+    job *to = q->newest;
+    if (!to || !to->row || to->row != j->row || to->kind != j->kind) return 0;
+    if (j->kind != SYMM_JOB_BLOCKS && before != to && before->joined != to) return 0;
+    if (!to->row->join(to->args, j->args)) return 0;
+    j->joined = to;
+    return 1;
+}
+
 /* A queue for each communicator. The jobs stay in the order of the calls as well, and whoever
  * frees them goes by that. */
 static symmResult_t sort_jobs(queue **queues, job *all) {
-    for (job *j = all; j; j = j->later) {
+    const job *before = NULL; /* in the order of the calls */
+    for (job *j = all; j; before = j, j = j->later) {
         queue *q = j->queue = queue_of(queues, j->key);
         if (!q) return SYMM_ERR(symmOutOfMemory, "no memory to run a group");
+        if (joins(q, j, before)) continue;
         q->blocks |= j->kind == SYMM_JOB_BLOCKS;
         *q->last = j;
         q->last = &j->next;
+        q->newest = j;
     }
     return symmSuccess;
 }
@@ -277,7 +306,7 @@ static symmResult_t run_queues(queue *queues, job *all) {
     symmResult_t status = start_threads(queues, must_serve(all), &g);
     const int threads = g.threads; /* no thread has passed the gate, so nobody else writes it */
     for (job *j = all; j && !status; j = j->later)
-        if (!j->queue->blocks && goes_on(j->queue)) run_job(j);
+        if (!j->joined && !j->queue->blocks && goes_on(j->queue)) run_job(j);
     if (threads) open_gate(&g, status ? CALLED_OFF : OPEN);
     for (queue *q = queues; q && !status; q = q->next)
         if (q->blocks && !q->threaded) run_queue(q);

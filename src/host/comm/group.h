@@ -24,6 +24,18 @@ symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const voi
  * open. */
 symmResult_t symm_group_behind(const void *key, int kind, symm_job_fn fn, void (*drop)(void *args),
                                size_t bytes, void **args);
+/* Jobs that may become one with those that follow them. run: as fn above. settle: the args have
+ * their place for good. join: the args of the next job of the same key become part of these; 1, or
+ * 0 where they stay a job. Jobs that only give work to streams are asked only if no other job
+ * stands in between. */
+typedef struct {
+    symm_job_fn run;
+    int (*join)(void *first, void *second);
+    void (*settle)(void *args);
+} symm_job_row;
+/* As symm_group_run inside a group, and args of any size. */
+symmResult_t symm_group_join(const void *key, int kind, const symm_job_row *row, const void *args,
+                             size_t bytes);
 /* A call was refused with r. Inside a group, symmGroupEnd then runs nothing and returns r, because
  * half a group could wait for the other half for ever. Returns r. */
 symmResult_t symm_group_refuse(symmResult_t r);

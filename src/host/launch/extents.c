@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "host/coll/counts.h"
 #include "host/comm/comm.h"
@@ -20,6 +21,7 @@ symm_extent_block *symm_extents_take(symm_comm *c, symm_args *a) {
     symm_comm_order *o = &c->order;
     /* pairs with the release in symm_extents_give: what a task read, it has read */
     if (!o->spare) o->spare = atomic_exchange_explicit(&o->used, NULL, memory_order_acquire);
+    SYMM_ASSERT(a->host.extents && c->nranks > 0);
     symm_extent_block *b = o->spare;
     if (b)
         o->spare = b->next;

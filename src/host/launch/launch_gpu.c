@@ -155,4 +155,10 @@ static int job(symmStream_t stream) {
     return symm_gpu_is_per_thread(stream) ? SYMM_JOB_HERE : SYMM_JOB_STREAM;
 }
 
-const symm_launcher symm_launch_gpu = {launch_call, check_stream, symm_gpu_check_buffer, job, NULL};
+static symmResult_t launch_list(symm_comm *c, const symm_launch *first, symmStream_t stream) {
+    for (const symm_launch *l = first; l; l = l->next) SYMM_TRY(launch_call(c, l, stream));
+    return symmSuccess;
+}
+
+const symm_launcher symm_launch_gpu = {launch_call,           launch_list, check_stream,
+                                       symm_gpu_check_buffer, job,         NULL};

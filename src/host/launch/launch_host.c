@@ -2,7 +2,11 @@
  * stream), on the stream's worker, or in a replay of its graph. The communicator's user thread;
  * run_task and the functions that a graph calls: any thread. No lock. Only a capture allocates. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/fail.h"
+#include "host/coll/counts.h"
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
@@ -157,6 +161,72 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
     return symmSuccess;
 }
 
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+/* The calls of a list that a stream was given as one task: its worker wakes up once. */
+typedef struct {
+    int n;
+    task call[]; /* behind them their extents */
+} batch;
+
+/* Every call runs, as if each were a task; the first error counts. */
+static symmResult_t run_batch(void *p) {
+    batch *b = *(batch **)p;
+    symmResult_t first = symmSuccess;
+    for (int i = 0; i < b->n; i++) {
+        const symmResult_t r = run_now(&b->call[i]);
+        if (!first) first = r;
+    }
+    free(b);
+    return first;
+}
+
+/* NULL: no memory. */
+static batch *new_batch(symm_comm *c, const symm_launch *first) {
+    size_t n = 0, uneven = 0, each = symm_extents_bytes(c->nranks);
+    for (const symm_launch *l = first; l; l = l->next, n++) uneven += l->args.host.extents != NULL;
+    batch *b =
+        SYMM_FAIL_ALLOC(group_batch, malloc(sizeof *b + n * sizeof b->call[0] + uneven * each));
+    if (!b) return NULL;
+    char *extents = (char *)&b->call[n];
+    b->n = 0;
+    for (const symm_launch *l = first; l; l = l->next) {
+        task *t = &b->call[b->n++];
+        *t = (task){.comm = c, .kernel = l->plan.kernel, .args = l->args};
+        if (!l->args.host.extents) continue;
+        t->args.host.extents = memcpy(extents, l->args.host.extents, each);
+        extents += each;
+    }
+    return b;
+}
+
+static symmResult_t give_batch(symm_comm *c, const symm_launch *first, batch *b,
+                               symmStream_t stream) {
+    for (const symm_launch *l = first; l; l = l->next) symm_doing_begin(c, &l->call);
+    symmResult_t r = symm_stream_submit(stream, run_batch, &b, sizeof b);
+    for (const symm_launch *l = first; l; l = l->next)
+        if (r)
+            symm_doing_undo(c);
+        else
+            symm_launch_done(c, l, stream, 0);
+    if (r) free(b);
+    return r ? r : symm_launch_given(c, stream);
+}
+
+/* On the NULL stream a list saves nothing, and a capture records each call. Without memory for a
+ * batch each call is a task. */
+static symmResult_t launch_list(symm_comm *c, const symm_launch *first, symmStream_t stream) {
+    const int one_task = stream && first->next && !symm_stream_capturing(stream);
+    if (one_task && stream != c->order.eager.stream) {
+        SYMM_TRY(symm_stream_check(stream));
+        SYMM_TRY(symm_launch_follow(c, stream));
+    }
+    batch *b = one_task ? new_batch(c, first) : NULL;
+    if (b) return give_batch(c, first, b, stream);
+    for (const symm_launch *l = first; l; l = l->next) SYMM_TRY(launch(c, l, stream));
+    return symmSuccess;
+}
+
 static symmResult_t check_stream(const symm_comm *c, symmStream_t stream) {
     (void)c;
     return symm_stream_check(stream);
@@ -173,5 +243,5 @@ static int job(symmStream_t stream) {
     return stream ? SYMM_JOB_STREAM : SYMM_JOB_BLOCKS;
 }
 
-const symm_launcher symm_launch_host = {launch, check_stream, check_buffer, job,
-                                        symm_launch_messages};
+const symm_launcher symm_launch_host = {launch,       launch_list, check_stream,
+                                        check_buffer, job,         symm_launch_messages};

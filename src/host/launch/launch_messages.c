@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
@@ -44,6 +45,7 @@ static void reason(symm_comm *c, const symm_p2p_outcome *o, char *text, size_t c
 
 static symmResult_t report(symm_comm *c, const symm_p2p_outcome *o) {
     char text[SYMM_ERR_TEXT], why[SYMM_ERR_TEXT - 160], call[120];
+    SYMM_ASSERT(o->op && o->left.code != symmSuccess);
     symm_message_text(o->op->sends, o->op->count, o->op->type, o->op->peer, call, sizeof call);
     const symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
     if (known) {
@@ -59,6 +61,7 @@ static symmResult_t report(symm_comm *c, const symm_p2p_outcome *o) {
 
 static symmResult_t run(symm_comm *c, const symm_p2p_list *list) {
     symm_p2p_outcome out;
+    SYMM_ASSERT(list->n > 0 && list->nchannels > 0 && list->args->rank == c->rank);
     symm_p2p_run(list->args, list->ops, list->channels, list->nchannels, &out);
     return __builtin_expect(out.left.code != 0, 0) ? report(c, &out) : symmSuccess;
 }
@@ -71,6 +74,7 @@ static void retain_held(void *p) {
 
 static void release_held(void *p) {
     held_list *h = p;
+    SYMM_ASSERT(atomic_load_explicit(&h->refs, memory_order_relaxed) > 0);
     /* Acquire and release: whoever frees comes after every replay. */
     if (atomic_fetch_sub_explicit(&h->refs, 1, memory_order_acq_rel) != 1) return;
     for (int i = 0; i < h->nwins; i++)
@@ -98,7 +102,8 @@ static held_list *hold_list(symm_comm *c, symm_p2p_list *l) {
     held_list *h = SYMM_FAIL_ALLOC(p2p_keep, malloc(sizeof *h + pieces + wins));
     if (!h) return NULL;
     *h = (held_list){.refs = 1, .comm = c, .nwins = l->n, .npieces = n};
-    list_pieces(l, h->pieces);
+    const int filled = list_pieces(l, h->pieces);
+    SYMM_ASSERT(filled == n);
     h->wins = memcpy((char *)h->pieces + pieces, l->wins, wins);
     symm_comm_ref(c);
     for (int i = 0; i < l->n; i++)
@@ -121,6 +126,7 @@ static int lives(held_list *h) {
 }
 
 static symmResult_t check_held(held_list *h) {
+    SYMM_ASSERT(!h || atomic_load_explicit(&h->refs, memory_order_relaxed) > 0);
     if (!h || lives(h)) return symmSuccess;
     const symmResult_t r =
         SYMM_ERR(symmInvalidUsage, "captured sends and receives are replayed, but memory under the "
@@ -197,6 +203,7 @@ static void observe(symm_comm *c, symmStream_t stream, int captured) {
 }
 
 static task make_task(symm_comm *c, symm_p2p_list *l) {
+    SYMM_ASSERT(l->refs ? l->refs > 0 : l->n == 1);
     return (task){.comm = c, .list = l->refs ? l : NULL, .args = l->args, .op = l->ops[0]};
 }
 
@@ -242,6 +249,7 @@ static symmResult_t launch(symm_comm *c, symm_p2p_list *list, symmStream_t strea
 symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
                                   int nstreams) {
     const symmStream_t lead = lead_of(streams, nstreams);
+    SYMM_ASSERT(nstreams > 0 && nstreams <= list->n);
     if (lead) SYMM_TRY(symm_stream_check(lead));
     if (nstreams > 1) SYMM_TRY(gather(lead, streams, nstreams));
     SYMM_TRY(launch(c, list, lead));
