@@ -1,4 +1,4 @@
-/* config.h - ncclConfig_t of any version from 2.14 on, and ncclCollConfig_t. Any thread; no lock. */
+/* config.h - ncclConfig_t of any version from 2.14 on, ncclCollConfig_t. Any thread; no lock. */
 #ifndef SYMM_NCCL_CONFIG_H_
 #define SYMM_NCCL_CONFIG_H_
 

@@ -1,6 +1,6 @@
 /* symm_run.c - symm-run COMMAND [ARGUMENTS]: runs a program that uses NCCL, with symm in NCCL's
- * place. It sets what the loader, vLLM and SGLang look at, says in a line what it found, and becomes
- * the command. One thread. */
+ * place. It sets what the loader, vLLM and SGLang look at, says in a line what it found, and
+ * becomes the command. One thread. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>

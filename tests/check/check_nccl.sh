@@ -19,7 +19,8 @@ printf '%s\n' '#define SYMBOL(class, ret, name, params, args, why) name class' \
     '#include "symbols.def"' | $cc -E -P -Inccl-tests-plugin - >"$dir/table"
 awk '!/^#/ { print $1 }' tests/check/nccl_symbols.txt | sort >"$dir/names"
 awk '{ print $1 }' "$dir/table" | sort >"$dir/rows"
-t_empty "the table has the symbols of both versions, and no others" "$(diff "$dir/names" "$dir/rows")"
+t_empty "the table has the symbols of both versions, and no others" \
+    "$(diff "$dir/names" "$dir/rows")"
 t_empty "each symbol once" "$(uniq -d "$dir/rows")"
 sed 's/.*/&\np&/' "$dir/names" | sort >"$dir/want"
 nm -D --defined-only "$lib" | awk '{ print $3 }' | sort >"$dir/have"
@@ -62,7 +63,8 @@ assertions() {
         '#include "symbols.def"' | $cc -E -P -Inccl-tests-plugin - |
         while read -r name type; do
             grep -qw "$name" "$1" || continue
-            echo "_Static_assert(__builtin_types_compatible_p(__typeof__(&$name), $type), \"$name\");"
+            echo "_Static_assert(__builtin_types_compatible_p(__typeof__(&$name), $type),"
+            echo "               \"$name\");"
         done
 }
 # Where the fields are that the header has. header, what declares them
@@ -88,7 +90,8 @@ compare_header() { # header
     local inc version
     inc=$(dirname "$1")
     version=$(awk '$2 == "NCCL_VERSION_CODE" { print $3 }' "$1")
-    { printf '#include "%s"\ntypedef const char *nccl_text;\n' "$1" && assertions "$1"; } >"$dir/rows.c"
+    printf '#include "%s"\ntypedef const char *nccl_text;\n' "$1" >"$dir/rows.c"
+    assertions "$1" >>"$dir/rows.c"
     t_empty "prototypes are those of nccl.h $version ($(grep -c assert "$dir/rows.c"))" \
         "$($cc -w -fsyntax-only -DNCCL_OS_LINUX -I"$dir/stubs" -I"$inc" "$dir/rows.c" 2>&1)"
     offsets "$1" "$1" >"$dir/theirs.c"
@@ -110,11 +113,17 @@ conforms() { # header version
         -Itests/kit -I"$dir/stubs" -I"$(dirname "$1")" tests/mp/mp_nccl.c "$obj/t.o" \
         "$obj/parts.a" "$lib" "$build/obj-test/libsymm.a" "$build/test/libsymm-images.so" \
         -Wl,-rpath,"$(dirname "$lib")" -Wl,-rpath,"$PWD/$build/test" -pthread -ldl -lrt -lm \
-        -o "$dir/conform" 2>"$dir/err" || { t_fail "a program compiled with nccl.h $2" "$(shown)"; return; }
+        -o "$dir/conform" 2>"$dir/err"
+    if [ ! -e "$dir/conform" ]; then
+        t_fail "a program compiled with nccl.h $2" "$(shown)"
+        return
+    fi
     timeout $((120 * ${T_SLOW:-1})) sh -c '. scripts/mpi.sh; launch "$@"' - 2 "$dir/conform" \
         >"$dir/out" 2>"$dir/err"
     t_equal "a program compiled with nccl.h $2 runs, on 2 ranks" \
-        "$("$build/test/mp_nccl" -l | wc -l) 0" "$(grep -c '^ok ' "$dir/out") $(grep -c '^not ok' "$dir/out")"
+        "$("$build/test/mp_nccl" -l | wc -l) 0" \
+        "$(grep -c '^ok ' "$dir/out") $(grep -c '^not ok' "$dir/out")"
+    rm "$dir/conform"
 }
 if [ -z "$(headers)" ]; then
     t_skip "declarations are those of nccl.h" "needs nccl.h (NCCL_HOME says where)"
@@ -197,7 +206,8 @@ quiet() { # name, command...
     local without=$?
     LD_PRELOAD=$lib SYMM_DEBUG=TRACE "$@" >"$dir/out" 2>"$dir/err"
     t_expect "preloaded into $name nothing changes" "$without" $?
-    t_empty "nor what it prints" "$(diff "$dir/plain.out" "$dir/out"; diff "$dir/plain.err" "$dir/err")"
+    t_empty "nor what it prints" \
+        "$(diff "$dir/plain.out" "$dir/out"; diff "$dir/plain.err" "$dir/err")"
 }
 quiet "ls" ls -d / tests
 quiet "sh" sh -c 'echo x; exit 3'
@@ -212,7 +222,8 @@ fi
 says "symm-run puts us into a program" 22809 "$run" "$dir/rpath"
 t_equal "and says what it found in a line" "1 1" \
     "$(shown | wc -l) $(shown | grep -c "^symm-run: NCCL is $lib .*, which needs libnccl.so.2$")"
-says "what others open by a path" "$lib $lib" "$run" sh -c 'echo $VLLM_NCCL_SO_PATH $SGLANG_NCCL_SO_PATH'
+says "what others open by a path" "$lib $lib" \
+    "$run" sh -c 'echo $VLLM_NCCL_SO_PATH $SGLANG_NCCL_SO_PATH'
 says "what was preloaded stays" "$lib:$dir/old/libnccl.so.2" \
     env LD_PRELOAD="$dir/old/libnccl.so.2" "$run" sh -c 'echo $LD_PRELOAD'
 says "the command's exit status" "exit status 3" "$run" sh -c 'exit 3'
@@ -240,9 +251,12 @@ fi
 
 # ---- what it says ----
 SYMM_DEBUG=INFO python3 tests/check/nccl_client.py "$lib" 2 >"$dir/out" 2>"$dir/err"
-t_equal "a line for each communicator" 2 "$(shown | grep -c 'drop-in: communicator .*rank [01] of 2, native')"
-t_equal "a line for each shape of a call" 2 "$(shown | grep -c 'ncclAllReduce of 4 elements .*kernel')"
-t_equal "counts at exit" 1 "$(shown | grep -c '1 communicators, all native; 0 calls refused, ncclAllReduce 1')"
+t_equal "a line for each communicator" 2 \
+    "$(shown | grep -c 'drop-in: communicator .*rank [01] of 2, native')"
+t_equal "a line for each shape of a call" 2 \
+    "$(shown | grep -c 'ncclAllReduce of 4 elements .*kernel')"
+t_equal "counts at exit" 1 \
+    "$(shown | grep -c '1 communicators, all native; 0 calls refused, ncclAllReduce 1')"
 
 # ---- the second table of docs/environment.md ----
 printf '%s\n' '#define NCCL_PARAM_INT(f, var, def, min, max, help) var|def|min to max|help' \
