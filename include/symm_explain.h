@@ -31,6 +31,15 @@ SYMM_API symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t 
  * for whom; of a communicator that is being made, how far it is. Order: local, any thread. */
 SYMM_API symmResult_t symmCommDump(symmComm_t comm, int fd);
 
+/* Levels of the log, as SYMM_DEBUG numbers them. */
+typedef enum { symmLogWarn = 2, symmLogInfo = 3, symmLogTrace = 4 } symmLogLevel_t;
+/* *level: the highest level of which the log takes lines now; 0 or 1: it takes none of them.
+ * Order: local, any thread. */
+SYMM_API symmResult_t symmLogQuery(int *level);
+/* A line of the caller's own in the library's log, where SYMM_DEBUG and SYMM_DEBUG_FILE say. Nothing
+ * is written if the log does not take lines of that level. Order: local, any thread. */
+SYMM_API symmResult_t symmLogWrite(symmLogLevel_t level, const char *text);
+
 #ifdef __cplusplus
 }
 #endif

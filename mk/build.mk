@@ -33,7 +33,12 @@ MPI_OBJ  := $(MPI_SRC:%.c=$(OBJ)/%.o)
 TEST_MPI_OBJ := $(MPI_SRC:%.c=$(TOBJ)/%.o)
 PERF_OBJ := $(PERF_SRC:%.c=$(OBJ)/%.o) $(if $(HAVE_MPI),$(OBJ)/tools/perf_mpi.o)
 INFO_OBJ := $(INFO_SRC:%.c=$(OBJ)/%.o)
-OBJECTS  := $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO_OBJ)
+RUN_OBJ  := $(OBJ)/tools/symm_run.o
+# The drop-in for NCCL: a library of its own with a copy of libsymm in it.
+NCCL_SRC := $(wildcard nccl-tests-plugin/*.c)
+NCCL_OBJ := $(NCCL_SRC:%.c=$(OBJ)/%.o)
+TEST_NCCL_OBJ := $(NCCL_SRC:%.c=$(TOBJ)/%.o)
+OBJECTS  := $(NCCL_OBJ) $(TEST_NCCL_OBJ) $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO_OBJ) $(RUN_OBJ)
 
 # What goes wrong otherwise: objects of two sets of flags in one library after `make CFLAGS=...`.
 # -Werror changes no object: `make` and `make check` share them.
@@ -122,7 +127,9 @@ endif
 # ---- libraries ----
 SONAME     := libsymm.so.$(MAJOR)
 MPI_SONAME := libsymm-mpi.so.$(MAJOR)
-LIBRARIES  := $(LIB)/libsymm.so $(LIB)/libsymm.a $(if $(HAVE_MPI),$(LIB)/libsymm-mpi.so)
+# In a folder of its own, so that nothing finds it by accident.
+NCCL_LIB   := $(LIB)/nccl/libnccl.so.2
+LIBRARIES  := $(LIB)/libsymm.so $(LIB)/libsymm.a $(if $(HAVE_MPI),$(LIB)/libsymm-mpi.so) $(NCCL_LIB)
 
 # nodelete: the library is called at the end of a thread that has used it and at a fork, and the
 # one for MPI when MPI frees a communicator or ends. Each may be after a dlclose.
@@ -144,13 +151,20 @@ $(LIB)/libsymm-mpi.so.$(VERSION): $(MPI_OBJ) $(LIB)/libsymm.so src/libsymm.map
 $(LIB)/%.so: $(LIB)/%.so.$(VERSION)
 	$(Q)ln -sf $(<F) $@
 
+# -Bsymbolic: its own calls stay inside, whatever NCCL is loaded beside it.
+$(NCCL_LIB): $(NCCL_OBJ) $(LIB)/libsymm.a nccl-tests-plugin/libnccl.map
+	@$(call say,LD,$@)
+	$(Q)$(CC) -shared -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,-Bsymbolic $(NO_UNDEFINED) \
+	  -Wl,--version-script=nccl-tests-plugin/libnccl.map $(NCCL_OBJ) $(LIB)/libsymm.a \
+	  $(ALL_LDFLAGS) -lrt -o $@
+
 # Removed first: ar would keep members whose source is gone.
 $(LIB)/libsymm.a: $(LIB_OBJ)
 	@$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(LIB_OBJ)
 
 # ---- tools ----
-TOOLS := $(BIN)/symm-perf $(BIN)/symm-info
+TOOLS := $(BIN)/symm-perf $(BIN)/symm-info $(BIN)/symm-run
 
 # Found beside it, so that programs run from build/ and from any prefix without a library path.
 RPATH := -Wl,-rpath,'$$ORIGIN/../lib$(S)'
@@ -172,8 +186,14 @@ $(BIN)/symm-info: $(INFO_OBJ) $(LIB)/libsymm.a
 	@$(call say,LD,$@)
 	$(Q)$(CC) $(INFO_OBJ) $(LIB)/libsymm.a $(ALL_LDFLAGS) -lrt -lm -o $@
 
+# symm-run: it needs nothing of the library; the drop-in lies beside it.
+$(RUN_OBJ): ALL_CPPFLAGS += -DSYMM_RUN_LIB='"../lib$(S)/nccl/libnccl.so.2"'
+$(BIN)/symm-run: $(RUN_OBJ) | $(NCCL_LIB)
+	@$(call say,LD,$@)
+	$(Q)$(CC) $(RUN_OBJ) $(ALL_LDFLAGS) -o $@
+
 # ---- directories: order-only, their time stamps mean nothing ----
-DIRS := $(sort $(patsubst %/,%,$(dir $(OBJECTS))) $(LIB) $(BIN))
+DIRS := $(sort $(patsubst %/,%,$(dir $(OBJECTS))) $(LIB) $(LIB)/nccl $(BIN))
 $(DIRS):
 	$(Q)mkdir -p $@
 $(OBJECTS): | $(DIRS)
@@ -209,6 +229,8 @@ install: all $(PC) ## headers, libraries, tools, pkg-config files, documents int
 	$(Q)cd $(call to,lib) && for l in $(SHARED); do \
 	  ln -sf lib$$l.so.$(VERSION) lib$$l.so.$(MAJOR) && ln -sf lib$$l.so.$(MAJOR) lib$$l.so; done
 	$(Q)install -m 644 $(PC) $(call to,lib/pkgconfig)
+	$(Q)install -d $(call to,lib/nccl)
+	$(Q)install -m 755 $(NCCL_LIB) $(call to,lib/nccl)
 	$(Q)install -m 755 $(TOOLS) $(call to,bin)
 	$(Q)install -d $(call to,$(DOC_DIR)/docs) $(call to,$(DOC_DIR)/examples)
 	$(Q)install -m 644 README.md CHANGELOG.md LICENSE $(call to,$(DOC_DIR))

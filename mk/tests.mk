@@ -99,14 +99,22 @@ $(TEST_IMAGES): $(T_IMAGES) | $(TEST)
 	@$(call say,LD,$@)
 	$(Q)$(CC) -shared $^ $(ALL_LDFLAGS) -Wl,-soname,$(@F) -o $@
 
+# Objects first: they may be more than the rule's own, and they take from the archives.
 $(C_TESTS:%=$(TEST)/%): $(TEST)/%: $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_LIB) $(TEST_IMAGES)
 	@$(call say,LD,$@)
-	$(Q)$(CC) $^ $(ALL_LDFLAGS) $(BESIDE) -lrt -lm -o $@
+	$(Q)$(CC) $(filter %.o,$^) $(filter-out %.o,$^) $(ALL_LDFLAGS) $(BESIDE) -lrt -lm -o $@
 
 $(M_TESTS:%=$(TEST)/%): $(TEST)/%: \
     $(TOBJ)/tests/%.o $(T_OBJ) $(TEST_MPI_OBJ) $(MPI_LEAKS) $(TEST_LIB) $(TEST_IMAGES)
 	@$(call say,LD,$@)
 	$(Q)$(WITH_MPI) $^ $(ALL_LDFLAGS) $(BESIDE) $(if $(MPI_LEAKS),-rdynamic) -lrt -lm -o $@
+
+# Programs that look inside the drop-in.
+$(patsubst %,$(TEST)/%,$(filter unit_nccl% thr_nccl% bench_nccl%,$(C_TESTS))): $(TEST_NCCL_OBJ)
+
+# A program of others, over the drop-in as it is installed.
+$(TEST)/mp_nccl: $(NCCL_LIB)
+$(TEST)/mp_nccl: BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)/nccl'
 
 $(TEST)/unit_kernels: $(EMU_OBJ)
 $(TOBJ)/tests/emu_kernels.o: tests/fake/emu_kernels.cc $(TOBJ)/flags

@@ -19,6 +19,7 @@
 #include "fd.h"
 #include "param.h"
 #include "stats.h"
+#include "status.h"
 
 enum { LINE_BYTES = 2048, PATH_BYTES = 512 };
 
@@ -82,7 +83,7 @@ static size_t add_head(char *line, int level, const char *file, int line_no) {
     if (log_rank >= 0) len = addf(line, len, "[%d] ", log_rank);
     len = addf(line, len, "symm %s ", names[level]);
     /* where it was said helps with trouble and traces, and is noise elsewhere */
-    if (level == SYMM_LOG_WARN || level == SYMM_LOG_TRACE)
+    if (file && (level == SYMM_LOG_WARN || level == SYMM_LOG_TRACE))
         len = addf(line, len, "%s:%d ", base_name(file), line_no);
     return len;
 }
@@ -183,4 +184,26 @@ void symm_log_ask(void) {
     int level;
     symm_param_of_log(&level, &file);
     symm_log_setup(level, file);
+}
+
+/* ---- lines of programs -------------------------------------------------------------------- */
+
+static int level_now(void) {
+    if (__atomic_load_n(&symm_log_level, __ATOMIC_RELAXED) == SYMM_LOG_UNREAD) symm_log_ask();
+    return __atomic_load_n(&symm_log_level, __ATOMIC_RELAXED);
+}
+
+symmResult_t symmLogQuery(int *level) {
+    if (!level) return SYMM_ERR(symmInvalidArgument, "symmLogQuery: level is NULL");
+    *level = level_now();
+    return symmSuccess;
+}
+
+symmResult_t symmLogWrite(symmLogLevel_t level, const char *text) {
+    if (!text) return SYMM_ERR(symmInvalidArgument, "symmLogWrite: text is NULL");
+    if (level < symmLogWarn || level > symmLogTrace)
+        return SYMM_ERR(symmInvalidArgument, "symmLogWrite: level=%d: must be %d to %d", (int)level,
+                        symmLogWarn, symmLogTrace);
+    if ((int)level <= level_now()) symm_log_write((int)level, NULL, 0, "%s", text);
+    return symmSuccess;
 }

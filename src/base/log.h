@@ -17,6 +17,7 @@ enum {
 extern int
     symm_log_level; /* read without a lock (relaxed); set by symm_log_setup, from symm_param_load */
 
+/* file NULL: a line of the program's. */
 void symm_log_write(int level, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* The rank shown in this thread's lines (failpoints look at it too); -1 none. */

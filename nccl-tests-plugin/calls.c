@@ -1,0 +1,163 @@
+/* calls.c - collectives, point-to-point, reductions: checks of the handle, then symm's call of that
+ * name. Any thread; no lock, no allocation. */
+#include "config.h"
+
+#define SYMM_TYPE(type) ((symmDataType_t)(type))
+#define SYMM_OP(op)     ((symmRedOp_t)(op))
+
+/* A call that needs a communicator: its record is `c` in what follows. */
+#define WITH(comm, call)                 \
+    nccl_comm *c = nccl_comm_live(comm); \
+    if (UNLIKELY(!c)) return symm_nccl_comm_none(comm, call)
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+    WITH(comm, "ncclAllReduce");
+    symm_nccl_shape(c, CALL_ALL_REDUCE, send, recv, count, type, op, -1);
+    return nccl_of(symmAllReduce(send, recv, count, SYMM_TYPE(type), SYMM_OP(op), c->comm, stream));
+}
+NCCL_ALIAS(ncclAllReduce);
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+    WITH(comm, "ncclAllGather");
+    symm_nccl_shape(c, CALL_ALL_GATHER, send, recv, count, type, 0, -1);
+    return nccl_of(symmAllGather(send, recv, count, SYMM_TYPE(type), c->comm, stream));
+}
+NCCL_ALIAS(ncclAllGather);
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+    WITH(comm, "ncclReduceScatter");
+    symm_nccl_shape(c, CALL_REDUCE_SCATTER, send, recv, count, type, op, -1);
+    return nccl_of(
+        symmReduceScatter(send, recv, count, SYMM_TYPE(type), SYMM_OP(op), c->comm, stream));
+}
+NCCL_ALIAS(ncclReduceScatter);
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
+    WITH(comm, "ncclBroadcast");
+    symm_nccl_shape(c, CALL_BROADCAST, send, recv, count, type, 0, root);
+    return nccl_of(symmBroadcast(send, recv, count, SYMM_TYPE(type), root, c->comm, stream));
+}
+NCCL_ALIAS(ncclBroadcast);
+
+ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                       cudaStream_t stream) {
+    return ncclBroadcast(buff, buff, count, type, root, comm, stream);
+}
+NCCL_ALIAS(ncclBcast);
+
+ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+    WITH(comm, "ncclReduce");
+    symm_nccl_shape(c, CALL_REDUCE, send, recv, count, type, op, root);
+    return nccl_of(
+        symmReduce(send, recv, count, SYMM_TYPE(type), SYMM_OP(op), root, c->comm, stream));
+}
+NCCL_ALIAS(ncclReduce);
+
+/* NCCL takes an alltoall in place, and leaves in the buffer what it likes: nccl-tests makes such
+ * calls and looks at no data. Here the ranks meet, and the buffer stays as it is. */
+static ncclResult_t all_to_all_in_place(nccl_comm *c, cudaStream_t stream) {
+    static _Atomic int said;
+    if (!atomic_exchange(&said, 1))
+        symm_nccl_say(symmLogInfo, "ncclAlltoAll in place: its result is not defined; it is run as "
+                                   "a barrier");
+    return nccl_of(symmBarrier(c->comm, stream));
+}
+
+ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type,
+                          ncclComm_t comm, cudaStream_t stream) {
+    WITH(comm, "ncclAlltoAll");
+    if (send == recv && send && count) return all_to_all_in_place(c, stream);
+    symm_nccl_shape(c, CALL_ALL_TO_ALL, send, recv, count, type, 0, -1);
+    return nccl_of(symmAlltoAll(send, recv, count, SYMM_TYPE(type), c->comm, stream));
+}
+NCCL_ALIAS(ncclAlltoAll);
+
+ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+    WITH(comm, "ncclGather");
+    symm_nccl_shape(c, CALL_GATHER, send, recv, count, type, 0, root);
+    return nccl_of(symmGather(send, recv, count, SYMM_TYPE(type), root, c->comm, stream));
+}
+NCCL_ALIAS(ncclGather);
+
+ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+                         ncclComm_t comm, cudaStream_t stream) {
+    WITH(comm, "ncclScatter");
+    symm_nccl_shape(c, CALL_SCATTER, send, recv, count, type, 0, root);
+    return nccl_of(symmScatter(send, recv, count, SYMM_TYPE(type), root, c->comm, stream));
+}
+NCCL_ALIAS(ncclScatter);
+
+ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+    WITH(comm, "ncclSend");
+    symm_nccl_shape(c, CALL_SEND, send, NULL, count, type, 0, peer);
+    return nccl_of(symmSend(send, count, SYMM_TYPE(type), peer, c->comm, stream));
+}
+NCCL_ALIAS(ncclSend);
+
+ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+    WITH(comm, "ncclRecv");
+    symm_nccl_shape(c, CALL_RECV, NULL, recv, count, type, 0, peer);
+    return nccl_of(symmRecv(recv, count, SYMM_TYPE(type), peer, c->comm, stream));
+}
+NCCL_ALIAS(ncclRecv);
+
+/* ---- with a config: what it asks for is checked, then ignored -------------------------------- */
+
+#define WITH_CONFIG(name, params, args)                                         \
+    ncclResult_t name##Config params {                                          \
+        const ncclResult_t bad = symm_nccl_coll_config(config, #name "Config"); \
+        return bad ? symm_nccl_group_refuse(bad) : name args;                   \
+    }                                                                           \
+    NCCL_ALIAS(name##Config)
+#define BUFFERS const void *send, void *recv, size_t count, ncclDataType_t type
+#define WHERE   ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config
+
+WITH_CONFIG(ncclAllReduce, (BUFFERS, ncclRedOp_t op, WHERE),
+            (send, recv, count, type, op, comm, stream));
+WITH_CONFIG(ncclAllGather, (BUFFERS, WHERE), (send, recv, count, type, comm, stream));
+WITH_CONFIG(ncclReduceScatter, (BUFFERS, ncclRedOp_t op, WHERE),
+            (send, recv, count, type, op, comm, stream));
+WITH_CONFIG(ncclBroadcast, (BUFFERS, int root, WHERE),
+            (send, recv, count, type, root, comm, stream));
+WITH_CONFIG(ncclReduce, (BUFFERS, ncclRedOp_t op, int root, WHERE),
+            (send, recv, count, type, op, root, comm, stream));
+WITH_CONFIG(ncclAlltoAll, (BUFFERS, WHERE), (send, recv, count, type, comm, stream));
+WITH_CONFIG(ncclGather, (BUFFERS, int root, WHERE), (send, recv, count, type, root, comm, stream));
+WITH_CONFIG(ncclScatter, (BUFFERS, int root, WHERE), (send, recv, count, type, root, comm, stream));
+
+/* ---- reductions ------------------------------------------------------------------------------ */
+
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype,
+                                      ncclScalarResidence_t residence, ncclComm_t comm) {
+    symmRedOp_t mine;
+    WITH(comm, "ncclRedOpCreatePreMulSum");
+    if (!op) return symm_nccl_null("ncclRedOpCreatePreMulSum", "op");
+    const symmResult_t r = symmRedOpCreatePreMulSum(&mine, scalar, SYMM_TYPE(datatype),
+                                                    (symmScalarResidence_t)residence, c->comm);
+    if (!r) *op = (ncclRedOp_t)mine;
+    return nccl_of(r);
+}
+NCCL_ALIAS(ncclRedOpCreatePreMulSum);
+
+static void redop_over(void *record, void *out, symmResult_t result) {
+    const nccl_comm *c = record;
+    (void)result;
+    symmRedOpDestroy((symmRedOp_t)(uintptr_t)out, c->comm);
+}
+
+/* Programs end a reduction behind the call that uses it, also in a group, which runs it later. */
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+    WITH(comm, "ncclRedOpDestroy");
+    if (!symm_nccl_group_open()) return nccl_of(symmRedOpDestroy(SYMM_OP(op), c->comm));
+    const ncclResult_t r = symm_nccl_after_room();
+    return r ? r : symm_nccl_after(redop_over, c, (void *)(uintptr_t)op, symmSuccess);
+}
+NCCL_ALIAS(ncclRedOpDestroy);

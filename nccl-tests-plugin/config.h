@@ -1,0 +1,14 @@
+/* config.h - ncclConfig_t of any version from 2.14 on, ncclCollConfig_t. Any thread; no lock. */
+#ifndef SYMM_NCCL_CONFIG_H_
+#define SYMM_NCCL_CONFIG_H_
+
+#include "plugin.h"
+
+/* What symm takes of a program's config (NULL: nothing is set). Fields that its version does not
+ * have count as unset, fields that it has and we do not are not looked at. out->commName points
+ * into the caller's. ncclInvalidArgument names field, value and what is allowed. */
+ncclResult_t symm_nccl_config(const ncclConfig_t *config, symmConfig_t *out);
+/* Checks the config of one collective call; NULL is allowed. */
+ncclResult_t symm_nccl_coll_config(const ncclCollConfig_t *config, const char *call);
+
+#endif

@@ -1,0 +1,207 @@
+/* make.c - making and ending communicators. Any thread; no lock. A handle is written when the call
+ * is made, as NCCL does; in a group it can be used when the group has ended. */
+#include <stdlib.h>
+
+#include "config.h"
+
+/* Behind the creation: the handle can be used, or is taken back. */
+static void made(void *record, void *out, symmResult_t result) {
+    nccl_comm *c = record;
+    (void)result; /* of a group: other communicators may have failed, this one not */
+    if (c->comm) {
+        symm_nccl_shapes_begin(c);
+        symm_nccl_comm_live(c);
+        return;
+    }
+    *(ncclComm_t *)out = NULL;
+    symm_nccl_comm_free(c);
+}
+
+/* What creations begin with: the config and a record. */
+static ncclResult_t begin(const char *call, ncclComm_t *out, const ncclConfig_t *config,
+                          symmConfig_t *mine, nccl_comm **record) {
+    symm_nccl_params p;
+    if (!out) return symm_nccl_group_refuse(symm_nccl_null(call, "comm"));
+    ncclResult_t r = symm_nccl_params_load(&p);
+    if (!r) r = symm_nccl_config(config, mine);
+    if (!r) r = symm_nccl_after_room();
+    if (!r && !(*record = symm_nccl_comm_new())) r = ncclSystemError;
+    return r ? symm_nccl_group_refuse(r) : r;
+}
+
+static ncclResult_t init_rank(const char *call, ncclComm_t *comm, int nranks,
+                              const ncclUniqueId *id, int rank, const ncclConfig_t *config) {
+    symmConfig_t mine;
+    symmUniqueId_t mine_id;
+    nccl_comm *c;
+    const ncclResult_t r = begin(call, comm, config, &mine, &c);
+    if (r) return r;
+    _Static_assert(sizeof mine_id == sizeof *id, "an id of symm is one of NCCL");
+    mine_id = *(const symmUniqueId_t *)(const void *)id;
+    *comm = nccl_handle(c);
+    return symm_nccl_after(made, c, comm,
+                           symmCommInitRankConfig(&c->comm, nranks, mine_id, rank, &mine));
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank) {
+    return init_rank("ncclCommInitRank", comm, nranks, &id, rank, NULL);
+}
+NCCL_ALIAS(ncclCommInitRank);
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config) {
+    return init_rank("ncclCommInitRankConfig", comm, nranks, &id, rank, config);
+}
+NCCL_ALIAS(ncclCommInitRankConfig);
+
+/* One id is enough for symm's ranks to meet: the first, which every rank passes. */
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int nranks, int rank, int nId,
+                                      ncclUniqueId *ids, ncclConfig_t *config) {
+    static const char call[] = "ncclCommInitRankScalable";
+    if (!ids) return symm_nccl_group_refuse(symm_nccl_null(call, "commIds"));
+    if (nId < 1 || nId > nranks)
+        return symm_nccl_group_refuse(symm_nccl_fail(
+            ncclInvalidArgument, "%s: nId=%d: must be 1 to nranks, %d", call, nId, nranks));
+    return init_rank(call, comm, nranks, ids, rank, config);
+}
+NCCL_ALIAS(ncclCommInitRankScalable);
+
+static void drop_all(nccl_comm **records, int n) {
+    for (int i = 0; i < n; i++) symm_nccl_comm_free(records[i]);
+}
+
+static ncclResult_t init_all(ncclComm_t *comms, int n, const int *devices, nccl_comm **records,
+                             symmComm_t *mine) {
+    for (int i = 0; i < n; i++)
+        if (!(records[i] = symm_nccl_comm_new())) {
+            drop_all(records, i);
+            return ncclSystemError;
+        }
+    const symmResult_t r = symmCommInitAll(mine, n, devices);
+    if (r) {
+        const ncclResult_t code = symm_nccl_result(r);
+        drop_all(records, n);
+        return code;
+    }
+    for (int i = 0; i < n; i++) {
+        records[i]->comm = mine[i];
+        comms[i] = nccl_handle(records[i]);
+        made(records[i], &comms[i], symmSuccess);
+    }
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices) {
+    static const char call[] = "ncclCommInitAll";
+    symm_nccl_params p;
+    if (!comms) return symm_nccl_null(call, "comms");
+    if (n < 1 || n > NCCL_MAX_COMMS)
+        return symm_nccl_fail(ncclInvalidArgument, "%s: ndev=%d: must be at least 1", call, n);
+    const ncclResult_t bad = symm_nccl_params_load(&p);
+    if (bad) return bad;
+    nccl_comm **records = calloc((size_t)n, sizeof *records);
+    symmComm_t *mine = calloc((size_t)n, sizeof *mine);
+    const ncclResult_t r =
+        records && mine ? init_all(comms, n, devices, records, mine)
+                        : symm_nccl_fail(ncclSystemError, "%s: no memory for %d ranks", call, n);
+    free(records);
+    free(mine);
+    return r;
+}
+NCCL_ALIAS(ncclCommInitAll);
+
+/* ---- from another one ------------------------------------------------------------------------ */
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
+                           ncclConfig_t *config) {
+    static const char call[] = "ncclCommSplit";
+    symmConfig_t mine;
+    nccl_comm *parent = nccl_comm_live(comm), *c;
+    if (!parent) return symm_nccl_comm_none(comm, call);
+    const ncclResult_t r = begin(call, newcomm, config, &mine, &c);
+    if (r) return r;
+    *newcomm = nccl_handle(c);
+    return symm_nccl_after(
+        made, c, newcomm, symmCommSplit(parent->comm, color, key, &c->comm, config ? &mine : NULL));
+}
+NCCL_ALIAS(ncclCommSplit);
+
+ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *newcomm,
+                            ncclConfig_t *config, int flags) {
+    static const char call[] = "ncclCommShrink";
+    symmConfig_t mine;
+    nccl_comm *parent = nccl_comm_live(comm), *c;
+    if (!parent) return symm_nccl_comm_none(comm, call);
+    if (flags & ~NCCL_SHRINK_ABORT)
+        return symm_nccl_group_refuse(symm_nccl_fail(
+            ncclInvalidArgument, "%s: flags=%#x: must be 0 or %d", call, flags, NCCL_SHRINK_ABORT));
+    const ncclResult_t r = begin(call, newcomm, config, &mine, &c);
+    if (r) return r;
+    *newcomm = nccl_handle(c);
+    return symm_nccl_after(
+        made, c, newcomm,
+        symmCommShrink(parent->comm, excluded, n, &c->comm, config ? &mine : NULL, flags));
+}
+NCCL_ALIAS(ncclCommShrink);
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+    if (!comm) return ncclSuccess;
+    nccl_comm *c = nccl_comm_live(comm);
+    if (!c) return symm_nccl_comm_none(comm, "ncclCommFinalize");
+    const symmResult_t r = symmCommFinalize(c->comm);
+    int live = COMM_LIVE;
+    if (!r) atomic_compare_exchange_strong(&c->state, &live, COMM_FINAL);
+    return nccl_of(r);
+}
+NCCL_ALIAS(ncclCommFinalize);
+
+/* After a call that should have ended it: whether it has. */
+static int lives(const nccl_comm *c) {
+    int n;
+    return symmCommCount(c->comm, &n) == symmSuccess;
+}
+
+static ncclResult_t end(nccl_comm *c, int state, symmResult_t (*how)(symmComm_t comm)) {
+    const ncclResult_t code = nccl_of(how(c->comm));
+    if (code && lives(c)) { /* refused, as in a group that uses it */
+        atomic_store_explicit(&c->state, state, memory_order_release);
+        return code;
+    }
+    symm_nccl_shapes_end(c);
+    symm_nccl_windows_end(c);
+    symm_nccl_comm_free(c);
+    return code;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    static const char call[] = "ncclCommDestroy";
+    if (!comm) return ncclSuccess;
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    if (bad) return bad;
+    const int state = symm_nccl_comm_end(c);
+    return state ? end(c, state, symmCommDestroy) : symm_nccl_comm_none(comm, call);
+}
+NCCL_ALIAS(ncclCommDestroy);
+
+/* Of one that another thread destroys: frees that thread, which may wait for a peer. */
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    static const char call[] = "ncclCommAbort";
+    if (!comm) return ncclSuccess;
+    nccl_comm *c = (nccl_comm *)(void *)comm;
+    if (nccl_comm_state(comm) == COMM_ENDING) return nccl_of(symmCommRevoke(c->comm, 0));
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    if (bad) return bad;
+    const int state = symm_nccl_comm_end(c);
+    return state ? end(c, state, symmCommAbort) : symm_nccl_comm_none(comm, call);
+}
+NCCL_ALIAS(ncclCommAbort);
+
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, "ncclCommRevoke", &c);
+    return bad ? bad : nccl_of(symmCommRevoke(c->comm, flags));
+}
+NCCL_ALIAS(ncclCommRevoke);

@@ -1,0 +1,135 @@
+/* query.c - questions about communicators, and what all of the library is. Any thread, also while
+ * another one is stuck in a call; no lock. */
+
+#include <string.h>
+
+#include "plugin.h"
+
+#define VERSION 22809 /* whose calls and behaviour are those of this library */
+
+ncclResult_t ncclGetVersion(int *version) {
+    symm_nccl_params p;
+    if (!version) return symm_nccl_null("ncclGetVersion", "version");
+    const ncclResult_t r = symm_nccl_params_load(&p);
+    if (r) return r;
+    const int real = p.version ? 0 : symm_nccl_real_version();
+    *version = p.version ? p.version : real ? real : VERSION;
+    return ncclSuccess;
+}
+NCCL_ALIAS(ncclGetVersion);
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
+    return nccl_of(symmGetUniqueId((symmUniqueId_t *)(void *)id));
+}
+NCCL_ALIAS(ncclGetUniqueId);
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
+    symmResult_t now = symmSuccess;
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, "ncclCommGetAsyncError", &c);
+    if (bad) return bad;
+    if (!error) return symm_nccl_null("ncclCommGetAsyncError", "asyncError");
+    const symmResult_t r = symmCommGetAsyncError(c->comm, &now);
+    if (!r) *error = nccl_of(now);
+    return nccl_of(r);
+}
+NCCL_ALIAS(ncclCommGetAsyncError);
+
+static ncclResult_t ask(const char *call, ncclComm_t comm,
+                        symmResult_t (*question)(symmComm_t comm, int *out), int *out) {
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    return bad ? bad : nccl_of(question(c->comm, out));
+}
+
+ncclResult_t ncclCommCount(const ncclComm_t comm, int *count) {
+    return ask("ncclCommCount", comm, symmCommCount, count);
+}
+NCCL_ALIAS(ncclCommCount);
+
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank) {
+    return ask("ncclCommUserRank", comm, symmCommUserRank, rank);
+}
+NCCL_ALIAS(ncclCommUserRank);
+
+/* -1 on the host backend: there is no GPU. */
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device) {
+    return ask("ncclCommCuDevice", comm, symmCommDevice, device);
+}
+NCCL_ALIAS(ncclCommCuDevice);
+
+static ncclResult_t look(const char *call, ncclComm_t comm, symmCommInfo_t *info) {
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    *info = (symmCommInfo_t){.size = sizeof *info};
+    return bad ? bad : nccl_of(symmCommQuery(c->comm, info));
+}
+
+/* Nothing can be suspended. Scratch is what a communicator holds; windows are the program's. */
+ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value) {
+    static const char call[] = "ncclCommMemStats";
+    symmCommInfo_t info;
+    const ncclResult_t r = look(call, comm, &info);
+    if (r) return r;
+    if (!value) return symm_nccl_null(call, "value");
+    if ((unsigned)stat > ncclStatGpuMemTotal)
+        return symm_nccl_fail(ncclInvalidArgument, "%s: stat=%d: must be 0 to %d", call, (int)stat,
+                              ncclStatGpuMemTotal);
+    *value = stat == ncclStatGpuMemPersist || stat == ncclStatGpuMemTotal ? info.scratchBytes : 0;
+    return ncclSuccess;
+}
+NCCL_ALIAS(ncclCommMemStats);
+
+/* Fields that the caller's version does not have are left out. */
+ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t *props) {
+    static const char call[] = "ncclCommQueryProperties";
+    symmCommInfo_t info;
+    const ncclResult_t r = look(call, comm, &info);
+    if (r) return r;
+    if (!props) return symm_nccl_null(call, "props");
+    if (props->magic != NCCL_API_MAGIC || props->size < sizeof(nccl_record))
+        return symm_nccl_fail(ncclInvalidArgument,
+                              "%s: magic %#x, size %zu: it must be made with NCCL's initializer",
+                              call, props->magic, props->size);
+    ncclCommProperties_t p = {.size = props->size,
+                              .magic = props->magic,
+                              .version = props->version,
+                              .rank = info.rank,
+                              .nRanks = info.nranks,
+                              .cudaDev = info.device,
+                              .nvmlDev = info.device,
+                              .nLsaTeams = 1};
+    memcpy(props, &p, p.size < sizeof p ? p.size : sizeof p);
+    return ncclSuccess;
+}
+NCCL_ALIAS(ncclCommQueryProperties);
+
+/* ---- teams: every rank reaches every other's memory ------------------------------------------ */
+
+ncclTeam_t ncclTeamWorld(ncclComm_t comm) {
+    symmCommInfo_t info;
+    if (look("ncclTeamWorld", comm, &info)) return (ncclTeam_t){0, 0, 0};
+    return (ncclTeam_t){info.nranks, info.rank, 1};
+}
+NCCL_ALIAS(ncclTeamWorld);
+
+ncclTeam_t ncclTeamLsa(ncclComm_t comm) {
+    return ncclTeamWorld(comm);
+}
+NCCL_ALIAS(ncclTeamLsa);
+
+ncclTeam_t ncclTeamRail(ncclComm_t comm) {
+    const ncclTeam_t world = ncclTeamWorld(comm);
+    return (ncclTeam_t){world.nRanks > 0, 0, world.nRanks};
+}
+NCCL_ALIAS(ncclTeamRail);
+
+int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank) {
+    return ncclTeamWorld(comm).rank + (rank - team.rank) * team.stride;
+}
+NCCL_ALIAS(ncclTeamRankToWorld);
+
+int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam_t team, int rank) {
+    return ncclTeamRankToWorld(comm, team, rank);
+}
+NCCL_ALIAS(ncclTeamRankToLsa);

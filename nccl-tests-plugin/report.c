@@ -1,0 +1,77 @@
+/* report.c - errors of the drop-in: codes, the text for ncclGetLastError, lines in symm's log. Any
+ * thread; no lock: the text is the thread's own. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "plugin.h"
+
+enum { TEXT_BYTES = 512 };
+
+static _Thread_local char text[TEXT_BYTES];
+
+static void keep(const char *fmt, va_list ap) {
+    char line[TEXT_BYTES];
+    vsnprintf(line, sizeof line, fmt, ap); /* an argument may be the old text */
+    memcpy(text, line, sizeof text);
+}
+
+ncclResult_t symm_nccl_fail(ncclResult_t code, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    keep(fmt, ap);
+    va_end(ap);
+    symmLogWrite(symmLogWarn, text);
+    return code;
+}
+
+ncclResult_t symm_nccl_null(const char *call, const char *argument) {
+    return symm_nccl_fail(ncclInvalidArgument, "%s: %s is NULL", call, argument);
+}
+
+void symm_nccl_say(symmLogLevel_t level, const char *fmt, ...) {
+    char line[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    symmLogWrite(level, line);
+}
+
+/* Programs were compiled with codes up to 7. */
+static ncclResult_t nearest(symmResult_t r) {
+    switch (r) {
+    case symmTimeout:
+    case symmAborted: return ncclRemoteError;
+    case symmOutOfMemory:
+    case symmFdLimit: return ncclSystemError;
+    case symmMismatch:
+    case symmNotSupported:
+    case symmVersionMismatch:
+    case symmNeedGrow: return ncclInvalidUsage;
+    default: return r > symmInProgress ? ncclInternalError : (ncclResult_t)r;
+    }
+}
+
+ncclResult_t symm_nccl_result(symmResult_t r) {
+    if (r != symmSuccess && r != symmInProgress)
+        snprintf(text, sizeof text, "%s", symmGetLastError(NULL));
+    return nearest(r);
+}
+
+const char *ncclGetLastError(ncclComm_t comm) {
+    (void)comm;
+    return text;
+}
+NCCL_ALIAS(ncclGetLastError);
+
+const char *ncclGetErrorString(ncclResult_t result) {
+    return symmGetErrorString(result >= ncclNumResults ? symmNumResults : (symmResult_t)result);
+}
+NCCL_ALIAS(ncclGetErrorString);
+
+/* symm reads its variables whenever a communicator is made. */
+void ncclResetDebugInit(void) {}
+NCCL_ALIAS(ncclResetDebugInit);
+void ncclResetDebugInitInternal(void) {}
+NCCL_ALIAS(ncclResetDebugInitInternal);

@@ -1,0 +1,262 @@
+/* window.c - memory, windows, registrations. Any thread. Lock: comm.c's, over which records are
+ * free and over the lists of registrations.
+ *
+ * A window's handle is the address of a record in the layout that device code of NCCL reads: base
+ * of rank 0's part and stride. The record lies in memory of the host. */
+#include <stdlib.h>
+
+#include "plugin.h"
+
+#define MAX_WINDOWS 65536
+
+enum { WINDOW_FREE, WINDOW_MAKING, WINDOW_LIVE, WINDOW_ENDING };
+
+typedef struct {
+    _Alignas(128) struct ncclWindow_vidmem seen; /* first: the handle is its address */
+    _Atomic int state;                           /* LIVE is stored, released, behind the rest */
+    symmWindow_t win;
+    nccl_comm *comm;
+    void *user;
+} window;
+
+struct symm_nccl_registered { /* ncclCommRegister: nothing but a handle */
+    symm_nccl_registered *next;
+};
+
+static window windows[MAX_WINDOWS];
+static unsigned fresh; /* under the lock, as the ring of those that are used again */
+static uint32_t freed[MAX_WINDOWS];
+static unsigned freed_first, freed_count;
+
+_Static_assert(offsetof(struct ncclWindow_vidmem, lsaFlatBase) == 8 &&
+                   offsetof(struct ncclWindow_vidmem, lsaRank) == 16 &&
+                   offsetof(struct ncclWindow_vidmem, stride4G) == 24 &&
+                   offsetof(struct ncclWindow_vidmem, mcOffset4K) == 28,
+               "where NCCL's device code has them");
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+static window *take_free(void) {
+    if (fresh < MAX_WINDOWS) return &windows[fresh++];
+    if (!freed_count) return NULL;
+    window *w = &windows[freed[freed_first]];
+    freed_first = (freed_first + 1) % MAX_WINDOWS;
+    freed_count--;
+    return w;
+}
+
+static window *new_window(nccl_comm *c, void *user) {
+    symm_nccl_lock();
+    window *w = take_free();
+    symm_nccl_unlock();
+    if (!w) {
+        symm_nccl_fail(ncclSystemError, "there are %d windows: no more can be made", MAX_WINDOWS);
+        return NULL;
+    }
+    w->win = NULL;
+    w->comm = c;
+    w->user = user;
+    atomic_store_explicit(&w->state, WINDOW_MAKING, memory_order_relaxed);
+    return w;
+}
+
+static void free_window(window *w) {
+    atomic_store_explicit(&w->state, WINDOW_FREE, memory_order_release);
+    symm_nccl_lock();
+    freed[(freed_first + freed_count++) % MAX_WINDOWS] = (uint32_t)(w - windows);
+    symm_nccl_unlock();
+}
+
+static window *find(ncclWindow_t win) {
+    const uintptr_t at = (uintptr_t)win - (uintptr_t)windows;
+    window *w = (window *)(void *)win;
+    if (at >= sizeof windows || at % sizeof *w) return NULL;
+    /* Acquire: pairs with made. */
+    return atomic_load_explicit(&w->state, memory_order_acquire) == WINDOW_LIVE ? w : NULL;
+}
+
+static ncclResult_t none(ncclWindow_t win, const char *call) {
+    if (!win) return symm_nccl_null(call, "win");
+    return symm_nccl_fail(ncclInvalidArgument, "%s: %p is no window of symm, or it ended", call,
+                          (void *)win);
+}
+
+void symm_nccl_windows_end(nccl_comm *c) {
+    symm_nccl_lock();
+    const unsigned used = fresh;
+    symm_nccl_registered *r = c->registered;
+    c->registered = NULL;
+    symm_nccl_unlock();
+    for (unsigned i = 0; i < used; i++)
+        if (windows[i].comm == c &&
+            atomic_load_explicit(&windows[i].state, memory_order_acquire) == WINDOW_LIVE)
+            free_window(&windows[i]);
+    for (symm_nccl_registered *next; r; r = next) {
+        next = r->next;
+        free(r);
+    }
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+ncclResult_t ncclMemAlloc(void **ptr, size_t size) {
+    return nccl_of(symmMemAlloc(ptr, size));
+}
+NCCL_ALIAS(ncclMemAlloc);
+
+ncclResult_t ncclMemFree(void *ptr) {
+    return nccl_of(symmMemFree(ptr));
+}
+NCCL_ALIAS(ncclMemFree);
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+/* What device code reads. Where peers' memory is not mapped by one rule (thread ranks) there is no
+ * base: ncclGetPeerDevicePointer knows the addresses all the same. */
+static void show(window *w) {
+    symmCommInfo_t comm = {.size = sizeof comm};
+    symmWindowInfo_t info = {.size = sizeof info};
+    w->seen = (struct ncclWindow_vidmem){.winHost = w};
+    if (symmCommQuery(w->comm->comm, &comm) || symmWindowQuery(w->win, &info)) return;
+    w->seen.lsaRank = w->seen.worldRank = comm.rank;
+    if (comm.threadRanks || comm.stride >> 32 << 32 != comm.stride) return;
+    w->seen.lsaFlatBase = (char *)(uintptr_t)(comm.base + info.offset);
+    w->seen.stride4G = (uint32_t)(comm.stride >> 32);
+}
+
+static void made(void *record, void *out, symmResult_t result) {
+    window *w = record;
+    (void)result; /* of a group: other windows may have failed, this one not */
+    if (!w->win) {
+        free_window(w);
+        return;
+    }
+    show(w);
+    /* Release: pairs with find. */
+    atomic_store_explicit(&w->state, WINDOW_LIVE, memory_order_release);
+    *(ncclWindow_t *)out = &w->seen;
+}
+
+/* Flags are hints for transports that symm does not have. */
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win,
+                                    int flags) {
+    static const char call[] = "ncclCommWindowRegister";
+    (void)flags;
+    nccl_comm *c = nccl_comm_live(comm);
+    if (!c) return symm_nccl_comm_none(comm, call);
+    if (!win) return symm_nccl_group_refuse(symm_nccl_null(call, "win"));
+    const ncclResult_t r = symm_nccl_after_room();
+    if (r) return r;
+    window *w = new_window(c, buff);
+    if (!w) return symm_nccl_group_refuse(ncclSystemError);
+    return symm_nccl_after(
+        made, w, win, symmWindowRegister(c->comm, buff, size, &w->win, SYMM_WIN_COLL_SYMMETRIC));
+}
+NCCL_ALIAS(ncclCommWindowRegister);
+
+static ncclResult_t drop(window *w) {
+    int live = WINDOW_LIVE;
+    if (!atomic_compare_exchange_strong(&w->state, &live, WINDOW_ENDING))
+        return none(&w->seen, "ncclCommWindowDeregister");
+    const symmResult_t r = symmWindowDeregister(w->comm->comm, w->win);
+    if (r) {
+        atomic_store_explicit(&w->state, WINDOW_LIVE, memory_order_release);
+        return symm_nccl_result(r);
+    }
+    free_window(w);
+    return ncclSuccess;
+}
+
+/* What a program did not get a window for, it may give back: NULL. */
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
+    static const char call[] = "ncclCommWindowDeregister";
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    if (bad) return bad;
+    if (!win) return ncclSuccess;
+    window *w = find(win);
+    if (!w) return none(win, call);
+    if (w->comm != c)
+        return symm_nccl_fail(ncclInvalidArgument, "%s: window %p is of another communicator", call,
+                              (void *)win);
+    return drop(w);
+}
+NCCL_ALIAS(ncclCommWindowDeregister);
+
+ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **ptr) {
+    static const char call[] = "ncclWinGetUserPtr";
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    if (bad) return bad;
+    window *w = find(win);
+    if (!w) return none(win, call);
+    if (!ptr) return symm_nccl_null(call, "outUserPtr");
+    *ptr = w->user;
+    return ncclSuccess;
+}
+NCCL_ALIAS(ncclWinGetUserPtr);
+
+static ncclResult_t peer_pointer(const char *call, ncclWindow_t win, size_t offset, int rank,
+                                 void **ptr) {
+    window *w = find(win);
+    if (!w) return none(win, call);
+    if (!ptr) return symm_nccl_null(call, "outPtr");
+    return nccl_of(symmWindowPeerPtr(w->win, offset, rank, ptr));
+}
+
+/* All ranks of a communicator are one team that reaches its memory by loads and stores. */
+ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t win, size_t offset, int lsaRank, void **ptr) {
+    return peer_pointer("ncclGetLsaDevicePointer", win, offset, lsaRank, ptr);
+}
+NCCL_ALIAS(ncclGetLsaDevicePointer);
+
+ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t win, size_t offset, int peer, void **ptr) {
+    return peer_pointer("ncclGetPeerDevicePointer", win, offset, peer, ptr);
+}
+NCCL_ALIAS(ncclGetPeerDevicePointer);
+
+/* ---- registration of one rank ---------------------------------------------------------------- */
+
+/* NCCL may use such a buffer without a copy. symm has nothing to gain from one rank's. */
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, void **handle) {
+    static const char call[] = "ncclCommRegister";
+    (void)size;
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    if (bad) return bad;
+    if (!buff || !handle) return symm_nccl_null(call, buff ? "handle" : "buff");
+    symm_nccl_registered *r = malloc(sizeof *r);
+    if (!r) return symm_nccl_fail(ncclSystemError, "%s: no memory for a handle", call);
+    symm_nccl_lock();
+    r->next = c->registered;
+    c->registered = r;
+    symm_nccl_unlock();
+    *handle = r;
+    return ncclSuccess;
+}
+NCCL_ALIAS(ncclCommRegister);
+
+/* 1 if the handle was one of the communicator's. */
+static int forget(nccl_comm *c, const void *handle) {
+    symm_nccl_lock();
+    symm_nccl_registered **at = &c->registered;
+    while (*at && *at != handle) at = &(*at)->next;
+    symm_nccl_registered *found = *at;
+    if (found) *at = found->next;
+    symm_nccl_unlock();
+    free(found);
+    return found != NULL;
+}
+
+/* PyTorch's abort hands windows to it. */
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle) {
+    static const char call[] = "ncclCommDeregister";
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
+    if (bad) return bad;
+    if (find(handle)) return ncclCommWindowDeregister(comm, handle);
+    if (!handle || forget(c, handle)) return ncclSuccess;
+    return symm_nccl_fail(ncclInvalidArgument, "%s: %p is no handle of this communicator", call,
+                          handle);
+}
+NCCL_ALIAS(ncclCommDeregister);

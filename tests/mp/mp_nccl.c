@@ -1,0 +1,354 @@
+/* mp_nccl.c - a program in NCCL's ABI, as others write them, over the drop-in (the library itself,
+ * not its objects) under mpirun: every call that is served, on the host backend. */
+#include <mpi.h>
+
+#include "nccl_kit.h"
+
+enum { COUNT = 1000, MANY = 300000 };
+
+static int rank, ranks;
+
+static ncclUniqueId shared_id(void) {
+    ncclUniqueId id;
+    if (!rank) N_OK(ncclGetUniqueId(&id));
+    MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
+    return id;
+}
+
+static ncclComm_t world(void) {
+    ncclComm_t comm = NULL;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    N_OK(ncclCommInitRank(&comm, ranks, shared_id(), rank));
+    return comm;
+}
+
+static int sum_of_ranks(int n) {
+    return n * (n + 1) / 2; /* of rank + 1 */
+}
+
+/* value(rank, i) of element i */
+static void fill(int *x, size_t count, int seed) {
+    for (size_t i = 0; i < count; i++) x[i] = seed * 1000 + (int)(i % 997);
+}
+
+static void holds(const int *x, size_t count, int seed, int times) {
+    for (size_t i = 0; i < count; i++)
+        T_CHECKF(x[i] == times * (int)(i % 997) + seed * 1000, "element %zu is %d", i, x[i]);
+}
+
+static void who_is_who(void) {
+    int n, me, device, version;
+    ncclResult_t error = ncclInternalError;
+    ncclComm_t comm = world();
+    N_OK(ncclCommCount(comm, &n));
+    N_OK(ncclCommUserRank(comm, &me));
+    N_OK(ncclCommCuDevice(comm, &device));
+    N_OK(ncclCommGetAsyncError(comm, &error));
+    N_OK(ncclGetVersion(&version));
+    T_EQ(n, ranks);
+    T_EQ(me, rank);
+    T_EQ(device, -1);
+    T_EQ(error, ncclSuccess);
+    T_EQ(version, 22809);
+    T_CHECK(*(uint64_t *)(void *)comm != 0x0280028002800280ull); /* NCCL's own begin so */
+    N_OK(ncclCommFinalize(comm));
+    N_REFUSED(ncclAllReduce(&n, &n, 1, ncclInt32, ncclSum, comm, NULL), ncclInvalidUsage,
+              "was finalized");
+    N_OK(ncclCommDestroy(comm));
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+static void reductions(ncclComm_t comm, int *a, int *b, size_t count) {
+    fill(a, count * (size_t)ranks, rank + 1);
+    N_OK(ncclAllReduce(a, b, count, ncclInt32, ncclSum, comm, NULL));
+    holds(b, count, sum_of_ranks(ranks), ranks);
+    N_OK(ncclAllReduce(a, b, count, ncclInt32, ncclMax, comm, NULL));
+    holds(b, count, ranks, 1);
+    memset(b, 0, count * sizeof *b);
+    N_OK(ncclReduce(a, b, count, ncclInt32, ncclMin, ranks - 1, comm, NULL));
+    if (rank == ranks - 1) holds(b, count, 1, 1);
+    for (int p = 0; p < ranks; p++) fill(a + (size_t)p * count, count, p + 1);
+    N_OK(ncclReduceScatter(a, b, count, ncclInt32, ncclSum, comm, NULL));
+    holds(b, count, ranks * (rank + 1), ranks);
+}
+
+static void moves(ncclComm_t comm, int *a, int *b, size_t count) {
+    fill(a, count, rank + 1);
+    N_OK(ncclAllGather(a, b, count, ncclInt32, comm, NULL));
+    for (int p = 0; p < ranks; p++) holds(b + (size_t)p * count, count, p + 1, 1);
+    memset(b, 0, count * (size_t)ranks * sizeof *b);
+    N_OK(ncclGather(a, b, count, ncclInt32, 0, comm, NULL));
+    for (int p = 0; p < ranks && !rank; p++) holds(b + (size_t)p * count, count, p + 1, 1);
+    N_OK(ncclBroadcast(a, b, count, ncclInt32, ranks - 1, comm, NULL));
+    holds(b, count, ranks, 1);
+    N_OK(ncclBcast(a, count, ncclInt32, 0, comm, NULL));
+    holds(a, count, 1, 1);
+    for (int p = 0; p < ranks; p++) fill(a + (size_t)p * count, count, 100 * rank + p);
+    N_OK(ncclScatter(a, b, count, ncclInt32, 0, comm, NULL));
+    holds(b, count, rank, 1);
+    N_OK(ncclAlltoAll(a, b, count, ncclInt32, comm, NULL));
+    for (int p = 0; p < ranks; p++) holds(b + (size_t)p * count, count, 100 * p + rank, 1);
+    if (ranks > 1) N_OK(ncclAlltoAll(a, a, count, ncclInt32, comm, NULL)); /* as nccl-tests do */
+}
+
+static void in_memory(ncclComm_t comm, int *a, int *b) {
+    reductions(comm, a, b, COUNT);
+    reductions(comm, a, b, MANY);
+    moves(comm, a, b, COUNT);
+    moves(comm, a, b, MANY);
+    N_OK(ncclAllReduce(a, b, 0, ncclInt32, ncclSum, comm, NULL));
+}
+
+static void collectives(void) {
+    ncclComm_t comm = world();
+    const size_t bytes = (size_t)MANY * (size_t)ranks * sizeof(int);
+    int *a = malloc(bytes), *b = malloc(bytes);
+    T_CHECK(a && b);
+    in_memory(comm, a, b);
+    free(a);
+    free(b);
+    N_OK(ncclCommDestroy(comm));
+}
+
+/* As nccl-tests -R 2: memory and windows of NCCL, in one group. */
+static void collectives_on_windows(void) {
+    ncclComm_t comm = world();
+    const size_t bytes = (size_t)MANY * (size_t)ranks * sizeof(int);
+    void *a, *b, *user = NULL;
+    ncclWindow_t win[2] = {NULL, NULL};
+    N_OK(ncclGroupStart());
+    N_OK(ncclMemAlloc(&a, bytes));
+    N_OK(ncclMemAlloc(&b, bytes));
+    N_OK(ncclCommWindowRegister(comm, a, bytes, &win[0], NCCL_WIN_COLL_SYMMETRIC));
+    N_OK(ncclCommWindowRegister(comm, b, bytes, &win[1], NCCL_WIN_COLL_SYMMETRIC));
+    T_CHECK(!win[0] && !win[1]);
+    N_OK(ncclGroupEnd());
+    T_CHECK(win[0] && win[1]);
+    in_memory(comm, a, b);
+#ifndef NCCL_TEST_HEADER
+    N_OK(ncclWinGetUserPtr(comm, win[0], &user));
+    T_CHECK(user == a);
+#endif
+    (void)user;
+    N_OK(ncclCommWindowDeregister(comm, win[0]));
+    N_ERR(ncclCommWindowDeregister(comm, win[0]), ncclInvalidArgument); /* stale */
+    N_OK(ncclCommDeregister(comm, win[1]));                             /* as torch's abort */
+    N_OK(ncclCommWindowDeregister(comm, NULL));
+    N_OK(ncclCommDestroy(comm));
+    N_OK(ncclMemFree(a));
+    N_OK(ncclMemFree(b));
+}
+
+/* -p 1 of nccl-tests: memory goes before its windows, and nobody deregisters. */
+static void memory_ends_under_its_window(void) {
+    ncclComm_t comm = world();
+    int x = rank + 1, *a;
+    ncclWindow_t win;
+    N_OK(ncclMemAlloc((void **)&a, 1 << 20));
+    N_OK(ncclCommWindowRegister(comm, a, 1 << 20, &win, NCCL_WIN_COLL_SYMMETRIC));
+    N_OK(ncclMemFree(a));
+    N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL));
+    T_EQ(x, sum_of_ranks(ranks));
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void registrations_of_one_rank(void) {
+    ncclComm_t comm = world();
+    void *handle[2], *none = &rank;
+    int x[4];
+    N_OK(ncclCommRegister(comm, x, sizeof x, &handle[0]));
+    N_OK(ncclCommRegister(comm, x, sizeof x, &handle[1]));
+    T_CHECK(handle[0] && handle[0] != handle[1]);
+    N_OK(ncclCommDeregister(comm, handle[0]));
+    N_REFUSED(ncclCommDeregister(comm, none), ncclInvalidArgument, "no handle");
+    N_REFUSED(ncclCommRegister(comm, NULL, 4, &handle[0]), ncclInvalidArgument, "buff is NULL");
+    N_OK(ncclCommDestroy(comm)); /* with the other one */
+}
+
+/* ---- reductions of programs, point-to-point -------------------------------------------------- */
+
+/* The reduction ends before its group does, and each rank has its own scalar. */
+static void premulsum_in_a_group(void) {
+    ncclComm_t comm = world();
+    float x[COUNT], scalar = rank % 2 ? 2.0f : 1.0f, want = 0;
+    ncclRedOp_t op;
+    for (int i = 0; i < COUNT; i++) x[i] = 3;
+    for (int r = 0; r < ranks; r++) want += r % 2 ? 6 : 3;
+    N_OK(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, comm));
+    T_CHECK(op >= ncclNumOps);
+    N_OK(ncclGroupStart());
+    N_OK(ncclAllReduce(x, x, COUNT, ncclFloat32, op, comm, NULL));
+    N_OK(ncclRedOpDestroy(op, comm));
+    N_OK(ncclGroupEnd());
+    for (int i = 0; i < COUNT; i++) T_CHECK(x[i] == want);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void a_ring_of_messages(void) {
+    ncclComm_t comm = world();
+    int out[COUNT], in[COUNT];
+    const int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+    fill(out, COUNT, rank);
+    N_OK(ncclGroupStart());
+    N_OK(ncclRecv(in, COUNT, ncclInt32, from, comm, NULL));
+    N_OK(ncclSend(out, COUNT, ncclInt32, to, comm, NULL));
+    N_OK(ncclGroupEnd());
+    holds(in, COUNT, from, 1);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void nested_groups(void) {
+    ncclComm_t comm = world();
+    int x[2] = {rank + 1, rank + 1};
+    N_OK(ncclGroupStart());
+    N_OK(ncclAllReduce(&x[0], &x[0], 1, ncclInt32, ncclSum, comm, NULL));
+    N_OK(ncclGroupStart());
+    N_OK(ncclAllReduce(&x[1], &x[1], 1, ncclInt32, ncclMax, comm, NULL));
+    N_OK(ncclGroupEnd());
+    T_EQ(x[0], rank + 1); /* nothing has run yet */
+    N_OK(ncclGroupEnd());
+    T_EQ(x[0], sum_of_ranks(ranks));
+    T_EQ(x[1], ranks);
+    N_ERR(ncclGroupEnd(), ncclInvalidUsage);
+    N_OK(ncclCommDestroy(comm));
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void made_in_a_group(void) {
+    ncclComm_t comm = NULL;
+    ncclConfig_t config = n_config(NCCL_VERSION_CODE, sizeof config);
+    int x = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    config.commName = "grouped";
+    ncclUniqueId id = shared_id();
+    N_OK(ncclGroupStart());
+    N_OK(ncclCommInitRankConfig(&comm, ranks, id, rank, &config));
+    T_CHECK(comm != NULL);
+    N_REFUSED(ncclCommCount(comm, &x), ncclInvalidUsage, "has not ended");
+    N_ERR(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL), ncclInvalidUsage);
+    N_ERR(ncclGroupEnd(), ncclInvalidUsage); /* a call was refused: it runs none */
+    T_CHECK(comm == NULL);
+    x = 1;
+    id = shared_id();
+    N_OK(ncclGroupStart());
+    N_OK(ncclCommInitRankConfig(&comm, ranks, id, rank, &config));
+    N_OK(ncclGroupEnd());
+    N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL));
+    T_EQ(x, ranks);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void splits(void) {
+    ncclComm_t comm = world(), child = comm, same = NULL;
+    int n, me, x = 1;
+    N_OK(ncclCommSplit(comm, rank ? rank % 2 : NCCL_SPLIT_NOCOLOR, -rank, &child, NULL));
+    if (!rank) T_CHECK(child == NULL);
+    N_OK(ncclGroupStart());
+    N_OK(ncclCommSplit(comm, 0, -rank, &same, NULL));
+    N_OK(ncclGroupEnd());
+    N_OK(ncclCommUserRank(same, &me));
+    T_EQ(me, ranks - 1 - rank);
+    N_OK(ncclCommDestroy(comm)); /* its children live on */
+    if (child) {
+        N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, child, NULL));
+        N_OK(ncclCommCount(child, &n));
+        T_EQ(x, n);
+        N_OK(ncclCommDestroy(child));
+    }
+    N_OK(ncclCommDestroy(same));
+}
+
+static void shrinks(void) {
+    ncclComm_t comm = world(), child = NULL;
+    int gone = 0, n;
+    if (rank && ranks > 1) {
+        N_OK(ncclCommShrink(comm, &gone, 1, &child, NULL, NCCL_SHRINK_DEFAULT));
+        N_OK(ncclCommCount(child, &n));
+        T_EQ(n, ranks - 1);
+        N_OK(ncclCommDestroy(child));
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void await(ncclComm_t comm) {
+    ncclResult_t now = ncclInProgress;
+    while (now == ncclInProgress) N_OK(ncclCommGetAsyncError(comm, &now));
+    N_OK(now);
+}
+
+static void made_without_blocking(void) {
+    ncclComm_t comm = NULL, child = NULL;
+    ncclConfig_t config = n_config(NCCL_VERSION_CODE, sizeof config);
+    int x = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    config.blocking = 0;
+    ncclResult_t r = ncclCommInitRankConfig(&comm, ranks, shared_id(), rank, &config);
+    T_CHECK(r == ncclSuccess || r == ncclInProgress);
+    T_CHECK(comm != NULL);
+    await(comm);
+    r = ncclCommSplit(comm, 0, rank, &child, NULL);
+    T_CHECK(r == ncclSuccess || r == ncclInProgress);
+    await(comm);
+    await(child);
+    N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, child, NULL));
+    T_EQ(x, ranks);
+    N_OK(ncclCommDestroy(child));
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void ids_for_many_roots(void) {
+    ncclComm_t comm = NULL;
+    ncclUniqueId ids[2];
+    int x = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    ids[0] = shared_id();
+    ids[1] = shared_id();
+    N_REFUSED(ncclCommInitRankScalable(&comm, ranks, rank, ranks + 1, ids, NULL),
+              ncclInvalidArgument, "nId=");
+    N_OK(ncclCommInitRankScalable(&comm, ranks, rank, ranks > 1 ? 2 : 1, ids, NULL));
+    N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL));
+    T_EQ(x, ranks);
+    N_OK(ncclCommDestroy(comm));
+}
+
+/* A watchdog ends it; the others get an error, and a new communicator is made. */
+static void an_abort(void) {
+    ncclComm_t comm = world();
+    int x = 1;
+    if (!rank) {
+        N_OK(ncclCommAbort(comm));
+    } else {
+        ncclResult_t r, now = ncclSuccess;
+        while ((r = ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL)) == ncclSuccess) {
+        }
+        T_EQ(r, ncclRemoteError);
+        N_OK(ncclCommGetAsyncError(comm, &now));
+        T_EQ(now, ncclRemoteError);
+        N_OK(ncclCommAbort(comm));
+    }
+    comm = world();
+    x = 1;
+    N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL));
+    T_EQ(x, ranks);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void two_hundred_communicators(void) {
+    for (int i = 0; i < 200; i++) {
+        ncclComm_t comm = world();
+        N_OK(ncclCommDestroy(comm));
+    }
+}
+
+T_MAIN_MPI(T(who_is_who), T(collectives), T(collectives_on_windows),
+           T(memory_ends_under_its_window), T(registrations_of_one_rank), T(premulsum_in_a_group),
+           T(a_ring_of_messages), T(nested_groups), T(made_in_a_group), T(splits), T(shrinks),
+           T(made_without_blocking), T(ids_for_many_roots), T(an_abort),
+           T(two_hundred_communicators))

@@ -1,0 +1,244 @@
+/* thr_nccl.c - the drop-in where the ranks are threads, or one thread has several ranks (-t and -g
+ * of nccl-tests), on the host backend: groups, streams, captures, aborts by a watchdog. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "nccl_kit.h"
+
+enum { RANKS = 4, COUNT = 5000 };
+
+static ncclComm_t comms[RANKS];
+static ncclUniqueId id;
+
+static int all_ranks(int n) {
+    return n * (n + 1) / 2;
+}
+
+static void destroy_all(void) {
+    for (int r = 0; r < RANKS; r++) N_OK(ncclCommDestroy(comms[r]));
+}
+
+/* ---- a thread each --------------------------------------------------------------------------- */
+
+static void one_rank(int rank, int n, void *arg) {
+    ncclComm_t comm;
+    int *x = arg, me;
+    N_OK(ncclCommInitRank(&comm, n, id, rank));
+    x[rank] = rank + 1;
+    N_OK(ncclAllReduce(&x[rank], &x[rank], 1, ncclInt32, ncclSum, comm, NULL));
+    T_EQ(x[rank], all_ranks(n));
+    N_OK(ncclCommUserRank(comm, &me));
+    T_EQ(me, rank);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void a_thread_each(void) {
+    int x[RANKS];
+    N_OK(ncclGetUniqueId(&id));
+    T_THREADS(RANKS, one_rank, x);
+}
+
+/* Main makes the communicators, threads use them: -t N. */
+static void use_rank(int rank, int n, void *arg) {
+    int x[COUNT];
+    (void)arg;
+    for (int i = 0; i < COUNT; i++) x[i] = rank + 1;
+    for (int k = 0; k < 5; k++)
+        N_OK(ncclAllReduce(x, x, COUNT, ncclInt32, ncclMax, comms[rank], NULL));
+    for (int i = 0; i < COUNT; i++) T_EQ(x[i], n);
+}
+
+static void made_by_one_used_by_threads(void) {
+    N_OK(ncclCommInitAll(comms, RANKS, NULL));
+    T_THREADS(RANKS, use_rank, NULL);
+    destroy_all();
+}
+
+/* ---- one thread ------------------------------------------------------------------------------ */
+
+static void make_in_a_group(void) {
+    N_OK(ncclGetUniqueId(&id));
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++) N_OK(ncclCommInitRank(&comms[r], RANKS, id, r));
+    N_OK(ncclGroupEnd());
+}
+
+/* Registration of all of them in one group, windows that begin off their memory, collectives of
+ * several in a group: -g N -R 2. */
+static void one_thread_for_all(void) {
+    int *x[RANKS];
+    ncclWindow_t win[RANKS];
+    void *peer;
+    make_in_a_group();
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++) {
+        N_OK(ncclMemAlloc((void **)&x[r], COUNT * sizeof(int)));
+        N_OK(ncclCommWindowRegister(comms[r], x[r], COUNT * sizeof(int), &win[r], 1));
+    }
+    N_OK(ncclGroupEnd());
+    for (int r = 0; r < RANKS; r++)
+        for (int i = 0; i < COUNT; i++) x[r][i] = r + 1;
+    for (int k = 0; k < 3; k++) {
+        N_OK(ncclGroupStart());
+        for (int r = 0; r < RANKS; r++)
+            N_OK(ncclAllReduce(x[r] + 2, x[r] + 2, COUNT - 2, ncclInt32, k ? ncclMax : ncclSum,
+                               comms[r], NULL));
+        N_OK(ncclGroupEnd());
+    }
+    for (int r = 0; r < RANKS; r++) T_EQ(x[r][COUNT - 1], all_ranks(RANKS));
+    N_OK(ncclGetPeerDevicePointer(win[0], 4 * (COUNT - 1), 3, &peer));
+    T_EQ(*(int *)peer, all_ranks(RANKS));
+    N_OK(ncclGetLsaDevicePointer(win[1], 0, 2, &peer));
+    T_EQ(*(int *)peer, 3);
+    for (int r = 0; r < RANKS; r++) N_OK(ncclCommWindowDeregister(comms[r], win[r]));
+    destroy_all();
+    for (int r = 0; r < RANKS; r++) N_OK(ncclMemFree(x[r]));
+}
+
+static void splits_in_a_group(void) {
+    ncclComm_t child[RANKS];
+    int n, x[RANKS];
+    make_in_a_group();
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++)
+        N_OK(ncclCommSplit(comms[r], r == 3 ? NCCL_SPLIT_NOCOLOR : r % 2, r, &child[r], NULL));
+    N_OK(ncclGroupEnd());
+    T_CHECK(!child[3]);
+    N_OK(ncclCommCount(child[0], &n));
+    T_EQ(n, 2);
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < 3; r++) {
+        x[r] = 1;
+        N_OK(ncclAllReduce(&x[r], &x[r], 1, ncclInt32, ncclSum, child[r], NULL));
+    }
+    N_OK(ncclGroupEnd());
+    T_EQ(x[0], 2);
+    T_EQ(x[1], 1);
+    for (int r = 0; r < 3; r++) N_OK(ncclCommDestroy(child[r]));
+    destroy_all();
+}
+
+/* Windows of NULL communicators, of a group that fails, of one that has ended. */
+static void a_refused_call_takes_the_group_along(void) {
+    T_EXPECT_WARNINGS();
+    ncclWindow_t win = NULL;
+    int x[RANKS] = {1, 1, 1, 1};
+    make_in_a_group();
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++)
+        N_OK(ncclAllReduce(&x[r], &x[r], 1, ncclInt32, ncclSum, comms[r], NULL));
+    N_ERR(ncclCommWindowRegister(NULL, x, 4, &win, 1), ncclInvalidArgument);
+    N_ERR(ncclAllReduce(x, x, 1, ncclInt32, (ncclRedOp_t)77, comms[0], NULL), ncclInvalidArgument);
+    N_ERR(ncclGroupEnd(), ncclInvalidArgument);
+    T_EQ(x[0], 1);
+    T_CHECK(!win);
+    destroy_all();
+}
+
+static void a_communicator_in_use_by_its_group_is_not_destroyed(void) {
+    T_EXPECT_WARNINGS();
+    int x[RANKS] = {1, 1, 1, 1}, n;
+    make_in_a_group();
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++)
+        N_OK(ncclAllReduce(&x[r], &x[r], 1, ncclInt32, ncclSum, comms[r], NULL));
+    N_ERR(ncclCommDestroy(comms[0]), ncclInvalidUsage);
+    N_OK(ncclCommCount(comms[0], &n)); /* it lives on */
+    N_ERR(ncclGroupEnd(), ncclInvalidUsage);
+    destroy_all();
+}
+
+/* ---- streams, captures ----------------------------------------------------------------------- */
+
+static void streams_and_replays(void) {
+    symmStream_t s[RANKS];
+    symmGraph_t graph;
+    symmGraphExec_t exec[RANKS];
+    int x[RANKS];
+    N_OK(ncclCommInitAll(comms, RANKS, NULL));
+    for (int r = 0; r < RANKS; r++) {
+        T_OK(symmStreamCreate(&s[r]));
+        x[r] = 1;
+        N_OK(ncclAllReduce(&x[r], &x[r], 1, ncclInt32, ncclSum, comms[r], s[r]));
+    }
+    for (int r = 0; r < RANKS; r++) {
+        T_OK(symmStreamSynchronize(s[r]));
+        T_EQ(x[r], RANKS);
+        T_OK(symmStreamBeginCapture(s[r]));
+        N_OK(ncclAllReduce(&x[r], &x[r], 1, ncclInt32, ncclSum, comms[r], s[r]));
+        T_OK(symmStreamEndCapture(s[r], &graph));
+        T_OK(symmGraphInstantiate(graph, &exec[r]));
+        T_OK(symmGraphDestroy(graph));
+    }
+    for (int k = 0; k < 2; k++)
+        for (int r = 0; r < RANKS; r++) T_OK(symmGraphLaunch(exec[r], s[r]));
+    for (int r = 0; r < RANKS; r++) {
+        T_OK(symmStreamSynchronize(s[r]));
+        T_EQ(x[r], RANKS * RANKS * RANKS);
+        T_OK(symmGraphExecDestroy(exec[r]));
+        T_OK(symmStreamDestroy(s[r]));
+    }
+    destroy_all();
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static void *waits_for_ever(void *arg) {
+    int x = 1;
+    (void)arg;
+    N_ERR(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comms[0], NULL), ncclRemoteError);
+    return NULL;
+}
+
+/* A watchdog aborts a communicator that another thread is stuck in. */
+static void a_watchdog_aborts(void) {
+    T_EXPECT_WARNINGS();
+    pthread_t stuck;
+    ncclResult_t now;
+    N_OK(ncclCommInitAll(comms, 2, NULL));
+    T_EQ(pthread_create(&stuck, NULL, waits_for_ever, NULL), 0);
+    usleep(50000);
+    N_OK(ncclCommGetAsyncError(comms[0], &now));
+    T_EQ(now, ncclSuccess);
+    N_OK(ncclCommAbort(comms[0]));
+    T_EQ(pthread_join(stuck, NULL), 0);
+    N_ERR(ncclCommGetAsyncError(comms[0], &now), ncclInvalidArgument);
+    N_OK(ncclCommAbort(comms[1]));
+}
+
+static void abort_one(int rank, int n, void *arg) {
+    _Atomic int *ended = arg;
+    (void)rank, (void)n;
+    const ncclResult_t r = ncclCommAbort(comms[0]);
+    if (r == ncclSuccess) atomic_fetch_add(ended, 1);
+}
+
+/* Threads that end one communicator at once: it ends, once. */
+static void two_threads_abort(void) {
+    T_EXPECT_WARNINGS();
+    for (int k = 0; k < 20; k++) {
+        _Atomic int ended = 0;
+        N_OK(ncclCommInitAll(comms, 1, NULL));
+        T_THREADS(3, abort_one, &ended);
+        T_CHECK(ended >= 1);
+        N_ERR(ncclCommAbort(comms[0]), ncclInvalidArgument);
+    }
+}
+
+static void revoked(void) {
+    T_EXPECT_WARNINGS();
+    int x = 1;
+    ncclResult_t now;
+    N_OK(ncclCommInitAll(comms, 2, NULL));
+    N_ERR(ncclCommRevoke(comms[0], 5), ncclInvalidArgument);
+    N_OK(ncclCommRevoke(comms[0], 0));
+    N_ERR(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comms[1], NULL), ncclRemoteError);
+    N_OK(ncclCommGetAsyncError(comms[1], &now));
+    T_EQ(now, ncclRemoteError);
+    for (int r = 0; r < 2; r++) N_OK(ncclCommAbort(comms[r]));
+}
+
+T_MAIN(T(a_thread_each), T(made_by_one_used_by_threads), T(one_thread_for_all),
+       T(splits_in_a_group), T(a_refused_call_takes_the_group_along),
+       T(a_communicator_in_use_by_its_group_is_not_destroyed), T(streams_and_replays),
+       T(a_watchdog_aborts), T(two_threads_abort), T(revoked))

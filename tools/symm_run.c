@@ -1,0 +1,184 @@
+/* symm_run.c - symm-run COMMAND [ARGUMENTS]: runs a program that uses NCCL, with symm in NCCL's
+ * place. It sets what the loader, vLLM and SGLang look at, says in a line what it found, and
+ * becomes the command. One thread. */
+#define _GNU_SOURCE
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "symm.h"
+
+#ifndef SYMM_RUN_LIB
+#define SYMM_RUN_LIB "../lib/nccl/libnccl.so.2" /* from the folder of this program */
+#endif
+
+enum { REFUSED = 2, NOT_EXECUTABLE = 126, NOT_FOUND = 127 };
+
+__attribute__((format(printf, 2, 3), noreturn)) static void refuse(int code, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    fputs("symm-run: ", stderr);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+    exit(code);
+}
+
+/* ---- the library ----------------------------------------------------------------------------- */
+
+static void find_library(char *path) {
+    char self[PATH_MAX], beside[PATH_MAX + sizeof SYMM_RUN_LIB];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0) refuse(REFUSED, "cannot find out where it is: %s", strerror(errno));
+    self[n] = 0;
+    *strrchr(self, '/') = 0;
+    snprintf(beside, sizeof beside, "%s/" SYMM_RUN_LIB, self);
+    if (!realpath(beside, path)) refuse(REFUSED, "%s: %s", beside, strerror(errno));
+    if (strpbrk(path, ": "))
+        refuse(REFUSED, "%s: LD_PRELOAD takes no path with a colon or a space in it", path);
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static int is_program(const char *path) {
+    struct stat st;
+    return !access(path, X_OK) && !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
+/* As execvp looks for it. */
+static void find_command(const char *name, char *path) {
+    const char *dirs = getenv("PATH");
+    if (strchr(name, '/')) {
+        if (access(name, F_OK)) refuse(NOT_FOUND, "%s: %s", name, strerror(errno));
+        if (!is_program(name)) refuse(NOT_EXECUTABLE, "%s is no program", name);
+        snprintf(path, PATH_MAX, "%s", name);
+        return;
+    }
+    for (size_t n; dirs && *dirs; dirs += n + (dirs[n] == ':')) {
+        n = strcspn(dirs, ":");
+        snprintf(path, PATH_MAX, "%.*s/%s", (int)n, dirs, name);
+        if (is_program(path)) return;
+    }
+    refuse(NOT_FOUND, "there is no command %s", name);
+}
+
+typedef struct {
+    const char *bytes;
+    size_t size;
+} image;
+
+static image map_file(const char *path) {
+    struct stat st;
+    image im = {NULL, 0};
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return im; /* executable but not readable: the kernel runs it all the same */
+    if (!fstat(fd, &st) && st.st_size > 0) {
+        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p != MAP_FAILED) im = (image){p, (size_t)st.st_size};
+    }
+    close(fd);
+    return im;
+}
+
+static const void *at(const image *im, uint64_t offset, uint64_t bytes) {
+    return offset <= im->size && bytes <= im->size - offset ? im->bytes + offset : NULL;
+}
+
+static const Elf64_Phdr *segment(const image *im, uint32_t type) {
+    const Elf64_Ehdr *e = at(im, 0, sizeof *e);
+    for (unsigned i = 0; e && i < e->e_phnum; i++) {
+        const Elf64_Phdr *p = at(im, e->e_phoff + (uint64_t)i * sizeof *p, sizeof *p);
+        if (p && p->p_type == type) return p;
+    }
+    return NULL;
+}
+
+/* Where in the file an address of the program lies; 0: nowhere. */
+static uint64_t in_file(const image *im, uint64_t address) {
+    const Elf64_Ehdr *e = at(im, 0, sizeof *e);
+    for (unsigned i = 0; e && i < e->e_phnum; i++) {
+        const Elf64_Phdr *p = at(im, e->e_phoff + (uint64_t)i * sizeof *p, sizeof *p);
+        if (p && p->p_type == PT_LOAD && address >= p->p_vaddr &&
+            address - p->p_vaddr < p->p_filesz)
+            return address - p->p_vaddr + p->p_offset;
+    }
+    return 0;
+}
+
+static int needs_nccl(const image *im) {
+    const Elf64_Phdr *dynamic = segment(im, PT_DYNAMIC);
+    const uint64_t n = dynamic ? dynamic->p_filesz / sizeof(Elf64_Dyn) : 0;
+    const Elf64_Dyn *d = n ? at(im, dynamic->p_offset, n * sizeof *d) : NULL;
+    uint64_t strings = 0;
+    for (uint64_t i = 0; d && i < n; i++)
+        if (d[i].d_tag == DT_STRTAB) strings = in_file(im, d[i].d_un.d_ptr);
+    for (uint64_t i = 0; d && strings && i < n && d[i].d_tag != DT_NULL; i++) {
+        static const char name[] = "libnccl.so";
+        if (d[i].d_tag != DT_NEEDED) continue;
+        const char *s = at(im, strings + d[i].d_un.d_val, sizeof name - 1);
+        if (s && !memcmp(s, name, sizeof name - 1)) return 1;
+    }
+    return 0;
+}
+
+/* What the command is to the loader, or why no library can be put into it. */
+static const char *look_at(const char *path) {
+    struct stat st;
+    const image im = map_file(path);
+    const Elf64_Ehdr *e = at(&im, 0, sizeof *e);
+    if (!stat(path, &st) && (st.st_mode & (S_ISUID | S_ISGID)))
+        refuse(REFUSED, "%s runs with rights of its own (setuid): it takes no library from here",
+               path);
+    if (!e || memcmp(e->e_ident, ELFMAG, SELFMAG)) return "a script: what it starts uses it";
+    if (e->e_ident[EI_CLASS] != ELFCLASS64)
+        refuse(REFUSED, "%s is no 64-bit program: symm is", path);
+    if (!segment(&im, PT_INTERP))
+        refuse(REFUSED, "%s is linked statically: nothing can take NCCL's place in it", path);
+    return needs_nccl(&im) ? "which needs libnccl.so.2"
+                           : "which does not need NCCL itself: what it loads or starts uses it";
+}
+
+/* ---- the environment ------------------------------------------------------------------------- */
+
+/* Puts `first` before what is there. */
+static void put_first(const char *name, const char *first) {
+    const char *old = getenv(name);
+    char *both = NULL;
+    if (asprintf(&both, "%s%s%s", first, old && *old ? ":" : "", old ? old : "") < 0 ||
+        setenv(name, both, 1))
+        refuse(REFUSED, "no memory for %s", name);
+    free(both);
+}
+
+static void set_environment(const char *library) {
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof dir, "%s", library);
+    *strrchr(dir, '/') = 0;
+    put_first("LD_PRELOAD", library);  /* PyTorch finds its own NCCL by a path in itself */
+    put_first("LD_LIBRARY_PATH", dir); /* who opens libnccl.so.2 by its name, in a new namespace */
+    setenv("VLLM_NCCL_SO_PATH", library, 1); /* these open it by path, beside PyTorch's */
+    setenv("SGLANG_NCCL_SO_PATH", library, 1);
+}
+
+int main(int argc, char **argv) {
+    char library[PATH_MAX], command[PATH_MAX];
+    if (argc < 2 || argv[1][0] == '-')
+        refuse(REFUSED,
+               "usage: symm-run COMMAND [ARGUMENTS], as in symm-run ./all_reduce_perf -g 2");
+    find_library(library);
+    find_command(argv[1], command);
+    const char *what = look_at(command);
+    fprintf(stderr, "symm-run: NCCL is %s (symm %d.%d.%d) in %s, %s\n", library, SYMM_MAJOR,
+            SYMM_MINOR, SYMM_PATCH, command, what);
+    set_environment(library);
+    execv(command, argv + 1);
+    refuse(NOT_EXECUTABLE, "%s: %s", command, strerror(errno));
+}
