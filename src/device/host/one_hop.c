@@ -2,7 +2,8 @@
  * reduce, gather, scatter. A shape says who hands what to whom; two bodies serve every shape:
  *
  *   push   packets into the receivers' scratch. Small messages.
- *   pull   receivers load from the givers' windows, or from their staging. Large messages.
+ *   pull   receivers load from the givers' windows, through the kernel, or from their staging.
+ *          Large messages.
  *
  * A buffer holds one part, or one for each rank. The part of giver p for receiver q is part q of
  * p's source if that has one for each, and becomes part p of q's destination if that has one for
@@ -144,22 +145,20 @@ SYMM_DEV int symm_stage_parts(symm_cta *c, symm_shape s, uint64_t k, symm_part c
     symm_ready_takers(c, s, (uint32_t)(k + 1));
     return 0;
 }
-/* Where chunk k of peer's part for this rank is read, after symm_ready_wait. */
-SYMM_DEV const char *symm_part_source(const symm_cta *c, symm_shape s, int peer, uint64_t k,
-                                      uint64_t at) {
-    const symm_args *a = c->a;
-    const uint64_t part = symm_part_for(c, s, a->rank);
-    if (peer == a->rank) return (const char *)a->src + part + at;
-    const uint64_t off = symm_ld_relaxed(&symm_inbox_of(c, peer)->src_off);
-    if (off != SYMM_STAGED) return symm_flat(a, peer, off) + part + at;
-    const int piece = s.src_each ? a->rank : 0;
-    return symm_stage(c, peer, k, 0) + ((uint64_t)(unsigned)piece << symm_piece_log(c, s));
+/* Chunk k of peer's part for this rank; in peer's staging all parts of chunk k lie together. */
+SYMM_DEV symm_piece symm_part_piece(const symm_cta *c, symm_shape s, int peer, uint64_t k,
+                                    symm_part chunk) {
+    const int rank = c->a->rank;
+    symm_piece p = {.k = k, .chunk = symm_part_for(c, s, rank) + chunk.at, .bytes = chunk.len};
+    if (peer != rank && s.src_each && symm_src_off(c, peer) == SYMM_STAGED)
+        p.at = (uint64_t)(unsigned)rank << symm_piece_log(c, s);
+    return p;
 }
 SYMM_DEV int symm_pull_reduce(symm_cta *c, symm_shape s, uint64_t k, symm_part chunk) {
     const void *srcs[SYMM_MAX_RANKS];
     for (int p = 0; p < c->a->nranks; p++) {
         if (symm_ready_wait(c, p, k)) return 1;
-        srcs[p] = symm_part_source(c, s, p, k, chunk.at);
+        if (symm_load(c, p, symm_part_piece(c, s, p, k, chunk), &srcs[p])) return 1;
     }
     symm_reduce_here(c, (char *)c->a->dst + chunk.at, srcs, chunk.len >> c->a->host.esize_log);
     return 0;
@@ -169,8 +168,9 @@ SYMM_DEV int symm_pull_copy(symm_cta *c, symm_shape s, uint64_t k, symm_part chu
         int peer = symm_peer(c->a, q);
         if (!symm_gives(c, s, peer)) continue;
         if (symm_ready_wait(c, peer, k)) return 1;
-        symm_move(c, (char *)c->a->dst + symm_part_from(c, s, peer) + chunk.at,
-                  symm_part_source(c, s, peer, k, chunk.at), chunk.len);
+        if (symm_fetch(c, peer, symm_part_piece(c, s, peer, k, chunk),
+                       (char *)c->a->dst + symm_part_from(c, s, peer) + chunk.at))
+            return 1;
     }
     return 0;
 }

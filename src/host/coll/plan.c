@@ -17,6 +17,10 @@ enum { ROWS = sizeof table / sizeof table[0] };
 #define NT_BYTES \
     (3u << 20) /* a rank that touches as much as this pushes a 2 MiB L2 over: store past it */
 
+/* From here on buffers in no window are read and written through the kernel; below, its 1.6 us are
+ * more than the second copy through scratch. Of a part, where a buffer has one for each rank. */
+#define DIRECT_BYTES (16u << 10)
+
 static uint64_t packet_cap(const symm_plan_env *env, int cap) {
     if (cap == SYMM_CAP_LL) return env->scratch.gpu.ll_slot / 2;
     uint64_t slot = env->scratch.host.packet_slot / SYMM_PACKET_STRIDE * SYMM_PACKET_BYTES;
@@ -83,6 +87,13 @@ static uint64_t pick_chunk(const symm_plan_env *env, int ctas) {
     return chunk;
 }
 
+/* A reduction needs room for a slice of each rank's chunk, whose ends are whole lines, in four
+ * chunks of staging (zerocopy.inl). */
+static int goes_direct(const symm_plan_env *env, const symm_call *call, uint64_t chunk) {
+    return env->direct && symm_plan_message(call) >= DIRECT_BYTES &&
+           chunk >= 64u * (unsigned)env->nranks;
+}
+
 /* GPUs: the CTAs of a grid wait for those of other ranks, so all of it must run at once, whatever
  * was asked for. */
 static symm_plan plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {
@@ -105,6 +116,7 @@ symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
     if (plan.kernel == SYMM_KERNEL_COUNT) plan.kernel = pick(env, call);
     plan.ctas = pick_ctas(env);
     plan.chunk = pick_chunk(env, plan.ctas);
+    if (goes_direct(env, call, plan.chunk)) plan.flags |= SYMM_ARG_DIRECT;
     const uint64_t bytes = touched(env, call);
     if (SYMM_PAST_CACHES && bytes >= NT_BYTES && bytes > env->keeps) plan.flags |= SYMM_ARG_NT;
     return plan;
@@ -207,7 +219,7 @@ uint64_t symm_plan_mix_row(uint64_t h, const symm_plan_row *r) {
 
 uint64_t symm_plan_hash(void) {
     uint64_t h = 0xcbf29ce484222325ull;
-    uint64_t constants[] = {CHUNK_BYTES,    NT_BYTES,         SYMM_PACKET_BYTES,
+    uint64_t constants[] = {CHUNK_BYTES,    NT_BYTES,         DIRECT_BYTES,      SYMM_PACKET_BYTES,
                             SYMM_CTL_BYTES, sizeof(symm_ctl), sizeof(symm_inbox)};
     h = mix(h, constants, sizeof constants);
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {

@@ -18,7 +18,8 @@ const char *symm_stage_name(uint32_t stage) {
                                         "waiting for an arrival word",
                                         "comparing signatures",
                                         "waiting for a scalar",
-                                        "waiting for a piece"};
+                                        "waiting for a piece",
+                                        "reaching a buffer that is in no window"};
     return stage < sizeof names / sizeof names[0] ? names[stage] : "?";
 }
 
