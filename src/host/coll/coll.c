@@ -102,6 +102,7 @@ static symm_plan_env plan_env(const symm_comm *c) {
                        .max_ctas = c->config.maxCTAs > 0 ? c->config.maxCTAs : 0,
                        .deterministic = (int)c->params.deterministic,
                        .direct = c->calls.direct,
+                       .near = c->calls.near,
                        .keeps = c->calls.keeps,
                        .forced = c->calls.forced,
                        .scratch = c->calls.proto.scratch};

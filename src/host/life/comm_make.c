@@ -359,7 +359,7 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     status = c->threads ? control_threads(c, bytes, status) : control_processes(c, bytes, status);
     const int mapped = !status; /* on all ranks or on none */
     if (mapped) status = ready_gpu(c, bytes);
-    if (mapped) fill_proto(c), symm_comm_first_touch(c);
+    if (mapped) fill_proto(c), symm_comm_first_touch(c), symm_comm_reach_soil(c);
     if (!status && SYMM_FAIL_HERE(comm_ctl))
         status = SYMM_ERR(symmSystemError, "failpoint comm_ctl");
     symm_wait w = symm_comm_wait(c, "creating a communicator");
@@ -367,6 +367,7 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
         status =
             symm_agree(c->mesh, status, &w, NULL); /* else all ranks have agreed to fail already */
     SYMM_TRY(status);
+    SYMM_TRY(symm_comm_reach_measure(c));
     SYMM_TRY(symm_comm_async(
         c)); /* a death that the watcher saw before there was an abort word to set */
     symm_boot_mesh_rehome(c->exchange.boot, c->mesh);

@@ -77,6 +77,9 @@ symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members);
 void symm_comm_reach_offer(const symm_uuid *process, symm_greeting *g);
 uint32_t symm_comm_reach_try(const symm_comm *c, const symm_greeting *all);
 void symm_comm_reach_learn(symm_comm *c, int rank, uint32_t found);
+/* How fast: once all have mapped all; soil before an exchange, measure after it. */
+void symm_comm_reach_soil(const symm_comm *c);
+symmResult_t symm_comm_reach_measure(symm_comm *c);
 /* Random for each process; a forked child has another one. */
 const symm_uuid *symm_comm_process(void);
 /* Host backend: makes the pages that this rank polls (first_touch.c). */
