@@ -50,13 +50,13 @@ void symm_body_ag_push(symm_cta *c) {
 void symm_body_ag_load(symm_cta *c) {
     const symm_args *a = c->a;
     const uint64_t bytes = a->count * a->esize;
-    const uint64_t mine = symm_share(symm_chunks(bytes, a->host.chunk_log), c->cta, a->nctas);
+    const uint64_t mine = symm_share(symm_chunks(bytes, symm_copy_log(c)), c->cta, a->nctas);
     const int staged = a->src_off == SYMM_STAGED;
     const symm_part nothing = {0, 0};
     if (!staged) symm_ready(c, (uint32_t)mine);
     for (uint64_t k = 0; k < mine; k++) {
         symm_part chunk =
-            symm_chunk_of(bytes, a->host.chunk_log, (unsigned)c->cta + k * (unsigned)a->nctas);
+            symm_chunk_of(bytes, symm_copy_log(c), (unsigned)c->cta + k * (unsigned)a->nctas);
         const symm_piece piece = {.k = k, .chunk = chunk.at, .bytes = chunk.len};
         if (staged && symm_stage_in(c, k, (const char *)a->src + chunk.at, chunk.len, nothing))
             return;

@@ -1,9 +1,10 @@
 /* one_hop.c - the collectives in which data crosses once: reduce_scatter, all_to_all, broadcast,
- * reduce, gather, scatter. A shape says who hands what to whom; two bodies serve every shape:
+ * reduce, gather, scatter. A shape says who hands what to whom; three ways serve every shape:
  *
  *   push   packets into the receivers' scratch. Small messages.
  *   pull   receivers load from the givers' windows, through the kernel, or from their staging.
  *          Large messages.
+ *   share  with a root, where nothing is staged: givers store a part of what the others load.
  *
  * A buffer holds one part, or one for each rank. The part of giver p for receiver q is part q of
  * p's source if that has one for each, and becomes part p of q's destination if that has one for
@@ -109,7 +110,7 @@ SYMM_DEV void symm_push(symm_cta *c, symm_shape s) {
 
 /* Chunks of a part are as small as its pieces in staging, one for each rank. */
 SYMM_DEV uint32_t symm_piece_log(const symm_cta *c, symm_shape s) {
-    uint32_t log = c->a->host.chunk_log;
+    uint32_t log = s.reduces ? c->a->host.chunk_log : symm_copy_log(c);
     for (int n = 1; s.src_each && n < c->a->nranks; n *= 2) log--;
     return log;
 }
@@ -174,8 +175,60 @@ SYMM_DEV int symm_pull_copy(symm_cta *c, symm_shape s, uint64_t k, symm_part chu
     }
     return 0;
 }
+/* ---- share ----------------------------------------------------------------------------------- */
+
+/* Bytes [at, at + bytes) of a part, as they lie in the source of a giver, `at` behind where the
+ * part for `to` begins; or in a destination. */
+SYMM_DEV symm_piece symm_span(uint64_t part, symm_part span) {
+    return (symm_piece){.chunk = part + span.at, .bytes = span.len};
+}
+/* Of each part that crosses, the root and the other rank move so much that all ranks move as much:
+ * the root has n-1 parts to deal with. *head: what the taker loads; *tail: what the giver stores. */
+SYMM_DEV void symm_split(const symm_cta *c, symm_shape s, symm_part *head, symm_part *tail) {
+    const unsigned n = (unsigned)c->a->nranks;
+    const symm_part all = symm_part_of(symm_part_bytes(c), 0, c->a->nctas, c->cta);
+    const uint64_t len = symm_over_ranks(all.len, c->a->nranks) * (s.root_gives ? 1 : n - 1) & ~63ull;
+    *head = (symm_part){all.at, all.len - len};
+    *tail = (symm_part){all.at + all.len - len, len};
+}
+/* What crosses between this rank and peer, one of which is the root. */
+SYMM_DEV int symm_share_with(symm_cta *c, symm_shape s, int peer, symm_part head, symm_part tail) {
+    const symm_args *a = c->a;
+    const int rank = a->rank;
+    if (symm_ready_wait(c, peer, 0)) return 1;
+    if (symm_takes(c, s, rank) && symm_gives(c, s, peer))
+        return symm_fetch(c, peer, symm_span(symm_part_for(c, s, rank), head),
+                          (char *)a->dst + symm_part_from(c, s, peer) + head.at);
+    return symm_store(c, peer, symm_span(symm_part_from(c, s, rank), tail),
+                      (const char *)a->src + symm_part_for(c, s, peer) + tail.at);
+}
+/* Ready and arrive go both ways between the root and each other rank, with one chunk of each CTA:
+ * arrive says too that what the giver stores is there. */
+SYMM_DEV void symm_pull_shared(symm_cta *c, symm_shape s) {
+    const symm_args *a = c->a;
+    const int root = a->host.root, is_root = root == a->rank, last = is_root ? a->nranks : 2;
+    symm_part head, tail;
+    symm_split(c, s, &head, &tail);
+    for (int q = 1; q < last; q++) symm_ready_to(c, is_root ? symm_peer(a, q) : root, 1);
+    for (int q = 1; q < last; q++) {
+        const int peer = is_root ? symm_peer(a, q) : root;
+        if (symm_share_with(c, s, peer, head, tail)) return;
+        symm_arrive_to(c, peer, 1);
+    }
+    symm_own_part(c, s, head.at, head.len + tail.len);
+    c->heard = is_root; /* with each ready word */
+    for (int q = 1; q < last; q++)
+        if (symm_arrive_from(c, is_root ? symm_peer(a, q) : root, 1)) return;
+}
+
+/* ---- pull or share ---- */
+
 SYMM_DEV void symm_pull(symm_cta *c, symm_shape s) {
     const symm_args *a = c->a;
+    if (c->a->flags & SYMM_ARG_DIRECT && s.root_gives + s.root_takes && !s.reduces) {
+        symm_pull_shared(c, s);
+        return;
+    }
     const uint64_t bytes = symm_part_bytes(c), chunks = symm_chunks(bytes, symm_piece_log(c, s)),
                    mine = symm_share(chunks, c->cta, a->nctas);
     const int gives = symm_gives(c, s, a->rank), takes = symm_takes(c, s, a->rank);

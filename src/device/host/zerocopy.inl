@@ -95,6 +95,16 @@ SYMM_DEV int symm_fetch(symm_cta *c, int peer, symm_piece p, char *dst) {
     return symm_direct_read(c, peer, dst, (symm_src_off(c, peer) ^ SYMM_PRIVATE) + p.chunk + p.at,
                             p.bytes);
 }
+/* The other way round: a piece of the own source, `from`, stored into peer's destination. */
+SYMM_DEV int symm_store(symm_cta *c, int peer, symm_piece p, const char *from) {
+    char *to = symm_target(c, peer, p);
+    if (to) {
+        symm_move(c, to, from, p.bytes);
+        return 0;
+    }
+    return symm_direct_write(c, peer, (symm_dst_off(c, peer) ^ SYMM_PRIVATE) + p.chunk + p.at, from,
+                             p.bytes);
+}
 /* Room for a piece of rank's in this rank's own staging: free in a call in which buffers are
  * private, since nothing is staged then. plan.c sees to it that a slice of a chunk fits. */
 SYMM_DEV char *symm_room(const symm_cta *c, int rank) {
@@ -109,9 +119,11 @@ SYMM_DEV int symm_load(symm_cta *c, int peer, symm_piece p, const void **src) {
 }
 /* Stores a result into peer's destination, if that is private. */
 SYMM_DEV int symm_deliver(symm_cta *c, int peer, symm_piece p, const char *result) {
-    const uint64_t off = symm_dst_off(c, peer);
-    if (peer == c->a->rank || !symm_is_private(off)) return 0;
-    return symm_direct_write(c, peer, (off ^ SYMM_PRIVATE) + p.chunk + p.at, result, p.bytes);
+    return symm_target(c, peer, p) ? 0 : symm_store(c, peer, p, result);
+}
+/* Chunks of a call that only copies: where nothing is staged, all at once. */
+SYMM_DEV uint32_t symm_copy_log(const symm_cta *c) {
+    return c->a->flags & SYMM_ARG_DIRECT ? 60 : c->a->host.chunk_log;
 }
 
 /* Puts chunk k of a staged source where peers can read it, but for `own`, which none reads; then

@@ -20,9 +20,6 @@ enum { ROWS = sizeof table / sizeof table[0] };
 /* From here on buffers in no window are read and written through the kernel; below, its 1.6 us are
  * more than the second copy through scratch. Of a part, where a buffer has one for each rank. */
 #define DIRECT_BYTES (16u << 10)
-/* Up to here also where cores are near each other. There they copy larger messages through their
- * caches in less time than the kernel takes for each page, and so all that is reduced. */
-#define DIRECT_NEAR_BYTES (128u << 10)
 
 static uint64_t packet_cap(const symm_plan_env *env, int cap) {
     if (cap == SYMM_CAP_LL) return env->scratch.gpu.ll_slot / 2;
@@ -90,13 +87,14 @@ static uint64_t pick_chunk(const symm_plan_env *env, int ctas) {
     return chunk;
 }
 
-/* A reduction needs room for a slice of each rank's chunk, whose ends are whole lines, in four
+/* Where cores are near each other they move what is reduced through their caches in less time than
+ * the kernel takes for each page. A reduction needs room for a slice of each rank's chunk, whose ends are whole lines, in four
  * chunks of staging (zerocopy.inl). */
 static int goes_direct(const symm_plan_env *env, const symm_call *call, uint64_t chunk) {
     const uint64_t bytes = symm_plan_message(call);
     const int reduces = (symm_colls[call->coll].flags & SYMM_COLL_REDUCES) != 0;
     if (!env->direct || bytes < DIRECT_BYTES || chunk < 64u * (unsigned)env->nranks) return 0;
-    return !env->near || (!reduces && bytes <= DIRECT_NEAR_BYTES);
+    return !reduces || !env->near;
 }
 
 /* GPUs: the CTAs of a grid wait for those of other ranks, so all of it must run at once, whatever
@@ -224,7 +222,7 @@ uint64_t symm_plan_mix_row(uint64_t h, const symm_plan_row *r) {
 
 uint64_t symm_plan_hash(void) {
     uint64_t h = 0xcbf29ce484222325ull;
-    uint64_t constants[] = {CHUNK_BYTES,    NT_BYTES,         DIRECT_BYTES, DIRECT_NEAR_BYTES, SYMM_PACKET_BYTES,
+    uint64_t constants[] = {CHUNK_BYTES,    NT_BYTES,         DIRECT_BYTES,      SYMM_PACKET_BYTES,
                             SYMM_CTL_BYTES, sizeof(symm_ctl), sizeof(symm_inbox)};
     h = mix(h, constants, sizeof constants);
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
