@@ -18,7 +18,7 @@
 /* In place of an offset, with an address of the buffer's owner in the low bits: this buffer is
  * mapped by nobody else, and peers read and write it through the kernel. An offset, modulo 2^64,
  * has the two highest bits alike. */
-#define SYMM_PRIVATE (1ull << 62)
+#define SYMM_PRIVATE   (1ull << 62)
 #define SYMM_CTL_MAGIC 0x4c544353u
 
 enum { SYMM_STATE_NONE = 0, SYMM_STATE_ALIVE = 1, SYMM_STATE_LEFT = 2 };

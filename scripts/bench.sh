@@ -7,9 +7,9 @@
 #   - A table whose JSON exists is not made again, so an interrupted run can be continued
 #     (BENCH_FORCE=1 makes all).
 #   - A table without NCCL is made again if there is NCCL now.
-# Otherwise, or with SYMM_BACKEND=host, it measures the host backend, beside Open MPI, and beside the
-# better of Open MPI and MPICH, whichever are there. Then the
-# benchmark programs run: those of GPUs if there is one, the others on the host backend.
+# Otherwise, or with SYMM_BACKEND=host, it measures the host backend, beside Open MPI, and beside
+# the better of Open MPI and MPICH, whichever are there. Then the benchmark programs run: those of
+# GPUs if there is one, the others on the host backend.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/mpi.sh
@@ -101,8 +101,9 @@ best_mpi() {
     stem=$out/mpi-$1-$2-R$3 collective=$1 ranks=$2 registered=$3
     set --
     for mpi in openmpi mpich; do
-        [ -x "$BIN/bench/symm-perf-$mpi" ] || continue
-        if MPIRUN=mpirun.$mpi launch "$ranks" "$BIN/bench/symm-perf-$mpi" "$collective" -b 1K -e 64M -f 4 \
+        program=$BIN/bench/symm-perf-$mpi
+        [ -x "$program" ] || continue
+        if MPIRUN=mpirun.$mpi launch "$ranks" "$program" "$collective" -b 1K -e 64M -f 4 \
             -R "$registered" --rounds 5 --vs mpi --json "$stem-$mpi.json" >"$stem-$mpi.txt"; then
             set -- "$@" "$stem-$mpi.json"
         else
@@ -110,7 +111,9 @@ best_mpi() {
         fi
     done
     [ $# -gt 0 ] || return 0
-    echo "# $collective, $ranks ranks, $([ "$registered" = 0 ] && echo in no window || echo windows)"
+    where=windows
+    [ "$registered" != 0 ] || where='in no window'
+    echo "# $collective, $ranks ranks, $where"
     awk -v stem="$stem" -v rival=mpi -v name=MPI -f scripts/best.awk "$@" >"$stem-best.txt" ||
         status=1
     cat "$stem-best.txt"
@@ -120,9 +123,11 @@ best_mpi() {
 best_tables() {
     for ranks in 2 4 8; do
         for registered in 0 1; do
-            for collective in all_reduce reduce_scatter all_gather alltoall broadcast reduce gather \
-                scatter; do
-                best_mpi $collective $ranks $registered
+            for collective in all_reduce reduce_scatter all_gather alltoall; do
+                best_mpi $collective "$ranks" "$registered"
+            done
+            for collective in broadcast reduce gather scatter; do
+                best_mpi $collective "$ranks" "$registered"
             done
         done
     done

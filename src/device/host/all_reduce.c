@@ -33,10 +33,10 @@ static __attribute__((noinline)) void symm_reduce_blocks(const symm_cta *c, char
 }
 
 /* Reduces `count` elements of srcs (rank order) and stores them to every dsts[r]; dsts[rank] is
- * this rank's own, a private one is NULL and is stored to from the own. A destination that is also its rank's source (in place) was read just now and is
- * in the cache: it is written there. The others, where the message is too large to stay in the
- * caches, are written past them: two straight from the reduction, the rest from a block that
- * stays in L1. */
+ * this rank's own. A private one is NULL: it is stored to later, from the own. A destination that
+ * is also its rank's source (in place) was read just now and is in the cache: it is written there.
+ * The others, where the message is too large to stay in the caches, are written past them: two
+ * straight from the reduction, the rest from a block that stays in L1. */
 SYMM_DEV void symm_reduce_to(const symm_cta *c, char *const *dsts, const void *const *srcs,
                              uint64_t count) {
     const symm_args *a = c->a;

@@ -182,12 +182,13 @@ SYMM_DEV int symm_pull_copy(symm_cta *c, symm_shape s, uint64_t k, symm_part chu
 SYMM_DEV symm_piece symm_span(uint64_t part, symm_part span) {
     return (symm_piece){.chunk = part + span.at, .bytes = span.len};
 }
-/* Of each part that crosses, the root and the other rank move so much that all ranks move as much:
- * the root has n-1 parts to deal with. *head: what the taker loads; *tail: what the giver stores. */
+/* All ranks move as much: of each part that crosses the root moves a small share, for it has n-1
+ * such parts. *head: what the taker loads; *tail: what the giver stores. */
 SYMM_DEV void symm_split(const symm_cta *c, symm_shape s, symm_part *head, symm_part *tail) {
     const unsigned n = (unsigned)c->a->nranks;
     const symm_part all = symm_part_of(symm_part_bytes(c), 0, c->a->nctas, c->cta);
-    const uint64_t len = symm_over_ranks(all.len, c->a->nranks) * (s.root_gives ? 1 : n - 1) & ~63ull;
+    const uint64_t part = symm_over_ranks(all.len, c->a->nranks);
+    const uint64_t len = (s.root_gives ? part : part * (n - 1)) & ~63ull;
     *head = (symm_part){all.at, all.len - len};
     *tail = (symm_part){all.at + all.len - len, len};
 }

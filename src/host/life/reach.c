@@ -63,8 +63,8 @@ void symm_comm_reach_learn(symm_comm *c, int rank, uint32_t found) {
 
 /* ---- how fast -------------------------------------------------------------------------------- */
 
-/* Cores that share a cache take 2 to 4 us for a span that another one has written; those that do
- * not 8 to 15 us. The kernel moves one in 3 to 4 us. */
+/* Cores that share a cache take 1 to 2 us for a span that another one has written; those that do
+ * not some 10 us. The kernel moves one in 3 to 4 us. */
 enum { SPAN = 32 << 10, SPANS = 4, NEAR_NS = 3000 };
 
 static char *spans_of(const symm_comm *c, int rank) {
@@ -105,7 +105,8 @@ symmResult_t symm_comm_reach_measure(symm_comm *c) {
     SYMM_TRY(symm_boot_allgather(c->exchange.boot, &mine, all, sizeof mine, &w));
     c->calls.near = 1;
     for (int r = 0; r < c->nranks; r++) c->calls.near &= all[r] <= NEAR_NS;
-    SYMM_INFO("32 KB that rank %d has written: %llu ns; the cores are %s", (c->rank + 1) % c->nranks,
-              (unsigned long long)mine, c->calls.near ? "near each other" : "far from each other");
+    SYMM_INFO("32 KB that rank %d has written: %llu ns; the cores are %s",
+              (c->rank + 1) % c->nranks, (unsigned long long)mine,
+              c->calls.near ? "near each other" : "far from each other");
     return symmSuccess;
 }
