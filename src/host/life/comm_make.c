@@ -359,7 +359,8 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     status = c->threads ? control_threads(c, bytes, status) : control_processes(c, bytes, status);
     const int mapped = !status; /* on all ranks or on none */
     if (mapped) status = ready_gpu(c, bytes);
-    if (mapped) fill_proto(c), symm_comm_first_touch(c), symm_comm_reach_soil(c);
+    if (mapped) fill_proto(c), symm_comm_first_touch(c);
+    if (mapped) symm_comm_reach_soil(c);
     if (!status && SYMM_FAIL_HERE(comm_ctl))
         status = SYMM_ERR(symmSystemError, "failpoint comm_ctl");
     symm_wait w = symm_comm_wait(c, "creating a communicator");
