@@ -33,7 +33,7 @@ run: setup ## set-up, build, then all_reduce and all_gather beside Open MPI, on 
 	@BIN=$(BIN) MPIRUN='$(MPIRUN)' scripts/run.sh
 
 bench: setup ## the performance figures of docs/performance.md: tables, JSON and SVG in build/bench
-	+@$(SUBMAKE) all bench-programs
+	+@$(SUBMAKE) all bench-programs $(PERF_MPIS)
 	@BIN=$(BIN) MPIRUN='$(MPIRUN)' scripts/bench.sh $(OUT)/bench $(BENCH_PROGRAMS)
 
 # Without a GPU no kernels are built for it; those that are there stay.

@@ -15,7 +15,11 @@
 #define SYMM_MAX_CTAS  64
 #define SYMM_STAGED \
     (~0ull) /* in place of an offset: this buffer is not mapped by peers, use scratch */
-#define SYMM_PACKED    (~1ull) /* instead of an offset: the part came with the word, as a packet */
+#define SYMM_PACKED (~1ull) /* instead of an offset: the part came with the word, as a packet */
+/* In place of an offset, with an address of the buffer's owner in the low bits: this buffer is
+ * mapped by nobody else, and peers read and write it through the kernel. An offset, modulo 2^64,
+ * has the two highest bits alike. */
+#define SYMM_PRIVATE   (1ull << 62)
 #define SYMM_CTL_MAGIC 0x4c544353u
 
 enum { SYMM_STATE_NONE = 0, SYMM_STATE_ALIVE = 1, SYMM_STATE_LEFT = 2 };
@@ -137,7 +141,7 @@ typedef struct {
     /* As abort: a peer that has died while its death was no error yet. Written by the owner's
      * watcher; whoever waits for a peer, or comes to use the communicator, ends with it. */
     uint64_t death;
-    uint64_t pad0;
+    uint64_t pid; /* of the owner's process, as its peers know it; host backend */
     symm_doing doing;
     symm_p2p_note p2p;
     uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
@@ -213,7 +217,7 @@ typedef struct {
     uint32_t op, esize; /* esize: bytes of an element */
     uint32_t sig;       /* collective, count, type, reduction and root, hashed */
     uint32_t type;
-    uint64_t src_off, dst_off; /* flat offsets of src and dst, or SYMM_STAGED */
+    uint64_t src_off, dst_off; /* flat offsets of src and dst, SYMM_STAGED or SYMM_PRIVATE */
     uint64_t scalar;           /* premulsum: bits of this rank's scalar */
     const void *scalar_ptr;    /* or where to read it at run time; NULL: use scalar */
     int32_t nctas;
@@ -244,14 +248,17 @@ typedef struct {
 
 /* APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor
  * may wait in place: it could keep a peer's kernel out. NT: stores past the caches pay at this
- * size. */
-enum { SYMM_ARG_APART = 1, SYMM_ARG_NT = 2 };
+ * size. DIRECT: buffers in no window are read and written through the kernel, not staged. */
+enum { SYMM_ARG_APART = 1, SYMM_ARG_NT = 2, SYMM_ARG_DIRECT = 4 };
 
 /* What a kernel leaves behind when it could not finish. */
 typedef struct {
     uint32_t code; /* symmResult_t */
     int32_t rank;  /* who was missing or differed, -1 unknown */
     uint32_t epoch, stage;
+    uint64_t at;  /* SYMM_STAGE_DIRECT: the address in rank's process that could not be reached, */
+    int32_t err;  /* the errno, */
+    int32_t mine; /* and 1: it is not rank's memory but the own that could not be */
 } symm_outcome;
 
 enum {
@@ -263,7 +270,8 @@ enum {
     SYMM_STAGE_SCALAR,
     SYMM_STAGE_POST,
     SYMM_STAGE_COUNTS,
-    SYMM_STAGE_P2P
+    SYMM_STAGE_P2P,
+    SYMM_STAGE_DIRECT
 };
 
 #ifdef __cplusplus

@@ -7,8 +7,9 @@
 #   - A table whose JSON exists is not made again, so an interrupted run can be continued
 #     (BENCH_FORCE=1 makes all).
 #   - A table without NCCL is made again if there is NCCL now.
-# Otherwise, or with SYMM_BACKEND=host, it measures the host backend, beside Open MPI. Then the
-# benchmark programs run: those of GPUs if there is one, the others on the host backend.
+# Otherwise, or with SYMM_BACKEND=host, it measures the host backend, beside Open MPI, and beside
+# the better of Open MPI and MPICH, whichever are there. Then the benchmark programs run: those of
+# GPUs if there is one, the others on the host backend.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/mpi.sh
@@ -28,6 +29,44 @@ gpu_tables() {
     done
 }
 
+# best_mpi COLLECTIVE RANKS REGISTERED: a table beside each MPI that was found when this was built,
+# with a program of its own; then the better of them beside ours, for each size.
+best_mpi() {
+    stem=$out/mpi-$1-$2-R$3 collective=$1 ranks=$2 registered=$3
+    set --
+    for mpi in openmpi mpich; do
+        program=$BIN/bench/symm-perf-$mpi
+        [ -x "$program" ] || continue
+        if MPIRUN=mpirun.$mpi launch "$ranks" "$program" "$collective" -b 1K -e 64M -f 4 \
+            -R "$registered" --rounds 5 --vs mpi --json "$stem-$mpi.json" >"$stem-$mpi.txt"; then
+            set -- "$@" "$stem-$mpi.json"
+        else
+            status=1
+        fi
+    done
+    [ $# -gt 0 ] || return 0
+    where=windows
+    [ "$registered" != 0 ] || where='in no window'
+    echo "# $collective, $ranks ranks, $where"
+    awk -v stem="$stem" -v rival=mpi -v name=MPI -f scripts/best.awk "$@" >"$stem-best.txt" ||
+        status=1
+    cat "$stem-best.txt"
+    echo
+}
+
+best_tables() {
+    for ranks in 2 4 8; do
+        for registered in 0 1; do
+            for collective in all_reduce reduce_scatter all_gather alltoall; do
+                best_mpi $collective "$ranks" "$registered"
+            done
+            for collective in broadcast reduce gather scatter; do
+                best_mpi $collective "$ranks" "$registered"
+            done
+        done
+    done
+}
+
 host_tables() {
     for collective in all_reduce all_gather; do
         per_rank=
@@ -43,6 +82,7 @@ host_tables() {
             echo
         done
     done
+    best_tables
     # Below 1 KB only the distance to the bare exchange is asked for.
     launch 2 "$BIN/symm-perf" all_reduce -b 4 -e 1K -f 2 --vs mpi --limits \
         --json "$out/small.json" || status=1

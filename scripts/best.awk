@@ -1,5 +1,6 @@
-# best.awk - NCCL's best setting beside ours. Input: JSON of `symm-perf --vs nccl`, one file for
-# each setting of NCCL, STEM.json and STEM-SETTING.json (-v stem=STEM). Output: for each size that
+# best.awk - the best of several rivals beside ours. Input: JSON of `symm-perf --vs nccl`, one file
+# for each setting of NCCL, STEM.json and STEM-SETTING.json (-v stem=STEM); or of --vs mpi, one for
+# each MPI, STEM-NAME.json (-v rival=mpi -v name=MPI). Output: for each size that
 # all files have, the run in which ours was least ahead. Both times and the ratio are of that one
 # run, because only calls that ran in turns can be compared.
 function value(key, text) {
@@ -13,26 +14,31 @@ function setting(text) {
     sub(/\.?json$/, "", text)
     return text == "" ? "as it comes" : text
 }
+BEGIN {
+    if (rival == "") rival = "nccl"
+    if (name == "") name = "NCCL"
+}
 FNR == 1 { files++ }
 /"size": / {
     size = value("size")
     if (!(size in known)) sizes[++many] = size
     known[size] = 1
 }
-/"(out_of|in)_place": / && value("nccl_ratio") != "" {
+/"(out_of|in)_place": / && value(rival "_ratio") != "" {
     place = $0 ~ /"in_place"/ ? "in" : "out"
     at = size SUBSEP place
     seen[at]++
-    if (at in ratio && ratio[at] <= value("nccl_ratio") + 0) next
-    ratio[at] = value("nccl_ratio") + 0
+    if (at in ratio && ratio[at] <= value(rival "_ratio") + 0) next
+    ratio[at] = value(rival "_ratio") + 0
     ours[at] = value("time")
-    theirs[at] = value("nccl_time")
+    theirs[at] = value(rival "_time")
     by[at] = setting()
 }
 END {
-    printf "# %d settings of NCCL: the run in which ours is least ahead\n", files
-    printf "# %10s %6s %12s %12s %7s  %s\n", "size", "place", "time (us)", "NCCL (us)", "ratio",
-           "setting"
+    printf "# %d %s: the run in which ours is least ahead\n", files,
+           rival == "mpi" ? "MPIs" : "settings of NCCL"
+    printf "# %10s %6s %12s %12s %7s  %s\n", "size", "place", "time (us)", name " (us)", "ratio",
+           rival == "mpi" ? "MPI" : "setting"
     for (i = 1; i <= many; i++)
         for (k = 1; k <= 2; k++) {
             place = k == 1 ? "out" : "in"

@@ -1,12 +1,13 @@
 # shellcheck shell=sh
 # mpi.sh - sourced: `launch N program args` runs N ranks on this machine. Open MPI must be told that
-# root may run it and that there may be more ranks than cores. It must not wait for ssh, a resource
-# manager or another host.
+# root may run it and that there may be more ranks than cores; MPICH's knows neither flag. It must
+# not wait for ssh, a resource manager or another host.
 launch() {
     ranks=$1
     shift
-    root=
-    [ "$(id -u)" != 0 ] || root=--allow-run-as-root
-    # shellcheck disable=SC2086 # an empty or a single word
-    "${MPIRUN:-mpirun}" $root --oversubscribe -np "$ranks" "$@"
+    flags=--oversubscribe
+    [ "$(id -u)" != 0 ] || flags="$flags --allow-run-as-root"
+    case ${MPIRUN:-mpirun} in *mpich) flags= ;; esac
+    # shellcheck disable=SC2086 # words
+    "${MPIRUN:-mpirun}" $flags -np "$ranks" "$@"
 }

@@ -2,14 +2,17 @@
  * changed. Main thread. */
 #define _GNU_SOURCE
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "machine/cores.h"
+#include "machine/peer_memory.h"
 #include "info.h"
 
 /* First line of a file without its newline; 0 if there is none. */
@@ -96,6 +99,28 @@ static void show_limits(void) {
     info_row("huge pages", "for shared memory: %s", thp);
 }
 
+/* Whether a process may read another one that is not its child, as ranks must; tried by a child,
+ * which reads this one. */
+static void show_peer_memory(void) {
+    static const uint64_t mark = 0x796d6d7379;
+    uint64_t seen = 0;
+    int status = 0;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        size_t n = symm_peer_read((int)getppid(), &seen, (uintptr_t)&mark, sizeof seen);
+        _exit(n == sizeof seen && seen == mark ? 0 : errno & 255);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) {
+        info_row("peers' memory", "not tried: no process could be made");
+        return;
+    }
+    const int err = WEXITSTATUS(status);
+    info_row("peers' memory", "%s%s", err ? "buffers in no window go through scratch: " : "",
+             err ? symm_peer_why(err)
+                 : "buffers in no window are read where they are (process_vm_readv)");
+}
+
 void info_machine(void) {
     struct utsname u;
     char model[256] = "unknown";
@@ -111,4 +136,5 @@ void info_machine(void) {
     show_caches();
     show_memory();
     show_limits();
+    show_peer_memory();
 }

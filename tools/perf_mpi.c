@@ -1,11 +1,12 @@
 /* perf_mpi.c - the ranks' meeting place when mpirun started them, and the rival: MPI's own
- * collectives. Main thread only. */
+ * collectives. It needs nothing of libsymm-mpi, so that `make bench` can compile it once more for
+ * each MPI that is there. Main thread only. */
 #include <limits.h>
+#include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "perf.h"
-#include "symm_mpi.h"
 
 static void barrier(perf_world *w) {
     (void)w;
@@ -18,8 +19,12 @@ static void gather(perf_world *w, const void *send, void *recv, size_t bytes) {
 }
 
 static symmResult_t create(perf_world *w, symmComm_t *comm) {
-    (void)w;
-    return symmCommInitMPI(comm, MPI_COMM_WORLD, NULL);
+    symmUniqueId_t id;
+    symmResult_t r = w->rank ? symmSuccess : symmGetUniqueId(&id);
+    MPI_Bcast(&r, (int)sizeof r, MPI_BYTE, 0, MPI_COMM_WORLD);
+    if (r) return r;
+    MPI_Bcast(&id, (int)sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
+    return symmCommInitRank(comm, w->nranks, id, w->rank);
 }
 
 static __attribute__((noreturn)) void end_job(perf_world *w, int code) {

@@ -211,6 +211,8 @@ fi
 
 # ---- symm-info ----
 run "$info"
+t_expect "symm-info says whether peers' memory can be reached" \
+    "0 1" "$rc $(out "^  peers' memory  *buffers in no window ")"
 for section in Machine Backends 'Instruction sets' 'Memory driver of the host' Domain \
     Parameters 'Kernels of the host backend' 'Kernels for GPUs' 'Plan for 4 ranks' \
     'Plan for 4 GPUs of'; do

@@ -85,6 +85,7 @@ static void reused(void *arg) {
     hk_barrier(k);
 }
 static void freed_memory_is_not_taken_for_new(void) {
+    setenv("SYMM_DIRECT", "0", 1); /* so that what is in no window is staged */
     hk_processes(2, reused, NULL);
     hk_processes(3, reused, NULL);
     hk_threads(2, reused, NULL);
@@ -151,6 +152,7 @@ static void replaced(void *arg) {
     place_end(&p);
 }
 static void other_memory_at_the_same_addresses(void) {
+    setenv("SYMM_DIRECT", "0", 1); /* so that what is in no window is staged */
     hk_processes(2, replaced, NULL);
     hk_processes(4, replaced, NULL);
     hk_threads(3, replaced, NULL);
@@ -198,6 +200,7 @@ static void partly(void *arg) {
     place_end(&p);
 }
 static void what_is_left_of_a_window_is_one(void) {
+    setenv("SYMM_DIRECT", "0", 1); /* so that what is in no window is staged */
     hk_processes(2, partly, NULL);
     hk_processes(3, partly, NULL);
     hk_threads(3, partly, NULL);

@@ -321,14 +321,15 @@ static inline const char *ck_algo(int i, char *text, size_t cap) {
     return text;
 }
 
-/* Environment i of 8 for the next communicator; equal on all ranks. Kernels, CTAs and scratch in
- * all pairs. */
+/* Environment i of 8 for the next communicator; equal on all ranks. Kernels, CTAs, scratch and
+ * whether buffers in no window are staged, in all pairs. */
 static inline void ck_env(int i) {
     const int algo = i % CK_ALGOS, b = i / CK_ALGOS;
     char text[512];
     setenv("SYMM_ALGO", ck_algo(algo, text, sizeof text), 1);
     setenv("SYMM_CTAS", (b ^ (algo & 1)) & 1 ? "3" : "1", 1);
     setenv("SYMM_SCRATCH", (b ^ (algo >> 1)) & 1 ? "1M" : "16M", 1);
+    setenv("SYMM_DIRECT", (b ^ algo ^ (algo >> 1)) & 1 ? "1" : "0", 1);
 }
 
 /* 1 if a kernel that environment i forces has run on this communicator, or none is forced. */

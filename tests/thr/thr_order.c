@@ -17,6 +17,7 @@ typedef struct {
     const char *algo; /* SYMM_ALGO */
     symmColl_t coll;
     int registered, in_place; /* registered: who */
+    int direct;               /* what is in no window is used where it is, not staged */
     size_t count;
     symmComm_t comms[RANKS];
 } plan;
@@ -47,7 +48,7 @@ static symmResult_t call(const plan *p, const void *in, void *out, symmComm_t co
 }
 
 static void rounds(const plan *p, int rank, int32_t *in, int32_t *out) {
-    const size_t n = p->count * (size_t)coll_out(p->coll, RANKS);
+    const size_t n = p->count * (size_t)coll_out_at(p->coll, RANKS, rank == 0);
     if (p->in_place) in = out + p->count * (size_t)coll_send_part(p->coll, rank);
     for (int round = 0; round < ROUNDS; round++) {
         memset(out, 0xcc, n * sizeof *out); /* nobody may touch it before the call, or after it */
@@ -102,6 +103,7 @@ static void run_rank(int rank, int n, void *arg) {
 
 static void with_ranks(plan *p, t_rank_fn fn) {
     setenv("SYMM_ALGO", p->algo, 1);
+    setenv("SYMM_DIRECT", p->direct ? "1" : "0", 1);
     setenv("SYMM_SCRATCH", "1M", 1); /* small chunks: a staged message has several */
     T_OK(symmCommInitAll(p->comms, RANKS, NULL));
     T_THREADS(RANKS, fn, p);
@@ -160,6 +162,16 @@ static void gathered_loads(void) {
     everywhere("all_gather_load", symmCollAllGather, 1003);
 }
 
+/* Large, in no window: with a root both sides of a part move some of it. */
+static void used_where_they_are(void) {
+    static const symmColl_t colls[] = {symmCollAllReduce, symmCollAllGather, symmCollBroadcast,
+                                       symmCollGather};
+    for (int i = 0; i < 8; i++) {
+        plan p = {.algo = "", .coll = colls[i % 4], .in_place = i / 4, .direct = 1, .count = 20011};
+        with_ranks(&p, run_rank);
+    }
+}
+
 static void several_ctas(void) {
     setenv("SYMM_CTAS", "3", 1);
     plan p = {.algo = "all_reduce_load_store", .coll = symmCollAllReduce, .count = 40001};
@@ -210,5 +222,5 @@ static void sums_go_in_rank_order(void) {
 }
 
 T_MAIN(T(pushed_packets), T(two_shots), T(zero_copy), T(staged_chunks), T(staged_beside_registered),
-       T(gathered_packets), T(gathered_loads), T(several_ctas), T(barriers_order_memory),
-       T(sums_go_in_rank_order))
+       T(gathered_packets), T(gathered_loads), T(used_where_they_are), T(several_ctas),
+       T(barriers_order_memory), T(sums_go_in_rank_order))

@@ -15,8 +15,8 @@ enum { NOBODY, ALL, ALL_BUT_0, PLACES };
 
 typedef struct {
     symmColl_t coll;
-    int where;        /* who has registered */
-    coll_counts v[2]; /* of even and odd rounds */
+    int where, direct; /* who has registered; SYMM_DIRECT */
+    coll_counts v[2];  /* of even and odd rounds */
     symmComm_t comms[RANKS];
 } plan;
 
@@ -87,16 +87,18 @@ static void run_rank(int rank, int n, void *arg) {
 
 static void with_ranks(plan *p, t_rank_fn fn) {
     setenv("SYMM_SCRATCH", "1M", 1); /* small chunks: a staged part has several */
+    setenv("SYMM_DIRECT", p->direct ? "1" : "0", 1);
     T_OK(symmCommInitAll(p->comms, RANKS, NULL));
     T_THREADS(RANKS, fn, p);
     for (int r = 0; r < RANKS; r++) T_OK(symmCommDestroy(p->comms[r]));
 }
 
-/* Every collective with a count per rank, and every place of its buffers. */
+/* Every collective with a count per rank, and every place of its buffers; what is in no window is
+ * staged, or used where it is. */
 static void everywhere(coll_counts even, coll_counts odd) {
     for (int c = 0; c < symmNumColls; c++)
-        for (int where = 0; where < PLACES && symm_coll_varies(&symm_colls[c]); where++) {
-            plan p = {.coll = (symmColl_t)c, .where = where, .v = {even, odd}};
+        for (int i = 0; i < 2 * PLACES && symm_coll_varies(&symm_colls[c]); i++) {
+            plan p = {.coll = (symmColl_t)c, .where = i / 2, .direct = i % 2, .v = {even, odd}};
             with_ranks(&p, run_rank);
         }
 }

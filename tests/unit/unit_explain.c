@@ -48,6 +48,7 @@ static void registering_rank(int rank, int n, void *arg) {
 static void only_what_is_staged_is_said_to_be(void) {
     symmComm_t comms[RANKS];
     setenv("SYMM_BACKEND", "host", 1);
+    setenv("SYMM_DIRECT", "0", 1); /* thread ranks would stage nothing */
     T_OK(symmCommInitAll(comms, RANKS, NULL));
     T_THREADS(RANKS, registering_rank, comms);
 }
@@ -101,6 +102,7 @@ static void the_last_words_are_there(void) {
     setenv("SYMM_BACKEND", "host", 1);
     setenv("SYMM_ALGO", "all_reduce:all_reduce_push_packet", 1);
     setenv("SYMM_SCRATCH", "1M", 1);
+    setenv("SYMM_DIRECT", "0", 1);
     T_OK(symmCommInitAll(comms, RANKS, NULL));
     symmExplain_t p = explained(comms[0], symmCollAllReduce, in, out, BYTES);
     T_MSG(p.reason, "sendbuff is in no window");

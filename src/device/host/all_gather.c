@@ -45,23 +45,25 @@ void symm_body_ag_push(symm_cta *c) {
     }
 }
 
-/* Zero-copy: ready words out, each peer's window loaded into dst, and the own part while the peers
+/* Zero-copy: ready words out, each peer's source loaded into dst, and the own part while the peers
  * still read. Only sources can be staged. */
 void symm_body_ag_load(symm_cta *c) {
     const symm_args *a = c->a;
     const uint64_t bytes = a->count * a->esize;
-    const uint64_t mine = symm_share(symm_chunks(bytes, a->host.chunk_log), c->cta, a->nctas);
+    const uint64_t mine = symm_share(symm_chunks(bytes, symm_copy_log(c)), c->cta, a->nctas);
     const int staged = a->src_off == SYMM_STAGED;
+    const symm_part nothing = {0, 0};
     if (!staged) symm_ready(c, (uint32_t)mine);
     for (uint64_t k = 0; k < mine; k++) {
         symm_part chunk =
-            symm_chunk_of(bytes, a->host.chunk_log, (unsigned)c->cta + k * (unsigned)a->nctas);
-        if (staged && symm_stage_in(c, k, (const char *)a->src + chunk.at, chunk.len)) return;
+            symm_chunk_of(bytes, symm_copy_log(c), (unsigned)c->cta + k * (unsigned)a->nctas);
+        const symm_piece piece = {.k = k, .chunk = chunk.at, .bytes = chunk.len};
+        if (staged && symm_stage_in(c, k, (const char *)a->src + chunk.at, chunk.len, nothing))
+            return;
         for (int q = 1; q < a->nranks; q++) {
             int peer = symm_peer(a, q);
             if (symm_ready_wait(c, peer, k)) return;
-            symm_move(c, symm_gather_place(c, peer) + chunk.at, symm_source(c, peer, k, chunk.at),
-                      chunk.len);
+            if (symm_fetch(c, peer, piece, symm_gather_place(c, peer) + chunk.at)) return;
         }
         symm_arrive(c, (uint32_t)(k + 1));
         symm_move(c, symm_gather_place(c, a->rank) + chunk.at, (const char *)a->src + chunk.at,

@@ -33,18 +33,20 @@ static __attribute__((noinline)) void symm_reduce_blocks(const symm_cta *c, char
 }
 
 /* Reduces `count` elements of srcs (rank order) and stores them to every dsts[r]; dsts[rank] is
- * this rank's own. A destination that is also its rank's source (in place) was read just now and is
- * in the cache: it is written there. The others, where the message is too large to stay in the
- * caches, are written past them: two straight from the reduction, the rest from a block that
- * stays in L1. */
+ * this rank's own. A private one is NULL: it is stored to later, from the own. A destination that
+ * is also its rank's source (in place) was read just now and is in the cache: it is written there.
+ * The others, where the message is too large to stay in the caches, are written past them: two
+ * straight from the reduction, the rest from a block that stays in L1. */
 SYMM_DEV void symm_reduce_to(const symm_cta *c, char *const *dsts, const void *const *srcs,
                              uint64_t count) {
     const symm_args *a = c->a;
     char *past[SYMM_MAX_RANKS], *near[SYMM_MAX_RANKS];
-    int npast = 0, nnear = 0;
+    int npast = 0, nnear = 0, absent = 0;
+    for (int p = 0; p < a->nranks; p++) absent |= !dsts[p];
     for (int q = 0; q < a->nranks; q++) { /* the own first, then staggered */
         int p = symm_peer(a, q);
-        if ((a->flags & SYMM_ARG_NT) && dsts[p] != srcs[p])
+        if (!dsts[p]) continue;
+        if ((a->flags & SYMM_ARG_NT) && dsts[p] != srcs[p] && !(absent && p == a->rank))
             past[npast++] = dsts[p];
         else
             near[nnear++] = dsts[p];
@@ -157,9 +159,32 @@ void symm_body_ar_twoshot(symm_cta *c) {
     }
 }
 
+/* Reduces this rank's slice of a chunk from all sources and stores it to every destination, or to
+ * the root's alone. */
+SYMM_DEV int symm_slice(symm_cta *c, int root, symm_piece p) {
+    const symm_args *a = c->a;
+    const uint64_t count = p.bytes >> a->host.esize_log;
+    char *dsts[SYMM_MAX_RANKS], *to = NULL;
+    const void *srcs[SYMM_MAX_RANKS];
+    for (int r = 0; r < a->nranks; r++) {
+        if (symm_ready_wait(c, r, p.k) || symm_load(c, r, p, &srcs[r])) return 1;
+        if (root < 0) dsts[r] = symm_target(c, r, p);
+        if (root == r) to = symm_target(c, r, p);
+    }
+    if (root >= 0) {
+        if (!to) to = symm_room(c, a->rank);
+        symm_reduce_here(c, to, srcs, count);
+        return symm_deliver(c, root, p, to);
+    }
+    symm_reduce_to(c, dsts, srcs, count);
+    for (int q = 1; q < a->nranks; q++)
+        if (symm_deliver(c, symm_peer(a, q), p, dsts[a->rank])) return 1;
+    return 0;
+}
+
 /* Zero-copy: for each chunk every rank reduces its slice straight from all sources and stores it
  * straight to all destinations, or to the root's alone (root -1: every rank has one). A rank whose
- * source or destination is not mapped puts chunks into staging instead (zerocopy.inl). */
+ * source or destination is staged puts chunks into staging instead (zerocopy.inl). */
 static inline __attribute__((always_inline)) void symm_by_slices(symm_cta *c, int root) {
     const symm_args *a = c->a;
     const int takes = root < 0 || root == a->rank;
@@ -172,19 +197,10 @@ static inline __attribute__((always_inline)) void symm_by_slices(symm_cta *c, in
     for (uint64_t k = 0; k < mine; k++) {
         symm_part chunk = symm_chunk_of(a->count, per, (unsigned)c->cta + k * (unsigned)a->nctas);
         const uint64_t at = chunk.at * a->esize, bytes = chunk.len * a->esize;
-        if (now != mine && symm_stage_in(c, k, (const char *)a->src + at, bytes)) return;
         symm_part part = symm_part_of(chunk.len, a->host.esize_log, a->nranks, a->rank);
-        char *dsts[SYMM_MAX_RANKS];
-        const void *srcs[SYMM_MAX_RANKS];
-        for (int p = 0; p < a->nranks; p++) {
-            if (symm_ready_wait(c, p, k)) return;
-            srcs[p] = symm_source(c, p, k, at) + part.at * a->esize;
-            if (root < 0 || root == p) dsts[p] = symm_target(c, p, k, at) + part.at * a->esize;
-        }
-        if (root < 0)
-            symm_reduce_to(c, dsts, srcs, part.len);
-        else
-            symm_reduce_here(c, dsts[root], srcs, part.len);
+        if (now != mine && symm_stage_in(c, k, (const char *)a->src + at, bytes, part)) return;
+        if (symm_slice(c, root, (symm_piece){k, at, part.at * a->esize, part.len * a->esize}))
+            return;
         symm_arrive(c, (uint32_t)(k + 1));
         if (takes && a->dst_off == SYMM_STAGED &&
             symm_stage_out(c, k, (char *)a->dst + at, bytes, part))

@@ -210,6 +210,15 @@ SYMM_DEV int symm_packet_wait(symm_cta *c, const char *packet, int peer) {
 /* Sets the peers' abort words to c->out's reason: whoever waits for this rank would wait for
  * ever. */
 void symm_tell_peers(const symm_cta *c);
+/* ---- memory of a peer that is not mapped here (direct.c) ------------------------------------- */
+
+/* 0, or non-zero: leave the body; c->out says whose memory could not be reached. */
+int symm_direct_read(symm_cta *c, int peer, void *mine, uint64_t theirs, uint64_t bytes);
+int symm_direct_write(symm_cta *c, int peer, uint64_t theirs, const void *mine, uint64_t bytes);
+
+SYMM_DEV int symm_is_private(uint64_t off) {
+    return off >> 62 == SYMM_PRIVATE >> 62;
+}
 
 /* ---- the bodies, by the rows of coll.def ----------------------------------------------------- */
 

@@ -1,8 +1,10 @@
 /* one_hop.c - the collectives in which data crosses once: reduce_scatter, all_to_all, broadcast,
- * reduce, gather, scatter. A shape says who hands what to whom; two bodies serve every shape:
+ * reduce, gather, scatter. A shape says who hands what to whom; three ways serve every shape:
  *
  *   push   packets into the receivers' scratch. Small messages.
- *   pull   receivers load from the givers' windows, or from their staging. Large messages.
+ *   pull   receivers load from the givers' windows, through the kernel, or from their staging.
+ *          Large messages.
+ *   share  with a root, where nothing is staged: givers store a part of what the others load.
  *
  * A buffer holds one part, or one for each rank. The part of giver p for receiver q is part q of
  * p's source if that has one for each, and becomes part p of q's destination if that has one for
@@ -108,7 +110,8 @@ SYMM_DEV void symm_push(symm_cta *c, symm_shape s) {
 
 /* Chunks of a part are as small as its pieces in staging, one for each rank. */
 SYMM_DEV uint32_t symm_piece_log(const symm_cta *c, symm_shape s) {
-    return symm_log_over(c->a->host.chunk_log, s.src_each ? c->a->nranks : 1);
+    const uint32_t log = s.reduces ? c->a->host.chunk_log : symm_copy_log(c);
+    return symm_log_over(log, s.src_each ? c->a->nranks : 1);
 }
 SYMM_DEV void symm_ready_takers(const symm_cta *c, symm_shape s, uint32_t chunks) {
     for (int q = 1; q < c->a->nranks; q++) {
@@ -142,22 +145,20 @@ SYMM_DEV int symm_stage_parts(symm_cta *c, symm_shape s, uint64_t k, symm_part c
     symm_ready_takers(c, s, (uint32_t)(k + 1));
     return 0;
 }
-/* Where chunk k of peer's part for this rank is read, after symm_ready_wait. */
-SYMM_DEV const char *symm_part_source(const symm_cta *c, symm_shape s, int peer, uint64_t k,
-                                      uint64_t at) {
-    const symm_args *a = c->a;
-    const uint64_t part = symm_part_for(c, s, a->rank);
-    if (peer == a->rank) return (const char *)a->src + part + at;
-    const uint64_t off = symm_ld_relaxed(&symm_inbox_of(c, peer)->src_off);
-    if (off != SYMM_STAGED) return symm_flat(a, peer, off) + part + at;
-    const int piece = s.src_each ? a->rank : 0;
-    return symm_stage(c, peer, k, 0) + ((uint64_t)(unsigned)piece << symm_piece_log(c, s));
+/* Chunk k of peer's part for this rank; in peer's staging all parts of chunk k lie together. */
+SYMM_DEV symm_piece symm_part_piece(const symm_cta *c, symm_shape s, int peer, uint64_t k,
+                                    symm_part chunk) {
+    const int rank = c->a->rank;
+    symm_piece p = {.k = k, .chunk = symm_part_for(c, s, rank) + chunk.at, .bytes = chunk.len};
+    if (peer != rank && s.src_each && symm_src_off(c, peer) == SYMM_STAGED)
+        p.at = (uint64_t)(unsigned)rank << symm_piece_log(c, s);
+    return p;
 }
 SYMM_DEV int symm_pull_reduce(symm_cta *c, symm_shape s, uint64_t k, symm_part chunk) {
     const void *srcs[SYMM_MAX_RANKS];
     for (int p = 0; p < c->a->nranks; p++) {
         if (symm_ready_wait(c, p, k)) return 1;
-        srcs[p] = symm_part_source(c, s, p, k, chunk.at);
+        if (symm_load(c, p, symm_part_piece(c, s, p, k, chunk), &srcs[p])) return 1;
     }
     symm_reduce_here(c, (char *)c->a->dst + chunk.at, srcs, chunk.len >> c->a->host.esize_log);
     return 0;
@@ -167,13 +168,67 @@ SYMM_DEV int symm_pull_copy(symm_cta *c, symm_shape s, uint64_t k, symm_part chu
         int peer = symm_peer(c->a, q);
         if (!symm_gives(c, s, peer)) continue;
         if (symm_ready_wait(c, peer, k)) return 1;
-        symm_move(c, (char *)c->a->dst + symm_part_from(c, s, peer) + chunk.at,
-                  symm_part_source(c, s, peer, k, chunk.at), chunk.len);
+        if (symm_fetch(c, peer, symm_part_piece(c, s, peer, k, chunk),
+                       (char *)c->a->dst + symm_part_from(c, s, peer) + chunk.at))
+            return 1;
     }
     return 0;
 }
+/* ---- share ----------------------------------------------------------------------------------- */
+
+/* Bytes [at, at + bytes) of a part, as they lie in the source of a giver, `at` behind where the
+ * part for `to` begins; or in a destination. */
+SYMM_DEV symm_piece symm_span(uint64_t part, symm_part span) {
+    return (symm_piece){.chunk = part + span.at, .bytes = span.len};
+}
+/* All ranks move as much: of each part that crosses the root moves a small share, for it has n-1
+ * such parts. *head: what the taker loads; *tail: what the giver stores. */
+SYMM_DEV void symm_split(const symm_cta *c, symm_shape s, symm_part *head, symm_part *tail) {
+    const unsigned n = (unsigned)c->a->nranks;
+    const symm_part all = symm_part_of(symm_part_bytes(c), 0, c->a->nctas, c->cta);
+    const uint64_t part = symm_over_ranks(all.len, c->a->nranks);
+    const uint64_t len = (s.root_gives ? part : part * (n - 1)) & ~63ull;
+    *head = (symm_part){all.at, all.len - len};
+    *tail = (symm_part){all.at + all.len - len, len};
+}
+/* What crosses between this rank and peer, one of which is the root. */
+SYMM_DEV int symm_share_with(symm_cta *c, symm_shape s, int peer, symm_part head, symm_part tail) {
+    const symm_args *a = c->a;
+    const int rank = a->rank;
+    if (symm_ready_wait(c, peer, 0)) return 1;
+    if (symm_takes(c, s, rank) && symm_gives(c, s, peer))
+        return symm_fetch(c, peer, symm_span(symm_part_for(c, s, rank), head),
+                          (char *)a->dst + symm_part_from(c, s, peer) + head.at);
+    return symm_store(c, peer, symm_span(symm_part_from(c, s, rank), tail),
+                      (const char *)a->src + symm_part_for(c, s, peer) + tail.at);
+}
+/* Ready and arrive go both ways between the root and each other rank, with one chunk of each CTA:
+ * arrive says too that what the giver stores is there. */
+SYMM_DEV void symm_pull_shared(symm_cta *c, symm_shape s) {
+    const symm_args *a = c->a;
+    const int root = a->host.root, is_root = root == a->rank, last = is_root ? a->nranks : 2;
+    symm_part head, tail;
+    symm_split(c, s, &head, &tail);
+    for (int q = 1; q < last; q++) symm_ready_to(c, is_root ? symm_peer(a, q) : root, 1);
+    for (int q = 1; q < last; q++) {
+        const int peer = is_root ? symm_peer(a, q) : root;
+        if (symm_share_with(c, s, peer, head, tail)) return;
+        symm_arrive_to(c, peer, 1);
+    }
+    symm_own_part(c, s, head.at, head.len + tail.len);
+    c->heard = is_root; /* with each ready word */
+    for (int q = 1; q < last; q++)
+        if (symm_arrive_from(c, is_root ? symm_peer(a, q) : root, 1)) return;
+}
+
+/* ---- pull or share ---- */
+
 SYMM_DEV void symm_pull(symm_cta *c, symm_shape s) {
     const symm_args *a = c->a;
+    if (c->a->flags & SYMM_ARG_DIRECT && s.root_gives + s.root_takes && !s.reduces) {
+        symm_pull_shared(c, s);
+        return;
+    }
     const uint64_t bytes = symm_part_bytes(c), chunks = symm_chunks(bytes, symm_piece_log(c, s)),
                    mine = symm_share(chunks, c->cta, a->nctas);
     const int gives = symm_gives(c, s, a->rank), takes = symm_takes(c, s, a->rank);

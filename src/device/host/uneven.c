@@ -4,7 +4,7 @@
  *
  * On entry a rank tells every peer, in a line of the peer's control block (symm_pair), how much it
  * gives it, how much it expects from it, and where its part lies: here already, as a packet; in a
- * window; in staging. Both sides compare before a byte is read or written, so ranks that disagree
+ * window; in memory that is read through the kernel; in staging. Both sides compare before a byte is read or written, so ranks that disagree
  * both hear of it in this call, and neither writes beyond what it was told to expect.
  *
  * The lines are written and read once a call, for parts of no bytes too, so every rank hears from
@@ -167,7 +167,8 @@ SYMM_DEV int symm_uneven_given(symm_cta *c, symm_uneven s) {
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-/* Waits until chunk k of the peer's part, which begins at byte `at` of it, can be read: *from. */
+/* Waits until chunk k of the peer's part, which begins at byte `at` of it, can be read: *from, or
+ * NULL where only the kernel reaches it. */
 SYMM_DEV int symm_uneven_await(symm_cta *c, symm_uneven s, int peer, uint64_t k, uint64_t at,
                                const char **from) {
     const symm_args *a = c->a;
@@ -177,7 +178,7 @@ SYMM_DEV int symm_uneven_await(symm_cta *c, symm_uneven s, int peer, uint64_t k,
     else if (where == SYMM_PACKED)
         *from = symm_packet_data(symm_slot(c, a->rank, 0, peer)) + at;
     else if (where != SYMM_STAGED)
-        *from = symm_flat(a, peer, where) + at;
+        *from = symm_is_private(where) ? NULL : symm_flat(a, peer, where) + at;
     else if (symm_ready_wait(c, peer, k))
         return 1;
     else
@@ -189,6 +190,15 @@ SYMM_DEV void symm_uneven_taken(const symm_cta *c, int peer, uint64_t k, uint64_
     const uint64_t where = symm_ld_relaxed(&symm_pair_of(c, c->a->rank, peer)->where);
     if (peer != c->a->rank && where != SYMM_PACKED && (where == SYMM_STAGED || k + 1 == chunks))
         symm_arrive_to(c, peer, (uint32_t)(k + 1));
+}
+/* Copies what symm_uneven_await has found. */
+SYMM_DEV int symm_uneven_read(symm_cta *c, int peer, const char *from, char *dst, symm_part chunk) {
+    if (from) {
+        symm_move(c, dst, from, chunk.len);
+        return 0;
+    }
+    const uint64_t where = symm_ld_relaxed(&symm_pair_of(c, c->a->rank, peer)->where);
+    return symm_direct_read(c, peer, dst, (where ^ SYMM_PRIVATE) + chunk.at, chunk.len);
 }
 /* Chunk k of each rank's part, the own one last. */
 SYMM_DEV int symm_uneven_copy(symm_cta *c, symm_uneven s, uint64_t k) {
@@ -202,7 +212,7 @@ SYMM_DEV int symm_uneven_copy(symm_cta *c, symm_uneven s, uint64_t k) {
         if (k >= chunks) continue;
         const symm_part chunk = symm_uneven_chunk(c, s, part->bytes, k);
         if (symm_uneven_await(c, s, peer, k, chunk.at, &from)) return 1;
-        symm_move(c, (char *)a->dst + part->at + chunk.at, from, chunk.len);
+        if (symm_uneven_read(c, peer, from, (char *)a->dst + part->at + chunk.at, chunk)) return 1;
         symm_uneven_taken(c, peer, k, chunks);
     }
     return 0;

@@ -2,8 +2,9 @@
  * on the thread that runs the kernel. No lock.
  *
  * ready {e, k}   chunks 0..k-1 of this rank's CTA may be read (src) and written (dst). It carries
- *                the flat offsets of both, or SYMM_STAGED. A rank with nothing staged sends it
- *                once, for all its chunks. symm_ready pairs with symm_ready_wait.
+ *                the flat offsets of both, or SYMM_STAGED, or the owner's addresses. A rank with
+ *                nothing staged sends it once, for all its chunks. symm_ready pairs with
+ *                symm_ready_wait.
  * arrive {e, k}  the sender has finished chunks 0..k-1: it reads this rank's source of these chunks
  *                no more, and all that it stores into this rank's destination has arrived.
  *                symm_arrive pairs with symm_arrive_wait.
@@ -58,24 +59,85 @@ SYMM_DEV char *symm_stage(const symm_cta *c, int rank, uint64_t k, int out) {
                      s->host.stage_off + (c->epoch & 1u) * s->host.stage_bytes +
                          place * c->a->host.chunk);
 }
-/* Where peer's chunk k, which begins at byte `at` of the message, is read from and written to.
- * After symm_ready_wait. */
-SYMM_DEV const char *symm_source(const symm_cta *c, int peer, uint64_t k, uint64_t at) {
-    if (peer == c->a->rank)
-        return (const char *)c->a->src + at; /* one address only for each local byte */
-    uint64_t off = symm_ld_relaxed(&symm_inbox_of(c, peer)->src_off);
-    return off == SYMM_STAGED ? symm_stage(c, peer, k, 0) : symm_flat(c->a, peer, off) + at;
+/* Some bytes of a message: of chunk k, which begins at byte `chunk`, those from `at` on. */
+typedef struct {
+    uint64_t k, chunk, at, bytes;
+} symm_piece;
+
+/* Where a piece of peer's is read from and written to, after symm_ready_wait; where peer's buffer
+ * is private, NULL. */
+SYMM_DEV uint64_t symm_src_off(const symm_cta *c, int peer) {
+    return symm_ld_relaxed(&symm_inbox_of(c, peer)->src_off);
 }
-SYMM_DEV char *symm_target(const symm_cta *c, int peer, uint64_t k, uint64_t at) {
-    if (peer == c->a->rank) return (char *)c->a->dst + at;
-    uint64_t off = symm_ld_relaxed(&symm_inbox_of(c, peer)->dst_off);
-    return off == SYMM_STAGED ? symm_stage(c, peer, k, 1) : symm_flat(c->a, peer, off) + at;
+SYMM_DEV uint64_t symm_dst_off(const symm_cta *c, int peer) {
+    return symm_ld_relaxed(&symm_inbox_of(c, peer)->dst_off);
+}
+SYMM_DEV char *symm_mapped(const symm_cta *c, int peer, uint64_t off, int out, symm_piece p) {
+    if (off == SYMM_STAGED) return symm_stage(c, peer, p.k, out) + p.at;
+    return symm_is_private(off) ? NULL : symm_flat(c->a, peer, off) + p.chunk + p.at;
+}
+SYMM_DEV const char *symm_source(const symm_cta *c, int peer, symm_piece p) {
+    if (peer == c->a->rank) /* one address only for each local byte */
+        return (const char *)c->a->src + p.chunk + p.at;
+    return symm_mapped(c, peer, symm_src_off(c, peer), 0, p);
+}
+SYMM_DEV char *symm_target(const symm_cta *c, int peer, symm_piece p) {
+    if (peer == c->a->rank) return (char *)c->a->dst + p.chunk + p.at;
+    return symm_mapped(c, peer, symm_dst_off(c, peer), 1, p);
 }
 
-/* Puts chunk k of an unmapped source where peers can read it, then says ready. */
-SYMM_DEV int symm_stage_in(symm_cta *c, uint64_t k, const char *src, uint64_t bytes) {
+/* A piece of peer's source, copied to dst. */
+SYMM_DEV int symm_fetch(symm_cta *c, int peer, symm_piece p, char *dst) {
+    const char *from = symm_source(c, peer, p);
+    if (from) {
+        symm_move(c, dst, from, p.bytes);
+        return 0;
+    }
+    return symm_direct_read(c, peer, dst, (symm_src_off(c, peer) ^ SYMM_PRIVATE) + p.chunk + p.at,
+                            p.bytes);
+}
+/* The other way round: a piece of the own source, `from`, stored into peer's destination. */
+SYMM_DEV int symm_store(symm_cta *c, int peer, symm_piece p, const char *from) {
+    char *to = symm_target(c, peer, p);
+    if (to) {
+        symm_move(c, to, from, p.bytes);
+        return 0;
+    }
+    return symm_direct_write(c, peer, (symm_dst_off(c, peer) ^ SYMM_PRIVATE) + p.chunk + p.at, from,
+                             p.bytes);
+}
+/* Room for a piece of rank's in this rank's own staging: free in a call in which buffers are
+ * private, since nothing is staged then. plan.c sees to it that a slice of a chunk fits. */
+SYMM_DEV char *symm_room(const symm_cta *c, int rank) {
+    const uint64_t each = symm_over_ranks(4 * c->a->host.chunk, c->a->nranks) & ~63ull;
+    return symm_stage(c, c->a->rank, 0, 0) + (unsigned)rank * each;
+}
+/* *src: where a piece of peer's source can be loaded. */
+SYMM_DEV int symm_load(symm_cta *c, int peer, symm_piece p, const void **src) {
+    if ((*src = symm_source(c, peer, p))) return 0;
+    *src = symm_room(c, peer);
+    return symm_fetch(c, peer, p, symm_room(c, peer));
+}
+/* Stores a result into peer's destination, if that is private. */
+SYMM_DEV int symm_deliver(symm_cta *c, int peer, symm_piece p, const char *result) {
+    return symm_target(c, peer, p) ? 0 : symm_store(c, peer, p, result);
+}
+/* Chunks of a call that only copies: where nothing is staged, all at once. */
+SYMM_DEV uint32_t symm_copy_log(const symm_cta *c) {
+    return c->a->flags & SYMM_ARG_DIRECT ? 60 : c->a->host.chunk_log;
+}
+
+/* Puts chunk k of a staged source where peers can read it, but for `own`, which none reads; then
+ * says ready. */
+SYMM_DEV int symm_stage_in(symm_cta *c, uint64_t k, const char *src, uint64_t bytes,
+                           symm_part own) {
+    const uint64_t lo = own.at * c->a->esize, hi = lo + own.len * c->a->esize;
     if (k >= 2 && symm_arrive_wait(c, k - 1)) return 1;
-    if (c->a->src_off == SYMM_STAGED) symm_move_cached(symm_stage(c, c->a->rank, k, 0), src, bytes);
+    if (c->a->src_off == SYMM_STAGED) {
+        char *to = symm_stage(c, c->a->rank, k, 0);
+        symm_move_cached(to, src, lo);
+        symm_move_cached(to + hi, src + hi, bytes - hi);
+    }
     symm_ready(c, (uint32_t)(k + 1));
     return 0;
 }

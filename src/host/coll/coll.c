@@ -112,6 +112,8 @@ static symm_plan_env plan_env(const symm_comm *c) {
                        .min_ctas = c->config.minCTAs > 0 ? c->config.minCTAs : 0,
                        .max_ctas = c->config.maxCTAs > 0 ? c->config.maxCTAs : 0,
                        .deterministic = (int)c->params.deterministic,
+                       .direct = c->calls.direct,
+                       .near = c->calls.near,
                        .keeps = c->calls.keeps,
                        .forced = c->calls.forced,
                        .scratch = c->calls.proto.scratch};
@@ -138,14 +140,23 @@ static void fill_plan(symm_args *a, const symm_plan *p, int gpu, int32_t root) {
     }
 }
 
+/* Where peers find a buffer. Thread ranks use each other's addresses. */
+static uint64_t place_of(const symm_launch *l, const symm_win *win, const void *p) {
+    const symm_comm *c = l->comm;
+    if (win) return symm_window_offset(win, c->rank, p);
+    if (c->threads && c->calls.direct)
+        return (uintptr_t)p - (c->base + (uint64_t)c->rank * c->stride);
+    return l->plan.flags & SYMM_ARG_DIRECT ? SYMM_PRIVATE | (uintptr_t)p : SYMM_STAGED;
+}
+
 static void fill_args(symm_launch *l, const symm_coll *k, const symm_redop *user) {
     const symm_comm *c = l->comm;
     symm_args *a = &l->args;
     *a = c->calls.proto;
     a->src = k->src;
     a->dst = k->dst;
-    a->src_off = l->src_win ? symm_window_offset(l->src_win, c->rank, k->src) : SYMM_STAGED;
-    a->dst_off = l->dst_win ? symm_window_offset(l->dst_win, c->rank, k->dst) : SYMM_STAGED;
+    a->src_off = place_of(l, l->src_win, k->src);
+    a->dst_off = place_of(l, l->dst_win, k->dst);
     a->count = l->call.count;
     a->type = k->type;
     a->op = l->call.op;

@@ -14,8 +14,21 @@
 #include "host/comm/comm.h"
 #include "host/gpu/gpu.h"
 #include "host/window/window.h"
+#include "machine/peer_memory.h"
 #include "coll.h"
 #include "counts.h"
+
+/* Host backend: why peers do not take such a buffer from where it is. */
+static void why_refused(const symm_comm *c, char *text, size_t cap) {
+    const symm_comm_calls *k = &c->calls;
+    const size_t at = strlen(text);
+    if (c->cuda || k->direct || at >= cap || strstr(text, "cannot reach")) return;
+    if (k->refused_err == ECANCELED)
+        snprintf(text + at, cap - at, "SYMM_DIRECT is 0 on rank %d; ", k->refused[0]);
+    else
+        snprintf(text + at, cap - at, "rank %d cannot reach the memory of rank %d (%s); ",
+                 k->refused[0], k->refused[1], symm_peer_why(k->refused_err));
+}
 
 static void why_staged(symm_comm *c, const char *name, const symm_win *w, const void *p,
                        uint64_t bytes, char *text, size_t cap) {
@@ -24,6 +37,7 @@ static void why_staged(symm_comm *c, const char *name, const symm_win *w, const 
     if (w || !p || at >= cap) return;
     symm_window_why(c, name, p, bytes, why, sizeof why);
     snprintf(text + at, cap - at, "%s: staged through scratch (symmWindowRegister); ", why);
+    why_refused(c, text, cap);
 }
 
 /* With a count per rank: that of all ranks. */
@@ -45,8 +59,8 @@ static symmResult_t explain(symm_comm *c, symm_coll *k, symmExplain_t *plan) {
                        .chunkBytes = c->cuda ? symm_plan_gpu_chunk(&l.plan) : l.plan.chunk};
     const symm_kernel_row *row = &symm_kernels[l.plan.kernel];
     snprintf(p.kernel, sizeof p.kernel, "%s", row->name);
-    p.zeroCopySend = !row->stages_src || !k->count || l.src_win;
-    p.zeroCopyRecv = !row->stages_dst || !k->count || l.dst_win;
+    p.zeroCopySend = !row->stages_src || !k->count || l.args.src_off != SYMM_STAGED;
+    p.zeroCopyRecv = !row->stages_dst || !k->count || l.args.dst_off != SYMM_STAGED;
     /* What the caller can change comes first. */
     if (!p.zeroCopySend)
         why_staged(c, "sendbuff", l.src_win, k->src, l.in, p.reason, sizeof p.reason);

@@ -18,6 +18,10 @@ enum { ROWS = sizeof table / sizeof table[0] };
 #define NT_BYTES \
     (3u << 20) /* a rank that touches as much as this pushes a 2 MiB L2 over: store past it */
 
+/* From here on buffers in no window are read and written through the kernel; below, its 1.6 us are
+ * more than the second copy through scratch. Of a part, where a buffer has one for each rank. */
+#define DIRECT_BYTES (16u << 10)
+
 static uint64_t packet_cap(const symm_plan_env *env, int cap) {
     if (cap == SYMM_CAP_LL) return env->scratch.gpu.ll_slot / 2;
     if (cap == SYMM_CAP_LINES) return symm_plan_gpu_lines_cap(&env->scratch);
@@ -92,6 +96,19 @@ static uint64_t pick_chunk(const symm_plan_env *env, int ctas) {
     return chunk;
 }
 
+/* Where cores are near each other they move what is reduced through their caches in less time than
+ * the kernel takes for each page. A reduction needs room for a slice of each rank's chunk, whose
+ * ends are whole lines, in four chunks of staging (zerocopy.inl); where each rank decides for its own
+ * counts, a peer's may be in use. */
+static int goes_direct(const symm_plan_env *env, const symm_call *call, uint64_t chunk) {
+    const int reduces = (symm_colls[call->coll].flags & SYMM_COLL_REDUCES) != 0;
+    const uint64_t bytes =
+        call->local ? call->local / (2u * (unsigned)env->nranks) : symm_plan_message(call);
+    if (call->local && reduces) return 0;
+    if (!env->direct || bytes < DIRECT_BYTES || chunk < 64u * (unsigned)env->nranks) return 0;
+    return !reduces || !env->near;
+}
+
 /* GPUs: the CTAs of a grid wait for those of other ranks, so all of it must run at once, whatever
  * was asked for. */
 static symm_plan plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {
@@ -120,6 +137,7 @@ symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
     if (row && row->pairs) plan.pairs = pick_pairs(env, row);
     plan.ctas = pick_ctas(env);
     plan.chunk = pick_chunk(env, plan.ctas);
+    if (goes_direct(env, call, plan.chunk)) plan.flags |= SYMM_ARG_DIRECT;
     if (symm_plan_past_caches(touched(env, call), env->keeps)) plan.flags |= SYMM_ARG_NT;
     return plan;
 }
@@ -231,10 +249,11 @@ uint64_t symm_plan_mix_row(uint64_t h, const symm_plan_row *r) {
 
 uint64_t symm_plan_hash(void) {
     uint64_t h = 0xcbf29ce484222325ull;
-    uint64_t constants[] = {CHUNK_BYTES,    NT_BYTES,          SYMM_PACKET_BYTES,
-                            SYMM_CTL_BYTES, sizeof(symm_ctl),  sizeof(symm_inbox),
-                            SYMM_P2P_RING,  SYMM_P2P_RING_FEW, SYMM_P2P_SMALL,
-                            SYMM_P2P_CHUNK, SYMM_P2P_SHORT,    SYMM_P2P_SHORT_CHUNK};
+    uint64_t constants[] = {CHUNK_BYTES,         NT_BYTES,       DIRECT_BYTES,
+                            SYMM_PACKET_BYTES,   SYMM_CTL_BYTES, sizeof(symm_ctl),
+                            sizeof(symm_inbox),  SYMM_P2P_RING,  SYMM_P2P_RING_FEW,
+                            SYMM_P2P_SMALL,      SYMM_P2P_CHUNK, SYMM_P2P_SHORT,
+                            SYMM_P2P_SHORT_CHUNK};
     h = mix(h, constants, sizeof constants);
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         h = mix(h, symm_kernels[k].name, strlen(symm_kernels[k].name));

@@ -19,6 +19,8 @@ typedef struct { /* what was agreed when the communicator was made */
     int threads;                  /* GPUs: forced threads of a CTA; 0: not forced */
     int relay;                    /* GPUs: SYMM_RELAY_ */
     int deterministic;
+    int direct; /* host backend: every rank can read and write every other's memory, */
+    int near;   /* and the ranks' cores are near each other */
     uint64_t
         /* host backend: bytes that a rank touches and finds in its caches again; 0 not known. Need
          * not be agreed */
@@ -40,7 +42,7 @@ typedef struct {
     uint64_t lines;              /* GPUs: of a warp and item */
     uint64_t chunk;              /* host backend: bytes */
     uint32_t pairs;              /* host backend, a count per rank: bytes of a packet, at most */
-    uint32_t flags;              /* SYMM_ARG_NT */
+    uint32_t flags;              /* SYMM_ARG_NT, SYMM_ARG_DIRECT */
     int stage_ctas, stage_warps; /* GPUs: direct kernels' that have staging; */
     int stage_rows;              /* rows of each warp */
     int force_refused;           /* the forced kernel cannot run this call */

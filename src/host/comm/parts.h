@@ -75,8 +75,12 @@ typedef struct {
     symm_args proto;              /* what the arguments of all calls have in common */
     int16_t forced[symmNumColls]; /* kernel forced by SYMM_ALGO; -1: none */
     uint64_t keeps;               /* cache_info.h */
-    struct symm_memo *memos;      /* [SYMM_MEMOS] */
-    struct symm_redop *redops;    /* [nredops] */
+    /* Host backend: every rank reaches every other's memory, mapped or not. If not, the first pair
+     * (refused[0] cannot reach refused[1]) and the errno. Equal on all ranks (reach.c). */
+    int direct, refused[2], refused_err;
+    int near;                  /* what one rank has written another one reads fast (reach.c) */
+    struct symm_memo *memos;   /* [SYMM_MEMOS] */
+    struct symm_redop *redops; /* [nredops] */
     int nredops;
     uint64_t issued; /* collectives so far, eager or captured */
     /* Of all calls on zone SYM of heaps so far; equal on all ranks if they keep to the rules. */

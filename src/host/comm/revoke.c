@@ -20,7 +20,8 @@ const char *symm_stage_name(uint32_t stage) {
                                         "waiting for a scalar",
                                         "waiting for a piece",
                                         "comparing counts",
-                                        "point-to-point"};
+                                        "point-to-point",
+                                        "reaching a buffer that is in no window"};
     return stage < sizeof names / sizeof names[0] ? names[stage] : "?";
 }
 

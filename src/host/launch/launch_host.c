@@ -1,6 +1,7 @@
 /* launch_host.c - the host backend's launcher: a kernel runs in the caller's thread (NULL
  * stream), on the stream's worker, or in a replay of its graph. The communicator's user thread;
  * run_task and the functions that a graph calls: any thread. No lock. Only a capture allocates. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
 #include "host/gpu/hold.h"
+#include "machine/peer_memory.h"
 #include "keep.h"
 #include "launch.h"
 
@@ -22,11 +24,28 @@ typedef struct {
     symm_args args;
 } task;
 
+/* Memory of a peer that should have been there. */
+static void unreachable(const symm_outcome *o, char *text, size_t cap) {
+    if (o->code == symmRemoteError)
+        snprintf(text, cap, "rank %d died: its process is gone", o->rank);
+    else if (o->mine)
+        snprintf(text, cap, "a buffer of rank %d, which it passed itself, cannot be accessed",
+                 o->rank);
+    else
+        snprintf(text, cap, "a buffer of rank %d cannot be accessed at %#llx: %s", o->rank,
+                 (unsigned long long)o->at,
+                 o->err == EFAULT ? "no memory is there (freed during the call?)"
+                                  : symm_peer_why(o->err));
+}
+
 static symmResult_t report(symm_comm *c, const symm_outcome *o) {
     char text[SYMM_ERR_TEXT], why[SYMM_ERR_TEXT - 80];
     symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
     if (known) return known;
-    symm_comm_reason(c, (symmResult_t)o->code, o->rank, why, sizeof why);
+    if (o->stage == SYMM_STAGE_DIRECT)
+        unreachable(o, why, sizeof why);
+    else
+        symm_comm_reason(c, (symmResult_t)o->code, o->rank, why, sizeof why);
     snprintf(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, symm_stage_name(o->stage));
     symm_comm_fail(c, (symmResult_t)o->code, o->rank, text);
     return SYMM_ERR((symmResult_t)o->code, "communicator %s: %s", c->name, text);

@@ -62,6 +62,10 @@ static void renew_process_id(void) {
     make_process_id();
 }
 
+const symm_uuid *symm_comm_process(void) {
+    return &process_id;
+}
+
 static void once(void) {
     make_process_id();
     pthread_atfork(NULL, NULL, renew_process_id);

@@ -65,6 +65,7 @@ static symmResult_t offer(symm_comm *c, const symm_uuid *members, symm_greeting 
     symmResult_t status = symmSuccess;
     symm_random_fill(&g->new_id, sizeof g->new_id);
     g->new_id |= 1;
+    symm_comm_reach_offer(symm_comm_process(), g);
     if (c->cuda && !c->threads && c->nranks > 1 && !c->caps.fd_handles)
         return SYMM_ERR(symmNotSupported,
                         "GPU %d makes no memory that other processes can map: its driver gives no "
@@ -156,16 +157,18 @@ static symmResult_t trade_greetings(symm_comm *c, const symm_greeting *mine, sym
 
 /* Exchanges the status of connecting through the bootstrap, because a mesh that is half connected
  * cannot tell everybody. A cause counts before its consequences: a remote error is returned only if
- * no rank has another one. */
-static symmResult_t settle_mesh(symm_comm *c, symmResult_t status) {
+ * no rank has another one. With it goes what the rank has found of the others' memory. */
+static symmResult_t settle_mesh(symm_comm *c, symmResult_t status, uint32_t reach) {
     struct {
-        int32_t code, pad;
+        int32_t code;
+        uint32_t reach;
         char text[200];
-    } mine = {.code = (int32_t)status}, all[SYMM_MAX_RANKS];
+    } mine = {.code = (int32_t)status, .reach = reach}, all[SYMM_MAX_RANKS];
     int worst = -1;
     if (status) snprintf(mine.text, sizeof mine.text, "%s", symm_status_text());
     symm_wait w = symm_comm_wait_early(c, "creating a communicator");
     SYMM_TRY(symm_boot_allgather(c->exchange.boot, &mine, all, sizeof mine, &w));
+    for (int r = 0; r < c->nranks; r++) symm_comm_reach_learn(c, r, all[r].reach);
     for (int r = 0; r < c->nranks; r++)
         if (all[r].code &&
             (worst < 0 || (all[worst].code == symmRemoteError && all[r].code != symmRemoteError)))
@@ -185,7 +188,7 @@ static symmResult_t connect_ranks(symm_comm *c, const symm_uuid *members,
     symm_wait w = symm_comm_wait_early(c, "creating a communicator");
     symmResult_t mesh =
         symm_mesh_connect(c->mesh, addrs, c->threads ? all[0].mesh_share : NULL, &w);
-    return settle_mesh(c, mesh ? mesh : space);
+    return settle_mesh(c, mesh ? mesh : space, symm_comm_reach_try(c, all));
 }
 
 static symmResult_t greet(symm_comm *c, const symm_uuid *members) {
@@ -304,6 +307,7 @@ static symmResult_t ready_gpu(symm_comm *c, uint64_t bytes) {
 static void fill_proto(symm_comm *c) {
     symm_ctl *ctl = symm_comm_ctl(c, c->rank);
     ctl->magic = SYMM_CTL_MAGIC;
+    ctl->pid = (uint64_t)getpid();
     __atomic_store_n(&ctl->state, SYMM_STATE_ALIVE,
                      __ATOMIC_RELEASE); /* pairs with the watchers' acquire */
     __atomic_store_n(&c->ctl, ctl,
@@ -357,6 +361,7 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     const int mapped = !status; /* on all ranks or on none */
     if (mapped) status = ready_gpu(c, bytes);
     if (mapped) fill_proto(c), symm_comm_first_touch(c);
+    if (mapped) symm_comm_reach_soil(c);
     if (!status && SYMM_FAIL_HERE(comm_ctl))
         status = SYMM_ERR(symmSystemError, "failpoint comm_ctl");
     symm_wait w = symm_comm_wait(c, "creating a communicator");
@@ -364,6 +369,7 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
         status =
             symm_agree(c->mesh, status, &w, NULL); /* else all ranks have agreed to fail already */
     SYMM_TRY(status);
+    SYMM_TRY(symm_comm_reach_measure(c));
     SYMM_TRY(symm_comm_async(
         c)); /* a death that the watcher saw before there was an abort word to set */
     symm_boot_mesh_rehome(c->exchange.boot, c->mesh);

@@ -14,7 +14,9 @@ typedef struct {
     symm_mesh_addr addr;
     uint64_t space_id, new_id;
     void *mesh_share, *space_share, *pages_share;
-    int32_t code, pad;
+    symm_uuid process; /* and where it lies in the memory of process pid (reach.c) */
+    uint64_t process_at;
+    int32_t code, pid;
     char text[200];
 } symm_greeting;
 
@@ -66,13 +68,23 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot);
 /* Undoes whatever build has done. */
 void symm_comm_unbuild(symm_comm *c);
 
-/* ---- comm_hello.c, first_touch.c ---- */
+/* ---- comm_hello.c, first_touch.c, reach.c ---- */
 
 /* Random bytes; unique ones where the kernel gives none. */
 void symm_random_fill(void *p, size_t n);
 /* Exchanges hellos. If a rank does not fit, every rank gets the same error. Fills members[nranks]
  * and what c learns from the others. */
 symmResult_t symm_comm_hello(symm_comm *c, symm_uuid *members);
+/* Host backend, whether peers' memory can be reached (reach.c): what this rank shows the others;
+ * what it finds of them, 0 or a number for the others; and what rank has found, in rank order. */
+void symm_comm_reach_offer(const symm_uuid *process, symm_greeting *g);
+uint32_t symm_comm_reach_try(const symm_comm *c, const symm_greeting *all);
+void symm_comm_reach_learn(symm_comm *c, int rank, uint32_t found);
+/* How fast: once all have mapped all; soil before an exchange, measure after it. */
+void symm_comm_reach_soil(const symm_comm *c);
+symmResult_t symm_comm_reach_measure(symm_comm *c);
+/* Random for each process; a forked child has another one. */
+const symm_uuid *symm_comm_process(void);
 /* Host backend: makes the pages that this rank polls (first_touch.c). */
 void symm_comm_first_touch(const symm_comm *c);
 /* This rank cannot build a communicator. Its hello says why, so that all ranks fail with the same
