@@ -4,14 +4,20 @@
 #include "coll.h"
 
 #ifdef SYMM_TESTING
-/* All of the buffer is in the window, or it goes through scratch. */
+/* All of the buffer is in the window, or peers have its address, or it goes through scratch. */
 static void check_buffer(const symm_launch *l, const symm_win *w, const void *p, uint64_t bytes,
                          uint64_t off) {
-    SYMM_ASSERT(!w == (off == SYMM_STAGED) && (p || !bytes));
+    const symm_comm *c = l->comm;
+    const uint64_t at = (uintptr_t)p;
+    SYMM_ASSERT(p || !bytes);
+    if (!w && c->threads && c->calls.direct)
+        SYMM_ASSERT(off == at - (c->base + (uint64_t)c->rank * c->stride));
+    else if (!w)
+        SYMM_ASSERT(off == (l->plan.flags & SYMM_ARG_DIRECT ? SYMM_PRIVATE | at : SYMM_STAGED));
     if (!w) return;
-    const uint64_t in = (uint64_t)((uintptr_t)p - (uintptr_t)w->ptr);
-    SYMM_ASSERT(w->comm == l->comm && bytes && in < w->bytes && bytes <= w->bytes - in);
-    SYMM_ASSERT(off == w->off[l->comm->rank] + in);
+    const uint64_t in = at - (uintptr_t)w->ptr;
+    SYMM_ASSERT(w->comm == c && bytes && in < w->bytes && bytes <= w->bytes - in);
+    SYMM_ASSERT(off == w->off[c->rank] + in);
 }
 
 static void check_kernel(const symm_launch *l) {
