@@ -27,12 +27,12 @@ typedef struct {
 /* Memory of a peer that should have been there. */
 static void unreachable(const symm_outcome *o, char *text, size_t cap) {
     if (o->code == symmRemoteError)
-        snprintf(text, cap, "rank %d died: its process is gone", o->rank);
+        SYMM_SAY(text, cap, "rank %d died: its process is gone", o->rank);
     else if (o->mine)
-        snprintf(text, cap, "a buffer of rank %d, which it passed itself, cannot be accessed",
+        SYMM_SAY(text, cap, "a buffer of rank %d, which it passed itself, cannot be accessed",
                  o->rank);
     else
-        snprintf(text, cap, "a buffer of rank %d cannot be accessed at %#llx: %s", o->rank,
+        SYMM_SAY(text, cap, "a buffer of rank %d cannot be accessed at %#llx: %s", o->rank,
                  (unsigned long long)o->at,
                  o->err == EFAULT ? "no memory is there (freed during the call?)"
                                   : symm_peer_why(o->err));
@@ -46,7 +46,7 @@ static symmResult_t report(symm_comm *c, const symm_outcome *o) {
         unreachable(o, why, sizeof why);
     else
         symm_comm_reason(c, (symmResult_t)o->code, o->rank, why, sizeof why);
-    snprintf(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, symm_stage_name(o->stage));
+    SYMM_SAY(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, symm_stage_name(o->stage));
     symm_comm_fail(c, (symmResult_t)o->code, o->rank, text);
     return SYMM_ERR((symmResult_t)o->code, "communicator %s: %s", c->name, text);
 }
