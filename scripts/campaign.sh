@@ -105,8 +105,8 @@ part_table() { # collective ranks
     gpu_tables_of "$2" "$1"
     echo "$((1 - status)) passed, $status failed, 0 skipped"
 }
-# Options of nccl-tests, a set a line: the buffers as they are, registered, in symmetric windows; all
-# types and reductions; graphs; aggregated calls; odd addresses; blocking; creation in parallel.
+# Options of nccl-tests, a set a line: the buffers as they are, registered, in symmetric windows;
+# all types and reductions; graphs; aggregated calls; odd addresses; blocking; parallel creation.
 nccl_options() {
     cat <<'OPTIONS'
 -R 0 -e 16M
