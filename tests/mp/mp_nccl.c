@@ -1,6 +1,8 @@
 /* mp_nccl.c - a program in NCCL's ABI, as others write them, over the drop-in (the library itself,
  * not its objects) under mpirun: every call that is served, on the host backend. */
+#include <dirent.h>
 #include <mpi.h>
+#include <unistd.h>
 
 #include "nccl_kit.h"
 
@@ -404,11 +406,45 @@ static void an_abort(void) {
     N_OK(ncclCommDestroy(comm));
 }
 
+typedef struct {
+    long fds, pages, resident; /* of this process; pages are of addresses */
+} holding;
+
+static holding held(void) {
+    holding h = {0, 0, 0};
+    DIR *d = opendir("/proc/self/fd");
+    FILE *f = fopen("/proc/self/statm", "r");
+    T_CHECK(d && f && fscanf(f, "%ld %ld", &h.pages, &h.resident) == 2);
+    while (readdir(d)) h.fds++;
+    closedir(d);
+    fclose(f);
+    return h;
+}
+
+/* Made, used with a window, destroyed, 200 times: after the first few nothing grows any more. */
 static void two_hundred_communicators(void) {
+    holding early = {0, 0, 0};
     for (int i = 0; i < 200; i++) {
         ncclComm_t comm = world();
+        ncclWindow_t win;
+        int *a;
+        N_OK(ncclMemAlloc((void **)&a, 1 << 20));
+        N_OK(ncclCommWindowRegister(comm, a, 1 << 20, &win, NCCL_WIN_COLL_SYMMETRIC));
+        *a = rank + 1;
+        N_OK(ncclAllReduce(a, a, 1, ncclInt32, ncclSum, comm, NULL));
+        T_EQ(*a, sum_of_ranks(ranks));
+        N_OK(ncclCommWindowDeregister(comm, win));
         N_OK(ncclCommDestroy(comm));
+        N_OK(ncclMemFree(a));
+        if (i == 19) early = held();
     }
+    const holding late = held();
+    const long spare = (1 << 20) / getpagesize(); /* the allocator's own, and MPI's */
+    T_EQ(late.fds, early.fds);
+    T_CHECKF(late.pages <= early.pages + spare, "%ld pages of addresses, were %ld", late.pages,
+             early.pages);
+    T_CHECKF(late.resident <= early.resident + spare, "%ld pages of memory, were %ld",
+             late.resident, early.resident);
 }
 
 T_MAIN_MPI(T(who_is_who), T(collectives), T(collectives_on_windows),
