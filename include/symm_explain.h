@@ -36,8 +36,8 @@ typedef enum { symmLogWarn = 2, symmLogInfo = 3, symmLogTrace = 4 } symmLogLevel
 /* *level: the highest level of which the log takes lines now; 0 or 1: it takes none of them.
  * Order: local, any thread. */
 SYMM_API symmResult_t symmLogQuery(int *level);
-/* A line of the caller's own in the library's log, where SYMM_DEBUG and SYMM_DEBUG_FILE say. Nothing
- * is written if the log does not take lines of that level. Order: local, any thread. */
+/* A line of the caller's own in the library's log, where SYMM_DEBUG and SYMM_DEBUG_FILE say.
+ * Nothing is written if the log does not take lines of that level. Order: local, any thread. */
 SYMM_API symmResult_t symmLogWrite(symmLogLevel_t level, const char *text);
 
 #ifdef __cplusplus
