@@ -557,6 +557,8 @@ SYMM_API symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm);
  * while calls of that communicator stand in the group; calls of symm_lane.h (see there). */
 SYMM_API symmResult_t symmGroupStart(void);
 SYMM_API symmResult_t symmGroupEnd(void);
+/* Ends this thread's group, the outermost one, and runs none of its calls. Order: local. */
+SYMM_API symmResult_t symmGroupDiscard(void);
 
 /* The collectives by number: symm_explain.h. */
 typedef enum {

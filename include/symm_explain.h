@@ -24,6 +24,23 @@ typedef struct {
 SYMM_API symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
                                   const void *recvbuff, size_t count, symmDataType_t datatype,
                                   symmRedOp_t op, int root, symmExplain_t *plan);
+typedef struct {
+    size_t size;
+    int calls;       /* in the group */
+    int setups;      /* of them, creation, registration and all else that runs no kernel */
+    int messages;    /* of them, sends and receives */
+    int kernels;     /* that they would run as, together */
+    int jobs;        /* calls that follow each other on a communicator and stream are one */
+    int threads;     /* that End would start, and join */
+    char text[4096]; /* a line for each job, in their order; the last one says how many it has no
+                      * room for */
+} symmGroupInfo_t;
+/* What symmGroupEnd of this thread's outermost group would do with the calls so far. Launches
+ * nothing, and the group stays open. No time is estimated.
+ * Order: local.
+ * Errors: those that symmGroupEnd would return without running a call. */
+SYMM_API symmResult_t symmGroupSimulateEnd(symmGroupInfo_t *info);
+
 /* Counters and gauges as JSON, NUL-terminated, truncated at cap. *needed (may be NULL): the full
  * size. comm NULL: of the process. Order: local, any thread. */
 SYMM_API symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed);
@@ -36,8 +53,8 @@ typedef enum { symmLogWarn = 2, symmLogInfo = 3, symmLogTrace = 4 } symmLogLevel
 /* *level: the highest level of which the log takes lines now; 0 or 1: it takes none of them.
  * Order: local, any thread. */
 SYMM_API symmResult_t symmLogQuery(int *level);
-/* A line of the caller's own in the library's log, where SYMM_DEBUG and SYMM_DEBUG_FILE say. Nothing
- * is written if the log does not take lines of that level. Order: local, any thread. */
+/* A line of the caller's own in the library's log, where SYMM_DEBUG and SYMM_DEBUG_FILE say.
+ * Nothing is written if the log does not take lines of that level. Order: local, any thread. */
 SYMM_API symmResult_t symmLogWrite(symmLogLevel_t level, const char *text);
 
 #ifdef __cplusplus

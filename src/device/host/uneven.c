@@ -4,8 +4,9 @@
  *
  * On entry a rank tells every peer, in a line of the peer's control block (symm_pair), how much it
  * gives it, how much it expects from it, and where its part lies: here already, as a packet; in a
- * window; in memory that is read through the kernel; in staging. Both sides compare before a byte is read or written, so ranks that disagree
- * both hear of it in this call, and neither writes beyond what it was told to expect.
+ * window; in memory that is read through the kernel; in staging. Both sides compare before a byte
+ * is read or written, so ranks that disagree both hear of it in this call, and neither writes
+ * beyond what it was told to expect.
  *
  * The lines are written and read once a call, for parts of no bytes too, so every rank hears from
  * every rank, and the proof of signature.inl holds for these bodies: a line of parity e & 1 is

@@ -6,6 +6,7 @@
  * the group; group.c says which thread runs a job. No lock. */
 #include "grouped.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -108,6 +109,38 @@ static int join(void *first, void *second) {
 static void settle(void *p) {
     queued *q = p;
     q->last = q;
+    q->next = NULL;
+    q->calls = 1;
+}
+
+/* Behind the text; 0: it has no room for that and for the sign that something is left out. */
+static int append(symm_job_tale *t, int more, int times, const char *kernel) {
+    const size_t at = strlen(t->text), room = sizeof t->text - at, sign = sizeof ", ...";
+    char many[16] = "";
+    if (times > 1) snprintf(many, sizeof many, "%d x ", times);
+    const int n = snprintf(t->text + at, room, "%s%s%s", more ? ", " : " ", many, kernel);
+    if (n >= 0 && (size_t)n + sign <= room) return 1;
+    snprintf(t->text + at, room, ", ...");
+    return 0;
+}
+
+static symmResult_t tell(const void *p, symm_job_tale *t) {
+    const queued *first = p;
+    symm_comm *c;
+    int times = 0, more = 0;
+    SYMM_ASSERT(first->calls > 0 && first->last && !first->last->next);
+    SYMM_TRY(symm_comm_visit(first->comm, &c));
+    t->calls = t->kernels = first->calls;
+    snprintf(t->text, sizeof t->text, "communicator %s, rank %d, stream %p:", c->name, c->rank,
+             (void *)first->stream);
+    symm_comm_unvisit(c);
+    for (const queued *q = first; q; q = q->next) {
+        times++;
+        if (q->next && q->next->l.plan.kernel == q->l.plan.kernel) continue;
+        if (!append(t, more, times, symm_kernels[q->l.plan.kernel].name)) break;
+        times = 0, more = 1;
+    }
+    return symmSuccess;
 }
 
 symmResult_t symm_grouped_call(const symm_coll *k, const symm_counts *counts, symmComm_t comm,
@@ -119,7 +152,6 @@ symmResult_t symm_grouped_call(const symm_coll *k, const symm_counts *counts, sy
     symm_comm *c;
     queued *q = &u.q;
     memset(q, 0, sizeof *q);
-    q->calls = 1;
     q->comm = comm;
     q->stream = stream;
     q->k = *k;
@@ -130,6 +162,6 @@ symmResult_t symm_grouped_call(const symm_coll *k, const symm_counts *counts, sy
     const size_t bytes = sizeof *q + (q->k.extents ? symm_extents_bytes(c->nranks) : 0);
     symm_comm_leave(c);
     if (r) return symm_group_refuse(r);
-    static const symm_job_row row = {run, join, settle};
+    static const symm_job_row row = {.run = run, .tell = tell, .settle = settle, .join = join};
     return symm_group_join(comm, kind, &row, q, bytes);
 }

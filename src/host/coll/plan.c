@@ -98,8 +98,8 @@ static uint64_t pick_chunk(const symm_plan_env *env, int ctas) {
 
 /* Where cores are near each other they move what is reduced through their caches in less time than
  * the kernel takes for each page. A reduction needs room for a slice of each rank's chunk, whose
- * ends are whole lines, in four chunks of staging (zerocopy.inl); where each rank decides for its own
- * counts, a peer's may be in use. */
+ * ends are whole lines, in four chunks of staging (zerocopy.inl); where each rank decides for its
+ * own counts, a peer's may be in use. */
 static int goes_direct(const symm_plan_env *env, const symm_call *call, uint64_t chunk) {
     const int reduces = (symm_colls[call->coll].flags & SYMM_COLL_REDUCES) != 0;
     const uint64_t bytes =
