@@ -19,6 +19,7 @@ typedef struct job {
     struct job *joined; /* the job of which it is part; NULL: it is one itself */
     const void *key;
     int kind;
+    symmStream_t stream; /* that it gives work to */
     symm_job_fn fn;
     const symm_job_row *row; /* NULL: set-up, a job by itself */
     _Alignas(16) char args[];
@@ -36,6 +37,7 @@ typedef struct queue { /* the jobs of one communicator, in order */
     const void *key;
     int blocks, threaded;
     job *first, **last, *newest;
+    const job *joined; /* to the newest; NULL: none yet */
     gate *gate;
     job *handed; /* to the caller's thread, which this one waits for; under the gate's lock */
     pthread_t thread;
@@ -83,9 +85,10 @@ symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const voi
     return add_job(&(job){.key = key, .kind = kind, .fn = fn}, args, bytes);
 }
 
-symmResult_t symm_group_join(const void *key, int kind, const symm_job_row *row, const void *args,
-                             size_t bytes) {
-    return add_job(&(job){.key = key, .kind = kind, .fn = row->run, .row = row}, args, bytes);
+symmResult_t symm_group_join(const void *key, int kind, symmStream_t stream,
+                             const symm_job_row *row, const void *args, size_t bytes) {
+    const job j = {.key = key, .kind = kind, .stream = stream, .fn = row->run, .row = row};
+    return add_job(&j, args, bytes);
 }
 
 static job *find_behind(const void *key) {
@@ -204,13 +207,21 @@ static void free_jobs(job *j) {
     }
 }
 
-/* Whether j has become part of its queue's newest job. What only gives work to streams keeps the
- * order of the calls across communicators, so nothing may stand in between. */
-static int joins(const queue *q, job *j, const job *before) {
+/* Whether a job of the same stream stands between the two. What only gives work to a stream keeps
+ * the order of the calls there, whatever their communicators. */
+static int is_between(const job *from, const job *to) {
+    for (const job *j = from->later; j != to; j = j->later)
+        if (j->kind != SYMM_JOB_BLOCKS && j->stream == to->stream) return 1;
+    return 0;
+}
+
+/* Whether j has become part of its queue's newest job. */
+static int joins(queue *q, job *j) {
     job *to = q->newest;
     if (!to || !to->row || !to->row->join || to->row != j->row || to->kind != j->kind) return 0;
-    if (j->kind != SYMM_JOB_BLOCKS && before != to && before->joined != to) return 0;
+    if (j->kind != SYMM_JOB_BLOCKS && is_between(q->joined ? q->joined : to, j)) return 0;
     if (!to->row->join(to->args, j->args)) return 0;
+    q->joined = j;
     j->joined = to;
     return 1;
 }
@@ -218,16 +229,18 @@ static int joins(const queue *q, job *j, const job *before) {
 /* A queue for each communicator. The jobs stay in the order of the calls as well, and whoever
  * frees them goes by that. */
 static symmResult_t sort_jobs(queue **queues, job *all) {
-    const job *before = NULL; /* in the order of the calls */
-    for (job *j = all; j; before = j, j = j->later) {
+    for (job *j = all; j; j = j->later) {
         queue *q = j->queue = queue_of(queues, j->key);
         if (!q) return SYMM_ERR(symmOutOfMemory, "no memory to run a group");
-        if (joins(q, j, before)) continue;
+        if (joins(q, j)) continue;
         q->blocks |= j->kind == SYMM_JOB_BLOCKS;
         *q->last = j;
         q->last = &j->next;
         q->newest = j;
+        q->joined = NULL;
     }
+    for (const job *j = all; j; j = j->later)
+        if (!j->joined && j->row && j->row->check) SYMM_TRY(j->row->check(j->args));
     return symmSuccess;
 }
 

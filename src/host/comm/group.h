@@ -28,23 +28,25 @@ typedef struct {
  * settle (may be NULL): the args have their place for good, and are a job by themselves; also after
  * a simulation, which joins jobs as the end does.
  * join (may be NULL): the args of the next job of the same key become part of these; 1, or 0 where
- * they stay a job. Jobs that only give work to streams are asked only if no other job stands in
- * between. */
+ * they stay a job. Jobs that only give work to streams are asked only if no other job of the same
+ * stream stands in between.
+ * check (may be NULL): behind all joins, before any job runs. After an error none does. */
 typedef struct {
     symm_job_fn run;
     symmResult_t (*tell)(const void *args, symm_job_tale *tale);
     void (*drop)(void *args);
     void (*settle)(void *args);
     int (*join)(void *first, void *second);
+    symmResult_t (*check)(const void *args);
 } symm_job_row;
 /* For calls that run as one, behind all others of key's communicator in the group: its job, made by
  * the first of them. *args: its record of `bytes`, zero at first. kind is that of this call. Pre: a
  * group is open. */
 symmResult_t symm_group_behind(const void *key, int kind, const symm_job_row *row, size_t bytes,
                                void **args);
-/* As symm_group_run inside a group, and args of any size. */
-symmResult_t symm_group_join(const void *key, int kind, const symm_job_row *row, const void *args,
-                             size_t bytes);
+/* As symm_group_run inside a group, for a job of that stream, and args of any size. */
+symmResult_t symm_group_join(const void *key, int kind, symmStream_t stream,
+                             const symm_job_row *row, const void *args, size_t bytes);
 /* A call was refused with r. Inside a group, symmGroupEnd then runs nothing and returns r, because
  * half a group could wait for the other half for ever. Returns r. */
 symmResult_t symm_group_refuse(symmResult_t r);
