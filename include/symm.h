@@ -553,11 +553,19 @@ SYMM_API symmResult_t symmRedOpDestroy(symmRedOp_t op, symmComm_t comm);
  *    whatever their communicators. If creation, split or registration of the same communicator
  *    stands in the group, its calls keep their own order only; those on the per-thread stream still
  *    mean the caller's.
+ *  - Host backend: broadcasts of one communicator, stream and type that follow each other run as
+ *    one kernel if their roots differ. So do reduces, if at least half of the ranks are roots, of
+ *    one type and one reduction that has no scalar. Requires: each rank makes these calls in one
+ *    group and on one stream, and no buffer that one of them writes is another one's.
  * Order: local.
- * Errors: symmInvalidUsage, at the call: symmCommFinalize, symmCommDestroy or symmWindowDeregister
+ * Errors: symmInvalidArgument, of End, which then runs nothing: a call that would run as one with
+ * another writes its buffer. symmMismatch: ranks whose calls do not run as one alike.
+ * symmInvalidUsage, at the call: symmCommFinalize, symmCommDestroy or symmWindowDeregister
  * while calls of that communicator stand in the group; calls of symm_lane.h (see there). */
 SYMM_API symmResult_t symmGroupStart(void);
 SYMM_API symmResult_t symmGroupEnd(void);
+/* Ends this thread's group, the outermost one, and runs none of its calls. Order: local. */
+SYMM_API symmResult_t symmGroupDiscard(void);
 
 /* The collectives by number: symm_explain.h. */
 typedef enum {

@@ -24,6 +24,23 @@ typedef struct {
 SYMM_API symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
                                   const void *recvbuff, size_t count, symmDataType_t datatype,
                                   symmRedOp_t op, int root, symmExplain_t *plan);
+typedef struct {
+    size_t size;
+    int calls;       /* in the group */
+    int setups;      /* of them, creation, registration and all else that runs no kernel */
+    int messages;    /* of them, sends and receives */
+    int kernels;     /* that they would run as, together */
+    int jobs;        /* calls that follow each other on a communicator and stream are one */
+    int threads;     /* that End would start, and join */
+    char text[4096]; /* a line for each job, in their order; the last one says how many it has no
+                      * room for */
+} symmGroupInfo_t;
+/* What symmGroupEnd of this thread's outermost group would do with the calls so far. Launches
+ * nothing, and the group stays open. No time is estimated.
+ * Order: local.
+ * Errors: those that symmGroupEnd would return without running a call. */
+SYMM_API symmResult_t symmGroupSimulateEnd(symmGroupInfo_t *info);
+
 /* Counters and gauges as JSON, NUL-terminated, truncated at cap. *needed (may be NULL): the full
  * size. comm NULL: of the process. Order: local, any thread. */
 SYMM_API symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed);

@@ -1,9 +1,12 @@
 /* thr_group.c - collectives in groups, with thread ranks: what a call took is settled when it is
- * made; calls that follow each other run in one go, in their order, whatever stands between them.
+ * made; calls that follow each other run in one go, in their order, whatever stands between them;
+ * what a group would do is told, or it is discarded.
  * One thread per rank, or one for all; no lock: the library orders everything. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "symm.h"
 #include "t.h"
 
@@ -139,5 +142,184 @@ static void groups_in_captures(void) {
     close_all(1);
 }
 
+/* ---- what the end would do ------------------------------------------------------------------- */
+
+static symmGroupInfo_t simulate(void) {
+    symmGroupInfo_t info = {.size = sizeof info};
+    T_OK(symmGroupSimulateEnd(&info));
+    return info;
+}
+
+static int same(const symmGroupInfo_t *a, const symmGroupInfo_t *b) {
+    return a->calls == b->calls && a->setups == b->setups && a->messages == b->messages &&
+           a->kernels == b->kernels && a->jobs == b->jobs && a->threads == b->threads &&
+           !strcmp(a->text, b->text);
+}
+
+/* One thread calls three ranks, on a stream each and on the NULL stream; after each simulation the
+ * group goes on, and its end gives what it would have given. */
+static void a_simulated_group_goes_on(void) {
+    static int in[RANKS], sum[RANKS], most[RANKS], sent[RANKS], got[RANKS];
+    symmStream_t streams[RANKS];
+    symmGroupInfo_t a, b;
+    char line[100];
+    open_all(1);
+    for (int r = 0; r < RANKS; r++) in[r] = r + 1, T_OK(symmStreamCreate(&streams[r]));
+    T_OK(symmGroupStart());
+    a = simulate();
+    T_EQ(a.calls + a.setups + a.kernels + a.jobs + a.threads, 0);
+    T_STREQ(a.text, "");
+    for (int r = 0; r < RANKS; r++) {
+        T_OK(symmAllReduce(&in[r], &sum[r], 1, symmInt32, symmSum, comms[0][r], streams[r]));
+        a = simulate();
+        T_OK(symmBroadcast(&in[r], &most[r], 1, symmInt32, 2, comms[0][r], streams[r]));
+        T_OK(symmAllReduce(&most[r], &most[r], 1, symmInt32, symmMax, comms[0][r], streams[r]));
+    }
+    T_EQ(a.calls, 7);
+    T_EQ(a.jobs, 3);
+    a = simulate(), b = simulate();
+    T_CHECK(same(&a, &b));
+    T_EQ(a.calls, 9);
+    T_EQ(a.kernels, 9);
+    T_EQ(a.jobs, 3);
+    T_EQ(a.threads, 0);
+    snprintf(line, sizeof line, "rank 1, stream %p: all_reduce_", (void *)streams[1]);
+    T_MSG(a.text, line);
+    T_MSG(a.text, ", broadcast_");
+    for (int r = 0; r < RANKS; r++) {
+        T_OK(symmSend(&in[r], 1, symmInt32, (r + 1) % RANKS, comms[0][r], NULL));
+        T_OK(symmRecv(&got[r], 1, symmInt32, (r + RANKS - 1) % RANKS, comms[0][r], NULL));
+        T_OK(symmSend(&in[r], 0, symmInt32, r, comms[0][r], NULL));
+        T_OK(symmRecv(&sent[r], 0, symmInt32, r, comms[0][r], NULL));
+    }
+    T_OK(symmGroupStart());
+    a = simulate();
+    T_OK(symmGroupEnd());
+    T_EQ(a.calls, 21);
+    T_EQ(a.messages, 12);
+    T_EQ(a.kernels, 12);
+    T_EQ(a.jobs, 6);
+    T_EQ(a.threads, RANKS - 1); /* messages of the NULL stream run in the call */
+    T_MSG(a.text, "rank 0: 2 sends and 2 receives of 1 streams, in one kernel");
+    T_OK(symmGroupEnd());
+    for (int r = 0; r < RANKS; r++) {
+        T_OK(symmStreamSynchronize(streams[r]));
+        T_EQ(sum[r], 6);
+        T_EQ(most[r], 3);
+        T_EQ(got[r], (r + RANKS - 1) % RANKS + 1);
+        T_OK(symmStreamDestroy(streams[r]));
+    }
+    close_all(1);
+}
+
+/* Calls of set-up write their handles at the end, and none before. */
+static void simulated_set_up(void) {
+    static symmComm_t new[2][RANKS];
+    symmWindow_t win[RANKS];
+    symmGroupInfo_t a;
+    void *p[RANKS];
+    open_all(1);
+    T_OK(symmGroupStart());
+    for (int r = 0; r < RANKS; r++) {
+        T_OK(symmMemAlloc(&p[r], 1));
+        T_OK(symmWindowRegister(comms[0][r], p[r], 1, &win[r], SYMM_WIN_DEFAULT));
+        T_OK(symmCommSplit(comms[0][r], 0, 0, &new[0][r], NULL));
+        T_OK(symmBarrier(comms[0][r], NULL));
+    }
+    a = simulate();
+    T_EQ(a.calls, 9);
+    T_EQ(a.setups, 6);
+    T_EQ(a.kernels, 3);
+    T_EQ(a.jobs, 9);
+    T_EQ(a.threads, RANKS - 1);
+    T_MSG(a.text, "set-up\n");
+    T_MSG(a.text, "barrier_word");
+    for (int r = 0; r < RANKS; r++) T_CHECK(!new[0][r]);
+    T_OK(symmGroupEnd());
+    for (int r = 0; r < RANKS; r++) {
+        T_OK(symmWindowDeregister(comms[0][r], win[r]));
+        T_OK(symmCommDestroy(new[0][r]));
+        T_OK(symmMemFree(p[r]));
+    }
+    close_all(1);
+}
+
+/* More than the text has room for. */
+static void a_text_says_what_it_leaves_out(void) {
+    static symmStream_t streams[2][RANKS];
+    symmGroupInfo_t a;
+    open_all(1);
+    for (int r = 0; r < RANKS; r++)
+        for (int i = 0; i < 2; i++) T_OK(symmStreamCreate(&streams[i][r]));
+    T_OK(symmGroupStart());
+    for (int i = 0; i < MANY; i++)
+        for (int r = 0; r < RANKS; r++) T_OK(symmBarrier(comms[0][r], streams[i % 2][r]));
+    a = simulate();
+    T_EQ(a.jobs, RANKS * MANY);
+    int lines = 0, left;
+    for (const char *p = a.text; (p = strchr(p, '\n')); p++) lines++;
+    const char *last = strstr(a.text, "... and ");
+    T_CHECK(last && sscanf(last, "... and %d more", &left) == 1);
+    T_EQ(lines - 1 + left, RANKS * MANY);
+    T_CHECK(a.text[strlen(a.text) - 1] == '\n');
+    T_OK(symmGroupEnd());
+    for (int r = 0; r < RANKS; r++)
+        for (int i = 0; i < 2; i++) T_OK(symmStreamDestroy(streams[i][r]));
+    close_all(1);
+}
+
+static void simulations_that_are_refused(void) {
+    int x = 0;
+    symmGroupInfo_t info = {.size = sizeof info, .calls = 77};
+    T_EXPECT_WARNINGS();
+    T_ERR(symmGroupSimulateEnd(&info), symmInvalidUsage);
+    T_MSG(symmGetLastError(NULL), "without symmGroupStart");
+    open_all(1);
+    T_OK(symmGroupStart());
+    T_ERR(symmGroupSimulateEnd(NULL), symmInvalidArgument);
+    info.size = 8;
+    T_ERR(symmGroupSimulateEnd(&info), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "info is without its size");
+    info.size = sizeof info;
+    T_OK(symmBarrier(comms[0][0], NULL));
+    T_EQ(symm_fail_arm("group_queue:error"), 0);
+    T_ERR(symmGroupSimulateEnd(&info), symmOutOfMemory);
+    T_EQ(symm_fail_arm(""), 0);
+    T_EQ(info.calls, 77);
+    T_EQ(simulate().jobs, 1);
+    T_ERR(symmBroadcast(&x, &x, 1, symmInt32, 99, comms[0][0], NULL), symmInvalidArgument);
+    T_ERR(symmGroupSimulateEnd(&info), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "root=99");
+    T_EQ(info.calls, 77);
+    T_ERR(symmGroupEnd(), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "root=99");
+    close_all(1);
+}
+
+/* Nothing has run, nothing is left: the same ranks go on. */
+static void a_discarded_group_runs_nothing(void) {
+    int in[RANKS] = {1, 2, 3}, out[RANKS] = {0};
+    symmComm_t none = NULL;
+    T_EXPECT_WARNINGS();
+    T_ERR(symmGroupDiscard(), symmInvalidUsage);
+    open_all(1);
+    T_OK(symmGroupStart());
+    T_OK(symmGroupStart());
+    T_OK(symmAllReduce(&in[0], &out[0], 1, symmInt32, symmSum, comms[0][0], NULL));
+    T_OK(symmSend(&in[0], 1, symmInt32, 1, comms[0][0], NULL));
+    T_OK(symmCommSplit(comms[0][0], 0, 0, &none, NULL));
+    T_OK(symmGroupDiscard());
+    T_CHECK(!none && !out[0]);
+    T_ERR(symmGroupEnd(), symmInvalidUsage);
+    T_OK(symmGroupStart());
+    for (int r = 0; r < RANKS; r++)
+        T_OK(symmAllReduce(&in[r], &out[r], 1, symmInt32, symmSum, comms[0][r], NULL));
+    T_OK(symmGroupEnd());
+    for (int r = 0; r < RANKS; r++) T_EQ(out[r], 6);
+    close_all(1);
+}
+
 T_MAIN(T(reductions_may_end_first), T(a_thousand_calls), T(a_thousand_calls_of_a_stream),
-       T(the_order_across_communicators_stays), T(groups_in_captures))
+       T(the_order_across_communicators_stays), T(groups_in_captures), T(a_simulated_group_goes_on),
+       T(simulated_set_up), T(a_text_says_what_it_leaves_out), T(simulations_that_are_refused),
+       T(a_discarded_group_runs_nothing))

@@ -17,6 +17,7 @@ typedef struct {
     int hears;
     int root_gives, root_takes; /* nobody else has a source; nobody else has a destination */
     int apart;                  /* never in place: the buffers may not overlap */
+    int fuses;      /* symmColl_t that stands for calls of a group with different roots; 0: none */
     unsigned flags; /* SYMM_COLL_REDUCES, SYMM_COLL_ROOT: its call takes a reduction, a root */
 } symm_coll_row;
 
@@ -28,7 +29,9 @@ typedef struct { /* a call */
     symmColl_t coll;
     uint64_t count; /* elements; where one buffer has some for each rank: of one rank */
     uint32_t type, op, esize;
-    int32_t root; /* a rank; 0 where the collective has none */
+    /* A rank; 0 where the collective has none. Of one with a count per rank that stands for rooted
+     * calls of a group: how many they are, less one. */
+    int32_t root;
     /* Of a call with a count per rank: bytes of this rank's buffers. Ranks differ in it, so that
      * it decides nothing that they must agree on; count is 0. */
     uint64_t local;

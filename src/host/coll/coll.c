@@ -11,6 +11,7 @@
 #include "coll.h"
 #include "redop.h"
 #include "counts.h"
+#include "fused.h"
 #include "grouped.h"
 
 /* ---- check ----------------------------------------------------------------------------------- */
@@ -176,6 +177,7 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     const symm_coll_row *row = &symm_colls[k->coll];
     const int is_root = k->root == c->rank;
     const symm_extent *e = k->extents;
+    const int fused = symm_fused_is(k);
     const uint64_t one = k->count * esize,
                    in = e ? symm_counts_end(e, c->nranks)
                           : one * symm_coll_in(row, c->nranks, is_root),
@@ -183,7 +185,7 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
                            : one * symm_coll_out(row, c->nranks, is_root);
     SYMM_TRY(symm_coll_check_buffer("sendbuff", k->src, in));
     SYMM_TRY(symm_coll_check_buffer("recvbuff", k->dst, out));
-    SYMM_TRY(check_overlap(c, k, in, out));
+    if (!fused) SYMM_TRY(check_overlap(c, k, in, out));
     SYMM_TRY(check_op(c, k, &user));
     if ((row->flags & SYMM_COLL_ROOT) && (unsigned)k->root >= (unsigned)c->nranks)
         return SYMM_ERR(symmInvalidArgument, "%s: root=%d: must be 0 to %d", row->call, k->root,
@@ -195,7 +197,9 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
                             .op = op,
                             .esize = esize,
                             .root = k->root,
-                            .local = e ? in + out : 0};
+                            .local = fused ? symm_fused_bytes(k, c->nranks)
+                                     : e   ? in + out
+                                           : 0};
     l->env = plan_env(c);
     l->call = call;
     l->plan = symm_plan_make(&l->env, &call);
@@ -207,8 +211,8 @@ symmResult_t symm_coll_prepare(symm_comm *c, const symm_coll *k, symm_launch *l)
     l->dst_win = out ? symm_window_also(c, l->src_win, k->dst, out) : NULL;
     l->in = in;
     l->out = out;
-    if (in && !l->src_win) symm_window_say_short(c, "sendbuff", k->src, in);
-    if (out && !l->dst_win) symm_window_say_short(c, "recvbuff", k->dst, out);
+    if (in && !l->src_win && !fused) symm_window_say_short(c, "sendbuff", k->src, in);
+    if (out && !l->dst_win && !fused) symm_window_say_short(c, "recvbuff", k->dst, out);
     if (in && !l->src_win) SYMM_TRY(c->launcher->check_buffer(c, "sendbuff", k->src));
     if (out && !l->dst_win) SYMM_TRY(c->launcher->check_buffer(c, "recvbuff", k->dst));
     fill_args(l, k, user);

@@ -8,7 +8,7 @@
 
 typedef struct { /* what the user asked for */
     symmColl_t coll;
-    int32_t root; /* a rank; 0 where the collective has none */
+    int32_t root; /* a rank; 0 where the collective has none, or what fused.h says */
     const void *src;
     void *dst;
     uint64_t count;
@@ -93,6 +93,7 @@ typedef struct symm_launcher {
      * needs no memory here: a rank that failed would leave its peers waiting. */
     symmResult_t (*messages)(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
                              int nstreams);
+    int fuses; /* 1: rooted calls of a group may run as one with a count per rank (fused.h) */
 } symm_launcher;
 
 /* The digest of calls on heaps goes into the signature of every call from here on. more: what it

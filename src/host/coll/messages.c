@@ -1,6 +1,7 @@
 /* messages.c - symmSend and symmRecv: check, find windows, and one list of what a group has queued.
  * They are no collectives, so they have no rows in coll.def: no two ranks need make the same calls.
  * The user's thread; no lock. Only a group allocates. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,6 +199,25 @@ static void drop_queued(void *p) {
     if (b) symm_p2p_list_unref(&b->list);
 }
 
+static symmResult_t tell_queued(const void *p, symm_job_tale *t) {
+    const queued *q = p;
+    batch *b = q->batch;
+    symm_comm *c;
+    int sends = 0;
+    SYMM_ASSERT(b && b->n > 0);
+    SYMM_TRY(symm_comm_visit(q->comm, &c));
+    for (int i = 0; i < b->n; i++) sends += b->calls[i].sends;
+    *t = (symm_job_tale){.calls = b->n, .messages = b->n, .kernels = 1};
+    snprintf(t->text, sizeof t->text,
+             "communicator %s, rank %d: %d sends and %d receives of %d streams, in one kernel",
+             c->name, c->rank, sends, b->n - sends, collect_streams(b->calls, b->n, b->streams));
+    symm_comm_unvisit(c);
+    return symmSuccess;
+}
+
+static const symm_job_row queued_row = {
+    .run = run_queued, .tell = tell_queued, .drop = drop_queued};
+
 /* Room for one more. */
 static symmResult_t make_room(const symm_comm *c, queued *q) {
     batch *b = q->batch, *more;
@@ -213,8 +233,8 @@ static symmResult_t make_room(const symm_comm *c, queued *q) {
 
 static symmResult_t append(symm_comm *c, const message *m, symmComm_t comm) {
     void *at;
-    SYMM_TRY(symm_group_behind(comm, c->launcher->job(m->stream), run_queued, drop_queued,
-                               sizeof(queued), &at));
+    SYMM_TRY(
+        symm_group_behind(comm, c->launcher->job(m->stream), &queued_row, sizeof(queued), &at));
     queued *q = at;
     q->comm = comm;
     SYMM_TRY(make_room(c, q));

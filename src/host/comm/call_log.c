@@ -114,8 +114,10 @@ static const char *call_text(const called *k, char *text) {
     }
     const symm_coll_row *row = &symm_colls[coll];
     const int reduces = row->flags & SYMM_COLL_REDUCES;
-    char of_root[24] = "";
+    char of_root[32] = "";
     if (row->flags & SYMM_COLL_ROOT) snprintf(of_root, sizeof of_root, ", root %u", root);
+    if (symm_coll_varies(row) && root) /* instead of rooted ones */
+        snprintf(of_root, sizeof of_root, ", %u calls of a group", root + 1);
     char of_count[24] = "";
     if (!symm_coll_varies(row))
         snprintf(of_count, sizeof of_count, "%llu ", (unsigned long long)k->count);

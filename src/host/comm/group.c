@@ -3,6 +3,7 @@
  * these threads and the caller tell each other. */
 #include "group.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +19,9 @@ typedef struct job {
     struct job *joined; /* the job of which it is part; NULL: it is one itself */
     const void *key;
     int kind;
+    symmStream_t stream; /* that it gives work to */
     symm_job_fn fn;
-    const symm_job_row *row;  /* NULL: a job by itself */
-    void (*drop)(void *args); /* may be NULL */
+    const symm_job_row *row; /* NULL: set-up, a job by itself */
     _Alignas(16) char args[];
 } job;
 
@@ -36,6 +37,7 @@ typedef struct queue { /* the jobs of one communicator, in order */
     const void *key;
     int blocks, threaded;
     job *first, **last, *newest;
+    const job *joined; /* to the newest; NULL: none yet */
     gate *gate;
     job *handed; /* to the caller's thread, which this one waits for; under the gate's lock */
     pthread_t thread;
@@ -61,6 +63,10 @@ int symm_group_is_open(void) {
     return group.depth > 0;
 }
 
+static void settle(job *j) {
+    if (j->row && j->row->settle) j->row->settle(j->args);
+}
+
 static symmResult_t add_job(const job *head, const void *args, size_t bytes) {
     job *j = SYMM_FAIL_ALLOC(group_job, malloc(sizeof *j + bytes));
     if (!j)
@@ -69,7 +75,7 @@ static symmResult_t add_job(const job *head, const void *args, size_t bytes) {
     memcpy(j->args, args, bytes);
     *group.last = j;
     group.last = &j->later;
-    if (j->row) j->row->settle(j->args);
+    settle(j);
     return symmSuccess;
 }
 
@@ -79,9 +85,10 @@ symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const voi
     return add_job(&(job){.key = key, .kind = kind, .fn = fn}, args, bytes);
 }
 
-symmResult_t symm_group_join(const void *key, int kind, const symm_job_row *row, const void *args,
-                             size_t bytes) {
-    return add_job(&(job){.key = key, .kind = kind, .fn = row->run, .row = row}, args, bytes);
+symmResult_t symm_group_join(const void *key, int kind, symmStream_t stream,
+                             const symm_job_row *row, const void *args, size_t bytes) {
+    const job j = {.key = key, .kind = kind, .stream = stream, .fn = row->run, .row = row};
+    return add_job(&j, args, bytes);
 }
 
 static job *find_behind(const void *key) {
@@ -90,17 +97,17 @@ static job *find_behind(const void *key) {
     return j;
 }
 
-symmResult_t symm_group_behind(const void *key, int kind, symm_job_fn fn, void (*drop)(void *args),
-                               size_t bytes, void **args) {
+symmResult_t symm_group_behind(const void *key, int kind, const symm_job_row *row, size_t bytes,
+                               void **args) {
     job *j = find_behind(key);
     SYMM_ASSERT(group.depth > 0);
-    SYMM_ASSERT(!j || (j->fn == fn && j->drop == drop));
+    SYMM_ASSERT(!j || j->row == row);
     if (!j) {
         j = SYMM_FAIL_ALLOC(group_behind, calloc(1, sizeof *j + bytes));
         if (!j)
             return symm_group_refuse(
                 SYMM_ERR(symmOutOfMemory, "no memory to queue a call in a group"));
-        j->key = key, j->fn = fn, j->drop = drop;
+        j->key = key, j->fn = row->run, j->row = row;
         *group.behind_last = j;
         group.behind_last = &j->later;
     }
@@ -140,6 +147,14 @@ symmResult_t symmGroupStart(void) {
         group.error = symmSuccess;
     }
     return symmSuccess;
+}
+
+/* Takes the jobs out of the group, which is over: those that come behind are the last. */
+static job *close_group(void) {
+    SYMM_ASSERT(group.depth == 0 && !*group.last);
+    atomic_fetch_sub_explicit(open_here(), 1, memory_order_relaxed);
+    *group.last = group.behind;
+    return group.first;
 }
 
 static void run_job(job *j) {
@@ -186,19 +201,27 @@ static queue *queue_of(queue **queues, const void *key) {
 static void free_jobs(job *j) {
     while (j) {
         job *later = j->later;
-        if (j->drop) j->drop(j->args);
+        if (j->row && j->row->drop) j->row->drop(j->args);
         free(j);
         j = later;
     }
 }
 
-/* Whether j has become part of its queue's newest job. What only gives work to streams keeps the
- * order of the calls across communicators, so nothing may stand in between. */
-static int joins(const queue *q, job *j, const job *before) {
+/* Whether a job of the same stream stands between the two. What only gives work to a stream keeps
+ * the order of the calls there, whatever their communicators. */
+static int is_between(const job *from, const job *to) {
+    for (const job *j = from->later; j != to; j = j->later)
+        if (j->kind != SYMM_JOB_BLOCKS && j->stream == to->stream) return 1;
+    return 0;
+}
+
+/* Whether j has become part of its queue's newest job. */
+static int joins(queue *q, job *j) {
     job *to = q->newest;
-    if (!to || !to->row || to->row != j->row || to->kind != j->kind) return 0;
-    if (j->kind != SYMM_JOB_BLOCKS && before != to && before->joined != to) return 0;
+    if (!to || !to->row || !to->row->join || to->row != j->row || to->kind != j->kind) return 0;
+    if (j->kind != SYMM_JOB_BLOCKS && is_between(q->joined ? q->joined : to, j)) return 0;
     if (!to->row->join(to->args, j->args)) return 0;
+    q->joined = j;
     j->joined = to;
     return 1;
 }
@@ -206,16 +229,18 @@ static int joins(const queue *q, job *j, const job *before) {
 /* A queue for each communicator. The jobs stay in the order of the calls as well, and whoever
  * frees them goes by that. */
 static symmResult_t sort_jobs(queue **queues, job *all) {
-    const job *before = NULL; /* in the order of the calls */
-    for (job *j = all; j; before = j, j = j->later) {
+    for (job *j = all; j; j = j->later) {
         queue *q = j->queue = queue_of(queues, j->key);
         if (!q) return SYMM_ERR(symmOutOfMemory, "no memory to run a group");
-        if (joins(q, j, before)) continue;
+        if (joins(q, j)) continue;
         q->blocks |= j->kind == SYMM_JOB_BLOCKS;
         *q->last = j;
         q->last = &j->next;
         q->newest = j;
+        q->joined = NULL;
     }
+    for (const job *j = all; j; j = j->later)
+        if (!j->joined && j->row && j->row->check) SYMM_TRY(j->row->check(j->args));
     return symmSuccess;
 }
 
@@ -241,14 +266,18 @@ static int must_serve(const job *all) {
     return 0;
 }
 
-/* Starts a thread for each queue that may wait for another. One of them runs in the caller's
- * thread, unless that must serve the others. */
-static symmResult_t start_threads(queue *queues, int serve, gate *g) {
+/* A thread for each queue that may wait for another. One of them runs in the caller's thread,
+ * unless that must serve the others. */
+static int threads_for(const queue *queues, const job *all) {
     int blocking = 0;
-    for (queue *q = queues; q; q = q->next) blocking += q->blocks;
-    if (blocking > 1) blocking += serve;
-    for (queue *q = queues; q; q = q->next) {
-        if (!q->blocks || --blocking == 0) continue;
+    for (const queue *q = queues; q; q = q->next) blocking += q->blocks;
+    return blocking > 1 ? blocking - !must_serve(all) : 0;
+}
+
+static symmResult_t start_threads(queue *queues, int wanted, gate *g) {
+    for (queue *q = queues; q && wanted; q = q->next) {
+        if (!q->blocks) continue;
+        wanted--;
         q->gate = g;
         q->threaded = 1; /* before its thread looks */
         int e = SYMM_FAIL_CODE(group_thread, EAGAIN,
@@ -303,7 +332,7 @@ static void serve_queues(queue *queues, gate *g) {
  * communicators: on one stream this is the order that a rank without a group has too. */
 static symmResult_t run_queues(queue *queues, job *all) {
     gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, SHUT, 0};
-    symmResult_t status = start_threads(queues, must_serve(all), &g);
+    symmResult_t status = start_threads(queues, threads_for(queues, all), &g);
     const int threads = g.threads; /* no thread has passed the gate, so nobody else writes it */
     for (job *j = all; j && !status; j = j->later)
         if (!j->joined && !j->queue->blocks && goes_on(j->queue)) run_job(j);
@@ -321,25 +350,104 @@ static symmResult_t run_queues(queue *queues, job *all) {
     return status;
 }
 
+/* What a call that was refused makes of the group. */
+static symmResult_t refused(void) {
+    if (group.error) symm_status_adopt(group.text);
+    return group.error;
+}
+
+static void free_queues(queue *queues) {
+    for (queue *q = queues, *next; q; q = next) {
+        next = q->next;
+        free(q);
+    }
+}
+
 symmResult_t symmGroupEnd(void) {
-    queue *queues = NULL, *next;
+    queue *queues = NULL;
     if (group.depth == 0) return SYMM_ERR(symmInvalidUsage, "symmGroupEnd without symmGroupStart");
     if (--group.depth) return symmSuccess;
-    atomic_fetch_sub_explicit(open_here(), 1, memory_order_relaxed);
-    *group.last = group.behind;
-    job *all = group.first;
-    symmResult_t result = group.error;
-    if (result) symm_status_adopt(group.text);
+    job *all = close_group();
+    symmResult_t result = refused();
     if (!result) result = sort_jobs(&queues, all);
     if (!result) result = run_queues(queues, all);
-    for (queue *q = queues; q; q = next) {
-        next = q->next;
+    for (queue *q = queues; q; q = q->next)
         if (q->result && (!result || result == symmInProgress)) {
             result = q->result;
             if (q->text[0]) symm_status_adopt(q->text);
         }
-        free(q);
-    }
+    free_queues(queues);
     free_jobs(all);
     return result;
+}
+
+symmResult_t symmGroupDiscard(void) {
+    if (group.depth == 0)
+        return SYMM_ERR(symmInvalidUsage, "symmGroupDiscard without symmGroupStart");
+    group.depth = 0;
+    free_jobs(close_group());
+    return symmSuccess;
+}
+
+/* ---- what the end would do ------------------------------------------------------------------- */
+
+/* Behind the text, or not at all: what is left out is counted in the last line. */
+static void append(char *text, size_t cap, int *left_out, const char *line) {
+    const size_t at = strlen(text), last_line = 40;
+    if (*left_out || at + strlen(line) + 1 + last_line > cap)
+        ++*left_out;
+    else
+        snprintf(text + at, cap - at, "%s\n", line);
+}
+
+static symmResult_t tell_job(const job *j, symmGroupInfo_t *info, int *left_out) {
+    symm_job_tale tale = {.calls = 1, .text = "set-up"};
+    if (j->row) SYMM_TRY(j->row->tell(j->args, &tale));
+    SYMM_ASSERT(tale.calls > 0 && tale.kernels <= tale.calls && tale.messages <= tale.calls);
+    SYMM_ASSERT(!strchr(tale.text, '\n'));
+    info->jobs++;
+    info->calls += tale.calls;
+    info->messages += tale.messages;
+    info->kernels += tale.kernels;
+    if (!j->row) info->setups++;
+    append(info->text, sizeof info->text, left_out, tale.text);
+    return symmSuccess;
+}
+
+static symmResult_t tell_jobs(const queue *queues, const job *all, symmGroupInfo_t *info) {
+    int left_out = 0;
+    for (const job *j = all; j; j = j->later)
+        if (!j->joined) SYMM_TRY(tell_job(j, info, &left_out));
+    info->threads = threads_for(queues, all);
+    const size_t at = strlen(info->text);
+    if (left_out) snprintf(info->text + at, sizeof info->text - at, "... and %d more\n", left_out);
+    return symmSuccess;
+}
+
+/* As it was before sort_jobs. */
+static void unsort_jobs(job *all) {
+    for (job *j = all; j; j = j->later) {
+        j->next = j->joined = NULL;
+        j->queue = NULL;
+        settle(j);
+    }
+}
+
+symmResult_t symmGroupSimulateEnd(symmGroupInfo_t *info) {
+    if (group.depth == 0)
+        return SYMM_ERR(symmInvalidUsage, "symmGroupSimulateEnd without symmGroupStart");
+    if (!info || info->size < sizeof *info)
+        return SYMM_ERR(symmInvalidArgument, "info is %s", info ? SYMM_NO_SIZE : "NULL");
+    SYMM_TRY(refused());
+    SYMM_ASSERT(!*group.last);
+    queue *queues = NULL;
+    symmGroupInfo_t told = {.size = info->size};
+    *group.last = group.behind;
+    symmResult_t r = sort_jobs(&queues, group.first);
+    if (!r) r = tell_jobs(queues, group.first, &told);
+    unsort_jobs(group.first);
+    *group.last = NULL;
+    free_queues(queues);
+    if (!r) *info = told;
+    return r;
 }

@@ -18,24 +18,35 @@ enum { SYMM_JOB_STREAM = 0, SYMM_JOB_BLOCKS = 1, SYMM_JOB_HERE = 2 };
  * communicator. Creation passes a key of its own, e.g. the address that the handle goes to. */
 symmResult_t symm_group_run(const void *key, int kind, symm_job_fn fn, const void *args,
                             size_t bytes);
-/* For calls that run as one, behind all others of key's communicator in the group: its job, made by
- * the first of them. *args: its record of `bytes`, zero at first; drop frees what it
- * holds when the group is over, whether it ran or not. kind is that of this call. Pre: a group is
- * open. */
-symmResult_t symm_group_behind(const void *key, int kind, symm_job_fn fn, void (*drop)(void *args),
-                               size_t bytes, void **args);
-/* Jobs that may become one with those that follow them. run: as fn above. settle: the args have
- * their place for good. join: the args of the next job of the same key become part of these; 1, or
- * 0 where they stay a job. Jobs that only give work to streams are asked only if no other job
- * stands in between. */
+/* What a job says of itself to symmGroupSimulateEnd. text: a line, without its end. */
+typedef struct {
+    int calls, messages, kernels;
+    char text[400];
+} symm_job_tale;
+/* What is known of a job. run: as fn above. tell: what it would do, as it stands.
+ * drop (may be NULL): frees what it holds when the group is over, whether it ran or not.
+ * settle (may be NULL): the args have their place for good, and are a job by themselves; also after
+ * a simulation, which joins jobs as the end does.
+ * join (may be NULL): the args of the next job of the same key become part of these; 1, or 0 where
+ * they stay a job. Jobs that only give work to streams are asked only if no other job of the same
+ * stream stands in between.
+ * check (may be NULL): behind all joins, before any job runs. After an error none does. */
 typedef struct {
     symm_job_fn run;
-    int (*join)(void *first, void *second);
+    symmResult_t (*tell)(const void *args, symm_job_tale *tale);
+    void (*drop)(void *args);
     void (*settle)(void *args);
+    int (*join)(void *first, void *second);
+    symmResult_t (*check)(const void *args);
 } symm_job_row;
-/* As symm_group_run inside a group, and args of any size. */
-symmResult_t symm_group_join(const void *key, int kind, const symm_job_row *row, const void *args,
-                             size_t bytes);
+/* For calls that run as one, behind all others of key's communicator in the group: its job, made by
+ * the first of them. *args: its record of `bytes`, zero at first. kind is that of this call. Pre: a
+ * group is open. */
+symmResult_t symm_group_behind(const void *key, int kind, const symm_job_row *row, size_t bytes,
+                               void **args);
+/* As symm_group_run inside a group, for a job of that stream, and args of any size. */
+symmResult_t symm_group_join(const void *key, int kind, symmStream_t stream,
+                             const symm_job_row *row, const void *args, size_t bytes);
 /* A call was refused with r. Inside a group, symmGroupEnd then runs nothing and returns r, because
  * half a group could wait for the other half for ever. Returns r. */
 symmResult_t symm_group_refuse(symmResult_t r);

@@ -160,5 +160,5 @@ static symmResult_t launch_list(symm_comm *c, const symm_launch *first, symmStre
     return symmSuccess;
 }
 
-const symm_launcher symm_launch_gpu = {launch_call,           launch_list, check_stream,
-                                       symm_gpu_check_buffer, job,         NULL};
+const symm_launcher symm_launch_gpu = {
+    launch_call, launch_list, check_stream, symm_gpu_check_buffer, job, NULL, 0};
