@@ -65,11 +65,11 @@ static inline gk_launch gk_last(int rank) {
     return l;
 }
 
-static inline void gk_kernel(const char *row, const char *type, int ranks) {
-    const size_t size = sizeof(symm_args);
+static inline void gk_kernel(const symm_kernel_row *row, const char *type, int ranks) {
+    const size_t sizes[] = {sizeof(symm_args), sizeof(symm_extents)};
     char name[64];
-    snprintf(name, sizeof name, "symm_%s%s%s_n%d", row, *type ? "_" : "", type, ranks);
-    fake_cuda_kernel(name, gk_note, 1, &size);
+    snprintf(name, sizeof name, "symm_%s%s%s_n%d", row->name, *type ? "_" : "", type, ranks);
+    fake_cuda_kernel(name, gk_note, symm_coll_varies(&symm_colls[row->coll]) ? 2 : 1, sizes);
 }
 
 /* The kernels that src/device/cuda has, by the rows of coll.def: reduce.cu for each type, move.cu.
@@ -83,7 +83,7 @@ static inline void gk_kernels(void) {
         if (!(row->flags & SYMM_K_GPU)) continue;
         for (int t = 0; t < (typed ? symmNumTypes : 1); t++)
             for (int v = 0; v < variants; v++)
-                gk_kernel(row->name, typed ? gk_types[t] : "", row->max_ranks == 1 ? 1 : ranks[v]);
+                gk_kernel(row, typed ? gk_types[t] : "", row->max_ranks == 1 ? 1 : ranks[v]);
     }
 }
 
