@@ -13,7 +13,9 @@
 #include "device/host/reduce.h"
 #include "coll_expect.h"
 
-enum { RANKS = 8, CALLS = 5, SCRATCH = 1 << 20, WINDOW = 192 << 10, GUARD = 256 };
+/* SMALL: scratch that calls are told of, but where there are as many ranks as MANY. */
+enum { RANKS = 40, MANY = 40, CALLS = 5, WINDOW = 192 << 10, GUARD = 256 };
+enum { SMALL = 1 << 20, SCRATCH = 8 << 20 };
 #define STRIDE ((uint64_t)SYMM_CTL_BYTES + SCRATCH + WINDOW)
 
 typedef struct { /* a call as all ranks make it, but for their places */
@@ -27,7 +29,8 @@ typedef struct { /* a call as all ranks make it, but for their places */
 } sample;
 
 static struct {
-    int n, calls, uneven; /* uneven: 1 most calls have a count per rank, 2 the first one */
+    int n, calls, uneven; /* uneven: 1 most calls have a count per rank, 2 the first one
+                           * too, 3 all, of many ranks */
     uint64_t random;
     unsigned char *flat, *model; /* all ranks' parts; windows as they should be */
     symm_ctl *host;
@@ -162,7 +165,7 @@ static void draw_call(sample *s, const symm_plan_env *base) {
     s->call.coll = what == 9  ? symmCollBarrier
                    : !draw(3) ? (what < 5 ? symmCollAllReduce : symmCollAllGather)
                               : coll_draw_of(draw(1000), SYMM_K_GPU, what < 5, 0);
-    if (k.uneven && (draw(3) || (k.uneven == 2 && s == k.call))) draw_uneven(s);
+    if (k.n == MANY || (k.uneven && (draw(3) || (k.uneven == 2 && s == k.call)))) draw_uneven(s);
     const unsigned parts = (unsigned)coll_parts(s->call.coll, k.n);
     s->call.type = types[t].type;
     s->call.esize = esize;
@@ -178,6 +181,7 @@ static void draw_call(sample *s, const symm_plan_env *base) {
     env.ctas = 1 + (int)draw(2);
     env.threads = 32 * (1 + (int)draw(3));
     env.relay = draw(2) ? SYMM_RELAY_STAGING : SYMM_RELAY_AUTO;
+    if (k.n == MANY) env.ctas = 1, env.threads = 32;
     s->plan = symm_plan_make(&env, &s->call);
     /* as where scratch is short */
     if (!symm_kernels[s->plan.kernel].places && s->plan.line_warps && draw(4))
@@ -296,12 +300,10 @@ static void draw_calls(uint64_t seed) {
     static const int ranks[] = {1, 2, 2, 3, 3, 4, 4, 5, 8, 8};
     k.random = seed * 0x9e3779b97f4a7c15ull | 1;
     for (int i = 0; i < 8; i++) draw(2);
-    begin(ranks[draw(10)]);
-    const symm_plan_env env = {.nranks = k.n,
-                               .gpu = 1,
-                               .sms = 2,
-                               .scratch =
-                                   symm_plan_gpu_scratch(draw(2) ? SCRATCH : SCRATCH / 5, k.n)};
+    begin(k.uneven == 3 ? MANY : ranks[draw(10)]);
+    const uint64_t scratch = k.n == MANY ? SCRATCH : draw(2) ? SMALL : SMALL / 5;
+    const symm_plan_env env = {
+        .nranks = k.n, .gpu = 1, .sms = 2, .scratch = symm_plan_gpu_scratch(scratch, k.n)};
     k.calls = 2 + (int)draw(CALLS - 1);
     for (int c = 0; c < k.calls; c++) {
         draw_call(&k.call[c], &env);

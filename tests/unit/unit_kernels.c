@@ -110,6 +110,23 @@ static void counts_per_rank_in_any_order(void) {
     any_order(1);
 }
 
+/* More of them than a warp has lanes, or than a CTA has threads that move data. */
+static void counts_per_rank_of_many_ranks(void) {
+    char why[256] = "", text[1024];
+    symm_reduce_init();
+    k.uneven = 3;
+    for (int i = 0; i < cases(4); i++) {
+        const uint64_t seed = 16000 + first_seed() + (unsigned)i;
+        draw_calls(seed);
+        for (int c = 0; c < k.calls; c++) model_call(&k.call[c]);
+        const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
+        describe(text, sizeof text);
+        T_CHECKF(!r, "T_SEED=%llu: %s;%s", (unsigned long long)seed - 16000, why, text);
+        if (!r) windows_are_as_modelled(seed - 16000);
+        end();
+    }
+}
+
 /* ---- kernels that leave ---------------------------------------------------------------------- */
 
 static struct {
@@ -256,7 +273,7 @@ static void draw_direct(uint64_t seed, int n, unsigned odd) {
                                .ctas = 1,
                                .threads = 32,
                                .forced = forced,
-                               .scratch = symm_plan_gpu_scratch(SCRATCH, n)};
+                               .scratch = symm_plan_gpu_scratch(SMALL, n)};
     s->plan = symm_plan_make(&env, &s->call);
     for (int r = 0; r < n; r++) s->src[r] = odd, s->dst[r] = WINDOW / 2 + odd;
     if (k.uneven) make_parts(s);
@@ -430,7 +447,7 @@ static void a_barrier_orders_what_was_stored_before_it(void) {
         begin(2 + (int)draw(3));
         sample barrier = {.call = {.coll = symmCollBarrier}};
         const symm_plan_env env = {
-            .nranks = k.n, .gpu = 1, .sms = 2, .scratch = symm_plan_gpu_scratch(SCRATCH, k.n)};
+            .nranks = k.n, .gpu = 1, .sms = 2, .scratch = symm_plan_gpu_scratch(SMALL, k.n)};
         barrier.plan = symm_plan_make(&env, &barrier.call);
         emu_launch list[RANKS * 3 * ROUNDS];
         for (int c = 0; c < 3 * ROUNDS * k.n; c++) {
@@ -455,7 +472,7 @@ static void a_barrier_orders_what_was_stored_before_it(void) {
 }
 
 T_MAIN(T(every_kernel_in_any_order), T(counts_per_rank_in_any_order),
-       T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),
+       T(counts_per_rank_of_many_ranks), T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),
        T_TIMEOUT(an_abort_ends_those_with_counts_per_rank, 120), T(counts_that_differ_are_told),
        T(ranks_that_differ_all_leave), T(a_rank_that_has_ended_may_leave),
        T(an_aborted_ranks_windows_are_left_alone), T(the_same_with_counts_per_rank),
