@@ -148,9 +148,9 @@ int symm_comm_said_left(const symm_comm *c, int peer) {
 /* 1: two ranks disagree on what one of them sends the other, and one has said so. */
 static int unequal_counts(const symm_comm *c, char *text, size_t cap) {
     const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* pairs with comm_make.c */
-    for (int p = 0; ctl && !c->cuda && p < c->nranks; p++) {
+    for (int p = 0; ctl && p < c->nranks; p++) {
         const symm_unequal *u = &symm_comm_ctl(c, p)->unequal;
-        /* pairs with the release in symm_pair_unequal */
+        /* pairs with the release in symm_pair_unequal; GPUs: in tell_unequal (uneven.cuh) */
         const uint64_t who = __atomic_load_n(&u->who, __ATOMIC_ACQUIRE), bytes = who >> 32;
         if (!bytes) continue;
         SYMM_SAY(text, cap, "rank %u sends %llu elements to rank %u, which expects %llu",

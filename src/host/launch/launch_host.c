@@ -136,7 +136,7 @@ static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) 
     (void)symm_stream_capture(stream, &id); /* 0: another thread has ended it; `record` will say */
     SYMM_TRY(symm_captured_follow(l->comm, id, stream));
     symm_keep *k = t->kept = symm_keep_new(l);
-    if (k) t->args.host.extents = symm_keep_extents(k);
+    if (k) t->args.extents = symm_keep_extents(k);
     symmResult_t r = k ? hold_call(l, stream, k) : symmOutOfMemory;
     if (r == symmOutOfMemory) {
         r = SYMM_ERR(r, "no memory to capture a collective; the capture is lost");
@@ -155,7 +155,7 @@ static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream
     task t = {.comm = c, .kernel = l->plan.kernel, .args = l->args};
     _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a launch fits a task");
     if (symm_stream_capturing(stream)) return capture(l, &t, stream);
-    if (t.args.host.extents && !(t.extents = symm_extents_take(c, &t.args)))
+    if (t.args.extents && !(t.extents = symm_extents_take(c, &t.args)))
         return SYMM_ERR(symmOutOfMemory, "no memory for the counts of a queued call");
     symm_doing_begin(c, &l->call);
     symmResult_t r = symm_stream_submit(stream, run_task, &t, sizeof t);
@@ -203,7 +203,7 @@ static symmResult_t run_batch(void *p) {
 /* NULL: no memory. */
 static batch *new_batch(symm_comm *c, const symm_launch *first) {
     size_t n = 0, uneven = 0, each = symm_extents_bytes(c->nranks);
-    for (const symm_launch *l = first; l; l = l->next, n++) uneven += l->args.host.extents != NULL;
+    for (const symm_launch *l = first; l; l = l->next, n++) uneven += l->args.extents != NULL;
     batch *b =
         SYMM_FAIL_ALLOC(group_batch, malloc(sizeof *b + n * sizeof b->call[0] + uneven * each));
     if (!b) return NULL;
@@ -212,8 +212,8 @@ static batch *new_batch(symm_comm *c, const symm_launch *first) {
     for (const symm_launch *l = first; l; l = l->next) {
         task *t = &b->call[b->n++];
         *t = (task){.comm = c, .kernel = l->plan.kernel, .args = l->args};
-        if (!l->args.host.extents) continue;
-        t->args.host.extents = memcpy(extents, l->args.host.extents, each);
+        if (!l->args.extents) continue;
+        t->args.extents = memcpy(extents, l->args.extents, each);
         extents += each;
     }
     return b;
