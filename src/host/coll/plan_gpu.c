@@ -183,8 +183,8 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
 }
 
 /* To be raised with every change of what a kernel's body sends or waits for. 3: direct kernels send
- * lines or stage what is in no window, as the plan says. 4: the shapes of shape.cuh. 5: counts per rank
- * (uneven.cuh). */
+ * lines or stage what is in no window, as the plan says. 4: the shapes of shape.cuh. 5: counts per
+ * rank (uneven.cuh). */
 enum { PROTOCOL = 5 };
 
 /* What no field of a call tells: ranks that divide scratch or staging differently must not make a
