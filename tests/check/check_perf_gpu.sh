@@ -32,6 +32,11 @@ for collective in all_reduce all_gather; do
         "$rc $(out 'Out of bounds values : 0 OK')" \
         "$(grep -c '"backend": "cuda", "launch": "graph"' "$dir/x.json")"
 done
+for collective in all_gatherv reduce_scatterv alltoallv; do
+    run "$perf" $collective -g 3 -b 1K -e 1M -f 32 -G 3 -n 4 -d float
+    t_expect "$collective: counts that differ, captured and replayed" "0 1 3" \
+        "$rc $(out 'Out of bounds values : 0 OK') $(out '^ .*  0$')"
+done
 run "$perf" barrier -g 1
 t_expect "one GPU, without -t and mpirun" "0 1" "$rc $(out '^ +0 +0 +none')"
 run "$perf" barrier -g 1 -t 3

@@ -184,7 +184,7 @@ static void move(const symm_args *a, symmColl_t coll) {
     close_run(&r);
 }
 
-/* ---- with a count per rank: each rank's chunks for all lie beside each other in its scratch ---- */
+/* ---- with a count per rank: chunks for all ranks lie beside each other in scratch ------------ */
 
 typedef struct {
     run r;

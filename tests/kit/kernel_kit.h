@@ -90,8 +90,8 @@ static symm_kernel_id kernel_of(symmColl_t coll) {
     return (symm_kernel_id)kernels[draw((uint32_t)count)];
 }
 
-/* Elements of a rank's part p of its source (side 0) or result, and where it begins; p == k.n: where
- * the buffer ends. */
+/* Elements of a rank's part p of its source (side 0) or result, and where it begins; p == k.n:
+ * where the buffer ends. */
 static uint64_t part_of(const sample *s, int side, int rank, int p) {
     return s->v.n ? coll_part(s->call.coll, &s->v, side, rank, p) : s->call.count;
 }

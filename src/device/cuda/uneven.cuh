@@ -443,10 +443,15 @@ template <int T, int OP> DEV void row_sum(const run &r, const uneven &u, uint32_
     store_rows<1>((char *)a->dst + part.at, out, at, part.bytes, ROW);
 }
 
+template <int T, int OP> DEV void piece_sum(const run &r, const uneven &u, uint32_t k) {
+    if (k >= u.p->in[r.a->rank]) return;
+    for (unsigned j = 0; j < u.w.rows; j++) row_sum<T, OP>(r, u, k, j);
+}
 template <int T, int SUM, int OP> DEV void turn_take(const run &r, const uneven &u, uint32_t k) {
-    const unsigned rows = SUM && k < u.p->in[r.a->rank] ? u.w.rows : 0;
-    for (unsigned j = 0; j < rows; j++) row_sum<T, OP>(r, u, k, j);
-    if (!SUM) pieces_copy(u, k);
+    if (SUM)
+        piece_sum<T, OP>(r, u, k);
+    else
+        pieces_copy(u, k);
 }
 
 /* The warps that have staging; the others wait at the next barrier of all. */

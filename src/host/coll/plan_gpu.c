@@ -2,6 +2,8 @@
  * Pure; any thread. */
 #include "plan.h"
 
+#include "base/check.h"
+
 #define LINE_DATA  480u /* of a warp's four lines: cuda/dev.cuh */
 #define LINE_BYTES 512u
 #define STAGE_ROW  512u
@@ -135,6 +137,7 @@ static void pick_stage(const symm_plan_env *env, uint64_t need, symm_plan *p) {
 /* A count per rank: the packets of a pair must fit their slot. */
 static uint32_t pick_pairs(const symm_plan_env *env, const symm_plan_row *row) {
     const uint64_t fit = env->scratch.gpu.ll_slot / 2;
+    SYMM_ASSERT(env->gpu && row->warps > 0);
     return row->pairs < fit ? row->pairs : (uint32_t)fit;
 }
 
@@ -180,7 +183,8 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
 }
 
 /* To be raised with every change of what a kernel's body sends or waits for. 3: direct kernels send
- * lines or stage what is in no window, as the plan says. 4: the shapes of shape.cuh. 5: counts per rank (uneven.cuh). */
+ * lines or stage what is in no window, as the plan says. 4: the shapes of shape.cuh. 5: counts per
+ * rank (uneven.cuh). */
 enum { PROTOCOL = 5 };
 
 /* What no field of a call tells: ranks that divide scratch or staging differently must not make a

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "host/coll/counts.h"
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
@@ -33,6 +34,7 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
     const int type = symm_kernels[l->plan.kernel].flags & SYMM_K_TYPED ? (int)l->args.type : 0;
     symm_extents extents; /* the driver copies both arguments, for a graph too */
     void *args[] = {&with, &extents};
+    SYMM_ASSERT(!l->args.extents == !symm_coll_varies(&symm_colls[l->call.coll]));
     if (l->args.extents) memcpy(extents.part, l->args.extents, symm_extents_bytes(c->nranks));
     with.extents = NULL;
     /* CUDA takes a cu_kernel, which has no context, in place of a function. */
