@@ -18,12 +18,17 @@ typedef struct {
     int zeroCopyRecv;    /* its recvbuff */
     char reason[2048];   /* what is staged and why, why this kernel, why no other. Never cut */
 } symmExplain_t;
-/* What a call with these arguments would do. Launches nothing. root: rank of the root, or the peer;
- * ignored for collectives without one. count: of a collective with a count per rank, all of these
+/* What a call with these arguments would do. Launches nothing. root: rank of the root; ignored
+ * for collectives without one. count: of a collective with a count per rank, all of these
  * are `count`. Order: local. */
 SYMM_API symmResult_t symmExplain(symmComm_t comm, symmColl_t coll, const void *sendbuff,
                                   const void *recvbuff, size_t count, symmDataType_t datatype,
                                   symmRedOp_t op, int root, symmExplain_t *plan);
+/* The same of symmSend (sends 1) or symmRecv (0) with these arguments. zeroCopySend or -Recv is
+ * that of buff; the peer knows its own. Order: local. Errors: those of the call. */
+SYMM_API symmResult_t symmExplainMessage(symmComm_t comm, int sends, const void *buff, size_t count,
+                                         symmDataType_t datatype, int peer, symmExplain_t *plan);
+
 typedef struct {
     size_t size;
     int calls;       /* in the group */
@@ -40,6 +45,20 @@ typedef struct {
  * Order: local.
  * Errors: those that symmGroupEnd would return without running a call. */
 SYMM_API symmResult_t symmGroupSimulateEnd(symmGroupInfo_t *info);
+
+typedef struct { /* bytes */
+    size_t size;
+    uint64_t controlBytes; /* memory of this rank: words by which ranks signal */
+    uint64_t scratchBytes; /* the same: room for messages that are staged */
+    uint64_t windowBytes;  /* of this rank, the program's: in registered windows, in each of them */
+    uint64_t heapBytes;    /* of this rank, made by the library: in heaps */
+    /* Addresses that all of this takes here, of every rank, with what other communicators of the
+     * same ranks have, and what heaps reserve to grow into. */
+    uint64_t addressBytes;
+    uint64_t droppedBytes; /* of these, of windows that peers may still use, and nobody here */
+} symmCommMem_t;
+/* What a communicator holds. Order: local, any thread. */
+SYMM_API symmResult_t symmCommMemQuery(symmComm_t comm, symmCommMem_t *mem);
 
 /* Counters and gauges as JSON, NUL-terminated, truncated at cap. *needed (may be NULL): the full
  * size. comm NULL: of the process. Order: local, any thread. */

@@ -1,9 +1,10 @@
-/* unit_explain.c - symmExplain: which buffers are staged, and texts that are never cut. One
- * thread. */
+/* unit_explain.c - symmExplain: which buffers are staged, and texts that are never cut; the same of
+ * messages, which are counted too; what a communicator holds. One thread per rank. */
 #include <stdlib.h>
 
 #include "host/coll/coll.h"
 #include "host/coll/plan.h"
+#include "symm_heap.h"
 #include "t.h"
 
 enum { RANKS = 2, BYTES = 1 << 20 };
@@ -116,4 +117,143 @@ static void the_last_words_are_there(void) {
     free(out);
 }
 
-T_MAIN(T(only_what_is_staged_is_said_to_be), T(no_reason_is_cut), T(the_last_words_are_there))
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static symmExplain_t message(symmComm_t comm, int sends, const void *p, size_t count, int peer) {
+    symmExplain_t plan = {.size = sizeof plan};
+    T_OK(symmExplainMessage(comm, sends, p, count, symmUint8, peer, &plan));
+    T_STREQ(plan.kernel, sends ? "message_send" : "message_receive");
+    T_EQ(plan.ctas, 1);
+    T_EQ(sends ? plan.zeroCopyRecv : plan.zeroCopySend, 0);
+    return plan;
+}
+
+static void messages_rank(int rank, int n, void *arg) {
+    symmComm_t comm = ((symmComm_t *)arg)[rank];
+    symmWindow_t win;
+    char *in, *out = malloc(2 * BYTES), json[8192];
+    (void)n;
+    T_OK(symmMemAlloc((void **)&in, 2 * BYTES));
+    T_OK(symmWindowRegister(comm, in, 2 * BYTES, &win, SYMM_WIN_DEFAULT));
+    symmExplain_t p = message(comm, 1, out, 40, !rank);
+    T_MSG(p.reason, "within the message's head");
+    T_EQ(p.chunkBytes, 0);
+    p = message(comm, 0, in, 8192, !rank);
+    T_MSG(p.reason, "in one piece through the receiver's ring");
+    T_EQ(p.zeroCopyRecv, 0);
+    p = message(comm, 0, in, 8193, !rank);
+    T_MSG(p.reason, "in a window: the peer may store into it");
+    T_EQ(p.zeroCopyRecv, 1);
+    T_EQ(p.chunkBytes, 8192);
+    p = message(comm, 1, in, BYTES, !rank);
+    T_STREQ(p.reason,
+            "in a window: the peer may load it from there; ends without its receiver while "
+            "the ring, of 1048576 bytes, has room");
+    T_EQ(p.zeroCopySend, 1);
+    T_EQ(p.chunkBytes, 32768);
+    p = message(comm, 1, out, BYTES + 1, !rank);
+    T_MSG(p.reason, "sendbuff is in no window: what the peer's window does not let pass goes ");
+    T_MSG(p.reason, "; waits for its receiver: larger than the ring, of 1048576 bytes");
+    T_EQ(p.zeroCopySend, 0);
+    p = message(comm, 1, out, BYTES, rank);
+    T_MSG(p.reason, "the own memory: ");
+    T_ERR(symmExplainMessage(comm, 1, out, 1, symmUint8, 2, &p), symmInvalidArgument);
+    T_ERR(symmExplainMessage(comm, 1, NULL, 1, symmUint8, 0, &p), symmInvalidArgument);
+    T_ERR(symmExplainMessage(comm, 1, out, 1, symmUint8, 0, NULL), symmInvalidArgument);
+    p.size = 8;
+    T_ERR(symmExplainMessage(comm, 1, out, 1, symmUint8, 0, &p), symmInvalidArgument);
+    T_OK(symmStats(comm, json, sizeof json, NULL));
+    T_MSG(json, "\"send_receive\":{\"kernels\":0,\"sends\":0,"); /* nothing was sent */
+    T_OK(symmGroupStart());
+    T_OK(symmSend(in, 5, symmInt32, !rank, comm, NULL));
+    T_OK(symmRecv(out, 5, symmInt32, !rank, comm, NULL));
+    T_OK(symmGroupEnd());
+    if (rank) T_OK(symmSend(in, 7, symmUint8, 0, comm, NULL));
+    if (!rank) T_OK(symmRecv(out, 7, symmUint8, 1, comm, NULL));
+    T_OK(symmStats(comm, json, sizeof json, NULL));
+    T_MSG(json,
+          rank ? "\"send_receive\":{\"kernels\":2,\"sends\":2,\"receives\":1,\"sent_bytes\":27,"
+                 "\"received_bytes\":20}"
+               : "\"send_receive\":{\"kernels\":2,\"sends\":1,\"receives\":2,\"sent_bytes\":20,"
+                 "\"received_bytes\":27}");
+    T_OK(symmCommDestroy(comm));
+    T_OK(symmMemFree(in));
+    free(out);
+}
+
+static void messages_are_explained_and_counted(void) {
+    symmComm_t comms[RANKS];
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_BACKEND", "host", 1);
+    T_OK(symmCommInitAll(comms, RANKS, NULL));
+    T_THREADS(RANKS, messages_rank, comms);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+enum { PAGE = 2 << 20, SCRATCH = 8 << 20 };
+
+static symmCommMem_t memory(symmComm_t comm) {
+    symmCommMem_t m = {.size = sizeof m};
+    T_OK(symmCommMemQuery(comm, &m));
+    T_EQ(m.controlBytes, 1 << 20);
+    T_EQ(m.scratchBytes, SCRATCH);
+    return m;
+}
+
+typedef struct {
+    symmUniqueId_t id;
+    _Atomic int made;
+} meeting;
+
+static void memory_rank(int rank, int n, void *arg) {
+    meeting *at = arg;
+    symmComm_t comm;
+    symmWindow_t win, also;
+    symmHeap_t heap;
+    symmHeapConfig_t config = SYMM_HEAP_CONFIG_INITIALIZER;
+    config.symBytes = PAGE;
+    char *p;
+    if (!rank) T_OK(symmGetUniqueId(&at->id)), at->made = 1;
+    while (!at->made) usleep(1000);
+    T_OK(symmCommInitRank(&comm, n, at->id, rank));
+    const symmCommMem_t none = memory(comm);
+    T_EQ(none.windowBytes + none.heapBytes + none.droppedBytes, 0);
+    T_CHECK(none.addressBytes >= (uint64_t)n * (SCRATCH + (1 << 20)));
+    T_OK(symmMemAlloc((void **)&p, 3 * PAGE));
+    T_OK(symmWindowRegister(comm, p, 3 * PAGE, &win, SYMM_WIN_DEFAULT));
+    T_OK(symmWindowRegister(comm, p, 3 * PAGE, &also, SYMM_WIN_DEFAULT));
+    symmCommMem_t m = memory(comm);
+    T_EQ(m.windowBytes, 2ull * 3 * PAGE);
+    T_EQ(m.addressBytes - none.addressBytes, (uint64_t)n * 3 * PAGE);
+    T_EQ(m.droppedBytes, 0);
+    T_OK(symmWindowDeregister(comm, also));
+    T_EQ(memory(comm).droppedBytes, 0);
+    T_OK(symmWindowDeregister(comm, win));
+    m = memory(comm);
+    T_EQ(m.windowBytes, 0);
+    T_EQ(m.droppedBytes, (uint64_t)n * 3 * PAGE);
+    T_EQ(m.addressBytes - none.addressBytes, m.droppedBytes);
+    T_OK(symmHeapCreate(comm, &config, &heap));
+    m = memory(comm);
+    T_EQ(m.heapBytes, PAGE);
+    T_CHECK(m.addressBytes - none.addressBytes >= (uint64_t)n * PAGE);
+    T_OK(symmHeapDestroy(heap));
+    T_EQ(memory(comm).heapBytes, 0);
+    m.size = 8;
+    T_ERR(symmCommMemQuery(comm, &m), symmInvalidArgument);
+    T_ERR(symmCommMemQuery(comm, NULL), symmInvalidArgument);
+    T_OK(symmCommDestroy(comm));
+    T_ERR(symmCommMemQuery(comm, &m), symmInvalidArgument);
+    T_OK(symmMemFree(p));
+}
+
+static void memory_is_told(void) {
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_BACKEND", "host", 1);
+    setenv("SYMM_SCRATCH", "8M", 1);
+    T_FORK(3, memory_rank, T_SHARED(sizeof(meeting)));
+}
+
+T_MAIN(T(only_what_is_staged_is_said_to_be), T(no_reason_is_cut), T(the_last_words_are_there),
+       T(messages_are_explained_and_counted), T(memory_is_told))

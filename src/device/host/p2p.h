@@ -55,6 +55,14 @@ static inline int symm_p2p_is_big(const symm_args *a, uint64_t bytes) {
     return bytes > (half < SYMM_P2P_SMALL ? half : SYMM_P2P_SMALL);
 }
 
+/* Bytes of a chunk of such a message. Both ranks compute the same from the ring, which is agreed,
+ * and from the size. */
+static inline uint64_t symm_p2p_chunk_bytes(const symm_args *a, uint64_t bytes) {
+    const uint64_t quarter = a->scratch.host.p2p_ring / 4,
+                   chunk = bytes <= SYMM_P2P_SHORT ? SYMM_P2P_SHORT_CHUNK : SYMM_P2P_CHUNK;
+    return quarter < chunk ? quarter : chunk;
+}
+
 typedef struct {
     symm_outcome left;     /* code 0: the list has ended */
     const symm_p2p_op *op; /* else the call in which it ended, or NULL */

@@ -30,14 +30,11 @@ SYMM_DEV char *symm_p2p_place(const symm_args *a, int source, int rank, uint64_t
                      a->scratch.host.p2p_off + (unsigned)source * ring + (at & (ring - 1)));
 }
 
-/* Both ranks compute the same from the ring, which is agreed, and from the size of the message. */
 SYMM_DEV int symm_p2p_is_tiny(const symm_p2p_op *op) {
     return op->bytes <= SYMM_P2P_TINY;
 }
 SYMM_DEV uint64_t symm_p2p_chunk(const symm_args *a, const symm_p2p_op *op) {
-    const uint64_t quarter = a->scratch.host.p2p_ring / 4,
-                   chunk = op->bytes <= SYMM_P2P_SHORT ? SYMM_P2P_SHORT_CHUNK : SYMM_P2P_CHUNK;
-    return quarter < chunk ? quarter : chunk;
+    return symm_p2p_chunk_bytes(a, op->bytes);
 }
 SYMM_DEV uint64_t symm_p2p_chunks(const symm_args *a, const symm_p2p_op *op) {
     const uint64_t chunk = symm_p2p_chunk(a, op);

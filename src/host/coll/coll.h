@@ -93,6 +93,10 @@ typedef struct symm_launcher {
      * needs no memory here: a rank that failed would leave its peers waiting. */
     symmResult_t (*messages)(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
                              int nstreams);
+    /* What a message of op would do, and why; of symmExplainMessage. a: the communicator's. NULL
+     * where messages is. */
+    void (*tell_message)(symm_comm *c, const symm_args *a, const symm_p2p_op *op,
+                         const symm_win *win, symmExplain_t *plan);
     int fuses; /* 1: rooted calls of a group may run as one with a count per rank (fused.h) */
 } symm_launcher;
 

@@ -122,6 +122,23 @@ static void put_launches(writer *w, symm_comm *c) {
     put(w, "}");
 }
 
+static void put_messages(writer *w, symm_comm *c) {
+    symm_message_counts *m = &c->calls.messages;
+    const struct {
+        const char *name;
+        _Atomic uint64_t *at;
+    } all[] = {{"kernels", &m->kernels},
+               {"sends", &m->sends},
+               {"receives", &m->receives},
+               {"sent_bytes", &m->sent_bytes},
+               {"received_bytes", &m->received_bytes}};
+    put(w, ",\"send_receive\":{");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        put(w, "%s\"%s\":%llu", i ? "," : "", all[i].name,
+            (unsigned long long)atomic_load_explicit(all[i].at, memory_order_relaxed));
+    put(w, "}");
+}
+
 symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed) {
     writer w = {json, cap, 0};
     symm_comm *c = NULL;
@@ -133,6 +150,7 @@ symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed) 
     if (c) {
         put(&w, ",\"comm\":\"%s\",\"rank\":%d,\"nranks\":%d", c->name, c->rank, c->nranks);
         put_launches(&w, c);
+        put_messages(&w, c);
         symm_comm_unvisit(c);
     }
     put(&w, "}");

@@ -105,13 +105,33 @@ static int link_channels(const symm_comm *c, symm_p2p_op *ops, int n, symm_p2p_c
     return made;
 }
 
+static void count(_Atomic uint64_t *n, uint64_t more) {
+    atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + more,
+                          memory_order_relaxed);
+}
+
+static void count_list(symm_comm *c, const symm_p2p_list *l) {
+    symm_message_counts *to = &c->calls.messages;
+    count(&to->kernels, 1);
+    for (int i = 0; i < l->n; i++) {
+        count(l->ops[i].sends ? &to->sends : &to->receives, 1);
+        count(l->ops[i].sends ? &to->sent_bytes : &to->received_bytes, l->ops[i].bytes);
+    }
+}
+
+static symmResult_t run_list(symm_comm *c, symm_p2p_list *l, const symmStream_t *streams,
+                             int nstreams) {
+    count_list(c, l);
+    return c->launcher->messages(c, l, streams, nstreams);
+}
+
 static symmResult_t run_one(symm_comm *c, const message *m) {
     symm_p2p_op op;
     symm_win *win;
     symm_p2p_channel channel = {.first = 0};
     fill_op(c, m, &op, &win);
     symm_p2p_list list = {&c->calls.proto, &op, &win, &channel, 1, 1, 0};
-    return c->launcher->messages(c, &list, &m->stream, 1);
+    return run_list(c, &list, &m->stream, 1);
 }
 
 /* Each stream once. How many. */
@@ -182,7 +202,7 @@ static symmResult_t run_batch(symm_comm *c, batch *b) {
     for (int i = 0; i < b->n; i++) fill_op(c, &b->calls[i], &l->ops[i], &l->wins[i]);
     l->nchannels = link_channels(c, l->ops, b->n, l->channels);
     SYMM_CHECK(list_check(l));
-    return c->launcher->messages(c, l, b->streams, collect_streams(b->calls, b->n, b->streams));
+    return run_list(c, l, b->streams, collect_streams(b->calls, b->n, b->streams));
 }
 
 static symmResult_t run_queued(void *p) {
@@ -276,4 +296,22 @@ symmResult_t symmRecv(void *recvbuff, size_t count, symmDataType_t datatype, int
                       symmComm_t comm, symmStream_t stream) {
     const message m = {recvbuff, count, stream, (uint32_t)datatype, peer, 0};
     return call(&m, comm);
+}
+
+symmResult_t symmExplainMessage(symmComm_t comm, int sends, const void *buff, size_t count,
+                                symmDataType_t datatype, int peer, symmExplain_t *plan) {
+    const message m = {(void *)(uintptr_t)buff, count, NULL, (uint32_t)datatype, peer, sends != 0};
+    symm_comm *c;
+    symm_p2p_op op;
+    symm_win *win;
+    SYMM_TRY(symm_comm_enter(comm, SYMM_ENTER_COLL, &c));
+    symmResult_t r = check(c, &m);
+    if (!r && (!plan || plan->size < sizeof *plan))
+        r = SYMM_ERR(symmInvalidArgument, "plan is %s", plan ? SYMM_NO_SIZE : "NULL");
+    if (!r) {
+        fill_op(c, &m, &op, &win);
+        c->launcher->tell_message(c, &c->calls.proto, &op, win, plan);
+    }
+    symm_comm_leave(c);
+    return r;
 }

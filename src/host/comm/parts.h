@@ -70,6 +70,12 @@ typedef struct {
     uint64_t swept;         /* ends of memory when symm_window_sweep last looked */
 } symm_comm_windows;
 
+/* Sends and receives that were launched or captured, and in how many kernels. Written by the
+ * user's thread, read by any; relaxed. */
+typedef struct {
+    _Atomic uint64_t kernels, sends, receives, sent_bytes, received_bytes;
+} symm_message_counts;
+
 /* Owner: coll. What prepares calls, and what has been called. The user's thread; atomics: any. */
 typedef struct {
     symm_args proto;              /* what the arguments of all calls have in common */
@@ -86,6 +92,7 @@ typedef struct {
     /* Of all calls on zone SYM of heaps so far; equal on all ranks if they keep to the rules. */
     uint64_t digest;
     _Atomic uint64_t launches[SYMM_KERNEL_COUNT];
+    symm_message_counts messages;
 } symm_comm_calls;
 
 /* A point behind a stream: all that the stream was given before (point.h). All zero: nothing to

@@ -22,6 +22,8 @@ extern const symm_graph_user symm_launch_replayed;
 symmResult_t symm_launch_may_run(symm_comm *c);
 symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
                                   int nstreams);
+void symm_launch_tell_message(symm_comm *c, const symm_args *a, const symm_p2p_op *op,
+                              const symm_win *win, symmExplain_t *plan);
 
 /* ---- order.c: calls run in issue order. GPUs: the context is current ------------------------- */
 

@@ -168,4 +168,4 @@ static symmResult_t launch_list(symm_comm *c, const symm_launch *first, symmStre
 }
 
 const symm_launcher symm_launch_gpu = {
-    launch_call, launch_list, check_stream, symm_gpu_check_buffer, job, NULL, 0};
+    launch_call, launch_list, check_stream, symm_gpu_check_buffer, job, NULL, NULL, 0};

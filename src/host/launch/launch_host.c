@@ -262,5 +262,11 @@ static int job(symmStream_t stream) {
     return stream ? SYMM_JOB_STREAM : SYMM_JOB_BLOCKS;
 }
 
-const symm_launcher symm_launch_host = {
-    launch, launch_list, check_stream, check_buffer, job, symm_launch_messages, 1};
+const symm_launcher symm_launch_host = {launch,
+                                        launch_list,
+                                        check_stream,
+                                        check_buffer,
+                                        job,
+                                        symm_launch_messages,
+                                        symm_launch_tell_message,
+                                        1};

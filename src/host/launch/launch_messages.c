@@ -255,3 +255,46 @@ symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmS
     SYMM_TRY(launch(c, list, lead));
     return nstreams > 1 ? scatter(lead, streams, nstreams) : symmSuccess;
 }
+
+/* ---- what one would do ----------------------------------------------------------------------- */
+
+static void tell_chunks(symm_comm *c, uint64_t ring, const symm_p2p_op *op, const symm_win *win,
+                        char *text, size_t cap) {
+    char why[400];
+    if (op->off == SYMM_STAGED) {
+        symm_window_why(c, op->sends ? "sendbuff" : "recvbuff", op->buff, op->bytes, why,
+                        sizeof why);
+        snprintf(text, cap,
+                 "%s: what the peer's window does not let pass goes through the ring "
+                 "(symmWindowRegister)",
+                 why);
+    } else {
+        snprintf(text, cap, "%s: the peer may %s", win ? "in a window" : "the own memory",
+                 op->sends ? "load it from there" : "store into it");
+    }
+    if (!op->sends) return;
+    const size_t at = strlen(text);
+    snprintf(text + at, cap - at,
+             op->bytes <= ring ? "; ends without its receiver while the ring, "
+                                 "of %llu bytes, has room"
+                               : "; waits for its receiver: larger than the "
+                                 "ring, of %llu bytes",
+             (unsigned long long)ring);
+}
+
+void symm_launch_tell_message(symm_comm *c, const symm_args *a, const symm_p2p_op *op,
+                              const symm_win *win, symmExplain_t *plan) {
+    const int big = symm_p2p_is_big(a, op->bytes), direct = big && op->off != SYMM_STAGED;
+    symmExplain_t p = {.size = plan->size, .ctas = 1};
+    snprintf(p.kernel, sizeof p.kernel, "%s", op->sends ? "message_send" : "message_receive");
+    if (big) p.chunkBytes = symm_p2p_chunk_bytes(a, op->bytes);
+    *(op->sends ? &p.zeroCopySend : &p.zeroCopyRecv) = direct;
+    if (op->bytes <= SYMM_P2P_TINY)
+        snprintf(p.reason, sizeof p.reason, "up to %d bytes: within the message's head, a line",
+                 SYMM_P2P_TINY);
+    else if (!big)
+        snprintf(p.reason, sizeof p.reason, "in one piece through the receiver's ring");
+    else
+        tell_chunks(c, a->scratch.host.p2p_ring, op, win, p.reason, sizeof p.reason);
+    *plan = p;
+}

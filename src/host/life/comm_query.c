@@ -3,6 +3,7 @@
 
 #include "host/comm/comm.h"
 #include "host/heap/heap_int.h"
+#include "host/window/space.h"
 
 symmResult_t symmCommGetAsyncError(symmComm_t comm, symmResult_t *asyncError) {
     symm_comm *c;
@@ -66,5 +67,21 @@ symmResult_t symmCommQuery(symmComm_t comm, symmCommInfo_t *info) {
     snprintf(i.name, sizeof i.name, "%s", c->name);
     symm_comm_unvisit(c);
     *info = i;
+    return symmSuccess;
+}
+
+symmResult_t symmCommMemQuery(symmComm_t comm, symmCommMem_t *mem) {
+    symm_comm *c;
+    if (!mem || mem->size < sizeof *mem)
+        return SYMM_ERR(symmInvalidArgument, "mem is %s", mem ? SYMM_NO_SIZE : "NULL");
+    SYMM_TRY(symm_comm_visit_made(comm, &c));
+    symmCommMem_t m = {.size = mem->size,
+                       .controlBytes = SYMM_CTL_BYTES,
+                       .scratchBytes = c->params.scratch,
+                       .heapBytes = symm_heap_all_bytes(c)};
+    m.windowBytes = atomic_load_explicit(&c->windows.bytes, memory_order_relaxed);
+    m.addressBytes = symm_space_taken(c->space, &m.droppedBytes);
+    symm_comm_unvisit(c);
+    *mem = m;
     return symmSuccess;
 }

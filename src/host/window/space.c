@@ -43,6 +43,20 @@ static void unlock(symm_space *s) {
     pthread_mutex_unlock(&s->lock);
 }
 
+uint64_t symm_space_taken(symm_space *s, uint64_t *dropped) {
+    uint64_t taken = 0;
+    *dropped = 0;
+    lock(s);
+    for (const symm_slot *t = s->slots; t; t = t->next) {
+        const uint64_t bytes = t->bytes * (unsigned)s->nranks;
+        taken += bytes;
+        if (t->state != SYMM_SLOT_USED) *dropped += bytes;
+    }
+    unlock(s);
+    SYMM_ASSERT(*dropped <= taken && taken <= s->stride * (unsigned)s->nranks);
+    return taken;
+}
+
 /* ---- slots in the list ----------------------------------------------------------------------- */
 
 static void insert(symm_space *s, symm_slot *slot) {

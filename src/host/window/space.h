@@ -71,6 +71,8 @@ void symm_slots_settle(symm_space *s, const void *by);
 /* Ends an offer whose exchange has failed. Peers may have freed slots that they heard of, so none
  * of these is found again here. */
 void symm_slots_withdraw(symm_space *s, const void *by);
+/* Addresses that slots take, of all ranks; *dropped: of these, without a user here. */
+uint64_t symm_space_taken(symm_space *s, uint64_t *dropped);
 /* Pure: the lowest offset >= from at which `bytes` fit between the slots of a list ordered by
  * offset, below `limit`; SYMM_NO_OFFSET if none. */
 uint64_t symm_slot_fit(const symm_slot *list, uint64_t bytes, uint64_t from, uint64_t limit);
