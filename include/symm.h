@@ -376,6 +376,16 @@ SYMM_API symmResult_t symmMemAlloc(void **ptr, size_t size);
  * Order: local. */
 SYMM_API symmResult_t symmMemFree(void *ptr);
 
+/* GPUs: pins memory of the host, so that kernels on every GPU read and write it at its own address.
+ * Both may be called while a stream is captured. Host backend: do nothing.
+ * Requires: the memory stays mapped until symmHostUnregister, which gets the same ptr; no kernel
+ * uses it then.
+ * Order: local, any thread.
+ * Errors: symmUnhandledCudaError: it is pinned already, or not of this process; symmNotSupported:
+ * this machine's GPUs have it at another address. */
+SYMM_API symmResult_t symmHostRegister(void *ptr, size_t bytes);
+SYMM_API symmResult_t symmHostUnregister(void *ptr);
+
 /* Maps [buff, buff+size) of every rank into every process. size may differ between ranks; 0 is
  * allowed, with buff NULL. Registering the same memory again takes a reference and maps nothing.
  * flags: SYMM_WIN_*. All ranks succeed, or all are back where they were.

@@ -147,17 +147,10 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
 }
 NCCL_ALIAS(ncclRedOpCreatePreMulSum);
 
-static void redop_over(void *record, void *out, symmResult_t result) {
-    const nccl_comm *c = record;
-    (void)result;
-    symmRedOpDestroy((symmRedOp_t)(uintptr_t)out, c->comm);
-}
-
-/* Programs end a reduction behind the call that uses it, also in a group, which runs it later. */
+/* Programs end a reduction behind the call that uses it, also in a group, which runs it later: the
+ * call has taken what it needs of it. */
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
     WITH(comm, "ncclRedOpDestroy");
-    if (!symm_nccl_group_open()) return nccl_of(symmRedOpDestroy(SYMM_OP(op), c->comm));
-    const ncclResult_t r = symm_nccl_after_room();
-    return r ? r : symm_nccl_after(redop_over, c, (void *)(uintptr_t)op, symmSuccess);
+    return nccl_of(symmRedOpDestroy(SYMM_OP(op), c->comm));
 }
 NCCL_ALIAS(ncclRedOpDestroy);

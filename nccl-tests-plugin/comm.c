@@ -44,6 +44,7 @@ nccl_comm *symm_nccl_comm_new(void) {
     c->magic = MAGIC;
     c->comm = NULL;
     c->registered = NULL;
+    c->reads_windows = 0;
     atomic_store_explicit(&c->state, COMM_MAKING, memory_order_relaxed);
     return c;
 }

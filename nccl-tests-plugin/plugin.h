@@ -73,6 +73,7 @@ typedef struct {
     _Atomic int state; /* COMM_*; LIVE is stored, released, when comm is set */
     symmComm_t comm;
     symm_nccl_registered *registered; /* under comm.c's lock */
+    int reads_windows;                /* under window.c's: kernels may read handles of windows */
     _Atomic uint64_t calls[CALLS];
 } nccl_comm;
 _Static_assert(sizeof(nccl_comm) == 128, "one of them in two lines");

@@ -1,9 +1,12 @@
-/* window.c - memory, windows, registrations. Any thread. Lock: comm.c's, over which records are
- * free and over the lists of registrations.
+/* window.c - memory, windows, registrations. Any thread. Locks: comm.c's, over which records are
+ * free and over the lists of registrations; `pinning`, over which pages of records are pinned.
  *
  * A window's handle is the address of a record in the layout that device code of NCCL reads: base
- * of rank 0's part and stride. The record lies in memory of the host. */
+ * of rank 0's part and stride. The record lies in memory of the host, which is pinned, so that
+ * kernels read it at that address. */
+#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "plugin.h"
 
@@ -23,10 +26,15 @@ struct symm_nccl_registered { /* ncclCommRegister: nothing but a handle */
     symm_nccl_registered *next;
 };
 
-static window windows[MAX_WINDOWS];
+static _Alignas(4096) window windows[MAX_WINDOWS];
 static unsigned fresh; /* under the lock, as the ring of those that are used again */
 static uint32_t freed[MAX_WINDOWS];
 static unsigned freed_first, freed_count;
+
+enum { PIN_BYTES = 64 << 10, PINS = sizeof windows / PIN_BYTES };
+static pthread_mutex_t pinning = PTHREAD_MUTEX_INITIALIZER;
+static unsigned char pinned[PINS];
+static int readers; /* communicators of GPUs that live and had windows */
 
 _Static_assert(offsetof(struct ncclWindow_vidmem, lsaFlatBase) == 8 &&
                    offsetof(struct ncclWindow_vidmem, lsaRank) == 16 &&
@@ -81,12 +89,46 @@ static ncclResult_t none(ncclWindow_t win, const char *call) {
                           (void *)win);
 }
 
+/* ---- records that kernels read --------------------------------------------------------------- */
+
+/* Without it, all but kernels that look into the record go on working. */
+static void make_readable(const window *w) {
+    const size_t k = (size_t)((const char *)w - (const char *)windows) / PIN_BYTES;
+    pthread_mutex_lock(&pinning);
+    readers += !w->comm->reads_windows;
+    w->comm->reads_windows = 1;
+    if (!pinned[k]) {
+        pinned[k] = symmHostRegister((char *)windows + k * PIN_BYTES, PIN_BYTES) == symmSuccess;
+        if (!pinned[k])
+            symm_nccl_say(symmLogInfo, "ncclCommWindowRegister: kernels cannot read the handle: %s",
+                          symmGetLastError(NULL));
+    }
+    pthread_mutex_unlock(&pinning);
+}
+
+/* The communicator has ended, and so have its kernels. (Unpinning may wait for the GPU, where a
+ * kernel waits for a peer: a deregistration must not do it.) */
+static void end_readable(nccl_comm *c) {
+    pthread_mutex_lock(&pinning);
+    const int was = c->reads_windows;
+    c->reads_windows = 0;
+    readers -= was;
+    for (size_t k = 0; was && !readers && k < PINS; k++) {
+        if (pinned[k]) symmHostUnregister((char *)windows + k * PIN_BYTES);
+        pinned[k] = 0;
+    }
+    pthread_mutex_unlock(&pinning);
+}
+
+/* ---- the end of a communicator --------------------------------------------------------------- */
+
 void symm_nccl_windows_end(nccl_comm *c) {
     symm_nccl_lock();
     const unsigned used = fresh;
     symm_nccl_registered *r = c->registered;
     c->registered = NULL;
     symm_nccl_unlock();
+    end_readable(c);
     for (unsigned i = 0; i < used; i++)
         if (windows[i].comm == c &&
             atomic_load_explicit(&windows[i].state, memory_order_acquire) == WINDOW_LIVE)
@@ -119,6 +161,7 @@ static void show(window *w) {
     w->seen = (struct ncclWindow_vidmem){.winHost = w};
     if (symmCommQuery(w->comm->comm, &comm) || symmWindowQuery(w->win, &info)) return;
     w->seen.lsaRank = w->seen.worldRank = comm.rank;
+    if (!strcmp(comm.backend, "cuda")) make_readable(w);
     if (comm.threadRanks || comm.stride >> 32 << 32 != comm.stride) return;
     w->seen.lsaFlatBase = (char *)(uintptr_t)(comm.base + info.offset);
     w->seen.stride4G = (uint32_t)(comm.stride >> 32);

@@ -115,7 +115,7 @@ static void unreached_rank(int rank, int n, void *arg) {
     kit_barrier(&a->f.k, n);
     if (!a->can) return;
     T_CHECK(symmCommInitRank(&comm, n, a->f.id, rank) != symmSuccess);
-    T_MSG(symmGetLastError(NULL), rank ? "made the id (process" : "rank 1 never came to 127.0.0.1:");
+    T_MSG(symmGetLastError(NULL), rank ? "the id (process" : "rank 1 never came to 127.0.0.1:");
     T_MSG(symmGetLastError(NULL), "processes of the id's host and network namespace reach");
 }
 

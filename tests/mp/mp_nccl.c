@@ -147,6 +147,40 @@ static void collectives_on_windows(void) {
     N_OK(ncclMemFree(b));
 }
 
+#ifndef NCCL_TEST_HEADER
+/* What ncclGetLsaPointer and ncclGetPeerPointer of NCCL's headers do with a handle, in a kernel. */
+static char *lsa_pointer(ncclWindow_t w, size_t offset, int peer) {
+    return w->lsaFlatBase + ((uint64_t)((uint32_t)peer * w->stride4G) << 32) + offset;
+}
+static char *peer_pointer(ncclWindow_t w, size_t offset, int peer) {
+    return lsa_pointer(w, offset, w->lsaRank + (peer - w->worldRank));
+}
+
+static void handles_as_kernels_read_them(void) {
+    ncclComm_t comm = world();
+    ncclWindow_t win;
+    int *a;
+    void *at;
+    N_OK(ncclMemAlloc((void **)&a, 1 << 20));
+    N_OK(ncclCommWindowRegister(comm, a + 100, 4000, &win, NCCL_WIN_COLL_SYMMETRIC));
+    for (int p = 0; p < ranks; p++) {
+        N_OK(ncclGetLsaDevicePointer(win, 12, p, &at));
+        if (p != rank) T_CHECK(lsa_pointer(win, 12, p) == at && peer_pointer(win, 12, p) == at);
+        *(int *)(void *)lsa_pointer(win, 4 * (size_t)rank, p) = 10 * rank + p;
+    }
+    N_OK(ncclAllReduce(a + 2000, a + 2000, 1, ncclInt32, ncclSum, comm, NULL));
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int p = 0; p < ranks; p++) T_EQ(a[100 + p], 10 * p + rank);
+    N_OK(ncclCommWindowDeregister(comm, win));
+    N_OK(ncclCommDestroy(comm));
+    N_OK(ncclMemFree(a));
+}
+#else
+static void handles_as_kernels_read_them(void) {
+    T_SKIP("needs the drop-in's own declarations");
+}
+#endif
+
 /* -p 1 of nccl-tests: memory goes before its windows, and nobody deregisters. */
 static void memory_ends_under_its_window(void) {
     ncclComm_t comm = world();
@@ -448,7 +482,8 @@ static void two_hundred_communicators(void) {
 }
 
 T_MAIN_MPI(T(who_is_who), T(collectives), T(collectives_on_windows),
-           T(memory_ends_under_its_window), T(registrations_of_one_rank), T(premulsum_in_a_group),
-           T(a_ring_of_messages), T(messages_in_place), T(an_alltoall_of_messages),
-           T(nested_groups), T(made_in_a_group), T(splits), T(shrinks), T(made_without_blocking),
-           T(ids_for_many_roots), T(ids_of_any_rank), T(an_abort), T(two_hundred_communicators))
+           T(handles_as_kernels_read_them), T(memory_ends_under_its_window),
+           T(registrations_of_one_rank), T(premulsum_in_a_group), T(a_ring_of_messages),
+           T(messages_in_place), T(an_alltoall_of_messages), T(nested_groups), T(made_in_a_group),
+           T(splits), T(shrinks), T(made_without_blocking), T(ids_for_many_roots),
+           T(ids_of_any_rank), T(an_abort), T(two_hundred_communicators))

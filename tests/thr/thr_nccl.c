@@ -228,6 +228,49 @@ static void a_communicator_in_use_by_its_group_is_not_destroyed(void) {
     destroy_all();
 }
 
+/* ---- creation that does not block ------------------------------------------------------------ */
+
+static ncclComm_t begin_alone(void) {
+    ncclComm_t comm = NULL;
+    ncclConfig_t config = n_config(NCCL_VERSION_CODE, sizeof config);
+    config.blocking = 0;
+    N_OK(ncclGetUniqueId(&id));
+    N_ERR(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclInProgress);
+    T_CHECK(comm != NULL);
+    return comm;
+}
+
+/* The state and the end are answered while it is made, other calls are not ready. */
+static void an_abort_while_it_is_made(void) {
+    T_EXPECT_WARNINGS();
+    int x = 1, n;
+    ncclResult_t now = ncclSuccess;
+    ncclComm_t comm = begin_alone();
+    N_OK(ncclCommGetAsyncError(comm, &now));
+    T_EQ(now, ncclInProgress);
+    N_ERR(ncclCommCount(comm, &n), ncclInProgress); /* as NCCL */
+    N_ERR(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL), ncclInProgress);
+    N_OK(ncclCommAbort(comm));
+    N_ERR(ncclCommGetAsyncError(comm, &now), ncclInvalidArgument);
+}
+
+/* The rank that never comes is the error of the communicator, which can still be ended. */
+static void a_creation_that_fails_behind(void) {
+    T_EXPECT_WARNINGS();
+    int x = 1;
+    ncclResult_t now = ncclInProgress;
+    setenv("SYMM_SETUP_TIMEOUT", "200", 1);
+    ncclComm_t comm = begin_alone();
+    for (int i = 0; i < 1000 && now == ncclInProgress; i++) {
+        usleep(10000);
+        N_OK(ncclCommGetAsyncError(comm, &now));
+    }
+    T_EQ(now, ncclRemoteError);
+    T_MSG(ncclGetLastError(comm), "rank 1 never came");
+    N_ERR(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL), ncclRemoteError);
+    N_OK(ncclCommAbort(comm));
+}
+
 /* ---- streams, captures ----------------------------------------------------------------------- */
 
 static void streams_and_replays(void) {
@@ -323,5 +366,6 @@ T_MAIN(T(a_thread_each), T(made_by_one_used_by_threads), T(one_thread_for_all),
        T(a_call_on_no_communicator_takes_the_group_along),
        T(a_group_that_is_only_simulated_runs_nothing), T(a_group_of_aborts),
        T(an_abort_of_what_stands_in_the_group),
-       T(a_communicator_in_use_by_its_group_is_not_destroyed), T(streams_and_replays),
-       T(a_watchdog_aborts), T(two_threads_abort), T(revoked))
+       T(a_communicator_in_use_by_its_group_is_not_destroyed), T(an_abort_while_it_is_made),
+       T(a_creation_that_fails_behind), T(streams_and_replays), T(a_watchdog_aborts),
+       T(two_threads_abort), T(revoked))

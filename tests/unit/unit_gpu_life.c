@@ -529,9 +529,41 @@ static void guard_mode_checks_beside_threads(void) {
     T_OK(symmCommDestroy(comms[0]));
 }
 
+/* ---- memory of the host for kernels --------------------------------------------------------- */
+
+static void host_memory_for_kernels(void) {
+    static char page[2][4096] __attribute__((aligned(4096)));
+    cu_deviceptr at = 0;
+    T_EXPECT_WARNINGS();
+    gk_start(2, 0);
+    gk_open(comms, 2, NULL);
+    T_EQ(symm_cu.cuCtxSetCurrent(NULL), 0);
+    const int live = fake_cuda_live();
+    T_OK(symmHostRegister(page[0], sizeof page[0]));
+    T_EQ(gk_device(), -1); /* none was current, and none is */
+    T_EQ(symm_cu.cuMemHostGetDevicePointer(&at, page[0] + 8, 0), 0);
+    T_EQ(fake_cuda_live(), live + 1);
+    T_ERR(symmHostRegister(page[0], sizeof page), symmUnhandledCudaError);
+    T_MSG(symmGetLastError(NULL), "pinning 8192 bytes of the host");
+    T_OK(symmHostUnregister(page[0]));
+    T_ERR(symmHostUnregister(page[0]), symmUnhandledCudaError);
+    T_ERR(symmHostRegister(NULL, 8), symmInvalidArgument);
+    T_ERR(symmHostRegister(page[0], 0), symmInvalidArgument);
+    T_ERR(symmHostUnregister(NULL), symmInvalidArgument);
+    fake_cuda_fail("cuMemHostGetDevicePointer", 1, SYMM_CUDA_ERROR_UNKNOWN);
+    T_ERR(symmHostRegister(page[0], sizeof page[0]), symmUnhandledCudaError);
+    T_EQ(fake_cuda_live(), live); /* it is not left pinned */
+    gk_close(comms, 2);
+    gk_env("host");
+    T_OK(symmHostRegister(page[0], sizeof page[0]));
+    T_OK(symmHostUnregister(page[0]));
+    GK_LEFT(0);
+}
+
 T_MAIN(T(a_reason_in_the_pages_reaches_every_rank), T(shrink_learns_it_from_the_pages),
        T(abort_and_revoke_reach_all_pages), T(the_end_says_left),
        T(explain_says_what_a_launch_does), T(dump_reads_the_blocks_of_all_gpus),
        T(thread_ranks_of_one_gpu_have_streams_of_their_own), T(a_refused_launch_was_no_call),
        T(thread_ranks_register_pieces), T(processes_register_pieces), T(reasons_cross_processes),
-       T(the_end_crosses_processes), T(guard_mode_checks_beside_threads))
+       T(the_end_crosses_processes), T(guard_mode_checks_beside_threads),
+       T(host_memory_for_kernels))

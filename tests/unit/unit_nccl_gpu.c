@@ -173,6 +173,33 @@ static void a_communicator_is_of_the_device_that_was_current(void) {
     GK_LEFT(0);
 }
 
+/* Kernels read a window's handle: the record is pinned while a communicator with windows lives, the
+ * device stays as it was, and where it cannot be pinned the window is one all the same. */
+static void kernels_read_the_handle_of_a_window(void) {
+    cu_deviceptr at = 0;
+    ncclWindow_t none;
+    start();
+    for (int r = 0; r < RANKS; r++) {
+        T_EQ(symm_cu.cuMemHostGetDevicePointer(&at, win[r], 0), 0);
+        T_EQ(at, (uintptr_t)win[r]);
+    }
+    N_OK(ncclCommWindowDeregister(comms[0], win[0])); /* kernels of others go on */
+    T_EQ(symm_cu.cuMemHostGetDevicePointer(&at, win[1], 0), 0);
+    none = win[1];
+    finish();
+    T_CHECK(symm_cu.cuMemHostGetDevicePointer(&at, none, 0) != 0);
+    T_EXPECT_WARNINGS();
+    gk_start(RANKS, 0);
+    N_OK(ncclCommInitAll(comms, 1, NULL));
+    buf[0] = gk_memory(0, 4 * GK_MB);
+    fake_cuda_fail("cuMemHostRegister", 1, SYMM_CUDA_ERROR_UNKNOWN);
+    N_OK(ncclCommWindowRegister(comms[0], buf[0], 4 * GK_MB, &win[0], 1));
+    T_CHECK(symm_cu.cuMemHostGetDevicePointer(&at, win[0], 0) != 0);
+    N_OK(ncclCommDestroy(comms[0]));
+    N_OK(ncclMemFree(buf[0]));
+    GK_LEFT(0);
+}
+
 /* ---- captures, streams ---------------------------------------------------------------------- */
 
 static cu_graph_exec captured(int r, cu_stream stream, int times) {
@@ -288,5 +315,6 @@ static void a_call_asks_the_driver_what_symms_does(void) {
 
 T_MAIN(T(a_launch_leaves_the_device_as_it_was), T(other_calls_leave_the_device_as_it_was),
        T(a_group_runs_each_call_on_its_device), T(a_communicator_is_of_the_device_that_was_current),
-       T(captures_and_replays), T(a_group_is_captured), T(a_registration_inside_a_capture),
-       T(streams_come_and_go), T(a_call_asks_the_driver_what_symms_does))
+       T(kernels_read_the_handle_of_a_window), T(captures_and_replays), T(a_group_is_captured),
+       T(a_registration_inside_a_capture), T(streams_come_and_go),
+       T(a_call_asks_the_driver_what_symms_does))

@@ -39,8 +39,8 @@ struct symm_boot { /* first member of every kind's own struct */
 symmResult_t symm_boot_tcp_id(symmUniqueId_t *id, const char *ifname);
 symmResult_t symm_boot_tcp_open(const symmUniqueId_t *id, int rank, int nranks, const symm_wait *w,
                                 symm_boot **out);
-/* A rank of this process will not open the id. Closes the listener, if it is here and no rank has it,
- * so that the others do not wait for it. */
+/* A rank of this process will not open the id. Closes the listener, if it is here and no rank has
+ * it, so that the others do not wait for it. */
 void symm_boot_tcp_refuse(const symmUniqueId_t *id);
 
 /* Threads of one process: group_create makes one shared meeting point, open joins it. The last

@@ -166,7 +166,8 @@ static symmResult_t connect_once(call *c, int *err) {
     return symmSuccess;
 }
 
-/* Sends the hello and waits until the root has seen it, which says who it is. *err != 0: this connection has failed. */
+/* Sends the hello and waits until the root has seen it, which says who it is. *err != 0: this
+ * connection has failed. */
 static symmResult_t enroll(call *c, uint64_t token, int *err) {
     symm_boot_tcp *t = c->t;
     symm_tcp_hello h = {.version = SYMM_TCP_VERSION,

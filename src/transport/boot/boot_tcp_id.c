@@ -1,5 +1,5 @@
 /* boot_tcp_id.c - unique ids: which address the root listens at, the 128 bytes that say so, and the
- * registry of the listeners of this process. Any thread; `registry_lock` guards the registry only. */
+ * registry of the listeners of this process. Any thread; `registry_lock` guards the registry. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,7 +1,8 @@
 /* boot_tcp_root.c - the root of the TCP bootstrap, which is the rank that has the id's listener:
- * accepts the other ranks, then relays their exchanges (a star). Its own place in peers is empty. Runs in the thread that is inside the call; no lock. One poll loop serves all
- * connections, so a slow, dead or hostile one does not delay the others. The first error is kept,
- * and all ranks get it with the same text. */
+ * accepts the other ranks, then relays their exchanges (a star). Its own place in peers is empty.
+ * Runs in the thread that is inside the call; no lock. One poll loop serves all connections, so a
+ * slow, dead or hostile one does not delay the others. The first error is kept, and all ranks get
+ * it with the same text. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
