@@ -89,7 +89,7 @@ typedef struct symm_launcher {
     int (*job)(symmStream_t stream); /* SYMM_JOB_*: how it may run beside others of its group */
     /* Runs, gives or records a list of sends and receives, as `launch` does a call. streams: of
      * its calls, each once; the list comes behind all of them and before what they are given next.
-     * NULL: the backend has none. It takes a reference, or copies the one call. An eager list
+     * It takes a reference, or copies the one call. An eager list
      * needs no memory here: a rank that failed would leave its peers waiting. */
     symmResult_t (*messages)(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
                              int nstreams);

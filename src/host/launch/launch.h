@@ -4,6 +4,7 @@
 #define SYMM_LAUNCH_H_
 
 #include "host/coll/coll.h"
+#include "host/gpu/hold.h"
 
 extern const symm_launcher symm_launch_host, symm_launch_gpu;
 
@@ -22,6 +23,24 @@ extern const symm_graph_user symm_launch_replayed;
 symmResult_t symm_launch_may_run(symm_comm *c);
 symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
                                   int nstreams);
+
+/* ---- launch_gpu.c, launch_messages_gpu.c: GPUs, with the context current --------------------- */
+
+typedef struct {
+    cu_kernel kernel;
+    int ctas, threads;
+} symm_gpu_grid;
+/* Launches a kernel of the communicator with its one argument. capture: of the stream, 0 none. */
+symmResult_t symm_launch_kernel(symm_comm *c, const symm_gpu_grid *grid, void *args,
+                                symmStream_t stream, uint64_t capture);
+/* The serial number of the next eager call. */
+uint32_t symm_launch_serial(const symm_comm *c);
+/* Whether the stream may have a call, and what captures it. */
+symmResult_t symm_launch_look(symm_comm *c, symmStream_t stream, symm_gpu_capture *in);
+/* A communicator that pins holds the window; NULL: there is none. */
+symmResult_t symm_launch_pin(symm_comm *c, symm_win *w);
+symmResult_t symm_launch_messages_gpu(symm_comm *c, symm_p2p_list *list,
+                                      const symmStream_t *streams, int nstreams);
 
 /* ---- order.c: calls run in issue order. GPUs: the context is current ------------------------- */
 
