@@ -1,5 +1,6 @@
 /* thr_p2p_model.c - the model test of sends and receives (p2p_model.h): random schedules over
- * random subsets of thread ranks, in groups and out of them, on the NULL stream and on others, eager, captured and replayed, beside collectives. Every schedule ends, and every rank finds what
+ * random subsets of thread ranks, in groups and out of them, on the NULL stream and on others,
+ * eager, captured and replayed, beside collectives. Every schedule ends, and every rank finds what
  * it must. Each rank is a thread; no lock. */
 #include <pthread.h>
 #include <stdio.h>

@@ -293,7 +293,7 @@ static uint64_t first_seed(void) {
 
 static void every_way_in_any_order(void) {
     char why[256] = "";
-    for (int i = 0; i < cases(150); i++) {
+    for (int i = 0; i < cases(100); i++) {
         const uint64_t seed = first_seed() + (unsigned)i;
         draw_case(seed, 1);
         model_case();
@@ -389,7 +389,7 @@ static void abort_at(void *arg, uint64_t now) {
 /* Wherever an abort comes, all kernels end, those that were begun after it too. */
 static void an_abort_at_any_step_ends_all_kernels(void) {
     char why[256] = "";
-    for (int i = 0; i < cases(60); i++) {
+    for (int i = 0; i < cases(40); i++) {
         const uint64_t seed = 7000 + first_seed() + (unsigned)i;
         draw_case(seed, 1);
         emu_between(count_steps, NULL);
@@ -428,7 +428,7 @@ static int spoil_call(int *from, int *to) {
  * and what is outside the receives stays as it is. */
 static void calls_that_differ_are_found(void) {
     char why[256] = "";
-    for (int i = 0; i < cases(60); i++) {
+    for (int i = 0; i < cases(40); i++) {
         const uint64_t seed = 9000 + first_seed() + (unsigned)i;
         int from = 0, to = 0;
         draw_case(seed, 2);

@@ -21,6 +21,7 @@ struct symm_kept_list {
 };
 
 static void retain(void *p) {
+    SYMM_ASSERT(atomic_load_explicit(&((symm_kept_list *)p)->refs, memory_order_relaxed) > 0);
     atomic_fetch_add_explicit(&((symm_kept_list *)p)->refs, 1, memory_order_relaxed);
 }
 

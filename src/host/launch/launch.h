@@ -29,6 +29,7 @@ symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmS
 typedef struct {
     cu_kernel kernel;
     int ctas, threads;
+    int alone; /* 1: it does not overlap its predecessor */
 } symm_gpu_grid;
 /* Launches a kernel of the communicator with its one argument. capture: of the stream, 0 none. */
 symmResult_t symm_launch_kernel(symm_comm *c, const symm_gpu_grid *grid, void *args,

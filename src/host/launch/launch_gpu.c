@@ -2,6 +2,7 @@
  * thread, with its context current; no lock. */
 #include <pthread.h>
 
+#include "base/check.h"
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
@@ -12,7 +13,10 @@
 
 symmResult_t symm_launch_kernel(symm_comm *c, const symm_gpu_grid *grid, void *args,
                                 symmStream_t stream, uint64_t capture) {
-    const int overlaps = symm_launch_overlaps(c, capture, grid->ctas) && c->gpu->programmatic;
+    const int overlaps =
+        !grid->alone && symm_launch_overlaps(c, capture, grid->ctas) && c->gpu->programmatic;
+    SYMM_ASSERT(grid->kernel && grid->ctas > 0 && grid->ctas <= SYMM_GPU_MAX_CTAS);
+    SYMM_ASSERT(grid->threads > 0 && grid->threads % 32 == 0);
     cu_launch_attr attr = {.id = SYMM_CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION,
                            .value.programmatic_serialization = 1};
     cu_launch_config config = {.grid_x = (unsigned)grid->ctas,
@@ -39,7 +43,7 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
     with.gpu.serial = serial;
     const int type = symm_kernels[l->plan.kernel].flags & SYMM_K_TYPED ? (int)l->args.type : 0;
     const symm_gpu_grid grid = {c->gpu->kernel[l->plan.kernel][type], l->plan.ctas,
-                                l->plan.threads + 32}; /* the warp for signatures */
+                                l->plan.threads + 32, 0}; /* the warp for signatures */
     return symm_launch_kernel(c, &grid, &with, stream, capture);
 }
 

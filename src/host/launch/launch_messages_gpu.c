@@ -45,7 +45,7 @@ static symm_gpu_grid grid_of(const symm_comm *c, const symm_p2p_list *l, int *bu
     if (bytes / PER_CTA + 1 > need && bytes) need = bytes / PER_CTA + 1;
     const int most = most_ctas(c), ctas = need < (unsigned)most ? (int)need : most;
     return (symm_gpu_grid){c->gpu->messages, ctas,
-                           32 * (!*bulk && l->nchannels < warps ? l->nchannels : warps)};
+                           32 * (!*bulk && l->nchannels < warps ? l->nchannels : warps), 0};
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */
@@ -71,8 +71,9 @@ typedef struct { /* a list on its way to the GPU */
 
 /* The calls in the arguments go into the control block. */
 static symmResult_t put_ops(sender *s) {
-    const symm_gpu_grid grid = {s->comm->gpu->message_list, 1, 128};
+    const symm_gpu_grid grid = {s->comm->gpu->message_list, 1, 128, 1};
     const uint16_t first = s->args.first[0];
+    SYMM_ASSERT(s->args.ops && s->put + s->args.ops <= SYMM_GPU_P2P_LIST);
     s->args.first[0] = (uint16_t)s->put;
     SYMM_TRY(symm_launch_kernel(s->comm, &grid, &s->args, s->stream, s->capture));
     s->args.first[0] = first;
@@ -107,10 +108,12 @@ static symmResult_t launch(symm_comm *c, const symm_p2p_list *l, symmStream_t st
     sender s = {.comm = c, .stream = stream, .capture = capture};
     s.args.a = *l->args;
     SYMM_TRY(put_list(&s, l));
+    SYMM_ASSERT(s.args.channels > 0 && !s.args.listed == (s.args.ops > 0));
     s.args.a.nctas = grid.ctas;
     s.args.a.gpu.serial = serial;
     s.args.bulk = (uint8_t)bulk;
     *ctas = grid.ctas;
+    SYMM_ASSERT(grid.ctas <= c->gpus.budget || c->gpus.budget < 1);
     return symm_launch_kernel(c, &grid, &s.args, stream, capture);
 }
 
