@@ -1,6 +1,5 @@
 /* symm_p2p.h - point-to-point: messages between two ranks. symm.h includes it.
  *
- * Host backend; GPUs: symmNotSupported.
  * The n-th symmSend of a rank to a peer goes to the n-th symmRecv that the peer makes from that
  * rank. There are no tags. Count and type must be equal. A count of 0 is a message too. A rank may
  * send to itself. Any alignment, registered or not, eager or captured.
@@ -11,13 +10,14 @@
  *    fits the room that a pair of ranks has: 1 MiB up to 8 ranks, 64 KiB with more (less if
  *    SYMM_SCRATCH is small), in at most 64 messages, of which 8 may be larger than 8 KiB.
  *  - The sends and receives of a group run together, behind the collectives of their communicator
- *    in it. They end whatever the order in which the ranks have written them down.
+ *    in it. They end whatever the order in which the ranks have written them down. GPUs: at most
+ *    4,096 of a communicator in a group.
  * Requires: buffers of calls that run together overlap only where none is written.
- * Order: the caller's and its peer's.
+ * Order: the caller's and its peer's. GPUs: as of collectives, on the stream.
  * Errors: symmMismatch, on both ranks, where count or type differ: nothing is written outside
  * recvbuff. symmTimeout where SYMM_TIMEOUT is set. symmInvalidUsage for a message to the own rank
  * whose other call can never come, being behind it. After any of them the communicator is
- * revoked. */
+ * revoked. GPUs: they come by symmCommGetAsyncError. */
 #ifndef SYMM_P2P_PUBLIC_H_
 #define SYMM_P2P_PUBLIC_H_
 

@@ -95,6 +95,9 @@ typedef struct { /* a message; seq: its number, released when all else is there 
         char tiny[SYMM_P2P_TINY];
         uint64_t at;      /* small: where in the ring it begins */
         uint64_t src_off; /* big: flat offset of the sender's buffer, or SYMM_STAGED */
+        struct {
+            uint64_t from, begins, meets; /* GPUs: src_off, at; 1: its sender waits for `want` */
+        };
     };
 } symm_p2p_head;
 
@@ -172,6 +175,48 @@ typedef struct {
 #define SYMM_GPU_THREADS_FEW 352
 /* Pieces of a CTA that may be in staging at once, from each rank: cuda/staged.cuh. */
 #define SYMM_GPU_STAGE_PLACES 4
+/* Point-to-point (cuda/p2p.cuh). Messages of an ordered pair are numbered from 1, for ever; bytes
+ * in its ring have positions from 0, for ever. What the sender writes lies with the receiver, what
+ * the receiver writes with the sender. */
+typedef struct {               /* a call; its channel's calls lie one behind the other */
+    uint64_t buff, off, count; /* off: flat offset of buff, or SYMM_STAGED */
+    uint8_t type, esize_log, peer;
+    uint8_t sends, last; /* last: of its channel, which ends with it */
+    uint8_t pad[3];
+} symm_gpu_p2p_op;
+/* A large copy, done piece by piece by all warps that have nothing else to do. claim: {pieces <<
+ * 32 | pieces claimed}, released after what the copy is; done: pieces copied. */
+typedef struct {
+    uint64_t claim, done, src, dst, bytes, piece, pad[2];
+} symm_gpu_p2p_job;
+typedef struct {                /* from one source to the owner */
+    uint64_t received, pad0[7]; /* owner only */
+    /* Up to where the ring has been filled; the last message that was stored into a window. */
+    uint64_t filled, stored, pad1[6];
+    symm_p2p_head head[SYMM_P2P_SLOTS];
+} symm_gpu_p2p_in;
+typedef struct { /* what a receive waits for; no: its number, released after the others */
+    uint64_t no, count, type, off;
+} symm_gpu_p2p_want;
+typedef struct {                       /* from the owner to one destination */
+    uint64_t taken, taken_at, pad0[6]; /* messages received; up to where the ring has been read */
+    symm_gpu_p2p_want want[2];         /* by the number's parity */
+    uint64_t sent, at, pad1[6];        /* owner only: messages sent, position of the ring */
+} symm_gpu_p2p_out;
+#define SYMM_GPU_P2P_THREADS 512  /* of a CTA, at most */
+#define SYMM_GPU_P2P_JOBS    4    /* of a channel, under way at once */
+#define SYMM_GPU_P2P_INLINE  104  /* calls that the arguments hold */
+#define SYMM_GPU_P2P_LIST    4096 /* calls of a kernel, at most */
+#define SYMM_GPU_CHANNELS    (2 * SYMM_MAX_RANKS)
+typedef struct {
+    uint64_t ended, ctas; /* of the kernel that runs: channels, CTAs. 0 between kernels */
+    uint64_t self[2];     /* and of the messages to itself: receives, sends, have ended */
+    uint64_t noted;       /* 1: it has written what it waits in (symm_p2p_note) */
+    uint64_t pad[3];
+    symm_gpu_p2p_job job[SYMM_GPU_CHANNELS][SYMM_GPU_P2P_JOBS];
+    symm_gpu_p2p_op list[SYMM_GPU_P2P_LIST]; /* calls that do not fit the arguments */
+} symm_gpu_p2p;
+
 typedef struct {
     uint64_t sig[2];
     uint32_t scalar[2][4], src_off[2][4], dst_off[2][4];
@@ -196,6 +241,9 @@ typedef struct {
     symm_gpu_pair pair[2][SYMM_MAX_RANKS];
     uint64_t arrive[SYMM_GPU_MAX_CTAS][SYMM_MAX_RANKS];
     uint64_t posted[SYMM_GPU_MAX_CTAS][SYMM_MAX_RANKS];
+    symm_gpu_p2p p2p;
+    symm_gpu_p2p_out p2p_out[SYMM_MAX_RANKS];
+    symm_gpu_p2p_in p2p_in[SYMM_MAX_RANKS];
 } symm_gpu_ctl;
 
 /* Scratch, behind the control block. Packets: per parity of the epoch, phase and source one slot of
@@ -216,6 +264,7 @@ typedef union { /* offsets from the control block */
         uint64_t ll_off, ll_slot;        /* LL packets; slot: bytes of one (parity, source) */
         uint64_t line_off, line_slot;    /* lines; slot: bytes of one (parity, phase, source) */
         uint64_t stage_off, stage_bytes; /* bytes: all of it */
+        uint64_t p2p_off, p2p_ring;      /* as host's */
     } gpu;
 } symm_scratch;
 
@@ -262,6 +311,19 @@ typedef struct {
     };
 } symm_args;
 
+/* What the kernel of sends and receives is told. Channel i begins with call first[i]; `listed`
+ * calls lie in the control block, else they are here. The same record of a few calls more puts
+ * calls there, from first[0] on. */
+typedef struct {
+    symm_args a;
+    uint32_t channels, listed;
+    uint16_t ops;       /* calls here */
+    uint8_t bulk, self; /* 1: some are large; 1 | 2: receives from, sends to the own rank */
+    uint32_t pad;
+    uint16_t first[SYMM_GPU_CHANNELS];
+    symm_gpu_p2p_op op[SYMM_GPU_P2P_INLINE];
+} symm_gpu_p2p_args;
+
 /* APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor
  * may wait in place: it could keep a peer's kernel out. NT: stores past the caches pay at this
  * size. DIRECT: buffers in no window are read and written through the kernel, not staged. */
@@ -307,5 +369,9 @@ SYMM_STATIC_ASSERT(sizeof(symm_gpu_pair) == 64, "a line");
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_inbox) == 128, "a scalar lies at a multiple of 16 bytes");
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_ctl) <= SYMM_CTL_BYTES, "the control block fits before scratch");
 SYMM_STATIC_ASSERT(sizeof(symm_args) <= 256, "kernel arguments stay small");
+SYMM_STATIC_ASSERT(sizeof(symm_gpu_p2p_args) <= 4096, "what drivers before CUDA 12.1 take");
+SYMM_STATIC_ASSERT(sizeof(symm_gpu_p2p_op) == 32 && sizeof(symm_gpu_p2p_job) == 64 &&
+                       sizeof(symm_gpu_p2p_out) == 192 && sizeof(symm_gpu_p2p_in) % 64 == 0,
+                   "whole lines, or halves");
 
 #endif

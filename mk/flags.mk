@@ -3,7 +3,7 @@
 # exported CFLAGS would grow it in each sub-make).
 
 #> CC=clang            compiler (default gcc)
-#> CXX=clang++         compiler of unit_kernels, which is left out without one (default g++)
+#> CXX=clang++         compiler of unit_*kernels, left out without one (default g++)
 #> CFLAGS, CPPFLAGS, LDFLAGS   the user's, added to what the build needs
 #> WERROR=1            warnings are errors (make check sets it; never for who only builds)
 #> DEBUG=1 ASAN=1 TSAN=1 UBSAN=1 COV=1   variants; each has its own directories, build/*-<variant>

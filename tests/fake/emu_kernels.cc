@@ -59,6 +59,14 @@ extern "C" void emu_scattered(const symm_args a) {
         }
 }
 
+/* Kernels of sends and receives have other arguments: a.src says where they are. */
+extern "C" void emu_p2p(const symm_args a) {
+    symm_p2p_n0(*(const symm_gpu_p2p_args *)a.src);
+}
+extern "C" void emu_p2p_list(const symm_args a) {
+    symm_p2p_list_n0(*(const symm_gpu_p2p_args *)a.src);
+}
+
 #define ONE(name) {#name, name},
 #define RANKS_(row) \
     ONE(symm_##row##_n2) ONE(symm_##row##_n4) ONE(symm_##row##_n8) ONE(symm_##row##_n0)
@@ -80,7 +88,8 @@ static const struct {
                                             RANKS_(gather_push_ll128) RANKS_(gather_direct)
                                                 RANKS_(scatter_ll) RANKS_(scatter_push_ll128)
                                                     RANKS_(scatter_direct) ONE(symm_barrier_word_n0)
-                                                        ONE(emu_scatter) ONE(emu_scattered)};
+                                                        ONE(emu_scatter) ONE(emu_scattered)
+                                                            ONE(emu_p2p) ONE(emu_p2p_list)};
 
 /* Those with a count per rank: a launch copies the parts of its call. */
 #define WITH_PARTS(row)                                                        \

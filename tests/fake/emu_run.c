@@ -17,7 +17,7 @@ enum {
     BARRIERS = 16,
     PIECES = 64,
     RANKS = SYMM_MAX_RANKS,
-    SHARED = 4096,
+    SHARED = 32 << 10,
     READS = 8
 };
 /* So many steps for each fiber in which all fibers only poll mean that nothing moves any more. */
@@ -251,6 +251,16 @@ void emu_release(void) {
 void emu_fence(void) {
     emu_release();
     order_loads(e.self);
+}
+
+/* No other thread's store to the word may be late: it would undo this. */
+uint64_t emu_add(void *p, uint64_t by) {
+    uint64_t *at = emu_at(p, sizeof *at);
+    emu_release();
+    const uint64_t was = *at;
+    *at = was + by;
+    order_loads(e.self);
+    return was;
 }
 
 static void show_some(int ranks) {

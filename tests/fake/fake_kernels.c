@@ -5,6 +5,7 @@
 #include "fake_kernels.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -294,6 +295,173 @@ ended(const cu_launch_config *config, const symm_args *a) {
     }
 #include "device/common/coll.def"
 
+/* ---- sends and receives ---------------------------------------------------------------------- */
+
+/* Every message has a head and goes through the ring of its pair, by the records that the real
+ * kernel has. */
+typedef struct {
+    symm_gpu_p2p_op op;
+    unsigned at;                 /* its call */
+    uint64_t seq, begins, moved; /* seq 0: not begun */
+    int over, left;
+    uint64_t since;
+} lane;
+
+typedef struct {
+    run r;
+    const symm_gpu_p2p_args *args;
+    lane lanes[SYMM_GPU_CHANNELS];
+} messages;
+
+static void load_op(const messages *m, lane *l) {
+    l->op = m->args->listed ? m->r.ctl->p2p.list[l->at] : m->args->op[l->at];
+    l->seq = l->moved = 0;
+}
+
+static int end_op(messages *m, lane *l) {
+    l->over = l->op.last;
+    l->at++;
+    if (!l->over) load_op(m, l);
+    return 1;
+}
+
+static uint64_t op_bytes(const lane *l) {
+    return l->op.count << l->op.esize_log;
+}
+
+static char *in_ring(const symm_args *a, int source, int rank, uint64_t at) {
+    const uint64_t ring = a->scratch.gpu.p2p_ring;
+    return flat(a, rank, a->scratch.gpu.p2p_off + (unsigned)source * ring + (at & (ring - 1)));
+}
+
+/* Bytes of the message that can be moved now. */
+static uint64_t ring_step(const messages *m, const lane *l, uint64_t there) {
+    const uint64_t ring = m->r.a->scratch.gpu.p2p_ring, left = op_bytes(l) - l->moved,
+                   end = ring - ((l->begins + l->moved) & (ring - 1)),
+                   most = left < end ? left : end;
+    return there < most ? there : most;
+}
+
+static int send_some(messages *m, lane *l) {
+    const symm_args *a = m->r.a;
+    symm_gpu_p2p_out *out = &m->r.ctl->p2p_out[l->op.peer];
+    symm_gpu_p2p_in *in = &ctl_of(a, l->op.peer)->p2p_in[a->rank];
+    if (!l->seq) {
+        if (out->sent + 1 > SYMM_P2P_SLOTS + take(&out->taken)) return 0;
+        symm_p2p_head *head = &in->head[(l->seq = ++out->sent) % SYMM_P2P_SLOTS];
+        l->begins = out->at;
+        out->at += op_bytes(l);
+        head->count = l->op.count, head->type = l->op.type, head->begins = l->begins;
+        give(&head->seq, l->seq);
+        return op_bytes(l) ? 1 : end_op(m, l);
+    }
+    const uint64_t at = l->begins + l->moved,
+                   part = ring_step(m, l, take(&out->taken_at) + a->scratch.gpu.p2p_ring - at);
+    if (!part) return 0;
+    memcpy(in_ring(a, a->rank, l->op.peer, at), (char *)(uintptr_t)l->op.buff + l->moved, part);
+    l->moved += part;
+    give(&in->filled, at + part);
+    return l->moved < op_bytes(l) ? 1 : end_op(m, l);
+}
+
+static int differs(const messages *m, const lane *l, const symm_p2p_head *head) {
+    symm_p2p_note *note = &host_of(m->r.a, m->r.a->rank)->p2p;
+    note->sent_count = head->count, note->sent_type = head->type;
+    note->recv_count = l->op.count, note->recv_type = l->op.type;
+    give(&note->differ, (uint64_t)l->op.peer << 32 | ((unsigned)m->r.a->rank + 1));
+    return -leave(&m->r, symmMismatch, l->op.peer, SYMM_STAGE_P2P);
+}
+
+/* -1: leave. */
+static int receive_some(messages *m, lane *l) {
+    const symm_args *a = m->r.a;
+    symm_gpu_p2p_out *out = &ctl_of(a, l->op.peer)->p2p_out[a->rank];
+    symm_gpu_p2p_in *in = &m->r.ctl->p2p_in[l->op.peer];
+    const uint64_t seq = in->received + 1;
+    const symm_p2p_head *head = &in->head[seq % SYMM_P2P_SLOTS];
+    if (take(&head->seq) != seq) return 0;
+    if (head->count != l->op.count || head->type != l->op.type) return differs(m, l, head);
+    l->begins = head->begins;
+    const uint64_t at = l->begins + l->moved, filled = take(&in->filled),
+                   part = ring_step(m, l, (int64_t)(filled - at) > 0 ? filled - at : 0);
+    if (!part && op_bytes(l)) return 0;
+    if (part)
+        memcpy((char *)(uintptr_t)l->op.buff + l->moved, in_ring(a, l->op.peer, a->rank, at), part);
+    l->moved += part;
+    if (part) give(&out->taken_at, at + part);
+    if (l->moved < op_bytes(l)) return 1;
+    in->received = seq;
+    give(&out->taken, seq);
+    return end_op(m, l);
+}
+
+/* As note_wait of p2p.cuh. */
+static void note(const messages *m, const lane *l) {
+    symm_p2p_note *n = &host_of(m->r.a, m->r.a->rank)->p2p;
+    n->waits_count = l->op.count, n->waits_type = l->op.type;
+    give(&n->waits, (uint64_t)(l->op.sends ? SYMM_P2P_SEND : SYMM_P2P_RECV) << 32 |
+                        ((unsigned)l->op.peer + 1));
+}
+
+/* As is_alone of p2p.cuh: a message to this rank itself whose other call cannot come. */
+static int alone(const messages *m, const lane *l) {
+    if (l->op.peer != m->r.a->rank) return 0;
+    for (unsigned i = 0; i < m->args->channels; i++)
+        if (&m->lanes[i] != l && m->lanes[i].op.peer == l->op.peer) return m->lanes[i].over;
+    return 1;
+}
+
+/* 1: all have ended; -1: leave. */
+static int round_of(messages *m) {
+    int moved = 0, open = 0;
+    for (unsigned i = 0; i < m->args->channels; i++) {
+        lane *l = &m->lanes[i];
+        if (l->over) continue;
+        const int got = l->op.sends ? send_some(m, l) : receive_some(m, l);
+        if (got < 0) return got;
+        if (got) l->since = symm_now_ns(), l->left = 0;
+        moved |= got;
+        open |= !l->over;
+    }
+    if (!open) return 1;
+    for (unsigned i = 0; !moved && i < m->args->channels; i++)
+        if (!m->lanes[i].over && alone(m, &m->lanes[i]))
+            return -leave(&m->r, symmInvalidUsage, m->r.a->rank, SYMM_STAGE_P2P);
+    for (unsigned i = 0; !moved && i < m->args->channels; i++)
+        if (!m->lanes[i].over) note(m, &m->lanes[i]);
+    for (unsigned i = 0; !moved && i < m->args->channels; i++)
+        if (!m->lanes[i].over &&
+            again(&m->r, m->lanes[i].op.peer, SYMM_STAGE_P2P, m->lanes[i].since, &m->lanes[i].left))
+            return -1;
+    return 0;
+}
+
+static void kernel_messages(const cu_launch_config *config, void **args) {
+    messages *m = calloc(1, sizeof *m);
+    T_CHECK(m != NULL);
+    m->args = args[0];
+    m->r = (run){.a = args[0], .ctl = ctl_of(args[0], ((const symm_args *)args[0])->rank)};
+    for (unsigned i = 0; i < m->args->channels; i++) {
+        m->lanes[i].at = m->args->first[i];
+        m->lanes[i].since = symm_now_ns();
+        load_op(m, &m->lanes[i]);
+    }
+    int end;
+    while (!(end = round_of(m)))
+        ;
+    if (end > 0) give(&host_of(m->r.a, m->r.a->rank)->p2p.waits, 0);
+    free(m);
+    ended(config, args[0]);
+}
+
+static void kernel_message_list(const cu_launch_config *config, void **args) {
+    const symm_gpu_p2p_args *a = args[0];
+    (void)config;
+    memcpy(&ctl_of(&a->a, a->a.rank)->p2p.list[a->first[0]], a->op, a->ops * sizeof a->op[0]);
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
 static char names[NAMES][64];
 static int named;
 
@@ -325,4 +493,7 @@ void fake_kernels_install(int devices) {
             for (int t = 0; t < (row->flags & SYMM_K_TYPED ? symmNumTypes : 1); t++)
                 add(row, row->flags & SYMM_K_TYPED ? symm_kernel_images[t].type : "", variants[v]);
     }
+    const size_t size = sizeof(symm_gpu_p2p_args);
+    fake_cuda_kernel("symm_p2p_n0", kernel_messages, 1, &size);
+    fake_cuda_kernel("symm_p2p_list_n0", kernel_message_list, 1, &size);
 }

@@ -1,6 +1,7 @@
 /* mpg_ranks.c - the collectives on GPUs with a process per rank under mpirun, any number of them,
  * on GPU rank % devices: the sample of gpu_cases.h, the bits of every type and reduction, the
- * torture. Seeds and times as in gpu_matrix.c and gpu_torture.c. */
+ * torture, sends and receives. Seeds and times as in gpu_matrix.c and gpu_torture.c. */
+#include "gpu_messages.h"
 #include "gpu_storm.h"
 #include "mpg_kit.h"
 
@@ -46,4 +47,14 @@ static void torture(void) {
     gc_settle();
 }
 
-T_MAIN_MPI(T_TIMEOUT(matrix, 90), T_TIMEOUT(bits_are_the_hosts, 60), T_TIMEOUT(torture, 80))
+/* Sends and receives: random schedules. */
+static void messages(void) {
+    mpg_rank m;
+    const gc_rank g = self(&m);
+    gc_env_none();
+    gm_schedules(&g, mpg_comm(&m), gk_number("GPU_CASES", ck_full() ? 400 : 24));
+    gc_settle();
+}
+
+T_MAIN_MPI(T_TIMEOUT(matrix, 90), T_TIMEOUT(bits_are_the_hosts, 60), T_TIMEOUT(torture, 80),
+           T_TIMEOUT(messages, 90))

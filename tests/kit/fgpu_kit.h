@@ -29,6 +29,7 @@ typedef struct { /* the last launch of a rank */
     cu_launch_attr attr;
     symm_args args;
     symm_extents extents; /* of the last call with a count per rank */
+    symm_gpu_p2p_args messages; /* of a kernel of sends and receives */
 } gk_launch;
 
 static gk_launch gk_seen[GK_RANKS];
@@ -55,6 +56,7 @@ static void gk_note(const cu_launch_config *config, void **args) {
     l->config.attrs = NULL;
     if (config->num_attrs) l->attr = config->attrs[0];
     memcpy(&l->args, a, sizeof *a);
+    if (!strncmp(l->kernel, "symm_p2p", 8)) memcpy(&l->messages, a, sizeof l->messages);
     gk_end(a, config->grid_x);
     pthread_mutex_unlock(&gk_lock);
 }
@@ -97,6 +99,9 @@ static inline void gk_kernels(void) {
             for (int v = 0; v < variants; v++)
                 gk_kernel(row, typed ? gk_types[t] : "", row->max_ranks == 1 ? 1 : ranks[v]);
     }
+    const size_t size = sizeof(symm_gpu_p2p_args);
+    fake_cuda_kernel("symm_p2p_n0", gk_note, 1, &size);
+    fake_cuda_kernel("symm_p2p_list_n0", gk_note, 1, &size);
 }
 
 /* A fresh driver with `devices`, as a process finds it that has done nothing yet. */

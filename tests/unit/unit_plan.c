@@ -538,7 +538,7 @@ static void direct_kernels_relay_by_size(void) {
                 }
 }
 
-/* LL packets, then lines, then staging: each area in its place, no slot over another, none over the
+/* Rings, LL packets, lines, staging: each area in its place, no slot over another, none over the
  * end. */
 static void gpu_scratch_is_divided(void) {
     for (uint64_t bytes = 1ull << 20; bytes <= 4ull << 30; bytes += bytes / 3 & ~4095ull)
@@ -555,7 +555,13 @@ static void gpu_scratch_is_divided(void) {
                      "%d ranks, %llu bytes: a slot of %llu holds no lines", n,
                      (unsigned long long)bytes, (unsigned long long)s.gpu.line_slot);
             T_CHECK(s.gpu.stage_off >= end && s.gpu.stage_off % 128 == 0);
-            T_CHECK(s.gpu.stage_bytes % 4096 == 0 && s.gpu.stage_bytes >= bytes / 7 * 3 - 4096);
+            /* at least two rows of one warp */
+            T_CHECK(s.gpu.stage_bytes % 4096 == 0 &&
+                    s.gpu.stage_bytes >= 2 * 512 * ranks * SYMM_GPU_STAGE_PLACES);
+            T_CHECK(s.gpu.p2p_ring >= 2048 && !(s.gpu.p2p_ring & (s.gpu.p2p_ring - 1)));
+            T_CHECK(s.gpu.p2p_off >= sizeof(symm_gpu_ctl) && s.gpu.p2p_off % 4096 == 0);
+            T_CHECK(s.gpu.ll_off >= s.gpu.p2p_off + ranks * s.gpu.p2p_ring);
+            T_CHECK(ranks * s.gpu.p2p_ring <= bytes / 4);
             T_CHECK(s.gpu.stage_off + s.gpu.stage_bytes <= SYMM_CTL_BYTES + bytes);
         }
 }

@@ -2,6 +2,7 @@
  * coll.def>_n<ranks>. */
 #include "hop_ll.cuh"
 #include "hop_lines.cuh"
+#include "p2p.cuh"
 #include "two_hops.cuh"
 #include "uneven.cuh"
 
@@ -90,4 +91,15 @@ extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1)
     enter(a);
     run r = open_kernel(a);
     close_kernel<1>(r);
+}
+
+/* Sends and receives (p2p.cuh), and what puts a long list of them into the control block. */
+extern "C" __global__ void __launch_bounds__(SYMM_GPU_P2P_THREADS, 1)
+    symm_p2p_n0(const __grid_constant__ symm_gpu_p2p_args args) {
+    enter(args.a);
+    p2p_run(args);
+}
+extern "C" __global__ void symm_p2p_list_n0(const __grid_constant__ symm_gpu_p2p_args args) {
+    enter(args.a);
+    p2p_list(args);
 }

@@ -87,6 +87,15 @@ DEV uint32_t take4(const void *p) {
 DEV void give4(void *p, uint32_t v) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
+/* Adds, and returns what was there. A release as give8 and an acquire as take8 in one. */
+DEV uint64_t add8(void *p, uint64_t by) {
+    uint64_t was;
+    asm volatile("atom.acq_rel.sys.global.add.u64 %0, [%1], %2;"
+                 : "=l"(was)
+                 : "l"(p), "l"(by)
+                 : "memory");
+    return was;
+}
 /* Data of a peer that has announced it: past L1, where nothing of it can be old. */
 DEV uint4 load_remote(const char *p) {
     uint4 v;

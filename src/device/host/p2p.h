@@ -8,19 +8,13 @@
 #define SYMM_P2P_H_
 
 #include "symm_types.h"
+#include "device/common/p2p_ring.h"
 
-/* Bytes of the ring of an ordered pair, if scratch has room: a message that fits ends without its
- * receiver. FEW: where a communicator has at most so many ranks. */
-enum { SYMM_P2P_FEW = 8 };
-#define SYMM_P2P_RING_FEW (1u << 20)
-#define SYMM_P2P_RING     (64u << 10)
 /* Rings are walked through as long as all of a communicator's together are no larger than WALK, but
  * LAP bytes at least: then they stay in the caches. */
 #define SYMM_P2P_WALK (2u << 20)
 #define SYMM_P2P_LAP  (64u << 10)
-/* Messages of up to SMALL bytes cross in one piece, larger ones in chunks; those of up to SHORT in
- * smaller ones, so that both ranks copy at once. */
-#define SYMM_P2P_SMALL       (8u << 10)
+/* Messages in chunks: those of up to SHORT in smaller ones, so that both ranks copy at once. */
 #define SYMM_P2P_SHORT       (32u << 10)
 #define SYMM_P2P_SHORT_CHUNK (8u << 10)
 #define SYMM_P2P_CHUNK       (32u << 10)
@@ -51,8 +45,7 @@ typedef struct {         /* one direction between this rank and a peer */
 
 /* Whether a message is moved in chunks, and so uses windows. */
 static inline int symm_p2p_is_big(const symm_args *a, uint64_t bytes) {
-    const uint64_t half = a->scratch.host.p2p_ring / 2;
-    return bytes > (half < SYMM_P2P_SMALL ? half : SYMM_P2P_SMALL);
+    return bytes > SYMM_P2P_ONE_PIECE(a->scratch.host.p2p_ring);
 }
 
 /* Bytes of a chunk of such a message. Both ranks compute the same from the ring, which is agreed,

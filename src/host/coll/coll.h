@@ -89,12 +89,11 @@ typedef struct symm_launcher {
     int (*job)(symmStream_t stream); /* SYMM_JOB_*: how it may run beside others of its group */
     /* Runs, gives or records a list of sends and receives, as `launch` does a call. streams: of
      * its calls, each once; the list comes behind all of them and before what they are given next.
-     * NULL: the backend has none. It takes a reference, or copies the one call. An eager list
+     * It takes a reference, or copies the one call. An eager list
      * needs no memory here: a rank that failed would leave its peers waiting. */
     symmResult_t (*messages)(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
                              int nstreams);
-    /* What a message of op would do, and why; of symmExplainMessage. a: the communicator's. NULL
-     * where messages is. */
+    /* What a message of op would do, and why; of symmExplainMessage. a: the communicator's. */
     void (*tell_message)(symm_comm *c, const symm_args *a, const symm_p2p_op *op,
                          const symm_win *win, symmExplain_t *plan);
     int fuses; /* 1: rooted calls of a group may run as one with a count per rank (fused.h) */

@@ -28,11 +28,9 @@ static const char *call_name(const message *m) {
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-static symmResult_t check(const symm_comm *c, const message *m) {
+static symmResult_t check(symm_comm *c, const message *m) {
     const uint64_t size = symm_type_size(m->type);
     uint64_t bytes;
-    if (!c->launcher->messages)
-        return SYMM_ERR(symmNotSupported, "%s is not on the CUDA backend", call_name(m));
     if (!size)
         return SYMM_ERR(symmInvalidArgument, "%s: datatype=%u: must be 0 to %d", call_name(m),
                         m->type, symmNumTypes - 1);
@@ -42,7 +40,10 @@ static symmResult_t check(const symm_comm *c, const message *m) {
     if ((unsigned)m->peer >= (unsigned)c->nranks)
         return SYMM_ERR(symmInvalidArgument, "%s: peer=%d: must be 0 to %d", call_name(m), m->peer,
                         c->nranks - 1);
-    return symm_coll_check_buffer(m->sends ? "sendbuff" : "recvbuff", m->buff, bytes);
+    const char *name = m->sends ? "sendbuff" : "recvbuff";
+    SYMM_TRY(symm_coll_check_buffer(name, m->buff, bytes));
+    if (!c->cuda || !bytes || symm_window_at(c, m->buff, bytes)) return symmSuccess;
+    return c->launcher->check_buffer(c, name, m->buff);
 }
 
 /* What a kernel relies on: every call is in one channel, in call order. */
@@ -71,7 +72,7 @@ static uint64_t offset_of(const symm_comm *c, const symm_win *w, const message *
 /* A message in one piece needs no window, but a graph keeps it. */
 static void fill_op(symm_comm *c, const message *m, symm_p2p_op *op, symm_win **win) {
     const uint64_t bytes = m->count * symm_type_size(m->type);
-    const int looks = bytes && (m->stream || symm_p2p_is_big(&c->calls.proto, bytes));
+    const int looks = bytes && (m->stream || c->cuda || symm_p2p_is_big(&c->calls.proto, bytes));
     *win = looks ? symm_window_at(c, m->buff, bytes) : NULL;
     *op = (symm_p2p_op){.buff = m->buff,
                         .off = offset_of(c, *win, m),
@@ -257,6 +258,9 @@ static symmResult_t append(symm_comm *c, const message *m, symmComm_t comm) {
         symm_group_behind(comm, c->launcher->job(m->stream), &queued_row, sizeof(queued), &at));
     queued *q = at;
     q->comm = comm;
+    if (c->cuda && q->batch && q->batch->n == SYMM_GPU_P2P_LIST)
+        return SYMM_ERR(symmInvalidUsage, "%s: a group on GPUs has at most %d sends and receives",
+                        call_name(m), SYMM_GPU_P2P_LIST);
     SYMM_TRY(make_room(c, q));
     SYMM_ASSERT(q->batch->n < q->batch->cap);
     q->batch->calls[q->batch->n++] = *m;

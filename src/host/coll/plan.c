@@ -143,7 +143,7 @@ symm_plan symm_plan_make(const symm_plan_env *env, const symm_call *call) {
 }
 
 /* The largest power of two of which every source's ring has one, in a quarter of the scratch. */
-static uint64_t p2p_ring(uint64_t bytes, int nranks) {
+uint64_t symm_plan_p2p_ring(uint64_t bytes, int nranks) {
     uint64_t ring = nranks <= SYMM_P2P_FEW ? SYMM_P2P_RING_FEW : SYMM_P2P_RING;
     while (ring * (unsigned)nranks > bytes / 4) ring /= 2;
     return ring;
@@ -159,7 +159,7 @@ symm_scratch symm_plan_scratch(uint64_t bytes, int nranks) {
         s.host.packet_slot = 64u * SYMM_PACKET_STRIDE;
     s.host.p2p_off =
         s.host.packet_off + ((4u * (unsigned)nranks * s.host.packet_slot + 4095) & ~4095ull);
-    s.host.p2p_ring = p2p_ring(bytes, nranks);
+    s.host.p2p_ring = symm_plan_p2p_ring(bytes, nranks);
     s.host.stage_off = s.host.p2p_off + ((s.host.p2p_ring * (unsigned)nranks + 4095) & ~4095ull);
     s.host.stage_bytes = (bytes - (s.host.stage_off - SYMM_CTL_BYTES)) / 2 & ~4095ull;
     return s;

@@ -69,6 +69,8 @@ void symm_plan_reason(const symm_plan_env *env, const symm_call *call, const sym
 
 /* How `bytes` of scratch behind the control block are divided for n ranks. */
 symm_scratch symm_plan_scratch(uint64_t bytes, int nranks);
+/* Bytes of the ring of an ordered pair of ranks in so much scratch, on both backends. */
+uint64_t symm_plan_p2p_ring(uint64_t bytes, int nranks);
 /* The GPU's part of the planner (plan_gpu.c): its table, its division of scratch, its grid. kernel
  * < 0: the table's choice. */
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel);

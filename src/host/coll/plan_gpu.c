@@ -170,10 +170,18 @@ uint64_t symm_plan_gpu_chunk(const symm_plan *plan) {
     return k->places ? plan->lines * LINE_DATA : 0;
 }
 
-/* LL packets first, then lines: [parity][phase][source] slots; then staging. */
+/* Rings of messages first, then LL packets, then lines: [parity][phase][source] slots; then
+ * staging. Where scratch is short, staging is: each slot has one line of a warp. */
 symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
-    symm_scratch s = {.gpu = {.ll_off = SYMM_CTL_BYTES, .stage_bytes = bytes / 7 * 3 & ~4095ull}};
-    const uint64_t n = (unsigned)nranks, rest = bytes - s.gpu.stage_bytes;
+    const uint64_t n = (unsigned)nranks, ring = symm_plan_p2p_ring(bytes, nranks),
+                   rings = (n * ring + 4095) & ~4095ull, left = bytes - rings,
+                   least = 4 * n * 4 * LINE_BYTES;
+    const uint64_t usual = left - left / 7 * 3, kept = usual > least ? usual : least;
+    symm_scratch s = {.gpu = {.p2p_off = SYMM_CTL_BYTES,
+                              .p2p_ring = ring,
+                              .ll_off = SYMM_CTL_BYTES + rings,
+                              .stage_bytes = (left - kept) & ~4095ull}};
+    const uint64_t rest = left - s.gpu.stage_bytes;
     s.gpu.ll_slot = rest / 8 / (2 * n) & ~4095ull;
     if (s.gpu.ll_slot > LL_MOST) s.gpu.ll_slot = LL_MOST;
     s.gpu.line_off = s.gpu.ll_off + 2 * n * s.gpu.ll_slot;
@@ -184,8 +192,8 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
 
 /* To be raised with every change of what a kernel's body sends or waits for. 3: direct kernels send
  * lines or stage what is in no window, as the plan says. 4: the shapes of shape.cuh. 5: counts per
- * rank (uneven.cuh). */
-enum { PROTOCOL = 5 };
+ * rank (uneven.cuh). 6: messages have rings. */
+enum { PROTOCOL = 6 };
 
 /* What no field of a call tells: ranks that divide scratch or staging differently must not make a
  * communicator. */
@@ -201,8 +209,9 @@ static uint64_t layout(uint64_t h) {
         symm_plan p = {.ctas = 132, .threads = SYMM_GPU_THREADS_FEW};
         pick_stage(&env, UINT64_MAX, &p);
         const uint64_t v[] = {env.scratch.gpu.ll_slot,     env.scratch.gpu.line_slot,
-                              env.scratch.gpu.stage_bytes, (uint64_t)p.stage_ctas,
-                              (uint64_t)p.stage_warps,     (uint64_t)p.stage_rows};
+                              env.scratch.gpu.stage_bytes, env.scratch.gpu.p2p_ring,
+                              (uint64_t)p.stage_ctas,      (uint64_t)p.stage_warps,
+                              (uint64_t)p.stage_rows};
         for (unsigned k = 0; k < sizeof v / sizeof v[0]; k++) h = (h ^ v[k]) * FNV;
     }
     return h;

@@ -330,11 +330,15 @@ const char *symm_message_awaited(const symm_comm *c, int rank, char *text, size_
     return text;
 }
 
+void symm_message_alone(int rank, char *text, size_t cap) {
+    SYMM_SAY(text, cap, "a message of rank %d to itself has no other call that could end it", rank);
+}
+
 int symm_message_differs(const symm_comm *c, char *text, size_t cap) {
     if (!__atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE)) return 0; /* pairs with comm_make.c */
     for (int r = 0; r < c->nranks; r++) {
         const symm_p2p_note *note = &symm_comm_ctl(c, r)->p2p;
-        const uint64_t who = get(&note->differ); /* pairs with `differs` of p2p_receive.c */
+        const uint64_t who = get(&note->differ); /* pairs with `differs`, receive_differs */
         if (!who) continue;
         SYMM_SAY(text, cap, "rank %u sends %llu %s, rank %u receives %llu %s",
                  (unsigned)(who >> 32), (unsigned long long)get(&note->sent_count),

@@ -50,6 +50,8 @@ const char *symm_message_text(int sends, uint64_t count, uint64_t type, int peer
 const char *symm_message_awaited(const symm_comm *c, int rank, char *text, size_t cap);
 /* 1: a receive has met a message of another count or type; text says what both ranks mean. */
 int symm_message_differs(const symm_comm *c, char *text, size_t cap);
+/* A message of the rank to itself that nothing ends, in words. */
+void symm_message_alone(int rank, char *text, size_t cap);
 
 /* ---------------------------------------------------------------------------------------------- */
 

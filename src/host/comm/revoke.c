@@ -105,6 +105,18 @@ symmResult_t symm_comm_used(symm_comm *c) {
     return symm_comm_told(c);
 }
 
+/* GPUs: what the own kernel was doing when it left; written before the abort word. */
+static void add_stage(const symm_comm *c, uint64_t left, char *text, size_t cap) {
+    char waits[120];
+    const size_t at = strlen(text);
+    const uint32_t stage = (uint32_t)left;
+    if (stage != SYMM_STAGE_P2P)
+        snprintf(text + at, cap - at, " (collective %u, %s)", (uint32_t)(left >> 32),
+                 symm_stage_name(stage));
+    else if (*symm_message_awaited(c, c->rank, waits, sizeof waits))
+        snprintf(text + at, cap - at, " (rank %d%s)", c->rank, waits + 1); /* "; waits in ..." */
+}
+
 void symm_comm_adopt_abort(symm_comm *c) {
     char text[SYMM_ERR_TEXT];
     const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* as in abort_word */
@@ -112,11 +124,7 @@ void symm_comm_adopt_abort(symm_comm *c) {
     if (!word || symm_comm_code(c) != symmSuccess) return;
     symmResult_t code = (symmResult_t)(word >> 32);
     symm_comm_reason(c, code, (int)(uint32_t)word - 1, text, sizeof text - 80);
-    if (c->cuda && ctl->left) { /* own kernel: written before the word */
-        size_t at = strlen(text);
-        snprintf(text + at, sizeof text - at, " (collective %u, %s)", (uint32_t)(ctl->left >> 32),
-                 symm_stage_name((uint32_t)ctl->left));
-    }
+    if (c->cuda && ctl->left) add_stage(c, ctl->left, text, sizeof text);
     symm_comm_fail(c, code, (int)(uint32_t)word - 1, text);
 }
 
@@ -198,6 +206,12 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
         break;
     case symmAborted: SYMM_SAY(text, cap, "%s aborted or revoked the communicator", who); break;
     case symmRemoteError: SYMM_SAY(text, cap, "%s died or left the communicator", who); break;
+    case symmInvalidUsage:
+        if (c->cuda && rank >= 0) { /* p2p.cuh alone leaves with it */
+            symm_message_alone(rank, text, cap);
+            break;
+        }
+        /* fall through */
     default: SYMM_SAY(text, cap, "%s cannot go on: %s", who, symmGetErrorString(code)); break;
     }
 }

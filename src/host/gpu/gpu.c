@@ -57,20 +57,23 @@ static int variant(const symm_kernel_row *row, int nranks) {
     return nranks == 2 || nranks == 4 || nranks == 8 ? nranks : 0;
 }
 
-static symmResult_t find_kernel(symm_comm *c, int k, int type) {
-    char name[96];
+static symmResult_t find_named(const symm_comm *c, int image, const char *name, cu_kernel *out) {
     cu_function loaded;
-    const symm_kernel_row *row = &symm_kernels[k];
-    const int image = row->flags & SYMM_K_TYPED ? type : SYMM_IMAGES - 1;
-    cu_kernel *slot = &c->gpu->kernel[k][type];
-    snprintf(name, sizeof name, "symm_%s%s%s_n%d", row->name, row->flags & SYMM_K_TYPED ? "_" : "",
-             symm_kernel_images[image].type, variant(row, c->nranks));
-    cu_result cu = symm_cu.cuLibraryGetKernel(slot, libraries[image], name);
+    cu_result cu = symm_cu.cuLibraryGetKernel(out, libraries[image], name);
     /* Makes a driver that loads lazily load it now. */
-    if (!cu) cu = symm_cu.cuKernelGetFunction(&loaded, *slot);
+    if (!cu) cu = symm_cu.cuKernelGetFunction(&loaded, *out);
     if (cu == SYMM_CUDA_ERROR_NO_BINARY_FOR_GPU) return no_kernels(c->gpu->device);
     if (cu) return symm_cuda_error(cu, "loading kernel %s", name);
     return symmSuccess;
+}
+
+static symmResult_t find_kernel(symm_comm *c, int k, int type) {
+    char name[96];
+    const symm_kernel_row *row = &symm_kernels[k];
+    const int image = row->flags & SYMM_K_TYPED ? type : SYMM_IMAGES - 1;
+    snprintf(name, sizeof name, "symm_%s%s%s_n%d", row->name, row->flags & SYMM_K_TYPED ? "_" : "",
+             symm_kernel_images[image].type, variant(row, c->nranks));
+    return find_named(c, image, name, &c->gpu->kernel[k][type]);
 }
 
 static int usable(const symm_kernel_row *row, int nranks) {
@@ -84,7 +87,8 @@ static symmResult_t find_kernels(symm_comm *c) {
         const int types = symm_kernels[k].flags & SYMM_K_TYPED ? symmNumTypes : 1;
         for (int t = 0; t < types; t++) SYMM_TRY(find_kernel(c, k, t));
     }
-    return symmSuccess;
+    SYMM_TRY(find_named(c, SYMM_IMAGES - 1, "symm_p2p_n0", &c->gpu->messages));
+    return find_named(c, SYMM_IMAGES - 1, "symm_p2p_list_n0", &c->gpu->message_list);
 }
 
 static symmResult_t fill(symm_comm *c) {

@@ -31,6 +31,7 @@ struct symm_gpu {
     int ctas;         /* 0: there was none */
     int programmatic; /* launches may overlap their predecessor's end (PDL) */
     cu_kernel kernel[SYMM_KERNEL_COUNT][12]; /* untyped ones in [0] */
+    cu_kernel messages, message_list;        /* sends and receives; what lists them */
     symm_kept *pins; /* what captured calls need, under SYMM_GRAPH_HOLD=comm */
 };
 

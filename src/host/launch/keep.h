@@ -19,4 +19,12 @@ const symm_extent *symm_keep_extents(const symm_keep *k);
  * lanes of a graph may ask at once, beside the thread that uses the windows. */
 int symm_keep_lives(symm_keep *k);
 
+/* The same of a list of sends and receives; keep_list.c. A list that its kernel does not have in
+ * its arguments (host backend) is kept as well. */
+typedef struct symm_kept_list symm_kept_list;
+symm_kept_list *symm_kept_list_new(symm_comm *c, symm_p2p_list *l);
+void symm_kept_list_release(void *kept);
+extern const symm_graph_user symm_kept_list_held;
+int symm_kept_list_lives(symm_kept_list *h);
+
 #endif

@@ -4,6 +4,7 @@
 #define SYMM_LAUNCH_H_
 
 #include "host/coll/coll.h"
+#include "host/gpu/hold.h"
 
 extern const symm_launcher symm_launch_host, symm_launch_gpu;
 
@@ -24,6 +25,28 @@ symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmS
                                   int nstreams);
 void symm_launch_tell_message(symm_comm *c, const symm_args *a, const symm_p2p_op *op,
                               const symm_win *win, symmExplain_t *plan);
+
+/* ---- launch_gpu.c, launch_messages_gpu.c: GPUs, with the context current --------------------- */
+
+typedef struct {
+    cu_kernel kernel;
+    int ctas, threads;
+    int alone; /* 1: it does not overlap its predecessor */
+} symm_gpu_grid;
+/* Launches a kernel of the communicator with these arguments, which the driver copies.
+ * capture: of the stream, 0 none. */
+symmResult_t symm_launch_kernel(symm_comm *c, const symm_gpu_grid *grid, void **args,
+                                symmStream_t stream, uint64_t capture);
+/* The serial number of the next eager call. */
+uint32_t symm_launch_serial(const symm_comm *c);
+/* Whether the stream may have a call, and what captures it. */
+symmResult_t symm_launch_look(symm_comm *c, symmStream_t stream, symm_gpu_capture *in);
+/* A communicator that pins holds the window; NULL: there is none. */
+symmResult_t symm_launch_pin(symm_comm *c, symm_win *w);
+/* CTAs of a kernel for one message of so many bytes. */
+int symm_launch_message_ctas(const symm_comm *c, uint64_t bytes);
+symmResult_t symm_launch_messages_gpu(symm_comm *c, symm_p2p_list *list,
+                                      const symmStream_t *streams, int nstreams);
 
 /* ---- order.c: calls run in issue order. GPUs: the context is current ------------------------- */
 

@@ -13,37 +13,48 @@
 #include "keep.h"
 #include "launch.h"
 
-static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
-                           uint64_t capture, uint32_t serial) {
-    struct symm_gpu *g = c->gpu;
-    symm_args with = l->args;
-    with.gpu.serial = serial;
-    const int overlaps = symm_launch_overlaps(c, capture, l->plan.ctas) && g->programmatic;
+symmResult_t symm_launch_kernel(symm_comm *c, const symm_gpu_grid *grid, void **args,
+                                symmStream_t stream, uint64_t capture) {
+    const int overlaps =
+        !grid->alone && symm_launch_overlaps(c, capture, grid->ctas) && c->gpu->programmatic;
+    SYMM_ASSERT(grid->kernel && grid->ctas > 0 && grid->ctas <= SYMM_GPU_MAX_CTAS);
+    SYMM_ASSERT(grid->threads > 0 && grid->threads % 32 == 0);
     cu_launch_attr attr = {.id = SYMM_CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION,
                            .value.programmatic_serialization = 1};
-    cu_launch_config config = {.grid_x = (unsigned)l->plan.ctas,
+    cu_launch_config config = {.grid_x = (unsigned)grid->ctas,
                                .grid_y = 1,
                                .grid_z = 1,
-                               .block_x =
-                                   (unsigned)l->plan.threads + 32, /* the warp for signatures */
+                               .block_x = (unsigned)grid->threads,
                                .block_y = 1,
                                .block_z = 1,
                                .stream = symm_gpu_stream(stream),
                                .attrs = &attr,
                                .num_attrs = (unsigned)overlaps};
+    /* CUDA takes a cu_kernel, which has no context, in place of a function. */
+    cu_result cu = symm_cu.cuLaunchKernelEx(&config, (cu_function)(void *)grid->kernel, args, NULL);
+    if (symm_gpu_is_of_capture(cu))
+        return SYMM_ERR(symmInvalidUsage, "stream=%p: a capture under way forbids this call (%s)",
+                        (void *)stream, symm_cuda_code_name(cu));
+    return symm_cuda_error(cu, "launching a kernel");
+}
+
+static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
+                           uint64_t capture, uint32_t serial) {
+    symm_args with = l->args;
+    with.gpu.serial = serial;
     const int type = symm_kernels[l->plan.kernel].flags & SYMM_K_TYPED ? (int)l->args.type : 0;
+    const symm_gpu_grid grid = {c->gpu->kernel[l->plan.kernel][type], l->plan.ctas,
+                                l->plan.threads + 32, 0}; /* the warp for signatures */
     symm_extents extents; /* the driver copies both arguments, for a graph too */
     void *args[] = {&with, &extents};
     SYMM_ASSERT(!l->args.extents == !symm_coll_varies(&symm_colls[l->call.coll]));
     if (l->args.extents) memcpy(extents.part, l->args.extents, symm_extents_bytes(c->nranks));
     with.extents = NULL;
-    /* CUDA takes a cu_kernel, which has no context, in place of a function. */
-    cu_result cu = symm_cu.cuLaunchKernelEx(
-        &config, (cu_function)(void *)g->kernel[l->plan.kernel][type], args, NULL);
-    if (symm_gpu_is_of_capture(cu))
-        return SYMM_ERR(symmInvalidUsage, "stream=%p: a capture under way forbids this call (%s)",
-                        (void *)stream, symm_cuda_code_name(cu));
-    return symm_cuda_error(cu, "launching a kernel");
+    return symm_launch_kernel(c, &grid, args, stream, capture);
+}
+
+uint32_t symm_launch_serial(const symm_comm *c) {
+    return c->gpu->serial == UINT32_MAX ? 1 : c->gpu->serial + 1;
 }
 
 /* Thread ranks of one GPU must not use one stream: the second one's kernel would be behind the
@@ -73,7 +84,7 @@ static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
 static symmResult_t launch_now(symm_comm *c, const symm_launch *l, symmStream_t stream) {
     struct symm_gpu *g = c->gpu;
     SYMM_TRY(symm_launch_follow(c, stream));
-    const uint32_t serial = g->serial == UINT32_MAX ? 1 : g->serial + 1;
+    const uint32_t serial = symm_launch_serial(c);
     symm_doing_begin(c, &l->call);
     symmResult_t r = c->gpus.mate ? check_mates(c, stream) : symmSuccess;
     if (!r) r = launch(c, l, stream, 0, serial);
@@ -96,14 +107,14 @@ static void unref_window(void *w) {
 }
 static const symm_graph_user pinned = {.retain = ref_window, .release = unref_window};
 
-static symmResult_t pin_window(symm_comm *c, symm_win *w) {
+symmResult_t symm_launch_pin(symm_comm *c, symm_win *w) {
     return w ? symm_graph_hold(c, NULL, NULL, w, &pinned) : symmSuccess;
 }
 
 static symmResult_t hold_call(const symm_gpu_capture *in, const symm_launch *l) {
     if (symm_gpu_pins(l->comm)) {
-        SYMM_TRY(pin_window(l->comm, l->src_win));
-        return pin_window(l->comm, l->dst_win);
+        SYMM_TRY(symm_launch_pin(l->comm, l->src_win));
+        return symm_launch_pin(l->comm, l->dst_win);
     }
     symm_keep *keep = symm_keep_new(l);
     if (!keep) return SYMM_ERR(symmOutOfMemory, "no memory to capture a collective");
@@ -125,13 +136,16 @@ static symmResult_t launch_captured(symm_comm *c, const symm_launch *l, symmStre
     return symmSuccess;
 }
 
+symmResult_t symm_launch_look(symm_comm *c, symmStream_t stream, symm_gpu_capture *in) {
+    SYMM_TRY(symm_gpu_capture_of(stream, in));
+    if (c->order.eager.any && stream == c->order.eager.stream) return symmSuccess;
+    SYMM_TRY(symm_gpu_check_alone(c, stream));
+    return symm_gpu_check_home(c, stream);
+}
+
 static symmResult_t order_and_launch(symm_comm *c, const symm_launch *l, symmStream_t stream,
                                      symm_gpu_capture *in) {
-    SYMM_TRY(symm_gpu_capture_of(stream, in));
-    if (!c->order.eager.any || stream != c->order.eager.stream) {
-        SYMM_TRY(symm_gpu_check_alone(c, stream));
-        SYMM_TRY(symm_gpu_check_home(c, stream));
-    }
+    SYMM_TRY(symm_launch_look(c, stream, in));
     return in->graph ? launch_captured(c, l, stream, in) : launch_now(c, l, stream);
 }
 
@@ -167,5 +181,11 @@ static symmResult_t launch_list(symm_comm *c, const symm_launch *first, symmStre
     return symmSuccess;
 }
 
-const symm_launcher symm_launch_gpu = {
-    launch_call, launch_list, check_stream, symm_gpu_check_buffer, job, NULL, NULL, 0};
+const symm_launcher symm_launch_gpu = {launch_call,
+                                       launch_list,
+                                       check_stream,
+                                       symm_gpu_check_buffer,
+                                       job,
+                                       symm_launch_messages_gpu,
+                                       symm_launch_tell_message,
+                                       0};

@@ -3,32 +3,20 @@
  * run_task and the functions that a graph calls: any thread. No lock. A list of several calls that
  * does not run at once is copied. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "base/fail.h"
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 #include "host/gpu/hold.h"
 #include "host/window/window.h"
+#include "keep.h"
 #include "launch.h"
 
-/* What a graph holds of captured sends and receives: the communicator and the windows too. */
-typedef struct {
-    _Atomic int refs;
-    symm_comm *comm;
-    symm_p2p_list *list;   /* NULL: the one call is in the task */
-    _Atomic uint64_t ends; /* of mappings, relaxed: a hint that nothing has ended since */
-    int nwins, npieces;
-    symm_win **wins;
-    symm_lived pieces[]; /* of the windows under the buffers */
-} held_list;
-
 typedef struct {
     symm_comm *comm;
-    held_list *held;     /* captured */
-    symm_p2p_list *list; /* NULL: the one call is here */
+    symm_kept_list *held; /* captured */
+    symm_p2p_list *list;  /* NULL: the one call is here */
     const symm_args *args;
     symm_p2p_op op;
 } task;
@@ -37,8 +25,7 @@ typedef struct {
 
 static void reason(symm_comm *c, const symm_p2p_outcome *o, char *text, size_t cap) {
     if (o->left.code == symmInvalidUsage)
-        SYMM_SAY(text, cap, "a message of rank %d to itself has no other call that could end it",
-                 c->rank);
+        symm_message_alone(c->rank, text, cap);
     else
         symm_comm_reason(c, (symmResult_t)o->left.code, o->left.rank, text, cap);
 }
@@ -66,73 +53,15 @@ static symmResult_t run(symm_comm *c, const symm_p2p_list *list) {
     return __builtin_expect(out.left.code != 0, 0) ? report(c, &out) : symmSuccess;
 }
 
-/* ---- what a graph holds ---------------------------------------------------------------------- */
+/* ---- replays --------------------------------------------------------------------------------- */
 
-static void retain_held(void *p) {
-    atomic_fetch_add_explicit(&((held_list *)p)->refs, 1, memory_order_relaxed);
-}
-
-static void release_held(void *p) {
-    held_list *h = p;
-    SYMM_ASSERT(atomic_load_explicit(&h->refs, memory_order_relaxed) > 0);
-    /* Acquire and release: whoever frees comes after every replay. */
-    if (atomic_fetch_sub_explicit(&h->refs, 1, memory_order_acq_rel) != 1) return;
-    for (int i = 0; i < h->nwins; i++)
-        if (h->wins[i]) symm_window_unref(h->wins[i]);
-    if (h->list) symm_p2p_list_unref(h->list);
-    symm_comm_unref(h->comm);
-    free(h);
-}
-
-static const symm_graph_user held_user = {.retain = retain_held, .release = release_held};
-
-static int list_pieces(const symm_p2p_list *l, symm_lived *out) {
-    int n = 0;
-    for (int i = 0; i < l->n; i++)
-        if (l->wins[i])
-            n += symm_window_pieces(l->wins[i], l->ops[i].buff, l->ops[i].bytes,
-                                    out ? out + n : NULL);
-    return n;
-}
-
-/* With one reference. NULL: no memory. */
-static held_list *hold_list(symm_comm *c, symm_p2p_list *l) {
-    const int n = list_pieces(l, NULL);
-    const size_t pieces = (size_t)n * sizeof(symm_lived), wins = (size_t)l->n * sizeof *l->wins;
-    held_list *h = SYMM_FAIL_ALLOC(p2p_keep, malloc(sizeof *h + pieces + wins));
-    if (!h) return NULL;
-    *h = (held_list){.refs = 1, .comm = c, .nwins = l->n, .npieces = n};
-    const int filled = list_pieces(l, h->pieces);
-    SYMM_ASSERT(filled == n);
-    h->wins = memcpy((char *)h->pieces + pieces, l->wins, wins);
-    symm_comm_ref(c);
-    for (int i = 0; i < l->n; i++)
-        if (l->wins[i]) symm_window_ref(l->wins[i]);
-    if (!l->refs) return h;
-    symm_p2p_list_ref(l);
-    h->list = l;
-    return h;
-}
-
-/* 1 if the memory under the buffers is still what it was captured with. */
-static int lives(held_list *h) {
-    const uint64_t ends = symm_vmm_ended();
-    if (atomic_load_explicit(&h->ends, memory_order_relaxed) == ends) return 1;
-    for (int i = 0; i < h->npieces; i++)
-        if (h->comm->vmm->life((const void *)(uintptr_t)h->pieces[i].lo) != h->pieces[i].life)
-            return 0;
-    atomic_store_explicit(&h->ends, ends, memory_order_relaxed);
-    return 1;
-}
-
-static symmResult_t check_held(held_list *h) {
-    SYMM_ASSERT(!h || atomic_load_explicit(&h->refs, memory_order_relaxed) > 0);
-    if (!h || lives(h)) return symmSuccess;
+static symmResult_t check_held(symm_comm *c, symm_kept_list *h) {
+    if (!h || symm_kept_list_lives(h)) return symmSuccess;
     const symmResult_t r =
         SYMM_ERR(symmInvalidUsage, "captured sends and receives are replayed, but memory under the "
                                    "window of one of their buffers has ended (freed since?)");
     /* The peers would wait for its messages. */
-    symm_comm_break(h->comm, r, h->comm->rank, "replaying captured sends and receives");
+    symm_comm_break(c, r, c->rank, "replaying captured sends and receives");
     return r;
 }
 
@@ -142,7 +71,7 @@ static symmResult_t run_task(void *p) {
     symm_p2p_channel channel = {.first = 0};
     const symm_p2p_list one = {t->args, &t->op, NULL, &channel, 1, 1, 0};
     symmResult_t r = symm_launch_may_run(t->comm);
-    if (!r) r = check_held(t->held);
+    if (!r) r = check_held(t->comm, t->held);
     if (!r) r = run(t->comm, t->list ? t->list : &one);
     if (t->list && !t->held) symm_p2p_list_unref(t->list);
     return r;
@@ -193,9 +122,9 @@ static symmResult_t scatter(symmStream_t lead, const symmStream_t *streams, int 
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-static symmResult_t hold(symm_comm *c, held_list *h, symmStream_t stream) {
+static symmResult_t hold(symm_comm *c, symm_kept_list *h, symmStream_t stream) {
     SYMM_TRY(symm_graph_hold(c, NULL, stream, c, &symm_launch_replayed));
-    return symm_graph_hold(c, NULL, stream, h, &held_user);
+    return symm_graph_hold(c, NULL, stream, h, &symm_kept_list_held);
 }
 
 static void observe(symm_comm *c, symmStream_t stream, int captured) {
@@ -214,14 +143,14 @@ static symmResult_t capture(symm_comm *c, symm_p2p_list *list, symmStream_t stre
     SYMM_TRY(symm_launch_may_capture(c, stream));
     (void)symm_stream_capture(stream, &id); /* 0: another thread has ended it; `record` will say */
     SYMM_TRY(symm_captured_follow(c, id, stream));
-    t.held = hold_list(c, list);
+    t.held = symm_kept_list_new(c, list);
     symmResult_t r = t.held ? hold(c, t.held, stream) : symmOutOfMemory;
     if (r == symmOutOfMemory) {
         r = SYMM_ERR(r, "no memory to capture sends and receives; the capture is lost");
         symm_stream_lose_capture(stream);
     }
     if (!r) r = symm_stream_record(stream, run_task, &t, sizeof t);
-    if (t.held) release_held(t.held);
+    if (t.held) symm_kept_list_release(t.held);
     if (!r) r = symm_captured_given(c, id, stream);
     if (!r) observe(c, stream, 1);
     return r;
@@ -284,10 +213,12 @@ static void tell_chunks(symm_comm *c, uint64_t ring, const symm_p2p_op *op, cons
 
 void symm_launch_tell_message(symm_comm *c, const symm_args *a, const symm_p2p_op *op,
                               const symm_win *win, symmExplain_t *plan) {
-    const int big = symm_p2p_is_big(a, op->bytes), direct = big && op->off != SYMM_STAGED;
-    symmExplain_t p = {.size = plan->size, .ctas = 1};
+    const uint64_t ring = c->cuda ? a->scratch.gpu.p2p_ring : a->scratch.host.p2p_ring;
+    const int big = op->bytes > SYMM_P2P_ONE_PIECE(ring), direct = big && op->off != SYMM_STAGED;
+    symmExplain_t p = {.size = plan->size,
+                       .ctas = c->cuda ? symm_launch_message_ctas(c, op->bytes) : 1};
     snprintf(p.kernel, sizeof p.kernel, "%s", op->sends ? "message_send" : "message_receive");
-    if (big) p.chunkBytes = symm_p2p_chunk_bytes(a, op->bytes);
+    if (big && !c->cuda) p.chunkBytes = symm_p2p_chunk_bytes(a, op->bytes);
     *(op->sends ? &p.zeroCopySend : &p.zeroCopyRecv) = direct;
     if (op->bytes <= SYMM_P2P_TINY)
         snprintf(p.reason, sizeof p.reason, "up to %d bytes: within the message's head, a line",
@@ -295,6 +226,6 @@ void symm_launch_tell_message(symm_comm *c, const symm_args *a, const symm_p2p_o
     else if (!big)
         snprintf(p.reason, sizeof p.reason, "in one piece through the receiver's ring");
     else
-        tell_chunks(c, a->scratch.host.p2p_ring, op, win, p.reason, sizeof p.reason);
+        tell_chunks(c, ring, op, win, p.reason, sizeof p.reason);
     *plan = p;
 }

@@ -1,0 +1,248 @@
+/* launch_messages_gpu.c - sends and receives on GPUs: one kernel for a list. Its calls lie in the
+ * kernel's arguments, so a graph has them by value; those of a long list are put into the control
+ * block by small kernels before it. The communicator's user thread, with its context current; no
+ * lock. An eager list allocates nothing, but for an event if it has several streams. */
+#include <pthread.h>
+
+#include "base/check.h"
+#include "device/host/reduce.h"
+#include "host/comm/call_log.h"
+#include "host/comm/comm.h"
+#include "host/gpu/gpu.h"
+#include "host/gpu/point.h"
+#include "host/window/window.h"
+#include "keep.h"
+#include "launch.h"
+
+/* ---- the grid -------------------------------------------------------------------------------- */
+
+/* CTAS: more do not make the link faster. PER_CTA: bytes that its warps have under way at once.
+ * Other kernels of this rank and other ranks may have other grids. */
+enum { WARPS = SYMM_GPU_P2P_THREADS / 32, CTAS = 32, PER_CTA = WARPS * 4096 };
+
+static int clamp(int v, int lo, int hi) {
+    return v < lo ? lo : v > hi ? hi : v;
+}
+
+static int most_ctas(const symm_comm *c) {
+    const symmConfig_t *f = &c->config;
+    int most = CTAS;
+    if (f->minCTAs > most) most = f->minCTAs;
+    if (f->maxCTAs > 0 && f->maxCTAs < most) most = f->maxCTAs;
+    if (c->params.ctas) most = (int)c->params.ctas;
+    return clamp(most, 1, c->gpus.budget < SYMM_GPU_MAX_CTAS ? c->gpus.budget : SYMM_GPU_MAX_CTAS);
+}
+
+static int warps_of(const symm_comm *c) {
+    const int forced = (int)c->params.threads / 32;
+    return forced ? clamp(forced, 1, WARPS) : WARPS;
+}
+
+/* A warp for each channel, as far as there are some; and what copies so many bytes. */
+static int ctas_of(const symm_comm *c, int channels, uint64_t bytes) {
+    const int warps = warps_of(c), most = most_ctas(c);
+    uint64_t need = (uint64_t)((channels + warps - 1) / warps);
+    if (bytes && bytes / PER_CTA + 1 > need) need = bytes / PER_CTA + 1;
+    return need < (unsigned)most ? (int)need : most;
+}
+
+/* Bytes of a message that are copied in pieces. */
+static uint64_t bulk_of(const symm_comm *c, uint64_t bytes) {
+    return bytes > SYMM_P2P_ONE_PIECE(c->calls.proto.scratch.gpu.p2p_ring) ? bytes : 0;
+}
+
+int symm_launch_message_ctas(const symm_comm *c, uint64_t bytes) {
+    return ctas_of(c, 1, bulk_of(c, bytes));
+}
+
+static symm_gpu_grid grid_of(const symm_comm *c, const symm_p2p_list *l, int *bulk) {
+    const int warps = warps_of(c);
+    uint64_t bytes = 0;
+    for (int i = 0; i < l->n; i++) bytes += bulk_of(c, l->ops[i].bytes);
+    *bulk = bytes > 0;
+    return (symm_gpu_grid){c->gpu->messages, ctas_of(c, l->nchannels, bytes),
+                           32 * (!*bulk && l->nchannels < warps ? l->nchannels : warps), 0};
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+static symm_gpu_p2p_op op_of(const symm_p2p_op *op) {
+    return (symm_gpu_p2p_op){.buff = (uintptr_t)op->buff,
+                             .off = op->off,
+                             .count = op->count,
+                             .type = (uint8_t)op->type,
+                             .esize_log = (uint8_t)__builtin_ctzll(symm_type_size(op->type)),
+                             .peer = (uint8_t)op->peer,
+                             .sends = op->sends,
+                             .last = op->next < 0};
+}
+
+typedef struct { /* a list on its way to the GPU */
+    symm_comm *comm;
+    symmStream_t stream;
+    uint64_t capture;
+    symm_gpu_p2p_args args; /* calls that were not put into the control block yet */
+    int put;                /* how many were */
+} sender;
+
+/* The calls in the arguments go into the control block. */
+static symmResult_t put_ops(sender *s) {
+    const symm_gpu_grid grid = {s->comm->gpu->message_list, 1, 128, 1};
+    const uint16_t first = s->args.first[0];
+    SYMM_ASSERT(s->args.ops && s->put + s->args.ops <= SYMM_GPU_P2P_LIST);
+    s->args.first[0] = (uint16_t)s->put;
+    void *args[] = {&s->args};
+    SYMM_TRY(symm_launch_kernel(s->comm, &grid, args, s->stream, s->capture));
+    s->args.first[0] = first;
+    s->put += s->args.ops;
+    s->args.ops = 0;
+    return symmSuccess;
+}
+
+/* Channel after channel. If not all of them fit, all go into the control block. */
+static symmResult_t put_list(sender *s, const symm_p2p_list *l) {
+    int made = 0;
+    SYMM_ASSERT(l->n <= SYMM_GPU_P2P_LIST && l->nchannels <= SYMM_GPU_CHANNELS);
+    for (int k = 0; k < l->nchannels; k++) {
+        s->args.first[k] = (uint16_t)made;
+        for (int i = l->channels[k].first; i >= 0; i = l->ops[i].next, made++) {
+            if (s->args.ops == SYMM_GPU_P2P_INLINE) SYMM_TRY(put_ops(s));
+            s->args.op[s->args.ops++] = op_of(&l->ops[i]);
+            if (l->ops[i].peer == s->comm->rank) s->args.self |= (uint8_t)(1 << l->ops[i].sends);
+        }
+    }
+    SYMM_ASSERT(made == l->n);
+    s->args.channels = (uint32_t)l->nchannels;
+    if (s->put && s->args.ops) SYMM_TRY(put_ops(s));
+    s->args.listed = (uint32_t)s->put;
+    return symmSuccess;
+}
+
+static symmResult_t launch(symm_comm *c, const symm_p2p_list *l, symmStream_t stream,
+                           uint64_t capture, uint32_t serial, int *ctas) {
+    int bulk;
+    const symm_gpu_grid grid = grid_of(c, l, &bulk);
+    sender s = {.comm = c, .stream = stream, .capture = capture};
+    s.args.a = *l->args;
+    SYMM_TRY(put_list(&s, l));
+    SYMM_ASSERT(s.args.channels > 0 && !s.args.listed == (s.args.ops > 0));
+    s.args.a.nctas = grid.ctas;
+    s.args.a.gpu.serial = serial;
+    s.args.bulk = (uint8_t)bulk;
+    *ctas = grid.ctas;
+    SYMM_ASSERT(grid.ctas <= c->gpus.budget || c->gpus.budget < 1);
+    void *args[] = {&s.args};
+    return symm_launch_kernel(c, &grid, args, stream, capture);
+}
+
+/* ---- launching ------------------------------------------------------------------------------- */
+
+static void observe(symm_comm *c, symmStream_t stream, int captured) {
+    if (c->order.observer) c->order.observer->called(c, stream, 0, captured);
+}
+
+/* As check_mates of launch_gpu.c, but messages are not counted: a stream that another rank has used
+ * last is refused. */
+static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
+    const uint64_t own =
+        symm_gpu_is_per_thread(stream) ? (uintptr_t)pthread_self() | 1 : (uintptr_t)stream;
+    __atomic_store_n(&c->ctl->stream, own, __ATOMIC_SEQ_CST); /* pairs with the load below */
+    for (int p = 0; p < c->nranks; p++) {
+        if (!(c->gpus.mates[p / 64] >> p % 64 & 1)) continue;
+        if (__atomic_load_n(&symm_comm_ctl(c, p)->stream, __ATOMIC_SEQ_CST) != own) continue;
+        return SYMM_ERR(symmInvalidUsage,
+                        "stream=%p was used last by rank %d, also a thread of this process on GPU "
+                        "%d: their kernels would wait for each other; give each rank its own",
+                        (void *)stream, p, c->gpu->device);
+    }
+    return symmSuccess;
+}
+
+static symmResult_t launch_now(symm_comm *c, const symm_p2p_list *l, symmStream_t stream) {
+    struct symm_gpu *g = c->gpu;
+    int ctas;
+    SYMM_TRY(symm_launch_follow(c, stream));
+    const uint32_t serial = symm_launch_serial(c);
+    if (c->gpus.mate) SYMM_TRY(check_mates(c, stream));
+    SYMM_TRY(launch(c, l, stream, 0, serial, &ctas));
+    g->serial = serial;
+    g->ctas = ctas;
+    observe(c, stream, 0);
+    return symm_launch_given(c, stream);
+}
+
+static symmResult_t hold(symm_comm *c, const symm_gpu_capture *in, symm_p2p_list *l) {
+    if (symm_gpu_pins(c)) {
+        for (int i = 0; i < l->n; i++) SYMM_TRY(symm_launch_pin(c, l->wins[i]));
+        return symmSuccess;
+    }
+    symm_kept_list *kept = symm_kept_list_new(c, l);
+    if (!kept) return SYMM_ERR(symmOutOfMemory, "no memory to capture sends and receives");
+    const symmResult_t r = symm_graph_hold(c, in, NULL, kept, &symm_kept_list_held);
+    symm_kept_list_release(kept);
+    return r;
+}
+
+static symmResult_t launch_captured(symm_comm *c, symm_p2p_list *l, symmStream_t stream,
+                                    const symm_gpu_capture *in) {
+    int ctas;
+    SYMM_TRY(symm_launch_may_capture(c, stream));
+    SYMM_TRY(hold(c, in, l));
+    SYMM_TRY(symm_captured_follow(c, in->id, stream));
+    SYMM_TRY(launch(c, l, stream, in->id, 0, &ctas));
+    SYMM_TRY(symm_captured_given(c, in->id, stream));
+    symm_doing_capture(c);
+    observe(c, stream, 1);
+    return symmSuccess;
+}
+
+/* ---- several streams in a group -------------------------------------------------------------- */
+
+/* `to` comes behind all that `from` has. */
+static symmResult_t follow(symm_mark *m, symmStream_t to, symmStream_t from) {
+    cu_result cu = symm_mark_record(m, from);
+    if (!cu) cu = symm_mark_await(m, to);
+    return symm_gpu_order_error(cu, to);
+}
+
+/* All are recorded into one capture, or none is. */
+static symmResult_t look_all(symm_comm *c, const symmStream_t *streams, int n,
+                             symm_gpu_capture *in) {
+    SYMM_TRY(symm_launch_look(c, streams[0], in));
+    for (int i = 1; i < n; i++) {
+        symm_gpu_capture other;
+        SYMM_TRY(symm_launch_look(c, streams[i], &other));
+        if (other.id != in->id)
+            return SYMM_ERR(symmInvalidUsage,
+                            "sends and receives of one group are on streams %p and %p, which are "
+                            "not recorded into the same capture",
+                            (void *)streams[0], (void *)streams[i]);
+    }
+    return symmSuccess;
+}
+
+static symmResult_t run(symm_comm *c, symm_p2p_list *l, const symmStream_t *streams, int n,
+                        symm_gpu_capture *in, symm_mark *m) {
+    SYMM_TRY(look_all(c, streams, n, in));
+    for (int i = 1; i < n; i++) SYMM_TRY(follow(m, streams[0], streams[i]));
+    SYMM_TRY(in->graph ? launch_captured(c, l, streams[0], in) : launch_now(c, l, streams[0]));
+    for (int i = 1; i < n; i++) SYMM_TRY(follow(m, streams[i], streams[0]));
+    return symmSuccess;
+}
+
+symmResult_t symm_launch_messages_gpu(symm_comm *c, symm_p2p_list *list,
+                                      const symmStream_t *streams, int nstreams) {
+    symm_cuda_scope scope;
+    symm_gpu_capture in = {NULL, 0};
+    symm_mark m = {.seq = 0};
+    SYMM_ASSERT(nstreams > 0 && nstreams <= list->n);
+    symmResult_t r = symm_gpu_enter(c, &scope);
+    if (!r) {
+        r = run(c, list, streams, nstreams, &in, &m);
+        symm_gpu_leave(&scope);
+    }
+    if (m.event) symm_mark_end(c, &m);
+    if (r && r != symmInvalidArgument && r != symmInvalidUsage && !in.graph)
+        symm_comm_break(c, r, c->rank, "launching a kernel");
+    return r;
+}
