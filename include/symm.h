@@ -599,6 +599,7 @@ typedef enum {
 #endif
 
 #include "symm_explain.h"
+#include "symm_grow.h"
 #include "symm_p2p.h"
 #include "symm_stream.h"
 

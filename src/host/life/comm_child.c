@@ -46,17 +46,8 @@ static symmResult_t check_args(const child_args *a) {
     return symm_config_check(symm_config_kept(&a->config, &config), &checked);
 }
 
-/* If the child's config sets no deadline, it has the parent's. */
-static symmConfig_t child_config(const symm_comm *parent, const child_args *a) {
-    symmConfig_t c = parent->config;
-    c.commName = NULL;
-    symm_config_kept(&a->config, &c);
-    if (c.timeoutMs == SYMM_CONFIG_UNDEF) c.timeoutMs = parent->config.timeoutMs;
-    return c;
-}
-
 static symmResult_t open_child(symm_comm *c, symm_boot *boot, const child_args *a) {
-    symmConfig_t cfg = child_config(c, a);
+    symmConfig_t cfg = symm_config_child(c, &a->config);
     cfg.blocking =
         /* the child's bootstrap is the parent's mesh, which is in use until the child is made */
         SYMM_CONFIG_UNDEF;
@@ -128,7 +119,7 @@ static int goes_behind(const symm_comm *c, const child_args *a) {
 
 static symmResult_t start_behind(symm_comm *c, child_args *a, make_fn make, int has_child) {
     pthread_t t;
-    symmConfig_t cfg = child_config(c, a);
+    symmConfig_t cfg = symm_config_child(c, &a->config);
     symmComm_t handle = NULL;
     behind *b = SYMM_FAIL_ALLOC(behind_alloc, malloc(sizeof *b));
     if (!b) return SYMM_ERR(symmOutOfMemory, "no memory to create a communicator");

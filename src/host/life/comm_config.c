@@ -73,3 +73,12 @@ const symmConfig_t *symm_config_kept(const symm_config_copy *k, symmConfig_t *ou
     out->commName = k->named ? k->name : NULL;
     return out;
 }
+
+/* If the child's config sets no deadline, it has the parent's. */
+symmConfig_t symm_config_child(const symm_comm *parent, const symm_config_copy *k) {
+    symmConfig_t c = parent->config;
+    c.commName = NULL;
+    symm_config_kept(k, &c);
+    if (c.timeoutMs == SYMM_CONFIG_UNDEF) c.timeoutMs = parent->config.timeoutMs;
+    return c;
+}

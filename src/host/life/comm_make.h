@@ -32,6 +32,8 @@ void symm_config_keep(symm_config_copy *k, const symmConfig_t *config);
 /* *out: the same as a config, good as long as k; NULL if none was given. */
 const symmConfig_t *symm_config_kept(const symm_config_copy *k, symmConfig_t *out);
 symmResult_t symm_config_check(const symmConfig_t *config, symmConfig_t *out);
+/* Of a communicator made from another one, which gives what k does not say. Good as long as k. */
+symmConfig_t symm_config_child(const symm_comm *parent, const symm_config_copy *k);
 
 /* ---- comm_open.c ---- */
 
