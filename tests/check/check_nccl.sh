@@ -46,7 +46,7 @@ typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 C
 : >"$dir/stubs/cuda_fp16.h"
-: >"$dir/stubs/cuda_bf16.h"
+echo '#define __CUDA_BF16_TYPES_EXIST__ 1' >"$dir/stubs/cuda_bf16.h" # older nccl.h ask for it
 headers() {
     {
         for d in ${NCCL_HOME:+"$NCCL_HOME/include"} /usr/include /usr/local/include \
@@ -80,7 +80,7 @@ offsets() {
         grep -qw "${r%:*}" "$1" && grep -qw "${r#*:}" "$1" &&
             echo "printf(\"$r %zu\\n\", offsetof(${r%:*}, ${r#*:}));"
     done
-    for v in ncclRemoteError ncclInProgress ncclNumTypes ncclBfloat16 ncclAvg ncclNumOps \
+    for v in ncclRemoteError ncclInProgress ncclFloat64 ncclBfloat16 ncclAvg ncclNumOps \
         ncclMaxRedOp ncclScalarHostImmediate NCCL_SPLIT_NOCOLOR NCCL_CONFIG_UNDEF_INT; do
         echo "printf(\"$v %d\\n\", (int)$v);"
     done
@@ -107,6 +107,10 @@ conforms() { # header version
     local obj=$build/obj-test/tests
     if [ ! -e "$build/test/mp_nccl" ]; then
         t_skip "a program compiled with nccl.h $2" "needs mpi"
+        return
+    fi
+    if ! grep -q ncclCommWindowRegister "$1"; then
+        t_skip "a program compiled with nccl.h $2" "it has no windows: needs nccl.h 22703"
         return
     fi
     OMPI_CC="$cc" MPICH_CC="$cc" ${MPICC:-mpicc} -std=gnu11 -w -DNCCL_TEST_HEADER -Iinclude \

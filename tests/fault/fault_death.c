@@ -320,7 +320,7 @@ static void absent_rank(int rank, int n, void *arg) {
     }
     kit_barrier(&f->k, n);
     snprintf(who, sizeof who, "rank %d", f->victim);
-    fk_same(f, n, f->victim, symmTimeout, who);
+    fk_same(f, n, f->victim, symmTimeout, f->victim ? who : "the rank that made the id");
     unsetenv("SYMM_SETUP_TIMEOUT");
     /* The id is still open: using it up closes its door, behind which the others' greetings are. */
     if (rank == 0 && rank == f->victim)

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/stats.h"
 #include "nccl_kit.h"
 
 enum { RANKS = 4, COUNT = 5000 };
@@ -240,6 +241,12 @@ static ncclComm_t begin_alone(void) {
     return comm;
 }
 
+/* The thread that made it ends soon after, and with it what it held. */
+static void await_threads(void) {
+    for (int i = 0; i < 2000 && SYMM_STAT_GET(threads); i++) usleep(1000);
+    T_EQ(SYMM_STAT_GET(threads), 0);
+}
+
 /* The state and the end are answered while it is made, other calls are not ready. */
 static void an_abort_while_it_is_made(void) {
     T_EXPECT_WARNINGS();
@@ -252,6 +259,7 @@ static void an_abort_while_it_is_made(void) {
     N_ERR(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL), ncclInProgress);
     N_OK(ncclCommAbort(comm));
     N_ERR(ncclCommGetAsyncError(comm, &now), ncclInvalidArgument);
+    await_threads();
 }
 
 /* The rank that never comes is the error of the communicator, which can still be ended. */
