@@ -446,9 +446,8 @@ static void kernel_messages(const cu_launch_config *config, void **args) {
         m->lanes[i].since = symm_now_ns();
         load_op(m, &m->lanes[i]);
     }
-    int end;
-    while (!(end = round_of(m)))
-        ;
+    int end = take(&host_of(m->r.a, m->r.a->rank)->abort) ? -1 : 0;
+    while (!end) end = round_of(m);
     if (end > 0) give(&host_of(m->r.a, m->r.a->rank)->p2p.waits, 0);
     free(m);
     ended(config, args[0]);

@@ -16,6 +16,7 @@ enum {
     MESSAGES = 10,
     STEPS = 3,
     CALLS = STEPS * MESSAGES * 2,
+    REGIONS = STEPS * MESSAGES * 2,
     SCRATCH = 256 << 10,
     MEMORY = 512 << 10,
     GUARD = 32
@@ -38,6 +39,11 @@ static struct {
     unsigned char *flat, *model;
     symm_ctl *host;
     symm_scratch scratch;
+    struct {
+        uint64_t at, bytes;
+        int step;            /* that used it last */
+    } place[RANKS][REGIONS]; /* what messages have used of each rank's memory */
+    int places[RANKS];
     uint64_t used[RANKS];
     int nsteps;
     step step[STEPS];
@@ -72,6 +78,7 @@ static void begin(int n) {
     k.scratch = symm_plan_gpu_scratch(draw(3) ? SCRATCH / 2 : SCRATCH, n);
     k.ring = k.scratch.gpu.p2p_ring;
     memset(k.calls, 0, sizeof k.calls);
+    memset(k.places, 0, sizeof k.places);
     for (int r = 0; r < n; r++) {
         k.used[r] = GUARD;
         for (unsigned i = 0; i < MEMORY; i++) memory(r)[i] = (unsigned char)draw(256);
@@ -101,16 +108,35 @@ static uint64_t draw_bytes(void) {
     }
 }
 
-/* Memory of the rank that no other message has. 0: none is left. */
-static int take(int rank, uint64_t bytes, uint64_t *at) {
-    const uint64_t odd = draw(3) ? 0 : draw(4) ? 4 * draw(4) : draw(16);
-    if (k.used[rank] + bytes + 2 * GUARD > MEMORY) return 0;
-    *at = (k.used[rank] + 15) / 16 * 16 + odd;
-    k.used[rank] = *at + bytes + GUARD / 2;
+/* Where an earlier message was: what a send finds there has been received, and what a receive
+ * writes over has been sent. Calls of one group have places of their own. */
+static int take_used(int rank, int step, int grouped, uint64_t bytes, uint64_t *at) {
+    if (!k.places[rank]) return 0;
+    const int i = (int)draw((uint32_t)k.places[rank]);
+    if (k.place[rank][i].bytes < bytes || (grouped && k.place[rank][i].step == step)) return 0;
+    k.place[rank][i].step = step;
+    *at = k.place[rank][i].at;
     return 1;
 }
 
-static void draw_step(step *s) {
+/* Memory of the rank that no other message has, or one has had. 0: none is left. */
+static int take(int rank, int step, int grouped, uint64_t bytes, uint64_t *at) {
+    const uint64_t odd = draw(3) ? 0 : draw(4) ? 4 * draw(4) : draw(16);
+    if (draw(2) && take_used(rank, step, grouped, bytes, at)) return 1;
+    if (k.used[rank] + bytes + 2 * GUARD > MEMORY) return 0;
+    *at = (k.used[rank] + 15) / 16 * 16 + odd;
+    k.used[rank] = *at + bytes + GUARD / 2;
+    const int i = k.places[rank]++;
+    k.place[rank][i].at = *at, k.place[rank][i].bytes = bytes, k.place[rank][i].step = step;
+    return 1;
+}
+
+/* A rank's message to itself has two places. */
+static int apart(const message *m) {
+    return m->from != m->to || m->at[0] + m->bytes <= m->at[1] || m->at[1] + m->bytes <= m->at[0];
+}
+
+static void draw_step(step *s, int no) {
     const int want = 1 + (int)draw(MESSAGES);
     *s = (step){.grouped = draw(3) > 0};
     for (int i = 0; i < want; i++) {
@@ -121,7 +147,9 @@ static void draw_step(step *s) {
         /* Its receive comes behind it. */
         if (!s->grouped && m->from == m->to && m->bytes > k.ring / 4) m->bytes = 100;
         m->staged[0] = !draw(2), m->staged[1] = !draw(2);
-        if (take(m->to, m->bytes, &m->at[0]) && take(m->from, m->bytes, &m->at[1])) s->n++;
+        if (take(m->to, no, s->grouped, m->bytes, &m->at[0]) &&
+            take(m->from, no, s->grouped, m->bytes, &m->at[1]) && apart(m))
+            s->n++;
     }
 }
 
@@ -241,7 +269,7 @@ static void draw_case(uint64_t seed, int fewest) {
     begin(n < fewest ? fewest : n);
     k.nsteps = 1 + (int)draw(STEPS);
     for (int i = 0; i < k.nsteps; i++) {
-        draw_step(&k.step[i]);
+        draw_step(&k.step[i], i + 1);
         launch_step(&k.step[i]);
     }
     even_out();
@@ -251,7 +279,7 @@ static void model_case(void) {
     for (int i = 0; i < k.nsteps; i++)
         for (int j = 0; j < k.step[i].n; j++) {
             const message *m = &k.step[i].m[j];
-            memcpy(modelled(m->to) + m->at[0], memory(m->from) + m->at[1], m->bytes);
+            memcpy(modelled(m->to) + m->at[0], modelled(m->from) + m->at[1], m->bytes);
         }
 }
 
@@ -364,6 +392,27 @@ static void floods_wait_for_their_receiver(void) {
     }
 }
 
+/* Large messages of one size, each to another place: what the receive before last wanted is never
+ * taken for what this one wants. */
+static void places_of_large_ones_are_not_mixed_up(void) {
+    enum { LARGE = 6 };
+    char why[256] = "";
+    for (int i = 0; i < cases(24); i++) {
+        const uint64_t seed = 19000 + first_seed() + (unsigned)i;
+        uint64_t bytes[LARGE], at = 64;
+        begin_pair(seed);
+        for (int m = 0; m < LARGE; m++) bytes[m] = k.ring + 16 + (unsigned)i;
+        for (int r = 0; r < 2; r++) launch_flood(r, LARGE, bytes);
+        even_out();
+        for (int m = 0; m < LARGE; at += (bytes[m++] + 47) / 16 * 16)
+            memcpy(modelled(1) + at, memory(0) + at, bytes[m]);
+        const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
+        T_CHECKF(!r, "T_SEED=%llu: %s", (unsigned long long)seed - 19000, why);
+        memory_is_as_modelled(seed - 19000);
+        end();
+    }
+}
+
 /* ---- kernels that leave ---------------------------------------------------------------------- */
 
 static struct {
@@ -456,7 +505,7 @@ static void nothing_is_stored_where_counts_differ(void) {
     for (int i = 0; i < cases(24); i++) {
         const uint64_t seed = 18000 + first_seed() + (unsigned)i;
         begin_pair(seed);
-        const uint64_t sent = 2 * k.ring + draw(1000), wanted = sent - 1 - draw((uint32_t)k.ring);
+        const uint64_t sent = 5 * k.ring, wanted = k.ring + 1 + draw(100);
         launch_flood(0, 1, &sent);
         launch_flood(1, 1, &wanted);
         even_out();
@@ -467,6 +516,51 @@ static void nothing_is_stored_where_counts_differ(void) {
         T_CHECK(!memcmp(memory(1) + 64 + wanted, modelled(1) + 64 + wanted, sent - wanted));
         end();
     }
+}
+
+static struct {
+    uint64_t at;
+    int aborted, over;
+    unsigned char memory[MEMORY]; /* rank 1's, when its kernel had ended */
+} leaver;
+
+static void rank_1_aborts(void *arg, uint64_t now) {
+    (void)arg;
+    if (!leaver.aborted && now >= leaver.at) {
+        leaver.aborted = 1;
+        k.host[1].abort = (uint64_t)symmAborted << 32 | 2;
+    }
+    if (!leaver.aborted || leaver.over || !emu_ended(1)) return;
+    leaver.over = 1;
+    memcpy(leaver.memory, memory(1), MEMORY);
+}
+
+/* When a rank that aborts has ended its own kernel, each warp of a peer writes at most the piece
+ * that it is at to its window; and what it has stored before may still be on the way. */
+static void an_aborted_ranks_windows_are_left_alone(void) {
+    enum { PIECE = 4096, ON_THE_WAY = 256 * 16, WARPS = 2 };
+    char why[256] = "";
+    int in_the_middle = 0;
+    for (int i = 0; i < cases(40); i++) {
+        const uint64_t seed = 20000 + first_seed() + (unsigned)i, bytes = 300 << 10;
+        unsigned late = 0;
+        begin_pair(seed);
+        for (int r = 0; r < 2; r++) launch_flood(r, 1, &bytes);
+        even_out();
+        leaver.at = 4000 + draw(40000), leaver.aborted = leaver.over = 0;
+        emu_between(rank_1_aborts, NULL);
+        const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
+        emu_between(NULL, NULL);
+        T_CHECKF(!r, "T_SEED=%llu: %s", (unsigned long long)seed - 20000, why);
+        for (unsigned b = 0; leaver.over && b < MEMORY; b++)
+            late += memory(1)[b] != leaver.memory[b];
+        in_the_middle += late > 0;
+        T_CHECKF(late <= WARPS * PIECE + ON_THE_WAY,
+                 "T_SEED=%llu: %u bytes were written into the window of a rank that had left",
+                 (unsigned long long)seed - 20000, late);
+        end();
+    }
+    T_CHECKF(cases(40) < 40 || in_the_middle > 0, "no abort came while somebody wrote");
 }
 
 /* A message of one rank to another without its other call, as one list. */
@@ -562,5 +656,6 @@ static void a_rank_that_has_ended_may_leave(void) {
 T_MAIN(T_TIMEOUT(every_way_in_any_order, 240),
        T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),
        T_TIMEOUT(calls_that_differ_are_found, 120), T(floods_wait_for_their_receiver),
-       T(nothing_is_stored_where_counts_differ), T(a_message_to_oneself_without_its_other_call),
+       T(nothing_is_stored_where_counts_differ), T(places_of_large_ones_are_not_mixed_up),
+       T(an_aborted_ranks_windows_are_left_alone), T(a_message_to_oneself_without_its_other_call),
        T(a_peer_that_does_not_come), T_TIMEOUT(a_rank_that_has_ended_may_leave, 120))
