@@ -28,7 +28,7 @@ typedef struct { /* the last launch of a rank */
     cu_launch_config config;
     cu_launch_attr attr;
     symm_args args;
-    symm_extents extents; /* of the last call with a count per rank */
+    symm_extents extents;       /* of the last call with a count per rank */
     symm_gpu_p2p_args messages; /* of a kernel of sends and receives */
 } gk_launch;
 
