@@ -547,7 +547,7 @@ static void gpu_scratch_is_divided(void) {
             uint64_t ranks = (unsigned)n, ll_end = s.gpu.ll_off + 2 * ranks * s.gpu.ll_slot,
                      end = s.gpu.line_off + 4 * ranks * s.gpu.line_slot;
             T_CHECK(s.gpu.ll_off >= sizeof(symm_gpu_ctl) && s.gpu.ll_off % 4096 == 0);
-            T_CHECK(s.gpu.ll_slot % 4096 == 0);
+            T_CHECK(s.gpu.ll_slot % 512 == 0);
             T_CHECK(s.gpu.line_off >= ll_end && s.gpu.line_off % 128 == 0);
             T_CHECKF(end <= SYMM_CTL_BYTES + bytes, "%d ranks, %llu bytes: ends at %llu", n,
                      (unsigned long long)bytes, (unsigned long long)end);

@@ -182,7 +182,7 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
                               .ll_off = SYMM_CTL_BYTES + rings,
                               .stage_bytes = (left - kept) & ~4095ull}};
     const uint64_t rest = left - s.gpu.stage_bytes;
-    s.gpu.ll_slot = rest / 8 / (2 * n) & ~4095ull;
+    s.gpu.ll_slot = rest / 8 / (2 * n) & ~(LINE_BYTES - 1ull);
     if (s.gpu.ll_slot > LL_MOST) s.gpu.ll_slot = LL_MOST;
     s.gpu.line_off = s.gpu.ll_off + 2 * n * s.gpu.ll_slot;
     s.gpu.line_slot = (rest - 2 * n * s.gpu.ll_slot) / (4 * n) & ~(4ull * LINE_BYTES - 1);

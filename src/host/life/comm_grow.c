@@ -63,7 +63,7 @@ static symmResult_t grow_from(symm_comm *c, grow_args *a, symmConfig_t *config) 
     *config = symm_config_child(c, &a->config);
     const symmResult_t r = agree(c, a);
     if (r && c->rank == 0 && a->has_id)
-        symm_boot_tcp_refuse(&a->at.id, 0); /* the new ranks do not wait */
+        symm_boot_tcp_refuse(&a->at.id); /* the new ranks do not wait */
     a->at.rank = c->rank;
     a->at.context = c->gpu ? c->gpu->context : NULL;
     return r;
