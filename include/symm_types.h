@@ -42,6 +42,12 @@ typedef struct {
     uint64_t at, bytes;
 } symm_extent;
 
+/* GPUs: the second argument of kernels whose calls have a count per rank, by value, so that graphs
+ * have their own: [nranks] parts for each rank, then [nranks] from each. */
+typedef struct {
+    symm_extent part[2 * SYMM_MAX_RANKS];
+} symm_extents;
+
 /* A line per (parity of the epoch, source rank), for calls whose parts differ in size: bytes that
  * the source has for the owner, those that it expects from the owner, and where its part lies: a
  * flat offset, SYMM_STAGED or SYMM_PACKED. flag: {epoch, signature}, released after the others. */
@@ -144,8 +150,8 @@ typedef struct {
     uint64_t pid; /* of the owner's process, as its peers know it; host backend */
     symm_doing doing;
     symm_p2p_note p2p;
-    uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
     symm_unequal unequal;
+    uint32_t epoch[SYMM_MAX_CTAS]; /* owner only: the last epoch that CTA b has finished */
     symm_pair pair[2][SYMM_MAX_RANKS];
     symm_inbox inbox[SYMM_MAX_CTAS][SYMM_MAX_RANKS];
     symm_p2p_out p2p_out[SYMM_MAX_RANKS];
@@ -172,6 +178,13 @@ typedef struct {
     uint64_t pad[2];
 } symm_gpu_inbox;
 
+/* Of unequal parts, by parity of the epoch and source: bytes that the source has for the owner, and
+ * those that it expects; where these go: a flat offset in the source's memory, or SYMM_STAGED;
+ * whether any part comes to the source through its staging. Each {low, epoch, high, epoch}. */
+typedef struct {
+    uint32_t gives[4], takes[4], where[4], stages[4];
+} symm_gpu_pair;
+
 typedef struct {
     uint32_t epoch[SYMM_GPU_MAX_CTAS];
     uint32_t done
@@ -180,6 +193,7 @@ typedef struct {
     uint32_t over; /* owner only: 1 once a kernel has left early; those behind it leave at once */
     uint32_t pad[31];
     symm_gpu_inbox inbox[SYMM_MAX_RANKS];
+    symm_gpu_pair pair[2][SYMM_MAX_RANKS];
     uint64_t arrive[SYMM_GPU_MAX_CTAS][SYMM_MAX_RANKS];
     uint64_t posted[SYMM_GPU_MAX_CTAS][SYMM_MAX_RANKS];
 } symm_gpu_ctl;
@@ -223,6 +237,10 @@ typedef struct {
     int32_t nctas;
     uint32_t flags;      /* SYMM_ARG_* */
     uint64_t timeout_ns; /* of one wait for a living peer; 0: none */
+    /* Of a call with a count per rank: [nranks] for each rank, then [nranks] from each, which live
+     * as long as the call; else NULL. In memory of the host: on GPUs the launch copies them
+     * (symm_extents). */
+    const symm_extent *extents;
     union {
         struct {
             uint64_t chunk;                /* bytes, 1 << chunk_log */
@@ -230,9 +248,6 @@ typedef struct {
             uint32_t spin;                 /* polls before the slow path of a wait */
             int32_t root;                  /* of a call that has one */
             uint32_t pairs;                /* of unequal parts: bytes of one that is a packet */
-            /* Of a call with a count per rank: [nranks] for each rank, then [nranks] from each,
-             * which live as long as the call; else NULL. */
-            const symm_extent *extents;
         } host;
         struct {
             uint64_t host_base, host_stride;  /* rank r's symm_ctl: base + r*stride, host memory */
@@ -242,6 +257,7 @@ typedef struct {
             uint32_t stage_rows;              /* rows of 512 bytes of a warp and piece */
             uint32_t serial; /* of an eager call, by which the host sees its end; 0: captured */
             int32_t root;    /* of a call that has one */
+            uint32_t pairs;  /* of unequal parts: bytes of one that goes in LL packets */
         } gpu;
     };
 } symm_args;
@@ -287,6 +303,7 @@ SYMM_STATIC_ASSERT(sizeof(symm_p2p_in) % 64 == 0 && sizeof(symm_p2p_out) == 256 
                        sizeof(symm_p2p_note) == 64,
                    "whole lines");
 SYMM_STATIC_ASSERT(sizeof(symm_doing) % 64 == 0, "inboxes lie in lines of their own");
+SYMM_STATIC_ASSERT(sizeof(symm_gpu_pair) == 64, "a line");
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_inbox) == 128, "a scalar lies at a multiple of 16 bytes");
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_ctl) <= SYMM_CTL_BYTES, "the control block fits before scratch");
 SYMM_STATIC_ASSERT(sizeof(symm_args) <= 256, "kernel arguments stay small");

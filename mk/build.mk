@@ -38,7 +38,8 @@ RUN_OBJ  := $(OBJ)/tools/symm_run.o
 NCCL_SRC := $(wildcard nccl-tests-plugin/*.c)
 NCCL_OBJ := $(NCCL_SRC:%.c=$(OBJ)/%.o)
 TEST_NCCL_OBJ := $(NCCL_SRC:%.c=$(TOBJ)/%.o)
-OBJECTS  := $(NCCL_OBJ) $(TEST_NCCL_OBJ) $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) $(TEST_MPI_OBJ) $(PERF_OBJ) $(INFO_OBJ) $(RUN_OBJ)
+OBJECTS  := $(NCCL_OBJ) $(TEST_NCCL_OBJ) $(LIB_OBJ) $(TEST_OBJ) $(MPI_OBJ) $(TEST_MPI_OBJ) \
+            $(PERF_OBJ) $(INFO_OBJ) $(RUN_OBJ)
 
 # What goes wrong otherwise: objects of two sets of flags in one library after `make CFLAGS=...`.
 # -Werror changes no object: `make` and `make check` share them.

@@ -110,7 +110,8 @@ $(M_TESTS:%=$(TEST)/%): $(TEST)/%: \
 	$(Q)$(WITH_MPI) $^ $(ALL_LDFLAGS) $(BESIDE) $(if $(MPI_LEAKS),-rdynamic) -lrt -lm -o $@
 
 # Programs that look inside the drop-in.
-$(patsubst %,$(TEST)/%,$(filter unit_nccl% thr_nccl% bench_nccl%,$(C_TESTS))): $(TEST_NCCL_OBJ)
+NCCL_TESTS := $(filter unit_nccl% thr_nccl% fault_nccl% bench_nccl%,$(C_TESTS))
+$(NCCL_TESTS:%=$(TEST)/%): $(TEST_NCCL_OBJ)
 
 # A program of others, over the drop-in as it is installed.
 $(TEST)/mp_nccl: $(NCCL_LIB)

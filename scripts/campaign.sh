@@ -13,8 +13,10 @@
 #   torture            ten times the random calls
 #   table-COLLECTIVE-RANKS   tables of symm-perf, beside NCCL under each of its settings; with two
 #                      GPUs or more
-#   nccl-PROGRAM-RANKS a program of nccl-tests under libnccl.so.2 of this build, buffers registered
-#                      and not; where NCCL_TESTS names its directory
+#   nccl-PROGRAM-RANKS a program of nccl-tests under symm-run, with each of its options that
+#                      changes what NCCL is asked for; where NCCL_TESTS names its directory
+#   torch-CASE-RANKS   a case of tests/gpu/torch_train.py under symm-run, compared with gloo; where
+#                      torchrun is
 #
 # CAMPAIGN_OUT (build/campaign) gets per part a log and, once the part has ended by itself, a record
 # PART.json; `make gpu-report` reads these. A part that the time cuts off leaves none.
@@ -54,13 +56,23 @@ parts() {
     echo torture
     [ "$devices" -lt 2 ] || for program in $(names); do echo "alone-$program"; done
     [ -z "${NCCL_TESTS:-}" ] || nccl_parts
+    [ "$mode" = fake ] || ! command -v torchrun >/dev/null 2>&1 || torch_parts
+}
+# Ranks beyond the GPUs share the first one, as far as four.
+rank_counts() {
+    for ranks in 2 4 8; do
+        [ "$ranks" -gt "$devices" ] && [ "$ranks" -gt 4 ] || echo "$ranks"
+    done
 }
 nccl_parts() {
-    for program in "$NCCL_TESTS"/*_perf; do
-        for ranks in 2 4 8; do
-            # Ranks beyond the GPUs share the first one, as far as four.
-            [ "$ranks" -gt "$devices" ] && [ "$ranks" -gt 4 ] ||
-                echo "nccl-$(basename "$program")-$ranks"
+    for ranks in $(rank_counts); do
+        for program in "$NCCL_TESTS"/*_perf; do echo "nccl-$(basename "$program")-$ranks"; done
+    done
+}
+torch_parts() {
+    for ranks in $(rank_counts); do
+        for case in $(sed -n 's/^def case_\([a-z]*\)(.*/\1/p' tests/gpu/torch_train.py); do
+            echo "torch-$case-$ranks"
         done
     done
 }
@@ -93,21 +105,62 @@ part_table() { # collective ranks
     gpu_tables_of "$2" "$1"
     echo "$((1 - status)) passed, $status failed, 0 skipped"
 }
-# A run passes if no word was wrong. The buffers: as they are, registered, in symmetric windows.
+# Options of nccl-tests, a set a line: the buffers as they are, registered, in symmetric windows;
+# all types and reductions; graphs; aggregated calls; odd addresses; blocking; parallel creation.
+nccl_options() {
+    cat <<'OPTIONS'
+-R 0 -e 16M
+-R 1 -e 16M
+-R 2 -e 16M
+-R 2 -d all -o all -e 64K
+-R 2 -G 2 -e 1M
+-m 3 -e 1M
+-u 1 -e 1M
+-z 1 -e 64K
+-p 1 -e 64K
+-M 1 -e 64K
+-y 1 -e 64K
+OPTIONS
+}
+# A run passes if no word was wrong.
 part_nccl() { # program ranks
     passed=0 failed=0
     [ "$2" -le "$devices" ] || export NCCL_TESTS_DEVICE=0
-    for registered in 0 1 2; do
-        if LD_LIBRARY_PATH="$BUILD/lib/nccl${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
-            launch "$2" "$NCCL_TESTS/$1" -b 8 -e 64M -f 8 -n 5 -w 2 -R "$registered" \
-            >"$dir/nccl.txt" 2>&1 && grep -q 'Out of bounds values : 0 OK' "$dir/nccl.txt"; then
+    nccl_options >"$dir/options"
+    while read -r options; do
+        # shellcheck disable=SC2086 # words
+        if launch "$2" "$BIN/symm-run" "$NCCL_TESTS/$1" -b 8 -f 32 -n 3 -w 1 $options \
+            >"$dir/nccl.txt" 2>&1 </dev/null &&
+            grep -q 'Out of bounds values : 0 OK' "$dir/nccl.txt"; then
             passed=$((passed + 1))
+            echo "passed: $options"
         else
             failed=$((failed + 1))
+            echo "FAILED: $options"
         fi
         cat "$dir/nccl.txt"
-    done
+    done <"$dir/options"
     echo "$passed passed, $failed failed, 0 skipped"
+}
+trained() { # ranks backend case [wrapper]: the case's line
+    timeout 120 ${4:+"$4"} torchrun --standalone --nproc-per-node "$1" \
+        tests/gpu/torch_train.py "$2" "$3" 2>"$dir/torch.txt" | grep "^$3: "
+    cat "$dir/torch.txt" >&2
+}
+# The same words, numbers within the rounding of another order of reduction.
+part_torch() { # case ranks
+    want=$(trained "$2" gloo "$1")
+    got=$(trained "$2" nccl "$1" "$BIN/symm-run")
+    echo "gloo $want"
+    echo "symm $got"
+    printf '%s\n%s\n' "$want" "$got" | awk '
+        { for (i = 1; i <= NF; i++) word[NR, i] = $i; words[NR] = NF }
+        function same(a, b) { return a == b || (a ~ /^-?[0-9.]+$/ && b - a < 5e-4 && a - b < 5e-4) }
+        END {
+            bad = words[1] == 0 || words[1] != words[2]
+            for (i = 1; i <= words[1]; i++) bad += !same(word[1, i], word[2, i])
+            printf "%d passed, %d failed, 0 skipped\n", !bad, (bad > 0)
+        }'
 }
 run_part() { # part
     rest=${1#*-}
@@ -118,6 +171,7 @@ run_part() { # part
     torture) part_torture ;;
     table-*) part_table "${rest%-*}" "${rest##*-}" ;;
     nccl-*) part_nccl "${rest%-*}" "${rest##*-}" ;;
+    torch-*) part_torch "${rest%-*}" "${rest##*-}" ;;
     esac
 }
 

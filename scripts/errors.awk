@@ -1,14 +1,15 @@
 # errors.awk - the texts of all errors of the files, as rows of tools/info_errors.c:
 #   {"code", "function", "file:line", "text"},
-# They are the calls of SYMM_ERR, and of symm_cuda_error and symm_vmm_error, which say what a driver
-# refused and add its code. The build runs it over src/, so that `symm-info errors` misses none. A
-# code or a text that is computed is "varies". Field widths and macros of formats are those of the
-# source.
+# They are the calls of SYMM_ERR; of symm_cuda_error and symm_vmm_error, which say what a driver
+# refused and add its code; and of SYMM_SAY, whose texts become errors elsewhere. The build runs it
+# over src/, so that `symm-info errors` misses none. A code or a text that is computed is "varies".
+# Field widths and macros of formats are those of the source.
 
 # What stands in the string literals of an expression, one after the other.
 function literals(expr,    out, prefix) {
     out = ""
     gsub(/PRI[ud]64/, "\"llu\"", expr)
+    gsub(/SYMM_DOING_DIFFERENT/, "\"the ranks are in different calls\"", expr)
     gsub(/SYMM_NO_SIZE/, "\"without its size\"", expr)
     while (match(expr, /"([^"\\]|\\.)*"/)) {
         out = out substr(expr, RSTART + 1, RLENGTH - 2)
@@ -43,7 +44,7 @@ function argument(    end, out) {
 
 # The next call in s: `at`, the place of its arguments, and `call`, whose it is. 0: there is none.
 function begins(s) {
-    if (!match(s, /(SYMM_ERR|symm_cuda_error|symm_vmm_error)\(/)) return 0
+    if (!match(s, /(SYMM_ERR|SYMM_SAY|symm_cuda_error|symm_vmm_error)\(/)) return 0
     at = RSTART + RLENGTH
     call = substr(s, RSTART, RLENGTH - 1)
     return 1
@@ -51,7 +52,7 @@ function begins(s) {
 
 function put(    code, text) {
     code = argument()
-    if (call == "symm_vmm_error") argument()
+    if (call == "symm_vmm_error" || call == "SYMM_SAY") argument()
     if (call != "SYMM_ERR") code = "varies"
     gsub(/[ \n]/, "", code)
     text = ended ? "" : argument()
@@ -65,7 +66,7 @@ function put(    code, text) {
 }
 
 FNR == 1 { place = "-"; inside = 0 }
-/^#define SYMM_ERR\(/ { next }
+/^#define SYMM_(ERR|SAY)\(/ { next }
 # A function begins at the left margin.
 /^[a-z].*\(/ && !inside {
     place = $0

@@ -27,6 +27,8 @@ void symm_status_adopt(const char *text);
 /* The code stands in the expression itself so that the compiler knows it is an error. */
 #define SYMM_ERR(code, ...) \
     (symm_status_set((code), __FILE__, __LINE__, __VA_ARGS__), (symmResult_t)(code))
+/* snprintf, for a text that an error gets later: `symm-info errors` has it among the others. */
+#define SYMM_SAY(text, cap, ...) snprintf(text, cap, __VA_ARGS__)
 #define SYMM_TRY(x)                                         \
     do {                                                    \
         symmResult_t try_ = (x);                            \

@@ -50,12 +50,12 @@ faults() {
         }' | LC_ALL=C sort -u
 }
 
-call='SYMM_ERR(\|symm_cuda_error(\|symm_vmm_error('
+call='SYMM_ERR(\|SYMM_SAY(\|symm_cuda_error(\|symm_vmm_error('
 find src -name '*.[ch]' -o -name '*.inl' | LC_ALL=C sort | xargs grep -l "$call" >"$dir/files"
 # shellcheck disable=SC2046
 rows $(cat "$dir/files") >"$dir/rows"
-calls=$(xargs cat <"$dir/files" |
-    grep -v '^#define SYMM_ERR(\|^symmResult_t symm_[a-z]*_error(\| \* ' | grep -o "$call" | wc -l)
+defined='^#define SYMM_\(ERR\|SAY\)(\|^symmResult_t symm_[a-z]*_error(\| \* '
+calls=$(xargs cat <"$dir/files" | grep -v "$defined" | grep -o "$call" | wc -l)
 t_equal "each error has a row" "$calls" "$(wc -l <"$dir/rows")"
 t_equal "symm-info errors prints them all" "$calls" \
     "$("${BUILD:-build}/bin/symm-info" errors | grep -c ' src/.*:[0-9]')"

@@ -79,6 +79,16 @@ link() { # program, kind, test, objects
         case $* in *emu_kernels*) ;; *) set -- "$@" "$at/tests/emu_kernels.o" ;; esac
         set -- "$@" "$at/tests/emu_run.o" "$at/tests/emu_stores.o"
     fi
+    case $test in # the rest of the drop-in
+    *_nccl*)
+        for object in "$at"/nccl-tests-plugin/*.o; do
+            case "$* " in
+            *"/$(basename "$object" .o).$kind.o "*) ;;
+            *) set -- "$@" "$object" ;;
+            esac
+        done
+        ;;
+    esac
     beside=$(programs "$kind")
     $cc $(sanitizer "$kind") "$@" "$at/tests/$test.o" "$at/tests/t.o" "$at/tests/parts.a" \
         "$at/libsymm.a" "$beside/libsymm-images.so" -Wl,-rpath,"$(cd "$beside" && pwd)" \
@@ -97,7 +107,8 @@ have() { # kind, test
 }
 copy() { # directory
     rm -rf "${1:?}"
-    mkdir -p "$1/tests/fake" && cp -R src include "$1" && cp tests/fake/emu* "$1/tests/fake"
+    mkdir -p "$1/tests/fake" && cp -R src include nccl-tests-plugin "$1" &&
+        cp tests/fake/emu* "$1/tests/fake"
 }
 
 # The rows of tests/check/mutants/, one line each: name|files|sed script|kind|test|its tests

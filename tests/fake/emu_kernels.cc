@@ -82,8 +82,31 @@ static const struct {
                                                     RANKS_(scatter_direct) ONE(symm_barrier_word_n0)
                                                         ONE(emu_scatter) ONE(emu_scattered)};
 
+/* Those with a count per rank: a launch copies the parts of its call. */
+#define WITH_PARTS(row)                                                        \
+    static void emu_##row(const symm_args a) {                                 \
+        symm_extents e;                                                        \
+        memcpy(e.part, a.extents, (unsigned)a.nranks * 2u * sizeof e.part[0]); \
+        symm_##row(a, e);                                                      \
+    }
+#define PARTS(row) \
+    { "symm_" #row, emu_##row }
+WITH_PARTS(all_gatherv_direct_n0)
+WITH_PARTS(alltoallv_direct_n0)
+WITH_PARTS(reduce_scatterv_staged_f32_n0)
+WITH_PARTS(reduce_scatterv_staged_bf16_n0)
+WITH_PARTS(reduce_scatterv_staged_u8_n0)
+static const struct {
+    const char *name;
+    emu_kernel kernel;
+} uneven_kernels[] = {PARTS(all_gatherv_direct_n0), PARTS(alltoallv_direct_n0),
+                      PARTS(reduce_scatterv_staged_f32_n0), PARTS(reduce_scatterv_staged_bf16_n0),
+                      PARTS(reduce_scatterv_staged_u8_n0)};
+
 extern "C" emu_kernel emu_find(const char *name) {
     for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++)
         if (!strcmp(all[i].name, name)) return all[i].kernel;
+    for (unsigned i = 0; i < sizeof uneven_kernels / sizeof uneven_kernels[0]; i++)
+        if (!strcmp(uneven_kernels[i].name, name)) return uneven_kernels[i].kernel;
     return NULL;
 }

@@ -16,7 +16,7 @@ enum {
     WARP = 32,
     BARRIERS = 16,
     PIECES = 64,
-    RANKS = 8,
+    RANKS = SYMM_MAX_RANKS,
     SHARED = 4096,
     READS = 8
 };

@@ -184,6 +184,97 @@ static void move(const symm_args *a, symmColl_t coll) {
     close_run(&r);
 }
 
+/* ---- with a count per rank: each rank's chunks for all lie beside each other in its scratch ---- */
+
+typedef struct {
+    run r;
+    const symm_coll_row *row;
+    const symm_extent *to, *from;
+    uint64_t scalars[SYMM_MAX_RANKS], each, chunks; /* each: bytes of a chunk; chunks: the most */
+} parts;
+
+static uint64_t word(const uint32_t *w) {
+    return (uint64_t)w[2] << 32 | w[0];
+}
+static void set_word(uint32_t *w, uint64_t v) {
+    w[0] = (uint32_t)v, w[2] = (uint32_t)(v >> 32);
+}
+
+/* Every rank tells every rank what it gives, expects and how many chunks that is. 1: leave. */
+static int compare_counts(parts *k) {
+    const symm_args *a = k->r.a;
+    for (int p = 0; p < a->nranks; p++) {
+        const uint64_t chunks = (k->to[p].bytes + k->each - 1) / k->each;
+        if (chunks > k->chunks) k->chunks = chunks;
+    }
+    for (int p = 0; p < a->nranks; p++) {
+        symm_gpu_pair *line = &ctl_of(a, p)->pair[k->r.epoch & 1][a->rank];
+        set_word(line->gives, k->to[p].bytes);
+        set_word(line->takes, k->from[p].bytes);
+        set_word(line->where, k->chunks);
+    }
+    if (meet(&k->r, 1)) return 1;
+    for (int p = 0; p < a->nranks; p++) {
+        const symm_gpu_pair *line = &k->r.ctl->pair[k->r.epoch & 1][p];
+        const uint64_t gives = word(line->gives), takes = word(line->takes);
+        const int here = gives != k->from[p].bytes;
+        symm_unequal *say = &host_of(a, a->rank)->unequal;
+        if (word(line->where) > k->chunks) k->chunks = word(line->where);
+        if (!here && takes == k->to[p].bytes) continue;
+        say->gives = here ? gives : k->to[p].bytes;
+        say->takes = here ? k->from[p].bytes : takes;
+        give(&say->who, (uint64_t)a->esize << 32 | (unsigned)(here ? p : a->rank) << 16 |
+                            ((unsigned)(here ? a->rank : p) + 1));
+        return leave(&k->r, symmMismatch, p, SYMM_STAGE_COUNTS);
+    }
+    return 0;
+}
+
+/* Chunk i of a part. */
+static uint64_t chunk_bytes(const parts *k, const symm_extent *part, uint64_t i) {
+    const uint64_t at = i * k->each;
+    return at >= part->bytes ? 0 : part->bytes - at < k->each ? part->bytes - at : k->each;
+}
+
+static void take_chunk(const parts *k, uint64_t i, char *const *chunk) {
+    const symm_args *a = k->r.a;
+    const symm_extent *own = &k->from[a->rank];
+    if (k->row->flags & SYMM_COLL_REDUCES) {
+        if (chunk_bytes(k, own, i))
+            symm_reduce_isa("base")->reduce[a->type][a->op](
+                (char *)a->dst + own->at + i * k->each, (const void *const *)chunk, a->nranks,
+                chunk_bytes(k, own, i) / a->esize, k->scalars);
+        return;
+    }
+    for (int p = 0; p < a->nranks; p++)
+        if (chunk_bytes(k, &k->from[p], i))
+            memmove((char *)a->dst + k->from[p].at + i * k->each, chunk[p],
+                    chunk_bytes(k, &k->from[p], i));
+}
+
+static void move_parts(const symm_args *a, const symm_extents *e, symmColl_t coll) {
+    parts k = {.r.a = a, .row = &symm_colls[coll], .to = e->part, .from = e->part + a->nranks};
+    char *chunk[SYMM_MAX_RANKS];
+    k.each = CHUNK / (unsigned)a->nranks & ~63ull;
+    if (open_run(&k.r, k.scalars) || compare_counts(&k)) return;
+    for (uint64_t i = 0; i < k.chunks; i++) {
+        const uint64_t half = SYMM_CTL_BYTES + (i & 1) * CHUNK;
+        for (int p = 0; p < a->nranks; p++) {
+            char *mine = flat(a, a->rank, half + (unsigned)p * k.each);
+            if (chunk_bytes(&k, &k.to[p], i))
+                memcpy(mine, (const char *)a->src + k.to[p].at + i * k.each,
+                       chunk_bytes(&k, &k.to[p], i));
+            chunk[p] = flat(a, p, half + (unsigned)a->rank * k.each);
+        }
+        if (meet(&k.r, (uint32_t)(2 * i + 2))) return;
+        take_chunk(&k, i, chunk);
+        if (meet(&k.r, (uint32_t)(2 * i + 3))) return;
+    }
+    close_run(&k.r);
+}
+
+/* ---- the kernels ----------------------------------------------------------------------------- */
+
 /* As frame.cuh: every CTA says that it has ended. The host polls it by copies, as it does a GPU's
  * memory; ThreadSanitizer would call that a race of two threads. */
 static void __attribute__((noinline, no_sanitize("thread")))
@@ -195,7 +286,10 @@ ended(const cu_launch_config *config, const symm_args *a) {
 /* kernel_<Id>: that collective's. */
 #define SYMM_COLL(id, ...)                                                 \
     static void kernel_##id(const cu_launch_config *config, void **args) { \
-        move(args[0], symmColl##id);                                       \
+        if (symm_coll_varies(&symm_colls[symmColl##id]))                   \
+            move_parts(args[0], args[1], symmColl##id);                    \
+        else                                                               \
+            move(args[0], symmColl##id);                                   \
         ended(config, args[0]);                                            \
     }
 #include "device/common/coll.def"
@@ -208,11 +302,12 @@ static void add(const symm_kernel_row *row, const char *type, int variant) {
 #define SYMM_COLL(id, ...) kernel_##id,
 #include "device/common/coll.def"
     };
-    const size_t size = sizeof(symm_args);
+    const size_t sizes[] = {sizeof(symm_args), sizeof(symm_extents)};
     T_CHECK(named < NAMES);
     snprintf(names[named], sizeof names[named], "symm_%s%s%s_n%d", row->name, *type ? "_" : "",
              type, variant);
-    fake_cuda_kernel(names[named++], bodies[row->coll], 1, &size);
+    fake_cuda_kernel(names[named++], bodies[row->coll],
+                     symm_coll_varies(&symm_colls[row->coll]) ? 2 : 1, sizes);
 }
 
 void fake_kernels_install(int devices) {

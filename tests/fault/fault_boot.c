@@ -30,12 +30,7 @@ static void missing_rank(int rank, int n, void *arg) {
         T_CHECK(symm_now_ns() - start < 5000000000ull);
     }
     kit_barrier(&j->k, n);
-    if (rank == 0 && j->victim == 0) {
-        symm_tcp_id id;
-        T_OK(symm_tcp_id_parse(&j->id, &id));
-        symm_tcp_conn c = {.fd = symm_tcp_id_claim(&id)};
-        symm_tcp_close(&c);
-    }
+    if (rank == j->maker && rank == j->victim) symm_boot_tcp_refuse(&j->id);
 }
 
 static void missing_rank_is_named(void) {
@@ -58,8 +53,19 @@ static void missing_root_is_named(void) {
     T_FORK(3, missing_rank, j);
     for (int r = 1; r < 3; r++) {
         T_EQ(j->k.code[r], symmTimeout);
-        T_MSG(j->k.text[r], "rank 0");
+        T_MSG(j->k.text[r], "the rank that made the id (process");
         T_MSG(j->k.text[r], "does not answer");
+    }
+}
+
+/* The rank that made the id knows who is missing, whichever it is. */
+static void missing_rank_0_is_named(void) {
+    T_EXPECT_WARNINGS();
+    for (int maker = 1; maker < 4; maker += 2) {
+        job *j = job_new(0, 0, SHORT_MS);
+        j->maker = maker;
+        T_FORK(4, missing_rank, j);
+        job_same(j, 4, ".xxx", symmTimeout, "rank 0 never came");
     }
 }
 
@@ -107,9 +113,7 @@ static void root_elsewhere(void) {
     T_EXPECT_WARNINGS();
     job *j = job_new(0, 0, 0);
     T_FORK(2, second_root_rank, j);
-    T_EQ(j->k.code[1], symmInvalidUsage);
-    T_MSG(j->k.text[1], "rank 0 must be in the process that called symmGetUniqueId");
-    T_EQ(j->k.code[0], symmTimeout);
+    job_same(j, 2, "xx", symmInvalidArgument, "rank 0 was given twice");
 }
 
 static void other_nranks_rank(int rank, int n, void *arg) {
@@ -332,8 +336,10 @@ static void death_is_everybodys_error(void) {
     T_EXPECT_WARNINGS();
     static const char *const in[] = {".xxx", "x.xx", "xx.x"};
     static const char *const says[] = {"rank 0 (process", "rank 1 (process", "rank 2 (process"};
-    for (int victim = 0; victim < 3; victim++) {
+    for (int i = 0; i < 6; i++) {
+        const int victim = i / 2;
         job *j = job_new(victim, 1, 0);
+        j->maker = i % 2 * 2;
         T_FORK_DIES(4, victim, dying_rank, j);
         job_same(j, 4, in[victim], symmRemoteError, says[victim]);
         T_MSG(j->k.text[3], "died or left while living");
@@ -577,9 +583,9 @@ static void threads_failpoints(void) {
     symm_boot_close(b);
 }
 
-T_MAIN(T(missing_rank_is_named), T(missing_root_is_named), T(many_missing_are_listed),
-       T(rank_given_twice), T(root_elsewhere), T(nranks_differs), T(strangers_do_no_harm),
-       T(floods_do_no_harm), T(odd_hellos_are_everybodys_error),
+T_MAIN(T(missing_rank_is_named), T(missing_root_is_named), T(missing_rank_0_is_named),
+       T(many_missing_are_listed), T(rank_given_twice), T(root_elsewhere), T(nranks_differs),
+       T(strangers_do_no_harm), T(floods_do_no_harm), T(odd_hellos_are_everybodys_error),
        T(nonsense_of_a_rank_is_everybodys_error), T(death_is_everybodys_error),
        T(death_in_setup_is_everybodys_error), T(death_of_root_before_setup),
        T(absent_rank_is_named), T(sizes_differ), T(who_gives_up_is_named), T(failpoint_in_open),

@@ -98,6 +98,12 @@ static void fail_creation(fk *f, int rank, int n, int point, int nth) {
     if (failed) all_is_well(f, rank, n);
 }
 
+static int is_over(symmComm_t comm) {
+    symmResult_t async;
+    T_OK(symmCommGetAsyncError(comm, &async));
+    return async != symmSuccess;
+}
+
 /* The communicator does its work still, on every rank, or is over on every rank: which of both. */
 static int go_on(fk *f, int rank, int n, symmComm_t comm, int point) {
     symmResult_t async;
@@ -130,12 +136,11 @@ static void fail_registration(fk *f, int rank, int n, int point, int nth) {
     kit_barrier(&f->k, n);
     T_CHECK(judge(f, rank, n, point, nth) == (win == NULL));
     kit_barrier(&f->k, n);
-    if (win) {
-        T_OK(symmWindowDeregister(comm, win));
-        FK_COLLECTED(comm, &before);
-    } else {
+    if (win) T_OK(symmWindowDeregister(comm, win));
+    if (!win)
         FK_UNCHANGED(&before); /* what fails is undone at once */
-    }
+    else if (!is_over(comm))   /* it is where the outcome was split */
+        FK_COLLECTED(comm, &before);
     int over = go_on(f, rank, n, comm, point);
     T_OK(symmCommDestroy(comm));
     T_OK(symmMemFree(buf));

@@ -115,8 +115,8 @@ static void unreached_rank(int rank, int n, void *arg) {
     kit_barrier(&a->f.k, n);
     if (!a->can) return;
     T_CHECK(symmCommInitRank(&comm, n, a->f.id, rank) != symmSuccess);
-    T_MSG(symmGetLastError(NULL), rank ? "rank 0 (process" : "rank 1 never came to 127.0.0.1:");
-    T_MSG(symmGetLastError(NULL), "processes of rank 0's host and network namespace reach");
+    T_MSG(symmGetLastError(NULL), rank ? "made the id (process" : "rank 1 never came to 127.0.0.1:");
+    T_MSG(symmGetLastError(NULL), "processes of the id's host and network namespace reach");
 }
 
 static void a_loopback_address_is_told(void) {
@@ -163,8 +163,7 @@ static const char *listens_at(void) {
     symm_tcp_id parsed;
     T_OK(symmGetUniqueId(&id));
     T_OK(symm_tcp_id_parse(&id, &parsed));
-    close(symm_tcp_id_claim(&parsed));
-    SYMM_STAT_ADD(fds, -1);
+    symm_boot_tcp_refuse(&id);
     return symm_tcp_id_text(&parsed, text, sizeof text);
 }
 

@@ -237,7 +237,7 @@ enum { CHUNKS = 4096 };
 
 /* Leaves less than a communicator needs. */
 static int fill_device(void **chunks) {
-    const size_t leave = 40u << 20, step = 2u << 20;
+    const size_t leave = 24u << 20, step = 2u << 20;
     size_t unused, total, next = 4ull << 30;
     int n = 0;
     while (n < CHUNKS) {

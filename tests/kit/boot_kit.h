@@ -14,6 +14,7 @@ typedef struct {
     symmUniqueId_t id;
     int ms;     /* deadline */
     int victim; /* the rank that the test is about */
+    int maker;  /* the rank that makes the id, 0 */
     int how;    /* what it does */
 } job;
 
@@ -25,10 +26,10 @@ static inline job *job_new(int victim, int how, int ms) {
     return j;
 }
 
-/* Rank 0 makes the id, all get it. */
+/* One rank makes the id, all get it. */
 static inline void job_id(job *j, int rank, int n) {
     symm_log_rank(rank);
-    if (rank == 0) T_OK(symm_boot_tcp_id(&j->id, "lo"));
+    if (rank == j->maker) T_OK(symm_boot_tcp_id(&j->id, "lo"));
     kit_barrier(&j->k, n);
 }
 

@@ -145,17 +145,22 @@ static inline int coll_kernels(symmColl_t coll, unsigned backend, int n, int *ke
     return count;
 }
 
-/* The h-th, for any h, of a backend's collectives that reduce, or that only move. */
-static inline symmColl_t coll_draw(uint64_t h, unsigned backend, int reduces) {
+/* The h-th, for any h, of a backend's collectives that reduce, or that only move; varies: 1 those
+ * with a count per rank, 0 the others, -1 both. */
+static inline symmColl_t coll_draw_of(uint64_t h, unsigned backend, int reduces, int varies) {
     symmColl_t some[symmNumColls];
     int kernels[SYMM_KERNEL_COUNT];
     unsigned n = 0;
     for (int c = 0; c < symmNumColls; c++)
         if (coll_moves((symmColl_t)c) && coll_reduces((symmColl_t)c) == reduces &&
+            (varies < 0 || symm_coll_varies(&symm_colls[c]) == varies) &&
             coll_kernels((symmColl_t)c, backend, SYMM_MAX_RANKS, kernels))
             some[n++] = (symmColl_t)c;
     T_CHECK(n > 0);
     return some[h % n];
+}
+static inline symmColl_t coll_draw(uint64_t h, unsigned backend, int reduces) {
+    return coll_draw_of(h, backend, reduces, -1);
 }
 
 /* ---- what it must give ----------------------------------------------------------------------- */

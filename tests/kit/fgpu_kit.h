@@ -28,6 +28,7 @@ typedef struct { /* the last launch of a rank */
     cu_launch_config config;
     cu_launch_attr attr;
     symm_args args;
+    symm_extents extents; /* of the last call with a count per rank */
 } gk_launch;
 
 static gk_launch gk_seen[GK_RANKS];
@@ -58,6 +59,14 @@ static void gk_note(const cu_launch_config *config, void **args) {
     pthread_mutex_unlock(&gk_lock);
 }
 
+static void gk_note_extents(const cu_launch_config *config, void **args) {
+    const symm_args *a = args[0];
+    pthread_mutex_lock(&gk_lock);
+    memcpy(&gk_seen[a->rank].extents, args[1], sizeof(symm_extents));
+    pthread_mutex_unlock(&gk_lock);
+    gk_note(config, args);
+}
+
 static inline gk_launch gk_last(int rank) {
     pthread_mutex_lock(&gk_lock);
     gk_launch l = gk_seen[rank];
@@ -65,11 +74,14 @@ static inline gk_launch gk_last(int rank) {
     return l;
 }
 
-static inline void gk_kernel(const char *row, const char *type, int ranks) {
-    const size_t size = sizeof(symm_args);
+static inline void gk_kernel(const symm_kernel_row *row, const char *type, int ranks) {
+    const size_t sizes[] = {sizeof(symm_args), sizeof(symm_extents)};
     char name[64];
-    snprintf(name, sizeof name, "symm_%s%s%s_n%d", row, *type ? "_" : "", type, ranks);
-    fake_cuda_kernel(name, gk_note, 1, &size);
+    snprintf(name, sizeof name, "symm_%s%s%s_n%d", row->name, *type ? "_" : "", type, ranks);
+    if (symm_coll_varies(&symm_colls[row->coll]))
+        fake_cuda_kernel(name, gk_note_extents, 2, sizes);
+    else
+        fake_cuda_kernel(name, gk_note, 1, sizes);
 }
 
 /* The kernels that src/device/cuda has, by the rows of coll.def: reduce.cu for each type, move.cu.
@@ -83,7 +95,7 @@ static inline void gk_kernels(void) {
         if (!(row->flags & SYMM_K_GPU)) continue;
         for (int t = 0; t < (typed ? symmNumTypes : 1); t++)
             for (int v = 0; v < variants; v++)
-                gk_kernel(row->name, typed ? gk_types[t] : "", row->max_ranks == 1 ? 1 : ranks[v]);
+                gk_kernel(row, typed ? gk_types[t] : "", row->max_ranks == 1 ? 1 : ranks[v]);
     }
 }
 

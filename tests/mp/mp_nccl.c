@@ -1,6 +1,8 @@
 /* mp_nccl.c - a program in NCCL's ABI, as others write them, over the drop-in (the library itself,
  * not its objects) under mpirun: every call that is served, on the host backend. */
+#include <dirent.h>
 #include <mpi.h>
+#include <unistd.h>
 
 #include "nccl_kit.h"
 
@@ -8,11 +10,15 @@ enum { COUNT = 1000, MANY = 300000 };
 
 static int rank, ranks;
 
-static ncclUniqueId shared_id(void) {
+static ncclUniqueId id_of(int maker) {
     ncclUniqueId id;
-    if (!rank) N_OK(ncclGetUniqueId(&id));
-    MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
+    if (rank == maker) N_OK(ncclGetUniqueId(&id));
+    MPI_Bcast(&id, sizeof id, MPI_BYTE, maker, MPI_COMM_WORLD);
     return id;
+}
+
+static ncclUniqueId shared_id(void) {
+    return id_of(0);
 }
 
 static ncclComm_t world(void) {
@@ -199,6 +205,48 @@ static void a_ring_of_messages(void) {
     N_OK(ncclCommDestroy(comm));
 }
 
+/* In place, as nccl-tests' sendrecv and alltoall: what the buffer holds then is nobody's promise,
+ * but the calls succeed, and what is sent to oneself arrives. */
+static void messages_in_place(void) {
+    ncclComm_t comm = world();
+    int *x = malloc((size_t)MANY * (size_t)ranks * sizeof *x);
+    T_CHECK(x != NULL);
+    for (int count = 10; count <= MANY; count = count == MANY ? MANY + 1 : MANY) {
+        fill(x, (size_t)count * (size_t)ranks, rank);
+        N_OK(ncclGroupStart());
+        N_OK(ncclSend(x, (size_t)count, ncclInt32, (rank + 1) % ranks, comm, NULL));
+        N_OK(ncclRecv(x, (size_t)count, ncclInt32, (rank + ranks - 1) % ranks, comm, NULL));
+        N_OK(ncclGroupEnd());
+        N_OK(ncclGroupStart());
+        for (int p = 0; p < ranks; p++) {
+            int *part = x + (size_t)p * (size_t)count;
+            N_OK(ncclSend(part, (size_t)count, ncclInt32, p, comm, NULL));
+            N_OK(ncclRecv(part, (size_t)count, ncclInt32, p, comm, NULL));
+        }
+        N_OK(ncclGroupEnd());
+        if (ranks > 1) N_OK(ncclAlltoAll(x, x, (size_t)count, ncclInt32, comm, NULL));
+    }
+    free(x);
+    N_OK(ncclCommDestroy(comm));
+}
+
+/* alltoall as nccl-tests make it where a NCCL has none, and as torch does always. */
+static void an_alltoall_of_messages(void) {
+    ncclComm_t comm = world();
+    int out[8 * COUNT], in[8 * COUNT];
+    T_CHECK(ranks <= 8);
+    for (int p = 0; p < ranks; p++) fill(out + p * COUNT, COUNT, 100 * rank + p);
+    N_OK(ncclGroupStart());
+    for (int p = 0; p < ranks; p++) { /* each rank another count: alltoallv */
+        N_OK(ncclSend(out + p * COUNT, (size_t)(COUNT - p), ncclInt32, p, comm, NULL));
+        N_OK(ncclRecv(in + p * COUNT, (size_t)(COUNT - rank), ncclInt32, p, comm, NULL));
+    }
+    N_OK(ncclGroupEnd());
+    for (int p = 0; p < ranks; p++)
+        holds(in + p * COUNT, (size_t)(COUNT - rank), 100 * p + rank, 1);
+    N_OK(ncclCommDestroy(comm));
+}
+
 static void nested_groups(void) {
     ncclComm_t comm = world();
     int x[2] = {rank + 1, rank + 1};
@@ -318,6 +366,24 @@ static void ids_for_many_roots(void) {
     N_OK(ncclCommDestroy(comm));
 }
 
+/* Blocking or not. */
+static void ids_of_any_rank(void) {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    for (int i = 0; i < 2 * ranks; i++) {
+        ncclComm_t comm = NULL;
+        ncclConfig_t config = n_config(NCCL_VERSION_CODE, sizeof config);
+        int x = 1;
+        config.blocking = i % 2;
+        const ncclResult_t r = ncclCommInitRankConfig(&comm, ranks, id_of(i / 2), rank, &config);
+        T_CHECK(r == ncclSuccess || r == ncclInProgress);
+        await(comm);
+        N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL));
+        T_EQ(x, ranks);
+        N_OK(ncclCommDestroy(comm));
+    }
+}
+
 /* A watchdog ends it; the others get an error, and a new communicator is made. */
 static void an_abort(void) {
     ncclComm_t comm = world();
@@ -340,15 +406,49 @@ static void an_abort(void) {
     N_OK(ncclCommDestroy(comm));
 }
 
+typedef struct {
+    long fds, pages, resident; /* of this process; pages are of addresses */
+} holding;
+
+static holding held(void) {
+    holding h = {0, 0, 0};
+    DIR *d = opendir("/proc/self/fd");
+    FILE *f = fopen("/proc/self/statm", "r");
+    T_CHECK(d && f && fscanf(f, "%ld %ld", &h.pages, &h.resident) == 2);
+    while (readdir(d)) h.fds++;
+    closedir(d);
+    fclose(f);
+    return h;
+}
+
+/* Made, used with a window, destroyed, 200 times: after the first few nothing grows any more. */
 static void two_hundred_communicators(void) {
+    holding early = {0, 0, 0};
     for (int i = 0; i < 200; i++) {
         ncclComm_t comm = world();
+        ncclWindow_t win;
+        int *a;
+        N_OK(ncclMemAlloc((void **)&a, 1 << 20));
+        N_OK(ncclCommWindowRegister(comm, a, 1 << 20, &win, NCCL_WIN_COLL_SYMMETRIC));
+        *a = rank + 1;
+        N_OK(ncclAllReduce(a, a, 1, ncclInt32, ncclSum, comm, NULL));
+        T_EQ(*a, sum_of_ranks(ranks));
+        N_OK(ncclCommWindowDeregister(comm, win));
         N_OK(ncclCommDestroy(comm));
+        N_OK(ncclMemFree(a));
+        if (i == 19) early = held();
     }
+    const holding late = held();
+    const long spare = (1 << 20) / getpagesize(); /* the allocator's own, and MPI's */
+    T_EQ(late.fds, early.fds);
+    T_CHECKF(late.pages <= early.pages + spare, "%ld pages of addresses, were %ld", late.pages,
+             early.pages);
+    T_CHECKF(late.resident <= early.resident + spare, "%ld pages of memory, were %ld",
+             late.resident, early.resident);
 }
 
 T_MAIN_MPI(T(who_is_who), T(collectives), T(collectives_on_windows),
            T(memory_ends_under_its_window), T(registrations_of_one_rank), T(premulsum_in_a_group),
-           T(a_ring_of_messages), T(nested_groups), T(made_in_a_group), T(splits), T(shrinks),
-           T(made_without_blocking), T(ids_for_many_roots), T(an_abort),
-           T(two_hundred_communicators))
+           T(a_ring_of_messages), T(messages_in_place), T(an_alltoall_of_messages),
+           T(nested_groups), T(made_in_a_group), T(splits), T(shrinks), T(made_without_blocking),
+           T(ids_for_many_roots), T(ids_of_any_rank), T(an_abort), T(two_hundred_communicators))

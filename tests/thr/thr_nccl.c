@@ -135,6 +135,86 @@ static void a_refused_call_takes_the_group_along(void) {
     destroy_all();
 }
 
+/* One that the drop-in refuses itself counts too: the library never hears of it. */
+static void a_call_on_no_communicator_takes_the_group_along(void) {
+    T_EXPECT_WARNINGS();
+    int x[RANKS] = {1, 1, 1, 1};
+    make_in_a_group();
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++)
+        N_OK(ncclAllReduce(&x[r], &x[r], 1, ncclInt32, ncclSum, comms[r], NULL));
+    N_ERR(ncclAllReduce(x, x, 1, ncclInt32, ncclSum, NULL, NULL), ncclInvalidArgument);
+    N_ERR(ncclGroupEnd(), ncclInvalidArgument);
+    for (int r = 0; r < RANKS; r++) T_EQ(x[r], 1);
+    N_OK(ncclGroupStart()); /* the next group is none the worse */
+    for (int r = 0; r < RANKS; r++)
+        N_OK(ncclAllReduce(&x[r], &x[r], 1, ncclInt32, ncclSum, comms[r], NULL));
+    N_OK(ncclGroupEnd());
+    T_EQ(x[3], RANKS);
+    destroy_all();
+}
+
+/* torch times a group by it: nothing runs, and what stands behind the group is done. */
+static void a_group_that_is_only_simulated_runs_nothing(void) {
+    T_EXPECT_WARNINGS();
+    int x[RANKS] = {1, 1, 1, 1};
+    ncclSimInfo_t info = {sizeof info, NCCL_SIM_MAGIC, NCCL_VERSION_CODE, -1};
+    ncclComm_t child[RANKS];
+    make_in_a_group();
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++) {
+        N_OK(ncclAllReduce(&x[r], &x[r], 1, ncclInt32, ncclSum, comms[r], NULL));
+        N_OK(ncclCommSplit(comms[r], 0, r, &child[r], NULL));
+    }
+    N_REFUSED(ncclGroupSimulateEnd(&info), ncclInvalidUsage, "none of its calls has run");
+    for (int r = 0; r < RANKS; r++) {
+        T_EQ(x[r], 1);
+        T_CHECK(!child[r]);
+    }
+    T_CHECK(info.estimatedTime == -1);
+    N_ERR(ncclGroupEnd(), ncclInvalidUsage); /* that one is over */
+    destroy_all();
+}
+
+/* torch aborts all communicators of a process in one group, while their calls stand still. */
+static void *waits_in_vain(void *arg) {
+    int x = 1;
+    N_ERR(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, arg, NULL), ncclRemoteError);
+    return NULL;
+}
+
+static void a_group_of_aborts(void) {
+    T_EXPECT_WARNINGS();
+    pthread_t stuck[2];
+    ncclComm_t other[RANKS];
+    N_OK(ncclCommInitAll(comms, RANKS, NULL));
+    N_OK(ncclCommInitAll(other, RANKS, NULL));
+    T_EQ(pthread_create(&stuck[0], NULL, waits_in_vain, comms[1]), 0);
+    T_EQ(pthread_create(&stuck[1], NULL, waits_in_vain, other[2]), 0);
+    usleep(30000);
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++) {
+        N_OK(ncclCommAbort(comms[r]));
+        N_OK(ncclCommAbort(other[r]));
+    }
+    N_OK(ncclGroupEnd());
+    for (int i = 0; i < 2; i++) T_EQ(pthread_join(stuck[i], NULL), 0);
+}
+
+/* An abort of a communicator whose calls stand in the group, which then runs none of them. */
+static void an_abort_of_what_stands_in_the_group(void) {
+    T_EXPECT_WARNINGS();
+    int x[RANKS] = {1, 1, 1, 1};
+    N_OK(ncclCommInitAll(comms, RANKS, NULL));
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++)
+        N_OK(ncclAllReduce(&x[r], &x[r], 1, ncclInt32, ncclSum, comms[r], NULL));
+    N_OK(ncclCommAbort(comms[0]));
+    T_CHECK(ncclGroupEnd() != ncclSuccess);
+    T_CHECK(x[0] == 1);
+    for (int r = 1; r < RANKS; r++) N_OK(ncclCommAbort(comms[r]));
+}
+
 static void a_communicator_in_use_by_its_group_is_not_destroyed(void) {
     T_EXPECT_WARNINGS();
     int x[RANKS] = {1, 1, 1, 1}, n;
@@ -240,5 +320,8 @@ static void revoked(void) {
 
 T_MAIN(T(a_thread_each), T(made_by_one_used_by_threads), T(one_thread_for_all),
        T(splits_in_a_group), T(a_refused_call_takes_the_group_along),
+       T(a_call_on_no_communicator_takes_the_group_along),
+       T(a_group_that_is_only_simulated_runs_nothing), T(a_group_of_aborts),
+       T(an_abort_of_what_stands_in_the_group),
        T(a_communicator_in_use_by_its_group_is_not_destroyed), T(streams_and_replays),
        T(a_watchdog_aborts), T(two_threads_abort), T(revoked))

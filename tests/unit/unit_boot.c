@@ -33,6 +33,16 @@ static void tcp_threads(void) {
     for (int i = 0; i < 5; i++) T_THREADS(ranks[i], tcp_rank, job_new(0, 40, KIT_MS));
 }
 
+/* Whichever rank makes the id; among threads whichever comes first relays. */
+static void tcp_id_of_any_rank(void) {
+    for (int maker = 0; maker < 4; maker++) {
+        job *j = job_new(0, 8, KIT_MS);
+        j->maker = maker;
+        T_FORK(4, tcp_rank, j);
+        T_THREADS(4, tcp_rank, j);
+    }
+}
+
 static void tcp_many_threads(void) {
     T_THREADS(72, tcp_rank, job_new(0, 3, KIT_MS));
 }
@@ -117,7 +127,38 @@ static void tcp_id_before_fork(void) {
         T_EQ(waitpid(pid[r], &status, 0), pid[r]);
         T_EQ(status, 0);
     }
-    drop_id(&id);
+    symm_boot_tcp_refuse(&id); /* the copy that is here */
+}
+
+/* As launchers do that are ranks themselves: who made the id, or any of its children. */
+static void tcp_id_before_fork_of_a_rank(void) {
+    enum { RANKS = 3 };
+    for (int turn = 0; turn < 20; turn++) {
+        symmUniqueId_t id;
+        pid_t pid[RANKS - 1];
+        const int me = turn % RANKS;
+        T_OK(symm_boot_tcp_id(&id, NULL));
+        for (int i = 0; i < RANKS; i++) {
+            pid_t child = i < RANKS - 1 ? fork() : 0;
+            T_CHECK(child >= 0);
+            if (child) {
+                pid[i] = child;
+                continue;
+            }
+            symm_boot *b;
+            symm_wait w = kit_wait("meeting", KIT_MS);
+            T_OK(symm_boot_tcp_open(&id, (me + i) % RANKS, RANKS, &w, &b));
+            block_storm(b, 8);
+            symm_boot_close(b);
+            T_EQ(SYMM_STAT_GET(fds), 0);
+            if (i < RANKS - 1) _exit(0);
+        }
+        for (int i = 0; i < RANKS - 1; i++) {
+            int status;
+            T_EQ(waitpid(pid[i], &status, 0), pid[i]);
+            T_EQ(status, 0);
+        }
+    }
 }
 
 static void ids_differ(void) {
@@ -391,8 +432,9 @@ static void beacons_endure_looks(void) {
     T_EQ(symm_beacon_seen(&key, 3), 0);
 }
 
-T_MAIN(T(tcp_processes), T(tcp_threads), T(tcp_many_threads), T(tcp_big_blocks), T(tcp_any_order),
-       T(tcp_in_place), T(tcp_id_before_fork), T(ids_differ), T(garbage_ids), T(bad_ranks),
+T_MAIN(T(tcp_processes), T(tcp_threads), T(tcp_id_of_any_rank), T(tcp_many_threads),
+       T(tcp_big_blocks), T(tcp_any_order), T(tcp_in_place), T(tcp_id_before_fork),
+       T(tcp_id_before_fork_of_a_rank), T(ids_differ), T(garbage_ids), T(bad_ranks),
        T(threads_meet), T(threads_72), T(threads_bad_arguments), T(callbacks_carry),
        T(callbacks_that_fail), T(callbacks_bad_arguments), T(mesh_of_threads), T(mesh_of_processes),
        T(mesh_bad_arguments), T(beacons_show_presence), T(beacons_endure_looks))

@@ -2,266 +2,7 @@
  * ranks, drawn, with the planner's own division of scratch, one call behind the other while ranks
  * run apart; every byte of all windows compared with what the calls mean. And kernels that must
  * leave. T_SEED: the first case; T_CASES: how many. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "emu.h"
-#include "host/coll/plan.h"
-#include "device/host/reduce.h"
-#include "coll_expect.h"
-
-enum { RANKS = 8, CALLS = 5, SCRATCH = 1 << 20, WINDOW = 192 << 10, GUARD = 256 };
-#define STRIDE ((uint64_t)SYMM_CTL_BYTES + SCRATCH + WINDOW)
-
-typedef struct { /* a call as all ranks make it, but for their places */
-    symm_call call;
-    symm_plan plan;
-    uint64_t src[RANKS], dst[RANKS]; /* offsets in the window */
-    int staged[RANKS];
-    uint64_t scalar[RANKS];
-} sample;
-
-static struct {
-    int n, calls;
-    uint64_t random;
-    unsigned char *flat, *model; /* all ranks' parts; windows as they should be */
-    symm_ctl *host;
-    sample call[CALLS];
-    emu_launch launch[RANKS * CALLS];
-} k;
-
-static uint32_t draw(uint32_t n) {
-    k.random ^= k.random << 13, k.random ^= k.random >> 7, k.random ^= k.random << 17;
-    return (uint32_t)((k.random >> 32) * n >> 32);
-}
-
-static unsigned char *window(int rank) {
-    return k.flat + (uint64_t)rank * STRIDE + SYMM_CTL_BYTES + SCRATCH;
-}
-static unsigned char *modelled(int rank) {
-    return k.model + (size_t)rank * WINDOW;
-}
-
-static void begin(int n) {
-    k.n = n;
-    k.flat = calloc((size_t)n, STRIDE);
-    k.model = malloc((size_t)n * WINDOW);
-    k.host = calloc((size_t)n, sizeof *k.host);
-    T_CHECK(k.flat && k.model && k.host);
-    emu_forget();
-    emu_memory(k.flat, (size_t)n * STRIDE);
-    emu_memory(k.host, (size_t)n * sizeof *k.host);
-    const uint32_t epoch = draw(4) ? draw(1000) : 0xfffffffeu - draw(CALLS);
-    for (int r = 0; r < n; r++) {
-        symm_gpu_ctl *ctl = (symm_gpu_ctl *)(void *)(k.flat + (uint64_t)r * STRIDE);
-        for (int b = 0; b < SYMM_GPU_MAX_CTAS; b++) ctl->epoch[b] = epoch;
-        uint32_t *w = (uint32_t *)(void *)window(r);
-        for (unsigned i = 0; i < WINDOW / 4; i++)
-            w[i] = draw(8) ? draw(1u << 20) + 0x3f000000u : draw(~0u);
-        memcpy(modelled(r), w, WINDOW);
-    }
-}
-
-static void end(void) {
-    free(k.flat);
-    free(k.model);
-    free(k.host);
-}
-
-/* ---- drawing a call -------------------------------------------------------------------------- */
-
-static const struct {
-    symmDataType_t type;
-    const char *name;
-    uint32_t size;
-} types[] = {{symmFloat32, "f32", 4}, {symmBfloat16, "bf16", 2}, {symmUint8, "u8", 1}};
-
-static symm_kernel_id kernel_of(symmColl_t coll) {
-    int kernels[SYMM_KERNEL_COUNT];
-    const int count = coll_kernels(coll, SYMM_K_GPU, k.n, kernels);
-    return (symm_kernel_id)kernels[draw((uint32_t)count)];
-}
-
-/* Room for both buffers on every rank, apart. */
-static void place(sample *s, uint64_t in, uint64_t out) {
-    const uint64_t half = WINDOW / 2 - GUARD;
-    const int chained =
-                  s > k.call && s[-1].call.count && draw(3), /* reads what the call before wrote */
-        in_place = !draw(3) && !symm_colls[s->call.coll].apart,
-              shift = draw(4)   ? 16
-                      : draw(2) ? (int)s->call.esize
-                                : 1,
-              other = draw(4) ? shift : 4; /* now and then results lie otherwise than sources */
-    for (int r = 0; r < k.n; r++) {
-        const int swap = chained ? s[-1].dst[r] >= WINDOW / 2 : (int)draw(2);
-        uint64_t a = draw((uint32_t)((half - in) / 16 + 1)) * 16u,
-                 b = draw((uint32_t)((half - out) / 16 + 1)) * 16u;
-        a += a + in + 16 < half ? (unsigned)shift % 16 : 0;
-        b += b + out + 16 < half ? (unsigned)other % 16 : 0;
-        s->src[r] = a + (swap ? WINDOW / 2 : 0);
-        s->dst[r] = b + (swap ? 0 : WINDOW / 2);
-        if (chained && s[-1].dst[r] % (WINDOW / 2) + in < half) s->src[r] = s[-1].dst[r];
-        if (in_place && in <= out)
-            s->src[r] = s->dst[r] + (unsigned)coll_send_part(s->call.coll, r) * in;
-        if (in_place && in > out)
-            s->dst[r] = s->src[r] + (unsigned)coll_recv_part(s->call.coll, r) * out;
-        s->staged[r] = !draw(24);
-        s->scalar[r] = s->call.type == symmFloat32    ? 0x3f800000u + (draw(3) << 22)
-                       : s->call.type == symmBfloat16 ? 0x3f80u + (draw(3) << 6)
-                                                      : draw(5);
-    }
-}
-
-static void draw_call(sample *s, const symm_plan_env *base) {
-    const int t = (int)draw(3), ops = draw(2) ? SYMM_OP_SUM + 1 : SYMM_OP_COUNT;
-    const uint32_t what = draw(10), esize = types[t].size, most = draw(3) ? 3000u : 80000u;
-    memset(s, 0, sizeof *s);
-    /* more of the two whose direct kernels have lines: they go in more ways */
-    s->call.coll = what == 9  ? symmCollBarrier
-                   : !draw(3) ? (what < 5 ? symmCollAllReduce : symmCollAllGather)
-                              : coll_draw(draw(1000), SYMM_K_GPU, what < 5);
-    const unsigned parts = (unsigned)coll_parts(s->call.coll, k.n);
-    s->call.type = types[t].type;
-    s->call.esize = esize;
-    s->call.op = coll_reduces(s->call.coll) ? draw((uint32_t)ops) : 0;
-    s->call.root = symm_colls[s->call.coll].flags & SYMM_COLL_ROOT ? (int)draw((uint32_t)k.n) : 0;
-    s->call.count = parts ? 1 + draw(most / esize / parts) : 0;
-    /* parts that begin at a multiple of 16, or all at the same distance from one */
-    if (parts > 1 && draw(2)) s->call.count = (s->call.count * esize + 15) / 16 * 16 / esize;
-    int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
-    forced[s->call.coll] = (int16_t)kernel_of(s->call.coll);
-    symm_plan_env env = *base;
-    env.forced = forced;
-    env.ctas = 1 + (int)draw(2);
-    env.threads = 32 * (1 + (int)draw(3));
-    env.relay = draw(2) ? SYMM_RELAY_STAGING : SYMM_RELAY_AUTO;
-    s->plan = symm_plan_make(&env, &s->call);
-    /* as where scratch is short */
-    if (!symm_kernels[s->plan.kernel].places && s->plan.line_warps && draw(4))
-        s->plan.line_warps = 1;
-    const uint64_t part = s->call.count * esize;
-    if (part)
-        place(s, part * (unsigned)coll_in(s->call.coll, k.n),
-              part * (unsigned)coll_out(s->call.coll, k.n));
-}
-
-static void launch_call(const sample *s, const symm_plan_env *env, int rank, emu_launch *l) {
-    const symm_kernel_row *row = &symm_kernels[s->plan.kernel];
-    char name[96], type[16] = "";
-    for (unsigned t = 0; t < 3; t++)
-        if (row->flags & SYMM_K_TYPED && types[t].type == s->call.type)
-            snprintf(type, sizeof type, "_%s", types[t].name);
-    snprintf(name, sizeof name, "symm_%s%s_n%d", row->name, type,
-             row->max_ranks == 1                                                      ? 1
-             : !(row->flags & SYMM_K_ONE_IMAGE) && (k.n == 2 || k.n == 4 || k.n == 8) ? k.n
-                                                                                      : 0);
-    l->kernel = emu_find(name);
-    T_CHECKF(l->kernel != NULL, "%s is not compiled in", name);
-    l->ctas = (unsigned)s->plan.ctas;
-    l->threads = (unsigned)s->plan.threads + 32;
-    l->args = (symm_args){.base = (uint64_t)(uintptr_t)k.flat,
-                          .stride = STRIDE,
-                          .src = window(rank) + s->src[rank],
-                          .dst = window(rank) + s->dst[rank],
-                          .count = s->call.count,
-                          .rank = rank,
-                          .nranks = k.n,
-                          .scratch = env->scratch,
-                          .op = s->call.op,
-                          .esize = s->call.esize,
-                          .sig = (uint32_t)s->call.count * 2654435761u + s->call.op +
-                                 (uint32_t)s->call.coll * 64 + (uint32_t)s->call.root * 4096,
-                          .type = s->call.type,
-                          .src_off = SYMM_STAGED,
-                          .dst_off = SYMM_STAGED,
-                          .scalar = s->scalar[rank],
-                          .nctas = s->plan.ctas,
-                          .gpu = {.host_base = (uint64_t)(uintptr_t)k.host,
-                                  .host_stride = sizeof *k.host,
-                                  .lines = s->plan.lines,
-                                  .line_warps = (uint32_t)s->plan.line_warps,
-                                  .stage_ctas = (uint32_t)s->plan.stage_ctas,
-                                  .stage_warps = (uint32_t)s->plan.stage_warps,
-                                  .stage_rows = (uint32_t)s->plan.stage_rows,
-                                  .root = s->call.root}};
-    if (!s->staged[rank]) {
-        l->args.src_off = SYMM_CTL_BYTES + SCRATCH + s->src[rank];
-        l->args.dst_off = SYMM_CTL_BYTES + SCRATCH + s->dst[rank];
-    }
-    const int is_root = s->call.root == rank;
-    if (!coll_in_at(s->call.coll, k.n, is_root)) l->args.src = NULL, l->args.src_off = SYMM_STAGED;
-    if (!coll_out_at(s->call.coll, k.n, is_root)) l->args.dst = NULL, l->args.dst_off = SYMM_STAGED;
-}
-
-/* ---- what it means --------------------------------------------------------------------------- */
-
-/* All results are made before one is stored: a destination may be a source of the same call. */
-static void model_call(const sample *s) {
-    static unsigned char all[WINDOW], out[RANKS][WINDOW];
-    const uint64_t part = s->call.count * s->call.esize;
-    const int in = coll_in(s->call.coll, k.n), parts = coll_out(s->call.coll, k.n);
-    const void *src[RANKS];
-    for (int r = 0; r < k.n; r++) src[r] = modelled(r) + s->src[r];
-    if (coll_reduces(s->call.coll))
-        symm_reduce->reduce[s->call.type][s->call.op](all, src, k.n, s->call.count * (unsigned)in,
-                                                      s->scalar);
-    for (int r = 0; r < k.n && part; r++)
-        for (int p = 0; p < parts; p++) {
-            const coll_origin o = coll_expect(&s->call, r, p);
-            const unsigned char *from = o.from == EVERY_RANK ? all : src[o.from];
-            memcpy(out[r] + (unsigned)p * part, from + o.at * s->call.esize, part);
-        }
-    for (int r = 0; r < k.n && part; r++)
-        memcpy(modelled(r) + s->dst[r], out[r],
-               (unsigned)coll_out_at(s->call.coll, k.n, s->call.root == r) * part);
-}
-
-static void describe(char *text, size_t cap) {
-    size_t at = 0;
-    for (int c = 0; c < k.calls && at < cap; c++) {
-        const sample *s = &k.call[c];
-        at += (size_t)snprintf(text + at, cap - at,
-                               " %s type %d op %u count %llu root %d, %d CTAs of %d threads, "
-                               "chunk %llu, staging %d x %d x %d;",
-                               symm_kernels[s->plan.kernel].name, (int)s->call.type, s->call.op,
-                               (unsigned long long)s->call.count, s->call.root, s->plan.ctas,
-                               s->plan.threads, (unsigned long long)s->plan.lines,
-                               s->plan.stage_ctas, s->plan.stage_warps, s->plan.stage_rows);
-    }
-}
-
-static void windows_are_as_modelled(uint64_t seed) {
-    char text[1024] = "";
-    for (int r = 0; r < k.n; r++) {
-        const unsigned char *is = window(r), *want = modelled(r);
-        unsigned i = 0;
-        while (i < WINDOW && is[i] == want[i]) i++;
-        if (i == WINDOW) continue;
-        describe(text, sizeof text);
-        T_CHECKF(0, "T_SEED=%llu: rank %d of %d, byte %u: %02x, not %02x;%s",
-                 (unsigned long long)seed, r, k.n, i, is[i], want[i], text);
-        return;
-    }
-}
-
-static symm_plan_env draw_calls(uint64_t seed) {
-    static const int ranks[] = {1, 2, 2, 3, 3, 4, 4, 5, 8, 8};
-    k.random = seed * 0x9e3779b97f4a7c15ull | 1;
-    for (int i = 0; i < 8; i++) draw(2);
-    begin(ranks[draw(10)]);
-    const symm_plan_env env = {.nranks = k.n,
-                               .gpu = 1,
-                               .sms = 2,
-                               .scratch =
-                                   symm_plan_gpu_scratch(draw(2) ? SCRATCH : SCRATCH / 5, k.n)};
-    k.calls = 2 + (int)draw(CALLS - 1);
-    for (int c = 0; c < k.calls; c++) {
-        draw_call(&k.call[c], &env);
-        for (int r = 0; r < k.n; r++) launch_call(&k.call[c], &env, r, &k.launch[r * k.calls + c]);
-    }
-    return env;
-}
+#include "kernel_kit.h"
 
 /* The ways of direct kernels. */
 enum { STRAIGHT, STRAIGHT_OFF, LINES, FEW_LINES, STAGED, WAYS };
@@ -278,9 +19,14 @@ static int way_of_hop(const sample *s) {
             straight &= !s->staged[r] && s->dst[r] % 16 == 0;
     return straight && symm_kernels[s->plan.kernel].stages_dst ? STRAIGHT : STAGED;
 }
+static int varies(int kernel) {
+    return symm_coll_varies(&symm_colls[symm_kernels[kernel].coll]);
+}
 /* Whether the tests should see it go so. */
 static int has_way(const symm_kernel_row *row, int way) {
     if (row->relay) return 1;
+    if (symm_coll_varies(&symm_colls[row->coll]))
+        return way == LINES || way == STAGED || (row->stages_dst && way != FEW_LINES);
     return row->staged && (way == STAGED || (way == STRAIGHT && row->stages_dst));
 }
 
@@ -307,20 +53,41 @@ static uint64_t first_seed(void) {
     return s ? strtoull(s, NULL, 0) : 1;
 }
 
-enum { USUAL = 300 }; /* enough to see every kernel go every way */
+/* The ways of a call's pairs of ranks, whose counts differ; and of what a rank keeps. */
+static void note_pairs(const sample *s, int *ways) {
+    const int straight = symm_kernels[s->plan.kernel].stages_dst;
+    for (int r = 0; r < k.n; r++)
+        for (int p = 0; p < k.n; p++) {
+            const symm_extent *e = &s->parts[r][k.n + p];
+            const int off = (s->dst[r] + e->at) % 16 != 0;
+            if (e->bytes && e->bytes <= s->plan.pairs) ways[LINES]++; /* LL, as it is */
+            if (e->bytes <= s->plan.pairs || p == r) continue;
+            ways[!straight || s->staged[r] ? STAGED : off ? STRAIGHT_OFF : STRAIGHT]++;
+        }
+}
+static void note_way(const sample *s, int *ways) {
+    if (s->v.n)
+        note_pairs(s, ways);
+    else if (symm_kernels[s->plan.kernel].staged)
+        ways[way_of(s)]++;
+}
 
-static void every_kernel_in_any_order(void) {
+enum { USUAL = 300, USUAL_UNEVEN = 150 }; /* enough to see every kernel go every way */
+
+/* uneven: most calls have a count per rank. */
+static void any_order(int uneven) {
     char why[256] = "", text[1024];
+    const int usual = uneven ? USUAL_UNEVEN : USUAL;
     int seen[SYMM_KERNEL_COUNT] = {0}, ways[SYMM_KERNEL_COUNT][WAYS] = {{0}};
     symm_reduce_init();
-    for (int i = 0; i < cases(USUAL); i++) {
+    k.uneven = uneven;
+    for (int i = 0; i < cases(usual); i++) {
         const uint64_t seed = first_seed() + (unsigned)i;
         draw_calls(seed);
         for (int c = 0; c < k.calls; c++) {
             model_call(&k.call[c]);
             seen[k.call[c].plan.kernel]++;
-            if (symm_kernels[k.call[c].plan.kernel].staged)
-                ways[k.call[c].plan.kernel][way_of(&k.call[c])]++;
+            note_way(&k.call[c], ways[k.call[c].plan.kernel]);
         }
         const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
         describe(text, sizeof text);
@@ -328,12 +95,35 @@ static void every_kernel_in_any_order(void) {
         if (!r) windows_are_as_modelled(seed);
         end();
     }
-    for (int id = 0; cases(USUAL) >= USUAL && id < SYMM_KERNEL_COUNT; id++) {
-        if (!(symm_kernels[id].flags & SYMM_K_GPU)) continue;
+    for (int id = 0; cases(usual) >= usual && id < SYMM_KERNEL_COUNT; id++) {
+        if (!(symm_kernels[id].flags & SYMM_K_GPU) || varies(id) != uneven) continue;
         T_CHECKF(seen[id], "%s was never drawn", symm_kernels[id].name);
         for (int way = 0; way < WAYS; way++)
             T_CHECKF(ways[id][way] > 0 || !has_way(&symm_kernels[id], way),
                      "%s was never drawn to go so: %s", symm_kernels[id].name, way_names[way]);
+    }
+}
+static void every_kernel_in_any_order(void) {
+    any_order(0);
+}
+static void counts_per_rank_in_any_order(void) {
+    any_order(1);
+}
+
+/* More of them than a warp has lanes, or than a CTA has threads that move data. */
+static void counts_per_rank_of_many_ranks(void) {
+    char why[256] = "", text[1024];
+    symm_reduce_init();
+    k.uneven = 3;
+    for (int i = 0; i < cases(4); i++) {
+        const uint64_t seed = 16000 + first_seed() + (unsigned)i;
+        draw_calls(seed);
+        for (int c = 0; c < k.calls; c++) model_call(&k.call[c]);
+        const int r = emu_run(k.launch, k.n, k.calls, seed, why, sizeof why);
+        describe(text, sizeof text);
+        T_CHECKF(!r, "T_SEED=%llu: %s;%s", (unsigned long long)seed - 16000, why, text);
+        if (!r) windows_are_as_modelled(seed - 16000);
+        end();
     }
 }
 
@@ -361,9 +151,10 @@ static void count_steps(void *arg, uint64_t step) {
 }
 
 /* Wherever an abort comes, all kernels end, those that were begun after it too. */
-static void an_abort_at_any_step_ends_all_kernels(void) {
+static void abort_anywhere(int uneven) {
     char why[256] = "", text[1024];
-    for (int i = -1; i < cases(25); i++) {
+    k.uneven = uneven;
+    for (int i = uneven ? 0 : -1; i < cases(25); i++) {
         /* first the one that found lanes which left a warp one by one */
         const uint64_t seed = i < 0 ? 7056 : 7000 + first_seed() + (unsigned)i;
         draw_calls(seed);
@@ -383,11 +174,18 @@ static void an_abort_at_any_step_ends_all_kernels(void) {
         end();
     }
 }
+static void an_abort_at_any_step_ends_all_kernels(void) {
+    abort_anywhere(0);
+}
+static void an_abort_ends_those_with_counts_per_rank(void) {
+    abort_anywhere(1);
+}
 
 /* One rank means another call: every rank's kernel ends and says so. */
-static void ranks_that_differ_all_leave(void) {
+static void differ(int uneven) {
     char why[256] = "", text[1024];
-    for (int i = -1; i < cases(25); i++) {
+    k.uneven = uneven;
+    for (int i = uneven ? 0 : -1; i < cases(25); i++) {
         const uint64_t seed = i < 0 ? 9084 : 9000 + first_seed() + (unsigned)i; /* see above */
         draw_calls(seed);
         const int call = (int)draw((uint32_t)k.calls), rank = (int)draw((uint32_t)k.n);
@@ -406,6 +204,10 @@ static void ranks_that_differ_all_leave(void) {
         end();
     }
 }
+static void ranks_that_differ_all_leave(void) {
+    differ(0);
+    differ(1);
+}
 
 /* ---- ranks that end before their peers ---- */
 
@@ -419,8 +221,9 @@ static void leave_when_ended(void *arg, uint64_t step) {
 static void a_rank_that_has_ended_may_leave(void) {
     char why[256] = "", text[1024];
     symm_reduce_init();
-    for (int i = 0; i < cases(15); i++) {
-        const uint64_t seed = 11000 + first_seed() + (unsigned)i;
+    for (int i = 0; i < cases(30); i++) {
+        const uint64_t seed = 11000 + first_seed() + (unsigned)i / 2;
+        k.uneven = i % 2;
         draw_calls(seed);
         for (int c = 0; c < k.calls; c++) model_call(&k.call[c]);
         emu_between(leave_when_ended, NULL);
@@ -449,7 +252,8 @@ static void draw_direct(uint64_t seed, int n, unsigned odd) {
     int direct[SYMM_KERNEL_COUNT], count = 0;
     int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
     for (int id = 0; id < SYMM_KERNEL_COUNT; id++)
-        if (symm_kernels[id].staged && symm_kernels[id].stages_dst) direct[count++] = id;
+        if (symm_kernels[id].staged && symm_kernels[id].stages_dst && varies(id) == k.uneven)
+            direct[count++] = id;
     const symm_kernel_row *row = &symm_kernels[direct[seed % (unsigned)count]]; /* each in turn */
     forced[row->coll] = (int16_t)(row - symm_kernels);
     sample *s = &k.call[0];
@@ -461,16 +265,18 @@ static void draw_direct(uint64_t seed, int n, unsigned odd) {
                           .op = SYMM_OP_SUM,
                           /* who writes into rank 0's window */
                           .root = symm_colls[row->coll].root_gives ? n - 1 : 0};
-    if (!row->relay) odd = 0; /* there they do not go between windows */
+    if (!row->relay && !k.uneven) odd = 0; /* there they do not go between windows */
+    if (k.uneven) s->v.n = n;
     const symm_plan_env env = {.nranks = n,
                                .gpu = 1,
                                .sms = 1,
                                .ctas = 1,
                                .threads = 32,
                                .forced = forced,
-                               .scratch = symm_plan_gpu_scratch(SCRATCH, n)};
+                               .scratch = symm_plan_gpu_scratch(SMALL, n)};
     s->plan = symm_plan_make(&env, &s->call);
     for (int r = 0; r < n; r++) s->src[r] = odd, s->dst[r] = WINDOW / 2 + odd;
+    if (k.uneven) make_parts(s);
     k.calls = 1;
     for (int r = 0; r < n; r++) launch_call(s, &env, r, &k.launch[r]);
 }
@@ -518,9 +324,10 @@ static unsigned changed(uint64_t from, uint64_t bytes) {
 
 /* When a rank that aborts has ended its own kernels, a peer's warp writes to its windows at most
  * the one piece that it is at: 4 KB; and what it has stored before may still be on the way. */
-static void an_aborted_ranks_windows_are_left_alone(void) {
+static void left_alone(int uneven) {
     enum { PIECE = 4096, ON_THE_WAY = 256 * 16 };
     int in_the_middle = 0;
+    k.uneven = uneven;
     for (int i = 0; i < cases(140); i++) {
         const uint64_t seed = 12000 + first_seed() + (unsigned)i;
         char why[256] = "";
@@ -540,17 +347,88 @@ static void an_aborted_ranks_windows_are_left_alone(void) {
     }
     T_CHECKF(cases(140) < 40 || in_the_middle > 0, "no abort came while somebody wrote");
 }
+static void an_aborted_ranks_windows_are_left_alone(void) {
+    left_alone(0);
+}
+static void the_same_with_counts_per_rank(void) {
+    left_alone(1);
+}
 
 /* Who has waited for a third rank while it left does not begin to write to it. */
 static void a_rank_that_has_left_is_not_begun_with(void) {
-    for (int i = 0; i < cases(12); i++) {
-        const uint64_t seed = 13000 + first_seed() + (unsigned)i;
-        draw_direct(seed, 3, 1 + (unsigned)i % 15);
+    for (int i = 0; i < cases(24); i++) {
+        const uint64_t seed = 13000 + first_seed() + (unsigned)i / 2;
+        k.uneven = i % 2;
+        draw_direct(seed, 3, 1 + (unsigned)i / 2 % 15);
         run_with_the_leaver(seed, 0);
         /* An early look may miss it once, for the bytes at the ends. */
         T_CHECKF(changed(0, WINDOW) <= (emu_delays() ? 60 : 0),
                  "T_SEED=%llu: %u bytes of its window have changed",
                  (unsigned long long)seed - 13000, changed(0, WINDOW));
+        end();
+    }
+}
+
+/* ---- counts that differ ---- */
+
+/* Of two ranks, one means another number of elements of a part that is between them. Says what. */
+static void make_unequal(sample *s, int giver, int taker, symm_unequal *said) {
+    const int at_taker = (int)draw(2), p = at_taker ? taker : giver;
+    symm_extent *e = &s->parts[p][at_taker ? k.n + giver : taker];
+    const uint64_t was = e->bytes;
+    k.launch[p].args.src = window(p) + s->src[p];
+    k.launch[p].args.dst = window(p) + s->dst[p];
+    e->bytes = !was ? s->call.esize : draw(2) ? 0 : was - s->call.esize;
+    *said = (symm_unequal){.who = (uint64_t)s->call.esize << 32 | (unsigned)giver << 16 |
+                                  ((unsigned)taker + 1),
+                           .gives = at_taker ? was : e->bytes,
+                           .takes = at_taker ? e->bytes : was};
+}
+
+/* What a rank may have written: parts of its result, as it was told to expect them. */
+static void wrote_only_its_parts(uint64_t seed, int rank) {
+    const sample *s = &k.call[0];
+    const symm_extent *from = &k.launch[rank].args.extents[k.n];
+    for (uint64_t i = 0; i < WINDOW; i++) {
+        int inside = 0;
+        for (int p = 0; p < k.n; p++) inside |= i - s->dst[rank] - from[p].at < from[p].bytes;
+        T_CHECKF(inside || window(rank)[i] == modelled(rank)[i],
+                 "T_SEED=%llu: byte %llu of rank %d of %d was written", (unsigned long long)seed,
+                 (unsigned long long)i, rank, k.n);
+        if (!inside && window(rank)[i] != modelled(rank)[i]) return;
+    }
+}
+
+/* Both ranks leave in this call, one says what each means, and nobody writes outside. */
+static void counts_that_differ_are_told(void) {
+    char why[256] = "", text[1024];
+    for (int i = 0; i < cases(40); i++) {
+        const uint64_t seed = 15000 + first_seed() + (unsigned)i;
+        int said = 0;
+        symm_unequal want;
+        k.uneven = 2;
+        draw_calls(seed);
+        if (k.n == 1) {
+            end();
+            continue;
+        }
+        for (int p = 1; p < k.n; p++) k.launch[p] = k.launch[p * k.calls];
+        k.calls = 1;
+        const int giver = (int)draw((uint32_t)k.n),
+                  taker = (giver + 1 + (int)draw((uint32_t)k.n - 1)) % k.n;
+        make_unequal(&k.call[0], giver, taker, &want);
+        const int r = emu_run(k.launch, k.n, 1, seed, why, sizeof why);
+        describe(text, sizeof text);
+        T_CHECKF(!r, "T_SEED=%llu, %d ranks: %s;%s", (unsigned long long)seed - 15000, k.n, why,
+                 text);
+        for (int p = 0; p < k.n; p++) {
+            T_CHECKF(k.host[p].abort >> 32 == symmMismatch, "T_SEED=%llu: rank %d heard %llx",
+                     (unsigned long long)seed - 15000, p, (unsigned long long)k.host[p].abort);
+            if (k.host[p].unequal.who) said |= !memcmp(&k.host[p].unequal, &want, sizeof want);
+            wrote_only_its_parts(seed - 15000, p);
+        }
+        T_CHECKF(said, "T_SEED=%llu: nobody said what rank %d has for rank %d;%s",
+                 (unsigned long long)seed - 15000, giver, taker, text);
         end();
     }
 }
@@ -569,7 +447,7 @@ static void a_barrier_orders_what_was_stored_before_it(void) {
         begin(2 + (int)draw(3));
         sample barrier = {.call = {.coll = symmCollBarrier}};
         const symm_plan_env env = {
-            .nranks = k.n, .gpu = 1, .sms = 2, .scratch = symm_plan_gpu_scratch(SCRATCH, k.n)};
+            .nranks = k.n, .gpu = 1, .sms = 2, .scratch = symm_plan_gpu_scratch(SMALL, k.n)};
         barrier.plan = symm_plan_make(&env, &barrier.call);
         emu_launch list[RANKS * 3 * ROUNDS];
         for (int c = 0; c < 3 * ROUNDS * k.n; c++) {
@@ -593,7 +471,9 @@ static void a_barrier_orders_what_was_stored_before_it(void) {
     }
 }
 
-T_MAIN(T(every_kernel_in_any_order), T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),
+T_MAIN(T(every_kernel_in_any_order), T(counts_per_rank_in_any_order),
+       T(counts_per_rank_of_many_ranks), T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),
+       T_TIMEOUT(an_abort_ends_those_with_counts_per_rank, 120), T(counts_that_differ_are_told),
        T(ranks_that_differ_all_leave), T(a_rank_that_has_ended_may_leave),
-       T(an_aborted_ranks_windows_are_left_alone), T(a_rank_that_has_left_is_not_begun_with),
-       T(a_barrier_orders_what_was_stored_before_it))
+       T(an_aborted_ranks_windows_are_left_alone), T(the_same_with_counts_per_rank),
+       T(a_rank_that_has_left_is_not_begun_with), T(a_barrier_orders_what_was_stored_before_it))

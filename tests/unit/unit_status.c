@@ -230,6 +230,35 @@ static void a_file_that_cannot_be_opened_is_named(void) {
     symm_log_setup(SYMM_LOG_WARN, "");
 }
 
+/* symmLogQuery, symmLogWrite: lines of a program go where ours do, or nowhere. */
+static void a_programs_own_lines(void) {
+    T_EXPECT_WARNINGS();
+    for (int level = SYMM_LOG_NONE; level <= SYMM_LOG_TRACE; level++) {
+        int now = 77, lines = 0;
+        open_log(level);
+        T_OK(symmLogQuery(&now));
+        T_EQ(now, level);
+        T_OK(symmLogWrite(symmLogWarn, "mine 2 %s %n")); /* no format */
+        T_OK(symmLogWrite(symmLogInfo, "mine 3"));
+        T_OK(symmLogWrite(symmLogTrace, "mine 4"));
+        read_log();
+        for (const char *at = logfile.text; (at = strstr(at, "mine ")); at++) lines++;
+        T_EQ(lines, level < symmLogWarn ? 0 : level - symmLogWarn + 1);
+        if (lines) T_MSG(logfile.text, "symm WARN mine 2 %s %n\n");
+    }
+}
+
+static void bad_lines_are_refused(void) {
+    T_EXPECT_WARNINGS();
+    open_log(SYMM_LOG_INFO);
+    T_ERR(symmLogQuery(NULL), symmInvalidArgument);
+    T_ERR(symmLogWrite(symmLogInfo, NULL), symmInvalidArgument);
+    T_ERR(symmLogWrite((symmLogLevel_t)1, "unseen"), symmInvalidArgument);
+    T_MSG(symmGetLastError(NULL), "level=1: must be 2 to 4");
+    T_ERR(symmLogWrite((symmLogLevel_t)5, "unseen"), symmInvalidArgument);
+    T_CHECK(!strstr(read_log(), "unseen"));
+}
+
 enum { LINES = 100, WRITERS = 4 };
 
 static void write_lines(int rank, int n, void *arg) {
@@ -263,4 +292,5 @@ T_MAIN(T(every_code_has_its_own_text), T(codes_outside_the_table_have_a_text),
        T(try_passes_codes_on), T(texts_belong_to_threads), T(lines_have_nccl_s_shape),
        T(levels_filter), T(propagation_is_traced), T(logging_leaves_errno_alone),
        T(a_long_line_is_cut_and_ended), T(the_file_s_name_takes_host_and_pid),
-       T(a_file_that_cannot_be_opened_is_named), T(lines_of_threads_do_not_mix))
+       T(a_file_that_cannot_be_opened_is_named), T(a_programs_own_lines), T(bad_lines_are_refused),
+       T(lines_of_threads_do_not_mix))

@@ -3,6 +3,7 @@
 #include "hop_ll.cuh"
 #include "hop_lines.cuh"
 #include "two_hops.cuh"
+#include "uneven.cuh"
 
 /* bounds: data warps and the one for signatures. */
 #define KERNEL(row, tag, threads, ...)                              \
@@ -29,6 +30,16 @@
 #define FIRST_PARTS(S, N) load_first_parts<S, N>
 #define HOP_LL(S, N)      body_hop_ll<S, symmUint8, N>
 #define HOP_LINES(S, N)   body_hop_lines<S, symmUint8, N>
+
+/* With a count per rank, for any number of ranks. */
+#define KERNEL_PARTS(row)                                                                   \
+    extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1) symm_##row##_n0( \
+        const __grid_constant__ symm_args a, const __grid_constant__ symm_extents e) {      \
+        enter(a);                                                                           \
+        run r = open_kernel(a);                                                             \
+        if (is_data()) body_uneven_move(r, e.part);                                         \
+        close_kernel(r);                                                                    \
+    }
 
 /* What plan_gpu.c keeps to. */
 #define THREADS(N) ((N) >= 4 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS)
@@ -59,6 +70,9 @@ SHAPES(2)
 SHAPES(4)
 SHAPES(8)
 SHAPES(0)
+
+KERNEL_PARTS(all_gatherv_direct)
+KERNEL_PARTS(alltoallv_direct)
 
 /* For tools: what a launch alone costs. */
 extern "C" __global__ void symm_nothing(void) {

@@ -4,6 +4,7 @@
 #include "hop_ll.cuh"
 #include "hop_lines.cuh"
 #include "two_hops.cuh"
+#include "uneven.cuh"
 
 #define PASTE_(a, b, c, d) a##b##c##d
 #define PASTE(a, b, c, d)  PASTE_(a, b, c, d)
@@ -66,3 +67,13 @@ SHAPES(4)
 SHAPES(8)
 SHAPES(0)
 KERNEL(all_reduce_local, n1, SYMM_GPU_THREADS, body_ar_local<SYMM_T>)
+
+/* With a count per rank, for any number of ranks. */
+extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1)
+    PASTE(symm_reduce_scatterv_staged_, SYMM_TNAME, _, n0)(const __grid_constant__ symm_args a,
+                                                           const __grid_constant__ symm_extents e) {
+    enter(a);
+    run r = open_kernel(a);
+    if (is_data()) body_uneven_sum<SYMM_T>(r, e.part);
+    close_kernel(r);
+}

@@ -169,7 +169,7 @@ SYMM_DEV int symm_slice(symm_cta *c, int root, symm_piece p) {
     for (int r = 0; r < a->nranks; r++) {
         if (symm_ready_wait(c, r, p.k) || symm_load(c, r, p, &srcs[r])) return 1;
         if (root < 0) dsts[r] = symm_target(c, r, p);
-        if (root == r) to = symm_target(c, r, p);
+        if (root >= 0 && root == r) to = symm_target(c, r, p);
     }
     if (root >= 0) {
         if (!to) to = symm_room(c, a->rank);

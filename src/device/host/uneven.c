@@ -32,10 +32,10 @@ typedef struct {
 
 /* This rank's part for rank q in its source; that from rank p in its destination. */
 SYMM_DEV const symm_extent *symm_part_to(const symm_cta *c, int q) {
-    return &c->a->host.extents[q];
+    return &c->a->extents[q];
 }
 SYMM_DEV const symm_extent *symm_part_of_rank(const symm_cta *c, int p) {
-    return &c->a->host.extents[c->a->nranks + p];
+    return &c->a->extents[c->a->nranks + p];
 }
 SYMM_DEV symm_pair *symm_pair_of(const symm_cta *c, int rank, int src) {
     return &symm_ctl_of(c->a, rank)->pair[c->epoch & 1u][src];

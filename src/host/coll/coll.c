@@ -132,6 +132,7 @@ static void fill_plan(symm_args *a, const symm_plan *p, int gpu, int32_t root) {
         a->gpu.stage_warps = (uint32_t)p->stage_warps;
         a->gpu.stage_rows = (uint32_t)p->stage_rows;
         a->gpu.root = root;
+        a->gpu.pairs = p->pairs;
     } else {
         a->host.chunk = p->chunk;
         a->host.chunk_log = (uint32_t)__builtin_ctzll(p->chunk);
@@ -163,7 +164,7 @@ static void fill_args(symm_launch *l, const symm_coll *k, const symm_redop *user
     a->op = l->call.op;
     a->esize = l->call.esize;
     fill_plan(a, &l->plan, c->cuda, k->root);
-    if (!c->cuda) a->host.extents = k->extents;
+    a->extents = k->extents;
     l->sig = signature(&l->call, a->op);
     a->sig = with_heaps(l->sig, c->calls.digest);
     a->scalar = user ? user->scalar : 0;

@@ -62,7 +62,7 @@ static symmResult_t resolve(symm_comm *c, const symm_counts *counts, queued *q) 
 static void point_home(queued *q) {
     q->k.extents = q->k.extents ? q->extents : NULL;
     q->k.user = q->user.live ? &q->user : NULL;
-    if (q->k.extents) q->l.args.host.extents = q->extents;
+    if (q->k.extents) q->l.args.extents = q->extents;
 }
 
 /* ---- calls that are one ---------------------------------------------------------------------- */

@@ -41,7 +41,7 @@ typedef struct {
     int line_warps;
     uint64_t lines;              /* GPUs: of a warp and item */
     uint64_t chunk;              /* host backend: bytes */
-    uint32_t pairs;              /* host backend, a count per rank: bytes of a packet, at most */
+    uint32_t pairs;              /* a count per rank: bytes of a pair that go as packets, at most */
     uint32_t flags;              /* SYMM_ARG_NT, SYMM_ARG_DIRECT */
     int stage_ctas, stage_warps; /* GPUs: direct kernels' that have staging; */
     int stage_rows;              /* rows of each warp */

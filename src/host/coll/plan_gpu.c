@@ -132,18 +132,29 @@ static void pick_stage(const symm_plan_env *env, uint64_t need, symm_plan *p) {
     p->stage_rows = (int)rows;
 }
 
+/* A count per rank: the packets of a pair must fit their slot. */
+static uint32_t pick_pairs(const symm_plan_env *env, const symm_plan_row *row) {
+    const uint64_t fit = env->scratch.gpu.ll_slot / 2;
+    return row->pairs < fit ? row->pairs : (uint32_t)fit;
+}
+
+/* A count per rank: ranks have different counts, so the grid is the same for all: the whole of
+ * what a call may have. */
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel) {
     const symm_plan_row *row = row_for(env, call, kernel);
     if (!row) return (symm_plan){.kernel = SYMM_KERNEL_COUNT};
     symm_plan p = {.kernel = kernel >= 0 ? (symm_kernel_id)kernel : row->kernel, .lines = 1};
     const symm_kernel_row *k = &symm_kernels[p.kernel];
-    const uint64_t need = work(env, call, k);
+    const int varies = symm_coll_varies(&symm_colls[call->coll]);
+    const uint64_t need = varies ? (unsigned)most_ctas(env, row) * (uint64_t)(unsigned)row->warps
+                                 : work(env, call, k);
     pick_grid(env, row, need, &p);
+    if (varies) p.pairs = pick_pairs(env, row);
     if (k->places) {
         pick_lines(env, k, need, &p);
         p.threads = 32 * p.line_warps;
     } else if (k->staged) {
-        pick_stage(env, need, &p);
+        pick_stage(env, varies ? UINT64_MAX : need, &p);
         if (k->relay) pick_relay(env, call, &p);
     }
     return p;
@@ -169,8 +180,8 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
 }
 
 /* To be raised with every change of what a kernel's body sends or waits for. 3: direct kernels send
- * lines or stage what is in no window, as the plan says. 4: the shapes of shape.cuh. */
-enum { PROTOCOL = 4 };
+ * lines or stage what is in no window, as the plan says. 4: the shapes of shape.cuh. 5: counts per rank (uneven.cuh). */
+enum { PROTOCOL = 5 };
 
 /* What no field of a call tells: ranks that divide scratch or staging differently must not make a
  * communicator. */

@@ -168,7 +168,7 @@ static int call_differs(const symm_comm *c, uint64_t seq, int oldest, char *text
         graphs |= get(&of(c, r)->captured) != 0;
     }
     if (!two_sides(said, sizeof said[0], have, c->nranks, most, odd, who)) return 0;
-    snprintf(text, cap, "call %llu%s%s: %s: %s; %s: %s", (unsigned long long)seq,
+    SYMM_SAY(text, cap, "call %llu%s%s: %s: %s; %s: %s", (unsigned long long)seq,
              oldest && seq > 1 ? " (or an older one)" : "", graphs ? ", graphs not counted" : "",
              symm_boot_ranks(most, c->nranks, ra, sizeof ra), call_text(&said[who[0]], a),
              symm_boot_ranks(odd, c->nranks, rb, sizeof rb), call_text(&said[who[1]], b));
@@ -182,7 +182,7 @@ static int step_differs(const symm_comm *c, uint64_t seq, char *text, size_t cap
     int who[2];
     for (int r = 0; r < c->nranks; r++) have[r] = (unsigned char)get_step(of(c, r), seq, said[r]);
     if (!two_sides(said, sizeof said[0], have, c->nranks, most, odd, who)) return 0;
-    snprintf(text, cap, SYMM_DOING_DIFFERENT ": %s: %s; %s: %s",
+    SYMM_SAY(text, cap, SYMM_DOING_DIFFERENT ": %s: %s; %s: %s",
              symm_boot_ranks(most, c->nranks, ra, sizeof ra), said[who[0]],
              symm_boot_ranks(odd, c->nranks, rb, sizeof rb), said[who[1]]);
     return 1;
@@ -218,7 +218,7 @@ static int astray_text(const symm_comm *c, int a, int b, char *text, size_t cap)
     char call[CALL_TEXT + 32], stage[SYMM_DOING_TEXT];
     if (!get_step(of(c, a), get(&of(c, a)->step), stage) || !next_text(c, a, b, call, sizeof call))
         return 0;
-    snprintf(text, cap, SYMM_DOING_DIFFERENT ": rank %d: %s; rank %d: %s", a, stage, b, call);
+    SYMM_SAY(text, cap, SYMM_DOING_DIFFERENT ": rank %d: %s; rank %d: %s", a, stage, b, call);
     return 1;
 }
 
@@ -336,7 +336,7 @@ int symm_message_differs(const symm_comm *c, char *text, size_t cap) {
         const symm_p2p_note *note = &symm_comm_ctl(c, r)->p2p;
         const uint64_t who = get(&note->differ); /* pairs with `differs` of p2p_receive.c */
         if (!who) continue;
-        snprintf(text, cap, "rank %u sends %llu %s, rank %u receives %llu %s",
+        SYMM_SAY(text, cap, "rank %u sends %llu %s, rank %u receives %llu %s",
                  (unsigned)(who >> 32), (unsigned long long)get(&note->sent_count),
                  symm_type_name(get(&note->sent_type)), (unsigned)who - 1,
                  (unsigned long long)get(&note->recv_count), symm_type_name(get(&note->recv_type)));

@@ -48,7 +48,7 @@ void symm_driver_warn(const symm_comm *c, int peer) {
 void symm_driver_explain(const symm_comm *c, int peer) {
     char text[SYMM_ERR_TEXT];
     if (!symm_driver_same(c, peer) || strstr(symm_status_text(), "this same thread")) return;
-    snprintf(text, sizeof text, "%.320s; rank %d is late%s", symm_status_text(), peer,
+    SYMM_SAY(text, sizeof text, "%.320s; rank %d is late%s", symm_status_text(), peer,
              SYMM_DRIVER_ALONE);
     symm_status_adopt(text);
 }

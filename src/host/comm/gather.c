@@ -98,7 +98,7 @@ static void explain_timeout(symm_comm *c) {
     const int late = symm_doing_late(c);
     if (late < 0 || strstr(symm_status_text(), "has issued")) return;
     const char *alone = symm_driver_same(c, late) ? SYMM_DRIVER_ALONE : "";
-    snprintf(text, sizeof text, "%.200s; rank %d has issued %.150s%s", symm_status_text(), late,
+    SYMM_SAY(text, sizeof text, "%.200s; rank %d has issued %.150s%s", symm_status_text(), late,
              symm_doing_text(c, late, does, sizeof does), alone);
     symm_status_adopt(text);
 }

@@ -69,7 +69,7 @@ static void name_all_gone(const symm_comm *c) {
     symm_ranks gone;
     symm_comm_gone(c, &gone);
     if (symm_ranks_count(&gone) < 2 || strstr(symm_status_text(), " are gone")) return;
-    snprintf(text, sizeof text, "%.320s; %s are gone", symm_status_text(),
+    SYMM_SAY(text, sizeof text, "%.320s; %s are gone", symm_status_text(),
              symm_ranks_text(&gone, who, sizeof who));
     symm_status_adopt(text);
 }
@@ -99,7 +99,7 @@ symmResult_t symm_comm_used(symm_comm *c) {
     char text[32];
     const uint64_t word = symm_comm_death_word(c);
     if (word && !symm_comm_is_over(c)) {
-        snprintf(text, sizeof text, "rank %d died", (int)(uint32_t)word - 1);
+        SYMM_SAY(text, sizeof text, "rank %d died", (int)(uint32_t)word - 1);
         symm_comm_fail(c, symmRemoteError, (int)(uint32_t)word - 1, text);
     }
     return symm_comm_told(c);
@@ -148,12 +148,12 @@ int symm_comm_said_left(const symm_comm *c, int peer) {
 /* 1: two ranks disagree on what one of them sends the other, and one has said so. */
 static int unequal_counts(const symm_comm *c, char *text, size_t cap) {
     const symm_ctl *ctl = __atomic_load_n(&c->ctl, __ATOMIC_ACQUIRE); /* pairs with comm_make.c */
-    for (int p = 0; ctl && !c->cuda && p < c->nranks; p++) {
+    for (int p = 0; ctl && p < c->nranks; p++) {
         const symm_unequal *u = &symm_comm_ctl(c, p)->unequal;
-        /* pairs with the release in symm_pair_unequal */
+        /* pairs with the release in symm_pair_unequal; GPUs: in tell_unequal (uneven.cuh) */
         const uint64_t who = __atomic_load_n(&u->who, __ATOMIC_ACQUIRE), bytes = who >> 32;
         if (!bytes) continue;
-        snprintf(text, cap, "rank %u sends %llu elements to rank %u, which expects %llu",
+        SYMM_SAY(text, cap, "rank %u sends %llu elements to rank %u, which expects %llu",
                  (unsigned)(who >> 16 & 0xffff),
                  (unsigned long long)(__atomic_load_n(&u->gives, __ATOMIC_RELAXED) / bytes),
                  (unsigned)(who & 0xffff) - 1,
@@ -171,9 +171,9 @@ static void mismatch_reason(symm_comm *c, const char *who, char *text, size_t ca
         unequal_counts(c, text, cap))
         return;
     if (!symm_doing_differ(c, calls, sizeof calls))
-        snprintf(text, cap, "%s and another rank %s", who, what);
+        SYMM_SAY(text, cap, "%s and another rank %s", who, what);
     else if (!strncmp(calls, "call ", 5))
-        snprintf(text, cap, "the ranks %s: %s", what, calls);
+        SYMM_SAY(text, cap, "the ranks %s: %s", what, calls);
     else
         snprintf(text, cap, "%s", calls);
 }
@@ -184,7 +184,7 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
     switch (code) {
     case symmMismatch: mismatch_reason(c, who, text, cap); break;
     case symmTimeout:
-        snprintf(text, cap,
+        SYMM_SAY(text, cap,
                  "%s did not come before a deadline (SYMM_TIMEOUT; in set-up SYMM_SETUP_TIMEOUT)"
                  "%s%s%s%s",
                  who, rank >= 0 ? "; it has issued " : "",
@@ -196,9 +196,9 @@ void symm_comm_reason(symm_comm *c, symmResult_t code, int rank, char *text, siz
                      : "",
                  symm_driver_same(c, rank) ? SYMM_DRIVER_ALONE : "");
         break;
-    case symmAborted: snprintf(text, cap, "%s aborted or revoked the communicator", who); break;
-    case symmRemoteError: snprintf(text, cap, "%s died or left the communicator", who); break;
-    default: snprintf(text, cap, "%s cannot go on: %s", who, symmGetErrorString(code)); break;
+    case symmAborted: SYMM_SAY(text, cap, "%s aborted or revoked the communicator", who); break;
+    case symmRemoteError: SYMM_SAY(text, cap, "%s died or left the communicator", who); break;
+    default: SYMM_SAY(text, cap, "%s cannot go on: %s", who, symmGetErrorString(code)); break;
     }
 }
 
@@ -216,7 +216,7 @@ void symm_comm_break(symm_comm *c, symmResult_t code, int rank, const char *stag
 
 void symm_comm_abort_everywhere(symm_comm *c, const char *what) {
     char text[160];
-    snprintf(text, sizeof text, "rank %d called %s", c->rank, what);
+    SYMM_SAY(text, sizeof text, "rank %d called %s", c->rank, what);
     abort_peers(c, symmAborted, c->rank);
     symm_comm_fail(c, symmAborted, c->rank, text);
     if (c->mesh) symm_agree_revoke(c->mesh, symmAborted, c->rank, what, text);

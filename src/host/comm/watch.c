@@ -61,7 +61,7 @@ static void hung_up(symm_comm *c, int peer) {
         symm_comm_note_death(c, peer);
         return;
     }
-    snprintf(text, sizeof text, "rank %d died", peer);
+    SYMM_SAY(text, sizeof text, "rank %d died", peer);
     SYMM_WARN("communicator %s: %s", c->name, text);
     symm_comm_fail(c, symmRemoteError, peer, text);
 }

@@ -21,15 +21,15 @@ symm_extent_block *symm_extents_take(symm_comm *c, symm_args *a) {
     symm_comm_order *o = &c->order;
     /* pairs with the release in symm_extents_give: what a task read, it has read */
     if (!o->spare) o->spare = atomic_exchange_explicit(&o->used, NULL, memory_order_acquire);
-    SYMM_ASSERT(a->host.extents && c->nranks > 0);
+    SYMM_ASSERT(a->extents && c->nranks > 0);
     symm_extent_block *b = o->spare;
     if (b)
         o->spare = b->next;
     else
         b = SYMM_FAIL_ALLOC(call_extents, malloc(sizeof *b + symm_extents_bytes(c->nranks)));
     if (!b) return NULL;
-    memcpy(b->at, a->host.extents, symm_extents_bytes(c->nranks));
-    a->host.extents = b->at;
+    memcpy(b->at, a->extents, symm_extents_bytes(c->nranks));
+    a->extents = b->at;
     return b;
 }
 

@@ -56,7 +56,7 @@ symm_keep *symm_keep_new(const symm_launch *l) {
     const int host = !l->comm->cuda,
               n = src && host ? symm_window_pieces(src, l->args.src, l->in, NULL) : 0,
               more = dst && host ? symm_window_pieces(dst, l->args.dst, l->out, NULL) : 0;
-    const symm_extent *extents = host ? l->args.host.extents : NULL;
+    const symm_extent *extents = host ? l->args.extents : NULL;
     const size_t bytes = extents ? symm_extents_bytes(l->comm->nranks) : 0,
                  pieces = sizeof(symm_keep) + (size_t)(n + more) * sizeof(symm_lived);
     symm_keep *k = SYMM_FAIL_ALLOC(capture_call, calloc(1, pieces + bytes));

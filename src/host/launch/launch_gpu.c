@@ -1,7 +1,9 @@
 /* launch_gpu.c - the launcher for GPUs: one cuLaunchKernelEx per call. The communicator's user
  * thread, with its context current; no lock. */
 #include <pthread.h>
+#include <string.h>
 
+#include "host/coll/counts.h"
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
@@ -29,7 +31,10 @@ static symmResult_t launch(symm_comm *c, const symm_launch *l, symmStream_t stre
                                .attrs = &attr,
                                .num_attrs = (unsigned)overlaps};
     const int type = symm_kernels[l->plan.kernel].flags & SYMM_K_TYPED ? (int)l->args.type : 0;
-    void *args[] = {&with};
+    symm_extents extents; /* the driver copies both arguments, for a graph too */
+    void *args[] = {&with, &extents};
+    if (l->args.extents) memcpy(extents.part, l->args.extents, symm_extents_bytes(c->nranks));
+    with.extents = NULL;
     /* CUDA takes a cu_kernel, which has no context, in place of a function. */
     cu_result cu = symm_cu.cuLaunchKernelEx(
         &config, (cu_function)(void *)g->kernel[l->plan.kernel][type], args, NULL);

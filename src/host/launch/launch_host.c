@@ -27,12 +27,12 @@ typedef struct {
 /* Memory of a peer that should have been there. */
 static void unreachable(const symm_outcome *o, char *text, size_t cap) {
     if (o->code == symmRemoteError)
-        snprintf(text, cap, "rank %d died: its process is gone", o->rank);
+        SYMM_SAY(text, cap, "rank %d died: its process is gone", o->rank);
     else if (o->mine)
-        snprintf(text, cap, "a buffer of rank %d, which it passed itself, cannot be accessed",
+        SYMM_SAY(text, cap, "a buffer of rank %d, which it passed itself, cannot be accessed",
                  o->rank);
     else
-        snprintf(text, cap, "a buffer of rank %d cannot be accessed at %#llx: %s", o->rank,
+        SYMM_SAY(text, cap, "a buffer of rank %d cannot be accessed at %#llx: %s", o->rank,
                  (unsigned long long)o->at,
                  o->err == EFAULT ? "no memory is there (freed during the call?)"
                                   : symm_peer_why(o->err));
@@ -46,7 +46,7 @@ static symmResult_t report(symm_comm *c, const symm_outcome *o) {
         unreachable(o, why, sizeof why);
     else
         symm_comm_reason(c, (symmResult_t)o->code, o->rank, why, sizeof why);
-    snprintf(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, symm_stage_name(o->stage));
+    SYMM_SAY(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, symm_stage_name(o->stage));
     symm_comm_fail(c, (symmResult_t)o->code, o->rank, text);
     return SYMM_ERR((symmResult_t)o->code, "communicator %s: %s", c->name, text);
 }
@@ -136,7 +136,7 @@ static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) 
     (void)symm_stream_capture(stream, &id); /* 0: another thread has ended it; `record` will say */
     SYMM_TRY(symm_captured_follow(l->comm, id, stream));
     symm_keep *k = t->kept = symm_keep_new(l);
-    if (k) t->args.host.extents = symm_keep_extents(k);
+    if (k) t->args.extents = symm_keep_extents(k);
     symmResult_t r = k ? hold_call(l, stream, k) : symmOutOfMemory;
     if (r == symmOutOfMemory) {
         r = SYMM_ERR(r, "no memory to capture a collective; the capture is lost");
@@ -155,7 +155,7 @@ static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream
     task t = {.comm = c, .kernel = l->plan.kernel, .args = l->args};
     _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a launch fits a task");
     if (symm_stream_capturing(stream)) return capture(l, &t, stream);
-    if (t.args.host.extents && !(t.extents = symm_extents_take(c, &t.args)))
+    if (t.args.extents && !(t.extents = symm_extents_take(c, &t.args)))
         return SYMM_ERR(symmOutOfMemory, "no memory for the counts of a queued call");
     symm_doing_begin(c, &l->call);
     symmResult_t r = symm_stream_submit(stream, run_task, &t, sizeof t);
@@ -203,7 +203,7 @@ static symmResult_t run_batch(void *p) {
 /* NULL: no memory. */
 static batch *new_batch(symm_comm *c, const symm_launch *first) {
     size_t n = 0, uneven = 0, each = symm_extents_bytes(c->nranks);
-    for (const symm_launch *l = first; l; l = l->next, n++) uneven += l->args.host.extents != NULL;
+    for (const symm_launch *l = first; l; l = l->next, n++) uneven += l->args.extents != NULL;
     batch *b =
         SYMM_FAIL_ALLOC(group_batch, malloc(sizeof *b + n * sizeof b->call[0] + uneven * each));
     if (!b) return NULL;
@@ -212,8 +212,8 @@ static batch *new_batch(symm_comm *c, const symm_launch *first) {
     for (const symm_launch *l = first; l; l = l->next) {
         task *t = &b->call[b->n++];
         *t = (task){.comm = c, .kernel = l->plan.kernel, .args = l->args};
-        if (!l->args.host.extents) continue;
-        t->args.host.extents = memcpy(extents, l->args.host.extents, each);
+        if (!l->args.extents) continue;
+        t->args.extents = memcpy(extents, l->args.extents, each);
         extents += each;
     }
     return b;

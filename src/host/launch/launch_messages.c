@@ -37,7 +37,7 @@ typedef struct {
 
 static void reason(symm_comm *c, const symm_p2p_outcome *o, char *text, size_t cap) {
     if (o->left.code == symmInvalidUsage)
-        snprintf(text, cap, "a message of rank %d to itself has no other call that could end it",
+        SYMM_SAY(text, cap, "a message of rank %d to itself has no other call that could end it",
                  c->rank);
     else
         symm_comm_reason(c, (symmResult_t)o->left.code, o->left.rank, text, cap);
@@ -49,12 +49,12 @@ static symmResult_t report(symm_comm *c, const symm_p2p_outcome *o) {
     symm_message_text(o->op->sends, o->op->count, o->op->type, o->op->peer, call, sizeof call);
     const symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
     if (known) {
-        snprintf(text, sizeof text, "%.320s (rank %d in %s)", symm_status_text(), c->rank, call);
+        SYMM_SAY(text, sizeof text, "%.320s (rank %d in %s)", symm_status_text(), c->rank, call);
         symm_status_adopt(text);
         return known;
     }
     reason(c, o, why, sizeof why);
-    snprintf(text, sizeof text, "%s (rank %d in %s)", why, c->rank, call);
+    SYMM_SAY(text, sizeof text, "%s (rank %d in %s)", why, c->rank, call);
     symm_comm_fail(c, (symmResult_t)o->left.code, o->left.rank, text);
     return SYMM_ERR((symmResult_t)o->left.code, "communicator %s: %s", c->name, text);
 }

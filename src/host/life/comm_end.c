@@ -98,7 +98,7 @@ symmResult_t symmCommRevoke(symmComm_t comm, int flags) {
  * that here. */
 static void abort_creation(symm_comm *c) {
     char text[64];
-    snprintf(text, sizeof text, "rank %d called symmCommAbort", c->rank);
+    SYMM_SAY(text, sizeof text, "rank %d called symmCommAbort", c->rank);
     symm_comm_fail(c, symmAborted, c->rank, text);
     if (symm_handle_close(SYMM_KIND_COMM, c->handle)) symm_handle_put(SYMM_KIND_COMM, c->handle);
 }

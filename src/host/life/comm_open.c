@@ -168,7 +168,7 @@ static symmResult_t open_behind(const symm_meeting *at, const symmConfig_t *conf
     symm_comm *c;
     symmResult_t r = symm_comm_shell(config, &c);
     if (r) {
-        symm_boot_tcp_refuse(&at->id, at->rank);
+        symm_boot_tcp_refuse(&at->id);
         return r;
     }
     c->rank = at->rank;
@@ -178,7 +178,7 @@ static symmResult_t open_behind(const symm_meeting *at, const symmConfig_t *conf
         c->handle;
     r = start_behind(c, at);
     if (r) {
-        symm_boot_tcp_refuse(&at->id, at->rank);
+        symm_boot_tcp_refuse(&at->id);
         drop_handle(c);
         return r;
     }

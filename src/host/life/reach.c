@@ -21,7 +21,9 @@ static struct {
 } probe;
 
 void symm_comm_reach_offer(const symm_uuid *process, symm_greeting *g) {
-    probe.process = *process;
+    /* Thread ranks store the same. Peers look once the greeting has come, so after this. */
+    __atomic_store_n(&probe.process.hi, process->hi, __ATOMIC_RELAXED);
+    __atomic_store_n(&probe.process.lo, process->lo, __ATOMIC_RELAXED);
     g->process = *process;
     g->process_at = (uintptr_t)&probe;
     g->pid = (int32_t)getpid();

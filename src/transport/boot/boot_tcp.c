@@ -1,6 +1,7 @@
-/* boot_tcp.c - the TCP bootstrap: its functions, and all ranks but 0 (boot_tcp_root.c). Runs in the
- * thread that is inside the call; no lock. A rank has one connection, to rank 0. Errors that rank 0
- * finds come with code and text, and are returned as they are. */
+/* boot_tcp.c - the TCP bootstrap: its functions, and all ranks but the root, which has the id's
+ * listener (boot_tcp_root.c). Runs in the thread that is inside the call; no lock. A rank has one
+ * connection, to the root. Errors that the root finds come with code and text, and are returned as
+ * they are. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 #include "lifeline.h"
 
 #define REFUSED_MS \
-    2000 /* no listener for this long means that rank 0 has ended: an id is made after listen */
+    2000 /* no listener for this long means that the root has ended: an id is made after listen */
 
 typedef struct { /* one call of a rank that is not 0 */
     symm_boot_tcp *t;
@@ -25,8 +26,8 @@ typedef struct { /* one call of a rank that is not 0 */
     int at_end;        /* what to do at the deadline */
 } call;
 enum {
-    LEAVE = 0, /* rank 0 does not know this rank yet, so there is nobody to ask */
-    ASK = 1,   /* ask rank 0 who is missing, and give it a grace to answer */
+    LEAVE = 0, /* the root does not know this rank yet, so there is nobody to ask */
+    ASK = 1,   /* ask the root who is missing, and give it a grace to answer */
     LISTEN =
         2 /* wait for the grace only: half of our block is sent, so no message can go in between */
 };
@@ -35,25 +36,37 @@ static call call_begin(symm_boot_tcp *t, const symm_wait *w, int at_end) {
     return (call){t, w, symm_now_ns(), w->deadline_ns, at_end};
 }
 
+/* The root in texts: "rank 2", before it has answered "the rank that made the id". */
+typedef struct {
+    char text[32];
+} root_name;
+
+static root_name name_root(const call *c) {
+    root_name n = {"the rank that made the id"};
+    if (c->t->root >= 0) snprintf(n.text, sizeof(n.text), "rank %d", c->t->root);
+    return n;
+}
+
 static symmResult_t root_silent(const call *c) {
     char at[64];
-    return SYMM_ERR(
-        symmTimeout, "rank 0 (process %u, %s) does not answer (rank %d waited %.1f s while %s)%s",
-        c->t->id.pid, symm_tcp_id_text(&c->t->id, at, sizeof(at)), c->t->base.rank,
-        symm_boot_seconds(c->start_ns), symm_boot_stage(c->w), symm_tcp_id_reach(&c->t->id));
+    return SYMM_ERR(symmTimeout,
+                    "%s (process %u, %s) does not answer (rank %d waited %.1f s while %s)%s",
+                    name_root(c).text, c->t->id.pid, symm_tcp_id_text(&c->t->id, at, sizeof(at)),
+                    c->t->base.rank, symm_boot_seconds(c->start_ns), symm_boot_stage(c->w),
+                    symm_tcp_id_reach(&c->t->id));
 }
 
 static symmResult_t root_gone(const call *c) {
-    return SYMM_ERR(symmRemoteError, "rank 0 (process %u) died or left while %s", c->t->id.pid,
-                    symm_boot_stage(c->w));
+    return SYMM_ERR(symmRemoteError, "%s (process %u) died or left while %s", name_root(c).text,
+                    c->t->id.pid, symm_boot_stage(c->w));
 }
 
 static symmResult_t root_malformed(const call *c) {
-    return SYMM_ERR(symmInternalError, "rank 0 sent a malformed message while %s",
+    return SYMM_ERR(symmInternalError, "%s sent a malformed message while %s", name_root(c).text,
                     symm_boot_stage(c->w));
 }
 
-/* At the deadline only rank 0 knows which ranks are missing. Asks it once and waits a little
+/* At the deadline only the root knows which ranks are missing. Asks it once and waits a little
  * longer. */
 static symmResult_t deadline_reached(call *c) {
     int at_end = c->at_end;
@@ -76,16 +89,16 @@ static symmResult_t pause_for(call *c, int events, int *ready) {
         SYMM_FAIL_CALL(boot_wait, -1, ENOMEM, poll(&p, 1, symm_boot_slice_ms(c->w, c->limit_ns)));
     if (ready) *ready = k > 0 ? p.revents : 0;
     if (k < 0 && errno != EINTR)
-        return SYMM_ERR(symmSystemError, "rank %d cannot wait for rank 0: %s (%s)", c->t->base.rank,
-                        strerror(errno), symm_boot_stage(c->w));
-    /* A message that has come counts, even if rank 0 has closed the connection meanwhile. */
+        return SYMM_ERR(symmSystemError, "rank %d cannot wait for %s: %s (%s)", c->t->base.rank,
+                        name_root(c).text, strerror(errno), symm_boot_stage(c->w));
+    /* A message that has come counts, even if the root has closed the connection meanwhile. */
     if (k > 0) return symmSuccess;
     SYMM_TRY(symm_boot_check(c->w));
     if (c->limit_ns && symm_now_ns() >= c->limit_ns) SYMM_TRY(deadline_reached(c));
     return symmSuccess;
 }
 
-/* ---- messages of rank 0 ---- */
+/* ---- messages of the root ---- */
 
 /* Success with *how DONE, GONE or BAD; an error is the deadline's or the check's. */
 static symmResult_t await_frame(call *c, symm_tcp_frame *f, int *how) {
@@ -101,7 +114,7 @@ static symmResult_t await_body(call *c, void *buf, uint64_t bytes) {
     return k == SYMM_TCP_DONE ? symmSuccess : root_gone(c);
 }
 
-/* Adopts the error that rank 0 sends. Rank 0 has logged it. */
+/* Adopts the error that the root sends. It has logged it. */
 static symmResult_t take_error(call *c, const symm_tcp_frame *f) {
     char text[SYMM_ERR_TEXT];
     if (f->bytes >= sizeof(text) || f->code == symmSuccess || f->code == symmInProgress ||
@@ -109,12 +122,12 @@ static symmResult_t take_error(call *c, const symm_tcp_frame *f) {
         return root_malformed(c);
     SYMM_TRY(await_body(c, text, f->bytes));
     text[f->bytes] = 0;
-    SYMM_INFO("bootstrap: rank 0 says: %s", text);
+    SYMM_INFO("bootstrap: %s says: %s", name_root(c).text, text);
     symm_status_adopt(text);
     return (symmResult_t)f->code;
 }
 
-/* The next message must be of this type; an error of rank 0 is returned as this call's. */
+/* The next message must be of this type; an error of the root is returned as this call's. */
 static symmResult_t expect_frame(call *c, uint32_t type, symm_tcp_frame *f) {
     int how;
     SYMM_TRY(await_frame(c, f, &how));
@@ -153,7 +166,7 @@ static symmResult_t connect_once(call *c, int *err) {
     return symmSuccess;
 }
 
-/* Sends the hello and waits until rank 0 has seen it. *err != 0: this connection has failed. */
+/* Sends the hello and waits until the root has seen it, which says who it is. *err != 0: this connection has failed. */
 static symmResult_t enroll(call *c, uint64_t token, int *err) {
     symm_boot_tcp *t = c->t;
     symm_tcp_hello h = {.version = SYMM_TCP_VERSION,
@@ -176,14 +189,15 @@ static symmResult_t enroll(call *c, uint64_t token, int *err) {
     SYMM_TRY(await_frame(c, &f, &how));
     if (how == SYMM_TCP_DONE && f.type == SYMM_TCP_ERROR) return take_error(c, &f);
     *err = how == SYMM_TCP_DONE && f.type == SYMM_TCP_SEEN ? 0 : ECONNRESET;
+    if (!*err) t->root = (int)f.code;
     return symmSuccess;
 }
 
 static symmResult_t nobody_listens(const call *c) {
     char at[64];
     return SYMM_ERR(symmRemoteError,
-                    "nobody listens at %s any more: rank 0 (process %u) has ended, or the ranks of "
-                    "this id are complete (rank %d, while %s)%s",
+                    "nobody listens at %s any more: who made the id (process %u) has ended, or the "
+                    "ranks of this id are complete (rank %d, while %s)%s",
                     symm_tcp_id_text(&c->t->id, at, sizeof(at)), c->t->id.pid, c->t->base.rank,
                     symm_boot_stage(c->w), symm_tcp_id_reach(&c->t->id));
 }
@@ -191,7 +205,7 @@ static symmResult_t nobody_listens(const call *c) {
 /* Between two tries. */
 static symmResult_t back_off(call *c, int err, uint64_t *refused_ns, int *nap_ms) {
     uint64_t now = symm_now_ns();
-    SYMM_TRACE("bootstrap: connecting to rank 0: %s; trying again", strerror(err));
+    SYMM_TRACE("bootstrap: connecting to the root: %s; trying again", strerror(err));
     if (err != ECONNREFUSED)
         *refused_ns = 0;
     else if (!*refused_ns)
@@ -227,7 +241,7 @@ static symmResult_t client_open(symm_boot_tcp *t, const symm_wait *w) {
 
 /* ---- exchange ---- */
 
-/* Sends this rank's block. If rank 0 sends anything before it has all of it, that is an error. */
+/* Sends this rank's block. If the root sends anything before it has all of it, that is an error. */
 static symmResult_t send_block(call *c, const void *send, size_t bytes) {
     symm_tcp_conn *to = &c->t->peers[0];
     symm_tcp_frame f = {SYMM_TCP_DATA, 0, c->t->seq, bytes};
@@ -257,6 +271,10 @@ static symmResult_t client_allgather(symm_boot_tcp *t, const void *send, void *r
 
 /* ---- public side ---- */
 
+static int is_root(const symm_boot_tcp *t) {
+    return t->root == t->base.rank;
+}
+
 static symmResult_t tcp_allgather(symm_boot *b, const void *send, void *recv, size_t bytes,
                                   const symm_wait *w) {
     symm_boot_tcp *t = (symm_boot_tcp *)b;
@@ -268,23 +286,20 @@ static symmResult_t tcp_allgather(symm_boot *b, const void *send, void *recv, si
                         bytes);
     char nothing;
     if (!bytes) recv = &nothing; /* it may be NULL, and adding an offset to NULL is undefined */
-    symmResult_t status = b->rank == 0 ? symm_tcp_root_allgather(t, send, recv, bytes, w)
-                                       : client_allgather(t, send, recv, bytes, w);
+    symmResult_t status = is_root(t) ? symm_tcp_root_allgather(t, send, recv, bytes, w)
+                                     : client_allgather(t, send, recv, bytes, w);
     if (status) {
         t->failed = 1;
-        if (b->rank) shutdown(t->peers[0].fd, SHUT_RDWR); /* so that rank 0 sees it at once */
+        if (!is_root(t)) shutdown(t->peers[0].fd, SHUT_RDWR); /* so that the root sees it at once */
     }
     return status;
 }
 
 static void tcp_close(symm_boot *b) {
     symm_boot_tcp *t = (symm_boot_tcp *)b;
-    int n = b->rank == 0 ? b->nranks : 1;
+    int n = is_root(t) ? b->nranks : 1;
     for (int i = 0; i < n; i++) symm_tcp_close(&t->peers[i]);
-    if (t->listener >= 0) {
-        symm_lifeline_close(t->listener);
-        SYMM_STAT_ADD(fds, -1);
-    }
+    symm_tcp_end_listener(t);
     free(t->peers);
     free(t->polls);
     free(t);
@@ -292,8 +307,8 @@ static void tcp_close(symm_boot *b) {
 
 static const symm_boot_ops tcp_ops = {"tcp", tcp_allgather, tcp_close, 0};
 
-static symmResult_t make_object(int rank, int nranks, symm_boot_tcp **out) {
-    size_t npeers = rank == 0 ? (size_t)nranks : 1;
+static symmResult_t make_object(int rank, int nranks, int root, symm_boot_tcp **out) {
+    size_t npeers = root ? (size_t)nranks : 1;
     symm_boot_tcp *t = calloc(1, sizeof(*t));
     symm_tcp_conn *peers = calloc(npeers, sizeof(*peers));
     struct pollfd *polls = calloc(1 + SYMM_TCP_PENDING + npeers, sizeof(*polls));
@@ -306,6 +321,7 @@ static symmResult_t make_object(int rank, int nranks, symm_boot_tcp **out) {
     }
     for (size_t i = 0; i < npeers; i++) peers[i].fd = -1;
     t->base = (symm_boot){&tcp_ops, rank, nranks};
+    t->root = root ? rank : -1;
     t->listener = -1;
     t->peers = peers;
     t->polls = polls;
@@ -313,33 +329,31 @@ static symmResult_t make_object(int rank, int nranks, symm_boot_tcp **out) {
     return symmSuccess;
 }
 
-/* Rank 0 takes the listener over. Other ranks close the copy that a fork gave them. */
-static symmResult_t take_listener(symm_boot_tcp *t) {
-    if (t->base.rank) {
-        symm_tcp_id_forget(&t->id);
-        return symmSuccess;
-    }
-    t->listener = symm_tcp_id_claim(&t->id);
-    symm_lifeline_lock(); /* until now a forked child could become rank 0 instead */
-    symm_lifeline_add(t->listener);
-    symm_lifeline_unlock();
-    if (t->listener >= 0) return symmSuccess;
-    if (t->id.pid == (uint32_t)getpid())
-        return SYMM_ERR(symmInvalidUsage, "this id has been used: an id serves one communicator, "
-                                          "symmGetUniqueId makes another");
-    return SYMM_ERR(symmInvalidUsage,
-                    "rank 0 must be in the process that called symmGetUniqueId (process %u, this "
-                    "is %d)",
-                    t->id.pid, (int)getpid());
-}
-
-void symm_boot_tcp_refuse(const symmUniqueId_t *id, int rank) {
+void symm_boot_tcp_refuse(const symmUniqueId_t *id) {
     symm_tcp_id parsed;
-    if (rank || symm_tcp_id_parse(id, &parsed)) return;
-    int fd = symm_tcp_id_claim(&parsed);
-    if (fd < 0) return;
+    int fd;
+    if (symm_tcp_id_parse(id, &parsed) || symm_tcp_id_claim(&parsed, &fd) || fd < 0) return;
+    symm_tcp_id_done(&parsed);
     close(fd);
     SYMM_STAT_ADD(fds, -1);
+}
+
+/* The root, if the id's listener is here and no other rank has taken it. */
+static symmResult_t open_object(const symm_tcp_id *id, int rank, int nranks, symm_boot_tcp **out) {
+    int listener;
+    SYMM_TRY(symm_tcp_id_claim(id, &listener));
+    symm_lifeline_lock(); /* until now a forked child could become the root instead */
+    symm_lifeline_add(listener);
+    symm_lifeline_unlock();
+    symmResult_t status = make_object(rank, nranks, listener >= 0, out);
+    if (status) {
+        symm_boot_tcp unmade = {.id = *id, .listener = listener};
+        symm_tcp_end_listener(&unmade);
+        return status;
+    }
+    (*out)->id = *id;
+    (*out)->listener = listener;
+    return symmSuccess;
 }
 
 symmResult_t symm_boot_tcp_open(const symmUniqueId_t *id, int rank, int nranks, const symm_wait *w,
@@ -349,20 +363,14 @@ symmResult_t symm_boot_tcp_open(const symmUniqueId_t *id, int rank, int nranks, 
                         rank, nranks);
     symm_tcp_id parsed;
     SYMM_TRY(symm_tcp_id_parse(id, &parsed));
-    symm_boot_tcp *t = NULL;
+    symm_boot_tcp *t;
     symmResult_t status;
-    status = make_object(rank, nranks, &t);
-    if (status) {
-        symm_boot_tcp_refuse(id, rank);
-        return status;
-    }
-    t->id = parsed;
-    SYMM_TRY_GOTO(take_listener(t), close_object);
+    SYMM_TRY(open_object(&parsed, rank, nranks, &t));
     if (SYMM_FAIL_HERE(boot_connect)) {
         status = SYMM_ERR(symmSystemError, "failpoint boot_connect on rank %d", rank);
         goto close_object;
     }
-    if (rank == 0)
+    if (is_root(t))
         SYMM_TRY_GOTO(symm_tcp_root_open(t, w), close_object);
     else
         SYMM_TRY_GOTO(client_open(t, w), close_object);

@@ -1,6 +1,6 @@
 /* boot_tcp.h - what the files of the TCP bootstrap share: the id, the frames and the object.
  * Private to boot_tcp*.c. boot_tcp_id.c makes ids and keeps the listeners, boot_tcp_frame.c moves
- * bytes, boot_tcp_root.c is rank 0, boot_tcp.c is every other rank and the public side. */
+ * bytes, boot_tcp_root.c is the root, boot_tcp.c is every other rank and the public side. */
 #ifndef SYMM_BOOT_TCP_H_
 #define SYMM_BOOT_TCP_H_
 
@@ -30,15 +30,16 @@ typedef struct {
 /* symmInvalidArgument for bytes that symmGetUniqueId did not write, symmVersionMismatch for another
  * version's. */
 symmResult_t symm_tcp_id_parse(const symmUniqueId_t *id, symm_tcp_id *out);
-/* Takes the listener of this id out of the registry; the caller closes it. -1: the id was not made
- * in this process, or it was used. */
-int symm_tcp_id_claim(const symm_tcp_id *id);
-/* For ranks other than 0: closes a listener that a fork copied here. It would keep the port open
- * after the death of rank 0. */
-void symm_tcp_id_forget(const symm_tcp_id *id);
+/* *listener: the id's, which one caller gets, among all threads and the children that were forked
+ * after the id was made; it calls symm_tcp_id_done, then closes it. -1: it is elsewhere, or another
+ * one has it. A copy that a fork brought here is closed then: it would keep the port open after the
+ * death of who listens. symmInvalidUsage: the id was made in this process, and is used up. */
+symmResult_t symm_tcp_id_claim(const symm_tcp_id *id, int *listener);
+/* Who claimed it listens no more: the id is used up. */
+void symm_tcp_id_done(const symm_tcp_id *id);
 /* "10.0.0.1:4711"; returns buf. */
 const char *symm_tcp_id_text(const symm_tcp_id *id, char *buf, size_t cap);
-/* For errors about ranks that do not connect: a hint if only processes of rank 0's host can reach
+/* For errors about ranks that do not connect: a hint if only processes of the root's host can reach
  * the address, else "". */
 const char *symm_tcp_id_reach(const symm_tcp_id *id);
 /* Bytes that nobody can guess. */
@@ -48,13 +49,14 @@ symmResult_t symm_tcp_random(void *out, size_t bytes);
 
 enum {
     SYMM_TCP_SEEN =
-        1, /* root: the hello is accepted; an end of the connection means now that rank 0 died */
+        1, /* root: the hello is accepted; an end of the connection means now that the root
+             died; code: its rank */
     SYMM_TCP_GO = 2,   /* root: all ranks are connected */
     SYMM_TCP_DATA = 3, /* client: its block; root: all blocks */
     SYMM_TCP_ERROR =
         4, /* root: creation or exchange has failed; code and text are the same for all ranks */
     SYMM_TCP_GIVEUP =
-        5, /* client: its deadline has passed; rank 0 tells all ranks who is missing */
+        5, /* client: its deadline has passed; the root tells all ranks who is missing */
     SYMM_TCP_TYPES = 6
 };
 
@@ -112,10 +114,11 @@ void symm_tcp_close(symm_tcp_conn *c);
 typedef struct {
     symm_boot base; /* first: the object is known by its address */
     symm_tcp_id id;
+    int root;             /* its rank; -1: not known yet */
     int listener;         /* root, while ranks are coming; -1 otherwise */
     int failed;           /* an exchange failed: only close is left */
     uint32_t seq;         /* number of the exchange that runs or ran last */
-    symm_tcp_conn *peers; /* root: one per rank, [0] unused; others: [0] is the root */
+    symm_tcp_conn *peers; /* root: one per rank, its own unused; others: [0] is the root */
     struct pollfd *polls; /* root: room for the listener, the pending and the ranks */
 } symm_boot_tcp;
 
@@ -124,6 +127,8 @@ typedef struct {
 /* Returns when all ranks are connected and know it, or when all connected ranks have the same
  * error. */
 symmResult_t symm_tcp_root_open(symm_boot_tcp *t, const symm_wait *w);
+/* Closes the listener, if there is one: the id is used up. */
+void symm_tcp_end_listener(symm_boot_tcp *t);
 symmResult_t symm_tcp_root_allgather(symm_boot_tcp *t, const void *send, void *recv, size_t bytes,
                                      const symm_wait *w);
 

@@ -1,6 +1,5 @@
-/* boot_tcp_id.c - unique ids: which address rank 0 listens at, the 128 bytes that say so, and the
- * registry of the listeners of this process that no root has taken yet. Any thread; `registry_lock`
- * guards the list only. */
+/* boot_tcp_id.c - unique ids: which address the root listens at, the 128 bytes that say so, and the
+ * registry of the listeners of this process. Any thread; `registry_lock` guards the registry only. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -8,8 +7,10 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -37,12 +38,16 @@ enum {
 typedef struct entry {
     struct entry *next;
     uint8_t secret[SYMM_TCP_SECRET];
-    pid_t owner; /* a forked child sees its parent's pid here */
-    int fd;
+    int fd;              /* -1: a rank of this process has it */
+    _Atomic int *claims; /* a page that forked children share: who makes it 1 gets the listener */
 } entry;
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static entry *registry; /* an id that is never used stays here until the process ends */
+
+enum { USED_IDS = 64 }; /* of the last of them it is told that they are used up */
+static uint8_t used_secrets[USED_IDS][SYMM_TCP_SECRET];
+static unsigned used_count;
 
 static void put16(uint8_t *p, uint32_t v) {
     p[0] = (uint8_t)v;
@@ -215,16 +220,36 @@ static void write_id(const struct sockaddr_storage *addr, const uint8_t *secret,
     memcpy(out->internal, id, sizeof(id));
 }
 
+/* What threads and children that are forked later share of an id. */
+static symmResult_t new_entry(entry **out) {
+    entry *e = SYMM_FAIL_ALLOC(id_alloc, calloc(1, sizeof(*e)));
+    if (!e) return SYMM_ERR(symmOutOfMemory, "unique id: out of memory");
+    e->claims = SYMM_FAIL_CALL(
+        id_page, MAP_FAILED, ENOMEM,
+        mmap(NULL, sizeof(*e->claims), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    if (e->claims == MAP_FAILED) {
+        free(e);
+        return SYMM_ERR(symmOutOfMemory, "unique id: no memory that children share: %s",
+                        strerror(errno));
+    }
+    *out = e;
+    return symmSuccess;
+}
+
+static void free_entry(entry *e) {
+    munmap(e->claims, sizeof(*e->claims));
+    free(e);
+}
+
 symmResult_t symm_boot_tcp_id(symmUniqueId_t *id, const char *ifname) {
     if (!id) return SYMM_ERR(symmInvalidArgument, "symmGetUniqueId: id is NULL");
     if (ifname && !ifname[0]) ifname = NULL;
-    entry *e = SYMM_FAIL_ALLOC(id_alloc, calloc(1, sizeof(*e)));
-    if (!e) return SYMM_ERR(symmOutOfMemory, "unique id: out of memory");
+    entry *e;
     struct sockaddr_storage addr;
     symmResult_t status;
+    SYMM_TRY(new_entry(&e));
     SYMM_TRY_GOTO(symm_tcp_random(e->secret, sizeof(e->secret)), free_entry);
     SYMM_TRY_GOTO(open_listener(ifname, &addr, &e->fd), free_entry);
-    e->owner = getpid();
     write_id(&addr, e->secret, id);
     pthread_mutex_lock(&registry_lock);
     e->next = registry;
@@ -232,7 +257,7 @@ symmResult_t symm_boot_tcp_id(symmUniqueId_t *id, const char *ifname) {
     pthread_mutex_unlock(&registry_lock);
     return symmSuccess;
 free_entry:
-    free(e);
+    free_entry(e);
     return status;
 }
 
@@ -308,39 +333,65 @@ const char *symm_tcp_id_reach(const symm_tcp_id *id) {
     const int loops = id->addr.ss_family == AF_INET ? ntohl(a4->sin_addr.s_addr) >> 24 == 127
                                                     : IN6_IS_ADDR_LOOPBACK(&a6->sin6_addr);
     if (!loops) return "";
-    return "; that is a loopback address, which processes of rank 0's host and network namespace "
+    return "; that is a loopback address, which processes of the id's host and network namespace "
            "reach and no others (SYMM_SOCKET_IFNAME names another interface)";
 }
 
 /* ---- registry ---- */
 
-/* Unlinks the entry with this secret; inherited != 0: only one that another process made. */
-static entry *take_entry(const uint8_t *secret, int inherited) {
-    entry *found = NULL;
-    pthread_mutex_lock(&registry_lock);
-    for (entry **at = &registry; *at; at = &(*at)->next) {
-        if (memcmp((*at)->secret, secret, SYMM_TCP_SECRET)) continue;
-        if (inherited && (*at)->owner == getpid()) break;
-        found = *at;
-        *at = found->next;
-        break;
-    }
-    pthread_mutex_unlock(&registry_lock);
-    return found;
+/* Where the entry with this secret hangs; NULL there if there is none. Under the lock. */
+static entry **find_entry(const uint8_t *secret) {
+    entry **at = &registry;
+    while (*at && memcmp((*at)->secret, secret, SYMM_TCP_SECRET)) at = &(*at)->next;
+    return at;
 }
 
-int symm_tcp_id_claim(const symm_tcp_id *id) {
-    entry *e = take_entry(id->secret, 0);
-    if (!e) return -1;
-    int fd = e->fd;
-    free(e);
+static int is_used_up(const uint8_t *secret) {
+    for (unsigned i = 0; i < used_count && i < USED_IDS; i++)
+        if (!memcmp(used_secrets[i], secret, SYMM_TCP_SECRET)) return 1;
+    return 0;
+}
+
+/* Takes the descriptor out of an entry. Another process may have been faster: then the entry is
+ * unlinked, and *lost. */
+static int take_descriptor(entry **at, entry **lost) {
+    entry *e = *at;
+    const int fd = e->fd;
+    e->fd = -1;
+    if (fd >= 0 && atomic_exchange(e->claims, 1)) {
+        *at = e->next;
+        *lost = e;
+    }
     return fd;
 }
 
-void symm_tcp_id_forget(const symm_tcp_id *id) {
-    entry *e = take_entry(id->secret, 1);
-    if (!e) return;
-    close(e->fd);
-    SYMM_STAT_ADD(fds, -1);
-    free(e);
+symmResult_t symm_tcp_id_claim(const symm_tcp_id *id, int *listener) {
+    entry *lost = NULL;
+    int fd = -1;
+    pthread_mutex_lock(&registry_lock);
+    entry **at = find_entry(id->secret);
+    if (*at) fd = take_descriptor(at, &lost);
+    const int used = is_used_up(id->secret);
+    pthread_mutex_unlock(&registry_lock);
+    if (used)
+        return SYMM_ERR(symmInvalidUsage, "this id has been used: an id serves one communicator, "
+                                          "symmGetUniqueId makes another");
+    if (lost) {
+        close(fd);
+        SYMM_STAT_ADD(fds, -1);
+        free_entry(lost);
+        fd = -1;
+    }
+    *listener = fd;
+    return symmSuccess;
+}
+
+void symm_tcp_id_done(const symm_tcp_id *id) {
+    pthread_mutex_lock(&registry_lock);
+    entry **at = find_entry(id->secret), *e = *at;
+    if (e) *at = e->next;
+    memcpy(used_secrets[used_count++ % USED_IDS], id->secret, SYMM_TCP_SECRET);
+    if (used_count >= 2 * USED_IDS) used_count -= USED_IDS;
+    pthread_mutex_unlock(&registry_lock);
+    if (e) free_entry(e);
 }

@@ -1,5 +1,5 @@
-/* boot_tcp_root.c - rank 0 of the TCP bootstrap: accepts the other ranks, then relays their
- * exchanges (a star). Runs in the thread that is inside the call; no lock. One poll loop serves all
+/* boot_tcp_root.c - the root of the TCP bootstrap, which is the rank that has the id's listener:
+ * accepts the other ranks, then relays their exchanges (a star). Its own place in peers is empty. Runs in the thread that is inside the call; no lock. One poll loop serves all
  * connections, so a slow, dead or hostile one does not delay the others. The first error is kept,
  * and all ranks get it with the same text. */
 #define _GNU_SOURCE
@@ -24,7 +24,7 @@ typedef struct {
     uint8_t hello[SYMM_TCP_HELLO];
 } pending;
 
-typedef struct { /* set-up on rank 0, until all ranks are connected */
+typedef struct { /* set-up on the root, until all ranks are connected */
     symm_boot_tcp *t;
     const symm_wait *w;
     uint64_t start_ns;
@@ -47,7 +47,7 @@ static int secret_differs(const uint8_t *a, const uint8_t *b) {
 static void broadcast_error(symm_boot_tcp *t, symmResult_t code, const char *text) {
     uint64_t limit = symm_tcp_grace();
     symm_tcp_frame f = {SYMM_TCP_ERROR, (uint32_t)code, t->seq, strlen(text)};
-    for (int r = 1; r < t->base.nranks; r++) {
+    for (int r = 0; r < t->base.nranks; r++) {
         symm_tcp_conn *c = &t->peers[r];
         if (c->fd < 0) continue;
         if (c->busy < 0 || symm_tcp_send_small(c, &f, text, limit)) shutdown(c->fd, SHUT_RDWR);
@@ -66,7 +66,8 @@ static void decide(setup *s, symmResult_t code) {
 static void decide_missing(setup *s) {
     unsigned char missing[s->t->base.nranks];
     char ranks[200], at[64];
-    for (int r = 0; r < s->t->base.nranks; r++) missing[r] = r && s->t->peers[r].fd < 0;
+    for (int r = 0; r < s->t->base.nranks; r++)
+        missing[r] = r != s->t->root && s->t->peers[r].fd < 0;
     symm_boot_ranks(missing, s->t->base.nranks, ranks, sizeof(ranks));
     decide(s, SYMM_ERR(symmTimeout, "%s never came to %s (waited %.1f s while %s)%s", ranks,
                        symm_tcp_id_text(&s->t->id, at, sizeof(at)), symm_boot_seconds(s->start_ns),
@@ -96,18 +97,20 @@ static void turn_away(setup *s, int i, const char *why) {
 static symmResult_t judge_hello(setup *s, const symm_tcp_hello *h) {
     symm_boot_tcp *t = s->t;
     if (h->version != SYMM_TCP_VERSION)
-        return SYMM_ERR(symmVersionMismatch,
-                        "a rank (process %u) speaks version %u of the bootstrap, rank 0 version %u",
-                        h->pid, h->version, SYMM_TCP_VERSION);
+        return SYMM_ERR(
+            symmVersionMismatch,
+            "a rank (process %u) speaks version %u of the bootstrap, rank %d version %u", h->pid,
+            h->version, t->root, SYMM_TCP_VERSION);
     if (h->nranks != t->base.nranks)
         return SYMM_ERR(symmInvalidArgument,
-                        "nranks differs: rank 0 says %d, rank %d (process %u) says %d",
+                        "nranks differs: rank %d says %d, rank %d (process %u) says %d", t->root,
                         t->base.nranks, h->rank, h->pid, h->nranks);
     if (h->rank < 0 || h->rank >= h->nranks)
         return SYMM_ERR(symmInvalidArgument, "rank %d (process %u) is not below nranks %d", h->rank,
                         h->pid, h->nranks);
-    if (h->rank == 0)
-        return SYMM_ERR(symmInvalidArgument, "rank 0 was given twice: to process %d and process %u",
+    if (h->rank == t->root)
+        return SYMM_ERR(symmInvalidArgument,
+                        "rank %d was given twice: to process %d and process %u", t->root,
                         (int)getpid(), h->pid);
     if (t->peers[h->rank].fd >= 0 && t->peers[h->rank].token != h->token)
         return SYMM_ERR(symmInvalidArgument,
@@ -120,7 +123,8 @@ static void tell_pending(setup *s, int i, int rank) {
     symm_tcp_conn c = {.fd = s->pend[i].fd};
     symm_tcp_frame f = {SYMM_TCP_ERROR, (uint32_t)s->verdict, 0, strlen(s->text)};
     symm_tcp_send_small(&c, &f, s->text, symm_now_ns()); /* a new connection has room */
-    if (rank > 0 && rank < s->t->base.nranks && s->t->peers[rank].fd < 0) s->came++;
+    if (rank >= 0 && rank != s->t->root && rank < s->t->base.nranks && s->t->peers[rank].fd < 0)
+        s->came++;
     close_pending(s, i);
 }
 
@@ -133,7 +137,7 @@ static void let_in(setup *s, int i, const symm_tcp_hello *h) {
     *c = (symm_tcp_conn){.fd = s->pend[i].fd, .pid = h->pid, .token = h->token};
     forget_pending(s, i);
     symm_tcp_tune(c->fd);
-    symm_tcp_frame f = {.type = SYMM_TCP_SEEN};
+    symm_tcp_frame f = {.type = SYMM_TCP_SEEN, .code = (uint32_t)s->t->root};
     /* If sending fails, the rank is gone. The next read of its connection finds that out. */
     symm_tcp_send_small(c, &f, NULL, symm_now_ns());
 }
@@ -191,7 +195,7 @@ static int accept_failed(setup *s) {
     if (e == EMFILE || e == ENFILE || e == EBADF || e == EINVAL || e == ENOTSOCK) {
         if (!s->verdict)
             decide(s, SYMM_ERR(e == EMFILE || e == ENFILE ? symmFdLimit : symmSystemError,
-                               "rank 0 cannot accept connections: %s", strerror(e)));
+                               "rank %d cannot accept connections: %s", s->t->root, strerror(e)));
         return 0;
     }
     if (e == ENOBUFS || e == ENOMEM) { /* temporary, but the listener stays readable */
@@ -243,9 +247,9 @@ static void hear_rank(setup *s, int r) {
 }
 
 /* poll takes no more entries than the process may have descriptors. */
-static symmResult_t poll_refused(int n) {
+static symmResult_t poll_refused(const symm_boot_tcp *t, int n) {
     return SYMM_ERR(errno == EINVAL ? symmFdLimit : symmSystemError,
-                    "rank 0 cannot watch %d connections: %s", n, strerror(errno));
+                    "rank %d cannot watch %d connections: %s", t->root, n, strerror(errno));
 }
 
 /* One pass of the loop: waits up to ms, then serves all that is ready. */
@@ -258,14 +262,14 @@ static void serve(setup *s, int ms) {
         p[n++] = (struct pollfd){.fd = s->pend[i].fd, .events = POLLIN};
     /* After an error, ranks that were sent it are not read any more; poll skips negative
      * descriptors. */
-    for (int r = 1; r < nranks; r++)
+    for (int r = 0; r < nranks; r++)
         p[n++] = (struct pollfd){.fd = s->verdict ? -1 : t->peers[r].fd, .events = POLLIN};
     if (SYMM_FAIL_CALL(boot_door, -1, EINVAL, poll(p, (nfds_t)n, ms)) < 0) {
-        if (errno != EINTR && !s->verdict) decide(s, poll_refused(n));
+        if (errno != EINTR && !s->verdict) decide(s, poll_refused(t, n));
         return;
     }
-    for (int r = 1; r < nranks; r++)
-        if (p[npending + r].revents) hear_rank(s, r);
+    for (int r = 0; r < nranks; r++)
+        if (p[1 + npending + r].revents) hear_rank(s, r);
     for (int i = npending - 1; i >= 0; i--) /* backwards, because entries are removed */
         if (p[1 + i].revents || symm_now_ns() >= s->pend[i].limit_ns) read_pending(s, i);
     if (p[0].revents) accept_some(s);
@@ -289,8 +293,8 @@ static void await_ranks(setup *s) {
 static void say_go(setup *s) {
     symm_tcp_frame f = {.type = SYMM_TCP_GO};
     uint64_t limit = symm_tcp_grace();
-    for (int r = 1; r < s->t->base.nranks && !s->verdict; r++)
-        if (symm_tcp_send_small(&s->t->peers[r], &f, NULL, limit))
+    for (int r = 0; r < s->t->base.nranks && !s->verdict; r++)
+        if (r != s->t->root && symm_tcp_send_small(&s->t->peers[r], &f, NULL, limit))
             decide(s, SYMM_ERR(symmRemoteError, "rank %d (process %u) died or left while %s", r,
                                s->t->peers[r].pid, symm_boot_stage(s->w)));
 }
@@ -303,6 +307,14 @@ static void linger(setup *s) {
     while (s->came < s->t->base.nranks - 1 && symm_now_ns() < limit) serve(s, 20);
 }
 
+void symm_tcp_end_listener(symm_boot_tcp *t) {
+    if (t->listener < 0) return;
+    symm_tcp_id_done(&t->id);
+    symm_lifeline_close(t->listener);
+    SYMM_STAT_ADD(fds, -1);
+    t->listener = -1;
+}
+
 symmResult_t symm_tcp_root_open(symm_boot_tcp *t, const symm_wait *w) {
     setup s = {.t = t, .w = w, .start_ns = symm_now_ns()};
     await_ranks(&s);
@@ -312,9 +324,7 @@ symmResult_t symm_tcp_root_open(symm_boot_tcp *t, const symm_wait *w) {
         linger(&s);
     }
     while (s.npending) turn_away(&s, 0, "set-up is over");
-    symm_lifeline_close(t->listener);
-    SYMM_STAT_ADD(fds, -1);
-    t->listener = -1;
+    symm_tcp_end_listener(t);
     if (s.verdict) symm_status_adopt(s.text);
     return s.verdict;
 }
@@ -339,7 +349,7 @@ static symmResult_t exchange_late(const exchange *x, const char *verb) {
     int n = x->t->base.nranks;
     unsigned char missing[n];
     char ranks[256];
-    for (int r = 0; r < n; r++) missing[r] = r && !x->t->peers[r].done;
+    for (int r = 0; r < n; r++) missing[r] = r != x->t->root && !x->t->peers[r].done;
     symm_boot_ranks(missing, n, ranks, sizeof(ranks));
     return SYMM_ERR(symmTimeout, "%s %s (waited %.1f s while %s)", ranks, verb,
                     symm_boot_seconds(x->start_ns), symm_boot_stage(x->w));
@@ -357,8 +367,8 @@ static symmResult_t take_header(exchange *x, int r, const symm_tcp_frame *f) {
         return SYMM_ERR(symmInternalError, "rank %d sent a message out of turn while %s", r,
                         symm_boot_stage(x->w));
     if (f->bytes != x->bytes)
-        return SYMM_ERR(symmMismatch, "rank %d brings %llu bytes where rank 0 brings %zu (%s)", r,
-                        (unsigned long long)f->bytes, x->bytes, symm_boot_stage(x->w));
+        return SYMM_ERR(symmMismatch, "rank %d brings %llu bytes where rank %d brings %zu (%s)", r,
+                        (unsigned long long)f->bytes, x->t->root, x->bytes, symm_boot_stage(x->w));
     c->busy = 1;
     return symmSuccess;
 }
@@ -390,7 +400,7 @@ static symmResult_t poll_ranks(exchange *x, int n, const char *late) {
     int k =
         SYMM_FAIL_CALL(boot_poll, -1, EINVAL,
                        poll(x->t->polls, (nfds_t)n, symm_boot_slice_ms(x->w, x->w->deadline_ns)));
-    if (k < 0 && errno != EINTR) return poll_refused(n);
+    if (k < 0 && errno != EINTR) return poll_refused(x->t, n);
     if (k < 0)
         for (int i = 0; i < n; i++) x->t->polls[i].revents = 0;
     SYMM_TRY(symm_boot_check(x->w));
@@ -403,11 +413,11 @@ static symmResult_t poll_ranks(exchange *x, int n, const char *late) {
 static symmResult_t gather(exchange *x) {
     int n = x->t->base.nranks;
     while (x->left) {
-        for (int r = 1; r < n; r++)
-            x->t->polls[r - 1] = (struct pollfd){.fd = x->t->peers[r].fd, .events = POLLIN};
-        SYMM_TRY(poll_ranks(x, n - 1, "did not come to the exchange"));
-        for (int r = 1; r < n; r++)
-            if (x->t->polls[r - 1].revents) SYMM_TRY(hear_block(x, r));
+        for (int r = 0; r < n; r++)
+            x->t->polls[r] = (struct pollfd){.fd = x->t->peers[r].fd, .events = POLLIN};
+        SYMM_TRY(poll_ranks(x, n, "did not come to the exchange"));
+        for (int r = 0; r < n; r++)
+            if (x->t->polls[r].revents) SYMM_TRY(hear_block(x, r));
     }
     return symmSuccess;
 }
@@ -419,8 +429,9 @@ static symmResult_t scatter(exchange *x, int *dead) {
     int n = t->base.nranks;
     symm_tcp_frame f = {SYMM_TCP_DATA, 0, t->seq, (uint64_t)n * x->bytes};
     for (;;) {
-        for (int r = 1; r < n; r++) {
+        for (int r = 0; r < n; r++) {
             symm_tcp_conn *c = &t->peers[r];
+            if (r == t->root) continue;
             int k = c->done ? SYMM_TCP_DONE : symm_tcp_write(c, &f, x->recv);
             if (k != SYMM_TCP_AGAIN && !c->done) {
                 c->done = 1;
@@ -428,16 +439,17 @@ static symmResult_t scatter(exchange *x, int *dead) {
                 x->left--;
                 if (k == SYMM_TCP_GONE && *dead < 0) *dead = r;
             }
-            t->polls[r - 1] = (struct pollfd){c->done ? -1 : c->fd, POLLOUT, 0};
+            t->polls[r] = (struct pollfd){c->done ? -1 : c->fd, POLLOUT, 0};
         }
+        t->polls[t->root] = (struct pollfd){.fd = -1};
         if (!x->left) return symmSuccess;
-        SYMM_TRY(poll_ranks(x, n - 1, "did not take the result"));
+        SYMM_TRY(poll_ranks(x, n, "did not take the result"));
     }
 }
 
 static void begin_phase(exchange *x, int busy) {
     x->left = x->t->base.nranks - 1;
-    for (int r = 1; r <= x->left; r++) {
+    for (int r = 0; r <= x->left; r++) {
         symm_tcp_conn *c = &x->t->peers[r];
         c->busy = busy;
         c->done = 0;
@@ -448,7 +460,7 @@ static void begin_phase(exchange *x, int busy) {
 static symmResult_t relay(exchange *x) {
     int dead = -1;
     if (SYMM_FAIL_HERE(boot_allgather))
-        return SYMM_ERR(symmSystemError, "failpoint boot_allgather on rank 0");
+        return SYMM_ERR(symmSystemError, "failpoint boot_allgather on rank %d", x->t->root);
     begin_phase(x, 0);
     SYMM_TRY(gather(x));
     begin_phase(x, -1); /* negative: while a result is being sent, no error can be sent */
@@ -460,7 +472,7 @@ symmResult_t symm_tcp_root_allgather(symm_boot_tcp *t, const void *send, void *r
                                      const symm_wait *w) {
     exchange x = {t, w, symm_now_ns(), recv, bytes, 0};
     t->seq++;
-    if (bytes) memmove(recv, send, bytes);
+    if (bytes) memmove((char *)recv + (size_t)t->root * bytes, send, bytes);
     symmResult_t status = relay(&x);
     if (!status) return symmSuccess;
     char text[SYMM_ERR_TEXT];

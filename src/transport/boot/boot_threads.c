@@ -232,7 +232,7 @@ static void spread(symm_boot_group *g, int rank, symmResult_t code, const symm_w
     if (code == symmMismatch)
         snprintf(g->text, sizeof(g->text), "%s", own);
     else
-        snprintf(g->text, sizeof(g->text), "rank %d gave up while %s: %.300s", rank,
+        SYMM_SAY(g->text, sizeof(g->text), "rank %d gave up while %s: %.300s", rank,
                  symm_boot_stage(w), own);
     pthread_cond_broadcast(&g->moved);
 }

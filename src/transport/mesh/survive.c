@@ -233,7 +233,7 @@ static symmResult_t lose(talk *t) {
         symm_ranks lost = t->mine.dead;
         for (int i = 0; i < 2; i++) lost.bit[i] &= ~t->mine.out.bit[i];
         t->mine.code = symmRemoteError;
-        snprintf(t->mine.text, sizeof t->mine.text, "%s died or left, and %s not in excludeRanks",
+        SYMM_SAY(t->mine.text, sizeof t->mine.text, "%s died or left, and %s not in excludeRanks",
                  symm_ranks_text(&lost, who, sizeof who),
                  symm_ranks_count(&lost) > 1 ? "are" : "is");
     }

@@ -1,0 +1,267 @@
+/* fault_nccl.c - the drop-in where things go wrong: each call of the CUDA driver refused in turn
+ * (fake driver, thread ranks), and bad input, for which programs get NCCL's own codes, every rank
+ * alike. No lock. */
+#include "nccl_kit.h"
+#include "refuse_kit.h"
+
+/* ---- the driver refuses --------------------------------------------------------------------- */
+
+static ncclComm_t comms[RANKS];
+
+/* One of NCCL's codes, with a text. */
+static int failed(ncclResult_t r, const char *name, int nth) {
+    T_CHECKF(r <= ncclRemoteError, "%s %d: code %d", name, nth, (int)r);
+    T_CHECKF(!r || *ncclGetLastError(NULL), "%s %d: code %d without a text", name, nth, (int)r);
+    return r != ncclSuccess;
+}
+
+static void check_works(const char *name, int nth) {
+    for (int r = 0; r < RANKS; r++) {
+        int had = gk_last(r).count;
+        const ncclResult_t code = ncclBroadcast(NULL, NULL, 0, ncclInt8, 0, comms[r], NULL);
+        T_CHECKF(!code && gk_last(r).count == had + 1, "%s %d: afterwards: %s", name, nth,
+                 ncclGetLastError(NULL));
+    }
+}
+
+static void end_all(void) {
+    for (int r = 0; r < RANKS; r++) N_OK(ncclCommDestroy(comms[r]));
+}
+
+static int act_create(const char *name, int nth) {
+    memset(comms, 0, sizeof comms);
+    const int bad = failed(ncclCommInitAll(comms, RANKS, NULL), name, nth);
+    fake_cuda_fail("cuInit", 1, 0);
+    for (int r = 0; r < RANKS; r++) T_EQ(comms[r] != NULL, !bad);
+    if (!bad) end_all();
+    return bad;
+}
+
+static void fill_windows(void *const *mem, ncclWindow_t *win) {
+    for (int r = 0; r < RANKS; r++) {
+        win[r] = NULL;
+        N_OK(ncclCommWindowRegister(comms[r], mem[r], WIN, &win[r], NCCL_WIN_COLL_SYMMETRIC));
+    }
+}
+
+/* In one group, as nccl-tests do: on all ranks or on none; then the same again. */
+static int act_register(const char *name, int nth) {
+    void *mem[RANKS];
+    ncclWindow_t win[RANKS];
+    for (int r = 0; r < RANKS; r++) mem[r] = gk_memory(r, WIN);
+    if (*name) fake_cuda_fail(name, nth, CODE);
+    N_OK(ncclGroupStart());
+    fill_windows(mem, win);
+    const int bad = failed(ncclGroupEnd(), name, nth);
+    fake_cuda_fail("cuInit", 1, 0);
+    for (int r = 0; r < RANKS; r++) T_EQ(win[r] != NULL, !bad);
+    check_works(name, nth);
+    if (bad) {
+        N_OK(ncclGroupStart());
+        fill_windows(mem, win);
+        N_OK(ncclGroupEnd());
+    }
+    for (int r = 0; r < RANKS; r++) {
+        N_OK(ncclCommWindowDeregister(comms[r], win[r]));
+        N_OK(ncclMemFree(mem[r]));
+    }
+    return bad;
+}
+
+/* A refused launch may end the communicator; then it says so, and can be ended. */
+static int act_launch(const char *name, int nth) {
+    cu_stream stream[2] = {gk_stream(0), gk_stream(0)};
+    void *x = gk_memory(0, WIN);
+    int bad = 0;
+    T_OK(symm_cuda_set(1));
+    if (*name) fake_cuda_fail(name, nth, CODE);
+    for (int i = 0; i < 4 && !bad; i++)
+        bad = failed(ncclAllReduce(x, x, 8, ncclInt32, ncclSum, comms[0], gk_user(stream[i / 2])),
+                     name, nth);
+    fake_cuda_fail("cuInit", 1, 0);
+    T_CHECKF(gk_device() == 1, "%s %d: device %d is current", name, nth, gk_device());
+    N_OK(ncclMemFree(x));
+    return bad;
+}
+
+typedef struct {
+    int (*act)(const char *name, int nth);
+    int made; /* 1: over communicators that are there; else the refusal is planned before */
+} phase_of;
+
+static int once(const phase_of *p, const char *name, int nth) {
+    if (!p->made && *name) fake_cuda_fail(name, nth, CODE);
+    if (p->made) N_OK(ncclCommInitAll(comms, RANKS, NULL));
+    const int bad = p->act(name, nth);
+    if (p->made)
+        for (int r = 0; r < RANKS; r++) N_OK(ncclCommAbort(comms[r]));
+    return bad;
+}
+
+static void refuse_each(const phase_of *p, int at_least) {
+    int met = 0, count[GK_CALLS];
+    T_EXPECT_WARNINGS();
+    gk_start(RANKS, 0);
+    const gk_calls before = gk_count();
+    T_EQ(once(p, "", 0), 0);
+    for (int i = 0; fake_cuda_call_name(i); i++) count[i] = calls_of(&before, i);
+    for (int call = 0; fake_cuda_call_name(call); call++) {
+        const char *name = fake_cuda_call_name(call);
+        if (gives_back(name) || !strcmp(name, "cuInit")) continue;
+        for (int i = 0, nth; (nth = hit_of(i, count[call])) > 0; i++) {
+            const fk_gauges gauges = fk_take();
+            gk_start(RANKS, 0);
+            met += once(p, name, nth);
+            FK_UNCHANGED(&gauges);
+            T_EQ(once(p, "", 0), 0); /* the same process can do it again */
+            FK_UNCHANGED(&gauges);
+        }
+    }
+    T_CHECKF(met >= at_least, "only %d refusals were met", met);
+}
+
+static void refusals_in_creation(void) {
+    static const phase_of p = {act_create, 0};
+    refuse_each(&p, 30);
+}
+static void refusals_in_registration(void) {
+    static const phase_of p = {act_register, 1};
+    refuse_each(&p, 8);
+}
+static void refusals_of_launches(void) {
+    static const phase_of p = {act_launch, 1};
+    refuse_each(&p, 4);
+}
+
+static void devices_that_are_not_there(void) {
+    T_EXPECT_WARNINGS();
+    static const int far[] = {0, 9};
+    gk_start(RANKS, 0);
+    N_REFUSED(ncclCommInitAll(comms, RANKS, far), ncclInvalidArgument, "devices[1]=9");
+    N_REFUSED(ncclCommInitAll(comms, 3, NULL), ncclInvalidArgument, "there are 2 GPUs");
+}
+
+/* ---- bad input, on the host backend --------------------------------------------------------- */
+
+enum { FORKED = 3 };
+typedef struct {
+    kit k;
+    ncclUniqueId id;
+} meeting;
+
+static ncclComm_t meet(meeting *m, int rank, int n) {
+    ncclComm_t comm = NULL;
+    setenv("SYMM_BACKEND", "host", 1);
+    if (!rank) N_OK(ncclGetUniqueId(&m->id));
+    kit_barrier(&m->k, n);
+    N_OK(ncclCommInitRank(&comm, n, m->id, rank));
+    return comm;
+}
+
+static void forked(t_rank_fn fn) {
+    meeting *m = T_SHARED(sizeof *m);
+    T_EXPECT_WARNINGS();
+    T_FORK(FORKED, fn, m);
+}
+
+static void sums(ncclComm_t comm) {
+    int x = 1;
+    N_OK(ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, NULL));
+    T_EQ(x, FORKED);
+}
+
+/* Refused on every rank alike, and the communicator goes on. */
+static void bad_arguments(int rank, int n, void *arg) {
+    int64_t x[8] = {0}, y[8] = {0};
+    ncclComm_t comm = meet(arg, rank, n);
+    for (int t = -1; t < 100; t = t < 0 ? ncclNumTypes : t + 40)
+        N_REFUSED(ncclAllReduce(x, y, 1, (ncclDataType_t)t, ncclSum, comm, NULL),
+                  ncclInvalidArgument, "datatype");
+    N_REFUSED(ncclAllReduce(x, y, 1, ncclInt64, (ncclRedOp_t)ncclNumOps, comm, NULL),
+              ncclInvalidArgument, "op");
+    N_ERR(ncclReduce(x, y, 1, ncclInt64, (ncclRedOp_t)-1, 0, comm, NULL), ncclInvalidArgument);
+    N_ERR(ncclAllReduce(x, y, SIZE_MAX / 4, ncclInt64, ncclSum, comm, NULL), ncclInvalidArgument);
+    N_ERR(ncclAllGather(x, y, SIZE_MAX / 16, ncclInt64, comm, NULL), ncclInvalidArgument);
+    N_REFUSED(ncclBroadcast(x, y, 1, ncclInt64, n, comm, NULL), ncclInvalidArgument, "root=3");
+    N_REFUSED(ncclGather(x, y, 1, ncclInt64, -1, comm, NULL), ncclInvalidArgument, "root=-1");
+    N_REFUSED(ncclSend(x, 1, ncclInt64, n, comm, NULL), ncclInvalidArgument, "peer=3");
+    N_ERR(ncclRecv(x, SIZE_MAX / 4, ncclInt64, 0, comm, NULL), ncclInvalidArgument);
+    N_ERR(ncclAllReduce(NULL, y, 1, ncclInt64, ncclSum, comm, NULL), ncclInvalidArgument);
+    N_ERR(ncclAllReduce(x, x + 1, 4, ncclInt64, ncclSum, comm, NULL), ncclInvalidArgument);
+    N_ERR(ncclGroupEnd(), ncclInvalidUsage);
+    sums(comm);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void bad_arguments_get_nccls_code(void) {
+    forked(bad_arguments);
+}
+
+/* Ranks that differ: all are told, with who called what. */
+static void differ(int rank, int n, void *arg) {
+    int x[8] = {0};
+    ncclResult_t now = ncclSuccess;
+    ncclComm_t comm = meet(arg, rank, n);
+    N_REFUSED(ncclAllReduce(x, x, rank == 2 ? 5 : 4, ncclInt32, ncclSum, comm, NULL),
+              ncclInvalidUsage, "rank 2");
+    N_OK(ncclCommGetAsyncError(comm, &now));
+    T_EQ(now, ncclInvalidUsage);
+    N_OK(ncclCommAbort(comm));
+    comm = meet(arg, rank, n);
+    N_ERR(rank ? ncclAllGather(x, x, 0, ncclInt32, comm, NULL)
+               : ncclBroadcast(x, x, 0, ncclInt32, 0, comm, NULL),
+          ncclInvalidUsage);
+    N_OK(ncclCommAbort(comm));
+}
+
+static void ranks_that_differ_are_told(void) {
+    forked(differ);
+}
+
+/* An id serves one communicator, on every rank. */
+static void twice(int rank, int n, void *arg) {
+    meeting *m = arg;
+    ncclComm_t comm = meet(m, rank, n), other = comm;
+    const ncclResult_t r = ncclCommInitRank(&other, n, m->id, rank);
+    T_CHECKF(r == (rank ? ncclRemoteError : ncclInvalidUsage), "%d", (int)r);
+    T_CHECK(!other);
+    sums(comm);
+    N_OK(ncclCommDestroy(comm));
+}
+
+static void an_id_used_twice(void) {
+    forked(twice);
+}
+
+/* Windows of others, and those that ended; a bad registration on one rank is everybody's. */
+static void bad_windows(int rank, int n, void *arg) {
+    void *a, *p;
+    ncclWindow_t win = NULL, none = NULL;
+    ncclComm_t comm = meet(arg, rank, n), child = NULL;
+    N_OK(ncclCommSplit(comm, 0, rank, &child, NULL));
+    N_OK(ncclMemAlloc(&a, 1 << 20));
+    N_OK(ncclCommWindowRegister(comm, a, 1 << 20, &win, 0));
+    N_REFUSED(ncclCommWindowDeregister(child, win), ncclInvalidArgument, "another communicator");
+    N_ERR(ncclCommWindowRegister(comm, a, rank == 1 ? SIZE_MAX : 1 << 20, &none, 0),
+          ncclInvalidArgument);
+    T_CHECK(!none);
+    N_ERR(ncclGetPeerDevicePointer(win, 1 << 21, 0, &p), ncclInvalidArgument);
+    N_ERR(ncclGetPeerDevicePointer(win, 0, n, &p), ncclInvalidArgument);
+    N_OK(ncclCommWindowDeregister(comm, win));
+    N_REFUSED(ncclGetPeerDevicePointer(win, 0, 0, &p), ncclInvalidArgument, "no window of symm");
+    N_OK(ncclCommWindowRegister(comm, a, 1 << 20, &win, 0));
+    N_OK(ncclCommDestroy(comm)); /* and its window with it */
+    N_REFUSED(ncclGetPeerDevicePointer(win, 0, 0, &p), ncclInvalidArgument, "no window of symm");
+    N_ERR(ncclCommWindowDeregister(comm, win), ncclInvalidArgument);
+    N_OK(ncclCommDestroy(child));
+    N_OK(ncclMemFree(a));
+}
+
+static void windows_that_are_none(void) {
+    forked(bad_windows);
+}
+
+T_MAIN(T_TIMEOUT(refusals_in_creation, 180), T_TIMEOUT(refusals_in_registration, 180),
+       T_TIMEOUT(refusals_of_launches, 180), T(devices_that_are_not_there),
+       T(bad_arguments_get_nccls_code), T(ranks_that_differ_are_told), T(an_id_used_twice),
+       T(windows_that_are_none))

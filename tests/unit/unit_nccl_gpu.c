@@ -1,0 +1,292 @@
+/* unit_nccl_gpu.c - the drop-in on GPUs, on the fake CUDA driver: each call works on its
+ * communicator's device and leaves the caller's as it was; captures; changes of stream. */
+#include "fgpu_kit.h"
+#include "nccl_kit.h"
+#include "../../nccl-tests-plugin/plugin.h"
+
+enum { RANKS = 2, COUNT = 1000 };
+
+static ncclComm_t comms[RANKS];
+static ncclWindow_t win[RANKS];
+static char *buf[RANKS];
+static cu_stream streams[RANKS];
+
+static void start(void) {
+    gk_start(RANKS, 0);
+    N_OK(ncclCommInitAll(comms, RANKS, NULL));
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++) {
+        streams[r] = gk_stream(r);
+        buf[r] = gk_memory(r, 4 * GK_MB);
+        N_OK(ncclCommWindowRegister(comms[r], buf[r], 4 * GK_MB, &win[r], 1));
+    }
+    N_OK(ncclGroupEnd());
+}
+
+static void finish(void) {
+    for (int r = 0; r < RANKS; r++) {
+        N_OK(ncclCommDestroy(comms[r]));
+        N_OK(ncclMemFree(buf[r]));
+    }
+    GK_LEFT(0);
+}
+
+/* ---- devices -------------------------------------------------------------------------------- */
+
+typedef ncclResult_t (*call_fn)(int rank);
+
+#define STREAM(r) gk_user(streams[r])
+#define CALL(name, ...)                                    \
+    static ncclResult_t call_##name(int r) {               \
+        void *const a = buf[r], *const b = buf[r] + GK_MB; \
+        (void)a, (void)b;                                  \
+        return nccl##name(__VA_ARGS__);                    \
+    }
+CALL(AllReduce, a, b, COUNT, ncclInt32, ncclSum, comms[r], STREAM(r))
+CALL(AllGather, a, b, COUNT, ncclInt32, comms[r], STREAM(r))
+CALL(ReduceScatter, a, b, COUNT, ncclInt32, ncclMax, comms[r], STREAM(r))
+CALL(Broadcast, a, b, COUNT, ncclInt32, 0, comms[r], STREAM(r))
+CALL(Bcast, a, COUNT, ncclInt32, 1, comms[r], STREAM(r))
+CALL(Reduce, a, b, COUNT, ncclInt32, ncclSum, 1, comms[r], STREAM(r))
+CALL(AlltoAll, a, b, COUNT, ncclInt32, comms[r], STREAM(r))
+CALL(Gather, a, b, COUNT, ncclInt32, 0, comms[r], STREAM(r))
+CALL(Scatter, a, b, COUNT, ncclInt32, 0, comms[r], STREAM(r))
+CALL(AllReduceConfig, a, b, COUNT, ncclInt32, ncclSum, comms[r], STREAM(r), NULL)
+static const struct {
+    const char *name;
+    call_fn fn;
+} launches[] = {
+    {"ncclAllReduce", call_AllReduce},
+    {"ncclAllGather", call_AllGather},
+    {"ncclReduceScatter", call_ReduceScatter},
+    {"ncclBroadcast", call_Broadcast},
+    {"ncclBcast", call_Bcast},
+    {"ncclReduce", call_Reduce},
+    {"ncclAlltoAll", call_AlltoAll},
+    {"ncclGather", call_Gather},
+    {"ncclScatter", call_Scatter},
+    {"ncclAllReduceConfig", call_AllReduceConfig},
+};
+enum { LAUNCHES = sizeof launches / sizeof *launches };
+
+/* Each call of each rank, with that device current, another one, or none. */
+static void each_launch(int current) {
+    for (int i = 0; i < LAUNCHES; i++)
+        for (int r = 0; r < RANKS; r++) {
+            const int had = gk_last(r).count;
+            N_OK(launches[i].fn(r));
+            T_CHECKF(gk_last(r).count == had + 1, "%s: rank %d did not run", launches[i].name, r);
+            T_CHECKF(gk_last(r).config.stream == streams[r], "%s: another stream",
+                     launches[i].name);
+            T_CHECKF(gk_device() == current, "%s of rank %d: device %d is current, was %d",
+                     launches[i].name, r, gk_device(), current);
+        }
+}
+
+static void no_device(void) {
+    T_EQ(symm_cu.cuCtxSetCurrent(NULL), 0);
+}
+
+/* nccl-tests make the calls of all ranks with the device that was current last. */
+static void a_launch_leaves_the_device_as_it_was(void) {
+    start();
+    for (int device = 0; device < RANKS; device++) {
+        T_OK(symm_cuda_set(device));
+        each_launch(device);
+    }
+    no_device();
+    each_launch(-1);
+    finish();
+}
+
+/* What is not launched: set-up, questions, the end. */
+static void other_calls_leave_the_device_as_it_was(void) {
+    ncclComm_t child[RANKS];
+    ncclRedOp_t op;
+    ncclResult_t error;
+    float scalar = 2;
+    void *p;
+    int n;
+    start();
+    T_OK(symm_cuda_set(1));
+#define SAME(call)                                                   \
+    do {                                                             \
+        N_OK(call);                                                  \
+        T_CHECKF(gk_device() == 1, #call " leaves %d", gk_device()); \
+    } while (0)
+    SAME(ncclCommCount(comms[0], &n));
+    SAME(ncclCommCuDevice(comms[0], &n));
+    T_EQ(n, 0);
+    SAME(ncclCommGetAsyncError(comms[0], &error));
+    SAME(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, comms[0]));
+    SAME(ncclRedOpDestroy(op, comms[0]));
+    SAME(ncclMemAlloc(&p, GK_MB));
+    SAME(ncclMemFree(p));
+    SAME(ncclGetPeerDevicePointer(win[0], 0, 1, &p));
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++) SAME(ncclCommSplit(comms[r], 0, r, &child[r], NULL));
+    SAME(ncclGroupEnd());
+    N_OK(ncclCommCuDevice(child[0], &n));
+    T_EQ(n, 0); /* the parent's */
+    for (int r = 0; r < RANKS; r++) SAME(ncclCommDestroy(child[r]));
+    SAME(ncclCommWindowDeregister(comms[0], win[0]));
+    SAME(ncclCommFinalize(comms[0]));
+    finish();
+}
+
+/* Calls of a group run at its end, where another device is current than at the calls. */
+static void a_group_runs_each_call_on_its_device(void) {
+    start();
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++) {
+        T_OK(symm_cuda_set(1 - r));
+        for (int i = 0; i < 3; i++) N_OK(launches[i].fn(r));
+    }
+    T_EQ(gk_last(0).count, 0);
+    T_OK(symm_cuda_set(1));
+    N_OK(ncclGroupEnd());
+    T_EQ(gk_device(), 1);
+    for (int r = 0; r < RANKS; r++) {
+        T_EQ(gk_last(r).count, 3);
+        T_CHECK(gk_last(r).config.stream == streams[r]);
+    }
+    finish();
+}
+
+/* Who makes a communicator has its device current; in a group each call keeps the one it had. */
+static void a_communicator_is_of_the_device_that_was_current(void) {
+    ncclUniqueId id;
+    int device;
+    gk_start(RANKS, 0);
+    N_OK(ncclGetUniqueId(&id));
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++) {
+        T_OK(symm_cuda_set(RANKS - 1 - r));
+        N_OK(ncclCommInitRank(&comms[r], RANKS, id, r));
+    }
+    N_OK(ncclGroupEnd());
+    for (int r = 0; r < RANKS; r++) {
+        N_OK(ncclCommCuDevice(comms[r], &device));
+        T_EQ(device, RANKS - 1 - r);
+        N_OK(ncclCommDestroy(comms[r]));
+    }
+    GK_LEFT(0);
+}
+
+/* ---- captures, streams ---------------------------------------------------------------------- */
+
+static cu_graph_exec captured(int r, cu_stream stream, int times) {
+    cu_graph_exec exec;
+    cu_graph graph = NULL;
+    T_OK(symm_cuda_set(r));
+    T_EQ(symm_cu.cuStreamBeginCapture(stream, SYMM_CUDA_CAPTURE_MODE_GLOBAL), 0);
+    for (int i = 0; i < times; i++)
+        N_OK(ncclAllReduce(buf[r], buf[r], COUNT, ncclInt32, ncclSum, comms[r], gk_user(stream)));
+    T_EQ(symm_cu.cuStreamEndCapture(stream, &graph), 0);
+    T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    return exec;
+}
+
+/* -G of nccl-tests: all calls of a stream in a graph, in the strictest mode; nothing runs before
+ * it is launched, and everything each time it is. */
+static void captures_and_replays(void) {
+    cu_graph_exec exec[RANKS];
+    start();
+    for (int r = 0; r < RANKS; r++) exec[r] = captured(r, streams[r], 20);
+    for (int r = 0; r < RANKS; r++) T_EQ(gk_last(r).count, 0);
+    for (int k = 1; k <= 3; k++)
+        for (int r = 0; r < RANKS; r++) {
+            T_EQ(symm_cu.cuGraphLaunch(exec[r], streams[r]), 0);
+            T_EQ(gk_last(r).count, 20 * k);
+        }
+    for (int r = 0; r < RANKS; r++) T_EQ(symm_cu.cuGraphExecDestroy(exec[r]), 0);
+    finish();
+}
+
+/* A group within a capture: nothing but what is recorded, in the order of the calls. */
+static void a_group_is_captured(void) {
+    cu_graph_exec exec;
+    cu_graph graph = NULL;
+    start();
+    T_OK(symm_cuda_set(0));
+    T_EQ(symm_cu.cuStreamBeginCapture(streams[0], SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
+    N_OK(ncclGroupStart());
+    for (int i = 0; i < 4; i++) N_OK(launches[i].fn(0));
+    N_OK(ncclGroupEnd());
+    T_EQ(symm_cu.cuStreamEndCapture(streams[0], &graph), 0);
+    T_EQ(gk_last(0).count, 0);
+    T_EQ(symm_cu.cuGraphInstantiate(&exec, graph, 0), 0);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    T_EQ(symm_cu.cuGraphLaunch(exec, streams[0]), 0);
+    T_EQ(gk_last(0).count, 4);
+    T_EQ(symm_cu.cuGraphExecDestroy(exec), 0);
+    finish();
+}
+
+/* vLLM registers what its pool has grown by while it captures. */
+static void a_registration_inside_a_capture(void) {
+    cu_graph graph = NULL;
+    char *more[RANKS];
+    ncclWindow_t w[RANKS];
+    start();
+    T_OK(symm_cuda_set(0));
+    T_EQ(symm_cu.cuStreamBeginCapture(streams[0], SYMM_CUDA_CAPTURE_MODE_GLOBAL), 0);
+    for (int r = 0; r < RANKS; r++) more[r] = gk_memory(r, 2 * GK_MB);
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++)
+        N_OK(ncclCommWindowRegister(comms[r], more[r], 2 * GK_MB, &w[r], 1));
+    N_OK(ncclGroupEnd());
+    N_OK(ncclAllReduce(more[0], more[0], 9, ncclInt8, ncclSum, comms[0], STREAM(0)));
+    T_EQ(symm_cu.cuStreamEndCapture(streams[0], &graph), 0); /* it was not spoilt */
+    T_CHECK(graph != NULL);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    symm_gpu_reap();
+    for (int r = 0; r < RANKS; r++) {
+        N_OK(ncclCommWindowDeregister(comms[r], w[r]));
+        N_OK(ncclMemFree(more[r]));
+    }
+    finish();
+}
+
+/* Another stream for each call, the last one gone: the fake driver refuses its handle. */
+static void streams_come_and_go(void) {
+    start();
+    T_OK(symm_cuda_set(0));
+    cu_stream next = gk_stream(0);
+    for (int i = 0; i < 50; i++) {
+        cu_stream now = next;
+        N_OK(ncclAllReduce(buf[0], buf[0], COUNT, ncclInt32, ncclSum, comms[0], gk_user(now)));
+        T_CHECK(gk_last(0).config.stream == now);
+        T_EQ(symm_cu.cuStreamDestroy(now), 0);
+        next = gk_stream(0);
+    }
+    N_OK(ncclAllReduce(buf[0], buf[0], 1, ncclInt32, ncclSum, comms[0], NULL)); /* -y 1 */
+    T_EQ(gk_last(0).count, 51);
+    T_EQ(symm_cu.cuStreamDestroy(next), 0);
+    finish();
+}
+
+/* As much as the library's own call asks of the driver, and nothing more. */
+static void a_call_asks_the_driver_what_symms_does(void) {
+    start();
+    T_OK(symm_cuda_set(0));
+    const symmComm_t mine = ((nccl_comm *)(void *)comms[0])->comm;
+    for (int i = 0; i < 3; i++) {
+        const gk_calls before = gk_count();
+        T_OK(symmAllReduce(buf[0], buf[0], 9, symmInt8, symmSum, mine, STREAM(0)));
+        const gk_calls between = gk_count();
+        N_OK(ncclAllReduce(buf[0], buf[0], 9, ncclInt8, ncclSum, comms[0], STREAM(0)));
+        const gk_calls after = gk_count();
+        for (int k = 0; fake_cuda_call_name(k); k++)
+            T_CHECKF(after.n[k] - between.n[k] == between.n[k] - before.n[k] || !i, "%s: %d more",
+                     fake_cuda_call_name(k),
+                     after.n[k] - between.n[k] - (between.n[k] - before.n[k]));
+    }
+    finish();
+}
+
+T_MAIN(T(a_launch_leaves_the_device_as_it_was), T(other_calls_leave_the_device_as_it_was),
+       T(a_group_runs_each_call_on_its_device), T(a_communicator_is_of_the_device_that_was_current),
+       T(captures_and_replays), T(a_group_is_captured), T(a_registration_inside_a_capture),
+       T(streams_come_and_go), T(a_call_asks_the_driver_what_symms_does))
