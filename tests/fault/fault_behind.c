@@ -94,6 +94,7 @@ static void parent_after_child_rank(int rank, int n, void *arg) {
     symmConfig_t config = behind();
     symmResult_t r;
     for (int i = 0; i < 200; i++) {
+        T_EQ(symm_fail_arm(i < 4 ? "behind_leave:delay=50" : ""), 0); /* the parent is late */
         const int bad = i % 4 == 3;
         T_ERR(symmCommSplit(comm, bad ? -7 : 0, 0, &child, &config), symmInProgress);
         do {

@@ -181,12 +181,15 @@ static void a_destroy_beside_those_that_wait(void) {
 
 static symmComm_t called_back;
 static symmResult_t inside;
-static int armed;
+static enum { PASS, CALL, HOLD } armed;
+static _Atomic int held_up;
 
 static int gathers(void *ctx, const void *send, void *recv, size_t bytes) {
     (void)ctx;
     memcpy(recv, send, bytes);
     if (!armed) return 0;
+    for (atomic_store(&held_up, 1); armed == HOLD;) usleep(1000);
+    if (armed != CALL) return 0;
     inside = symmBarrier(called_back, NULL);
     T_MSG(symmGetLastError(NULL), "would wait for itself");
     return 0;
@@ -205,10 +208,10 @@ static void a_callback_does_not_wait_for_itself(void) {
     T_EXPECT_WARNINGS();
     T_OK(symmCommInitBoot(&called_back, 1, 0, &boot, NULL));
     T_OK(symmMemAlloc(&buf, 2 << 20));
-    armed = 1;
+    armed = CALL;
     T_OK(symmWindowRegister(called_back, buf, 2 << 20, &win, 0));
     T_OK(symmCommSplit(called_back, 0, 0, &child, NULL));
-    armed = 0;
+    armed = PASS;
     T_EQ(inside, symmInvalidUsage);
     T_OK(symmBarrier(called_back, NULL));
     T_OK(symmCommDestroy(child));
@@ -216,6 +219,36 @@ static void a_callback_does_not_wait_for_itself(void) {
     T_OK(symmMemFree(buf));
 }
 
+static void *registers(void *arg) {
+    symmWindow_t win;
+    ((one_call *)arg)->result =
+        symmWindowRegister(((one_call *)arg)->comm, NULL, 0, &win, SYMM_WIN_DEFAULT);
+    return NULL;
+}
+
+/* Who waits does not wait on for a thread that an abort cannot reach. */
+static void an_abort_beside_a_callback(void) {
+    const symmBoot_t boot = {gathers, meets, NULL};
+    pthread_t t[2];
+    one_call calls[2];
+    T_EXPECT_WARNINGS();
+    T_OK(symmCommInitBoot(&called_back, 1, 0, &boot, NULL));
+    calls[0] = calls[1] = (one_call){.comm = called_back};
+    armed = HOLD;
+    start(&t[0], registers, &calls[0]);
+    while (!atomic_load(&held_up)) usleep(100);
+    start(&t[1], barriers, &calls[1]);
+    await_waiting(called_back, 1);
+    T_OK(symmCommRevoke(called_back, 0));
+    for (int ms = 0; ms < 5000 && !atomic_load(&calls[1].done); ms++) usleep(1000);
+    T_CHECKF(atomic_load(&calls[1].done), "it waits on");
+    T_EQ(calls[1].result, symmAborted);
+    armed = PASS;
+    for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
+    T_OK(symmCommDestroy(called_back));
+}
+
 T_MAIN(T(many_threads_take_turns), T(many_threads_with_streams_of_their_own),
        T(a_second_thread_waits), T(an_abort_ends_all_that_wait), T(an_abort_inside_a_group),
-       T(a_destroy_beside_those_that_wait), T(a_callback_does_not_wait_for_itself))
+       T(a_destroy_beside_those_that_wait), T(a_callback_does_not_wait_for_itself),
+       T(an_abort_beside_a_callback))

@@ -103,6 +103,28 @@ static void a_driver_without_waits_for_words(void) {
     gk_close(comms, 2);
 }
 
+/* With such a driver the legacy stream cannot be followed while a blocking stream is captured. The
+ * call is refused, and the capture unharmed. */
+static void a_legacy_stream_where_words_cannot_be_waited_for(void) {
+    cu_stream blocking;
+    cu_graph graph;
+    T_EXPECT_WARNINGS();
+    gk_start(2, 0);
+    gk_open(comms, 2, NULL);
+    T_OK(symm_cuda_set(0));
+    symmStream_t other = gk_user(gk_stream(0));
+    T_EQ(symm_cu.cuStreamCreate(&blocking, SYMM_CUDA_STREAM_DEFAULT), 0);
+    BARRIER(NULL);
+    T_EQ(symm_cu.cuStreamBeginCapture(blocking, SYMM_CUDA_CAPTURE_MODE_THREAD_LOCAL), 0);
+    fake_cuda_fail("cuStreamBatchMemOp", 1, SYMM_CUDA_ERROR_NOT_SUPPORTED);
+    T_ERR(symmBarrier(comms[0], other), symmInvalidUsage);
+    T_MSG(symmGetLastError(comms[0]), "waits for blocking streams, of which one is being captured");
+    T_EQ(symm_cu.cuStreamEndCapture(blocking, &graph), 0);
+    T_EQ(symm_cu.cuGraphDestroy(graph), 0);
+    BARRIER(other);
+    gk_close(comms, 2);
+}
+
 /* A call of `count` floats on one stream: its CTAs, and whether it may overlap the one before. */
 static int one_call(symmStream_t s, float *p, size_t count, int *overlaps) {
     T_OK(symmAllReduce(p, p, count, symmFloat32, symmSum, comms[0], s));
@@ -379,6 +401,7 @@ static void registered_inside_a_capture(void) {
 T_MAIN(T(captured_calls_overlap_within_the_budget), T(registered_inside_a_capture),
        T(cut_communicators_launch_without_overlap), T(a_change_of_stream_costs_one_event),
        T(the_last_stream_may_be_gone), T(a_driver_without_waits_for_words),
+       T(a_legacy_stream_where_words_cannot_be_waited_for),
        T(calls_that_overlap_keep_to_the_budget), T(budgets), T(streams_are_in_order),
        T(default_streams_work), T(per_thread_streams_of_two_threads_are_in_order),
        T(wrong_streams_are_refused), T(streams_may_go_when_they_are_not_needed))

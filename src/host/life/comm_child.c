@@ -97,6 +97,7 @@ static void *make_behind(void *arg) {
         symm_comm_fail(made, r, -1, symm_status_text());
         atomic_store_explicit(&made->entry.state, SYMM_COMM_LIVE, memory_order_release);
     }
+    (void)SYMM_FAIL_HERE(behind_leave); /* only held up: the new one must not be done before */
     /* Lowered after the leave, so that a call that finds the parent in use also finds the reason. A
      * count, because the next creation may begin in between. */
     symm_comm_leave(b.parent);

@@ -47,23 +47,23 @@ static symmResult_t agree(symm_comm *c, grow_args *a) {
     wish all[SYMM_MAX_RANKS], mine = {.nranks = a->at.nranks};
     const symmResult_t status = check(c, a);
     mine.code = (int32_t)status;
-    if (a->has_id) mine.id = a->at.id;
+    if (a->has_id && c->rank == 0) mine.id = a->at.id;
     SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, stage));
+    a->at.id = all[0].id;
     for (int r = 0; r < c->nranks; r++)
         if (all[r].code) return symm_comm_agree(c, status, stage);
     for (int r = 1; r < c->nranks; r++)
         if (all[r].nranks != all[0].nranks)
             return SYMM_ERR(symmMismatch, "symmCommGrow: nranks=%d on rank 0 and %d on rank %d",
                             all[0].nranks, all[r].nranks, r);
-    a->at.id = all[0].id;
     return symmSuccess;
 }
 
 static symmResult_t grow_from(symm_comm *c, grow_args *a, symmConfig_t *config) {
     *config = symm_config_child(c, &a->config);
+    if (c->rank) a->at.id = (symmUniqueId_t){{0}}; /* rank 0's counts */
     const symmResult_t r = agree(c, a);
-    if (r && c->rank == 0 && a->has_id)
-        symm_boot_tcp_refuse(&a->at.id); /* the new ranks do not wait */
+    if (r) symm_boot_tcp_refuse(&a->at.id); /* who has its listener; the new ranks do not wait */
     a->at.rank = c->rank;
     a->at.context = c->gpu ? c->gpu->context : NULL;
     return r;
