@@ -181,6 +181,23 @@ static void handles_as_kernels_read_them(void) {
 }
 #endif
 
+/* -u of nccl-tests: the largest size begins in a window and ends behind it. */
+static void buffers_that_run_past_their_window(void) {
+    ncclComm_t comm = world();
+    ncclWindow_t win;
+    int *a;
+    N_OK(ncclMemAlloc((void **)&a, 4 * MANY * sizeof *a));
+    N_OK(ncclCommWindowRegister(comm, a, MANY * sizeof *a, &win, NCCL_WIN_COLL_SYMMETRIC));
+    for (int shift = 0; shift < 10; shift += 3) {
+        fill(a + shift, MANY, rank + 1);
+        N_OK(ncclAllReduce(a + shift, a + shift, MANY, ncclInt32, ncclSum, comm, NULL));
+        holds(a + shift, MANY, sum_of_ranks(ranks), ranks);
+    }
+    N_OK(ncclCommWindowDeregister(comm, win));
+    N_OK(ncclCommDestroy(comm));
+    N_OK(ncclMemFree(a));
+}
+
 /* -p 1 of nccl-tests: memory goes before its windows, and nobody deregisters. */
 static void memory_ends_under_its_window(void) {
     ncclComm_t comm = world();
@@ -482,8 +499,8 @@ static void two_hundred_communicators(void) {
 }
 
 T_MAIN_MPI(T(who_is_who), T(collectives), T(collectives_on_windows),
-           T(handles_as_kernels_read_them), T(memory_ends_under_its_window),
-           T(registrations_of_one_rank), T(premulsum_in_a_group), T(a_ring_of_messages),
-           T(messages_in_place), T(an_alltoall_of_messages), T(nested_groups), T(made_in_a_group),
-           T(splits), T(shrinks), T(made_without_blocking), T(ids_for_many_roots),
-           T(ids_of_any_rank), T(an_abort), T(two_hundred_communicators))
+           T(handles_as_kernels_read_them), T(buffers_that_run_past_their_window),
+           T(memory_ends_under_its_window), T(registrations_of_one_rank), T(premulsum_in_a_group),
+           T(a_ring_of_messages), T(messages_in_place), T(an_alltoall_of_messages),
+           T(nested_groups), T(made_in_a_group), T(splits), T(shrinks), T(made_without_blocking),
+           T(ids_for_many_roots), T(ids_of_any_rank), T(an_abort), T(two_hundred_communicators))
