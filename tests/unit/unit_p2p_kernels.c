@@ -429,14 +429,14 @@ static void launch_ops(int rank, const symm_gpu_p2p_op *ops, int n) {
 }
 
 /* Rank 0 sends out of its window to a receive in none, which loads. Its next kernel receives into
- * the same place, what lies in the ring already. */
+ * the end of the same place, what lies in the ring already. */
 static void what_is_sent_may_be_written_over(void) {
     char why[256] = "";
     for (int i = 0; i < cases(40); i++) {
         const uint64_t seed = 21000 + first_seed() + (unsigned)i;
         begin_pair(seed);
         const message out = {.to = 1, .bytes = 2 * k.ring, .at = {64, 64}, .staged = {1, 0}},
-                      back = {.from = 1, .bytes = k.ring, .at = {64, 128 << 10}};
+                      back = {.from = 1, .bytes = k.ring, .at = {64 + k.ring, 128 << 10}};
         const symm_gpu_p2p_op both[] = {op_of(&back, 1), op_of(&out, 0)}, first = op_of(&out, 1),
                               second = op_of(&back, 0);
         launch_ops(1, both, 2);
@@ -444,7 +444,7 @@ static void what_is_sent_may_be_written_over(void) {
         launch_ops(0, &second, 1);
         even_out();
         memcpy(modelled(1) + 64, memory(0) + 64, out.bytes);
-        memcpy(modelled(0) + 64, memory(1) + back.at[1], back.bytes);
+        memcpy(modelled(0) + back.at[0], memory(1) + back.at[1], back.bytes);
         const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
         T_CHECKF(!r, "T_SEED=%llu: %s", (unsigned long long)seed - 21000, why);
         memory_is_as_modelled(seed - 21000);
@@ -547,6 +547,7 @@ static void nothing_is_stored_where_counts_differ(void) {
         const uint64_t sent = 5 * k.ring, wanted = SYMM_P2P_ONE_PIECE(k.ring) + 1 + draw(100);
         launch_flood(0, 1, &sent);
         launch_flood(1, 1, &wanted);
+        k.launch[0].ctas = 2, k.launch[0].threads = 128; /* all at once, before it is told */
         even_out();
         const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
         T_CHECKF(!r, "T_SEED=%llu: %s", (unsigned long long)seed - 18000, why);
