@@ -211,8 +211,7 @@ typedef struct {                       /* from the owner to one destination */
 typedef struct {
     uint64_t ended, ctas; /* of the kernel that runs: channels, CTAs. 0 between kernels */
     uint64_t self[2];     /* and of the messages to itself: receives, sends, have ended */
-    uint64_t noted;       /* 1: it has written what it waits in (symm_p2p_note) */
-    uint64_t pad[3];
+    uint64_t pad[4];
     symm_gpu_p2p_job job[SYMM_GPU_CHANNELS][SYMM_GPU_P2P_JOBS];
     symm_gpu_p2p_op list[SYMM_GPU_P2P_LIST]; /* calls that do not fit the arguments */
 } symm_gpu_p2p;

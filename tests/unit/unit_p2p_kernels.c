@@ -397,10 +397,12 @@ static void floods_wait_for_their_receiver(void) {
 static void places_of_large_ones_are_not_mixed_up(void) {
     enum { LARGE = 6 };
     char why[256] = "";
-    for (int i = 0; i < cases(24); i++) {
+    for (int i = 0; i < cases(100); i++) {
         const uint64_t seed = 19000 + first_seed() + (unsigned)i;
         uint64_t bytes[LARGE], at = 64;
         begin_pair(seed);
+        k.scratch = symm_plan_gpu_scratch(SCRATCH / 4, k.n);
+        k.ring = k.scratch.gpu.p2p_ring;
         for (int m = 0; m < LARGE; m++) bytes[m] = k.ring + 16 + (unsigned)i;
         for (int r = 0; r < 2; r++) launch_flood(r, LARGE, bytes);
         even_out();
@@ -409,6 +411,43 @@ static void places_of_large_ones_are_not_mixed_up(void) {
         const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
         T_CHECKF(!r, "T_SEED=%llu: %s", (unsigned long long)seed - 19000, why);
         memory_is_as_modelled(seed - 19000);
+        end();
+    }
+}
+
+static void launch_ops(int rank, const symm_gpu_p2p_op *ops, int n) {
+    symm_gpu_p2p_args *a = next_args(rank);
+    for (int i = 0; i < n; i++) {
+        a->op[i] = ops[i];
+        a->op[i].last = 1;
+        a->first[i] = (uint16_t)i;
+    }
+    a->channels = (uint32_t)n;
+    a->ops = (uint16_t)n;
+    a->bulk = 1;
+    launch(rank, "emu_p2p", 1, 64);
+}
+
+/* Rank 0 sends out of its window to a receive in none, which loads. Its next kernel receives into
+ * the end of the same place, what lies in the ring already. */
+static void what_is_sent_may_be_written_over(void) {
+    char why[256] = "";
+    for (int i = 0; i < cases(40); i++) {
+        const uint64_t seed = 21000 + first_seed() + (unsigned)i;
+        begin_pair(seed);
+        const message out = {.to = 1, .bytes = 2 * k.ring, .at = {64, 64}, .staged = {1, 0}},
+                      back = {.from = 1, .bytes = k.ring, .at = {64 + k.ring, 128 << 10}};
+        const symm_gpu_p2p_op both[] = {op_of(&back, 1), op_of(&out, 0)}, first = op_of(&out, 1),
+                              second = op_of(&back, 0);
+        launch_ops(1, both, 2);
+        launch_ops(0, &first, 1);
+        launch_ops(0, &second, 1);
+        even_out();
+        memcpy(modelled(1) + 64, memory(0) + 64, out.bytes);
+        memcpy(modelled(0) + back.at[0], memory(1) + back.at[1], back.bytes);
+        const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
+        T_CHECKF(!r, "T_SEED=%llu: %s", (unsigned long long)seed - 21000, why);
+        memory_is_as_modelled(seed - 21000);
         end();
     }
 }
@@ -505,9 +544,10 @@ static void nothing_is_stored_where_counts_differ(void) {
     for (int i = 0; i < cases(24); i++) {
         const uint64_t seed = 18000 + first_seed() + (unsigned)i;
         begin_pair(seed);
-        const uint64_t sent = 5 * k.ring, wanted = k.ring + 1 + draw(100);
+        const uint64_t sent = 5 * k.ring, wanted = SYMM_P2P_ONE_PIECE(k.ring) + 1 + draw(100);
         launch_flood(0, 1, &sent);
         launch_flood(1, 1, &wanted);
+        k.launch[0].ctas = 2, k.launch[0].threads = 128; /* all at once, before it is told */
         even_out();
         const int r = emu_run(k.launch, k.n, k.most, seed, why, sizeof why);
         T_CHECKF(!r, "T_SEED=%llu: %s", (unsigned long long)seed - 18000, why);
@@ -657,5 +697,6 @@ T_MAIN(T_TIMEOUT(every_way_in_any_order, 240),
        T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),
        T_TIMEOUT(calls_that_differ_are_found, 120), T(floods_wait_for_their_receiver),
        T(nothing_is_stored_where_counts_differ), T(places_of_large_ones_are_not_mixed_up),
-       T(an_aborted_ranks_windows_are_left_alone), T(a_message_to_oneself_without_its_other_call),
-       T(a_peer_that_does_not_come), T_TIMEOUT(a_rank_that_has_ended_may_leave, 120))
+       T(what_is_sent_may_be_written_over), T(an_aborted_ranks_windows_are_left_alone),
+       T(a_message_to_oneself_without_its_other_call), T(a_peer_that_does_not_come),
+       T_TIMEOUT(a_rank_that_has_ended_may_leave, 120))

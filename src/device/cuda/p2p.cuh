@@ -104,7 +104,7 @@ DEV void note_wait(work &w, const channel &c) {
     put8(&note->waits_type, c.call.type);
     put8(&note->waits, (uint64_t)(c.call.sends ? SYMM_P2P_SEND : SYMM_P2P_RECV) << 32 |
                            ((unsigned)c.call.peer + 1));
-    put8(&w.r.ctl->p2p.noted, 1);
+    w.noted = 1;
 }
 
 /* A number that grows while any warp of this rank moves something. */
@@ -221,9 +221,7 @@ DEV void run_channels(work &w) {
 DEV void close_p2p(work &w) {
     symm_gpu_p2p *own = &w.r.ctl->p2p;
     const int left = __syncthreads_or(w.r.left);
-    if (!left && threadIdx.x == 0 && add8(&own->ctas, 1) == gridDim.x - 1) {
-        if (get8(&own->noted)) put8(&host_of(w.a, w.a->rank)->p2p.waits, 0);
-        put8(&own->noted, 0);
+    if (!left && threadIdx.x == 0 && (gridDim.x == 1 || add8(&own->ctas, 1) == gridDim.x - 1)) {
         put8(&own->ended, 0);
         put8(&own->ctas, 0);
         put8(&own->self[0], 0);
@@ -240,7 +238,7 @@ DEV void p2p_run(const symm_gpu_p2p_args &args) {
     w.args = &args, w.a = &args.a;
     w.lane = threadIdx.x & 31u, w.warp = threadIdx.x / 32u, w.warps = blockDim.x / 32u;
     w.ch = shared.ch;
-    w.progress = 0;
+    w.progress = 0, w.noted = 0;
     w.r.a = w.a, w.r.ctl = ctl_of(w.a, w.a->rank);
     w.r.epoch = 0, w.r.left = 0, w.r.over = 0; /* no epoch: signatures are not looked at */
     for (unsigned i = w.warp; w.lane == 0 && channel_no(i) < args.channels; i += w.warps) {
@@ -255,6 +253,7 @@ DEV void p2p_run(const symm_gpu_p2p_args &args) {
     w.r.left = __any_sync(P2P_ALL, w.r.over);
     __syncwarp();
     run_channels(w);
+    if (w.lane == 0 && w.noted && !w.r.left) put8(&host_of(w.a, w.a->rank)->p2p.waits, 0);
     close_p2p(w);
 }
 

@@ -68,6 +68,7 @@ struct work { /* a warp's */
     channel *ch;
     unsigned lane, warp, warps; /* of the CTA */
     uint64_t progress;          /* first lane: of the whole kernel, when it last looked */
+    int noted;                  /* first lane: it has said what it waits in */
 };
 
 /* ---- places ---------------------------------------------------------------------------------- */
@@ -131,7 +132,7 @@ DEV int end_call(work &w, channel &c) {
     symm_gpu_p2p *own = &w.r.ctl->p2p;
     c.does = P2P_OVER;
     if (c.call.peer == w.a->rank) give8(&own->self[c.call.sends], 1); /* pairs with is_alone */
-    add8(&own->ended, 1);                                             /* pairs with all_ended */
+    if (w.args->bulk) add8(&own->ended, 1); /* pairs with all_ended; else nobody asks */
     return P2P_MOVED;
 }
 
