@@ -10,7 +10,8 @@ enum { OLD = 2, N = 4 };
 
 typedef struct {
     symmUniqueId_t id[2]; /* of the old one, of the new one */
-    _Atomic int made[2], done;
+    _Atomic int made[2];
+    int maker; /* which rank makes that of the new one */
 } meeting;
 
 static symmUniqueId_t *meet(meeting *m, int which, int rank) {
@@ -27,10 +28,11 @@ static symmComm_t old_one(meeting *m, int rank, int n) {
 
 /* ---- what works ------------------------------------------------------------------------------ */
 
+/* With n ranks the id is made by each of the n in turn: old ones and new ones. */
 static void grow_rank(int rank, int n, void *arg) {
     meeting *m = arg;
     symmComm_t comm = old_one(m, rank, OLD), more = NULL;
-    const symmUniqueId_t *id = meet(m, 1, rank);
+    const symmUniqueId_t *id = meet(m, 1, rank != m->maker);
     T_OK(symmCommGrow(comm, n, !rank || !comm ? id : NULL, comm ? -1 : rank, &more, NULL));
     int got = -1;
     T_OK(symmCommUserRank(more, &got));
@@ -44,7 +46,12 @@ static void grow_rank(int rank, int n, void *arg) {
 }
 
 static void processes_come(void) {
-    for (int n = OLD + 1; n <= N; n++) T_FORK(n, grow_rank, T_SHARED(sizeof(meeting)));
+    for (int n = OLD + 1; n <= N; n++)
+        for (int maker = 0; maker < n; maker++) {
+            meeting *m = T_SHARED(sizeof *m);
+            m->maker = maker;
+            T_FORK(n, grow_rank, m);
+        }
 }
 
 /* One rank grows, then all of these; the second time in groups, with what else they call. */

@@ -23,7 +23,7 @@ typedef struct { /* the arguments by value, because a group makes the call later
 
 typedef struct { /* what the ranks of the old communicator tell each other */
     symmUniqueId_t id;
-    int32_t code, nranks;
+    int32_t code, nranks, has_id, pad;
 } wish;
 
 static const char stage[] = "growing a communicator";
@@ -47,9 +47,11 @@ static symmResult_t agree(symm_comm *c, grow_args *a) {
     wish all[SYMM_MAX_RANKS], mine = {.nranks = a->at.nranks};
     const symmResult_t status = check(c, a);
     mine.code = (int32_t)status;
-    if (a->has_id && c->rank == 0) mine.id = a->at.id;
+    mine.id = a->at.id;
+    mine.has_id = a->has_id;
     SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, stage));
     a->at.id = all[0].id;
+    a->has_id = all[0].has_id;
     for (int r = 0; r < c->nranks; r++)
         if (all[r].code) return symm_comm_agree(c, status, stage);
     for (int r = 1; r < c->nranks; r++)
@@ -61,9 +63,9 @@ static symmResult_t agree(symm_comm *c, grow_args *a) {
 
 static symmResult_t grow_from(symm_comm *c, grow_args *a, symmConfig_t *config) {
     *config = symm_config_child(c, &a->config);
-    if (c->rank) a->at.id = (symmUniqueId_t){{0}}; /* rank 0's counts */
+    if (c->rank) a->has_id = 0; /* rank 0's counts */
     const symmResult_t r = agree(c, a);
-    if (r) symm_boot_tcp_refuse(&a->at.id); /* who has its listener; the new ranks do not wait */
+    if (r && a->has_id) symm_boot_tcp_refuse(&a->at.id); /* the new ranks do not wait */
     a->at.rank = c->rank;
     a->at.context = c->gpu ? c->gpu->context : NULL;
     return r;
@@ -83,7 +85,7 @@ static symmResult_t grow_job(void *p) {
     return symm_comm_open_tcp(&a->at, &config, a->out);
 }
 
-/* Of a new rank. Rank 0 is always one of the old communicator. */
+/* Of a new rank. Rank 0 is always one of the old communicator's. */
 static symmResult_t check_new(const grow_args *a) {
     if (!a->has_id) return SYMM_ERR(symmInvalidArgument, "id is NULL");
     if (a->at.nranks < 2 || a->at.nranks > SYMM_MAX_RANKS)
