@@ -25,7 +25,8 @@ TEST         := $(OUT)/test$(S)
 
 names         = $(sort $(notdir $(basename $(wildcard $(1:%=tests/*/%_*.c)))))
 HAVE_CXX     := $(shell command -v $(CXX) 2>/dev/null)
-UNIT_TESTS   := $(filter-out $(if $(HAVE_CXX),,unit_kernels unit_p2p_kernels unit_p2p_leave),$(call names,unit))
+ON_FIBERS    := unit_kernels unit_p2p_kernels unit_p2p_leave
+UNIT_TESTS   := $(filter-out $(if $(HAVE_CXX),,$(ON_FIBERS)),$(call names,unit))
 FAULT_TESTS  := $(call names,fault)
 THR_TESTS    := $(call names,thr)
 MP_TESTS     := $(if $(HAVE_MPI),$(call names,mp))
@@ -116,7 +117,7 @@ $(patsubst %,$(TEST)/%,$(filter unit_nccl% thr_nccl% bench_nccl%,$(C_TESTS))): $
 $(TEST)/mp_nccl: $(NCCL_LIB)
 $(TEST)/mp_nccl: BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)/nccl'
 
-$(TEST)/unit_kernels $(TEST)/unit_p2p_kernels $(TEST)/unit_p2p_leave: $(EMU_OBJ)
+$(ON_FIBERS:%=$(TEST)/%): $(EMU_OBJ)
 $(TOBJ)/tests/emu_kernels.o: tests/fake/emu_kernels.cc $(TOBJ)/flags
 	@$(call say,CXX,$@)
 	$(Q)$(CXX) -std=c++17 -O1 -g $(WARN) -Wno-unknown-pragmas \
@@ -166,7 +167,7 @@ $(FATBINS)/user.fatbin: tests/gpu/user.cu $(FATBINS)/flags
 	$(Q)$(call compile_gpu,$<)
 # Not under sanitizers: the harness itself, and fibers, whose stacks sanitizers do not know. Not
 # under ThreadSanitizer: arithmetic of one thread.
-ASAN_UNITS   := $(filter-out unit_harness unit_kernels unit_p2p_kernels unit_p2p_leave,$(UNIT_TESTS))
+ASAN_UNITS   := $(filter-out unit_harness $(ON_FIBERS),$(UNIT_TESTS))
 ONE_THREAD   := unit_survive unit_reduce unit_plan unit_place unit_place_small unit_place_wide \
                 unit_gplan unit_cuda_share unit_caches
 TSAN_UNITS   := $(filter-out $(ONE_THREAD),$(ASAN_UNITS))
