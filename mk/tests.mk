@@ -25,7 +25,8 @@ TEST         := $(OUT)/test$(S)
 
 names         = $(sort $(notdir $(basename $(wildcard $(1:%=tests/*/%_*.c)))))
 HAVE_CXX     := $(shell command -v $(CXX) 2>/dev/null)
-UNIT_TESTS   := $(filter-out $(if $(HAVE_CXX),,unit_kernels),$(call names,unit))
+ON_FIBERS    := unit_kernels unit_p2p_kernels unit_p2p_leave
+UNIT_TESTS   := $(filter-out $(if $(HAVE_CXX),,$(ON_FIBERS)),$(call names,unit))
 FAULT_TESTS  := $(call names,fault)
 THR_TESTS    := $(call names,thr)
 MP_TESTS     := $(if $(HAVE_MPI),$(call names,mp))
@@ -51,7 +52,7 @@ C_TESTS      := $(UNIT_TESTS) $(FAULT_TESTS) $(THR_TESTS) $(GPU_TESTS) \
 M_TESTS      := $(MP_TESTS) $(MPG_TESTS) $(filter $(MPI_BENCHES),$(BENCHES))
 # What tests share; an archive, so that only those that use a part take it in.
 T_PARTS      := $(patsubst %,$(TOBJ)/tests/%.o,$(call names,fake))
-# The GPU kernels on fibers, which unit_kernels and unit_p2p_kernels run.
+# The GPU kernels on fibers, which unit_kernels and unit_p2p_* run.
 EMU_OBJ      := $(patsubst %,$(TOBJ)/tests/%.o,emu_run emu_stores emu_kernels)
 T_OBJ        := $(TOBJ)/tests/t.o $(if $(T_PARTS),$(TOBJ)/tests/parts.a)
 MPI_LEAKS    := $(if $(filter address,$(SANITIZERS)),$(TOBJ)/tests/mpi_leaks.o)
@@ -117,7 +118,7 @@ $(NCCL_TESTS:%=$(TEST)/%): $(TEST_NCCL_OBJ)
 $(TEST)/mp_nccl: $(NCCL_LIB)
 $(TEST)/mp_nccl: BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)/nccl'
 
-$(TEST)/unit_kernels $(TEST)/unit_p2p_kernels: $(EMU_OBJ)
+$(ON_FIBERS:%=$(TEST)/%): $(EMU_OBJ)
 $(TOBJ)/tests/emu_kernels.o: tests/fake/emu_kernels.cc $(TOBJ)/flags
 	@$(call say,CXX,$@)
 	$(Q)$(CXX) -std=c++17 -O1 -g $(WARN) -Wno-unknown-pragmas \
@@ -167,7 +168,7 @@ $(FATBINS)/user.fatbin: tests/gpu/user.cu $(FATBINS)/flags
 	$(Q)$(call compile_gpu,$<)
 # Not under sanitizers: the harness itself, and fibers, whose stacks sanitizers do not know. Not
 # under ThreadSanitizer: arithmetic of one thread.
-ASAN_UNITS   := $(filter-out unit_harness unit_kernels unit_p2p_kernels,$(UNIT_TESTS))
+ASAN_UNITS   := $(filter-out unit_harness $(ON_FIBERS),$(UNIT_TESTS))
 ONE_THREAD   := unit_survive unit_reduce unit_plan unit_place unit_place_small unit_place_wide \
                 unit_gplan unit_cuda_share unit_caches
 TSAN_UNITS   := $(filter-out $(ONE_THREAD),$(ASAN_UNITS))

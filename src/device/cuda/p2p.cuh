@@ -248,7 +248,7 @@ DEV void p2p_run(const symm_gpu_p2p_args &args) {
         c.since = 0, c.alone = 0;
         load_call(w, c);
     }
-    /* Behind a kernel that has left, numbers of messages no longer say which call they belong to. */
+    /* Behind a kernel that has left, numbers of messages do not say which call they belong to. */
     look_over(w.r);
     w.r.left = __any_sync(P2P_ALL, w.r.over);
     __syncwarp();
