@@ -1,5 +1,5 @@
-/* kernels_host.c - the kernels of coll.def on the CPU: entry, body, exit. The bodies are in a file
- * per collective. Runs on the thread that calls symm_kernel_run: the user's for the NULL stream,
+/* kernels_host.c - the kernels of coll.def on the CPU: entry, body, exit. The bodies but
+ * the barrier's are in a file per collective. Runs on the thread that calls symm_kernel_run: the user's for the NULL stream,
  * else a stream's worker. No lock. */
 #include <string.h>
 
@@ -11,6 +11,12 @@ const symm_kernel_row symm_kernels[SYMM_KERNEL_COUNT] = {
 #define SYMM_KERNEL(id, body, ...) {__VA_ARGS__},
 #include "device/common/coll.def"
 };
+
+/* What every kernel does on entry and exit (signature.inl) is the barrier. */
+void symm_body_barrier(symm_cta *c) {
+    for (int q = 1; c->cta == 0 && q < c->a->nranks; q++)
+        symm_give_line(symm_outbox(c, symm_peer(c->a, q)));
+}
 
 static uint32_t next_epoch(uint32_t e) {
     return e == UINT32_MAX

@@ -171,18 +171,19 @@ uint64_t symm_plan_gpu_chunk(const symm_plan *plan) {
 }
 
 /* Rings of messages first, then LL packets, then lines: [parity][phase][source] slots; then
- * staging. Where scratch is short, staging is: each slot has one line of a warp. */
+ * staging. Where scratch is short, staging is: each slot has a line of a warp, or of packets. */
 symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
     const uint64_t n = (unsigned)nranks, ring = symm_plan_p2p_ring(bytes, nranks),
                    rings = (n * ring + 4095) & ~4095ull, left = bytes - rings,
-                   least = 4 * n * 4 * LINE_BYTES;
+                   lines = 4 * n * 4 * LINE_BYTES, least = lines + 2 * n * LINE_BYTES;
     const uint64_t usual = left - left / 7 * 3, kept = usual > least ? usual : least;
     symm_scratch s = {.gpu = {.p2p_off = SYMM_CTL_BYTES,
                               .p2p_ring = ring,
                               .ll_off = SYMM_CTL_BYTES + rings,
                               .stage_bytes = (left - kept) & ~4095ull}};
     const uint64_t rest = left - s.gpu.stage_bytes;
-    s.gpu.ll_slot = rest / 8 / (2 * n) & ~(LINE_BYTES - 1ull);
+    const uint64_t packets = rest / 8 < rest - lines ? rest / 8 : rest - lines;
+    s.gpu.ll_slot = packets / (2 * n) & ~(LINE_BYTES - 1ull);
     if (s.gpu.ll_slot > LL_MOST) s.gpu.ll_slot = LL_MOST;
     s.gpu.line_off = s.gpu.ll_off + 2 * n * s.gpu.ll_slot;
     s.gpu.line_slot = (rest - 2 * n * s.gpu.ll_slot) / (4 * n) & ~(4ull * LINE_BYTES - 1);

@@ -23,6 +23,17 @@ extern const symm_graph_user symm_launch_replayed;
 symmResult_t symm_launch_may_run(symm_comm *c);
 symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
                                   int nstreams);
+
+/* ---- message_plan.c -------------------------------------------------------------------------- */
+
+typedef struct {
+    int ctas, threads;
+    int bulk; /* 1: there are messages that are copied in pieces */
+} symm_message_grid;
+/* GPUs: of a list in so many channels. a: what its calls have in common. */
+symm_message_grid symm_launch_message_grid(const symm_comm *c, const symm_args *a,
+                                           const symm_p2p_op *ops, int n, int channels);
+/* tell_message of symm_launcher, both backends. */
 void symm_launch_tell_message(symm_comm *c, const symm_args *a, const symm_p2p_op *op,
                               const symm_win *win, symmExplain_t *plan);
 
@@ -43,8 +54,6 @@ uint32_t symm_launch_serial(const symm_comm *c);
 symmResult_t symm_launch_look(symm_comm *c, symmStream_t stream, symm_gpu_capture *in);
 /* A communicator that pins holds the window; NULL: there is none. */
 symmResult_t symm_launch_pin(symm_comm *c, symm_win *w);
-/* CTAs of a kernel for one message of so many bytes. */
-int symm_launch_message_ctas(const symm_comm *c, uint64_t bytes);
 symmResult_t symm_launch_messages_gpu(symm_comm *c, symm_p2p_list *list,
                                       const symmStream_t *streams, int nstreams);
 

@@ -14,56 +14,6 @@
 #include "keep.h"
 #include "launch.h"
 
-/* ---- the grid -------------------------------------------------------------------------------- */
-
-/* CTAS: more do not make the link faster. PER_CTA: bytes that its warps have under way at once.
- * Other kernels of this rank and other ranks may have other grids. */
-enum { WARPS = SYMM_GPU_P2P_THREADS / 32, CTAS = 32, PER_CTA = WARPS * 4096 };
-
-static int clamp(int v, int lo, int hi) {
-    return v < lo ? lo : v > hi ? hi : v;
-}
-
-static int most_ctas(const symm_comm *c) {
-    const symmConfig_t *f = &c->config;
-    int most = CTAS;
-    if (f->minCTAs > most) most = f->minCTAs;
-    if (f->maxCTAs > 0 && f->maxCTAs < most) most = f->maxCTAs;
-    if (c->params.ctas) most = (int)c->params.ctas;
-    return clamp(most, 1, c->gpus.budget < SYMM_GPU_MAX_CTAS ? c->gpus.budget : SYMM_GPU_MAX_CTAS);
-}
-
-static int warps_of(const symm_comm *c) {
-    const int forced = (int)c->params.threads / 32;
-    return forced ? clamp(forced, 1, WARPS) : WARPS;
-}
-
-/* A warp for each channel, as far as there are some; and what copies so many bytes. */
-static int ctas_of(const symm_comm *c, int channels, uint64_t bytes) {
-    const int warps = warps_of(c), most = most_ctas(c);
-    uint64_t need = (uint64_t)((channels + warps - 1) / warps);
-    if (bytes && bytes / PER_CTA + 1 > need) need = bytes / PER_CTA + 1;
-    return need < (unsigned)most ? (int)need : most;
-}
-
-/* Bytes of a message that are copied in pieces. */
-static uint64_t bulk_of(const symm_comm *c, uint64_t bytes) {
-    return bytes > SYMM_P2P_ONE_PIECE(c->calls.proto.scratch.gpu.p2p_ring) ? bytes : 0;
-}
-
-int symm_launch_message_ctas(const symm_comm *c, uint64_t bytes) {
-    return ctas_of(c, 1, bulk_of(c, bytes));
-}
-
-static symm_gpu_grid grid_of(const symm_comm *c, const symm_p2p_list *l, int *bulk) {
-    const int warps = warps_of(c);
-    uint64_t bytes = 0;
-    for (int i = 0; i < l->n; i++) bytes += bulk_of(c, l->ops[i].bytes);
-    *bulk = bytes > 0;
-    return (symm_gpu_grid){c->gpu->messages, ctas_of(c, l->nchannels, bytes),
-                           32 * (!*bulk && l->nchannels < warps ? l->nchannels : warps), 0};
-}
-
 /* ---- arguments ------------------------------------------------------------------------------- */
 
 static symm_gpu_p2p_op op_of(const symm_p2p_op *op) {
@@ -120,15 +70,15 @@ static symmResult_t put_list(sender *s, const symm_p2p_list *l) {
 
 static symmResult_t launch(symm_comm *c, const symm_p2p_list *l, symmStream_t stream,
                            uint64_t capture, uint32_t serial, int *ctas) {
-    int bulk;
-    const symm_gpu_grid grid = grid_of(c, l, &bulk);
+    const symm_message_grid g = symm_launch_message_grid(c, l->args, l->ops, l->n, l->nchannels);
+    const symm_gpu_grid grid = {c->gpu->messages, g.ctas, g.threads, 0};
     sender s = {.comm = c, .stream = stream, .capture = capture};
     s.args.a = *l->args;
     SYMM_TRY(put_list(&s, l));
     SYMM_ASSERT(s.args.channels > 0 && !s.args.listed == (s.args.ops > 0));
     s.args.a.nctas = grid.ctas;
     s.args.a.gpu.serial = serial;
-    s.args.bulk = (uint8_t)bulk;
+    s.args.bulk = (uint8_t)g.bulk;
     *ctas = grid.ctas;
     SYMM_ASSERT(grid.ctas <= c->gpus.budget || c->gpus.budget < 1);
     void *args[] = {&s.args};

@@ -1,0 +1,97 @@
+/* message_plan.c - how a kernel of sends and receives runs: its grid on GPUs, and what
+ * symmExplainMessage says of one message. The communicator's user thread; no lock. */
+#include <stdio.h>
+#include <string.h>
+
+#include "device/host/p2p.h"
+#include "host/comm/comm.h"
+#include "host/window/window.h"
+#include "launch.h"
+
+/* ---- the grid -------------------------------------------------------------------------------- */
+
+/* CTAS: more do not make the link faster. PER_CTA: bytes that its warps have under way at once.
+ * Other kernels of this rank and other ranks may have other grids. */
+enum { WARPS = SYMM_GPU_P2P_THREADS / 32, CTAS = 32, PER_CTA = WARPS * 4096 };
+
+static int clamp(int v, int lo, int hi) {
+    return v < lo ? lo : v > hi ? hi : v;
+}
+
+static int most_ctas(const symm_comm *c) {
+    const symmConfig_t *f = &c->config;
+    int most = CTAS;
+    if (f->minCTAs > most) most = f->minCTAs;
+    if (f->maxCTAs > 0 && f->maxCTAs < most) most = f->maxCTAs;
+    if (c->params.ctas) most = (int)c->params.ctas;
+    return clamp(most, 1, c->gpus.budget < SYMM_GPU_MAX_CTAS ? c->gpus.budget : SYMM_GPU_MAX_CTAS);
+}
+
+static int warps_of(const symm_comm *c) {
+    const int forced = (int)c->params.threads / 32;
+    return forced ? clamp(forced, 1, WARPS) : WARPS;
+}
+
+/* A warp for each channel, as far as there are some; and what copies so many bytes. */
+static int ctas_of(const symm_comm *c, int channels, uint64_t bytes) {
+    const int warps = warps_of(c), most = most_ctas(c);
+    uint64_t need = (uint64_t)((channels + warps - 1) / warps);
+    if (bytes && bytes / PER_CTA + 1 > need) need = bytes / PER_CTA + 1;
+    return need < (unsigned)most ? (int)need : most;
+}
+
+symm_message_grid symm_launch_message_grid(const symm_comm *c, const symm_args *a,
+                                           const symm_p2p_op *ops, int n, int channels) {
+    const int warps = warps_of(c);
+    uint64_t pieces = 0; /* bytes that are copied in pieces */
+    for (int i = 0; i < n; i++)
+        if (ops[i].bytes > SYMM_P2P_ONE_PIECE(a->scratch.gpu.p2p_ring)) pieces += ops[i].bytes;
+    return (symm_message_grid){.ctas = ctas_of(c, channels, pieces),
+                               .threads = 32 * (!pieces && channels < warps ? channels : warps),
+                               .bulk = pieces > 0};
+}
+
+/* ---- what one would do ----------------------------------------------------------------------- */
+
+static void tell_chunks(symm_comm *c, uint64_t ring, const symm_p2p_op *op, const symm_win *win,
+                        char *text, size_t cap) {
+    char why[400];
+    if (op->off == SYMM_STAGED) {
+        symm_window_why(c, op->sends ? "sendbuff" : "recvbuff", op->buff, op->bytes, why,
+                        sizeof why);
+        snprintf(text, cap,
+                 "%s: what the peer's window does not let pass goes through the ring "
+                 "(symmWindowRegister)",
+                 why);
+    } else {
+        snprintf(text, cap, "%s: the peer may %s", win ? "in a window" : "the own memory",
+                 op->sends ? "load it from there" : "store into it");
+    }
+    if (!op->sends) return;
+    const size_t at = strlen(text);
+    snprintf(text + at, cap - at,
+             op->bytes <= ring ? "; ends without its receiver while the ring, "
+                                 "of %llu bytes, has room"
+                               : "; waits for its receiver: larger than the "
+                                 "ring, of %llu bytes",
+             (unsigned long long)ring);
+}
+
+void symm_launch_tell_message(symm_comm *c, const symm_args *a, const symm_p2p_op *op,
+                              const symm_win *win, symmExplain_t *plan) {
+    const uint64_t ring = c->cuda ? a->scratch.gpu.p2p_ring : a->scratch.host.p2p_ring;
+    const int big = op->bytes > SYMM_P2P_ONE_PIECE(ring), direct = big && op->off != SYMM_STAGED;
+    symmExplain_t p = {.size = plan->size,
+                       .ctas = c->cuda ? symm_launch_message_grid(c, a, op, 1, 1).ctas : 1};
+    snprintf(p.kernel, sizeof p.kernel, "%s", op->sends ? "message_send" : "message_receive");
+    if (big && !c->cuda) p.chunkBytes = symm_p2p_chunk_bytes(a, op->bytes);
+    *(op->sends ? &p.zeroCopySend : &p.zeroCopyRecv) = direct;
+    if (op->bytes <= SYMM_P2P_TINY)
+        snprintf(p.reason, sizeof p.reason, "up to %d bytes: within the message's head, a line",
+                 SYMM_P2P_TINY);
+    else if (!big)
+        snprintf(p.reason, sizeof p.reason, "in one piece through the receiver's ring");
+    else
+        tell_chunks(c, ring, op, win, p.reason, sizeof p.reason);
+    *plan = p;
+}
