@@ -1,6 +1,6 @@
-/* kernels_host.c - the kernels of coll.def on the CPU: entry, body, exit. The bodies but
- * the barrier's are in a file per collective. Runs on the thread that calls symm_kernel_run: the user's for the NULL stream,
- * else a stream's worker. No lock. */
+/* kernels_host.c - the kernels of coll.def on the CPU: entry, body, exit. The bodies are in other
+ * files, but for the barrier's. Runs on the thread that calls symm_kernel_run: the user's for the
+ * NULL stream, else a stream's worker. No lock. */
 #include <string.h>
 
 #include "device/common/kernels.h"

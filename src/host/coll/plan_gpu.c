@@ -171,12 +171,13 @@ uint64_t symm_plan_gpu_chunk(const symm_plan *plan) {
 }
 
 /* Rings of messages first, then LL packets, then lines: [parity][phase][source] slots; then
- * staging. Where scratch is short, staging is: each slot has a line of a warp, or of packets. */
+ * staging. Where scratch is short, staging and packets are: each slot of lines has one of a warp.
+ */
 symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
     const uint64_t n = (unsigned)nranks, ring = symm_plan_p2p_ring(bytes, nranks),
                    rings = (n * ring + 4095) & ~4095ull, left = bytes - rings,
-                   lines = 4 * n * 4 * LINE_BYTES, least = lines + 2 * n * LINE_BYTES;
-    const uint64_t usual = left - left / 7 * 3, kept = usual > least ? usual : least;
+                   lines = 4 * n * 4 * LINE_BYTES;
+    const uint64_t usual = left - left / 7 * 3, kept = usual > lines ? usual : lines;
     symm_scratch s = {.gpu = {.p2p_off = SYMM_CTL_BYTES,
                               .p2p_ring = ring,
                               .ll_off = SYMM_CTL_BYTES + rings,
