@@ -198,6 +198,17 @@ static inline uint64_t ck_encode(int type, int64_t v) {
     return sign | (uint64_t)(top + (1 << (e - 1)) - 1) << m | rest;
 }
 
+/* What the type holds of an integer. */
+static inline int64_t ck_held(int type, int64_t v) {
+    const int unused = 64 - 8 * (int)symm_type_size((unsigned)type);
+    const uint64_t high = (uint64_t)v << unused;
+    return ck_is_unsigned(type) ? (int64_t)(high >> unused) : (int64_t)high >> unused;
+}
+static inline int64_t ck_average(int type, int64_t sum, int n) {
+    if (type == symmUint64) return (int64_t)((uint64_t)sum / (unsigned)n);
+    return (ck_is_float(type) ? sum : ck_held(type, sum)) / n;
+}
+
 /* What the reduction of element i must be. */
 static inline uint64_t ck_reduced(const ck_case *k, int n, uint64_t i) {
     int64_t acc = 0;
@@ -215,7 +226,7 @@ static inline uint64_t ck_reduced(const ck_case *k, int n, uint64_t i) {
         else
             acc += v;
     }
-    return ck_encode(k->type, k->op == SYMM_OP_AVG ? acc / n : acc);
+    return ck_encode(k->type, k->op == SYMM_OP_AVG ? ck_average(k->type, acc, n) : acc);
 }
 
 /* ---- data of a case ---- */

@@ -193,6 +193,7 @@ static uint64_t int_reference(const format *f, int op, int n, const uint64_t *x,
         else
             acc += v;
     }
+    acc = extend(f, low_bits(acc, f->bytes));
     if (op == SYMM_OP_AVG) acc = f->is_signed ? (uint64_t)((int64_t)acc / n) : acc / (uint64_t)n;
     return low_bits(acc, f->bytes);
 }

@@ -1,9 +1,8 @@
 /* elem.cuh - the 12 element types on a GPU: words of memory to accumulators and back, with the bits
  * that symm.h promises and the host computes. Pure.
  *
- *   elem<T>::BYTES, acc          accumulator: float for the narrow floats, 64 bits for integers
- *                                (whose low bits are those of any narrower sum or product, and in
- *                                which an average is exact), 32 for those of 8
+ *   elem<T>::BYTES, acc          accumulator: float for the narrow floats, 32 bits for integers
+ *                                of 8 (whose low bits are those of any narrower sum or product)
  *   elem<T>::get(w, i)           element i of the words w
  *   elem<T>::set(w, i, v)        its bits or-ed into words that were 0
  *   elem<T>::scalar(bits)        a scalar of premulsum */
@@ -43,7 +42,7 @@ DEV float over(float a, int n) {
 DEV double over(double a, int n) {
     return __ddiv_rn(a, (double)n);
 }
-/* Signed where the element is, modulo 2^64 all the same. */
+/* Signed where the element is, modulo 2^bits all the same. */
 DEV int64_t add(int64_t a, int64_t b) {
     return (int64_t)((uint64_t)a + (uint64_t)b);
 }
@@ -112,11 +111,10 @@ template <typename S, typename A> struct elem_int {
     }
     DEV A scalar(uint64_t bits) { return (A)(S)bits; }
 };
-/* 72 ranks of 8 bits cannot leave 32. */
 template <> struct elem<symmInt8> : elem_int<int8_t, int32_t> {};
 template <> struct elem<symmUint8> : elem_int<uint8_t, uint32_t> {};
-template <> struct elem<symmInt32> : elem_int<int32_t, int64_t> {};
-template <> struct elem<symmUint32> : elem_int<uint32_t, uint64_t> {};
+template <> struct elem<symmInt32> : elem_int<int32_t, int32_t> {};
+template <> struct elem<symmUint32> : elem_int<uint32_t, uint32_t> {};
 template <> struct elem<symmInt64> : elem_int<int64_t, int64_t> {};
 template <> struct elem<symmUint64> : elem_int<uint64_t, uint64_t> {};
 
@@ -233,6 +231,11 @@ template <> struct elem<symmFloat8e5m2> : elem_fp8<fp8_e5m2> {};
 /* Types whose sums get kernels of their own. */
 #define HOT(T) ((T) == symmFloat32 || (T) == symmFloat16 || (T) == symmBfloat16)
 
+/* What the element type holds of a sum: an average divides that. */
+template <int T, typename A> DEV A held(A sum) {
+    return T == symmInt8 ? (A)(int8_t)(int)sum : T == symmUint8 ? (A)(uint8_t)(int)sum : sum;
+}
+
 template <int T, int WORDS, int OP> struct reduction {
     typedef typename elem<T>::acc acc;
     static const int N = WORDS * 4 / elem<T>::BYTES;
@@ -274,7 +277,7 @@ template <int T, int WORDS, int OP> struct reduction {
         for (int i = 0; i < WORDS; i++) w[i] = 0;
         if (OP == ANY_OP && op == SYMM_OP_AVG) {
 #pragma unroll
-            for (int i = 0; i < N; i++) a[i] = over(a[i], n);
+            for (int i = 0; i < N; i++) a[i] = over(held<T>(a[i]), n);
         }
 #pragma unroll
         for (int i = 0; i < N; i++) elem<T>::set(w, i, a[i]);

@@ -247,6 +247,24 @@ INLINE lanes_f32 i8avg_decode(raw_quarter v) {
 INLINE lanes_f32 u8avg_decode(raw_quarter v) {
     return __builtin_convertvector((lanes_i32)u8_widen(v), lanes_f32);
 }
+/* What the type holds of a sum. */
+INLINE lanes_f32 i8avg_wrap(lanes_f32 sum) {
+    const lanes_u32 whole = (lanes_u32) __builtin_convertvector(sum, lanes_i32);
+    return __builtin_convertvector((lanes_i32)(whole << 24) >> 24, lanes_f32);
+}
+INLINE lanes_f32 u8avg_wrap(lanes_f32 sum) {
+    return __builtin_convertvector(__builtin_convertvector(sum, lanes_i32) & 255, lanes_f32);
+}
+/* A sum of less than 2^51 beside 3 * 2^51 stands in the low bits, in two's complement. */
+INLINE half_u32 low_32(lanes_f64 sum) {
+    return __builtin_convertvector((lanes_u64)(sum + 0x1.8p52), half_u32);
+}
+INLINE lanes_f64 i32avg_wrap(lanes_f64 sum) {
+    return __builtin_convertvector((half_i32)low_32(sum), lanes_f64);
+}
+INLINE lanes_f64 u32avg_wrap(lanes_f64 sum) {
+    return __builtin_convertvector(low_32(sum), lanes_f64);
+}
 INLINE raw_quarter i8avg_encode(lanes_f32 v) {
     return u8_narrow((lanes_u32) __builtin_convertvector(v, lanes_i32));
 }

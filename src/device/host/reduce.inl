@@ -5,13 +5,13 @@
  *   SYMM_FN            how a function is declared
  *   SYMM_STEP(name)    the name of a function for this type
  *   SYMM_ACC           the accumulator (vector or value): floats narrower than 32 bits use float,
- *                      integers an unsigned type of their width, the average of integers a type in
- *                      which the sum is exact
+ *                      integers an unsigned type of their width, the average of narrow integers a
+ *                      float type in which the sum is exact
  *   SYMM_ADD(a, b), SYMM_MUL(a, b)        each rounded to the accumulator, never fused
  *   SYMM_MAX(acc, x), SYMM_MIN(acc, x)    as symm.h says: acc is the lower rank's; NaN propagates,
  *                      of equal zeros acc's stays
- *   SYMM_DIVIDE(sum, n, shift)            sum / n for n ranks; shift is log2(n) where that is
- *                      whole, else -1
+ *   SYMM_DIVIDE(sum, n, shift)            sum / n for n ranks, of integers what their type holds
+ *                      of the sum; shift is log2(n) where that is whole, else -1
  *
  * The result of n ranks is last(op, step(op, .. step(op, first(op, x0), x1) ..)), in rank order.
  * `scale` is the rank's scalar for premulsum and ignored otherwise. Encoding the accumulator into

@@ -29,7 +29,9 @@
 #define SYMM_MUL(a, b)   K_(_mul)(a, b)
 #define SYMM_MAX(acc, x) K_(_max)(acc, x)
 #define SYMM_MIN(acc, x) K_(_min)(acc, x)
-#if AVERAGE
+#if AVERAGE == 2
+#define SYMM_DIVIDE(sum, n, shift) K_(_divide)(T_(_wrap)(sum), n, shift)
+#elif AVERAGE
 #define SYMM_DIVIDE(sum, n, shift) K_(_divide)(sum, n, shift)
 #else
 #define SYMM_DIVIDE(sum, n, shift) ((void)(n), (void)(shift), sum)
