@@ -237,7 +237,7 @@ check-run:
 
 # What takes longest under a sanitizer is left to `make asan`, `make tsan` and check-full.
 LONG_ASAN := $(if $(T_FULL),,$(ASAN_TEST)/fault_limits $(ASAN_TEST)/fault_boot)
-LONG_TSAN := $(if $(T_FULL),,$(TSAN_TEST)/unit_cuda_vmm)
+LONG_TSAN := $(if $(T_FULL),,$(TSAN_TEST)/unit_cuda_vmm $(TSAN_TEST)/unit_gpu_messages)
 check-rest-run:
 	@$(RUN_SH) -j 2 $(filter $(LONG_CHECKS),$(CHECKS)) \
 	  $(call at,$(filter-out $(CHECK_NP),$(NP)),$(MP_TESTS:%=$(TEST)/%)) \

@@ -30,6 +30,7 @@ static void direct_rank(int rank, int n, void *arg) {
     opened(arg, rank, n, 1, NULL);
 }
 static void used_where_they_are(void) {
+    setenv("SYMM_DIRECT", "1", 1);
     T_FORK(RANKS, direct_rank, fk_new(0, 0));
 }
 
@@ -38,6 +39,7 @@ static void refused_rank(int rank, int n, void *arg) {
     opened(arg, rank, n, 0, "rank 1 cannot reach the memory of rank 0 (not permitted");
 }
 static void staged_where_the_system_refuses(void) {
+    setenv("SYMM_DIRECT", "1", 1);
     T_FORK(RANKS, refused_rank, fk_new(0, 0));
 }
 
@@ -72,6 +74,7 @@ static void hole_rank(int rank, int n, void *arg) {
 }
 static void a_buffer_that_is_not_there(void) {
     T_EXPECT_WARNINGS();
+    setenv("SYMM_DIRECT", "1", 1);
     T_FORK(RANKS, hole_rank, fk_new(ODD, 0));
 }
 

@@ -181,7 +181,8 @@ static void a_destroy_beside_those_that_wait(void) {
 
 static symmComm_t called_back;
 static symmResult_t inside;
-static enum { PASS, CALL, HOLD } armed;
+enum { PASS, CALL, HOLD };
+static _Atomic int armed;
 static _Atomic int held_up;
 
 static int gathers(void *ctx, const void *send, void *recv, size_t bytes) {
