@@ -193,6 +193,7 @@ static void error_rank(int rank, int n, void *arg) {
     snprintf(limit, sizeof limit, "%d", SETUP_MS);
     setenv("SYMM_SETUP_TIMEOUT", limit, 1);
     setenv("SYMM_SCRATCH", "1M", 1);
+    setenv("SYMM_DIRECT", "1", 1); /* else nobody tries to reach a peer's memory */
     symm_log_rank(rank);
     for (int phase = 0; phase < phases; phase++) {
         int hit = !fk_meets(point, phase_name[phase]);
