@@ -138,9 +138,10 @@ static uint64_t int_expected(const perf_data *d, uint64_t i, int calls) {
         default: v += x;
         }
     }
-    if (d->op == PERF_AVG) v = widen(v, f);
-    if (d->op == PERF_AVG)
+    if (d->op == PERF_AVG) { /* of what the type holds of the sum */
+        v = widen(v, f);
         v = f->is_signed ? (uint64_t)((int64_t)v / d->nranks) : v / (unsigned)d->nranks;
+    }
     for (int c = 1; c < calls && d->op == PERF_SUM; c++) v *= (unsigned)d->nranks;
     return v;
 }

@@ -2,31 +2,16 @@
  * reduces of one size by themselves; in a group, each unlike the one before, so that they stay one
  * by one; in a group as one. Not a test: `make bench` runs it.
  * Usage: bench_group [roots [unregistered]]. Medians over rounds; the slowest rank counts. */
-#include <mpi.h>
-
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "symm.h"
+#include "bench_mpi.h"
 #include "symm_mpi.h"
 
 enum { ROUNDS = 9, FROM = 16, UPTO = 1 << 19, STEP = 8 }; /* elements */
 
-static int rank, nranks, roots;
+static int roots;
 static symmComm_t comm;
 static float *one, *many; /* of one call; of all */
-
-static void must(symmResult_t r, const char *what) {
-    if (!r) return;
-    fprintf(stderr, "rank %d: %s: %s\n", rank, what, symmGetLastError(NULL));
-    MPI_Abort(MPI_COMM_WORLD, 1);
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 enum { ALONE, GROUPED, AS_ONE, WAYS };
 

@@ -2,29 +2,12 @@
  * registering it again, dropping it, having it back, and freeing it, which is a part of the next
  * registration that maps something. Not a test: `make bench` runs it; medians over rounds, the
  * slowest rank counts. */
-#include <mpi.h>
-
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "symm.h"
+#include "bench_mpi.h"
 #include "symm_mpi.h"
 
 enum { ROUNDS = 9 };
-
-static int rank, nranks;
-
-static void must(symmResult_t r, const char *what) {
-    if (!r) return;
-    fprintf(stderr, "rank %d: %s: %s\n", rank, what, symmGetLastError(NULL));
-    MPI_Abort(MPI_COMM_WORLD, 1);
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static void show(const char *what, double *seconds, int n) {
     double slowest[ROUNDS * 64];

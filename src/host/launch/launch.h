@@ -50,6 +50,9 @@ symmResult_t symm_launch_kernel(symm_comm *c, const symm_gpu_grid *grid, void **
                                 symmStream_t stream, uint64_t capture);
 /* The serial number of the next eager call. */
 uint32_t symm_launch_serial(const symm_comm *c);
+/* Shows the other ranks the stream of this one's call, before it looks at theirs: those that are
+ * threads on one GPU need streams of their own. As a number that no other thread's stream has. */
+uint64_t symm_launch_show_stream(const symm_comm *c, symmStream_t stream);
 /* Whether the stream may have a call, and what captures it. */
 symmResult_t symm_launch_look(symm_comm *c, symmStream_t stream, symm_gpu_capture *in);
 /* A communicator that pins holds the window; NULL: there is none. */

@@ -57,15 +57,20 @@ uint32_t symm_launch_serial(const symm_comm *c) {
     return c->gpu->serial == UINT32_MAX ? 1 : c->gpu->serial + 1;
 }
 
+uint64_t symm_launch_show_stream(const symm_comm *c, symmStream_t stream) {
+    const uint64_t own =
+        symm_gpu_is_per_thread(stream) ? (uintptr_t)pthread_self() | 1 : (uintptr_t)stream;
+    __atomic_store_n(&c->ctl->stream, own, __ATOMIC_SEQ_CST); /* pairs with both check_mates */
+    return own;
+}
+
 /* Thread ranks of one GPU must not use one stream: the second one's kernel would be behind the
  * first one's, which waits for it. Each rank counts its call and writes its stream before it looks
  * at the others. So of two ranks that do this at once, at least one sees the other. A rank that has
  * captured calls may replay what others call, so counts say nothing then. */
 static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
-    const uint64_t own =
-        symm_gpu_is_per_thread(stream) ? (uintptr_t)pthread_self() | 1 : (uintptr_t)stream;
     const uint64_t calls = c->ctl->doing.calls, captured = c->ctl->doing.captured;
-    __atomic_store_n(&c->ctl->stream, own, __ATOMIC_SEQ_CST); /* pairs with the load below */
+    const uint64_t own = symm_launch_show_stream(c, stream);
     for (int p = 0; p < c->nranks; p++) {
         const symm_ctl *ctl = symm_comm_ctl(c, p);
         if (!(c->gpus.mates[p / 64] >> p % 64 & 1)) continue;

@@ -2,8 +2,6 @@
  * kernel's arguments, so a graph has them by value; those of a long list are put into the control
  * block by small kernels before it. The communicator's user thread, with its context current; no
  * lock. An eager list allocates nothing, but for an event if it has several streams. */
-#include <pthread.h>
-
 #include "base/check.h"
 #include "device/host/reduce.h"
 #include "host/comm/call_log.h"
@@ -94,9 +92,7 @@ static void observe(symm_comm *c, symmStream_t stream, int captured) {
 /* As check_mates of launch_gpu.c, but messages are not counted: a stream that another rank has used
  * last is refused. */
 static symmResult_t check_mates(const symm_comm *c, symmStream_t stream) {
-    const uint64_t own =
-        symm_gpu_is_per_thread(stream) ? (uintptr_t)pthread_self() | 1 : (uintptr_t)stream;
-    __atomic_store_n(&c->ctl->stream, own, __ATOMIC_SEQ_CST); /* pairs with the load below */
+    const uint64_t own = symm_launch_show_stream(c, stream);
     for (int p = 0; p < c->nranks; p++) {
         if (!(c->gpus.mates[p / 64] >> p % 64 & 1)) continue;
         if (__atomic_load_n(&symm_comm_ctl(c, p)->stream, __ATOMIC_SEQ_CST) != own) continue;
