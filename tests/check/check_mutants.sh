@@ -8,13 +8,18 @@
 # it is the change that is found, and nothing else. KEEP=1 leaves the copies and what the tests
 # printed in build/mutants.
 #
-#   tests/check/check_mutants.sh [NAME...]    T_FULL=1: all of them; else some, drawn with T_SEED,
-#                                             or those that are named
+#   tests/check/check_mutants.sh [NAME... | K/N]
+#
+#   NAME...    these
+#   K/N        the K-th of N parts of all of them: parts run side by side
+#   neither    some, drawn with T_SEED. Without one what is drawn follows from the table and the
+#              sources: the same tree draws the same everywhere.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/check/tap.sh
 build=${BUILD:-build}
 out=$build/mutants
+case ${1:-} in [1-9]*/[1-9]*) out=$build/mutants.${1%/*} ;; esac
 cc=${CC:-gcc}
 flags="-std=gnu11 -O1 -g -fPIC -pthread -DSYMM_TESTING"
 seconds=40
@@ -60,7 +65,7 @@ compile() { # directory, kind, sources: leaves objects in the directory, prints 
         [ "$isa" != "$source" ] && isa="-DSYMM_ISA=$isa -ffp-contract=off -Og" || isa=
         object=$tree/$(basename "${source%%:*}" .c).$kind.o
         case $source in *.cc)
-            ${CXX:-g++} -std=c++17 -O1 -g -w -ffp-contract=off -fno-exceptions -fno-rtti \
+            ${CXX:-g++} -std=c++17 -O0 -w -ffp-contract=off -fno-exceptions -fno-rtti \
                 -I"$tree/include" -I"$tree/tests/fake" -Itests/kit -c "$tree/$source" \
                 -o "$object" || return 1
             echo "$object"
@@ -79,8 +84,9 @@ link() { # program, kind, test, objects
         case $* in *emu_kernels*) ;; *) set -- "$@" "$at/tests/emu_kernels.o" ;; esac
         set -- "$@" "$at/tests/emu_run.o" "$at/tests/emu_stores.o"
     fi
-    case $test in # the rest of the drop-in
-    *_nccl*)
+    case $test in
+    unit_heap_dump) set -- "$@" "$at/tests/info_map.o" "$at/tests/info_map_svg.o" ;;
+    *_nccl*) # the rest of the drop-in
         for object in "$at"/nccl-tests-plugin/*.o; do
             case "$* " in
             *"/$(basename "$object" .o).$kind.o "*) ;;
@@ -114,24 +120,29 @@ copy() { # directory
 # The rows of tests/check/mutants/, one line each: name|files|sed script|kind|test|its tests
 mutants() { awk -f tests/check/mutants.awk tests/check/mutants/*.txt; }
 
-# The lines of the table that are to be run; as many as make check has the time for, others each
-# time.
+# The rows that are to be run: of the table, those that are named, a part, or as many as `make
+# check-rest` has the time for. A part is rows of few programs, for each program is run unchanged
+# first.
 some=24
-choose() { # names
-    seed=${T_SEED:-$(date +%s)}
-    if [ $# -gt 0 ]; then
+choose() { # names, or K/N, or nothing
+    case ${1:-} in
+    [1-9]*/[1-9]*)
+        mutants | sort -t '|' -k 4,5 | awk -v part="${1%/*}" -v parts="${1#*/}" '
+            { row[NR] = $0 }
+            END { for (i = 1; i <= NR; i++) if (int((i - 1) * parts / NR) == part - 1) print row[i] }'
+        ;;
+    '')
+        mutants | awk -v seed="$seed" 'BEGIN { srand(seed) } { print rand() "\t" $0 }' | sort -n |
+            cut -f2- | head -n "$some"
+        ;;
+    *)
         for name; do
             mutants | awk -F'|' -v n="$name" '$1 == n { print; found = 1 } END { exit !found }' ||
                 t_fail "$name" "no such mutant" >&2
         done
-    elif [ -n "${T_FULL:-}" ]; then
-        mutants
-    else
-        mutants | awk -v seed="$seed" 'BEGIN { srand(seed) } { print rand() "\t" $0 }' | sort -n |
-            cut -f2- | head -n "$some"
-    fi | places >"$out/table"
-    [ -n "${T_FULL:-}" ] || [ $# -gt 0 ] ||
-        echo "# $some of $(mutants | wc -l) mutants, T_SEED=$seed; T_FULL=1 takes all"
+        ;;
+    esac | places >"$out/table"
+    [ $# -gt 0 ] || echo "# $some of $(mutants | wc -l) mutants, T_SEED=$seed"
 }
 # Names of files made paths. One that is not there stays, and is found stale.
 places() {
@@ -189,7 +200,9 @@ mutant() { # name, files, script, kind, test, tests
     made=$(compile "$tree" "$kind" $(echo $sources | tr ' ' '\n' | sort -u) 2>"$out/log") &&
         link "$tree/$test.$kind" "$kind" "$test" $made 2>>"$out/log"
     if [ $? -ne 0 ]; then t_fail "$name" "does not build: $(cat "$out/log")"; return; fi
-    run "$tree/$test.$kind" $6
+    # Three times at most: what a mutant does to threads or processes may take the luck of a moment.
+    program=$tree/$test.$kind
+    run "$program" $6 && run "$program" $6 && run "$program" $6
     case $? in
     0) t_fail "$name" "survived: $test passes ($6)" ;;
     1) t_ok "$name" && [ -n "${KEEP:-}" ] || rm -rf "$tree" ;;
@@ -205,6 +218,9 @@ if [ -z "$bad" ]; then
 else
     t_fail "the table is well-formed" "$bad"
 fi
+seed=${T_SEED:-$(find src include nccl-tests-plugin tests/check/mutants -type f | LC_ALL=C sort |
+    xargs cat | cksum | cut -d ' ' -f 1)}
+unset T_SEED T_FULL # the tests draw what they always draw
 choose "$@"
 awk -F'|' '{ print $4, $5 }' "$out/table" | sort -u >"$out/programs"
 while read -r kind test; do

@@ -31,6 +31,7 @@ typedef struct { /* a call as all ranks make it, but for their places */
 static struct {
     int n, calls, uneven; /* uneven: 1 most calls have a count per rank, 2 the first one
                            * too, 3 all, of many ranks */
+    int staging;          /* long messages of 3 and 4 ranks, half of the buffers in no window */
     uint64_t random;
     unsigned char *flat, *model; /* all ranks' parts; windows as they should be */
     symm_ctl *host;
@@ -134,7 +135,7 @@ static void place(sample *s) {
             s->src[r] = s->dst[r] + own_at(s, 1, coll_send_part(s->call.coll, r), r);
         if (in_place && in > out)
             s->dst[r] = s->src[r] + own_at(s, 0, coll_recv_part(s->call.coll, r), r);
-        s->staged[r] = !draw(24);
+        s->staged[r] = !draw(k.staging ? 2 : 24);
         s->scalar[r] = s->call.type == symmFloat32    ? 0x3f800000u + (draw(3) << 22)
                        : s->call.type == symmBfloat16 ? 0x3f80u + (draw(3) << 6)
                                                       : draw(5);
@@ -159,7 +160,8 @@ static void make_parts(sample *s) {
 
 static void draw_call(sample *s, const symm_plan_env *base) {
     const int t = (int)draw(3), ops = draw(2) ? SYMM_OP_SUM + 1 : SYMM_OP_COUNT;
-    const uint32_t what = draw(10), esize = types[t].size, most = draw(3) ? 3000u : 80000u;
+    const uint32_t what = draw(10), esize = types[t].size,
+                   most = draw(3) && !k.staging ? 3000u : 80000u;
     memset(s, 0, sizeof *s);
     /* more of the two whose direct kernels have lines: they go in more ways */
     s->call.coll = what == 9  ? symmCollBarrier
@@ -300,7 +302,8 @@ static void draw_calls(uint64_t seed) {
     static const int ranks[] = {1, 2, 2, 3, 3, 4, 4, 5, 8, 8};
     k.random = seed * 0x9e3779b97f4a7c15ull | 1;
     for (int i = 0; i < 8; i++) draw(2);
-    begin(k.uneven == 3 ? MANY : ranks[draw(10)]);
+    const int drawn = ranks[draw(10)];
+    begin(k.uneven == 3 ? MANY : k.staging ? 3 + drawn % 2 : drawn);
     const uint64_t scratch = k.n == MANY ? SCRATCH : draw(2) ? SMALL : SMALL / 5;
     const symm_plan_env env = {
         .nranks = k.n, .gpu = 1, .sms = 2, .scratch = symm_plan_gpu_scratch(scratch, k.n)};

@@ -319,6 +319,28 @@ static void a_closed_mesh_is_a_death(void) {
     kit_run(1, 3, quit_rank, 0);
 }
 
+/* Rank 2 left a step early, for rank 1 gave up, and finds what rank 0 had sent for that step. */
+static void early_rank(int rank, int n, void *arg) {
+    kit *k = arg;
+    symm_mesh *m = kit_open(k, rank, n);
+    symm_wait w = kit_wait("coming early", KIT_MS);
+    if (rank == 0) T_OK(symm_mesh_send(m, 2, SYMM_MSG_BOOT, NULL, 0, NULL, 0, &w));
+    if (rank == 1) symm_agree_revoke(m, symmOutOfMemory, 1, "a stage", "no memory there");
+    kit_barrier(k, n);
+    if (rank == 2) {
+        T_ERR(symm_agree(m, symmRemoteError, &w, NULL), symmOutOfMemory);
+        T_MSG(symm_status_text(), "rank 1 revoked: no memory there");
+    }
+    kit_barrier(k, n);
+    symm_mesh_close(m);
+}
+
+static void who_comes_early_learns_why(void) {
+    T_EXPECT_WARNINGS();
+    kit_run(0, 3, early_rank, 0);
+    kit_run(1, 3, early_rank, 0);
+}
+
 /* A check that sees the end of a rank which gave up must not hide why it did. */
 static void cause_rank(int rank, int n, void *arg) {
     kit *k = arg;
@@ -379,4 +401,4 @@ T_MAIN(T(errors_on_any_ranks_are_everybodys), T(agreements_follow_each_other),
        T(one_rank_meets_its_failpoint), T(the_late_are_named_and_told), T(a_check_ends_it_for_all),
        T(a_death_reaches_everybody), T(a_death_between_messages_hangs_nobody),
        T(a_death_is_seen_while_another_is_slow), T(a_closed_mesh_is_a_death),
-       T(a_check_hides_no_cause), T(the_stopped_learn_it))
+       T(a_check_hides_no_cause), T(who_comes_early_learns_why), T(the_stopped_learn_it))

@@ -72,12 +72,15 @@ static void note_way(const sample *s, int *ways) {
         ways[way_of(s)]++;
 }
 
-enum { USUAL = 300, USUAL_UNEVEN = 150 }; /* enough to see every kernel go every way */
+enum {
+    USUAL = 300,
+    USUAL_UNEVEN = 150,
+    USUAL_STAGING = 60
+}; /* enough to see every kernel go every way */
 
 /* uneven: most calls have a count per rank. */
-static void any_order(int uneven) {
+static void any_order(int uneven, int usual) {
     char why[256] = "", text[1024];
-    const int usual = uneven ? USUAL_UNEVEN : USUAL;
     int seen[SYMM_KERNEL_COUNT] = {0}, ways[SYMM_KERNEL_COUNT][WAYS] = {{0}};
     symm_reduce_init();
     k.uneven = uneven;
@@ -95,7 +98,7 @@ static void any_order(int uneven) {
         if (!r) windows_are_as_modelled(seed);
         end();
     }
-    for (int id = 0; cases(usual) >= usual && id < SYMM_KERNEL_COUNT; id++) {
+    for (int id = 0; !k.staging && cases(usual) >= usual && id < SYMM_KERNEL_COUNT; id++) {
         if (!(symm_kernels[id].flags & SYMM_K_GPU) || varies(id) != uneven) continue;
         T_CHECKF(seen[id], "%s was never drawn", symm_kernels[id].name);
         for (int way = 0; way < WAYS; way++)
@@ -104,10 +107,19 @@ static void any_order(int uneven) {
     }
 }
 static void every_kernel_in_any_order(void) {
-    any_order(0);
+    any_order(0, USUAL);
 }
 static void counts_per_rank_in_any_order(void) {
-    any_order(1);
+    any_order(1, USUAL_UNEVEN);
+}
+/* Credits, and rows of pieces. */
+static void long_messages_through_staging(void) {
+    k.staging = 1;
+    any_order(0, LONG);
+}
+static void long_parts_through_staging(void) {
+    k.staging = 1;
+    any_order(2, LONG_UNEVEN);
 }
 
 /* More of them than a warp has lanes, or than a CTA has threads that move data. */
@@ -471,7 +483,8 @@ static void a_barrier_orders_what_was_stored_before_it(void) {
     }
 }
 
-T_MAIN(T(every_kernel_in_any_order), T(counts_per_rank_in_any_order),
+T_MAIN(T(every_kernel_in_any_order), T(long_messages_through_staging),
+       T(long_parts_through_staging), T(counts_per_rank_in_any_order),
        T(counts_per_rank_of_many_ranks), T_TIMEOUT(an_abort_at_any_step_ends_all_kernels, 120),
        T_TIMEOUT(an_abort_ends_those_with_counts_per_rank, 120), T(counts_that_differ_are_told),
        T(ranks_that_differ_all_leave), T(a_rank_that_has_ended_may_leave),

@@ -184,6 +184,9 @@ symmResult_t symm_agree(symm_mesh *m, symmResult_t mine, const symm_wait *w, int
         status = SYMM_ERR(symmAborted, "the communicator was revoked before (%s)", w->stage);
     } else {
         status = both_rounds(&a, mine);
+        /* A rank that heard by the abort word that another gave up comes here early, and finds what
+         * a third sent for the step before. The reason is in its queues. */
+        if (status == symmInternalError) status = symm_mesh_cause_within(m, status, 0);
         if (status != symmSuccess) symm_mesh_spread(m, status, w);
     }
     if (dead) *dead = m->blame;
