@@ -72,11 +72,8 @@ static void note_way(const sample *s, int *ways) {
         ways[way_of(s)]++;
 }
 
-enum {
-    USUAL = 300,
-    USUAL_UNEVEN = 150,
-    USUAL_STAGING = 60
-}; /* enough to see every kernel go every way */
+/* Cases: enough to see every kernel go every way. */
+enum { USUAL = 300, USUAL_UNEVEN = 150, LONG = 100, LONG_UNEVEN = 200 };
 
 /* uneven: most calls have a count per rank. */
 static void any_order(int uneven, int usual) {
