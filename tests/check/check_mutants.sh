@@ -129,7 +129,8 @@ choose() { # names, or K/N, or nothing
     [1-9]*/[1-9]*)
         mutants | sort -t '|' -k 4,5 | awk -v part="${1%/*}" -v parts="${1#*/}" '
             { row[NR] = $0 }
-            END { for (i = 1; i <= NR; i++) if (int((i - 1) * parts / NR) == part - 1) print row[i] }'
+            END { for (i = 1; i <= NR; i++)
+                      if (int((i - 1) * parts / NR) == part - 1) print row[i] }'
         ;;
     '')
         mutants | awk -v seed="$seed" 'BEGIN { srand(seed) } { print rand() "\t" $0 }' | sort -n |
