@@ -124,31 +124,20 @@ const symm_graph_user symm_launch_replayed = {.retain = retain_comm,
                                               .end = launch_ended,
                                               .allow = may_launch};
 
-/* The graph tells the communicator of its launches, and keeps what the call uses. */
-static symmResult_t hold_call(const symm_launch *l, symmStream_t stream, symm_keep *k) {
-    SYMM_TRY(symm_graph_hold(l->comm, NULL, stream, l->comm, &symm_launch_replayed));
-    return symm_graph_hold(l->comm, NULL, stream, k, &symm_keep_held);
-}
-
 static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) {
-    uint64_t id = 0;
-    SYMM_TRY(symm_launch_may_capture(l->comm, stream));
-    (void)symm_stream_capture(stream, &id); /* 0: another thread has ended it; `record` will say */
-    SYMM_TRY(symm_captured_follow(l->comm, id, stream));
     symm_keep *k = t->kept = symm_keep_new(l);
     if (k) t->args.extents = symm_keep_extents(k);
-    symmResult_t r = k ? hold_call(l, stream, k) : symmOutOfMemory;
-    if (r == symmOutOfMemory) {
-        r = SYMM_ERR(r, "no memory to capture a collective; the capture is lost");
-        symm_stream_lose_capture(stream);
-    }
-    if (!r) r = symm_stream_record(stream, run_task, t, sizeof *t);
+    const symm_host_task job = {.fn = run_task,
+                                .args = t,
+                                .bytes = sizeof *t,
+                                .what = "a collective",
+                                .hears = symm_call_hears(&l->call),
+                                .kept = k,
+                                .held = &symm_keep_held};
+    const symmResult_t r = symm_host_task_capture(l->comm, &job, stream);
     if (k) symm_keep_release(k);
-    if (!r) r = symm_captured_given(l->comm, id, stream);
-    if (r) return r;
-    symm_doing_capture(l->comm);
-    symm_launch_done(l->comm, l, stream, 1);
-    return symmSuccess;
+    if (!r) symm_doing_capture(l->comm);
+    return r;
 }
 
 static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream) {
@@ -269,4 +258,5 @@ const symm_launcher symm_launch_host = {launch,
                                         job,
                                         symm_launch_messages,
                                         symm_launch_tell_message,
+                                        symm_launch_onesided,
                                         1};
