@@ -9,8 +9,8 @@
  * receives.
  *
  * Signals. Each ordered pair of ranks has SYMM_SIGNALS of them, by number. A signal is a count: how
- * often the peer has raised it, less what symmWaitSignal and symmSignalReset have used up here. None
- * is lost if nobody waits yet, and none is asked for twice.
+ * often the peer has raised it, less what symmWaitSignal and symmSignalReset have used up here.
+ * None is lost if nobody waits yet.
  *
  *  call             has ended when                   orders
  *  symmPut          sendbuff may be used again       nothing by itself
@@ -30,12 +30,12 @@
  * Without one of these a target may see a put in part, or not yet. A rank that puts into memory
  * which the peer may still read, or which another rank puts into, needs a signal back first.
  *
- * Requires: the peer has the window, and the memory in it, for as long as others put or get. What is
- * put or raised to a rank that has left the communicator goes nowhere, and is no error.
+ * Requires: the peer has the window, and the memory in it, for as long as others put or get. What
+ * is put or raised to a rank that has left the communicator goes nowhere, and is no error.
  * Order: the caller's alone, but for symmWaitSignal: the peer raises the signal.
  * Errors: symmInvalidArgument: a peer, signal, type or window that is none, a window of another
- * communicator, bytes outside the peer's part of the window. symmNotSupported: GPUs. They are local,
- * and the communicator stays. */
+ * communicator, bytes outside the peer's part of the window. symmNotSupported: GPUs. They are
+ * local, and the communicator stays. */
 #ifndef SYMM_ONESIDED_H_
 #define SYMM_ONESIDED_H_
 

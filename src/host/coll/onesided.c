@@ -125,6 +125,7 @@ static symmResult_t check(const symm_comm *c, const request *q, symm_win **targe
 /* ---- what is run ----------------------------------------------------------------------------- */
 
 static symm_signal_tally *tally_of(const symm_comm *c, int peer, int signal) {
+    SYMM_ASSERT((unsigned)peer < (unsigned)c->nranks && (unsigned)signal < SYMM_SIGNALS);
     return &c->calls.tallies[peer * SYMM_SIGNAL_WORDS + signal];
 }
 /* How often `source` has raised the signal at rank `at`. */
@@ -148,6 +149,7 @@ static symm_onesided *add_op(symm_onesided_call *call, int kind, int peer, int s
 
 /* The peer's memory as this process reaches it; the own one at the pointer that was registered. */
 static char *far_memory(const symm_comm *c, const symm_win *w, int peer, uint64_t offset) {
+    SYMM_ASSERT(w->comm == c && offset <= w->size[peer]);
     if (peer == c->rank) return w->ptr + offset;
     return (char *)(uintptr_t)(c->base + (uint64_t)peer * c->stride + w->off[peer] + offset);
 }
@@ -166,6 +168,7 @@ static void add_copy(symm_comm *c, const request *q, symm_onesided_call *call) {
 }
 
 static void count_copy(symm_comm *c, const request *q) {
+    SYMM_ASSERT(moves(q));
     symm_onesided_counts *to = &c->calls.onesided;
     count(q->what == GET ? &to->gets : &to->puts, 1);
     count(q->what == GET ? &to->got_bytes : &to->put_bytes, bytes_of(q));
@@ -375,7 +378,9 @@ symmResult_t symmFence(symmComm_t comm, symmStream_t stream) {
 static uint64_t unused(const symm_comm *c, int peer, int signal) {
     const uint64_t used =
         atomic_load_explicit(&tally_of(c, peer, signal)->used, memory_order_acquire);
-    return symm_signal_raised(raised_at(c, c->rank, peer, signal)) - used;
+    const uint64_t raised = symm_signal_raised(raised_at(c, c->rank, peer, signal));
+    SYMM_ASSERT(raised >= used);
+    return raised - used;
 }
 
 uint64_t symm_onesided_unused(const symm_comm *c, int peer) {

@@ -18,7 +18,7 @@ static void observe(symm_comm *c, symmStream_t stream, int hears, int captured) 
 
 symmResult_t symm_host_task_capture(symm_comm *c, const symm_host_task *t, symmStream_t stream) {
     uint64_t id = 0;
-    SYMM_ASSERT(t->bytes <= SYMM_TASK_BYTES);
+    SYMM_ASSERT(stream && t->bytes <= SYMM_TASK_BYTES && t->fn);
     SYMM_TRY(symm_launch_may_capture(c, stream));
     (void)symm_stream_capture(stream, &id); /* 0: another thread has ended it; `record` will say */
     SYMM_TRY(symm_captured_follow(c, id, stream));
@@ -34,6 +34,7 @@ symmResult_t symm_host_task_capture(symm_comm *c, const symm_host_task *t, symmS
 }
 
 symmResult_t symm_host_task_given(symm_comm *c, symmStream_t stream) {
+    SYMM_ASSERT(!symm_stream_capturing(stream));
     observe(c, stream, 0, 0);
     return stream ? symm_launch_given(c, stream) : symmSuccess;
 }

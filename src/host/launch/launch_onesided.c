@@ -42,6 +42,7 @@ static void raise_signal(const symm_onesided *op) {
 /* Pairs with the acquire of symmSignalRead: who sees that the signals are used sees that they have
  * come. */
 static void use(symm_signal_tally *t, uint64_t upto) {
+    SYMM_ASSERT(upto >= atomic_load_explicit(&t->used, memory_order_relaxed));
     atomic_store_explicit(&t->used, upto, memory_order_release);
 }
 static uint64_t used(const symm_signal_tally *t) {
@@ -147,6 +148,7 @@ static symmResult_t run_task(void *p) {
 /* ---- launching ------------------------------------------------------------------------------- */
 
 static task make_task(symm_comm *c, const symm_onesided_call *call) {
+    SYMM_ASSERT(call->n > 0 && call->n <= SYMM_ONESIDED_OPS && call->args->rank == c->rank);
     task t = {.comm = c, .args = call->args, .n = call->n};
     memcpy(t.op, call->op, (unsigned)call->n * sizeof *t.op);
     return t;
