@@ -237,6 +237,37 @@ static void streams_keep_the_order(void) {
     with_ranks(3, stream_rank);
 }
 
+/* What is put on one stream takes long; the signal on another one comes behind it all the same. */
+static void late_rank(int me, int n, void *arg) {
+    const job *j = arg;
+    symmStream_t s[2];
+    ok_world w;
+    ok_open(&w, j->comms[me], me, n, 2 * HALF);
+    T_OK(symmStreamCreate(&s[0]));
+    T_OK(symmStreamCreate(&s[1]));
+    for (int round = 1; round <= 30; round++) {
+        char *from = w.p.memory + HALF;
+        memset(from, round, BIG);
+        if (me == 0) {
+            for (int i = 0; i < 3; i++)
+                T_OK(symmPut(from, BIG, symmUint8, 1, w.p.win, 0, w.p.comm, s[round % 2]));
+            T_OK(symmSignal(1, 0, w.p.comm, s[1 - round % 2]));
+        }
+        if (me == 1) {
+            ok_wait(&w, 0, 0, 1, NULL);
+            T_EQ(w.p.memory[BIG - 1], round);
+        }
+        for (int i = 0; i < 2; i++) T_OK(symmStreamSynchronize(s[i]));
+        T_OK(symmBarrier(w.p.comm, NULL));
+    }
+    T_OK(symmStreamDestroy(s[0]));
+    T_OK(symmStreamDestroy(s[1]));
+    ok_close(&w);
+}
+static void a_signal_behind_another_streams_put(void) {
+    with_ranks(2, late_rank);
+}
+
 /* A graph of puts, signals, waits, gets and a collective, launched many times; what its buffers
  * have then is what is moved. */
 static void replay_rank(int me, int n, void *arg) {
@@ -469,6 +500,6 @@ static void calls_and_unused_signals_are_counted(void) {
 
 T_MAIN(T(every_size_and_place), T(gets_of_every_size), T(one_signal_for_many_puts),
        T(a_third_rank_tells), T(signals_are_counts), T(reset_uses_up_what_has_come),
-       T(a_count_can_be_polled), T(streams_keep_the_order), T(captured_and_replayed),
-       T(a_group_of_both_ranks), T(bad_arguments_change_nothing),
+       T(a_count_can_be_polled), T(streams_keep_the_order), T(a_signal_behind_another_streams_put),
+       T(captured_and_replayed), T(a_group_of_both_ranks), T(bad_arguments_change_nothing),
        T(a_signal_to_oneself_that_never_comes), T(calls_and_unused_signals_are_counted))
