@@ -26,7 +26,7 @@ typedef struct {
     symm_coll_row row; /* what comes of it, as if it were a collective */
     int legs;          /* messages that follow each other in a call; their time is one's */
     int doubles, pair; /* 1: the ranks must be a power of 2; must be two */
-    int puts;          /* 1: it needs windows, and --limits has a bare loop for it */
+    int puts;          /* 1: it needs windows */
     void (*call)(perf_rank *p, const perf_case *c);
     int (*origin)(int rank, int nranks, int part); /* whose data comes into a part */
 } perf_pattern;

@@ -2,10 +2,10 @@
  * yardstick of --limits. exchange  each rank writes a cache line of the other's memory and polls
  * its own: nothing that tells both ranks that both came is faster. Two lines, one per direction, in
  * a small window of its own. loop      all_reduce: each rank adds its half of both inputs and
- * writes it to both outputs; all_gather: each rank copies the other's block and its own; put: rank
- * 0 copies into the other's recv. No flag, no wait: the ranks touch disjoint halves. Once with
- * ordinary stores, once with stores past the caches, whichever is faster counts. Each rank runs it
- * in its own thread; the only shared words are the two lines. */
+ * writes it to both outputs; all_gather: each rank copies the other's block and its own. No flag,
+ * no wait: the ranks touch disjoint halves. Once with ordinary stores, once with stores past the
+ * caches, whichever is faster counts. Each rank runs it in its own thread; the only shared words
+ * are the two lines. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -183,19 +183,11 @@ static void bare_gather(perf_rank *p, const perf_case *c, int stream) {
     if (!c->in_place) copy(p->limits, c->recv + (size_t)rank * block, c->send, block, stream);
 }
 
-/* One leg of there and back: the other rank is idle meanwhile. */
-static void bare_put(perf_rank *p, const perf_case *c, int stream) {
-    if (p->world->rank) return;
-    copy(p->limits, peer_of(p, c->recv), c->send, c->count * perf_type_size(c->type), stream);
-}
-
 void perf_limits_loop(perf_rank *p, const perf_case *c, int which, int k) {
     if (which == PERF_LIMIT_EXCHANGE) return exchange(p->limits, k);
     int stream = which == PERF_LIMIT_LOOP_STREAM;
     for (int i = 0; i < k; i++) {
-        if (perf_pattern_of(p->cfg))
-            bare_put(p, c, stream);
-        else if (perf_reduces(p->cfg))
+        if (perf_reduces(p->cfg))
             bare_reduce(p, c, stream);
         else
             bare_gather(p, c, stream);

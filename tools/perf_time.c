@@ -98,8 +98,8 @@ static double play(contest *t, int who, int k) {
 static double calls_of(const contest *t, int who, int k) {
     const perf_config *cfg = t->p->cfg;
     const perf_pattern *pattern = perf_pattern_of(cfg);
+    if (pattern) k *= pattern->legs;
     int is_rival = who == RIVAL || who == RIVAL_ISSUE, is_bare = who > RIVAL && who < ISSUE;
-    if (pattern && !is_bare) k *= pattern->legs;
     if (is_bare || (is_rival && !t->p->rival->group)) return k;
     return (double)k * cfg->agg * (who <= RIVAL && t->graph[who] ? cfg->iters : 1);
 }
