@@ -1,7 +1,7 @@
 /* bench_onesided.c - one-sided calls beside what they are made of, between two processes, in turn:
  * large puts and gets beside memcpy over the same mapping (the other rank is idle), and a put of 8
  * bytes with its signal beside a bare exchange of a line of data and a line of flags, which are in
- * different pages as those of the put are. Not a test: `make bench` runs it. Medians over rounds. */
+ * different pages as those of the put are. Not a test: `make bench` runs it. Medians of rounds. */
 #include <string.h>
 
 #include "bench_mpi.h"

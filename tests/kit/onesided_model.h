@@ -3,9 +3,9 @@
  * own: a wait asks only for signals that were raised earlier in the list, so nobody waits for ever.
  *
  * Each rank has a lane of its window for each source. What may be done when follows from what the
- * ranks know, as vector clocks: a lane is read only by a rank that knows of its last put, and put to
- * only by a source that knows of all its reads. If a rank does not know enough, the model lets the
- * others tell it first, by signals. Every rank keeps the contents of all lanes for itself.
+ * ranks know, as vector clocks: a lane is read only by a rank that knows of its last put, and is
+ * put to only by a source that knows of all its reads. If a rank does not know enough, the model
+ * lets the others tell it first, by signals. Every rank keeps the contents of all lanes for itself.
  * Any thread; no lock. */
 #ifndef ONESIDED_MODEL_H_
 #define ONESIDED_MODEL_H_

@@ -28,6 +28,16 @@ static int leave(symm_cta *c, uint32_t code, int rank, int stage) {
     return 1;
 }
 
+void symm_tell_peers(const symm_cta *c) {
+    uint64_t word = ((uint64_t)c->out->code << 32) | (uint32_t)(c->out->rank + 1);
+    for (int p = 0; p < c->a->nranks; p++) {
+        uint64_t none = 0; /* the first reason stays; pairs with the acquire in symm_wait_slow */
+        if (p != c->a->rank)
+            __atomic_compare_exchange_n(&symm_ctl_of(c->a, p)->abort, &none, word, 0,
+                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    }
+}
+
 /* A rank whose signature of this epoch differs from ours will never send what we wait for. */
 static int differing_rank(const symm_cta *c) {
     for (int p = 0; p < c->a->nranks; p++) {

@@ -1,11 +1,61 @@
-/* host_task.c - what calls of the host backend share on their way to a stream or a graph: how they
- * are captured, what happens behind them, and what becomes of a kernel that had to leave. The
- * communicator's user thread; symm_host_task_left: the thread that ran the kernel. No lock. */
+/* host_task.c - what calls of the host backend share on their way to a stream or a graph: whether
+ * they may run, how they are captured, what happens behind them, and what becomes of a kernel that
+ * had to leave. The communicator's user thread; symm_launch_may_run, symm_host_task_left and the
+ * functions that a graph calls: any thread. No lock. */
 #include <stdio.h>
 
 #include "base/check.h"
 #include "host/comm/comm.h"
 #include "launch.h"
+
+/* ---- replays --------------------------------------------------------------------------------- */
+
+symmResult_t symm_launch_may_run(symm_comm *c) {
+    if (symm_comm_state(c) == SYMM_COMM_FINAL)
+        return SYMM_ERR(symmInvalidUsage,
+                        "a captured call is replayed after its communicator %s was destroyed",
+                        c->name);
+    return symm_comm_used(c); /* it may have waited in its stream for long */
+}
+
+static void retain_comm(void *c) {
+    symm_comm_ref(c);
+}
+static void release_comm(void *c) {
+    symm_comm_unref(c);
+}
+
+static void launch_ended(void *p) {
+    /* Pairs with the acquire of await_replays in drain.c: whoever waited sees what the replay
+     * wrote. */
+    atomic_fetch_sub_explicit(&((symm_comm *)p)->order.replays, 1, memory_order_release);
+}
+
+static symmResult_t may_launch(void *p) {
+    const symm_comm *c = p;
+    if (symm_comm_state(c) != SYMM_COMM_FINAL) return symmSuccess;
+    return SYMM_ERR(symmInvalidUsage,
+                    "a graph that holds calls of communicator %s is launched after that was "
+                    "destroyed",
+                    c->name);
+}
+
+/* Counted before `state` is read: if another thread destroys the communicator meanwhile, either it
+ * waits for this launch, or the launch is refused here or in run_task. */
+static symmResult_t launch_begins(void *c) {
+    atomic_fetch_add(&((symm_comm *)c)->order.replays, 1);
+    symmResult_t r = may_launch(c);
+    if (r) launch_ended(c);
+    return r;
+}
+
+const symm_graph_user symm_launch_replayed = {.retain = retain_comm,
+                                              .release = release_comm,
+                                              .begin = launch_begins,
+                                              .end = launch_ended,
+                                              .allow = may_launch};
+
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static symmResult_t hold(symm_comm *c, const symm_host_task *t, symmStream_t stream) {
     SYMM_TRY(symm_graph_hold(c, NULL, stream, c, &symm_launch_replayed));

@@ -17,6 +17,11 @@ static inline void symm_launch_observe(symm_comm *c, const symm_observer *o) {
 
 /* ---- host_task.c: what calls of the host backend share --------------------------------------- */
 
+/* What a captured call asks of its graph: it tells the communicator of its launches. */
+extern const symm_graph_user symm_launch_replayed;
+/* Whether a task may run: its communicator lives. */
+symmResult_t symm_launch_may_run(symm_comm *c);
+
 typedef struct { /* a call that is captured */
     symm_task_fn fn;
     void *args; /* copied */
@@ -38,10 +43,6 @@ symmResult_t symm_host_task_left(symm_comm *c, const symm_outcome *left, const c
 
 /* ---- launch_host.c, launch_messages.c, launch_onesided.c: the host backend ------------------- */
 
-/* What a captured call asks of its graph: it tells the communicator of its launches. */
-extern const symm_graph_user symm_launch_replayed;
-/* Whether a task may run: its communicator lives. */
-symmResult_t symm_launch_may_run(symm_comm *c);
 symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
                                   int nstreams);
 

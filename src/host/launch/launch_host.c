@@ -11,7 +11,6 @@
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "host/gpu/hold.h"
 #include "machine/peer_memory.h"
 #include "keep.h"
 #include "launch.h"
@@ -57,14 +56,6 @@ static symmResult_t run_kernel(symm_comm *c, symm_kernel_id kernel, const symm_a
     return __builtin_expect(out.code != 0, 0) ? report(c, &out) : symmSuccess;
 }
 
-symmResult_t symm_launch_may_run(symm_comm *c) {
-    if (symm_comm_state(c) == SYMM_COMM_FINAL)
-        return SYMM_ERR(symmInvalidUsage,
-                        "a captured call is replayed after its communicator %s was destroyed",
-                        c->name);
-    return symm_comm_used(c); /* it may have waited in its stream for long */
-}
-
 static symmResult_t run_now(task *t) {
     SYMM_TRY(symm_launch_may_run(t->comm));
     if (t->kept && !symm_keep_lives(t->kept)) {
@@ -86,43 +77,6 @@ static symmResult_t run_task(void *p) {
     if (t->extents) symm_extents_give(t->comm, t->extents);
     return r;
 }
-
-static void retain_comm(void *c) {
-    symm_comm_ref(c);
-}
-static void release_comm(void *c) {
-    symm_comm_unref(c);
-}
-
-static void launch_ended(void *p) {
-    /* Pairs with the acquire of await_replays in drain.c: whoever waited sees what the replay
-     * wrote. */
-    atomic_fetch_sub_explicit(&((symm_comm *)p)->order.replays, 1, memory_order_release);
-}
-
-static symmResult_t may_launch(void *p) {
-    const symm_comm *c = p;
-    if (symm_comm_state(c) != SYMM_COMM_FINAL) return symmSuccess;
-    return SYMM_ERR(symmInvalidUsage,
-                    "a graph that holds calls of communicator %s is launched after that was "
-                    "destroyed",
-                    c->name);
-}
-
-/* Counted before `state` is read: if another thread destroys the communicator meanwhile, either it
- * waits for this launch, or the launch is refused here or in run_task. */
-static symmResult_t launch_begins(void *c) {
-    atomic_fetch_add(&((symm_comm *)c)->order.replays, 1);
-    symmResult_t r = may_launch(c);
-    if (r) launch_ended(c);
-    return r;
-}
-
-const symm_graph_user symm_launch_replayed = {.retain = retain_comm,
-                                              .release = release_comm,
-                                              .begin = launch_begins,
-                                              .end = launch_ended,
-                                              .allow = may_launch};
 
 static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) {
     symm_keep *k = t->kept = symm_keep_new(l);
