@@ -33,8 +33,8 @@
  *  - Any thread may make these calls at any time, even while another thread is stuck in a call of
  *    the same communicator: symmCommAbort, symmCommRevoke, symmCommGetAsyncError, symmCommQuery,
  *    symmCommCount, symmCommUserRank, symmCommDevice, symmCommFailedRanks(SYMM_FAILED_LOCAL),
- *    symmCommDump, symmStats. So a watchdog can look, report and end (docs/hangs.md). If the
- *    communicator has ended meanwhile they return symmInvalidArgument.
+ *    symmCommDump, symmStats, symmSignalRead. So a watchdog can look, report and end
+ *    (docs/hangs.md). If the communicator has ended meanwhile they return symmInvalidArgument.
  *  - No call may be made from a signal handler.
  *  - If one thread calls several thread ranks one after the other, the first call waits for the
  *    others, which would only come after it. Make the calls of several ranks in a group, or give
@@ -574,6 +574,7 @@ typedef enum {
 #include "symm_explain.h"
 #include "symm_group.h"
 #include "symm_grow.h"
+#include "symm_onesided.h"
 #include "symm_p2p.h"
 #include "symm_stream.h"
 

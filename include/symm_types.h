@@ -126,14 +126,22 @@ typedef struct {
     uint64_t big_seq[SYMM_P2P_BIGS];  /* the message that has had each of their records last */
 } symm_p2p_out;
 
-/* For people, written by the owner's kernels. waits: {what it waits in: SYMM_P2P_SEND or _RECV
- * << 32 | peer + 1}, 0 in none. differ: {sender << 32 | receiver + 1} of a message whose receive
- * has another count or type, released after what both are. */
-enum { SYMM_P2P_SEND = 1, SYMM_P2P_RECV = 2 };
+/* For people, written by the owner's kernels. waits: {what it waits in: SYMM_P2P_* << 32 | peer +
+ * 1}, 0 in none; in SIGNAL waits_count is how many signals it lacks, waits_type their number.
+ * differ: {sender << 32 | receiver + 1} of a message whose receive has another count or type,
+ * released after what both are. */
+enum { SYMM_P2P_SEND = 1, SYMM_P2P_RECV = 2, SYMM_P2P_SIGNAL = 3 };
 typedef struct {
     uint64_t waits, waits_count, waits_type;
     uint64_t differ, sent_count, sent_type, recv_count, recv_type;
 } symm_p2p_note;
+
+/* One-sided calls, host backend: how often one source has raised each of its signals at the owner,
+ * from 0, for ever. Written by the source, released after what it has put before. */
+#define SYMM_SIGNAL_WORDS 64
+typedef struct {
+    uint64_t raised[SYMM_SIGNAL_WORDS];
+} symm_signals;
 
 typedef struct {
     uint32_t magic, state; /* state: written by the owner, read by peers */
@@ -159,6 +167,7 @@ typedef struct {
     symm_inbox inbox[SYMM_MAX_CTAS][SYMM_MAX_RANKS];
     symm_p2p_out p2p_out[SYMM_MAX_RANKS];
     symm_p2p_in p2p_in[SYMM_MAX_RANKS];
+    symm_signals signals[SYMM_MAX_RANKS]; /* by source */
 } symm_ctl;
 
 #define SYMM_CTL_BYTES (1u << 20) /* room for symm_ctl; scratch begins here */
@@ -348,7 +357,8 @@ enum {
     SYMM_STAGE_POST,
     SYMM_STAGE_COUNTS,
     SYMM_STAGE_P2P,
-    SYMM_STAGE_DIRECT
+    SYMM_STAGE_DIRECT,
+    SYMM_STAGE_SIGNAL
 };
 
 #ifdef __cplusplus
@@ -364,6 +374,7 @@ SYMM_STATIC_ASSERT(sizeof(symm_p2p_in) % 64 == 0 && sizeof(symm_p2p_out) == 256 
                        sizeof(symm_p2p_note) == 64,
                    "whole lines");
 SYMM_STATIC_ASSERT(sizeof(symm_doing) % 64 == 0, "inboxes lie in lines of their own");
+SYMM_STATIC_ASSERT(sizeof(symm_signals) % 64 == 0, "each source writes lines of its own");
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_pair) == 64, "a line");
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_inbox) == 128, "a scalar lies at a multiple of 16 bytes");
 SYMM_STATIC_ASSERT(sizeof(symm_gpu_ctl) <= SYMM_CTL_BYTES, "the control block fits before scratch");

@@ -17,15 +17,16 @@ enum { PERF_VS_NONE, PERF_VS_MPI, PERF_VS_NCCL };
 
 enum { PERF_EXIT_WRONG = 1, PERF_EXIT_USAGE = 2, PERF_EXIT_TIMEOUT = 3 };
 
-/* ---- patterns of sends and receives (perf_pattern.c) ---- */
+/* ---- patterns of sends and receives, and of puts (perf_pattern.c) ---- */
 
 typedef struct perf_rank perf_rank;
 typedef struct perf_case perf_case;
-enum { PERF_SENDRECV, PERF_HYPERCUBE, PERF_PINGPONG, PERF_ALLTOALL_SENDS, PERF_PATTERNS };
+enum { PERF_SENDRECV, PERF_HYPERCUBE, PERF_PINGPONG, PERF_ALLTOALL_SENDS, PERF_PUT, PERF_PATTERNS };
 typedef struct {
     symm_coll_row row; /* what comes of it, as if it were a collective */
     int legs;          /* messages that follow each other in a call; their time is one's */
     int doubles, pair; /* 1: the ranks must be a power of 2; must be two */
+    int puts;          /* 1: it needs windows */
     void (*call)(perf_rank *p, const perf_case *c);
     int (*origin)(int rank, int nranks, int part); /* whose data comes into a part */
 } perf_pattern;

@@ -95,10 +95,11 @@ static const symm_coll_row *subject(int i) {
 void perf_args_usage(FILE *f) {
     fprintf(f, "usage: symm-perf ");
     for (int i = 0; i < SUBJECTS; i++) fprintf(f, "%s%s", i ? "|" : "", subject(i)->name);
-    fprintf(f,
-            " [flags]\n"
-            "Measures a collective, or a pattern of sends and receives, over the ranks of mpirun "
-            "(or --threads N) and checks its results.\n");
+    fprintf(
+        f,
+        " [flags]\n"
+        "Measures a collective, or a pattern of sends and receives or of puts, over the ranks of "
+        "mpirun (or --threads N) and checks its results.\n");
     for (int i = 0; i < NFLAGS; i++) {
         char names[64];
         snprintf(names, sizeof names, "%c%c%s--%s %s", flags[i].letter ? '-' : ' ',
@@ -284,8 +285,11 @@ static int settle(perf_config *cfg, char *err, size_t cap) {
         return snprintf(err, cap, "--nccl %s is for --vs nccl", cfg->nccl), -1;
     if (cfg->limits && !perf_moves(cfg))
         return snprintf(err, cap, "--limits is for collectives that move data"), -1;
-    if (cfg->limits && (cfg->pattern >= 0 || perf_has_root(cfg) || perf_sent(cfg, 2) > 1 ||
-                        symm_coll_varies(cfg->row)))
+    const perf_pattern *pattern = perf_pattern_of(cfg);
+    if (pattern && pattern->puts && !cfg->registered)
+        return snprintf(err, cap, "%s is over windows: it needs -R 1 or 2", cfg->row->name), -1;
+    if (cfg->limits &&
+        (pattern || perf_has_root(cfg) || perf_sent(cfg, 2) > 1 || symm_coll_varies(cfg->row)))
         return snprintf(err, cap, "--limits has no bare loop for %s", cfg->row->name), -1;
     if (cfg->per_rank && !perf_parts(cfg))
         return snprintf(err, cap, "--per-rank is for collectives that have a part for each rank"),

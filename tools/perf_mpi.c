@@ -142,7 +142,8 @@ static void (*const theirs_of_patterns[PERF_PATTERNS])(const mpi_call *m) = {
     [PERF_SENDRECV] = sendrecv,
     [PERF_HYPERCUBE] = hypercube,
     [PERF_PINGPONG] = pingpong,
-    [PERF_ALLTOALL_SENDS] = alltoall};
+    [PERF_ALLTOALL_SENDS] = alltoall,
+    [PERF_PUT] = pingpong};
 
 static void all_gatherv(const mpi_call *m) {
     const MPI_Datatype type = container(m->c->type);

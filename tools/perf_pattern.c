@@ -1,6 +1,6 @@
-/* perf_pattern.c - symm-perf: what is made of sends and receives, under nccl-tests' names. A row
- * says what comes of a pattern as if it were a collective, so that buffers, checks and tables need
- * not know. Runs on each rank's thread; no lock. */
+/* perf_pattern.c - symm-perf: what is made of sends and receives, under nccl-tests' names, and of
+ * puts. A row says what comes of a pattern as if it were a collective, so that buffers, checks and
+ * tables need not know. Runs on each rank's thread; no lock. */
 #include <string.h>
 
 #include "perf.h"
@@ -56,6 +56,17 @@ static void pingpong(perf_rank *p, const perf_case *c) {
         PERF_MUST(p, symmSend(c->send, c->count, type_of(c), peer, p->comm, p->stream));
 }
 
+/* As pingpong, by one-sided calls: each rank stores into the other's recv, and raises a signal. */
+static void put(perf_rank *p, const perf_case *c) {
+    const int peer = 1 - p->world->rank;
+    const symmSignalWait_t one = {peer, 0, 1};
+    const size_t at = (size_t)(c->recv - p->recv);
+    if (p->world->rank) PERF_MUST(p, symmWaitSignal(1, &one, p->comm, p->stream));
+    PERF_MUST(p, symmPutSignal(c->send, c->count, type_of(c), peer, p->recv_win, at, 0, p->comm,
+                               p->stream));
+    if (!p->world->rank) PERF_MUST(p, symmWaitSignal(1, &one, p->comm, p->stream));
+}
+
 /* An alltoall, as nccl-tests makes it. */
 static void alltoall_sends(perf_rank *p, const perf_case *c) {
     const uint64_t block = c->count * perf_type_size(c->type);
@@ -89,4 +100,10 @@ const perf_pattern perf_patterns[PERF_PATTERNS] = {
          .legs = 1,
          .call = alltoall_sends,
          .origin = each},
+    [PERF_PUT] = {.row = {.name = "put", .in = SYMM_COUNT, .out = SYMM_COUNT, .apart = 1},
+                  .legs = 2,
+                  .pair = 1,
+                  .puts = 1,
+                  .call = put,
+                  .origin = previous},
 };

@@ -100,9 +100,11 @@ static uint64_t received(const perf_rank *p, const perf_case *c) {
     return perf_total(p, c->count, PERF_RECEIVED) * perf_type_size(c->type);
 }
 
-/* What is not written shows. */
+/* What is not written shows. Puts come unasked: not before this. */
 static void poison(perf_rank *p, const perf_case *c) {
+    const perf_pattern *pattern = perf_pattern_of(p->cfg);
     perf_mem_poison(p, c->recv, received(p, c));
+    if (pattern && pattern->puts) p->world->barrier(p->world);
 }
 
 static void fill(perf_rank *p, const perf_case *c) {

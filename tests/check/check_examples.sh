@@ -49,7 +49,7 @@ fi
 if is_built halo; then
     for n in 1 2 3; do
         prints "halo on $n ranks" "$n slabs, edges of 65536 bytes: 0 wrong
-send and receive: N us, pointers: N us, MPI_Sendrecv: N us" \
+send and receive: N us, pointers: N us, puts: N us, MPI_Sendrecv: N us" \
             sh -c '. scripts/mpi.sh; launch "$@" | sed "s/[0-9]*[.][0-9]*/N/g"' - $n \
             "$examples/halo"
     done

@@ -33,16 +33,6 @@ static void read_scalar(symm_cta *c) {
     c->scalars[c->a->rank] = bits;
 }
 
-void symm_tell_peers(const symm_cta *c) {
-    uint64_t word = ((uint64_t)c->out->code << 32) | (uint32_t)(c->out->rank + 1);
-    for (int p = 0; p < c->a->nranks; p++) {
-        uint64_t none = 0; /* the first reason stays; pairs with the acquire in symm_wait_slow */
-        if (p != c->a->rank)
-            __atomic_compare_exchange_n(&symm_ctl_of(c->a, p)->abort, &none, word, 0,
-                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED);
-    }
-}
-
 /* Exit of CTA 0: every peer must have meant the same collective. */
 static void check_signatures(symm_cta *c) {
     if (c->heard) return;

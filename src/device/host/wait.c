@@ -1,11 +1,12 @@
 /* wait.c - the slow path of a device-side wait on the host backend, and what a kernel does when it
- * must leave. Runs on the thread that runs the kernel (the caller's, or a stream's worker).
- * Takes no lock. */
+ * must leave; signals, which are words to wait for. Runs on the thread that runs the kernel (the
+ * caller's, or a stream's worker). Takes no lock. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <time.h>
 
 #include "device/common/kernels.h"
+#include "device/common/signals.h"
 #include "dev.h"
 
 #define LEFT_GRACE_NS \
@@ -25,6 +26,16 @@ static int leave(symm_cta *c, uint32_t code, int rank, int stage) {
     c->out->epoch = c->epoch;
     c->out->stage = (uint32_t)stage;
     return 1;
+}
+
+void symm_tell_peers(const symm_cta *c) {
+    uint64_t word = ((uint64_t)c->out->code << 32) | (uint32_t)(c->out->rank + 1);
+    for (int p = 0; p < c->a->nranks; p++) {
+        uint64_t none = 0; /* the first reason stays; pairs with the acquire in symm_wait_slow */
+        if (p != c->a->rank)
+            __atomic_compare_exchange_n(&symm_ctl_of(c->a, p)->abort, &none, word, 0,
+                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    }
 }
 
 /* A rank whose signature of this epoch differs from ours will never send what we wait for. */
@@ -79,4 +90,31 @@ int symm_wait_slow(symm_cta *c, int peer, int stage, uint64_t *turns) {
     if (symm_wait_clock(c, peer, stage, turns)) return 1;
     sched_yield();
     return 0;
+}
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+void symm_signal_raise(uint64_t *raised, uint64_t count) {
+    symm_st_release(raised, count); /* pairs with the acquires of the two functions below */
+    symm_give_line(raised);
+}
+
+uint64_t symm_signal_raised(const uint64_t *raised) {
+    return symm_ld_acquire(raised); /* pairs with symm_signal_raise */
+}
+
+void symm_signal_give_up(const symm_args *a, symm_outcome *out) {
+    const symm_cta c = {.a = a, .ctl = symm_ctl_of(a, a->rank), .out = out};
+    symm_tell_peers(&c);
+}
+
+/* Epoch 0 is that of no collective, so no signature differs. */
+int symm_signal_wait(const symm_args *a, const uint64_t *raised, uint64_t want, int peer,
+                     symm_outcome *out) {
+    symm_cta c = {.a = a, .ctl = symm_ctl_of(a, a->rank), .out = out};
+    *out = (symm_outcome){.code = 0};
+    /* Pairs with symm_signal_raise. The word is at want, or beyond. */
+    if (!symm_wait_within(&c, raised, want, INT64_MAX, peer, SYMM_STAGE_SIGNAL)) return 0;
+    symm_signal_give_up(a, out);
+    return 1;
 }

@@ -139,6 +139,26 @@ static void put_messages(writer *w, symm_comm *c) {
     put(w, "}");
 }
 
+static uint64_t unused_signals(const symm_comm *c) {
+    uint64_t n = 0;
+    for (int p = 0; p < c->nranks; p++) n += symm_onesided_unused(c, p);
+    return n;
+}
+
+static void put_onesided(writer *w, symm_comm *c) {
+    symm_onesided_counts *o = &c->calls.onesided;
+    const struct {
+        const char *name;
+        _Atomic uint64_t *at;
+    } all[] = {{"puts", &o->puts},           {"gets", &o->gets},       {"put_bytes", &o->put_bytes},
+               {"got_bytes", &o->got_bytes}, {"signals", &o->signals}, {"waits", &o->waits}};
+    put(w, ",\"one_sided\":{");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        put(w, "\"%s\":%llu,", all[i].name,
+            (unsigned long long)atomic_load_explicit(all[i].at, memory_order_relaxed));
+    put(w, "\"signals_unused\":%llu}", (unsigned long long)unused_signals(c));
+}
+
 symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed) {
     writer w = {json, cap, 0};
     symm_comm *c = NULL;
@@ -151,6 +171,7 @@ symmResult_t symmStats(symmComm_t comm, char *json, size_t cap, size_t *needed) 
         put(&w, ",\"comm\":\"%s\",\"rank\":%d,\"nranks\":%d", c->name, c->rank, c->nranks);
         put_launches(&w, c);
         put_messages(&w, c);
+        put_onesided(&w, c);
         symm_comm_unvisit(c);
     }
     put(&w, "}");
@@ -211,7 +232,12 @@ static void dump_peers(writer *w, symm_comm *c) {
         if (r != c->rank) dump_words(w, c, r);
         put(w, "; has issued %s%s", symm_doing_text(c, r, does, sizeof does),
             dead ? "" : symm_doing_awaits(c, r, epochs, awaits, sizeof awaits));
-        put(w, "%s\n", dead ? "" : symm_message_awaited(c, r, awaits, sizeof awaits));
+        put(w, "%s", dead ? "" : symm_message_awaited(c, r, awaits, sizeof awaits));
+        const uint64_t unused = symm_onesided_unused(c, r);
+        if (unused)
+            put(w, "; has raised %llu signals here that nothing has used up",
+                (unsigned long long)unused);
+        put(w, "\n");
     }
 }
 

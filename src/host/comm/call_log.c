@@ -315,17 +315,26 @@ const char *symm_message_text(int sends, uint64_t count, uint64_t type, int peer
     return text;
 }
 
+const char *symm_signal_text(uint64_t count, int signal, int peer, char *text, size_t cap) {
+    snprintf(text, cap, "symmWaitSignal for %llu of signal %d from rank %d",
+             (unsigned long long)count, signal, peer);
+    return text;
+}
+
 const char *symm_message_awaited(const symm_comm *c, int rank, char *text, size_t cap) {
     const symm_p2p_note *note = &symm_comm_ctl(c, rank)->p2p;
     char call[CALL_TEXT];
     /* Relaxed: it is being written, and is for people. */
-    const uint64_t word = __atomic_load_n(&note->waits, __ATOMIC_RELAXED);
+    const uint64_t word = __atomic_load_n(&note->waits, __ATOMIC_RELAXED),
+                   n = __atomic_load_n(&note->waits_count, __ATOMIC_RELAXED),
+                   type = __atomic_load_n(&note->waits_type, __ATOMIC_RELAXED);
+    const int peer = (int)(uint32_t)word - 1;
     text[0] = 0;
     if (!word) return text;
-    symm_message_text(word >> 32 == SYMM_P2P_SEND,
-                      __atomic_load_n(&note->waits_count, __ATOMIC_RELAXED),
-                      __atomic_load_n(&note->waits_type, __ATOMIC_RELAXED), (int)(uint32_t)word - 1,
-                      call, sizeof call);
+    if (word >> 32 == SYMM_P2P_SIGNAL)
+        symm_signal_text(n, (int)type, peer, call, sizeof call);
+    else
+        symm_message_text(word >> 32 == SYMM_P2P_SEND, n, type, peer, call, sizeof call);
     snprintf(text, cap, "; waits in %s", call);
     return text;
 }

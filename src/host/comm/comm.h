@@ -30,7 +30,7 @@ static inline void symm_comm_leave(symm_comm *c) {
     atomic_store_explicit(&c->entry.busy, 0, memory_order_release);
 }
 
-/* SYMM_COMM_*. Sequentially consistent: launch_host.c's launch_begins pairs with comm_end.c's end
+/* SYMM_COMM_*. Sequentially consistent: host_task.c's launch_begins pairs with comm_end.c's end
  * through it. Any thread, as the three below. */
 static inline int symm_comm_state(const symm_comm *c) {
     return atomic_load(&c->entry.state);

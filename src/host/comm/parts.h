@@ -76,6 +76,19 @@ typedef struct {
     _Atomic uint64_t kernels, sends, receives, sent_bytes, received_bytes;
 } symm_message_counts;
 
+/* One-sided calls likewise. */
+typedef struct {
+    _Atomic uint64_t puts, gets, signals, waits, put_bytes, got_bytes;
+} symm_onesided_counts;
+
+/* Of one signal and peer, on this rank. raised: how often it was raised at the peer; written by
+ * what runs the communicator's calls, in their order. used: how many of those that came from the
+ * peer have been used up; written likewise, released, and read by any thread. */
+typedef struct {
+    uint64_t raised;
+    _Atomic uint64_t used;
+} symm_signal_tally;
+
 /* Owner: coll. What prepares calls, and what has been called. The user's thread; atomics: any. */
 typedef struct {
     symm_args proto;              /* what the arguments of all calls have in common */
@@ -93,6 +106,8 @@ typedef struct {
     uint64_t digest;
     _Atomic uint64_t launches[SYMM_KERNEL_COUNT];
     symm_message_counts messages;
+    symm_onesided_counts onesided;
+    symm_signal_tally *tallies; /* [SYMM_MAX_RANKS * SYMM_SIGNAL_WORDS], peer by peer */
 } symm_comm_calls;
 
 /* A point behind a stream: all that the stream was given before (point.h). All zero: nothing to

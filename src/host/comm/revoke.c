@@ -21,7 +21,8 @@ const char *symm_stage_name(uint32_t stage) {
                                         "waiting for a piece",
                                         "comparing counts",
                                         "point-to-point",
-                                        "reaching a buffer that is in no window"};
+                                        "reaching a buffer that is in no window",
+                                        "waiting for a signal"};
     return stage < sizeof names / sizeof names[0] ? names[stage] : "?";
 }
 

@@ -22,7 +22,7 @@ static void nap(useconds_t *us) {
 static symmResult_t await_replays(symm_comm *c) {
     useconds_t us = FIRST_NAP_US;
     SYMM_ASSERT(!c->order.eager.any && atomic_load(&c->order.replays) >= 0);
-    /* acquire pairs with the release of launch_ended in launch_host.c */
+    /* acquire pairs with the release of launch_ended in host_task.c */
     while (atomic_load_explicit(&c->order.replays, memory_order_acquire)) {
         SYMM_TRY(symm_stream_may_wait("ending a communicator whose calls a graph replays"));
         nap(&us);

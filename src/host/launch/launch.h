@@ -15,14 +15,39 @@ static inline void symm_launch_observe(symm_comm *c, const symm_observer *o) {
     c->order.observer = o;
 }
 
-/* ---- launch_host.c, launch_messages.c: the host backend -------------------------------------- */
+/* ---- host_task.c: what calls of the host backend share --------------------------------------- */
 
 /* What a captured call asks of its graph: it tells the communicator of its launches. */
 extern const symm_graph_user symm_launch_replayed;
 /* Whether a task may run: its communicator lives. */
 symmResult_t symm_launch_may_run(symm_comm *c);
+
+typedef struct { /* a call that is captured */
+    symm_task_fn fn;
+    void *args; /* copied */
+    size_t bytes;
+    const char *what; /* for texts */
+    int hears;        /* every rank hears from every rank in it */
+    void *kept;       /* what the graph has to hold; NULL: there was no memory for it */
+    const symm_graph_user *held;
+} symm_host_task;
+/* Records it, behind the communicator's other calls of that capture. The graph takes its own
+ * reference of `kept`. */
+symmResult_t symm_host_task_capture(symm_comm *c, const symm_host_task *t, symmStream_t stream);
+/* A call in which not all ranks hear from each other was given to the stream, or has run (NULL). */
+symmResult_t symm_host_task_given(symm_comm *c, symmStream_t stream);
+/* What a kernel left behind becomes the communicator's error. call: in words; alone: in words, of a
+ * wait that this rank alone could have ended. */
+symmResult_t symm_host_task_left(symm_comm *c, const symm_outcome *left, const char *call,
+                                 const char *alone);
+
+/* ---- launch_host.c, launch_messages.c, launch_onesided.c: the host backend ------------------- */
+
 symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
                                   int nstreams);
+
+symmResult_t symm_launch_onesided(symm_comm *c, const symm_onesided_call *call,
+                                  symmStream_t stream);
 
 /* ---- message_plan.c -------------------------------------------------------------------------- */
 

@@ -193,4 +193,5 @@ const symm_launcher symm_launch_gpu = {launch_call,
                                        job,
                                        symm_launch_messages_gpu,
                                        symm_launch_tell_message,
+                                       NULL,
                                        0};

@@ -11,7 +11,6 @@
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "host/gpu/hold.h"
 #include "machine/peer_memory.h"
 #include "keep.h"
 #include "launch.h"
@@ -57,14 +56,6 @@ static symmResult_t run_kernel(symm_comm *c, symm_kernel_id kernel, const symm_a
     return __builtin_expect(out.code != 0, 0) ? report(c, &out) : symmSuccess;
 }
 
-symmResult_t symm_launch_may_run(symm_comm *c) {
-    if (symm_comm_state(c) == SYMM_COMM_FINAL)
-        return SYMM_ERR(symmInvalidUsage,
-                        "a captured call is replayed after its communicator %s was destroyed",
-                        c->name);
-    return symm_comm_used(c); /* it may have waited in its stream for long */
-}
-
 static symmResult_t run_now(task *t) {
     SYMM_TRY(symm_launch_may_run(t->comm));
     if (t->kept && !symm_keep_lives(t->kept)) {
@@ -87,68 +78,20 @@ static symmResult_t run_task(void *p) {
     return r;
 }
 
-static void retain_comm(void *c) {
-    symm_comm_ref(c);
-}
-static void release_comm(void *c) {
-    symm_comm_unref(c);
-}
-
-static void launch_ended(void *p) {
-    /* Pairs with the acquire of await_replays in drain.c: whoever waited sees what the replay
-     * wrote. */
-    atomic_fetch_sub_explicit(&((symm_comm *)p)->order.replays, 1, memory_order_release);
-}
-
-static symmResult_t may_launch(void *p) {
-    const symm_comm *c = p;
-    if (symm_comm_state(c) != SYMM_COMM_FINAL) return symmSuccess;
-    return SYMM_ERR(symmInvalidUsage,
-                    "a graph that holds calls of communicator %s is launched after that was "
-                    "destroyed",
-                    c->name);
-}
-
-/* Counted before `state` is read: if another thread destroys the communicator meanwhile, either it
- * waits for this launch, or the launch is refused here or in run_task. */
-static symmResult_t launch_begins(void *c) {
-    atomic_fetch_add(&((symm_comm *)c)->order.replays, 1);
-    symmResult_t r = may_launch(c);
-    if (r) launch_ended(c);
-    return r;
-}
-
-const symm_graph_user symm_launch_replayed = {.retain = retain_comm,
-                                              .release = release_comm,
-                                              .begin = launch_begins,
-                                              .end = launch_ended,
-                                              .allow = may_launch};
-
-/* The graph tells the communicator of its launches, and keeps what the call uses. */
-static symmResult_t hold_call(const symm_launch *l, symmStream_t stream, symm_keep *k) {
-    SYMM_TRY(symm_graph_hold(l->comm, NULL, stream, l->comm, &symm_launch_replayed));
-    return symm_graph_hold(l->comm, NULL, stream, k, &symm_keep_held);
-}
-
 static symmResult_t capture(const symm_launch *l, task *t, symmStream_t stream) {
-    uint64_t id = 0;
-    SYMM_TRY(symm_launch_may_capture(l->comm, stream));
-    (void)symm_stream_capture(stream, &id); /* 0: another thread has ended it; `record` will say */
-    SYMM_TRY(symm_captured_follow(l->comm, id, stream));
     symm_keep *k = t->kept = symm_keep_new(l);
     if (k) t->args.extents = symm_keep_extents(k);
-    symmResult_t r = k ? hold_call(l, stream, k) : symmOutOfMemory;
-    if (r == symmOutOfMemory) {
-        r = SYMM_ERR(r, "no memory to capture a collective; the capture is lost");
-        symm_stream_lose_capture(stream);
-    }
-    if (!r) r = symm_stream_record(stream, run_task, t, sizeof *t);
+    const symm_host_task job = {.fn = run_task,
+                                .args = t,
+                                .bytes = sizeof *t,
+                                .what = "a collective",
+                                .hears = symm_call_hears(&l->call),
+                                .kept = k,
+                                .held = &symm_keep_held};
+    const symmResult_t r = symm_host_task_capture(l->comm, &job, stream);
     if (k) symm_keep_release(k);
-    if (!r) r = symm_captured_given(l->comm, id, stream);
-    if (r) return r;
-    symm_doing_capture(l->comm);
-    symm_launch_done(l->comm, l, stream, 1);
-    return symmSuccess;
+    if (!r) symm_doing_capture(l->comm);
+    return r;
 }
 
 static symmResult_t give(symm_comm *c, const symm_launch *l, symmStream_t stream) {
@@ -269,4 +212,5 @@ const symm_launcher symm_launch_host = {launch,
                                         job,
                                         symm_launch_messages,
                                         symm_launch_tell_message,
+                                        symm_launch_onesided,
                                         1};

@@ -23,27 +23,12 @@ typedef struct {
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static void reason(symm_comm *c, const symm_p2p_outcome *o, char *text, size_t cap) {
-    if (o->left.code == symmInvalidUsage)
-        symm_message_alone(c->rank, text, cap);
-    else
-        symm_comm_reason(c, (symmResult_t)o->left.code, o->left.rank, text, cap);
-}
-
 static symmResult_t report(symm_comm *c, const symm_p2p_outcome *o) {
-    char text[SYMM_ERR_TEXT], why[SYMM_ERR_TEXT - 160], call[120];
-    SYMM_ASSERT(o->op && o->left.code != symmSuccess);
+    char call[120], alone[120];
+    SYMM_ASSERT(o->op);
     symm_message_text(o->op->sends, o->op->count, o->op->type, o->op->peer, call, sizeof call);
-    const symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
-    if (known) {
-        SYMM_SAY(text, sizeof text, "%.320s (rank %d in %s)", symm_status_text(), c->rank, call);
-        symm_status_adopt(text);
-        return known;
-    }
-    reason(c, o, why, sizeof why);
-    SYMM_SAY(text, sizeof text, "%s (rank %d in %s)", why, c->rank, call);
-    symm_comm_fail(c, (symmResult_t)o->left.code, o->left.rank, text);
-    return SYMM_ERR((symmResult_t)o->left.code, "communicator %s: %s", c->name, text);
+    symm_message_alone(c->rank, alone, sizeof alone);
+    return symm_host_task_left(c, &o->left, call, alone);
 }
 
 static symmResult_t run(symm_comm *c, const symm_p2p_list *list) {
@@ -122,37 +107,23 @@ static symmResult_t scatter(symmStream_t lead, const symmStream_t *streams, int 
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-static symmResult_t hold(symm_comm *c, symm_kept_list *h, symmStream_t stream) {
-    SYMM_TRY(symm_graph_hold(c, NULL, stream, c, &symm_launch_replayed));
-    return symm_graph_hold(c, NULL, stream, h, &symm_kept_list_held);
-}
-
-static void observe(symm_comm *c, symmStream_t stream, int captured) {
-    if (c->order.observer) c->order.observer->called(c, stream, 0, captured);
-}
-
 static task make_task(symm_comm *c, symm_p2p_list *l) {
     SYMM_ASSERT(l->refs ? l->refs > 0 : l->n == 1);
     return (task){.comm = c, .list = l->refs ? l : NULL, .args = l->args, .op = l->ops[0]};
 }
 
 static symmResult_t capture(symm_comm *c, symm_p2p_list *list, symmStream_t stream) {
-    uint64_t id = 0;
     task t = make_task(c, list);
     _Static_assert(sizeof t <= SYMM_TASK_BYTES, "a call fits a task");
-    SYMM_TRY(symm_launch_may_capture(c, stream));
-    (void)symm_stream_capture(stream, &id); /* 0: another thread has ended it; `record` will say */
-    SYMM_TRY(symm_captured_follow(c, id, stream));
     t.held = symm_kept_list_new(c, list);
-    symmResult_t r = t.held ? hold(c, t.held, stream) : symmOutOfMemory;
-    if (r == symmOutOfMemory) {
-        r = SYMM_ERR(r, "no memory to capture sends and receives; the capture is lost");
-        symm_stream_lose_capture(stream);
-    }
-    if (!r) r = symm_stream_record(stream, run_task, &t, sizeof t);
+    const symm_host_task job = {.fn = run_task,
+                                .args = &t,
+                                .bytes = sizeof t,
+                                .what = "sends and receives",
+                                .kept = t.held,
+                                .held = &symm_kept_list_held};
+    const symmResult_t r = symm_host_task_capture(c, &job, stream);
     if (t.held) symm_kept_list_release(t.held);
-    if (!r) r = symm_captured_given(c, id, stream);
-    if (!r) observe(c, stream, 1);
     return r;
 }
 
@@ -161,9 +132,7 @@ static symmResult_t give(symm_comm *c, symm_p2p_list *list, symmStream_t stream)
     if (t.list) symm_p2p_list_ref(t.list);
     const symmResult_t r = symm_stream_submit(stream, run_task, &t, sizeof t);
     if (r && t.list) symm_p2p_list_unref(t.list);
-    if (r) return r;
-    observe(c, stream, 0);
-    return symm_launch_given(c, stream);
+    return r ? r : symm_host_task_given(c, stream);
 }
 
 static symmResult_t launch(symm_comm *c, symm_p2p_list *list, symmStream_t stream) {
@@ -171,8 +140,7 @@ static symmResult_t launch(symm_comm *c, symm_p2p_list *list, symmStream_t strea
     SYMM_TRY(symm_launch_follow(c, stream));
     if (stream) return give(c, list, stream);
     SYMM_TRY(run(c, list));
-    observe(c, NULL, 0);
-    return symmSuccess;
+    return symm_host_task_given(c, NULL);
 }
 
 symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,

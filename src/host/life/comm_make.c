@@ -409,5 +409,7 @@ void symm_comm_unbuild(symm_comm *c) {
     if (inside && gpu) symm_cuda_pop(&scope);
     free(c->calls.memos);
     c->calls.memos = NULL;
+    free(c->calls.tallies);
+    c->calls.tallies = NULL;
     pthread_mutex_destroy(&c->heaps.lock);
 }

@@ -33,7 +33,13 @@ symmResult_t symm_comm_shell(const symmConfig_t *config, symm_comm **out) {
     SYMM_TRY(symm_config_check(config, &cfg));
     symm_comm *c = SYMM_FAIL_HERE(comm_alloc) ? NULL : calloc(1, sizeof *c);
     if (c) c->calls.memos = SYMM_FAIL_ALLOC(comm_memos, calloc(SYMM_MEMOS, sizeof *c->calls.memos));
-    if (!c || !c->calls.memos) {
+    if (c)
+        c->calls.tallies =
+            SYMM_FAIL_ALLOC(comm_tallies, calloc((size_t)SYMM_MAX_RANKS * SYMM_SIGNAL_WORDS,
+                                                 sizeof *c->calls.tallies));
+    if (!c || !c->calls.memos || !c->calls.tallies) {
+        if (c) free(c->calls.memos);
+        if (c) free(c->calls.tallies);
         free(c);
         return SYMM_ERR(symmOutOfMemory, "no memory for a communicator");
     }

@@ -28,6 +28,7 @@ void symm_comm_first_touch(const symm_comm *c) {
               sizeof c->ctl->inbox[0] * (unsigned)(ctas < SYMM_MAX_CTAS ? ctas : SYMM_MAX_CTAS));
     touch((char *)c->ctl->p2p_in, sizeof c->ctl->p2p_in[0] * (unsigned)c->nranks);
     touch((char *)c->ctl->p2p_out, sizeof c->ctl->p2p_out[0] * (unsigned)c->nranks);
+    touch((char *)c->ctl->signals, sizeof c->ctl->signals[0] * (unsigned)c->nranks);
     for (unsigned i = 0; i < 4u * (unsigned)c->nranks; i++)
         touch(mine + s->host.packet_off + i * s->host.packet_slot, packet);
 }

@@ -1,0 +1,21 @@
+/* signals.h - signals of one-sided calls on the host backend: raising one, and waiting for it. The
+ * words lie in the control block of the rank that waits (symm_types.h). wait.c has the functions.
+ * The thread that runs the call; no lock. */
+#ifndef SYMM_SIGNALS_H_
+#define SYMM_SIGNALS_H_
+
+#include "symm_types.h"
+
+/* *raised = count: this rank has raised the signal so often. What it has put, or learned of, before
+ * is seen by who sees the count. */
+void symm_signal_raise(uint64_t *raised, uint64_t count);
+/* How often the signal was raised; what was put before is seen. */
+uint64_t symm_signal_raised(const uint64_t *raised);
+/* Waits until `peer` has raised it `want` times. 0, or non-zero: *out says why not, and the peers'
+ * abort words are set. */
+int symm_signal_wait(const symm_args *a, const uint64_t *raised, uint64_t want, int peer,
+                     symm_outcome *out);
+/* The peers' abort words are set to *out's reason. */
+void symm_signal_give_up(const symm_args *a, symm_outcome *out);
+
+#endif
