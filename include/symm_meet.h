@@ -38,8 +38,8 @@ typedef struct {
     void *ctx; /* passed to both */
 } symmMeet_t;
 
-/* As symmCommInitRankConfig, with meet->settle in between. nranks may be up to 65536: settle is then
- * called a second time, with symmNotSupported. meet is copied.
+/* As symmCommInitRankConfig, with meet->settle in between. nranks may be up to 65536: of more ranks
+ * than a domain has, settle is called a second time, with symmNotSupported. meet is copied.
  * If the ranks do without a communicator, *comm is NULL; with blocking 0 it is one that has ended
  * with symmInvalidUsage, to be destroyed.
  * Requires: all ranks of the id make this call.

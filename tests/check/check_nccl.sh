@@ -9,7 +9,7 @@ build=${BUILD:-build} cc=${CC:-gcc}
 lib=$PWD/$build/lib/nccl/libnccl.so.2 run=$build/bin/symm-run
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
 export SYMM_BACKEND=host OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
-unset SYMM_NCCL_LIB SYMM_NCCL_VERSION
+unset SYMM_NCCL SYMM_NCCL_LIB SYMM_NCCL_VERSION
 shown() { cat "$dir/err" 2>/dev/null; }
 [ -e "$lib" ] || { t_fail "the library is built" "$lib is not there"; t_done; }
 
@@ -264,9 +264,19 @@ t_equal "counts at exit" 1 \
 
 # ---- the second table of docs/environment.md ----
 printf '%s\n' '#define NCCL_PARAM_INT(f, var, def, min, max, help) var|def|min to max|help' \
-    '#define NCCL_PARAM_STR(f, var, help) var|empty|text|help' '#include "params.def"' |
+    '#define NCCL_PARAM_STR(f, var, help) var|empty|text|help' \
+    '#define NCCL_PARAM_ENUM(f, var, def, names, help) var|names|names|help' \
+    '#include "params.def"' |
     $cc -E -P -Inccl-tests-plugin - | tr -d '\n' | sed 's/"SYMM_/\n"SYMM_/g' |
-    sed -nE 's/^"([A-Z_]+)"\|([^|]*)\|([^|]*)\|"(.*)"\s*$/| `\1` | \2 | \3 | \4 |/p' |
+    sed -nE 's/^"([A-Z_]+)"\|([^|"]*)\|([^|]*)\|"(.*)"\s*$/| `\1` | \2 | \3 | \4 |/p
+        t
+        # names: the first is the default; commas in place of bars
+        s/^"([A-Z_]+)"\|"([a-z]+)[a-z|]*"\|"([a-z|]+)"\|"(.*)"\s*$/| `\1` | \2 | \3 | \4 |/
+        T
+        :more
+        s/^(\| `[A-Z_]+` \| [a-z]+ \| [a-z, ]+)\|([a-z])/\1, \2/
+        t more
+        p' |
     sed -E 's/"\s+"//g; $s/$/\n/' | sed '/^$/d' >"$dir/rows.md"
 awk '/^<!-- drop-in -->/ { on = 1; next } /^<!-- end -->/ { on = 0 } on && /^\| `/' \
     docs/environment.md >"$dir/doc.md"

@@ -5,7 +5,6 @@
 #include "base/status.h"
 #include "host/comm/comm.h"
 #include "host/gpu/backend.h"
-#include "transport/cuda/cuda_device.h"
 #include "comm_make.h"
 
 #define ALONE_NS 10000000000ull /* how long a rank without a record tries to tell the others */
@@ -33,13 +32,11 @@ symmResult_t symmMeetingAllgather(const symmMeeting_t *meeting, const void *send
 /* What a meeting has of the variables, which are read for good later: bad ones are told then. */
 static void look(symm_comm *c, symmMeeting_t *m) {
     symm_params p;
-    int cuda, device;
     const int bad = symm_param_load(&p) != symmSuccess;
     if (c) c->params.setup_timeout_ms = bad ? 300000 : p.setup_timeout_ms;
     m->timeoutMs = bad ? 300000 : (int)p.setup_timeout_ms;
     if (c && c->config.timeoutMs != SYMM_CONFIG_UNDEF) m->timeoutMs = c->config.timeoutMs;
-    if (!bad && !symm_backend_pick(&p, &cuda) && cuda && !symm_cuda_current(&device))
-        m->device = device;
+    if (!bad) m->device = symm_backend_device(&p);
 }
 
 /* The second call is of ranks that have a record. Too many ranks are what cannot be made, too. */

@@ -127,9 +127,9 @@ static symmResult_t meet_and_build(symm_comm *c, const symm_meeting *at) {
     SYMM_TRY(symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot));
     boot->meet = at->meet;
     const symmResult_t r = symm_comm_build_in(at->context, boot, c);
-    if (r == SYMM_ELSEWHERE)
-        return SYMM_ERR(symmInvalidUsage, "the ranks have settled to do without a communicator");
-    return r;
+    if (r != SYMM_ELSEWHERE) return r;
+    symm_status_adopt("the ranks have settled to do without a communicator");
+    return symmInvalidUsage; /* of use to nobody: no line in the log */
 }
 
 /* After a failure symmCommGetAsyncError returns it, and symmCommDestroy cleans up. */
