@@ -21,7 +21,7 @@ typedef struct {
 /* What a call of settle decides. Zero at first. */
 typedef struct {
     int elsewhere;  /* 1, with symmSuccess: the ranks do without a communicator */
-    char text[256]; /* with an error: what symmGetLastError says; "": as it was */
+    char text[400]; /* with an error: what symmGetLastError says; "": as it was */
 } symmVerdict_t;
 typedef struct {
     /* Called on the thread that makes the communicator, in the same order on all ranks:

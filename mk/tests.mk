@@ -117,6 +117,7 @@ $(NCCL_TESTS:%=$(TEST)/%): $(TEST_NCCL_OBJ)
 # The real NCCLs that these find: a whole one, and one that lacks calls.
 REAL_NCCLS := $(TEST)/libnccl-real.so $(TEST)/libnccl-real-old.so
 $(NCCL_TESTS:%=$(TEST)/%): | $(REAL_NCCLS)
+$(TEST)/bench_nccl: | $(NCCL_LIB)
 $(TEST)/libnccl-real-old.so: OLD := -DOLD
 $(REAL_NCCLS): tests/fake/nccl_whole.c nccl-tests-plugin/symbols.h nccl-tests-plugin/symbols.def \
     nccl-tests-plugin/abi.h $(TOBJ)/flags | $(TEST)

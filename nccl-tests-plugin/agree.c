@@ -9,7 +9,7 @@
 
 #include "config.h"
 
-enum { TEXT = 200 };
+enum { TEXT = 280 }; /* of an error or a reason */
 
 struct nccl_making {
     _Atomic int refs;  /* the record; the library, if the creation may go on behind the call */
@@ -66,7 +66,7 @@ static symmResult_t exchange(talk *t, const char *why) {
     if (r) return r;
     const int who = culprit(t);
     if (who < 0) return symmSuccess;
-    snprintf(t->verdict->text, sizeof t->verdict->text, "%.100s%srank %d: %.130s", why,
+    snprintf(t->verdict->text, sizeof t->verdict->text, "%.100s%srank %d: %.270s", why,
              *why ? "; " : "", who, t->all[who].text);
     return (symmResult_t)t->all[who].code;
 }
@@ -214,6 +214,7 @@ static symmResult_t settle(void *ctx, const symmMeeting_t *at, symmResult_t stat
         return symmOutOfMemory;
     }
     const symmResult_t r = decide(&t, status);
+    if (r && verdict->text[0]) symm_nccl_say(symmLogWarn, "%s", verdict->text);
     free(t.all);
     return r;
 }

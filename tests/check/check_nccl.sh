@@ -262,6 +262,23 @@ t_equal "a line for each shape of a call" 2 \
 t_equal "counts at exit" 1 \
     "$(shown | grep -c '1 communicators, all native; 0 calls refused, ncclAllReduce 1')"
 
+# ---- forwarded ----
+real=$PWD/$build/test/libnccl-real.so
+if [ -e "$real" ]; then
+    says "a client in Python, forwarded to a real NCCL" "2 ranks" \
+        env SYMM_NCCL=forward SYMM_NCCL_LIB="$real" SYMM_DEBUG=INFO \
+        python3 tests/check/nccl_client.py "$lib" 2
+    t_equal "a line for each communicator, with the reason" 2 \
+        "$(shown | grep -c "rank [01] of 2, forwarded to $real, .*: SYMM_NCCL=forward$")"
+    t_equal "and counts at exit" 1 "$(shown | grep -c '1 communicators, 1 of them forwarded')"
+else
+    t_skip "a client in Python, forwarded to a real NCCL" "$real is not built"
+fi
+says "no real NCCL to forward to" "exit status 1" \
+    env SYMM_NCCL=forward SYMM_NCCL_LIB="$lib" python3 tests/check/nccl_client.py "$lib" 2
+t_equal "every rank says so" 2 \
+    "$(shown | grep -c "SYMM_NCCL=forward; rank 0: SYMM_NCCL_LIB=$lib: it is symm itself")"
+
 # ---- the second table of docs/environment.md ----
 printf '%s\n' '#define NCCL_PARAM_INT(f, var, def, min, max, help) var|def|min to max|help' \
     '#define NCCL_PARAM_STR(f, var, help) var|empty|text|help' \
