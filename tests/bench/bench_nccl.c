@@ -1,6 +1,6 @@
-/* bench_nccl.c - what the drop-in costs: host time of a call of one rank, in turn with the library's
- * own call of the same thing, or, of a forwarded communicator, with the call of the real NCCL (a
- * stand-in) itself; and making communicators of thread ranks. One thread measures. */
+/* bench_nccl.c - what the drop-in costs: host time of a call of one rank, in turn with the
+ * library's own call of the same thing, or, of a forwarded communicator, with the call of the real
+ * NCCL (a stand-in) itself; and making communicators of thread ranks. One thread measures. */
 #include <dlfcn.h>
 #include <pthread.h>
 
