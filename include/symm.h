@@ -574,6 +574,7 @@ typedef enum {
 #include "symm_explain.h"
 #include "symm_group.h"
 #include "symm_grow.h"
+#include "symm_meet.h"
 #include "symm_onesided.h"
 #include "symm_p2p.h"
 #include "symm_stream.h"

@@ -19,9 +19,10 @@ extern "C" {
 /* Makes a communicator of nranks ranks, of which those of comm come first, with their numbers.
  * config NULL: of ranks of comm, comm's; of new ranks, the default. blocking 0: the ranks of comm
  * first agree, in the call; then as symmCommInitRankConfig.
- * Requires: ranks of comm pass rank -1, and rank 0 an id that was made for this call, in the
- * process of any rank, old or new; that of the others is not looked at. New ranks pass comm NULL,
- * the same id and nranks, and a rank of their own, from the number of comm's ranks to nranks-1.
+ * Requires: ranks of comm pass rank -1, and one of them, whichever, an id that was made for this
+ * call, in the process of any rank, old or new; of several ids that of the lowest rank counts. New
+ * ranks pass comm NULL, the same id and nranks, and a rank of their own, from the number of comm's
+ * ranks to nranks-1.
  * Order: collective over the ranks of comm and the new ones.
  * Errors: as symmCommInitRank, and symmInvalidArgument or symmMismatch, the same on all ranks of
  * comm, which stays usable, where their arguments are wrong or nranks differs. New ranks then get

@@ -114,6 +114,16 @@ $(M_TESTS:%=$(TEST)/%): $(TEST)/%: \
 NCCL_TESTS := $(filter unit_nccl% thr_nccl% fault_nccl% bench_nccl%,$(C_TESTS))
 $(NCCL_TESTS:%=$(TEST)/%): $(TEST_NCCL_OBJ)
 
+# The real NCCLs that these find: a whole one, and one that lacks calls.
+REAL_NCCLS := $(TEST)/libnccl-real.so $(TEST)/libnccl-real-old.so
+$(NCCL_TESTS:%=$(TEST)/%): | $(REAL_NCCLS)
+$(TEST)/bench_nccl: | $(NCCL_LIB)
+$(TEST)/libnccl-real-old.so: OLD := -DOLD
+$(REAL_NCCLS): tests/fake/nccl_whole.c nccl-tests-plugin/symbols.h nccl-tests-plugin/symbols.def \
+    nccl-tests-plugin/abi.h $(TOBJ)/flags | $(TEST)
+	@$(call say,LD,$@)
+	$(Q)$(CC) -std=gnu11 -O1 -g $(WARN) -fPIC -shared $(OLD) -Iinclude $< -lrt -o $@
+
 # A program of others, over the drop-in as it is installed.
 $(TEST)/mp_nccl: $(NCCL_LIB)
 $(TEST)/mp_nccl: BESIDE += -Wl,-rpath,'$$ORIGIN/../lib$(S)/nccl'

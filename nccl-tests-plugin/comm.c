@@ -44,24 +44,29 @@ nccl_comm *symm_nccl_comm_new(void) {
     c->magic = MAGIC;
     c->comm = NULL;
     c->registered = NULL;
+    c->real = NULL;
+    c->making = NULL;
     c->reads_windows = 0;
     atomic_store_explicit(&c->state, COMM_MAKING, memory_order_relaxed);
     return c;
 }
 
 void symm_nccl_comm_live(nccl_comm *c) {
+    int making = COMM_MAKING; /* else it is forwarded, as the ranks have settled behind the call */
     /* Release: pairs with nccl_comm_state. */
-    atomic_store_explicit(&c->state, COMM_LIVE, memory_order_release);
+    atomic_compare_exchange_strong_explicit(&c->state, &making, COMM_LIVE, memory_order_release,
+                                            memory_order_relaxed);
 }
 
 int symm_nccl_comm_end(nccl_comm *c) {
     int state = atomic_load_explicit(&c->state, memory_order_relaxed);
-    while (state == COMM_LIVE || state == COMM_FINAL)
+    while (state == COMM_LIVE || state == COMM_FINAL || state == COMM_FORWARDED)
         if (atomic_compare_exchange_weak(&c->state, &state, COMM_ENDING)) return state;
     return 0;
 }
 
 void symm_nccl_comm_free(nccl_comm *c) {
+    if (c->making) symm_nccl_making_end(c->making, 1);
     atomic_store_explicit(&c->state, COMM_FREE, memory_order_release);
     symm_nccl_lock();
     freed[(freed_first + freed_count++) % NCCL_MAX_COMMS] = (uint32_t)(c - symm_nccl_comms);
@@ -75,6 +80,7 @@ static ncclResult_t wrong(ncclComm_t comm, const char *call) {
                               "%s: the communicator is made by a group that has not ended", call);
     case COMM_FINAL:
         return symm_nccl_fail(ncclInvalidUsage, "%s: the communicator was finalized", call);
+    case COMM_FORWARDED:
     case COMM_LIVE: /* another thread has just made it */
     case COMM_ENDING:
         return symm_nccl_fail(ncclInvalidUsage, "%s: another thread ends the communicator", call);

@@ -1,6 +1,7 @@
 /* config.c - see config.h. Any thread; no lock. */
 #include "config.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const ncclConfig_t unset = {
@@ -107,4 +108,46 @@ ncclResult_t symm_nccl_coll_config(const ncclCollConfig_t *config, const char *c
                       "and from now on",
                       call);
     return ncclSuccess;
+}
+
+/* ---- kept for later -------------------------------------------------------------------------- */
+
+struct nccl_kept {
+    _Atomic int refs;
+    char *net, *name;
+    union {
+        ncclConfig_t config;
+        char bytes[1]; /* as many as the program's has */
+    };
+};
+
+/* A field that the caller's record has. */
+#define HAS(c, field) \
+    ((c)->size >= offsetof(ncclConfig_t, field) + sizeof(c)->field && (c)->field != NULL)
+
+nccl_kept *symm_nccl_kept_new(const ncclConfig_t *config) {
+    const size_t bytes = config->size > sizeof *config ? config->size : sizeof *config;
+    nccl_kept *k = calloc(1, sizeof *k + bytes);
+    if (!k) return NULL;
+    k->refs = 1;
+    memcpy(k->bytes, config, config->size);
+    if (HAS(config, netName)) k->config.netName = k->net = strdup(config->netName);
+    if (HAS(config, commName)) k->config.commName = k->name = strdup(config->commName);
+    return k;
+}
+
+nccl_kept *symm_nccl_kept_ref(nccl_kept *k) {
+    if (k) atomic_fetch_add(&k->refs, 1);
+    return k;
+}
+
+void symm_nccl_kept_drop(nccl_kept *k) {
+    if (!k || atomic_fetch_sub(&k->refs, 1) > 1) return;
+    free(k->net);
+    free(k->name);
+    free(k);
+}
+
+ncclConfig_t *symm_nccl_kept_config(nccl_kept *k) {
+    return k ? &k->config : NULL;
 }

@@ -2,35 +2,43 @@
  * real NCCL. Any thread; no lock. */
 #include "plugin.h"
 
-#define EMPTY_ncclResult_t ncclInvalidUsage
-#define EMPTY_int          0
-#define EMPTY_ncclTeam_t   ((ncclTeam_t){0, 0, 0})
-#define EMPTY_void         ((void)0)
-
 static void refuse(const char *name, const char *why, const char *more) {
     symm_nccl_shapes_refused();
     symm_nccl_fail(ncclInvalidUsage, "%s %s%s%s", name, why, *more ? ": " : "", more);
 }
 
 #define BODY_native(ret, name, params, args, why)
+#define BODY_native_comm BODY_native
+#define BODY_native_win  BODY_native
 #define BODY_refused(ret, name, params, args, why) \
     ret name params {                              \
         refuse(#name, why, "");                    \
-        return EMPTY_##ret;                        \
+        return NCCL_EMPTY_##ret;                   \
     }                                              \
     NCCL_ALIAS(name);
-#define BODY_later BODY_refused
-#define INSIDE_REAL \
-    __attribute__((cleanup(symm_nccl_real_left))) int before = symm_nccl_real_entered()
-#define BODY_forwarded(ret, name, params, args, why)               \
-    ret name params {                                              \
-        const char *none;                                          \
-        __typeof__(&name) real = symm_nccl_real("p" #name, &none); \
-        INSIDE_REAL;                                               \
-        if (real) return real args;                                \
-        refuse(#name, why, none);                                  \
-        return EMPTY_##ret;                                        \
-    }                                                              \
+#define BODY_refused_by(forwarded, ret, name, args, why) \
+    {                                                    \
+        if (forwarded) return NCCL_ELSE(name) args;      \
+        refuse(#name, why, "");                          \
+        return NCCL_EMPTY_##ret;                         \
+    }                                                    \
+    NCCL_ALIAS(name)
+#define BODY_refused_comm(ret, name, params, args, why) \
+    ret name params BODY_refused_by(symm_nccl_passes((ncclComm_t)comm), ret, name, args, why);
+#define BODY_refused_win(ret, name, params, args, why) \
+    ret name params BODY_refused_by(symm_nccl_passes_window(win), ret, name, args, why);
+#define BODY_later      BODY_refused
+#define BODY_later_comm BODY_refused_comm
+#define BODY_forwarded(ret, name, params, args, why)    \
+    ret name params {                                   \
+        const char *none;                               \
+        const nccl_calls *real = symm_nccl_real(&none); \
+        NCCL_INSIDE_REAL;                               \
+        if (real && real->name) return real->name args; \
+        if (real) none = symm_nccl_real_lacks(#name);   \
+        refuse(#name, why, none);                       \
+        return NCCL_EMPTY_##ret;                        \
+    }                                                   \
     NCCL_ALIAS(name);
 
 /* Arguments of a refused call are not looked at. */

@@ -12,6 +12,7 @@ typedef struct after {
 
 static _Thread_local struct {
     int depth;
+    int real; /* the real NCCL's group is open: calls of forwarded communicators stand in it */
     ncclResult_t refused;
     after *first, **last;
     after *room; /* for the next one */
@@ -54,6 +55,7 @@ ncclResult_t symm_nccl_group_refuse(ncclResult_t code) {
 ncclResult_t ncclGroupStart(void) {
     if (!group.depth) {
         group.refused = ncclSuccess;
+        group.real = 0;
         group.first = NULL;
         group.last = &group.first;
     }
@@ -61,6 +63,35 @@ ncclResult_t ncclGroupStart(void) {
     return nccl_of(symmGroupStart());
 }
 NCCL_ALIAS(ncclGroupStart);
+
+/* ---- the real NCCL's ------------------------------------------------------------------------- */
+
+void symm_nccl_group_real(const nccl_calls *real) {
+    if (LIKELY(!group.depth) || group.real || !real->ncclGroupStart || !real->ncclGroupEnd) return;
+    group.real = real->ncclGroupStart() == ncclSuccess;
+}
+
+/* NCCL ends a group without running it if a call in it was refused: one of no communicator is. */
+static void spoil(const nccl_calls *real) {
+    if (real->ncclAllReduce) real->ncclAllReduce(NULL, NULL, 0, ncclInt8, ncclSum, NULL, NULL);
+}
+
+/* Behind the native calls, which all ranks run first. code: what came of them. */
+static ncclResult_t end_real(ncclResult_t code, ncclSimInfo_t *info) {
+    const nccl_calls *real = symm_nccl_real_calls();
+    if (!group.real) return code;
+    NCCL_INSIDE_REAL;
+    const int runs = !code || code == ncclInProgress;
+    group.real = 0;
+    if (!runs) spoil(real);
+    const ncclResult_t r = info && real->ncclGroupSimulateEnd ? real->ncclGroupSimulateEnd(info)
+                                                              : real->ncclGroupEnd();
+    if (!runs) return code;
+    if (r && r != ncclInProgress) return symm_nccl_forward_failed("ncclGroupEnd", NULL, r);
+    return r ? r : code;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static void run_after(symmResult_t result) {
     for (after *a = group.first, *next; a; a = next) {
@@ -76,21 +107,41 @@ static void run_after(symmResult_t result) {
 ncclResult_t ncclGroupEnd(void) {
     const symmResult_t result = symmGroupEnd();
     if (!group.depth || --group.depth) return nccl_of(result);
-    const ncclResult_t code = group.refused ? group.refused : nccl_of(result);
+    const ncclResult_t code = end_real(group.refused ? group.refused : nccl_of(result), NULL);
     run_after(result);
     return code;
 }
 NCCL_ALIAS(ncclGroupEnd);
 
-/* The group ends without having run. There is no estimate to give. */
-ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info) {
-    (void)info;
-    if (!group.depth) return nccl_of(symmGroupEnd());
-    symm_nccl_shapes_refused();
-    const ncclResult_t code = symm_nccl_group_refuse(
-        symm_nccl_fail(ncclInvalidUsage, "ncclGroupSimulateEnd: symm estimates no times; the group "
-                                         "has ended and none of its calls has run"));
-    ncclGroupEnd();
+static ncclResult_t check_info(const ncclSimInfo_t *info) {
+    if (!info || (info->magic == NCCL_SIM_MAGIC && info->size >= sizeof *info)) return ncclSuccess;
+    return symm_nccl_fail(ncclInvalidArgument,
+                          "ncclGroupSimulateEnd: magic %#x, size %zu: it must be made with NCCL's "
+                          "initializer",
+                          info->magic, info->size);
+}
+
+/* The group ends without having run. symm estimates no times: that of a group with native calls is
+ * NCCL's "undefined". */
+static ncclResult_t simulate(ncclSimInfo_t *info) {
+    symmGroupInfo_t plan = {.size = sizeof plan};
+    const ncclResult_t bad = check_info(info);
+    ncclResult_t code = group.refused ? group.refused : nccl_of(symmGroupSimulateEnd(&plan));
+    if (bad) code = bad;
+    symmGroupDiscard();
+    group.depth = 0;
+    const int mixed = group.real && plan.calls;
+    if (!code && plan.calls)
+        symm_nccl_say(symmLogInfo, "ncclGroupSimulateEnd: %d calls, as %d kernels: %.600s",
+                      plan.calls, plan.kernels, plan.text);
+    if (info && !bad) info->estimatedTime = -1;
+    code = end_real(code, bad ? NULL : info);
+    if (info && !bad && mixed) info->estimatedTime = -1;
+    run_after(symmSuccess);
     return code;
+}
+
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info) {
+    return group.depth == 1 ? simulate(info) : ncclGroupEnd();
 }
 NCCL_ALIAS(ncclGroupSimulateEnd);

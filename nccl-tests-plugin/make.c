@@ -1,5 +1,6 @@
 /* make.c - making and ending communicators. Any thread; no lock. A handle is written when the call
  * is made, as NCCL does; in a group it can be used when the group has ended. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "config.h"
@@ -8,7 +9,8 @@
 static void made(void *record, void *out, symmResult_t result) {
     nccl_comm *c = record;
     (void)result; /* of a group: other communicators may have failed, this one not */
-    if (c->comm) {
+    if (c->making) symm_nccl_making_made(c->making, c->comm != NULL);
+    if (c->comm || nccl_comm_forwarded(nccl_handle(c))) {
         symm_nccl_shapes_begin(c);
         symm_nccl_comm_live(c);
         return;
@@ -17,16 +19,34 @@ static void made(void *record, void *out, symmResult_t result) {
     symm_nccl_comm_free(c);
 }
 
-/* What creations begin with: the config and a record. */
+/* A record, and room for what is done behind the call. */
+static ncclResult_t begin_record(nccl_comm **record) {
+    ncclResult_t r = symm_nccl_after_room();
+    if (!r && !(*record = symm_nccl_comm_new())) r = ncclSystemError;
+    return r;
+}
+
+/* What a communicator that is made from another one begins with: the config and a record. */
 static ncclResult_t begin(const char *call, ncclComm_t *out, const ncclConfig_t *config,
                           symmConfig_t *mine, nccl_comm **record) {
     symm_nccl_params p;
     if (!out) return symm_nccl_group_refuse(symm_nccl_null(call, "comm"));
     ncclResult_t r = symm_nccl_params_load(&p);
     if (!r) r = symm_nccl_config(config, mine);
-    if (!r) r = symm_nccl_after_room();
-    if (!r && !(*record = symm_nccl_comm_new())) r = ncclSystemError;
+    if (!r) r = begin_record(record);
     return r ? symm_nccl_group_refuse(r) : r;
+}
+
+/* What its ranks settle when they meet. All of them are told then of variables that are wrong here;
+ * a config is the program's own, and as in NCCL the others are not told. */
+static ncclResult_t begin_making(nccl_comm *c, const ncclConfig_t *config, symmConfig_t *mine) {
+    symm_nccl_params p = {.mode = NCCL_MODE_AUTO};
+    ncclResult_t r = symm_nccl_config(config, mine);
+    const ncclResult_t bad = r ? r : symm_nccl_params_load(&p);
+    if (!r && !(c->making = symm_nccl_making_new(c, p.mode, config, bad))) r = ncclSystemError;
+    if (!r) return r;
+    symm_nccl_comm_free(c);
+    return symm_nccl_group_refuse(r);
 }
 
 static ncclResult_t init_rank(const char *call, ncclComm_t *comm, int nranks,
@@ -34,13 +54,17 @@ static ncclResult_t init_rank(const char *call, ncclComm_t *comm, int nranks,
     symmConfig_t mine;
     symmUniqueId_t mine_id;
     nccl_comm *c;
-    const ncclResult_t r = begin(call, comm, config, &mine, &c);
+    if (!comm) return symm_nccl_group_refuse(symm_nccl_null(call, "comm"));
+    ncclResult_t r = begin_record(&c);
+    if (r) return symm_nccl_group_refuse(r);
+    r = begin_making(c, config, &mine);
     if (r) return r;
     _Static_assert(sizeof mine_id == sizeof *id, "an id of symm is one of NCCL");
     mine_id = *(const symmUniqueId_t *)(const void *)id;
     *comm = nccl_handle(c);
+    const symmMeet_t meet = symm_nccl_making_meet(c->making);
     return symm_nccl_after(made, c, comm,
-                           symmCommInitRankConfig(&c->comm, nranks, mine_id, rank, &mine));
+                           symmCommInitRankMeet(&c->comm, nranks, mine_id, rank, &mine, &meet));
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank) {
@@ -70,6 +94,16 @@ static void drop_all(nccl_comm **records, int n) {
     for (int i = 0; i < n; i++) symm_nccl_comm_free(records[i]);
 }
 
+/* Why is symm's last text. */
+static ncclResult_t not_native(ncclComm_t *comms, int n, const int *devices) {
+    char why[160];
+    symm_nccl_params p;
+    const ncclResult_t bad = symm_nccl_params_load(&p);
+    if (bad || p.mode == NCCL_MODE_NATIVE) return bad ? bad : symm_nccl_result(symmNotSupported);
+    snprintf(why, sizeof why, "%s", symmGetLastError(NULL));
+    return symm_nccl_forward_all(comms, n, devices, why);
+}
+
 static ncclResult_t init_all(ncclComm_t *comms, int n, const int *devices, nccl_comm **records,
                              symmComm_t *mine) {
     for (int i = 0; i < n; i++)
@@ -79,9 +113,8 @@ static ncclResult_t init_all(ncclComm_t *comms, int n, const int *devices, nccl_
         }
     const symmResult_t r = symmCommInitAll(mine, n, devices);
     if (r) {
-        const ncclResult_t code = symm_nccl_result(r);
         drop_all(records, n);
-        return code;
+        return r == symmNotSupported ? not_native(comms, n, devices) : symm_nccl_result(r);
     }
     for (int i = 0; i < n; i++) {
         records[i]->comm = mine[i];
@@ -99,6 +132,8 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices) {
         return symm_nccl_fail(ncclInvalidArgument, "%s: ndev=%d: must be at least 1", call, n);
     const ncclResult_t bad = symm_nccl_params_load(&p);
     if (bad) return bad;
+    if (p.mode == NCCL_MODE_FORWARD)
+        return symm_nccl_forward_all(comms, n, devices, "SYMM_NCCL=forward");
     nccl_comm **records = calloc((size_t)n, sizeof *records);
     symmComm_t *mine = calloc((size_t)n, sizeof *mine);
     const ncclResult_t r =
@@ -117,6 +152,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     static const char call[] = "ncclCommSplit";
     symmConfig_t mine;
     nccl_comm *parent = nccl_comm_live(comm), *c;
+    if (nccl_comm_forwarded(comm))
+        return symm_nccl_forward_split(comm, color, key, newcomm, config);
     if (!parent) return symm_nccl_comm_none(comm, call);
     const ncclResult_t r = begin(call, newcomm, config, &mine, &c);
     if (r) return r;
@@ -131,6 +168,8 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *n
     static const char call[] = "ncclCommShrink";
     symmConfig_t mine;
     nccl_comm *parent = nccl_comm_live(comm), *c;
+    if (nccl_comm_forwarded(comm))
+        return symm_nccl_forward_shrink(comm, excluded, n, newcomm, config, flags);
     if (!parent) return symm_nccl_comm_none(comm, call);
     if (flags & ~NCCL_SHRINK_ABORT)
         return symm_nccl_group_refuse(symm_nccl_fail(
@@ -144,10 +183,36 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *n
 }
 NCCL_ALIAS(ncclCommShrink);
 
+/* A new rank, which has no communicator yet, goes to who serves all of them. */
+static int grows_elsewhere(ncclComm_t comm) {
+    symm_nccl_params p;
+    if (comm) return nccl_comm_forwarded(comm) != NULL;
+    return !symm_nccl_params_load(&p) && p.mode == NCCL_MODE_FORWARD;
+}
+
+ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank,
+                          ncclComm_t *newcomm, ncclConfig_t *config) {
+    static const char call[] = "ncclCommGrow";
+    symmConfig_t mine;
+    nccl_comm *parent = nccl_comm_live(comm), *c;
+    if (grows_elsewhere(comm))
+        return symm_nccl_forward_grow(comm, nranks, id, rank, newcomm, config);
+    if (comm && !parent) return symm_nccl_comm_none(comm, call);
+    const ncclResult_t r = begin(call, newcomm, config, &mine, &c);
+    if (r) return r;
+    *newcomm = nccl_handle(c);
+    return symm_nccl_after(made, c, newcomm,
+                           symmCommGrow(parent ? parent->comm : NULL, nranks,
+                                        (const symmUniqueId_t *)(const void *)id, rank, &c->comm,
+                                        config ? &mine : NULL));
+}
+NCCL_ALIAS(ncclCommGrow);
+
 /* ---- the end --------------------------------------------------------------------------------- */
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     if (!comm) return ncclSuccess;
+    if (nccl_comm_forwarded(comm)) return symm_nccl_forward_finalize(comm);
     nccl_comm *c = nccl_comm_live(comm);
     if (!c) return symm_nccl_comm_none(comm, "ncclCommFinalize");
     const symmResult_t r = symmCommFinalize(c->comm);
@@ -178,6 +243,8 @@ static ncclResult_t end(nccl_comm *c, int state, symmResult_t (*how)(symmComm_t 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     static const char call[] = "ncclCommDestroy";
     if (!comm) return ncclSuccess;
+    if (nccl_comm_forwarded(comm))
+        return symm_nccl_forward_end(call, comm, symm_nccl_real_calls()->ncclCommDestroy);
     nccl_comm *c;
     const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
     if (bad) return bad;
@@ -191,7 +258,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     static const char call[] = "ncclCommAbort";
     if (!comm) return ncclSuccess;
     nccl_comm *c = (nccl_comm *)(void *)comm;
-    if (nccl_comm_state(comm) == COMM_ENDING) return nccl_of(symmCommRevoke(c->comm, 0));
+    if (nccl_comm_forwarded(comm))
+        return symm_nccl_forward_end(call, comm, symm_nccl_real_calls()->ncclCommAbort);
+    if (nccl_comm_state(comm) == COMM_ENDING && !c->real)
+        return nccl_of(symmCommRevoke(c->comm, 0));
     const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
     if (bad) return bad;
     const int state = symm_nccl_comm_end(c);
@@ -200,6 +270,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 NCCL_ALIAS(ncclCommAbort);
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
+    if (symm_nccl_passes(comm)) return NCCL_ELSE(ncclCommRevoke)(comm, flags);
     nccl_comm *c;
     const ncclResult_t bad = symm_nccl_comm_find(comm, "ncclCommRevoke", &c);
     return bad ? bad : nccl_of(symmCommRevoke(c->comm, flags));

@@ -38,13 +38,41 @@ static ncclResult_t read_str(const char *var, char *out, size_t cap) {
     return ncclSuccess;
 }
 
+/* names: as in the table. The message lists them with commas. */
+static ncclResult_t bad_name(const char *var, const char *s, const char *names) {
+    char list[128];
+    size_t n = 0;
+    for (const char *p = names; *p && n + 3 < sizeof list; p++) {
+        list[n++] = *p == '|' ? ',' : *p;
+        if (*p == '|') list[n++] = ' ';
+    }
+    list[n] = 0;
+    return symm_nccl_fail(ncclInvalidArgument, "%s=%.64s: must be one of %s", var, s, list);
+}
+
+static ncclResult_t read_enum(const char *var, int def, const char *names, int *out) {
+    const char *s = getenv(var);
+    int at = 0;
+    *out = def;
+    if (!s || !*s) return ncclSuccess;
+    for (const char *p = names; *p; p += strcspn(p, "|"), p += *p == '|', at++) {
+        const size_t n = strcspn(p, "|");
+        if (strlen(s) != n || strncmp(s, p, n)) continue;
+        *out = at;
+        return ncclSuccess;
+    }
+    return bad_name(var, s, names);
+}
+
 static int is_known(const char *name, size_t len) {
     static const char *const names[] = {
 #define NCCL_PARAM_INT(field, var, def, min, max, help) var,
 #define NCCL_PARAM_STR(field, var, help)                var,
+#define NCCL_PARAM_ENUM(field, var, def, names, help)   var,
 #include "params.def"
 #undef NCCL_PARAM_INT
 #undef NCCL_PARAM_STR
+#undef NCCL_PARAM_ENUM
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strlen(names[i]) == len && !memcmp(names[i], name, len)) return 1;
@@ -69,9 +97,12 @@ ncclResult_t symm_nccl_params_load(symm_nccl_params *out) {
     if (!r) r = read_int(var, def, min, max, &p.field);
 #define NCCL_PARAM_STR(field, var, help) \
     if (!r) r = read_str(var, p.field, sizeof p.field);
+#define NCCL_PARAM_ENUM(field, var, def, names, help) \
+    if (!r) r = read_enum(var, def, names, &p.field);
 #include "params.def"
 #undef NCCL_PARAM_INT
 #undef NCCL_PARAM_STR
+#undef NCCL_PARAM_ENUM
     if (r) return r;
     tell_unknown();
     *out = p;

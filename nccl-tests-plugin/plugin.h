@@ -37,9 +37,11 @@ static inline ncclResult_t nccl_of(symmResult_t r) {
 typedef struct {
 #define NCCL_PARAM_INT(field, var, def, min, max, help) int field;
 #define NCCL_PARAM_STR(field, var, help)                char field[256];
+#define NCCL_PARAM_ENUM(field, var, def, names, help)   int field;
 #include "params.def"
 #undef NCCL_PARAM_INT
 #undef NCCL_PARAM_STR
+#undef NCCL_PARAM_ENUM
 } symm_nccl_params;
 /* Reads them anew. A bad value: ncclInvalidArgument, with what is allowed. Unknown SYMM_NCCL names:
  * a warning, once in a process. */
@@ -62,7 +64,8 @@ typedef enum {
     CALLS
 } nccl_call;
 
-enum { COMM_FREE, COMM_MAKING, COMM_LIVE, COMM_FINAL, COMM_ENDING };
+/* FORWARDED: by a real NCCL, to its end. The others are of native ones. */
+enum { COMM_FREE, COMM_MAKING, COMM_LIVE, COMM_FINAL, COMM_ENDING, COMM_FORWARDED };
 
 typedef struct symm_nccl_registered symm_nccl_registered; /* of ncclCommRegister: window.c */
 
@@ -71,9 +74,11 @@ typedef struct symm_nccl_registered symm_nccl_registered; /* of ncclCommRegister
 typedef struct {
     _Alignas(128) uint64_t magic;
     _Atomic int state; /* COMM_*; LIVE is stored, released, when comm is set */
+    int reads_windows; /* under window.c's lock: kernels may read handles of windows */
     symmComm_t comm;
     symm_nccl_registered *registered; /* under comm.c's lock */
-    int reads_windows;                /* under window.c's: kernels may read handles of windows */
+    ncclComm_t real;                  /* forwarded: the real NCCL's; set before the state says so */
+    struct nccl_making *making;       /* agree.c; NULL: made in the call, or made */
     _Atomic uint64_t calls[CALLS];
 } nccl_comm;
 _Static_assert(sizeof(nccl_comm) == 128, "one of them in two lines");
@@ -115,10 +120,19 @@ static inline nccl_comm *nccl_comm_live(ncclComm_t comm) {
     return LIKELY(nccl_comm_state(comm) == COMM_LIVE) ? (nccl_comm *)(void *)comm : NULL;
 }
 
+/* The record of a forwarded communicator; NULL if it is none. Does not report. */
+static inline nccl_comm *nccl_comm_forwarded(ncclComm_t comm) {
+    return LIKELY(nccl_comm_state(comm) == COMM_FORWARDED) ? (nccl_comm *)(void *)comm : NULL;
+}
+
 /* ---- windows (window.c) ---------------------------------------------------------------------- */
 
 /* Takes the records of a communicator's windows and registrations: it has ended. */
 void symm_nccl_windows_end(nccl_comm *c);
+/* 1: the handle is one of ours, live or not. */
+int symm_nccl_window_ours(ncclWindow_t win);
+/* The error of a handle that is no live window. */
+ncclResult_t symm_nccl_window_none(ncclWindow_t win, const char *call);
 
 /* ---- groups (group.c) ------------------------------------------------------------------------ */
 
@@ -130,19 +144,93 @@ typedef void (*nccl_after)(void *record, void *out, symmResult_t result);
 ncclResult_t symm_nccl_after(nccl_after fn, void *record, void *out, symmResult_t now);
 /* Before such a call: memory for it. symmOutOfMemory refuses the group. */
 ncclResult_t symm_nccl_after_room(void);
+/* Before a call of a forwarded communicator: inside a group, the real NCCL's group is open too. */
+void symm_nccl_group_real(const nccl_calls *real);
 /* A call that this library refuses itself: the open group, if any, runs nothing. Returns code. */
 ncclResult_t symm_nccl_group_refuse(ncclResult_t code);
 
 /* ---- a real NCCL (real.c) -------------------------------------------------------------------- */
 
-/* Its function of that name (a pncclX name); NULL, with the reason in *why. Looks for the library
- * the first time. */
-void *symm_nccl_real(const char *name, const char **why);
-/* While its function runs: entered before, left behind, with what entered returned. */
-int symm_nccl_real_entered(void);
-void symm_nccl_real_left(const int *before);
+/* Its functions; NULL, with the reason in *why. Looks for the library the first time. */
+const nccl_calls *symm_nccl_real(const char **why);
+/* The same behind a call that succeeded, as there was one for every forwarded communicator; else
+ * NULL. */
+const nccl_calls *symm_nccl_real_calls(void);
+/* Where it is, and "PATH has no pNAME". */
+const char *symm_nccl_real_path(void);
+const char *symm_nccl_real_lacks(const char *name);
 /* Version of a real library that is loaded already, or that SYMM_NCCL_LIB names; 0: none. */
 int symm_nccl_real_version(void);
+
+/* How deep this thread is in functions of a real NCCL, which may call ours. */
+extern _Thread_local int symm_nccl_inside_real;
+static inline void nccl_left_real(const int *before) {
+    symm_nccl_inside_real = *before;
+}
+/* In a block that calls them. */
+#define NCCL_INSIDE_REAL \
+    __attribute__((cleanup(nccl_left_real))) const int before = symm_nccl_inside_real++
+
+/* ---- forwarded communicators (forward.c, forward_life.c) ------------------------------------- */
+
+/* 1: a function that is native passes the call on: the communicator is forwarded, or one of the
+ * real NCCL's own, which calls us. The same of a window that is none of ours. */
+int symm_nccl_passes(ncclComm_t comm);
+int symm_nccl_passes_window(ncclWindow_t win);
+/* A function of the real NCCL has failed: its text becomes ours, an open group runs nothing.
+ * Returns r. */
+ncclResult_t symm_nccl_forward_failed(const char *name, ncclComm_t real, ncclResult_t r);
+/* A communicator of the real NCCL in a record that is being made, from now on. 0: the record was
+ * ended meanwhile. */
+int symm_nccl_forward_take(nccl_comm *c, ncclComm_t real);
+/* Tells of it, once. why: a reason. */
+void symm_nccl_forward_tell(const nccl_comm *c, const char *why);
+/* Ends one by the real NCCL's `how`, in which name is for errors. */
+typedef ncclResult_t (*nccl_ending)(ncclComm_t comm);
+ncclResult_t symm_nccl_forward_end(const char *name, ncclComm_t comm, nccl_ending how);
+ncclResult_t symm_nccl_forward_finalize(ncclComm_t comm);
+ncclResult_t symm_nccl_forward_split(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
+                                     ncclConfig_t *config);
+ncclResult_t symm_nccl_forward_shrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *newcomm,
+                                      ncclConfig_t *config, int flags);
+/* comm may be NULL: a new rank. */
+ncclResult_t symm_nccl_forward_grow(ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank,
+                                    ncclComm_t *newcomm, ncclConfig_t *config);
+/* All n of a process. why: the reason. */
+ncclResult_t symm_nccl_forward_all(ncclComm_t *comms, int n, const int *devices, const char *why);
+
+/* ---- the mode of a communicator, agreed when it is made (agree.c) ---------------------------- */
+
+enum { NCCL_MODE_AUTO, NCCL_MODE_NATIVE, NCCL_MODE_FORWARD };
+typedef struct nccl_making nccl_making;
+/* What ranks settle with each other while c is being made. config (may be NULL) is copied. bad:
+ * this rank cannot go on, the text is the thread's last; the others are told. NULL: no memory,
+ * reported. */
+nccl_making *symm_nccl_making_new(nccl_comm *c, int mode, const ncclConfig_t *config,
+                                  ncclResult_t bad);
+symmMeet_t symm_nccl_making_meet(nccl_making *m);
+/* The call has been made. begun 1: there is a communicator of symm, which may go on behind the
+ * call: then m stays with the record. */
+void symm_nccl_making_made(nccl_making *m, int begun);
+/* The record ends; m is not used by it any more. */
+void symm_nccl_making_end(nccl_making *m, int begun);
+
+/* ---- making one of the real NCCL, on a thread of its own (enter.c) --------------------------- */
+
+typedef struct nccl_kept nccl_kept; /* a program's config: config.h */
+typedef struct {
+    int nranks, rank, device; /* device -1: none is set */
+    ncclUniqueId id;
+    nccl_kept *config; /* NULL: none */
+} nccl_entering;
+typedef struct nccl_entry nccl_entry;
+/* Begins. An error is reported, and *out is as it was. */
+ncclResult_t symm_nccl_entry_begin(const nccl_entering *how, nccl_entry **out);
+/* 1: it has come out, with *code and, of an error, the real NCCL's text. */
+int symm_nccl_entry_done(nccl_entry *e, ncclResult_t *code, char *text, size_t cap);
+/* Frees e. kept 1: it is done, and this is its communicator. 0: nobody wants it: it is aborted, now
+ * or when the thread comes out of the real NCCL. */
+ncclComm_t symm_nccl_entry_end(nccl_entry *e, int kept);
 
 /* ---- counters and shapes (shapes.c) ---------------------------------------------------------- */
 

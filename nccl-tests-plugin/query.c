@@ -18,12 +18,17 @@ ncclResult_t ncclGetVersion(int *version) {
 }
 NCCL_ALIAS(ncclGetVersion);
 
+/* Of a forwarded communicator the real NCCL answers. */
+#define PASSED(call, ...) \
+    if (UNLIKELY(symm_nccl_passes(comm))) return NCCL_ELSE(call)(__VA_ARGS__)
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     return nccl_of(symmGetUniqueId((symmUniqueId_t *)(void *)id));
 }
 NCCL_ALIAS(ncclGetUniqueId);
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
+    PASSED(ncclCommGetAsyncError, comm, error);
     symmResult_t now = symmSuccess;
     nccl_comm *c;
     const ncclResult_t bad = symm_nccl_comm_find(comm, "ncclCommGetAsyncError", &c);
@@ -43,17 +48,20 @@ static ncclResult_t ask(const char *call, ncclComm_t comm,
 }
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *count) {
+    PASSED(ncclCommCount, comm, count);
     return ask("ncclCommCount", comm, symmCommCount, count);
 }
 NCCL_ALIAS(ncclCommCount);
 
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank) {
+    PASSED(ncclCommUserRank, comm, rank);
     return ask("ncclCommUserRank", comm, symmCommUserRank, rank);
 }
 NCCL_ALIAS(ncclCommUserRank);
 
 /* -1 on the host backend: there is no GPU. */
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device) {
+    PASSED(ncclCommCuDevice, comm, device);
     return ask("ncclCommCuDevice", comm, symmCommDevice, device);
 }
 NCCL_ALIAS(ncclCommCuDevice);
@@ -65,23 +73,39 @@ static ncclResult_t look(const char *call, ncclComm_t comm, symmCommInfo_t *info
     return bad ? bad : nccl_of(symmCommQuery(c->comm, info));
 }
 
-/* Nothing can be suspended. Scratch is what a communicator holds; windows are the program's. */
+/* Nothing can be suspended. Windows are the program's own memory, and not counted. */
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value) {
     static const char call[] = "ncclCommMemStats";
-    symmCommInfo_t info;
-    const ncclResult_t r = look(call, comm, &info);
+    PASSED(ncclCommMemStats, comm, stat, value);
+    symmCommMem_t mem = {.size = sizeof mem};
+    nccl_comm *c;
+    ncclResult_t r = symm_nccl_comm_find(comm, call, &c);
+    if (!r) r = nccl_of(symmCommMemQuery(c->comm, &mem));
     if (r) return r;
     if (!value) return symm_nccl_null(call, "value");
     if ((unsigned)stat > ncclStatGpuMemTotal)
         return symm_nccl_fail(ncclInvalidArgument, "%s: stat=%d: must be 0 to %d", call, (int)stat,
                               ncclStatGpuMemTotal);
-    *value = stat == ncclStatGpuMemPersist || stat == ncclStatGpuMemTotal ? info.scratchBytes : 0;
+    const uint64_t persist = mem.controlBytes + mem.scratchBytes;
+    *value = stat == ncclStatGpuMemPersist ? persist
+             : stat == ncclStatGpuMemTotal ? persist + mem.heapBytes
+                                           : 0;
     return ncclSuccess;
 }
 NCCL_ALIAS(ncclCommMemStats);
 
+/* The id of a communicator that grows: of symm's, an id as any other. */
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id) {
+    PASSED(ncclCommGetUniqueId, comm, id);
+    nccl_comm *c;
+    const ncclResult_t bad = symm_nccl_comm_find(comm, "ncclCommGetUniqueId", &c);
+    return bad ? bad : ncclGetUniqueId(id);
+}
+NCCL_ALIAS(ncclCommGetUniqueId);
+
 /* Fields that the caller's version does not have are left out. */
 ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t *props) {
+    PASSED(ncclCommQueryProperties, comm, props);
     static const char call[] = "ncclCommQueryProperties";
     symmCommInfo_t info;
     const ncclResult_t r = look(call, comm, &info);
@@ -107,6 +131,7 @@ NCCL_ALIAS(ncclCommQueryProperties);
 /* ---- teams: every rank reaches every other's memory ------------------------------------------ */
 
 ncclTeam_t ncclTeamWorld(ncclComm_t comm) {
+    PASSED(ncclTeamWorld, comm);
     symmCommInfo_t info;
     if (look("ncclTeamWorld", comm, &info)) return (ncclTeam_t){0, 0, 0};
     return (ncclTeam_t){info.nranks, info.rank, 1};
@@ -114,22 +139,26 @@ ncclTeam_t ncclTeamWorld(ncclComm_t comm) {
 NCCL_ALIAS(ncclTeamWorld);
 
 ncclTeam_t ncclTeamLsa(ncclComm_t comm) {
+    PASSED(ncclTeamLsa, comm);
     return ncclTeamWorld(comm);
 }
 NCCL_ALIAS(ncclTeamLsa);
 
 ncclTeam_t ncclTeamRail(ncclComm_t comm) {
+    PASSED(ncclTeamRail, comm);
     const ncclTeam_t world = ncclTeamWorld(comm);
     return (ncclTeam_t){world.nRanks > 0, 0, world.nRanks};
 }
 NCCL_ALIAS(ncclTeamRail);
 
 int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank) {
+    PASSED(ncclTeamRankToWorld, comm, team, rank);
     return ncclTeamWorld(comm).rank + (rank - team.rank) * team.stride;
 }
 NCCL_ALIAS(ncclTeamRankToWorld);
 
 int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam_t team, int rank) {
+    PASSED(ncclTeamRankToLsa, comm, team, rank);
     return ncclTeamRankToWorld(comm, team, rank);
 }
 NCCL_ALIAS(ncclTeamRankToLsa);

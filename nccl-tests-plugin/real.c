@@ -1,6 +1,6 @@
-/* real.c - a real NCCL in this process, for the calls that are NCCL's own (class forwarded in
- * symbols.def). It is opened at the first of them, never before. Any thread. Lock: held while it is
- * looked for. */
+/* real.c - a real NCCL in this process, for forwarded communicators and for the calls that are
+ * NCCL's own (class forwarded in symbols.def). It is opened at the first of them, never before. Any
+ * thread. Lock: held while it is looked for. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
@@ -14,8 +14,9 @@
 enum { PATH_BYTES = 4096 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int looked; /* under lock, as the rest */
-static void *real; /* NULL: none */
+static _Atomic int looked; /* 1, released: what follows does not change any more */
+static nccl_calls calls;
+static int there;
 static char found[512];
 static char missing[512]; /* why there is none */
 
@@ -39,14 +40,23 @@ static int take(void *handle, const char *path) {
         dlclose(handle);
         return 0;
     }
-    real = handle;
+#define SYMBOL(class, ret, name, params, args, why) \
+    *(void **)(void *)&calls.name = dlsym(handle, "p" #name);
+#include "symbols.def"
+#undef SYMBOL
+    there = 1;
     snprintf(found, sizeof found, "%s", path);
     return 1;
 }
 
-/* DEEPBIND: what it calls of its own by name must not be ours. */
+/* What it calls of its own by name must not be ours. (Sanitizers refuse such a library.) */
+#ifdef __SANITIZE_ADDRESS__
+#define OWN_NAMES 0
+#else
+#define OWN_NAMES RTLD_DEEPBIND
+#endif
 static int open_at(const char *path) {
-    return take(dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND), path);
+    return take(dlopen(path, RTLD_NOW | RTLD_LOCAL | OWN_NAMES), path);
 }
 
 /* ---- places ---------------------------------------------------------------------------------- */
@@ -99,7 +109,6 @@ static int on_library_path(void) {
 
 static void look(void) {
     symm_nccl_params p;
-    looked = 1;
     if (symm_nccl_params_load(&p)) {
         snprintf(missing, sizeof missing, "%s", ncclGetLastError(NULL));
     } else if (*p.lib) {
@@ -113,44 +122,51 @@ static void look(void) {
                  "no real NCCL is loaded, beside libtorch or on the library path (SYMM_NCCL_LIB "
                  "names one)");
     }
-    if (real) symm_nccl_say(symmLogInfo, "drop-in: calls of NCCL's own go to %s", found);
+    if (there) symm_nccl_say(symmLogInfo, "drop-in: calls of NCCL's own go to %s", found);
 }
+
+/* ---- what the others ask --------------------------------------------------------------------- */
 
 /* A real NCCL that calls us in turn would go round in circles, and so would two copies of us. */
-static _Thread_local int inside;
+_Thread_local int symm_nccl_inside_real;
 
-int symm_nccl_real_entered(void) {
-    return inside++;
-}
-
-void symm_nccl_real_left(const int *before) {
-    inside = *before;
-}
-
-void *symm_nccl_real(const char *name, const char **why) {
-    static _Thread_local char text[sizeof found + 64];
-    void *function = NULL;
-    *why = inside ? "the real NCCL calls it itself" : missing;
-    if (inside) return NULL;
+const nccl_calls *symm_nccl_real(const char **why) {
+    *why = symm_nccl_inside_real ? "the real NCCL calls it itself" : missing;
+    if (symm_nccl_inside_real) return NULL;
     pthread_mutex_lock(&lock);
     if (!looked) look();
-    if (real && !(function = dlsym(real, name))) {
-        snprintf(text, sizeof text, "%s has no %s", found, name);
-        *why = text;
-    }
+    /* Release: pairs with symm_nccl_real_calls. */
+    atomic_store_explicit(&looked, 1, memory_order_release);
     pthread_mutex_unlock(&lock);
-    return function;
+    return there ? &calls : NULL;
 }
 
+const nccl_calls *symm_nccl_real_calls(void) {
+    /* Acquire: pairs with symm_nccl_real. */
+    return LIKELY(atomic_load_explicit(&looked, memory_order_acquire)) ? &calls : NULL;
+}
+
+const char *symm_nccl_real_path(void) {
+    return found;
+}
+
+const char *symm_nccl_real_lacks(const char *name) {
+    static _Thread_local char text[sizeof found + 64];
+    snprintf(text, sizeof text, "%s has no p%s", found, name);
+    return text;
+}
+
+/* Looks only where nothing has to be opened: a program that asks for a version may need no NCCL. */
 int symm_nccl_real_version(void) {
     const char *named = getenv("SYMM_NCCL_LIB"), *why;
     int version = 0;
     pthread_mutex_lock(&lock);
-    if (!looked && !(named && *named)) looked = already_loaded();
-    const int none = !real && !(named && *named);
+    if (!looked && !(named && *named) && already_loaded())
+        atomic_store_explicit(&looked, 1, memory_order_release);
+    const int none = !there && !(named && *named);
     pthread_mutex_unlock(&lock);
     if (none) return 0;
-    ncclResult_t (*ask)(int *version) = NULL;
-    *(void **)(void *)&ask = symm_nccl_real("pncclGetVersion", &why);
-    return ask && ask(&version) == ncclSuccess ? version : 0;
+    const nccl_calls *real = symm_nccl_real(&why);
+    NCCL_INSIDE_REAL;
+    return real && real->ncclGetVersion(&version) == ncclSuccess ? version : 0;
 }

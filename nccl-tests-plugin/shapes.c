@@ -28,7 +28,7 @@ static const call_row rows[CALLS] = {
 
 static _Atomic unsigned char seen[CALLS][ncclNumTypes][OPS][BITS];
 static _Atomic uint64_t ended[CALLS]; /* calls of communicators that have ended */
-static _Atomic uint64_t communicators, refused;
+static _Atomic uint64_t communicators, forwarded, refused;
 static _Atomic int reporting;
 
 static int log_takes_info(void) {
@@ -83,8 +83,11 @@ static void report(void) {
             at += snprintf(line + at, sizeof line - (size_t)at, ", %s %llu", rows[i].name,
                            (unsigned long long)n);
     }
-    symm_nccl_say(symmLogInfo, "drop-in: %llu communicators, all native; %llu calls refused%s",
-                  (unsigned long long)atomic_load(&communicators),
+    char modes[64] = "all native";
+    const unsigned long long passed = atomic_load(&forwarded);
+    if (passed) snprintf(modes, sizeof modes, "%llu of them forwarded to a real NCCL", passed);
+    symm_nccl_say(symmLogInfo, "drop-in: %llu communicators, %s; %llu calls refused%s",
+                  (unsigned long long)atomic_load(&communicators), modes,
                   (unsigned long long)atomic_load(&refused), at ? line : "");
 }
 
@@ -93,7 +96,7 @@ void symm_nccl_shapes_begin(const nccl_comm *c) {
     symmResult_t now = symmInProgress;
     atomic_fetch_add(&communicators, 1);
     if (!atomic_exchange(&reporting, 1)) atexit(report);
-    if (!log_takes_info()) return;
+    if (!log_takes_info() || nccl_comm_state((ncclComm_t)(uintptr_t)c) == COMM_FORWARDED) return;
     if (symmCommGetAsyncError(c->comm, &now) || now || symmCommQuery(c->comm, &info))
         symm_nccl_say(symmLogInfo, "drop-in: communicator %p: native, being made", (const void *)c);
     else
@@ -101,6 +104,21 @@ void symm_nccl_shapes_begin(const nccl_comm *c) {
                       "drop-in: communicator %p%s%s: rank %d of %d, native, backend %s",
                       (const void *)c, *info.name ? " " : "", info.name, info.rank, info.nranks,
                       info.backend);
+}
+
+void symm_nccl_forward_tell(const nccl_comm *c, const char *why) {
+    const nccl_calls *real = symm_nccl_real_calls();
+    int rank = -1, n = -1;
+    atomic_fetch_add(&forwarded, 1);
+    if (!log_takes_info()) return;
+    NCCL_INSIDE_REAL;
+    if (real->ncclCommUserRank && real->ncclCommCount &&
+        (real->ncclCommUserRank(c->real, &rank) || real->ncclCommCount(c->real, &n)))
+        n = -1;
+    symm_nccl_say(symmLogInfo,
+                  "drop-in: communicator %p: rank %d of %d, forwarded to %s, as it is not native: "
+                  "%.300s",
+                  (const void *)c, rank, n, symm_nccl_real_path(), why);
 }
 
 void symm_nccl_shapes_end(nccl_comm *c) {

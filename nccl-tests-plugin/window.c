@@ -83,7 +83,11 @@ static window *find(ncclWindow_t win) {
     return atomic_load_explicit(&w->state, memory_order_acquire) == WINDOW_LIVE ? w : NULL;
 }
 
-static ncclResult_t none(ncclWindow_t win, const char *call) {
+int symm_nccl_window_ours(ncclWindow_t win) {
+    return (uintptr_t)win - (uintptr_t)windows < sizeof windows;
+}
+
+ncclResult_t symm_nccl_window_none(ncclWindow_t win, const char *call) {
     if (!win) return symm_nccl_null(call, "win");
     return symm_nccl_fail(ncclInvalidArgument, "%s: %p is no window of symm, or it ended", call,
                           (void *)win);
@@ -184,9 +188,8 @@ static void made(void *record, void *out, symmResult_t result) {
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win,
                                     int flags) {
     static const char call[] = "ncclCommWindowRegister";
-    (void)flags;
     nccl_comm *c = nccl_comm_live(comm);
-    if (!c) return symm_nccl_comm_none(comm, call);
+    if (!c) return NCCL_ELSE(ncclCommWindowRegister)(comm, buff, size, win, flags);
     if (!win) return symm_nccl_group_refuse(symm_nccl_null(call, "win"));
     const ncclResult_t r = symm_nccl_after_room();
     if (r) return r;
@@ -200,7 +203,7 @@ NCCL_ALIAS(ncclCommWindowRegister);
 static ncclResult_t drop(window *w) {
     int live = WINDOW_LIVE;
     if (!atomic_compare_exchange_strong(&w->state, &live, WINDOW_ENDING))
-        return none(&w->seen, "ncclCommWindowDeregister");
+        return symm_nccl_window_none(&w->seen, "ncclCommWindowDeregister");
     const symmResult_t r = symmWindowDeregister(w->comm->comm, w->win);
     if (r) {
         atomic_store_explicit(&w->state, WINDOW_LIVE, memory_order_release);
@@ -212,13 +215,14 @@ static ncclResult_t drop(window *w) {
 
 /* What a program did not get a window for, it may give back: NULL. */
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
+    if (symm_nccl_passes(comm)) return NCCL_ELSE(ncclCommWindowDeregister)(comm, win);
     static const char call[] = "ncclCommWindowDeregister";
     nccl_comm *c;
     const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
     if (bad) return bad;
     if (!win) return ncclSuccess;
     window *w = find(win);
-    if (!w) return none(win, call);
+    if (!w) return symm_nccl_window_none(win, call);
     if (w->comm != c)
         return symm_nccl_fail(ncclInvalidArgument, "%s: window %p is of another communicator", call,
                               (void *)win);
@@ -227,12 +231,13 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
 NCCL_ALIAS(ncclCommWindowDeregister);
 
 ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **ptr) {
+    if (symm_nccl_passes(comm)) return NCCL_ELSE(ncclWinGetUserPtr)(comm, win, ptr);
     static const char call[] = "ncclWinGetUserPtr";
     nccl_comm *c;
     const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
     if (bad) return bad;
     window *w = find(win);
-    if (!w) return none(win, call);
+    if (!w) return symm_nccl_window_none(win, call);
     if (!ptr) return symm_nccl_null(call, "outUserPtr");
     *ptr = w->user;
     return ncclSuccess;
@@ -242,18 +247,22 @@ NCCL_ALIAS(ncclWinGetUserPtr);
 static ncclResult_t peer_pointer(const char *call, ncclWindow_t win, size_t offset, int rank,
                                  void **ptr) {
     window *w = find(win);
-    if (!w) return none(win, call);
+    if (!w) return symm_nccl_window_none(win, call);
     if (!ptr) return symm_nccl_null(call, "outPtr");
     return nccl_of(symmWindowPeerPtr(w->win, offset, rank, ptr));
 }
 
 /* All ranks of a communicator are one team that reaches its memory by loads and stores. */
 ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t win, size_t offset, int lsaRank, void **ptr) {
+    if (symm_nccl_passes_window(win))
+        return NCCL_ELSE(ncclGetLsaDevicePointer)(win, offset, lsaRank, ptr);
     return peer_pointer("ncclGetLsaDevicePointer", win, offset, lsaRank, ptr);
 }
 NCCL_ALIAS(ncclGetLsaDevicePointer);
 
 ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t win, size_t offset, int peer, void **ptr) {
+    if (symm_nccl_passes_window(win))
+        return NCCL_ELSE(ncclGetPeerDevicePointer)(win, offset, peer, ptr);
     return peer_pointer("ncclGetPeerDevicePointer", win, offset, peer, ptr);
 }
 NCCL_ALIAS(ncclGetPeerDevicePointer);
@@ -263,7 +272,7 @@ NCCL_ALIAS(ncclGetPeerDevicePointer);
 /* NCCL may use such a buffer without a copy. symm has nothing to gain from one rank's. */
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, void **handle) {
     static const char call[] = "ncclCommRegister";
-    (void)size;
+    if (symm_nccl_passes(comm)) return NCCL_ELSE(ncclCommRegister)(comm, buff, size, handle);
     nccl_comm *c;
     const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
     if (bad) return bad;
@@ -294,6 +303,7 @@ static int forget(nccl_comm *c, const void *handle) {
 /* PyTorch's abort hands windows to it. */
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle) {
     static const char call[] = "ncclCommDeregister";
+    if (symm_nccl_passes(comm)) return NCCL_ELSE(ncclCommDeregister)(comm, handle);
     nccl_comm *c;
     const ncclResult_t bad = symm_nccl_comm_find(comm, call, &c);
     if (bad) return bad;

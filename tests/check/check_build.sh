@@ -7,7 +7,7 @@ cc=${CC:-gcc}
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
 # What `make check` itself was given is meant for what it has built alone.
 given=${MAKEFLAGS:-}
-unset MAKEFLAGS MFLAGS GNUMAKEFLAGS WERROR
+unset MAKEFLAGS MFLAGS GNUMAKEFLAGS WERROR CUDA
 
 # One object, in a build directory of its own. NVCC is a name only: this object needs no compiler of
 # CUDA's to be there.

@@ -9,7 +9,7 @@ build=${BUILD:-build} cc=${CC:-gcc}
 lib=$PWD/$build/lib/nccl/libnccl.so.2 run=$build/bin/symm-run
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
 export SYMM_BACKEND=host OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
-unset SYMM_NCCL_LIB SYMM_NCCL_VERSION
+unset SYMM_NCCL SYMM_NCCL_LIB SYMM_NCCL_VERSION
 shown() { cat "$dir/err" 2>/dev/null; }
 [ -e "$lib" ] || { t_fail "the library is built" "$lib is not there"; t_done; }
 
@@ -262,11 +262,38 @@ t_equal "a line for each shape of a call" 2 \
 t_equal "counts at exit" 1 \
     "$(shown | grep -c '1 communicators, all native; 0 calls refused, ncclAllReduce 1')"
 
+# ---- forwarded ----
+real=$PWD/$build/test/libnccl-real.so
+if [ -e "$real" ]; then
+    says "a client in Python, forwarded to a real NCCL" "2 ranks" \
+        env SYMM_NCCL=forward SYMM_NCCL_LIB="$real" SYMM_DEBUG=INFO \
+        python3 tests/check/nccl_client.py "$lib" 2
+    t_equal "a line for each communicator, with the reason" 2 \
+        "$(shown | grep -c "rank [01] of 2, forwarded to $real, .*: SYMM_NCCL=forward$")"
+    t_equal "and counts at exit" 1 "$(shown | grep -c '1 communicators, 1 of them forwarded')"
+else
+    t_skip "a client in Python, forwarded to a real NCCL" "$real is not built"
+fi
+says "no real NCCL to forward to" "exit status 1" \
+    env SYMM_NCCL=forward SYMM_NCCL_LIB="$lib" python3 tests/check/nccl_client.py "$lib" 2
+t_equal "every rank says so" 2 \
+    "$(shown | grep -c "SYMM_NCCL=forward; rank 0: SYMM_NCCL_LIB=$lib: it is symm itself")"
+
 # ---- the second table of docs/environment.md ----
 printf '%s\n' '#define NCCL_PARAM_INT(f, var, def, min, max, help) var|def|min to max|help' \
-    '#define NCCL_PARAM_STR(f, var, help) var|empty|text|help' '#include "params.def"' |
+    '#define NCCL_PARAM_STR(f, var, help) var|empty|text|help' \
+    '#define NCCL_PARAM_ENUM(f, var, def, names, help) var|names|names|help' \
+    '#include "params.def"' |
     $cc -E -P -Inccl-tests-plugin - | tr -d '\n' | sed 's/"SYMM_/\n"SYMM_/g' |
-    sed -nE 's/^"([A-Z_]+)"\|([^|]*)\|([^|]*)\|"(.*)"\s*$/| `\1` | \2 | \3 | \4 |/p' |
+    sed -nE 's/^"([A-Z_]+)"\|([^|"]*)\|([^|]*)\|"(.*)"\s*$/| `\1` | \2 | \3 | \4 |/p
+        t
+        # names: the first is the default; commas in place of bars
+        s/^"([A-Z_]+)"\|"([a-z]+)[a-z|]*"\|"([a-z|]+)"\|"(.*)"\s*$/| `\1` | \2 | \3 | \4 |/
+        T
+        :more
+        s/^(\| `[A-Z_]+` \| [a-z]+ \| [a-z, ]+)\|([a-z])/\1, \2/
+        t more
+        p' |
     sed -E 's/"\s+"//g; $s/$/\n/' | sed '/^$/d' >"$dir/rows.md"
 awk '/^<!-- drop-in -->/ { on = 1; next } /^<!-- end -->/ { on = 0 } on && /^\| `/' \
     docs/environment.md >"$dir/doc.md"

@@ -33,7 +33,9 @@ static void grow_rank(int rank, int n, void *arg) {
     meeting *m = arg;
     symmComm_t comm = old_one(m, rank, OLD), more = NULL;
     const symmUniqueId_t *id = meet(m, 1, rank != m->maker);
-    T_OK(symmCommGrow(comm, n, !rank || !comm ? id : NULL, comm ? -1 : rank, &more, NULL));
+    /* Of the old ones the last passes it. */
+    T_OK(
+        symmCommGrow(comm, n, rank == OLD - 1 || !comm ? id : NULL, comm ? -1 : rank, &more, NULL));
     int got = -1;
     T_OK(symmCommUserRank(more, &got));
     T_EQ(got, rank);
@@ -113,7 +115,7 @@ typedef struct {
 static void wrong_rank(int rank, int n, void *arg) {
     static const char *const texts[] = {"nranks=2: must be 3 to 72, as comm has 2 ranks",
                                         "rank=0: must be -1 where comm is not NULL",
-                                        "id is NULL: rank 0 of comm passes one",
+                                        "id is NULL on all ranks of comm: one passes it",
                                         "newcomm is NULL",
                                         "nranks=3 on rank 0 and 4 on rank 1",
                                         "timeoutMs=0"};
@@ -124,7 +126,7 @@ static void wrong_rank(int rank, int n, void *arg) {
     const symmUniqueId_t *id = meet(&w->m, 1, rank);
     if (odd && how == WRONG_COUNT) n = OLD;
     if (odd && how == OTHER_COUNT) n = 4;
-    if (odd && how == NO_ID) id = NULL;
+    if (how == NO_ID) id = NULL;
     if (how == NO_ID && !comm) return; /* nobody would come to it there */
     if (odd && how == BAD_CONFIG) config.timeoutMs = 0;
     const symmResult_t r = symmCommGrow(comm, n, id,

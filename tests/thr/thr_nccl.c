@@ -155,11 +155,11 @@ static void a_call_on_no_communicator_takes_the_group_along(void) {
     destroy_all();
 }
 
-/* torch times a group by it: nothing runs, and what stands behind the group is done. */
+/* torch times a group by it: nothing runs, what stands behind the group is done, and no time is
+ * made up. */
 static void a_group_that_is_only_simulated_runs_nothing(void) {
-    T_EXPECT_WARNINGS();
     int x[RANKS] = {1, 1, 1, 1};
-    ncclSimInfo_t info = {sizeof info, NCCL_SIM_MAGIC, NCCL_VERSION_CODE, -1};
+    ncclSimInfo_t info = {sizeof info, NCCL_SIM_MAGIC, NCCL_VERSION_CODE, 7};
     ncclComm_t child[RANKS];
     make_in_a_group();
     N_OK(ncclGroupStart());
@@ -167,14 +167,88 @@ static void a_group_that_is_only_simulated_runs_nothing(void) {
         N_OK(ncclAllReduce(&x[r], &x[r], 1, ncclInt32, ncclSum, comms[r], NULL));
         N_OK(ncclCommSplit(comms[r], 0, r, &child[r], NULL));
     }
-    N_REFUSED(ncclGroupSimulateEnd(&info), ncclInvalidUsage, "none of its calls has run");
+    N_OK(ncclGroupStart());
+    N_OK(ncclGroupSimulateEnd(&info)); /* of an inner one, as its end */
+    N_OK(ncclGroupSimulateEnd(&info));
     for (int r = 0; r < RANKS; r++) {
         T_EQ(x[r], 1);
         T_CHECK(!child[r]);
     }
-    T_CHECK(info.estimatedTime == -1);
-    N_ERR(ncclGroupEnd(), ncclInvalidUsage); /* that one is over */
+    T_CHECK(info.estimatedTime == -1); /* NCCL_UNDEF_FLOAT */
+    N_OK(ncclGroupStart());
+    N_OK(ncclGroupSimulateEnd(NULL));
     destroy_all();
+}
+
+static void what_a_simulation_finds(void) {
+    T_EXPECT_WARNINGS();
+    int x = 1;
+    ncclSimInfo_t info = {4, NCCL_SIM_MAGIC, NCCL_VERSION_CODE, 7};
+    N_OK(ncclCommInitAll(comms, 1, NULL));
+    N_OK(ncclGroupStart());
+    N_ERR(ncclAllReduce(&x, &x, 1, ncclInt32, (ncclRedOp_t)77, comms[0], NULL),
+          ncclInvalidArgument);
+    N_ERR(ncclGroupSimulateEnd(NULL), ncclInvalidArgument);
+    N_ERR(ncclGroupEnd(), ncclInvalidUsage); /* that one is over */
+    N_OK(ncclGroupStart());
+    N_REFUSED(ncclGroupSimulateEnd(&info), ncclInvalidArgument, "must be made with NCCL's");
+    N_ERR(ncclGroupEnd(), ncclInvalidUsage);
+    T_CHECK(info.estimatedTime == 7);
+    N_OK(ncclCommDestroy(comms[0]));
+}
+
+/* One rank makes the id, whichever; new ranks come with it. */
+static void they_grow(void) {
+    ncclComm_t more[RANKS];
+    ncclUniqueId grown;
+    int n, x[RANKS];
+    N_OK(ncclCommInitAll(comms, 2, NULL));
+    N_OK(ncclCommGetUniqueId(comms[1], &grown));
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++)
+        N_OK(ncclCommGrow(r < 2 ? comms[r] : NULL, RANKS, r ? &grown : NULL, r < 2 ? -1 : r,
+                          &more[r], NULL));
+    N_OK(ncclGroupEnd());
+    N_OK(ncclGroupStart());
+    for (int r = 0; r < RANKS; r++) {
+        x[r] = r + 1;
+        N_OK(ncclAllReduce(&x[r], &x[r], 1, ncclInt32, ncclSum, more[r], NULL));
+    }
+    N_OK(ncclGroupEnd());
+    for (int r = 0; r < RANKS; r++) T_EQ(x[r], all_ranks(RANKS));
+    N_OK(ncclCommCount(more[3], &n));
+    T_EQ(n, RANKS);
+    for (int r = 0; r < RANKS; r++) N_OK(ncclCommDestroy(more[r]));
+    for (int r = 0; r < 2; r++) N_OK(ncclCommDestroy(comms[r]));
+}
+
+static void growth_that_is_refused(void) {
+    T_EXPECT_WARNINGS();
+    ncclComm_t more = (ncclComm_t)(void *)&id;
+    N_OK(ncclCommInitAll(comms, 1, NULL));
+    N_REFUSED(ncclCommGrow(comms[0], 2, NULL, -1, &more, NULL), ncclInvalidArgument,
+              "id is NULL on all ranks of comm");
+    T_CHECK(!more);
+    N_REFUSED(ncclCommGrow(NULL, 2, NULL, 1, &more, NULL), ncclInvalidArgument, "id is NULL");
+    N_ERR(ncclCommGrow(comms[0], 2, &id, -1, NULL, NULL), ncclInvalidArgument);
+    N_ERR(ncclCommGetUniqueId(NULL, &id), ncclInvalidArgument);
+    N_ERR(ncclCommGetUniqueId(comms[0], NULL), ncclInvalidArgument);
+    N_OK(ncclCommDestroy(comms[0]));
+}
+
+/* Control words and scratch are there from the beginning; what a heap takes comes on top. */
+static void what_they_hold(void) {
+    T_EXPECT_WARNINGS();
+    uint64_t persist = 0, total = 0, none = 1;
+    N_OK(ncclCommInitAll(comms, 1, NULL));
+    N_OK(ncclCommMemStats(comms[0], ncclStatGpuMemPersist, &persist));
+    N_OK(ncclCommMemStats(comms[0], ncclStatGpuMemTotal, &total));
+    N_OK(ncclCommMemStats(comms[0], ncclStatGpuMemSuspended, &none));
+    T_CHECK(persist > 32u << 20 && persist < 64u << 20);
+    T_EQ(total, persist);
+    T_EQ(none, 0);
+    N_ERR(ncclCommMemStats(comms[0], (ncclCommMemStat_t)9, &none), ncclInvalidArgument);
+    N_OK(ncclCommDestroy(comms[0]));
 }
 
 /* torch aborts all communicators of a process in one group, while their calls stand still. */
@@ -372,7 +446,8 @@ static void revoked(void) {
 T_MAIN(T(a_thread_each), T(made_by_one_used_by_threads), T(one_thread_for_all),
        T(splits_in_a_group), T(a_refused_call_takes_the_group_along),
        T(a_call_on_no_communicator_takes_the_group_along),
-       T(a_group_that_is_only_simulated_runs_nothing), T(a_group_of_aborts),
+       T(a_group_that_is_only_simulated_runs_nothing), T(what_a_simulation_finds), T(they_grow),
+       T(growth_that_is_refused), T(what_they_hold), T(a_group_of_aborts),
        T(an_abort_of_what_stands_in_the_group),
        T(a_communicator_in_use_by_its_group_is_not_destroyed), T(an_abort_while_it_is_made),
        T(a_creation_that_fails_behind), T(streams_and_replays), T(a_watchdog_aborts),

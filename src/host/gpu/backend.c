@@ -35,6 +35,12 @@ symmResult_t symm_backend_pick(const symm_params *p, int *cuda) {
     return symmSuccess;
 }
 
+int symm_backend_device(const symm_params *p) {
+    int cuda, device;
+    if (symm_backend_pick(p, &cuda) || !cuda) return -1;
+    return symm_cuda_current(&device) ? -1 : device;
+}
+
 cu_context symm_backend_context(void) {
     symm_params p;
     cu_context context = NULL;

@@ -11,6 +11,8 @@
  * build. `cuda` without them is symmNotSupported with the reason. */
 symmResult_t symm_backend_pick(const symm_params *p, int *cuda);
 const symm_vmm *symm_backend_vmm(int cuda);
+/* The GPU that is current; -1 on the host backend, or if there is none. */
+int symm_backend_device(const symm_params *p);
 /* The calling thread's current context, for work that another thread does for it. NULL: it has
  * none, or GPUs are not used. */
 cu_context symm_backend_context(void);

@@ -37,9 +37,14 @@ static symmResult_t check(const symm_comm *c, const grow_args *a) {
     if (a->at.rank != -1)
         return SYMM_ERR(symmInvalidArgument, "rank=%d: must be -1 where comm is not NULL",
                         a->at.rank);
-    if (c->rank == 0 && !a->has_id)
-        return SYMM_ERR(symmInvalidArgument, "id is NULL: rank 0 of comm passes one");
     return symm_config_check(symm_config_kept(&a->config, &config), &checked);
+}
+
+/* The first of them; -1: none. */
+static int who_has_id(const wish *all, int n) {
+    for (int r = 0; r < n; r++)
+        if (all[r].has_id) return r;
+    return -1;
 }
 
 /* Among the ranks of c; all come to the same. */
@@ -50,10 +55,13 @@ static symmResult_t agree(symm_comm *c, grow_args *a) {
     mine.id = a->at.id;
     mine.has_id = a->has_id;
     SYMM_TRY(symm_comm_gather(c, &mine, all, sizeof mine, stage));
-    a->at.id = all[0].id;
-    a->has_id = all[0].has_id;
+    const int who = who_has_id(all, c->nranks);
+    a->has_id = who >= 0;
+    if (a->has_id) a->at.id = all[who].id;
     for (int r = 0; r < c->nranks; r++)
         if (all[r].code) return symm_comm_agree(c, status, stage);
+    if (who < 0)
+        return SYMM_ERR(symmInvalidArgument, "id is NULL on all ranks of comm: one passes it");
     for (int r = 1; r < c->nranks; r++)
         if (all[r].nranks != all[0].nranks)
             return SYMM_ERR(symmMismatch, "symmCommGrow: nranks=%d on rank 0 and %d on rank %d",
@@ -63,7 +71,6 @@ static symmResult_t agree(symm_comm *c, grow_args *a) {
 
 static symmResult_t grow_from(symm_comm *c, grow_args *a, symmConfig_t *config) {
     *config = symm_config_child(c, &a->config);
-    if (c->rank) a->has_id = 0; /* rank 0's counts */
     const symmResult_t r = agree(c, a);
     if (r && a->has_id) symm_boot_tcp_refuse(&a->at.id); /* the new ranks do not wait */
     a->at.rank = c->rank;

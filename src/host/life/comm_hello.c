@@ -298,6 +298,11 @@ symmResult_t symm_comm_refuse_by(symm_boot *boot, symmResult_t status, uint64_t 
     hello mine = {.magic = HELLO_MAGIC, .version = SYMM_VERSION_CODE, .code = (int32_t)status};
     hello all[SYMM_MAX_RANKS];
     char own[SYMM_ERR_TEXT];
+    if (boot->meet.settle) { /* the others are in it, before any hello */
+        status = symm_comm_settle(NULL, boot, status);
+        symm_boot_close(boot);
+        return status;
+    }
     if (boot->nranks > SYMM_MAX_RANKS) { /* every rank refuses this before any exchange */
         symm_boot_close(boot);
         return status;

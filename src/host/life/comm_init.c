@@ -24,10 +24,12 @@ symmResult_t symmGetUniqueId(symmUniqueId_t *id) {
     return symm_boot_tcp_id(id, p.ifname);
 }
 
+enum { MEET_RANKS = 65536 }; /* as many as the bootstrap takes */
+
 /* A NULL `comm` is refused later, in the exchange, so that all ranks fail with the same error. */
-static symmResult_t check_ranks(int nranks, int rank) {
-    if (nranks < 1 || nranks > SYMM_MAX_RANKS)
-        return SYMM_ERR(symmInvalidArgument, "nranks=%d: must be 1 to %d", nranks, SYMM_MAX_RANKS);
+static symmResult_t check_ranks(int nranks, int rank, int most) {
+    if (nranks < 1 || nranks > most)
+        return SYMM_ERR(symmInvalidArgument, "nranks=%d: must be 1 to %d", nranks, most);
     if (rank < 0 || rank >= nranks)
         return SYMM_ERR(symmInvalidArgument, "rank=%d: must be 0 to %d", rank, nranks - 1);
     return symmSuccess;
@@ -43,7 +45,7 @@ typedef struct {
     symm_meeting at;
     symm_config_copy config;
 } rank_args;
-_Static_assert(sizeof(rank_args) <= 256, "a group keeps no more of a call");
+_Static_assert(sizeof(rank_args) <= 288, "a group keeps no more of a call");
 
 static symmResult_t init_rank(void *p) {
     rank_args *a = p;
@@ -51,12 +53,27 @@ static symmResult_t init_rank(void *p) {
     return symm_comm_open_tcp(&a->at, symm_config_kept(&a->config, &config), a->comm);
 }
 
-symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId_t id, int rank,
-                                    const symmConfig_t *config) {
-    rank_args a = {comm, {id, rank, nranks, callers_context()}, {.given = 0}};
-    SYMM_TRY(check_ranks(nranks, rank));
+static symmResult_t init_meeting(symmComm_t *comm, const symm_meeting *at,
+                                 const symmConfig_t *config) {
+    rank_args a = {comm, *at, {.given = 0}};
+    a.at.context = callers_context();
     symm_config_keep(&a.config, config);
     return symm_group_run(comm, SYMM_JOB_BLOCKS, init_rank, &a, sizeof a);
+}
+
+symmResult_t symmCommInitRankConfig(symmComm_t *comm, int nranks, symmUniqueId_t id, int rank,
+                                    const symmConfig_t *config) {
+    SYMM_TRY(check_ranks(nranks, rank, SYMM_MAX_RANKS));
+    return init_meeting(comm, &(symm_meeting){.id = id, .rank = rank, .nranks = nranks}, config);
+}
+
+symmResult_t symmCommInitRankMeet(symmComm_t *comm, int nranks, symmUniqueId_t id, int rank,
+                                  const symmConfig_t *config, const symmMeet_t *meet) {
+    SYMM_TRY(check_ranks(nranks, rank, MEET_RANKS));
+    if (!meet || !meet->settle)
+        return SYMM_ERR(symmInvalidArgument, "%s is NULL", meet ? "meet->settle" : "meet");
+    const symm_meeting at = {.id = id, .rank = rank, .nranks = nranks, .meet = *meet};
+    return init_meeting(comm, &at, config);
 }
 
 symmResult_t symmCommInitRank(symmComm_t *comm, int nranks, symmUniqueId_t id, int rank) {
@@ -82,7 +99,7 @@ static symmResult_t init_boot(void *p) {
 
 symmResult_t symmCommInitBoot(symmComm_t *comm, int nranks, int rank, const symmBoot_t *boot,
                               const symmConfig_t *config) {
-    SYMM_TRY(check_ranks(nranks, rank));
+    SYMM_TRY(check_ranks(nranks, rank, SYMM_MAX_RANKS));
     if (!boot || !boot->allgather)
         return SYMM_ERR(symmInvalidArgument, "%s is NULL", boot ? "boot->allgather" : "boot");
     boot_args a = {comm, nranks, rank, *boot, {.given = 0}, callers_context()};

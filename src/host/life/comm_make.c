@@ -333,13 +333,8 @@ static void fill_proto(symm_comm *c) {
 
 /* ---- build ---- */
 
-symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
+static symmResult_t build(symm_comm *c) {
     symm_uuid members[SYMM_MAX_RANKS];
-    c->exchange.boot = boot;
-    c->bootstrap = boot->ops->name;
-    c->rank = boot->rank;
-    c->nranks = boot->nranks;
-    symm_log_rank(c->rank);
     if (c->nranks > SYMM_MAX_RANKS)
         return SYMM_ERR(symmInvalidArgument, "nranks=%d: one domain has at most %d ranks",
                         c->nranks, SYMM_MAX_RANKS);
@@ -383,6 +378,19 @@ symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
     atomic_store_explicit(&c->entry.state, SYMM_COMM_LIVE, memory_order_release);
     if (c->failure.watch) symm_watch_look();
     return symmSuccess;
+}
+
+symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot) {
+    c->exchange.boot = boot;
+    c->bootstrap = boot->ops->name;
+    c->rank = boot->rank;
+    c->nranks = boot->nranks;
+    symm_log_rank(c->rank);
+    SYMM_TRY(symm_comm_settle(c, boot, symmSuccess));
+    const symmResult_t r = build(c);
+    if (r == symmNotSupported || (r && c->nranks > SYMM_MAX_RANKS))
+        return symm_comm_settle(c, boot, r);
+    return r;
 }
 
 void symm_comm_unbuild(symm_comm *c) {

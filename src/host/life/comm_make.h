@@ -54,6 +54,7 @@ typedef struct {
     symmUniqueId_t id;
     int rank, nranks;
     cu_context context; /* GPUs: of the thread that asked, where another one does it */
+    symmMeet_t meet;    /* what the ranks settle first; settle NULL: nothing */
 } symm_meeting;
 symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *config,
                                 symmComm_t *out);
@@ -65,10 +66,19 @@ static inline void symm_comm_making(symm_comm *c, const char *what) {
     atomic_store_explicit(&c->entry.making, what, memory_order_relaxed);
 }
 /* Builds everything over boot, which it owns from here on, and makes the communicator live. Fails
- * on all ranks with the same error. */
+ * on all ranks with the same error. SYMM_ELSEWHERE: nothing is made, as the ranks have settled
+ * (comm_meet.c). */
 symmResult_t symm_comm_build(symm_comm *c, symm_boot *boot);
 /* Undoes whatever build has done. */
 void symm_comm_unbuild(symm_comm *c);
+
+/* ---- comm_meet.c ---- */
+
+/* No error: the ranks do without a communicator. Left inside src/host/life. */
+#define SYMM_ELSEWHERE symmInProgress
+/* What the program has the ranks settle over boot, if anything; c NULL: there is no record.
+ * symmSuccess: creation goes on. Pre: the text of a status that is none is the thread's last. */
+symmResult_t symm_comm_settle(symm_comm *c, symm_boot *boot, symmResult_t status);
 
 /* ---- comm_hello.c, first_touch.c, reach.c ---- */
 

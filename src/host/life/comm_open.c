@@ -85,12 +85,9 @@ symmResult_t symm_comm_open(symm_boot *boot, const symmConfig_t *config, symmCom
     c->config.blocking =
         1; /* communicators made from it without a config are made in the call too */
     r = symm_comm_build(c, boot);
-    if (r) {
-        drop_handle(c);
-        return r;
-    }
-    *out = c->handle;
-    return symmSuccess;
+    if (r) drop_handle(c);
+    if (!r || r == SYMM_ELSEWHERE) *out = r ? NULL : c->handle;
+    return r == SYMM_ELSEWHERE ? symmSuccess : r;
 }
 
 symmResult_t symm_comm_open_in(cu_context context, symm_boot *boot, const symmConfig_t *config,
@@ -134,7 +131,11 @@ static symmResult_t meet_and_build(symm_comm *c, const symm_meeting *at) {
     symm_wait w = symm_comm_wait_early(c, "creating a communicator");
     symm_comm_making(c, "waiting for the ranks to come");
     SYMM_TRY(symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot));
-    return symm_comm_build_in(at->context, boot, c);
+    boot->meet = at->meet;
+    const symmResult_t r = symm_comm_build_in(at->context, boot, c);
+    if (r != SYMM_ELSEWHERE) return r;
+    symm_status_adopt("the ranks have settled to do without a communicator");
+    return symmInvalidUsage; /* of use to nobody: no line in the log */
 }
 
 /* After a failure symmCommGetAsyncError returns it, and symmCommDestroy cleans up. */
@@ -145,6 +146,7 @@ static void *make_behind(void *arg) {
     if (r) symm_comm_fail(m.c, r, -1, symm_status_text());
     if (r) atomic_store_explicit(&m.c->entry.state, SYMM_COMM_LIVE, memory_order_release);
     symm_comm_unref(m.c);
+    if (m.at.meet.release) m.at.meet.release(m.at.meet.ctx);
     SYMM_STAT_ADD(threads, -1);
     return NULL;
 }
@@ -205,5 +207,6 @@ symmResult_t symm_comm_open_tcp(const symm_meeting *at, const symmConfig_t *conf
     symm_wait w = {.deadline_ns = symm_now_ns() + (uint64_t)ms * 1000000ull,
                    .stage = "creating a communicator"};
     SYMM_TRY(symm_boot_tcp_open(&at->id, at->rank, at->nranks, &w, &boot));
+    boot->meet = at->meet;
     return symm_comm_open_in(at->context, boot, config, out);
 }

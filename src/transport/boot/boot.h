@@ -27,6 +27,7 @@ typedef struct {
 struct symm_boot { /* first member of every kind's own struct */
     const symm_boot_ops *ops;
     int rank, nranks;
+    symmMeet_t meet; /* what its ranks settle first; settle NULL: nothing */
 };
 
 /* TCP. id_create opens this process's listener and writes a 128-byte id (magic, version, address,

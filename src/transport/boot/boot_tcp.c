@@ -321,7 +321,7 @@ static symmResult_t make_object(int rank, int nranks, int root, symm_boot_tcp **
                         nranks);
     }
     for (size_t i = 0; i < npeers; i++) peers[i].fd = -1;
-    t->base = (symm_boot){&tcp_ops, rank, nranks};
+    t->base = (symm_boot){.ops = &tcp_ops, .rank = rank, .nranks = nranks};
     t->root = root ? rank : -1;
     t->listener = -1;
     t->peers = peers;

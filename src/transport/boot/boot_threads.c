@@ -292,7 +292,7 @@ symmResult_t symm_boot_threads_open(symm_boot_group *g, int rank, symm_boot **ou
         free(b);
         return status;
     }
-    *b = (boot_threads){{&threads_ops, rank, g->nranks}, g};
+    *b = (boot_threads){{.ops = &threads_ops, .rank = rank, .nranks = g->nranks}, g};
     *out = &b->base;
     return symmSuccess;
 }

@@ -56,7 +56,7 @@ symmResult_t symm_boot_user_open(const symmBoot_t *cb, int rank, int nranks, sym
         return SYMM_ERR(symmSystemError, "failpoint boot_connect on rank %d", rank);
     boot_user *u = SYMM_FAIL_ALLOC(boot_alloc, calloc(1, sizeof(*u)));
     if (!u) return SYMM_ERR(symmOutOfMemory, "bootstrap callbacks: out of memory (rank %d)", rank);
-    u->base = (symm_boot){&user_ops, rank, nranks};
+    u->base = (symm_boot){.ops = &user_ops, .rank = rank, .nranks = nranks};
     u->cb = *cb;
     *out = &u->base;
     return symmSuccess;

@@ -218,7 +218,7 @@ symmResult_t symm_boot_mesh_open(struct symm_mesh *mesh, const int *members, int
     boot_mesh *b =
         SYMM_FAIL_ALLOC(boot_alloc, calloc(1, sizeof(*b) + (size_t)nmembers * sizeof(int)));
     if (!b) return SYMM_ERR(symmOutOfMemory, "bootstrap parent: out of memory (rank %d)", rank);
-    b->base = (symm_boot){&mesh_ops, rank, nmembers};
+    b->base = (symm_boot){.ops = &mesh_ops, .rank = rank, .nranks = nmembers};
     b->mesh = mesh;
     memcpy(b->members, members, (size_t)nmembers * sizeof(int));
     *out = &b->base;

@@ -527,7 +527,7 @@ symmResult_t symm_boot_mpi_open(const void *mpicomm, const symm_wait *w, symm_bo
     MPI_Comm_size(comm, &nranks);
     boot_mpi *b = SYMM_FAIL_ALLOC(mpi_alloc, calloc(1, sizeof(*b) + 2 * (size_t)nranks));
     if (!b) return SYMM_ERR(symmOutOfMemory, "bootstrap mpi: out of memory (%d ranks)", nranks);
-    b->base = (symm_boot){&mpi_ops, rank, nranks};
+    b->base = (symm_boot){.ops = &mpi_ops, .rank = rank, .nranks = nranks};
     b->seen = (unsigned char *)(b + 1);
     b->dark = b->seen + nranks;
     b->key.job = symm_beacon_job();

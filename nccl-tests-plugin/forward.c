@@ -1,0 +1,108 @@
+/* forward.c - calls of forwarded communicators: each goes to the real NCCL's function of that name,
+ * with the real NCCL's handle. One function for each row of symbols.def that has a communicator or
+ * a window. Any thread; no lock, no allocation. */
+#include "plugin.h"
+
+static _Atomic int windows_pass; /* there has been a forwarded communicator */
+
+int symm_nccl_passes(ncclComm_t comm) {
+    return nccl_comm_forwarded(comm) || (symm_nccl_inside_real && !nccl_comm_state(comm));
+}
+
+int symm_nccl_passes_window(ncclWindow_t win) {
+    return win && atomic_load_explicit(&windows_pass, memory_order_relaxed) &&
+           !symm_nccl_window_ours(win);
+}
+
+int symm_nccl_forward_take(nccl_comm *c, ncclComm_t real) {
+    int state = atomic_load_explicit(&c->state, memory_order_relaxed);
+    c->real = real;
+    atomic_store_explicit(&windows_pass, 1, memory_order_relaxed);
+    while (state == COMM_MAKING || state == COMM_LIVE)
+        /* Release: pairs with nccl_comm_state, so that real is seen. */
+        if (atomic_compare_exchange_weak_explicit(&c->state, &state, COMM_FORWARDED,
+                                                  memory_order_release, memory_order_relaxed))
+            return 1;
+    c->real = NULL;
+    return 0;
+}
+
+ncclResult_t symm_nccl_forward_failed(const char *name, ncclComm_t real, ncclResult_t r) {
+    const nccl_calls *calls = symm_nccl_real_calls();
+    const char *text = calls->ncclGetLastError ? calls->ncclGetLastError(real) : "";
+    if (r == ncclInProgress) return r;
+    if (r > ncclInProgress) r = ncclRemoteError; /* codes that programs do not know */
+    return symm_nccl_group_refuse(
+        symm_nccl_fail(r, "%s, of the real NCCL: %.400s", name, text && *text ? text : "no text"));
+}
+
+static void lacks(const char *name) {
+    symm_nccl_shapes_refused();
+    symm_nccl_group_refuse(symm_nccl_fail(ncclInvalidUsage,
+                                          "%s: the communicator is forwarded, and %s", name,
+                                          symm_nccl_real_lacks(name)));
+}
+
+/* ---- one for each row ------------------------------------------------------------------------ */
+
+#define DONE_ncclResult_t(name, real, r) \
+    return LIKELY((r) == ncclSuccess) ? (r) : symm_nccl_forward_failed(name, real, r)
+#define DONE_int(name, real, r)        return r
+#define DONE_ncclTeam_t(name, real, r) return r
+
+/* `comm` in args is the real NCCL's: ours is hidden. A call of the real NCCL has that already. */
+#define ELSE_comm(ret, name, params, args)                                         \
+    ret NCCL_ELSE(name) params {                                                   \
+        const nccl_calls *calls = symm_nccl_real_calls();                          \
+        const nccl_comm *c = nccl_comm_forwarded((ncclComm_t)comm);                \
+        if (UNLIKELY(!c && !symm_nccl_passes((ncclComm_t)comm))) {                 \
+            const ncclResult_t bad = symm_nccl_comm_none((ncclComm_t)comm, #name); \
+            return NONE_##ret(bad);                                                \
+        }                                                                          \
+        if (UNLIKELY(!calls->name)) {                                              \
+            lacks(#name);                                                          \
+            return NCCL_EMPTY_##ret;                                               \
+        }                                                                          \
+        if (UNLIKELY(!c)) return calls->name args;                                 \
+        NCCL_INSIDE_REAL;                                                          \
+        symm_nccl_group_real(calls);                                               \
+        const ncclComm_t real = c->real;                                           \
+        ret r;                                                                     \
+        {                                                                          \
+            const ncclComm_t comm = real;                                          \
+            r = calls->name args;                                                  \
+        }                                                                          \
+        DONE_##ret(#name, real, r);                                                \
+    }
+
+/* Of a window of a real NCCL, if there is one. */
+#define ELSE_win(ret, name, params, args)                                                      \
+    ret NCCL_ELSE(name) params {                                                               \
+        const nccl_calls *calls = symm_nccl_real_calls();                                      \
+        if (!symm_nccl_passes_window(win) || !calls) return symm_nccl_window_none(win, #name); \
+        if (!calls->name) {                                                                    \
+            lacks(#name);                                                                      \
+            return NCCL_EMPTY_##ret;                                                           \
+        }                                                                                      \
+        NCCL_INSIDE_REAL;                                                                      \
+        const ret r = calls->name args;                                                        \
+        DONE_##ret(#name, NULL, r);                                                            \
+    }
+
+#define NONE_ncclResult_t(bad) bad
+#define NONE_int(bad)          ((void)(bad), 0)
+#define NONE_ncclTeam_t(bad)   ((void)(bad), (ncclTeam_t){0, 0, 0})
+
+#define ROW_native(ret, name, params, args)
+#define ROW_later(ret, name, params, args)
+#define ROW_refused(ret, name, params, args)
+#define ROW_forwarded(ret, name, params, args)
+#define ROW_native_comm(ret, name, params, args)  ELSE_comm(ret, name, params, args)
+#define ROW_later_comm(ret, name, params, args)   ELSE_comm(ret, name, params, args)
+#define ROW_refused_comm(ret, name, params, args) ELSE_comm(ret, name, params, args)
+#define ROW_native_win(ret, name, params, args)   ELSE_win(ret, name, params, args)
+#define ROW_refused_win(ret, name, params, args)  ELSE_win(ret, name, params, args)
+
+#pragma GCC diagnostic ignored "-Wshadow"
+#define SYMBOL(class, ret, name, params, args, why) ROW_##class(ret, name, params, args)
+#include "symbols.def"

@@ -1,0 +1,163 @@
+/* forward_life.c - forwarded communicators that are made from another one, made for all of a
+ * process, and ended. Any thread; no lock. */
+#include <stdlib.h>
+
+#include "plugin.h"
+
+/* ---- made from another one ------------------------------------------------------------------- */
+
+typedef struct {
+    const char *call;
+    const nccl_calls *real;
+    nccl_comm *made;
+    ncclComm_t *out;
+} birth;
+
+/* Behind the call, or its group: the real NCCL has written its handle, or it has not. */
+static void born(void *record, void *out, symmResult_t result) {
+    nccl_comm *c = record;
+    const ncclComm_t real = c->real;
+    (void)result;
+    if (real && symm_nccl_forward_take(c, real)) {
+        symm_nccl_shapes_begin(c);
+        symm_nccl_forward_tell(c, "nor is the one that it is made from");
+        return;
+    }
+    *(ncclComm_t *)out = NULL;
+    symm_nccl_comm_free(c);
+}
+
+static ncclResult_t begin(birth *b, int there) {
+    if (!b->out) return symm_nccl_group_refuse(symm_nccl_null(b->call, "newcomm"));
+    if (!there)
+        return symm_nccl_group_refuse(
+            symm_nccl_fail(ncclInvalidUsage, "%s: %s", b->call, symm_nccl_real_lacks(b->call)));
+    const ncclResult_t r = symm_nccl_after_room();
+    if (r) return r;
+    b->made = symm_nccl_comm_new();
+    if (!b->made) return symm_nccl_group_refuse(ncclSystemError);
+    *b->out = nccl_handle(b->made);
+    symm_nccl_group_real(b->real);
+    return ncclSuccess;
+}
+
+static ncclResult_t end_birth(const birth *b, ncclResult_t r) {
+    if (r && r != ncclInProgress) {
+        b->made->real = NULL;
+        born(b->made, b->out, symmSuccess);
+        return symm_nccl_forward_failed(b->call, NULL, r);
+    }
+    symm_nccl_after(born, b->made, b->out, symmSuccess);
+    return r;
+}
+
+ncclResult_t symm_nccl_forward_split(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
+                                     ncclConfig_t *config) {
+    birth b = {"ncclCommSplit", symm_nccl_real_calls(), NULL, newcomm};
+    const ncclComm_t parent = nccl_comm_forwarded(comm)->real;
+    NCCL_INSIDE_REAL;
+    const ncclResult_t bad = begin(&b, b.real->ncclCommSplit != NULL);
+    return bad ? bad
+               : end_birth(&b, b.real->ncclCommSplit(parent, color, key, &b.made->real, config));
+}
+
+ncclResult_t symm_nccl_forward_shrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *newcomm,
+                                      ncclConfig_t *config, int flags) {
+    birth b = {"ncclCommShrink", symm_nccl_real_calls(), NULL, newcomm};
+    const ncclComm_t parent = nccl_comm_forwarded(comm)->real;
+    NCCL_INSIDE_REAL;
+    const ncclResult_t bad = begin(&b, b.real->ncclCommShrink != NULL);
+    return bad ? bad
+               : end_birth(
+                     &b, b.real->ncclCommShrink(parent, excluded, n, &b.made->real, config, flags));
+}
+
+ncclResult_t symm_nccl_forward_grow(ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank,
+                                    ncclComm_t *newcomm, ncclConfig_t *config) {
+    const char *why;
+    birth b = {"ncclCommGrow", symm_nccl_real(&why), NULL, newcomm};
+    if (!b.real)
+        return symm_nccl_group_refuse(symm_nccl_fail(ncclInvalidUsage, "ncclCommGrow: %s", why));
+    const ncclComm_t parent = comm ? nccl_comm_forwarded(comm)->real : NULL;
+    NCCL_INSIDE_REAL;
+    const ncclResult_t bad = begin(&b, b.real->ncclCommGrow != NULL);
+    return bad ? bad
+               : end_birth(&b,
+                           b.real->ncclCommGrow(parent, nranks, id, rank, &b.made->real, config));
+}
+
+/* ---- all of a process ------------------------------------------------------------------------ */
+
+static void drop(ncclComm_t *comms, int n) {
+    for (int i = 0; i < n; i++) symm_nccl_comm_free((nccl_comm *)(void *)comms[i]);
+    for (int i = 0; i < n; i++) comms[i] = NULL;
+}
+
+static ncclResult_t make_records(ncclComm_t *comms, int n) {
+    for (int i = 0; i < n; i++) {
+        nccl_comm *c = symm_nccl_comm_new();
+        if (!c) {
+            drop(comms, i);
+            return ncclSystemError;
+        }
+        comms[i] = nccl_handle(c);
+    }
+    return ncclSuccess;
+}
+
+ncclResult_t symm_nccl_forward_all(ncclComm_t *comms, int n, const int *devices, const char *why) {
+    const char *none;
+    const nccl_calls *real = symm_nccl_real(&none);
+    if (real && !real->ncclCommInitAll) none = symm_nccl_real_lacks("ncclCommInitAll");
+    if (!real || !real->ncclCommInitAll)
+        return symm_nccl_fail(ncclInvalidUsage, "%s; ncclCommInitAll: %s", why, none);
+    ncclComm_t *theirs = calloc((size_t)n, sizeof(ncclComm_t));
+    if (!theirs)
+        return symm_nccl_fail(ncclSystemError, "ncclCommInitAll: no memory for %d ranks", n);
+    NCCL_INSIDE_REAL;
+    ncclResult_t r = make_records(comms, n);
+    if (!r && (r = real->ncclCommInitAll(theirs, n, devices))) {
+        r = symm_nccl_forward_failed("ncclCommInitAll", NULL, r);
+        drop(comms, n);
+    }
+    for (int i = 0; !r && i < n; i++) {
+        nccl_comm *c = (nccl_comm *)(void *)comms[i];
+        symm_nccl_forward_take(c, theirs[i]);
+        symm_nccl_shapes_begin(c);
+        symm_nccl_forward_tell(c, why);
+    }
+    free(theirs);
+    return r;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+ncclResult_t symm_nccl_forward_finalize(ncclComm_t comm) {
+    const nccl_calls *real = symm_nccl_real_calls();
+    const ncclComm_t theirs = nccl_comm_forwarded(comm)->real;
+    if (!real->ncclCommFinalize)
+        return symm_nccl_fail(ncclInvalidUsage, "ncclCommFinalize: %s",
+                              symm_nccl_real_lacks("ncclCommFinalize"));
+    NCCL_INSIDE_REAL;
+    const ncclResult_t r = real->ncclCommFinalize(theirs);
+    return r ? symm_nccl_forward_failed("ncclCommFinalize", theirs, r) : r;
+}
+
+/* One that was made behind the call has a record of symm's too, which has ended long ago. */
+static void drop_shell(const nccl_comm *c) {
+    if (c->comm) symmCommAbort(c->comm);
+}
+
+/* NCCL's handle is gone whatever comes of it. */
+ncclResult_t symm_nccl_forward_end(const char *name, ncclComm_t comm, nccl_ending how) {
+    nccl_comm *c = nccl_comm_forwarded(comm);
+    const ncclComm_t real = c ? c->real : NULL;
+    if (!c || symm_nccl_comm_end(c) != COMM_FORWARDED) return symm_nccl_comm_none(comm, name);
+    NCCL_INSIDE_REAL;
+    ncclResult_t r = how ? how(real) : ncclInvalidUsage;
+    if (r) r = symm_nccl_forward_failed(name, NULL, r);
+    drop_shell(c);
+    symm_nccl_shapes_end(c);
+    symm_nccl_comm_free(c);
+    return r;
+}
