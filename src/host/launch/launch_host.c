@@ -42,7 +42,7 @@ static symmResult_t report(symm_comm *c, const symm_outcome *o) {
     char text[SYMM_ERR_TEXT], why[SYMM_ERR_TEXT - 80];
     symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
     if (known) return known;
-    if (o->stage == SYMM_STAGE_DIRECT)
+    if (o->stage == SYMM_STAGE_DIRECT && o->err) /* else another rank has said why */
         unreachable(o, why, sizeof why);
     else
         symm_comm_reason(c, (symmResult_t)o->code, o->rank, why, sizeof why);
