@@ -94,7 +94,7 @@ typedef struct { /* a message; seq: its number, released when all else is there 
     union {
         char tiny[SYMM_P2P_TINY];
         uint64_t at;      /* small: where in the ring it begins */
-        uint64_t src_off; /* big: flat offset of the sender's buffer, or SYMM_STAGED */
+        uint64_t src_off; /* big: flat offset of the sender's buffer, _STAGED, _PRIVATE */
         struct {
             uint64_t from, begins, meets; /* GPUs: src_off, at; 1: its sender waits for `want` */
         };

@@ -84,6 +84,7 @@ static void a_buffer_that_is_not_there(void) {
 
 enum { OWNER = 0, LATE = 2, COUNT = 1 << 16, PART = COUNT * (int)sizeof(int32_t) };
 enum { LATE_MS = 700, REUSED = 0xee };
+#define MESSAGE ((symmColl_t)symmNumColls) /* in place of a collective */
 
 typedef struct {
     symmColl_t coll;
@@ -94,8 +95,10 @@ typedef struct {
 
 static int root_of(const late *l) {
     if (l->root >= 0) return l->root;
-    return symm_colls[l->coll].flags & SYMM_COLL_ROOT && symm_colls[l->coll].root_takes ? LATE
-                                                                                        : OWNER;
+    return l->coll != MESSAGE && symm_colls[l->coll].flags & SYMM_COLL_ROOT &&
+                   symm_colls[l->coll].root_takes
+               ? LATE
+               : OWNER;
 }
 
 static int32_t *pages(void) {
@@ -108,7 +111,16 @@ static int32_t brought(int rank, size_t i) {
     return (int32_t)(i * 7 + (size_t)rank * 1000003);
 }
 
+/* The owner sends to the late rank. The others wait for what does not come before an error. */
+static symmResult_t passed(symmComm_t comm, int rank, const int32_t *in, int32_t *out) {
+    if (rank == OWNER) return symmSend(in, RANKS * COUNT, symmInt32, LATE, comm, NULL);
+    if (rank == LATE) return symmRecv(out, RANKS * COUNT, symmInt32, OWNER, comm, NULL);
+    return symmRecv(out, 1, symmInt32, OWNER, comm, NULL);
+}
 static symmResult_t called(const late *l, symmComm_t comm, const int32_t *in, int32_t *out) {
+    int rank;
+    T_OK(symmCommUserRank(comm, &rank));
+    if (l->coll == MESSAGE) return passed(comm, rank, in, out);
     return symm_test_call(l->coll, in, out, COUNT, symmInt32, symmSum, root_of(l), comm, NULL);
 }
 
@@ -154,7 +166,8 @@ static void gave_up_rank(int rank, int n, void *arg) {
         for (size_t at = 0; at < (size_t)RANKS * PART; at++)
             T_CHECKF(((unsigned char *)buf[i])[at] == REUSED,
                      "%s: byte %zu of the owner's %s was written by somebody else",
-                     symm_coll_name(k->l.coll), at, i ? "recvbuff" : "sendbuff");
+                     k->l.coll == MESSAGE ? "message" : symm_coll_name(k->l.coll), at,
+                     i ? "recvbuff" : "sendbuff");
     ended_late(comm, buf[0], buf[1]);
 }
 
@@ -174,6 +187,12 @@ static void an_owner_that_gave_up(void) {
     for (int c = 0; c < symmNumColls; c++)
         if (read_in_place(c)) gave_up((symmColl_t)c, -1, 0);
     gave_up(symmCollReduce, OWNER, 0);
+}
+static void a_sender_that_gave_up(void) {
+    T_EXPECT_WARNINGS();
+    setenv("SYMM_DIRECT", "2", 1);
+    setenv("SYMM_SCRATCH", "1M", 1); /* the ring is smaller than the message */
+    for (int freed = 0; freed < 2; freed++) gave_up(MESSAGE, -1, freed);
 }
 static void an_owner_that_freed_its_buffers(void) {
     T_EXPECT_WARNINGS();
@@ -208,6 +227,25 @@ static void late_readers_are_waited_for(void) {
     setenv("SYMM_SCRATCH", "1M", 1); /* several chunks */
     for (int nth = 2; nth <= 16; nth += 2) awaited(symmCollAllReduce, nth);
     for (int nth = 2; nth <= 8; nth += 3) awaited(symmCollReduce, nth);
+}
+
+static void sent_rank(int rank, int n, void *arg) {
+    const late_case *k = arg;
+    int32_t *in, *out;
+    symmComm_t comm = opened_late(k->f, &k->l, rank, n, &in, &out);
+    if (rank != 1) T_OK(called(&k->l, comm, in, out));
+    for (size_t i = 0; rank == LATE && i < (size_t)RANKS * COUNT; i++)
+        T_CHECKF(out[i] == brought(OWNER, i), "element %zu: %d", i, out[i]);
+    memset(in, REUSED, (size_t)RANKS * PART);
+    kit_barrier(&k->f->k, n);
+    ended_late(comm, in, out);
+}
+static void a_late_receiver_is_waited_for(void) {
+    setenv("SYMM_DIRECT", "2", 1);
+    setenv("SYMM_SCRATCH", "1M", 1);
+    late_case *k = T_SHARED(sizeof *k);
+    *k = (late_case){fk_new(OWNER, 0), {MESSAGE, -1, 0, 2}};
+    T_FORK(RANKS, sent_rank, k);
 }
 
 /* ---- a peer that is gone ---- */
@@ -251,4 +289,5 @@ static void a_process_that_is_gone(void) {
 T_MAIN(T(used_where_they_are), T(staged_where_the_system_refuses), T(switched_off_by_one_rank),
        T(a_buffer_that_is_not_there), T_TIMEOUT(an_owner_that_gave_up, 120),
        T_TIMEOUT(an_owner_that_freed_its_buffers, 120), T_TIMEOUT(late_readers_are_waited_for, 120),
-       T(a_death_before_the_read), T(a_process_that_is_gone))
+       T(a_sender_that_gave_up), T(a_late_receiver_is_waited_for), T(a_death_before_the_read),
+       T(a_process_that_is_gone))

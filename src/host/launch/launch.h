@@ -21,6 +21,8 @@ static inline void symm_launch_observe(symm_comm *c, const symm_observer *o) {
 extern const symm_graph_user symm_launch_replayed;
 /* Whether a task may run: its communicator lives. */
 symmResult_t symm_launch_may_run(symm_comm *c);
+/* Memory of a peer that should have been there, in words. */
+void symm_launch_unreachable(const symm_outcome *o, char *text, size_t cap);
 symmResult_t symm_launch_messages(symm_comm *c, symm_p2p_list *list, const symmStream_t *streams,
                                   int nstreams);
 

@@ -24,8 +24,7 @@ typedef struct {
     symm_args args;
 } task;
 
-/* Memory of a peer that should have been there. */
-static void unreachable(const symm_outcome *o, char *text, size_t cap) {
+void symm_launch_unreachable(const symm_outcome *o, char *text, size_t cap) {
     if (o->code == symmRemoteError)
         SYMM_SAY(text, cap, "rank %d died: its process is gone", o->rank);
     else if (o->mine)
@@ -43,7 +42,7 @@ static symmResult_t report(symm_comm *c, const symm_outcome *o) {
     symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
     if (known) return known;
     if (o->stage == SYMM_STAGE_DIRECT && o->err) /* else another rank has said why */
-        unreachable(o, why, sizeof why);
+        symm_launch_unreachable(o, why, sizeof why);
     else
         symm_comm_reason(c, (symmResult_t)o->code, o->rank, why, sizeof why);
     SYMM_SAY(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, symm_stage_name(o->stage));

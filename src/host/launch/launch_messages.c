@@ -24,7 +24,9 @@ typedef struct {
 /* ---- running --------------------------------------------------------------------------------- */
 
 static void reason(symm_comm *c, const symm_p2p_outcome *o, char *text, size_t cap) {
-    if (o->left.code == symmInvalidUsage)
+    if (o->left.stage == SYMM_STAGE_DIRECT && o->left.err)
+        symm_launch_unreachable(&o->left, text, cap);
+    else if (o->left.code == symmInvalidUsage)
         symm_message_alone(c->rank, text, cap);
     else
         symm_comm_reason(c, (symmResult_t)o->left.code, o->left.rank, text, cap);
