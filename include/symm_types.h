@@ -17,8 +17,8 @@
     (~0ull) /* in place of an offset: this buffer is not mapped by peers, use scratch */
 #define SYMM_PACKED (~1ull) /* instead of an offset: the part came with the word, as a packet */
 /* In place of an offset, with an address of the buffer's owner in the low bits: this buffer is
- * mapped by nobody else, and peers read and write it through the kernel. An offset, modulo 2^64,
- * has the two highest bits alike. */
+ * mapped by nobody else, and peers read it through the kernel. An offset, modulo 2^64, has the two
+ * highest bits alike. */
 #define SYMM_PRIVATE   (1ull << 62)
 #define SYMM_CTL_MAGIC 0x4c544353u
 
@@ -94,7 +94,7 @@ typedef struct { /* a message; seq: its number, released when all else is there 
     union {
         char tiny[SYMM_P2P_TINY];
         uint64_t at;      /* small: where in the ring it begins */
-        uint64_t src_off; /* big: flat offset of the sender's buffer, or SYMM_STAGED */
+        uint64_t src_off; /* big: flat offset of the sender's buffer, _STAGED, _PRIVATE */
         struct {
             uint64_t from, begins, meets; /* GPUs: src_off, at; 1: its sender waits for `want` */
         };
@@ -334,7 +334,7 @@ typedef struct {
 
 /* APART: ranks share a GPU, or communicators that were cut to fit side by side. There no successor
  * may wait in place: it could keep a peer's kernel out. NT: stores past the caches pay at this
- * size. DIRECT: buffers in no window are read and written through the kernel, not staged. */
+ * size. DIRECT: buffers in no window are read through the kernel, not staged. */
 enum { SYMM_ARG_APART = 1, SYMM_ARG_NT = 2, SYMM_ARG_DIRECT = 4 };
 
 /* What a kernel leaves behind when it could not finish. */

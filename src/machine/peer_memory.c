@@ -1,32 +1,21 @@
-/* peer_memory.c - process_vm_readv and process_vm_writev. Any thread, no lock. */
+/* peer_memory.c - process_vm_readv. Any thread, no lock. */
 #define _GNU_SOURCE
 #include "peer_memory.h"
 
 #include <errno.h>
 #include <sys/uio.h>
 
-typedef ssize_t (*mover)(pid_t pid, const struct iovec *mine, unsigned long nmine,
-                         const struct iovec *theirs, unsigned long ntheirs, unsigned long flags);
-
 /* The kernel moves at most 2 GiB at once, and stops short where memory ends. */
-static size_t move(mover call, int pid, char *mine, uint64_t theirs, size_t bytes) {
+size_t symm_peer_read(int pid, void *mine, uint64_t theirs, size_t bytes) {
     size_t done = 0;
     while (done < bytes) {
-        struct iovec to = {mine + done, bytes - done};
+        struct iovec to = {(char *)mine + done, bytes - done};
         struct iovec from = {(void *)(uintptr_t)(theirs + done), bytes - done};
-        ssize_t n = call(pid, &to, 1, &from, 1, 0);
+        ssize_t n = process_vm_readv(pid, &to, 1, &from, 1, 0);
         if (n <= 0) break;
         done += (size_t)n;
     }
     return done;
-}
-
-size_t symm_peer_read(int pid, void *mine, uint64_t theirs, size_t bytes) {
-    return move(process_vm_readv, pid, mine, theirs, bytes);
-}
-
-size_t symm_peer_write(int pid, const void *mine, uint64_t theirs, size_t bytes) {
-    return move(process_vm_writev, pid, (char *)(uintptr_t)mine, theirs, bytes);
 }
 
 const char *symm_peer_why(int err) {

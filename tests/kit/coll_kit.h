@@ -329,7 +329,7 @@ static inline void ck_env(int i) {
     setenv("SYMM_ALGO", ck_algo(algo, text, sizeof text), 1);
     setenv("SYMM_CTAS", (b ^ (algo & 1)) & 1 ? "3" : "1", 1);
     setenv("SYMM_SCRATCH", (b ^ (algo >> 1)) & 1 ? "1M" : "16M", 1);
-    setenv("SYMM_DIRECT", (b ^ algo ^ (algo >> 1)) & 1 ? "1" : "0", 1);
+    setenv("SYMM_DIRECT", (b ^ algo ^ (algo >> 1)) & 1 ? "2" : "0", 1);
 }
 
 /* 1 if a kernel that environment i forces has run on this communicator, or none is forced. */

@@ -174,7 +174,7 @@ static void process_rank(int rank, int n, void *arg) {
 static void same_bits_among_processes(void) {
     for (int direct = 0; direct < 2; direct++) {
         meeting *m = T_SHARED(sizeof *m);
-        setenv("SYMM_DIRECT", direct ? "1" : "0", 1);
+        setenv("SYMM_DIRECT", direct ? "2" : "0", 1);
         T_FORK(3, process_rank, m);
     }
 }

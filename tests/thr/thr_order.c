@@ -103,7 +103,7 @@ static void run_rank(int rank, int n, void *arg) {
 
 static void with_ranks(plan *p, t_rank_fn fn) {
     setenv("SYMM_ALGO", p->algo, 1);
-    setenv("SYMM_DIRECT", p->direct ? "1" : "0", 1);
+    setenv("SYMM_DIRECT", p->direct ? "2" : "0", 1);
     setenv("SYMM_SCRATCH", "1M", 1); /* small chunks: a staged message has several */
     T_OK(symmCommInitAll(p->comms, RANKS, NULL));
     T_THREADS(RANKS, fn, p);
@@ -162,12 +162,19 @@ static void gathered_loads(void) {
     everywhere("all_gather_load", symmCollAllGather, 1003);
 }
 
-/* Large, in no window: with a root both sides of a part move some of it. */
+/* Large, in no window, in windows, or some of each: with a root both sides of a part move some of
+ * it if its destination is a window. */
 static void used_where_they_are(void) {
     static const symmColl_t colls[] = {symmCollAllReduce, symmCollAllGather, symmCollBroadcast,
                                        symmCollGather};
-    for (int i = 0; i < 8; i++) {
-        plan p = {.algo = "", .coll = colls[i % 4], .in_place = i / 4, .direct = 1, .count = 20011};
+    static const int registered[] = {NOBODY, ALL, ALL_BUT_0};
+    for (int i = 0; i < 24; i++) {
+        plan p = {.algo = "",
+                  .coll = colls[i % 4],
+                  .in_place = i / 4 % 2,
+                  .registered = registered[i / 8],
+                  .direct = 1,
+                  .count = 20011};
         with_ranks(&p, run_rank);
     }
 }

@@ -92,6 +92,7 @@ static void run_job(uint64_t seed, int i, int schedules) {
     job j = {.seed = ck_hash(seed, (uint64_t)i, 5), .schedules = schedules};
     const int n = 1 + (int)(j.seed % MOST);
     setenv("SYMM_SCRATCH", scratch[i % 3], 1);
+    setenv("SYMM_DIRECT", i % 2 ? "2" : "0", 1);
     T_OK(symmCommInitAll(j.comms, n, NULL));
     T_THREADS(n, run_rank, &j);
     for (int r = 0; r < n; r++) T_OK(symmCommDestroy(j.comms[r]));

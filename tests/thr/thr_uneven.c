@@ -87,7 +87,7 @@ static void run_rank(int rank, int n, void *arg) {
 
 static void with_ranks(plan *p, t_rank_fn fn) {
     setenv("SYMM_SCRATCH", "1M", 1); /* small chunks: a staged part has several */
-    setenv("SYMM_DIRECT", p->direct ? "1" : "0", 1);
+    setenv("SYMM_DIRECT", p->direct ? "2" : "0", 1);
     T_OK(symmCommInitAll(p->comms, RANKS, NULL));
     T_THREADS(RANKS, fn, p);
     for (int r = 0; r < RANKS; r++) T_OK(symmCommDestroy(p->comms[r]));

@@ -185,8 +185,25 @@ static void messages_are_explained_and_counted(void) {
     symmComm_t comms[RANKS];
     T_EXPECT_WARNINGS();
     setenv("SYMM_BACKEND", "host", 1);
+    setenv("SYMM_DIRECT", "0", 1); /* else it depends on the machine's cores */
     T_OK(symmCommInitAll(comms, RANKS, NULL));
     T_THREADS(RANKS, messages_rank, comms);
+}
+
+/* What is in no window and large is read there, and never written. */
+static void messages_are_read_where_they_are(void) {
+    symmComm_t comms[RANKS];
+    char *p = malloc(2 * BYTES);
+    setenv("SYMM_BACKEND", "host", 1);
+    setenv("SYMM_DIRECT", "2", 1);
+    T_OK(symmCommInitAll(comms, RANKS, NULL));
+    T_EQ(message(comms[0], 1, p, 16383, 1).zeroCopySend, 0);
+    const symmExplain_t is = message(comms[0], 1, p, 16384, 1);
+    T_EQ(is.zeroCopySend, 1);
+    T_MSG(is.reason, "in no window: the peer may read it through the kernel (SYMM_DIRECT)");
+    T_EQ(message(comms[0], 0, p, BYTES, 1).zeroCopyRecv, 0);
+    for (int r = 0; r < RANKS; r++) T_OK(symmCommDestroy(comms[r]));
+    free(p);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -256,4 +273,5 @@ static void memory_is_told(void) {
 }
 
 T_MAIN(T(only_what_is_staged_is_said_to_be), T(no_reason_is_cut), T(the_last_words_are_there),
-       T(messages_are_explained_and_counted), T(memory_is_told))
+       T(messages_are_explained_and_counted), T(messages_are_read_where_they_are),
+       T(memory_is_told))

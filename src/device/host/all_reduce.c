@@ -33,7 +33,7 @@ static __attribute__((noinline)) void symm_reduce_blocks(const symm_cta *c, char
 }
 
 /* Reduces `count` elements of srcs (rank order) and stores them to every dsts[r]; dsts[rank] is
- * this rank's own. A private one is NULL: it is stored to later, from the own. A destination that
+ * this rank's own. A private one is NULL: its owner fetches, from the own. A destination that
  * is also its rank's source (in place) was read just now and is in the cache: it is written there.
  * The others, where the message is too large to stay in the caches, are written past them: two
  * straight from the reduction, the rest from a block that stays in L1. */
@@ -159,6 +159,24 @@ void symm_body_ar_twoshot(symm_cta *c) {
     }
 }
 
+/* A private destination is written by its owner alone, who fetches the others' slices: from their
+ * destinations (all_reduce), or, since other ranks have none, from two places in their staging. */
+SYMM_DEV int symm_fetches(const symm_cta *c, int root, int rank) {
+    if (root >= 0 && root != rank) return 0;
+    return symm_is_private(rank == c->a->rank ? c->a->dst_off : symm_dst_off(c, rank));
+}
+SYMM_DEV char *symm_left(const symm_cta *c, int rank, uint64_t k) {
+    return symm_room(c, rank, rank) + (k & 1) * (symm_room_bytes(c) / 2 & ~63ull);
+}
+SYMM_DEV symm_piece symm_slice_of(const symm_cta *c, uint64_t k, int rank) {
+    const symm_args *a = c->a;
+    const uint32_t log = a->host.esize_log;
+    const symm_part chunk = symm_chunk_of(a->count, a->host.chunk_log - log,
+                                          (unsigned)c->cta + k * (unsigned)a->nctas),
+                    part = symm_part_of(chunk.len, log, a->nranks, rank);
+    return (symm_piece){k, chunk.at << log, part.at << log, part.len << log};
+}
+
 /* Reduces this rank's slice of a chunk from all sources and stores it to every destination, or to
  * the root's alone. */
 SYMM_DEV int symm_slice(symm_cta *c, int root, symm_piece p) {
@@ -171,15 +189,56 @@ SYMM_DEV int symm_slice(symm_cta *c, int root, symm_piece p) {
         if (root < 0) dsts[r] = symm_target(c, r, p);
         if (root >= 0 && root == r) to = symm_target(c, r, p);
     }
-    if (root >= 0) {
-        if (!to) to = symm_room(c, a->rank);
-        symm_reduce_here(c, to, srcs, count);
-        return symm_deliver(c, root, p, to);
+    if (root < 0) {
+        symm_reduce_to(c, dsts, srcs, count);
+        return 0;
     }
-    symm_reduce_to(c, dsts, srcs, count);
-    for (int q = 1; q < a->nranks; q++)
-        if (symm_deliver(c, symm_peer(a, q), p, dsts[a->rank])) return 1;
+    /* The place was last filled with chunk k-2, which the root has fetched when it arrives. */
+    if (!to && p.k >= 2 && symm_arrive_from(c, root, p.k - 1)) return 1;
+    symm_reduce_here(c, to ? to : symm_left(c, a->rank, p.k), srcs, count);
     return 0;
+}
+
+/* Fetches the peers' slices of chunk k, once they are there. In place this rank's source of such a
+ * slice goes: its reducer has loaded it. */
+SYMM_DEV int symm_fetch_slices(symm_cta *c, int root, uint64_t k) {
+    for (int q = 1; q < c->a->nranks; q++) {
+        const int peer = symm_peer(c->a, q);
+        const symm_piece p = symm_slice_of(c, k, peer);
+        char *dst = (char *)c->a->dst + p.chunk + p.at;
+        if (symm_arrive_from(c, peer, k + 1)) return 1;
+        if (root >= 0)
+            symm_move(c, dst, symm_left(c, peer, k), p.bytes);
+        else if (symm_fetch_result(c, peer, p, dst))
+            return 1;
+    }
+    return 0;
+}
+/* In a call in which buffers may be private. all_reduce: arrive k says that the own slices of
+ * chunks 0..k-1 are where they belong; a rank that fetches says `mine` + 1 when it has fetched all.
+ * Root: a root that fetches says k when it has fetched chunks 0..k-1. Slices are fetched a chunk
+ * behind, when the peers have had the time to reduce them.
+ *
+ * Which peers fetch is looked up before the last arrive: behind that, a peer may announce the
+ * buffers of the next call. */
+SYMM_DEV void symm_slices_private(symm_cta *c, int root, uint64_t mine) {
+    const symm_args *a = c->a;
+    const int fetches = symm_fetches(c, root, a->rank), late = fetches && root >= 0;
+    uint8_t more[SYMM_MAX_RANKS];
+    for (uint64_t k = 0; k < mine + (unsigned)fetches; k++) {
+        if (k < mine && symm_slice(c, root, symm_slice_of(c, k, a->rank))) return;
+        for (int p = 0; !k && mine && p < a->nranks; p++)
+            more[p] = root < 0 && symm_fetches(c, root, p);
+        if (k < mine && !late) symm_arrive(c, (uint32_t)(k + 1));
+        if (fetches && k && symm_fetch_slices(c, root, k - 1)) return;
+        if (late && k) symm_arrive(c, (uint32_t)k);
+    }
+    c->heard = mine > 0; /* with each ready word */
+    if (fetches && mine && root < 0) symm_arrive(c, (uint32_t)(mine + 1));
+    for (int q = 1; mine && q < a->nranks; q++) {
+        const int peer = symm_peer(a, q);
+        if (symm_arrive_from(c, peer, mine + more[peer])) return;
+    }
 }
 
 /* Zero-copy: for each chunk every rank reduces its slice straight from all sources and stores it
@@ -194,6 +253,10 @@ static inline __attribute__((always_inline)) void symm_by_slices(symm_cta *c, in
         a->src_off != SYMM_STAGED && (!takes || a->dst_off != SYMM_STAGED) ? mine : 0;
     if (now == mine) symm_ready(c, (uint32_t)mine);
     if (symm_scalars(c)) return;
+    if (a->flags & SYMM_ARG_DIRECT) {
+        symm_slices_private(c, root, mine);
+        return;
+    }
     for (uint64_t k = 0; k < mine; k++) {
         symm_part chunk = symm_chunk_of(a->count, per, (unsigned)c->cta + k * (unsigned)a->nctas);
         const uint64_t at = chunk.at * a->esize, bytes = chunk.len * a->esize;

@@ -52,6 +52,18 @@ SYMM_DEV void symm_st_relaxed(uint64_t *p, uint64_t v) {
     __atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
 
+/* Between a rank that leaves early and a peer that still reads its memory (direct.c): words set in
+ * the peers before are seen by whoever sees what is stored after; what was loaded before, by this
+ * thread or by the kernel for it, was loaded before what is loaded after. On x86 a locked
+ * instruction set those words, and loads keep their order. */
+SYMM_DEV void symm_fence(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __asm__ __volatile__("" ::: "memory");
+#else
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
 SYMM_DEV void symm_st_relaxed4(uint32_t *p, uint32_t v) {
     __atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
@@ -122,7 +134,8 @@ SYMM_DEV uint64_t symm_word(uint32_t epoch, uint32_t number) {
  * the deadline; yields. *turns counts the calls of one wait. Returns 0 to go on waiting, else
  * the code that is now in c->out. */
 int symm_wait_slow(symm_cta *c, int peer, int stage, uint64_t *turns);
-/* Parts of it: the abort word alone; the deadline and the peer's state. */
+/* Parts of it: the abort word, and the death word too; the deadline and the peer's state. */
+int symm_wait_abort_only(symm_cta *c, int stage);
 int symm_wait_abort(symm_cta *c, int stage);
 int symm_wait_clock(symm_cta *c, int peer, int stage, uint64_t *turns);
 
@@ -214,7 +227,9 @@ void symm_tell_peers(const symm_cta *c);
 
 /* 0, or non-zero: leave the body; c->out says whose memory could not be reached. */
 int symm_direct_read(symm_cta *c, int peer, void *mine, uint64_t theirs, uint64_t bytes);
-int symm_direct_write(symm_cta *c, int peer, uint64_t theirs, const void *mine, uint64_t bytes);
+/* After the last read of a CTA, by whichever rank, that its result has come from. 0, or non-zero: a
+ * rank has left with an error, so what was read may be something else. */
+int symm_direct_check(symm_cta *c);
 
 SYMM_DEV int symm_is_private(uint64_t off) {
     return off >> 62 == SYMM_PRIVATE >> 62;

@@ -1,20 +1,54 @@
-/* direct.c - buffers that peers do not map, read and written through the kernel. Runs on the thread
- * that runs the kernel. No lock.
+/* direct.c - buffers that peers do not map, read through the kernel. Runs on the thread that runs
+ * the kernel. No lock.
  *
- * The owner of the buffer announces its address in place of an offset (SYMM_PRIVATE), and keeps it
- * valid until all peers have arrived, as it keeps a window. So ready and arrive say here what they
- * say of windows (zerocopy.inl), and no other word is needed. */
+ * Peers only read such a buffer; its owner alone writes it. There is no function here, and no call
+ * of the system in the library, that would write into another process (check_symbols.sh). So what
+ * a body does for a peer whose destination is private, it does the other way round: it leaves the
+ * result where the owner reads it.
+ *
+ * The owner announces the address in place of an offset (SYMM_PRIVATE), and keeps the buffer until
+ * all peers have arrived, as it keeps a window. So ready and arrive say here what they say of
+ * windows (zerocopy.inl), and no other word is needed.
+ *
+ * An owner that leaves with an error (a deadline, an abort, a mismatch, a death) does not wait for
+ * its peers, and its user may free the buffer, or fill it with something else, while a slow peer
+ * still reads. The peer's read then brings other bytes, or EFAULT; the owner's memory is as the
+ * owner left it. That no rank takes such bytes for a result:
+ *
+ *   1. A kernel that leaves with an error sets the abort word of every peer, or finds it set, and
+ *      fences, before it returns (symm_kernel_run). So the word is there before the owner's user
+ *      writes the buffer.
+ *   2. A rank looks at its own abort word, behind a fence, after the last read of a CTA and before
+ *      that CTA counts as done (symm_direct_check). If the read brought a byte that was written
+ *      after the owner left, the word is seen, and the call ends with the owner's error.
+ *   3. A rank that got its result by way of another one's read, a slice of a reduction, has
+ *      acquired a word that was released after that read. So 2 holds for it too.
+ *
+ * Abort words are never cleared: a communicator that has failed stays so.
+ *
+ * Ranks that are threads of one process read each other's buffers in the same way, though they
+ * could use the addresses: memory that is freed meanwhile is EFAULT to the kernel, and a fault to a
+ * load. */
 #include "dev.h"
 
 #include <errno.h>
 
+#include "base/fail.h"
 #include "machine/peer_memory.h"
 
-/* A peer that is gone is a death, which the watchers will name too. Memory that is not there is a
- * fault of the program: the peer's, or ours if the peer's can be read. */
+int symm_direct_check(symm_cta *c) {
+    symm_fence(); /* pairs with that behind symm_tell_peers (kernels_host.c) */
+    return symm_wait_abort_only(c, SYMM_STAGE_DIRECT);
+}
+
+/* A peer that has left and freed its buffer has told us before; one that is gone is a death, which
+ * the watchers will name too. Else memory that is not there is a fault of the program: the peer's,
+ * or ours if the peer's can be read. */
 static int fail(symm_cta *c, int peer, uint64_t at, int err) {
     char byte;
     const int pid = (int)symm_ctl_of(c->a, peer)->pid;
+    symm_fence(); /* as in symm_direct_check */
+    if (symm_wait_abort(c, SYMM_STAGE_DIRECT)) return 1;
     c->out->mine = err == EFAULT && symm_peer_read(pid, &byte, at, 1) == 1;
     c->out->code = err == ESRCH ? symmRemoteError : symmInvalidUsage;
     c->out->rank = c->out->mine ? c->a->rank : peer;
@@ -27,12 +61,7 @@ static int fail(symm_cta *c, int peer, uint64_t at, int err) {
 
 int symm_direct_read(symm_cta *c, int peer, void *mine, uint64_t theirs, uint64_t bytes) {
     if (!bytes) return 0;
-    size_t n = symm_peer_read((int)symm_ctl_of(c->a, peer)->pid, mine, theirs, bytes);
-    return n == bytes ? 0 : fail(c, peer, theirs + n, errno);
-}
-
-int symm_direct_write(symm_cta *c, int peer, uint64_t theirs, const void *mine, uint64_t bytes) {
-    if (!bytes) return 0;
-    size_t n = symm_peer_write((int)symm_ctl_of(c->a, peer)->pid, mine, theirs, bytes);
+    const int pid = (int)symm_ctl_of(c->a, peer)->pid;
+    size_t n = SYMM_FAIL_CALL(peer_read, 0, ESRCH, symm_peer_read(pid, mine, theirs, bytes));
     return n == bytes ? 0 : fail(c, peer, theirs + n, errno);
 }

@@ -91,10 +91,12 @@ void symm_kernel_run(symm_kernel_id id, const symm_args *a, symm_outcome *out) {
         if (c.cta == 0) symm_post_signature(&c);
         run_body(id, &c);
         if (c.cta == 0 && !out->code) check_signatures(&c);
+        if ((a->flags & SYMM_ARG_DIRECT || a->extents) && !out->code) symm_direct_check(&c);
         if (!out->code) advance(&c);
     }
-    if (out->code)
+    if (out->code) {
         symm_tell_peers(&c);
-    else
+        symm_fence(); /* before the user may use the buffers again: pairs with symm_direct_check */
+    } else
         expect_next(&c, symm_kernels[id].cap == SYMM_CAP_PACKETS);
 }

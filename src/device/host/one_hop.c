@@ -4,7 +4,8 @@
  *   push   packets into the receivers' scratch. Small messages.
  *   pull   receivers load from the givers' windows, through the kernel, or from their staging.
  *          Large messages.
- *   share  with a root, where nothing is staged: givers store a part of what the others load.
+ *   share  with a root, where nothing is staged: givers store a part of what the others load into
+ *          destinations that are windows.
  *
  * A buffer holds one part, or one for each rank. The part of giver p for receiver q is part q of
  * p's source if that has one for each, and becomes part p of q's destination if that has one for
@@ -181,41 +182,49 @@ SYMM_DEV int symm_pull_copy(symm_cta *c, symm_shape s, uint64_t k, symm_part chu
 SYMM_DEV symm_piece symm_span(uint64_t part, symm_part span) {
     return (symm_piece){.chunk = part + span.at, .bytes = span.len};
 }
-/* All ranks move as much: of each part that crosses the root moves a small share, for it has n-1
- * such parts. *head: what the taker loads; *tail: what the giver stores. */
-SYMM_DEV void symm_split(const symm_cta *c, symm_shape s, symm_part *head, symm_part *tail) {
-    const unsigned n = (unsigned)c->a->nranks;
-    const symm_part all = symm_part_of(symm_part_bytes(c), 0, c->a->nctas, c->cta);
-    const uint64_t part = symm_over_ranks(all.len, c->a->nranks);
-    const uint64_t len = (s.root_gives ? part : part * (n - 1)) & ~63ull;
-    *head = (symm_part){all.at, all.len - len};
-    *tail = (symm_part){all.at + all.len - len, len};
+/* What of each part this CTA moves. */
+SYMM_DEV symm_part symm_share_all(const symm_cta *c) {
+    return symm_part_of(symm_part_bytes(c), 0, c->a->nctas, c->cta);
+}
+/* How many bytes at the end of that the giver stores. All ranks move as much: of each part that
+ * crosses the root moves a small share, for it has n-1 such parts. But nobody stores into a private
+ * destination (dst_off is the taker's). */
+SYMM_DEV uint64_t symm_share_stored(const symm_cta *c, symm_shape s, uint64_t dst_off) {
+    const uint64_t part = symm_over_ranks(symm_share_all(c).len, c->a->nranks);
+    if (symm_is_private(dst_off)) return 0;
+    return (s.root_gives ? part : part * (unsigned)(c->a->nranks - 1)) & ~63ull;
 }
 /* What crosses between this rank and peer, one of which is the root. */
-SYMM_DEV int symm_share_with(symm_cta *c, symm_shape s, int peer, symm_part head, symm_part tail) {
+SYMM_DEV int symm_share_with(symm_cta *c, symm_shape s, int peer) {
     const symm_args *a = c->a;
     const int rank = a->rank;
+    symm_part all = symm_share_all(c);
     if (symm_ready_wait(c, peer, 0)) return 1;
-    if (symm_takes(c, s, rank) && symm_gives(c, s, peer))
-        return symm_fetch(c, peer, symm_span(symm_part_for(c, s, rank), head),
-                          (char *)a->dst + symm_part_from(c, s, peer) + head.at);
-    return symm_store(c, peer, symm_span(symm_part_from(c, s, rank), tail),
-                      (const char *)a->src + symm_part_for(c, s, peer) + tail.at);
+    if (symm_takes(c, s, rank) && symm_gives(c, s, peer)) {
+        all.len -= symm_share_stored(c, s, a->dst_off);
+        return symm_fetch(c, peer, symm_span(symm_part_for(c, s, rank), all),
+                          (char *)a->dst + symm_part_from(c, s, peer) + all.at);
+    }
+    const uint64_t stored = symm_share_stored(c, s, symm_dst_off(c, peer));
+    all = (symm_part){all.at + all.len - stored, stored};
+    if (stored)
+        symm_move(c, symm_target(c, peer, symm_span(symm_part_from(c, s, rank), all)),
+                  (const char *)a->src + symm_part_for(c, s, peer) + all.at, stored);
+    return 0;
 }
 /* Ready and arrive go both ways between the root and each other rank, with one chunk of each CTA:
  * arrive says too that what the giver stores is there. */
 SYMM_DEV void symm_pull_shared(symm_cta *c, symm_shape s) {
     const symm_args *a = c->a;
     const int root = a->host.root, is_root = root == a->rank, last = is_root ? a->nranks : 2;
-    symm_part head, tail;
-    symm_split(c, s, &head, &tail);
+    const symm_part all = symm_share_all(c);
     for (int q = 1; q < last; q++) symm_ready_to(c, is_root ? symm_peer(a, q) : root, 1);
     for (int q = 1; q < last; q++) {
         const int peer = is_root ? symm_peer(a, q) : root;
-        if (symm_share_with(c, s, peer, head, tail)) return;
+        if (symm_share_with(c, s, peer)) return;
         symm_arrive_to(c, peer, 1);
     }
-    symm_own_part(c, s, head.at, head.len + tail.len);
+    symm_own_part(c, s, all.at, all.len);
     c->heard = is_root; /* with each ready word */
     for (int q = 1; q < last; q++)
         if (symm_arrive_from(c, is_root ? symm_peer(a, q) : root, 1)) return;

@@ -141,4 +141,5 @@ void symm_p2p_run(const symm_args *a, const symm_p2p_op *ops, symm_p2p_channel *
     if (!out->left.code) return;
     out->op = p.at;
     symm_tell_peers(&p.cta);
+    symm_fence(); /* as in symm_kernel_run */
 }

@@ -18,10 +18,14 @@
 #define SYMM_P2P_SHORT       (32u << 10)
 #define SYMM_P2P_SHORT_CHUNK (8u << 10)
 #define SYMM_P2P_CHUNK       (32u << 10)
+/* From here on a message of a buffer in no window may be read through the kernel, as many chunks at
+ * once. */
+#define SYMM_P2P_DIRECT  (16u << 10)
+#define SYMM_P2P_AT_ONCE 16u
 
 typedef struct { /* one call */
     char *buff;
-    uint64_t off; /* flat offset of buff, or SYMM_STAGED */
+    uint64_t off; /* flat offset of buff, SYMM_STAGED, or of a send SYMM_PRIVATE */
     uint64_t count, bytes;
     uint32_t type;
     int16_t peer;

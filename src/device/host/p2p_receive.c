@@ -73,6 +73,19 @@ static int take_ringed(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_out *out,
     return 1;
 }
 
+/* Chunks that this rank has claimed, out of memory of the sender that is not mapped here. What is
+ * read after the sender has left with an error is no message (direct.c). 1 then too: c->out says
+ * why. */
+static int load_private(symm_p2p *p, symm_p2p_channel *ch) {
+    const uint64_t chunk = symm_p2p_chunk(p->cta.a, p->at), from = ch->lo * chunk;
+    ch->lo = ch->hi - ch->lo < SYMM_P2P_AT_ONCE ? ch->hi : ch->lo + SYMM_P2P_AT_ONCE;
+    const uint64_t end = ch->lo * chunk < p->at->bytes ? ch->lo * chunk : p->at->bytes;
+    if (!symm_direct_read(&p->cta, p->at->peer, p->at->buff + from, (ch->off ^ SYMM_PRIVATE) + from,
+                          end - from))
+        symm_direct_check(&p->cta);
+    return 1;
+}
+
 /* The last chunk that nobody has claimed, out of the sender's window. A sender that cannot store
  * here leaves all of them to the receiver. 0: none is left. */
 static int load_chunk(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_big *big) {
@@ -85,6 +98,7 @@ static int load_chunk(symm_p2p *p, symm_p2p_channel *ch, symm_p2p_big *big) {
         ch->hi = ch->chunks - (symm_ld_relaxed(&big->claim) >> 32) + n;
         ch->lo = ch->hi - n;
     }
+    if (symm_is_private(ch->off)) return load_private(p, ch);
     const uint64_t k = ch->lo++, from = k * symm_p2p_chunk(a, p->at);
     symm_p2p_move(p->at, p->at->buff + from, symm_flat(a, p->at->peer, ch->off) + from,
                   symm_p2p_chunk_len(a, p->at, k));

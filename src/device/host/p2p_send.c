@@ -4,7 +4,8 @@
  * small  into the ring; then the head.
  * big    the head first. Then chunks, which the sender claims from the front: straight into the
  *        receiver's window as soon as it knows that, else into the ring. A receiver that reaches
- *        the sender's window claims chunks from the back. The sender ends when all chunks are
+ *        the sender's buffer, in a window or through the kernel, claims chunks from the back. The
+ *        sender ends when all chunks are
  *        claimed and nobody reads its buffer any more. */
 #include "p2p.inl"
 

@@ -76,11 +76,16 @@ int symm_wait_clock(symm_cta *c, int peer, int stage, uint64_t *turns) {
     return 0;
 }
 
+static int told(symm_cta *c, const uint64_t *word, int stage) {
+    /* pairs with set_abort of revoke.c, the peers' tell_peers and symm_comm_note_death */
+    const uint64_t why = symm_ld_acquire(word);
+    return why && leave(c, (uint32_t)(why >> 32), (int)(uint32_t)why - 1, stage);
+}
+int symm_wait_abort_only(symm_cta *c, int stage) {
+    return told(c, &c->ctl->abort, stage);
+}
 int symm_wait_abort(symm_cta *c, int stage) {
-    uint64_t abort = symm_ld_acquire(
-        &c->ctl->abort); /* pairs with set_abort of revoke.c and the peers' tell_peers */
-    if (!abort) abort = symm_ld_acquire(&c->ctl->death); /* pairs with symm_comm_note_death */
-    return abort && leave(c, (uint32_t)(abort >> 32), (int)(uint32_t)abort - 1, stage);
+    return told(c, &c->ctl->abort, stage) || told(c, &c->ctl->death, stage);
 }
 
 int symm_wait_slow(symm_cta *c, int peer, int stage, uint64_t *turns) {

@@ -2,9 +2,9 @@
  * on the thread that runs the kernel. No lock.
  *
  * ready {e, k}   chunks 0..k-1 of this rank's CTA may be read (src) and written (dst). It carries
- *                the flat offsets of both, or SYMM_STAGED, or the owner's addresses. A rank with
- *                nothing staged sends it once, for all its chunks. symm_ready pairs with
- *                symm_ready_wait.
+ *                the flat offsets of both, or SYMM_STAGED, or the owner's addresses, where dst may
+ *                only be read (direct.c). A rank with nothing staged sends it once, for all its
+ *                chunks. symm_ready pairs with symm_ready_wait.
  * arrive {e, k}  the sender has finished chunks 0..k-1: it reads this rank's source of these chunks
  *                no more, and all that it stores into this rank's destination has arrived.
  *                symm_arrive pairs with symm_arrive_wait.
@@ -65,7 +65,7 @@ typedef struct {
 } symm_piece;
 
 /* Where a piece of peer's is read from and written to, after symm_ready_wait; where peer's buffer
- * is private, NULL. */
+ * is private, NULL: it can be read through the kernel, and nobody but peer writes it. */
 SYMM_DEV uint64_t symm_src_off(const symm_cta *c, int peer) {
     return symm_ld_relaxed(&symm_inbox_of(c, peer)->src_off);
 }
@@ -96,31 +96,30 @@ SYMM_DEV int symm_fetch(symm_cta *c, int peer, symm_piece p, char *dst) {
     return symm_direct_read(c, peer, dst, (symm_src_off(c, peer) ^ SYMM_PRIVATE) + p.chunk + p.at,
                             p.bytes);
 }
-/* The other way round: a piece of the own source, `from`, stored into peer's destination. */
-SYMM_DEV int symm_store(symm_cta *c, int peer, symm_piece p, const char *from) {
-    char *to = symm_target(c, peer, p);
-    if (to) {
-        symm_move(c, to, from, p.bytes);
+/* The same of a result that peer has put into its destination. */
+SYMM_DEV int symm_fetch_result(symm_cta *c, int peer, symm_piece p, char *dst) {
+    const char *from = symm_target(c, peer, p);
+    if (from) {
+        symm_move(c, dst, from, p.bytes);
         return 0;
     }
-    return symm_direct_write(c, peer, (symm_dst_off(c, peer) ^ SYMM_PRIVATE) + p.chunk + p.at, from,
-                             p.bytes);
+    return symm_direct_read(c, peer, dst, (symm_dst_off(c, peer) ^ SYMM_PRIVATE) + p.chunk + p.at,
+                            p.bytes);
 }
-/* Room for a piece of rank's in this rank's own staging: free in a call in which buffers are
- * private, since nothing is staged then. plan.c sees to it that a slice of a chunk fits. */
-SYMM_DEV char *symm_room(const symm_cta *c, int rank) {
-    const uint64_t each = symm_over_ranks(4 * c->a->host.chunk, c->a->nranks) & ~63ull;
-    return symm_stage(c, c->a->rank, 0, 0) + (unsigned)rank * each;
+/* Room for a piece of rank's in the staging of `at`: free in a call in which buffers are private,
+ * since nothing is staged then. plan.c sees to it that two slices of a chunk fit. */
+SYMM_DEV uint64_t symm_room_bytes(const symm_cta *c) {
+    return symm_over_ranks(4 * c->a->host.chunk, c->a->nranks) & ~63ull;
+}
+SYMM_DEV char *symm_room(const symm_cta *c, int at, int rank) {
+    return symm_stage(c, at, 0, 0) + (unsigned)rank * symm_room_bytes(c);
 }
 /* *src: where a piece of peer's source can be loaded. */
 SYMM_DEV int symm_load(symm_cta *c, int peer, symm_piece p, const void **src) {
     if ((*src = symm_source(c, peer, p))) return 0;
-    *src = symm_room(c, peer);
-    return symm_fetch(c, peer, p, symm_room(c, peer));
-}
-/* Stores a result into peer's destination, if that is private. */
-SYMM_DEV int symm_deliver(symm_cta *c, int peer, symm_piece p, const char *result) {
-    return symm_target(c, peer, p) ? 0 : symm_store(c, peer, p, result);
+    char *room = symm_room(c, c->a->rank, peer);
+    *src = room;
+    return symm_fetch(c, peer, p, room);
 }
 /* Chunks of a call that only copies: where nothing is staged, all at once. */
 SYMM_DEV uint32_t symm_copy_log(const symm_cta *c) {

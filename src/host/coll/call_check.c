@@ -10,10 +10,7 @@ static void check_buffer(const symm_launch *l, const symm_win *w, const void *p,
     const symm_comm *c = l->comm;
     const uint64_t at = (uintptr_t)p;
     SYMM_ASSERT(p || !bytes);
-    if (!w && c->threads && c->calls.direct)
-        SYMM_ASSERT(off == at - (c->base + (uint64_t)c->rank * c->stride));
-    else if (!w)
-        SYMM_ASSERT(off == (l->plan.flags & SYMM_ARG_DIRECT ? SYMM_PRIVATE | at : SYMM_STAGED));
+    if (!w) SYMM_ASSERT(off == (l->plan.flags & SYMM_ARG_DIRECT ? SYMM_PRIVATE | at : SYMM_STAGED));
     if (!w) return;
     const uint64_t in = at - (uintptr_t)w->ptr;
     SYMM_ASSERT(w->comm == c && bytes && in < w->bytes && bytes <= w->bytes - in);

@@ -142,12 +142,10 @@ static void fill_plan(symm_args *a, const symm_plan *p, int gpu, int32_t root) {
     }
 }
 
-/* Where peers find a buffer. Thread ranks use each other's addresses. */
+/* Where peers find a buffer. */
 static uint64_t place_of(const symm_launch *l, const symm_win *win, const void *p) {
     const symm_comm *c = l->comm;
     if (win) return symm_window_offset(win, c->rank, p);
-    if (c->threads && c->calls.direct)
-        return (uintptr_t)p - (c->base + (uint64_t)c->rank * c->stride);
     return l->plan.flags & SYMM_ARG_DIRECT ? SYMM_PRIVATE | (uintptr_t)p : SYMM_STAGED;
 }
 

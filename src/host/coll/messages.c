@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "device/host/p2p.h"
 #include "device/host/reduce.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
@@ -62,11 +63,17 @@ static void list_check(const symm_p2p_list *l) {
 
 /* ---- a list ---------------------------------------------------------------------------------- */
 
-/* This process reaches all of its own memory: a message to itself is never staged. */
+/* This process reaches all of its own memory: a message to itself is never staged. Cores that are
+ * far from each other need longer for a ring than the kernel for each page, so there a receiver
+ * reads a large message where it is. Nobody writes there: a receiver's buffer is as if staged. */
 static uint64_t offset_of(const symm_comm *c, const symm_win *w, const message *m) {
+    const uint64_t bytes = m->count * symm_type_size(m->type);
     if (m->peer == c->rank)
         return (uint64_t)(uintptr_t)m->buff - (c->base + (uint64_t)c->rank * c->stride);
-    return w ? symm_window_offset(w, c->rank, m->buff) : SYMM_STAGED;
+    if (w) return symm_window_offset(w, c->rank, m->buff);
+    return m->sends && c->calls.direct && !c->calls.near && bytes >= SYMM_P2P_DIRECT
+               ? SYMM_PRIVATE | (uintptr_t)m->buff
+               : SYMM_STAGED;
 }
 
 /* A message in one piece needs no window, but a graph keeps it. */

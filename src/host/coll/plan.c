@@ -18,8 +18,8 @@ enum { ROWS = sizeof table / sizeof table[0] };
 #define NT_BYTES \
     (3u << 20) /* a rank that touches as much as this pushes a 2 MiB L2 over: store past it */
 
-/* From here on buffers in no window are read and written through the kernel; below, its 1.6 us are
- * more than the second copy through scratch. Of a part, where a buffer has one for each rank. */
+/* From here on buffers in no window are read through the kernel; below, its 1.6 us are more than
+ * the second copy through scratch. Of a part, where a buffer has one for each rank. */
 #define DIRECT_BYTES (16u << 10)
 
 static uint64_t packet_cap(const symm_plan_env *env, int cap) {

@@ -19,7 +19,7 @@ typedef struct { /* what was agreed when the communicator was made */
     int threads;                  /* GPUs: forced threads of a CTA; 0: not forced */
     int relay;                    /* GPUs: SYMM_RELAY_ */
     int deterministic;
-    int direct; /* host backend: every rank can read and write every other's memory, */
+    int direct; /* host backend: every rank can read every other's memory, */
     int near;   /* and the ranks' cores are near each other */
     uint64_t
         /* host backend: bytes that a rank touches and finds in its caches again; 0 not known. Need

@@ -2,10 +2,12 @@
  * they may run, how they are captured, what happens behind them, and what becomes of a kernel that
  * had to leave. The communicator's user thread; symm_launch_may_run, symm_host_task_left and the
  * functions that a graph calls: any thread. No lock. */
+#include <errno.h>
 #include <stdio.h>
 
 #include "base/check.h"
 #include "host/comm/comm.h"
+#include "machine/peer_memory.h"
 #include "launch.h"
 
 /* ---- replays --------------------------------------------------------------------------------- */
@@ -89,6 +91,19 @@ symmResult_t symm_host_task_given(symm_comm *c, symmStream_t stream) {
     return stream ? symm_launch_given(c, stream) : symmSuccess;
 }
 
+void symm_host_task_unreachable(const symm_outcome *o, char *text, size_t cap) {
+    if (o->code == symmRemoteError)
+        SYMM_SAY(text, cap, "rank %d died: its process is gone", o->rank);
+    else if (o->mine)
+        SYMM_SAY(text, cap, "a buffer of rank %d, which it passed itself, cannot be accessed",
+                 o->rank);
+    else
+        SYMM_SAY(text, cap, "a buffer of rank %d cannot be accessed at %#llx: %s", o->rank,
+                 (unsigned long long)o->at,
+                 o->err == EFAULT ? "no memory is there (freed during the call?)"
+                                  : symm_peer_why(o->err));
+}
+
 symmResult_t symm_host_task_left(symm_comm *c, const symm_outcome *left, const char *call,
                                  const char *alone) {
     char text[SYMM_ERR_TEXT], why[SYMM_ERR_TEXT - 160];
@@ -100,7 +115,9 @@ symmResult_t symm_host_task_left(symm_comm *c, const symm_outcome *left, const c
         symm_status_adopt(text);
         return known;
     }
-    if (code == symmInvalidUsage)
+    if (left->stage == SYMM_STAGE_DIRECT && left->err)
+        symm_host_task_unreachable(left, why, sizeof why);
+    else if (code == symmInvalidUsage)
         SYMM_SAY(why, sizeof why, "%s", alone);
     else
         symm_comm_reason(c, code, left->rank, why, sizeof why);

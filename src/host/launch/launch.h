@@ -36,6 +36,8 @@ typedef struct { /* a call that is captured */
 symmResult_t symm_host_task_capture(symm_comm *c, const symm_host_task *t, symmStream_t stream);
 /* A call in which not all ranks hear from each other was given to the stream, or has run (NULL). */
 symmResult_t symm_host_task_given(symm_comm *c, symmStream_t stream);
+/* Memory of a peer that should have been there, in words. */
+void symm_host_task_unreachable(const symm_outcome *o, char *text, size_t cap);
 /* What a kernel left behind becomes the communicator's error. call: in words; alone: in words, of a
  * wait that this rank alone could have ended. */
 symmResult_t symm_host_task_left(symm_comm *c, const symm_outcome *left, const char *call,

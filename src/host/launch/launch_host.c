@@ -1,7 +1,6 @@
 /* launch_host.c - the host backend's launcher: a kernel runs in the caller's thread (NULL
  * stream), on the stream's worker, or in a replay of its graph. The communicator's user thread;
  * run_task and the functions that a graph calls: any thread. No lock. Only a capture allocates. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,6 @@
 #include "host/comm/call_log.h"
 #include "host/comm/comm.h"
 #include "host/comm/group.h"
-#include "machine/peer_memory.h"
 #include "keep.h"
 #include "launch.h"
 
@@ -23,26 +21,12 @@ typedef struct {
     symm_args args;
 } task;
 
-/* Memory of a peer that should have been there. */
-static void unreachable(const symm_outcome *o, char *text, size_t cap) {
-    if (o->code == symmRemoteError)
-        SYMM_SAY(text, cap, "rank %d died: its process is gone", o->rank);
-    else if (o->mine)
-        SYMM_SAY(text, cap, "a buffer of rank %d, which it passed itself, cannot be accessed",
-                 o->rank);
-    else
-        SYMM_SAY(text, cap, "a buffer of rank %d cannot be accessed at %#llx: %s", o->rank,
-                 (unsigned long long)o->at,
-                 o->err == EFAULT ? "no memory is there (freed during the call?)"
-                                  : symm_peer_why(o->err));
-}
-
 static symmResult_t report(symm_comm *c, const symm_outcome *o) {
     char text[SYMM_ERR_TEXT], why[SYMM_ERR_TEXT - 80];
     symmResult_t known = symm_comm_async(c); /* the watcher or an abort has said it better */
     if (known) return known;
-    if (o->stage == SYMM_STAGE_DIRECT)
-        unreachable(o, why, sizeof why);
+    if (o->stage == SYMM_STAGE_DIRECT && o->err) /* else another rank has said why */
+        symm_host_task_unreachable(o, why, sizeof why);
     else
         symm_comm_reason(c, (symmResult_t)o->code, o->rank, why, sizeof why);
     SYMM_SAY(text, sizeof text, "%s (collective %u, %s)", why, o->epoch, symm_stage_name(o->stage));

@@ -63,6 +63,8 @@ static void tell_chunks(symm_comm *c, uint64_t ring, const symm_p2p_op *op, cons
                  "%s: what the peer's window does not let pass goes through the ring "
                  "(symmWindowRegister)",
                  why);
+    } else if (op->off >> 62 == SYMM_PRIVATE >> 62) {
+        snprintf(text, cap, "in no window: the peer may read it through the kernel (SYMM_DIRECT)");
     } else {
         snprintf(text, cap, "%s: the peer may %s", win ? "in a window" : "the own memory",
                  op->sends ? "load it from there" : "store into it");
