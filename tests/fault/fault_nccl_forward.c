@@ -217,6 +217,8 @@ static void a_real_one_that_fails(void) {
         {"ncclCommInitRankConfig", 0, ncclInternalError, "rank 0: the real NCCL says: "},
         {"ncclCommInitRankConfig", 2, ncclInternalError, "rank 2: the real NCCL says: "},
         {"ncclCommInitRankConfig", -1, ncclInternalError, "the real NCCL says: "},
+        {"late", 1, ncclInvalidUsage, "rank 1: the real NCCL says: it fails late"},
+        {"slow", 2, ncclInvalidUsage, "rank 2: the real NCCL says: it fails soon"},
         {"duplicate", -1, ncclInvalidUsage, "the real NCCL says: Duplicate GPU detected"},
     };
     T_EXPECT_WARNINGS();
