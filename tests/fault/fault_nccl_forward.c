@@ -16,10 +16,21 @@ extern int symm_test_where[2];
 
 static void *real_lib;
 
+/* Under a sanitizer the loader does not look where this program says. */
+static void *open_beside(const char *lib) {
+    char path[512];
+    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
+    path[n > 0 ? n : 0] = 0;
+    char *name = strrchr(path, '/');
+    if (name) snprintf(name + 1, 64, "%s", lib);
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
 /* One of those that lie beside the tests, where the loader finds it. */
 static void use_real(const char *mode, const char *lib) {
     Dl_info info = {.dli_fname = "none"};
     real_lib = dlopen(lib, RTLD_NOW | RTLD_LOCAL);
+    if (!real_lib) real_lib = open_beside(lib);
     T_CHECKF(real_lib != NULL, "%s", dlerror());
     if (real_lib) T_CHECK(dladdr(dlsym(real_lib, "nccl_real_live"), &info));
     setenv("SYMM_NCCL", mode, 1);
