@@ -4,8 +4,8 @@
  * none if one was refused. Streams are not looked at. Each rank uses a communicator from one thread
  * at a time; what ranks share are atomics.
  *
- * A test steers it: nccl_real_fail makes calls of that name fail, nccl_real_live counts what is not
- * destroyed, nccl_real_calls what was called. */
+ * A test steers it: nccl_real_fail makes calls of that name fail (or creation, by other words),
+ * nccl_real_live counts what is not destroyed, nccl_real_calls what was called. */
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -295,6 +295,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
     for (int ms = 0; c->m->here < n; ms++) {
         if (ms == PATIENCE_MS) return end_init(c, comm, "a rank has not come");
         usleep(1000);
+    }
+    if (!strcmp(failing, "late") && rank == failing_rank) { /* when the others are done */
+        usleep(150000);
+        return end_init(c, comm, "it fails late");
+    }
+    if (!strcmp(failing, "slow")) { /* while the others are still inside */
+        if (rank == failing_rank) return end_init(c, comm, "it fails soon");
+        usleep(300000);
     }
     if (!strcmp(failing, "duplicate")) return end_init(c, comm, "Duplicate GPU detected");
     if (!config || config->blocking) return ncclSuccess;
