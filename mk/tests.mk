@@ -247,7 +247,7 @@ check-run:
 
 # What takes longest under a sanitizer is left to `make asan`, `make tsan` and check-full.
 LONG_ASAN := $(if $(T_FULL),,$(ASAN_TEST)/fault_limits $(ASAN_TEST)/fault_boot)
-LONG_TSAN := $(if $(T_FULL),,$(TSAN_TEST)/unit_cuda_vmm $(TSAN_TEST)/unit_gpu_messages)
+LONG_TSAN := $(if $(T_FULL),,$(TSAN_TEST)/unit_cuda_vmm)
 MUTANTS   := tests/check/check_mutants.sh
 # Of mutants some; check-full runs all of them, in parts beside each other.
 PARTS     := $(if $(T_FULL),$(foreach k,1 2 3 4 5 6 7 8,'$(MUTANTS) $(k)/8'),$(MUTANTS))
