@@ -8,20 +8,6 @@
 
 enum { SOON_MS = 1000, COUNT_MAX = 1 << 20 };
 
-static void *kill_later(void *arg) {
-    fk *f = arg;
-    usleep(30000);
-    atomic_store(&f->at_ns, symm_now_ns());
-    kill(getpid(), SIGKILL);
-    return NULL;
-}
-
-/* Ends this process in a moment, whatever it does then. */
-static void doom(fk *f) {
-    pthread_t t;
-    T_EQ(pthread_create(&t, NULL, kill_later, f), 0);
-}
-
 static void names_the_dead(const fk *f, symmComm_t comm) {
     char who[16];
     uint64_t late = fk_ms_since(atomic_load(&f->at_ns));
@@ -102,7 +88,7 @@ static void kernel_rank(int rank, int n, void *arg) {
         T_OK(symmWindowRegister(comm, w.recv, COUNT_MAX * sizeof(int), &win, 0));
     }
     kit_barrier(&f->k, n);
-    if (rank == f->victim) doom(f);
+    if (rank == f->victim) fk_doom(f);
     do r = collective(&w, comm);
     while (r == symmSuccess);
     T_CHECKF(rank != f->victim, "outlived its death: %s", symmGetLastError(comm));
@@ -155,7 +141,7 @@ static void elsewhere_rank(int rank, int n, void *arg) {
     T_OK(symmMemAlloc(&buf, 2 << 20));
     kit_barrier(&f->k, n);
     if (rank == f->victim) {
-        doom(f);
+        fk_doom(f);
         for (;;) pause();
     }
     T_EQ(wait_for_death(f, comm, buf), symmRemoteError);
@@ -242,7 +228,7 @@ static void survived_by_a_child(int rank, int n, void *arg) {
     while (child == 0) pause();
     atomic_store(&f->k.flag, (int)child);
     kit_barrier(&f->k, n);
-    doom(f);
+    fk_doom(f);
     for (;;) pause();
 }
 
@@ -282,7 +268,7 @@ static void mixed_rank(int rank, int n, void *arg) {
     T_OK(symmMemAlloc(&buf, 2 << 20));
     kit_barrier(&f->k, n);
     if (rank == f->victim) {
-        doom(f);
+        fk_doom(f);
         for (;;) pause();
     }
     if (rank == 0) T_ERR(symmWindowRegister(comm, buf, 2 << 20, &win, 0), symmRemoteError);

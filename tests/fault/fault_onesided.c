@@ -13,14 +13,6 @@ enum { SOON_MS = 1000, ROOM = 1 << 16 };
 
 enum { AT_ONCE, UNDER_A_STREAM, IN_A_GROUP, IN_A_REPLAY, WAYS };
 
-static void *kill_later(void *arg) {
-    fk *f = arg;
-    usleep(30000);
-    atomic_store(&f->at_ns, symm_now_ns());
-    kill(getpid(), SIGKILL);
-    return NULL;
-}
-
 /* A wait of which one part comes, and the other, of the victim's, does not. */
 static symmResult_t wait_so(int how, symmComm_t comm, int other, int victim, symmStream_t s) {
     const symmSignalWait_t both[] = {{other, 1, 1}, {victim, 2, 3}};
@@ -61,7 +53,6 @@ static void survive(fk *f, symmComm_t comm, int rank, int n) {
 
 static void death_rank(int rank, int n, void *arg) {
     fk *f = arg;
-    pthread_t killer;
     symmComm_t comm = fk_open(f, rank, n);
     T_OK(rank == f->victim ? symmSignal(0, 2, comm, NULL) : symmSignal(1 - rank, 1, comm, NULL));
     kit_barrier(&f->k, n);
@@ -69,7 +60,7 @@ static void death_rank(int rank, int n, void *arg) {
         survive(f, comm, rank, n);
         return;
     }
-    T_EQ(pthread_create(&killer, NULL, kill_later, f), 0);
+    fk_doom(f);
     for (;;) pause();
 }
 static void a_peer_that_dies(void) {

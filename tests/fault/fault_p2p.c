@@ -3,7 +3,6 @@
  * rank that waits hears of it in time, by name, and so does its peer; others are not disturbed
  * before. Forked ranks; no lock. */
 #include <fcntl.h>
-#include <pthread.h>
 
 #include "fault_kit.h"
 #include "p2p_kit.h"
@@ -70,14 +69,6 @@ static void counts_and_types_that_differ(void) {
 
 enum { NOTHING_SENT, INSIDE, IN_CHUNKS, UNDER_A_STREAM, IN_A_GROUP, WAYS };
 
-static void *kill_later(void *arg) {
-    fk *f = arg;
-    usleep(30000);
-    atomic_store(&f->at_ns, symm_now_ns());
-    kill(getpid(), SIGKILL);
-    return NULL;
-}
-
 static symmResult_t one_turn(int how, int rank, symmComm_t comm, char *p, symmStream_t s) {
     const uint64_t bytes = how == INSIDE ? 100 : BIG;
     symmResult_t r = symmSuccess;
@@ -96,13 +87,12 @@ static void death_rank(int rank, int n, void *arg) {
     symmComm_t comm = fk_open(f, rank, n);
     symmStream_t s = NULL;
     symmResult_t r = symmSuccess;
-    pthread_t killer;
     char *p = calloc(1, 2 * BIG), who[16];
     T_CHECK(p != NULL);
     if (f->how == UNDER_A_STREAM) T_OK(symmStreamCreate(&s));
     snprintf(who, sizeof who, "rank %d died", f->victim);
     kit_barrier(&f->k, n);
-    if (rank == f->victim) T_EQ(pthread_create(&killer, NULL, kill_later, f), 0);
+    if (rank == f->victim) fk_doom(f);
     while (rank == f->victim && f->how == NOTHING_SENT) pause();
     while (rank < 2 && !r) r = one_turn(f->how, rank, comm, p, s);
     if (rank < 2) {

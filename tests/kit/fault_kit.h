@@ -5,6 +5,10 @@
 #ifndef FAULT_KIT_H_
 #define FAULT_KIT_H_
 
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include "mesh_kit.h"
 
 enum { FK_GAUGES = 16 };
@@ -24,6 +28,19 @@ static inline fk *fk_new(int victim, int how) {
     f->victim = victim;
     f->how = how;
     return f;
+}
+
+/* Ends this process in a moment, whatever it does then; at_ns: when. */
+static inline void *fk_kill_later(void *arg) {
+    fk *f = arg;
+    usleep(30000);
+    atomic_store(&f->at_ns, symm_now_ns());
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+static inline void fk_doom(fk *f) {
+    pthread_t t;
+    T_EQ(pthread_create(&t, NULL, fk_kill_later, f), 0);
 }
 
 static inline uint64_t fk_ms_since(uint64_t ns) {
