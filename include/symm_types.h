@@ -182,6 +182,9 @@ typedef struct {
  * or eight ranks take in registers leaves room for fewer. */
 #define SYMM_GPU_THREADS     480
 #define SYMM_GPU_THREADS_FEW 352
+/* Those and the last warp fill a multiprocessor's registers. Threads that move data in a CTA of
+ * which four fit beside each other, whatever they are of: */
+#define SYMM_GPU_QUARTER(threads) (((threads) + 32) / 4 - 32)
 /* Pieces of a CTA that may be in staging at once, from each rank: cuda/staged.cuh. */
 #define SYMM_GPU_STAGE_PLACES 4
 /* Point-to-point (cuda/p2p.cuh). Messages of an ordered pair are numbered from 1, for ever; bytes

@@ -162,14 +162,15 @@ static void show_host_plan(symm_plan_env env) {
 
 /* The table goes by a rank's multiprocessors: those of the first GPU, each rank with one of its
  * own. */
-static void show_gpu_plan(symm_plan_env env) {
+static void show_gpu_plan(symm_plan_env env, int budget) {
     enum { H200_SMS = 132 };
     char title[80];
     int sms = info_sms();
     env.gpu = 1;
-    env.sms = sms ? sms : H200_SMS;
-    snprintf(title, sizeof title, "Plan for %d GPUs of %d multiprocessors%s", env.nranks, env.sms,
-             sms ? "" : " (there are none here)");
+    if (!sms) sms = H200_SMS;
+    symm_plan_budget(&env, sms, budget);
+    snprintf(title, sizeof title, "Plan for %d GPUs of %d multiprocessors%s", env.nranks, sms,
+             info_sms() ? "" : " (there are none here)");
     show_plan(title, &env);
 }
 
@@ -192,7 +193,10 @@ static int show_plans(int ranks) {
                                  .deterministic = (int)p.deterministic,
                                  .forced = forced};
             env.scratch = (gpu ? symm_plan_gpu_scratch : symm_plan_scratch)(p.scratch, env.nranks);
-            (gpu ? show_gpu_plan : show_host_plan)(env);
+            if (gpu)
+                show_gpu_plan(env, (int)p.cta_budget);
+            else
+                show_host_plan(env);
         }
     return 0;
 }

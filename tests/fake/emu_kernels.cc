@@ -5,6 +5,7 @@
 
 #include "../../src/device/cuda/move.cu"
 #undef KERNEL
+#undef KERNEL_POSTS
 #undef KERNEL_FIRST
 #undef KERNEL_LL
 #undef FIRST_PARTS
@@ -18,6 +19,7 @@
 #undef SYMM_T
 #undef SYMM_TNAME
 #undef KERNEL
+#undef KERNEL_POSTS
 #undef KERNEL_FIRST
 #undef KERNEL_LL
 #undef FIRST_PARTS
@@ -30,6 +32,7 @@
 #undef SYMM_T
 #undef SYMM_TNAME
 #undef KERNEL
+#undef KERNEL_POSTS
 #undef KERNEL_FIRST
 #undef KERNEL_LL
 #undef FIRST_PARTS

@@ -291,7 +291,8 @@ static inline void gk_force(symmComm_t comm, symmColl_t coll, int kernel, int ct
     c->calls.forced[coll] = (int16_t)kernel;
     c->params.ctas = ctas;
     c->params.threads = threads;
-    c->windows.version++; /* remembered calls are planned again */
+    c->gpus.quarter = !ctas && !threads && c->nranks > 1; /* what is forced has any size */
+    c->windows.version++;                                 /* remembered calls are planned again */
 }
 /* How direct kernels go where a buffer is in no window or buffers do not lie alike: SYMM_RELAY_. */
 static inline void gk_relay(symmComm_t comm, int relay) {

@@ -101,6 +101,7 @@ static void a_buffer_in_no_window_is_staged(void) {
 }
 
 /* Small messages: a warp for each channel. Large ones: what is under way fills the CTAs. */
+enum { QUARTER = SYMM_GPU_P2P_THREADS / 4 };
 static void grids_grow_with_the_bytes(void) {
     start(4);
     T_OK(symmGroupStart());
@@ -110,16 +111,16 @@ static void grids_grow_with_the_bytes(void) {
     }
     T_OK(symmGroupEnd());
     gk_launch l = gk_last(0);
-    T_CHECK(l.config.grid_x == 1 && l.config.block_x == 8 * 32 && l.messages.channels == 8);
+    T_CHECK(l.config.grid_x == 2 && l.config.block_x == QUARTER && l.messages.channels == 8);
     T_EQ(l.messages.self, 3);
     T_OK(send(0, SYMM_P2P_SMALL + 1, 1, NULL));
     l = gk_last(0);
-    T_CHECK(l.messages.bulk && l.config.grid_x == 1 && l.config.block_x == SYMM_GPU_P2P_THREADS);
+    T_CHECK(l.messages.bulk && l.config.grid_x == 1 && l.config.block_x == QUARTER);
     T_OK(send(0, GK_MB, 1, NULL));
-    T_EQ(gk_last(0).config.grid_x, GK_MB / (64 << 10) + 1);
+    T_EQ(gk_last(0).config.grid_x, GK_MB / (16 << 10) + 1);
     T_OK(send(0, 4 * GK_MB, 1, NULL));
     const int budget = gk_inside(comms[0])->gpus.budget;
-    T_EQ((int)gk_last(0).config.grid_x, budget < 32 ? budget : 32);
+    T_EQ((int)gk_last(0).config.grid_x, budget < 128 ? budget : 128);
     gk_inside(comms[0])->params.ctas = 5;
     gk_inside(comms[0])->params.threads = 64;
     T_OK(send(0, 4 * GK_MB, 1, NULL));

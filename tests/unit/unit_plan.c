@@ -329,6 +329,7 @@ static void each_gpu(const int16_t *forced, int many, visit fn) {
                 symm_plan_env env = {.nranks = n,
                                      .gpu = 1,
                                      .sms = sms[s],
+                                     .quarter = (s + bits) % 2,
                                      .ctas = ctas[bits % 3],
                                      .threads = threads[bits / 3 % 5],
                                      .deterministic = bits / 15 % 2,
@@ -353,8 +354,9 @@ static void staging_is_sound(const symm_plan_env *env, const symm_plan *p) {
                                                      (unsigned)p->stage_rows;
     T_CHECK(p->stage_ctas >= 1 && p->stage_ctas <= p->ctas);
     T_CHECK(p->stage_warps >= 1 && p->stage_warps <= p->threads / 32);
-    T_CHECK(p->stage_rows >= 2 && p->stage_rows % 2 == 0);
-    T_CHECKF(rows * 512 * n * SYMM_GPU_STAGE_PLACES <= env->scratch.gpu.stage_bytes,
+    /* as many as kernels load at once */
+    T_CHECK(p->stage_rows >= 2 && p->stage_rows % (n == 2 ? 4 : 2) == 0);
+    T_CHECKF(rows * 512 * (n - 1) * SYMM_GPU_STAGE_PLACES <= env->scratch.gpu.stage_bytes,
              "%d ranks: %d CTAs of %d warps of %d rows leave the %llu bytes of staging",
              env->nranks, p->stage_ctas, p->stage_warps, p->stage_rows,
              (unsigned long long)env->scratch.gpu.stage_bytes);
@@ -382,7 +384,8 @@ static void lines_are_sound(const symm_plan_env *env, const symm_call *call,
 static void grid_is_sound(const symm_plan_env *env, const symm_call *call, const symm_kernel_row *k,
                           const symm_plan *p) {
     const int few = (k->places || k->staged) && (env->nranks == 4 || env->nranks == 8),
-              most = few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS;
+              whole = few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS,
+              most = env->quarter ? SYMM_GPU_QUARTER(whole) : whole;
     T_CHECK(p->ctas >= 1 && p->ctas <= SYMM_GPU_MAX_CTAS);
     T_CHECKF(p->ctas <= env->sms, "%s: %d CTAs on %d multiprocessors: they wait for each other",
              k->name, p->ctas, env->sms);
@@ -479,8 +482,13 @@ static void large_calls_fill_the_gpu(void) {
     for (int n = 2; n <= 16; n += n < 8 ? 1 : 8)
         for (uint64_t mb = 16; mb <= 1024; mb *= 4)
             for (int c = 0; c < 2; c++)
-                for (int small = 0; small < 2; small++) {
-                    symm_plan_env env = {.nranks = n, .gpu = 1, .sms = 132, .forced = free_choice};
+                for (int bits = 0; bits < 4; bits++) {
+                    const int small = bits & 1, quarter = bits >> 1;
+                    symm_plan_env env = {.nranks = n,
+                                         .gpu = 1,
+                                         .sms = 132,
+                                         .quarter = quarter,
+                                         .forced = free_choice};
                     env.scratch = symm_plan_gpu_scratch(small ? 16 << 20 : 112 << 20, n);
                     symm_call call = {.coll = colls[c],
                                       .count = (mb << 20) / (c ? (unsigned)n : 1),
@@ -497,8 +505,9 @@ static void large_calls_fill_the_gpu(void) {
                              "%s of %llu MB, %d ranks: %s on %d CTAs",
                              c ? "all_gather" : "all_reduce", (unsigned long long)mb, n,
                              symm_kernels[p.kernel].name, p.ctas);
+                    const int whole = n == 4 || n == 8 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS;
                     if (direct && mb >= 64)
-                        T_EQ(p.threads, n == 4 || n == 8 ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS);
+                        T_EQ(p.threads, quarter ? SYMM_GPU_QUARTER(whole) : whole);
                     if (direct && !small) T_EQ(p.stage_ctas, 132);
                     if (direct && !small && n <= 4)
                         T_CHECKF(p.stage_warps == p.threads / 32, "%d ranks: %d of %d warps", n,

@@ -23,6 +23,7 @@
 
 struct places { /* of all ranks' buffers; shared by the CTA */
     uint64_t src[SYMM_MAX_RANKS], dst[SYMM_MAX_RANKS];
+    uint32_t posts; /* turns of this CTA that end in a post: staged.cuh */
 };
 
 /* A barrier of the CTA's data warps: the last warp exchanges signatures. 1: one of them leaves. */

@@ -1,8 +1,8 @@
 /* frame.cuh - entry and exit of every GPU kernel. GPU code: all threads run it.
  *
- * The last warp of CTA 0 stores {epoch, signature} to every peer, waits for every peer's, and
- * compares. It does so beside the data warps. So in every collective each rank hears from each
- * rank. The double buffering of scratch rests on this barrier. The proof is that of signature.inl:
+ * The last warp of CTA 0 stores {epoch, signature} to every peer, then waits for every peer's, and
+ * compares. It does so beside the data warps; kernels that post (staged.cuh) have it post in
+ * between. So in every collective each rank hears from each rank. The double buffering of scratch rests on this barrier. The proof is that of signature.inl:
  *
  *   A rank writes epoch e into a peer's scratch of parity e & 1 only inside its kernel e. That
  *   kernel began after its kernel e-1 had ended, which had heard from the peer in epoch e-1. The
@@ -62,12 +62,14 @@ template <int ACQUIRES> DEV int signature_differs(run &r, int p) {
     return 1;
 }
 
-/* By the last warp of CTA 0, a lane per peer. ORDERS: with release and acquire, so that kernels
- * after this one, on every rank, see what kernels before it have stored on any rank. Other
- * collectives do not need it: what they store is released or carries its own flag. */
-template <int ORDERS> DEV void exchange_signatures(run &r) {
+/* By the last warp of every CTA, a lane per peer; that of CTA 0 has something to say. ORDERS: with
+ * release and acquire, so that kernels after this one, on every rank, see what kernels before it
+ * have stored on any rank. Other collectives do not need it: what they store is released or carries
+ * its own flag. */
+template <int ORDERS = 0> DEV void say_signature(run &r) {
     const symm_args *a = r.a;
     const unsigned lane = threadIdx.x & 31u, at = r.epoch & 1u;
+    if (blockIdx.x || a->nranks == 1) return;
     const uint64_t scalar = a->op == SYMM_OP_PREMUL ? own_scalar(a) : 0;
     for (int p = (int)lane; p < a->nranks; p += 32) {
         if (p == a->rank) continue;
@@ -81,6 +83,12 @@ template <int ORDERS> DEV void exchange_signatures(run &r) {
             put16(&box->scalar[at],
                   make_uint4((uint32_t)scalar, r.epoch, (uint32_t)(scalar >> 32), r.epoch));
     }
+}
+/* Every peer's. */
+template <int ORDERS> DEV void hear_signatures(run &r) {
+    const symm_args *a = r.a;
+    const unsigned lane = threadIdx.x & 31u;
+    if (blockIdx.x || a->nranks == 1) return;
     for (int p = (int)lane; p < a->nranks; p += 32)
         if (p != a->rank && signature_differs<ORDERS>(r, p)) return;
 }
@@ -113,7 +121,7 @@ template <int T, int OP> DEV typename elem<T>::acc scale_of(const run &r, int p)
  * grid, so all words are always equal. A kernel that leaves early advances none: the communicator
  * cannot be used again. */
 template <int ORDERS = 0> DEV void close_kernel(run &r) {
-    if (blockIdx.x == 0 && !is_data() && r.a->nranks > 1) exchange_signatures<ORDERS>(r);
+    if (!is_data()) hear_signatures<ORDERS>(r);
     if (!__syncthreads_or(r.left)) {
         if (threadIdx.x == 0) r.ctl->epoch[blockIdx.x] = r.epoch;
         if (blockIdx.x == 0)

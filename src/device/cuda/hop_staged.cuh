@@ -189,33 +189,31 @@ DEV void hop_rows_take(const run &r, const share &w, uint32_t k, unsigned j) {
     store_rows<U>((char *)a->dst, out, from, w.bytes, ROW);
 }
 
-/* Behind the send of turn k: all warps meet, and one posts k, below `posts`; in turn, because a
- * post takes long. Then this warp waits for the posts of the turn before. */
+/* Behind the send of turn k: all warps meet, and the last one posts k. Then this warp waits for the
+ * posts of the turn before. */
 enum { TURN_LEAVE = -1, TURN_NOTHING, TURN_TAKE };
-DEV int turn(run &r, const share &w, uint32_t k, uint32_t posts) {
-    if (share_barrier(w, r.left)) {
+DEV int turn(run &r, const share &w, uint32_t k) {
+    if (turn_meet(w.warps, r.left)) {
         r.left = 1;
         return TURN_LEAVE;
     }
-    if (k < posts && w.warp == k % w.warps) post(r, w, k);
     /* A warp that is leaving comes to the next barrier, so that all leave there. */
     return !k || posts_wait(r, w, k - 1) ? TURN_NOTHING : TURN_TAKE;
 }
 
 /* In place is safe: the thread that stores 16 bytes is the one that has loaded, or sent, what was
  * there. */
-template <int S, int T, int N, int OP> DEV void hop_staged(run &r) {
-    const unsigned U = N == 2 || N == 4 ? 2 : 1;
+template <int S, int T, int N, int OP> DEV void hop_staged(run &r, places &at) {
+    const unsigned U = N == 2 ? 4 : N == 4 ? 2 : 1;
     const symm_args *a = r.a;
     share w = share_of(a, 1, 0);
     w.each = w.bytes;
-    if (S & REDUCES && OP == ANY_OP && a->op == SYMM_OP_PREMUL && data_barrier(scalars_wait(r)))
-        return;
     const uint32_t pieces = pieces_of(w);
+    if (posts_begin(r, at, pieces, S & REDUCES && OP == ANY_OP && scalars_wait(r))) return;
     for (uint32_t k = 0; pieces && k <= pieces; k++) {
         for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j += U)
             hop_rows_send<S, N, U>(a, w, k, j);
-        const int go = turn(r, w, k, pieces);
+        const int go = turn(r, w, k);
         if (go == TURN_LEAVE) break;
         for (unsigned j = 0; go == TURN_TAKE && j < w.rows; j += U)
             hop_rows_take<S, T, N, OP, U>(r, w, k - 1, j);
@@ -223,21 +221,18 @@ template <int S, int T, int N, int OP> DEV void hop_staged(run &r) {
     arrive_and_wait(r);
 }
 
-template <int S, int T, int N> DEV void body_hop_staged(run &r) {
+template <int S, int T, int N> DEV void body_hop_staged(run &r, places &at) {
     if (HOT(T) && r.a->op == SYMM_OP_SUM)
-        hop_staged<S, T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r);
+        hop_staged<S, T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
     else
-        hop_staged<S, T, N, ANY_OP>(r);
+        hop_staged<S, T, N, ANY_OP>(r, at);
 }
-template <int S, int N> DEV void body_hop_direct(run &r) {
-    CTA_SHARED(places, at);
+template <int S, int N> DEV void body_hop_direct(run &r, places &at) {
     const int way = trade_targets<S>(r, at);
-    if (way < 0)
-        r.left = 1;
-    else if (way)
+    if (!way)
+        hop_staged<S, symmUint8, N, ANY_OP>(r, at);
+    else if (!posts_begin(r, at, 0, way < 0))
         hop_direct<S, N>(r, at);
-    else
-        hop_staged<S, symmUint8, N, ANY_OP>(r);
 }
 
 #endif

@@ -12,7 +12,24 @@
         symm_##row##_##tag(const __grid_constant__ symm_args a) {   \
         enter(a);                                                   \
         run r = open_kernel(a);                                     \
-        if (is_data()) __VA_ARGS__(r);                              \
+        if (is_data())                                              \
+            __VA_ARGS__(r);                                         \
+        else                                                        \
+            say_signature(r);                                       \
+        close_kernel(r);                                            \
+    }
+
+/* The same, with a last warp that posts (staged.cuh). */
+#define KERNEL_POSTS(row, tag, threads, ...)                        \
+    extern "C" __global__ void __launch_bounds__((threads) + 32, 1) \
+        symm_##row##_##tag(const __grid_constant__ symm_args a) {   \
+        CTA_SHARED(places, at);                                     \
+        enter(a);                                                   \
+        run r = open_kernel(a);                                     \
+        if (is_data())                                              \
+            __VA_ARGS__(r, at);                                     \
+        else                                                        \
+            post_turns(r, at);                                      \
         close_kernel(r);                                            \
     }
 
@@ -23,7 +40,10 @@
         enter(a);                                                          \
         const auto first = load(a);                                        \
         run r = open_kernel(a);                                            \
-        if (is_data()) __VA_ARGS__(r, first);                              \
+        if (is_data())                                                     \
+            __VA_ARGS__(r, first);                                         \
+        else                                                               \
+            say_signature(r);                                              \
         close_kernel(r);                                                   \
     }
 #define KERNEL_LL(row, tag, ...) KERNEL_FIRST(row, tag, load_first, __VA_ARGS__)
@@ -38,7 +58,10 @@
         const __grid_constant__ symm_args a, const __grid_constant__ symm_extents e) {      \
         enter(a);                                                                           \
         run r = open_kernel(a);                                                             \
-        if (is_data()) body_uneven_move(r, e.part);                                         \
+        if (is_data())                                                                      \
+            body_uneven_move(r, e.part);                                                    \
+        else                                                                                \
+            say_signature(r);                                                               \
         close_kernel(r);                                                                    \
     }
 
@@ -47,21 +70,21 @@
 #define RANKS(N)                                                     \
     KERNEL_LL(all_gather_ll, n##N, body_ag_ll<N>)                    \
     KERNEL(all_gather_push_ll128, n##N, THREADS(N), body_ag_push<N>) \
-    KERNEL(all_gather_direct, n##N, THREADS(N), body_ag_direct<N>)
+    KERNEL_POSTS(all_gather_direct, n##N, THREADS(N), body_ag_direct<N>)
 
 /* Shapes whose data crosses once (shape.cuh). */
 #define HOPS(row, S, N)                                             \
     KERNEL_FIRST(row##_ll, n##N, (FIRST_PARTS(S, N)), HOP_LL(S, N)) \
     KERNEL(row##_push_ll128, n##N, THREADS(N), HOP_LINES(S, N))
-#define SHAPES(N)                                                           \
-    HOPS(alltoall, ALLTOALL, N)                                             \
-    HOPS(broadcast, BROADCAST, N)                                           \
-    HOPS(gather, GATHER, N)                                                 \
-    HOPS(scatter, SCATTER, N)                                               \
-    KERNEL(alltoall_direct, n##N, THREADS(N), body_hop_direct<ALLTOALL, N>) \
-    KERNEL(broadcast_2hop_direct, n##N, THREADS(N), body_broadcast<N>)      \
-    KERNEL(gather_direct, n##N, THREADS(N), body_hop_direct<GATHER, N>)     \
-    KERNEL(scatter_direct, n##N, THREADS(N), body_hop_direct<SCATTER, N>)
+#define SHAPES(N)                                                                 \
+    HOPS(alltoall, ALLTOALL, N)                                                   \
+    HOPS(broadcast, BROADCAST, N)                                                 \
+    HOPS(gather, GATHER, N)                                                       \
+    HOPS(scatter, SCATTER, N)                                                     \
+    KERNEL_POSTS(alltoall_direct, n##N, THREADS(N), body_hop_direct<ALLTOALL, N>) \
+    KERNEL_POSTS(broadcast_2hop_direct, n##N, THREADS(N), body_broadcast<N>)      \
+    KERNEL_POSTS(gather_direct, n##N, THREADS(N), body_hop_direct<GATHER, N>)     \
+    KERNEL_POSTS(scatter_direct, n##N, THREADS(N), body_hop_direct<SCATTER, N>)
 
 RANKS(2)
 RANKS(4)
@@ -90,6 +113,7 @@ extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1)
     symm_barrier_word_n0(const __grid_constant__ symm_args a) {
     enter(a);
     run r = open_kernel(a);
+    if (!is_data()) say_signature<1>(r);
     close_kernel<1>(r);
 }
 

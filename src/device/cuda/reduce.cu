@@ -16,7 +16,10 @@
         enter(a);                                                                       \
         const auto first = load(a);                                                     \
         run r = open_kernel(a);                                                         \
-        if (is_data()) __VA_ARGS__(r, first);                                           \
+        if (is_data())                                                                  \
+            __VA_ARGS__(r, first);                                                      \
+        else                                                                            \
+            say_signature(r);                                                           \
         close_kernel(r);                                                                \
     }
 #define KERNEL_LL(row, tag, ...) KERNEL_FIRST(row, tag, load_first, __VA_ARGS__)
@@ -26,7 +29,24 @@
         PASTE(symm_##row##_, SYMM_TNAME, _, tag)(const __grid_constant__ symm_args a) { \
         enter(a);                                                                       \
         run r = open_kernel(a);                                                         \
-        if (is_data()) __VA_ARGS__(r);                                                  \
+        if (is_data())                                                                  \
+            __VA_ARGS__(r);                                                             \
+        else                                                                            \
+            say_signature(r);                                                           \
+        close_kernel(r);                                                                \
+    }
+
+/* The same, with a last warp that posts (staged.cuh). */
+#define KERNEL_POSTS(row, tag, threads, ...)                                            \
+    extern "C" __global__ void __launch_bounds__((threads) + 32, 1)                     \
+        PASTE(symm_##row##_, SYMM_TNAME, _, tag)(const __grid_constant__ symm_args a) { \
+        CTA_SHARED(places, at);                                                         \
+        enter(a);                                                                       \
+        run r = open_kernel(a);                                                         \
+        if (is_data())                                                                  \
+            __VA_ARGS__(r, at);                                                         \
+        else                                                                            \
+            post_turns(r, at);                                                          \
         close_kernel(r);                                                                \
     }
 
@@ -45,18 +65,18 @@
     KERNEL_LL(all_reduce_ll, n##N, body_ar_ll<SYMM_T, N>)                               \
     KERNEL(all_reduce_push_ll128, n##N, THREADS(N), body_ar_push<SYMM_T, LINES(N)>)     \
     KERNEL(all_reduce_2shot_ll128, n##N, THREADS(N), body_ar_twoshot<SYMM_T, LINES(N)>) \
-    KERNEL(all_reduce_direct, n##N, THREADS(N), body_ar_direct<SYMM_T, LINES(N)>)
+    KERNEL_POSTS(all_reduce_direct, n##N, THREADS(N), body_ar_direct<SYMM_T, LINES(N)>)
 #define FIRST_PARTS(S, N) load_first_parts<S, N>
 /* Shapes whose data crosses once (shape.cuh). */
 #define HOPS(row, S, N)                                                          \
     KERNEL_FIRST(row##_ll, n##N, (FIRST_PARTS(S, N)), body_hop_ll<S, SYMM_T, N>) \
     KERNEL(row##_push_ll128, n##N, THREADS(N), body_hop_lines<S, SYMM_T, LINES(N)>)
-#define SHAPES(N)                                             \
-    HOPS(reduce_scatter, REDUCE_SCATTER, N)                   \
-    HOPS(reduce, REDUCE, N)                                   \
-    KERNEL(reduce_scatter_staged, n##N, THREADS(N),           \
-           body_hop_staged<REDUCE_SCATTER, SYMM_T, LINES(N)>) \
-    KERNEL(reduce_2hop_direct, n##N, THREADS(N), body_reduce_large<SYMM_T, TWO_HOPS(N)>)
+#define SHAPES(N)                                                   \
+    HOPS(reduce_scatter, REDUCE_SCATTER, N)                         \
+    HOPS(reduce, REDUCE, N)                                         \
+    KERNEL_POSTS(reduce_scatter_staged, n##N, THREADS(N),           \
+                 body_hop_staged<REDUCE_SCATTER, SYMM_T, LINES(N)>) \
+    KERNEL_POSTS(reduce_2hop_direct, n##N, THREADS(N), body_reduce_large<SYMM_T, TWO_HOPS(N)>)
 
 RANKS(2)
 RANKS(4)
@@ -74,6 +94,9 @@ extern "C" __global__ void __launch_bounds__(SYMM_GPU_THREADS + 32, 1)
                                                            const __grid_constant__ symm_extents e) {
     enter(a);
     run r = open_kernel(a);
-    if (is_data()) body_uneven_sum<SYMM_T>(r, e.part);
+    if (is_data())
+        body_uneven_sum<SYMM_T>(r, e.part);
+    else
+        say_signature(r);
     close_kernel(r);
 }

@@ -146,21 +146,20 @@ DEV void relay_reduce(const run &r, const share &w, uint32_t k, unsigned j, int 
 
 /* In place is safe: the thread that sends or loads 16 bytes is the one that overwrites them,
  * afterwards. */
-template <int T, int N> DEV void ar_relayed(run &r) {
+template <int T, int N> DEV void ar_relayed(run &r, places &at) {
     const unsigned U = N == 2 || N == 4 ? 2 : 1;
     const symm_args *a = r.a;
     const share w = share_of(a, PHASES, 0);
     const int in = alignment(a->src), out = alignment(a->dst);
-    if (a->op == SYMM_OP_PREMUL && data_barrier(scalars_wait(r))) return;
     const uint32_t pieces = pieces_of(w);
+    if (posts_begin(r, at, pieces ? pieces + 2 : 0, scalars_wait(r))) return;
     for (uint32_t k = 0; pieces && k < pieces + 3; k++) {
         for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j += U)
             relay_send<N, U>(a, w, k, j, in);
-        if (share_barrier(w, r.left)) {
+        if (turn_meet(w.warps, r.left)) {
             r.left = 1;
             break;
         }
-        if (k < pieces + 2 && w.warp == k % w.warps) post(r, w, k);
         if (!k || posts_wait(r, w, k - 1)) continue;
         for (unsigned j = 0; k <= pieces && j < w.rows; j += U)
             relay_reduce<T, N, U>(r, w, k - 1, j, in, out);
@@ -196,7 +195,7 @@ DEV void part_send(const symm_args *a, const share &w, uint32_t k, unsigned j) {
     }
 }
 
-template <int N> DEV void ag_relayed(run &r) {
+template <int N> DEV void ag_relayed(run &r, places &at) {
     const unsigned SENT = N ? 4 : 1, TAKEN = N == 2 || N == 4 ? 2 : 1;
     const symm_args *a = r.a;
     share w = share_of(a, 1, 0);
@@ -204,14 +203,14 @@ template <int N> DEV void ag_relayed(run &r) {
     w.bytes *= (unsigned)a->nranks;
     w.mine = slice_of(w.bytes, w.each, a->rank);
     const uint32_t pieces = pieces_of(w);
+    if (posts_begin(r, at, pieces, 0)) return;
     for (uint32_t k = 0; pieces && k <= pieces; k++) {
         for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j += SENT)
             part_send<N, SENT>(a, w, k, j);
-        if (share_barrier(w, r.left)) {
+        if (turn_meet(w.warps, r.left)) {
             r.left = 1;
             break;
         }
-        if (k < pieces && w.warp == k % w.warps) post(r, w, k);
         if (!k || posts_wait(r, w, k - 1)) continue;
         for (unsigned j = 0; j < w.rows; j += TAKEN)
             relay_take<N, TAKEN>(a, w, k - 1, j, PHASE_PARTS);
@@ -221,34 +220,33 @@ template <int N> DEV void ag_relayed(run &r) {
 
 /* ---- large messages: straight between windows, or not ---------------------------------------- */
 
-template <int N> DEV void body_ag_direct(run &r) {
-    CTA_SHARED(places, at);
+template <int N> DEV void body_ag_direct(run &r, places &at) {
     const int way = trade_places(r, at, r.a->count * r.a->esize, 1);
-    if (way < 0)
-        r.left = 1;
-    else if (way)
+    if (!way && !r.a->gpu.line_warps) {
+        ag_relayed<N>(r, at);
+        return;
+    }
+    if (posts_begin(r, at, 0, way < 0)) return;
+    if (way)
         ag_direct<N>(r, at);
-    else if (!r.a->gpu.line_warps)
-        ag_relayed<N>(r);
     else if (has_lines(r.a))
         body_ag_push<N>(r);
 }
 
 /* Compiled once for all reductions, to keep the kernel small. The kernel for eight ranks has no
  * registers left for lines. */
-template <int T, int N> DEV void ar_elsewhere(run &r) {
+template <int T, int N> DEV void ar_elsewhere(run &r, places &at) {
     if (N == 8 || !r.a->gpu.line_warps)
-        ar_relayed<T, N>(r);
-    else if (has_lines(r.a))
+        ar_relayed<T, N>(r, at);
+    else if (!posts_begin(r, at, 0, 0) && has_lines(r.a))
         ar_twoshot<T, N == 8 ? 0 : N, ANY_OP>(r);
 }
-template <int T, int N> DEV void body_ar_direct(run &r) {
-    CTA_SHARED(places, at);
+template <int T, int N> DEV void body_ar_direct(run &r, places &at) {
     const int way = trade_places(r, at, 0, r.a->esize);
     if (way < 0)
-        r.left = 1;
+        posts_begin(r, at, 0, 1);
     else if (!way)
-        ar_elsewhere<T, N>(r);
+        ar_elsewhere<T, N>(r, at);
     else if (HOT(T) && r.a->op == SYMM_OP_SUM)
         ar_staged<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
     else

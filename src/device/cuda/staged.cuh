@@ -1,6 +1,6 @@
 /* staged.cuh - all_reduce of large messages in windows, by stores alone. Only bytes at the ends of
  * the message are loaded over a link, because a load is slower than a store. GPU code: the data
- * threads run it.
+ * threads run it; the last warp of each CTA posts.
  *
  * Every rank owns a slice of the message. For each piece a CTA
  *   1. stores its piece of each slice into the staging of the slice's owner,
@@ -8,7 +8,8 @@
  *   3. waits for the posts of the same CTA of all peers (posts_wait),
  *   4. reduces what they have staged here, and stores the result into all windows.
  * A release waits until the CTA's stores have arrived. So there is one post for all warps of a CTA,
- * and pieces are sent one ahead.
+ * pieces are sent one ahead, and the last warp posts, which has nothing else to do: the others go on
+ * at once. It comes to their next barrier when its post has left.
  *
  * A place of staging is used again after STAGE_PLACES pieces: piece k may take the place of piece
  * k-4. A warp sends piece k after it has reduced piece k-2, so after its peer's post of k-2. Before
@@ -70,7 +71,9 @@ DEV uint64_t row_at(const share &w, uint32_t k, unsigned j) {
 }
 DEV char *staged_at(const symm_args *a, const share &w, int rank, int source, uint32_t k,
                     unsigned j, unsigned phase = 0) {
-    const uint64_t place = ((unsigned)source * w.phases + phase) * STAGE_PLACES + k % STAGE_PLACES,
+    const unsigned slot =
+        (unsigned)(source - (source > rank)); /* a rank stages nothing for itself */
+    const uint64_t place = ((uint64_t)slot * w.phases + phase) * STAGE_PLACES + k % STAGE_PLACES,
                    part = (place * w.ctas + blockIdx.x) * w.warps + w.warp;
     return flat(a, rank, a->scratch.gpu.stage_off + (part * w.rows + j) * ROW + w.lane * 16);
 }
@@ -102,17 +105,42 @@ DEV void rows_send(const symm_args *a, const share &w, uint32_t k, unsigned j) {
     }
 }
 
-/* By one warp, after a barrier of all warps that sent: the release covers their stores. Pairs with
- * posts_wait. */
-DEV void post(const run &r, const share &w, uint32_t k) {
+/* ---- turns ------------------------------------------------------------------------------------ */
+
+/* The data warps that have staging and the last warp, between the send of a turn and its post. */
+DEV int turn_meet(unsigned warps, int left) {
+    return meet(2, (warps + 1) * 32u, left);
+}
+/* By all data threads of a kernel that posts, once, whatever way it goes; pairs with post_turns.
+ * 1: leave. */
+DEV int posts_begin(run &r, places &at, uint32_t posts, int left) {
+    if (threadIdx.x == 0) at.posts = posts;
+    if (meet(3, blockDim.x, left)) r.left = 1;
+    return r.left;
+}
+/* By the last warp, after a barrier of all warps that sent: the release covers their stores. Pairs
+ * with posts_wait. */
+DEV void post(const run &r, uint32_t k) {
     const symm_args *a = r.a;
-    for (int q = 1 + (int)w.lane; q < a->nranks; q += 32)
+    for (int q = 1 + (int)(threadIdx.x % 32u); q < a->nranks; q += 32)
         give8(&ctl_of(a, peer_of(a->rank, a->nranks, q))->posted[blockIdx.x][a->rank],
               (uint64_t)r.epoch << 32 | (k + 1));
 }
-/* Every peer's post of piece k or a later one, a lane per peer. 1: this warp is leaving. */
+/* The last warp of a kernel that posts. It waits for nobody but the data warps, which bring it
+ * along when they leave. */
+DEV void post_turns(run &r, places &at) {
+    say_signature(r);
+    if (meet(3, blockDim.x, 0)) return;
+    for (uint32_t k = 0; at.posts && k <= at.posts; k++) {
+        if (turn_meet(r.a->gpu.stage_warps, 0)) return;
+        if (k < at.posts) post(r, k);
+    }
+}
+/* Every peer's post of piece k or a later one, a lane per peer. 1: this warp is leaving: also where
+ * all have posted and one has left since, whose windows are its own again. */
 DEV int posts_wait(run &r, const share &w, uint32_t k) {
     const symm_args *a = r.a;
+    look_over(r); /* its time is that of the first poll */
     for (int q = 1 + (int)w.lane; q < a->nranks && !r.left; q += 32) {
         const int p = peer_of(a->rank, a->nranks, q);
         uint32_t polls = 0;
@@ -121,7 +149,7 @@ DEV int posts_wait(run &r, const share &w, uint32_t k) {
                (uint32_t)(word >> 32) != r.epoch || (uint32_t)word <= k)
             if (poll_again(r, polls, p, SYMM_STAGE_POST, since)) break;
     }
-    r.left = __any_sync(0xffffffffu, r.left);
+    r.left = __any_sync(0xffffffffu, r.left | r.over);
     /* A vote orders no memory. After this the other lanes may read, and overwrite, what one lane
      * has acquired. */
     __syncwarp();
@@ -208,30 +236,24 @@ DEV void reduce_end(const run &r, const places &at, uint64_t from, uint64_t byte
                        (int64_t)bytes);
 }
 
-/* All warps with staging; the others wait at data_barrier. */
-DEV int share_barrier(const share &w, int left) {
-    return meet(2, w.warps * 32u, left);
-}
-
 /* In place is safe. A slice's bytes at a rank are overwritten by the slice's owner, after this
  * rank's post, which follows its loads of them. Its own slice is overwritten by the thread that
- * has loaded it. Warps without staging wait at the end. At most two pieces of results can still
- * arrive in the windows of a rank that has left: each piece waits for that rank's post of it, and
- * it posts one ahead. */
-template <int T, int N, int OP> DEV void ar_staged(run &r, const places &at) {
-    const int U = N == 2 || N == 4 ? 2 : 1;
+ * has loaded it. Warps without staging wait at the end. When a rank has left, each warp of
+ * a peer stores at most its part of the piece that it is at into that rank's windows: before each it
+ * looks (posts_wait). */
+template <int T, int N, int OP> DEV void ar_staged(run &r, places &at) {
+    const int U = N == 2 ? 4 : N == 4 ? 2 : 1;
     const symm_args *a = r.a;
     const share w = share_of(a, 1, lead_of(a->src, a->count * a->esize));
-    if (OP == ANY_OP && a->op == SYMM_OP_PREMUL && data_barrier(scalars_wait(r))) return;
     const uint32_t pieces = pieces_of(w);
+    if (posts_begin(r, at, pieces, OP == ANY_OP && scalars_wait(r))) return;
     for (uint32_t k = 0; pieces && k <= pieces; k++) {
         for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j += U)
             rows_send<N, U>(a, w, k, j);
-        if (share_barrier(w, r.left)) {
+        if (turn_meet(w.warps, r.left)) {
             r.left = 1;
             break;
         }
-        if (k < pieces && w.warp == k % w.warps) post(r, w, k); /* in turn: a post takes long */
         if (!k || posts_wait(r, w, k - 1)) continue;
         for (unsigned j = 0; j < w.rows; j += U) rows_reduce<T, N, OP, U>(r, w, at, k - 1, j);
     }

@@ -121,20 +121,20 @@ DEV void slices_copy(const symm_args *a, const share &w, uint32_t k, unsigned j)
 }
 
 /* In place is safe. A slice's bytes at the root are overwritten by the slice's owner, after the
- * root's post, which follows its loads of them. At most two pieces of results can still arrive in
- * the windows of a rank that has left, as in staged.cuh. Results in staging are taken two turns
+ * root's post, which follows its loads of them. Windows of a rank that has left are left alone
+ * as in staged.cuh. Results in staging are taken two turns
  * later, as in relayed.cuh. */
-template <int S, int T, int N, int OP> DEV void two_hops(run &r, const places &at, int straight) {
+template <int S, int T, int N, int OP> DEV void two_hops(run &r, places &at, int straight) {
     const unsigned U = N == 4 ? 2 : 1;
     const symm_args *a = r.a;
     const share w = two_hop_share(a, straight);
-    if (S & REDUCES && OP == ANY_OP && a->op == SYMM_OP_PREMUL && data_barrier(scalars_wait(r)))
-        return;
     const uint32_t pieces = pieces_of(w), turns = pieces + (straight ? 1 : 3);
+    if (posts_begin(r, at, pieces ? turns - 1 : 0, S & REDUCES && OP == ANY_OP && scalars_wait(r)))
+        return;
     for (uint32_t k = 0; pieces && k < turns; k++) {
         for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j += U)
             slices_stage<S, N, U>(a, w, k, j);
-        const int go = turn(r, w, k, turns - 1);
+        const int go = turn(r, w, k);
         if (go == TURN_LEAVE) break;
         if (go == TURN_NOTHING) continue;
         for (unsigned j = 0; k <= pieces && j < w.rows; j += U)
@@ -156,35 +156,33 @@ template <int S> DEV int trade_second(run &r, places &at) {
 }
 
 /* One hop between two ranks, or on one. */
-template <int N> DEV void body_broadcast(run &r) {
-    CTA_SHARED(places, at);
+template <int N> DEV void body_broadcast(run &r, places &at) {
     if (N == 2 || r.a->nranks <= 2) {
-        body_hop_direct<BROADCAST, N>(r);
+        body_hop_direct<BROADCAST, N>(r, at);
         return;
     }
     const int way = N == 2 ? 0 : trade_second<BROADCAST>(r, at);
     if (way < 0)
-        r.left = 1;
+        posts_begin(r, at, 0, 1);
     else if (N != 2)
         two_hops<BROADCAST, symmUint8, N, ANY_OP>(r, at, way);
 }
-template <int T, int N, int OP> DEV void reduce_large(run &r) {
-    CTA_SHARED(places, at);
+template <int T, int N, int OP> DEV void reduce_large(run &r, places &at) {
     if (N == 2 || r.a->nranks <= 2) {
-        hop_staged<REDUCE, T, N, OP>(r);
+        hop_staged<REDUCE, T, N, OP>(r, at);
         return;
     }
     const int way = N == 2 ? 0 : trade_second<REDUCE>(r, at);
     if (way < 0)
-        r.left = 1;
+        posts_begin(r, at, 0, 1);
     else if (N != 2)
         two_hops<REDUCE, T, N, OP>(r, at, way);
 }
-template <int T, int N> DEV void body_reduce_large(run &r) {
+template <int T, int N> DEV void body_reduce_large(run &r, places &at) {
     if (HOT(T) && r.a->op == SYMM_OP_SUM)
-        reduce_large<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r);
+        reduce_large<T, N, HOT(T) ? SYMM_OP_SUM : ANY_OP>(r, at);
     else
-        reduce_large<T, N, ANY_OP>(r);
+        reduce_large<T, N, ANY_OP>(r, at);
 }
 
 #endif

@@ -463,7 +463,7 @@ template <int T, int SUM, int OP> DEV void pieces_move(run &r, const uneven &u) 
         if (turns < turns_with(u, p)) turns = turns_with(u, p);
     for (uint32_t k = 0; turns && k <= turns; k++) {
         if (!r.left) pieces_send<SUM>(u, k);
-        if (share_barrier(u.w, r.left)) {
+        if (meet(2, u.w.warps * 32u, r.left)) {
             r.left = 1;
             return;
         }

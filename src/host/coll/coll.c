@@ -107,6 +107,7 @@ static symm_plan_env plan_env(const symm_comm *c) {
                        .oversubscribed = c->oversubscribed,
                        .gpu = c->cuda,
                        .sms = c->gpus.budget,
+                       .quarter = c->gpus.quarter,
                        .threads = (int)c->params.threads,
                        .relay = (int)c->params.relay,
                        .ctas = (int)c->params.ctas,

@@ -15,6 +15,7 @@
 typedef struct { /* what was agreed when the communicator was made */
     int nranks, oversubscribed;
     int gpu, sms;                 /* GPUs: 1; CTAs that the communicator may have on a GPU */
+    int quarter;                  /* 1: of at most a quarter of a multiprocessor */
     int min_ctas, max_ctas, ctas; /* ctas: forced, 0 none */
     int threads;                  /* GPUs: forced threads of a CTA; 0: not forced */
     int relay;                    /* GPUs: SYMM_RELAY_ */
@@ -73,6 +74,9 @@ symm_scratch symm_plan_scratch(uint64_t bytes, int nranks);
 uint64_t symm_plan_p2p_ring(uint64_t bytes, int nranks);
 /* The GPU's part of the planner (plan_gpu.c): its table, its division of scratch, its grid. kernel
  * < 0: the table's choice. */
+/* What a communicator may have of a GPU with room for so many CTAs of any size: env->sms and quarter.
+ * asked: SYMM_CTA_BUDGET; 0: the default. */
+void symm_plan_budget(symm_plan_env *env, int room, int asked);
 symm_plan symm_plan_gpu(const symm_plan_env *env, const symm_call *call, int kernel);
 symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks);
 /* Bytes of a message of which no place of lines is used twice (SYMM_CAP_LINES). */

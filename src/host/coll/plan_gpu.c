@@ -4,11 +4,12 @@
 
 #include "base/check.h"
 
-#define LINE_DATA  480u /* of a warp's four lines: cuda/dev.cuh */
-#define LINE_BYTES 512u
-#define STAGE_ROW  512u
-#define FNV        0x100000001b3ull
-#define LL_MOST    (512u << 10) /* bytes of an LL slot: messages up to half of it */
+#define LINE_DATA    480u /* of a warp's four lines: cuda/dev.cuh */
+#define LINE_BYTES   512u
+#define STAGE_ROW    512u
+#define SIDE_BY_SIDE 4 /* communicators whose largest grids fit on a GPU by default */
+#define FNV          0x100000001b3ull
+#define LL_MOST      (512u << 10) /* bytes of an LL slot: messages up to half of it */
 /* Bytes of a result up to which direct kernels move lines if a buffer is in no window, or buffers
  * differ in their alignment (address mod 16). Measured on two H200: at 32 MB the two are within 4
  * %, at 64 MB staging wins (docs/performance.md). */
@@ -19,6 +20,25 @@ static const symm_plan_row table[] = {
 #include "device/common/coll.def"
 };
 enum { ROWS = sizeof table / sizeof table[0] };
+
+static int clamp(int v, int lo, int hi) {
+    return v < lo ? lo : v > hi ? hi : v;
+}
+
+/* By default a quarter of every multiprocessor: SIDE_BY_SIDE communicators have as many CTAs as
+ * there are quarters, so each CTA finds one. (Where none is free, all are taken: by one CTA more
+ * than the communicators have.) As fast as the whole GPU, where all of a quarter of the
+ * multiprocessors is not (docs/performance.md). What the program has cut or forced goes before the
+ * default, and has CTAs of any size. The kernels of one rank wait for nobody. */
+void symm_plan_budget(symm_plan_env *env, int room, int asked) {
+    const int large = env->threads > SYMM_GPU_QUARTER(SYMM_GPU_THREADS);
+    int most = asked ? asked : large ? room / SIDE_BY_SIDE : room;
+    if (env->max_ctas) most = env->max_ctas;
+    if (env->min_ctas > most) most = env->min_ctas;
+    if (env->ctas) most = env->ctas;
+    env->sms = env->nranks == 1 ? room : clamp(most, 1, room);
+    env->quarter = !asked && !large && !env->max_ctas && !env->ctas && env->nranks > 1;
+}
 
 /* NULL: the collective has no row that fits; if a kernel is forced, no row at all. */
 static const symm_plan_row *row_for(const symm_plan_env *env, const symm_call *call, int kernel) {
@@ -46,10 +66,6 @@ static uint64_t work(const symm_plan_env *env, const symm_call *call, const symm
     return bytes > per ? (bytes - 1) / per + 1 : 1;
 }
 
-static int clamp(int v, int lo, int hi) {
-    return v < lo ? lo : v > hi ? hi : v;
-}
-
 /* CTAs that a call may have. */
 static int most_ctas(const symm_plan_env *env, const symm_plan_row *row) {
     int ctas = clamp(row->ctas, 1, env->sms > 0 ? env->sms : 1);
@@ -59,14 +75,19 @@ static int most_ctas(const symm_plan_env *env, const symm_plan_row *row) {
     return clamp(ctas, 1, SYMM_GPU_MAX_CTAS);
 }
 
+/* Warps that a CTA may have to move data. */
+static int most_warps(const symm_plan_env *env, const symm_kernel_row *k) {
+    const int few = (k->places || k->staged) && (env->nranks == 4 || env->nranks == 8),
+              threads = few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS;
+    return (env->quarter ? SYMM_GPU_QUARTER(threads) : threads) / 32;
+}
+
 /* Warps of a CTA and CTAs for `need` warps' worth of work. */
 static void pick_grid(const symm_plan_env *env, const symm_plan_row *row, uint64_t need,
                       symm_plan *p) {
-    const symm_kernel_row *k = &symm_kernels[p->kernel];
-    const int few = (k->places || k->staged) && (env->nranks == 4 || env->nranks == 8);
-    const int most = (few ? SYMM_GPU_THREADS_FEW : SYMM_GPU_THREADS) / 32;
+    const int most = most_warps(env, &symm_kernels[p->kernel]);
     int ctas = most_ctas(env, row),
-        warps = env->threads ? clamp(env->threads / 32, 1, most) : row->warps;
+        warps = clamp(env->threads ? env->threads / 32 : row->warps, 1, most);
     if (need < (unsigned)warps) warps = (int)need;
     if (!env->ctas && need < (uint64_t)ctas * (unsigned)warps)
         ctas = (int)((need + (unsigned)warps - 1) / (unsigned)warps);
@@ -114,17 +135,20 @@ static void pick_relay(const symm_plan_env *env, const symm_call *call, symm_pla
 }
 
 /* Staging of a direct kernel. A post waits for all that the CTA has stored, so the more it covers
- * the better; measured up to four rows of a warp for each of three peers (docs/performance.md). At
- * least two, for where results go through staging as well; all_gather, which stages only what
- * cannot go between windows, has two where four would leave multiprocessors without work. Where
- * scratch is short there are fewer rows, then fewer warps, then fewer CTAs that have some; the
- * least scratch has room for one warp of 72 ranks. */
+ * the better; measured up to eight rows of a warp for one peer and four for each of three
+ * (docs/performance.md). At least as many as kernels load at once, and two where results go through
+ * staging as well; all_gather, which stages only what cannot go between windows, has fewer where
+ * more would leave multiprocessors without work. Where scratch is short there are fewer rows, then
+ * fewer warps, then fewer CTAs that have some; the least scratch has room for one warp of 72
+ * ranks. */
 static void pick_stage(const symm_plan_env *env, uint64_t need, symm_plan *p) {
-    const uint64_t n = (unsigned)env->nranks, warps = (unsigned)p->threads / 32u,
-                   room = env->scratch.gpu.stage_bytes / (SYMM_GPU_STAGE_PLACES * n * STAGE_ROW);
-    uint64_t rows = n <= 4 ? 4 : 2, ctas = (unsigned)p->ctas, each = room / ctas;
+    const uint64_t n = (unsigned)env->nranks, peers = n > 1 ? n - 1 : 1,
+                   warps = (unsigned)p->threads / 32u, least = n == 2 ? 4 : 2,
+                   room =
+                       env->scratch.gpu.stage_bytes / (SYMM_GPU_STAGE_PLACES * peers * STAGE_ROW);
+    uint64_t rows = n == 2 ? 8 : n <= 4 ? 4 : 2, ctas = (unsigned)p->ctas, each = room / ctas;
     const int few = !symm_kernels[p->kernel].sliced && need < ctas * warps * rows;
-    while (rows > 2 && (few || warps * rows > each)) rows /= 2;
+    while (rows > least && (few || warps * rows > each)) rows /= 2;
     if (each < rows) {
         ctas = room / rows;
         each = rows;
@@ -194,8 +218,8 @@ symm_scratch symm_plan_gpu_scratch(uint64_t bytes, int nranks) {
 
 /* To be raised with every change of what a kernel's body sends or waits for. 3: direct kernels send
  * lines or stage what is in no window, as the plan says. 4: the shapes of shape.cuh. 5: counts per
- * rank (uneven.cuh). 6: messages have rings. */
-enum { PROTOCOL = 6 };
+ * rank (uneven.cuh). 6: messages have rings. 7: a rank has no staging for itself. */
+enum { PROTOCOL = 7 };
 
 /* What no field of a call tells: ranks that divide scratch or staging differently must not make a
  * communicator. */

@@ -124,8 +124,9 @@ typedef struct {   /* GPUs: written by the thread that makes the communicator, r
     int shared;    /* some rank shares its GPU with another one */
     int mate;      /* 1 + a rank of this process on the same GPU; 0: none */
     uint64_t mates[(SYMM_MAX_RANKS + 63) / 64]; /* all of them, by bits */
-    int budget; /* CTAs that its kernels may have there at once, those that overlap included */
-    int sms;    /* multiprocessors that a rank may fill, on the GPU that has the fewest for it */
+    int budget;  /* CTAs that its kernels may have there at once, those that overlap included */
+    int quarter; /* 1: each of them takes at most a quarter of a multiprocessor */
+    int sms;     /* multiprocessors that a rank may fill, on the GPU that has the fewest for it */
 } symm_comm_gpus;
 
 /* First what creation settles: written by src/host/life, read by everybody. Then the parts. */

@@ -10,9 +10,10 @@
 
 /* ---- the grid -------------------------------------------------------------------------------- */
 
-/* CTAS: more do not make the link faster. PER_CTA: bytes that its warps have under way at once.
- * Other kernels of this rank and other ranks may have other grids. */
-enum { WARPS = SYMM_GPU_P2P_THREADS / 32, CTAS = 32, PER_CTA = WARPS * 4096 };
+/* CTAS: of WARPS; more do not make the link faster. PER_WARP: bytes that it has under way at once.
+ * QUARTERS: of a CTA, where it may take only one of a multiprocessor. Other kernels of this rank and
+ * other ranks may have other grids. */
+enum { WARPS = SYMM_GPU_P2P_THREADS / 32, CTAS = 32, PER_WARP = 4096, QUARTERS = 4 };
 
 static int clamp(int v, int lo, int hi) {
     return v < lo ? lo : v > hi ? hi : v;
@@ -20,7 +21,7 @@ static int clamp(int v, int lo, int hi) {
 
 static int most_ctas(const symm_comm *c) {
     const symmConfig_t *f = &c->config;
-    int most = CTAS;
+    int most = c->gpus.quarter ? CTAS * QUARTERS : CTAS;
     if (f->minCTAs > most) most = f->minCTAs;
     if (f->maxCTAs > 0 && f->maxCTAs < most) most = f->maxCTAs;
     if (c->params.ctas) most = (int)c->params.ctas;
@@ -28,15 +29,17 @@ static int most_ctas(const symm_comm *c) {
 }
 
 static int warps_of(const symm_comm *c) {
-    const int forced = (int)c->params.threads / 32;
-    return forced ? clamp(forced, 1, WARPS) : WARPS;
+    const int forced = (int)c->params.threads / 32,
+              most = c->gpus.quarter ? WARPS / QUARTERS : WARPS;
+    return forced ? clamp(forced, 1, most) : most;
 }
 
 /* A warp for each channel, as far as there are some; and what copies so many bytes. */
 static int ctas_of(const symm_comm *c, int channels, uint64_t bytes) {
     const int warps = warps_of(c), most = most_ctas(c);
     uint64_t need = (uint64_t)((channels + warps - 1) / warps);
-    if (bytes && bytes / PER_CTA + 1 > need) need = bytes / PER_CTA + 1;
+    const uint64_t per = (unsigned)warps * PER_WARP;
+    if (bytes && bytes / per + 1 > need) need = bytes / per + 1;
     return need < (unsigned)most ? (int)need : most;
 }
 

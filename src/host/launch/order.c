@@ -159,7 +159,7 @@ int symm_launch_overlaps(symm_comm *c, uint64_t capture, int ctas) {
     const int before = last && last->any ? last->packed : 0,
               fits = last && before + ctas <= c->gpus.budget;
     o->packs = fits ? before + ctas : ctas;
-    return fits || c->gpus.budget == c->gpus.sms;
+    return fits || (!c->gpus.quarter && c->gpus.budget == c->gpus.sms);
 }
 
 /* ---- graphs of memory plans ------------------------------------------------------------------ */

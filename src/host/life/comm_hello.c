@@ -19,9 +19,8 @@
 #include "comm_make.h"
 #include "where.h"
 
-#define HELLO_MAGIC  0x6d6d79736f6c6c65ull
-#define SIDE_BY_SIDE 4              /* communicators whose largest grids fit on a GPU by default */
-#define REFUSE_NS    10000000000ull /* how long a rank that cannot go on tries to tell the others */
+#define HELLO_MAGIC 0x6d6d79736f6c6c65ull
+#define REFUSE_NS   10000000000ull /* how long a rank that cannot go on tries to tell the others */
 
 /* The first message between ranks. magic and version come first and the size never changes, so that
  * ranks that were built differently understand at least these two. */
@@ -212,17 +211,16 @@ static void see_gpus(symm_comm *c, const hello *all) {
                       r, c->caps.device);
 }
 
-/* What the program has cut or forced goes before the default. The kernels of one rank wait for
- * nobody. */
-static int budget_of(const symm_comm *c) {
-    const int room = c->gpus.sms, forced = (int)c->params.ctas,
-              asked = c->config.ctaBudget > 0 ? c->config.ctaBudget : (int)c->params.cta_budget;
-    int most = asked ? asked : room / SIDE_BY_SIDE;
-    if (c->config.maxCTAs > 0) most = c->config.maxCTAs;
-    if (c->config.minCTAs > most) most = c->config.minCTAs;
-    if (forced) most = forced;
-    if (most > room || c->nranks == 1) return room;
-    return most < 1 ? 1 : most;
+static void set_budget(symm_comm *c) {
+    symm_plan_env env = {.nranks = c->nranks,
+                         .ctas = (int)c->params.ctas,
+                         .threads = (int)c->params.threads,
+                         .min_ctas = c->config.minCTAs > 0 ? c->config.minCTAs : 0,
+                         .max_ctas = c->config.maxCTAs > 0 ? c->config.maxCTAs : 0};
+    symm_plan_budget(&env, c->gpus.sms,
+                     c->config.ctaBudget > 0 ? c->config.ctaBudget : (int)c->params.cta_budget);
+    c->gpus.budget = env.sms;
+    c->gpus.quarter = env.quarter;
 }
 
 /* Ranks that share a GPU share its multiprocessors. Their kernels wait for each other, so all must
@@ -241,7 +239,7 @@ static void learn_gpus(symm_comm *c, const hello *all) {
         }
     }
     if (c->gpus.sms < 1) c->gpus.sms = 1;
-    c->gpus.budget = budget_of(c);
+    set_budget(c);
     if (c->gpus.mate)
         SYMM_INFO("ranks %d and %d are threads of one process on one GPU: docs/gpu-rules.md, "
                   "\"Ranks that "
