@@ -204,19 +204,20 @@ DEV int turn(run &r, const share &w, uint32_t k) {
 /* In place is safe: the thread that stores 16 bytes is the one that has loaded, or sent, what was
  * there. */
 template <int S, int T, int N, int OP> DEV void hop_staged(run &r, places &at) {
-    const unsigned U = N == 2 ? 4 : N == 4 ? 2 : 1;
+    const int SENT = rows_at_once(N, 1),
+              TAKEN = rows_at_once(N, !(S & REDUCES) || wide_rows<T, OP>());
     const symm_args *a = r.a;
     share w = share_of(a, 1, 0);
     w.each = w.bytes;
     const uint32_t pieces = pieces_of(w);
     if (posts_begin(r, at, pieces, S & REDUCES && OP == ANY_OP && scalars_wait(r))) return;
     for (uint32_t k = 0; pieces && k <= pieces; k++) {
-        for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j += U)
-            hop_rows_send<S, N, U>(a, w, k, j);
+        for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j += SENT)
+            hop_rows_send<S, N, SENT>(a, w, k, j);
         const int go = turn(r, w, k);
         if (go == TURN_LEAVE) break;
-        for (unsigned j = 0; go == TURN_TAKE && j < w.rows; j += U)
-            hop_rows_take<S, T, N, OP, U>(r, w, k - 1, j);
+        for (unsigned j = 0; go == TURN_TAKE && j < w.rows; j += TAKEN)
+            hop_rows_take<S, T, N, OP, TAKEN>(r, w, k - 1, j);
     }
     arrive_and_wait(r);
 }

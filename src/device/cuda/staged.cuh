@@ -78,6 +78,17 @@ DEV char *staged_at(const symm_args *a, const share &w, int rank, int source, ui
     return flat(a, rank, a->scratch.gpu.stage_off + (part * w.rows + j) * ROW + w.lane * 16);
 }
 
+/* Rows that a warp of N ranks' kernel has under way at once: as the registers allow. wide: four of
+ * one peer. */
+constexpr DEV int rows_at_once(int n, int wide) {
+    return n == 2 ? (wide ? 4 : 2) : n == 4 ? 2 : 1;
+}
+/* Of rows that are reduced: narrow types are reduced in wider ones, and any reduction takes more
+ * registers than the sum. */
+template <int T, int OP> constexpr DEV int wide_rows(void) {
+    return OP != ANY_OP && elem<T>::BYTES == 4;
+}
+
 /* U rows of piece k of every peer's slice to that peer; all loads before the first store. */
 template <int N, int U>
 DEV void rows_send(const symm_args *a, const share &w, uint32_t k, unsigned j) {
@@ -242,20 +253,21 @@ DEV void reduce_end(const run &r, const places &at, uint64_t from, uint64_t byte
  * a peer stores at most its part of the piece that it is at into that rank's windows: before each it
  * looks (posts_wait). */
 template <int T, int N, int OP> DEV void ar_staged(run &r, places &at) {
-    const int U = N == 2 ? 4 : N == 4 ? 2 : 1;
+    const int SENT = rows_at_once(N, 1), SUMMED = rows_at_once(N, wide_rows<T, OP>());
     const symm_args *a = r.a;
     const share w = share_of(a, 1, lead_of(a->src, a->count * a->esize));
     const uint32_t pieces = pieces_of(w);
     if (posts_begin(r, at, pieces, OP == ANY_OP && scalars_wait(r))) return;
     for (uint32_t k = 0; pieces && k <= pieces; k++) {
-        for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j += U)
-            rows_send<N, U>(a, w, k, j);
+        for (unsigned j = 0; k < pieces && !r.left && j < w.rows; j += SENT)
+            rows_send<N, SENT>(a, w, k, j);
         if (turn_meet(w.warps, r.left)) {
             r.left = 1;
             break;
         }
         if (!k || posts_wait(r, w, k - 1)) continue;
-        for (unsigned j = 0; j < w.rows; j += U) rows_reduce<T, N, OP, U>(r, w, at, k - 1, j);
+        for (unsigned j = 0; j < w.rows; j += SUMMED)
+            rows_reduce<T, N, OP, SUMMED>(r, w, at, k - 1, j);
     }
     const uint64_t tail = (w.mine.end - w.mine.at) % 16;
     if (!r.left && blockIdx.x == 0 && threadIdx.x == 0) {
