@@ -2,7 +2,8 @@
  *
  * The last warp of CTA 0 stores {epoch, signature} to every peer, then waits for every peer's, and
  * compares. It does so beside the data warps; kernels that post (staged.cuh) have it post in
- * between. So in every collective each rank hears from each rank. The double buffering of scratch rests on this barrier. The proof is that of signature.inl:
+ * between. So in every collective each rank hears from each rank. The double buffering of scratch
+ * rests on this barrier. The proof is that of signature.inl:
  *
  *   A rank writes epoch e into a peer's scratch of parity e & 1 only inside its kernel e. That
  *   kernel began after its kernel e-1 had ended, which had heard from the peer in epoch e-1. The

@@ -8,8 +8,8 @@
  *   3. waits for the posts of the same CTA of all peers (posts_wait),
  *   4. reduces what they have staged here, and stores the result into all windows.
  * A release waits until the CTA's stores have arrived. So there is one post for all warps of a CTA,
- * pieces are sent one ahead, and the last warp posts, which has nothing else to do: the others go on
- * at once. It comes to their next barrier when its post has left.
+ * pieces are sent one ahead, and the last warp posts, which has nothing else to do: the others go
+ * on at once. It comes to their next barrier when its post has left.
  *
  * A place of staging is used again after STAGE_PLACES pieces: piece k may take the place of piece
  * k-4. A warp sends piece k after it has reduced piece k-2, so after its peer's post of k-2. Before
@@ -71,8 +71,7 @@ DEV uint64_t row_at(const share &w, uint32_t k, unsigned j) {
 }
 DEV char *staged_at(const symm_args *a, const share &w, int rank, int source, uint32_t k,
                     unsigned j, unsigned phase = 0) {
-    const unsigned slot =
-        (unsigned)(source - (source > rank)); /* a rank stages nothing for itself */
+    const unsigned slot = (unsigned)(source - (source > rank)); /* none for itself */
     const uint64_t place = ((uint64_t)slot * w.phases + phase) * STAGE_PLACES + k % STAGE_PLACES,
                    part = (place * w.ctas + blockIdx.x) * w.warps + w.warp;
     return flat(a, rank, a->scratch.gpu.stage_off + (part * w.rows + j) * ROW + w.lane * 16);
@@ -116,7 +115,7 @@ DEV void rows_send(const symm_args *a, const share &w, uint32_t k, unsigned j) {
     }
 }
 
-/* ---- turns ------------------------------------------------------------------------------------ */
+/* ---- turns ----------------------------------------------------------------------------------- */
 
 /* The data warps that have staging and the last warp, between the send of a turn and its post. */
 DEV int turn_meet(unsigned warps, int left) {

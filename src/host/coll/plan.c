@@ -243,7 +243,7 @@ static uint64_t mix(uint64_t h, const void *p, size_t n) {
 uint64_t symm_plan_mix_row(uint64_t h, const symm_plan_row *r) {
     const uint64_t v[] = {r->kernel, (unsigned)r->max_ranks, (unsigned)r->cores,
                           r->upto,   (unsigned)r->warps,     (unsigned)r->ctas,
-                          r->pairs};
+                          r->pairs,  (unsigned)r->quarter};
     return mix(h, v, sizeof v);
 }
 

@@ -47,6 +47,7 @@ static const symm_plan_row *row_for(const symm_plan_env *env, const symm_call *c
         const symm_plan_row *r = &table[i];
         if (symm_kernels[r->kernel].coll != call->coll) continue;
         if (r->max_ranks && env->nranks > r->max_ranks) continue;
+        if (r->quarter && !env->quarter) continue;
         if (kernel >= 0) { /* forced: its own row if there is one, for the grid */
             if ((int)r->kernel == kernel) return r;
             last = r;

@@ -11,8 +11,8 @@
 /* ---- the grid -------------------------------------------------------------------------------- */
 
 /* CTAS: of WARPS; more do not make the link faster. PER_WARP: bytes that it has under way at once.
- * QUARTERS: of a CTA, where it may take only one of a multiprocessor. Other kernels of this rank and
- * other ranks may have other grids. */
+ * QUARTERS: of a CTA, where it may take only one of a multiprocessor. Other kernels of this rank
+ * and other ranks may have other grids. */
 enum { WARPS = SYMM_GPU_P2P_THREADS / 32, CTAS = 32, PER_WARP = 4096, QUARTERS = 4 };
 
 static int clamp(int v, int lo, int hi) {
