@@ -1,6 +1,7 @@
 /* fd.c - moves a descriptor (see fd.h). Any thread, no lock. Between the call that makes a
  * descriptor and the move, another thread may still print into it. So a program that prints in one
- * thread while another is inside the library should not close its stdio. */
+ * thread while another is inside the library should not close its stdio (docs/limits.md, Machines).
+ * Linux has no call that makes a socket or opens a file at a number beyond 2, only copies. */
 #define _GNU_SOURCE
 #include "fd.h"
 

@@ -18,15 +18,25 @@ enum { COUNTS = sizeof counts / sizeof counts[0] };
 
 typedef void (*visit)(const symm_plan_env *env, const symm_call *call);
 
-static void each_call(const symm_plan_env *env, visit fn) {
-    static const uint32_t types[] = {symmUint8, symmFloat16, symmFloat32, symmFloat64};
+/* Whether the collective is on the backend at all; if not, there is no plan. */
+static int is_there(const symm_plan_env *env, const symm_call *call) {
     int kernels[SYMM_KERNEL_COUNT];
-    for (int coll = 0; coll < symmNumColls; coll++)
+    if (coll_kernels(call->coll, env->gpu ? SYMM_K_GPU : SYMM_K_HOST, env->nranks, kernels))
+        return 1;
+    T_EQ(symm_plan_make(env, call).kernel, SYMM_KERNEL_COUNT);
+    return 0;
+}
+
+enum { EVERY_COLL = -1 };
+
+/* Calls of one collective, or of every one that the backend has. */
+static void each_call(const symm_plan_env *env, int only, visit fn) {
+    static const uint32_t types[] = {symmUint8, symmFloat16, symmFloat32, symmFloat64};
+    for (int coll = 0; coll < symmNumColls; coll++) {
+        const symm_call none = {.coll = (symmColl_t)coll, .type = symmUint8, .esize = 1};
+        if ((only != EVERY_COLL && coll != only) || !is_there(env, &none)) continue;
         for (int t = 0; t < 4; t++)
             for (int i = 0; i < COUNTS; i++) {
-                if (!coll_kernels((symmColl_t)coll, env->gpu ? SYMM_K_GPU : SYMM_K_HOST,
-                                  env->nranks, kernels))
-                    continue;
                 uint32_t esize = (uint32_t)symm_type_size(types[t]);
                 symm_call call = {.coll = (symmColl_t)coll,
                                   .count = counts[i],
@@ -36,11 +46,12 @@ static void each_call(const symm_plan_env *env, visit fn) {
                 if (!symm_coll_moves(&symm_colls[coll])) call.count = 0;
                 fn(env, &call);
             }
+    }
 }
 
 /* Ranks (all, or 1 to 5, 10, 20, 40 and 72), scratch, cores, CTAs and
  * determinism in all combinations. */
-static void each_environment(const int16_t *forced, int all_ranks, visit fn) {
+static void each_environment(const int16_t *forced, int only, int all_ranks, visit fn) {
     static const uint64_t scratch[] = {1ull << 20, 3ull << 20, 64ull << 20, 4ull << 30};
     static const int ctas[] = {0, 1, 3, 64};
     for (int n = 1; n <= SYMM_MAX_RANKS; n += all_ranks || n < 5 ? 1 : n < 40 ? n : 32)
@@ -51,7 +62,7 @@ static void each_environment(const int16_t *forced, int all_ranks, visit fn) {
                                  .ctas = ctas[bits >> 2 & 3],
                                  .forced = forced};
             env.scratch = symm_plan_scratch(scratch[bits >> 4], n);
-            each_call(&env, fn);
+            each_call(&env, only, fn);
         }
 }
 
@@ -61,19 +72,9 @@ static int same(const symm_plan *a, const symm_plan *b) {
            a->force_refused == b->force_refused;
 }
 
-/* Whether the collective is on the backend at all; if not, there is no plan. */
-static int is_there(const symm_plan_env *env, const symm_call *call) {
-    int kernels[SYMM_KERNEL_COUNT];
-    if (coll_kernels(call->coll, env->gpu ? SYMM_K_GPU : SYMM_K_HOST, env->nranks, kernels))
-        return 1;
-    T_EQ(symm_plan_make(env, call).kernel, SYMM_KERNEL_COUNT);
-    return 0;
-}
-
 static void is_sound(const symm_plan_env *env, const symm_call *call) {
     const char *why = "unset";
     symm_plan p = symm_plan_make(env, call), again = symm_plan_make(env, call);
-    if (!is_there(env, call)) return;
     T_CHECK(p.kernel < SYMM_KERNEL_COUNT);
     T_EQ(symm_kernels[p.kernel].coll, call->coll);
     T_CHECKF(symm_plan_can(env, call, p.kernel, &why), "%s planned for %d ranks, count %llu: %s",
@@ -88,7 +89,7 @@ static void is_sound(const symm_plan_env *env, const symm_call *call) {
 }
 
 static void every_call_has_a_kernel(void) {
-    each_environment(free_choice, 1, is_sound);
+    each_environment(free_choice, EVERY_COLL, 1, is_sound);
 }
 
 /* The kernel that env forces, or -1. */
@@ -100,7 +101,6 @@ static void forcing_holds_or_says_why(const symm_plan_env *env, const symm_call 
     char text[512];
     const char *why = NULL;
     int k = forced_kernel(env, call);
-    if (!is_there(env, call)) return;
     is_sound(env, call);
     symm_plan p = symm_plan_make(env, call);
     symm_plan_reason(env, call, &p, text, sizeof text);
@@ -125,7 +125,10 @@ static void forced_kernels_are_honoured_or_refused(void) {
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
         forced[symm_kernels[k].coll] = (int16_t)k;
-        each_environment(forced, 0, forcing_holds_or_says_why);
+        each_environment(forced, (int)symm_kernels[k].coll, 0, forcing_holds_or_says_why);
+        symm_plan_env env = {
+            .nranks = 4, .forced = forced, .scratch = symm_plan_scratch(64 << 20, 4)};
+        each_call(&env, EVERY_COLL, forcing_holds_or_says_why); /* others are not concerned */
     }
 }
 
@@ -238,7 +241,7 @@ static void hash_is_stable(void) {
     T_CHECK(h != 0);
     symm_plan_env env = {
         .nranks = 3, .forced = free_choice, .scratch = symm_plan_scratch(1 << 20, 3)};
-    each_call(&env, is_sound);
+    each_call(&env, EVERY_COLL, is_sound);
     T_EQ(symm_plan_hash(), h);
 }
 
@@ -315,17 +318,25 @@ static const uint64_t gpu_scratch[] = {1ull << 20, (1ull << 20) + 4096, 3ull << 
                                        4ull << 30};
 enum { GPU_SCRATCH = sizeof gpu_scratch / sizeof gpu_scratch[0] };
 
-/* Ranks, multiprocessors (a shared GPU's, an H200's, more than any grid has), what may be forced,
- * scratch. Of the 450 combinations of the last two every 19th or 89th, which are as mixed; all
- * with T_FULL=1. */
-static void each_gpu(const int16_t *forced, int many, visit fn) {
+/* How many of the 450 combinations of what may be forced and of scratch are passed over. T_FULL=1
+ * takes all of them; where kernels are forced every 7th, as those come for each kernel: so each
+ * scratch, relay and determinism, with two of the 15 forced grids, others for other ranks and
+ * GPUs. */
+static int gpu_step(int many) {
     const char *full = getenv("T_FULL");
-    const int step = full && atoi(full) > 0 ? 1 : many ? 19 : 89;
+    if (full && atoi(full) > 0) return many ? 1 : 7;
+    return many ? 19 : 89;
+}
+
+/* Ranks, multiprocessors (a shared GPU's, an H200's, more than any grid has), what may be forced,
+ * scratch. */
+static void each_gpu(const int16_t *forced, int only, int many, visit fn) {
+    const int step = gpu_step(many);
     static const int sms[] = {1, 3, 33, 132, 264}, ctas[] = {0, 1, 64},
                      threads[] = {0, 1, 32, 97, 480};
     for (int n = 1; n <= SYMM_MAX_RANKS; n += n < 9 ? 1 : many ? 7 : 63)
         for (int s = 0; s < 5; s++)
-            for (int bits = 0; bits < 3 * 5 * 2 * GPU_SCRATCH * 3; bits += step) {
+            for (int bits = (5 * n + s) % step; bits < 3 * 5 * 2 * GPU_SCRATCH * 3; bits += step) {
                 symm_plan_env env = {.nranks = n,
                                      .gpu = 1,
                                      .sms = sms[s],
@@ -338,7 +349,7 @@ static void each_gpu(const int16_t *forced, int many, visit fn) {
                                      .max_ctas = s == 3 ? 100 : 0,
                                      .forced = forced};
                 env.scratch = symm_plan_gpu_scratch(gpu_scratch[bits / 30 % GPU_SCRATCH], n);
-                each_call(&env, fn);
+                each_call(&env, only, fn);
             }
 }
 
@@ -404,7 +415,6 @@ static void grid_is_sound(const symm_plan_env *env, const symm_call *call, const
 static void is_sound_on_gpus(const symm_plan_env *env, const symm_call *call) {
     const char *why = "unset";
     symm_plan p = symm_plan_make(env, call), again = symm_plan_make(env, call);
-    if (!is_there(env, call)) return;
     T_CHECK(p.kernel < SYMM_KERNEL_COUNT);
     const symm_kernel_row *k = &symm_kernels[p.kernel];
     T_EQ(k->coll, call->coll);
@@ -419,15 +429,13 @@ static void is_sound_on_gpus(const symm_plan_env *env, const symm_call *call) {
 }
 
 static void every_call_has_a_gpu_kernel(void) {
-    each_gpu(free_choice, 1, is_sound_on_gpus);
+    each_gpu(free_choice, EVERY_COLL, 1, is_sound_on_gpus);
 }
 
 static void forcing_holds_on_gpus_or_says_why(const symm_plan_env *env, const symm_call *call) {
     char text[1024];
     const char *why = NULL;
     const int k = forced_kernel(env, call);
-    if (k < 0) return; /* another collective's, whose calls the test above has seen */
-    if (!is_there(env, call)) return;
     is_sound_on_gpus(env, call);
     symm_plan p = symm_plan_make(env, call);
     symm_plan_reason(env, call, &p, text, sizeof text);
@@ -453,8 +461,9 @@ static void forcing_holds_on_gpus_or_says_why(const symm_plan_env *env, const sy
 static void forced_kernels_are_honoured_or_refused_on_gpus(void) {
     for (int k = 0; k < SYMM_KERNEL_COUNT; k++) {
         int16_t forced[symmNumColls] = SYMM_FORCED_NONE;
-        forced[symm_kernels[k].coll] = (int16_t)k;
-        each_gpu(forced, 0, forcing_holds_on_gpus_or_says_why);
+        const int coll = (int)symm_kernels[k].coll;
+        forced[coll] = (int16_t)k;
+        each_gpu(forced, coll, 0, forcing_holds_on_gpus_or_says_why);
     }
 }
 
