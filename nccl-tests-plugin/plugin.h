@@ -235,8 +235,8 @@ ncclComm_t symm_nccl_entry_end(nccl_entry *e, int kept);
 
 /* ---- counters and shapes (shapes.c) ---------------------------------------------------------- */
 
-/* Counts a native call. A shape (collective, type, reduction, power of two of the count) that comes for
- * the first time gets a line in the log that says how it runs. */
+/* Counts a native call. A shape (collective, type, reduction, power of two of the count) that comes
+ * for the first time gets a line in the log that says how it runs. */
 void symm_nccl_shape(nccl_comm *c, nccl_call call, const void *send, const void *recv, size_t count,
                      int type, int op, int root);
 /* A forwarded one. A row of symbols.def that is not counted: nothing. */
