@@ -380,7 +380,7 @@ static void the_calls(void) {
 
 /* Every call of either kind, once for each rank; whoever serves it. */
 static void calls_are_counted_where_they_go(void) {
-    int x[RANKS * RANKS] = {0}, y[RANKS * RANKS];
+    int x[RANKS * RANKS] = {0}, y[RANKS][RANKS];
     use_real("auto", "libnccl-real.so");
     make_both();
     T_STREQ(reason(passed[0]), "SYMM_NCCL=forward");
@@ -388,12 +388,12 @@ static void calls_are_counted_where_they_go(void) {
         ncclComm_t *by = k ? passed : native;
         N_OK(ncclGroupStart());
         for (int r = 0; r < RANKS; r++) {
-            N_OK(ncclAllReduce(x, y, 1, ncclInt32, ncclSum, by[r], NULL));
-            N_OK(ncclAllReduce(x, y, 1, ncclInt32, ncclSum, by[r], NULL));
-            N_OK(ncclBcast(y, 1, ncclInt32, 0, by[r], NULL));
-            N_OK(ncclAlltoAll(x, y, 1, ncclInt32, by[r], NULL));
+            N_OK(ncclAllReduce(x, y[r], 1, ncclInt32, ncclSum, by[r], NULL));
+            N_OK(ncclAllReduce(x, y[r], 1, ncclInt32, ncclSum, by[r], NULL));
+            N_OK(ncclBcast(y[r], 1, ncclInt32, 0, by[r], NULL));
+            N_OK(ncclAlltoAll(x, y[r], 1, ncclInt32, by[r], NULL));
             N_OK(ncclSend(x, 1, ncclInt32, r, by[r], NULL));
-            N_OK(ncclRecv(y, 1, ncclInt32, r, by[r], NULL));
+            N_OK(ncclRecv(y[r], 1, ncclInt32, r, by[r], NULL));
         }
         N_OK(ncclGroupEnd());
         for (int r = 0; r < RANKS; r++) {
